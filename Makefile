@@ -1,0 +1,166 @@
+# Builds the library, the program, its tests and benchmarks. `make help` lists the targets.
+#
+# Overridable: CC CXX CFLAGS LDFLAGS BUILD PREFIX DESTDIR, WERROR= (empty: warnings stay warnings),
+# BLAS_CFLAGS BLAS_LIBS (another CBLAS), JANSSON_CFLAGS JANSSON_LIBS, CMOCKA_CFLAGS CMOCKA_LIBS.
+
+BUILD   ?= build
+CFLAGS  ?= -O2 -g
+WERROR  ?= -Werror
+PREFIX  ?= /usr/local
+CXX     ?= c++
+SANITIZE ?=
+PKG_CONFIG ?= pkg-config
+
+# Looked up when a recipe runs, not when this file is read: `make deps demo` installs them in between.
+BLAS_CFLAGS    ?= $(shell $(PKG_CONFIG) --cflags openblas)
+BLAS_LIBS      ?= $(shell $(PKG_CONFIG) --libs openblas)
+JANSSON_CFLAGS ?= $(shell $(PKG_CONFIG) --cflags jansson)
+JANSSON_LIBS   ?= $(shell $(PKG_CONFIG) --libs jansson)
+CMOCKA_CFLAGS  ?= $(shell $(PKG_CONFIG) --cflags cmocka)
+CMOCKA_LIBS    ?= $(shell $(PKG_CONFIG) --libs cmocka)
+
+WARNINGS = -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith \
+           -Wcast-qual -Wwrite-strings -Wvla -Wundef -Wno-unknown-pragmas $(WERROR)
+SAN_FLAGS = $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-sanitize-recover=all -fno-omit-frame-pointer)
+MHA_CFLAGS = -std=c11 -D_GNU_SOURCE $(WARNINGS) -Iinclude -Isrc -fPIC -fvisibility=hidden -fopenmp \
+             -ffp-contract=off $(BLAS_CFLAGS) $(JANSSON_CFLAGS) $(SAN_FLAGS)
+MHA_LDFLAGS = -fopenmp $(SAN_FLAGS) $(LDFLAGS)
+LIBS = $(BLAS_LIBS) $(JANSSON_LIBS) -lm
+
+version = $(shell awk '/define MHA_VERSION_$(1)/{print $$3}' include/mha/system.h)
+MAJOR := $(call version,MAJOR)
+VERSION := $(MAJOR).$(call version,MINOR).$(call version,PATCH)
+
+LIB_SRC  := $(sort $(filter-out src/cli/%,$(wildcard src/*/*.c src/*/*/*.c)))
+CLI_SRC  := $(sort $(wildcard src/cli/*.c))
+HEADERS  := $(sort $(wildcard include/mha/*.h))
+SUPPORT_SRC := $(sort $(wildcard tests/support/*.c))
+TEST_SRC := $(sort $(wildcard tests/test_*.c tests/cli/test_*.c))
+
+LIB_OBJ  := $(LIB_SRC:src/%.c=$(BUILD)/obj/%.o)
+CLI_OBJ  := $(CLI_SRC:src/%.c=$(BUILD)/obj/%.o)
+SUPPORT_OBJ := $(SUPPORT_SRC:tests/%.c=$(BUILD)/tests/%.o)
+TESTS    := $(TEST_SRC:tests/%.c=$(BUILD)/tests/%)
+
+.DEFAULT_GOAL := all
+.PHONY: all help deps deps-dev demo test check-headers check-example asan bench install clean
+.SECONDARY:
+.DELETE_ON_ERROR:
+
+all: $(BUILD)/libmha.a $(BUILD)/libmha.so $(BUILD)/mha  ## the libraries and the program, in build/
+
+help: ## this list
+	@awk -F':.*## *' '/^[a-z-]+:.*##/ {printf "  make %-14s %s\n", $$1, $$2}' Makefile
+
+# ---------------------------------------------------------------- what is needed
+
+DEPS     = gcc g++ libc6-dev make pkg-config libopenblas-dev libjansson-dev libcmocka-dev
+DEPS_DEV = clang libclang-rt-dev libomp-dev valgrind python3-torch python3-numpy gnuplot-nox gcovr clang-tidy cppcheck mandoc
+SUDO     = $(shell [ "$$(id -u)" = 0 ] || echo sudo)
+
+# $(call apt,packages): installs those that are missing, and says so; silent when nothing is.
+# A name the system does not have (libclang-rt-dev on older releases) is looked for with a version in it.
+define apt
+missing=; for p in $(1); do dpkg -s $$p >/dev/null 2>&1 || missing="$$missing $$p"; done; \
+if [ -z "$$missing" ]; then echo "$@: everything is installed"; else \
+  echo "$@: installing$$missing"; $(SUDO) apt-get update -qq; want=; \
+  for p in $$missing; do apt-cache show $$p >/dev/null 2>&1 && want="$$want $$p" || \
+    want="$$want $$(apt-cache search --names-only "^$${p%-dev}-[0-9]+-dev$$" | cut -d' ' -f1 | sort -V | tail -1)"; done; \
+  $(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$want; fi
+endef
+
+deps: ## installs what building and testing need (Debian, Ubuntu)
+	@$(call apt,$(DEPS))
+
+deps-dev: deps ## installs what only checks and benchmarks need
+	@$(call apt,$(DEPS_DEV))
+
+# ---------------------------------------------------------------- building
+
+# Instruction sets are compiled in files of their own; the rest stays at the base of the architecture.
+$(BUILD)/obj/compute/kernels/%_avx2.o:   ISA_CFLAGS = -O3 -mavx2 -mfma -mf16c
+$(BUILD)/obj/compute/kernels/%_avx512.o: ISA_CFLAGS = -O3 -mavx512f -mavx512dq -mavx512bw -mavx512vl -mfma -mf16c -mprefer-vector-width=512
+
+$(BUILD)/obj/%.o: src/%.c
+	@mkdir -p $(@D)
+	$(CC) $(MHA_CFLAGS) $(CFLAGS) $(ISA_CFLAGS) -MMD -MP -c -o $@ $<
+
+$(BUILD)/libmha.a: $(LIB_OBJ)
+	@rm -f $@
+	$(AR) rcs $@ $^
+
+$(BUILD)/libmha.so.$(VERSION): $(LIB_OBJ)
+	$(CC) -shared -Wl,-soname,libmha.so.$(MAJOR) -Wl,-z,defs $(MHA_LDFLAGS) -o $@ $^ $(LIBS)
+
+$(BUILD)/libmha.so: $(BUILD)/libmha.so.$(VERSION)
+	ln -sf $(<F) $(BUILD)/libmha.so.$(MAJOR)
+	ln -sf libmha.so.$(MAJOR) $@
+
+$(BUILD)/mha: $(CLI_OBJ) $(BUILD)/libmha.a
+	$(CC) $(MHA_LDFLAGS) -o $@ $^ $(LIBS)
+
+demo: $(BUILD)/mha ## builds and runs the forward pass on random inputs
+	$(BUILD)/mha forward
+
+# ---------------------------------------------------------------- testing
+
+TEST_CFLAGS = $(MHA_CFLAGS) -I. -Itests $(CMOCKA_CFLAGS)
+
+$(BUILD)/tests/%.o: tests/%.c
+	@mkdir -p $(@D)
+	$(CC) $(TEST_CFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+
+$(BUILD)/tests/%: $(BUILD)/tests/%.o $(SUPPORT_OBJ) $(BUILD)/libmha.a
+	$(CC) $(MHA_LDFLAGS) -o $@ $^ $(CMOCKA_LIBS) $(LIBS)
+
+# Recorded cases and trained models, where they are present; the tests run without them too.
+CONFORMANCE_DIR ?= $(wildcard ../shared/conformance)
+MODELS_DIR      ?= $(wildcard ../shared/models)
+
+test: all $(TESTS) check-headers check-example ## builds and runs all tests
+	@failed=; for t in $(TESTS); do \
+	  echo "== $${t#$(BUILD)/tests/}"; \
+	  MHA_PROGRAM=$(BUILD)/mha CONFORMANCE_DIR=$(CONFORMANCE_DIR) MODELS_DIR=$(MODELS_DIR) $$t || failed="$$failed $${t#$(BUILD)/tests/}"; \
+	done; if [ -n "$$failed" ]; then echo "FAILED:$$failed"; exit 1; fi; echo "all test programs passed"
+
+check-headers: ## every public header compiles alone, in C11 and in C++
+	@for h in $(HEADERS); do \
+	  $(CC) -std=c11 -Wall -Wextra -Wpedantic -Werror -Iinclude -fsyntax-only -x c $$h && \
+	  $(CXX) -std=c++11 -Wall -Wextra -Wpedantic -Werror -Iinclude -fsyntax-only -x c++ $$h || exit 1; done
+	@echo "$(words $(HEADERS)) headers compile alone in C11 and in C++"
+
+# The C example in README is compiled and run as it stands there.
+check-example: $(BUILD)/libmha.a
+	@if [ -f README.md ]; then mkdir -p $(BUILD)/example && \
+	  awk '/^```c$$/{on=1;next} /^```$$/{if(on)exit} on' README.md >$(BUILD)/example/example.c && \
+	  $(CC) -std=c11 -Wall -Wextra -Werror $(SAN_FLAGS) -Iinclude -o $(BUILD)/example/example $(BUILD)/example/example.c \
+	    $(BUILD)/libmha.a -fopenmp $(LIBS) && $(BUILD)/example/example && echo "README's example runs"; fi
+
+asan: ## the tests again under the address and undefined-behaviour sanitizers
+	$(MAKE) BUILD=$(BUILD)/asan CFLAGS="-O1 -g" SANITIZE=address,undefined test
+
+bench: $(BUILD)/mha ## measures throughput
+	$(BUILD)/mha bench
+
+# ---------------------------------------------------------------- installing
+
+install: all ## installs under $(DESTDIR)$(PREFIX)
+	install -d $(DESTDIR)$(PREFIX)/include/mha $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man1
+	install -m 644 $(HEADERS) $(DESTDIR)$(PREFIX)/include/mha/
+	install -m 644 $(BUILD)/libmha.a $(DESTDIR)$(PREFIX)/lib/
+	install -m 755 $(BUILD)/libmha.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/
+	ln -sf libmha.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/libmha.so.$(MAJOR)
+	ln -sf libmha.so.$(MAJOR) $(DESTDIR)$(PREFIX)/lib/libmha.so
+	install -m 755 $(BUILD)/mha $(DESTDIR)$(PREFIX)/bin/
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' src/mha.pc.in >$(DESTDIR)$(PREFIX)/lib/pkgconfig/mha.pc
+	install -m 644 src/cli/mha.1 $(DESTDIR)$(PREFIX)/share/man/man1/
+
+clean: ## removes what was built
+	rm -rf $(BUILD)
+
+# `make deps test` in one command: nothing is compiled before it is installed, also with -j.
+ifneq ($(filter deps deps-dev,$(MAKECMDGOALS)),)
+$(LIB_OBJ) $(CLI_OBJ) $(SUPPORT_OBJ) $(TESTS:%=%.o) check-headers: | $(filter deps deps-dev,$(MAKECMDGOALS))
+endif
+
+-include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(SUPPORT_OBJ:.o=.d) $(TESTS:%=%.d)

@@ -1,0 +1,68 @@
+/* Files of named tensors: read safetensors, npy, npz and GGUF; write safetensors and npy. */
+#ifndef MHA_FILE_H
+#define MHA_FILE_H
+
+#include "mha/tensor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* An open file whose header has been read and checked; tensor data is read on request with
+ * positioned reads (nothing is mapped: a file that shrinks gives MHA_IO, not a signal). */
+typedef struct mha_file mha_file;
+
+typedef struct mha_file_tensor {
+    const char *name; /* borrowed from the file object; an npy file's only tensor is called "" */
+    mha_dtype dtype;
+    int rank;
+    size_t shape[MHA_MAX_RANK]; /* row-major, slowest first (GGUF's reversed order is put right) */
+    size_t elements, bytes;
+    uint64_t offset; /* of the first byte in the file (in the npz: in the unpacked member) */
+} mha_file_tensor;
+
+/* Opens a file, its format told by content, not by its name. Nothing in the header is believed
+ * unchecked: sizes against the file, offsets against each other, names against duplicates.
+ * Errors: MHA_NOT_FOUND, MHA_FORMAT (with the byte offset), MHA_UNSUPPORTED (a known foreign format,
+ * by name, with the way to convert it), MHA_IO, MHA_NO_MEMORY. */
+MHA_API mha_status mha_file_open(const char *path, mha_file **file, mha_error *error);
+MHA_API void mha_file_close(mha_file *file); /* NULL is allowed */
+
+MHA_API const char *mha_file_path(const mha_file *file);
+MHA_API const char *mha_file_format(const mha_file *file); /* "safetensors", "npy", "npz", "gguf" */
+/* Tensors in the order of the file's header. `at` gives NULL past the end, `find` for an unknown name. */
+MHA_API size_t mha_file_count(const mha_file *file);
+MHA_API const mha_file_tensor *mha_file_at(const mha_file *file, size_t index);
+MHA_API const mha_file_tensor *mha_file_find(const mha_file *file, const char *name);
+/* String metadata (safetensors __metadata__; GGUF scalars as text). NULL for an unknown key. */
+MHA_API const char *mha_file_metadata(const mha_file *file, const char *key);
+MHA_API size_t mha_file_metadata_count(const mha_file *file);
+MHA_API void mha_file_metadata_at(const mha_file *file, size_t index, const char **key, const char **value);
+
+/* Reads one tensor into `to`, which has its number of elements (any shape, row-major order; strides
+ * allowed), converting plain dtypes as mha_view_copy does. Errors: MHA_INVALID (element count, with
+ * both shapes), MHA_UNSUPPORTED (quantised), MHA_IO (short read; `to` is then unspecified). */
+MHA_API mha_status mha_file_read(const mha_file *file, const mha_file_tensor *tensor, const mha_view *to,
+                                 mha_error *error);
+
+/* A tensor file being made. Nothing appears under `path` until mha_writer_commit: data goes to a
+ * temporary file beside it, which takes the name when all of it is written and closed without error.
+ * A `path` that is a device or FIFO, or "-" for standard output, is written directly.
+ * Format by extension: ".npy" (one tensor, metadata refused) or ".safetensors". */
+typedef struct mha_writer mha_writer;
+
+MHA_API mha_status mha_writer_create(const char *path, mha_writer **writer, mha_error *error);
+/* Names a tensor to be written. The view is borrowed until commit or destroy. Errors: MHA_INVALID
+ * (duplicate or empty name, a second tensor in npy), MHA_UNSUPPORTED (a dtype the format lacks). */
+MHA_API mha_status mha_writer_add(mha_writer *writer, const char *name, const mha_view *view, mha_error *error);
+MHA_API mha_status mha_writer_metadata(mha_writer *writer, const char *key, const char *value, mha_error *error);
+/* Writes header and data. Tensors lie in the file ordered by element size (8, 4, 2, 1 bytes), then
+ * as added, so each is naturally aligned. Errors: MHA_IO; then no file of that name was made or changed. */
+MHA_API mha_status mha_writer_commit(mha_writer *writer, mha_error *error);
+/* Ends the writer, committed or not. NULL is allowed. */
+MHA_API void mha_writer_destroy(mha_writer *writer);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

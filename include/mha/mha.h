@@ -1,0 +1,33 @@
+/* mha: multi-head attention on a CPU. Includes the whole interface; here is the glossary.
+ *
+ *   MultiHead(x) = concat(head_1 ... head_h) W_O + b_O
+ *   head_i = softmax(Q_i K_i^T * scale) V_i,   Q = x_q W_Q + b_Q,  K = x_k W_K + b_K,  V = x_v W_V + b_V
+ *                                              Vaswani et al. 2017, sections 3.2.1 and 3.2.2
+ *
+ *   B          batch rows                       T_q, T_k   lengths of the query and of the new keys
+ *   d_model    width of the model               S          cached + new keys; S' with extra rows
+ *   h, h_kv    query heads, key/value heads     d_k, d_v   width of one head of Q and K, of V
+ *   d_q d_kin d_vin d_out   widths of the query, key and value inputs and of the output
+ *   scores     Q K^T * scale                    weights    softmax of the scores
+ *   causal     key j is visible to query i iff j <= i + offset
+ *
+ * A header per noun: status (errors), tensor (types and views), params (the parameter table), layer
+ * (configuration and weights), attention (semantics, stages, forward), random, file (safetensors,
+ * npy, GGUF), model (names in public checkpoints), verify (comparison, case files, the judge),
+ * system (instruction set, BLAS, threads).
+ *
+ * The library never prints, exits or aborts, and keeps no state between calls but the chosen
+ * instruction set and a count of forwards inside the BLAS. */
+#ifndef MHA_MHA_H
+#define MHA_MHA_H
+
+#include "mha/attention.h"
+#include "mha/file.h"
+#include "mha/layer.h"
+#include "mha/params.h"
+#include "mha/random.h"
+#include "mha/status.h"
+#include "mha/system.h"
+#include "mha/tensor.h"
+
+#endif

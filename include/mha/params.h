@@ -1,0 +1,116 @@
+/* The parameter table: the only way a weight gets memory, so that counting is reading what exists. */
+#ifndef MHA_PARAMS_H
+#define MHA_PARAMS_H
+
+#include "mha/tensor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* storage  one allocation.
+ * tensor   a named, typed, shaped use of a storage: one row of the table.
+ * alias    a second name for the same storage (tied weights): a row, but no new elements.
+ * view     a slice of a tensor, made on demand: never a row, never counted.
+ * Totals are always computed by walking the storages. */
+typedef struct mha_params mha_params;
+typedef struct mha_tensor mha_tensor; /* a row; valid until removed or until the table is destroyed */
+
+typedef enum mha_kind {
+    MHA_PARAMETER = 0, /* learned */
+    MHA_BUFFER,        /* not learned: causal masks, position ids, rotary tables */
+    MHA_DERIVED        /* built from parameters to go faster; bytes are shown, elements never counted */
+} mha_kind;
+
+/* What one row shall be. Zero-initialised fields are the common case. The strings are copied. */
+typedef struct mha_tensor_spec {
+    const char *name;  /* unique in the table, not empty */
+    const char *role;  /* what it is for: "W_Q", "embedding", ...; NULL is "" */
+    const char *group; /* what it is part of: "attention", "ffn", ...; NULL is "" */
+    mha_dtype dtype;
+    mha_dtype source_dtype; /* of the file it will be read from */
+    bool has_source;        /* source_dtype is meant; otherwise it equals dtype */
+    int rank;
+    size_t shape[MHA_MAX_RANK];
+    mha_kind kind;
+    bool frozen; /* a parameter that is not trained */
+} mha_tensor_spec;
+
+/* A row as it is now: plain values; strings and data are borrowed from the table. */
+typedef struct mha_tensor_info {
+    const char *name, *role, *group;
+    mha_dtype dtype, source_dtype;
+    int rank;
+    size_t shape[MHA_MAX_RANK];
+    mha_kind kind;
+    bool trainable;
+    size_t elements;       /* product of the shape */
+    size_t bytes;          /* what these elements occupy in the storage */
+    size_t inert_elements; /* parameter elements that cannot change the output */
+    const char *inert_why; /* the rule that says so, "" if none */
+    size_t storage;        /* number of the storage, counted from 0 in order of allocation */
+    const char *alias_of;  /* name of the row that owns the storage, NULL for the owner itself */
+    void *data;            /* 64-byte aligned; NULL for zero elements */
+} mha_tensor_info;
+
+/* Sums over storages (each once), except `tensors` and `aliases`, which count rows. */
+typedef struct mha_totals {
+    size_t parameters;      /* elements of parameter storages */
+    size_t parameter_bytes;
+    size_t trainable;       /* those not frozen */
+    size_t buffers;         /* elements of buffer storages */
+    size_t buffer_bytes;
+    size_t derived_bytes;
+    size_t inert;           /* inert elements among the parameters */
+    size_t storages, tensors, aliases;
+    size_t bytes_allocated; /* what was asked of the allocator for all storages, paddings included */
+} mha_totals;
+
+typedef struct mha_statistics {
+    double min, max, mean, rms; /* over the finite elements; NaN when there is none */
+    size_t zeros, non_finite;
+} mha_statistics;
+
+/* An empty table. `allocator` NULL: the default; otherwise its functions are copied and its context
+ * must outlive the table. Errors: MHA_NO_MEMORY. The caller destroys the table, after every object
+ * (layer, model) that registered rows in it. */
+MHA_API mha_status mha_params_create(const mha_allocator *allocator, mha_params **table);
+/* Releases all storages. NULL is allowed. */
+MHA_API void mha_params_destroy(mha_params *table);
+
+/* Adds a row with a storage of its own, filled with zeros; large storages are committed lazily by
+ * the system, page by page, as they are written. *tensor may be NULL. Errors: MHA_INVALID (empty or
+ * taken name, rank, size that does not fit), MHA_NO_MEMORY; the table is then as before. */
+MHA_API mha_status mha_params_add(mha_params *table, const mha_tensor_spec *spec, mha_tensor **tensor,
+                                  mha_error *error);
+/* Adds a second name for the storage of `of`, with its dtype, kind and training state; `spec` gives
+ * name, role, group and a shape of the same number of elements (rank 0 with shape unset and
+ * `of` larger: the shape of `of`). */
+MHA_API mha_status mha_params_alias(mha_params *table, const mha_tensor_spec *spec, mha_tensor *of,
+                                    mha_tensor **tensor, mha_error *error);
+/* Takes the row out; its storage is released when no other row uses it (the oldest remaining row
+ * then owns it). NULL is allowed. */
+MHA_API void mha_params_remove(mha_params *table, mha_tensor *tensor);
+
+/* Rows in the order they were added. `at` gives NULL past the end; `find` NULL for an unknown name. */
+MHA_API size_t mha_params_count(const mha_params *table);
+MHA_API mha_tensor *mha_params_at(const mha_params *table, size_t index);
+MHA_API mha_tensor *mha_params_find(const mha_params *table, const char *name);
+
+MHA_API mha_tensor_info mha_tensor_get_info(const mha_tensor *tensor);
+/* The whole tensor as a contiguous view. Writing through it changes the weight: see mha_layer_changed. */
+MHA_API mha_view mha_tensor_view(const mha_tensor *tensor);
+/* Marks `elements` of the row as unable to change the output, with the reason (copied). */
+MHA_API mha_status mha_tensor_set_inert(mha_tensor *tensor, size_t elements, const char *why);
+MHA_API void mha_tensor_set_source_dtype(mha_tensor *tensor, mha_dtype dtype);
+
+/* Totals of the whole table, or of one group ("attention") when `group` is not NULL: a storage
+ * belongs to the group of the row that owns it. */
+MHA_API mha_totals mha_params_totals(const mha_params *table, const char *group);
+/* One pass over the elements of a plain dtype; MHA_UNSUPPORTED for a quantised one. */
+MHA_API mha_status mha_tensor_statistics(const mha_tensor *tensor, mha_statistics *statistics);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

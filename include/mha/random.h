@@ -1,0 +1,24 @@
+/* Random numbers from a counter: element i is the same whoever computes it, on every machine. */
+#ifndef MHA_RANDOM_H
+#define MHA_RANDOM_H
+
+#include "mha/tensor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Philox4x32-10 (Salmon et al. 2011): four 32-bit words from a 128-bit counter and a 64-bit key. */
+MHA_API void mha_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
+/* The i-th number of `stream` under `seed`, uniform in [0, 1), a multiple of 2^-24: exact in float. */
+MHA_API float mha_random_unit(uint64_t seed, uint64_t stream, uint64_t i);
+/* The i-th 64-bit word of `stream` under `seed`. */
+MHA_API uint64_t mha_random_bits(uint64_t seed, uint64_t stream, uint64_t i);
+/* Fills an F32, F64, F16 or BF16 view, row-major element e with low + (high - low) * unit(e),
+ * computed in float. Nothing happens for another dtype. */
+MHA_API void mha_random_fill(const mha_view *view, uint64_t seed, uint64_t stream, float low, float high);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,64 @@
+/* What can go wrong, and how the library says it: a status for every call, a sentence on request. */
+#ifndef MHA_STATUS_H
+#define MHA_STATUS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define MHA_API __attribute__((visibility("default")))
+#else
+#define MHA_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Code, name, meaning, exit code of the program when a command ends with it. The list is the only
+ * place where a status is described; a status without a sentence cannot exist. */
+#define MHA_STATUS_LIST(X)                                                                         \
+    X(MHA_OK, "ok", "done", 0)                                                                     \
+    X(MHA_INVALID, "invalid", "an argument, option or shape is wrong", 2)                          \
+    X(MHA_UNSUPPORTED, "unsupported", "a combination without meaning, or one not built in", 2)     \
+    X(MHA_FORMAT, "format", "a file does not hold what its format promises", 2)                    \
+    X(MHA_NOT_FOUND, "not found", "no such file, tensor or name", 2)                               \
+    X(MHA_IO, "i/o", "the machine could not read or write", 3)                                     \
+    X(MHA_NO_MEMORY, "no memory", "the machine could not give the memory", 3)
+
+typedef enum mha_status {
+#define MHA_STATUS_ENUM(code, name, meaning, exit_code) code,
+    MHA_STATUS_LIST(MHA_STATUS_ENUM)
+#undef MHA_STATUS_ENUM
+} mha_status;
+
+/* Filled by calls that load or validate, when the caller passes one (NULL is always allowed).
+ * After MHA_OK its content is unspecified. `message` is one line without a newline: what was
+ * expected, what was found, and where. */
+typedef struct mha_error {
+    mha_status status;
+    char message[400];
+    char name[112];  /* tensor, option or file the message is about, "" if none */
+    uint64_t offset; /* byte in the file the message is about, 0 if none */
+} mha_error;
+
+/* The short name and the meaning of a status; "unknown" for a value outside the list. Static text. */
+MHA_API const char *mha_status_name(mha_status status);
+MHA_API const char *mha_status_meaning(mha_status status);
+/* The exit code the program gives for it: 0, 2 (the request is wrong) or 3 (the machine could not). */
+MHA_API int mha_status_exit_code(mha_status status);
+
+/* Where the library gets memory. NULL functions mean the default (lazily committed for large
+ * blocks). Every block is zero-filled by the library's own wrapper, 64-byte aligned, and given back
+ * with the size it was asked with. `allocate` may be called from one thread at a time per object
+ * that was created with it; it returns NULL when it cannot. */
+typedef struct mha_allocator {
+    void *(*allocate)(void *context, size_t bytes, size_t alignment);
+    void (*release)(void *context, void *block, size_t bytes);
+    void *context;
+} mha_allocator;
+
+#ifdef __cplusplus
+}
+#endif
+#endif

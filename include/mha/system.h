@@ -1,0 +1,37 @@
+/* What the library runs on: instruction set, BLAS, threads, version. */
+#ifndef MHA_SYSTEM_H
+#define MHA_SYSTEM_H
+
+#include "mha/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define MHA_VERSION_MAJOR 0
+#define MHA_VERSION_MINOR 1
+#define MHA_VERSION_PATCH 0
+
+MHA_API const char *mha_version(void); /* "0.1.0": of the library that runs, not of this header */
+
+/* The BLAS behind `blas`: its own name and configuration ("OpenBLAS 0.3.21 ...", or "CBLAS" when it
+ * does not say), and how it threads: "pthread", "openmp", "serial" or "unknown". Static text. */
+MHA_API const char *mha_blas_name(void);
+MHA_API const char *mha_blas_threading(void);
+
+/* Threads a call uses when it does not say: what the OpenMP runtime offers (OMP_NUM_THREADS, affinity). */
+MHA_API int mha_threads_available(void);
+
+/* The instruction set of the kernels in use, and all this machine could use, best first, ending in
+ * "scalar"; NULL past the end. */
+MHA_API const char *mha_isa(void);
+MHA_API const char *mha_isa_available(int index);
+/* Forces an instruction set for every later call ("scalar", "avx2", "avx512", "neon", "auto"). The
+ * environment variable MHA_ISA does the same at first use. Not to be called during a forward.
+ * MHA_NOT_FOUND: no such name. MHA_UNSUPPORTED: this machine does not have it. */
+MHA_API mha_status mha_isa_select(const char *name);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,136 @@
+/* The plain values everything passes around: element types and strided views of memory. */
+#ifndef MHA_TENSOR_H
+#define MHA_TENSOR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "mha/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Type, name as files spell it, elements per block, bytes per block. A plain type is a block of
+ * one; the quantised GGUF types hold 32 or 256 elements a block. Zero is F32. */
+#define MHA_DTYPE_LIST(X)                                                                          \
+    X(MHA_F32, "F32", 1, 4)                                                                        \
+    X(MHA_F64, "F64", 1, 8)                                                                        \
+    X(MHA_F16, "F16", 1, 2)                                                                        \
+    X(MHA_BF16, "BF16", 1, 2)                                                                      \
+    X(MHA_I64, "I64", 1, 8)                                                                        \
+    X(MHA_I32, "I32", 1, 4)                                                                        \
+    X(MHA_I16, "I16", 1, 2)                                                                        \
+    X(MHA_I8, "I8", 1, 1)                                                                          \
+    X(MHA_U64, "U64", 1, 8)                                                                        \
+    X(MHA_U32, "U32", 1, 4)                                                                        \
+    X(MHA_U16, "U16", 1, 2)                                                                        \
+    X(MHA_U8, "U8", 1, 1)                                                                          \
+    X(MHA_BOOL, "BOOL", 1, 1)                                                                      \
+    X(MHA_F8_E4M3, "F8_E4M3", 1, 1)                                                                \
+    X(MHA_F8_E5M2, "F8_E5M2", 1, 1)                                                                \
+    X(MHA_Q4_0, "Q4_0", 32, 18)                                                                    \
+    X(MHA_Q4_1, "Q4_1", 32, 20)                                                                    \
+    X(MHA_Q5_0, "Q5_0", 32, 22)                                                                    \
+    X(MHA_Q5_1, "Q5_1", 32, 24)                                                                    \
+    X(MHA_Q8_0, "Q8_0", 32, 34)                                                                    \
+    X(MHA_Q8_1, "Q8_1", 32, 36)                                                                    \
+    X(MHA_Q2_K, "Q2_K", 256, 84)                                                                   \
+    X(MHA_Q3_K, "Q3_K", 256, 110)                                                                  \
+    X(MHA_Q4_K, "Q4_K", 256, 144)                                                                  \
+    X(MHA_Q5_K, "Q5_K", 256, 176)                                                                  \
+    X(MHA_Q6_K, "Q6_K", 256, 210)                                                                  \
+    X(MHA_Q8_K, "Q8_K", 256, 292)                                                                  \
+    X(MHA_IQ2_XXS, "IQ2_XXS", 256, 66)                                                             \
+    X(MHA_IQ2_XS, "IQ2_XS", 256, 74)                                                               \
+    X(MHA_IQ3_XXS, "IQ3_XXS", 256, 98)                                                             \
+    X(MHA_IQ1_S, "IQ1_S", 256, 50)                                                                 \
+    X(MHA_IQ4_NL, "IQ4_NL", 32, 18)                                                                \
+    X(MHA_IQ3_S, "IQ3_S", 256, 110)                                                                \
+    X(MHA_IQ2_S, "IQ2_S", 256, 82)                                                                 \
+    X(MHA_IQ4_XS, "IQ4_XS", 256, 136)                                                              \
+    X(MHA_IQ1_M, "IQ1_M", 256, 56)                                                                 \
+    X(MHA_TQ1_0, "TQ1_0", 256, 54)                                                                 \
+    X(MHA_TQ2_0, "TQ2_0", 256, 66)                                                                 \
+    X(MHA_MXFP4, "MXFP4", 32, 17)
+
+typedef enum mha_dtype {
+#define MHA_DTYPE_ENUM(code, name, block_elements, block_bytes) code,
+    MHA_DTYPE_LIST(MHA_DTYPE_ENUM)
+#undef MHA_DTYPE_ENUM
+    MHA_DTYPE_COUNT
+} mha_dtype;
+
+MHA_API const char *mha_dtype_name(mha_dtype dtype);            /* "F32"; "?" outside the list */
+MHA_API bool mha_dtype_find(const char *name, mha_dtype *dtype); /* false: no type of that name */
+/* Bytes of `elements` elements of `dtype`. MHA_INVALID when they do not fit a size_t or do not
+ * fill whole blocks; *bytes is then untouched. */
+MHA_API mha_status mha_dtype_bytes(mha_dtype dtype, size_t elements, size_t *bytes);
+
+enum { MHA_MAX_RANK = 8 };
+
+/* A borrowed, strided piece of memory. Element (i0, i1, ...) lies at data + sum(i_k * stride[k])
+ * elements of `dtype`. Strides may be zero (broadcast). `data` NULL means "no tensor". Inputs are
+ * never written through a view; the type does not say so because the same view serves results. */
+typedef struct mha_view {
+    void *data;
+    mha_dtype dtype;
+    int rank;
+    size_t shape[MHA_MAX_RANK];
+    ptrdiff_t stride[MHA_MAX_RANK]; /* in elements */
+} mha_view;
+
+/* A contiguous (row-major, last index fastest) view of `data`. `shape` has `rank` entries.
+ * A rank outside 0..MHA_MAX_RANK gives a view without data. */
+MHA_API mha_view mha_view_of(void *data, mha_dtype dtype, int rank, const size_t *shape);
+/* Product of the extents: 1 for rank 0; SIZE_MAX when it does not fit. */
+MHA_API size_t mha_view_elements(const mha_view *view);
+MHA_API bool mha_view_is_contiguous(const mha_view *view);
+/* Elements [from, from + count) of `axis`: same memory, smaller extent. */
+MHA_API mha_view mha_view_slice(const mha_view *view, int axis, size_t from, size_t count);
+
+/* How the rows of one input or output lie in memory. All are views of the same four indices
+ * (batch, time, head, feature); E = h*d. */
+#define MHA_LAYOUT_LIST(X)                                                                         \
+    X(MHA_BTE, "BTE")   /* [B, T, E], the default */                                               \
+    X(MHA_TBE, "TBE")   /* [T, B, E] */                                                            \
+    X(MHA_TE, "TE")     /* [T, E], no batch */                                                     \
+    X(MHA_BHTD, "BHTD") /* [B, H, T, d] */                                                         \
+    X(MHA_BTHD, "BTHD") /* [B, T, H, d] */
+
+typedef enum mha_layout {
+#define MHA_LAYOUT_ENUM(code, name) code,
+    MHA_LAYOUT_LIST(MHA_LAYOUT_ENUM)
+#undef MHA_LAYOUT_ENUM
+    MHA_LAYOUT_COUNT
+} mha_layout;
+
+MHA_API const char *mha_layout_name(mha_layout layout);
+MHA_API bool mha_layout_find(const char *name, mha_layout *layout);
+/* Memory in `layout` seen as (B, T, h, d), the index order every call of this library uses.
+ * TE takes B = 1. */
+MHA_API mha_view mha_view_heads(void *data, mha_dtype dtype, mha_layout layout, size_t B, size_t T, size_t h, size_t d);
+/* Memory in BTE, TBE or TE seen as (B, T, E). (The head layouts have no such view unless h = 1.) */
+MHA_API mha_view mha_view_rows(void *data, mha_dtype dtype, mha_layout layout, size_t B, size_t T, size_t E);
+
+/* One element as a double, whatever its plain dtype (F8 included); NaN for a quantised type.
+ * Integers beyond 2^53 round. `index` has view->rank entries and is not checked. */
+MHA_API double mha_view_get(const mha_view *view, const size_t *index);
+/* Stores a double into an F32 or F64 element, rounding to nearest even. */
+MHA_API void mha_view_set(const mha_view *view, const size_t *index, double value);
+/* Copies all elements between views of equal shape, converting plain dtypes (widening is exact,
+ * narrowing rounds to nearest even). MHA_INVALID on unequal shapes, MHA_UNSUPPORTED on a
+ * quantised type or on a target that is not a floating type (unless both dtypes are equal). */
+MHA_API mha_status mha_view_copy(const mha_view *to, const mha_view *from);
+
+/* f16 and bf16 <-> f32: exact one way, round to nearest even the other; NaN stays NaN. */
+MHA_API float mha_f16_to_f32(uint16_t bits);
+MHA_API float mha_bf16_to_f32(uint16_t bits);
+MHA_API uint16_t mha_f32_to_f16(float value);
+MHA_API uint16_t mha_f32_to_bf16(float value);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

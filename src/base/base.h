@@ -1,0 +1,35 @@
+/* What every room stands on: filling an error, checked sizes, zeroed memory. */
+#ifndef MHA_BASE_H
+#define MHA_BASE_H
+
+#include "mha/status.h"
+#include "mha/tensor.h"
+
+/* Fills *error (which may be NULL) and returns `status`, so that a call can end with
+ * `return mha_fail(error, MHA_INVALID, "kv_heads", "expected a divisor of %zu, found %zu", h, n)`.
+ * `name` (NULL: "") is what the message is about. Messages longer than the field are cut. */
+__attribute__((format(printf, 4, 5))) mha_status mha_fail(mha_error *error, mha_status status, const char *name,
+                                                         const char *format, ...);
+/* The same, with the byte offset of what is wrong in a file. */
+__attribute__((format(printf, 5, 6))) mha_status mha_fail_at(mha_error *error, mha_status status, const char *name,
+                                                             uint64_t offset, const char *format, ...);
+
+/* a * b, a + b into *r; false when it does not fit. */
+static inline bool mha_mul(size_t a, size_t b, size_t *r) { return !__builtin_mul_overflow(a, b, r); }
+static inline bool mha_add(size_t a, size_t b, size_t *r) { return !__builtin_add_overflow(a, b, r); }
+
+enum { MHA_ALIGNMENT = 64 };
+
+/* The default allocator: the heap for small blocks, anonymous mappings without reserve for large
+ * ones, so that pages nobody writes cost nothing. */
+mha_allocator mha_allocator_default(void);
+/* *allocator, or the default for NULL. */
+mha_allocator mha_allocator_or_default(const mha_allocator *allocator);
+/* `bytes` zeroed bytes, 64-byte aligned; NULL when there is no memory or bytes is 0. */
+void *mha_allocate(const mha_allocator *allocator, size_t bytes);
+void mha_release(const mha_allocator *allocator, void *block, size_t bytes); /* NULL is allowed */
+
+/* "(2, 128, 768)" into a buffer, for messages; cut when it does not fit. Returns `text`. */
+char *mha_shape_text(char *text, size_t size, const size_t *shape, int rank);
+
+#endif

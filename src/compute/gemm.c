@@ -1,0 +1,80 @@
+/* The only file that includes cblas.h: SGEMM, the thread count of the BLAS, its name. */
+#include <cblas.h>
+#include <pthread.h>
+
+#include "compute/gemm.h"
+#include "mha/system.h"
+
+/* OpenBLAS's own controls; another CBLAS has none of them. */
+extern void openblas_set_num_threads(int) __attribute__((weak));
+extern int openblas_get_num_threads(void) __attribute__((weak));
+extern int openblas_get_parallel(void) __attribute__((weak));
+extern char *openblas_get_config(void) __attribute__((weak));
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static unsigned inside;     /* brackets open now */
+static int threads_outside; /* the thread count to put back */
+
+void mha_gemm_begin(void)
+{
+    if (!openblas_set_num_threads || !openblas_get_num_threads)
+        return;
+    pthread_mutex_lock(&lock);
+    if (inside++ == 0) {
+        threads_outside = openblas_get_num_threads();
+        if (threads_outside != 1)
+            openblas_set_num_threads(1);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+void mha_gemm_end(void)
+{
+    if (!openblas_set_num_threads || !openblas_get_num_threads)
+        return;
+    pthread_mutex_lock(&lock);
+    if (--inside == 0 && threads_outside != 1)
+        openblas_set_num_threads(threads_outside);
+    pthread_mutex_unlock(&lock);
+}
+
+/* CBLAS counts in int; request.c refuses extents and strides beyond it. */
+static void gemm(CBLAS_TRANSPOSE transpose_b, size_t m, size_t n, size_t k, float alpha, const float *A, size_t lda,
+                 const float *B, size_t ldb, float beta, float *C, size_t ldc)
+{
+    if (m == 0 || n == 0)
+        return;
+    if (k == 0) {
+        for (size_t i = 0; i < m; i++)
+            for (size_t j = 0; j < n; j++)
+                C[i * ldc + j] = beta == 0.0f ? 0.0f : beta * C[i * ldc + j];
+        return;
+    }
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, transpose_b, (int)m, (int)n, (int)k, alpha, A, (int)lda, B, (int)ldb, beta,
+                C, (int)ldc);
+}
+
+void mha_gemm(size_t m, size_t n, size_t k, float alpha, const float *A, size_t lda, const float *B, size_t ldb,
+              float beta, float *C, size_t ldc)
+{
+    gemm(CblasNoTrans, m, n, k, alpha, A, lda, B, ldb, beta, C, ldc);
+}
+
+void mha_gemm_nt(size_t m, size_t n, size_t k, float alpha, const float *A, size_t lda, const float *B, size_t ldb,
+                 float beta, float *C, size_t ldc)
+{
+    gemm(CblasTrans, m, n, k, alpha, A, lda, B, ldb, beta, C, ldc);
+}
+
+const char *mha_blas_name(void)
+{
+    const char *config = openblas_get_config ? openblas_get_config() : NULL;
+    return config && *config ? config : "CBLAS";
+}
+
+const char *mha_blas_threading(void)
+{
+    static const char *const flavour[] = {"serial", "pthread", "openmp"};
+    int parallel = openblas_get_parallel ? openblas_get_parallel() : -1;
+    return parallel >= 0 && parallel <= 2 ? flavour[parallel] : "unknown";
+}

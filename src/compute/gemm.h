@@ -1,0 +1,21 @@
+/* SGEMM through CBLAS, always on the calling thread. */
+#ifndef MHA_GEMM_H
+#define MHA_GEMM_H
+
+#include <stddef.h>
+
+/* Brackets a stretch of SGEMM calls, from any number of threads at once. While at least one bracket
+ * is open the BLAS is set to one thread; the last one to close puts its thread count back. Other users
+ * of the same BLAS in the process see one thread meanwhile. */
+void mha_gemm_begin(void);
+void mha_gemm_end(void);
+
+/* C (m, n) = alpha * A (m, k) B (k, n) + beta * C, row-major with row strides lda, ldb, ldc.
+ * beta 0 writes C without reading it. m, n or k may be 0 (k = 0: C = beta * C). */
+void mha_gemm(size_t m, size_t n, size_t k, float alpha, const float *A, size_t lda, const float *B, size_t ldb,
+              float beta, float *C, size_t ldc);
+/* C (m, n) = alpha * A (m, k) B^T + beta * C with B (n, k): the Q K^T form. */
+void mha_gemm_nt(size_t m, size_t n, size_t k, float alpha, const float *A, size_t lda, const float *B, size_t ldb,
+                 float beta, float *C, size_t ldc);
+
+#endif

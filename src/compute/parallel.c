@@ -1,0 +1,24 @@
+/* The library's one thread pool, and its only OpenMP pragmas. */
+#include <omp.h>
+
+#include "compute/parallel.h"
+
+void mha_parallel_for(size_t n, int threads, mha_task task, void *context)
+{
+    if (n < 2 || threads < 2) {
+        for (size_t i = 0; i < n; i++)
+            task(context, i, 0);
+        return;
+    }
+    if ((size_t)threads > n)
+        threads = (int)n;
+#pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
+    for (size_t i = 0; i < n; i++)
+        task(context, i, omp_get_thread_num());
+}
+
+int mha_parallel_available(void)
+{
+    int threads = omp_get_max_threads();
+    return threads < 1 ? 1 : threads;
+}
