@@ -1,0 +1,334 @@
+/* Views of memory: element types, strides, layouts, conversion while copying. */
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/base.h"
+
+/* ---------------------------------------------------------------- element types */
+
+static const struct {
+    const char *name;
+    size_t block_elements, block_bytes;
+} dtypes[MHA_DTYPE_COUNT] = {
+#define DTYPE_ROW(code, name, block_elements, block_bytes) [code] = {name, block_elements, block_bytes},
+    MHA_DTYPE_LIST(DTYPE_ROW)
+#undef DTYPE_ROW
+};
+
+static bool is_dtype(mha_dtype dtype)
+{
+    return (unsigned)dtype < MHA_DTYPE_COUNT;
+}
+
+const char *mha_dtype_name(mha_dtype dtype)
+{
+    return is_dtype(dtype) ? dtypes[dtype].name : "?";
+}
+
+bool mha_dtype_find(const char *name, mha_dtype *dtype)
+{
+    for (int i = 0; i < MHA_DTYPE_COUNT; i++)
+        if (strcmp(dtypes[i].name, name) == 0) {
+            *dtype = (mha_dtype)i;
+            return true;
+        }
+    return false;
+}
+
+mha_status mha_dtype_bytes(mha_dtype dtype, size_t elements, size_t *bytes)
+{
+    if (!is_dtype(dtype) || elements % dtypes[dtype].block_elements != 0)
+        return MHA_INVALID;
+    size_t product;
+    if (!mha_mul(elements / dtypes[dtype].block_elements, dtypes[dtype].block_bytes, &product))
+        return MHA_INVALID;
+    *bytes = product;
+    return MHA_OK;
+}
+
+static bool is_plain(mha_dtype dtype)
+{
+    return is_dtype(dtype) && dtypes[dtype].block_elements == 1;
+}
+
+static bool is_float(mha_dtype dtype)
+{
+    return dtype == MHA_F32 || dtype == MHA_F64 || dtype == MHA_F16 || dtype == MHA_BF16;
+}
+
+/* A small binary float: sign, `exponent_bits`, `fraction_bits`, gradual underflow. */
+static double small_float(unsigned bits, int exponent_bits, int fraction_bits, bool has_infinity)
+{
+    unsigned exponent_max = (1u << exponent_bits) - 1;
+    unsigned fraction = bits & ((1u << fraction_bits) - 1);
+    unsigned exponent = bits >> fraction_bits & exponent_max;
+    double sign = bits >> (exponent_bits + fraction_bits) & 1 ? -1.0 : 1.0;
+    int bias = (1 << (exponent_bits - 1)) - 1;
+    if (exponent == exponent_max && has_infinity)
+        return fraction ? NAN : sign * INFINITY;
+    if (exponent == exponent_max && fraction == (1u << fraction_bits) - 1)
+        return NAN; /* E4M3 has no infinity and one NaN */
+    if (exponent == 0)
+        return sign * ldexp(fraction, 1 - bias - fraction_bits);
+    return sign * ldexp(fraction + (1u << fraction_bits), (int)exponent - bias - fraction_bits);
+}
+
+float mha_f16_to_f32(uint16_t bits)
+{
+    uint32_t sign = (uint32_t)(bits & 0x8000u) << 16, rest = bits & 0x7fffu, f32;
+    if (rest >= 0x7c00u) /* infinity, NaN */
+        f32 = sign | 0x7f800000u | (rest & 0x3ffu) << 13;
+    else if (rest >= 0x0400u)
+        f32 = sign | ((rest << 13) + ((127 - 15) << 23));
+    else { /* zero and subnormal: an integer times 2^-24, exact in float */
+        float value = (float)rest * 0x1p-24f;
+        memcpy(&f32, &value, sizeof f32);
+        f32 |= sign;
+    }
+    float value;
+    memcpy(&value, &f32, sizeof value);
+    return value;
+}
+
+float mha_bf16_to_f32(uint16_t bits)
+{
+    uint32_t f32 = (uint32_t)bits << 16;
+    float value;
+    memcpy(&value, &f32, sizeof value);
+    return value;
+}
+
+uint16_t mha_f32_to_f16(float value)
+{
+    uint32_t f32;
+    memcpy(&f32, &value, sizeof f32);
+    uint16_t sign = (uint16_t)(f32 >> 16 & 0x8000u);
+    uint32_t rest = f32 & 0x7fffffffu;
+    if (rest > 0x7f800000u)
+        return (uint16_t)(sign | 0x7e00u | (rest >> 13 & 0x1ffu));
+    if (rest >= 0x47800000u) /* 65536 and more; 65520 to 65536 overflow by rounding below */
+        return sign | 0x7c00u;
+    if (rest < 0x38800000u) { /* below 2^-14: round the magnitude to a multiple of 2^-24 */
+        float magnitude;
+        memcpy(&magnitude, &rest, sizeof magnitude);
+        return (uint16_t)(sign | (unsigned)nearbyint((double)magnitude * 0x1p24));
+    }
+    uint32_t rounded = rest - ((127 - 15) << 23);
+    rounded += 0xfffu + (rounded >> 13 & 1);
+    return (uint16_t)(sign | rounded >> 13);
+}
+
+uint16_t mha_f32_to_bf16(float value)
+{
+    uint32_t f32;
+    memcpy(&f32, &value, sizeof f32);
+    if ((f32 & 0x7fffffffu) > 0x7f800000u)
+        return (uint16_t)(f32 >> 16 | 0x40u); /* stays a NaN, made quiet */
+    f32 += 0x7fffu + (f32 >> 16 & 1);
+    return (uint16_t)(f32 >> 16);
+}
+
+static double load(const void *data, mha_dtype dtype, ptrdiff_t at)
+{
+    switch (dtype) {
+    case MHA_F32: return ((const float *)data)[at];
+    case MHA_F64: return ((const double *)data)[at];
+    case MHA_F16: return mha_f16_to_f32(((const uint16_t *)data)[at]);
+    case MHA_BF16: return mha_bf16_to_f32(((const uint16_t *)data)[at]);
+    case MHA_I64: return (double)((const int64_t *)data)[at];
+    case MHA_I32: return ((const int32_t *)data)[at];
+    case MHA_I16: return ((const int16_t *)data)[at];
+    case MHA_I8: return ((const int8_t *)data)[at];
+    case MHA_U64: return (double)((const uint64_t *)data)[at];
+    case MHA_U32: return ((const uint32_t *)data)[at];
+    case MHA_U16: return ((const uint16_t *)data)[at];
+    case MHA_U8: return ((const uint8_t *)data)[at];
+    case MHA_BOOL: return ((const uint8_t *)data)[at] != 0;
+    case MHA_F8_E4M3: return small_float(((const uint8_t *)data)[at], 4, 3, false);
+    case MHA_F8_E5M2: return small_float(((const uint8_t *)data)[at], 5, 2, true);
+    default: return NAN;
+    }
+}
+
+/* Double to a 16-bit float: through float, rounded to odd first so that the two steps round once. */
+static float to_float_odd(double value)
+{
+    float nearest = (float)value;
+    if (!isfinite(value) || (double)nearest == value)
+        return nearest;
+    float below = nearest;
+    if (fabs((double)nearest) > fabs(value))
+        below = nextafterf(nearest, 0.0f);
+    uint32_t bits;
+    memcpy(&bits, &below, sizeof bits);
+    bits |= 1;
+    memcpy(&below, &bits, sizeof below);
+    return below;
+}
+
+static void store(void *data, mha_dtype dtype, ptrdiff_t at, double value)
+{
+    switch (dtype) {
+    case MHA_F32: ((float *)data)[at] = (float)value; break;
+    case MHA_F64: ((double *)data)[at] = value; break;
+    case MHA_F16: ((uint16_t *)data)[at] = mha_f32_to_f16(to_float_odd(value)); break;
+    case MHA_BF16: ((uint16_t *)data)[at] = mha_f32_to_bf16(to_float_odd(value)); break;
+    default: break;
+    }
+}
+
+/* ---------------------------------------------------------------- views */
+
+mha_view mha_view_of(void *data, mha_dtype dtype, int rank, const size_t *shape)
+{
+    mha_view view = {.data = data, .dtype = dtype, .rank = rank};
+    if (rank < 0 || rank > MHA_MAX_RANK)
+        return (mha_view){0};
+    size_t stride = 1;
+    for (int k = rank - 1; k >= 0; k--) {
+        view.shape[k] = shape[k];
+        view.stride[k] = (ptrdiff_t)stride;
+        stride *= shape[k];
+    }
+    return view;
+}
+
+size_t mha_view_elements(const mha_view *view)
+{
+    size_t product = 1;
+    for (int k = 0; k < view->rank; k++) /* a zero extent wins over any overflow beside it */
+        if (view->shape[k] == 0)
+            return 0;
+    for (int k = 0; k < view->rank; k++)
+        if (!mha_mul(product, view->shape[k], &product))
+            return SIZE_MAX;
+    return product;
+}
+
+bool mha_view_is_contiguous(const mha_view *view)
+{
+    size_t stride = 1;
+    for (int k = view->rank - 1; k >= 0; k--) {
+        if (view->shape[k] != 1 && view->stride[k] != (ptrdiff_t)stride)
+            return false;
+        stride *= view->shape[k];
+    }
+    return true;
+}
+
+static ptrdiff_t position(const mha_view *view, const size_t *index)
+{
+    ptrdiff_t at = 0;
+    for (int k = 0; k < view->rank; k++)
+        at += (ptrdiff_t)index[k] * view->stride[k];
+    return at;
+}
+
+mha_view mha_view_slice(const mha_view *view, int axis, size_t from, size_t count)
+{
+    mha_view slice = *view;
+    if (slice.data && dtypes[view->dtype].block_elements == 1)
+        slice.data = (char *)view->data + (ptrdiff_t)from * view->stride[axis] * (ptrdiff_t)dtypes[view->dtype].block_bytes;
+    slice.shape[axis] = count;
+    return slice;
+}
+
+double mha_view_get(const mha_view *view, const size_t *index)
+{
+    return load(view->data, view->dtype, position(view, index));
+}
+
+void mha_view_set(const mha_view *view, const size_t *index, double value)
+{
+    store(view->data, view->dtype, position(view, index), value);
+}
+
+mha_status mha_view_copy(const mha_view *to, const mha_view *from)
+{
+    if (to->rank != from->rank || memcmp(to->shape, from->shape, sizeof to->shape[0] * (size_t)to->rank) != 0)
+        return MHA_INVALID;
+    if (!is_plain(from->dtype) || !is_plain(to->dtype) || (to->dtype != from->dtype && !is_float(to->dtype)))
+        return MHA_UNSUPPORTED;
+    size_t n = mha_view_elements(to);
+    if (n == 0)
+        return MHA_OK;
+    size_t bytes = dtypes[to->dtype].block_bytes, index[MHA_MAX_RANK] = {0};
+    int outer = to->rank - 1;
+    size_t row = outer >= 0 ? to->shape[outer] : 1;
+    ptrdiff_t to_step = outer >= 0 ? to->stride[outer] : 1, from_step = outer >= 0 ? from->stride[outer] : 1;
+    for (size_t done = 0; done < n; done += row) {
+        ptrdiff_t to_at = position(to, index), from_at = position(from, index);
+        if (to->dtype == from->dtype && to_step == 1 && from_step == 1)
+            memcpy((char *)to->data + to_at * (ptrdiff_t)bytes, (const char *)from->data + from_at * (ptrdiff_t)bytes, row * bytes);
+        else if (to->dtype == from->dtype)
+            for (size_t i = 0; i < row; i++)
+                memcpy((char *)to->data + (to_at + (ptrdiff_t)i * to_step) * (ptrdiff_t)bytes,
+                       (const char *)from->data + (from_at + (ptrdiff_t)i * from_step) * (ptrdiff_t)bytes, bytes);
+        else
+            for (size_t i = 0; i < row; i++)
+                store(to->data, to->dtype, to_at + (ptrdiff_t)i * to_step,
+                      load(from->data, from->dtype, from_at + (ptrdiff_t)i * from_step));
+        for (int k = outer - 1; k >= 0 && ++index[k] == to->shape[k]; k--)
+            index[k] = 0;
+    }
+    return MHA_OK;
+}
+
+char *mha_shape_text(char *text, size_t size, const size_t *shape, int rank)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (int k = 0; k < rank && used < size; k++)
+        used += (size_t)snprintf(text + used, size - used, "%s%zu", k ? ", " : "(", shape[k]);
+    if (used < size)
+        snprintf(text + used, size - used, "%s", rank == 0 ? "()" : rank == 1 ? ",)" : ")");
+    return text;
+}
+
+/* ---------------------------------------------------------------- layouts */
+
+static const char *const layout_names[MHA_LAYOUT_COUNT] = {
+#define LAYOUT_ROW(code, name) [code] = name,
+    MHA_LAYOUT_LIST(LAYOUT_ROW)
+#undef LAYOUT_ROW
+};
+
+const char *mha_layout_name(mha_layout layout)
+{
+    return (unsigned)layout < MHA_LAYOUT_COUNT ? layout_names[layout] : "?";
+}
+
+bool mha_layout_find(const char *name, mha_layout *layout)
+{
+    for (int i = 0; i < MHA_LAYOUT_COUNT; i++)
+        if (strcmp(layout_names[i], name) == 0) {
+            *layout = (mha_layout)i;
+            return true;
+        }
+    return false;
+}
+
+mha_view mha_view_heads(void *data, mha_dtype dtype, mha_layout layout, size_t B, size_t T, size_t h, size_t d)
+{
+    mha_view view = mha_view_of(data, dtype, 4, (size_t[]){B, T, h, d});
+    if (layout == MHA_TBE) {
+        view.stride[0] = (ptrdiff_t)(h * d);
+        view.stride[1] = (ptrdiff_t)(B * h * d);
+    } else if (layout == MHA_BHTD) {
+        view.stride[1] = (ptrdiff_t)d;
+        view.stride[2] = (ptrdiff_t)(T * d);
+    }
+    return view;
+}
+
+mha_view mha_view_rows(void *data, mha_dtype dtype, mha_layout layout, size_t B, size_t T, size_t E)
+{
+    mha_view view = mha_view_of(data, dtype, 3, (size_t[]){B, T, E});
+    if (layout == MHA_TBE) {
+        view.stride[0] = (ptrdiff_t)E;
+        view.stride[1] = (ptrdiff_t)(B * E);
+    }
+    return view;
+}

@@ -1,0 +1,377 @@
+/* The parameter table: storages, rows, aliases, totals. */
+#include <string.h>
+
+#include "base/base.h"
+#include "mha/params.h"
+
+/* One allocation; `owner` is the oldest row that uses it. */
+typedef struct storage {
+    void *data;
+    size_t elements, bytes;
+    size_t number; /* in the order of allocation */
+    mha_dtype dtype;
+    mha_kind kind;
+    bool frozen;
+    size_t rows;
+    mha_tensor *owner;
+    struct storage *previous, *next;
+} storage;
+
+struct mha_tensor {
+    storage *storage;
+    mha_params *table;
+    char *name, *role, *group; /* one block, in this order */
+    char *inert_why;
+    size_t name_bytes, inert_bytes;
+    int rank;
+    size_t shape[MHA_MAX_RANK];
+    mha_dtype source_dtype;
+    size_t inert_elements;
+    size_t row;            /* index in the table */
+    mha_tensor *same_hash; /* next row in the bucket */
+};
+
+struct mha_params {
+    mha_allocator allocator;
+    mha_tensor **rows;
+    mha_tensor **buckets; /* rows by hash of their name; as many as `capacity`, a power of two */
+    size_t count, capacity;
+    storage *first, *last;
+    size_t next_number;
+};
+
+/* ---------------------------------------------------------------- names */
+
+static mha_tensor **bucket_of(const mha_params *table, const char *name)
+{
+    uint64_t h = 0xcbf29ce484222325u; /* FNV-1a */
+    for (; *name; name++)
+        h = (h ^ (unsigned char)*name) * 0x100000001b3u;
+    return &table->buckets[(h ^ h >> 32) & (table->capacity - 1)];
+}
+
+mha_tensor *mha_params_find(const mha_params *table, const char *name)
+{
+    if (table->capacity == 0)
+        return NULL;
+    mha_tensor *t = *bucket_of(table, name);
+    while (t && strcmp(t->name, name) != 0)
+        t = t->same_hash;
+    return t;
+}
+
+static void bucket_insert(mha_params *table, mha_tensor *t)
+{
+    mha_tensor **bucket = bucket_of(table, t->name);
+    t->same_hash = *bucket;
+    *bucket = t;
+}
+
+static void bucket_remove(mha_params *table, mha_tensor *t)
+{
+    mha_tensor **link = bucket_of(table, t->name);
+    while (*link != t)
+        link = &(*link)->same_hash;
+    *link = t->same_hash;
+}
+
+/* ---------------------------------------------------------------- the table */
+
+mha_status mha_params_create(const mha_allocator *allocator, mha_params **table)
+{
+    mha_allocator a = mha_allocator_or_default(allocator);
+    mha_params *t = mha_allocate(&a, sizeof *t);
+    if (!t)
+        return MHA_NO_MEMORY;
+    t->allocator = a;
+    *table = t;
+    return MHA_OK;
+}
+
+static void release_row(mha_params *table, mha_tensor *t)
+{
+    mha_release(&table->allocator, t->name, t->name_bytes);
+    mha_release(&table->allocator, t->inert_why, t->inert_bytes);
+    mha_release(&table->allocator, t, sizeof *t);
+}
+
+static void release_storage(mha_params *table, storage *s)
+{
+    mha_release(&table->allocator, s->data, s->bytes);
+    mha_release(&table->allocator, s, sizeof *s);
+}
+
+static void release_index(mha_params *table)
+{
+    mha_release(&table->allocator, table->rows, table->capacity * sizeof *table->rows);
+    mha_release(&table->allocator, table->buckets, table->capacity * sizeof *table->buckets);
+}
+
+void mha_params_destroy(mha_params *table)
+{
+    if (!table)
+        return;
+    for (size_t i = 0; i < table->count; i++)
+        release_row(table, table->rows[i]);
+    for (storage *s = table->first, *next; s; s = next) {
+        next = s->next;
+        release_storage(table, s);
+    }
+    release_index(table);
+    mha_allocator a = table->allocator;
+    mha_release(&a, table, sizeof *table);
+}
+
+/* Room for one more row. */
+static bool grow(mha_params *table)
+{
+    if (table->count < table->capacity)
+        return true;
+    size_t capacity = table->capacity ? table->capacity * 2 : 16;
+    mha_tensor **rows = mha_allocate(&table->allocator, capacity * sizeof *rows);
+    mha_tensor **buckets = mha_allocate(&table->allocator, capacity * sizeof *buckets);
+    if (!rows || !buckets) {
+        mha_release(&table->allocator, rows, capacity * sizeof *rows);
+        mha_release(&table->allocator, buckets, capacity * sizeof *buckets);
+        return false;
+    }
+    if (table->count)
+        memcpy(rows, table->rows, table->count * sizeof *rows);
+    release_index(table);
+    table->rows = rows;
+    table->buckets = buckets;
+    table->capacity = capacity;
+    for (size_t i = 0; i < table->count; i++)
+        bucket_insert(table, rows[i]);
+    return true;
+}
+
+/* A row that uses `s`; the strings of `spec` are copied. NULL when there is no memory. */
+static mha_tensor *add_row(mha_params *table, const mha_tensor_spec *spec, int rank, const size_t *shape, storage *s)
+{
+    const char *role = spec->role ? spec->role : "", *group = spec->group ? spec->group : "";
+    size_t name_size = strlen(spec->name) + 1, role_size = strlen(role) + 1, group_size = strlen(group) + 1;
+    size_t bytes = name_size + role_size + group_size;
+    if (!grow(table))
+        return NULL;
+    mha_tensor *t = mha_allocate(&table->allocator, sizeof *t);
+    char *text = mha_allocate(&table->allocator, bytes);
+    if (!t || !text) {
+        mha_release(&table->allocator, t, sizeof *t);
+        mha_release(&table->allocator, text, bytes);
+        return NULL;
+    }
+    t->name = memcpy(text, spec->name, name_size);
+    t->role = memcpy(text + name_size, role, role_size);
+    t->group = memcpy(text + name_size + role_size, group, group_size);
+    t->name_bytes = bytes;
+    t->table = table;
+    t->storage = s;
+    t->rank = rank;
+    memcpy(t->shape, shape, (size_t)rank * sizeof *shape);
+    t->source_dtype = spec->has_source ? spec->source_dtype : s->dtype;
+    t->row = table->count;
+    table->rows[table->count++] = t;
+    bucket_insert(table, t);
+    if (s->rows++ == 0)
+        s->owner = t;
+    return t;
+}
+
+static mha_status check_spec(const mha_params *table, const mha_tensor_spec *spec, mha_error *error)
+{
+    if (!spec->name || !*spec->name)
+        return mha_fail(error, MHA_INVALID, "", "a tensor needs a name");
+    if (mha_params_find(table, spec->name))
+        return mha_fail(error, MHA_INVALID, spec->name, "the table already has a tensor named %s", spec->name);
+    if (spec->rank < 0 || spec->rank > MHA_MAX_RANK)
+        return mha_fail(error, MHA_INVALID, spec->name, "%s: expected a rank of 0 to %d, found %d", spec->name,
+                        MHA_MAX_RANK, spec->rank);
+    return MHA_OK;
+}
+
+static storage *allocate_storage(mha_params *table, const mha_tensor_spec *spec, size_t elements, size_t bytes)
+{
+    storage *s = mha_allocate(&table->allocator, sizeof *s);
+    if (!s)
+        return NULL;
+    *s = (storage){.data = mha_allocate(&table->allocator, bytes), .elements = elements, .bytes = bytes,
+                   .dtype = spec->dtype, .kind = spec->kind, .frozen = spec->frozen};
+    if (s->data || bytes == 0)
+        return s;
+    release_storage(table, s);
+    return NULL;
+}
+
+mha_status mha_params_add(mha_params *table, const mha_tensor_spec *spec, mha_tensor **tensor, mha_error *error)
+{
+    mha_status status = check_spec(table, spec, error);
+    if (status != MHA_OK)
+        return status;
+    char shape[160];
+    mha_shape_text(shape, sizeof shape, spec->shape, spec->rank);
+    mha_view extent = mha_view_of(NULL, spec->dtype, spec->rank, spec->shape);
+    size_t elements = mha_view_elements(&extent), bytes;
+    if (elements == SIZE_MAX || mha_dtype_bytes(spec->dtype, elements, &bytes) != MHA_OK || bytes > PTRDIFF_MAX)
+        return mha_fail(error, MHA_INVALID, spec->name, "%s: shape %s of %s has no size in bytes on this machine",
+                        spec->name, shape, mha_dtype_name(spec->dtype));
+    storage *s = allocate_storage(table, spec, elements, bytes);
+    mha_tensor *t = s ? add_row(table, spec, spec->rank, spec->shape, s) : NULL;
+    if (!t) {
+        if (s)
+            release_storage(table, s);
+        return mha_fail(error, MHA_NO_MEMORY, spec->name, "%s: no memory for shape %s of %s (%zu bytes)", spec->name,
+                        shape, mha_dtype_name(spec->dtype), bytes);
+    }
+    s->number = table->next_number++;
+    s->previous = table->last;
+    *(table->last ? &table->last->next : &table->first) = s;
+    table->last = s;
+    if (tensor)
+        *tensor = t;
+    return MHA_OK;
+}
+
+mha_status mha_params_alias(mha_params *table, const mha_tensor_spec *spec, mha_tensor *of, mha_tensor **tensor,
+                            mha_error *error)
+{
+    mha_status status = check_spec(table, spec, error);
+    if (status != MHA_OK)
+        return status;
+    if (of->table != table)
+        return mha_fail(error, MHA_INVALID, spec->name, "%s: %s is a row of another table", spec->name, of->name);
+    bool same_shape = spec->rank == 0 && of->rank != 0;
+    int rank = same_shape ? of->rank : spec->rank;
+    const size_t *shape = same_shape ? of->shape : spec->shape;
+    mha_view extent = mha_view_of(NULL, of->storage->dtype, rank, shape);
+    if (mha_view_elements(&extent) != of->storage->elements) {
+        char found[160];
+        return mha_fail(error, MHA_INVALID, spec->name, "%s: expected %zu elements, as in %s, found shape %s", spec->name,
+                        of->storage->elements, of->name, mha_shape_text(found, sizeof found, shape, rank));
+    }
+    mha_tensor *t = add_row(table, spec, rank, shape, of->storage);
+    if (!t)
+        return mha_fail(error, MHA_NO_MEMORY, spec->name, "%s: no memory for a row of the table", spec->name);
+    if (tensor)
+        *tensor = t;
+    return MHA_OK;
+}
+
+void mha_params_remove(mha_params *table, mha_tensor *tensor)
+{
+    if (!tensor)
+        return;
+    storage *s = tensor->storage;
+    bucket_remove(table, tensor);
+    table->count--;
+    for (size_t i = tensor->row; i < table->count; i++) {
+        table->rows[i] = table->rows[i + 1];
+        table->rows[i]->row = i;
+    }
+    if (--s->rows == 0) {
+        *(s->previous ? &s->previous->next : &table->first) = s->next;
+        *(s->next ? &s->next->previous : &table->last) = s->previous;
+        release_storage(table, s);
+    } else if (s->owner == tensor) {
+        size_t i = 0;
+        while (table->rows[i]->storage != s)
+            i++;
+        s->owner = table->rows[i];
+    }
+    release_row(table, tensor);
+}
+
+size_t mha_params_count(const mha_params *table)
+{
+    return table->count;
+}
+
+mha_tensor *mha_params_at(const mha_params *table, size_t index)
+{
+    return index < table->count ? table->rows[index] : NULL;
+}
+
+/* ---------------------------------------------------------------- rows */
+
+mha_tensor_info mha_tensor_get_info(const mha_tensor *t)
+{
+    const storage *s = t->storage;
+    mha_tensor_info info = {
+        .name = t->name,
+        .role = t->role,
+        .group = t->group,
+        .dtype = s->dtype,
+        .source_dtype = t->source_dtype,
+        .rank = t->rank,
+        .kind = s->kind,
+        .trainable = s->kind == MHA_PARAMETER && !s->frozen,
+        .elements = s->elements,
+        .bytes = s->bytes,
+        .inert_elements = t->inert_elements,
+        .inert_why = t->inert_why ? t->inert_why : "",
+        .storage = s->number,
+        .alias_of = s->owner == t ? NULL : s->owner->name,
+        .data = s->data,
+    };
+    memcpy(info.shape, t->shape, sizeof info.shape);
+    return info;
+}
+
+mha_view mha_tensor_view(const mha_tensor *tensor)
+{
+    return mha_view_of(tensor->storage->data, tensor->storage->dtype, tensor->rank, tensor->shape);
+}
+
+mha_status mha_tensor_set_inert(mha_tensor *tensor, size_t elements, const char *why)
+{
+    if (elements > tensor->storage->elements)
+        return MHA_INVALID;
+    size_t bytes = strlen(why) + 1;
+    char *copy = mha_allocate(&tensor->table->allocator, bytes);
+    if (!copy)
+        return MHA_NO_MEMORY;
+    mha_release(&tensor->table->allocator, tensor->inert_why, tensor->inert_bytes);
+    tensor->inert_why = memcpy(copy, why, bytes);
+    tensor->inert_bytes = bytes;
+    tensor->inert_elements = elements;
+    return MHA_OK;
+}
+
+void mha_tensor_set_source_dtype(mha_tensor *tensor, mha_dtype dtype)
+{
+    tensor->source_dtype = dtype;
+}
+
+/* ---------------------------------------------------------------- totals */
+
+mha_totals mha_params_totals(const mha_params *table, const char *group)
+{
+    mha_totals totals = {0};
+    for (const storage *s = table->first; s; s = s->next) {
+        if (group && strcmp(s->owner->group, group) != 0)
+            continue;
+        totals.storages++;
+        totals.bytes_allocated += s->bytes;
+        switch (s->kind) {
+        case MHA_PARAMETER:
+            totals.parameters += s->elements;
+            totals.parameter_bytes += s->bytes;
+            totals.trainable += s->frozen ? 0 : s->elements;
+            totals.inert += s->owner->inert_elements;
+            break;
+        case MHA_BUFFER:
+            totals.buffers += s->elements;
+            totals.buffer_bytes += s->bytes;
+            break;
+        case MHA_DERIVED: totals.derived_bytes += s->bytes; break;
+        }
+    }
+    for (size_t i = 0; i < table->count; i++) {
+        const mha_tensor *t = table->rows[i];
+        if (group && strcmp(t->group, group) != 0)
+            continue;
+        totals.tensors++;
+        totals.aliases += t->storage->owner != t;
+    }
+    return totals;
+}
