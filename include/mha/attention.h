@@ -37,8 +37,8 @@ typedef struct mha_rope {
     mha_rope_kind kind;
     size_t dim;  /* features rotated, even; 0: d_k. The others are left alone */
     double base; /* 0: 10000 */
-    /* I64 (B, T): positions of the new rows. Without: position_offset[b] + i for queries; for keys the
-     * same when no cache and no explicit offset is given, else cached length + j. */
+    /* I64 (B, T): positions of the new rows. Without: offset + i for query i (see mha_semantics), and the
+     * number of keys cached before this call (evicted ones counted) + j for new key j. */
     mha_view q_positions, k_positions; /* k_positions without data: q_positions when T_q = T_k */
     /* F32 or F64: (n, dim/2), indexed by position, or (B, T, dim/2), one row per new row (then T_q = T_k) */
     mha_view cos_table, sin_table;

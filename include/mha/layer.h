@@ -99,6 +99,14 @@ MHA_API void mha_layer_init(mha_layer *layer, uint64_t seed);
  * MHA_NOT_FOUND: the layer has no such weight. MHA_INVALID: shape, with both in the message. */
 MHA_API mha_status mha_layer_set(mha_layer *layer, mha_weight weight, const mha_view *from, mha_error *error);
 
+/* Finds the elements that cannot change the output, and marks them in the table: the key bias adds one
+ * number to all scores of a query, which softmax does not see. Not so where rotation (on the features it
+ * turns), a key norm or softcap comes after it, nor with sinks, a learned or zero extra row, or
+ * softmax-plus-one beside the real keys. `semantics` NULL is plain attention, which is what a new layer
+ * is marked for. Errors: MHA_NO_MEMORY. */
+struct mha_semantics;
+MHA_API mha_status mha_layer_mark_inert(mha_layer *layer, const struct mha_semantics *semantics);
+
 #ifdef __cplusplus
 }
 #endif

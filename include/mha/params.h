@@ -78,6 +78,9 @@ MHA_API mha_status mha_params_create(const mha_allocator *allocator, mha_params 
 /* Releases all storages. NULL is allowed. */
 MHA_API void mha_params_destroy(mha_params *table);
 
+/* The allocator of the table, for objects that live beside its rows. Valid as long as the table. */
+MHA_API const mha_allocator *mha_params_allocator(const mha_params *table);
+
 /* Adds a row with a storage of its own, filled with zeros; large storages are committed lazily by
  * the system, page by page, as they are written. *tensor may be NULL. Errors: MHA_INVALID (empty or
  * taken name, rank, size that does not fit), MHA_NO_MEMORY; the table is then as before. */

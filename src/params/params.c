@@ -88,6 +88,11 @@ mha_status mha_params_create(const mha_allocator *allocator, mha_params **table)
     return MHA_OK;
 }
 
+const mha_allocator *mha_params_allocator(const mha_params *table)
+{
+    return &table->allocator;
+}
+
 static void release_row(mha_params *table, mha_tensor *t)
 {
     mha_release(&table->allocator, t->name, t->name_bytes);

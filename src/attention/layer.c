@@ -1,0 +1,150 @@
+/* A layer: its configuration turned into tensors of a parameter table. */
+#include <math.h>
+#include <stdio.h>
+
+#include "base/base.h"
+#include "mha/attention.h"
+#include "mha/random.h"
+
+struct mha_layer {
+    mha_config config;
+    mha_params *params;
+    mha_tensor *weight[MHA_WEIGHT_COUNT]; /* NULL where the config asks for none */
+};
+
+static mha_status add_weight(mha_layer *layer, mha_weight w, const char *prefix, mha_error *error)
+{
+    mha_tensor_spec spec = {.role = mha_weight_name(w), .group = "attention", .dtype = layer->config.dtype};
+    spec.rank = mha_config_weight_shape(&layer->config, w, spec.shape, NULL);
+    if (spec.rank == 0)
+        return MHA_OK;
+    char name[512];
+    int length = snprintf(name, sizeof name, "%s%s", prefix ? prefix : "", spec.role);
+    if (length < 0 || (size_t)length >= sizeof name)
+        return mha_fail(error, MHA_INVALID, spec.role, "the prefix of %s is too long: %d bytes", spec.role, length);
+    spec.name = name;
+    return mha_params_add(layer->params, &spec, &layer->weight[w], error);
+}
+
+mha_status mha_layer_create(const mha_config *config, mha_params *table, const char *prefix, mha_layer **layer,
+                            mha_error *error)
+{
+    mha_config resolved = *config;
+    mha_status status = mha_config_resolve(&resolved, error);
+    if (status != MHA_OK)
+        return status;
+    mha_layer *made = mha_allocate(mha_params_allocator(table), sizeof *made);
+    if (!made)
+        return mha_fail(error, MHA_NO_MEMORY, "layer", "no memory for a layer");
+    made->config = resolved;
+    made->params = table;
+    for (int w = 0; w < MHA_WEIGHT_COUNT && status == MHA_OK; w++)
+        status = add_weight(made, (mha_weight)w, prefix, error);
+    if (status == MHA_OK && (status = mha_layer_mark_inert(made, NULL)) != MHA_OK)
+        mha_fail(error, status, "layer", "no memory for a layer");
+    if (status != MHA_OK) {
+        mha_layer_destroy(made);
+        return status;
+    }
+    *layer = made;
+    return MHA_OK;
+}
+
+void mha_layer_destroy(mha_layer *layer)
+{
+    if (!layer)
+        return;
+    for (int w = MHA_WEIGHT_COUNT - 1; w >= 0; w--)
+        mha_params_remove(layer->params, layer->weight[w]);
+    mha_release(mha_params_allocator(layer->params), layer, sizeof *layer);
+}
+
+const mha_config *mha_layer_config(const mha_layer *layer)
+{
+    return &layer->config;
+}
+
+mha_params *mha_layer_params(const mha_layer *layer)
+{
+    return layer->params;
+}
+
+mha_tensor *mha_layer_weight(const mha_layer *layer, mha_weight weight)
+{
+    return (unsigned)weight < MHA_WEIGHT_COUNT ? layer->weight[weight] : NULL;
+}
+
+mha_view mha_layer_head(const mha_layer *layer, mha_weight weight, size_t head)
+{
+    const mha_config *c = &layer->config;
+    mha_tensor *tensor = mha_layer_weight(layer, weight);
+    size_t heads = c->n_heads, width = c->d_k;
+    int axis = 0;
+    switch (weight) {
+    case MHA_W_Q: axis = 1; break;
+    case MHA_B_Q: break;
+    case MHA_W_K: axis = 1, heads = c->kv_heads; break;
+    case MHA_B_K:
+    case MHA_BIAS_K: heads = c->kv_heads; break;
+    case MHA_W_V: axis = 1, heads = c->kv_heads, width = c->d_v; break;
+    case MHA_B_V:
+    case MHA_BIAS_V: heads = c->kv_heads, width = c->d_v; break;
+    case MHA_W_O: width = c->d_v; break;
+    case MHA_SINKS: width = 1; break;
+    default: return (mha_view){0};
+    }
+    if (!tensor || head >= heads)
+        return (mha_view){0};
+    mha_view whole = mha_tensor_view(tensor);
+    return mha_view_slice(&whole, axis, head * width, width);
+}
+
+/* ---------------------------------------------------------------- values */
+
+void mha_layer_init(mha_layer *layer, uint64_t seed)
+{
+    for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
+        if (!layer->weight[w])
+            continue;
+        mha_view view = mha_tensor_view(layer->weight[w]);
+        float low = 0, high = 0;
+        if (view.rank == 2) /* W_Q, W_K, W_V, W_O */
+            high = (float)sqrt(6.0 / (double)(view.shape[0] + view.shape[1])), low = -high;
+        else if (w == MHA_BIAS_K || w == MHA_BIAS_V)
+            high = (float)sqrt(6.0 / (double)(view.shape[0] + 1)), low = -high;
+        else if (w == MHA_Q_NORM || w == MHA_K_NORM)
+            low = high = 1;
+        mha_random_fill(&view, seed, (uint64_t)w, low, high);
+    }
+}
+
+mha_status mha_layer_set(mha_layer *layer, mha_weight weight, const mha_view *from, mha_error *error)
+{
+    mha_tensor *tensor = mha_layer_weight(layer, weight);
+    const char *name = mha_weight_name(weight);
+    if (!tensor)
+        return mha_fail(error, MHA_NOT_FOUND, name, "the layer has no %s", name);
+    mha_view to = mha_tensor_view(tensor);
+    mha_status status = mha_view_copy(&to, from);
+    if (status == MHA_OK)
+        return MHA_OK;
+    char expected[80], found[200];
+    mha_shape_text(expected, sizeof expected, to.shape, to.rank);
+    mha_shape_text(found, sizeof found, from->shape, from->rank);
+    return mha_fail(error, status, name, "%s: expected shape %s of a floating type, found %s of %s", name, expected, found,
+                    mha_dtype_name(from->dtype));
+}
+
+mha_status mha_layer_mark_inert(mha_layer *layer, const mha_semantics *semantics)
+{
+    static const mha_semantics plain;
+    const mha_semantics *s = semantics ? semantics : &plain;
+    const mha_config *c = &layer->config;
+    if (!layer->weight[MHA_B_K])
+        return MHA_OK;
+    bool seen = c->k_norm != MHA_NORM_NONE || c->sinks || c->bias_kv || s->softcap > 0 || s->zero_row || s->softmax_plus_one;
+    size_t rotated = s->rope.kind == MHA_ROPE_NONE ? 0 : s->rope.dim ? s->rope.dim : c->d_k;
+    size_t inert = seen || rotated > c->d_k ? 0 : c->kv_heads * (c->d_k - rotated);
+    return mha_tensor_set_inert(layer->weight[MHA_B_K], inert,
+                                inert ? "the key bias adds one number to all scores of a query; softmax does not see it" : "");
+}
