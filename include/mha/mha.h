@@ -29,5 +29,6 @@
 #include "mha/status.h"
 #include "mha/system.h"
 #include "mha/tensor.h"
+#include "mha/verify.h"
 
 #endif

@@ -1,0 +1,147 @@
+/* Verification: comparing tensors, case files and the judge, the error bound, the diagnosis. */
+#ifndef MHA_VERIFY_H
+#define MHA_VERIFY_H
+
+#include "mha/attention.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---------------------------------------------------------------- comparison */
+
+/* Everything about the difference of two tensors, actual a against expected e. NaN equals NaN and an
+ * infinity equals the infinity of the same sign: such a pair has difference 0. Any other pair with a
+ * NaN or an infinity on either side is infinitely far apart. */
+typedef struct mha_difference {
+    size_t elements;
+    size_t mismatches; /* not |a - e| <= atol + rtol * |e| */
+    double max_abs;    /* largest |a - e| */
+    double max_rel;    /* largest |a - e| / |e|; infinite where e is 0 and a is not */
+    /* Largest number of representable values from a to e: of float64 when both tensors are F64, else of
+     * float32 (to which both are rounded). The two zeros are one value. */
+    double max_ulp;
+    double rms;    /* sqrt(mean((a - e)^2)) */
+    double cosine; /* a.e / (|a| |e|) over the pairs finite on both sides; 1 when both norms are 0, 0 when one is */
+    /* Where |a - e| - rtol * |e| is largest (then |a - e|, then the first): the element that decides
+     * whether the tensors agree. Index in row-major order of the views' shape, rank entries. */
+    int rank;
+    size_t worst_index[MHA_MAX_RANK];
+    double worst_actual, worst_expected;
+    size_t nan_actual, nan_expected, inf_actual, inf_expected;
+    double tolerance_needed; /* the smallest atol that, with the given rtol, leaves no mismatch */
+    double tolerance_factor; /* the smallest factor on both rtol and atol that leaves none; 1 or less: they agree */
+} mha_difference;
+
+/* Compares two views of equal shape and any plain floating dtype (integers and BOOL are compared as
+ * numbers). Errors: MHA_INVALID (shapes differ, both named; a negative or NaN tolerance),
+ * MHA_UNSUPPORTED (a quantised type). */
+MHA_API mha_status mha_compare(const mha_view *actual, const mha_view *expected, double rtol, double atol,
+                               mha_difference *difference, mha_error *error);
+
+/* ---------------------------------------------------------------- the error bound */
+
+/* Sizes of the numbers that went into a forward, on which its rounding errors depend. */
+typedef struct mha_magnitudes {
+    size_t d_q, d_kin, d_vin;             /* terms of each projection's sums; 0 where nothing was projected */
+    double x_q, x_k, x_v;                 /* largest 2-norm of an input row */
+    double W_Q, W_K, W_V, W_O;            /* largest 2-norm of a column */
+    double b_Q, b_K, b_V, b_O;            /* largest absolute value; also of biases added without projection */
+    double W_O_sum;                       /* largest sum of absolute values of a column of W_O */
+    double q_row, k_row;                  /* largest 2-norm of one head's row as it enters the scores */
+    double v_max;                         /* largest absolute value of V, cached rows and bias_v included */
+    double added;                         /* largest finite absolute value added to a score */
+    bool normed, rotated;                 /* q or k pass a norm; a rotation */
+    double norm_gain;                     /* largest |weight| / rms that a norm multiplies by; 0 without */
+} mha_magnitudes;
+
+/* Measures them from a call whose inputs are set, with one float64 forward inside.
+ * Errors: as mha_plan_call, MHA_NO_MEMORY. */
+MHA_API mha_status mha_magnitudes_measure(const mha_layer *layer, const mha_call *call, mha_magnitudes *magnitudes,
+                                          mha_error *error);
+/* bound[s]: how far any element of stage s may lie from its exact value when the forward is computed
+ * with unit roundoff `unit` (2^-24 for float, 2^-53 for double) in any order of summation. Derived
+ * once, in src/verify/bound.c. Infinite when the bound says nothing (weights where scores are so large
+ * that their error exceeds what exp can bear). */
+MHA_API void mha_error_bound(const mha_plan *plan, const mha_magnitudes *magnitudes, double unit,
+                             double bound[MHA_STAGE_COUNT]);
+
+/* ---------------------------------------------------------------- case files */
+
+/* One recorded call of attention with the results somebody got: a file of named tensors and string
+ * metadata, as the conformance corpus has it. Kinds: `mha` (inputs are projected), `sdpa` (query, key,
+ * value are given per head) and `rope` (rotation alone). */
+typedef struct mha_case mha_case;
+
+/* Reads a case whole. A tensor or metadata key this reader does not know is no error: the case then
+ * has a skip reason and cannot be judged. Errors: as mha_file_open; MHA_INVALID, MHA_FORMAT for what
+ * contradicts itself (a missing query, shapes in conflict, a number that is none), by name. */
+MHA_API mha_status mha_case_open(const char *path, const mha_allocator *allocator, mha_case **result,
+                                 mha_error *error);
+MHA_API void mha_case_close(mha_case *c); /* NULL is allowed */
+
+MHA_API const char *mha_case_name(const mha_case *c);        /* metadata `name`, else the file's own name */
+MHA_API const char *mha_case_kind(const mha_case *c);        /* "mha", "sdpa" or "rope" */
+MHA_API const char *mha_case_skip_reason(const mha_case *c); /* NULL: it can be judged */
+MHA_API const mha_layer *mha_case_layer(const mha_case *c);  /* NULL without projections */
+/* The recorded call without stages, cache and path: inputs, semantics, extras, borrowed from the case.
+ * Inputs are as the file holds them (F32 or F64). Not for `rope`, whose call has only query and rope. */
+MHA_API mha_call mha_case_call(const mha_case *c);
+/* The cached rows the call starts from, (B, h_kv, P, d); no data without. */
+MHA_API void mha_case_past(const mha_case *c, mha_view *keys, mha_view *values);
+
+/* ---------------------------------------------------------------- the judge */
+
+typedef enum mha_outcome { MHA_PASSED = 0, MHA_FAILED, MHA_SKIPPED } mha_outcome;
+MHA_API const char *mha_outcome_name(mha_outcome outcome); /* "passed", "failed", "skipped" */
+
+/* One expected tensor held against what was computed. */
+typedef struct mha_stage_verdict {
+    char name[40];    /* stage, with a prefix where the case was run again: "weights", "packed.output" */
+    char against[48]; /* the tensor of the file: "expected64.weights" */
+    bool ok;
+    double rtol, atol;
+    bool derived; /* the file gives no tolerance: mha_error_bound did */
+    mha_difference difference;
+    int worst_head; /* the head with most mismatches, then the largest rms; -1 where the stage has no heads */
+} mha_stage_verdict;
+
+typedef struct mha_verdict {
+    mha_outcome outcome;
+    mha_path path;    /* really used */
+    char reason[400]; /* why it failed or was skipped; "" when it passed */
+    size_t stage_count;
+    mha_stage_verdict *stages; /* in the order data flows; owned by the verdict */
+    size_t culprit;            /* index of the first stage that diverges; stage_count when none does */
+} mha_verdict;
+
+/* Runs a case on a path and compares every expected tensor: `exact` against expected64.* with rtol64,
+ * atol64 (against expected.* where that is all there is), the others against expected.* with rtol,
+ * atol, atol.<tensor>. packed.*, permuted.*, repeated.*, prefill.* are run too. `stage` (NULL: all)
+ * restricts to one stage. `threads` 0: as many as there are. A path that cannot run the case gives
+ * MHA_SKIPPED with its reason. Errors: MHA_NO_MEMORY, MHA_NOT_FOUND (no stage of that name anywhere);
+ * *verdict is then empty. The caller frees the verdict. */
+MHA_API mha_status mha_case_judge(const mha_case *c, mha_path path, const char *stage, int threads,
+                                  mha_verdict *verdict, mha_error *error);
+MHA_API void mha_verdict_free(mha_verdict *verdict);
+
+/* ---------------------------------------------------------------- writing cases */
+
+typedef struct mha_case_notes {
+    const char *name, *note;            /* may be NULL */
+    mha_view past_key, past_value;      /* the cache's rows before the call, when it had one */
+    const char *source;                 /* who computed the results; NULL: this library */
+} mha_case_notes;
+
+/* Writes a call and its results as a case that mha_case_open accepts: inputs, weights, semantics, and
+ * every stage with data as expected.<stage> (F32) or expected64.<stage> (F64), with tolerances from
+ * mha_error_bound. Errors: MHA_INVALID, MHA_UNSUPPORTED (the format has no word for it, named), MHA_IO. */
+MHA_API mha_status mha_case_save(const char *path, const mha_layer *layer, const mha_call *call,
+                                 const mha_case_notes *notes, mha_error *error);
+/* Writes every stage with data under its own name. */
+MHA_API mha_status mha_trace_save(const char *path, const mha_call *call, mha_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,202 @@
+/* The difference of two tensors: everything one wants to know about it, in one pass. */
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "mha/verify.h"
+
+/* Element `at` elements behind the view's first. */
+static double element(const mha_view *view, ptrdiff_t at)
+{
+    if (view->dtype == MHA_F32)
+        return (double)((const float *)view->data)[at];
+    if (view->dtype == MHA_F64)
+        return ((const double *)view->data)[at];
+    size_t size;
+    mha_dtype_bytes(view->dtype, 1, &size);
+    mha_view one = {.data = (char *)view->data + at * (ptrdiff_t)size, .dtype = view->dtype};
+    return mha_view_get(&one, NULL);
+}
+
+/* Representable values are numbered in order, so that a distance is a subtraction: negative patterns
+ * count down from zero, and both zeros are number 0. */
+static double ulp32(float a, float e)
+{
+    int32_t i, j;
+    memcpy(&i, &a, sizeof i);
+    memcpy(&j, &e, sizeof j);
+    int64_t x = i < 0 ? (int64_t)INT32_MIN - i : i, y = j < 0 ? (int64_t)INT32_MIN - j : j;
+    return fabs((double)(x - y));
+}
+
+static double ulp64(double a, double e)
+{
+    int64_t i, j;
+    memcpy(&i, &a, sizeof i);
+    memcpy(&j, &e, sizeof j);
+    int64_t x = i < 0 ? INT64_MIN - i : i, y = j < 0 ? INT64_MIN - j : j;
+    uint64_t distance = x > y ? (uint64_t)x - (uint64_t)y : (uint64_t)y - (uint64_t)x;
+    return (double)distance;
+}
+
+/* Sums of squares that neither overflow nor underflow: scale^2 * sum, as LAPACK's dlassq keeps them. */
+typedef struct squares {
+    double scale, sum;
+} squares;
+
+static void squares_add(squares *s, double x)
+{
+    x = fabs(x);
+    if (x == 0)
+        return;
+    if (x > s->scale) {
+        double r = s->scale / x;
+        s->sum = 1 + s->sum * r * r;
+        s->scale = x;
+    } else {
+        double r = x / s->scale;
+        s->sum += r * r;
+    }
+}
+
+static double squares_root(const squares *s) { return s->scale * sqrt(s->sum); }
+
+/* What is gathered while the elements pass. */
+typedef struct gathering {
+    mha_difference *d;
+    double rtol, atol;
+    bool wide; /* ULPs of float64 */
+    double worst_excess, worst_abs;
+    squares error, actual, expected;
+    double scale_a, scale_e; /* the dot product is kept as dot * scale_a * scale_e */
+    double dot;
+    size_t element, worst_element;
+} gathering;
+
+static void dot_add(gathering *g, double a, double e)
+{
+    if (fabs(a) > g->scale_a) {
+        g->dot = g->scale_a > 0 ? g->dot * (g->scale_a / fabs(a)) : 0;
+        g->scale_a = fabs(a);
+    }
+    if (fabs(e) > g->scale_e) {
+        g->dot = g->scale_e > 0 ? g->dot * (g->scale_e / fabs(e)) : 0;
+        g->scale_e = fabs(e);
+    }
+    if (g->scale_a > 0 && g->scale_e > 0)
+        g->dot += (a / g->scale_a) * (e / g->scale_e);
+}
+
+static void gather(gathering *g, double a, double e)
+{
+    mha_difference *d = g->d;
+    bool finite = isfinite(a) && isfinite(e);
+    d->nan_actual += isnan(a) != 0;
+    d->nan_expected += isnan(e) != 0;
+    d->inf_actual += isinf(a) != 0;
+    d->inf_expected += isinf(e) != 0;
+
+    double distance = 0, relative = 0, ulp = 0, excess = 0, factor = 0;
+    if (finite) {
+        distance = fabs(a - e);
+        if (distance > 0) {
+            relative = distance / fabs(e);
+            ulp = g->wide ? ulp64(a, e) : ulp32((float)a, (float)e);
+            excess = fmax(distance - g->rtol * fabs(e), 0);
+            double tolerance = g->atol + g->rtol * fabs(e);
+            factor = distance / tolerance;
+            d->mismatches += !(distance <= tolerance);
+        }
+        squares_add(&g->error, distance);
+        squares_add(&g->actual, a);
+        squares_add(&g->expected, e);
+        dot_add(g, a, e);
+    } else if (a == e || (isnan(a) && isnan(e))) {
+        distance = 0;
+    } else {
+        distance = relative = ulp = excess = factor = INFINITY;
+        d->mismatches++;
+    }
+    d->max_abs = fmax(d->max_abs, distance);
+    d->max_rel = fmax(d->max_rel, relative);
+    d->max_ulp = fmax(d->max_ulp, ulp);
+    d->tolerance_needed = fmax(d->tolerance_needed, excess);
+    d->tolerance_factor = fmax(d->tolerance_factor, factor);
+    if (g->element == 0 || excess > g->worst_excess || (excess == g->worst_excess && distance > g->worst_abs)) {
+        g->worst_excess = excess;
+        g->worst_abs = distance;
+        g->worst_element = g->element;
+        d->worst_actual = a;
+        d->worst_expected = e;
+    }
+    g->element++;
+}
+
+static mha_status check(const mha_view *a, const mha_view *e, double rtol, double atol, mha_error *error)
+{
+    bool equal = a->rank == e->rank && a->rank >= 0 && a->rank <= MHA_MAX_RANK;
+    for (int k = 0; equal && k < a->rank; k++)
+        equal = a->shape[k] == e->shape[k];
+    char actual[128], expected[128];
+    if (!equal)
+        return mha_fail(error, MHA_INVALID, "shape", "expected %s, found %s",
+                        mha_shape_text(expected, sizeof expected, e->shape, e->rank),
+                        mha_shape_text(actual, sizeof actual, a->shape, a->rank));
+    if (!(rtol >= 0) || !(atol >= 0))
+        return mha_fail(error, MHA_INVALID, "tolerance", "expected rtol and atol of 0 or more, found %g and %g", rtol,
+                        atol);
+    const mha_view *views[] = {a, e};
+    for (int i = 0; i < 2; i++)
+        if (views[i]->dtype >= MHA_Q4_0)
+            return mha_fail(error, MHA_UNSUPPORTED, mha_dtype_name(views[i]->dtype),
+                            "expected a plain element type, found %s", mha_dtype_name(views[i]->dtype));
+    size_t n = mha_view_elements(a);
+    if (n == SIZE_MAX || (n > 0 && (!a->data || !e->data)))
+        return mha_fail(error, MHA_INVALID, "data", "expected two tensors with data");
+    return MHA_OK;
+}
+
+mha_status mha_compare(const mha_view *actual, const mha_view *expected, double rtol, double atol,
+                       mha_difference *difference, mha_error *error)
+{
+    mha_status status = check(actual, expected, rtol, atol, error);
+    if (status)
+        return status;
+    mha_difference d = {.rank = actual->rank, .elements = mha_view_elements(actual)};
+    gathering g = {.d = &d, .rtol = rtol, .atol = atol};
+    g.wide = actual->dtype == MHA_F64 && expected->dtype == MHA_F64;
+
+    size_t index[MHA_MAX_RANK] = {0};
+    ptrdiff_t at_a = 0, at_e = 0;
+    for (size_t n = 0; n < d.elements; n++) {
+        gather(&g, element(actual, at_a), element(expected, at_e));
+        for (int k = actual->rank - 1; k >= 0; k--) {
+            at_a += actual->stride[k];
+            at_e += expected->stride[k];
+            if (++index[k] < actual->shape[k])
+                break;
+            at_a -= (ptrdiff_t)actual->shape[k] * actual->stride[k];
+            at_e -= (ptrdiff_t)actual->shape[k] * expected->stride[k];
+            index[k] = 0;
+        }
+    }
+
+    size_t rest = g.worst_element;
+    for (int k = d.rank - 1; k >= 0 && d.elements > 0; k--) {
+        d.worst_index[k] = rest % actual->shape[k];
+        rest /= actual->shape[k];
+    }
+    if (d.max_abs == INFINITY)
+        d.rms = INFINITY;
+    else if (d.elements > 0)
+        d.rms = squares_root(&g.error) / sqrt((double)d.elements);
+    double norm_a = squares_root(&g.actual), norm_e = squares_root(&g.expected);
+    if (norm_a > 0 && norm_e > 0)
+        d.cosine = g.dot / ((norm_a / g.scale_a) * (norm_e / g.scale_e));
+    else
+        d.cosine = norm_a == norm_e;
+    d.cosine = fmax(-1, fmin(1, d.cosine));
+    *difference = d;
+    return MHA_OK;
+}
