@@ -11,7 +11,7 @@ mha_status mha_tensor_statistics(const mha_tensor *tensor, mha_statistics *stati
         return MHA_UNSUPPORTED;
     mha_view flat = mha_view_of(view.data, view.dtype, 1, &n);
     mha_statistics s = {.min = INFINITY, .max = -INFINITY};
-    double sum = 0, squares = 0;
+    double sum = 0, largest = 0, squares = 0; /* squares in units of largest^2: they would leave double's range */
     for (size_t i = 0; i < n; i++) {
         double x = mha_view_get(&flat, &i);
         s.zeros += x == 0;
@@ -21,12 +21,17 @@ mha_status mha_tensor_statistics(const mha_tensor *tensor, mha_statistics *stati
         }
         finite++;
         sum += x;
-        squares += x * x;
+        double a = fabs(x);
+        if (a > largest) {
+            squares = squares * (largest / a) * (largest / a) + 1;
+            largest = a;
+        } else if (a > 0)
+            squares += (a / largest) * (a / largest);
         s.min = x < s.min ? x : s.min;
         s.max = x > s.max ? x : s.max;
     }
     s.mean = finite ? sum / (double)finite : NAN;
-    s.rms = finite ? sqrt(squares / (double)finite) : NAN;
+    s.rms = finite ? largest * sqrt(squares / (double)finite) : NAN;
     if (finite == 0)
         s.min = s.max = NAN;
     *statistics = s;

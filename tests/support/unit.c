@@ -1,0 +1,24 @@
+/* Checks that several test programs share. */
+#include <string.h>
+
+#include "support/unit.h"
+
+void assert_refusal(mha_status found, mha_status expected, const mha_error *error, const char *const *texts,
+                    const char *call, const char *file, int line)
+{
+    if (found != expected) {
+        print_error("%s:%d: %s: expected \"%s\", found \"%s\" (%s)\n", file, line, call, mha_status_name(expected),
+                    mha_status_name(found), found ? error->message : "");
+        _fail(file, line);
+    }
+    if (error->status != expected || error->message[0] == '\0' || strchr(error->message, '\n')) {
+        print_error("%s:%d: %s: the error does not carry its status and one line: \"%s\"\n", file, line, call,
+                    error->message);
+        _fail(file, line);
+    }
+    for (; *texts; texts++)
+        if (!strstr(error->message, *texts)) {
+            print_error("%s:%d: %s: expected \"%s\" in \"%s\"\n", file, line, call, *texts, error->message);
+            _fail(file, line);
+        }
+}

@@ -1,0 +1,30 @@
+/* cmocka with the headers it wants before it, and what every test program needs beside it. */
+#ifndef TEST_UNIT_H
+#define TEST_UNIT_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "mha/status.h"
+
+/* The call must succeed; what it complained about is shown otherwise. `error` is an mha_error. */
+#define assert_ok(call, error)                                                                                         \
+    do {                                                                                                               \
+        (error).message[0] = '\0';                                                                                     \
+        mha_status assert_ok_status = (call);                                                                          \
+        if (assert_ok_status != MHA_OK)                                                                                \
+            fail_msg("%s: %s: %s", #call, mha_status_name(assert_ok_status), (error).message);                         \
+    } while (0)
+
+/* The call must end with `expected`, and say so in *error: one line that holds every text given. */
+#define assert_refused(call, expected, error, ...)                                                                     \
+    assert_refusal((call), (expected), &(error), (const char *const[]){__VA_ARGS__, NULL}, #call, __FILE__, __LINE__)
+void assert_refusal(mha_status found, mha_status expected, const mha_error *error, const char *const *texts,
+                    const char *call, const char *file, int line);
+
+#endif
