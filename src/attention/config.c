@@ -88,19 +88,23 @@ int mha_config_weight_shape(const mha_config *config, mha_weight weight, size_t 
 
 /* ---------------------------------------------------------------- defaults and validation */
 
-/* "1, 2, 4, 8": the divisors of n nearest to `around`, at most eight of them. */
+/* "1, 2, 4, 8": the divisors of n nearest to `around`, at most eight of them, looked for no further
+ * away than a person would try; 1 always divides. */
 static void divisors(char *text, size_t size, size_t n, size_t around)
 {
-    size_t found[8], count = 0;
-    for (size_t d = around <= n ? around : n; d >= 1 && count < 4; d--)
+    enum { FARTHEST = 65536 };
+    size_t found[8], count = 0, from = around <= n ? around : n;
+    for (size_t d = from; d >= 1 && from - d < FARTHEST && count < 4; d--)
         if (n % d == 0)
             found[count++] = d;
+    if (count == 0)
+        found[count++] = 1;
     for (size_t i = 0; i < count / 2; i++) {
         size_t swap = found[i];
         found[i] = found[count - 1 - i];
         found[count - 1 - i] = swap;
     }
-    for (size_t d = around + 1; d <= n && count < 8; d++)
+    for (size_t d = from + 1; d <= n && d - from < FARTHEST && count < 8; d++)
         if (n % d == 0)
             found[count++] = d;
     size_t used = 0;
