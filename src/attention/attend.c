@@ -1,0 +1,298 @@
+/* One (batch, head) at a time: scores, visibility, softmax, weighted sum. A = softmax(Q_h K_h^T * scale),
+ * head = A V_h (Vaswani et al. 2017, eq. 1), a block of query rows at a time. */
+#include <math.h>
+#include <string.h>
+
+#include "attention/stages.h"
+#include "attention/visibility.h"
+#include "compute/gemm.h"
+#include "compute/parallel.h"
+
+enum { BLOCK_ROWS = 64 };
+
+/* Everything the blocks share. */
+typedef struct attention {
+    const mha_request *r;
+    const mha_view *Q, *K, *V, *heads;
+    char *scratch;
+    size_t scratch_bytes, blocks, groups, heads_per_group;
+} attention;
+
+/* One worker's memory: scores, then weights, of a block (rows of `width` = S'); one row of mask terms; the
+ * mean of the weights over the heads, if it is kept. */
+typedef struct scratch {
+    float *scores, *terms, *mean;
+    size_t *seen; /* of each row: what is in its denominator */
+    size_t width;
+} scratch;
+
+static size_t lay_out(const mha_request *r, char *base, scratch *m)
+{
+    mha_arena arena = {base, 0};
+    size_t rows = r->plan.T_q < BLOCK_ROWS ? r->plan.T_q : BLOCK_ROWS;
+    m->width = r->plan.S + r->plan.S_extra;
+    m->scores = mha_arena_take(&arena, rows, m->width * sizeof(float));
+    m->terms = mha_arena_take(&arena, m->width, sizeof(float));
+    m->seen = mha_arena_take(&arena, rows, sizeof *m->seen);
+    m->mean = mha_arena_take(&arena, mha_kept(r, MHA_STAGE_WEIGHTS_MEAN) ? rows : 0, m->width * sizeof(float));
+    return arena.used;
+}
+
+size_t mha_attend_scratch(const mha_request *r)
+{
+    scratch unused;
+    return lay_out(r, NULL, &unused);
+}
+
+/* ---------------------------------------------------------------- extra rows */
+
+/* Element c of extra row e for key/value head g: the learned bias row, then the row of zeros. */
+static float extra(const mha_request *r, mha_weight bias, size_t e, size_t at)
+{
+    const mha_view *row = &r->weight[bias];
+    return row->data && e == 0 ? (float)mha_view_get(row, &at) : 0.0f;
+}
+
+static float extra_score(const mha_request *r, const float *q, size_t e, size_t g)
+{
+    size_t d = r->plan.d_k;
+    double sum = 0; /* also for the zero row: 0 * infinity is NaN there too */
+    for (size_t c = 0; c < d; c++)
+        sum += (double)q[c] * extra(r, MHA_BIAS_K, e, g * d + c);
+    return (float)(sum * r->plan.scale);
+}
+
+static void add_extra_value(const mha_request *r, float weight, size_t e, size_t g, float *out)
+{
+    size_t d = r->plan.d_v;
+    for (size_t c = 0; c < d; c++)
+        out[c] += weight * extra(r, MHA_BIAS_V, e, g * d + c);
+}
+
+/* ---------------------------------------------------------------- softmax */
+
+static void cap(float *scores, size_t n, double softcap)
+{
+    float c = (float)softcap;
+    for (size_t j = 0; j < n; j++)
+        scores[j] = c * tanhf(scores[j] / c);
+}
+
+static void fill(float *row, size_t n, float value)
+{
+    for (size_t j = 0; j < n; j++)
+        row[j] = value;
+}
+
+/* A query that sees nothing, by the rule the caller chose. */
+static float empty(const mha_request *r, float *s, size_t n)
+{
+    bool zero = r->semantics->empty_rows == MHA_EMPTY_ZERO;
+    fill(s, n, zero ? 0.0f : NAN);
+    return zero ? -INFINITY : NAN;
+}
+
+/* Weights in place of n masked scores, hidden ones -inf: exp(s - max) / sum, with what joins the
+ * denominator without a key. Returns log(sum exp). */
+static float softmax(const mha_request *r, size_t head, float *s, size_t n)
+{
+    const mha_view *sinks = &r->weight[MHA_SINKS];
+    float sink = sinks->data ? (float)mha_view_get(sinks, &head) : -INFINITY;
+    bool plus_one = r->semantics->softmax_plus_one;
+    float max = plus_one && sink < 0.0f ? 0.0f : sink;
+    for (size_t j = 0; j < n; j++)
+        max = s[j] > max ? s[j] : max;
+    double sum = 0; /* a NaN among the scores makes it NaN, whatever the maximum was */
+    if (sinks->data)
+        sum += exp((double)(sink - max));
+    if (plus_one)
+        sum += exp((double)-max);
+    for (size_t j = 0; j < n; j++) {
+        s[j] = expf(s[j] - max);
+        sum += s[j];
+    }
+    float total = (float)sum;
+    for (size_t j = 0; j < n; j++)
+        s[j] /= total;
+    return (float)(max + log(sum));
+}
+
+/* ---------------------------------------------------------------- one block of rows */
+
+typedef struct block {
+    const mha_sequence *s;
+    size_t b, head, g; /* sequence, query head, its key/value head */
+    size_t first, rows;
+    mha_interval keys; /* all keys that any row of the block may see */
+} block;
+
+static mha_interval hull(const mha_request *r, const block *k)
+{
+    mha_interval all = {0, 0};
+    for (size_t i = 0; i < k->rows; i++) {
+        mha_interval one = mha_visible_interval(r, k->s, k->b, k->first + i);
+        if (one.from == one.to)
+            continue;
+        if (all.from == all.to || one.from < all.from)
+            all.from = one.from;
+        if (one.to > all.to)
+            all.to = one.to;
+    }
+    return all;
+}
+
+static void score(const attention *a, const block *k, const scratch *m, mha_interval keys)
+{
+    if (keys.from == keys.to)
+        return;
+    mha_gemm_nt(k->rows, keys.to - keys.from, a->r->plan.d_k, (float)a->r->plan.scale,
+                mha_row(a->Q, k->s->batch, k->s->q_from + k->first, k->head), (size_t)a->Q->stride[1],
+                mha_row(a->K, k->s->batch, k->s->k_from + keys.from, k->g), (size_t)a->K->stride[1], 0.0f,
+                m->scores + keys.from, m->width);
+}
+
+/* Row i of the block, scores to weights; its stages are kept on the way. */
+static void weigh(const attention *a, const block *k, const scratch *m, size_t i)
+{
+    const mha_request *r = a->r;
+    size_t S = k->s->S, n = S + r->plan.S_extra, query = k->first + i;
+    float *row = m->scores + i * m->width;
+    const float *q = mha_row(a->Q, k->s->batch, k->s->q_from + query, k->head);
+    for (size_t e = 0; e < r->plan.S_extra; e++)
+        row[S + e] = extra_score(r, q, e, k->g);
+    mha_stage_row(r, MHA_STAGE_SCORES, k->b, k->head, query, row, n);
+    if (r->semantics->softcap > 0) {
+        bool all = mha_kept(r, MHA_STAGE_CAPPED);
+        cap(row + (all ? 0 : k->keys.from), all ? S : k->keys.to - k->keys.from, r->semantics->softcap);
+        cap(row + S, r->plan.S_extra, r->semantics->softcap);
+    }
+    mha_stage_row(r, MHA_STAGE_CAPPED, k->b, k->head, query, row, n);
+
+    mha_interval keys = mha_visible_interval(r, k->s, k->b, query);
+    size_t seen = keys.to - keys.from;
+    if (mha_visible_has_terms(r)) {
+        seen = mha_visible_terms(r, k->s, k->b, k->head, query, keys, m->terms);
+        for (size_t j = keys.from; j < keys.to; j++)
+            row[j] = m->terms[j - keys.from] == -INFINITY ? -INFINITY : row[j] + m->terms[j - keys.from];
+    }
+    fill(row, keys.from, -INFINITY);
+    fill(row + keys.to, S - keys.to, -INFINITY);
+    mha_stage_row(r, MHA_STAGE_MASKED, k->b, k->head, query, row, n);
+
+    m->seen[i] = seen + r->plan.S_extra + (r->weight[MHA_SINKS].data != NULL) + (size_t)r->semantics->softmax_plus_one;
+    float lse = m->seen[i] ? softmax(r, k->head, row, n) : empty(r, row, n);
+    mha_stage_row(r, MHA_STAGE_LSE, k->b, k->head, query, &lse, 1);
+    mha_stage_row(r, MHA_STAGE_WEIGHTS, k->b, k->head, query, row, n);
+}
+
+/* The weighted sum of row i again, over visible keys only: a weight of 0 times NaN or infinity in a hidden
+ * value row must not reach the output. */
+static void sum_visible(const attention *a, const block *k, const scratch *m, size_t i, float *out)
+{
+    const mha_request *r = a->r;
+    size_t query = k->first + i;
+    const float *weights = m->scores + i * m->width;
+    mha_interval keys = mha_visible_interval(r, k->s, k->b, query);
+    bool terms = mha_visible_has_terms(r);
+    if (terms)
+        mha_visible_terms(r, k->s, k->b, k->head, query, keys, m->terms);
+    fill(out, r->plan.d_v, 0.0f);
+    for (size_t j = keys.from; j < keys.to; j++) {
+        if (terms && m->terms[j - keys.from] == -INFINITY)
+            continue;
+        const float *v = mha_row(a->V, k->s->batch, k->s->k_from + j, k->g);
+        for (size_t c = 0; c < r->plan.d_v; c++)
+            out[c] += weights[j] * v[c];
+    }
+}
+
+static bool all_finite(const float *x, size_t n)
+{
+    bool finite = true;
+    for (size_t i = 0; i < n; i++)
+        finite &= isfinite(x[i]) != 0;
+    return finite;
+}
+
+static void weighted_sum(const attention *a, const block *k, const scratch *m)
+{
+    const mha_request *r = a->r;
+    bool dense = r->semantics->hidden_values == MHA_HIDDEN_PROPAGATE;
+    mha_interval keys = dense ? (mha_interval){0, k->s->S} : k->keys;
+    float *out = mha_row(a->heads, k->s->batch, k->s->q_from + k->first, k->head);
+    size_t stride = (size_t)a->heads->stride[1], d_v = r->plan.d_v;
+    mha_gemm(k->rows, d_v, keys.to - keys.from, 1.0f, m->scores + keys.from, m->width,
+             keys.from < keys.to ? mha_row(a->V, k->s->batch, k->s->k_from + keys.from, k->g) : out,
+             (size_t)a->V->stride[1], 0.0f, out, stride);
+    for (size_t i = 0; i < k->rows; i++) {
+        float *row = out + i * stride;
+        if (m->seen[i] == 0 && r->semantics->empty_rows == MHA_EMPTY_NAN)
+            fill(row, d_v, NAN);
+        else if (!dense && !all_finite(row, d_v))
+            sum_visible(a, k, m, i, row);
+        for (size_t e = 0; e < r->plan.S_extra; e++)
+            add_extra_value(r, m->scores[i * m->width + k->s->S + e], e, k->g, row);
+    }
+}
+
+static void attend_block(const attention *a, const block *k, const scratch *m)
+{
+    const mha_request *r = a->r;
+    score(a, k, m, k->keys);
+    if (mha_kept(r, MHA_STAGE_SCORES) || mha_kept(r, MHA_STAGE_CAPPED)) { /* hidden scores, for the eye only */
+        score(a, k, m, (mha_interval){0, k->keys.from});
+        score(a, k, m, (mha_interval){k->keys.to, k->s->S});
+    }
+    for (size_t i = 0; i < k->rows; i++)
+        weigh(a, k, m, i);
+    weighted_sum(a, k, m);
+}
+
+/* ---------------------------------------------------------------- all of them */
+
+static void add_to_mean(const block *k, const scratch *m, size_t heads, size_t n)
+{
+    for (size_t i = 0; i < k->rows; i++)
+        for (size_t j = 0; j < n; j++) {
+            float *mean = &m->mean[i * m->width + j];
+            *mean = (k->head == 0 ? 0.0f : *mean) + m->scores[i * m->width + j];
+            if (k->head == heads - 1)
+                *mean /= (float)heads;
+        }
+}
+
+/* A task is a block of rows of one head; of all heads one after the other when their mean is kept. */
+static void task(void *context, size_t number, int worker)
+{
+    const attention *a = context;
+    const mha_request *r = a->r;
+    size_t b = number / a->groups / a->blocks, group = number / a->blocks % a->groups;
+    mha_sequence s = mha_request_sequence(r, b);
+    block k = {.s = &s, .b = b, .first = (a->blocks - 1 - number % a->blocks) * BLOCK_ROWS}; /* causal: longest first */
+    if (k.first >= s.T_q)
+        return;
+    k.rows = s.T_q - k.first < BLOCK_ROWS ? s.T_q - k.first : BLOCK_ROWS;
+    k.keys = hull(r, &k);
+    scratch m;
+    lay_out(r, a->scratch + (size_t)worker * a->scratch_bytes, &m);
+    for (k.head = group * a->heads_per_group; k.head < (group + 1) * a->heads_per_group; k.head++) {
+        k.g = k.head / (r->plan.h / r->plan.h_kv);
+        attend_block(a, &k, &m);
+        if (mha_kept(r, MHA_STAGE_WEIGHTS_MEAN))
+            add_to_mean(&k, &m, r->plan.h, s.S + r->plan.S_extra);
+    }
+    for (size_t i = 0; i < k.rows && mha_kept(r, MHA_STAGE_WEIGHTS_MEAN); i++)
+        mha_stage_row(r, MHA_STAGE_WEIGHTS_MEAN, b, k.first + i, 0, m.mean + i * m.width, s.S + r->plan.S_extra);
+}
+
+void mha_attend(const mha_request *r, const mha_view *Q, const mha_view *K, const mha_view *V, const mha_view *heads,
+                char *scratch_memory)
+{
+    bool together = mha_kept(r, MHA_STAGE_WEIGHTS_MEAN);
+    attention a = {.r = r, .Q = Q, .K = K, .V = V, .heads = heads,
+                   .scratch = scratch_memory, .scratch_bytes = mha_attend_scratch(r),
+                   .blocks = (r->plan.T_q + BLOCK_ROWS - 1) / BLOCK_ROWS,
+                   .groups = together ? 1 : r->plan.h, .heads_per_group = together ? r->plan.h : 1};
+    mha_stages_clear_ragged(r);
+    mha_parallel_for(r->plan.B * a.groups * a.blocks, r->plan.threads, task, &a);
+}

@@ -1,0 +1,402 @@
+/* The judge: the same equation in float64 and plain loops. It shares the validated request with the other
+ * paths and nothing else: no kernel, no BLAS, no visibility interval, no softmax. Its arithmetic is meant to
+ * be read against the definitions in attention.h, one function per step. */
+#include <math.h>
+
+#include "attention/cache.h"
+#include "attention/stages.h"
+#include "compute/parallel.h"
+
+/* Everything in float64; row-major. `row` is one worker's memory. */
+typedef struct judge {
+    const mha_request *r;
+    double *Q, *K, *V;            /* (rows, h, d_k), (rows, h_kv, d_k), (rows, h_kv, d_v) of the inputs */
+    double *keys, *values;        /* (B, S, h_kv, d) as attended to: K, V or the cache */
+    double *heads, *output;       /* (rows, h, d_v), (rows, d_out) */
+    double *row;
+    size_t row_size;              /* doubles for each worker */
+    size_t q_rows, k_rows;        /* B * T as the inputs lie */
+} judge;
+
+/* ---------------------------------------------------------------- projections */
+
+enum { ROWS_AT_ONCE = 16 };
+
+typedef struct product {
+    const judge *j;
+    const mha_view *x;  /* (B, T, in), or without W (B, T, heads, d); or x64 */
+    const double *x64;  /* (rows, in) */
+    const mha_view *W, *b;
+    double *y;
+    size_t rows, in, out;
+} product;
+
+static double input(const product *p, size_t row, size_t column)
+{
+    if (p->x64)
+        return p->x64[row * p->in + column];
+    size_t T = p->x->shape[1], d = p->x->rank == 4 ? p->x->shape[3] : 1;
+    const size_t by_head[4] = {row / T, row % T, column / d, column % d}, by_row[3] = {row / T, row % T, column};
+    return mha_view_get(p->x, p->x->rank == 4 ? by_head : by_row);
+}
+
+/* y = x W + b, sixteen rows at a time: each element is one sum over the inputs in their order. */
+static void product_rows(void *context, size_t task, int worker)
+{
+    const product *p = context;
+    double *w = p->j->row + (size_t)worker * p->j->row_size;
+    size_t from = task * ROWS_AT_ONCE, to = from + ROWS_AT_ONCE < p->rows ? from + ROWS_AT_ONCE : p->rows;
+    for (size_t i = from; i < to; i++)
+        for (size_t c = 0; c < p->out; c++)
+            p->y[i * p->out + c] = p->W->data ? 0.0 : input(p, i, c);
+    for (size_t k = 0; p->W->data && k < p->in; k++) {
+        for (size_t c = 0; c < p->out; c++)
+            w[c] = mha_view_get(p->W, (size_t[]){k, c});
+        for (size_t i = from; i < to; i++) {
+            double x = input(p, i, k);
+            for (size_t c = 0; c < p->out; c++)
+                p->y[i * p->out + c] += x * w[c];
+        }
+    }
+    for (size_t i = from; p->b->data && i < to; i++)
+        for (size_t c = 0; c < p->out; c++)
+            p->y[i * p->out + c] += mha_view_get(p->b, &c);
+}
+
+static void project(const judge *j, const mha_view *x, const double *x64, size_t rows, mha_weight W, mha_weight b, double *y,
+                    size_t out)
+{
+    product p = {.j = j, .x = x, .x64 = x64, .W = &j->r->weight[W], .b = &j->r->weight[b], .y = y, .rows = rows, .out = out};
+    p.in = p.W->data ? p.W->shape[0] : out;
+    mha_parallel_for((rows + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE, j->r->plan.threads, product_rows, &p);
+}
+
+/* ---------------------------------------------------------------- norm and rotation */
+
+static void normalise(const mha_request *r, mha_side side, double *x, size_t heads)
+{
+    const mha_view *w = &r->weight[side == MHA_QUERIES ? MHA_Q_NORM : MHA_K_NORM];
+    if (!w->data)
+        return;
+    size_t d = r->plan.d_k, group = r->norm_over_row[side] ? heads * d : d;
+    for (size_t from = 0; from < heads * d; from += group) {
+        double mean = 0;
+        for (size_t c = 0; c < group; c++)
+            mean += x[from + c] * x[from + c] / (double)group;
+        for (size_t c = 0; c < group; c++)
+            x[from + c] = x[from + c] / sqrt(mean + r->norm_eps) * mha_view_get(w, &c);
+    }
+}
+
+/* Row t (of the input's extent) of batch row b, the i-th of its sequence. */
+static void rotate(const mha_request *r, mha_side side, double *x, size_t heads, size_t b, size_t t, int64_t implied)
+{
+    const mha_rope *rope = &r->semantics->rope;
+    if (rope->kind == MHA_ROPE_NONE)
+        return;
+    const mha_view *given = side == MHA_QUERIES ? &rope->q_positions : &rope->k_positions;
+    if (side == MHA_KEYS && !given->data && r->query.shape[1] == r->key.shape[1])
+        given = &rope->q_positions;
+    int64_t position = implied;
+    if (given->data)
+        position = ((const int64_t *)given->data)[(given->shape[0] == 1 ? 0 : (ptrdiff_t)b * given->stride[0]) +
+                                                  (ptrdiff_t)t * given->stride[1]];
+    size_t d = r->plan.d_k, half = r->rope_dim / 2;
+    for (size_t i = 0; i < half; i++) {
+        double angle = (double)position / pow(r->rope_base, 2.0 * (double)i / (double)r->rope_dim);
+        double c = cos(angle), s = sin(angle);
+        if (rope->cos_table.data && rope->cos_table.rank == 2) {
+            c = mha_view_get(&rope->cos_table, (size_t[]){(size_t)position, i});
+            s = mha_view_get(&rope->sin_table, (size_t[]){(size_t)position, i});
+        } else if (rope->cos_table.data) {
+            const size_t at[3] = {rope->cos_table.shape[0] == 1 ? 0 : b, t, i};
+            c = mha_view_get(&rope->cos_table, at);
+            s = mha_view_get(&rope->sin_table, at);
+        }
+        size_t one = rope->kind == MHA_ROPE_INTERLEAVED ? 2 * i : i;
+        size_t two = rope->kind == MHA_ROPE_INTERLEAVED ? 2 * i + 1 : half + i;
+        for (size_t g = 0; g < heads; g++) {
+            double x1 = x[g * d + one], x2 = x[g * d + two];
+            x[g * d + one] = x1 * c - x2 * s;
+            x[g * d + two] = x2 * c + x1 * s;
+        }
+    }
+}
+
+static void norm_and_rotate(const judge *j, mha_side side, double *x, size_t heads)
+{
+    const mha_request *r = j->r;
+    size_t T = side == MHA_QUERIES ? r->query.shape[1] : r->key.shape[1];
+    for (size_t b = 0; b < r->plan.B; b++) {
+        mha_sequence s = mha_request_sequence(r, b);
+        size_t n = side == MHA_QUERIES ? s.T_q : s.T_k, from = side == MHA_QUERIES ? s.q_from : s.k_from;
+        for (size_t i = 0; i < n; i++) {
+            double *row = x + (s.batch * T + from + i) * heads * r->plan.d_k;
+            normalise(r, side, row, heads);
+            rotate(r, side, row, heads, s.batch, from + i, (side == MHA_QUERIES ? s.offset : r->cached) + (int64_t)i);
+        }
+    }
+}
+
+/* ---------------------------------------------------------------- visibility */
+
+/* Element (index) of a mask, broadcast from the right; false when a short mask does not reach it. */
+static bool mask_element(const mha_view *mask, const size_t *index, int rank, size_t S, double *value)
+{
+    size_t at[4] = {0};
+    int missing = rank - mask->rank;
+    for (int k = 0; k < mask->rank; k++)
+        at[k] = mask->shape[k] == 1 ? 0 : index[missing + k];
+    int last = mask->rank - 1;
+    if (mask->shape[last] != 1 || S == 1)
+        if (index[rank - 1] >= mask->shape[last])
+            return false;
+    *value = mha_view_get(mask, at);
+    return true;
+}
+
+/* Whether query i of sequence b sees key j, and what is added to that score. */
+static bool visible(const mha_request *r, const mha_sequence *s, size_t b, size_t head, size_t i, size_t j, double *added)
+{
+    const mha_semantics *sem = r->semantics;
+    int64_t p = s->offset + (int64_t)i, key = r->first_key + (int64_t)j;
+    *added = 0;
+    if (sem->causal && key > p)
+        return false;
+    if (sem->window && sem->window_left >= 0 && key < p - sem->window_left)
+        return false;
+    if (sem->window && sem->window_right >= 0 && key > p + sem->window_right)
+        return false;
+    if (sem->kv_lengths && (int64_t)j >= sem->kv_lengths[b])
+        return false;
+    if (sem->alibi_slopes)
+        *added -= sem->alibi_slopes[head] * (double)(p - key);
+    const struct {
+        const mha_mask *mask;
+        int rank;
+        size_t index[4];
+        bool fills;
+    } masks[] = {{&sem->key_padding, 2, {b, j}, sem->has_padding_fill}, {&sem->mask, 4, {b, head, i, j}, false}};
+    for (int m = 0; m < 2; m++) {
+        double value;
+        if (masks[m].mask->kind == MHA_MASK_NONE)
+            continue;
+        if (!mask_element(&masks[m].mask->values, masks[m].index, masks[m].rank, s->S, &value))
+            return false;
+        if (masks[m].mask->kind == MHA_MASK_KEEPS || masks[m].mask->kind == MHA_MASK_HIDES) {
+            bool hides = (value != 0) == (masks[m].mask->kind == MHA_MASK_HIDES);
+            if (!hides)
+                continue;
+            value = masks[m].fills ? sem->padding_fill : -INFINITY;
+        }
+        if (value == -INFINITY)
+            return false;
+        *added += value;
+    }
+    return true;
+}
+
+/* ---------------------------------------------------------------- attention */
+
+static void keep_row(const mha_request *r, mha_stage stage, size_t a, size_t b, size_t c, const double *row, size_t n)
+{
+    const mha_view *kept = &r->call->stages[stage];
+    size_t index[4] = {a, b, c, 0};
+    for (size_t j = 0; kept->data && j < n; j++) {
+        index[kept->rank - 1] = j;
+        mha_view_set(kept, index, row[j]);
+    }
+}
+
+/* Key row j: a real one, the learned extra, or the row of zeros. */
+static double key_element(const judge *m, const mha_sequence *s, size_t b, size_t g, size_t j, size_t c)
+{
+    const mha_plan *p = &m->r->plan;
+    const mha_view *bias = &m->r->weight[MHA_BIAS_K];
+    if (j < s->S)
+        return m->keys[((s->batch * (m->r->call->cache ? p->S : m->r->key.shape[1]) + s->k_from + j) * p->h_kv + g) * p->d_k + c];
+    (void)b;
+    return bias->data && j == s->S ? mha_view_get(bias, (size_t[]){g * p->d_k + c}) : 0.0;
+}
+
+static double value_element(const judge *m, const mha_sequence *s, size_t g, size_t j, size_t c)
+{
+    const mha_plan *p = &m->r->plan;
+    const mha_view *bias = &m->r->weight[MHA_BIAS_V];
+    if (j < s->S)
+        return m->values[((s->batch * (m->r->call->cache ? p->S : m->r->key.shape[1]) + s->k_from + j) * p->h_kv + g) * p->d_v + c];
+    return bias->data && j == s->S ? mha_view_get(bias, (size_t[]){g * p->d_v + c}) : 0.0;
+}
+
+/* One query of one head; `score` and `seen` have a place for every key, extra rows behind the real ones. */
+static void attend(const judge *m, const mha_sequence *s, size_t b, size_t head, size_t i, double *score, double *seen, double *mean)
+{
+    const mha_request *r = m->r;
+    const mha_semantics *sem = r->semantics;
+    const mha_plan *p = &r->plan;
+    size_t g = head / (p->h / p->h_kv), n = s->S + p->S_extra, row = s->batch * r->query.shape[1] + s->q_from + i;
+    const double *q = m->Q + (row * p->h + head) * p->d_k;
+    bool show = mha_kept(r, MHA_STAGE_SCORES) || mha_kept(r, MHA_STAGE_CAPPED);
+    const mha_view *sinks = &r->weight[MHA_SINKS];
+    size_t terms = (sinks->data != NULL) + (size_t)sem->softmax_plus_one;
+
+    for (size_t j = 0; j < n; j++) {
+        double added = 0;
+        seen[j] = j >= s->S || visible(r, s, b, head, i, j, &added);
+        terms += seen[j] != 0;
+        score[j] = 0;
+        for (size_t c = 0; c < p->d_k && (seen[j] != 0 || show); c++)
+            score[j] += q[c] * key_element(m, s, b, g, j, c);
+        score[j] *= p->scale;
+    }
+    keep_row(r, MHA_STAGE_SCORES, b, head, i, score, n);
+    for (size_t j = 0; j < n && sem->softcap > 0; j++)
+        score[j] = sem->softcap * tanh(score[j] / sem->softcap);
+    keep_row(r, MHA_STAGE_CAPPED, b, head, i, score, n);
+    for (size_t j = 0; j < n; j++) {
+        double added = 0;
+        if (seen[j] != 0 && j < s->S)
+            visible(r, s, b, head, i, j, &added);
+        score[j] = seen[j] != 0 ? score[j] + added : -INFINITY;
+    }
+    keep_row(r, MHA_STAGE_MASKED, b, head, i, score, n);
+
+    double sink = sinks->data ? mha_view_get(sinks, &head) : -INFINITY;
+    double max = sem->softmax_plus_one ? fmax(sink, 0.0) : sink;
+    for (size_t j = 0; j < n; j++)
+        max = fmax(max, score[j]);
+    double sum = (sinks->data ? exp(sink - max) : 0.0) + (sem->softmax_plus_one ? exp(-max) : 0.0);
+    for (size_t j = 0; j < n; j++)
+        sum += exp(score[j] - max);
+    double lse = max + log(sum);
+    for (size_t j = 0; j < n; j++)
+        score[j] = exp(score[j] - max) / sum;
+    bool nothing = terms == 0, zero = sem->empty_rows == MHA_EMPTY_ZERO;
+    for (size_t j = 0; j < n && nothing; j++)
+        score[j] = zero ? 0.0 : NAN;
+    if (nothing)
+        lse = zero ? -INFINITY : NAN;
+    keep_row(r, MHA_STAGE_WEIGHTS, b, head, i, score, n);
+    if (mha_kept(r, MHA_STAGE_LSE))
+        mha_view_set(&r->call->stages[MHA_STAGE_LSE], (size_t[]){b, head, i}, lse);
+    for (size_t j = 0; j < n; j++)
+        mean[j] = (head == 0 ? 0.0 : mean[j]) + score[j] / (double)p->h;
+
+    double *out = m->heads + (row * p->h + head) * p->d_v;
+    for (size_t c = 0; c < p->d_v; c++)
+        out[c] = nothing && !zero ? NAN : 0.0;
+    for (size_t j = 0; j < n; j++)
+        for (size_t c = 0; c < p->d_v && (seen[j] != 0 || sem->hidden_values == MHA_HIDDEN_PROPAGATE); c++)
+            out[c] += score[j] * value_element(m, s, g, j, c);
+}
+
+static void attend_row(void *context, size_t task, int worker)
+{
+    const judge *m = context;
+    const mha_request *r = m->r;
+    size_t b = task / r->plan.T_q, i = task % r->plan.T_q, n = r->plan.S + r->plan.S_extra;
+    mha_sequence s = mha_request_sequence(r, b);
+    if (i >= s.T_q)
+        return;
+    double *score = m->row + (size_t)worker * m->row_size, *seen = score + n, *mean = seen + n;
+    for (size_t head = 0; head < r->plan.h; head++)
+        attend(m, &s, b, head, i, score, seen, mean);
+    keep_row(r, MHA_STAGE_WEIGHTS_MEAN, b, i, 0, mean, s.S + r->plan.S_extra);
+}
+
+/* ---------------------------------------------------------------- the whole of it */
+
+/* Keeps a stage that lies as (B, T, width). */
+static void keep(const mha_request *r, mha_stage stage, double *values, const size_t *shape, size_t heads)
+{
+    mha_view to = r->call->stages[stage], from = mha_view_of(values, MHA_F64, 3, shape);
+    if (!to.data)
+        return;
+    if (to.rank == 4)
+        from = mha_split_heads(&from, heads);
+    (void)mha_view_copy(&to, &from);
+}
+
+static void keep_present(const judge *m, mha_stage stage, double *values, size_t d)
+{
+    const mha_plan *p = &m->r->plan;
+    mha_view from = mha_view_of(values, MHA_F64, 4, (size_t[]){p->B, p->S, p->h_kv, d});
+    from = mha_swap_time_and_heads(from);
+    if (mha_kept(m->r, stage))
+        (void)mha_view_copy(&m->r->call->stages[stage], &from);
+}
+
+/* New rows into the cache, all of its rows out of it. */
+static void through_cache(judge *m)
+{
+    const mha_request *r = m->r;
+    const mha_plan *p = &r->plan;
+    mha_view k = mha_view_of(m->K, MHA_F64, 4, (size_t[]){p->B, p->T_k, p->h_kv, p->d_k});
+    mha_view v = mha_view_of(m->V, MHA_F64, 4, (size_t[]){p->B, p->T_k, p->h_kv, p->d_v});
+    mha_cache_append(r->call->cache, &k, &v);
+    mha_view keys = mha_swap_time_and_heads(mha_cache_keys(r->call->cache));
+    mha_view values = mha_swap_time_and_heads(mha_cache_values(r->call->cache));
+    mha_view all_k = mha_view_of(m->keys, MHA_F64, 4, keys.shape), all_v = mha_view_of(m->values, MHA_F64, 4, values.shape);
+    (void)mha_view_copy(&all_k, &keys);
+    (void)mha_view_copy(&all_v, &values);
+}
+
+static size_t lay_out(const mha_request *r, char *base, judge *m)
+{
+    const mha_plan *p = &r->plan;
+    mha_arena arena = {base, 0};
+    *m = (judge){.r = r, .q_rows = r->query.shape[0] * r->query.shape[1], .k_rows = r->key.shape[0] * r->key.shape[1]};
+    m->Q = mha_arena_take(&arena, m->q_rows, p->h * p->d_k * sizeof(double));
+    m->K = m->keys = mha_arena_take(&arena, m->k_rows, p->h_kv * p->d_k * sizeof(double));
+    m->V = m->values = mha_arena_take(&arena, m->k_rows, p->h_kv * p->d_v * sizeof(double));
+    if (r->call->cache) {
+        m->keys = mha_arena_take(&arena, p->B * p->S, p->h_kv * p->d_k * sizeof(double));
+        m->values = mha_arena_take(&arena, p->B * p->S, p->h_kv * p->d_v * sizeof(double));
+    }
+    m->heads = mha_arena_take(&arena, m->q_rows, p->h * p->d_v * sizeof(double));
+    m->output = mha_arena_take(&arena, m->q_rows, p->d_out * sizeof(double));
+    size_t widths[] = {3 * (p->S + p->S_extra), p->h * p->d_k, p->h_kv * p->d_k, p->h_kv * p->d_v, p->d_out};
+    for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
+        m->row_size = widths[i] > m->row_size ? widths[i] : m->row_size;
+    m->row = mha_arena_take(&arena, m->row_size * sizeof(double), (size_t)p->threads);
+    return arena.used;
+}
+
+size_t mha_exact(const mha_request *r, char *workspace)
+{
+    judge m;
+    size_t bytes = lay_out(r, workspace, &m);
+    if (!workspace)
+        return bytes;
+    const mha_plan *p = &r->plan;
+    const size_t q_shape[3] = {r->query.shape[0], r->query.shape[1], p->h * p->d_k};
+    const size_t k_shape[3] = {r->key.shape[0], r->key.shape[1], p->h_kv * p->d_k};
+    const size_t v_shape[3] = {r->key.shape[0], r->key.shape[1], p->h_kv * p->d_v};
+    const size_t heads_shape[3] = {r->query.shape[0], r->query.shape[1], p->h * p->d_v};
+    const size_t out_shape[3] = {r->query.shape[0], r->query.shape[1], p->d_out};
+
+    project(&m, &r->query, NULL, m.q_rows, MHA_W_Q, MHA_B_Q, m.Q, q_shape[2]);
+    project(&m, &r->key, NULL, m.k_rows, MHA_W_K, MHA_B_K, m.K, k_shape[2]);
+    project(&m, &r->value, NULL, m.k_rows, MHA_W_V, MHA_B_V, m.V, v_shape[2]);
+    keep(r, MHA_STAGE_Q, m.Q, q_shape, p->h);
+    keep(r, MHA_STAGE_K, m.K, k_shape, p->h_kv);
+    keep(r, MHA_STAGE_V, m.V, v_shape, p->h_kv);
+
+    norm_and_rotate(&m, MHA_QUERIES, m.Q, p->h);
+    norm_and_rotate(&m, MHA_KEYS, m.K, p->h_kv);
+    keep(r, MHA_STAGE_Q_ROT, m.Q, q_shape, p->h);
+    keep(r, MHA_STAGE_K_ROT, m.K, k_shape, p->h_kv);
+
+    if (r->call->cache)
+        through_cache(&m);
+    keep_present(&m, MHA_STAGE_PRESENT_KEY, m.keys, p->d_k);
+    keep_present(&m, MHA_STAGE_PRESENT_VALUE, m.values, p->d_v);
+
+    mha_stages_clear_ragged(r);
+    mha_parallel_for(p->B * p->T_q, p->threads, attend_row, &m);
+    keep(r, MHA_STAGE_HEADS, m.heads, heads_shape, p->h);
+
+    project(&m, NULL, m.heads, m.q_rows, MHA_W_O, MHA_B_O, m.output, p->d_out);
+    keep(r, MHA_STAGE_OUTPUT, m.output, out_shape, p->h);
+    return bytes;
+}

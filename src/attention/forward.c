@@ -1,0 +1,134 @@
+/* The whole equation on one page:
+ *
+ *   out = concat(head_1 ... head_h) W_O + b_O,   head_i = softmax(Q_i K_i^T * scale) V_i
+ *   Q = x_q W_Q + b_Q,  K = x_k W_K + b_K,  V = x_v W_V + b_V            (Vaswani et al. 2017, section 3.2)
+ *
+ * Heads are strided views of Q, K, V and of the concatenation; nothing is copied to split or merge them. */
+#include "attention/cache.h"
+#include "attention/stages.h"
+#include "compute/gemm.h"
+
+/* The workspace, laid out. */
+typedef struct buffers {
+    mha_view Q, K, V, heads, output;
+    float *widened;
+    char *scratch;
+} buffers;
+
+static void forward(const mha_request *r, const buffers *m)
+{
+    size_t h = r->plan.h, h_kv = r->plan.h_kv;
+    mha_clock clock = mha_clock_start();
+
+    mha_view Q = mha_project(r, MHA_QUERIES, &r->query, MHA_W_Q, MHA_B_Q, h, &m->Q, m->widened);
+    mha_stage_done(r, MHA_STAGE_Q, &Q, &clock);
+    mha_view K = mha_project(r, MHA_KEYS, &r->key, MHA_W_K, MHA_B_K, h_kv, &m->K, m->widened);
+    mha_stage_done(r, MHA_STAGE_K, &K, &clock);
+    mha_view V = mha_project(r, MHA_KEYS, &r->value, MHA_W_V, MHA_B_V, h_kv, &m->V, m->widened);
+    mha_stage_done(r, MHA_STAGE_V, &V, &clock);
+
+    mha_normalise(r, MHA_QUERIES, &Q);
+    mha_rotate_heads(r, MHA_QUERIES, &Q);
+    mha_stage_done(r, MHA_STAGE_Q_ROT, &Q, &clock);
+    mha_normalise(r, MHA_KEYS, &K);
+    mha_rotate_heads(r, MHA_KEYS, &K);
+    mha_stage_done(r, MHA_STAGE_K_ROT, &K, &clock);
+
+    if (r->call->cache) { /* K and V of all calls so far */
+        mha_cache_append(r->call->cache, &K, &V);
+        K = mha_swap_time_and_heads(mha_cache_keys(r->call->cache));
+        V = mha_swap_time_and_heads(mha_cache_values(r->call->cache));
+    }
+    mha_stage_done(r, MHA_STAGE_PRESENT_KEY, &K, &clock);
+    mha_stage_done(r, MHA_STAGE_PRESENT_VALUE, &V, &clock);
+
+    mha_attend(r, &Q, &K, &V, &m->heads, m->scratch); /* softmax(Q K^T * scale) V, head by head */
+    mha_stage_done(r, MHA_STAGE_HEADS, &m->heads, &clock);
+
+    mha_view out = mha_project(r, MHA_QUERIES, &m->heads, MHA_W_O, MHA_B_O, 1, &m->output, m->widened);
+    mha_stage_done(r, MHA_STAGE_OUTPUT, &out, &clock);
+}
+
+/* ---------------------------------------------------------------- workspace */
+
+static mha_view rows(mha_arena *arena, bool needed, size_t B, size_t T, size_t width)
+{
+    size_t shape[3] = {B, T, width};
+    float *data = needed ? mha_arena_take(arena, B * T * width, sizeof(float)) : NULL;
+    return mha_view_of(data, MHA_F32, 3, shape);
+}
+
+/* The output goes straight to the caller's memory where that is F32 with contiguous rows. */
+static mha_view output_rows(const mha_request *r, mha_arena *arena, size_t B, size_t T)
+{
+    const mha_view *kept = &r->call->stages[MHA_STAGE_OUTPUT];
+    bool direct = kept->data && kept->dtype == MHA_F32 && (kept->stride[2] == 1 || kept->shape[2] == 1);
+    if (r->layer && direct)
+        return *kept;
+    return rows(arena, r->layer != NULL, B, T, r->plan.d_out);
+}
+
+/* Lays the workspace out from `base`; with NULL it only counts. Returns the bytes used. */
+static size_t lay_out(const mha_request *r, char *base, buffers *m)
+{
+    const mha_plan *p = &r->plan;
+    mha_arena arena = {base, 0};
+    size_t B = r->query.shape[0], T_q = r->query.shape[1], T_k = r->key.shape[1];
+    bool made = r->layer != NULL, turned = r->semantics->rope.kind != MHA_ROPE_NONE;
+    const mha_view *w = r->weight;
+    m->Q = rows(&arena, made || turned || w[MHA_B_Q].data || w[MHA_Q_NORM].data, B, T_q, p->h * p->d_k);
+    m->K = rows(&arena, made || turned || w[MHA_B_K].data || w[MHA_K_NORM].data, B, T_k, p->h_kv * p->d_k);
+    m->V = rows(&arena, made || w[MHA_B_V].data, B, T_k, p->h_kv * p->d_v);
+    mha_view concat = rows(&arena, true, B, T_q, p->h * p->d_v);
+    m->heads = mha_split_heads(&concat, p->h);
+    m->output = output_rows(r, &arena, B, T_q);
+    m->widened = mha_arena_take(&arena, mha_project_widened(r), sizeof(float));
+    m->scratch = mha_arena_take(&arena, mha_attend_scratch(r), (size_t)p->threads);
+    return arena.used;
+}
+
+/* ---------------------------------------------------------------- calls */
+
+static mha_status resolve(const mha_layer *layer, const mha_call *call, mha_request *r, mha_error *error)
+{
+    mha_status status = mha_request_resolve(layer, call, r, error);
+    if (status != MHA_OK)
+        return status;
+    buffers unused;
+    size_t bytes = r->plan.path == MHA_PATH_EXACT ? mha_exact(r, NULL) : lay_out(r, NULL, &unused);
+    if (bytes > PTRDIFF_MAX - MHA_ALIGNMENT)
+        return mha_fail(error, MHA_INVALID, "workspace", "the workspace of this call has no size on this machine");
+    r->plan.workspace_bytes = bytes + MHA_ALIGNMENT; /* the caller's block may lie at any address */
+    return MHA_OK;
+}
+
+mha_status mha_plan_call(const mha_layer *layer, const mha_call *call, mha_plan *plan, mha_error *error)
+{
+    mha_request r;
+    mha_status status = resolve(layer, call, &r, error);
+    if (status == MHA_OK)
+        *plan = r.plan;
+    return status;
+}
+
+mha_status mha_forward(const mha_layer *layer, const mha_call *call, void *workspace, size_t workspace_bytes, mha_error *error)
+{
+    mha_request r;
+    mha_status status = resolve(layer, call, &r, error);
+    if (status != MHA_OK)
+        return status;
+    if (!workspace || workspace_bytes < r.plan.workspace_bytes)
+        return mha_fail(error, MHA_INVALID, "workspace", "expected a workspace of %zu bytes, found %zu",
+                        r.plan.workspace_bytes, workspace ? workspace_bytes : 0);
+    char *base = (char *)workspace + (MHA_ALIGNMENT - (uintptr_t)workspace % MHA_ALIGNMENT) % MHA_ALIGNMENT;
+    if (r.plan.path == MHA_PATH_EXACT) {
+        mha_exact(&r, base);
+        return MHA_OK;
+    }
+    buffers m;
+    lay_out(&r, base, &m);
+    mha_gemm_begin();
+    forward(&r, &m);
+    mha_gemm_end();
+    return MHA_OK;
+}

@@ -1,0 +1,74 @@
+/* What the pages of forward.c are made of: one declaration per step of the equation. */
+#ifndef MHA_STAGES_H
+#define MHA_STAGES_H
+
+#include "attention/request.h"
+
+/* Which rows a step works on: those of the queries or those of the new keys. */
+typedef enum mha_side { MHA_QUERIES, MHA_KEYS } mha_side;
+
+/* project.c: y = x W + b for the rows of `side`, sequence by sequence; returns y as (B, T, heads, width).
+ * x (B, T, in) or (B, T, h, d) with contiguous heads, y (B, T, out), F32, last stride 1. Without W (Q, K, V
+ * were given) y = x + b, or x itself when `y` has no data. `widened` holds mha_project_widened floats. */
+mha_view mha_project(const mha_request *r, mha_side side, const mha_view *x, mha_weight W, mha_weight b, size_t heads,
+                     const mha_view *y, float *widened);
+size_t mha_project_widened(const mha_request *r); /* room for the largest weight that is not F32 */
+
+/* norm.c: x = x * w / sqrt(mean(x^2) + eps) in place, x (B, T, heads, d). Nothing without a norm weight. */
+void mha_normalise(const mha_request *r, mha_side side, const mha_view *x);
+
+/* rotary.c: rotates x (B, T, heads, d) in place. Nothing without rotation. */
+void mha_rotate_heads(const mha_request *r, mha_side side, const mha_view *x);
+
+/* attend.c: heads = softmax(Q K^T * scale, visible keys) V for every (batch, head). Q (B, T_q, h, d_k),
+ * K (B, S, h_kv, d_k), V (B, S, h_kv, d_v), heads (B, T_q, h, d_v). Keeps the stages from scores to
+ * weights_mean and lse. `scratch` is mha_attend_scratch bytes for each worker. */
+void mha_attend(const mha_request *r, const mha_view *Q, const mha_view *K, const mha_view *V, const mha_view *heads,
+                char *scratch);
+size_t mha_attend_scratch(const mha_request *r);
+
+/* trace.c: keeps a stage if it is asked for, and the time since the last one. Heads may be split: (B, T,
+ * heads, d) is kept as (B, T, heads*d). */
+typedef struct mha_clock {
+    double last;
+} mha_clock;
+mha_clock mha_clock_start(void);
+void mha_stage_done(const mha_request *r, mha_stage stage, const mha_view *values, mha_clock *clock);
+/* Keeps n values of one row of a stage, at index (a, b, c) or as many as the stage has before its last. */
+void mha_stage_row(const mha_request *r, mha_stage stage, size_t a, size_t b, size_t c, const float *row, size_t n);
+
+/* Zeros in what a ragged batch's kept stages hold beyond each sequence. */
+void mha_stages_clear_ragged(const mha_request *r);
+
+/* exact.c: the whole of it in float64. With workspace NULL only counts: returns the bytes it needs. */
+size_t mha_exact(const mha_request *r, char *workspace);
+
+/* A view (B, T, heads*d) seen as (B, T, heads, d). */
+static inline mha_view mha_split_heads(const mha_view *rows, size_t heads)
+{
+    mha_view v = *rows;
+    v.rank = 4;
+    v.shape[2] = heads;
+    v.shape[3] = heads ? rows->shape[2] / heads : 0;
+    v.stride[3] = rows->stride[2];
+    v.stride[2] = (ptrdiff_t)v.shape[3] * rows->stride[2];
+    return v;
+}
+
+/* A view (B, S, h_kv, d) of what lies as (B, h_kv, S, d). */
+static inline mha_view mha_swap_time_and_heads(mha_view v)
+{
+    size_t shape = v.shape[1];
+    ptrdiff_t stride = v.stride[1];
+    v.shape[1] = v.shape[2], v.stride[1] = v.stride[2];
+    v.shape[2] = shape, v.stride[2] = stride;
+    return v;
+}
+
+/* Row (b, t) of head g in a float view (B, T, heads, d). */
+static inline float *mha_row(const mha_view *v, size_t b, size_t t, size_t g)
+{
+    return (float *)v->data + (ptrdiff_t)b * v->stride[0] + (ptrdiff_t)t * v->stride[1] + (ptrdiff_t)g * v->stride[2];
+}
+
+#endif

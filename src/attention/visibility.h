@@ -1,0 +1,23 @@
+/* Which keys a query may see: an interval, and what masks add inside it. */
+#ifndef MHA_VISIBILITY_H
+#define MHA_VISIBILITY_H
+
+#include "attention/request.h"
+
+typedef struct mha_interval {
+    size_t from, to; /* keys [from, to); from = to = 0 when there is none */
+} mha_interval;
+
+/* The keys that causal, window and lengths leave to query i of sequence s. Both ends never decrease with i
+ * (but for empty intervals). */
+mha_interval mha_visible_interval(const mha_request *r, const mha_sequence *s, size_t b, size_t i);
+
+/* Whether masks, padding or ALiBi have anything to say inside the interval. */
+bool mha_visible_has_terms(const mha_request *r);
+
+/* terms[j - from] for the keys of the interval: -inf where a mask hides the key, else the sum of what is
+ * added to its score, kept finite. Returns the number of keys not hidden. */
+size_t mha_visible_terms(const mha_request *r, const mha_sequence *s, size_t b, size_t head, size_t i, mha_interval keys,
+                         float *terms);
+
+#endif
