@@ -50,6 +50,13 @@ static void gemm(CBLAS_TRANSPOSE transpose_b, size_t m, size_t n, size_t k, floa
                 C[i * ldc + j] = beta == 0.0f ? 0.0f : beta * C[i * ldc + j];
         return;
     }
+    if (m == 1) { /* one row: a matrix read once, at memory speed */
+        if (transpose_b == CblasTrans)
+            cblas_sgemv(CblasRowMajor, CblasNoTrans, (int)n, (int)k, alpha, B, (int)ldb, A, 1, beta, C, 1);
+        else
+            cblas_sgemv(CblasRowMajor, CblasTrans, (int)k, (int)n, alpha, B, (int)ldb, A, 1, beta, C, 1);
+        return;
+    }
     cblas_sgemm(CblasRowMajor, CblasNoTrans, transpose_b, (int)m, (int)n, (int)k, alpha, A, (int)lda, B, (int)ldb, beta,
                 C, (int)ldc);
 }
