@@ -62,8 +62,9 @@ static mha_view rows(mha_arena *arena, bool needed, size_t B, size_t T, size_t w
 static mha_view output_rows(const mha_request *r, mha_arena *arena, size_t B, size_t T)
 {
     const mha_view *kept = &r->call->stages[MHA_STAGE_OUTPUT];
-    bool direct = kept->data && kept->dtype == MHA_F32 && (kept->stride[2] == 1 || kept->shape[2] == 1);
-    if (r->layer && direct)
+    bool direct = r->layer && kept->data && kept->dtype == MHA_F32 && kept->stride[2] == 1 &&
+                  kept->stride[1] >= (ptrdiff_t)kept->shape[2];
+    if (direct)
         return *kept;
     return rows(arena, r->layer != NULL, B, T, r->plan.d_out);
 }

@@ -7,6 +7,8 @@
 #include "attention/request.h"
 #include "mha/system.h"
 
+enum { MOST_THREADS = 1024 };
+
 static mha_status wrong_shape(mha_error *error, const char *name, const mha_view *view, const char *expected)
 {
     char found[200];
@@ -43,6 +45,9 @@ static mha_status check_input(const mha_request *r, const char *name, const mha_
     if (view->shape[rank - 1] > 1 && view->stride[rank - 1] != 1)
         return mha_fail(error, MHA_INVALID, name, "%s: the last index must be contiguous, found a stride of %td", name,
                         view->stride[rank - 1]);
+    if (r->call->path != MHA_PATH_EXACT && view->shape[1] > 1 && view->stride[1] < (ptrdiff_t)view->shape[rank - 1])
+        return mha_fail(error, MHA_INVALID, name, "%s: rows of %zu elements must not overlap, found a stride of %td", name,
+                        view->shape[rank - 1], view->stride[1]);
     for (int k = 0; k < rank; k++)
         if (view->shape[k] > INT_MAX || view->stride[k] > INT_MAX || (view->shape[k] > 1 && view->stride[k] < 0))
             return mha_fail(error, MHA_INVALID, name, "%s: extents and strides must be from 0 to %d elements", name, INT_MAX);
@@ -239,8 +244,8 @@ static mha_status choose_path(mha_request *r, mha_error *error)
         return mha_fail(error, MHA_UNSUPPORTED, "path", "path %s is not built in", mha_path_name(r->call->path));
     }
     plan->path_reason = "";
-    if (r->call->threads < 0)
-        return mha_fail(error, MHA_INVALID, "threads", "expected a number of threads from 1, found %d", r->call->threads);
+    if (r->call->threads < 0 || r->call->threads > MOST_THREADS)
+        return mha_fail(error, MHA_INVALID, "threads", "expected 1 to %d threads, found %d", MOST_THREADS, r->call->threads);
     plan->threads = r->call->threads ? r->call->threads : mha_threads_available();
     return MHA_OK;
 }

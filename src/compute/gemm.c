@@ -38,6 +38,12 @@ void mha_gemm_end(void)
     pthread_mutex_unlock(&lock);
 }
 
+/* The stride of a matrix of one row means nothing, but CBLAS looks at it. */
+static int stride(size_t ld, size_t rows, size_t columns)
+{
+    return rows == 1 ? (int)columns : (int)ld;
+}
+
 /* CBLAS counts in int; request.c refuses extents and strides beyond it. */
 static void gemm(CBLAS_TRANSPOSE transpose_b, size_t m, size_t n, size_t k, float alpha, const float *A, size_t lda,
                  const float *B, size_t ldb, float beta, float *C, size_t ldc)
@@ -52,13 +58,14 @@ static void gemm(CBLAS_TRANSPOSE transpose_b, size_t m, size_t n, size_t k, floa
     }
     if (m == 1) { /* one row: a matrix read once, at memory speed */
         if (transpose_b == CblasTrans)
-            cblas_sgemv(CblasRowMajor, CblasNoTrans, (int)n, (int)k, alpha, B, (int)ldb, A, 1, beta, C, 1);
+            cblas_sgemv(CblasRowMajor, CblasNoTrans, (int)n, (int)k, alpha, B, stride(ldb, n, k), A, 1, beta, C, 1);
         else
-            cblas_sgemv(CblasRowMajor, CblasTrans, (int)k, (int)n, alpha, B, (int)ldb, A, 1, beta, C, 1);
+            cblas_sgemv(CblasRowMajor, CblasTrans, (int)k, (int)n, alpha, B, stride(ldb, k, n), A, 1, beta, C, 1);
         return;
     }
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, transpose_b, (int)m, (int)n, (int)k, alpha, A, (int)lda, B, (int)ldb, beta,
-                C, (int)ldc);
+    int b_stride = transpose_b == CblasTrans ? stride(ldb, n, k) : stride(ldb, k, n);
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, transpose_b, (int)m, (int)n, (int)k, alpha, A, (int)lda, B, b_stride, beta, C,
+                (int)ldc);
 }
 
 void mha_gemm(size_t m, size_t n, size_t k, float alpha, const float *A, size_t lda, const float *B, size_t ldb,
