@@ -1,6 +1,7 @@
 /* The only file that includes cblas.h: SGEMM, the thread count of the BLAS, its name. */
 #include <cblas.h>
 #include <pthread.h>
+#include <string.h>
 
 #include "compute/gemm.h"
 #include "mha/system.h"
@@ -57,6 +58,10 @@ static void gemm(CBLAS_TRANSPOSE transpose_b, size_t m, size_t n, size_t k, floa
         return;
     }
     if (m == 1) { /* one row: a matrix read once, at memory speed */
+        if (beta == 0.0f) { /* some releases of OpenBLAS multiply by beta here, NaN included */
+            memset(C, 0, n * sizeof *C);
+            beta = 1.0f;
+        }
         if (transpose_b == CblasTrans)
             cblas_sgemv(CblasRowMajor, CblasNoTrans, (int)n, (int)k, alpha, B, stride(ldb, n, k), A, 1, beta, C, 1);
         else
