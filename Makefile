@@ -1,7 +1,8 @@
 # Builds the library, the program, its tests and benchmarks. `make help` lists the targets.
 #
 # Overridable: CC CXX CFLAGS LDFLAGS BUILD PREFIX DESTDIR, WERROR= (empty: warnings stay warnings),
-# BLAS_CFLAGS BLAS_LIBS (another CBLAS), JANSSON_CFLAGS JANSSON_LIBS, CMOCKA_CFLAGS CMOCKA_LIBS.
+# BLAS_CFLAGS BLAS_LIBS (another CBLAS), JANSSON_CFLAGS JANSSON_LIBS, LIBZIP_CFLAGS LIBZIP_LIBS,
+# CMOCKA_CFLAGS CMOCKA_LIBS.
 
 BUILD   ?= build
 CFLAGS  ?= -O2 -g
@@ -16,6 +17,8 @@ BLAS_CFLAGS    ?= $(shell $(PKG_CONFIG) --cflags openblas)
 BLAS_LIBS      ?= $(shell $(PKG_CONFIG) --libs openblas)
 JANSSON_CFLAGS ?= $(shell $(PKG_CONFIG) --cflags jansson)
 JANSSON_LIBS   ?= $(shell $(PKG_CONFIG) --libs jansson)
+LIBZIP_CFLAGS  ?= $(shell $(PKG_CONFIG) --cflags libzip)
+LIBZIP_LIBS    ?= $(shell $(PKG_CONFIG) --libs libzip)
 CMOCKA_CFLAGS  ?= $(shell $(PKG_CONFIG) --cflags cmocka)
 CMOCKA_LIBS    ?= $(shell $(PKG_CONFIG) --libs cmocka)
 
@@ -23,9 +26,9 @@ WARNINGS = -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-proto
            -Wcast-qual -Wwrite-strings -Wvla -Wundef -Wno-unknown-pragmas $(WERROR)
 SAN_FLAGS = $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-sanitize-recover=all -fno-omit-frame-pointer)
 MHA_CFLAGS = -std=c11 -D_GNU_SOURCE $(WARNINGS) -Iinclude -Isrc -fPIC -fvisibility=hidden -fopenmp \
-             -ffp-contract=off $(BLAS_CFLAGS) $(JANSSON_CFLAGS) $(SAN_FLAGS)
+             -ffp-contract=off $(BLAS_CFLAGS) $(JANSSON_CFLAGS) $(LIBZIP_CFLAGS) $(SAN_FLAGS)
 MHA_LDFLAGS = -fopenmp $(SAN_FLAGS) $(LDFLAGS)
-LIBS = $(BLAS_LIBS) $(JANSSON_LIBS) -lm
+LIBS = $(BLAS_LIBS) $(JANSSON_LIBS) $(LIBZIP_LIBS) -lm
 
 version = $(shell awk '/define MHA_VERSION_$(1)/{print $$3}' include/mha/system.h)
 MAJOR := $(call version,MAJOR)
@@ -54,7 +57,7 @@ help: ## this list
 
 # ---------------------------------------------------------------- what is needed
 
-DEPS     = gcc g++ libc6-dev make pkg-config libopenblas-dev libjansson-dev libcmocka-dev
+DEPS     = gcc g++ libc6-dev make pkg-config libopenblas-dev libjansson-dev libzip-dev libcmocka-dev
 DEPS_DEV = clang libclang-rt-dev libomp-dev valgrind python3-torch python3-numpy gnuplot-nox gcovr clang-tidy cppcheck mandoc
 SUDO     = $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 

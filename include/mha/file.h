@@ -18,13 +18,17 @@ typedef struct mha_file_tensor {
     int rank;
     size_t shape[MHA_MAX_RANK]; /* row-major, slowest first (GGUF's reversed order is put right) */
     size_t elements, bytes;
-    uint64_t offset; /* of the first byte in the file (in the npz: in the unpacked member) */
+    uint64_t offset; /* of the first byte in the file (npz: in the unpacked member; a set: in its own file) */
 } mha_file_tensor;
 
 /* Opens a file, its format told by content, not by its name. Nothing in the header is believed
  * unchecked: sizes against the file, offsets against each other, names against duplicates.
+ * The index of a set of safetensors files (model.safetensors.index.json) opens as one file that holds
+ * all their tensors, in the order of the index's files, with the metadata of the index; the files lie
+ * beside it and hold just what it says. A directory stands for the model.safetensors in it, or else
+ * for the index. Headers of 100 million bytes and more are refused: memory stays bounded.
  * Errors: MHA_NOT_FOUND, MHA_FORMAT (with the byte offset), MHA_UNSUPPORTED (a known foreign format,
- * by name, with the way to convert it), MHA_IO, MHA_NO_MEMORY. */
+ * by name, with the way to convert it), MHA_INVALID (a FIFO or device), MHA_IO, MHA_NO_MEMORY. */
 MHA_API mha_status mha_file_open(const char *path, mha_file **file, mha_error *error);
 MHA_API void mha_file_close(mha_file *file); /* NULL is allowed */
 
@@ -34,21 +38,28 @@ MHA_API const char *mha_file_format(const mha_file *file); /* "safetensors", "np
 MHA_API size_t mha_file_count(const mha_file *file);
 MHA_API const mha_file_tensor *mha_file_at(const mha_file *file, size_t index);
 MHA_API const mha_file_tensor *mha_file_find(const mha_file *file, const char *name);
-/* String metadata (safetensors __metadata__; GGUF scalars as text). NULL for an unknown key. */
+/* String metadata (safetensors __metadata__; GGUF values as text: numbers in digits, "true" and "false",
+ * arrays as "array of N"). NULL for an unknown key. */
 MHA_API const char *mha_file_metadata(const mha_file *file, const char *key);
 MHA_API size_t mha_file_metadata_count(const mha_file *file);
 MHA_API void mha_file_metadata_at(const mha_file *file, size_t index, const char **key, const char **value);
 
 /* Reads one tensor into `to`, which has its number of elements (any shape, row-major order; strides
- * allowed), converting plain dtypes as mha_view_copy does. Errors: MHA_INVALID (element count, with
- * both shapes), MHA_UNSUPPORTED (quantised), MHA_IO (short read; `to` is then unspecified). */
+ * allowed), converting plain dtypes as mha_view_copy does; numbers come in this machine's byte order.
+ * An npy array in Fortran order needs a `to` of its own shape, and is then put in order.
+ * Several threads may read one file at a time, except an npz. Errors: MHA_INVALID (element count, with
+ * both shapes), MHA_UNSUPPORTED (quantised), MHA_FORMAT (a damaged npz), MHA_IO (short read; `to` is
+ * then unspecified). */
 MHA_API mha_status mha_file_read(const mha_file *file, const mha_file_tensor *tensor, const mha_view *to,
                                  mha_error *error);
 
 /* A tensor file being made. Nothing appears under `path` until mha_writer_commit: data goes to a
  * temporary file beside it, which takes the name when all of it is written and closed without error.
  * A `path` that is a device or FIFO, or "-" for standard output, is written directly.
- * Format by extension: ".npy" (one tensor, metadata refused) or ".safetensors". */
+ * Permissions of a file that is replaced are kept; a symbolic link is followed.
+ * Format by extension: ".npy" (one tensor, metadata refused) or ".safetensors"; what is written
+ * directly and has neither is safetensors. Errors of create, which writes nothing yet: MHA_INVALID (the
+ * extension, a directory), MHA_IO (read-only, no such directory), MHA_NO_MEMORY. */
 typedef struct mha_writer mha_writer;
 
 MHA_API mha_status mha_writer_create(const char *path, mha_writer **writer, mha_error *error);

@@ -13,7 +13,8 @@ extern "C" {
 #endif
 
 /* Type, name as files spell it, elements per block, bytes per block. A plain type is a block of
- * one; the quantised GGUF types hold 32 or 256 elements a block. Zero is F32. */
+ * one; the quantised GGUF types hold 32 to 256 elements a block, the packed F6 and F4 as many as fill
+ * whole bytes. C64 is two F32, real and imaginary: it is copied, never converted. Zero is F32. */
 #define MHA_DTYPE_LIST(X)                                                                          \
     X(MHA_F32, "F32", 1, 4)                                                                        \
     X(MHA_F64, "F64", 1, 8)                                                                        \
@@ -53,7 +54,17 @@ extern "C" {
     X(MHA_IQ1_M, "IQ1_M", 256, 56)                                                                 \
     X(MHA_TQ1_0, "TQ1_0", 256, 54)                                                                 \
     X(MHA_TQ2_0, "TQ2_0", 256, 66)                                                                 \
-    X(MHA_MXFP4, "MXFP4", 32, 17)
+    X(MHA_MXFP4, "MXFP4", 32, 17)                                                                  \
+    X(MHA_NVFP4, "NVFP4", 64, 36)                                                                  \
+    X(MHA_Q1_0, "Q1_0", 128, 18)                                                                   \
+    X(MHA_Q2_0, "Q2_0", 64, 18)                                                                    \
+    X(MHA_F8_E8M0, "F8_E8M0", 1, 1)                                                                \
+    X(MHA_F8_E4M3FNUZ, "F8_E4M3FNUZ", 1, 1)                                                        \
+    X(MHA_F8_E5M2FNUZ, "F8_E5M2FNUZ", 1, 1)                                                        \
+    X(MHA_F6_E2M3, "F6_E2M3", 4, 3)                                                                \
+    X(MHA_F6_E3M2, "F6_E3M2", 4, 3)                                                                \
+    X(MHA_F4, "F4", 2, 1)                                                                          \
+    X(MHA_C64, "C64", 1, 8)
 
 typedef enum mha_dtype {
 #define MHA_DTYPE_ENUM(code, name, block_elements, block_bytes) code,

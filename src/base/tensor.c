@@ -75,6 +75,25 @@ static double small_float(unsigned bits, int exponent_bits, int fraction_bits, b
     return sign * ldexp(fraction + (1u << fraction_bits), (int)exponent - bias - fraction_bits);
 }
 
+/* The variants without infinity and negative zero: one more in the bias, and minus zero is the NaN. */
+static double small_float_nuz(unsigned bits, int exponent_bits, int fraction_bits)
+{
+    unsigned fraction = bits & ((1u << fraction_bits) - 1);
+    unsigned exponent = bits >> fraction_bits & ((1u << exponent_bits) - 1);
+    if (bits == 0x80)
+        return NAN;
+    double sign = bits & 0x80 ? -1.0 : 1.0;
+    int scale = -(1 << (exponent_bits - 1)) - fraction_bits;
+    return exponent == 0 ? sign * ldexp(fraction, scale + 1)
+                         : sign * ldexp(fraction + (1u << fraction_bits), (int)exponent + scale);
+}
+
+/* E8M0: an exponent alone. */
+static double power_of_two(unsigned bits)
+{
+    return bits == 0xff ? NAN : ldexp(1.0, (int)bits - 127);
+}
+
 float mha_f16_to_f32(uint16_t bits)
 {
     uint32_t sign = (uint32_t)(bits & 0x8000u) << 16, rest = bits & 0x7fffu, f32;
@@ -148,6 +167,9 @@ static double load(const void *data, mha_dtype dtype, ptrdiff_t at)
     case MHA_BOOL: return ((const uint8_t *)data)[at] != 0;
     case MHA_F8_E4M3: return small_float(((const uint8_t *)data)[at], 4, 3, false);
     case MHA_F8_E5M2: return small_float(((const uint8_t *)data)[at], 5, 2, true);
+    case MHA_F8_E4M3FNUZ: return small_float_nuz(((const uint8_t *)data)[at], 4, 3);
+    case MHA_F8_E5M2FNUZ: return small_float_nuz(((const uint8_t *)data)[at], 5, 2);
+    case MHA_F8_E8M0: return power_of_two(((const uint8_t *)data)[at]);
     default: return NAN;
     }
 }
@@ -249,7 +271,8 @@ mha_status mha_view_copy(const mha_view *to, const mha_view *from)
 {
     if (to->rank != from->rank || memcmp(to->shape, from->shape, sizeof to->shape[0] * (size_t)to->rank) != 0)
         return MHA_INVALID;
-    if (!is_plain(from->dtype) || !is_plain(to->dtype) || (to->dtype != from->dtype && !is_float(to->dtype)))
+    bool convertible = is_float(to->dtype) && from->dtype != MHA_C64;
+    if (!is_plain(from->dtype) || !is_plain(to->dtype) || (to->dtype != from->dtype && !convertible))
         return MHA_UNSUPPORTED;
     size_t n = mha_view_elements(to);
     if (n == 0)

@@ -1,0 +1,335 @@
+/* An open file of tensors: telling the format, the list of tensors and metadata, looking up by name. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <zip.h>
+
+#include "formats/formats.h"
+
+/* ---------------------------------------------------------------- lists and strings */
+
+void *mha_list_add(const mha_allocator *allocator, mha_list *list)
+{
+    if (list->count == list->room) {
+        size_t room = list->room ? 2 * list->room : 8, bytes;
+        if (!mha_mul(room, list->item_bytes, &bytes))
+            return NULL;
+        void *items = mha_allocate(allocator, bytes);
+        if (!items)
+            return NULL;
+        if (list->items)
+            memcpy(items, list->items, list->count * list->item_bytes);
+        mha_release(allocator, list->items, list->room * list->item_bytes);
+        list->items = items;
+        list->room = room;
+    }
+    return (char *)list->items + list->count++ * list->item_bytes;
+}
+
+void mha_list_release(const mha_allocator *allocator, mha_list *list)
+{
+    mha_release(allocator, list->items, list->room * list->item_bytes);
+    list->items = NULL;
+    list->count = list->room = 0;
+}
+
+struct mha_text_block {
+    struct mha_text_block *next;
+    size_t bytes, used; /* of the block, this head included */
+};
+
+enum { TEXT_BLOCK = 4096 };
+
+char *mha_file_text(mha_file *file, const char *text, size_t length)
+{
+    struct mha_text_block *block = file->text;
+    if (!block || block->bytes - block->used <= length) {
+        size_t bytes = length < TEXT_BLOCK / 2 ? TEXT_BLOCK : sizeof *block + length + 1;
+        block = bytes > length ? mha_allocate(&file->allocator, bytes) : NULL;
+        if (!block)
+            return NULL;
+        *block = (struct mha_text_block){file->text, bytes, sizeof *block};
+        file->text = block;
+    }
+    char *copy = (char *)block + block->used;
+    if (text)
+        memcpy(copy, text, length);
+    block->used += length + 1;
+    return copy;
+}
+
+mha_status mha_file_no_memory(const mha_file *file, mha_error *error)
+{
+    return mha_fail(error, MHA_NO_MEMORY, file->path, "no memory for the list of %zu tensors", file->entries.count);
+}
+
+/* ---------------------------------------------------------------- filling */
+
+mha_status mha_file_add_source(mha_file *file, const char *path, size_t *index, mha_error *error)
+{
+    mha_source source;
+    mha_status status = mha_source_open(&source, path, error);
+    if (status != MHA_OK)
+        return status;
+    mha_source *place = mha_list_add(&file->allocator, &file->sources);
+    if (!place) {
+        mha_source_close(&source);
+        return mha_file_no_memory(file, error);
+    }
+    *place = source;
+    *index = file->sources.count - 1;
+    return MHA_OK;
+}
+
+const mha_source *mha_file_source(const mha_file *file, size_t index)
+{
+    return (const mha_source *)file->sources.items + index;
+}
+
+mha_status mha_file_add_tensor(mha_file *file, const char *name, size_t name_length, const mha_entry *entry,
+                               uint64_t where, mha_error *error)
+{
+    mha_entry added = *entry;
+    mha_file_tensor *tensor = &added.tensor;
+    char shape[200];
+    mha_shape_text(shape, sizeof shape, tensor->shape, tensor->rank);
+    mha_view view = mha_view_of(NULL, tensor->dtype, tensor->rank, tensor->shape);
+    tensor->elements = mha_view_elements(&view);
+    if (tensor->elements == SIZE_MAX || mha_dtype_bytes(tensor->dtype, tensor->elements, &tensor->bytes) != MHA_OK)
+        return mha_fail_at(error, MHA_FORMAT, name, where,
+                           "expected a shape whose bytes can be counted, found %s of %s (at byte %" PRIu64 ")", shape,
+                           mha_dtype_name(tensor->dtype), where);
+    tensor->name = mha_file_text(file, name, name_length);
+    mha_entry *place = tensor->name ? mha_list_add(&file->allocator, &file->entries) : NULL;
+    if (!place)
+        return mha_file_no_memory(file, error);
+    *place = added;
+    return MHA_OK;
+}
+
+mha_status mha_file_add_metadata(mha_file *file, const char *key, size_t key_length, const char *value,
+                                 size_t value_length, mha_error *error)
+{
+    mha_pair added = {mha_file_text(file, key, key_length), mha_file_text(file, value, value_length)};
+    mha_pair *place = added.key && added.value ? mha_list_add(&file->allocator, &file->metadata) : NULL;
+    if (!place)
+        return mha_file_no_memory(file, error);
+    *place = added;
+    return MHA_OK;
+}
+
+static int compare_offsets(const void *a, const void *b)
+{
+    const mha_file_tensor *left = *(const mha_file_tensor *const *)a, *right = *(const mha_file_tensor *const *)b;
+    if (left->offset != right->offset)
+        return left->offset < right->offset ? -1 : 1;
+    return left->bytes < right->bytes ? -1 : left->bytes > right->bytes; /* those without bytes first */
+}
+
+const mha_file_tensor **mha_file_by_offset(const mha_file *file, size_t first)
+{
+    size_t count = mha_file_count(file) - first;
+    const mha_file_tensor **order = mha_allocate(&file->allocator, (count + 1) * sizeof *order);
+    if (!order)
+        return NULL;
+    for (size_t i = 0; i < count; i++)
+        order[i] = mha_file_at(file, first + i);
+    qsort(order, count, sizeof *order, compare_offsets);
+    return order;
+}
+
+/* ---------------------------------------------------------------- names */
+
+/* a and b point to pointers to items; items of both lists begin with the string they are looked up by. */
+static int compare_names(const void *a, const void *b)
+{
+    const char *const *left = *(const void *const *)a, *const *right = *(const void *const *)b;
+    return strcmp(*left, *right);
+}
+
+/* Pointers to the items of `list` in order of their names. *twice is a name that occurs twice. */
+static const void **sort_by_name(const mha_file *file, const mha_list *list, const char **twice, mha_error *error)
+{
+    const void **index = mha_allocate(&file->allocator, (list->count + 1) * sizeof *index);
+    if (!index) {
+        mha_file_no_memory(file, error);
+        return NULL;
+    }
+    for (size_t i = 0; i < list->count; i++)
+        index[i] = (const char *)list->items + i * list->item_bytes;
+    qsort(index, list->count, sizeof *index, compare_names);
+    for (size_t i = 1; i < list->count && !*twice; i++)
+        if (compare_names(&index[i - 1], &index[i]) == 0)
+            *twice = *(const char *const *)index[i];
+    return index;
+}
+
+static mha_status index_names(mha_file *file, mha_error *error)
+{
+    const char *twice = NULL;
+    file->by_name = sort_by_name(file, &file->entries, &twice, error);
+    if (!file->by_name)
+        return MHA_NO_MEMORY;
+    if (twice)
+        return mha_fail(error, MHA_FORMAT, twice, "expected every tensor to be named once, found this name twice");
+    file->by_key = sort_by_name(file, &file->metadata, &twice, error);
+    if (!file->by_key)
+        return MHA_NO_MEMORY;
+    if (twice)
+        return mha_fail(error, MHA_FORMAT, twice, "expected every metadata key once, found this key twice");
+    return MHA_OK;
+}
+
+/* The item of that name among `count` sorted ones. */
+static const void *look_up(const void **index, size_t count, const char *name)
+{
+    if (!name || count == 0)
+        return NULL;
+    const void *key = &name;
+    const void *const *found = bsearch(&key, index, count, sizeof *index, compare_names);
+    return found ? *found : NULL;
+}
+
+/* ---------------------------------------------------------------- opening */
+
+static const struct {
+    const char *name;
+    const char *magic;
+    size_t magic_bytes;
+    mha_status (*parse)(mha_file *file, size_t index, mha_error *error);
+} formats[] = {
+    {"gguf", "GGUF", 4, mha_gguf_parse},
+    {"npy", "\x93NUMPY", 6, mha_npy_parse},
+    {"npz", "PK\x03\x04", 4, mha_npz_parse},
+    {"npz", "PK\x05\x06", 4, mha_npz_parse}, /* an archive without members */
+};
+
+/* JSON is the index of a set of files; whatever else has no magic number is held against safetensors,
+ * which has none either. */
+static mha_status parse(mha_file *file, mha_error *error)
+{
+    unsigned char start[17] = {0};
+    const mha_source *source = mha_file_source(file, 0);
+    size_t available = source->size < 16 ? (size_t)source->size : 16;
+    mha_status status = mha_source_read(source, 0, start, available, error);
+    if (status != MHA_OK)
+        return status;
+    for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
+        if (available >= formats[i].magic_bytes && memcmp(start, formats[i].magic, formats[i].magic_bytes) == 0) {
+            file->format = formats[i].name;
+            return formats[i].parse(file, 0, error);
+        }
+    file->format = "safetensors";
+    if (available > 8 && start[8] == '{')
+        return mha_safetensors_parse(file, 0, error);
+    if (start[strspn((const char *)start, " \t\r\n")] == '{')
+        return mha_shards_parse(file, 0, error);
+    status = mha_foreign_refuse(source, error);
+    return status == MHA_OK ? mha_safetensors_parse(file, 0, error) : status;
+}
+
+mha_status mha_file_open_using(const mha_allocator *allocator, const char *path, mha_file **file, mha_error *error)
+{
+    *file = NULL;
+    mha_allocator memory = mha_allocator_or_default(allocator);
+    mha_file *opened = mha_allocate(&memory, sizeof *opened);
+    if (!opened)
+        return mha_fail(error, MHA_NO_MEMORY, path, "no memory to open it");
+    opened->allocator = memory;
+    opened->sources.item_bytes = sizeof(mha_source);
+    opened->entries.item_bytes = sizeof(mha_entry);
+    opened->metadata.item_bytes = sizeof(mha_pair);
+    opened->path = mha_file_text(opened, path, strlen(path));
+    mha_status status = opened->path ? MHA_OK : mha_fail(error, MHA_NO_MEMORY, path, "no memory to open it");
+
+    struct stat kind;
+    const char *first = opened->path;
+    size_t index;
+    if (status == MHA_OK && stat(path, &kind) == 0 && S_ISDIR(kind.st_mode))
+        status = mha_shards_find(opened, opened->path, &first, error);
+    if (status == MHA_OK)
+        status = mha_file_add_source(opened, first, &index, error);
+    if (status == MHA_OK)
+        status = parse(opened, error);
+    if (status == MHA_OK)
+        status = index_names(opened, error);
+    if (status != MHA_OK)
+        mha_file_close(opened);
+    else
+        *file = opened;
+    return status;
+}
+
+mha_status mha_file_open(const char *path, mha_file **file, mha_error *error)
+{
+    return mha_file_open_using(NULL, path, file, error);
+}
+
+void mha_file_close(mha_file *file)
+{
+    if (!file)
+        return;
+    mha_allocator memory = file->allocator;
+    if (file->archive)
+        zip_discard(file->archive);
+    for (size_t i = 0; i < file->sources.count; i++)
+        mha_source_close((mha_source *)file->sources.items + i);
+    mha_release(&memory, file->by_name, (file->entries.count + 1) * sizeof *file->by_name);
+    mha_release(&memory, file->by_key, (file->metadata.count + 1) * sizeof *file->by_key);
+    mha_list_release(&memory, &file->sources);
+    mha_list_release(&memory, &file->entries);
+    mha_list_release(&memory, &file->metadata);
+    for (struct mha_text_block *block = file->text, *next; block; block = next) {
+        next = block->next;
+        mha_release(&memory, block, block->bytes);
+    }
+    mha_release(&memory, file, sizeof *file);
+}
+
+/* ---------------------------------------------------------------- asking */
+
+const char *mha_file_path(const mha_file *file)
+{
+    return file->path;
+}
+
+const char *mha_file_format(const mha_file *file)
+{
+    return file->format;
+}
+
+size_t mha_file_count(const mha_file *file)
+{
+    return file->entries.count;
+}
+
+const mha_file_tensor *mha_file_at(const mha_file *file, size_t index)
+{
+    return index < file->entries.count ? &((const mha_entry *)file->entries.items)[index].tensor : NULL;
+}
+
+const mha_file_tensor *mha_file_find(const mha_file *file, const char *name)
+{
+    const mha_entry *entry = look_up(file->by_name, file->entries.count, name);
+    return entry ? &entry->tensor : NULL;
+}
+
+const char *mha_file_metadata(const mha_file *file, const char *key)
+{
+    const mha_pair *pair = look_up(file->by_key, file->metadata.count, key);
+    return pair ? pair->value : NULL;
+}
+
+size_t mha_file_metadata_count(const mha_file *file)
+{
+    return file->metadata.count;
+}
+
+void mha_file_metadata_at(const mha_file *file, size_t index, const char **key, const char **value)
+{
+    bool known = index < file->metadata.count;
+    const mha_pair *pair = known ? (const mha_pair *)file->metadata.items + index : NULL;
+    *key = known ? pair->key : NULL;
+    *value = known ? pair->value : NULL;
+}

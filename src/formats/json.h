@@ -1,0 +1,40 @@
+/* JSON objects walked entry by entry, so that memory is bounded by the largest entry, not by the text. */
+#ifndef MHA_FORMATS_JSON_H
+#define MHA_FORMATS_JSON_H
+
+#include <jansson.h>
+
+#include "base/base.h"
+
+/* A position inside JSON text. An object is walked like this:
+ *
+ *     for (status = mha_json_enter(&walk, error); status == MHA_OK; ) {
+ *         status = mha_json_key(&walk, &key, error);        key NULL: the object has ended
+ *         if (status != MHA_OK || !key) break;
+ *         status = mha_json_value(&walk, &value, error);    or mha_json_enter for an object inside
+ *         ...
+ *     }
+ */
+typedef struct mha_json_walk {
+    const char *text;
+    size_t length, at;
+    uint64_t base;    /* of text[0] in the file, for messages */
+    const char *path; /* of the file, for messages */
+    bool first;       /* no entry of the innermost object has been seen yet */
+} mha_json_walk;
+
+enum { MHA_JSON_ENTRY_LIMIT = 1 << 16 }; /* bytes of one key or one value */
+
+/* Where the walk stands, in the file. */
+uint64_t mha_json_offset(const mha_json_walk *walk);
+/* Steps over the '{' of an object. */
+mha_status mha_json_enter(mha_json_walk *walk, mha_error *error);
+/* Reads the next key and its ':', or the '}' that ends the object (*key is then NULL). The caller
+ * gives the key back with json_decref. */
+mha_status mha_json_key(mha_json_walk *walk, json_t **key, mha_error *error);
+/* Reads one value; the caller gives it back with json_decref. Duplicate keys inside are refused. */
+mha_status mha_json_value(mha_json_walk *walk, json_t **value, mha_error *error);
+/* What follows the outermost object must be blank. */
+mha_status mha_json_end(mha_json_walk *walk, mha_error *error);
+
+#endif

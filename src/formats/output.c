@@ -1,0 +1,156 @@
+/* Writing a file so that it appears whole or not at all: a temporary file beside it, then a rename. */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "formats/output.h"
+
+static bool is_standard_output(const char *path)
+{
+    return strcmp(path, "-") == 0 || strcmp(path, "/dev/stdout") == 0;
+}
+
+bool mha_output_is_direct(const char *path)
+{
+    struct stat status;
+    if (is_standard_output(path))
+        return true;
+    return stat(path, &status) == 0 && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode);
+}
+
+/* Bytes of `path` up to and with the last slash. */
+static size_t directory_length(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? (size_t)(slash - path) + 1 : 0;
+}
+
+mha_status mha_output_check(const char *path, mha_error *error)
+{
+    if (is_standard_output(path))
+        return MHA_OK;
+    struct stat status;
+    if (stat(path, &status) == 0) {
+        if (S_ISDIR(status.st_mode))
+            return mha_fail(error, MHA_INVALID, path, "expected a file to write, found a directory");
+        if (access(path, W_OK) != 0)
+            return mha_fail(error, MHA_IO, path, "cannot write it: %s", strerror(errno));
+        if (!S_ISREG(status.st_mode))
+            return MHA_OK;
+    } else if (errno != ENOENT)
+        return mha_fail(error, MHA_IO, path, "cannot write it: %s", strerror(errno));
+    size_t length = directory_length(path);
+    char directory[PATH_MAX] = ".";
+    if (length >= sizeof directory)
+        return mha_fail(error, MHA_IO, path, "cannot write it: %s", strerror(ENAMETOOLONG));
+    if (length > 0) {
+        memcpy(directory, path, length);
+        directory[length] = '\0';
+    }
+    if (access(directory, W_OK | X_OK) != 0)
+        return mha_fail(error, MHA_IO, path, "cannot write into its directory: %s", strerror(errno));
+    return MHA_OK;
+}
+
+static char *copy_text(const mha_allocator *allocator, const char *text, size_t room, size_t *bytes)
+{
+    *bytes = strlen(text) + 1 + room;
+    char *copy = mha_allocate(allocator, *bytes);
+    if (copy)
+        memcpy(copy, text, strlen(text));
+    return copy;
+}
+
+/* A new file ".mha-PROCESS-N.tmp" in the directory of the target. The mode of open(2) is cut by the
+ * umask, as for any new file. */
+static mha_status open_temporary(mha_output *output, mha_error *error)
+{
+    size_t length = directory_length(output->target);
+    enum { TRIES = 1000 };
+    for (int n = 0; n < TRIES && output->fd < 0; n++) {
+        memcpy(output->temporary, output->target, length);
+        snprintf(output->temporary + length, output->temporary_bytes - length, ".mha-%ld-%d.tmp", (long)getpid(), n);
+        output->fd = open(output->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (output->fd < 0 && errno != EEXIST)
+            break;
+    }
+    if (output->fd < 0)
+        return mha_fail(error, MHA_IO, output->path, "cannot write into its directory: %s", strerror(errno));
+    struct stat status;
+    if (stat(output->target, &status) == 0 && fchmod(output->fd, status.st_mode & 07777) != 0)
+        return mha_fail(error, MHA_IO, output->path, "cannot keep its permissions: %s", strerror(errno));
+    return MHA_OK;
+}
+
+mha_status mha_output_open(mha_output *output, const mha_allocator *allocator, const char *path, mha_error *error)
+{
+    *output = (mha_output){.allocator = *allocator, .path = path, .fd = -1};
+    mha_status status = mha_output_check(path, error);
+    if (status != MHA_OK)
+        return status;
+    if (mha_output_is_direct(path)) {
+        output->direct = true;
+        output->fd = is_standard_output(path) ? fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0)
+                                              : open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
+        return output->fd >= 0 ? MHA_OK : mha_fail(error, MHA_IO, path, "cannot write it: %s", strerror(errno));
+    }
+    char *resolved = realpath(path, NULL);
+    output->target = copy_text(allocator, resolved ? resolved : path, 0, &output->target_bytes);
+    free(resolved);
+    if (output->target)
+        output->temporary = copy_text(allocator, output->target, 64, &output->temporary_bytes);
+    if (!output->temporary)
+        status = mha_fail(error, MHA_NO_MEMORY, path, "no memory to write it");
+    else
+        status = open_temporary(output, error);
+    if (status != MHA_OK)
+        mha_output_abandon(output);
+    return status;
+}
+
+mha_status mha_output_write(mha_output *output, const void *data, size_t bytes, mha_error *error)
+{
+    const char *at = data;
+    while (bytes > 0) {
+        ssize_t done = write(output->fd, at, bytes);
+        if (done < 0 && errno == EINTR)
+            continue;
+        if (done < 0)
+            return mha_fail(error, MHA_IO, output->path, "cannot write it: %s", strerror(errno));
+        at += done;
+        bytes -= (size_t)done;
+    }
+    return MHA_OK;
+}
+
+mha_status mha_output_finish(mha_output *output, mha_error *error)
+{
+    int fd = output->fd;
+    output->fd = -1;
+    mha_status status = MHA_OK;
+    if (close(fd) != 0 && errno != EINTR)
+        status = mha_fail(error, MHA_IO, output->path, "cannot write it: %s", strerror(errno));
+    if (status == MHA_OK && !output->direct && rename(output->temporary, output->target) != 0)
+        status = mha_fail(error, MHA_IO, output->path, "cannot give it its name: %s", strerror(errno));
+    if (status == MHA_OK && !output->direct)
+        output->temporary[0] = '\0'; /* nothing left to remove */
+    mha_output_abandon(output);
+    return status;
+}
+
+void mha_output_abandon(mha_output *output)
+{
+    if (output->fd >= 0)
+        close(output->fd);
+    output->fd = -1;
+    if (output->temporary && output->temporary[0] != '\0')
+        unlink(output->temporary);
+    mha_release(&output->allocator, output->target, output->target_bytes);
+    mha_release(&output->allocator, output->temporary, output->temporary_bytes);
+    output->target = output->temporary = NULL;
+}

@@ -1,0 +1,179 @@
+/* Tensor data from a file into a view: positioned reads, byte order, conversion. */
+#include <inttypes.h>
+#include <string.h>
+#include <zip.h>
+
+#include "formats/formats.h"
+
+enum { BUFFER_BYTES = 1 << 16 };
+
+/* A tensor being read front to back. */
+typedef struct reading {
+    const mha_file *file;
+    const mha_entry *entry;
+    uint64_t offset;     /* of the next byte, in a file */
+    zip_file_t *member;  /* of an npz, else NULL */
+    bool swap;           /* the bytes of an element come in the other order than this machine's */
+    void *buffer;
+    mha_error *error;
+} reading;
+
+/* The entry behind what the caller holds, also when that is a copy of it. */
+static const mha_entry *entry_of(const mha_file *file, const mha_file_tensor *tensor)
+{
+    uintptr_t at = (uintptr_t)tensor, first = (uintptr_t)file->entries.items;
+    if (at >= first && at < first + file->entries.count * sizeof(mha_entry))
+        return (const mha_entry *)(const void *)tensor;
+    return (const mha_entry *)(const void *)mha_file_find(file, tensor->name);
+}
+
+static mha_status zip_failure(const reading *state, mha_error *error)
+{
+    zip_error_t *why = zip_file_get_error(state->member);
+    bool damaged = zip_error_system_type(why) != ZIP_ET_SYS;
+    return mha_fail(error, damaged ? MHA_FORMAT : MHA_IO, state->entry->tensor.name,
+                    "expected %zu bytes of data, found a damaged archive: %s", state->entry->tensor.bytes,
+                    zip_error_strerror(why));
+}
+
+static mha_status read_member(reading *state, void *to, size_t bytes)
+{
+    char *at = to;
+    while (bytes > 0) {
+        zip_int64_t got = zip_fread(state->member, at, bytes);
+        if (got < 0)
+            return zip_failure(state, state->error);
+        if (got == 0)
+            return mha_fail(state->error, MHA_IO, state->entry->tensor.name,
+                            "expected %zu more bytes in the archive, found its end", bytes);
+        at += got;
+        bytes -= (size_t)got;
+    }
+    return MHA_OK;
+}
+
+static mha_status read_bytes(reading *state, void *to, size_t bytes)
+{
+    if (state->member)
+        return read_member(state, to, bytes);
+    const mha_source *source = mha_file_source(state->file, state->entry->source);
+    mha_status status = mha_source_read(source, state->offset, to, bytes, state->error);
+    state->offset += bytes;
+    return status;
+}
+
+/* A piece that has the file's dtype and order takes the bytes as they come. */
+static mha_status read_straight(void *context, const mha_view *piece)
+{
+    reading *state = context;
+    size_t elements = mha_view_elements(piece);
+    mha_status status = read_bytes(state, piece->data, elements * mha_element_bytes(piece->dtype));
+    if (status == MHA_OK && state->swap)
+        mha_swap_bytes(piece->data, piece->dtype, elements);
+    return status;
+}
+
+static mha_status read_converted(void *context, const mha_view *piece)
+{
+    reading *state = context;
+    mha_dtype dtype = state->entry->tensor.dtype;
+    size_t elements = mha_view_elements(piece);
+    mha_status status = read_bytes(state, state->buffer, elements * mha_element_bytes(dtype));
+    if (status != MHA_OK)
+        return status;
+    if (state->swap)
+        mha_swap_bytes(state->buffer, dtype, elements);
+    mha_view bytes = mha_view_of(state->buffer, dtype, piece->rank, piece->shape);
+    status = mha_view_copy(piece, &bytes);
+    if (status != MHA_OK)
+        return mha_fail(state->error, status, state->entry->tensor.name, "expected a type %s can be converted to, found %s",
+                        mha_dtype_name(dtype), mha_dtype_name(piece->dtype));
+    return MHA_OK;
+}
+
+/* Steps over the npy header, which was read when the file was opened. */
+static mha_status open_member(reading *state)
+{
+    const mha_file_tensor *tensor = &state->entry->tensor;
+    zip_t *archive = state->file->archive;
+    state->member = zip_fopen_index(archive, state->entry->source, 0);
+    if (!state->member)
+        return mha_fail(state->error, MHA_IO, tensor->name, "cannot read it from the archive: %s", zip_strerror(archive));
+    char skipped[256];
+    mha_status status = MHA_OK;
+    for (uint64_t left = tensor->offset; left > 0 && status == MHA_OK;) {
+        size_t step = left < sizeof skipped ? (size_t)left : sizeof skipped;
+        status = read_member(state, skipped, step);
+        left -= step;
+    }
+    return status;
+}
+
+/* The checksum of a member is only known to be right at its end. */
+static mha_status close_member(reading *state, mha_status status)
+{
+    char beyond;
+    if (status == MHA_OK && zip_fread(state->member, &beyond, 1) < 0)
+        status = zip_failure(state, state->error);
+    zip_fclose(state->member);
+    return status;
+}
+
+static mha_view reverse_axes(const mha_view *view)
+{
+    mha_view reversed = *view;
+    for (int k = 0; k < view->rank; k++) {
+        reversed.shape[k] = view->shape[view->rank - 1 - k];
+        reversed.stride[k] = view->stride[view->rank - 1 - k];
+    }
+    return reversed;
+}
+
+static mha_status check_target(const mha_file_tensor *tensor, const mha_entry *entry, const mha_view *to,
+                               mha_error *error)
+{
+    char held[200], wanted[200];
+    mha_shape_text(held, sizeof held, tensor->shape, tensor->rank);
+    mha_shape_text(wanted, sizeof wanted, to->shape, to->rank);
+    if (mha_view_elements(to) != tensor->elements)
+        return mha_fail(error, MHA_INVALID, tensor->name, "expected %s (%zu elements), found %s (%zu elements) in the file",
+                        wanted, mha_view_elements(to), held, tensor->elements);
+    if (mha_element_bytes(tensor->dtype) == 0)
+        return mha_fail(error, MHA_UNSUPPORTED, tensor->name,
+                        "expected a plain element type, found the quantised %s, whose values are not decoded here",
+                        mha_dtype_name(tensor->dtype));
+    if (entry->fortran && strcmp(held, wanted) != 0)
+        return mha_fail(error, MHA_INVALID, tensor->name,
+                        "expected %s, found %s in Fortran order, which only a view of the same shape can take", wanted, held);
+    return MHA_OK;
+}
+
+mha_status mha_file_read(const mha_file *file, const mha_file_tensor *tensor, const mha_view *to, mha_error *error)
+{
+    const mha_entry *entry = entry_of(file, tensor);
+    if (!entry)
+        return mha_fail(error, MHA_NOT_FOUND, tensor->name, "expected a tensor of this file, found none of this name");
+    tensor = &entry->tensor;
+    mha_status status = check_target(tensor, entry, to, error);
+    if (status != MHA_OK || tensor->elements == 0)
+        return status;
+
+    reading state = {.file = file, .entry = entry, .offset = tensor->offset, .error = error};
+    state.swap = entry->big_endian != mha_host_is_big_endian();
+    if (file->archive) {
+        status = open_member(&state);
+        if (!state.member)
+            return status;
+    }
+    mha_view target = entry->fortran ? reverse_axes(to) : *to;
+    if (status == MHA_OK && target.dtype == tensor->dtype && mha_view_is_contiguous(&target))
+        status = mha_view_pieces(&target, SIZE_MAX, read_straight, &state);
+    else if (status == MHA_OK) {
+        state.buffer = mha_allocate(&file->allocator, BUFFER_BYTES);
+        status = state.buffer ? mha_view_pieces(&target, BUFFER_BYTES / mha_element_bytes(tensor->dtype), read_converted,
+                                                &state)
+                              : mha_fail(error, MHA_NO_MEMORY, tensor->name, "no memory for %d bytes of buffer", BUFFER_BYTES);
+        mha_release(&file->allocator, state.buffer, BUFFER_BYTES);
+    }
+    return state.member ? close_member(&state, status) : status;
+}

@@ -1,0 +1,91 @@
+/* Regular files: opening them, saying why not, reading at a position. */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "formats/source.h"
+
+static const char *kind_of(mode_t mode)
+{
+    return S_ISDIR(mode)    ? "a directory"
+           : S_ISFIFO(mode) ? "a FIFO or pipe"
+           : S_ISSOCK(mode) ? "a socket"
+           : S_ISCHR(mode)  ? "a character device"
+           : S_ISBLK(mode)  ? "a block device"
+                            : "a file of another kind";
+}
+
+mha_status mha_source_open(mha_source *source, const char *path, mha_error *error)
+{
+    /* Without O_NONBLOCK a FIFO would wait here for somebody to write into it. */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0)
+        return errno == ENOENT || errno == ENOTDIR
+                   ? mha_fail(error, MHA_NOT_FOUND, path, "expected a file, found none: %s", strerror(errno))
+                   : mha_fail(error, MHA_IO, path, "cannot open it for reading: %s", strerror(errno));
+    struct stat status;
+    if (fstat(fd, &status) != 0) {
+        int why = errno;
+        close(fd);
+        return mha_fail(error, MHA_IO, path, "cannot ask for its size: %s", strerror(why));
+    }
+    if (!S_ISREG(status.st_mode)) {
+        close(fd);
+        return mha_fail(error, MHA_INVALID, path, "expected a regular file (it is read at positions), found %s",
+                        kind_of(status.st_mode));
+    }
+    *source = (mha_source){.fd = fd, .size = (uint64_t)status.st_size, .path = path};
+    return MHA_OK;
+}
+
+void mha_source_close(mha_source *source)
+{
+    if (source->fd >= 0)
+        close(source->fd);
+    source->fd = -1;
+}
+
+mha_status mha_source_read(const mha_source *source, uint64_t offset, void *to, size_t bytes, mha_error *error)
+{
+    char *at = to;
+    while (bytes > 0) {
+        ssize_t got = pread(source->fd, at, bytes, (off_t)offset);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return mha_fail_at(error, MHA_IO, source->path, offset, "cannot read at byte %" PRIu64 ": %s", offset,
+                               strerror(errno));
+        if (got == 0)
+            return mha_fail_at(error, MHA_IO, source->path, offset,
+                               "expected %zu more bytes at byte %" PRIu64 ", found the end: the file became shorter"
+                               " than the %" PRIu64 " bytes it had when it was opened",
+                               bytes, offset, source->size);
+        at += got;
+        offset += (uint64_t)got;
+        bytes -= (size_t)got;
+    }
+    return MHA_OK;
+}
+
+mha_status mha_source_text(const mha_source *source, const mha_allocator *allocator, size_t limit, const char *what,
+                           char **text, size_t *bytes, mha_error *error)
+{
+    if (source->size > limit)
+        return mha_fail(error, MHA_FORMAT, source->path, "expected %s of at most %zu bytes, found %" PRIu64, what, limit,
+                        source->size);
+    size_t length = (size_t)source->size;
+    char *block = mha_allocate(allocator, length + 1);
+    if (!block)
+        return mha_fail(error, MHA_NO_MEMORY, source->path, "no memory for %zu bytes of text", length + 1);
+    mha_status status = mha_source_read(source, 0, block, length, error);
+    if (status != MHA_OK) {
+        mha_release(allocator, block, length + 1);
+        return status;
+    }
+    *text = block;
+    *bytes = length + 1;
+    return MHA_OK;
+}

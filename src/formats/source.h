@@ -1,0 +1,26 @@
+/* A regular file open for positioned reads. */
+#ifndef MHA_FORMATS_SOURCE_H
+#define MHA_FORMATS_SOURCE_H
+
+#include "base/base.h"
+
+typedef struct mha_source {
+    int fd;
+    uint64_t size;    /* when it was opened */
+    const char *path; /* borrowed */
+} mha_source;
+
+/* Opens `path` for reading. Anything but a regular file is refused by name (a directory, a FIFO, ...):
+ * MHA_INVALID; MHA_NOT_FOUND, MHA_IO as the system says. `path` is borrowed until close. */
+mha_status mha_source_open(mha_source *source, const char *path, mha_error *error);
+void mha_source_close(mha_source *source);
+
+/* Reads exactly `bytes` bytes at `offset`. A file that ends before (it shrank): MHA_IO. */
+mha_status mha_source_read(const mha_source *source, uint64_t offset, void *to, size_t bytes, mha_error *error);
+
+/* Reads the whole file as text with a final NUL into a block of *bytes bytes, which the caller
+ * releases. More than `limit` bytes: MHA_FORMAT, saying that this is no `what`. */
+mha_status mha_source_text(const mha_source *source, const mha_allocator *allocator, size_t limit, const char *what,
+                           char **text, size_t *bytes, mha_error *error);
+
+#endif

@@ -1,0 +1,283 @@
+/* Writing safetensors and npy: collecting tensors, the header, the data. */
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/formats.h"
+#include "formats/output.h"
+
+typedef struct item {
+    char *name;
+    mha_view view;
+    size_t bytes, element_bytes; /* element_bytes 0: comes in blocks */
+} item;
+
+struct mha_writer {
+    mha_allocator allocator;
+    char *path;
+    bool npy;
+    mha_list items;   /* item */
+    json_t *metadata; /* object of strings */
+};
+
+enum { BUFFER_BYTES = 1 << 16 };
+
+static char *copy_text(const mha_allocator *allocator, const char *text)
+{
+    char *copy = mha_allocate(allocator, strlen(text) + 1);
+    if (copy)
+        memcpy(copy, text, strlen(text));
+    return copy;
+}
+
+static void release_text(const mha_allocator *allocator, char *text)
+{
+    mha_release(allocator, text, text ? strlen(text) + 1 : 0);
+}
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t length = strlen(text), tail = strlen(end);
+    return length > tail && strcmp(text + length - tail, end) == 0;
+}
+
+mha_status mha_writer_create_using(const mha_allocator *allocator, const char *path, mha_writer **writer,
+                                   mha_error *error)
+{
+    *writer = NULL;
+    bool npy = ends_with(path, ".npy");
+    if (!npy && !ends_with(path, ".safetensors") && !mha_output_is_direct(path))
+        return mha_fail(error, MHA_INVALID, path, "expected a name that ends in .safetensors or .npy");
+    mha_status status = mha_output_check(path, error);
+    if (status != MHA_OK)
+        return status;
+    mha_allocator memory = mha_allocator_or_default(allocator);
+    mha_writer *made = mha_allocate(&memory, sizeof *made);
+    if (!made)
+        return mha_fail(error, MHA_NO_MEMORY, path, "no memory to write it");
+    made->allocator = memory;
+    made->npy = npy;
+    made->items.item_bytes = sizeof(item);
+    made->path = copy_text(&memory, path);
+    made->metadata = json_object();
+    if (!made->path || !made->metadata) {
+        mha_writer_destroy(made);
+        return mha_fail(error, MHA_NO_MEMORY, path, "no memory to write it");
+    }
+    *writer = made;
+    return MHA_OK;
+}
+
+mha_status mha_writer_create(const char *path, mha_writer **writer, mha_error *error)
+{
+    return mha_writer_create_using(NULL, path, writer, error);
+}
+
+void mha_writer_destroy(mha_writer *writer)
+{
+    if (!writer)
+        return;
+    mha_allocator memory = writer->allocator;
+    for (size_t i = 0; i < writer->items.count; i++)
+        release_text(&memory, ((item *)writer->items.items)[i].name);
+    mha_list_release(&memory, &writer->items);
+    json_decref(writer->metadata);
+    release_text(&memory, writer->path);
+    mha_release(&memory, writer, sizeof *writer);
+}
+
+static mha_status check_view(const mha_writer *writer, const char *name, const mha_view *view, mha_error *error)
+{
+    bool held = writer->npy ? mha_npy_descr(view->dtype) != NULL : mha_safetensors_has(view->dtype);
+    if (!held)
+        return mha_fail(error, MHA_UNSUPPORTED, name, "expected a dtype that %s can hold, found %s",
+                        writer->npy ? "npy" : "safetensors", mha_dtype_name(view->dtype));
+    size_t elements = mha_view_elements(view), bytes;
+    if (view->rank < 0 || view->rank > MHA_MAX_RANK || elements == SIZE_MAX ||
+        mha_dtype_bytes(view->dtype, elements, &bytes) != MHA_OK)
+        return mha_fail(error, MHA_INVALID, name, "expected a shape whose bytes can be counted");
+    for (int k = 0; k < view->rank; k++)
+        if (view->shape[k] > INT64_MAX)
+            return mha_fail(error, MHA_INVALID, name, "expected extents under 2^63, found %zu", view->shape[k]);
+    if (!view->data && elements > 0)
+        return mha_fail(error, MHA_INVALID, name, "expected data, found a view without any");
+    if (mha_element_bytes(view->dtype) == 0 && !mha_view_is_contiguous(view))
+        return mha_fail(error, MHA_INVALID, name, "expected packed elements to be contiguous");
+    return MHA_OK;
+}
+
+mha_status mha_writer_add(mha_writer *writer, const char *name, const mha_view *view, mha_error *error)
+{
+    if (!name || name[0] == '\0')
+        return mha_fail(error, MHA_INVALID, name, "expected a name for the tensor, found none");
+    if (strcmp(name, "__metadata__") == 0)
+        return mha_fail(error, MHA_INVALID, name, "expected another name: the format keeps this one for itself");
+    if (writer->npy && writer->items.count > 0)
+        return mha_fail(error, MHA_INVALID, name, "expected one tensor in an npy file, found a second");
+    const item *items = writer->items.items;
+    for (size_t i = 0; i < writer->items.count; i++)
+        if (strcmp(items[i].name, name) == 0)
+            return mha_fail(error, MHA_INVALID, name, "expected every tensor to be named once, found this name twice");
+    mha_status status = check_view(writer, name, view, error);
+    if (status != MHA_OK)
+        return status;
+    json_t *text = json_string(name);
+    if (!text)
+        return mha_fail(error, MHA_INVALID, name, "expected a name in UTF-8");
+    json_decref(text);
+
+    char *copy = copy_text(&writer->allocator, name);
+    item *added = copy ? mha_list_add(&writer->allocator, &writer->items) : NULL;
+    if (!added) {
+        release_text(&writer->allocator, copy);
+        return mha_fail(error, MHA_NO_MEMORY, name, "no memory to write it");
+    }
+    *added = (item){.name = copy, .view = *view, .element_bytes = mha_element_bytes(view->dtype)};
+    return mha_dtype_bytes(view->dtype, mha_view_elements(view), &added->bytes);
+}
+
+mha_status mha_writer_metadata(mha_writer *writer, const char *key, const char *value, mha_error *error)
+{
+    if (writer->npy)
+        return mha_fail(error, MHA_UNSUPPORTED, key, "expected no metadata for an npy file, which has no place for it");
+    if (json_object_get(writer->metadata, key))
+        return mha_fail(error, MHA_INVALID, key, "expected every metadata key once, found this key twice");
+    json_t *text = json_string(value);
+    if (!text || json_object_set_new(writer->metadata, key, text) != 0)
+        return mha_fail(error, MHA_INVALID, key, "expected metadata in UTF-8");
+    return MHA_OK;
+}
+
+/* ---------------------------------------------------------------- headers */
+
+/* Widest elements first, then as added: with a header of a multiple of 8 bytes each tensor is aligned.
+ * `visit` gets the position of its data behind the header. */
+typedef mha_status (*item_visit)(void *context, const item *one, uint64_t begin);
+
+static mha_status in_file_order(const mha_writer *writer, item_visit visit, void *context)
+{
+    static const size_t widths[] = {8, 4, 2, 1, 0};
+    const item *items = writer->items.items;
+    uint64_t begin = 0;
+    for (size_t w = 0; w < sizeof widths / sizeof *widths; w++)
+        for (size_t i = 0; i < writer->items.count; i++) {
+            if (items[i].element_bytes != widths[w])
+                continue;
+            mha_status status = visit(context, &items[i], begin);
+            if (status != MHA_OK)
+                return status;
+            begin += items[i].bytes;
+        }
+    return MHA_OK;
+}
+
+static mha_status describe(void *context, const item *one, uint64_t begin)
+{
+    json_t *shape = json_array();
+    for (int k = 0; k < one->view.rank; k++)
+        json_array_append_new(shape, json_integer((json_int_t)one->view.shape[k]));
+    json_t *entry = json_pack("{s:s, s:o, s:[I, I]}", "dtype", mha_dtype_name(one->view.dtype), "shape", shape,
+                              "data_offsets", (json_int_t)begin, (json_int_t)(begin + one->bytes));
+    return entry && json_object_set_new(context, one->name, entry) == 0 ? MHA_OK : MHA_NO_MEMORY;
+}
+
+/* 8 bytes of length, then JSON padded with blanks to a multiple of 8. */
+static mha_status write_safetensors_header(const mha_writer *writer, mha_output *output, mha_error *error)
+{
+    json_t *header = json_object();
+    mha_status status = header ? MHA_OK : MHA_NO_MEMORY;
+    if (status == MHA_OK && json_object_size(writer->metadata) > 0 &&
+        json_object_set(header, "__metadata__", writer->metadata) != 0)
+        status = MHA_NO_MEMORY;
+    if (status == MHA_OK)
+        status = in_file_order(writer, describe, header);
+    char *text = status == MHA_OK ? json_dumps(header, JSON_COMPACT) : NULL;
+    json_decref(header);
+    if (!text)
+        return mha_fail(error, MHA_NO_MEMORY, writer->path, "no memory for the header");
+    size_t length = strlen(text), padding = (8 - length % 8) % 8;
+    unsigned char prefix[8];
+    for (int i = 0; i < 8; i++)
+        prefix[i] = (unsigned char)((uint64_t)(length + padding) >> 8 * i);
+    status = mha_output_write(output, prefix, sizeof prefix, error);
+    if (status == MHA_OK)
+        status = mha_output_write(output, text, length, error);
+    if (status == MHA_OK)
+        status = mha_output_write(output, "        ", padding, error);
+    free(text);
+    return status;
+}
+
+/* Version 1: magic, 2 bytes of length, the dictionary, padded so that the data begins at a multiple of 64. */
+static mha_status write_npy_header(const mha_writer *writer, mha_output *output, mha_error *error)
+{
+    const item *one = writer->items.items;
+    char shape[MHA_MAX_RANK * 24 + 4], header[512];
+    mha_shape_text(shape, sizeof shape, one->view.shape, one->view.rank);
+    memset(header, ' ', sizeof header);
+    int text = snprintf(header + 10, sizeof header - 10, "{'descr': '%s', 'fortran_order': False, 'shape': %s, }",
+                        mha_npy_descr(one->view.dtype), shape);
+    size_t length = (10 + (size_t)text + 1 + 63) / 64 * 64;
+    header[10 + text] = ' ';
+    header[length - 1] = '\n';
+    memcpy(header, "\x93NUMPY\x01\x00", 8);
+    header[8] = (char)((length - 10) & 0xff);
+    header[9] = (char)((length - 10) >> 8);
+    return mha_output_write(output, header, length, error);
+}
+
+/* ---------------------------------------------------------------- data */
+
+typedef struct writing {
+    mha_output *output;
+    void *buffer;
+    mha_error *error;
+} writing;
+
+static mha_status write_piece(void *context, const mha_view *piece)
+{
+    writing *state = context;
+    size_t elements = mha_view_elements(piece);
+    mha_view packed = mha_view_of(state->buffer, piece->dtype, piece->rank, piece->shape);
+    mha_status status = mha_view_copy(&packed, piece);
+    if (status != MHA_OK)
+        return mha_fail(state->error, status, state->output->path, "cannot gather elements of %s",
+                        mha_dtype_name(piece->dtype));
+    if (mha_host_is_big_endian())
+        mha_swap_bytes(state->buffer, piece->dtype, elements);
+    return mha_output_write(state->output, state->buffer, elements * mha_element_bytes(piece->dtype), state->error);
+}
+
+static mha_status write_item(void *context, const item *one, uint64_t begin)
+{
+    (void)begin;
+    writing *state = context;
+    bool as_it_is = one->element_bytes <= 1 || !mha_host_is_big_endian();
+    if (as_it_is && mha_view_is_contiguous(&one->view))
+        return mha_output_write(state->output, one->view.data, one->bytes, state->error);
+    return mha_view_pieces(&one->view, BUFFER_BYTES / one->element_bytes, write_piece, state);
+}
+
+mha_status mha_writer_commit(mha_writer *writer, mha_error *error)
+{
+    if (writer->npy && writer->items.count == 0)
+        return mha_fail(error, MHA_INVALID, writer->path, "expected one tensor for an npy file, found none");
+    void *buffer = mha_allocate(&writer->allocator, BUFFER_BYTES);
+    if (!buffer)
+        return mha_fail(error, MHA_NO_MEMORY, writer->path, "no memory for %d bytes of buffer", BUFFER_BYTES);
+    mha_output output;
+    mha_status status = mha_output_open(&output, &writer->allocator, writer->path, error);
+    if (status == MHA_OK) {
+        writing state = {&output, buffer, error};
+        status = writer->npy ? write_npy_header(writer, &output, error) : write_safetensors_header(writer, &output, error);
+        if (status == MHA_OK)
+            status = in_file_order(writer, write_item, &state);
+        if (status == MHA_OK)
+            status = mha_output_finish(&output, error);
+        else
+            mha_output_abandon(&output);
+    }
+    mha_release(&writer->allocator, buffer, BUFFER_BYTES);
+    return status;
+}
