@@ -340,8 +340,8 @@ void mha_stream_rows(const mha_stream *stream, const mha_stream_row *rows, size_
     finish(stream, rows, count, &total);
 }
 
-void mha_stream_segment(const mha_stream *stream, const mha_stream_row *rows, size_t count, size_t number, float *memory,
-                        void *scratch)
+void mha_stream_segment(const mha_stream *stream, const mha_stream_row *rows, size_t count, size_t number,
+                        float *memory, void *scratch)
 {
     const layout at = lay_out(count, stream->d_k, stream->d_v);
     work w = start(stream, rows, count, scratch, &at);

@@ -42,8 +42,8 @@ static const mha_kernels *available(int index)
 {
     const mha_kernels *found[n_rows];
     int n = 0;
-#define FIND_ROW(name, has)                                                                        \
-    if (has)                                                                                       \
+#define FIND_ROW(name, has)                                                                                            \
+    if (has)                                                                                                           \
         found[n++] = &mha_kernels_##name;
     MHA_KERNELS_LIST(FIND_ROW)
 #undef FIND_ROW
@@ -52,8 +52,8 @@ static const mha_kernels *available(int index)
 
 static bool known(const char *name)
 {
-#define MATCH_ROW(row, has)                                                                        \
-    if (strcmp(name, #row) == 0)                                                                   \
+#define MATCH_ROW(row, has)                                                                                            \
+    if (strcmp(name, #row) == 0)                                                                                       \
         return true;
     MHA_KERNELS_LIST(MATCH_ROW)
 #undef MATCH_ROW

@@ -46,9 +46,9 @@ typedef struct mha_kernels {
     float (*softmax_step)(float *x, size_t n, size_t begin, size_t end, const float *bias, float softcap,
                           mha_softmax_state *state);
 
-    /* y[i] = exp(x[i]) for x <= 0 (or NaN); below -126.5 ln 2 the result is 0. */
+    /* y[i] = exp(x[i]) for x <= 0 (or NaN), within 1.02 ULP (tested on all floats); below -126.5 ln 2 it is 0. */
     void (*exp)(float *y, const float *x, size_t n);
-    /* y[i] = tanh(x[i]). */
+    /* y[i] = tanh(x[i]), within 1.6 ULP. */
     void (*tanh)(float *y, const float *x, size_t n);
     /* y = a * x;  y = y * a + x * b;  y = x / a. */
     void (*scale)(float *y, const float *x, size_t n, float a);
