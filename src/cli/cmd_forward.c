@@ -1,0 +1,296 @@
+/* mha forward: runs a layer and shows configuration, parameters, stages and output. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/glimpse.h"
+#include "cli/parameters.h"
+#include "cli/request.h"
+
+/* ---------------------------------------------------------------- the output in numbers */
+
+typedef struct summary {
+    double mean, rms, max_abs;
+    bool finite;
+} summary;
+
+static summary summarise(const mha_view *output)
+{
+    summary s = {.finite = true};
+    double n = 0;
+    size_t index[3];
+    for (index[0] = 0; index[0] < output->shape[0]; index[0]++)
+        for (index[1] = 0; index[1] < output->shape[1]; index[1]++)
+            for (index[2] = 0; index[2] < output->shape[2]; index[2]++) {
+                double x = mha_view_get(output, index);
+                s.finite &= isfinite(x) != 0;
+                s.mean += x;
+                s.rms += x * x;
+                if (!(fabs(x) <= s.max_abs)) /* a NaN stays */
+                    s.max_abs = fabs(x);
+                n++;
+            }
+    s.mean /= n;
+    s.rms = sqrt(s.rms / n);
+    return s;
+}
+
+/* ---------------------------------------------------------------- timing */
+
+typedef struct timing {
+    double ms, stage_ms[MHA_STAGE_COUNT]; /* of the fastest run */
+    size_t runs;
+} timing;
+
+/* The first run pays for cold caches and threads being started; so the best of a few is shown, unless
+ * one run takes so long that waiting again teaches nothing. */
+static int run_best(request *r, timing *best)
+{
+    const double patience = 500;
+    double total = 0, stage_ms[MHA_STAGE_COUNT] = {0};
+    *best = (timing){.ms = INFINITY};
+    r->call.stage_ms = stage_ms;
+    int code = EXIT_DONE;
+    for (; best->runs < 5 && total < patience && code == EXIT_DONE; best->runs++) {
+        double ms = 0;
+        code = request_run(r, &ms);
+        total += ms;
+        if (ms < best->ms) {
+            best->ms = ms;
+            memcpy(best->stage_ms, stage_ms, sizeof stage_ms);
+        }
+    }
+    r->call.stage_ms = NULL;
+    return code;
+}
+
+/* ---------------------------------------------------------------- stages */
+
+/* What each stage is, in the words of the equation. Those without a sentence are shown only in traces. */
+static const char *const stage_text[MHA_STAGE_COUNT] = {
+    [MHA_STAGE_Q] = "x_q W_Q + b_Q: what each position asks",
+    [MHA_STAGE_K] = "x_k W_K + b_K: what each position offers",
+    [MHA_STAGE_V] = "x_v W_V + b_V: what each position gives",
+    [MHA_STAGE_Q_ROT] = "q after rotation by position",
+    [MHA_STAGE_K_ROT] = "k after rotation by position",
+    [MHA_STAGE_SCORES] = "scale * Q K^T, one matrix for each head",
+    [MHA_STAGE_CAPPED] = "c tanh(scores / c)",
+    [MHA_STAGE_MASKED] = "scores with hidden keys at -inf",
+    [MHA_STAGE_WEIGHTS] = "softmax over the keys: each row sums to 1",
+    [MHA_STAGE_HEADS] = "weights V, the heads side by side",
+    [MHA_STAGE_OUTPUT] = "heads W_O + b_O",
+};
+
+static bool hides_keys(const mha_semantics *s)
+{
+    return s->causal || s->window || s->kv_lengths || s->mask.kind != MHA_MASK_NONE;
+}
+
+static bool stage_happens(const request *r, mha_stage stage)
+{
+    const mha_semantics *s = &r->call.semantics;
+    switch (stage) {
+    case MHA_STAGE_Q_ROT:
+    case MHA_STAGE_K_ROT: return s->rope.kind != MHA_ROPE_NONE || mha_layer_config(r->layer)->q_norm != MHA_NORM_NONE;
+    case MHA_STAGE_CAPPED: return s->softcap > 0;
+    case MHA_STAGE_MASKED: return hides_keys(s);
+    default: return stage_text[stage] != NULL;
+    }
+}
+
+/* The library times the run from the scores to the heads as one, and the exact path not at all. */
+static bool stage_timed(const request *r, mha_stage stage)
+{
+    return r->plan.path != MHA_PATH_EXACT && (stage <= MHA_STAGE_K_ROT || stage == MHA_STAGE_HEADS || stage == MHA_STAGE_OUTPUT);
+}
+
+static void print_stages(const request *r, const timing *time)
+{
+    static const char *const titles[] = {"stage", "shape", ">ms", "what it is"};
+    table *t = table_create(TABLE_TEXT, 4, titles);
+    for (mha_stage s = 0; s < MHA_STAGE_COUNT; s++) {
+        if (!stage_happens(r, s))
+            continue;
+        table_cell(t, mha_stage_name(s));
+        table_shape(t, r->plan.stage_rank[s], r->plan.stage_shape[s]);
+        if (stage_timed(r, s))
+            table_format(t, "%.3f", time->stage_ms[s]);
+        else
+            table_cell(t, r->plan.path != MHA_PATH_EXACT ? "|" : "");
+        table_cell(t, stage_text[s]);
+    }
+    table_print(t);
+    if (r->plan.path != MHA_PATH_EXACT)
+        printf("  |  is timed together with heads\n");
+    double flops = request_flops(r);
+    printf("\n  %s%.3g ms%s, %.3g GFLOP/s", bold(), time->ms, plain(), flops / time->ms * 1e-6);
+    if (time->runs > 1)
+        printf(" (the best of %zu runs)", time->runs);
+    putchar('\n');
+}
+
+/* ---------------------------------------------------------------- text */
+
+static void print_equation(const request *r)
+{
+    const mha_plan *p = &r->plan;
+    const mha_semantics *s = &r->call.semantics;
+    printf("%sMultiHead(x) = concat(head_1 ... head_%zu) W_O%s%s\n", bold(), p->h,
+           mha_layer_config(r->layer)->bias_o ? " + b_O" : "", plain());
+    printf("      head_i = softmax(%sQ_i K_i^T * %.6g%s%s) V_i\n\n", s->softcap > 0 ? "cap(" : "", p->scale,
+           s->softcap > 0 ? ")" : "", hides_keys(s) ? ", hidden keys left out" : "");
+}
+
+static void print_configuration(const request *r, const arguments *args)
+{
+    const mha_config *c = mha_layer_config(r->layer);
+    const mha_plan *p = &r->plan;
+    printf("%sConfiguration%s\n", bold(), plain());
+    printf("  width    d_model %zu = %zu heads x d_k %zu%s", c->d_model, c->n_heads, c->d_k,
+           c->n_heads * c->d_k == c->d_model ? "" : " is not required, nor so here");
+    if (c->d_v != c->d_k)
+        printf(", d_v %zu", c->d_v);
+    if (c->kv_heads != c->n_heads)
+        printf("; %zu key/value heads, each read by %zu query heads", c->kv_heads, c->n_heads / c->kv_heads);
+    printf("\n  input    %zu batch row%s, %zu queries, %zu keys%s, %s\n", p->B, p->B == 1 ? "" : "s", p->T_q, p->S,
+           r->call.key.data ? " (cross-attention)" : " (self-attention)",
+           r->random_inputs ? "random" : args->option[OPT_INPUT].text);
+    printf("  weights  ");
+    printf("random, Xavier uniform, seed %zu\n", count_of(args, OPT_SEED));
+    printf("  run on   path %s%s%s%s, %d thread%s\n\n", mha_path_name(p->path),
+           *p->path_reason ? " (" : "", p->path_reason, *p->path_reason ? ")" : "", p->threads,
+           p->threads == 1 ? "" : "s");
+}
+
+static void print_output(const request *r, const summary *s)
+{
+    const mha_view *output = &r->call.stages[MHA_STAGE_OUTPUT];
+    char shape[SHAPE_TEXT], mean[SHORT_TEXT], rms[SHORT_TEXT], max[SHORT_TEXT];
+    printf("\n%sOutput %s%s\n  mean %s, root mean square %s, largest |x| %s, %s\n", bold(),
+           shape_text(shape, output->rank, output->shape), plain(), real_text(mean, s->mean), real_text(rms, s->rms),
+           real_text(max, s->max_abs), s->finite ? "all finite" : "NOT all finite");
+}
+
+/* ---------------------------------------------------------------- JSON */
+
+static json_t *json_config(const request *r, const arguments *args)
+{
+    const mha_config *c = mha_layer_config(r->layer);
+    const mha_plan *p = &r->plan;
+    const struct {
+        const char *name;
+        size_t value;
+    } counts[] = {{"d_model", c->d_model}, {"heads", c->n_heads}, {"kv_heads", c->kv_heads}, {"d_k", c->d_k},
+                  {"d_v", c->d_v},         {"d_q", c->d_q},       {"kdim", c->d_kin},        {"vdim", c->d_vin},
+                  {"d_out", c->d_out},     {"batch", p->B},       {"seq", p->T_q},           {"kv_seq", p->T_k}};
+    const struct {
+        const char *name;
+        bool value;
+    } flags[] = {{"bias_q", c->bias_q}, {"bias_k", c->bias_k}, {"bias_v", c->bias_v},
+                 {"bias_o", c->bias_o}, {"causal", r->call.semantics.causal}};
+    json_t *config = json_object();
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+        json_object_set_new(config, counts[i].name, json_count(counts[i].value));
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
+        json_object_set_new(config, flags[i].name, json_boolean(flags[i].value));
+    json_object_set_new(config, "scale", json_number(p->scale));
+    json_object_set_new(config, "seed", json_count(count_of(args, OPT_SEED)));
+    return config;
+}
+
+static void write_json(const request *r, const arguments *args, const summary *s, const timing *time)
+{
+    json_t *stages = json_array(), *parameters = json_object();
+    for (mha_stage stage = 0; stage < MHA_STAGE_COUNT; stage++)
+        if (stage_happens(r, stage))
+            json_array_append_new(stages, json_pack("{so so so}", "name", json_text(mha_stage_name(stage)), "shape",
+                                                    json_shape(r->plan.stage_rank[stage], r->plan.stage_shape[stage]), "ms",
+                                                    stage_timed(r, stage) ? json_number(time->stage_ms[stage]) : json_null()));
+    parameters_json_totals(parameters, r->table);
+    const mha_view *output = &r->call.stages[MHA_STAGE_OUTPUT];
+    json_print(json_pack(
+        "{so so so si so so so so so}", "config", json_config(r, args), "path", json_text(mha_path_name(r->plan.path)),
+        "path_reason", json_text(*r->plan.path_reason ? r->plan.path_reason : NULL), "threads", r->plan.threads, "parameters",
+        parameters, "stages", stages, "total_ms", json_number(time->ms), "gflops", json_number(request_flops(r) / time->ms * 1e-6),
+        "output",
+        json_pack("{so so so so sb}", "shape", json_shape(output->rank, output->shape), "mean", json_number(s->mean), "rms",
+                  json_number(s->rms), "max_abs", json_number(s->max_abs), "finite", (int)s->finite)));
+}
+
+/* ---------------------------------------------------------------- files */
+
+static int write_output(const request *r, mha_writer *writer)
+{
+    mha_error error = {0};
+    mha_view view = r->call.stages[MHA_STAGE_OUTPUT];
+    if (r->unbatched)
+        view = mha_view_of(view.data, view.dtype, 2, view.shape + 1);
+    mha_status status = mha_writer_add(writer, "output", &view, &error);
+    if (status == MHA_OK)
+        status = mha_writer_commit(writer, &error);
+    return status == MHA_OK ? EXIT_DONE : refuse_error("--output", &error);
+}
+
+/* ---------------------------------------------------------------- the command */
+
+static int keep_stages(request *r)
+{
+    int code = EXIT_DONE;
+    for (mha_stage s = 0; s < MHA_STAGE_COUNT && code == EXIT_DONE; s++)
+        if (s == MHA_STAGE_OUTPUT)
+            code = request_keep(r, s);
+    return code;
+}
+
+/* Runs, shows, writes: everything is ready. */
+static int perform(request *r, const arguments *args, mha_writer *writer)
+{
+    bool json = given(args, OPT_JSON);
+    bool text = !json && !given(args, OPT_QUIET) && !(writer && strcmp(args->option[OPT_OUTPUT].text, "-") == 0);
+    if (text) {
+        print_equation(r);
+        print_configuration(r, args);
+        printf("%sParameters%s\n", bold(), plain());
+        parameters_print(r->table, r->layer, false, TABLE_TEXT);
+        fflush(stdout);
+    }
+    timing time;
+    int code = run_best(r, &time);
+    if (code != EXIT_DONE)
+        return code;
+    summary s = summarise(&r->call.stages[MHA_STAGE_OUTPUT]);
+    if (writer)
+        code = write_output(r, writer);
+    if (code == EXIT_DONE && json)
+        write_json(r, args, &s, &time);
+    if (code == EXIT_DONE && text) {
+        printf("\n%sStages%s\n", bold(), plain());
+        print_stages(r, &time);
+        print_output(r, &s);
+        code = glimpse_print(r, hides_keys(&r->call.semantics) || !r->random_weights);
+    }
+    return code;
+}
+
+int run_forward(const arguments *args)
+{
+    mha_config config = request_config(args);
+    mha_writer *writer = NULL;
+    mha_error error = {0};
+    request r = {0};
+    int code = EXIT_DONE;
+    if (code == EXIT_DONE && given(args, OPT_OUTPUT) &&
+        mha_writer_create(args->option[OPT_OUTPUT].text, &writer, &error) != MHA_OK)
+        code = refuse_error("--output", &error);
+    if (code == EXIT_DONE)
+        code = request_layer(&r, args, &config);
+    if (code == EXIT_DONE)
+        code = request_call(&r, args);
+    if (code == EXIT_DONE)
+        code = keep_stages(&r);
+    if (code == EXIT_DONE)
+        code = perform(&r, args, writer);
+    mha_writer_destroy(writer);
+    request_free(&r);
+    return code;
+}

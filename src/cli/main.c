@@ -1,0 +1,74 @@
+/* The program `mha`: picks the command, reads its options, runs it, ends with its exit code. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/help.h"
+#include "cli/options.h"
+#include "cli/print.h"
+
+static command_code find_command(const char *name)
+{
+    command_code code = 0;
+    while (code < COMMAND_COUNT && strcmp(commands[code].name, name) != 0)
+        code++;
+    return code;
+}
+
+static int refuse_command(const char *name)
+{
+    char known[256] = "";
+    for (command_code c = 0; c < COMMAND_COUNT; c++)
+        snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", c ? ", " : "", commands[c].name);
+    return refuse(name, "unknown command; expected one of %s", known);
+}
+
+static int run_command(command_code code, int argc, char **argv)
+{
+    char *name = text_of("mha %s", commands[code].name);
+    speak_as(name);
+    arguments args;
+    int result = arguments_parse(&args, code, argc, argv);
+    if (result == EXIT_DONE && given(&args, OPT_HELP))
+        help_command(code);
+    else if (result == EXIT_DONE)
+        result = commands[code].run(&args);
+    arguments_free(&args);
+    result = finish_output(result);
+    speak_as("mha");
+    free(name);
+    return result;
+}
+
+/* mha help [COMMAND], mha --help, mha --version */
+static int run_general(int argc, char **argv)
+{
+    bool help = strcmp(argv[1], "help") == 0;
+    if (argc > (help ? 3 : 2))
+        return refuse(argv[1], "expected nothing more, found \"%s\"", argv[help ? 3 : 2]);
+    if (help && argc == 3) {
+        command_code code = find_command(argv[2]);
+        if (code == COMMAND_COUNT)
+            return refuse_command(argv[2]);
+        help_command(code);
+    } else if (strcmp(argv[1], "--version") == 0)
+        printf("mha %s\n", mha_version());
+    else
+        help_program();
+    return finish_output(EXIT_DONE);
+}
+
+int main(int argc, char **argv)
+{
+    static const char *const general[] = {"help", "--help", "-h", "--version"};
+    if (argc < 2)
+        return refuse("", "expected a command, found nothing; \"mha --help\" lists them");
+    for (size_t i = 0; i < sizeof general / sizeof *general; i++)
+        if (strcmp(argv[1], general[i]) == 0)
+            return run_general(argc, argv);
+    command_code code = find_command(argv[1]);
+    if (code < COMMAND_COUNT)
+        return run_command(code, argc - 1, argv + 1);
+    if (argv[1][0] == '-')
+        return refuse(argv[1], "expected a command before options; \"mha --help\" lists them");
+    return refuse_command(argv[1]);
+}

@@ -1,0 +1,219 @@
+/* How the program speaks: errors in one line, numbers people can read, JSON. Tables are in table.c. */
+#include "cli/print.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/options.h"
+
+/* ---------------------------------------------------------------- errors */
+
+static const char *speaker = "mha";
+
+void speak_as(const char *name)
+{
+    speaker = name;
+}
+
+/* File and tensor names come from outside: they must not break the line or drive the terminal. */
+static void say(const char *about, const char *message)
+{
+    char *line = text_of("%s: %s%s%s", speaker, about, *about ? ": " : "", message);
+    for (char *c = line; *c; c++)
+        if ((unsigned char)*c < 32 || *c == 127)
+            *c = '?';
+    fflush(stdout);
+    fprintf(stderr, "%s\n", line);
+    free(line);
+}
+
+int refuse(const char *about, const char *format, ...)
+{
+    char message[600];
+    va_list values;
+    va_start(values, format);
+    vsnprintf(message, sizeof message, format, values);
+    va_end(values);
+    say(about, message);
+    return EXIT_REQUEST;
+}
+
+/* The library speaks of fields, a person of options: "kv_heads" is --kv-heads. */
+static const char *option_of_field(const char *field, char text[120])
+{
+    static const char *const renamed[][2] = {
+        {"n_heads", "heads"}, {"d_kin", "kdim"}, {"d_vin", "vdim"}, {"query", "input"}, {"key", "key-input"}, {"value", "value-input"}};
+    snprintf(text, 120, "--%s", field);
+    for (size_t i = 0; i < sizeof renamed / sizeof *renamed; i++)
+        if (strcmp(field, renamed[i][0]) == 0)
+            snprintf(text, 120, "--%s", renamed[i][1]);
+    for (char *c = text; *c; c++)
+        *c = *c == '_' ? '-' : *c;
+    for (size_t i = 0; i < OPTION_COUNT; i++)
+        if (strcmp(option_rows[i].name, text + 2) == 0)
+            return text;
+    return field;
+}
+
+int refuse_error(const char *about, const mha_error *error)
+{
+    char option[120], at[48] = "";
+    const char *subject = *error->name ? option_of_field(error->name, option) : about;
+    if (error->offset && !strstr(error->message, "byte"))
+        snprintf(at, sizeof at, " (byte %" PRIu64 ")", error->offset);
+    char *message = text_of("%s%s", *error->message ? error->message : mha_status_meaning(error->status), at);
+    say(subject, message);
+    free(message);
+    return mha_status_exit_code(error->status);
+}
+
+int finish_output(int code)
+{
+    bool failed = ferror(stdout);
+    failed |= fclose(stdout) != 0 && errno != EBADF; /* closed from the start: nobody wanted to read */
+    if (!failed)
+        return code;
+    say("standard output", strerror(errno ? errno : EIO));
+    return EXIT_MACHINE;
+}
+
+void *obtain(size_t count, size_t size)
+{
+    void *memory = calloc(count ? count : 1, size);
+    if (memory)
+        return memory;
+    fprintf(stderr, "%s: no memory: expected %zu x %zu bytes, found none\n", speaker, count, size);
+    exit(EXIT_MACHINE);
+}
+
+char *text_of(const char *format, ...)
+{
+    va_list values, again;
+    va_start(values, format);
+    va_copy(again, values);
+    int length = vsnprintf(NULL, 0, format, again);
+    va_end(again);
+    char *text = obtain((size_t)length + 1, 1);
+    vsnprintf(text, (size_t)length + 1, format, values);
+    va_end(values);
+    return text;
+}
+
+/* ---------------------------------------------------------------- text */
+
+bool has_colour(void)
+{
+    const char *no = getenv("NO_COLOR"), *term = getenv("TERM");
+    return !(no && *no) && term && strcmp(term, "dumb") != 0 && isatty(STDOUT_FILENO);
+}
+
+const char *bold(void)
+{
+    return has_colour() ? "\033[1m" : "";
+}
+
+const char *faint(void)
+{
+    return has_colour() ? "\033[2m" : "";
+}
+
+const char *plain(void)
+{
+    return has_colour() ? "\033[0m" : "";
+}
+
+char *count_text(char text[SHORT_TEXT], uint64_t n)
+{
+    char digits[32];
+    int length = snprintf(digits, sizeof digits, "%" PRIu64, n);
+    char *to = text;
+    for (int i = 0; i < length; i++) {
+        if (i > 0 && (length - i) % 3 == 0)
+            *to++ = ',';
+        *to++ = digits[i];
+    }
+    *to = 0;
+    return text;
+}
+
+char *bytes_text(char text[SHORT_TEXT], uint64_t bytes)
+{
+    static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    double size = (double)bytes;
+    size_t u = 0;
+    for (; size >= 1023.95 && u < 6; u++)
+        size /= 1024;
+    int decimals = u == 0 || size >= 99.95 ? 0 : size >= 9.995 ? 1 : 2;
+    snprintf(text, SHORT_TEXT, "%.*f %s", decimals, size, unit[u]);
+    return text;
+}
+
+char *real_text(char text[SHORT_TEXT], double x)
+{
+    if (isnan(x))
+        snprintf(text, SHORT_TEXT, "NaN");
+    else
+        snprintf(text, SHORT_TEXT, "%.6g", x);
+    return text;
+}
+
+char *shape_text(char text[SHAPE_TEXT], int rank, const size_t *shape)
+{
+    size_t at = (size_t)snprintf(text, SHAPE_TEXT, "(");
+    for (int i = 0; i < rank; i++)
+        at += (size_t)snprintf(text + at, SHAPE_TEXT - at, "%s%zu", i ? ", " : "", shape[i]);
+    snprintf(text + at, SHAPE_TEXT - at, "%s)", rank == 1 ? "," : "");
+    return text;
+}
+
+/* ---------------------------------------------------------------- JSON */
+
+json_t *json_number(double x)
+{
+    return isfinite(x) ? json_real(x) : json_null();
+}
+
+json_t *json_count(size_t n)
+{
+    return json_integer((json_int_t)n);
+}
+
+json_t *json_shape(int rank, const size_t *shape)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < rank; i++)
+        json_array_append_new(list, json_count(shape[i]));
+    return list;
+}
+
+json_t *json_text(const char *text)
+{
+    if (!text)
+        return json_null();
+    json_t *value = json_string(text);
+    if (value)
+        return value;
+    char *copy = text_of("%s", text);
+    for (char *c = copy; *c; c++)
+        *c = (unsigned char)*c > 126 ? '?' : *c;
+    value = json_string(copy);
+    free(copy);
+    return value;
+}
+
+void json_print(json_t *root)
+{
+    if (!root || json_dumpf(root, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(15)) != 0) {
+        if (!ferror(stdout)) { /* otherwise finish_output says what went wrong */
+            say("", "no memory for the JSON text");
+            exit(EXIT_MACHINE);
+        }
+    } else
+        putchar('\n');
+    json_decref(root);
+}

@@ -1,0 +1,39 @@
+/* From options to a layer with its weights and a call with its inputs, ready to run. */
+#ifndef MHA_CLI_REQUEST_H
+#define MHA_CLI_REQUEST_H
+
+#include "cli/options.h"
+#include "mha/mha.h"
+
+/* Functions that can fail give 0, or the exit code after one line on standard error. */
+
+typedef struct request {
+    mha_params *table;
+    mha_layer *layer;
+    mha_call call;
+    mha_plan plan;
+    void *workspace;
+    void *owned[32]; /* memory of inputs, masks and stages */
+    size_t n_owned;
+    bool unbatched; /* the query input had no batch axis; nor has what is written */
+    bool random_weights, random_inputs;
+} request;
+
+/* The shape options; not yet resolved. */
+mha_config request_config(const arguments *args);
+/* Table and layer with random weights, or those of --weights. */
+int request_layer(request *r, const arguments *args, const mha_config *config);
+/* Inputs, semantics, path and threads, then the plan. Random inputs are uniform in [-sqrt(3), sqrt(3)),
+ * variance 1, from the streams 32 (query), 33 (key) and 34 (value) of the seed. */
+int request_call(request *r, const arguments *args);
+/* Memory for a stage: F64 on the exact path, else F32. */
+int request_keep(request *r, mha_stage stage);
+/* Runs the call once. */
+int request_run(request *r, double *milliseconds);
+void request_free(request *r);
+
+/* Floating-point operations of one forward: two for each multiply-add of the projections, of Q K^T and
+ * of A V, hidden keys included; softmax is not counted. */
+double request_flops(const request *r);
+
+#endif

@@ -1,0 +1,103 @@
+/* FILE[:TENSOR] on the command line: which file, which tensor, read into memory. */
+#include "cli/source.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/print.h"
+
+/* Formats are read with positioned reads, which a pipe has not: its bytes go to a file without a name. */
+static int open_standard_input(mha_file **file)
+{
+    const char *directory = getenv("TMPDIR");
+    char *path = text_of("%s/mha-stdin-XXXXXX", directory && *directory ? directory : "/tmp");
+    int target = mkstemp(path);
+    char block[65536];
+    ssize_t n = 0;
+    bool failed = target < 0;
+    while (!failed && (n = read(STDIN_FILENO, block, sizeof block)) != 0)
+        failed = n < 0 || write(target, block, (size_t)n) != n;
+    int code = EXIT_DONE, why = errno;
+    mha_error error = {0};
+    if (failed) {
+        refuse("standard input", "%s", strerror(why));
+        code = EXIT_MACHINE;
+    } else if (mha_file_open(path, file, &error) != MHA_OK)
+        code = refuse_error("standard input", &error);
+    if (target >= 0) {
+        close(target);
+        unlink(path);
+    }
+    free(path);
+    return code;
+}
+
+static int open_named(mha_file **file, const char *path)
+{
+    mha_error error = {0};
+    return mha_file_open(path, file, &error) == MHA_OK ? EXIT_DONE : refuse_error(path, &error);
+}
+
+int source_open(source *s, const char *text)
+{
+    *s = (source){0};
+    const char *colon = strrchr(text, ':');
+    if (access(text, F_OK) == 0)
+        return open_named(&s->file, text);
+    char *path = text_of("%.*s", colon ? (int)(colon - text) : (int)strlen(text), text);
+    int code = strcmp(path, "-") == 0 ? open_standard_input(&s->file) : open_named(&s->file, path);
+    if (code == EXIT_DONE && colon && !(s->tensor = mha_file_find(s->file, colon + 1)))
+        code = refuse(path, "expected a tensor called \"%s\", found none of that name", colon + 1);
+    if (code != EXIT_DONE)
+        source_close(s);
+    free(path);
+    return code;
+}
+
+int source_choose(source *s, const char *about)
+{
+    if (s->tensor)
+        return EXIT_DONE;
+    if (mha_file_count(s->file) == 1) {
+        s->tensor = mha_file_at(s->file, 0);
+        return EXIT_DONE;
+    }
+    char names[240] = "";
+    for (size_t i = 0; i < mha_file_count(s->file) && strlen(names) < 200; i++)
+        snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", i ? ", " : "", mha_file_at(s->file, i)->name);
+    return refuse(about, "expected FILE:TENSOR, found a file of %zu tensors: %s%s", mha_file_count(s->file), names,
+                  strlen(names) >= 200 ? " ..." : "");
+}
+
+int source_read(const source *s, const mha_file_tensor *tensor, mha_dtype dtype, mha_view *view)
+{
+    size_t bytes;
+    mha_error error = {0};
+    if (mha_dtype_bytes(dtype, tensor->elements, &bytes) != MHA_OK)
+        return refuse(tensor->name, "expected a tensor that fits in memory, found %zu elements", tensor->elements);
+    *view = mha_view_of(obtain(1, bytes ? bytes : 1), dtype, tensor->rank, tensor->shape);
+    if (mha_file_read(s->file, tensor, view, &error) == MHA_OK)
+        return EXIT_DONE;
+    free(view->data);
+    *view = (mha_view){0};
+    return refuse_error(mha_file_path(s->file), &error);
+}
+
+void source_close(source *s)
+{
+    mha_file_close(s->file);
+    *s = (source){0};
+}
+
+bool dtype_is_floating(mha_dtype dtype)
+{
+    return dtype == MHA_F32 || dtype == MHA_F64 || dtype == MHA_F16 || dtype == MHA_BF16 || dtype == MHA_F8_E4M3 ||
+           dtype == MHA_F8_E5M2;
+}
+
+bool dtype_is_plain(mha_dtype dtype)
+{
+    return dtype <= MHA_F8_E5M2;
+}

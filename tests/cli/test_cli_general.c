@@ -1,0 +1,267 @@
+/* The program as a whole: help, version, how requests are refused, what happens when output cannot be written. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "mha/mha.h"
+#include "support/program.h"
+#include "support/unit.h"
+
+static void says(program_result r, int code, const char *words)
+{
+    assert_int_equal(r.code, code);
+    assert_non_null(strstr(r.out, words));
+    assert_string_equal(r.err, "");
+    program_free(&r);
+}
+
+/* The names in the list of commands of "mha --help": lines of two spaces, a word, more spaces, text. */
+static size_t command_names(char names[32][32])
+{
+    program_result r = RUN("--help");
+    assert_int_equal(r.code, 0);
+    size_t n = 0;
+    char *from = strstr(r.out, "Commands\n");
+    assert_non_null(from);
+    for (char *line = strchr(from, '\n') + 1; strncmp(line, "  ", 2) == 0; line = strchr(line, '\n') + 1)
+        assert_int_equal(sscanf(line, "%31s", names[n++]), 1);
+    program_free(&r);
+    assert_true(n >= 3);
+    return n;
+}
+
+/* ---------------------------------------------------------------- help */
+
+static void test_version_is_the_library_s(void **state)
+{
+    (void)state;
+    char version[64];
+    snprintf(version, sizeof version, "mha %s\n", mha_version());
+    says(RUN("--version"), 0, version);
+}
+
+static void test_help_in_every_spelling(void **state)
+{
+    (void)state;
+    char names[32][32];
+    size_t n = command_names(names);
+    for (size_t i = 0; i < n; i++) {
+        program_result option = RUN(names[i], "--help"), word = RUN("help", names[i]), letter = RUN(names[i], "-h");
+        assert_int_equal(option.code, 0);
+        assert_int_equal(word.code, 0);
+        assert_string_equal(option.out, word.out);
+        assert_string_equal(option.out, letter.out);
+        assert_string_equal(option.err, "");
+        assert_non_null(strstr(option.out, names[i]));
+        assert_non_null(strstr(option.out, "--help"));
+        program_free(&option);
+        program_free(&word);
+        program_free(&letter);
+    }
+    says(RUN("help"), 0, "Commands");
+    says(RUN("-h"), 0, "Commands");
+}
+
+static char *manual_page(void)
+{
+    FILE *file = fopen("src/cli/mha.1", "r");
+    assert_non_null(file); /* tests run where `make` does */
+    char *text = calloc(1, 1 << 18);
+    assert_true(fread(text, 1, (1 << 18) - 1, file) > 1000);
+    fclose(file);
+    return text;
+}
+
+/* Every option of every command's help stands in the manual page, as mdoc writes one: ".It Fl -name". */
+static void test_manual_page_has_every_command_and_option(void **state)
+{
+    (void)state;
+    char names[32][32], *page = manual_page();
+    size_t n = command_names(names), options = 0;
+    for (size_t i = 0; i < n; i++) {
+        char heading[64];
+        snprintf(heading, sizeof heading, ".Ss mha %s", names[i]);
+        if (!strstr(page, heading))
+            fail_msg("the manual page lacks \"%s\"", heading);
+        program_result r = RUN(names[i], "--help");
+        for (char *at = r.out; (at = strstr(at, "\n  --")); options++) {
+            char name[40], entry[64];
+            at += 5;
+            snprintf(name, sizeof name, "%.*s", (int)strcspn(at, " \n"), at);
+            snprintf(entry, sizeof entry, ".It Fl -%s", name);
+            char *found = strstr(page, entry);
+            while (found && strchr(" \n", found[strlen(entry)]) == NULL)
+                found = strstr(found + 1, entry);
+            if (!found)
+                fail_msg("the manual page lacks \"%s\" of mha %s", entry, names[i]);
+        }
+        program_free(&r);
+    }
+    assert_true(options > 60);
+    free(page);
+}
+
+/* And the other way round: the page promises no option that no command has. */
+static void test_manual_page_has_no_other_option(void **state)
+{
+    (void)state;
+    char names[32][32], *page = manual_page();
+    size_t n = command_names(names);
+    char *help = calloc(1, 1 << 18);
+    for (size_t i = 0; i < n; i++) {
+        program_result r = RUN(names[i], "--help");
+        strcat(help, r.out);
+        program_free(&r);
+    }
+    for (char *at = page; (at = strstr(at, ".It Fl -"));) {
+        char option[48];
+        at += 8;
+        snprintf(option, sizeof option, "\n  --%.*s", (int)strcspn(at, " \n"), at);
+        if (!strstr(help, option) && strcmp(option, "\n  --version") != 0)
+            fail_msg("the manual page has%s, which no command takes", option + 2);
+    }
+    free(help);
+    free(page);
+}
+
+static void test_completion_knows_commands_and_options(void **state)
+{
+    (void)state;
+    says(RUN("completion", "bash"), 0, "complete -o filenames -F _mha mha");
+    says(RUN("completion", "bash"), 0, "params) options='--d-model ");
+    assert_program_refuses(RUN("completion", "fish"), 2, "expected bash*found \"fish\"");
+    assert_program_refuses(RUN("completion"), 2, "expected SHELL*found nothing");
+    program_result r = RUN("completion", "bash");
+    const char *path = scratch("completion");
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs(r.out, file);
+    fputs("COMP_WORDS=(mha params --d-m); COMP_CWORD=2; _mha; test \"${COMPREPLY[*]}\" = --d-model || exit 1\n"
+          "COMP_WORDS=(mha forward --rope i); COMP_CWORD=3; _mha; test \"${COMPREPLY[*]}\" = interleaved || exit 1\n"
+          "COMP_WORDS=(mha para); COMP_CWORD=1; _mha; test \"${COMPREPLY[*]}\" = params || exit 1\n",
+          file);
+    fclose(file);
+    program_free(&r);
+    char line[600];
+    snprintf(line, sizeof line, "command -v bash >/dev/null || exit 0; bash %s", path);
+    assert_int_equal(system(line), 0);
+}
+
+/* ---------------------------------------------------------------- requests that are refused */
+
+static void test_commands_are_refused_by_name(void **state)
+{
+    (void)state;
+    assert_program_refuses(RUN("parms"), 2, "mha: parms: unknown command; expected one of *params");
+    assert_program_refuses(RUN("--json"), 2, "--json: expected a command before options");
+    assert_program_refuses(RUN("help", "nothing"), 2, "nothing: unknown command");
+    assert_program_refuses(RUN("--version", "x"), 2, "found \"x\"");
+    program_result r = program_run((const char *const[]){NULL});
+    assert_program_refuses(r, 2, "expected a command, found nothing");
+}
+
+static void test_options_are_refused_by_name(void **state)
+{
+    (void)state;
+    assert_program_refuses(RUN("params", "--d-modle", "512"), 2, "mha params: --d-modle: unknown option; did you mean --d-model?");
+    assert_program_refuses(RUN("params", "--frobnicate"), 2, "--frobnicate: unknown option");
+    assert_program_refuses(RUN("params", "--frobnicate=3"), 2, "mha params: --frobnicate: unknown option");
+    assert_program_refuses(RUN("params", "-x"), 2, "-x: unknown option");
+    assert_program_refuses(RUN("params", "--causal"), 2, "--causal: not an option of mha params*forward");
+    assert_program_refuses(RUN("params", "stray"), 2, "expected no operand, found \"stray\"");
+    assert_program_refuses(RUN("params", "--json=1"), 2, "mha params: --json: expected no argument, found \"1\"");
+    assert_program_refuses(RUN("params", "--d-model"), 2, "--d-model: expected N, found nothing");
+    assert_program_refuses(RUN("compare", "a"), 2, "expected A[:TENSOR] B[:TENSOR], found too few");
+    assert_program_refuses(RUN("compare", "a", "b", "c"), 2, "found \"c\"");
+}
+
+/* getopt_long would take these: the beginning of a name that could mean only one option. */
+static void test_names_are_not_completed_silently(void **state)
+{
+    (void)state;
+    assert_program_refuses(RUN("params", "--d-mod", "512"), 2, "--d-mod: unknown option");
+    assert_program_refuses(RUN("params", "--js"), 2, "--js: unknown option");
+    assert_program_refuses(RUN("params", "--d-mod"), 2, "--d-mod: unknown option");
+    assert_program_refuses(RUN("params", "--d-mod=5"), 2, "--d-mod: unknown option");
+}
+
+static void test_numbers_are_read_strictly(void **state)
+{
+    (void)state;
+    static const char *const wrong[] = {"",  " 8",    "8 ",  "+8",  "8x",  "0x8", "8.0", "eight",
+                                        "0", "-8", "1e3", "99999999999999999999", "8,8"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        assert_program_refuses(RUN("params", "--heads", wrong[i]), 2, "mha params: --heads: expected a whole number, at least 1, found \"");
+    assert_program_refuses(RUN("forward", "--threads", "1025"), 2, "--threads: expected a whole number from 1 to 1024, found \"1025\"");
+    assert_program_refuses(RUN("forward", "--scale", "nan"), 2, "--scale: expected a finite number, found \"nan\"");
+    assert_program_refuses(RUN("forward", "--scale", "1e999"), 2, "--scale: expected a finite number");
+    assert_program_refuses(RUN("forward", "--scale", "1 "), 2, "--scale: expected a finite number");
+    assert_program_refuses(RUN("forward", "--softcap", "-1"), 2, "--softcap: expected a finite number, at least 0");
+    assert_program_refuses(RUN("forward", "--window", "3"), 2, "--window: expected two whole numbers with a comma between*found \"3\"");
+    assert_program_refuses(RUN("forward", "--window", "3,-2"), 2, "--window: expected*at least -1, found \"3,-2\"");
+    assert_program_refuses(RUN("forward", "--window", "3,2,1"), 2, "--window: expected");
+    assert_program_refuses(RUN("heads", "--heads", "1,,2"), 2, "--heads: expected whole numbers between commas, at least 1");
+    assert_program_refuses(RUN("heads", "--heads", "1,2,"), 2, "--heads: expected whole numbers between commas");
+    assert_program_refuses(RUN("forward", "--path", "slow"), 2, "--path: expected auto or fast or blas or exact, found \"slow\"");
+    assert_program_refuses(RUN("forward", "--rope", "inter"), 2, "--rope: expected interleaved or half, found \"inter\"");
+}
+
+static void test_widths_that_do_not_fit_name_the_numbers(void **state)
+{
+    (void)state;
+    assert_program_refuses(RUN("params", "--d-model", "512", "--heads", "12"), 2, "512*12");
+    assert_program_refuses(RUN("params", "--heads", "12", "--kv-heads", "5"), 2, "--kv-heads: *12*5");
+    assert_program_refuses(RUN("params", "--bias", "--no-bias"), 2, "found both");
+    assert_program_refuses(RUN("params", "--d-model", "4611686018427387904", "--heads", "1"), 2, "mha params: ");
+}
+
+/* A name from outside cannot break the line or drive the terminal. */
+static void test_errors_hold_no_control_characters(void **state)
+{
+    (void)state;
+    assert_program_refuses(RUN("compare", "no\nsuch\033[2Jfile", "b"), 2, "no?such?[2Jfile");
+}
+
+/* ---------------------------------------------------------------- standard output */
+
+static void test_output_that_cannot_be_written_is_exit_3(void **state)
+{
+    (void)state;
+    if (access("/dev/full", W_OK) != 0)
+        skip();
+    const char *const *commands[] = {(const char *const[]){"params", NULL}, (const char *const[]){"params", "--json", NULL},
+                                     (const char *const[]){"--help", NULL},  (const char *const[]){"help", "forward", NULL},
+                                     (const char *const[]){"--version", NULL}};
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+        assert_program_refuses(program_run_with("/dev/full", NULL, commands[i]), 3, "standard output: No space left on device");
+}
+
+static void test_text_to_a_file_has_no_colours(void **state)
+{
+    (void)state;
+    setenv("TERM", "xterm", 1);
+    program_result r = RUN("params");
+    assert_null(strchr(r.out, '\033'));
+    program_free(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_version_is_the_library_s),
+        cmocka_unit_test(test_help_in_every_spelling),
+        cmocka_unit_test(test_manual_page_has_every_command_and_option),
+        cmocka_unit_test(test_manual_page_has_no_other_option),
+        cmocka_unit_test(test_completion_knows_commands_and_options),
+        cmocka_unit_test(test_commands_are_refused_by_name),
+        cmocka_unit_test(test_options_are_refused_by_name),
+        cmocka_unit_test(test_names_are_not_completed_silently),
+        cmocka_unit_test(test_numbers_are_read_strictly),
+        cmocka_unit_test(test_widths_that_do_not_fit_name_the_numbers),
+        cmocka_unit_test(test_errors_hold_no_control_characters),
+        cmocka_unit_test(test_output_that_cannot_be_written_is_exit_3),
+        cmocka_unit_test(test_text_to_a_file_has_no_colours),
+    };
+    return cmocka_run_group_tests_name("cli_general", tests, NULL, scratch_remove);
+}

@@ -1,0 +1,157 @@
+/* Runs the program $MHA_PROGRAM as a person would, and keeps what it said. */
+#include "support/program.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "support/unit.h"
+
+static char *slurp(FILE *file, size_t *size)
+{
+    fseek(file, 0, SEEK_END);
+    long length = ftell(file);
+    char *text = calloc((size_t)length + 1, 1);
+    rewind(file);
+    *size = fread(text, 1, (size_t)length, file);
+    assert_int_equal(*size, length);
+    fclose(file);
+    return text;
+}
+
+static void child(const char *output, const char *input, FILE *out, FILE *err, const char *const *args)
+{
+    const char *program = getenv("MHA_PROGRAM");
+    const char *argv[64] = {"mha"};
+    for (size_t i = 0; args[i] && i < 62; i++)
+        argv[i + 1] = args[i];
+    int to = output ? open(output, O_WRONLY | O_CREAT | O_TRUNC, 0600) : fileno(out);
+    int from = open(input ? input : "/dev/null", O_RDONLY);
+    if (to < 0 || from < 0 || dup2(from, 0) < 0 || dup2(to, 1) < 0 || dup2(fileno(err), 2) < 0)
+        _exit(126);
+    execv(program && *program ? program : "build/mha", (char *const *)(uintptr_t)argv);
+    _exit(127);
+}
+
+program_result program_run_with(const char *output, const char *input, const char *const *args)
+{
+    FILE *out = tmpfile(), *err = tmpfile();
+    assert_non_null(out);
+    assert_non_null(err);
+    fflush(NULL);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0)
+        child(output, input, out, err, args);
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    program_result r = {.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status)};
+    size_t err_size;
+    r.out = slurp(out, &r.out_size);
+    r.err = slurp(err, &err_size);
+    assert_int_not_equal(r.code, 127); /* MHA_PROGRAM names the program */
+    return r;
+}
+
+program_result program_run(const char *const *args)
+{
+    return program_run_with(NULL, NULL, args);
+}
+
+void program_free(program_result *r)
+{
+    free(r->out);
+    free(r->err);
+}
+
+static const char *find_words(const char *text, const char *words)
+{
+    while (text && *words) {
+        char part[256];
+        size_t length = strcspn(words, "*");
+        snprintf(part, sizeof part, "%.*s", (int)length, words);
+        text = strstr(text, part);
+        text = text ? text + length : NULL;
+        words += length + (words[length] == '*');
+    }
+    return text;
+}
+
+void assert_program_refuses(program_result r, int code, const char *words)
+{
+    if (r.code != code || r.out_size != 0 || !find_words(r.err, words))
+        print_error("exit code %d (expected %d), %zu bytes of output, error: %s(expected words: %s)\n", r.code, code, r.out_size,
+                    r.err, words);
+    assert_int_equal(r.code, code);
+    assert_int_equal(r.out_size, 0);
+    assert_non_null(find_words(r.err, words));
+    const char *end = strchr(r.err, '\n');
+    assert_non_null(end);
+    assert_int_equal(end[1], 0); /* one line */
+    assert_memory_equal(r.err, "mha", 3);
+    program_free(&r);
+}
+
+json_t *run_json(int code, const char *const *args)
+{
+    program_result r = program_run(args);
+    if (r.code != code)
+        print_error("exit code %d (expected %d), error: %s\n", r.code, code, r.err);
+    assert_int_equal(r.code, code);
+    assert_string_equal(r.err, "");
+    json_error_t error;
+    json_t *root = json_loadb(r.out, r.out_size, JSON_REJECT_DUPLICATES, &error); /* refuses what follows the object */
+    if (!root)
+        print_error("line %d: %s\n", error.line, error.text);
+    assert_true(json_is_object(root));
+    program_free(&r);
+    return root;
+}
+
+void assert_keys(const json_t *object, const char *keys)
+{
+    while (*keys) {
+        char key[64];
+        size_t length = strcspn(keys, ",");
+        snprintf(key, sizeof key, "%.*s", (int)length, keys);
+        if (!json_object_get(object, key))
+            print_error("no key \"%s\"\n", key);
+        assert_non_null(json_object_get(object, key));
+        keys += length + (keys[length] == ',');
+    }
+}
+
+/* ---------------------------------------------------------------- scratch files */
+
+static char directory[256];
+
+const char *scratch(const char *name)
+{
+    static char paths[16][512];
+    static size_t next;
+    if (!*directory) {
+        const char *base = getenv("TMPDIR");
+        snprintf(directory, sizeof directory, "%s/mha-test-XXXXXX", base && *base ? base : "/tmp");
+        assert_non_null(mkdtemp(directory));
+    }
+    char *path = paths[next++ % 16];
+    snprintf(path, sizeof paths[0], "%s/%s", directory, name);
+    return path;
+}
+
+int scratch_remove(void **state)
+{
+    (void)state;
+    DIR *open_directory = *directory ? opendir(directory) : NULL;
+    if (!open_directory)
+        return 0;
+    for (struct dirent *entry; (entry = readdir(open_directory));)
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+            remove(scratch(entry->d_name));
+    closedir(open_directory);
+    return rmdir(directory);
+}

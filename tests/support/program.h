@@ -1,0 +1,37 @@
+/* Runs the program $MHA_PROGRAM as a person would, and keeps what it said. */
+#ifndef MHA_TEST_PROGRAM_H
+#define MHA_TEST_PROGRAM_H
+
+#include <jansson.h>
+#include <stddef.h>
+
+typedef struct program_result {
+    int code; /* exit code; 128 + number when a signal ended it */
+    char *out, *err; /* whole, with a 0 behind them */
+    size_t out_size;
+} program_result;
+
+/* `args` ends with NULL; argv[0] is added. */
+program_result program_run(const char *const *args);
+/* The same with standard output going to a file and standard input coming from one (NULL: caught, empty). */
+program_result program_run_with(const char *output, const char *input, const char *const *args);
+void program_free(program_result *r);
+
+#define RUN(...) program_run((const char *const[]){__VA_ARGS__, NULL})
+
+/* The run failed as a request does: this exit code, nothing on standard output, one line on standard
+ * error that holds `words` (which may be several, in order, with '*' between). */
+void assert_program_refuses(program_result r, int code, const char *words);
+/* Runs, demands the exit code and an object on standard output, parses it strictly. To be decref'd. */
+json_t *run_json(int code, const char *const *args);
+#define RUN_JSON(code, ...) run_json(code, (const char *const[]){__VA_ARGS__, NULL})
+
+/* A name in a directory of this test program, made at first use. Valid until the next 16 calls. */
+const char *scratch(const char *name);
+/* Removes the directory and what is in it; a cmocka group teardown. */
+int scratch_remove(void **state);
+
+/* Asserts that `object` has each key of a comma-separated list. */
+void assert_keys(const json_t *object, const char *keys);
+
+#endif
