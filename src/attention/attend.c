@@ -145,10 +145,14 @@ static void score(const attention *a, const block *k, const scratch *m, mha_inte
 {
     if (keys.from == keys.to)
         return;
-    mha_gemm_nt(k->rows, keys.to - keys.from, a->r->plan.d_k, (float)a->r->plan.scale,
+    float scale = (float)a->r->plan.scale;
+    mha_gemm_nt(k->rows, keys.to - keys.from, a->r->plan.d_k, scale != 0.0f ? scale : 1.0f,
                 mha_row(a->Q, k->s->batch, k->s->q_from + k->first, k->head), (size_t)a->Q->stride[1],
                 mha_row(a->K, k->s->batch, k->s->k_from + keys.from, k->g), (size_t)a->K->stride[1], 0.0f,
                 m->scores + keys.from, m->width);
+    for (size_t i = 0; i < k->rows && scale == 0.0f; i++) /* BLAS would not look at NaN and infinity */
+        for (size_t j = keys.from; j < keys.to; j++)
+            m->scores[i * m->width + j] *= scale;
 }
 
 /* Row i of the block, scores to weights; its stages are kept on the way. */

@@ -1,0 +1,229 @@
+/* Trials from the whole space of options: drawn from a seed, put in words, made smaller. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "support/trial.h"
+
+/* ---------------------------------------------------------------- words */
+
+typedef struct text {
+    char *at;
+    size_t left;
+} text;
+
+__attribute__((format(printf, 2, 3))) static void say(text *t, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    int n = vsnprintf(t->at, t->left, format, arguments);
+    va_end(arguments);
+    size_t used = n < 0 ? 0 : (size_t)n < t->left ? (size_t)n : t->left - 1;
+    t->at += used, t->left -= used;
+}
+
+void trial_text(const trial *t, char *words, size_t size)
+{
+    const mha_config *c = &t->config;
+    const mha_semantics *s = &t->semantics;
+    text w = {words, size};
+    say(&w, "seed %llu%s: B %zu T_q %zu T_k %zu", (unsigned long long)t->seed, t->bare ? " bare" : "", t->B, t->T_q, t->T_k);
+    say(&w, " d_model %zu h %zu h_kv %zu d_k %zu d_v %zu d_q %zu d_kin %zu d_vin %zu d_out %zu", c->d_model, c->n_heads,
+        c->kv_heads, c->d_k, c->d_v, c->d_q, c->d_kin, c->d_vin, c->d_out);
+    say(&w, " biases %d%d%d%d", c->bias_q, c->bias_k, c->bias_v, c->bias_o);
+    say(&w, " weights %s inputs %s %d layout %s gap %zu", mha_dtype_name(c->dtype), mha_dtype_name(t->input_dtype),
+        (int)t->inputs, mha_layout_name(t->layout), t->gap);
+#define FLAG(condition, ...)                                                                                           \
+    if (condition)                                                                                                     \
+        say(&w, __VA_ARGS__);
+    FLAG(c->bias_kv, " bias_kv")
+    FLAG(c->sinks, " sinks")
+    FLAG(c->q_norm, " q_norm %d", (int)c->q_norm)
+    FLAG(c->k_norm, " k_norm %d", (int)c->k_norm)
+    FLAG(t->past || t->use_cache, " past %zu", t->past)
+    FLAG(t->sequences, " sequences %zu", t->sequences)
+    FLAG(s->has_scale, " scale %g", s->scale)
+    FLAG(s->softcap > 0, " softcap %g", s->softcap)
+    FLAG(s->has_offset, " offset %lld", (long long)s->offset)
+    FLAG(t->offset_each, " offset for each row")
+    FLAG(s->causal, " causal")
+    FLAG(s->window, " window %lld,%lld", (long long)s->window_left, (long long)s->window_right)
+    FLAG(t->lengths, " lengths")
+    FLAG(s->key_padding.kind, " padding %d", (int)s->key_padding.kind)
+    FLAG(s->has_padding_fill, " fill %g", s->padding_fill)
+    FLAG(s->mask.kind, " mask %d rank %d ones %x short %zu", (int)s->mask.kind, t->mask_rank, t->mask_ones, t->mask_short)
+    FLAG(t->alibi, " alibi")
+    FLAG(s->rope.kind, " rope %d dim %zu base %g positions %d%d tables %d", (int)s->rope.kind, s->rope.dim, s->rope.base,
+         t->rope_positions, t->rope_key_positions, t->rope_tables)
+    FLAG(s->zero_row, " zero_row")
+    FLAG(s->softmax_plus_one, " plus_one")
+    FLAG(s->empty_rows, " empty nan")
+    FLAG(s->hidden_values, " propagate")
+    FLAG(t->poison, " poison")
+    FLAG(t->amplitude > 0, " amplitude %g", t->amplitude)
+#undef FLAG
+}
+
+/* ---------------------------------------------------------------- drawing */
+
+static uint64_t word(uint64_t *state)
+{
+    uint64_t z = *state += 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+}
+
+static size_t pick(uint64_t *state, const size_t *from, size_t n)
+{
+    return from[word(state) % n];
+}
+
+static bool one_in(uint64_t *state, unsigned n)
+{
+    return word(state) % n == 0;
+}
+
+static mha_config draw_config(uint64_t *x)
+{
+    static const size_t heads[] = {1, 1, 2, 3, 4, 6}, widths[] = {1, 2, 3, 4, 5, 8, 16, 17}, inputs[] = {1, 3, 8, 16, 17, 24};
+    mha_config c = {.n_heads = pick(x, heads, 6), .d_k = pick(x, widths, 8), .d_v = pick(x, widths, 8)};
+    c.kv_heads = c.n_heads;
+    if (one_in(x, 2))
+        for (c.kv_heads = 1 + word(x) % c.n_heads; c.n_heads % c.kv_heads; c.kv_heads--)
+            ;
+    c.d_model = pick(x, inputs, 6);
+    if (one_in(x, 3))
+        c.d_q = pick(x, inputs, 6), c.d_kin = pick(x, inputs, 6), c.d_vin = pick(x, inputs, 6), c.d_out = pick(x, inputs, 6);
+    c.bias_q = one_in(x, 2), c.bias_k = one_in(x, 2), c.bias_v = one_in(x, 2), c.bias_o = one_in(x, 2);
+    c.bias_kv = one_in(x, 6), c.sinks = one_in(x, 6);
+    c.q_norm = one_in(x, 5) ? (mha_norm)(1 + word(x) % 2) : MHA_NORM_NONE;
+    c.k_norm = one_in(x, 5) ? (mha_norm)(1 + word(x) % 2) : MHA_NORM_NONE;
+    if (one_in(x, 6))
+        c.dtype = (mha_dtype)(word(x) % 4); /* F32, F64, F16, BF16 */
+    return c;
+}
+
+static mha_semantics draw_semantics(uint64_t *x, const mha_config *c)
+{
+    static const double scales[] = {0.0, 1.0, -0.3, 0.05, 2.0};
+    mha_semantics s = {.causal = one_in(x, 3), .window = one_in(x, 5), .zero_row = one_in(x, 8), .softmax_plus_one = one_in(x, 8)};
+    if (one_in(x, 5))
+        s.has_scale = true, s.scale = scales[word(x) % 5];
+    if (one_in(x, 5))
+        s.softcap = one_in(x, 2) ? 1.5 : 30;
+    if (one_in(x, 4))
+        s.has_offset = true, s.offset = (int64_t)(word(x) % 12) - 4;
+    s.window_left = (int64_t)(word(x) % 6) - 1, s.window_right = (int64_t)(word(x) % 6) - 1;
+    if (one_in(x, 4))
+        s.key_padding.kind = (mha_mask_kind)(1 + word(x) % 3);
+    if (s.key_padding.kind > MHA_MASK_ADDITIVE && one_in(x, 3))
+        s.has_padding_fill = true, s.padding_fill = one_in(x, 2) ? -10000 : -2;
+    if (one_in(x, 3))
+        s.mask.kind = (mha_mask_kind)(1 + word(x) % 3);
+    if (c->d_k >= 2 && one_in(x, 3)) {
+        s.rope.kind = (mha_rope_kind)(1 + word(x) % 2);
+        s.rope.dim = c->d_k % 2 || one_in(x, 2) ? 2 * (1 + word(x) % (c->d_k / 2)) : 0;
+        s.rope.base = one_in(x, 2) ? 0 : 500;
+    }
+    s.norm_eps = one_in(x, 2) ? 0 : 1e-3;
+    s.empty_rows = one_in(x, 3) ? MHA_EMPTY_NAN : MHA_EMPTY_ZERO;
+    s.hidden_values = one_in(x, 6) ? MHA_HIDDEN_PROPAGATE : MHA_HIDDEN_IGNORE;
+    return s;
+}
+
+trial trial_draw(uint64_t seed)
+{
+    static const size_t lengths[] = {1, 1, 2, 3, 5, 7, 9, 16, 17, 33, 65};
+    static const mha_layout layouts[] = {MHA_BTE, MHA_TBE, MHA_BHTD, MHA_BTHD};
+    uint64_t state = seed * 0x2545f4914f6cdd1du + 1, *x = &state;
+    trial t = {.seed = seed, .config = draw_config(x), .bare = one_in(x, 3), .B = 1 + word(x) % 3};
+    t.T_q = pick(x, lengths, 11), t.T_k = pick(x, lengths, 11);
+    t.inputs = (trial_inputs)(word(x) % 3);
+    mha_config *c = &t.config;
+    if (t.bare)
+        t.inputs = TRIAL_CROSS;
+    if (t.inputs == TRIAL_SELF)
+        c->d_q = c->d_kin = c->d_vin = 0;
+    if (t.inputs == TRIAL_KEY_VALUE)
+        c->d_vin = c->d_kin;
+    if (t.inputs == TRIAL_SELF)
+        t.T_k = t.T_q;
+    t.semantics = draw_semantics(x, c);
+    if (one_in(x, 5))
+        t.past = pick(x, lengths, 11), t.use_cache = true;
+    else if (one_in(x, 10))
+        t.use_cache = true;
+    else if (one_in(x, 5))
+        t.sequences = 1 + word(x) % 5, t.B = 1;
+    t.layout = layouts[word(x) % (t.bare ? 4 : 2)];
+    t.gap = one_in(x, 2) ? 0 : 1 + word(x) % 9;
+    t.amplitude = one_in(x, 4) ? 8 : 1;
+    t.offset_each = one_in(x, 6), t.lengths = one_in(x, 5), t.alibi = one_in(x, 5);
+    t.rope_positions = one_in(x, 3), t.rope_key_positions = one_in(x, 3);
+    t.rope_tables = one_in(x, 4) ? 2 + (int)(word(x) % 2) : 0;
+    t.mask_rank = 1 + (int)(word(x) % 4), t.mask_ones = one_in(x, 2) ? (unsigned)(word(x) % 16) : 0;
+    t.mask_short = one_in(x, 4) ? 1 + word(x) % 3 : 0;
+    t.poison = t.semantics.hidden_values == MHA_HIDDEN_IGNORE || one_in(x, 2);
+    t.input_dtype = one_in(x, 12) ? (mha_dtype)(1 + word(x) % 3) : MHA_F32;
+    t.side = one_in(x, 2) ? GUARD_AFTER : GUARD_BEFORE;
+    return t;
+}
+
+/* ---------------------------------------------------------------- shrinking */
+
+/* One way to make a trial simpler each; a trial it does not change is no progress. */
+#define SIMPLER(name, change)                                                                                          \
+    static void name(trial *t) { change; }
+SIMPLER(fewer_rows, t->B = 1; t->sequences = 0)
+SIMPLER(half_queries, t->T_q = t->T_q > 1 ? t->T_q / 2 : 1; t->T_k = t->inputs == TRIAL_SELF ? t->T_q : t->T_k)
+SIMPLER(half_keys, t->T_k = t->inputs == TRIAL_SELF || t->T_k < 2 ? t->T_k : t->T_k / 2)
+SIMPLER(no_past, t->past = 0; t->use_cache = false)
+SIMPLER(fewer_heads, t->config.n_heads = t->config.kv_heads = 1)
+SIMPLER(narrow_k, t->config.d_k = t->semantics.rope.kind ? 2 : 1; t->semantics.rope.dim = 0)
+SIMPLER(narrow_v, t->config.d_v = 1)
+SIMPLER(narrow_in, t->config.d_model = 1; t->config.d_q = t->config.d_kin = t->config.d_vin = t->config.d_out = 0)
+SIMPLER(no_biases, t->config.bias_q = t->config.bias_k = t->config.bias_v = t->config.bias_o = false)
+SIMPLER(no_bias_kv, t->config.bias_kv = false)
+SIMPLER(no_sinks, t->config.sinks = false)
+SIMPLER(no_norm, t->config.q_norm = t->config.k_norm = MHA_NORM_NONE)
+SIMPLER(plain_weights, t->config.dtype = MHA_F32)
+SIMPLER(plain_inputs, t->input_dtype = MHA_F32)
+SIMPLER(no_scale, t->semantics.has_scale = false)
+SIMPLER(no_softcap, t->semantics.softcap = 0)
+SIMPLER(no_causal, t->semantics.causal = false)
+SIMPLER(no_window, t->semantics.window = false)
+SIMPLER(no_offset, t->semantics.has_offset = t->offset_each = false)
+SIMPLER(no_lengths, t->lengths = false)
+SIMPLER(no_padding, t->semantics.key_padding.kind = MHA_MASK_NONE; t->semantics.has_padding_fill = false)
+SIMPLER(no_mask, t->semantics.mask.kind = MHA_MASK_NONE)
+SIMPLER(no_alibi, t->alibi = false)
+SIMPLER(no_rope, t->semantics.rope.kind = MHA_ROPE_NONE)
+SIMPLER(no_tables, t->rope_tables = 0)
+SIMPLER(no_positions, t->rope_positions = t->rope_key_positions = false)
+SIMPLER(no_extra, t->semantics.zero_row = t->semantics.softmax_plus_one = false)
+SIMPLER(no_rules, t->semantics.empty_rows = MHA_EMPTY_ZERO; t->semantics.hidden_values = MHA_HIDDEN_IGNORE)
+SIMPLER(no_poison, t->poison = false)
+SIMPLER(plain_layout, t->layout = MHA_BTE; t->gap = 0)
+SIMPLER(small_numbers, t->amplitude = 0)
+#undef SIMPLER
+
+trial trial_shrink(const trial *t, bool (*fails)(const trial *))
+{
+    static void (*const ways[])(trial *) = {
+        fewer_rows,  half_queries, half_keys,   no_past,    fewer_heads, narrow_k,     narrow_v,  narrow_in,
+        no_biases,   no_bias_kv,   no_sinks,    no_norm,    plain_weights, plain_inputs, no_scale, no_softcap,
+        no_causal,   no_window,    no_offset,   no_lengths, no_padding,  no_mask,      no_alibi,  no_rope,
+        no_tables,   no_positions, no_extra,    no_rules,   no_poison,   plain_layout, small_numbers};
+    trial smallest = *t;
+    for (bool progress = true; progress;) {
+        progress = false;
+        for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+            trial next = smallest;
+            ways[i](&next);
+            if (memcmp(&next, &smallest, sizeof next) != 0 && fails(&next))
+                smallest = next, progress = true;
+        }
+    }
+    return smallest;
+}

@@ -1,0 +1,573 @@
+/* What attention should compute, once more: plain loops in double, written from the definitions alone. */
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/oracle.h"
+#include "support/oracle_error.h"
+
+/* ---------------------------------------------------------------- reading */
+
+static double half(uint16_t bits, int exponent_bits, int fraction_bits)
+{
+    int e = (bits >> fraction_bits) & ((1 << exponent_bits) - 1);
+    double f = ldexp((double)(bits & ((1 << fraction_bits) - 1)), -fraction_bits), s = bits & 0x8000 ? -1 : 1;
+    int bias = (1 << (exponent_bits - 1)) - 1;
+    if (e == (1 << exponent_bits) - 1)
+        return f != 0 ? (double)NAN : s * (double)INFINITY;
+    return e ? ldexp(s * (1 + f), e - bias) : ldexp(s * f, 1 - bias);
+}
+
+double oracle_get(const mha_view *view, size_t i0, size_t i1, size_t i2, size_t i3)
+{
+    const size_t index[4] = {i0, i1, i2, i3};
+    ptrdiff_t at = 0;
+    for (int k = 0; k < view->rank; k++)
+        at += (ptrdiff_t)index[k] * view->stride[k];
+    switch (view->dtype) {
+    case MHA_F32: return ((const float *)view->data)[at];
+    case MHA_F64: return ((const double *)view->data)[at];
+    case MHA_F16: return half(((const uint16_t *)view->data)[at], 5, 10);
+    case MHA_BF16: return half(((const uint16_t *)view->data)[at], 8, 7);
+    case MHA_I64: return (double)((const int64_t *)view->data)[at];
+    case MHA_BOOL:
+    case MHA_U8: return ((const uint8_t *)view->data)[at] != 0;
+    default: fprintf(stderr, "oracle: dtype %d\n", (int)view->dtype); abort();
+    }
+}
+
+/* ---------------------------------------------------------------- one run */
+
+/* A value and how far a rounded computation may be from it. */
+typedef struct number {
+    double v, e;
+} number;
+
+typedef struct run {
+    const mha_call *call;
+    const mha_semantics *s;
+    const oracle_past *past;
+    size_t B, T_q, T_k;        /* sequences, longest lengths */
+    size_t rows_q, rows_k;     /* packed rows of the inputs */
+    size_t h, h_kv, d_k, d_v, d_out;
+    size_t P, first, S, extra; /* cached rows, position of row 0, longest key length, extra rows */
+    double u;
+    double *norm_q, *norm_k;   /* weights or NULL */
+    size_t norm_q_width, norm_k_width;
+    mha_view bias_k, bias_v, sinks;
+    number *q, *k, *v, *q_rot, *k_rot;  /* (rows, width) */
+    number *keys, *values;              /* (B, h_kv, S + extra, d) */
+    oracle *out;
+} run;
+
+static void *get_memory(size_t count, size_t size)
+{
+    void *block = calloc(count ? count : 1, size);
+    if (!block)
+        abort();
+    return block;
+}
+
+static bool ragged(const run *r)
+{
+    return r->s->n_sequences > 0;
+}
+
+static const int64_t *cu_k(const run *r)
+{
+    return r->s->cu_seqlens_k ? r->s->cu_seqlens_k : r->s->cu_seqlens_q;
+}
+
+static size_t queries_of(const run *r, size_t b)
+{
+    return ragged(r) ? (size_t)(r->s->cu_seqlens_q[b + 1] - r->s->cu_seqlens_q[b]) : r->T_q;
+}
+
+static size_t new_keys_of(const run *r, size_t b)
+{
+    return ragged(r) ? (size_t)(cu_k(r)[b + 1] - cu_k(r)[b]) : r->T_k;
+}
+
+static size_t query_row(const run *r, size_t b, size_t i)
+{
+    return ragged(r) ? (size_t)r->s->cu_seqlens_q[b] + i : b * r->T_q + i;
+}
+
+static size_t key_row(const run *r, size_t b, size_t j)
+{
+    return ragged(r) ? (size_t)cu_k(r)[b] + j : b * r->T_k + j;
+}
+
+static oracle_stage *stage(run *r, mha_stage which, int rank, size_t a, size_t b, size_t c, size_t d)
+{
+    oracle_stage *s = &r->out->stage[which];
+    *s = (oracle_stage){.rank = rank, .shape = {a, b, c, d}, .elements = 1};
+    for (int k = 0; k < rank; k++)
+        s->elements *= s->shape[k];
+    s->value = get_memory(s->elements, sizeof *s->value);
+    s->slack = get_memory(s->elements, sizeof *s->slack);
+    return s;
+}
+
+static void put(oracle_stage *s, size_t at, number x)
+{
+    s->value[at] = x.v;
+    s->slack[at] = isfinite(x.v) ? x.e : 0;
+}
+
+static void put_rows(run *r, mha_stage which, const mha_view *input, const number *rows, size_t width)
+{
+    oracle_stage *s = stage(r, which, 3, input->shape[0], input->shape[1], width, 1);
+    for (size_t e = 0; e < s->elements; e++)
+        put(s, e, rows[e]);
+}
+
+/* ---------------------------------------------------------------- project, norm, rotate */
+
+/* x W + b, or the heads of x side by side plus b. */
+static number *project(const run *r, const mha_view *x, const mha_view *W, const mha_view *b, size_t width)
+{
+    size_t T = x->shape[1], rows = x->shape[0] * T;
+    number *y = get_memory(rows * width, sizeof *y);
+    for (size_t row = 0; row < rows; row++)
+        for (size_t n = 0; n < width; n++) {
+            double sum = 0, size = 0;
+            size_t terms = W ? x->shape[2] : 0;
+            for (size_t k = 0; k < terms; k++) {
+                double term = oracle_get(x, row / T, row % T, k, 0) * oracle_get(W, k, n, 0, 0);
+                sum += term;
+                size += fabs(term);
+            }
+            if (!W)
+                sum = oracle_get(x, row / T, row % T, n / x->shape[3], n % x->shape[3]), size = fabs(sum);
+            if (b->data)
+                sum += oracle_get(b, n, 0, 0, 0), size += fabs(oracle_get(b, n, 0, 0, 0));
+            bool exact = !W && !b->data;
+            y[row * width + n] = (number){sum, exact ? 0 : oracle_gamma((double)terms + 3, r->u) * size +
+                                                               ((double)terms + 1) * oracle_subnormal(r->u)};
+        }
+    return y;
+}
+
+/* Root-mean-square norm of n neighbours, with n weights. */
+static void normalise(const run *r, number *x, size_t n, const double *weight)
+{
+    double eps = r->s->norm_eps > 0 ? r->s->norm_eps : 1e-6, squares = 0, moved = 0;
+    for (size_t i = 0; i < n; i++)
+        squares += x[i].v * x[i].v, moved += x[i].e * x[i].e;
+    double root = sqrt(squares / (double)n + eps), off = sqrt(moved / (double)n);
+    for (size_t i = 0; i < n; i++) {
+        double y = x[i].v * weight[i] / root, g = oracle_gamma((double)n + 8, r->u);
+        double e = off < root ? fabs(weight[i]) * (x[i].e / (root - off) + fabs(x[i].v) * off / (root * (root - off)))
+                              : (double)INFINITY;
+        x[i] = (number){y, e * (1 + g) + g * fabs(y) + oracle_subnormal(r->u)};
+    }
+}
+
+/* Tables with a row per token follow the inputs: (b, t) is the row of the input. */
+static void angle(const run *r, size_t b, size_t t, double position, size_t i, size_t dim, double *c, double *s,
+                  double *off)
+{
+    const mha_rope *rope = &r->s->rope;
+    const mha_view *ct = &rope->cos_table, *st = &rope->sin_table;
+    *off = 0;
+    if (ct->data) {
+        size_t p = (size_t)position;
+        *c = ct->rank == 3 ? oracle_get(ct, ct->shape[0] == 1 ? 0 : b, t, i, 0) : oracle_get(ct, p, i, 0, 0);
+        *s = st->rank == 3 ? oracle_get(st, st->shape[0] == 1 ? 0 : b, t, i, 0) : oracle_get(st, p, i, 0, 0);
+        return;
+    }
+    double a = position * pow(rope->base > 0 ? rope->base : 10000, -2.0 * (double)i / (double)dim);
+    *c = cos(a), *s = sin(a), *off = 0x1p-51 * fabs(a);
+}
+
+/* Rotates one head's row. */
+static void rotate(const run *r, number *x, size_t b, size_t t, double position)
+{
+    const mha_rope *rope = &r->s->rope;
+    size_t dim = rope->dim ? rope->dim : r->d_k;
+    for (size_t i = 0; i < dim / 2; i++) {
+        bool pairs = rope->kind == MHA_ROPE_INTERLEAVED;
+        number *one = &x[pairs ? 2 * i : i], *two = &x[pairs ? 2 * i + 1 : i + dim / 2], a = *one, z = *two;
+        double c, s, off;
+        angle(r, b, t, position, i, dim, &c, &s, &off);
+        double e = a.e + z.e + (6 * r->u + off) * (fabs(a.v) + fabs(z.v)) + 2 * oracle_subnormal(r->u);
+        *one = (number){a.v * c - z.v * s, e};
+        *two = (number){z.v * c + a.v * s, e};
+    }
+}
+
+static double offset_of(const run *r, size_t b)
+{
+    const mha_semantics *s = r->s;
+    return s->position_offset ? (double)s->position_offset[b]
+           : s->has_offset    ? (double)s->offset
+                              : (double)(r->first + r->P);
+}
+
+/* Where row t of sequence b stands; positions that are given are those of the inputs' rows. */
+static double rope_position(const run *r, size_t b, size_t t, bool key)
+{
+    const mha_view *given = &r->s->rope.q_positions, *query = &r->call->query, *keys = &r->call->key;
+    if (key && r->s->rope.k_positions.data)
+        given = &r->s->rope.k_positions;
+    else if (key && keys->data && query->shape[1] != keys->shape[1])
+        given = NULL;
+    if (!given || !given->data)
+        return key ? (double)(r->first + r->P + t) : offset_of(r, b) + (double)t;
+    size_t batch = ragged(r) || given->shape[0] == 1 ? 0 : b;
+    size_t row = !ragged(r) ? t : key ? key_row(r, b, t) : query_row(r, b, t);
+    return oracle_get(given, batch, row, 0, 0);
+}
+
+/* Norm and rotation of all rows, of h heads each. */
+static number *turn(const run *r, const number *x, size_t rows, size_t heads, bool key)
+{
+    size_t width = heads * r->d_k;
+    number *y = get_memory(rows * width, sizeof *y);
+    memcpy(y, x, rows * width * sizeof *y);
+    const double *weight = key ? r->norm_k : r->norm_q;
+    size_t span = key ? r->norm_k_width : r->norm_q_width;
+    for (size_t at = 0; weight && at < rows * width; at += span)
+        normalise(r, y + at, span, weight);
+    for (size_t b = 0; b < r->B && r->s->rope.kind != MHA_ROPE_NONE; b++)
+        for (size_t t = 0; t < (key ? new_keys_of(r, b) : queries_of(r, b)); t++)
+            for (size_t head = 0; head < heads; head++) {
+                size_t row = key ? key_row(r, b, t) : query_row(r, b, t);
+                rotate(r, y + row * width + head * r->d_k, ragged(r) ? 0 : b, ragged(r) ? row : t, rope_position(r, b, t, key));
+            }
+    return y;
+}
+
+/* ---------------------------------------------------------------- all keys and values */
+
+/* Cached rows, new rows, the learned row, the zero row. */
+static number *gather(const run *r, const number *rows, const mha_view *past, const mha_view *learned, size_t d)
+{
+    size_t all = r->S + r->extra;
+    number *y = get_memory(r->B * r->h_kv * all * d, sizeof *y);
+    for (size_t b = 0; b < r->B; b++)
+        for (size_t g = 0; g < r->h_kv; g++) {
+            number *to = y + (b * r->h_kv + g) * all * d;
+            size_t n = new_keys_of(r, b);
+            for (size_t j = 0; j < r->P; j++)
+                for (size_t f = 0; f < d; f++)
+                    to[j * d + f] = (number){oracle_get(past, b, g, j, f), 0};
+            for (size_t j = 0; j < n; j++)
+                for (size_t f = 0; f < d; f++)
+                    to[(r->P + j) * d + f] = rows[key_row(r, b, j) * r->h_kv * d + g * d + f];
+            for (size_t f = 0; learned->data && f < d; f++) {
+                double x = oracle_get(learned, g * d + f, 0, 0, 0);
+                to[(r->P + n) * d + f] = (number){x, learned->dtype == MHA_F64 ? r->u * fabs(x) : 0};
+            }
+        }
+    return y;
+}
+
+static void put_present(run *r, mha_stage which, const number *all, size_t d)
+{
+    oracle_stage *s = stage(r, which, 4, r->B, r->h_kv, r->S, d);
+    for (size_t b = 0; b < r->B; b++)
+        for (size_t g = 0; g < r->h_kv; g++)
+            for (size_t j = 0; j < r->P + new_keys_of(r, b); j++)
+                for (size_t f = 0; f < d; f++)
+                    put(s, ((b * r->h_kv + g) * r->S + j) * d + f, all[((b * r->h_kv + g) * (r->S + r->extra) + j) * d + f]);
+}
+
+/* ---------------------------------------------------------------- what a query sees, and what is added */
+
+/* The mask's element for (b, head, i, j); false: it does not reach that key. */
+static bool mask_at(const mha_view *m, size_t b, size_t head, size_t i, size_t j, double *value)
+{
+    const size_t full[4] = {b, head, i, j};
+    size_t index[4] = {0};
+    for (int k = 0; k < m->rank; k++) {
+        size_t want = full[4 - m->rank + k];
+        index[k] = m->shape[k] == 1 ? 0 : want;
+        if (index[k] >= m->shape[k])
+            return false;
+    }
+    *value = oracle_get(m, index[0], index[1], index[2], index[3]);
+    return true;
+}
+
+/* Whether real key j of sequence b is visible to query i of a head; *add is what its score gets. */
+static bool visible(const run *r, size_t b, size_t head, size_t i, size_t j, number *add)
+{
+    const mha_semantics *s = r->s;
+    double p = offset_of(r, b) + (double)i, at = (double)(r->first + j), m, sum = 0, size = 0;
+    bool seen = true;
+    if (s->causal && at > p)
+        seen = false;
+    if (s->window && s->window_left >= 0 && at < p - (double)s->window_left)
+        seen = false;
+    if (s->window && s->window_right >= 0 && at > p + (double)s->window_right)
+        seen = false;
+    if (s->kv_lengths && (double)j >= (double)s->kv_lengths[b])
+        seen = false;
+    if (s->mask.kind != MHA_MASK_NONE) {
+        if (!mask_at(&s->mask.values, b, head, i, j, &m))
+            seen = false;
+        else if (s->mask.kind == MHA_MASK_ADDITIVE && m != -(double)INFINITY)
+            sum += m, size += fabs(m);
+        else if (s->mask.kind == MHA_MASK_ADDITIVE || (m != 0) == (s->mask.kind == MHA_MASK_HIDES))
+            seen = false;
+    }
+    if (s->key_padding.kind != MHA_MASK_NONE) {
+        const mha_view *v = &s->key_padding.values;
+        m = oracle_get(v, v->shape[0] == 1 ? 0 : b, v->shape[1] == 1 ? 0 : j, 0, 0);
+        bool additive = s->key_padding.kind == MHA_MASK_ADDITIVE;
+        bool hides = additive ? m == -(double)INFINITY : (m != 0) == (s->key_padding.kind == MHA_MASK_HIDES);
+        if (hides && s->has_padding_fill)
+            sum += s->padding_fill, size += fabs(s->padding_fill);
+        else if (hides)
+            seen = false;
+        else if (additive)
+            sum += m, size += fabs(m);
+    }
+    if (s->alibi_slopes)
+        sum -= s->alibi_slopes[head] * (p - at), size += fabs(s->alibi_slopes[head] * (p - at));
+    *add = (number){sum, 4 * r->u * size};
+    return seen;
+}
+
+/* ---------------------------------------------------------------- one query of one head */
+
+typedef struct row {
+    number *logit, *weight; /* n of them */
+    bool *seen;
+    size_t n;
+    number lse;
+} row;
+
+static number score(const run *r, const number *q, const number *k)
+{
+    double scale = r->s->has_scale ? r->s->scale : 1 / sqrt((double)r->d_k), sum = 0, size = 0, carried = 0;
+    for (size_t f = 0; f < r->d_k; f++) {
+        sum += q[f].v * k[f].v;
+        size += (fabs(q[f].v) + q[f].e) * (fabs(k[f].v) + k[f].e);
+        carried += fabs(q[f].v) * k[f].e + q[f].e * fabs(k[f].v) + q[f].e * k[f].e;
+    }
+    double e = fabs(scale) * (carried + oracle_gamma((double)r->d_k + 6, r->u) * size);
+    return (number){scale * sum, e + ((double)r->d_k + 2) * (1 + fabs(scale)) * oracle_subnormal(r->u)};
+}
+
+static number cap(const run *r, number s)
+{
+    double c = r->s->softcap;
+    return c > 0 ? (number){c * tanh(s.v / c), s.e + 8 * r->u * fmin(fabs(s.v), c) + oracle_subnormal(r->u)} : s;
+}
+
+/* Softmax of the seen logits; `sink` may be NULL. A query that sees nothing at all follows empty_rows. */
+static void soften(const run *r, row *a, const double *sink)
+{
+    double plus_one = 0, top = -(double)INFINITY;
+    const double *more[2] = {sink, r->s->softmax_plus_one ? &plus_one : NULL};
+    bool anything = false, nan = false;
+    for (size_t j = 0; j < a->n; j++)
+        if (a->seen[j])
+            anything = true, nan |= isnan(a->logit[j].v), top = fmax(top, a->logit[j].v);
+    for (int k = 0; k < 2; k++)
+        if (more[k])
+            anything = true, nan |= isnan(*more[k]), top = fmax(top, *more[k]);
+    if (!anything) {
+        double w = r->s->empty_rows == MHA_EMPTY_NAN ? (double)NAN : 0;
+        for (size_t j = 0; j < a->n; j++)
+            a->weight[j] = (number){w, 0};
+        a->lse = (number){r->s->empty_rows == MHA_EMPTY_NAN ? (double)NAN : -(double)INFINITY, 0};
+        return;
+    }
+    if (nan || isinf(top)) {
+        for (size_t j = 0; j < a->n; j++)
+            a->weight[j] = (number){NAN, 0};
+        a->lse = (number){NAN, 0};
+        return;
+    }
+    double sum = 0, off = 0;
+    for (int k = 0; k < 2; k++)
+        if (more[k])
+            sum += exp(*more[k] - top), off += exp(*more[k] - top) * expm1(r->u * (3 * fabs(*more[k]) + 2 * fabs(top) + 8));
+    for (size_t j = 0; j < a->n; j++) {
+        double d = a->logit[j].e + r->u * (2 * (fabs(a->logit[j].v) + fabs(top)) + 8);
+        a->weight[j] = a->seen[j] ? (number){exp(a->logit[j].v - top), expm1(d)} : (number){0, 0};
+        sum += a->weight[j].v;
+        off += a->weight[j].v > 0 ? a->weight[j].v * a->weight[j].e : 0;
+    }
+    double R = off / sum + oracle_gamma(2 * (double)a->n + 8, r->u);
+    for (size_t j = 0; j < a->n; j++)
+        if (a->seen[j]) {
+            double w = a->weight[j].v / sum, e = R < 1 ? w * ((1 + a->weight[j].e) / (1 - R) - 1) + 2 * r->u * w : 1;
+            a->weight[j] = (number){w, fmin(e, 1) + 2 * oracle_normal(r->u)};
+        }
+    double lse = top + log(sum);
+    a->lse = (number){lse, R < 1 ? R / (1 - R) + 4 * r->u * (fabs(top) + fabs(lse) + 1) : (double)INFINITY};
+}
+
+static number weigh(const run *r, const row *a, const number *values, size_t f)
+{
+    double sum = 0, size = 0, carried = 0;
+    if (isnan(a->lse.v)) /* the rule for a query that sees nothing needs no key to be there */
+        return (number){NAN, 0};
+    for (size_t j = 0; j < a->n; j++) {
+        number w = a->weight[j], v = values[j * r->d_v + f];
+        if (!a->seen[j] && r->s->hidden_values == MHA_HIDDEN_IGNORE)
+            continue;
+        sum += w.v * v.v;
+        size += (fabs(w.v) + w.e) * (fabs(v.v) + v.e);
+        carried += w.e * (fabs(v.v) + v.e) + fabs(w.v) * v.e;
+    }
+    return (number){sum, carried + oracle_gamma(2 * (double)a->n + 8, r->u) * size + (double)a->n * oracle_subnormal(r->u)};
+}
+
+static void attend(run *r, size_t b, size_t head, size_t i, row *a, number *heads)
+{
+    size_t g = head / (r->h / r->h_kv), real = r->P + new_keys_of(r, b), all = r->S + r->extra;
+    size_t at = ((b * r->h + head) * r->T_q + i) * all;
+    const number *q = r->q_rot + query_row(r, b, i) * r->h * r->d_k + head * r->d_k;
+    const number *k = r->keys + (b * r->h_kv + g) * all * r->d_k, *v = r->values + (b * r->h_kv + g) * all * r->d_v;
+    a->n = real + r->extra;
+    for (size_t j = 0; j < a->n; j++) {
+        number s = score(r, q, k + j * r->d_k), c = cap(r, s), add = {0, 0};
+        a->seen[j] = j >= real || visible(r, b, head, i, j, &add);
+        a->logit[j] = (number){a->seen[j] ? c.v + add.v : -(double)INFINITY, c.e + add.e + 4 * r->u * fabs(c.v)};
+        put(&r->out->stage[MHA_STAGE_SCORES], at + j, s);
+        put(&r->out->stage[MHA_STAGE_CAPPED], at + j, c);
+        put(&r->out->stage[MHA_STAGE_MASKED], at + j, a->logit[j]);
+    }
+    double sink = r->sinks.data ? oracle_get(&r->sinks, head, 0, 0, 0) : 0;
+    soften(r, a, r->sinks.data ? &sink : NULL);
+    oracle_stage *mean = &r->out->stage[MHA_STAGE_WEIGHTS_MEAN];
+    for (size_t j = 0; j < a->n; j++) {
+        put(&r->out->stage[MHA_STAGE_WEIGHTS], at + j, a->weight[j]);
+        size_t m = (b * r->T_q + i) * all + j;
+        mean->value[m] += a->weight[j].v / (double)r->h;
+        mean->slack[m] += (a->weight[j].e + oracle_gamma((double)r->h + 2, r->u) * a->weight[j].v) / (double)r->h;
+    }
+    put(&r->out->stage[MHA_STAGE_LSE], (b * r->h + head) * r->T_q + i, a->lse);
+    for (size_t f = 0; f < r->d_v; f++)
+        heads[query_row(r, b, i) * r->h * r->d_v + head * r->d_v + f] = weigh(r, a, v, f);
+}
+
+static void put_output(run *r, const number *heads, const mha_view *W, const mha_view *b)
+{
+    size_t width = r->h * r->d_v, n_out = W ? r->d_out : width;
+    oracle_stage *s = stage(r, MHA_STAGE_OUTPUT, 3, r->call->query.shape[0], r->call->query.shape[1], n_out, 1);
+    for (size_t at = 0; at < s->elements; at++) {
+        const number *x = heads + at / n_out * width;
+        if (!W) {
+            put(s, at, x[at % n_out]);
+            continue;
+        }
+        double sum = 0, size = 0, carried = 0;
+        for (size_t k = 0; k < width; k++) {
+            double w = oracle_get(W, k, at % n_out, 0, 0);
+            sum += x[k].v * w;
+            size += (fabs(x[k].v) + x[k].e) * fabs(w);
+            carried += x[k].e * fabs(w);
+        }
+        if (b->data)
+            sum += oracle_get(b, at % n_out, 0, 0, 0), size += fabs(oracle_get(b, at % n_out, 0, 0, 0));
+        put(s, at, (number){sum, carried + oracle_gamma((double)width + 3, r->u) * size +
+                                     ((double)width + 1) * oracle_subnormal(r->u)});
+    }
+}
+
+/* ---------------------------------------------------------------- the whole */
+
+static double *norm_weights(const mha_view *given, size_t heads, size_t d_k, size_t *span)
+{
+    if (!given->data)
+        return NULL;
+    *span = given->shape[0] == heads * d_k ? heads * d_k : d_k;
+    double *weight = get_memory(*span, sizeof *weight);
+    for (size_t i = 0; i < *span; i++)
+        weight[i] = oracle_get(given, i, 0, 0, 0);
+    return weight;
+}
+
+static void measure(run *r, const mha_config *c, const mha_view *key, const mha_view *value)
+{
+    const mha_view *query = &r->call->query;
+    bool many = ragged(r);
+    r->h = c ? c->n_heads : query->shape[2];
+    r->h_kv = c ? c->kv_heads : key->shape[2];
+    r->d_k = c ? c->d_k : query->shape[3];
+    r->d_v = c ? c->d_v : value->shape[3];
+    r->d_out = c ? c->d_out : r->h * r->d_v;
+    r->rows_q = query->shape[0] * query->shape[1];
+    r->rows_k = key->shape[0] * key->shape[1];
+    r->B = many ? r->s->n_sequences : query->shape[0];
+    r->T_q = many ? 0 : query->shape[1];
+    r->T_k = many ? 0 : key->shape[1];
+    for (size_t b = 0; many && b < r->B; b++) {
+        r->T_q = queries_of(r, b) > r->T_q ? queries_of(r, b) : r->T_q;
+        r->T_k = new_keys_of(r, b) > r->T_k ? new_keys_of(r, b) : r->T_k;
+    }
+    r->P = r->past ? r->past->length : 0;
+    r->first = r->past ? r->past->first : 0;
+    r->S = r->P + r->T_k;
+    r->extra = (size_t)(r->bias_k.data != NULL) + r->s->zero_row;
+}
+
+void oracle_run(const mha_config *config, const mha_view weights[MHA_WEIGHT_COUNT], const mha_call *call,
+                const oracle_past *past, double unit, oracle *result)
+{
+    const mha_extras *x = &call->extras;
+    const mha_view from_extras[MHA_WEIGHT_COUNT] = {
+        [MHA_B_Q] = x->b_q,       [MHA_B_K] = x->b_k,       [MHA_B_V] = x->b_v,       [MHA_BIAS_K] = x->bias_k,
+        [MHA_BIAS_V] = x->bias_v, [MHA_SINKS] = x->sinks, [MHA_Q_NORM] = x->q_norm, [MHA_K_NORM] = x->k_norm};
+    const mha_view *w = config ? weights : from_extras, none = {0};
+    mha_view key = call->key.data ? call->key : call->query, value = call->value.data ? call->value : key;
+    run r = {.call = call, .s = &call->semantics, .past = past, .u = unit, .out = result, .bias_k = w[MHA_BIAS_K],
+             .bias_v = w[MHA_BIAS_V], .sinks = w[MHA_SINKS]};
+    memset(result, 0, sizeof *result);
+    measure(&r, config, &key, &value);
+    r.norm_q = norm_weights(&w[MHA_Q_NORM], r.h, r.d_k, &r.norm_q_width);
+    r.norm_k = norm_weights(&w[MHA_K_NORM], r.h_kv, r.d_k, &r.norm_k_width);
+
+    r.q = project(&r, &call->query, config ? &w[MHA_W_Q] : NULL, &w[MHA_B_Q], r.h * r.d_k);
+    r.k = project(&r, &key, config ? &w[MHA_W_K] : NULL, &w[MHA_B_K], r.h_kv * r.d_k);
+    r.v = project(&r, &value, config ? &w[MHA_W_V] : NULL, &w[MHA_B_V], r.h_kv * r.d_v);
+    r.q_rot = turn(&r, r.q, r.rows_q, r.h, false);
+    r.k_rot = turn(&r, r.k, r.rows_k, r.h_kv, true);
+    r.keys = gather(&r, r.k_rot, past ? &past->keys : &none, &r.bias_k, r.d_k);
+    r.values = gather(&r, r.v, past ? &past->values : &none, &r.bias_v, r.d_v);
+
+    put_rows(&r, MHA_STAGE_Q, &call->query, r.q, r.h * r.d_k);
+    put_rows(&r, MHA_STAGE_K, &key, r.k, r.h_kv * r.d_k);
+    put_rows(&r, MHA_STAGE_V, &value, r.v, r.h_kv * r.d_v);
+    put_rows(&r, MHA_STAGE_Q_ROT, &call->query, r.q_rot, r.h * r.d_k);
+    put_rows(&r, MHA_STAGE_K_ROT, &key, r.k_rot, r.h_kv * r.d_k);
+    put_present(&r, MHA_STAGE_PRESENT_KEY, r.keys, r.d_k);
+    put_present(&r, MHA_STAGE_PRESENT_VALUE, r.values, r.d_v);
+    size_t all = r.S + r.extra;
+    for (int s = MHA_STAGE_SCORES; s <= MHA_STAGE_WEIGHTS; s++)
+        stage(&r, (mha_stage)s, 4, r.B, r.h, r.T_q, all);
+    stage(&r, MHA_STAGE_WEIGHTS_MEAN, 3, r.B, r.T_q, all, 1);
+    stage(&r, MHA_STAGE_LSE, 3, r.B, r.h, r.T_q, 1);
+
+    number *heads = get_memory(r.rows_q * r.h * r.d_v, sizeof *heads);
+    row a = {.logit = get_memory(all, sizeof *a.logit), .weight = get_memory(all, sizeof *a.weight),
+             .seen = get_memory(all, sizeof *a.seen)};
+    for (size_t b = 0; b < r.B; b++)
+        for (size_t head = 0; head < r.h; head++)
+            for (size_t i = 0; i < queries_of(&r, b); i++)
+                attend(&r, b, head, i, &a, heads);
+    put_rows(&r, MHA_STAGE_HEADS, &call->query, heads, r.h * r.d_v);
+    put_output(&r, heads, config ? &w[MHA_W_O] : NULL, &w[MHA_B_O]);
+
+    void *mine[] = {r.norm_q, r.norm_k, r.q, r.k, r.v, r.q_rot, r.k_rot, r.keys, r.values, heads, a.logit, a.weight, a.seen};
+    for (size_t k = 0; k < sizeof mine / sizeof *mine; k++)
+        free(mine[k]);
+}
+
+void oracle_free(oracle *result)
+{
+    for (int s = 0; s < MHA_STAGE_COUNT; s++) {
+        free(result->stage[s].value);
+        free(result->stage[s].slack);
+    }
+    memset(result, 0, sizeof *result);
+}

@@ -1,0 +1,36 @@
+/* What attention should compute, once more: plain loops in double, written from the definitions alone.
+ * Shares no code with the library; of its headers it uses only the plain structs. */
+#ifndef TEST_ORACLE_H
+#define TEST_ORACLE_H
+
+#include "mha/attention.h"
+
+/* One stage: row-major values, and how far a forward with the given unit roundoff may be from each
+ * (see oracle_error.h for the derivation; 0 where the value is not finite). */
+typedef struct oracle_stage {
+    int rank;
+    size_t shape[4], elements;
+    double *value, *slack;
+} oracle_stage;
+
+typedef struct oracle {
+    oracle_stage stage[MHA_STAGE_COUNT];
+} oracle;
+
+/* What the cache holds before the call: (B, h_kv, length, d), row 0 at position `first`. */
+typedef struct oracle_past {
+    size_t length, first;
+    mha_view keys, values;
+} oracle_past;
+
+/* Computes every stage of `call`. `config` (resolved) and `weights` describe a layer; `config` NULL:
+ * query, key and value are given per head. `past` may be NULL. `unit` is the unit roundoff of the
+ * forward to be judged: 2^-24 or 2^-53. The call must be one the definitions give a meaning to. */
+void oracle_run(const mha_config *config, const mha_view weights[MHA_WEIGHT_COUNT], const mha_call *call,
+                const oracle_past *past, double unit, oracle *result);
+void oracle_free(oracle *result);
+
+/* One element of a view of F32, F64, F16, BF16, I64, BOOL or U8; missing trailing indices are not read. */
+double oracle_get(const mha_view *view, size_t i0, size_t i1, size_t i2, size_t i3);
+
+#endif

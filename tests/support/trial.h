@@ -1,0 +1,84 @@
+/* One forward as a test wants it: described in a few plain fields, built in guarded memory, run on any
+ * path, held against the oracle. */
+#ifndef TEST_TRIAL_H
+#define TEST_TRIAL_H
+
+#include "mha/attention.h"
+#include "support/guard.h"
+#include "support/oracle.h"
+
+enum { TRIAL_MAX_BATCH = 8 };
+
+typedef enum trial_inputs {
+    TRIAL_CROSS = 0, /* query, key and value are three arrays */
+    TRIAL_SELF,      /* key and value are left out */
+    TRIAL_KEY_VALUE  /* value is left out */
+} trial_inputs;
+
+/* What it is. Zero is the plain case; arrays that semantics borrow are made by trial_build from the seed:
+ * a mask or padding where semantics.mask.kind or key_padding.kind is set (values NULL), the rest by flags. */
+typedef struct trial {
+    uint64_t seed;
+    mha_config config; /* with bare: n_heads, kv_heads, d_k, d_v, biases, extras, norms are what counts */
+    bool bare;         /* no layer: Q, K, V are given per head */
+    trial_inputs inputs;
+    size_t B, T_q, T_k;
+    size_t past;       /* > 0: rows in a cache; use_cache with past 0: an empty one */
+    bool use_cache;
+    mha_layout layout; /* of inputs and output: BTE or TBE; with bare also BHTD and BTHD */
+    size_t gap;        /* elements of poison between rows */
+    double amplitude;  /* of the inputs; 0: 1 */
+    mha_semantics semantics;
+    bool offset_each, lengths, alibi, rope_positions, rope_key_positions;
+    int rope_tables;   /* 0 none, 2 by position, 3 by row */
+    int mask_rank;     /* 1 to 4; 0: 4 */
+    unsigned mask_ones; /* bit k: extent k (counted from the right) of the mask is 1 */
+    size_t mask_short; /* keys the mask does not reach */
+    size_t sequences;  /* > 0: ragged; B is 1, T_q and T_k are totals */
+    bool poison;       /* NaN and infinity in keys and values of rows that no query may see */
+    mha_dtype input_dtype; /* of the inputs; others than F32 for the exact path */
+    guard_side side;
+} trial;
+
+/* What trial_build made of it. Everything but stages and workspace may be made read-only. */
+typedef struct rig {
+    trial t;
+    mha_params *table;
+    mha_layer *layer;
+    mha_call call;
+    mha_cache *cache;
+    oracle_past past;
+    mha_view weights[MHA_WEIGHT_COUNT];
+    oracle expected[2]; /* for float and for double; computed when first asked for */
+    bool has_expected[2];
+    void *inputs[64];   /* guarded blocks to be protected while a forward runs */
+    size_t n_inputs;
+    uint64_t random;
+} rig;
+
+enum { TRIAL_ALL_STAGES = (1 << MHA_STAGE_COUNT) - 1, TRIAL_OUTPUT = 1 << MHA_STAGE_OUTPUT };
+
+void trial_build(const trial *t, rig *r);
+void trial_release(rig *r);
+
+/* Runs the call with the stages of `keep` (a bit for each) in fresh guarded memory of `dtype`, exactly
+ * plan.workspace_bytes of workspace, the cache as it was. On refusal returns the status and the message.
+ * The kept stages are in r->call.stages until the next run. */
+mha_status trial_run(rig *r, mha_path path, int threads, unsigned keep, mha_dtype dtype, mha_error *error);
+/* Stages that the call may be asked for: all but what a ragged batch has no room for. */
+unsigned trial_stages(const rig *r);
+/* Holds every kept stage of the last run against the oracle. */
+bool trial_judge(rig *r, mha_path path, char *text, size_t size);
+/* Build, run, judge, release on blas and exact (or one of them); the test fails with the trial in words. */
+void trial_check(const trial *t, const char *file, int line);
+#define assert_trial(t) trial_check((t), __FILE__, __LINE__)
+
+/* The trial in words, and a random one from the whole space of options. */
+void trial_text(const trial *t, char *text, size_t size);
+trial trial_draw(uint64_t seed);
+/* A smaller trial that still fails, by switching one thing off after another. */
+trial trial_shrink(const trial *t, bool (*fails)(const trial *));
+/* True when blas or exact differ from the oracle; `text` says how. */
+bool trial_fails(const trial *t, char *text, size_t size);
+
+#endif
