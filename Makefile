@@ -81,8 +81,11 @@ deps-dev: deps ## installs what only checks and benchmarks need
 # ---------------------------------------------------------------- building
 
 # Instruction sets are compiled in files of their own; the rest stays at the base of the architecture.
+ifneq ($(filter x86_64% i%86%,$(shell $(CC) -dumpmachine)),)
 $(BUILD)/obj/compute/kernels/%_avx2.o:   ISA_CFLAGS = -O3 -mavx2 -mfma -mf16c
 $(BUILD)/obj/compute/kernels/%_avx512.o: ISA_CFLAGS = -O3 -mavx512f -mavx512dq -mavx512bw -mavx512vl -mfma -mf16c -mprefer-vector-width=512
+endif
+$(BUILD)/obj/compute/kernels/%_neon.o $(BUILD)/obj/compute/kernels/%_scalar.o: ISA_CFLAGS = -O3
 
 $(BUILD)/obj/%.o: src/%.c
 	@mkdir -p $(@D)

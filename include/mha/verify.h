@@ -41,28 +41,30 @@ MHA_API mha_status mha_compare(const mha_view *actual, const mha_view *expected,
 
 /* ---------------------------------------------------------------- the error bound */
 
-/* Sizes of the numbers that went into a forward, on which its rounding errors depend. */
+/* Sizes of the numbers that went into a forward, on which its rounding errors depend; over the finite ones. */
 typedef struct mha_magnitudes {
-    size_t d_q, d_kin, d_vin;             /* terms of each projection's sums; 0 where nothing was projected */
-    double x_q, x_k, x_v;                 /* largest 2-norm of an input row */
-    double W_Q, W_K, W_V, W_O;            /* largest 2-norm of a column */
-    double b_Q, b_K, b_V, b_O;            /* largest absolute value; also of biases added without projection */
-    double W_O_sum;                       /* largest sum of absolute values of a column of W_O */
-    double q_row, k_row;                  /* largest 2-norm of one head's row as it enters the scores */
-    double v_max;                         /* largest absolute value of V, cached rows and bias_v included */
-    double added;                         /* largest finite absolute value added to a score */
-    bool normed, rotated;                 /* q or k pass a norm; a rotation */
-    double norm_gain;                     /* largest |weight| / rms that a norm multiplies by; 0 without */
+    size_t d_q, d_kin, d_vin; /* terms of each projection's sums; 0 where nothing is projected */
+    double x_q, x_k, x_v;     /* largest 2-norm of an input row */
+    double W_Q, W_K, W_V;     /* largest 2-norm of a column; 0 where nothing is projected */
+    double W_O, W_O_sum;      /* largest 2-norm and sum of absolute values of a column */
+    double b_Q, b_K, b_V, b_O; /* largest absolute value of a bias; also of one added without projection */
+    size_t norm_terms;         /* features a q/k norm averages over; 0 without norm */
+    double norm_weight;        /* largest absolute weight of the norms */
+    double norm_rms;           /* smallest sqrt(mean(x^2) + eps) they divide by */
+    bool rotated;
+    double q_row, k_row; /* largest 2-norm of one head's row as it enters the scores, cached rows included */
+    double v_max;        /* largest absolute value of V, cached rows and bias_v included */
+    double added;        /* largest finite absolute value added to a score (masks, fill, ALiBi) */
+    double softcap;      /* 0: none */
 } mha_magnitudes;
 
-/* Measures them from a call whose inputs are set, with one float64 forward inside.
- * Errors: as mha_plan_call, MHA_NO_MEMORY. */
+/* Measures them from a call whose inputs are set (its cache is read, not appended to), with one float64
+ * forward inside. Errors: as mha_plan_call, MHA_NO_MEMORY. */
 MHA_API mha_status mha_magnitudes_measure(const mha_layer *layer, const mha_call *call, mha_magnitudes *magnitudes,
                                           mha_error *error);
-/* bound[s]: how far any element of stage s may lie from its exact value when the forward is computed
- * with unit roundoff `unit` (2^-24 for float, 2^-53 for double) in any order of summation. Derived
- * once, in src/verify/bound.c. Infinite when the bound says nothing (weights where scores are so large
- * that their error exceeds what exp can bear). */
+/* bound[s]: how far any element of stage s may lie from its exact value when the forward is computed with
+ * unit roundoff `unit` (2^-24 for float, 2^-53 for double), in any order of summation. Derived once, in
+ * src/verify/bound.c. Infinite when the scores may exceed the range of the type. */
 MHA_API void mha_error_bound(const mha_plan *plan, const mha_magnitudes *magnitudes, double unit,
                              double bound[MHA_STAGE_COUNT]);
 
@@ -113,6 +115,7 @@ typedef struct mha_verdict {
     size_t stage_count;
     mha_stage_verdict *stages; /* in the order data flows; owned by the verdict */
     size_t culprit;            /* index of the first stage that diverges; stage_count when none does */
+    size_t capacity;           /* rows allocated */
 } mha_verdict;
 
 /* Runs a case on a path and compares every expected tensor: `exact` against expected64.* with rtol64,

@@ -128,8 +128,8 @@ mha_status mha_forward(const mha_layer *layer, const mha_call *call, void *works
     }
     buffers m;
     lay_out(&r, base, &m);
-    mha_gemm_begin();
+    int openmp_default = mha_gemm_begin();
     forward(&r, &m);
-    mha_gemm_end();
+    mha_gemm_end(openmp_default);
     return MHA_OK;
 }

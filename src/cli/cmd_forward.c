@@ -157,8 +157,8 @@ static void print_configuration(const request *r, const arguments *args)
            r->random_inputs ? "random" : args->option[OPT_INPUT].text);
     printf("  weights  ");
     printf("random, Xavier uniform, seed %zu\n", count_of(args, OPT_SEED));
-    printf("  run on   path %s%s%s%s, %d thread%s\n\n", mha_path_name(p->path),
-           *p->path_reason ? " (" : "", p->path_reason, *p->path_reason ? ")" : "", p->threads,
+    printf("  run on   path %s%s%s%s, instruction set %s, %d thread%s\n\n", mha_path_name(p->path),
+           *p->path_reason ? " (" : "", p->path_reason, *p->path_reason ? ")" : "", mha_isa(), p->threads,
            p->threads == 1 ? "" : "s");
 }
 
@@ -233,11 +233,11 @@ static int write_output(const request *r, mha_writer *writer)
 
 /* ---------------------------------------------------------------- the command */
 
-static int keep_stages(request *r)
+static int keep_stages(request *r, const arguments *args)
 {
     int code = EXIT_DONE;
     for (mha_stage s = 0; s < MHA_STAGE_COUNT && code == EXIT_DONE; s++)
-        if (s == MHA_STAGE_OUTPUT)
+        if (s == MHA_STAGE_OUTPUT || given(args, OPT_TRACE) || given(args, OPT_SAVE_CASE))
             code = request_keep(r, s);
     return code;
 }
@@ -259,8 +259,15 @@ static int perform(request *r, const arguments *args, mha_writer *writer)
     if (code != EXIT_DONE)
         return code;
     summary s = summarise(&r->call.stages[MHA_STAGE_OUTPUT]);
+    mha_error error = {0};
     if (writer)
         code = write_output(r, writer);
+    if (code == EXIT_DONE && given(args, OPT_TRACE) &&
+        mha_trace_save(args->option[OPT_TRACE].text, &r->call, &error) != MHA_OK)
+        code = refuse_error("--trace", &error);
+    if (code == EXIT_DONE && given(args, OPT_SAVE_CASE) &&
+        mha_case_save(args->option[OPT_SAVE_CASE].text, r->layer, &r->call, NULL, &error) != MHA_OK)
+        code = refuse_error("--save-case", &error);
     if (code == EXIT_DONE && json)
         write_json(r, args, &s, &time);
     if (code == EXIT_DONE && text) {
@@ -278,7 +285,7 @@ int run_forward(const arguments *args)
     mha_writer *writer = NULL;
     mha_error error = {0};
     request r = {0};
-    int code = EXIT_DONE;
+    int code = request_isa(args);
     if (code == EXIT_DONE && given(args, OPT_OUTPUT) &&
         mha_writer_create(args->option[OPT_OUTPUT].text, &writer, &error) != MHA_OK)
         code = refuse_error("--output", &error);
@@ -287,7 +294,7 @@ int run_forward(const arguments *args)
     if (code == EXIT_DONE)
         code = request_call(&r, args);
     if (code == EXIT_DONE)
-        code = keep_stages(&r);
+        code = keep_stages(&r, args);
     if (code == EXIT_DONE)
         code = perform(&r, args, writer);
     mha_writer_destroy(writer);

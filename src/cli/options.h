@@ -15,8 +15,11 @@ typedef struct arguments arguments;
     X(FORWARD, "forward", "", 0, 0, run_forward, "run a layer: random inputs, or real weights and inputs")             \
     X(PARAMS, "params", "", 0, 0, run_params, "the parameter table of a layer, counted from what was allocated")       \
     X(HEADS, "heads", "", 0, 0, run_heads, "one width, many head counts: allocate, run, compare the totals")           \
+    X(CHECK, "check", "FILE-or-DIRECTORY...", 1, SIZE_MAX, run_check,                                                  \
+      "judge case files: every stage against what was expected")                                                       \
     X(COMPARE, "compare", "A[:TENSOR] B[:TENSOR]", 2, 2, run_compare,                                                  \
       "two tensors, or two files of tensors, and everything about their difference")                                   \
+    X(INFO, "info", "", 0, 0, run_info, "version, instruction set, BLAS, threads")                                     \
     X(COMPLETION, "completion", "SHELL", 1, 1, run_completion, "completion script for a shell (bash)")
 
 typedef enum command_code {
@@ -46,6 +49,7 @@ enum {
     ON_ALL = (1 << COMMAND_COUNT) - 1,
     ON_REPORT = ON_ALL & ~ON_COMPLETION,
     ON_RUN = ON_FORWARD | ON_HEADS,               /* commands that run a layer */
+    ON_JUDGE = ON_RUN | ON_CHECK,                 /* commands that run something */
     ON_LAYER = ON_FORWARD | ON_PARAMS | ON_HEADS, /* commands that make one */
     ON_ONE_LAYER = ON_FORWARD | ON_PARAMS         /* commands that make exactly one */
 };
@@ -136,16 +140,23 @@ extern const char *const section_titles[SECTION_COUNT];
     X(RTOL, "rtol", REAL, "X", "0", RANGE(0, INT64_MAX), MEANING, ON_COMPARE,                                          \
       "a and b agree when |a - b| <= atol + rtol |b|")                                                                 \
     X(ATOL, "atol", REAL, "X", "0", RANGE(0, INT64_MAX), MEANING, ON_COMPARE, "see --rtol")                            \
+    X(STAGE, "stage", TEXT, "NAME", NULL, ANY, MEANING, ON_CHECK, "judge this stage only")                             \
     X(PER_HEAD, "per-head", FLAG, NULL, NULL, ANY, RESULT, ON_PARAMS, "each head's slice of every weight, too")        \
     X(FORMAT, "format", CHOICE, "table|json|csv|markdown", "table", ANY, RESULT, ON_PARAMS,                            \
       "how the table is written")                                                                                      \
     X(OUTPUT, "output", FILE_NAME, "FILE", NULL, ANY, RESULT, ON_FORWARD, "writes the output: .npy or .safetensors")   \
+    X(TRACE, "trace", FILE_NAME, "FILE", NULL, ANY, RESULT, ON_FORWARD, "writes every stage, by name: .safetensors")   \
+    X(SAVE_CASE, "save-case", FILE_NAME, "FILE", NULL, ANY, RESULT, ON_FORWARD,                                        \
+      "writes inputs, weights and every stage as a case for mha check")                                                \
     X(JSON, "json", FLAG, NULL, NULL, ANY, RESULT, ON_REPORT, "one JSON object instead of text")                       \
     X(QUIET, "quiet", FLAG, NULL, NULL, ANY, RESULT, ON_REPORT, "no text: only files and the exit code")               \
     X(HELP, "help", FLAG, NULL, NULL, ANY, RESULT, ON_ALL, "this text")                                                \
-    X(PATH, "path", CHOICE, "auto|fast|blas|exact", "auto", ANY, MACHINE, ON_RUN,                                    \
+    X(PATH, "path", CHOICE, "auto|fast|blas|exact", "auto", ANY, MACHINE, ON_JUDGE,                                    \
       "which arithmetic; exact is float64 in plain loops")                                                             \
-    X(THREADS, "threads", COUNT, "N", NULL, RANGE(1, 1024), MACHINE, ON_RUN, "threads [all that are available]")
+    X(ISA, "isa", TEXT, "NAME", NULL, ANY, MACHINE, ON_JUDGE | ON_INFO, "instruction set of the kernels [the best]")     \
+    X(THREADS, "threads", COUNT, "N", NULL, RANGE(1, 1024), MACHINE, ON_JUDGE, "threads [all that are available]") \
+    X(JOBS, "jobs", COUNT, "N", "1", RANGE(1, 1024), MACHINE, ON_CHECK,                                                \
+      "cases judged at a time; more than one share no threads inside a case")
 
 typedef enum option_code {
 #define OPTION_ENUM(code, name, type, form, fallback, range, section, commands, help) OPT_##code,

@@ -10,6 +10,18 @@
 
 enum { QUERY_STREAM = 32, KEY_STREAM, VALUE_STREAM };
 
+int request_isa(const arguments *args)
+{
+    const char *name = args->option[OPT_ISA].text;
+    if (!name || mha_isa_select(name) == MHA_OK)
+        return EXIT_DONE;
+    char available[128] = "";
+    for (int i = 0; mha_isa_available(i); i++)
+        snprintf(available + strlen(available), sizeof available - strlen(available), "%s%s", i ? ", " : "",
+                 mha_isa_available(i));
+    return refuse("--isa", "expected one this machine has (%s), found \"%s\"", available, name);
+}
+
 mha_config request_config(const arguments *args)
 {
     bool bias = !given(args, OPT_NO_BIAS);

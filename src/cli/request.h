@@ -19,6 +19,8 @@ typedef struct request {
     bool random_weights, random_inputs;
 } request;
 
+/* --isa */
+int request_isa(const arguments *args);
 /* The shape options; not yet resolved. */
 mha_config request_config(const arguments *args);
 /* Table and layer with random weights, or those of --weights. */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "compute/gemm.h"
+#include "compute/parallel.h"
 #include "mha/system.h"
 
 /* OpenBLAS's own controls; another CBLAS has none of them. */
@@ -16,27 +17,30 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static unsigned inside;     /* brackets open now */
 static int threads_outside; /* the thread count to put back */
 
-void mha_gemm_begin(void)
+int mha_gemm_begin(void)
 {
+    int openmp_default = mha_parallel_default();
     if (!openblas_set_num_threads || !openblas_get_num_threads)
-        return;
+        return openmp_default;
     pthread_mutex_lock(&lock);
     if (inside++ == 0) {
         threads_outside = openblas_get_num_threads();
-        if (threads_outside != 1)
-            openblas_set_num_threads(1);
+        openblas_set_num_threads(1);
     }
     pthread_mutex_unlock(&lock);
+    mha_parallel_set_default(1);
+    return openmp_default;
 }
 
-void mha_gemm_end(void)
+void mha_gemm_end(int openmp_default)
 {
     if (!openblas_set_num_threads || !openblas_get_num_threads)
         return;
     pthread_mutex_lock(&lock);
-    if (--inside == 0 && threads_outside != 1)
+    if (--inside == 0)
         openblas_set_num_threads(threads_outside);
     pthread_mutex_unlock(&lock);
+    mha_parallel_set_default(openmp_default);
 }
 
 /* The stride of a matrix of one row means nothing, but CBLAS looks at it. */

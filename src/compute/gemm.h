@@ -6,9 +6,10 @@
 
 /* Brackets a stretch of SGEMM calls, from any number of threads at once. While at least one bracket
  * is open the BLAS is set to one thread; the last one to close puts its thread count back. Other users
- * of the same BLAS in the process see one thread meanwhile. */
-void mha_gemm_begin(void);
-void mha_gemm_end(void);
+ * of the same BLAS in the process see one thread meanwhile. The OpenMP flavour of OpenBLAS also follows,
+ * and sets, the calling thread's OpenMP default: mha_gemm_end puts back what mha_gemm_begin returned. */
+int mha_gemm_begin(void);
+void mha_gemm_end(int openmp_default);
 
 /* C (m, n) = alpha * A (m, k) B (k, n) + beta * C, row-major with row strides lda, ldb, ldc.
  * beta 0 writes C without reading it. m, n or k may be 0 (k = 0: C = beta * C). */

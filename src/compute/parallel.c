@@ -17,8 +17,13 @@ void mha_parallel_for(size_t n, int threads, mha_task task, void *context)
         task(context, i, omp_get_thread_num());
 }
 
-int mha_parallel_available(void)
+int mha_parallel_default(void)
 {
     int threads = omp_get_max_threads();
     return threads < 1 ? 1 : threads;
+}
+
+void mha_parallel_set_default(int threads)
+{
+    omp_set_num_threads(threads);
 }

@@ -12,5 +12,5 @@ const char *mha_version(void)
 
 int mha_threads_available(void)
 {
-    return mha_parallel_available();
+    return mha_parallel_default();
 }

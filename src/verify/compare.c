@@ -60,7 +60,10 @@ static void squares_add(squares *s, double x)
     }
 }
 
-static double squares_root(const squares *s) { return s->scale * sqrt(s->sum); }
+static double squares_root(const squares *s)
+{
+    return s->scale * sqrt(s->sum);
+}
 
 /* What is gathered while the elements pass. */
 typedef struct gathering {
@@ -103,8 +106,10 @@ static void gather(gathering *g, double a, double e)
         if (distance > 0) {
             relative = distance / fabs(e);
             ulp = g->wide ? ulp64(a, e) : ulp32((float)a, (float)e);
-            excess = fmax(distance - g->rtol * fabs(e), 0);
-            double tolerance = g->atol + g->rtol * fabs(e);
+            double relative_part = g->rtol * fabs(e), tolerance = g->atol + relative_part;
+            excess = fmax(distance - relative_part, 0);
+            while (excess + relative_part < distance) /* rounding must not make it too small */
+                excess = nextafter(excess, INFINITY);
             factor = distance / tolerance;
             d->mismatches += !(distance <= tolerance);
         }
@@ -147,8 +152,9 @@ static mha_status check(const mha_view *a, const mha_view *e, double rtol, doubl
         return mha_fail(error, MHA_INVALID, "tolerance", "expected rtol and atol of 0 or more, found %g and %g", rtol,
                         atol);
     const mha_view *views[] = {a, e};
+    size_t size;
     for (int i = 0; i < 2; i++)
-        if (views[i]->dtype >= MHA_Q4_0)
+        if (mha_dtype_bytes(views[i]->dtype, 1, &size)) /* no single element has a size */
             return mha_fail(error, MHA_UNSUPPORTED, mha_dtype_name(views[i]->dtype),
                             "expected a plain element type, found %s", mha_dtype_name(views[i]->dtype));
     size_t n = mha_view_elements(a);

@@ -27,7 +27,7 @@ static size_t command_names(char names[32][32])
     for (char *line = strchr(from, '\n') + 1; strncmp(line, "  ", 2) == 0; line = strchr(line, '\n') + 1)
         assert_int_equal(sscanf(line, "%31s", names[n++]), 1);
     program_free(&r);
-    assert_true(n >= 3);
+    assert_true(n >= 5);
     return n;
 }
 
@@ -232,7 +232,7 @@ static void test_output_that_cannot_be_written_is_exit_3(void **state)
         skip();
     const char *const *commands[] = {(const char *const[]){"params", NULL}, (const char *const[]){"params", "--json", NULL},
                                      (const char *const[]){"--help", NULL},  (const char *const[]){"help", "forward", NULL},
-                                     (const char *const[]){"--version", NULL}};
+                                     (const char *const[]){"info", NULL},    (const char *const[]){"--version", NULL}};
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
         assert_program_refuses(program_run_with("/dev/full", NULL, commands[i]), 3, "standard output: No space left on device");
 }
@@ -244,6 +244,31 @@ static void test_text_to_a_file_has_no_colours(void **state)
     program_result r = RUN("params");
     assert_null(strchr(r.out, '\033'));
     program_free(&r);
+}
+
+/* ---------------------------------------------------------------- info */
+
+static void test_info(void **state)
+{
+    (void)state;
+    json_t *info = RUN_JSON(0, "info", "--json");
+    assert_keys(info, "version,isa,isa_available,blas,blas_threading,threads");
+    assert_string_equal(json_string_value(json_object_get(info, "version")), mha_version());
+    json_t *available = json_object_get(info, "isa_available");
+    size_t n = json_array_size(available);
+    assert_true(n >= 1);
+    assert_string_equal(json_string_value(json_array_get(available, n - 1)), "scalar");
+    assert_true(json_integer_value(json_object_get(info, "threads")) >= 1);
+    json_decref(info);
+    info = RUN_JSON(0, "info", "--json", "--isa", "scalar");
+    assert_string_equal(json_string_value(json_object_get(info, "isa")), "scalar");
+    json_decref(info);
+    says(RUN("info"), 0, "instruction set");
+    assert_program_refuses(RUN("info", "--isa", "mmx"), 2, "--isa: expected one this machine has (*scalar), found \"mmx\"");
+    program_result quiet = RUN("info", "--quiet");
+    assert_int_equal(quiet.code, 0);
+    assert_int_equal(quiet.out_size, 0);
+    program_free(&quiet);
 }
 
 int main(void)
@@ -262,6 +287,7 @@ int main(void)
         cmocka_unit_test(test_errors_hold_no_control_characters),
         cmocka_unit_test(test_output_that_cannot_be_written_is_exit_3),
         cmocka_unit_test(test_text_to_a_file_has_no_colours),
+        cmocka_unit_test(test_info),
     };
     return cmocka_run_group_tests_name("cli_general", tests, NULL, scratch_remove);
 }

@@ -1,0 +1,71 @@
+/* The case files that operands name: files as they are, directories with every .safetensors below them. */
+#include "cli/case_list.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "cli/print.h"
+
+static void add_path(case_list *list, char *owned)
+{
+    if (list->n == list->capacity) {
+        size_t capacity = list->capacity ? 2 * list->capacity : 64;
+        char **paths = obtain(capacity, sizeof *paths);
+        if (list->n)
+            memcpy(paths, list->paths, list->n * sizeof *paths);
+        free(list->paths);
+        list->paths = paths;
+        list->capacity = capacity;
+    }
+    list->paths[list->n++] = owned;
+}
+
+static bool is_case_name(const char *name)
+{
+    static const char ending[] = ".safetensors";
+    size_t length = strlen(name);
+    return length >= sizeof ending && strcmp(name + length - (sizeof ending - 1), ending) == 0;
+}
+
+/* Links to directories are not followed: they may lead back. */
+static int add_directory(case_list *list, const char *path)
+{
+    struct dirent **entries;
+    int n = scandir(path, &entries, NULL, alphasort), code = EXIT_DONE;
+    if (n < 0)
+        return refuse(path, "%s", strerror(errno)), errno == ENOMEM ? EXIT_MACHINE : EXIT_REQUEST;
+    for (int i = 0; i < n; i++) {
+        const char *name = entries[i]->d_name;
+        char *below = text_of("%s%s%s", path, path[strlen(path) - 1] == '/' ? "" : "/", name);
+        struct stat status;
+        bool known = code == EXIT_DONE && strcmp(name, ".") != 0 && strcmp(name, "..") != 0 && lstat(below, &status) == 0;
+        if (known && S_ISDIR(status.st_mode))
+            code = add_directory(list, below);
+        if (known && !S_ISDIR(status.st_mode) && is_case_name(name))
+            add_path(list, below);
+        else
+            free(below);
+        free(entries[i]);
+    }
+    free(entries);
+    return code;
+}
+
+int case_list_add(case_list *list, const char *operand)
+{
+    struct stat status;
+    if (stat(operand, &status) == 0 && S_ISDIR(status.st_mode))
+        return add_directory(list, operand);
+    add_path(list, text_of("%s", operand)); /* what cannot be read is found out, and said, when it is opened */
+    return EXIT_DONE;
+}
+
+void case_list_free(case_list *list)
+{
+    for (size_t i = 0; i < list->n; i++)
+        free(list->paths[i]);
+    free(list->paths);
+}

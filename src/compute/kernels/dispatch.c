@@ -1,0 +1,110 @@
+/* Which instruction set's kernels are used: detected once, or forced. */
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "compute/kernels/list.h"
+#include "mha/system.h"
+
+#if defined(__x86_64__) || defined(__i386__)
+/* The compiler's own check asks the CPU and, by XGETBV, whether the system saves the registers. */
+static bool has_avx2(void)
+{
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+}
+
+static bool has_avx512(void)
+{
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") && has_avx2();
+}
+#endif
+
+#if defined(__aarch64__)
+#include <sys/auxv.h>
+
+static bool has_neon(void)
+{
+    const unsigned long asimd = 1ul << 1; /* HWCAP_ASIMD */
+    return getauxval(AT_HWCAP) & asimd;
+}
+#endif
+
+enum {
+#define COUNT_ROW(name, available) row_of_##name,
+    MHA_KERNELS_LIST(COUNT_ROW)
+#undef COUNT_ROW
+        n_rows
+};
+
+/* The rows this machine has, best first; NULL past the end. */
+static const mha_kernels *available(int index)
+{
+    const mha_kernels *found[n_rows];
+    int n = 0;
+#define FIND_ROW(name, has)                                                                                            \
+    if (has)                                                                                                           \
+        found[n++] = &mha_kernels_##name;
+    MHA_KERNELS_LIST(FIND_ROW)
+#undef FIND_ROW
+    return index >= 0 && index < n ? found[index] : NULL;
+}
+
+static bool known(const char *name)
+{
+#define MATCH_ROW(row, has)                                                                                            \
+    if (strcmp(name, #row) == 0)                                                                                       \
+        return true;
+    MHA_KERNELS_LIST(MATCH_ROW)
+#undef MATCH_ROW
+    return false;
+}
+
+static const mha_kernels *by_name(const char *name)
+{
+    if (strcmp(name, "auto") == 0)
+        return available(0);
+    for (int i = 0; available(i); i++)
+        if (strcmp(available(i)->isa, name) == 0)
+            return available(i);
+    return NULL;
+}
+
+static _Atomic(const mha_kernels *) chosen;
+
+const mha_kernels *mha_kernels_get(void)
+{
+    const mha_kernels *kernels = atomic_load_explicit(&chosen, memory_order_acquire);
+    if (!kernels) {
+        const char *wanted = getenv("MHA_ISA");
+        const mha_kernels *first = wanted ? by_name(wanted) : NULL, *none = NULL;
+        if (!first)
+            first = available(0);
+        /* Threads that come here together agree on the one that stored first. */
+        atomic_compare_exchange_strong(&chosen, &none, first);
+        kernels = atomic_load_explicit(&chosen, memory_order_acquire);
+    }
+    return kernels;
+}
+
+const char *mha_isa(void)
+{
+    return mha_kernels_get()->isa;
+}
+
+const char *mha_isa_available(int index)
+{
+    const mha_kernels *kernels = available(index);
+    return kernels ? kernels->isa : NULL;
+}
+
+mha_status mha_isa_select(const char *name)
+{
+    if (!name)
+        return MHA_INVALID;
+    const mha_kernels *kernels = by_name(name);
+    if (!kernels)
+        return known(name) ? MHA_UNSUPPORTED : MHA_NOT_FOUND;
+    atomic_store_explicit(&chosen, kernels, memory_order_release);
+    return MHA_OK;
+}

@@ -1,0 +1,26 @@
+/* The kernels for AVX2 with FMA: 16 registers of 8 floats, 12 of them accumulate. */
+#if defined(__AVX2__)
+#include <immintrin.h>
+
+#define ISA_NAME "avx2"
+#define ISA_LANES 8
+#define TILE_ROWS 6
+#define TILE_VECS 2
+#define KERNELS mha_kernels_avx2
+
+typedef float vec __attribute__((vector_size(32)));
+
+static inline vec madd(vec a, vec b, vec c)
+{
+    return (vec)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+}
+
+static inline vec greater(vec a, vec b)
+{
+    return (vec)_mm256_max_ps((__m256)a, (__m256)b);
+}
+
+#include "compute/kernels/body.h"
+#else
+typedef int mha_needs_avx2;
+#endif

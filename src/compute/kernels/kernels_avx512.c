@@ -1,0 +1,26 @@
+/* The kernels for AVX-512: 32 registers of 16 floats, 28 of them accumulate. */
+#if defined(__AVX512F__)
+#include <immintrin.h>
+
+#define ISA_NAME "avx512"
+#define ISA_LANES 16
+#define TILE_ROWS 14
+#define TILE_VECS 2
+#define KERNELS mha_kernels_avx512
+
+typedef float vec __attribute__((vector_size(64)));
+
+static inline vec madd(vec a, vec b, vec c)
+{
+    return (vec)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+}
+
+static inline vec greater(vec a, vec b)
+{
+    return (vec)_mm512_max_ps((__m512)a, (__m512)b);
+}
+
+#include "compute/kernels/body.h"
+#else
+typedef int mha_needs_avx512;
+#endif

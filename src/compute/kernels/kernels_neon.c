@@ -1,0 +1,27 @@
+/* The kernels for NEON (AArch64): 32 registers of 4 floats, 24 of them accumulate. */
+#if defined(__aarch64__)
+#include <arm_neon.h>
+
+#define ISA_NAME "neon"
+#define ISA_LANES 4
+#define TILE_ROWS 6
+#define TILE_VECS 4
+#define KERNELS mha_kernels_neon
+
+typedef float vec __attribute__((vector_size(16)));
+
+static inline vec madd(vec a, vec b, vec c)
+{
+    return (vec)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
+}
+
+/* NEON's own maximum hands NaN on from either side. */
+static inline vec greater(vec a, vec b)
+{
+    return (vec)vbslq_f32(vcgtq_f32((float32x4_t)a, (float32x4_t)b), (float32x4_t)a, (float32x4_t)b);
+}
+
+#include "compute/kernels/body.h"
+#else
+typedef int mha_needs_neon;
+#endif

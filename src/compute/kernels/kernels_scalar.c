@@ -1,0 +1,23 @@
+/* The kernels for any machine: vectors of four floats, which the compiler maps onto what the base of the
+ * architecture has. The version that is always there and always right. */
+#define ISA_NAME "scalar"
+#define ISA_LANES 4
+#define TILE_ROWS 4
+#define TILE_VECS 2
+#define KERNELS mha_kernels_scalar
+
+typedef float vec __attribute__((vector_size(16)));
+typedef int mask_of_vec __attribute__((vector_size(16)));
+
+static inline vec madd(vec a, vec b, vec c)
+{
+    return a * b + c;
+}
+
+static inline vec greater(vec a, vec b)
+{
+    mask_of_vec above = a > b;
+    return (vec)(((mask_of_vec)a & above) | ((mask_of_vec)b & ~above));
+}
+
+#include "compute/kernels/body.h"

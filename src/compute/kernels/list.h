@@ -1,0 +1,32 @@
+/* The list of instruction sets, best first: the only place that changes when one joins.
+ * Name in the code, whether this machine and its system have it. A row whose file is not for this
+ * architecture is left out by its condition. */
+#ifndef MHA_KERNELS_LIST_H
+#define MHA_KERNELS_LIST_H
+
+#include "compute/kernels/kernels.h"
+
+#if defined(__x86_64__) || defined(__i386__)
+#define MHA_KERNELS_X86(X)                                                                         \
+    X(avx512, has_avx512())                                                                        \
+    X(avx2, has_avx2())
+#else
+#define MHA_KERNELS_X86(X)
+#endif
+
+#if defined(__aarch64__)
+#define MHA_KERNELS_ARM(X) X(neon, has_neon())
+#else
+#define MHA_KERNELS_ARM(X)
+#endif
+
+#define MHA_KERNELS_LIST(X)                                                                        \
+    MHA_KERNELS_X86(X)                                                                             \
+    MHA_KERNELS_ARM(X)                                                                             \
+    X(scalar, true)
+
+#define MHA_KERNELS_DECLARE(name, available) extern const mha_kernels mha_kernels_##name;
+MHA_KERNELS_LIST(MHA_KERNELS_DECLARE)
+#undef MHA_KERNELS_DECLARE
+
+#endif

@@ -1,0 +1,64 @@
+/* The streaming attention core: softmax(scale * q K^T + bias) V for a few query rows against one key/value
+ * head, key block by key block, so that no row of scores ever exists as a whole (Milakov and Gimelshein 2018;
+ * Dao et al. 2022). Knows pointers, lengths and strides only.
+ *
+ * How a row is computed depends on its own keys alone: keys are cut into blocks and into segments of
+ * MHA_SEGMENT counted from key 0; a segment starts its own running softmax; segments are merged in order. So a row
+ * has the same bits whether its segments were computed one after the other (mha_stream_rows) or apart
+ * (mha_stream_segment, then mha_stream_merge), and whichever rows were computed beside it. */
+#ifndef MHA_STREAMING_H
+#define MHA_STREAMING_H
+
+#include "compute/kernels/kernels.h"
+
+enum { MHA_SEGMENT = 1024 };
+
+/* n key rows and value rows of one head, `k_stride` and `v_stride` floats apart. */
+typedef struct mha_stream_keys {
+    const float *K, *V;
+    size_t k_stride, v_stride, n;
+} mha_stream_keys;
+
+typedef struct mha_stream {
+    size_t d_k, d_v;
+    float scale, softcap; /* softcap 0: none */
+    mha_stream_keys keys;
+    mha_stream_keys extra; /* rows after them that every query sees, without bias; n is small and may be 0 */
+
+    /* What is added to the scores of keys [key, key + n) of a row, -inf hides: n floats, in `room` (of
+     * MHA_BLOCK floats) or anywhere else; NULL: nothing for this stretch. The function itself may be NULL. */
+    const float *(*bias)(const void *context, size_t row, size_t key, size_t n, float *room);
+    const void *context;
+
+    float empty; /* the output of a row that sees no key, no extra row and has no logits */
+} mha_stream;
+
+/* One query: sees keys [begin, end). `logits`: scores without a value that join the denominator (sinks). */
+typedef struct mha_stream_row {
+    const float *q; /* d_k floats */
+    float *out;     /* d_v floats */
+    float *lse;     /* log of the denominator; may be NULL */
+    size_t begin, end;
+    size_t name; /* handed to `bias` */
+    const float *logits;
+    size_t n_logits;
+} mha_stream_row;
+
+/* Rows worth giving to one call: more cost cache, fewer cost packing. */
+size_t mha_stream_block_rows(size_t d_k, size_t d_v);
+/* Bytes of 64-byte aligned scratch that a call with at most `rows` rows needs. */
+size_t mha_stream_scratch(size_t rows, size_t d_k, size_t d_v);
+
+/* Computes rows[0, count): writes out and lse of each. */
+void mha_stream_rows(const mha_stream *stream, const mha_stream_row *rows, size_t count, void *scratch);
+
+/* The same in two steps. Segment s of the keys (0 <= s < mha_stream_segments(stream); the last one is the
+ * extra rows, when there are any) of every row into a part of mha_stream_part_floats(count, d_v) floats,
+ * 64-byte aligned; then all parts, one after the other in memory, into out and lse. */
+size_t mha_stream_segments(const mha_stream *stream);
+size_t mha_stream_part_floats(size_t count, size_t d_v);
+void mha_stream_segment(const mha_stream *stream, const mha_stream_row *rows, size_t count, size_t segment, float *part,
+                        void *scratch);
+void mha_stream_merge(const mha_stream *stream, const mha_stream_row *rows, size_t count, float *parts);
+
+#endif

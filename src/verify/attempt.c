@@ -1,0 +1,109 @@
+/* One forward with everything it needs around it: converted inputs, cache, stages, workspace. */
+#include <string.h>
+
+#include "base/base.h"
+#include "verify/case.h"
+
+static mha_status no_memory(const char *what, mha_error *error)
+{
+    return mha_fail(error, MHA_NO_MEMORY, what, "no memory for %s", what);
+}
+
+/* The float paths take F32 alone. */
+static mha_status narrow(mha_attempt *attempt, mha_view *view, const char *name, mha_error *error)
+{
+    if (!view->data || view->dtype == MHA_F32 || attempt->call.path == MHA_PATH_EXACT)
+        return MHA_OK;
+    mha_view copy = mha_pool_view(&attempt->pool, MHA_F32, view->rank, view->shape);
+    if (!copy.data)
+        return no_memory(name, error);
+    if (mha_view_copy(&copy, view))
+        return mha_fail(error, MHA_UNSUPPORTED, name, "%s: expected a floating type, found %s", name,
+                        mha_dtype_name(view->dtype));
+    *view = copy;
+    return MHA_OK;
+}
+
+static mha_status fill_cache(mha_attempt *attempt, const mha_view *past_key, const mha_view *past_value,
+                             mha_error *error)
+{
+    const mha_call *call = &attempt->call;
+    const mha_view *k = past_key, *v = past_value;
+    size_t new_rows = call->key.data ? call->key.shape[1] : call->query.shape[1];
+    mha_cache_spec spec = {
+        .batch = k->shape[0],
+        .kv_heads = k->shape[1],
+        .d_k = k->shape[3],
+        .d_v = v->shape[3],
+        .capacity = k->shape[2] + new_rows,
+        .dtype = call->path == MHA_PATH_EXACT ? MHA_F64 : MHA_F32,
+    };
+    mha_status status = mha_cache_create(&spec, &attempt->pool.allocator, &attempt->cache, error);
+    if (!status)
+        status = mha_cache_load(attempt->cache, k, v, error);
+    attempt->call.cache = attempt->cache;
+    return status;
+}
+
+mha_status mha_attempt_begin(mha_attempt *attempt, const mha_allocator *allocator, const mha_layer *layer,
+                             const mha_call *call, const mha_view *past_key, const mha_view *past_value,
+                             mha_error *error)
+{
+    *attempt = (mha_attempt){.pool.allocator = mha_allocator_or_default(allocator), .layer = layer, .call = *call};
+    memset(attempt->call.stages, 0, sizeof attempt->call.stages);
+    const struct {
+        mha_view *view;
+        const char *name;
+    } inputs[] = {{&attempt->call.query, "query"}, {&attempt->call.key, "key"}, {&attempt->call.value, "value"}};
+    mha_status status = MHA_OK;
+    for (size_t i = 0; i < 3 && !status; i++)
+        status = narrow(attempt, inputs[i].view, inputs[i].name, error);
+    if (!status && !call->cache && past_key && past_key->data)
+        status = fill_cache(attempt, past_key, past_value, error);
+    return status ? status : mha_plan_call(layer, &attempt->call, &attempt->plan, error);
+}
+
+/* Memory for the output as `layout` orders it, seen in the order of the call. */
+static mha_view output_view(mha_attempt *attempt, mha_dtype dtype, mha_layout layout)
+{
+    const mha_plan *plan = &attempt->plan;
+    const size_t *s = plan->stage_shape[MHA_STAGE_OUTPUT];
+    attempt->stages[MHA_STAGE_OUTPUT] = mha_pool_view(&attempt->pool, dtype, plan->stage_rank[MHA_STAGE_OUTPUT], s);
+    void *data = attempt->stages[MHA_STAGE_OUTPUT].data;
+    if (layout == MHA_BHTD || layout == MHA_BTHD)
+        return mha_view_heads(data, dtype, layout, s[0], s[1], plan->h, plan->d_v);
+    return mha_view_rows(data, dtype, layout, s[0], s[1], plan->d_out);
+}
+
+mha_status mha_attempt_run(mha_attempt *attempt, mha_layout layout, const bool wanted[MHA_STAGE_COUNT],
+                           mha_error *error)
+{
+    mha_call *call = &attempt->call;
+    mha_dtype dtype = call->path == MHA_PATH_EXACT ? MHA_F64 : MHA_F32;
+    for (int s = 0; s < MHA_STAGE_COUNT; s++) {
+        if (!wanted[s])
+            continue;
+        if (s == MHA_STAGE_OUTPUT)
+            call->stages[s] = output_view(attempt, dtype, layout);
+        else
+            call->stages[s] = attempt->stages[s] =
+                mha_pool_view(&attempt->pool, dtype, attempt->plan.stage_rank[s], attempt->plan.stage_shape[s]);
+        if (!attempt->stages[s].data)
+            return no_memory(mha_stage_name((mha_stage)s), error);
+    }
+    /* Again, now that the stages are known: they may change the path and the workspace. */
+    mha_status status = mha_plan_call(attempt->layer, call, &attempt->plan, error);
+    if (status)
+        return status;
+    void *workspace = mha_pool_take(&attempt->pool, attempt->plan.workspace_bytes);
+    if (!workspace)
+        return no_memory("workspace", error);
+    return mha_forward(attempt->layer, call, workspace, attempt->plan.workspace_bytes, error);
+}
+
+void mha_attempt_free(mha_attempt *attempt)
+{
+    mha_cache_destroy(attempt->cache);
+    attempt->cache = NULL;
+    mha_pool_free(&attempt->pool);
+}

@@ -1,0 +1,404 @@
+/* Every kernel of every instruction set this machine has: against plain loops in double, at sizes around
+ * every edge, between guard pages, and with the values that break arithmetic. */
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "compute/kernels/kernels.h"
+#include "mha/random.h"
+#include "mha/system.h"
+#include "support/guard.h"
+#include "support/unit.h"
+
+/* Unit roundoff of float. */
+static const double u = 0x1p-24;
+
+static float *random_floats(size_t n, uint64_t stream)
+{
+    float *x = guard_allocate(n * sizeof *x, GUARD_AFTER, 0);
+    for (size_t i = 0; i < n; i++)
+        x[i] = 2.0f * mha_random_unit(1, stream, i) - 1.0f;
+    return x;
+}
+
+static float *filled(size_t n, float value)
+{
+    float *x = guard_allocate(n * sizeof *x, GUARD_AFTER, 0);
+    for (size_t i = 0; i < n; i++)
+        x[i] = value;
+    return x;
+}
+
+static bool same_bits(const float *a, const float *b, size_t n)
+{
+    return memcmp(a, b, n * sizeof *a) == 0;
+}
+
+static int release_all(void **state)
+{
+    (void)state;
+    guard_release_all();
+    mha_isa_select("auto");
+    return 0;
+}
+
+#define FOR_EACH_ISA                                                                                                   \
+    (void)state;                                                                                                       \
+    for (int isa = 0; mha_isa_available(isa) && mha_isa_select(mha_isa_available(isa)) == MHA_OK; isa++)
+
+#define SIZES(...) ((const size_t[]){__VA_ARGS__, 0})
+#define FOR_SIZES(n, ...)                                                                                              \
+    for (const size_t *n##_at = SIZES(__VA_ARGS__); *n##_at; n##_at++)                                                 \
+        for (size_t n = *n##_at, n##_once = 1; n##_once; n##_once = 0)
+
+/* ---------------------------------------------------------------- choosing */
+
+static void instruction_sets_are_listed_selected_and_refused(void **state)
+{
+    (void)state;
+    int n = 0;
+    for (; mha_isa_available(n); n++) {
+        assert_int_equal(mha_isa_select(mha_isa_available(n)), MHA_OK);
+        assert_string_equal(mha_isa(), mha_isa_available(n));
+        assert_string_equal(mha_kernels_get()->isa, mha_isa());
+    }
+    assert_true(n > 0);
+    assert_string_equal(mha_isa_available(n - 1), "scalar");
+    assert_null(mha_isa_available(-1));
+    assert_int_equal(mha_isa_select("auto"), MHA_OK);
+    assert_string_equal(mha_isa(), mha_isa_available(0));
+    assert_int_equal(mha_isa_select("sse9"), MHA_NOT_FOUND);
+    assert_int_equal(mha_isa_select(""), MHA_NOT_FOUND);
+    assert_int_equal(mha_isa_select(NULL), MHA_INVALID);
+    assert_string_equal(mha_isa(), mha_isa_available(0));
+}
+
+/* ---------------------------------------------------------------- product */
+
+/* One element as kernels.h promises it: a chain of multiply-adds from 0. */
+static float chain(const char *isa, const float *a, const float *B, size_t j, size_t k, size_t panel_stride)
+{
+    volatile float sum = 0.0f, term;
+    for (size_t p = 0; p < k; p++) {
+        float b = B[j / MHA_PANEL * panel_stride + p * MHA_PANEL + j % MHA_PANEL];
+        if (strcmp(isa, "scalar") == 0) {
+            term = a[p] * b;
+            sum = sum + term;
+        } else {
+            sum = fmaf(a[p], b, sum);
+        }
+    }
+    return sum;
+}
+
+static void products_are_chains_of_multiply_adds(void **state)
+{
+    FOR_EACH_ISA
+    {
+        const mha_kernels *kernels = mha_kernels_get();
+        for (size_t m = 1; m <= 2 * kernels->tile_rows + 1; m++)
+            FOR_SIZES(n, 1, 2, 7, 8, 9, 15, 16, 17, 31, 32, 33, 48, 49, 64, 70)
+        FOR_SIZES(k, 1, 2, 17, 64)
+        {
+            if (m > 3 && k == 2)
+                continue;
+            const size_t panels = (n + MHA_PANEL - 1) / MHA_PANEL, panel_stride = (k + 3) * MHA_PANEL, ldc = n + 5;
+            float *A = random_floats((m - 1) * MHA_STAGED + k, 1);
+            float *B = random_floats((panels - 1) * panel_stride + k * MHA_PANEL, 2);
+            float *C = random_floats((m - 1) * ldc + n, 3), *before = random_floats((m - 1) * ldc + n, 3);
+            float *factor = random_floats(m, 4), *bias = random_floats(n, 5);
+            for (int init = 0; init < 3; init++) {
+                memcpy(C, before, ((m - 1) * ldc + n) * sizeof *C);
+                kernels->product(m, n, k, A, B, panel_stride, C, ldc, init == 1 ? factor : NULL,
+                                 init == 2 ? bias : NULL);
+                for (size_t i = 0; i < m; i++)
+                    for (size_t j = 0; j < ldc && i * ldc + j < (m - 1) * ldc + n; j++) {
+                        float old = before[i * ldc + j], now = C[i * ldc + j];
+                        if (j >= n) {
+                            assert_true(same_bits(&old, &now, 1));
+                            continue;
+                        }
+                        float want = chain(kernels->isa, A + i * MHA_STAGED, B, j, k, panel_stride);
+                        if (init == 2)
+                            want = bias[j] + want;
+                        if (init == 1 && strcmp(kernels->isa, "scalar") == 0) {
+                            volatile float term = factor[i] * old;
+                            want = term + want;
+                        } else if (init == 1) {
+                            want = fmaf(factor[i], old, want);
+                        }
+                        if (!same_bits(&want, &now, 1))
+                            fail_msg("%s: m %zu n %zu k %zu init %d: C[%zu][%zu] expected %.9g, found %.9g",
+                                     kernels->isa, m, n, k, init, i, j, want, now);
+                    }
+            }
+            guard_release_all();
+        }
+    }
+}
+
+/* ---------------------------------------------------------------- packing */
+
+static void packing_lays_out_panels_and_tells_what_is_not_finite(void **state)
+{
+    FOR_EACH_ISA
+    {
+        const mha_kernels *kernels = mha_kernels_get();
+        FOR_SIZES(k, 1, 3, 15, 16, 17, 33)
+        FOR_SIZES(n, 1, 7, 16, 31, 32, 33, 50)
+        {
+            const size_t panels = (n + MHA_PANEL - 1) / MHA_PANEL, stride = (k + 1) * MHA_PANEL, wide = n + 3;
+            float *X = random_floats((k - 1) * wide + n, 1), *Y = random_floats((n - 1) * (k + 2) + k, 2);
+            float *P = filled((panels - 1) * stride + k * MHA_PANEL, 7.0f);
+            assert_true(kernels->pack(k, n, X, wide, P, stride));
+            for (size_t p = 0; p < k; p++)
+                for (size_t j = 0; j < panels * MHA_PANEL; j++)
+                    assert_float_equal(P[j / MHA_PANEL * stride + p * MHA_PANEL + j % MHA_PANEL],
+                                       j < n ? X[p * wide + j] : 0.0f, 0.0f);
+            kernels->pack_transposed(k, n, Y, k + 2, P, stride);
+            for (size_t p = 0; p < k; p++)
+                for (size_t j = 0; j < panels * MHA_PANEL; j++)
+                    assert_float_equal(P[j / MHA_PANEL * stride + p * MHA_PANEL + j % MHA_PANEL],
+                                       j < n ? Y[j * (k + 2) + p] : 0.0f, 0.0f);
+            const float bad[] = {NAN, INFINITY, -INFINITY};
+            for (size_t at = 0; at < 3; at++) {
+                size_t row = at * (k - 1) / 2, column = at * (n - 1) / 2;
+                float keep = X[row * wide + column];
+                X[row * wide + column] = bad[at];
+                assert_false(kernels->pack(k, n, X, wide, P, stride));
+                X[row * wide + column] = keep;
+            }
+            guard_release_all();
+        }
+    }
+}
+
+/* ---------------------------------------------------------------- functions */
+
+static double ulps(float found, double expected)
+{
+    int exponent;
+    frexp(expected, &exponent);
+    return fabs(found - expected) / ldexp(1.0, exponent - 24 < -149 ? -149 : exponent - 24);
+}
+
+/* Every float of a range when MHA_EXHAUSTIVE is set, else every 997th. */
+static size_t float_step(void)
+{
+    return getenv("MHA_EXHAUSTIVE") ? 1 : 997;
+}
+
+static double worst_ulps(void (*f)(float *, const float *, size_t), double (*g)(double), float from, float to,
+                         float *where)
+{
+    enum { BATCH = 4096 };
+    static float x[BATCH], y[BATCH];
+    uint32_t at, last;
+    memcpy(&at, &from, 4);
+    memcpy(&last, &to, 4);
+    double worst = 0.0;
+    while (at < last) {
+        size_t n = 0;
+        for (; n < BATCH && at < last; n++, at += (uint32_t)float_step())
+            memcpy(&x[n], &at, 4);
+        f(y, x, n);
+        for (size_t i = 0; i < n; i++) {
+            double distance = ulps(y[i], g(x[i]));
+            if (!(distance <= worst)) {
+                worst = distance;
+                *where = x[i];
+            }
+        }
+    }
+    return worst;
+}
+
+/* Found over all floats (MHA_EXHAUSTIVE=1, three minutes): exp 1.009 with fused multiply-add, 0.976 without;
+ * tanh 1.509 and 1.519. */
+static void exp_and_tanh_are_accurate(void **state)
+{
+    FOR_EACH_ISA
+    {
+        float where = 0.0f;
+        double worst = worst_ulps(mha_kernels_get()->exp, exp, -0.0f, -87.33f, &where);
+        if (!(worst <= 1.02))
+            fail_msg("%s: exp(%.9g) is %.3f ULP off", mha_isa(), where, worst);
+        double positive = worst_ulps(mha_kernels_get()->tanh, tanh, 0.0f, INFINITY, &where);
+        double negative = worst_ulps(mha_kernels_get()->tanh, tanh, -0.0f, -INFINITY, &where);
+        if (!(positive <= 1.6 && negative <= 1.6))
+            fail_msg("%s: tanh(%.9g) is %.3f ULP off", mha_isa(), where, positive > negative ? positive : negative);
+        if (getenv("MHA_EXHAUSTIVE"))
+            print_message("%s: exp %.3f ULP, tanh %.3f ULP\n", mha_isa(), worst,
+                          positive > negative ? positive : negative);
+    }
+}
+
+static void exp_and_tanh_at_their_ends(void **state)
+{
+    FOR_EACH_ISA
+    {
+        const float odd_nan = 0x1p0f;
+        uint32_t bits = 0x7f801234u; /* a NaN whose payload must not leak into the exponent */
+        float x[8] = {0.0f, -0.0f, -INFINITY, -1e30f, -88.0f, -87.5f, NAN, odd_nan}, y[8];
+        memcpy(&x[7], &bits, 4);
+        mha_kernels_get()->exp(y, x, 8);
+        assert_true(y[0] == 1.0f && y[1] == 1.0f && y[2] == 0.0f && y[3] == 0.0f && y[4] == 0.0f);
+        assert_true(fabsf(y[5] - (float)exp(-87.5)) <= FLT_MIN);
+        assert_true(isnan(y[6]) && isnan(y[7]));
+        float t[4] = {INFINITY, -INFINITY, -0.0f, NAN};
+        mha_kernels_get()->tanh(t, t, 4);
+        assert_true(t[0] == 1.0f && t[1] == -1.0f && t[2] == 0.0f && isnan(t[3]));
+    }
+}
+
+static void rows_are_scaled_blended_and_divided_within_bounds(void **state)
+{
+    FOR_EACH_ISA
+    {
+        const mha_kernels *k = mha_kernels_get();
+        for (size_t n = 1; n < 70; n++) {
+            float *x = random_floats(n, 1), *y = random_floats(n, 2), *z = random_floats(n, 2);
+            k->scale(y, x, n, 3.0f);
+            for (size_t i = 0; i < n; i++)
+                assert_true(y[i] == x[i] * 3.0f);
+            k->divide(y, x, n, 3.0f);
+            for (size_t i = 0; i < n; i++)
+                assert_true(y[i] == x[i] / 3.0f);
+            memcpy(y, z, n * sizeof *y);
+            k->blend(y, x, n, 0.3f, 1.7f);
+            for (size_t i = 0; i < n; i++) /* three roundings of terms no larger than 2 in sum */
+                assert_true(fabs(y[i] - ((double)z[i] * 0.3f + (double)x[i] * 1.7f)) <= 3 * u * 2);
+            k->exp(y, z, 0);
+            guard_release_all();
+        }
+    }
+}
+
+/* ---------------------------------------------------------------- softmax */
+
+typedef struct softmax_case {
+    size_t n, begin, end;
+    bool bias, cap;
+} softmax_case;
+
+static void check_softmax(softmax_case c, mha_softmax_state start)
+{
+    const mha_kernels *k = mha_kernels_get();
+    const size_t room = (c.n + 15) / 16 * 16;
+    float *x = random_floats(room, c.n), *bias = c.bias ? random_floats(c.n, 77) : NULL,
+          *scores = malloc(room * sizeof *x);
+    for (size_t i = 0; i < room; i++)
+        scores[i] = x[i] *= 20.0f;
+    for (size_t i = 0; i < room; i++) /* hidden scores may be anything */
+        if (i < c.begin || i >= c.end)
+            x[i] = i % 3 ? NAN : INFINITY;
+    if (bias)
+        for (size_t i = 0; i < c.n; i++)
+            if (i % 5 == 2) {
+                bias[i] = -INFINITY;
+                x[i] = i % 2 ? NAN : INFINITY;
+            }
+    double max = start.max, sum = 0.0, want[512];
+    bool visible = start.visible;
+    for (size_t i = 0; i < c.n; i++) {
+        want[i] = -INFINITY;
+        if (i < c.begin || i >= c.end || (bias && bias[i] == -INFINITY))
+            continue;
+        want[i] = c.cap ? 30.0 * tanh((double)scores[i] / 30.0) : scores[i];
+        want[i] += bias ? (double)bias[i] : 0.0;
+        max = want[i] > max ? want[i] : max;
+        visible = true;
+    }
+    mha_softmax_state state = start;
+    float factor = k->softmax_step(x, c.n, c.begin, c.end, bias, c.cap ? 30.0f : 0.0f, &state);
+    assert_true(state.visible == visible);
+    if (max == -INFINITY) {
+        assert_true(factor == 1.0f && state.max == -INFINITY && state.sum == 0.0f);
+        for (size_t i = 0; i < room; i++)
+            assert_true(x[i] == 0.0f);
+        goto done;
+    }
+    /* The maximum and every argument carry the roundings of the cap (5 u of at most 30) and of the bias
+     * (u of at most 21); exp carries 1.02 ULP more; a sum of n positive terms n u at most. */
+    const double argument = (c.cap ? 5 * 30 * u : 0.0) + (c.bias ? 31 * u : 0.0) + 41 * u,
+                 relative = 2 * argument + 4 * u;
+    assert_true(fabs(state.max - max) <= argument);
+    assert_true(fabs(factor - exp(start.max - max)) <= relative);
+    sum = start.sum * exp(start.max - max);
+    for (size_t i = 0; i < c.n; i++) {
+        double e = exp(want[i] - max);
+        assert_true(fabs(x[i] - e) <= relative * e + FLT_MIN);
+        assert_true(want[i] > -INFINITY || x[i] == 0.0f);
+        sum += e;
+    }
+    for (size_t i = c.n; i < room; i++)
+        assert_true(x[i] == 0.0f);
+    assert_true(fabs(state.sum - sum) <= (relative + (double)c.n * u) * sum);
+done:
+    free(scores);
+    guard_release_all();
+}
+
+static void softmax_steps_hide_cap_add_and_rescale(void **state)
+{
+    const mha_softmax_state later[] = {mha_softmax_start, {3.5f, 2.0f, true}, {100.0f, 2.0f, true}};
+    FOR_EACH_ISA
+    FOR_SIZES(n, 1, 2, 15, 16, 17, 31, 33, 64, 65, 127, 200, 256)
+    for (int form = 0; form < 4; form++)
+        for (size_t s = 0; s < 3; s++) {
+            const softmax_case cases[] = {
+                {n, 0, n, form & 1, form & 2},         {n, n / 2, n, form & 1, form & 2},
+                {n, 0, n / 2 + 1, form & 1, form & 2}, {n, n / 3, n / 3 + 1, form & 1, form & 2},
+                {n, n, n, form & 1, form & 2},         {n, n / 2, n / 2, form & 1, form & 2}};
+            for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+                check_softmax(cases[i], later[s]);
+        }
+}
+
+static void softmax_of_values_that_are_no_numbers(void **state)
+{
+    FOR_EACH_ISA
+    {
+        const mha_kernels *k = mha_kernels_get();
+        for (size_t n = 1; n < 40; n += 6)
+            for (size_t at = 0; at < n; at++) {
+                float x[48] = {0};
+                mha_softmax_state s = mha_softmax_start;
+                x[at] = NAN;
+                k->softmax_step(x, n, 0, n, NULL, 0.0f, &s);
+                assert_true(isnan(s.sum) && s.visible);
+                float y[48] = {0};
+                s = mha_softmax_start;
+                y[at] = INFINITY;
+                k->softmax_step(y, n, 0, n, NULL, 0.0f, &s);
+                assert_true(isnan(s.sum) && s.max == INFINITY);
+                float z[48];
+                for (size_t i = 0; i < n; i++)
+                    z[i] = -INFINITY;
+                s = mha_softmax_start;
+                k->softmax_step(z, n, 0, n, NULL, 0.0f, &s);
+                assert_true(s.visible && s.max == -INFINITY && s.sum == 0.0f && z[0] == 0.0f);
+                for (size_t i = 0; i < n; i++)
+                    z[i] = i == at ? NAN : -INFINITY;
+                k->softmax_step(z, n, 0, n, NULL, 0.0f, &s);
+                assert_true(isnan(s.sum));
+            }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(instruction_sets_are_listed_selected_and_refused, release_all),
+        cmocka_unit_test_teardown(products_are_chains_of_multiply_adds, release_all),
+        cmocka_unit_test_teardown(packing_lays_out_panels_and_tells_what_is_not_finite, release_all),
+        cmocka_unit_test_teardown(exp_and_tanh_are_accurate, release_all),
+        cmocka_unit_test_teardown(exp_and_tanh_at_their_ends, release_all),
+        cmocka_unit_test_teardown(rows_are_scaled_blended_and_divided_within_bounds, release_all),
+        cmocka_unit_test_teardown(softmax_steps_hide_cap_add_and_rescale, release_all),
+        cmocka_unit_test_teardown(softmax_of_values_that_are_no_numbers, release_all),
+    };
+    return cmocka_run_group_tests_name("kernels", tests, NULL, NULL);
+}

@@ -1,0 +1,527 @@
+/* Comparison, case files, the judge: on tensors made by hand, on cases written here, on recorded ones. */
+#include "support/unit.h"
+
+#include <dirent.h>
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "mha/mha.h"
+
+/* ---------------------------------------------------------------- comparison */
+
+static mha_difference compare(const mha_view *a, const mha_view *e, double rtol, double atol)
+{
+    mha_difference d;
+    mha_error error;
+    assert_ok(mha_compare(a, e, rtol, atol, &d, &error), error);
+    return d;
+}
+
+static mha_view floats(float *data, size_t rows, size_t columns)
+{
+    return mha_view_of(data, MHA_F32, 2, (const size_t[]){rows, columns});
+}
+
+static void test_compare_equal(void **state)
+{
+    (void)state;
+    float a[] = {1, -2, NAN, INFINITY, -INFINITY, 0.0f}, e[] = {1, -2, NAN, INFINITY, -INFINITY, -0.0f};
+    mha_view va = floats(a, 2, 3), ve = floats(e, 2, 3);
+    mha_difference d = compare(&va, &ve, 0, 0);
+    assert_int_equal(d.elements, 6);
+    assert_int_equal(d.mismatches, 0);
+    assert_true(d.max_abs == 0 && d.max_rel == 0 && d.max_ulp == 0 && d.rms == 0);
+    assert_true(d.tolerance_needed == 0 && d.tolerance_factor == 0);
+    assert_true(fabs(d.cosine - 1) < 1e-15); /* of (1, -2, 0) with itself */
+    assert_int_equal(d.nan_actual, 1);
+    assert_int_equal(d.nan_expected, 1);
+    assert_int_equal(d.inf_actual, 2);
+    assert_int_equal(d.inf_expected, 2);
+}
+
+static void test_compare_values(void **state)
+{
+    (void)state;
+    float a[] = {1, 2, 3.5f, 4}, e[] = {1, 2.25f, 3, 4};
+    mha_view va = floats(a, 2, 2), ve = floats(e, 2, 2);
+    mha_difference d = compare(&va, &ve, 0.125, 0.1); /* tolerances 0.225, 0.38125, 0.475, 0.6 */
+    assert_int_equal(d.mismatches, 1);
+    assert_true(d.max_abs == 0.5);
+    assert_true(d.max_rel == 0.5 / 3);
+    assert_true(d.tolerance_needed == 0.5 - 0.125 * 3);
+    assert_true(d.tolerance_factor == 0.5 / (0.1 + 0.125 * 3));
+    assert_true(fabs(d.rms - sqrt((0.0625 + 0.25) / 4)) < 1e-15);
+    double dot = 1 + 4.5 + 10.5 + 16, na = 1 + 4 + 12.25 + 16, ne = 1 + 5.0625 + 9 + 16;
+    assert_true(fabs(d.cosine - dot / sqrt(na * ne)) < 1e-15);
+    assert_int_equal(d.rank, 2);
+    assert_int_equal(d.worst_index[0], 1);
+    assert_int_equal(d.worst_index[1], 0);
+    assert_true(d.worst_actual == 3.5 && d.worst_expected == 3);
+    /* The needed tolerance is enough, and less is not. */
+    assert_int_equal(compare(&va, &ve, 0.125, d.tolerance_needed).mismatches, 0);
+    assert_int_equal(compare(&va, &ve, 0.125, d.tolerance_needed * (1 - 1e-12)).mismatches, 1);
+}
+
+static void test_compare_one_sided(void **state)
+{
+    (void)state;
+    static const float pairs[][2] = {{NAN, 1},       {1, NAN}, {INFINITY, 1}, {1, -INFINITY}, {INFINITY, -INFINITY},
+                                     {NAN, INFINITY}};
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        float a[] = {0, pairs[i][0]}, e[] = {0, pairs[i][1]};
+        mha_view va = floats(a, 1, 2), ve = floats(e, 1, 2);
+        mha_difference d = compare(&va, &ve, 1, 1e30);
+        assert_int_equal(d.mismatches, 1);
+        assert_true(isinf(d.max_abs) && isinf(d.max_rel) && isinf(d.max_ulp) && isinf(d.rms));
+        assert_true(isinf(d.tolerance_needed) && isinf(d.tolerance_factor));
+        assert_int_equal(d.worst_index[1], 1);
+    }
+}
+
+static void test_compare_ulps(void **state)
+{
+    (void)state;
+    const struct {
+        float a, e;
+        double ulp;
+    } rows[] = {{1, nextafterf(1, 2), 1},
+                {1, nextafterf(1, 0), 1},
+                {0.0f, -0.0f, 0},
+                {nextafterf(0, 1), nextafterf(0, -1), 2}, /* through both zeros, which are one value */
+                {1, 2, 0x1p23},
+                {-FLT_MAX, FLT_MAX, 2.0 * 0x7f7fffff}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        float a = rows[i].a, e = rows[i].e;
+        mha_view va = floats(&a, 1, 1), ve = floats(&e, 1, 1);
+        assert_true(compare(&va, &ve, 0, 0).max_ulp == rows[i].ulp);
+    }
+    double x = 1, y = nextafter(1, 2);
+    float z = 1;
+    mha_view vx = mha_view_of(&x, MHA_F64, 0, NULL), vy = mha_view_of(&y, MHA_F64, 0, NULL),
+             vz = mha_view_of(&z, MHA_F32, 0, NULL);
+    assert_true(compare(&vx, &vy, 0, 0).max_ulp == 1); /* float64 on both sides */
+    assert_true(compare(&vz, &vy, 0, 0).max_ulp == 0); /* 1 + 2^-52 is 1 in float32 */
+    assert_true(compare(&vz, &vy, 0, 0).max_abs == 0x1p-52);
+}
+
+static void test_compare_strided(void **state)
+{
+    (void)state;
+    float a[] = {1, 9, 2, 9, 3, 9, 4, 9}, e[] = {1, 3, 2, 4.5f}; /* every second of a; e transposed */
+    mha_view va = {.data = a, .dtype = MHA_F32, .rank = 2, .shape = {2, 2}, .stride = {4, 2}};
+    mha_view ve = {.data = e, .dtype = MHA_F32, .rank = 2, .shape = {2, 2}, .stride = {1, 2}};
+    mha_difference d = compare(&va, &ve, 0, 0);
+    assert_int_equal(d.mismatches, 1);
+    assert_int_equal(d.worst_index[0], 1);
+    assert_int_equal(d.worst_index[1], 1);
+    assert_true(d.worst_actual == 4 && d.worst_expected == 4.5);
+
+    uint16_t half[] = {mha_f32_to_f16(1), mha_f32_to_f16(2), mha_f32_to_f16(3), mha_f32_to_f16(4)};
+    mha_view vh = mha_view_of(half, MHA_F16, 2, (const size_t[]){2, 2});
+    assert_int_equal(compare(&va, &vh, 0, 0).mismatches, 0);
+}
+
+/* Squares of these overflow or vanish; the norms do not. */
+static void test_compare_extreme(void **state)
+{
+    (void)state;
+    double a[] = {1e300, -1e300}, e[] = {1e300, -2e300}, s[] = {1e-300, -1e-300}, t[] = {1e-300, -2e-300};
+    const size_t two = 2;
+    mha_view va = mha_view_of(a, MHA_F64, 1, &two), ve = mha_view_of(e, MHA_F64, 1, &two);
+    mha_view vs = mha_view_of(s, MHA_F64, 1, &two), vt = mha_view_of(t, MHA_F64, 1, &two);
+    mha_difference d = compare(&va, &ve, 0, 0), f = compare(&vs, &vt, 0, 0);
+    assert_true(fabs(d.rms / (1e300 / sqrt(2)) - 1) < 1e-14);
+    assert_true(fabs(f.rms / (1e-300 / sqrt(2)) - 1) < 1e-14);
+    assert_true(fabs(d.cosine - 3 / sqrt(10)) < 1e-14);
+    assert_true(fabs(f.cosine - 3 / sqrt(10)) < 1e-14);
+}
+
+static void test_compare_refusals(void **state)
+{
+    (void)state;
+    float a[6] = {0};
+    mha_view v23 = floats(a, 2, 3), v32 = floats(a, 3, 2),
+             quantised = mha_view_of(a, MHA_Q8_0, 1, (const size_t[]){32});
+    mha_difference d;
+    mha_error error;
+    assert_refused(mha_compare(&v23, &v32, 0, 0, &d, &error), MHA_INVALID, error, "(2, 3)", "(3, 2)");
+    assert_refused(mha_compare(&v23, &v23, -1, 0, &d, &error), MHA_INVALID, error, "-1");
+    assert_refused(mha_compare(&v23, &v23, 0, NAN, &d, &error), MHA_INVALID, error, "nan");
+    assert_refused(mha_compare(&quantised, &quantised, 0, 0, &d, &error), MHA_UNSUPPORTED, error, "Q8_0");
+    mha_view empty = floats(NULL, 0, 3);
+    assert_int_equal(compare(&empty, &empty, 0, 0).mismatches, 0);
+}
+
+/* ---------------------------------------------------------------- cases written here */
+
+static char directory[] = "/tmp/mha-test-verify-XXXXXX";
+
+static const char *file_named(const char *name)
+{
+    static char path[sizeof directory + 64];
+    snprintf(path, sizeof path, "%s/%s.safetensors", directory, name);
+    return path;
+}
+
+static int make_directory(void **state)
+{
+    (void)state;
+    return mkdtemp(directory) ? 0 : -1;
+}
+
+static int remove_directory(void **state)
+{
+    (void)state;
+    DIR *d = opendir(directory);
+    for (struct dirent *e; d && (e = readdir(d));) {
+        char path[sizeof directory + 300];
+        snprintf(path, sizeof path, "%s/%s", directory, e->d_name);
+        remove(path);
+    }
+    if (d)
+        closedir(d);
+    return rmdir(directory);
+}
+
+/* A small layer with its call and all stages, run on a path. */
+typedef struct scene {
+    mha_params *params;
+    mha_layer *layer;
+    mha_call call;
+    float query[2 * 5 * 12], key[2 * 7 * 12];
+    double kept[MHA_STAGE_COUNT][1024];
+    char *workspace;
+} scene;
+
+enum { B = 2, T_Q = 5, T_K = 7, WIDTH = 12, HEADS = 3 };
+
+static void scene_open(scene *s, mha_path path)
+{
+    mha_error error;
+    *s = (scene){0};
+    mha_config config = {
+        .d_model = WIDTH, .n_heads = HEADS, .bias_q = true, .bias_k = true, .bias_v = true, .bias_o = true};
+    assert_int_equal(mha_params_create(NULL, &s->params), MHA_OK);
+    assert_ok(mha_layer_create(&config, s->params, NULL, &s->layer, &error), error);
+    mha_layer_init(s->layer, 1);
+    s->call.query = mha_view_of(s->query, MHA_F32, 3, (const size_t[]){B, T_Q, WIDTH});
+    s->call.key = mha_view_of(s->key, MHA_F32, 3, (const size_t[]){B, T_K, WIDTH});
+    mha_random_fill(&s->call.query, 2, 0, -1, 1);
+    mha_random_fill(&s->call.key, 2, 1, -1, 1);
+    s->call.path = path;
+    s->call.semantics.causal = true;
+    s->call.semantics.has_offset = true;
+    s->call.semantics.offset = 2;
+}
+
+static void scene_run(scene *s)
+{
+    mha_error error;
+    mha_plan plan;
+    assert_ok(mha_plan_call(s->layer, &s->call, &plan, &error), error);
+    mha_dtype dtype = s->call.path == MHA_PATH_EXACT ? MHA_F64 : MHA_F32;
+    for (int i = 0; i < MHA_STAGE_COUNT; i++) {
+        s->call.stages[i] = mha_view_of(s->kept[i], dtype, plan.stage_rank[i], plan.stage_shape[i]);
+        assert_true(mha_view_elements(&s->call.stages[i]) <= 1024);
+    }
+    assert_ok(mha_plan_call(s->layer, &s->call, &plan, &error), error);
+    s->workspace = malloc(plan.workspace_bytes);
+    assert_ok(mha_forward(s->layer, &s->call, s->workspace, plan.workspace_bytes, &error), error);
+}
+
+static void scene_close(scene *s)
+{
+    free(s->workspace);
+    mha_layer_destroy(s->layer);
+    mha_params_destroy(s->params);
+}
+
+static mha_verdict judge(const char *path, mha_path how, const char *stage)
+{
+    mha_case *c;
+    mha_error error;
+    mha_verdict v;
+    assert_ok(mha_case_open(path, NULL, &c, &error), error);
+    assert_ok(mha_case_judge(c, how, stage, 1, &v, &error), error);
+    mha_case_close(c);
+    return v;
+}
+
+static void test_save_and_judge(void **state)
+{
+    (void)state;
+    static const mha_path paths[] = {MHA_PATH_EXACT, MHA_PATH_BLAS, MHA_PATH_AUTO};
+    for (int w = 0; w < 2; w++) {
+        scene s;
+        mha_error error;
+        scene_open(&s, paths[w]);
+        scene_run(&s);
+        const char *path = file_named("saved");
+        assert_ok(mha_case_save(path, s.layer, &s.call, NULL, &error), error);
+        for (int p = 0; p < 3; p++) {
+            mha_verdict v = judge(path, paths[p], NULL);
+            if (v.outcome != MHA_PASSED)
+                fail_msg("saved by %s, judged by %s: %s", mha_path_name(paths[w]), mha_path_name(paths[p]), v.reason);
+            assert_int_equal(v.stage_count, MHA_STAGE_COUNT);
+            for (size_t i = 0; i < v.stage_count; i++)
+                assert_string_equal(v.stages[i].name, mha_stage_name((mha_stage)i));
+            mha_verdict_free(&v);
+        }
+        scene_close(&s);
+    }
+}
+
+/* Whatever stage is wrong, it is named, and before any later one that is wrong too. */
+static void test_culprit(void **state)
+{
+    (void)state;
+    scene s;
+    mha_error error;
+    scene_open(&s, MHA_PATH_EXACT);
+    scene_run(&s);
+    for (int i = 0; i < MHA_STAGE_COUNT; i++) {
+        double *later = &s.kept[MHA_STAGE_COUNT - 1][3], keep_later = *later, *element = &s.kept[i][2], keep = *element;
+        *later += 0.5;
+        *element += 0.25; /* hidden scores are -inf, and stay so: element 2 is visible to row 0 */
+        const char *path = file_named("perturbed");
+        assert_ok(mha_case_save(path, s.layer, &s.call, NULL, &error), error);
+        mha_verdict v = judge(path, MHA_PATH_EXACT, NULL);
+        assert_int_equal(v.outcome, MHA_FAILED);
+        assert_int_equal(v.culprit, i);
+        assert_non_null(strstr(v.reason, mha_stage_name((mha_stage)i)));
+        const mha_stage_verdict *row = &v.stages[i];
+        assert_false(row->ok);
+        assert_true(row->difference.mismatches >= 1);
+        size_t flat = 0;
+        for (int k = 0; k < row->difference.rank; k++)
+            flat = flat * s.call.stages[i].shape[k] + row->difference.worst_index[k];
+        assert_int_equal(flat, i == MHA_STAGE_COUNT - 1 ? 3 : 2);
+        mha_verdict_free(&v);
+        v = judge(path, MHA_PATH_EXACT, i ? "q" : "k"); /* one stage alone is not the wrong one */
+        assert_int_equal(v.outcome, MHA_PASSED);
+        assert_int_equal(v.stage_count, 1);
+        mha_verdict_free(&v);
+        *element = keep;
+        *later = keep_later;
+    }
+    scene_close(&s);
+}
+
+/* The head with the wrong numbers is named. */
+static void test_worst_head(void **state)
+{
+    (void)state;
+    scene s;
+    mha_error error;
+    scene_open(&s, MHA_PATH_EXACT);
+    scene_run(&s);
+    s.kept[MHA_STAGE_WEIGHTS][2 * T_Q * T_K] += 0.5; /* batch 0, head 2 */
+    s.kept[MHA_STAGE_HEADS][WIDTH / HEADS] += 0.5;   /* row 0, first column of head 1 */
+    assert_ok(mha_case_save(file_named("head"), s.layer, &s.call, NULL, &error), error);
+    mha_verdict v = judge(file_named("head"), MHA_PATH_EXACT, NULL);
+    assert_int_equal(v.stages[MHA_STAGE_WEIGHTS].worst_head, 2);
+    assert_int_equal(v.stages[MHA_STAGE_HEADS].worst_head, 1);
+    assert_int_equal(v.stages[MHA_STAGE_OUTPUT].worst_head, -1);
+    mha_verdict_free(&v);
+    scene_close(&s);
+}
+
+/* ---------------------------------------------------------------- cases that are not as they should be */
+
+/* A case of kind sdpa with one change: a tensor or key more, replaced, or left out. */
+typedef struct odd {
+    const char *key, *value; /* metadata to set; value NULL: to leave out */
+    const char *tensor;      /* to write, or with rank -1 to leave out */
+    mha_dtype dtype;
+    int rank;
+    size_t shape[4];
+} odd;
+
+static void write_odd(const char *path, const odd *o)
+{
+    static double zeros[256];
+    static float data[64];
+    mha_error error;
+    mha_writer *w;
+    assert_ok(mha_writer_create(path, &w, &error), error);
+    static const char *const tensors[] = {"query", "key", "value", "expected.output"};
+    mha_view v = mha_view_of(data, MHA_F32, 3, (const size_t[]){1, 2, 4});
+    for (size_t i = 0; i < 4; i++)
+        if (!o->tensor || strcmp(o->tensor, tensors[i]) != 0)
+            assert_ok(mha_writer_add(w, tensors[i], &v, &error), error);
+    mha_view more = mha_view_of(zeros, o->dtype, o->rank, o->shape);
+    if (o->tensor && o->rank >= 0)
+        assert_ok(mha_writer_add(w, o->tensor, &more, &error), error);
+    static const char *const keys[][2] = {{"kind", "sdpa"}, {"num_heads", "2"}, {"rtol", "0"}, {"atol", "0"}};
+    bool set = false;
+    for (size_t i = 0; i < 4; i++) {
+        bool same = o->key && strcmp(o->key, keys[i][0]) == 0;
+        set |= same;
+        const char *value = same ? o->value : keys[i][1];
+        if (value)
+            assert_ok(mha_writer_metadata(w, keys[i][0], value, &error), error);
+    }
+    if (o->key && !set && o->value)
+        assert_ok(mha_writer_metadata(w, o->key, o->value, &error), error);
+    assert_ok(mha_writer_commit(w, &error), error);
+    mha_writer_destroy(w);
+}
+
+static void test_plain_odd_case(void **state)
+{
+    (void)state;
+    write_odd(file_named("plain"), &(odd){0});
+    mha_verdict v = judge(file_named("plain"), MHA_PATH_EXACT, NULL);
+    assert_int_equal(v.outcome, MHA_PASSED);
+    assert_int_equal(v.stage_count, 1);
+    mha_verdict_free(&v);
+    mha_case *c;
+    mha_error error;
+    assert_ok(mha_case_open(file_named("plain"), NULL, &c, &error), error);
+    assert_refused(mha_case_judge(c, MHA_PATH_EXACT, "no_such_stage", 1, &v, &error), MHA_NOT_FOUND, error,
+                   "no_such_stage");
+    mha_case_close(c);
+}
+
+static void test_skipped(void **state)
+{
+    (void)state;
+    const struct {
+        odd what;
+        const char *reason;
+    } rows[] = {
+        {{.tensor = "future_tensor", .rank = 1, .shape = {2}}, "future_tensor"},
+        {{.tensor = "expected.future", .rank = 1, .shape = {2}}, "expected.future"},
+        {{.tensor = "permuted.query", .rank = 1, .shape = {2}}, "permuted.query"},
+        {{.key = "future_key", .value = "1"}, "future_key"},
+        {{.key = "atol.query", .value = "1"}, "atol.query"},
+        {{.key = "format_version", .value = "2"}, "format_version 2"},
+        {{.tensor = "expected.output", .rank = -1}, "no expected tensor"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        write_odd(file_named("skipped"), &rows[i].what);
+        mha_verdict v = judge(file_named("skipped"), MHA_PATH_EXACT, NULL);
+        assert_int_equal(v.outcome, MHA_SKIPPED);
+        if (!strstr(v.reason, rows[i].reason))
+            fail_msg("expected a reason with %s, found %s", rows[i].reason, v.reason);
+        mha_verdict_free(&v);
+    }
+    /* Known, and not judged. */
+    write_odd(file_named("known"), &(odd){.tensor = "expected_fast.output", .rank = 1, .shape = {2}});
+    mha_verdict v = judge(file_named("known"), MHA_PATH_EXACT, NULL);
+    assert_int_equal(v.outcome, MHA_PASSED);
+    mha_verdict_free(&v);
+}
+
+static void test_malformed(void **state)
+{
+    (void)state;
+    const struct {
+        odd what;
+        const char *texts[3];
+    } rows[] = {
+        {{.key = "kind"}, {"kind", "missing", "mha"}},
+        {{.key = "kind", .value = "linear"}, {"kind", "linear", "sdpa"}},
+        {{.key = "layout", .value = "EBT"}, {"layout", "EBT", "BTE"}},
+        {{.key = "layout", .value = "BHTD"}, {"query", "rank 4", "3"}},
+        {{.key = "num_heads"}, {"num_heads", "missing", ""}},
+        {{.key = "num_heads", .value = "two"}, {"num_heads", "two", ""}},
+        {{.key = "num_heads", .value = "2.5"}, {"num_heads", "2.5", ""}},
+        {{.key = "num_heads", .value = "3"}, {"query", "3 heads", "(1, 2, 4)"}},
+        {{.key = "kv_heads", .value = "3"}, {"kv_heads", "2", "3"}},
+        {{.key = "d_k", .value = "5"}, {"d_k", "5", "2"}},
+        {{.key = "batch", .value = "9"}, {"batch", "9", "1"}},
+        {{.key = "scale", .value = "0.5x"}, {"scale", "0.5x", ""}},
+        {{.key = "rtol", .value = "-1"}, {"rtol", "-1", ""}},
+        {{.key = "causal", .value = "yes"}, {"causal", "yes", ""}},
+        {{.key = "alibi", .value = "1"}, {"alibi_slopes", "missing", ""}},
+        {{.key = "add_bias_kv", .value = "1"}, {"bias_k", "missing", ""}},
+        {{.key = "rope", .value = "spiral"}, {"rope", "spiral", "half_split"}},
+        {{.key = "attn_mask_kind", .value = "additive"}, {"attn_mask", "missing", ""}},
+        {{.tensor = "attn_mask", .rank = 2, .shape = {2, 2}}, {"attn_mask", "none", "there"}},
+        {{.key = "attn_mask_kind", .value = "bool_true_keeps", .tensor = "attn_mask", .rank = 2, .shape = {2, 2}},
+         {"attn_mask", "BOOL", "F32"}},
+        {{.key = "attn_mask_kind", .value = "additive", .tensor = "attn_mask", .rank = 2, .shape = {3, 2}},
+         {"mask", "(3, 2)", ""}},
+        {{.tensor = "query", .rank = -1}, {"query", "missing", ""}},
+        {{.tensor = "key", .rank = 3, .shape = {1, 3, 4}}, {"key", "3", "2"}},
+        {{.tensor = "value", .rank = 3, .shape = {2, 2, 4}}, {"batch", "2", "1"}},
+        {{.tensor = "query", .dtype = MHA_I64, .rank = 3, .shape = {1, 2, 4}}, {"query", "F32", "I64"}},
+        {{.tensor = "expected.output", .rank = 3, .shape = {1, 2, 5}}, {"expected.output", "(1, 2, 4)", "(1, 2, 5)"}},
+        {{.tensor = "expected.weights", .rank = 4, .shape = {1, 2, 2, 3}}, {"expected.weights", "(1, 2, 2, 2)", "3"}},
+        {{.tensor = "expected.qk", .rank = 4, .shape = {1, 2, 2, 2}}, {"qk_mode", "missing", ""}},
+        {{.tensor = "expected.prefill_output", .rank = 3, .shape = {1, 2, 4}}, {"prefill.query", "missing", ""}},
+        {{.tensor = "past_key", .rank = 4, .shape = {1, 2, 3, 2}}, {"past_value", "one", ""}},
+        {{.tensor = "kv_lengths", .dtype = MHA_I64, .rank = 1, .shape = {2}}, {"kv_lengths", "1", "2"}},
+        {{.tensor = "W_q", .rank = 2, .shape = {4, 4}}, {"W_q", "sdpa", ""}},
+        {{.tensor = "packed.qkv", .rank = 3, .shape = {1, 2, 11}}, {"packed.qkv", "12", "11"}},
+        {{.tensor = "cos_cache", .rank = 2, .shape = {2, 1}}, {"cos_cache", "sin_cache", ""}},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        write_odd(file_named("malformed"), &rows[i].what);
+        mha_case *c = NULL;
+        mha_error error = {0};
+        mha_status status = mha_case_open(file_named("malformed"), NULL, &c, &error);
+        if (status != MHA_INVALID)
+            fail_msg("row %zu (%s): expected a refusal, found %s", i, rows[i].texts[0], mha_status_name(status));
+        for (int t = 0; t < 3; t++)
+            if (!strstr(error.message, rows[i].texts[t]))
+                fail_msg("row %zu: expected \"%s\" in \"%s\"", i, rows[i].texts[t], error.message);
+    }
+}
+
+/* ---------------------------------------------------------------- recorded cases */
+
+static void judge_directory(const char *path, mha_path how)
+{
+    DIR *d = opendir(path);
+    assert_non_null(d);
+    size_t passed = 0;
+    char wrong[1024] = "";
+    for (struct dirent *e; (e = readdir(d));) {
+        const char *end = strstr(e->d_name, ".safetensors");
+        if (!end || end[strlen(".safetensors")])
+            continue;
+        char file[1024];
+        snprintf(file, sizeof file, "%s/%s", path, e->d_name);
+        mha_verdict v = judge(file, how, NULL);
+        passed += v.outcome == MHA_PASSED;
+        if (v.outcome != MHA_PASSED && !*wrong)
+            snprintf(wrong, sizeof wrong, "%s on %s: %s: %s", e->d_name, mha_path_name(how),
+                     mha_outcome_name(v.outcome), v.reason);
+        mha_verdict_free(&v);
+    }
+    closedir(d);
+    if (*wrong)
+        fail_msg("%s", wrong);
+    assert_true(passed > 0);
+}
+
+static void test_recorded(void **state)
+{
+    (void)state;
+    const char *path = getenv("CONFORMANCE_DIR");
+    if (!path || !*path)
+        skip();
+    judge_directory(path, MHA_PATH_EXACT);
+    judge_directory(path, MHA_PATH_BLAS);
+    judge_directory(path, MHA_PATH_AUTO);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_compare_equal),     cmocka_unit_test(test_compare_values),
+        cmocka_unit_test(test_compare_one_sided), cmocka_unit_test(test_compare_ulps),
+        cmocka_unit_test(test_compare_strided),   cmocka_unit_test(test_compare_extreme),
+        cmocka_unit_test(test_compare_refusals),  cmocka_unit_test(test_save_and_judge),
+        cmocka_unit_test(test_culprit),           cmocka_unit_test(test_worst_head),
+        cmocka_unit_test(test_plain_odd_case),    cmocka_unit_test(test_skipped),
+        cmocka_unit_test(test_malformed),         cmocka_unit_test(test_recorded),
+    };
+    return cmocka_run_group_tests(tests, make_directory, remove_directory);
+}
