@@ -1,0 +1,52 @@
+/* How public checkpoints call the tensors of an attention layer: the one table, and finding layers by it. */
+#ifndef MHA_MODELS_NAMES_H
+#define MHA_MODELS_NAMES_H
+
+#include "mha/model.h"
+
+/* One name, as it follows the layer's prefix, and the weight it holds. */
+typedef struct mha_name {
+    const char *name;
+    mha_weight weight; /* the first one, when fused */
+    bool fused;        /* query, key and value side by side along the outputs */
+} mha_name;
+
+enum { MHA_SCHEME_NAMES = 14, MHA_SCHEME_OTHERS = 8 };
+
+typedef struct mha_scheme {
+    const char *name;
+    mha_orientation orientation; /* AUTO: told by the shape of the fused matrix */
+    bool free_widths;            /* keys, values and output may have widths of their own (d_kin, d_vin, d_v, d_out) */
+    const char *scope;           /* names that start with prefix + scope belong to the layer; NULL: prefix */
+    mha_name names[MHA_SCHEME_NAMES];
+    const char *others[MHA_SCHEME_OTHERS]; /* known under the scope, but no part of attention */
+} mha_scheme;
+
+/* A layer in a file: prefix_length bytes of `tensor`'s name, final dot included. */
+typedef struct mha_layer_place {
+    const mha_scheme *scheme;
+    const mha_file_tensor *tensor;
+    size_t prefix_length;
+} mha_layer_place;
+
+const mha_scheme *mha_scheme_at(size_t index); /* NULL past the end */
+
+/* The next layer whose first tensor stands at or after *index in the file; moves *index on. */
+bool mha_layer_next(const mha_file *file, size_t *index, mha_layer_place *place);
+
+/* The layer's tensor called prefix + name, or NULL. */
+const mha_file_tensor *mha_layer_tensor(const mha_file *file, const mha_layer_place *place, const char *name);
+
+/* The names of a scheme, while they last. */
+static inline bool mha_scheme_has(const mha_scheme *scheme, size_t i)
+{
+    return i < MHA_SCHEME_NAMES && scheme->names[i].name;
+}
+
+/* W_Q, W_K, W_V, W_O: what every layer must have. */
+static inline bool mha_weight_is_matrix(mha_weight weight)
+{
+    return weight == MHA_W_Q || weight == MHA_W_K || weight == MHA_W_V || weight == MHA_W_O;
+}
+
+#endif
