@@ -1,0 +1,266 @@
+/* Evaluates small integer formulas by recursive descent: one table of operators, one function for all. */
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "models/expression.h"
+
+/* ---------------------------------------------------------------- named values */
+
+static int64_t *find(mha_values *values, const char *name, size_t length)
+{
+    for (size_t i = 0; i < values->count; i++)
+        if (strncmp(values->items[i].name, name, length) == 0 && values->items[i].name[length] == '\0')
+            return &values->items[i].value;
+    return NULL;
+}
+
+bool mha_values_set(mha_values *values, const char *name, int64_t value)
+{
+    size_t length = strlen(name);
+    if (length == 0 || length >= MHA_SYMBOL)
+        return false;
+    int64_t *known = find(values, name, length);
+    if (known) {
+        *known = value;
+        return true;
+    }
+    if (values->count == MHA_VALUES)
+        return false;
+    memcpy(values->items[values->count].name, name, length + 1);
+    values->items[values->count++].value = value;
+    return true;
+}
+
+const int64_t *mha_values_find(const mha_values *values, const char *name)
+{
+    for (size_t i = 0; i < values->count; i++)
+        if (strcmp(values->items[i].name, name) == 0)
+            return &values->items[i].value;
+    return NULL;
+}
+
+int64_t mha_values_get(const mha_values *values, const char *name)
+{
+    const int64_t *value = mha_values_find(values, name);
+    return value ? *value : 0;
+}
+
+/* ---------------------------------------------------------------- formulas */
+
+typedef struct parser {
+    const char *text, *at;
+    const mha_values *values;
+    const char *wanted; /* what was expected when something failed; NULL: all is well */
+    int depth;
+} parser;
+
+/* From loosest to tightest. Longer spellings first: "<=" before "<". */
+static const struct operator
+{
+    const char *spelling;
+    int level;
+}
+operators[] = {{"||", 0}, {"&&", 1}, {"==", 2}, {"!=", 2}, {"<=", 2}, {">=", 2}, {"<", 2},
+               {">", 2},  {"+", 3},  {"-", 3},  {"*", 4},  {"/", 4},  {"%", 4},  {"^", 5}};
+
+enum { TIGHTEST = 5, DEEPEST = 64 };
+
+static int64_t evaluate(parser *p, int level);
+
+static int64_t stop(parser *p, const char *wanted)
+{
+    if (!p->wanted)
+        p->wanted = wanted;
+    return 0;
+}
+
+static void skip_spaces(parser *p)
+{
+    while (*p->at == ' ')
+        p->at++;
+}
+
+static int64_t number(parser *p)
+{
+    int64_t value = 0;
+    for (; isdigit((unsigned char)*p->at); p->at++)
+        if (__builtin_mul_overflow(value, 10, &value) || __builtin_add_overflow(value, *p->at - '0', &value))
+            return stop(p, "a number of at most 63 bits");
+    return value;
+}
+
+static int64_t name(parser *p)
+{
+    const char *start = p->at;
+    while (isalnum((unsigned char)*p->at) || *p->at == '_')
+        p->at++;
+    size_t length = (size_t)(p->at - start);
+    for (size_t i = 0; i < p->values->count; i++)
+        if (strncmp(p->values->items[i].name, start, length) == 0 && p->values->items[i].name[length] == '\0')
+            return p->values->items[i].value;
+    p->at = start;
+    return stop(p, "a known name");
+}
+
+static int64_t operand(parser *p)
+{
+    if (++p->depth > DEEPEST)
+        return stop(p, "fewer nested terms");
+    skip_spaces(p);
+    int64_t value = 0;
+    if (isdigit((unsigned char)*p->at)) {
+        value = number(p);
+    } else if (isalpha((unsigned char)*p->at) || *p->at == '_') {
+        value = name(p);
+    } else if (*p->at == '!') {
+        p->at++;
+        value = !operand(p);
+    } else if (*p->at == '-') {
+        p->at++;
+        if (__builtin_sub_overflow((int64_t)0, operand(p), &value))
+            value = stop(p, "a value of at most 63 bits");
+    } else if (*p->at == '(') {
+        p->at++;
+        value = evaluate(p, 0);
+        skip_spaces(p);
+        if (*p->at != ')')
+            return stop(p, "')'");
+        p->at++;
+    } else {
+        value = stop(p, "a number, a name or '('");
+    }
+    p->depth--;
+    return value;
+}
+
+static int64_t power(parser *p, int64_t base, int64_t exponent)
+{
+    int64_t value = 1;
+    if (exponent < 0 || exponent > 64)
+        return stop(p, "an exponent of 0 to 64");
+    for (int64_t i = 0; i < exponent; i++)
+        if (__builtin_mul_overflow(value, base, &value))
+            return stop(p, "a value of at most 63 bits");
+    return value;
+}
+
+static int64_t apply(parser *p, const char *spelling, int64_t a, int64_t b)
+{
+    int64_t value = 0;
+    switch (spelling[0]) {
+    case '|': return a || b;
+    case '&': return a && b;
+    case '=': return a == b;
+    case '!': return a != b;
+    case '<': return spelling[1] ? a <= b : a < b;
+    case '>': return spelling[1] ? a >= b : a > b;
+    case '^': return power(p, a, b);
+    case '/':
+    case '%':
+        if (b == 0 || (b == -1 && a == INT64_MIN))
+            return stop(p, "a divisor other than 0");
+        return spelling[0] == '/' ? a / b : a % b;
+    case '+':
+        if (!__builtin_add_overflow(a, b, &value))
+            return value;
+        break;
+    case '-':
+        if (!__builtin_sub_overflow(a, b, &value))
+            return value;
+        break;
+    default:
+        if (!__builtin_mul_overflow(a, b, &value))
+            return value;
+    }
+    return stop(p, "a value of at most 63 bits");
+}
+
+static int64_t evaluate(parser *p, int level)
+{
+    if (level > TIGHTEST)
+        return operand(p);
+    int64_t value = evaluate(p, level + 1);
+    for (bool more = true; more && !p->wanted;) {
+        skip_spaces(p);
+        more = false;
+        for (size_t i = 0; i < sizeof operators / sizeof *operators && !more; i++) {
+            const char *spelling = operators[i].spelling;
+            if (operators[i].level != level || strncmp(p->at, spelling, strlen(spelling)) != 0)
+                continue;
+            p->at += strlen(spelling);
+            value = apply(p, spelling, value, evaluate(p, level + 1));
+            more = true;
+        }
+    }
+    return value;
+}
+
+static mha_status failed(const parser *p, mha_error *error)
+{
+    return mha_fail(error, MHA_INVALID, "expression", "expression '%.160s': expected %s at character %zu", p->text,
+                    p->wanted, (size_t)(p->at - p->text) + 1);
+}
+
+mha_status mha_expression_list(const char *text, const mha_values *values, int64_t *results, size_t capacity,
+                               size_t *count, mha_error *error)
+{
+    parser p = {.text = text, .at = text, .values = values};
+    size_t n = 0;
+    skip_spaces(&p);
+    while (*p.at && !p.wanted) {
+        if (n == capacity) {
+            p.wanted = "fewer values";
+            break;
+        }
+        results[n++] = evaluate(&p, 0);
+        skip_spaces(&p);
+        if (*p.at == ',') {
+            p.at++;
+            skip_spaces(&p);
+            if (!*p.at)
+                stop(&p, "a value behind the comma");
+        } else if (*p.at) {
+            stop(&p, "an operator or the end");
+        }
+    }
+    if (p.wanted)
+        return failed(&p, error);
+    *count = n;
+    return MHA_OK;
+}
+
+mha_status mha_expression_evaluate(const char *text, const mha_values *values, int64_t *result, mha_error *error)
+{
+    parser p = {.text = text, .at = text, .values = values};
+    int64_t value = evaluate(&p, 0);
+    skip_spaces(&p);
+    if (*p.at)
+        stop(&p, "an operator or the end");
+    if (p.wanted)
+        return failed(&p, error);
+    *result = value;
+    return MHA_OK;
+}
+
+mha_status mha_values_parse(mha_values *values, const char *text, mha_error *error)
+{
+    while (*text == ' ')
+        text++;
+    while (*text) {
+        char symbol[MHA_SYMBOL], formula[160];
+        int used = 0;
+        int64_t value;
+        if (sscanf(text, "%23[A-Za-z0-9_]=%159[^ ]%n", symbol, formula, &used) != 2)
+            return mha_fail(error, MHA_INVALID, "values", "expected name=value, found '%.160s'", text);
+        mha_status status = mha_expression_evaluate(formula, values, &value, error);
+        if (status)
+            return status;
+        if (!mha_values_set(values, symbol, value))
+            return mha_fail(error, MHA_INVALID, symbol, "expected at most %d names, '%s' is one more", MHA_VALUES,
+                            symbol);
+        for (text += used; *text == ' ';)
+            text++;
+    }
+    return MHA_OK;
+}
