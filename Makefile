@@ -91,6 +91,14 @@ $(BUILD)/obj/%.o: src/%.c
 	@mkdir -p $(@D)
 	$(CC) $(MHA_CFLAGS) $(CFLAGS) $(ISA_CFLAGS) -MMD -MP -c -o $@ $<
 
+# The presets are C strings in the library, so that an installed program has them.
+PRESETS := $(sort $(wildcard weights/presets/*.json))
+$(BUILD)/gen/presets.inc: $(PRESETS)
+	@mkdir -p $(@D)
+	for f in $^; do n=$${f##*/}; echo "{\"$${n%.json}\","; sed -e 's/["\\]/\\&/g' -e 's/^ *//' -e 's/.*/"&\\n"/' $$f; echo '},'; done >$@
+$(BUILD)/obj/models/presets.o: $(BUILD)/gen/presets.inc
+$(BUILD)/obj/models/presets.o: MHA_CFLAGS += -I$(BUILD)/gen
+
 $(BUILD)/libmha.a: $(LIB_OBJ)
 	@rm -f $@
 	$(AR) rcs $@ $^

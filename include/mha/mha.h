@@ -24,6 +24,7 @@
 #include "mha/attention.h"
 #include "mha/file.h"
 #include "mha/layer.h"
+#include "mha/model.h"
 #include "mha/params.h"
 #include "mha/random.h"
 #include "mha/status.h"

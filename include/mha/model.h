@@ -10,6 +10,37 @@
 extern "C" {
 #endif
 
+/* ---------------------------------------------------------------- what a configuration says */
+
+/* A key that a config.json does not have, and the value its library would take. */
+typedef struct mha_assumption {
+    const char *key; /* static text */
+    int64_t value;
+} mha_assumption;
+
+/* What a config.json (or the metadata of a GGUF file) says about the attention layers of its model.
+ * Numbers are 0 where nothing is said. The caller decides whether to follow it: names in a weights file
+ * never switch anything on. */
+typedef struct mha_model_facts {
+    char model_type[48];
+    size_t d_model, n_heads, kv_heads, d_k;
+    bool has_semantics; /* the rest is meant: the model type is a known one */
+    bool causal;
+    mha_rope_kind rope;
+    size_t rope_dim;
+    double rope_base, norm_eps, softcap;
+    bool has_scale; /* otherwise 1/sqrt(d_k) */
+    double scale;
+    size_t window;      /* keys a query sees, itself included: mha_semantics.window_left is one less */
+    const char *caveat; /* what a layer on its own leaves out, "" if nothing; static text */
+} mha_model_facts;
+
+/* Reads a config.json. An unknown model type gives the head counts alone (has_semantics false).
+ * Errors: MHA_NOT_FOUND, MHA_FORMAT (JSON, with the byte), MHA_INVALID (a value, with its key), MHA_IO. */
+MHA_API mha_status mha_model_read_config(const char *path, mha_model_facts *facts, mha_error *error);
+/* The same from the file's own metadata, which only GGUF has; false, all zero, for other files. */
+MHA_API bool mha_model_read_metadata(const mha_file *file, mha_model_facts *facts);
+
 /* ---------------------------------------------------------------- a layer from a weights file */
 
 /* Which way a matrix lies in the file. The library's own is (in, out): y = x W. */
@@ -29,6 +60,7 @@ typedef struct mha_found_layer {
 typedef struct mha_load_options {
     const char *layer; /* prefix, with or without the final dot; may be left out when one layer is in the file */
     size_t n_heads, kv_heads, d_k; /* d_k may stand for n_heads */
+    const mha_model_facts *facts;  /* fills in the three above; NULL: the file's own metadata, where it has some */
     mha_orientation orientation;
     bool has_dtype; /* dtype is meant; otherwise weights are held as F32 */
     mha_dtype dtype;
@@ -62,6 +94,104 @@ MHA_API const char *mha_model_scheme(size_t index);
  * MHA_NO_MEMORY. The table is then as before. */
 MHA_API mha_status mha_model_load_layer(const mha_file *file, const mha_load_options *options, mha_params *table,
                                         mha_layer **layer, mha_load_report *report, mha_error *error);
+
+/* ---------------------------------------------------------------- whole models */
+
+/* A model: every tensor of its public checkpoint as a row of a parameter table, allocated (lazily) and named
+ * as there. Tied weights are aliases; masks, position ids and rotary tables are buffers; key biases that
+ * cannot change the output are marked inert. */
+typedef struct mha_model mha_model;
+
+/* Which one: a preset or a config.json. */
+typedef struct mha_model_spec {
+    const char *preset;     /* "gpt2", ...: see mha_preset_at; or */
+    const char *config;     /* path of a config.json */
+    const char *class_name; /* "BertForMaskedLM", "MaskedLM" or a part ("pooler"); NULL: by the config's architectures */
+    size_t n_heads, kv_heads; /* replace the config's; 0: leave them */
+    mha_dtype dtype;          /* of the weights: F32, F64, F16 or BF16 */
+} mha_model_spec;
+
+/* Adds the model's rows to `table`, which must outlive it. Errors: MHA_NOT_FOUND (preset, file), MHA_FORMAT,
+ * MHA_INVALID (a value of the config, the class: with those that are known), MHA_UNSUPPORTED (model type:
+ * likewise), MHA_NO_MEMORY; then no row stays behind. */
+MHA_API mha_status mha_model_create(const mha_model_spec *spec, mha_params *table, mha_model **model, mha_error *error);
+/* Removes the model's rows. NULL is allowed. */
+MHA_API void mha_model_destroy(mha_model *model);
+
+MHA_API const char *mha_model_title(const mha_model *model); /* "BERT": static text */
+MHA_API const char *mha_model_class(const mha_model *model); /* "BertForMaskedLM": static text */
+MHA_API mha_model_facts mha_model_get_facts(const mha_model *model);
+/* Keys the config did not have, with the defaults taken for them. `keys` may list several spellings. */
+MHA_API size_t mha_model_assumptions(const mha_model *model, const mha_assumption **list);
+
+/* One attention layer of a model. */
+typedef struct mha_model_layer {
+    char prefix[200];  /* of its tensors' names */
+    mha_config config; /* resolved */
+    bool causal;
+    size_t uses; /* how often a forward pass runs it: 12 for ALBERT's one block */
+} mha_model_layer;
+
+MHA_API size_t mha_model_layer_count(const mha_model *model);
+/* false past the end. */
+MHA_API bool mha_model_layer_at(const mha_model *model, size_t index, mha_model_layer *layer);
+
+/* Commits the model's memory and fills it: matrices uniform in +-0.02 (seeded), norms one, biases zero.
+ * MHA_NO_MEMORY when the machine has less memory at hand than the weights need; nothing is written then. */
+MHA_API mha_status mha_model_touch(mha_model *model, uint64_t seed, mha_error *error);
+
+/* The presets built in, in the order of their names; NULL past the end. `config` (may be NULL) receives the
+ * text of its config.json. */
+MHA_API const char *mha_preset_at(size_t index, const char **config);
+
+/* ---------------------------------------------------------------- checkpoints as they are */
+
+/* What a tensor of a file is found to be when held against a model. */
+#define MHA_FINDING_LIST(X)                                                                        \
+    X(MHA_FINDING_MISSING, "missing")     /* the model has it, the file does not */                \
+    X(MHA_FINDING_EXTRA, "extra")         /* the file has it, the model does not */                \
+    X(MHA_FINDING_MISSHAPEN, "misshapen") /* both have it, with different shapes */                \
+    X(MHA_FINDING_TIED, "stored twice")   /* tied in the model, stored on its own in the file */   \
+    X(MHA_FINDING_BUFFER, "buffer")       /* in the file, but no parameter: public counters include it by mistake */
+
+typedef enum mha_finding_kind {
+#define MHA_FINDING_ENUM(code, name) code,
+    MHA_FINDING_LIST(MHA_FINDING_ENUM)
+#undef MHA_FINDING_ENUM
+} mha_finding_kind;
+
+MHA_API const char *mha_finding_name(mha_finding_kind kind);
+
+typedef struct mha_finding {
+    mha_finding_kind kind;
+    const char *name;  /* in the file; the model's where the file has none */
+    const char *other; /* the name it is tied to, or NULL */
+    int expected_rank, found_rank; /* 0 and no shape where there is none */
+    size_t expected_shape[MHA_MAX_RANK], found_shape[MHA_MAX_RANK];
+    size_t elements; /* in the file, or in the model where the file has none */
+} mha_finding;
+
+typedef void (*mha_finding_function)(void *context, const mha_finding *finding);
+
+/* Sums over the tensors of a file, by its header. */
+typedef struct mha_file_totals {
+    size_t tensors, elements, bytes; /* all of them */
+    size_t parameters;               /* elements without buffers */
+    size_t buffers;
+    size_t unique;    /* parameters, tied ones once */
+    size_t attention; /* parameters of recognised attention layers: projections, their biases, q/k norms */
+} mha_file_totals;
+
+/* Registers a row per tensor of the file, lazily allocated with the file's dtype, shape and name, its role and
+ * group ("attention" where a layer is recognised), buffers as buffers. Nothing is read but where two tensors
+ * with names that models tie have equal shapes: these are compared, and reported (MHA_FINDING_TIED) when
+ * equal. `found` and `totals` may be NULL. Errors: MHA_NO_MEMORY, MHA_IO. */
+MHA_API mha_status mha_model_list_file(const mha_file *file, mha_params *table, mha_finding_function found,
+                                       void *context, mha_file_totals *totals, mha_error *error);
+/* Holds a file against a model, tensor by tensor: every difference is told to `found`. Names may differ by
+ * the model's own prefix ("bert.", "transformer."). Returns the number of missing, extra and misshapen tensors. */
+MHA_API size_t mha_model_compare_file(const mha_model *model, const mha_file *file, mha_finding_function found,
+                                      void *context);
 
 #ifdef __cplusplus
 }

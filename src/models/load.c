@@ -415,6 +415,24 @@ static mha_status read_weights(loader *l, const mha_layer *layer)
     return MHA_OK;
 }
 
+/* What the caller left open, from the config's facts or the file's own. */
+static void take_facts(loader *l)
+{
+    mha_model_facts own;
+    const mha_model_facts *facts = l->options.facts;
+    if (!facts && mha_model_read_metadata(l->file, &own))
+        facts = &own;
+    if (!facts)
+        return;
+    bool heads_given = l->options.n_heads || l->options.d_k;
+    if (!heads_given) {
+        l->options.n_heads = facts->n_heads;
+        l->options.d_k = facts->d_k;
+        if (!l->options.kv_heads)
+            l->options.kv_heads = facts->kv_heads;
+    }
+}
+
 static mha_status prepare(loader *l)
 {
     mha_status status = choose_layer(l);
@@ -439,6 +457,7 @@ mha_status mha_model_load_layer(const mha_file *file, const mha_load_options *op
     loader l = {.file = file, .error = error};
     if (options)
         l.options = *options;
+    take_facts(&l);
     mha_layer *made = NULL;
     mha_status status = prepare(&l);
     if (!status)

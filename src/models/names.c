@@ -260,6 +260,22 @@ bool mha_layer_next(const mha_file *file, size_t *index, mha_layer_place *place)
     return false;
 }
 
+const mha_name *mha_layer_member(const mha_file *file, const mha_file_tensor *tensor)
+{
+    const mha_name *member = NULL;
+    size_t shortest = SIZE_MAX; /* the prefix: a longer name says more */
+    for (const mha_scheme *scheme = schemes; scheme < schemes + sizeof schemes / sizeof *schemes; scheme++)
+        for (size_t i = 0; mha_scheme_has(scheme, i); i++) {
+            mha_layer_place place = {scheme, tensor, 0};
+            if (prefix_before(tensor->name, scheme->names[i].name, &place.prefix_length) &&
+                place.prefix_length < shortest && missing_matrices(file, &place) == 0) {
+                shortest = place.prefix_length;
+                member = &scheme->names[i];
+            }
+        }
+    return member;
+}
+
 size_t mha_model_find_layers(const mha_file *file, mha_found_layer *layers, size_t capacity)
 {
     size_t count = 0;

@@ -37,6 +37,9 @@ bool mha_layer_next(const mha_file *file, size_t *index, mha_layer_place *place)
 /* The layer's tensor called prefix + name, or NULL. */
 const mha_file_tensor *mha_layer_tensor(const mha_file *file, const mha_layer_place *place, const char *name);
 
+/* What a tensor is to the complete layer it belongs to; NULL: it belongs to none. */
+const mha_name *mha_layer_member(const mha_file *file, const mha_file_tensor *tensor);
+
 /* The names of a scheme, while they last. */
 static inline bool mha_scheme_has(const mha_scheme *scheme, size_t i)
 {

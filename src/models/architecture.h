@@ -1,0 +1,96 @@
+/* How an architecture is described: the keys of its config.json and the tensors of its public checkpoint, as data. */
+#ifndef MHA_MODELS_ARCHITECTURE_H
+#define MHA_MODELS_ARCHITECTURE_H
+
+#include "models/expression.h"
+
+/* Rows of the tables leave out their last columns where these are empty. */
+#pragma GCC diagnostic ignored "-Wmissing-field-initializers"
+
+/* Every list below ends with an all-zero row. Formulas are expressions (expression.h) over the
+ * symbols of the architecture, evaluated in the order of its keys.
+ *
+ * Symbols every architecture defines, because the rest of the library asks for them:
+ *   d_model h h_kv d_k   and where they are not 0:  d_v (default d_k)  bias_q bias_k bias_v bias_o
+ *   qk_norm (1: per head, 2: per row)  causal  rope (1: interleaved, 2: half-split)  rope_dim (default d_k)
+ *   moving: something position-dependent besides rotation touches the keys, so the key bias matters */
+
+/* A symbol and where its value comes from. */
+typedef struct mha_arch_key {
+    const char *symbol;
+    const char *keys;     /* config keys separated by blanks, the first one present counts; NULL: computed */
+    const char *fallback; /* formula when no key is present: the default of the architecture's library */
+    const char *contains; /* for a key whose value is text: 1 when the text contains this, else 0 */
+} mha_arch_key;
+
+/* The same for a real number. */
+typedef struct mha_arch_real {
+    const char *symbol, *keys;
+    double fallback; /* 0: none */
+} mha_arch_real;
+
+/* A model class of the library and the parts it adds; parts are symbols, 1 or 0. */
+typedef struct mha_arch_class {
+    const char *name, *parts;
+} mha_arch_class;
+
+typedef enum mha_arch_kind {
+    MHA_ARCH_PARAMETER = 0,
+    MHA_ARCH_BUFFER,    /* of the weights' dtype */
+    MHA_ARCH_BUFFER_I64 /* position ids */
+} mha_arch_kind;
+
+/* One tensor, or one per block: {i} is the block, {j} the one inside it. */
+typedef struct mha_arch_tensor {
+    const char *blocks; /* formula: how many; NULL: one. Neighbours with the same formula are told block by block */
+    const char *name, *shape, *group, *role;
+    const char *when;     /* formula; NULL: always */
+    const char *alias_of; /* the tensor whose storage it shares (a name without {i}) */
+    const char *tied;     /* formula: whether it does; NULL: always */
+    mha_arch_kind kind;
+} mha_arch_tensor;
+
+/* An attention layer, or one per block. */
+typedef struct mha_arch_attention {
+    const char *blocks, *prefix, *when;
+    const char *uses;   /* formula: how often a forward pass runs each; NULL: once */
+    const char *causal; /* formula; NULL: the symbol causal */
+} mha_arch_attention;
+
+/* A configuration that the tensors below do not describe. */
+typedef struct mha_arch_refusal {
+    const char *when, *why;
+} mha_arch_refusal;
+
+typedef struct mha_architecture {
+    const char *model_types; /* separated by blanks; the first is its name */
+    const char *title;
+    const char *base_prefix; /* which files of the bare model leave out, or wrapped ones put in front */
+    const mha_arch_key *keys;
+    const mha_arch_real *reals;
+    const mha_arch_class *classes; /* the first is the default */
+    const mha_arch_tensor *tensors;
+    const mha_arch_attention *attention;
+    const mha_arch_refusal *refusals;
+    const char *caveat; /* what an attention layer on its own leaves out; NULL: nothing */
+    const char *inner;  /* formula: {j} runs below this, inside {i}; NULL: there is no {j} */
+} mha_architecture;
+
+/* All that is known, in the order of their titles' appearance; NULL past the end. */
+const mha_architecture *mha_architecture_at(size_t index);
+const mha_architecture *mha_architecture_find(const char *model_type);
+/* "bert, roberta, ...": every model type, for messages. */
+char *mha_architecture_list(char *text, size_t size);
+
+extern const mha_architecture mha_arch_bert, mha_arch_roberta, mha_arch_albert, mha_arch_gpt2, mha_arch_llama,
+    mha_arch_mistral, mha_arch_qwen2, mha_arch_qwen3, mha_arch_gemma, mha_arch_gemma2, mha_arch_t5, mha_arch_vit,
+    mha_arch_transformer, mha_arch_attention_layer;
+
+/* The words of the `group` and `role` columns. */
+#define MHA_GROUP_ATTENTION "attention"
+#define MHA_GROUP_FFN "ffn"
+#define MHA_GROUP_NORM "norm"
+#define MHA_GROUP_EMBEDDING "embedding"
+#define MHA_GROUP_HEAD "head"
+
+#endif

@@ -1,0 +1,239 @@
+/* Checkpoint files as they are: listed tensor by tensor, and held against a model. */
+#include <stdio.h>
+#include <string.h>
+
+#include "models/model.h"
+#include "models/names.h"
+
+const char *mha_finding_name(mha_finding_kind kind)
+{
+    static const char *const names[] = {
+#define FINDING_NAME(code, name) [code] = name,
+        MHA_FINDING_LIST(FINDING_NAME)
+#undef FINDING_NAME
+    };
+    return (size_t)kind < sizeof names / sizeof *names ? names[kind] : "?";
+}
+
+static void tell(mha_finding_function found, void *context, mha_finding finding)
+{
+    if (found)
+        found(context, &finding);
+}
+
+static mha_finding about(mha_finding_kind kind, const mha_file_tensor *tensor)
+{
+    mha_finding finding = {
+        .kind = kind, .name = tensor->name, .found_rank = tensor->rank, .elements = tensor->elements};
+    memcpy(finding.found_shape, tensor->shape, sizeof finding.found_shape);
+    return finding;
+}
+
+/* ---------------------------------------------------------------- what a name says */
+
+static bool ends_in(const char *name, const char *ending)
+{
+    size_t n = strlen(name), e = strlen(ending);
+    return n >= e && strcmp(name + n - e, ending) == 0;
+}
+
+/* Names under which libraries store what is not learned. A GPT-2 mask is told from a bias by its four extents. */
+static bool is_buffer(const mha_file_tensor *tensor)
+{
+    static const char *const endings[] = {"position_ids",     "rotary_emb.inv_freq", "rope.freqs",
+                                          "attn.masked_bias", "rope_freqs.weight",   "num_batches_tracked"};
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
+        if (ends_in(tensor->name, endings[i]))
+            return true;
+    return ends_in(tensor->name, "attn.bias") && tensor->rank == 4;
+}
+
+/* Names that libraries tie, as they end; the second is the owner's. */
+static const struct {
+    const char *alias, *owner;
+} ties[] = {
+    {"lm_head.weight", "embed_tokens.weight"},
+    {"lm_head.weight", "wte.weight"},
+    {"lm_head.weight", "shared.weight"},
+    {"output.weight", "token_embd.weight"},
+    {"output.weight", "tok_embeddings.weight"},
+    {"encoder.embed_tokens.weight", "shared.weight"},
+    {"decoder.embed_tokens.weight", "shared.weight"},
+    {"cls.predictions.decoder.weight", "embeddings.word_embeddings.weight"},
+    {"cls.predictions.decoder.bias", "cls.predictions.bias"},
+    {"lm_head.decoder.weight", "embeddings.word_embeddings.weight"},
+    {"lm_head.decoder.bias", "lm_head.bias"},
+    {"predictions.decoder.weight", "embeddings.word_embeddings.weight"},
+    {"predictions.decoder.bias", "predictions.bias"},
+};
+
+static bool same_place(const mha_file_tensor *a, const mha_file_tensor *b)
+{
+    return a->dtype == b->dtype && a->rank == b->rank &&
+           memcmp(a->shape, b->shape, (size_t)a->rank * sizeof *a->shape) == 0;
+}
+
+/* Whether two tensors hold the same numbers. */
+static mha_status equal_tensors(const mha_file *file, const mha_file_tensor *a, const mha_file_tensor *b, bool *equal,
+                                mha_error *error)
+{
+    const mha_allocator allocator = mha_allocator_default();
+    mha_dtype dtype = a->dtype == MHA_F64 ? MHA_F64 : MHA_F32;
+    size_t bytes = 0;
+    *equal = false;
+    mha_view view = mha_view_of(NULL, dtype, a->rank, a->shape);
+    if (mha_dtype_bytes(dtype, a->elements, &bytes) || bytes == 0)
+        return MHA_OK;
+    void *first = mha_allocate(&allocator, bytes), *second = mha_allocate(&allocator, bytes);
+    mha_status status = first && second ? MHA_OK
+                                        : mha_fail(error, MHA_NO_MEMORY, a->name,
+                                                   "tensor '%s': no memory to compare it with '%s'", a->name, b->name);
+    view.data = first;
+    if (!status)
+        status = mha_file_read(file, a, &view, error);
+    view.data = second;
+    if (!status)
+        status = mha_file_read(file, b, &view, error);
+    if (!status)
+        *equal = memcmp(first, second, bytes) == 0;
+    mha_release(&allocator, first, bytes);
+    mha_release(&allocator, second, bytes);
+    return status;
+}
+
+/* The tensor whose copy `tensor` is, or NULL. Quantised tensors are not compared. */
+static mha_status find_original(const mha_file *file, const mha_file_tensor *tensor, const mha_file_tensor **original,
+                                mha_error *error)
+{
+    *original = NULL;
+    if (tensor->dtype != MHA_F32 && tensor->dtype != MHA_F64 && tensor->dtype != MHA_F16 && tensor->dtype != MHA_BF16)
+        return MHA_OK;
+    for (size_t t = 0; t < sizeof ties / sizeof *ties; t++) {
+        const mha_file_tensor *owner;
+        if (!ends_in(tensor->name, ties[t].alias))
+            continue;
+        for (size_t i = 0; (owner = mha_file_at(file, i)); i++) {
+            if (owner == tensor || !ends_in(owner->name, ties[t].owner) || !same_place(owner, tensor))
+                continue;
+            bool equal = false;
+            mha_status status = equal_tensors(file, tensor, owner, &equal, error);
+            if (status || equal) {
+                *original = status ? NULL : owner;
+                return status;
+            }
+        }
+    }
+    return MHA_OK;
+}
+
+/* ---------------------------------------------------------------- listing */
+
+mha_status mha_model_list_file(const mha_file *file, mha_params *table, mha_finding_function found, void *context,
+                               mha_file_totals *totals, mha_error *error)
+{
+    mha_file_totals sum = {0};
+    const mha_file_tensor *tensor, *original;
+    for (size_t i = 0; (tensor = mha_file_at(file, i)); i++) {
+        const mha_name *held = mha_layer_member(file, tensor);
+        bool buffer = is_buffer(tensor);
+        mha_tensor_spec spec = {
+            .name = *tensor->name ? tensor->name : "tensor", .dtype = tensor->dtype, .rank = tensor->rank};
+        memcpy(spec.shape, tensor->shape, sizeof spec.shape);
+        spec.kind = buffer ? MHA_BUFFER : MHA_PARAMETER;
+        spec.group = held ? MHA_GROUP_ATTENTION : "";
+        spec.role =
+            held ? (held->fused ? (held->weight == MHA_W_Q ? "W_QKV" : "b_QKV") : mha_weight_name(held->weight)) : "";
+        mha_status status = mha_params_add(table, &spec, NULL, error);
+        if (!status)
+            status = find_original(file, tensor, &original, error);
+        if (status)
+            return status;
+        sum.tensors++;
+        sum.elements += tensor->elements;
+        sum.bytes += tensor->bytes;
+        *(buffer ? &sum.buffers : &sum.parameters) += tensor->elements;
+        sum.unique += buffer || original ? 0 : tensor->elements;
+        sum.attention += held ? tensor->elements : 0;
+        mha_finding finding = about(original ? MHA_FINDING_TIED : MHA_FINDING_BUFFER, tensor);
+        finding.other = original ? original->name : NULL;
+        if (original || buffer)
+            tell(found, context, finding);
+    }
+    if (totals)
+        *totals = sum;
+    return MHA_OK;
+}
+
+/* ---------------------------------------------------------------- against a model */
+
+/* The model's name for a file's tensor, or the file's for a model's: as it is, without the base prefix, with it. */
+static const char *variant(const mha_model *model, const char *name, int which, char room[320])
+{
+    const char *prefix = model->setup.architecture->base_prefix;
+    size_t length = strlen(prefix);
+    if (which == 0)
+        return name;
+    if (length == 0)
+        return NULL;
+    if (which == 1)
+        return strncmp(name, prefix, length) == 0 ? name + length : NULL;
+    return snprintf(room, 320, "%s%s", prefix, name) < 320 ? room : NULL;
+}
+
+static const mha_file_tensor *in_file(const mha_model *model, const mha_file *file, const char *name)
+{
+    char room[320];
+    const mha_file_tensor *tensor = NULL;
+    for (int which = 0; which < 3 && !tensor; which++) {
+        const char *spelled = variant(model, name, which, room);
+        tensor = spelled ? mha_file_find(file, spelled) : NULL;
+    }
+    return tensor;
+}
+
+static bool in_model(const mha_model *model, const char *name)
+{
+    char room[320];
+    for (int which = 0; which < 3; which++) {
+        const char *spelled = variant(model, name, which, room);
+        if (spelled && mha_params_find(model->table, spelled))
+            return true;
+    }
+    return false;
+}
+
+size_t mha_model_compare_file(const mha_model *model, const mha_file *file, mha_finding_function found, void *context)
+{
+    size_t wrong = 0;
+    for (size_t i = 0; i < model->n_rows; i++) {
+        mha_tensor_info info = mha_tensor_get_info(model->rows[i]);
+        const mha_file_tensor *tensor = in_file(model, file, info.name);
+        mha_finding finding = {.kind = MHA_FINDING_MISSING, .name = info.name, .elements = info.elements};
+        if (tensor)
+            finding = about(MHA_FINDING_MISSHAPEN, tensor);
+        finding.other = info.alias_of;
+        finding.expected_rank = info.rank;
+        memcpy(finding.expected_shape, info.shape, sizeof finding.expected_shape);
+        bool same = tensor && tensor->rank == info.rank &&
+                    memcmp(tensor->shape, info.shape, (size_t)info.rank * sizeof *info.shape) == 0;
+        if (!tensor && (info.kind == MHA_BUFFER || info.alias_of))
+            continue; /* neither has to be stored */
+        if (tensor && (same || info.kind == MHA_BUFFER)) {
+            finding.kind = info.kind == MHA_BUFFER ? MHA_FINDING_BUFFER : MHA_FINDING_TIED;
+            if (info.kind == MHA_BUFFER || info.alias_of)
+                tell(found, context, finding);
+            continue;
+        }
+        wrong++;
+        tell(found, context, finding);
+    }
+    const mha_file_tensor *tensor;
+    for (size_t i = 0; (tensor = mha_file_at(file, i)); i++) {
+        if (in_model(model, tensor->name))
+            continue;
+        bool buffer = is_buffer(tensor);
+        wrong += !buffer;
+        tell(found, context, about(buffer ? MHA_FINDING_BUFFER : MHA_FINDING_EXTRA, tensor));
+    }
+    return wrong;
+}

@@ -1,0 +1,408 @@
+/* Evaluates a config.json against the description of its architecture. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "formats/source.h"
+#include "models/config.h"
+
+enum { CONFIG_LIMIT = 1 << 20 };
+
+/* ---------------------------------------------------------------- the text */
+
+mha_status mha_config_parse(const char *text, size_t length, const char *path, json_t **config, mha_error *error)
+{
+    json_error_t why;
+    *config = json_loadb(text, length, JSON_REJECT_DUPLICATES, &why);
+    if (!*config)
+        return mha_fail_at(error, MHA_FORMAT, path, (uint64_t)(why.position > 0 ? why.position : 0),
+                           "%s: expected JSON, found at line %d, byte %d: %s", path, why.line, why.position, why.text);
+    if (json_is_object(*config))
+        return MHA_OK;
+    json_decref(*config);
+    *config = NULL;
+    return mha_fail(error, MHA_FORMAT, path, "%s: expected a JSON object, found another value", path);
+}
+
+mha_status mha_config_load(const char *path, json_t **config, mha_error *error)
+{
+    mha_source source;
+    const mha_allocator allocator = mha_allocator_default();
+    char *text = NULL;
+    size_t bytes = 0;
+    mha_status status = mha_source_open(&source, path, error);
+    if (status)
+        return status;
+    status = mha_source_text(&source, &allocator, CONFIG_LIMIT, "config.json", &text, &bytes, error);
+    mha_source_close(&source);
+    if (!status)
+        status = mha_config_parse(text, strlen(text), path, config, error);
+    mha_release(&allocator, text, bytes);
+    return status;
+}
+
+/* ---------------------------------------------------------------- single values */
+
+/* The value of the first key of a list that is there and not null; *key is its name, cut out into `room`. */
+static const json_t *first_present(const json_t *config, const char *keys, char room[64])
+{
+    for (const char *at = keys; *at;) {
+        size_t length = strcspn(at, " ");
+        snprintf(room, 64, "%.*s", (int)length, at);
+        const json_t *value = json_object_get(config, room);
+        if (value && !json_is_null(value))
+            return value;
+        at += length + (at[length] == ' ');
+    }
+    return NULL;
+}
+
+/* A key that says null asks for the default, so nothing is assumed. */
+static bool stated_null(const json_t *config, const char *keys)
+{
+    char name[64];
+    for (const char *at = keys; *at;) {
+        size_t length = strcspn(at, " ");
+        snprintf(name, sizeof name, "%.*s", (int)length, at);
+        if (json_object_get(config, name))
+            return true;
+        at += length + (at[length] == ' ');
+    }
+    return false;
+}
+
+static const int64_t largest = (int64_t)1 << 40;
+
+/* A size, a flag, or the number of entries of an object (id2label). */
+static mha_status whole_number(const json_t *value, const char *key, int64_t *number, mha_error *error)
+{
+    if (json_is_boolean(value))
+        *number = json_is_true(value);
+    else if (json_is_object(value))
+        *number = (int64_t)json_object_size(value);
+    else if (json_is_array(value))
+        *number = (int64_t)json_array_size(value);
+    else if (json_is_integer(value))
+        *number = json_integer_value(value);
+    else
+        return mha_fail(error, MHA_INVALID, key, "%s: expected a whole number, found %s", key,
+                        json_is_string(value) ? "text" : "a real number");
+    if (*number < 0 || *number > largest)
+        return mha_fail(error, MHA_INVALID, key, "%s: expected a number of 0 to 2^40, found %" PRId64, key, *number);
+    return MHA_OK;
+}
+
+static mha_status read_key(const json_t *config, const mha_arch_key *key, mha_setup *setup, mha_error *error)
+{
+    char name[64];
+    int64_t number = 0;
+    mha_status status = MHA_OK;
+    const json_t *value = key->keys ? first_present(config, key->keys, name) : NULL;
+    if (value && key->contains)
+        number = json_is_string(value) && strstr(json_string_value(value), key->contains);
+    else if (value)
+        status = whole_number(value, name, &number, error);
+    else
+        status = mha_expression_evaluate(key->fallback, &setup->values, &number, error);
+    if (status)
+        return status;
+    if (!value && key->keys && !stated_null(config, key->keys) && setup->n_assumed < MHA_SETUP_ASSUMED)
+        setup->assumed[setup->n_assumed++] = (mha_assumption){key->keys, number};
+    if (!mha_values_set(&setup->values, key->symbol, number))
+        return mha_fail(error, MHA_INVALID, key->symbol, "%s: expected at most %d symbols", key->symbol, MHA_VALUES);
+    return MHA_OK;
+}
+
+/* A real number of the config, or the architecture's default. */
+static double read_real(const json_t *config, const mha_architecture *architecture, const char *symbol)
+{
+    char name[64];
+    for (const mha_arch_real *real = architecture->reals; real && real->symbol; real++) {
+        if (strcmp(real->symbol, symbol) != 0)
+            continue;
+        const json_t *value = first_present(config, real->keys, name);
+        return value && json_is_number(value) ? json_number_value(value) : real->fallback;
+    }
+    return 0;
+}
+
+/* ---------------------------------------------------------------- the class */
+
+static bool has_part(const mha_arch_class *c, const char *part)
+{
+    size_t length = strlen(part);
+    for (const char *at = c->parts; *at;) {
+        size_t n = strcspn(at, " ");
+        if (n == length && strncmp(at, part, n) == 0)
+            return true;
+        at += n + (at[n] == ' ');
+    }
+    return false;
+}
+
+/* By its whole name; by what follows "For" ("MaskedLM"); by a part it adds ("pooler"). */
+static const mha_arch_class *find_class(const mha_architecture *architecture, const char *name)
+{
+    for (const mha_arch_class *c = architecture->classes; c->name; c++)
+        if (strcmp(c->name, name) == 0)
+            return c;
+    for (const mha_arch_class *c = architecture->classes; c->name; c++) {
+        const char *kind = strstr(c->name, "For");
+        if (strcasecmp(c->name, name) == 0 || (kind && strcasecmp(kind + 3, name) == 0))
+            return c;
+    }
+    for (const mha_arch_class *c = architecture->classes; c->name; c++)
+        if (has_part(c, name))
+            return c;
+    return NULL;
+}
+
+static mha_status choose_class(const json_t *config, const char *wanted, mha_setup *setup, mha_error *error)
+{
+    const mha_architecture *architecture = setup->architecture;
+    if (!wanted) {
+        const json_t *listed = json_array_get(json_object_get(config, "architectures"), 0);
+        wanted = json_is_string(listed) ? json_string_value(listed) : NULL;
+    }
+    setup->model_class = wanted ? find_class(architecture, wanted) : architecture->classes;
+    if (setup->model_class)
+        return MHA_OK;
+    char known[260] = "";
+    size_t used = 0;
+    for (const mha_arch_class *c = architecture->classes; c->name && used < sizeof known; c++)
+        used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", c->name);
+    return mha_fail(error, MHA_INVALID, "class", "class: expected one of %s, found '%.60s'", known, wanted);
+}
+
+/* Every part any class could add becomes a symbol: 1 if this one does. */
+static bool set_parts(mha_setup *setup)
+{
+    for (const mha_arch_class *c = setup->architecture->classes; c->name; c++)
+        for (const char *at = c->parts; *at;) {
+            char part[MHA_SYMBOL];
+            size_t n = strcspn(at, " ");
+            snprintf(part, sizeof part, "%.*s", (int)n, at);
+            if (!mha_values_set(&setup->values, part, has_part(setup->model_class, part)))
+                return false;
+            at += n + (at[n] == ' ');
+        }
+    return true;
+}
+
+/* ---------------------------------------------------------------- the whole */
+
+static mha_status find_architecture(const json_t *config, mha_setup *setup, mha_error *error)
+{
+    const json_t *type = json_object_get(config, "model_type");
+    const char *name = json_is_string(type) ? json_string_value(type) : "";
+    setup->architecture = mha_architecture_find(name);
+    if (setup->architecture)
+        return MHA_OK;
+    char known[300];
+    return mha_fail(error, MHA_UNSUPPORTED, "model_type", "model_type: expected one of %s, found '%.40s'",
+                    mha_architecture_list(known, sizeof known), name);
+}
+
+/* Sizes whose product or quotient would make no sense; widths that heads do not divide are told as a layer would. */
+static mha_status check_values(const json_t *config, const mha_setup *setup, mha_error *error)
+{
+    static const char *const positive[] = {"d_model", "h", "h_kv", "d_k"};
+    const mha_values *v = &setup->values;
+    const mha_arch_key *d_k = setup->architecture->keys;
+    char name[64];
+    for (; strcmp(d_k->symbol, "d_k") != 0; d_k++)
+        ;
+    bool tied_to_heads = !d_k->keys || !first_present(config, d_k->keys, name);
+    if (tied_to_heads && strcmp(d_k->fallback, "d_model/h") == 0) {
+        mha_config attempt = {.d_model = (size_t)mha_values_get(v, "d_model"),
+                              .n_heads = (size_t)mha_values_get(v, "h")};
+        mha_status status = mha_config_resolve(&attempt, error);
+        if (status)
+            return status;
+    }
+    for (size_t i = 0; i < sizeof positive / sizeof *positive; i++)
+        if (mha_values_get(v, positive[i]) < 1)
+            return mha_fail(error, MHA_INVALID, positive[i], "%s: expected at least 1, found %" PRId64, positive[i],
+                            mha_values_get(v, positive[i]));
+    if (mha_values_get(v, "h") % mha_values_get(v, "h_kv") != 0)
+        return mha_fail(error, MHA_INVALID, "kv_heads",
+                        "kv_heads: expected a divisor of %" PRId64 " heads, found %" PRId64, mha_values_get(v, "h"),
+                        mha_values_get(v, "h_kv"));
+    for (const mha_arch_refusal *r = setup->architecture->refusals; r && r->when; r++) {
+        int64_t refused = 0;
+        mha_status status = mha_expression_evaluate(r->when, v, &refused, error);
+        if (status || refused)
+            return status ? status : mha_fail(error, MHA_UNSUPPORTED, "config", "%s", r->why);
+    }
+    return MHA_OK;
+}
+
+mha_status mha_setup_read(const json_t *config, const char *class_name, size_t n_heads, size_t kv_heads,
+                          mha_setup *setup, mha_error *error)
+{
+    *setup = (mha_setup){0};
+    mha_status status = find_architecture(config, setup, error);
+    if (!status)
+        status = choose_class(config, class_name, setup, error);
+    if (status)
+        return status;
+    if (!set_parts(setup))
+        return mha_fail(error, MHA_INVALID, "class", "expected at most %d symbols", MHA_VALUES);
+    if (n_heads > (size_t)largest || kv_heads > (size_t)largest)
+        return mha_fail(error, MHA_INVALID, "heads", "heads: expected at most 2^40, found %zu and %zu", n_heads,
+                        kv_heads);
+    for (const mha_arch_key *key = setup->architecture->keys; key->symbol; key++) {
+        status = read_key(config, key, setup, error);
+        if (status)
+            return status;
+        if (strcmp(key->symbol, "h") == 0 && n_heads > 0)
+            mha_values_set(&setup->values, "h", (int64_t)n_heads);
+        if (strcmp(key->symbol, "h_kv") == 0 && kv_heads > 0)
+            mha_values_set(&setup->values, "h_kv", (int64_t)kv_heads);
+        if (strcmp(key->symbol, "h") == 0 && mha_values_get(&setup->values, "h") < 1)
+            return mha_fail(error, MHA_INVALID, "heads", "%s: expected at least 1 head, found 0", key->keys);
+    }
+    setup->rope_base = read_real(config, setup->architecture, "rope_base");
+    setup->norm_eps = read_real(config, setup->architecture, "norm_eps");
+    setup->softcap = read_real(config, setup->architecture, "softcap");
+    setup->scale_square = read_real(config, setup->architecture, "scale_square");
+    const json_t *scaling = json_object_get(config, "rope_scaling");
+    setup->rope_scaled = scaling && !json_is_null(scaling);
+    return check_values(config, setup, error);
+}
+
+mha_config mha_setup_attention(const mha_setup *setup)
+{
+    const mha_values *v = &setup->values;
+    int64_t norm = mha_values_get(v, "qk_norm");
+    mha_norm qk_norm = norm == 1 ? MHA_NORM_HEAD : norm == 2 ? MHA_NORM_ROW : MHA_NORM_NONE;
+    return (mha_config){
+        .d_model = (size_t)mha_values_get(v, "d_model"),
+        .n_heads = (size_t)mha_values_get(v, "h"),
+        .kv_heads = (size_t)mha_values_get(v, "h_kv"),
+        .d_k = (size_t)mha_values_get(v, "d_k"),
+        .d_v = (size_t)mha_values_get(v, "d_v"), /* 0, where unknown, means d_k */
+        .bias_q = mha_values_get(v, "bias_q"),
+        .bias_k = mha_values_get(v, "bias_k"),
+        .bias_v = mha_values_get(v, "bias_v"),
+        .bias_o = mha_values_get(v, "bias_o"),
+        .q_norm = qk_norm,
+        .k_norm = qk_norm,
+    };
+}
+
+mha_model_facts mha_setup_facts(const mha_setup *setup)
+{
+    const mha_values *v = &setup->values;
+    const mha_architecture *architecture = setup->architecture;
+    int64_t rope = mha_values_get(v, "rope");
+    mha_model_facts facts = {
+        .d_model = (size_t)mha_values_get(v, "d_model"),
+        .n_heads = (size_t)mha_values_get(v, "h"),
+        .kv_heads = (size_t)mha_values_get(v, "h_kv"),
+        .d_k = (size_t)mha_values_get(v, "d_k"),
+        .has_semantics = true,
+        .causal = mha_values_get(v, "causal"),
+        .rope = rope == 1   ? MHA_ROPE_INTERLEAVED
+                : rope == 2 ? MHA_ROPE_HALF_SPLIT
+                            : MHA_ROPE_NONE,
+        .rope_base = setup->rope_base,
+        .norm_eps = setup->norm_eps,
+        .softcap = setup->softcap,
+        .has_scale = setup->scale_square > 0,
+        .scale = setup->scale_square > 0 ? 1 / sqrt(setup->scale_square) : 0,
+        .window = (size_t)mha_values_get(v, "window"),
+        .caveat = architecture->caveat ? architecture->caveat : "",
+    };
+    if (facts.rope != MHA_ROPE_NONE)
+        facts.rope_dim = mha_values_find(v, "rope_dim") ? (size_t)mha_values_get(v, "rope_dim") : facts.d_k;
+    if (setup->rope_scaled)
+        facts.caveat = "rope_scaling stretches the rotary positions, which is not applied";
+    snprintf(facts.model_type, sizeof facts.model_type, "%.*s", (int)strcspn(architecture->model_types, " "),
+             architecture->model_types);
+    return facts;
+}
+
+/* ---------------------------------------------------------------- for a layer's loader */
+
+/* The head counts of a config whose model type is not described, under the keys most libraries use. */
+static mha_status read_heads(const json_t *config, mha_model_facts *facts, mha_error *error)
+{
+    static const struct {
+        const char *keys;
+        size_t offset;
+    } wanted[] = {
+        {"hidden_size n_embd d_model dim", offsetof(mha_model_facts, d_model)},
+        {"num_attention_heads n_head num_heads n_heads encoder_attention_heads", offsetof(mha_model_facts, n_heads)},
+        {"num_key_value_heads n_kv_heads num_kv_heads", offsetof(mha_model_facts, kv_heads)},
+        {"head_dim d_kv", offsetof(mha_model_facts, d_k)}};
+    const json_t *type = json_object_get(config, "model_type");
+    snprintf(facts->model_type, sizeof facts->model_type, "%s", json_is_string(type) ? json_string_value(type) : "");
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+        char key[64];
+        int64_t number = 0;
+        const json_t *value = first_present(config, wanted[i].keys, key);
+        mha_status status = value ? whole_number(value, key, &number, error) : MHA_OK;
+        if (status)
+            return status;
+        memcpy((char *)facts + wanted[i].offset, &(size_t){(size_t)number}, sizeof(size_t));
+    }
+    facts->caveat = "";
+    return MHA_OK;
+}
+
+mha_status mha_model_read_config(const char *path, mha_model_facts *facts, mha_error *error)
+{
+    json_t *config = NULL;
+    mha_setup setup;
+    *facts = (mha_model_facts){.caveat = ""};
+    mha_status status = mha_config_load(path, &config, error);
+    if (status)
+        return status;
+    const json_t *type = json_object_get(config, "model_type");
+    if (json_is_string(type) && mha_architecture_find(json_string_value(type))) {
+        const mha_architecture *architecture = mha_architecture_find(json_string_value(type));
+        status = mha_setup_read(config, architecture->classes->name, 0, 0, &setup, error);
+        if (!status)
+            *facts = mha_setup_facts(&setup);
+    } else {
+        status = read_heads(config, facts, error);
+    }
+    json_decref(config);
+    return status;
+}
+
+/* "llama.attention.head_count": GGUF puts the architecture's name in front. */
+static double metadata_number(const mha_file *file, const char *architecture, const char *key)
+{
+    char name[128];
+    double number = 0;
+    snprintf(name, sizeof name, "%.40s.%s", architecture, key);
+    const char *text = mha_file_metadata(file, name);
+    return text && sscanf(text, "%lf", &number) == 1 && number >= 0 && number <= (double)largest ? number : 0;
+}
+
+bool mha_model_read_metadata(const mha_file *file, mha_model_facts *facts)
+{
+    *facts = (mha_model_facts){.caveat = ""};
+    const char *architecture = mha_file_metadata(file, "general.architecture");
+    if (!architecture || strcmp(mha_file_format(file), "gguf") != 0)
+        return false;
+    snprintf(facts->model_type, sizeof facts->model_type, "%s", architecture);
+    facts->d_model = (size_t)metadata_number(file, architecture, "embedding_length");
+    facts->n_heads = (size_t)metadata_number(file, architecture, "attention.head_count");
+    facts->kv_heads = (size_t)metadata_number(file, architecture, "attention.head_count_kv");
+    facts->d_k = (size_t)metadata_number(file, architecture, "attention.key_length");
+    facts->norm_eps = metadata_number(file, architecture, "attention.layer_norm_rms_epsilon");
+    if (strcmp(architecture, "llama") == 0) { /* GGUF keeps Meta's pairs, whatever the file it was converted from */
+        facts->has_semantics = facts->causal = true;
+        facts->rope = MHA_ROPE_INTERLEAVED;
+        facts->rope_dim = (size_t)metadata_number(file, architecture, "rope.dimension_count");
+        facts->rope_base = metadata_number(file, architecture, "rope.freq_base");
+        if (facts->rope_base == 0)
+            facts->rope_base = 10000;
+    }
+    return facts->n_heads > 0;
+}

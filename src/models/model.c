@@ -1,0 +1,286 @@
+/* A model: an architecture's tensors, evaluated for one configuration and allocated in a parameter table. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "mha/random.h"
+#include "models/model.h"
+
+/* ---------------------------------------------------------------- rows */
+
+/* `pattern` with {i} and {j} replaced. false: it does not fit. */
+static bool expand(const char *pattern, size_t i, size_t j, char *text, size_t size)
+{
+    size_t used = 0;
+    while (*pattern && used < size) {
+        bool block = strncmp(pattern, "{i}", 3) == 0, inner = strncmp(pattern, "{j}", 3) == 0;
+        if (block || inner) {
+            used += (size_t)snprintf(text + used, size - used, "%zu", block ? i : j);
+            pattern += 3;
+        } else {
+            text[used++] = *pattern++;
+        }
+    }
+    if (used >= size)
+        return false;
+    text[used] = '\0';
+    return true;
+}
+
+/* A formula, or `otherwise` when there is none. */
+static mha_status value_of(const mha_model *model, const char *formula, int64_t otherwise, int64_t *value,
+                           mha_error *error)
+{
+    *value = otherwise;
+    return formula ? mha_expression_evaluate(formula, &model->setup.values, value, error) : MHA_OK;
+}
+
+/* The key bias adds one number to all scores of a query, which softmax does not see, unless something
+ * position-dependent, a norm or a cap comes in between, or a row without it joins the softmax. */
+static size_t inert_elements(const mha_model *model, const char *role)
+{
+    const mha_values *v = &model->setup.values;
+    mha_model_facts facts = mha_setup_facts(&model->setup);
+    bool key_bias = strcmp(role, "b_K") == 0 || strcmp(role, "b_QKV") == 0;
+    if (!key_bias || mha_values_get(v, "moving") || mha_values_get(v, "qk_norm") || facts.softcap > 0)
+        return 0;
+    size_t rotated = facts.rope == MHA_ROPE_NONE ? 0 : facts.rope_dim;
+    return facts.kv_heads * (facts.d_k - rotated);
+}
+
+static mha_status mark_inert(const mha_model *model, mha_tensor *tensor, const char *role, mha_error *error)
+{
+    size_t inert = inert_elements(model, role);
+    if (inert == 0)
+        return MHA_OK;
+    mha_status status = mha_tensor_set_inert(
+        tensor, inert,
+        strcmp(role, "b_K") == 0
+            ? "the key bias adds one number to all scores of a query; softmax does not see it"
+            : "its slice for the keys adds one number to all scores of a query; softmax does not see it");
+    return status ? mha_fail(error, status, role, "no memory for a row's note") : MHA_OK;
+}
+
+static mha_status row_shape(const mha_model *model, const mha_arch_tensor *row, mha_tensor_spec *spec, mha_error *error)
+{
+    int64_t extents[MHA_MAX_RANK];
+    size_t rank = 0;
+    mha_status status = mha_expression_list(row->shape, &model->setup.values, extents, MHA_MAX_RANK, &rank, error);
+    if (status)
+        return status;
+    for (size_t i = 0; i < rank; i++) {
+        if (extents[i] < 0)
+            return mha_fail(error, MHA_INVALID, spec->name,
+                            "tensor '%s': expected extents of at least 0, found %" PRId64, spec->name, extents[i]);
+        spec->shape[i] = (size_t)extents[i];
+    }
+    spec->rank = (int)rank;
+    return MHA_OK;
+}
+
+static mha_status add_tensor(mha_model *model, const mha_arch_tensor *row, const char *name, mha_error *error)
+{
+    mha_tensor_spec spec = {.name = name, .role = row->role, .group = row->group, .dtype = model->dtype};
+    int64_t tied = 0;
+    mha_tensor *tensor = NULL;
+    if (row->kind != MHA_ARCH_PARAMETER)
+        spec.kind = MHA_BUFFER;
+    if (row->kind == MHA_ARCH_BUFFER_I64)
+        spec.dtype = MHA_I64;
+    mha_status status = row_shape(model, row, &spec, error);
+    if (!status && row->alias_of)
+        status = value_of(model, row->tied, 1, &tied, error);
+    if (status)
+        return status;
+    mha_tensor *owner = tied ? mha_params_find(model->table, row->alias_of) : NULL;
+    status = owner ? mha_params_alias(model->table, &spec, owner, &tensor, error)
+                   : mha_params_add(model->table, &spec, &tensor, error);
+    if (status)
+        return status;
+    model->rows[model->n_rows++] = tensor;
+    return owner ? MHA_OK : mark_inert(model, tensor, row->role, error);
+}
+
+/* The rows of one run, rows [first, end) of the description, for `blocks` blocks; counted only, or added. */
+static mha_status add_run(mha_model *model, const mha_arch_tensor *first, const mha_arch_tensor *end, size_t blocks,
+                          size_t inner, size_t *count, mha_error *error)
+{
+    for (size_t block = 0; block < blocks; block++)
+        for (const mha_arch_tensor *row = first; row < end; row++) {
+            int64_t wanted;
+            mha_status status = value_of(model, row->when, 1, &wanted, error);
+            if (status)
+                return status;
+            if (!wanted)
+                continue;
+            ++*count;
+            if (!model->rows)
+                continue;
+            char name[200];
+            if (!expand(row->name, block / inner, block % inner, name, sizeof name))
+                return mha_fail(error, MHA_INVALID, row->name, "the name '%s' is too long", row->name);
+            status = add_tensor(model, row, name, error);
+            if (status)
+                return status;
+        }
+    return MHA_OK;
+}
+
+static bool same_text(const char *a, const char *b)
+{
+    return a == b || (a && b && strcmp(a, b) == 0);
+}
+
+/* Blocks follow one another as wholes: neighbours with the same block formula are one run. */
+static mha_status walk_rows(mha_model *model, size_t *count, mha_error *error)
+{
+    const mha_architecture *architecture = model->setup.architecture;
+    int64_t inner = 1, blocks;
+    mha_status status = value_of(model, architecture->inner, 1, &inner, error);
+    *count = 0;
+    for (const mha_arch_tensor *row = architecture->tensors, *end; row->name && !status; row = end) {
+        for (end = row + 1; row->blocks && end->name && same_text(end->blocks, row->blocks);)
+            end++;
+        status = value_of(model, row->blocks, 1, &blocks, error);
+        if (!status && blocks > MHA_BLOCK_LIMIT)
+            status = mha_fail(error, MHA_INVALID, row->blocks, "expected at most %d blocks, found %" PRId64,
+                              MHA_BLOCK_LIMIT, blocks);
+        if (!status)
+            status =
+                add_run(model, row, end, blocks > 0 ? (size_t)blocks : 0, inner > 0 ? (size_t)inner : 1, count, error);
+    }
+    return status;
+}
+
+/* ---------------------------------------------------------------- creation */
+
+static mha_status read_config(const mha_model_spec *spec, json_t **config, mha_error *error)
+{
+    if (!spec->preset == !spec->config)
+        return mha_fail(error, MHA_INVALID, "preset", "expected a preset or a config.json, found %s",
+                        spec->preset ? "both" : "neither");
+    if (spec->config)
+        return mha_config_load(spec->config, config, error);
+    const char *text = mha_preset_text(spec->preset);
+    if (text)
+        return mha_config_parse(text, strlen(text), spec->preset, config, error);
+    char known[360] = "";
+    size_t used = 0;
+    for (size_t i = 0; mha_preset_at(i, NULL) && used < sizeof known; i++)
+        used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", mha_preset_at(i, NULL));
+    return mha_fail(error, MHA_NOT_FOUND, "preset", "preset '%.40s': expected one of %s", spec->preset, known);
+}
+
+mha_status mha_model_create(const mha_model_spec *spec, mha_params *table, mha_model **model, mha_error *error)
+{
+    json_t *config = NULL;
+    const mha_allocator allocator = mha_allocator_default();
+    size_t count = 0;
+    if (spec->dtype != MHA_F32 && spec->dtype != MHA_F64 && spec->dtype != MHA_F16 && spec->dtype != MHA_BF16)
+        return mha_fail(error, MHA_INVALID, "dtype", "dtype: expected F32, F64, F16 or BF16, found %s",
+                        mha_dtype_name(spec->dtype));
+    mha_status status = read_config(spec, &config, error);
+    if (status)
+        return status;
+    mha_model *made = mha_allocate(&allocator, sizeof *made);
+    if (!made) {
+        json_decref(config);
+        return mha_fail(error, MHA_NO_MEMORY, "model", "no memory for a model");
+    }
+    made->table = table;
+    made->dtype = spec->dtype;
+    status = mha_setup_read(config, spec->class_name, spec->n_heads, spec->kv_heads, &made->setup, error);
+    json_decref(config);
+    if (!status)
+        status = walk_rows(made, &count, error);
+    if (!status) {
+        made->rows_bytes = count * sizeof *made->rows;
+        made->rows = mha_allocate(&allocator, made->rows_bytes);
+        status = made->rows ? walk_rows(made, &count, error)
+                            : mha_fail(error, MHA_NO_MEMORY, "model", "no memory for %zu rows", count);
+    }
+    if (status) {
+        mha_model_destroy(made);
+        return status;
+    }
+    *model = made;
+    return MHA_OK;
+}
+
+void mha_model_destroy(mha_model *model)
+{
+    const mha_allocator allocator = mha_allocator_default();
+    if (!model)
+        return;
+    while (model->n_rows > 0)
+        mha_params_remove(model->table, model->rows[--model->n_rows]);
+    mha_release(&allocator, model->rows, model->rows_bytes);
+    mha_release(&allocator, model, sizeof *model);
+}
+
+/* ---------------------------------------------------------------- what it is */
+
+const char *mha_model_title(const mha_model *model)
+{
+    return model->setup.architecture->title;
+}
+
+const char *mha_model_class(const mha_model *model)
+{
+    return model->setup.model_class->name;
+}
+
+mha_model_facts mha_model_get_facts(const mha_model *model)
+{
+    return mha_setup_facts(&model->setup);
+}
+
+size_t mha_model_assumptions(const mha_model *model, const mha_assumption **list)
+{
+    *list = model->setup.assumed;
+    return model->setup.n_assumed;
+}
+
+/* ---------------------------------------------------------------- its attention layers */
+
+/* Layers of one row of the description; 0 where its condition fails. */
+static size_t layers_of(const mha_model *model, const mha_arch_attention *row)
+{
+    int64_t wanted, blocks;
+    if (value_of(model, row->when, 1, &wanted, NULL) || value_of(model, row->blocks, 1, &blocks, NULL))
+        return 0;
+    return wanted && blocks > 0 ? (size_t)blocks : 0;
+}
+
+size_t mha_model_layer_count(const mha_model *model)
+{
+    size_t count = 0;
+    for (const mha_arch_attention *row = model->setup.architecture->attention; row->prefix; row++)
+        count += layers_of(model, row);
+    return count;
+}
+
+bool mha_model_layer_at(const mha_model *model, size_t index, mha_model_layer *layer)
+{
+    int64_t inner = 1, uses = 1, causal = 0;
+    value_of(model, model->setup.architecture->inner, 1, &inner, NULL);
+    for (const mha_arch_attention *row = model->setup.architecture->attention; row->prefix; row++) {
+        size_t count = layers_of(model, row);
+        if (index >= count) {
+            index -= count;
+            continue;
+        }
+        mha_model_layer made = {.config = mha_setup_attention(&model->setup)};
+        value_of(model, row->uses, 1, &uses, NULL);
+        value_of(model, row->causal, mha_values_get(&model->setup.values, "causal"), &causal, NULL);
+        made.config.dtype = model->dtype;
+        made.causal = causal;
+        made.uses = uses > 0 ? (size_t)uses : 0;
+        if (!expand(row->prefix, index / (size_t)inner, index % (size_t)inner, made.prefix, sizeof made.prefix) ||
+            mha_config_resolve(&made.config, NULL))
+            return false;
+        *layer = made;
+        return true;
+    }
+    return false;
+}
