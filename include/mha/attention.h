@@ -195,7 +195,8 @@ MHA_API bool mha_path_find(const char *name, mha_path *path);
  * Without a layer: query (B, T_q, h, d_k), key (B, T_k, h_kv, d_k), value (B, T_k, h_kv, d_v), all given;
  *                  there is no output projection: output is (B, T_q, h, d_v) or (B, T_q, h*d_v), the
  *                  same numbers as heads. mha_view_heads makes such views of any layout.
- * Inputs are F32; the exact path takes any plain float dtype. The last stride is 1.
+ * Inputs are F32; the exact path takes any plain float dtype. The last stride is 1; rows do not overlap
+ * (time stride at least their width) but for the exact path.
  *
  * stages[s] with data is filled, F32 or F64 (the blas and fast paths compute in float all the same);
  * any strides, so output can be in any layout. stages[MHA_STAGE_OUTPUT] may be absent. Stages must not

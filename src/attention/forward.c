@@ -4,6 +4,8 @@
  *   Q = x_q W_Q + b_Q,  K = x_k W_K + b_K,  V = x_v W_V + b_V            (Vaswani et al. 2017, section 3.2)
  *
  * Heads are strided views of Q, K, V and of the concatenation; nothing is copied to split or merge them. */
+#include <limits.h>
+
 #include "attention/cache.h"
 #include "attention/stages.h"
 #include "compute/gemm.h"
@@ -63,7 +65,7 @@ static mha_view output_rows(const mha_request *r, mha_arena *arena, size_t B, si
 {
     const mha_view *kept = &r->call->stages[MHA_STAGE_OUTPUT];
     bool direct = r->layer && kept->data && kept->dtype == MHA_F32 && kept->stride[2] == 1 &&
-                  kept->stride[1] >= (ptrdiff_t)kept->shape[2];
+                  kept->stride[1] >= (ptrdiff_t)kept->shape[2] && kept->stride[1] <= INT_MAX;
     if (direct)
         return *kept;
     return rows(arena, r->layer != NULL, B, T, r->plan.d_out);

@@ -45,12 +45,18 @@ static mha_status check_input(const mha_request *r, const char *name, const mha_
     if (view->shape[rank - 1] > 1 && view->stride[rank - 1] != 1)
         return mha_fail(error, MHA_INVALID, name, "%s: the last index must be contiguous, found a stride of %td", name,
                         view->stride[rank - 1]);
-    if (r->call->path != MHA_PATH_EXACT && view->shape[1] > 1 && view->stride[1] < (ptrdiff_t)view->shape[rank - 1])
+    for (int k = 0; k < rank; k++)
+        if (view->shape[k] > INT_MAX)
+            return mha_fail(error, MHA_INVALID, name, "%s: expected extents of at most %d, found %zu", name, INT_MAX, view->shape[k]);
+    if (r->call->path == MHA_PATH_EXACT || view->shape[1] < 2)
+        return MHA_OK;
+    /* CBLAS steps from row to row, in int */
+    if (view->stride[1] < (ptrdiff_t)view->shape[rank - 1])
         return mha_fail(error, MHA_INVALID, name, "%s: rows of %zu elements must not overlap, found a stride of %td", name,
                         view->shape[rank - 1], view->stride[1]);
-    for (int k = 0; k < rank; k++)
-        if (view->shape[k] > INT_MAX || view->stride[k] > INT_MAX || (view->shape[k] > 1 && view->stride[k] < 0))
-            return mha_fail(error, MHA_INVALID, name, "%s: extents and strides must be from 0 to %d elements", name, INT_MAX);
+    if (view->stride[1] > INT_MAX)
+        return mha_fail(error, MHA_INVALID, name, "%s: expected a row stride of at most %d elements, found %td", name, INT_MAX,
+                        view->stride[1]);
     return MHA_OK;
 }
 

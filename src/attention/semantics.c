@@ -154,8 +154,8 @@ mha_status mha_request_check_semantics(mha_request *r, mha_error *error)
         return mha_fail(error, MHA_INVALID, "semantics", "unknown rule for empty rows or hidden values");
     if (s->has_padding_fill && s->key_padding.kind != MHA_MASK_KEEPS && s->key_padding.kind != MHA_MASK_HIDES)
         return mha_fail(error, MHA_UNSUPPORTED, "padding_fill", "a fill value needs a boolean key padding mask to fill");
-    if (s->has_padding_fill && isnan(s->padding_fill))
-        return mha_fail(error, MHA_INVALID, "padding_fill", "a fill value of NaN");
+    if (s->has_padding_fill && !isfinite(s->padding_fill))
+        return mha_fail(error, MHA_INVALID, "padding_fill", "expected a finite fill value, found %g", s->padding_fill);
     r->norm_eps = s->norm_eps != 0 ? s->norm_eps : 1e-6;
     if (!(r->norm_eps > 0) || !isfinite(r->norm_eps))
         return mha_fail(error, MHA_INVALID, "norm_eps", "expected a positive epsilon, found %g", s->norm_eps);

@@ -81,7 +81,7 @@ static void apply_mask(const mha_mask *mask, const size_t *index, int full_rank,
         else if (mask->kind == MHA_MASK_ADDITIVE)
             add = additive(&row, j);
         else if ((((const uint8_t *)row.values)[(ptrdiff_t)j * row.step] != 0) == (mask->kind == MHA_MASK_HIDES))
-            add = has_fill ? (float)fill : -INFINITY;
+            add = has_fill ? clamp(fill) : -INFINITY;
         if (*term == -INFINITY)
             continue;
         *term = isfinite(*term) && isfinite(add) ? clamp((double)*term + add) : *term + add;

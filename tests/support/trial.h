@@ -51,8 +51,8 @@ typedef struct rig {
     mha_view weights[MHA_WEIGHT_COUNT];
     oracle expected[2]; /* for float and for double; computed when first asked for */
     bool has_expected[2];
-    void *inputs[64];   /* guarded blocks to be protected while a forward runs */
-    size_t n_inputs;
+    void *inputs[32];   /* guarded blocks to be protected while a forward runs, */
+    size_t n_inputs;    /* as are the weights */
     uint64_t random;
 } rig;
 
@@ -69,7 +69,7 @@ mha_status trial_run(rig *r, mha_path path, int threads, unsigned keep, mha_dtyp
 unsigned trial_stages(const rig *r);
 /* Holds every kept stage of the last run against the oracle. */
 bool trial_judge(rig *r, mha_path path, char *text, size_t size);
-/* Build, run, judge, release on blas and exact (or one of them); the test fails with the trial in words. */
+/* Build, run on every path that takes it, judge, release; the test fails with the trial in words. */
 void trial_check(const trial *t, const char *file, int line);
 #define assert_trial(t) trial_check((t), __FILE__, __LINE__)
 
@@ -78,7 +78,7 @@ void trial_text(const trial *t, char *text, size_t size);
 trial trial_draw(uint64_t seed);
 /* A smaller trial that still fails, by switching one thing off after another. */
 trial trial_shrink(const trial *t, bool (*fails)(const trial *));
-/* True when blas or exact differ from the oracle; `text` says how. */
+/* True when a path differs from the oracle or refuses (the fast path may); `text` says how. */
 bool trial_fails(const trial *t, char *text, size_t size);
 
 #endif
