@@ -61,7 +61,7 @@ char *mha_file_text(mha_file *file, const char *text, size_t length)
 
 mha_status mha_file_no_memory(const mha_file *file, mha_error *error)
 {
-    return mha_fail(error, MHA_NO_MEMORY, file->path, "no memory for the list of %zu tensors", file->entries.count);
+    return mha_fail_named(error, MHA_NO_MEMORY, file->path, "no memory for the list of %zu tensors", file->entries.count);
 }
 
 /* ---------------------------------------------------------------- filling */
@@ -97,7 +97,7 @@ mha_status mha_file_add_tensor(mha_file *file, const char *name, size_t name_len
     mha_view view = mha_view_of(NULL, tensor->dtype, tensor->rank, tensor->shape);
     tensor->elements = mha_view_elements(&view);
     if (tensor->elements == SIZE_MAX || mha_dtype_bytes(tensor->dtype, tensor->elements, &tensor->bytes) != MHA_OK)
-        return mha_fail_at(error, MHA_FORMAT, name, where,
+        return mha_fail_named_at(error, MHA_FORMAT, name, where,
                            "expected a shape whose bytes can be counted, found %s of %s (at byte %" PRIu64 ")", shape,
                            mha_dtype_name(tensor->dtype), where);
     tensor->name = mha_file_text(file, name, name_length);
@@ -172,12 +172,12 @@ static mha_status index_names(mha_file *file, mha_error *error)
     if (!file->by_name)
         return MHA_NO_MEMORY;
     if (twice)
-        return mha_fail(error, MHA_FORMAT, twice, "expected every tensor to be named once, found this name twice");
+        return mha_fail_named(error, MHA_FORMAT, twice, "expected every tensor to be named once, found this name twice");
     file->by_key = sort_by_name(file, &file->metadata, &twice, error);
     if (!file->by_key)
         return MHA_NO_MEMORY;
     if (twice)
-        return mha_fail(error, MHA_FORMAT, twice, "expected every metadata key once, found this key twice");
+        return mha_fail_named(error, MHA_FORMAT, twice, "expected every metadata key once, found this key twice");
     return MHA_OK;
 }
 
@@ -218,15 +218,17 @@ static mha_status parse(mha_file *file, mha_error *error)
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
         if (available >= formats[i].magic_bytes && memcmp(start, formats[i].magic, formats[i].magic_bytes) == 0) {
             file->format = formats[i].name;
-            return formats[i].parse(file, 0, error);
+            return mha_fail_in(error, formats[i].parse(file, 0, error), source->path);
         }
     file->format = "safetensors";
     if (available > 8 && start[8] == '{')
-        return mha_safetensors_parse(file, 0, error);
+        return mha_fail_in(error, mha_safetensors_parse(file, 0, error), source->path);
     if (start[strspn((const char *)start, " \t\r\n")] == '{')
-        return mha_shards_parse(file, 0, error);
+        return mha_fail_in(error, mha_shards_parse(file, 0, error), source->path);
     status = mha_foreign_refuse(source, error);
-    return status == MHA_OK ? mha_safetensors_parse(file, 0, error) : status;
+    if (status == MHA_OK)
+        status = mha_safetensors_parse(file, 0, error);
+    return mha_fail_in(error, status, source->path);
 }
 
 mha_status mha_file_open_using(const mha_allocator *allocator, const char *path, mha_file **file, mha_error *error)
@@ -235,13 +237,13 @@ mha_status mha_file_open_using(const mha_allocator *allocator, const char *path,
     mha_allocator memory = mha_allocator_or_default(allocator);
     mha_file *opened = mha_allocate(&memory, sizeof *opened);
     if (!opened)
-        return mha_fail(error, MHA_NO_MEMORY, path, "no memory to open it");
+        return mha_fail_named(error, MHA_NO_MEMORY, path, "no memory to open it");
     opened->allocator = memory;
     opened->sources.item_bytes = sizeof(mha_source);
     opened->entries.item_bytes = sizeof(mha_entry);
     opened->metadata.item_bytes = sizeof(mha_pair);
     opened->path = mha_file_text(opened, path, strlen(path));
-    mha_status status = opened->path ? MHA_OK : mha_fail(error, MHA_NO_MEMORY, path, "no memory to open it");
+    mha_status status = opened->path ? MHA_OK : mha_fail_named(error, MHA_NO_MEMORY, path, "no memory to open it");
 
     struct stat kind;
     const char *first = opened->path;
@@ -253,7 +255,7 @@ mha_status mha_file_open_using(const mha_allocator *allocator, const char *path,
     if (status == MHA_OK)
         status = parse(opened, error);
     if (status == MHA_OK)
-        status = index_names(opened, error);
+        status = mha_fail_in(error, index_names(opened, error), opened->path);
     if (status != MHA_OK)
         mha_file_close(opened);
     else

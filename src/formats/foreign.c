@@ -135,5 +135,5 @@ mha_status mha_foreign_refuse(const mha_source *source, mha_error *error)
     }
     if (!name)
         return MHA_OK;
-    return mha_fail(error, MHA_UNSUPPORTED, source->path, "expected safetensors, npy, npz or GGUF, found %s: %s", name, advice);
+    return mha_fail_named(error, MHA_UNSUPPORTED, source->path, "expected safetensors, npy, npz or GGUF, found %s: %s", name, advice);
 }

@@ -50,7 +50,7 @@ static uint64_t left(const stream *s)
 
 static mha_status truncated(const stream *s, uint64_t wanted, const char *what)
 {
-    return mha_fail_at(s->error, MHA_FORMAT, s->source->path, s->at,
+    return mha_fail_named_at(s->error, MHA_FORMAT, s->source->path, s->at,
                        "expected %s of %" PRIu64 " bytes at byte %" PRIu64 ", found only %" PRIu64 " bytes to the end", what,
                        wanted, s->at, left(s));
 }
@@ -102,14 +102,14 @@ static mha_status next_string(stream *s, uint64_t limit, const char *what, const
         return truncated(s, claimed, what);
     s->kept += claimed;
     if (claimed > limit || s->kept > MHA_HEADER_LIMIT)
-        return mha_fail_at(s->error, MHA_FORMAT, s->source->path, s->at, "expected %s of at most %" PRIu64
+        return mha_fail_named_at(s->error, MHA_FORMAT, s->source->path, s->at, "expected %s of at most %" PRIu64
                            " bytes at byte %" PRIu64 ", found %" PRIu64, what, limit, s->at, claimed);
     char *copy = mha_file_text(s->file, NULL, (size_t)claimed);
     if (!copy)
         return mha_file_no_memory(s->file, s->error);
     status = mha_source_read(s->source, s->at, copy, (size_t)claimed, s->error);
     if (status == MHA_OK && memchr(copy, '\0', (size_t)claimed))
-        status = mha_fail_at(s->error, MHA_FORMAT, s->source->path, s->at, "expected %s without a NUL byte at byte %" PRIu64,
+        status = mha_fail_named_at(s->error, MHA_FORMAT, s->source->path, s->at, "expected %s without a NUL byte at byte %" PRIu64,
                              what, s->at);
     if (status != MHA_OK)
         return status;
@@ -130,12 +130,12 @@ static mha_status skip_array(stream *s, int depth, uint64_t *count)
     if (status != MHA_OK)
         return status;
     if (type >= VALUE_TYPES || (type == ARRAY && depth == ARRAY_DEPTH))
-        return mha_fail_at(s->error, MHA_FORMAT, s->source->path, s->at - 12,
+        return mha_fail_named_at(s->error, MHA_FORMAT, s->source->path, s->at - 12,
                            "expected an array of a known type at byte %" PRIu64 ", found type %" PRIu64 "%s", s->at - 12, type,
                            type == ARRAY ? " nested too deep" : "");
     uint64_t least = widths[type] ? widths[type] : type == STRING ? 8 : 12;
     if (*count > left(s) / least)
-        return mha_fail_at(s->error, MHA_FORMAT, s->source->path, s->at,
+        return mha_fail_named_at(s->error, MHA_FORMAT, s->source->path, s->at,
                            "expected an array that fits the %" PRIu64 " bytes left, found %" PRIu64 " elements", left(s), *count);
     if (widths[type])
         return skip(s, *count * widths[type], "an array");
@@ -186,7 +186,7 @@ static mha_status parse_pair(stream *s)
     if (status != MHA_OK)
         return status;
     if (type >= VALUE_TYPES)
-        return mha_fail_at(s->error, MHA_FORMAT, key, s->at - 4,
+        return mha_fail_named_at(s->error, MHA_FORMAT, key, s->at - 4,
                            "expected a metadata type from 0 to %d at byte %" PRIu64 ", found %" PRIu64, VALUE_TYPES - 1,
                            s->at - 4, type);
     char text[64];
@@ -201,7 +201,7 @@ static mha_status parse_pair(stream *s)
     if (status != MHA_OK)
         return status;
     if (s->at - where > MHA_HEADER_LIMIT)
-        return mha_fail_at(s->error, MHA_FORMAT, key, where, "expected metadata of at most %d bytes, found %" PRIu64,
+        return mha_fail_named_at(s->error, MHA_FORMAT, key, where, "expected metadata of at most %d bytes, found %" PRIu64,
                            MHA_HEADER_LIMIT, s->at - where);
     return mha_file_add_metadata(s->file, key, key_length, value, strlen(value), s->error);
 }
@@ -221,7 +221,7 @@ static mha_status parse_tensor(stream *s, size_t index)
     if (status != MHA_OK)
         return status;
     if (rank > MHA_MAX_RANK)
-        return mha_fail_at(s->error, MHA_UNSUPPORTED, name, s->at - 4, "expected at most %d dimensions, found %" PRIu64,
+        return mha_fail_named_at(s->error, MHA_UNSUPPORTED, name, s->at - 4, "expected at most %d dimensions, found %" PRIu64,
                            MHA_MAX_RANK, rank);
     tensor->rank = (int)rank;
     for (int k = tensor->rank - 1; k >= 0; k--) { /* the fastest comes first in the file */
@@ -230,7 +230,7 @@ static mha_status parse_tensor(stream *s, size_t index)
         if (status != MHA_OK)
             return status;
         if (extent > SIZE_MAX)
-            return mha_fail_at(s->error, MHA_FORMAT, name, s->at - 8, "expected an extent that fits, found %" PRIu64, extent);
+            return mha_fail_named_at(s->error, MHA_FORMAT, name, s->at - 8, "expected an extent that fits, found %" PRIu64, extent);
         tensor->shape[k] = (size_t)extent;
     }
     status = next_number(s, 4, "a tensor's type", &type);
@@ -242,13 +242,13 @@ static mha_status parse_tensor(stream *s, size_t index)
     while (row < sizeof types / sizeof *types && types[row].number != type)
         row++;
     if (row == sizeof types / sizeof *types)
-        return mha_fail_at(s->error, MHA_UNSUPPORTED, name, s->at - 12, "expected a tensor type of ggml, found number %" PRIu64
+        return mha_fail_named_at(s->error, MHA_UNSUPPORTED, name, s->at - 12, "expected a tensor type of ggml, found number %" PRIu64
                            " (withdrawn, or newer than this program)", type);
     tensor->dtype = types[row].dtype;
     tensor->offset = offset;
     size_t blocks;
     if (tensor->rank > 0 && mha_dtype_bytes(tensor->dtype, tensor->shape[tensor->rank - 1], &blocks) != MHA_OK)
-        return mha_fail_at(s->error, MHA_FORMAT, name, where, "expected rows of whole blocks of %s, found rows of %zu elements",
+        return mha_fail_named_at(s->error, MHA_FORMAT, name, where, "expected rows of whole blocks of %s, found rows of %zu elements",
                            mha_dtype_name(tensor->dtype), tensor->shape[tensor->rank - 1]);
     return mha_file_add_tensor(s->file, name, name_length, &entry, where, s->error);
 }
@@ -262,10 +262,10 @@ static mha_status place_tensors(stream *s, uint64_t alignment)
     for (size_t i = 0; i < count && status == MHA_OK; i++) {
         mha_file_tensor *tensor = &((mha_entry *)s->file->entries.items)[i].tensor;
         if (tensor->offset % alignment != 0)
-            status = mha_fail(s->error, MHA_FORMAT, tensor->name, "expected an offset that is a multiple of %" PRIu64
+            status = mha_fail_named(s->error, MHA_FORMAT, tensor->name, "expected an offset that is a multiple of %" PRIu64
                               ", found %" PRIu64, alignment, tensor->offset);
         else if (data > size || tensor->offset > size - data || tensor->bytes > size - data - tensor->offset)
-            status = mha_fail(s->error, MHA_FORMAT, tensor->name, "expected %zu bytes inside the file of %" PRIu64
+            status = mha_fail_named(s->error, MHA_FORMAT, tensor->name, "expected %zu bytes inside the file of %" PRIu64
                               " bytes, found the offset %" PRIu64 " from byte %" PRIu64, tensor->bytes, size, tensor->offset, data);
         else
             tensor->offset += data;
@@ -277,7 +277,7 @@ static mha_status place_tensors(stream *s, uint64_t alignment)
         return mha_file_no_memory(s->file, s->error);
     for (size_t i = 1; i < count && status == MHA_OK; i++)
         if (order[i - 1]->offset + order[i - 1]->bytes > order[i]->offset)
-            status = mha_fail_at(s->error, MHA_FORMAT, order[i]->name, order[i]->offset,
+            status = mha_fail_named_at(s->error, MHA_FORMAT, order[i]->name, order[i]->offset,
                                  "expected data of its own at byte %" PRIu64 ", found an overlap with '%.60s'",
                                  order[i]->offset, order[i - 1]->name);
     mha_release(&s->file->allocator, order, (count + 1) * sizeof *order);
@@ -295,7 +295,7 @@ static mha_status parse_counts(stream *s, uint64_t *tensors, uint64_t *pairs)
     if (status != MHA_OK)
         return status;
     if (version != 2 && version != 3)
-        return mha_fail_at(s->error, MHA_UNSUPPORTED, s->source->path, 4, "expected GGUF version 2 or 3, found %s",
+        return mha_fail_named_at(s->error, MHA_UNSUPPORTED, s->source->path, 4, "expected GGUF version 2 or 3, found %s",
                            version == 1                                      ? "version 1: convert it again with llama.cpp"
                            : version == 0x02000000u || version == 0x03000000u ? "a big-endian file: convert it for this machine"
                                                                               : "another");
@@ -306,10 +306,10 @@ static mha_status parse_counts(stream *s, uint64_t *tensors, uint64_t *pairs)
         return status;
     /* The smallest description of a tensor has 24 bytes, the smallest pair 13. */
     if (*tensors > left(s) / 24)
-        return mha_fail_at(s->error, MHA_FORMAT, s->source->path, 8, "expected a count of tensors that fits %" PRIu64
+        return mha_fail_named_at(s->error, MHA_FORMAT, s->source->path, 8, "expected a count of tensors that fits %" PRIu64
                            " bytes, found %" PRIu64, left(s), *tensors);
     if (*pairs > left(s) / 13)
-        return mha_fail_at(s->error, MHA_FORMAT, s->source->path, 16, "expected a count of metadata that fits %" PRIu64
+        return mha_fail_named_at(s->error, MHA_FORMAT, s->source->path, 16, "expected a count of metadata that fits %" PRIu64
                            " bytes, found %" PRIu64, left(s), *pairs);
     return MHA_OK;
 }
@@ -326,7 +326,7 @@ static mha_status find_alignment(const stream *s, uint64_t *alignment)
         char *end;
         uint64_t given = strtoull(value, &end, 10);
         if (*end != '\0' || given == 0 || given > UINT32_MAX || (given & (given - 1)) != 0)
-            return mha_fail(s->error, MHA_FORMAT, key, "expected a power of two, found %.40s", value);
+            return mha_fail_named(s->error, MHA_FORMAT, key, "expected a power of two, found %.40s", value);
         *alignment = given;
     }
     return MHA_OK;
@@ -344,7 +344,7 @@ static mha_status parse_stream(stream *s, size_t index)
     for (uint64_t i = 0; status == MHA_OK && i < tensors; i++) {
         status = parse_tensor(s, index);
         if (status == MHA_OK && s->at - descriptions > MHA_HEADER_LIMIT)
-            status = mha_fail_at(s->error, MHA_FORMAT, s->source->path, s->at,
+            status = mha_fail_named_at(s->error, MHA_FORMAT, s->source->path, s->at,
                                  "expected descriptions of tensors under %d bytes, found more", MHA_HEADER_LIMIT);
     }
     return status == MHA_OK ? place_tensors(s, alignment) : status;
@@ -355,7 +355,7 @@ mha_status mha_gguf_parse(mha_file *file, size_t index, mha_error *error)
     stream s = {.file = file, .source = mha_file_source(file, index), .error = error};
     s.buffer = mha_allocate(&file->allocator, BUFFER_BYTES);
     if (!s.buffer)
-        return mha_fail(error, MHA_NO_MEMORY, file->path, "no memory for %d bytes of buffer", BUFFER_BYTES);
+        return mha_fail_named(error, MHA_NO_MEMORY, file->path, "no memory for %d bytes of buffer", BUFFER_BYTES);
     mha_status status = parse_stream(&s, index);
     mha_release(&file->allocator, s.buffer, BUFFER_BYTES);
     return status;

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "formats/output.h"
+#include "formats/source.h"
 
 static bool is_standard_output(const char *path)
 {
@@ -37,23 +38,23 @@ mha_status mha_output_check(const char *path, mha_error *error)
     struct stat status;
     if (stat(path, &status) == 0) {
         if (S_ISDIR(status.st_mode))
-            return mha_fail(error, MHA_INVALID, path, "expected a file to write, found a directory");
-        if (access(path, W_OK) != 0)
-            return mha_fail(error, MHA_IO, path, "cannot write it: %s", strerror(errno));
+            return mha_fail_named(error, MHA_INVALID, path, "expected a file to write, found a directory");
+        if (faccessat(AT_FDCWD, path, W_OK, AT_EACCESS) != 0)
+            return mha_fail_named(error, MHA_IO, path, "cannot write it: %s", strerror(errno));
         if (!S_ISREG(status.st_mode))
             return MHA_OK;
     } else if (errno != ENOENT)
-        return mha_fail(error, MHA_IO, path, "cannot write it: %s", strerror(errno));
+        return mha_fail_named(error, MHA_IO, path, "cannot write it: %s", strerror(errno));
     size_t length = directory_length(path);
     char directory[PATH_MAX] = ".";
     if (length >= sizeof directory)
-        return mha_fail(error, MHA_IO, path, "cannot write it: %s", strerror(ENAMETOOLONG));
+        return mha_fail_named(error, MHA_IO, path, "cannot write it: %s", strerror(ENAMETOOLONG));
     if (length > 0) {
         memcpy(directory, path, length);
         directory[length] = '\0';
     }
-    if (access(directory, W_OK | X_OK) != 0)
-        return mha_fail(error, MHA_IO, path, "cannot write into its directory: %s", strerror(errno));
+    if (faccessat(AT_FDCWD, directory, W_OK | X_OK, AT_EACCESS) != 0)
+        return mha_fail_named(error, MHA_IO, path, "cannot write into its directory: %s", strerror(errno));
     return MHA_OK;
 }
 
@@ -80,10 +81,10 @@ static mha_status open_temporary(mha_output *output, mha_error *error)
             break;
     }
     if (output->fd < 0)
-        return mha_fail(error, MHA_IO, output->path, "cannot write into its directory: %s", strerror(errno));
+        return mha_fail_named(error, MHA_IO, output->path, "cannot write into its directory: %s", strerror(errno));
     struct stat status;
     if (stat(output->target, &status) == 0 && fchmod(output->fd, status.st_mode & 07777) != 0)
-        return mha_fail(error, MHA_IO, output->path, "cannot keep its permissions: %s", strerror(errno));
+        return mha_fail_named(error, MHA_IO, output->path, "cannot keep its permissions: %s", strerror(errno));
     return MHA_OK;
 }
 
@@ -97,7 +98,7 @@ mha_status mha_output_open(mha_output *output, const mha_allocator *allocator, c
         output->direct = true;
         output->fd = is_standard_output(path) ? fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0)
                                               : open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
-        return output->fd >= 0 ? MHA_OK : mha_fail(error, MHA_IO, path, "cannot write it: %s", strerror(errno));
+        return output->fd >= 0 ? MHA_OK : mha_fail_named(error, MHA_IO, path, "cannot write it: %s", strerror(errno));
     }
     char *resolved = realpath(path, NULL);
     output->target = copy_text(allocator, resolved ? resolved : path, 0, &output->target_bytes);
@@ -105,7 +106,7 @@ mha_status mha_output_open(mha_output *output, const mha_allocator *allocator, c
     if (output->target)
         output->temporary = copy_text(allocator, output->target, 64, &output->temporary_bytes);
     if (!output->temporary)
-        status = mha_fail(error, MHA_NO_MEMORY, path, "no memory to write it");
+        status = mha_fail_named(error, MHA_NO_MEMORY, path, "no memory to write it");
     else
         status = open_temporary(output, error);
     if (status != MHA_OK)
@@ -121,7 +122,7 @@ mha_status mha_output_write(mha_output *output, const void *data, size_t bytes, 
         if (done < 0 && errno == EINTR)
             continue;
         if (done < 0)
-            return mha_fail(error, MHA_IO, output->path, "cannot write it: %s", strerror(errno));
+            return mha_fail_named(error, MHA_IO, output->path, "cannot write it: %s", strerror(errno));
         at += done;
         bytes -= (size_t)done;
     }
@@ -134,9 +135,9 @@ mha_status mha_output_finish(mha_output *output, mha_error *error)
     output->fd = -1;
     mha_status status = MHA_OK;
     if (close(fd) != 0 && errno != EINTR)
-        status = mha_fail(error, MHA_IO, output->path, "cannot write it: %s", strerror(errno));
+        status = mha_fail_named(error, MHA_IO, output->path, "cannot write it: %s", strerror(errno));
     if (status == MHA_OK && !output->direct && rename(output->temporary, output->target) != 0)
-        status = mha_fail(error, MHA_IO, output->path, "cannot give it its name: %s", strerror(errno));
+        status = mha_fail_named(error, MHA_IO, output->path, "cannot give it its name: %s", strerror(errno));
     if (status == MHA_OK && !output->direct)
         output->temporary[0] = '\0'; /* nothing left to remove */
     mha_output_abandon(output);

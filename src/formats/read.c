@@ -31,7 +31,7 @@ static mha_status zip_failure(const reading *state, mha_error *error)
 {
     zip_error_t *why = zip_file_get_error(state->member);
     bool damaged = zip_error_system_type(why) != ZIP_ET_SYS;
-    return mha_fail(error, damaged ? MHA_FORMAT : MHA_IO, state->entry->tensor.name,
+    return mha_fail_named(error, damaged ? MHA_FORMAT : MHA_IO, state->entry->tensor.name,
                     "expected %zu bytes of data, found a damaged archive: %s", state->entry->tensor.bytes,
                     zip_error_strerror(why));
 }
@@ -44,7 +44,7 @@ static mha_status read_member(reading *state, void *to, size_t bytes)
         if (got < 0)
             return zip_failure(state, state->error);
         if (got == 0)
-            return mha_fail(state->error, MHA_IO, state->entry->tensor.name,
+            return mha_fail_named(state->error, MHA_IO, state->entry->tensor.name,
                             "expected %zu more bytes in the archive, found its end", bytes);
         at += got;
         bytes -= (size_t)got;
@@ -86,7 +86,7 @@ static mha_status read_converted(void *context, const mha_view *piece)
     mha_view bytes = mha_view_of(state->buffer, dtype, piece->rank, piece->shape);
     status = mha_view_copy(piece, &bytes);
     if (status != MHA_OK)
-        return mha_fail(state->error, status, state->entry->tensor.name, "expected a type %s can be converted to, found %s",
+        return mha_fail_named(state->error, status, state->entry->tensor.name, "expected a type %s can be converted to, found %s",
                         mha_dtype_name(dtype), mha_dtype_name(piece->dtype));
     return MHA_OK;
 }
@@ -98,7 +98,7 @@ static mha_status open_member(reading *state)
     zip_t *archive = state->file->archive;
     state->member = zip_fopen_index(archive, state->entry->source, 0);
     if (!state->member)
-        return mha_fail(state->error, MHA_IO, tensor->name, "cannot read it from the archive: %s", zip_strerror(archive));
+        return mha_fail_named(state->error, MHA_IO, tensor->name, "cannot read it from the archive: %s", zip_strerror(archive));
     char skipped[256];
     mha_status status = MHA_OK;
     for (uint64_t left = tensor->offset; left > 0 && status == MHA_OK;) {
@@ -113,8 +113,12 @@ static mha_status open_member(reading *state)
 static mha_status close_member(reading *state, mha_status status)
 {
     char beyond;
-    if (status == MHA_OK && zip_fread(state->member, &beyond, 1) < 0)
+    zip_int64_t got = status == MHA_OK ? zip_fread(state->member, &beyond, 1) : 0;
+    if (got < 0)
         status = zip_failure(state, state->error);
+    else if (got > 0)
+        status = mha_fail_named(state->error, MHA_FORMAT, state->entry->tensor.name,
+                                "expected %zu bytes of data, found more in the archive", state->entry->tensor.bytes);
     zip_fclose(state->member);
     return status;
 }
@@ -136,24 +140,21 @@ static mha_status check_target(const mha_file_tensor *tensor, const mha_entry *e
     mha_shape_text(held, sizeof held, tensor->shape, tensor->rank);
     mha_shape_text(wanted, sizeof wanted, to->shape, to->rank);
     if (mha_view_elements(to) != tensor->elements)
-        return mha_fail(error, MHA_INVALID, tensor->name, "expected %s (%zu elements), found %s (%zu elements) in the file",
+        return mha_fail_named(error, MHA_INVALID, tensor->name, "expected %s (%zu elements), found %s (%zu elements) in the file",
                         wanted, mha_view_elements(to), held, tensor->elements);
     if (mha_element_bytes(tensor->dtype) == 0)
-        return mha_fail(error, MHA_UNSUPPORTED, tensor->name,
+        return mha_fail_named(error, MHA_UNSUPPORTED, tensor->name,
                         "expected a plain element type, found the quantised %s, whose values are not decoded here",
                         mha_dtype_name(tensor->dtype));
     if (entry->fortran && strcmp(held, wanted) != 0)
-        return mha_fail(error, MHA_INVALID, tensor->name,
+        return mha_fail_named(error, MHA_INVALID, tensor->name,
                         "expected %s, found %s in Fortran order, which only a view of the same shape can take", wanted, held);
     return MHA_OK;
 }
 
-mha_status mha_file_read(const mha_file *file, const mha_file_tensor *tensor, const mha_view *to, mha_error *error)
+static mha_status read_entry(const mha_file *file, const mha_entry *entry, const mha_view *to, mha_error *error)
 {
-    const mha_entry *entry = entry_of(file, tensor);
-    if (!entry)
-        return mha_fail(error, MHA_NOT_FOUND, tensor->name, "expected a tensor of this file, found none of this name");
-    tensor = &entry->tensor;
+    const mha_file_tensor *tensor = &entry->tensor;
     mha_status status = check_target(tensor, entry, to, error);
     if (status != MHA_OK || tensor->elements == 0)
         return status;
@@ -172,8 +173,17 @@ mha_status mha_file_read(const mha_file *file, const mha_file_tensor *tensor, co
         state.buffer = mha_allocate(&file->allocator, BUFFER_BYTES);
         status = state.buffer ? mha_view_pieces(&target, BUFFER_BYTES / mha_element_bytes(tensor->dtype), read_converted,
                                                 &state)
-                              : mha_fail(error, MHA_NO_MEMORY, tensor->name, "no memory for %d bytes of buffer", BUFFER_BYTES);
+                              : mha_fail_named(error, MHA_NO_MEMORY, tensor->name, "no memory for %d bytes of buffer", BUFFER_BYTES);
         mha_release(&file->allocator, state.buffer, BUFFER_BYTES);
     }
     return state.member ? close_member(&state, status) : status;
+}
+
+mha_status mha_file_read(const mha_file *file, const mha_file_tensor *tensor, const mha_view *to, mha_error *error)
+{
+    const mha_entry *entry = entry_of(file, tensor);
+    mha_status status = entry ? read_entry(file, entry, to, error)
+                              : mha_fail_named(error, MHA_NOT_FOUND, tensor->name,
+                                               "expected a tensor of this file, found none of this name");
+    return mha_fail_in(error, status, file->path);
 }

@@ -2,11 +2,60 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "formats/source.h"
+
+/* ---------------------------------------------------------------- errors with names */
+
+enum { NAME_SHOWN = 120 }; /* of a longer name the end, where names differ */
+
+static mha_status fail_named(mha_error *error, mha_status status, const char *name, uint64_t offset, const char *message)
+{
+    size_t length = name ? strlen(name) : 0;
+    if (length == 0)
+        return mha_fail_at(error, status, name, offset, "%s", message);
+    if (length > NAME_SHOWN)
+        return mha_fail_at(error, status, name, offset, "...%s: %s", name + length - NAME_SHOWN, message);
+    return mha_fail_at(error, status, name, offset, "%s: %s", name, message);
+}
+
+mha_status mha_fail_named(mha_error *error, mha_status status, const char *name, const char *format, ...)
+{
+    char message[sizeof error->message];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(message, sizeof message, format, arguments);
+    va_end(arguments);
+    return fail_named(error, status, name, 0, message);
+}
+
+mha_status mha_fail_named_at(mha_error *error, mha_status status, const char *name, uint64_t offset, const char *format,
+                             ...)
+{
+    char message[sizeof error->message];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(message, sizeof message, format, arguments);
+    va_end(arguments);
+    return fail_named(error, status, name, offset, message);
+}
+
+mha_status mha_fail_in(mha_error *error, mha_status status, const char *path)
+{
+    if (status == MHA_OK || !error || strncmp(error->name, path, sizeof error->name - 1) == 0)
+        return status;
+    mha_error inner = *error;
+    fail_named(error, status, path, inner.offset, inner.message);
+    memcpy(error->name, inner.name, sizeof error->name);
+    return status;
+}
+
+/* ---------------------------------------------------------------- files */
 
 static const char *kind_of(mode_t mode)
 {
@@ -24,17 +73,17 @@ mha_status mha_source_open(mha_source *source, const char *path, mha_error *erro
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0)
         return errno == ENOENT || errno == ENOTDIR
-                   ? mha_fail(error, MHA_NOT_FOUND, path, "expected a file, found none: %s", strerror(errno))
-                   : mha_fail(error, MHA_IO, path, "cannot open it for reading: %s", strerror(errno));
+                   ? mha_fail_named(error, MHA_NOT_FOUND, path, "expected a file, found none: %s", strerror(errno))
+                   : mha_fail_named(error, MHA_IO, path, "cannot open it for reading: %s", strerror(errno));
     struct stat status;
     if (fstat(fd, &status) != 0) {
         int why = errno;
         close(fd);
-        return mha_fail(error, MHA_IO, path, "cannot ask for its size: %s", strerror(why));
+        return mha_fail_named(error, MHA_IO, path, "cannot ask for its size: %s", strerror(why));
     }
     if (!S_ISREG(status.st_mode)) {
         close(fd);
-        return mha_fail(error, MHA_INVALID, path, "expected a regular file (it is read at positions), found %s",
+        return mha_fail_named(error, MHA_INVALID, path, "expected a regular file (it is read at positions), found %s",
                         kind_of(status.st_mode));
     }
     *source = (mha_source){.fd = fd, .size = (uint64_t)status.st_size, .path = path};
@@ -56,10 +105,10 @@ mha_status mha_source_read(const mha_source *source, uint64_t offset, void *to, 
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0)
-            return mha_fail_at(error, MHA_IO, source->path, offset, "cannot read at byte %" PRIu64 ": %s", offset,
+            return mha_fail_named_at(error, MHA_IO, source->path, offset, "cannot read at byte %" PRIu64 ": %s", offset,
                                strerror(errno));
         if (got == 0)
-            return mha_fail_at(error, MHA_IO, source->path, offset,
+            return mha_fail_named_at(error, MHA_IO, source->path, offset,
                                "expected %zu more bytes at byte %" PRIu64 ", found the end: the file became shorter"
                                " than the %" PRIu64 " bytes it had when it was opened",
                                bytes, offset, source->size);
@@ -74,12 +123,12 @@ mha_status mha_source_text(const mha_source *source, const mha_allocator *alloca
                            char **text, size_t *bytes, mha_error *error)
 {
     if (source->size > limit)
-        return mha_fail(error, MHA_FORMAT, source->path, "expected %s of at most %zu bytes, found %" PRIu64, what, limit,
+        return mha_fail_named(error, MHA_FORMAT, source->path, "expected %s of at most %zu bytes, found %" PRIu64, what, limit,
                         source->size);
     size_t length = (size_t)source->size;
     char *block = mha_allocate(allocator, length + 1);
     if (!block)
-        return mha_fail(error, MHA_NO_MEMORY, source->path, "no memory for %zu bytes of text", length + 1);
+        return mha_fail_named(error, MHA_NO_MEMORY, source->path, "no memory for %zu bytes of text", length + 1);
     mha_status status = mha_source_read(source, 0, block, length, error);
     if (status != MHA_OK) {
         mha_release(allocator, block, length + 1);

@@ -48,14 +48,14 @@ mha_status mha_writer_create_using(const mha_allocator *allocator, const char *p
     *writer = NULL;
     bool npy = ends_with(path, ".npy");
     if (!npy && !ends_with(path, ".safetensors") && !mha_output_is_direct(path))
-        return mha_fail(error, MHA_INVALID, path, "expected a name that ends in .safetensors or .npy");
+        return mha_fail_named(error, MHA_INVALID, path, "expected a name that ends in .safetensors or .npy");
     mha_status status = mha_output_check(path, error);
     if (status != MHA_OK)
         return status;
     mha_allocator memory = mha_allocator_or_default(allocator);
     mha_writer *made = mha_allocate(&memory, sizeof *made);
     if (!made)
-        return mha_fail(error, MHA_NO_MEMORY, path, "no memory to write it");
+        return mha_fail_named(error, MHA_NO_MEMORY, path, "no memory to write it");
     made->allocator = memory;
     made->npy = npy;
     made->items.item_bytes = sizeof(item);
@@ -63,7 +63,7 @@ mha_status mha_writer_create_using(const mha_allocator *allocator, const char *p
     made->metadata = json_object();
     if (!made->path || !made->metadata) {
         mha_writer_destroy(made);
-        return mha_fail(error, MHA_NO_MEMORY, path, "no memory to write it");
+        return mha_fail_named(error, MHA_NO_MEMORY, path, "no memory to write it");
     }
     *writer = made;
     return MHA_OK;
@@ -91,62 +91,72 @@ static mha_status check_view(const mha_writer *writer, const char *name, const m
 {
     bool held = writer->npy ? mha_npy_descr(view->dtype) != NULL : mha_safetensors_has(view->dtype);
     if (!held)
-        return mha_fail(error, MHA_UNSUPPORTED, name, "expected a dtype that %s can hold, found %s",
+        return mha_fail_named(error, MHA_UNSUPPORTED, name, "expected a dtype that %s can hold, found %s",
                         writer->npy ? "npy" : "safetensors", mha_dtype_name(view->dtype));
     size_t elements = mha_view_elements(view), bytes;
     if (view->rank < 0 || view->rank > MHA_MAX_RANK || elements == SIZE_MAX ||
         mha_dtype_bytes(view->dtype, elements, &bytes) != MHA_OK)
-        return mha_fail(error, MHA_INVALID, name, "expected a shape whose bytes can be counted");
+        return mha_fail_named(error, MHA_INVALID, name, "expected a shape whose bytes can be counted");
     for (int k = 0; k < view->rank; k++)
         if (view->shape[k] > INT64_MAX)
-            return mha_fail(error, MHA_INVALID, name, "expected extents under 2^63, found %zu", view->shape[k]);
+            return mha_fail_named(error, MHA_INVALID, name, "expected extents under 2^63, found %zu", view->shape[k]);
     if (!view->data && elements > 0)
-        return mha_fail(error, MHA_INVALID, name, "expected data, found a view without any");
+        return mha_fail_named(error, MHA_INVALID, name, "expected data, found a view without any");
     if (mha_element_bytes(view->dtype) == 0 && !mha_view_is_contiguous(view))
-        return mha_fail(error, MHA_INVALID, name, "expected packed elements to be contiguous");
+        return mha_fail_named(error, MHA_INVALID, name, "expected packed elements to be contiguous");
     return MHA_OK;
 }
 
-mha_status mha_writer_add(mha_writer *writer, const char *name, const mha_view *view, mha_error *error)
+static mha_status add(mha_writer *writer, const char *name, const mha_view *view, mha_error *error)
 {
     if (!name || name[0] == '\0')
-        return mha_fail(error, MHA_INVALID, name, "expected a name for the tensor, found none");
+        return mha_fail_named(error, MHA_INVALID, name, "expected a name for the tensor, found none");
     if (strcmp(name, "__metadata__") == 0)
-        return mha_fail(error, MHA_INVALID, name, "expected another name: the format keeps this one for itself");
+        return mha_fail_named(error, MHA_INVALID, name, "expected another name: the format keeps this one for itself");
     if (writer->npy && writer->items.count > 0)
-        return mha_fail(error, MHA_INVALID, name, "expected one tensor in an npy file, found a second");
+        return mha_fail_named(error, MHA_INVALID, name, "expected one tensor in an npy file, found a second");
     const item *items = writer->items.items;
     for (size_t i = 0; i < writer->items.count; i++)
         if (strcmp(items[i].name, name) == 0)
-            return mha_fail(error, MHA_INVALID, name, "expected every tensor to be named once, found this name twice");
+            return mha_fail_named(error, MHA_INVALID, name, "expected every tensor to be named once, found this name twice");
     mha_status status = check_view(writer, name, view, error);
     if (status != MHA_OK)
         return status;
     json_t *text = json_string(name);
     if (!text)
-        return mha_fail(error, MHA_INVALID, name, "expected a name in UTF-8");
+        return mha_fail_named(error, MHA_INVALID, name, "expected a name in UTF-8");
     json_decref(text);
 
     char *copy = copy_text(&writer->allocator, name);
     item *added = copy ? mha_list_add(&writer->allocator, &writer->items) : NULL;
     if (!added) {
         release_text(&writer->allocator, copy);
-        return mha_fail(error, MHA_NO_MEMORY, name, "no memory to write it");
+        return mha_fail_named(error, MHA_NO_MEMORY, name, "no memory to write it");
     }
     *added = (item){.name = copy, .view = *view, .element_bytes = mha_element_bytes(view->dtype)};
     return mha_dtype_bytes(view->dtype, mha_view_elements(view), &added->bytes);
 }
 
-mha_status mha_writer_metadata(mha_writer *writer, const char *key, const char *value, mha_error *error)
+mha_status mha_writer_add(mha_writer *writer, const char *name, const mha_view *view, mha_error *error)
+{
+    return mha_fail_in(error, add(writer, name, view, error), writer->path);
+}
+
+static mha_status add_metadata(mha_writer *writer, const char *key, const char *value, mha_error *error)
 {
     if (writer->npy)
-        return mha_fail(error, MHA_UNSUPPORTED, key, "expected no metadata for an npy file, which has no place for it");
+        return mha_fail_named(error, MHA_UNSUPPORTED, key, "expected no metadata for an npy file, which has no place for it");
     if (json_object_get(writer->metadata, key))
-        return mha_fail(error, MHA_INVALID, key, "expected every metadata key once, found this key twice");
+        return mha_fail_named(error, MHA_INVALID, key, "expected every metadata key once, found this key twice");
     json_t *text = json_string(value);
     if (!text || json_object_set_new(writer->metadata, key, text) != 0)
-        return mha_fail(error, MHA_INVALID, key, "expected metadata in UTF-8");
+        return mha_fail_named(error, MHA_INVALID, key, "expected metadata in UTF-8");
     return MHA_OK;
+}
+
+mha_status mha_writer_metadata(mha_writer *writer, const char *key, const char *value, mha_error *error)
+{
+    return mha_fail_in(error, add_metadata(writer, key, value, error), writer->path);
 }
 
 /* ---------------------------------------------------------------- headers */
@@ -195,7 +205,7 @@ static mha_status write_safetensors_header(const mha_writer *writer, mha_output 
     char *text = status == MHA_OK ? json_dumps(header, JSON_COMPACT) : NULL;
     json_decref(header);
     if (!text)
-        return mha_fail(error, MHA_NO_MEMORY, writer->path, "no memory for the header");
+        return mha_fail_named(error, MHA_NO_MEMORY, writer->path, "no memory for the header");
     size_t length = strlen(text), padding = (8 - length % 8) % 8;
     unsigned char prefix[8];
     for (int i = 0; i < 8; i++)
@@ -242,7 +252,7 @@ static mha_status write_piece(void *context, const mha_view *piece)
     mha_view packed = mha_view_of(state->buffer, piece->dtype, piece->rank, piece->shape);
     mha_status status = mha_view_copy(&packed, piece);
     if (status != MHA_OK)
-        return mha_fail(state->error, status, state->output->path, "cannot gather elements of %s",
+        return mha_fail_named(state->error, status, state->output->path, "cannot gather elements of %s",
                         mha_dtype_name(piece->dtype));
     if (mha_host_is_big_endian())
         mha_swap_bytes(state->buffer, piece->dtype, elements);
@@ -262,10 +272,10 @@ static mha_status write_item(void *context, const item *one, uint64_t begin)
 mha_status mha_writer_commit(mha_writer *writer, mha_error *error)
 {
     if (writer->npy && writer->items.count == 0)
-        return mha_fail(error, MHA_INVALID, writer->path, "expected one tensor for an npy file, found none");
+        return mha_fail_named(error, MHA_INVALID, writer->path, "expected one tensor for an npy file, found none");
     void *buffer = mha_allocate(&writer->allocator, BUFFER_BYTES);
     if (!buffer)
-        return mha_fail(error, MHA_NO_MEMORY, writer->path, "no memory for %d bytes of buffer", BUFFER_BYTES);
+        return mha_fail_named(error, MHA_NO_MEMORY, writer->path, "no memory for %d bytes of buffer", BUFFER_BYTES);
     mha_output output;
     mha_status status = mha_output_open(&output, &writer->allocator, writer->path, error);
     if (status == MHA_OK) {
