@@ -104,7 +104,7 @@ typedef struct mha_model mha_model;
 
 /* Which one: a preset or a config.json. */
 typedef struct mha_model_spec {
-    const char *preset;     /* "gpt2", ...: see mha_preset_at; or */
+    const char *preset;     /* "gpt2", ... (mha_preset_at), or the beginning of one name only ("vit"); or */
     const char *config;     /* path of a config.json */
     const char *class_name; /* "BertForMaskedLM", "MaskedLM" or a part ("pooler"); NULL: by the config's architectures */
     size_t n_heads, kv_heads; /* replace the config's; 0: leave them */

@@ -21,6 +21,7 @@ typedef struct mha_arch_key {
     const char *keys;     /* config keys separated by blanks, the first one present counts; NULL: computed */
     const char *fallback; /* formula when no key is present: the default of the architecture's library */
     const char *contains; /* for a key whose value is text: 1 when the text contains this, else 0 */
+    const char *matters;  /* formula over parts: whether a missing key is worth telling; NULL: it is */
 } mha_arch_key;
 
 /* The same for a real number. */

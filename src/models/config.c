@@ -94,6 +94,14 @@ static mha_status whole_number(const json_t *value, const char *key, int64_t *nu
     return MHA_OK;
 }
 
+static bool is_assumed(const mha_setup *setup, const char *keys)
+{
+    for (size_t i = 0; i < setup->n_assumed; i++)
+        if (strcmp(setup->assumed[i].key, keys) == 0)
+            return true;
+    return false;
+}
+
 static mha_status read_key(const json_t *config, const mha_arch_key *key, mha_setup *setup, mha_error *error)
 {
     char name[64];
@@ -108,7 +116,11 @@ static mha_status read_key(const json_t *config, const mha_arch_key *key, mha_se
         status = mha_expression_evaluate(key->fallback, &setup->values, &number, error);
     if (status)
         return status;
-    if (!value && key->keys && !stated_null(config, key->keys) && setup->n_assumed < MHA_SETUP_ASSUMED)
+    int64_t matters = 1;
+    if (key->matters && (status = mha_expression_evaluate(key->matters, &setup->values, &matters, error)) != MHA_OK)
+        return status;
+    if (matters && !value && key->keys && !stated_null(config, key->keys) && !is_assumed(setup, key->keys) &&
+        setup->n_assumed < MHA_SETUP_ASSUMED)
         setup->assumed[setup->n_assumed++] = (mha_assumption){key->keys, number};
     if (!mha_values_set(&setup->values, key->symbol, number))
         return mha_fail(error, MHA_INVALID, key->symbol, "%s: expected at most %d symbols", key->symbol, MHA_VALUES);

@@ -161,14 +161,9 @@ static mha_status read_config(const mha_model_spec *spec, json_t **config, mha_e
                         spec->preset ? "both" : "neither");
     if (spec->config)
         return mha_config_load(spec->config, config, error);
-    const char *text = mha_preset_text(spec->preset);
-    if (text)
-        return mha_config_parse(text, strlen(text), spec->preset, config, error);
-    char known[360] = "";
-    size_t used = 0;
-    for (size_t i = 0; mha_preset_at(i, NULL) && used < sizeof known; i++)
-        used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", mha_preset_at(i, NULL));
-    return mha_fail(error, MHA_NOT_FOUND, "preset", "preset '%.40s': expected one of %s", spec->preset, known);
+    const char *text = NULL;
+    mha_status status = mha_preset_find(spec->preset, &text, error);
+    return status ? status : mha_config_parse(text, strlen(text), spec->preset, config, error);
 }
 
 mha_status mha_model_create(const mha_model_spec *spec, mha_params *table, mha_model **model, mha_error *error)

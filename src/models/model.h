@@ -14,7 +14,7 @@ struct mha_model {
     size_t n_rows, rows_bytes;
 };
 
-/* The config.json of a preset; NULL for an unknown name. */
-const char *mha_preset_text(const char *name);
+/* The config.json of a preset, by its name or the beginning of one name only. */
+mha_status mha_preset_find(const char *name, const char **config, mha_error *error);
 
 #endif

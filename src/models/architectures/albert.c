@@ -15,7 +15,7 @@ static const mha_arch_key keys[] = {
     {"P", "max_position_embeddings", "512"},
     {"T", "type_vocab_size", "2"},
     {"tied", "tie_word_embeddings", "1"},
-    {"labels", "id2label num_labels", "2"},
+    {"labels", "id2label num_labels", "2", .matters = "classifier || qa"},
     {"relative", "position_embedding_type", "0", .contains = "relative"},
     {"h_kv", NULL, "h"},
     {"d_k", NULL, "d_model/h"},

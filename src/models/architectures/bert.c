@@ -41,7 +41,7 @@
     {NULL, "qa_outputs.weight", "labels, d_model", MHA_GROUP_HEAD, "classifier", .when = "qa"},                           \
     {NULL, "qa_outputs.bias", "labels", MHA_GROUP_HEAD, "classifier", .when = "qa"}
 
-#define KEYS(vocabulary)                                                                                                  \
+#define KEYS(vocabulary, labels_matter)                                                                                   \
     {"V", "vocab_size", vocabulary},                                                                                      \
     {"d_model", "hidden_size", "768"},                                                                                    \
     {"L", "num_hidden_layers", "12"},                                                                                     \
@@ -50,11 +50,11 @@
     {"P", "max_position_embeddings", "512"},                                                                              \
     {"T", "type_vocab_size", "2"},                                                                                        \
     {"tied", "tie_word_embeddings", "1"},                                                                                 \
-    {"labels", "id2label num_labels", "2"},                                                                               \
+    {"labels", "id2label num_labels", "2", .matters = labels_matter},                                                     \
     {"relative", "position_embedding_type", "0", .contains = "relative_key"},                                             \
     {"moving", "position_embedding_type", "0", .contains = "relative_key_query"},                                         \
-    {"causal", "is_decoder", "0"},                                                                                        \
-    {"cross", "add_cross_attention", "0"},                                                                                \
+    {"causal", "is_decoder", "0", .matters = "0"},                                                                        \
+    {"cross", "add_cross_attention", "0", .matters = "0"},                                                                \
     {"h_kv", NULL, "h"},                                                                                                  \
     {"d_k", NULL, "d_model/h"},                                                                                           \
     {"bias_q", NULL, "1"}, {"bias_k", NULL, "1"}, {"bias_v", NULL, "1"}, {"bias_o", NULL, "1"}
@@ -63,7 +63,7 @@ static const mha_arch_refusal refusals[] = {{"cross", "add_cross_attention: cros
 
 /* ---------------------------------------------------------------- BERT */
 
-static const mha_arch_key bert_keys[] = {KEYS("30522"), {0}};
+static const mha_arch_key bert_keys[] = {KEYS("30522", "classifier || qa"), {0}};
 
 static const mha_arch_class bert_classes[] = {
     {"BertModel", "pooler"},
@@ -101,7 +101,7 @@ const mha_architecture mha_arch_bert = {
 
 /* ---------------------------------------------------------------- RoBERTa */
 
-static const mha_arch_key roberta_keys[] = {KEYS("50265"), {0}};
+static const mha_arch_key roberta_keys[] = {KEYS("50265", "classifier || qa || sequence"), {0}};
 
 static const mha_arch_class roberta_classes[] = {
     {"RobertaModel", "pooler"},

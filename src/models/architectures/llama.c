@@ -50,7 +50,7 @@ static const mha_arch_attention attention[] = {{"L", "model.layers.{i}.self_attn
     {"h_kv", "num_key_value_heads", kv_heads},                                                                            \
     {"d_k", "head_dim", head_width},                                                                                      \
     {"tied", "tie_word_embeddings", tie},                                                                                 \
-    {"labels", "id2label num_labels", "2"},                                                                               \
+    {"labels", "id2label num_labels", "2", .matters = "score"},                                                           \
     {"causal", NULL, "1"},                                                                                                \
     {"rope", NULL, "2"},                                                                                                  \
     {"rotary_per_layer", NULL, "0"}, {"sandwich", NULL, "0"}, {"qk_norm", NULL, "0"}, {"bias_mlp", NULL, "0"}

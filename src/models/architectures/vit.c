@@ -12,7 +12,7 @@ static const mha_arch_key keys[] = {
     {"patch", "patch_size", "16"},
     {"channels", "num_channels", "3"},
     {"bias_q", "qkv_bias", "1"},
-    {"labels", "id2label num_labels", "2"},
+    {"labels", "id2label num_labels", "2", .matters = "classifier"},
     {"bias_k", NULL, "bias_q"}, {"bias_v", NULL, "bias_q"}, {"bias_o", NULL, "1"},
     {"patches", NULL, "(image/patch)^2"},
     {"h_kv", NULL, "h"},

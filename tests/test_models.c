@@ -1,0 +1,603 @@
+/* Whole models: totals read from allocated storages against published numbers, names, shapes, checkpoints. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include <jansson.h>
+
+#include "mha/model.h"
+#include "support/failing.h"
+#include "support/scratch.h"
+#include "support/unit.h"
+
+/* The address sanitizer needs much memory of its own. */
+#if defined(__SANITIZE_ADDRESS__)
+#define SANITIZED true
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define SANITIZED true
+#endif
+#endif
+#ifndef SANITIZED
+#define SANITIZED false
+#endif
+static const bool sanitized = SANITIZED;
+
+typedef struct built {
+    mha_params *table;
+    mha_model *model;
+    mha_error error;
+} built;
+
+static mha_status build(built *b, mha_model_spec spec)
+{
+    memset(b, 0, sizeof *b);
+    assert_int_equal(mha_params_create(NULL, &b->table), MHA_OK);
+    mha_status status = mha_model_create(&spec, b->table, &b->model, &b->error);
+    if (status)
+        assert_int_equal(mha_params_count(b->table), 0);
+    return status;
+}
+
+static void unbuild(built *b)
+{
+    mha_model_destroy(b->model);
+    assert_int_equal(mha_params_count(b->table), 0);
+    mha_params_destroy(b->table);
+}
+
+static const char *config_file(const char *text)
+{
+    return scratch_write("config.json", text, strlen(text));
+}
+
+/* ---------------------------------------------------------------- totals */
+
+/* Computed by summing the public checkpoints' shape lists, and equal to the totals their publishers report
+ * once buffers are left out. `tensors` counts storages without buffers. */
+static const struct {
+    const char *preset, *model_class;
+    size_t total, attention, tensors, inert;
+} known[] = {
+    {"bert-base-uncased", "BertModel", 109482240, 28348416, 199, 9216},
+    {"bert-base-uncased", "BertForPreTraining", 110106428, 28348416, 206, 9216},
+    {"bert-base-uncased", "BertForMaskedLM", 109514298, 28348416, 202, 9216},
+    {"bert-base-cased", NULL, 108310272, 28348416, 199, 9216},
+    {"bert-large-uncased", NULL, 335141888, 100761600, 391, 24576},
+    {"bert-large-uncased", "PreTraining", 336226108, 100761600, 398, 24576},
+    {"roberta-30522", "RobertaForMaskedLM", 109514298, 28348416, 202, 9216},
+    {"roberta-base", NULL, 124697433, 28348416, 202, 9216},
+    {"albert-base-v2", NULL, 11683584, 2362368, 25, 768},
+    {"gpt2", NULL, 124439808, 28348416, 148, 9216},
+    {"gpt2-medium", NULL, 354823168, 100761600, 292, 24576},
+    {"gpt2-large", NULL, 774030080, 236113920, 436, 46080},
+    {"gpt2-xl", NULL, 1557611200, 491827200, 580, 76800},
+    {"llama-7b", NULL, 6738415616, 2147483648, 291, 0},
+    {"llama-13b", NULL, 13015864320, 4194304000, 363, 0},
+    {"llama-2-70b", NULL, 68976648192, 12079595520, 723, 0},
+    {"llama-3-8b", NULL, 8030261248, 1342177280, 291, 0},
+    {"llama-3-70b", NULL, 70553706496, 12079595520, 723, 0},
+    {"mistral-7b-v0.1", NULL, 7241732096, 1342177280, 291, 0},
+    {"mistral-7b-v0.3", NULL, 7248023552, 1342177280, 291, 0},
+    {"mistral-nemo-12b", NULL, 12247782400, 2097152000, 363, 0},
+    {"qwen2-0.5b", NULL, 494032768, 44067840, 290, 0},
+    {"qwen2-7b", NULL, 7615616512, 822212608, 339, 0},
+    {"qwen3-0.6b", NULL, 596049920, 176167936, 310, 0},
+    {"gemma-2b", NULL, 2506172416, 169869312, 164, 0},
+    {"gemma-7b", NULL, 8537680896, 1409286144, 254, 0},
+    {"gemma-2-2b", NULL, 2614341888, 368050176, 288, 0},
+    {"t5-small", NULL, 60506624, 18874880, 131, 0},
+    {"t5-base", NULL, 222903552, 84935424, 257, 0},
+    {"t5-3b", NULL, 2851598336, 1207961600, 509, 0},
+    {"t5-11b", NULL, 11307321344, 4831846400, 509, 0},
+    {"vit", "ViTForImageClassification", 86567656, 28348416, 200, 9216},
+    {"vit", "pooler", 86389248, 28348416, 200, 9216},
+    {"transformer-base", NULL, 63045632, 18874368, 181, 0},
+    {"transformer-big", NULL, 214171648, 75497472, 181, 0},
+};
+
+static void totals_are_the_published_ones(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        built b;
+        assert_ok(build(&b, (mha_model_spec){.preset = known[i].preset, .class_name = known[i].model_class}), b.error);
+        mha_totals all = mha_params_totals(b.table, NULL), attention = mha_params_totals(b.table, "attention");
+        size_t parameters = 0;
+        for (size_t t = 0; t < mha_params_count(b.table); t++) {
+            mha_tensor_info info = mha_tensor_get_info(mha_params_at(b.table, t));
+            parameters += info.kind == MHA_PARAMETER && !info.alias_of;
+        }
+        if (all.parameters != known[i].total || attention.parameters != known[i].attention ||
+            parameters != known[i].tensors || all.inert != known[i].inert)
+            fail_msg("%s: %zu (attention %zu, %zu tensors, %zu inert)", known[i].preset, all.parameters, attention.parameters,
+                     parameters, all.inert);
+        unbuild(&b);
+    }
+}
+
+static void the_largest_models_cost_little_in_every_dtype(void **state)
+{
+    (void)state;
+    static const mha_dtype dtypes[] = {MHA_F32, MHA_F64, MHA_F16, MHA_BF16};
+    static const size_t widths[] = {4, 8, 2, 2};
+    for (size_t d = 0; d < 4; d++) {
+        built b;
+        assert_ok(build(&b, (mha_model_spec){.preset = "llama-2-70b", .dtype = dtypes[d]}), b.error);
+        assert_int_equal(mha_params_totals(b.table, NULL).parameter_bytes, 68976648192 * widths[d]);
+        unbuild(&b);
+    }
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    if (!sanitized)
+        assert_true(usage.ru_maxrss < 64 * 1024); /* KiB */
+}
+
+/* ---------------------------------------------------------------- names, ties, buffers */
+
+static void assert_row(const mha_params *table, const char *name, int rank, size_t a, size_t b, const char *alias_of,
+                       mha_kind kind)
+{
+    mha_tensor *tensor = mha_params_find(table, name);
+    if (!tensor)
+        fail_msg("no row %s", name);
+    mha_tensor_info info = mha_tensor_get_info(tensor);
+    assert_int_equal(info.rank, rank);
+    assert_int_equal(info.shape[0], a);
+    if (rank > 1)
+        assert_int_equal(info.shape[rank - 1], b);
+    assert_int_equal(info.kind, kind);
+    if (alias_of)
+        assert_string_equal(info.alias_of, alias_of);
+    else
+        assert_null(info.alias_of);
+}
+
+static void rows_have_the_public_names_and_shapes(void **state)
+{
+    (void)state;
+    built b;
+    assert_ok(build(&b, (mha_model_spec){.preset = "gpt2"}), b.error);
+    assert_row(b.table, "h.11.attn.c_attn.weight", 2, 768, 2304, NULL, MHA_PARAMETER);
+    assert_row(b.table, "h.0.attn.bias", 4, 1, 1024, NULL, MHA_BUFFER);
+    assert_row(b.table, "lm_head.weight", 2, 50257, 768, "wte.weight", MHA_PARAMETER);
+    assert_null(mha_params_find(b.table, "h.12.ln_1.weight"));
+    unbuild(&b);
+    assert_ok(build(&b, (mha_model_spec){.preset = "llama-2-70b"}), b.error);
+    assert_row(b.table, "model.layers.79.self_attn.k_proj.weight", 2, 1024, 8192, NULL, MHA_PARAMETER);
+    assert_row(b.table, "model.layers.79.self_attn.rotary_emb.inv_freq", 1, 64, 0, NULL, MHA_BUFFER);
+    assert_row(b.table, "lm_head.weight", 2, 32000, 8192, NULL, MHA_PARAMETER);
+    unbuild(&b);
+    assert_ok(build(&b, (mha_model_spec){.preset = "qwen3-0.6b"}), b.error);
+    assert_row(b.table, "model.layers.27.self_attn.q_norm.weight", 1, 128, 0, NULL, MHA_PARAMETER);
+    assert_row(b.table, "model.layers.27.self_attn.o_proj.weight", 2, 1024, 2048, NULL, MHA_PARAMETER);
+    assert_row(b.table, "lm_head.weight", 2, 151936, 1024, "model.embed_tokens.weight", MHA_PARAMETER);
+    unbuild(&b);
+    assert_ok(build(&b, (mha_model_spec){.preset = "qwen2-0.5b"}), b.error);
+    assert_row(b.table, "model.layers.23.self_attn.k_proj.bias", 1, 128, 0, NULL, MHA_PARAMETER);
+    assert_null(mha_params_find(b.table, "model.layers.23.self_attn.o_proj.bias"));
+    unbuild(&b);
+    assert_ok(build(&b, (mha_model_spec){.preset = "t5-11b"}), b.error);
+    assert_row(b.table, "decoder.block.23.layer.1.EncDecAttention.q.weight", 2, 16384, 1024, NULL, MHA_PARAMETER);
+    assert_row(b.table, "decoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight", 2, 32, 128, NULL,
+               MHA_PARAMETER);
+    assert_row(b.table, "decoder.embed_tokens.weight", 2, 32128, 1024, "shared.weight", MHA_PARAMETER);
+    unbuild(&b);
+    assert_ok(build(&b, (mha_model_spec){.preset = "albert", .class_name = "MaskedLM"}), b.error);
+    assert_row(b.table, "albert.encoder.albert_layer_groups.0.albert_layers.0.attention.dense.weight", 2, 768, 768, NULL,
+               MHA_PARAMETER);
+    assert_row(b.table, "predictions.decoder.weight", 2, 30000, 128, "albert.embeddings.word_embeddings.weight",
+               MHA_PARAMETER);
+    mha_model_layer layer;
+    assert_int_equal(mha_model_layer_count(b.model), 1);
+    assert_true(mha_model_layer_at(b.model, 0, &layer));
+    assert_int_equal(layer.uses, 12);
+    unbuild(&b);
+    assert_ok(build(&b, (mha_model_spec){.preset = "bert-base-uncased"}), b.error);
+    assert_row(b.table, "bert.embeddings.position_ids", 2, 1, 512, NULL, MHA_BUFFER);
+    assert_int_equal(mha_tensor_get_info(mha_params_find(b.table, "bert.embeddings.position_ids")).dtype, MHA_I64);
+    mha_tensor_info bias = mha_tensor_get_info(mha_params_find(b.table, "bert.encoder.layer.0.attention.self.key.bias"));
+    assert_int_equal(bias.inert_elements, 768);
+    assert_true(strstr(bias.inert_why, "softmax"));
+    unbuild(&b);
+}
+
+static void each_attention_layer_has_its_configuration(void **state)
+{
+    (void)state;
+    built b;
+    mha_model_layer layer;
+    assert_ok(build(&b, (mha_model_spec){.preset = "gemma-2b"}), b.error);
+    assert_int_equal(mha_model_layer_count(b.model), 18);
+    assert_true(mha_model_layer_at(b.model, 17, &layer));
+    assert_string_equal(layer.prefix, "model.layers.17.self_attn");
+    assert_int_equal(layer.config.d_k, 256);
+    assert_int_equal(layer.config.kv_heads, 1);
+    assert_int_equal(layer.config.d_out, 2048);
+    assert_true(layer.causal);
+    assert_false(mha_model_layer_at(b.model, 18, &layer));
+    unbuild(&b);
+    assert_ok(build(&b, (mha_model_spec){.preset = "transformer-base"}), b.error);
+    assert_int_equal(mha_model_layer_count(b.model), 18);
+    assert_true(mha_model_layer_at(b.model, 7, &layer));
+    assert_string_equal(layer.prefix, "dec.1.self");
+    assert_true(layer.causal);
+    assert_true(mha_model_layer_at(b.model, 12, &layer));
+    assert_string_equal(layer.prefix, "dec.0.cross");
+    assert_false(layer.causal);
+    unbuild(&b);
+    assert_ok(build(&b, (mha_model_spec){.preset = "gemma-2-2b"}), b.error);
+    mha_model_facts facts = mha_model_get_facts(b.model);
+    assert_true(facts.softcap == 50 && facts.has_scale && facts.scale == 1.0 / 16);
+    assert_true(*facts.caveat);
+    unbuild(&b);
+}
+
+/* A layer made from the model's configuration has as many elements as the model's rows say. */
+static void layers_allocate_what_the_model_counts(void **state)
+{
+    (void)state;
+    static const char *const presets[] = {"bert-base-uncased", "gpt2", "vit", "transformer-base", "qwen2-0.5b", "qwen3-0.6b",
+                                          "t5-small", "gemma-2b", "mistral-nemo-12b"};
+    for (size_t i = 0; i < sizeof presets / sizeof *presets; i++) {
+        built b;
+        assert_ok(build(&b, (mha_model_spec){.preset = presets[i]}), b.error);
+        size_t sum = 0, counted = mha_params_totals(b.table, "attention").parameters;
+        mha_model_layer described;
+        for (size_t n = 0; mha_model_layer_at(b.model, n, &described); n++) {
+            mha_params *table;
+            mha_layer *layer;
+            assert_int_equal(mha_params_create(NULL, &table), MHA_OK);
+            assert_ok(mha_layer_create(&described.config, table, NULL, &layer, &b.error), b.error);
+            sum += mha_params_totals(table, NULL).parameters;
+            mha_layer_destroy(layer);
+            mha_params_destroy(table);
+        }
+        if (strcmp(presets[i], "t5-small") == 0)
+            sum += 2 * 32 * 8; /* the tables of relative biases belong to attention, but to no layer's weights */
+        if (sum != counted)
+            fail_msg("%s: layers have %zu, the model %zu", presets[i], sum, counted);
+        unbuild(&b);
+    }
+}
+
+/* ---------------------------------------------------------------- heads */
+
+static void head_counts_change_nothing_where_d_k_follows(void **state)
+{
+    (void)state;
+    static const size_t heads[] = {1, 2, 3, 4, 6, 8, 12};
+    built b;
+    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) {
+        assert_ok(build(&b, (mha_model_spec){.preset = "roberta-30522", .n_heads = heads[i]}), b.error);
+        assert_int_equal(mha_params_totals(b.table, NULL).parameters, 109514298);
+        assert_int_equal(mha_model_get_facts(b.model).d_k, 768 / heads[i]);
+        unbuild(&b);
+    }
+    assert_refused(build(&b, (mha_model_spec){.preset = "roberta-base", .n_heads = 5}), MHA_INVALID, b.error, "768", "5");
+    unbuild(&b);
+    assert_ok(build(&b, (mha_model_spec){.preset = "t5-small", .n_heads = 4}), b.error); /* d_kv is fixed */
+    assert_int_equal(mha_params_totals(b.table, "attention").parameters, 18874368 / 2 + 2 * 32 * 4);
+    unbuild(&b);
+    assert_ok(build(&b, (mha_model_spec){.preset = "llama-2-70b", .kv_heads = 64}), b.error);
+    assert_int_equal(mha_params_totals(b.table, "attention").parameters, 21474836480);
+    unbuild(&b);
+    assert_refused(build(&b, (mha_model_spec){.preset = "llama-3-8b", .n_heads = 4}), MHA_INVALID, b.error, "kv_heads",
+                   "found 8");
+    unbuild(&b);
+}
+
+/* ---------------------------------------------------------------- config.json */
+
+static void missing_keys_take_the_librarys_defaults_and_are_told(void **state)
+{
+    (void)state;
+    built b;
+    const mha_assumption *assumed;
+    assert_ok(build(&b, (mha_model_spec){.config = config_file("{\"model_type\": \"bert\"}")}), b.error);
+    assert_int_equal(mha_params_totals(b.table, NULL).parameters, 109482240);
+    assert_string_equal(mha_model_class(b.model), "BertModel");
+    size_t n = mha_model_assumptions(b.model, &assumed);
+    assert_int_equal(n, 9);
+    assert_string_equal(assumed[0].key, "vocab_size");
+    assert_int_equal(assumed[0].value, 30522);
+    unbuild(&b);
+    static const struct {
+        const char *type;
+        size_t total;
+    } defaults[] = {{"roberta", 124644864}, {"gpt2", 124439808}, {"llama", 6738415616}, {"mistral", 7241732096},
+                    {"gemma", 8537680896},  {"t5", 60506624},    {"vit", 85800194},     {"transformer", 63045632}};
+    for (size_t i = 0; i < sizeof defaults / sizeof *defaults; i++) {
+        char text[100];
+        snprintf(text, sizeof text, "{\"model_type\": \"%s\"}", defaults[i].type);
+        assert_ok(build(&b, (mha_model_spec){.config = config_file(text)}), b.error);
+        if (mha_params_totals(b.table, NULL).parameters != defaults[i].total)
+            fail_msg("%s: %zu", defaults[i].type, mha_params_totals(b.table, NULL).parameters);
+        unbuild(&b);
+    }
+    /* How many classes there are: the entries of id2label. */
+    assert_ok(build(&b, (mha_model_spec){.config = config_file("{\"model_type\": \"bert\", \"architectures\": "
+                                                               "[\"BertForTokenClassification\"], \"id2label\": "
+                                                               "{\"0\": \"a\", \"1\": \"b\", \"2\": \"c\"}}")}),
+              b.error);
+    assert_row(b.table, "classifier.weight", 2, 3, 768, NULL, MHA_PARAMETER);
+    unbuild(&b);
+}
+
+static void what_is_wrong_in_a_config_is_named(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        mha_status status;
+        const char *a, *b;
+    } cases[] = {
+        {"{\"model_type\": \"mamba\"}", MHA_UNSUPPORTED, "'mamba'", "bert, roberta, xlm-roberta"},
+        {"{}", MHA_UNSUPPORTED, "model_type", "expected one of"},
+        {"{\"model_type\": \"bert\", \"hidden_size\": -1}", MHA_INVALID, "hidden_size", "found -1"},
+        {"{\"model_type\": \"bert\", \"hidden_size\": \"768\"}", MHA_INVALID, "hidden_size", "text"},
+        {"{\"model_type\": \"bert\", \"hidden_size\": 768.5}", MHA_INVALID, "hidden_size", "real"},
+        {"{\"model_type\": \"bert\", \"num_attention_heads\": 0}", MHA_INVALID, "num_attention_heads", "at least 1"},
+        {"{\"model_type\": \"bert\", \"num_attention_heads\": 11}", MHA_INVALID, "768", "11"},
+        {"{\"model_type\": \"bert\", \"hidden_size\": 0}", MHA_INVALID, "", ""},
+        {"{\"model_type\": \"bert\", \"add_cross_attention\": true}", MHA_UNSUPPORTED, "cross-attention", ""},
+        {"{\"model_type\": \"bert\", \"architectures\": [\"BertForFun\"]}", MHA_INVALID, "BertForMaskedLM", "'BertForFun'"},
+        {"{\"model_type\": \"bert\", \"vocab_size\": 1099511627777}", MHA_INVALID, "vocab_size", "2^40"},
+        {"{\"model_type\": \"bert\", \"vocab_size\": 1099511627776, \"hidden_size\": 1099511627776}", MHA_INVALID, "", ""},
+        {"{\"model_type\": \"llama\", \"num_key_value_heads\": 5}", MHA_INVALID, "kv_heads", "found 5"},
+        {"{\"model_type\": \"llama\", \"num_hidden_layers\": 1099511627776}", MHA_INVALID, "blocks", "found 1099511627776"},
+        {"{\"model_type\": \"bert\", \"model_type\": \"gpt2\"}", MHA_FORMAT, "duplicate", ""},
+        {"{\"model_type\": \"bert\"", MHA_FORMAT, "line 1", ""},
+        {"[1]", MHA_FORMAT, "object", ""},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        built b;
+        assert_refused(build(&b, (mha_model_spec){.config = config_file(cases[i].text)}), cases[i].status, b.error, cases[i].a,
+                       cases[i].b);
+        unbuild(&b);
+    }
+    built b;
+    assert_refused(build(&b, (mha_model_spec){.preset = "gpt3"}), MHA_NOT_FOUND, b.error, "'gpt3'", "bert-base-uncased");
+    unbuild(&b);
+    assert_refused(build(&b, (mha_model_spec){.preset = "bert-base"}), MHA_NOT_FOUND, b.error, "bert-base-cased, bert-base-un");
+    unbuild(&b);
+    assert_refused(build(&b, (mha_model_spec){.preset = "gpt2", .dtype = MHA_I8}), MHA_INVALID, b.error, "dtype", "I8");
+    unbuild(&b);
+    assert_refused(build(&b, (mha_model_spec){0}), MHA_INVALID, b.error, "preset", "neither");
+    unbuild(&b);
+    assert_refused(build(&b, (mha_model_spec){.config = scratch_path("none.json")}), MHA_NOT_FOUND, b.error, "No such file");
+    unbuild(&b);
+}
+
+static void every_failing_allocation_leaves_no_row(void **state)
+{
+    (void)state;
+    mha_status status = MHA_NO_MEMORY;
+    const char *config = config_file("{\"model_type\": \"multihead_attention\", \"d_model\": 8, \"num_attention_heads\": 2}");
+    for (size_t n = 1; status == MHA_NO_MEMORY; n++) {
+        failing memory = {0};
+        mha_allocator allocator = failing_allocator(&memory);
+        mha_params *table;
+        mha_model *model = NULL;
+        mha_error error;
+        assert_int_equal(mha_params_create(&allocator, &table), MHA_OK);
+        memory.fail_at = memory.calls + n;
+        status = mha_model_create(&(mha_model_spec){.config = config}, table, &model, &error);
+        if (status)
+            assert_int_equal(mha_params_count(table), 0);
+        else
+            assert_true(n > 8);
+        mha_model_destroy(model);
+        mha_params_destroy(table);
+        assert_int_equal(memory.live_blocks, 0);
+    }
+    assert_int_equal(status, MHA_OK);
+}
+
+static void touching_writes_every_weight(void **state)
+{
+    (void)state;
+    built b;
+    const char *config = config_file("{\"model_type\": \"gpt2\", \"n_embd\": 8, \"n_head\": 2, \"n_layer\": 1, \"vocab_size\": 11}");
+    assert_ok(build(&b, (mha_model_spec){.config = config}), b.error);
+    assert_ok(mha_model_touch(b.model, 3, &b.error), b.error);
+    mha_statistics s;
+    assert_int_equal(mha_tensor_statistics(mha_params_find(b.table, "h.0.attn.c_attn.weight"), &s), MHA_OK);
+    assert_true(s.min < -0.015 && s.min >= -0.02 && s.max > 0.015 && s.max <= 0.02);
+    assert_int_equal(mha_tensor_statistics(mha_params_find(b.table, "h.0.ln_1.weight"), &s), MHA_OK);
+    assert_true(s.min == 1 && s.max == 1);
+    unbuild(&b);
+    assert_ok(build(&b, (mha_model_spec){.preset = "llama-2-70b", .dtype = MHA_F64}), b.error);
+    assert_refused(mha_model_touch(b.model, 0, &b.error), MHA_NO_MEMORY, b.error, "touch", "551813185536");
+    unbuild(&b);
+}
+
+/* ---------------------------------------------------------------- checkpoints */
+
+typedef struct tally {
+    size_t count[5];
+    char last[5][200];
+} tally;
+
+static void count_finding(void *context, const mha_finding *finding)
+{
+    tally *t = context;
+    t->count[finding->kind]++;
+    snprintf(t->last[finding->kind], sizeof t->last[0], "%s", finding->name);
+    assert_string_not_equal(mha_finding_name(finding->kind), "?");
+}
+
+/* A GPT-2 of one block: as its checkpoint should be, then with one thing wrong at a time. */
+static void a_file_is_held_against_its_config(void **state)
+{
+    (void)state;
+    const char *config = config_file("{\"model_type\": \"gpt2\", \"n_embd\": 8, \"n_head\": 2, \"n_layer\": 1, "
+                                     "\"vocab_size\": 11, \"n_positions\": 4}");
+    static const struct {
+        const char *name;
+        int rank;
+        size_t shape[4];
+    } tensors[] = {{"wte.weight", 2, {11, 8}},            {"wpe.weight", 2, {4, 8}},
+                   {"h.0.ln_1.weight", 1, {8}},           {"h.0.ln_1.bias", 1, {8}},
+                   {"h.0.attn.bias", 4, {1, 1, 4, 4}},    {"h.0.attn.c_attn.weight", 2, {8, 24}},
+                   {"h.0.attn.c_attn.bias", 1, {24}},     {"h.0.attn.c_proj.weight", 2, {8, 8}},
+                   {"h.0.attn.c_proj.bias", 1, {8}},      {"h.0.ln_2.weight", 1, {8}},
+                   {"h.0.ln_2.bias", 1, {8}},             {"h.0.mlp.c_fc.weight", 2, {8, 32}},
+                   {"h.0.mlp.c_fc.bias", 1, {32}},        {"h.0.mlp.c_proj.weight", 2, {32, 8}},
+                   {"h.0.mlp.c_proj.bias", 1, {8}},       {"ln_f.weight", 1, {8}},
+                   {"ln_f.bias", 1, {8}},                 {"lm_head.weight", 2, {11, 8}}};
+    enum { N = sizeof tensors / sizeof *tensors };
+    static float zeros[256];
+    for (int wrong = 0; wrong < 4; wrong++) {
+        built b;
+        mha_writer *writer;
+        mha_file *file;
+        tally t = {0};
+        const char *path = scratch_path("gpt2.safetensors");
+        assert_ok(build(&b, (mha_model_spec){.config = config}), b.error);
+        assert_ok(mha_writer_create(path, &writer, &b.error), b.error);
+        for (size_t i = 0; i < N; i++) {
+            char name[100];
+            size_t shape[4];
+            memcpy(shape, tensors[i].shape, sizeof shape);
+            if (wrong == 1 && i == 7) /* the first wrong thing: a tensor is missing */
+                continue;
+            if (wrong == 2 && i == 5)
+                shape[0] = 24, shape[1] = 8;
+            snprintf(name, sizeof name, "%s%s", i < 17 ? "transformer." : "", tensors[i].name);
+            mha_view view = mha_view_of(zeros, MHA_F32, tensors[i].rank, shape);
+            assert_ok(mha_writer_add(writer, name, &view, &b.error), b.error);
+        }
+        mha_view view = mha_view_of(zeros, MHA_F32, 1, (size_t[]){5});
+        if (wrong == 3)
+            assert_ok(mha_writer_add(writer, "transformer.h.1.ln_1.weight", &view, &b.error), b.error);
+        assert_ok(mha_writer_commit(writer, &b.error), b.error);
+        mha_writer_destroy(writer);
+        assert_ok(mha_file_open(path, &file, &b.error), b.error);
+        assert_int_equal(mha_model_compare_file(b.model, file, count_finding, &t), wrong > 0);
+        assert_int_equal(t.count[MHA_FINDING_TIED], 1);
+        assert_string_equal(t.last[MHA_FINDING_TIED], "lm_head.weight");
+        assert_int_equal(t.count[MHA_FINDING_BUFFER], 1);
+        assert_int_equal(t.count[MHA_FINDING_MISSING], wrong == 1);
+        assert_int_equal(t.count[MHA_FINDING_MISSHAPEN], wrong == 2);
+        assert_int_equal(t.count[MHA_FINDING_EXTRA], wrong == 3);
+        mha_params *table;
+        mha_file_totals totals;
+        memset(&t, 0, sizeof t);
+        assert_int_equal(mha_params_create(NULL, &table), MHA_OK);
+        assert_ok(mha_model_list_file(file, table, count_finding, &t, &totals, &b.error), b.error);
+        assert_int_equal(totals.buffers, 16);
+        assert_int_equal(totals.parameters - totals.unique, 88); /* both hold zeros: the head is a copy of the embedding */
+        assert_int_equal(totals.attention, wrong == 1 ? 0 : 24 * 8 + 24 + 8 * 8 + 8);
+        assert_int_equal(mha_params_totals(table, NULL).parameters, totals.parameters);
+        assert_int_equal(mha_params_totals(table, "attention").parameters, totals.attention);
+        mha_params_destroy(table);
+        mha_file_close(file);
+        unbuild(&b);
+    }
+}
+
+/* expected.json of a directory of models, or skips. */
+static json_t *expected_of(const char *model, char directory[600])
+{
+    const char *models = getenv("MODELS_DIR");
+    char path[700];
+    if (!models || !*models)
+        skip();
+    snprintf(directory, 600, "%s/%s", models, model);
+    snprintf(path, sizeof path, "%s/expected.json", directory);
+    json_t *expected = json_load_file(path, 0, NULL);
+    assert_non_null(expected);
+    return expected;
+}
+
+static void public_files_have_their_recorded_totals(void **state)
+{
+    (void)state;
+    static const char *const models[] = {"gpt-nano-sort", "rxnmapper-albert", "stories260k", "stories260k-gguf",
+                                         "loader-tiny-bert", "loader-model2vec", "loader-retsim"};
+    for (size_t m = 0; m < sizeof models / sizeof *models; m++) {
+        char directory[600], path[800];
+        json_t *expected = expected_of(models[m], directory), *entry;
+        const char *name;
+        json_object_foreach(json_object_get(expected, "files"), name, entry) {
+            if (!json_object_get(entry, "tensors") || strstr(name, ".bin"))
+                continue;
+            mha_file *file;
+            mha_params *table;
+            mha_file_totals totals;
+            mha_error error;
+            tally t = {0};
+            snprintf(path, sizeof path, "%s/%s", directory, name);
+            assert_ok(mha_file_open(path, &file, &error), error);
+            assert_int_equal(mha_params_create(NULL, &table), MHA_OK);
+            assert_ok(mha_model_list_file(file, table, count_finding, &t, &totals, &error), error);
+            size_t elements = (size_t)json_integer_value(json_object_get(entry, "total_elements"));
+            size_t parameters = (size_t)json_integer_value(json_object_get(entry, "total_params"));
+            size_t buffers = (size_t)json_integer_value(json_object_get(entry, "buffer_elements"));
+            size_t attention = (size_t)json_integer_value(json_object_get(entry, "attention_params"));
+            if (totals.elements != elements || totals.parameters != parameters || totals.buffers != buffers ||
+                totals.attention != attention)
+                fail_msg("%s: %zu elements, %zu parameters, %zu in attention, %zu in buffers", name, totals.elements,
+                         totals.parameters, totals.attention, totals.buffers);
+            assert_int_equal(totals.tensors, json_integer_value(json_object_get(entry, "tensor_count")));
+            if (strcmp(models[m], "stories260k-gguf") == 0)
+                assert_int_equal(totals.unique, 292800 - 512 * 64);
+            else if (strcmp(models[m], "rxnmapper-albert") == 0 && strcmp(name, "model.safetensors") == 0)
+                assert_int_equal(totals.unique, 877598 - 591 * 128 - (t.count[MHA_FINDING_TIED] > 1 ? 591 : 0));
+            mha_params_destroy(table);
+            mha_file_close(file);
+        }
+        json_decref(expected);
+    }
+}
+
+static void public_files_match_their_configs(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *config, *file, *class_name;
+        size_t wrong;
+    } pairs[] = {{"rxnmapper-albert/config.json", "rxnmapper-albert/model.safetensors", NULL, 2}, /* a pooler no class asks for */
+                 {"loader-tiny-bert/config.json", "loader-tiny-bert/model.safetensors", NULL, 2}}; /* no pooler */
+    for (size_t i = 0; i < 2; i++) {
+        char config[600], path[600];
+        const char *models = getenv("MODELS_DIR");
+        if (!models || !*models)
+            skip();
+        built b;
+        mha_file *file;
+        tally t = {0};
+        snprintf(config, sizeof config, "%s/%s", models, pairs[i].config);
+        snprintf(path, sizeof path, "%s/%s", models, pairs[i].file);
+        assert_ok(build(&b, (mha_model_spec){.config = config, .class_name = pairs[i].class_name}), b.error);
+        assert_ok(mha_file_open(path, &file, &b.error), b.error);
+        size_t wrong = mha_model_compare_file(b.model, file, count_finding, &t);
+        if (wrong != pairs[i].wrong)
+            fail_msg("%s: %zu missing (%s), %zu extra (%s), %zu misshapen (%s)", path, t.count[0], t.last[0], t.count[1],
+                     t.last[1], t.count[2], t.last[2]);
+        mha_file_close(file);
+        unbuild(&b);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(totals_are_the_published_ones),
+        cmocka_unit_test(the_largest_models_cost_little_in_every_dtype),
+        cmocka_unit_test(rows_have_the_public_names_and_shapes),
+        cmocka_unit_test(each_attention_layer_has_its_configuration),
+        cmocka_unit_test(layers_allocate_what_the_model_counts),
+        cmocka_unit_test(head_counts_change_nothing_where_d_k_follows),
+        cmocka_unit_test(missing_keys_take_the_librarys_defaults_and_are_told),
+        cmocka_unit_test(what_is_wrong_in_a_config_is_named),
+        cmocka_unit_test(every_failing_allocation_leaves_no_row),
+        cmocka_unit_test(touching_writes_every_weight),
+        cmocka_unit_test(a_file_is_held_against_its_config),
+        cmocka_unit_test(public_files_have_their_recorded_totals),
+        cmocka_unit_test(public_files_match_their_configs),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
