@@ -6,34 +6,7 @@
 #include "cli/glimpse.h"
 #include "cli/parameters.h"
 #include "cli/request.h"
-
-/* ---------------------------------------------------------------- the output in numbers */
-
-typedef struct summary {
-    double mean, rms, max_abs;
-    bool finite;
-} summary;
-
-static summary summarise(const mha_view *output)
-{
-    summary s = {.finite = true};
-    double n = 0;
-    size_t index[3];
-    for (index[0] = 0; index[0] < output->shape[0]; index[0]++)
-        for (index[1] = 0; index[1] < output->shape[1]; index[1]++)
-            for (index[2] = 0; index[2] < output->shape[2]; index[2]++) {
-                double x = mha_view_get(output, index);
-                s.finite &= isfinite(x) != 0;
-                s.mean += x;
-                s.rms += x * x;
-                if (!(fabs(x) <= s.max_abs)) /* a NaN stays */
-                    s.max_abs = fabs(x);
-                n++;
-            }
-    s.mean /= n;
-    s.rms = sqrt(s.rms / n);
-    return s;
-}
+#include "cli/summary.h"
 
 /* ---------------------------------------------------------------- timing */
 
@@ -168,7 +141,7 @@ static void print_output(const request *r, const summary *s)
     char shape[SHAPE_TEXT], mean[SHORT_TEXT], rms[SHORT_TEXT], max[SHORT_TEXT];
     printf("\n%sOutput %s%s\n  mean %s, root mean square %s, largest |x| %s, %s\n", bold(),
            shape_text(shape, output->rank, output->shape), plain(), real_text(mean, s->mean), real_text(rms, s->rms),
-           real_text(max, s->max_abs), s->finite ? "all finite" : "NOT all finite");
+           real_text(max, s->max_abs), s->non_finite == 0 ? "all finite" : "NOT all finite");
 }
 
 /* ---------------------------------------------------------------- JSON */
@@ -214,7 +187,7 @@ static void write_json(const request *r, const arguments *args, const summary *s
         parameters, "stages", stages, "total_ms", json_number(time->ms), "gflops", json_number(request_flops(r) / time->ms * 1e-6),
         "output",
         json_pack("{so so so so sb}", "shape", json_shape(output->rank, output->shape), "mean", json_number(s->mean), "rms",
-                  json_number(s->rms), "max_abs", json_number(s->max_abs), "finite", (int)s->finite)));
+                  json_number(s->rms), "max_abs", json_number(s->max_abs), "finite", s->non_finite == 0)));
 }
 
 /* ---------------------------------------------------------------- files */
@@ -232,6 +205,36 @@ static int write_output(const request *r, mha_writer *writer)
 }
 
 /* ---------------------------------------------------------------- the command */
+
+/* The answer is no: says where the first number came in that is not finite. Gives EXIT_NO. */
+static int blame_non_finite(const request *r, const summary *output)
+{
+    const struct {
+        const char *name;
+        const mha_view *view;
+    } inputs[] = {{"--input", &r->call.query}, {"--key-input", &r->call.key}, {"--value-input", &r->call.value}};
+    char where[SHAPE_TEXT];
+    for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++) {
+        summary s = inputs[i].view->data ? summarise(inputs[i].view) : (summary){0};
+        if (s.non_finite == 0)
+            continue;
+        refuse(inputs[i].name, "expected finite numbers, found %zu NaN or infinite, the first at %s; so are %zu of the output",
+               s.non_finite, shape_text(where, 3, s.first_non_finite), output->non_finite);
+        return EXIT_NO;
+    }
+    for (size_t i = 0; i < mha_params_count(r->table); i++) {
+        mha_tensor *tensor = mha_params_at(r->table, i);
+        mha_statistics s;
+        if (mha_tensor_statistics(tensor, &s) != MHA_OK || s.non_finite == 0)
+            continue;
+        refuse(mha_tensor_get_info(tensor).name, "expected finite weights, found %zu NaN or infinite; so are %zu of the output",
+               s.non_finite, output->non_finite);
+        return EXIT_NO;
+    }
+    refuse("output", "expected finite numbers, found %zu NaN or infinite, the first at %s", output->non_finite,
+           shape_text(where, 3, output->first_non_finite));
+    return EXIT_NO;
+}
 
 static int keep_stages(request *r, const arguments *args)
 {
@@ -259,6 +262,7 @@ static int perform(request *r, const arguments *args, mha_writer *writer)
     if (code != EXIT_DONE)
         return code;
     summary s = summarise(&r->call.stages[MHA_STAGE_OUTPUT]);
+    bool finite = s.non_finite == 0;
     mha_error error = {0};
     if (writer)
         code = write_output(r, writer);
@@ -276,6 +280,8 @@ static int perform(request *r, const arguments *args, mha_writer *writer)
         print_output(r, &s);
         code = glimpse_print(r, hides_keys(&r->call.semantics) || !r->random_weights);
     }
+    if (code == EXIT_DONE && !finite)
+        code = blame_non_finite(r, &s);
     return code;
 }
 

@@ -4,27 +4,13 @@
 
 #include "cli/parameters.h"
 #include "cli/request.h"
+#include "cli/summary.h"
 
 typedef struct heads_row {
     mha_config config; /* resolved */
     mha_totals totals;
     double output_max_abs, milliseconds;
 } heads_row;
-
-static double largest(const mha_view *view)
-{
-    double max = 0;
-    size_t index[3];
-    for (index[0] = 0; index[0] < view->shape[0]; index[0]++)
-        for (index[1] = 0; index[1] < view->shape[1]; index[1]++)
-            for (index[2] = 0; index[2] < view->shape[2]; index[2]++) {
-                double x = mha_view_get(view, index);
-                x = x < 0 ? -x : x;
-                if (!(x <= max)) /* a NaN stays */
-                    max = x;
-            }
-    return max;
-}
 
 static int run_one(const arguments *args, size_t heads, heads_row *row)
 {
@@ -41,7 +27,7 @@ static int run_one(const arguments *args, size_t heads, heads_row *row)
     if (code == EXIT_DONE) {
         row->config = *mha_layer_config(r.layer);
         row->totals = mha_params_totals(r.table, NULL);
-        row->output_max_abs = largest(&r.call.stages[MHA_STAGE_OUTPUT]);
+        row->output_max_abs = summarise(&r.call.stages[MHA_STAGE_OUTPUT]).max_abs;
     }
     request_free(&r);
     return code;

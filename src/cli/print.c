@@ -62,8 +62,12 @@ static const char *option_of_field(const char *field, char text[120])
 
 int refuse_error(const char *about, const mha_error *error)
 {
-    char option[120], at[48] = "";
+    char option[120], at[48] = "", both[600];
     const char *subject = *error->name ? option_of_field(error->name, option) : about;
+    if (*about && subject == error->name && strcmp(about, subject) != 0) { /* a tensor of that file, a file of that option */
+        snprintf(both, sizeof both, "%s: %s", about, subject);
+        subject = both;
+    }
     if (error->offset && !strstr(error->message, "byte"))
         snprintf(at, sizeof at, " (byte %" PRIu64 ")", error->offset);
     char *message = text_of("%s%s", *error->message ? error->message : mha_status_meaning(error->status), at);

@@ -15,8 +15,8 @@ enum { EXIT_DONE = 0, EXIT_NO = 1, EXIT_REQUEST = 2, EXIT_MACHINE = 3 };
 void speak_as(const char *name);
 /* One line on standard error, about an option, file or tensor ("" for none). Gives EXIT_REQUEST. */
 __attribute__((format(printf, 2, 3))) int refuse(const char *about, const char *format, ...);
-/* The same for an error of the library. `about` stands in for the error's own name when that is
- * empty. Gives the exit code of its status. */
+/* The same for an error of the library, about the option its name stands for, or about the file or option
+ * `about` ("" for none) and what the error itself names. Gives the exit code of its status. */
 int refuse_error(const char *about, const mha_error *error);
 /* Closes standard output; EXIT_MACHINE, with a line, if something could not be written, else `code`. */
 int finish_output(int code);

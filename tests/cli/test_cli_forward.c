@@ -1,0 +1,330 @@
+/* mha forward: what it prints, what it writes, which requests it refuses. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "mha/mha.h"
+#include "support/program.h"
+#include "support/unit.h"
+
+/* ---------------------------------------------------------------- files */
+
+static void write_tensor(const char *path, const char *name, const mha_view *view)
+{
+    mha_writer *writer;
+    mha_error error;
+    assert_ok(mha_writer_create(path, &writer, &error), error);
+    assert_ok(mha_writer_add(writer, name, view, &error), error);
+    assert_ok(mha_writer_commit(writer, &error), error);
+    mha_writer_destroy(writer);
+}
+
+/* Random numbers under `path`, as the program itself would draw them for this stream. */
+static const char *random_file(const char *name, uint64_t stream, int rank, const size_t *shape)
+{
+    const char *path = scratch(name);
+    mha_view view = mha_view_of(NULL, MHA_F32, rank, shape);
+    view.data = calloc(mha_view_elements(&view), sizeof(float));
+    mha_random_fill(&view, 0, stream, -1.7320508f, 1.7320508f);
+    write_tensor(path, "x", &view);
+    free(view.data);
+    return path;
+}
+
+/* Reads a file's only tensor, or the one called `name`, as float64. To be freed. */
+static double *read_tensor(const char *path, const char *name, mha_file_tensor *about)
+{
+    mha_file *file;
+    mha_error error;
+    assert_ok(mha_file_open(path, &file, &error), error);
+    const mha_file_tensor *t = name ? mha_file_find(file, name) : mha_file_at(file, 0);
+    assert_non_null(t);
+    double *data = calloc(t->elements, sizeof *data);
+    mha_view view = mha_view_of(data, MHA_F64, t->rank, t->shape);
+    assert_ok(mha_file_read(file, t, &view, &error), error);
+    *about = *t;
+    about->name = "";
+    mha_file_close(file);
+    return data;
+}
+
+static bool exists(const char *path)
+{
+    return access(path, F_OK) == 0;
+}
+
+/* ---------------------------------------------------------------- what it says */
+
+#define SMALL "--d-model", "24", "--heads", "4", "--seq", "6"
+
+static void test_json_has_the_promised_keys(void **state)
+{
+    (void)state;
+    json_t *root = RUN_JSON(0, "forward", "--json", "--seed", "7");
+    assert_keys(root, "config,path,threads,parameters,stages,total_ms,gflops,output");
+    assert_keys(json_object_get(root, "config"), "d_model,heads,kv_heads,d_k,d_v,batch,seq,kv_seq,scale,seed,causal");
+    assert_keys(json_object_get(root, "parameters"), "total_parameters,attention_parameters,total_bytes,buffer_elements,storages");
+    assert_int_equal(json_integer_value(json_object_get(json_object_get(root, "parameters"), "total_parameters")), 2362368);
+    assert_int_equal(json_integer_value(json_object_get(json_object_get(root, "config"), "seed")), 7);
+    json_t *output = json_object_get(root, "output"), *stages = json_object_get(root, "stages"), *stage;
+    assert_keys(output, "shape,mean,rms,max_abs,finite");
+    assert_true(json_is_true(json_object_get(output, "finite")));
+    assert_int_equal(json_integer_value(json_array_get(json_object_get(output, "shape"), 1)), 128);
+    size_t i, last = json_array_size(stages) - 1;
+    double timed = 0;
+    json_array_foreach(stages, i, stage)
+    {
+        assert_keys(stage, "name,shape,ms");
+        timed += json_number_value(json_object_get(stage, "ms"));
+    }
+    assert_string_equal(json_string_value(json_object_get(json_array_get(stages, 0), "name")), "q");
+    assert_string_equal(json_string_value(json_object_get(json_array_get(stages, last), "name")), "output");
+    assert_true(timed > 0 && timed <= json_real_value(json_object_get(root, "total_ms")));
+    json_decref(root);
+}
+
+/* Threads cut the same sums in the same places on the exact path; the statistics printed are equal bits.
+ * On the others SGEMM may add in another order: an output element near 1 is a sum of 768 products, each
+ * rounded, so 768 * 2^-24 < 1e-4 of it bounds what may move, and a mean or rms moves no more. */
+static void test_threads_do_not_change_the_answer(void **state)
+{
+    (void)state;
+    static const char *const keys[] = {"mean", "rms", "max_abs"};
+    for (int exact = 0; exact < 2; exact++) {
+        const char *path = exact ? "exact" : "auto", *seq = exact ? "8" : "128";
+        json_t *one = RUN_JSON(0, "forward", "--seed", "7", "--json", "--path", path, "--seq", seq, "--threads", "1");
+        json_t *two = RUN_JSON(0, "forward", "--seed", "7", "--json", "--path", path, "--seq", seq, "--threads", "2");
+        assert_int_equal(json_integer_value(json_object_get(one, "threads")), 1);
+        for (size_t i = 0; i < 3; i++) {
+            double a = json_real_value(json_object_get(json_object_get(one, "output"), keys[i]));
+            double b = json_real_value(json_object_get(json_object_get(two, "output"), keys[i]));
+            assert_true(isfinite(a) && a != 0);
+            if (exact)
+                assert_true(a == b);
+            else
+                assert_true(fabs(a - b) <= 1e-4);
+        }
+        json_decref(one);
+        json_decref(two);
+    }
+}
+
+static void test_text_tells_the_whole_story(void **state)
+{
+    (void)state;
+    program_result r = RUN("forward");
+    assert_int_equal(r.code, 0);
+    assert_string_equal(r.err, "");
+    static const char *const parts[] = {"Configuration", "12 heads x d_k 64", "Parameters",
+                                        "W_Q",           "2,362,368 parameters", "Stages",
+                                        "(1, 12, 128, 128)", "GFLOP/s",        "Output (1, 128, 768)",
+                                        "all finite",    "What head 0 looks at", "seed 0"};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (!strstr(r.out, parts[i]))
+            fail_msg("forward does not show \"%s\"", parts[i]);
+    assert_null(strstr(r.out, " \n"));
+    program_free(&r);
+    r = RUN("forward", "--causal", SMALL);
+    assert_non_null(strstr(r.out, "query     0  looks at key 0 (100.0 %)\n"));
+    assert_non_null(strstr(r.out, "      0 |@     |\n")); /* nothing to the right of the diagonal */
+    program_free(&r);
+    r = RUN("forward", "--quiet", SMALL);
+    assert_int_equal(r.code + (int)r.out_size, 0);
+    program_free(&r);
+}
+
+/* ---------------------------------------------------------------- what it writes */
+
+static void test_output_and_trace_hold_the_same_numbers(void **state)
+{
+    (void)state;
+    const char *npy = scratch("out.npy"), *safe = scratch("out.safetensors"), *trace = scratch("trace.safetensors");
+    mha_file_tensor a, b, c;
+    program_result r = RUN("forward", SMALL, "--batch", "2", "--output", npy, "--quiet");
+    assert_int_equal(r.code, 0);
+    program_free(&r);
+    r = RUN("forward", SMALL, "--batch", "2", "--output", safe, "--trace", trace, "--quiet");
+    assert_int_equal(r.code, 0);
+    program_free(&r);
+    double *x = read_tensor(npy, NULL, &a), *y = read_tensor(safe, "output", &b), *z = read_tensor(trace, "output", &c);
+    assert_int_equal(a.dtype, MHA_F32);
+    assert_int_equal(a.rank, 3);
+    assert_memory_equal(a.shape, ((size_t[]){2, 6, 24}), 3 * sizeof(size_t));
+    assert_memory_equal(x, y, a.elements * sizeof *x);
+    assert_memory_equal(x, z, a.elements * sizeof *x);
+    free(x), free(y), free(z);
+    x = read_tensor(trace, "weights", &a);
+    assert_memory_equal(a.shape, ((size_t[]){2, 4, 6, 6}), 4 * sizeof(size_t));
+    for (size_t row = 0; row < a.elements / 6; row++) {
+        double sum = 0;
+        for (size_t j = 0; j < 6; j++)
+            sum += x[6 * row + j];
+        assert_true(fabs(sum - 1) < 6 * 0x1p-23); /* six numbers, each rounded to float */
+    }
+    free(x);
+    mha_stage s = 0;
+    for (; s < MHA_STAGE_COUNT; s++)
+        free(read_tensor(trace, mha_stage_name(s), &a));
+}
+
+/* An input file with the numbers the program would have drawn gives what it would have given. */
+static void test_inputs_from_files(void **state)
+{
+    (void)state;
+    char query[600], key[600], value[600], named[640];
+    snprintf(query, sizeof query, "%s", random_file("query.npy", 32, 3, (size_t[]){1, 6, 24}));
+    snprintf(key, sizeof key, "%s", random_file("key.safetensors", 33, 2, (size_t[]){5, 24}));
+    snprintf(value, sizeof value, "%s", random_file("value.npy", 34, 2, (size_t[]){5, 7}));
+    snprintf(named, sizeof named, "%s:x", key);
+    json_t *drawn = RUN_JSON(0, "forward", "--json", SMALL, "--kv-seq", "5", "--vdim", "7");
+    json_t *read = RUN_JSON(0, "forward", "--json", "--d-model", "24", "--heads", "4", "--vdim", "7", "--input", query,
+                            "--key-input", named, "--value-input", value);
+    json_t *a = json_object_get(drawn, "output"), *b = json_object_get(read, "output");
+    assert_true(json_equal(a, b));
+    assert_int_equal(json_integer_value(json_object_get(json_object_get(read, "config"), "kv_seq")), 5);
+    json_decref(drawn);
+    json_decref(read);
+    /* two axes in, two axes out; "-" is standard input */
+    const char *out = scratch("rows.npy");
+    mha_file_tensor about;
+    program_result r = program_run_with(NULL, key, (const char *const[]){"forward", "--d-model", "24", "--heads", "4", "--input",
+                                                                         "-", "--output", out, "--path", "exact", "--quiet", NULL});
+    assert_int_equal(r.code, 0);
+    program_free(&r);
+    free(read_tensor(out, NULL, &about));
+    assert_int_equal(about.rank, 2);
+    assert_int_equal(about.dtype, MHA_F64);
+    assert_program_refuses(RUN("forward", "--d-model", "24", "--heads", "4", "--input", query, "--seq", "7"), 2,
+                           "--seq: expected 6 as in --input, found 7");
+    assert_program_refuses(RUN("forward", "--d-model", "32", "--heads", "4", "--input", query), 2,
+                           "--input: expected shape (B, T, 32) or (T, 32), found (1, 6, 24)");
+    assert_program_refuses(RUN("forward", "--d-model", "24", "--heads", "4", "--vdim", "7", "--input", query), 2,
+                           "--value-input: expected a file of width 7 beside --input, found none");
+    snprintf(named, sizeof named, "%s:y", key);
+    assert_program_refuses(RUN("forward", "--d-model", "24", "--heads", "4", "--input", named), 2,
+                           "expected a tensor called \"y\"");
+}
+
+static void test_masks_and_lengths_mean_what_they_say(void **state)
+{
+    (void)state;
+    const char *keeps = scratch("keeps.npy"), *adds = scratch("adds.npy");
+    const char *trace = scratch("masked.safetensors");
+    uint8_t stay[6] = {1, 1, 0, 0, 0, 0};
+    float add[6] = {0, 0, -INFINITY, -INFINITY, -INFINITY, -INFINITY};
+    mha_view view = mha_view_of(stay, MHA_BOOL, 1, (size_t[]){6});
+    write_tensor(keeps, "mask", &view);
+    view = mha_view_of(add, MHA_F32, 1, (size_t[]){6});
+    write_tensor(adds, "mask", &view);
+    const char *const requests[][4] = {
+        {"--mask", keeps, "--mask-kind", "keeps"}, {"--mask", adds, "--mask-kind", "additive"}, {"--lengths", "2", "--threads", "1"}};
+    for (size_t i = 0; i < 3; i++) {
+        program_result r = RUN("forward", SMALL, requests[i][0], requests[i][1], requests[i][2], requests[i][3], "--trace", trace,
+                               "--quiet");
+        assert_int_equal(r.code, 0);
+        program_free(&r);
+        mha_file_tensor about;
+        double *weights = read_tensor(trace, "weights", &about);
+        for (size_t e = 0; e < about.elements; e++)
+            assert_true(e % 6 < 2 ? weights[e] > 0 : weights[e] == 0);
+        free(weights);
+    }
+    assert_program_refuses(RUN("forward", SMALL, "--mask", keeps), 2, "--mask-kind: expected keeps or hides for a mask of BOOL");
+    assert_program_refuses(RUN("forward", SMALL, "--mask", adds, "--mask-kind", "hides"), 2, "--mask-kind: expected additive");
+    assert_program_refuses(RUN("forward", SMALL, "--mask-kind", "hides"), 2, "--mask-kind: expected --mask beside it");
+    assert_program_refuses(RUN("forward", SMALL, "--lengths", "2,3"), 2, "--lengths: expected 1 numbers*found 2");
+    assert_program_refuses(RUN("forward", SMALL, "--rope-base", "500000"), 2, "--rope-base: expected --rope beside it");
+}
+
+/* ---------------------------------------------------------------- what goes wrong */
+
+static void test_not_a_number_is_said_and_is_no(void **state)
+{
+    (void)state;
+    const char *path = scratch("nan.npy");
+    float x[2 * 8];
+    for (size_t i = 0; i < 16; i++)
+        x[i] = i == 11 ? NAN : 1;
+    mha_view view = mha_view_of(x, MHA_F32, 2, (size_t[]){2, 8});
+    write_tensor(path, "x", &view);
+    program_result r = RUN("forward", "--d-model", "8", "--heads", "2", "--input", path, "--json");
+    assert_int_equal(r.code, 1);
+    assert_non_null(strstr(r.err, "mha forward: --input: expected finite numbers, found 1 NaN or infinite, the first at (0, 1, 3)"));
+    json_t *root = json_loads(r.out, 0, NULL);
+    assert_true(json_is_false(json_object_get(json_object_get(root, "output"), "finite")));
+    assert_true(json_is_null(json_object_get(json_object_get(root, "output"), "max_abs")));
+    json_decref(root);
+    program_free(&r);
+    assert_program_refuses(RUN("forward", "--d-model", "8", "--heads", "2", "--input", path, "--quiet"), 1, "--input: expected finite");
+}
+
+/* Cut at every byte of its header and in its data, a file gives one line and exit code 2; never a crash. */
+static void test_truncated_files_are_refused(void **state)
+{
+    (void)state;
+    const char *whole = random_file("whole.safetensors", 32, 2, (size_t[]){6, 24}), *cut = scratch("cut.safetensors");
+    static char bytes[4096];
+    FILE *file = fopen(whole, "rb");
+    size_t size = fread(bytes, 1, sizeof bytes, file);
+    fclose(file);
+    assert_true(size > 576 && size < sizeof bytes);
+    for (size_t n = 0; n < size; n += n < size - 576 ? 7 : 101) {
+        file = fopen(cut, "wb");
+        fwrite(bytes, 1, n, file);
+        fclose(file);
+        assert_program_refuses(RUN("forward", "--d-model", "24", "--heads", "4", "--input", cut, "--quiet"), 2, "cut.safetensors: ");
+    }
+}
+
+static void test_outputs_that_cannot_be_written(void **state)
+{
+    (void)state;
+    char nowhere[600];
+    snprintf(nowhere, sizeof nowhere, "%s/none/out.npy", scratch("."));
+    assert_program_refuses(RUN("forward", SMALL, "--quiet", "--output", nowhere), 3, "none/out.npy: ");
+    assert_program_refuses(RUN("forward", SMALL, "--quiet", "--trace", scratch("trace.npy")), 2, "trace.npy: ");
+    assert_program_refuses(RUN("forward", SMALL, "--quiet", "--output", scratch("out.txt")), 2, "out.txt: expected a name that ends");
+    assert_false(exists(scratch("out.txt")));
+    if (access("/dev/full", W_OK) == 0)
+        assert_program_refuses(RUN("forward", SMALL, "--quiet", "--output", "/dev/full"), 3, "/dev/full: ");
+    /* a request refused after the name was checked leaves nothing behind */
+    assert_program_refuses(RUN("forward", "--d-model", "512", "--heads", "12", "--output", scratch("never.npy")), 2, "512*12");
+    assert_false(exists(scratch("never.npy")));
+}
+
+static void test_a_path_that_cannot_says_why(void **state)
+{
+    (void)state;
+    json_t *root = RUN_JSON(0, "forward", "--json", SMALL, "--path", "blas", "--causal");
+    assert_string_equal(json_string_value(json_object_get(root, "path")), "blas");
+    json_decref(root);
+    root = RUN_JSON(0, "forward", "--json", SMALL, "--path", "exact", "--window", "2,-1", "--softcap", "30", "--scale", "0.5",
+                    "--rope", "half", "--rope-dim", "4", "--position-offset", "-1", "--empty-rows", "zero");
+    assert_string_equal(json_string_value(json_object_get(root, "path")), "exact");
+    assert_true(json_real_value(json_object_get(json_object_get(root, "config"), "scale")) == 0.5);
+    json_t *stages = json_object_get(root, "stages");
+    assert_int_equal(json_array_size(stages), 11); /* all but weights_mean, present_key, present_value and lse */
+    json_decref(root);
+    assert_program_refuses(RUN("forward", SMALL, "--rope", "half", "--rope-dim", "5"), 2, "mha forward: ");
+    assert_program_refuses(RUN("forward", SMALL, "--rope", "half", "--rope-dim", "8"), 2, "mha forward: ");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_json_has_the_promised_keys),
+        cmocka_unit_test(test_threads_do_not_change_the_answer),
+        cmocka_unit_test(test_text_tells_the_whole_story),
+        cmocka_unit_test(test_output_and_trace_hold_the_same_numbers),
+        cmocka_unit_test(test_inputs_from_files),
+        cmocka_unit_test(test_masks_and_lengths_mean_what_they_say),
+        cmocka_unit_test(test_not_a_number_is_said_and_is_no),
+        cmocka_unit_test(test_truncated_files_are_refused),
+        cmocka_unit_test(test_outputs_that_cannot_be_written),
+        cmocka_unit_test(test_a_path_that_cannot_says_why),
+    };
+    return cmocka_run_group_tests_name("cli_forward", tests, NULL, scratch_remove);
+}
