@@ -26,21 +26,42 @@ static int read_side(const source *s, const mha_file_tensor *tensor, mha_view *v
     return source_read(s, tensor, tensor->dtype, view);
 }
 
+/* Shapes are the same but for axes of extent 1 in front: an unbatched row beside a batch of one. */
+static bool same_shape(const mha_view *x, const mha_view *y)
+{
+    return x->rank == y->rank && memcmp(x->shape, y->shape, (size_t)x->rank * sizeof *x->shape) == 0;
+}
+
+static mha_view without_leading_ones(const mha_view *view, int rank)
+{
+    int first = 0;
+    while (view->rank - first > rank && view->shape[first] == 1)
+        first++;
+    return mha_view_of(view->data, view->dtype, view->rank - first, view->shape + first);
+}
+
 static int compare_pair(pair *p, const source *a, const source *b, double rtol, double atol)
 {
     char left[SHAPE_TEXT], right[SHAPE_TEXT];
     if (!p->a || !p->b)
         return EXIT_DONE;
-    if (p->a->rank != p->b->rank || memcmp(p->a->shape, p->b->shape, (size_t)p->a->rank * sizeof *p->a->shape) != 0) {
+    mha_view x = mha_view_of(NULL, p->a->dtype, p->a->rank, p->a->shape);
+    mha_view y = mha_view_of(NULL, p->b->dtype, p->b->rank, p->b->shape);
+    int rank = x.rank < y.rank ? x.rank : y.rank;
+    x = without_leading_ones(&x, rank);
+    y = without_leading_ones(&y, rank);
+    if (!same_shape(&x, &y)) {
         snprintf(p->obstacle, sizeof p->obstacle, "shapes differ: %.80s and %.80s",
                  shape_text(left, p->a->rank, p->a->shape), shape_text(right, p->b->rank, p->b->shape));
         return EXIT_DONE;
     }
-    mha_view x = {0}, y = {0};
     mha_error error = {0};
+    x = y = (mha_view){0};
     int code = read_side(a, p->a, &x);
     if (code == EXIT_DONE)
         code = read_side(b, p->b, &y);
+    x = without_leading_ones(&x, rank);
+    y = without_leading_ones(&y, rank);
     mha_status status = code == EXIT_DONE ? mha_compare(&x, &y, rtol, atol, &p->difference, &error) : MHA_OK;
     if (status == MHA_UNSUPPORTED)
         snprintf(p->obstacle, sizeof p->obstacle, "%.199s", error.message);

@@ -114,24 +114,61 @@ static void print_equation(const request *r)
            s->softcap > 0 ? ")" : "", hides_keys(s) ? ", hidden keys left out" : "");
 }
 
+static void print_weights(const request *r, const arguments *args)
+{
+    if (r->random_weights) {
+        printf("  weights  random, Xavier uniform, seed %zu\n", count_of(args, OPT_SEED));
+        return;
+    }
+    printf("  weights  %s%s%s (%s names)\n", args->option[OPT_WEIGHTS].text, *r->loaded.layer.prefix ? ", layer " : "",
+           r->loaded.layer.prefix, r->loaded.layer.scheme);
+    if (r->facts_from)
+        printf("  model    %s, as its %s says%s%s\n", *r->facts.model_type ? r->facts.model_type : "unknown", r->facts_from,
+               r->facts.has_semantics && *r->facts.caveat ? "; " : "", r->facts.has_semantics ? r->facts.caveat : "");
+}
+
+/* What of the semantics is not plain attention. */
+static void print_meaning(const mha_semantics *s)
+{
+    static const char *const pairing[] = {"", "interleaved", "half-split"};
+    const char *lead = "  meaning  ";
+    if (s->causal)
+        printf("%scausal", lead), lead = ", ";
+    if (s->window)
+        printf("%swindow %lld,%lld", lead, (long long)s->window_left, (long long)s->window_right), lead = ", ";
+    if (s->kv_lengths)
+        printf("%slengths", lead), lead = ", ";
+    if (s->mask.kind != MHA_MASK_NONE)
+        printf("%smask", lead), lead = ", ";
+    if (s->softcap > 0)
+        printf("%ssoftcap %g", lead, s->softcap), lead = ", ";
+    if (s->rope.kind != MHA_ROPE_NONE)
+        printf("%srotated by position (%s, base %g)", lead, pairing[s->rope.kind], s->rope.base > 0 ? s->rope.base : 10000),
+            lead = ", ";
+    if (*lead == ',')
+        putchar('\n');
+}
+
 static void print_configuration(const request *r, const arguments *args)
 {
     const mha_config *c = mha_layer_config(r->layer);
     const mha_plan *p = &r->plan;
     printf("%sConfiguration%s\n", bold(), plain());
-    printf("  width    d_model %zu = %zu heads x d_k %zu%s", c->d_model, c->n_heads, c->d_k,
-           c->n_heads * c->d_k == c->d_model ? "" : " is not required, nor so here");
+    printf("  width    d_model %zu%s%zu heads x d_k %zu", c->d_model, c->n_heads * c->d_k == c->d_model ? " = " : ", ",
+           c->n_heads, c->d_k);
     if (c->d_v != c->d_k)
         printf(", d_v %zu", c->d_v);
     if (c->kv_heads != c->n_heads)
         printf("; %zu key/value heads, each read by %zu query heads", c->kv_heads, c->n_heads / c->kv_heads);
-    printf("\n  input    %zu batch row%s, %zu queries, %zu keys%s, %s\n", p->B, p->B == 1 ? "" : "s", p->T_q, p->S,
+    putchar('\n');
+    print_weights(r, args);
+    printf("  input    %zu batch row%s, %zu queries, %zu keys%s, %s\n", p->B, p->B == 1 ? "" : "s", p->T_q, p->S,
            r->call.key.data ? " (cross-attention)" : " (self-attention)",
            r->random_inputs ? "random" : args->option[OPT_INPUT].text);
-    printf("  weights  ");
-    printf("random, Xavier uniform, seed %zu\n", count_of(args, OPT_SEED));
-    printf("  run on   path %s%s%s%s, instruction set %s, %d thread%s\n\n", mha_path_name(p->path),
-           *p->path_reason ? " (" : "", p->path_reason, *p->path_reason ? ")" : "", mha_isa(), p->threads,
+    print_meaning(&r->call.semantics);
+    printf("  run on   path %s%s%s%s, %s%s%d thread%s\n\n", mha_path_name(p->path),
+           *p->path_reason ? " (" : "", p->path_reason, *p->path_reason ? ")" : "",
+           p->path == MHA_PATH_FAST ? mha_isa() : "", p->path == MHA_PATH_FAST ? " kernels, " : "", p->threads,
            p->threads == 1 ? "" : "s");
 }
 

@@ -108,6 +108,12 @@ extern const char *const section_titles[SECTION_COUNT];
     X(SEQ, "seq", COUNT, "N", "128", WIDTH, SHAPE, ON_RUN, "queries in each batch row")                                \
     X(KV_SEQ, "kv-seq", COUNT, "N", NULL, WIDTH, SHAPE, ON_RUN,                                                        \
       "keys in each batch row: cross-attention [self-attention: as many as queries]")                                  \
+    X(WEIGHTS, "weights", FILE_NAME, "FILE", NULL, ANY, SOURCE, ON_FORWARD,                                            \
+      "weights of a public checkpoint or of our own names; --heads or a config.json beside it")                        \
+    X(LAYER, "layer", TEXT, "PREFIX", NULL, ANY, SOURCE, ON_FORWARD,                                                   \
+      "which attention layer of the file: how the names of its tensors begin")                                         \
+    X(ORIENTATION, "orientation", CHOICE, "in-out|out-in", NULL, ANY, SOURCE, ON_FORWARD,                              \
+      "how matrices lie in the file, where names and shapes do not tell")                                              \
     X(INPUT, "input", FILE_NAME, "FILE[:TENSOR]", NULL, ANY, SOURCE, ON_FORWARD,                                       \
       "query input, (B, T, d_q) or (T, d_q); keys and values too unless given")                                        \
     X(KEY_INPUT, "key-input", FILE_NAME, "FILE[:TENSOR]", NULL, ANY, SOURCE, ON_FORWARD,                               \

@@ -70,7 +70,11 @@ int refuse_error(const char *about, const mha_error *error)
     }
     if (error->offset && !strstr(error->message, "byte"))
         snprintf(at, sizeof at, " (byte %" PRIu64 ")", error->offset);
-    char *message = text_of("%s%s", *error->message ? error->message : mha_status_meaning(error->status), at);
+    const char *words = *error->message ? error->message : mha_status_meaning(error->status);
+    size_t length = strlen(error->name);
+    if (length && strncmp(words, error->name, length) == 0 && strncmp(words + length, ": ", 2) == 0)
+        words += length + 2; /* the message names its subject itself */
+    char *message = text_of("%s%s", words, at);
     say(subject, message);
     free(message);
     return mha_status_exit_code(error->status);

@@ -17,6 +17,9 @@ typedef struct request {
     size_t n_owned;
     bool unbatched; /* the query input had no batch axis; nor has what is written */
     bool random_weights, random_inputs;
+    mha_load_report loaded;  /* what came from --weights */
+    mha_model_facts facts;   /* what the configuration beside the weights says, */
+    const char *facts_from;  /* and where: "config.json", "metadata"; NULL without one */
 } request;
 
 /* --isa */

@@ -56,6 +56,12 @@ int source_open(source *s, const char *text)
     return code;
 }
 
+int source_open_whole(source *s, const char *path)
+{
+    *s = (source){0};
+    return strcmp(path, "-") == 0 ? open_standard_input(&s->file) : open_named(&s->file, path);
+}
+
 int source_choose(source *s, const char *about)
 {
     if (s->tensor)

@@ -239,6 +239,54 @@ static void test_masks_and_lengths_mean_what_they_say(void **state)
     assert_program_refuses(RUN("forward", SMALL, "--rope-base", "500000"), 2, "--rope-base: expected --rope beside it");
 }
 
+/* ---------------------------------------------------------------- trained weights */
+
+#define LOOKUP "weights/lookup/model.safetensors"
+
+/* Our own small checkpoint, recorded by PyTorch in float64: config.json beside it says heads and causal. */
+static void test_a_trained_layer_gives_its_recorded_output(void **state)
+{
+    (void)state;
+    char trace[600], tensor[2][640];
+    snprintf(trace, sizeof trace, "%s", scratch("lookup.safetensors"));
+    snprintf(tensor[0], sizeof tensor[0], "%s:output", trace);
+    snprintf(tensor[1], sizeof tensor[1], "%s:weights", trace);
+    program_result r = RUN("forward", "--weights", LOOKUP, "--input", "weights/lookup/recorded.safetensors:input", "--path",
+                           "exact", "--trace", trace);
+    assert_int_equal(r.code, 0);
+    assert_non_null(strstr(r.out, "as its config.json says"));
+    assert_non_null(strstr(r.out, "6 heads x d_k 8"));
+    assert_non_null(strstr(r.out, "causal"));
+    program_free(&r);
+    /* Both sides in float64 from the same float32 numbers: sums of 48 products of size up to 100 err by less
+     * than 48 * 100 * 2^-53 = 6e-13. */
+    json_decref(RUN_JSON(0, "compare", tensor[0], "weights/lookup/recorded.safetensors:output64", "--atol", "1e-12", "--json"));
+    json_decref(RUN_JSON(0, "compare", tensor[1], "weights/lookup/recorded.safetensors:weights64", "--atol", "1e-12", "--json"));
+    json_t *root = RUN_JSON(0, "forward", "--weights", LOOKUP, "--heads", "3", "--seq", "5", "--json");
+    assert_int_equal(json_integer_value(json_object_get(json_object_get(root, "config"), "d_k")), 16);
+    json_decref(root);
+}
+
+static void test_weights_that_do_not_fit_the_request(void **state)
+{
+    (void)state;
+    assert_program_refuses(RUN("forward", "--weights", LOOKUP, "--d-model", "48"), 2,
+                           "--d-model: expected nothing beside --weights, whose file decides it, found 48");
+    assert_program_refuses(RUN("forward", "--weights", LOOKUP, "--heads", "5"), 2, "48*5");
+    assert_program_refuses(RUN("forward", "--weights", LOOKUP, "--layer", "h.3.attn"), 2, "--layer: *h.3.attn");
+    assert_program_refuses(RUN("forward", "--weights", "weights/lookup/recorded.safetensors"), 2, "recorded.safetensors");
+    assert_program_refuses(RUN("forward", "--weights", scratch("absent")), 2, "absent: expected a file, found none");
+    assert_program_refuses(RUN("forward", "--layer", "h.0"), 2, "--layer: expected --weights beside it");
+    /* alone in its directory, nothing says how many heads there are */
+    char line[900];
+    snprintf(line, sizeof line, "cp %s %s", LOOKUP, scratch("alone.safetensors"));
+    assert_int_equal(system(line), 0);
+    assert_program_refuses(RUN("forward", "--weights", scratch("alone.safetensors")), 2, "--heads: expected their number");
+    json_t *root = RUN_JSON(0, "forward", "--weights", scratch("alone.safetensors"), "--heads", "6", "--json", "--seq", "4");
+    assert_true(json_is_false(json_object_get(json_object_get(root, "config"), "causal"))); /* names switch nothing on */
+    json_decref(root);
+}
+
 /* ---------------------------------------------------------------- what goes wrong */
 
 static void test_not_a_number_is_said_and_is_no(void **state)
@@ -285,7 +333,8 @@ static void test_outputs_that_cannot_be_written(void **state)
     char nowhere[600];
     snprintf(nowhere, sizeof nowhere, "%s/none/out.npy", scratch("."));
     assert_program_refuses(RUN("forward", SMALL, "--quiet", "--output", nowhere), 3, "none/out.npy: ");
-    assert_program_refuses(RUN("forward", SMALL, "--quiet", "--trace", scratch("trace.npy")), 2, "trace.npy: ");
+    assert_program_refuses(RUN("forward", SMALL, "--quiet", "--trace", scratch("trace.npy")), 2, "--trace: ");
+    assert_false(exists(scratch("trace.npy")));
     assert_program_refuses(RUN("forward", SMALL, "--quiet", "--output", scratch("out.txt")), 2, "out.txt: expected a name that ends");
     assert_false(exists(scratch("out.txt")));
     if (access("/dev/full", W_OK) == 0)
@@ -321,6 +370,8 @@ int main(void)
         cmocka_unit_test(test_output_and_trace_hold_the_same_numbers),
         cmocka_unit_test(test_inputs_from_files),
         cmocka_unit_test(test_masks_and_lengths_mean_what_they_say),
+        cmocka_unit_test(test_a_trained_layer_gives_its_recorded_output),
+        cmocka_unit_test(test_weights_that_do_not_fit_the_request),
         cmocka_unit_test(test_not_a_number_is_said_and_is_no),
         cmocka_unit_test(test_truncated_files_are_refused),
         cmocka_unit_test(test_outputs_that_cannot_be_written),
