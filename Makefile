@@ -81,10 +81,10 @@ deps-dev: deps ## installs what only checks and benchmarks need
 # ---------------------------------------------------------------- building
 
 # Instruction sets are compiled in files of their own; the rest stays at the base of the architecture.
-ifneq ($(filter x86_64% i%86%,$(shell $(CC) -dumpmachine)),)
-$(BUILD)/obj/compute/kernels/%_avx2.o:   ISA_CFLAGS = -O3 -mavx2 -mfma -mf16c
-$(BUILD)/obj/compute/kernels/%_avx512.o: ISA_CFLAGS = -O3 -mavx512f -mavx512dq -mavx512bw -mavx512vl -mfma -mf16c -mprefer-vector-width=512
-endif
+# (The compiler is asked when a recipe runs: `make deps demo` installs it in between.)
+x86 = $(if $(filter x86_64% i%86%,$(shell $(CC) -dumpmachine)),$(1))
+$(BUILD)/obj/compute/kernels/%_avx2.o:   ISA_CFLAGS = -O3 $(call x86,-mavx2 -mfma -mf16c)
+$(BUILD)/obj/compute/kernels/%_avx512.o: ISA_CFLAGS = -O3 $(call x86,-mavx512f -mavx512dq -mavx512bw -mavx512vl -mfma -mf16c -mprefer-vector-width=512)
 $(BUILD)/obj/compute/kernels/%_neon.o $(BUILD)/obj/compute/kernels/%_scalar.o: ISA_CFLAGS = -O3
 
 $(BUILD)/obj/%.o: src/%.c
