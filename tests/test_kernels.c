@@ -111,8 +111,8 @@ static void products_are_chains_of_multiply_adds(void **state)
             float *factor = random_floats(m, 4), *bias = random_floats(n, 5);
             for (int init = 0; init < 3; init++) {
                 memcpy(C, before, ((m - 1) * ldc + n) * sizeof *C);
-                kernels->product(m, n, k, A, B, panel_stride, C, ldc, init == 1 ? factor : NULL,
-                                 init == 2 ? bias : NULL);
+                kernels->product(m, n, k, A, (mha_panels){B, MHA_PANEL, panel_stride}, C, ldc,
+                                 init == 1 ? factor : NULL, init == 2 ? bias : NULL);
                 for (size_t i = 0; i < m; i++)
                     for (size_t j = 0; j < ldc && i * ldc + j < (m - 1) * ldc + n; j++) {
                         float old = before[i * ldc + j], now = C[i * ldc + j];
@@ -157,7 +157,7 @@ static void packing_lays_out_panels_and_tells_what_is_not_finite(void **state)
                 for (size_t j = 0; j < panels * MHA_PANEL; j++)
                     assert_float_equal(P[j / MHA_PANEL * stride + p * MHA_PANEL + j % MHA_PANEL],
                                        j < n ? X[p * wide + j] : 0.0f, 0.0f);
-            kernels->pack_transposed(k, n, Y, k + 2, P, stride);
+            kernels->pack_transposed(k, n, Y, k + 2, P, stride, n % 2 ? Y : NULL);
             for (size_t p = 0; p < k; p++)
                 for (size_t j = 0; j < panels * MHA_PANEL; j++)
                     assert_float_equal(P[j / MHA_PANEL * stride + p * MHA_PANEL + j % MHA_PANEL],
@@ -278,83 +278,64 @@ static void rows_are_scaled_blended_and_divided_within_bounds(void **state)
 
 /* ---------------------------------------------------------------- softmax */
 
-typedef struct softmax_case {
-    size_t n, begin, end;
-    bool bias, cap;
-} softmax_case;
-
-static void check_softmax(softmax_case c, mha_softmax_state start)
+/* n scores of which [begin, end) may be seen, bias and cap or not; a running maximum they meet. */
+static void check_softmax(size_t n, size_t begin, size_t end, bool with_bias, bool with_cap, float running)
 {
     const mha_kernels *k = mha_kernels_get();
-    const size_t room = (c.n + 15) / 16 * 16;
-    float *x = random_floats(room, c.n), *bias = c.bias ? random_floats(c.n, 77) : NULL,
-          *scores = malloc(room * sizeof *x);
+    const size_t room = (n + 15) / 16 * 16;
+    float *x = random_floats(room, n), *bias = with_bias ? random_floats(n, 77) : NULL, scores[256];
     for (size_t i = 0; i < room; i++)
         scores[i] = x[i] *= 20.0f;
     for (size_t i = 0; i < room; i++) /* hidden scores may be anything */
-        if (i < c.begin || i >= c.end)
+        if (i < begin || i >= end)
             x[i] = i % 3 ? NAN : INFINITY;
-    if (bias)
-        for (size_t i = 0; i < c.n; i++)
-            if (i % 5 == 2) {
-                bias[i] = -INFINITY;
-                x[i] = i % 2 ? NAN : INFINITY;
-            }
-    double max = start.max, sum = 0.0, want[512];
-    bool visible = start.visible;
-    for (size_t i = 0; i < c.n; i++) {
+    for (size_t i = 2; bias && i < n; i += 5) {
+        bias[i] = -INFINITY;
+        x[i] = i % 2 ? NAN : INFINITY;
+    }
+    double want[256], largest = -INFINITY, sum = 0.0;
+    for (size_t i = 0; i < room; i++) {
         want[i] = -INFINITY;
-        if (i < c.begin || i >= c.end || (bias && bias[i] == -INFINITY))
+        if (i < begin || i >= end || (bias && bias[i] == -INFINITY))
             continue;
-        want[i] = c.cap ? 30.0 * tanh((double)scores[i] / 30.0) : scores[i];
-        want[i] += bias ? (double)bias[i] : 0.0;
-        max = want[i] > max ? want[i] : max;
-        visible = true;
+        want[i] = (with_cap ? 30.0 * tanh((double)scores[i] / 30.0) : scores[i]) + (bias ? (double)bias[i] : 0.0);
+        largest = want[i] > largest ? want[i] : largest;
     }
-    mha_softmax_state state = start;
-    float factor = k->softmax_step(x, c.n, c.begin, c.end, bias, c.cap ? 30.0f : 0.0f, &state);
-    assert_true(state.visible == visible);
-    if (max == -INFINITY) {
-        assert_true(factor == 1.0f && state.max == -INFINITY && state.sum == 0.0f);
-        for (size_t i = 0; i < room; i++)
-            assert_true(x[i] == 0.0f);
-        goto done;
-    }
-    /* The maximum and every argument carry the roundings of the cap (5 u of at most 30) and of the bias
-     * (u of at most 21); exp carries 1.02 ULP more; a sum of n positive terms n u at most. */
-    const double argument = (c.cap ? 5 * 30 * u : 0.0) + (c.bias ? 31 * u : 0.0) + 41 * u,
-                 relative = 2 * argument + 4 * u;
-    assert_true(fabs(state.max - max) <= argument);
-    assert_true(fabs(factor - exp(start.max - max)) <= relative);
-    sum = start.sum * exp(start.max - max);
-    for (size_t i = 0; i < c.n; i++) {
-        double e = exp(want[i] - max);
-        assert_true(fabs(x[i] - e) <= relative * e + FLT_MIN);
-        assert_true(want[i] > -INFINITY || x[i] == 0.0f);
+    bool visible = false;
+    float found = k->softmax_prepare(x, n, begin, end, bias, with_cap ? 30.0f : 0.0f, &visible);
+    assert_true(visible == (largest > -INFINITY));
+
+    /* A score carries the roundings of the cap (5 u of at most 30) and of the bias (u of at most 31); so does the
+     * maximum; their difference rounds once more, and exp adds 1.02 ULP. A sum of n positive terms: n u. */
+    const double argument = (with_cap ? 5 * 30 * u : 0.0) + (bias ? 31 * u : 0.0);
+    assert_true(found == largest || fabs(found - largest) <= argument);
+    for (size_t i = 0; i < room; i++)
+        assert_true(x[i] == want[i] || fabs(x[i] - want[i]) <= argument);
+    const float max = found > running ? found : running;
+    const float got = k->softmax_weigh(x, n, max);
+    for (size_t i = 0; i < room; i++) {
+        double e = max > -INFINITY ? exp(want[i] - max) : 0.0, relative = argument + (max - want[i] + 4) * u;
+        assert_true(want[i] > -INFINITY ? fabs(x[i] - e) <= relative * e + FLT_MIN : x[i] == 0.0f);
         sum += e;
     }
-    for (size_t i = c.n; i < room; i++)
-        assert_true(x[i] == 0.0f);
-    assert_true(fabs(state.sum - sum) <= (relative + (double)c.n * u) * sum);
-done:
-    free(scores);
+    assert_true(fabs(got - sum) <= (argument + (150 + (double)n) * u) * sum);
     guard_release_all();
 }
 
-static void softmax_steps_hide_cap_add_and_rescale(void **state)
+static void softmax_hides_caps_adds_and_weighs(void **state)
 {
-    const mha_softmax_state later[] = {mha_softmax_start, {3.5f, 2.0f, true}, {100.0f, 2.0f, true}};
     FOR_EACH_ISA
-    FOR_SIZES(n, 1, 2, 15, 16, 17, 31, 33, 64, 65, 127, 200, 256)
-    for (int form = 0; form < 4; form++)
-        for (size_t s = 0; s < 3; s++) {
-            const softmax_case cases[] = {
-                {n, 0, n, form & 1, form & 2},         {n, n / 2, n, form & 1, form & 2},
-                {n, 0, n / 2 + 1, form & 1, form & 2}, {n, n / 3, n / 3 + 1, form & 1, form & 2},
-                {n, n, n, form & 1, form & 2},         {n, n / 2, n / 2, form & 1, form & 2}};
-            for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-                check_softmax(cases[i], later[s]);
-        }
+    FOR_SIZES(n, 1, 2, 15, 16, 17, 31, 33, 63, 64, 65, 127, 200, 256)
+    for (int form = 0; form < 12; form++) {
+        const bool bias = form & 1, cap = form & 2;
+        const float running = (const float[]){-INFINITY, 3.5f, 50.0f}[form / 4];
+        check_softmax(n, 0, n, bias, cap, running);
+        check_softmax(n, n / 2, n, bias, cap, running);
+        check_softmax(n, 0, n / 2 + 1, bias, cap, running);
+        check_softmax(n, n / 3, n / 3 + 1, bias, cap, running);
+        check_softmax(n, n, n, bias, cap, running);
+        check_softmax(n, n / 2, n / 2, bias, cap, running);
+    }
 }
 
 static void softmax_of_values_that_are_no_numbers(void **state)
@@ -362,28 +343,52 @@ static void softmax_of_values_that_are_no_numbers(void **state)
     FOR_EACH_ISA
     {
         const mha_kernels *k = mha_kernels_get();
-        for (size_t n = 1; n < 40; n += 6)
+        for (size_t n = 1; n < 150; n += 6)
             for (size_t at = 0; at < n; at++) {
-                float x[48] = {0};
-                mha_softmax_state s = mha_softmax_start;
+                float x[160] = {0};
+                bool visible = false;
                 x[at] = NAN;
-                k->softmax_step(x, n, 0, n, NULL, 0.0f, &s);
-                assert_true(isnan(s.sum) && s.visible);
-                float y[48] = {0};
-                s = mha_softmax_start;
-                y[at] = INFINITY;
-                k->softmax_step(y, n, 0, n, NULL, 0.0f, &s);
-                assert_true(isnan(s.sum) && s.max == INFINITY);
-                float z[48];
+                assert_true(k->softmax_prepare(x, n, 0, n, NULL, 0.0f, &visible) == (n > 1 ? 0.0f : -INFINITY));
+                assert_true(isnan(k->softmax_weigh(x, n, 0.0f)) && isnan(x[at]) && visible);
+
+                memset(x, 0, sizeof x);
+                x[at] = INFINITY;
+                assert_true(k->softmax_prepare(x, n, 0, n, NULL, 0.0f, &visible) == INFINITY);
+                assert_true(isnan(k->softmax_weigh(x, n, INFINITY)));
+
                 for (size_t i = 0; i < n; i++)
-                    z[i] = -INFINITY;
-                s = mha_softmax_start;
-                k->softmax_step(z, n, 0, n, NULL, 0.0f, &s);
-                assert_true(s.visible && s.max == -INFINITY && s.sum == 0.0f && z[0] == 0.0f);
+                    x[i] = -INFINITY;
+                visible = false;
+                assert_true(k->softmax_prepare(x, n, 0, n, NULL, 0.0f, &visible) == -INFINITY && visible);
+                assert_true(k->softmax_weigh(x, n, -INFINITY) == 0.0f && x[at] == 0.0f);
+
                 for (size_t i = 0; i < n; i++)
-                    z[i] = i == at ? NAN : -INFINITY;
-                k->softmax_step(z, n, 0, n, NULL, 0.0f, &s);
-                assert_true(isnan(s.sum));
+                    x[i] = i == at ? NAN : -INFINITY;
+                assert_true(k->softmax_prepare(x, n, 0, n, NULL, 0.0f, &visible) == -INFINITY);
+                assert_true(isnan(k->softmax_weigh(x, n, -INFINITY)));
+            }
+    }
+}
+
+/* The four partial sums of a row are filled by position: what stands before or after adds nothing to them. */
+static void sums_do_not_depend_on_hidden_neighbours(void **state)
+{
+    FOR_EACH_ISA
+    {
+        const mha_kernels *k = mha_kernels_get();
+        float x[256];
+        bool visible;
+        for (size_t begin = 0; begin < 200; begin += 7)
+            for (size_t end = begin + 1; end <= 256; end += 31) {
+                float sums[2];
+                for (size_t half = 0; half < 2; half++) {
+                    const size_t from = half ? begin / MHA_PANEL * MHA_PANEL : 0, n = half ? end - from : 256;
+                    for (size_t i = 0; i < 256; i++)
+                        x[i] = 2.0f * mha_random_unit(5, 5, i) - 2.0f;
+                    float max = k->softmax_prepare(x + from, n, begin - from, end - from, NULL, 0.0f, &visible);
+                    sums[half] = k->softmax_weigh(x + from, n, max);
+                }
+                assert_true(same_bits(&sums[0], &sums[1], 1));
             }
     }
 }
@@ -397,8 +402,9 @@ int main(void)
         cmocka_unit_test_teardown(exp_and_tanh_are_accurate, release_all),
         cmocka_unit_test_teardown(exp_and_tanh_at_their_ends, release_all),
         cmocka_unit_test_teardown(rows_are_scaled_blended_and_divided_within_bounds, release_all),
-        cmocka_unit_test_teardown(softmax_steps_hide_cap_add_and_rescale, release_all),
+        cmocka_unit_test_teardown(softmax_hides_caps_adds_and_weighs, release_all),
         cmocka_unit_test_teardown(softmax_of_values_that_are_no_numbers, release_all),
+        cmocka_unit_test_teardown(sums_do_not_depend_on_hidden_neighbours, release_all),
     };
     return cmocka_run_group_tests_name("kernels", tests, NULL, NULL);
 }

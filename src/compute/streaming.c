@@ -18,25 +18,34 @@ static size_t block_keys(size_t d_k, size_t d_v)
 
 size_t mha_stream_block_rows(size_t d_k, size_t d_v)
 {
-    return d_k + d_v <= 256 ? 128 : 64;
+    const size_t tile = mha_kernels_get()->tile_rows;
+    return (d_k + d_v <= 256 ? MHA_STREAM_ROWS : MHA_STREAM_ROWS / 2) / tile * tile;
 }
+
+/* Running softmax of one row: the largest visible score, the sum of exp(score - max), whether any key was visible. */
+typedef struct softmax_state {
+    float max, sum;
+    bool visible;
+} softmax_state;
+
+static const softmax_state softmax_start = {-INFINITY, 0.0f, false};
 
 /* What was accumulated for some rows: weighted sums, `width` floats apart, and the state of each softmax. */
 typedef struct part {
     float *sum;
-    mha_softmax_state *state;
+    softmax_state *state;
     size_t width;
 } part;
 
 static part part_at(float *memory, size_t count, size_t d_v)
 {
     size_t width = round_up(d_v, 16);
-    return (part){memory, (mha_softmax_state *)(void *)(memory + count * width), width};
+    return (part){memory, (softmax_state *)(void *)(memory + count * width), width};
 }
 
 size_t mha_stream_part_floats(size_t count, size_t d_v)
 {
-    size_t states = round_up(count * sizeof(mha_softmax_state), 64) / sizeof(float);
+    size_t states = round_up(count * sizeof(softmax_state), 64) / sizeof(float);
     return count * round_up(d_v, 16) + states;
 }
 
@@ -49,7 +58,7 @@ typedef struct layout {
 static layout lay_out(size_t rows, size_t d_k, size_t d_v)
 {
     layout at = {.chunks = (d_k + MHA_BLOCK - 1) / MHA_BLOCK};
-    size_t keys = block_keys(d_k, d_v), tile = 32;
+    size_t keys = block_keys(d_k, d_v), tile = MHA_TILE_ROWS;
     at.K = at.Q + rows * at.chunks * MHA_STAGED;
     at.V = at.K + keys * d_k;
     at.scores = at.V + keys * round_up(d_v, MHA_PANEL);
@@ -125,73 +134,111 @@ static span seen_by_any(const work *w, size_t first, size_t count, bool extra, s
     return all.begin < all.end ? all : (span){0, 0};
 }
 
+/* One block of keys, packed: its first key is number `from`, of `end` - `from`. */
+typedef struct block {
+    const mha_stream_keys *keys;
+    bool extra;
+    size_t from, end;
+    mha_panels K, V;      /* key 0 of the block is row 0 of V, column 0 of K */
+    const bool *poisoned; /* NULL when every value row is finite */
+} block;
+
 /* Keys whose value row holds NaN or infinity must not meet the weight 0 of rows they are hidden from: they are
  * taken out of the packed block, and added afterwards to those who see them. */
-static void remove_poison(const work *w, const float *V, size_t stride, span keys, bool *poisoned)
+static void remove_poison(const work *w, const block *b, span some, bool *poisoned)
 {
-    for (size_t j = keys.begin; j < keys.end; j++) {
-        const float *v = V + j * stride;
+    const size_t d_v = w->stream->d_v;
+    for (size_t j = some.begin; j < some.end; j++) {
+        const float *v = b->keys->V + (b->from + j) * b->keys->v_stride;
         float zero = 0.0f;
-        for (size_t e = 0; e < w->stream->d_v; e++)
+        for (size_t e = 0; e < d_v; e++)
             zero += v[e] * 0.0f;
         poisoned[j] = zero != 0.0f;
-        if (poisoned[j])
-            for (size_t e = 0; e < w->stream->d_v; e += MHA_PANEL)
-                memset(w->V + e * w->block + j * MHA_PANEL, 0, MHA_PANEL * sizeof(float));
+        for (size_t e = 0; poisoned[j] && e < d_v; e += MHA_PANEL)
+            memset(w->V + e * w->block + j * MHA_PANEL, 0, MHA_PANEL * sizeof(float));
     }
 }
 
-static void add_poison(const work *w, const float *V, size_t stride, span keys, const bool *poisoned,
-                       const float *weight, const float *bias, float *sum)
+static void add_poison(const work *w, const block *b, span some, const float *weight, const float *bias, float *sum)
 {
-    for (size_t j = keys.begin; j < keys.end; j++)
-        if (poisoned[j] && !(bias && bias[j] == -INFINITY))
+    for (size_t j = some.begin; j < some.end; j++)
+        if (b->poisoned[j] && !(bias && bias[j] == -INFINITY))
             for (size_t e = 0; e < w->stream->d_v; e++)
-                sum[e] += weight[j] * V[j * stride + e];
+                sum[e] += weight[j] * b->keys->V[(b->from + j) * b->keys->v_stride + e];
 }
 
-/* Rows [first, first + m) against one packed block, whose key 0 is number `from`. */
-static void tile_step(const work *w, size_t first, size_t m, bool extra, const mha_stream_keys *keys, size_t from,
-                      size_t to, const bool *poisoned, part *into, bool *begun)
+/* Rows [first, first + m) against one block. */
+static void tile_step(const work *w, size_t first, size_t m, const block *b, part *into, bool *begun)
 {
     const mha_stream *s = w->stream;
     const mha_kernels *k = w->kernels;
-    const span all = seen_by_any(w, first, m, extra, from, to);
+    const span all = seen_by_any(w, first, m, b->extra, b->from, b->end);
     if (all.begin == all.end)
         return;
     const size_t left = all.begin / MHA_PANEL * MHA_PANEL, n = all.end - left;
-    float factor[32];
+    float *scores = w->scores + left, factor[MHA_TILE_ROWS] = {0}, max[MHA_TILE_ROWS];
     for (size_t i = 0; i < m; i++)
         factor[i] = 1.0f;
     for (size_t c = 0; c < w->chunks; c++) {
         size_t depth = s->d_k - c * MHA_BLOCK < MHA_BLOCK ? s->d_k - c * MHA_BLOCK : MHA_BLOCK;
-        k->product(m, n, depth, w->Q + (c * w->count + first) * MHA_STAGED,
-                   w->K + left * s->d_k + c * MHA_BLOCK * MHA_PANEL, s->d_k * MHA_PANEL, w->scores + left, MHA_STAGED,
-                   c ? factor : NULL, NULL);
+        mha_panels K = b->K;
+        K.data += left / MHA_PANEL * K.panel + c * MHA_BLOCK * K.row;
+        k->product(m, n, depth, w->Q + (c * w->count + first) * MHA_STAGED, K, scores, MHA_STAGED, c ? factor : NULL,
+                   NULL);
     }
-    const float *V = keys->V + from * keys->v_stride;
-    float *sum = into->sum + first * into->width;
-    const float *bias[32];
     for (size_t i = 0; i < m; i++) {
-        span one = seen(&w->rows[first + i], extra, from, to);
-        size_t begin = one.begin < left ? 0 : one.begin - left, end = one.end < left ? 0 : one.end - left;
-        bias[i] = s->bias && !extra && begin < end
-                      ? s->bias(s->context, w->rows[first + i].name, from + left, n, w->bias)
-                      : NULL;
-        factor[i] = k->softmax_step(w->scores + i * MHA_STAGED + left, n, begin, end, bias[i], s->softcap,
-                                    &into->state[first + i]);
+        const mha_stream_row *row = &w->rows[first + i];
+        softmax_state *state = &into->state[first + i];
+        const span one = seen(row, b->extra, b->from, b->end);
+        const float *bias = NULL;
+        if (s->bias && !b->extra && one.begin < one.end)
+            bias = s->bias(s->context, row->name, b->from + left, n, w->bias);
+        float found = k->softmax_prepare(scores + i * MHA_STAGED, n, one.begin < left ? 0 : one.begin - left,
+                                         one.end < left ? 0 : one.end - left, bias, s->softcap, &state->visible);
+        max[i] = found > state->max ? found : state->max;
+        factor[i] = state->max == max[i] ? 0.0f : state->max - max[i];
     }
-    k->product(m, into->width, all.end - all.begin, w->scores + all.begin, w->V + all.begin * MHA_PANEL,
-               w->block * MHA_PANEL, sum, into->width, *begun ? factor : NULL, NULL);
+    k->exp(factor, factor, MHA_TILE_ROWS);
+    for (size_t i = 0; i < m; i++) {
+        softmax_state *state = &into->state[first + i];
+        state->sum = state->sum * factor[i] + k->softmax_weigh(scores + i * MHA_STAGED, n, max[i]);
+        state->max = max[i];
+    }
+    mha_panels V = b->V;
+    V.data += all.begin * V.row;
+    float *sum = into->sum + first * into->width;
+    k->product(m, into->width, all.end - all.begin, w->scores + all.begin, V, sum, into->width, *begun ? factor : NULL,
+               NULL);
     *begun = true;
-    if (poisoned)
+    if (b->poisoned)
         for (size_t i = 0; i < m; i++) {
-            span one = seen(&w->rows[first + i], extra, from, to);
-            const float *b = s->bias && !extra && one.begin < one.end
-                                 ? s->bias(s->context, w->rows[first + i].name, from, all.end, w->bias)
-                                 : NULL;
-            add_poison(w, V, keys->v_stride, one, poisoned, w->scores + i * MHA_STAGED, b, sum + i * into->width);
+            const mha_stream_row *row = &w->rows[first + i];
+            const span one = seen(row, b->extra, b->from, b->end);
+            const float *bias = NULL;
+            if (s->bias && !b->extra && one.begin < one.end)
+                bias = s->bias(s->context, row->name, b->from, all.end, w->bias);
+            add_poison(w, b, one, w->scores + i * MHA_STAGED, bias, sum + i * into->width);
         }
+}
+
+/* Asks for rows [from, from + n) of X to be brought into the cache. */
+static void fetch(const float *X, size_t stride, size_t width, size_t from, size_t n)
+{
+    for (size_t i = from; i < from + n; i++)
+        for (size_t e = 0; e < width; e += 16)
+            __builtin_prefetch(X + i * stride + e, 0, 2);
+}
+
+/* Value rows can be read where they lie if that takes no more than packing them would read, and nothing is
+ * hidden in them: one tile, whole vectors, every key of the block seen by every row. */
+static bool values_in_place(const work *w, size_t from, size_t end)
+{
+    if (w->count > w->tile_rows || w->stream->d_v % 16 != 0 || w->stream->bias)
+        return false;
+    for (size_t i = 0; i < w->count; i++)
+        if (w->rows[i].begin > from || w->rows[i].end < end)
+            return false;
+    return true;
 }
 
 /* The running softmax of all rows over keys [from, to), from its start. */
@@ -199,26 +246,41 @@ static void segment(const work *w, bool extra, size_t from, size_t to, part *int
 {
     const mha_stream *s = w->stream;
     const mha_stream_keys *keys = extra ? &s->extra : &s->keys;
-    bool begun[128] = {false};
+    const size_t tiles = (w->count + w->tile_rows - 1) / w->tile_rows;
+    bool begun[MHA_STREAM_ROWS] = {false};
     for (size_t i = 0; i < w->count; i++)
-        into->state[i] = mha_softmax_start;
+        into->state[i] = softmax_start;
     for (size_t at = from; at < to; at += w->block) {
         const size_t end = to - at < w->block ? to : at + w->block;
         const span all = seen_by_any(w, 0, w->count, extra, at, end);
         if (all.begin == all.end)
             continue;
-        const size_t left = all.begin / MHA_PANEL * MHA_PANEL;
-        w->kernels->pack_transposed(s->d_k, all.end - left, keys->K + (at + left) * keys->k_stride, keys->k_stride,
-                                    w->K + left * s->d_k, s->d_k * MHA_PANEL);
-        const float *V = keys->V + at * keys->v_stride;
-        bool finite = w->kernels->pack(all.end - all.begin, s->d_v, V + all.begin * keys->v_stride, keys->v_stride,
-                                       w->V + all.begin * MHA_PANEL, w->block * MHA_PANEL);
+        block b = {keys, extra, at, end, {w->K, MHA_PANEL, s->d_k * MHA_PANEL}, {w->V, MHA_PANEL, w->block * MHA_PANEL},
+                   NULL};
+        const float *K = keys->K + at * keys->k_stride, *V = keys->V + at * keys->v_stride;
+        const size_t left = all.begin / MHA_PANEL * MHA_PANEL, n = all.end - all.begin;
+        /* While this block is worked on the next one is fetched: by the packing when that is most of the work. */
+        const bool more = keys->n - end >= w->block;
+        w->kernels->pack_transposed(s->d_k, all.end - left, K + left * keys->k_stride, keys->k_stride,
+                                    w->K + left * s->d_k, s->d_k * MHA_PANEL,
+                                    more && tiles == 1 ? K + (w->block + left) * keys->k_stride : NULL);
         bool poisoned[MHA_BLOCK];
-        if (!finite)
-            remove_poison(w, V, keys->v_stride, all, poisoned);
-        for (size_t i = 0; i < w->count; i += w->tile_rows)
-            tile_step(w, i, w->count - i < w->tile_rows ? w->count - i : w->tile_rows, extra, keys, at, end,
-                      finite ? NULL : poisoned, into, &begun[i / w->tile_rows]);
+        if (!extra && values_in_place(w, at, end)) {
+            b.V = (mha_panels){V, keys->v_stride, MHA_PANEL};
+        } else if (!w->kernels->pack(n, s->d_v, V + all.begin * keys->v_stride, keys->v_stride,
+                                     w->V + all.begin * MHA_PANEL, w->block * MHA_PANEL)) {
+            remove_poison(w, &b, all, poisoned);
+            b.poisoned = poisoned;
+        }
+        for (size_t t = 0; t < tiles; t++) {
+            const size_t first = t * w->tile_rows, next = w->block * t / tiles;
+            if (more && tiles > 1) {
+                const size_t share = w->block * (t + 1) / tiles - next;
+                fetch(K + w->block * keys->k_stride, keys->k_stride, s->d_k, next, share);
+                fetch(V + w->block * keys->v_stride, keys->v_stride, s->d_v, next, share);
+            }
+            tile_step(w, first, w->count - first < w->tile_rows ? w->count - first : w->tile_rows, &b, into, &begun[t]);
+        }
     }
     for (size_t i = 0; i < w->count; i++)
         if (!begun[i / w->tile_rows])
@@ -236,14 +298,14 @@ static float exp_difference(const mha_kernels *kernels, float x, float max)
 static void join(const mha_kernels *kernels, part *total, const part *next, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        mha_softmax_state *a = &total->state[i];
-        const mha_softmax_state *b = &next->state[i];
+        softmax_state *a = &total->state[i];
+        const softmax_state *b = &next->state[i];
         float *sum = total->sum + i * total->width;
         const float *other = next->sum + i * next->width;
         if (b->max == -INFINITY) { /* nothing there, or NaN alone */
             a->sum += b->sum;
         } else if (a->max == -INFINITY && a->sum == 0.0f) {
-            *a = (mha_softmax_state){b->max, b->sum, a->visible};
+            *a = (softmax_state){b->max, b->sum, a->visible};
             memcpy(sum, other, total->width * sizeof *sum);
         } else {
             float max = a->max > b->max ? a->max : b->max;
@@ -262,7 +324,7 @@ static void finish(const mha_stream *stream, const mha_stream_row *rows, size_t 
     const mha_kernels *kernels = mha_kernels_get();
     for (size_t i = 0; i < count; i++) {
         const mha_stream_row *row = &rows[i];
-        mha_softmax_state state = total->state[i];
+        softmax_state state = total->state[i];
         float factor = 1.0f; /* of the weighted sum, should a logit be the new maximum */
         if (state.visible && state.max == -INFINITY)
             state.sum = NAN; /* every visible score is -inf: 0 / 0 */
@@ -319,7 +381,7 @@ static void clear(part *p, size_t count)
 {
     memset(p->sum, 0, count * p->width * sizeof *p->sum);
     for (size_t i = 0; i < count; i++)
-        p->state[i] = mha_softmax_start;
+        p->state[i] = softmax_start;
 }
 
 void mha_stream_rows(const mha_stream *stream, const mha_stream_row *rows, size_t count, void *scratch)

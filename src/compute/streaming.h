@@ -11,7 +11,7 @@
 
 #include "compute/kernels/kernels.h"
 
-enum { MHA_SEGMENT = 1024 };
+enum { MHA_SEGMENT = 1024, MHA_STREAM_ROWS = 128 };
 
 /* n key rows and value rows of one head, `k_stride` and `v_stride` floats apart. */
 typedef struct mha_stream_keys {
@@ -44,7 +44,7 @@ typedef struct mha_stream_row {
     size_t n_logits;
 } mha_stream_row;
 
-/* Rows worth giving to one call: more cost cache, fewer cost packing. */
+/* Rows worth giving to one call, at most MHA_STREAM_ROWS, the limit: more cost cache, fewer cost packing. */
 size_t mha_stream_block_rows(size_t d_k, size_t d_v);
 /* Bytes of 64-byte aligned scratch that a call with at most `rows` rows needs. */
 size_t mha_stream_scratch(size_t rows, size_t d_k, size_t d_v);

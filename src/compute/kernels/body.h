@@ -1,6 +1,7 @@
 /* The body of every kernel, written once. A file per instruction set includes it after saying:
  *   ISA_NAME, ISA_LANES    name; floats in a vector
  *   TILE_ROWS, TILE_VECS   registers of the product's accumulator: TILE_ROWS x TILE_VECS vectors
+ *   FLAT_ROWS, FLAT_VECS   the same for FLAT_ROWS rows or less
  *   KERNELS                name of the table it exports
  *   vec                    GNU C vector of ISA_LANES floats
  *   madd(a, b, c)          a * b + c
@@ -90,117 +91,164 @@ INLINE float max_lanes(vec x)
 
 /* ---------------------------------------------------------------- product */
 
-/* One register tile: m rows and nv vectors are constants wherever this is expanded. */
-INLINE void tile(const int m, const int nv, size_t k, const float *A, const float *B, float *C, size_t ldc, size_t n,
-                 const float *factor, const float *bias)
+/* What one tile works on: `n` is what is left of the columns. */
+typedef struct operands {
+    const float *A, *B;
+    size_t n, k, row, panel;
+    float *C;
+    size_t ldc;
+    const float *factor, *bias;
+} operands;
+
+/* C = init + sum for the columns of a tile that reaches beyond the matrix. */
+static __attribute__((noinline)) void put_part(size_t m, const operands *o, const float *sum, size_t width)
 {
-    vec sum[TILE_ROWS][TILE_VECS];
-UNROLL
-    for (int i = 0; i < m; i++)
-UNROLL
-        for (int j = 0; j < nv; j++)
-            sum[i][j] = (vec){0};
-    for (size_t p = 0; p < k; p++, A++, B += MHA_PANEL) {
-        vec b[TILE_VECS];
-UNROLL
-        for (int j = 0; j < nv; j++)
-            b[j] = load(B + j * LANES);
-UNROLL
-        for (int i = 0; i < m; i++) {
-            vec a = splat(A[i * MHA_STAGED]);
-UNROLL
-            for (int j = 0; j < nv; j++)
-                sum[i][j] = madd(a, b[j], sum[i][j]);
-        }
-    }
-    if (n >= (size_t)nv * LANES) {
-UNROLL
-        for (int i = 0; i < m; i++)
-UNROLL
-            for (int j = 0; j < nv; j++) {
-                float *c = C + (size_t)i * ldc + j * LANES;
-                vec x = sum[i][j];
-                if (factor)
-                    x = madd(splat(factor[i]), load(c), x);
-                else if (bias)
-                    x = load(bias + j * LANES) + x;
-                store(c, x);
-            }
-        return;
-    }
-    float spill[TILE_ROWS][TILE_VECS * LANES];
-UNROLL
-    for (int i = 0; i < m; i++)
-UNROLL
-        for (int j = 0; j < nv; j++)
-            store(spill[i] + j * LANES, sum[i][j]);
-    for (int i = 0; i < m; i++)
-        for (size_t j = 0; j < n; j += LANES) {
-            float *c = C + (size_t)i * ldc + j;
-            size_t left = n - j < LANES ? n - j : LANES;
-            vec x = load(spill[i] + j);
-            if (factor)
-                x = madd(splat(factor[i]), load_part(c, left, 0.0f), x);
-            else if (bias)
-                x = load_part(bias + j, left, 0.0f) + x;
+    for (size_t i = 0; i < m; i++)
+        for (size_t j = 0; j < o->n; j += LANES) {
+            float *c = o->C + i * o->ldc + j;
+            size_t left = o->n - j < LANES ? o->n - j : LANES;
+            vec x = load(sum + i * width + j);
+            if (o->factor)
+                x = madd(splat(o->factor[i]), load_part(c, left, 0.0f), x);
+            else if (o->bias)
+                x = load_part(o->bias + j, left, 0.0f) + x;
             store_part(c, left, x);
         }
 }
 
-/* Runs the tile of m rows: the full width, or half of it where few columns are left. */
-#define TILE_CASE(M)                                                                               \
+/* One register tile: m rows and nv vectors are constants wherever this is expanded. */
+INLINE void tile(const int m, const int nv, const operands *o)
+{
+    const float *A = o->A, *B = o->B;
+    const size_t row = o->row, panel = o->panel;
+    vec sum[TILE_ROWS][FLAT_VECS];
+    UNROLL
+    for (int i = 0; i < m; i++)
+        UNROLL
+        for (int j = 0; j < nv; j++)
+            sum[i][j] = (vec){0};
+    for (size_t p = o->k; p > 0; p--, A++, B += row) {
+        vec b[FLAT_VECS];
+        UNROLL
+        for (int j = 0; j < nv; j++)
+            b[j] = load(B + j / PANEL_VECS * panel + j % PANEL_VECS * LANES);
+        UNROLL
+        for (int i = 0; i < m; i++) {
+            vec a = splat(A[i * MHA_STAGED]);
+            UNROLL
+            for (int j = 0; j < nv; j++)
+                sum[i][j] = madd(a, b[j], sum[i][j]);
+        }
+    }
+    if (o->n < (size_t)nv * LANES) {
+        float spill[TILE_ROWS * FLAT_VECS * LANES];
+        UNROLL
+        for (int i = 0; i < m; i++)
+            UNROLL
+            for (int j = 0; j < nv; j++)
+                store(spill + (i * nv + j) * LANES, sum[i][j]);
+        put_part((size_t)m, o, spill, (size_t)nv * LANES);
+        return;
+    }
+    float *C = o->C;
+    const size_t ldc = o->ldc;
+    if (o->factor) {
+        const float *factor = o->factor;
+        UNROLL
+        for (int i = 0; i < m; i++, C += ldc)
+            UNROLL
+            for (int j = 0; j < nv; j++)
+                store(C + j * LANES, madd(splat(factor[i]), load(C + j * LANES), sum[i][j]));
+    } else if (o->bias) {
+        UNROLL
+        for (int i = 0; i < m; i++, C += ldc)
+            UNROLL
+            for (int j = 0; j < nv; j++)
+                store(C + j * LANES, load(o->bias + j * LANES) + sum[i][j]);
+    } else {
+        UNROLL
+        for (int i = 0; i < m; i++, C += ldc)
+            UNROLL
+            for (int j = 0; j < nv; j++)
+                store(C + j * LANES, sum[i][j]);
+    }
+}
+
+/* A tile of m rows by a constant number of vectors: m chooses the expansion. */
+#define TILE_CASE(M, LIMIT, NV)                                                                    \
     case M:                                                                                        \
-        if (M <= TILE_ROWS)                                                                        \
-            tile(M <= TILE_ROWS ? M : 1, TILE_NV, k, A, B, C, ldc, n, factor, bias);               \
+        if (M <= LIMIT)                                                                            \
+            tile(M <= LIMIT ? M : 1, NV, o);                                                       \
         break;
-#define TILE_CASES                                                                                 \
-    TILE_CASE(1) TILE_CASE(2) TILE_CASE(3) TILE_CASE(4) TILE_CASE(5) TILE_CASE(6) TILE_CASE(7)     \
-    TILE_CASE(8) TILE_CASE(9) TILE_CASE(10) TILE_CASE(11) TILE_CASE(12) TILE_CASE(13) TILE_CASE(14)
+#define DEFINE_TILE(NAME, LIMIT, NV)                                                               \
+    static __attribute__((noinline)) void NAME(size_t m, const operands *o)                        \
+    {                                                                                              \
+        switch (m) {                                                                               \
+            TILE_CASE(1, LIMIT, NV)                                                                \
+            TILE_CASE(2, LIMIT, NV)                                                                \
+            TILE_CASE(3, LIMIT, NV)                                                                \
+            TILE_CASE(4, LIMIT, NV)                                                                \
+            TILE_CASE(5, LIMIT, NV)                                                                \
+            TILE_CASE(6, LIMIT, NV)                                                                \
+            TILE_CASE(7, LIMIT, NV)                                                                \
+            TILE_CASE(8, LIMIT, NV)                                                                \
+            TILE_CASE(9, LIMIT, NV)                                                                \
+            TILE_CASE(10, LIMIT, NV)                                                               \
+            TILE_CASE(11, LIMIT, NV)                                                               \
+            TILE_CASE(12, LIMIT, NV)                                                               \
+            TILE_CASE(13, LIMIT, NV)                                                               \
+            TILE_CASE(14, LIMIT, NV)                                                               \
+        }                                                                                          \
+    }
 
-static __attribute__((noinline)) void tile_wide(size_t m, size_t n, size_t k, const float *A, const float *B, float *C,
-                                                size_t ldc, const float *factor, const float *bias)
-{
-    enum { TILE_NV = TILE_VECS };
-    switch (m) { TILE_CASES }
-}
+DEFINE_TILE(wide_tile, TILE_ROWS, TILE_VECS)
+DEFINE_TILE(narrow_tile, TILE_ROWS, TILE_VECS / 2)
+/* Few rows have few chains to keep the adders busy: they take more columns at once. */
+DEFINE_TILE(flat_tile, FLAT_ROWS, FLAT_VECS)
+DEFINE_TILE(half_flat_tile, FLAT_ROWS, FLAT_VECS / 2)
 
-static __attribute__((noinline)) void tile_narrow(size_t m, size_t n, size_t k, const float *A, const float *B, float *C,
-                                                  size_t ldc, const float *factor, const float *bias)
+static void product(size_t m, size_t n, size_t k, const float *A, mha_panels B, float *C, size_t ldc,
+                    const float *factor, const float *bias)
 {
-    enum { TILE_NV = TILE_VECS / 2 };
-    switch (m) { TILE_CASES }
-}
-
-static void product(size_t m, size_t n, size_t k, const float *A, const float *B, size_t panel_stride, float *C,
-                    size_t ldc, const float *factor, const float *bias)
-{
-    enum { WIDTH = TILE_VECS * LANES };
-    for (size_t j = 0; j < n; j += WIDTH) {
-        const float *columns = B + j / MHA_PANEL * panel_stride + j % MHA_PANEL;
-        for (size_t i = 0; i < m; i += TILE_ROWS)
-            (n - j <= WIDTH / 2 ? tile_narrow : tile_wide)(m - i < TILE_ROWS ? m - i : TILE_ROWS, n - j, k,
-                                                           A + i * MHA_STAGED, columns, C + i * ldc + j, ldc,
-                                                           factor ? factor + i : NULL, bias ? bias + j : NULL);
+    operands o = {.k = k, .row = B.row, .panel = B.panel, .ldc = ldc};
+    for (size_t j = 0, width; j < n; j += width) {
+        void (*columns)(size_t, const operands *);
+        o.n = n - j;
+        if (m <= FLAT_ROWS && o.n >= FLAT_VECS * LANES)
+            columns = flat_tile, width = FLAT_VECS * LANES;
+        else if (m <= FLAT_ROWS && o.n >= FLAT_VECS / 2 * LANES)
+            columns = half_flat_tile, width = FLAT_VECS / 2 * LANES;
+        else if (o.n > TILE_VECS / 2 * LANES)
+            columns = wide_tile, width = TILE_VECS * LANES;
+        else
+            columns = narrow_tile, width = TILE_VECS / 2 * LANES;
+        o.B = B.data + j / MHA_PANEL * B.panel + j % MHA_PANEL;
+        o.bias = bias ? bias + j : NULL;
+        for (size_t i = 0; i < m; i += TILE_ROWS) {
+            o.A = A + i * MHA_STAGED;
+            o.C = C + i * ldc + j;
+            o.factor = factor ? factor + i : NULL;
+            columns(m - i < TILE_ROWS ? m - i : TILE_ROWS, &o);
+        }
     }
 }
 
 /* ---------------------------------------------------------------- packing */
 
-static bool pack(size_t k, size_t n, const float *X, size_t ldx, float *panels, size_t panel_stride)
+static bool pack(size_t k, size_t n, const float *X, size_t ldx, float *panels, size_t panel)
 {
     vec poison = {0}; /* 0 as long as everything is finite, NaN afterwards */
-    for (size_t j = 0; j < n; j += MHA_PANEL) {
-        float *panel = panels + j / MHA_PANEL * panel_stride;
-        size_t width = n - j < MHA_PANEL ? n - j : MHA_PANEL;
-        for (size_t p = 0; p < k; p++, panel += MHA_PANEL) {
+    for (size_t p = 0; p < k; p++)
+        for (size_t j = 0; j < n; j += MHA_PANEL) {
             const float *x = X + p * ldx + j;
+            float *to = panels + j / MHA_PANEL * panel + p * MHA_PANEL;
+            const size_t width = n - j < MHA_PANEL ? n - j : MHA_PANEL;
             for (size_t l = 0; l < MHA_PANEL; l += LANES) {
                 vec v = width >= l + LANES ? load(x + l) : l < width ? load_part(x + l, width - l, 0.0f) : (vec){0};
                 poison = madd(v, (vec){0}, poison);
-                store(panel + l, v);
+                store(to + l, v);
             }
         }
-    }
     float sum = sum_lanes(poison);
     return sum == sum;
 }
@@ -208,41 +256,45 @@ static bool pack(size_t k, size_t n, const float *X, size_t ldx, float *panels, 
 /* Transposes LANES rows in registers: zipping row i with row i + LANES / 2, log2(LANES) times over. */
 INLINE void transpose(vec row[LANES])
 {
-UNROLL
+    UNROLL
     for (int width = 1; width < LANES; width *= 2) {
         vec next[LANES];
-UNROLL
+        UNROLL
         for (int i = 0; i < LANES / 2; i++) {
             next[2 * i] = zip_low(row[i], row[i + LANES / 2]);
             next[2 * i + 1] = zip_high(row[i], row[i + LANES / 2]);
         }
-UNROLL
+        UNROLL
         for (int i = 0; i < LANES; i++)
             row[i] = next[i];
     }
 }
 
-static void pack_transposed(size_t k, size_t n, const float *X, size_t ldx, float *panels, size_t panel_stride)
+static void pack_transposed(size_t k, size_t n, const float *X, size_t ldx, float *panels, size_t panel,
+                            const float *next)
 {
     for (size_t j = 0; j < n; j += MHA_PANEL)
         for (size_t l = 0; l < MHA_PANEL; l += LANES) {
-            float *panel = panels + j / MHA_PANEL * panel_stride + l;
+            float *to = panels + j / MHA_PANEL * panel + l;
             size_t rows = n < j + l ? 0 : n - j - l < LANES ? n - j - l : LANES;
             for (size_t p = 0; p < k; p += LANES) {
                 size_t columns = k - p < LANES ? k - p : LANES;
                 vec row[LANES];
                 const float *x = X + (j + l) * ldx + p;
                 if (rows == LANES && columns == LANES) {
-UNROLL
+                    UNROLL
                     for (int i = 0; i < LANES; i++)
                         row[i] = load(x + (size_t)i * ldx);
                 } else {
                     for (size_t i = 0; i < LANES; i++)
                         row[i] = i < rows ? load_part(x + i * ldx, columns, 0.0f) : (vec){0};
                 }
+                if (next)
+                    for (size_t i = 0; i < rows; i++)
+                        __builtin_prefetch(next + (j + l + i) * ldx + p);
                 transpose(row);
                 for (size_t i = 0; i < columns; i++)
-                    store(panel + (p + i) * MHA_PANEL, row[i]);
+                    store(to + (p + i) * MHA_PANEL, row[i]);
             }
         }
 }
@@ -285,17 +337,17 @@ INLINE vec tanh_all(vec x)
     return choose(size < splat(0.625f), near, (vec)((ivec)far | sign));
 }
 
-#define FOR_ROW(EXPRESSION)                                                                        \
-    size_t i = 0;                                                                                  \
-    for (; i + LANES <= n; i += LANES) {                                                           \
-        vec x_i = load(x + i), y_i = load(y + i);                                                  \
-        (void)y_i;                                                                                 \
-        store(y + i, EXPRESSION);                                                                  \
-    }                                                                                              \
-    if (i < n) {                                                                                   \
-        vec x_i = load_part(x + i, n - i, 0.0f), y_i = load_part(y + i, n - i, 0.0f);              \
-        (void)y_i;                                                                                 \
-        store_part(y + i, n - i, EXPRESSION);                                                      \
+#define FOR_ROW(EXPRESSION)                                                                                            \
+    size_t i = 0;                                                                                                      \
+    for (; i + LANES <= n; i += LANES) {                                                                               \
+        vec x_i = load(x + i), y_i = load(y + i);                                                                      \
+        (void)y_i;                                                                                                     \
+        store(y + i, EXPRESSION);                                                                                      \
+    }                                                                                                                  \
+    if (i < n) {                                                                                                       \
+        vec x_i = load_part(x + i, n - i, 0.0f), y_i = load_part(y + i, n - i, 0.0f);                                  \
+        (void)y_i;                                                                                                     \
+        store_part(y + i, n - i, EXPRESSION);                                                                          \
     }
 
 static void row_exp(float *y, const float *x, size_t n)
@@ -355,74 +407,74 @@ INLINE bool add_bias(float *x, size_t from, size_t to, size_t begin, size_t end,
     return false;
 }
 
-static float softmax_step(float *x, size_t n, size_t begin, size_t end, const float *bias, float softcap,
-                          mha_softmax_state *state)
+static float softmax_prepare(float *x, size_t n, size_t begin, size_t end, const float *bias, float softcap,
+                             bool *visible)
 {
     const size_t from = begin / LANES * LANES, to = (end + LANES - 1) / LANES * LANES, room = (n + 15) / 16 * 16;
+    const vec hidden = splat(minus_infinity);
     if (begin >= end) {
         for (size_t i = 0; i < room; i += LANES)
-            store(x + i, (vec){0});
-        return 1.0f;
+            store(x + i, hidden);
+        return minus_infinity;
     }
     for (size_t i = 0; i < from; i += LANES)
-        store(x + i, (vec){0});
+        store(x + i, hidden);
     for (size_t i = to; i < room; i += LANES)
-        store(x + i, (vec){0});
+        store(x + i, hidden);
     if (softcap > 0.0f) {
         const vec cap = splat(softcap);
         for (size_t i = from; i < to; i += LANES)
             store(x + i, cap * tanh_all(load(x + i) / cap));
     }
-    bool visible = true;
     if (bias) {
-        visible = add_bias(x, from, to, begin, end, bias);
+        *visible |= add_bias(x, from, to, begin, end, bias);
     } else {
         for (size_t i = from; i < begin; i++)
             x[i] = minus_infinity;
         for (size_t i = end; i < to; i++)
             x[i] = minus_infinity;
+        *visible = true;
     }
-
-    vec high[4] = {splat(minus_infinity), splat(minus_infinity), splat(minus_infinity), splat(minus_infinity)};
-    size_t at = from;
-    for (; at + 4 * LANES <= to; at += 4 * LANES) {
+    vec high[4] = {hidden, hidden, hidden, hidden};
+    size_t i = from;
+    for (; i + 4 * LANES <= to; i += 4 * LANES) {
         UNROLL
-        for (int u = 0; u < 4; u++)
-            high[u] = greater(load(x + at + u * LANES), high[u]);
+        for (int w = 0; w < 4; w++)
+            high[w] = greater(load(x + i + w * LANES), high[w]);
     }
-    for (; at < to; at += LANES)
-        high[0] = greater(load(x + at), high[0]);
-    const float found = max_lanes(greater(greater(high[0], high[1]), greater(high[2], high[3])));
-    const float old = state->max, max = found > old ? found : old;
-    state->visible |= visible;
-    if (max == minus_infinity) { /* nothing visible yet, or nothing above -inf: only NaN leaves a trace */
-        for (size_t i = from; i < to; i++) {
-            if (x[i] != x[i])
-                state->sum = x[i];
+    for (; i < to; i += LANES)
+        high[0] = greater(load(x + i), high[0]);
+    return max_lanes(greater(greater(high[0], high[1]), greater(high[2], high[3])));
+}
+
+static float softmax_weigh(float *x, size_t n, float max)
+{
+    const size_t room = (n + 15) / 16 * 16;
+    if (max == minus_infinity) {
+        float sum = 0.0f;
+        for (size_t i = 0; i < room; i++) {
+            sum = x[i] != x[i] ? x[i] : sum;
             x[i] = 0.0f;
         }
-        return 1.0f;
+        return sum;
     }
-
     const vec shift = splat(max);
     vec sum[4] = {{0}};
-    for (at = from; at + 4 * LANES <= to; at += 4 * LANES) {
+    size_t i = 0;
+    for (; i + 4 * LANES <= room; i += 4 * LANES) {
         UNROLL
-        for (int u = 0; u < 4; u++) {
-            vec e = exp_nonpositive(load(x + at + u * LANES) - shift);
-            store(x + at + u * LANES, e);
-            sum[u] += e;
+        for (int w = 0; w < 4; w++) {
+            vec e = exp_nonpositive(load(x + i + w * LANES) - shift);
+            store(x + i + w * LANES, e);
+            sum[w] += e;
         }
     }
-    for (; at < to; at += LANES) {
-        vec e = exp_nonpositive(load(x + at) - shift);
-        store(x + at, e);
-        sum[0] += e;
+    for (int w = 0; i < room; i += LANES, w++) { /* the same of the four sums whatever n is */
+        vec e = exp_nonpositive(load(x + i) - shift);
+        store(x + i, e);
+        sum[w] += e;
     }
-    float factor = old == max ? 1.0f : old == minus_infinity ? 0.0f : exp_nonpositive(splat(old - max))[0];
-    state->max = max;
-    state->sum = state->sum * factor + sum_lanes((sum[0] + sum[1]) + (sum[2] + sum[3]));
-    return factor;
+    return sum_lanes((sum[0] + sum[1]) + (sum[2] + sum[3]));
 }
 
 /* ---------------------------------------------------------------- the table */
@@ -433,7 +485,8 @@ const mha_kernels KERNELS = {
     .product = product,
     .pack = pack,
     .pack_transposed = pack_transposed,
-    .softmax_step = softmax_step,
+    .softmax_prepare = softmax_prepare,
+    .softmax_weigh = softmax_weigh,
     .exp = row_exp,
     .tanh = row_tanh,
     .scale = row_scale,

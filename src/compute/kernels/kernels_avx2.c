@@ -6,6 +6,8 @@
 #define ISA_LANES 8
 #define TILE_ROWS 6
 #define TILE_VECS 2
+#define FLAT_ROWS 1
+#define FLAT_VECS 8
 #define KERNELS mha_kernels_avx2
 
 typedef float vec __attribute__((vector_size(32)));

@@ -6,6 +6,8 @@
 #define ISA_LANES 16
 #define TILE_ROWS 14
 #define TILE_VECS 2
+#define FLAT_ROWS 3
+#define FLAT_VECS 8
 #define KERNELS mha_kernels_avx512
 
 typedef float vec __attribute__((vector_size(64)));

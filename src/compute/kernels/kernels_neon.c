@@ -6,6 +6,8 @@
 #define ISA_LANES 4
 #define TILE_ROWS 6
 #define TILE_VECS 4
+#define FLAT_ROWS 3
+#define FLAT_VECS 8
 #define KERNELS mha_kernels_neon
 
 typedef float vec __attribute__((vector_size(16)));

@@ -4,6 +4,8 @@
 #define ISA_LANES 4
 #define TILE_ROWS 4
 #define TILE_VECS 2
+#define FLAT_ROWS 1
+#define FLAT_VECS 8
 #define KERNELS mha_kernels_scalar
 
 typedef float vec __attribute__((vector_size(16)));

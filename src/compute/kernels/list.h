@@ -7,8 +7,8 @@
 #include "compute/kernels/kernels.h"
 
 #if defined(__x86_64__) || defined(__i386__)
-#define MHA_KERNELS_X86(X)                                                                         \
-    X(avx512, has_avx512())                                                                        \
+#define MHA_KERNELS_X86(X)                                                                                             \
+    X(avx512, has_avx512())                                                                                            \
     X(avx2, has_avx2())
 #else
 #define MHA_KERNELS_X86(X)
@@ -20,9 +20,9 @@
 #define MHA_KERNELS_ARM(X)
 #endif
 
-#define MHA_KERNELS_LIST(X)                                                                        \
-    MHA_KERNELS_X86(X)                                                                             \
-    MHA_KERNELS_ARM(X)                                                                             \
+#define MHA_KERNELS_LIST(X)                                                                                            \
+    MHA_KERNELS_X86(X)                                                                                                 \
+    MHA_KERNELS_ARM(X)                                                                                                 \
     X(scalar, true)
 
 #define MHA_KERNELS_DECLARE(name, available) extern const mha_kernels mha_kernels_##name;
