@@ -56,7 +56,7 @@ static void forward(const mha_request *r, const buffers *m)
 static mha_view rows(mha_arena *arena, bool needed, size_t B, size_t T, size_t width)
 {
     size_t shape[3] = {B, T, width};
-    float *data = needed ? mha_arena_take(arena, B * T * width, sizeof(float)) : NULL;
+    float *data = needed ? mha_arena_take(arena, B * T, width * sizeof(float)) : NULL;
     return mha_view_of(data, MHA_F32, 3, shape);
 }
 

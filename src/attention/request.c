@@ -48,7 +48,7 @@ static mha_status check_input(const mha_request *r, const char *name, const mha_
     for (int k = 0; k < rank; k++)
         if (view->shape[k] > INT_MAX)
             return mha_fail(error, MHA_INVALID, name, "%s: expected extents of at most %d, found %zu", name, INT_MAX, view->shape[k]);
-    if (r->call->path == MHA_PATH_EXACT || view->shape[1] < 2)
+    if (r->call->path == MHA_PATH_EXACT || view->shape[1] < 2 || mha_view_elements(view) == 0)
         return MHA_OK;
     /* CBLAS steps from row to row, in int */
     if (view->stride[1] < (ptrdiff_t)view->shape[rank - 1])

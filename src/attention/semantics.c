@@ -139,7 +139,8 @@ mha_status mha_request_check_semantics(mha_request *r, mha_error *error)
         return mha_fail(error, MHA_INVALID, "window", "expected counts of 0 or more, or -1 for open, found %lld,%lld",
                         (long long)s->window_left, (long long)s->window_right);
     const int64_t far = INT64_MAX / 4; /* positions, windows and their sums stay representable */
-    for (size_t b = 0; b < p->B; b++) {
+    bool by_row = s->position_offset || s->kv_lengths;
+    for (size_t b = 0; b < (by_row ? p->B : 1); b++) {
         mha_sequence q = mha_request_sequence(r, b);
         if (q.offset > far || q.offset < -far)
             return mha_fail(error, MHA_INVALID, "position-offset", "offset %lld of row %zu is out of range", (long long)q.offset, b);

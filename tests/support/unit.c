@@ -17,8 +17,8 @@ void assert_refusal(mha_status found, mha_status expected, const mha_error *erro
         _fail(file, line);
     }
     for (; *texts; texts++)
-        if (!strstr(error->message, *texts)) {
-            print_error("%s:%d: %s: expected \"%s\" in \"%s\"\n", file, line, call, *texts, error->message);
+        if (!strstr(error->message, *texts) && !strstr(error->name, *texts)) {
+            print_error("%s:%d: %s: expected \"%s\" in \"%s: %s\"\n", file, line, call, *texts, error->name, error->message);
             _fail(file, line);
         }
 }

@@ -1,0 +1,460 @@
+/* Calls without a meaning are refused, in words, with nothing touched. */
+#include <float.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/failing.h"
+#include "support/trial.h"
+#include "support/unit.h"
+
+/* A layer with 2 heads of 4 over 1, inputs (2, 3, 8) and (2, 5, 8), every stage given, a cache of 2 rows. */
+typedef struct fixture {
+    mha_params *table;
+    mha_layer *layer;
+    mha_call call;
+    mha_cache *cache;
+    float *input;
+    void *workspace;
+    size_t workspace_bytes;
+} fixture;
+
+enum { INPUT_FLOATS = 512 };
+
+static mha_view view3(void *data, size_t a, size_t b, size_t c)
+{
+    return mha_view_of(data, MHA_F32, 3, (size_t[]){a, b, c});
+}
+
+static int set_up(void **state)
+{
+    fixture *f = calloc(1, sizeof *f);
+    mha_config config = {.d_model = 8, .n_heads = 2, .kv_heads = 1};
+    mha_cache_spec spec = {.batch = 2, .kv_heads = 1, .d_k = 4, .d_v = 4, .capacity = 7};
+    mha_plan plan;
+    mha_error error;
+    f->input = guard_allocate(INPUT_FLOATS * sizeof(float), GUARD_AFTER, 0x11);
+    if (mha_params_create(NULL, &f->table) || mha_layer_create(&config, f->table, "", &f->layer, &error) ||
+        mha_cache_create(&spec, NULL, &f->cache, &error))
+        return -1;
+    mha_layer_init(f->layer, 1);
+    mha_view past = mha_view_of(f->input, MHA_F32, 4, (size_t[]){2, 1, 2, 4});
+    if (mha_cache_load(f->cache, &past, &past, &error))
+        return -1;
+    f->call = (mha_call){.query = view3(f->input, 2, 3, 8), .key = view3(f->input, 2, 5, 8), .path = MHA_PATH_BLAS};
+    if (mha_plan_call(f->layer, &f->call, &plan, &error))
+        return -1;
+    f->workspace_bytes = 2 * plan.workspace_bytes + 100000;
+    f->workspace = malloc(f->workspace_bytes);
+    *state = f;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    fixture *f = *state;
+    free(f->workspace);
+    mha_cache_destroy(f->cache);
+    mha_layer_destroy(f->layer);
+    mha_params_destroy(f->table);
+    guard_release_all();
+    free(f);
+    return 0;
+}
+
+/* The stages of the unspoiled call, filled with a pattern. */
+static void give_stages(const mha_layer *layer, mha_call *call, const mha_plan *plan)
+{
+    (void)layer;
+    for (int s = 0; s < MHA_STAGE_COUNT; s++) {
+        mha_view v = mha_view_of(NULL, MHA_F32, plan->stage_rank[s], plan->stage_shape[s]);
+        if (call->semantics.cu_seqlens_q && (s == MHA_STAGE_PRESENT_KEY || s == MHA_STAGE_PRESENT_VALUE))
+            continue;
+        v.data = guard_allocate(mha_view_elements(&v) * sizeof(float), GUARD_AFTER, 0xCD);
+        call->stages[s] = v;
+    }
+}
+
+static void assert_untouched(const mha_call *call)
+{
+    for (int s = 0; s < MHA_STAGE_COUNT; s++) {
+        const mha_view *v = &call->stages[s];
+        for (size_t i = 0; v->data && i < mha_view_elements(v) * sizeof(float); i++)
+            assert_int_equal(((unsigned char *)v->data)[i], 0xCD);
+    }
+}
+
+/* Plan and forward refuse with the same status and words; no stage, cache or workspace is touched. */
+static void refused(fixture *f, const mha_layer *layer, const mha_call *good, const mha_call *call, mha_status status,
+                    const char *word)
+{
+    mha_error error;
+    mha_plan plan;
+    memset(&plan, 0x77, sizeof plan);
+    mha_plan before = plan;
+    assert_refused(mha_plan_call(layer, call, &plan, &error), status, error, word);
+    assert_memory_equal(&plan, &before, sizeof plan);
+    assert_int_equal(mha_plan_call(layer, call, &plan, NULL), status);
+    memset(f->workspace, 0x33, f->workspace_bytes);
+    assert_refused(mha_forward(layer, call, f->workspace, f->workspace_bytes, &error), status, error, word);
+    for (size_t i = 0; i < f->workspace_bytes; i++)
+        assert_int_equal(((unsigned char *)f->workspace)[i], 0x33);
+    assert_untouched(good);
+    assert_int_equal(mha_cache_length(f->cache), 2);
+    assert_int_equal(mha_cache_first(f->cache), 0);
+}
+
+/* Spoils a good call in one way after another. */
+#define SPOIL(status, word, ...)                                                                                       \
+    {                                                                                                                  \
+        mha_call call = good;                                                                                          \
+        __VA_ARGS__;                                                                                                   \
+        refused(f, layer, &good, &call, status, word);                                                                        \
+    }
+
+static void shapes_that_do_not_fit_are_named(void **state)
+{
+    fixture *f = *state;
+    const mha_layer *layer = f->layer;
+    mha_plan plan;
+    mha_error error;
+    mha_call good = f->call;
+    assert_ok(mha_plan_call(layer, &good, &plan, &error), error);
+    give_stages(layer, &good, &plan);
+    assert_ok(mha_plan_call(layer, &good, &plan, &error), error);
+    SPOIL(MHA_INVALID, "query", call.query.data = NULL)
+    SPOIL(MHA_INVALID, "query", call.query = (mha_view){0})
+    SPOIL(MHA_INVALID, "(2, 3, 9)", call.query.shape[2] = 9; call.query.stride[1] = 9)
+    SPOIL(MHA_INVALID, "(2, 3, 8)", call.query.shape[2] = 7)
+    SPOIL(MHA_INVALID, "key", call.query.shape[0] = 1)
+    SPOIL(MHA_INVALID, "key", call.key.shape[2] = 7)
+    SPOIL(MHA_INVALID, "key", call.key.shape[0] = 3)
+    SPOIL(MHA_INVALID, "query", call.query.rank = 2)
+    SPOIL(MHA_INVALID, "query", call.query = mha_view_of(f->input, MHA_F32, 4, (size_t[]){2, 3, 2, 4}))
+    SPOIL(MHA_INVALID, "value", call.value = view3(f->input, 2, 4, 8))
+    SPOIL(MHA_INVALID, "value", call.value = view3(f->input, 2, 5, 7))
+    SPOIL(MHA_INVALID, "F64", call.query.dtype = MHA_F64)
+    SPOIL(MHA_INVALID, "I32", call.key.dtype = MHA_I32)
+    SPOIL(MHA_INVALID, "I32", call.key.dtype = MHA_I32; call.path = MHA_PATH_EXACT)
+    SPOIL(MHA_INVALID, "query", call.query.stride[2] = 2)
+    SPOIL(MHA_INVALID, "query", call.query.stride[1] = 7)
+    SPOIL(MHA_INVALID, "query", call.query.stride[1] = -8)
+    SPOIL(MHA_INVALID, "query", call.query.stride[1] = (ptrdiff_t)INT_MAX + 1)
+    SPOIL(MHA_INVALID, "threads", call.threads = -1)
+    SPOIL(MHA_UNSUPPORTED, "path", call.path = MHA_PATH_COUNT)
+    for (int s = 0; s < MHA_STAGE_COUNT; s++) {
+        const char *name = mha_stage_name((mha_stage)s);
+        SPOIL(MHA_INVALID, name, call.stages[s].shape[call.stages[s].rank - 1]++)
+        SPOIL(MHA_INVALID, name, call.stages[s].shape[0]--)
+        SPOIL(MHA_INVALID, name, call.stages[s].rank--)
+        SPOIL(MHA_INVALID, "F16", call.stages[s].dtype = MHA_F16)
+    }
+}
+
+/* Memory for the arrays that semantics borrow. */
+static struct {
+    int64_t i64[32];
+    float f32[64];
+    double f64[64];
+    uint8_t u8[64];
+} borrowed;
+
+static void semantics_without_meaning_are_refused(void **state)
+{
+    fixture *f = *state;
+    const mha_layer *layer = f->layer;
+    mha_plan plan;
+    mha_error error;
+    mha_call good = f->call;
+    memset(&borrowed, 0, sizeof borrowed);
+    assert_ok(mha_plan_call(layer, &good, &plan, &error), error);
+    give_stages(layer, &good, &plan);
+#define S call.semantics
+    SPOIL(MHA_INVALID, "scale", S.has_scale = true; S.scale = NAN)
+    SPOIL(MHA_INVALID, "scale", S.has_scale = true; S.scale = INFINITY)
+    SPOIL(MHA_INVALID, "softcap", S.softcap = -1)
+    SPOIL(MHA_INVALID, "softcap", S.softcap = NAN)
+    SPOIL(MHA_INVALID, "softcap", S.softcap = INFINITY)
+    SPOIL(MHA_INVALID, "window", S.window = true; S.window_left = -2)
+    SPOIL(MHA_INVALID, "window", S.window = true; S.window_right = INT64_MAX)
+    SPOIL(MHA_INVALID, "offset", S.has_offset = true; S.offset = INT64_MAX)
+    SPOIL(MHA_INVALID, "offset", S.has_offset = true; S.offset = INT64_MIN)
+    SPOIL(MHA_INVALID, "length", borrowed.i64[1] = 6; S.kv_lengths = borrowed.i64)
+    SPOIL(MHA_INVALID, "length", borrowed.i64[1] = -1; S.kv_lengths = borrowed.i64)
+    SPOIL(MHA_INVALID, "empty", S.empty_rows = (mha_empty_rows)2)
+    SPOIL(MHA_INVALID, "hidden", S.hidden_values = (mha_hidden_values)-1)
+    SPOIL(MHA_INVALID, "epsilon", S.norm_eps = -1)
+    SPOIL(MHA_INVALID, "epsilon", S.norm_eps = NAN)
+    /* masks */
+#define MASK(kind_, dtype_, memory, rank, ...)                                                                         \
+    S.mask = (mha_mask){kind_, mha_view_of(memory, dtype_, rank, (size_t[]){__VA_ARGS__})}
+    SPOIL(MHA_INVALID, "mask", S.mask.kind = MHA_MASK_KEEPS)
+    SPOIL(MHA_INVALID, "mask", MASK((mha_mask_kind)4, MHA_U8, borrowed.u8, 1, 5))
+    SPOIL(MHA_INVALID, "mask", MASK(MHA_MASK_KEEPS, MHA_F32, borrowed.f32, 1, 5))
+    SPOIL(MHA_INVALID, "mask", MASK(MHA_MASK_ADDITIVE, MHA_BOOL, borrowed.u8, 1, 5))
+    SPOIL(MHA_INVALID, "(6,)", MASK(MHA_MASK_KEEPS, MHA_BOOL, borrowed.u8, 1, 6))
+    SPOIL(MHA_INVALID, "(2, 5)", MASK(MHA_MASK_KEEPS, MHA_BOOL, borrowed.u8, 2, 2, 5))
+    SPOIL(MHA_INVALID, "mask", MASK(MHA_MASK_KEEPS, MHA_BOOL, borrowed.u8, 0, 0))
+    SPOIL(MHA_INVALID, "mask", MASK(MHA_MASK_KEEPS, MHA_BOOL, borrowed.u8, 5, 1, 1, 1, 1, 5))
+    SPOIL(MHA_INVALID, "mask", MASK(MHA_MASK_KEEPS, MHA_BOOL, borrowed.u8, 1, 0))
+#define PADDING(kind_, dtype_, memory, rank, ...)                                                                      \
+    S.key_padding = (mha_mask){kind_, mha_view_of(memory, dtype_, rank, (size_t[]){__VA_ARGS__})}
+    SPOIL(MHA_INVALID, "padding", PADDING(MHA_MASK_KEEPS, MHA_BOOL, borrowed.u8, 2, 2, 4))
+    SPOIL(MHA_INVALID, "padding", PADDING(MHA_MASK_KEEPS, MHA_BOOL, borrowed.u8, 2, 3, 5))
+    SPOIL(MHA_INVALID, "padding", PADDING(MHA_MASK_KEEPS, MHA_BOOL, borrowed.u8, 3, 1, 2, 5))
+    SPOIL(MHA_UNSUPPORTED, "fill", S.has_padding_fill = true; S.padding_fill = -1)
+    SPOIL(MHA_UNSUPPORTED, "fill", PADDING(MHA_MASK_ADDITIVE, MHA_F32, borrowed.f32, 2, 2, 5); S.has_padding_fill = true)
+    SPOIL(MHA_INVALID, "fill", PADDING(MHA_MASK_HIDES, MHA_U8, borrowed.u8, 2, 2, 5); S.has_padding_fill = true;
+          S.padding_fill = -INFINITY)
+    SPOIL(MHA_INVALID, "fill", PADDING(MHA_MASK_HIDES, MHA_U8, borrowed.u8, 2, 2, 5); S.has_padding_fill = true;
+          S.padding_fill = NAN)
+    /* rotation */
+    SPOIL(MHA_INVALID, "rotation", S.rope.kind = (mha_rope_kind)3)
+    SPOIL(MHA_INVALID, "rope-dim", S.rope.kind = MHA_ROPE_HALF_SPLIT; S.rope.dim = 3)
+    SPOIL(MHA_INVALID, "rope-dim", S.rope.kind = MHA_ROPE_HALF_SPLIT; S.rope.dim = 6)
+    SPOIL(MHA_INVALID, "base", S.rope.kind = MHA_ROPE_HALF_SPLIT; S.rope.base = -1)
+    SPOIL(MHA_INVALID, "base", S.rope.kind = MHA_ROPE_HALF_SPLIT; S.rope.base = NAN)
+#define ROPE(...) S.rope = (mha_rope){.kind = MHA_ROPE_INTERLEAVED, __VA_ARGS__}
+#define VIEW(memory, dtype, rank, ...) mha_view_of(memory, dtype, rank, (size_t[]){__VA_ARGS__})
+    SPOIL(MHA_INVALID, "q_positions", ROPE(.q_positions = VIEW(borrowed.i64, MHA_I64, 2, 2, 4)))
+    SPOIL(MHA_INVALID, "q_positions", ROPE(.q_positions = VIEW(borrowed.f32, MHA_F32, 2, 2, 3)))
+    SPOIL(MHA_INVALID, "q_positions", ROPE(.q_positions = VIEW(borrowed.i64, MHA_I64, 1, 3)))
+    SPOIL(MHA_INVALID, "k_positions", ROPE(.k_positions = VIEW(borrowed.i64, MHA_I64, 2, 2, 3)))
+    SPOIL(MHA_INVALID, "cos", ROPE(.cos_table = VIEW(borrowed.f32, MHA_F32, 2, 8, 2)))
+    SPOIL(MHA_INVALID, "cos", ROPE(.sin_table = VIEW(borrowed.f32, MHA_F32, 2, 8, 2)))
+    SPOIL(MHA_INVALID, "tables", ROPE(.cos_table = VIEW(borrowed.f32, MHA_F32, 2, 8, 2), .sin_table = VIEW(borrowed.f32, MHA_F32, 2, 7, 2)))
+    SPOIL(MHA_INVALID, "tables", ROPE(.cos_table = VIEW(borrowed.f32, MHA_F32, 2, 8, 3), .sin_table = VIEW(borrowed.f32, MHA_F32, 2, 8, 3)))
+    SPOIL(MHA_INVALID, "tables", ROPE(.cos_table = VIEW(borrowed.f32, MHA_F32, 2, 8, 2), .sin_table = VIEW(borrowed.f64, MHA_F64, 2, 8, 2)))
+    SPOIL(MHA_INVALID, "tables", ROPE(.cos_table = VIEW(borrowed.u8, MHA_U8, 2, 8, 2), .sin_table = VIEW(borrowed.u8, MHA_U8, 2, 8, 2)))
+    SPOIL(MHA_INVALID, "4 rows", /* queries 0 to 2 fit, keys 0 to 4 do not */
+          ROPE(.cos_table = VIEW(borrowed.f32, MHA_F32, 2, 4, 2), .sin_table = VIEW(borrowed.f32, MHA_F32, 2, 4, 2)))
+    SPOIL(MHA_INVALID, "-1", borrowed.i64[2] = -1;
+          ROPE(.cos_table = VIEW(borrowed.f32, MHA_F32, 2, 8, 2), .sin_table = VIEW(borrowed.f32, MHA_F32, 2, 8, 2),
+               .q_positions = VIEW(borrowed.i64, MHA_I64, 2, 2, 3)))
+    SPOIL(MHA_INVALID, "9", borrowed.i64[2] = 9;
+          ROPE(.cos_table = VIEW(borrowed.f32, MHA_F32, 2, 9, 2), .sin_table = VIEW(borrowed.f32, MHA_F32, 2, 9, 2),
+               .q_positions = VIEW(borrowed.i64, MHA_I64, 2, 2, 3)))
+    SPOIL(MHA_UNSUPPORTED, "3 queries", /* a row for each token serves one length */
+          ROPE(.cos_table = VIEW(borrowed.f32, MHA_F32, 3, 2, 3, 2), .sin_table = VIEW(borrowed.f32, MHA_F32, 3, 2, 3, 2)))
+    /* ragged batches */
+    SPOIL(MHA_INVALID, "cu_seqlens_q", S.n_sequences = 2)
+    SPOIL(MHA_INVALID, "cu_seqlens_q", S.cu_seqlens_k = borrowed.i64)
+    SPOIL(MHA_INVALID, "batch extent 1", S.n_sequences = 2; S.cu_seqlens_q = borrowed.i64)
+#undef S
+}
+
+static void ragged_offsets_must_cut_the_rows(void **state)
+{
+    fixture *f = *state;
+    const mha_layer *layer = f->layer;
+    static const int64_t bad[][4] = {{1, 2, 3, 6}, {0, 2, 3, 5}, {0, 4, 3, 6}, {0, 7, 7, 6}, {0, -1, 3, 6}, {0, 2, 3, 7}, {0, INT64_MAX, 3, 6}};
+    static const int64_t right[4] = {0, 2, 3, 6};
+    mha_plan plan;
+    mha_error error;
+    mha_call good = {.query = view3(f->input, 1, 6, 8), .path = MHA_PATH_BLAS,
+                     .semantics = {.n_sequences = 3, .cu_seqlens_q = right}};
+    assert_ok(mha_plan_call(layer, &good, &plan, &error), error);
+    assert_true(plan.B == 3 && plan.T_q == 3 && plan.S == 3);
+    give_stages(layer, &good, &plan);
+    assert_ok(mha_plan_call(layer, &good, &plan, &error), error);
+    mha_cache *single;
+    const mha_cache_spec one = {.batch = 1, .kv_heads = 1, .d_k = 4, .d_v = 4, .capacity = 9};
+    assert_ok(mha_cache_create(&one, NULL, &single, &error), error);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        SPOIL(MHA_INVALID, "cu_seqlens_q", call.semantics.cu_seqlens_q = bad[i])
+        SPOIL(MHA_INVALID, "cu_seqlens_k", call.semantics.cu_seqlens_k = bad[i])
+    }
+    SPOIL(MHA_INVALID, "sequence", call.semantics.n_sequences = 0)
+    SPOIL(MHA_INVALID, "cache", call.cache = f->cache) /* of two batch rows */
+    SPOIL(MHA_UNSUPPORTED, "cache", call.cache = single)
+    mha_cache_destroy(single);
+    SPOIL(MHA_UNSUPPORTED, "present_key", call.stages[MHA_STAGE_PRESENT_KEY] = mha_view_of(f->input, MHA_F32, 4, (size_t[]){3, 1, 3, 4}))
+}
+
+static void caches_that_do_not_fit_are_refused(void **state)
+{
+    fixture *f = *state;
+    const mha_layer *layer = f->layer;
+    mha_plan plan;
+    mha_error error;
+    mha_call good = f->call;
+    good.cache = f->cache;
+    assert_ok(mha_plan_call(layer, &good, &plan, &error), error);
+    assert_int_equal(plan.S, 7);
+    give_stages(layer, &good, &plan);
+    SPOIL(MHA_INVALID, "room", call.key = view3(f->input, 2, 6, 8))
+    static const struct {
+        mha_cache_spec spec;
+        mha_status status;
+    } wrong[] = {
+        {{.batch = 1, .kv_heads = 1, .d_k = 4, .d_v = 4, .capacity = 9}, MHA_INVALID},
+        {{.batch = 2, .kv_heads = 2, .d_k = 4, .d_v = 4, .capacity = 9}, MHA_INVALID},
+        {{.batch = 2, .kv_heads = 1, .d_k = 3, .d_v = 4, .capacity = 9}, MHA_INVALID},
+        {{.batch = 2, .kv_heads = 1, .d_k = 4, .d_v = 5, .capacity = 9}, MHA_INVALID},
+        {{.batch = 2, .kv_heads = 1, .d_k = 4, .d_v = 4, .capacity = 9, .dtype = MHA_F64}, MHA_UNSUPPORTED},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        mha_cache *other;
+        assert_ok(mha_cache_create(&wrong[i].spec, NULL, &other, &error), error);
+        SPOIL(wrong[i].status, "cache", call.cache = other)
+        mha_cache_destroy(other);
+    }
+}
+
+static void extras_that_do_not_fit_are_named(void **state)
+{
+    fixture *f = *state;
+    const mha_layer *layer = NULL;
+    mha_plan plan;
+    mha_error error;
+#define V4(a, b, c, d) mha_view_of(f->input, MHA_F32, 4, (size_t[]){a, b, c, d})
+#define V1(n) mha_view_of(f->input, MHA_F32, 1, (size_t[]){n})
+    mha_call good = {.query = V4(2, 3, 4, 5), .key = V4(2, 6, 2, 5), .value = V4(2, 6, 2, 3), .path = MHA_PATH_BLAS};
+    good.extras = (mha_extras){.b_q = V1(20), .b_k = V1(10), .b_v = V1(6), .bias_k = V1(10), .bias_v = V1(6), .sinks = V1(4),
+                               .q_norm = V1(5), .k_norm = V1(10)};
+    assert_ok(mha_plan_call(layer, &good, &plan, &error), error);
+    give_stages(layer, &good, &plan);
+    assert_ok(mha_plan_call(layer, &good, &plan, &error), error);
+    good.stages[MHA_STAGE_OUTPUT] = (mha_view){0};
+    SPOIL(MHA_INVALID, "key", call.key = (mha_view){0})
+    SPOIL(MHA_INVALID, "value", call.value = (mha_view){0})
+    SPOIL(MHA_INVALID, "key", call.key = V4(2, 6, 2, 4))
+    SPOIL(MHA_INVALID, "key", call.key = V4(1, 6, 2, 5))
+    SPOIL(MHA_INVALID, "value", call.value = V4(2, 5, 2, 3))
+    SPOIL(MHA_INVALID, "value", call.value = V4(2, 6, 4, 3))
+    SPOIL(MHA_INVALID, "3 key/value", call.key = V4(2, 6, 3, 5); call.value = V4(2, 6, 3, 3))
+    SPOIL(MHA_INVALID, "8 key/value", call.key = V4(2, 2, 8, 5); call.value = V4(2, 2, 8, 3))
+    SPOIL(MHA_INVALID, "0 key/value", call.key = V4(2, 6, 0, 5); call.value = V4(2, 6, 0, 3))
+    SPOIL(MHA_INVALID, "b_q", call.extras.b_q = V1(19))
+    SPOIL(MHA_INVALID, "b_k", call.extras.b_k = V1(20))
+    SPOIL(MHA_INVALID, "b_v", call.extras.b_v = V1(10))
+    SPOIL(MHA_INVALID, "bias_k", call.extras.bias_k = V1(5))
+    SPOIL(MHA_INVALID, "bias_v", call.extras.bias_v = V1(3))
+    SPOIL(MHA_INVALID, "sinks", call.extras.sinks = V1(2))
+    SPOIL(MHA_INVALID, "q_norm", call.extras.q_norm = V1(10))
+    SPOIL(MHA_INVALID, "k_norm", call.extras.k_norm = V1(20))
+    SPOIL(MHA_INVALID, "sinks", call.extras.sinks.dtype = MHA_I32)
+    SPOIL(MHA_UNSUPPORTED, "both or neither", call.extras.bias_v = (mha_view){0})
+    SPOIL(MHA_UNSUPPORTED, "both or neither", call.extras.bias_k = (mha_view){0})
+    SPOIL(MHA_INVALID, "output", call.stages[MHA_STAGE_OUTPUT] = V4(2, 3, 4, 5))
+#undef V4
+#undef V1
+}
+
+static void a_workspace_too_small_is_refused(void **state)
+{
+    fixture *f = *state;
+    for (int p = MHA_PATH_BLAS; p <= MHA_PATH_EXACT; p++) {
+        mha_plan plan;
+        mha_error error;
+        char number[32];
+        mha_call call = f->call;
+        call.path = (mha_path)p;
+        assert_ok(mha_plan_call(f->layer, &call, &plan, &error), error);
+        give_stages(f->layer, &call, &plan);
+        assert_ok(mha_plan_call(f->layer, &call, &plan, &error), error);
+        snprintf(number, sizeof number, "%zu", plan.workspace_bytes);
+        assert_refused(mha_forward(f->layer, &call, f->workspace, plan.workspace_bytes - 1, &error), MHA_INVALID, error,
+                       "workspace", number);
+        assert_refused(mha_forward(f->layer, &call, NULL, SIZE_MAX, &error), MHA_INVALID, error, "workspace");
+        assert_untouched(&call);
+        assert_ok(mha_forward(f->layer, &call, f->workspace, plan.workspace_bytes, &error), error);
+    }
+}
+
+/* Broadcast inputs cost no memory, so their extents can be anything: sizes that do not fit are found out. */
+static void sizes_beyond_the_machine_are_refused(void **state)
+{
+    fixture *f = *state;
+    mha_error error;
+    mha_plan plan;
+    for (int p = MHA_PATH_AUTO; p <= MHA_PATH_EXACT; p++)
+        for (int shift = 16; shift <= 30; shift += shift < 28 ? 4 : 1)
+            for (int keep = 0; keep < 2; keep++) {
+                mha_call call = {.path = (mha_path)p, .threads = 2};
+                size_t many = (size_t)1 << shift;
+                call.query = view3(f->input, many, many, 8);
+                call.query.stride[0] = 0, call.query.stride[1] = 8; /* never read */
+                if (keep)
+                    call.stages[MHA_STAGE_WEIGHTS_MEAN] =
+                        (mha_view){.data = f->input, .rank = 3, .shape = {many, many, many}, .stride = {1, 1, 1}};
+                mha_status status = mha_plan_call(f->layer, &call, &plan, &error);
+                if (p == MHA_PATH_FAST && status == MHA_UNSUPPORTED)
+                    continue;
+                if (status == MHA_OK) /* the least that output and concat take */
+                    assert_true(plan.workspace_bytes / 4 / 8 / many >= many);
+                else
+                    assert_refused(status, MHA_INVALID, error, "");
+                call.stages[MHA_STAGE_WEIGHTS_MEAN] = (mha_view){0};
+                call.query = view3(f->input, 1, many, 8);
+                status = mha_plan_call(f->layer, &call, &plan, &error);
+                assert_true(status == MHA_OK || status == MHA_INVALID || (p == MHA_PATH_FAST && status == MHA_UNSUPPORTED));
+                if (status == MHA_OK)
+                    assert_true(plan.workspace_bytes / 8 / 4 >= many);
+            }
+    mha_view wide = mha_view_of(f->input, MHA_F32, 4, (size_t[]){(size_t)1 << 30, (size_t)1 << 30, 4, 4}); /* 2^64 elements */
+    wide.stride[0] = 0;
+    mha_call call = {.query = wide, .key = wide, .value = wide, .threads = 2};
+    for (int p = MHA_PATH_AUTO; p <= MHA_PATH_EXACT; p++) {
+        call.path = (mha_path)p;
+        assert_int_not_equal(mha_plan_call(NULL, &call, &plan, &error), MHA_OK);
+    }
+    call = (mha_call){.query = view3(f->input, 1, (size_t)INT_MAX + 1, 8)};
+    assert_refused(mha_plan_call(f->layer, &call, &plan, &error), MHA_INVALID, error, "query");
+}
+
+/* A forward asks its table and its cache for nothing. */
+static void forward_allocates_nothing(void **state)
+{
+    fixture *f = *state;
+    failing memory = {0};
+    mha_allocator allocator = failing_allocator(&memory);
+    mha_params *table;
+    mha_layer *layer;
+    mha_cache *cache;
+    mha_error error;
+    mha_config config = {.d_model = 8, .n_heads = 2, .kv_heads = 1, .dtype = MHA_BF16};
+    mha_cache_spec spec = {.batch = 2, .kv_heads = 1, .d_k = 4, .d_v = 4, .capacity = 10, .window = 5};
+    assert_int_equal(mha_params_create(&allocator, &table), MHA_OK);
+    assert_ok(mha_layer_create(&config, table, "", &layer, &error), error);
+    assert_ok(mha_cache_create(&spec, &allocator, &cache, &error), error);
+    assert_int_equal(mha_cache_bytes(cache), 2 * 2 * 10 * 4 * sizeof(float));
+    size_t calls = memory.calls;
+    memory.fail_at = calls + 1, memory.then_all = true;
+    for (int i = 0; i < 3; i++)
+        for (int p = MHA_PATH_BLAS; p <= MHA_PATH_EXACT; p++) {
+            mha_plan plan;
+            mha_call call = f->call;
+            call.path = (mha_path)p;
+            call.cache = cache;
+            call.key = view3(f->input, 2, 2, 8);
+            assert_ok(mha_plan_call(layer, &call, &plan, &error), error);
+            assert_true(plan.workspace_bytes <= f->workspace_bytes);
+            assert_ok(mha_forward(layer, &call, f->workspace, f->workspace_bytes, &error), error);
+        }
+    assert_int_equal(memory.calls, calls);
+    memory.fail_at = 0;
+    mha_cache_destroy(cache);
+    mha_layer_destroy(layer);
+    mha_params_destroy(table);
+    assert_int_equal(memory.live_blocks, 0);
+    assert_int_equal(memory.mistakes, 0);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        TEST(shapes_that_do_not_fit_are_named),
+        TEST(semantics_without_meaning_are_refused),
+        TEST(ragged_offsets_must_cut_the_rows),
+        TEST(caches_that_do_not_fit_are_refused),
+        TEST(extras_that_do_not_fit_are_named),
+        TEST(a_workspace_too_small_is_refused),
+        TEST(sizes_beyond_the_machine_are_refused),
+        TEST(forward_allocates_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
