@@ -39,14 +39,16 @@ CLI_SRC  := $(sort $(wildcard src/cli/*.c))
 HEADERS  := $(sort $(wildcard include/mha/*.h))
 SUPPORT_SRC := $(sort $(wildcard tests/support/*.c))
 TEST_SRC := $(sort $(wildcard tests/test_*.c tests/cli/test_*.c))
+FUZZ_SRC := $(sort $(wildcard tests/fuzz/fuzz_*.c))
 
 LIB_OBJ  := $(LIB_SRC:src/%.c=$(BUILD)/obj/%.o)
 CLI_OBJ  := $(CLI_SRC:src/%.c=$(BUILD)/obj/%.o)
 SUPPORT_OBJ := $(SUPPORT_SRC:tests/%.c=$(BUILD)/tests/%.o)
 TESTS    := $(TEST_SRC:tests/%.c=$(BUILD)/tests/%)
+FUZZERS  := $(FUZZ_SRC:tests/%.c=$(BUILD)/tests/%)
 
 .DEFAULT_GOAL := all
-.PHONY: all help deps deps-dev demo test check-headers check-example asan bench install clean
+.PHONY: all help deps deps-dev demo test check-headers check-example replay fuzz fuzzers asan bench install clean
 .SECONDARY:
 .DELETE_ON_ERROR:
 
@@ -131,11 +133,33 @@ $(BUILD)/tests/%: $(BUILD)/tests/%.o $(SUPPORT_OBJ) $(BUILD)/libmha.a
 CONFORMANCE_DIR ?= $(wildcard ../shared/conformance)
 MODELS_DIR      ?= $(wildcard ../shared/models)
 
-test: all $(TESTS) check-headers check-example ## builds and runs all tests
+test: all $(TESTS) replay check-headers check-example ## builds and runs all tests
 	@failed=; for t in $(TESTS); do \
 	  echo "== $${t#$(BUILD)/tests/}"; \
 	  MHA_PROGRAM=$(BUILD)/mha CONFORMANCE_DIR=$(CONFORMANCE_DIR) MODELS_DIR=$(MODELS_DIR) $$t || failed="$$failed $${t#$(BUILD)/tests/}"; \
 	done; if [ -n "$$failed" ]; then echo "FAILED:$$failed"; exit 1; fi; echo "all test programs passed"
+
+# Fuzzers: with replay.c each is a plain program that runs its corpus, with libFuzzer it looks for more.
+FUZZ_MAIN ?= $(BUILD)/tests/fuzz/replay.o
+FUZZ_LINK ?=
+
+$(BUILD)/tests/fuzz/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(BUILD)/tests/fuzz/support.o $(FUZZ_MAIN) $(BUILD)/libmha.a
+	$(CC) $(MHA_LDFLAGS) $(FUZZ_LINK) -o $@ $^ $(LIBS)
+
+fuzzers: $(FUZZERS)
+
+replay: $(FUZZERS) ## runs every fuzzer over its corpus
+	@for f in $(FUZZERS); do $$f tests/fuzz/corpus/$${f##*/fuzz_} || exit 1; done
+
+T ?= 60
+fuzz: ## looks for inputs that break a parser, T seconds for each (needs clang)
+	@$(MAKE) -s BUILD=$(BUILD)/fuzz CC=clang CFLAGS="-O1 -g" SANITIZE=fuzzer-no-link,address,undefined \
+	  FUZZ_MAIN= FUZZ_LINK=-fsanitize=fuzzer fuzzers
+	@for f in $(FUZZ_SRC:tests/fuzz/fuzz_%.c=%); do mkdir -p $(BUILD)/fuzz/corpus/$$f; \
+	  $(BUILD)/fuzz/tests/fuzz/fuzz_$$f -max_total_time=$(T) -rss_limit_mb=1024 -print_final_stats=1 \
+	    -artifact_prefix=$(BUILD)/fuzz/$$f- $(BUILD)/fuzz/corpus/$$f tests/fuzz/corpus/$$f >$(BUILD)/fuzz/$$f.log 2>&1 || \
+	    { tail -40 $(BUILD)/fuzz/$$f.log; exit 1; }; \
+	  echo "$$f: $$(sed -n 's/stat::number_of_executed_units: *//p' $(BUILD)/fuzz/$$f.log) executions, no finding"; done
 
 check-headers: ## every public header compiles alone, in C11 and in C++
 	@for h in $(HEADERS); do \
@@ -174,7 +198,7 @@ clean: ## removes what was built
 
 # `make deps test` in one command: nothing is compiled before it is installed, also with -j.
 ifneq ($(filter deps deps-dev,$(MAKECMDGOALS)),)
-$(LIB_OBJ) $(CLI_OBJ) $(SUPPORT_OBJ) $(TESTS:%=%.o) check-headers: | $(filter deps deps-dev,$(MAKECMDGOALS))
+$(LIB_OBJ) $(CLI_OBJ) $(SUPPORT_OBJ) $(TESTS:%=%.o) $(FUZZERS:%=%.o) check-headers: | $(filter deps deps-dev,$(MAKECMDGOALS))
 endif
 
--include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(SUPPORT_OBJ:.o=.d) $(TESTS:%=%.d)
+-include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(SUPPORT_OBJ:.o=.d) $(TESTS:%=%.d) $(FUZZERS:%=%.d)

@@ -1,0 +1,17 @@
+/* What the fuzzers share. Each is one function in the form that libFuzzer calls; linked with replay.c
+ * instead it is a plain program that runs the files it is given. */
+#ifndef FUZZ_FUZZ_H
+#define FUZZ_FUZZ_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+/* A file in memory that holds `head` and then `data`; its path is valid until the next call. */
+const char *fuzz_file(const void *head, size_t head_bytes, const uint8_t *data, size_t size);
+/* Opens the file at `path`, asks for everything in it and reads every tensor. What it says must be
+ * consistent: the program is aborted otherwise. */
+void fuzz_open_everything(const char *path);
+
+#endif

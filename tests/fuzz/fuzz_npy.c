@@ -1,0 +1,8 @@
+/* npy: the input follows the magic number. */
+#include "fuzz/fuzz.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    fuzz_open_everything(fuzz_file("\x93NUMPY", 6, data, size));
+    return 0;
+}
