@@ -1,8 +1,10 @@
 /* The only file that includes cblas.h: SGEMM, the thread count of the BLAS, its name. */
 #include <cblas.h>
+#include <limits.h>
 #include <pthread.h>
 #include <string.h>
 
+#include "base/base.h"
 #include "compute/gemm.h"
 #include "compute/parallel.h"
 #include "mha/system.h"
@@ -12,6 +14,11 @@ extern void openblas_set_num_threads(int) __attribute__((weak));
 extern int openblas_get_num_threads(void) __attribute__((weak));
 extern int openblas_get_parallel(void) __attribute__((weak));
 extern char *openblas_get_config(void) __attribute__((weak));
+
+/* LAPACK, which comes inside OpenBLAS; another CBLAS may come without. */
+extern void dgesvd_(const char *jobu, const char *jobvt, const int *m, const int *n, double *a, const int *lda,
+                    double *s, double *u, const int *ldu, double *vt, const int *ldvt, double *work, const int *lwork,
+                    int *info, size_t jobu_length, size_t jobvt_length) __attribute__((weak));
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static unsigned inside;     /* brackets open now */
@@ -61,7 +68,7 @@ static void gemm(CBLAS_TRANSPOSE transpose_b, size_t m, size_t n, size_t k, floa
                 C[i * ldc + j] = beta == 0.0f ? 0.0f : beta * C[i * ldc + j];
         return;
     }
-    if (m == 1) { /* one row: a matrix read once, at memory speed */
+    if (m == 1) {           /* one row: a matrix read once, at memory speed */
         if (beta == 0.0f) { /* some releases of OpenBLAS multiply by beta here, NaN included */
             memset(C, 0, n * sizeof *C);
             beta = 1.0f;
@@ -73,8 +80,8 @@ static void gemm(CBLAS_TRANSPOSE transpose_b, size_t m, size_t n, size_t k, floa
         return;
     }
     int b_stride = transpose_b == CblasTrans ? stride(ldb, n, k) : stride(ldb, k, n);
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, transpose_b, (int)m, (int)n, (int)k, alpha, A, (int)lda, B, b_stride, beta, C,
-                (int)ldc);
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, transpose_b, (int)m, (int)n, (int)k, alpha, A, (int)lda, B, b_stride, beta,
+                C, (int)ldc);
 }
 
 void mha_gemm(size_t m, size_t n, size_t k, float alpha, const float *A, size_t lda, const float *B, size_t ldb,
@@ -100,4 +107,29 @@ const char *mha_blas_threading(void)
     static const char *const flavour[] = {"serial", "pthread", "openmp"};
     int parallel = openblas_get_parallel ? openblas_get_parallel() : -1;
     return parallel >= 0 && parallel <= 2 ? flavour[parallel] : "unknown";
+}
+
+mha_status mha_singular_values(double *A, size_t m, size_t n, double *values, mha_error *error)
+{
+    const mha_allocator allocator = mha_allocator_default();
+    if (!dgesvd_)
+        return mha_fail(error, MHA_UNSUPPORTED, "rank", "rank: expected LAPACK's dgesvd, found a BLAS without LAPACK");
+    if (m == 0 || n == 0 || m > INT_MAX || n > INT_MAX)
+        return mha_fail(error, MHA_INVALID, "rank",
+                        "rank: expected a matrix of 1 to %d rows and columns, found (%zu, %zu)", INT_MAX, m, n);
+    int rows = (int)m, columns = (int)n, one = 1, info = 0, asked = -1;
+    double best = 0;
+    int openmp_default = mha_gemm_begin();
+    dgesvd_("N", "N", &rows, &columns, A, &rows, values, NULL, &one, NULL, &one, &best, &asked, &info, 1, 1);
+    int length = info == 0 && best >= 1 && best < INT_MAX ? (int)best : 0;
+    double *work = mha_allocate(&allocator, (size_t)length * sizeof *work);
+    if (work)
+        dgesvd_("N", "N", &rows, &columns, A, &rows, values, NULL, &one, NULL, &one, work, &length, &info, 1, 1);
+    mha_gemm_end(openmp_default);
+    mha_release(&allocator, work, (size_t)length * sizeof *work);
+    if (!work)
+        return mha_fail(error, MHA_NO_MEMORY, "rank", "rank: no memory for LAPACK's work");
+    return info == 0
+               ? MHA_OK
+               : mha_fail(error, MHA_UNSUPPORTED, "rank", "rank: expected dgesvd to converge, found info %d", info);
 }

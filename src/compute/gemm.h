@@ -4,6 +4,8 @@
 
 #include <stddef.h>
 
+#include "mha/status.h"
+
 /* Brackets a stretch of SGEMM calls, from any number of threads at once. While at least one bracket
  * is open the BLAS is set to one thread; the last one to close puts its thread count back. Other users
  * of the same BLAS in the process see one thread meanwhile. The OpenMP flavour of OpenBLAS also follows,
@@ -18,5 +20,10 @@ void mha_gemm(size_t m, size_t n, size_t k, float alpha, const float *A, size_t 
 /* C (m, n) = alpha * A (m, k) B^T + beta * C with B (n, k): the Q K^T form. */
 void mha_gemm_nt(size_t m, size_t n, size_t k, float alpha, const float *A, size_t lda, const float *B, size_t ldb,
                  float beta, float *C, size_t ldc);
+
+/* The singular values of A, largest first, min(m, n) of them, by LAPACK's dgesvd. A is (m, n) column-major without
+ * gaps and is overwritten. Errors: MHA_INVALID (extents beyond int), MHA_UNSUPPORTED (no LAPACK beside this BLAS, or
+ * no convergence), MHA_NO_MEMORY. */
+mha_status mha_singular_values(double *A, size_t m, size_t n, double *values, mha_error *error);
 
 #endif

@@ -1,0 +1,178 @@
+/* One matrix in place of W_Q and W_K: the same scores, the cost, the rank, and what cannot be merged. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "mha/merged.h"
+#include "mha/random.h"
+#include "support/failing.h"
+#include "support/unit.h"
+
+enum { B = 2, T_Q = 5, S = 7 };
+
+static mha_layer *make(mha_params *table, mha_config config)
+{
+    mha_layer *layer = NULL;
+    mha_error error;
+    assert_ok(mha_layer_create(&config, table, NULL, &layer, &error), error);
+    mha_layer_init(layer, 11);
+    for (int w = 0; w < MHA_WEIGHT_COUNT; w++) /* biases start at zero, which would hide their terms */
+        if (mha_layer_weight(layer, (mha_weight)w)) {
+            mha_view view = mha_tensor_view(mha_layer_weight(layer, (mha_weight)w));
+            if (view.rank == 1)
+                mha_random_fill(&view, 12, (uint64_t)w, -1, 1);
+        }
+    return layer;
+}
+
+static mha_view random_input(size_t T, size_t width, uint64_t stream)
+{
+    size_t shape[3] = {B, T, width};
+    mha_view view = mha_view_of(malloc(B * T * width * sizeof(float)), MHA_F32, 3, shape);
+    mha_random_fill(&view, 13, stream, -1, 1);
+    return view;
+}
+
+/* The widest sum has d_q * d_kin = 40 * 24 products of size below 4 on either side; the merged matrix is rounded once
+ * to the layer's dtype, float64 here: 960 * 4 * 2^-53 < 1e-12. */
+static const double tolerance = 1e-12;
+
+static const mha_config configurations[] = {
+    {.d_model = 24, .n_heads = 3, .dtype = MHA_F64},
+    {.d_model = 24, .n_heads = 1, .bias_q = true, .dtype = MHA_F64},
+    {.d_model = 24, .n_heads = 4, .bias_k = true, .dtype = MHA_F64},
+    {.d_model = 24, .n_heads = 6, .kv_heads = 2, .bias_q = true, .bias_k = true, .bias_v = true, .dtype = MHA_F64},
+    {.d_model = 40, .n_heads = 2, .d_k = 5, .d_v = 9, .d_kin = 24, .bias_q = true, .bias_k = true, .dtype = MHA_F64},
+};
+
+static void merged_scores_are_the_pairs(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof configurations / sizeof *configurations; i++) {
+        mha_params *table;
+        mha_error error;
+        mha_merged *merged;
+        mha_plan plan;
+        assert_int_equal(mha_params_create(NULL, &table), MHA_OK);
+        mha_layer *layer = make(table, configurations[i]);
+        const mha_config *c = mha_layer_config(layer);
+        size_t before = mha_params_totals(table, NULL).parameters;
+        assert_ok(mha_merged_create(c, table, "merged.", &merged, &error), error);
+        size_t cost = mha_params_totals(table, NULL).parameters - before;
+        assert_int_equal(cost, c->n_heads * (c->d_q * c->d_kin + (c->bias_k ? c->d_q : 0) + (c->bias_q ? c->d_kin : 0) +
+                                             (c->bias_q && c->bias_k)));
+        assert_ok(mha_merged_fill(merged, layer, &error), error);
+
+        mha_view query = random_input(T_Q, c->d_q, 0), key = random_input(S, c->d_kin, 1), value = random_input(S, c->d_vin, 2);
+        double pair[B * 6 * T_Q * S], one[B * 6 * T_Q * S];
+        mha_call call = {.query = query, .key = key, .value = value, .path = MHA_PATH_EXACT};
+        assert_ok(mha_plan_call(layer, &call, &plan, &error), error);
+        size_t shape[4] = {B, c->n_heads, T_Q, S};
+        mha_view scores = mha_view_of(one, MHA_F64, 4, shape);
+        call.stages[MHA_STAGE_SCORES] = mha_view_of(pair, MHA_F64, 4, shape);
+        assert_ok(mha_plan_call(layer, &call, &plan, &error), error);
+        void *workspace = malloc(plan.workspace_bytes + 1);
+        assert_ok(mha_forward(layer, &call, workspace, plan.workspace_bytes, &error), error);
+        assert_ok(mha_merged_scores(merged, &query, &key, plan.scale, &scores, &error), error);
+        for (size_t n = 0; n < B * c->n_heads * T_Q * S; n++)
+            if (!(fabs(pair[n] - one[n]) <= tolerance))
+                fail_msg("configuration %zu, score %zu: %.17g, merged %.17g", i, n, pair[n], one[n]);
+
+        for (size_t head = 0; head < c->n_heads; head++) {
+            size_t rank;
+            assert_ok(mha_merged_rank(merged, head, &rank, &error), error);
+            assert_int_equal(rank, c->d_k < c->d_q ? c->d_k : c->d_q);
+        }
+        size_t rank;
+        assert_refused(mha_merged_rank(merged, c->n_heads, &rank, &error), MHA_INVALID, error, "head");
+        key.shape[2]--;
+        assert_refused(mha_merged_scores(merged, &query, &key, 1, &scores, &error), MHA_INVALID, error, "expected query");
+        free(workspace);
+        free(query.data);
+        free(key.data);
+        free(value.data);
+        mha_merged_destroy(merged);
+        assert_int_equal(mha_params_totals(table, NULL).parameters, before);
+        mha_layer_destroy(layer);
+        mha_params_destroy(table);
+    }
+}
+
+static void float_weights_have_the_rank_too(void **state)
+{
+    (void)state;
+    mha_params *table;
+    mha_error error;
+    mha_merged *merged;
+    size_t rank;
+    assert_int_equal(mha_params_create(NULL, &table), MHA_OK);
+    mha_layer *layer = make(table, (mha_config){.d_model = 96, .n_heads = 8});
+    assert_ok(mha_merged_create(mha_layer_config(layer), table, NULL, &merged, &error), error);
+    assert_ok(mha_merged_rank(merged, 0, &rank, &error), error);
+    assert_int_equal(rank, 0); /* zeros */
+    assert_ok(mha_merged_fill(merged, layer, &error), error);
+    assert_ok(mha_merged_rank(merged, 7, &rank, &error), error);
+    assert_int_equal(rank, 12);
+    mha_merged_destroy(merged);
+    mha_layer_destroy(layer);
+    mha_params_destroy(table);
+}
+
+static void what_cannot_be_merged_is_refused(void **state)
+{
+    (void)state;
+    mha_params *table;
+    mha_error error;
+    mha_merged *merged;
+    assert_int_equal(mha_params_create(NULL, &table), MHA_OK);
+    mha_config config = {.d_model = 8, .n_heads = 2, .k_norm = MHA_NORM_HEAD};
+    assert_refused(mha_merged_create(&config, table, NULL, &merged, &error), MHA_UNSUPPORTED, error, "norm");
+    config = (mha_config){.d_model = 8, .n_heads = 2, .bias_kv = true};
+    assert_refused(mha_merged_create(&config, table, NULL, &merged, &error), MHA_UNSUPPORTED, error, "bias_k");
+    config = (mha_config){.d_model = 8, .n_heads = 3};
+    assert_refused(mha_merged_create(&config, table, NULL, &merged, &error), MHA_INVALID, error, "8", "3");
+    assert_int_equal(mha_params_count(table), 0);
+    config = (mha_config){.d_model = 8, .n_heads = 2};
+    mha_layer *layer = make(table, (mha_config){.d_model = 8, .n_heads = 4});
+    assert_ok(mha_merged_create(&config, table, NULL, &merged, &error), error);
+    assert_refused(mha_merged_fill(merged, layer, &error), MHA_INVALID, error, "configuration");
+    mha_merged_destroy(merged);
+    mha_layer_destroy(layer);
+    mha_params_destroy(table);
+}
+
+static void every_failing_allocation_leaves_no_row(void **state)
+{
+    (void)state;
+    mha_config config = {.d_model = 8, .n_heads = 2, .bias_q = true, .bias_k = true};
+    mha_status status = MHA_NO_MEMORY;
+    for (size_t n = 1; status == MHA_NO_MEMORY; n++) {
+        failing memory = {0};
+        mha_allocator allocator = failing_allocator(&memory);
+        mha_params *table;
+        mha_merged *merged = NULL;
+        mha_error error;
+        assert_int_equal(mha_params_create(&allocator, &table), MHA_OK);
+        memory.fail_at = memory.calls + n;
+        status = mha_merged_create(&config, table, NULL, &merged, &error);
+        if (status)
+            assert_int_equal(mha_params_count(table), 0);
+        else
+            assert_true(n > 4);
+        mha_merged_destroy(merged);
+        mha_params_destroy(table);
+        assert_int_equal(memory.live_blocks, 0);
+    }
+    assert_int_equal(status, MHA_OK);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(merged_scores_are_the_pairs),
+        cmocka_unit_test(float_weights_have_the_rank_too),
+        cmocka_unit_test(what_cannot_be_merged_is_refused),
+        cmocka_unit_test(every_failing_allocation_leaves_no_row),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
