@@ -206,7 +206,7 @@ size_t mha_model_compare_file(const mha_model *model, const mha_file *file, mha_
 {
     size_t wrong = 0;
     for (size_t i = 0; i < model->n_rows; i++) {
-        mha_tensor_info info = mha_tensor_get_info(model->rows[i]);
+        mha_tensor_info info = mha_tensor_get_info(model->rows[i].tensor);
         const mha_file_tensor *tensor = in_file(model, file, info.name);
         mha_finding finding = {.kind = MHA_FINDING_MISSING, .name = info.name, .elements = info.elements};
         if (tensor)

@@ -4,7 +4,7 @@
 
 #include "base/base.h"
 
-enum { MHA_VALUES = 64, MHA_SYMBOL = 24 };
+enum { MHA_VALUES = 96, MHA_SYMBOL = 24 };
 
 /* Named integers. */
 typedef struct mha_values {

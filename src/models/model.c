@@ -97,7 +97,7 @@ static mha_status add_tensor(mha_model *model, const mha_arch_tensor *row, const
                    : mha_params_add(model->table, &spec, &tensor, error);
     if (status)
         return status;
-    model->rows[model->n_rows++] = tensor;
+    model->rows[model->n_rows++] = (struct mha_model_row){tensor, row};
     return owner ? MHA_OK : mark_inert(model, tensor, row->role, error);
 }
 
@@ -166,26 +166,20 @@ static mha_status read_config(const mha_model_spec *spec, json_t **config, mha_e
     return status ? status : mha_config_parse(text, strlen(text), spec->preset, config, error);
 }
 
-mha_status mha_model_create(const mha_model_spec *spec, mha_params *table, mha_model **model, mha_error *error)
+mha_status mha_model_create_from(const json_t *config, const mha_model_spec *spec, mha_params *table, mha_model **model,
+                                 mha_error *error)
 {
-    json_t *config = NULL;
     const mha_allocator allocator = mha_allocator_default();
     size_t count = 0;
     if (spec->dtype != MHA_F32 && spec->dtype != MHA_F64 && spec->dtype != MHA_F16 && spec->dtype != MHA_BF16)
         return mha_fail(error, MHA_INVALID, "dtype", "dtype: expected F32, F64, F16 or BF16, found %s",
                         mha_dtype_name(spec->dtype));
-    mha_status status = read_config(spec, &config, error);
-    if (status)
-        return status;
     mha_model *made = mha_allocate(&allocator, sizeof *made);
-    if (!made) {
-        json_decref(config);
+    if (!made)
         return mha_fail(error, MHA_NO_MEMORY, "model", "no memory for a model");
-    }
     made->table = table;
     made->dtype = spec->dtype;
-    status = mha_setup_read(config, spec->class_name, spec->n_heads, spec->kv_heads, &made->setup, error);
-    json_decref(config);
+    mha_status status = mha_setup_read(config, spec->class_name, spec->n_heads, spec->kv_heads, &made->setup, error);
     if (!status)
         status = walk_rows(made, &count, error);
     if (!status) {
@@ -202,13 +196,24 @@ mha_status mha_model_create(const mha_model_spec *spec, mha_params *table, mha_m
     return MHA_OK;
 }
 
+mha_status mha_model_create(const mha_model_spec *spec, mha_params *table, mha_model **model, mha_error *error)
+{
+    json_t *config = NULL;
+    mha_status status = read_config(spec, &config, error);
+    if (status)
+        return status;
+    status = mha_model_create_from(config, spec, table, model, error);
+    json_decref(config);
+    return status;
+}
+
 void mha_model_destroy(mha_model *model)
 {
     const mha_allocator allocator = mha_allocator_default();
     if (!model)
         return;
     while (model->n_rows > 0)
-        mha_params_remove(model->table, model->rows[--model->n_rows]);
+        mha_params_remove(model->table, model->rows[--model->n_rows].tensor);
     mha_release(&allocator, model->rows, model->rows_bytes);
     mha_release(&allocator, model, sizeof *model);
 }
