@@ -61,7 +61,7 @@ static void head_row(table *t, table_style style, const mha_tensor_info *info, m
 {
     size_t bytes = 0, first = (size_t)((const char *)slice->data - (const char *)info->data);
     mha_dtype_bytes(slice->dtype, mha_view_elements(slice), &bytes);
-    if (style == TABLE_TEXT) {
+    if (style != TABLE_CSV) {
         bool rows = weight == MHA_W_O; /* all other matrices are cut by columns */
         size_t from = first / (info->bytes / info->elements) / (rows ? info->shape[1] : 1);
         size_t width = slice->shape[rows ? 0 : slice->rank - 1];
@@ -92,6 +92,17 @@ static void head_row(table *t, table_style style, const mha_tensor_info *info, m
     table_count(t, 0);
 }
 
+static void total_row(table *t, const mha_totals *all)
+{
+    table_cell(t, "total");
+    table_cell(t, "");
+    table_cell(t, "");
+    table_cell(t, "");
+    table_count(t, all->parameters);
+    table_bytes(t, all->parameter_bytes);
+    table_cell(t, "");
+}
+
 static void print_totals(mha_params *params, const mha_totals *all)
 {
     char elements[SHORT_TEXT], bytes[SHORT_TEXT];
@@ -108,15 +119,15 @@ static void print_totals(mha_params *params, const mha_totals *all)
     for (size_t i = 0; all->inert && i < mha_params_count(params); i++) {
         mha_tensor_info info = mha_tensor_get_info(mha_params_at(params, i));
         if (info.inert_elements)
-            printf("  %s of them cannot change the output: %s; %s\n", count_text(elements, info.inert_elements), info.name,
+            printf("  %s of them, %s, cannot change the output: %s\n", count_text(elements, info.inert_elements), info.name,
                    info.inert_why);
     }
 }
 
 void parameters_print(mha_params *params, const mha_layer *layer, bool per_head, table_style style)
 {
-    table *t = style == TABLE_TEXT ? table_create(style, TEXT_COLUMNS, text_titles)
-                                   : table_create(style, DATA_COLUMNS, data_titles);
+    table *t = style == TABLE_CSV ? table_create(style, DATA_COLUMNS, data_titles)
+                                  : table_create(style, TEXT_COLUMNS, text_titles);
     for (size_t i = 0; i < mha_params_count(params); i++) {
         const mha_tensor *row = mha_params_at(params, i);
         mha_tensor_info info = mha_tensor_get_info(row);
@@ -125,10 +136,10 @@ void parameters_print(mha_params *params, const mha_layer *layer, bool per_head,
         size_t shape[2];
         if (weight != MHA_WEIGHT_COUNT)
             mha_config_weight_shape(mha_layer_config(layer), weight, shape, &symbol);
-        if (style == TABLE_TEXT)
-            text_row(t, &info, symbol);
-        else
+        if (style == TABLE_CSV)
             data_row(t, &info);
+        else
+            text_row(t, &info, symbol);
         for (size_t head = 0; per_head && weight != MHA_WEIGHT_COUNT; head++) {
             mha_view slice = mha_layer_head(layer, weight, head);
             if (!slice.data)
@@ -136,8 +147,10 @@ void parameters_print(mha_params *params, const mha_layer *layer, bool per_head,
             head_row(t, style, &info, weight, head, &slice);
         }
     }
-    table_print(t);
     mha_totals all = mha_params_totals(params, NULL);
+    if (style == TABLE_MARKDOWN)
+        total_row(t, &all);
+    table_print(t);
     if (style == TABLE_TEXT)
         print_totals(params, &all);
 }
