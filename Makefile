@@ -192,6 +192,8 @@ install: all ## installs under $(DESTDIR)$(PREFIX)
 	install -m 755 $(BUILD)/mha $(DESTDIR)$(PREFIX)/bin/
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' src/mha.pc.in >$(DESTDIR)$(PREFIX)/lib/pkgconfig/mha.pc
 	install -m 644 src/cli/mha.1 $(DESTDIR)$(PREFIX)/share/man/man1/
+	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions
+	$(BUILD)/mha completion bash >$(DESTDIR)$(PREFIX)/share/bash-completion/completions/mha
 
 clean: ## removes what was built
 	rm -rf $(BUILD)

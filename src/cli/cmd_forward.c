@@ -215,13 +215,13 @@ static void write_json(const request *r, const arguments *args, const summary *s
         if (stage_happens(r, stage))
             json_array_append_new(stages, json_pack("{so so so}", "name", json_text(mha_stage_name(stage)), "shape",
                                                     json_shape(r->plan.stage_rank[stage], r->plan.stage_shape[stage]), "ms",
-                                                    stage_timed(r, stage) ? json_number(time->stage_ms[stage]) : json_null()));
+                                                    stage_timed(r, stage) ? json_milliseconds(time->stage_ms[stage]) : json_null()));
     parameters_json_totals(parameters, r->table);
     const mha_view *output = &r->call.stages[MHA_STAGE_OUTPUT];
     json_print(json_pack(
         "{so so so si so so so so so}", "config", json_config(r, args), "path", json_text(mha_path_name(r->plan.path)),
         "path_reason", json_text(*r->plan.path_reason ? r->plan.path_reason : NULL), "threads", r->plan.threads, "parameters",
-        parameters, "stages", stages, "total_ms", json_number(time->ms), "gflops", json_number(request_flops(r) / time->ms * 1e-6),
+        parameters, "stages", stages, "total_ms", json_milliseconds(time->ms), "gflops", json_number(request_flops(r) / time->ms * 1e-6),
         "output",
         json_pack("{so so so so sb}", "shape", json_shape(output->rank, output->shape), "mean", json_number(s->mean), "rms",
                   json_number(s->rms), "max_abs", json_number(s->max_abs), "finite", s->non_finite == 0)));

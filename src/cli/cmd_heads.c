@@ -141,7 +141,7 @@ static void write_json(const heads_row *rows, size_t n, const char *why)
             list, json_pack("{so so so so so so so so}", "heads", json_count(c->n_heads), "kv_heads", json_count(c->kv_heads),
                             "d_k", json_count(c->d_k), "d_v", json_count(c->d_v), "total_parameters",
                             json_count(rows[i].totals.parameters), "storages", json_count(rows[i].totals.storages),
-                            "output_max_abs", json_number(rows[i].output_max_abs), "ms", json_number(rows[i].milliseconds)));
+                            "output_max_abs", json_number(rows[i].output_max_abs), "ms", json_milliseconds(rows[i].milliseconds)));
     }
     json_print(json_pack("{sb so so}", "invariant", (int)invariant(rows, n), "rows", list, "reason", json_text(why)));
 }
@@ -161,11 +161,11 @@ int run_heads(const arguments *args)
             write_json(rows, n, why);
         else if (!given(args, OPT_QUIET)) {
             print_rows(rows, n);
+            putchar('\n');
             if (code == EXIT_DONE)
-                printf("\n%sThe same total in every row: %s parameters.%s\n%s\n", bold(),
-                       count_text(count, rows[0].totals.parameters), plain(), why);
-            else
-                printf("\n%s\n", why);
+                printf("%sThe same total in every row: %s parameters.%s\n", bold(),
+                       count_text(count, rows[0].totals.parameters), plain());
+            write_prose(why);
         }
         free(why);
     }

@@ -179,11 +179,30 @@ char *shape_text(char text[SHAPE_TEXT], int rank, const size_t *shape)
     return text;
 }
 
+void write_prose(const char *text)
+{
+    const size_t line = 100;
+    while (strlen(text) > line) {
+        size_t end = line;
+        while (end > 0 && text[end] != ' ')
+            end--;
+        end = end ? end : line;
+        printf("%.*s\n", (int)end, text);
+        text += end + (text[end] == ' ');
+    }
+    printf("%s\n", text);
+}
+
 /* ---------------------------------------------------------------- JSON */
 
 json_t *json_number(double x)
 {
     return isfinite(x) ? json_real(x) : json_null();
+}
+
+json_t *json_milliseconds(double ms)
+{
+    return json_number(round(ms * 1e6) / 1e6);
 }
 
 json_t *json_count(size_t n)

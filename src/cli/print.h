@@ -40,6 +40,9 @@ char *bytes_text(char text[SHORT_TEXT], uint64_t bytes);    /* 9.01 MiB */
 char *real_text(char text[SHORT_TEXT], double x);           /* six digits; NaN, inf as words */
 char *shape_text(char text[SHAPE_TEXT], int rank, const size_t *shape); /* (1, 128, 768) */
 
+/* Prose to standard output, broken between words after at most 100 characters. */
+void write_prose(const char *text);
+
 typedef enum table_style { TABLE_TEXT, TABLE_MARKDOWN, TABLE_CSV } table_style;
 
 /* Cells are given row by row, from left to right; columns are as wide as their widest cell. Titles
@@ -59,6 +62,7 @@ void table_drop(table *t); /* frees it unwritten */
 /* ---------------------------------------------------------------- JSON */
 
 json_t *json_number(double x); /* null for NaN and infinities, which JSON lacks */
+json_t *json_milliseconds(double ms); /* to the nanosecond */
 json_t *json_count(size_t n);
 json_t *json_shape(int rank, const size_t *shape);
 json_t *json_text(const char *text); /* null for NULL; bytes that are not UTF-8 become '?' */

@@ -170,20 +170,25 @@ static void write_text(const table *t, const size_t *width)
     }
 }
 
+/* A column without a title and without text is left out. */
 static void write_markdown(const table *t, const size_t *width)
 {
     for (size_t c = 0; c < t->n_columns; c++)
-        write_cell(t, c, title_of(t, c), width[c], c ? " | " : "| ");
+        if (width[c])
+            write_cell(t, c, title_of(t, c), width[c], c ? " | " : "| ");
     fputs(" |\n", stdout);
-    for (size_t c = 0; c < t->n_columns; c++) {
-        fputs(c ? " | " : "| ", stdout);
-        spaces(width[c] - 1, '-');
-        putchar(to_the_right(t, c) ? ':' : '-');
-    }
+    for (size_t c = 0; c < t->n_columns; c++)
+        if (width[c]) {
+            fputs(c ? " | " : "| ", stdout);
+            spaces(width[c] - 1, '-');
+            putchar(to_the_right(t, c) ? ':' : '-');
+        }
     fputs(" |\n", stdout);
     for (size_t i = 0; i < t->n_cells; i++) {
-        write_cell(t, i % t->n_columns, t->cells[i], width[i % t->n_columns], i % t->n_columns ? " | " : "| ");
-        if ((i + 1) % t->n_columns == 0)
+        size_t c = i % t->n_columns;
+        if (width[c])
+            write_cell(t, c, t->cells[i], width[c], c ? " | " : "| ");
+        if (c + 1 == t->n_columns)
             fputs(" |\n", stdout);
     }
 }

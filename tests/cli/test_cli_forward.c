@@ -129,7 +129,7 @@ static void test_text_tells_the_whole_story(void **state)
     program_free(&r);
     r = RUN("forward", "--causal", SMALL);
     assert_non_null(strstr(r.out, "query     0  looks at key 0 (100.0 %)\n"));
-    assert_non_null(strstr(r.out, "      0 |@     |\n")); /* nothing to the right of the diagonal */
+    assert_non_null(strstr(r.out, "      0 |@@          | |@@          | |@@          | |@@          |\n")); /* nothing to the right of the diagonal */
     program_free(&r);
     r = RUN("forward", "--quiet", SMALL);
     assert_int_equal(r.code + (int)r.out_size, 0);
