@@ -126,7 +126,7 @@ $(BUILD)/tests/%.o: tests/%.c
 	@mkdir -p $(@D)
 	$(CC) $(TEST_CFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
 
-$(BUILD)/tests/%: $(BUILD)/tests/%.o $(SUPPORT_OBJ) $(BUILD)/libmha.a
+$(TESTS): $(BUILD)/tests/%: $(BUILD)/tests/%.o $(SUPPORT_OBJ) $(BUILD)/libmha.a
 	$(CC) $(MHA_LDFLAGS) -o $@ $^ $(CMOCKA_LIBS) $(LIBS)
 
 # Recorded cases and trained models, where they are present; the tests run without them too.
@@ -143,7 +143,7 @@ test: all $(TESTS) replay check-headers check-example ## builds and runs all tes
 FUZZ_MAIN ?= $(BUILD)/tests/fuzz/replay.o
 FUZZ_LINK ?=
 
-$(BUILD)/tests/fuzz/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(BUILD)/tests/fuzz/support.o $(FUZZ_MAIN) $(BUILD)/libmha.a
+$(FUZZERS): $(BUILD)/tests/fuzz/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(BUILD)/tests/fuzz/support.o $(FUZZ_MAIN) $(BUILD)/libmha.a
 	$(CC) $(MHA_LDFLAGS) $(FUZZ_LINK) -o $@ $^ $(LIBS)
 
 fuzzers: $(FUZZERS)
@@ -200,7 +200,7 @@ clean: ## removes what was built
 
 # `make deps test` in one command: nothing is compiled before it is installed, also with -j.
 ifneq ($(filter deps deps-dev,$(MAKECMDGOALS)),)
-$(LIB_OBJ) $(CLI_OBJ) $(SUPPORT_OBJ) $(TESTS:%=%.o) $(FUZZERS:%=%.o) check-headers: | $(filter deps deps-dev,$(MAKECMDGOALS))
+$(LIB_OBJ) $(CLI_OBJ) $(SUPPORT_OBJ) $(TESTS:%=%.o) $(patsubst tests/%.c,$(BUILD)/tests/%.o,$(wildcard tests/fuzz/*.c)) check-headers: | $(filter deps deps-dev,$(MAKECMDGOALS))
 endif
 
 -include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(SUPPORT_OBJ:.o=.d) $(TESTS:%=%.d) $(FUZZERS:%=%.d)
