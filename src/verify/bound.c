@@ -6,8 +6,9 @@
  * eta is the smallest subnormal: what a product or quotient can lose by underflow.
  *
  *   projection   q = x W + b. By Cauchy-Schwarz |x||W| <= |x|_2 |W column|_2, so each element is off by
- *                  E_q = gamma(d_q + 1) (x_q W_Q + b_Q) + d_q eta,
- *                and a head's row by D_q = sqrt(d_k) E_q in 2-norm. The same for k and v. Without projection
+ *                  E_q = gamma(d_q + 2) (x_q W_Q + b_Q) + d_q eta,
+ *                (d_q terms, the bias, and wider weights rounded to the type), and a head's row by
+ *                D_q = sqrt(d_k) E_q in 2-norm. The same for k and v. Without projection
  *                d_q = 0 and what is left is the rounding of an added bias, or of a wider input to the type.
  *   norm         y = w x / r(x), r = sqrt(mean(x^2) + eps). The Jacobian of x / r(x) has 2-norm at most 1/r,
  *                and on the way from x to x + dx r falls by at most E: a row is off by
@@ -33,7 +34,7 @@
  *   heads        o = sum w_j v_j, a convex combination: with V = max|v| + E_v
  *                  E_o = min(F, 2) V + E_v + gamma(2 S' + 16) (1 + min(F, 2)) V.
  *                Near a zero of o this is no relative bound, as it cannot be.
- *   output       gamma(h d_v + 1) (sqrt(h d_v) (V + E_o) W_O + b_O) + E_o max column sum of |W_O|.
+ *   output       gamma(h d_v + 2) (sqrt(h d_v) (V + E_o) W_O + b_O) + E_o max column sum of |W_O|.
  *
  * Nothing here depends on lengths but through gamma: with 100,000 keys gamma(2 S' + 16) is 0.012 in float. */
 #include <float.h>
@@ -54,7 +55,7 @@ typedef struct error_of {
 
 static error_of projected(double u, double eta, size_t terms, double x, double W, double b, double largest, size_t d)
 {
-    double e = terms ? gamma_of((double)terms + 1, u) * (x * W + b) + (double)terms * eta : u * (largest + b);
+    double e = terms ? gamma_of((double)terms + 2, u) * (x * W + b) + (double)terms * eta : u * (largest + b);
     return (error_of){e, sqrt((double)d) * e};
 }
 
@@ -121,7 +122,7 @@ void mha_error_bound(const mha_plan *plan, const mha_magnitudes *m, double unit,
     double width = (double)plan->h * (double)plan->d_v;
     if (m->W_O_sum > 0 || m->b_O > 0)
         bound[MHA_STAGE_OUTPUT] =
-            gamma_of(width + 1, u) * (sqrt(width) * (V + E_o) * m->W_O + m->b_O) + E_o * m->W_O_sum + width * eta;
+            gamma_of(width + 2, u) * (sqrt(width) * (V + E_o) * m->W_O + m->b_O) + E_o * m->W_O_sum + width * eta;
     for (int s = MHA_STAGE_SCORES; s < MHA_STAGE_COUNT; s++) /* overflow: infinities and NaN may stand anywhere */
         if (E_s == INFINITY && s != MHA_STAGE_PRESENT_KEY && s != MHA_STAGE_PRESENT_VALUE)
             bound[s] = INFINITY;

@@ -159,7 +159,7 @@ static mha_status build_masks(mha_case *c, mha_error *error)
     if (!status && fill == INFINITY)
         status =
             mha_fail(error, MHA_INVALID, "mask_filter_value", "metadata mask_filter_value: expected less than inf");
-    if (!status && fill != -INFINITY) { /* adding -inf is hiding */
+    if (!status && fill != -INFINITY && p->data) { /* adding -inf is hiding */
         s->has_padding_fill = true;
         s->padding_fill = fill;
     }
