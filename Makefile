@@ -48,7 +48,7 @@ TESTS    := $(TEST_SRC:tests/%.c=$(BUILD)/tests/%)
 FUZZERS  := $(FUZZ_SRC:tests/%.c=$(BUILD)/tests/%)
 
 .DEFAULT_GOAL := all
-.PHONY: all help deps deps-dev demo test check-headers check-example replay fuzz fuzzers asan bench install clean
+.PHONY: all help deps deps-dev demo test check-headers check-example test-differential replay fuzz fuzzers asan bench install clean
 .SECONDARY:
 .DELETE_ON_ERROR:
 
@@ -173,6 +173,10 @@ check-example: $(BUILD)/libmha.a
 	  awk '/^```c$$/{on=1;next} /^```$$/{if(on)exit} on' README.md >$(BUILD)/example/example.c && \
 	  $(CC) -std=c11 -Wall -Wextra -Werror $(SAN_FLAGS) -Iinclude -o $(BUILD)/example/example $(BUILD)/example/example.c \
 	    $(BUILD)/libmha.a -fopenmp $(LIBS) && $(BUILD)/example/example && echo "README's example runs"; fi
+
+N ?= 10000
+test-differential: $(BUILD)/tests/test_differential ## compares N random forwards with themselves, cut in every way
+	DIFFERENTIAL_TRIALS=$(N) $<
 
 asan: ## the tests again under the address and undefined-behaviour sanitizers
 	$(MAKE) BUILD=$(BUILD)/asan CFLAGS="-O1 -g" SANITIZE=address,undefined test

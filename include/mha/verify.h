@@ -44,7 +44,7 @@ MHA_API mha_status mha_compare(const mha_view *actual, const mha_view *expected,
 /* Sizes of the numbers that went into a forward, on which its rounding errors depend; over the finite ones. */
 typedef struct mha_magnitudes {
     size_t d_q, d_kin, d_vin; /* terms of each projection's sums; 0 where nothing is projected */
-    double x_q, x_k, x_v;     /* largest 2-norm of an input row */
+    double x_q, x_k, x_v;     /* largest 2-norm of an input row; largest element where nothing is projected */
     double W_Q, W_K, W_V;     /* largest 2-norm of a column; 0 where nothing is projected */
     double W_O, W_O_sum;      /* largest 2-norm and sum of absolute values of a column */
     double b_Q, b_K, b_V, b_O; /* largest absolute value of a bias; also of one added without projection */

@@ -9,7 +9,8 @@
  *                  E_q = gamma(d_q + 2) (x_q W_Q + b_Q) + d_q eta,
  *                (d_q terms, the bias, and wider weights rounded to the type), and a head's row by
  *                D_q = sqrt(d_k) E_q in 2-norm. The same for k and v. Without projection
- *                d_q = 0 and what is left is the rounding of an added bias, or of a wider input to the type.
+ *                what is left is the rounding of an added bias, and of a wider input or bias to the type:
+ *                  E_q = gamma(2) (x_q + b_Q).
  *   norm         y = w x / r(x), r = sqrt(mean(x^2) + eps). The Jacobian of x / r(x) has 2-norm at most 1/r,
  *                and on the way from x to x + dx r falls by at most E: a row is off by
  *                max|w| sqrt(n) E / (r - E) + gamma(n + 8) |y|.
@@ -53,9 +54,9 @@ typedef struct error_of {
     double element, row;
 } error_of;
 
-static error_of projected(double u, double eta, size_t terms, double x, double W, double b, double largest, size_t d)
+static error_of projected(double u, double eta, size_t terms, double x, double W, double b, size_t d)
 {
-    double e = terms ? gamma_of((double)terms + 2, u) * (x * W + b) + (double)terms * eta : u * (largest + b);
+    double e = terms ? gamma_of((double)terms + 2, u) * (x * W + b) + (double)terms * eta : gamma_of(2, u) * (x + b);
     return (error_of){e, sqrt((double)d) * e};
 }
 
@@ -80,9 +81,9 @@ void mha_error_bound(const mha_plan *plan, const mha_magnitudes *m, double unit,
     const double eta = narrow ? 0x1p-149 : 0x1p-1074, largest = narrow ? FLT_MAX : DBL_MAX;
     const double S = (double)(plan->S + plan->S_extra), sum = gamma_of(2 * S + 16, u);
 
-    error_of q = projected(u, eta, m->d_q, m->x_q, m->W_Q, m->b_Q, m->q_row, plan->d_k);
-    error_of k = projected(u, eta, m->d_kin, m->x_k, m->W_K, m->b_K, m->k_row, plan->d_k);
-    error_of v = projected(u, eta, m->d_vin, m->x_v, m->W_V, m->b_V, m->v_max, plan->d_v);
+    error_of q = projected(u, eta, m->d_q, m->x_q, m->W_Q, m->b_Q, plan->d_k);
+    error_of k = projected(u, eta, m->d_kin, m->x_k, m->W_K, m->b_K, plan->d_k);
+    error_of v = projected(u, eta, m->d_vin, m->x_v, m->W_V, m->b_V, plan->d_v);
     bound[MHA_STAGE_Q] = q.element;
     bound[MHA_STAGE_K] = k.element;
     bound[MHA_STAGE_V] = bound[MHA_STAGE_PRESENT_VALUE] = v.element;

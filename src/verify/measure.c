@@ -189,8 +189,10 @@ mha_status mha_magnitudes_of(const mha_layer *layer, const mha_call *call, const
         if (layer) {
             measure_layer(layer, call, &m);
             bias_k = weight_view(layer, MHA_BIAS_K), bias_v = weight_view(layer, MHA_BIAS_V);
-        } else
+        } else {
+            m.x_q = max_abs(&call->query), m.x_k = max_abs(&call->key), m.x_v = max_abs(&call->value);
             m.b_Q = max_abs(&x->b_q), m.b_K = max_abs(&x->b_k), m.b_V = max_abs(&x->b_v);
+        }
         const size_t d = a.plan.d_k;
         m.q_row = max_norm(&a.stages[MHA_STAGE_Q_ROT], d);
         m.k_row = fmax(max_norm(&a.stages[MHA_STAGE_K_ROT], d), max_norm(&bias_k, d));

@@ -1,0 +1,186 @@
+/* A call run again in another way: rows gathered, queries and keys cut, heads apart, caches filled. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/rerun.h"
+
+void *rerun_memory(rerun *r, size_t bytes)
+{
+    if (r->n_blocks == sizeof r->blocks / sizeof *r->blocks)
+        abort();
+    void *block = calloc(1, bytes ? bytes : 1);
+    if (!block)
+        abort();
+    return r->blocks[r->n_blocks++] = block;
+}
+
+void rerun_init(rerun *r, const mha_layer *layer, const mha_call *call, const mha_view *past_key,
+                const mha_view *past_value)
+{
+    memset(r, 0, sizeof *r);
+    r->layer = layer;
+    r->call = *call;
+    r->call.cache = NULL;
+    memset(r->call.stages, 0, sizeof r->call.stages);
+    if (past_key && past_key->data)
+        r->past_key = *past_key, r->past_value = *past_value;
+}
+
+void rerun_free(rerun *r)
+{
+    for (size_t i = 0; i < r->n_blocks; i++)
+        free(r->blocks[i]);
+    mha_cache_destroy(r->cache);
+    r->n_blocks = 0;
+    r->cache = NULL;
+}
+
+static size_t size_of(mha_dtype dtype)
+{
+    size_t bytes = 0;
+    mha_dtype_bytes(dtype, 1, &bytes);
+    return bytes;
+}
+
+static mha_view dense(rerun *r, mha_dtype dtype, int rank, const size_t *shape)
+{
+    mha_view v = mha_view_of(NULL, dtype, rank, shape);
+    v.data = rerun_memory(r, mha_view_elements(&v) * size_of(dtype));
+    return v;
+}
+
+mha_view rerun_gather(rerun *r, const mha_view *v, int axis, const size_t *order, size_t n)
+{
+    if (!v->data || v->shape[axis] == 1)
+        return *v;
+    if (n == 1)
+        return mha_view_slice(v, axis, order[0], 1);
+    size_t shape[MHA_MAX_RANK];
+    memcpy(shape, v->shape, sizeof shape);
+    shape[axis] = n;
+    mha_view copy = dense(r, v->dtype, v->rank, shape);
+    for (size_t i = 0; i < n; i++) {
+        mha_view to = mha_view_slice(&copy, axis, i, 1), from = mha_view_slice(v, axis, order[i], 1);
+        if (mha_view_copy(&to, &from))
+            abort();
+    }
+    return copy;
+}
+
+mha_view rerun_cut(const mha_view *v, int from_right, size_t from, size_t n)
+{
+    int axis = v->rank - from_right;
+    return !v->data || axis < 0 || v->shape[axis] == 1 ? *v : mha_view_slice(v, axis, from, n);
+}
+
+static const int64_t *gather_counts(rerun *r, const int64_t *x, const size_t *order, size_t n)
+{
+    if (!x)
+        return NULL;
+    int64_t *copy = rerun_memory(r, n * sizeof *copy);
+    for (size_t i = 0; i < n; i++)
+        copy[i] = x[order[i]];
+    return copy;
+}
+
+void rerun_batch(rerun *r, const size_t *order, size_t n)
+{
+    mha_call *c = &r->call;
+    mha_semantics *s = &c->semantics;
+    mha_view *views[] = {&c->query,
+                         &c->key,
+                         &c->value,
+                         &r->past_key,
+                         &r->past_value,
+                         &s->key_padding.values,
+                         &s->rope.q_positions,
+                         &s->rope.k_positions};
+    for (size_t i = 0; i < sizeof views / sizeof *views; i++)
+        *views[i] = rerun_gather(r, views[i], 0, order, n);
+    if (s->mask.values.rank == 4)
+        s->mask.values = rerun_gather(r, &s->mask.values, 0, order, n);
+    if (s->rope.cos_table.rank == 3) {
+        s->rope.cos_table = rerun_gather(r, &s->rope.cos_table, 0, order, n);
+        s->rope.sin_table = rerun_gather(r, &s->rope.sin_table, 0, order, n);
+    }
+    s->position_offset = gather_counts(r, s->position_offset, order, n);
+    s->kv_lengths = gather_counts(r, s->kv_lengths, order, n);
+}
+
+void rerun_spell_out(rerun *r)
+{
+    mha_call *c = &r->call;
+    mha_semantics *s = &c->semantics;
+    size_t T_q = c->query.shape[1];
+    if (r->layer && !c->key.data)
+        c->key = c->query;
+    if (r->layer && !c->value.data)
+        c->value = c->key;
+    if (s->rope.q_positions.data && !s->rope.k_positions.data && T_q == c->key.shape[1])
+        s->rope.k_positions = s->rope.q_positions;
+    if (!s->has_offset && !s->position_offset)
+        s->offset = r->past_key.data ? (int64_t)r->past_key.shape[2] : 0;
+    s->has_offset = true;
+}
+
+void rerun_queries(rerun *r, size_t from, size_t n)
+{
+    mha_call *c = &r->call;
+    mha_semantics *s = &c->semantics;
+    size_t B = s->n_sequences ? s->n_sequences : c->query.shape[0];
+    c->query = mha_view_slice(&c->query, 1, from, n);
+    s->mask.values = rerun_cut(&s->mask.values, 2, from, n);
+    if (s->rope.q_positions.data)
+        s->rope.q_positions = mha_view_slice(&s->rope.q_positions, 1, from, n);
+    s->offset += (int64_t)from;
+    if (s->position_offset) {
+        int64_t *moved = rerun_memory(r, B * sizeof *moved);
+        for (size_t b = 0; b < B; b++)
+            moved[b] = s->position_offset[b] + (int64_t)from;
+        s->position_offset = moved;
+    }
+}
+
+static mha_status make_cache(rerun *r, mha_path path, mha_error *error)
+{
+    const mha_view *k = &r->past_key, *v = &r->past_value;
+    const mha_view *key = r->call.key.data ? &r->call.key : &r->call.query;
+    mha_cache_spec spec = {.batch = k->shape[0],
+                           .kv_heads = k->shape[1],
+                           .d_k = k->shape[3],
+                           .d_v = v->shape[3],
+                           .capacity = k->shape[2] + key->shape[1],
+                           .dtype = path == MHA_PATH_EXACT ? MHA_F64 : MHA_F32};
+    mha_cache_destroy(r->cache);
+    r->cache = NULL;
+    mha_status status = mha_cache_create(&spec, NULL, &r->cache, error);
+    r->call.cache = r->cache;
+    return status ? status : mha_cache_load(r->cache, k, v, error);
+}
+
+mha_status rerun_run(rerun *r, mha_path path, int threads, unsigned keep, mha_error *error)
+{
+    mha_call *c = &r->call;
+    c->path = path;
+    c->threads = threads;
+    memset(c->stages, 0, sizeof c->stages);
+    mha_status status = r->past_key.data ? make_cache(r, path, error) : MHA_OK;
+    if (!status)
+        status = mha_plan_call(r->layer, c, &r->plan, error);
+    if (status)
+        return status;
+    for (int s = 0; s < MHA_STAGE_COUNT; s++)
+        if (keep >> s & 1)
+            c->stages[s] =
+                dense(r, path == MHA_PATH_EXACT ? MHA_F64 : MHA_F32, r->plan.stage_rank[s], r->plan.stage_shape[s]);
+    memcpy(r->stages, c->stages, sizeof r->stages);
+    status = mha_plan_call(r->layer, c, &r->plan, error);
+    if (status)
+        return status;
+    void *workspace = malloc(r->plan.workspace_bytes);
+    if (!workspace)
+        abort();
+    status = mha_forward(r->layer, c, workspace, r->plan.workspace_bytes, error);
+    free(workspace);
+    return status;
+}

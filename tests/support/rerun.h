@@ -1,0 +1,40 @@
+/* A call run again in another way: rows gathered, queries and keys cut, heads apart, caches filled. */
+#ifndef TEST_RERUN_H
+#define TEST_RERUN_H
+
+#include "mha/mha.h"
+
+/* A call with memory of its own for what was copied. The call is plain data: change it at will. */
+typedef struct rerun {
+    const mha_layer *layer;
+    mha_call call;
+    mha_view past_key, past_value; /* rows a cache shall hold before the call; no data: no cache */
+    void *blocks[96];
+    size_t n_blocks;
+    mha_plan plan;
+    mha_view stages[MHA_STAGE_COUNT]; /* of the last run, contiguous: F64 on the exact path, else F32 */
+    mha_cache *cache;
+} rerun;
+
+void rerun_init(rerun *r, const mha_layer *layer, const mha_call *call, const mha_view *past_key,
+                const mha_view *past_value);
+void rerun_free(rerun *r);
+void *rerun_memory(rerun *r, size_t bytes);
+
+/* The rows order[0..n) of the view's `axis`: copied, or in place when there is one. The view itself when
+ * that extent is 1 or it has no data. */
+mha_view rerun_gather(rerun *r, const mha_view *v, int axis, const size_t *order, size_t n);
+/* Elements [from, from + n) of an axis counted from the right (1 is the last), unless its extent is 1. */
+mha_view rerun_cut(const mha_view *v, int from_right, size_t from, size_t n);
+
+/* The call on the batch rows order[0..n) alone. */
+void rerun_batch(rerun *r, const size_t *order, size_t n);
+/* The call on query rows [from, from + n): they stay at their positions. */
+void rerun_queries(rerun *r, size_t from, size_t n);
+/* The call with explicit keys, key positions and offsets, so that its keys can be cut. */
+void rerun_spell_out(rerun *r);
+
+/* Runs it, keeping the stages of `keep` (a bit for each). */
+mha_status rerun_run(rerun *r, mha_path path, int threads, unsigned keep, mha_error *error);
+
+#endif
