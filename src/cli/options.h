@@ -19,6 +19,8 @@ typedef struct arguments arguments;
       "judge case files: every stage against what was expected")                                                       \
     X(COMPARE, "compare", "A[:TENSOR] B[:TENSOR]", 2, 2, run_compare,                                                  \
       "two tensors, or two files of tensors, and everything about their difference")                                   \
+    X(CLAIMS, "claims", "", 0, 0, run_claims,                                                                          \
+      "published statements about parameter counts, held against what is allocated")                                   \
     X(INFO, "info", "", 0, 0, run_info, "version, instruction set, BLAS, threads")                                     \
     X(COMPLETION, "completion", "SHELL", 1, 1, run_completion, "completion script for a shell (bash)")
 
