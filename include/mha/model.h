@@ -136,6 +136,21 @@ MHA_API size_t mha_model_layer_count(const mha_model *model);
 /* false past the end. */
 MHA_API bool mha_model_layer_at(const mha_model *model, size_t index, mha_model_layer *layer);
 
+/* What a forward pass over `batch` sequences of `seq` tokens asks of the machine. A multiply-add is two operations.
+ * Matrices of blocks multiply every token; "token logits" too; poolers and classifiers one token per sequence;
+ * patch projections every patch. Scores and weighted sums count query heads. Embedding look-ups, norms, softmax and
+ * activations are not counted. In an encoder-decoder both sides have `seq` tokens. */
+typedef struct mha_model_costs {
+    uint64_t projections;   /* W_Q, W_K, W_V, W_O of all attention layers, each use */
+    uint64_t scores_full;   /* Q K^T and A V over all T x T pairs */
+    uint64_t scores_causal; /* the same over the pairs a causal mask leaves, T (T + 1) / 2, where the layer is causal */
+    uint64_t feed_forward, heads, patches;
+    uint64_t cache_elements; /* keys and values that causal self-attention keeps; 0: nothing to keep */
+} mha_model_costs;
+
+MHA_API mha_status mha_model_get_costs(const mha_model *model, size_t batch, size_t seq, mha_model_costs *costs,
+                                       mha_error *error);
+
 /* Commits the model's memory and fills it: matrices uniform in +-0.02 (seeded), norms one, biases zero.
  * MHA_NO_MEMORY when the machine has less memory at hand than the weights need; nothing is written then. */
 MHA_API mha_status mha_model_touch(mha_model *model, uint64_t seed, mha_error *error);

@@ -2,6 +2,7 @@
  * compared, and a sentence says why they agree or differ. */
 #include <stdlib.h>
 
+#include "cli/model.h"
 #include "cli/parameters.h"
 #include "cli/request.h"
 #include "cli/summary.h"
@@ -148,6 +149,14 @@ static void write_json(const heads_row *rows, size_t n, const char *why)
 
 int run_heads(const arguments *args)
 {
+    if (model_asked(args))
+        return run_model_heads(args);
+    for (const option_code *o = (const option_code[]){OPT_CLASS, OPT_DTYPE, OPT_RUN, OPTION_COUNT}; *o != OPTION_COUNT; o++)
+        if (given(args, *o)) {
+            char about[32];
+            snprintf(about, sizeof about, "--%s", option_rows[*o].name);
+            return refuse(about, "expected --preset or --config beside it, found none");
+        }
     size_t *heads, n = choose(args, &heads);
     heads_row *rows = obtain(n, sizeof *rows);
     int code = n == 0 ? refuse("--heads", "expected head counts that fit the other widths, found none to try")

@@ -1,6 +1,7 @@
 /* mha params: the parameter table of a layer, counted from what was allocated. */
 #include <string.h>
 
+#include "cli/model.h"
 #include "cli/parameters.h"
 #include "cli/request.h"
 
@@ -12,15 +13,34 @@ static void write_json(const request *r, bool per_head)
     json_print(root);
 }
 
+/* What only a whole model or a file has. */
+static int refuse_model_options(const arguments *args)
+{
+    static const option_code options[] = {OPT_CLASS, OPT_DTYPE, OPT_TOUCH, OPT_COST_BATCH, OPT_COST_SEQ,
+                                          OPT_GROUP, OPT_DEPTH, OPT_ONLY,  OPT_SORT,       OPT_ALL_ROWS};
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+        if (given(args, options[i])) {
+            char about[32];
+            snprintf(about, sizeof about, "--%s", option_rows[options[i]].name);
+            return refuse(about, "expected --preset, --config or --weights beside it, found none");
+        }
+    return EXIT_DONE;
+}
+
 int run_params(const arguments *args)
 {
     const char *format = args->option[OPT_FORMAT].text;
     if (given(args, OPT_JSON) && given(args, OPT_FORMAT) && strcmp(format, "json") != 0)
         return refuse("--format", "expected json beside --json, found %s", format);
+    if (model_asked(args) || given(args, OPT_WEIGHTS))
+        return run_model_params(args);
+    int code = refuse_model_options(args);
+    if (code != EXIT_DONE)
+        return code;
     bool per_head = given(args, OPT_PER_HEAD);
     mha_config config = request_config(args);
     request r = {0};
-    int code = request_layer(&r, args, &config);
+    code = request_layer(&r, args, &config);
     if (code != EXIT_DONE)
         ;
     else if (given(args, OPT_JSON) || strcmp(format, "json") == 0)

@@ -110,7 +110,18 @@ extern const char *const section_titles[SECTION_COUNT];
     X(SEQ, "seq", COUNT, "N", "128", WIDTH, SHAPE, ON_RUN, "queries in each batch row")                                \
     X(KV_SEQ, "kv-seq", COUNT, "N", NULL, WIDTH, SHAPE, ON_RUN,                                                        \
       "keys in each batch row: cross-attention [self-attention: as many as queries]")                                  \
-    X(WEIGHTS, "weights", FILE_NAME, "FILE", NULL, ANY, SOURCE, ON_FORWARD,                                            \
+    X(PRESET, "preset", TEXT, "NAME", NULL, ANY, SOURCE, ON_PARAMS | ON_HEADS,                                         \
+      "a whole model, built in: gpt2, bert-base-uncased, llama-2-70b, ... (a wrong name lists them)")                  \
+    X(CONFIG, "config", FILE_NAME, "FILE", NULL, ANY, SOURCE, ON_PARAMS | ON_HEADS, "a whole model, of a config.json") \
+    X(CLASS, "class", TEXT, "NAME", NULL, ANY, SOURCE, ON_PARAMS | ON_HEADS,                                           \
+      "its head: BertForMaskedLM, MaskedLM, pooler, ... [what its configuration names]")                               \
+    X(DTYPE, "dtype", CHOICE, "f32|f64|f16|bf16", "f32", ANY, SOURCE, ON_PARAMS | ON_HEADS, "element type of the model")\
+    X(TOUCH, "touch", FLAG, NULL, NULL, ANY, SOURCE, ON_PARAMS, "writes the model's weights, so that the memory is used")\
+    X(COST_BATCH, "batch", COUNT, "N", "1", WIDTH, SHAPE, ON_PARAMS, "sequences, for the cost of a pass (--seq)")      \
+    X(COST_SEQ, "seq", COUNT, "N", NULL, WIDTH, SHAPE, ON_PARAMS,                                                      \
+      "length: shows what a forward pass and the key/value cache of a model cost")                                     \
+    X(RUN, "run", FLAG, NULL, NULL, ANY, MACHINE, ON_HEADS, "runs the attention layers of the model, too")             \
+    X(WEIGHTS, "weights", FILE_NAME, "FILE", NULL, ANY, SOURCE, ON_FORWARD | ON_PARAMS,                                 \
       "weights of a public checkpoint or of our own names; --heads or a config.json beside it")                        \
     X(LAYER, "layer", TEXT, "PREFIX", NULL, ANY, SOURCE, ON_FORWARD,                                                   \
       "which attention layer of the file: how the names of its tensors begin")                                         \
@@ -149,6 +160,11 @@ extern const char *const section_titles[SECTION_COUNT];
       "a and b agree when |a - b| <= atol + rtol |b|")                                                                 \
     X(ATOL, "atol", REAL, "X", "0", RANGE(0, INT64_MAX), MEANING, ON_COMPARE, "see --rtol")                            \
     X(STAGE, "stage", TEXT, "NAME", NULL, ANY, MEANING, ON_CHECK, "judge this stage only")                             \
+    X(GROUP, "group", CHOICE, "role|layer|dtype|part", NULL, ANY, RESULT, ON_PARAMS, "sums of a model or file by this")\
+    X(DEPTH, "depth", COUNT, "N", NULL, WIDTH, RESULT, ON_PARAMS, "sums by the first N components of the names")       \
+    X(ONLY, "only", CHOICE, "attention|ffn|norm|embedding|head", NULL, ANY, RESULT, ON_PARAMS, "this part alone")      \
+    X(SORT, "sort", CHOICE, "elements|name", NULL, ANY, RESULT, ON_PARAMS, "in this order [the checkpoint's]")         \
+    X(ALL_ROWS, "all", FLAG, NULL, NULL, ANY, RESULT, ON_PARAMS, "every row of a model: blocks are not folded")        \
     X(PER_HEAD, "per-head", FLAG, NULL, NULL, ANY, RESULT, ON_PARAMS, "each head's slice of every weight, too")        \
     X(FORMAT, "format", CHOICE, "table|json|csv|markdown", "table", ANY, RESULT, ON_PARAMS,                            \
       "how the table is written")                                                                                      \

@@ -1,0 +1,244 @@
+/* mha params and mha heads for whole models and for files, and mha claims. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/program.h"
+#include "support/unit.h"
+
+static json_int_t number(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+    assert_true(json_is_integer(value));
+    return json_integer_value(value);
+}
+
+static void write_text(const char *path, const char *text)
+{
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs(text, file);
+    fclose(file);
+}
+
+/* ---------------------------------------------------------------- params */
+
+static void presets_have_their_published_totals(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *args[8];
+        json_int_t total, attention;
+    } cases[] = {
+        {{"params", "--json", "--preset", "gpt2"}, 124439808, 28348416},
+        {{"params", "--json", "--preset", "bert-base-uncased", "--class", "BertForPreTraining"}, 110106428, 28348416},
+        {{"params", "--json", "--preset", "bert-base-uncased", "--class", "MaskedLM"}, 109514298, 28348416},
+        {{"params", "--json", "--preset", "llama-2-70b", "--dtype", "bf16"}, 68976648192, 12079595520},
+        {{"params", "--json", "--preset", "roberta-30522", "--heads", "4"}, 109514298, 28348416},
+        {{"params", "--json", "--preset", "llama-2-70b", "--kv-heads", "64"}, 78371889152, 21474836480},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        json_t *root = run_json(0, cases[i].args), *row;
+        json_int_t elements = 0;
+        size_t r;
+        assert_keys(root, "total_parameters,attention_parameters,total_bytes,buffer_elements,inert_elements,storages,tensors,"
+                          "model,weight_bytes");
+        assert_int_equal(number(root, "total_parameters"), cases[i].total);
+        assert_int_equal(number(root, "attention_parameters"), cases[i].attention);
+        json_array_foreach(json_object_get(root, "tensors"), r, row)
+        {
+            bool owner = json_is_null(json_object_get(row, "alias_of"));
+            bool parameter = strcmp(json_string_value(json_object_get(row, "kind")), "parameter") == 0;
+            elements += owner && parameter ? number(row, "elements") : 0;
+        }
+        assert_int_equal(elements, cases[i].total);
+        json_decref(root);
+    }
+}
+
+static void views_fold_filter_and_sort(void **state)
+{
+    (void)state;
+    json_t *root = RUN_JSON(0, "params", "--preset", "gpt2", "--json", "--group", "part", "--seq", "1024"), *group;
+    json_int_t sum = 0;
+    size_t i;
+    json_array_foreach(json_object_get(root, "groups"), i, group)
+    {
+        assert_keys(group, "name,tensors,elements,bytes,percent");
+        sum += number(group, "elements");
+    }
+    assert_int_equal(i, 4);
+    assert_int_equal(sum, 124439808);
+    /* 12 layers, all pairs: Q K^T and A V take 2 * 1024^2 * 768 each; visible: 1025/2048 of it. */
+    json_t *flops = json_object_get(root, "flops");
+    assert_int_equal(number(flops, "scores_all_pairs"), 12LL * 2 * 2 * 1024 * 1024 * 768);
+    assert_int_equal(number(flops, "scores_visible_pairs"), 12LL * 2 * 2 * (1024 * 1025 / 2) * 768);
+    assert_int_equal(number(flops, "projections"), 12LL * 2 * 1024 * 4 * 768 * 768);
+    assert_int_equal(number(flops, "feed_forward"), 12LL * 2 * 1024 * 2 * 768 * 3072);
+    assert_int_equal(number(flops, "heads"), 2LL * 1024 * 50257 * 768);
+    assert_int_equal(number(json_object_get(root, "kv_cache"), "elements"), 12LL * 1024 * 2 * 768);
+    json_decref(root);
+
+    root = RUN_JSON(0, "params", "--preset", "gpt2", "--json", "--only", "ffn");
+    assert_int_equal(json_array_size(json_object_get(root, "tensors")), 48);
+    json_decref(root);
+    root = RUN_JSON(0, "params", "--preset", "gpt2", "--json", "--depth", "1", "--sort", "elements");
+    group = json_array_get(json_object_get(root, "groups"), 0);
+    assert_string_equal(json_string_value(json_object_get(group, "name")), "h");
+    assert_int_equal(number(group, "elements"), 12 * 7087872);
+    json_decref(root);
+
+    program_result r = RUN("params", "--preset", "gpt2", "--only", "attention", "--sort", "name");
+    assert_int_equal(r.code, 0);
+    assert_non_null(strstr(r.out, "h.{i}.attn.c_attn.weight  (768, 2304)"));
+    assert_non_null(strstr(r.out, "9,216 inert"));
+    assert_null(strstr(r.out, "mlp"));
+    program_free(&r);
+    r = RUN("params", "--preset", "gpt2", "--all", "--per-head");
+    assert_non_null(strstr(r.out, "h.11.mlp.c_fc.bias"));
+    assert_non_null(strstr(r.out, "same storage as wte.weight"));
+    assert_non_null(strstr(r.out, "columns 704 to 767"));
+    program_free(&r);
+    r = RUN("params", "--preset", "gpt2", "--format", "csv");
+    assert_non_null(strstr(r.out, "\nh.11.attn.c_proj.weight,W_O,\"(768, 768)\",F32,F32,589824,2359296,"));
+    program_free(&r);
+    r = RUN("params", "--preset", "gpt2", "--format", "markdown", "--group", "role");
+    assert_non_null(strstr(r.out, "| W_QKV"));
+    program_free(&r);
+}
+
+static void a_config_says_what_was_assumed(void **state)
+{
+    (void)state;
+    const char *config = scratch("assumed.json");
+    write_text(config, "{\"model_type\": \"llama\", \"hidden_size\": 64, \"num_attention_heads\": 8, \"vocab_size\": 100}");
+    json_t *root = RUN_JSON(0, "params", "--config", config, "--json");
+    json_t *assumed = json_object_get(json_object_get(root, "model"), "assumed");
+    assert_int_equal(number(assumed, "intermediate_size"), 11008);
+    assert_int_equal(number(assumed, "num_key_value_heads"), 8);
+    assert_null(json_object_get(assumed, "hidden_size"));
+    json_decref(root);
+    program_result r = RUN("params", "--config", config);
+    assert_non_null(strstr(r.out, "num_hidden_layers = 32"));
+    program_free(&r);
+}
+
+static void requests_without_meaning_are_refused(void **state)
+{
+    (void)state;
+    const char *config = scratch("mamba.json");
+    write_text(config, "{\"model_type\": \"mamba\"}");
+    assert_program_refuses(RUN("params", "--preset", "gpt9"), 2, "--preset*bert-base-cased*'gpt9'");
+    assert_program_refuses(RUN("params", "--config", config), 2, "model_type*bert*'mamba'");
+    assert_program_refuses(RUN("params", "--config", scratch("none.json")), 2, "none.json");
+    assert_program_refuses(RUN("params", "--preset", "gpt2", "--config", config), 2, "--config*both");
+    assert_program_refuses(RUN("params", "--preset", "gpt2", "--class", "x"), 2, "--class*GPT2LMHeadModel*'x'");
+    assert_program_refuses(RUN("params", "--preset", "gpt2", "--d-k", "3"), 2, "--d-k*--preset");
+    assert_program_refuses(RUN("params", "--preset", "gpt2", "--no-bias"), 2, "--no-bias*--preset");
+    assert_program_refuses(RUN("params", "--preset", "gpt2", "--heads", "5"), 2, "768*5 heads");
+    assert_program_refuses(RUN("params", "--group", "role"), 2, "--group*--preset");
+    assert_program_refuses(RUN("params", "--touch"), 2, "--touch*--preset");
+    assert_program_refuses(RUN("params", "--weights", "weights/lookup/model.safetensors", "--touch"), 2, "--touch*--weights");
+    assert_program_refuses(RUN("params", "--weights", "weights/lookup/model.safetensors", "--heads", "2"), 2, "--heads*--weights");
+    assert_program_refuses(RUN("params", "--preset", "llama-2-70b", "--dtype", "f64", "--touch"), 3, "--touch*551813185536");
+    assert_program_refuses(RUN("heads", "--class", "x"), 2, "--class*--preset");
+    assert_program_refuses(RUN("heads", "--preset", "gpt2", "--heads", "5"), 2, "768*5 heads");
+    assert_program_refuses(RUN("heads", "--preset", "nope"), 2, "--preset*'nope'");
+}
+
+static void files_are_listed_and_held_against_their_configs(void **state)
+{
+    (void)state;
+    json_t *root = RUN_JSON(0, "params", "--weights", "weights/lookup/model.safetensors", "--json");
+    assert_int_equal(number(root, "total_parameters"), 9408);
+    assert_int_equal(number(root, "attention_parameters"), 9408);
+    assert_int_equal(number(root, "unique_parameters"), 9408);
+    assert_int_equal(number(root, "differences"), 0);
+    assert_string_equal(json_string_value(json_object_get(json_object_get(root, "file"), "format")), "safetensors");
+    json_decref(root);
+    root = RUN_JSON(1, "params", "--weights", "weights/lookup/model.safetensors", "--preset", "gpt2", "--json");
+    assert_int_equal(number(root, "differences"), 148 + 4); /* all of GPT-2 is missing, four tensors are extra */
+    assert_int_equal(json_array_size(json_object_get(root, "findings")), 148 + 4);
+    json_decref(root);
+    program_result r = RUN("params", "--weights", "weights/lookup/model.safetensors", "--preset", "gpt2");
+    assert_int_equal(r.code, 1);
+    assert_non_null(strstr(r.out, "missing      wte.weight: expected (50257, 768)"));
+    program_free(&r);
+    root = RUN_JSON(0, "params", "--weights", "tests/vectors/torch_self.safetensors", "--json"); /* no config.json there */
+    assert_null(json_object_get(root, "differences"));
+    json_decref(root);
+}
+
+/* ---------------------------------------------------------------- heads */
+
+static void head_counts_of_models_are_compared(void **state)
+{
+    (void)state;
+    json_t *root = RUN_JSON(0, "heads", "--preset", "roberta-base", "--heads", "1,2,3,4,6,8,12", "--json"), *row;
+    size_t i;
+    assert_true(json_is_true(json_object_get(root, "invariant")));
+    json_array_foreach(json_object_get(root, "rows"), i, row)
+    {
+        assert_keys(row, "heads,d_k,d_v,total_parameters,storages,output_max_abs");
+        assert_int_equal(number(row, "total_parameters"), 124697433);
+        assert_int_equal(number(row, "differing_shapes"), 0);
+        assert_true(json_is_null(json_object_get(row, "output_max_abs")));
+    }
+    assert_int_equal(i, 7);
+    json_decref(root);
+    root = RUN_JSON(1, "heads", "--preset", "gemma-2b", "--heads", "4,8", "--json");
+    assert_non_null(strstr(json_string_value(json_object_get(root, "reason")), "d_k = 256 is held fixed"));
+    json_decref(root);
+    root = RUN_JSON(1, "heads", "--preset", "llama-3-8b", "--heads", "16,32", "--json");
+    assert_non_null(strstr(json_string_value(json_object_get(root, "reason")), "8 key/value heads are held fixed"));
+    json_decref(root);
+    const char *config = scratch("small.json");
+    write_text(config, "{\"model_type\": \"bert\", \"hidden_size\": 24, \"num_attention_heads\": 2, \"intermediate_size\": 48, "
+                       "\"num_hidden_layers\": 2}");
+    root = RUN_JSON(0, "heads", "--config", config, "--run", "--seq", "5", "--json");
+    json_array_foreach(json_object_get(root, "rows"), i, row)
+        assert_true(json_real_value(json_object_get(row, "output_max_abs")) > 0);
+    assert_int_equal(i, 8); /* 1, 2, 3, 4, 6, 8, 12, 24 divide 24 */
+    json_decref(root);
+    program_result r = RUN("heads", "--config", config);
+    assert_non_null(strstr(r.out, "Every tensor has the same shape in every row"));
+    program_free(&r);
+}
+
+/* ---------------------------------------------------------------- claims */
+
+static void claims_are_told_with_their_verdicts(void **state)
+{
+    (void)state;
+    json_t *root = RUN_JSON(0, "claims", "--json"), *claims = json_object_get(root, "claims"), *claim;
+    size_t i, verdicts = 0;
+    assert_true(json_array_size(claims) >= 45);
+    json_array_foreach(claims, i, claim)
+    {
+        const char *verdict = json_string_value(json_object_get(claim, "verdict"));
+        assert_keys(claim, "source,statement,stated,counted,verdict,condition");
+        assert_true(strcmp(verdict, "true") == 0 || strcmp(verdict, "false") == 0 || strcmp(verdict, "only if") == 0);
+        verdicts += strcmp(verdict, "false") == 0;
+    }
+    assert_int_equal(verdicts, number(root, "false"));
+    json_decref(root);
+    program_result r = RUN("claims");
+    assert_int_equal(r.code, 0);
+    assert_non_null(strstr(r.out, "917,504"));
+    assert_non_null(strstr(r.out, "true only under a condition"));
+    program_free(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(presets_have_their_published_totals),
+        cmocka_unit_test(views_fold_filter_and_sort),
+        cmocka_unit_test(a_config_says_what_was_assumed),
+        cmocka_unit_test(requests_without_meaning_are_refused),
+        cmocka_unit_test(files_are_listed_and_held_against_their_configs),
+        cmocka_unit_test(head_counts_of_models_are_compared),
+        cmocka_unit_test(claims_are_told_with_their_verdicts),
+    };
+    return cmocka_run_group_tests(tests, NULL, scratch_remove);
+}
