@@ -1,0 +1,409 @@
+/* The key/value cache: prefill and decode, chunks, eviction by window, what is refused; rotation alone. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/compare.h"
+#include "support/failing.h"
+#include "support/trial.h"
+#include "support/unit.h"
+
+enum { T = 23, B = 2, D = 12, H = 4, G = 2, D_K = 6 };
+
+/* A causal, rotated, grouped layer and one long input; `whole` is its forward in one piece. */
+typedef struct fixture {
+    mha_params *table;
+    mha_layer *layer;
+    float x[B * T * D], whole[B * T * D];
+    void *workspace;
+} fixture;
+
+enum { WORKSPACE = 1 << 20 };
+
+static mha_call call_of(const fixture *f, size_t from, size_t rows, mha_path path)
+{
+    union {
+        const float *in;
+        void *out;
+    } x = {f->x};
+    mha_view all = mha_view_of(x.out, MHA_F32, 3, (size_t[]){B, T, D});
+    return (mha_call){.query = mha_view_slice(&all, 1, from, rows), .path = path,
+                      .semantics = {.causal = true, .rope = {.kind = MHA_ROPE_HALF_SPLIT}}};
+}
+
+/* Runs rows [from, from + rows) and puts their output at its place in `out` (B, T, D). */
+static void run(fixture *f, mha_call *call, size_t from, float *out)
+{
+    mha_error error;
+    mha_view all = mha_view_of(out, MHA_F32, 3, (size_t[]){B, T, D});
+    call->stages[MHA_STAGE_OUTPUT] = mha_view_slice(&all, 1, from, call->query.shape[1]);
+    assert_ok(mha_forward(f->layer, call, f->workspace, WORKSPACE, &error), error);
+}
+
+static int set_up(void **state)
+{
+    fixture *f = calloc(1, sizeof *f);
+    mha_config config = {.d_model = D, .n_heads = H, .kv_heads = G, .d_k = D_K, .bias_q = true, .bias_k = true, .bias_v = true};
+    f->workspace = malloc(WORKSPACE);
+    *state = f;
+    if (mha_params_create(NULL, &f->table) || mha_layer_create(&config, f->table, "", &f->layer, NULL))
+        return -1;
+    for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
+        mha_tensor *tensor = mha_layer_weight(f->layer, (mha_weight)w);
+        for (size_t e = 0; tensor && e < mha_tensor_get_info(tensor).elements; e++)
+            ((float *)mha_tensor_get_info(tensor).data)[e] = 0.5f * sinf((float)(e * 7 + (size_t)w));
+    }
+    for (size_t e = 0; e < B * T * D; e++)
+        f->x[e] = cosf((float)(e * e % 1009));
+    mha_call call = call_of(f, 0, T, MHA_PATH_EXACT);
+    run(f, &call, 0, f->whole);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    fixture *f = *state;
+    mha_layer_destroy(f->layer);
+    mha_params_destroy(f->table);
+    free(f->workspace);
+    free(f);
+    guard_release_all();
+    return 0;
+}
+
+static mha_cache *make_cache(size_t capacity, size_t window, mha_dtype dtype)
+{
+    mha_cache *cache;
+    mha_error error;
+    mha_cache_spec spec = {.batch = B, .kv_heads = G, .d_k = D_K, .d_v = D_K, .capacity = capacity, .window = window, .dtype = dtype};
+    assert_ok(mha_cache_create(&spec, NULL, &cache, &error), error);
+    return cache;
+}
+
+/* Float rounding of sums of up to 23 terms of size one, carried through two projections; found: 2e-6. */
+static const double float_error = 2e-5;
+
+static void assert_near(const float *a, const float *b, size_t n, double tolerance)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!(fabs((double)a[i] - (double)b[i]) <= tolerance))
+            fail_msg("element %zu: %.9g and %.9g", i, (double)a[i], (double)b[i]);
+}
+
+/* The whole at once, a prefill and single steps, chunks of every size: the same rows. On the exact path, with a
+ * float64 cache, to the last bit: each row's sums are the same sums. */
+static void chunks_with_a_cache_give_the_rows_of_the_whole(void **state)
+{
+    fixture *f = *state;
+    for (int p = MHA_PATH_AUTO; p <= MHA_PATH_EXACT; p++)
+        for (size_t chunk = 1; chunk <= T; chunk += chunk < 6 ? 1 : 8) {
+            float out[B * T * D];
+            mha_error error;
+            mha_plan plan;
+            mha_cache *cache = make_cache(T, 0, p == MHA_PATH_EXACT ? MHA_F64 : MHA_F32);
+            for (size_t from = 0; from < T; from += chunk) {
+                size_t rows = T - from < chunk ? T - from : chunk;
+                mha_call call = call_of(f, from, rows, (mha_path)p);
+                call.cache = cache;
+                if (p == MHA_PATH_FAST && mha_plan_call(f->layer, &call, &plan, &error) == MHA_UNSUPPORTED)
+                    break;
+                run(f, &call, from, out);
+                assert_int_equal(mha_cache_length(cache), from + rows);
+                assert_int_equal(mha_cache_first(cache), 0);
+            }
+            if (p == MHA_PATH_EXACT)
+                assert_memory_equal(out, f->whole, sizeof out);
+            else if (mha_cache_length(cache) == T)
+                assert_near(out, f->whole, B * T * D, float_error);
+            mha_cache_destroy(cache);
+        }
+}
+
+/* What the cache holds is what present_key and present_value show, and what a forward without one keeps. */
+static void a_cache_holds_what_the_stages_show(void **state)
+{
+    fixture *f = *state;
+    for (int p = MHA_PATH_BLAS; p <= MHA_PATH_EXACT; p++) {
+        double keys[B * G * T * D_K], values[B * G * T * D_K], other_keys[B * G * T * D_K], other_values[B * G * T * D_K];
+        const size_t shape[4] = {B, G, T, D_K};
+        char text[300];
+        mha_error error;
+        mha_cache *cache = make_cache(T + 3, 0, p == MHA_PATH_EXACT ? MHA_F64 : MHA_F32);
+        mha_call call = call_of(f, 0, T, (mha_path)p);
+        call.stages[MHA_STAGE_PRESENT_KEY] = mha_view_of(keys, MHA_F64, 4, shape);
+        call.stages[MHA_STAGE_PRESENT_VALUE] = mha_view_of(values, MHA_F64, 4, shape);
+        assert_ok(mha_forward(f->layer, &call, f->workspace, WORKSPACE, &error), error);
+        mha_call cached = call;
+        cached.cache = cache;
+        cached.stages[MHA_STAGE_PRESENT_KEY].data = other_keys, cached.stages[MHA_STAGE_PRESENT_VALUE].data = other_values;
+        assert_ok(mha_forward(f->layer, &cached, f->workspace, WORKSPACE, &error), error);
+        assert_memory_equal(keys, other_keys, sizeof keys);
+        assert_memory_equal(values, other_values, sizeof values);
+        mha_view held = mha_cache_keys(cache), held_values = mha_cache_values(cache);
+        assert_true(compare_bits("keys", &held, &call.stages[MHA_STAGE_PRESENT_KEY], text, sizeof text));
+        assert_true(compare_bits("values", &held_values, &call.stages[MHA_STAGE_PRESENT_VALUE], text, sizeof text));
+        mha_cache_clear(cache);
+        assert_int_equal(mha_cache_length(cache), 0);
+        assert_int_equal(mha_cache_keys(cache).shape[2], 0);
+        mha_cache_destroy(cache);
+    }
+}
+
+/* A window that the mask enforces and a cache that evicts beyond it: the rows of a forward in one piece. Rotation,
+ * causality and ALiBi go by position, so rows that were evicted still count. */
+static void eviction_by_window_changes_nothing_the_window_shows(void **state)
+{
+    fixture *f = *state;
+    static const double slopes[H] = {0.5, 0.25, 0.1, 0};
+    enum { LEFT = 4 };
+    for (int p = MHA_PATH_BLAS; p <= MHA_PATH_EXACT; p++)
+        for (size_t capacity = LEFT + 3; capacity < T; capacity += 5)
+            for (size_t chunk = 1; chunk <= 3; chunk++) {
+                float out[B * T * D], whole[B * T * D];
+                size_t evicted = 0;
+                mha_call all = call_of(f, 0, T, (mha_path)p);
+                all.semantics.window = true, all.semantics.window_left = LEFT, all.semantics.window_right = -1;
+                all.semantics.alibi_slopes = slopes;
+                run(f, &all, 0, whole);
+                mha_cache *cache = make_cache(capacity, LEFT, p == MHA_PATH_EXACT ? MHA_F64 : MHA_F32);
+                for (size_t from = 0; from < T; from += chunk) {
+                    mha_call call = call_of(f, from, T - from < chunk ? T - from : chunk, (mha_path)p);
+                    call.semantics = all.semantics;
+                    call.cache = cache;
+                    run(f, &call, from, out);
+                    assert_true(mha_cache_length(cache) <= capacity);
+                    assert_true(mha_cache_first(cache) >= evicted);
+                    evicted = mha_cache_first(cache);
+                    assert_int_equal(evicted + mha_cache_length(cache), from + call.query.shape[1]);
+                }
+                assert_true(evicted > 0);
+                if (p == MHA_PATH_EXACT)
+                    assert_memory_equal(out, whole, sizeof out);
+                else
+                    assert_near(out, whole, B * T * D, float_error);
+                mha_cache_destroy(cache);
+            }
+}
+
+/* What stays after an eviction are the last rows, moved to the front. */
+static void eviction_keeps_the_last_rows(void **state)
+{
+    fixture *f = *state;
+    mha_error error;
+    mha_plan plan;
+    mha_cache *cache = make_cache(8, 3, MHA_F32);
+    float keys[B * G * 7 * D_K], values[B * G * 7 * D_K], before[B * G * 8 * D_K];
+    for (size_t e = 0; e < B * G * 7 * D_K; e++)
+        keys[e] = (float)e, values[e] = -(float)e;
+    const size_t seven[4] = {B, G, 7, D_K};
+    mha_view k = mha_view_of(keys, MHA_F32, 4, seven), v = mha_view_of(values, MHA_F32, 4, seven);
+    assert_ok(mha_cache_load(cache, &k, &v, &error), error);
+    mha_call call = call_of(f, 7, 1, MHA_PATH_BLAS);
+    call.cache = cache;
+    assert_ok(mha_plan_call(f->layer, &call, &plan, &error), error);
+    assert_int_equal(plan.S, 8); /* there is room: nothing goes */
+    call = call_of(f, 7, 2, MHA_PATH_BLAS);
+    call.cache = cache;
+    assert_ok(mha_plan_call(f->layer, &call, &plan, &error), error);
+    assert_int_equal(plan.S, 5); /* three stay, two come */
+    call.stages[MHA_STAGE_PRESENT_KEY] = mha_view_of(before, MHA_F32, 4, (size_t[]){B, G, 5, D_K});
+    assert_ok(mha_forward(f->layer, &call, f->workspace, WORKSPACE, &error), error);
+    assert_int_equal(mha_cache_length(cache), 5);
+    assert_int_equal(mha_cache_first(cache), 4);
+    mha_view held = mha_cache_keys(cache), held_values = mha_cache_values(cache);
+    for (size_t b = 0; b < B; b++)
+        for (size_t g = 0; g < G; g++)
+            for (size_t j = 0; j < 3; j++)
+                for (size_t c = 0; c < D_K; c++) {
+                    double expected = (double)(((b * G + g) * 7 + 4 + j) * D_K + c);
+                    assert_true(oracle_get(&held, b, g, j, c) == expected);
+                    assert_true(oracle_get(&held_values, b, g, j, c) == -expected);
+                    assert_true(oracle_get(&call.stages[MHA_STAGE_PRESENT_KEY], b, g, j, c) == expected);
+                }
+    /* A whole capacity's worth of rows: the window itself must go too, or the call be refused. */
+    call = call_of(f, 0, 6, MHA_PATH_BLAS);
+    call.cache = cache;
+    assert_refused(mha_plan_call(f->layer, &call, &plan, &error), MHA_INVALID, error, "8", "6");
+    assert_int_equal(mha_cache_length(cache), 5);
+    mha_cache_destroy(cache);
+}
+
+static void caches_are_made_of_what_they_are_told(void **state)
+{
+    (void)state;
+    mha_error error;
+    mha_cache *cache = NULL;
+    static const struct {
+        mha_cache_spec spec;
+        const char *word;
+    } bad[] = {
+        {{.batch = 1, .kv_heads = 1, .d_k = 1, .d_v = 1, .capacity = 4, .window = 5}, "window"},
+        {{.batch = 1, .kv_heads = 1, .d_k = 1, .d_v = 1, .capacity = 4, .dtype = MHA_F16}, "F16"},
+        {{.batch = 1, .kv_heads = 1, .d_k = 1, .d_v = 1, .capacity = 4, .dtype = MHA_Q4_0}, "Q4_0"},
+        {{.batch = SIZE_MAX / 2, .kv_heads = 3, .d_k = 1, .d_v = 1, .capacity = 4}, "size"},
+        {{.batch = 1, .kv_heads = 1, .d_k = 1, .d_v = SIZE_MAX / 4, .capacity = 4}, "size"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_refused(mha_cache_create(&bad[i].spec, NULL, &cache, &error), MHA_INVALID, error, bad[i].word);
+    assert_null(cache);
+    size_t points = 0;
+    for (size_t n = 1;; n++, points++) {
+        failing memory = {.fail_at = n};
+        mha_allocator allocator = failing_allocator(&memory);
+        mha_cache_spec spec = {.batch = 2, .kv_heads = 3, .d_k = 5, .d_v = 7, .capacity = 11, .dtype = MHA_F64};
+        mha_status status = mha_cache_create(&spec, &allocator, &cache, &error);
+        if (status == MHA_OK) {
+            assert_int_equal(mha_cache_bytes(cache), 2 * 3 * 11 * (5 + 7) * 8);
+            assert_true(memory.live_bytes >= mha_cache_bytes(cache));
+            mha_cache_destroy(cache);
+        } else
+            assert_refused(status, MHA_NO_MEMORY, error, "cache");
+        assert_int_equal(memory.live_blocks, 0);
+        assert_int_equal(memory.mistakes, 0);
+        if (status == MHA_OK)
+            break;
+    }
+    assert_int_equal(points, 3);
+    mha_cache_destroy(NULL);
+}
+
+/* Loading converts any plain float, from any strides; what does not fit leaves the cache as it was. */
+static void loading_replaces_all_or_nothing(void **state)
+{
+    (void)state;
+    mha_error error;
+    mha_cache *cache = make_cache(4, 0, MHA_F32);
+    uint16_t half[B * G * 3 * D_K];
+    double wide[B * G * 3 * D_K];
+    float block[B * G * 5 * D_K];
+    unsigned char quantised[B * G * 3 * D_K] = {0};
+    for (size_t e = 0; e < B * G * 3 * D_K; e++)
+        half[e] = mha_f32_to_f16((float)e / 4), wide[e] = -(double)e;
+    memset(block, 0, sizeof block);
+    mha_view keys = {.data = half, .dtype = MHA_F16, .rank = 4, .shape = {B, G, 3, D_K}, .stride = {G * 3 * D_K, 3 * D_K, 1, 3}};
+    mha_view values = mha_view_of(wide, MHA_F64, 4, (size_t[]){B, G, 3, D_K});
+    assert_ok(mha_cache_load(cache, &keys, &values, &error), error);
+    const mha_view bad[] = {
+        mha_view_of(block, MHA_F32, 4, (size_t[]){B, G, 5, D_K}),     mha_view_of(block, MHA_F32, 4, (size_t[]){B, G, 3, D_K - 1}),
+        mha_view_of(block, MHA_F32, 4, (size_t[]){1, G, 3, D_K}),     mha_view_of(block, MHA_F32, 4, (size_t[]){B, 1, 3, D_K}),
+        mha_view_of(block, MHA_F32, 3, (size_t[]){B * G, 3, D_K}),    mha_view_of(quantised, MHA_Q8_0, 4, (size_t[]){B, G, 3, D_K}),
+        mha_view_of(block, MHA_F32, 4, (size_t[]){B, G, 2, D_K}),
+    };
+    mha_view fine = mha_view_of(block, MHA_F32, 4, (size_t[]){B, G, 3, D_K});
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        for (int which = 0; which < 2; which++) {
+            mha_status status = mha_cache_load(cache, which ? &bad[i] : &fine, which ? &fine : &bad[i], &error);
+            assert_true(status == MHA_INVALID || status == MHA_UNSUPPORTED);
+            assert_int_equal(mha_cache_length(cache), 3);
+            mha_view k = mha_cache_keys(cache), v = mha_cache_values(cache);
+            for (size_t b = 0; b < B; b++)
+                for (size_t g = 0; g < G; g++)
+                    for (size_t j = 0; j < 3; j++)
+                        for (size_t c = 0; c < D_K; c++) {
+                            size_t e = (b * G + g) * 3 * D_K;
+                            assert_true(oracle_get(&k, b, g, j, c) == (double)(e + c * 3 + j) / 4);
+                            assert_true(oracle_get(&v, b, g, j, c) == -(double)(e + j * D_K + c));
+                        }
+        }
+    mha_cache_destroy(cache);
+}
+
+/* ---------------------------------------------------------------- rotation alone */
+
+static void rotation_alone_is_the_rotation_of_the_forward(void **state)
+{
+    (void)state;
+    mha_error error;
+    for (int kind = 1; kind <= 2; kind++)
+        for (int dtype = 0; dtype < 2; dtype++)
+            for (int in_place = 0; in_place < 2; in_place++)
+                for (int exact = 0; exact < 2; exact++) {
+                    enum { ROWS = 5, WIDTH = 7, DIM = 6 };
+                    double x64[2 * ROWS * 3 * WIDTH], y64[2 * ROWS * 3 * WIDTH];
+                    float x32[2 * ROWS * 3 * WIDTH], y32[2 * ROWS * 3 * WIDTH];
+                    for (size_t e = 0; e < 2 * ROWS * 3 * WIDTH; e++)
+                        x32[e] = sinf((float)e), x64[e] = (double)x32[e];
+                    const size_t shape[4] = {2, ROWS, 3, WIDTH};
+                    mha_view x = mha_view_of(dtype ? (void *)x64 : x32, dtype ? MHA_F64 : MHA_F32, 4, shape);
+                    mha_view y = mha_view_of(dtype ? (void *)y64 : y32, x.dtype, 4, shape);
+                    mha_view to = in_place ? x : y;
+                    double kept[2 * ROWS * 3 * WIDTH];
+                    for (size_t e = 0; e < 2 * ROWS * 3 * WIDTH; e++)
+                        kept[e] = (double)x32[e];
+                    mha_rope rope = {.kind = (mha_rope_kind)kind, .dim = DIM, .base = 100};
+                    assert_ok(mha_rotate(&x, &rope, 3, exact, &to, &error), error);
+                    for (size_t row = 0; row < 2 * ROWS * 3; row++)
+                        for (size_t i = 0; i < WIDTH; i++) {
+                            size_t b = row / 3 / ROWS, t = row / 3 % ROWS, h = row % 3, pair = kind == 1 ? i / 2 : i % 3;
+                            size_t one = kind == 1 ? 2 * pair : pair, two = kind == 1 ? 2 * pair + 1 : pair + 3;
+                            double a = (double)(3 + t) * pow(100, -2.0 * (double)pair / DIM);
+                            double x1 = kept[row * WIDTH + one], x2 = kept[row * WIDTH + two];
+                            double expected = i == one ? x1 * cos(a) - x2 * sin(a) : x2 * cos(a) + x1 * sin(a);
+                            if (i >= DIM)
+                                expected = kept[row * WIDTH + i];
+                            double unit = exact && dtype ? 0x1p-52 : 0x1p-23;
+                            assert_true(fabs(oracle_get(&to, b, t, h, i) - expected) <= 6 * unit);
+                        }
+                }
+}
+
+static void rotation_refuses_what_it_cannot_turn(void **state)
+{
+    (void)state;
+    mha_error error;
+    float x[2 * 3 * 4], y[2 * 3 * 4];
+    int32_t integers[2 * 3 * 4] = {1, 2, 3};
+    int64_t positions[3] = {0, 1, 9};
+    mha_view vx = mha_view_of(x, MHA_F32, 4, (size_t[]){1, 3, 2, 4}), vy = mha_view_of(y, MHA_F32, 4, (size_t[]){1, 3, 2, 4});
+    mha_view small = mha_view_of(y, MHA_F32, 4, (size_t[]){1, 3, 2, 3}), flat = mha_view_of(x, MHA_F32, 3, (size_t[]){3, 2, 4});
+    mha_view whole = mha_view_of(integers, MHA_I32, 4, (size_t[]){1, 3, 2, 4});
+    mha_view table = mha_view_of(x, MHA_F32, 2, (size_t[]){3, 2}), p = mha_view_of(positions, MHA_I64, 2, (size_t[]){1, 3});
+    memset(x, 0, sizeof x);
+    memset(y, 0x5a, sizeof y);
+    const struct {
+        const mha_view *x, *y;
+        mha_rope rope;
+        int64_t first;
+    } bad[] = {
+        {&flat, &vy, {.kind = MHA_ROPE_HALF_SPLIT}, 0},
+        {&vx, &flat, {.kind = MHA_ROPE_HALF_SPLIT}, 0},
+        {&vx, &small, {.kind = MHA_ROPE_HALF_SPLIT}, 0},
+        {&vx, &vy, {.kind = MHA_ROPE_NONE}, 0},
+        {&vx, &vy, {.kind = (mha_rope_kind)3}, 0},
+        {&vx, &vy, {.kind = MHA_ROPE_HALF_SPLIT, .dim = 3}, 0},
+        {&vx, &vy, {.kind = MHA_ROPE_HALF_SPLIT, .dim = 6}, 0},
+        {&vx, &vy, {.kind = MHA_ROPE_HALF_SPLIT, .base = -10}, 0},
+        {&vx, &vy, {.kind = MHA_ROPE_HALF_SPLIT, .base = NAN}, 0},
+        {&vx, &vy, {.kind = MHA_ROPE_HALF_SPLIT, .cos_table = table}, 0},
+        {&vx, &vy, {.kind = MHA_ROPE_HALF_SPLIT, .cos_table = table, .sin_table = table}, 1},
+        {&vx, &vy, {.kind = MHA_ROPE_HALF_SPLIT, .cos_table = table, .sin_table = table}, -1},
+        {&vx, &vy, {.kind = MHA_ROPE_HALF_SPLIT, .cos_table = table, .sin_table = table, .q_positions = p}, 0},
+        {&whole, &whole, {.kind = MHA_ROPE_HALF_SPLIT}, 0},
+        {&whole, &vy, {.kind = MHA_ROPE_HALF_SPLIT}, 0},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        mha_status status = mha_rotate(bad[i].x, &bad[i].rope, bad[i].first, false, bad[i].y, &error);
+        if (status != MHA_INVALID && status != MHA_UNSUPPORTED)
+            fail_msg("case %zu: %s", i, mha_status_name(status));
+        assert_true(error.message[0] != '\0');
+        for (size_t e = 0; e < sizeof y; e++)
+            assert_int_equal(((unsigned char *)y)[e], 0x5a);
+    }
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        TEST(chunks_with_a_cache_give_the_rows_of_the_whole),
+        TEST(a_cache_holds_what_the_stages_show),
+        TEST(eviction_by_window_changes_nothing_the_window_shows),
+        TEST(eviction_keeps_the_last_rows),
+        TEST(caches_are_made_of_what_they_are_told),
+        TEST(loading_replaces_all_or_nothing),
+        cmocka_unit_test(rotation_alone_is_the_rotation_of_the_forward),
+        cmocka_unit_test(rotation_refuses_what_it_cannot_turn),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
