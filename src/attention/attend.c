@@ -19,9 +19,9 @@ typedef struct attention {
 } attention;
 
 /* One worker's memory: scores, then weights, of a block (rows of `width` = S'); one row of mask terms; the
- * mean of the weights over the heads, if it is kept. */
+ * mean of the weights over the heads, if it is kept; values without NaN and infinity, should there be some. */
 typedef struct scratch {
-    float *scores, *terms, *mean;
+    float *scores, *terms, *mean, *values;
     size_t *seen; /* of each row: what is in its denominator */
     size_t width;
 } scratch;
@@ -33,6 +33,8 @@ static size_t lay_out(const mha_request *r, char *base, scratch *m)
     m->width = r->plan.S + r->plan.S_extra;
     m->scores = mha_arena_take(&arena, rows, m->width * sizeof(float));
     m->terms = mha_arena_take(&arena, m->width, sizeof(float));
+    bool dense = r->semantics->hidden_values == MHA_HIDDEN_PROPAGATE;
+    m->values = mha_arena_take(&arena, dense ? 0 : r->plan.S, r->plan.d_v * sizeof(float));
     m->seen = mha_arena_take(&arena, rows, sizeof *m->seen);
     m->mean = mha_arena_take(&arena, mha_kept(r, MHA_STAGE_WEIGHTS_MEAN) ? rows : 0, m->width * sizeof(float));
     return arena.used;
@@ -189,27 +191,6 @@ static void weigh(const attention *a, const block *k, const scratch *m, size_t i
     mha_stage_row(r, MHA_STAGE_WEIGHTS, k->b, k->head, query, row, n);
 }
 
-/* The weighted sum of row i again, over visible keys only: a weight of 0 times NaN or infinity in a hidden
- * value row must not reach the output. */
-static void sum_visible(const attention *a, const block *k, const scratch *m, size_t i, float *out)
-{
-    const mha_request *r = a->r;
-    size_t query = k->first + i;
-    const float *weights = m->scores + i * m->width;
-    mha_interval keys = mha_visible_interval(r, k->s, k->b, query);
-    bool terms = mha_visible_has_terms(r);
-    if (terms)
-        mha_visible_terms(r, k->s, k->b, k->head, query, keys, m->terms);
-    fill(out, r->plan.d_v, 0.0f);
-    for (size_t j = keys.from; j < keys.to; j++) {
-        if (terms && m->terms[j - keys.from] == -INFINITY)
-            continue;
-        const float *v = mha_row(a->V, k->s->batch, k->s->k_from + j, k->g);
-        for (size_t c = 0; c < r->plan.d_v; c++)
-            out[c] += weights[j] * v[c];
-    }
-}
-
 static bool all_finite(const float *x, size_t n)
 {
     bool finite = true;
@@ -218,22 +199,58 @@ static bool all_finite(const float *x, size_t n)
     return finite;
 }
 
+/* The values of the block's keys with zeros for NaN and infinity. */
+static const float *finite_values(const attention *a, const block *k, const scratch *m, mha_interval keys)
+{
+    size_t d_v = a->r->plan.d_v;
+    for (size_t j = keys.from; j < keys.to; j++) {
+        const float *v = mha_row(a->V, k->s->batch, k->s->k_from + j, k->g);
+        float *to = m->values + (j - keys.from) * d_v;
+        for (size_t c = 0; c < d_v; c++)
+            to[c] = isfinite(v[c]) ? v[c] : 0.0f;
+    }
+    return m->values;
+}
+
+/* What NaN and infinity in visible value rows add to row i. */
+static void add_non_finite(const attention *a, const block *k, const scratch *m, size_t i, float *out)
+{
+    const mha_request *r = a->r;
+    size_t query = k->first + i;
+    const float *weights = m->scores + i * m->width;
+    mha_interval keys = mha_visible_interval(r, k->s, k->b, query);
+    bool terms = mha_visible_has_terms(r);
+    if (terms)
+        mha_visible_terms(r, k->s, k->b, k->head, query, keys, m->terms);
+    for (size_t j = keys.from; j < keys.to; j++) {
+        const float *v = mha_row(a->V, k->s->batch, k->s->k_from + j, k->g);
+        for (size_t c = 0; c < r->plan.d_v && !(terms && m->terms[j - keys.from] == -INFINITY); c++)
+            if (!isfinite(v[c]))
+                out[c] += weights[j] * v[c];
+    }
+}
+
 static void weighted_sum(const attention *a, const block *k, const scratch *m)
 {
     const mha_request *r = a->r;
-    bool dense = r->semantics->hidden_values == MHA_HIDDEN_PROPAGATE;
+    bool dense = r->semantics->hidden_values == MHA_HIDDEN_PROPAGATE, finite = true;
     mha_interval keys = dense ? (mha_interval){0, k->s->S} : k->keys;
     float *out = mha_row(a->heads, k->s->batch, k->s->q_from + k->first, k->head);
-    size_t stride = (size_t)a->heads->stride[1], d_v = r->plan.d_v;
-    mha_gemm(k->rows, d_v, keys.to - keys.from, 1.0f, m->scores + keys.from, m->width,
-             keys.from < keys.to ? mha_row(a->V, k->s->batch, k->s->k_from + keys.from, k->g) : out,
-             (size_t)a->V->stride[1], 0.0f, out, stride);
+    const float *values = keys.from < keys.to ? mha_row(a->V, k->s->batch, k->s->k_from + keys.from, k->g) : out;
+    size_t stride = (size_t)a->heads->stride[1], d_v = r->plan.d_v, n = keys.to - keys.from;
+    mha_gemm(k->rows, d_v, n, 1.0f, m->scores + keys.from, m->width, values, (size_t)a->V->stride[1], 0.0f, out, stride);
+    for (size_t i = 0; i < k->rows && !dense; i++)
+        finite = finite && all_finite(out + i * stride, d_v);
+    /* A weight of 0 times NaN in a hidden row must not reach the output. The same sums without them, so that
+     * what hidden rows hold changes no bit. */
+    if (!finite)
+        mha_gemm(k->rows, d_v, n, 1.0f, m->scores + keys.from, m->width, finite_values(a, k, m, keys), d_v, 0.0f, out, stride);
     for (size_t i = 0; i < k->rows; i++) {
         float *row = out + i * stride;
         if (m->seen[i] == 0 && r->semantics->empty_rows == MHA_EMPTY_NAN)
             fill(row, d_v, NAN);
-        else if (!dense && !all_finite(row, d_v))
-            sum_visible(a, k, m, i, row);
+        else if (!finite)
+            add_non_finite(a, k, m, i, row);
         for (size_t e = 0; e < r->plan.S_extra; e++)
             add_extra_value(r, m->scores[i * m->width + k->s->S + e], e, k->g, row);
     }

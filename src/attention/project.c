@@ -8,6 +8,12 @@
 /* A piece is up to this many rows of one sequence times this many columns; a single row takes more. */
 enum { PIECE_ROWS = 512, PIECE_COLUMNS = 128, PIECE_COLUMNS_OF_ONE_ROW = 1024 };
 
+/* Decided by the sequence, not by its neighbours in a ragged batch: they must not change its bits. */
+static size_t piece_columns(size_t T)
+{
+    return T == 1 ? PIECE_COLUMNS_OF_ONE_ROW : PIECE_COLUMNS;
+}
+
 typedef struct projection {
     const mha_request *r;
     mha_side side;
@@ -15,7 +21,7 @@ typedef struct projection {
     const float *W; /* (in, out), or NULL: y = x + b */
     mha_view b;     /* (out), or no data */
     size_t in, out;
-    size_t row_pieces, column_pieces, piece_columns;
+    size_t row_pieces, column_pieces;
 } projection;
 
 static void piece(void *context, size_t task, int worker)
@@ -24,11 +30,11 @@ static void piece(void *context, size_t task, int worker)
     const projection *p = context;
     mha_sequence s = mha_request_sequence(p->r, task / p->column_pieces / p->row_pieces);
     size_t from = p->side == MHA_QUERIES ? s.q_from : s.k_from, T = p->side == MHA_QUERIES ? s.T_q : s.T_k;
-    size_t first = task / p->column_pieces % p->row_pieces * PIECE_ROWS, column = task % p->column_pieces * p->piece_columns;
-    if (first >= T)
+    size_t first = task / p->column_pieces % p->row_pieces * PIECE_ROWS, column = task % p->column_pieces * piece_columns(T);
+    if (first >= T || column >= p->out)
         return;
     size_t m = T - first < PIECE_ROWS ? T - first : PIECE_ROWS;
-    size_t n = p->out - column < p->piece_columns ? p->out - column : p->piece_columns;
+    size_t n = p->out - column < piece_columns(T) ? p->out - column : piece_columns(T);
     const float *x = mha_row(p->x, s.batch, from + first, 0);
     float *y = mha_row(p->y, s.batch, from + first, 0) + column;
     size_t y_stride = (size_t)p->y->stride[1];
@@ -74,9 +80,8 @@ mha_view mha_project(const mha_request *r, mha_side side, const mha_view *x, mha
         (void)mha_view_copy(&result, x);
     }
     size_t T = side == MHA_QUERIES ? r->plan.T_q : r->plan.T_k;
-    p.piece_columns = T == 1 ? PIECE_COLUMNS_OF_ONE_ROW : PIECE_COLUMNS;
     p.row_pieces = (T + PIECE_ROWS - 1) / PIECE_ROWS;
-    p.column_pieces = (p.out + p.piece_columns - 1) / p.piece_columns;
+    p.column_pieces = (p.out + piece_columns(T) - 1) / piece_columns(T);
     mha_parallel_for(r->plan.B * p.row_pieces * p.column_pieces, r->plan.threads, piece, &p);
     return result;
 }
