@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cli/glimpse.h"
+#include "cli/merged.h"
 #include "cli/parameters.h"
 #include "cli/request.h"
 #include "cli/summary.h"
@@ -324,6 +325,8 @@ static int perform(request *r, const arguments *args, mha_writer *writer)
 
 int run_forward(const arguments *args)
 {
+    if (given(args, OPT_MERGED_QK))
+        return run_merged_forward(args);
     mha_config config = request_config(args);
     mha_writer *writer = NULL;
     mha_error error = {0};

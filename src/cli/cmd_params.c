@@ -1,6 +1,7 @@
 /* mha params: the parameter table of a layer, counted from what was allocated. */
 #include <string.h>
 
+#include "cli/merged.h"
 #include "cli/model.h"
 #include "cli/parameters.h"
 #include "cli/request.h"
@@ -32,6 +33,8 @@ int run_params(const arguments *args)
     const char *format = args->option[OPT_FORMAT].text;
     if (given(args, OPT_JSON) && given(args, OPT_FORMAT) && strcmp(format, "json") != 0)
         return refuse("--format", "expected json beside --json, found %s", format);
+    if (given(args, OPT_MERGED_QK))
+        return run_merged_params(args);
     if (model_asked(args) || given(args, OPT_WEIGHTS))
         return run_model_params(args);
     int code = refuse_model_options(args);

@@ -238,30 +238,6 @@ static void print_memory(size_t parameters)
     putchar('\n');
 }
 
-static int print_costs(const report *r, const arguments *args)
-{
-    size_t batch = count_of(args, OPT_COST_BATCH), seq = count_of(args, OPT_COST_SEQ);
-    mha_model_costs c;
-    mha_error error = {0};
-    if (mha_model_get_costs(r->model, batch, seq, &c, &error) != MHA_OK)
-        return refuse_error("", &error);
-    printf("\n  one forward pass, batch %zu, length %zu, in GFLOP (a multiply-add is two; look-ups, norms, softmax not "
-           "counted)\n",
-           batch, seq);
-    double rest = (double)(c.projections + c.feed_forward + c.heads + c.patches);
-    printf("    projections %.3f  scores and sums %.3f over all pairs, %.3f over visible ones  feed-forward %.3f  "
-           "heads %.3f\n",
-           (double)c.projections / 1e9, (double)c.scores_full / 1e9, (double)c.scores_causal / 1e9,
-           (double)c.feed_forward / 1e9, (double)(c.heads + c.patches) / 1e9);
-    printf("    in all %.3f over all pairs, %.3f over visible ones; query heads count, not key/value heads\n",
-           (rest + (double)c.scores_full) / 1e9, (rest + (double)c.scores_causal) / 1e9);
-    char f32[SHORT_TEXT], f16[SHORT_TEXT];
-    if (c.cache_elements)
-        printf("  key/value cache: %s in F32, %s in F16\n", bytes_text(f32, c.cache_elements * 4),
-               bytes_text(f16, c.cache_elements * 2));
-    return EXIT_DONE;
-}
-
 static void print_totals(const report *r)
 {
     mha_totals all = mha_params_totals(r->table, NULL), attention = mha_params_totals(r->table, "attention");
@@ -310,7 +286,7 @@ static int print_report(const report *r, const arguments *args, table_style styl
         putchar('\n');
     print_findings(&r->findings);
     print_memory(mha_params_totals(r->table, NULL).parameters);
-    return r->model && given(args, OPT_COST_SEQ) ? print_costs(r, args) : EXIT_DONE;
+    return r->model && given(args, OPT_COST_SEQ) ? model_costs_print(args, r->model) : EXIT_DONE;
 }
 
 /* ---------------------------------------------------------------- JSON */
@@ -319,26 +295,6 @@ static json_t *memory_json(size_t parameters)
 {
     return json_pack("{so so so so so}", "F64", json_count(parameters * 8), "F32", json_count(parameters * 4), "F16",
                      json_count(parameters * 2), "BF16", json_count(parameters * 2), "I8", json_count(parameters));
-}
-
-static int add_costs(const report *r, const arguments *args, json_t *root)
-{
-    size_t batch = count_of(args, OPT_COST_BATCH), seq = count_of(args, OPT_COST_SEQ);
-    mha_model_costs c;
-    mha_error error = {0};
-    if (mha_model_get_costs(r->model, batch, seq, &c, &error) != MHA_OK)
-        return refuse_error("", &error);
-    json_object_set_new(
-        root, "flops",
-        json_pack("{so so so so so so so ss}", "batch", json_count(batch), "seq", json_count(seq), "projections",
-                  json_count(c.projections), "scores_all_pairs", json_count(c.scores_full), "scores_visible_pairs",
-                  json_count(c.scores_causal), "feed_forward", json_count(c.feed_forward), "heads",
-                  json_count(c.heads + c.patches), "rule",
-                  "two per multiply-add; query heads; embeddings, norms, softmax and activations are not counted"));
-    json_object_set_new(root, "kv_cache",
-                        json_pack("{so so so}", "elements", json_count(c.cache_elements), "bytes_f32",
-                                  json_count(c.cache_elements * 4), "bytes_f16", json_count(c.cache_elements * 2)));
-    return EXIT_DONE;
 }
 
 static json_t *model_json(const report *r)
@@ -389,7 +345,7 @@ static int write_report(const report *r, const arguments *args)
         json_object_set_new(root, "differences", json_count(r->wrong));
     json_object_set_new(root, "weight_bytes", memory_json(mha_params_totals(r->table, NULL).parameters));
     if (r->model && given(args, OPT_COST_SEQ))
-        code = add_costs(r, args, root);
+        code = model_costs_json(args, r->model, root);
     if (view.by || view.depth)
         json_object_set_new(root, "groups", census_json(r->table, &view));
     json_t *rows = parameters_json_rows(r->table, NULL);

@@ -11,6 +11,10 @@ bool model_asked(const arguments *args);
  * the exit code after one line on standard error. */
 int model_open(const arguments *args, size_t n_heads, mha_params *params, mha_model **model);
 
+/* What a forward pass of --batch sequences of --seq tokens costs: operations, key/value cache, workspace of a layer. */
+int model_costs_print(const arguments *args, const mha_model *model);
+int model_costs_json(const arguments *args, const mha_model *model, json_t *root);
+
 /* mha params --preset, --config, --weights; mha heads --preset, --config. */
 int run_model_params(const arguments *args);
 int run_model_heads(const arguments *args);

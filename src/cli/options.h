@@ -110,6 +110,8 @@ extern const char *const section_titles[SECTION_COUNT];
     X(SEQ, "seq", COUNT, "N", "128", WIDTH, SHAPE, ON_RUN, "queries in each batch row")                                \
     X(KV_SEQ, "kv-seq", COUNT, "N", NULL, WIDTH, SHAPE, ON_RUN,                                                        \
       "keys in each batch row: cross-attention [self-attention: as many as queries]")                                  \
+    X(MERGED_QK, "merged-qk", FLAG, NULL, NULL, ANY, SHAPE, ON_FORWARD | ON_PARAMS,                                    \
+      "one matrix per head in place of W_Q and W_K: its cost, its rank, the same scores")                              \
     X(PRESET, "preset", TEXT, "NAME", NULL, ANY, SOURCE, ON_PARAMS | ON_HEADS,                                         \
       "a whole model, built in: gpt2, bert-base-uncased, llama-2-70b, ... (a wrong name lists them)")                  \
     X(CONFIG, "config", FILE_NAME, "FILE", NULL, ANY, SOURCE, ON_PARAMS | ON_HEADS, "a whole model, of a config.json") \

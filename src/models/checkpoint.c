@@ -101,21 +101,44 @@ static mha_status equal_tensors(const mha_file *file, const mha_file_tensor *a, 
     return status;
 }
 
+/* Tensors that could own a tied copy: few in a real file, and no more are looked at in another. */
+enum { OWNERS = 64, COPIES = 64 };
+
+typedef struct owners {
+    const mha_file_tensor *list[OWNERS];
+    size_t count, copies; /* copies: candidates compared so far */
+} owners;
+
+static void find_owners(const mha_file *file, owners *found)
+{
+    const mha_file_tensor *tensor;
+    for (size_t i = 0; (tensor = mha_file_at(file, i)); i++)
+        for (size_t t = 0; t < sizeof ties / sizeof *ties; t++)
+            if (found->count < OWNERS && ends_in(tensor->name, ties[t].owner)) {
+                found->list[found->count++] = tensor;
+                break;
+            }
+}
+
+static bool is_float(mha_dtype dtype)
+{
+    return dtype == MHA_F32 || dtype == MHA_F64 || dtype == MHA_F16 || dtype == MHA_BF16;
+}
+
 /* The tensor whose copy `tensor` is, or NULL. Quantised tensors are not compared. */
-static mha_status find_original(const mha_file *file, const mha_file_tensor *tensor, const mha_file_tensor **original,
-                                mha_error *error)
+static mha_status find_original(const mha_file *file, owners *candidates, const mha_file_tensor *tensor,
+                                const mha_file_tensor **original, mha_error *error)
 {
     *original = NULL;
-    if (tensor->dtype != MHA_F32 && tensor->dtype != MHA_F64 && tensor->dtype != MHA_F16 && tensor->dtype != MHA_BF16)
-        return MHA_OK;
-    for (size_t t = 0; t < sizeof ties / sizeof *ties; t++) {
-        const mha_file_tensor *owner;
+    for (size_t t = 0; t < sizeof ties / sizeof *ties && is_float(tensor->dtype); t++) {
         if (!ends_in(tensor->name, ties[t].alias))
             continue;
-        for (size_t i = 0; (owner = mha_file_at(file, i)); i++) {
+        for (size_t i = 0; i < candidates->count && candidates->copies < COPIES; i++) {
+            const mha_file_tensor *owner = candidates->list[i];
             if (owner == tensor || !ends_in(owner->name, ties[t].owner) || !same_place(owner, tensor))
                 continue;
             bool equal = false;
+            candidates->copies++;
             mha_status status = equal_tensors(file, tensor, owner, &equal, error);
             if (status || equal) {
                 *original = status ? NULL : owner;
@@ -133,6 +156,8 @@ mha_status mha_model_list_file(const mha_file *file, mha_params *table, mha_find
 {
     mha_file_totals sum = {0};
     const mha_file_tensor *tensor, *original;
+    owners candidates = {0};
+    find_owners(file, &candidates);
     for (size_t i = 0; (tensor = mha_file_at(file, i)); i++) {
         const mha_name *held = mha_layer_member(file, tensor);
         bool buffer = is_buffer(tensor);
@@ -145,7 +170,7 @@ mha_status mha_model_list_file(const mha_file *file, mha_params *table, mha_find
             held ? (held->fused ? (held->weight == MHA_W_Q ? "W_QKV" : "b_QKV") : mha_weight_name(held->weight)) : "";
         mha_status status = mha_params_add(table, &spec, NULL, error);
         if (!status)
-            status = find_original(file, tensor, &original, error);
+            status = find_original(file, &candidates, tensor, &original, error);
         if (status)
             return status;
         sum.tensors++;

@@ -1,4 +1,4 @@
-/* mha params and mha heads for whole models and for files, and mha claims. */
+/* mha params and mha heads for whole models and for files, --merged-qk, mha claims. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -205,6 +205,41 @@ static void head_counts_of_models_are_compared(void **state)
     program_free(&r);
 }
 
+/* ---------------------------------------------------------------- one matrix instead of two */
+
+static void the_merged_matrix_is_counted_and_scores_the_same(void **state)
+{
+    (void)state;
+    json_t *root = RUN_JSON(0, "params", "--merged-qk", "--d-model", "64", "--heads", "8", "--no-bias", "--json");
+    json_t *merged = json_object_get(root, "merged_qk");
+    assert_int_equal(number(root, "total_parameters"), 4 * 64 * 64);
+    assert_int_equal(number(merged, "pair_elements"), 2 * 64 * 64);
+    assert_int_equal(number(merged, "merged_elements"), 8 * 64 * 64);
+    assert_int_equal(number(merged, "pair_elements_per_head"), 2 * 64 * 8);
+    assert_int_equal(number(merged, "merged_elements_per_head"), 64 * 64);
+    assert_int_equal(number(merged, "rank"), 8);
+    assert_int_equal(number(merged, "pair_smaller_from_heads"), 4); /* of those that divide 64; equal at 2 */
+    json_decref(root);
+    static const char *const runs[][12] = {
+        {"forward", "--merged-qk", "--json", "--d-model", "24", "--heads", "4", "--seq", "9"},
+        {"forward", "--merged-qk", "--json", "--d-model", "24", "--heads", "4", "--seq", "9", "--no-bias"},
+        {"forward", "--merged-qk", "--json", "--d-model", "24", "--heads", "1", "--batch", "3"},
+        {"forward", "--merged-qk", "--json", "--d-model", "24", "--heads", "6", "--kv-heads", "2", "--kdim", "10"},
+        {"forward", "--merged-qk", "--json", "--weights", "weights/lookup/model.safetensors"},
+    };
+    static const json_int_t ranks[] = {6, 6, 24, 4, 8};
+    for (size_t i = 0; i < 5; i++) {
+        root = run_json(0, runs[i]);
+        assert_true(json_is_true(json_object_get(root, "equal")));
+        assert_true(json_number_value(json_object_get(root, "max_abs_difference")) < 1e-12);
+        assert_int_equal(number(root, "rank"), ranks[i]);
+        json_decref(root);
+    }
+    assert_program_refuses(RUN("forward", "--merged-qk", "--rope", "half"), 2, "--merged-qk*rotation");
+    assert_program_refuses(RUN("forward", "--merged-qk", "--output", "x.npy"), 2, "--output*--merged-qk");
+    assert_program_refuses(RUN("params", "--merged-qk", "--preset", "gpt2"), 2, "--preset*--merged-qk");
+}
+
 /* ---------------------------------------------------------------- claims */
 
 static void claims_are_told_with_their_verdicts(void **state)
@@ -238,6 +273,7 @@ int main(void)
         cmocka_unit_test(requests_without_meaning_are_refused),
         cmocka_unit_test(files_are_listed_and_held_against_their_configs),
         cmocka_unit_test(head_counts_of_models_are_compared),
+        cmocka_unit_test(the_merged_matrix_is_counted_and_scores_the_same),
         cmocka_unit_test(claims_are_told_with_their_verdicts),
     };
     return cmocka_run_group_tests(tests, NULL, scratch_remove);
