@@ -111,8 +111,8 @@ static void totals_are_the_published_ones(void **state)
         }
         if (all.parameters != known[i].total || attention.parameters != known[i].attention ||
             parameters != known[i].tensors || all.inert != known[i].inert)
-            fail_msg("%s: %zu (attention %zu, %zu tensors, %zu inert)", known[i].preset, all.parameters, attention.parameters,
-                     parameters, all.inert);
+            fail_msg("%s: %zu (attention %zu, %zu tensors, %zu inert)", known[i].preset, all.parameters,
+                     attention.parameters, parameters, all.inert);
         unbuild(&b);
     }
 }
@@ -185,8 +185,8 @@ static void rows_have_the_public_names_and_shapes(void **state)
     assert_row(b.table, "decoder.embed_tokens.weight", 2, 32128, 1024, "shared.weight", MHA_PARAMETER);
     unbuild(&b);
     assert_ok(build(&b, (mha_model_spec){.preset = "albert", .class_name = "MaskedLM"}), b.error);
-    assert_row(b.table, "albert.encoder.albert_layer_groups.0.albert_layers.0.attention.dense.weight", 2, 768, 768, NULL,
-               MHA_PARAMETER);
+    assert_row(b.table, "albert.encoder.albert_layer_groups.0.albert_layers.0.attention.dense.weight", 2, 768, 768,
+               NULL, MHA_PARAMETER);
     assert_row(b.table, "predictions.decoder.weight", 2, 30000, 128, "albert.embeddings.word_embeddings.weight",
                MHA_PARAMETER);
     mha_model_layer layer;
@@ -197,10 +197,34 @@ static void rows_have_the_public_names_and_shapes(void **state)
     assert_ok(build(&b, (mha_model_spec){.preset = "bert-base-uncased"}), b.error);
     assert_row(b.table, "bert.embeddings.position_ids", 2, 1, 512, NULL, MHA_BUFFER);
     assert_int_equal(mha_tensor_get_info(mha_params_find(b.table, "bert.embeddings.position_ids")).dtype, MHA_I64);
-    mha_tensor_info bias = mha_tensor_get_info(mha_params_find(b.table, "bert.encoder.layer.0.attention.self.key.bias"));
+    mha_tensor_info bias =
+        mha_tensor_get_info(mha_params_find(b.table, "bert.encoder.layer.0.attention.self.key.bias"));
     assert_int_equal(bias.inert_elements, 768);
     assert_true(strstr(bias.inert_why, "softmax"));
     unbuild(&b);
+}
+
+/* relative_key adds the same to a query's score with or without the key bias; relative_key_query does not. */
+static void inert_elements_follow_the_rule(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *config;
+        size_t inert, distances;
+    } cases[] = {{"{\"model_type\": \"bert\", \"position_embedding_type\": \"absolute\"}", 9216, 0},
+                 {"{\"model_type\": \"bert\", \"position_embedding_type\": \"relative_key\"}", 9216, 1023 * 64},
+                 {"{\"model_type\": \"bert\", \"position_embedding_type\": \"relative_key_query\"}", 0, 1023 * 64},
+                 {"{\"model_type\": \"llama\", \"attention_bias\": true}", 0, 0},
+                 {"{\"model_type\": \"vit\", \"qkv_bias\": false}", 0, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        built b;
+        assert_ok(build(&b, (mha_model_spec){.config = config_file(cases[i].config)}), b.error);
+        assert_int_equal(mha_params_totals(b.table, NULL).inert, cases[i].inert);
+        mha_tensor *distances =
+            mha_params_find(b.table, "bert.encoder.layer.0.attention.self.distance_embedding.weight");
+        assert_int_equal(distances ? mha_tensor_get_info(distances).elements : 0, cases[i].distances);
+        unbuild(&b);
+    }
 }
 
 static void each_attention_layer_has_its_configuration(void **state)
@@ -238,8 +262,8 @@ static void each_attention_layer_has_its_configuration(void **state)
 static void layers_allocate_what_the_model_counts(void **state)
 {
     (void)state;
-    static const char *const presets[] = {"bert-base-uncased", "gpt2", "vit", "transformer-base", "qwen2-0.5b", "qwen3-0.6b",
-                                          "t5-small", "gemma-2b", "mistral-nemo-12b"};
+    static const char *const presets[] = {"bert-base-uncased", "gpt2",     "vit",      "transformer-base", "qwen2-0.5b",
+                                          "qwen3-0.6b",        "t5-small", "gemma-2b", "mistral-nemo-12b"};
     for (size_t i = 0; i < sizeof presets / sizeof *presets; i++) {
         built b;
         assert_ok(build(&b, (mha_model_spec){.preset = presets[i]}), b.error);
@@ -275,7 +299,8 @@ static void head_counts_change_nothing_where_d_k_follows(void **state)
         assert_int_equal(mha_model_get_facts(b.model).d_k, 768 / heads[i]);
         unbuild(&b);
     }
-    assert_refused(build(&b, (mha_model_spec){.preset = "roberta-base", .n_heads = 5}), MHA_INVALID, b.error, "768", "5");
+    assert_refused(build(&b, (mha_model_spec){.preset = "roberta-base", .n_heads = 5}), MHA_INVALID, b.error, "768",
+                   "5");
     unbuild(&b);
     assert_ok(build(&b, (mha_model_spec){.preset = "t5-small", .n_heads = 4}), b.error); /* d_kv is fixed */
     assert_int_equal(mha_params_totals(b.table, "attention").parameters, 18874368 / 2 + 2 * 32 * 4);
@@ -342,31 +367,37 @@ static void what_is_wrong_in_a_config_is_named(void **state)
         {"{\"model_type\": \"bert\", \"num_attention_heads\": 11}", MHA_INVALID, "768", "11"},
         {"{\"model_type\": \"bert\", \"hidden_size\": 0}", MHA_INVALID, "", ""},
         {"{\"model_type\": \"bert\", \"add_cross_attention\": true}", MHA_UNSUPPORTED, "cross-attention", ""},
-        {"{\"model_type\": \"bert\", \"architectures\": [\"BertForFun\"]}", MHA_INVALID, "BertForMaskedLM", "'BertForFun'"},
+        {"{\"model_type\": \"bert\", \"architectures\": [\"BertForFun\"]}", MHA_INVALID, "BertForMaskedLM",
+         "'BertForFun'"},
         {"{\"model_type\": \"bert\", \"vocab_size\": 1099511627777}", MHA_INVALID, "vocab_size", "2^40"},
-        {"{\"model_type\": \"bert\", \"vocab_size\": 1099511627776, \"hidden_size\": 1099511627776}", MHA_INVALID, "", ""},
+        {"{\"model_type\": \"bert\", \"vocab_size\": 1099511627776, \"hidden_size\": 1099511627776}", MHA_INVALID, "",
+         ""},
         {"{\"model_type\": \"llama\", \"num_key_value_heads\": 5}", MHA_INVALID, "kv_heads", "found 5"},
-        {"{\"model_type\": \"llama\", \"num_hidden_layers\": 1099511627776}", MHA_INVALID, "blocks", "found 1099511627776"},
+        {"{\"model_type\": \"llama\", \"num_hidden_layers\": 1099511627776}", MHA_INVALID, "blocks",
+         "found 1099511627776"},
         {"{\"model_type\": \"bert\", \"model_type\": \"gpt2\"}", MHA_FORMAT, "duplicate", ""},
         {"{\"model_type\": \"bert\"", MHA_FORMAT, "line 1", ""},
         {"[1]", MHA_FORMAT, "object", ""},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         built b;
-        assert_refused(build(&b, (mha_model_spec){.config = config_file(cases[i].text)}), cases[i].status, b.error, cases[i].a,
-                       cases[i].b);
+        assert_refused(build(&b, (mha_model_spec){.config = config_file(cases[i].text)}), cases[i].status, b.error,
+                       cases[i].a, cases[i].b);
         unbuild(&b);
     }
     built b;
-    assert_refused(build(&b, (mha_model_spec){.preset = "gpt3"}), MHA_NOT_FOUND, b.error, "'gpt3'", "bert-base-uncased");
+    assert_refused(build(&b, (mha_model_spec){.preset = "gpt3"}), MHA_NOT_FOUND, b.error, "'gpt3'",
+                   "bert-base-uncased");
     unbuild(&b);
-    assert_refused(build(&b, (mha_model_spec){.preset = "bert-base"}), MHA_NOT_FOUND, b.error, "bert-base-cased, bert-base-un");
+    assert_refused(build(&b, (mha_model_spec){.preset = "bert-base"}), MHA_NOT_FOUND, b.error,
+                   "bert-base-cased, bert-base-un");
     unbuild(&b);
     assert_refused(build(&b, (mha_model_spec){.preset = "gpt2", .dtype = MHA_I8}), MHA_INVALID, b.error, "dtype", "I8");
     unbuild(&b);
     assert_refused(build(&b, (mha_model_spec){0}), MHA_INVALID, b.error, "preset", "neither");
     unbuild(&b);
-    assert_refused(build(&b, (mha_model_spec){.config = scratch_path("none.json")}), MHA_NOT_FOUND, b.error, "No such file");
+    assert_refused(build(&b, (mha_model_spec){.config = scratch_path("none.json")}), MHA_NOT_FOUND, b.error,
+                   "No such file");
     unbuild(&b);
 }
 
@@ -374,7 +405,8 @@ static void every_failing_allocation_leaves_no_row(void **state)
 {
     (void)state;
     mha_status status = MHA_NO_MEMORY;
-    const char *config = config_file("{\"model_type\": \"multihead_attention\", \"d_model\": 8, \"num_attention_heads\": 2}");
+    const char *config =
+        config_file("{\"model_type\": \"multihead_attention\", \"d_model\": 8, \"num_attention_heads\": 2}");
     for (size_t n = 1; status == MHA_NO_MEMORY; n++) {
         failing memory = {0};
         mha_allocator allocator = failing_allocator(&memory);
@@ -399,7 +431,8 @@ static void touching_writes_every_weight(void **state)
 {
     (void)state;
     built b;
-    const char *config = config_file("{\"model_type\": \"gpt2\", \"n_embd\": 8, \"n_head\": 2, \"n_layer\": 1, \"vocab_size\": 11}");
+    const char *config =
+        config_file("{\"model_type\": \"gpt2\", \"n_embd\": 8, \"n_head\": 2, \"n_layer\": 1, \"vocab_size\": 11}");
     assert_ok(build(&b, (mha_model_spec){.config = config}), b.error);
     assert_ok(mha_model_touch(b.model, 3, &b.error), b.error);
     mha_statistics s;
@@ -438,15 +471,24 @@ static void a_file_is_held_against_its_config(void **state)
         const char *name;
         int rank;
         size_t shape[4];
-    } tensors[] = {{"wte.weight", 2, {11, 8}},            {"wpe.weight", 2, {4, 8}},
-                   {"h.0.ln_1.weight", 1, {8}},           {"h.0.ln_1.bias", 1, {8}},
-                   {"h.0.attn.bias", 4, {1, 1, 4, 4}},    {"h.0.attn.c_attn.weight", 2, {8, 24}},
-                   {"h.0.attn.c_attn.bias", 1, {24}},     {"h.0.attn.c_proj.weight", 2, {8, 8}},
-                   {"h.0.attn.c_proj.bias", 1, {8}},      {"h.0.ln_2.weight", 1, {8}},
-                   {"h.0.ln_2.bias", 1, {8}},             {"h.0.mlp.c_fc.weight", 2, {8, 32}},
-                   {"h.0.mlp.c_fc.bias", 1, {32}},        {"h.0.mlp.c_proj.weight", 2, {32, 8}},
-                   {"h.0.mlp.c_proj.bias", 1, {8}},       {"ln_f.weight", 1, {8}},
-                   {"ln_f.bias", 1, {8}},                 {"lm_head.weight", 2, {11, 8}}};
+    } tensors[] = {{"wte.weight", 2, {11, 8}},
+                   {"wpe.weight", 2, {4, 8}},
+                   {"h.0.ln_1.weight", 1, {8}},
+                   {"h.0.ln_1.bias", 1, {8}},
+                   {"h.0.attn.bias", 4, {1, 1, 4, 4}},
+                   {"h.0.attn.c_attn.weight", 2, {8, 24}},
+                   {"h.0.attn.c_attn.bias", 1, {24}},
+                   {"h.0.attn.c_proj.weight", 2, {8, 8}},
+                   {"h.0.attn.c_proj.bias", 1, {8}},
+                   {"h.0.ln_2.weight", 1, {8}},
+                   {"h.0.ln_2.bias", 1, {8}},
+                   {"h.0.mlp.c_fc.weight", 2, {8, 32}},
+                   {"h.0.mlp.c_fc.bias", 1, {32}},
+                   {"h.0.mlp.c_proj.weight", 2, {32, 8}},
+                   {"h.0.mlp.c_proj.bias", 1, {8}},
+                   {"ln_f.weight", 1, {8}},
+                   {"ln_f.bias", 1, {8}},
+                   {"lm_head.weight", 2, {11, 8}}};
     enum { N = sizeof tensors / sizeof *tensors };
     static float zeros[256];
     for (int wrong = 0; wrong < 4; wrong++) {
@@ -488,7 +530,8 @@ static void a_file_is_held_against_its_config(void **state)
         assert_int_equal(mha_params_create(NULL, &table), MHA_OK);
         assert_ok(mha_model_list_file(file, table, count_finding, &t, &totals, &b.error), b.error);
         assert_int_equal(totals.buffers, 16);
-        assert_int_equal(totals.parameters - totals.unique, 88); /* both hold zeros: the head is a copy of the embedding */
+        assert_int_equal(totals.parameters - totals.unique,
+                         88); /* both hold zeros: the head is a copy of the embedding */
         assert_int_equal(totals.attention, wrong == 1 ? 0 : 24 * 8 + 24 + 8 * 8 + 8);
         assert_int_equal(mha_params_totals(table, NULL).parameters, totals.parameters);
         assert_int_equal(mha_params_totals(table, "attention").parameters, totals.attention);
@@ -515,13 +558,14 @@ static json_t *expected_of(const char *model, char directory[600])
 static void public_files_have_their_recorded_totals(void **state)
 {
     (void)state;
-    static const char *const models[] = {"gpt-nano-sort", "rxnmapper-albert", "stories260k", "stories260k-gguf",
+    static const char *const models[] = {"gpt-nano-sort",    "rxnmapper-albert", "stories260k",  "stories260k-gguf",
                                          "loader-tiny-bert", "loader-model2vec", "loader-retsim"};
     for (size_t m = 0; m < sizeof models / sizeof *models; m++) {
         char directory[600], path[800];
         json_t *expected = expected_of(models[m], directory), *entry;
         const char *name;
-        json_object_foreach(json_object_get(expected, "files"), name, entry) {
+        json_object_foreach(json_object_get(expected, "files"), name, entry)
+        {
             if (!json_object_get(entry, "tensors") || strstr(name, ".bin"))
                 continue;
             mha_file *file;
@@ -559,7 +603,8 @@ static void public_files_match_their_configs(void **state)
     static const struct {
         const char *config, *file, *class_name;
         size_t wrong;
-    } pairs[] = {{"rxnmapper-albert/config.json", "rxnmapper-albert/model.safetensors", NULL, 2}, /* a pooler no class asks for */
+    } pairs[] = {{"rxnmapper-albert/config.json", "rxnmapper-albert/model.safetensors", NULL,
+                  2}, /* a pooler no class asks for */
                  {"loader-tiny-bert/config.json", "loader-tiny-bert/model.safetensors", NULL, 2}}; /* no pooler */
     for (size_t i = 0; i < 2; i++) {
         char config[600], path[600];
@@ -575,8 +620,8 @@ static void public_files_match_their_configs(void **state)
         assert_ok(mha_file_open(path, &file, &b.error), b.error);
         size_t wrong = mha_model_compare_file(b.model, file, count_finding, &t);
         if (wrong != pairs[i].wrong)
-            fail_msg("%s: %zu missing (%s), %zu extra (%s), %zu misshapen (%s)", path, t.count[0], t.last[0], t.count[1],
-                     t.last[1], t.count[2], t.last[2]);
+            fail_msg("%s: %zu missing (%s), %zu extra (%s), %zu misshapen (%s)", path, t.count[0], t.last[0],
+                     t.count[1], t.last[1], t.count[2], t.last[2]);
         mha_file_close(file);
         unbuild(&b);
     }
@@ -588,6 +633,7 @@ int main(void)
         cmocka_unit_test(totals_are_the_published_ones),
         cmocka_unit_test(the_largest_models_cost_little_in_every_dtype),
         cmocka_unit_test(rows_have_the_public_names_and_shapes),
+        cmocka_unit_test(inert_elements_follow_the_rule),
         cmocka_unit_test(each_attention_layer_has_its_configuration),
         cmocka_unit_test(layers_allocate_what_the_model_counts),
         cmocka_unit_test(head_counts_change_nothing_where_d_k_follows),

@@ -18,11 +18,33 @@ static void formulas_have_their_usual_meaning(void **state)
     static const struct {
         const char *text;
         int64_t value;
-    } cases[] = {{"1+2*3", 7},           {"(1+2)*3", 9},      {"2^3^1*2", 16},     {"10-3-2", 5},         {"d_k", 64},
-                 {"h*(2*d_k+d_k)", 1536}, {"odd/2", 3},        {"odd%4", 3},        {"-odd+1", -6},        {"!odd", 0},
-                 {"!0 && odd == 7", 1},   {"1 < 2", 1},        {"2 <= 1", 0},       {"3 > 2", 1},          {"2 >= 3", 0},
-                 {"0 || 0", 0},           {"0 || 5", 1},       {"1 != 1", 0},       {"minus*minus", 9},    {" 4 ", 4},
-                 {"32*766*2048*4096", 205621559296}, {"9223372036854775807", INT64_MAX}, {"1 - -1", 2}};
+    } cases[] = {{"1+2*3", 7},
+                 {"(1+2)*3", 9},
+                 {"2^3^1*2", 16},
+                 {"10-3-2", 5},
+                 {"d_k", 64},
+                 {"h*(2*d_k+d_k)", 1536},
+                 {"odd/2", 3},
+                 {"odd%4", 3},
+                 {"-odd+1", -6},
+                 {"!odd", 0},
+                 {"!0 && odd == 7", 1},
+                 {"2 <= 2", 1},
+                 {"2 < 2", 0},
+                 {"2 >= 2", 1},
+                 {"2 > 2", 0},
+                 {"1 < 2", 1},
+                 {"2 <= 1", 0},
+                 {"3 > 2", 1},
+                 {"2 >= 3", 0},
+                 {"0 || 0", 0},
+                 {"0 || 5", 1},
+                 {"1 != 1", 0},
+                 {"minus*minus", 9},
+                 {" 4 ", 4},
+                 {"32*766*2048*4096", 205621559296},
+                 {"9223372036854775807", INT64_MAX},
+                 {"1 - -1", 2}};
     mha_values v = some_values();
     mha_error error;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -45,12 +67,18 @@ static void what_is_wrong_is_pointed_at(void **state)
     (void)state;
     static const struct {
         const char *text, *wanted, *where;
-    } cases[] = {{"", "a number", "character 1"},      {"1+", "a number", "character 3"},
-                 {"(1", "')'", "character 3"},         {"1 2", "an operator", "character 3"},
-                 {"h*width", "a known name", "character 3"}, {"1/0", "other than 0", ""},
-                 {"9223372036854775807+1", "63 bits", ""},   {"9223372036854775808", "63 bits", ""},
-                 {"2^63", "63 bits", ""},              {"2^65", "exponent", ""},
-                 {"1%(h-8)", "other than 0", ""},      {"-(0-9223372036854775807-1)", "63 bits", ""}};
+    } cases[] = {{"", "a number", "character 1"},
+                 {"1+", "a number", "character 3"},
+                 {"(1", "')'", "character 3"},
+                 {"1 2", "an operator", "character 3"},
+                 {"h*width", "a known name", "character 3"},
+                 {"1/0", "other than 0", ""},
+                 {"9223372036854775807+1", "63 bits", ""},
+                 {"9223372036854775808", "63 bits", ""},
+                 {"2^63", "63 bits", ""},
+                 {"2^65", "exponent", ""},
+                 {"1%(h-8)", "other than 0", ""},
+                 {"-(0-9223372036854775807-1)", "63 bits", ""}};
     mha_values v = some_values();
     mha_error error;
     int64_t value = 42;

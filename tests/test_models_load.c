@@ -58,6 +58,18 @@ static void make_tensor_as(made *m, mha_dtype dtype, const char *prefix, const c
     assert_true(++m->count < MOST);
 }
 
+/* PyTorch's (1, 1, E). */
+static void make_row(made *m, const char *name, size_t E)
+{
+    mha_error error;
+    float *values = malloc(E * sizeof *values);
+    for (size_t i = 0; i < E; i++)
+        values[i] = sample(m->count, i);
+    mha_view view = mha_view_of(values, MHA_F32, 3, (size_t[]){1, 1, E});
+    assert_ok(mha_writer_add(m->writer, name, &view, &error), error);
+    m->data[m->count++] = values;
+}
+
 static void make_tensor(made *m, const char *prefix, const char *name, int rank, size_t a, size_t b)
 {
     make_tensor_as(m, MHA_F32, prefix, name, rank, a, b);
@@ -101,7 +113,8 @@ static void unload(loaded *l)
     mha_file_close(l->file);
 }
 
-static void refuse(const char *path, mha_load_options options, mha_status expected, const char *a, const char *b, const char *c)
+static void refuse(const char *path, mha_load_options options, mha_status expected, const char *a, const char *b,
+                   const char *c)
 {
     loaded l;
     assert_refused(load(&l, path, options), expected, l.error, a, b, c);
@@ -143,30 +156,60 @@ static const struct {
 } separate[] = {
     {"own", "block0.", "block0", {"W_Q", "W_K", "W_V", "W_O"}, {"b_Q", "b_K", "b_V", "b_O"}, true},
     {"case file", "", NULL, {"W_q", "W_k", "W_v", "W_o"}, {"b_q", "b_k", "b_v", "b_o"}, true},
-    {"BERT", "bert.encoder.layer.3.attention.", "bert.encoder.layer.3",
+    {"BERT",
+     "bert.encoder.layer.3.attention.",
+     "bert.encoder.layer.3",
      {"self.query.weight", "self.key.weight", "self.value.weight", "output.dense.weight"},
-     {"self.query.bias", "self.key.bias", "self.value.bias", "output.dense.bias"}, false},
-    {"ALBERT", "albert.encoder.albert_layer_groups.0.albert_layers.0.attention.", "albert.",
+     {"self.query.bias", "self.key.bias", "self.value.bias", "output.dense.bias"},
+     false},
+    {"ALBERT",
+     "albert.encoder.albert_layer_groups.0.albert_layers.0.attention.",
+     "albert.",
      {"query.weight", "key.weight", "value.weight", "dense.weight"},
-     {"query.bias", "key.bias", "value.bias", "dense.bias"}, false},
-    {"ViT", "vit.encoder.layer.11.attention.", "vit.encoder.layer.11.attention",
+     {"query.bias", "key.bias", "value.bias", "dense.bias"},
+     false},
+    {"ViT",
+     "vit.encoder.layer.11.attention.",
+     "vit.encoder.layer.11.attention",
      {"attention.query.weight", "attention.key.weight", "attention.value.weight", "output.dense.weight"},
-     {"attention.query.bias", "attention.key.bias", "attention.value.bias", "output.dense.bias"}, false},
-    {"DistilBERT", "distilbert.transformer.layer.0.attention.", NULL,
+     {"attention.query.bias", "attention.key.bias", "attention.value.bias", "output.dense.bias"},
+     false},
+    {"DistilBERT",
+     "distilbert.transformer.layer.0.attention.",
+     NULL,
      {"q_lin.weight", "k_lin.weight", "v_lin.weight", "out_lin.weight"},
-     {"q_lin.bias", "k_lin.bias", "v_lin.bias", "out_lin.bias"}, false},
-    {"LLaMA", "model.layers.0.self_attn.", "model.layers.0.",
+     {"q_lin.bias", "k_lin.bias", "v_lin.bias", "out_lin.bias"},
+     false},
+    {"LLaMA",
+     "model.layers.0.self_attn.",
+     "model.layers.0.",
      {"q_proj.weight", "k_proj.weight", "v_proj.weight", "o_proj.weight"},
-     {"q_proj.bias", "k_proj.bias", "v_proj.bias", "o_proj.bias"}, false},
-    {"BART", "model.decoder.layers.0.encoder_attn.", NULL,
+     {"q_proj.bias", "k_proj.bias", "v_proj.bias", "o_proj.bias"},
+     false},
+    {"BART",
+     "model.decoder.layers.0.encoder_attn.",
+     NULL,
      {"q_proj.weight", "k_proj.weight", "v_proj.weight", "out_proj.weight"},
-     {"q_proj.bias", "k_proj.bias", "v_proj.bias", "out_proj.bias"}, false},
-    {"LLaMA (Meta)", "layers.31.attention.", "layers.31", {"wq.weight", "wk.weight", "wv.weight", "wo.weight"},
-     {"", "", "", ""}, false},
-    {"GGUF", "blk.7.", "blk.7", {"attn_q.weight", "attn_k.weight", "attn_v.weight", "attn_output.weight"},
-     {"attn_q.bias", "attn_k.bias", "attn_v.bias", ""}, false},
-    {"nn.MultiheadAttention (kdim, vdim)", "", "", {"q_proj_weight", "k_proj_weight", "v_proj_weight", "out_proj.weight"},
-     {"", "", "", "out_proj.bias"}, false},
+     {"q_proj.bias", "k_proj.bias", "v_proj.bias", "out_proj.bias"},
+     false},
+    {"LLaMA (Meta)",
+     "layers.31.attention.",
+     "layers.31",
+     {"wq.weight", "wk.weight", "wv.weight", "wo.weight"},
+     {"", "", "", ""},
+     false},
+    {"GGUF",
+     "blk.7.",
+     "blk.7",
+     {"attn_q.weight", "attn_k.weight", "attn_v.weight", "attn_output.weight"},
+     {"attn_q.bias", "attn_k.bias", "attn_v.bias", ""},
+     false},
+    {"nn.MultiheadAttention (kdim, vdim)",
+     "",
+     "",
+     {"q_proj_weight", "k_proj_weight", "v_proj_weight", "out_proj.weight"},
+     {"", "", "", "out_proj.bias"},
+     false},
 };
 
 static void every_scheme_loads_each_weight_where_it_belongs(void **state)
@@ -186,8 +229,9 @@ static void every_scheme_loads_each_weight_where_it_belongs(void **state)
         }
         make_tensor(&m, "something.else.", "weight", 1, 5, 0);
         loaded l;
-        assert_ok(load(&l, make_end(&m), (mha_load_options){.layer = separate[s].layer, .n_heads = h, .row_prefix = "x."}),
-                  l.error);
+        assert_ok(
+            load(&l, make_end(&m), (mha_load_options){.layer = separate[s].layer, .n_heads = h, .row_prefix = "x."}),
+            l.error);
         assert_string_equal(l.report.layer.scheme, separate[s].scheme);
         assert_int_equal(strlen(l.report.layer.prefix) + (*separate[s].prefix != 0), strlen(separate[s].prefix));
         assert_int_equal(l.report.orientation, separate[s].in_out ? MHA_ORIENTATION_IN_OUT : MHA_ORIENTATION_OUT_IN);
@@ -281,8 +325,8 @@ static void a_square_fused_matrix_needs_the_orientation_stated(void **state)
     assert_ok(load(&l, path, (mha_load_options){.n_heads = 2, .orientation = MHA_ORIENTATION_OUT_IN}), l.error);
     assert_weight(&l, MHA_W_V, "attn.c_attn.weight", true, 8);
     unload(&l);
-    refuse(path, (mha_load_options){.n_heads = 2, .orientation = MHA_ORIENTATION_IN_OUT}, MHA_INVALID, "attn.c_proj.weight",
-           "expected shape (4, 12)", "found (12, 4)");
+    refuse(path, (mha_load_options){.n_heads = 2, .orientation = MHA_ORIENTATION_IN_OUT}, MHA_INVALID,
+           "attn.c_proj.weight", "expected shape (4, 12)", "found (12, 4)");
 }
 
 static void extras_and_norms_follow_their_shapes(void **state)
@@ -317,6 +361,33 @@ static void extras_and_norms_follow_their_shapes(void **state)
     unload(&l);
 }
 
+static void learned_key_and_value_rows_come_as_pytorch_stores_them(void **state)
+{
+    (void)state;
+    made m;
+    loaded l;
+    make_begin(&m, "rows.safetensors");
+    make_tensor(&m, "", "in_proj_weight", 2, 12, 4);
+    make_tensor(&m, "", "out_proj.weight", 2, 4, 4);
+    make_row(&m, "bias_k", 4);
+    make_row(&m, "bias_v", 4);
+    assert_ok(load(&l, make_end(&m), (mha_load_options){.n_heads = 2}), l.error);
+    assert_true(mha_layer_config(l.layer)->bias_kv);
+    for (size_t i = 0; i < 4; i++) {
+        mha_view k = mha_tensor_view(mha_layer_weight(l.layer, MHA_BIAS_K)),
+                 v = mha_tensor_view(mha_layer_weight(l.layer, MHA_BIAS_V));
+        assert_true(mha_view_get(&k, &i) == (double)sample(2, i));
+        assert_true(mha_view_get(&v, &i) == (double)sample(3, i));
+    }
+    unload(&l);
+    make_begin(&m, "bias_row.safetensors"); /* but a bias has one extent */
+    make_tensor(&m, "", "in_proj_weight", 2, 12, 4);
+    make_tensor(&m, "", "out_proj.weight", 2, 4, 4);
+    make_row(&m, "out_proj.bias", 4);
+    refuse(make_end(&m), (mha_load_options){.n_heads = 2}, MHA_INVALID, "out_proj.bias", "expected shape (4,)",
+           "(1, 1, 4)");
+}
+
 /* ---------------------------------------------------------------- element types */
 
 static void narrow_weights_are_widened_and_say_where_from(void **state)
@@ -328,7 +399,8 @@ static void narrow_weights_are_widened_and_say_where_from(void **state)
         loaded l;
         make_begin(&m, "narrow.safetensors");
         for (int i = 0; i < 4; i++)
-            make_tensor_as(&m, i == 1 ? MHA_F32 : dtypes[d], "", (const char *[]){"W_Q", "W_K", "W_V", "W_O"}[i], 2, 4, 4);
+            make_tensor_as(&m, i == 1 ? MHA_F32 : dtypes[d], "", (const char *[]){"W_Q", "W_K", "W_V", "W_O"}[i], 2, 4,
+                           4);
         assert_ok(load(&l, make_end(&m), (mha_load_options){.n_heads = 2}), l.error);
         mha_tensor_info q = mha_tensor_get_info(mha_layer_weight(l.layer, MHA_W_Q));
         mha_tensor_info k = mha_tensor_get_info(mha_layer_weight(l.layer, MHA_W_K));
@@ -352,8 +424,9 @@ static const char *two_layers(void)
         for (int i = 0; i < 4; i++) {
             char prefix[60];
             snprintf(prefix, sizeof prefix, "model.layers.%d.self_attn.", layer ? 10 : 1);
-            make_tensor(&m, prefix, (const char *[]){"q_proj.weight", "k_proj.weight", "v_proj.weight", "o_proj.weight"}[i], 2,
-                        4, 4);
+            make_tensor(&m, prefix,
+                        (const char *[]){"q_proj.weight", "k_proj.weight", "v_proj.weight", "o_proj.weight"}[i], 2, 4,
+                        4);
         }
     snprintf(path, sizeof path, "%s", make_end(&m));
     return path;
@@ -379,7 +452,8 @@ static void a_prefix_chooses_the_layer(void **state)
     unload(&l);
     refuse(path, (mha_load_options){.n_heads = 2}, MHA_INVALID, "found 2", "'model.layers.1.self_attn'",
            "'model.layers.10.self_attn'");
-    refuse(path, (mha_load_options){.layer = "model.layers", .n_heads = 2}, MHA_INVALID, "found 2", "model.layers.1.", "10");
+    refuse(path, (mha_load_options){.layer = "model.layers", .n_heads = 2}, MHA_INVALID, "found 2", "model.layers.1.",
+           "10");
     refuse(path, (mha_load_options){.layer = "model.layers.2", .n_heads = 2}, MHA_NOT_FOUND, "'model.layers.2'",
            "'model.layers.1.self_attn'", "no such prefix");
 }
@@ -391,16 +465,19 @@ static void heads_must_be_stated_and_fit(void **state)
     (void)state;
     const char *path = two_layers();
     refuse(path, (mha_load_options){.layer = "model.layers.1"}, MHA_INVALID, "heads", "width 4", "config.json");
-    refuse(path, (mha_load_options){.layer = "model.layers.1", .n_heads = 3}, MHA_INVALID, "heads", "found 3", "width 4");
+    refuse(path, (mha_load_options){.layer = "model.layers.1", .n_heads = 3}, MHA_INVALID, "heads", "found 3",
+           "width 4");
     refuse(path, (mha_load_options){.layer = "model.layers.1", .n_heads = 4, .kv_heads = 2}, MHA_INVALID, "kv_heads",
            "found 2", "4 heads");
-    refuse(path, (mha_load_options){.layer = "model.layers.1", .n_heads = 4, .d_k = 2}, MHA_INVALID, "d_k 2", "found 4", "");
+    refuse(path, (mha_load_options){.layer = "model.layers.1", .n_heads = 4, .d_k = 2}, MHA_INVALID, "d_k 2", "found 4",
+           "");
 }
 
 static void what_is_missing_wrong_or_unknown_is_named(void **state)
 {
     (void)state;
-    static const char *const names[] = {"self.query.weight", "self.key.weight", "self.value.weight", "output.dense.weight"};
+    static const char *const names[] = {"self.query.weight", "self.key.weight", "self.value.weight",
+                                        "output.dense.weight"};
     mha_load_options heads = {.n_heads = 2};
     const char *prefix = "encoder.layer.0.attention.";
     for (int missing = 0; missing < 4; missing++) {
@@ -418,7 +495,8 @@ static void what_is_missing_wrong_or_unknown_is_named(void **state)
             make_tensor(&m, "model.layers.0.self_attn.",
                         (const char *[]){"q_proj.weight", "k_proj.weight", "v_proj.weight", "o_proj.weight"}[i], 2, 4,
                         i == wrong ? 6 : 4);
-        refuse(make_end(&m), heads, MHA_INVALID, wrong == 0 ? "k_proj" : (const char *[]){"q_proj", "k_proj", "v_proj", "o_proj"}[wrong],
+        refuse(make_end(&m), heads, MHA_INVALID,
+               wrong == 0 ? "k_proj" : (const char *[]){"q_proj", "k_proj", "v_proj", "o_proj"}[wrong],
                "expected shape (4, ", "found (4, ");
     }
     made m;
@@ -427,7 +505,8 @@ static void what_is_missing_wrong_or_unknown_is_named(void **state)
         make_tensor(&m, prefix, names[i], 2, 4, 4);
     make_tensor(&m, prefix, "output.LayerNorm.weight", 1, 4, 0);
     make_tensor(&m, prefix, "self.distance_embedding.weight", 2, 9, 2);
-    refuse(make_end(&m), heads, MHA_INVALID, "encoder.layer.0.attention.self.distance_embedding.weight", "(9, 2)", "not known");
+    refuse(make_end(&m), heads, MHA_INVALID, "encoder.layer.0.attention.self.distance_embedding.weight", "(9, 2)",
+           "not known");
 
     make_begin(&m, "integers.safetensors");
     for (int i = 0; i < 4; i++)
@@ -516,7 +595,8 @@ static double largest_difference(const double *found, const double *expected, si
 /* Runs a layer on the recorded input and compares weights and output with what was recorded. A recording of
  * one sequence has no batch extent. */
 static void assert_recorded(const mha_layer *layer, const mha_file *inputs, const char *input, const mha_file *results,
-                            const char *output, const char *weights, mha_semantics semantics, mha_path path, double tolerance)
+                            const char *output, const char *weights, mha_semantics semantics, mha_path path,
+                            double tolerance)
 {
     mha_error error;
     mha_plan plan;
@@ -567,8 +647,10 @@ static void our_own_checkpoint_gives_what_was_recorded(void **state)
     assert_ok(load(&l, "weights/lookup/model.safetensors", (mha_load_options){.facts = &facts}), l.error);
     assert_ok(mha_file_open("weights/lookup/recorded.safetensors", &recorded, &error), error);
     mha_semantics semantics = {.causal = facts.causal};
-    assert_recorded(l.layer, recorded, "input", recorded, "output64", "weights64", semantics, MHA_PATH_EXACT, exact_tolerance);
-    assert_recorded(l.layer, recorded, "input", recorded, "output", "weights", semantics, MHA_PATH_BLAS, float_tolerance);
+    assert_recorded(l.layer, recorded, "input", recorded, "output64", "weights64", semantics, MHA_PATH_EXACT,
+                    exact_tolerance);
+    assert_recorded(l.layer, recorded, "input", recorded, "output", "weights", semantics, MHA_PATH_BLAS,
+                    float_tolerance);
     mha_file_close(recorded);
     unload(&l);
 }
@@ -612,8 +694,10 @@ static void assert_runs(const run *r)
         snprintf(weights, sizeof weights, "layer.%d.probs", r->layers[i]);
         assert_ok(load(&l, model_path(r->model), options), l.error);
         assert_ok(mha_file_open(model_path(r->activations), &recorded, &error), error);
-        assert_recorded(l.layer, recorded, input, recorded, output, weights, r->semantics, MHA_PATH_EXACT, exact_tolerance);
-        assert_recorded(l.layer, recorded, input, recorded, output, weights, r->semantics, MHA_PATH_BLAS, float_tolerance);
+        assert_recorded(l.layer, recorded, input, recorded, output, weights, r->semantics, MHA_PATH_EXACT,
+                        exact_tolerance);
+        assert_recorded(l.layer, recorded, input, recorded, output, weights, r->semantics, MHA_PATH_BLAS,
+                        float_tolerance);
         mha_file_close(recorded);
         unload(&l);
     }
@@ -622,19 +706,35 @@ static void assert_runs(const run *r)
 static void gpt_nano_sort_in_both_orientations(void **state)
 {
     (void)state;
-    assert_runs(&(run){"gpt-nano-sort/model.safetensors", "transformer.h.%d", "gpt-nano-sort/activations_f64.safetensors",
-                       {0, 1, 2, -1}, {.n_heads = 3}, {.causal = true}});
-    assert_runs(&(run){"gpt-nano-sort/model.conv1d-layout.safetensors", "h.%d.attn",
-                       "gpt-nano-sort/activations_f64.safetensors", {0, 1, 2, -1}, {.n_heads = 3}, {.causal = true}});
+    assert_runs(&(run){"gpt-nano-sort/model.safetensors",
+                       "transformer.h.%d",
+                       "gpt-nano-sort/activations_f64.safetensors",
+                       {0, 1, 2, -1},
+                       {.n_heads = 3},
+                       {.causal = true}});
+    assert_runs(&(run){"gpt-nano-sort/model.conv1d-layout.safetensors",
+                       "h.%d.attn",
+                       "gpt-nano-sort/activations_f64.safetensors",
+                       {0, 1, 2, -1},
+                       {.n_heads = 3},
+                       {.causal = true}});
 }
 
 static void rxnmapper_albert_under_both_names(void **state)
 {
     (void)state;
-    assert_runs(&(run){"rxnmapper-albert/model.safetensors", NULL, "rxnmapper-albert/activations_single_f64.safetensors",
-                       {0, 10, 11, -1}, {.n_heads = 8}, {0}});
-    assert_runs(&(run){"rxnmapper-albert/shared-layer.bert-names.safetensors", NULL,
-                       "rxnmapper-albert/activations_single_f64.safetensors", {0, 10, 11, -1}, {.n_heads = 8}, {0}});
+    assert_runs(&(run){"rxnmapper-albert/model.safetensors",
+                       NULL,
+                       "rxnmapper-albert/activations_single_f64.safetensors",
+                       {0, 10, 11, -1},
+                       {.n_heads = 8},
+                       {0}});
+    assert_runs(&(run){"rxnmapper-albert/shared-layer.bert-names.safetensors",
+                       NULL,
+                       "rxnmapper-albert/activations_single_f64.safetensors",
+                       {0, 10, 11, -1},
+                       {.n_heads = 8},
+                       {0}});
     mha_model_facts facts;
     mha_error error;
     assert_ok(mha_model_read_config(model_path("rxnmapper-albert/config.json"), &facts, &error), error);
@@ -646,12 +746,19 @@ static void rxnmapper_albert_under_both_names(void **state)
 static void stories260k_in_both_pairings(void **state)
 {
     (void)state;
-    assert_runs(&(run){"stories260k/stories260K.hf-layout.safetensors", "model.layers.%d",
-                       "stories260k/activations_short_f64.safetensors", {0, 1, 2, 3, 4, -1}, {.n_heads = 8},
+    assert_runs(&(run){"stories260k/stories260K.hf-layout.safetensors",
+                       "model.layers.%d",
+                       "stories260k/activations_short_f64.safetensors",
+                       {0, 1, 2, 3, 4, -1},
+                       {.n_heads = 8},
                        {.causal = true, .rope = {.kind = MHA_ROPE_HALF_SPLIT}}});
     /* GGUF says in its metadata how many heads there are. */
-    assert_runs(&(run){"stories260k-gguf/stories260K.gguf", "blk.%d", "stories260k/activations_short_f64.safetensors",
-                       {0, 1, 2, 3, 4, -1}, {0}, {.causal = true, .rope = {.kind = MHA_ROPE_INTERLEAVED}}});
+    assert_runs(&(run){"stories260k-gguf/stories260K.gguf",
+                       "blk.%d",
+                       "stories260k/activations_short_f64.safetensors",
+                       {0, 1, 2, 3, 4, -1},
+                       {0},
+                       {.causal = true, .rope = {.kind = MHA_ROPE_INTERLEAVED}}});
     mha_file *file;
     mha_error error;
     mha_model_facts facts;
@@ -688,6 +795,7 @@ int main(void)
         cmocka_unit_test(a_fused_matrix_can_share_key_heads),
         cmocka_unit_test(a_square_fused_matrix_needs_the_orientation_stated),
         cmocka_unit_test(extras_and_norms_follow_their_shapes),
+        cmocka_unit_test(learned_key_and_value_rows_come_as_pytorch_stores_them),
         cmocka_unit_test(narrow_weights_are_widened_and_say_where_from),
         cmocka_unit_test(a_prefix_chooses_the_layer),
         cmocka_unit_test(heads_must_be_stated_and_fit),

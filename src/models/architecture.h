@@ -12,7 +12,7 @@
  *
  * Symbols every architecture defines, because the rest of the library asks for them:
  *   d_model h h_kv d_k   and where they are not 0:  d_v (default d_k)  bias_q bias_k bias_v bias_o
- *   qk_norm (1: per head, 2: per row)  causal  rope (1: interleaved, 2: half-split)  rope_dim (default d_k)
+ *   qk_norm (1: per head, 2: per row)  causal  rope (1: interleaved, 2: half-split; of all d_k)
  *   moving: something position-dependent besides rotation touches the keys, so the key bias matters */
 
 /* A symbol and where its value comes from. */

@@ -329,7 +329,7 @@ mha_model_facts mha_setup_facts(const mha_setup *setup)
         .caveat = architecture->caveat ? architecture->caveat : "",
     };
     if (facts.rope != MHA_ROPE_NONE)
-        facts.rope_dim = mha_values_find(v, "rope_dim") ? (size_t)mha_values_get(v, "rope_dim") : facts.d_k;
+        facts.rope_dim = facts.d_k;
     if (setup->rope_scaled)
         facts.caveat = "rope_scaling stretches the rotary positions, which is not applied";
     snprintf(facts.model_type, sizeof facts.model_type, "%.*s", (int)strcspn(architecture->model_types, " "),
