@@ -74,7 +74,7 @@ const mha_claim_row mha_claim_rows[] = {
     {"page 002, answer", "d_k = d_v = d_model / h", "d_model/h", "roberta-base", "head_W_Q/d_model",
      .otherwise = "qwen3-0.6b", .condition = "the library chooses so"},
     {"page 002, comment", "the embedding has to be a multiple of the heads: W_Q has d_model columns",
-     "d_model", "roberta-base", "W_Q_0", .otherwise = "t5-11b", .condition = "h * d_k = d_model is chosen"},
+     "d_model", "roberta-base", "W_Q_0", .otherwise = "t5-11b", .condition = "h * d_k = d_model"},
     {"page 002, answer", "W_O has the shape (h * d_v, d_model)",
      "h*d_v*d_model", "layer d_model=512 h=8 d_k=64 d_v=32", "W_O"},
 
@@ -127,9 +127,9 @@ const mha_claim_row mha_claim_rows[] = {
 
     /* ------------------------------------------------------------ the paper */
     {"Vaswani et al. 2017, table 3, base", "65 million parameters", "65*10^6", "transformer-base vocab_size=40000",
-     "total", MILLION, .otherwise = "transformer-base", .condition = "a shared vocabulary of 39,841 to 41,793, not 37,000"},
+     "total", MILLION, .otherwise = "transformer-base", .condition = "the shared vocabulary has 39,841 to 41,793 tokens, not 37,000"},
     {"Vaswani et al. 2017, table 3, big", "213 million parameters", "213*10^6", "transformer-big vocab_size=36000",
-     "total", MILLION, .otherwise = "transformer-big", .condition = "a shared vocabulary of 35,368 to 36,344, not 37,000"},
+     "total", MILLION, .otherwise = "transformer-big", .condition = "the shared vocabulary has 35,368 to 36,344 tokens, not 37,000"},
     {"Vaswani et al. 2017, table 3 (A)", "1 head of width 512: as many parameters as 8 of 64",
      "18*4*512^2", "transformer-base num_attention_heads=1", "attention"},
     {"Vaswani et al. 2017, table 3 (A)", "32 heads of width 16: as many parameters as 8 of 64",
@@ -171,7 +171,7 @@ const mha_claim_row mha_claim_rows[] = {
     {"Raffel et al. 2020", "T5-11B has 11B parameters", "11*10^9", "t5-11b", "total", BILLION},
     {"Dosovitskiy et al. 2021, table 1", "ViT-Base has 86M parameters", "86*10^6",
      "vit-base-patch16-224 class=ViTModel", "total", MILLION, .otherwise = "vit-base-patch16-224",
-     .condition = "no classifier for 1000 classes"},
+     .condition = "there is no classifier for 1000 classes"},
 
     /* ------------------------------------------------------------ the Hub's counters */
     {"Hub, gpt2", "137,022,720 parameters", "137022720", "gpt2", "total", .condition = "12 causal masks of 1024 x 1024 are buffers"},
