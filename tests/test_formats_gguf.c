@@ -101,10 +101,22 @@ static void every_kind_of_metadata_becomes_text(void **state)
             bytes_number(&b, U16, 4), bytes_number(&b, 2, 8), bytes_number(&b, 7, 4);
         mha_file *file = open_file(scratch_take("pairs.gguf", &b));
         static const char *const expected[][2] = {
-            {"u8", "255"},           {"i8", "-1"},          {"u16", "65535"},  {"i16", "-32768"},
-            {"u32", "4294967295"},   {"i32", "-2147483648"}, {"f32", "0.100000001"}, {"yes", "true"},
-            {"no", "false"},         {"u64", "18446744073709551615"}, {"i64", "-9223372036854775808"},
-            {"f64", "0.10000000000000001"}, {"text", "some\ntext"}, {"empty", ""}, {"words", "array of 3"}, {"nested", "array of 2"},
+            {"u8", "255"},
+            {"i8", "-1"},
+            {"u16", "65535"},
+            {"i16", "-32768"},
+            {"u32", "4294967295"},
+            {"i32", "-2147483648"},
+            {"f32", "0.100000001"},
+            {"yes", "true"},
+            {"no", "false"},
+            {"u64", "18446744073709551615"},
+            {"i64", "-9223372036854775808"},
+            {"f64", "0.10000000000000001"},
+            {"text", "some\ntext"},
+            {"empty", ""},
+            {"words", "array of 3"},
+            {"nested", "array of 2"},
         };
         assert_string_equal(mha_file_format(file), "gguf");
         assert_int_equal(mha_file_count(file), 0);
@@ -121,13 +133,15 @@ static const struct {
     const char *name;
     size_t block_elements, block_bytes;
 } ggml_types[] = {
-    {0, "F32", 1, 4},        {1, "F16", 1, 2},       {2, "Q4_0", 32, 18},     {3, "Q4_1", 32, 20},    {6, "Q5_0", 32, 22},
-    {7, "Q5_1", 32, 24},     {8, "Q8_0", 32, 34},    {9, "Q8_1", 32, 36},     {10, "Q2_K", 256, 84},  {11, "Q3_K", 256, 110},
-    {12, "Q4_K", 256, 144},  {13, "Q5_K", 256, 176}, {14, "Q6_K", 256, 210},  {15, "Q8_K", 256, 292}, {16, "IQ2_XXS", 256, 66},
-    {17, "IQ2_XS", 256, 74}, {18, "IQ3_XXS", 256, 98}, {19, "IQ1_S", 256, 50}, {20, "IQ4_NL", 32, 18}, {21, "IQ3_S", 256, 110},
-    {22, "IQ2_S", 256, 82},  {23, "IQ4_XS", 256, 136}, {24, "I8", 1, 1},      {25, "I16", 1, 2},      {26, "I32", 1, 4},
-    {27, "I64", 1, 8},       {28, "F64", 1, 8},      {29, "IQ1_M", 256, 56},  {30, "BF16", 1, 2},     {34, "TQ1_0", 256, 54},
-    {35, "TQ2_0", 256, 66},  {39, "MXFP4", 32, 17},  {40, "NVFP4", 64, 36},   {41, "Q1_0", 128, 18},  {42, "Q2_0", 64, 18},
+    {0, "F32", 1, 4},         {1, "F16", 1, 2},         {2, "Q4_0", 32, 18},      {3, "Q4_1", 32, 20},
+    {6, "Q5_0", 32, 22},      {7, "Q5_1", 32, 24},      {8, "Q8_0", 32, 34},      {9, "Q8_1", 32, 36},
+    {10, "Q2_K", 256, 84},    {11, "Q3_K", 256, 110},   {12, "Q4_K", 256, 144},   {13, "Q5_K", 256, 176},
+    {14, "Q6_K", 256, 210},   {15, "Q8_K", 256, 292},   {16, "IQ2_XXS", 256, 66}, {17, "IQ2_XS", 256, 74},
+    {18, "IQ3_XXS", 256, 98}, {19, "IQ1_S", 256, 50},   {20, "IQ4_NL", 32, 18},   {21, "IQ3_S", 256, 110},
+    {22, "IQ2_S", 256, 82},   {23, "IQ4_XS", 256, 136}, {24, "I8", 1, 1},         {25, "I16", 1, 2},
+    {26, "I32", 1, 4},        {27, "I64", 1, 8},        {28, "F64", 1, 8},        {29, "IQ1_M", 256, 56},
+    {30, "BF16", 1, 2},       {34, "TQ1_0", 256, 54},   {35, "TQ2_0", 256, 66},   {39, "MXFP4", 32, 17},
+    {40, "NVFP4", 64, 36},    {41, "Q1_0", 128, 18},    {42, "Q2_0", 64, 18},
 };
 enum { TYPES = sizeof ggml_types / sizeof *ggml_types };
 
@@ -163,7 +177,8 @@ static void every_tensor_type_has_its_name_and_size(void **state)
             mha_error error;
             float values[1536];
             mha_view to = mha_view_of(values, MHA_F32, 1, (size_t[]){1536});
-            assert_refused(mha_file_read(file, tensor, &to, &error), MHA_UNSUPPORTED, error, ggml_types[i].name, "quantised");
+            assert_refused(mha_file_read(file, tensor, &to, &error), MHA_UNSUPPORTED, error, ggml_types[i].name,
+                           "quantised");
         }
     }
     mha_file_close(file);
@@ -278,7 +293,8 @@ static void descriptions_are_held_against_the_file(void **state)
         mha_status status;
         const char *says, *says_too;
     } bad[] = {
-        {one_tensor(2, (uint64_t[]){big, big}, 0, 0, 64), MHA_FORMAT, "(4294967296, 4294967296)", "bytes can be counted"},
+        {one_tensor(2, (uint64_t[]){big, big}, 0, 0, 64), MHA_FORMAT, "(4294967296, 4294967296)",
+         "bytes can be counted"},
         {one_tensor(1, (uint64_t[]){UINT64_MAX}, 24, 0, 64), MHA_FORMAT, "t: ", "found (18446744073709551615,)"},
         {one_tensor(1, (uint64_t[]){17}, 0, 0, 64), MHA_FORMAT, "t: expected 68 bytes", NULL},
         {one_tensor(1, (uint64_t[]){8}, 0, 64, 64), MHA_FORMAT, "t: expected 32 bytes", "offset 64"},

@@ -18,7 +18,8 @@ static double number_of(const json_t *tensor, const char *key)
 static void check_values(const mha_file *file, const mha_file_tensor *tensor, const json_t *expected)
 {
     mha_error error;
-    double *values = malloc(tensor->elements * sizeof *values + 1), sum = 0, magnitude = 0, min = INFINITY, max = -INFINITY;
+    double *values = malloc(tensor->elements * sizeof *values + 1), sum = 0, magnitude = 0, min = INFINITY,
+           max = -INFINITY;
     mha_view view = mha_view_of(values, MHA_F64, 1, &tensor->elements);
     assert_ok(mha_file_read(file, tensor, &view, &error), error);
     for (size_t i = 0; i < tensor->elements; i++) {
@@ -95,7 +96,8 @@ static void check_pairs(const char *path, const json_t *pairs)
     assert_int_equal(mha_file_metadata_count(file), json_object_size(pairs));
     const char *key;
     json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)pairs, key, value) {
+    json_object_foreach((json_t *)(uintptr_t)pairs, key, value)
+    {
         const char *text = mha_file_metadata(file, key);
         assert_non_null(text);
         if (json_is_string(value))
@@ -120,7 +122,8 @@ static void every_file_holds_what_its_listing_says(void **state)
         json_t *listing = json_load_file(path, 0, NULL);
         const char *name;
         json_t *file;
-        json_object_foreach(json_object_get(listing, "files"), name, file) {
+        json_object_foreach(json_object_get(listing, "files"), name, file)
+        {
             snprintf(path, sizeof path, "%s/%s/%s", models, entry->d_name, name);
             check_file(path, file, &checked);
             if (json_object_get(listing, "kv"))

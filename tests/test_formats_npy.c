@@ -76,11 +76,15 @@ static void scalars_and_empty_arrays_are_read(void **state)
     (void)state;
     mha_error error;
     mha_file *file;
-    assert_ok(mha_file_open(write_npy(1, "{'descr': '|b1', 'fortran_order': False, 'shape': ()}", "\1", 1), &file, &error), error);
+    assert_ok(
+        mha_file_open(write_npy(1, "{'descr': '|b1', 'fortran_order': False, 'shape': ()}", "\1", 1), &file, &error),
+        error);
     assert_int_equal(mha_file_at(file, 0)->rank, 0);
     assert_int_equal(mha_file_at(file, 0)->dtype, MHA_BOOL);
     mha_file_close(file);
-    assert_ok(mha_file_open(write_npy(1, "{'descr': '<f8', 'fortran_order': False, 'shape': (0,)}", "", 0), &file, &error), error);
+    assert_ok(
+        mha_file_open(write_npy(1, "{'descr': '<f8', 'fortran_order': False, 'shape': (0,)}", "", 0), &file, &error),
+        error);
     assert_int_equal(mha_file_at(file, 0)->elements, 0);
     mha_file_close(file);
 }
@@ -95,10 +99,14 @@ static void both_byte_orders_give_the_same_numbers(void **state)
         size_t width, part;
         unsigned char little[8];
     } cases[] = {
-        {"f2", MHA_F16, 2, 2, {0, 0x3c}},       {"f4", MHA_F32, 4, 4, {0, 0, 0x80, 0x3f}},
-        {"i2", MHA_I16, 2, 2, {1}},             {"i4", MHA_I32, 4, 4, {1}},
-        {"i8", MHA_I64, 8, 8, {1}},             {"u2", MHA_U16, 2, 2, {1}},
-        {"u4", MHA_U32, 4, 4, {1}},             {"u8", MHA_U64, 8, 8, {1}},
+        {"f2", MHA_F16, 2, 2, {0, 0x3c}},
+        {"f4", MHA_F32, 4, 4, {0, 0, 0x80, 0x3f}},
+        {"i2", MHA_I16, 2, 2, {1}},
+        {"i4", MHA_I32, 4, 4, {1}},
+        {"i8", MHA_I64, 8, 8, {1}},
+        {"u2", MHA_U16, 2, 2, {1}},
+        {"u4", MHA_U32, 4, 4, {1}},
+        {"u8", MHA_U64, 8, 8, {1}},
         {"f8", MHA_F64, 8, 8, {0, 0, 0, 0, 0, 0, 0xf0, 0x3f}},
         {"c8", MHA_C64, 8, 4, {0, 0, 0x80, 0x3f, 0, 0, 0, 0x40}},
     };
@@ -106,10 +114,12 @@ static void both_byte_orders_give_the_same_numbers(void **state)
         for (int big = 0; big < 2; big++) {
             unsigned char data[8], got[8];
             for (size_t k = 0; k < cases[i].width; k++)
-                data[k] = cases[i].little[big ? k / cases[i].part * cases[i].part + (cases[i].part - 1 - k % cases[i].part) : k];
+                data[k] =
+                    cases[i]
+                        .little[big ? k / cases[i].part * cases[i].part + (cases[i].part - 1 - k % cases[i].part) : k];
             char dictionary[100];
-            snprintf(dictionary, sizeof dictionary, "{'descr': '%c%s', 'fortran_order': False, 'shape': (1,)}", big ? '>' : '<',
-                     cases[i].code);
+            snprintf(dictionary, sizeof dictionary, "{'descr': '%c%s', 'fortran_order': False, 'shape': (1,)}",
+                     big ? '>' : '<', cases[i].code);
             mha_error error;
             mha_file *file;
             assert_ok(mha_file_open(write_npy(1, dictionary, data, cases[i].width), &file, &error), error);
@@ -140,19 +150,23 @@ static void fortran_order_is_put_in_order(void **state)
                 data[i + 2 * j + 6 * k] = (float)(100 * i + 10 * j + k);
     mha_error error;
     mha_file *file;
-    assert_ok(mha_file_open(write_npy(1, "{'descr': '<f4', 'fortran_order': True, 'shape': (2, 3, 4)}", data, sizeof data), &file,
-                            &error), error);
+    assert_ok(
+        mha_file_open(write_npy(1, "{'descr': '<f4', 'fortran_order': True, 'shape': (2, 3, 4)}", data, sizeof data),
+                      &file, &error),
+        error);
     mha_view to = mha_view_of(got, MHA_F32, 3, (size_t[]){2, 3, 4});
     assert_ok(mha_file_read(file, mha_file_at(file, 0), &to, &error), error);
     for (int e = 0; e < 24; e++)
         assert_true(got[e] == (float)(100 * (e / 12) + 10 * (e / 4 % 3) + e % 4));
     mha_view flat = mha_view_of(got, MHA_F32, 1, (size_t[]){24});
-    assert_refused(mha_file_read(file, mha_file_at(file, 0), &flat, &error), MHA_INVALID, error, "Fortran", "(2, 3, 4)");
+    assert_refused(mha_file_read(file, mha_file_at(file, 0), &flat, &error), MHA_INVALID, error, "Fortran",
+                   "(2, 3, 4)");
     mha_file_close(file);
 
     /* One dimension has one order only. */
-    assert_ok(mha_file_open(write_npy(1, "{'descr': '<f4', 'fortran_order': True, 'shape': (24,)}", data, sizeof data), &file,
-                            &error), error);
+    assert_ok(mha_file_open(write_npy(1, "{'descr': '<f4', 'fortran_order': True, 'shape': (24,)}", data, sizeof data),
+                            &file, &error),
+              error);
     mha_view folded = mha_view_of(got, MHA_F32, 2, (size_t[]){4, 6});
     assert_ok(mha_file_read(file, mha_file_at(file, 0), &folded, &error), error);
     mha_file_close(file);
@@ -182,7 +196,8 @@ static void bad_headers_are_refused(void **state)
         {"{'descr': '<f4', 'fortran_order': False, 'shape': (1 1)}", MHA_FORMAT, "',' or ')'"},
         {"{'descr': '<f4', 'fortran_order': False, 'shape': (1.5,)}", MHA_FORMAT, "',' or ')'"},
         {"{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999,)}", MHA_FORMAT, "64 bits"},
-        {"{'descr': '<f4', 'fortran_order': False, 'shape': (4294967296, 4294967296)}", MHA_FORMAT, "(4294967296, 4294967296)"},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (4294967296, 4294967296)}", MHA_FORMAT,
+         "(4294967296, 4294967296)"},
         {"{'descr': '<f4', 'fortran_order': False, 'shape': (1,1,1,1,1,1,1,1,1)}", MHA_UNSUPPORTED, "at most 8"},
         {"{'descr': '<f4', 'fortran_order': False, 'shape': (2,)}", MHA_FORMAT, "expected 8 bytes"},
         {"{'descr': '<f4', 'fortran_order': False, 'shape': ()", MHA_FORMAT, "',' or '}'"},
@@ -197,18 +212,20 @@ static void bad_headers_are_refused(void **state)
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         mha_error error;
-        assert_refused(open_status(write_npy(1, bad[i].dictionary, "1234", 4), &error), bad[i].status, error, bad[i].says,
-                       "a.npy: ");
+        assert_refused(open_status(write_npy(1, bad[i].dictionary, "1234", 4), &error), bad[i].status, error,
+                       bad[i].says, "a.npy: ");
     }
     mha_error error;
     assert_refused(open_status(write_npy(4, "{}", "", 0), &error), MHA_UNSUPPORTED, error, "version 1, 2 or 3", "4.0");
-    assert_refused(open_status(write_npy(1, "{'descr': '<f4', 'fortran_order': False, 'shape': ()}", "12345", 5), &error), MHA_FORMAT,
-                   error, "expected 4 bytes", "found 5");
+    assert_refused(
+        open_status(write_npy(1, "{'descr': '<f4', 'fortran_order': False, 'shape': ()}", "12345", 5), &error),
+        MHA_FORMAT, error, "expected 4 bytes", "found 5");
     assert_refused(open_status(scratch_write("a.npy", "\x93NUMPY\1", 7), &error), MHA_FORMAT, error, "too few bytes");
     assert_refused(open_status(scratch_write("a.npy", "\x93NUMPY\2\0\1\0", 10), &error), MHA_FORMAT, error, "10 bytes");
-    assert_refused(open_status(scratch_write("a.npy", "\x93NUMPY\1\0\xff\xff{}", 12), &error), MHA_FORMAT, error, "65545 bytes");
-    assert_refused(open_status(scratch_write("a.npy", "\x93NUMPY\2\0\xff\xff\xff\xff{}", 14), &error), MHA_FORMAT, error,
-                   "4294967295");
+    assert_refused(open_status(scratch_write("a.npy", "\x93NUMPY\1\0\xff\xff{}", 12), &error), MHA_FORMAT, error,
+                   "65545 bytes");
+    assert_refused(open_status(scratch_write("a.npy", "\x93NUMPY\2\0\xff\xff\xff\xff{}", 14), &error), MHA_FORMAT,
+                   error, "4294967295");
 }
 
 /* ---------------------------------------------------------------- npz */
@@ -286,14 +303,16 @@ static void an_archive_with_64_bit_local_headers_is_read(void **state)
     bytes_number(&b, 0, 2), bytes_number(&b, 33, 2), bytes_number(&b, crc, 4);
     bytes_number(&b, 0xffffffff, 4), bytes_number(&b, 0xffffffff, 4), bytes_number(&b, 5, 2), bytes_number(&b, 20, 2);
     bytes_text(&b, "x.npy");
-    bytes_number(&b, 1, 2), bytes_number(&b, 16, 2), bytes_number(&b, member.count, 8), bytes_number(&b, member.count, 8);
+    bytes_number(&b, 1, 2), bytes_number(&b, 16, 2), bytes_number(&b, member.count, 8),
+        bytes_number(&b, member.count, 8);
     bytes_add(&b, member.data, member.count);
     size_t directory = b.count;
     bytes_text(&b, "PK\1\2");
     bytes_number(&b, 45, 2), bytes_number(&b, 45, 2), bytes_number(&b, 0, 2), bytes_number(&b, 0, 2);
     bytes_number(&b, 0, 2), bytes_number(&b, 33, 2), bytes_number(&b, crc, 4);
     bytes_number(&b, member.count, 4), bytes_number(&b, member.count, 4), bytes_number(&b, 5, 2);
-    bytes_number(&b, 0, 2), bytes_number(&b, 0, 2), bytes_number(&b, 0, 2), bytes_number(&b, 0, 2), bytes_number(&b, 0, 4);
+    bytes_number(&b, 0, 2), bytes_number(&b, 0, 2), bytes_number(&b, 0, 2), bytes_number(&b, 0, 2),
+        bytes_number(&b, 0, 4);
     bytes_number(&b, 0, 4);
     bytes_text(&b, "x.npy");
     size_t end = b.count;
@@ -317,7 +336,8 @@ static void archives_of_something_else_are_refused(void **state)
     (void)state;
     static const struct {
         const char *member, *says;
-    } others[] = {{"archive/data.pkl", "PyTorch"}, {"model.weights.h5", "Keras"}, {"word/document.xml", "word/document.xml"}};
+    } others[] = {
+        {"archive/data.pkl", "PyTorch"}, {"model.weights.h5", "Keras"}, {"word/document.xml", "word/document.xml"}};
     for (size_t i = 0; i < 3; i++) {
         const char *path = scratch_path("other.zip");
         int code;
@@ -338,8 +358,8 @@ static void archives_of_something_else_are_refused(void **state)
     zip_close(archive);
     mha_error error;
     assert_refused(open_status(path, &error), MHA_FORMAT, error, "a.npy: ", "NUMPY");
-    assert_refused(open_status(scratch_write("broken.npz", "PK\3\4 and then something else", 29), &error), MHA_FORMAT, error,
-                   "damaged");
+    assert_refused(open_status(scratch_write("broken.npz", "PK\3\4 and then something else", 29), &error), MHA_FORMAT,
+                   error, "damaged");
 }
 
 /* Every single byte changed in turn, and every length cut: an error or the right numbers, never a crash. */

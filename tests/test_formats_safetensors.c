@@ -43,11 +43,13 @@ static void a_good_file_is_listed_in_the_order_of_its_header(void **state)
     (void)state;
     mha_error error;
     mha_file *file;
-    const char *path = make("good", "{\"__metadata__\":{\"format\":\"pt\",\"k\\u00e9y\":\"va\\\"lue\"},"
+    const char *path = make("good",
+                            "{\"__metadata__\":{\"format\":\"pt\",\"k\\u00e9y\":\"va\\\"lue\"},"
                             "\"second\":{\"dtype\":\"F32\",\"shape\":[2,1],\"data_offsets\":[2,10]},"
                             "\"scalar\":{\"shape\":[],\"data_offsets\":[10,18],\"dtype\":\"I64\"},"
                             "\"empty\":{\"dtype\":\"F16\",\"shape\":[3,0],\"data_offsets\":[2,2]},"
-                            "\"first\":{\"dtype\":\"BOOL\",\"shape\":[2],\"data_offsets\":[0,2]}}", 18);
+                            "\"first\":{\"dtype\":\"BOOL\",\"shape\":[2],\"data_offsets\":[0,2]}}",
+                            18);
     assert_ok(mha_file_open(path, &file, &error), error);
     assert_string_equal(mha_file_path(file), path);
     assert_string_equal(mha_file_format(file), "safetensors");
@@ -111,15 +113,15 @@ static void every_dtype_of_the_format_is_known_with_its_size(void **state)
     static const struct {
         const char *name;
         size_t bits;
-    } dtypes[] = {{"BOOL", 8},    {"F4", 4},          {"F6_E2M3", 6},     {"F6_E3M2", 6}, {"U8", 8},   {"I8", 8},
-                  {"F8_E5M2", 8}, {"F8_E4M3", 8},     {"F8_E8M0", 8},     {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8},
-                  {"I16", 16},    {"U16", 16},        {"F16", 16},        {"BF16", 16},   {"I32", 32}, {"U32", 32},
-                  {"F32", 32},    {"C64", 64},        {"F64", 64},        {"I64", 64},    {"U64", 64}};
+    } dtypes[] = {{"BOOL", 8},    {"F4", 4},      {"F6_E2M3", 6}, {"F6_E3M2", 6},     {"U8", 8},          {"I8", 8},
+                  {"F8_E5M2", 8}, {"F8_E4M3", 8}, {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"I16", 16},
+                  {"U16", 16},    {"F16", 16},    {"BF16", 16},   {"I32", 32},        {"U32", 32},        {"F32", 32},
+                  {"C64", 64},    {"F64", 64},    {"I64", 64},    {"U64", 64}};
     for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++) {
         char header[200];
         size_t size = dtypes[i].bits * 8 / 8; /* of eight elements */
-        snprintf(header, sizeof header, "{\"t\":{\"dtype\":\"%s\",\"shape\":[2,4],\"data_offsets\":[0,%zu]}}", dtypes[i].name,
-                 size);
+        snprintf(header, sizeof header, "{\"t\":{\"dtype\":\"%s\",\"shape\":[2,4],\"data_offsets\":[0,%zu]}}",
+                 dtypes[i].name, size);
         mha_error error;
         mha_file *file;
         assert_ok(mha_file_open(make("dtype", header, size), &file, &error), error);
@@ -128,10 +130,12 @@ static void every_dtype_of_the_format_is_known_with_its_size(void **state)
         mha_file_close(file);
     }
     mha_error error;
-    assert_refused(open_status(make("dtype", "{\"t\":{\"dtype\":\"Q8_0\",\"shape\":[32],\"data_offsets\":[0,34]}}", 34), &error),
-                   MHA_UNSUPPORTED, error, "Q8_0");
-    assert_refused(open_status(make("dtype", "{\"t\":{\"dtype\":\"F4\",\"shape\":[3],\"data_offsets\":[0,2]}}", 2), &error),
-                   MHA_FORMAT, error, "(3,)", "F4");
+    assert_refused(
+        open_status(make("dtype", "{\"t\":{\"dtype\":\"Q8_0\",\"shape\":[32],\"data_offsets\":[0,34]}}", 34), &error),
+        MHA_UNSUPPORTED, error, "Q8_0");
+    assert_refused(
+        open_status(make("dtype", "{\"t\":{\"dtype\":\"F4\",\"shape\":[3],\"data_offsets\":[0,2]}}", 2), &error),
+        MHA_FORMAT, error, "(3,)", "F4");
 }
 
 #define T(name, dtype, shape, from, to)                                                                                \
@@ -158,7 +162,8 @@ static void what_a_header_says_is_held_against_the_file(void **state)
         {"{" T("a", "U8", "[4]", 0, 9223372036854775807) "}", 4, MHA_FORMAT, "a", "9223372036854775807", NULL},
         {"{" T("a", "U8", "[4]", 0, 18446744073709551616) "}", 4, MHA_FORMAT, NULL, "too big", NULL},
         {"{" T("a", "F32", "[3]", 0, 8) "}", 8, MHA_FORMAT, "a", "expected 12 bytes", "(3,)"},
-        {"{" T("a", "F32", "[4294967296,4294967296]", 0, 0) "}", 0, MHA_FORMAT, "a", "4294967296", "bytes can be counted"},
+        {"{" T("a", "F32", "[4294967296,4294967296]", 0, 0) "}", 0, MHA_FORMAT, "a", "4294967296",
+         "bytes can be counted"},
         {"{" T("a", "F32", "[4611686018427387904]", 0, 0) "}", 0, MHA_FORMAT, "a", "4611686018427387904", NULL},
         {"{" T("a", "F32", "[-1]", 0, 4) "}", 4, MHA_FORMAT, "a", "dimension 0", NULL},
         {"{" T("a", "F32", "[1.0]", 0, 4) "}", 4, MHA_FORMAT, "a", "whole numbers", NULL},
@@ -168,9 +173,11 @@ static void what_a_header_says_is_held_against_the_file(void **state)
         {"{" T("a", "F31", "[1]", 0, 4) "}", 4, MHA_UNSUPPORTED, "a", "F31", NULL},
         {"{\"a\":{\"dtype\":1,\"shape\":[1],\"data_offsets\":[0,4]}}", 4, MHA_FORMAT, "a", "dtype", NULL},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0]}}", 4, MHA_FORMAT, "a", "data_offsets", NULL},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4.0]}}", 4, MHA_FORMAT, "a", "data_offsets", NULL},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4.0]}}", 4, MHA_FORMAT, "a", "data_offsets",
+         NULL},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1]}}", 4, MHA_FORMAT, "a", "data_offsets", NULL},
-        {"{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4, MHA_FORMAT, NULL, "uplicate", NULL},
+        {"{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4, MHA_FORMAT, NULL,
+         "uplicate", NULL},
         {"{\"a\":7}", 0, MHA_FORMAT, "a", "object", NULL},
         {"{\"a\":}", 0, MHA_FORMAT, NULL, "near byte 14", NULL},
         {"{\"a\" 1}", 0, MHA_FORMAT, NULL, "expected ':'", "byte 13"},
@@ -219,7 +226,8 @@ static void a_header_length_is_not_believed(void **state)
     assert_refused(open_status(claim(UINT64_MAX - 7, 10), &error), MHA_FORMAT, error, "truncated");
     assert_refused(open_status(scratch_write("short", "1234567", 7), &error), MHA_FORMAT, error, "only 7 bytes");
     assert_refused(open_status(scratch_write("empty", "", 0), &error), MHA_FORMAT, error, "only 0 bytes");
-    assert_refused(open_status(scratch_write("text", "This is some text.", 18), &error), MHA_FORMAT, error, "none of them");
+    assert_refused(open_status(scratch_write("text", "This is some text.", 18), &error), MHA_FORMAT, error,
+                   "none of them");
 
     /* A header of 100 MB that is all there (in a sparse file) is refused before it is read. */
     const char *path = claim(100000000, 0);
@@ -347,14 +355,16 @@ static void eight_bit_floats_without_negative_zero_are_decoded(void **state)
             mha_view view = mha_view_of(raw, cases[c].dtype, 1, (size_t[]){5});
             double value = mha_view_get(&view, &i), expected = cases[c].expected[i];
             if (isnan(expected) ? !isnan(value) : value != expected)
-                fail_msg("%s of 0x%02x: expected %g, found %g", mha_dtype_name(cases[c].dtype), raw[i], expected, value);
+                fail_msg("%s of 0x%02x: expected %g, found %g", mha_dtype_name(cases[c].dtype), raw[i], expected,
+                         value);
         }
 }
 
 static void every_failing_allocation_is_survived(void **state)
 {
     (void)state;
-    const char *path = make("memory", "{\"__metadata__\":{\"k\":\"v\"}," T("a", "F16", "[2]", 0, 4) "," T("b", "U8", "[4]", 4, 8) "}", 8);
+    const char *path = make(
+        "memory", "{\"__metadata__\":{\"k\":\"v\"}," T("a", "F16", "[2]", 0, 4) "," T("b", "U8", "[4]", 4, 8) "}", 8);
     failing memory = {0};
     mha_allocator allocator = failing_allocator(&memory);
     float values[2];

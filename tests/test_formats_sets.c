@@ -27,8 +27,8 @@ static const char *write_shard(const char *name, const char *letters)
     bytes_text(&header, "{\"__metadata__\":{\"format\":\"pt\"}");
     for (size_t i = 0; letters[i]; i++) {
         char entry[100];
-        snprintf(entry, sizeof entry, ",\"%c\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[%zu,%zu]}", letters[i], 2 * i,
-                 2 * i + 2);
+        snprintf(entry, sizeof entry, ",\"%c\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[%zu,%zu]}", letters[i],
+                 2 * i, 2 * i + 2);
         bytes_text(&header, entry);
     }
     bytes_text(&header, "}");
@@ -52,9 +52,10 @@ static void a_set_opens_as_one_file(void **state)
     mkdir(scratch_path("set/sub"), 0700);
     write_shard("set/one.safetensors", "ba");
     write_shard("set/sub/two.safetensors", "c");
-    const char *path = write_text("set/model.safetensors.index.json",
-                                  " {\"metadata\": {\"total_size\": 6, \"x\": [1], \"real\": 0.5, \"by\": \"hand\"}, \"other\": [],\n"
-                                  "\"weight_map\": {\"a\": \"one.safetensors\", \"c\": \"sub/two.safetensors\", \"b\": \"one.safetensors\"}}\n");
+    const char *path = write_text(
+        "set/model.safetensors.index.json",
+        " {\"metadata\": {\"total_size\": 6, \"x\": [1], \"real\": 0.5, \"by\": \"hand\"}, \"other\": [],\n"
+        "\"weight_map\": {\"a\": \"one.safetensors\", \"c\": \"sub/two.safetensors\", \"b\": \"one.safetensors\"}}\n");
     const char *const paths[] = {path, scratch_path("set"), scratch_path("set/")};
     for (size_t p = 0; p < 3; p++) {
         mha_error error;
@@ -103,13 +104,14 @@ static void a_set_that_does_not_fit_its_index_is_refused(void **state)
         mha_status status;
         const char *says, *says_too;
     } bad[] = {
-        {"{\"weight_map\":{" ONE ",\"c\":\"one.safetensors\"}}", MHA_FORMAT, "c: expected it in one.safetensors", "missing"},
+        {"{\"weight_map\":{" ONE ",\"c\":\"one.safetensors\"}}", MHA_FORMAT, "c: expected it in one.safetensors",
+         "missing"},
         {"{\"weight_map\":{\"a\":\"one.safetensors\"}}", MHA_FORMAT, "b: ", "this one missing"},
-        {"{\"weight_map\":{" ONE ",\"c\":\"one.safetensors\",\"d\":\"two.safetensors\"}}", MHA_FORMAT, "c: expected it in one.safetensors",
-         "found it in two.safetensors"},
+        {"{\"weight_map\":{" ONE ",\"c\":\"one.safetensors\",\"d\":\"two.safetensors\"}}", MHA_FORMAT,
+         "c: expected it in one.safetensors", "found it in two.safetensors"},
         {"{\"weight_map\":{" ONE ",\"a\":\"one.safetensors\"}}", MHA_FORMAT, "a: ", "twice"},
-        {"{\"weight_map\":{\"a\":\"one.safetensors\",\"b\":\"one.safetensors\",\"c\":\"again.safetensors\"}}", MHA_FORMAT,
-         "a: expected it in one.safetensors", "found it in again.safetensors"},
+        {"{\"weight_map\":{\"a\":\"one.safetensors\",\"b\":\"one.safetensors\",\"c\":\"again.safetensors\"}}",
+         MHA_FORMAT, "a: expected it in one.safetensors", "found it in again.safetensors"},
         {"{\"weight_map\":{\"c\":\"../outside.safetensors\"}}", MHA_FORMAT, "c: ", "'../outside.safetensors'"},
         {"{\"weight_map\":{\"c\":\"sub/../../outside.safetensors\"}}", MHA_FORMAT, "c: ", "beside the index"},
         {"{\"weight_map\":{\"c\":\"/etc/passwd\"}}", MHA_FORMAT, "c: ", "'/etc/passwd'"},
@@ -133,8 +135,8 @@ static void a_set_that_does_not_fit_its_index_is_refused(void **state)
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         mha_error error;
-        assert_refused(open_status(write_text("set/index.json", bad[i].index), &error), bad[i].status, error, bad[i].says,
-                       "set/index.json: ");
+        assert_refused(open_status(write_text("set/index.json", bad[i].index), &error), bad[i].status, error,
+                       bad[i].says, "set/index.json: ");
         if (bad[i].says_too && !strstr(error.message, bad[i].says_too))
             fail_msg("expected \"%s\" in \"%s\"", bad[i].says_too, error.message);
     }
@@ -166,7 +168,8 @@ static void every_failing_allocation_is_survived(void **state)
     mkdir(scratch_path("set"), 0700);
     write_shard("set/one.safetensors", "ba");
     write_shard("set/two.safetensors", "c");
-    write_text("set/model.safetensors.index.json", "{\"metadata\":{\"total_size\":6},\"weight_map\":{" ONE ",\"c\":\"two.safetensors\"}}");
+    write_text("set/model.safetensors.index.json",
+               "{\"metadata\":{\"total_size\":6},\"weight_map\":{" ONE ",\"c\":\"two.safetensors\"}}");
     failing memory = {0};
     mha_allocator allocator = failing_allocator(&memory);
     size_t points = 0;
@@ -195,8 +198,8 @@ static bytes llama2c(const int32_t n[7], long wrong)
     for (int i = 0; i < 7; i++)
         bytes_number(&b, (uint32_t)n[i], 4);
     long dim = n[0], hidden = n[1], layers = n[2], head = n[0] / n[3], kv = n[4] * head, words = labs(n[5]);
-    long floats = words * dim + layers * (2 * dim + 2 * dim * dim + 2 * dim * kv + 3 * dim * hidden) + dim + n[6] * head +
-                  (n[5] < 0 ? words * dim : 0);
+    long floats = words * dim + layers * (2 * dim + 2 * dim * dim + 2 * dim * kv + 3 * dim * hidden) + dim +
+                  n[6] * head + (n[5] < 0 ? words * dim : 0);
     bytes_zeros(&b, (size_t)(4 * floats + wrong));
     return b;
 }
@@ -204,7 +207,10 @@ static bytes llama2c(const int32_t n[7], long wrong)
 static void foreign_formats_are_refused_by_name(void **state)
 {
     (void)state;
-#define START(text) {text, sizeof text - 1}
+#define START(text)                                                                                                    \
+    {                                                                                                                  \
+        text, sizeof text - 1                                                                                          \
+    }
     static const struct {
         struct {
             const char *data;
@@ -225,31 +231,38 @@ static void foreign_formats_are_refused_by_name(void **state)
         {START("<!DOCTYPE html>\n<html><head>"), "web page"},
         {START("\x1f\x8b\x08\0\0\0\0\0\0\0"), "gzip"},
         {START("\x28\xb5\x2f\xfd\0\0\0\0\0\0"), "zstd"},
-        {START("\xfd" "7zXZ\0\0\0\0\0"), "xz"},
+        {START("\xfd"
+               "7zXZ\0\0\0\0\0"),
+         "xz"},
         {START("BZh91AY&SY\0\0"), "bzip2"},
-        {START("\x08\x07\x12\x07pytorch\x1a\x05" "1.9.0\x3a\x02\x0a\x00"), "ONNX"},
+        {START("\x08\x07\x12\x07pytorch\x1a\x05"
+               "1.9.0\x3a\x02\x0a\x00"),
+         "ONNX"},
         {START("\x08\x08\x42\x02\x10\x0d\x3a\x02\x0a\x00"), "ONNX"},
     };
     mha_error error;
     for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++)
-        assert_refused(open_status(scratch_write("foreign", foreign[i].start.data, foreign[i].start.count), &error), MHA_UNSUPPORTED,
-                       error, foreign[i].says, "foreign: expected safetensors, npy, npz or GGUF");
+        assert_refused(open_status(scratch_write("foreign", foreign[i].start.data, foreign[i].start.count), &error),
+                       MHA_UNSUPPORTED, error, foreign[i].says, "foreign: expected safetensors, npy, npz or GGUF");
     bytes tar = {0};
     bytes_text(&tar, "some/file"), bytes_zeros(&tar, 248), bytes_text(&tar, "ustar"), bytes_zeros(&tar, 250);
     assert_refused(open_status(scratch_take("foreign", &tar), &error), MHA_UNSUPPORTED, error, "tar");
 
     static const int32_t tied[7] = {64, 172, 5, 8, 4, 512, 512}, untied[7] = {16, 40, 2, 4, 2, -32, 8};
     bytes b = llama2c(tied, 0);
-    assert_refused(open_status(scratch_take("foreign", &b), &error), MHA_UNSUPPORTED, error, "llama2.c checkpoint (version 0)");
+    assert_refused(open_status(scratch_take("foreign", &b), &error), MHA_UNSUPPORTED, error,
+                   "llama2.c checkpoint (version 0)");
     b = llama2c(untied, 0);
-    assert_refused(open_status(scratch_take("foreign", &b), &error), MHA_UNSUPPORTED, error, "llama2.c checkpoint (version 0)");
+    assert_refused(open_status(scratch_take("foreign", &b), &error), MHA_UNSUPPORTED, error,
+                   "llama2.c checkpoint (version 0)");
     b = llama2c(tied, 4); /* not its size: not known to be one */
     assert_refused(open_status(scratch_take("foreign", &b), &error), MHA_FORMAT, error, "none of them");
-    assert_refused(open_status(scratch_write("foreign", "\x08\x07\x12\x7f only some text", 20), &error), MHA_FORMAT, error,
-                   "none of them");
+    assert_refused(open_status(scratch_write("foreign", "\x08\x07\x12\x7f only some text", 20), &error), MHA_FORMAT,
+                   error, "none of them");
     mkdir(scratch_path("torch"), 0700);
     scratch_write("torch/pytorch_model.bin", foreign[0].start.data, foreign[0].start.count);
-    assert_refused(open_status(scratch_path("torch"), &error), MHA_UNSUPPORTED, error, "PyTorch", "torch/pytorch_model.bin: ");
+    assert_refused(open_status(scratch_path("torch"), &error), MHA_UNSUPPORTED, error, "PyTorch",
+                   "torch/pytorch_model.bin: ");
 }
 
 int main(void)

@@ -61,7 +61,8 @@ static void the_bytes_of_safetensors_are_as_specified(void **state)
     mha_writer *writer = create(path);
     uint8_t flags[3] = {1, 0, 1};
     int64_t big = -2;
-    mha_view six_view = six(), flag_view = mha_view_of(flags, MHA_BOOL, 1, (size_t[]){3}), big_view = mha_view_of(&big, MHA_I64, 0, NULL);
+    mha_view six_view = six(), flag_view = mha_view_of(flags, MHA_BOOL, 1, (size_t[]){3}),
+             big_view = mha_view_of(&big, MHA_I64, 0, NULL);
     assert_ok(mha_writer_add(writer, "flags", &flag_view, &error), error);
     assert_ok(mha_writer_add(writer, "six", &six_view, &error), error);
     assert_ok(mha_writer_add(writer, "b\"ig", &big_view, &error), error);
@@ -216,7 +217,8 @@ static void what_cannot_be_written_is_refused(void **state)
     (void)state;
     mha_error error;
     mha_writer *writer;
-    assert_refused(mha_writer_create(scratch_path("file.txt"), &writer, &error), MHA_INVALID, error, "file.txt: ", ".safetensors");
+    assert_refused(mha_writer_create(scratch_path("file.txt"), &writer, &error), MHA_INVALID, error,
+                   "file.txt: ", ".safetensors");
     assert_null(writer);
     assert_refused(mha_writer_create(".npy", &writer, &error), MHA_INVALID, error, ".safetensors");
     const char *directory = scratch_path("directory.npy");
@@ -318,7 +320,8 @@ static void read_only_places_are_refused(void **state)
     uid_t user = geteuid();
     if (user == 0)
         assert_int_equal(seteuid(65534), 0); /* root may write everywhere: be somebody else */
-    mha_status status = write_six(path, &error), in_directory = write_six(scratch_path("locked/a.npy"), &error_in_directory);
+    mha_status status = write_six(path, &error),
+               in_directory = write_six(scratch_path("locked/a.npy"), &error_in_directory);
     assert_int_equal(seteuid(user), 0);
     assert_refused(status, MHA_IO, error, "Permission denied");
     assert_refused(in_directory, MHA_IO, error_in_directory, "directory", "Permission denied");

@@ -61,7 +61,8 @@ char *mha_file_text(mha_file *file, const char *text, size_t length)
 
 mha_status mha_file_no_memory(const mha_file *file, mha_error *error)
 {
-    return mha_fail_named(error, MHA_NO_MEMORY, file->path, "no memory for the list of %zu tensors", file->entries.count);
+    return mha_fail_named(error, MHA_NO_MEMORY, file->path, "no memory for the list of %zu tensors",
+                          file->entries.count);
 }
 
 /* ---------------------------------------------------------------- filling */
@@ -98,8 +99,8 @@ mha_status mha_file_add_tensor(mha_file *file, const char *name, size_t name_len
     tensor->elements = mha_view_elements(&view);
     if (tensor->elements == SIZE_MAX || mha_dtype_bytes(tensor->dtype, tensor->elements, &tensor->bytes) != MHA_OK)
         return mha_fail_named_at(error, MHA_FORMAT, name, where,
-                           "expected a shape whose bytes can be counted, found %s of %s (at byte %" PRIu64 ")", shape,
-                           mha_dtype_name(tensor->dtype), where);
+                                 "expected a shape whose bytes can be counted, found %s of %s (at byte %" PRIu64 ")",
+                                 shape, mha_dtype_name(tensor->dtype), where);
     tensor->name = mha_file_text(file, name, name_length);
     mha_entry *place = tensor->name ? mha_list_add(&file->allocator, &file->entries) : NULL;
     if (!place)
@@ -172,7 +173,8 @@ static mha_status index_names(mha_file *file, mha_error *error)
     if (!file->by_name)
         return MHA_NO_MEMORY;
     if (twice)
-        return mha_fail_named(error, MHA_FORMAT, twice, "expected every tensor to be named once, found this name twice");
+        return mha_fail_named(error, MHA_FORMAT, twice,
+                              "expected every tensor to be named once, found this name twice");
     file->by_key = sort_by_name(file, &file->metadata, &twice, error);
     if (!file->by_key)
         return MHA_NO_MEMORY;

@@ -4,7 +4,8 @@
 
 #include "formats/formats.h"
 
-#define CONVERT_TORCH "convert it with safetensors.torch.save_file(torch.load(path, weights_only=True), 'model.safetensors')"
+#define CONVERT_TORCH                                                                                                  \
+    "convert it with safetensors.torch.save_file(torch.load(path, weights_only=True), 'model.safetensors')"
 #define CONVERT_GGML "convert it to GGUF with the scripts of llama.cpp"
 #define UNPACK "unpack it first"
 
@@ -15,28 +16,33 @@ static const struct {
     size_t count;
     const char *name, *advice;
 } magics[] = {
-    {0, "\x80\x02\x8a\x0al\xfc\x9c\x46\xf9\x20j\xa8P\x19", 14, "a PyTorch checkpoint (pickle of before version 1.6)", CONVERT_TORCH},
+    {0, "\x80\x02\x8a\x0al\xfc\x9c\x46\xf9\x20j\xa8P\x19", 14, "a PyTorch checkpoint (pickle of before version 1.6)",
+     CONVERT_TORCH},
     {0, "\x80\x02", 2, "a Python pickle, which holds code to run", CONVERT_TORCH},
     {0, "\x80\x03", 2, "a Python pickle, which holds code to run", CONVERT_TORCH},
     {0, "\x80\x04", 2, "a Python pickle, which holds code to run", CONVERT_TORCH},
     {0, "\x80\x05", 2, "a Python pickle, which holds code to run", CONVERT_TORCH},
-    {0, "\x89HDF\r\n\x1a\n", 8, "HDF5 (Keras or another program)", "load it with h5py or keras and save with safetensors.numpy.save_file"},
+    {0, "\x89HDF\r\n\x1a\n", 8, "HDF5 (Keras or another program)",
+     "load it with h5py or keras and save with safetensors.numpy.save_file"},
     {0, "PK\x03\x04", 4, "a zip archive (PyTorch keeps its checkpoints so)", CONVERT_TORCH},
-    {0, "24ka", 4, "a llama2.c checkpoint (version 1 or 2)", "export it with llama2.c's export.py --version -1 (Hugging Face)"},
+    {0, "24ka", 4, "a llama2.c checkpoint (version 1 or 2)",
+     "export it with llama2.c's export.py --version -1 (Hugging Face)"},
     {0, "lmgg", 4, "a ggml file of before GGUF", CONVERT_GGML},
     {0, "fmgg", 4, "a ggml file of before GGUF", CONVERT_GGML},
     {0, "tjgg", 4, "a ggml file of before GGUF", CONVERT_GGML},
-    {4, "TFL3", 4, "a TensorFlow Lite model", "load its tensors with tensorflow and save with safetensors.numpy.save_file"},
+    {4, "TFL3", 4, "a TensorFlow Lite model",
+     "load its tensors with tensorflow and save with safetensors.numpy.save_file"},
     {-8, "\x57\xfb\x80\x8b\x24\x75\x47\xdb", 8, "the index of a TensorFlow checkpoint",
      "read it with tf.train.load_checkpoint and save with safetensors.numpy.save_file"},
     {0, "model_checkpoint_path:", 22, "the list of a TensorFlow checkpoint",
      "read it with tf.train.load_checkpoint and save with safetensors.numpy.save_file"},
-    {0, "version https://git-lfs.github.com", 34, "a Git LFS pointer, not the file itself", "fetch it with git lfs pull"},
+    {0, "version https://git-lfs.github.com", 34, "a Git LFS pointer, not the file itself",
+     "fetch it with git lfs pull"},
     {0, "<!DOCTYPE", 9, "a web page", "download the file itself"},
     {0, "<!doctype", 9, "a web page", "download the file itself"},
     {0, "<html", 5, "a web page", "download the file itself"},
     {0, "\x1f\x8b", 2, "compressed by gzip", UNPACK},
-    {0, "\xfd" "7zXZ", 5, "compressed by xz", UNPACK},
+    {0, "\3757zXZ", 5, "compressed by xz", UNPACK},
     {0, "BZh", 3, "compressed by bzip2", UNPACK},
     {0, "\x28\xb5\x2f\xfd", 4, "compressed by zstd", UNPACK},
     {257, "ustar", 5, "a tar archive", UNPACK},
@@ -67,9 +73,10 @@ static bool is_llama2c(const glimpse *g)
         n[i] = (int32_t)(uint32_t)mha_little_endian(g->head + 4 * i, 4);
     int64_t dim = n[0], hidden = n[1], layers = n[2], heads = n[3], kv_heads = n[4], length = n[6];
     int64_t vocabulary = n[5] < 0 ? -n[5] : n[5];
-    enum { WIDEST = 1 << 20 }; /* keeps every product below exact in a double */
-    if (dim < 1 || dim > WIDEST || hidden < 1 || hidden > WIDEST || layers < 1 || layers > 4096 || heads < 1 || heads > dim ||
-        kv_heads < 1 || kv_heads > heads || vocabulary < 1 || length < 1 || length > 1 << 30 || dim % heads != 0)
+    enum { WIDEST = 1 << 18 }; /* keeps every sum and product below exact in a double */
+    if (dim < 1 || dim > WIDEST || hidden < 1 || hidden > WIDEST || layers < 1 || layers > 4096 || heads < 1 ||
+        heads > dim || kv_heads < 1 || kv_heads > heads || vocabulary < 1 || length < 1 || length > 1 << 30 ||
+        dim % heads != 0)
         return false;
     double head = (double)(dim / heads), d = (double)dim;
     double layer = 2 * d + 2 * d * d + 2 * d * head * (double)kv_heads + 3 * d * (double)hidden;
@@ -135,5 +142,6 @@ mha_status mha_foreign_refuse(const mha_source *source, mha_error *error)
     }
     if (!name)
         return MHA_OK;
-    return mha_fail_named(error, MHA_UNSUPPORTED, source->path, "expected safetensors, npy, npz or GGUF, found %s: %s", name, advice);
+    return mha_fail_named(error, MHA_UNSUPPORTED, source->path, "expected safetensors, npy, npz or GGUF, found %s: %s",
+                          name, advice);
 }

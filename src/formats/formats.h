@@ -6,7 +6,7 @@
 #include "mha/file.h"
 
 enum {
-    MHA_HEADER_LIMIT = 100000000,     /* bytes of header a file may have, whatever the format: bounds the memory */
+    MHA_HEADER_LIMIT = 100000000, /* bytes of header a file may have, whatever the format: bounds the memory */
     MHA_NPY_HEADER_LIMIT = 1 << 20
 };
 
@@ -33,11 +33,11 @@ struct mha_text_block;
 struct mha_file {
     mha_allocator allocator;
     const char *path, *format;
-    mha_list sources;   /* mha_source */
-    mha_list entries;   /* mha_entry */
-    mha_list metadata;  /* mha_pair */
-    const void **by_name; /* pointers to the entries in order of their names */
-    const void **by_key;  /* the same for the metadata */
+    mha_list sources;            /* mha_source */
+    mha_list entries;            /* mha_entry */
+    mha_list metadata;           /* mha_pair */
+    const void **by_name;        /* pointers to the entries in order of their names */
+    const void **by_key;         /* the same for the metadata */
     struct mha_text_block *text; /* the strings of the file object */
     void *archive;               /* npz: the zip_t */
 };

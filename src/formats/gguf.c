@@ -12,12 +12,12 @@ static const struct {
     uint32_t number;
     mha_dtype dtype;
 } types[] = {
-    {0, MHA_F32},      {1, MHA_F16},      {2, MHA_Q4_0},    {3, MHA_Q4_1},   {6, MHA_Q5_0},   {7, MHA_Q5_1},
-    {8, MHA_Q8_0},     {9, MHA_Q8_1},     {10, MHA_Q2_K},   {11, MHA_Q3_K},  {12, MHA_Q4_K},  {13, MHA_Q5_K},
-    {14, MHA_Q6_K},    {15, MHA_Q8_K},    {16, MHA_IQ2_XXS}, {17, MHA_IQ2_XS}, {18, MHA_IQ3_XXS}, {19, MHA_IQ1_S},
-    {20, MHA_IQ4_NL},  {21, MHA_IQ3_S},   {22, MHA_IQ2_S},  {23, MHA_IQ4_XS}, {24, MHA_I8},   {25, MHA_I16},
-    {26, MHA_I32},     {27, MHA_I64},     {28, MHA_F64},    {29, MHA_IQ1_M}, {30, MHA_BF16},  {34, MHA_TQ1_0},
-    {35, MHA_TQ2_0},   {39, MHA_MXFP4},   {40, MHA_NVFP4},  {41, MHA_Q1_0},  {42, MHA_Q2_0},
+    {0, MHA_F32},     {1, MHA_F16},    {2, MHA_Q4_0},     {3, MHA_Q4_1},    {6, MHA_Q5_0},     {7, MHA_Q5_1},
+    {8, MHA_Q8_0},    {9, MHA_Q8_1},   {10, MHA_Q2_K},    {11, MHA_Q3_K},   {12, MHA_Q4_K},    {13, MHA_Q5_K},
+    {14, MHA_Q6_K},   {15, MHA_Q8_K},  {16, MHA_IQ2_XXS}, {17, MHA_IQ2_XS}, {18, MHA_IQ3_XXS}, {19, MHA_IQ1_S},
+    {20, MHA_IQ4_NL}, {21, MHA_IQ3_S}, {22, MHA_IQ2_S},   {23, MHA_IQ4_XS}, {24, MHA_I8},      {25, MHA_I16},
+    {26, MHA_I32},    {27, MHA_I64},   {28, MHA_F64},     {29, MHA_IQ1_M},  {30, MHA_BF16},    {34, MHA_TQ1_0},
+    {35, MHA_TQ2_0},  {39, MHA_MXFP4}, {40, MHA_NVFP4},   {41, MHA_Q1_0},   {42, MHA_Q2_0},
 };
 
 /* Types of metadata values: width in bytes, 0 where the value says itself how long it is. */
@@ -26,8 +26,8 @@ static const unsigned char widths[VALUE_TYPES] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 
 
 enum {
     BUFFER_BYTES = 1 << 16,
-    NAME_LIMIT = 65535,     /* of a key, by the specification, and of a tensor's name */
-    ARRAY_DEPTH = 4,        /* arrays in arrays: nobody writes them, the specification allows them */
+    NAME_LIMIT = 65535, /* of a key, by the specification, and of a tensor's name */
+    ARRAY_DEPTH = 4,    /* arrays in arrays: nobody writes them, the specification allows them */
     DEFAULT_ALIGNMENT = 32
 };
 
@@ -35,11 +35,11 @@ enum {
 typedef struct stream {
     mha_file *file;
     const mha_source *source;
-    uint64_t at;            /* of the next byte */
-    uint64_t buffer_at;     /* of the first byte in the buffer */
+    uint64_t at;        /* of the next byte */
+    uint64_t buffer_at; /* of the first byte in the buffer */
     size_t buffered;
     unsigned char *buffer;
-    uint64_t kept;          /* bytes of strings kept so far */
+    uint64_t kept; /* bytes of strings kept so far */
     mha_error *error;
 } stream;
 
@@ -51,8 +51,9 @@ static uint64_t left(const stream *s)
 static mha_status truncated(const stream *s, uint64_t wanted, const char *what)
 {
     return mha_fail_named_at(s->error, MHA_FORMAT, s->source->path, s->at,
-                       "expected %s of %" PRIu64 " bytes at byte %" PRIu64 ", found only %" PRIu64 " bytes to the end", what,
-                       wanted, s->at, left(s));
+                             "expected %s of %" PRIu64 " bytes at byte %" PRIu64 ", found only %" PRIu64
+                             " bytes to the end",
+                             what, wanted, s->at, left(s));
 }
 
 /* `count` bytes (at most a buffer full) at the current position, which moves behind them. */
@@ -102,15 +103,16 @@ static mha_status next_string(stream *s, uint64_t limit, const char *what, const
         return truncated(s, claimed, what);
     s->kept += claimed;
     if (claimed > limit || s->kept > MHA_HEADER_LIMIT)
-        return mha_fail_named_at(s->error, MHA_FORMAT, s->source->path, s->at, "expected %s of at most %" PRIu64
-                           " bytes at byte %" PRIu64 ", found %" PRIu64, what, limit, s->at, claimed);
+        return mha_fail_named_at(s->error, MHA_FORMAT, s->source->path, s->at,
+                                 "expected %s of at most %" PRIu64 " bytes at byte %" PRIu64 ", found %" PRIu64, what,
+                                 limit, s->at, claimed);
     char *copy = mha_file_text(s->file, NULL, (size_t)claimed);
     if (!copy)
         return mha_file_no_memory(s->file, s->error);
     status = mha_source_read(s->source, s->at, copy, (size_t)claimed, s->error);
     if (status == MHA_OK && memchr(copy, '\0', (size_t)claimed))
-        status = mha_fail_named_at(s->error, MHA_FORMAT, s->source->path, s->at, "expected %s without a NUL byte at byte %" PRIu64,
-                             what, s->at);
+        status = mha_fail_named_at(s->error, MHA_FORMAT, s->source->path, s->at,
+                                   "expected %s without a NUL byte at byte %" PRIu64, what, s->at);
     if (status != MHA_OK)
         return status;
     s->at += claimed;
@@ -131,12 +133,13 @@ static mha_status skip_array(stream *s, int depth, uint64_t *count)
         return status;
     if (type >= VALUE_TYPES || (type == ARRAY && depth == ARRAY_DEPTH))
         return mha_fail_named_at(s->error, MHA_FORMAT, s->source->path, s->at - 12,
-                           "expected an array of a known type at byte %" PRIu64 ", found type %" PRIu64 "%s", s->at - 12, type,
-                           type == ARRAY ? " nested too deep" : "");
+                                 "expected an array of a known type at byte %" PRIu64 ", found type %" PRIu64 "%s",
+                                 s->at - 12, type, type == ARRAY ? " nested too deep" : "");
     uint64_t least = widths[type] ? widths[type] : type == STRING ? 8 : 12;
     if (*count > left(s) / least)
         return mha_fail_named_at(s->error, MHA_FORMAT, s->source->path, s->at,
-                           "expected an array that fits the %" PRIu64 " bytes left, found %" PRIu64 " elements", left(s), *count);
+                                 "expected an array that fits the %" PRIu64 " bytes left, found %" PRIu64 " elements",
+                                 left(s), *count);
     if (widths[type])
         return skip(s, *count * widths[type], "an array");
     for (uint64_t i = 0; i < *count && status == MHA_OK; i++) {
@@ -187,8 +190,8 @@ static mha_status parse_pair(stream *s)
         return status;
     if (type >= VALUE_TYPES)
         return mha_fail_named_at(s->error, MHA_FORMAT, key, s->at - 4,
-                           "expected a metadata type from 0 to %d at byte %" PRIu64 ", found %" PRIu64, VALUE_TYPES - 1,
-                           s->at - 4, type);
+                                 "expected a metadata type from 0 to %d at byte %" PRIu64 ", found %" PRIu64,
+                                 VALUE_TYPES - 1, s->at - 4, type);
     char text[64];
     value = text;
     if (type == STRING)
@@ -201,8 +204,9 @@ static mha_status parse_pair(stream *s)
     if (status != MHA_OK)
         return status;
     if (s->at - where > MHA_HEADER_LIMIT)
-        return mha_fail_named_at(s->error, MHA_FORMAT, key, where, "expected metadata of at most %d bytes, found %" PRIu64,
-                           MHA_HEADER_LIMIT, s->at - where);
+        return mha_fail_named_at(s->error, MHA_FORMAT, key, where,
+                                 "expected metadata of at most %d bytes, found %" PRIu64, MHA_HEADER_LIMIT,
+                                 s->at - where);
     return mha_file_add_metadata(s->file, key, key_length, value, strlen(value), s->error);
 }
 
@@ -221,8 +225,8 @@ static mha_status parse_tensor(stream *s, size_t index)
     if (status != MHA_OK)
         return status;
     if (rank > MHA_MAX_RANK)
-        return mha_fail_named_at(s->error, MHA_UNSUPPORTED, name, s->at - 4, "expected at most %d dimensions, found %" PRIu64,
-                           MHA_MAX_RANK, rank);
+        return mha_fail_named_at(s->error, MHA_UNSUPPORTED, name, s->at - 4,
+                                 "expected at most %d dimensions, found %" PRIu64, MHA_MAX_RANK, rank);
     tensor->rank = (int)rank;
     for (int k = tensor->rank - 1; k >= 0; k--) { /* the fastest comes first in the file */
         uint64_t extent = 0;
@@ -230,7 +234,8 @@ static mha_status parse_tensor(stream *s, size_t index)
         if (status != MHA_OK)
             return status;
         if (extent > SIZE_MAX)
-            return mha_fail_named_at(s->error, MHA_FORMAT, name, s->at - 8, "expected an extent that fits, found %" PRIu64, extent);
+            return mha_fail_named_at(s->error, MHA_FORMAT, name, s->at - 8,
+                                     "expected an extent that fits, found %" PRIu64, extent);
         tensor->shape[k] = (size_t)extent;
     }
     status = next_number(s, 4, "a tensor's type", &type);
@@ -242,14 +247,16 @@ static mha_status parse_tensor(stream *s, size_t index)
     while (row < sizeof types / sizeof *types && types[row].number != type)
         row++;
     if (row == sizeof types / sizeof *types)
-        return mha_fail_named_at(s->error, MHA_UNSUPPORTED, name, s->at - 12, "expected a tensor type of ggml, found number %" PRIu64
-                           " (withdrawn, or newer than this program)", type);
+        return mha_fail_named_at(
+            s->error, MHA_UNSUPPORTED, name, s->at - 12,
+            "expected a tensor type of ggml, found number %" PRIu64 " (withdrawn, or newer than this program)", type);
     tensor->dtype = types[row].dtype;
     tensor->offset = offset;
     size_t blocks;
     if (tensor->rank > 0 && mha_dtype_bytes(tensor->dtype, tensor->shape[tensor->rank - 1], &blocks) != MHA_OK)
-        return mha_fail_named_at(s->error, MHA_FORMAT, name, where, "expected rows of whole blocks of %s, found rows of %zu elements",
-                           mha_dtype_name(tensor->dtype), tensor->shape[tensor->rank - 1]);
+        return mha_fail_named_at(s->error, MHA_FORMAT, name, where,
+                                 "expected rows of whole blocks of %s, found rows of %zu elements",
+                                 mha_dtype_name(tensor->dtype), tensor->shape[tensor->rank - 1]);
     return mha_file_add_tensor(s->file, name, name_length, &entry, where, s->error);
 }
 
@@ -262,11 +269,14 @@ static mha_status place_tensors(stream *s, uint64_t alignment)
     for (size_t i = 0; i < count && status == MHA_OK; i++) {
         mha_file_tensor *tensor = &((mha_entry *)s->file->entries.items)[i].tensor;
         if (tensor->offset % alignment != 0)
-            status = mha_fail_named(s->error, MHA_FORMAT, tensor->name, "expected an offset that is a multiple of %" PRIu64
-                              ", found %" PRIu64, alignment, tensor->offset);
+            status = mha_fail_named(s->error, MHA_FORMAT, tensor->name,
+                                    "expected an offset that is a multiple of %" PRIu64 ", found %" PRIu64, alignment,
+                                    tensor->offset);
         else if (data > size || tensor->offset > size - data || tensor->bytes > size - data - tensor->offset)
-            status = mha_fail_named(s->error, MHA_FORMAT, tensor->name, "expected %zu bytes inside the file of %" PRIu64
-                              " bytes, found the offset %" PRIu64 " from byte %" PRIu64, tensor->bytes, size, tensor->offset, data);
+            status = mha_fail_named(s->error, MHA_FORMAT, tensor->name,
+                                    "expected %zu bytes inside the file of %" PRIu64 " bytes, found the offset %" PRIu64
+                                    " from byte %" PRIu64,
+                                    tensor->bytes, size, tensor->offset, data);
         else
             tensor->offset += data;
     }
@@ -278,8 +288,8 @@ static mha_status place_tensors(stream *s, uint64_t alignment)
     for (size_t i = 1; i < count && status == MHA_OK; i++)
         if (order[i - 1]->offset + order[i - 1]->bytes > order[i]->offset)
             status = mha_fail_named_at(s->error, MHA_FORMAT, order[i]->name, order[i]->offset,
-                                 "expected data of its own at byte %" PRIu64 ", found an overlap with '%.60s'",
-                                 order[i]->offset, order[i - 1]->name);
+                                       "expected data of its own at byte %" PRIu64 ", found an overlap with '%.60s'",
+                                       order[i]->offset, order[i - 1]->name);
     mha_release(&s->file->allocator, order, (count + 1) * sizeof *order);
     return status;
 }
@@ -295,10 +305,11 @@ static mha_status parse_counts(stream *s, uint64_t *tensors, uint64_t *pairs)
     if (status != MHA_OK)
         return status;
     if (version != 2 && version != 3)
-        return mha_fail_named_at(s->error, MHA_UNSUPPORTED, s->source->path, 4, "expected GGUF version 2 or 3, found %s",
-                           version == 1                                      ? "version 1: convert it again with llama.cpp"
-                           : version == 0x02000000u || version == 0x03000000u ? "a big-endian file: convert it for this machine"
-                                                                              : "another");
+        return mha_fail_named_at(
+            s->error, MHA_UNSUPPORTED, s->source->path, 4, "expected GGUF version 2 or 3, found %s",
+            version == 1                                       ? "version 1: convert it again with llama.cpp"
+            : version == 0x02000000u || version == 0x03000000u ? "a big-endian file: convert it for this machine"
+                                                               : "another");
     status = next_number(s, 8, "the count of tensors", tensors);
     if (status == MHA_OK)
         status = next_number(s, 8, "the count of metadata", pairs);
@@ -306,11 +317,13 @@ static mha_status parse_counts(stream *s, uint64_t *tensors, uint64_t *pairs)
         return status;
     /* The smallest description of a tensor has 24 bytes, the smallest pair 13. */
     if (*tensors > left(s) / 24)
-        return mha_fail_named_at(s->error, MHA_FORMAT, s->source->path, 8, "expected a count of tensors that fits %" PRIu64
-                           " bytes, found %" PRIu64, left(s), *tensors);
+        return mha_fail_named_at(s->error, MHA_FORMAT, s->source->path, 8,
+                                 "expected a count of tensors that fits %" PRIu64 " bytes, found %" PRIu64, left(s),
+                                 *tensors);
     if (*pairs > left(s) / 13)
-        return mha_fail_named_at(s->error, MHA_FORMAT, s->source->path, 16, "expected a count of metadata that fits %" PRIu64
-                           " bytes, found %" PRIu64, left(s), *pairs);
+        return mha_fail_named_at(s->error, MHA_FORMAT, s->source->path, 16,
+                                 "expected a count of metadata that fits %" PRIu64 " bytes, found %" PRIu64, left(s),
+                                 *pairs);
     return MHA_OK;
 }
 
@@ -345,7 +358,7 @@ static mha_status parse_stream(stream *s, size_t index)
         status = parse_tensor(s, index);
         if (status == MHA_OK && s->at - descriptions > MHA_HEADER_LIMIT)
             status = mha_fail_named_at(s->error, MHA_FORMAT, s->source->path, s->at,
-                                 "expected descriptions of tensors under %d bytes, found more", MHA_HEADER_LIMIT);
+                                       "expected descriptions of tensors under %d bytes, found more", MHA_HEADER_LIMIT);
     }
     return status == MHA_OK ? place_tensors(s, alignment) : status;
 }

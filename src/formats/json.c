@@ -23,14 +23,14 @@ static mha_status expected(const mha_json_walk *walk, const char *what, mha_erro
 {
     uint64_t offset = mha_json_offset(walk);
     if (walk->at == walk->length)
-        return mha_fail_named_at(error, MHA_FORMAT, walk->path, offset, "expected %s at byte %" PRIu64 ", found the end", what,
-                           offset);
+        return mha_fail_named_at(error, MHA_FORMAT, walk->path, offset,
+                                 "expected %s at byte %" PRIu64 ", found the end", what, offset);
     unsigned char c = (unsigned char)walk->text[walk->at];
     if (c > 32 && c < 127)
-        return mha_fail_named_at(error, MHA_FORMAT, walk->path, offset, "expected %s at byte %" PRIu64 ", found '%c'", what,
-                           offset, c);
-    return mha_fail_named_at(error, MHA_FORMAT, walk->path, offset, "expected %s at byte %" PRIu64 ", found the byte 0x%02x",
-                       what, offset, c);
+        return mha_fail_named_at(error, MHA_FORMAT, walk->path, offset, "expected %s at byte %" PRIu64 ", found '%c'",
+                                 what, offset, c);
+    return mha_fail_named_at(error, MHA_FORMAT, walk->path, offset,
+                             "expected %s at byte %" PRIu64 ", found the byte 0x%02x", what, offset, c);
 }
 
 static bool take(mha_json_walk *walk, char c)
@@ -58,19 +58,21 @@ mha_status mha_json_value(mha_json_walk *walk, json_t **value, mha_error *error)
     if (cut)
         window = MHA_JSON_ENTRY_LIMIT;
     json_error_t why;
-    *value = json_loadb(walk->text + walk->at, window, JSON_DECODE_ANY | JSON_DISABLE_EOF_CHECK | JSON_REJECT_DUPLICATES,
-                        &why);
+    *value = json_loadb(walk->text + walk->at, window,
+                        JSON_DECODE_ANY | JSON_DISABLE_EOF_CHECK | JSON_REJECT_DUPLICATES, &why);
     if (!*value) {
         uint64_t offset = mha_json_offset(walk);
         if (cut && json_error_code(&why) == json_error_premature_end_of_input)
             return mha_fail_named_at(error, MHA_FORMAT, walk->path, offset,
-                               "expected a JSON value of at most %d bytes at byte %" PRIu64 ", found a longer one",
-                               MHA_JSON_ENTRY_LIMIT, offset);
+                                     "expected a JSON value of at most %d bytes at byte %" PRIu64
+                                     ", found a longer one",
+                                     MHA_JSON_ENTRY_LIMIT, offset);
         if (json_error_code(&why) == json_error_out_of_memory)
-            return mha_fail_named_at(error, MHA_NO_MEMORY, walk->path, offset, "no memory for the JSON at byte %" PRIu64, offset);
+            return mha_fail_named_at(error, MHA_NO_MEMORY, walk->path, offset,
+                                     "no memory for the JSON at byte %" PRIu64, offset);
         offset += why.position > 0 ? (uint64_t)why.position : 0;
-        return mha_fail_named_at(error, MHA_FORMAT, walk->path, offset, "expected JSON near byte %" PRIu64 ": %s", offset,
-                           why.text);
+        return mha_fail_named_at(error, MHA_FORMAT, walk->path, offset, "expected JSON near byte %" PRIu64 ": %s",
+                                 offset, why.text);
     }
     walk->at += (size_t)why.position;
     return MHA_OK;

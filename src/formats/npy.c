@@ -10,15 +10,16 @@ static const struct {
     const char *code;
     mha_dtype dtype;
 } codes[] = {
-    {"f4", MHA_F32}, {"f8", MHA_F64}, {"f2", MHA_F16}, {"i8", MHA_I64}, {"i4", MHA_I32},  {"i2", MHA_I16}, {"i1", MHA_I8},
-    {"u8", MHA_U64}, {"u4", MHA_U32}, {"u2", MHA_U16}, {"u1", MHA_U8},  {"b1", MHA_BOOL}, {"c8", MHA_C64},
+    {"f4", MHA_F32}, {"f8", MHA_F64},  {"f2", MHA_F16}, {"i8", MHA_I64}, {"i4", MHA_I32},
+    {"i2", MHA_I16}, {"i1", MHA_I8},   {"u8", MHA_U64}, {"u4", MHA_U32}, {"u2", MHA_U16},
+    {"u1", MHA_U8},  {"b1", MHA_BOOL}, {"c8", MHA_C64},
 };
 
 const char *mha_npy_descr(mha_dtype dtype)
 {
     static const char *const little_endian[] = {
-        [MHA_F32] = "<f4", [MHA_F64] = "<f8", [MHA_F16] = "<f2", [MHA_I64] = "<i8", [MHA_I32] = "<i4",
-        [MHA_I16] = "<i2", [MHA_I8] = "|i1",  [MHA_U64] = "<u8", [MHA_U32] = "<u4", [MHA_U16] = "<u2",
+        [MHA_F32] = "<f4", [MHA_F64] = "<f8",  [MHA_F16] = "<f2", [MHA_I64] = "<i8", [MHA_I32] = "<i4",
+        [MHA_I16] = "<i2", [MHA_I8] = "|i1",   [MHA_U64] = "<u8", [MHA_U32] = "<u4", [MHA_U16] = "<u2",
         [MHA_U8] = "|u1",  [MHA_BOOL] = "|b1", [MHA_C64] = "<c8",
     };
     return (unsigned)dtype < sizeof little_endian / sizeof *little_endian ? little_endian[dtype] : NULL;
@@ -29,16 +30,18 @@ mha_status mha_npy_header_length(const unsigned char *bytes, size_t available, c
 {
     if (available < 10 || memcmp(bytes, "\x93NUMPY", 6) != 0)
         return mha_fail_named(error, MHA_FORMAT, name, "expected an npy array, found %s",
-                        available < 10 ? "too few bytes for its header" : "no \\x93NUMPY at its start");
+                              available < 10 ? "too few bytes for its header" : "no \\x93NUMPY at its start");
     unsigned major = bytes[6];
     if (major < 1 || major > 3)
-        return mha_fail_named_at(error, MHA_UNSUPPORTED, name, 6, "expected npy version 1, 2 or 3, found %u.%u", major, bytes[7]);
+        return mha_fail_named_at(error, MHA_UNSUPPORTED, name, 6, "expected npy version 1, 2 or 3, found %u.%u", major,
+                                 bytes[7]);
     if (major > 1 && available < 12)
         return mha_fail_named(error, MHA_FORMAT, name, "expected an npy header, found only %zu bytes", available);
     uint64_t text = major == 1 ? mha_little_endian(bytes + 8, 2) : mha_little_endian(bytes + 8, 4);
     if (text > MHA_NPY_HEADER_LIMIT)
-        return mha_fail_named_at(error, MHA_FORMAT, name, 8, "expected an npy header of at most %d bytes, found %" PRIu64,
-                           MHA_NPY_HEADER_LIMIT, text);
+        return mha_fail_named_at(error, MHA_FORMAT, name, 8,
+                                 "expected an npy header of at most %d bytes, found %" PRIu64, MHA_NPY_HEADER_LIMIT,
+                                 text);
     *length = (size_t)text + (major == 1 ? 10 : 12);
     return MHA_OK;
 }
@@ -55,7 +58,8 @@ typedef struct scanner {
 static mha_status expected(const scanner *s, const char *what)
 {
     size_t offset = s->base + (size_t)(s->at - s->start);
-    return mha_fail_named_at(s->error, MHA_FORMAT, s->name, offset, "expected %s in the npy header at byte %zu", what, offset);
+    return mha_fail_named_at(s->error, MHA_FORMAT, s->name, offset, "expected %s in the npy header at byte %zu", what,
+                             offset);
 }
 
 static bool take(scanner *s, char c)
@@ -91,8 +95,9 @@ static mha_status parse_descr(scanner *s, mha_entry *entry)
     const char *text;
     size_t length;
     if (take(s, '['))
-        return mha_fail_named(s->error, MHA_UNSUPPORTED, s->name, "expected one number per element, found a structured dtype:"
-                        " save its fields as arrays of their own");
+        return mha_fail_named(s->error, MHA_UNSUPPORTED, s->name,
+                              "expected one number per element, found a structured dtype:"
+                              " save its fields as arrays of their own");
     if (!take_string(s, &text, &length))
         return expected(s, "a 'descr' string");
     for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
@@ -105,11 +110,13 @@ static mha_status parse_descr(scanner *s, mha_entry *entry)
             return MHA_OK;
         }
     if (length >= 2 && (text[1] == 'O' || text[0] == 'O'))
-        return mha_fail_named(s->error, MHA_UNSUPPORTED, s->name,
-                        "expected numbers, found Python objects (pickled, never loaded here): save a plain array instead");
-    return mha_fail_named(s->error, MHA_UNSUPPORTED, s->name,
-                    "expected f2, f4, f8, i1 to i8, u1 to u8, b1 or c8, found descr '%.*s': save with astype('float32')",
-                    length < 40 ? (int)length : 40, text);
+        return mha_fail_named(
+            s->error, MHA_UNSUPPORTED, s->name,
+            "expected numbers, found Python objects (pickled, never loaded here): save a plain array instead");
+    return mha_fail_named(
+        s->error, MHA_UNSUPPORTED, s->name,
+        "expected f2, f4, f8, i1 to i8, u1 to u8, b1 or c8, found descr '%.*s': save with astype('float32')",
+        length < 40 ? (int)length : 40, text);
 }
 
 static mha_status parse_order(scanner *s, mha_entry *entry)
@@ -134,7 +141,8 @@ static mha_status parse_shape(scanner *s, mha_file_tensor *tensor)
         if (take(s, ')'))
             break;
         if (tensor->rank == MHA_MAX_RANK)
-            return mha_fail_named(s->error, MHA_UNSUPPORTED, s->name, "expected at most %d dimensions, found more", MHA_MAX_RANK);
+            return mha_fail_named(s->error, MHA_UNSUPPORTED, s->name, "expected at most %d dimensions, found more",
+                                  MHA_MAX_RANK);
         if (s->at == s->end || *s->at < '0' || *s->at > '9')
             return expected(s, "a whole number in 'shape'");
         size_t extent = 0;
@@ -187,7 +195,8 @@ mha_status mha_npy_header_parse(const unsigned char *bytes, size_t length, const
         return expected(&s, "nothing after '}'");
     for (int k = 0; k < KEYS; k++)
         if (!seen[k])
-            return mha_fail_named(error, MHA_FORMAT, name, "expected the key '%s' in the npy header, found none", keys[k]);
+            return mha_fail_named(error, MHA_FORMAT, name, "expected the key '%s' in the npy header, found none",
+                                  keys[k]);
     if (header->entry.tensor.rank < 2)
         header->entry.fortran = false; /* one order only */
     return MHA_OK;
@@ -204,8 +213,9 @@ mha_status mha_npy_parse(mha_file *file, size_t index, mha_error *error)
     if (status != MHA_OK)
         return status;
     if (length > source->size)
-        return mha_fail_named_at(error, MHA_FORMAT, source->path, 8, "expected an npy header of %zu bytes, found only %" PRIu64
-                           " in the file", length, source->size);
+        return mha_fail_named_at(error, MHA_FORMAT, source->path, 8,
+                                 "expected an npy header of %zu bytes, found only %" PRIu64 " in the file", length,
+                                 source->size);
     unsigned char *bytes = mha_allocate(&file->allocator, length);
     if (!bytes)
         return mha_fail_named(error, MHA_NO_MEMORY, source->path, "no memory for a header of %zu bytes", length);
@@ -222,7 +232,8 @@ mha_status mha_npy_parse(mha_file *file, size_t index, mha_error *error)
     status = mha_file_add_tensor(file, "", 0, &header.entry, 0, error);
     const mha_file_tensor *tensor = mha_file_at(file, 0);
     if (status == MHA_OK && tensor->bytes != source->size - length)
-        return mha_fail_named_at(error, MHA_FORMAT, source->path, length, "expected %zu bytes of data after the header, found %" PRIu64,
-                           tensor->bytes, source->size - length);
+        return mha_fail_named_at(error, MHA_FORMAT, source->path, length,
+                                 "expected %zu bytes of data after the header, found %" PRIu64, tensor->bytes,
+                                 source->size - length);
     return status;
 }

@@ -22,16 +22,19 @@ static mha_status refuse_other_archives(const mha_file *file, zip_t *archive, mh
         if (!name)
             continue;
         if (ends_with(name, "data.pkl") || ends_with(name, "constants.pkl"))
-            return mha_fail_named(error, MHA_UNSUPPORTED, file->path,
-                            "a PyTorch checkpoint (zip archive with %s), which holds code to run: convert it with"
-                            " safetensors.torch.save_file(torch.load(path, weights_only=True), 'model.safetensors')", name);
+            return mha_fail_named(
+                error, MHA_UNSUPPORTED, file->path,
+                "a PyTorch checkpoint (zip archive with %s), which holds code to run: convert it with"
+                " safetensors.torch.save_file(torch.load(path, weights_only=True), 'model.safetensors')",
+                name);
         if (ends_with(name, ".weights.h5"))
             return mha_fail_named(error, MHA_UNSUPPORTED, file->path,
-                            "a Keras model (zip archive with %s): load it with keras and save its weights with"
-                            " safetensors.numpy.save_file", name);
+                                  "a Keras model (zip archive with %s): load it with keras and save its weights with"
+                                  " safetensors.numpy.save_file",
+                                  name);
         if (!ends_with(name, ".npy"))
             return mha_fail_named(error, MHA_UNSUPPORTED, file->path,
-                            "expected an npz archive of .npy members, found a zip archive with '%s'", name);
+                                  "expected an npz archive of .npy members, found a zip archive with '%s'", name);
     }
     return MHA_OK;
 }
@@ -43,7 +46,7 @@ static mha_status read_header(mha_file *file, zip_file_t *member, const char *na
     zip_int64_t got = zip_fread(member, prefix, sizeof prefix);
     if (got < 0)
         return mha_fail_named(error, MHA_FORMAT, name, "expected an npy array, found a damaged archive: %s",
-                        zip_file_strerror(member));
+                              zip_file_strerror(member));
     size_t length, available = (size_t)got;
     mha_status status = mha_npy_header_length(prefix, available, name, &length, error);
     if (status != MHA_OK)
@@ -55,7 +58,8 @@ static mha_status read_header(mha_file *file, zip_file_t *member, const char *na
     memcpy(bytes, prefix, available);
     got = available < length ? zip_fread(member, bytes + available, length - available) : 0;
     if (got < 0 || (size_t)got != length - available)
-        status = mha_fail_named(error, MHA_FORMAT, name, "expected an npy header of %zu bytes, found a damaged archive", length);
+        status = mha_fail_named(error, MHA_FORMAT, name, "expected an npy header of %zu bytes, found a damaged archive",
+                                length);
     else
         status = mha_npy_header_parse(bytes, length, name, header, error);
     mha_release(&file->allocator, bytes, length);
@@ -68,13 +72,13 @@ static mha_status parse_member(mha_file *file, zip_t *archive, zip_uint64_t inde
     if (zip_stat_index(archive, index, ZIP_FL_ENC_RAW, &facts) != 0 || !(facts.valid & ZIP_STAT_SIZE) ||
         !(facts.valid & ZIP_STAT_NAME))
         return mha_fail_named(error, MHA_FORMAT, file->path, "expected a zip archive, found a damaged one: %s",
-                        zip_strerror(archive));
+                              zip_strerror(archive));
     if (facts.encryption_method != ZIP_EM_NONE)
         return mha_fail_named(error, MHA_UNSUPPORTED, facts.name, "expected a plain member, found an encrypted one");
     zip_file_t *member = zip_fopen_index(archive, index, 0);
     if (!member)
         return mha_fail_named(error, MHA_FORMAT, facts.name, "expected a readable member of the archive: %s",
-                        zip_strerror(archive));
+                              zip_strerror(archive));
     mha_npy_header header;
     mha_status status = read_header(file, member, facts.name, &header, error);
     zip_fclose(member);
@@ -88,8 +92,8 @@ static mha_status parse_member(mha_file *file, zip_t *archive, zip_uint64_t inde
     const mha_file_tensor *tensor = mha_file_at(file, mha_file_count(file) - 1);
     if (facts.size < header.bytes || facts.size - header.bytes != tensor->bytes)
         return mha_fail_named(error, MHA_FORMAT, tensor->name,
-                        "expected %zu bytes after a header of %zu, found a member of %" PRIu64 " bytes", tensor->bytes,
-                        header.bytes, (uint64_t)facts.size);
+                              "expected %zu bytes after a header of %zu, found a member of %" PRIu64 " bytes",
+                              tensor->bytes, header.bytes, (uint64_t)facts.size);
     return MHA_OK;
 }
 
@@ -101,10 +105,11 @@ mha_status mha_npz_parse(mha_file *file, size_t index, mha_error *error)
     if (!archive) {
         zip_error_t why;
         zip_error_init_with_code(&why, code);
-        mha_status status = own < 0 || code == ZIP_ER_MEMORY
-                                ? mha_fail_named(error, own < 0 ? MHA_IO : MHA_NO_MEMORY, file->path, "cannot open the archive")
-                                : mha_fail_named(error, MHA_FORMAT, file->path, "expected a zip archive (npz), found a damaged one: %s",
-                                           zip_error_strerror(&why));
+        mha_status status =
+            own < 0 || code == ZIP_ER_MEMORY
+                ? mha_fail_named(error, own < 0 ? MHA_IO : MHA_NO_MEMORY, file->path, "cannot open the archive")
+                : mha_fail_named(error, MHA_FORMAT, file->path, "expected a zip archive (npz), found a damaged one: %s",
+                                 zip_error_strerror(&why));
         zip_error_fini(&why);
         if (own >= 0)
             close(own);
@@ -113,8 +118,9 @@ mha_status mha_npz_parse(mha_file *file, size_t index, mha_error *error)
     file->archive = archive;
     zip_int64_t members = zip_get_num_entries(archive, 0);
     if (members > MEMBER_LIMIT)
-        return mha_fail_named(error, MHA_FORMAT, file->path, "expected at most %d members in the archive, found %" PRId64,
-                        MEMBER_LIMIT, (int64_t)members);
+        return mha_fail_named(error, MHA_FORMAT, file->path,
+                              "expected at most %d members in the archive, found %" PRId64, MEMBER_LIMIT,
+                              (int64_t)members);
     mha_status status = refuse_other_archives(file, archive, error);
     for (zip_int64_t i = 0; i < members && status == MHA_OK; i++)
         status = parse_member(file, archive, (zip_uint64_t)i, error);

@@ -11,9 +11,9 @@ enum { BUFFER_BYTES = 1 << 16 };
 typedef struct reading {
     const mha_file *file;
     const mha_entry *entry;
-    uint64_t offset;     /* of the next byte, in a file */
-    zip_file_t *member;  /* of an npz, else NULL */
-    bool swap;           /* the bytes of an element come in the other order than this machine's */
+    uint64_t offset;    /* of the next byte, in a file */
+    zip_file_t *member; /* of an npz, else NULL */
+    bool swap;          /* the bytes of an element come in the other order than this machine's */
     void *buffer;
     mha_error *error;
 } reading;
@@ -32,8 +32,8 @@ static mha_status zip_failure(const reading *state, mha_error *error)
     zip_error_t *why = zip_file_get_error(state->member);
     bool damaged = zip_error_system_type(why) != ZIP_ET_SYS;
     return mha_fail_named(error, damaged ? MHA_FORMAT : MHA_IO, state->entry->tensor.name,
-                    "expected %zu bytes of data, found a damaged archive: %s", state->entry->tensor.bytes,
-                    zip_error_strerror(why));
+                          "expected %zu bytes of data, found a damaged archive: %s", state->entry->tensor.bytes,
+                          zip_error_strerror(why));
 }
 
 static mha_status read_member(reading *state, void *to, size_t bytes)
@@ -45,7 +45,7 @@ static mha_status read_member(reading *state, void *to, size_t bytes)
             return zip_failure(state, state->error);
         if (got == 0)
             return mha_fail_named(state->error, MHA_IO, state->entry->tensor.name,
-                            "expected %zu more bytes in the archive, found its end", bytes);
+                                  "expected %zu more bytes in the archive, found its end", bytes);
         at += got;
         bytes -= (size_t)got;
     }
@@ -86,8 +86,9 @@ static mha_status read_converted(void *context, const mha_view *piece)
     mha_view bytes = mha_view_of(state->buffer, dtype, piece->rank, piece->shape);
     status = mha_view_copy(piece, &bytes);
     if (status != MHA_OK)
-        return mha_fail_named(state->error, status, state->entry->tensor.name, "expected a type %s can be converted to, found %s",
-                        mha_dtype_name(dtype), mha_dtype_name(piece->dtype));
+        return mha_fail_named(state->error, status, state->entry->tensor.name,
+                              "expected a type %s can be converted to, found %s", mha_dtype_name(dtype),
+                              mha_dtype_name(piece->dtype));
     return MHA_OK;
 }
 
@@ -98,7 +99,8 @@ static mha_status open_member(reading *state)
     zip_t *archive = state->file->archive;
     state->member = zip_fopen_index(archive, state->entry->source, 0);
     if (!state->member)
-        return mha_fail_named(state->error, MHA_IO, tensor->name, "cannot read it from the archive: %s", zip_strerror(archive));
+        return mha_fail_named(state->error, MHA_IO, tensor->name, "cannot read it from the archive: %s",
+                              zip_strerror(archive));
     char skipped[256];
     mha_status status = MHA_OK;
     for (uint64_t left = tensor->offset; left > 0 && status == MHA_OK;) {
@@ -140,15 +142,18 @@ static mha_status check_target(const mha_file_tensor *tensor, const mha_entry *e
     mha_shape_text(held, sizeof held, tensor->shape, tensor->rank);
     mha_shape_text(wanted, sizeof wanted, to->shape, to->rank);
     if (mha_view_elements(to) != tensor->elements)
-        return mha_fail_named(error, MHA_INVALID, tensor->name, "expected %s (%zu elements), found %s (%zu elements) in the file",
-                        wanted, mha_view_elements(to), held, tensor->elements);
+        return mha_fail_named(error, MHA_INVALID, tensor->name,
+                              "expected %s (%zu elements), found %s (%zu elements) in the file", wanted,
+                              mha_view_elements(to), held, tensor->elements);
     if (mha_element_bytes(tensor->dtype) == 0)
-        return mha_fail_named(error, MHA_UNSUPPORTED, tensor->name,
-                        "expected a plain element type, found the quantised %s, whose values are not decoded here",
-                        mha_dtype_name(tensor->dtype));
+        return mha_fail_named(
+            error, MHA_UNSUPPORTED, tensor->name,
+            "expected a plain element type, found the quantised %s, whose values are not decoded here",
+            mha_dtype_name(tensor->dtype));
     if (entry->fortran && strcmp(held, wanted) != 0)
         return mha_fail_named(error, MHA_INVALID, tensor->name,
-                        "expected %s, found %s in Fortran order, which only a view of the same shape can take", wanted, held);
+                              "expected %s, found %s in Fortran order, which only a view of the same shape can take",
+                              wanted, held);
     return MHA_OK;
 }
 
@@ -171,9 +176,10 @@ static mha_status read_entry(const mha_file *file, const mha_entry *entry, const
         status = mha_view_pieces(&target, SIZE_MAX, read_straight, &state);
     else if (status == MHA_OK) {
         state.buffer = mha_allocate(&file->allocator, BUFFER_BYTES);
-        status = state.buffer ? mha_view_pieces(&target, BUFFER_BYTES / mha_element_bytes(tensor->dtype), read_converted,
-                                                &state)
-                              : mha_fail_named(error, MHA_NO_MEMORY, tensor->name, "no memory for %d bytes of buffer", BUFFER_BYTES);
+        status =
+            state.buffer
+                ? mha_view_pieces(&target, BUFFER_BYTES / mha_element_bytes(tensor->dtype), read_converted, &state)
+                : mha_fail_named(error, MHA_NO_MEMORY, tensor->name, "no memory for %d bytes of buffer", BUFFER_BYTES);
         mha_release(&file->allocator, state.buffer, BUFFER_BYTES);
     }
     return state.member ? close_member(&state, status) : status;

@@ -50,9 +50,11 @@ static mha_status find_shard(shard_index *index, const char *tensor, const char 
             return MHA_OK;
         }
     if (!stays_inside(name))
-        return mha_fail_named(index->error, MHA_FORMAT, tensor, "expected the name of a file beside the index, found '%.100s'", name);
+        return mha_fail_named(index->error, MHA_FORMAT, tensor,
+                              "expected the name of a file beside the index, found '%.100s'", name);
     if (index->shards.count == SHARD_LIMIT)
-        return mha_fail_named(index->error, MHA_FORMAT, index->path, "expected at most %d files in the set, found more", SHARD_LIMIT);
+        return mha_fail_named(index->error, MHA_FORMAT, index->path, "expected at most %d files in the set, found more",
+                              SHARD_LIMIT);
     const char *copy = mha_file_text(index->file, name, strlen(name));
     const char **place = copy ? mha_list_add(&index->file->allocator, &index->shards) : NULL;
     if (!place)
@@ -66,7 +68,8 @@ static mha_status add_placement(shard_index *index, const json_t *key, const jso
 {
     const char *tensor = json_string_value(key), *name = json_string_value(value);
     if (!name)
-        return mha_fail_named_at(index->error, MHA_FORMAT, tensor, where, "expected the name of a file (at byte %" PRIu64 ")", where);
+        return mha_fail_named_at(index->error, MHA_FORMAT, tensor, where,
+                                 "expected the name of a file (at byte %" PRIu64 ")", where);
     size_t shard = 0;
     mha_status status = find_shard(index, tensor, name, &shard);
     if (status != MHA_OK)
@@ -132,7 +135,7 @@ static mha_status parse_index(shard_index *index, const char *text, size_t lengt
         bool metadata = strcmp(json_string_value(key), "metadata") == 0;
         if ((map && map_seen) || (metadata && metadata_seen))
             status = mha_fail_named_at(index->error, MHA_FORMAT, json_string_value(key), mha_json_offset(&walk),
-                                 "expected it once in the index, found it twice");
+                                       "expected it once in the index, found it twice");
         else if (map || metadata)
             status = walk_object(index, &walk, map ? add_placement : add_metadata);
         else
@@ -145,8 +148,9 @@ static mha_status parse_index(shard_index *index, const char *text, size_t lengt
     if (status == MHA_OK)
         status = mha_json_end(&walk, index->error);
     if (status == MHA_OK && !map_seen)
-        status = mha_fail_named(index->error, MHA_UNSUPPORTED, index->path,
-                          "expected a file of tensors, found JSON without a \"weight_map\": neither tensors nor the index of a set");
+        status = mha_fail_named(
+            index->error, MHA_UNSUPPORTED, index->path,
+            "expected a file of tensors, found JSON without a \"weight_map\": neither tensors nor the index of a set");
     return status;
 }
 
@@ -174,8 +178,9 @@ static mha_status open_shard(shard_index *index, const char *name)
     if (status == MHA_OK && source->size > 8)
         status = mha_source_read(source, 8, &ninth, 1, index->error);
     if (status == MHA_OK && ninth != '{')
-        status = first == '{' ? mha_fail_named(index->error, MHA_FORMAT, path, "expected a safetensors file, found JSON: an index"
-                                         " cannot name itself or another index")
+        status = first == '{' ? mha_fail_named(index->error, MHA_FORMAT, path,
+                                               "expected a safetensors file, found JSON: an index"
+                                               " cannot name itself or another index")
                               : mha_foreign_refuse(source, index->error);
     if (status == MHA_OK)
         status = mha_safetensors_parse(file, number, index->error);
@@ -197,24 +202,27 @@ static mha_status check_map(shard_index *index, size_t first_source)
         qsort(placements, count, sizeof *placements, compare_placements);
     for (size_t i = 1; i < count; i++)
         if (compare_placements(&placements[i - 1], &placements[i]) == 0)
-            return mha_fail_named(index->error, MHA_FORMAT, placements[i].tensor, "expected it once in the weight_map, found it twice");
+            return mha_fail_named(index->error, MHA_FORMAT, placements[i].tensor,
+                                  "expected it once in the weight_map, found it twice");
     for (size_t i = 0; i < mha_file_count(index->file); i++) {
         const mha_entry *entry = (const mha_entry *)index->file->entries.items + i;
         placement key = {.tensor = entry->tensor.name};
         size_t shard = entry->source - first_source;
         placement *found = count > 0 ? bsearch(&key, placements, count, sizeof *placements, compare_placements) : NULL;
         if (!found)
-            return mha_fail_named(index->error, MHA_FORMAT, key.tensor, "expected every tensor of %.90s in the index, found this one missing",
-                            names[shard]);
+            return mha_fail_named(index->error, MHA_FORMAT, key.tensor,
+                                  "expected every tensor of %.90s in the index, found this one missing", names[shard]);
         if (found->shard != shard)
-            return mha_fail_named(index->error, MHA_FORMAT, key.tensor, "expected it in %.90s, as the index says, found it in %.90s",
-                            names[found->shard], names[shard]);
+            return mha_fail_named(index->error, MHA_FORMAT, key.tensor,
+                                  "expected it in %.90s, as the index says, found it in %.90s", names[found->shard],
+                                  names[shard]);
         found->found = true;
     }
     for (size_t i = 0; i < count; i++)
         if (!placements[i].found)
-            return mha_fail_named(index->error, MHA_FORMAT, placements[i].tensor, "expected it in %.90s, as the index says, found it missing",
-                            names[placements[i].shard]);
+            return mha_fail_named(index->error, MHA_FORMAT, placements[i].tensor,
+                                  "expected it in %.90s, as the index says, found it missing",
+                                  names[placements[i].shard]);
     return MHA_OK;
 }
 
@@ -266,6 +274,7 @@ mha_status mha_shards_find(mha_file *file, const char *directory, const char **p
             return MHA_OK;
         }
     }
-    return mha_fail_named(error, MHA_NOT_FOUND, directory, "expected model.safetensors or model.safetensors.index.json in this directory,"
-                    " found neither");
+    return mha_fail_named(error, MHA_NOT_FOUND, directory,
+                          "expected model.safetensors or model.safetensors.index.json in this directory,"
+                          " found neither");
 }

@@ -14,7 +14,8 @@
 
 enum { NAME_SHOWN = 120 }; /* of a longer name the end, where names differ */
 
-static mha_status fail_named(mha_error *error, mha_status status, const char *name, uint64_t offset, const char *message)
+static mha_status fail_named(mha_error *error, mha_status status, const char *name, uint64_t offset,
+                             const char *message)
 {
     size_t length = name ? strlen(name) : 0;
     if (length == 0)
@@ -84,7 +85,7 @@ mha_status mha_source_open(mha_source *source, const char *path, mha_error *erro
     if (!S_ISREG(status.st_mode)) {
         close(fd);
         return mha_fail_named(error, MHA_INVALID, path, "expected a regular file (it is read at positions), found %s",
-                        kind_of(status.st_mode));
+                              kind_of(status.st_mode));
     }
     *source = (mha_source){.fd = fd, .size = (uint64_t)status.st_size, .path = path};
     return MHA_OK;
@@ -106,12 +107,13 @@ mha_status mha_source_read(const mha_source *source, uint64_t offset, void *to, 
             continue;
         if (got < 0)
             return mha_fail_named_at(error, MHA_IO, source->path, offset, "cannot read at byte %" PRIu64 ": %s", offset,
-                               strerror(errno));
+                                     strerror(errno));
         if (got == 0)
             return mha_fail_named_at(error, MHA_IO, source->path, offset,
-                               "expected %zu more bytes at byte %" PRIu64 ", found the end: the file became shorter"
-                               " than the %" PRIu64 " bytes it had when it was opened",
-                               bytes, offset, source->size);
+                                     "expected %zu more bytes at byte %" PRIu64
+                                     ", found the end: the file became shorter"
+                                     " than the %" PRIu64 " bytes it had when it was opened",
+                                     bytes, offset, source->size);
         at += got;
         offset += (uint64_t)got;
         bytes -= (size_t)got;
@@ -123,8 +125,8 @@ mha_status mha_source_text(const mha_source *source, const mha_allocator *alloca
                            char **text, size_t *bytes, mha_error *error)
 {
     if (source->size > limit)
-        return mha_fail_named(error, MHA_FORMAT, source->path, "expected %s of at most %zu bytes, found %" PRIu64, what, limit,
-                        source->size);
+        return mha_fail_named(error, MHA_FORMAT, source->path, "expected %s of at most %zu bytes, found %" PRIu64, what,
+                              limit, source->size);
     size_t length = (size_t)source->size;
     char *block = mha_allocate(allocator, length + 1);
     if (!block)

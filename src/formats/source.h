@@ -6,9 +6,9 @@
 
 /* mha_fail and mha_fail_at with "name: " in front of the message. */
 __attribute__((format(printf, 4, 5))) mha_status mha_fail_named(mha_error *error, mha_status status, const char *name,
-                                                               const char *format, ...);
-__attribute__((format(printf, 5, 6))) mha_status mha_fail_named_at(mha_error *error, mha_status status, const char *name,
-                                                                  uint64_t offset, const char *format, ...);
+                                                                const char *format, ...);
+__attribute__((format(printf, 5, 6))) mha_status
+mha_fail_named_at(mha_error *error, mha_status status, const char *name, uint64_t offset, const char *format, ...);
 /* Puts "path: " in front of a message about something in that file; nothing when it is about the file
  * itself. Returns `status`, and does nothing for MHA_OK. */
 mha_status mha_fail_in(mha_error *error, mha_status status, const char *path);

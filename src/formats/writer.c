@@ -92,7 +92,7 @@ static mha_status check_view(const mha_writer *writer, const char *name, const m
     bool held = writer->npy ? mha_npy_descr(view->dtype) != NULL : mha_safetensors_has(view->dtype);
     if (!held)
         return mha_fail_named(error, MHA_UNSUPPORTED, name, "expected a dtype that %s can hold, found %s",
-                        writer->npy ? "npy" : "safetensors", mha_dtype_name(view->dtype));
+                              writer->npy ? "npy" : "safetensors", mha_dtype_name(view->dtype));
     size_t elements = mha_view_elements(view), bytes;
     if (view->rank < 0 || view->rank > MHA_MAX_RANK || elements == SIZE_MAX ||
         mha_dtype_bytes(view->dtype, elements, &bytes) != MHA_OK)
@@ -118,7 +118,8 @@ static mha_status add(mha_writer *writer, const char *name, const mha_view *view
     const item *items = writer->items.items;
     for (size_t i = 0; i < writer->items.count; i++)
         if (strcmp(items[i].name, name) == 0)
-            return mha_fail_named(error, MHA_INVALID, name, "expected every tensor to be named once, found this name twice");
+            return mha_fail_named(error, MHA_INVALID, name,
+                                  "expected every tensor to be named once, found this name twice");
     mha_status status = check_view(writer, name, view, error);
     if (status != MHA_OK)
         return status;
@@ -145,7 +146,8 @@ mha_status mha_writer_add(mha_writer *writer, const char *name, const mha_view *
 static mha_status add_metadata(mha_writer *writer, const char *key, const char *value, mha_error *error)
 {
     if (writer->npy)
-        return mha_fail_named(error, MHA_UNSUPPORTED, key, "expected no metadata for an npy file, which has no place for it");
+        return mha_fail_named(error, MHA_UNSUPPORTED, key,
+                              "expected no metadata for an npy file, which has no place for it");
     if (json_object_get(writer->metadata, key))
         return mha_fail_named(error, MHA_INVALID, key, "expected every metadata key once, found this key twice");
     json_t *text = json_string(value);
@@ -253,7 +255,7 @@ static mha_status write_piece(void *context, const mha_view *piece)
     mha_status status = mha_view_copy(&packed, piece);
     if (status != MHA_OK)
         return mha_fail_named(state->error, status, state->output->path, "cannot gather elements of %s",
-                        mha_dtype_name(piece->dtype));
+                              mha_dtype_name(piece->dtype));
     if (mha_host_is_big_endian())
         mha_swap_bytes(state->buffer, piece->dtype, elements);
     return mha_output_write(state->output, state->buffer, elements * mha_element_bytes(piece->dtype), state->error);
@@ -280,7 +282,8 @@ mha_status mha_writer_commit(mha_writer *writer, mha_error *error)
     mha_status status = mha_output_open(&output, &writer->allocator, writer->path, error);
     if (status == MHA_OK) {
         writing state = {&output, buffer, error};
-        status = writer->npy ? write_npy_header(writer, &output, error) : write_safetensors_header(writer, &output, error);
+        status =
+            writer->npy ? write_npy_header(writer, &output, error) : write_safetensors_header(writer, &output, error);
         if (status == MHA_OK)
             status = in_file_order(writer, write_item, &state);
         if (status == MHA_OK)

@@ -1,5 +1,6 @@
 /* The index of a set of safetensors files: the input is its text, the files beside it are two that it
  * may name, one.safetensors with the tensor "a" and two.safetensors with "b". */
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,23 +28,31 @@ static void remove_directory(void)
     rmdir(directory);
 }
 
-static void make_directory(void)
+/* In memory where the system has such a place: the index is written anew for every input. */
+static int make_directory(void)
 {
     static const char one[] = "\x35\0\0\0\0\0\0\0{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]}}xx";
     static const char two[] = "\x35\0\0\0\0\0\0\0{\"b\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]}}xx";
-    strcpy(directory, "/tmp/mha-fuzz-XXXXXX");
-    if (!mkdtemp(directory))
-        abort();
+    strcpy(directory, "/dev/shm/mha-fuzz-XXXXXX");
+    if (!mkdtemp(directory)) {
+        strcpy(directory, "/tmp/mha-fuzz-XXXXXX");
+        if (!mkdtemp(directory))
+            abort();
+    }
     atexit(remove_directory);
     write_file("one.safetensors", one, sizeof one - 1);
     write_file("two.safetensors", two, sizeof two - 1);
+    write_file("index.json", "", 0);
+    return open(path, O_WRONLY | O_CLOEXEC);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    if (directory[0] == '\0')
-        make_directory();
-    write_file("index.json", data, size);
+    static int index = -1;
+    if (index < 0)
+        index = make_directory();
+    if (ftruncate(index, 0) != 0 || pwrite(index, data, size, 0) != (ssize_t)size)
+        abort();
     fuzz_open_everything(path);
     return 0;
 }

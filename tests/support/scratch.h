@@ -12,7 +12,7 @@ typedef struct bytes {
 } bytes;
 
 void bytes_add(bytes *b, const void *data, size_t count);
-void bytes_text(bytes *b, const char *text);         /* without its final NUL */
+void bytes_text(bytes *b, const char *text);            /* without its final NUL */
 void bytes_number(bytes *b, uint64_t value, int width); /* little-endian */
 void bytes_zeros(bytes *b, size_t count);
 void bytes_free(bytes *b);
