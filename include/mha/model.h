@@ -199,8 +199,8 @@ typedef struct mha_file_totals {
 
 /* Registers a row per tensor of the file, lazily allocated with the file's dtype, shape and name, its role and
  * group ("attention" where a layer is recognised), buffers as buffers. Nothing is read but where two tensors
- * with names that models tie have equal shapes: these are compared, and reported (MHA_FINDING_TIED) when
- * equal. `found` and `totals` may be NULL. Errors: MHA_NO_MEMORY, MHA_IO. */
+ * with names that models tie have equal shapes: these are compared in up to 64 places, and reported
+ * (MHA_FINDING_TIED) when equal. `found` and `totals` may be NULL. Errors: MHA_NO_MEMORY, MHA_IO. */
 MHA_API mha_status mha_model_list_file(const mha_file *file, mha_params *table, mha_finding_function found,
                                        void *context, mha_file_totals *totals, mha_error *error);
 /* Holds a file against a model, tensor by tensor: every difference is told to `found`. Names may differ by
