@@ -125,8 +125,8 @@ INLINE void tile(const int m, const int nv, const operands *o)
     UNROLL
     for (int i = 0; i < m; i++)
         UNROLL
-        for (int j = 0; j < nv; j++)
-            sum[i][j] = (vec){0};
+    for (int j = 0; j < nv; j++)
+        sum[i][j] = (vec){0};
     for (size_t p = o->k; p > 0; p--, A++, B += row) {
         vec b[FLAT_VECS];
         UNROLL
@@ -145,8 +145,8 @@ INLINE void tile(const int m, const int nv, const operands *o)
         UNROLL
         for (int i = 0; i < m; i++)
             UNROLL
-            for (int j = 0; j < nv; j++)
-                store(spill + (i * nv + j) * LANES, sum[i][j]);
+        for (int j = 0; j < nv; j++)
+            store(spill + (i * nv + j) * LANES, sum[i][j]);
         put_part((size_t)m, o, spill, (size_t)nv * LANES);
         return;
     }
@@ -157,48 +157,48 @@ INLINE void tile(const int m, const int nv, const operands *o)
         UNROLL
         for (int i = 0; i < m; i++, C += ldc)
             UNROLL
-            for (int j = 0; j < nv; j++)
-                store(C + j * LANES, madd(splat(factor[i]), load(C + j * LANES), sum[i][j]));
+        for (int j = 0; j < nv; j++)
+            store(C + j * LANES, madd(splat(factor[i]), load(C + j * LANES), sum[i][j]));
     } else if (o->bias) {
         UNROLL
         for (int i = 0; i < m; i++, C += ldc)
             UNROLL
-            for (int j = 0; j < nv; j++)
-                store(C + j * LANES, load(o->bias + j * LANES) + sum[i][j]);
+        for (int j = 0; j < nv; j++)
+            store(C + j * LANES, load(o->bias + j * LANES) + sum[i][j]);
     } else {
         UNROLL
         for (int i = 0; i < m; i++, C += ldc)
             UNROLL
-            for (int j = 0; j < nv; j++)
-                store(C + j * LANES, sum[i][j]);
+        for (int j = 0; j < nv; j++)
+            store(C + j * LANES, sum[i][j]);
     }
 }
 
 /* A tile of m rows by a constant number of vectors: m chooses the expansion. */
-#define TILE_CASE(M, LIMIT, NV)                                                                    \
-    case M:                                                                                        \
-        if (M <= LIMIT)                                                                            \
-            tile(M <= LIMIT ? M : 1, NV, o);                                                       \
+#define TILE_CASE(M, LIMIT, NV)                                                                                        \
+    case M:                                                                                                            \
+        if (M <= LIMIT)                                                                                                \
+            tile(M <= LIMIT ? M : 1, NV, o);                                                                           \
         break;
-#define DEFINE_TILE(NAME, LIMIT, NV)                                                               \
-    static __attribute__((noinline)) void NAME(size_t m, const operands *o)                        \
-    {                                                                                              \
-        switch (m) {                                                                               \
-            TILE_CASE(1, LIMIT, NV)                                                                \
-            TILE_CASE(2, LIMIT, NV)                                                                \
-            TILE_CASE(3, LIMIT, NV)                                                                \
-            TILE_CASE(4, LIMIT, NV)                                                                \
-            TILE_CASE(5, LIMIT, NV)                                                                \
-            TILE_CASE(6, LIMIT, NV)                                                                \
-            TILE_CASE(7, LIMIT, NV)                                                                \
-            TILE_CASE(8, LIMIT, NV)                                                                \
-            TILE_CASE(9, LIMIT, NV)                                                                \
-            TILE_CASE(10, LIMIT, NV)                                                               \
-            TILE_CASE(11, LIMIT, NV)                                                               \
-            TILE_CASE(12, LIMIT, NV)                                                               \
-            TILE_CASE(13, LIMIT, NV)                                                               \
-            TILE_CASE(14, LIMIT, NV)                                                               \
-        }                                                                                          \
+#define DEFINE_TILE(NAME, LIMIT, NV)                                                                                   \
+    static __attribute__((noinline)) void NAME(size_t m, const operands *o)                                            \
+    {                                                                                                                  \
+        switch (m) {                                                                                                   \
+            TILE_CASE(1, LIMIT, NV)                                                                                    \
+            TILE_CASE(2, LIMIT, NV)                                                                                    \
+            TILE_CASE(3, LIMIT, NV)                                                                                    \
+            TILE_CASE(4, LIMIT, NV)                                                                                    \
+            TILE_CASE(5, LIMIT, NV)                                                                                    \
+            TILE_CASE(6, LIMIT, NV)                                                                                    \
+            TILE_CASE(7, LIMIT, NV)                                                                                    \
+            TILE_CASE(8, LIMIT, NV)                                                                                    \
+            TILE_CASE(9, LIMIT, NV)                                                                                    \
+            TILE_CASE(10, LIMIT, NV)                                                                                   \
+            TILE_CASE(11, LIMIT, NV)                                                                                   \
+            TILE_CASE(12, LIMIT, NV)                                                                                   \
+            TILE_CASE(13, LIMIT, NV)                                                                                   \
+            TILE_CASE(14, LIMIT, NV)                                                                                   \
+        }                                                                                                              \
     }
 
 DEFINE_TILE(wide_tile, TILE_ROWS, TILE_VECS)
@@ -224,11 +224,13 @@ static void product(size_t m, size_t n, size_t k, const float *A, mha_panels B, 
             columns = narrow_tile, width = TILE_VECS / 2 * LANES;
         o.B = B.data + j / MHA_PANEL * B.panel + j % MHA_PANEL;
         o.bias = bias ? bias + j : NULL;
-        for (size_t i = 0; i < m; i += TILE_ROWS) {
+        /* Even tiles: a last one of two rows would take as long as one of five. */
+        for (size_t i = 0, tiles = (m + TILE_ROWS - 1) / TILE_ROWS, rows; tiles > 0; i += rows, tiles--) {
+            rows = (m - i + tiles - 1) / tiles;
             o.A = A + i * MHA_STAGED;
             o.C = C + i * ldc + j;
             o.factor = factor ? factor + i : NULL;
-            columns(m - i < TILE_ROWS ? m - i : TILE_ROWS, &o);
+            columns(rows, &o);
         }
     }
 }

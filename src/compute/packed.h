@@ -1,0 +1,32 @@
+/* y = x W + b with W packed once into the layout of the kernels.
+ *
+ * Every element is bias (or 0) + p_0 + p_1 + ..., where p_c is one chain of multiply-adds over terms
+ * [256 c, 256 (c + 1)): the same bits whichever rows are computed beside it, however the work is cut. */
+#ifndef MHA_PACKED_H
+#define MHA_PACKED_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Floats that a packed (k, n) matrix takes; false when that does not fit a size. */
+bool mha_packed_floats(size_t k, size_t n, size_t *floats);
+/* Packs W (k, n), row stride ldw, into `panels`, 64-byte aligned. */
+void mha_pack(size_t k, size_t n, const float *W, size_t ldw, float *panels);
+
+/* One product: Y (m, n) = X (m, k) W + b. Row strides ldx and ldy; b (n floats) may be NULL. Y overlaps nothing. */
+typedef struct mha_packed_job {
+    size_t m, n, k;
+    const float *X, *panels, *b;
+    float *Y;
+    size_t ldx, ldy;
+} mha_packed_job;
+
+enum { MHA_PACKED_JOBS = 4 };
+
+/* Bytes of 64-byte aligned scratch each worker needs for a job of m rows and k terms. */
+size_t mha_packed_scratch(size_t m, size_t k);
+/* Does all jobs, at most MHA_PACKED_JOBS, on `threads` workers. `scratch` holds a block for each worker, as
+ * large as the largest job needs. */
+void mha_packed_run(const mha_packed_job *jobs, size_t n_jobs, int threads, void *scratch);
+
+#endif

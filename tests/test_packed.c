@@ -1,0 +1,134 @@
+/* Products with packed weights: every element is the chain that packed.h promises, for any shape, cut and
+ * number of threads, on every instruction set. */
+#include <math.h>
+#include <string.h>
+
+#include "compute/kernels/kernels.h"
+#include "compute/packed.h"
+#include "mha/random.h"
+#include "mha/system.h"
+#include "support/guard.h"
+#include "support/unit.h"
+
+static int release_all(void **state)
+{
+    (void)state;
+    guard_release_all();
+    mha_isa_select("auto");
+    return 0;
+}
+
+static float *floats(size_t n, uint64_t stream)
+{
+    float *x = guard_allocate(n * sizeof *x, GUARD_AFTER, 0);
+    for (size_t i = 0; i < n; i++)
+        x[i] = 2.0f * mha_random_unit(21, stream, i) - 1.0f;
+    return x;
+}
+
+static float element(const float *x, const float *W, size_t ldw, size_t k, const float *b)
+{
+    const bool fused = strcmp(mha_isa(), "scalar") != 0;
+    volatile float sum = b ? *b : 0.0f, term;
+    for (size_t from = 0; from < k; from += 256) {
+        volatile float chain = 0.0f;
+        for (size_t p = from; p < k && p < from + 256; p++) {
+            term = x[p] * W[p * ldw];
+            chain = fused ? fmaf(x[p], W[p * ldw], chain) : chain + term;
+        }
+        sum = sum + chain;
+    }
+    return sum;
+}
+
+typedef struct shape {
+    size_t m, n, k;
+} shape;
+
+/* Rounded up to whole cache lines, as every allocation of the library is. */
+static float *aligned(size_t n)
+{
+    return floats((n + 15) / 16 * 16, 9);
+}
+
+static void check(shape s, bool bias, int threads)
+{
+    const size_t ldx = s.k + 3, ldy = s.n + 2, ldw = s.n + 1;
+    size_t packed;
+    assert_true(mha_packed_floats(s.k, s.n, &packed));
+    float *X = floats((s.m - 1) * ldx + s.k, 1), *W = floats((s.k ? s.k - 1 : 0) * ldw + s.n, 2), *b = floats(s.n, 3);
+    float *Y = floats((s.m - 1) * ldy + s.n, 4), *panels = aligned(packed);
+    float *scratch = aligned(mha_packed_scratch(s.m, s.k) / sizeof(float) * (size_t)threads);
+    mha_pack(s.k, s.n, W, ldw, panels);
+    const mha_packed_job job = {s.m, s.n, s.k, X, panels, bias ? b : NULL, Y, ldx, ldy};
+    mha_packed_run(&job, 1, threads, scratch);
+    for (size_t i = 0; i < s.m; i++)
+        for (size_t j = 0; j < s.n; j++) {
+            if (s.m * s.n * s.k > 2000000 && (i * 7 + j) % 101) /* of a large one every 101st */
+                continue;
+            float want = element(X + i * ldx, W + j, ldw, s.k, bias ? b + j : NULL);
+            if (memcmp(&want, &Y[i * ldy + j], sizeof want) != 0)
+                fail_msg("%s: (%zu, %zu, %zu): Y[%zu][%zu] expected %.9g, found %.9g", mha_isa(), s.m, s.n, s.k, i, j,
+                         want, Y[i * ldy + j]);
+        }
+    guard_release_all();
+}
+
+static void every_element_is_its_own_chain(void **state)
+{
+    (void)state;
+    static const shape shapes[] = {{1, 1, 1},      {1, 33, 5},     {2, 128, 256}, {3, 129, 257},  {1, 300, 1000},
+                                   {5, 64, 64},    {14, 40, 300},  {15, 96, 512}, {16, 200, 513}, {17, 200, 513},
+                                   {29, 31, 100},  {140, 64, 256}, {141, 65, 31}, {300, 37, 70},  {600, 260, 16},
+                                   {128, 768, 64}, {4, 7, 0},      {31, 513, 300}};
+    for (int isa = 0; mha_isa_available(isa) && mha_isa_select(mha_isa_available(isa)) == MHA_OK; isa++)
+        for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+            check(shapes[i], i % 2, 1);
+            check(shapes[i], i % 2 == 0, 3);
+        }
+}
+
+static void jobs_run_together_as_they_run_alone(void **state)
+{
+    (void)state;
+    const shape s = {50, 300, 260};
+    size_t packed;
+    assert_true(mha_packed_floats(s.k, s.n, &packed));
+    float *X = floats(s.m * s.k, 1), *b = floats(s.n, 3), *Y[2][4], *panels[4];
+    mha_packed_job jobs[4];
+    for (size_t i = 0; i < 4; i++) {
+        panels[i] = aligned(packed);
+        float *W = floats(s.k * s.n, 10 + i);
+        mha_pack(s.k, s.n, W, s.n, panels[i]);
+        Y[0][i] = floats(s.m * s.n, 1), Y[1][i] = floats(s.m * s.n, 2);
+        jobs[i] = (mha_packed_job){s.m - i * 15, s.n - i * 77, s.k, X, panels[i], i % 2 ? b : NULL, Y[0][i], s.k, s.n};
+    }
+    float *scratch = aligned(mha_packed_scratch(s.m, s.k) / sizeof(float) * 3);
+    mha_packed_run(jobs, 4, 3, scratch);
+    for (size_t i = 0; i < 4; i++) {
+        jobs[i].Y = Y[1][i];
+        mha_packed_run(&jobs[i], 1, 1, scratch);
+        for (size_t row = 0; row < jobs[i].m; row++)
+            assert_memory_equal(Y[0][i] + row * s.n, Y[1][i] + row * s.n, jobs[i].n * sizeof(float));
+    }
+}
+
+static void sizes_that_do_not_fit_are_refused(void **state)
+{
+    (void)state;
+    size_t n;
+    assert_true(mha_packed_floats(3, 33, &n) && n == 3 * 64);
+    assert_true(mha_packed_floats(0, 5, &n) && n == 0);
+    assert_false(mha_packed_floats(1, SIZE_MAX - 3, &n));
+    assert_false(mha_packed_floats(SIZE_MAX / 16, 32, &n));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(every_element_is_its_own_chain, release_all),
+        cmocka_unit_test_teardown(jobs_run_together_as_they_run_alone, release_all),
+        cmocka_unit_test_teardown(sizes_that_do_not_fit_are_refused, release_all),
+    };
+    return cmocka_run_group_tests_name("packed", tests, NULL, NULL);
+}
