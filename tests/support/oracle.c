@@ -1,12 +1,12 @@
-/* What attention should compute, once more: plain loops in double, written from the definitions alone. */
+/* What attention should compute, once more: plain loops in double, written from the definitions alone. Here the
+ * rows: reading, projections, norms, rotations, the cache, the output. */
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "support/oracle.h"
-#include "support/oracle_error.h"
+#include "support/oracle_run.h"
 
 /* ---------------------------------------------------------------- reading */
 
@@ -38,29 +38,7 @@ double oracle_get(const mha_view *view, size_t i0, size_t i1, size_t i2, size_t 
     }
 }
 
-/* ---------------------------------------------------------------- one run */
-
-/* A value and how far a rounded computation may be from it. */
-typedef struct number {
-    double v, e;
-} number;
-
-typedef struct run {
-    const mha_call *call;
-    const mha_semantics *s;
-    const oracle_past *past;
-    size_t B, T_q, T_k;        /* sequences, longest lengths */
-    size_t rows_q, rows_k;     /* packed rows of the inputs */
-    size_t h, h_kv, d_k, d_v, d_out;
-    size_t P, first, S, extra; /* cached rows, position of row 0, longest key length, extra rows */
-    double u;
-    double *norm_q, *norm_k;   /* weights or NULL */
-    size_t norm_q_width, norm_k_width;
-    mha_view bias_k, bias_v, sinks;
-    number *q, *k, *v, *q_rot, *k_rot;  /* (rows, width) */
-    number *keys, *values;              /* (B, h_kv, S + extra, d) */
-    oracle *out;
-} run;
+/* ---------------------------------------------------------------- keeping */
 
 static void *get_memory(size_t count, size_t size)
 {
@@ -68,36 +46,6 @@ static void *get_memory(size_t count, size_t size)
     if (!block)
         abort();
     return block;
-}
-
-static bool ragged(const run *r)
-{
-    return r->s->n_sequences > 0;
-}
-
-static const int64_t *cu_k(const run *r)
-{
-    return r->s->cu_seqlens_k ? r->s->cu_seqlens_k : r->s->cu_seqlens_q;
-}
-
-static size_t queries_of(const run *r, size_t b)
-{
-    return ragged(r) ? (size_t)(r->s->cu_seqlens_q[b + 1] - r->s->cu_seqlens_q[b]) : r->T_q;
-}
-
-static size_t new_keys_of(const run *r, size_t b)
-{
-    return ragged(r) ? (size_t)(cu_k(r)[b + 1] - cu_k(r)[b]) : r->T_k;
-}
-
-static size_t query_row(const run *r, size_t b, size_t i)
-{
-    return ragged(r) ? (size_t)r->s->cu_seqlens_q[b] + i : b * r->T_q + i;
-}
-
-static size_t key_row(const run *r, size_t b, size_t j)
-{
-    return ragged(r) ? (size_t)cu_k(r)[b] + j : b * r->T_k + j;
 }
 
 static oracle_stage *stage(run *r, mha_stage which, int rank, size_t a, size_t b, size_t c, size_t d)
@@ -109,12 +57,6 @@ static oracle_stage *stage(run *r, mha_stage which, int rank, size_t a, size_t b
     s->value = get_memory(s->elements, sizeof *s->value);
     s->slack = get_memory(s->elements, sizeof *s->slack);
     return s;
-}
-
-static void put(oracle_stage *s, size_t at, number x)
-{
-    s->value[at] = x.v;
-    s->slack[at] = isfinite(x.v) ? x.e : 0;
 }
 
 static void put_rows(run *r, mha_stage which, const mha_view *input, const number *rows, size_t width)
@@ -199,14 +141,6 @@ static void rotate(const run *r, number *x, size_t b, size_t t, double position)
     }
 }
 
-static double offset_of(const run *r, size_t b)
-{
-    const mha_semantics *s = r->s;
-    return s->position_offset ? (double)s->position_offset[b]
-           : s->has_offset    ? (double)s->offset
-                              : (double)(r->first + r->P);
-}
-
 /* Where row t of sequence b stands; positions that are given are those of the inputs' rows. */
 static double rope_position(const run *r, size_t b, size_t t, bool key)
 {
@@ -274,180 +208,6 @@ static void put_present(run *r, mha_stage which, const number *all, size_t d)
             for (size_t j = 0; j < r->P + new_keys_of(r, b); j++)
                 for (size_t f = 0; f < d; f++)
                     put(s, ((b * r->h_kv + g) * r->S + j) * d + f, all[((b * r->h_kv + g) * (r->S + r->extra) + j) * d + f]);
-}
-
-/* ---------------------------------------------------------------- what a query sees, and what is added */
-
-/* The mask's element for (b, head, i, j); false: it does not reach that key. */
-static bool mask_at(const mha_view *m, size_t b, size_t head, size_t i, size_t j, double *value)
-{
-    const size_t full[4] = {b, head, i, j};
-    size_t index[4] = {0};
-    for (int k = 0; k < m->rank; k++) {
-        size_t want = full[4 - m->rank + k];
-        index[k] = m->shape[k] == 1 ? 0 : want;
-        if (index[k] >= m->shape[k])
-            return false;
-    }
-    *value = oracle_get(m, index[0], index[1], index[2], index[3]);
-    return true;
-}
-
-/* Whether real key j of sequence b is visible to query i of a head; *add is what its score gets. */
-static bool visible(const run *r, size_t b, size_t head, size_t i, size_t j, number *add)
-{
-    const mha_semantics *s = r->s;
-    double p = offset_of(r, b) + (double)i, at = (double)(r->first + j), m, sum = 0, size = 0;
-    bool seen = true;
-    if (s->causal && at > p)
-        seen = false;
-    if (s->window && s->window_left >= 0 && at < p - (double)s->window_left)
-        seen = false;
-    if (s->window && s->window_right >= 0 && at > p + (double)s->window_right)
-        seen = false;
-    if (s->kv_lengths && (double)j >= (double)s->kv_lengths[b])
-        seen = false;
-    if (s->mask.kind != MHA_MASK_NONE) {
-        if (!mask_at(&s->mask.values, b, head, i, j, &m))
-            seen = false;
-        else if (s->mask.kind == MHA_MASK_ADDITIVE && m != -(double)INFINITY)
-            sum += m, size += fabs(m);
-        else if (s->mask.kind == MHA_MASK_ADDITIVE || (m != 0) == (s->mask.kind == MHA_MASK_HIDES))
-            seen = false;
-    }
-    if (s->key_padding.kind != MHA_MASK_NONE) {
-        const mha_view *v = &s->key_padding.values;
-        m = oracle_get(v, v->shape[0] == 1 ? 0 : b, v->shape[1] == 1 ? 0 : j, 0, 0);
-        bool additive = s->key_padding.kind == MHA_MASK_ADDITIVE;
-        bool hides = additive ? m == -(double)INFINITY : (m != 0) == (s->key_padding.kind == MHA_MASK_HIDES);
-        if (hides && s->has_padding_fill)
-            sum += s->padding_fill, size += fabs(s->padding_fill);
-        else if (hides)
-            seen = false;
-        else if (additive)
-            sum += m, size += fabs(m);
-    }
-    if (s->alibi_slopes)
-        sum -= s->alibi_slopes[head] * (p - at), size += fabs(s->alibi_slopes[head] * (p - at));
-    *add = (number){sum, 4 * r->u * size};
-    return seen;
-}
-
-/* ---------------------------------------------------------------- one query of one head */
-
-typedef struct row {
-    number *logit, *weight; /* n of them */
-    bool *seen;
-    size_t n;
-    number lse;
-} row;
-
-static number score(const run *r, const number *q, const number *k)
-{
-    double scale = r->s->has_scale ? r->s->scale : 1 / sqrt((double)r->d_k), sum = 0, size = 0, carried = 0;
-    for (size_t f = 0; f < r->d_k; f++) {
-        sum += q[f].v * k[f].v;
-        size += (fabs(q[f].v) + q[f].e) * (fabs(k[f].v) + k[f].e);
-        carried += fabs(q[f].v) * k[f].e + q[f].e * fabs(k[f].v) + q[f].e * k[f].e;
-    }
-    double e = fabs(scale) * (carried + oracle_gamma((double)r->d_k + 6, r->u) * size);
-    return (number){scale * sum, e + ((double)r->d_k + 2) * (1 + fabs(scale)) * oracle_subnormal(r->u)};
-}
-
-static number cap(const run *r, number s)
-{
-    double c = r->s->softcap;
-    return c > 0 ? (number){c * tanh(s.v / c), s.e + 8 * r->u * fmin(fabs(s.v), c) + oracle_subnormal(r->u)} : s;
-}
-
-/* Softmax of the seen logits; `sink` may be NULL. A query that sees nothing at all follows empty_rows. */
-static void soften(const run *r, row *a, const double *sink)
-{
-    double plus_one = 0, top = -(double)INFINITY;
-    const double *more[2] = {sink, r->s->softmax_plus_one ? &plus_one : NULL};
-    bool anything = false, nan = false;
-    for (size_t j = 0; j < a->n; j++)
-        if (a->seen[j])
-            anything = true, nan |= isnan(a->logit[j].v), top = fmax(top, a->logit[j].v);
-    for (int k = 0; k < 2; k++)
-        if (more[k])
-            anything = true, nan |= isnan(*more[k]), top = fmax(top, *more[k]);
-    if (!anything) {
-        double w = r->s->empty_rows == MHA_EMPTY_NAN ? (double)NAN : 0;
-        for (size_t j = 0; j < a->n; j++)
-            a->weight[j] = (number){w, 0};
-        a->lse = (number){r->s->empty_rows == MHA_EMPTY_NAN ? (double)NAN : -(double)INFINITY, 0};
-        return;
-    }
-    if (nan || isinf(top)) {
-        for (size_t j = 0; j < a->n; j++)
-            a->weight[j] = (number){NAN, 0};
-        a->lse = (number){NAN, 0};
-        return;
-    }
-    double sum = 0, off = 0;
-    for (int k = 0; k < 2; k++)
-        if (more[k])
-            sum += exp(*more[k] - top), off += exp(*more[k] - top) * expm1(r->u * (3 * fabs(*more[k]) + 2 * fabs(top) + 8));
-    for (size_t j = 0; j < a->n; j++) {
-        double d = a->logit[j].e + r->u * (2 * (fabs(a->logit[j].v) + fabs(top)) + 8);
-        a->weight[j] = a->seen[j] ? (number){exp(a->logit[j].v - top), expm1(d)} : (number){0, 0};
-        sum += a->weight[j].v;
-        off += a->weight[j].v > 0 ? a->weight[j].v * a->weight[j].e : 0;
-    }
-    double R = off / sum + oracle_gamma(2 * (double)a->n + 8, r->u);
-    for (size_t j = 0; j < a->n; j++)
-        if (a->seen[j]) {
-            double w = a->weight[j].v / sum, e = R < 1 ? w * ((1 + a->weight[j].e) / (1 - R) - 1) + 2 * r->u * w : 1;
-            a->weight[j] = (number){w, fmin(e, 1) + 2 * oracle_normal(r->u)};
-        }
-    double lse = top + log(sum);
-    a->lse = (number){lse, R < 1 ? R / (1 - R) + 4 * r->u * (fabs(top) + fabs(lse) + 1) : (double)INFINITY};
-}
-
-static number weigh(const run *r, const row *a, const number *values, size_t f)
-{
-    double sum = 0, size = 0, carried = 0;
-    if (isnan(a->lse.v)) /* the rule for a query that sees nothing needs no key to be there */
-        return (number){NAN, 0};
-    for (size_t j = 0; j < a->n; j++) {
-        number w = a->weight[j], v = values[j * r->d_v + f];
-        if (!a->seen[j] && r->s->hidden_values == MHA_HIDDEN_IGNORE)
-            continue;
-        sum += w.v * v.v;
-        size += (fabs(w.v) + w.e) * (fabs(v.v) + v.e);
-        carried += w.e * (fabs(v.v) + v.e) + fabs(w.v) * v.e;
-    }
-    return (number){sum, carried + oracle_gamma(2 * (double)a->n + 8, r->u) * size + (double)a->n * oracle_subnormal(r->u)};
-}
-
-static void attend(run *r, size_t b, size_t head, size_t i, row *a, number *heads)
-{
-    size_t g = head / (r->h / r->h_kv), real = r->P + new_keys_of(r, b), all = r->S + r->extra;
-    size_t at = ((b * r->h + head) * r->T_q + i) * all;
-    const number *q = r->q_rot + query_row(r, b, i) * r->h * r->d_k + head * r->d_k;
-    const number *k = r->keys + (b * r->h_kv + g) * all * r->d_k, *v = r->values + (b * r->h_kv + g) * all * r->d_v;
-    a->n = real + r->extra;
-    for (size_t j = 0; j < a->n; j++) {
-        number s = score(r, q, k + j * r->d_k), c = cap(r, s), add = {0, 0};
-        a->seen[j] = j >= real || visible(r, b, head, i, j, &add);
-        a->logit[j] = (number){a->seen[j] ? c.v + add.v : -(double)INFINITY, c.e + add.e + 4 * r->u * fabs(c.v)};
-        put(&r->out->stage[MHA_STAGE_SCORES], at + j, s);
-        put(&r->out->stage[MHA_STAGE_CAPPED], at + j, c);
-        put(&r->out->stage[MHA_STAGE_MASKED], at + j, a->logit[j]);
-    }
-    double sink = r->sinks.data ? oracle_get(&r->sinks, head, 0, 0, 0) : 0;
-    soften(r, a, r->sinks.data ? &sink : NULL);
-    oracle_stage *mean = &r->out->stage[MHA_STAGE_WEIGHTS_MEAN];
-    for (size_t j = 0; j < a->n; j++) {
-        put(&r->out->stage[MHA_STAGE_WEIGHTS], at + j, a->weight[j]);
-        size_t m = (b * r->T_q + i) * all + j;
-        mean->value[m] += a->weight[j].v / (double)r->h;
-        mean->slack[m] += (a->weight[j].e + oracle_gamma((double)r->h + 2, r->u) * a->weight[j].v) / (double)r->h;
-    }
-    put(&r->out->stage[MHA_STAGE_LSE], (b * r->h + head) * r->T_q + i, a->lse);
-    for (size_t f = 0; f < r->d_v; f++)
-        heads[query_row(r, b, i) * r->h * r->d_v + head * r->d_v + f] = weigh(r, a, v, f);
 }
 
 static void put_output(run *r, const number *heads, const mha_view *W, const mha_view *b)
@@ -549,12 +309,12 @@ void oracle_run(const mha_config *config, const mha_view weights[MHA_WEIGHT_COUN
     stage(&r, MHA_STAGE_LSE, 3, r.B, r.h, r.T_q, 1);
 
     number *heads = get_memory(r.rows_q * r.h * r.d_v, sizeof *heads);
-    row a = {.logit = get_memory(all, sizeof *a.logit), .weight = get_memory(all, sizeof *a.weight),
+    attended a = {.logit = get_memory(all, sizeof *a.logit), .weight = get_memory(all, sizeof *a.weight),
              .seen = get_memory(all, sizeof *a.seen)};
     for (size_t b = 0; b < r.B; b++)
         for (size_t head = 0; head < r.h; head++)
             for (size_t i = 0; i < queries_of(&r, b); i++)
-                attend(&r, b, head, i, &a, heads);
+                oracle_attend(&r, b, head, i, &a, heads);
     put_rows(&r, MHA_STAGE_HEADS, &call->query, heads, r.h * r.d_v);
     put_output(&r, heads, config ? &w[MHA_W_O] : NULL, &w[MHA_B_O]);
 

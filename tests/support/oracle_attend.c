@@ -1,0 +1,171 @@
+/* The oracle's attention: what a query sees, what is added to its scores, its softmax and weighted sum. */
+#include <math.h>
+
+#include "support/oracle_run.h"
+
+/* ---------------------------------------------------------------- what a query sees, and what is added */
+
+/* The mask's element for (b, head, i, j); false: it does not reach that key. */
+static bool mask_at(const mha_view *m, size_t b, size_t head, size_t i, size_t j, double *value)
+{
+    const size_t full[4] = {b, head, i, j};
+    size_t index[4] = {0};
+    for (int k = 0; k < m->rank; k++) {
+        size_t want = full[4 - m->rank + k];
+        index[k] = m->shape[k] == 1 ? 0 : want;
+        if (index[k] >= m->shape[k])
+            return false;
+    }
+    *value = oracle_get(m, index[0], index[1], index[2], index[3]);
+    return true;
+}
+
+/* Whether real key j of sequence b is visible to query i of a head; *add is what its score gets. */
+static bool visible(const run *r, size_t b, size_t head, size_t i, size_t j, number *add)
+{
+    const mha_semantics *s = r->s;
+    double p = offset_of(r, b) + (double)i, at = (double)(r->first + j), m, sum = 0, size = 0;
+    bool seen = true;
+    if (s->causal && at > p)
+        seen = false;
+    if (s->window && s->window_left >= 0 && at < p - (double)s->window_left)
+        seen = false;
+    if (s->window && s->window_right >= 0 && at > p + (double)s->window_right)
+        seen = false;
+    if (s->kv_lengths && (double)j >= (double)s->kv_lengths[b])
+        seen = false;
+    if (s->mask.kind != MHA_MASK_NONE) {
+        if (!mask_at(&s->mask.values, b, head, i, j, &m))
+            seen = false;
+        else if (s->mask.kind == MHA_MASK_ADDITIVE && m != -(double)INFINITY)
+            sum += m, size += fabs(m);
+        else if (s->mask.kind == MHA_MASK_ADDITIVE || (m != 0) == (s->mask.kind == MHA_MASK_HIDES))
+            seen = false;
+    }
+    if (s->key_padding.kind != MHA_MASK_NONE) {
+        const mha_view *v = &s->key_padding.values;
+        m = oracle_get(v, v->shape[0] == 1 ? 0 : b, v->shape[1] == 1 ? 0 : j, 0, 0);
+        bool additive = s->key_padding.kind == MHA_MASK_ADDITIVE;
+        bool hides = additive ? m == -(double)INFINITY : (m != 0) == (s->key_padding.kind == MHA_MASK_HIDES);
+        if (hides && s->has_padding_fill)
+            sum += s->padding_fill, size += fabs(s->padding_fill);
+        else if (hides)
+            seen = false;
+        else if (additive)
+            sum += m, size += fabs(m);
+    }
+    if (s->alibi_slopes)
+        sum -= s->alibi_slopes[head] * (p - at), size += fabs(s->alibi_slopes[head] * (p - at));
+    *add = (number){sum, 4 * r->u * size};
+    return seen;
+}
+
+/* ---------------------------------------------------------------- one query of one head */
+
+static number score(const run *r, const number *q, const number *k)
+{
+    double scale = r->s->has_scale ? r->s->scale : 1 / sqrt((double)r->d_k), sum = 0, size = 0, carried = 0;
+    for (size_t f = 0; f < r->d_k; f++) {
+        sum += q[f].v * k[f].v;
+        size += (fabs(q[f].v) + q[f].e) * (fabs(k[f].v) + k[f].e);
+        carried += fabs(q[f].v) * k[f].e + q[f].e * fabs(k[f].v) + q[f].e * k[f].e;
+    }
+    double e = fabs(scale) * (carried + oracle_gamma((double)r->d_k + 6, r->u) * size);
+    return (number){scale * sum, e + ((double)r->d_k + 2) * (1 + fabs(scale)) * oracle_subnormal(r->u)};
+}
+
+static number cap(const run *r, number s)
+{
+    double c = r->s->softcap;
+    return c > 0 ? (number){c * tanh(s.v / c), s.e + 8 * r->u * fmin(fabs(s.v), c) + oracle_subnormal(r->u)} : s;
+}
+
+/* Softmax of the seen logits; `sink` may be NULL. A query that sees nothing at all follows empty_rows. */
+static void soften(const run *r, attended *a, const double *sink)
+{
+    double plus_one = 0, top = -(double)INFINITY;
+    const double *more[2] = {sink, r->s->softmax_plus_one ? &plus_one : NULL};
+    bool anything = false, nan = false;
+    for (size_t j = 0; j < a->n; j++)
+        if (a->seen[j])
+            anything = true, nan |= isnan(a->logit[j].v), top = fmax(top, a->logit[j].v);
+    for (int k = 0; k < 2; k++)
+        if (more[k])
+            anything = true, nan |= isnan(*more[k]), top = fmax(top, *more[k]);
+    if (!anything) {
+        double w = r->s->empty_rows == MHA_EMPTY_NAN ? (double)NAN : 0;
+        for (size_t j = 0; j < a->n; j++)
+            a->weight[j] = (number){w, 0};
+        a->lse = (number){r->s->empty_rows == MHA_EMPTY_NAN ? (double)NAN : -(double)INFINITY, 0};
+        return;
+    }
+    if (nan || isinf(top)) {
+        for (size_t j = 0; j < a->n; j++)
+            a->weight[j] = (number){NAN, 0};
+        a->lse = (number){NAN, 0};
+        return;
+    }
+    double sum = 0, off = 0;
+    for (int k = 0; k < 2; k++)
+        if (more[k])
+            sum += exp(*more[k] - top), off += exp(*more[k] - top) * expm1(r->u * (3 * fabs(*more[k]) + 2 * fabs(top) + 8));
+    for (size_t j = 0; j < a->n; j++) {
+        double d = a->logit[j].e + r->u * (2 * (fabs(a->logit[j].v) + fabs(top)) + 8);
+        a->weight[j] = a->seen[j] ? (number){exp(a->logit[j].v - top), expm1(d)} : (number){0, 0};
+        sum += a->weight[j].v;
+        off += a->weight[j].v > 0 ? a->weight[j].v * a->weight[j].e : 0;
+    }
+    double R = off / sum + oracle_gamma(2 * (double)a->n + 8, r->u);
+    for (size_t j = 0; j < a->n; j++)
+        if (a->seen[j]) {
+            double w = a->weight[j].v / sum, e = R < 1 ? w * ((1 + a->weight[j].e) / (1 - R) - 1) + 2 * r->u * w : 1;
+            a->weight[j] = (number){w, fmin(e, 1) + 2 * oracle_normal(r->u)};
+        }
+    double lse = top + log(sum);
+    a->lse = (number){lse, R < 1 ? R / (1 - R) + 4 * r->u * (fabs(top) + fabs(lse) + 1) : (double)INFINITY};
+}
+
+static number weigh(const run *r, const attended *a, const number *values, size_t f)
+{
+    double sum = 0, size = 0, carried = 0;
+    if (isnan(a->lse.v)) /* the rule for a query that sees nothing needs no key to be there */
+        return (number){NAN, 0};
+    for (size_t j = 0; j < a->n; j++) {
+        number w = a->weight[j], v = values[j * r->d_v + f];
+        if (!a->seen[j] && r->s->hidden_values == MHA_HIDDEN_IGNORE)
+            continue;
+        sum += w.v * v.v;
+        size += (fabs(w.v) + w.e) * (fabs(v.v) + v.e);
+        carried += w.e * (fabs(v.v) + v.e) + fabs(w.v) * v.e;
+    }
+    return (number){sum, carried + oracle_gamma(2 * (double)a->n + 8, r->u) * size + (double)a->n * oracle_subnormal(r->u)};
+}
+
+void oracle_attend(run *r, size_t b, size_t head, size_t i, attended *a, number *heads)
+{
+    size_t g = head / (r->h / r->h_kv), real = r->P + new_keys_of(r, b), all = r->S + r->extra;
+    size_t at = ((b * r->h + head) * r->T_q + i) * all;
+    const number *q = r->q_rot + query_row(r, b, i) * r->h * r->d_k + head * r->d_k;
+    const number *k = r->keys + (b * r->h_kv + g) * all * r->d_k, *v = r->values + (b * r->h_kv + g) * all * r->d_v;
+    a->n = real + r->extra;
+    for (size_t j = 0; j < a->n; j++) {
+        number s = score(r, q, k + j * r->d_k), c = cap(r, s), add = {0, 0};
+        a->seen[j] = j >= real || visible(r, b, head, i, j, &add);
+        a->logit[j] = (number){a->seen[j] ? c.v + add.v : -(double)INFINITY, c.e + add.e + 4 * r->u * fabs(c.v)};
+        put(&r->out->stage[MHA_STAGE_SCORES], at + j, s);
+        put(&r->out->stage[MHA_STAGE_CAPPED], at + j, c);
+        put(&r->out->stage[MHA_STAGE_MASKED], at + j, a->logit[j]);
+    }
+    double sink = r->sinks.data ? oracle_get(&r->sinks, head, 0, 0, 0) : 0;
+    soften(r, a, r->sinks.data ? &sink : NULL);
+    oracle_stage *mean = &r->out->stage[MHA_STAGE_WEIGHTS_MEAN];
+    for (size_t j = 0; j < a->n; j++) {
+        put(&r->out->stage[MHA_STAGE_WEIGHTS], at + j, a->weight[j]);
+        size_t m = (b * r->T_q + i) * all + j;
+        mean->value[m] += a->weight[j].v / (double)r->h;
+        mean->slack[m] += (a->weight[j].e + oracle_gamma((double)r->h + 2, r->u) * a->weight[j].v) / (double)r->h;
+    }
+    put(&r->out->stage[MHA_STAGE_LSE], (b * r->h + head) * r->T_q + i, a->lse);
+    for (size_t f = 0; f < r->d_v; f++)
+        heads[query_row(r, b, i) * r->h * r->d_v + head * r->d_v + f] = weigh(r, a, v, f);
+}

@@ -1,0 +1,87 @@
+/* One run of the oracle, shared by its two halves: rows (oracle.c) and attention (oracle_attend.c). */
+#ifndef TEST_ORACLE_RUN_H
+#define TEST_ORACLE_RUN_H
+
+#include <math.h>
+
+#include "support/oracle.h"
+#include "support/oracle_error.h"
+
+/* A value and how far a rounded computation may be from it. */
+typedef struct number {
+    double v, e;
+} number;
+
+typedef struct run {
+    const mha_call *call;
+    const mha_semantics *s;
+    const oracle_past *past;
+    size_t B, T_q, T_k;        /* sequences, longest lengths */
+    size_t rows_q, rows_k;     /* packed rows of the inputs */
+    size_t h, h_kv, d_k, d_v, d_out;
+    size_t P, first, S, extra; /* cached rows, position of row 0, longest key length, extra rows */
+    double u;
+    double *norm_q, *norm_k;   /* weights or NULL */
+    size_t norm_q_width, norm_k_width;
+    mha_view bias_k, bias_v, sinks;
+    number *q, *k, *v, *q_rot, *k_rot;  /* (rows, width) */
+    number *keys, *values;              /* (B, h_kv, S + extra, d) */
+    oracle *out;
+} run;
+
+static inline bool ragged(const run *r)
+{
+    return r->s->n_sequences > 0;
+}
+
+static inline const int64_t *cu_k(const run *r)
+{
+    return r->s->cu_seqlens_k ? r->s->cu_seqlens_k : r->s->cu_seqlens_q;
+}
+
+static inline size_t queries_of(const run *r, size_t b)
+{
+    return ragged(r) ? (size_t)(r->s->cu_seqlens_q[b + 1] - r->s->cu_seqlens_q[b]) : r->T_q;
+}
+
+static inline size_t new_keys_of(const run *r, size_t b)
+{
+    return ragged(r) ? (size_t)(cu_k(r)[b + 1] - cu_k(r)[b]) : r->T_k;
+}
+
+static inline size_t query_row(const run *r, size_t b, size_t i)
+{
+    return ragged(r) ? (size_t)r->s->cu_seqlens_q[b] + i : b * r->T_q + i;
+}
+
+static inline size_t key_row(const run *r, size_t b, size_t j)
+{
+    return ragged(r) ? (size_t)cu_k(r)[b] + j : b * r->T_k + j;
+}
+
+static inline void put(oracle_stage *s, size_t at, number x)
+{
+    s->value[at] = x.v;
+    s->slack[at] = isfinite(x.v) ? x.e : 0;
+}
+
+static inline double offset_of(const run *r, size_t b)
+{
+    const mha_semantics *s = r->s;
+    return s->position_offset ? (double)s->position_offset[b]
+           : s->has_offset    ? (double)s->offset
+                              : (double)(r->first + r->P);
+}
+
+/* The logits, weights and seen keys of one query at a time. */
+typedef struct attended {
+    number *logit, *weight; /* n of them */
+    bool *seen;
+    size_t n;
+    number lse;
+} attended;
+
+/* Query i of one head of sequence b: its stages from scores to lse, and its columns of `heads`. */
+void oracle_attend(run *r, size_t b, size_t head, size_t i, attended *a, number *heads);
+
+#endif

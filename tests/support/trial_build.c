@@ -1,0 +1,381 @@
+/* A trial built: its numbers drawn from the seed, its memory guarded. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "support/trial_parts.h"
+#include "support/unit.h"
+
+/* ---------------------------------------------------------------- numbers and memory */
+
+/* splitmix64 (Steele, Lea, Flood 2014). */
+static uint64_t next(rig *r)
+{
+    uint64_t z = r->random += 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+}
+
+static double uniform(rig *r, double low, double high)
+{
+    return low + (high - low) * (double)(next(r) >> 11) * 0x1p-53;
+}
+
+static size_t below(rig *r, size_t n)
+{
+    return n ? (size_t)(next(r) % n) : 0;
+}
+
+static void *input_memory(rig *r, size_t bytes)
+{
+    void *block = guard_allocate(bytes, r->t.side, 0xFF);
+    if (r->n_inputs == sizeof r->inputs / sizeof *r->inputs)
+        abort();
+    return r->inputs[r->n_inputs++] = block;
+}
+
+size_t trial_size_of(mha_dtype dtype)
+{
+    return dtype == MHA_F64 || dtype == MHA_I64 ? 8 : dtype == MHA_F32 ? 4 : dtype == MHA_F16 || dtype == MHA_BF16 ? 2 : 1;
+}
+
+static mha_view dense(rig *r, mha_dtype dtype, int rank, const size_t *shape)
+{
+    size_t n = 1;
+    mha_view v = {.dtype = dtype, .rank = rank};
+    for (int k = rank - 1; k >= 0; k--)
+        v.shape[k] = shape[k], v.stride[k] = (ptrdiff_t)n, n *= shape[k];
+    v.data = input_memory(r, n * trial_size_of(dtype));
+    return v;
+}
+
+static void set(const mha_view *v, const size_t *index, double x)
+{
+    ptrdiff_t at = 0;
+    for (int k = 0; k < v->rank; k++)
+        at += (ptrdiff_t)index[k] * v->stride[k];
+    switch (v->dtype) {
+    case MHA_F64: ((double *)v->data)[at] = x; break;
+    case MHA_I64: ((int64_t *)v->data)[at] = (int64_t)x; break;
+    case MHA_BOOL:
+    case MHA_U8: ((uint8_t *)v->data)[at] = x != 0; break;
+    case MHA_F16: ((uint16_t *)v->data)[at] = mha_f32_to_f16((float)x); break;
+    case MHA_BF16: ((uint16_t *)v->data)[at] = mha_f32_to_bf16((float)x); break;
+    default: ((float *)v->data)[at] = (float)x;
+    }
+}
+
+static bool step(const mha_view *v, size_t *index)
+{
+    for (int k = v->rank - 1; k >= 0; k--) {
+        if (++index[k] < v->shape[k])
+            return true;
+        index[k] = 0;
+    }
+    return false;
+}
+
+static size_t count(const mha_view *v)
+{
+    size_t n = 1;
+    for (int k = 0; k < v->rank; k++)
+        n *= v->shape[k];
+    return n;
+}
+
+static void fill_uniform(rig *r, const mha_view *v, double low, double high)
+{
+    size_t index[8] = {0};
+    if (count(v))
+        do
+            set(v, index, uniform(r, low, high));
+        while (step(v, index));
+}
+
+/* ---------------------------------------------------------------- inputs */
+
+/* (B, T, E), or (B, T, h, d) with bare, in the trial's layout, `gap` elements between neighbouring rows. */
+mha_view trial_rows(rig *r, mha_dtype dtype, size_t T, size_t heads, size_t d, void *(*memory)(rig *, size_t))
+{
+    const trial *t = &r->t;
+    size_t B = t->B, E = heads * d, row = E + t->gap, n = B * T * row;
+    mha_view v = {.dtype = dtype, .rank = 4, .shape = {B, T, heads, d}, .stride = {0, 0, (ptrdiff_t)d, 1}};
+    v.stride[0] = (ptrdiff_t)(T * row), v.stride[1] = (ptrdiff_t)row;
+    if (t->layout == MHA_TBE)
+        v.stride[0] = (ptrdiff_t)row, v.stride[1] = (ptrdiff_t)(B * row);
+    else if (t->layout == MHA_BHTD && t->bare) {
+        row = d + t->gap, n = B * T * heads * row;
+        v.stride[0] = (ptrdiff_t)(heads * T * row), v.stride[2] = (ptrdiff_t)(T * row), v.stride[1] = (ptrdiff_t)row;
+    }
+    if (n)
+        n -= t->gap; /* the last row ends where the memory ends */
+    v.data = memory(r, n * trial_size_of(dtype));
+    if (!t->bare)
+        v.rank = 3, v.shape[2] = E, v.stride[2] = 1;
+    return v;
+}
+
+static mha_view weight_view(rig *r, size_t n, double low, double high)
+{
+    mha_view v = dense(r, next(r) % 2 ? MHA_F32 : MHA_F64, 1, &n);
+    size_t index[8] = {0};
+    for (; index[0] < n; index[0]++)
+        set(&v, index, (double)(float)uniform(r, low, high));
+    return v;
+}
+
+static void build_extras(rig *r)
+{
+    const mha_config *c = &r->t.config;
+    mha_extras *e = &r->call.extras;
+    if (c->bias_q)
+        e->b_q = weight_view(r, c->n_heads * c->d_k, -0.5, 0.5);
+    if (c->bias_k)
+        e->b_k = weight_view(r, c->kv_heads * c->d_k, -0.5, 0.5);
+    if (c->bias_v)
+        e->b_v = weight_view(r, c->kv_heads * c->d_v, -0.5, 0.5);
+    if (c->bias_kv) {
+        e->bias_k = weight_view(r, c->kv_heads * c->d_k, -1, 1);
+        e->bias_v = weight_view(r, c->kv_heads * c->d_v, -1, 1);
+    }
+    if (c->sinks)
+        e->sinks = weight_view(r, c->n_heads, -2, 2);
+    if (c->q_norm)
+        e->q_norm = weight_view(r, c->q_norm == MHA_NORM_ROW ? c->n_heads * c->d_k : c->d_k, 0.5, 1.5);
+    if (c->k_norm)
+        e->k_norm = weight_view(r, c->k_norm == MHA_NORM_ROW ? c->kv_heads * c->d_k : c->d_k, 0.5, 1.5);
+}
+
+/* Weights in blocks that end at, or begin behind, a forbidden page; 64-byte aligned as the library asks. */
+static void *weight_memory(void *context, size_t bytes, size_t alignment)
+{
+    return guard_allocate((bytes + alignment - 1) / alignment * alignment, ((rig *)context)->t.side, 0xFF);
+}
+
+static void weight_release(void *context, void *block, size_t bytes)
+{
+    (void)context, (void)bytes;
+    guard_release(block);
+}
+
+mha_allocator trial_allocator(rig *r)
+{
+    return (mha_allocator){weight_memory, weight_release, r};
+}
+
+static void build_layer(rig *r)
+{
+    mha_allocator allocator = trial_allocator(r);
+    mha_error error;
+    if (mha_params_create(&allocator, &r->table) != MHA_OK)
+        abort();
+    assert_ok(mha_layer_create(&r->t.config, r->table, "", &r->layer, &error), error);
+    r->t.config = *mha_layer_config(r->layer);
+    for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
+        mha_tensor *tensor = mha_layer_weight(r->layer, (mha_weight)w);
+        if (!tensor)
+            continue;
+        r->weights[w] = mha_tensor_view(tensor);
+        const mha_view *v = &r->weights[w];
+        double bound = v->rank == 2 ? sqrt(6.0 / (double)(v->shape[0] + v->shape[1])) : 0.5;
+        bool norm = w == MHA_Q_NORM || w == MHA_K_NORM;
+        fill_uniform(r, v, norm ? 0.5 : -bound, norm ? 1.5 : bound);
+    }
+}
+
+static void build_inputs(rig *r)
+{
+    const trial *t = &r->t;
+    const mha_config *c = &t->config;
+    double a = t->amplitude > 0 ? t->amplitude : 1;
+    mha_call *call = &r->call;
+    bool bare = t->bare;
+    call->query = trial_rows(r, t->input_dtype, t->T_q, bare ? c->n_heads : 1, bare ? c->d_k : c->d_q, input_memory);
+    fill_uniform(r, &call->query, -a, a);
+    if (t->inputs == TRIAL_SELF && !bare)
+        return;
+    call->key = trial_rows(r, t->input_dtype, t->T_k, bare ? c->kv_heads : 1, bare ? c->d_k : c->d_kin, input_memory);
+    fill_uniform(r, &call->key, -a, a);
+    if (t->inputs == TRIAL_KEY_VALUE && !bare)
+        return;
+    call->value = trial_rows(r, t->input_dtype, t->T_k, bare ? c->kv_heads : 1, bare ? c->d_v : c->d_vin, input_memory);
+    fill_uniform(r, &call->value, -1, 1);
+}
+
+/* ---------------------------------------------------------------- semantics */
+
+static int64_t *lengths_up_to(rig *r, size_t n, const int64_t *most)
+{
+    int64_t *x = input_memory(r, n * sizeof *x);
+    for (size_t b = 0; b < n; b++)
+        x[b] = below(r, 4) == 0 ? most[b] : (int64_t)below(r, (size_t)most[b] + 1);
+    return x;
+}
+
+/* n + 1 offsets from 0 to total; empty sequences occur. */
+static int64_t *cuts(rig *r, size_t n, size_t total)
+{
+    int64_t *x = input_memory(r, (n + 1) * sizeof *x);
+    for (size_t b = 0; b < n; b++)
+        x[b] = b ? (int64_t)below(r, total + 1) : 0;
+    x[n] = (int64_t)total;
+    for (size_t i = 1; i < n; i++)
+        for (size_t j = i; j > 1 && x[j - 1] > x[j]; j--) {
+            int64_t swap = x[j];
+            x[j] = x[j - 1], x[j - 1] = swap;
+        }
+    return x;
+}
+
+static void build_mask(rig *r, mha_mask *mask, int rank, const size_t *shape)
+{
+    mha_dtype dtype = mask->kind == MHA_MASK_ADDITIVE ? (next(r) % 2 ? MHA_F32 : MHA_F64) : next(r) % 2 ? MHA_BOOL : MHA_U8;
+    mask->values = dense(r, dtype, rank, shape);
+    size_t index[8] = {0};
+    if (count(&mask->values) == 0)
+        return;
+    do {
+        bool hide = below(r, 3) == 0;
+        double x = mask->kind == MHA_MASK_ADDITIVE ? (hide ? -(double)INFINITY : (double)(float)uniform(r, -3, 3))
+                   : mask->kind == MHA_MASK_HIDES  ? hide
+                                                   : !hide;
+        set(&mask->values, index, x);
+    } while (step(&mask->values, index));
+}
+
+static void build_rope(rig *r, size_t sequences, size_t T_q, size_t T_k)
+{
+    mha_rope *rope = &r->call.semantics.rope;
+    const trial *t = &r->t;
+    size_t dim = rope->dim ? rope->dim : t->config.d_k, far = 64;
+    if (rope->kind == MHA_ROPE_NONE)
+        return;
+    size_t B = sequences ? 1 : t->B;
+    const size_t of_q[2] = {next(r) % 3 ? B : 1, T_q}, of_k[2] = {next(r) % 3 ? B : 1, T_k};
+    bool by_position = t->rope_tables == 2;
+    if (t->rope_positions || by_position) { /* tables are looked up in: every row needs a place in them */
+        rope->q_positions = dense(r, MHA_I64, 2, of_q);
+        fill_uniform(r, &rope->q_positions, 0, (double)far);
+    }
+    if (t->rope_key_positions || (by_position && T_q != T_k)) {
+        rope->k_positions = dense(r, MHA_I64, 2, of_k);
+        fill_uniform(r, &rope->k_positions, 0, (double)far);
+    }
+    if (!t->rope_tables || (t->rope_tables == 3 && T_q != T_k))
+        return;
+    const size_t by[2] = {far, dim / 2}, row[3] = {next(r) % 3 ? B : 1, T_q, dim / 2};
+    mha_dtype dtype = next(r) % 2 ? MHA_F32 : MHA_F64;
+    rope->cos_table = dense(r, dtype, t->rope_tables, t->rope_tables == 2 ? by : row);
+    rope->sin_table = dense(r, dtype, t->rope_tables, t->rope_tables == 2 ? by : row);
+    size_t index[8] = {0};
+    if (count(&rope->cos_table) == 0)
+        return;
+    do {
+        double a = uniform(r, -4, 4);
+        set(&rope->cos_table, index, (double)(float)cos(a));
+        set(&rope->sin_table, index, (double)(float)sin(a));
+    } while (step(&rope->cos_table, index));
+}
+
+static void build_semantics(rig *r)
+{
+    const trial *t = &r->t;
+    mha_semantics *s = &r->call.semantics;
+    size_t n = t->sequences, B = n ? n : t->B, T_q = t->T_q, T_k = t->inputs == TRIAL_SELF && !t->bare ? t->T_q : t->T_k;
+    size_t longest_q = T_q, S = t->past + T_k;
+    int64_t most[TRIAL_MAX_BATCH];
+    build_rope(r, n, T_q, T_k);
+    if (n) {
+        int64_t *q = cuts(r, n, T_q), *k = T_k == T_q && next(r) % 2 ? NULL : cuts(r, n, T_k);
+        s->n_sequences = n, s->cu_seqlens_q = q, s->cu_seqlens_k = k;
+        const int64_t *keys = k ? k : q;
+        longest_q = S = 0;
+        for (size_t b = 0; b < n; b++) {
+            longest_q = (size_t)(q[b + 1] - q[b]) > longest_q ? (size_t)(q[b + 1] - q[b]) : longest_q;
+            S = (size_t)(keys[b + 1] - keys[b]) > S ? (size_t)(keys[b + 1] - keys[b]) : S;
+        }
+    }
+    for (size_t b = 0; b < B; b++) {
+        const int64_t *keys = s->cu_seqlens_k ? s->cu_seqlens_k : s->cu_seqlens_q;
+        most[b] = n ? keys[b + 1] - keys[b] : (int64_t)S;
+    }
+    if (t->offset_each) {
+        int64_t *offsets = input_memory(r, B * sizeof *offsets);
+        for (size_t b = 0; b < B; b++)
+            offsets[b] = (int64_t)below(r, S + 4) - 3;
+        s->position_offset = offsets;
+    }
+    if (t->lengths)
+        s->kv_lengths = lengths_up_to(r, B, most);
+    if (t->alibi) {
+        double *slopes = input_memory(r, t->config.n_heads * sizeof *slopes);
+        for (size_t h = 0; h < t->config.n_heads; h++)
+            slopes[h] = uniform(r, 0, 1);
+        s->alibi_slopes = slopes;
+    }
+    if (s->mask.kind != MHA_MASK_NONE && !s->mask.values.data) {
+        const size_t full[4] = {B, t->config.n_heads, longest_q, S};
+        int rank = t->mask_rank ? t->mask_rank : 4;
+        size_t shape[4];
+        for (int k = 0; k < rank; k++)
+            shape[k] = t->mask_ones >> (rank - 1 - k) & 1 ? 1 : full[4 - rank + k];
+        if (t->mask_short && shape[rank - 1] >= t->mask_short + 2)
+            shape[rank - 1] -= t->mask_short;
+        build_mask(r, &s->mask, rank, shape);
+    }
+    if (s->key_padding.kind != MHA_MASK_NONE && !s->key_padding.values.data) {
+        const size_t shape[2] = {next(r) % 4 ? B : 1, S};
+        build_mask(r, &s->key_padding, 2, shape);
+    }
+}
+
+/* NaN and infinity where lengths or padding hide a new key from everybody. */
+static void poison(rig *r)
+{
+    const mha_semantics *s = &r->call.semantics;
+    bool own = r->call.key.data && r->call.value.data;
+    for (size_t b = 0; own && !r->t.sequences && b < r->t.B; b++)
+        for (size_t j = 0; j < r->t.T_k; j++) {
+            const mha_view *v = &s->key_padding.values;
+            size_t key = r->t.past + j;
+            bool hidden = s->kv_lengths && (int64_t)key >= s->kv_lengths[b];
+            if (s->key_padding.kind != MHA_MASK_NONE && !s->has_padding_fill) {
+                double x = oracle_get(v, v->shape[0] == 1 ? 0 : b, key, 0, 0);
+                hidden |= s->key_padding.kind == MHA_MASK_ADDITIVE ? isinf(x) : (x != 0) == (s->key_padding.kind == MHA_MASK_HIDES);
+            }
+            size_t index[4] = {b, j, 0, 0};
+            if (!hidden)
+                continue;
+            set(&r->call.key, index, NAN);
+            set(&r->call.value, index, next(r) % 2 ? (double)NAN : (double)INFINITY);
+        }
+}
+
+static void build_cache(rig *r)
+{
+    const trial *t = &r->t;
+    const mha_config *c = &t->config;
+    if (!t->past && !t->use_cache)
+        return;
+    const size_t k[4] = {t->B, c->kv_heads, t->past, c->d_k}, v[4] = {t->B, c->kv_heads, t->past, c->d_v};
+    r->past = (oracle_past){.length = t->past, .keys = dense(r, MHA_F32, 4, k), .values = dense(r, MHA_F32, 4, v)};
+    fill_uniform(r, &r->past.keys, -1, 1);
+    fill_uniform(r, &r->past.values, -1, 1);
+}
+
+void trial_build(const trial *t, rig *r)
+{
+    *r = (rig){.t = *t, .random = t->seed};
+    if (t->bare) {
+        mha_error error;
+        assert_ok(mha_config_resolve(&r->t.config, &error), error);
+        build_extras(r);
+    } else
+        build_layer(r);
+    r->call.semantics = t->semantics;
+    build_inputs(r);
+    build_cache(r);
+    build_semantics(r);
+    if (t->poison)
+        poison(r);
+}
