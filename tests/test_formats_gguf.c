@@ -5,9 +5,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "formats/formats.h"
 #include "mha/file.h"
-#include "support/failing.h"
+#include "support/opening.h"
 #include "support/scratch.h"
 #include "support/unit.h"
 
@@ -63,11 +62,7 @@ static mha_file *open_file(const char *path)
 /* Opens and frees the bytes as a file. */
 static mha_status open_status(bytes *b, mha_error *error)
 {
-    mha_file *file = NULL;
-    memset(error, 0, sizeof *error);
-    mha_status status = mha_file_open(scratch_take("bad.gguf", b), &file, error);
-    mha_file_close(file);
-    return status;
+    return try_open(scratch_take("bad.gguf", b), error);
 }
 
 static void every_kind_of_metadata_becomes_text(void **state)
@@ -361,23 +356,7 @@ static void every_failing_allocation_is_survived(void **state)
     (void)state;
     bytes b = small_file();
     const char *path = scratch_take("memory.gguf", &b);
-    failing memory = {0};
-    mha_allocator allocator = failing_allocator(&memory);
-    size_t points = 0;
-    for (bool done = false; !done; points++) {
-        memory.calls = 0;
-        memory.fail_at = points + 1;
-        mha_file *file = NULL;
-        mha_error error = {0};
-        mha_status status = mha_file_open_using(&allocator, path, &file, &error);
-        done = status == MHA_OK;
-        if (!done)
-            assert_refused(status, MHA_NO_MEMORY, error, "no memory");
-        mha_file_close(file);
-        assert_int_equal(memory.live_blocks, 0);
-        assert_int_equal(memory.mistakes, 0);
-    }
-    assert_true(points > 5);
+    assert_true(open_with_failing_memory(path, NULL) > 5);
 }
 
 int main(void)

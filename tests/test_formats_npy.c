@@ -4,9 +4,8 @@
 #include <string.h>
 #include <zip.h>
 
-#include "formats/formats.h"
 #include "mha/file.h"
-#include "support/failing.h"
+#include "support/opening.h"
 #include "support/scratch.h"
 #include "support/unit.h"
 
@@ -31,15 +30,6 @@ static const char *write_npy(int version, const char *dictionary, const void *da
 {
     bytes b = npy(version, dictionary, data, count);
     return scratch_take("a.npy", &b);
-}
-
-static mha_status open_status(const char *path, mha_error *error)
-{
-    mha_file *file = NULL;
-    memset(error, 0, sizeof *error);
-    mha_status status = mha_file_open(path, &file, error);
-    mha_file_close(file);
-    return status;
 }
 
 static void versions_and_spellings_are_read(void **state)
@@ -212,20 +202,19 @@ static void bad_headers_are_refused(void **state)
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         mha_error error;
-        assert_refused(open_status(write_npy(1, bad[i].dictionary, "1234", 4), &error), bad[i].status, error,
-                       bad[i].says, "a.npy: ");
+        assert_refused(try_open(write_npy(1, bad[i].dictionary, "1234", 4), &error), bad[i].status, error, bad[i].says,
+                       "a.npy: ");
     }
     mha_error error;
-    assert_refused(open_status(write_npy(4, "{}", "", 0), &error), MHA_UNSUPPORTED, error, "version 1, 2 or 3", "4.0");
-    assert_refused(
-        open_status(write_npy(1, "{'descr': '<f4', 'fortran_order': False, 'shape': ()}", "12345", 5), &error),
-        MHA_FORMAT, error, "expected 4 bytes", "found 5");
-    assert_refused(open_status(scratch_write("a.npy", "\x93NUMPY\1", 7), &error), MHA_FORMAT, error, "too few bytes");
-    assert_refused(open_status(scratch_write("a.npy", "\x93NUMPY\2\0\1\0", 10), &error), MHA_FORMAT, error, "10 bytes");
-    assert_refused(open_status(scratch_write("a.npy", "\x93NUMPY\1\0\xff\xff{}", 12), &error), MHA_FORMAT, error,
+    assert_refused(try_open(write_npy(4, "{}", "", 0), &error), MHA_UNSUPPORTED, error, "version 1, 2 or 3", "4.0");
+    assert_refused(try_open(write_npy(1, "{'descr': '<f4', 'fortran_order': False, 'shape': ()}", "12345", 5), &error),
+                   MHA_FORMAT, error, "expected 4 bytes", "found 5");
+    assert_refused(try_open(scratch_write("a.npy", "\x93NUMPY\1", 7), &error), MHA_FORMAT, error, "too few bytes");
+    assert_refused(try_open(scratch_write("a.npy", "\x93NUMPY\2\0\1\0", 10), &error), MHA_FORMAT, error, "10 bytes");
+    assert_refused(try_open(scratch_write("a.npy", "\x93NUMPY\1\0\xff\xff{}", 12), &error), MHA_FORMAT, error,
                    "65545 bytes");
-    assert_refused(open_status(scratch_write("a.npy", "\x93NUMPY\2\0\xff\xff\xff\xff{}", 14), &error), MHA_FORMAT,
-                   error, "4294967295");
+    assert_refused(try_open(scratch_write("a.npy", "\x93NUMPY\2\0\xff\xff\xff\xff{}", 14), &error), MHA_FORMAT, error,
+                   "4294967295");
 }
 
 /* ---------------------------------------------------------------- npz */
@@ -347,7 +336,7 @@ static void archives_of_something_else_are_refused(void **state)
         add_member(archive, others[i].member, &b, ZIP_CM_STORE);
         zip_close(archive);
         mha_error error;
-        assert_refused(open_status(path, &error), MHA_UNSUPPORTED, error, others[i].says, "other.zip: ");
+        assert_refused(try_open(path, &error), MHA_UNSUPPORTED, error, others[i].says, "other.zip: ");
     }
     const char *path = scratch_path("odd.npz");
     int code;
@@ -357,8 +346,8 @@ static void archives_of_something_else_are_refused(void **state)
     add_member(archive, "a.npy", &b, ZIP_CM_STORE);
     zip_close(archive);
     mha_error error;
-    assert_refused(open_status(path, &error), MHA_FORMAT, error, "a.npy: ", "NUMPY");
-    assert_refused(open_status(scratch_write("broken.npz", "PK\3\4 and then something else", 29), &error), MHA_FORMAT,
+    assert_refused(try_open(path, &error), MHA_FORMAT, error, "a.npy: ", "NUMPY");
+    assert_refused(try_open(scratch_write("broken.npz", "PK\3\4 and then something else", 29), &error), MHA_FORMAT,
                    error, "damaged");
 }
 
@@ -397,26 +386,7 @@ static void every_failing_allocation_is_survived(void **state)
 {
     (void)state;
     const char *path = two_arrays("memory.npz");
-    failing memory = {0};
-    mha_allocator allocator = failing_allocator(&memory);
-    float values[4];
-    mha_view to = mha_view_of(values, MHA_F32, 2, (size_t[]){2, 2});
-    size_t points = 0;
-    for (bool done = false; !done; points++) {
-        memory.calls = 0;
-        memory.fail_at = points + 1;
-        mha_file *file = NULL;
-        mha_error error = {0};
-        mha_status status = mha_file_open_using(&allocator, path, &file, &error);
-        if (status == MHA_OK)
-            status = mha_file_read(file, mha_file_find(file, "few"), &to, &error);
-        done = status == MHA_OK;
-        if (!done)
-            assert_refused(status, MHA_NO_MEMORY, error, "no memory");
-        mha_file_close(file);
-        assert_int_equal(memory.live_blocks, 0);
-    }
-    assert_true(points > 5);
+    assert_true(open_with_failing_memory(path, "few") > 5);
 }
 
 int main(void)

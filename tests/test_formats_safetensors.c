@@ -7,9 +7,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "formats/formats.h"
 #include "mha/file.h"
-#include "support/failing.h"
+#include "support/opening.h"
 #include "support/scratch.h"
 #include "support/unit.h"
 
@@ -25,17 +24,6 @@ static const char *make(const char *name, const char *header, size_t data)
     for (size_t i = 0; i < data; i++)
         bytes_number(&b, i, 1);
     return scratch_take(name, &b);
-}
-
-static mha_status open_status(const char *path, mha_error *error)
-{
-    mha_file *file = NULL;
-    memset(error, 0, sizeof *error);
-    mha_status status = mha_file_open(path, &file, error);
-    if (status != MHA_OK)
-        assert_null(file);
-    mha_file_close(file);
-    return status;
 }
 
 static void a_good_file_is_listed_in_the_order_of_its_header(void **state)
@@ -131,10 +119,10 @@ static void every_dtype_of_the_format_is_known_with_its_size(void **state)
     }
     mha_error error;
     assert_refused(
-        open_status(make("dtype", "{\"t\":{\"dtype\":\"Q8_0\",\"shape\":[32],\"data_offsets\":[0,34]}}", 34), &error),
+        try_open(make("dtype", "{\"t\":{\"dtype\":\"Q8_0\",\"shape\":[32],\"data_offsets\":[0,34]}}", 34), &error),
         MHA_UNSUPPORTED, error, "Q8_0");
     assert_refused(
-        open_status(make("dtype", "{\"t\":{\"dtype\":\"F4\",\"shape\":[3],\"data_offsets\":[0,2]}}", 2), &error),
+        try_open(make("dtype", "{\"t\":{\"dtype\":\"F4\",\"shape\":[3],\"data_offsets\":[0,2]}}", 2), &error),
         MHA_FORMAT, error, "(3,)", "F4");
 }
 
@@ -198,7 +186,7 @@ static void what_a_header_says_is_held_against_the_file(void **state)
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         mha_error error;
-        mha_status status = open_status(make("bad", bad[i].header, bad[i].data), &error);
+        mha_status status = try_open(make("bad", bad[i].header, bad[i].data), &error);
         assert_refused(status, bad[i].status, error, bad[i].says);
         if (bad[i].says_too)
             assert_non_null(strstr(error.message, bad[i].says_too));
@@ -221,18 +209,18 @@ static void a_header_length_is_not_believed(void **state)
 {
     (void)state;
     mha_error error;
-    assert_refused(open_status(claim(100, 10), &error), MHA_FORMAT, error, "100", "11 bytes");
-    assert_refused(open_status(claim(UINT64_MAX, 10), &error), MHA_FORMAT, error, "18446744073709551615");
-    assert_refused(open_status(claim(UINT64_MAX - 7, 10), &error), MHA_FORMAT, error, "truncated");
-    assert_refused(open_status(scratch_write("short", "1234567", 7), &error), MHA_FORMAT, error, "only 7 bytes");
-    assert_refused(open_status(scratch_write("empty", "", 0), &error), MHA_FORMAT, error, "only 0 bytes");
-    assert_refused(open_status(scratch_write("text", "This is some text.", 18), &error), MHA_FORMAT, error,
+    assert_refused(try_open(claim(100, 10), &error), MHA_FORMAT, error, "100", "11 bytes");
+    assert_refused(try_open(claim(UINT64_MAX, 10), &error), MHA_FORMAT, error, "18446744073709551615");
+    assert_refused(try_open(claim(UINT64_MAX - 7, 10), &error), MHA_FORMAT, error, "truncated");
+    assert_refused(try_open(scratch_write("short", "1234567", 7), &error), MHA_FORMAT, error, "only 7 bytes");
+    assert_refused(try_open(scratch_write("empty", "", 0), &error), MHA_FORMAT, error, "only 0 bytes");
+    assert_refused(try_open(scratch_write("text", "This is some text.", 18), &error), MHA_FORMAT, error,
                    "none of them");
 
     /* A header of 100 MB that is all there (in a sparse file) is refused before it is read. */
     const char *path = claim(100000000, 0);
     assert_int_equal(truncate(path, 100000008), 0);
-    assert_refused(open_status(path, &error), MHA_FORMAT, error, "under 100000000 bytes");
+    assert_refused(try_open(path, &error), MHA_FORMAT, error, "under 100000000 bytes");
     struct rusage usage;
     getrusage(RUSAGE_SELF, &usage);
     assert_true(usage.ru_maxrss < 64 * 1024); /* KiB */
@@ -249,7 +237,7 @@ static void one_entry_of_a_header_is_bounded(void **state)
     while (b.count < 1000008)
         bytes_text(&b, " ");
     mha_error error;
-    assert_refused(open_status(scratch_take("long", &b), &error), MHA_FORMAT, error, "at most 65536 bytes", "byte 13");
+    assert_refused(try_open(scratch_take("long", &b), &error), MHA_FORMAT, error, "at most 65536 bytes", "byte 13");
 }
 
 static void anything_but_a_regular_file_is_refused_by_name(void **state)
@@ -258,13 +246,13 @@ static void anything_but_a_regular_file_is_refused_by_name(void **state)
     mha_error error;
     const char *fifo = scratch_path("fifo");
     assert_int_equal(mkfifo(fifo, 0600), 0);
-    assert_refused(open_status(fifo, &error), MHA_INVALID, error, "a FIFO");
-    assert_refused(open_status("/dev/null", &error), MHA_INVALID, error, "a character device");
-    assert_refused(open_status(scratch_path("missing"), &error), MHA_NOT_FOUND, error, "No such file");
-    assert_refused(open_status(scratch_path("good/under"), &error), MHA_NOT_FOUND, error, "found none");
+    assert_refused(try_open(fifo, &error), MHA_INVALID, error, "a FIFO");
+    assert_refused(try_open("/dev/null", &error), MHA_INVALID, error, "a character device");
+    assert_refused(try_open(scratch_path("missing"), &error), MHA_NOT_FOUND, error, "No such file");
+    assert_refused(try_open(scratch_path("good/under"), &error), MHA_NOT_FOUND, error, "found none");
     const char *directory = scratch_path("directory");
     assert_int_equal(mkdir(directory, 0700), 0);
-    assert_refused(open_status(directory, &error), MHA_NOT_FOUND, error, "model.safetensors.index.json", "directory");
+    assert_refused(try_open(directory, &error), MHA_NOT_FOUND, error, "model.safetensors.index.json", "directory");
 
     const char *locked = make("locked", "{}", 0);
     chmod(locked, 0);
@@ -272,7 +260,7 @@ static void anything_but_a_regular_file_is_refused_by_name(void **state)
     uid_t user = geteuid();
     if (user == 0)
         assert_int_equal(seteuid(65534), 0); /* root may read everything: be somebody else */
-    mha_status status = open_status(locked, &error);
+    mha_status status = try_open(locked, &error);
     assert_int_equal(seteuid(user), 0);
     assert_refused(status, MHA_IO, error, "Permission denied");
 }
@@ -365,27 +353,7 @@ static void every_failing_allocation_is_survived(void **state)
     (void)state;
     const char *path = make(
         "memory", "{\"__metadata__\":{\"k\":\"v\"}," T("a", "F16", "[2]", 0, 4) "," T("b", "U8", "[4]", 4, 8) "}", 8);
-    failing memory = {0};
-    mha_allocator allocator = failing_allocator(&memory);
-    float values[2];
-    mha_view to = mha_view_of(values, MHA_F32, 1, (size_t[]){2});
-    size_t points = 0;
-    for (bool done = false; !done; points++) {
-        memory.calls = 0;
-        memory.fail_at = points + 1;
-        mha_file *file = NULL;
-        mha_error error = {0};
-        mha_status status = mha_file_open_using(&allocator, path, &file, &error);
-        if (status == MHA_OK)
-            status = mha_file_read(file, mha_file_find(file, "a"), &to, &error);
-        done = status == MHA_OK;
-        if (!done)
-            assert_refused(status, MHA_NO_MEMORY, error, "no memory");
-        mha_file_close(file);
-        assert_int_equal(memory.live_blocks, 0);
-        assert_int_equal(memory.mistakes, 0);
-    }
-    assert_true(points > 5);
+    assert_true(open_with_failing_memory(path, "a") > 5);
 }
 
 int main(void)

@@ -5,20 +5,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "formats/formats.h"
 #include "mha/file.h"
-#include "support/failing.h"
+#include "support/opening.h"
 #include "support/scratch.h"
 #include "support/unit.h"
-
-static mha_status open_status(const char *path, mha_error *error)
-{
-    mha_file *file = NULL;
-    memset(error, 0, sizeof *error);
-    mha_status status = mha_file_open(path, &file, error);
-    mha_file_close(file);
-    return status;
-}
 
 /* A safetensors file of tensors U8 (2,), named by letters, element k of the tensor being letter + k. */
 static const char *write_shard(const char *name, const char *letters)
@@ -135,8 +125,8 @@ static void a_set_that_does_not_fit_its_index_is_refused(void **state)
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         mha_error error;
-        assert_refused(open_status(write_text("set/index.json", bad[i].index), &error), bad[i].status, error,
-                       bad[i].says, "set/index.json: ");
+        assert_refused(try_open(write_text("set/index.json", bad[i].index), &error), bad[i].status, error, bad[i].says,
+                       "set/index.json: ");
         if (bad[i].says_too && !strstr(error.message, bad[i].says_too))
             fail_msg("expected \"%s\" in \"%s\"", bad[i].says_too, error.message);
     }
@@ -159,7 +149,7 @@ static void too_many_files_are_refused(void **state)
     }
     bytes_text(&b, "}}");
     mha_error error;
-    assert_refused(open_status(scratch_take("many.json", &b), &error), MHA_FORMAT, error, "at most 1024 files");
+    assert_refused(try_open(scratch_take("many.json", &b), &error), MHA_FORMAT, error, "at most 1024 files");
 }
 
 static void every_failing_allocation_is_survived(void **state)
@@ -170,23 +160,7 @@ static void every_failing_allocation_is_survived(void **state)
     write_shard("set/two.safetensors", "c");
     write_text("set/model.safetensors.index.json",
                "{\"metadata\":{\"total_size\":6},\"weight_map\":{" ONE ",\"c\":\"two.safetensors\"}}");
-    failing memory = {0};
-    mha_allocator allocator = failing_allocator(&memory);
-    size_t points = 0;
-    for (bool done = false; !done; points++) {
-        memory.calls = 0;
-        memory.fail_at = points + 1;
-        mha_file *file = NULL;
-        mha_error error = {0};
-        mha_status status = mha_file_open_using(&allocator, scratch_path("set"), &file, &error);
-        done = status == MHA_OK;
-        if (!done)
-            assert_refused(status, MHA_NO_MEMORY, error, "no memory");
-        mha_file_close(file);
-        assert_int_equal(memory.live_blocks, 0);
-        assert_int_equal(memory.mistakes, 0);
-    }
-    assert_true(points > 8);
+    assert_true(open_with_failing_memory(scratch_path("set"), NULL) > 8);
 }
 
 /* ---------------------------------------------------------------- foreign formats */
@@ -242,26 +216,26 @@ static void foreign_formats_are_refused_by_name(void **state)
     };
     mha_error error;
     for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++)
-        assert_refused(open_status(scratch_write("foreign", foreign[i].start.data, foreign[i].start.count), &error),
+        assert_refused(try_open(scratch_write("foreign", foreign[i].start.data, foreign[i].start.count), &error),
                        MHA_UNSUPPORTED, error, foreign[i].says, "foreign: expected safetensors, npy, npz or GGUF");
     bytes tar = {0};
     bytes_text(&tar, "some/file"), bytes_zeros(&tar, 248), bytes_text(&tar, "ustar"), bytes_zeros(&tar, 250);
-    assert_refused(open_status(scratch_take("foreign", &tar), &error), MHA_UNSUPPORTED, error, "tar");
+    assert_refused(try_open(scratch_take("foreign", &tar), &error), MHA_UNSUPPORTED, error, "tar");
 
     static const int32_t tied[7] = {64, 172, 5, 8, 4, 512, 512}, untied[7] = {16, 40, 2, 4, 2, -32, 8};
     bytes b = llama2c(tied, 0);
-    assert_refused(open_status(scratch_take("foreign", &b), &error), MHA_UNSUPPORTED, error,
+    assert_refused(try_open(scratch_take("foreign", &b), &error), MHA_UNSUPPORTED, error,
                    "llama2.c checkpoint (version 0)");
     b = llama2c(untied, 0);
-    assert_refused(open_status(scratch_take("foreign", &b), &error), MHA_UNSUPPORTED, error,
+    assert_refused(try_open(scratch_take("foreign", &b), &error), MHA_UNSUPPORTED, error,
                    "llama2.c checkpoint (version 0)");
     b = llama2c(tied, 4); /* not its size: not known to be one */
-    assert_refused(open_status(scratch_take("foreign", &b), &error), MHA_FORMAT, error, "none of them");
-    assert_refused(open_status(scratch_write("foreign", "\x08\x07\x12\x7f only some text", 20), &error), MHA_FORMAT,
-                   error, "none of them");
+    assert_refused(try_open(scratch_take("foreign", &b), &error), MHA_FORMAT, error, "none of them");
+    assert_refused(try_open(scratch_write("foreign", "\x08\x07\x12\x7f only some text", 20), &error), MHA_FORMAT, error,
+                   "none of them");
     mkdir(scratch_path("torch"), 0700);
     scratch_write("torch/pytorch_model.bin", foreign[0].start.data, foreign[0].start.count);
-    assert_refused(open_status(scratch_path("torch"), &error), MHA_UNSUPPORTED, error, "PyTorch",
+    assert_refused(try_open(scratch_path("torch"), &error), MHA_UNSUPPORTED, error, "PyTorch",
                    "torch/pytorch_model.bin: ");
 }
 

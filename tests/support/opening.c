@@ -1,0 +1,52 @@
+/* Opening files with and without memory. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/formats.h"
+#include "support/failing.h"
+#include "support/opening.h"
+#include "support/unit.h"
+
+mha_status try_open(const char *path, mha_error *error)
+{
+    mha_file *file = NULL;
+    memset(error, 0, sizeof *error);
+    mha_status status = mha_file_open(path, &file, error);
+    if (status != MHA_OK)
+        assert_null(file);
+    mha_file_close(file);
+    return status;
+}
+
+static mha_status open_and_read(const mha_allocator *allocator, const char *path, const char *name, mha_error *error)
+{
+    mha_file *file = NULL;
+    mha_status status = mha_file_open_using(allocator, path, &file, error);
+    if (status == MHA_OK && name) {
+        const mha_file_tensor *tensor = mha_file_find(file, name);
+        assert_non_null(tensor);
+        float *values = malloc(tensor->elements * sizeof *values + 1);
+        mha_view to = mha_view_of(values, MHA_F32, tensor->rank, tensor->shape);
+        status = mha_file_read(file, tensor, &to, error);
+        free(values);
+    }
+    mha_file_close(file);
+    return status;
+}
+
+size_t open_with_failing_memory(const char *path, const char *tensor)
+{
+    failing memory = {0};
+    mha_allocator allocator = failing_allocator(&memory);
+    for (size_t attempt = 1;; attempt++) {
+        mha_error error = {0};
+        memory.calls = 0;
+        memory.fail_at = attempt;
+        mha_status status = open_and_read(&allocator, path, tensor, &error);
+        assert_int_equal(memory.live_blocks, 0);
+        assert_int_equal(memory.mistakes, 0);
+        if (status == MHA_OK)
+            return attempt;
+        assert_refused(status, MHA_NO_MEMORY, error, "no memory");
+    }
+}

@@ -1,0 +1,14 @@
+/* Opening files that may be bad: what every test of a format does. */
+#ifndef TEST_OPENING_H
+#define TEST_OPENING_H
+
+#include "mha/file.h"
+
+/* Opens and closes `path`; the status, and in *error the reason. */
+mha_status try_open(const char *path, mha_error *error);
+/* Opens `path` and reads the tensor called `tensor` (NULL: none) into F32, with the first allocation
+ * failing, then the second, and so on until none fails. Each attempt must end with MHA_NO_MEMORY, one
+ * line, and nothing left allocated. The number of attempts. */
+size_t open_with_failing_memory(const char *path, const char *tensor);
+
+#endif
