@@ -204,6 +204,26 @@ static void plain_tensors_are_read(void **state)
     mha_file_close(file);
 }
 
+/* Values of changing width, so that one of them lies across every boundary a reader's buffer may have. */
+static void a_long_header_is_read_to_its_end(void **state)
+{
+    (void)state;
+    enum { PAIRS = 9000 };
+    bytes b = begin(3, 0, PAIRS);
+    char key[16];
+    for (unsigned i = 0; i < PAIRS; i++) {
+        snprintf(key, sizeof key, "k%u", i);
+        put_pair(&b, key, i % 2 ? U32 : U64, i, i % 2 ? 4 : 8);
+    }
+    bytes_zeros(&b, 32);
+    mha_file *file = open_file(scratch_take("long.gguf", &b));
+    for (unsigned i = 0; i < PAIRS; i++) {
+        snprintf(key, sizeof key, "k%u", i);
+        assert_string_equal(mha_file_metadata(file, key), key + 1);
+    }
+    mha_file_close(file);
+}
+
 static void counts_are_held_against_the_file(void **state)
 {
     (void)state;
@@ -214,6 +234,13 @@ static void counts_are_held_against_the_file(void **state)
     b = begin(3, 0, UINT64_MAX);
     bytes_zeros(&b, 1000);
     assert_refused(open_status(&b, &error), MHA_FORMAT, error, "18446744073709551615");
+
+    b = begin(3, 0, 77); /* the smallest pair has 13 bytes, and 77 * 13 = 1001 */
+    bytes_zeros(&b, 1000);
+    assert_refused(open_status(&b, &error), MHA_FORMAT, error, "a count of metadata", "found 77");
+    b = begin(3, 42, 0); /* the smallest description of a tensor has 24, and 42 * 24 = 1008 */
+    bytes_zeros(&b, 1000);
+    assert_refused(open_status(&b, &error), MHA_FORMAT, error, "a count of tensors", "found 42");
 
     b = begin(3, 0, 1); /* a string of 2^60 bytes */
     put_string(&b, "k"), bytes_number(&b, STRING, 4), bytes_number(&b, (uint64_t)1 << 60, 8);
@@ -365,6 +392,7 @@ int main(void)
         cmocka_unit_test(every_kind_of_metadata_becomes_text),
         cmocka_unit_test(every_tensor_type_has_its_name_and_size),
         cmocka_unit_test(plain_tensors_are_read),
+        cmocka_unit_test(a_long_header_is_read_to_its_end),
         cmocka_unit_test(counts_are_held_against_the_file),
         cmocka_unit_test(versions_are_named),
         cmocka_unit_test(descriptions_are_held_against_the_file),

@@ -338,15 +338,20 @@ static void archives_of_something_else_are_refused(void **state)
         mha_error error;
         assert_refused(try_open(path, &error), MHA_UNSUPPORTED, error, others[i].says, "other.zip: ");
     }
-    const char *path = scratch_path("odd.npz");
-    int code;
-    zip_t *archive = zip_open(path, ZIP_CREATE | ZIP_TRUNCATE, &code);
-    bytes b = {0};
-    bytes_text(&b, "this is no array");
-    add_member(archive, "a.npy", &b, ZIP_CM_STORE);
-    zip_close(archive);
+    /* Members that are no array, or one with too few or too many bytes. */
+    static const char one[] = "{'descr': '<f4', 'fortran_order': False, 'shape': (1,)}";
+    bytes members[] = {{0}, npy(1, one, "123", 3), npy(1, one, "12345", 5)};
+    static const char *const says[] = {"NUMPY", "expected 4 bytes", "expected 4 bytes"};
+    bytes_text(&members[0], "this is no array");
     mha_error error;
-    assert_refused(try_open(path, &error), MHA_FORMAT, error, "a.npy: ", "NUMPY");
+    for (size_t i = 0; i < 3; i++) {
+        const char *path = scratch_path("odd.npz");
+        int code;
+        zip_t *archive = zip_open(path, ZIP_CREATE | ZIP_TRUNCATE, &code);
+        add_member(archive, "a.npy", &members[i], ZIP_CM_STORE);
+        zip_close(archive);
+        assert_refused(try_open(path, &error), MHA_FORMAT, error, i ? "a: " : "a.npy: ", says[i], "odd.npz: ");
+    }
     assert_refused(try_open(scratch_write("broken.npz", "PK\3\4 and then something else", 29), &error), MHA_FORMAT,
                    error, "damaged");
 }

@@ -149,6 +149,7 @@ static void what_a_header_says_is_held_against_the_file(void **state)
         {"{" T("a", "U8", "[4]", -4, 0) "}", 4, MHA_FORMAT, "a", "[-4, 0]", NULL},
         {"{" T("a", "U8", "[4]", 0, 9223372036854775807) "}", 4, MHA_FORMAT, "a", "9223372036854775807", NULL},
         {"{" T("a", "U8", "[4]", 0, 18446744073709551616) "}", 4, MHA_FORMAT, NULL, "too big", NULL},
+        {"{" T("a", "F32", "[1]", 0, 8) "}", 8, MHA_FORMAT, "a", "expected 4 bytes", "of 8 bytes"},
         {"{" T("a", "F32", "[3]", 0, 8) "}", 8, MHA_FORMAT, "a", "expected 12 bytes", "(3,)"},
         {"{" T("a", "F32", "[4294967296,4294967296]", 0, 0) "}", 0, MHA_FORMAT, "a", "4294967296",
          "bytes can be counted"},
