@@ -174,6 +174,33 @@ static void test_directories_skips_and_unreadable_files(void **state)
     rmdir(directory);
 }
 
+/* Whatever order the directory itself has, cases are judged and listed by name. */
+static void test_directories_are_read_in_order(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"m", "c", "x", "a", "t", "h", "z", "b", "q", "d"};
+    char directory[600], path[10][700];
+    snprintf(directory, sizeof directory, "%s", scratch("order"));
+    mkdir(directory, 0700);
+    for (size_t i = 0; i < 10; i++) {
+        snprintf(path[i], sizeof path[i], "%s/%s.safetensors", directory, names[i]);
+        fclose(fopen(path[i], "w")); /* empty, so each fails at once and is listed */
+    }
+    json_t *root = RUN_JSON(1, "check", directory, "--json", "--jobs", "4"), *c;
+    const char *last = "";
+    size_t i;
+    json_array_foreach(json_object_get(root, "cases"), i, c)
+    {
+        assert_true(strcmp(last, json_string_value(json_object_get(c, "file"))) < 0);
+        last = json_string_value(json_object_get(c, "file"));
+    }
+    assert_int_equal(i, 10);
+    json_decref(root);
+    for (i = 0; i < 10; i++)
+        remove(path[i]);
+    rmdir(directory);
+}
+
 /* The recorded cases of other programs, where they are at hand. */
 static void test_the_corpus_passes(void **state)
 {
@@ -232,6 +259,24 @@ static void test_compare_finds_the_difference(void **state)
     tensor = json_array_get(json_object_get(root, "tensors"), 0);
     assert_true(json_is_null(json_object_get(tensor, "max_abs")));
     json_decref(root);
+    char fewer[600]; /* what only one side has is a difference, whichever side it is */
+    snprintf(fewer, sizeof fewer, "%s", scratch("fewer.safetensors"));
+    program_result trace = RUN("forward", "--d-model", "8", "--heads", "2", "--seq", "3", "--trace", fewer, "--quiet");
+    assert_int_equal(trace.code, 0);
+    program_free(&trace);
+    for (int swap = 0; swap < 2; swap++) {
+        root = RUN_JSON(1, "compare", swap ? a : fewer, swap ? fewer : a, "--json");
+        size_t first = 0, second = 0;
+        json_array_foreach(json_object_get(root, "tensors"), i, tensor)
+        {
+            const char *reason = json_string_value(json_object_get(tensor, "reason"));
+            first += reason && strcmp(reason, "only in the first file") == 0;
+            second += reason && strcmp(reason, "only in the second file") == 0;
+        }
+        assert_int_equal(swap ? second : first, 15); /* the stages, under names that no case has */
+        assert_int_equal(json_array_size(json_object_get(root, "tensors")), first + second);
+        json_decref(root);
+    }
     program_result r = RUN("compare", a, b);
     assert_int_equal(r.code, 1);
     assert_non_null(strstr(r.out, "Not all equal (rtol 0, atol 0)\n1 of "));
@@ -273,6 +318,7 @@ int main(void)
         cmocka_unit_test(test_a_recorded_case_passes_on_every_path),
         cmocka_unit_test(test_the_first_stage_that_diverges_is_named),
         cmocka_unit_test(test_directories_skips_and_unreadable_files),
+        cmocka_unit_test(test_directories_are_read_in_order),
         cmocka_unit_test(test_the_corpus_passes),
         cmocka_unit_test(test_compare_finds_the_difference),
         cmocka_unit_test(test_colons_in_names),
