@@ -55,7 +55,7 @@ FUZZERS  := $(FUZZ_SRC:tests/%.c=$(BUILD)/tests/%)
 all: $(BUILD)/libmha.a $(BUILD)/libmha.so $(BUILD)/mha  ## the libraries and the program, in build/
 
 help: ## this list
-	@awk -F':.*## *' '/^[a-z-]+:.*##/ {printf "  make %-14s %s\n", $$1, $$2}' Makefile
+	@awk -F':.*## *' '/^[a-z-]+:.*##/ {printf "  make %-14s %s\n", $$1, $$2}' Makefile tests/checks.mk
 
 # ---------------------------------------------------------------- what is needed
 
@@ -198,6 +198,8 @@ install: all ## installs under $(DESTDIR)$(PREFIX)
 	install -m 644 src/cli/mha.1 $(DESTDIR)$(PREFIX)/share/man/man1/
 	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions
 	$(BUILD)/mha completion bash >$(DESTDIR)$(PREFIX)/share/bash-completion/completions/mha
+
+include tests/checks.mk
 
 clean: ## removes what was built
 	rm -rf $(BUILD)

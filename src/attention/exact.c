@@ -255,7 +255,7 @@ static void attend(const judge *m, const mha_sequence *s, size_t b, size_t head,
     keep_row(r, MHA_STAGE_CAPPED, b, head, i, score, n);
     for (size_t j = 0; j < n; j++) {
         double added = 0;
-        if (seen[j] != 0 && j < s->S)
+        if (j < s->S && seen[j] != 0)
             visible(r, s, b, head, i, j, &added);
         score[j] = seen[j] != 0 ? score[j] + added : -INFINITY;
     }

@@ -104,7 +104,7 @@ static void store(mha_tensor *tensor, const size_t *index, double value)
     mha_view from = mha_view_of(&exact, MHA_F64, 1, &one), to = view;
     ptrdiff_t offset = 0;
     for (int i = 0; i < view.rank; i++)
-        offset += (ptrdiff_t)index[i] * view.stride[i];
+        offset += (ptrdiff_t)index[i] * view.stride[i]; /* NOLINT: `index` has rank entries */
     size_t width = 0;
     mha_dtype_bytes(view.dtype, 1, &width);
     to.data = (char *)view.data + (size_t)offset * width;

@@ -48,7 +48,7 @@ void mha_stage_row(const mha_request *r, mha_stage stage, size_t a, size_t b, si
         mha_view_set(&to, (size_t[]){a, b, c}, *row);
         return;
     }
-    const size_t index[3] = {a, b, c};
+    const size_t index[MHA_MAX_RANK] = {a, b, c};
     int last = to.rank - 1;
     for (int k = 0; k < last; k++)
         to = mha_view_slice(&to, k, index[k], 1);

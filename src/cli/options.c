@@ -226,9 +226,8 @@ static int take_words(arguments *args, int argc, char **argv)
             args->operands[args->n_operands++] = optarg;
         else if (found == 'h')
             args->option[OPT_HELP].given = true;
-        else if (found < 256 && optopt < 256)
-            code = refuse_word(word, args->command);
-        else if (!spelt_out(word, (option_code)((found < 256 ? optopt : found) - 256)))
+        else if ((found < 256 && optopt < 256) ||
+                 !spelt_out(word, (option_code)((found < 256 ? optopt : found) - 256)))
             code = refuse_word(word, args->command);
         else if (found >= 256)
             code = take_option(args, (option_code)(found - 256), optarg);

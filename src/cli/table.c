@@ -220,12 +220,12 @@ static void write_csv(const table *t)
 void table_print(table *t)
 {
     size_t *width = obtain(t->n_columns, sizeof *width);
-    for (size_t c = 0; c < t->n_columns; c++)
+    for (size_t c = 0; c < t->n_columns; c++) {
         width[c] = width_of(title_of(t, c));
-    for (size_t i = 0; i < t->n_cells; i++) {
-        size_t w = width_of(t->cells[i]);
-        if (w > width[i % t->n_columns])
-            width[i % t->n_columns] = w;
+        for (size_t i = c; i < t->n_cells; i += t->n_columns) {
+            size_t w = width_of(t->cells[i]);
+            width[c] = w > width[c] ? w : width[c];
+        }
     }
     if (t->style == TABLE_CSV)
         write_csv(t);

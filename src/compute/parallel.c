@@ -10,9 +10,8 @@ void mha_parallel_for(size_t n, int threads, mha_task task, void *context)
             task(context, i, 0);
         return;
     }
-    if ((size_t)threads > n)
-        threads = (int)n;
-#pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
+    const int team = (size_t)threads > n ? (int)n : threads; /* NOLINT: the pragma reads it */
+#pragma omp parallel for schedule(dynamic, 1) num_threads(team)
     for (size_t i = 0; i < n; i++)
         task(context, i, omp_get_thread_num());
 }

@@ -52,12 +52,12 @@ size_t mha_stream_scratch(size_t rows, size_t d_k, size_t d_v);
 /* Computes rows[0, count): writes out and lse of each. */
 void mha_stream_rows(const mha_stream *stream, const mha_stream_row *rows, size_t count, void *scratch);
 
-/* The same in two steps. Segment s of the keys (0 <= s < mha_stream_segments(stream); the last one is the
+/* The same in two steps. Segment `number` of the keys (below mha_stream_segments(stream); the last one is the
  * extra rows, when there are any) of every row into a part of mha_stream_part_floats(count, d_v) floats,
  * 64-byte aligned; then all parts, one after the other in memory, into out and lse. */
 size_t mha_stream_segments(const mha_stream *stream);
 size_t mha_stream_part_floats(size_t count, size_t d_v);
-void mha_stream_segment(const mha_stream *stream, const mha_stream_row *rows, size_t count, size_t segment, float *part,
+void mha_stream_segment(const mha_stream *stream, const mha_stream_row *rows, size_t count, size_t number, float *memory,
                         void *scratch);
 void mha_stream_merge(const mha_stream *stream, const mha_stream_row *rows, size_t count, float *parts);
 

@@ -69,7 +69,7 @@ static bool is_llama2c(const glimpse *g)
     if (g->head_bytes < 28)
         return false;
     int64_t n[7];
-    for (int i = 0; i < 7; i++)
+    for (size_t i = 0; i < 7; i++)
         n[i] = (int32_t)(uint32_t)mha_little_endian(g->head + 4 * i, 4);
     int64_t dim = n[0], hidden = n[1], layers = n[2], heads = n[3], kv_heads = n[4], length = n[6];
     int64_t vocabulary = n[5] < 0 ? -n[5] : n[5];
@@ -78,7 +78,7 @@ static bool is_llama2c(const glimpse *g)
         heads > dim || kv_heads < 1 || kv_heads > heads || vocabulary < 1 || length < 1 || length > 1 << 30 ||
         dim % heads != 0)
         return false;
-    double head = (double)(dim / heads), d = (double)dim;
+    double d = (double)dim, head = d / (double)heads; /* which divides */
     double layer = 2 * d + 2 * d * d + 2 * d * head * (double)kv_heads + 3 * d * (double)hidden;
     double floats = (double)vocabulary * d * (n[5] < 0 ? 2 : 1) + (double)layers * layer + d + (double)length * head;
     return 28 + 4 * floats == (double)g->size;

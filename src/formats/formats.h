@@ -75,8 +75,8 @@ mha_status mha_safetensors_parse(mha_file *file, size_t index, mha_error *error)
 mha_status mha_npy_parse(mha_file *file, size_t index, mha_error *error);
 mha_status mha_gguf_parse(mha_file *file, size_t index, mha_error *error);
 mha_status mha_npz_parse(mha_file *file, size_t index, mha_error *error);
-/* The index of a set of safetensors files (source `index`, already open), and a directory of one model. */
-mha_status mha_shards_parse(mha_file *file, size_t index, mha_error *error);
+/* The index of a set of safetensors files (source `number`, already open), and a directory of one model. */
+mha_status mha_shards_parse(mha_file *file, size_t number, mha_error *error);
 /* In a directory of a model: the path of the file to open, owned by the file object. */
 mha_status mha_shards_find(mha_file *file, const char *directory, const char **path, mha_error *error);
 

@@ -180,9 +180,9 @@ static mha_status print_number(stream *s, uint64_t type, char *text, size_t size
 
 static mha_status parse_pair(stream *s)
 {
-    const char *key, *value;
-    size_t key_length, value_length;
-    uint64_t type, where = s->at, count;
+    const char *key = "", *value;
+    size_t key_length = 0, value_length = 0;
+    uint64_t type = 0, where = s->at, count = 0;
     mha_status status = next_string(s, NAME_LIMIT, "a key", &key, &key_length);
     if (status == MHA_OK)
         status = next_number(s, 4, "the type of a metadata value", &type);
@@ -214,9 +214,9 @@ static mha_status parse_pair(stream *s)
 
 static mha_status parse_tensor(stream *s, size_t index)
 {
-    const char *name;
-    size_t name_length;
-    uint64_t where = s->at, rank, type, offset;
+    const char *name = "";
+    size_t name_length = 0;
+    uint64_t where = s->at, rank = 0, type = 0, offset = 0;
     mha_entry entry = {.source = index};
     mha_file_tensor *tensor = &entry.tensor;
     mha_status status = next_string(s, NAME_LIMIT, "a tensor's name", &name, &name_length);
@@ -347,7 +347,7 @@ static mha_status find_alignment(const stream *s, uint64_t *alignment)
 
 static mha_status parse_stream(stream *s, size_t index)
 {
-    uint64_t tensors, pairs, alignment;
+    uint64_t tensors, pairs, alignment = 0;
     mha_status status = parse_counts(s, &tensors, &pairs);
     for (uint64_t i = 0; status == MHA_OK && i < pairs; i++)
         status = parse_pair(s);

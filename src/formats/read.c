@@ -189,7 +189,7 @@ mha_status mha_file_read(const mha_file *file, const mha_file_tensor *tensor, co
 {
     const mha_entry *entry = entry_of(file, tensor);
     mha_status status = entry ? read_entry(file, entry, to, error)
-                              : mha_fail_named(error, MHA_NOT_FOUND, tensor->name,
+                              : mha_fail_named(error, MHA_NOT_FOUND, tensor->name, /* NOLINT: not NULL */
                                                "expected a tensor of this file, found none of this name");
     return mha_fail_in(error, status, file->path);
 }

@@ -190,7 +190,7 @@ static mha_status describe(void *context, const item *one, uint64_t begin)
     for (int k = 0; k < one->view.rank; k++)
         json_array_append_new(shape, json_integer((json_int_t)one->view.shape[k]));
     json_t *entry = json_pack("{s:s, s:o, s:[I, I]}", "dtype", mha_dtype_name(one->view.dtype), "shape", shape,
-                              "data_offsets", (json_int_t)begin, (json_int_t)(begin + one->bytes));
+                              "data_offsets", (json_int_t)begin, (json_int_t)begin + (json_int_t)one->bytes);
     return entry && json_object_set_new(context, one->name, entry) == 0 ? MHA_OK : MHA_NO_MEMORY;
 }
 

@@ -196,7 +196,7 @@ static const char *variant(const mha_model *model, const char *name, int which, 
     if (length == 0)
         return NULL;
     if (which == 1)
-        return strncmp(name, prefix, length) == 0 ? name + length : NULL;
+        return strncmp(name, prefix, length) == 0 ? name + length : NULL; /* NOLINT: rows and tensors have names */
     return snprintf(room, 320, "%s%s", prefix, name) < 320 ? room : NULL;
 }
 

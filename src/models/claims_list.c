@@ -155,7 +155,7 @@ const mha_claim_row mha_claim_rows[] = {
     {"Devlin et al. 2019", "BERT-base has 110M parameters", "110*10^6", "bert-base-uncased class=BertForPreTraining",
      "total", MILLION},
     {"Devlin et al. 2019", "BERT-large has 340M parameters", "340*10^6", "bert-large-uncased class=BertForPreTraining",
-     "total", 10 * MILLION},
+     "total", (int64_t)10 * MILLION},
     {"Lan et al. 2020", "ALBERT-base has 12M parameters", "12*10^6", "albert-base-v2", "total", MILLION},
     {"fairseq, model card", "roberta.base has 125M parameters", "125*10^6", "roberta-base", "total", MILLION},
     {"Radford et al. 2019, table 2", "the smallest GPT-2 has 117M parameters", "117*10^6", "gpt2", "total", MILLION},

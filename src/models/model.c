@@ -213,7 +213,7 @@ void mha_model_destroy(mha_model *model)
     if (!model)
         return;
     while (model->n_rows > 0)
-        mha_params_remove(model->table, model->rows[--model->n_rows].tensor);
+        mha_params_remove(model->table, model->rows[--model->n_rows].tensor); /* NOLINT: counted rows exist */
     mha_release(&allocator, model->rows, model->rows_bytes);
     mha_release(&allocator, model, sizeof *model);
 }

@@ -228,6 +228,7 @@ static size_t missing_matrices(const mha_file *file, const mha_layer_place *plac
 static bool best_scheme(const mha_file *file, const mha_file_tensor *tensor, mha_layer_place *best)
 {
     size_t best_missing = SIZE_MAX;
+    *best = (mha_layer_place){0};
     for (const mha_scheme *scheme = schemes; scheme < schemes + sizeof schemes / sizeof *schemes; scheme++)
         for (size_t i = 0; mha_scheme_has(scheme, i); i++) {
             const mha_name *name = &scheme->names[i];

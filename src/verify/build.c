@@ -153,7 +153,7 @@ static mha_status build_masks(mha_case *c, mha_error *error)
     mha_view *p = &s->key_padding.values;
     if (p->data && p->rank == 1)
         *p = mha_view_of(p->data, p->dtype, 2, (const size_t[]){1, p->shape[0]});
-    double fill;
+    double fill = -INFINITY;
     if (!status)
         status = mha_case_number(c, "mask_filter_value", -INFINITY, &fill, error);
     if (!status && fill == INFINITY)
@@ -397,7 +397,7 @@ static mha_status check_companions(const mha_case *c, mha_error *error)
         const mha_view *v = &c->tensors[torch[i].tensor];
         char expected[128];
         if (v->data &&
-            (c->kind != CASE_MHA || memcmp(v->shape, torch[i].shape, sizeof(size_t) * (size_t)torch[i].rank)))
+            (c->kind != CASE_MHA || memcmp(v->shape, torch[i].shape, sizeof(size_t) * (size_t)torch[i].rank) != 0))
             return mha_fail(error, MHA_INVALID, torch[i].name,
                             "tensor %s: expected kind mha and shape %s, found kind %s and %s", torch[i].name,
                             mha_shape_text(expected, sizeof expected, torch[i].shape, torch[i].rank), mha_case_kind(c),

@@ -294,7 +294,7 @@ static void put_results(saving *s)
         mha_view v = *stage;
         if (i == MHA_STAGE_OUTPUT && !s->layer)
             v = heads_first(stage, s->plan.h);
-        bool wide = stage->dtype == MHA_F64 && s->call->path == MHA_PATH_EXACT;
+        int wide = stage->dtype == MHA_F64 && s->call->path == MHA_PATH_EXACT;
         snprintf(name, sizeof name, "%s.%s", prefix[wide], mha_stage_name((mha_stage)i));
         put_view(s, name, &v);
         for (int w = 0; w <= wide; w++) {

@@ -1,0 +1,10 @@
+/* What a static analyser cannot see across files: these give back the status they are given. Without it
+ * every variable that is set on success would look unset behind every error. Included by `make analyze`,
+ * but for the files that define them. */
+#include "base/base.h"
+#include "formats/source.h"
+
+#define mha_fail(error, status, ...) ((void)mha_fail(error, status, __VA_ARGS__), (status))
+#define mha_fail_at(error, status, ...) ((void)mha_fail_at(error, status, __VA_ARGS__), (status))
+#define mha_fail_named(error, status, ...) ((void)mha_fail_named(error, status, __VA_ARGS__), (status))
+#define mha_fail_named_at(error, status, ...) ((void)mha_fail_named_at(error, status, __VA_ARGS__), (status))

@@ -1,0 +1,29 @@
+# The checks that are not tests: static analysis. Included by the Makefile.
+
+.PHONY: analyze
+
+# ---------------------------------------------------------------- analysis
+
+CLANG_TIDY ?= clang-tidy
+CPPCHECK   ?= cppcheck
+ANALYZED   = $(patsubst src/%.c,$(BUILD)/analyze/%.ok,$(LIB_SRC) $(CLI_SRC))
+ANALYZE_CFLAGS = $(filter-out $(WARNINGS) -fPIC,$(MHA_CFLAGS)) -I$(BUILD)/gen \
+                 $(if $(filter src/base/status.c src/formats/source.c,$<),,-include tests/analyze.h)
+# gcc's analyser does not follow structs that are passed and returned by value (gcc 12).
+GCC_ANALYZER = -fanalyzer -O1 -Werror -Wno-analyzer-use-of-uninitialized-value -Wno-analyzer-null-argument
+
+analyze: $(ANALYZED) ## clang-tidy, cppcheck and gcc -fanalyzer over src/ (.clang-tidy, .cppcheck)
+	$(CPPCHECK) --quiet --error-exitcode=1 --std=c11 --enable=warning,style,performance,portability \
+	  --suppressions-list=.cppcheck -D_GNU_SOURCE -Iinclude -Isrc --include=tests/analyze.h src
+	@echo "$(words $(ANALYZED)) files analyzed"
+
+# Each instruction set's own file is analyzed for it; what gcc's analyser says of vectors means nothing.
+$(BUILD)/analyze/compute/kernels/%_avx2.ok: ISA_CFLAGS = $(call x86,-mavx2 -mfma -mf16c)
+$(BUILD)/analyze/compute/kernels/%_avx512.ok: ISA_CFLAGS = $(call x86,-mavx512f -mavx512dq -mavx512bw -mavx512vl -mfma -mf16c)
+$(BUILD)/analyze/compute/kernels/%.ok: GCC_ANALYZER = -O1 -Werror
+$(BUILD)/analyze/%.ok: src/%.c .clang-tidy tests/analyze.h $(HEADERS) $(wildcard src/*/*.h src/*/*/*.h) | $(BUILD)/gen/presets.inc
+	@mkdir -p $(@D)
+	@echo $<
+	@$(CLANG_TIDY) --quiet $< -- $(ANALYZE_CFLAGS) $(ISA_CFLAGS) 2>$@.log || { cat $@.log; exit 1; }
+	@gcc $(GCC_ANALYZER) $(ANALYZE_CFLAGS) $(ISA_CFLAGS) -c -o /dev/null $<
+	@touch $@
