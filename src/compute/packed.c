@@ -70,7 +70,9 @@ static void stage(const mha_packed_job *j, size_t first, size_t m, size_t from, 
 static void multiply(const mha_packed_job *j, size_t first, size_t m, size_t column, size_t n, size_t from,
                      size_t terms, const float *staged)
 {
-    const mha_panels W = {j->panels + column * j->k + from * MHA_PANEL, MHA_PANEL, j->k * MHA_PANEL};
+    const float *data = j->panels + column * j->k + from * MHA_PANEL;
+    const bool more = j->k - from - terms >= terms;
+    const mha_panels W = {data, MHA_PANEL, j->k * MHA_PANEL, more ? data + terms * MHA_PANEL : NULL};
     float ones[PIECE_ROWS];
     for (size_t i = 0; i < m; i++)
         ones[i] = 1.0f;
@@ -107,7 +109,7 @@ static void piece(void *context, size_t task, int worker)
     for (size_t from = 0; from < j->k; from += MHA_BLOCK)
         stage(j, first, m, from, j->k - from < MHA_BLOCK ? j->k - from : MHA_BLOCK,
               staged + from / MHA_BLOCK * m * MHA_STAGED);
-    enum { READ_TOGETHER = 128 };
+    const size_t READ_TOGETHER = m < 8 ? 128 : 32;
     for (size_t e = 0; e < n; e += READ_TOGETHER)
         for (size_t from = 0; from < j->k; from += MHA_BLOCK)
             multiply(j, first, m, column + e, n - e < READ_TOGETHER ? n - e : READ_TOGETHER, from,

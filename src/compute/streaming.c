@@ -255,7 +255,7 @@ static void segment(const work *w, bool extra, size_t from, size_t to, part *int
         const span all = seen_by_any(w, 0, w->count, extra, at, end);
         if (all.begin == all.end)
             continue;
-        block b = {keys, extra, at, end, {w->K, MHA_PANEL, s->d_k * MHA_PANEL}, {w->V, MHA_PANEL, w->block * MHA_PANEL},
+        block b = {keys, extra, at, end, {w->K, MHA_PANEL, s->d_k * MHA_PANEL, NULL}, {w->V, MHA_PANEL, w->block * MHA_PANEL, NULL},
                    NULL};
         const float *K = keys->K + at * keys->k_stride, *V = keys->V + at * keys->v_stride;
         const size_t left = all.begin / MHA_PANEL * MHA_PANEL, n = all.end - all.begin;
@@ -266,7 +266,7 @@ static void segment(const work *w, bool extra, size_t from, size_t to, part *int
                                     more && tiles == 1 ? K + (w->block + left) * keys->k_stride : NULL);
         bool poisoned[MHA_BLOCK];
         if (!extra && values_in_place(w, at, end)) {
-            b.V = (mha_panels){V, keys->v_stride, MHA_PANEL};
+            b.V = (mha_panels){V, keys->v_stride, MHA_PANEL, NULL};
         } else if (!w->kernels->pack(n, s->d_v, V + all.begin * keys->v_stride, keys->v_stride,
                                      w->V + all.begin * MHA_PANEL, w->block * MHA_PANEL)) {
             remove_poison(w, &b, all, poisoned);

@@ -1,7 +1,8 @@
 /* The body of every kernel, written once. A file per instruction set includes it after saying:
  *   ISA_NAME, ISA_LANES    name; floats in a vector
  *   TILE_ROWS, TILE_VECS   registers of the product's accumulator: TILE_ROWS x TILE_VECS vectors
- *   FLAT_ROWS, FLAT_VECS   the same for FLAT_ROWS rows or less
+ *   FLAT_ROWS, FLAT_VECS   the same for FLAT_ROWS rows or less,
+ *   HALF_FLAT_ROWS         and half as many vectors for this many
  *   KERNELS                name of the table it exports
  *   vec                    GNU C vector of ISA_LANES floats
  *   madd(a, b, c)          a * b + c
@@ -94,6 +95,7 @@ INLINE float max_lanes(vec x)
 /* What one tile works on: `n` is what is left of the columns. */
 typedef struct operands {
     const float *A, *B;
+    const float *next; /* row 0 of what is read after this: fetched meanwhile, by every tile, since hints get lost */
     size_t n, k, row, panel;
     float *C;
     size_t ldc;
@@ -119,7 +121,7 @@ static __attribute__((noinline)) void put_part(size_t m, const operands *o, cons
 /* One register tile: m rows and nv vectors are constants wherever this is expanded. */
 INLINE void tile(const int m, const int nv, const operands *o)
 {
-    const float *A = o->A, *B = o->B;
+    const float *A = o->A, *B = o->B, *next = o->next;
     const size_t row = o->row, panel = o->panel;
     vec sum[TILE_ROWS][FLAT_VECS];
     UNROLL
@@ -127,8 +129,17 @@ INLINE void tile(const int m, const int nv, const operands *o)
         UNROLL
     for (int j = 0; j < nv; j++)
         sum[i][j] = (vec){0};
-    for (size_t p = o->k; p > 0; p--, A++, B += row) {
+    for (size_t p = o->k; p > 0; p--, A++, B += row, next += row) {
         vec b[FLAT_VECS];
+        /* Hints, which need not be addresses of ours. Eight vectors at once go through memory faster without. */
+        if (nv <= TILE_VECS) {
+            __builtin_prefetch(next, 0, 2);
+            __builtin_prefetch(next + 16, 0, 2);
+        } else if (nv < FLAT_VECS) {
+            UNROLL
+            for (int j = 0; j < nv; j++)
+                __builtin_prefetch(B + 16 * row + j / PANEL_VECS * panel + j % PANEL_VECS * LANES, 0, 2);
+        }
         UNROLL
         for (int j = 0; j < nv; j++)
             b[j] = load(B + j / PANEL_VECS * panel + j % PANEL_VECS * LANES);
@@ -205,7 +216,12 @@ DEFINE_TILE(wide_tile, TILE_ROWS, TILE_VECS)
 DEFINE_TILE(narrow_tile, TILE_ROWS, TILE_VECS / 2)
 /* Few rows have few chains to keep the adders busy: they take more columns at once. */
 DEFINE_TILE(flat_tile, FLAT_ROWS, FLAT_VECS)
-DEFINE_TILE(half_flat_tile, FLAT_ROWS, FLAT_VECS / 2)
+DEFINE_TILE(half_flat_tile, HALF_FLAT_ROWS, FLAT_VECS / 2)
+
+INLINE const float *data_at(mha_panels B, size_t j)
+{
+    return B.data + j / MHA_PANEL * B.panel + j % MHA_PANEL;
+}
 
 static void product(size_t m, size_t n, size_t k, const float *A, mha_panels B, float *C, size_t ldc,
                     const float *factor, const float *bias)
@@ -216,17 +232,19 @@ static void product(size_t m, size_t n, size_t k, const float *A, mha_panels B, 
         o.n = n - j;
         if (m <= FLAT_ROWS && o.n >= FLAT_VECS * LANES)
             columns = flat_tile, width = FLAT_VECS * LANES;
-        else if (m <= FLAT_ROWS && o.n >= FLAT_VECS / 2 * LANES)
+        else if (m <= HALF_FLAT_ROWS && o.n >= FLAT_VECS / 2 * LANES)
             columns = half_flat_tile, width = FLAT_VECS / 2 * LANES;
         else if (o.n > TILE_VECS / 2 * LANES)
             columns = wide_tile, width = TILE_VECS * LANES;
         else
             columns = narrow_tile, width = TILE_VECS / 2 * LANES;
-        o.B = B.data + j / MHA_PANEL * B.panel + j % MHA_PANEL;
+        o.B = data_at(B, j);
         o.bias = bias ? bias + j : NULL;
+        o.next = j + width < n ? data_at(B, j + width) : B.next ? B.next : o.B;
         /* Even tiles: a last one of two rows would take as long as one of five. */
-        for (size_t i = 0, tiles = (m + TILE_ROWS - 1) / TILE_ROWS, rows; tiles > 0; i += rows, tiles--) {
-            rows = (m - i + tiles - 1) / tiles;
+        const size_t all = (m + TILE_ROWS - 1) / TILE_ROWS;
+        for (size_t i = 0, t = 0, rows; t < all; i += rows, t++) {
+            rows = (m - i + all - t - 1) / (all - t);
             o.A = A + i * MHA_STAGED;
             o.C = C + i * ldc + j;
             o.factor = factor ? factor + i : NULL;

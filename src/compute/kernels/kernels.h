@@ -15,10 +15,12 @@
 enum { MHA_PANEL = 32, MHA_BLOCK = 256, MHA_STAGED = MHA_BLOCK + 16 };
 
 /* The right factor of a product: column j of row p is at data + p * row + j / 32 * panel + j % 32. Packed: row
- * is 32. A plain matrix of row stride ld is {data, ld, 32}, if rounding the columns read up to 16 stays inside it. */
+ * is 32. A plain matrix of row stride ld is {data, ld, 32}, if rounding the columns read up to 16 stays inside it.
+ * `next`, unless NULL, is where the product after this one begins to read: brought near meanwhile. */
 typedef struct mha_panels {
     const float *data;
     size_t row, panel;
+    const float *next;
 } mha_panels;
 
 typedef struct mha_kernels {

@@ -7,6 +7,7 @@
 #define TILE_ROWS 6
 #define TILE_VECS 2
 #define FLAT_ROWS 1
+#define HALF_FLAT_ROWS 3
 #define FLAT_VECS 8
 #define KERNELS mha_kernels_avx2
 

@@ -5,6 +5,7 @@
 #define TILE_ROWS 4
 #define TILE_VECS 2
 #define FLAT_ROWS 1
+#define HALF_FLAT_ROWS 2
 #define FLAT_VECS 8
 #define KERNELS mha_kernels_scalar
 
