@@ -143,7 +143,7 @@ static void shapes_that_do_not_fit_are_named(void **state)
     SPOIL(MHA_INVALID, "query", call.query.stride[1] = -8)
     SPOIL(MHA_INVALID, "query", call.query.stride[1] = (ptrdiff_t)INT_MAX + 1)
     SPOIL(MHA_INVALID, "threads", call.threads = -1)
-    SPOIL(MHA_UNSUPPORTED, "path", call.path = MHA_PATH_COUNT)
+    SPOIL(MHA_INVALID, "path", call.path = MHA_PATH_COUNT)
     for (int s = 0; s < MHA_STAGE_COUNT; s++) {
         const char *name = mha_stage_name((mha_stage)s);
         SPOIL(MHA_INVALID, name, call.stages[s].shape[call.stages[s].rank - 1]++)

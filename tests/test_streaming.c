@@ -291,7 +291,7 @@ static void rows_without_keys_and_scores_without_limits(void **state)
         set_up(&p);
         p.stream.empty = NAN;
         mha_stream_rows(&p.stream, p.row, p.rows, p.scratch);
-        assert_true(isnan(p.out[0]) && isnan(p.out[47]) && p.lse[0] == -INFINITY);
+        assert_true(isnan(p.out[0]) && isnan(p.out[47]) && isnan(p.lse[0]));
         p.stream.keys.n = 0;
         mha_stream_rows(&p.stream, p.row, p.rows, p.scratch);
         assert_true(isnan(p.out[0]));

@@ -199,7 +199,9 @@ MHA_API bool mha_path_find(const char *name, mha_path *path);
  * (time stride at least their width) but for the exact path.
  *
  * stages[s] with data is filled, F32 or F64 (the blas and fast paths compute in float all the same);
- * any strides, so output can be in any layout. stages[MHA_STAGE_OUTPUT] may be absent. Stages must not
+ * any strides, so output can be in any layout; no number depends on what else is kept. The fast path never
+ * holds scores and weights: where these are kept they are computed beside it, by the blas path's arithmetic.
+ * stages[MHA_STAGE_OUTPUT] may be absent. Stages must not
  * overlap each other or the inputs. */
 typedef struct mha_call {
     mha_view query, key, value;

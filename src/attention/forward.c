@@ -15,6 +15,7 @@ typedef struct buffers {
     mha_view Q, K, V, heads, output;
     float *widened;
     char *scratch;
+    void (*attend)(const mha_request *, const mha_view *, const mha_view *, const mha_view *, const mha_view *, char *);
 } buffers;
 
 static void forward(const mha_request *r, const buffers *m)
@@ -44,7 +45,7 @@ static void forward(const mha_request *r, const buffers *m)
     mha_stage_done(r, MHA_STAGE_PRESENT_KEY, &K, &clock);
     mha_stage_done(r, MHA_STAGE_PRESENT_VALUE, &V, &clock);
 
-    mha_attend(r, &Q, &K, &V, &m->heads, m->scratch); /* softmax(Q K^T * scale) V, head by head */
+    m->attend(r, &Q, &K, &V, &m->heads, m->scratch); /* softmax(Q K^T * scale) V, head by head */
     mha_stage_done(r, MHA_STAGE_HEADS, &m->heads, &clock);
 
     mha_view out = mha_project(r, MHA_QUERIES, &m->heads, MHA_W_O, MHA_B_O, 1, &m->output, m->widened);
@@ -86,7 +87,10 @@ static size_t lay_out(const mha_request *r, char *base, buffers *m)
     m->heads = mha_split_heads(&concat, p->h);
     m->output = output_rows(r, &arena, B, T_q);
     m->widened = mha_arena_take(&arena, mha_project_widened(r), sizeof(float));
-    m->scratch = mha_arena_take(&arena, mha_attend_scratch(r), (size_t)p->threads);
+    bool streams = p->path == MHA_PATH_FAST;
+    m->attend = streams ? mha_stream_attend : mha_attend;
+    m->scratch = streams ? mha_arena_take(&arena, mha_stream_attend_scratch(r), 1)
+                         : mha_arena_take(&arena, mha_attend_scratch(r), (size_t)p->threads);
     return arena.used;
 }
 

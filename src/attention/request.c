@@ -239,17 +239,28 @@ mha_sequence mha_request_sequence(const mha_request *r, size_t b)
 
 /* ---------------------------------------------------------------- path and stages */
 
+/* Why the streaming core cannot do it; "" when it can. */
+static const char *not_streamed(const mha_request *r)
+{
+    return r->semantics->hidden_values == MHA_HIDDEN_PROPAGATE
+               ? "hidden values propagate only through the whole matrix of weights"
+               : "";
+}
+
 static mha_status choose_path(mha_request *r, mha_error *error)
 {
     mha_plan *plan = &r->plan;
+    plan->path_reason = "";
     switch (r->call->path) {
     case MHA_PATH_AUTO:
-    case MHA_PATH_BLAS: plan->path = MHA_PATH_BLAS; break;
-    case MHA_PATH_EXACT: plan->path = MHA_PATH_EXACT; break;
-    default:
-        return mha_fail(error, MHA_UNSUPPORTED, "path", "path %s is not built in", mha_path_name(r->call->path));
+    case MHA_PATH_FAST:
+        plan->path_reason = not_streamed(r);
+        plan->path = *plan->path_reason ? MHA_PATH_BLAS : MHA_PATH_FAST;
+        break;
+    case MHA_PATH_BLAS:
+    case MHA_PATH_EXACT: plan->path = r->call->path; break;
+    default: return mha_fail(error, MHA_INVALID, "path", "unknown path");
     }
-    plan->path_reason = "";
     if (r->call->threads < 0 || r->call->threads > MOST_THREADS)
         return mha_fail(error, MHA_INVALID, "threads", "expected 1 to %d threads, found %d", MOST_THREADS, r->call->threads);
     plan->threads = r->call->threads ? r->call->threads : mha_threads_available();

@@ -27,6 +27,13 @@ void mha_attend(const mha_request *r, const mha_view *Q, const mha_view *K, cons
                 char *scratch);
 size_t mha_attend_scratch(const mha_request *r);
 
+/* stream.c: the same for the fast path, which never holds scores or weights as a whole. Where these are to be
+ * kept they come from mha_attend, so that the heads have the same bits whether or not anything is kept.
+ * `scratch` is mha_stream_attend_scratch bytes in all. */
+void mha_stream_attend(const mha_request *r, const mha_view *Q, const mha_view *K, const mha_view *V, const mha_view *heads,
+                       char *scratch);
+size_t mha_stream_attend_scratch(const mha_request *r);
+
 /* trace.c: keeps a stage if it is asked for, and the time since the last one. Heads may be split: (B, T,
  * heads, d) is kept as (B, T, heads*d). */
 typedef struct mha_clock {

@@ -108,3 +108,13 @@ size_t mha_visible_terms(const mha_request *r, const mha_sequence *s, size_t b, 
         visible += terms[j - keys.from] != -INFINITY;
     return visible;
 }
+
+const float *mha_visible_terms_in_place(const mha_request *r, size_t b, size_t head, size_t i, mha_interval keys)
+{
+    const mha_semantics *sem = r->semantics;
+    if (sem->mask.kind != MHA_MASK_ADDITIVE || sem->mask.values.dtype != MHA_F32 || sem->alibi_slopes ||
+        sem->key_padding.kind != MHA_MASK_NONE)
+        return NULL;
+    mask_row row = row_of(&sem->mask, (const size_t[4]){b, head, i, 0}, 4, r->plan.S);
+    return row.step == 1 && keys.to <= row.reach ? (const float *)row.values + keys.from : NULL;
+}

@@ -20,4 +20,7 @@ bool mha_visible_has_terms(const mha_request *r);
 size_t mha_visible_terms(const mha_request *r, const mha_sequence *s, size_t b, size_t head, size_t i, mha_interval keys,
                          float *terms);
 
+/* The same terms where they lie, if an additive mask of floats is all there is; else NULL. */
+const float *mha_visible_terms_in_place(const mha_request *r, size_t b, size_t head, size_t i, mha_interval keys);
+
 #endif

@@ -339,7 +339,7 @@ static void finish(const mha_stream *stream, const mha_stream_row *rows, size_t 
             for (size_t e = 0; e < stream->d_v; e++)
                 row->out[e] = stream->empty;
             if (row->lse)
-                *row->lse = -INFINITY;
+                *row->lse = isnan(stream->empty) ? NAN : -INFINITY;
             continue;
         }
         if (factor == 1.0f) {

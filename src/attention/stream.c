@@ -1,0 +1,248 @@
+/* The fast path's core: the same softmax(Q K^T * scale) V as attend.c, but key block by key block, so that no
+ * row of scores ever exists as a whole. Here rows are handed out; the arithmetic is in compute/streaming.c. */
+#include <math.h>
+
+#include "attention/stages.h"
+#include "attention/visibility.h"
+#include "compute/parallel.h"
+#include "compute/streaming.h"
+
+/* What all tasks share. The rows of a (batch, key/value head) are its queries times the query heads that
+ * share it, position by position; a block is a stretch of them. */
+typedef struct streaming {
+    const mha_request *r;
+    const mha_view *Q, *K, *V, *heads;
+    size_t group;                /* query heads for each key/value head */
+    size_t block_rows, blocks;   /* of one (batch, key/value head) */
+    size_t segments;             /* tasks that share a block's keys; 1: the block is one task */
+    float *extra_k, *extra_v;    /* (h_kv, S_extra, d) */
+    float *logits;               /* (h, n_logits): what joins the denominator without a key */
+    size_t n_logits;
+    float *parts;                /* of every block and segment, when there are several */
+    size_t part_floats;
+    char *workers;
+    size_t worker_bytes;
+} streaming;
+
+/* One worker's memory. */
+typedef struct worker {
+    mha_stream_row *rows;
+    float *lse;
+    void *scratch;
+} worker;
+
+static size_t lay_out_worker(const streaming *a, char *base, worker *w)
+{
+    mha_arena arena = {base, 0};
+    w->rows = mha_arena_take(&arena, a->block_rows, sizeof *w->rows);
+    w->lse = mha_arena_take(&arena, a->block_rows, sizeof *w->lse);
+    w->scratch = mha_arena_take(&arena, mha_stream_scratch(a->block_rows, a->r->plan.d_k, a->r->plan.d_v), 1);
+    return arena.used;
+}
+
+/* Few blocks and many keys, as in decoding: the segments of a block's keys become tasks of their own. A row's
+ * bits are the same either way. */
+static size_t choose_segments(const mha_plan *p, size_t blocks)
+{
+    size_t segments = (p->S + MHA_SEGMENT - 1) / MHA_SEGMENT + (p->S_extra > 0);
+    return p->B * p->h_kv * blocks >= 2 * (size_t)p->threads || segments < 2 ? 1 : segments;
+}
+
+static size_t lay_out(const mha_request *r, char *base, streaming *a)
+{
+    const mha_plan *p = &r->plan;
+    mha_arena arena = {base, 0};
+    a->r = r;
+    a->group = p->h / p->h_kv;
+    size_t rows = p->T_q * a->group, most = mha_stream_block_rows(p->d_k, p->d_v);
+    a->block_rows = rows < most ? rows : most;
+    a->blocks = rows ? (rows + most - 1) / most : 0;
+    a->segments = choose_segments(p, a->blocks);
+    a->n_logits = (r->weight[MHA_SINKS].data != NULL) + (size_t)r->semantics->softmax_plus_one;
+    a->extra_k = mha_arena_take(&arena, p->h_kv * p->S_extra, p->d_k * sizeof(float));
+    a->extra_v = mha_arena_take(&arena, p->h_kv * p->S_extra, p->d_v * sizeof(float));
+    a->logits = mha_arena_take(&arena, p->h * a->n_logits, sizeof(float));
+    a->part_floats = mha_stream_part_floats(a->block_rows, p->d_v);
+    size_t parts = a->segments > 1 ? p->B * p->h_kv * a->blocks * a->segments : 0;
+    a->parts = mha_arena_take(&arena, parts, a->part_floats * sizeof(float));
+    worker unused;
+    a->worker_bytes = lay_out_worker(a, NULL, &unused);
+    a->workers = mha_arena_take(&arena, a->worker_bytes, (size_t)p->threads);
+    return arena.used;
+}
+
+/* Stages that only exist when whole rows of scores do. */
+static bool keeps_rows(const mha_request *r)
+{
+    bool keeps = false;
+    for (int s = MHA_STAGE_SCORES; s <= MHA_STAGE_WEIGHTS_MEAN; s++)
+        keeps |= mha_kept(r, (mha_stage)s);
+    return keeps;
+}
+
+size_t mha_stream_attend_scratch(const mha_request *r)
+{
+    streaming unused;
+    size_t streams = lay_out(r, NULL, &unused), rows = 0;
+    if (keeps_rows(r) && !mha_mul(mha_attend_scratch(r), (size_t)r->plan.threads, &rows))
+        return SIZE_MAX;
+    return streams > rows ? streams : rows;
+}
+
+/* ---------------------------------------------------------------- what a block sees */
+
+/* The learned row, then the row of zeros, for every key/value head; sinks and the one of softmax-plus-one. */
+static void fill_extras(const streaming *a)
+{
+    const mha_plan *p = &a->r->plan;
+    const mha_view *k = &a->r->weight[MHA_BIAS_K], *v = &a->r->weight[MHA_BIAS_V], *sinks = &a->r->weight[MHA_SINKS];
+    for (size_t g = 0; g < p->h_kv; g++)
+        for (size_t e = 0; e < p->S_extra; e++) {
+            bool learned = k->data && e == 0;
+            for (size_t c = 0; c < p->d_k; c++)
+                a->extra_k[(g * p->S_extra + e) * p->d_k + c] = learned ? (float)mha_view_get(k, (size_t[]){g * p->d_k + c}) : 0;
+            for (size_t c = 0; c < p->d_v; c++)
+                a->extra_v[(g * p->S_extra + e) * p->d_v + c] = learned ? (float)mha_view_get(v, (size_t[]){g * p->d_v + c}) : 0;
+        }
+    for (size_t head = 0; head < p->h && a->n_logits; head++) {
+        float *to = a->logits + head * a->n_logits;
+        if (sinks->data)
+            *to++ = (float)mha_view_get(sinks, &head);
+        if (a->r->semantics->softmax_plus_one)
+            *to = 0.0f;
+    }
+}
+
+/* A block of rows of one (sequence, key/value head). */
+typedef struct stretch {
+    const streaming *a;
+    mha_sequence s;
+    size_t b, g, first, rows;
+    mha_stream stream;
+} stretch;
+
+static const float *terms(const void *context, size_t row, size_t key, size_t n, float *room)
+{
+    const stretch *t = context;
+    mha_interval keys = {key, key + n};
+    const float *there = mha_visible_terms_in_place(t->a->r, t->b, t->g * t->a->group + row % t->a->group, row / t->a->group, keys);
+    if (there)
+        return there;
+    mha_visible_terms(t->a->r, &t->s, t->b, t->g * t->a->group + row % t->a->group, row / t->a->group, keys, room);
+    return room;
+}
+
+/* False when the block has no rows: sequences of a ragged batch differ in length. */
+static bool prepare(const streaming *a, size_t number, const worker *w, stretch *t)
+{
+    const mha_request *r = a->r;
+    const mha_plan *p = &r->plan;
+    *t = (stretch){.a = a, .b = number / a->blocks / p->h_kv, .g = number / a->blocks % p->h_kv};
+    t->s = mha_request_sequence(r, t->b);
+    t->first = (a->blocks - 1 - number % a->blocks) * a->block_rows; /* causal: longest first */
+    size_t rows = t->s.T_q * a->group;
+    if (t->first >= rows)
+        return false;
+    t->rows = rows - t->first < a->block_rows ? rows - t->first : a->block_rows;
+    t->stream = (mha_stream){
+        .d_k = p->d_k,
+        .d_v = p->d_v,
+        .scale = (float)p->scale,
+        .softcap = (float)r->semantics->softcap,
+        .keys = {mha_row(a->K, t->s.batch, t->s.k_from, t->g), mha_row(a->V, t->s.batch, t->s.k_from, t->g),
+                 (size_t)a->K->stride[1], (size_t)a->V->stride[1], t->s.S},
+        .extra = {a->extra_k + t->g * p->S_extra * p->d_k, a->extra_v + t->g * p->S_extra * p->d_v, p->d_k, p->d_v, p->S_extra},
+        .bias = mha_visible_has_terms(r) ? terms : NULL,
+        .context = t,
+        .empty = r->semantics->empty_rows == MHA_EMPTY_ZERO ? 0.0f : NAN,
+    };
+    for (size_t i = 0; i < t->rows; i++) {
+        size_t row = t->first + i, query = row / a->group, head = t->g * a->group + row % a->group;
+        mha_interval keys = mha_visible_interval(r, &t->s, t->b, query);
+        w->rows[i] = (mha_stream_row){.q = mha_row(a->Q, t->s.batch, t->s.q_from + query, head),
+                                      .out = mha_row(a->heads, t->s.batch, t->s.q_from + query, head),
+                                      .lse = mha_kept(r, MHA_STAGE_LSE) ? &w->lse[i] : NULL,
+                                      .begin = keys.from,
+                                      .end = keys.to,
+                                      .name = row,
+                                      .logits = a->logits + head * a->n_logits,
+                                      .n_logits = a->n_logits};
+    }
+    return true;
+}
+
+static void keep_lse(const stretch *t, const worker *w)
+{
+    for (size_t i = 0; i < t->rows && mha_kept(t->a->r, MHA_STAGE_LSE); i++) {
+        size_t row = t->first + i;
+        mha_stage_row(t->a->r, MHA_STAGE_LSE, t->b, t->g * t->a->group + row % t->a->group, row / t->a->group, &w->lse[i], 1);
+    }
+}
+
+/* ---------------------------------------------------------------- tasks */
+
+static worker worker_at(const streaming *a, int number)
+{
+    worker w;
+    lay_out_worker(a, a->workers + (size_t)number * a->worker_bytes, &w);
+    return w;
+}
+
+static void whole_block(void *context, size_t task, int number)
+{
+    const streaming *a = context;
+    worker w = worker_at(a, number);
+    stretch t;
+    if (!prepare(a, task, &w, &t))
+        return;
+    mha_stream_rows(&t.stream, w.rows, t.rows, w.scratch);
+    keep_lse(&t, &w);
+}
+
+/* Parts of one block lie one after the other, as many as its own stream has segments. */
+static float *parts_of(const streaming *a, size_t block)
+{
+    return a->parts + block * a->segments * a->part_floats;
+}
+
+static void one_segment(void *context, size_t task, int number)
+{
+    const streaming *a = context;
+    worker w = worker_at(a, number);
+    stretch t;
+    size_t block = task / a->segments, segment = task % a->segments;
+    if (!prepare(a, block, &w, &t) || segment >= mha_stream_segments(&t.stream))
+        return;
+    float *part = parts_of(a, block) + segment * mha_stream_part_floats(t.rows, a->r->plan.d_v);
+    mha_stream_segment(&t.stream, w.rows, t.rows, segment, part, w.scratch);
+}
+
+static void merge_block(void *context, size_t task, int number)
+{
+    const streaming *a = context;
+    worker w = worker_at(a, number);
+    stretch t;
+    if (!prepare(a, task, &w, &t))
+        return;
+    mha_stream_merge(&t.stream, w.rows, t.rows, parts_of(a, task));
+    keep_lse(&t, &w);
+}
+
+void mha_stream_attend(const mha_request *r, const mha_view *Q, const mha_view *K, const mha_view *V, const mha_view *heads,
+                       char *scratch)
+{
+    if (keeps_rows(r))
+        mha_attend(r, Q, K, V, heads, scratch);
+    streaming a = {.Q = Q, .K = K, .V = V, .heads = heads};
+    lay_out(r, scratch, &a);
+    fill_extras(&a);
+    if (!keeps_rows(r))
+        mha_stages_clear_ragged(r);
+    size_t blocks = r->plan.B * r->plan.h_kv * a.blocks;
+    if (a.segments == 1) {
+        mha_parallel_for(blocks, r->plan.threads, whole_block, &a);
+        return;
+    }
+    mha_parallel_for(blocks * a.segments, r->plan.threads, one_segment, &a);
+    mha_parallel_for(blocks, r->plan.threads, merge_block, &a);
+}
