@@ -1,6 +1,11 @@
-# The checks that are not tests: static analysis. Included by the Makefile.
+# The checks that are not tests: the library's interface, static analysis. Included by the Makefile.
 
-.PHONY: analyze
+.PHONY: check-abi analyze
+
+test: check-abi
+
+check-abi: all ## exported = declared = documented; one version; an installed copy links and runs
+	@BUILD=$(BUILD) CC="$(CC)" MAKE="$(MAKE)" SANITIZE_FLAGS="$(SAN_FLAGS)" sh tests/check_abi.sh
 
 # ---------------------------------------------------------------- analysis
 

@@ -167,8 +167,8 @@ typedef enum mha_stage {
     MHA_STAGE_COUNT
 } mha_stage;
 
-MHA_API const char *mha_stage_name(mha_stage stage);
-MHA_API bool mha_stage_find(const char *name, mha_stage *stage);
+MHA_API const char *mha_stage_name(mha_stage stage);             /* "weights"; "?" outside the list */
+MHA_API bool mha_stage_find(const char *name, mha_stage *stage); /* false: no stage of that name */
 
 /* ---------------------------------------------------------------- calls */
 
@@ -185,8 +185,8 @@ typedef enum mha_path {
     MHA_PATH_COUNT
 } mha_path;
 
-MHA_API const char *mha_path_name(mha_path path);
-MHA_API bool mha_path_find(const char *name, mha_path *path);
+MHA_API const char *mha_path_name(mha_path path);             /* "blas"; "?" outside the list */
+MHA_API bool mha_path_find(const char *name, mha_path *path); /* false: no path of that name */
 
 /* One forward. Everything is borrowed; nothing but `stages`, the cache and the workspace is written.
  *

@@ -19,7 +19,7 @@ typedef enum mha_claim_verdict {
 #undef MHA_CLAIM_VERDICT_ENUM
 } mha_claim_verdict;
 
-MHA_API const char *mha_claim_verdict_name(mha_claim_verdict verdict);
+MHA_API const char *mha_claim_verdict_name(mha_claim_verdict verdict); /* "only if"; "?" outside the list */
 
 /* A configuration, what the statement gives for it, and what its storages hold. */
 typedef struct mha_claim_side {

@@ -148,6 +148,7 @@ typedef struct mha_model_costs {
     uint64_t cache_elements; /* keys and values that causal self-attention keeps; 0: nothing to keep */
 } mha_model_costs;
 
+/* Counts them. MHA_INVALID when the operations of that many tokens do not fit in 64 bits; *costs is then untouched. */
 MHA_API mha_status mha_model_get_costs(const mha_model *model, size_t batch, size_t seq, mha_model_costs *costs,
                                        mha_error *error);
 
@@ -175,7 +176,7 @@ typedef enum mha_finding_kind {
 #undef MHA_FINDING_ENUM
 } mha_finding_kind;
 
-MHA_API const char *mha_finding_name(mha_finding_kind kind);
+MHA_API const char *mha_finding_name(mha_finding_kind kind); /* "missing"; "?" outside the list */
 
 typedef struct mha_finding {
     mha_finding_kind kind;
