@@ -117,15 +117,17 @@ static void print_equation(const request *r)
 
 static void print_weights(const request *r, const arguments *args)
 {
-    if (r->random_weights) {
+    const mha_model_facts *f = &r->facts;
+    if (r->random_weights)
         printf("  weights  random, Xavier uniform, seed %zu\n", count_of(args, OPT_SEED));
+    else
+        printf("  weights  %s%s%s (%s names)\n", args->option[OPT_WEIGHTS].text, *r->loaded.layer.prefix ? ", layer " : "",
+               r->loaded.layer.prefix, r->loaded.layer.scheme);
+    if (!r->facts_from)
         return;
-    }
-    printf("  weights  %s%s%s (%s names)\n", args->option[OPT_WEIGHTS].text, *r->loaded.layer.prefix ? ", layer " : "",
-           r->loaded.layer.prefix, r->loaded.layer.scheme);
-    if (r->facts_from)
-        printf("  model    %s, as its %s says%s%s\n", *r->facts.model_type ? r->facts.model_type : "unknown", r->facts_from,
-               r->facts.has_semantics && *r->facts.caveat ? "; " : "", r->facts.has_semantics ? r->facts.caveat : "");
+    printf("  model    %s%s%s, as its %s says%s%s\n", *f->model_type ? f->model_type : "unknown",
+           r->random_weights ? ", layer " : "", r->random_weights ? r->loaded.layer.prefix : "", r->facts_from,
+           f->has_semantics && *f->caveat ? "; " : "", f->has_semantics ? f->caveat : "");
 }
 
 /* What of the semantics is not plain attention. */

@@ -263,6 +263,15 @@ int arguments_parse(arguments *args, command_code command, int argc, char **argv
     return EXIT_DONE;
 }
 
+int arguments_need(const arguments *args, option_code option, option_code other)
+{
+    char about[40];
+    snprintf(about, sizeof about, "--%s", option_rows[option].name);
+    if (!given(args, option) || given(args, other))
+        return EXIT_DONE;
+    return refuse(about, "expected --%s beside it, found none", option_rows[other].name);
+}
+
 void arguments_free(arguments *args)
 {
     for (option_code code = 0; code < OPTION_COUNT; code++)

@@ -112,9 +112,9 @@ extern const char *const section_titles[SECTION_COUNT];
       "keys in each batch row: cross-attention [self-attention: as many as queries]")                                  \
     X(MERGED_QK, "merged-qk", FLAG, NULL, NULL, ANY, SHAPE, ON_FORWARD | ON_PARAMS,                                    \
       "one matrix per head in place of W_Q and W_K: its cost, its rank, the same scores")                              \
-    X(PRESET, "preset", TEXT, "NAME", NULL, ANY, SOURCE, ON_PARAMS | ON_HEADS,                                         \
-      "a whole model, built in: gpt2, bert-base-uncased, llama-2-70b, ... (a wrong name lists them)")                  \
-    X(CONFIG, "config", FILE_NAME, "FILE", NULL, ANY, SOURCE, ON_PARAMS | ON_HEADS, "a whole model, of a config.json") \
+    X(PRESET, "preset", TEXT, "NAME", NULL, ANY, SOURCE, ON_LAYER,                                                     \
+      "a model that is built in: gpt2, bert-base-uncased, llama-2-70b, ... (a wrong name lists them)")                  \
+    X(CONFIG, "config", FILE_NAME, "FILE", NULL, ANY, SOURCE, ON_LAYER, "the model of a config.json")             \
     X(CLASS, "class", TEXT, "NAME", NULL, ANY, SOURCE, ON_PARAMS | ON_HEADS,                                           \
       "its head: BertForMaskedLM, MaskedLM, pooler, ... [what its configuration names]")                               \
     X(DTYPE, "dtype", CHOICE, "f32|f64|f16|bf16", "f32", ANY, SOURCE, ON_PARAMS | ON_HEADS, "element type of the model")\
@@ -126,7 +126,7 @@ extern const char *const section_titles[SECTION_COUNT];
     X(WEIGHTS, "weights", FILE_NAME, "FILE", NULL, ANY, SOURCE, ON_FORWARD | ON_PARAMS,                                 \
       "weights of a public checkpoint or of our own names; --heads or a config.json beside it")                        \
     X(LAYER, "layer", TEXT, "PREFIX", NULL, ANY, SOURCE, ON_FORWARD,                                                   \
-      "which attention layer of the file: how the names of its tensors begin")                                         \
+      "which attention layer of the file or model: how the names of its tensors begin")                                \
     X(ORIENTATION, "orientation", CHOICE, "in-out|out-in", NULL, ANY, SOURCE, ON_FORWARD,                              \
       "how matrices lie in the file, where names and shapes do not tell")                                              \
     X(INPUT, "input", FILE_NAME, "FILE[:TENSOR]", NULL, ANY, SOURCE, ON_FORWARD,                                       \
@@ -228,6 +228,8 @@ struct arguments {
 
 /* Reads argv[1..] of a command. Gives 0, or the exit code after one line on standard error. */
 int arguments_parse(arguments *args, command_code command, int argc, char **argv);
+/* An option that means nothing without `other` is refused alone. Gives 0 or the exit code. */
+int arguments_need(const arguments *args, option_code option, option_code other);
 void arguments_free(arguments *args);
 
 static inline bool given(const arguments *args, option_code option) { return args->option[option].given; }

@@ -3,12 +3,12 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
 
+#include "cli/model.h"
 #include "cli/print.h"
 #include "cli/source.h"
+#include "cli/weights.h"
 
 enum { QUERY_STREAM = 32, KEY_STREAM, VALUE_STREAM };
 
@@ -42,81 +42,6 @@ mha_config request_config(const arguments *args)
                         .bias_o = bias};
 }
 
-/* --rope-dim and the like mean nothing alone, and what means nothing is refused. */
-static int needs(const arguments *args, option_code option, option_code other)
-{
-    char about[32];
-    snprintf(about, sizeof about, "--%s", option_rows[option].name);
-    return given(args, option) && !given(args, other) ? refuse(about, "expected --%s beside it, found none",
-                                                               option_rows[other].name)
-                                                      : EXIT_DONE;
-}
-
-/* ---------------------------------------------------------------- weights */
-
-/* The file decides these; with both, one of them would be ignored. */
-static int refuse_shapes(const arguments *args)
-{
-    static const option_code decided[] = {OPT_D_MODEL, OPT_D_V,  OPT_D_Q,  OPT_KDIM,
-                                          OPT_VDIM,    OPT_D_OUT, OPT_BIAS, OPT_NO_BIAS};
-    for (size_t i = 0; i < sizeof decided / sizeof *decided; i++)
-        if (given(args, decided[i])) {
-            char about[32];
-            snprintf(about, sizeof about, "--%s", option_rows[decided[i]].name);
-            return refuse(about, "expected nothing beside --weights, whose file decides it, found %s",
-                          args->option[decided[i]].text ? args->option[decided[i]].text : "it");
-        }
-    return EXIT_DONE;
-}
-
-/* A config.json in the directory of the file, or in the directory that `path` is. */
-static int read_facts(request *r, const char *path, const mha_file *file)
-{
-    mha_error error = {0};
-    struct stat status;
-    const char *slash = strrchr(path, '/');
-    bool directory = stat(path, &status) == 0 && S_ISDIR(status.st_mode);
-    int length = directory ? (int)strlen(path) : slash ? (int)(slash - path) : 1;
-    char *beside = text_of("%.*s/config.json", length, slash || directory ? path : ".");
-    int code = EXIT_DONE;
-    if (access(beside, F_OK) == 0) {
-        r->facts_from = "config.json";
-        if (mha_model_read_config(beside, &r->facts, &error) != MHA_OK)
-            code = refuse_error(beside, &error);
-    } else if (mha_model_read_metadata(file, &r->facts))
-        r->facts_from = "metadata";
-    free(beside);
-    return code;
-}
-
-static int load_layer(request *r, const arguments *args)
-{
-    const char *path = args->option[OPT_WEIGHTS].text;
-    source s = {0};
-    mha_error error = {0};
-    int code = refuse_shapes(args);
-    if (code == EXIT_DONE)
-        code = source_open_whole(&s, path);
-    if (code == EXIT_DONE)
-        code = read_facts(r, path, s.file);
-    mha_load_options options = {
-        .layer = args->option[OPT_LAYER].text,
-        .n_heads = given(args, OPT_HEADS) ? count_of(args, OPT_HEADS) : 0,
-        .kv_heads = count_of(args, OPT_KV_HEADS),
-        .d_k = count_of(args, OPT_D_K),
-        .facts = r->facts_from ? &r->facts : NULL,
-        .orientation = given(args, OPT_ORIENTATION)
-                           ? (mha_orientation)(MHA_ORIENTATION_IN_OUT + args->option[OPT_ORIENTATION].choice)
-                           : MHA_ORIENTATION_AUTO,
-    };
-    if (code == EXIT_DONE && mha_params_create(NULL, &r->table) != MHA_OK)
-        code = refuse_error("", &(mha_error){.status = MHA_NO_MEMORY});
-    if (code == EXIT_DONE && mha_model_load_layer(s.file, &options, r->table, &r->layer, &r->loaded, &error) != MHA_OK)
-        code = refuse_error(path, &error);
-    source_close(&s);
-    return code;
-}
-
 static int make_layer(request *r, const arguments *args, const mha_config *config)
 {
     mha_error error = {0};
@@ -137,12 +62,16 @@ static int make_layer(request *r, const arguments *args, const mha_config *confi
 
 int request_layer(request *r, const arguments *args, const mha_config *config)
 {
-    int code = needs(args, OPT_LAYER, OPT_WEIGHTS);
-    if (code == EXIT_DONE)
-        code = needs(args, OPT_ORIENTATION, OPT_WEIGHTS);
+    int code = arguments_need(args, OPT_ORIENTATION, OPT_WEIGHTS);
     if (code != EXIT_DONE)
         return code;
-    return given(args, OPT_WEIGHTS) ? load_layer(r, args) : make_layer(r, args, config);
+    if (given(args, OPT_WEIGHTS))
+        return layer_of_file(r, args);
+    if (!model_asked(args))
+        return (code = arguments_need(args, OPT_LAYER, OPT_WEIGHTS)) == EXIT_DONE ? make_layer(r, args, config) : code;
+    mha_config of_model;
+    code = layer_of_model(r, args, &of_model);
+    return code == EXIT_DONE ? make_layer(r, args, &of_model) : code;
 }
 
 /* ---------------------------------------------------------------- memory */
@@ -340,11 +269,11 @@ static int make_semantics(request *r, const arguments *args)
                           lengths->n_numbers);
         s->kv_lengths = lengths->numbers;
     }
-    int code = needs(args, OPT_MASK_KIND, OPT_MASK);
+    int code = arguments_need(args, OPT_MASK_KIND, OPT_MASK);
     if (code == EXIT_DONE && s->rope.kind == MHA_ROPE_NONE)
-        code = needs(args, OPT_ROPE_DIM, OPT_ROPE);
+        code = arguments_need(args, OPT_ROPE_DIM, OPT_ROPE);
     if (code == EXIT_DONE && s->rope.kind == MHA_ROPE_NONE)
-        code = needs(args, OPT_ROPE_BASE, OPT_ROPE);
+        code = arguments_need(args, OPT_ROPE_BASE, OPT_ROPE);
     return code == EXIT_DONE ? make_mask(r, args) : code;
 }
 

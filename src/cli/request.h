@@ -18,15 +18,15 @@ typedef struct request {
     bool unbatched; /* the query input had no batch axis; nor has what is written */
     bool random_weights, random_inputs;
     mha_load_report loaded;  /* what came from --weights */
-    mha_model_facts facts;   /* what the configuration beside the weights says, */
-    const char *facts_from;  /* and where: "config.json", "metadata"; NULL without one */
+    mha_model_facts facts;   /* what a preset, or the configuration of the weights, says about the model, */
+    const char *facts_from;  /* and where: "preset", "config.json", "metadata"; NULL without one */
 } request;
 
 /* --isa */
 int request_isa(const arguments *args);
 /* The shape options; not yet resolved. */
 mha_config request_config(const arguments *args);
-/* Table and layer with random weights, or those of --weights. */
+/* Table and layer with the weights of --weights, or random ones in the shape of --preset, --config or `config`. */
 int request_layer(request *r, const arguments *args, const mha_config *config);
 /* Inputs, semantics, path and threads, then the plan. Random inputs are uniform in [-sqrt(3), sqrt(3)),
  * variance 1, from the streams 32 (query), 33 (key) and 34 (value) of the seed. */

@@ -267,6 +267,33 @@ static void test_a_trained_layer_gives_its_recorded_output(void **state)
     json_decref(root);
 }
 
+/* A preset gives shape and meaning: GPT-2's layer is causal, LLaMA's rotates and has no biases. */
+static void test_layers_of_models(void **state)
+{
+    (void)state;
+    json_t *root = RUN_JSON(0, "forward", "--preset", "gpt2", "--seq", "4", "--json"), *config = json_object_get(root, "config");
+    assert_true(json_is_true(json_object_get(config, "causal")));
+    assert_int_equal(json_integer_value(json_object_get(config, "heads")), 12);
+    assert_int_equal(json_integer_value(json_object_get(json_object_get(root, "parameters"), "total_parameters")), 2362368);
+    json_decref(root);
+    root = RUN_JSON(0, "forward", "--preset", "qwen2-0.5b", "--seq", "4", "--json", "--layer", "model.layers.3.self_attn");
+    config = json_object_get(root, "config");
+    assert_int_equal(json_integer_value(json_object_get(config, "kv_heads")), 2);
+    assert_true(json_is_true(json_object_get(config, "bias_q")) && json_is_false(json_object_get(config, "bias_o")));
+    assert_string_equal(json_string_value(json_object_get(json_array_get(json_object_get(root, "stages"), 3), "name")), "q_rot");
+    json_decref(root);
+    program_result r = RUN("forward", "--config", "weights/lookup/config.json", "--seq", "4");
+    assert_int_equal(r.code, 0);
+    assert_non_null(strstr(r.out, "random, Xavier uniform"));
+    assert_non_null(strstr(r.out, "6 heads x d_k 8"));
+    program_free(&r);
+    assert_program_refuses(RUN("forward", "--preset", "gpt2", "--layer", "h.12.attn"), 2,
+                           "--layer: expected one of the 12 attention layers from h.0.attn to h.11.attn, found h.12.attn");
+    assert_program_refuses(RUN("forward", "--preset", "gpt2", "--d-k", "8"), 2, "--d-k: expected nothing beside --preset");
+    assert_program_refuses(RUN("forward", "--preset", "no-such-model"), 2, "--preset: expected one of *found 'no-such-model'");
+    assert_program_refuses(RUN("forward", "--preset", "gpt2", "--weights", LOOKUP), 2, "--preset: expected nothing beside --weights");
+}
+
 static void test_weights_that_do_not_fit_the_request(void **state)
 {
     (void)state;
@@ -284,6 +311,10 @@ static void test_weights_that_do_not_fit_the_request(void **state)
     assert_program_refuses(RUN("forward", "--weights", scratch("alone.safetensors")), 2, "--heads: expected their number");
     json_t *root = RUN_JSON(0, "forward", "--weights", scratch("alone.safetensors"), "--heads", "6", "--json", "--seq", "4");
     assert_true(json_is_false(json_object_get(json_object_get(root, "config"), "causal"))); /* names switch nothing on */
+    json_decref(root);
+    root = RUN_JSON(0, "forward", "--weights", scratch("alone.safetensors"), "--config", "weights/lookup/config.json", "--json",
+                    "--seq", "4");
+    assert_true(json_is_true(json_object_get(json_object_get(root, "config"), "causal")));
     json_decref(root);
 }
 
@@ -371,6 +402,7 @@ int main(void)
         cmocka_unit_test(test_inputs_from_files),
         cmocka_unit_test(test_masks_and_lengths_mean_what_they_say),
         cmocka_unit_test(test_a_trained_layer_gives_its_recorded_output),
+        cmocka_unit_test(test_layers_of_models),
         cmocka_unit_test(test_weights_that_do_not_fit_the_request),
         cmocka_unit_test(test_not_a_number_is_said_and_is_no),
         cmocka_unit_test(test_truncated_files_are_refused),
