@@ -20,12 +20,12 @@ typedef struct timing {
  * one run takes so long that waiting again teaches nothing. */
 static int run_best(request *r, timing *best)
 {
-    const double patience = 500;
+    const double patience = 300;
     double total = 0, stage_ms[MHA_STAGE_COUNT] = {0};
     *best = (timing){.ms = INFINITY};
     r->call.stage_ms = stage_ms;
     int code = EXIT_DONE;
-    for (; best->runs < 5 && total < patience && code == EXIT_DONE; best->runs++) {
+    for (; best->runs < 20 && total < patience && code == EXIT_DONE; best->runs++) {
         double ms = 0;
         code = request_run(r, &ms);
         total += ms;

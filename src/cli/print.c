@@ -90,9 +90,27 @@ int finish_output(int code)
     return EXIT_MACHINE;
 }
 
+/* The system promises more memory than it has and ends programs that believe it; so large requests are held
+ * against what is free. SIZE_MAX where that is not known. */
+static size_t memory_at_hand(void)
+{
+    FILE *file = fopen("/proc/meminfo", "r");
+    char line[128];
+    unsigned long long kib;
+    size_t bytes = SIZE_MAX;
+    while (file && bytes == SIZE_MAX && fgets(line, sizeof line, file))
+        if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1)
+            bytes = (size_t)kib * 1024;
+    if (file)
+        fclose(file);
+    return bytes;
+}
+
 void *obtain(size_t count, size_t size)
 {
-    void *memory = calloc(count ? count : 1, size);
+    const size_t large = (size_t)1 << 28;
+    bool hopeless = size && count > large / size && count > memory_at_hand() / size;
+    void *memory = hopeless ? NULL : calloc(count ? count : 1, size);
     if (memory)
         return memory;
     fprintf(stderr, "%s: no memory: expected %zu x %zu bytes, found none\n", speaker, count, size);

@@ -375,6 +375,14 @@ static void test_outputs_that_cannot_be_written(void **state)
     assert_false(exists(scratch("never.npy")));
 }
 
+/* Inputs of 300 GB: said at once, before the machine is brought to its knees. */
+static void test_more_than_the_machine_has_is_exit_3(void **state)
+{
+    (void)state;
+    assert_program_refuses(RUN("forward", "--seq", "100000000"), 3, "mha forward: no memory");
+    assert_program_refuses(RUN("forward", "--seq", "4611686018427387904"), 2, "expected arrays that fit in memory");
+}
+
 static void test_a_path_that_cannot_says_why(void **state)
 {
     (void)state;
@@ -407,6 +415,7 @@ int main(void)
         cmocka_unit_test(test_not_a_number_is_said_and_is_no),
         cmocka_unit_test(test_truncated_files_are_refused),
         cmocka_unit_test(test_outputs_that_cannot_be_written),
+        cmocka_unit_test(test_more_than_the_machine_has_is_exit_3),
         cmocka_unit_test(test_a_path_that_cannot_says_why),
     };
     return cmocka_run_group_tests_name("cli_forward", tests, NULL, scratch_remove);
