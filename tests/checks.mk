@@ -32,3 +32,8 @@ $(BUILD)/analyze/%.ok: src/%.c .clang-tidy tests/analyze.h $(HEADERS) $(wildcard
 	@$(CLANG_TIDY) --quiet $< -- $(ANALYZE_CFLAGS) $(ISA_CFLAGS) 2>$@.log || { cat $@.log; exit 1; }
 	@gcc $(GCC_ANALYZER) $(ANALYZE_CFLAGS) $(ISA_CFLAGS) -c -o /dev/null $<
 	@touch $@
+
+# ---------------------------------------------------------------- a failing machine
+
+# Stands in front of the C library, in the programs that ask for it alone.
+$(BUILD)/tests/test_failures: $(BUILD)/tests/inject/inject.o

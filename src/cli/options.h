@@ -19,8 +19,6 @@ typedef struct arguments arguments;
       "judge case files: every stage against what was expected")                                                       \
     X(COMPARE, "compare", "A[:TENSOR] B[:TENSOR]", 2, 2, run_compare,                                                  \
       "two tensors, or two files of tensors, and everything about their difference")                                   \
-    X(DIAGNOSE, "diagnose", "FILE", 1, 1, run_diagnose,                                                                \
-      "somebody's output in a case file: which named variant of attention produces it")                                \
     X(CLAIMS, "claims", "", 0, 0, run_claims,                                                                          \
       "published statements about parameter counts, held against what is allocated")                                   \
     X(INFO, "info", "", 0, 0, run_info, "version, instruction set, BLAS, threads")                                     \
@@ -163,8 +161,6 @@ extern const char *const section_titles[SECTION_COUNT];
     X(RTOL, "rtol", REAL, "X", "0", RANGE(0, INT64_MAX), MEANING, ON_COMPARE,                                          \
       "a and b agree when |a - b| <= atol + rtol |b|")                                                                 \
     X(ATOL, "atol", REAL, "X", "0", RANGE(0, INT64_MAX), MEANING, ON_COMPARE, "see --rtol")                            \
-    X(TENSOR, "tensor", TEXT, "NAME", NULL, ANY, MEANING, ON_DIAGNOSE,                                                 \
-      "the tensor to explain: expected.output, or a stage alone [the output]")                                         \
     X(STAGE, "stage", TEXT, "NAME", NULL, ANY, MEANING, ON_CHECK, "judge this stage only")                             \
     X(GROUP, "group", CHOICE, "role|layer|dtype|part", NULL, ANY, RESULT, ON_PARAMS, "sums of a model or file by this")\
     X(DEPTH, "depth", COUNT, "N", NULL, WIDTH, RESULT, ON_PARAMS, "sums by the first N components of the names")       \

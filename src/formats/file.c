@@ -2,7 +2,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <zip.h>
 
 #include "formats/formats.h"
@@ -247,10 +246,12 @@ mha_status mha_file_open_using(const mha_allocator *allocator, const char *path,
     opened->path = mha_file_text(opened, path, strlen(path));
     mha_status status = opened->path ? MHA_OK : mha_fail_named(error, MHA_NO_MEMORY, path, "no memory to open it");
 
-    struct stat kind;
+    bool directory = false;
     const char *first = opened->path;
     size_t index;
-    if (status == MHA_OK && stat(path, &kind) == 0 && S_ISDIR(kind.st_mode))
+    if (status == MHA_OK)
+        status = mha_source_is_directory(path, &directory, error);
+    if (status == MHA_OK && directory)
         status = mha_shards_find(opened, opened->path, &first, error);
     if (status == MHA_OK)
         status = mha_file_add_source(opened, first, &index, error);

@@ -16,12 +16,28 @@ static bool is_standard_output(const char *path)
     return strcmp(path, "-") == 0 || strcmp(path, "/dev/stdout") == 0;
 }
 
-bool mha_output_is_direct(const char *path)
+/* What the path leads to now: the mode and kind of a file, or 0 for a name that is free. Whether it is there
+ * must be known for sure: a device that is not recognised would be replaced by a file. */
+static mha_status look(const char *path, mode_t *mode, mha_error *error)
 {
     struct stat status;
-    if (is_standard_output(path))
-        return true;
-    return stat(path, &status) == 0 && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode);
+    *mode = 0;
+    if (stat(path, &status) == 0)
+        *mode = status.st_mode;
+    else if (errno != ENOENT)
+        return mha_fail_named(error, MHA_IO, path, "cannot write it: %s", strerror(errno));
+    return MHA_OK;
+}
+
+static bool is_device(mode_t mode)
+{
+    return mode != 0 && !S_ISREG(mode) && !S_ISDIR(mode);
+}
+
+bool mha_output_is_direct(const char *path)
+{
+    mode_t mode;
+    return is_standard_output(path) || (look(path, &mode, NULL) == MHA_OK && is_device(mode));
 }
 
 /* Bytes of `path` up to and with the last slash. */
@@ -31,20 +47,17 @@ static size_t directory_length(const char *path)
     return slash ? (size_t)(slash - path) + 1 : 0;
 }
 
-mha_status mha_output_check(const char *path, mha_error *error)
+static mha_status check(const char *path, mode_t *mode, mha_error *error)
 {
-    if (is_standard_output(path))
-        return MHA_OK;
-    struct stat status;
-    if (stat(path, &status) == 0) {
-        if (S_ISDIR(status.st_mode))
-            return mha_fail_named(error, MHA_INVALID, path, "expected a file to write, found a directory");
-        if (faccessat(AT_FDCWD, path, W_OK, AT_EACCESS) != 0)
-            return mha_fail_named(error, MHA_IO, path, "cannot write it: %s", strerror(errno));
-        if (!S_ISREG(status.st_mode))
-            return MHA_OK;
-    } else if (errno != ENOENT)
+    mha_status status = look(path, mode, error);
+    if (status != MHA_OK)
+        return status;
+    if (S_ISDIR(*mode))
+        return mha_fail_named(error, MHA_INVALID, path, "expected a file to write, found a directory");
+    if (*mode != 0 && faccessat(AT_FDCWD, path, W_OK, AT_EACCESS) != 0)
         return mha_fail_named(error, MHA_IO, path, "cannot write it: %s", strerror(errno));
+    if (is_device(*mode))
+        return MHA_OK;
     size_t length = directory_length(path);
     char directory[PATH_MAX] = ".";
     if (length >= sizeof directory)
@@ -58,6 +71,12 @@ mha_status mha_output_check(const char *path, mha_error *error)
     return MHA_OK;
 }
 
+mha_status mha_output_check(const char *path, mha_error *error)
+{
+    mode_t mode;
+    return is_standard_output(path) ? MHA_OK : check(path, &mode, error);
+}
+
 static char *copy_text(const mha_allocator *allocator, const char *text, size_t room, size_t *bytes)
 {
     *bytes = strlen(text) + 1 + room;
@@ -68,8 +87,8 @@ static char *copy_text(const mha_allocator *allocator, const char *text, size_t 
 }
 
 /* A new file ".mha-PROCESS-N.tmp" in the directory of the target. The mode of open(2) is cut by the
- * umask, as for any new file. */
-static mha_status open_temporary(mha_output *output, mha_error *error)
+ * umask, as for any new file; `mode` is that of the file it replaces, or 0. */
+static mha_status open_temporary(mha_output *output, mode_t mode, mha_error *error)
 {
     size_t length = directory_length(output->target);
     enum { TRIES = 1000 };
@@ -82,8 +101,7 @@ static mha_status open_temporary(mha_output *output, mha_error *error)
     }
     if (output->fd < 0)
         return mha_fail_named(error, MHA_IO, output->path, "cannot write into its directory: %s", strerror(errno));
-    struct stat status;
-    if (stat(output->target, &status) == 0 && fchmod(output->fd, status.st_mode & 07777) != 0)
+    if (mode != 0 && fchmod(output->fd, mode & 07777) != 0)
         return mha_fail_named(error, MHA_IO, output->path, "cannot keep its permissions: %s", strerror(errno));
     return MHA_OK;
 }
@@ -91,16 +109,20 @@ static mha_status open_temporary(mha_output *output, mha_error *error)
 mha_status mha_output_open(mha_output *output, const mha_allocator *allocator, const char *path, mha_error *error)
 {
     *output = (mha_output){.allocator = *allocator, .path = path, .fd = -1};
-    mha_status status = mha_output_check(path, error);
+    mode_t mode = 0;
+    output->direct = is_standard_output(path);
+    mha_status status = output->direct ? MHA_OK : check(path, &mode, error);
     if (status != MHA_OK)
         return status;
-    if (mha_output_is_direct(path)) {
+    if (output->direct || is_device(mode)) {
         output->direct = true;
         output->fd = is_standard_output(path) ? fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0)
                                               : open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
         return output->fd >= 0 ? MHA_OK : mha_fail_named(error, MHA_IO, path, "cannot write it: %s", strerror(errno));
     }
     char *resolved = realpath(path, NULL);
+    if (!resolved && errno != ENOENT) /* there is no such file yet */
+        return mha_fail_named(error, errno == ENOMEM ? MHA_NO_MEMORY : MHA_IO, path, "cannot write it: %s", strerror(errno));
     output->target = copy_text(allocator, resolved ? resolved : path, 0, &output->target_bytes);
     free(resolved);
     if (output->target)
@@ -108,7 +130,7 @@ mha_status mha_output_open(mha_output *output, const mha_allocator *allocator, c
     if (!output->temporary)
         status = mha_fail_named(error, MHA_NO_MEMORY, path, "no memory to write it");
     else
-        status = open_temporary(output, error);
+        status = open_temporary(output, mode, error);
     if (status != MHA_OK)
         mha_output_abandon(output);
     return status;

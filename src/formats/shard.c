@@ -1,4 +1,5 @@
 /* A model in several safetensors files: the index that says which tensor is in which, and directories. */
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -273,6 +274,8 @@ mha_status mha_shards_find(mha_file *file, const char *directory, const char **p
             *path = candidate;
             return MHA_OK;
         }
+        if (errno != ENOENT)
+            return mha_fail_named(error, MHA_IO, candidate, "cannot look for it: %s", strerror(errno));
     }
     return mha_fail_named(error, MHA_NOT_FOUND, directory,
                           "expected model.safetensors or model.safetensors.index.json in this directory,"

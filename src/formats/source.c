@@ -68,14 +68,28 @@ static const char *kind_of(mode_t mode)
                             : "a file of another kind";
 }
 
+static mha_status cannot_open(const char *path, mha_error *error)
+{
+    return errno == ENOENT || errno == ENOTDIR
+               ? mha_fail_named(error, MHA_NOT_FOUND, path, "expected a file, found none: %s", strerror(errno))
+               : mha_fail_named(error, MHA_IO, path, "cannot open it for reading: %s", strerror(errno));
+}
+
+mha_status mha_source_is_directory(const char *path, bool *directory, mha_error *error)
+{
+    struct stat status;
+    if (stat(path, &status) != 0)
+        return cannot_open(path, error);
+    *directory = S_ISDIR(status.st_mode);
+    return MHA_OK;
+}
+
 mha_status mha_source_open(mha_source *source, const char *path, mha_error *error)
 {
     /* Without O_NONBLOCK a FIFO would wait here for somebody to write into it. */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0)
-        return errno == ENOENT || errno == ENOTDIR
-                   ? mha_fail_named(error, MHA_NOT_FOUND, path, "expected a file, found none: %s", strerror(errno))
-                   : mha_fail_named(error, MHA_IO, path, "cannot open it for reading: %s", strerror(errno));
+        return cannot_open(path, error);
     struct stat status;
     if (fstat(fd, &status) != 0) {
         int why = errno;

@@ -19,6 +19,8 @@ typedef struct mha_source {
     const char *path; /* borrowed */
 } mha_source;
 
+/* Whether `path` is a directory. MHA_NOT_FOUND, MHA_IO as the system says. */
+mha_status mha_source_is_directory(const char *path, bool *directory, mha_error *error);
 /* Opens `path` for reading. Anything but a regular file is refused by name (a directory, a FIFO, ...):
  * MHA_INVALID; MHA_NOT_FOUND, MHA_IO as the system says. `path` is borrowed until close. */
 mha_status mha_source_open(mha_source *source, const char *path, mha_error *error);

@@ -1,0 +1,27 @@
+/* A machine that fails on demand: the n-th call to the system from the program or from the libraries it
+ * parses with (jansson, libzip, libc itself) fails once, as the real one would. Linked into a test program,
+ * it stands in front of the C library's own functions. The BLAS and the OpenMP runtime are let through:
+ * what they do without memory is theirs. */
+#ifndef INJECT_H
+#define INJECT_H
+
+#include <stddef.h>
+
+typedef enum inject_mode {
+    INJECT_NOTHING = 0, /* only counts */
+    INJECT_FAILURE,     /* the call does nothing and fails: no memory, input/output error, ... */
+    INJECT_INTERRUPT,   /* read, pread and write do nothing and say EINTR */
+    INJECT_SHORT        /* read, pread and write transfer one byte less than asked, at least one */
+} inject_mode;
+
+/* Counts calls from here on and makes number `at`, counted from 1, fail. */
+void inject_arm(inject_mode mode, size_t at);
+void inject_disarm(void);
+void inject_resume(void); /* goes on counting after inject_disarm */
+
+size_t inject_calls(void);      /* counted since inject_arm */
+const char *inject_fired(void); /* the function that failed since inject_arm; NULL: none */
+/* Blocks, mappings and descriptors obtained since inject_arm and not given back. */
+long inject_live(void);
+
+#endif
