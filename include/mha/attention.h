@@ -125,6 +125,8 @@ MHA_API size_t mha_cache_length(const mha_cache *cache); /* rows held */
 MHA_API size_t mha_cache_first(const mha_cache *cache);  /* position of row 0: rows evicted so far */
 MHA_API size_t mha_cache_bytes(const mha_cache *cache);
 MHA_API void mha_cache_clear(mha_cache *cache);
+/* Forgets the newest rows until `length` are held; nothing happens when there are no more than that. */
+MHA_API void mha_cache_truncate(mha_cache *cache, size_t length);
 /* The rows held, (B, h_kv, length, d). Valid until the next append, load, clear or destroy. */
 MHA_API mha_view mha_cache_keys(const mha_cache *cache);
 MHA_API mha_view mha_cache_values(const mha_cache *cache);

@@ -31,6 +31,12 @@ MHA_API const char *mha_isa_available(int index);
  * MHA_NOT_FOUND: no such name. MHA_UNSUPPORTED: this machine does not have it. */
 MHA_API mha_status mha_isa_select(const char *name);
 
+/* What this machine can do at best right now with `threads` threads: multiply-adds in registers with the
+ * instruction set in use, in GFLOP/s (a multiply-add is two), and reading memory beyond the caches, in GB/s.
+ * Takes some tens of milliseconds; allocates 128 MiB for that time. Errors: MHA_INVALID (threads),
+ * MHA_NO_MEMORY. */
+MHA_API mha_status mha_machine_limits(int threads, double *peak_gflops, double *read_gbs);
+
 #ifdef __cplusplus
 }
 #endif

@@ -71,6 +71,11 @@ void mha_cache_clear(mha_cache *cache)
     cache->length = cache->first = 0;
 }
 
+void mha_cache_truncate(mha_cache *cache, size_t length)
+{
+    cache->length = length < cache->length ? length : cache->length;
+}
+
 /* All rows there is room for. */
 static mha_view whole(const mha_cache *cache, bool values)
 {

@@ -61,15 +61,12 @@ static mha_view rows(mha_arena *arena, bool needed, size_t B, size_t T, size_t w
     return mha_view_of(data, MHA_F32, 3, shape);
 }
 
-/* The output goes straight to the caller's memory where that is F32 with contiguous rows. */
-static mha_view output_rows(const mha_request *r, mha_arena *arena, size_t B, size_t T)
+/* The last step writes straight to the caller's memory where that is F32 with contiguous rows. */
+static bool writes_output(const mha_request *r)
 {
     const mha_view *kept = &r->call->stages[MHA_STAGE_OUTPUT];
-    bool direct = r->layer && kept->data && kept->dtype == MHA_F32 && kept->stride[2] == 1 &&
-                  kept->stride[1] >= (ptrdiff_t)kept->shape[2] && kept->stride[1] <= INT_MAX;
-    if (direct)
-        return *kept;
-    return rows(arena, r->layer != NULL, B, T, r->plan.d_out);
+    int last = kept->rank - 1;
+    return kept->data && kept->dtype == MHA_F32 && kept->stride[last] == 1 && kept->stride[1] >= (ptrdiff_t)kept->shape[last];
 }
 
 /* Lays the workspace out from `base`; with NULL it only counts. Returns the bytes used. */
@@ -83,9 +80,11 @@ static size_t lay_out(const mha_request *r, char *base, buffers *m)
     m->Q = rows(&arena, made || turned || w[MHA_B_Q].data || w[MHA_Q_NORM].data, B, T_q, p->h * p->d_k);
     m->K = rows(&arena, made || turned || w[MHA_B_K].data || w[MHA_K_NORM].data, B, T_k, p->h_kv * p->d_k);
     m->V = rows(&arena, made || w[MHA_B_V].data, B, T_k, p->h_kv * p->d_v);
-    mha_view concat = rows(&arena, true, B, T_q, p->h * p->d_v);
-    m->heads = mha_split_heads(&concat, p->h);
-    m->output = output_rows(r, &arena, B, T_q);
+    const mha_view *out = &r->call->stages[MHA_STAGE_OUTPUT];
+    bool direct = writes_output(r);
+    mha_view concat = !made && direct ? *out : rows(&arena, true, B, T_q, p->h * p->d_v);
+    m->heads = concat.rank == 4 ? concat : mha_split_heads(&concat, p->h);
+    m->output = made && direct ? *out : rows(&arena, made, B, T_q, p->d_out);
     m->widened = mha_arena_take(&arena, mha_project_widened(r), sizeof(float));
     bool streams = p->path == MHA_PATH_FAST;
     m->attend = streams ? mha_stream_attend : mha_attend;

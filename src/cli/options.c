@@ -128,6 +128,15 @@ static int read_value(const option_row *row, option_value *value)
                    ? EXIT_DONE
                    : refuse_number(row, "a finite number", value->text);
     case CHOICE: return read_choice(row, value);
+    case TEXTS: {
+        const char **more = obtain(value->n_texts + 1, sizeof *more);
+        for (size_t i = 0; i < value->n_texts; i++)
+            more[i] = value->texts[i];
+        more[value->n_texts++] = value->text;
+        free(value->texts);
+        value->texts = more;
+        return EXIT_DONE;
+    }
     case TEXT:
     case FILE_NAME: return *value->text ? EXIT_DONE : refuse_option(row, "a name", value->text);
     }
@@ -274,7 +283,9 @@ int arguments_need(const arguments *args, option_code option, option_code other)
 
 void arguments_free(arguments *args)
 {
-    for (option_code code = 0; code < OPTION_COUNT; code++)
+    for (option_code code = 0; code < OPTION_COUNT; code++) {
         free(args->option[code].numbers);
+        free(args->option[code].texts);
+    }
     free(args->operands);
 }

@@ -21,6 +21,7 @@ typedef struct arguments arguments;
       "two tensors, or two files of tensors, and everything about their difference")                                   \
     X(CLAIMS, "claims", "", 0, 0, run_claims,                                                                          \
       "published statements about parameter counts, held against what is allocated")                                   \
+    X(BENCH, "bench", "", 0, 0, run_bench, "throughput, against the machine's limit")                                  \
     X(INFO, "info", "", 0, 0, run_info, "version, instruction set, BLAS, threads")                                     \
     X(COMPLETION, "completion", "SHELL", 1, 1, run_completion, "completion script for a shell (bash)")
 
@@ -51,7 +52,7 @@ enum {
     ON_ALL = (1 << COMMAND_COUNT) - 1,
     ON_REPORT = ON_ALL & ~ON_COMPLETION,
     ON_RUN = ON_FORWARD | ON_HEADS,               /* commands that run a layer */
-    ON_JUDGE = ON_RUN | ON_CHECK,                 /* commands that run something */
+    ON_JUDGE = ON_RUN | ON_CHECK | ON_BENCH,      /* commands that run something */
     ON_LAYER = ON_FORWARD | ON_PARAMS | ON_HEADS, /* commands that make one */
     ON_ONE_LAYER = ON_FORWARD | ON_PARAMS         /* commands that make exactly one */
 };
@@ -67,6 +68,7 @@ typedef enum option_type {
     REAL,     /* a finite number */
     CHOICE,   /* one word of those its form lists */
     TEXT,     /* a name */
+    TEXTS,    /* a name, as often as one likes */
     FILE_NAME /* a file, perhaps with :TENSOR behind it */
 } option_type;
 
@@ -161,6 +163,14 @@ extern const char *const section_titles[SECTION_COUNT];
     X(RTOL, "rtol", REAL, "X", "0", RANGE(0, INT64_MAX), MEANING, ON_COMPARE,                                          \
       "a and b agree when |a - b| <= atol + rtol |b|")                                                                 \
     X(ATOL, "atol", REAL, "X", "0", RANGE(0, INT64_MAX), MEANING, ON_COMPARE, "see --rtol")                            \
+    X(SHAPE, "shape", TEXTS, "NAME|B,Tq,Tk,d_model,h[,kv=N][,dk=N][,causal][,nobias]", NULL, ANY, SHAPE, ON_BENCH,       \
+      "what to measure, as often as one likes (a wrong name lists them) [a standard set]")                             \
+    X(PART, "part", CHOICE, "both|layer|core", "both", ANY, SHAPE, ON_BENCH,                                           \
+      "the whole layer, or attention alone with Q, K and V given")                                                     \
+    X(ROUNDS, "rounds", COUNT, "N", "5", RANGE(1, 1000), MACHINE, ON_BENCH, "rounds in which all take turns")          \
+    X(CSV, "csv", FLAG, NULL, NULL, ANY, RESULT, ON_BENCH, "comma-separated values")                                   \
+    X(PLOT, "plot", FILE_NAME, "FILE.svg", NULL, ANY, RESULT, ON_BENCH,                                                \
+      "draws throughput and roofline with gnuplot")                                                                    \
     X(STAGE, "stage", TEXT, "NAME", NULL, ANY, MEANING, ON_CHECK, "judge this stage only")                             \
     X(GROUP, "group", CHOICE, "role|layer|dtype|part", NULL, ANY, RESULT, ON_PARAMS, "sums of a model or file by this")\
     X(DEPTH, "depth", COUNT, "N", NULL, WIDTH, RESULT, ON_PARAMS, "sums by the first N components of the names")       \
@@ -217,6 +227,8 @@ typedef struct option_value {
     size_t choice;     /* CHOICE: number of the word in the form */
     int64_t *numbers;  /* COUNTS, INTEGERS */
     size_t n_numbers;
+    const char **texts; /* TEXTS: all that were given */
+    size_t n_texts;
 } option_value;
 
 struct arguments {

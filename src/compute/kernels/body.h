@@ -497,6 +497,24 @@ static float softmax_weigh(float *x, size_t n, float max)
     return sum_lanes((sum[0] + sum[1]) + (sum[2] + sum[3]));
 }
 
+/* ---------------------------------------------------------------- the limit */
+
+static double peak(size_t rounds, float *sink)
+{
+    enum { CHAINS = LANES == 16 ? 24 : 12 }; /* enough to hide the latency, few enough for the registers */
+    vec sum[CHAINS], a = splat(1.0f + *sink), b = splat(1.0f - *sink);
+    for (int c = 0; c < CHAINS; c++)
+        sum[c] = splat((float)c); /* equal chains would be computed once */
+    for (size_t r = 0; r < rounds; r++) {
+        UNROLL
+        for (int c = 0; c < CHAINS; c++)
+            sum[c] = madd(a, b, sum[c]);
+    }
+    for (int c = 0; c < CHAINS; c++)
+        *sink += sum_lanes(sum[c]);
+    return 2.0 * CHAINS * LANES * (double)rounds;
+}
+
 /* ---------------------------------------------------------------- the table */
 
 const mha_kernels KERNELS = {
@@ -512,4 +530,5 @@ const mha_kernels KERNELS = {
     .scale = row_scale,
     .blend = row_blend,
     .divide = row_divide,
+    .peak = peak,
 };

@@ -58,6 +58,9 @@ typedef struct mha_kernels {
     void (*scale)(float *y, const float *x, size_t n, float a);
     void (*blend)(float *y, const float *x, size_t n, float a, float b);
     void (*divide)(float *y, const float *x, size_t n, float a);
+    /* Independent multiply-adds in registers and nothing else, what no kernel can beat; returns how many
+     * floating-point operations that was (two each). *sink keeps the compiler from leaving them out. */
+    double (*peak)(size_t rounds, float *sink);
 } mha_kernels;
 
 enum { MHA_TILE_ROWS = 16 };

@@ -1,0 +1,24 @@
+/* What mha bench measured, and drawing it. */
+#ifndef MHA_CLI_BENCH_PLOT_H
+#define MHA_CLI_BENCH_PLOT_H
+
+#include <stddef.h>
+
+typedef struct bench_row {
+    const char *shape, *path, *part;
+    int threads;
+    size_t limit;  /* which thread count's limits it is held against */
+    size_t length; /* keys */
+    double ms_min, ms_median, gflops, tokens_per_s, rss_mib, error;
+    double gbs;                 /* 0 where reading is not the limit */
+    double operations_per_byte; /* of what must be read at least */
+} bench_row;
+
+/* The name of the processor; NULL where the system does not say. */
+const char *bench_cpu(void);
+
+/* Draws throughput over length, a curve for each part, path and thread count, and a roofline, through gnuplot.
+ * Gives 0 or an exit code after a line. */
+int bench_plot(const char *path, const bench_row *rows, size_t n, const double *peak, const double *reads, size_t n_limits);
+
+#endif

@@ -1,0 +1,33 @@
+/* One benchmark shape made ready: inputs, a layer, its cache; checked against float64, then run. */
+#ifndef MHA_CLI_BENCH_RUN_H
+#define MHA_CLI_BENCH_RUN_H
+
+#include "cli/bench_shape.h"
+
+/* Everything a shape needs, shared by the ways it is run. */
+typedef struct bench_subject {
+    bench_shape shape;
+    bool layer; /* the whole layer; else the core with Q, K, V given */
+    mha_params *table;
+    mha_layer *weights;
+    mha_cache *cache; /* of a decoding layer */
+    float *query, *key, *value, *output;
+    mha_call call; /* without path and threads */
+    void *workspace;
+    size_t workspace_bytes;
+} bench_subject;
+
+/* Makes inputs (uniform, variance 1) and weights (Xavier) from seed 0. Gives 0 or an exit code after a line. */
+int bench_subject_make(bench_subject *b, const bench_shape *shape, bool layer);
+void bench_subject_free(bench_subject *b);
+
+/* One run on a path; *taken (path) is the one really used. Gives milliseconds, averaged over enough runs to fill
+ * some milliseconds; negative after a line when it cannot run. */
+double bench_subject_run(bench_subject *b, mha_path path, int threads, mha_path *taken);
+
+/* Whether the path gives what float64 gives, within the error bound. Up to 1 GFLOP every element of the output is
+ * judged; above it the first, the last and 64 seeded query rows: of the core, and for a layer of each projection.
+ * *worst is the largest error as a part of the bound. Gives 0, or an exit code after a line. */
+int bench_subject_check(bench_subject *b, mha_path path, int threads, double *worst);
+
+#endif

@@ -1,0 +1,27 @@
+/* The shapes of mha bench, by name or written out. */
+#ifndef MHA_CLI_BENCH_SHAPE_H
+#define MHA_CLI_BENCH_SHAPE_H
+
+#include "mha/mha.h"
+
+typedef struct bench_shape {
+    const char *name;
+    size_t B, T_q, T_k, d_model, h, h_kv, d_k; /* T_q 1: one new token, T_k - 1 cached before it */
+    bool causal, bias, standard;               /* standard: part of a run without --shape */
+} bench_shape;
+
+/* By number; NULL past the last. */
+const bench_shape *bench_shape_at(size_t index);
+/* A name of the list, or B,Tq,Tk,d_model,h[,kv=N][,dk=N][,causal][,nobias]; false when it is neither. */
+bool bench_shape_read(const char *text, bench_shape *shape);
+
+static inline bool bench_decodes(const bench_shape *s) { return s->T_q == 1 && s->T_k > 1; }
+static inline bool bench_crosses(const bench_shape *s) { return s->T_q != s->T_k && !bench_decodes(s); }
+
+/* Floating-point operations, two for each multiply-add: 2 B T_q S h (d_k + d_v) of the core, half of it when
+ * causal and T_q > 1; the projections of T_q queries and of the new keys and values on top for a layer. */
+double bench_flops(const bench_shape *s, bool layer);
+/* Bytes that decoding has to read at least: the cache, and for a layer its weights. */
+double bench_bytes(const bench_shape *s, bool layer);
+
+#endif
