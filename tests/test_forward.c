@@ -82,6 +82,40 @@ static void long_inputs_cross_every_cut(void **state)
     assert_trial(&t);
 }
 
+/* Keys beyond one block and one segment of the streaming core, few and many queries, one and several tasks for
+ * each block; heads so wide that a product takes several steps. */
+static void long_keys_and_wide_heads_cross_every_cut(void **state)
+{
+    (void)state;
+    static const size_t lengths[] = {255, 256, 257, 511, 513, 1023, 1024, 1025, 2049, 3072};
+    for (size_t k = 0; k < COUNT(lengths); k++)
+        for (int what = 0; what < 9; what++) {
+            trial t = {.seed = k * 16 + (size_t)what, .B = 1 + k % 2, .T_q = what % 2 ? 1 : 5, .T_k = lengths[k],
+                       .config = {.d_model = 6, .n_heads = 2, .kv_heads = 1, .d_k = 4, .d_v = what % 3 ? 3 : 16}};
+            mha_semantics *s = &t.semantics;
+            switch (what) {
+            case 1: s->causal = true, s->has_offset = true, s->offset = (int64_t)lengths[k] - 3; break;
+            case 2: s->window = true, s->window_left = 300, s->window_right = 40, t.offset_each = true; break;
+            case 3: t.lengths = t.poison = true; break;
+            case 4: s->mask.kind = MHA_MASK_KEEPS, t.mask_rank = 2; break;
+            case 5: t.alibi = true, s->softcap = 3, t.config.sinks = true; break;
+            case 6: s->key_padding.kind = MHA_MASK_HIDES, t.poison = true, s->zero_row = true, t.config.bias_kv = true; break;
+            case 7: t.past = lengths[k] - 1, t.T_k = 1, s->causal = true; break;
+            case 8: t.amplitude = 30, s->softmax_plus_one = true; break;
+            default: break;
+            }
+            assert_trial(&t);
+        }
+    static const size_t widths[] = {127, 128, 129, 255, 256, 257, 512, 513, 600};
+    for (size_t k = 0; k < COUNT(widths); k++)
+        for (size_t j = 0; j < 2; j++) {
+            trial t = {.seed = k, .B = 1, .T_q = 9, .T_k = 130, .bare = true,
+                       .config = {.d_model = 4, .n_heads = 2, .kv_heads = 1, .d_k = j ? widths[k] : 16, .d_v = j ? 16 : widths[k]},
+                       .semantics = {.causal = true, .has_offset = true, .offset = 100}};
+            assert_trial(&t);
+        }
+}
+
 static void nothing_to_do_is_done(void **state)
 {
     (void)state;
@@ -583,6 +617,7 @@ int main(void)
         TEST(every_width_around_an_edge),
         TEST(head_counts_and_groups),
         TEST(long_inputs_cross_every_cut),
+        TEST(long_keys_and_wide_heads_cross_every_cut),
         TEST(nothing_to_do_is_done),
         TEST(every_semantic_alone),
         TEST(empty_rows_follow_their_rule),

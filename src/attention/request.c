@@ -90,6 +90,8 @@ static mha_status resolve_inputs(mha_request *r, mha_error *error)
     const size_t k[4] = {plan->B, plan->T_k, plan->h_kv, plan->d_k}, v[4] = {plan->B, plan->T_k, plan->h_kv, plan->d_v};
     if ((status = expect_shape(error, "key", &r->key, 4, k)) || (status = expect_shape(error, "value", &r->value, 4, v)))
         return status;
+    if (plan->d_k == 0 || plan->d_v == 0)
+        return mha_fail(error, MHA_INVALID, plan->d_k == 0 ? "key" : "value", "heads of width 0 have nothing to attend with");
     if (plan->h == 0 || plan->h_kv == 0 || plan->h % plan->h_kv != 0)
         return mha_fail(error, MHA_INVALID, "key", "%zu query heads cannot share %zu key/value heads evenly", plan->h,
                         plan->h_kv);
