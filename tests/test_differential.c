@@ -103,7 +103,7 @@ static bool bits_differ(subject *s)
     begin(s, &r);
     unsigned keep = (unsigned)1 << below(s, MHA_STAGE_COUNT);
     keep = (keep | OUTPUT) & s->stages;
-    bool failed = rerun_run(&r, s->path, 2 + (below(s, 8) == 0), keep, &error) != MHA_OK;
+    bool failed = rerun_run(&r, s->path, below(s, 4) ? 1 : 2 + (int)below(s, 2), keep, &error) != MHA_OK;
     if (failed)
         snprintf(s->text, sizeof s->text, "threads: refused: %.200s", error.message);
     else

@@ -348,6 +348,51 @@ static void rotation_alone_is_the_rotation_of_the_forward(void **state)
                 }
 }
 
+/* Tables looked up by position, or one row for each token, of every batch row or of all: the same rotation. */
+static void tables_and_positions_say_where_rows_stand(void **state)
+{
+    (void)state;
+    enum { ROWS = 4, DIM = 6, FAR = 12 };
+    static int64_t positions[2][ROWS] = {{3, 0, 11, 5}, {7, 7, 1, 2}};
+    double x[2 * ROWS * DIM], y[2 * ROWS * DIM], cosines[FAR][DIM / 2], sines[FAR][DIM / 2];
+    double row_cos[2][ROWS][DIM / 2], row_sin[2][ROWS][DIM / 2];
+    mha_error error;
+    for (size_t e = 0; e < 2 * ROWS * DIM; e++)
+        x[e] = sin((double)e + 1);
+    for (size_t p = 0; p < FAR; p++)
+        for (size_t i = 0; i < DIM / 2; i++)
+            cosines[p][i] = cos((double)(p * 3 + i)), sines[p][i] = sin((double)(p * 3 + i));
+    const size_t shape[4] = {2, ROWS, 1, DIM};
+    mha_view vx = mha_view_of(x, MHA_F64, 4, shape), vy = mha_view_of(y, MHA_F64, 4, shape);
+    for (int by_row = 0; by_row < 2; by_row++)
+        for (size_t batch = 1; batch <= 2; batch++) { /* one row of positions or tables for all, or each its own */
+            mha_rope rope = {.kind = MHA_ROPE_HALF_SPLIT};
+            for (size_t e = 0; e < 2 * ROWS * (DIM / 2); e++) {
+                size_t b = e / (ROWS * (DIM / 2)), t = e / (DIM / 2) % ROWS, i = e % (DIM / 2);
+                row_cos[b][t][i] = cosines[positions[b][t]][i], row_sin[b][t][i] = sines[positions[b][t]][i];
+            }
+            if (by_row) {
+                rope.cos_table = mha_view_of(row_cos, MHA_F64, 3, (size_t[]){batch, ROWS, DIM / 2});
+                rope.sin_table = mha_view_of(row_sin, MHA_F64, 3, (size_t[]){batch, ROWS, DIM / 2});
+            } else {
+                rope.cos_table = mha_view_of(cosines, MHA_F64, 2, (size_t[]){FAR, DIM / 2});
+                rope.sin_table = mha_view_of(sines, MHA_F64, 2, (size_t[]){FAR, DIM / 2});
+                rope.q_positions = mha_view_of(positions, MHA_I64, 2, (size_t[]){batch, ROWS});
+            }
+            assert_ok(mha_rotate(&vx, &rope, 1000, true, &vy, &error), error);
+            for (size_t b = 0; b < 2; b++)
+                for (size_t t = 0; t < ROWS; t++)
+                    for (size_t i = 0; i < DIM / 2; i++) {
+                        int64_t p = positions[batch == 1 ? 0 : b][t];
+                        const double *one = &x[(b * ROWS + t) * DIM], *found = &y[(b * ROWS + t) * DIM];
+                        assert_true(found[i] == one[i] * cosines[p][i] - one[i + 3] * sines[p][i]);
+                        assert_true(found[i + 3] == one[i + 3] * cosines[p][i] + one[i] * sines[p][i]);
+                    }
+            rope.cos_table.shape[0]++; /* no longer as the sines */
+            assert_refused(mha_rotate(&vx, &rope, 0, true, &vy, &error), MHA_INVALID, error, "tables");
+        }
+}
+
 static void rotation_refuses_what_it_cannot_turn(void **state)
 {
     (void)state;
@@ -403,6 +448,7 @@ int main(void)
         TEST(caches_are_made_of_what_they_are_told),
         TEST(loading_replaces_all_or_nothing),
         cmocka_unit_test(rotation_alone_is_the_rotation_of_the_forward),
+        cmocka_unit_test(tables_and_positions_say_where_rows_stand),
         cmocka_unit_test(rotation_refuses_what_it_cannot_turn),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -103,7 +103,7 @@ typedef struct mha_stage_verdict {
     char against[48]; /* the tensor of the file: "expected64.weights" */
     bool ok;
     double rtol, atol;
-    bool derived; /* the file gives no tolerance: mha_error_bound did */
+    bool derived; /* the file gives no tolerance: it follows from what float32 costs on this call */
     mha_difference difference;
     int worst_head; /* the head with most mismatches, then the largest rms; -1 where the stage has no heads */
 } mha_stage_verdict;
@@ -137,12 +137,58 @@ typedef struct mha_case_notes {
 } mha_case_notes;
 
 /* Writes a call and its results as a case that mha_case_open accepts: inputs, weights, semantics, and
- * every stage with data as expected.<stage> (F32) or expected64.<stage> (F64), with tolerances from
- * mha_error_bound. Errors: MHA_INVALID, MHA_UNSUPPORTED (the format has no word for it, named), MHA_IO. */
+ * every stage with data as expected.<stage> (F32) or expected64.<stage> (F64), with tolerances that
+ * follow from what float32 costs on this call (src/verify/tolerance.c). Errors: MHA_INVALID, MHA_UNSUPPORTED (the format has no word for it, named), MHA_IO. */
 MHA_API mha_status mha_case_save(const char *path, const mha_layer *layer, const mha_call *call,
                                  const mha_case_notes *notes, mha_error *error);
 /* Writes every stage with data under its own name. */
 MHA_API mha_status mha_trace_save(const char *path, const mha_call *call, mha_error *error);
+
+/* ---------------------------------------------------------------- the diagnosis */
+
+/* One way in which an attention differs from what was meant: "causal-top-left", "W_Q transposed". */
+typedef struct mha_variant {
+    const char *name, *help;
+} mha_variant;
+
+/* The list, in the order data flows: `at` gives NULL past its end. Static. */
+MHA_API size_t mha_variant_count(void);
+MHA_API const mha_variant *mha_variant_at(size_t index);
+
+/* A recorded tensor explained: the case computed with these variants. */
+typedef struct mha_explanation {
+    size_t count;            /* of variants; 0: the case as it says */
+    const char *variants[2]; /* names */
+    double max_abs;          /* largest difference from the tensor; infinite where only one has a number */
+    double relative;         /* rms of the difference / rms of the tensor, plus the share of elements where only
+                                one has a number */
+    bool exact;              /* max_abs is within what rounding explains */
+} mha_explanation;
+
+typedef struct mha_diagnosis {
+    char tensor[48]; /* what was explained: "expected.output" */
+    /* The simplest explanations that reproduce the tensor: they cannot be told apart on this input, so they
+     * are one class. Without an exact one, those that come near (2 % in the rms), simplest first. */
+    size_t match_count;
+    mha_explanation *matches;
+    size_t closest_count; /* at most 3, best first; with unequal results */
+    mha_explanation closest[3];
+    size_t tried; /* explanations computed */
+    size_t capacity;
+} mha_diagnosis;
+
+/* Looks for variants, alone and in pairs, that turn the case's inputs into a tensor it holds. `tensor`: its
+ * name ("expected.output", or the stage alone); NULL: the output, else the last stage there is. Computed in
+ * float64 on one thread. Errors: MHA_NOT_FOUND (no such tensor), MHA_UNSUPPORTED (a ragged batch, a case that
+ * would be skipped), MHA_NO_MEMORY. The caller frees the diagnosis. */
+MHA_API mha_status mha_case_diagnose(const mha_case *c, const char *tensor, mha_diagnosis *diagnosis,
+                                     mha_error *error);
+MHA_API void mha_diagnosis_free(mha_diagnosis *diagnosis);
+/* What the case gives with some variants: stage `stage` into `result`, F32 or F64 of the stage's shape (output
+ * (B, T_q, d_out) or (B, T_q, h, d_v), in any strides). MHA_NOT_FOUND: no such variant. MHA_UNSUPPORTED: one that
+ * does not apply to this case. */
+MHA_API mha_status mha_case_variant(const mha_case *c, const char *const *variants, size_t count, mha_stage stage,
+                                    const mha_view *result, mha_error *error);
 
 #ifdef __cplusplus
 }

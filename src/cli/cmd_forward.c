@@ -95,7 +95,8 @@ static void print_stages(const request *r, const timing *time)
     }
     table_print(t);
     if (r->plan.path != MHA_PATH_EXACT)
-        printf("  |  is timed together with heads\n");
+        printf("  |  is timed together with heads%s\n",
+               r->plan.path == MHA_PATH_FAST ? "; this path streams over the keys and never holds these whole" : "");
     double flops = request_flops(r);
     printf("\n  %s%.3g ms%s, %.3g GFLOP/s", bold(), time->ms, plain(), flops / time->ms * 1e-6);
     if (time->runs > 1)

@@ -31,6 +31,14 @@ static void help_option(const option_row *row)
     putchar('\n');
 }
 
+/* The list that drives the search. */
+static void help_variants(void)
+{
+    printf("\n%sVariants tried, alone and in pairs%s\n", bold(), plain());
+    for (size_t i = 0; i < mha_variant_count(); i++)
+        printf("  %-30s  %s\n", mha_variant_at(i)->name, mha_variant_at(i)->help);
+}
+
 void help_command(command_code code)
 {
     const command_row *c = &commands[code];
@@ -46,6 +54,8 @@ void help_command(command_code code)
             help_option(&option_rows[o]);
         }
     }
+    if (code == CMD_DIAGNOSE)
+        help_variants();
 }
 
 /* ---------------------------------------------------------------- completion */

@@ -19,6 +19,8 @@ typedef struct arguments arguments;
       "judge case files: every stage against what was expected")                                                       \
     X(COMPARE, "compare", "A[:TENSOR] B[:TENSOR]", 2, 2, run_compare,                                                  \
       "two tensors, or two files of tensors, and everything about their difference")                                   \
+    X(DIAGNOSE, "diagnose", "FILE", 1, 1, run_diagnose,                                                                \
+      "somebody's output in a case file: which named variant of attention produces it")                                \
     X(CLAIMS, "claims", "", 0, 0, run_claims,                                                                          \
       "published statements about parameter counts, held against what is allocated")                                   \
     X(BENCH, "bench", "", 0, 0, run_bench, "throughput, against the machine's limit")                                  \
@@ -171,6 +173,8 @@ extern const char *const section_titles[SECTION_COUNT];
     X(CSV, "csv", FLAG, NULL, NULL, ANY, RESULT, ON_BENCH, "comma-separated values")                                   \
     X(PLOT, "plot", FILE_NAME, "FILE.svg", NULL, ANY, RESULT, ON_BENCH,                                                \
       "draws throughput and roofline with gnuplot")                                                                    \
+    X(TENSOR, "tensor", TEXT, "NAME", NULL, ANY, MEANING, ON_DIAGNOSE,                                                 \
+      "the tensor to explain: expected.output, or a stage alone [the output]")                                         \
     X(STAGE, "stage", TEXT, "NAME", NULL, ANY, MEANING, ON_CHECK, "judge this stage only")                             \
     X(GROUP, "group", CHOICE, "role|layer|dtype|part", NULL, ANY, RESULT, ON_PARAMS, "sums of a model or file by this")\
     X(DEPTH, "depth", COUNT, "N", NULL, WIDTH, RESULT, ON_PARAMS, "sums by the first N components of the names")       \

@@ -102,6 +102,11 @@ void verdicts_print(const judged_case *cases, size_t n, const size_t count[3])
         print_stages(&cases[0].verdict);
     else if (count[MHA_PASSED])
         print_rest(cases, n, MHA_PASSED);
+    for (size_t i = 0; i < n && count[MHA_FAILED]; i++)
+        if (cases[i].verdict.stage_count > 0 && cases[i].verdict.outcome == MHA_FAILED) {
+            printf("\"mha diagnose %s\" looks for the variant of attention that explains it.\n", cases[i].path);
+            break;
+        }
     printf("%s%zu passed, %zu failed, %zu skipped%s\n", bold(), count[MHA_PASSED], count[MHA_FAILED], count[MHA_SKIPPED],
            plain());
 }

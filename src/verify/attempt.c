@@ -51,6 +51,9 @@ mha_status mha_attempt_begin(mha_attempt *attempt, const mha_allocator *allocato
 {
     *attempt = (mha_attempt){.pool.allocator = mha_allocator_or_default(allocator), .layer = layer, .call = *call};
     memset(attempt->call.stages, 0, sizeof attempt->call.stages);
+    const size_t small = (size_t)1 << 14;
+    if (call->threads == 0 && mha_view_elements(&call->query) < small && mha_view_elements(&call->key) < small)
+        attempt->call.threads = 1; /* waking a team would take longer */
     const struct {
         mha_view *view;
         const char *name;

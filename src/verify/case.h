@@ -111,8 +111,17 @@ mha_status mha_case_word(const mha_case *c, const char *key, const char *const *
  * case's layout, `qk` without the extra rows of S', no batch extent where the layout has none. */
 mha_view mha_case_shape(const mha_case *c, const mha_view *stage, mha_stage which, bool is_qk, size_t S, int rank);
 
-/* The error bound of the recorded call. */
-mha_status mha_case_bound(const mha_case *c, double unit, double bound[MHA_STAGE_COUNT], mha_error *error);
+/* How far results of one call may lie apart, [0] in float32 and [1] in float64, where nobody says: see
+ * src/verify/tolerance.c. Of the wanted stages; the others are infinite. */
+typedef struct mha_tolerance {
+    double atol[2][MHA_STAGE_COUNT];
+} mha_tolerance;
+
+mha_status mha_tolerance_of(const mha_layer *layer, const mha_call *call, const mha_view *past_key,
+                            const mha_view *past_value, const bool wanted[MHA_STAGE_COUNT], mha_tolerance *tolerance,
+                            mha_error *error);
+mha_status mha_tolerance_of_case(const mha_case *c, const bool wanted[MHA_STAGE_COUNT], mha_tolerance *tolerance,
+                                 mha_error *error);
 /* Measures a call whose cached rows are given as views (no data: none). */
 mha_status mha_magnitudes_of(const mha_layer *layer, const mha_call *call, const mha_view *past_key,
                              const mha_view *past_value, mha_magnitudes *magnitudes, mha_error *error);

@@ -223,28 +223,3 @@ mha_status mha_magnitudes_measure(const mha_layer *layer, const mha_call *call, 
     }
     return mha_magnitudes_of(layer, call, &past_key, &past_value, magnitudes, error);
 }
-
-mha_status mha_case_bound(const mha_case *c, double unit, double bound[MHA_STAGE_COUNT], mha_error *error)
-{
-    mha_call call = mha_case_call(c);
-    mha_magnitudes m = {.rotated = true};
-    if (c->kind == CASE_ROPE) { /* output is the rotated query */
-        mha_plan plan = {.h = c->H, .d_k = c->d_k, .d_v = c->d_v};
-        m.q_row = max_norm(&call.query, c->d_k);
-        mha_error_bound(&plan, &m, unit, bound);
-        bound[MHA_STAGE_OUTPUT] = bound[MHA_STAGE_Q_ROT];
-        return MHA_OK;
-    }
-    mha_view past_key, past_value;
-    mha_case_past(c, &past_key, &past_value);
-    mha_status status = mha_magnitudes_of(mha_case_layer(c), &call, &past_key, &past_value, &m, error);
-    if (status)
-        return status;
-    mha_attempt a;
-    call.path = MHA_PATH_EXACT;
-    status = mha_attempt_begin(&a, &c->pool.allocator, mha_case_layer(c), &call, &past_key, &past_value, error);
-    if (!status)
-        mha_error_bound(&a.plan, &m, unit, bound);
-    mha_attempt_free(&a);
-    return status;
-}

@@ -271,18 +271,17 @@ static void put_sizes(saving *s)
 
 /* ---------------------------------------------------------------- results */
 
-/* Twice the bound: the record may be as far from the truth as who is judged by it. */
 static void put_results(saving *s)
 {
-    mha_magnitudes magnitudes;
-    double bound[2][MHA_STAGE_COUNT];
+    bool wanted[MHA_STAGE_COUNT];
+    mha_tolerance tolerance;
+    for (int i = 0; i < MHA_STAGE_COUNT; i++)
+        wanted[i] = s->call->stages[i].data != NULL;
     if (!s->status)
-        s->status =
-            mha_magnitudes_of(s->layer, s->call, &s->notes->past_key, &s->notes->past_value, &magnitudes, s->error);
+        s->status = mha_tolerance_of(s->layer, s->call, &s->notes->past_key, &s->notes->past_value, wanted, &tolerance,
+                                     s->error);
     if (s->status)
         return;
-    mha_error_bound(&s->plan, &magnitudes, 0x1p-24, bound[0]);
-    mha_error_bound(&s->plan, &magnitudes, 0x1p-53, bound[1]);
     static const char *const prefix[] = {"expected", "expected64"};
     put_real(s, "rtol", 0);
     put_real(s, "rtol64", 0);
@@ -299,7 +298,7 @@ static void put_results(saving *s)
         put_view(s, name, &v);
         for (int w = 0; w <= wide; w++) {
             snprintf(key, sizeof key, "atol.%s.%s", prefix[w], mha_stage_name((mha_stage)i));
-            put_real(s, key, 2 * bound[w][i]);
+            put_real(s, key, tolerance.atol[w][i]);
         }
     }
 }

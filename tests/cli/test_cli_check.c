@@ -126,6 +126,7 @@ static void test_the_first_stage_that_diverges_is_named(void **state)
     char *failed = strstr(r.out, "failed  "), *culprit = strstr(r.out, "\n  weights "), *first = strstr(r.out, "\n  q ");
     assert_true(failed && culprit && first && failed < culprit && culprit < first);
     assert_non_null(strstr(r.out, "1 passed, 1 failed, 0 skipped\n"));
+    assert_non_null(strstr(r.out, "bad.safetensors\" looks for the variant"));
     program_free(&r);
     r = RUN("check", bad, "--quiet");
     assert_int_equal(r.code, 1);

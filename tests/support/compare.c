@@ -1,4 +1,5 @@
 /* Holding what a forward kept against the oracle, element by element. */
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,13 +20,15 @@ static size_t unravel(size_t at, int rank, const size_t *shape, size_t index[4])
 /* Difference over allowance: at most 1 is right. */
 static double badness(double found, double expected, double slack, mha_dtype dtype)
 {
-    if (isnan(expected) || isnan(found))
-        return isnan(expected) && isnan(found) ? 0 : (double)INFINITY;
     if (isinf(slack))
         return 0;
-    if (isinf(expected) || isinf(found))
+    if (isnan(expected) || isnan(found))
+        return isnan(expected) && isnan(found) ? 0 : (double)INFINITY;
+    if (isinf(expected))
         return found == expected ? 0 : (double)INFINITY;
     double storing = dtype == MHA_F32 ? 0x1p-24 * fabs(expected) + 0x1p-149 : 0x1p-53 * fabs(expected) + 0x1p-1074;
+    if (dtype == MHA_F32 && fabs(expected) + slack > (double)FLT_MAX)
+        return 0; /* the type cannot hold it */
     return fabs(found - expected) / (slack + storing);
 }
 

@@ -9,7 +9,8 @@
 /* The one tolerance of these tests. An element of `found` may differ from the oracle's value by the slack
  * the oracle carried through the equation (derived in oracle_error.h), plus the rounding of `found`'s own
  * type: 2^-24 |v| for F32, 2^-53 |v| for F64, or the smallest subnormal. NaN must meet NaN, infinity the
- * same infinity. Where the slack itself is infinite, any number passes: float cannot say anything there.
+ * same infinity. Where the slack itself is infinite, anything passes: the format cannot hold what was computed
+ * on the way.
  *
  * Returns true when all elements hold; otherwise `text` names the worst element (largest ratio of
  * difference to allowance), both values, the allowance and how many fail. */

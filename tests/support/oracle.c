@@ -86,9 +86,8 @@ static number *project(const run *r, const mha_view *x, const mha_view *W, const
                 sum = oracle_get(x, row / T, row % T, n / x->shape[3], n % x->shape[3]), size = fabs(sum);
             if (b->data)
                 sum += oracle_get(b, n, 0, 0, 0), size += fabs(oracle_get(b, n, 0, 0, 0));
-            bool exact = !W && !b->data;
-            y[row * width + n] = (number){sum, exact ? 0 : oracle_gamma((double)terms + 3, r->u) * size +
-                                                               ((double)terms + 1) * oracle_subnormal(r->u)};
+            double e = oracle_gamma((double)terms + 3, r->u) * size + ((double)terms + 1) * oracle_subnormal(r->u);
+            y[row * width + n] = W || b->data ? limited(r, sum, size, e) : (number){sum, 0};
         }
     return y;
 }
@@ -104,7 +103,7 @@ static void normalise(const run *r, number *x, size_t n, const double *weight)
         double y = x[i].v * weight[i] / root, g = oracle_gamma((double)n + 8, r->u);
         double e = off < root ? fabs(weight[i]) * (x[i].e / (root - off) + fabs(x[i].v) * off / (root * (root - off)))
                               : (double)INFINITY;
-        x[i] = (number){y, e * (1 + g) + g * fabs(y) + oracle_subnormal(r->u)};
+        x[i] = limited(r, y, fmax(fabs(y), squares + moved), e * (1 + g) + g * fabs(y) + oracle_subnormal(r->u));
     }
 }
 
@@ -136,8 +135,8 @@ static void rotate(const run *r, number *x, size_t b, size_t t, double position)
         double c, s, off;
         angle(r, b, t, position, i, dim, &c, &s, &off);
         double e = a.e + z.e + (6 * r->u + off) * (fabs(a.v) + fabs(z.v)) + 2 * oracle_subnormal(r->u);
-        *one = (number){a.v * c - z.v * s, e};
-        *two = (number){z.v * c + a.v * s, e};
+        *one = limited(r, a.v * c - z.v * s, fabs(a.v) + fabs(z.v), e);
+        *two = limited(r, z.v * c + a.v * s, fabs(a.v) + fabs(z.v), e);
     }
 }
 
@@ -229,8 +228,8 @@ static void put_output(run *r, const number *heads, const mha_view *W, const mha
         }
         if (b->data)
             sum += oracle_get(b, at % n_out, 0, 0, 0), size += fabs(oracle_get(b, at % n_out, 0, 0, 0));
-        put(s, at, (number){sum, carried + oracle_gamma((double)width + 3, r->u) * size +
-                                     ((double)width + 1) * oracle_subnormal(r->u)});
+        put(s, at, limited(r, sum, size, carried + oracle_gamma((double)width + 3, r->u) * size +
+                                             ((double)width + 1) * oracle_subnormal(r->u)));
     }
 }
 

@@ -71,13 +71,13 @@ static number score(const run *r, const number *q, const number *k)
         carried += fabs(q[f].v) * k[f].e + q[f].e * fabs(k[f].v) + q[f].e * k[f].e;
     }
     double e = fabs(scale) * (carried + oracle_gamma((double)r->d_k + 6, r->u) * size);
-    return (number){scale * sum, e + ((double)r->d_k + 2) * (1 + fabs(scale)) * oracle_subnormal(r->u)};
+    return limited(r, scale * sum, size * fmax(1, fabs(scale)), e + ((double)r->d_k + 2) * (1 + fabs(scale)) * oracle_subnormal(r->u));
 }
 
 static number cap(const run *r, number s)
 {
     double c = r->s->softcap;
-    return c > 0 ? (number){c * tanh(s.v / c), s.e + 8 * r->u * fmin(fabs(s.v), c) + oracle_subnormal(r->u)} : s;
+    return c > 0 ? (number){c * tanh(s.v / c), s.e + 8 * r->u * fmin(fabs(s.v), c) + (1 + c) * oracle_subnormal(r->u)} : s;
 }
 
 /* Softmax of the seen logits; `sink` may be NULL. A query that sees nothing at all follows empty_rows. */
@@ -106,23 +106,25 @@ static void soften(const run *r, attended *a, const double *sink)
         return;
     }
     double sum = 0, off = 0;
+    bool lost = false;
     for (int k = 0; k < 2; k++)
         if (more[k])
             sum += exp(*more[k] - top), off += exp(*more[k] - top) * expm1(r->u * (3 * fabs(*more[k]) + 2 * fabs(top) + 8));
     for (size_t j = 0; j < a->n; j++) {
         double d = a->logit[j].e + r->u * (2 * (fabs(a->logit[j].v) + fabs(top)) + 8);
         a->weight[j] = a->seen[j] ? (number){exp(a->logit[j].v - top), expm1(d)} : (number){0, 0};
+        lost |= a->seen[j] && isinf(a->logit[j].e);
         sum += a->weight[j].v;
         off += a->weight[j].v > 0 ? a->weight[j].v * a->weight[j].e : 0;
     }
     double R = off / sum + oracle_gamma(2 * (double)a->n + 8, r->u);
     for (size_t j = 0; j < a->n; j++)
-        if (a->seen[j]) {
+        if (a->seen[j] || lost) {
             double w = a->weight[j].v / sum, e = R < 1 ? w * ((1 + a->weight[j].e) / (1 - R) - 1) + 2 * r->u * w : 1;
-            a->weight[j] = (number){w, fmin(e, 1) + 2 * oracle_normal(r->u)};
+            a->weight[j] = (number){w, lost ? (double)INFINITY : fmin(e, 1) + 2 * oracle_normal(r->u)};
         }
     double lse = top + log(sum);
-    a->lse = (number){lse, R < 1 ? R / (1 - R) + 4 * r->u * (fabs(top) + fabs(lse) + 1) : (double)INFINITY};
+    a->lse = (number){lse, R < 1 && !lost ? R / (1 - R) + 4 * r->u * (fabs(top) + fabs(lse) + 1) : (double)INFINITY};
 }
 
 static number weigh(const run *r, const attended *a, const number *values, size_t f)
@@ -138,7 +140,7 @@ static number weigh(const run *r, const attended *a, const number *values, size_
         size += (fabs(w.v) + w.e) * (fabs(v.v) + v.e);
         carried += w.e * (fabs(v.v) + v.e) + fabs(w.v) * v.e;
     }
-    return (number){sum, carried + oracle_gamma(2 * (double)a->n + 8, r->u) * size + (double)a->n * oracle_subnormal(r->u)};
+    return limited(r, sum, size, carried + oracle_gamma(2 * (double)a->n + 8, r->u) * size + (double)a->n * oracle_subnormal(r->u));
 }
 
 void oracle_attend(run *r, size_t b, size_t head, size_t i, attended *a, number *heads)
@@ -151,7 +153,9 @@ void oracle_attend(run *r, size_t b, size_t head, size_t i, attended *a, number 
     for (size_t j = 0; j < a->n; j++) {
         number s = score(r, q, k + j * r->d_k), c = cap(r, s), add = {0, 0};
         a->seen[j] = j >= real || visible(r, b, head, i, j, &add);
-        a->logit[j] = (number){a->seen[j] ? c.v + add.v : -(double)INFINITY, c.e + add.e + 4 * r->u * fabs(c.v)};
+        double logit = c.v + add.v;
+        a->logit[j] = a->seen[j] ? limited(r, logit, fabs(c.v) + fabs(add.v), c.e + add.e + 4 * r->u * fabs(c.v))
+                                 : (number){-(double)INFINITY, 0};
         put(&r->out->stage[MHA_STAGE_SCORES], at + j, s);
         put(&r->out->stage[MHA_STAGE_CAPPED], at + j, c);
         put(&r->out->stage[MHA_STAGE_MASKED], at + j, a->logit[j]);

@@ -25,6 +25,9 @@
  *   output       as projection, with the slack of heads carried: sum dheads |W_O|.
  *   lse          R / (1 - R) + 4u (|m| + |lse| + 1).
  *
+ * A sum whose terms add up to more than a quarter of the largest number may have overflowed on the way, even to
+ * NaN: its slack is infinite, and so is that of all that follows from it.
+ *
  * Underflow adds the smallest number once per term. These are worst cases: true errors are far smaller,
  * but mistakes are far larger. */
 #ifndef TEST_ORACLE_ERROR_H
@@ -48,6 +51,11 @@ static inline double oracle_subnormal(double unit)
 static inline double oracle_normal(double unit)
 {
     return unit > 1e-10 ? 0x1p-126 : 0x1p-1022;
+}
+
+static inline double oracle_largest(double unit)
+{
+    return unit > 1e-10 ? 0x1p128 : 0x1p1023;
 }
 
 #endif

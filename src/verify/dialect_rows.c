@@ -1,0 +1,327 @@
+/* The first half of a dialect: the case's numbers as doubles, projections, heads, norm, rotation. */
+#include <math.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "verify/dialect_bench.h"
+
+/* ---------------------------------------------------------------- reading the case */
+
+static double *doubles(mha_dialect_bench *w, const mha_view *v)
+{
+    if (!v->data)
+        return NULL;
+    mha_view copy = mha_pool_view(&w->pool, MHA_F64, v->rank, v->shape);
+    if (!copy.data || mha_view_copy(&copy, v)) {
+        w->starved = true;
+        return NULL;
+    }
+    return copy.data;
+}
+
+double *mha_dialect_take(mha_dialect_bench *w, size_t n)
+{
+    size_t bytes;
+    double *x = mha_mul(n, sizeof *x, &bytes) ? mha_pool_take(&w->pool, bytes) : NULL;
+    if (!x)
+        w->starved = true;
+    return x;
+}
+
+static double rounded(double x, int rounding)
+{
+    if (rounding == ROUND_F16)
+        return (double)mha_f16_to_f32(mha_f32_to_f16((float)x));
+    if (rounding == ROUND_BF16)
+        return (double)mha_bf16_to_f32(mha_f32_to_bf16((float)x));
+    return x;
+}
+
+static double *rounded_copy(mha_dialect_bench *w, const double *x, size_t n, int rounding)
+{
+    double *copy = x ? mha_dialect_take(w, n) : NULL;
+    for (size_t i = 0; copy && i < n; i++)
+        copy[i] = rounded(x[i], rounding);
+    return copy;
+}
+
+static void read_weights(mha_dialect_bench *w)
+{
+    const mha_case *c = w->c;
+    const mha_view *recorded = c->weights[CASE_RECORDED];
+    static const mha_weight W[] = {MHA_W_Q, MHA_W_K, MHA_W_V, MHA_W_O}, b[] = {MHA_B_Q, MHA_B_K, MHA_B_V, MHA_B_O};
+    const size_t in[] = {c->E_q, c->E_k, c->E_v, c->H * c->d_v};
+    const size_t out[] = {c->H * c->d_k, c->H_kv * c->d_k, c->H_kv * c->d_v, c->E_out};
+    for (int i = 0; i < DIALECT_WEIGHTS; i++) {
+        w->in[i] = in[i], w->out[i] = out[i];
+        w->W[ROUND_NOT][i] = doubles(w, &recorded[W[i]]);
+        w->b[ROUND_NOT][i] = doubles(w, &recorded[b[i]]);
+        for (int r = ROUND_F16; r < ROUNDINGS; r++) {
+            w->W[r][i] = rounded_copy(w, w->W[ROUND_NOT][i], in[i] * out[i], r);
+            w->b[r][i] = rounded_copy(w, w->b[ROUND_NOT][i], out[i], r);
+        }
+    }
+    static const mha_weight norms[] = {MHA_Q_NORM, MHA_K_NORM};
+    for (int i = 0; i < 2; i++) {
+        const mha_view *v = &recorded[norms[i]];
+        w->norm[i] = doubles(w, v);
+        w->norm_terms[i] = v->data ? v->shape[0] : 0;
+    }
+    w->bias_kv[0] = doubles(w, &recorded[MHA_BIAS_K]);
+    w->bias_kv[1] = doubles(w, &recorded[MHA_BIAS_V]);
+    w->sinks = doubles(w, &recorded[MHA_SINKS]);
+}
+
+mha_status mha_dialect_bench_create(const mha_case *c, mha_dialect_bench **bench, mha_error *error)
+{
+    if (c->semantics.n_sequences)
+        return mha_fail(error, MHA_UNSUPPORTED, "cu_seqlens_q",
+                        "expected a batch of equal lengths, found a ragged one");
+    mha_allocator a = c->pool.allocator;
+    mha_dialect_bench *w = mha_allocate(&a, sizeof *w);
+    if (!w)
+        return mha_fail(error, MHA_NO_MEMORY, c->name, "no memory to diagnose the case");
+    w->pool.allocator = a;
+    w->c = c;
+    w->S = c->P + c->T_k;
+    mha_call call = mha_case_call(c);
+    const mha_view *inputs[] = {&call.query, &call.key, &call.value};
+    for (int i = 0; i < 3; i++)
+        w->x[i] = doubles(w, inputs[i]);
+    if (c->P) {
+        w->past[0] = doubles(w, &c->tensors[CASE_PAST_KEY]);
+        w->past[1] = doubles(w, &c->tensors[CASE_PAST_VALUE]);
+    }
+    read_weights(w);
+    const size_t T[] = {c->T_q, c->T_k, c->T_k}, h[] = {c->H, c->H_kv, c->H_kv}, d[] = {c->d_k, c->d_k, c->d_v};
+    for (int i = 0; i < 3; i++) {
+        w->T[i] = T[i], w->h[i] = h[i], w->d[i] = d[i];
+        w->split[i] = mha_dialect_take(w, T[i] * h[i] * d[i]);
+        for (int slot = 0; slot < 2; slot++)
+            w->memo[slot].rows[i] = mha_dialect_take(w, c->B * T[i] * h[i] * d[i]);
+    }
+    size_t matrix = 0, widest = 0;
+    for (int i = 0; i < DIALECT_WEIGHTS; i++) {
+        matrix = w->in[i] * w->out[i] > matrix ? w->in[i] * w->out[i] : matrix;
+        widest = w->out[i] > widest ? w->out[i] : widest;
+    }
+    w->W_effective = mha_dialect_take(w, c->kind == CASE_MHA ? matrix : 0);
+    w->b_effective = mha_dialect_take(w, widest);
+    w->skipped = mha_pool_take(&w->pool, c->T_q);
+    size_t S = w->S + 2, scores = c->H * c->T_q * S;
+    w->keys = mha_dialect_take(w, S * c->H_kv * c->d_k);
+    w->values = mha_dialect_take(w, S * c->H_kv * c->d_v);
+    w->scores = mha_dialect_take(w, scores);
+    w->visible = mha_pool_take(&w->pool, scores);
+    w->heads = mha_dialect_take(w, c->T_q * c->H * c->d_v);
+    w->merged = mha_dialect_take(w, c->T_q * c->H * c->d_v);
+    w->lse = mha_dialect_take(w, c->H * c->T_q);
+    if (w->starved || !w->visible || !w->skipped) {
+        mha_dialect_bench_destroy(w);
+        return mha_fail(error, MHA_NO_MEMORY, c->name, "no memory to diagnose the case");
+    }
+    *bench = w;
+    return MHA_OK;
+}
+
+void mha_dialect_bench_destroy(mha_dialect_bench *bench)
+{
+    if (!bench)
+        return;
+    mha_pool_free(&bench->pool);
+    mha_allocator a = bench->pool.allocator;
+    mha_release(&a, bench, sizeof *bench);
+}
+
+/* ---------------------------------------------------------------- projections */
+
+/* Which projection's which column is taken for column `column` of `which`. */
+static void source_of(const mha_dialect_bench *w, const dialect_projection *p, int which, size_t column, int *source,
+                      size_t *from)
+{
+    size_t d = w->d[which], block = w->out[which], h = w->h[which];
+    *source = p->source[which];
+    *from = column;
+    if (p->packing == PACKING_READ_INTERLEAVED) {
+        size_t packed = column / d * 3 * d + (size_t)which * d + column % d;
+        *source = (int)(packed / block);
+        *from = packed % block;
+    } else if (p->packing == PACKING_READ_BLOCKS) {
+        size_t packed = (size_t)which * h * d + column;
+        *source = (int)(packed / d % 3);
+        *from = packed / (3 * d) * d + packed % d;
+    }
+}
+
+/* The matrix and the bias that stand for all of this: column after column from where it is taken. */
+static void effective(mha_dialect_bench *w, const dialect_projection *p, int which)
+{
+    size_t in = w->in[which], width = w->out[which];
+    for (size_t column = 0; column < width; column++) {
+        int s;
+        size_t from;
+        source_of(w, p, which, column, &s, &from);
+        const double *bias = p->no_bias[s] ? NULL : w->b[p->round_weights][s], *W = w->W[p->round_weights][s];
+        size_t start = p->transposed[s] ? from * in : from, stride = p->transposed[s] ? 1 : w->out[s];
+        for (size_t i = 0; i < in; i++)
+            w->W_effective[i * width + column] = W[start + i * stride];
+        w->b_effective[column] = bias ? bias[from] : 0;
+    }
+}
+
+void mha_dialect_multiply(const double *x, size_t T, size_t in, const double *W, const double *b, size_t width,
+                          double *y, int rounding)
+{
+    for (size_t t = 0; t < T; t++, x += in, y += width) {
+        memset(y, 0, width * sizeof *y);
+        for (size_t i = 0; i < in; i++) {
+            double xi = rounding ? rounded(x[i], rounding) : x[i];
+            for (size_t j = 0; j < width; j++)
+                y[j] += xi * W[i * width + j];
+        }
+        for (size_t j = 0; j < width && b; j++)
+            y[j] += b[j];
+    }
+}
+
+static void project(mha_dialect_bench *w, const dialect_projection *p, int which, double *y)
+{
+    size_t rows = w->c->B * w->T[which], width = w->out[which];
+    if (w->c->kind == CASE_MHA) {
+        effective(w, p, which);
+        mha_dialect_multiply(w->x[which], rows, w->in[which], w->W_effective, w->b_effective, width, y,
+                             p->round_inputs);
+        return;
+    }
+    for (size_t column = 0; column < width; column++) {
+        int s;
+        size_t from;
+        source_of(w, p, which, column, &s, &from);
+        const double *bias = p->no_bias[s] ? NULL : w->b[p->round_weights][s], *x = w->x[s] + from;
+        for (size_t t = 0; t < rows; t++)
+            y[t * width + column] = rounded(x[t * w->out[s]], p->round_inputs) + (bias ? bias[from] : 0);
+    }
+}
+
+/* q, k and v rows of a batch row under a projection: of the two remembered ones, else computed into the
+ * second, so that the case's own stay. */
+static const dialect_memo *projected(mha_dialect_bench *w, const dialect_projection *p)
+{
+    for (int slot = 0; slot < 2; slot++)
+        if (w->memo[slot].valid && memcmp(&w->memo[slot].projection, p, sizeof *p) == 0)
+            return &w->memo[slot];
+    dialect_memo *m = &w->memo[w->memo[0].valid];
+    m->projection = *p;
+    m->valid = true;
+    int parts = w->c->kind == CASE_ROPE ? 1 : 3;
+    for (int i = 0; i < parts; i++)
+        project(w, p, i, m->rows[i]);
+    return m;
+}
+
+/* ---------------------------------------------------------------- heads, norm, rotation */
+
+size_t mha_dialect_column(int heads, size_t T, size_t h, size_t d, size_t t, size_t head, size_t f)
+{
+    if (heads == HEADS_INTERLEAVED)
+        return t * h * d + f * h + head;
+    if (heads == HEADS_UNTRANSPOSED)
+        return head * T * d + t * d + f;
+    return t * h * d + head * d + f;
+}
+
+static void normalise(const mha_dialect_bench *w, const mha_dialect *d, int which, double *x)
+{
+    const double *weight = w->norm[which];
+    if (!weight || d->no_norm)
+        return;
+    size_t n = w->norm_terms[which], lines = w->T[which] * w->h[which] * w->d[which] / n;
+    double eps = w->c->semantics.norm_eps > 0 ? w->c->semantics.norm_eps : 1e-6;
+    for (size_t l = 0; l < lines; l++, x += n) {
+        double sum = 0;
+        for (size_t i = 0; i < n; i++)
+            sum += x[i] * x[i];
+        double r = sqrt(sum / (double)n + eps);
+        for (size_t i = 0; i < n; i++)
+            x[i] = x[i] / r * (weight[i] + (d->norm_plus_one ? 1 : 0));
+    }
+}
+
+int64_t mha_dialect_offset(const mha_case *c, size_t b)
+{
+    return c->semantics.position_offset ? c->semantics.position_offset[b] : (int64_t)c->P;
+}
+
+/* Where row t of the queries or of the new keys stands. */
+static int64_t position_of(const mha_dialect_bench *w, const mha_dialect *d, bool keys, size_t b, size_t t)
+{
+    const mha_case *c = w->c;
+    const mha_view *ids = &c->semantics.rope.q_positions;
+    int64_t shift = keys ? d->rope_shift_k : d->rope_shift_q;
+    if (d->rope_restart)
+        return (int64_t)t + shift;
+    if (ids->data && (!keys || c->T_q == c->T_k))
+        return ((const int64_t *)ids->data)[(ids->shape[0] == 1 ? 0 : b) * ids->shape[1] + t] + shift;
+    return (keys ? (int64_t)c->P : mha_dialect_offset(c, b)) + (int64_t)t + shift;
+}
+
+static void cos_sin(const mha_dialect_bench *w, const mha_dialect *d, bool keys, size_t b, size_t t, size_t i,
+                    double *cosine, double *sine)
+{
+    const mha_view *tc = &w->c->semantics.rope.cos_table, *ts = &w->c->semantics.rope.sin_table;
+    int64_t position = position_of(w, d, keys, b, t);
+    size_t half = (size_t)d->rope_dim / 2;
+    bool per_row = tc->rank == 3;
+    if (tc->data && !d->rope_formula && i < tc->shape[tc->rank - 1]) {
+        const size_t by_row[] = {tc->shape[0] == 1 ? 0 : b, t, i}, by_position[] = {(size_t)position, i};
+        if (per_row || (position >= 0 && (size_t)position < tc->shape[0])) {
+            *cosine = mha_view_get(tc, per_row ? by_row : by_position);
+            *sine = mha_view_get(ts, per_row ? by_row : by_position);
+            return;
+        }
+    }
+    double angle = (double)position * pow(d->rope_base, -(double)i / (double)half);
+    *cosine = cos(angle);
+    *sine = sin(angle);
+}
+
+static void rotate(const mha_dialect_bench *w, const mha_dialect *d, int which, size_t b, double *x)
+{
+    size_t dim = (size_t)d->rope_dim, half = dim / 2, width = w->d[which];
+    if (d->rope == MHA_ROPE_NONE || dim > width)
+        return;
+    for (size_t t = 0; t < w->T[which]; t++)
+        for (size_t i = 0; i < half; i++) {
+            double c, s;
+            cos_sin(w, d, which != DIALECT_Q, b, t, i, &c, &s);
+            if (d->rope_inverse)
+                s = -s;
+            size_t first = d->rope == MHA_ROPE_INTERLEAVED ? 2 * i : i;
+            size_t second = d->rope == MHA_ROPE_INTERLEAVED ? 2 * i + 1 : i + half;
+            for (size_t h = 0; h < w->h[which]; h++) {
+                double *row = x + (t * w->h[which] + h) * width, x1 = row[first], x2 = row[second];
+                row[first] = x1 * c - x2 * s;
+                row[second] = x2 * c + x1 * s;
+            }
+        }
+}
+
+void mha_dialect_rows(mha_dialect_bench *w, const mha_dialect *d, size_t b, const double *rows[3])
+{
+    const dialect_memo *m = projected(w, &d->projection);
+    int parts = w->c->kind == CASE_ROPE ? 1 : 3;
+    for (int i = 0; i < parts; i++) {
+        rows[i] = m->rows[i] + b * w->T[i] * w->out[i];
+        double *x = w->split[i];
+        for (size_t t = 0; t < w->T[i]; t++)
+            for (size_t h = 0; h < w->h[i]; h++)
+                for (size_t f = 0; f < w->d[i]; f++)
+                    *x++ = rows[i][mha_dialect_column(d->split, w->T[i], w->h[i], w->d[i], t, h, f)];
+        if (i < 2 && !d->norm_after_rope)
+            normalise(w, d, i, w->split[i]);
+        if (i < 2 || d->rope_values)
+            rotate(w, d, i, b, w->split[i]);
+        if (i < 2 && d->norm_after_rope)
+            normalise(w, d, i, w->split[i]);
+    }
+}

@@ -1,0 +1,175 @@
+/* mha diagnose: a result computed wrongly on purpose is explained by name. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "mha/mha.h"
+#include "support/program.h"
+#include "support/unit.h"
+
+static void record(const char *path, const char *const *more)
+{
+    const char *args[32] = {"forward", "--d-model", "24", "--heads", "4", "--seq", "6", "--batch", "2", "--quiet", "--save-case", path};
+    size_t n = 12;
+    while (*more)
+        args[n++] = *more++;
+    program_result r = program_run(args);
+    assert_int_equal(r.code, 0);
+    program_free(&r);
+}
+#define RECORD(path, ...) record(path, (const char *const[]){__VA_ARGS__, NULL})
+
+/* Writes `to`: the request of the case `asked` with the output of the case `done`, and no other result.
+ * `shift` is added to every element of it. */
+static void graft(const char *asked, const char *done, const char *to, double shift)
+{
+    static const char output[] = "expected.output";
+    mha_file *request, *result;
+    mha_writer *writer;
+    mha_error error;
+    assert_ok(mha_file_open(asked, &request, &error), error);
+    assert_ok(mha_file_open(done, &result, &error), error);
+    assert_ok(mha_writer_create(to, &writer, &error), error);
+    void *memory[64];
+    size_t used = 0;
+    for (size_t i = 0; i < mha_file_count(request); i++) {
+        const mha_file_tensor *t = mha_file_at(request, i);
+        bool is_output = strcmp(t->name, output) == 0;
+        if (strncmp(t->name, "expected", 8) == 0 && !is_output)
+            continue;
+        const mha_file *from = is_output ? result : request;
+        t = mha_file_find(from, t->name);
+        mha_view view = mha_view_of(memory[used++] = calloc(t->bytes, 1), t->dtype, t->rank, t->shape);
+        assert_ok(mha_file_read(from, t, &view, &error), error);
+        mha_view flat = mha_view_of(view.data, t->dtype, 1, &t->elements);
+        for (size_t e = 0; is_output && e < t->elements; e++)
+            mha_view_set(&flat, &e, mha_view_get(&flat, &e) + shift * (double)(e % 7));
+        assert_ok(mha_writer_add(writer, t->name, &view, &error), error);
+    }
+    for (size_t i = 0; i < mha_file_metadata_count(request); i++) {
+        const char *name, *value;
+        mha_file_metadata_at(request, i, &name, &value);
+        assert_ok(mha_writer_metadata(writer, name, value, &error), error);
+    }
+    assert_ok(mha_writer_commit(writer, &error), error);
+    mha_writer_destroy(writer);
+    mha_file_close(request);
+    mha_file_close(result);
+    while (used > 0)
+        free(memory[--used]);
+}
+
+/* Whether an explanation of exactly these variants (the second may be NULL) is in the list. */
+static bool explains(const json_t *list, const char *first, const char *second)
+{
+    size_t i;
+    json_t *e;
+    json_array_foreach(list, i, e)
+    {
+        json_t *names = json_object_get(e, "variants");
+        size_t n = json_array_size(names);
+        bool found[2] = {false, !second};
+        for (size_t v = 0; v < n; v++) {
+            found[0] |= strcmp(json_string_value(json_array_get(names, v)), first) == 0;
+            found[1] |= second && strcmp(json_string_value(json_array_get(names, v)), second) == 0;
+        }
+        if (found[0] && found[1] && n == (second ? 2u : 1u))
+            return true;
+    }
+    return false;
+}
+
+static void test_a_wrong_result_is_named(void **state)
+{
+    (void)state;
+    char right[600], wrong[600], made[600];
+    snprintf(right, sizeof right, "%s", scratch("right.safetensors"));
+    snprintf(wrong, sizeof wrong, "%s", scratch("wrong.safetensors"));
+    snprintf(made, sizeof made, "%s", scratch("made.safetensors"));
+    RECORD(right, "--causal");
+    RECORD(wrong, "--seed", "0");
+    graft(right, wrong, made, 0);
+    json_decref(RUN_JSON(1, "check", made, "--json"));
+    json_t *root = RUN_JSON(0, "diagnose", made, "--json"), *match;
+    assert_keys(root, "matches,closest,tensor,tried");
+    assert_string_equal(json_string_value(json_object_get(root, "tensor")), "expected.output");
+    assert_true(explains(json_object_get(root, "matches"), "causal-missing", NULL));
+    match = json_array_get(json_object_get(root, "matches"), 0);
+    assert_keys(match, "variants,max_abs,exact");
+    assert_true(json_is_true(json_object_get(match, "exact")));
+    json_decref(root);
+    program_result r = RUN("diagnose", made);
+    assert_int_equal(r.code, 0);
+    assert_non_null(strstr(r.out, "Reproduced, within rounding, by"));
+    assert_non_null(strstr(r.out, "causal-missing"));
+    assert_non_null(strstr(r.out, "future keys not hidden"));
+    program_free(&r);
+
+    RECORD(wrong, "--scale", "1"); /* two things wrong at once */
+    graft(right, wrong, made, 0);
+    root = RUN_JSON(0, "diagnose", made, "--json", "--tensor", "output");
+    assert_true(explains(json_object_get(root, "matches"), "causal-missing", "scale-missing"));
+    json_decref(root);
+}
+
+static void test_a_right_result_raises_no_alarm(void **state)
+{
+    (void)state;
+    const char *right = scratch("right.safetensors");
+    RECORD(right, "--causal", "--window", "2,0");
+    json_t *root = RUN_JSON(0, "diagnose", right, "--json");
+    json_t *first = json_array_get(json_object_get(root, "matches"), 0);
+    assert_int_equal(json_array_size(json_object_get(first, "variants")), 0); /* the case as it says */
+    json_decref(root);
+    program_result r = RUN("diagnose", right);
+    assert_int_equal(r.code, 0);
+    assert_non_null(strstr(r.out, "It is what the case says it should be"));
+    program_free(&r);
+    r = RUN("diagnose", right, "--quiet");
+    assert_int_equal(r.code + (int)r.out_size, 0);
+    program_free(&r);
+}
+
+static void test_what_nothing_explains_is_no(void **state)
+{
+    (void)state;
+    char right[600], made[600];
+    snprintf(right, sizeof right, "%s", scratch("right.safetensors"));
+    snprintf(made, sizeof made, "%s", scratch("made.safetensors"));
+    RECORD(right, "--causal");
+    graft(right, right, made, 3);
+    json_t *root = RUN_JSON(1, "diagnose", made, "--json");
+    assert_int_equal(json_array_size(json_object_get(root, "matches")), 0);
+    assert_int_equal(json_array_size(json_object_get(root, "closest")), 3);
+    json_decref(root);
+    program_result r = RUN("diagnose", made);
+    assert_int_equal(r.code, 1);
+    assert_non_null(strstr(r.out, "No variant or pair of variants reproduces it. The closest:"));
+    program_free(&r);
+    assert_program_refuses(RUN("diagnose", right, "--tensor", "nothing"), 2, "--tensor: ");
+    assert_program_refuses(RUN("diagnose", scratch("absent")), 2, "absent: expected a file");
+    assert_program_refuses(RUN("diagnose"), 2, "expected FILE, found nothing");
+}
+
+/* The help lists what the search tries. */
+static void test_help_lists_the_variants(void **state)
+{
+    (void)state;
+    program_result r = RUN("diagnose", "--help");
+    assert_true(mha_variant_count() > 30);
+    for (size_t i = 0; i < mha_variant_count(); i++)
+        if (!strstr(r.out, mha_variant_at(i)->name) || !strstr(r.out, mha_variant_at(i)->help))
+            fail_msg("help lacks %s", mha_variant_at(i)->name);
+    program_free(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_wrong_result_is_named),
+        cmocka_unit_test(test_a_right_result_raises_no_alarm),
+        cmocka_unit_test(test_what_nothing_explains_is_no),
+        cmocka_unit_test(test_help_lists_the_variants),
+    };
+    return cmocka_run_group_tests_name("cli_diagnose", tests, NULL, scratch_remove);
+}

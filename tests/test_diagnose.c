@@ -1,0 +1,527 @@
+/* The diagnosis: every variant planted and found again, pairs too, nothing found in what is right. */
+#include "support/unit.h"
+
+#include <dirent.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/rerun.h"
+#include "support/scratch.h"
+#include "support/trial.h"
+
+/* ---------------------------------------------------------------- cases with a planted result */
+
+/* A random forward saved as a case without results but its output; NULL for what a case has no word for. */
+static const char *saved_trial(uint64_t seed, mha_path path, bool poison)
+{
+    trial t = trial_draw(seed);
+    rig r;
+    rerun run;
+    mha_error error;
+    t.input_dtype = MHA_F32;
+    t.poison = poison;
+    t.sequences = 0;
+    t.amplitude = 0;
+    trial_build(&t, &r);
+    rerun_init(&run, r.layer, &r.call, &r.past.keys, &r.past.values);
+    assert_ok(rerun_run(&run, path, 1, TRIAL_OUTPUT, &error), error);
+    mha_case_notes notes = {.past_key = r.past.keys, .past_value = r.past.values};
+    const char *file = scratch_path("right.safetensors");
+    mha_status status = mha_case_save(file, r.layer, &run.call, &notes, &error);
+    rerun_free(&run);
+    trial_release(&r);
+    if (status && status != MHA_UNSUPPORTED)
+        fail_msg("seed %llu: %s", (unsigned long long)seed, error.message);
+    return status ? NULL : file;
+}
+
+/* The case of `from` with another result: `planted` instead of everything expected. */
+static const char *replant(const char *from, const char *name, const mha_view *planted)
+{
+    mha_file *f;
+    mha_writer *w;
+    mha_error error;
+    const char *path = scratch_path("planted.safetensors");
+    void *blocks[64] = {0};
+    size_t n = 0;
+    assert_ok(mha_file_open(from, &f, &error), error);
+    assert_ok(mha_writer_create(path, &w, &error), error);
+    for (size_t i = 0; i < mha_file_count(f); i++) {
+        const mha_file_tensor *t = mha_file_at(f, i);
+        if (strncmp(t->name, "expected", 8) == 0)
+            continue;
+        assert_true(n < 64);
+        mha_view v = mha_view_of(blocks[n++] = malloc(t->bytes + 1), t->dtype, t->rank, t->shape);
+        assert_ok(mha_file_read(f, t, &v, &error), error);
+        assert_ok(mha_writer_add(w, t->name, &v, &error), error);
+    }
+    for (size_t i = 0; i < mha_file_metadata_count(f); i++) {
+        const char *key, *value;
+        mha_file_metadata_at(f, i, &key, &value);
+        assert_ok(mha_writer_metadata(w, key, value, &error), error);
+    }
+    assert_ok(mha_writer_add(w, name, planted, &error), error);
+    assert_ok(mha_writer_commit(w, &error), error);
+    mha_writer_destroy(w);
+    mha_file_close(f);
+    while (n > 0)
+        free(blocks[--n]);
+    return path;
+}
+
+/* The output of a case under variants, in the shape its file has; false when they do not apply. */
+typedef struct output {
+    mha_view view; /* (B, T, E), or (B, h, T, d) for cases without layer */
+    double *data;
+} output;
+
+static bool compute(const mha_case *c, const char *const *variants, size_t count, output *o)
+{
+    mha_error error;
+    mha_call call = mha_case_call(c);
+    size_t B = call.query.shape[0], T = call.query.shape[1];
+    size_t E =
+        mha_case_layer(c) ? mha_layer_config(mha_case_layer(c))->d_out : call.query.shape[2] * call.value.shape[3];
+    o->data = malloc((B * T * E + 1) * sizeof *o->data);
+    mha_view v = mha_view_of(o->data, MHA_F64, 3, (const size_t[]){B, T, E});
+    o->view = v;
+    if (!mha_case_layer(c)) {
+        size_t h = call.query.shape[2], d = call.value.shape[3];
+        o->view = mha_view_of(o->data, MHA_F64, 4, (const size_t[]){B, h, T, d});
+        v = mha_view_heads(o->data, MHA_F64, MHA_BHTD, B, T, h, d);
+    }
+    mha_status status = mha_case_variant(c, variants, count, MHA_STAGE_OUTPUT, &v, &error);
+    if (status && status != MHA_UNSUPPORTED)
+        fail_msg("%s", error.message);
+    return status == MHA_OK;
+}
+
+static double distance(const output *a, const output *b)
+{
+    mha_difference d;
+    mha_error error;
+    assert_ok(mha_compare(&a->view, &b->view, 0, 0, &d, &error), error);
+    return d.max_abs;
+}
+
+static mha_case *open_case(const char *path)
+{
+    mha_case *c;
+    mha_error error;
+    assert_ok(mha_case_open(path, NULL, &c, &error), error);
+    return c;
+}
+
+typedef enum finding { MISSING, FOUND, SIMPLER } finding;
+
+/* FOUND: the class of exact explanations holds this one. SIMPLER: fewer variants do the same on this input. */
+static finding find(const char *path, const char *const *variants, size_t count)
+{
+    mha_case *c = open_case(path);
+    mha_diagnosis d;
+    mha_error error;
+    finding result = MISSING;
+    assert_ok(mha_case_diagnose(c, NULL, &d, &error), error);
+    for (size_t i = 0; i < d.match_count && result == MISSING; i++) {
+        const mha_explanation *e = &d.matches[i];
+        bool same = e->exact && e->count == count;
+        for (size_t k = 0; k < count && same; k++)
+            same = strcmp(e->variants[k], variants[0]) == 0 || strcmp(e->variants[k], variants[count - 1]) == 0;
+        result = same ? FOUND : e->exact && e->count < count ? SIMPLER : MISSING;
+    }
+    mha_diagnosis_free(&d);
+    mha_case_close(c);
+    return result;
+}
+
+/* ---------------------------------------------------------------- planted */
+
+/* Plants variants in a case if they matter there, in float64 and in float32, and looks for them. Two must
+ * do what neither of them does alone. */
+static bool plant(const char *right, const char *const *variants, size_t count)
+{
+    mha_case *c = open_case(right);
+    output none, one, other, all;
+    bool applies = compute(c, NULL, 0, &none);
+    applies &= compute(c, variants, 1, &one);
+    applies &= compute(c, variants + count - 1, 1, &other);
+    applies &= compute(c, variants, count, &all);
+    bool planted = applies && distance(&all, &none) > 1e-4; /* far enough to be seen in float32 */
+    if (count == 2)
+        planted = planted && distance(&all, &one) > 1e-3 && distance(&all, &other) > 1e-3;
+    mha_case_close(c);
+    if (planted) {
+        float *narrow = malloc((mha_view_elements(&all.view) + 1) * sizeof *narrow);
+        mha_view v = mha_view_of(narrow, MHA_F32, all.view.rank, all.view.shape);
+        assert_int_equal(mha_view_copy(&v, &all.view), MHA_OK);
+        finding wide = find(replant(right, "expected64.output", &all.view), variants, count);
+        finding found = find(replant(right, "expected.output", &v), variants, count);
+        if (wide == MISSING || found == MISSING || (count == 1 && (wide == SIMPLER || found == SIMPLER)))
+            fail_msg("%s %s: not found%s", variants[0], count == 2 ? variants[1] : "",
+                     wide == FOUND ? " in float32" : "");
+        planted = wide == FOUND && found == FOUND;
+        free(narrow);
+    }
+    free(none.data), free(one.data), free(other.data), free(all.data);
+    return planted;
+}
+
+static void test_every_variant_is_found(void **state)
+{
+    (void)state;
+    size_t n = mha_variant_count(), pending = n;
+    bool *done = calloc(n, sizeof *done);
+    for (uint64_t seed = 1; pending > 0 && seed <= 1000; seed++) {
+        const char *right = saved_trial(seed, MHA_PATH_EXACT, seed % 4 == 0);
+        for (size_t i = 0; i < n && right; i++) {
+            const char *name = mha_variant_at(i)->name;
+            if (!done[i] && plant(right, &name, 1))
+                done[i] = true, pending--;
+        }
+    }
+    for (size_t i = 0; i < n; i++)
+        if (!done[i])
+            fail_msg("%s: no random case on which it matters", mha_variant_at(i)->name);
+    free(done);
+}
+
+static void test_random_pairs_are_found(void **state)
+{
+    (void)state;
+    size_t planted = 0, n = mha_variant_count();
+    for (uint64_t seed = 1; planted < 20; seed++) {
+        assert_true(seed < 1000);
+        const char *right = saved_trial(seed, MHA_PATH_EXACT, false);
+        bool found = false;
+        for (uint64_t i = 0; i < 40 && right && !found; i++) {
+            size_t a = mha_random_bits(seed, 0, i) % n, b = mha_random_bits(seed, 1, i) % n;
+            const char *pair[] = {mha_variant_at(a < b ? a : b)->name, mha_variant_at(a < b ? b : a)->name};
+            found = a != b && plant(right, pair, 2);
+        }
+        planted += found;
+    }
+}
+
+static void test_names_are_unique(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < mha_variant_count(); i++) {
+        assert_true(strlen(mha_variant_at(i)->help) > 0);
+        for (size_t j = 0; j < i; j++)
+            assert_string_not_equal(mha_variant_at(i)->name, mha_variant_at(j)->name);
+    }
+    assert_null(mha_variant_at(mha_variant_count()));
+}
+
+/* ---------------------------------------------------------------- nothing planted */
+
+static void expect_right(const char *path, const char *tensor)
+{
+    mha_case *c = open_case(path);
+    mha_diagnosis d;
+    mha_error error;
+    assert_ok(mha_case_diagnose(c, tensor, &d, &error), error);
+    if (d.match_count == 0 || !d.matches[0].exact || d.matches[0].count != 0)
+        fail_msg("%s: %s is right, but %s", mha_case_name(c), d.tensor,
+                 d.match_count ? d.matches[0].variants[0] ? d.matches[0].variants[0] : "only near"
+                               : "nothing explains it");
+    mha_diagnosis_free(&d);
+    mha_case_close(c);
+}
+
+static void test_no_false_alarm(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 60; seed++) {
+        const char *path = saved_trial(seed, seed % 2 ? MHA_PATH_EXACT : MHA_PATH_BLAS, false);
+        if (path)
+            expect_right(path, NULL);
+    }
+    const char *recorded = getenv("CONFORMANCE_DIR");
+    DIR *d = recorded && *recorded ? opendir(recorded) : NULL;
+    for (struct dirent *e; d && (e = readdir(d));) {
+        char path[1024];
+        snprintf(path, sizeof path, "%s/%s", recorded, e->d_name);
+        if (strstr(e->d_name, ".safetensors"))
+            expect_right(path, "expected64.output");
+    }
+    if (d)
+        closedir(d);
+}
+
+/* ---------------------------------------------------------------- built wrong by the library itself */
+
+/* A layer with a mask, lengths, a window, rotation and softcap: most things can go wrong. */
+typedef struct scene {
+    mha_params *params;
+    mha_layer *layer;
+    mha_call call;
+    float x[2 * 9 * 12];
+    uint8_t mask[9 * 9];
+    int64_t lengths[2];
+} scene;
+
+enum { B = 2, T = 9, WIDTH = 12, HEADS = 3 };
+
+static void scene_open(scene *s)
+{
+    mha_error error;
+    memset(s, 0, sizeof *s);
+    mha_config config = {
+        .d_model = WIDTH, .n_heads = HEADS, .bias_q = true, .bias_k = true, .bias_v = true, .bias_o = true};
+    assert_int_equal(mha_params_create(NULL, &s->params), MHA_OK);
+    assert_ok(mha_layer_create(&config, s->params, NULL, &s->layer, &error), error);
+    mha_layer_init(s->layer, 1);
+    for (int w = 0; w < MHA_WEIGHT_COUNT; w++) /* biases start as zeros */
+        if (w % 2 == 1 && mha_layer_weight(s->layer, (mha_weight)w)) {
+            mha_view v = mha_tensor_view(mha_layer_weight(s->layer, (mha_weight)w));
+            mha_random_fill(&v, 3, (uint64_t)w, -1, 1);
+        }
+    s->call.query = mha_view_of(s->x, MHA_F32, 3, (const size_t[]){B, T, WIDTH});
+    mha_random_fill(&s->call.query, 2, 0, -2, 2);
+    for (size_t i = 0; i < sizeof s->mask; i++)
+        s->mask[i] = i % 4 != 1;
+    s->lengths[0] = 9, s->lengths[1] = 7;
+    mha_semantics *m = &s->call.semantics;
+    m->mask = (mha_mask){MHA_MASK_KEEPS, mha_view_of(s->mask, MHA_BOOL, 2, (const size_t[]){T, T})};
+    m->kv_lengths = s->lengths;
+    m->causal = true;
+    m->has_offset = true;
+    m->offset = 2;
+    m->window = true, m->window_left = 4, m->window_right = -1;
+    m->softcap = 2;
+    m->rope = (mha_rope){.kind = MHA_ROPE_HALF_SPLIT};
+}
+
+static void scene_close(scene *s)
+{
+    mha_layer_destroy(s->layer);
+    mha_params_destroy(s->params);
+}
+
+static mha_view weight(scene *s, mha_weight w)
+{
+    return mha_tensor_view(mha_layer_weight(s->layer, w));
+}
+
+static void transpose_weight(scene *s, mha_weight which)
+{
+    float *w = weight(s, which).data;
+    for (size_t i = 0; i < WIDTH; i++)
+        for (size_t j = 0; j < i; j++) {
+            float swap = w[i * WIDTH + j];
+            w[i * WIDTH + j] = w[j * WIDTH + i], w[j * WIDTH + i] = swap;
+        }
+}
+
+static void swap_weights(scene *s, mha_weight a, mha_weight b)
+{
+    mha_view x = weight(s, a), y = weight(s, b);
+    for (size_t i = 0; i < mha_view_elements(&x); i++) {
+        float swap = ((float *)x.data)[i];
+        ((float *)x.data)[i] = ((float *)y.data)[i], ((float *)y.data)[i] = swap;
+    }
+}
+
+static void wrong_mask(scene *s)
+{
+    s->call.semantics.mask.kind = MHA_MASK_HIDES;
+}
+static void wrong_no_mask(scene *s)
+{
+    s->call.semantics.mask.kind = MHA_MASK_NONE;
+}
+static void wrong_no_lengths(scene *s)
+{
+    s->call.semantics.kv_lengths = NULL;
+}
+static void wrong_lengths(scene *s)
+{
+    s->lengths[0]--, s->lengths[1]--;
+}
+static void wrong_no_causal(scene *s)
+{
+    s->call.semantics.causal = false;
+}
+static void wrong_no_window(scene *s)
+{
+    s->call.semantics.window = false;
+}
+static void wrong_window(scene *s)
+{
+    s->call.semantics.window_left--;
+}
+static void wrong_window_sides(scene *s)
+{
+    s->call.semantics.window_right = s->call.semantics.window_left;
+    s->call.semantics.causal = false;
+}
+static void wrong_softcap(scene *s)
+{
+    s->call.semantics.softcap = 0;
+}
+static void wrong_scale(scene *s)
+{
+    s->call.semantics.has_scale = true, s->call.semantics.scale = 1;
+}
+static void wrong_scale_twice(scene *s)
+{
+    s->call.semantics.has_scale = true, s->call.semantics.scale = 1.0 / (WIDTH / HEADS);
+}
+static void wrong_pairing(scene *s)
+{
+    s->call.semantics.rope.kind = MHA_ROPE_INTERLEAVED;
+}
+static void wrong_base(scene *s)
+{
+    s->call.semantics.rope.base = 5e5;
+}
+static void wrong_no_rope(scene *s)
+{
+    s->call.semantics.rope.kind = MHA_ROPE_NONE;
+}
+static void wrong_plus_one(scene *s)
+{
+    s->call.semantics.softmax_plus_one = true;
+}
+static void wrong_transpose(scene *s)
+{
+    transpose_weight(s, MHA_W_V);
+}
+static void wrong_order(scene *s)
+{
+    swap_weights(s, MHA_W_Q, MHA_W_K), swap_weights(s, MHA_B_Q, MHA_B_K);
+}
+static void wrong_bias(scene *s)
+{
+    memset(weight(s, MHA_B_V).data, 0, WIDTH * sizeof(float));
+}
+
+static void wrong_rounding(scene *s)
+{
+    for (int w = 0; w < MHA_WEIGHT_COUNT; w++)
+        if (mha_layer_weight(s->layer, (mha_weight)w)) {
+            mha_view v = weight(s, (mha_weight)w);
+            for (size_t i = 0; i < mha_view_elements(&v); i++)
+                ((float *)v.data)[i] = mha_bf16_to_f32(mha_f32_to_bf16(((float *)v.data)[i]));
+        }
+}
+
+/* Columns of q, k, v, each of 12: written as blocks, read as (q, k, v) of 4 for each head. */
+static void wrong_packing(scene *s)
+{
+    static const mha_weight W[] = {MHA_W_Q, MHA_W_K, MHA_W_V}, b[] = {MHA_B_Q, MHA_B_K, MHA_B_V};
+    float packed[WIDTH + 1][3 * WIDTH];
+    for (int p = 0; p < 3; p++)
+        for (size_t i = 0; i <= WIDTH; i++)
+            memcpy(&packed[i][p * WIDTH],
+                   (float *)weight(s, i < WIDTH ? W[p] : b[p]).data + (i < WIDTH ? i * WIDTH : 0),
+                   WIDTH * sizeof(float));
+    const size_t d = WIDTH / HEADS;
+    for (size_t p = 0; p < 3; p++)
+        for (size_t i = 0; i <= WIDTH; i++)
+            for (size_t h = 0; h < HEADS; h++)
+                memcpy((float *)weight(s, i < WIDTH ? W[p] : b[p]).data + (i < WIDTH ? i * WIDTH : 0) + h * d,
+                       &packed[i][h * 3 * d + p * d], d * sizeof(float));
+}
+
+/* (d_k, h) instead of (h, d_k): column f*h + head holds what head-major reading takes for another. */
+static void wrong_merge(scene *s)
+{
+    float *w = weight(s, MHA_W_O).data, copy[WIDTH * WIDTH];
+    const size_t d = WIDTH / HEADS;
+    memcpy(copy, w, sizeof copy);
+    for (size_t h = 0; h < HEADS; h++) /* feature (h, f) meets row f*HEADS + h of W_O */
+        for (size_t f = 0; f < d; f++)
+            memcpy(w + (h * d + f) * WIDTH, copy + (f * HEADS + h) * WIDTH, WIDTH * sizeof *w);
+}
+
+static void test_wrong_calls_are_named(void **state)
+{
+    (void)state;
+    static const struct {
+        void (*wrong)(scene *s);
+        const char *variants[2];
+    } rows[] = {
+        {wrong_mask, {"mask-polarity"}},
+        {wrong_no_mask, {"mask-missing"}},
+        {wrong_no_lengths, {"lengths-missing"}},
+        {wrong_lengths, {"lengths-less"}},
+        {wrong_no_causal, {"causal-missing"}},
+        {wrong_no_window, {"window-missing"}},
+        {wrong_window, {"window-left-less"}},
+        {wrong_window_sides, {"causal-missing", "window-both-sides"}},
+        {wrong_softcap, {"softcap-missing"}},
+        {wrong_scale, {"scale-missing"}},
+        {wrong_scale_twice, {"scale-twice"}},
+        {wrong_pairing, {"rope-pairing"}},
+        {wrong_base, {"rope-base-5e5"}},
+        {wrong_no_rope, {"rope-missing"}},
+        {wrong_plus_one, {"plus-one-added"}},
+        {wrong_transpose, {"transpose-v"}},
+        {wrong_order, {"order-kqv"}},
+        {wrong_bias, {"bias-v-dropped"}},
+        {wrong_rounding, {"weights-bf16"}},
+        {wrong_packing, {"packed-interleaved"}},
+        {wrong_merge, {"merge-interleaved"}},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (int path = MHA_PATH_BLAS; path <= MHA_PATH_EXACT; path++) {
+            scene right, wrong;
+            mha_error error;
+            scene_open(&right);
+            scene_open(&wrong);
+            rows[i].wrong(&wrong);
+            rerun run;
+            rerun_init(&run, wrong.layer, &wrong.call, NULL, NULL);
+            assert_ok(rerun_run(&run, (mha_path)path, 1, TRIAL_OUTPUT, &error), error);
+            right.call.path = (mha_path)path;
+            right.call.stages[MHA_STAGE_OUTPUT] = run.stages[MHA_STAGE_OUTPUT];
+            const char *file = scratch_path("wrong.safetensors");
+            assert_ok(mha_case_save(file, right.layer, &right.call, NULL, &error), error);
+            size_t count = 1 + (rows[i].variants[1] != NULL);
+            if (find(file, rows[i].variants, count) != FOUND)
+                fail_msg("%s on %s: not found", rows[i].variants[0], mha_path_name((mha_path)path));
+            rerun_free(&run);
+            scene_close(&right);
+            scene_close(&wrong);
+        }
+}
+
+static void test_no_explanation(void **state)
+{
+    (void)state;
+    const char *right = saved_trial(5, MHA_PATH_EXACT, false);
+    assert_non_null(right);
+    mha_case *c = open_case(right);
+    output o;
+    assert_true(compute(c, NULL, 0, &o));
+    mha_case_close(c);
+    mha_random_fill(&o.view, 9, 9, -1, 1);
+    c = open_case(replant(right, "expected64.output", &o.view));
+    mha_diagnosis d;
+    mha_error error;
+    assert_ok(mha_case_diagnose(c, "output", &d, &error), error);
+    assert_string_equal(d.tensor, "expected64.output");
+    assert_int_equal(d.match_count, 0);
+    assert_int_equal(d.closest_count, 3);
+    assert_true(d.closest[0].relative <= d.closest[1].relative && d.closest[1].relative <= d.closest[2].relative);
+    assert_refused(mha_case_diagnose(c, "weights", &d, &error), MHA_NOT_FOUND, error, "weights");
+    const char *unknown[] = {"no-such-variant"};
+    assert_refused(mha_case_variant(c, unknown, 1, MHA_STAGE_OUTPUT, &o.view, &error), MHA_NOT_FOUND, error,
+                   "no-such-variant");
+    mha_case_close(c);
+    free(o.data);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_names_are_unique),       cmocka_unit_test(test_no_false_alarm),
+        cmocka_unit_test(test_wrong_calls_are_named),  cmocka_unit_test(test_no_explanation),
+        cmocka_unit_test(test_every_variant_is_found), cmocka_unit_test(test_random_pairs_are_found),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
