@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "support/recase.h"
 #include "support/rerun.h"
 #include "support/scratch.h"
 #include "support/trial.h"
@@ -40,34 +41,8 @@ static const char *saved_trial(uint64_t seed, mha_path path, bool poison)
 /* The case of `from` with another result: `planted` instead of everything expected. */
 static const char *replant(const char *from, const char *name, const mha_view *planted)
 {
-    mha_file *f;
-    mha_writer *w;
-    mha_error error;
     const char *path = scratch_path("planted.safetensors");
-    void *blocks[64] = {0};
-    size_t n = 0;
-    assert_ok(mha_file_open(from, &f, &error), error);
-    assert_ok(mha_writer_create(path, &w, &error), error);
-    for (size_t i = 0; i < mha_file_count(f); i++) {
-        const mha_file_tensor *t = mha_file_at(f, i);
-        if (strncmp(t->name, "expected", 8) == 0)
-            continue;
-        assert_true(n < 64);
-        mha_view v = mha_view_of(blocks[n++] = malloc(t->bytes + 1), t->dtype, t->rank, t->shape);
-        assert_ok(mha_file_read(f, t, &v, &error), error);
-        assert_ok(mha_writer_add(w, t->name, &v, &error), error);
-    }
-    for (size_t i = 0; i < mha_file_metadata_count(f); i++) {
-        const char *key, *value;
-        mha_file_metadata_at(f, i, &key, &value);
-        assert_ok(mha_writer_metadata(w, key, value, &error), error);
-    }
-    assert_ok(mha_writer_add(w, name, planted, &error), error);
-    assert_ok(mha_writer_commit(w, &error), error);
-    mha_writer_destroy(w);
-    mha_file_close(f);
-    while (n > 0)
-        free(blocks[--n]);
+    recase_write(from, path, &(recase){.drop = "expected", .tensors = {{name, *planted}}});
     return path;
 }
 

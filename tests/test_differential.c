@@ -540,11 +540,58 @@ static void saved_forwards_are_accepted(void **state)
     assert_true(refusals <= 1 + n / 5);
 }
 
+/* ---------------------------------------------------------------- many keys */
+
+/* Sums of 100,000 terms stay within the bound, on every float path. */
+static void many_keys_stay_within_the_bound(void **state)
+{
+    (void)state;
+    enum { KEYS = 100000, D = 4 };
+    float *k = malloc(KEYS * D * sizeof *k), *v = malloc(KEYS * D * sizeof *v), q[2 * D];
+    mha_call call = {.query = mha_view_of(q, MHA_F32, 4, (const size_t[]){1, 2, 1, D}),
+                     .key = mha_view_of(k, MHA_F32, 4, (const size_t[]){1, KEYS, 1, D}),
+                     .value = mha_view_of(v, MHA_F32, 4, (const size_t[]){1, KEYS, 1, D})};
+    const unsigned keep = OUTPUT | LSE | 1u << MHA_STAGE_WEIGHTS | 1u << MHA_STAGE_SCORES;
+    for (int positive = 0; positive < 2; positive++) { /* values of one sign do not cancel, others do */
+        mha_random_fill(&call.query, 1, 0, -2, 2);
+        mha_random_fill(&call.key, 1, 1, -2, 2);
+        mha_random_fill(&call.value, 1, 2, positive ? 0 : -1, 1);
+        mha_magnitudes magnitudes;
+        mha_error error;
+        rerun exact;
+        rerun_init(&exact, NULL, &call, NULL, NULL);
+        assert_ok(rerun_run(&exact, MHA_PATH_EXACT, 1, keep, &error), error);
+        assert_ok(mha_magnitudes_measure(NULL, &call, &magnitudes, &error), error);
+        double bound[MHA_STAGE_COUNT];
+        mha_error_bound(&exact.plan, &magnitudes, 0x1p-24, bound);
+        assert_true(bound[MHA_STAGE_OUTPUT] < 0.1); /* which says something: values are up to 1 */
+        for (int path = MHA_PATH_AUTO; path <= MHA_PATH_BLAS; path++) {
+            rerun narrow;
+            rerun_init(&narrow, NULL, &call, NULL, NULL);
+            mha_status status = rerun_run(&narrow, (mha_path)path, 1, path == MHA_PATH_FAST ? OUTPUT : keep, &error);
+            for (int s = 0; s < MHA_STAGE_COUNT && !status; s++) {
+                mha_difference d;
+                if (!narrow.stages[s].data)
+                    continue;
+                assert_ok(mha_compare(&narrow.stages[s], &exact.stages[s], 0, bound[s], &d, &error), error);
+                if (d.mismatches)
+                    fail_msg("%s, %s: off by %g, bound %g", mha_path_name((mha_path)path), mha_stage_name((mha_stage)s),
+                             d.max_abs, bound[s]);
+            }
+            assert_true(status == MHA_OK || (path == MHA_PATH_FAST && status == MHA_UNSUPPORTED));
+            rerun_free(&narrow);
+        }
+        rerun_free(&exact);
+    }
+    free(k), free(v);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_forwards_agree_with_themselves),
         cmocka_unit_test(saved_forwards_are_accepted),
+        cmocka_unit_test(many_keys_stay_within_the_bound),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

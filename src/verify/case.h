@@ -61,6 +61,7 @@ typedef enum case_tensor {
     CASE_TENSOR_COUNT
 } case_tensor;
 
+const char *mha_case_tensor_name(case_tensor tensor);
 /* The name a case gives to a weight of the layer: "W_q", "head_sink", "q_norm_weight". */
 const char *mha_case_weight_name(mha_weight weight);
 
@@ -99,10 +100,14 @@ struct mha_case {
 
 /* Metadata as numbers: `missing` when the key is absent. MHA_INVALID names key and text. */
 mha_status mha_case_number(const mha_case *c, const char *key, double missing, double *value, mha_error *error);
+/* Fills sizes and widths, which are told by the tensors. */
+mha_status mha_case_read_sizes(mha_case *c, mha_error *error);
 /* Reads names, kinds and values of the file: all of the struct up to the layers. */
 mha_status mha_case_read(mha_case *c, mha_error *error);
 /* Builds layers, semantics and extras from what was read, and validates the call. */
 mha_status mha_case_build(mha_case *c, mha_error *error);
+mha_status mha_case_whole(const mha_case *c, const char *key, int64_t low, int64_t missing, int64_t *value,
+                          mha_error *error);
 /* One of a few words: its place in the list `words` (which ends in NULL), `missing` when the key is absent. */
 mha_status mha_case_word(const mha_case *c, const char *key, const char *const *words, int missing, int *value,
                          mha_error *error);

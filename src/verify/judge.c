@@ -1,11 +1,10 @@
 /* The judge: runs a case on a path and holds every recorded result against what comes out. */
-#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/base.h"
-#include "verify/case.h"
+#include "verify/judgement.h"
 
 const char *mha_outcome_name(mha_outcome outcome)
 {
@@ -13,257 +12,9 @@ const char *mha_outcome_name(mha_outcome outcome)
     return (unsigned)outcome < 3 ? names[outcome] : "?";
 }
 
-/* One judgement in progress. */
-typedef struct judgement {
-    const mha_case *c;
-    mha_path path;
-    int threads;
-    const char *only; /* the one stage asked for, or NULL */
-    mha_verdict *verdict;
-    bool measured;
-    mha_tolerance derived; /* for what the file gives no tolerance */
-} judgement;
-
-/* ---------------------------------------------------------------- shapes */
-
-mha_view mha_case_shape(const mha_case *c, const mha_view *stage, mha_stage which, bool is_qk, size_t S, int rank)
-{
-    mha_view v = *stage;
-    if (which == MHA_STAGE_OUTPUT) {
-        size_t B = v.shape[0], T = v.shape[1], H = c->H, d = c->d_v, E = c->E_out;
-        switch (c->layout) {
-        case MHA_TE: return mha_view_of(v.data, v.dtype, 2, (const size_t[]){T, E});
-        case MHA_TBE: return mha_view_of(v.data, v.dtype, 3, (const size_t[]){T, B, E});
-        case MHA_BHTD: return mha_view_of(v.data, v.dtype, 4, (const size_t[]){B, H, T, d});
-        case MHA_BTHD: return mha_view_of(v.data, v.dtype, 4, (const size_t[]){B, T, H, d});
-        default: return mha_view_of(v.data, v.dtype, 3, (const size_t[]){B, T, E});
-        }
-    }
-    if (is_qk && v.rank == 4 && v.shape[3] > S)
-        v = mha_view_slice(&v, 3, 0, S);
-    if (c->layout == MHA_TE && rank == v.rank - 1 && v.shape[0] == 1) {
-        v.rank = rank;
-        memmove(v.shape, v.shape + 1, sizeof v.shape[0] * (size_t)rank);
-        memmove(v.stride, v.stride + 1, sizeof v.stride[0] * (size_t)rank);
-    }
-    return v;
-}
-
-/* The view with an axis that counts heads, and which axis that is; -1 where there is none. */
-static int head_axis(const mha_case *c, mha_view *v, mha_stage stage)
-{
-    size_t heads = c->H;
-    switch (stage) {
-    case MHA_STAGE_SCORES:
-    case MHA_STAGE_CAPPED:
-    case MHA_STAGE_MASKED:
-    case MHA_STAGE_WEIGHTS:
-    case MHA_STAGE_PRESENT_KEY:
-    case MHA_STAGE_PRESENT_VALUE: return v->rank - 3;
-    case MHA_STAGE_LSE: return v->rank - 2;
-    case MHA_STAGE_WEIGHTS_MEAN: return -1;
-    case MHA_STAGE_K:
-    case MHA_STAGE_V:
-    case MHA_STAGE_K_ROT: heads = c->H_kv; break;
-    case MHA_STAGE_OUTPUT:
-        if (c->kind == CASE_MHA)
-            return -1;
-        if (c->layout == MHA_BHTD || c->layout == MHA_BTHD)
-            return c->layout == MHA_BHTD ? 1 : 2;
-        break;
-    default: break;
-    }
-    int last = v->rank - 1; /* heads lie side by side in the last extent */
-    if (last + 1 >= MHA_MAX_RANK || v->shape[last] % heads != 0)
-        return -1;
-    v->shape[last + 1] = v->shape[last] / heads;
-    v->stride[last + 1] = v->stride[last];
-    v->shape[last] = heads;
-    v->stride[last] *= (ptrdiff_t)v->shape[last + 1];
-    v->rank++;
-    return last;
-}
-
-static int find_worst_head(const mha_case *c, mha_stage stage, mha_view a, mha_view e, double rtol, double atol)
-{
-    mha_view copy = e;
-    int axis = head_axis(c, &a, stage), worst = -1;
-    head_axis(c, &copy, stage);
-    if (axis < 0 || axis >= a.rank)
-        return -1;
-    mha_difference most = {0};
-    for (size_t h = 0; h < a.shape[axis]; h++) {
-        mha_view x = mha_view_slice(&a, axis, h, 1), y = mha_view_slice(&copy, axis, h, 1);
-        mha_difference d;
-        if (mha_compare(&x, &y, rtol, atol, &d, NULL))
-            return -1;
-        if (worst < 0 || d.mismatches > most.mismatches || (d.mismatches == most.mismatches && d.rms > most.rms)) {
-            worst = (int)h;
-            most = d;
-        }
-    }
-    return worst;
-}
-
-/* ---------------------------------------------------------------- verdicts */
-
-static mha_status no_memory(mha_error *error)
-{
-    return mha_fail(error, MHA_NO_MEMORY, "verdict", "no memory to judge the case");
-}
-
-/* A new row of the verdict. */
-static mha_stage_verdict *add_row(judgement *j, const char *prefix, const char *name, const char *against)
-{
-    mha_verdict *v = j->verdict;
-    if (v->stage_count == v->capacity) {
-        mha_allocator a = mha_allocator_default();
-        size_t room = v->capacity ? v->capacity * 2 : 16;
-        mha_stage_verdict *rows = mha_allocate(&a, room * sizeof *rows);
-        if (!rows)
-            return NULL;
-        if (v->stage_count)
-            memcpy(rows, v->stages, v->stage_count * sizeof *rows);
-        mha_release(&a, v->stages, v->capacity * sizeof *rows);
-        v->stages = rows;
-        v->capacity = room;
-    }
-    mha_stage_verdict *row = &v->stages[v->stage_count++];
-    *row = (mha_stage_verdict){.worst_head = -1};
-    snprintf(row->name, sizeof row->name, "%s%s", prefix, name);
-    snprintf(row->against, sizeof row->against, "%s", against);
-    return row;
-}
-
-void mha_verdict_free(mha_verdict *verdict)
-{
-    mha_allocator a = mha_allocator_default();
-    mha_release(&a, verdict->stages, verdict->capacity * sizeof *verdict->stages);
-    verdict->stages = NULL;
-    verdict->stage_count = verdict->capacity = 0;
-}
-
-static bool is_wanted(const judgement *j, const char *name)
-{
-    return !j->only || strcmp(j->only, name) == 0;
-}
-
-/* Whether the case holds anything to compare a stage with. */
-static bool is_recorded(const mha_case *c, int stage)
-{
-    bool qk = stage == (int)c->qk_stage && (c->expected[0][CASE_QK].name || c->expected[1][CASE_QK].name);
-    bool prefill = stage == MHA_STAGE_OUTPUT &&
-                   (c->expected[0][CASE_PREFILL_OUTPUT].name || c->expected[1][CASE_PREFILL_OUTPUT].name);
-    return c->expected[0][stage].name || c->expected[1][stage].name || qk || prefill;
-}
-
-/* The tolerance of a comparison. What the file leaves open is derived. */
-static mha_status tolerance(judgement *j, const case_expected *e, bool wide, mha_stage stage, mha_stage_verdict *row,
-                            mha_error *error)
-{
-    const mha_case *c = j->c;
-    char key[64];
-    snprintf(key, sizeof key, "atol.expected%s%s", wide ? "64" : "", strchr(e->name, '.'));
-    row->rtol = wide ? c->rtol64 : c->rtol;
-    mha_status status = mha_case_number(c, key, wide ? c->atol64 : c->atol, &row->atol, error);
-    if (status || (!isnan(row->rtol) && !isnan(row->atol)))
-        return status;
-    row->derived = true;
-    if (isnan(row->rtol))
-        row->rtol = 0;
-    if (!isnan(row->atol))
-        return MHA_OK;
-    if (!j->measured) {
-        bool wanted[MHA_STAGE_COUNT];
-        for (int s = 0; s < MHA_STAGE_COUNT; s++)
-            wanted[s] = is_recorded(c, s);
-        status = mha_tolerance_of_case(c, wanted, &j->derived, error);
-    }
-    j->measured = !status;
-    row->atol = j->derived.atol[wide][stage];
-    return status;
-}
-
-/* A source may write a hidden key's masked score as the lowest finite float (ONNX Runtime's ai.onnx
- * Attention does). Where ours is -inf such an entry means the same; anything else stays as it is. */
-static mha_status hide_lowest(mha_pool *pool, const mha_view *a, mha_view *expected, mha_error *error)
-{
-    mha_view copy = mha_pool_view(pool, MHA_F64, expected->rank, expected->shape);
-    if (!copy.data)
-        return no_memory(error);
-    size_t n = mha_view_elements(&copy), index[MHA_MAX_RANK] = {0};
-    bool found = false;
-    for (size_t i = 0; i < n; i++) {
-        double e = mha_view_get(expected, index);
-        bool lowest = (e == -(double)FLT_MAX || e == -DBL_MAX) && mha_view_get(a, index) == -INFINITY;
-        ((double *)copy.data)[i] = lowest ? -INFINITY : e;
-        found |= lowest;
-        for (int k = copy.rank - 1; k >= 0 && ++index[k] == copy.shape[k]; k--)
-            index[k] = 0;
-    }
-    if (found)
-        *expected = copy;
-    return MHA_OK;
-}
-
-/* Where float32 may give either recorded result, each element is held against the nearer one. */
-static mha_status merge(mha_pool *pool, const mha_view *a, const mha_view *e32, const mha_view *e64, double rtol,
-                        double atol, mha_view *merged, mha_error *error)
-{
-    mha_view m = mha_pool_view(pool, MHA_F64, e32->rank, e32->shape);
-    if (!m.data)
-        return no_memory(error);
-    size_t n = mha_view_elements(&m), index[MHA_MAX_RANK] = {0};
-    for (size_t i = 0; i < n; i++) {
-        double x = mha_view_get(a, index), narrow = mha_view_get(e32, index), wide = mha_view_get(e64, index);
-        bool fits_wide = fabs(x - wide) <= atol + rtol * fabs(wide) || x == wide;
-        ((double *)m.data)[i] = fits_wide ? wide : narrow;
-        for (int k = m.rank - 1; k >= 0 && ++index[k] == m.shape[k]; k--)
-            index[k] = 0;
-    }
-    *merged = m;
-    return MHA_OK;
-}
-
-/* Holds one computed stage against the expected tensor of a slot. `loose`: against the float32 record
- * with its tolerance, whatever the path (what lies between is a cache rounded to float32). */
-static mha_status hold(judgement *j, const char *prefix, mha_attempt *attempt, const mha_view *computed,
-                       mha_stage stage, int slot, bool loose, mha_error *error)
-{
-    const mha_case *c = j->c;
-    const case_expected *e32 = &c->expected[0][slot], *e64 = &c->expected[1][slot];
-    bool exact = j->path == MHA_PATH_EXACT;
-    bool wide = (exact && !loose && e64->name) || !e32->name;
-    const case_expected *e = wide ? e64 : e32;
-    const char *name = slot == CASE_PREFILL_OUTPUT ? "prefill_output" : mha_stage_name(stage);
-    if (!e->name || !is_wanted(j, name))
-        return MHA_OK;
-    mha_stage_verdict *row = add_row(j, prefix, name, e->name);
-    if (!row)
-        return no_memory(error);
-    mha_status status = tolerance(j, e, wide && exact && !loose, stage, row, error);
-    if (status)
-        return status;
-    mha_view a = *computed, expected = e->view;
-    if (slot != CASE_PREFILL_OUTPUT) /* which is (B, T, E) whatever the layout */
-        a = mha_case_shape(c, computed, stage, slot == CASE_QK, attempt->plan.S, e->view.rank);
-    if (c->overflow && !exact && e32->name && e64->name)
-        status = merge(&attempt->pool, &a, &e32->view, &e64->view, row->rtol, row->atol, &expected, error);
-    if (!status && stage == MHA_STAGE_MASKED)
-        status = hide_lowest(&attempt->pool, &a, &expected, error);
-    if (!status)
-        status = mha_compare(&a, &expected, row->rtol, row->atol, &row->difference, error);
-    if (status)
-        return status;
-    row->ok = row->difference.mismatches == 0;
-    if (!row->ok)
-        row->worst_head = find_worst_head(c, stage, a, expected, row->rtol, row->atol);
-    return MHA_OK;
-}
-
 /* ---------------------------------------------------------------- runs */
 
-static mha_call base_call(const judgement *j)
+static mha_call base_call(const mha_judgement *j)
 {
     mha_call call = mha_case_call(j->c);
     call.path = j->path;
@@ -272,7 +23,7 @@ static mha_call base_call(const judgement *j)
 }
 
 /* All stages of one call, in the order data flows. `output_only`: what lies before differs on purpose. */
-static mha_status judge_call(judgement *j, const char *prefix, const mha_layer *layer, const mha_call *call,
+static mha_status judge_call(mha_judgement *j, const char *prefix, const mha_layer *layer, const mha_call *call,
                              bool output_only, bool loose, mha_error *error)
 {
     const mha_case *c = j->c;
@@ -280,8 +31,8 @@ static mha_status judge_call(judgement *j, const char *prefix, const mha_layer *
     for (int s = 0; s < MHA_STAGE_COUNT; s++) {
         bool recorded = c->expected[0][s].name || c->expected[1][s].name;
         bool qk = s == (int)c->qk_stage && (c->expected[0][CASE_QK].name || c->expected[1][CASE_QK].name);
-        wanted[s] =
-            (recorded || qk) && (!output_only || s == MHA_STAGE_OUTPUT) && is_wanted(j, mha_stage_name((mha_stage)s));
+        wanted[s] = (recorded || qk) && (!output_only || s == MHA_STAGE_OUTPUT) &&
+                    mha_judgement_wants(j, mha_stage_name((mha_stage)s));
         any |= wanted[s];
     }
     if (!any)
@@ -297,16 +48,16 @@ static mha_status judge_call(judgement *j, const char *prefix, const mha_layer *
     for (int s = 0; s < MHA_STAGE_COUNT && !status; s++) {
         if (!wanted[s])
             continue;
-        status = hold(j, prefix, &attempt, &attempt.stages[s], (mha_stage)s, s, loose, error);
+        status = mha_judgement_hold(j, prefix, &attempt, &attempt.stages[s], (mha_stage)s, s, loose, error);
         if (!status && s == (int)c->qk_stage)
-            status = hold(j, prefix, &attempt, &attempt.stages[s], (mha_stage)s, CASE_QK, loose, error);
+            status = mha_judgement_hold(j, prefix, &attempt, &attempt.stages[s], (mha_stage)s, CASE_QK, loose, error);
     }
     mha_attempt_free(&attempt);
     return status;
 }
 
 /* packed.qkv: query, key and value as columns of one tensor, read in place. */
-static mha_status judge_packed(judgement *j, mha_error *error)
+static mha_status judge_packed(mha_judgement *j, mha_error *error)
 {
     const mha_case *c = j->c;
     const mha_view *packed = &c->tensors[CASE_PACKED];
@@ -350,7 +101,7 @@ static mha_rope_kind permuted_rope(const mha_case *c)
 
 /* Other weights with the same output: permuted ones regroup the rotated pairs, repeated ones are one
  * key/value head per query head. */
-static mha_status judge_identities(judgement *j, mha_error *error)
+static mha_status judge_identities(mha_judgement *j, mha_error *error)
 {
     const mha_case *c = j->c;
     mha_status status = MHA_OK;
@@ -367,7 +118,7 @@ static mha_status judge_identities(judgement *j, mha_error *error)
 }
 
 /* PyTorch's packed projection against W_q, W_k, W_v: the same numbers, transposed. */
-static mha_status judge_imports(judgement *j, mha_error *error)
+static mha_status judge_imports(mha_judgement *j, mha_error *error)
 {
     const mha_case *c = j->c;
     const mha_view *w = c->weights[CASE_RECORDED];
@@ -385,7 +136,7 @@ static mha_status judge_imports(judgement *j, mha_error *error)
         const mha_view *torch = &c->tensors[imports[i].torch];
         for (size_t p = 0; p < imports[i].count && torch->data; p++) {
             const char *weight = mha_case_weight_name(imports[i].parts[p]);
-            if (!is_wanted(j, imports[i].name))
+            if (!mha_judgement_wants(j, imports[i].name))
                 continue;
             mha_view part = imports[i].count == 1 ? *torch : mha_view_slice(torch, 0, p * n, n),
                      to = w[imports[i].parts[p]];
@@ -395,9 +146,9 @@ static mha_status judge_imports(judgement *j, mha_error *error)
                 part.shape[0] = part.shape[1], part.shape[1] = rows;
                 part.stride[0] = part.stride[1], part.stride[1] = step;
             }
-            mha_stage_verdict *row = add_row(j, "", imports[i].name, weight);
+            mha_stage_verdict *row = mha_judgement_row(j, "", imports[i].name, weight);
             if (!row)
-                return no_memory(error);
+                return mha_fail(error, MHA_NO_MEMORY, c->name, "no memory to judge the case");
             mha_status status = mha_compare(&part, &to, 0, 0, &row->difference, error);
             if (status)
                 return status;
@@ -411,7 +162,7 @@ static mha_status judge_imports(judgement *j, mha_error *error)
 
 /* The call on the first `T` rows of the whole sequence, without anything cached: every position moves
  * back by the cached rows. Tables of one row per new row do not reach so far. */
-static mha_status whole_call(judgement *j, mha_pool *pool, size_t T, mha_call *result, mha_error *error)
+static mha_status whole_call(mha_judgement *j, mha_pool *pool, size_t T, mha_call *result, mha_error *error)
 {
     const mha_case *c = j->c;
     mha_call call = base_call(j);
@@ -430,7 +181,7 @@ static mha_status whole_call(judgement *j, mha_pool *pool, size_t T, mha_call *r
     int64_t *positions = mha_pool_take(pool, c->B * T * sizeof *positions);
     int64_t *lengths = mha_pool_take(pool, c->B * sizeof *lengths);
     if (!offset || !positions || !lengths)
-        return no_memory(error);
+        return mha_fail(error, MHA_NO_MEMORY, c->name, "no memory to judge the case");
     for (size_t b = 0; b < c->B; b++) {
         offset[b] = s->position_offset ? s->position_offset[b] - (int64_t)c->P : 0;
         const mha_view *p = &s->rope.q_positions;
@@ -454,7 +205,7 @@ static mha_status whole_call(judgement *j, mha_pool *pool, size_t T, mha_call *r
 }
 
 /* Fills a cache with the first P rows of the whole sequence and judges the step once more with it. */
-static mha_status judge_cached(judgement *j, mha_pool *pool, mha_error *error)
+static mha_status judge_cached(mha_judgement *j, mha_pool *pool, mha_error *error)
 {
     const mha_case *c = j->c;
     const mha_cache_spec spec = {.batch = c->B,
@@ -486,7 +237,7 @@ static mha_status judge_cached(judgement *j, mha_pool *pool, mha_error *error)
     return status;
 }
 
-static mha_status judge_prefill(judgement *j, mha_error *error)
+static mha_status judge_prefill(mha_judgement *j, mha_error *error)
 {
     const mha_case *c = j->c;
     const mha_view *whole = &c->tensors[CASE_PREFILL];
@@ -503,8 +254,8 @@ static mha_status judge_prefill(judgement *j, mha_error *error)
         if (!status)
             status = mha_attempt_run(&attempt, MHA_BTE, wanted, error);
         if (!status)
-            status = hold(j, "", &attempt, &attempt.stages[MHA_STAGE_OUTPUT], MHA_STAGE_OUTPUT, CASE_PREFILL_OUTPUT,
-                          false, error);
+            status = mha_judgement_hold(j, "", &attempt, &attempt.stages[MHA_STAGE_OUTPUT], MHA_STAGE_OUTPUT,
+                                        CASE_PREFILL_OUTPUT, false, error);
         mha_attempt_free(&attempt);
     }
     if (!status && c->P > 0)
@@ -515,7 +266,7 @@ static mha_status judge_prefill(judgement *j, mha_error *error)
 
 /* ---------------------------------------------------------------- rotation alone */
 
-static mha_status judge_rope(judgement *j, mha_error *error)
+static mha_status judge_rope(mha_judgement *j, mha_error *error)
 {
     const mha_case *c = j->c;
     bool exact = j->path == MHA_PATH_EXACT;
@@ -525,7 +276,7 @@ static mha_status judge_rope(judgement *j, mha_error *error)
     mha_view x = mha_case_call(c).query;
     mha_view stored = mha_pool_view(&attempt.pool, exact ? MHA_F64 : MHA_F32, 3, shape);
     if (!stored.data)
-        return no_memory(error);
+        return mha_fail(error, MHA_NO_MEMORY, c->name, "no memory to judge the case");
     mha_view y = mha_view_heads(stored.data, stored.dtype, c->layout, c->B, c->T_q, c->H, c->d_k);
     const int64_t *offset = c->semantics.position_offset;
     mha_status status = mha_view_copy(&y, &x);
@@ -534,14 +285,22 @@ static mha_status judge_rope(judgement *j, mha_error *error)
     else
         status = mha_rotate(&y, &c->semantics.rope, offset ? offset[0] : 0, exact, &y, error);
     if (!status)
-        status = hold(j, "", &attempt, &stored, MHA_STAGE_OUTPUT, MHA_STAGE_OUTPUT, false, error);
+        status = mha_judgement_hold(j, "", &attempt, &stored, MHA_STAGE_OUTPUT, MHA_STAGE_OUTPUT, false, error);
     mha_attempt_free(&attempt);
     return status;
 }
 
 /* ---------------------------------------------------------------- the whole */
 
-static mha_status judge_all(judgement *j, mha_error *error)
+void mha_verdict_free(mha_verdict *verdict)
+{
+    mha_allocator a = mha_allocator_default();
+    mha_release(&a, verdict->stages, verdict->capacity * sizeof *verdict->stages);
+    verdict->stages = NULL;
+    verdict->stage_count = verdict->capacity = 0;
+}
+
+static mha_status judge_all(mha_judgement *j, mha_error *error)
 {
     const mha_case *c = j->c;
     if (c->kind == CASE_ROPE)
@@ -592,7 +351,7 @@ mha_status mha_case_judge(const mha_case *c, mha_path path, const char *stage, i
         return MHA_OK;
     }
     mha_error inner = {0};
-    judgement j = {.c = c, .path = path, .threads = threads, .only = stage, .verdict = verdict};
+    mha_judgement j = {.c = c, .path = path, .threads = threads, .only = stage, .verdict = verdict};
     mha_status status = judge_all(&j, &inner);
     if (status == MHA_NO_MEMORY) {
         mha_verdict_free(verdict);
