@@ -210,6 +210,14 @@ static void get_reads_every_plain_type(void **state)
         {MHA_F8_E5M2, {0x7c}, INFINITY},
         {MHA_F8_E5M2, {0x81}, -0x1p-16},
         {MHA_F8_E5M2, {0x3c}, 1},
+        {MHA_F8_E4M3FNUZ, {0x40}, 1}, /* one more in the bias, */
+        {MHA_F8_E4M3FNUZ, {0x7f}, 240}, /* no infinity, */
+        {MHA_F8_E4M3FNUZ, {0x81}, -0x1p-10},
+        {MHA_F8_E5M2FNUZ, {0x40}, 1},
+        {MHA_F8_E5M2FNUZ, {0xff}, -57344},
+        {MHA_F8_E5M2FNUZ, {0x02}, 0x1p-16},
+        {MHA_F8_E8M0, {0x00}, 0x1p-127}, /* an exponent alone */
+        {MHA_F8_E8M0, {0x80}, 2},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         unsigned char memory[8];
@@ -217,6 +225,10 @@ static void get_reads_every_plain_type(void **state)
         mha_view view = mha_view_of(memory, cases[i].dtype, 0, NULL);
         assert_true(same(mha_view_get(&view, NULL), cases[i].value));
     }
+    unsigned char no_zero = 0x80, all = 0xff; /* minus zero is the NaN of the variants without infinity */
+    mha_view n1 = mha_view_of(&no_zero, MHA_F8_E4M3FNUZ, 0, NULL), n2 = mha_view_of(&no_zero, MHA_F8_E5M2FNUZ, 0, NULL);
+    mha_view n3 = mha_view_of(&all, MHA_F8_E8M0, 0, NULL);
+    assert_true(isnan(mha_view_get(&n1, NULL)) && isnan(mha_view_get(&n2, NULL)) && isnan(mha_view_get(&n3, NULL)));
     unsigned char nan_e4m3 = 0xff, nan_e5m2 = 0x7e, quantised[18] = {0};
     mha_view a = mha_view_of(&nan_e4m3, MHA_F8_E4M3, 0, NULL), b = mha_view_of(&nan_e5m2, MHA_F8_E5M2, 0, NULL);
     mha_view q = mha_view_of(quantised, MHA_Q4_0, 0, NULL);

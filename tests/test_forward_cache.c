@@ -120,6 +120,56 @@ static void chunks_with_a_cache_give_the_rows_of_the_whole(void **state)
         }
 }
 
+/* A draft that was not accepted: its rows are forgotten, the next ones take their place. */
+static void truncated_rows_are_as_if_never_appended(void **state)
+{
+    fixture *f = *state;
+    for (int p = MHA_PATH_FAST; p <= MHA_PATH_EXACT; p++) {
+        float out[B * T * D], wrong[B * T * D];
+        mha_cache *cache = make_cache(T, 0, p == MHA_PATH_EXACT ? MHA_F64 : MHA_F32);
+        mha_call call = call_of(f, 0, 10, (mha_path)p);
+        call.cache = cache;
+        run(f, &call, 0, out);
+        call = call_of(f, 3, 5, (mha_path)p); /* rows that do not belong there */
+        call.cache = cache;
+        run(f, &call, 10, wrong);
+        assert_int_equal(mha_cache_length(cache), 15);
+        mha_cache_truncate(cache, 20);
+        assert_int_equal(mha_cache_length(cache), 15);
+        mha_cache_truncate(cache, 10);
+        assert_int_equal(mha_cache_length(cache), 10);
+        call = call_of(f, 10, T - 10, (mha_path)p);
+        call.cache = cache;
+        run(f, &call, 10, out);
+        assert_near(out, f->whole, B * T * D, float_error);
+        mha_cache_destroy(cache);
+    }
+}
+
+/* Every stage that takes time says how much; the others are left alone. */
+static void stages_take_time(void **state)
+{
+    fixture *f = *state;
+    float out[B * T * D];
+    double ms[MHA_STAGE_COUNT];
+    for (int p = MHA_PATH_FAST; p <= MHA_PATH_BLAS; p++) {
+        double total = 0;
+        for (int s = 0; s < MHA_STAGE_COUNT; s++)
+            ms[s] = -1;
+        mha_call call = call_of(f, 0, T, (mha_path)p);
+        call.stage_ms = ms;
+        run(f, &call, 0, out);
+        static const mha_stage timed[] = {MHA_STAGE_Q, MHA_STAGE_K, MHA_STAGE_V, MHA_STAGE_Q_ROT, MHA_STAGE_K_ROT, MHA_STAGE_HEADS,
+                                          MHA_STAGE_OUTPUT};
+        for (size_t i = 0; i < sizeof timed / sizeof *timed; i++) {
+            assert_true(ms[timed[i]] >= 0 && ms[timed[i]] < 60000);
+            total += ms[timed[i]];
+        }
+        assert_true(total > 0);
+        assert_true(ms[MHA_STAGE_SCORES] <= 0 && ms[MHA_STAGE_WEIGHTS] <= 0);
+    }
+}
+
 /* What the cache holds is what present_key and present_value show, and what a forward without one keeps. */
 static void a_cache_holds_what_the_stages_show(void **state)
 {
@@ -404,6 +454,7 @@ static void rotation_refuses_what_it_cannot_turn(void **state)
     mha_view small = mha_view_of(y, MHA_F32, 4, (size_t[]){1, 3, 2, 3}), flat = mha_view_of(x, MHA_F32, 3, (size_t[]){3, 2, 4});
     mha_view whole = mha_view_of(integers, MHA_I32, 4, (size_t[]){1, 3, 2, 4});
     mha_view table = mha_view_of(x, MHA_F32, 2, (size_t[]){3, 2}), p = mha_view_of(positions, MHA_I64, 2, (size_t[]){1, 3});
+    mha_view two = mha_view_of(positions, MHA_I64, 2, (size_t[]){1, 2}); /* of three rows */
     memset(x, 0, sizeof x);
     memset(y, 0x5a, sizeof y);
     const struct {
@@ -421,6 +472,7 @@ static void rotation_refuses_what_it_cannot_turn(void **state)
         {&vx, &vy, {.kind = MHA_ROPE_HALF_SPLIT, .base = -10}, 0},
         {&vx, &vy, {.kind = MHA_ROPE_HALF_SPLIT, .base = NAN}, 0},
         {&vx, &vy, {.kind = MHA_ROPE_HALF_SPLIT, .cos_table = table}, 0},
+        {&vx, &vy, {.kind = MHA_ROPE_HALF_SPLIT, .q_positions = two}, 0},
         {&vx, &vy, {.kind = MHA_ROPE_HALF_SPLIT, .cos_table = table, .sin_table = table}, 1},
         {&vx, &vy, {.kind = MHA_ROPE_HALF_SPLIT, .cos_table = table, .sin_table = table}, -1},
         {&vx, &vy, {.kind = MHA_ROPE_HALF_SPLIT, .cos_table = table, .sin_table = table, .q_positions = p}, 0},
@@ -442,6 +494,8 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         TEST(chunks_with_a_cache_give_the_rows_of_the_whole),
+        TEST(truncated_rows_are_as_if_never_appended),
+        TEST(stages_take_time),
         TEST(a_cache_holds_what_the_stages_show),
         TEST(eviction_by_window_changes_nothing_the_window_shows),
         TEST(eviction_keeps_the_last_rows),

@@ -135,6 +135,8 @@ static void shapes_that_do_not_fit_are_named(void **state)
     SPOIL(MHA_INVALID, "query", call.query = mha_view_of(f->input, MHA_F32, 4, (size_t[]){2, 3, 2, 4}))
     SPOIL(MHA_INVALID, "value", call.value = view3(f->input, 2, 4, 8))
     SPOIL(MHA_INVALID, "value", call.value = view3(f->input, 2, 5, 7))
+    SPOIL(MHA_INVALID, "no data", call.value = view3(NULL, 2, 5, 8)) /* forgotten, not left out */
+    SPOIL(MHA_INVALID, "no data", call.key = view3(NULL, 2, 5, 8))
     SPOIL(MHA_INVALID, "F64", call.query.dtype = MHA_F64)
     SPOIL(MHA_INVALID, "I32", call.key.dtype = MHA_I32)
     SPOIL(MHA_INVALID, "I32", call.key.dtype = MHA_I32; call.path = MHA_PATH_EXACT)
@@ -403,6 +405,9 @@ static void sizes_beyond_the_machine_are_refused(void **state)
         call.path = (mha_path)p;
         assert_int_not_equal(mha_plan_call(NULL, &call, &plan, &error), MHA_OK);
     }
+    wide = mha_view_of(f->input, MHA_F32, 4, (size_t[]){1, 1, 1 << 16, 1 << 16}); /* rows of 2^32 features */
+    call = (mha_call){.query = wide, .key = wide, .value = wide};
+    assert_refused(mha_plan_call(NULL, &call, &plan, &error), MHA_INVALID, error, "4294967296");
     call = (mha_call){.query = view3(f->input, 1, (size_t)INT_MAX + 1, 8)};
     assert_refused(mha_plan_call(f->layer, &call, &plan, &error), MHA_INVALID, error, "query");
 }

@@ -159,6 +159,7 @@ static void an_alias_is_a_row_without_memory_of_its_own(void **state)
 {
     fixture *f = *state;
     mha_error error;
+    add(f, (mha_tensor_spec){.name = "front"}); /* a row before it */
     mha_tensor *owner = add(f, (mha_tensor_spec){.name = "embedding", .dtype = MHA_F16, .rank = 2, .shape = {6, 4}, .frozen = true});
     mha_totals before = mha_params_totals(f->table, NULL);
     mha_tensor *head, *flat;
@@ -167,7 +168,7 @@ static void an_alias_is_a_row_without_memory_of_its_own(void **state)
     spec = (mha_tensor_spec){.name = "flat", .rank = 1, .shape = {24}};
     assert_ok(mha_params_alias(f->table, &spec, head, &flat, &error), error);
     mha_totals after = mha_params_totals(f->table, NULL);
-    assert_int_equal(after.tensors, 3);
+    assert_int_equal(after.tensors, before.tensors + 2);
     assert_int_equal(after.aliases, 2);
     after.tensors = before.tensors, after.aliases = before.aliases;
     assert_memory_equal(&after, &before, sizeof after);
@@ -188,14 +189,14 @@ static void an_alias_is_a_row_without_memory_of_its_own(void **state)
     assert_null(mha_tensor_get_info(head).alias_of);
     assert_string_equal(mha_tensor_get_info(flat).alias_of, "lm_head");
     assert_ptr_equal(mha_tensor_get_info(flat).data, data);
-    assert_int_equal(mha_params_totals(f->table, NULL).bytes_allocated, 48);
+    assert_int_equal(mha_params_totals(f->table, NULL).bytes_allocated, 48 + 4);
     assert_honest(f);
     mha_params_remove(f->table, flat);
     assert_int_equal(failing_bytes_at(&f->memory, data), 48);
     assert_honest(f);
     mha_params_remove(f->table, head);
     assert_int_equal(failing_bytes_at(&f->memory, data), 0);
-    assert_int_equal(mha_params_totals(f->table, NULL).storages, 0);
+    assert_int_equal(mha_params_totals(f->table, NULL).storages, 1);
 }
 
 static void aliases_that_do_not_fit_are_refused(void **state)
