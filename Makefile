@@ -48,7 +48,7 @@ TESTS    := $(TEST_SRC:tests/%.c=$(BUILD)/tests/%)
 FUZZERS  := $(FUZZ_SRC:tests/%.c=$(BUILD)/tests/%)
 
 .DEFAULT_GOAL := all
-.PHONY: all help deps deps-dev demo test check-headers check-example test-differential replay fuzz fuzzers asan bench install clean
+.PHONY: all help deps deps-dev demo test check-headers check-example test-differential replay fuzz fuzzers asan test-peers bench install clean
 .SECONDARY:
 .DELETE_ON_ERROR:
 
@@ -181,6 +181,11 @@ test-differential: $(BUILD)/tests/test_differential ## compares N random forward
 
 asan: ## the tests again under the address and undefined-behaviour sanitizers
 	$(MAKE) BUILD=$(BUILD)/asan CFLAGS="-O1 -g" SANITIZE=address,undefined test
+
+PEER_PYTHON ?= /usr/bin/python3
+test-peers: $(BUILD)/libmha.a ## compares N random layers with PyTorch's nn.MultiheadAttention (make deps-dev)
+	$(CC) $(TEST_CFLAGS) $(CFLAGS) -shared -o $(BUILD)/peers.so tests/peers/shim.c $< $(MHA_LDFLAGS) $(LIBS)
+	$(PEER_PYTHON) tests/peers/torch_peer.py $(BUILD)/peers.so $(N)
 
 bench: $(BUILD)/mha ## measures throughput
 	$(BUILD)/mha bench
