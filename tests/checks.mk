@@ -4,8 +4,11 @@
 
 test: check-abi
 
+# Named twice, so that `make -n` does not run what contains its name.
+THIS_MAKE = $(MAKE)
+
 check-abi: all ## exported = declared = documented; one version; an installed copy links and runs
-	@BUILD=$(BUILD) CC="$(CC)" MAKE="$(MAKE)" SANITIZE_FLAGS="$(SAN_FLAGS)" sh tests/check_abi.sh
+	@BUILD=$(BUILD) CC="$(CC)" MAKE="$(THIS_MAKE)" SANITIZE_FLAGS="$(SAN_FLAGS)" sh tests/check_abi.sh
 
 # ---------------------------------------------------------------- analysis
 
