@@ -92,6 +92,7 @@ mha_status mha_case_read_sizes(mha_case *c, mha_error *error)
     if (c->kind == CASE_ROPE) {
         c->d_k = c->d_v = status ? 0 : c->E_q / c->H;
         c->T_k = c->T_q;
+        c->E_out = c->E_q;
         return status ? status : agree(c, "d_k", c->d_k, error);
     }
     if (!status)
