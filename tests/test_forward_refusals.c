@@ -142,6 +142,7 @@ static void shapes_that_do_not_fit_are_named(void **state)
     SPOIL(MHA_INVALID, "I32", call.key.dtype = MHA_I32; call.path = MHA_PATH_EXACT)
     SPOIL(MHA_INVALID, "query", call.query.stride[2] = 2)
     SPOIL(MHA_INVALID, "query", call.query.stride[1] = 7)
+    SPOIL(MHA_INVALID, "query", call.query = view3(f->input, 1, 3, 8); call.query.stride[1] = 7; call.key = call.query)
     SPOIL(MHA_INVALID, "query", call.query.stride[1] = -8)
     SPOIL(MHA_INVALID, "query", call.query.stride[1] = (ptrdiff_t)INT_MAX + 1)
     SPOIL(MHA_INVALID, "threads", call.threads = -1)
@@ -232,10 +233,11 @@ static void semantics_without_meaning_are_refused(void **state)
     SPOIL(MHA_INVALID, "tables", ROPE(.cos_table = VIEW(borrowed.u8, MHA_U8, 2, 8, 2), .sin_table = VIEW(borrowed.u8, MHA_U8, 2, 8, 2)))
     SPOIL(MHA_INVALID, "4 rows", /* queries 0 to 2 fit, keys 0 to 4 do not */
           ROPE(.cos_table = VIEW(borrowed.f32, MHA_F32, 2, 4, 2), .sin_table = VIEW(borrowed.f32, MHA_F32, 2, 4, 2)))
-    SPOIL(MHA_INVALID, "-1", borrowed.i64[2] = -1;
+    memset(&borrowed, 0, sizeof borrowed);
+    SPOIL(MHA_INVALID, "from -1 to 0", borrowed.i64[2] = -1;
           ROPE(.cos_table = VIEW(borrowed.f32, MHA_F32, 2, 8, 2), .sin_table = VIEW(borrowed.f32, MHA_F32, 2, 8, 2),
                .q_positions = VIEW(borrowed.i64, MHA_I64, 2, 2, 3)))
-    SPOIL(MHA_INVALID, "9", borrowed.i64[2] = 9;
+    SPOIL(MHA_INVALID, "from 0 to 9", borrowed.i64[2] = 9;
           ROPE(.cos_table = VIEW(borrowed.f32, MHA_F32, 2, 9, 2), .sin_table = VIEW(borrowed.f32, MHA_F32, 2, 9, 2),
                .q_positions = VIEW(borrowed.i64, MHA_I64, 2, 2, 3)))
     SPOIL(MHA_UNSUPPORTED, "3 queries", /* a row for each token serves one length */

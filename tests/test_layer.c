@@ -103,7 +103,7 @@ static void what_is_wrong_is_said_in_words_and_numbers(void **state)
         const char *words[8];
     } bad[] = {
         /* both numbers, divisors on either side, the way out */
-        {{.d_model = 512, .n_heads = 12}, {"512", "12", "4", "8", "16", "32", "d_k", "divis"}},
+        {{.d_model = 512, .n_heads = 12}, {"512", "12", "1, 2, 4, 8, 16, 32, 64, 128", "d_k", "divis", "", "", ""}},
         {{.d_model = 7, .n_heads = 8}, {"7", "8", "1, 7", "d_k", "", "", "", ""}},
         {{.n_heads = 8, .kv_heads = 3}, {"8", "3", "2", "4", "", "", "", ""}},
         {{.n_heads = 8, .kv_heads = 16}, {"8", "16", "", "", "", "", "", ""}},

@@ -49,6 +49,20 @@ static mha_view dense(rig *r, mha_dtype dtype, int rank, const size_t *shape)
     return v;
 }
 
+/* The same with nothing between neighbours, or one element of poison. */
+static mha_view spread(rig *r, mha_dtype dtype, int rank, const size_t *shape)
+{
+    size_t doubled[8] = {0};
+    if (rank == 0 || next(r) % 3)
+        return dense(r, dtype, rank, shape);
+    for (int k = 0; k < rank; k++)
+        doubled[k] = shape[k];
+    doubled[rank - 1] = 2 * shape[rank - 1];
+    mha_view v = dense(r, dtype, rank, doubled);
+    v.shape[rank - 1] = shape[rank - 1], v.stride[rank - 1] = 2;
+    return v;
+}
+
 static void set(const mha_view *v, const size_t *index, double x)
 {
     ptrdiff_t at = 0;
@@ -230,7 +244,7 @@ static int64_t *cuts(rig *r, size_t n, size_t total)
 static void build_mask(rig *r, mha_mask *mask, int rank, const size_t *shape)
 {
     mha_dtype dtype = mask->kind == MHA_MASK_ADDITIVE ? (next(r) % 2 ? MHA_F32 : MHA_F64) : next(r) % 2 ? MHA_BOOL : MHA_U8;
-    mask->values = dense(r, dtype, rank, shape);
+    mask->values = spread(r, dtype, rank, shape);
     size_t index[8] = {0};
     if (count(&mask->values) == 0)
         return;
@@ -254,19 +268,19 @@ static void build_rope(rig *r, size_t sequences, size_t T_q, size_t T_k)
     const size_t of_q[2] = {next(r) % 3 ? B : 1, T_q}, of_k[2] = {next(r) % 3 ? B : 1, T_k};
     bool by_position = t->rope_tables == 2;
     if (t->rope_positions || by_position) { /* tables are looked up in: every row needs a place in them */
-        rope->q_positions = dense(r, MHA_I64, 2, of_q);
+        rope->q_positions = spread(r, MHA_I64, 2, of_q);
         fill_uniform(r, &rope->q_positions, 0, (double)far);
     }
     if (t->rope_key_positions || (by_position && T_q != T_k)) {
-        rope->k_positions = dense(r, MHA_I64, 2, of_k);
+        rope->k_positions = spread(r, MHA_I64, 2, of_k);
         fill_uniform(r, &rope->k_positions, 0, (double)far);
     }
     if (!t->rope_tables || (t->rope_tables == 3 && T_q != T_k))
         return;
     const size_t by[2] = {far, dim / 2}, row[3] = {next(r) % 3 ? B : 1, T_q, dim / 2};
     mha_dtype dtype = next(r) % 2 ? MHA_F32 : MHA_F64;
-    rope->cos_table = dense(r, dtype, t->rope_tables, t->rope_tables == 2 ? by : row);
-    rope->sin_table = dense(r, dtype, t->rope_tables, t->rope_tables == 2 ? by : row);
+    rope->cos_table = spread(r, dtype, t->rope_tables, t->rope_tables == 2 ? by : row);
+    rope->sin_table = spread(r, dtype, t->rope_tables, t->rope_tables == 2 ? by : row);
     size_t index[8] = {0};
     if (count(&rope->cos_table) == 0)
         return;
@@ -358,7 +372,7 @@ static void build_cache(rig *r)
     if (!t->past && !t->use_cache)
         return;
     const size_t k[4] = {t->B, c->kv_heads, t->past, c->d_k}, v[4] = {t->B, c->kv_heads, t->past, c->d_v};
-    r->past = (oracle_past){.length = t->past, .keys = dense(r, MHA_F32, 4, k), .values = dense(r, MHA_F32, 4, v)};
+    r->past = (oracle_past){.length = t->past, .keys = spread(r, MHA_F32, 4, k), .values = spread(r, MHA_F32, 4, v)};
     fill_uniform(r, &r->past.keys, -1, 1);
     fill_uniform(r, &r->past.values, -1, 1);
 }
