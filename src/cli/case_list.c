@@ -30,18 +30,29 @@ static bool is_case_name(const char *name)
     return length >= sizeof ending && strcmp(name + length - (sizeof ending - 1), ending) == 0;
 }
 
+static int refuse_path(const char *path)
+{
+    const int why = errno;
+    refuse(path, "%s", strerror(why));
+    return why == ENOENT || why == ENOTDIR || why == EACCES ? EXIT_REQUEST : EXIT_MACHINE;
+}
+
 /* Links to directories are not followed: they may lead back. */
 static int add_directory(case_list *list, const char *path)
 {
     struct dirent **entries;
     int n = scandir(path, &entries, NULL, alphasort), code = EXIT_DONE;
     if (n < 0)
-        return refuse(path, "%s", strerror(errno)), errno == ENOMEM ? EXIT_MACHINE : EXIT_REQUEST;
+        return refuse_path(path);
     for (int i = 0; i < n; i++) {
         const char *name = entries[i]->d_name;
         char *below = text_of("%s%s%s", path, path[strlen(path) - 1] == '/' ? "" : "/", name);
         struct stat status;
-        bool known = code == EXIT_DONE && strcmp(name, ".") != 0 && strcmp(name, "..") != 0 && lstat(below, &status) == 0;
+        bool known = code == EXIT_DONE && strcmp(name, ".") != 0 && strcmp(name, "..") != 0;
+        if (known && lstat(below, &status) != 0) {
+            known = false;
+            code = errno == ENOENT ? EXIT_DONE : refuse_path(below); /* gone meanwhile */
+        }
         if (known && S_ISDIR(status.st_mode))
             code = add_directory(list, below);
         if (known && !S_ISDIR(status.st_mode) && is_case_name(name))
@@ -57,7 +68,10 @@ static int add_directory(case_list *list, const char *path)
 int case_list_add(case_list *list, const char *operand)
 {
     struct stat status;
-    if (stat(operand, &status) == 0 && S_ISDIR(status.st_mode))
+    bool found = stat(operand, &status) == 0;
+    if (!found && (errno == EIO || errno == ENOMEM))
+        return refuse_path(operand);
+    if (found && S_ISDIR(status.st_mode))
         return add_directory(list, operand);
     add_path(list, text_of("%s", operand)); /* what cannot be read is found out, and said, when it is opened */
     return EXIT_DONE;

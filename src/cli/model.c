@@ -3,11 +3,10 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "cli/census.h"
 #include "cli/parameters.h"
+#include "cli/source.h"
 
 static const mha_dtype dtypes[] = {MHA_F32, MHA_F64, MHA_F16, MHA_BF16}; /* as --dtype lists them */
 
@@ -133,19 +132,26 @@ static void close_report(report *r)
     free(r->findings.items);
 }
 
-/* A config.json beside the file, when the model type is one that is described. */
-static char *config_beside(const char *path)
+/* The model of the config.json beside the file, when it is one that is described and fits. */
+static int open_beside(report *r, const arguments *args)
 {
-    struct stat status;
-    const char *slash = strrchr(path, '/');
-    bool directory = stat(path, &status) == 0 && S_ISDIR(status.st_mode);
-    int length = directory ? (int)strlen(path) : slash ? (int)(slash - path) : 1;
-    char *beside = text_of("%.*s/config.json", length, slash || directory ? path : ".");
+    char *config;
+    mha_error error = {0};
     mha_model_facts facts;
-    if (access(beside, R_OK) == 0 && mha_model_read_config(beside, &facts, NULL) == MHA_OK && facts.has_semantics)
-        return beside;
-    free(beside);
-    return NULL;
+    int code = config_beside(args->option[OPT_WEIGHTS].text, &config);
+    if (code != EXIT_DONE || !config)
+        return code;
+    mha_model_spec spec = {.config = config, .class_name = args->option[OPT_CLASS].text};
+    bool fits = mha_model_read_config(config, &facts, &error) == MHA_OK;
+    bool described = fits && facts.has_semantics;
+    if (described)
+        fits = mha_model_create(&spec, r->model_table, &r->model, &error) == MHA_OK;
+    if (!fits && ((described && given(args, OPT_CLASS)) || mha_status_exit_code(error.status) == EXIT_MACHINE))
+        code = refuse_error(config, &error);
+    if (described)
+        r->model_from = "the config.json beside it";
+    free(config);
+    return code;
 }
 
 static int open_file(report *r, const arguments *args)
@@ -158,18 +164,11 @@ static int open_file(report *r, const arguments *args)
     int code = EXIT_DONE;
     if (mha_params_create(NULL, &r->model_table) != MHA_OK)
         return refuse_error("", &(mha_error){.status = MHA_NO_MEMORY});
-    char *beside = model_asked(args) ? NULL : config_beside(path);
     if (model_asked(args)) {
         code = model_open(args, 0, r->model_table, &r->model);
         r->model_from = given(args, OPT_PRESET) ? args->option[OPT_PRESET].text : args->option[OPT_CONFIG].text;
-    } else if (beside) {
-        mha_model_spec spec = {.config = beside, .class_name = args->option[OPT_CLASS].text};
-        if (mha_model_create(&spec, r->model_table, &r->model, &error) != MHA_OK)
-            code = given(args, OPT_CLASS) ? refuse_error(beside, &error)
-                                          : EXIT_DONE; /* a config that does not fit is no error */
-        r->model_from = "the config.json beside it";
-    }
-    free(beside);
+    } else
+        code = open_beside(r, args);
     if (code == EXIT_DONE && r->model) {
         r->findings.count = 0; /* told again, with what the model knows */
         r->wrong = mha_model_compare_file(r->model, r->file, keep_finding, &r->findings);

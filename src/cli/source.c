@@ -4,34 +4,51 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cli/print.h"
 
-/* Formats are read with positioned reads, which a pipe has not: its bytes go to a file without a name. */
+/* All of standard input into a file; false with errno set when that fails. */
+static bool copy_standard_input(int target)
+{
+    char block[65536];
+    for (;;) {
+        ssize_t n = read(STDIN_FILENO, block, sizeof block);
+        if (n == 0)
+            return true;
+        if (n < 0 && errno != EINTR)
+            return false;
+        for (ssize_t at = 0, done; at < n; at += done) {
+            done = write(target, block + at, (size_t)(n - at));
+            if (done < 0 && errno != EINTR)
+                return false;
+            done = done < 0 ? 0 : done;
+        }
+    }
+}
+
+/* Formats are read with positioned reads, which a pipe has not: its bytes go to a file, which loses its name
+ * as soon as it is open. */
 static int open_standard_input(mha_file **file)
 {
     const char *directory = getenv("TMPDIR");
     char *path = text_of("%s/mha-stdin-XXXXXX", directory && *directory ? directory : "/tmp");
-    int target = mkstemp(path);
-    char block[65536];
-    ssize_t n = 0;
-    bool failed = target < 0;
-    while (!failed && (n = read(STDIN_FILENO, block, sizeof block)) != 0)
-        failed = n < 0 || write(target, block, (size_t)n) != n;
-    int code = EXIT_DONE, why = errno;
+    int target = mkstemp(path), why = 0;
     mha_error error = {0};
-    if (failed) {
-        refuse("standard input", "%s", strerror(why));
-        code = EXIT_MACHINE;
-    } else if (mha_file_open(path, file, &error) != MHA_OK)
-        code = refuse_error("standard input", &error);
+    mha_status status = MHA_OK;
+    if (target < 0 || !copy_standard_input(target))
+        why = errno;
+    else
+        status = mha_file_open(path, file, &error);
     if (target >= 0) {
         close(target);
         unlink(path);
     }
     free(path);
-    return code;
+    if (why)
+        return refuse("standard input", "%s", strerror(why)), EXIT_MACHINE;
+    return status == MHA_OK ? EXIT_DONE : refuse_error("standard input", &error);
 }
 
 static int open_named(mha_file **file, const char *path)
@@ -106,4 +123,28 @@ bool dtype_is_floating(mha_dtype dtype)
 bool dtype_is_plain(mha_dtype dtype)
 {
     return dtype <= MHA_F8_E5M2;
+}
+
+static int refuse_path(const char *path)
+{
+    refuse(path, "%s", strerror(errno));
+    return EXIT_MACHINE;
+}
+
+int config_beside(const char *path, char **config)
+{
+    struct stat status = {0};
+    *config = NULL;
+    if (stat(path, &status) != 0 && errno != ENOENT) /* "-" is no file */
+        return refuse_path(path);
+    const char *slash = S_ISDIR(status.st_mode) ? strchr(path, 0) : strrchr(path, '/');
+    char *beside = text_of("%.*s/config.json", slash ? (int)(slash - path) : 1, slash ? path : ".");
+    int code = EXIT_DONE;
+    if (access(beside, F_OK) == 0)
+        *config = beside;
+    else if (errno != ENOENT)
+        code = refuse_path(beside);
+    if (!*config)
+        free(beside);
+    return code;
 }

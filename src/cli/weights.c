@@ -3,8 +3,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "cli/model.h"
 #include "cli/print.h"
@@ -27,24 +25,19 @@ static int refuse_shapes(const arguments *args)
     return EXIT_DONE;
 }
 
-/* config.json in the directory of the file, or in the directory that `path` is. */
-static char *config_beside(const char *path)
-{
-    struct stat status;
-    const char *slash = strrchr(path, '/');
-    if (stat(path, &status) == 0 && S_ISDIR(status.st_mode))
-        return text_of("%s/config.json", path);
-    return text_of("%.*s/config.json", slash ? (int)(slash - path) : 1, slash ? path : ".");
-}
-
 /* What --config says, or the config.json beside the weights, or the metadata in them. */
 static int read_facts(request *r, const arguments *args, const mha_file *file)
 {
     mha_error error = {0};
+    char *config = NULL;
     int code = EXIT_DONE;
-    char *config = given(args, OPT_CONFIG) ? text_of("%s", args->option[OPT_CONFIG].text)
-                                           : config_beside(args->option[OPT_WEIGHTS].text);
-    if (given(args, OPT_CONFIG) || access(config, F_OK) == 0) {
+    if (given(args, OPT_CONFIG))
+        config = text_of("%s", args->option[OPT_CONFIG].text);
+    else
+        code = config_beside(args->option[OPT_WEIGHTS].text, &config);
+    if (code != EXIT_DONE)
+        return code;
+    if (config) {
         r->facts_from = given(args, OPT_CONFIG) ? args->option[OPT_CONFIG].text : "config.json";
         if (mha_model_read_config(config, &r->facts, &error) != MHA_OK)
             code = refuse_error(config, &error);

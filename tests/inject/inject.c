@@ -108,15 +108,16 @@ static void give(uintptr_t key)
     pthread_mutex_unlock(&lock);
 }
 
+/* Not the address itself, which a leak checker would take for a pointer to the block. */
 static uintptr_t of_block(const void *block)
 {
-    return (uintptr_t)block;
+    return ~(uintptr_t)block;
 }
 
 /* Keys that no block has. */
 static uintptr_t of_descriptor(int fd)
 {
-    return (uintptr_t)fd * 16 + 7;
+    return (uintptr_t)fd + 2;
 }
 
 /* ---------------------------------------------------------------- control */
@@ -222,7 +223,7 @@ void *realloc(void *block, size_t bytes)
     REAL(void *, realloc, void *, size_t);
     if (fires("realloc", CALLER, false))
         return no_memory();
-    uintptr_t before = of_block(block);
+    uintptr_t before = block ? of_block(block) : 0;
     void *moved = real_realloc(block, bytes);
     if (moved && before)
         give(before);

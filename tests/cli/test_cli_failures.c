@@ -1,0 +1,266 @@
+/* The program on a failing machine: in every command, every allocation, mapping and file operation fails once
+ * in turn. It never crashes; it either does all it was asked for or ends with exit code 3 and one line, and
+ * its output file is whole or not there. FAILURES_STRIDE=n tries every n-th point only. */
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "inject/inject.h"
+#include "support/scratch.h"
+#include "support/unit.h"
+
+int program_main(int argc, char **argv); /* the program's own main, compiled under this name */
+
+/* ---------------------------------------------------------------- commands */
+
+enum { MAX_ARGS = 16 };
+
+/* What is run; "@NAME" is a file in the scratch directory. */
+typedef struct command {
+    const char *args[MAX_ARGS];
+    const char *input;  /* what standard input reads; NULL: nothing */
+    const char *output; /* a file it writes, in the scratch directory */
+    bool timed;         /* says how long it took: no two runs print the same */
+    bool judges;        /* exit code 1 also says: this file could not be judged, beside the others */
+} command;
+
+#define LAYER "--d-model", "8", "--heads", "2", "--seq", "3", "--threads", "1"
+
+static const command commands[] = {
+    {{"--version"}, .output = NULL},
+    {{"help", "params"}, .output = NULL},
+    {{"info", "--json"}, .output = NULL},
+    {{"forward", LAYER, "--json"}, .timed = true},
+    {{"forward", LAYER, "--output", "@out.npy"}, .output = "out.npy", .timed = true},
+    {{"forward", LAYER, "--path", "exact", "--trace", "@trace.safetensors"}, .output = "trace.safetensors", .timed = true},
+    {{"forward", LAYER, "--path", "blas", "--save-case", "@case.safetensors"}, .output = "case.safetensors", .timed = true},
+    {{"forward", "--weights", "weights/lookup/model.safetensors", "--seq", "4", "--threads", "1"}, .timed = true},
+    {{"forward", LAYER, "--input", "-"}, .input = "input.npy", .timed = true},
+    {{"params", "--d-model", "8", "--heads", "2", "--per-head"}, .output = NULL},
+    {{"params", "--preset", "albert-base-v2", "--json"}, .output = NULL},
+    {{"params", "--weights", "weights/lookup/model.safetensors", "--format", "csv"}, .output = NULL},
+    {{"params", "--config", "weights/lookup/config.json", "--format", "markdown"}, .output = NULL},
+    {{"heads", "--d-model", "12", "--heads", "1,2,3", "--seq", "2", "--threads", "1", "--json"}, .output = NULL},
+    {{"check", "@cases", "--threads", "1"}, .judges = true},
+    {{"check", "@cases", "--threads", "2", "--json"}, .judges = true},
+    {{"compare", "weights/lookup/model.safetensors", "weights/lookup/model.safetensors"}, .output = NULL},
+    {{"diagnose", "tests/vectors/torch_one_token.safetensors"}, .output = NULL},
+    {{"completion", "bash"}, .output = NULL},
+};
+
+/* ---------------------------------------------------------------- one run */
+
+typedef struct run {
+    int code; /* of the exit; -signal when one ended it */
+    char fired[32];
+    size_t calls;
+    char *out, *err, *file; /* `file` NULL: not there */
+    size_t out_size, file_size, left; /* temporary files in the directory */
+} run;
+
+/* Number of temporary files left in the directory; takes them away. */
+static size_t sweep(void)
+{
+    struct dirent **entries;
+    size_t left = 0;
+    int n = scandir(scratch_path(""), &entries, NULL, NULL);
+    assert_true(n >= 0);
+    for (int i = 0; i < n; i++) {
+        if (strstr(entries[i]->d_name, "mha-")) {
+            unlink(scratch_path(entries[i]->d_name));
+            left++;
+        }
+        free(entries[i]);
+    }
+    free(entries);
+    return left;
+}
+
+static int report_to; /* in the child: where the parent waits for what fired */
+
+/* The leak check of the address sanitizer, where there is one. */
+extern int __lsan_do_recoverable_leak_check(void) __attribute__((weak));
+
+/* Runs when the child exits, from wherever; what its parent wants done at exit is not for the child. */
+static void report(int code, void *unused)
+{
+    (void)unused;
+    char fired[32] = "";
+    inject_disarm();
+    if (inject_fired())
+        snprintf(fired, sizeof fired, "%s", inject_fired());
+    size_t calls = inject_calls();
+    if (write(report_to, fired, sizeof fired) < 0 || write(report_to, &calls, sizeof calls) < 0)
+        _exit(99);
+    if (__lsan_do_recoverable_leak_check && __lsan_do_recoverable_leak_check())
+        _exit(97);
+    fflush(NULL);
+    _exit(code);
+}
+
+static void child(const command *c, inject_mode mode, size_t at)
+{
+    char name[] = "mha", *argv[MAX_ARGS + 2] = {name};
+    int argc = 1;
+    for (; c->args[argc - 1]; argc++)
+        argv[argc] = (char *)(uintptr_t)(c->args[argc - 1][0] == '@' ? scratch_path(c->args[argc - 1] + 1) : c->args[argc - 1]);
+    int in = open(c->input ? scratch_path(c->input) : "/dev/null", O_RDONLY);
+    int out = open(scratch_path(".stdout"), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    int err = open(scratch_path(".stderr"), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    if (in < 0 || dup2(in, 0) < 0 || dup2(out, 1) < 0 || dup2(err, 2) < 0)
+        _exit(98);
+    alarm(60);
+    on_exit(report, NULL);
+    inject_arm(mode, at);
+    exit(program_main(argc, argv));
+}
+
+static run run_command(const command *c, inject_mode mode, size_t at)
+{
+    int ends[2], status;
+    run r = {0};
+    if (c->output)
+        unlink(scratch_path(c->output));
+    assert_int_equal(pipe(ends), 0);
+    report_to = ends[1];
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0)
+        child(c, mode, at);
+    close(ends[1]);
+    if (read(ends[0], r.fired, sizeof r.fired) != sizeof r.fired || read(ends[0], &r.calls, sizeof r.calls) != sizeof r.calls)
+        snprintf(r.fired, sizeof r.fired, "?");
+    close(ends[0]);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    r.code = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+    size_t size;
+    r.out = (char *)scratch_read(scratch_path(".stdout"), &r.out_size);
+    r.err = (char *)scratch_read(scratch_path(".stderr"), &size);
+    r.file = c->output ? (char *)scratch_read(scratch_path(c->output), &r.file_size) : NULL;
+    r.left = sweep();
+    return r;
+}
+
+static void run_free(run *r)
+{
+    free(r->out);
+    free(r->err);
+    free(r->file);
+}
+
+/* ---------------------------------------------------------------- judging */
+
+static bool is_one_line(const char *text)
+{
+    const char *end = strchr(text, '\n');
+    return strncmp(text, "mha", 3) == 0 && end && end[1] == '\0';
+}
+
+static bool same_file(const run *a, const run *b)
+{
+    return (!a->file && !b->file) ||
+           (a->file && b->file && a->file_size == b->file_size && memcmp(a->file, b->file, a->file_size) == 0);
+}
+
+/* What is wrong with a run; NULL: nothing. */
+static const char *judge(const command *c, const run *r, const run *normal, inject_mode mode)
+{
+    bool done = r->code == normal->code;
+    if (r->code < 0)
+        return "a signal ended it";
+    if (!done && mode != INJECT_FAILURE)
+        return "it minds what is no failure";
+    if (!done && r->code != 3 && !(c->judges && r->code == 1))
+        return "the exit code is another";
+    if (r->code == 3 && !is_one_line(r->err))
+        return "not one line on standard error";
+    if (done && *r->err)
+        return "it complains";
+    if (done && !c->timed && strcmp(r->out, normal->out) != 0)
+        return "it prints something else";
+    if (done ? !same_file(r, normal) : r->file && !same_file(r, normal))
+        return "the output file is not whole";
+    if (r->left != normal->left && strcmp(r->fired, "unlink") != 0)
+        return "it leaves a file behind";
+    return NULL;
+}
+
+static size_t all_points;
+
+static void survives(const command *c)
+{
+    static const char *const modes[] = {"", "failing", "interrupted", "short"};
+    const char *asked = getenv("FAILURES_STRIDE");
+    size_t stride = asked && atoi(asked) > 0 ? (size_t)atoi(asked) : 1;
+    char line[256] = "";
+    for (size_t i = 0; c->args[i]; i++)
+        snprintf(line + strlen(line), sizeof line - strlen(line), " %s", c->args[i]);
+    run normal = run_command(c, INJECT_NOTHING, 0);
+    if (normal.code != 0)
+        fail_msg("mha%s: without any failure: exit code %d: %s", line, normal.code, normal.err);
+    for (int mode = INJECT_FAILURE; mode <= INJECT_SHORT; mode++)
+        for (size_t at = 1;; at += stride, all_points++) {
+            run r = run_command(c, (inject_mode)mode, at);
+            const char *wrong = *r.fired ? judge(c, &r, &normal, (inject_mode)mode) : NULL;
+            if (wrong)
+                fail_msg("mha%s: call %zu, a %s %s: %s; exit code %d, standard error: %s", line, at, modes[mode], r.fired,
+                         wrong, r.code, r.err);
+            bool fired = *r.fired;
+            run_free(&r);
+            if (!fired)
+                break;
+        }
+    run_free(&normal);
+}
+
+static void every_command_survives(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+        survives(&commands[i]);
+    print_message("%zu failures injected into the program, all survived\n", all_points);
+}
+
+/* ---------------------------------------------------------------- files the commands read */
+
+static void copy(const char *from, const char *to)
+{
+    size_t count;
+    unsigned char *content = scratch_read(from, &count);
+    assert_non_null(content);
+    scratch_write(to, content, count);
+    free(content);
+}
+
+static int prepare(void **state)
+{
+    (void)state;
+    static const char *const cases = "cases";
+    if (mkdir(scratch_path(cases), 0700) != 0)
+        return -1;
+    copy("tests/vectors/torch_one_token.safetensors", "cases/one.safetensors");
+    copy("tests/vectors/torch_padding.safetensors", "cases/two.safetensors");
+    setenv("TMPDIR", scratch_path("."), 1);
+    const command make = {.args = {"forward", LAYER, "--output", "@input.npy"}};
+    run r = run_command(&make, INJECT_NOTHING, 0);
+    int code = r.code;
+    run_free(&r);
+    return code;
+}
+
+/* Threads of the runs must not spin while they wait: that is read before main, so the program starts twice. */
+int main(int argc, char **argv)
+{
+    if (argc > 0 && !getenv("OMP_WAIT_POLICY")) {
+        setenv("OMP_WAIT_POLICY", "passive", 1);
+        setenv("OPENBLAS_NUM_THREADS", "1", 1);
+        execv("/proc/self/exe", argv);
+    }
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_command_survives)};
+    return cmocka_run_group_tests(tests, prepare, NULL);
+}
