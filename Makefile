@@ -48,7 +48,7 @@ TESTS    := $(TEST_SRC:tests/%.c=$(BUILD)/tests/%)
 FUZZERS  := $(FUZZ_SRC:tests/%.c=$(BUILD)/tests/%)
 
 .DEFAULT_GOAL := all
-.PHONY: all help deps deps-dev demo test check-headers check-example test-differential replay fuzz fuzzers asan test-peers bench install clean
+.PHONY: all help deps deps-dev demo test check-headers check-example test-differential replay fuzz fuzzers asan test-peers bench bench-peers install clean
 .SECONDARY:
 .DELETE_ON_ERROR:
 
@@ -189,6 +189,17 @@ test-peers: $(BUILD)/libmha.a ## compares N random layers with PyTorch's nn.Mult
 
 bench: $(BUILD)/mha ## measures throughput
 	$(BUILD)/mha bench
+
+$(BUILD)/bench/libshim.so: bench/shim.c $(filter-out %/main.o,$(CLI_OBJ)) $(BUILD)/libmha.a
+	@mkdir -p $(@D)
+	$(CC) $(MHA_CFLAGS) -Wno-missing-prototypes $(CFLAGS) -shared $(MHA_LDFLAGS) -o $@ $^ $(LIBS)
+
+# Debian's own Python, which has Debian's PyTorch; PEERS: options of bench/peers.py.
+PYTHON ?= /usr/bin/python3
+PEERS  ?=
+
+bench-peers: $(BUILD)/bench/libshim.so ## measures the same work with what people would otherwise use
+	$(PYTHON) bench/peers.py --shim $< $(PEERS)
 
 # ---------------------------------------------------------------- installing
 

@@ -1,0 +1,118 @@
+/* The program's own benchmark shapes, inputs and timing, opened to bench/peers.py through plain C values. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/bench_run.h"
+#include "mha/mha.h"
+
+enum { BIAS_STREAM = 64 };
+
+/* Biases start at zero in a new layer: filled, so that comparing outputs says something about them too. */
+static mha_status fill_biases(mha_layer *layer, mha_error *error)
+{
+    static const mha_weight biases[] = {MHA_B_Q, MHA_B_K, MHA_B_V, MHA_B_O};
+    for (size_t i = 0; i < sizeof biases / sizeof *biases; i++) {
+        mha_tensor *tensor = mha_layer_weight(layer, biases[i]);
+        if (!tensor)
+            continue;
+        mha_view view = mha_tensor_view(tensor);
+        float *values = calloc(mha_view_elements(&view), sizeof *values);
+        if (!values)
+            return MHA_NO_MEMORY;
+        mha_view from = mha_view_of(values, MHA_F32, 1, view.shape);
+        mha_random_fill(&from, 0, BIAS_STREAM + i, -0.5f, 0.5f);
+        mha_status status = mha_layer_set(layer, biases[i], &from, error);
+        free(values);
+        if (status != MHA_OK)
+            return status;
+    }
+    return MHA_OK;
+}
+
+/* A shape by name or written out as `mha bench --shape` takes it, made ready; NULL when it cannot be. */
+MHA_API void *shim_open(const char *text, int layer)
+{
+    mha_error error;
+    bench_shape shape;
+    bench_subject *subject = calloc(1, sizeof *subject);
+    if (!subject || !bench_shape_read(text, &shape) || bench_subject_make(subject, &shape, layer != 0) != 0 ||
+        (layer && fill_biases(subject->weights, &error) != MHA_OK)) {
+        free(subject);
+        return NULL;
+    }
+    return subject;
+}
+
+MHA_API void shim_close(void *opened)
+{
+    bench_subject_free(opened);
+    free(opened);
+}
+
+/* B, T_q, T_k, d_model, h, h_kv, d_k, causal, bias. */
+MHA_API void shim_shape(const void *opened, size_t shape[9])
+{
+    const bench_shape *s = &((const bench_subject *)opened)->shape;
+    const size_t values[9] = {s->B, s->T_q, s->T_k, s->d_model, s->h, s->h_kv, s->d_k, s->causal, s->bias};
+    memcpy(shape, values, sizeof values);
+}
+
+MHA_API double shim_flops(const void *opened)
+{
+    const bench_subject *b = opened;
+    return bench_flops(&b->shape, b->layer);
+}
+
+/* A contiguous float array by name (query, key, value, output, cached_keys, cached_values, W_Q, ...). Gives its
+ * rank, 0 when there is none. */
+MHA_API int shim_array(const void *opened, const char *name, float **data, size_t shape[4])
+{
+    const bench_subject *b = opened;
+    const bench_shape *s = &b->shape;
+    mha_view view = {0};
+    if (strcmp(name, "query") == 0 || strcmp(name, "output") == 0) {
+        size_t rows[3] = {s->B, s->T_q, b->layer ? s->d_model : s->h * s->d_k};
+        view = mha_view_of(name[0] == 'q' ? b->query : b->output, MHA_F32, 3, rows);
+    } else if (strcmp(name, "key") == 0 || strcmp(name, "value") == 0) {
+        size_t rows[3] = {s->B, s->T_k, b->layer ? s->d_model : s->h_kv * s->d_k};
+        view = mha_view_of(name[0] == 'k' ? b->key : b->value, MHA_F32, 3, rows);
+    } else if (strcmp(name, "cached_keys") == 0 || strcmp(name, "cached_values") == 0) {
+        if (b->cache) { /* its memory, with the room for the new row behind each head's rows */
+            view = name[7] == 'k' ? mha_cache_keys(b->cache) : mha_cache_values(b->cache);
+            view.shape[2] = s->T_k;
+            if (!mha_view_is_contiguous(&view))
+                return 0;
+        }
+    } else if (b->layer) {
+        for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
+            mha_tensor *tensor = mha_layer_weight(b->weights, (mha_weight)w);
+            if (tensor && strcmp(name, mha_weight_name((mha_weight)w)) == 0)
+                view = mha_tensor_view(tensor);
+        }
+    }
+    if (!view.data)
+        return 0;
+    *data = view.data;
+    memcpy(shape, view.shape, sizeof(size_t) * (size_t)view.rank);
+    return view.rank;
+}
+
+/* Milliseconds of one run on a path, as mha bench takes them; negative when it cannot run or takes another path. */
+MHA_API double shim_run(void *opened, const char *path_name, int threads)
+{
+    mha_path path, taken;
+    if (!mha_path_find(path_name, &path))
+        return -1;
+    double ms = bench_subject_run(opened, path, threads, &taken);
+    return taken == path ? ms : -1;
+}
+
+MHA_API int shim_limits(int threads, double *peak_gflops, double *read_gbs)
+{
+    return mha_machine_limits(threads, peak_gflops, read_gbs) == MHA_OK;
+}
+
+/* What runs: the library, its kernels, the BLAS behind its blas path. */
+MHA_API const char *shim_version(void) { return mha_version(); }
+MHA_API const char *shim_isa(void) { return mha_isa(); }
+MHA_API const char *shim_blas(void) { return mha_blas_name(); }
