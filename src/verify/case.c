@@ -156,8 +156,8 @@ mha_status mha_case_whole(const mha_case *c, const char *key, int64_t low, int64
     if (status)
         return status;
     if (x != floor(x) || x < (double)low || x > 0x1p53)
-        return mha_fail(error, MHA_INVALID, key, "metadata %s: expected a whole number of %lld or more, found \"%s\"",
-                        key, (long long)low, mha_file_metadata(c->file, key));
+        return mha_fail(error, MHA_INVALID, key, "%s: expected a whole number of %lld or more, found %g", key,
+                        (long long)low, x);
     *value = (int64_t)x;
     return MHA_OK;
 }

@@ -331,9 +331,14 @@ static void project_out(const mha_dialect_bench *w, const mha_dialect *d, double
                 w->W_effective[i * out + j] = W[j * in + i];
         W = w->W_effective;
     }
+    size_t kept = 0; /* rows close up, so that they can be multiplied together */
     for (size_t t = 0; t < w->c->T_q; t++)
         if (!is_left_out(w, d, t))
-            mha_dialect_multiply(w->merged + t * in, 1, in, W, b, out, y + t * out, ROUND_NOT);
+            memmove(w->merged + kept++ * in, w->merged + t * in, in * sizeof *y);
+    mha_dialect_multiply(w->merged, kept, in, W, b, out, y);
+    for (size_t t = w->c->T_q; t-- > 0 && kept > 0;)
+        if (!is_left_out(w, d, t))
+            memmove(y + t * out, y + --kept * out, out * sizeof *y);
 }
 
 /* ---------------------------------------------------------------- one stage */

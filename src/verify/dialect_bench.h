@@ -4,28 +4,35 @@
 
 #include "verify/dialect.h"
 
-/* q, k and v rows, (B, T, h*d), of one way to project. */
+/* What decides x W for one of q, k, v. Compared bytewise. */
+typedef struct dialect_part {
+    int which, source, packing, round_weights, round_inputs, transposed[3];
+} dialect_part;
+
+/* (B, T, h*d) of one part. */
 typedef struct dialect_memo {
-    bool valid;
-    dialect_projection projection;
-    double *rows[3];
+    dialect_part part;
+    double *rows;
 } dialect_memo;
+
+enum { DIALECT_MEMOS = 96, DIALECT_MEMO_ELEMENTS = 1 << 25 };
 
 struct mha_dialect_bench {
     const mha_case *c;
     mha_pool pool;
     bool starved; /* an allocation failed */
     size_t S;     /* cached and new keys */
-    double *x[3]; /* inputs, (B, T, E) */
+    double *x[ROUNDINGS][3]; /* inputs, (B, T, E) */
     double *W[ROUNDINGS][DIALECT_WEIGHTS], *b[ROUNDINGS][DIALECT_WEIGHTS];
     size_t in[DIALECT_WEIGHTS], out[DIALECT_WEIGHTS]; /* rows and columns of the W */
     size_t T[3], h[3], d[3];                          /* of q, k, v */
     double *norm[2];
     size_t norm_terms[2];
     double *past[2], *bias_kv[2], *sinks;
-    double *W_effective, *b_effective;
+    double *W_effective, *b_effective, *rows[3];
     unsigned char *skipped; /* query rows that mha_dialect_run may leave out */
-    dialect_memo memo[2]; /* the first projection asked for, and the last other one */
+    dialect_memo memo[DIALECT_MEMOS]; /* projections, which take longest */
+    size_t memos, memo_size, oldest;
 
     /* Of one batch row. */
     double *split[3];           /* q, k, v: (T, h, d), rotated */
@@ -39,9 +46,9 @@ struct mha_dialect_bench {
 double *mha_dialect_take(mha_dialect_bench *w, size_t n);
 /* Fills w->split for batch row b; rows[i] are q, k, v before heads are split. */
 void mha_dialect_rows(mha_dialect_bench *w, const mha_dialect *d, size_t b, const double *rows[3]);
-/* y = x W + b (NULL: none) for T rows of `in` and `width` elements, x rounded on the way. */
+/* y = x W + b (NULL: none) for T rows of `in` and `width` elements. */
 void mha_dialect_multiply(const double *x, size_t T, size_t in, const double *W, const double *b, size_t width,
-                          double *y, int rounding);
+                          double *y);
 /* Where element (t, head, f) lies in a (T, h*d) row block. */
 size_t mha_dialect_column(int heads, size_t T, size_t h, size_t d, size_t t, size_t head, size_t f);
 /* The position of query row 0 as the case has it. */

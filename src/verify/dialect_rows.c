@@ -86,8 +86,11 @@ mha_status mha_dialect_bench_create(const mha_case *c, mha_dialect_bench **bench
     w->S = c->P + c->T_k;
     mha_call call = mha_case_call(c);
     const mha_view *inputs[] = {&call.query, &call.key, &call.value};
-    for (int i = 0; i < 3; i++)
-        w->x[i] = doubles(w, inputs[i]);
+    for (int i = 0; i < 3; i++) {
+        w->x[ROUND_NOT][i] = doubles(w, inputs[i]);
+        for (int r = ROUND_F16; r < ROUNDINGS; r++)
+            w->x[r][i] = rounded_copy(w, w->x[ROUND_NOT][i], mha_view_elements(inputs[i]), r);
+    }
     if (c->P) {
         w->past[0] = doubles(w, &c->tensors[CASE_PAST_KEY]);
         w->past[1] = doubles(w, &c->tensors[CASE_PAST_VALUE]);
@@ -97,14 +100,17 @@ mha_status mha_dialect_bench_create(const mha_case *c, mha_dialect_bench **bench
     for (int i = 0; i < 3; i++) {
         w->T[i] = T[i], w->h[i] = h[i], w->d[i] = d[i];
         w->split[i] = mha_dialect_take(w, T[i] * h[i] * d[i]);
-        for (int slot = 0; slot < 2; slot++)
-            w->memo[slot].rows[i] = mha_dialect_take(w, c->B * T[i] * h[i] * d[i]);
+        w->rows[i] = mha_dialect_take(w, T[i] * h[i] * d[i]);
+        w->memo_size = c->B * T[i] * h[i] * d[i] > w->memo_size ? c->B * T[i] * h[i] * d[i] : w->memo_size;
     }
     size_t matrix = 0, widest = 0;
     for (int i = 0; i < DIALECT_WEIGHTS; i++) {
         matrix = w->in[i] * w->out[i] > matrix ? w->in[i] * w->out[i] : matrix;
         widest = w->out[i] > widest ? w->out[i] : widest;
     }
+    w->memo[0].rows = mha_dialect_take(w, w->memo_size);
+    w->memo[0].part.which = -1;
+    w->memos = 1;
     w->W_effective = mha_dialect_take(w, c->kind == CASE_MHA ? matrix : 0);
     w->b_effective = mha_dialect_take(w, widest);
     w->skipped = mha_pool_take(&w->pool, c->T_q);
@@ -153,7 +159,7 @@ static void source_of(const mha_dialect_bench *w, const dialect_projection *p, i
     }
 }
 
-/* The matrix and the bias that stand for all of this: column after column from where it is taken. */
+/* The matrix that stands for all of this: column after column from where it is taken. */
 static void effective(mha_dialect_bench *w, const dialect_projection *p, int which)
 {
     size_t in = w->in[which], width = w->out[which];
@@ -161,62 +167,125 @@ static void effective(mha_dialect_bench *w, const dialect_projection *p, int whi
         int s;
         size_t from;
         source_of(w, p, which, column, &s, &from);
-        const double *bias = p->no_bias[s] ? NULL : w->b[p->round_weights][s], *W = w->W[p->round_weights][s];
+        const double *W = w->W[p->round_weights][s];
         size_t start = p->transposed[s] ? from * in : from, stride = p->transposed[s] ? 1 : w->out[s];
         for (size_t i = 0; i < in; i++)
             w->W_effective[i * width + column] = W[start + i * stride];
-        w->b_effective[column] = bias ? bias[from] : 0;
+    }
+}
+
+#ifdef __clang__
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define UNROLL _Pragma("GCC unroll 8")
+#endif
+
+typedef double four __attribute__((vector_size(32)));
+typedef double four_at __attribute__((vector_size(32), aligned(8), may_alias));
+
+/* Four columns of y = x W for up to four rows, whose number the compiler must see: the sums are registers. */
+__attribute__((always_inline)) static inline void multiply_tile(const double *x, size_t rows, size_t in,
+                                                                const double *W, size_t width, double *y)
+{
+    four sum[4] = {{0}, {0}, {0}, {0}};
+    for (size_t i = 0; i < in; i++, W += width) {
+        four w = *(const four_at *)W;
+        UNROLL for (size_t t = 0; t < rows; t++) sum[t] += x[t * in + i] * w;
+    }
+    UNROLL for (size_t t = 0; t < rows; t++) * (four_at *)(y + t * width) = sum[t];
+}
+
+static void multiply_column(const double *x, size_t T, size_t in, const double *W, size_t width, double *y)
+{
+    for (size_t t = 0; t < T; t++) {
+        double sum = 0;
+        for (size_t i = 0; i < in; i++)
+            sum += x[t * in + i] * W[i * width];
+        y[t * width] = sum;
     }
 }
 
 void mha_dialect_multiply(const double *x, size_t T, size_t in, const double *W, const double *b, size_t width,
-                          double *y, int rounding)
+                          double *y)
 {
-    for (size_t t = 0; t < T; t++, x += in, y += width) {
-        memset(y, 0, width * sizeof *y);
-        for (size_t i = 0; i < in; i++) {
-            double xi = rounding ? rounded(x[i], rounding) : x[i];
-            for (size_t j = 0; j < width; j++)
-                y[j] += xi * W[i * width + j];
-        }
-        for (size_t j = 0; j < width && b; j++)
-            y[j] += b[j];
+    size_t whole = T / 4 * 4, j = 0;
+    for (; j + 4 <= width; j += 4) {
+        for (size_t t = 0; t < whole; t += 4)
+            multiply_tile(x + t * in, 4, in, W + j, width, y + t * width + j);
+        for (size_t t = whole; t < T; t++)
+            multiply_tile(x + t * in, 1, in, W + j, width, y + t * width + j);
     }
+    for (; j < width; j++)
+        multiply_column(x, T, in, W + j, width, y + j);
+    for (size_t t = 0; b && t < T; t++)
+        for (j = 0; j < width; j++)
+            y[t * width + j] += b[j];
 }
 
+/* x W for all batch rows. */
 static void project(mha_dialect_bench *w, const dialect_projection *p, int which, double *y)
 {
     size_t rows = w->c->B * w->T[which], width = w->out[which];
     if (w->c->kind == CASE_MHA) {
         effective(w, p, which);
-        mha_dialect_multiply(w->x[which], rows, w->in[which], w->W_effective, w->b_effective, width, y,
-                             p->round_inputs);
+        mha_dialect_multiply(w->x[p->round_inputs][which], rows, w->in[which], w->W_effective, NULL, width, y);
         return;
     }
     for (size_t column = 0; column < width; column++) {
         int s;
         size_t from;
         source_of(w, p, which, column, &s, &from);
-        const double *bias = p->no_bias[s] ? NULL : w->b[p->round_weights][s], *x = w->x[s] + from;
+        const double *x = w->x[p->round_inputs][s] + from;
         for (size_t t = 0; t < rows; t++)
-            y[t * width + column] = rounded(x[t * w->out[s]], p->round_inputs) + (bias ? bias[from] : 0);
+            y[t * width + column] = x[t * w->out[s]];
     }
 }
 
-/* q, k and v rows of a batch row under a projection: of the two remembered ones, else computed into the
- * second, so that the case's own stay. */
-static const dialect_memo *projected(mha_dialect_bench *w, const dialect_projection *p)
+/* x W as remembered, else computed in the place of what was computed longest ago. */
+static const double *projected(mha_dialect_bench *w, const dialect_projection *p, int which)
 {
-    for (int slot = 0; slot < 2; slot++)
-        if (w->memo[slot].valid && memcmp(&w->memo[slot].projection, p, sizeof *p) == 0)
-            return &w->memo[slot];
-    dialect_memo *m = &w->memo[w->memo[0].valid];
-    m->projection = *p;
-    m->valid = true;
-    int parts = w->c->kind == CASE_ROPE ? 1 : 3;
-    for (int i = 0; i < parts; i++)
-        project(w, p, i, m->rows[i]);
-    return m;
+    bool packed = p->packing != PACKING_RIGHT;
+    dialect_part part = {.which = which,
+                         .source = packed ? -1 : p->source[which],
+                         .packing = p->packing,
+                         .round_weights = p->round_weights,
+                         .round_inputs = p->round_inputs};
+    for (int s = 0; s < 3; s++)
+        part.transposed[s] = packed || s == p->source[which] ? p->transposed[s] : 0;
+    for (size_t i = 0; i < w->memos; i++)
+        if (memcmp(&w->memo[i].part, &part, sizeof part) == 0)
+            return w->memo[i].rows;
+    size_t slot = w->oldest;
+    if (w->memos < DIALECT_MEMOS && (w->memos + 1) * w->memo_size <= DIALECT_MEMO_ELEMENTS) {
+        double *more = mha_pool_take(&w->pool, w->memo_size * sizeof *more);
+        if (more) {
+            slot = w->memos++;
+            w->memo[slot].rows = more;
+        }
+    }
+    if (slot == w->oldest)
+        w->oldest = (w->oldest + 1) % w->memos;
+    w->memo[slot].part = part;
+    project(w, p, which, w->memo[slot].rows);
+    return w->memo[slot].rows;
+}
+
+/* q, k or v of one batch row, bias and all. */
+static const double *biased(mha_dialect_bench *w, const dialect_projection *p, int which, size_t b)
+{
+    size_t width = w->out[which], n = w->T[which] * width;
+    const double *x = projected(w, p, which) + b * n;
+    for (size_t column = 0; column < width; column++) {
+        int s;
+        size_t from;
+        source_of(w, p, which, column, &s, &from);
+        const double *bias = p->no_bias[s] ? NULL : w->b[p->round_weights][s];
+        w->b_effective[column] = bias ? bias[from] : 0;
+    }
+    for (size_t t = 0; t < w->T[which]; t++)
+        for (size_t column = 0; column < width; column++)
+            w->rows[which][t * width + column] = x[t * width + column] + w->b_effective[column];
+    return w->rows[which];
 }
 
 /* ---------------------------------------------------------------- heads, norm, rotation */
@@ -308,10 +377,9 @@ static void rotate(const mha_dialect_bench *w, const mha_dialect *d, int which, 
 
 void mha_dialect_rows(mha_dialect_bench *w, const mha_dialect *d, size_t b, const double *rows[3])
 {
-    const dialect_memo *m = projected(w, &d->projection);
     int parts = w->c->kind == CASE_ROPE ? 1 : 3;
     for (int i = 0; i < parts; i++) {
-        rows[i] = m->rows[i] + b * w->T[i] * w->out[i];
+        rows[i] = biased(w, &d->projection, i, b);
         double *x = w->split[i];
         for (size_t t = 0; t < w->T[i]; t++)
             for (size_t h = 0; h < w->h[i]; h++)
