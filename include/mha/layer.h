@@ -99,6 +99,16 @@ MHA_API void mha_layer_init(mha_layer *layer, uint64_t seed);
  * MHA_NOT_FOUND: the layer has no such weight. MHA_INVALID: shape, with both in the message. */
 MHA_API mha_status mha_layer_set(mha_layer *layer, mha_weight weight, const mha_view *from, mha_error *error);
 
+/* Makes the layer ready for the fast path: W_Q, W_K, W_V and W_O are copied into the layout of the kernels,
+ * F32 whatever their type, as derived rows ("W_Q.packed") of the table: their bytes are shown, their elements
+ * never counted. Without it the fast path leaves the projections to BLAS. Calling it again renews the copies.
+ * mha_layer_set and mha_layer_init renew them too; who writes to a weight through a view calls
+ * mha_layer_changed, or the fast path goes on with what was there before. mha_layer_unpack gives the memory
+ * back. None of these during a forward. Errors: MHA_NO_MEMORY; then nothing is packed. */
+MHA_API mha_status mha_layer_pack(mha_layer *layer, mha_error *error);
+MHA_API void mha_layer_changed(mha_layer *layer);
+MHA_API void mha_layer_unpack(mha_layer *layer);
+
 /* Finds the elements that cannot change the output, and marks them in the table: the key bias adds one
  * number to all scores of a query, which softmax does not see. Not so where rotation (on the features it
  * turns), a key norm or softcap comes after it, nor with sinks, a learned or zero extra row, or

@@ -13,7 +13,7 @@
 /* The workspace, laid out. */
 typedef struct buffers {
     mha_view Q, K, V, heads, output;
-    float *widened;
+    float *staged;
     char *scratch;
     void (*attend)(const mha_request *, const mha_view *, const mha_view *, const mha_view *, const mha_view *, char *);
 } buffers;
@@ -23,11 +23,11 @@ static void forward(const mha_request *r, const buffers *m)
     size_t h = r->plan.h, h_kv = r->plan.h_kv;
     mha_clock clock = mha_clock_start();
 
-    mha_view Q = mha_project(r, MHA_QUERIES, &r->query, MHA_W_Q, MHA_B_Q, h, &m->Q, m->widened);
+    mha_view Q = mha_project(r, MHA_QUERIES, &r->query, MHA_W_Q, MHA_B_Q, h, &m->Q, m->staged);
     mha_stage_done(r, MHA_STAGE_Q, &Q, &clock);
-    mha_view K = mha_project(r, MHA_KEYS, &r->key, MHA_W_K, MHA_B_K, h_kv, &m->K, m->widened);
+    mha_view K = mha_project(r, MHA_KEYS, &r->key, MHA_W_K, MHA_B_K, h_kv, &m->K, m->staged);
     mha_stage_done(r, MHA_STAGE_K, &K, &clock);
-    mha_view V = mha_project(r, MHA_KEYS, &r->value, MHA_W_V, MHA_B_V, h_kv, &m->V, m->widened);
+    mha_view V = mha_project(r, MHA_KEYS, &r->value, MHA_W_V, MHA_B_V, h_kv, &m->V, m->staged);
     mha_stage_done(r, MHA_STAGE_V, &V, &clock);
 
     mha_normalise(r, MHA_QUERIES, &Q);
@@ -48,7 +48,7 @@ static void forward(const mha_request *r, const buffers *m)
     m->attend(r, &Q, &K, &V, &m->heads, m->scratch); /* softmax(Q K^T * scale) V, head by head */
     mha_stage_done(r, MHA_STAGE_HEADS, &m->heads, &clock);
 
-    mha_view out = mha_project(r, MHA_QUERIES, &m->heads, MHA_W_O, MHA_B_O, 1, &m->output, m->widened);
+    mha_view out = mha_project(r, MHA_QUERIES, &m->heads, MHA_W_O, MHA_B_O, 1, &m->output, m->staged);
     mha_stage_done(r, MHA_STAGE_OUTPUT, &out, &clock);
 }
 
@@ -85,7 +85,7 @@ static size_t lay_out(const mha_request *r, char *base, buffers *m)
     mha_view concat = !made && direct ? *out : rows(&arena, true, B, T_q, p->h * p->d_v);
     m->heads = concat.rank == 4 ? concat : mha_split_heads(&concat, p->h);
     m->output = made && direct ? *out : rows(&arena, made, B, T_q, p->d_out);
-    m->widened = mha_arena_take(&arena, mha_project_widened(r), sizeof(float));
+    m->staged = mha_arena_take(&arena, mha_project_scratch(r), sizeof(float));
     bool streams = p->path == MHA_PATH_FAST;
     m->attend = streams ? mha_stream_attend : mha_attend;
     m->scratch = streams ? mha_arena_take(&arena, mha_stream_attend_scratch(r), 1)
@@ -133,8 +133,10 @@ mha_status mha_forward(const mha_layer *layer, const mha_call *call, void *works
     }
     buffers m;
     lay_out(&r, base, &m);
-    int openmp_default = mha_gemm_begin();
+    bool blas = r.plan.path == MHA_PATH_BLAS || mha_project_uses_blas(&r) || mha_stream_attend_uses_blas(&r);
+    int openmp_default = blas ? mha_gemm_begin() : 0;
     forward(&r, &m);
-    mha_gemm_end(openmp_default);
+    if (blas) /* else other users of the BLAS have noticed nothing */
+        mha_gemm_end(openmp_default);
     return MHA_OK;
 }

@@ -2,14 +2,15 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "base/base.h"
-#include "mha/attention.h"
+#include "attention/request.h"
+#include "compute/packed.h"
 #include "mha/random.h"
 
 struct mha_layer {
     mha_config config;
     mha_params *params;
     mha_tensor *weight[MHA_WEIGHT_COUNT]; /* NULL where the config asks for none */
+    mha_tensor *packed[MHA_WEIGHT_COUNT]; /* copies in the layout of the kernels; NULL where there is none */
 };
 
 static mha_status add_weight(mha_layer *layer, mha_weight w, const char *prefix, mha_error *error)
@@ -54,6 +55,7 @@ void mha_layer_destroy(mha_layer *layer)
 {
     if (!layer)
         return;
+    mha_layer_unpack(layer);
     for (int w = MHA_WEIGHT_COUNT - 1; w >= 0; w--)
         mha_params_remove(layer->params, layer->weight[w]);
     mha_release(mha_params_allocator(layer->params), layer, sizeof *layer);
@@ -99,6 +101,74 @@ mha_view mha_layer_head(const mha_layer *layer, mha_weight weight, size_t head)
     return mha_view_slice(&whole, axis, head * width, width);
 }
 
+/* ---------------------------------------------------------------- packed copies */
+
+static mha_status add_packed(mha_layer *layer, mha_weight w, mha_error *error)
+{
+    const mha_tensor_info info = mha_tensor_get_info(layer->weight[w]);
+    char name[520], role[40];
+    snprintf(name, sizeof name, "%s.packed", info.name);
+    snprintf(role, sizeof role, "%s.packed", info.role);
+    mha_tensor_spec spec = {
+        .name = name, .role = role, .group = info.group, .kind = MHA_DERIVED, .dtype = MHA_F32, .rank = 1};
+    if (!mha_packed_floats(info.shape[0], info.shape[1], &spec.shape[0]))
+        return mha_fail(error, MHA_NO_MEMORY, name, "%s does not fit a size", name);
+    return mha_params_add(layer->params, &spec, &layer->packed[w], error);
+}
+
+static void renew(mha_layer *layer, int w)
+{
+    if (!layer->packed[w])
+        return;
+    const mha_view W = mha_tensor_view(layer->weight[w]);
+    float *panels = mha_tensor_view(layer->packed[w]).data;
+    if (W.dtype == MHA_F32) {
+        mha_pack(W.shape[0], W.shape[1], W.data, W.shape[1], panels);
+        return;
+    }
+    float row[1024];
+    for (size_t p = 0; p < W.shape[0]; p++) /* widened piece by piece */
+        for (size_t j = 0; j < W.shape[1]; j += sizeof row / sizeof *row) {
+            size_t n = W.shape[1] - j < sizeof row / sizeof *row ? W.shape[1] - j : sizeof row / sizeof *row;
+            mha_view line = mha_view_slice(&W, 0, p, 1), to = mha_view_of(row, MHA_F32, 2, (size_t[]){1, n});
+            line = mha_view_slice(&line, 1, j, n);
+            (void)mha_view_copy(&to, &line);
+            mha_pack_row(W.shape[0], p, j, n, row, panels);
+        }
+}
+
+mha_status mha_layer_pack(mha_layer *layer, mha_error *error)
+{
+    mha_status status = MHA_OK;
+    for (int w = 0; w < MHA_WEIGHT_COUNT && status == MHA_OK; w++)
+        if (layer->weight[w] && mha_tensor_get_info(layer->weight[w]).rank == 2 && !layer->packed[w])
+            status = add_packed(layer, (mha_weight)w, error);
+    if (status == MHA_OK)
+        mha_layer_changed(layer);
+    else
+        mha_layer_unpack(layer);
+    return status;
+}
+
+void mha_layer_changed(mha_layer *layer)
+{
+    for (int w = 0; w < MHA_WEIGHT_COUNT; w++)
+        renew(layer, w);
+}
+
+void mha_layer_unpack(mha_layer *layer)
+{
+    for (int w = MHA_WEIGHT_COUNT - 1; w >= 0; w--) {
+        mha_params_remove(layer->params, layer->packed[w]);
+        layer->packed[w] = NULL;
+    }
+}
+
+const float *mha_layer_packed(const mha_layer *layer, mha_weight weight)
+{
+    return layer->packed[weight] ? mha_tensor_view(layer->packed[weight]).data : NULL;
+}
+
 /* ---------------------------------------------------------------- values */
 
 void mha_layer_init(mha_layer *layer, uint64_t seed)
@@ -115,6 +185,7 @@ void mha_layer_init(mha_layer *layer, uint64_t seed)
         else if (w == MHA_Q_NORM || w == MHA_K_NORM)
             low = high = 1;
         mha_random_fill(&view, seed, (uint64_t)w, low, high);
+        renew(layer, w);
     }
 }
 
@@ -126,13 +197,15 @@ mha_status mha_layer_set(mha_layer *layer, mha_weight weight, const mha_view *fr
         return mha_fail(error, MHA_NOT_FOUND, name, "the layer has no %s", name);
     mha_view to = mha_tensor_view(tensor);
     mha_status status = mha_view_copy(&to, from);
-    if (status == MHA_OK)
+    if (status == MHA_OK) {
+        renew(layer, (int)weight);
         return MHA_OK;
+    }
     char expected[80], found[200];
     mha_shape_text(expected, sizeof expected, to.shape, to.rank);
     mha_shape_text(found, sizeof found, from->shape, from->rank);
-    return mha_fail(error, status, name, "%s: expected shape %s of a floating type, found %s of %s", name, expected, found,
-                    mha_dtype_name(from->dtype));
+    return mha_fail(error, status, name, "%s: expected shape %s of a floating type, found %s of %s", name, expected,
+                    found, mha_dtype_name(from->dtype));
 }
 
 mha_status mha_layer_mark_inert(mha_layer *layer, const mha_semantics *semantics)
@@ -142,9 +215,11 @@ mha_status mha_layer_mark_inert(mha_layer *layer, const mha_semantics *semantics
     const mha_config *c = &layer->config;
     if (!layer->weight[MHA_B_K])
         return MHA_OK;
-    bool seen = c->k_norm != MHA_NORM_NONE || c->sinks || c->bias_kv || s->softcap > 0 || s->zero_row || s->softmax_plus_one;
+    bool seen =
+        c->k_norm != MHA_NORM_NONE || c->sinks || c->bias_kv || s->softcap > 0 || s->zero_row || s->softmax_plus_one;
     size_t rotated = s->rope.kind == MHA_ROPE_NONE ? 0 : s->rope.dim ? s->rope.dim : c->d_k;
     size_t inert = seen || rotated > c->d_k ? 0 : c->kv_heads * (c->d_k - rotated);
     return mha_tensor_set_inert(layer->weight[MHA_B_K], inert,
-                                inert ? "the key bias adds one number to all scores of a query; softmax does not see it" : "");
+                                inert ? "the key bias adds one number to all scores of a query; softmax does not see it"
+                                      : "");
 }

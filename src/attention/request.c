@@ -241,12 +241,14 @@ mha_sequence mha_request_sequence(const mha_request *r, size_t b)
 
 /* ---------------------------------------------------------------- path and stages */
 
-/* Why the streaming core cannot do it; "" when it can. */
+/* Why not the streaming core; "" when nothing speaks against it. */
 static const char *not_streamed(const mha_request *r)
 {
-    return r->semantics->hidden_values == MHA_HIDDEN_PROPAGATE
-               ? "hidden values propagate only through the whole matrix of weights"
-               : "";
+    if (r->semantics->hidden_values == MHA_HIDDEN_PROPAGATE)
+        return "hidden values propagate only through the whole matrix of weights";
+    if (r->call->path == MHA_PATH_AUTO && strcmp(mha_isa(), "scalar") == 0)
+        return "BLAS is faster than the portable kernels";
+    return "";
 }
 
 static mha_status choose_path(mha_request *r, mha_error *error)

@@ -9,10 +9,11 @@ typedef enum mha_side { MHA_QUERIES, MHA_KEYS } mha_side;
 
 /* project.c: y = x W + b for the rows of `side`, sequence by sequence; returns y as (B, T, heads, width).
  * x (B, T, in) or (B, T, h, d) with contiguous heads, y (B, T, out), F32, last stride 1. Without W (Q, K, V
- * were given) y = x + b, or x itself when `y` has no data. `widened` holds mha_project_widened floats. */
+ * were given) y = x + b, or x itself when `y` has no data. `scratch` holds mha_project_scratch floats. */
 mha_view mha_project(const mha_request *r, mha_side side, const mha_view *x, mha_weight W, mha_weight b, size_t heads,
-                     const mha_view *y, float *widened);
-size_t mha_project_widened(const mha_request *r); /* room for the largest weight that is not F32 */
+                     const mha_view *y, float *scratch);
+size_t mha_project_scratch(const mha_request *r);
+bool mha_project_uses_blas(const mha_request *r);
 
 /* norm.c: x = x * w / sqrt(mean(x^2) + eps) in place, x (B, T, heads, d). Nothing without a norm weight. */
 void mha_normalise(const mha_request *r, mha_side side, const mha_view *x);
@@ -33,6 +34,7 @@ size_t mha_attend_scratch(const mha_request *r);
 void mha_stream_attend(const mha_request *r, const mha_view *Q, const mha_view *K, const mha_view *V, const mha_view *heads,
                        char *scratch);
 size_t mha_stream_attend_scratch(const mha_request *r);
+bool mha_stream_attend_uses_blas(const mha_request *r); /* for the stages it does not hold */
 
 /* trace.c: keeps a stage if it is asked for, and the time since the last one. Heads may be split: (B, T,
  * heads, d) is kept as (B, T, heads*d). */

@@ -12,13 +12,14 @@
 typedef struct streaming {
     const mha_request *r;
     const mha_view *Q, *K, *V, *heads;
-    size_t group;                /* query heads for each key/value head */
-    size_t block_rows, blocks;   /* of one (batch, key/value head) */
-    size_t segments;             /* tasks that share a block's keys; 1: the block is one task */
-    float *extra_k, *extra_v;    /* (h_kv, S_extra, d) */
-    float *logits;               /* (h, n_logits): what joins the denominator without a key */
+    size_t group;              /* query heads for each key/value head */
+    size_t block_rows, blocks; /* of one (batch, key/value head) */
+    int threads;               /* as many as are worth it */
+    size_t segments;           /* tasks that share a block's keys; 1: the block is one task */
+    float *extra_k, *extra_v;  /* (h_kv, S_extra, d) */
+    float *logits;             /* (h, n_logits): what joins the denominator without a key */
     size_t n_logits;
-    float *parts;                /* of every block and segment, when there are several */
+    float *parts; /* of every block and segment, when there are several */
     size_t part_floats;
     char *workers;
     size_t worker_bytes;
@@ -40,12 +41,29 @@ static size_t lay_out_worker(const streaming *a, char *base, worker *w)
     return arena.used;
 }
 
-/* Few blocks and many keys, as in decoding: the segments of a block's keys become tasks of their own. A row's
- * bits are the same either way. */
-static size_t choose_segments(const mha_plan *p, size_t blocks)
+static size_t ceiling(size_t n, size_t unit)
 {
-    size_t segments = (p->S + MHA_SEGMENT - 1) / MHA_SEGMENT + (p->S_extra > 0);
-    return p->B * p->h_kv * blocks >= 2 * (size_t)p->threads || segments < 2 ? 1 : segments;
+    return (n + unit - 1) / unit;
+}
+
+/* How the work is cut, for some tasks a thread; a row's bits do not depend on it. Even blocks; smaller ones where
+ * there are few; where queries are few as well, as in decoding, the segments of the keys become tasks. */
+static void cut(const mha_plan *p, streaming *a)
+{
+    enum { LEAST_ROWS = 28 };
+    const double pairs = (double)p->B * (double)p->h * (double)p->T_q * (double)(p->S + p->S_extra);
+    a->threads = mha_parallel_worth(2 * pairs * (double)(p->d_k + p->d_v), p->threads);
+    const size_t rows = p->T_q * a->group, heads = p->B * p->h_kv, most = mha_stream_block_rows(p->d_k, p->d_v);
+    const size_t wanted = a->threads > 1 ? 4 * (size_t)a->threads : 1;
+    a->blocks = ceiling(rows, most);
+    if (heads * a->blocks < wanted && heads > 0) {
+        size_t blocks = ceiling(wanted, heads), limit = ceiling(rows, LEAST_ROWS);
+        blocks = blocks < limit ? blocks : limit;
+        a->blocks = blocks > a->blocks ? blocks : a->blocks;
+    }
+    a->block_rows = a->blocks ? ceiling(rows, a->blocks) : 0;
+    const size_t segments = ceiling(p->S, MHA_SEGMENT) + (p->S_extra > 0);
+    a->segments = heads * a->blocks < wanted && segments > 1 ? segments : 1;
 }
 
 static size_t lay_out(const mha_request *r, char *base, streaming *a)
@@ -54,10 +72,7 @@ static size_t lay_out(const mha_request *r, char *base, streaming *a)
     mha_arena arena = {base, 0};
     a->r = r;
     a->group = p->h / p->h_kv;
-    size_t rows = p->T_q * a->group, most = mha_stream_block_rows(p->d_k, p->d_v);
-    a->block_rows = rows < most ? rows : most;
-    a->blocks = rows ? (rows + most - 1) / most : 0;
-    a->segments = choose_segments(p, a->blocks);
+    cut(p, a);
     a->n_logits = (r->weight[MHA_SINKS].data != NULL) + (size_t)r->semantics->softmax_plus_one;
     a->extra_k = mha_arena_take(&arena, p->h_kv * p->S_extra, p->d_k * sizeof(float));
     a->extra_v = mha_arena_take(&arena, p->h_kv * p->S_extra, p->d_v * sizeof(float));
@@ -67,12 +82,12 @@ static size_t lay_out(const mha_request *r, char *base, streaming *a)
     a->parts = mha_arena_take(&arena, parts, a->part_floats * sizeof(float));
     worker unused;
     a->worker_bytes = lay_out_worker(a, NULL, &unused);
-    a->workers = mha_arena_take(&arena, a->worker_bytes, (size_t)p->threads);
+    a->workers = mha_arena_take(&arena, a->worker_bytes, (size_t)a->threads);
     return arena.used;
 }
 
 /* Stages that only exist when whole rows of scores do. */
-static bool keeps_rows(const mha_request *r)
+bool mha_stream_attend_uses_blas(const mha_request *r)
 {
     bool keeps = false;
     for (int s = MHA_STAGE_SCORES; s <= MHA_STAGE_WEIGHTS_MEAN; s++)
@@ -84,7 +99,7 @@ size_t mha_stream_attend_scratch(const mha_request *r)
 {
     streaming unused;
     size_t streams = lay_out(r, NULL, &unused), rows = 0;
-    if (keeps_rows(r) && !mha_mul(mha_attend_scratch(r), (size_t)r->plan.threads, &rows))
+    if (mha_stream_attend_uses_blas(r) && !mha_mul(mha_attend_scratch(r), (size_t)r->plan.threads, &rows))
         return SIZE_MAX;
     return streams > rows ? streams : rows;
 }
@@ -100,9 +115,11 @@ static void fill_extras(const streaming *a)
         for (size_t e = 0; e < p->S_extra; e++) {
             bool learned = k->data && e == 0;
             for (size_t c = 0; c < p->d_k; c++)
-                a->extra_k[(g * p->S_extra + e) * p->d_k + c] = learned ? (float)mha_view_get(k, (size_t[]){g * p->d_k + c}) : 0;
+                a->extra_k[(g * p->S_extra + e) * p->d_k + c] =
+                    learned ? (float)mha_view_get(k, (size_t[]){g * p->d_k + c}) : 0;
             for (size_t c = 0; c < p->d_v; c++)
-                a->extra_v[(g * p->S_extra + e) * p->d_v + c] = learned ? (float)mha_view_get(v, (size_t[]){g * p->d_v + c}) : 0;
+                a->extra_v[(g * p->S_extra + e) * p->d_v + c] =
+                    learned ? (float)mha_view_get(v, (size_t[]){g * p->d_v + c}) : 0;
         }
     for (size_t head = 0; head < p->h && a->n_logits; head++) {
         float *to = a->logits + head * a->n_logits;
@@ -125,7 +142,8 @@ static const float *terms(const void *context, size_t row, size_t key, size_t n,
 {
     const stretch *t = context;
     mha_interval keys = {key, key + n};
-    const float *there = mha_visible_terms_in_place(t->a->r, t->b, t->g * t->a->group + row % t->a->group, row / t->a->group, keys);
+    const float *there =
+        mha_visible_terms_in_place(t->a->r, t->b, t->g * t->a->group + row % t->a->group, row / t->a->group, keys);
     if (there)
         return there;
     mha_visible_terms(t->a->r, &t->s, t->b, t->g * t->a->group + row % t->a->group, row / t->a->group, keys, room);
@@ -151,7 +169,8 @@ static bool prepare(const streaming *a, size_t number, const worker *w, stretch 
         .softcap = (float)r->semantics->softcap,
         .keys = {mha_row(a->K, t->s.batch, t->s.k_from, t->g), mha_row(a->V, t->s.batch, t->s.k_from, t->g),
                  (size_t)a->K->stride[1], (size_t)a->V->stride[1], t->s.S},
-        .extra = {a->extra_k + t->g * p->S_extra * p->d_k, a->extra_v + t->g * p->S_extra * p->d_v, p->d_k, p->d_v, p->S_extra},
+        .extra = {a->extra_k + t->g * p->S_extra * p->d_k, a->extra_v + t->g * p->S_extra * p->d_v, p->d_k, p->d_v,
+                  p->S_extra},
         .bias = mha_visible_has_terms(r) ? terms : NULL,
         .context = t,
         .empty = r->semantics->empty_rows == MHA_EMPTY_ZERO ? 0.0f : NAN,
@@ -175,7 +194,8 @@ static void keep_lse(const stretch *t, const worker *w)
 {
     for (size_t i = 0; i < t->rows && mha_kept(t->a->r, MHA_STAGE_LSE); i++) {
         size_t row = t->first + i;
-        mha_stage_row(t->a->r, MHA_STAGE_LSE, t->b, t->g * t->a->group + row % t->a->group, row / t->a->group, &w->lse[i], 1);
+        mha_stage_row(t->a->r, MHA_STAGE_LSE, t->b, t->g * t->a->group + row % t->a->group, row / t->a->group,
+                      &w->lse[i], 1);
     }
 }
 
@@ -228,21 +248,21 @@ static void merge_block(void *context, size_t task, int number)
     keep_lse(&t, &w);
 }
 
-void mha_stream_attend(const mha_request *r, const mha_view *Q, const mha_view *K, const mha_view *V, const mha_view *heads,
-                       char *scratch)
+void mha_stream_attend(const mha_request *r, const mha_view *Q, const mha_view *K, const mha_view *V,
+                       const mha_view *heads, char *scratch)
 {
-    if (keeps_rows(r))
+    if (mha_stream_attend_uses_blas(r))
         mha_attend(r, Q, K, V, heads, scratch);
     streaming a = {.Q = Q, .K = K, .V = V, .heads = heads};
     lay_out(r, scratch, &a);
     fill_extras(&a);
-    if (!keeps_rows(r))
+    if (!mha_stream_attend_uses_blas(r))
         mha_stages_clear_ragged(r);
     size_t blocks = r->plan.B * r->plan.h_kv * a.blocks;
     if (a.segments == 1) {
-        mha_parallel_for(blocks, r->plan.threads, whole_block, &a);
+        mha_parallel_for(blocks, a.threads, whole_block, &a);
         return;
     }
-    mha_parallel_for(blocks * a.segments, r->plan.threads, one_segment, &a);
-    mha_parallel_for(blocks, r->plan.threads, merge_block, &a);
+    mha_parallel_for(blocks * a.segments, a.threads, one_segment, &a);
+    mha_parallel_for(blocks, a.threads, merge_block, &a);
 }

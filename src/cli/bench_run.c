@@ -64,6 +64,9 @@ static mha_status make_layer(bench_subject *b, mha_error *error)
     if (status != MHA_OK)
         return status;
     mha_layer_init(b->weights, 0);
+    status = b->packs ? mha_layer_pack(b->weights, error) : MHA_OK;
+    if (status != MHA_OK)
+        return status;
     b->query = random_floats(s->B * s->T_q * s->d_model, QUERY_STREAM);
     b->output = obtain(s->B * s->T_q * s->d_model, sizeof *b->output);
     b->call.query = mha_view_rows(b->query, MHA_F32, MHA_BTE, s->B, s->T_q, s->d_model);
@@ -75,10 +78,10 @@ static mha_status make_layer(bench_subject *b, mha_error *error)
     return bench_decodes(s) ? fill_cache(b, error) : MHA_OK;
 }
 
-int bench_subject_make(bench_subject *b, const bench_shape *shape, bool layer)
+int bench_subject_make(bench_subject *b, const bench_shape *shape, bool layer, bool packs)
 {
     mha_error error = {0};
-    *b = (bench_subject){.shape = *shape, .layer = layer};
+    *b = (bench_subject){.shape = *shape, .layer = layer, .packs = packs};
     b->call.semantics.causal = shape->causal;
     if (!layer)
         make_core(b);

@@ -8,6 +8,7 @@
 typedef struct bench_subject {
     bench_shape shape;
     bool layer; /* the whole layer; else the core with Q, K, V given */
+    bool packs; /* its weights are packed */
     mha_params *table;
     mha_layer *weights;
     mha_cache *cache; /* of a decoding layer */
@@ -18,7 +19,7 @@ typedef struct bench_subject {
 } bench_subject;
 
 /* Makes inputs (uniform, variance 1) and weights (Xavier) from seed 0. Gives 0 or an exit code after a line. */
-int bench_subject_make(bench_subject *b, const bench_shape *shape, bool layer);
+int bench_subject_make(bench_subject *b, const bench_shape *shape, bool layer, bool packs);
 void bench_subject_free(bench_subject *b);
 
 /* One run on a path; *taken (path) is the one really used. Gives milliseconds, averaged over enough runs to fill

@@ -131,7 +131,7 @@ static int run_shape(bench *b, const bench_shape *shape, bool layer)
     way *ways = obtain(MOST_WAYS, sizeof *ways);
     double worst[MOST_WAYS] = {0};
     size_t n = choose_ways(b, ways);
-    int code = bench_subject_make(&subject, shape, layer);
+    int code = bench_subject_make(&subject, shape, layer, !given(b->args, OPT_NO_PACK));
     for (size_t i = 0; i < n && code == EXIT_DONE; i++) {
         progress(b, shape, layer ? "layer" : "core", 0, rounds);
         size_t judged = 0; /* once for each path: thread counts give the same bits */

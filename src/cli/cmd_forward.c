@@ -342,6 +342,9 @@ int run_forward(const arguments *args)
         code = request_layer(&r, args, &config);
     if (code == EXIT_DONE)
         code = request_call(&r, args);
+    if (code == EXIT_DONE && r.plan.path == MHA_PATH_FAST && !given(args, OPT_NO_PACK) &&
+        mha_layer_pack(r.layer, &error) != MHA_OK)
+        code = refuse_error("", &error);
     if (code == EXIT_DONE)
         code = keep_stages(&r, args);
     if (code == EXIT_DONE)

@@ -195,6 +195,8 @@ extern const char *const section_titles[SECTION_COUNT];
       "which arithmetic; exact is float64 in plain loops")                                                             \
     X(ISA, "isa", TEXT, "NAME", NULL, ANY, MACHINE, ON_JUDGE | ON_INFO, "instruction set of the kernels [the best]")     \
     X(THREADS, "threads", COUNT, "N", NULL, RANGE(1, 1024), MACHINE, ON_JUDGE, "threads [all that are available]") \
+    X(NO_PACK, "no-pack", FLAG, NULL, NULL, ANY, MACHINE, ON_FORWARD | ON_BENCH,                                        \
+      "no packed copies of the weights: the fast path projects by BLAS")                                               \
     X(JOBS, "jobs", COUNT, "N", "1", RANGE(1, 1024), MACHINE, ON_CHECK,                                                \
       "cases judged at a time; more than one share no threads inside a case")
 

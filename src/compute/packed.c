@@ -31,6 +31,11 @@ void mha_pack(size_t k, size_t n, const float *W, size_t ldw, float *panels)
     (void)mha_kernels_get()->pack(k, n, W, ldw, panels, k * MHA_PANEL);
 }
 
+void mha_pack_row(size_t k, size_t p, size_t column, size_t n, const float *row, float *panels)
+{
+    (void)mha_kernels_get()->pack(1, n, row, n, panels + column * k + p * MHA_PANEL, k * MHA_PANEL);
+}
+
 size_t mha_packed_scratch(size_t m, size_t k)
 {
     size_t rows = m <= FEW_ROWS ? m * pieces_of(k, MHA_BLOCK) : m < PIECE_ROWS ? m : PIECE_ROWS;
@@ -121,7 +126,8 @@ void mha_packed_run(const mha_packed_job *jobs, size_t n_jobs, int threads, void
     run r = {.jobs = jobs, .n_jobs = n_jobs, .scratch = scratch};
     size_t tasks = 0;
     for (size_t i = 0; i < n_jobs; i++) {
-        r.cuts[i] = cut_job(&jobs[i], mha_kernels_get()->tile_rows);
+        if (jobs[i].m > 0 && jobs[i].n > 0)
+            r.cuts[i] = cut_job(&jobs[i], mha_kernels_get()->tile_rows);
         r.cuts[i].first_task = tasks;
         tasks += r.cuts[i].row_pieces * r.cuts[i].column_pieces;
         size_t bytes = mha_packed_scratch(jobs[i].m, jobs[i].k);

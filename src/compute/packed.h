@@ -12,6 +12,9 @@
 bool mha_packed_floats(size_t k, size_t n, size_t *floats);
 /* Packs W (k, n), row stride ldw, into `panels`, 64-byte aligned. */
 void mha_pack(size_t k, size_t n, const float *W, size_t ldw, float *panels);
+/* The same for elements [column, column + n) of row p alone; column is a multiple of 32, and what pads the last
+ * panel is written when the row ends inside it. */
+void mha_pack_row(size_t k, size_t p, size_t column, size_t n, const float *row, float *panels);
 
 /* One product: Y (m, n) = X (m, k) W + b. Row strides ldx and ldy; b (n floats) may be NULL. Y overlaps nothing. */
 typedef struct mha_packed_job {

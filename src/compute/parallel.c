@@ -16,6 +16,12 @@ void mha_parallel_for(size_t n, int threads, mha_task task, void *context)
         task(context, i, omp_get_thread_num());
 }
 
+int mha_parallel_worth(double operations, int threads)
+{
+    const double share = 2e6; /* about ten microseconds, several times what starting a team takes */
+    return operations >= share * threads ? threads : operations < 2 * share ? 1 : (int)(operations / share);
+}
+
 int mha_parallel_default(void)
 {
     int threads = omp_get_max_threads();

@@ -11,6 +11,9 @@ typedef void (*mha_task)(void *context, size_t task, int worker);
  * asked for (inside a caller's own parallel region) does all tasks too. */
 void mha_parallel_for(size_t n, int threads, mha_task task, void *context);
 
+/* How many of `threads` are worth waking for so many floating-point operations. */
+int mha_parallel_worth(double operations, int threads);
+
 /* The team that the OpenMP runtime would form for the calling thread by itself, at least 1; and the same
  * set, for the calling thread alone. mha_parallel_for does not look at it. */
 int mha_parallel_default(void);

@@ -18,8 +18,7 @@ static size_t block_keys(size_t d_k, size_t d_v)
 
 size_t mha_stream_block_rows(size_t d_k, size_t d_v)
 {
-    const size_t tile = mha_kernels_get()->tile_rows;
-    return (d_k + d_v <= 256 ? MHA_STREAM_ROWS : MHA_STREAM_ROWS / 2) / tile * tile;
+    return d_k + d_v <= 256 ? MHA_STREAM_ROWS : MHA_STREAM_ROWS / 2;
 }
 
 /* Running softmax of one row: the largest visible score, the sum of exp(score - max), whether any key was visible. */
@@ -57,7 +56,7 @@ typedef struct layout {
 
 static layout lay_out(size_t rows, size_t d_k, size_t d_v)
 {
-    layout at = {.chunks = (d_k + MHA_BLOCK - 1) / MHA_BLOCK};
+    layout at = {.chunks = d_k <= MHA_BLOCK ? 1 : (d_k + MHA_BLOCK - 1) / MHA_BLOCK};
     size_t keys = block_keys(d_k, d_v), tile = MHA_TILE_ROWS;
     at.K = at.Q + rows * at.chunks * MHA_STAGED;
     at.V = at.K + keys * d_k;
@@ -84,6 +83,13 @@ typedef struct work {
     size_t chunks;
 } work;
 
+/* Rows in a tile when all tiles are about as large: a last one of two rows would take as long as one of five. */
+static size_t even_tiles(size_t count, size_t most)
+{
+    const size_t tiles = (count + most - 1) / most;
+    return (count + tiles - 1) / tiles;
+}
+
 static work start(const mha_stream *stream, const mha_stream_row *rows, size_t count, float *scratch, const layout *at)
 {
     const mha_kernels *kernels = mha_kernels_get();
@@ -91,7 +97,7 @@ static work start(const mha_stream *stream, const mha_stream_row *rows, size_t c
               stream,
               rows,
               count,
-              kernels->tile_rows,
+              even_tiles(count, kernels->tile_rows),
               block_keys(stream->d_k, stream->d_v),
               scratch + at->Q,
               scratch + at->K,

@@ -65,7 +65,7 @@ static mha_status build_layer(mha_case *c, case_weights set, mha_error *error)
                                : mha_fail(error, MHA_INVALID, mha_case_weight_name((mha_weight)i),
                                           "tensor %s is missing", mha_case_weight_name((mha_weight)i));
     }
-    return status;
+    return status ? status : mha_layer_pack(c->layers[set], error);
 }
 
 static mha_status build_layers(mha_case *c, mha_error *error)

@@ -1,0 +1,317 @@
+/* The fast path from outside: what takes it and what does not, and the packed copies of the weights, which must
+ * never be stale. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "mha/attention.h"
+#include "mha/random.h"
+#include "mha/system.h"
+#include "support/failing.h"
+#include "support/trial.h"
+#include "support/unit.h"
+
+static int teardown(void **state)
+{
+    (void)state;
+    mha_isa_select("auto");
+    guard_release_all();
+    return 0;
+}
+
+/* ---------------------------------------------------------------- which path */
+
+static trial plain(void)
+{
+    return (trial){.seed = 2, .B = 2, .T_q = 5, .T_k = 5, .config = {.d_model = 24, .n_heads = 3}};
+}
+
+static mha_plan plan_of(const trial *t, mha_path path, mha_stage keep)
+{
+    rig r;
+    mha_error error;
+    mha_plan plan;
+    trial_build(t, &r);
+    assert_ok(trial_run(&r, path, 1, 1u << keep, MHA_F32, &error), error);
+    if (r.cache) /* which the run has filled */
+        mha_cache_truncate(r.cache, t->past);
+    assert_ok(mha_plan_call(r.layer, &r.call, &plan, &error), error);
+    trial_release(&r);
+    return plan;
+}
+
+/* One row per feature: what is set, and whether the fast path does it. */
+static void every_feature_takes_the_fast_path(void **state)
+{
+    (void)state;
+    const mha_config c = {.d_model = 24, .n_heads = 3};
+    const struct {
+        const char *name;
+        trial t;
+    } features[] = {
+        {"plain", {.config = c}},
+        {"causal", {.config = c, .semantics = {.causal = true}}},
+        {"offset for each row", {.config = c, .offset_each = true, .semantics = {.causal = true}}},
+        {"window", {.config = c, .semantics = {.window = true, .window_left = 1, .window_right = -1}}},
+        {"lengths", {.config = c, .lengths = true}},
+        {"padding", {.config = c, .semantics = {.key_padding = {.kind = MHA_MASK_HIDES}}}},
+        {"filled padding",
+         {.config = c, .semantics = {.key_padding = {.kind = MHA_MASK_KEEPS}, .has_padding_fill = true, .padding_fill = -1e4}}},
+        {"mask that keeps", {.config = c, .semantics = {.mask = {.kind = MHA_MASK_KEEPS}}}},
+        {"mask that hides", {.config = c, .semantics = {.mask = {.kind = MHA_MASK_HIDES}}}},
+        {"additive mask", {.config = c, .semantics = {.mask = {.kind = MHA_MASK_ADDITIVE}}}},
+        {"short mask", {.config = c, .mask_short = 2, .semantics = {.mask = {.kind = MHA_MASK_ADDITIVE}}}},
+        {"ALiBi", {.config = c, .alibi = true}},
+        {"softcap", {.config = c, .semantics = {.softcap = 2}}},
+        {"scale", {.config = c, .semantics = {.has_scale = true, .scale = 0.5}}},
+        {"rotation", {.config = c, .semantics = {.rope = {.kind = MHA_ROPE_HALF_SPLIT}}}},
+        {"zero row", {.config = c, .semantics = {.zero_row = true}}},
+        {"softmax plus one", {.config = c, .semantics = {.softmax_plus_one = true}}},
+        {"empty rows", {.config = c, .semantics = {.empty_rows = MHA_EMPTY_NAN}}},
+        {"bias_kv", {.config = {.d_model = 24, .n_heads = 3, .bias_kv = true}}},
+        {"sinks", {.config = {.d_model = 24, .n_heads = 3, .sinks = true}}},
+        {"q/k norm", {.config = {.d_model = 24, .n_heads = 3, .q_norm = MHA_NORM_HEAD, .k_norm = MHA_NORM_ROW}}},
+        {"grouped heads", {.config = {.d_model = 24, .n_heads = 6, .kv_heads = 2}}},
+        {"d_v", {.config = {.d_model = 24, .n_heads = 3, .d_k = 5, .d_v = 7}}},
+        {"F16 weights", {.config = {.d_model = 24, .n_heads = 3, .bias_q = true, .dtype = MHA_F16}}},
+        {"cache", {.config = c, .use_cache = true, .past = 3}},
+        {"ragged batch", {.config = c, .sequences = 2}},
+        {"core alone", {.config = {.d_model = 24, .n_heads = 3, .kv_heads = 3, .d_k = 8, .d_v = 8}, .bare = true}},
+        {"propagated hidden values", {.config = c, .semantics = {.hidden_values = MHA_HIDDEN_PROPAGATE}}},
+    };
+    const char *best = mha_isa_available(0);
+    for (size_t i = 0; i < sizeof features / sizeof *features; i++) {
+        trial t = features[i].t;
+        t.seed = 2, t.B = t.sequences ? 1 : 2, t.T_q = t.T_k = 5;
+        mha_plan fast = plan_of(&t, MHA_PATH_FAST, MHA_STAGE_OUTPUT), any = plan_of(&t, MHA_PATH_AUTO, MHA_STAGE_LSE);
+        const bool propagates = t.semantics.hidden_values == MHA_HIDDEN_PROPAGATE;
+        if (fast.path != (propagates ? MHA_PATH_BLAS : MHA_PATH_FAST))
+            fail_msg("%s: path %s", features[i].name, mha_path_name(fast.path));
+        assert_true((*fast.path_reason != '\0') == (fast.path != MHA_PATH_FAST));
+        assert_int_equal(any.path, strcmp(best, "scalar") == 0 ? MHA_PATH_BLAS : fast.path);
+        assert_trial(&t);
+    }
+}
+
+static void kept_scores_do_not_change_the_path(void **state)
+{
+    (void)state;
+    trial t = plain();
+    for (int s = 0; s < MHA_STAGE_COUNT; s++)
+        assert_int_equal(plan_of(&t, MHA_PATH_FAST, (mha_stage)s).path, MHA_PATH_FAST);
+}
+
+static void the_portable_kernels_leave_auto_to_blas(void **state)
+{
+    (void)state;
+    trial t = plain();
+    assert_int_equal(mha_isa_select("scalar"), MHA_OK);
+    mha_plan any = plan_of(&t, MHA_PATH_AUTO, MHA_STAGE_OUTPUT);
+    assert_int_equal(any.path, MHA_PATH_BLAS);
+    assert_true(*any.path_reason);
+    assert_int_equal(plan_of(&t, MHA_PATH_FAST, MHA_STAGE_OUTPUT).path, MHA_PATH_FAST);
+    assert_int_equal(plan_of(&t, MHA_PATH_BLAS, MHA_STAGE_OUTPUT).path, MHA_PATH_BLAS);
+    assert_string_equal(plan_of(&t, MHA_PATH_BLAS, MHA_STAGE_OUTPUT).path_reason, "");
+}
+
+/* ---------------------------------------------------------------- packed weights */
+
+enum { T = 6, WIDTH = 40 };
+
+typedef struct fixture {
+    failing f;
+    mha_allocator allocator;
+    mha_params *table;
+    mha_layer *layer;
+    float x[T * WIDTH], out[T * WIDTH];
+} fixture;
+
+static void make(fixture *k, mha_dtype dtype)
+{
+    mha_error error;
+    *k = (fixture){0};
+    k->allocator = failing_allocator(&k->f);
+    assert_int_equal(mha_params_create(&k->allocator, &k->table), MHA_OK);
+    mha_config config = {
+        .d_model = WIDTH, .n_heads = 4, .bias_q = true, .bias_k = true, .bias_v = true, .bias_o = true, .dtype = dtype};
+    assert_ok(mha_layer_create(&config, k->table, "l.", &k->layer, &error), error);
+    mha_layer_init(k->layer, 3);
+    for (size_t i = 0; i < T * WIDTH; i++)
+        k->x[i] = 2 * mha_random_unit(3, 99, i) - 1;
+}
+
+static void drop(fixture *k)
+{
+    mha_layer_destroy(k->layer);
+    mha_params_destroy(k->table);
+    assert_int_equal(k->f.live_bytes, 0);
+    assert_int_equal(k->f.mistakes, 0);
+}
+
+static const float *run(fixture *k, mha_path path)
+{
+    mha_error error;
+    mha_plan plan;
+    const size_t shape[3] = {1, T, WIDTH};
+    mha_call call = {.query = mha_view_of(k->x, MHA_F32, 3, shape), .path = path, .threads = 1};
+    call.stages[MHA_STAGE_OUTPUT] = mha_view_of(k->out, MHA_F32, 3, shape);
+    assert_ok(mha_plan_call(k->layer, &call, &plan, &error), error);
+    assert_int_equal(plan.path, path);
+    void *workspace = malloc(plan.workspace_bytes);
+    assert_ok(mha_forward(k->layer, &call, workspace, plan.workspace_bytes, &error), error);
+    free(workspace);
+    return k->out;
+}
+
+/* Fast and blas: four products of 40 terms and a mean apart; a stale weight moves the output by about 0.1. */
+static bool fresh(fixture *k)
+{
+    float fast[T * WIDTH];
+    double worst = 0;
+    memcpy(fast, run(k, MHA_PATH_FAST), sizeof fast);
+    const float *blas = run(k, MHA_PATH_BLAS);
+    for (size_t i = 0; i < T * WIDTH; i++)
+        worst = fmax(worst, fabs((double)fast[i] - blas[i]));
+    return worst < 1e-5;
+}
+
+static void packed_copies_are_shown_and_never_counted(void **state)
+{
+    (void)state;
+    const mha_dtype dtypes[] = {MHA_F32, MHA_F64, MHA_F16, MHA_BF16};
+    for (size_t d = 0; d < 4; d++) {
+        fixture k;
+        mha_error error;
+        make(&k, dtypes[d]);
+        const mha_totals before = mha_params_totals(k.table, NULL);
+        const size_t rows = mha_params_count(k.table);
+        assert_true(fresh(&k));
+        assert_ok(mha_layer_pack(k.layer, &error), error);
+        const mha_totals packed = mha_params_totals(k.table, NULL);
+        assert_int_equal(packed.parameters, before.parameters);
+        assert_int_equal(packed.parameter_bytes, before.parameter_bytes);
+        assert_int_equal(packed.derived_bytes, 4 * WIDTH * 64 * sizeof(float)); /* 40 columns fill two panels of 32 */
+        assert_int_equal(packed.tensors, before.tensors + 4);
+        const mha_tensor_info info = mha_tensor_get_info(mha_params_find(k.table, "l.W_O.packed"));
+        assert_true(info.kind == MHA_DERIVED && info.dtype == MHA_F32 && !info.trainable);
+        assert_string_equal(info.group, "attention");
+        assert_true(fresh(&k));
+        assert_ok(mha_layer_pack(k.layer, &error), error); /* again: nothing is added */
+        assert_int_equal(mha_params_totals(k.table, NULL).derived_bytes, packed.derived_bytes);
+        mha_layer_unpack(k.layer);
+        assert_int_equal(mha_params_totals(k.table, NULL).derived_bytes, 0);
+        assert_int_equal(mha_params_count(k.table), rows);
+        assert_true(fresh(&k));
+        drop(&k);
+    }
+}
+
+static void packed_copies_are_renewed_when_a_weight_is_set(void **state)
+{
+    (void)state;
+    for (int w = MHA_W_Q; w <= MHA_B_O; w++) {
+        fixture k;
+        mha_error error;
+        make(&k, w % 4 ? MHA_F32 : MHA_F16);
+        assert_ok(mha_layer_pack(k.layer, &error), error);
+        float before[T * WIDTH], values[WIDTH * WIDTH];
+        memcpy(before, run(&k, MHA_PATH_FAST), sizeof before);
+        for (size_t i = 0; i < WIDTH * WIDTH; i++)
+            values[i] = mha_random_unit(8, 8, i) - 0.5f;
+        const mha_view to = mha_tensor_view(mha_layer_weight(k.layer, (mha_weight)w));
+        const mha_view from = mha_view_of(values, MHA_F32, to.rank, to.shape);
+        assert_ok(mha_layer_set(k.layer, (mha_weight)w, &from, &error), error);
+        assert_true(fresh(&k));
+        if (w != MHA_B_K) /* which moves no weight */
+            assert_memory_not_equal(before, run(&k, MHA_PATH_FAST), sizeof before);
+        mha_layer_init(k.layer, 77);
+        assert_true(fresh(&k));
+        drop(&k);
+    }
+}
+
+/* Writing through a view is not seen until the layer is told: then it is. */
+static void packed_copies_are_renewed_when_the_layer_is_told(void **state)
+{
+    (void)state;
+    fixture k;
+    mha_error error;
+    make(&k, MHA_F32);
+    assert_ok(mha_layer_pack(k.layer, &error), error);
+    mha_view head = mha_layer_head(k.layer, MHA_W_V, 2);
+    for (size_t i = 0; i < head.shape[0]; i++)
+        for (size_t j = 0; j < head.shape[1]; j++)
+            mha_view_set(&head, (size_t[]){i, j}, 0.25);
+    assert_false(fresh(&k));
+    mha_layer_changed(k.layer);
+    assert_true(fresh(&k));
+    drop(&k);
+}
+
+static void packing_without_memory_leaves_the_layer_as_it_was(void **state)
+{
+    (void)state;
+    for (size_t n = 1;; n++) {
+        fixture k;
+        mha_error error;
+        make(&k, MHA_F32);
+        const size_t bytes = k.f.live_bytes;
+        k.f.fail_at = k.f.calls + n;
+        mha_status status = mha_layer_pack(k.layer, &error);
+        k.f.fail_at = 0;
+        if (status == MHA_OK) {
+            drop(&k);
+            assert_true(n > 4);
+            break;
+        }
+        assert_int_equal(status, MHA_NO_MEMORY);
+        assert_int_equal(k.f.live_bytes, bytes);
+        assert_int_equal(mha_params_totals(k.table, NULL).derived_bytes, 0);
+        assert_true(fresh(&k));
+        drop(&k);
+    }
+}
+
+/* The bits of a row through packed projections and the core depend on nobody else, unlike SGEMM's. */
+static void a_row_has_the_same_bits_alone_and_in_company(void **state)
+{
+    (void)state;
+    enum { B = 37 };
+    mha_error error;
+    fixture k;
+    make(&k, MHA_F32);
+    assert_ok(mha_layer_pack(k.layer, &error), error);
+    static float x[B * T * WIDTH], out[B * T * WIDTH];
+    for (size_t i = 0; i < B * T * WIDTH; i++)
+        x[i] = 2 * mha_random_unit(4, 1, i) - 1;
+    const size_t shape[3] = {B, T, WIDTH};
+    mha_plan plan;
+    mha_call call = {.query = mha_view_of(x, MHA_F32, 3, shape), .path = MHA_PATH_FAST};
+    call.stages[MHA_STAGE_OUTPUT] = mha_view_of(out, MHA_F32, 3, shape);
+    assert_ok(mha_plan_call(k.layer, &call, &plan, &error), error);
+    void *workspace = malloc(plan.workspace_bytes);
+    assert_ok(mha_forward(k.layer, &call, workspace, plan.workspace_bytes, &error), error);
+    free(workspace);
+    for (size_t b = 0; b < B; b += 6) {
+        memcpy(k.x, x + b * T * WIDTH, sizeof k.x);
+        assert_memory_equal(run(&k, MHA_PATH_FAST), out + b * T * WIDTH, sizeof k.x);
+    }
+    drop(&k);
+}
+
+int main(void)
+{
+#define TEST(f) cmocka_unit_test_teardown(f, teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(every_feature_takes_the_fast_path),
+        TEST(kept_scores_do_not_change_the_path),
+        TEST(the_portable_kernels_leave_auto_to_blas),
+        TEST(packed_copies_are_shown_and_never_counted),
+        TEST(packed_copies_are_renewed_when_a_weight_is_set),
+        TEST(packed_copies_are_renewed_when_the_layer_is_told),
+        TEST(packing_without_memory_leaves_the_layer_as_it_was),
+        TEST(a_row_has_the_same_bits_alone_and_in_company),
+    };
+    return cmocka_run_group_tests_name("fast", tests, NULL, NULL);
+}
