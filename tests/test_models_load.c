@@ -628,6 +628,40 @@ static void assert_recorded(const mha_layer *layer, const mha_file *inputs, cons
     free(w);
 }
 
+/* A causal layer again, with a cache: a prefill of `prefill` rows, then one token at a time. */
+static void assert_decodes(const mha_layer *layer, const mha_file *recorded, const char *input, const char *output,
+                           mha_semantics semantics, mha_path path, size_t prefill, double tolerance)
+{
+    mha_error error;
+    mha_plan plan;
+    mha_cache *cache;
+    mha_view rows, expected;
+    mha_dtype dtype = path == MHA_PATH_EXACT ? MHA_F64 : MHA_F32;
+    double *x = read_all(recorded, input, dtype, &rows), *e = read_all(recorded, output, MHA_F64, &expected);
+    rows = mha_view_of(x, dtype, 3, (size_t[]){1, rows.shape[rows.rank - 2], rows.shape[rows.rank - 1]});
+    size_t T = rows.shape[1], width = mha_view_elements(&expected) / T;
+    const mha_config *c = mha_layer_config(layer);
+    mha_cache_spec spec = {.batch = 1, .kv_heads = c->kv_heads, .d_k = c->d_k, .d_v = c->d_v, .capacity = T, .dtype = dtype};
+    assert_ok(mha_cache_create(&spec, NULL, &cache, &error), error);
+    double *found = malloc(T * width * sizeof *found);
+    for (size_t t = 0, n = prefill; t < T; t += n, n = 1) {
+        mha_call call = {.query = mha_view_slice(&rows, 1, t, n), .semantics = semantics, .path = path, .cache = cache};
+        call.stages[MHA_STAGE_OUTPUT] = mha_view_of(found + t * width, MHA_F64, 3, (size_t[]){1, n, width});
+        assert_ok(mha_plan_call(layer, &call, &plan, &error), error);
+        void *workspace = malloc(plan.workspace_bytes);
+        assert_ok(mha_forward(layer, &call, workspace, plan.workspace_bytes, &error), error);
+        free(workspace);
+    }
+    assert_int_equal(mha_cache_length(cache), T);
+    double difference = largest_difference(found, e, T * width);
+    if (difference > tolerance)
+        fail_msg("%s, decoded after %zu rows: off by %g, tolerance %g", output, prefill, difference, tolerance);
+    mha_cache_destroy(cache);
+    free(found);
+    free(x);
+    free(e);
+}
+
 /* Both sides compute in float64 from the same float32 numbers: sums of at most 256 products below 10 in
  * size, so 256 * 10 * 2^-53 < 3e-13. */
 static const double exact_tolerance = 1e-12;
@@ -672,6 +706,7 @@ typedef struct run {
     int layers[6];                           /* ends with -1 */
     mha_load_options options;
     mha_semantics semantics;
+    bool decodes; /* one sequence, causal: the cache gives the same rows */
 } run;
 
 static void assert_runs(const run *r)
@@ -696,8 +731,12 @@ static void assert_runs(const run *r)
         assert_ok(mha_file_open(model_path(r->activations), &recorded, &error), error);
         assert_recorded(l.layer, recorded, input, recorded, output, weights, r->semantics, MHA_PATH_EXACT,
                         exact_tolerance);
-        assert_recorded(l.layer, recorded, input, recorded, output, weights, r->semantics, MHA_PATH_BLAS,
-                        float_tolerance);
+        for (mha_path path = MHA_PATH_FAST; path < MHA_PATH_EXACT; path++)
+            assert_recorded(l.layer, recorded, input, recorded, output, weights, r->semantics, path, float_tolerance);
+        for (mha_path path = MHA_PATH_FAST; path <= MHA_PATH_EXACT && r->decodes; path++)
+            for (size_t prefill = 1; prefill < 20; prefill += 9)
+                assert_decodes(l.layer, recorded, input, output, r->semantics, path, prefill,
+                               path == MHA_PATH_EXACT ? exact_tolerance : float_tolerance);
         mha_file_close(recorded);
         unload(&l);
     }
@@ -711,13 +750,15 @@ static void gpt_nano_sort_in_both_orientations(void **state)
                        "gpt-nano-sort/activations_f64.safetensors",
                        {0, 1, 2, -1},
                        {.n_heads = 3},
-                       {.causal = true}});
+                       {.causal = true},
+                       false});
     assert_runs(&(run){"gpt-nano-sort/model.conv1d-layout.safetensors",
                        "h.%d.attn",
                        "gpt-nano-sort/activations_f64.safetensors",
                        {0, 1, 2, -1},
                        {.n_heads = 3},
-                       {.causal = true}});
+                       {.causal = true},
+                       false});
 }
 
 static void rxnmapper_albert_under_both_names(void **state)
@@ -728,13 +769,15 @@ static void rxnmapper_albert_under_both_names(void **state)
                        "rxnmapper-albert/activations_single_f64.safetensors",
                        {0, 10, 11, -1},
                        {.n_heads = 8},
-                       {0}});
+                       {0},
+                       false});
     assert_runs(&(run){"rxnmapper-albert/shared-layer.bert-names.safetensors",
                        NULL,
                        "rxnmapper-albert/activations_single_f64.safetensors",
                        {0, 10, 11, -1},
                        {.n_heads = 8},
-                       {0}});
+                       {0},
+                       false});
     mha_model_facts facts;
     mha_error error;
     assert_ok(mha_model_read_config(model_path("rxnmapper-albert/config.json"), &facts, &error), error);
@@ -751,14 +794,16 @@ static void stories260k_in_both_pairings(void **state)
                        "stories260k/activations_short_f64.safetensors",
                        {0, 1, 2, 3, 4, -1},
                        {.n_heads = 8},
-                       {.causal = true, .rope = {.kind = MHA_ROPE_HALF_SPLIT}}});
+                       {.causal = true, .rope = {.kind = MHA_ROPE_HALF_SPLIT}},
+                       true});
     /* GGUF says in its metadata how many heads there are. */
     assert_runs(&(run){"stories260k-gguf/stories260K.gguf",
                        "blk.%d",
                        "stories260k/activations_short_f64.safetensors",
                        {0, 1, 2, 3, 4, -1},
                        {0},
-                       {.causal = true, .rope = {.kind = MHA_ROPE_INTERLEAVED}}});
+                       {.causal = true, .rope = {.kind = MHA_ROPE_INTERLEAVED}},
+                       true});
     mha_file *file;
     mha_error error;
     mha_model_facts facts;
