@@ -9,6 +9,8 @@ import time
 
 import numpy as np
 
+from onnx_runtime import OnnxRuntime
+
 ENOUGH_MS = 4  # short work is repeated until this is filled, as mha bench does
 
 
@@ -224,6 +226,10 @@ class Torch:
         self.call = self.result = None
 
 
+def onnx(kind):
+    return lambda threads, shim: OnnxRuntime(threads, kind, Absent, time_calls)
+
+
 # Name in the tables, what it is, how it is made. The first is this library; the others are what it is compared with.
 CONTENDERS = {
     "mha": ("this library, its fast path", lambda threads, shim: Ours(threads, shim, "fast")),
@@ -231,4 +237,7 @@ CONTENDERS = {
                  lambda threads, shim: Ours(threads, shim, "blas")),
     "torch": ("PyTorch: linear, baddbmm, softmax, bmm", lambda threads, shim: Torch(threads, shim, "plain")),
     "torch-mha": ("PyTorch: nn.MultiheadAttention", lambda threads, shim: Torch(threads, shim, "module")),
+    "ort-mha": ("ONNX Runtime: MultiHeadAttention", onnx("mha")),
+    "ort-attn": ("ONNX Runtime: the ONNX operator Attention", onnx("attn")),
+    "ort-gqa": ("ONNX Runtime: GroupQueryAttention, where causal", onnx("gqa")),
 }

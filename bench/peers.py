@@ -126,21 +126,20 @@ def measure(shim, workers, shape, part, threads, options, folder):
         if turn >= 3 and time.monotonic() - started > options.seconds:
             break
         peak = max(peak, workers[0].ask("limits")["peak"])
-        for worker, row in able:
+        for worker, row in able[turn % len(able):] + able[:turn % len(able)]:
             time.sleep(SETTLE)
             row["ms"].append(worker.ask("turn")["ms"])
-    for worker, row in able:
+    for worker, _ in able:
         worker.ask("release")
-        row["peak"] = peak
     for name in ARRAYS:
         if os.path.exists(f"{folder}/{name}.npy"):
             os.remove(f"{folder}/{name}.npy")
-    return rows
+    return rows, peak
 
 
 def run(options):
     shim = Shim(options.shim)
-    rows, versions, skipped = [], {}, {}
+    rows, versions, skipped, peaks = [], {}, {}, {}
     with tempfile.TemporaryDirectory(prefix="mha-peers-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as folder:
         for threads in options.threads:
             workers = []
@@ -155,9 +154,13 @@ def run(options):
             for part in PARTS:
                 for shape in options.shapes:
                     print(f"{part} {shape}, {threads} thread(s)", file=sys.stderr, flush=True)
-                    rows += measure(shim, workers, shape, part, threads, options, folder)
+                    measured, peak = measure(shim, workers, shape, part, threads, options, folder)
+                    rows += measured
+                    peaks[threads] = max(peak, peaks.get(threads, 0))
             for worker in workers:
                 worker.close()
+    for row in rows:
+        row["peak"] = peaks[row["threads"]]
     return rows, versions, skipped
 
 
@@ -217,9 +220,12 @@ def report(rows, versions, skipped, options, started, seconds, loads, plotted):
     worst = max((r["difference"] for r in rows if r["ms"]), default=0)
     out = ["# This library beside what people would otherwise use", "",
            f"Measured {started:%Y-%m-%d %H:%M} on {cpu_name()}; {platform.system()} {platform.release()}. "
-           f"The run took {seconds:.0f} s. Load average {loads[0]:.1f} before it, {loads[1]:.1f} after it: "
-           "the machine was shared with other programs, so times come with wide scatter and the per cent of peak with them. "
-           "Compare ratios within one cell's shape, measured in turns; do not compare times across runs.", "",
+           f"The run took {seconds:.0f} s. Load average {loads[0]:.1f} before it, {loads[1]:.1f} after it"
+           + (": the machine was shared with other programs, so times scatter widely. With more threads than free "
+              "processors, programs whose threads wait for each other (OpenMP: this library, PyTorch, OpenBLAS) lose most, "
+              "ONNX Runtime, whose caller takes over the work of a thread that does not run, least: figures on one "
+              "thread say more." if max(loads[0], loads[1] - 1) > 0.5 * os.cpu_count() else ".")
+           + " Compare ratios within one shape, measured in turns; do not compare times across runs.", "",
            "Command: `make bench-peers" + (f' PEERS="{options.given}"' if options.given else "") + "`", "",
            "## Where we fall short", ""]
     if behind:
@@ -237,23 +243,24 @@ def report(rows, versions, skipped, options, started, seconds, loads, plotted):
     for shape in options.shapes:
         found = {(o["part"], o["threads"]): f"{ratio:.2f} ({p['name']})" for ratio, o, p in pairs if o["shape"] == shape}
         out.append(f"| {shape} | " + " | ".join(found.get(k, "") for k in keys) + " |")
-    out += ["", "## Times", "", "Each cell: best ms / median ms (GFLOP/s of the best, per cent of the FMA peak measured in the same rounds). "
+    out += ["", "## Times", "", "Each cell: best ms / median ms (GFLOP/s of the best, per cent of the FMA peak, the highest measured in these rounds). "
             "A GEMM counts 2MNK; a core 4 B T_q T_k h d_k, half of that when causal, whatever is really computed; "
             "a layer its projections on top. The fastest is bold."]
     for part, threads in keys:
-        peaks = [r["peak"] for r in rows if r["part"] == part and r["threads"] == threads and r["ms"]]
-        out += ["", f"### {part}, {threads} thread{'s' * (threads > 1)} (FMA peak {min(peaks):.0f} to {max(peaks):.0f} GFLOP/s)", ""]
+        peak = max(r["peak"] for r in rows if r["threads"] == threads)
+        out += ["", f"### {part}, {threads} thread{'s' * (threads > 1)} (FMA peak {peak:.0f} GFLOP/s)", ""]
         out += table(rows, options.shapes, part, threads)
     if plotted:
         out += ["", f"![GFLOP/s by shape]({os.path.basename(plotted)})"]
     out += ["", "## Who took part", ""]
     out += [f"- {name}: {CONTENDERS[name][0]} ({versions[name]})" for name in CONTENDERS if name in versions]
     out += [f"- {name}: {CONTENDERS[name][0]}: **skipped**: {skipped[name]}" for name in CONTENDERS if name in skipped]
+    out += ["- not here: oneDNN's own primitives, ggml"]
     out += ["", f"All outputs were compared with ours before anything was timed: the largest difference is {worst:.1e} of the "
-            f"largest output (limit {AGREE:.0e}). Core: Q, K, V are given to us as (B, T, h, d_k); PyTorch gets the (B, h, T, d_k) "
-            "it likes best. Decoding: one new token, K and V as a cache keeps them. Every contender runs in a process of its own "
+            f"largest output (limit {AGREE:.0e}). Core: Q, K, V are given to us and to ONNX Runtime as (B, T, h, d_k); PyTorch gets the "
+            "(B, h, T, d_k) it likes best. Decoding: one new token, K and V as a cache keeps them. Every contender runs in a process of its own "
             "with OMP_NUM_THREADS and OPENBLAS_NUM_THREADS set to the number of threads; Python calls PyTorch, which costs it "
-            "some microseconds a call. A turn under "
+            "some microseconds a call, and ONNX Runtime through its C interface. A turn under "
             f"4 ms repeats the call and takes the average. Up to {options.rounds} rounds for each shape."]
     refused = sorted({(r["name"], r["part"], r["shape"], r["absent"]) for r in rows 
                       if "absent" in r and r["absent"].startswith(("DISAGREES", "FAILS"))})
@@ -289,8 +296,8 @@ def main():
     parser.add_argument("--shim", required=True, metavar="FILE", help="build/bench/libshim.so, made by make bench-peers")
     parser.add_argument("--shapes", default=SHAPES, type=str.split, help="names or B,Tq,Tk,d_model,h[,...] as mha bench takes them")
     parser.add_argument("--threads", default="1 2", type=lambda s: [int(n) for n in s.split()])
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--seconds", type=float, default=5, help="per shape, part and thread count; three rounds are always taken")
+    parser.add_argument("--rounds", type=int, default=11)
+    parser.add_argument("--seconds", type=float, default=2, help="per shape, part and thread count; three rounds are always taken")
     parser.add_argument("--out", default=os.path.join(here, "RESULTS.md"))
     parser.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()

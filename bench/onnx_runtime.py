@@ -1,0 +1,208 @@
+"""ONNX Runtime as a contender of bench/peers.py: models written here, run through its C library by ctypes.
+
+Needs libonnxruntime.so, which npm's onnxruntime-node brings: `npm install --prefix build onnxruntime-node`, or its path
+in the environment variable ONNXRUNTIME. No header is needed: the C interface is a table whose order never changes.
+"""
+import ctypes
+import glob
+import os
+import platform
+from ctypes import byref, c_char_p, c_int, c_int64, c_size_t, c_void_p
+
+import numpy as np
+
+# Places in the table OrtApi (onnxruntime_c_api.h), and the arguments' types.
+API = {
+    "GetErrorMessage": (2, [c_void_p], c_char_p),
+    "CreateEnv": (3, [c_int, c_char_p, c_void_p], c_void_p),
+    "CreateSessionFromArray": (8, [c_void_p, c_char_p, c_size_t, c_void_p, c_void_p], c_void_p),
+    "Run": (9, [c_void_p, c_void_p, c_void_p, c_void_p, c_size_t, c_void_p, c_size_t, c_void_p], c_void_p),
+    "CreateSessionOptions": (10, [c_void_p], c_void_p),
+    "SetIntraOpNumThreads": (24, [c_void_p, c_int], c_void_p),
+    "CreateTensorWithDataAsOrtValue": (49, [c_void_p, c_void_p, c_size_t, c_void_p, c_size_t, c_int, c_void_p], c_void_p),
+    "CreateCpuMemoryInfo": (69, [c_int, c_int, c_void_p], c_void_p),
+    "ReleaseSession": (95, [c_void_p], None),
+    "ReleaseValue": (96, [c_void_p], None),
+}
+API_VERSION, WARNINGS_OFF, DEVICE_ALLOCATOR, DEFAULT_MEMORY = 17, 3, 0, 0
+FLOAT, INT32, INT64 = 1, 6, 7  # ONNX element types
+MICROSOFT = "com.microsoft"
+
+
+# ---------------------------------------------------------------- ONNX files: protobuf, by hand
+
+def varint(n):
+    out = bytearray()
+    while n > 0x7F:
+        out.append(n & 0x7F | 0x80)
+        n >>= 7
+    return bytes(out + bytes([n]))
+
+
+def field(number, value):
+    if isinstance(value, int):
+        return varint(number << 3) + varint(value)
+    value = value.encode() if isinstance(value, str) else value
+    return varint(number << 3 | 2) + varint(len(value)) + value
+
+
+class Graph:
+    """Nodes, constants, inputs and one output named "output"; bytes() is the model."""
+
+    def __init__(self):
+        self.nodes, self.constants, self.feeds, self.count = b"", [], {}, 0
+
+    def constant(self, array):
+        name, kind = f"c{len(self.constants)}", {"i4": INT32, "i8": INT64}.get(array.dtype.str[1:], FLOAT)
+        dims = b"".join(field(1, n) for n in array.shape)
+        self.constants.append(field(5, dims + field(2, kind) + field(8, name) + field(9, array.tobytes())))
+        return name
+
+    def feed(self, name, array):
+        self.feeds[name] = np.ascontiguousarray(array, np.float32)
+        return name
+
+    def node(self, op, inputs, outputs=None, domain="", **attributes):
+        self.count += 1
+        outputs = outputs or [f"t{self.count}"]
+        body = b"".join(field(1, n) for n in inputs) + b"".join(field(2, n) for n in outputs) + field(4, op)
+        body += b"".join(field(5, field(1, k) + field(3, v) + field(20, 2)) for k, v in attributes.items())
+        self.nodes += field(1, body + field(7, domain))
+        return outputs[0]
+
+    def model(self, output_shape):
+        def typed(name, shape):
+            dims = b"".join(field(1, field(1, n)) for n in shape)
+            return field(1, name) + field(2, field(1, field(1, FLOAT) + field(2, dims)))
+
+        graph = self.nodes + field(2, "g") + b"".join(self.constants)
+        graph += b"".join(field(11, typed(n, a.shape)) for n, a in self.feeds.items()) + field(12, typed("output", output_shape))
+        opsets = field(8, field(1, "") + field(2, 23)) + field(8, field(1, MICROSOFT) + field(2, 1))
+        return field(1, 10) + opsets + field(7, graph)
+
+
+# ---------------------------------------------------------------- the contender
+
+def find_library():
+    arch = {"x86_64": "x64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
+    inside = f"node_modules/onnxruntime-node/bin/napi-v*/linux/{arch}/libonnxruntime.so*"
+    above = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    places = [os.environ.get("ONNXRUNTIME", "")] + [os.path.join(p, inside) for p in (
+        os.path.join(above, "build"), above, "/usr/lib", "/usr/local/lib")]
+    return next((f for p in places if p for f in sorted(glob.glob(p))), None)
+
+
+class OnnxRuntime:
+    """`kind`: mha (MultiHeadAttention), attn (the ONNX operator Attention), gqa (GroupQueryAttention: causal)."""
+
+    def __init__(self, threads, kind, absent, time_calls):
+        self.kind, self.absent, self.time_calls = kind, absent, time_calls
+        path = find_library()
+        if not path:
+            raise absent("no libonnxruntime.so: npm install --prefix build onnxruntime-node")
+        lib = ctypes.CDLL(path)
+        lib.OrtGetApiBase.restype = ctypes.POINTER(c_void_p * 2)
+        get_api, get_version = lib.OrtGetApiBase().contents
+        self.version = ctypes.CFUNCTYPE(c_char_p)(get_version)().decode()
+        table = ctypes.cast(ctypes.CFUNCTYPE(c_void_p, ctypes.c_uint32)(get_api)(API_VERSION), ctypes.POINTER(c_void_p))
+        self.api = {name: ctypes.CFUNCTYPE(result, *types)(table[at]) for name, (at, types, result) in API.items()}
+        self.env, self.options, self.memory = c_void_p(), c_void_p(), c_void_p()
+        self.check("CreateEnv", WARNINGS_OFF, b"peers", byref(self.env))
+        self.check("CreateSessionOptions", byref(self.options))
+        self.check("SetIntraOpNumThreads", self.options, threads)
+        self.check("CreateCpuMemoryInfo", DEVICE_ALLOCATOR, DEFAULT_MEMORY, byref(self.memory))
+        self.session, self.values, self.kept = None, [], []
+
+    def check(self, name, *arguments):
+        status = self.api[name](*arguments)
+        if status:
+            raise RuntimeError(self.api["GetErrorMessage"](status).decode())
+
+    def attention(self, graph, w, q, k, v, past, bias, output):
+        """The attention operator on q, k, v of (B, T, h*d_k), keys and values of `past` before them."""
+        if self.kind == "mha":
+            if w.h_kv != w.h:
+                raise self.absent("MultiHeadAttention has no grouped heads")
+            inputs = [q, k, v, bias or "", "", "", *(past or [])] if past or bias else [q, k, v]
+            outputs = [output, output + "_k", output + "_v"] if past else [output]
+            return graph.node("MultiHeadAttention", inputs, outputs, MICROSOFT, num_heads=w.h, unidirectional=int(w.causal))
+        if self.kind == "attn":
+            inputs = [q, k, v, "", *past] if past else [q, k, v]
+            outputs = [output, output + "_k", output + "_v"] if past else [output]
+            return graph.node("Attention", inputs, outputs, q_num_heads=w.h, kv_num_heads=w.h_kv, is_causal=int(w.causal))
+        if not (w.causal or w.decodes):
+            raise self.absent("GroupQueryAttention is always causal")
+        lengths = graph.constant(np.full(w.B, w.T_k - 1, np.int32))
+        total = graph.constant(np.array(w.T_k, np.int32))
+        return graph.node("GroupQueryAttention", [q, k, v, *(past or ("", "")), lengths, total],
+                          [output, output + "_k", output + "_v"], MICROSOFT, num_heads=w.h, kv_num_heads=w.h_kv)
+
+    def core(self, graph, w):
+        if not w.decodes:
+            q, k, v = (graph.feed(n, w[n]) for n in ("query", "key", "value"))
+            self.attention(graph, w, q, k, v, None, None, "output")
+            return
+        q, keys, values = w["query"], w.heads("key"), w.heads("value")
+        if self.kind == "attn":  # takes (B, h, T, d_k) as it is
+            feeds = [graph.feed("q", q.reshape(w.B, w.h, 1, w.d_k)), graph.feed("k", keys), graph.feed("v", values)]
+            graph.node("Attention", feeds, ["heads"], is_causal=0)
+            shape = graph.constant(np.array([w.B, 1, w.h * w.d_k]))
+            graph.node("Reshape", ["heads", shape], ["output"])
+        elif self.kind == "mha":
+            feeds = [graph.feed("q", q), graph.feed("k", keys), graph.feed("v", values)]
+            self.attention(graph, w, *feeds, None, None, "output")
+        else:
+            row = (w.B, 1, w.h_kv * w.d_k)
+            feeds = [graph.feed("q", q), graph.feed("k", keys[:, :, -1].reshape(row)), graph.feed("v", values[:, :, -1].reshape(row))]
+            past = [graph.feed("past_k", keys[:, :, :-1]), graph.feed("past_v", values[:, :, :-1])]
+            self.attention(graph, w, *feeds, past, None, "output")
+
+    def whole(self, graph, w):
+        def project(x, name, bias):
+            y = graph.node("MatMul", [x, graph.constant(w["W_" + name])], [f"y{name}"])
+            return graph.node("Add", [y, graph.constant(w["b_" + name])], [f"z{name}"]) if bias else y
+
+        x = graph.feed("x", w["query"])
+        context = graph.feed("context", w["key"]) if w.crosses else x
+        fused = self.kind == "mha" and w.bias  # this operator adds the three biases itself
+        q, k, v = (project(i, n, w.bias and not fused) for i, n in ((x, "Q"), (context, "K"), (context, "V")))
+        bias = graph.constant(np.concatenate([w["b_" + n] for n in "QKV"])) if fused else None
+        past = [graph.feed(n, w[n][:, :, :-1]) for n in ("cached_keys", "cached_values")] if w.decodes else None
+        heads = self.attention(graph, w, q, k, v, past, bias, "heads")
+        y = graph.node("MatMul", [heads, graph.constant(w["W_O"])], ["yO" if w.bias else "output"])
+        if w.bias:
+            graph.node("Add", [y, graph.constant(w["b_O"])], ["output"])
+
+    def value(self, array):
+        shape, value = (c_int64 * array.ndim)(*array.shape), c_void_p()
+        self.check("CreateTensorWithDataAsOrtValue", self.memory, array.ctypes.data, array.nbytes, shape, array.ndim, FLOAT, byref(value))
+        self.values.append(value)
+        return value
+
+    def prepare(self, w):
+        graph = Graph()
+        (self.whole if w.layer else self.core)(graph, w)
+        self.result = np.zeros((w.B, w.T_q, w.d_model if w.layer else w.h * w.d_k), np.float32)
+        model, session = graph.model(self.result.shape), c_void_p()
+        self.check("CreateSessionFromArray", self.env, model, len(model), self.options, byref(session))
+        self.session = session
+        n = len(graph.feeds)
+        names = (c_char_p * n)(*(name.encode() for name in graph.feeds))
+        feeds = (c_void_p * n)(*(self.value(a).value for a in graph.feeds.values()))
+        output = (c_void_p * 1)(self.value(self.result).value)
+        wanted = (c_char_p * 1)(b"output")
+        self.kept = graph.feeds
+        self.call = lambda: self.check("Run", session, None, names, feeds, n, wanted, 1, output)
+
+    def turn(self):
+        return self.time_calls(self.call)
+
+    def output(self):
+        return self.result
+
+    def release(self):
+        for value in self.values:
+            self.api["ReleaseValue"](value)
+        if self.session:
+            self.api["ReleaseSession"](self.session)
+        self.session, self.values, self.kept, self.call = None, [], [], None
