@@ -27,8 +27,8 @@ class Shim:
         lib.shim_run.restype = lib.shim_flops.restype = ctypes.c_double
         lib.shim_version.restype = lib.shim_isa.restype = lib.shim_blas.restype = ctypes.c_char_p
 
-    def open(self, shape, layer):
-        opened = self.lib.shim_open(shape.encode(), int(layer))
+    def open(self, shape, layer, packs=False):
+        opened = self.lib.shim_open(shape.encode(), int(layer), int(packs))
         if not opened:
             raise SystemExit(f"peers: no shape '{shape}'")
         return ctypes.c_void_p(opened)
@@ -102,7 +102,7 @@ class Ours:
             self.version = lib.shim_blas().decode()
 
     def prepare(self, work):
-        self.opened = self.shim.open(work.shape, work.layer)
+        self.opened = self.shim.open(work.shape, work.layer, packs=self.path == "fast")
 
     def turn(self):
         ms = self.shim.lib.shim_run(self.opened, self.path.encode(), self.threads)

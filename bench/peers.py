@@ -297,7 +297,7 @@ def main():
     parser.add_argument("--shapes", default=SHAPES, type=str.split, help="names or B,Tq,Tk,d_model,h[,...] as mha bench takes them")
     parser.add_argument("--threads", default="1 2", type=lambda s: [int(n) for n in s.split()])
     parser.add_argument("--rounds", type=int, default=11)
-    parser.add_argument("--seconds", type=float, default=2, help="per shape, part and thread count; three rounds are always taken")
+    parser.add_argument("--seconds", type=float, default=1.5, help="per shape, part and thread count; three rounds are always taken")
     parser.add_argument("--out", default=os.path.join(here, "RESULTS.md"))
     parser.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()

@@ -29,13 +29,14 @@ static mha_status fill_biases(mha_layer *layer, mha_error *error)
     return MHA_OK;
 }
 
-/* A shape by name or written out as `mha bench --shape` takes it, made ready; NULL when it cannot be. */
-MHA_API void *shim_open(const char *text, int layer)
+/* A shape by name or written out as `mha bench --shape` takes it, made ready, its weights packed or
+ * not; NULL when it cannot be. */
+MHA_API void *shim_open(const char *text, int layer, int packs)
 {
     mha_error error;
     bench_shape shape;
     bench_subject *subject = calloc(1, sizeof *subject);
-    if (!subject || !bench_shape_read(text, &shape) || bench_subject_make(subject, &shape, layer != 0) != 0 ||
+    if (!subject || !bench_shape_read(text, &shape) || bench_subject_make(subject, &shape, layer != 0, packs != 0) != 0 ||
         (layer && fill_biases(subject->weights, &error) != MHA_OK)) {
         free(subject);
         return NULL;
