@@ -286,11 +286,41 @@ static int keep_stages(request *r, const arguments *args)
     return code;
 }
 
+static const int written[] = {OPT_OUTPUT, OPT_TRACE, OPT_SAVE_CASE};
+enum { N_WRITTEN = sizeof written / sizeof *written };
+
+static const char *destination(const arguments *args, int i)
+{
+    return given(args, written[i]) ? args->option[written[i]].text : "";
+}
+
+static bool writes_to_standard_output(const arguments *args)
+{
+    for (int i = 0; i < N_WRITTEN; i++)
+        if (strcmp(destination(args, i), "-") == 0)
+            return true;
+    return false;
+}
+
+/* Two files in one place: the later would replace the earlier, or on standard output neither could be read. */
+static int refuse_one_place_for_two(const arguments *args)
+{
+    static const char *const names[N_WRITTEN] = {"--output", "--trace", "--save-case"};
+    for (int i = 0; i < N_WRITTEN; i++)
+        for (int j = 0; j < i; j++)
+            if (*destination(args, i) && strcmp(destination(args, i), destination(args, j)) == 0)
+                return refuse(names[i], "expected another place than that of %s, found \"%s\" for both", names[j],
+                              destination(args, i));
+    if (given(args, OPT_JSON) && writes_to_standard_output(args))
+        return refuse("--json", "expected standard output for it alone, found \"-\" as a file to write");
+    return EXIT_DONE;
+}
+
 /* Runs, shows, writes: everything is ready. */
 static int perform(request *r, const arguments *args, mha_writer *writer)
 {
     bool json = given(args, OPT_JSON);
-    bool text = !json && !given(args, OPT_QUIET) && !(writer && strcmp(args->option[OPT_OUTPUT].text, "-") == 0);
+    bool text = !json && !given(args, OPT_QUIET) && !writes_to_standard_output(args);
     if (text) {
         print_equation(r);
         print_configuration(r, args);
@@ -334,7 +364,9 @@ int run_forward(const arguments *args)
     mha_writer *writer = NULL;
     mha_error error = {0};
     request r = {0};
-    int code = request_isa(args);
+    int code = refuse_one_place_for_two(args);
+    if (code == EXIT_DONE)
+        code = request_isa(args);
     if (code == EXIT_DONE && given(args, OPT_OUTPUT) &&
         mha_writer_create(args->option[OPT_OUTPUT].text, &writer, &error) != MHA_OK)
         code = refuse_error("--output", &error);

@@ -70,7 +70,8 @@ static const char *kind_of(mode_t mode)
 
 static mha_status cannot_open(const char *path, mha_error *error)
 {
-    return errno == ENOENT || errno == ENOTDIR
+    /* A name that leads nowhere is a wrong name; the machine is not to blame. */
+    return errno == ENOENT || errno == ENOTDIR || errno == ELOOP || errno == ENAMETOOLONG
                ? mha_fail_named(error, MHA_NOT_FOUND, path, "expected a file, found none: %s", strerror(errno))
                : mha_fail_named(error, MHA_IO, path, "cannot open it for reading: %s", strerror(errno));
 }

@@ -383,6 +383,42 @@ static void test_more_than_the_machine_has_is_exit_3(void **state)
     assert_program_refuses(RUN("forward", "--seq", "4611686018427387904"), 2, "expected arrays that fit in memory");
 }
 
+static void test_one_place_is_not_written_twice(void **state)
+{
+    (void)state;
+    const char *path = scratch("both.safetensors");
+    assert_program_refuses(RUN("forward", SMALL, "--output", path, "--trace", path), 2, "--trace: expected another place than that of --output");
+    assert_program_refuses(RUN("forward", SMALL, "--output", "-", "--save-case", "-"), 2, "--save-case: expected another place");
+    assert_program_refuses(RUN("forward", SMALL, "--json", "--trace", "-"), 2, "--json: expected standard output for it alone");
+    assert_false(exists(path));
+}
+
+/* Bytes for another program: no text around them. A safetensors file begins with the length of its header, then "{". */
+static void test_files_on_standard_output_stand_alone(void **state)
+{
+    (void)state;
+    const char *const options[] = {"--trace", "--save-case"};
+    for (size_t i = 0; i < 2; i++) {
+        program_result r = RUN("forward", SMALL, options[i], "-");
+        assert_int_equal(r.code, 0);
+        assert_true(r.out_size > 8);
+        assert_int_equal(r.out[8], '{');
+        program_free(&r);
+    }
+}
+
+static void test_names_that_lead_nowhere_are_wrong_requests(void **state)
+{
+    (void)state;
+    const char *loop = scratch("loop");
+    assert_int_equal(symlink(loop, loop), 0);
+    assert_program_refuses(RUN("forward", SMALL, "--input", loop), 2, "expected a file, found none");
+    char name[5001];
+    memset(name, 'x', sizeof name - 1);
+    name[sizeof name - 1] = 0;
+    assert_program_refuses(RUN("forward", SMALL, "--input", name), 2, "found none");
+}
+
 static void test_a_path_that_cannot_says_why(void **state)
 {
     (void)state;
@@ -416,6 +452,9 @@ int main(void)
         cmocka_unit_test(test_truncated_files_are_refused),
         cmocka_unit_test(test_outputs_that_cannot_be_written),
         cmocka_unit_test(test_more_than_the_machine_has_is_exit_3),
+        cmocka_unit_test(test_one_place_is_not_written_twice),
+        cmocka_unit_test(test_files_on_standard_output_stand_alone),
+        cmocka_unit_test(test_names_that_lead_nowhere_are_wrong_requests),
         cmocka_unit_test(test_a_path_that_cannot_says_why),
     };
     return cmocka_run_group_tests_name("cli_forward", tests, NULL, scratch_remove);
