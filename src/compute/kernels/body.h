@@ -515,6 +515,22 @@ static double peak(size_t rounds, float *sink)
     return 2.0 * CHAINS * LANES * (double)rounds;
 }
 
+static float read_all(const float *x, size_t n)
+{
+    vec sum[8] = {{0}};
+    for (size_t i = 0; i + 8 * LANES <= n; i += 8 * LANES) {
+        UNROLL
+        for (int w = 0; w < 8; w++) {
+            sum[w] += load(x + i + w * LANES);
+            if (w * LANES % 16 == 0)
+                __builtin_prefetch(x + i + w * LANES + 1024, 0, 3); /* a page ahead, where the hardware stops */
+        }
+    }
+    for (int w = 1; w < 8; w++)
+        sum[0] += sum[w];
+    return sum_lanes(sum[0]);
+}
+
 /* ---------------------------------------------------------------- the table */
 
 const mha_kernels KERNELS = {
@@ -531,4 +547,5 @@ const mha_kernels KERNELS = {
     .blend = row_blend,
     .divide = row_divide,
     .peak = peak,
+    .read = read_all,
 };

@@ -61,6 +61,8 @@ typedef struct mha_kernels {
     /* Independent multiply-adds in registers and nothing else, what no kernel can beat; returns how many
      * floating-point operations that was (two each). *sink keeps the compiler from leaving them out. */
     double (*peak)(size_t rounds, float *sink);
+    /* Reads n floats, a multiple of 128, and returns their sum: what no kernel can beat when memory is the limit. */
+    float (*read)(const float *x, size_t n);
 } mha_kernels;
 
 enum { MHA_TILE_ROWS = 16 };
