@@ -223,8 +223,7 @@ def report(rows, versions, skipped, options, started, seconds, loads, plotted):
            f"The run took {seconds:.0f} s. Load average {loads[0]:.1f} before it, {loads[1]:.1f} after it"
            + (": the machine was shared with other programs, so times scatter widely. With more threads than free "
               "processors, programs whose threads wait for each other (OpenMP: this library, PyTorch, OpenBLAS) lose most, "
-              "ONNX Runtime, whose caller takes over the work of a thread that does not run, least: figures on one "
-              "thread say more." if max(loads[0], loads[1] - 1) > 0.5 * os.cpu_count() else ".")
+              "and ONNX Runtime loses least: figures on one thread say more." if max(loads[0], loads[1] - 1) > 0.5 * os.cpu_count() else ".")
            + " Compare ratios within one shape, measured in turns; do not compare times across runs.", "",
            "Command: `make bench-peers" + (f' PEERS="{options.given}"' if options.given else "") + "`", "",
            "## Where we fall short", ""]
