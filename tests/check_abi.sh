@@ -1,7 +1,7 @@
 #!/bin/sh
 # What the library promises to those who link it: exported = declared = documented, one version everywhere,
 # and an installed copy that builds and runs a program through pkg-config.
-# Run by `make check-abi`, which sets BUILD, CC, MAKE and SANITIZE_FLAGS.
+# Run by `make check-abi`, which sets BUILD, CC, MAKE, LIBS and SANITIZE_FLAGS.
 set -eu
 
 stage=$BUILD/abi
@@ -60,7 +60,7 @@ int main(void) { return printf("%s %d.%d.%d\n", mha_version(), MHA_VERSION_MAJOR
 C
 "$CC" -std=c11 ${SANITIZE_FLAGS:-} -o "$stage/shared" "$stage/user.c" $(pkg-config --cflags --libs mha)
 "$CC" -std=c11 ${SANITIZE_FLAGS:-} -o "$stage/static" "$stage/user.c" $(pkg-config --cflags mha) "$root/lib/libmha.a" \
-    $(pkg-config --static --libs-only-l mha | sed 's/-lmha//') -fopenmp
+    $LIBS -fopenmp
 for kind in shared static; do
     found=$(LD_LIBRARY_PATH="$root/lib" "$stage/$kind")
     [ "$found" = "$version $version" ] || wrong "a program linked $kind: expected version $version, found \"$found\""

@@ -8,7 +8,7 @@ test: check-abi
 THIS_MAKE = $(MAKE)
 
 check-abi: all ## exported = declared = documented; one version; an installed copy links and runs
-	@BUILD=$(BUILD) CC="$(CC)" MAKE="$(THIS_MAKE)" SANITIZE_FLAGS="$(SAN_FLAGS)" sh tests/check_abi.sh
+	@BUILD=$(BUILD) CC="$(CC)" MAKE="$(THIS_MAKE)" LIBS="$(LIBS)" SANITIZE_FLAGS="$(SAN_FLAGS)" sh tests/check_abi.sh
 
 # ---------------------------------------------------------------- analysis
 
