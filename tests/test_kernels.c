@@ -111,7 +111,7 @@ static void products_are_chains_of_multiply_adds(void **state)
             float *factor = random_floats(m, 4), *bias = random_floats(n, 5);
             for (int init = 0; init < 3; init++) {
                 memcpy(C, before, ((m - 1) * ldc + n) * sizeof *C);
-                kernels->product(m, n, k, A, (mha_panels){B, MHA_PANEL, panel_stride, NULL}, C, ldc,
+                kernels->product(m, n, k, A, (mha_panels){B, MHA_PANEL, panel_stride}, NULL, C, ldc,
                                  init == 1 ? factor : NULL, init == 2 ? bias : NULL);
                 for (size_t i = 0; i < m; i++)
                     for (size_t j = 0; j < ldc && i * ldc + j < (m - 1) * ldc + n; j++) {

@@ -76,12 +76,12 @@ static void multiply(const mha_packed_job *j, size_t first, size_t m, size_t col
                      size_t terms, const float *staged)
 {
     const float *data = j->panels + column * j->k + from * MHA_PANEL;
-    const bool more = j->k - from - terms >= terms;
-    const mha_panels W = {data, MHA_PANEL, j->k * MHA_PANEL, more ? data + terms * MHA_PANEL : NULL};
+    const mha_panels W = {data, MHA_PANEL, j->k * MHA_PANEL}, next = {data + terms * MHA_PANEL, MHA_PANEL, j->k * MHA_PANEL};
+    const bool reads_on = j->m <= FEW_ROWS && j->k - from - terms >= terms; /* from end to end of a panel */
     float ones[PIECE_ROWS];
     for (size_t i = 0; i < m; i++)
         ones[i] = 1.0f;
-    mha_kernels_get()->product(m, n, terms, staged, W, j->Y + first * j->ldy + column, j->ldy, from ? ones : NULL,
+    mha_kernels_get()->product(m, n, terms, staged, W, reads_on ? &next : NULL, j->Y + first * j->ldy + column, j->ldy, from ? ones : NULL,
                                j->b ? j->b + column : NULL);
 }
 

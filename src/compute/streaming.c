@@ -147,6 +147,7 @@ typedef struct block {
     size_t from, end;
     mha_panels K, V;      /* key 0 of the block is row 0 of V, column 0 of K */
     const bool *poisoned; /* NULL when every value row is finite */
+    const mha_panels *next; /* rows to fetch meanwhile, or NULL */
 } block;
 
 /* Keys whose value row holds NaN or infinity must not meet the weight 0 of rows they are hidden from: they are
@@ -189,7 +190,7 @@ static void tile_step(const work *w, size_t first, size_t m, const block *b, par
         size_t depth = s->d_k - c * MHA_BLOCK < MHA_BLOCK ? s->d_k - c * MHA_BLOCK : MHA_BLOCK;
         mha_panels K = b->K;
         K.data += left / MHA_PANEL * K.panel + c * MHA_BLOCK * K.row;
-        k->product(m, n, depth, w->Q + (c * w->count + first) * MHA_STAGED, K, scores, MHA_STAGED, c ? factor : NULL,
+        k->product(m, n, depth, w->Q + (c * w->count + first) * MHA_STAGED, K, NULL, scores, MHA_STAGED, c ? factor : NULL,
                    NULL);
     }
     for (size_t i = 0; i < m; i++) {
@@ -213,7 +214,7 @@ static void tile_step(const work *w, size_t first, size_t m, const block *b, par
     mha_panels V = b->V;
     V.data += all.begin * V.row;
     float *sum = into->sum + first * into->width;
-    k->product(m, into->width, all.end - all.begin, w->scores + all.begin, V, sum, into->width, *begun ? factor : NULL,
+    k->product(m, into->width, all.end - all.begin, w->scores + all.begin, V, b->next, sum, into->width, *begun ? factor : NULL,
                NULL);
     *begun = true;
     if (b->poisoned)
@@ -225,14 +226,6 @@ static void tile_step(const work *w, size_t first, size_t m, const block *b, par
                 bias = s->bias(s->context, row->name, b->from, all.end, w->bias);
             add_poison(w, b, one, w->scores + i * MHA_STAGED, bias, sum + i * into->width);
         }
-}
-
-/* Asks for rows [from, from + n) of X to be brought into the cache. */
-static void fetch(const float *X, size_t stride, size_t width, size_t from, size_t n)
-{
-    for (size_t i = from; i < from + n; i++)
-        for (size_t e = 0; e < width; e += 16)
-            __builtin_prefetch(X + i * stride + e, 0, 2);
 }
 
 /* Value rows can be read where they lie if that takes no more than packing them would read, and nothing is
@@ -261,8 +254,8 @@ static void segment(const work *w, bool extra, size_t from, size_t to, part *int
         const span all = seen_by_any(w, 0, w->count, extra, at, end);
         if (all.begin == all.end)
             continue;
-        block b = {keys, extra, at, end, {w->K, MHA_PANEL, s->d_k * MHA_PANEL, NULL}, {w->V, MHA_PANEL, w->block * MHA_PANEL, NULL},
-                   NULL};
+        block b = {keys, extra, at, end, {w->K, MHA_PANEL, s->d_k * MHA_PANEL}, {w->V, MHA_PANEL, w->block * MHA_PANEL},
+                   NULL, NULL};
         const float *K = keys->K + at * keys->k_stride, *V = keys->V + at * keys->v_stride;
         const size_t left = all.begin / MHA_PANEL * MHA_PANEL, n = all.end - all.begin;
         /* While this block is worked on the next one is fetched: by the packing when that is most of the work. */
@@ -272,19 +265,17 @@ static void segment(const work *w, bool extra, size_t from, size_t to, part *int
                                     more && tiles == 1 ? K + (w->block + left) * keys->k_stride : NULL);
         bool poisoned[MHA_BLOCK];
         if (!extra && values_in_place(w, at, end)) {
-            b.V = (mha_panels){V, keys->v_stride, MHA_PANEL, NULL};
+            b.V = (mha_panels){V, keys->v_stride, MHA_PANEL};
         } else if (!w->kernels->pack(n, s->d_v, V + all.begin * keys->v_stride, keys->v_stride,
                                      w->V + all.begin * MHA_PANEL, w->block * MHA_PANEL)) {
             remove_poison(w, &b, all, poisoned);
             b.poisoned = poisoned;
         }
         for (size_t t = 0; t < tiles; t++) {
-            const size_t first = t * w->tile_rows, next = w->block * t / tiles;
-            if (more && tiles > 1) {
-                const size_t share = w->block * (t + 1) / tiles - next;
-                fetch(K + w->block * keys->k_stride, keys->k_stride, s->d_k, next, share);
-                fetch(V + w->block * keys->v_stride, keys->v_stride, s->d_v, next, share);
-            }
+            const size_t first = t * w->tile_rows;
+            const mha_panels next_K = {K + w->block * keys->k_stride, keys->k_stride, MHA_PANEL};
+            const mha_panels next_V = {V + w->block * keys->v_stride, keys->v_stride, MHA_PANEL};
+            b.next = !more || tiles == 1 ? NULL : t % 2 ? &next_K : &next_V;
             tile_step(w, first, w->count - first < w->tile_rows ? w->count - first : w->tile_rows, &b, into, &begun[t]);
         }
     }

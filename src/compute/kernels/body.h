@@ -6,7 +6,8 @@
  *   KERNELS                name of the table it exports
  *   vec                    GNU C vector of ISA_LANES floats
  *   madd(a, b, c)          a * b + c
- *   greater(a, b)          the larger; b when one is NaN */
+ *   greater(a, b)          the larger; b when one is NaN
+ *   quads(x, stride)       the four floats at x, at x + stride, ..., a vector full */
 #include <stdint.h>
 
 #include "compute/kernels/list.h"
@@ -73,6 +74,25 @@ INLINE vec choose(ivec mask, vec a, vec b)
 #define zip_high(a, b) __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)
 #endif
 
+/* In each quarter (four lanes) of a and b: their lanes in turns, the first two of each or the last two; and the first
+ * or last two of a, then of b. */
+#if ISA_LANES == 4
+#define pairs_low(a, b) __builtin_shufflevector(a, b, 0, 4, 1, 5)
+#define pairs_high(a, b) __builtin_shufflevector(a, b, 2, 6, 3, 7)
+#define halves_low(a, b) __builtin_shufflevector(a, b, 0, 1, 4, 5)
+#define halves_high(a, b) __builtin_shufflevector(a, b, 2, 3, 6, 7)
+#elif ISA_LANES == 8
+#define pairs_low(a, b) __builtin_shufflevector(a, b, 0, 8, 1, 9, 4, 12, 5, 13)
+#define pairs_high(a, b) __builtin_shufflevector(a, b, 2, 10, 3, 11, 6, 14, 7, 15)
+#define halves_low(a, b) __builtin_shufflevector(a, b, 0, 1, 8, 9, 4, 5, 12, 13)
+#define halves_high(a, b) __builtin_shufflevector(a, b, 2, 3, 10, 11, 6, 7, 14, 15)
+#elif ISA_LANES == 16
+#define pairs_low(a, b) __builtin_shufflevector(a, b, 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29)
+#define pairs_high(a, b) __builtin_shufflevector(a, b, 2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15, 31)
+#define halves_low(a, b) __builtin_shufflevector(a, b, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29)
+#define halves_high(a, b) __builtin_shufflevector(a, b, 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31)
+#endif
+
 /* Folding a vector onto itself halves it; log2(LANES) times over, every lane holds the result. */
 INLINE float sum_lanes(vec x)
 {
@@ -96,7 +116,7 @@ INLINE float max_lanes(vec x)
 typedef struct operands {
     const float *A, *B;
     const float *next; /* row 0 of what is read after this: fetched meanwhile, by every tile, since hints get lost */
-    size_t n, k, row, panel;
+    size_t n, k, row, panel, next_row;
     float *C;
     size_t ldc;
     const float *factor, *bias;
@@ -122,14 +142,14 @@ static __attribute__((noinline)) void put_part(size_t m, const operands *o, cons
 INLINE void tile(const int m, const int nv, const operands *o)
 {
     const float *A = o->A, *B = o->B, *next = o->next;
-    const size_t row = o->row, panel = o->panel;
+    const size_t row = o->row, panel = o->panel, next_row = o->next_row;
     vec sum[TILE_ROWS][FLAT_VECS];
     UNROLL
     for (int i = 0; i < m; i++)
         UNROLL
     for (int j = 0; j < nv; j++)
         sum[i][j] = (vec){0};
-    for (size_t p = o->k; p > 0; p--, A++, B += row, next += row) {
+    for (size_t p = o->k; p > 0; p--, A++, B += row, next += next_row) {
         vec b[FLAT_VECS];
         /* Hints, which need not be addresses of ours. Eight vectors at once go through memory faster without. */
         if (nv <= TILE_VECS) {
@@ -223,10 +243,10 @@ INLINE const float *data_at(mha_panels B, size_t j)
     return B.data + j / MHA_PANEL * B.panel + j % MHA_PANEL;
 }
 
-static void product(size_t m, size_t n, size_t k, const float *A, mha_panels B, float *C, size_t ldc,
-                    const float *factor, const float *bias)
+static void product(size_t m, size_t n, size_t k, const float *A, mha_panels B, const mha_panels *next, float *C,
+                    size_t ldc, const float *factor, const float *bias)
 {
-    operands o = {.k = k, .row = B.row, .panel = B.panel, .ldc = ldc};
+    operands o = {.k = k, .row = B.row, .panel = B.panel, .next_row = next ? next->row : B.row, .ldc = ldc};
     for (size_t j = 0, width; j < n; j += width) {
         void (*columns)(size_t, const operands *);
         o.n = n - j;
@@ -240,7 +260,7 @@ static void product(size_t m, size_t n, size_t k, const float *A, mha_panels B, 
             columns = narrow_tile, width = TILE_VECS / 2 * LANES;
         o.B = data_at(B, j);
         o.bias = bias ? bias + j : NULL;
-        o.next = j + width < n ? data_at(B, j + width) : B.next ? B.next : o.B;
+        o.next = next ? data_at(*next, j) : data_at(B, j + width < n ? j + width : j);
         /* Even tiles: a last one of two rows would take as long as one of five. */
         const size_t all = (m + TILE_ROWS - 1) / TILE_ROWS;
         for (size_t i = 0, t = 0, rows; t < all; i += rows, t++) {
@@ -255,68 +275,96 @@ static void product(size_t m, size_t n, size_t k, const float *A, mha_panels B, 
 
 /* ---------------------------------------------------------------- packing */
 
+/* 32 floats, or the first `width` of them and zeros; what is not finite makes *poison NaN. */
+INLINE void pack_panel_row(const float *x, size_t width, float *to, vec poison[PANEL_VECS])
+{
+    UNROLL
+    for (int l = 0; l < PANEL_VECS; l++) {
+        const size_t from = (size_t)l * LANES;
+        vec v = width >= from + LANES ? load(x + from) : from < width ? load_part(x + from, width - from, 0.0f) : (vec){0};
+        poison[l] = madd(v, (vec){0}, poison[l]);
+        store(to + from, v);
+    }
+}
+
 static bool pack(size_t k, size_t n, const float *X, size_t ldx, float *panels, size_t panel)
 {
-    vec poison = {0}; /* 0 as long as everything is finite, NaN afterwards */
-    for (size_t p = 0; p < k; p++)
-        for (size_t j = 0; j < n; j += MHA_PANEL) {
-            const float *x = X + p * ldx + j;
-            float *to = panels + j / MHA_PANEL * panel + p * MHA_PANEL;
-            const size_t width = n - j < MHA_PANEL ? n - j : MHA_PANEL;
-            for (size_t l = 0; l < MHA_PANEL; l += LANES) {
-                vec v = width >= l + LANES ? load(x + l) : l < width ? load_part(x + l, width - l, 0.0f) : (vec){0};
-                poison = madd(v, (vec){0}, poison);
-                store(to + l, v);
-            }
+    vec even[PANEL_VECS] = {{0}}, odd[PANEL_VECS] = {{0}}; /* 0 as long as everything is finite, NaN afterwards */
+    const size_t full = n / MHA_PANEL * MHA_PANEL;
+    for (size_t p = 0; p < k; p++) {
+        const float *x = X + p * ldx;
+        float *to = panels + p * MHA_PANEL;
+        size_t j = 0;
+        for (; j + 2 * MHA_PANEL <= full; j += 2 * MHA_PANEL, to += 2 * panel) {
+            pack_panel_row(x + j, MHA_PANEL, to, even);
+            pack_panel_row(x + j + MHA_PANEL, MHA_PANEL, to + panel, odd);
         }
+        for (; j < full; j += MHA_PANEL, to += panel)
+            pack_panel_row(x + j, MHA_PANEL, to, even);
+        if (j < n)
+            pack_panel_row(x + j, n - j, to, odd);
+    }
+    vec poison = {0};
+    for (int l = 0; l < PANEL_VECS; l++)
+        poison += even[l] + odd[l];
     float sum = sum_lanes(poison);
     return sum == sum;
 }
 
-/* Transposes LANES rows in registers: zipping row i with row i + LANES / 2, log2(LANES) times over. */
-INLINE void transpose(vec row[LANES])
+/* Transposes the LANES x LANES floats at x: of each row in turn, four columns are brought beside those of the rows
+ * 4, 8, ... further on; then 4 x 4 blocks are transposed inside each quarter of a vector. */
+INLINE void load_transposed(const float *x, size_t ldx, vec column[LANES])
 {
     UNROLL
-    for (int width = 1; width < LANES; width *= 2) {
-        vec next[LANES];
-        UNROLL
-        for (int i = 0; i < LANES / 2; i++) {
-            next[2 * i] = zip_low(row[i], row[i + LANES / 2]);
-            next[2 * i + 1] = zip_high(row[i], row[i + LANES / 2]);
-        }
-        UNROLL
-        for (int i = 0; i < LANES; i++)
-            row[i] = next[i];
+    for (int c = 0; c < LANES; c += 4) {
+        const vec r0 = quads(x + c, 4 * ldx), r1 = quads(x + c + ldx, 4 * ldx), r2 = quads(x + c + 2 * ldx, 4 * ldx),
+                  r3 = quads(x + c + 3 * ldx, 4 * ldx);
+        const vec a = pairs_low(r0, r1), b = pairs_high(r0, r1), d = pairs_low(r2, r3), e = pairs_high(r2, r3);
+        column[c] = halves_low(a, d);
+        column[c + 1] = halves_high(a, d);
+        column[c + 2] = halves_low(b, e);
+        column[c + 3] = halves_high(b, e);
     }
+}
+
+/* A square of `rows` by `columns`, filled up with zeros. */
+static __attribute__((noinline)) void pack_part(size_t rows, size_t columns, const float *x, size_t ldx, float *to)
+{
+    float square[LANES * LANES] = {0};
+    vec column[LANES];
+    for (size_t i = 0; i < rows; i++)
+        for (size_t c = 0; c < columns; c++)
+            square[i * LANES + c] = x[i * ldx + c];
+    load_transposed(square, LANES, column);
+    for (size_t c = 0; c < columns; c++)
+        store(to + c * MHA_PANEL, column[c]);
 }
 
 static void pack_transposed(size_t k, size_t n, const float *X, size_t ldx, float *panels, size_t panel,
                             const float *next)
 {
-    for (size_t j = 0; j < n; j += MHA_PANEL)
-        for (size_t l = 0; l < MHA_PANEL; l += LANES) {
-            float *to = panels + j / MHA_PANEL * panel + l;
-            size_t rows = n < j + l ? 0 : n - j - l < LANES ? n - j - l : LANES;
-            for (size_t p = 0; p < k; p += LANES) {
-                size_t columns = k - p < LANES ? k - p : LANES;
-                vec row[LANES];
-                const float *x = X + (j + l) * ldx + p;
-                if (rows == LANES && columns == LANES) {
-                    UNROLL
-                    for (int i = 0; i < LANES; i++)
-                        row[i] = load(x + (size_t)i * ldx);
-                } else {
-                    for (size_t i = 0; i < LANES; i++)
-                        row[i] = i < rows ? load_part(x + i * ldx, columns, 0.0f) : (vec){0};
-                }
-                if (next)
-                    for (size_t i = 0; i < rows; i++)
-                        __builtin_prefetch(next + (j + l + i) * ldx + p);
-                transpose(row);
-                for (size_t i = 0; i < columns; i++)
-                    store(to + (p + i) * MHA_PANEL, row[i]);
+    const size_t all = (n + MHA_PANEL - 1) / MHA_PANEL * MHA_PANEL;
+    for (size_t j = 0; j < all; j += LANES) {
+        float *to = panels + j / MHA_PANEL * panel + j % MHA_PANEL;
+        const size_t rows = j >= n ? 0 : n - j < LANES ? n - j : LANES;
+        for (size_t p = 0; p < k; p += LANES, to += LANES * MHA_PANEL) {
+            const float *x = X + j * ldx + p;
+            if (rows < LANES || k - p < LANES) {
+                pack_part(rows, k - p < LANES ? k - p : LANES, x, ldx, to);
+                continue;
             }
+            if (next) {
+                UNROLL
+                for (int i = 0; i < LANES; i++)
+                    __builtin_prefetch(next + (j + (size_t)i) * ldx + p, 0, 2);
+            }
+            vec column[LANES];
+            load_transposed(x, ldx, column);
+            UNROLL
+            for (int c = 0; c < LANES; c++)
+                store(to + c * MHA_PANEL, column[c]);
         }
+    }
 }
 
 /* ---------------------------------------------------------------- functions */

@@ -15,12 +15,10 @@
 enum { MHA_PANEL = 32, MHA_BLOCK = 256, MHA_STAGED = MHA_BLOCK + 16 };
 
 /* The right factor of a product: column j of row p is at data + p * row + j / 32 * panel + j % 32. Packed: row
- * is 32. A plain matrix of row stride ld is {data, ld, 32}, if rounding the columns read up to 16 stays inside it.
- * `next`, unless NULL, is where the product after this one begins to read: brought near meanwhile. */
+ * is 32. A plain matrix of row stride ld is {data, ld, 32}, if rounding the columns read up to 16 stays inside it. */
 typedef struct mha_panels {
     const float *data;
     size_t row, panel;
-    const float *next;
 } mha_panels;
 
 typedef struct mha_kernels {
@@ -30,9 +28,9 @@ typedef struct mha_kernels {
     /* C (m, n) = init + A B, every element one chain of multiply-adds over k = 0, 1, ... from 0, then
      * added to init. A: staged rows, k <= MHA_BLOCK. C: row stride ldc; exactly n columns are written. init is
      * factor[i] * C[i][j] when factor is given, else bias[j] when bias is given (n floats), else nothing
-     * and C is not read. */
-    void (*product)(size_t m, size_t n, size_t k, const float *A, mha_panels B, float *C, size_t ldc,
-                    const float *factor, const float *bias);
+     * and C is not read. (k, n) floats at `next`, unless NULL, are wanted soon: fetched meanwhile. */
+    void (*product)(size_t m, size_t n, size_t k, const float *A, mha_panels B, const mha_panels *next, float *C,
+                    size_t ldc, const float *factor, const float *bias);
 
     /* Packs X (k, n), row stride ldx, into panels `panel` floats apart. False when an element is NaN or infinite. */
     bool (*pack)(size_t k, size_t n, const float *X, size_t ldx, float *panels, size_t panel);

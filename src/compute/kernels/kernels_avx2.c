@@ -1,6 +1,7 @@
 /* The kernels for AVX2 with FMA: 16 registers of 8 floats, 12 of them accumulate. */
 #if defined(__AVX2__)
 #include <immintrin.h>
+#include <stddef.h>
 
 #define ISA_NAME "avx2"
 #define ISA_LANES 8
@@ -21,6 +22,11 @@ static inline vec madd(vec a, vec b, vec c)
 static inline vec greater(vec a, vec b)
 {
     return (vec)_mm256_max_ps((__m256)a, (__m256)b);
+}
+
+static inline vec quads(const float *x, size_t stride)
+{
+    return (vec)_mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(x)), _mm_loadu_ps(x + stride), 1);
 }
 
 #include "compute/kernels/body.h"

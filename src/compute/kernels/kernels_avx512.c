@@ -1,6 +1,7 @@
 /* The kernels for AVX-512: 32 registers of 16 floats, 28 of them accumulate. */
 #if defined(__AVX512F__)
 #include <immintrin.h>
+#include <stddef.h>
 
 #define ISA_NAME "avx512"
 #define ISA_LANES 16
@@ -21,6 +22,14 @@ static inline vec madd(vec a, vec b, vec c)
 static inline vec greater(vec a, vec b)
 {
     return (vec)_mm512_max_ps((__m512)a, (__m512)b);
+}
+
+static inline vec quads(const float *x, size_t stride)
+{
+    __m512 v = _mm512_castps128_ps512(_mm_loadu_ps(x));
+    v = _mm512_insertf32x4(v, _mm_loadu_ps(x + stride), 1);
+    v = _mm512_insertf32x4(v, _mm_loadu_ps(x + 2 * stride), 2);
+    return (vec)_mm512_insertf32x4(v, _mm_loadu_ps(x + 3 * stride), 3);
 }
 
 #include "compute/kernels/body.h"

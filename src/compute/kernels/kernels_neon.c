@@ -1,6 +1,7 @@
 /* The kernels for NEON (AArch64): 32 registers of 4 floats, 24 of them accumulate. */
 #if defined(__aarch64__)
 #include <arm_neon.h>
+#include <stddef.h>
 
 #define ISA_NAME "neon"
 #define ISA_LANES 4
@@ -22,6 +23,12 @@ static inline vec madd(vec a, vec b, vec c)
 static inline vec greater(vec a, vec b)
 {
     return (vec)vbslq_f32(vcgtq_f32((float32x4_t)a, (float32x4_t)b), (float32x4_t)a, (float32x4_t)b);
+}
+
+static inline vec quads(const float *x, size_t stride)
+{
+    (void)stride;
+    return (vec)vld1q_f32(x);
 }
 
 #include "compute/kernels/body.h"
