@@ -60,7 +60,7 @@ int main(void) { return printf("%s %d.%d.%d\n", mha_version(), MHA_VERSION_MAJOR
 C
 "$CC" -std=c11 ${SANITIZE_FLAGS:-} -o "$stage/shared" "$stage/user.c" $(pkg-config --cflags --libs mha)
 "$CC" -std=c11 ${SANITIZE_FLAGS:-} -o "$stage/static" "$stage/user.c" $(pkg-config --cflags mha) "$root/lib/libmha.a" \
-    $LIBS -fopenmp
+    $LIBS -pthread
 for kind in shared static; do
     found=$(LD_LIBRARY_PATH="$root/lib" "$stage/$kind")
     [ "$found" = "$version $version" ] || wrong "a program linked $kind: expected version $version, found \"$found\""

@@ -19,7 +19,7 @@ MHA_API const char *mha_version(void); /* "0.1.0": of the library that runs, not
 MHA_API const char *mha_blas_name(void);
 MHA_API const char *mha_blas_threading(void);
 
-/* Threads a call uses when it does not say: what the OpenMP runtime offers (OMP_NUM_THREADS, affinity). */
+/* Threads a call uses when it does not say: OMP_NUM_THREADS, else the processors the process may run on. */
 MHA_API int mha_threads_available(void);
 
 /* The instruction set of the kernels in use, and all this machine could use, best first, ending in

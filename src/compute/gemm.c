@@ -26,7 +26,7 @@ static int threads_outside; /* the thread count to put back */
 
 int mha_gemm_begin(void)
 {
-    int openmp_default = mha_parallel_default();
+    int openmp_default = mha_openmp_default();
     if (!openblas_set_num_threads || !openblas_get_num_threads)
         return openmp_default;
     pthread_mutex_lock(&lock);
@@ -35,7 +35,7 @@ int mha_gemm_begin(void)
         openblas_set_num_threads(1);
     }
     pthread_mutex_unlock(&lock);
-    mha_parallel_set_default(1);
+    mha_openmp_set_default(1);
     return openmp_default;
 }
 
@@ -47,7 +47,7 @@ void mha_gemm_end(int openmp_default)
     if (--inside == 0)
         openblas_set_num_threads(threads_outside);
     pthread_mutex_unlock(&lock);
-    mha_parallel_set_default(openmp_default);
+    mha_openmp_set_default(openmp_default);
 }
 
 /* The stride of a matrix of one row means nothing, but CBLAS looks at it. */

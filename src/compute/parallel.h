@@ -6,17 +6,21 @@
 
 typedef void (*mha_task)(void *context, size_t task, int worker);
 
-/* Runs task(context, i, worker) for every i in [0, n), on at most `threads` workers numbered from 0;
- * each task runs exactly once, one at a time per worker, in no promised order. A smaller team than
- * asked for (inside a caller's own parallel region) does all tasks too. */
+/* Runs task(context, i, worker) for every i in [0, n), on at most `threads` workers numbered from 0, the calling
+ * thread one of them; each task runs exactly once, one at a time per worker, in no promised order. Whoever is free
+ * takes the next task, so that helpers that come late, or not at all (no thread to be had, a caller's own OpenMP
+ * region, where all processors are taken), cost nothing but their help. Any number of threads may call it at once. */
 void mha_parallel_for(size_t n, int threads, mha_task task, void *context);
 
 /* How many of `threads` are worth waking for so many floating-point operations. */
 int mha_parallel_worth(double operations, int threads);
 
-/* The team that the OpenMP runtime would form for the calling thread by itself, at least 1; and the same
- * set, for the calling thread alone. mha_parallel_for does not look at it. */
+/* Threads to use when nobody says: OMP_NUM_THREADS, else the processors this process may run on; at least 1. */
 int mha_parallel_default(void);
-void mha_parallel_set_default(int threads);
+
+/* The OpenMP team size of the calling thread, and setting it: an OpenBLAS that threads by OpenMP follows it. 1, and
+ * nothing, where no OpenMP runtime is loaded. */
+int mha_openmp_default(void);
+void mha_openmp_set_default(int threads);
 
 #endif

@@ -1,6 +1,6 @@
 /* A machine that fails on demand: the n-th call to the system from the program or from the libraries it
  * parses with (jansson, libzip, libc itself) fails once, as the real one would. Linked into a test program,
- * it stands in front of the C library's own functions. The BLAS and the OpenMP runtime are let through:
+ * it stands in front of the C library's own functions. The BLAS and the thread pool are let through:
  * what they do without memory is theirs. */
 #ifndef INJECT_H
 #define INJECT_H

@@ -1,0 +1,169 @@
+/* The thread pool: every task once, whoever comes to help, however many call at once. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "compute/parallel.h"
+
+enum { TASKS = 1000, THREADS = 8 };
+
+typedef struct tally {
+    atomic_int done[TASKS];
+    atomic_int busy[THREADS]; /* tasks that a worker is at right now */
+    atomic_int wrong;
+} tally;
+
+static void count(void *context, size_t task, int worker)
+{
+    tally *t = context;
+    if (worker < 0 || worker >= THREADS || atomic_fetch_add(&t->busy[worker], 1) != 0)
+        atomic_fetch_add(&t->wrong, 1);
+    atomic_fetch_add(&t->done[task], 1);
+    if (task % 97 == 0)
+        sched_yield();
+    if (worker >= 0 && worker < THREADS)
+        atomic_fetch_sub(&t->busy[worker], 1);
+}
+
+/* How many tasks of [0, n) were not done exactly once, or by a worker that was at another. */
+static int faults(size_t n, int threads)
+{
+    tally t = {0};
+    mha_parallel_for(n, threads, count, &t);
+    int wrong = atomic_load(&t.wrong);
+    for (size_t i = 0; i < TASKS; i++)
+        wrong += atomic_load(&t.done[i]) != (i < n);
+    return wrong;
+}
+
+static void every_task_runs_once(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = {0, 1, 2, 3, 7, 8, 9, 100, TASKS};
+    for (int threads = 0; threads <= THREADS; threads++)
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+            for (int again = 0; again < 20; again++)
+                assert_int_equal(faults(sizes[i], threads), 0);
+}
+
+static void *keep_calling(void *context)
+{
+    int *wrong = context;
+    for (int i = 0; i < 200; i++)
+        *wrong += faults(TASKS, 1 + i % THREADS);
+    return NULL;
+}
+
+static void many_may_call_at_once(void **state)
+{
+    (void)state;
+    pthread_t callers[4];
+    int wrong[4] = {0};
+    for (size_t i = 0; i < 4; i++)
+        assert_int_equal(pthread_create(&callers[i], NULL, keep_calling, &wrong[i]), 0);
+    for (size_t i = 0; i < 4; i++) {
+        pthread_join(callers[i], NULL);
+        assert_int_equal(wrong[i], 0);
+    }
+}
+
+/* Both workers must be inside at once, or the first waits in vain. */
+static void meet(void *context, size_t task, int worker)
+{
+    (void)task;
+    (void)worker;
+    atomic_int *arrived = context;
+    atomic_fetch_add(arrived, 1);
+    for (long tries = 0; atomic_load(arrived) < 2 && tries < 100000000; tries++)
+        sched_yield();
+}
+
+static void tasks_run_side_by_side(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 10; i++) {
+        atomic_int arrived = 0;
+        mha_parallel_for(2, 2, meet, &arrived);
+        assert_int_equal(atomic_load(&arrived), 2);
+    }
+}
+
+/* The helpers stay with the parent; the child finds its own, at once and after its own calls. */
+static void a_child_of_fork_has_a_pool_of_its_own(void **state)
+{
+    (void)state;
+    assert_int_equal(faults(TASKS, 4), 0);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        alarm(20);
+        atomic_int arrived = 0;
+        mha_parallel_for(2, 2, meet, &arrived);
+        _exit(faults(TASKS, 4) == 0 && atomic_load(&arrived) == 2 ? 0 : 1);
+    }
+    int status = 0;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    assert_int_equal(faults(TASKS, 4), 0);
+}
+
+static void the_number_of_threads_comes_from_the_environment_or_the_machine(void **state)
+{
+    (void)state;
+    setenv("OMP_NUM_THREADS", "3", 1);
+    assert_int_equal(mha_parallel_default(), 3);
+    setenv("OMP_NUM_THREADS", "5,2", 1); /* nested teams: the outer one counts */
+    assert_int_equal(mha_parallel_default(), 5);
+    static const char *const nothing[] = {"0", "-1", "many", "", "99999999999999999999"};
+    unsetenv("OMP_NUM_THREADS");
+    const int machine = mha_parallel_default();
+    assert_true(machine >= 1);
+    for (size_t i = 0; i < sizeof nothing / sizeof *nothing; i++) {
+        setenv("OMP_NUM_THREADS", nothing[i], 1);
+        assert_int_equal(mha_parallel_default(), machine);
+    }
+    unsetenv("OMP_NUM_THREADS");
+    cpu_set_t before, one;
+    assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
+    CPU_ZERO(&one);
+    for (int i = 0; CPU_COUNT(&one) == 0; i++)
+        if (CPU_ISSET(i, &before))
+            CPU_SET(i, &one);
+    assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
+    assert_int_equal(mha_parallel_default(), 1);
+    assert_int_equal(sched_setaffinity(0, sizeof before, &before), 0);
+}
+
+static void little_work_wakes_nobody(void **state)
+{
+    (void)state;
+    assert_int_equal(mha_parallel_worth(1e3, 8), 1);
+    assert_int_equal(mha_parallel_worth(1e12, 8), 8);
+    for (double operations = 1; operations < 1e9; operations *= 2) {
+        const int threads = mha_parallel_worth(operations, 8);
+        assert_true(threads >= 1 && threads <= 8);
+        assert_true(mha_parallel_worth(2 * operations, 8) >= threads);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_task_runs_once),
+        cmocka_unit_test(many_may_call_at_once),
+        cmocka_unit_test(tasks_run_side_by_side),
+        cmocka_unit_test(a_child_of_fork_has_a_pool_of_its_own),
+        cmocka_unit_test(the_number_of_threads_comes_from_the_environment_or_the_machine),
+        cmocka_unit_test(little_work_wakes_nobody),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
