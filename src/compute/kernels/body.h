@@ -7,7 +7,8 @@
  *   vec                    GNU C vector of ISA_LANES floats
  *   madd(a, b, c)          a * b + c
  *   greater(a, b)          the larger; b when one is NaN
- *   quads(x, stride)       the four floats at x, at x + stride, ..., a vector full */
+ *   quads(x, stride)       the four floats at x, at x + stride, ..., a vector full
+ *   halves(x)              the vector whose F16 bits are at x */
 #include <stdint.h>
 
 #include "compute/kernels/list.h"
@@ -122,19 +123,23 @@ typedef struct operands {
     const float *factor, *bias;
 } operands;
 
-/* C = init + sum for the columns of a tile that reaches beyond the matrix. */
+/* C = init + sum for the columns of a tile that reaches beyond the matrix, or of one that has them all. */
 static __attribute__((noinline)) void put_part(size_t m, const operands *o, const float *sum, size_t width)
 {
     for (size_t i = 0; i < m; i++)
         for (size_t j = 0; j < o->n; j += LANES) {
             float *c = o->C + i * o->ldc + j;
-            size_t left = o->n - j < LANES ? o->n - j : LANES;
+            const size_t left = o->n - j;
+            const bool whole = left >= LANES;
             vec x = load(sum + i * width + j);
             if (o->factor)
-                x = madd(splat(o->factor[i]), load_part(c, left, 0.0f), x);
+                x = madd(splat(o->factor[i]), whole ? load(c) : load_part(c, left, 0.0f), x);
             else if (o->bias)
-                x = load_part(o->bias + j, left, 0.0f) + x;
-            store_part(c, left, x);
+                x = (whole ? load(o->bias + j) : load_part(o->bias + j, left, 0.0f)) + x;
+            if (whole)
+                store(c, x);
+            else
+                store_part(c, left, x);
         }
 }
 
@@ -272,6 +277,8 @@ static void product(size_t m, size_t n, size_t k, const float *A, mha_panels B, 
         }
     }
 }
+
+#include "compute/kernels/half.h"
 
 /* ---------------------------------------------------------------- packing */
 
@@ -585,6 +592,8 @@ const mha_kernels KERNELS = {
     .isa = ISA_NAME,
     .tile_rows = TILE_ROWS,
     .product = product,
+    .product_half = product_half,
+    .widen = widen,
     .pack = pack,
     .pack_transposed = pack_transposed,
     .softmax_prepare = softmax_prepare,

@@ -5,6 +5,9 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
+
+#include "mha/tensor.h"
 
 /* Shapes all versions share, so that what one has packed another can read.
  *   panel  a (k, n) matrix is packed as ceil(n / 32) panels of 32 columns, row-major inside, 64-byte aligned, the
@@ -21,6 +24,13 @@ typedef struct mha_panels {
     size_t row, panel;
 } mha_panels;
 
+/* The same of 16-bit floats: `dtype` is MHA_F16 or MHA_BF16. */
+typedef struct mha_half_panels {
+    const uint16_t *data;
+    size_t row, panel;
+    mha_dtype dtype;
+} mha_half_panels;
+
 typedef struct mha_kernels {
     const char *isa;
     size_t tile_rows; /* rows the product handles best at a time, at most MHA_TILE_ROWS */
@@ -31,6 +41,15 @@ typedef struct mha_kernels {
      * and C is not read. (k, n) floats at `next`, unless NULL, are wanted soon: fetched meanwhile. */
     void (*product)(size_t m, size_t n, size_t k, const float *A, mha_panels B, const mha_panels *next, float *C,
                     size_t ldc, const float *factor, const float *bias);
+
+    /* The same product, bit for bit, as of the widened B; `next` and NULL mean the same. For few rows: B is widened
+     * again for every MHA_TILE_ROWS of them. */
+    void (*product_half)(size_t m, size_t n, size_t k, const float *A, mha_half_panels B, const mha_half_panels *next,
+                         float *C, size_t ldc, const float *factor, const float *bias);
+    /* Y (m, n) = the numbers whose F16 or BF16 bits X (m, n) holds, row strides ldy and ldx; exact, NaN stays NaN.
+     * Meanwhile fetches the (m, n) numbers at `next`, of the stride of X, unless it is NULL. */
+    void (*widen)(size_t m, size_t n, const uint16_t *X, size_t ldx, mha_dtype dtype, float *Y, size_t ldy,
+                  const uint16_t *next);
 
     /* Packs X (k, n), row stride ldx, into panels `panel` floats apart. False when an element is NaN or infinite. */
     bool (*pack)(size_t k, size_t n, const float *X, size_t ldx, float *panels, size_t panel);

@@ -2,6 +2,7 @@
 #if defined(__AVX2__)
 #include <immintrin.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #define ISA_NAME "avx2"
 #define ISA_LANES 8
@@ -27,6 +28,11 @@ static inline vec greater(vec a, vec b)
 static inline vec quads(const float *x, size_t stride)
 {
     return (vec)_mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(x)), _mm_loadu_ps(x + stride), 1);
+}
+
+static inline vec halves(const uint16_t *x)
+{
+    return (vec)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)x));
 }
 
 #include "compute/kernels/body.h"

@@ -2,6 +2,7 @@
 #if defined(__AVX512F__)
 #include <immintrin.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #define ISA_NAME "avx512"
 #define ISA_LANES 16
@@ -30,6 +31,11 @@ static inline vec quads(const float *x, size_t stride)
     v = _mm512_insertf32x4(v, _mm_loadu_ps(x + stride), 1);
     v = _mm512_insertf32x4(v, _mm_loadu_ps(x + 2 * stride), 2);
     return (vec)_mm512_insertf32x4(v, _mm_loadu_ps(x + 3 * stride), 3);
+}
+
+static inline vec halves(const uint16_t *x)
+{
+    return (vec)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)x));
 }
 
 #include "compute/kernels/body.h"

@@ -2,6 +2,7 @@
 #if defined(__aarch64__)
 #include <arm_neon.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #define ISA_NAME "neon"
 #define ISA_LANES 4
@@ -29,6 +30,11 @@ static inline vec quads(const float *x, size_t stride)
 {
     (void)stride;
     return (vec)vld1q_f32(x);
+}
+
+static inline vec halves(const uint16_t *x)
+{
+    return (vec)vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(x)));
 }
 
 #include "compute/kernels/body.h"

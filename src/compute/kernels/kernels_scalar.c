@@ -1,6 +1,7 @@
 /* The kernels for any machine: vectors of four floats, which the compiler maps onto what the base of the
  * architecture has. The version that is always there and always right. */
 #include <stddef.h>
+#include <stdint.h>
 
 #define ISA_NAME "scalar"
 #define ISA_LANES 4
@@ -31,6 +32,19 @@ static inline vec quads(const float *x, size_t stride)
 {
     (void)stride;
     return *(const vec_anywhere *)x;
+}
+
+typedef uint32_t bits_of_vec __attribute__((vector_size(16)));
+typedef uint16_t four_halves __attribute__((vector_size(8), aligned(2), may_alias));
+
+/* The exponent moves by 127 - 15, twice for NaN and infinity; subnormal numbers are integers times 2^-24. */
+static inline vec halves(const uint16_t *x)
+{
+    const bits_of_vec bits = __builtin_convertvector(*(const four_halves *)x, bits_of_vec), size = bits & 0x7fff;
+    const bits_of_vec moved = (size << 13) + (112u << 23) + ((bits_of_vec)(size >= 0x7c00) & 112u << 23);
+    const bits_of_vec small = (bits_of_vec)(__builtin_convertvector((mask_of_vec)size, vec) * 0x1p-24f);
+    const bits_of_vec tiny = (bits_of_vec)(size < 0x400);
+    return (vec)((small & tiny) | (moved & ~tiny) | (bits & 0x8000) << 16);
 }
 
 #include "compute/kernels/body.h"

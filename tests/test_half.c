@@ -1,0 +1,153 @@
+/* 16-bit floats in the kernels, in packed weights and in the streaming core: every number there is widens exactly,
+ * and products give the bits that floats of the same values give. */
+#include <math.h>
+#include <string.h>
+
+#include "compute/kernels/kernels.h"
+#include "mha/random.h"
+#include "mha/system.h"
+#include "support/guard.h"
+#include "support/unit.h"
+
+static int release_all(void **state)
+{
+    (void)state;
+    guard_release_all();
+    mha_isa_select("auto");
+    return 0;
+}
+
+#define FOR_EACH_ISA                                                                                                   \
+    (void)state;                                                                                                       \
+    for (int isa = 0; mha_isa_available(isa) && mha_isa_select(mha_isa_available(isa)) == MHA_OK; isa++)
+
+static const mha_dtype dtypes[] = {MHA_F16, MHA_BF16};
+
+/* What the bits stand for, by the definition of the format: exponent and fraction widths, gradual underflow. */
+static double meaning(unsigned bits, mha_dtype dtype)
+{
+    const int exponent_bits = dtype == MHA_F16 ? 5 : 8, fraction_bits = 15 - exponent_bits;
+    const int exponent = (int)(bits >> fraction_bits & ((1u << exponent_bits) - 1)), top = (1 << exponent_bits) - 1;
+    const double fraction = ldexp(bits & ((1u << fraction_bits) - 1), -fraction_bits), sign = bits & 0x8000 ? -1 : 1;
+    if (exponent == top)
+        return fraction > 0 ? (double)NAN : sign * (double)INFINITY;
+    return sign * ldexp(exponent ? 1 + fraction : fraction, (exponent ? exponent : 1) - (top >> 1));
+}
+
+static float *floats(size_t n, uint64_t stream)
+{
+    float *x = guard_allocate(n * sizeof *x, GUARD_AFTER, 0);
+    for (size_t i = 0; i < n; i++)
+        x[i] = 2.0f * mha_random_unit(31, stream, i) - 1.0f;
+    return x;
+}
+
+/* Bits of numbers of size one at most, and what they mean. */
+static uint16_t *halves(size_t n, uint64_t stream, mha_dtype dtype, float **meant)
+{
+    uint16_t *x = guard_allocate(n * sizeof *x, GUARD_AFTER, 0);
+    *meant = guard_allocate(n * sizeof **meant, GUARD_AFTER, 0);
+    const unsigned one = dtype == MHA_F16 ? 0x3c00 : 0x3f80;
+    for (size_t i = 0; i < n; i++) {
+        const uint64_t r = mha_random_bits(31, stream, i);
+        x[i] = (uint16_t)(r % (one + 1) | (r >> 32 & 1) << 15);
+        (*meant)[i] = (float)meaning(x[i], dtype);
+    }
+    return x;
+}
+
+static bool same(float a, float b)
+{
+    return isnan(a) ? isnan(b) : memcmp(&a, &b, sizeof a) == 0; /* zeros keep their sign */
+}
+
+/* ---------------------------------------------------------------- widening */
+
+static void every_number_widens_to_what_it_means(void **state)
+{
+    enum { ALL = 1 << 16 };
+    FOR_EACH_ISA for (size_t d = 0; d < 2; d++) {
+        uint16_t *x = guard_allocate(ALL * sizeof *x, GUARD_AFTER, 0);
+        float *y = guard_allocate(ALL * sizeof *y, GUARD_AFTER, 0);
+        for (unsigned i = 0; i < ALL; i++)
+            x[i] = (uint16_t)i;
+        mha_kernels_get()->widen(1, ALL, x, ALL, dtypes[d], y, ALL, NULL);
+        for (unsigned i = 0; i < ALL; i++)
+            if (!same(y[i], (float)meaning(i, dtypes[d])))
+                fail_msg("%s: %s 0x%04x expected %.9g, found %.9g", mha_isa(), mha_dtype_name(dtypes[d]), i,
+                         meaning(i, dtypes[d]), (double)y[i]);
+        guard_release_all();
+    }
+}
+
+static void rows_of_any_length_widen_and_nothing_else_is_touched(void **state)
+{
+    static const size_t widths[] = {1, 3, 4, 7, 8, 15, 16, 17, 31, 32, 33, 40, 64, 80, 100, 128};
+    FOR_EACH_ISA for (size_t d = 0; d < 2; d++) for (size_t w = 0; w < sizeof widths / sizeof *widths; w++) {
+        enum { ROWS = 5 };
+        const size_t n = widths[w], ldx = n + 3, ldy = n + 2;
+        float *meant, *y = floats((ROWS - 1) * ldy + n, 5), *before = floats((ROWS - 1) * ldy + n, 5);
+        uint16_t *x = halves((ROWS - 1) * ldx + n, 1, dtypes[d], &meant);
+        mha_kernels_get()->widen(ROWS, n, x, ldx, dtypes[d], y, ldy, w % 2 ? x : NULL);
+        for (size_t i = 0; i < ROWS; i++)
+            for (size_t j = 0; j < (i + 1 < ROWS ? ldy : n); j++)
+                if (!same(y[i * ldy + j], j < n ? meant[i * ldx + j] : before[i * ldy + j]))
+                    fail_msg("%s: %s, width %zu: element (%zu, %zu)", mha_isa(), mha_dtype_name(dtypes[d]), n, i, j);
+        guard_release_all();
+    }
+}
+
+/* ---------------------------------------------------------------- products */
+
+/* The same from 16 bits as from floats, with every way to begin a sum, in a plain matrix or in panels. */
+static void a_product_of_halves_has_the_bits_of_floats(void **state)
+{
+    static const struct {
+        size_t m, n, k;
+    } shapes[] = {{1, 16, 1},   {1, 128, 256}, {1, 144, 100}, {2, 32, 7},   {3, 80, 256},  {4, 256, 33},
+                  {7, 64, 255}, {8, 48, 256},  {14, 96, 200}, {15, 16, 12}, {16, 160, 64}, {31, 112, 31}};
+    FOR_EACH_ISA for (size_t d = 0; d < 2; d++) for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
+        const size_t m = shapes[s].m, n = shapes[s].n, k = shapes[s].k, ldb = n + 8, ldc = n + 1;
+        float *A = floats((m - 1) * MHA_STAGED + k, 2), *factor = floats(m, 3), *bias = floats(n, 4), *B;
+        uint16_t *B16 = halves((k - 1) * ldb + n, 6, dtypes[d], &B);
+        for (int begin = 0; begin < 3; begin++) {
+            float *wanted = floats((m - 1) * ldc + n, 7), *found = floats((m - 1) * ldc + n, 7);
+            const float *f = begin == 1 ? factor : NULL, *b = begin == 2 ? bias : NULL;
+            mha_kernels_get()->product(m, n, k, A, (mha_panels){B, ldb, MHA_PANEL}, NULL, wanted, ldc, f, b);
+            mha_kernels_get()->product_half(m, n, k, A, (mha_half_panels){B16, ldb, MHA_PANEL, dtypes[d]}, NULL, found, ldc, f, b);
+            for (size_t i = 0; i < (m - 1) * ldc + n; i++)
+                if (!same(wanted[i], found[i]))
+                    fail_msg("%s: %s (%zu, %zu, %zu), beginning %d: element (%zu, %zu) expected %.9g, found %.9g", mha_isa(),
+                             mha_dtype_name(dtypes[d]), m, n, k, begin, i / ldc, i % ldc, (double)wanted[i],
+                             (double)found[i]);
+        }
+        guard_release_all();
+    }
+}
+
+/* Fewer columns than a panel is wide: packed, with zeros behind them; exactly n are written. */
+static void a_product_of_halves_writes_its_columns_only(void **state)
+{
+    FOR_EACH_ISA for (size_t d = 0; d < 2; d++) for (size_t n = 1; n <= 2 * MHA_PANEL; n += 3) {
+        enum { M = 3, K = 20 };
+        float *A = floats((M - 1) * MHA_STAGED + K, 2), *bias = floats(n, 4), *B;
+        uint16_t *B16 = halves(2 * K * MHA_PANEL, 6, dtypes[d], &B);
+        float *wanted = floats((M - 1) * 70 + n, 7), *found = floats((M - 1) * 70 + n, 7);
+        mha_kernels_get()->product(M, n, K, A, (mha_panels){B, MHA_PANEL, K * MHA_PANEL}, NULL, wanted, 70, NULL, bias);
+        const mha_half_panels halves16 = {B16, MHA_PANEL, K * MHA_PANEL, dtypes[d]};
+        mha_kernels_get()->product_half(M, n, K, A, halves16, &halves16, found, 70, NULL, bias);
+        assert_memory_equal(found, wanted, ((M - 1) * 70 + n) * sizeof(float));
+        guard_release_all();
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(every_number_widens_to_what_it_means, release_all),
+        cmocka_unit_test_teardown(rows_of_any_length_widen_and_nothing_else_is_touched, release_all),
+        cmocka_unit_test_teardown(a_product_of_halves_has_the_bits_of_floats, release_all),
+        cmocka_unit_test_teardown(a_product_of_halves_writes_its_columns_only, release_all),
+    };
+    return cmocka_run_group_tests_name("half", tests, NULL, NULL);
+}
