@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "compute/kernels/kernels.h"
+#include "compute/packed.h"
 #include "mha/random.h"
 #include "mha/system.h"
 #include "support/guard.h"
@@ -141,6 +142,41 @@ static void a_product_of_halves_writes_its_columns_only(void **state)
     }
 }
 
+/* ---------------------------------------------------------------- packed weights */
+
+static void packed_halves_give_the_bits_of_packed_floats(void **state)
+{
+    static const struct {
+        size_t m, n, k;
+    } shapes[] = {{1, 33, 5},     {1, 300, 1000}, {3, 129, 257}, {7, 256, 513}, {16, 200, 300},
+                  {17, 200, 300}, {141, 65, 31},  {150, 600, 520}, {4, 7, 0},   {40, 31, 0}};
+    FOR_EACH_ISA for (size_t d = 0; d < 2; d++) for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
+        const size_t m = shapes[s].m, n = shapes[s].n, k = shapes[s].k, ldw = n + 1, ldx = k + 2, ldy = n + 3;
+        const int threads = 1 + (int)(s % 3);
+        float *X = floats((m - 1) * ldx + k, 8), *b = s % 2 ? floats(n, 9) : NULL, *W, *Y[2];
+        uint16_t *W16 = halves((k ? k - 1 : 0) * ldw + n, 10, dtypes[d], &W);
+        size_t elements;
+        assert_true(mha_packed_floats(k, n, &elements));
+        float *panels = floats(elements, 1); /* not zero: what pads the last panel is written */
+        uint16_t *panels16 = guard_allocate(elements * sizeof *panels16, GUARD_AFTER, 0xff);
+        mha_pack(k, n, W, ldw, panels);
+        mha_pack_half(k, n, W16, ldw, panels16);
+        for (int half = 0; half < 2; half++) {
+            const mha_dtype dtype = half ? dtypes[d] : MHA_F32;
+            Y[half] = floats((m - 1) * ldy + n, 11);
+            float *scratch = guard_allocate(mha_packed_scratch(m, k, dtype) * (size_t)threads, GUARD_AFTER, 0xff);
+            const mha_packed_job job = {.m = m, .n = n, .k = k, .X = X, .panels = half ? (void *)panels16 : panels, .b = b,
+                                        .Y = Y[half], .ldx = ldx, .ldy = ldy, .dtype = dtype};
+            mha_packed_run(&job, 1, threads, scratch);
+        }
+        for (size_t i = 0; i < (m - 1) * ldy + n; i++)
+            if (!same(Y[0][i], Y[1][i]))
+                fail_msg("%s: %s (%zu, %zu, %zu): element (%zu, %zu) expected %.9g, found %.9g", mha_isa(),
+                         mha_dtype_name(dtypes[d]), m, n, k, i / ldy, i % ldy, (double)Y[0][i], (double)Y[1][i]);
+        guard_release_all();
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -148,6 +184,7 @@ int main(void)
         cmocka_unit_test_teardown(rows_of_any_length_widen_and_nothing_else_is_touched, release_all),
         cmocka_unit_test_teardown(a_product_of_halves_has_the_bits_of_floats, release_all),
         cmocka_unit_test_teardown(a_product_of_halves_writes_its_columns_only, release_all),
+        cmocka_unit_test_teardown(packed_halves_give_the_bits_of_packed_floats, release_all),
     };
     return cmocka_run_group_tests_name("half", tests, NULL, NULL);
 }

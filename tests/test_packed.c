@@ -58,9 +58,9 @@ static void check(shape s, bool bias, int threads)
     assert_true(mha_packed_floats(s.k, s.n, &packed));
     float *X = floats((s.m - 1) * ldx + s.k, 1), *W = floats((s.k ? s.k - 1 : 0) * ldw + s.n, 2), *b = floats(s.n, 3);
     float *Y = floats((s.m - 1) * ldy + s.n, 4), *panels = aligned(packed);
-    float *scratch = aligned(mha_packed_scratch(s.m, s.k) / sizeof(float) * (size_t)threads);
+    float *scratch = aligned(mha_packed_scratch(s.m, s.k, MHA_F32) / sizeof(float) * (size_t)threads);
     mha_pack(s.k, s.n, W, ldw, panels);
-    const mha_packed_job job = {s.m, s.n, s.k, X, panels, bias ? b : NULL, Y, ldx, ldy};
+    const mha_packed_job job = {s.m, s.n, s.k, X, panels, bias ? b : NULL, Y, ldx, ldy, MHA_F32};
     mha_packed_run(&job, 1, threads, scratch);
     for (size_t i = 0; i < s.m; i++)
         for (size_t j = 0; j < s.n; j++) {
@@ -101,9 +101,9 @@ static void jobs_run_together_as_they_run_alone(void **state)
         float *W = floats(s.k * s.n, 10 + i);
         mha_pack(s.k, s.n, W, s.n, panels[i]);
         Y[0][i] = floats(s.m * s.n, 1), Y[1][i] = floats(s.m * s.n, 2);
-        jobs[i] = (mha_packed_job){s.m - i * 15, s.n - i * 77, s.k, X, panels[i], i % 2 ? b : NULL, Y[0][i], s.k, s.n};
+        jobs[i] = (mha_packed_job){s.m - i * 15, s.n - i * 77, s.k, X, panels[i], i % 2 ? b : NULL, Y[0][i], s.k, s.n, MHA_F32};
     }
-    float *scratch = aligned(mha_packed_scratch(s.m, s.k) / sizeof(float) * 3);
+    float *scratch = aligned(mha_packed_scratch(s.m, s.k, MHA_F32) / sizeof(float) * 3);
     mha_packed_run(jobs, 4, 3, scratch);
     for (size_t i = 0; i < 4; i++) {
         jobs[i].Y = Y[1][i];

@@ -100,7 +100,7 @@ MHA_API void mha_layer_init(mha_layer *layer, uint64_t seed);
 MHA_API mha_status mha_layer_set(mha_layer *layer, mha_weight weight, const mha_view *from, mha_error *error);
 
 /* Makes the layer ready for the fast path: W_Q, W_K, W_V and W_O are copied into the layout of the kernels,
- * F32 whatever their type, as derived rows ("W_Q.packed") of the table: their bytes are shown, their elements
+ * F16 and BF16 as they are stored and all else as F32, as derived rows ("W_Q.packed") of the table: their bytes are shown, their elements
  * never counted. Without it the fast path leaves the projections to BLAS. Calling it again renews the copies.
  * mha_layer_set and mha_layer_init renew them too; who writes to a weight through a view calls
  * mha_layer_changed, or the fast path goes on with what was there before. mha_layer_unpack gives the memory

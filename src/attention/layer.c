@@ -103,14 +103,20 @@ mha_view mha_layer_head(const mha_layer *layer, mha_weight weight, size_t head)
 
 /* ---------------------------------------------------------------- packed copies */
 
+static bool is_half(mha_dtype dtype)
+{
+    return dtype == MHA_F16 || dtype == MHA_BF16;
+}
+
 static mha_status add_packed(mha_layer *layer, mha_weight w, mha_error *error)
 {
     const mha_tensor_info info = mha_tensor_get_info(layer->weight[w]);
     char name[520], role[40];
     snprintf(name, sizeof name, "%s.packed", info.name);
     snprintf(role, sizeof role, "%s.packed", info.role);
+    const mha_dtype dtype = is_half(info.dtype) ? info.dtype : MHA_F32;
     mha_tensor_spec spec = {
-        .name = name, .role = role, .group = info.group, .kind = MHA_DERIVED, .dtype = MHA_F32, .rank = 1};
+        .name = name, .role = role, .group = info.group, .kind = MHA_DERIVED, .dtype = dtype, .rank = 1};
     if (!mha_packed_floats(info.shape[0], info.shape[1], &spec.shape[0]))
         return mha_fail(error, MHA_NO_MEMORY, name, "%s does not fit a size", name);
     return mha_params_add(layer->params, &spec, &layer->packed[w], error);
@@ -121,13 +127,16 @@ static void renew(mha_layer *layer, int w)
     if (!layer->packed[w])
         return;
     const mha_view W = mha_tensor_view(layer->weight[w]);
-    float *panels = mha_tensor_view(layer->packed[w]).data;
-    if (W.dtype == MHA_F32) {
-        mha_pack(W.shape[0], W.shape[1], W.data, W.shape[1], panels);
+    void *panels = mha_tensor_view(layer->packed[w]).data;
+    if (W.dtype == MHA_F32 || is_half(W.dtype)) {
+        if (W.dtype == MHA_F32)
+            mha_pack(W.shape[0], W.shape[1], W.data, W.shape[1], panels);
+        else
+            mha_pack_half(W.shape[0], W.shape[1], W.data, W.shape[1], panels);
         return;
     }
     float row[1024];
-    for (size_t p = 0; p < W.shape[0]; p++) /* widened piece by piece */
+    for (size_t p = 0; p < W.shape[0]; p++) /* F64: rounded piece by piece */
         for (size_t j = 0; j < W.shape[1]; j += sizeof row / sizeof *row) {
             size_t n = W.shape[1] - j < sizeof row / sizeof *row ? W.shape[1] - j : sizeof row / sizeof *row;
             mha_view line = mha_view_slice(&W, 0, p, 1), to = mha_view_of(row, MHA_F32, 2, (size_t[]){1, n});
@@ -164,9 +173,14 @@ void mha_layer_unpack(mha_layer *layer)
     }
 }
 
-const float *mha_layer_packed(const mha_layer *layer, mha_weight weight)
+const void *mha_layer_packed(const mha_layer *layer, mha_weight weight, mha_dtype *dtype)
 {
-    return layer->packed[weight] ? mha_tensor_view(layer->packed[weight]).data : NULL;
+    if (!layer->packed[weight])
+        return NULL;
+    const mha_view view = mha_tensor_view(layer->packed[weight]);
+    if (dtype)
+        *dtype = view.dtype;
+    return view.data;
 }
 
 /* ---------------------------------------------------------------- values */

@@ -85,13 +85,13 @@ static void project_packed(const mha_request *r, const mha_view *x, mha_weight W
                           .n = out,
                           .k = in,
                           .X = x->data,
-                          .panels = mha_layer_packed(r->layer, W),
                           .Y = y->data,
                           .b = !bias->data              ? NULL
                                : bias->dtype == MHA_F32 ? bias->data
                                                         : widened,
                           .ldx = (size_t)x->stride[1],
                           .ldy = (size_t)y->stride[1]};
+    job.panels = mha_layer_packed(r->layer, W, &job.dtype);
     const size_t rows = B * T < 8 ? 8 : B * T; /* with few rows the time is that of reading W */
     const int threads = mha_parallel_worth(2.0 * (double)rows * (double)out * (double)in, r->plan.threads);
     if (one_after_the_other(x, y, &job)) {
@@ -120,7 +120,9 @@ static size_t packed_room(const mha_request *r)
         if (!view->data || view->rank != 2)
             continue;
         size_t rows = w == MHA_W_Q || w == MHA_W_O ? rows_q : rows_k;
-        size_t floats = mha_packed_scratch(rows, view->shape[0]) / sizeof(float);
+        mha_dtype dtype = MHA_F32;
+        (void)mha_layer_packed(r->layer, (mha_weight)w, &dtype);
+        size_t floats = mha_packed_scratch(rows, view->shape[0], dtype) / sizeof(float);
         most = floats > most ? floats : most;
         widest = view->shape[1] > widest ? view->shape[1] : widest;
     }
@@ -132,7 +134,7 @@ static size_t packed_room(const mha_request *r)
 /* The path is the one that uses packed weights, and the layer has them: all or none. */
 static bool uses_packed(const mha_request *r)
 {
-    return r->plan.path == MHA_PATH_FAST && r->layer && mha_layer_packed(r->layer, MHA_W_Q);
+    return r->plan.path == MHA_PATH_FAST && r->layer && mha_layer_packed(r->layer, MHA_W_Q, NULL);
 }
 
 bool mha_project_uses_blas(const mha_request *r)

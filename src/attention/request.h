@@ -37,8 +37,8 @@ mha_status mha_request_check_semantics(mha_request *request, mha_error *error);
 
 mha_sequence mha_request_sequence(const mha_request *request, size_t b);
 
-/* layer.c: the packed copy of a weight, NULL when there is none. */
-const float *mha_layer_packed(const mha_layer *layer, mha_weight weight);
+/* layer.c: the packed copy of a weight, NULL when there is none, of *dtype: F32, F16 or BF16 (may be NULL). */
+const void *mha_layer_packed(const mha_layer *layer, mha_weight weight, mha_dtype *dtype);
 
 /* The stage is asked for. */
 static inline bool mha_kept(const mha_request *r, mha_stage stage)

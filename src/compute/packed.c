@@ -36,10 +36,26 @@ void mha_pack_row(size_t k, size_t p, size_t column, size_t n, const float *row,
     (void)mha_kernels_get()->pack(1, n, row, n, panels + column * k + p * MHA_PANEL, k * MHA_PANEL);
 }
 
-size_t mha_packed_scratch(size_t m, size_t k)
+void mha_pack_half(size_t k, size_t n, const uint16_t *W, size_t ldw, uint16_t *panels)
+{
+    for (size_t j = 0; j < n; j += MHA_PANEL, panels += k * MHA_PANEL)
+        for (size_t p = 0; p < k; p++) {
+            const size_t there = n - j < MHA_PANEL ? n - j : MHA_PANEL;
+            memcpy(panels + p * MHA_PANEL, W + p * ldw + j, there * sizeof *W);
+            memset(panels + p * MHA_PANEL + there, 0, (MHA_PANEL - there) * sizeof *W);
+        }
+}
+
+static size_t staged_floats(size_t m, size_t k)
 {
     size_t rows = m <= FEW_ROWS ? m * pieces_of(k, MHA_BLOCK) : m < PIECE_ROWS ? m : PIECE_ROWS;
-    return rows * MHA_STAGED * sizeof(float);
+    return rows * MHA_STAGED;
+}
+
+size_t mha_packed_scratch(size_t m, size_t k, mha_dtype dtype)
+{
+    const size_t widened = dtype == MHA_F32 || m <= FEW_ROWS ? 0 : MHA_BLOCK * PIECE_COLUMNS;
+    return (staged_floats(m, k) + widened) * sizeof(float);
 }
 
 /* How one job is cut. */
@@ -72,17 +88,33 @@ static void stage(const mha_packed_job *j, size_t first, size_t m, size_t from, 
         memcpy(staged + i * MHA_STAGED, j->X + (first + i) * j->ldx + from, n * sizeof(float));
 }
 
+/* `room` (of MHA_BLOCK * PIECE_COLUMNS floats) is for panels of 16 bits that many rows share: they are widened once. */
 static void multiply(const mha_packed_job *j, size_t first, size_t m, size_t column, size_t n, size_t from,
-                     size_t terms, const float *staged)
+                     size_t terms, const float *staged, float *room)
 {
-    const float *data = j->panels + column * j->k + from * MHA_PANEL;
-    const mha_panels W = {data, MHA_PANEL, j->k * MHA_PANEL}, next = {data + terms * MHA_PANEL, MHA_PANEL, j->k * MHA_PANEL};
+    const mha_kernels *kernels = mha_kernels_get();
+    const size_t at = column * j->k + from * MHA_PANEL, panel = j->k * MHA_PANEL;
     const bool reads_on = j->m <= FEW_ROWS && j->k - from - terms >= terms; /* from end to end of a panel */
-    float ones[PIECE_ROWS];
+    float ones[PIECE_ROWS], *Y = j->Y + first * j->ldy + column;
+    const float *b = j->b ? j->b + column : NULL;
     for (size_t i = 0; i < m; i++)
         ones[i] = 1.0f;
-    mha_kernels_get()->product(m, n, terms, staged, W, reads_on ? &next : NULL, j->Y + first * j->ldy + column, j->ldy, from ? ones : NULL,
-                               j->b ? j->b + column : NULL);
+    if (j->dtype == MHA_F32) {
+        const float *data = (const float *)j->panels + at;
+        const mha_panels W = {data, MHA_PANEL, panel}, next = {data + terms * MHA_PANEL, MHA_PANEL, panel};
+        kernels->product(m, n, terms, staged, W, reads_on ? &next : NULL, Y, j->ldy, from ? ones : NULL, b);
+        return;
+    }
+    const uint16_t *data = (const uint16_t *)j->panels + at;
+    if (j->m <= FEW_ROWS) {
+        const mha_half_panels W = {data, MHA_PANEL, panel, j->dtype},
+                              next = {data + terms * MHA_PANEL, MHA_PANEL, panel, j->dtype};
+        kernels->product_half(m, n, terms, staged, W, reads_on ? &next : NULL, Y, j->ldy, from ? ones : NULL, b);
+        return;
+    }
+    kernels->widen(pieces_of(n, MHA_PANEL), terms * MHA_PANEL, data, panel, j->dtype, room, terms * MHA_PANEL, NULL);
+    kernels->product(m, n, terms, staged, (mha_panels){room, MHA_PANEL, terms * MHA_PANEL}, NULL, Y, j->ldy,
+                     from ? ones : NULL, b);
 }
 
 static void piece(void *context, size_t task, int worker)
@@ -98,6 +130,7 @@ static void piece(void *context, size_t task, int worker)
     const size_t m = j->m - first < c->rows ? j->m - first : c->rows,
                  n = j->n - column < c->columns ? j->n - column : c->columns;
     float *staged = (float *)(void *)(r->scratch + (size_t)worker * r->scratch_bytes);
+    float *room = staged + staged_floats(j->m, j->k);
 
     if (j->k == 0)
         for (size_t i = 0; i < m; i++)
@@ -107,7 +140,7 @@ static void piece(void *context, size_t task, int worker)
         for (size_t from = 0; from < j->k; from += MHA_BLOCK) {
             const size_t terms = j->k - from < MHA_BLOCK ? j->k - from : MHA_BLOCK;
             stage(j, first, m, from, terms, staged);
-            multiply(j, first, m, column, n, from, terms, staged);
+            multiply(j, first, m, column, n, from, terms, staged, room);
         }
         return;
     }
@@ -118,7 +151,8 @@ static void piece(void *context, size_t task, int worker)
     for (size_t e = 0; e < n; e += READ_TOGETHER)
         for (size_t from = 0; from < j->k; from += MHA_BLOCK)
             multiply(j, first, m, column + e, n - e < READ_TOGETHER ? n - e : READ_TOGETHER, from,
-                     j->k - from < MHA_BLOCK ? j->k - from : MHA_BLOCK, staged + from / MHA_BLOCK * m * MHA_STAGED);
+                     j->k - from < MHA_BLOCK ? j->k - from : MHA_BLOCK, staged + from / MHA_BLOCK * m * MHA_STAGED,
+                     room);
 }
 
 void mha_packed_run(const mha_packed_job *jobs, size_t n_jobs, int threads, void *scratch)
@@ -130,7 +164,7 @@ void mha_packed_run(const mha_packed_job *jobs, size_t n_jobs, int threads, void
             r.cuts[i] = cut_job(&jobs[i], mha_kernels_get()->tile_rows);
         r.cuts[i].first_task = tasks;
         tasks += r.cuts[i].row_pieces * r.cuts[i].column_pieces;
-        size_t bytes = mha_packed_scratch(jobs[i].m, jobs[i].k);
+        size_t bytes = mha_packed_scratch(jobs[i].m, jobs[i].k, jobs[i].dtype);
         r.scratch_bytes = bytes > r.scratch_bytes ? bytes : r.scratch_bytes;
     }
     mha_parallel_for(tasks, threads, piece, &r);

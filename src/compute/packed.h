@@ -1,4 +1,4 @@
-/* y = x W + b with W packed once into the layout of the kernels.
+/* y = x W + b with W packed once into the layout of the kernels, in floats or in the 16 bits it is stored in.
  *
  * Every element is bias (or 0) + p_0 + p_1 + ..., where p_c is one chain of multiply-adds over terms
  * [256 c, 256 (c + 1)): the same bits whichever rows are computed beside it, however the work is cut. */
@@ -7,8 +7,11 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
-/* Floats that a packed (k, n) matrix takes; false when that does not fit a size. */
+#include "mha/tensor.h"
+
+/* Elements that a packed (k, n) matrix takes; false when that does not fit a size. */
 bool mha_packed_floats(size_t k, size_t n, size_t *floats);
 /* Packs W (k, n), row stride ldw, into `panels`, 64-byte aligned. */
 void mha_pack(size_t k, size_t n, const float *W, size_t ldw, float *panels);
@@ -16,18 +19,24 @@ void mha_pack(size_t k, size_t n, const float *W, size_t ldw, float *panels);
  * panel is written when the row ends inside it. */
 void mha_pack_row(size_t k, size_t p, size_t column, size_t n, const float *row, float *panels);
 
+/* Packs F16 or BF16 elements, which stay what they are. */
+void mha_pack_half(size_t k, size_t n, const uint16_t *W, size_t ldw, uint16_t *panels);
+
 /* One product: Y (m, n) = X (m, k) W + b. Row strides ldx and ldy; b (n floats) may be NULL. Y overlaps nothing. */
 typedef struct mha_packed_job {
     size_t m, n, k;
-    const float *X, *panels, *b;
+    const float *X;
+    const void *panels;
+    const float *b;
     float *Y;
     size_t ldx, ldy;
+    mha_dtype dtype; /* of the panels: F32, F16 or BF16; all give the bits of floats of the same values */
 } mha_packed_job;
 
 enum { MHA_PACKED_JOBS = 4 };
 
-/* Bytes of 64-byte aligned scratch each worker needs for a job of m rows and k terms. */
-size_t mha_packed_scratch(size_t m, size_t k);
+/* Bytes of 64-byte aligned scratch each worker needs for a job of m rows and k terms with panels of `dtype`. */
+size_t mha_packed_scratch(size_t m, size_t k, mha_dtype dtype);
 /* Does all jobs, at most MHA_PACKED_JOBS, on `threads` workers. `scratch` holds a block for each worker, as
  * large as the largest job needs. */
 void mha_packed_run(const mha_packed_job *jobs, size_t n_jobs, int threads, void *scratch);
