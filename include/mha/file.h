@@ -25,14 +25,15 @@ typedef struct mha_file_tensor {
  * unchecked: sizes against the file, offsets against each other, names against duplicates.
  * The index of a set of safetensors files (model.safetensors.index.json) opens as one file that holds
  * all their tensors, in the order of the index's files, with the metadata of the index; the files lie
- * beside it and hold just what it says. A directory stands for the model.safetensors in it, or else
+ * beside it and hold just what it says. "-" is standard input, read to its end now and kept in a file
+ * without a name under $TMPDIR or /tmp. A directory stands for the model.safetensors in it, or else
  * for the index. Headers of 100 million bytes and more are refused: memory stays bounded.
  * Errors: MHA_NOT_FOUND, MHA_FORMAT (with the byte offset), MHA_UNSUPPORTED (a known foreign format,
  * by name, with the way to convert it), MHA_INVALID (a FIFO or device), MHA_IO, MHA_NO_MEMORY. */
 MHA_API mha_status mha_file_open(const char *path, mha_file **file, mha_error *error);
 MHA_API void mha_file_close(mha_file *file); /* NULL is allowed */
 
-MHA_API const char *mha_file_path(const mha_file *file);
+MHA_API const char *mha_file_path(const mha_file *file); /* "standard input" for "-" */
 MHA_API const char *mha_file_format(const mha_file *file); /* "safetensors", "npy", "npz", "gguf" */
 /* Tensors in the order of the file's header. `at` gives NULL past the end, `find` for an unknown name. */
 MHA_API size_t mha_file_count(const mha_file *file);

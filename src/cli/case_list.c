@@ -68,8 +68,8 @@ static int add_directory(case_list *list, const char *path)
 int case_list_add(case_list *list, const char *operand)
 {
     struct stat status;
-    bool found = stat(operand, &status) == 0;
-    if (!found && (errno == EIO || errno == ENOMEM))
+    bool found = strcmp(operand, "-") != 0 && stat(operand, &status) == 0;
+    if (!found && strcmp(operand, "-") != 0 && (errno == EIO || errno == ENOMEM))
         return refuse_path(operand);
     if (found && S_ISDIR(status.st_mode))
         return add_directory(list, operand);

@@ -1,6 +1,9 @@
 /* The program `mha`: picks the command, reads its options, runs it, ends with its exit code. */
+#include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/help.h"
 #include "cli/options.h"
@@ -57,8 +60,19 @@ static int run_general(int argc, char **argv)
     return finish_output(EXIT_DONE);
 }
 
+/* A standard stream that was closed gives its number to the next file that is opened, which would then be
+ * taken for it. What stands in can be neither read as input nor written as output. */
+static void hold_standard_streams(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) != fd)
+            _exit(EXIT_MACHINE);
+}
+
 int main(int argc, char **argv)
 {
+    hold_standard_streams();
+    signal(SIGPIPE, SIG_IGN); /* "mha ... | head -1": the files asked for are written all the same */
     static const char *const general[] = {"help", "--help", "-h", "--version"};
     if (argc < 2)
         return refuse("", "expected a command, found nothing; \"mha --help\" lists them");

@@ -216,6 +216,12 @@ static int refuse_argument(const char *word)
     return refuse(about, "expected no argument, found \"%s\"", strchr(word, '=') + 1);
 }
 
+/* "-", or "-:TENSOR". */
+static bool is_standard_input(const char *text)
+{
+    return text[0] == '-' && (text[1] == 0 || text[1] == ':');
+}
+
 static int take_words(arguments *args, int argc, char **argv)
 {
     struct option known[OPTION_COUNT + 1] = {0};
@@ -227,6 +233,10 @@ static int take_words(arguments *args, int argc, char **argv)
     optind = 1;
     for (;;) {
         const char *word = optind < argc ? argv[optind] : "";
+        if (is_standard_input(word)) { /* "-:TENSOR" would be taken for options */
+            args->operands[args->n_operands++] = argv[optind++];
+            continue;
+        }
         int found = getopt_long(argc, argv, "-:h", known, NULL); /* '-': operands come in order, as option 1 */
         int code = EXIT_DONE;
         if (found == -1)
@@ -252,6 +262,18 @@ static int take_words(arguments *args, int argc, char **argv)
     return EXIT_DONE;
 }
 
+/* It can be read only once. */
+static int refuse_standard_input_twice(const arguments *args)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < args->n_operands; i++)
+        n += is_standard_input(args->operands[i]);
+    for (option_code code = 0; code < OPTION_COUNT; code++)
+        n += given(args, code) && option_rows[code].type == FILE_NAME && option_rows[code].section != SECTION_RESULT &&
+             is_standard_input(args->option[code].text);
+    return n < 2 ? EXIT_DONE : refuse("standard input", "expected \"-\" once, found it %zu times", n);
+}
+
 int arguments_parse(arguments *args, command_code command, int argc, char **argv)
 {
     *args = (arguments){.command = command, .operands = obtain((size_t)argc + 1, sizeof *args->operands)};
@@ -269,7 +291,7 @@ int arguments_parse(arguments *args, command_code command, int argc, char **argv
                       args->operands[c->most]);
     if (args->n_operands < c->least)
         return refuse("", "expected %s, found %s", c->operands, args->n_operands ? "too few" : "nothing");
-    return EXIT_DONE;
+    return refuse_standard_input_twice(args);
 }
 
 int arguments_need(const arguments *args, option_code option, option_code other)

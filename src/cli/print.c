@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -63,6 +64,7 @@ static const char *option_of_field(const char *field, char text[120])
 int refuse_error(const char *about, const mha_error *error)
 {
     char option[120], at[48] = "", both[600];
+    about = strcmp(about, "-") == 0 ? "standard input" : about;
     const char *subject = *error->name ? option_of_field(error->name, option) : about;
     if (*about && subject == error->name && strcmp(about, subject) != 0) { /* a tensor of that file, a file of that option */
         snprintf(both, sizeof both, "%s: %s", about, subject);
@@ -80,11 +82,19 @@ int refuse_error(const char *about, const mha_error *error)
     return mha_status_exit_code(error->status);
 }
 
+/* Who reads has seen enough: a pipe without a reader. */
+static bool reader_is_gone(void)
+{
+    struct pollfd output = {.fd = STDOUT_FILENO, .events = POLLOUT};
+    return poll(&output, 1, 0) == 1 && output.revents & POLLERR;
+}
+
 int finish_output(int code)
 {
+    const bool gone = reader_is_gone();
     bool failed = ferror(stdout);
-    failed |= fclose(stdout) != 0 && errno != EBADF; /* closed from the start: nobody wanted to read */
-    if (!failed)
+    failed |= fclose(stdout) != 0;
+    if (!failed || gone)
         return code;
     say("standard output", strerror(errno ? errno : EIO));
     return EXIT_MACHINE;

@@ -9,48 +9,6 @@
 
 #include "cli/print.h"
 
-/* All of standard input into a file; false with errno set when that fails. */
-static bool copy_standard_input(int target)
-{
-    char block[65536];
-    for (;;) {
-        ssize_t n = read(STDIN_FILENO, block, sizeof block);
-        if (n == 0)
-            return true;
-        if (n < 0 && errno != EINTR)
-            return false;
-        for (ssize_t at = 0, done; at < n; at += done) {
-            done = write(target, block + at, (size_t)(n - at));
-            if (done < 0 && errno != EINTR)
-                return false;
-            done = done < 0 ? 0 : done;
-        }
-    }
-}
-
-/* Formats are read with positioned reads, which a pipe has not: its bytes go to a file, which loses its name
- * as soon as it is open. */
-static int open_standard_input(mha_file **file)
-{
-    const char *directory = getenv("TMPDIR");
-    char *path = text_of("%s/mha-stdin-XXXXXX", directory && *directory ? directory : "/tmp");
-    int target = mkstemp(path), why = 0;
-    mha_error error = {0};
-    mha_status status = MHA_OK;
-    if (target < 0 || !copy_standard_input(target))
-        why = errno;
-    else
-        status = mha_file_open(path, file, &error);
-    if (target >= 0) {
-        close(target);
-        unlink(path);
-    }
-    free(path);
-    if (why)
-        return refuse("standard input", "%s", strerror(why)), EXIT_MACHINE;
-    return status == MHA_OK ? EXIT_DONE : refuse_error("standard input", &error);
-}
-
 static int open_named(mha_file **file, const char *path)
 {
     mha_error error = {0};
@@ -61,12 +19,12 @@ int source_open(source *s, const char *text)
 {
     *s = (source){0};
     const char *colon = strrchr(text, ':');
-    if (access(text, F_OK) == 0)
+    if (access(text, F_OK) == 0 && strcmp(text, "-") != 0)
         return open_named(&s->file, text);
     char *path = text_of("%.*s", colon ? (int)(colon - text) : (int)strlen(text), text);
-    int code = strcmp(path, "-") == 0 ? open_standard_input(&s->file) : open_named(&s->file, path);
+    int code = open_named(&s->file, path);
     if (code == EXIT_DONE && colon && !(s->tensor = mha_file_find(s->file, colon + 1)))
-        code = refuse(path, "expected a tensor called \"%s\", found none of that name", colon + 1);
+        code = refuse(mha_file_path(s->file), "expected a tensor called \"%s\", found none of that name", colon + 1);
     if (code != EXIT_DONE)
         source_close(s);
     free(path);
@@ -76,7 +34,7 @@ int source_open(source *s, const char *text)
 int source_open_whole(source *s, const char *path)
 {
     *s = (source){0};
-    return strcmp(path, "-") == 0 ? open_standard_input(&s->file) : open_named(&s->file, path);
+    return open_named(&s->file, path);
 }
 
 int source_choose(source *s, const char *about)

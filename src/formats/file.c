@@ -243,11 +243,12 @@ mha_status mha_file_open_using(const mha_allocator *allocator, const char *path,
     opened->sources.item_bytes = sizeof(mha_source);
     opened->entries.item_bytes = sizeof(mha_entry);
     opened->metadata.item_bytes = sizeof(mha_pair);
-    opened->path = mha_file_text(opened, path, strlen(path));
+    const char *own = mha_file_text(opened, path, strlen(path));
+    opened->path = own ? mha_source_name(own) : NULL;
     mha_status status = opened->path ? MHA_OK : mha_fail_named(error, MHA_NO_MEMORY, path, "no memory to open it");
 
     bool directory = false;
-    const char *first = opened->path;
+    const char *first = own;
     size_t index;
     if (status == MHA_OK)
         status = mha_source_is_directory(path, &directory, error);

@@ -1,9 +1,11 @@
-/* Regular files: opening them, saying why not, reading at a position. */
+/* Regular files and standard input: opening them, saying why not, reading at a position. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -76,21 +78,76 @@ static mha_status cannot_open(const char *path, mha_error *error)
                : mha_fail_named(error, MHA_IO, path, "cannot open it for reading: %s", strerror(errno));
 }
 
+static bool is_standard_input(const char *path)
+{
+    return strcmp(path, "-") == 0;
+}
+
+const char *mha_source_name(const char *path)
+{
+    return is_standard_input(path) ? "standard input" : path;
+}
+
 mha_status mha_source_is_directory(const char *path, bool *directory, mha_error *error)
 {
-    struct stat status;
-    if (stat(path, &status) != 0)
+    struct stat status = {0};
+    if (!is_standard_input(path) && stat(path, &status) != 0)
         return cannot_open(path, error);
     *directory = S_ISDIR(status.st_mode);
     return MHA_OK;
 }
 
+/* All of standard input into a file; false with errno set when that fails. */
+static bool copy_standard_input(int target)
+{
+    char block[65536];
+    for (;;) {
+        ssize_t n = read(STDIN_FILENO, block, sizeof block);
+        if (n == 0)
+            return true;
+        if (n < 0 && errno != EINTR)
+            return false;
+        for (ssize_t at = 0, done; at < n; at += done) {
+            done = write(target, block + at, (size_t)(n - at));
+            if (done < 0 && errno != EINTR)
+                return false;
+            done = done < 0 ? 0 : done;
+        }
+    }
+}
+
+/* A pipe has no positions to read at: its bytes go to a file without a name. */
+static mha_status open_standard_input(int *fd, const char *name, mha_error *error)
+{
+    static const char ending[] = "/mha-stdin-XXXXXX";
+    const char *directory = getenv("TMPDIR");
+    char path[PATH_MAX];
+    int length = snprintf(path, sizeof path, "%s%s", directory && *directory ? directory : "/tmp", ending);
+    if (length < 0 || (size_t)length >= sizeof path)
+        return mha_fail_named(error, MHA_IO, name, "cannot keep it under TMPDIR: %s", strerror(ENAMETOOLONG));
+    *fd = mkostemp(path, O_CLOEXEC);
+    if (*fd < 0)
+        return mha_fail_named(error, MHA_IO, name, "cannot keep it in %.*s: %s", length - (int)(sizeof ending - 1), path,
+                              strerror(errno));
+    unlink(path);
+    if (copy_standard_input(*fd))
+        return MHA_OK;
+    int why = errno;
+    close(*fd);
+    return mha_fail_named(error, why == EISDIR ? MHA_INVALID : MHA_IO, name, "cannot read it: %s", strerror(why));
+}
+
 mha_status mha_source_open(mha_source *source, const char *path, mha_error *error)
 {
+    const bool standard = is_standard_input(path);
+    path = mha_source_name(path);
     /* Without O_NONBLOCK a FIFO would wait here for somebody to write into it. */
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    if (fd < 0)
+    int fd = standard ? -1 : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (!standard && fd < 0)
         return cannot_open(path, error);
+    mha_status opened = standard ? open_standard_input(&fd, path, error) : MHA_OK;
+    if (opened != MHA_OK)
+        return opened;
     struct stat status;
     if (fstat(fd, &status) != 0) {
         int why = errno;

@@ -1,4 +1,4 @@
-/* A regular file open for positioned reads. */
+/* A regular file, or all of standard input, open for positioned reads. */
 #ifndef MHA_FORMATS_SOURCE_H
 #define MHA_FORMATS_SOURCE_H
 
@@ -19,9 +19,11 @@ typedef struct mha_source {
     const char *path; /* borrowed */
 } mha_source;
 
+/* How messages name it: "standard input" for "-". */
+const char *mha_source_name(const char *path);
 /* Whether `path` is a directory. MHA_NOT_FOUND, MHA_IO as the system says. */
 mha_status mha_source_is_directory(const char *path, bool *directory, mha_error *error);
-/* Opens `path` for reading. Anything but a regular file is refused by name (a directory, a FIFO, ...):
+/* Opens `path` for reading; "-" is standard input, read to its end now. Anything else but a regular file is refused by name (a directory, a FIFO, ...):
  * MHA_INVALID; MHA_NOT_FOUND, MHA_IO as the system says. `path` is borrowed until close. */
 mha_status mha_source_open(mha_source *source, const char *path, mha_error *error);
 void mha_source_close(mha_source *source);

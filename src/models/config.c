@@ -38,7 +38,7 @@ mha_status mha_config_load(const char *path, json_t **config, mha_error *error)
     status = mha_source_text(&source, &allocator, CONFIG_LIMIT, "config.json", &text, &bytes, error);
     mha_source_close(&source);
     if (!status)
-        status = mha_config_parse(text, strlen(text), path, config, error);
+        status = mha_config_parse(text, strlen(text), mha_source_name(path), config, error);
     mha_release(&allocator, text, bytes);
     return status;
 }

@@ -29,10 +29,15 @@ static void child(const char *output, const char *input, FILE *out, FILE *err, c
     const char *argv[64] = {"mha"};
     for (size_t i = 0; args[i] && i < 62; i++)
         argv[i + 1] = args[i];
-    int to = output ? open(output, O_WRONLY | O_CREAT | O_TRUNC, 0600) : fileno(out);
-    int from = open(input ? input : "/dev/null", O_RDONLY);
+    bool silent = output && !*output, deaf = input && !*input;
+    int to = silent ? dup(fileno(out)) : output ? open(output, O_WRONLY | O_CREAT | O_TRUNC, 0600) : fileno(out);
+    int from = open(input && *input ? input : "/dev/null", O_RDONLY);
     if (to < 0 || from < 0 || dup2(from, 0) < 0 || dup2(to, 1) < 0 || dup2(fileno(err), 2) < 0)
         _exit(126);
+    if (silent)
+        close(1);
+    if (deaf)
+        close(0);
     execv(program && *program ? program : "build/mha", (char *const *)(uintptr_t)argv);
     _exit(127);
 }

@@ -13,7 +13,8 @@ typedef struct program_result {
 
 /* `args` ends with NULL; argv[0] is added. */
 program_result program_run(const char *const *args);
-/* The same with standard output going to a file and standard input coming from one (NULL: caught, empty). */
+/* The same with standard output going to a file and standard input coming from one (NULL: caught, empty;
+ * "": closed). */
 program_result program_run_with(const char *output, const char *input, const char *const *args);
 void program_free(program_result *r);
 
