@@ -1,4 +1,5 @@
 /* A layer: defaults, refusals in words and numbers, counts read from what was allocated, head views. */
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -112,6 +113,15 @@ static void what_is_wrong_is_said_in_words_and_numbers(void **state)
         {{.q_norm = (mha_norm)3}, {"norm", "", "", "", "", "", "", ""}},
         {{.k_norm = (mha_norm)-1}, {"norm", "", "", "", "", "", "", ""}},
         {{.n_heads = (size_t)1 << 40, .d_k = (size_t)1 << 30}, {"1099511627776", "1073741824", "", "", "", "", "", ""}},
+        /* rows and widths beyond what CBLAS can count */
+        {{.d_k = (size_t)1 << 32}, {"d_k: expected at most 2147483647", "found 8 x 4294967296", "", "", "", "", "", ""}},
+        {{.n_heads = 2, .d_k = 1 << 30}, {"d_k: expected at most 2147483647", "2 x 1073741824", "", "", "", "", "", ""}},
+        {{.d_k = 64, .d_v = INT_MAX}, {"d_v: expected at most 2147483647", "found 8 x 2147483647", "", "", "", "", "", ""}},
+        {{.d_model = (size_t)1 << 40, .d_k = 64, .d_v = 64}, {"d_model: expected a width of at most 2147483647", "1099511627776", "", "", "", "", "", ""}},
+        {{.d_q = (size_t)1 << 31}, {"d_q: expected a width of at most 2147483647", "found 2147483648", "", "", "", "", "", ""}},
+        {{.d_kin = (size_t)1 << 31}, {"d_kin: expected a width", "found 2147483648", "", "", "", "", "", ""}},
+        {{.d_vin = (size_t)1 << 31}, {"d_vin: expected a width", "found 2147483648", "", "", "", "", "", ""}},
+        {{.d_out = SIZE_MAX}, {"d_out: expected a width", "found 18446744073709551615", "", "", "", "", "", ""}},
         /* a prime so large that its divisors cannot be looked for one by one */
         {{.d_model = SIZE_MAX - 58, .n_heads = 12}, {"18446744073709551557", "12", "d_k", "", "", "", "", ""}},
         {{.d_model = SIZE_MAX - 58, .n_heads = SIZE_MAX / 2}, {"18446744073709551557", "d_k", "", "", "", "", "", ""}},
@@ -429,7 +439,7 @@ static void a_layer_that_cannot_be_made_leaves_no_row_behind(void **state)
     c.d_model = 512, c.n_heads = 12, c.d_k = 0;
     assert_refused(mha_layer_create(&c, f->table, "y.", &second, &error), MHA_INVALID, error, "512", "12");
     c = (mha_config){.d_model = (size_t)1 << 40, .n_heads = 8};
-    assert_refused(mha_layer_create(&c, f->table, "y.", &second, &error), MHA_INVALID, error, "y.W_Q", "1099511627776");
+    assert_refused(mha_layer_create(&c, f->table, "y.", &second, &error), MHA_INVALID, error, "d_k", "137438953472");
     assert_null(second);
     mha_totals after = mha_params_totals(f->table, NULL);
     assert_memory_equal(&after, &before, sizeof after);

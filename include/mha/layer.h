@@ -15,8 +15,9 @@ typedef enum mha_norm {
     MHA_NORM_ROW   /* over the whole projected row, weight (h*d_k) or (h_kv*d_k) (OLMo 2) */
 } mha_norm;
 
-/* Every width is free. Zero means the default in the comment; an all-zero config is the base layer
- * of Vaswani et al. 2017: d_model 512, 8 heads, d_k = d_v = 64, no biases. */
+/* Every width is free up to INT_MAX, as is a row of all heads: CBLAS counts in int. Zero means the default in
+ * the comment; an all-zero config is the base layer of Vaswani et al. 2017: d_model 512, 8 heads,
+ * d_k = d_v = 64, no biases. */
 typedef struct mha_config {
     size_t d_model;  /* 512 */
     size_t n_heads;  /* 8 */

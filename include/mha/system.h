@@ -22,6 +22,11 @@ MHA_API const char *mha_blas_threading(void);
 /* Threads a call uses when it does not say: OMP_NUM_THREADS, else the processors the process may run on. */
 MHA_API int mha_threads_available(void);
 
+/* Bytes that can be written now without pushing anything out, by the kernel's estimate and the control group's
+ * limit; SIZE_MAX where nobody says. Large blocks of the default allocator are reserved without asking, so who
+ * fills one asks first: a system that has promised too much ends programs. */
+MHA_API size_t mha_memory_at_hand(void);
+
 /* The instruction set of the kernels in use, and all this machine could use, best first, ending in
  * "scalar"; NULL past the end. */
 MHA_API const char *mha_isa(void);

@@ -1,4 +1,5 @@
 /* Configuration: defaults, validation in words, and the one list of a layer's weights with their shapes. */
+#include <limits.h>
 #include <stdio.h>
 
 #include "base/base.h"
@@ -113,6 +114,27 @@ static void divisors(char *text, size_t size, size_t n, size_t around)
         used += (size_t)snprintf(text + used, size - used, "%s%zu", i ? ", " : "", found[i]);
 }
 
+/* CBLAS counts in int, and so do the rows of all heads side by side. */
+static mha_status check_widths(const mha_config *c, mha_error *error)
+{
+    const struct {
+        const char *name;
+        size_t heads, width;
+    } rows[] = {{"d_k", c->n_heads, c->d_k}, {"d_v", c->n_heads, c->d_v}, {"d_model", 1, c->d_model}, {"d_q", 1, c->d_q},
+                {"d_kin", 1, c->d_kin},      {"d_vin", 1, c->d_vin},      {"d_out", 1, c->d_out}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        size_t features;
+        if (mha_mul(rows[i].heads, rows[i].width, &features) && features <= INT_MAX)
+            continue;
+        return rows[i].heads == 1
+                   ? mha_fail(error, MHA_INVALID, rows[i].name, "%s: expected a width of at most %d, found %zu", rows[i].name,
+                              INT_MAX, rows[i].width)
+                   : mha_fail(error, MHA_INVALID, rows[i].name, "%s: expected at most %d features in a row of all heads, found %zu x %zu",
+                              rows[i].name, INT_MAX, rows[i].heads, rows[i].width);
+    }
+    return MHA_OK;
+}
+
 mha_status mha_config_resolve(mha_config *config, mha_error *error)
 {
     mha_config c = *config;
@@ -154,10 +176,9 @@ mha_status mha_config_resolve(mha_config *config, mha_error *error)
                         mha_dtype_name(c.dtype));
     if ((unsigned)c.q_norm > MHA_NORM_ROW || (unsigned)c.k_norm > MHA_NORM_ROW)
         return mha_fail(error, MHA_INVALID, "norm", "unknown kind of q/k norm");
-    size_t product;
-    if (!mha_mul(c.n_heads, c.d_k, &product) || !mha_mul(c.n_heads, c.d_v, &product))
-        return mha_fail(error, MHA_INVALID, "heads", "%zu heads of width %zu and %zu do not fit in a size", c.n_heads,
-                        c.d_k, c.d_v);
+    mha_status status = check_widths(&c, error);
+    if (status != MHA_OK)
+        return status;
     *config = c;
     return MHA_OK;
 }

@@ -1,10 +1,13 @@
-/* Memory: the default allocator, and the wrapper that zeroes and aligns every block. */
+/* Memory: the default allocator, the wrapper that zeroes and aligns every block, how much the machine has left. */
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "base/base.h"
+#include "mha/system.h"
 
 /* From here on a block is a mapping of its own: zero pages from the system, committed when written. */
 static const size_t mapping_threshold = (size_t)1 << 20;
@@ -54,4 +57,37 @@ void mha_release(const mha_allocator *allocator, void *block, size_t bytes)
 {
     if (block)
         allocator->release(allocator->context, block, bytes);
+}
+
+/* ---------------------------------------------------------------- the machine's */
+
+/* The number behind `label` in a file of the system; false when there is none. */
+static bool system_number(const char *path, const char *label, size_t *number)
+{
+    char line[128];
+    FILE *file = fopen(path, "r");
+    bool found = false;
+    while (file && !found && fgets(line, sizeof line, file))
+        found = strncmp(line, label, strlen(label)) == 0 && sscanf(line + strlen(label), "%zu", number) == 1;
+    if (file)
+        fclose(file);
+    return found;
+}
+
+/* What the kernel estimates, and what is left of a control group's limit. */
+size_t mha_memory_at_hand(void)
+{
+    size_t available = SIZE_MAX, kib, limit, used;
+    long pages = sysconf(_SC_AVPHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    if (system_number("/proc/meminfo", "MemAvailable:", &kib))
+        available = kib * 1024;
+    else if (pages > 0 && page > 0)
+        available = (size_t)pages * (size_t)page;
+    if ((system_number("/sys/fs/cgroup/memory.max", "", &limit) &&
+         system_number("/sys/fs/cgroup/memory.current", "", &used)) ||
+        (system_number("/sys/fs/cgroup/memory/memory.limit_in_bytes", "", &limit) &&
+         system_number("/sys/fs/cgroup/memory/memory.usage_in_bytes", "", &used)))
+        if (limit - (used < limit ? used : limit) < available)
+            available = limit - (used < limit ? used : limit);
+    return available;
 }

@@ -277,6 +277,18 @@ static int blame_non_finite(const request *r, const summary *output)
     return EXIT_NO;
 }
 
+static int pack(const request *r)
+{
+    mha_error error = {.status = MHA_NO_MEMORY};
+    size_t needed = mha_params_totals(r->table, NULL).parameter_bytes;
+    bool fits = memory_allows(needed);
+    if (!fits)
+        snprintf(error.message, sizeof error.message,
+                 "expected about %zu bytes of memory for packed weights (--no-pack does without), found %zu at hand", needed,
+                 mha_memory_at_hand());
+    return fits && mha_layer_pack(r->layer, &error) == MHA_OK ? EXIT_DONE : refuse_error("", &error);
+}
+
 static int keep_stages(request *r, const arguments *args)
 {
     int code = EXIT_DONE;
@@ -374,9 +386,8 @@ int run_forward(const arguments *args)
         code = request_layer(&r, args, &config);
     if (code == EXIT_DONE)
         code = request_call(&r, args);
-    if (code == EXIT_DONE && r.plan.path == MHA_PATH_FAST && !given(args, OPT_NO_PACK) &&
-        mha_layer_pack(r.layer, &error) != MHA_OK)
-        code = refuse_error("", &error);
+    if (code == EXIT_DONE && r.plan.path == MHA_PATH_FAST && !given(args, OPT_NO_PACK))
+        code = pack(&r);
     if (code == EXIT_DONE)
         code = keep_stages(&r, args);
     if (code == EXIT_DONE)

@@ -92,7 +92,7 @@ extern const char *const section_titles[SECTION_COUNT];
 
 #define RANGE(low, high) low, high
 #define ANY RANGE(INT64_MIN, INT64_MAX)
-#define WIDTH RANGE(1, INT64_MAX)
+#define WIDTH RANGE(1, INT32_MAX) /* CBLAS counts in int */
 
 /* Code, name, type, form of the argument, default (NULL: none, or computed), smallest and largest
  * value, section, commands that take it, help. A name has two rows where commands read it differently. */

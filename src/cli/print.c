@@ -101,25 +101,16 @@ int finish_output(int code)
 }
 
 /* The system promises more memory than it has and ends programs that believe it; so large requests are held
- * against what is free. SIZE_MAX where that is not known. */
-static size_t memory_at_hand(void)
+ * against what is free. */
+bool memory_allows(size_t bytes)
 {
-    FILE *file = fopen("/proc/meminfo", "r");
-    char line[128];
-    unsigned long long kib;
-    size_t bytes = SIZE_MAX;
-    while (file && bytes == SIZE_MAX && fgets(line, sizeof line, file))
-        if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1)
-            bytes = (size_t)kib * 1024;
-    if (file)
-        fclose(file);
-    return bytes;
+    const size_t large = (size_t)1 << 28;
+    return bytes < large || bytes <= mha_memory_at_hand();
 }
 
 void *obtain(size_t count, size_t size)
 {
-    const size_t large = (size_t)1 << 28;
-    bool hopeless = size && count > large / size && count > memory_at_hand() / size;
+    bool hopeless = size && (count > SIZE_MAX / size || !memory_allows(count * size));
     void *memory = hopeless ? NULL : calloc(count ? count : 1, size);
     if (memory)
         return memory;

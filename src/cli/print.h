@@ -21,6 +21,8 @@ int refuse_error(const char *about, const mha_error *error);
 /* Closes standard output; EXIT_MACHINE, with a line, if something could not be written, else `code`. */
 int finish_output(int code);
 
+/* Whether the machine has this much memory left to be written to. */
+bool memory_allows(size_t bytes);
 /* Memory of the program itself, zeroed; the program ends with EXIT_MACHINE when there is none. */
 void *obtain(size_t count, size_t size);
 __attribute__((format(printf, 1, 2))) char *text_of(const char *format, ...); /* to be freed */

@@ -42,6 +42,20 @@ mha_config request_config(const arguments *args)
                         .bias_o = bias};
 }
 
+/* Counting needs no numbers; running does, and memory for them. */
+static int fill_layer(request *r, const arguments *args)
+{
+    mha_error error = {.status = MHA_NO_MEMORY};
+    size_t needed = mha_params_totals(r->table, NULL).parameter_bytes;
+    if (memory_allows(needed)) {
+        mha_layer_init(r->layer, count_of(args, OPT_SEED));
+        return EXIT_DONE;
+    }
+    snprintf(error.message, sizeof error.message, "expected %zu bytes of memory for the weights, found %zu at hand", needed,
+             mha_memory_at_hand());
+    return refuse_error("", &error);
+}
+
 static int make_layer(request *r, const arguments *args, const mha_config *config)
 {
     mha_error error = {0};
@@ -55,9 +69,8 @@ static int make_layer(request *r, const arguments *args, const mha_config *confi
         status = mha_layer_create(&resolved, r->table, NULL, &r->layer, &error);
     if (status != MHA_OK)
         return refuse_error("", &error);
-    mha_layer_init(r->layer, count_of(args, OPT_SEED));
     r->random_weights = true;
-    return EXIT_DONE;
+    return args->command == CMD_PARAMS && !given(args, OPT_MERGED_QK) ? EXIT_DONE : fill_layer(r, args);
 }
 
 int request_layer(request *r, const arguments *args, const mha_config *config)

@@ -45,11 +45,12 @@ static const command commands[] = {
     {{"params", "--preset", "albert-base-v2", "--json"}, .output = NULL},
     {{"params", "--weights", "weights/lookup/model.safetensors", "--format", "csv"}, .output = NULL},
     {{"params", "--config", "weights/lookup/config.json", "--format", "markdown"}, .output = NULL},
-    {{"heads", "--d-model", "12", "--heads", "1,2,3", "--seq", "2", "--threads", "1", "--json"}, .output = NULL},
+    {{"heads", "--d-model", "12", "--heads", "1,2,3", "--seq", "2", "--threads", "1", "--json"}, .timed = true},
     {{"check", "@cases", "--threads", "1"}, .judges = true},
     {{"check", "@cases", "--threads", "2", "--json"}, .judges = true},
     {{"compare", "weights/lookup/model.safetensors", "weights/lookup/model.safetensors"}, .output = NULL},
     {{"diagnose", "tests/vectors/torch_one_token.safetensors"}, .output = NULL},
+    {{"check", "-", "--threads", "1"}, .input = "cases/one.safetensors", .judges = true},
     {{"completion", "bash"}, .output = NULL},
 };
 

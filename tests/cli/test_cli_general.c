@@ -192,7 +192,7 @@ static void test_numbers_are_read_strictly(void **state)
     static const char *const wrong[] = {"",  " 8",    "8 ",  "+8",  "8x",  "0x8", "8.0", "eight",
                                         "0", "-8", "1e3", "99999999999999999999", "8,8"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
-        assert_program_refuses(RUN("params", "--heads", wrong[i]), 2, "mha params: --heads: expected a whole number, at least 1, found \"");
+        assert_program_refuses(RUN("params", "--heads", wrong[i]), 2, "mha params: --heads: expected a whole number from 1 to 2147483647, found \"");
     assert_program_refuses(RUN("forward", "--threads", "1025"), 2, "--threads: expected a whole number from 1 to 1024, found \"1025\"");
     assert_program_refuses(RUN("forward", "--scale", "nan"), 2, "--scale: expected a finite number, found \"nan\"");
     assert_program_refuses(RUN("forward", "--scale", "1e999"), 2, "--scale: expected a finite number");
@@ -201,7 +201,7 @@ static void test_numbers_are_read_strictly(void **state)
     assert_program_refuses(RUN("forward", "--window", "3"), 2, "--window: expected two whole numbers with a comma between*found \"3\"");
     assert_program_refuses(RUN("forward", "--window", "3,-2"), 2, "--window: expected*at least -1, found \"3,-2\"");
     assert_program_refuses(RUN("forward", "--window", "3,2,1"), 2, "--window: expected");
-    assert_program_refuses(RUN("heads", "--heads", "1,,2"), 2, "--heads: expected whole numbers between commas, at least 1");
+    assert_program_refuses(RUN("heads", "--heads", "1,,2"), 2, "--heads: expected whole numbers between commas from 1 to");
     assert_program_refuses(RUN("heads", "--heads", "1,2,"), 2, "--heads: expected whole numbers between commas");
     assert_program_refuses(RUN("forward", "--path", "slow"), 2, "--path: expected auto or fast or blas or exact, found \"slow\"");
     assert_program_refuses(RUN("forward", "--rope", "inter"), 2, "--rope: expected interleaved or half, found \"inter\"");
@@ -213,7 +213,23 @@ static void test_widths_that_do_not_fit_name_the_numbers(void **state)
     assert_program_refuses(RUN("params", "--d-model", "512", "--heads", "12"), 2, "512*12");
     assert_program_refuses(RUN("params", "--heads", "12", "--kv-heads", "5"), 2, "--kv-heads: *12*5");
     assert_program_refuses(RUN("params", "--bias", "--no-bias"), 2, "found both");
-    assert_program_refuses(RUN("params", "--d-model", "4611686018427387904", "--heads", "1"), 2, "mha params: ");
+    /* at once, before any memory is asked for */
+    assert_program_refuses(RUN("params", "--d-model", "2147483648", "--heads", "1"), 2, "--d-model: expected*2147483647*\"2147483648\"");
+    assert_program_refuses(RUN("forward", "--d-k", "4294967296"), 2, "--d-k: expected*2147483647*\"4294967296\"");
+    assert_program_refuses(RUN("forward", "--d-k", "200000000"), 2, "--d-k: expected at most 2147483647*found 12 x 200000000");
+    assert_program_refuses(RUN("heads", "--d-v", "2147483647", "--heads", "2"), 2, "--d-v: expected at most 2147483647*found 2 x");
+    assert_program_refuses(RUN("forward", "--seq", "1099511627776"), 2, "--seq: expected*2147483647");
+    assert_program_refuses(RUN("heads", "--batch", "1099511627776"), 2, "--batch: expected*2147483647");
+    /* 4 TB: counted all the same, but not filled */
+    assert_program_refuses(RUN("forward", "--d-model", "500000", "--heads", "1"), 3, "bytes of memory for the weights, found");
+}
+
+static void test_counting_writes_no_weight(void **state)
+{
+    (void)state;
+    json_t *root = RUN_JSON(0, "params", "--json", "--d-model", "500000", "--heads", "1", "--no-bias");
+    assert_int_equal(json_integer_value(json_object_get(root, "total_parameters")), 1000000000000);
+    json_decref(root);
 }
 
 /* A name from outside cannot break the line or drive the terminal. */
@@ -284,6 +300,7 @@ int main(void)
         cmocka_unit_test(test_names_are_not_completed_silently),
         cmocka_unit_test(test_numbers_are_read_strictly),
         cmocka_unit_test(test_widths_that_do_not_fit_name_the_numbers),
+        cmocka_unit_test(test_counting_writes_no_weight),
         cmocka_unit_test(test_errors_hold_no_control_characters),
         cmocka_unit_test(test_output_that_cannot_be_written_is_exit_3),
         cmocka_unit_test(test_text_to_a_file_has_no_colours),
