@@ -61,7 +61,7 @@ MHA_API void shim_shape(const void *opened, size_t shape[9])
 MHA_API double shim_flops(const void *opened)
 {
     const bench_subject *b = opened;
-    return bench_flops(&b->shape, b->layer);
+    return bench_flops(&b->shape, b->part);
 }
 
 /* A contiguous float array by name (query, key, value, output, cached_keys, cached_values, W_Q, ...). Gives its
@@ -72,10 +72,10 @@ MHA_API int shim_array(const void *opened, const char *name, float **data, size_
     const bench_shape *s = &b->shape;
     mha_view view = {0};
     if (strcmp(name, "query") == 0 || strcmp(name, "output") == 0) {
-        size_t rows[3] = {s->B, s->T_q, b->layer ? s->d_model : s->h * s->d_k};
+        size_t rows[3] = {s->B, s->T_q, b->part != BENCH_CORE ? s->d_model : s->h * s->d_k};
         view = mha_view_of(name[0] == 'q' ? b->query : b->output, MHA_F32, 3, rows);
     } else if (strcmp(name, "key") == 0 || strcmp(name, "value") == 0) {
-        size_t rows[3] = {s->B, s->T_k, b->layer ? s->d_model : s->h_kv * s->d_k};
+        size_t rows[3] = {s->B, s->T_k, b->part != BENCH_CORE ? s->d_model : s->h_kv * s->d_k};
         view = mha_view_of(name[0] == 'k' ? b->key : b->value, MHA_F32, 3, rows);
     } else if (strcmp(name, "cached_keys") == 0 || strcmp(name, "cached_values") == 0) {
         if (b->cache) { /* its memory, with the room for the new row behind each head's rows */
@@ -84,7 +84,7 @@ MHA_API int shim_array(const void *opened, const char *name, float **data, size_
             if (!mha_view_is_contiguous(&view))
                 return 0;
         }
-    } else if (b->layer) {
+    } else if (b->part != BENCH_CORE) {
         for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
             mha_tensor *tensor = mha_layer_weight(b->weights, (mha_weight)w);
             if (tensor && strcmp(name, mha_weight_name((mha_weight)w)) == 0)

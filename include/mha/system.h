@@ -38,9 +38,12 @@ MHA_API mha_status mha_isa_select(const char *name);
 
 /* What this machine can do at best right now with `threads` threads: multiply-adds in registers with the
  * instruction set in use, in GFLOP/s (a multiply-add is two), and reading memory beyond the caches, in GB/s.
- * Takes some tens of milliseconds; allocates 128 MiB for that time. Errors: MHA_INVALID (threads),
- * MHA_NO_MEMORY. */
+ * Either may be NULL and is not measured then. Takes some tens of milliseconds; reading allocates 512 MiB for
+ * that time. Errors: MHA_INVALID (threads), MHA_NO_MEMORY. */
 MHA_API mha_status mha_machine_limits(int threads, double *peak_gflops, double *read_gbs);
+/* Reading the same `bytes` bytes again and again, in GB/s: what caches keep of them counts. Allocates as much for
+ * that time. Errors: MHA_INVALID (threads; less than 512 bytes for each), MHA_NO_MEMORY. */
+MHA_API mha_status mha_machine_reads(int threads, size_t bytes, double *read_gbs);
 
 #ifdef __cplusplus
 }

@@ -201,8 +201,9 @@ static bool check_rows(bench_subject *b, mha_path path, int threads, judgement *
     static const mha_stage of_core[] = {MHA_STAGE_HEADS};
     const bench_shape *s = &b->shape;
     float *kept[MHA_STAGE_COUNT] = {0};
-    bool fine = run_keeping(b, path, threads, b->layer ? of_layer : of_core, b->layer ? 7 : 1, kept, j);
-    if (fine && !b->layer) {
+    bool fine = run_keeping(b, path, threads, b->part == BENCH_CORE ? of_core : of_layer,
+                             b->part == BENCH_CORE ? 1 : 7, kept, j);
+    if (fine && b->part == BENCH_CORE) {
         fine = check_core(b, &b->call.key, &b->call.value, b->query, kept[MHA_STAGE_HEADS], j);
     } else if (fine) {
         size_t new_keys = bench_decodes(s) ? s->T_q : s->T_k;
@@ -213,7 +214,8 @@ static bool check_rows(bench_subject *b, mha_path path, int threads, judgement *
         fine = check_projection(l, MHA_W_Q, MHA_B_Q, b->query, kept[MHA_STAGE_Q], s->B * s->T_q, j) &&
                check_projection(l, MHA_W_K, MHA_B_K, x_k, kept[MHA_STAGE_K], s->B * new_keys, j) &&
                check_projection(l, MHA_W_V, MHA_B_V, x_k, kept[MHA_STAGE_V], s->B * new_keys, j) &&
-               check_core(b, &keys, &values, kept[MHA_STAGE_Q], kept[MHA_STAGE_HEADS], j) &&
+               (b->part == BENCH_PROJ ||
+                check_core(b, &keys, &values, kept[MHA_STAGE_Q], kept[MHA_STAGE_HEADS], j)) &&
                check_projection(l, MHA_W_O, MHA_B_O, kept[MHA_STAGE_HEADS], kept[MHA_STAGE_OUTPUT], s->B * s->T_q, j);
     }
     for (int i = 0; i < MHA_STAGE_COUNT; i++)
@@ -224,7 +226,7 @@ static bool check_rows(bench_subject *b, mha_path path, int threads, judgement *
 int bench_subject_check(bench_subject *b, mha_path path, int threads, double *worst)
 {
     judgement j = {0};
-    bool all = bench_flops(&b->shape, b->layer) <= all_of_it && !b->cache;
+    bool all = bench_flops(&b->shape, b->part) <= all_of_it && !b->cache && b->part != BENCH_PROJ;
     if (!(all ? check_all(b, path, threads, &j) : check_rows(b, path, threads, &j)))
         return refuse_error("", &j.error);
     *worst = j.worst;

@@ -9,8 +9,11 @@ typedef struct bench_row {
     int threads;
     size_t limit;  /* which thread count's limits it is held against */
     size_t length; /* keys */
+    size_t rounds;
     double ms_min, ms_median, gflops, tokens_per_s, rss_mib, error;
-    double gbs;                 /* 0 where reading is not the limit */
+    double gbs, read_gbs;       /* what it reads, and reading as many bytes alone; 0 where reading is not the limit */
+    double workspace_mib;       /* what the library asks for */
+    double grew_mib;            /* by how much the process grew while it ran, the workspace included */
     double operations_per_byte; /* of what must be read at least */
 } bench_row;
 

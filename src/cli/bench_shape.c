@@ -15,7 +15,7 @@ static const bench_shape shapes[] = {
     {"gpt2_1024", 1, 1024, 1024, 768, 12, 12, 64, true, true, true},
     {"llama512", 1, 512, 512, 4096, 32, 32, 128, true, false, true},
     {"llama2048", 1, 2048, 2048, 4096, 32, 32, 128, true, false, false},
-    {"llama3_1024", 1, 1024, 1024, 4096, 32, 8, 128, true, false, false},
+    {"llama3_1024", 1, 1024, 1024, 4096, 32, 8, 128, true, false, true},
     {"long8192", 1, 8192, 8192, 512, 8, 8, 64, true, true, true},
     {"long16384", 1, 16384, 16384, 512, 8, 8, 64, true, true, false},
     {"cross", 4, 64, 2048, 768, 12, 12, 64, false, true, true},
@@ -28,6 +28,12 @@ static const bench_shape shapes[] = {
     {"width128", 1, 512, 512, 1024, 8, 8, 128, false, true, false},
     {"width256", 1, 512, 512, 2048, 8, 8, 256, false, true, false},
 };
+
+const char *bench_part_name(bench_part part)
+{
+    static const char *const names[BENCH_PARTS] = {[BENCH_LAYER] = "layer", [BENCH_CORE] = "core", [BENCH_PROJ] = "proj"};
+    return names[part];
+}
 
 const bench_shape *bench_shape_at(size_t index)
 {
@@ -86,18 +92,19 @@ bool bench_shape_read(const char *text, bench_shape *shape)
     return true;
 }
 
-double bench_flops(const bench_shape *s, bool layer)
+double bench_flops(const bench_shape *s, bench_part part)
 {
     double B = (double)s->B, T_q = (double)s->T_q, T_k = (double)s->T_k, d = (double)s->d_model;
     double wide = (double)(s->h * s->d_k), narrow = (double)(s->h_kv * s->d_k);
     double core = 4 * B * T_q * T_k * wide * (s->causal && s->T_q > 1 ? 0.5 : 1.0);
     double new_keys = bench_decodes(s) ? T_q : T_k;
-    return core + (layer ? 4 * B * T_q * d * wide + 4 * B * new_keys * d * narrow : 0);
+    double projections = 4 * B * T_q * d * wide + 4 * B * new_keys * d * narrow;
+    return (part != BENCH_PROJ ? core : 0) + (part != BENCH_CORE ? projections : 0);
 }
 
-double bench_bytes(const bench_shape *s, bool layer)
+double bench_bytes(const bench_shape *s, bench_part part)
 {
     double cache = 2.0 * (double)(s->B * s->T_k * s->h_kv * s->d_k) * sizeof(float);
     double weights = 2.0 * (double)(s->d_model * (s->h + s->h_kv) * s->d_k) * sizeof(float);
-    return cache + (layer ? weights : 0);
+    return (part != BENCH_PROJ ? cache : 0) + (part != BENCH_CORE ? weights : 0);
 }

@@ -10,6 +10,10 @@ typedef struct bench_shape {
     bool causal, bias, standard;               /* standard: part of a run without --shape */
 } bench_shape;
 
+/* What of a layer is run: all of it; attention alone, with Q, K and V given; its four projections alone. */
+typedef enum bench_part { BENCH_LAYER, BENCH_CORE, BENCH_PROJ, BENCH_PARTS } bench_part;
+const char *bench_part_name(bench_part part);
+
 /* By number; NULL past the last. */
 const bench_shape *bench_shape_at(size_t index);
 /* A name of the list, or B,Tq,Tk,d_model,h[,kv=N][,dk=N][,causal][,nobias]; false when it is neither. */
@@ -19,9 +23,9 @@ static inline bool bench_decodes(const bench_shape *s) { return s->T_q == 1 && s
 static inline bool bench_crosses(const bench_shape *s) { return s->T_q != s->T_k && !bench_decodes(s); }
 
 /* Floating-point operations, two for each multiply-add: 2 B T_q S h (d_k + d_v) of the core, half of it when
- * causal and T_q > 1; the projections of T_q queries and of the new keys and values on top for a layer. */
-double bench_flops(const bench_shape *s, bool layer);
-/* Bytes that decoding has to read at least: the cache, and for a layer its weights. */
-double bench_bytes(const bench_shape *s, bool layer);
+ * causal and T_q > 1; the projections of T_q queries and of the new keys and values; for a layer both. */
+double bench_flops(const bench_shape *s, bench_part part);
+/* Bytes that decoding has to read: the cache, the weights, for a layer both, each once. */
+double bench_bytes(const bench_shape *s, bench_part part);
 
 #endif

@@ -1,6 +1,7 @@
 /* mha bench: throughput, against the machine's limit measured in the same rounds. */
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "cli/bench_plot.h"
@@ -15,27 +16,29 @@ enum { MOST_WAYS = 8, MOST_ROUNDS = 1000 };
 typedef struct limits {
     int threads;
     double peak_gflops, read_gbs;
+    double same_gbs; /* reading as many bytes as the shape at work */
 } limits;
 
 typedef struct bench {
     const arguments *args;
     limits limits[2];
     size_t n_limits;
+    double judged[MHA_PATH_COUNT]; /* the layer of the shape at hand, by path: part of the bound; negative: not yet */
     bench_row *rows;
     size_t n_rows;
 } bench;
 
 /* ---------------------------------------------------------------- memory */
 
-/* The most memory the process held since the last reset, in MiB; 0 where the system does not say. */
-static double most_memory(void)
+/* What the process holds (VmRSS) or held at most since the last reset (VmHWM), in MiB; 0 where the system does not say. */
+static double memory(const char *which)
 {
     double mib = 0;
     char line[128];
     FILE *f = fopen("/proc/self/status", "r");
     while (f && fgets(line, sizeof line, f))
-        if (strncmp(line, "VmHWM:", 6) == 0)
-            mib = atof(line + 6) / 1024;
+        if (strncmp(line, which, strlen(which)) == 0)
+            mib = atof(line + strlen(which) + 1) / 1024;
     if (f)
         fclose(f);
     return mib;
@@ -52,10 +55,10 @@ static void reset_memory(void)
 
 /* ---------------------------------------------------------------- progress */
 
-static void progress(const bench *b, const bench_shape *shape, const char *part, size_t round, size_t rounds)
+static void progress(const bench *b, const bench_shape *shape, bench_part part, size_t round, size_t rounds)
 {
     if (isatty(STDERR_FILENO) && !given(b->args, OPT_QUIET))
-        fprintf(stderr, "\r\033[K%s %s, round %zu of %zu", shape->name, part, round, rounds);
+        fprintf(stderr, "\r\033[K%s %s, round %zu of %zu", shape->name, bench_part_name(part), round, rounds);
 }
 
 static void end_progress(const bench *b)
@@ -72,14 +75,24 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static void measure_limits(bench *b)
+static void keep_largest(double *largest, double x)
 {
+    *largest = x > *largest ? x : *largest;
+}
+
+static void measure_limits(bench *b, const bench_subject *subject, size_t round)
+{
+    bool reads = bench_decodes(&subject->shape);
     for (size_t i = 0; i < b->n_limits; i++) {
-        double gflops = 0, gbs = 0;
-        if (mha_machine_limits(b->limits[i].threads, &gflops, &gbs) != MHA_OK)
+        limits *l = &b->limits[i];
+        double gflops = 0, gbs = 0, same = 0;
+        bool beyond = reads || (round == 0 && l->read_gbs == 0);
+        if (mha_machine_limits(l->threads, &gflops, beyond ? &gbs : NULL) != MHA_OK)
             continue;
-        b->limits[i].peak_gflops = gflops > b->limits[i].peak_gflops ? gflops : b->limits[i].peak_gflops;
-        b->limits[i].read_gbs = gbs > b->limits[i].read_gbs ? gbs : b->limits[i].read_gbs;
+        keep_largest(&l->peak_gflops, gflops);
+        keep_largest(&l->read_gbs, gbs);
+        if (reads && mha_machine_reads(l->threads, (size_t)bench_bytes(&subject->shape, subject->part), &same) == MHA_OK)
+            keep_largest(&l->same_gbs, same);
     }
 }
 
@@ -87,7 +100,7 @@ static void measure_limits(bench *b)
 typedef struct way {
     mha_path asked, taken;
     size_t limit;
-    double ms[MOST_ROUNDS], mib;
+    double ms[MOST_ROUNDS], mib, workspace_mib, grew_mib;
 } way;
 
 static size_t choose_ways(const bench *b, way *ways)
@@ -108,13 +121,15 @@ static void add_row(bench *b, const bench_subject *subject, way *w, size_t round
 {
     qsort(w->ms, rounds, sizeof *w->ms, by_size);
     const bench_shape *s = &subject->shape;
-    bench_row row = {.shape = s->name, .path = mha_path_name(w->taken), .part = subject->layer ? "layer" : "core",
+    bench_row row = {.shape = s->name, .path = mha_path_name(w->taken), .part = bench_part_name(subject->part),
                      .threads = b->limits[w->limit].threads, .limit = w->limit, .length = s->T_k, .ms_min = w->ms[0],
-                     .ms_median = w->ms[rounds / 2], .rss_mib = w->mib, .error = error};
-    row.gflops = bench_flops(s, subject->layer) / row.ms_min * 1e-6;
+                     .ms_median = w->ms[rounds / 2], .rounds = rounds, .rss_mib = w->mib, .workspace_mib = w->workspace_mib,
+                     .grew_mib = w->grew_mib, .error = error};
+    row.gflops = bench_flops(s, subject->part) / row.ms_min * 1e-6;
     row.tokens_per_s = (double)(s->B * s->T_q) / row.ms_min * 1e3;
-    row.operations_per_byte = bench_flops(s, subject->layer) / bench_bytes(s, subject->layer);
-    row.gbs = bench_decodes(s) ? bench_bytes(s, subject->layer) / row.ms_min * 1e-6 : 0;
+    row.operations_per_byte = bench_flops(s, subject->part) / bench_bytes(s, subject->part);
+    row.gbs = bench_decodes(s) ? bench_bytes(s, subject->part) / row.ms_min * 1e-6 : 0;
+    row.read_gbs = b->limits[w->limit].same_gbs;
     bench_row *more = obtain(b->n_rows + 1, sizeof *more);
     if (b->n_rows)
         memcpy(more, b->rows, b->n_rows * sizeof *more);
@@ -123,43 +138,73 @@ static void add_row(bench *b, const bench_subject *subject, way *w, size_t round
     b->rows = more;
 }
 
+/* Each path once: thread counts give the same bits. A layer's projections are judged with it. */
+static int judge_ways(bench *b, bench_subject *subject, const way *ways, size_t n, double *worst)
+{
+    for (size_t i = 0; i < n; i++) {
+        size_t judged = 0;
+        while (judged < i && ways[judged].asked != ways[i].asked)
+            judged++;
+        worst[i] = judged < i ? worst[judged] : b->judged[ways[i].asked];
+        if (judged < i || (subject->part == BENCH_PROJ && worst[i] >= 0))
+            continue;
+        int code = bench_subject_check(subject, ways[i].asked, b->limits[b->n_limits - 1].threads, &worst[i]);
+        if (code != EXIT_DONE)
+            return code;
+        if (!(worst[i] <= 1)) {
+            end_progress(b);
+            refuse(subject->shape.name, "path %s is wrong: %g times the error bound from the float64 result",
+                   mha_path_name(ways[i].asked), worst[i]);
+            return EXIT_NO;
+        }
+        if (subject->part == BENCH_LAYER)
+            b->judged[ways[i].asked] = worst[i];
+    }
+    return EXIT_DONE;
+}
+
+/* One turn of one way. The first also shows what memory it takes, in a workspace of its own. */
+static bool take_turn(const bench *b, bench_subject *subject, way *w, size_t round)
+{
+    double before = 0;
+    if (round == 0) {
+        bench_subject_forget(subject);
+        reset_memory();
+        before = memory("VmRSS");
+    }
+    w->ms[round] = bench_subject_run(subject, w->asked, b->limits[w->limit].threads, &w->taken);
+    if (round == 0) {
+        w->mib = memory("VmHWM");
+        w->grew_mib = w->mib > before ? w->mib - before : 0;
+        w->workspace_mib = (double)subject->needs_bytes / 1048576;
+    }
+    return w->ms[round] >= 0;
+}
+
 /* Judges every way first, then lets them take turns. */
-static int run_shape(bench *b, const bench_shape *shape, bool layer)
+static int run_shape(bench *b, const bench_shape *shape, bench_part part)
 {
     size_t rounds = count_of(b->args, OPT_ROUNDS);
     bench_subject subject;
     way *ways = obtain(MOST_WAYS, sizeof *ways);
     double worst[MOST_WAYS] = {0};
     size_t n = choose_ways(b, ways);
-    int code = bench_subject_make(&subject, shape, layer, !given(b->args, OPT_NO_PACK));
-    for (size_t i = 0; i < n && code == EXIT_DONE; i++) {
-        progress(b, shape, layer ? "layer" : "core", 0, rounds);
-        size_t judged = 0; /* once for each path: thread counts give the same bits */
-        while (judged < i && ways[judged].asked != ways[i].asked)
-            judged++;
-        worst[i] = worst[judged];
-        if (judged < i)
-            continue;
-        code = bench_subject_check(&subject, ways[i].asked, b->limits[ways[i].limit].threads, &worst[i]);
-        if (code == EXIT_DONE && !(worst[i] <= 1)) {
-            end_progress(b);
-            refuse(shape->name, "path %s is wrong: %g times the error bound from the float64 result",
-                   mha_path_name(ways[i].asked), worst[i]);
-            code = EXIT_NO;
-        }
-    }
+    for (size_t i = 0; i < b->n_limits; i++)
+        b->limits[i].same_gbs = 0;
+    progress(b, shape, part, 0, rounds);
+    int code = bench_subject_make(&subject, shape, part, !given(b->args, OPT_NO_PACK));
+    if (code == EXIT_DONE)
+        code = judge_ways(b, &subject, ways, n, worst);
+    time_t end = time(NULL) + (time_t)count_of(b->args, OPT_SECONDS);
     for (size_t round = 0; round < rounds && code == EXIT_DONE; round++) {
-        progress(b, shape, layer ? "layer" : "core", round + 1, rounds);
-        measure_limits(b);
-        for (size_t i = 0; i < n && code == EXIT_DONE; i++) {
-            if (round == 0)
-                reset_memory();
-            ways[i].ms[round] = bench_subject_run(&subject, ways[i].asked, b->limits[ways[i].limit].threads, &ways[i].taken);
-            if (ways[i].ms[round] < 0)
-                code = EXIT_REQUEST;
-            if (round == 0)
-                ways[i].mib = most_memory();
+        progress(b, shape, part, round + 1, rounds);
+        if (round >= 2 && time(NULL) > end) {
+            rounds = round;
+            break;
         }
+        measure_limits(b, &subject, round);
+        for (size_t i = 0; i < n && code == EXIT_DONE; i++)
+            code = take_turn(b, &subject, &ways[i], round) ? EXIT_DONE : EXIT_REQUEST;
     }
     for (size_t i = 0; i < n && code == EXIT_DONE; i++)
         add_row(b, &subject, &ways[i], rounds, worst[i]);
@@ -178,11 +223,17 @@ static int refuse_shape(const char *text)
     return refuse("--shape", "expected B,Tq,Tk,d_model,h[,kv=N][,dk=N][,causal][,nobias] or one of %s; found \"%s\"", known, text);
 }
 
-static int run_both_parts(bench *b, const bench_shape *shape)
+static int run_parts(bench *b, const bench_shape *shape)
 {
-    size_t part = b->args->option[OPT_PART].choice; /* both, layer, core */
-    int code = part == 2 ? EXIT_DONE : run_shape(b, shape, true);
-    return code == EXIT_DONE && part != 1 ? run_shape(b, shape, false) : code;
+    enum { ALL, BOTH, ONE }; /* the choices of --part; the third is the first part */
+    size_t asked = b->args->option[OPT_PART].choice;
+    int code = EXIT_DONE;
+    for (int path = 0; path < MHA_PATH_COUNT; path++)
+        b->judged[path] = -1;
+    for (bench_part part = 0; part < BENCH_PARTS && code == EXIT_DONE; part++)
+        if (asked == ALL || (asked == BOTH && part != BENCH_PROJ) || asked == ONE + (size_t)part)
+            code = run_shape(b, shape, part);
+    return code;
 }
 
 static int run_shapes(bench *b)
@@ -197,11 +248,11 @@ static int run_shapes(bench *b)
     for (size_t i = 0; i < asked->n_texts && code == EXIT_DONE; i++) {
         bench_shape shape;
         if (bench_shape_read(asked->texts[i], &shape))
-            code = run_both_parts(b, &shape);
+            code = run_parts(b, &shape);
     }
     for (size_t i = 0; asked->n_texts == 0 && bench_shape_at(i) && code == EXIT_DONE; i++)
         if (bench_shape_at(i)->standard)
-            code = run_both_parts(b, bench_shape_at(i));
+            code = run_parts(b, bench_shape_at(i));
     return code;
 }
 
@@ -217,10 +268,15 @@ static double percent_of_reads(const bench *b, const bench_row *row)
     return 100 * row->gbs / b->limits[row->limit].read_gbs;
 }
 
+static double percent_of_same(const bench_row *row)
+{
+    return 100 * row->gbs / row->read_gbs;
+}
+
 static void print_table(const bench *b, table_style style)
 {
     static const char *const titles[] = {"shape", "part", "path", ">threads", ">ms", ">median", ">GFLOP/s", ">% of peak",
-                                         ">GB/s", ">% of reads", ">tokens/s", ">MiB", ">error / bound"};
+                                         ">GB/s", ">% of reads", ">% of same", ">tokens/s", ">workspace", ">grew", ">MiB", ">error / bound"};
     table *t = table_create(style, sizeof titles / sizeof *titles, titles);
     for (size_t i = 0; i < b->n_rows; i++) {
         const bench_row *r = &b->rows[i];
@@ -235,11 +291,15 @@ static void print_table(const bench *b, table_style style)
         if (r->gbs > 0) {
             table_format(t, "%.1f", r->gbs);
             table_format(t, "%.1f", percent_of_reads(b, r));
+            table_format(t, "%.1f", percent_of_same(r));
         } else {
+            table_cell(t, "");
             table_cell(t, "");
             table_cell(t, "");
         }
         table_format(t, "%.0f", r->tokens_per_s);
+        table_format(t, "%.1f", r->workspace_mib);
+        table_format(t, "%.1f", r->grew_mib);
         table_format(t, "%.0f", r->rss_mib);
         table_format(t, "%.2g", r->error);
     }
@@ -250,14 +310,18 @@ static void print_text(const bench *b)
 {
     printf("%s, %s, BLAS %s (%s)\n", mha_isa(), mha_version(), mha_blas_name(), mha_blas_threading());
     for (size_t i = 0; i < b->n_limits; i++)
-        printf("  %d thread%s: %.1f GFLOP/s of multiply-adds, %.1f GB/s of reads, the best of all rounds\n",
+        printf("  %d thread%s: %.1f GFLOP/s of multiply-adds, %.1f GB/s of reads from memory (512 MiB), the best of all rounds\n",
                b->limits[i].threads, b->limits[i].threads == 1 ? "" : "s", b->limits[i].peak_gflops, b->limits[i].read_gbs);
     putchar('\n');
     print_table(b, TABLE_TEXT);
     write_prose("\nms is the best round, median the middle one. A multiply-add counts as two operations: a product of (m, k) and "
-                "(k, n) is 2mnk; the core is 4 B Tq Tk h d_k, half of it when causal; softmax is not counted. GB/s is shown where "
-                "one token reads a cache: cache and weights, once. Every path was first judged against float64; the last column is "
-                "its largest error as a part of the error bound.");
+                "(k, n) is 2mnk; the core is 4 B Tq Tk h d_k, half of it when causal; softmax is not counted; proj is the projections "
+                "alone, 8 B T d^2 where all widths are d; layer is both. GB/s is shown where one token reads a cache: cache and "
+                "weights, once, held against reading 512 MiB, which is reading from memory, and against reading as many bytes as "
+                "it does over and over, of which the caches keep a part. Memory is in "
+                "MiB: the workspace the library asks for, how much the process grew while it ran, and the whole process, inputs "
+                "included, at its largest. Every path was first judged against float64; the last column is its largest error as a part "
+                "of the error bound.");
 }
 
 static void write_json(const bench *b)
@@ -270,12 +334,14 @@ static void write_json(const bench *b)
     for (size_t i = 0; i < b->n_rows; i++) {
         const bench_row *r = &b->rows[i];
         json_array_append_new(
-            rows, json_pack("{ss ss si ss so so so so so so so so so}", "shape", r->shape, "path", r->path, "threads", r->threads,
-                            "part", r->part, "ms_min", json_milliseconds(r->ms_min), "ms_median", json_milliseconds(r->ms_median),
+            rows, json_pack("{ss ss si ss sI so so so so so so so so so so so so}", "shape", r->shape, "path", r->path, "threads", r->threads,
+                            "part", r->part, "rounds", (json_int_t)r->rounds, "ms_min", json_milliseconds(r->ms_min), "ms_median", json_milliseconds(r->ms_median),
                             "gflops", json_number(r->gflops), "percent_of_peak", json_number(percent_of_peak(b, r)), "gbs",
                             r->gbs > 0 ? json_number(r->gbs) : json_null(), "percent_of_reads",
-                            r->gbs > 0 ? json_number(percent_of_reads(b, r)) : json_null(), "tokens_per_s",
-                            json_number(r->tokens_per_s), "rss_mib", json_number(r->rss_mib), "error_of_bound",
+                            r->gbs > 0 ? json_number(percent_of_reads(b, r)) : json_null(), "percent_of_same_reads",
+                            r->gbs > 0 && r->read_gbs > 0 ? json_number(percent_of_same(r)) : json_null(), "tokens_per_s",
+                            json_number(r->tokens_per_s), "workspace_mib", json_number(r->workspace_mib), "grew_mib",
+                            json_number(r->grew_mib), "rss_mib", json_number(r->rss_mib), "error_of_bound",
                             json_number(r->error)));
     }
     json_print(json_pack("{s{so ss ss ss si so so so} so}", "machine", "cpu", json_text(bench_cpu()), "isa", mha_isa(), "blas",

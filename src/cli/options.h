@@ -167,9 +167,11 @@ extern const char *const section_titles[SECTION_COUNT];
     X(ATOL, "atol", REAL, "X", "0", RANGE(0, INT64_MAX), MEANING, ON_COMPARE, "see --rtol")                            \
     X(SHAPE, "shape", TEXTS, "NAME|B,Tq,Tk,d_model,h[,kv=N][,dk=N][,causal][,nobias]", NULL, ANY, SHAPE, ON_BENCH,       \
       "what to measure, as often as one likes (a wrong name lists them) [a standard set]")                             \
-    X(PART, "part", CHOICE, "both|layer|core", "both", ANY, SHAPE, ON_BENCH,                                           \
-      "the whole layer, or attention alone with Q, K and V given")                                                     \
+    X(PART, "part", CHOICE, "all|both|layer|core|proj", "all", ANY, SHAPE, ON_BENCH,                                   \
+      "the whole layer; attention alone, with Q, K, V given; the projections alone; both: the first two")             \
     X(ROUNDS, "rounds", COUNT, "N", "5", RANGE(1, 1000), MACHINE, ON_BENCH, "rounds in which all take turns")          \
+    X(SECONDS, "seconds", COUNT, "N", "5", RANGE(0, 3600), MACHINE, ON_BENCH,                                          \
+      "no third or later round of a part of a shape after this")                                                       \
     X(CSV, "csv", FLAG, NULL, NULL, ANY, RESULT, ON_BENCH, "comma-separated values")                                   \
     X(PLOT, "plot", FILE_NAME, "FILE.svg", NULL, ANY, RESULT, ON_BENCH,                                                \
       "draws throughput and roofline with gnuplot")                                                                    \

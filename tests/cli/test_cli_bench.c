@@ -27,43 +27,92 @@ static double number(const json_t *row, const char *key)
     return json_number_value(json_object_get(row, key));
 }
 
+static const char *text(const json_t *row, const char *key)
+{
+    return json_string_value(json_object_get(row, key));
+}
+
 static void keys_of_the_contract(void **state)
 {
     (void)state;
-    json_t *root = bench("2,20,20,32,4,kv=2,causal", "both");
+    json_t *root = bench("2,20,20,32,4,kv=2,causal", "all");
     json_t *machine = json_object_get(root, "machine"), *rows = json_object_get(root, "rows");
     static const char *const texts[] = {"cpu", "isa", "blas", "blas_threading"};
     for (size_t i = 0; i < 4; i++)
         assert_non_null(json_object_get(machine, texts[i]));
     assert_int_equal(json_integer_value(json_object_get(machine, "threads")), 2);
     assert_true(number(machine, "peak_gflops") > 0 && number(machine, "read_gbs") > 0);
-    assert_int_equal(json_array_size(rows), 4); /* layer and core, fast and blas */
-    for (size_t i = 0; i < 4; i++) {
+    assert_int_equal(json_array_size(rows), 6); /* layer, core and projections, fast and blas */
+    for (size_t i = 0; i < 6; i++) {
+        static const char *const parts[] = {"layer", "core", "proj"};
         const json_t *row = json_array_get(rows, i);
-        assert_string_equal(json_string_value(json_object_get(row, "part")), i < 2 ? "layer" : "core");
-        assert_string_equal(json_string_value(json_object_get(row, "path")), i % 2 ? "blas" : "fast");
+        assert_string_equal(text(row, "part"), parts[i / 2]);
+        assert_string_equal(text(row, "path"), i % 2 ? "blas" : "fast");
+        assert_int_equal(json_integer_value(json_object_get(row, "rounds")), 2);
         assert_true(number(row, "ms_min") > 0 && number(row, "ms_median") >= number(row, "ms_min"));
         /* 2 B T T h d_k multiply-adds twice, halved; projections of 32 x 32, 32 x 16, 32 x 16 and 32 x 32 for 40 rows */
-        double core = 4.0 * 2 * 20 * 20 * 32 / 2, layer = core + 2.0 * 40 * 32 * (32 + 16 + 16 + 32);
-        assert_close(number(row, "gflops") * number(row, "ms_min") * 1e6, i < 2 ? layer : core, 0.01);
+        double core = 4.0 * 2 * 20 * 20 * 32 / 2, proj = 2.0 * 40 * 32 * (32 + 16 + 16 + 32);
+        double expected = i / 2 == 0 ? core + proj : i / 2 == 1 ? core : proj;
+        assert_close(number(row, "gflops") * number(row, "ms_min") * 1e6, expected, 0.01);
         assert_close(number(row, "percent_of_peak"), 100 * number(row, "gflops") / number(machine, "peak_gflops"), 1e-6);
         assert_true(number(row, "tokens_per_s") > 0);
         assert_true(number(row, "error_of_bound") <= 1);
+        assert_true(number(row, "workspace_mib") > 0 && number(row, "grew_mib") >= 0);
         assert_non_null(json_object_get(row, "rss_mib"));
+        assert_true(json_is_null(json_object_get(row, "gbs")));
     }
     json_decref(root);
+}
+
+static void parts_can_be_chosen(void **state)
+{
+    (void)state;
+    json_t *two = bench("1,9,9,16,2", "both"), *one = bench("1,9,9,16,2", "proj");
+    json_t *rows = json_object_get(two, "rows");
+    assert_int_equal(json_array_size(rows), 4);
+    assert_string_equal(text(json_array_get(rows, 0), "part"), "layer");
+    assert_string_equal(text(json_array_get(rows, 3), "part"), "core");
+    rows = json_object_get(one, "rows");
+    assert_int_equal(json_array_size(rows), 2);
+    assert_string_equal(text(json_array_get(rows, 0), "part"), "proj");
+    assert_true(number(json_array_get(rows, 0), "error_of_bound") > 0); /* judged, though no layer was */
+    json_decref(one);
+    json_decref(two);
 }
 
 static void decoding_counts_what_it_reads(void **state)
 {
     (void)state;
-    json_t *root = bench("2,1,300,32,4", "both"), *rows = json_object_get(root, "rows");
+    json_t *root = bench("2,1,300,32,4", "all"), *rows = json_object_get(root, "rows");
     double cache = 2.0 * 2 * 300 * 32 * 4, weights = 4.0 * 32 * 32 * 4;
+    double read_gbs = number(json_object_get(root, "machine"), "read_gbs");
     for (size_t i = 0; i < json_array_size(rows); i++) {
         const json_t *row = json_array_get(rows, i);
-        assert_close(number(row, "gbs") * number(row, "ms_min") * 1e6, cache + (i < 2 ? weights : 0), 0.01);
+        double expected = i / 2 == 0 ? cache + weights : i / 2 == 1 ? cache : weights;
+        assert_close(number(row, "gbs") * number(row, "ms_min") * 1e6, expected, 0.01);
+        assert_close(number(row, "percent_of_reads"), 100 * number(row, "gbs") / read_gbs, 1e-6);
+        assert_true(number(row, "percent_of_same_reads") > 0);
     }
     json_decref(root);
+}
+
+/* What the process grows by: the scores of 16,384 tokens would be 1 GiB for this one head. */
+static void long_sequences_need_little_memory(void **state)
+{
+    (void)state;
+    program_result r = RUN("bench", "--shape", "1,16384,16384,64,1,causal", "--part", "both", "--path", "fast", "--rounds", "1", "--json");
+    assert_int_equal(r.code, 0);
+    json_t *root = json_loads(r.out, 0, NULL), *rows = json_object_get(root, "rows");
+    const double q_k_v_concat = 4.0 * 16384 * 64 * 4 / 1048576; /* 16 MiB */
+    assert_true(json_array_size(rows) >= 2);
+    for (size_t i = 0; i < json_array_size(rows); i++) {
+        const json_t *row = json_array_get(rows, i);
+        double beyond = strcmp(text(row, "part"), "layer") == 0 ? q_k_v_concat : 0;
+        assert_true(number(row, "workspace_mib") < beyond + 16);
+        assert_true(number(row, "grew_mib") < beyond + 16);
+    }
+    json_decref(root);
+    program_free(&r);
 }
 
 static void what_it_refuses(void **state)
@@ -91,7 +140,7 @@ static void several_shapes_as_a_table(void **state)
 {
     (void)state;
     program_result r = RUN("bench", "--shape", "1,7,7,12,3,nobias", "--shape", "1,5,9,12,2,dk=5", "--part", "core", "--path", "fast",
-                           "--rounds", "1", "--threads", "1", "--csv");
+                           "--rounds", "1", "--seconds", "0", "--threads", "1", "--csv");
     assert_int_equal(r.code, 0);
     assert_non_null(strstr(r.out, "\"1,7,7,12,3,nobias\",core,fast,1,"));
     assert_non_null(strstr(r.out, "\"1,5,9,12,2,dk=5\",core,fast,1,"));
@@ -102,7 +151,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(keys_of_the_contract),
+        cmocka_unit_test(parts_can_be_chosen),
         cmocka_unit_test(decoding_counts_what_it_reads),
+        cmocka_unit_test(long_sequences_need_little_memory),
         cmocka_unit_test(what_it_refuses),
         cmocka_unit_test(several_shapes_as_a_table),
     };
