@@ -49,3 +49,8 @@ $(BUILD)/tests/inject/program.o: $(BUILD)/tests/inject/main.o $(filter-out %/mai
 $(BUILD)/tests/inject/main.o: src/cli/main.c
 	@mkdir -p $(@D)
 	$(CC) $(MHA_CFLAGS) -Dmain=program_main -Wno-missing-prototypes $(CFLAGS) -MMD -MP -c -o $@ $<
+
+# ---------------------------------------------------------------- counted work
+
+# The kernels it counts stand in front of those of the library.
+$(BUILD)/tests/test_work: MHA_LDFLAGS += -Wl,--wrap=mha_kernels_get
