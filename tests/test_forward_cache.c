@@ -289,7 +289,7 @@ static void caches_are_made_of_what_they_are_told(void **state)
         const char *word;
     } bad[] = {
         {{.batch = 1, .kv_heads = 1, .d_k = 1, .d_v = 1, .capacity = 4, .window = 5}, "window"},
-        {{.batch = 1, .kv_heads = 1, .d_k = 1, .d_v = 1, .capacity = 4, .dtype = MHA_F16}, "F16"},
+        {{.batch = 1, .kv_heads = 1, .d_k = 1, .d_v = 1, .capacity = 4, .dtype = MHA_I32}, "I32"},
         {{.batch = 1, .kv_heads = 1, .d_k = 1, .d_v = 1, .capacity = 4, .dtype = MHA_Q4_0}, "Q4_0"},
         {{.batch = SIZE_MAX / 2, .kv_heads = 3, .d_k = 1, .d_v = 1, .capacity = 4}, "size"},
         {{.batch = 1, .kv_heads = 1, .d_k = 1, .d_v = SIZE_MAX / 4, .capacity = 4}, "size"},

@@ -115,7 +115,8 @@ typedef struct mha_cache_spec {
     size_t capacity; /* rows; appending beyond it is MHA_INVALID, unless `window` */
     size_t window;   /* > 0: before rows are appended, rows older than the last `window` are evicted if
                         there is no room; capacity must be at least window */
-    mha_dtype dtype; /* F32; F64 for the exact path */
+    mha_dtype dtype; /* F32; F16 or BF16, to which appended rows are rounded, to nearest even (what is too large for
+                        F16, from 65520, becomes infinite); F64 for the exact path. All else is computed as ever */
 } mha_cache_spec;
 
 MHA_API mha_status mha_cache_create(const mha_cache_spec *spec, const mha_allocator *allocator, mha_cache **cache,

@@ -40,10 +40,44 @@ static size_t lay_out(const mha_request *r, char *base, scratch *m)
     return arena.used;
 }
 
+/* Of all workers; keys and values as floats, should the cache hold them in 16 bits. */
+typedef struct memory {
+    char *workers;
+    size_t worker_bytes;
+    float *K, *V;
+} memory;
+
+static size_t lay_out_all(const mha_request *r, char *base, memory *m)
+{
+    const mha_plan *p = &r->plan;
+    const bool widens = r->call->cache && mha_cache_keys(r->call->cache).dtype != MHA_F32;
+    mha_arena arena = {base, 0};
+    scratch unused;
+    m->worker_bytes = lay_out(r, NULL, &unused);
+    m->workers = mha_arena_take(&arena, m->worker_bytes, (size_t)p->threads);
+    size_t rows;
+    if (!mha_mul(p->B * p->h_kv, p->S, &rows))
+        return SIZE_MAX;
+    m->K = widens ? mha_arena_take(&arena, rows, p->d_k * sizeof(float)) : NULL;
+    m->V = widens ? mha_arena_take(&arena, rows, p->d_v * sizeof(float)) : NULL;
+    return arena.used;
+}
+
 size_t mha_attend_scratch(const mha_request *r)
 {
-    scratch unused;
-    return lay_out(r, NULL, &unused);
+    memory unused;
+    return lay_out_all(r, NULL, &unused);
+}
+
+/* Rows (B, S, h_kv, d) as floats in `room`, head by head as a cache of floats has them. */
+static mha_view as_floats(const mha_view *rows, float *room, int threads)
+{
+    if (rows->dtype == MHA_F32)
+        return *rows;
+    const size_t shape[4] = {rows->shape[0], rows->shape[2], rows->shape[1], rows->shape[3]};
+    const mha_view floats = mha_swap_time_and_heads(mha_view_of(room, MHA_F32, 4, shape));
+    mha_widen(&floats, rows, threads);
+    return floats;
 }
 
 /* ---------------------------------------------------------------- extra rows */
@@ -310,8 +344,11 @@ void mha_attend(const mha_request *r, const mha_view *Q, const mha_view *K, cons
                 char *scratch_memory)
 {
     bool together = mha_kept(r, MHA_STAGE_WEIGHTS_MEAN);
-    attention a = {.r = r, .Q = Q, .K = K, .V = V, .heads = heads,
-                   .scratch = scratch_memory, .scratch_bytes = mha_attend_scratch(r),
+    memory m;
+    lay_out_all(r, scratch_memory, &m);
+    const mha_view keys = as_floats(K, m.K, r->plan.threads), values = as_floats(V, m.V, r->plan.threads);
+    attention a = {.r = r, .Q = Q, .K = &keys, .V = &values, .heads = heads,
+                   .scratch = m.workers, .scratch_bytes = m.worker_bytes,
                    .blocks = (r->plan.T_q + BLOCK_ROWS - 1) / BLOCK_ROWS,
                    .groups = together ? 1 : r->plan.h, .heads_per_group = together ? r->plan.h : 1};
     mha_stages_clear_ragged(r);

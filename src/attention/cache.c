@@ -12,10 +12,16 @@ struct mha_cache {
     size_t key_bytes, value_bytes;
 };
 
+static bool holds(mha_dtype dtype)
+{
+    return dtype == MHA_F32 || dtype == MHA_F64 || dtype == MHA_F16 || dtype == MHA_BF16;
+}
+
 mha_status mha_cache_create(const mha_cache_spec *spec, const mha_allocator *allocator, mha_cache **cache, mha_error *error)
 {
-    if (spec->dtype != MHA_F32 && spec->dtype != MHA_F64)
-        return mha_fail(error, MHA_INVALID, "cache", "cache: expected elements of F32 or F64, found %s", mha_dtype_name(spec->dtype));
+    if (!holds(spec->dtype))
+        return mha_fail(error, MHA_INVALID, "cache", "cache: expected elements of F32, F16, BF16 or F64, found %s",
+                        mha_dtype_name(spec->dtype));
     if (spec->capacity < spec->window)
         return mha_fail(error, MHA_INVALID, "cache", "cache: a capacity of %zu rows cannot hold a window of %zu", spec->capacity,
                         spec->window);
@@ -166,7 +172,7 @@ mha_status mha_cache_load(mha_cache *cache, const mha_view *keys, const mha_view
         return mha_fail(error, MHA_INVALID, "cache", "a cache of %zu rows cannot hold %zu", s->capacity, keys->shape[2]);
     for (int v = 0; v < 2; v++) { /* all or nothing */
         mha_dtype dtype = (v ? values : keys)->dtype;
-        if (dtype != MHA_F32 && dtype != MHA_F64 && dtype != MHA_F16 && dtype != MHA_BF16)
+        if (!holds(dtype))
             return mha_fail(error, MHA_UNSUPPORTED, "cache", "past rows of %s cannot be loaded", mha_dtype_name(dtype));
     }
     for (int v = 0; v < 2; v++) {

@@ -88,8 +88,7 @@ static size_t lay_out(const mha_request *r, char *base, buffers *m)
     m->staged = mha_arena_take(&arena, mha_project_scratch(r), sizeof(float));
     bool streams = p->path == MHA_PATH_FAST;
     m->attend = streams ? mha_stream_attend : mha_attend;
-    m->scratch = streams ? mha_arena_take(&arena, mha_stream_attend_scratch(r), 1)
-                         : mha_arena_take(&arena, mha_attend_scratch(r), (size_t)p->threads);
+    m->scratch = mha_arena_take(&arena, streams ? mha_stream_attend_scratch(r) : mha_attend_scratch(r), 1);
     return arena.used;
 }
 

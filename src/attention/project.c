@@ -48,12 +48,13 @@ static void piece(void *context, size_t task, int worker)
 }
 
 /* Weights kept in another type are widened for the call. */
-static const float *as_floats(const mha_view *W, float *widened)
+static const float *as_floats(const mha_view *W, float *widened, int threads)
 {
     if (W->dtype == MHA_F32)
         return W->data;
-    mha_view to = mha_view_of(widened, MHA_F32, W->rank, W->shape);
-    (void)mha_view_copy(&to, W);
+    const size_t shape[4] = {1, W->shape[0], 1, W->shape[1]};
+    const mha_view to = mha_view_of(widened, MHA_F32, 4, shape), from = mha_view_of(W->data, W->dtype, 4, shape);
+    mha_widen(&to, &from, threads);
     return widened;
 }
 
@@ -167,7 +168,7 @@ mha_view mha_project(const mha_request *r, mha_side side, const mha_view *x, mha
     projection p = {.r = r, .side = side, .x = x, .y = y, .b = r->weight[b], .out = y->shape[2]};
     mha_view result = mha_split_heads(y, heads);
     if (r->weight[W].data) {
-        p.W = as_floats(&r->weight[W], scratch);
+        p.W = as_floats(&r->weight[W], scratch, r->plan.threads);
         p.in = r->weight[W].shape[0];
     } else {
         (void)mha_view_copy(&result, x);

@@ -171,7 +171,7 @@ static mha_status resolve_cache(mha_request *r, mha_error *error)
     mha_status status;
     if ((status = expect_shape(error, "cache keys", &keys, 4, k)) || (status = expect_shape(error, "cache values", &values, 4, v)))
         return status;
-    if (r->call->path != MHA_PATH_EXACT && keys.dtype != MHA_F32)
+    if (r->call->path != MHA_PATH_EXACT && keys.dtype == MHA_F64)
         return mha_fail(error, MHA_UNSUPPORTED, "cache", "a cache of %s needs the exact path", mha_dtype_name(keys.dtype));
     size_t kept;
     status = mha_cache_room(cache, plan->T_k, &kept, error);

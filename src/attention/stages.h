@@ -23,7 +23,7 @@ void mha_rotate_heads(const mha_request *r, mha_side side, const mha_view *x);
 
 /* attend.c: heads = softmax(Q K^T * scale, visible keys) V for every (batch, head). Q (B, T_q, h, d_k),
  * K (B, S, h_kv, d_k), V (B, S, h_kv, d_v), heads (B, T_q, h, d_v). Keeps the stages from scores to
- * weights_mean and lse. `scratch` is mha_attend_scratch bytes for each worker. */
+ * weights_mean and lse. K and V may be F16 or BF16. `scratch` is mha_attend_scratch bytes in all. */
 void mha_attend(const mha_request *r, const mha_view *Q, const mha_view *K, const mha_view *V, const mha_view *heads,
                 char *scratch);
 size_t mha_attend_scratch(const mha_request *r);
@@ -35,6 +35,9 @@ void mha_stream_attend(const mha_request *r, const mha_view *Q, const mha_view *
                        char *scratch);
 size_t mha_stream_attend_scratch(const mha_request *r);
 bool mha_stream_attend_uses_blas(const mha_request *r); /* for the stages it does not hold */
+
+/* widen.c: copies `from` (B, T, heads, d), of any floating type, to floats `to` of the same shape; last strides 1. */
+void mha_widen(const mha_view *to, const mha_view *from, int threads);
 
 /* trace.c: keeps a stage if it is asked for, and the time since the last one. Heads may be split: (B, T,
  * heads, d) is kept as (B, T, heads*d). */
@@ -74,10 +77,16 @@ static inline mha_view mha_swap_time_and_heads(mha_view v)
     return v;
 }
 
+/* Number of the first element of row (b, t) of head g in a view (B, T, heads, d), counted from the view's data. */
+static inline ptrdiff_t mha_row_offset(const mha_view *v, size_t b, size_t t, size_t g)
+{
+    return (ptrdiff_t)b * v->stride[0] + (ptrdiff_t)t * v->stride[1] + (ptrdiff_t)g * v->stride[2];
+}
+
 /* Row (b, t) of head g in a float view (B, T, heads, d). */
 static inline float *mha_row(const mha_view *v, size_t b, size_t t, size_t g)
 {
-    return (float *)v->data + (ptrdiff_t)b * v->stride[0] + (ptrdiff_t)t * v->stride[1] + (ptrdiff_t)g * v->stride[2];
+    return (float *)v->data + mha_row_offset(v, b, t, g);
 }
 
 #endif

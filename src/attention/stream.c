@@ -98,9 +98,7 @@ bool mha_stream_attend_uses_blas(const mha_request *r)
 size_t mha_stream_attend_scratch(const mha_request *r)
 {
     streaming unused;
-    size_t streams = lay_out(r, NULL, &unused), rows = 0;
-    if (mha_stream_attend_uses_blas(r) && !mha_mul(mha_attend_scratch(r), (size_t)r->plan.threads, &rows))
-        return SIZE_MAX;
+    const size_t streams = lay_out(r, NULL, &unused), rows = mha_stream_attend_uses_blas(r) ? mha_attend_scratch(r) : 0;
     return streams > rows ? streams : rows;
 }
 
@@ -150,6 +148,22 @@ static const float *terms(const void *context, size_t row, size_t key, size_t n,
     return room;
 }
 
+/* The keys and values of one head of a sequence; a cache may hold them in 16 bits. */
+static mha_stream_keys keys_of(const streaming *a, const mha_sequence *s, size_t g)
+{
+    const mha_view *K = a->K, *V = a->V;
+    mha_stream_keys keys = {
+        .k_stride = (size_t)K->stride[1], .v_stride = (size_t)V->stride[1], .n = s->S, .dtype = K->dtype};
+    if (K->dtype == MHA_F32) {
+        keys.K = mha_row(K, s->batch, s->k_from, g);
+        keys.V = mha_row(V, s->batch, s->k_from, g);
+    } else {
+        keys.K16 = (const uint16_t *)K->data + mha_row_offset(K, s->batch, s->k_from, g);
+        keys.V16 = (const uint16_t *)V->data + mha_row_offset(V, s->batch, s->k_from, g);
+    }
+    return keys;
+}
+
 /* False when the block has no rows: sequences of a ragged batch differ in length. */
 static bool prepare(const streaming *a, size_t number, const worker *w, stretch *t)
 {
@@ -167,10 +181,12 @@ static bool prepare(const streaming *a, size_t number, const worker *w, stretch 
         .d_v = p->d_v,
         .scale = (float)p->scale,
         .softcap = (float)r->semantics->softcap,
-        .keys = {mha_row(a->K, t->s.batch, t->s.k_from, t->g), mha_row(a->V, t->s.batch, t->s.k_from, t->g),
-                 (size_t)a->K->stride[1], (size_t)a->V->stride[1], t->s.S},
-        .extra = {a->extra_k + t->g * p->S_extra * p->d_k, a->extra_v + t->g * p->S_extra * p->d_v, p->d_k, p->d_v,
-                  p->S_extra},
+        .keys = keys_of(a, &t->s, t->g),
+        .extra = {.K = a->extra_k + t->g * p->S_extra * p->d_k,
+                  .V = a->extra_v + t->g * p->S_extra * p->d_v,
+                  .k_stride = p->d_k,
+                  .v_stride = p->d_v,
+                  .n = p->S_extra},
         .bias = mha_visible_has_terms(r) ? terms : NULL,
         .context = t,
         .empty = r->semantics->empty_rows == MHA_EMPTY_ZERO ? 0.0f : NAN,

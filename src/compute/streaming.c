@@ -50,7 +50,7 @@ size_t mha_stream_part_floats(size_t count, size_t d_v)
 
 /* The scratch of a call, in floats from its start. */
 typedef struct layout {
-    size_t Q, K, V, scores, bias, first, second, end;
+    size_t Q, K, V, scores, bias, first, second, widened, end;
     size_t chunks; /* of d_k: products run over at most MHA_BLOCK terms */
 } layout;
 
@@ -64,7 +64,8 @@ static layout lay_out(size_t rows, size_t d_k, size_t d_v)
     at.bias = at.scores + tile * MHA_STAGED;
     at.first = at.bias + MHA_BLOCK;
     at.second = at.first + mha_stream_part_floats(rows, d_v);
-    at.end = at.second + mha_stream_part_floats(rows, d_v);
+    at.widened = at.second + mha_stream_part_floats(rows, d_v);
+    at.end = at.widened + MHA_PANEL * round_up(d_k > d_v ? d_k : d_v, 16);
     return at;
 }
 
@@ -81,6 +82,7 @@ typedef struct work {
     size_t count, tile_rows, block;
     float *Q, *K, *V, *scores, *bias;
     size_t chunks;
+    float *widened; /* as many rows of keys or values as a panel has columns */
 } work;
 
 /* Rows in a tile when all tiles are about as large: a last one of two rows would take as long as one of five. */
@@ -104,7 +106,8 @@ static work start(const mha_stream *stream, const mha_stream_row *rows, size_t c
               scratch + at->V,
               scratch + at->scores,
               scratch + at->bias,
-              at->chunks};
+              at->chunks,
+              scratch + at->widened};
     /* The scale goes into Q once; chunk c of all rows lies together, as the product wants its left factor. */
     for (size_t i = 0; i < count; i++)
         for (size_t c = 0; c < w.chunks; c++) {
@@ -150,13 +153,21 @@ typedef struct block {
     const mha_panels *next; /* rows to fetch meanwhile, or NULL */
 } block;
 
+static const float *value_row(const work *w, const mha_stream_keys *keys, size_t j)
+{
+    if (keys->dtype == MHA_F32)
+        return keys->V + j * keys->v_stride;
+    w->kernels->widen(1, w->stream->d_v, keys->V16 + j * keys->v_stride, 0, keys->dtype, w->widened, 0, NULL);
+    return w->widened;
+}
+
 /* Keys whose value row holds NaN or infinity must not meet the weight 0 of rows they are hidden from: they are
  * taken out of the packed block, and added afterwards to those who see them. */
 static void remove_poison(const work *w, const block *b, span some, bool *poisoned)
 {
     const size_t d_v = w->stream->d_v;
     for (size_t j = some.begin; j < some.end; j++) {
-        const float *v = b->keys->V + (b->from + j) * b->keys->v_stride;
+        const float *v = value_row(w, b->keys, b->from + j);
         float zero = 0.0f;
         for (size_t e = 0; e < d_v; e++)
             zero += v[e] * 0.0f;
@@ -168,10 +179,13 @@ static void remove_poison(const work *w, const block *b, span some, bool *poison
 
 static void add_poison(const work *w, const block *b, span some, const float *weight, const float *bias, float *sum)
 {
-    for (size_t j = some.begin; j < some.end; j++)
-        if (b->poisoned[j] && !(bias && bias[j] == -INFINITY))
-            for (size_t e = 0; e < w->stream->d_v; e++)
-                sum[e] += weight[j] * b->keys->V[(b->from + j) * b->keys->v_stride + e];
+    for (size_t j = some.begin; j < some.end; j++) {
+        if (!b->poisoned[j] || (bias && bias[j] == -INFINITY))
+            continue;
+        const float *v = value_row(w, b->keys, b->from + j);
+        for (size_t e = 0; e < w->stream->d_v; e++)
+            sum[e] += weight[j] * v[e];
+    }
 }
 
 /* Rows [first, first + m) against one block. */
@@ -240,6 +254,34 @@ static bool values_in_place(const work *w, size_t from, size_t end)
     return true;
 }
 
+/* Packs what is seen of a block from 16 bits, a panel's worth of rows at a time: widened they stay in a first-level
+ * cache until they are packed. False when a value is NaN or infinite and must not meet the weight 0. */
+static bool pack_halves(const work *w, block *b, span all)
+{
+    const mha_kernels *k = w->kernels;
+    const mha_stream_keys *keys = b->keys;
+    const size_t d_k = w->stream->d_k, d_v = w->stream->d_v;
+    const bool more = keys->n - b->end >= w->block, in_place = values_in_place(w, b->from, b->end);
+    bool finite = true;
+    for (size_t j = all.begin / MHA_PANEL * MHA_PANEL, n; j < all.end; j += n) {
+        const uint16_t *K = keys->K16 + (b->from + j) * keys->k_stride;
+        n = all.end - j < MHA_PANEL ? all.end - j : MHA_PANEL;
+        k->widen(n, d_k, K, keys->k_stride, keys->dtype, w->widened, d_k, more ? K + w->block * keys->k_stride : NULL);
+        k->pack_transposed(d_k, n, w->widened, d_k, w->K + j * d_k, d_k * MHA_PANEL, 0);
+    }
+    if (in_place)
+        b->V = (mha_panels){w->V, d_v, MHA_PANEL};
+    for (size_t j = all.begin, n; j < all.end; j += n) {
+        const uint16_t *V = keys->V16 + (b->from + j) * keys->v_stride;
+        n = all.end - j < MHA_PANEL ? all.end - j : MHA_PANEL;
+        k->widen(n, d_v, V, keys->v_stride, keys->dtype, in_place ? w->V + j * d_v : w->widened, d_v,
+                 more ? V + w->block * keys->v_stride : NULL);
+        if (!in_place)
+            finite &= k->pack(n, d_v, w->widened, d_v, w->V + j * MHA_PANEL, w->block * MHA_PANEL);
+    }
+    return finite;
+}
+
 /* The running softmax of all rows over keys [from, to), from its start. */
 static void segment(const work *w, bool extra, size_t from, size_t to, part *into)
 {
@@ -256,6 +298,17 @@ static void segment(const work *w, bool extra, size_t from, size_t to, part *int
             continue;
         block b = {keys, extra, at, end, {w->K, MHA_PANEL, s->d_k * MHA_PANEL}, {w->V, MHA_PANEL, w->block * MHA_PANEL},
                    NULL, NULL};
+        if (keys->dtype != MHA_F32) {
+            bool poisoned[MHA_BLOCK];
+            if (!pack_halves(w, &b, all)) {
+                remove_poison(w, &b, all, poisoned);
+                b.poisoned = poisoned;
+            }
+            for (size_t first = 0; first < w->count; first += w->tile_rows)
+                tile_step(w, first, w->count - first < w->tile_rows ? w->count - first : w->tile_rows, &b, into,
+                          &begun[first / w->tile_rows]);
+            continue;
+        }
         const float *K = keys->K + at * keys->k_stride, *V = keys->V + at * keys->v_stride;
         const size_t left = all.begin / MHA_PANEL * MHA_PANEL, n = all.end - all.begin;
         /* While this block is worked on the next one is fetched: by the packing when that is most of the work. */

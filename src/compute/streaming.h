@@ -13,10 +13,13 @@
 
 enum { MHA_SEGMENT = 1024, MHA_STREAM_ROWS = 128 };
 
-/* n key rows and value rows of one head, `k_stride` and `v_stride` floats apart. */
+/* n key rows and value rows of one head, `k_stride` and `v_stride` elements apart: floats, or F16 or BF16 numbers,
+ * which give the bits that floats of the same values give. */
 typedef struct mha_stream_keys {
-    const float *K, *V;
+    const float *K, *V; /* dtype F32 */
     size_t k_stride, v_stride, n;
+    mha_dtype dtype;
+    const uint16_t *K16, *V16; /* dtype F16 or BF16 */
 } mha_stream_keys;
 
 typedef struct mha_stream {

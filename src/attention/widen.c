@@ -1,0 +1,33 @@
+/* 16-bit floats as floats, for the steps that BLAS does. */
+#include "attention/stages.h"
+#include "compute/kernels/kernels.h"
+#include "compute/parallel.h"
+
+enum { ROWS_AT_ONCE = 64 };
+
+typedef struct job {
+    const mha_view *to, *from;
+    size_t blocks; /* of rows */
+} job;
+
+static void widen_rows(void *context, size_t task, int worker)
+{
+    (void)worker;
+    const job *j = context;
+    const size_t heads = j->to->shape[2], T = j->to->shape[1];
+    const size_t first = task % j->blocks * ROWS_AT_ONCE, g = task / j->blocks % heads, b = task / j->blocks / heads;
+    const uint16_t *from = (const uint16_t *)j->from->data + mha_row_offset(j->from, b, first, g);
+    mha_kernels_get()->widen(T - first < ROWS_AT_ONCE ? T - first : ROWS_AT_ONCE, j->to->shape[3], from,
+                             (size_t)j->from->stride[1], j->from->dtype, mha_row(j->to, b, first, g),
+                             (size_t)j->to->stride[1], NULL);
+}
+
+void mha_widen(const mha_view *to, const mha_view *from, int threads)
+{
+    if (from->dtype != MHA_F16 && from->dtype != MHA_BF16) {
+        (void)mha_view_copy(to, from);
+        return;
+    }
+    job j = {to, from, (to->shape[1] + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE};
+    mha_parallel_for(to->shape[0] * to->shape[2] * j.blocks, threads, widen_rows, &j);
+}
