@@ -55,7 +55,7 @@ FUZZERS  := $(FUZZ_SRC:tests/%.c=$(BUILD)/tests/%)
 all: $(BUILD)/libmha.a $(BUILD)/libmha.so $(BUILD)/mha  ## the libraries and the program, in build/
 
 help: ## this list
-	@awk -F':.*## *' '/^[a-z-]+:.*##/ {printf "  make %-14s %s\n", $$1, $$2}' Makefile tests/checks.mk
+	@awk -F':.*## *' '/^[a-z-]+:.*##/ {printf "  make %-14s %s\n", $$1, $$2}' Makefile tests/checks.mk tests/coverage.mk
 
 # ---------------------------------------------------------------- what is needed
 
@@ -217,6 +217,7 @@ install: all ## installs under $(DESTDIR)$(PREFIX)
 	$(BUILD)/mha completion bash >$(DESTDIR)$(PREFIX)/share/bash-completion/completions/mha
 
 include tests/checks.mk
+include tests/coverage.mk
 
 clean: ## removes what was built
 	rm -rf $(BUILD)

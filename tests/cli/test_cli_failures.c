@@ -101,7 +101,7 @@ static void report(int code, void *unused)
     if (__lsan_do_recoverable_leak_check && __lsan_do_recoverable_leak_check())
         _exit(97);
     fflush(NULL);
-    _exit(code);
+    inject_exit(code);
 }
 
 static void child(const command *c, inject_mode mode, size_t at)

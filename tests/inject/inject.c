@@ -158,6 +158,16 @@ long inject_live(void)
     return inject.live;
 }
 
+extern void __gcov_dump(void) __attribute__((weak));
+
+void inject_exit(int code)
+{
+    inject_disarm();
+    if (__gcov_dump)
+        __gcov_dump();
+    _exit(code);
+}
+
 /* ---------------------------------------------------------------- the real ones */
 
 /* dlsym may ask for memory before there is a real calloc: that comes from here and is never given back. */

@@ -1,0 +1,27 @@
+# How much of src/ the tests reach, and whether they would notice if it were wrong. Included by the Makefile.
+
+.PHONY: coverage coverage-programs
+
+# Least percentage of lines and of branches; a line that says "unreachable: " and why counts for neither.
+COVERAGE_LINES    = 95
+COVERAGE_BRANCHES = 87
+COVERAGE          = $(BUILD)/coverage
+
+# Recorded cases and trained models are left out: the project's own tests must reach everything.
+coverage: ## lines and branches of src/ that the tests reach; HTML in build/coverage/html (needs gcovr)
+	@$(MAKE) -s BUILD=$(COVERAGE) CC=gcc CFLAGS="-O1 -g --coverage -fprofile-update=atomic" \
+	  LDFLAGS="--coverage -Wl,-u,__gcov_dump" coverage-programs
+	@find $(COVERAGE) -name '*.gcda' -delete
+	@export OMP_WAIT_POLICY=passive MHA_PROGRAM=$(COVERAGE)/mha CONFORMANCE_DIR= MODELS_DIR=; \
+	for t in $(TESTS:$(BUILD)/%=$(COVERAGE)/%); do \
+	  echo "$${t#$(COVERAGE)/tests/}"; $$t >$$t.log 2>&1 || { cat $$t.log; exit 1; }; done; \
+	for f in $(FUZZERS:$(BUILD)/%=$(COVERAGE)/%); do $$f tests/fuzz/corpus/$${f##*/fuzz_} || exit 1; done
+	@rm -rf $(COVERAGE)/html && mkdir -p $(COVERAGE)/html
+	@echo "$$(grep -r 'unreachable: ' src | wc -l) lines of src/ are marked unreachable"
+	@gcovr --root . --object-directory $(COVERAGE)/obj --filter src/ $(COVERAGE)/obj \
+	  $$(for isa in avx2 avx512 neon; do $(COVERAGE)/mha info | grep -q "isa.*\<$$isa\>" || echo "--exclude src/.*_$$isa"; done) \
+	  --exclude-unreachable-branches --exclude-lines-by-pattern '.*unreachable: .*' \
+	  --html-details $(COVERAGE)/html/index.html --txt $(COVERAGE)/summary.txt --print-summary \
+	  --fail-under-line $(COVERAGE_LINES) --fail-under-branch $(COVERAGE_BRANCHES)
+
+coverage-programs: all $(TESTS) fuzzers
