@@ -198,18 +198,19 @@ static bool check_rows(bench_subject *b, mha_path path, int threads, judgement *
 {
     static const mha_stage of_layer[] = {MHA_STAGE_Q, MHA_STAGE_K, MHA_STAGE_V, MHA_STAGE_PRESENT_KEY, MHA_STAGE_PRESENT_VALUE,
                                          MHA_STAGE_HEADS, MHA_STAGE_OUTPUT};
-    static const mha_stage of_core[] = {MHA_STAGE_HEADS};
+    static const mha_stage of_core[] = {MHA_STAGE_HEADS, MHA_STAGE_PRESENT_KEY, MHA_STAGE_PRESENT_VALUE};
     const bench_shape *s = &b->shape;
     float *kept[MHA_STAGE_COUNT] = {0};
     bool fine = run_keeping(b, path, threads, b->part == BENCH_CORE ? of_core : of_layer,
-                             b->part == BENCH_CORE ? 1 : 7, kept, j);
+                             b->part != BENCH_CORE ? 7 : b->cache ? 3 : 1, kept, j);
+    mha_view keys = mha_view_heads(kept[MHA_STAGE_PRESENT_KEY], MHA_F32, MHA_BHTD, s->B, s->T_k, s->h_kv, s->d_k);
+    mha_view values = mha_view_heads(kept[MHA_STAGE_PRESENT_VALUE], MHA_F32, MHA_BHTD, s->B, s->T_k, s->h_kv, s->d_k);
     if (fine && b->part == BENCH_CORE) {
-        fine = check_core(b, &b->call.key, &b->call.value, b->query, kept[MHA_STAGE_HEADS], j);
+        fine = check_core(b, b->cache ? &keys : &b->call.key, b->cache ? &values : &b->call.value, b->query,
+                          kept[MHA_STAGE_HEADS], j);
     } else if (fine) {
         size_t new_keys = bench_decodes(s) ? s->T_q : s->T_k;
         const float *x_k = b->key ? b->key : b->query;
-        mha_view keys = mha_view_heads(kept[MHA_STAGE_PRESENT_KEY], MHA_F32, MHA_BHTD, s->B, s->T_k, s->h_kv, s->d_k);
-        mha_view values = mha_view_heads(kept[MHA_STAGE_PRESENT_VALUE], MHA_F32, MHA_BHTD, s->B, s->T_k, s->h_kv, s->d_k);
         const mha_layer *l = b->weights;
         fine = check_projection(l, MHA_W_Q, MHA_B_Q, b->query, kept[MHA_STAGE_Q], s->B * s->T_q, j) &&
                check_projection(l, MHA_W_K, MHA_B_K, x_k, kept[MHA_STAGE_K], s->B * new_keys, j) &&

@@ -6,6 +6,7 @@
 
 typedef struct bench_row {
     const char *shape, *path, *part;
+    const char *weights, *cache; /* types; NULL where there are none */
     int threads;
     size_t limit;  /* which thread count's limits it is held against */
     size_t length; /* keys */

@@ -18,25 +18,11 @@ static float *random_floats(size_t n, uint64_t stream)
     return data;
 }
 
-static void make_core(bench_subject *b)
-{
-    const bench_shape *s = &b->shape;
-    mha_layout cache = bench_decodes(s) ? MHA_BHTD : MHA_BTHD; /* decoding reads K and V as a cache keeps them */
-    b->query = random_floats(s->B * s->T_q * s->h * s->d_k, QUERY_STREAM);
-    b->key = random_floats(s->B * s->T_k * s->h_kv * s->d_k, KEY_STREAM);
-    b->value = random_floats(s->B * s->T_k * s->h_kv * s->d_k, VALUE_STREAM);
-    b->output = obtain(s->B * s->T_q * s->h * s->d_k, sizeof *b->output);
-    b->call.query = mha_view_heads(b->query, MHA_F32, MHA_BTHD, s->B, s->T_q, s->h, s->d_k);
-    b->call.key = mha_view_heads(b->key, MHA_F32, cache, s->B, s->T_k, s->h_kv, s->d_k);
-    b->call.value = mha_view_heads(b->value, MHA_F32, cache, s->B, s->T_k, s->h_kv, s->d_k);
-    b->call.stages[MHA_STAGE_OUTPUT] = mha_view_rows(b->output, MHA_F32, MHA_BTE, s->B, s->T_q, s->h * s->d_k);
-}
-
 /* Rows in the cache before the new one. */
 static mha_status fill_cache(bench_subject *b, mha_error *error)
 {
     const bench_shape *s = &b->shape;
-    mha_cache_spec spec = {.batch = s->B, .kv_heads = s->h_kv, .d_k = s->d_k, .d_v = s->d_k, .capacity = s->T_k};
+    mha_cache_spec spec = {.batch = s->B, .kv_heads = s->h_kv, .d_k = s->d_k, .d_v = s->d_k, .capacity = s->T_k, .dtype = s->cache};
     mha_status status = mha_cache_create(&spec, NULL, &b->cache, error);
     if (status != MHA_OK)
         return status;
@@ -50,11 +36,29 @@ static mha_status fill_cache(bench_subject *b, mha_error *error)
     return status;
 }
 
+/* Decoding reads K and V as a cache keeps them; from a cache itself when that holds anything but floats. */
+static mha_status make_core(bench_subject *b, mha_error *error)
+{
+    const bench_shape *s = &b->shape;
+    const bool cached = bench_decodes(s) && s->cache != MHA_F32;
+    const mha_layout layout = bench_decodes(s) ? MHA_BHTD : MHA_BTHD;
+    const size_t T_k = cached ? s->T_q : s->T_k;
+    b->query = random_floats(s->B * s->T_q * s->h * s->d_k, QUERY_STREAM);
+    b->key = random_floats(s->B * T_k * s->h_kv * s->d_k, KEY_STREAM);
+    b->value = random_floats(s->B * T_k * s->h_kv * s->d_k, VALUE_STREAM);
+    b->output = obtain(s->B * s->T_q * s->h * s->d_k, sizeof *b->output);
+    b->call.query = mha_view_heads(b->query, MHA_F32, MHA_BTHD, s->B, s->T_q, s->h, s->d_k);
+    b->call.key = mha_view_heads(b->key, MHA_F32, layout, s->B, T_k, s->h_kv, s->d_k);
+    b->call.value = mha_view_heads(b->value, MHA_F32, layout, s->B, T_k, s->h_kv, s->d_k);
+    b->call.stages[MHA_STAGE_OUTPUT] = mha_view_rows(b->output, MHA_F32, MHA_BTE, s->B, s->T_q, s->h * s->d_k);
+    return cached ? fill_cache(b, error) : MHA_OK;
+}
+
 static mha_status make_layer(bench_subject *b, mha_error *error)
 {
     const bench_shape *s = &b->shape;
     mha_config config = {.d_model = s->d_model, .n_heads = s->h, .kv_heads = s->h_kv, .d_k = s->d_k, .bias_q = s->bias,
-                         .bias_k = s->bias, .bias_v = s->bias, .bias_o = s->bias};
+                         .bias_k = s->bias, .bias_v = s->bias, .bias_o = s->bias, .dtype = s->weights};
     mha_status status = mha_params_create(NULL, &b->table);
     if (status != MHA_OK) {
         error->status = status;
@@ -84,9 +88,7 @@ int bench_subject_make(bench_subject *b, const bench_shape *shape, bench_part pa
     *b = (bench_subject){.shape = *shape, .part = part, .packs = packs};
     b->call.semantics.causal = part != BENCH_PROJ && shape->causal;
     b->call.semantics.window = part == BENCH_PROJ;
-    if (part == BENCH_CORE)
-        make_core(b);
-    else if (make_layer(b, &error) != MHA_OK)
+    if ((part == BENCH_CORE ? make_core(b, &error) : make_layer(b, &error)) != MHA_OK)
         return refuse_error("", &error);
     mha_view output = b->call.stages[MHA_STAGE_OUTPUT];
     size_t n = mha_view_elements(&output); /* touched here: its pages are no memory a run needs */

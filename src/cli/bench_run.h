@@ -11,7 +11,7 @@ typedef struct bench_subject {
     bool packs; /* its weights are packed */
     mha_params *table;
     mha_layer *weights;
-    mha_cache *cache; /* of a decoding layer */
+    mha_cache *cache; /* where it decodes; NULL for a core that reads floats */
     float *query, *key, *value, *output;
     mha_call call; /* without path and threads */
     double stage_ms[MHA_STAGE_COUNT];

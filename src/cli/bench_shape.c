@@ -5,28 +5,30 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define FLOATS(...) {__VA_ARGS__, MHA_F32, MHA_F32}
+
 /* Name, B, T_q, T_k, d_model, heads, key/value heads, d_k, causal, bias, standard. */
 static const bench_shape shapes[] = {
-    {"tiny16", 1, 16, 16, 256, 4, 4, 64, false, false, true},
-    {"bert1x128", 1, 128, 128, 768, 12, 12, 64, false, true, true},
-    {"bert8x128", 8, 128, 128, 768, 12, 12, 64, false, true, true},
-    {"bert1x512", 1, 512, 512, 768, 12, 12, 64, false, true, true},
-    {"bert8x512", 8, 512, 512, 768, 12, 12, 64, false, true, true},
-    {"gpt2_1024", 1, 1024, 1024, 768, 12, 12, 64, true, true, true},
-    {"llama512", 1, 512, 512, 4096, 32, 32, 128, true, false, true},
-    {"llama2048", 1, 2048, 2048, 4096, 32, 32, 128, true, false, false},
-    {"llama3_1024", 1, 1024, 1024, 4096, 32, 8, 128, true, false, true},
-    {"long8192", 1, 8192, 8192, 512, 8, 8, 64, true, true, true},
-    {"long16384", 1, 16384, 16384, 512, 8, 8, 64, true, true, false},
-    {"cross", 4, 64, 2048, 768, 12, 12, 64, false, true, true},
-    {"decode2048", 1, 1, 2048, 4096, 32, 32, 128, false, false, true},
-    {"decode8x4096", 8, 1, 4096, 4096, 32, 8, 128, false, false, true},
-    {"vit197", 3, 197, 197, 384, 6, 6, 64, false, true, true},
-    {"width40", 1, 512, 512, 320, 8, 8, 40, false, true, false},
-    {"width80", 1, 512, 512, 640, 8, 8, 80, false, true, false},
-    {"width96", 1, 512, 512, 768, 8, 8, 96, false, true, false},
-    {"width128", 1, 512, 512, 1024, 8, 8, 128, false, true, false},
-    {"width256", 1, 512, 512, 2048, 8, 8, 256, false, true, false},
+    FLOATS("tiny16", 1, 16, 16, 256, 4, 4, 64, false, false, true),
+    FLOATS("bert1x128", 1, 128, 128, 768, 12, 12, 64, false, true, true),
+    FLOATS("bert8x128", 8, 128, 128, 768, 12, 12, 64, false, true, true),
+    FLOATS("bert1x512", 1, 512, 512, 768, 12, 12, 64, false, true, true),
+    FLOATS("bert8x512", 8, 512, 512, 768, 12, 12, 64, false, true, true),
+    FLOATS("gpt2_1024", 1, 1024, 1024, 768, 12, 12, 64, true, true, true),
+    FLOATS("llama512", 1, 512, 512, 4096, 32, 32, 128, true, false, true),
+    FLOATS("llama2048", 1, 2048, 2048, 4096, 32, 32, 128, true, false, false),
+    FLOATS("llama3_1024", 1, 1024, 1024, 4096, 32, 8, 128, true, false, true),
+    FLOATS("long8192", 1, 8192, 8192, 512, 8, 8, 64, true, true, true),
+    FLOATS("long16384", 1, 16384, 16384, 512, 8, 8, 64, true, true, false),
+    FLOATS("cross", 4, 64, 2048, 768, 12, 12, 64, false, true, true),
+    FLOATS("decode2048", 1, 1, 2048, 4096, 32, 32, 128, false, false, true),
+    FLOATS("decode8x4096", 8, 1, 4096, 4096, 32, 8, 128, false, false, true),
+    FLOATS("vit197", 3, 197, 197, 384, 6, 6, 64, false, true, true),
+    FLOATS("width40", 1, 512, 512, 320, 8, 8, 40, false, true, false),
+    FLOATS("width80", 1, 512, 512, 640, 8, 8, 80, false, true, false),
+    FLOATS("width96", 1, 512, 512, 768, 8, 8, 96, false, true, false),
+    FLOATS("width128", 1, 512, 512, 1024, 8, 8, 128, false, true, false),
+    FLOATS("width256", 1, 512, 512, 2048, 8, 8, 256, false, true, false),
 };
 
 const char *bench_part_name(bench_part part)
@@ -102,9 +104,16 @@ double bench_flops(const bench_shape *s, bench_part part)
     return (part != BENCH_PROJ ? core : 0) + (part != BENCH_CORE ? projections : 0);
 }
 
+static double bytes_of(mha_dtype dtype)
+{
+    size_t bytes = 0;
+    (void)mha_dtype_bytes(dtype, 1, &bytes);
+    return (double)bytes;
+}
+
 double bench_bytes(const bench_shape *s, bench_part part)
 {
-    double cache = 2.0 * (double)(s->B * s->T_k * s->h_kv * s->d_k) * sizeof(float);
-    double weights = 2.0 * (double)(s->d_model * (s->h + s->h_kv) * s->d_k) * sizeof(float);
+    double cache = 2.0 * (double)(s->B * s->T_k * s->h_kv * s->d_k) * bytes_of(s->cache);
+    double weights = 2.0 * (double)(s->d_model * (s->h + s->h_kv) * s->d_k) * bytes_of(s->weights);
     return (part != BENCH_PROJ ? cache : 0) + (part != BENCH_CORE ? weights : 0);
 }

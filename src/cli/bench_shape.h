@@ -8,6 +8,7 @@ typedef struct bench_shape {
     const char *name;
     size_t B, T_q, T_k, d_model, h, h_kv, d_k; /* T_q 1: one new token, T_k - 1 cached before it */
     bool causal, bias, standard;               /* standard: part of a run without --shape */
+    mha_dtype weights, cache;                  /* F32, F16 or BF16; the list and the names say F32 */
 } bench_shape;
 
 /* What of a layer is run: all of it; attention alone, with Q, K and V given; its four projections alone. */

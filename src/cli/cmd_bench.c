@@ -125,6 +125,8 @@ static void add_row(bench *b, const bench_subject *subject, way *w, size_t round
                      .threads = b->limits[w->limit].threads, .limit = w->limit, .length = s->T_k, .ms_min = w->ms[0],
                      .ms_median = w->ms[rounds / 2], .rounds = rounds, .rss_mib = w->mib, .workspace_mib = w->workspace_mib,
                      .grew_mib = w->grew_mib, .error = error};
+    row.weights = subject->part == BENCH_CORE ? NULL : mha_dtype_name(s->weights);
+    row.cache = !bench_decodes(s) || subject->part == BENCH_PROJ ? NULL : mha_dtype_name(s->cache);
     row.gflops = bench_flops(s, subject->part) / row.ms_min * 1e-6;
     row.tokens_per_s = (double)(s->B * s->T_q) / row.ms_min * 1e3;
     row.operations_per_byte = bench_flops(s, subject->part) / bench_bytes(s, subject->part);
@@ -223,8 +225,11 @@ static int refuse_shape(const char *text)
     return refuse("--shape", "expected B,Tq,Tk,d_model,h[,kv=N][,dk=N][,causal][,nobias] or one of %s; found \"%s\"", known, text);
 }
 
-static int run_parts(bench *b, const bench_shape *shape)
+static int run_parts(bench *b, const bench_shape *named)
 {
+    bench_shape with_types = *named, *shape = &with_types;
+    shape->weights = request_dtype(b->args, OPT_BENCH_DTYPE);
+    shape->cache = request_dtype(b->args, OPT_CACHE_DTYPE);
     enum { ALL, BOTH, ONE }; /* the choices of --part; the third is the first part */
     size_t asked = b->args->option[OPT_PART].choice;
     int code = EXIT_DONE;
@@ -276,8 +281,10 @@ static double percent_of_same(const bench_row *row)
 static void print_table(const bench *b, table_style style)
 {
     static const char *const titles[] = {"shape", "part", "path", ">threads", ">ms", ">median", ">GFLOP/s", ">% of peak",
-                                         ">GB/s", ">% of reads", ">% of same", ">tokens/s", ">workspace", ">grew", ">MiB", ">error / bound"};
-    table *t = table_create(style, sizeof titles / sizeof *titles, titles);
+                                         ">GB/s", ">% of reads", ">% of same", ">tokens/s", ">workspace", ">grew", ">MiB", ">error / bound",
+                                         "weights", "cache"};
+    const bool types = style == TABLE_CSV || given(b->args, OPT_BENCH_DTYPE) || given(b->args, OPT_CACHE_DTYPE);
+    table *t = table_create(style, sizeof titles / sizeof *titles - (types ? 0 : 2), titles);
     for (size_t i = 0; i < b->n_rows; i++) {
         const bench_row *r = &b->rows[i];
         table_cell(t, r->shape);
@@ -302,6 +309,10 @@ static void print_table(const bench *b, table_style style)
         table_format(t, "%.1f", r->grew_mib);
         table_format(t, "%.0f", r->rss_mib);
         table_format(t, "%.2g", r->error);
+        if (types) {
+            table_cell(t, r->weights ? r->weights : "");
+            table_cell(t, r->cache ? r->cache : "");
+        }
     }
     table_print(t);
 }
@@ -334,7 +345,7 @@ static void write_json(const bench *b)
     for (size_t i = 0; i < b->n_rows; i++) {
         const bench_row *r = &b->rows[i];
         json_array_append_new(
-            rows, json_pack("{ss ss si ss sI so so so so so so so so so so so so}", "shape", r->shape, "path", r->path, "threads", r->threads,
+            rows, json_pack("{ss ss si ss sI so so so so so so so so so so so so so so}", "shape", r->shape, "path", r->path, "threads", r->threads,
                             "part", r->part, "rounds", (json_int_t)r->rounds, "ms_min", json_milliseconds(r->ms_min), "ms_median", json_milliseconds(r->ms_median),
                             "gflops", json_number(r->gflops), "percent_of_peak", json_number(percent_of_peak(b, r)), "gbs",
                             r->gbs > 0 ? json_number(r->gbs) : json_null(), "percent_of_reads",
@@ -342,7 +353,7 @@ static void write_json(const bench *b)
                             r->gbs > 0 && r->read_gbs > 0 ? json_number(percent_of_same(r)) : json_null(), "tokens_per_s",
                             json_number(r->tokens_per_s), "workspace_mib", json_number(r->workspace_mib), "grew_mib",
                             json_number(r->grew_mib), "rss_mib", json_number(r->rss_mib), "error_of_bound",
-                            json_number(r->error)));
+                            json_number(r->error), "weights_dtype", json_text(r->weights), "cache_dtype", json_text(r->cache)));
     }
     json_print(json_pack("{s{so ss ss ss si so so so} so}", "machine", "cpu", json_text(bench_cpu()), "isa", mha_isa(), "blas",
                          mha_blas_name(), "blas_threading", mha_blas_threading(), "threads", all->threads, "peak_gflops",

@@ -169,6 +169,9 @@ static void print_configuration(const request *r, const arguments *args)
     printf("  input    %zu batch row%s, %zu queries, %zu keys%s, %s\n", p->B, p->B == 1 ? "" : "s", p->T_q, p->S,
            r->call.key.data ? " (cross-attention)" : " (self-attention)",
            r->random_inputs ? "random" : args->option[OPT_INPUT].text);
+    if (r->cache)
+        printf("  cache    %s, %zu rows of keys and values, %zu bytes\n", mha_dtype_name(mha_cache_keys(r->cache).dtype), p->S,
+               mha_cache_bytes(r->cache));
     print_meaning(&r->call.semantics);
     printf("  run on   path %s%s%s%s, %s%s%d thread%s\n\n", mha_path_name(p->path),
            *p->path_reason ? " (" : "", p->path_reason, *p->path_reason ? ")" : "",
@@ -209,6 +212,8 @@ static json_t *json_config(const request *r, const arguments *args)
         json_object_set_new(config, flags[i].name, json_boolean(flags[i].value));
     json_object_set_new(config, "scale", json_number(p->scale));
     json_object_set_new(config, "seed", json_count(count_of(args, OPT_SEED)));
+    json_object_set_new(config, "dtype", json_text(mha_dtype_name(c->dtype)));
+    json_object_set_new(config, "cache_dtype", json_text(r->cache ? mha_dtype_name(mha_cache_keys(r->cache).dtype) : NULL));
     return config;
 }
 
@@ -377,6 +382,8 @@ int run_forward(const arguments *args)
     mha_error error = {0};
     request r = {0};
     int code = refuse_one_place_for_two(args);
+    if (code == EXIT_DONE && given(args, OPT_CACHE_DTYPE) && given(args, OPT_SAVE_CASE))
+        code = refuse("--cache-dtype", "expected no --save-case beside it: a case file has no word for the type of a cache");
     if (code == EXIT_DONE)
         code = request_isa(args);
     if (code == EXIT_DONE && given(args, OPT_OUTPUT) &&

@@ -151,7 +151,7 @@ int run_heads(const arguments *args)
 {
     if (model_asked(args))
         return run_model_heads(args);
-    for (const option_code *o = (const option_code[]){OPT_CLASS, OPT_DTYPE, OPT_RUN, OPTION_COUNT}; *o != OPTION_COUNT; o++)
+    for (const option_code *o = (const option_code[]){OPT_CLASS, OPT_RUN, OPTION_COUNT}; *o != OPTION_COUNT; o++)
         if (given(args, *o)) {
             char about[32];
             snprintf(about, sizeof about, "--%s", option_rows[*o].name);

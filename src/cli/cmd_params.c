@@ -17,7 +17,7 @@ static void write_json(const request *r, bool per_head)
 /* What only a whole model or a file has. */
 static int refuse_model_options(const arguments *args)
 {
-    static const option_code options[] = {OPT_CLASS, OPT_DTYPE, OPT_TOUCH, OPT_COST_BATCH, OPT_COST_SEQ,
+    static const option_code options[] = {OPT_CLASS, OPT_TOUCH, OPT_COST_BATCH, OPT_COST_SEQ,
                                           OPT_GROUP, OPT_DEPTH, OPT_ONLY,  OPT_SORT,       OPT_ALL_ROWS};
     for (size_t i = 0; i < sizeof options / sizeof *options; i++)
         if (given(args, options[i])) {

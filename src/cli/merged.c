@@ -265,7 +265,7 @@ static int prepare(request *r, const arguments *args, outcome *o)
 
 int run_merged_forward(const arguments *args)
 {
-    static const option_code pointless[] = {OPT_OUTPUT, OPT_TRACE, OPT_SAVE_CASE, OPT_PATH, OPTION_COUNT};
+    static const option_code pointless[] = {OPT_OUTPUT, OPT_TRACE, OPT_SAVE_CASE, OPT_PATH, OPT_CACHE_DTYPE, OPTION_COUNT};
     request r = {0};
     outcome o = {0};
     int code = no_options(args, pointless, "compares scores on the exact path and writes nothing");

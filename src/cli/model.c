@@ -6,9 +6,8 @@
 
 #include "cli/census.h"
 #include "cli/parameters.h"
+#include "cli/request.h"
 #include "cli/source.h"
-
-static const mha_dtype dtypes[] = {MHA_F32, MHA_F64, MHA_F16, MHA_BF16}; /* as --dtype lists them */
 
 bool model_asked(const arguments *args)
 {
@@ -43,7 +42,7 @@ int model_open(const arguments *args, size_t n_heads, mha_params *params, mha_mo
                            .class_name = args->option[OPT_CLASS].text,
                            .n_heads = n_heads,
                            .kv_heads = count_of(args, OPT_KV_HEADS),
-                           .dtype = dtypes[args->option[OPT_DTYPE].choice]};
+                           .dtype = request_dtype(args, OPT_DTYPE)};
     return mha_model_create(&spec, params, model, &error) == MHA_OK ? EXIT_DONE
                                                                     : refuse_error(config ? config : "", &error);
 }

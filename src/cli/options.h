@@ -121,7 +121,10 @@ extern const char *const section_titles[SECTION_COUNT];
     X(CONFIG, "config", FILE_NAME, "FILE", NULL, ANY, SOURCE, ON_LAYER, "the model of a config.json")             \
     X(CLASS, "class", TEXT, "NAME", NULL, ANY, SOURCE, ON_PARAMS | ON_HEADS,                                           \
       "its head: BertForMaskedLM, MaskedLM, pooler, ... [what its configuration names]")                               \
-    X(DTYPE, "dtype", CHOICE, "f32|f64|f16|bf16", "f32", ANY, SOURCE, ON_PARAMS | ON_HEADS, "element type of the model")\
+    X(DTYPE, "dtype", CHOICE, "f32|f64|f16|bf16", "f32", ANY, SOURCE, ON_LAYER, "type the weights are stored in")       \
+    X(BENCH_DTYPE, "dtype", CHOICE, "f32|f16|bf16", "f32", ANY, SHAPE, ON_BENCH, "type the weights are stored in")     \
+    X(CACHE_DTYPE, "cache-dtype", CHOICE, "f32|f16|bf16", NULL, ANY, SHAPE, ON_FORWARD | ON_BENCH,                     \
+      "type of the key/value cache [bench, where it decodes: f32; forward: no cache]")                                 \
     X(TOUCH, "touch", FLAG, NULL, NULL, ANY, SOURCE, ON_PARAMS, "writes the model's weights, so that the memory is used")\
     X(COST_BATCH, "batch", COUNT, "N", "1", WIDTH, SHAPE, ON_PARAMS, "sequences, for the cost of a pass (--seq)")      \
     X(COST_SEQ, "seq", COUNT, "N", NULL, WIDTH, SHAPE, ON_PARAMS,                                                      \

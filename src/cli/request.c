@@ -1,6 +1,7 @@
 /* From options to a layer with its weights and a call with its inputs, ready to run. */
 #include "cli/request.h"
 
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -24,6 +25,17 @@ int request_isa(const arguments *args)
     return refuse("--isa", "expected one this machine has (%s), found \"%s\"", available, name);
 }
 
+mha_dtype request_dtype(const arguments *args, option_code option)
+{
+    const char *text = args->option[option].text;
+    char name[8] = "";
+    mha_dtype dtype = MHA_F32;
+    for (size_t i = 0; text && i + 1 < sizeof name && text[i]; i++)
+        name[i] = (char)toupper((unsigned char)text[i]);
+    mha_dtype_find(name, &dtype);
+    return dtype;
+}
+
 mha_config request_config(const arguments *args)
 {
     bool bias = !given(args, OPT_NO_BIAS);
@@ -39,7 +51,8 @@ mha_config request_config(const arguments *args)
                         .bias_q = bias,
                         .bias_k = bias,
                         .bias_v = bias,
-                        .bias_o = bias};
+                        .bias_o = bias,
+                        .dtype = request_dtype(args, OPT_DTYPE)};
 }
 
 /* Counting needs no numbers; running does, and memory for them. */
@@ -292,6 +305,22 @@ static int make_semantics(request *r, const arguments *args)
 
 /* ---------------------------------------------------------------- running */
 
+/* Room for all keys: they go into the cache and are attended to from there. */
+static mha_status make_cache(request *r, const arguments *args, mha_error *error)
+{
+    const mha_config *c = mha_layer_config(r->layer);
+    const mha_view *key = r->call.key.data ? &r->call.key : &r->call.query;
+    const mha_cache_spec spec = {.batch = key->shape[0],
+                                 .kv_heads = c->kv_heads,
+                                 .d_k = c->d_k,
+                                 .d_v = c->d_v,
+                                 .capacity = key->shape[1],
+                                 .dtype = request_dtype(args, OPT_CACHE_DTYPE)};
+    mha_status status = mha_cache_create(&spec, NULL, &r->cache, error);
+    r->call.cache = r->cache;
+    return status;
+}
+
 int request_call(request *r, const arguments *args)
 {
     int code = make_inputs(r, args);
@@ -300,6 +329,8 @@ int request_call(request *r, const arguments *args)
     if (code != EXIT_DONE)
         return code;
     mha_error error = {0};
+    if (given(args, OPT_CACHE_DTYPE) && make_cache(r, args, &error) != MHA_OK)
+        return refuse_error("--cache-dtype", &error);
     mha_path_find(args->option[OPT_PATH].text, &r->call.path);
     r->call.threads = (int)count_of(args, OPT_THREADS);
     if (mha_layer_mark_inert(r->layer, &r->call.semantics) != MHA_OK)
@@ -325,6 +356,8 @@ static double now(void)
 int request_run(request *r, double *milliseconds)
 {
     mha_error error = {0};
+    if (r->cache)
+        mha_cache_clear(r->cache);
     if (!r->workspace) {
         mha_status status = mha_plan_call(r->layer, &r->call, &r->plan, &error); /* kept stages may ask for more */
         if (status != MHA_OK)
@@ -342,6 +375,7 @@ void request_free(request *r)
     while (r->n_owned > 0)
         free(r->owned[--r->n_owned]);
     free(r->workspace);
+    mha_cache_destroy(r->cache);
     mha_layer_destroy(r->layer);
     mha_params_destroy(r->table);
     *r = (request){0};

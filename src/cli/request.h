@@ -12,6 +12,7 @@ typedef struct request {
     mha_layer *layer;
     mha_call call;
     mha_plan plan;
+    mha_cache *cache; /* of --cache-dtype */
     void *workspace;
     void *owned[32]; /* memory of inputs, masks and stages */
     size_t n_owned;
@@ -24,6 +25,8 @@ typedef struct request {
 
 /* --isa */
 int request_isa(const arguments *args);
+/* What --dtype or --cache-dtype says; F32 without. */
+mha_dtype request_dtype(const arguments *args, option_code option);
 /* The shape options; not yet resolved. */
 mha_config request_config(const arguments *args);
 /* Table and layer with the weights of --weights, or random ones in the shape of --preset, --config or `config`. */

@@ -63,6 +63,8 @@ int layer_of_file(request *r, const arguments *args)
         .kv_heads = count_of(args, OPT_KV_HEADS),
         .d_k = count_of(args, OPT_D_K),
         .facts = r->facts_from ? &r->facts : NULL,
+        .has_dtype = true,
+        .dtype = request_dtype(args, OPT_DTYPE),
         .orientation = given(args, OPT_ORIENTATION)
                            ? (mha_orientation)(MHA_ORIENTATION_IN_OUT + args->option[OPT_ORIENTATION].choice)
                            : MHA_ORIENTATION_AUTO,
@@ -103,7 +105,7 @@ int layer_of_model(request *r, const arguments *args, mha_config *config)
     int code = model_open(args, given(args, OPT_HEADS) ? count_of(args, OPT_HEADS) : 0, params, &model);
     if (code == EXIT_DONE && (code = choose_layer(args, model, &layer)) == EXIT_DONE) {
         *config = layer.config;
-        config->dtype = MHA_F32;
+        config->dtype = request_dtype(args, OPT_DTYPE);
         r->facts = mha_model_get_facts(model);
         r->facts.causal = layer.causal;
         r->facts_from = given(args, OPT_PRESET) ? "preset" : args->option[OPT_CONFIG].text;

@@ -1,0 +1,204 @@
+/* 16-bit weights and caches on the command line: --dtype and --cache-dtype of forward, params, heads and bench. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "mha/mha.h"
+#include "support/program.h"
+#include "support/unit.h"
+
+static json_int_t number(const json_t *object, const char *key)
+{
+    assert_true(json_is_integer(json_object_get(object, key)));
+    return json_integer_value(json_object_get(object, key));
+}
+
+static const char *text(const json_t *object, const char *key)
+{
+    return json_string_value(json_object_get(object, key));
+}
+
+#define SMALL "--d-model", "48", "--heads", "4", "--seq", "7", "--causal"
+enum { ELEMENTS = 7 * 48 };
+
+/* The output of `mha forward` with these options, as float64. */
+static void outputs_of(const char *const *options, double *out)
+{
+    const char *args[24] = {"forward", "--quiet", "--output", scratch("y.npy"), SMALL};
+    size_t n = 0;
+    while (args[n])
+        n++;
+    for (; *options; options++)
+        args[n++] = *options;
+    program_result r = program_run(args);
+    assert_int_equal(r.code, 0);
+    program_free(&r);
+    mha_file *file;
+    mha_error error;
+    assert_ok(mha_file_open(scratch("y.npy"), &file, &error), error);
+    const mha_view view = mha_view_of(out, MHA_F64, 3, (size_t[]){1, 7, 48});
+    assert_ok(mha_file_read(file, mha_file_at(file, 0), &view, &error), error);
+    mha_file_close(file);
+}
+
+static double largest_difference(const double *a, const double *b)
+{
+    double most = 0;
+    for (size_t i = 0; i < ELEMENTS; i++)
+        most = fmax(most, fabs(a[i] - b[i]));
+    return most;
+}
+
+/* Rounding weights or keys to 8 bits (BF16) moves sums of numbers of size one by about 2^-9 of them: it shows, and no
+ * more than that. Floats in the cache change no bit. */
+static void rounding_shows_and_is_small(void **state)
+{
+    (void)state;
+    double floats[ELEMENTS], other[ELEMENTS];
+    outputs_of((const char *const[]){"--path", "fast", NULL}, floats);
+    outputs_of((const char *const[]){"--path", "fast", "--dtype", "f32", "--cache-dtype", "f32", NULL}, other);
+    assert_true(largest_difference(floats, other) == 0);
+    static const char *const paths[] = {"fast", "blas", "exact"}, *const options[] = {"--dtype", "--cache-dtype"};
+    static const char *const types[] = {"f16", "bf16"};
+    for (size_t p = 0; p < 3; p++)
+        for (size_t o = 0; o < 2; o++) {
+            double moved[2];
+            for (size_t t = 0; t < 2; t++) {
+                outputs_of((const char *const[]){"--path", paths[p], options[o], types[t], NULL}, other);
+                moved[t] = largest_difference(floats, other);
+            }
+            assert_true(moved[0] > 1e-5 && moved[0] < 4e-3);
+            assert_true(moved[1] > 2 * moved[0] && moved[1] < 3e-2);
+        }
+}
+
+static void forward_says_what_it_stores(void **state)
+{
+    (void)state;
+    json_t *root = RUN_JSON(0, "forward", "--json", SMALL, "--dtype", "bf16", "--cache-dtype", "f16", "--path", "fast");
+    const json_t *config = json_object_get(root, "config");
+    assert_string_equal(text(config, "dtype"), "BF16");
+    assert_string_equal(text(config, "cache_dtype"), "F16");
+    assert_int_equal(number(json_object_get(root, "parameters"), "total_bytes"), 2 * (4 * 48 * 48 + 4 * 48));
+    json_decref(root);
+    root = RUN_JSON(0, "forward", "--json", SMALL);
+    assert_string_equal(text(json_object_get(root, "config"), "dtype"), "F32");
+    assert_true(json_is_null(json_object_get(json_object_get(root, "config"), "cache_dtype")));
+    json_decref(root);
+    program_result r = RUN("forward", SMALL, "--dtype", "f16", "--cache-dtype", "bf16", "--path", "fast");
+    assert_int_equal(r.code, 0);
+    assert_non_null(strstr(r.out, "cache    BF16, 7 rows of keys and values, 1344 bytes")); /* 2 * 7 * 48 * 2 */
+    assert_non_null(strstr(r.out, "W_Q.packed"));
+    assert_null(strstr(r.out, " F32 ")); /* packed copies are of the stored type, too */
+    program_free(&r);
+}
+
+static void the_table_shows_the_type_and_its_bytes(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *option, *name;
+        json_int_t bytes;
+    } types[] = {{"f32", "F32", 4}, {"f64", "F64", 8}, {"f16", "F16", 2}, {"bf16", "BF16", 2}};
+    for (size_t t = 0; t < 4; t++) {
+        json_t *root = RUN_JSON(0, "params", "--json", "--d-model", "48", "--heads", "4", "--dtype", types[t].option), *row;
+        size_t i;
+        json_array_foreach(json_object_get(root, "tensors"), i, row)
+        {
+            assert_string_equal(text(row, "dtype"), types[t].name);
+            assert_int_equal(number(row, "bytes"), types[t].bytes * number(row, "elements"));
+        }
+        assert_int_equal(number(root, "total_parameters"), 4 * 48 * 48 + 4 * 48);
+        assert_int_equal(number(root, "total_bytes"), types[t].bytes * number(root, "total_parameters"));
+        json_decref(root);
+    }
+    json_t *root = RUN_JSON(0, "heads", "--json", "--d-model", "48", "--heads", "2,6", "--dtype", "f16");
+    assert_true(json_is_true(json_object_get(root, "invariant")));
+    json_decref(root);
+}
+
+/* A layer of a file is held in the type asked for. */
+static void weights_of_a_file_are_stored_as_asked(void **state)
+{
+    (void)state;
+    mha_writer *writer;
+    mha_error error;
+    const char *path = scratch("w.safetensors"), *const names[] = {"W_Q", "W_K", "W_V", "W_O"};
+    float values[48 * 48];
+    const mha_view matrix = mha_view_of(values, MHA_F32, 2, (size_t[]){48, 48});
+    mha_random_fill(&matrix, 1, 1, -0.2f, 0.2f);
+    assert_ok(mha_writer_create(path, &writer, &error), error);
+    for (size_t i = 0; i < 4; i++)
+        assert_ok(mha_writer_add(writer, names[i], &matrix, &error), error);
+    assert_ok(mha_writer_commit(writer, &error), error);
+    mha_writer_destroy(writer);
+    json_t *root = RUN_JSON(0, "forward", "--json", "--weights", path, "--heads", "4", "--seq", "3", "--dtype", "f16");
+    assert_string_equal(text(json_object_get(root, "config"), "dtype"), "F16");
+    assert_int_equal(number(json_object_get(root, "parameters"), "total_bytes"), 2 * 4 * 48 * 48);
+    json_decref(root);
+}
+
+static double real(const json_t *row, const char *key)
+{
+    return json_number_value(json_object_get(row, key));
+}
+
+/* Bytes are those of the types; what has no weights or no cache says null. */
+static void bench_counts_the_bytes_it_reads(void **state)
+{
+    (void)state;
+    json_t *root = RUN_JSON(0, "bench", "--json", "--shape", "2,1,300,32,4", "--part", "all", "--rounds", "1", "--threads", "1",
+                            "--dtype", "f16", "--cache-dtype", "bf16"), *row;
+    size_t i;
+    const double cache = 2.0 * 2 * 300 * 32 * 2, weights = 4.0 * 32 * 32 * 2;
+    assert_int_equal(json_array_size(json_object_get(root, "rows")), 6);
+    json_array_foreach(json_object_get(root, "rows"), i, row)
+    {
+        const bool core = strcmp(text(row, "part"), "core") == 0, proj = strcmp(text(row, "part"), "proj") == 0;
+        const double bytes = (proj ? 0 : cache) + (core ? 0 : weights), found = real(row, "gbs") * real(row, "ms_min") * 1e6;
+        assert_true(fabs(found - bytes) <= 0.01 * bytes); /* times are rounded to the nanosecond */
+        assert_true(real(row, "error_of_bound") <= 1);
+        if (core)
+            assert_true(json_is_null(json_object_get(row, "weights_dtype")));
+        else
+            assert_string_equal(text(row, "weights_dtype"), "F16");
+        if (proj)
+            assert_true(json_is_null(json_object_get(row, "cache_dtype")));
+        else
+            assert_string_equal(text(row, "cache_dtype"), "BF16");
+    }
+    json_decref(root);
+    root = RUN_JSON(0, "bench", "--json", "--shape", "1,9,9,32,4", "--part", "layer", "--rounds", "1", "--threads", "1");
+    row = json_array_get(json_object_get(root, "rows"), 0);
+    assert_string_equal(text(row, "weights_dtype"), "F32");
+    assert_true(json_is_null(json_object_get(row, "cache_dtype"))); /* it does not decode */
+    json_decref(root);
+    program_result r = RUN("bench", "--shape", "1,1,20,32,4", "--rounds", "1", "--threads", "1", "--csv", "--cache-dtype", "f16",
+                           "--part", "layer", "--path", "fast");
+    assert_non_null(strstr(r.out, ",F32,F16\n"));
+    program_free(&r);
+}
+
+static void what_is_refused(void **state)
+{
+    (void)state;
+    assert_program_refuses(RUN("forward", SMALL, "--cache-dtype", "f64"), 2, "--cache-dtype*f32 or f16 or bf16*f64");
+    assert_program_refuses(RUN("forward", SMALL, "--dtype", "int8"), 2, "--dtype*int8");
+    assert_program_refuses(RUN("bench", "--shape", "1,1,20,32,4", "--dtype", "f64"), 2, "--dtype*f32 or f16 or bf16*f64");
+    assert_program_refuses(RUN("forward", SMALL, "--cache-dtype", "f16", "--save-case", scratch("c.safetensors")), 2,
+                           "--cache-dtype*--save-case");
+    assert_program_refuses(RUN("forward", SMALL, "--merged-qk", "--cache-dtype", "f16"), 2, "--cache-dtype*--merged-qk");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rounding_shows_and_is_small),
+        cmocka_unit_test(forward_says_what_it_stores),
+        cmocka_unit_test(the_table_shows_the_type_and_its_bytes),
+        cmocka_unit_test(weights_of_a_file_are_stored_as_asked),
+        cmocka_unit_test(bench_counts_the_bytes_it_reads),
+        cmocka_unit_test(what_is_refused),
+    };
+    return cmocka_run_group_tests_name("cli_half", tests, NULL, scratch_remove);
+}
