@@ -1,6 +1,6 @@
 # How much of src/ the tests reach, and whether they would notice if it were wrong. Included by the Makefile.
 
-.PHONY: coverage coverage-programs
+.PHONY: coverage coverage-programs mutants mutant-programs
 
 # Least percentage of lines and of branches; a line that says "unreachable: " and why counts for neither.
 COVERAGE_LINES    = 95
@@ -25,3 +25,25 @@ coverage: ## lines and branches of src/ that the tests reach; HTML in build/cove
 	  --fail-under-line $(COVERAGE_LINES) --fail-under-branch $(COVERAGE_BRANCHES)
 
 coverage-programs: all $(TESTS) fuzzers
+
+# ---------------------------------------------------------------- mutants
+
+MUTANTS = --seed 1
+mutants: ## changes N operators and constants of src/attention and src/compute, one at a time: do the tests notice?
+	@$(PYTHON) tests/mutate.py --work $(BUILD)/mutants --count $(if $(filter file,$(origin N)),200,$(N)) $(MUTANTS)
+
+# In the copy that tests/mutate.py works on: a mutant costs a compilation and a link, not one link per test.
+$(BUILD)/libmutant.so: $(LIB_OBJ)
+	$(CC) -shared -o $@ $^ $(MHA_LDFLAGS) $(LIBS)
+
+# Not those that stand between the library and what it calls, or that mostly wait for a clock.
+MUTANT_TESTS = $(patsubst $(BUILD)/tests/%,$(BUILD)/mutant/%,$(filter-out %_failures %/test_work %_bench,$(TESTS)))
+mutant-programs: $(MUTANT_TESTS) $(BUILD)/mutant/mha
+
+$(MUTANT_TESTS): $(BUILD)/mutant/%: $(BUILD)/tests/%.o $(SUPPORT_OBJ) $(BUILD)/libmutant.so
+	@mkdir -p $(@D)
+	$(CC) -fopenmp $(MHA_LDFLAGS) -Wl,-rpath,$(abspath $(BUILD)) -o $@ $^ $(CMOCKA_LIBS) $(LIBS)
+
+$(BUILD)/mutant/mha: $(CLI_OBJ) $(BUILD)/libmutant.so
+	@mkdir -p $(@D)
+	$(CC) $(MHA_LDFLAGS) -Wl,-rpath,$(abspath $(BUILD)) -o $@ $^ $(LIBS)
