@@ -92,8 +92,9 @@ MHA_API mha_tensor *mha_layer_weight(const mha_layer *layer, mha_weight weight);
  * norms over a head) or i is too large. */
 MHA_API mha_view mha_layer_head(const mha_layer *layer, mha_weight weight, size_t head);
 
-/* Xavier-uniform initialisation of the matrices (Glorot and Bengio 2010: bound sqrt(6 / (fan_in +
- * fan_out))), norms one, the rest zero except bias_k and bias_v (Xavier-normal's variance, uniform).
+/* Random values, uniform: the matrices after Xavier (Glorot and Bengio 2010: bound sqrt(6 / (fan_in +
+ * fan_out))), biases within 1 / sqrt(rows of their matrix), bias_k and bias_v with Xavier-normal's variance,
+ * sinks in [-1, 1), norms in [0.5, 1.5): an implementation that forgets one of them gives another output.
  * Element e of a weight depends on (seed, weight, e) alone: the same on every machine. */
 MHA_API void mha_layer_init(mha_layer *layer, uint64_t seed);
 /* Copies `from` (any plain floating dtype, shape of the weight) into a weight.

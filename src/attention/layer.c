@@ -185,19 +185,38 @@ const void *mha_layer_packed(const mha_layer *layer, mha_weight weight, mha_dtyp
 
 /* ---------------------------------------------------------------- values */
 
+/* Nothing is left at a value that could be dropped unseen: no bias at 0, no norm at 1. */
+static void random_range(const mha_layer *layer, int w, float *low, float *high)
+{
+    const size_t rows = mha_tensor_view(layer->weight[w]).shape[0];
+    double bound = 1, centre = 0;
+    switch (w) {
+    case MHA_W_Q:
+    case MHA_W_K:
+    case MHA_W_V:
+    case MHA_W_O: bound = sqrt(6.0 / (double)(rows + mha_tensor_view(layer->weight[w]).shape[1])); break;
+    case MHA_B_Q:
+    case MHA_B_K:
+    case MHA_B_V:
+    case MHA_B_O: bound = 1 / sqrt((double)mha_tensor_view(layer->weight[w - 1]).shape[0]); break; /* of its matrix */
+    case MHA_BIAS_K:
+    case MHA_BIAS_V: bound = sqrt(6.0 / (double)(rows + 1)); break;
+    case MHA_Q_NORM:
+    case MHA_K_NORM: bound = 0.5, centre = 1; break;
+    default: break;
+    }
+    *low = (float)(centre - bound);
+    *high = (float)(centre + bound);
+}
+
 void mha_layer_init(mha_layer *layer, uint64_t seed)
 {
     for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
         if (!layer->weight[w])
             continue;
         mha_view view = mha_tensor_view(layer->weight[w]);
-        float low = 0, high = 0;
-        if (view.rank == 2) /* W_Q, W_K, W_V, W_O */
-            high = (float)sqrt(6.0 / (double)(view.shape[0] + view.shape[1])), low = -high;
-        else if (w == MHA_BIAS_K || w == MHA_BIAS_V)
-            high = (float)sqrt(6.0 / (double)(view.shape[0] + 1)), low = -high;
-        else if (w == MHA_Q_NORM || w == MHA_K_NORM)
-            low = high = 1;
+        float low, high;
+        random_range(layer, w, &low, &high);
         mha_random_fill(&view, seed, (uint64_t)w, low, high);
         renew(layer, w);
     }

@@ -124,6 +124,12 @@ static void test_a_right_result_raises_no_alarm(void **state)
     program_result r = RUN("diagnose", right);
     assert_int_equal(r.code, 0);
     assert_non_null(strstr(r.out, "It is what the case says it should be"));
+    /* random layers have biases that are seen when they are dropped, but for the one softmax cannot see */
+    assert_non_null(strstr(r.out, "bias-k-dropped"));
+    assert_null(strstr(r.out, "bias-q-dropped"));
+    assert_null(strstr(r.out, "bias-v-dropped"));
+    assert_null(strstr(r.out, "bias-o-dropped"));
+    assert_null(strstr(r.out, "biases-dropped"));
     program_free(&r);
     r = RUN("diagnose", right, "--quiet");
     assert_int_equal(r.code + (int)r.out_size, 0);
