@@ -62,7 +62,9 @@ typedef struct mha_totals {
     size_t buffer_bytes;
     size_t derived_bytes;
     size_t inert;           /* inert elements among the parameters */
-    size_t storages, tensors, aliases;
+    size_t storages;        /* of parameters and buffers */
+    size_t derived_storages;
+    size_t tensors, aliases;
     size_t bytes_allocated; /* what was asked of the allocator for all storages, paddings included */
 } mha_totals;
 

@@ -115,7 +115,8 @@ static void print_totals(mha_params *params, const mha_totals *all)
         printf("  buffers, not learned: %s elements in %s\n", count_text(elements, all->buffers),
                bytes_text(bytes, all->buffer_bytes));
     if (all->derived_bytes)
-        printf("  packed copies made to go faster, not counted: %s\n", bytes_text(bytes, all->derived_bytes));
+        printf("  packed copies made to go faster, not counted: %s in %zu storages\n", bytes_text(bytes, all->derived_bytes),
+               all->derived_storages);
     for (size_t i = 0; all->inert && i < mha_params_count(params); i++) {
         mha_tensor_info info = mha_tensor_get_info(mha_params_at(params, i));
         if (info.inert_elements)

@@ -355,7 +355,7 @@ mha_totals mha_params_totals(const mha_params *table, const char *group)
     for (const storage *s = table->first; s; s = s->next) {
         if (group && strcmp(s->owner->group, group) != 0)
             continue;
-        totals.storages++;
+        *(s->kind == MHA_DERIVED ? &totals.derived_storages : &totals.storages) += 1;
         totals.bytes_allocated += s->bytes;
         switch (s->kind) {
         case MHA_PARAMETER:

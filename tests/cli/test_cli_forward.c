@@ -68,6 +68,7 @@ static void test_json_has_the_promised_keys(void **state)
     assert_keys(json_object_get(root, "config"), "d_model,heads,kv_heads,d_k,d_v,batch,seq,kv_seq,scale,seed,causal");
     assert_keys(json_object_get(root, "parameters"), "total_parameters,attention_parameters,total_bytes,buffer_elements,storages");
     assert_int_equal(json_integer_value(json_object_get(json_object_get(root, "parameters"), "total_parameters")), 2362368);
+    assert_int_equal(json_integer_value(json_object_get(json_object_get(root, "parameters"), "storages")), 8); /* packed or not */
     assert_int_equal(json_integer_value(json_object_get(json_object_get(root, "config"), "seed")), 7);
     json_t *output = json_object_get(root, "output"), *stages = json_object_get(root, "stages"), *stage;
     assert_keys(output, "shape,mean,rms,max_abs,finite");
