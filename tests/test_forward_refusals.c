@@ -180,6 +180,19 @@ static void semantics_without_meaning_are_refused(void **state)
     SPOIL(MHA_INVALID, "softcap", S.softcap = -1)
     SPOIL(MHA_INVALID, "softcap", S.softcap = NAN)
     SPOIL(MHA_INVALID, "softcap", S.softcap = INFINITY)
+    /* more, or less, than float holds; the exact path goes on */
+    SPOIL(MHA_UNSUPPORTED, "only the exact path computes in float64), found 1e+300", S.softcap = 1e300)
+    SPOIL(MHA_UNSUPPORTED, "found 1e-300", S.softcap = 1e-300)
+    SPOIL(MHA_UNSUPPORTED, "found -1e+39", S.has_scale = true; S.scale = -1e39)
+    SPOIL(MHA_UNSUPPORTED, "found 3.5e+38", S.has_scale = true; S.scale = 3.5e38; call.path = MHA_PATH_BLAS)
+    for (size_t i = 0; i < 4; i++) {
+        mha_call call = good;
+        call.path = i < 3 ? MHA_PATH_EXACT : MHA_PATH_AUTO; /* a factor that vanishes in float is but 0 */
+        S.softcap = i == 0 ? 1e300 : i == 1 ? 1e-300 : 0;
+        S.has_scale = i >= 2;
+        S.scale = i == 2 ? 1e39 : 1e-300;
+        assert_ok(mha_plan_call(layer, &call, &plan, &error), error);
+    }
     SPOIL(MHA_INVALID, "window", S.window = true; S.window_left = -2)
     SPOIL(MHA_INVALID, "window", S.window = true; S.window_right = INT64_MAX)
     SPOIL(MHA_INVALID, "offset", S.has_offset = true; S.offset = INT64_MAX)
@@ -213,6 +226,8 @@ static void semantics_without_meaning_are_refused(void **state)
           S.padding_fill = -INFINITY)
     SPOIL(MHA_INVALID, "fill", PADDING(MHA_MASK_HIDES, MHA_U8, borrowed.u8, 2, 2, 5); S.has_padding_fill = true;
           S.padding_fill = NAN)
+    SPOIL(MHA_UNSUPPORTED, "found -1e+39", PADDING(MHA_MASK_HIDES, MHA_U8, borrowed.u8, 2, 2, 5); S.has_padding_fill = true;
+          S.padding_fill = -1e39)
     /* rotation */
     SPOIL(MHA_INVALID, "rotation", S.rope.kind = (mha_rope_kind)3)
     SPOIL(MHA_INVALID, "rope-dim", S.rope.kind = MHA_ROPE_HALF_SPLIT; S.rope.dim = 3)

@@ -127,10 +127,30 @@ static mha_status check_rope(mha_request *r, mha_error *error)
 
 /* ---------------------------------------------------------------- all of it */
 
+/* The float paths hold these in float, where they must neither overflow nor, as divisors, vanish. */
+static mha_status check_float_range(const mha_request *r, mha_error *error)
+{
+    const mha_semantics *s = r->semantics;
+    const struct {
+        const char *name;
+        double value;
+        bool divides;
+    } numbers[] = {{"scale", r->plan.scale, false}, {"softcap", s->softcap, s->softcap > 0}, {"padding_fill", s->has_padding_fill ? s->padding_fill : 0, false}};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers && r->plan.path != MHA_PATH_EXACT; i++) {
+        const float held = (float)numbers[i].value;
+        if (!isfinite(held) || (numbers[i].divides && held == 0.0f))
+            return mha_fail(error, MHA_UNSUPPORTED, numbers[i].name,
+                            "expected a number that float can hold (only the exact path computes in float64), found %g",
+                            numbers[i].value);
+    }
+    return MHA_OK;
+}
+
 mha_status mha_request_check_semantics(mha_request *r, mha_error *error)
 {
     const mha_semantics *s = r->semantics;
     const mha_plan *p = &r->plan;
+    mha_status status;
     if (!isfinite(p->scale))
         return mha_fail(error, MHA_INVALID, "scale", "expected a finite scale, found %g", p->scale);
     if (!(s->softcap >= 0) || !isfinite(s->softcap))
@@ -157,11 +177,12 @@ mha_status mha_request_check_semantics(mha_request *r, mha_error *error)
         return mha_fail(error, MHA_UNSUPPORTED, "padding_fill", "a fill value needs a boolean key padding mask to fill");
     if (s->has_padding_fill && !isfinite(s->padding_fill))
         return mha_fail(error, MHA_INVALID, "padding_fill", "expected a finite fill value, found %g", s->padding_fill);
+    if ((status = check_float_range(r, error)) != MHA_OK)
+        return status;
     r->norm_eps = s->norm_eps != 0 ? s->norm_eps : 1e-6;
     if (!(r->norm_eps > 0) || !isfinite(r->norm_eps))
         return mha_fail(error, MHA_INVALID, "norm_eps", "expected a positive epsilon, found %g", s->norm_eps);
     const size_t full[4] = {p->B, p->h, p->T_q, p->S}, padding[2] = {p->B, p->S};
-    mha_status status;
     (void)((status = check_mask("mask", &s->mask, full, 4, true, error)) ||
            (status = check_mask("key_padding", &s->key_padding, padding, 2, false, error)) || (status = check_rope(r, error)));
     return status;

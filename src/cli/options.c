@@ -124,7 +124,7 @@ static int read_value(const option_row *row, option_value *value)
     case REAL:
         value->real = strtod(value->text, &stop);
         return *value->text && !isspace((unsigned char)*value->text) && !*stop && isfinite(value->real) &&
-                       value->real >= (double)row->low && value->real <= (double)row->high
+                       (row->low == INT64_MIN || value->real >= (double)row->low)
                    ? EXIT_DONE
                    : refuse_number(row, "a finite number", value->text);
     case CHOICE: return read_choice(row, value);

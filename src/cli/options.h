@@ -95,7 +95,7 @@ extern const char *const section_titles[SECTION_COUNT];
 #define WIDTH RANGE(1, INT32_MAX) /* CBLAS counts in int */
 
 /* Code, name, type, form of the argument, default (NULL: none, or computed), smallest and largest
- * value, section, commands that take it, help. A name has two rows where commands read it differently. */
+ * value (reals have no largest), section, commands that take it, help. A name has two rows where commands read it differently. */
 #define OPTION_LIST(X)                                                                                                 \
     X(D_MODEL, "d-model", COUNT, "N", "768", WIDTH, SHAPE, ON_LAYER, "width of the model")                             \
     X(HEADS, "heads", COUNT, "N", "12", WIDTH, SHAPE, ON_ONE_LAYER, "query heads")                                     \

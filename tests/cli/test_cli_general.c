@@ -196,6 +196,8 @@ static void test_numbers_are_read_strictly(void **state)
     assert_program_refuses(RUN("forward", "--threads", "1025"), 2, "--threads: expected a whole number from 1 to 1024, found \"1025\"");
     assert_program_refuses(RUN("forward", "--scale", "nan"), 2, "--scale: expected a finite number, found \"nan\"");
     assert_program_refuses(RUN("forward", "--scale", "1e999"), 2, "--scale: expected a finite number");
+    assert_program_refuses(RUN("forward", "--scale", "1e300"), 2, "--scale: expected a number that float can hold*found 1e+300");
+    says(RUN("forward", "--d-model", "8", "--heads", "2", "--seq", "3", "--rope", "half", "--rope-base", "1e300"), 0, "base 1e+300");
     assert_program_refuses(RUN("forward", "--scale", "1 "), 2, "--scale: expected a finite number");
     assert_program_refuses(RUN("forward", "--softcap", "-1"), 2, "--softcap: expected a finite number, at least 0");
     assert_program_refuses(RUN("forward", "--window", "3"), 2, "--window: expected two whole numbers with a comma between*found \"3\"");
