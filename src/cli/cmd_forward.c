@@ -179,13 +179,16 @@ static void print_configuration(const request *r, const arguments *args)
            p->threads == 1 ? "" : "s");
 }
 
-static void print_output(const request *r, const summary *s)
+static void print_output(const request *r, const summary *s, bool as_asked)
 {
     const mha_view *output = &r->call.stages[MHA_STAGE_OUTPUT];
     char shape[SHAPE_TEXT], mean[SHORT_TEXT], rms[SHORT_TEXT], max[SHORT_TEXT];
     printf("\n%sOutput %s%s\n  mean %s, root mean square %s, largest |x| %s, %s\n", bold(),
            shape_text(shape, output->rank, output->shape), plain(), real_text(mean, s->mean), real_text(rms, s->rms),
-           real_text(max, s->max_abs), s->non_finite == 0 ? "all finite" : "NOT all finite");
+           real_text(max, s->max_abs),
+           s->non_finite == 0 ? "all finite"
+           : as_asked         ? "NaN where a query sees no key, as asked"
+                              : "NOT all finite");
 }
 
 /* ---------------------------------------------------------------- JSON */
@@ -333,6 +336,26 @@ static int refuse_one_place_for_two(const arguments *args)
     return EXIT_DONE;
 }
 
+/* Whether NaN is in the output only because --empty-rows nan puts it there: it goes when empty rows are zero. */
+static int only_empty_rows(const request *r, bool *only)
+{
+    double ms;
+    request other = {.layer = r->layer, .call = r->call, .plan = r->plan};
+    *only = false;
+    if (r->call.semantics.empty_rows != MHA_EMPTY_NAN)
+        return EXIT_DONE;
+    other.call.semantics.empty_rows = MHA_EMPTY_ZERO;
+    memset(other.call.stages, 0, sizeof other.call.stages);
+    int code = request_keep(&other, MHA_STAGE_OUTPUT);
+    if (code == EXIT_DONE)
+        code = request_run(&other, &ms);
+    if (code == EXIT_DONE)
+        *only = summarise(&other.call.stages[MHA_STAGE_OUTPUT]).non_finite == 0;
+    other.layer = NULL; /* not its own */
+    request_free(&other);
+    return code;
+}
+
 /* Runs, shows, writes: everything is ready. */
 static int perform(request *r, const arguments *args, mha_writer *writer)
 {
@@ -350,9 +373,11 @@ static int perform(request *r, const arguments *args, mha_writer *writer)
     if (code != EXIT_DONE)
         return code;
     summary s = summarise(&r->call.stages[MHA_STAGE_OUTPUT]);
-    bool finite = s.non_finite == 0;
+    bool as_asked = true;
+    if (s.non_finite)
+        code = only_empty_rows(r, &as_asked);
     mha_error error = {0};
-    if (writer)
+    if (code == EXIT_DONE && writer)
         code = write_output(r, writer);
     if (code == EXIT_DONE && given(args, OPT_TRACE) &&
         mha_trace_save(args->option[OPT_TRACE].text, &r->call, &error) != MHA_OK)
@@ -365,10 +390,10 @@ static int perform(request *r, const arguments *args, mha_writer *writer)
     if (code == EXIT_DONE && text) {
         printf("\n%sStages%s\n", bold(), plain());
         print_stages(r, &time);
-        print_output(r, &s);
+        print_output(r, &s, as_asked);
         code = glimpse_print(r, hides_keys(&r->call.semantics) || !r->random_weights);
     }
-    if (code == EXIT_DONE && !finite)
+    if (code == EXIT_DONE && !as_asked)
         code = blame_non_finite(r, &s);
     return code;
 }

@@ -34,8 +34,8 @@ static void list_layers(const mha_file *file, const char *wanted, char *text, si
             continue;
         if (count++ < SHOWN && used < size) {
             int length = (int)(place.prefix_length > 0 ? place.prefix_length - 1 : 0);
-            int n = snprintf(text + used, size - used, "%s'%.*s'", count > 1 ? ", " : "", length > 48 ? 48 : length,
-                             place.tensor->name);
+            int n = snprintf(text + used, size - used, "%s'%.*s'%s", count > 1 ? ", " : "", length > 48 ? 48 : length,
+                             place.tensor->name, length ? "" : " (names without a prefix)");
             used += n > 0 ? (size_t)n : 0;
         }
     }

@@ -73,8 +73,8 @@ static mha_status load(search *s, const char *name, char *chosen, size_t size, m
     const mha_case *c = s->c;
     int wide, slot;
     if (!find_tensor(c, name, &wide, &slot))
-        return mha_fail(error, MHA_NOT_FOUND, name, "expected a recorded stage%s%s, found none", name ? " named " : "",
-                        name ? name : "");
+        return name ? mha_fail(error, MHA_NOT_FOUND, "tensor", "expected a recorded stage, found none named %s", name)
+                    : mha_fail(error, MHA_NOT_FOUND, NULL, "expected a recorded stage, found none");
     const case_expected *e = &c->expected[wide][slot];
     snprintf(chosen, size, "%s", e->name);
     s->stage = slot == CASE_QK ? c->qk_stage : (mha_stage)slot;

@@ -338,13 +338,16 @@ static void explain(mha_verdict *v)
              mha_shape_text(index, sizeof index, d->worst_index, d->rank), d->worst_expected, d->worst_actual);
 }
 
+#define STAGE_NAME(code, name) name ", "
+
 mha_status mha_case_judge(const mha_case *c, mha_path path, const char *stage, int threads, mha_verdict *verdict,
                           mha_error *error)
 {
     mha_stage known;
     *verdict = (mha_verdict){.path = path};
     if (stage && !mha_stage_find(stage, &known) && strcmp(stage, "prefill_output") != 0)
-        return mha_fail(error, MHA_NOT_FOUND, stage, "expected the name of a stage, found %s", stage);
+        return mha_fail(error, MHA_NOT_FOUND, "stage", "expected one of " MHA_STAGE_LIST(STAGE_NAME) "prefill_output, found %s",
+                        stage);
     if (*c->skip) {
         verdict->outcome = MHA_SKIPPED;
         snprintf(verdict->reason, sizeof verdict->reason, "%s", c->skip);

@@ -91,7 +91,7 @@ static void test_a_recorded_case_passes_on_every_path(void **state)
     json_t *root = RUN_JSON(0, "check", file, "--json", "--stage", "weights");
     assert_int_equal(json_array_size(json_object_get(json_array_get(json_object_get(root, "cases"), 0), "stages")), 1);
     json_decref(root);
-    assert_program_refuses(RUN("check", file, "--stage", "wieghts"), 2, "--stage: *wieghts");
+    assert_program_refuses(RUN("check", file, "--stage", "wieghts"), 2, "mha check: --stage: expected one of q, k, v,*prefill_output, found wieghts\n");
 }
 
 static void test_the_first_stage_that_diverges_is_named(void **state)

@@ -152,7 +152,7 @@ static void test_what_nothing_explains_is_no(void **state)
     assert_int_equal(r.code, 1);
     assert_non_null(strstr(r.out, "No variant or pair of variants reproduces it. The closest:"));
     program_free(&r);
-    assert_program_refuses(RUN("diagnose", right, "--tensor", "nothing"), 2, "--tensor: ");
+    assert_program_refuses(RUN("diagnose", right, "--tensor", "nothing"), 2, "mha diagnose: --tensor: expected a recorded stage, found none named nothing\n");
     assert_program_refuses(RUN("diagnose", scratch("absent")), 2, "absent: expected a file");
     assert_program_refuses(RUN("diagnose"), 2, "expected FILE, found nothing");
 }

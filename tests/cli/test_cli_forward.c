@@ -301,7 +301,7 @@ static void test_weights_that_do_not_fit_the_request(void **state)
     assert_program_refuses(RUN("forward", "--weights", LOOKUP, "--d-model", "48"), 2,
                            "--d-model: expected nothing beside --weights, whose file decides it, found 48");
     assert_program_refuses(RUN("forward", "--weights", LOOKUP, "--heads", "5"), 2, "48*5");
-    assert_program_refuses(RUN("forward", "--weights", LOOKUP, "--layer", "h.3.attn"), 2, "--layer: *h.3.attn");
+    assert_program_refuses(RUN("forward", "--weights", LOOKUP, "--layer", "h.3.attn"), 2, "--layer: *h.3.attn*expected one of '' (names without a prefix)");
     assert_program_refuses(RUN("forward", "--weights", "weights/lookup/recorded.safetensors"), 2, "recorded.safetensors");
     assert_program_refuses(RUN("forward", "--weights", scratch("absent")), 2, "absent: expected a file, found none");
     assert_program_refuses(RUN("forward", "--layer", "h.0"), 2, "--layer: expected --weights beside it");
@@ -339,6 +339,9 @@ static void test_not_a_number_is_said_and_is_no(void **state)
     json_decref(root);
     program_free(&r);
     assert_program_refuses(RUN("forward", "--d-model", "8", "--heads", "2", "--input", path, "--quiet"), 1, "--input: expected finite");
+    /* NaN of the input is not excused by NaN that was asked for */
+    assert_program_refuses(RUN("forward", "--d-model", "8", "--heads", "2", "--input", path, "--quiet", "--empty-rows", "nan", "--lengths", "1"),
+                           1, "--input: expected finite");
 }
 
 /* Cut at every byte of its header and in its data, a file gives one line and exit code 2; never a crash. */
