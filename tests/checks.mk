@@ -49,6 +49,7 @@ $(BUILD)/tests/inject/program.o: $(BUILD)/tests/inject/main.o $(filter-out %/mai
 $(BUILD)/tests/inject/main.o: src/cli/main.c
 	@mkdir -p $(@D)
 	$(CC) $(MHA_CFLAGS) -Dmain=program_main -Wno-missing-prototypes $(CFLAGS) -MMD -MP -c -o $@ $<
+-include $(BUILD)/tests/inject/main.d $(BUILD)/tests/inject/inject.d
 
 # ---------------------------------------------------------------- counted work
 

@@ -135,7 +135,7 @@ static mha_status check_float_range(const mha_request *r, mha_error *error)
         const char *name;
         double value;
         bool divides;
-    } numbers[] = {{"scale", r->plan.scale, false}, {"softcap", s->softcap, s->softcap > 0}, {"padding_fill", s->has_padding_fill ? s->padding_fill : 0, false}};
+    } numbers[] = {{"scale", r->plan.scale, false}, {"softcap", s->softcap, s->softcap > 0}};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers && r->plan.path != MHA_PATH_EXACT; i++) {
         const float held = (float)numbers[i].value;
         if (!isfinite(held) || (numbers[i].divides && held == 0.0f))
