@@ -60,7 +60,7 @@ help: ## this list
 # ---------------------------------------------------------------- what is needed
 
 DEPS     = gcc g++ libc6-dev make pkg-config libopenblas-dev libjansson-dev libzip-dev libcmocka-dev
-DEPS_DEV = clang libclang-rt-dev libomp-dev valgrind python3-torch python3-numpy gnuplot-nox gcovr clang-tidy cppcheck mandoc
+DEPS_DEV = clang libclang-rt-dev libomp-dev valgrind python3-torch python3-numpy libdnnl-dev gnuplot-nox gcovr clang-tidy cppcheck mandoc
 SUDO     = $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
 # $(call apt,packages): installs those that are missing, and says so; silent when nothing is.
@@ -194,12 +194,26 @@ $(BUILD)/bench/libshim.so: bench/shim.c $(filter-out %/main.o,$(CLI_OBJ)) $(BUIL
 	@mkdir -p $(@D)
 	$(CC) $(MHA_CFLAGS) -Wno-missing-prototypes $(CFLAGS) -shared $(MHA_LDFLAGS) -o $@ $^ $(LIBS)
 
+# What others would write, at its best on this machine: all it may use, sums in any order.
+PEER_CFLAGS = -std=c11 -D_GNU_SOURCE -O3 -march=native -fno-math-errno -fno-trapping-math -fno-signed-zeros \
+              -fassociative-math -ffinite-math-only -fvisibility=hidden -fPIC -fopenmp -shared
+$(BUILD)/bench/libopenblas_peer.so: bench/openblas.c
+	@mkdir -p $(@D)
+	$(CC) $(PEER_CFLAGS) $(BLAS_CFLAGS) -o $@ $< $(BLAS_LIBS) -lm
+
+# Skipped where oneDNN 2 is not installed.
+$(BUILD)/bench/libonednn_peer.so: bench/onednn.cpp
+	@mkdir -p $(@D)
+	@if echo '#include <dnnl.hpp>' | $(CXX) -E -x c++ - 2>/dev/null | grep -q output_scales; then \
+	  $(CXX) -std=c++11 -O2 -fvisibility=hidden -fPIC -shared -o $@ $< -ldnnl; else echo "oneDNN 2 (libdnnl-dev) is not here"; fi
+
 # Debian's own Python, which has Debian's PyTorch; PEERS: options of bench/peers.py.
 PYTHON ?= /usr/bin/python3
 PEERS  ?=
+PEER_LIBRARIES = $(BUILD)/bench/libshim.so $(BUILD)/bench/libopenblas_peer.so $(BUILD)/bench/libonednn_peer.so
 
-bench-peers: $(BUILD)/bench/libshim.so ## measures the same work with what people would otherwise use
-	$(PYTHON) bench/peers.py --shim $< $(PEERS)
+bench-peers: $(PEER_LIBRARIES) ## measures the same work with what people would otherwise use
+	$(PYTHON) bench/peers.py --libraries $(BUILD)/bench $(PEERS)
 
 # ---------------------------------------------------------------- installing
 

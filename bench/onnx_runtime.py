@@ -11,6 +11,8 @@ from ctypes import byref, c_char_p, c_int, c_int64, c_size_t, c_void_p
 
 import numpy as np
 
+from work import Absent, time_calls
+
 # Places in the table OrtApi (onnxruntime_c_api.h), and the arguments' types.
 API = {
     "GetErrorMessage": (2, [c_void_p], c_char_p),
@@ -47,7 +49,7 @@ def field(number, value):
 
 
 class Graph:
-    """Nodes, constants, inputs and one output named "output"; bytes() is the model."""
+    """Nodes, constants, inputs; model() is the file, with outputs of the names and shapes given."""
 
     def __init__(self):
         self.nodes, self.constants, self.feeds, self.count = b"", [], {}, 0
@@ -70,13 +72,14 @@ class Graph:
         self.nodes += field(1, body + field(7, domain))
         return outputs[0]
 
-    def model(self, output_shape):
+    def model(self, outputs):
         def typed(name, shape):
             dims = b"".join(field(1, field(1, n)) for n in shape)
             return field(1, name) + field(2, field(1, field(1, FLOAT) + field(2, dims)))
 
         graph = self.nodes + field(2, "g") + b"".join(self.constants)
-        graph += b"".join(field(11, typed(n, a.shape)) for n, a in self.feeds.items()) + field(12, typed("output", output_shape))
+        graph += b"".join(field(11, typed(n, a.shape)) for n, a in self.feeds.items()) 
+        graph += b"".join(field(12, typed(n, shape)) for n, shape in outputs.items())
         opsets = field(8, field(1, "") + field(2, 23)) + field(8, field(1, MICROSOFT) + field(2, 1))
         return field(1, 10) + opsets + field(7, graph)
 
@@ -93,13 +96,14 @@ def find_library():
 
 
 class OnnxRuntime:
-    """`kind`: mha (MultiHeadAttention), attn (the ONNX operator Attention), gqa (GroupQueryAttention: causal)."""
+    """`kind`: mha (MultiHeadAttention), attn (the ONNX operator Attention), gqa (GroupQueryAttention: causal), mm
+    (MatMul: the projections alone)."""
 
-    def __init__(self, threads, kind, absent, time_calls):
-        self.kind, self.absent, self.time_calls = kind, absent, time_calls
+    def __init__(self, threads, kind):
+        self.kind = kind
         path = find_library()
         if not path:
-            raise absent("no libonnxruntime.so: npm install --prefix build onnxruntime-node")
+            raise Absent("no libonnxruntime.so: npm install --prefix build onnxruntime-node")
         lib = ctypes.CDLL(path)
         lib.OrtGetApiBase.restype = ctypes.POINTER(c_void_p * 2)
         get_api, get_version = lib.OrtGetApiBase().contents
@@ -122,7 +126,7 @@ class OnnxRuntime:
         """The attention operator on q, k, v of (B, T, h*d_k), keys and values of `past` before them."""
         if self.kind == "mha":
             if w.h_kv != w.h:
-                raise self.absent("MultiHeadAttention has no grouped heads")
+                raise Absent("MultiHeadAttention has no grouped heads")
             inputs = [q, k, v, bias or "", "", "", *(past or [])] if past or bias else [q, k, v]
             outputs = [output, output + "_k", output + "_v"] if past else [output]
             return graph.node("MultiHeadAttention", inputs, outputs, MICROSOFT, num_heads=w.h, unidirectional=int(w.causal))
@@ -131,7 +135,7 @@ class OnnxRuntime:
             outputs = [output, output + "_k", output + "_v"] if past else [output]
             return graph.node("Attention", inputs, outputs, q_num_heads=w.h, kv_num_heads=w.h_kv, is_causal=int(w.causal))
         if not (w.causal or w.decodes):
-            raise self.absent("GroupQueryAttention is always causal")
+            raise Absent("GroupQueryAttention is always causal")
         lengths = graph.constant(np.full(w.B, w.T_k - 1, np.int32))
         total = graph.constant(np.array(w.T_k, np.int32))
         return graph.node("GroupQueryAttention", [q, k, v, *(past or ("", "")), lengths, total],
@@ -158,20 +162,28 @@ class OnnxRuntime:
             self.attention(graph, w, *feeds, past, None, "output")
 
     def whole(self, graph, w):
-        def project(x, name, bias):
-            y = graph.node("MatMul", [x, graph.constant(w["W_" + name])], [f"y{name}"])
-            return graph.node("Add", [y, graph.constant(w["b_" + name])], [f"z{name}"]) if bias else y
-
+        project = self.projector(graph, w)
         x = graph.feed("x", w["query"])
         context = graph.feed("context", w["key"]) if w.crosses else x
         fused = self.kind == "mha" and w.bias  # this operator adds the three biases itself
-        q, k, v = (project(i, n, w.bias and not fused) for i, n in ((x, "Q"), (context, "K"), (context, "V")))
+        q, k, v = (project(i, n, w.bias and not fused, "y" + n) for i, n in ((x, "Q"), (context, "K"), (context, "V")))
         bias = graph.constant(np.concatenate([w["b_" + n] for n in "QKV"])) if fused else None
         past = [graph.feed(n, w[n][:, :, :-1]) for n in ("cached_keys", "cached_values")] if w.decodes else None
         heads = self.attention(graph, w, q, k, v, past, bias, "heads")
-        y = graph.node("MatMul", [heads, graph.constant(w["W_O"])], ["yO" if w.bias else "output"])
-        if w.bias:
-            graph.node("Add", [y, graph.constant(w["b_O"])], ["output"])
+        project(heads, "O", w.bias, "output")
+
+    def projector(self, graph, w):
+        def project(x, name, bias, to):
+            y = graph.node("MatMul", [x, graph.constant(w["W_" + name])], [f"m{name}" if bias else to])
+            return graph.node("Add", [y, graph.constant(w["b_" + name])], [to]) if bias else y
+
+        return project
+
+    def projections(self, graph, w):
+        project, x = self.projector(graph, w), graph.feed("x", w["query"])
+        context = graph.feed("context", w["key"]) if w.crosses else x
+        for i, n in ((x, "Q"), (context, "K"), (context, "V"), (graph.feed("heads", w["heads"]), "O")):
+            project(i, n, w.bias, "y" + n)
 
     def value(self, array):
         shape, value = (c_int64 * array.ndim)(*array.shape), c_void_p()
@@ -180,25 +192,33 @@ class OnnxRuntime:
         return value
 
     def prepare(self, w):
-        graph = Graph()
-        (self.whole if w.layer else self.core)(graph, w)
-        self.result = np.zeros((w.B, w.T_q, w.d_model if w.layer else w.h * w.d_k), np.float32)
-        model, session = graph.model(self.result.shape), c_void_p()
+        if (w.part == "proj") != (self.kind == "mm"):
+            raise Absent("another operator does this part")
+        if self.kind == "attn" or (self.kind == "mha" and w.causal):
+            w.hold_scores()
+        graph, rows = Graph(), {"output": (w.B, w.T_q, w.d_model if w.part == "layer" else w.h * w.d_k)}
+        {"layer": self.whole, "core": self.core, "proj": self.projections}[w.part](graph, w)
+        if w.part == "proj":
+            keys = w.T_k if w.crosses else w.T_q
+            rows = {"yQ": (w.B, w.T_q, w.h * w.d_k), "yK": (w.B, keys, w.h_kv * w.d_k), "yV": (w.B, keys, w.h_kv * w.d_k),
+                    "yO": (w.B, w.T_q, w.d_model)}
+        self.results = [np.zeros(shape, np.float32) for shape in rows.values()]
+        model, session = graph.model(rows), c_void_p()
         self.check("CreateSessionFromArray", self.env, model, len(model), self.options, byref(session))
         self.session = session
-        n = len(graph.feeds)
+        n, m = len(graph.feeds), len(rows)
         names = (c_char_p * n)(*(name.encode() for name in graph.feeds))
         feeds = (c_void_p * n)(*(self.value(a).value for a in graph.feeds.values()))
-        output = (c_void_p * 1)(self.value(self.result).value)
-        wanted = (c_char_p * 1)(b"output")
+        outputs = (c_void_p * m)(*(self.value(a).value for a in self.results))
+        wanted = (c_char_p * m)(*(name.encode() for name in rows))
         self.kept = graph.feeds
-        self.call = lambda: self.check("Run", session, None, names, feeds, n, wanted, 1, output)
+        self.call = lambda: self.check("Run", session, None, names, feeds, n, wanted, m, outputs)
 
     def turn(self):
-        return self.time_calls(self.call)
+        return time_calls(self.call)
 
     def output(self):
-        return self.result
+        return np.concatenate([a.reshape(-1) for a in self.results])
 
     def release(self):
         for value in self.values:

@@ -29,15 +29,19 @@ static mha_status fill_biases(mha_layer *layer, mha_error *error)
     return MHA_OK;
 }
 
-/* A shape by name or written out as `mha bench --shape` takes it, made ready, its weights packed or
- * not; NULL when it cannot be. */
-MHA_API void *shim_open(const char *text, int layer, int packs)
+/* A shape by name or written out as `mha bench --shape` takes it, a part of it (layer, core, proj), made ready, its
+ * weights packed or not; NULL when it cannot be. */
+MHA_API void *shim_open(const char *text, const char *part_name, int packs)
 {
     mha_error error;
     bench_shape shape;
+    bench_part part = BENCH_LAYER;
+    while (part < BENCH_PARTS && strcmp(bench_part_name(part), part_name) != 0)
+        part++;
     bench_subject *subject = calloc(1, sizeof *subject);
-    if (!subject || !bench_shape_read(text, &shape) || bench_subject_make(subject, &shape, layer != 0, packs != 0) != 0 ||
-        (layer && fill_biases(subject->weights, &error) != MHA_OK)) {
+    if (!subject || part == BENCH_PARTS || !bench_shape_read(text, &shape) ||
+        bench_subject_make(subject, &shape, part, packs != 0) != 0 ||
+        (part != BENCH_CORE && fill_biases(subject->weights, &error) != MHA_OK)) {
         free(subject);
         return NULL;
     }
@@ -62,6 +66,13 @@ MHA_API double shim_flops(const void *opened)
 {
     const bench_subject *b = opened;
     return bench_flops(&b->shape, b->part);
+}
+
+/* What decoding reads at least; 0 where reading is not the limit. */
+MHA_API double shim_bytes(const void *opened)
+{
+    const bench_subject *b = opened;
+    return bench_decodes(&b->shape) ? bench_bytes(&b->shape, b->part) : 0;
 }
 
 /* A contiguous float array by name (query, key, value, output, cached_keys, cached_values, W_Q, ...). Gives its
@@ -108,12 +119,43 @@ MHA_API double shim_run(void *opened, const char *path_name, int threads)
     return taken == path ? ms : -1;
 }
 
+/* A stage of one more run on a path, `n` floats to be given back with shim_release; NULL when it cannot be kept. */
+MHA_API float *shim_stage(void *opened, const char *path_name, int threads, const char *name, size_t *n)
+{
+    bench_subject *b = opened;
+    mha_stage stage;
+    mha_call call = b->call;
+    mha_plan plan;
+    call.threads = threads;
+    if (b->cache)
+        mha_cache_truncate(b->cache, b->shape.T_k - 1);
+    if (!mha_path_find(path_name, &call.path) || !mha_stage_find(name, &stage) ||
+        mha_plan_call(b->weights, &call, &plan, NULL) != MHA_OK)
+        return NULL;
+    mha_view view = mha_view_of(NULL, MHA_F32, plan.stage_rank[stage], plan.stage_shape[stage]);
+    *n = mha_view_elements(&view);
+    float *kept = calloc(*n, sizeof *kept);
+    view.data = kept;
+    call.stages[stage] = view;
+    void *workspace = NULL;
+    if (kept && mha_plan_call(b->weights, &call, &plan, NULL) == MHA_OK)
+        workspace = malloc(plan.workspace_bytes);
+    if (!workspace || mha_forward(b->weights, &call, workspace, plan.workspace_bytes, NULL) != MHA_OK) {
+        free(kept);
+        kept = NULL;
+    }
+    free(workspace);
+    return kept;
+}
+
+MHA_API void shim_release(float *kept) { free(kept); }
+
+/* read_gbs may be NULL. */
 MHA_API int shim_limits(int threads, double *peak_gflops, double *read_gbs)
 {
     return mha_machine_limits(threads, peak_gflops, read_gbs) == MHA_OK;
 }
 
-/* What runs: the library, its kernels, the BLAS behind its blas path. */
+/* What runs: the library and its kernels. */
 MHA_API const char *shim_version(void) { return mha_version(); }
 MHA_API const char *shim_isa(void) { return mha_isa(); }
-MHA_API const char *shim_blas(void) { return mha_blas_name(); }
