@@ -1,6 +1,6 @@
 # The checks that are not tests: the library's interface, static analysis. Included by the Makefile.
 
-.PHONY: check-abi analyze
+.PHONY: check-abi analyze tsan valgrind soak
 
 test: check-abi
 
@@ -55,3 +55,48 @@ $(BUILD)/tests/inject/main.o: src/cli/main.c
 
 # The kernels it counts stand in front of those of the library.
 $(BUILD)/tests/test_work: MHA_LDFLAGS += -Wl,--wrap=mha_kernels_get
+
+# ---------------------------------------------------------------- threads
+
+# Under clang, because its OpenMP runtime tells ThreadSanitizer what it does: the tests have teams of their own.
+TSAN_CC    ?= clang
+TSAN_TESTS  = test_threads test_callers test_packed test_fast test_forward_cache test_properties test_differential
+
+tsan: ## the tests with threads in them, under ThreadSanitizer
+	@$(MAKE) --no-print-directory BUILD=$(BUILD)/tsan CC=$(TSAN_CC) CFLAGS="-O1 -g" SANITIZE=thread $(TSAN_TESTS:%=$(BUILD)/tsan/tests/%)
+	@for t in $(TSAN_TESTS); do echo "== $$t"; \
+	  TSAN_OPTIONS="suppressions=tests/tsan.supp $$TSAN_OPTIONS" DIFFERENTIAL_TRIALS=300 $(BUILD)/tsan/tests/$$t || exit 1; done
+	@echo "$(words $(TSAN_TESTS)) test programs, no finding of ThreadSanitizer"
+
+soak: T = 180
+soak: $(BUILD)/tests/test_callers ## many callers at once for T seconds
+	SOAK_SECONDS=$(T) $<
+
+# ---------------------------------------------------------------- memory
+
+# Not the programs that map more than valgrind has addresses for (test_models, test_claims), nor those that take
+# minutes in it. It knows no AVX-512: library and BLAS see a machine without and take AVX2.
+MEMCHECK       = valgrind --quiet --error-exitcode=9 --leak-check=full --show-leak-kinds=definite \
+                 --errors-for-leak-kinds=definite --suppressions=tests/valgrind.supp
+MEMCHECK_TESTS = test_base test_random test_params test_layer test_kernels test_packed test_streaming test_fast \
+                 test_forward_cache test_forward_refusals test_merged test_formats_safetensors test_formats_npy \
+                 test_formats_gguf test_formats_sets test_formats_writer test_formats_models test_models_load \
+                 test_models_expression test_verify test_verify_rope test_failures
+MEMCHECKED     = $(MEMCHECK_TESTS:%=$(BUILD)/memcheck/%.ok)
+
+valgrind: $(MEMCHECKED) $(BUILD)/memcheck/program.ok ## tests under valgrind's memcheck: bad accesses, uninitialised values, leaks
+	@echo "$(words $(MEMCHECKED)) test programs and the program itself, no finding of valgrind"
+
+$(MEMCHECKED): $(BUILD)/memcheck/%.ok: $(BUILD)/tests/% tests/valgrind.supp
+	@mkdir -p $(@D)
+	@echo "== $*"
+	@$(MEMCHECK) $< >$@.log 2>&1 || { cat $@.log; exit 1; }
+	@touch $@
+
+$(BUILD)/memcheck/program.ok: $(BUILD)/mha tests/valgrind.supp
+	@mkdir -p $(@D)
+	@for c in "forward --seq 5 --d-model 24 --heads 3 --output $(@D)/y.npy --trace $(@D)/t.safetensors" \
+	  "check tests/vectors/torch_cross.safetensors" "compare $(@D)/y.npy $(@D)/t.safetensors:output" \
+	  "params --preset bert-base-cased --format csv" "diagnose tests/vectors/torch_causal.safetensors" "info --json"; do \
+	  echo "== mha $$c"; $(MEMCHECK) $< $$c >$@.log 2>&1 || { cat $@.log; exit 1; }; done
+	@touch $@

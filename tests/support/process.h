@@ -1,0 +1,36 @@
+/* What belongs to the whole process or to its thread, and that a library must leave as it found it. */
+#ifndef TEST_PROCESS_H
+#define TEST_PROCESS_H
+
+#include <sched.h>
+#include <signal.h>
+#include <stddef.h>
+
+enum { PROCESS_SIGNALS = 65 };
+
+typedef struct process_state {
+    int rounding;
+    unsigned long long float_control; /* rounding, traps, flush-to-zero; without the sticky flags */
+    char locale[512];
+    sigset_t signal_mask;
+    struct sigaction action[PROCESS_SIGNALS];
+    stack_t signal_stack;
+    cpu_set_t cpus;
+    unsigned file_mask;
+    char directory[512];
+    size_t environment, files; /* a sum over the environment's text; open files */
+    int blas_threads;          /* 0: this BLAS has no such count */
+    int openmp_threads;
+    int next_random;           /* of rand() */
+} process_state;
+
+/* Seeds rand(), so that a call of it by anybody else shows. */
+void process_state_take(process_state *state);
+/* What differs now, in words; NULL when nothing does. Valid until the next call. */
+const char *process_state_changed(const process_state *before);
+
+/* OpenBLAS's own controls; another CBLAS has none of them: 0, and nothing happens. */
+int process_blas_threads(void);
+void process_blas_set_threads(int threads);
+
+#endif
