@@ -48,7 +48,7 @@ TESTS    := $(TEST_SRC:tests/%.c=$(BUILD)/tests/%)
 FUZZERS  := $(FUZZ_SRC:tests/%.c=$(BUILD)/tests/%)
 
 .DEFAULT_GOAL := all
-.PHONY: all help deps deps-dev demo test check-headers check-example test-differential replay fuzz fuzzers asan test-peers bench bench-peers install clean
+.PHONY: all help deps deps-dev demo test check-headers check-example test-differential replay fuzz fuzzers asan test-peers bench bench-peers accuracy install clean
 .SECONDARY:
 .DELETE_ON_ERROR:
 
@@ -214,6 +214,9 @@ PEER_LIBRARIES = $(BUILD)/bench/libshim.so $(BUILD)/bench/libopenblas_peer.so $(
 
 bench-peers: $(PEER_LIBRARIES) ## measures the same work with what people would otherwise use
 	$(PYTHON) bench/peers.py --libraries $(BUILD)/bench $(PEERS)
+
+accuracy: $(PEER_LIBRARIES) ## measures rounding errors against float64, beside the bound and beside others
+	$(PYTHON) bench/accuracy.py --libraries $(BUILD)/bench
 
 # ---------------------------------------------------------------- installing
 

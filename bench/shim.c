@@ -156,6 +156,33 @@ MHA_API int shim_limits(int threads, double *peak_gflops, double *read_gbs)
     return mha_machine_limits(threads, peak_gflops, read_gbs) == MHA_OK;
 }
 
+/* Attention alone on a path: q and output (B, T_q, h, d), k and v (B, T_k, h, d), of which the output is float64; and
+ * unless `bound` is NULL how far a float path may be from the exact result. 0 when it ran. */
+MHA_API int shim_attend(const char *path_name, const size_t sizes[5], float *q, float *k, float *v, double *output,
+                        double *bound)
+{
+    const size_t B = sizes[0], T_q = sizes[1], T_k = sizes[2], h = sizes[3], d = sizes[4];
+    mha_call call = {.query = mha_view_heads(q, MHA_F32, MHA_BTHD, B, T_q, h, d),
+                     .key = mha_view_heads(k, MHA_F32, MHA_BTHD, B, T_k, h, d),
+                     .value = mha_view_heads(v, MHA_F32, MHA_BTHD, B, T_k, h, d)};
+    mha_plan plan;
+    mha_magnitudes magnitudes;
+    double bounds[MHA_STAGE_COUNT];
+    call.stages[MHA_STAGE_OUTPUT] = mha_view_rows(output, MHA_F64, MHA_BTE, B, T_q, h * d);
+    if (!mha_path_find(path_name, &call.path) || mha_plan_call(NULL, &call, &plan, NULL) != MHA_OK)
+        return 1;
+    if (bound) {
+        if (mha_magnitudes_measure(NULL, &call, &magnitudes, NULL) != MHA_OK)
+            return 1;
+        mha_error_bound(&plan, &magnitudes, 0x1p-24, bounds);
+        *bound = bounds[MHA_STAGE_HEADS];
+    }
+    void *workspace = malloc(plan.workspace_bytes);
+    mha_status status = workspace ? mha_forward(NULL, &call, workspace, plan.workspace_bytes, NULL) : MHA_NO_MEMORY;
+    free(workspace);
+    return status != MHA_OK;
+}
+
 /* What runs: the library and its kernels. */
 MHA_API const char *shim_version(void) { return mha_version(); }
 MHA_API const char *shim_isa(void) { return mha_isa(); }

@@ -1,0 +1,222 @@
+"""Measures how far results are from float64: each path of this library, beside its bound and beside other libraries.
+
+    make accuracy           writes bench/ACCURACY.md and a plot of error against length
+
+Attention with Q, K and V given, 64 queries in 4 heads of 64, 16 to 16384 keys, three seeds each. Errors are counted in ULP of the
+output scale: the distance of two neighbouring floats at the largest element of the exact output.
+"""
+import argparse
+import datetime
+import math
+import os
+import shutil
+import subprocess
+import sys
+from ctypes import byref, c_char_p, c_double, c_size_t, c_void_p
+
+import numpy as np
+
+from contenders import CONTENDERS
+from work import Absent, Shim, Work
+
+LENGTHS = [16, 64, 256, 1024, 4096, 16384]
+PATHS = ["exact", "blas", "fast"]
+OTHERS = ["openblas", "onednn", "ort-mha", "ort-attn", "torch"]
+B, T_Q, H, D = 1, 64, 4, 64
+SEEDS = 3
+TWICE = 2  # what ours may be, in errors of the best other
+NOISE = 2  # ULP under which nothing is told apart: a result that is rounded once is already half of one off
+
+
+def normal(r, n):
+    """Everything normal with variance 1, scores too."""
+    return r.standard_normal((B, T_Q, H, D)), r.standard_normal((B, n, H, D)), r.standard_normal((B, n, H, D))
+
+
+def large_logits(r, n):
+    """Scores with standard deviation 30: a few keys take it all, and rounding a score moves their weights."""
+    q, k, v = normal(r, n)
+    return 30 * q, k, v
+
+
+def long_sums(r, n):
+    """Nearly equal weights on values that are all about 1: the whole length goes into every sum."""
+    q, k, v = normal(r, n)
+    return 0.01 * q, k, 1 + 0.1 * v
+
+
+def close_calls(r, n):
+    """Values of 1000 that cancel: each key twice, with opposite values but for 1."""
+    q, k, v = normal(r, n)
+    half = n // 2
+    k[:, half:2 * half] = k[:, :half]
+    v = 1000 * v
+    v[:, half:2 * half] = 1 - v[:, :half]
+    return q, k, v
+
+
+KINDS = {"normal": normal, "large logits": large_logits, "long sums": long_sums, "cancelling values": close_calls}
+
+
+class Given(Work):
+    """One input as the contenders of bench/peers.py take it."""
+
+    def __init__(self, q, k, v):
+        n = k.shape[1]
+        self.shape, self.part, self.folder = f"{B},{T_Q},{n},{H * D},{H}", "core", None
+        self.B, self.T_q, self.T_k, self.h, self.h_kv, self.d_k, self.d_model = B, T_Q, n, H, H, D, H * D
+        self.causal = self.bias = self.decodes = False
+        self.crosses = T_Q != n
+        self.arrays = {"query": q.reshape(B, T_Q, H * D), "key": k.reshape(B, n, H * D), "value": v.reshape(B, n, H * D)}
+
+    def __getitem__(self, name):
+        return self.arrays.get(name)
+
+
+def exactly(q, k, v):
+    """The textbook in float64."""
+    q, k, v = (x.astype(np.float64).transpose(0, 2, 1, 3) for x in (q, k, v))
+    scores = q @ k.transpose(0, 1, 3, 2) / math.sqrt(D)
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    weights /= weights.sum(axis=-1, keepdims=True)
+    return (weights @ v).transpose(0, 2, 1, 3).reshape(-1)
+
+
+def ours(shim, path, q, k, v):
+    """The output, and with the fast path its bound."""
+    output, bound = np.zeros(B * T_Q * H * D), c_double()
+    sizes = (c_size_t * 5)(B, T_Q, k.shape[1], H, D)
+    pointers = [c_void_p(x.ctypes.data) for x in (q, k, v, output)]
+    if shim.lib.shim_attend(c_char_p(path.encode()), sizes, *pointers, byref(bound) if path == "fast" else None):
+        sys.exit(f"accuracy: path {path} cannot run")
+    return output, bound.value
+
+
+def measure(libraries):
+    """Errors by (kind, length, who), "bound" among them, in ULP of the output scale; who took part, and who could not."""
+    shim, others, skipped, errors = Shim(libraries), {}, {}, {}
+    for name in OTHERS:
+        try:
+            others[name] = CONTENDERS[name][1](1, libraries)
+        except Absent as why:
+            skipped[name] = str(why)
+    for kind, draw in KINDS.items():
+        for n in LENGTHS:
+            print(f"{kind}, {n} keys", file=sys.stderr, flush=True)
+            for seed in range(SEEDS):
+                q, k, v = (np.ascontiguousarray(x, np.float32) for x in draw(np.random.default_rng(seed), n))
+                exact = exactly(q, k, v)
+                ulp = float(np.spacing(np.float32(np.abs(exact).max())))
+
+                def note(who, output):
+                    error = np.abs(np.asarray(output, np.float64) - exact).max() / ulp
+                    errors[kind, n, who] = max(errors.get((kind, n, who), 0), float(error))
+
+                for path in PATHS:
+                    output, bound = ours(shim, path, q, k, v)
+                    note(path, output)  # the last path brings the bound
+                errors[kind, n, "bound"] = min(errors.get((kind, n, "bound"), math.inf), bound / ulp)
+                for name, contender in others.items():
+                    try:
+                        contender.prepare(Given(q, k, v))
+                        contender.turn()
+                        note(name, contender.output())
+                        contender.release()
+                    except Absent as why:
+                        skipped[name] = str(why)
+    return errors, {name: c.version for name, c in others.items()}, skipped
+
+
+# ---------------------------------------------------------------- writing it down
+
+def number(x):
+    return f"{x:.1e}" if x < 0.01 else f"{x:.2f}" if x < 10 else f"{x:.0f}" if x < 100000 else f"{x:.1e}"
+
+
+def best_other(errors, kind, n, others):
+    return min(((errors[kind, n, o], o) for o in others if (kind, n, o) in errors), default=None)
+
+
+def judgement(errors, others):
+    """Beyond the bound; beyond twice the best other."""
+    beyond = [f"{path}, {kind}, {n} keys: {number(errors[kind, n, path])} ULP, bound {number(errors[kind, n, 'bound'])}"
+              for kind in KINDS for n in LENGTHS for path in PATHS if not errors[kind, n, path] <= errors[kind, n, "bound"]]
+    worse = []
+    for kind in KINDS:
+        for n in LENGTHS:
+            best = best_other(errors, kind, n, others)
+            worse += [f"{path}, {kind}, {n} keys: {number(errors[kind, n, path])} ULP, {best[1]} {number(best[0])}"
+                      for path in PATHS[1:] if best and errors[kind, n, path] > max(TWICE * best[0], NOISE)]
+    return beyond, worse
+
+
+def table(errors, kind, others):
+    names = PATHS + ["bound"] + list(others)
+    lines = ["| keys | " + " | ".join(names) + " |", "|---:" * (len(names) + 1) + "|"]
+    lines += [f"| {n} | " + " | ".join(number(errors[kind, n, x]) if (kind, n, x) in errors else "" for x in names) + " |" for n in LENGTHS]
+    return lines
+
+
+def summary(errors, others):
+    """The short table of README."""
+    lines = ["| input | keys | exact | blas | fast | bound | best other | worst other |", "|---|---:|---:|---:|---:|---:|---|---|"]
+    for kind in KINDS:
+        for n in (LENGTHS[0], LENGTHS[3], LENGTHS[-1]):
+            found = sorted((errors[kind, n, o], o) for o in others if (kind, n, o) in errors)
+            ends = [f"{number(e)} ({o})" for e, o in (found[:1] + found[-1:])] or ["", ""]
+            lines.append(f"| {kind} | {n} | " + " | ".join(number(errors[kind, n, x]) for x in PATHS + ["bound"]) + f" | {ends[0]} | {ends[1]} |")
+    return lines
+
+
+def report(errors, versions, skipped, plotted):
+    beyond, worse = judgement(errors, versions)
+    out = ["# Rounding errors", "",
+           f"Measured {datetime.datetime.now():%Y-%m-%d} with `make accuracy`: attention with Q, K and V given, {T_Q} queries in {H} heads of "
+           f"{D}, the largest error of {SEEDS} seeds against float64, in ULP of the output scale (the distance of two neighbouring floats at "
+           "the largest element of the output). The bound is derived in `src/verify/bound.c` from the sizes of the numbers that go in, and "
+           "holds for any order of summation. Others run on the same inputs. Where all agree to the last digit it is the score of one query that "
+           "decides: every matrix product here adds its 64 terms in one chain, and so they round alike.", "",
+           "Beyond the bound: " + ("; ".join(beyond) or "nothing") + ".", "",
+           f"Beyond {TWICE} times the best of the others (and {NOISE} ULP): " + ("; ".join(worse) or "nothing") + "."]
+    for kind, draw in KINDS.items():
+        out += ["", f"## {kind}", "", draw.__doc__, "", *table(errors, kind, versions)]
+    if plotted:
+        out += ["", f"![Error against length]({os.path.basename(plotted)})"]
+    out += ["", "## In short", "", *summary(errors, versions), "", "## Who took part", ""]
+    out += [f"- {name}: {CONTENDERS[name][0]} ({version})" for name, version in versions.items()]
+    out += [f"- {name}: skipped: {why}" for name, why in skipped.items()]
+    return "\n".join(out) + "\n"
+
+
+def plot(errors, others, path):
+    if not shutil.which("gnuplot"):
+        print("accuracy: gnuplot is not installed: no plot", file=sys.stderr)
+        return None
+    names = PATHS[1:] + ["bound"] + list(others)
+    script = ["set terminal svg size 1100,800 font 'sans,12' background 'white'", f"set output '{path}'", "set logscale xy 2",
+              "set format y '2^{%L}'", "set grid", "set key outside right noenhanced", "set xlabel 'keys'",
+              "set ylabel 'ULP of the output scale'", "set multiplot layout 2,2"]
+    for i, kind in enumerate(KINDS):
+        lines = [" ".join(str(x) for x in [n] + [errors.get((kind, n, name), "?") for name in names]) for n in LENGTHS]
+        script += [f"$kind{i} << END", *lines, "END", "set datafile missing '?'", f"set title '{kind}'",
+                   "plot " + ", ".join(f"$kind{i} using 1:{c + 2} with linespoints lw 1.5 title '{name}'" for c, name in enumerate(names))]
+    done = subprocess.run(["gnuplot"], input="\n".join(script) + "\nunset multiplot\n", text=True)
+    return path if done.returncode == 0 else None
+
+
+def main():
+    here = os.path.dirname(os.path.abspath(__file__))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--libraries", required=True, metavar="FOLDER", help="where make put the shared objects")
+    parser.add_argument("--out", default=os.path.join(here, "ACCURACY.md"))
+    options = parser.parse_args()
+    errors, versions, skipped = measure(options.libraries)
+    text = report(errors, versions, skipped, plot(errors, versions, os.path.splitext(options.out)[0] + ".svg"))
+    with open(options.out, "w") as f:
+        f.write(text)
+    print(text)
+    return 1 if judgement(errors, versions)[0] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
