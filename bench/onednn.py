@@ -45,25 +45,18 @@ class OneDnn:
 
     def core(self, w, q, k, v, out):
         """q and out (B, T_q, h, d_k); k and v (B, h_kv, S, d_k) whatever their strides."""
-        group, shared = w.h // w.h_kv, w.T_q == 1
-        scores = np.zeros((w.B, w.h_kv, group, w.T_k) if shared else (w.B, w.h, w.T_q, w.T_k), np.float32)
-        if shared:  # heads that share keys are the rows
+        group, scale = w.h // w.h_kv, 1 / math.sqrt(w.d_k)
+        if w.T_q == 1:  # heads that share keys are the rows
             q, out = (x.reshape(w.B, w.h_kv, group, w.d_k) for x in (q, out))
-        else:
+            steps = [(q, out, np.zeros((w.B, w.h_kv, group, w.T_k), np.float32))]
+        else:  # those that share keys come one after the other: broadcasting them takes its slowest kernel
             q, out = (x.transpose(0, 2, 1, 3) for x in (q, out))
-        mask = None
-        if w.causal and not shared:
-            mask = np.triu(np.full((w.T_q, w.T_k), -np.inf, np.float32), 1)[None, None]
-        target = scores
-        if group > 1 and not shared:
-            q, out, target = (x.reshape(w.B, w.h_kv, group, *x.shape[2:]) if x.flags.c_contiguous else
-                              np.lib.stride_tricks.as_strided(x, (w.B, w.h_kv, group, *x.shape[2:]),
-                                                              (x.strides[0], x.strides[1] * group, *x.strides[1:]))
-                              for x in (q, out, scores))
-            k, v, mask = k[:, :, None], v[:, :, None], mask[:, :, None] if mask is not None else None
-        self.matmul(q, k.swapaxes(-1, -2), target, scale=1 / math.sqrt(w.d_k), mask=mask)
-        self.add("softmax", target.ndim, *self.layout(target))
-        self.matmul(target, v, out)
+            steps = [(q[:, i::group], out[:, i::group], np.zeros((w.B, w.h_kv, w.T_q, w.T_k), np.float32)) for i in range(group)]
+        mask = np.triu(np.full((w.T_q, w.T_k), -np.inf, np.float32), 1)[None, None] if w.causal and w.T_q > 1 else None
+        for some_q, some_out, scores in steps:
+            self.matmul(some_q, k.swapaxes(-1, -2), scores, scale=scale, mask=mask)
+            self.add("softmax", 4, *self.layout(scores))
+            self.matmul(scores, v, some_out)
 
     def project(self, w, x, name):
         """Rows times packed weights."""

@@ -7,6 +7,7 @@ has one turn. Pieces are kept in a file as they are done, so that a run can be c
     make bench-peers                                      all of it, then bench/RESULTS.md and a plot
     make bench-peers PEERS="--shapes 'bert8x512 cross' --parts core --threads 2"      some of it
     make bench-peers PEERS="--resume --budget 60"         what is missing, for a minute; again until it is complete
+    make bench-peers PEERS="--redo --budget 60"           what other programs disturbed, once more
     make bench-peers PEERS="--report"                     the report of what is there
 """
 import argparse
@@ -32,6 +33,7 @@ PARTS = "core layer proj"
 SETTLE = 0.05  # seconds after a turn in which its idle workers stop spinning (OpenBLAS: 2^26 cycles)
 # Two float32 programs that round every intermediate differently; measured differences are below 1e-5 of the largest.
 AGREE = 1e-4
+UNDISTURBED = 0.9  # of the highest FMA peak of the run: a piece in which less was measured had company
 SLOW_MS, SLOW = 700, 2  # who takes longer than this and so many times as long as we do has one turn only
 
 
@@ -156,17 +158,30 @@ def measure(shim, workers, shape, part, threads, options, folder):
             "load": os.getloadavg()[0], "when": f"{datetime.datetime.now():%Y-%m-%d %H:%M}"}
 
 
+def key(piece):
+    return piece["threads"], piece["part"], piece["shape"]
+
+
+def disturbed(kept):
+    highest = {}
+    for piece in kept["pieces"]:
+        highest[piece["threads"]] = max(piece["peak"], highest.get(piece["threads"], 0))
+    return {key(p) for p in kept["pieces"] if p["peak"] < UNDISTURBED * highest[p["threads"]]}
+
+
 def run(options, kept):
-    """The pieces asked for, written to the file one by one; False when the budget ended before they did."""
-    shim, start = Shim(options.libraries), time.monotonic()
+    """The pieces asked for, written to the file one by one; gives how many the budget has left undone."""
+    shim, begun = Shim(options.libraries), time.monotonic()
     wanted = [(threads, part, shape) for threads in options.threads for part in options.parts for shape in options.shapes]
-    if options.resume:
-        done = {(p["threads"], p["part"], p["shape"]) for p in kept["pieces"]}
-        wanted = [w for w in wanted if w not in done]
+    if options.redo:
+        wanted = [w for w in wanted if w in disturbed(kept)]
+    elif options.resume:
+        wanted = [w for w in wanted if w not in map(key, kept["pieces"])]
     workers, count = [], 0
     with tempfile.TemporaryDirectory(prefix="mha-peers-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as folder:
         for threads, part, shape in wanted:
-            if options.budget and time.monotonic() - start > options.budget:
+            start = time.monotonic()
+            if options.budget and start - begun > options.budget:
                 break
             if not workers or workers[0].threads != threads:
                 for worker in workers:
@@ -180,15 +195,14 @@ def run(options, kept):
             count += 1
             print(f"{part} {shape}, {threads} thread(s), {count} of {len(wanted)}", file=sys.stderr, flush=True)
             piece = measure(shim, workers, shape, part, threads, options, folder)
-            kept["pieces"] = [p for p in kept["pieces"] if (p["threads"], p["part"], p["shape"]) != (threads, part, shape)] + [piece]
+            kept["pieces"] = [p for p in kept["pieces"] if key(p) != key(piece)] + [piece]
             kept["seconds"] = kept.get("seconds", 0) + time.monotonic() - start
-            start, options.budget = time.monotonic(), options.budget and options.budget - (time.monotonic() - start)
             with open(options.into + ".part", "w") as f:
                 json.dump(kept, f)
             os.replace(options.into + ".part", options.into)
         for worker in workers:
             worker.close()
-    return count == len(wanted), len(wanted) - count
+    return len(wanted) - count
 
 
 def main():
@@ -202,6 +216,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=1.0, help="per piece; three rounds are always taken, of the longest two")
     parser.add_argument("--into", metavar="FILE", help="where pieces are kept [FOLDER/peers.json]")
     parser.add_argument("--resume", action="store_true", help="keep the pieces that are there, measure those that are missing")
+    parser.add_argument("--redo", action="store_true", help="measure again what other programs disturbed")
     parser.add_argument("--budget", type=float, default=0, metavar="SECONDS", help="begin no further piece after this")
     parser.add_argument("--report", action="store_true", help="only write the report of the pieces that are there")
     parser.add_argument("--out", default=os.path.join(here, "RESULTS.md"))
@@ -211,18 +226,20 @@ def main():
         return serve(options.worker[0], int(options.worker[1]), options.libraries)
     options.into = options.into or os.path.join(options.libraries, "peers.json")
     kept = {"pieces": [], "versions": {}, "skipped": {}}
-    if (options.resume or options.report) and os.path.exists(options.into):
+    if (options.resume or options.redo or options.report) and os.path.exists(options.into):
         with open(options.into) as f:
             kept = json.load(f)
     if not options.report:
-        if not options.resume:
+        if not options.resume and not options.redo:
             at = sys.argv.index("--libraries")
             kept["command"] = shlex.join(sys.argv[1:at] + sys.argv[at + 2:])
-        complete, missing = run(options, kept)
-        if not complete:
-            print(f"{missing} pieces are missing: --resume measures them, --report writes down what is there")
+        missing = run(options, kept)
+        if missing:
+            print(f"{missing} pieces are left: {'--redo' if options.redo else '--resume'} measures them, --report writes down what is there")
             return
-    results.write(kept, CONTENDERS, options.out)
+    results.write(kept, CONTENDERS, SHAPES.split(), options.out)
+    if disturbed(kept):
+        print(f"\n{len(disturbed(kept))} pieces had company of other programs: --redo measures them again")
 
 
 if __name__ == "__main__":
