@@ -1,0 +1,341 @@
+/* What the program tells people: sentences of every command, colours and progress on a terminal, the plot. */
+#include <errno.h>
+#include <pty.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "mha/mha.h"
+#include "support/program.h"
+#include "support/unit.h"
+
+enum { MAX_ARGS = 18, MAX_TEXTS = 7 };
+
+/* A run, its exit code and what standard output holds; "@name" is a scratch file, "!text" must not be there. */
+typedef struct telling {
+    const char *args[MAX_ARGS];
+    int code;
+    const char *texts[MAX_TEXTS];
+} telling;
+
+static const char *const *with_scratch(const char *const *args)
+{
+    static const char *named[MAX_ARGS + 1];
+    size_t n = 0;
+    for (; args[n]; n++)
+        named[n] = args[n][0] == '@' ? scratch(args[n] + 1) : args[n];
+    named[n] = NULL;
+    return named;
+}
+
+static void tells(const telling *t)
+{
+    program_result r = program_run(with_scratch(t->args));
+    if (r.code != t->code)
+        fail_msg("mha %s %s: exit code %d, expected %d: %s", t->args[0], t->args[1], r.code, t->code, r.err);
+    for (size_t i = 0; i < MAX_TEXTS && t->texts[i]; i++) {
+        bool absent = t->texts[i][0] == '!';
+        if (!strstr(r.out, t->texts[i] + absent) != absent)
+            fail_msg("mha %s %s: \"%s\" is not as expected in:\n%s", t->args[0], t->args[1], t->texts[i], r.out);
+    }
+    program_free(&r);
+}
+
+static void each_tells(const telling *tellings, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        tells(&tellings[i]);
+}
+
+#define EACH_TELLS(tellings) each_tells(tellings, sizeof(tellings) / sizeof *(tellings))
+
+/* ---------------------------------------------------------------- files */
+
+typedef struct named {
+    const char *name;
+    const float *values;
+    int rank;
+    size_t shape[3];
+} named;
+
+static void write_tensors(const char *name, const named *tensors, size_t n)
+{
+    mha_writer *writer = NULL;
+    mha_error error;
+    assert_ok(mha_writer_create(scratch(name), &writer, &error), error);
+    for (size_t i = 0; i < n; i++) {
+        union {
+            const float *in;
+            void *out;
+        } data = {tensors[i].values};
+        mha_view view = mha_view_of(data.out, MHA_F32, tensors[i].rank, tensors[i].shape);
+        assert_ok(mha_writer_add(writer, tensors[i].name, &view, &error), error);
+    }
+    assert_ok(mha_writer_commit(writer, &error), error);
+    mha_writer_destroy(writer);
+}
+
+static int write_files(void **state)
+{
+    (void)state;
+    static const float values[8] = {1, 2, 3, 4, 5, 6, 7, 8}, others[8] = {1, 2, 3, 4, 5, 6, 7, 9};
+    static const float broken[12] = {0}; /* of a layer; one weight is set to NaN below */
+    const named a[] = {{"x", values, 2, {2, 4, 0}}, {"y", values, 1, {8, 0, 0}}, {"only\ta", values, 1, {3, 0, 0}}};
+    const named b[] = {{"x", others, 2, {2, 4, 0}}, {"y", values, 2, {4, 2, 0}}, {"only b|c", values, 1, {3, 0, 0}}};
+    const named row[] = {{"row", values, 2, {2, 4, 0}}}, batch[] = {{"batch", values, 3, {1, 2, 4}}};
+    write_tensors("a.safetensors", a, 3);
+    write_tensors("b.safetensors", b, 3);
+    write_tensors("none.safetensors", NULL, 0);
+    write_tensors("row.npy", row, 1);
+    write_tensors("batch.npy", batch, 1);
+    float nan[8] = {1, 2, 3, 4, 5, 6, 7, 0};
+    nan[7] = (float)strtod("nan", NULL);
+    const named poisoned[] = {{"x", nan, 2, {2, 4, 0}}};
+    write_tensors("nan.safetensors", poisoned, 1);
+    static float weights[4][16];
+    weights[2][5] = nan[7];
+    const named layer[] = {{"W_Q", weights[0], 2, {4, 4, 0}}, {"W_K", weights[1], 2, {4, 4, 0}},
+                           {"W_V", weights[2], 2, {4, 4, 0}}, {"W_O", weights[3], 2, {4, 4, 0}}};
+    write_tensors("poisoned.safetensors", layer, 4);
+    const named misshapen[] = {{"wte.weight", broken, 2, {3, 4, 0}}, {"h.0.ln_1.bias", broken, 1, {12, 0, 0}}};
+    write_tensors("misshapen.safetensors", misshapen, 2);
+    return 0;
+}
+
+/* ---------------------------------------------------------------- sentences */
+
+#define LAYER "--d-model", "8", "--heads", "2", "--seq", "4", "--threads", "1"
+
+static void forwards(void **state)
+{
+    (void)state;
+    static const telling tellings[] = {
+        {{"forward", LAYER, "--causal", "--window", "1,0", "--lengths", "3", "--softcap", "5", "--rope", "half"}, 0,
+         {"causal, window 1,0, lengths, softcap 5, rotated by position (half-split, base 10000)", "cap(Q_i K_i^T"}},
+        {{"forward", LAYER, "--kv-heads", "1", "--d-v", "3", "--rope", "interleaved", "--rope-base", "500"}, 0,
+         {", d_v 3; 1 key/value heads, each read by 2 query heads", "rotated by position (interleaved, base 500)"}},
+        {{"forward", LAYER, "--lengths", "0"}, 0, {"query     0  looks at no key"}},
+        {{"forward", LAYER, "--merged-qk"}, 0,
+         {"Scores (1, 2, 4, 4), float64", "with one (8, 8) matrix per head; the biases' terms are carried as vectors", ": equal",
+          "rank of W_0: 4 of at most d_k = 4", "elements: 144 in the pair, 162 merged"}},
+        {{"forward", LAYER, "--merged-qk", "--no-bias"}, 0, {"matrix per head\n", "elements: 128 in the pair, 128 merged"}},
+        {{"forward", LAYER, "--merged-qk", "--quiet"}, 0, {"!Scores"}},
+        {{"forward", "--d-model", "16", "--heads", "1", "--seq", "2049", "--threads", "1"}, 0, {"!What head 0 looks at"}},
+    };
+    EACH_TELLS(tellings);
+    assert_program_refuses(RUN("forward", LAYER, "--merged-qk", "--rope", "half"), 2, "--merged-qk: *rotation");
+    assert_program_refuses(RUN("forward", LAYER, "--merged-qk", "--output", "x.npy"), 2, "--output");
+    assert_program_refuses(RUN("params", "--merged-qk", "--preset", "gpt2"), 2, "--preset");
+    program_result r = RUN("forward", "--weights", scratch("poisoned.safetensors"), "--heads", "2", "--seq", "3", "--orientation", "in-out");
+    assert_int_equal(r.code, 1);
+    assert_non_null(strstr(r.err, "W_V: expected finite weights, found 1 NaN or infinite; so are "));
+    program_free(&r);
+}
+
+static void tables(void **state)
+{
+    (void)state;
+    static const telling tellings[] = {
+        {{"params", "--preset", "gpt2", "--seq", "16"}, 0,
+         {"GPT-2 (GPT2LMHeadModel): d_model 768, 12 heads of 64, 12 attention layers",
+          "160 storages, 1 of the 161 names an alias", "buffers, not learned: 12,582,912 elements in 48.0 MiB",
+          "one forward pass, batch 1, length 16", "key/value cache: 1.12 MiB in F32, 576 KiB in F16",
+          "workspace of one attention layer: "}},
+        {{"params", "--preset", "bert-base-uncased", "--seq", "4"}, 0, {"!key/value cache", "one forward pass"}},
+        {{"params", "--preset", "llama-2-70b", "--group", "dtype"}, 0, {"64 heads, 8 key/value heads of 128", "  F32 "}},
+        {{"params", "--preset", "gpt2", "--group", "layer"}, 0, {"(outside the blocks)        4  39,385,344", "  h.11  "}},
+        {{"params", "--preset", "gpt2", "--group", "part", "--format", "markdown"}, 0, {"| part ", "!GPT-2"}},
+        {{"params", "--preset", "gpt2", "--sort", "elements"}, 0, {"elements"}},
+        {{"params", "--preset", "gpt2", "--per-head"}, 0, {"One attention layer, head by head", "head 11", "columns 704 to 767"}},
+        {{"params", "--weights", "@a.safetensors"}, 0, {"safetensors, 3 tensors, 76 B of data", "only?a"}},
+        {{"params", "--weights", "@b.safetensors", "--format", "markdown"}, 0, {"only b\\|c"}},
+        {{"params", "--weights", "@b.safetensors", "--format", "csv"}, 0, {"only b|c,"}},
+        {{"params", "--weights", "@misshapen.safetensors", "--preset", "gpt2"}, 1,
+         {"against gpt2 (GPT-2, GPT2LMHeadModel): 124,439,808 parameters expected", "wte.weight: expected (50257, 768), found (3, 4)",
+          "missing ", "... and "}},
+        {{"params", "--weights", "weights/lookup/model.safetensors", "--per-head", "--seq", "3"}, 0,
+         {"0 tensors missing, extra or misshapen", "head 5  (48, 8)   columns 40 to 47", "key/value cache: 1.12 KiB"}},
+        {{"params", "--format", "csv", "--per-head", "--d-model", "8", "--heads", "2"}, 0,
+         {"W_K[head 1],W_K,\"(8, 4)\",F32,F32,32,128,2,W_K,true,view,0\n", "!b_O[head"}},
+        {{"params", "--merged-qk", "--d-model", "24", "--heads", "4"}, 0,
+         {"biases become vectors u_Q, u_K and a number c_QK", "      1   24           1,200               625", "rank of W_0: 6 of at most d_k = 6"}},
+        {{"params", "--merged-qk", "--d-model", "24", "--heads", "4", "--no-bias"}, 0,
+         {"(24, 24) for each of 4 heads\n", "1,152              1,152  equal", "from 3 heads on the pair is smaller"}},
+        {{"heads", "--d-model", "24", "--heads", "2,4", "--d-k", "4", "--d-v", "8", "--seq", "2"}, 1, {"d_k and d_v are held fixed"}},
+        {{"heads", "--preset", "llama-2-70b", "--heads", "32,64"}, 1,
+         {"key/value heads are held fixed while d_k = d_model / heads shrinks"}},
+        {{"heads", "--config", "@tiny.json", "--run", "--seq", "4", "--heads", "1,2"}, 0,
+         {"The same total in every row", "largest |output|"}},
+        {{"claims"}, 0, {"page 001", "  false "}},
+        {{"info"}, 0, {"BLAS threading", "instruction set"}},
+    };
+    static const char tiny[] = "{\"model_type\":\"gpt2\",\"n_embd\":8,\"n_head\":2,\"n_layer\":1,\"vocab_size\":5,\"n_positions\":6}";
+    FILE *file = fopen(scratch("tiny.json"), "w");
+    assert_non_null(file);
+    fputs(tiny, file);
+    fclose(file);
+    EACH_TELLS(tellings);
+    assert_program_refuses(RUN("params", "--weights", scratch("a.safetensors"), "--per-head"), 2, "--per-head: *unknown configuration");
+    assert_program_refuses(RUN("params", "--weights", scratch("a.safetensors"), "--seq", "4"), 2, "--seq: *unknown configuration");
+    assert_program_refuses(RUN("heads", "--d-model", "7", "--kv-heads", "5"), 2, "--heads: *none to try");
+    assert_program_refuses(RUN("heads", "--preset", "gpt2", "--heads", "5"), 2, "--heads: *768*5");
+}
+
+static void comparisons(void **state)
+{
+    (void)state;
+    static const telling tellings[] = {
+        {{"compare", "@a.safetensors", "@b.safetensors"}, 1,
+         {"x              8       1          1    0.111", "only?a: only in the first file", "only b|c: only in the second file",
+          "y: shapes differ: (8,) and (4, 2)", "Not all equal", "4 of 4 tensors differ."}},
+        {{"compare", "@a.safetensors", "@b.safetensors", "--json"}, 1, {"\"reason\": \"only in the second file\"", "\"equal\": false"}},
+        {{"compare", "@a.safetensors:x", "@b.safetensors"}, 1, {"Not equal", "!tensors differ"}},
+        {{"compare", "@a.safetensors", "@b.safetensors:x", "--atol", "1"}, 0, {"Equal (rtol 0, atol 1)"}},
+        {{"compare", "@row.npy", "@batch.npy"}, 0, {"(unnamed)", "Equal"}},
+        {{"compare", "@batch.npy", "@row.npy"}, 0, {"Equal"}},
+        {{"compare", "@row.npy", "@a.safetensors:x"}, 0, {"Equal"}},
+        {{"compare", "@row.npy", "@a.safetensors:y"}, 1, {"shapes differ: (2, 4) and (8,)", "!elements"}},
+        {{"compare", "@nan.safetensors", "@a.safetensors:x"}, 1, {"NO"}},
+        {{"compare", "@nan.safetensors", "@nan.safetensors", "--json"}, 0, {"\"nan_a\": 1", "\"nan_b\": 1"}},
+        {{"compare", "@a.safetensors", "@a.safetensors", "--quiet"}, 0, {"!Equal"}},
+    };
+    EACH_TELLS(tellings);
+    assert_program_refuses(RUN("compare", scratch("none.safetensors"), scratch("none.safetensors")), 2, "expected tensors to compare");
+    assert_program_refuses(RUN("compare", scratch("row.npy"), scratch("a.safetensors")), 2, "expected FILE:TENSOR, found a file of 3");
+}
+
+static void cases(void **state)
+{
+    (void)state;
+    static const telling tellings[] = {
+        {{"diagnose", "tests/vectors/torch_one_token.safetensors"}, 0,
+         {"It is what the case says it should be, within rounding.", "This input would not show the difference to:"}},
+        {{"check", "tests/vectors/torch_one_token.safetensors"}, 0, {"1 passed, 0 failed, 0 skipped", "output"}},
+        {{"check", "tests/vectors/torch_one_token.safetensors", "tests/vectors/torch_padding.safetensors"}, 0,
+         {"of the tolerance used", "2 passed, 0 failed, 0 skipped"}},
+        {{"check", "tests/vectors/torch_one_token.safetensors", "@a.safetensors"}, 1, {"1 passed, 1 failed, 0 skipped"}},
+    };
+    EACH_TELLS(tellings);
+}
+
+/* ---------------------------------------------------------------- a terminal */
+
+/* Everything a program writes to a terminal, both streams; `variable` is put into its environment. */
+static char *on_a_terminal(const char *variable, const char *const *args, int *code)
+{
+    const char *program = getenv("MHA_PROGRAM"), *argv[MAX_ARGS + 2] = {"mha"};
+    for (size_t i = 0; args[i]; i++)
+        argv[i + 1] = args[i];
+    int terminal, status;
+    fflush(NULL);
+    pid_t pid = forkpty(&terminal, NULL, NULL, NULL);
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        setenv("TERM", "xterm", 1);
+        unsetenv("NO_COLOR");
+        if (variable)
+            putenv(strdup(variable));
+        execv(program && *program ? program : "build/mha", (char *const *)(uintptr_t)argv);
+        _exit(127);
+    }
+    size_t size = 0, room = 1 << 20;
+    char *text = calloc(room, 1);
+    for (ssize_t n; size + 1 < room && (n = read(terminal, text + size, room - 1 - size)) != 0;)
+        if (n > 0)
+            size += (size_t)n;
+        else if (errno != EINTR)
+            break; /* EIO: nobody writes any more */
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    close(terminal);
+    *code = WIFEXITED(status) ? WEXITSTATUS(status) : 128;
+    return text;
+}
+
+static void a_terminal_gets_colours_and_progress(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *variable;
+        const char *args[MAX_ARGS];
+        const char *there, *not_there;
+    } runs[] = {
+        {NULL, {"forward", LAYER}, "\033[1m", "\r\033[K"},
+        {"NO_COLOR=1", {"forward", LAYER}, "Configuration", "\033["},
+        {"TERM=dumb", {"forward", LAYER}, "Configuration", "\033["},
+        {NULL, {"check", "tests/vectors"}, " cases \r", "no such text"},
+        {NULL, {"check", "tests/vectors", "--quiet"}, "", " cases \r"},
+        {NULL, {"bench", "--shape", "1,4,4,8,2", "--rounds", "1", "--threads", "1"}, "round 1 of 1", "no such text"},
+        {NULL, {"bench", "--shape", "1,4,4,8,2", "--rounds", "1", "--threads", "1", "--quiet"}, "", "round"},
+        {NULL, {"help", "forward"}, "--d-model", "no such text"},
+    };
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+        int code;
+        char *text = on_a_terminal(runs[i].variable, runs[i].args, &code);
+        if (code != 0 || !strstr(text, runs[i].there) || strstr(text, runs[i].not_there))
+            fail_msg("run %zu: exit code %d, on the terminal: %s", i, code, text);
+        free(text);
+    }
+}
+
+/* ---------------------------------------------------------------- the plot */
+
+/* A gnuplot of our own: it keeps its script as the picture, or fails. */
+static void make_gnuplot(bool works)
+{
+    char path[600];
+    mkdir(scratch("bin"), 0700);
+    snprintf(path, sizeof path, "%s/gnuplot", scratch("bin"));
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fprintf(file, "#!/bin/sh\ncat >'%s'\n%s\n", scratch("plot.svg.part"), works ? "exit 0" : "exit 1");
+    fclose(file);
+    assert_int_equal(chmod(path, 0700), 0);
+}
+
+static void bench_draws_its_rows(void **state)
+{
+    (void)state;
+    char before[4096], path[5000];
+    snprintf(before, sizeof before, "%s", getenv("PATH"));
+    snprintf(path, sizeof path, "%s:%s", scratch("bin"), before);
+    setenv("PATH", path, 1);
+    make_gnuplot(true);
+#define BENCH "bench", "--shape", "1,4,4,8,2", "--shape", "1,8,8,8,2", "--rounds", "1", "--threads", "1", "--quiet", "--plot"
+    program_result r = RUN(BENCH, scratch("plot.svg"));
+    assert_int_equal(r.code, 0);
+    program_free(&r);
+    FILE *file = fopen(scratch("plot.svg"), "r");
+    assert_non_null(file);
+    char script[8192] = "";
+    assert_true(fread(script, 1, sizeof script - 1, file) > 0);
+    fclose(file);
+    assert_non_null(strstr(script, "set terminal svg"));
+    assert_non_null(strstr(script, "title 'layer, fast, 1 thread'"));
+    assert_non_null(strstr(script, "\n4 ")); /* keys of the first shape, then of the second, in one curve */
+    assert_non_null(strstr(script, "\n8 "));
+    assert_null(strstr(script, "inf"));
+    make_gnuplot(false);
+    assert_program_refuses(RUN(BENCH, scratch("plot.svg")), 3, "gnuplot-nox*could not draw");
+    assert_int_equal(access(scratch("plot.svg.part"), F_OK), -1);
+    assert_program_refuses(RUN(BENCH, "plot.png"), 2, "--plot: expected a name that ends in .svg, found \"plot.png\"");
+    assert_program_refuses(RUN(BENCH, "it's.svg"), 2, "--plot");
+    setenv("PATH", before, 1);
+    remove(scratch("bin/gnuplot"));
+    rmdir(scratch("bin"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(forwards),
+        cmocka_unit_test(tables),
+        cmocka_unit_test(comparisons),
+        cmocka_unit_test(cases),
+        cmocka_unit_test(a_terminal_gets_colours_and_progress),
+        cmocka_unit_test(bench_draws_its_rows),
+    };
+    return cmocka_run_group_tests_name("cli_text", tests, write_files, scratch_remove);
+}
