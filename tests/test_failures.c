@@ -12,6 +12,7 @@
 
 #include "inject/inject.h"
 #include "mha/claims.h"
+#include "mha/merged.h"
 #include "mha/mha.h"
 #include "mha/model.h"
 #include "support/scratch.h"
@@ -254,6 +255,59 @@ static mha_status table_of_rows(const char *path, mha_error *error)
     return status;
 }
 
+static mha_status merged_heads(const char *path, mha_error *error)
+{
+    (void)path;
+    static double scores[2 * T * T];
+    mha_params *table = NULL;
+    mha_layer *layer = NULL;
+    mha_merged *merged = NULL;
+    size_t rank = 0;
+    const mha_config config = {.d_model = D, .n_heads = 2, .bias_q = true, .bias_k = true};
+    mha_status status = mha_params_create(NULL, &table);
+    if (status != MHA_OK)
+        return snprintf(error->message, sizeof error->message, "no table"), status;
+    status = mha_layer_create(&config, table, NULL, &layer, error);
+    if (status == MHA_OK) {
+        mha_layer_init(layer, 3);
+        status = mha_merged_create(&config, table, "merged.", &merged, error);
+    }
+    if (status == MHA_OK)
+        status = mha_merged_fill(merged, layer, error);
+    mha_call call = small_call(MHA_PATH_EXACT);
+    mha_view to = mha_view_of(scores, MHA_F64, 4, (const size_t[]){1, 2, T, T});
+    if (status == MHA_OK)
+        status = mha_merged_scores(merged, &call.query, &call.query, 1, &to, error);
+    if (status == MHA_OK)
+        status = mha_merged_rank(merged, 1, &rank, error);
+    digest_bytes(&rank, sizeof rank);
+    digest_bytes(scores, sizeof scores);
+    mha_merged_destroy(merged);
+    mha_layer_destroy(layer);
+    mha_params_destroy(table);
+    return status;
+}
+
+/* A layer whose weights cannot all be packed has none packed, and computes the same. */
+static mha_status packed_layer(const char *path, mha_error *error)
+{
+    (void)path;
+    mha_params *table = NULL;
+    mha_layer *layer = NULL;
+    mha_status status = make_layer(&table, &layer, error);
+    if (status != MHA_OK)
+        return status;
+    size_t before = mha_params_count(table);
+    status = mha_layer_pack(layer, error);
+    if (status != MHA_OK && mha_params_count(table) != before)
+        status = MHA_INVALID;
+    if (status == MHA_OK)
+        status = run_layer(layer, MHA_PATH_FAST, NULL, error);
+    mha_layer_destroy(layer);
+    mha_params_destroy(table);
+    return status;
+}
+
 /* ---------------------------------------------------------------- files */
 
 static mha_status read_all(const char *path, mha_error *error)
@@ -373,6 +427,19 @@ static mha_status save_case(const char *path, mha_error *error)
     return status;
 }
 
+static mha_status diagnose_case(const char *path, mha_error *error)
+{
+    mha_case *c = NULL;
+    mha_diagnosis diagnosis = {0};
+    mha_status status = mha_case_open(path, NULL, &c, error);
+    if (status == MHA_OK)
+        status = mha_case_diagnose(c, NULL, &diagnosis, error);
+    digest_bytes(&diagnosis.match_count, sizeof diagnosis.match_count);
+    mha_diagnosis_free(&diagnosis);
+    mha_case_close(c);
+    return status;
+}
+
 static mha_status whole_model(const char *config, mha_error *error)
 {
     mha_params *table = NULL;
@@ -435,6 +502,8 @@ static void layers_survive(void **state)
     survives("layer and forward", layer_and_forward, NULL);
     survives("cache", cache_of_keys, NULL);
     survives("table", table_of_rows, NULL);
+    survives("merged heads", merged_heads, NULL);
+    survives("packed layer", packed_layer, NULL);
 }
 
 /* Runs a scenario on every file of a directory. */
@@ -480,12 +549,14 @@ static void judges_survive(void **state)
     (void)state;
     survives("case with a bias row", judge_case, "tests/vectors/torch_bias_kv.safetensors");
     survives("case with a mask", judge_case, "tests/vectors/torch_mask_per_head.safetensors");
+    survives("diagnosis", diagnose_case, "tests/vectors/torch_one_token.safetensors");
 }
 
 static void models_survive(void **state)
 {
     (void)state;
     survives("model", whole_model, "weights/presets/albert-base-v2.json");
+    survives("model of GPT-2", whole_model, "weights/presets/gpt2.json");
     survives("checkpoint", layer_of_checkpoint, "weights/lookup/model.safetensors");
     survives("claim", claim, NULL);
 }

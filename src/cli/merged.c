@@ -22,7 +22,7 @@ static size_t elements_of(const mha_layer *layer, mha_weight weight)
 }
 
 /* Allocates both and counts. */
-static int count_cost(const mha_config *config, cost *c, bool tell)
+static int count_cost(const mha_config *config, cost *c)
 {
     mha_params *pair = NULL, *one = NULL;
     mha_layer *layer = NULL;
@@ -49,21 +49,24 @@ static int count_cost(const mha_config *config, cost *c, bool tell)
     mha_layer_destroy(layer);
     mha_params_destroy(one);
     mha_params_destroy(pair);
-    return status == MHA_OK ? EXIT_DONE : tell ? refuse_error("", &error) : EXIT_REQUEST;
+    return status == MHA_OK ? EXIT_DONE : refuse_error("", &error);
 }
 
+enum { MOST_COSTS = 10 };
+
 /* Other head counts of the same options, as far as they fit. */
-static size_t other_heads(const arguments *args, cost *costs, size_t room)
+static int other_heads(const arguments *args, cost costs[MOST_COSTS], size_t *n)
 {
-    static const size_t usual[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32};
-    size_t n = 0;
-    for (size_t i = 0; i < sizeof usual / sizeof *usual && n < room; i++) {
+    static const size_t usual[MOST_COSTS] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32};
+    int code = EXIT_DONE;
+    for (size_t i = 0; i < MOST_COSTS && code == EXIT_DONE; i++) {
         mha_config config = request_config(args);
         config.n_heads = usual[i];
-        if (count_cost(&config, &costs[n], false) == EXIT_DONE)
-            n++;
+        mha_config fits = config;
+        if (mha_config_resolve(&fits, NULL) == MHA_OK)
+            code = count_cost(&config, &costs[(*n)++]);
     }
-    return n;
+    return code;
 }
 
 /* The least number of heads among those tried from which on the pair is the smaller one; 0: none. */
@@ -161,19 +164,19 @@ int run_merged_params(const arguments *args)
 {
     static const option_code pointless[] = {OPT_PRESET,   OPT_CONFIG, OPT_WEIGHTS,
                                             OPT_PER_HEAD, OPT_FORMAT, OPTION_COUNT};
-    cost c, costs[10];
+    cost c, costs[MOST_COSTS];
     request r = {0};
     size_t rank = 0, n = 0;
     mha_config config = request_config(args);
     int code = no_options(args, pointless, "is told of one layer, as text or --json");
     if (code == EXIT_DONE)
-        code = count_cost(&config, &c, true);
+        code = count_cost(&config, &c);
     if (code == EXIT_DONE)
         code = request_layer(&r, args, &config);
     if (code == EXIT_DONE)
         code = first_rank(r.layer, &rank);
     if (code == EXIT_DONE)
-        n = other_heads(args, costs, sizeof costs / sizeof *costs);
+        code = other_heads(args, costs, &n);
     if (code == EXIT_DONE && given(args, OPT_JSON)) {
         json_t *root = json_object();
         parameters_json_totals(root, r.table);
@@ -247,7 +250,7 @@ static int prepare(request *r, const arguments *args, outcome *o)
     mha_config config = request_config(args);
     int code = request_layer(r, args, &config);
     if (code == EXIT_DONE)
-        code = count_cost(mha_layer_config(r->layer), &o->cost, true);
+        code = count_cost(mha_layer_config(r->layer), &o->cost);
     if (code == EXIT_DONE)
         code = request_call(r, args);
     if (code == EXIT_DONE && r->call.semantics.rope.kind != MHA_ROPE_NONE)

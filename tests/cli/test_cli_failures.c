@@ -52,6 +52,11 @@ static const command commands[] = {
     {{"diagnose", "tests/vectors/torch_one_token.safetensors"}, .output = NULL},
     {{"check", "-", "--threads", "1"}, .input = "cases/one.safetensors", .judges = true},
     {{"completion", "bash"}, .output = NULL},
+    {{"params", "--merged-qk", "--d-model", "8", "--heads", "2"}, .output = NULL},
+    {{"forward", LAYER, "--merged-qk"}, .output = NULL},
+    {{"params", "--weights", "weights/lookup/model.safetensors", "--per-head", "--seq", "3"}, .output = NULL},
+    {{"heads", "--config", "weights/lookup/config.json", "--heads", "1,2", "--run", "--seq", "2", "--threads", "1"}, .output = NULL},
+    {{"forward", LAYER, "--dtype", "bf16", "--cache-dtype", "f16"}, .timed = true},
 };
 
 /* ---------------------------------------------------------------- one run */

@@ -1,0 +1,405 @@
+/* Case files of every kind with one thing changed: refused by name, skipped with a reason, judged all the same,
+ * with tolerances that nobody wrote down; and calls that cannot be saved as one. */
+#include "support/unit.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "mha/mha.h"
+#include "support/recase.h"
+#include "support/scratch.h"
+
+/* ---------------------------------------------------------------- files made from a few words */
+
+enum { MAX_CHANGES = 4, ELEMENTS = 512 };
+
+/* A tensor of zeros (or of `value`), which replaces that of the kind's own or joins them; rank -1 leaves it out. */
+typedef struct entry {
+    const char *name;
+    mha_dtype dtype;
+    int rank;
+    size_t shape[4];
+    int64_t value; /* of integers */
+} entry;
+
+typedef struct made {
+    const char *kind;
+    const char *metadata[MAX_CHANGES][2]; /* a NULL value leaves the key out */
+    entry tensors[MAX_CHANGES];
+} made;
+
+static const entry plain[] = {
+    {"query", MHA_F32, 3, {1, 2, 4}, 0}, {"key", MHA_F32, 3, {1, 2, 4}, 0},  {"value", MHA_F32, 3, {1, 2, 4}, 0},
+    {"expected.output", MHA_F32, 3, {1, 2, 4}, 0},
+    {"W_q", MHA_F32, 2, {4, 4}, 0}, {"W_k", MHA_F32, 2, {4, 4}, 0}, {"W_v", MHA_F32, 2, {4, 4}, 0}, {"W_o", MHA_F32, 2, {4, 4}, 0},
+};
+
+static void add_entry(mha_writer *w, const entry *e)
+{
+    static double zeros[ELEMENTS];
+    static int64_t values[MAX_CHANGES][ELEMENTS];
+    static size_t turn;
+    mha_error error;
+    mha_view v = mha_view_of(zeros, e->dtype, e->rank, e->shape);
+    assert_true(mha_view_elements(&v) <= ELEMENTS);
+    if (e->value) {
+        int64_t *data = values[turn++ % MAX_CHANGES];
+        for (size_t i = 0; i < ELEMENTS; i++)
+            data[i] = e->value;
+        if (e->dtype == MHA_I32)
+            for (size_t i = 0; i < ELEMENTS; i++)
+                ((int32_t *)data)[i] = (int32_t)e->value;
+        v.data = data;
+    }
+    assert_ok(mha_writer_add(w, e->name, &v, &error), error);
+}
+
+static const char *write_made(const made *m)
+{
+    const char *path = scratch_path("made.safetensors");
+    mha_error error;
+    mha_writer *w;
+    assert_ok(mha_writer_create(path, &w, &error), error);
+    size_t n = strcmp(m->kind, "mha") == 0 ? 8 : 4;
+    for (size_t i = 0; i < n; i++) {
+        bool replaced = strcmp(m->kind, "rope") == 0 && (i == 1 || i == 2);
+        for (size_t k = 0; k < MAX_CHANGES; k++)
+            replaced |= m->tensors[k].name && strcmp(m->tensors[k].name, plain[i].name) == 0;
+        if (!replaced)
+            add_entry(w, &plain[i]);
+    }
+    for (size_t k = 0; k < MAX_CHANGES; k++)
+        if (m->tensors[k].name && m->tensors[k].rank >= 0)
+            add_entry(w, &m->tensors[k]);
+    const char *const own[][2] = {{"kind", m->kind}, {"num_heads", "2"}, {"rtol", "0"}, {"atol", "1e-6"},
+                                  {"rope", strcmp(m->kind, "rope") == 0 ? "interleaved" : "none"}};
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
+        bool replaced = false;
+        for (size_t k = 0; k < MAX_CHANGES; k++)
+            replaced |= m->metadata[k][0] && strcmp(m->metadata[k][0], own[i][0]) == 0;
+        if (!replaced)
+            assert_ok(mha_writer_metadata(w, own[i][0], own[i][1], &error), error);
+    }
+    for (size_t k = 0; k < MAX_CHANGES; k++)
+        if (m->metadata[k][0] && m->metadata[k][1])
+            assert_ok(mha_writer_metadata(w, m->metadata[k][0], m->metadata[k][1], &error), error);
+    assert_ok(mha_writer_commit(w, &error), error);
+    mha_writer_destroy(w);
+    return path;
+}
+
+static mha_verdict judge(const char *path, mha_path how, const char *stage)
+{
+    mha_case *c;
+    mha_error error;
+    mha_verdict v;
+    assert_ok(mha_case_open(path, NULL, &c, &error), error);
+    assert_ok(mha_case_judge(c, how, stage, 1, &v, &error), error);
+    mha_case_close(c);
+    return v;
+}
+
+/* ---------------------------------------------------------------- refused, by name */
+
+static void what_contradicts_itself_is_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        made file;
+        const char *texts[3];
+    } rows[] = {
+        {{"mha", {{"layout", "BTHD"}}, {{"query", MHA_F32, 4, {1, 2, 2, 2}, 0}, {"key", MHA_F32, 4, {1, 2, 2, 2}, 0}, {"value", MHA_F32, 4, {1, 2, 2, 2}, 0}}},
+         {"kind mha", "BTE, TBE or TE", "BTHD"}},
+        {{"mha", {{NULL}}, {{"W_v", MHA_F32, -1, {0}, 0}}}, {"W_v", "is missing", ""}},
+        {{"mha", {{NULL}}, {{"W_q", MHA_F32, -1, {0}, 0}}}, {"W_q", "is missing", ""}},
+        {{"mha", {{NULL}}, {{"W_k", MHA_F32, 2, {4, 5}, 0}}}, {"W_k", "columns for 2 heads", "(4, 5)"}},
+        {{"mha", {{NULL}}, {{"W_k", MHA_F32, 1, {4}, 0}}}, {"W_k", "columns for 2 heads", "(4,)"}},
+        {{"mha", {{NULL}}, {{"W_o", MHA_F32, -1, {0}, 0}}}, {"W_o", "missing or not a matrix", ""}},
+        {{"mha", {{NULL}}, {{"W_o", MHA_F32, 1, {4}, 0}}}, {"W_o", "missing or not a matrix", ""}},
+        {{"mha", {{NULL}}, {{"q_norm_weight", MHA_F32, 1, {3}, 0}}}, {"q_norm_weight", "2 (per head) or 4 (per row)", "found 3"}},
+        {{"mha", {{NULL}}, {{"k_norm_weight", MHA_F32, 1, {7}, 0}}}, {"k_norm_weight", "found 7", ""}},
+        {{"mha", {{NULL}}, {{"prefill.query", MHA_F32, 3, {1, 3, 4}, 0}}}, {"prefill.query", "length 2", "(1, 3, 4)"}},
+        {{"mha", {{NULL}}, {{"torch.in_proj_weight", MHA_F32, 2, {11, 4}, 0}}}, {"torch.in_proj_weight", "(12, 4)", "(11, 4)"}},
+        {{"sdpa", {{NULL}}, {{"prefill.query", MHA_F32, 3, {1, 2, 4}, 0}}}, {"prefill.query", "kind mha", "found kind sdpa"}},
+        {{"sdpa", {{NULL}}, {{"torch.out_proj.bias", MHA_F32, 1, {4}, 0}}}, {"torch.out_proj.bias", "kind mha", "kind sdpa"}},
+        {{"sdpa", {{NULL}}, {{"permuted.W_q", MHA_F32, 2, {4, 4}, 0}}}, {"kind sdpa", "no weights to replace", ""}},
+        {{"sdpa", {{NULL}}, {{"repeated.W_k", MHA_F32, 2, {4, 4}, 0}}}, {"kind sdpa", "no weights to replace", ""}},
+        {{"sdpa", {{NULL}}, {{"bias_k", MHA_F32, 1, {4}, 0}}}, {"both bias_k and bias_v", "one", ""}},
+        {{"sdpa", {{"mask_filter_value", "inf"}}, {{NULL}}}, {"mask_filter_value", "less than inf", ""}},
+        {{"sdpa", {{"mask_filter_value", "low"}}, {{NULL}}}, {"mask_filter_value", "a number", "low"}},
+        {{"sdpa", {{"rope", "half_split"}, {"rope_dim", "3.5"}}, {{NULL}}}, {"rope_dim", "0 to 2", "3.5"}},
+        {{"sdpa", {{"rope", "half_split"}, {"rope_dim", "4"}}, {{NULL}}}, {"rope_dim", "0 to 2", "4"}},
+        {{"sdpa", {{"rope_dim", "x"}}, {{NULL}}}, {"rope_dim", "x", ""}},
+        {{"sdpa", {{"rope_base", "x"}}, {{NULL}}}, {"rope_base", "x", ""}},
+        {{"sdpa", {{NULL}}, {{"cos_cache", MHA_F32, 2, {2, 1}, 0}, {"sin_cache", MHA_F32, 2, {2, 1}, 0}}},
+         {"rope", "interleaved or half_split", "none"}},
+        {{"rope", {{"rope", "none"}}, {{NULL}}}, {"rope", "interleaved or half_split", "none"}},
+        {{"rope", {{"d_k", "3"}}, {{NULL}}}, {"d_k", "3", "2"}},
+        {{"sdpa", {{"window_left", "0.5"}}, {{NULL}}}, {"window_left", "whole numbers of -1 or more", "0.5"}},
+        {{"sdpa", {{"window_right", "-2"}}, {{NULL}}}, {"window_right", "-1 or more", "-2"}},
+        {{"sdpa", {{"window_left", "x"}}, {{NULL}}}, {"window_left", "x", ""}},
+        {{"sdpa", {{"window_right", "x"}}, {{NULL}}}, {"window_right", "x", ""}},
+        {{"sdpa", {{"fully_masked", "x"}}, {{NULL}}}, {"fully_masked", "zero, nan, none", "x"}},
+        {{"sdpa", {{"hidden_values", "x"}}, {{NULL}}}, {"hidden_values", "ignore, propagate", "x"}},
+        {{"sdpa", {{"softcap", "x"}}, {{NULL}}}, {"softcap", "x", ""}},
+        {{"sdpa", {{"norm_eps", "x"}}, {{NULL}}}, {"norm_eps", "x", ""}},
+        {{"sdpa", {{"add_zero_attn", "x"}}, {{NULL}}}, {"add_zero_attn", "x", ""}},
+        {{"sdpa", {{"softmax_plus_one", "2"}}, {{NULL}}}, {"softmax_plus_one", "2", ""}},
+        {{"sdpa", {{"key_padding_mask_kind", "additive"}}, {{NULL}}}, {"key_padding_mask", "missing", ""}},
+        {{"sdpa", {{"attn_mask_kind", "x"}}, {{NULL}}}, {"attn_mask_kind", "bool_true_keeps", "x"}},
+        {{"sdpa", {{"qk_mode", "4"}}, {{"expected.qk", MHA_F32, 4, {1, 2, 2, 2}, 0}}}, {"qk_mode", "0, 1, 2, 3", "4"}},
+        {{"sdpa", {{NULL}}, {{"cu_seqlens_k", MHA_I64, 1, {2}, 0}}}, {"cu_seqlens_k", "cu_seqlens_q is missing", ""}},
+        {{"sdpa", {{NULL}}, {{"cu_seqlens_q", MHA_I64, 1, {1}, 0}}}, {"cu_seqlens_q", "2 or more", "1"}},
+        {{"sdpa", {{NULL}}, {{"cu_seqlens_q", MHA_I64, 1, {3}, 0}, {"cu_seqlens_k", MHA_I64, 1, {2}, 0}}}, {"of one length", "3", "2"}},
+        {{"sdpa", {{NULL}}, {{"position_offset", MHA_I64, 1, {2}, 0}}}, {"position_offset", "one per batch row", "2"}},
+        {{"sdpa", {{"alibi", "1"}}, {{"alibi_slopes", MHA_F32, 1, {3}, 0}}}, {"alibi_slopes", "one per head", "3"}},
+        {{"sdpa", {{NULL}}, {{"past_key", MHA_F32, 4, {1, 2, 3, 3}, 0}, {"past_value", MHA_F32, 4, {1, 2, 3, 2}, 0}}},
+         {"past_key", "(1, 2, 3, 2)", "(1, 2, 3, 3)"}},
+        {{"sdpa", {{NULL}}, {{"past_key", MHA_F32, 4, {1, 2, 3, 2}, 0}, {"past_value", MHA_F32, 4, {1, 2, 4, 2}, 0}}},
+         {"past_value", "(1, 2, 3, 2)", "(1, 2, 4, 2)"}},
+        {{"sdpa", {{NULL}}, {{"kv_lengths", MHA_I64, 2, {1, 1}, 0}}}, {"kv_lengths", "rank 1 to 1", "found 2"}},
+        {{"sdpa", {{NULL}}, {{"kv_lengths", MHA_F32, 1, {1}, 0}}}, {"kv_lengths", "I64", "F32"}},
+        {{"sdpa", {{"attn_mask_kind", "additive"}}, {{"attn_mask", MHA_I64, 2, {2, 2}, 0}}}, {"attn_mask", "BOOL or F32", "I64"}},
+        {{"sdpa", {{"layout", "BHTD"}}, {{"query", MHA_F32, 4, {1, 3, 2, 2}, 0}, {"key", MHA_F32, 4, {1, 2, 2, 2}, 0}, {"value", MHA_F32, 4, {1, 2, 2, 2}, 0}}},
+         {"query", "2 heads", "(1, 3, 2, 2)"}},
+        {{"sdpa", {{"rtol64", "-2"}}, {{NULL}}}, {"rtol64", "0 or more", "-2"}},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        mha_case *c = NULL;
+        mha_error error = {0};
+        mha_status status = mha_case_open(write_made(&rows[i].file), NULL, &c, &error);
+        if (status != MHA_INVALID)
+            fail_msg("row %zu (%s): expected a refusal, found %s", i, rows[i].texts[0], mha_status_name(status));
+        for (int t = 0; t < 3; t++)
+            if (!strstr(error.message, rows[i].texts[t]))
+                fail_msg("row %zu: expected \"%s\" in \"%s\"", i, rows[i].texts[t], error.message);
+    }
+}
+
+/* ---------------------------------------------------------------- judged all the same */
+
+/* All zeros give zeros, or NaN where nobody is seen: what is expected decides. */
+static void unusual_cases_are_judged(void **state)
+{
+    (void)state;
+    static const struct {
+        made file;
+        mha_outcome outcome;
+        const char *reason;
+    } rows[] = {
+        {{"mha", {{NULL}}, {{NULL}}}, MHA_PASSED, ""},
+        {{"rope", {{NULL}}, {{NULL}}}, MHA_PASSED, ""},
+        {{"sdpa", {{"window_left", "0"}, {"window_right", "-1"}}, {{NULL}}}, MHA_PASSED, ""},
+        {{"sdpa", {{"fully_masked", "nan"}}, {{"kv_lengths", MHA_I32, 1, {1}, 1}}}, MHA_PASSED, ""},
+        {{"sdpa", {{"fully_masked", "nan"}}, {{"kv_lengths", MHA_I32, 1, {1}, 0}}}, MHA_FAILED, "found nan"},
+        {{"sdpa", {{"fully_masked", "none"}}, {{"kv_lengths", MHA_I64, 1, {1}, 0}}}, MHA_FAILED, "found nan"},
+        {{"sdpa", {{"layout", "TE"}, {"key_padding_mask_kind", "bool_true_keeps"}, {"fully_masked", "nan"}},
+          {{"query", MHA_F32, 2, {2, 4}, 0}, {"key", MHA_F32, 2, {2, 4}, 0}, {"value", MHA_F32, 2, {2, 4}, 0}, {"expected.output", MHA_F32, 2, {2, 4}, 0}}},
+         MHA_FAILED, "mask kind without its mask"},
+        {{"sdpa", {{"rope", "half_split"}}, {{"position_ids", MHA_I64, 1, {2}, 3}}}, MHA_PASSED, ""},
+        {{"mha", {{"rtol", NULL}, {"atol", NULL}}, {{NULL}}}, MHA_PASSED, ""},
+        {{"rope", {{"rtol", NULL}, {"atol", NULL}}, {{NULL}}}, MHA_PASSED, ""},
+        {{"sdpa", {{"rtol", NULL}}, {{NULL}}}, MHA_PASSED, ""},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const char *path = write_made(&rows[i].file);
+        mha_case *c = NULL;
+        mha_error error = {0};
+        if (i == 6) { /* the switch says there is a mask */
+            assert_refused(mha_case_open(path, NULL, &c, &error), MHA_INVALID, error, "key_padding_mask", "missing");
+            continue;
+        }
+        mha_verdict v = judge(path, MHA_PATH_EXACT, NULL);
+        if (v.outcome != rows[i].outcome || !strstr(v.reason, rows[i].reason))
+            fail_msg("row %zu: %s: %s", i, mha_outcome_name(v.outcome), v.reason);
+        mha_verdict_free(&v);
+    }
+}
+
+static void a_verdict_for_every_path_and_stage(void **state)
+{
+    (void)state;
+    static const made with_prefill = {"mha", {{NULL}}, {{"prefill.query", MHA_F32, 3, {1, 2, 4}, 0}, {"expected.prefill_output", MHA_F32, 3, {1, 2, 4}, 0}}};
+    static const char *const stages[] = {"output", "prefill_output", "weights"};
+    static const mha_outcome outcomes[] = {MHA_PASSED, MHA_PASSED, MHA_SKIPPED};
+    for (size_t i = 0; i < 3; i++) {
+        mha_verdict v = judge(write_made(&with_prefill), MHA_PATH_BLAS, stages[i]);
+        if (v.outcome != outcomes[i])
+            fail_msg("%s: %s", stages[i], v.reason);
+        assert_int_equal(v.stage_count, i < 2);
+        if (i == 2)
+            assert_string_equal(v.reason, "no expected tensor for stage weights");
+        mha_verdict_free(&v);
+    }
+    mha_case *c;
+    mha_error error;
+    assert_ok(mha_case_open(write_made(&with_prefill), NULL, &c, &error), error);
+    assert_string_equal(mha_case_kind(c), "mha");
+    assert_null(mha_case_skip_reason(c));
+    assert_string_equal(mha_case_name(c), "made.safetensors");
+    mha_case_close(c);
+    assert_ok(mha_case_open(write_made(&(made){"sdpa", {{"future", "1"}}, {{NULL}}}), NULL, &c, &error), error);
+    assert_string_equal(mha_case_skip_reason(c), "unknown metadata key future");
+    mha_case_close(c);
+    mha_case_close(NULL);
+}
+
+/* Words that the whole of prefill.query cannot be run with: skipped, with the reason. */
+static void a_prefill_without_rows_for_it_is_skipped(void **state)
+{
+    (void)state;
+    static const entry whole = {"prefill.query", MHA_F32, 3, {1, 2, 4}, 0}, there = {"expected.prefill_output", MHA_F32, 3, {1, 2, 4}, 0};
+    const made masked = {"mha", {{"attn_mask_kind", "additive"}}, {whole, there, {"attn_mask", MHA_F32, 2, {2, 2}, 0}}};
+    const made tables = {"mha", {{"rope", "half_split"}}, {whole, there, {"cos_cache", MHA_F32, 3, {1, 2, 1}, 0}, {"sin_cache", MHA_F32, 3, {1, 2, 1}, 0}}};
+    const made *const files[] = {&masked, &tables};
+    static const char *const reasons[] = {"attn_mask has no rows", "cos_cache has no rows"};
+    for (size_t i = 0; i < 2; i++) {
+        mha_verdict v = judge(write_made(files[i]), MHA_PATH_EXACT, NULL);
+        assert_int_equal(v.outcome, MHA_SKIPPED);
+        if (!strstr(v.reason, reasons[i]))
+            fail_msg("%s: %s", reasons[i], v.reason);
+        mha_verdict_free(&v);
+    }
+}
+
+/* The same, where a mask, a padding, lengths and a table of positions do reach: cut to the rows there are. */
+static void a_prefill_takes_what_reaches(void **state)
+{
+    (void)state;
+    static const entry whole = {"prefill.query", MHA_F32, 3, {1, 2, 4}, 0};
+    static const made files[] = {
+        {"mha", {{"attn_mask_kind", "additive"}}, {whole, {"expected.prefill_output", MHA_F32, 3, {1, 2, 4}, 0}, {"attn_mask", MHA_F32, 2, {1, 2}, 0}}},
+        {"mha", {{"key_padding_mask_kind", "additive"}}, {whole, {"expected.prefill_output", MHA_F32, 3, {1, 2, 4}, 0}, {"key_padding_mask", MHA_F32, 2, {1, 2}, 0}}},
+        {"mha", {{NULL}}, {whole, {"expected.prefill_output", MHA_F32, 3, {1, 2, 4}, 0}, {"kv_lengths", MHA_I64, 1, {1}, 1}}},
+        {"mha", {{"rope", "half_split"}}, {whole, {"expected.prefill_output", MHA_F32, 3, {1, 2, 4}, 0}, {"cos_cache", MHA_F32, 2, {2, 1}, 0}, {"sin_cache", MHA_F32, 2, {2, 1}, 0}}},
+    };
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        mha_verdict v = judge(write_made(&files[i]), MHA_PATH_EXACT, NULL);
+        if (v.outcome != MHA_PASSED || v.stage_count != 2)
+            fail_msg("file %zu: %s, %zu stages: %s", i, mha_outcome_name(v.outcome), v.stage_count, v.reason);
+        mha_verdict_free(&v);
+    }
+}
+
+/* A recorded case whose tolerances are taken away: they are derived, the right numbers pass and others do not. */
+static void tolerances_are_derived(void **state)
+{
+    (void)state;
+    static const char *const files[] = {"tests/vectors/torch_self.safetensors", "tests/vectors/torch_cross.safetensors",
+                                        "tests/vectors/torch_one_token.safetensors"};
+    for (size_t f = 0; f < sizeof files / sizeof *files; f++)
+        for (int wrong = 0; wrong < 2; wrong++) {
+            mha_file *file;
+            mha_error error;
+            static float output[4096];
+            assert_ok(mha_file_open(files[f], &file, &error), error);
+            const mha_file_tensor *t = mha_file_find(file, "expected.output");
+            assert_true(t && t->elements <= 4096);
+            mha_view view = mha_view_of(output, MHA_F32, t->rank, t->shape);
+            assert_ok(mha_file_read(file, t, &view, &error), error);
+            output[t->elements / 2] += wrong ? 1e-3f : 0.0f;
+            const recase changes = {.drop = "expected",
+                                    .tensors = {{"expected.output", view}},
+                                    .metadata = {{"rtol", NULL}, {"atol", NULL}, {"rtol64", NULL}, {"atol64", NULL}, {"atol.expected.output", NULL}}};
+            const char *path = scratch_path("derived.safetensors");
+            recase_write(files[f], path, &changes);
+            mha_file_close(file);
+            mha_verdict v = judge(path, MHA_PATH_BLAS, NULL);
+            if ((v.outcome == MHA_FAILED) != wrong)
+                fail_msg("%s, wrong %d: %s %s", files[f], wrong, mha_outcome_name(v.outcome), v.reason);
+            const mha_stage_verdict *row = &v.stages[v.stage_count - 1];
+            assert_true(row->derived && row->rtol == 0 && row->atol > 0 && row->atol < 1e-3);
+            mha_verdict_free(&v);
+        }
+}
+
+/* The note names the pairing of the permuted weights, also when that is interleaved. */
+static void a_note_names_the_other_pairing(void **state)
+{
+    (void)state;
+    static const made file = {"mha", {{"rope", "half_split"}, {"note", "permuted weights go with rope=interleaved"}},
+                              {{"permuted.W_q", MHA_F32, 2, {4, 4}, 0}, {"permuted.W_k", MHA_F32, 2, {4, 4}, 0}}};
+    static const made none = {"mha", {{NULL}}, {{"permuted.W_q", MHA_F32, 2, {4, 4}, 0}}};
+    static const made other = {"mha", {{"rope", "half_split"}}, {{"permuted.W_q", MHA_F32, 2, {4, 4}, 0}}};
+    const made *const files[] = {&file, &none, &other};
+    for (size_t i = 0; i < 3; i++) {
+        mha_verdict v = judge(write_made(files[i]), MHA_PATH_BLAS, NULL);
+        assert_int_equal(v.outcome, MHA_PASSED);
+        assert_string_equal(v.stages[v.stage_count - 1].name, "permuted.output");
+        mha_verdict_free(&v);
+    }
+}
+
+/* ---------------------------------------------------------------- what cannot be saved or compared */
+
+static void calls_that_no_case_can_hold(void **state)
+{
+    (void)state;
+    mha_params *table;
+    mha_layer *layer;
+    mha_cache *cache;
+    mha_plan plan;
+    mha_error error;
+    static float x[4 * 8], out[4 * 8];
+    const mha_config config = {.d_model = 8, .n_heads = 2};
+    const mha_cache_spec spec = {.batch = 1, .kv_heads = 2, .d_k = 4, .d_v = 4, .capacity = 4, .window = 2};
+    assert_int_equal(mha_params_create(NULL, &table), MHA_OK);
+    assert_ok(mha_layer_create(&config, table, NULL, &layer, &error), error);
+    assert_ok(mha_cache_create(&spec, NULL, &cache, &error), error);
+    mha_call call = {.query = mha_view_of(x, MHA_F32, 3, (const size_t[]){1, 2, 8}), .cache = cache, .path = MHA_PATH_BLAS, .threads = 1};
+    call.stages[MHA_STAGE_OUTPUT] = mha_view_of(out, MHA_F32, 3, (const size_t[]){1, 2, 8});
+    const char *path = scratch_path("unsaved.safetensors");
+    for (int step = 0; step < 3; step++) {
+        assert_ok(mha_plan_call(layer, &call, &plan, &error), error);
+        void *workspace = malloc(plan.workspace_bytes + 1);
+        assert_ok(mha_forward(layer, &call, workspace, plan.workspace_bytes, &error), error);
+        free(workspace);
+        if (step == 1)
+            assert_refused(mha_case_save(path, layer, &call, NULL, &error), MHA_INVALID, error, "rows from before the call");
+    }
+    assert_true(mha_cache_first(cache) > 0);
+    assert_refused(mha_case_save(path, layer, &call, NULL, &error), MHA_UNSUPPORTED, error, "evicted rows");
+    call.cache = NULL;
+    const mha_case_notes notes = {.name = "with notes", .note = "a note", .source = "somebody"};
+    assert_ok(mha_case_save(path, layer, &call, &notes, &error), error);
+    mha_file *file;
+    assert_ok(mha_file_open(path, &file, &error), error);
+    assert_string_equal(mha_file_metadata(file, "note"), "a note");
+    assert_string_equal(mha_file_metadata(file, "source"), "somebody");
+    mha_file_close(file);
+    assert_refused(mha_case_save(scratch_path("no/such.safetensors"), layer, &call, NULL, &error), MHA_IO, error, "no/such");
+    assert_refused(mha_trace_save(scratch_path("no/such.safetensors"), &call, &error), MHA_IO, error, "no/such");
+    mha_cache_destroy(cache);
+    mha_layer_destroy(layer);
+    mha_params_destroy(table);
+}
+
+static void without_data_there_is_nothing_to_compare(void **state)
+{
+    (void)state;
+    mha_error error;
+    mha_difference d;
+    float x[2] = {1, 2};
+    mha_view there = mha_view_of(x, MHA_F32, 1, (const size_t[]){2}), gone = there;
+    gone.data = NULL;
+    assert_refused(mha_compare(&there, &gone, 0, 0, &d, &error), MHA_INVALID, error, "with data");
+    assert_refused(mha_compare(&gone, &there, 0, 0, &d, &error), MHA_INVALID, error, "with data");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_contradicts_itself_is_refused),
+        cmocka_unit_test(unusual_cases_are_judged),
+        cmocka_unit_test(a_verdict_for_every_path_and_stage),
+        cmocka_unit_test(a_prefill_without_rows_for_it_is_skipped),
+        cmocka_unit_test(a_prefill_takes_what_reaches),
+        cmocka_unit_test(tolerances_are_derived),
+        cmocka_unit_test(a_note_names_the_other_pairing),
+        cmocka_unit_test(calls_that_no_case_can_hold),
+        cmocka_unit_test(without_data_there_is_nothing_to_compare),
+    };
+    return cmocka_run_group_tests_name("verify_cases", tests, NULL, NULL);
+}
