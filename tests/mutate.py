@@ -64,7 +64,7 @@ WORDS = {"true": "false", "false": "true", "INFINITY": "0.0f", "NAN": "0.0f", "f
          "exp": "log", "log": "exp", "logf": "expf", "sin": "cos", "cos": "sin", "tanh": "sin", "tanhf": "sinf"}
 TOKEN = re.compile(r"(?<= )(?:[-+*/%&|]=?|<<|>>|[<>]=?|==|!=|&&|\|\|)(?=[ \n])|\+\+|--|!(?=[\w(])|"
                    r"\b(?:0[xX][0-9a-fA-F]+[uUlL]*|\d+\.\d*(?:e[-+]?\d+)?f?|\d+(?:e[-+]?\d+)?[uUlL]*)\b|\b[A-Za-z_]\w*\b")
-DECLARES = re.compile(r"^\s*(?:static |const )*(?:char|_Static_assert|case|default|goto)\b")
+PASSED_OVER = re.compile(r"^\s*(?:(?:static |const )*(?:char|_Static_assert|case|default|goto)\b|__builtin_prefetch)")
 
 
 def swaps(token, code, at):
@@ -105,8 +105,10 @@ def mutants_of(path, text):
         for m in TOKEN.finditer(code, first, last):
             line = code[code.rfind("\n", 0, m.start()) + 1:code.find("\n", m.start())]
             before = code[:m.start()].rstrip()[-1:]
-            if DECLARES.match(line) or (m.group() in "+-*&" and not re.match(r"[\w)\]]", before)):
+            if PASSED_OVER.match(line) or (m.group() in "+-*&" and not re.match(r"[\w)\]]", before)):
                 continue
+            if before == "[" and re.match(r"\]\s*=\s*\{", code[m.end():]):
+                continue  # the size of an array that is given whole
             found += [Mutant(path, name, text, m.start(), m.end(), new) for new in swaps(m.group(), code, m.end())]
     return found
 
@@ -132,7 +134,8 @@ def all_mutants(root, seed):
 
 
 def read_kept(path):
-    """{(file, mutated line or function()): reason}; lines `file | what | reason`, # comments."""
+    """{(file, what): reason}; lines `file | what | reason`, # comments. What: a line as it is after the change, a line
+    as it is before (every change of it), a function() or * for all of the file."""
     kept = {}
     if os.path.exists(path):
         with open(path) as f:
@@ -335,7 +338,8 @@ def main():
     deadline = time.monotonic() + options.seconds if options.seconds else float("inf")
     kept = read_kept(os.path.join(root, "tests/mutants_kept.txt"))
     found = [m for m in all_mutants(root, options.seed) if options.only in m.path]
-    mutants = [m for m in found if (m.path, m.new_line) not in kept and (m.path, m.function + "()") not in kept]
+    mutants = [m for m in found
+               if not any((m.path, what) in kept for what in (m.new_line, m.old_line, m.function + "()", "*"))]
     if options.list:
         for m in mutants:
             print("%s:%d: %s: %s" % (m.path, m.line, m.change, m.new_line))

@@ -141,6 +141,109 @@ static void what_cannot_be_merged_is_refused(void **state)
     mha_params_destroy(table);
 }
 
+/* A layer that differs in one thing from the configuration that the matrices were made for. */
+static void another_layer_is_refused(void **state)
+{
+    (void)state;
+    const mha_config made = {.d_model = 8, .n_heads = 4, .d_k = 2};
+    const mha_config others[] = {
+        {.d_model = 8, .n_heads = 2, .d_k = 2, .kv_heads = 2}, {.d_model = 8, .n_heads = 4, .d_k = 2, .kv_heads = 2},
+        {.d_model = 8, .n_heads = 4, .d_k = 3},                {.d_model = 8, .n_heads = 4, .d_k = 2, .d_q = 6},
+        {.d_model = 8, .n_heads = 4, .d_k = 2, .d_kin = 6},    {.d_model = 8, .n_heads = 4, .d_k = 2, .bias_q = true},
+        {.d_model = 8, .n_heads = 4, .d_k = 2, .bias_k = true}, {.d_model = 8, .n_heads = 4, .d_k = 2, .d_v = 5, .bias_v = true}};
+    const size_t n = sizeof others / sizeof *others;
+    for (size_t i = 0; i < n; i++) {
+        mha_params *table;
+        mha_error error;
+        mha_merged *merged;
+        assert_int_equal(mha_params_create(NULL, &table), MHA_OK);
+        assert_ok(mha_merged_create(&made, table, "merged.", &merged, &error), error);
+        mha_layer *layer = make(table, others[i]);
+        if (i + 1 < n)
+            assert_refused(mha_merged_fill(merged, layer, &error), MHA_INVALID, error, "configuration");
+        else /* values are of no concern to it */
+            assert_ok(mha_merged_fill(merged, layer, &error), error);
+        mha_merged_destroy(merged);
+        mha_layer_destroy(layer);
+        mha_params_destroy(table);
+    }
+}
+
+/* One extent wrong at a time, in the query, the key and where the scores go. */
+static void scores_of_other_shapes_are_refused(void **state)
+{
+    (void)state;
+    mha_params *table;
+    mha_error error;
+    mha_merged *merged;
+    static double out[2 * B * 4 * T_Q * S];
+    const mha_config config = {.d_model = 8, .n_heads = 2, .d_kin = 6};
+    assert_int_equal(mha_params_create(NULL, &table), MHA_OK);
+    assert_ok(mha_merged_create(&config, table, NULL, &merged, &error), error);
+    const mha_view query = random_input(T_Q, 8, 0), key = random_input(S, 6, 1);
+    const mha_view scores = mha_view_of(out, MHA_F64, 4, (const size_t[]){B, 2, T_Q, S});
+    assert_ok(mha_merged_scores(merged, &query, &key, 1, &scores, &error), error);
+    for (int which = 0; which < 3; which++)
+        for (int axis = -1; axis < (which == 2 ? 4 : 3); axis++) {
+            mha_view views[3] = {query, key, scores};
+            if (axis < 0)
+                views[which].rank--;
+            else
+                views[which].shape[axis]--;
+            if (which == 2 && axis < 0)
+                continue; /* the shape behind the rank is still there */
+            assert_refused(mha_merged_scores(merged, &views[0], &views[1], 1, &views[2], &error), MHA_INVALID, error, "expected query");
+        }
+    free(query.data);
+    free(key.data);
+    mha_merged_destroy(merged);
+    mha_params_destroy(table);
+}
+
+static void prefixes_too_long_are_refused(void **state)
+{
+    (void)state;
+    mha_params *table;
+    mha_error error;
+    mha_merged *merged;
+    char prefix[600];
+    memset(prefix, 'p', sizeof prefix - 1);
+    prefix[sizeof prefix - 1] = '\0';
+    const mha_config config = {.d_model = 8, .n_heads = 2};
+    assert_int_equal(mha_params_create(NULL, &table), MHA_OK);
+    assert_refused(mha_merged_create(&config, table, prefix, &merged, &error), MHA_INVALID, error, "prefix", "too long", "603");
+    assert_int_equal(mha_params_count(table), 0);
+    mha_params_destroy(table);
+    mha_merged_destroy(NULL);
+}
+
+/* What is not of full rank: one column twice, and rounding of each type must not hide it. */
+static void the_rank_sees_through_rounding(void **state)
+{
+    (void)state;
+    static const mha_dtype dtypes[] = {MHA_F64, MHA_F32, MHA_BF16, MHA_F16};
+    for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++) {
+        mha_params *table;
+        mha_error error;
+        mha_merged *merged;
+        size_t rank;
+        assert_int_equal(mha_params_create(NULL, &table), MHA_OK);
+        mha_layer *layer = make(table, (mha_config){.d_model = 12, .n_heads = 3, .d_q = 16, .dtype = dtypes[i]});
+        mha_view w = mha_layer_head(layer, MHA_W_Q, 1);
+        for (size_t row = 0; row < w.shape[0]; row++) /* head 1: columns 1 and 3 say the same */
+            mha_view_set(&w, (const size_t[]){row, 3}, mha_view_get(&w, (const size_t[]){row, 1}));
+        assert_ok(mha_merged_create(mha_layer_config(layer), table, "merged.", &merged, &error), error);
+        assert_ok(mha_merged_fill(merged, layer, &error), error);
+        for (size_t head = 0; head < 3; head++) {
+            assert_ok(mha_merged_rank(merged, head, &rank, &error), error);
+            assert_int_equal(rank, head == 1 ? 3 : 4);
+        }
+        mha_merged_destroy(merged);
+        mha_layer_destroy(layer);
+        mha_params_destroy(table);
+    }
+}
+
 static void every_failing_allocation_leaves_no_row(void **state)
 {
     (void)state;
@@ -172,6 +275,10 @@ int main(void)
         cmocka_unit_test(merged_scores_are_the_pairs),
         cmocka_unit_test(float_weights_have_the_rank_too),
         cmocka_unit_test(what_cannot_be_merged_is_refused),
+        cmocka_unit_test(another_layer_is_refused),
+        cmocka_unit_test(scores_of_other_shapes_are_refused),
+        cmocka_unit_test(prefixes_too_long_are_refused),
+        cmocka_unit_test(the_rank_sees_through_rounding),
         cmocka_unit_test(every_failing_allocation_leaves_no_row),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -52,6 +52,17 @@ static void any_number_of_threads_gives_the_same_bits(void **state)
         snprintf(what, sizeof what, "sizes %zu", k);
         assert_same_bits_for_any_team(&t, what);
     }
+    /* Few queries and enough keys that segments of them become tasks, whatever else joins the denominator. */
+    for (int kind = 0; kind < 6; kind++) {
+        static const char *const names[] = {"segments", "segments, grouped", "segments, a learned row", "segments, sinks",
+                                            "segments, causal", "segments of two sequences"};
+        trial t = {.seed = 99, .B = 1, .T_q = kind == 1 ? 1 : 3, .T_k = 20000,
+                   .config = {.d_model = 32, .n_heads = 2, .kv_heads = kind == 1 ? 1 : 0, .bias_kv = kind == 2, .sinks = kind == 3},
+                   .semantics = {.causal = kind == 4, .has_offset = kind == 4, .offset = 9000, .zero_row = kind == 2}};
+        if (kind == 5)
+            t.T_q = 4, t.sequences = 2;
+        assert_same_bits_for_any_team(&t, names[kind]);
+    }
     for (uint64_t seed = 1; seed <= 40; seed++) {
         char what[40];
         trial t = trial_draw(seed * 65537);

@@ -101,7 +101,7 @@ static mha_status resolve_inputs(mha_request *r, mha_error *error)
 /* CBLAS counts in int. */
 static mha_status check_extents(const mha_plan *p, mha_error *error)
 {
-    const size_t extents[] = {p->h * p->d_k, p->h_kv * p->d_k, p->h_kv * p->d_v, p->h * p->d_v, p->d_out};
+    const size_t extents[] = {p->h * p->d_k, p->h * p->d_v, p->d_out}; /* key/value heads are no more than h */
     for (size_t i = 0; i < sizeof extents / sizeof *extents; i++)
         if (extents[i] > INT_MAX)
             return mha_fail(error, MHA_INVALID, "heads", "a row of %zu features is longer than %d", extents[i], INT_MAX);
