@@ -191,7 +191,14 @@ typedef enum mha_path {
 MHA_API const char *mha_path_name(mha_path path);             /* "blas"; "?" outside the list */
 MHA_API bool mha_path_find(const char *name, mha_path *path); /* false: no path of that name */
 
-/* One forward. Everything is borrowed; nothing but `stages`, the cache and the workspace is written.
+/* Same answer: on one machine, with one instruction set and one BLAS, a path gives the same bits on every run,
+ * for any number of threads, for a batch row alone or among any others, for any strides and alignment of inputs
+ * and stages, and whatever else is kept. What the blas path asks of a BLAS for this is that the bits of an SGEMM
+ * do not depend on strides and alignment, nor those of an SGEMV whose rows have a gap between them; OpenBLAS
+ * keeps to that, and the tests hold it to it. Not promised: the same bits on another path, with packed weights
+ * instead of unpacked, or for a sequence cut into several calls.
+ *
+ * One forward. Everything is borrowed; nothing but `stages`, the cache and the workspace is written.
  *
  * With a layer:    query (B, T_q, d_q), key (B, T_k, d_kin), value (B, T_k, d_vin).
  *                  key without data: key = query; value without data: value = key.

@@ -56,6 +56,23 @@ static int stride(size_t ld, size_t rows, size_t columns)
     return rows == 1 ? (int)columns : (int)ld;
 }
 
+/* C = alpha * B A + beta * C for B (rows, columns), or with its transpose. OpenBLAS goes another way, to other last
+ * bits, where rows lie without a gap; so it is given every other row, and then the rest: a gap is always there. */
+static void gemv(CBLAS_TRANSPOSE transpose, size_t rows, size_t columns, float alpha, const float *B, size_t ldb,
+                 const float *A, float beta, float *C)
+{
+    for (size_t first = 0; first < 2 && first < rows; first++) {
+        const float *half = B + first * ldb;
+        const int n = (int)((rows - first + 1) / 2), ld = stride(2 * ldb, (size_t)n, 2 * columns);
+        if (transpose == CblasNoTrans) {
+            cblas_sgemv(CblasRowMajor, transpose, n, (int)columns, alpha, half, ld, A, 1, beta, C + first, 2);
+        } else {
+            cblas_sgemv(CblasRowMajor, transpose, n, (int)columns, alpha, half, ld, A + first, 2, beta, C, 1);
+            beta = 1.0f; /* to the sum of the first half */
+        }
+    }
+}
+
 /* CBLAS counts in int; request.c refuses extents and strides beyond it. */
 static void gemm(CBLAS_TRANSPOSE transpose_b, size_t m, size_t n, size_t k, float alpha, const float *A, size_t lda,
                  const float *B, size_t ldb, float beta, float *C, size_t ldc)
@@ -68,15 +85,15 @@ static void gemm(CBLAS_TRANSPOSE transpose_b, size_t m, size_t n, size_t k, floa
                 C[i * ldc + j] = beta == 0.0f ? 0.0f : beta * C[i * ldc + j];
         return;
     }
-    if (m == 1) {           /* one row: a matrix read once, at memory speed */
-        if (beta == 0.0f) { /* some releases of OpenBLAS multiply by beta here, NaN included */
+    if (m == 1 && ldb <= INT_MAX / 2) { /* one row: a matrix read once, at memory speed */
+        if (beta == 0.0f) {             /* some releases of OpenBLAS multiply by beta here, NaN included */
             memset(C, 0, n * sizeof *C);
             beta = 1.0f;
         }
         if (transpose_b == CblasTrans)
-            cblas_sgemv(CblasRowMajor, CblasNoTrans, (int)n, (int)k, alpha, B, stride(ldb, n, k), A, 1, beta, C, 1);
+            gemv(CblasNoTrans, n, k, alpha, B, ldb, A, beta, C);
         else
-            cblas_sgemv(CblasRowMajor, CblasTrans, (int)k, (int)n, alpha, B, stride(ldb, k, n), A, 1, beta, C, 1);
+            gemv(CblasTrans, k, n, alpha, B, ldb, A, beta, C);
         return;
     }
     int b_stride = transpose_b == CblasTrans ? stride(ldb, n, k) : stride(ldb, k, n);

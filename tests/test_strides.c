@@ -1,0 +1,114 @@
+/* The same numbers lying in other places: with gaps between the rows, at other alignments, alone or between the
+ * rows of a batch. Every path gives the same bits for them. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "mha/mha.h"
+#include "support/unit.h"
+
+/* One core forward: sizes, and how its arrays lie. */
+typedef struct sizes {
+    size_t T, S, d;
+} sizes;
+
+enum { GAPS = 5, MOST = 70 * 20, ROOM = MOST * 8 + 64 };
+
+/* Rows of `width` features of the same (1, T, 1, width) numbers: close together, with gaps, shifted. */
+static mha_view lay(float *memory, size_t T, size_t width, int way, uint64_t stream)
+{
+    static const size_t spread[GAPS] = {1, 2, 3, 7, 1}, plus[GAPS] = {0, 1, 0, 5, 0}, shift[GAPS] = {0, 1, 3, 0, 5};
+    const size_t stride = width * spread[way] + plus[way];
+    mha_view v = mha_view_of(memory + shift[way], MHA_F32, 4, (size_t[]){1, T, 1, width});
+    v.stride[0] = (ptrdiff_t)(T * stride), v.stride[1] = (ptrdiff_t)stride, v.stride[2] = (ptrdiff_t)width;
+    assert_true(shift[way] + T * stride <= ROOM);
+    mha_random_fill(&v, 5, stream, -1, 1);
+    return v;
+}
+
+static void run(mha_path path, sizes n, int way, float *output, float *weights)
+{
+    static float q[ROOM], k[ROOM], v[ROOM];
+    mha_call call = {.path = path, .threads = 1, .query = lay(q, n.T, n.d, way, 1), .key = lay(k, n.S, n.d, way, 2),
+                     .value = lay(v, n.S, n.d, (way + 2) % GAPS, 3)};
+    call.stages[MHA_STAGE_OUTPUT] = mha_view_of(output, MHA_F32, 3, (size_t[]){1, n.T, n.d});
+    if (weights)
+        call.stages[MHA_STAGE_WEIGHTS] = mha_view_of(weights, MHA_F32, 4, (size_t[]){1, 1, n.T, n.S});
+    mha_plan plan;
+    mha_error error;
+    assert_ok(mha_plan_call(NULL, &call, &plan, &error), error);
+    void *workspace = malloc(plan.workspace_bytes);
+    assert_ok(mha_forward(NULL, &call, workspace, plan.workspace_bytes, &error), error);
+    free(workspace);
+}
+
+static void strides_change_no_bit(void **state)
+{
+    (void)state;
+    static const size_t T[] = {1, 2, 3, 5}, S[] = {1, 2, 3, 4, 7, 16, 17, 33, 64, 69}, d[] = {1, 2, 3, 4, 5, 6, 8, 12, 16, 17, 20};
+    static float first[MOST], again[MOST], weights[MOST], weights_again[MOST];
+    for (int path = MHA_PATH_FAST; path <= MHA_PATH_EXACT; path++)
+        for (size_t a = 0; a < sizeof T / sizeof *T; a++)
+            for (size_t b = 0; b < sizeof S / sizeof *S; b++)
+                for (size_t c = 0; c < sizeof d / sizeof *d; c++) {
+                    const sizes n = {T[a], S[b], d[c]};
+                    run((mha_path)path, n, 0, first, weights);
+                    for (int way = 0; way < GAPS; way++) {
+                        run((mha_path)path, n, way, again, way ? weights_again : NULL); /* kept or not */
+                        if (memcmp(first, again, n.T * n.d * sizeof *first) != 0)
+                            fail_msg("%s, %zu queries, %zu keys of width %zu: laid out in way %d the output has other bits",
+                                     mha_path_name((mha_path)path), n.T, n.S, n.d, way);
+                        if (way && memcmp(weights, weights_again, n.T * n.S * sizeof *weights) != 0)
+                            fail_msg("%s, %zu queries, %zu keys of width %zu: laid out in way %d the weights have other bits",
+                                     mha_path_name((mha_path)path), n.T, n.S, n.d, way);
+                    }
+                }
+}
+
+/* Time-major rows, (T, B, h, d): alone a row is contiguous, among others it is not. */
+static void a_row_of_a_time_major_batch_has_the_bits_it_has_alone(void **state)
+{
+    (void)state;
+    enum { B = 3, S = 37, d = 4 };
+    static float key[S * B * d], value[S * B * d], query[B * d], alone[2][S * d], together[B * d], single[d];
+    mha_view all = mha_view_of(key, MHA_F32, 1, (size_t[]){S * B * d});
+    mha_random_fill(&all, 1, 1, -1, 1);
+    all.data = value;
+    mha_random_fill(&all, 1, 2, -1, 1);
+    all = mha_view_of(query, MHA_F32, 1, (size_t[]){B * d});
+    mha_random_fill(&all, 1, 3, -1, 1);
+    for (int path = MHA_PATH_FAST; path <= MHA_PATH_EXACT; path++)
+        for (int b = -1; b < B; b++) { /* -1: all of them */
+            const size_t rows = b < 0 ? B : 1;
+            mha_view k = mha_view_of(key, MHA_F32, 4, (size_t[]){rows, S, 1, d}), v = k;
+            v.data = value;
+            if (b < 0)
+                k.stride[0] = v.stride[0] = d, k.stride[1] = v.stride[1] = B * d;
+            else {
+                for (size_t t = 0; t < S; t++) {
+                    memcpy(alone[0] + t * d, key + (t * B + (size_t)b) * d, d * sizeof(float));
+                    memcpy(alone[1] + t * d, value + (t * B + (size_t)b) * d, d * sizeof(float));
+                }
+                k.data = alone[0], v.data = alone[1];
+            }
+            mha_call call = {.path = (mha_path)path, .threads = 2, .key = k, .value = v,
+                             .query = mha_view_of(query + (b < 0 ? 0 : b) * d, MHA_F32, 4, (size_t[]){rows, 1, 1, d})};
+            call.stages[MHA_STAGE_OUTPUT] = mha_view_of(b < 0 ? together : single, MHA_F32, 3, (size_t[]){rows, 1, d});
+            mha_plan plan;
+            mha_error error;
+            assert_ok(mha_plan_call(NULL, &call, &plan, &error), error);
+            void *workspace = malloc(plan.workspace_bytes);
+            assert_ok(mha_forward(NULL, &call, workspace, plan.workspace_bytes, &error), error);
+            free(workspace);
+            if (b >= 0)
+                assert_memory_equal(single, together + b * d, sizeof single);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(strides_change_no_bit),
+        cmocka_unit_test(a_row_of_a_time_major_batch_has_the_bits_it_has_alone),
+    };
+    return cmocka_run_group_tests_name("strides", tests, NULL, NULL);
+}
