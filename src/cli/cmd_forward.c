@@ -322,6 +322,18 @@ static bool writes_to_standard_output(const arguments *args)
     return false;
 }
 
+/* npy holds one tensor; a trace and a case are many. */
+static int refuse_npy_for_many(const arguments *args)
+{
+    for (int i = 0; i < N_WRITTEN; i++) {
+        const char *path = destination(args, i), *dot = strrchr(path, '.');
+        if (written[i] != OPT_OUTPUT && dot && strcmp(dot, ".npy") == 0)
+            return refuse(written[i] == OPT_TRACE ? "--trace" : "--save-case",
+                          "expected a name that ends in .safetensors, found %s", path);
+    }
+    return EXIT_DONE;
+}
+
 /* Two files in one place: the later would replace the earlier, or on standard output neither could be read. */
 static int refuse_one_place_for_two(const arguments *args)
 {
@@ -407,6 +419,8 @@ int run_forward(const arguments *args)
     mha_error error = {0};
     request r = {0};
     int code = refuse_one_place_for_two(args);
+    if (code == EXIT_DONE)
+        code = refuse_npy_for_many(args);
     if (code == EXIT_DONE && given(args, OPT_CACHE_DTYPE) && given(args, OPT_SAVE_CASE))
         code = refuse("--cache-dtype", "expected no --save-case beside it: a case file has no word for the type of a cache");
     if (code == EXIT_DONE)

@@ -395,6 +395,8 @@ static void test_one_place_is_not_written_twice(void **state)
     assert_program_refuses(RUN("forward", SMALL, "--output", "-", "--save-case", "-"), 2, "--save-case: expected another place");
     assert_program_refuses(RUN("forward", SMALL, "--json", "--trace", "-"), 2, "--json: expected standard output for it alone");
     assert_false(exists(path));
+    assert_program_refuses(RUN("forward", SMALL, "--trace", "a.npy"), 2, "--trace: expected a name that ends in .safetensors, found a.npy\n");
+    assert_program_refuses(RUN("forward", SMALL, "--save-case", "a.npy"), 2, "--save-case: expected a name that ends in .safetensors");
 }
 
 /* Bytes for another program: no text around them. A safetensors file begins with the length of its header, then "{". */
