@@ -142,6 +142,35 @@ static void a_product_of_halves_writes_its_columns_only(void **state)
     }
 }
 
+/* Rows as they lie in a cache, against few queries: what packing and multiplying gives. Numbers of all sizes, NaN among
+ * them, so that no way of widening is left out. */
+static void a_product_with_rows_of_halves_has_the_bits_of_packed_floats(void **state)
+{
+    static const struct {
+        size_t n, k, ldx;
+    } shapes[] = {{1, 1, 2}, {16, 32, 32}, {33, 40, 40}, {64, 64, 66}, {256, 128, 128}, {50, 7, 8}, {31, 256, 256}, {100, 80, 80}};
+    FOR_EACH_ISA for (size_t d = 0; d < 2; d++) for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
+        for (size_t m = 1; m <= MHA_FEW_ROWS; m++) {
+            const size_t n = shapes[s].n, k = shapes[s].k, ldx = shapes[s].ldx, room = (n + 31) / 32 * 32;
+            float *A = floats((m - 1) * MHA_STAGED + k, 2), *X;
+            const size_t numbers = (n - 1) * ldx + k;
+            uint16_t *X16 = halves(numbers + numbers % 2, 6, dtypes[d], &X); /* even: the last one ends at the guard */
+            for (size_t i = s % 2 ? 5 : numbers; i < numbers; i += 37) {
+                X16[i] = (uint16_t)mha_random_bits(31, 20, i);
+                X[i] = (float)meaning(X16[i], dtypes[d]);
+            }
+            float *panels = floats((n + 31) / 32 * 32 * k, 1), *wanted = floats(m * room, 7), *found = floats(m * room, 7);
+            mha_kernels_get()->pack_transposed(k, n, X, ldx, panels, k * MHA_PANEL, 0);
+            mha_kernels_get()->product(m, n, k, A, (mha_panels){panels, MHA_PANEL, k * MHA_PANEL}, NULL, wanted, room, NULL, NULL);
+            mha_kernels_get()->product_half_rows(m, n, k, A, X16, ldx, dtypes[d], found, room);
+            for (size_t i = 0; i < m * room; i++)
+                if (i % room < n && !same(wanted[i], found[i]))
+                    fail_msg("%s: %s (%zu, %zu, %zu): element (%zu, %zu) expected %.9g, found %.9g", mha_isa(),
+                             mha_dtype_name(dtypes[d]), m, n, k, i / room, i % room, (double)wanted[i], (double)found[i]);
+            guard_release_all();
+        }
+}
+
 /* ---------------------------------------------------------------- packed weights */
 
 static void packed_halves_give_the_bits_of_packed_floats(void **state)
@@ -184,6 +213,7 @@ int main(void)
         cmocka_unit_test_teardown(rows_of_any_length_widen_and_nothing_else_is_touched, release_all),
         cmocka_unit_test_teardown(a_product_of_halves_has_the_bits_of_floats, release_all),
         cmocka_unit_test_teardown(a_product_of_halves_writes_its_columns_only, release_all),
+        cmocka_unit_test_teardown(a_product_with_rows_of_halves_has_the_bits_of_packed_floats, release_all),
         cmocka_unit_test_teardown(packed_halves_give_the_bits_of_packed_floats, release_all),
     };
     return cmocka_run_group_tests_name("half", tests, NULL, NULL);

@@ -147,7 +147,7 @@ static void piece(void *context, size_t task, int worker)
     for (size_t from = 0; from < j->k; from += MHA_BLOCK)
         stage(j, first, m, from, j->k - from < MHA_BLOCK ? j->k - from : MHA_BLOCK,
               staged + from / MHA_BLOCK * m * MHA_STAGED);
-    const size_t READ_TOGETHER = m < 8 ? 128 : 32;
+    const size_t READ_TOGETHER = m >= 8 ? 32 : j->dtype == MHA_F32 ? 128 : 64;
     for (size_t e = 0; e < n; e += READ_TOGETHER)
         for (size_t from = 0; from < j->k; from += MHA_BLOCK)
             multiply(j, first, m, column + e, n - e < READ_TOGETHER ? n - e : READ_TOGETHER, from,

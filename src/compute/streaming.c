@@ -188,6 +188,28 @@ static void add_poison(const work *w, const block *b, span some, const float *we
     }
 }
 
+/* Scores of rows [first, first + m) for n keys of the block from `left` on. */
+static void score(const work *w, size_t first, size_t m, const block *b, size_t left, size_t n, float *scores)
+{
+    const mha_kernels *k = w->kernels;
+    if (!b->K.data) {
+        const mha_stream_keys *keys = b->keys;
+        const size_t at = (b->from + left) * keys->k_stride, d_k = w->stream->d_k;
+        k->product_half_rows(m, n, d_k, w->Q, keys->K16 + at, keys->k_stride, keys->dtype, scores, MHA_STAGED);
+        return;
+    }
+    float ones[MHA_TILE_ROWS];
+    for (size_t i = 0; i < m; i++)
+        ones[i] = 1.0f;
+    for (size_t c = 0; c < w->chunks; c++) {
+        const size_t rest = w->stream->d_k - c * MHA_BLOCK;
+        mha_panels K = b->K;
+        K.data += left / MHA_PANEL * K.panel + c * MHA_BLOCK * K.row;
+        k->product(m, n, rest < MHA_BLOCK ? rest : MHA_BLOCK, w->Q + (c * w->count + first) * MHA_STAGED, K, NULL, scores,
+                   MHA_STAGED, c ? ones : NULL, NULL);
+    }
+}
+
 /* Rows [first, first + m) against one block. */
 static void tile_step(const work *w, size_t first, size_t m, const block *b, part *into, bool *begun)
 {
@@ -198,15 +220,7 @@ static void tile_step(const work *w, size_t first, size_t m, const block *b, par
         return;
     const size_t left = all.begin / MHA_PANEL * MHA_PANEL, n = all.end - left;
     float *scores = w->scores + left, factor[MHA_TILE_ROWS] = {0}, max[MHA_TILE_ROWS];
-    for (size_t i = 0; i < m; i++)
-        factor[i] = 1.0f;
-    for (size_t c = 0; c < w->chunks; c++) {
-        size_t depth = s->d_k - c * MHA_BLOCK < MHA_BLOCK ? s->d_k - c * MHA_BLOCK : MHA_BLOCK;
-        mha_panels K = b->K;
-        K.data += left / MHA_PANEL * K.panel + c * MHA_BLOCK * K.row;
-        k->product(m, n, depth, w->Q + (c * w->count + first) * MHA_STAGED, K, NULL, scores, MHA_STAGED, c ? factor : NULL,
-                   NULL);
-    }
+    score(w, first, m, b, left, n, scores);
     for (size_t i = 0; i < m; i++) {
         const mha_stream_row *row = &w->rows[first + i];
         softmax_state *state = &into->state[first + i];
@@ -225,11 +239,20 @@ static void tile_step(const work *w, size_t first, size_t m, const block *b, par
         state->sum = state->sum * factor[i] + k->softmax_weigh(scores + i * MHA_STAGED, n, max[i]);
         state->max = max[i];
     }
-    mha_panels V = b->V;
-    V.data += all.begin * V.row;
     float *sum = into->sum + first * into->width;
-    k->product(m, into->width, all.end - all.begin, w->scores + all.begin, V, b->next, sum, into->width, *begun ? factor : NULL,
-               NULL);
+    if (!b->V.data) {
+        enum { SOON = 32 }; /* rows */
+        const size_t stride = b->keys->v_stride;
+        const mha_half_panels V = {b->keys->V16 + (b->from + all.begin) * stride, stride, MHA_PANEL, b->keys->dtype},
+                              next = {V.data + SOON * stride, stride, MHA_PANEL, V.dtype};
+        k->product_half(m, into->width, all.end - all.begin, w->scores + all.begin, V, &next, sum, into->width,
+                        *begun ? factor : NULL, NULL);
+    } else {
+        mha_panels V = b->V;
+        V.data += all.begin * V.row;
+        k->product(m, into->width, all.end - all.begin, w->scores + all.begin, V, b->next, sum, into->width,
+                   *begun ? factor : NULL, NULL);
+    }
     *begun = true;
     if (b->poisoned)
         for (size_t i = 0; i < m; i++) {
@@ -254,30 +277,36 @@ static bool values_in_place(const work *w, size_t from, size_t end)
     return true;
 }
 
-/* Packs what is seen of a block from 16 bits, a panel's worth of rows at a time: widened they stay in a first-level
- * cache until they are packed. False when a value is NaN or infinite and must not meet the weight 0. */
+/* The same for keys of 16 bits: few rows, which the transposing product is for. */
+static bool keys_in_place(const work *w, const mha_stream_keys *keys)
+{
+    return w->count <= MHA_FEW_ROWS && w->count <= w->tile_rows && w->chunks == 1 && keys->k_stride % 2 == 0 &&
+           (uintptr_t)keys->K16 % sizeof(uint32_t) == 0;
+}
+
+/* Packs what is seen of a block of 16 bits and must not be read where it lies, a panel's worth of rows at a time:
+ * widened they stay in a first-level cache until they are packed. False when a value is NaN or infinite and must not
+ * meet the weight 0. */
 static bool pack_halves(const work *w, block *b, span all)
 {
     const mha_kernels *k = w->kernels;
     const mha_stream_keys *keys = b->keys;
     const size_t d_k = w->stream->d_k, d_v = w->stream->d_v;
-    const bool more = keys->n - b->end >= w->block, in_place = values_in_place(w, b->from, b->end);
+    const bool more = keys->n - b->end >= w->block;
     bool finite = true;
-    for (size_t j = all.begin / MHA_PANEL * MHA_PANEL, n; j < all.end; j += n) {
+    b->K.data = keys_in_place(w, keys) ? NULL : b->K.data;
+    b->V.data = values_in_place(w, b->from, b->end) ? NULL : b->V.data;
+    for (size_t j = all.begin / MHA_PANEL * MHA_PANEL, n; b->K.data && j < all.end; j += n) {
         const uint16_t *K = keys->K16 + (b->from + j) * keys->k_stride;
         n = all.end - j < MHA_PANEL ? all.end - j : MHA_PANEL;
         k->widen(n, d_k, K, keys->k_stride, keys->dtype, w->widened, d_k, more ? K + w->block * keys->k_stride : NULL);
         k->pack_transposed(d_k, n, w->widened, d_k, w->K + j * d_k, d_k * MHA_PANEL, 0);
     }
-    if (in_place)
-        b->V = (mha_panels){w->V, d_v, MHA_PANEL};
-    for (size_t j = all.begin, n; j < all.end; j += n) {
+    for (size_t j = all.begin, n; b->V.data && j < all.end; j += n) {
         const uint16_t *V = keys->V16 + (b->from + j) * keys->v_stride;
         n = all.end - j < MHA_PANEL ? all.end - j : MHA_PANEL;
-        k->widen(n, d_v, V, keys->v_stride, keys->dtype, in_place ? w->V + j * d_v : w->widened, d_v,
-                 more ? V + w->block * keys->v_stride : NULL);
-        if (!in_place)
-            finite &= k->pack(n, d_v, w->widened, d_v, w->V + j * MHA_PANEL, w->block * MHA_PANEL);
+        k->widen(n, d_v, V, keys->v_stride, keys->dtype, w->widened, d_v, more ? V + w->block * keys->v_stride : NULL);
+        finite &= k->pack(n, d_v, w->widened, d_v, w->V + j * MHA_PANEL, w->block * MHA_PANEL);
     }
     return finite;
 }

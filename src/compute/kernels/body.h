@@ -8,7 +8,8 @@
  *   madd(a, b, c)          a * b + c
  *   greater(a, b)          the larger; b when one is NaN
  *   quads(x, stride)       the four floats at x, at x + stride, ..., a vector full
- *   halves(x)              the vector whose F16 bits are at x */
+ *   halves(x)              the vector whose F16 bits are at x
+ *   half_lanes(x)          the vector whose F16 bits are in the lower halves of the lanes of x */
 #include <stdint.h>
 
 #include "compute/kernels/list.h"
@@ -117,7 +118,7 @@ INLINE float max_lanes(vec x)
 typedef struct operands {
     const float *A, *B;
     const float *next; /* row 0 of what is read after this: fetched meanwhile, by every tile, since hints get lost */
-    size_t n, k, row, panel, next_row;
+    size_t n, k, row, panel, next_row, next_panel;
     float *C;
     size_t ldc;
     const float *factor, *bias;
@@ -333,6 +334,8 @@ INLINE void load_transposed(const float *x, size_t ldx, vec column[LANES])
         column[c + 3] = halves_high(b, e);
     }
 }
+
+#include "compute/kernels/half_rows.h"
 
 /* A square of `rows` by `columns`, filled up with zeros. */
 static __attribute__((noinline)) void pack_part(size_t rows, size_t columns, const float *x, size_t ldx, float *to)
@@ -593,6 +596,7 @@ const mha_kernels KERNELS = {
     .tile_rows = TILE_ROWS,
     .product = product,
     .product_half = product_half,
+    .product_half_rows = product_half_rows,
     .widen = widen,
     .pack = pack,
     .pack_transposed = pack_transposed,

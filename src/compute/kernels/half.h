@@ -45,23 +45,29 @@ static void widen(size_t m, size_t n, const uint16_t *X, size_t ldx, mha_dtype d
 
 /* ---------------------------------------------------------------- product */
 
-/* The tile of body.h with a right factor of 16 bits. */
+/* Rows of a tile of HALF_FLAT_VECS vectors, of one of TILE_VECS, and of one of a single vector. */
+enum {
+    HALF_FLAT_VECS = FLAT_VECS / 2,
+    MOST_FLAT = HALF_FLAT_ROWS < 4 ? HALF_FLAT_ROWS : 4,
+    MOST_WIDE = TILE_ROWS < 8 ? TILE_ROWS : 8
+};
+
+/* The tile of body.h with a right factor of 16 bits; it fetches two lines of what is read next with every term. */
 INLINE void half_tile(const int m, const int nv, const operands *o, const uint16_t *B, const uint16_t *next,
                       const bool brain)
 {
     const float *A = o->A;
-    const size_t row = o->row, panel = o->panel, next_row = o->next_row, width = (size_t)nv * LANES;
-    vec sum[TILE_ROWS][FLAT_VECS];
+    const size_t row = o->row, panel = o->panel, next_row = o->next_row, next_panel = o->next_panel;
+    vec sum[MOST_WIDE][HALF_FLAT_VECS];
     UNROLL
     for (int i = 0; i < m; i++)
         UNROLL
     for (int j = 0; j < nv; j++)
         sum[i][j] = (vec){0};
     for (size_t p = o->k; p > 0; p--, A++, B += row, next += next_row) {
-        vec b[FLAT_VECS];
-        UNROLL
-        for (int j = 0; j < nv; j += PANEL_VECS)
-            __builtin_prefetch(next + j / PANEL_VECS * panel, 0, 2);
+        vec b[HALF_FLAT_VECS];
+        __builtin_prefetch(next, 0, 3); /* hints, which need not be addresses of ours */
+        __builtin_prefetch(next + next_panel, 0, 3);
         UNROLL
         for (int j = 0; j < nv; j++)
             b[j] = load_half(B + j / PANEL_VECS * panel + j % PANEL_VECS * LANES, brain);
@@ -73,13 +79,13 @@ INLINE void half_tile(const int m, const int nv, const operands *o, const uint16
                 sum[i][j] = madd(a, b[j], sum[i][j]);
         }
     }
-    float spill[TILE_ROWS * FLAT_VECS * LANES];
+    float spill[MOST_WIDE * HALF_FLAT_VECS * LANES];
     UNROLL
     for (int i = 0; i < m; i++)
         UNROLL
     for (int j = 0; j < nv; j++)
         store(spill + (i * nv + j) * LANES, sum[i][j]);
-    put_part((size_t)m, o, spill, width);
+    put_part((size_t)m, o, spill, (size_t)nv * LANES);
 }
 
 #define HALF_CASE(M, LIMIT, NV, BRAIN)                                                                                 \
@@ -99,23 +105,15 @@ INLINE void half_tile(const int m, const int nv, const operands *o, const uint16
             HALF_CASE(6, LIMIT, NV, BRAIN)                                                                             \
             HALF_CASE(7, LIMIT, NV, BRAIN)                                                                             \
             HALF_CASE(8, LIMIT, NV, BRAIN)                                                                             \
-            HALF_CASE(9, LIMIT, NV, BRAIN)                                                                             \
-            HALF_CASE(10, LIMIT, NV, BRAIN)                                                                            \
-            HALF_CASE(11, LIMIT, NV, BRAIN)                                                                            \
-            HALF_CASE(12, LIMIT, NV, BRAIN)                                                                            \
-            HALF_CASE(13, LIMIT, NV, BRAIN)                                                                            \
-            HALF_CASE(14, LIMIT, NV, BRAIN)                                                                            \
         }                                                                                                              \
     }
 
-DEFINE_HALF_TILE(wide_f16, TILE_ROWS, TILE_VECS, false)
-DEFINE_HALF_TILE(wide_bf16, TILE_ROWS, TILE_VECS, true)
-DEFINE_HALF_TILE(narrow_f16, TILE_ROWS, TILE_VECS / 2, false)
-DEFINE_HALF_TILE(narrow_bf16, TILE_ROWS, TILE_VECS / 2, true)
-DEFINE_HALF_TILE(flat_f16, FLAT_ROWS, FLAT_VECS, false)
-DEFINE_HALF_TILE(flat_bf16, FLAT_ROWS, FLAT_VECS, true)
-DEFINE_HALF_TILE(half_flat_f16, HALF_FLAT_ROWS, FLAT_VECS / 2, false)
-DEFINE_HALF_TILE(half_flat_bf16, HALF_FLAT_ROWS, FLAT_VECS / 2, true)
+DEFINE_HALF_TILE(flat_f16, MOST_FLAT, HALF_FLAT_VECS, false)
+DEFINE_HALF_TILE(flat_bf16, MOST_FLAT, HALF_FLAT_VECS, true)
+DEFINE_HALF_TILE(wide_f16, MOST_WIDE, TILE_VECS, false)
+DEFINE_HALF_TILE(wide_bf16, MOST_WIDE, TILE_VECS, true)
+DEFINE_HALF_TILE(narrow_f16, 1, 1, false)
+DEFINE_HALF_TILE(narrow_bf16, 1, 1, true)
 
 INLINE const uint16_t *half_at(mha_half_panels B, size_t j)
 {
@@ -125,27 +123,28 @@ INLINE const uint16_t *half_at(mha_half_panels B, size_t j)
 static void product_half(size_t m, size_t n, size_t k, const float *A, mha_half_panels B, const mha_half_panels *next,
                          float *C, size_t ldc, const float *factor, const float *bias)
 {
-    typedef void tiles(size_t, const operands *, const uint16_t *, const uint16_t *);
-    static tiles *const of[2][4] = {{flat_f16, half_flat_f16, wide_f16, narrow_f16},
-                                    {flat_bf16, half_flat_bf16, wide_bf16, narrow_bf16}};
-    static const size_t widths[4] = {FLAT_VECS * LANES, FLAT_VECS / 2 * LANES, TILE_VECS *LANES, TILE_VECS / 2 * LANES};
-    operands o = {.k = k, .row = B.row, .panel = B.panel, .next_row = next ? next->row : B.row, .ldc = ldc};
+    static const struct {
+        size_t rows, vecs;
+        void (*run[2])(size_t, const operands *, const uint16_t *, const uint16_t *);
+    } shapes[] = {{MOST_FLAT, HALF_FLAT_VECS, {flat_f16, flat_bf16}},
+                  {MOST_WIDE, TILE_VECS, {wide_f16, wide_bf16}},
+                  {1, 1, {narrow_f16, narrow_bf16}}};
+    const mha_half_panels after = next ? *next : B;
+    operands o = {.k = k, .row = B.row, .panel = B.panel, .next_row = after.row, .ldc = ldc};
+    o.next_panel = n > MHA_PANEL ? after.panel : 0;
     for (size_t j = 0, width; j < n; j += width) {
         const size_t left = n - j;
-        const int shape = m <= FLAT_ROWS && left >= widths[0]        ? 0
-                          : m <= HALF_FLAT_ROWS && left >= widths[1] ? 1
-                          : left > widths[3]                         ? 2
-                                                                     : 3;
-        width = widths[shape];
+        const int shape = m <= MOST_FLAT && left >= HALF_FLAT_VECS * LANES ? 0 : left > TILE_VECS / 2 * LANES ? 1 : 2;
+        width = shapes[shape].vecs * LANES;
         o.n = left < width ? left : width;
         o.bias = bias ? bias + j : NULL;
-        const uint16_t *after = next ? half_at(*next, j) : half_at(B, j + width < n ? j + width : j);
-        for (size_t i = 0, rows; i < m; i += rows) {
-            rows = m - i < TILE_ROWS ? m - i : TILE_ROWS;
+        const size_t tiles = (m + shapes[shape].rows - 1) / shapes[shape].rows;
+        for (size_t i = 0, t = 0, rows; t < tiles; i += rows, t++) {
+            rows = (m - i + tiles - t - 1) / (tiles - t);
             o.A = A + i * MHA_STAGED;
             o.C = C + i * ldc + j;
             o.factor = factor ? factor + i : NULL;
-            of[B.dtype == MHA_BF16][shape](rows, &o, half_at(B, j), after);
+            shapes[shape].run[B.dtype == MHA_BF16](rows, &o, half_at(B, j), half_at(after, j));
         }
     }
 }

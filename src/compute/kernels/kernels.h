@@ -46,6 +46,11 @@ typedef struct mha_kernels {
      * again for every MHA_TILE_ROWS of them. */
     void (*product_half)(size_t m, size_t n, size_t k, const float *A, mha_half_panels B, const mha_half_panels *next,
                          float *C, size_t ldc, const float *factor, const float *bias);
+    /* C (m, n) = A X^T for m <= MHA_FEW_ROWS staged rows A of k <= MHA_BLOCK floats and X (n, k) of F16 or BF16
+     * numbers, which begin at a multiple of four bytes, as do the rows after it (ldx is even); C has the bits that
+     * `product` gives with the packed transpose of the widened X, and room for n rounded up to 32. */
+    void (*product_half_rows)(size_t m, size_t n, size_t k, const float *A, const uint16_t *X, size_t ldx,
+                              mha_dtype dtype, float *C, size_t ldc);
     /* Y (m, n) = the numbers whose F16 or BF16 bits X (m, n) holds, row strides ldy and ldx; exact, NaN stays NaN.
      * Meanwhile fetches the (m, n) numbers at `next`, of the stride of X, unless it is NULL. */
     void (*widen)(size_t m, size_t n, const uint16_t *X, size_t ldx, mha_dtype dtype, float *Y, size_t ldy,
@@ -82,7 +87,7 @@ typedef struct mha_kernels {
     float (*read)(const float *x, size_t n);
 } mha_kernels;
 
-enum { MHA_TILE_ROWS = 16 };
+enum { MHA_TILE_ROWS = 16, MHA_FEW_ROWS = 4 };
 
 /* The kernels in use. */
 const mha_kernels *mha_kernels_get(void);

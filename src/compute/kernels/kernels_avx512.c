@@ -38,6 +38,11 @@ static inline vec halves(const uint16_t *x)
     return (vec)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)x));
 }
 
+static inline vec half_lanes(vec x)
+{
+    return (vec)_mm512_cvtph_ps(_mm512_cvtepi32_epi16((__m512i)x));
+}
+
 #include "compute/kernels/body.h"
 #else
 typedef int mha_needs_avx512;

@@ -37,6 +37,11 @@ static inline vec halves(const uint16_t *x)
     return (vec)vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(x)));
 }
 
+static inline vec half_lanes(vec x)
+{
+    return (vec)vcvt_f32_f16(vreinterpret_f16_u16(vmovn_u32((uint32x4_t)x)));
+}
+
 #include "compute/kernels/body.h"
 #else
 typedef int mha_needs_neon;

@@ -38,13 +38,18 @@ typedef uint32_t bits_of_vec __attribute__((vector_size(16)));
 typedef uint16_t four_halves __attribute__((vector_size(8), aligned(2), may_alias));
 
 /* The exponent moves by 127 - 15, twice for NaN and infinity; subnormal numbers are integers times 2^-24. */
-static inline vec halves(const uint16_t *x)
+static inline vec half_lanes(vec x)
 {
-    const bits_of_vec bits = __builtin_convertvector(*(const four_halves *)x, bits_of_vec), size = bits & 0x7fff;
+    const bits_of_vec bits = (bits_of_vec)x, size = bits & 0x7fff;
     const bits_of_vec moved = (size << 13) + (112u << 23) + ((bits_of_vec)(size >= 0x7c00) & 112u << 23);
     const bits_of_vec small = (bits_of_vec)(__builtin_convertvector((mask_of_vec)size, vec) * 0x1p-24f);
     const bits_of_vec tiny = (bits_of_vec)(size < 0x400);
     return (vec)((small & tiny) | (moved & ~tiny) | (bits & 0x8000) << 16);
+}
+
+static inline vec halves(const uint16_t *x)
+{
+    return half_lanes((vec)__builtin_convertvector(*(const four_halves *)x, bits_of_vec));
 }
 
 #include "compute/kernels/body.h"
