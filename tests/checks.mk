@@ -53,8 +53,8 @@ $(BUILD)/tests/inject/main.o: src/cli/main.c
 
 # ---------------------------------------------------------------- counted work
 
-# The kernels it counts stand in front of those of the library.
-$(BUILD)/tests/test_work: MHA_LDFLAGS += -Wl,--wrap=mha_kernels_get
+# The kernels it counts, and memory that runs out, stand in front of those of the library.
+$(BUILD)/tests/test_work: MHA_LDFLAGS += -Wl,--wrap=mha_kernels_get,--wrap=mha_allocate
 
 # ---------------------------------------------------------------- threads
 

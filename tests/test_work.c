@@ -1,5 +1,5 @@
 /* The fast path's work grows as the visible (query, key) pairs do: counted in multiply-adds, never timed; its
- * memory does not.
+ * memory does not. The limits it is held against.
  * The kernels are wrapped (the Makefile links mha_kernels_get to the one here) in others that count. */
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -179,6 +179,39 @@ static void long_sequences_need_little_memory(void **state)
     }
 }
 
+/* ---------------------------------------------------------------- the machine's limits */
+
+static bool no_memory;
+
+void *__real_mha_allocate(const mha_allocator *a, size_t bytes);
+void *__wrap_mha_allocate(const mha_allocator *a, size_t bytes);
+
+void *__wrap_mha_allocate(const mha_allocator *a, size_t bytes)
+{
+    return no_memory ? NULL : __real_mha_allocate(a, bytes);
+}
+
+static void limits_are_measured_or_refused(void **state)
+{
+    (void)state;
+    double peak = 0, reads = 0;
+    assert_int_equal(mha_machine_limits(1, &peak, NULL), MHA_OK);
+    assert_true(peak > 0);
+    assert_int_equal(mha_machine_reads(2, 1 << 20, &reads), MHA_OK);
+    assert_true(reads > 0);
+    reads = -1;
+    assert_int_equal(mha_machine_limits(0, &peak, &reads), MHA_INVALID);
+    assert_int_equal(mha_machine_limits(1 << 20, &peak, &reads), MHA_INVALID);
+    assert_int_equal(mha_machine_reads(0, 1 << 20, &reads), MHA_INVALID);
+    assert_int_equal(mha_machine_reads(3, 2 * 512, &reads), MHA_INVALID); /* 512 bytes for each thread */
+    no_memory = true;
+    mha_status limits = mha_machine_limits(1, &peak, &reads), alone = mha_machine_reads(1, 1 << 20, &reads);
+    no_memory = false;
+    assert_int_equal(limits, MHA_NO_MEMORY);
+    assert_int_equal(alone, MHA_NO_MEMORY);
+    assert_true(reads == -1);
+}
+
 int main(void)
 {
     wrap();
@@ -188,6 +221,7 @@ int main(void)
         cmocka_unit_test(windows_cost_their_width),
         cmocka_unit_test(keys_beyond_a_length_cost_nothing),
         cmocka_unit_test(long_sequences_need_little_memory),
+        cmocka_unit_test(limits_are_measured_or_refused),
     };
     return cmocka_run_group_tests_name("work", tests, NULL, NULL);
 }
