@@ -98,6 +98,54 @@ static void rows_of_any_length_widen_and_nothing_else_is_touched(void **state)
     }
 }
 
+/* Around every number there is: itself, halfway to the next one, and a last bit to either side of that; and bits of any
+ * kind. What the scalar conversion gives, to the bit. */
+static void floats_narrow_to_the_nearest_even_number(void **state)
+{
+    enum { NUMBERS = 1 << 16, AROUND = 5, ALL = (AROUND + 4) * NUMBERS + 3 };
+    FOR_EACH_ISA for (size_t d = 0; d < 2; d++) {
+        float *x = guard_allocate(ALL * sizeof *x, GUARD_AFTER, 0);
+        uint16_t *y = guard_allocate(ALL * sizeof *y, GUARD_AFTER, 0);
+        const uint32_t last = dtypes[d] == MHA_F16 ? 1u << 13 : 1u << 16;
+        for (size_t i = 0; i < ALL; i++) {
+            uint32_t bits = (uint32_t)mha_random_bits(31, 30, i);
+            if (i < AROUND * NUMBERS) {
+                const float number = (float)meaning((unsigned)(i / AROUND), dtypes[d]);
+                const float half = dtypes[d] == MHA_F16 && fabsf(number) < 0x1p-14f ? number + copysignf(0x1p-25f, number) : 0;
+                memcpy(&bits, half != 0 ? &half : &number, sizeof bits); /* subnormal numbers of F16 are normal floats */
+                const uint32_t step = i % AROUND == 0 ? 0 : half != 0 ? (uint32_t)(i % AROUND) - 2 : last / 2 + (uint32_t)(i % AROUND) - 2;
+                bits += step;
+            }
+            memcpy(&x[i], &bits, sizeof bits);
+        }
+        mha_kernels_get()->narrow(1, ALL, x, ALL, dtypes[d], y, ALL);
+        for (size_t i = 0; i < ALL; i++) {
+            const uint16_t wanted = dtypes[d] == MHA_F16 ? mha_f32_to_f16(x[i]) : mha_f32_to_bf16(x[i]);
+            if (y[i] != wanted)
+                fail_msg("%s: %s of %a expected 0x%04x, found 0x%04x", mha_isa(), mha_dtype_name(dtypes[d]), (double)x[i],
+                         wanted, y[i]);
+        }
+        guard_release_all();
+    }
+}
+
+static void rows_of_any_length_narrow_and_nothing_else_is_touched(void **state)
+{
+    FOR_EACH_ISA for (size_t d = 0; d < 2; d++) for (size_t n = 1; n < 40; n += 3) {
+        enum { ROWS = 3 };
+        const size_t ldx = n + 1, ldy = n + 5;
+        float *x = floats((ROWS - 1) * ldx + n, 5);
+        uint16_t *y = guard_allocate(((ROWS - 1) * ldy + n) * sizeof *y, GUARD_AFTER, 0xab);
+        mha_kernels_get()->narrow(ROWS, n, x, ldx, dtypes[d], y, ldy);
+        for (size_t i = 0; i < ROWS; i++)
+            for (size_t j = 0; j < (i + 1 < ROWS ? ldy : n); j++) {
+                const float from = j < n ? x[i * ldx + j] : 0;
+                assert_int_equal(y[i * ldy + j], j >= n ? 0xabab : d ? mha_f32_to_bf16(from) : mha_f32_to_f16(from));
+            }
+        guard_release_all();
+    }
+}
+
 /* ---------------------------------------------------------------- products */
 
 /* The same from 16 bits as from floats, with every way to begin a sum, in a plain matrix or in panels. */
@@ -211,6 +259,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(every_number_widens_to_what_it_means, release_all),
         cmocka_unit_test_teardown(rows_of_any_length_widen_and_nothing_else_is_touched, release_all),
+        cmocka_unit_test_teardown(floats_narrow_to_the_nearest_even_number, release_all),
+        cmocka_unit_test_teardown(rows_of_any_length_narrow_and_nothing_else_is_touched, release_all),
         cmocka_unit_test_teardown(a_product_of_halves_has_the_bits_of_floats, release_all),
         cmocka_unit_test_teardown(a_product_of_halves_writes_its_columns_only, release_all),
         cmocka_unit_test_teardown(a_product_with_rows_of_halves_has_the_bits_of_packed_floats, release_all),

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "attention/cache.h"
+#include "attention/stages.h"
 #include "base/base.h"
 
 struct mha_cache {
@@ -148,7 +149,7 @@ void mha_cache_append(mha_cache *cache, const mha_view *keys, const mha_view *va
         ptrdiff_t time_stride = from.stride[1];
         from.shape[1] = from.shape[2], from.stride[1] = from.stride[2]; /* (B, T, h, d) as (B, h, T, d) */
         from.shape[2] = rows, from.stride[2] = time_stride;
-        (void)mha_view_copy(&to, &from);
+        mha_narrow(&to, &from);
     }
     cache->length += rows;
 }
@@ -177,7 +178,7 @@ mha_status mha_cache_load(mha_cache *cache, const mha_view *keys, const mha_view
     }
     for (int v = 0; v < 2; v++) {
         mha_view all = whole(cache, v), to = mha_view_slice(&all, 2, 0, keys->shape[2]);
-        (void)mha_view_copy(&to, v ? values : keys);
+        mha_narrow(&to, v ? values : keys);
     }
     cache->length = keys->shape[2];
     cache->first = 0;

@@ -38,6 +38,9 @@ bool mha_stream_attend_uses_blas(const mha_request *r); /* for the stages it doe
 
 /* widen.c: copies `from` (B, T, heads, d), of any floating type, to floats `to` of the same shape; last strides 1. */
 void mha_widen(const mha_view *to, const mha_view *from, int threads);
+/* Copies rank-4 views of equal shape and any floating types, as mha_view_copy does: floats to 16 bits row by row. The
+ * last stride of `to` is 1. */
+void mha_narrow(const mha_view *to, const mha_view *from);
 
 /* trace.c: keeps a stage if it is asked for, and the time since the last one. Heads may be split: (B, T,
  * heads, d) is kept as (B, T, heads*d). */

@@ -1,4 +1,4 @@
-/* 16-bit floats as floats, for the steps that BLAS does. */
+/* 16-bit floats as floats, for the steps that BLAS does; floats as 16-bit ones, for the cache. */
 #include "attention/stages.h"
 #include "compute/kernels/kernels.h"
 #include "compute/parallel.h"
@@ -30,4 +30,19 @@ void mha_widen(const mha_view *to, const mha_view *from, int threads)
     }
     job j = {to, from, (to->shape[1] + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE};
     mha_parallel_for(to->shape[0] * to->shape[2] * j.blocks, threads, widen_rows, &j);
+}
+
+void mha_narrow(const mha_view *to, const mha_view *from)
+{
+    const bool halves = to->dtype == MHA_F16 || to->dtype == MHA_BF16;
+    if (!halves || from->dtype != MHA_F32 || from->stride[3] != 1 || from->stride[2] < 0) {
+        (void)mha_view_copy(to, from);
+        return;
+    }
+    if (mha_view_elements(to) == 0)
+        return;
+    for (size_t a = 0; a < to->shape[0]; a++)
+        for (size_t b = 0; b < to->shape[1]; b++)
+            mha_kernels_get()->narrow(to->shape[2], to->shape[3], mha_row(from, a, b, 0), (size_t)from->stride[2], to->dtype,
+                                      (uint16_t *)to->data + mha_row_offset(to, a, b, 0), (size_t)to->stride[2]);
 }

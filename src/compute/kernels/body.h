@@ -598,6 +598,7 @@ const mha_kernels KERNELS = {
     .product_half = product_half,
     .product_half_rows = product_half_rows,
     .widen = widen,
+    .narrow = narrow,
     .pack = pack,
     .pack_transposed = pack_transposed,
     .softmax_prepare = softmax_prepare,

@@ -43,6 +43,55 @@ static void widen(size_t m, size_t n, const uint16_t *X, size_t ldx, mha_dtype d
         widen_rows(m, n, X, ldx, Y, ldy, next, false);
 }
 
+typedef uint32_t bits_vec __attribute__((vector_size(4 * ISA_LANES)));
+
+INLINE bits_vec choose_bits(bits_vec mask, bits_vec a, bits_vec b)
+{
+    return (a & mask) | (b & ~mask);
+}
+
+/* The upper halves of x, rounded; the quiet bit keeps a NaN one. */
+INLINE bits_vec to_bf16(bits_vec x)
+{
+    const bits_vec nan = (bits_vec)((x & 0x7fffffff) > 0x7f800000);
+    return choose_bits(nan, x >> 16 | 0x40, (x + 0x7fff + (x >> 16 & 1)) >> 16);
+}
+
+/* The exponent moves by 127 - 15 and 13 bits are rounded away; below 2^-14 adding 0.5 rounds to a multiple of 2^-24,
+ * the last bit of such a sum. */
+INLINE bits_vec to_f16(bits_vec x)
+{
+    const bits_vec size = x & 0x7fffffff, moved = size - (112u << 23);
+    const bits_vec normal = (moved + 0xfff + (moved >> 13 & 1)) >> 13;
+    const bits_vec tiny = (bits_vec)((vec)size + splat(0.5f)) - 0x3f000000;
+    bits_vec half = choose_bits((bits_vec)(size < 0x38800000), tiny, normal);
+    half = choose_bits((bits_vec)(size >= 0x47800000), (bits_vec){0} + 0x7c00, half); /* 65536; less may round up to it */
+    half = choose_bits((bits_vec)(size > 0x7f800000), 0x7e00 | (size >> 13 & 0x1ff), half);
+    return half | (x >> 16 & 0x8000);
+}
+
+INLINE void narrow_rows(size_t m, size_t n, const float *X, size_t ldx, uint16_t *Y, size_t ldy, const bool brain)
+{
+    for (size_t i = 0; i < m; i++, X += ldx, Y += ldy)
+        for (size_t j = 0; j < n; j += LANES) {
+            const bool whole = n - j >= LANES;
+            const bits_vec x = (bits_vec)(whole ? load(X + j) : load_part(X + j, n - j, 0.0f));
+            const half_vec y = __builtin_convertvector(brain ? to_bf16(x) : to_f16(x), half_vec);
+            if (whole)
+                *(half_vec *)(Y + j) = y;
+            else
+                __builtin_memcpy(Y + j, &y, (n - j) * sizeof *Y);
+        }
+}
+
+static void narrow(size_t m, size_t n, const float *X, size_t ldx, mha_dtype dtype, uint16_t *Y, size_t ldy)
+{
+    if (dtype == MHA_BF16)
+        narrow_rows(m, n, X, ldx, Y, ldy, true);
+    else
+        narrow_rows(m, n, X, ldx, Y, ldy, false);
+}
+
 /* ---------------------------------------------------------------- product */
 
 /* Rows of a tile of HALF_FLAT_VECS vectors, of one of TILE_VECS, and of one of a single vector. */

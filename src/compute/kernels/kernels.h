@@ -55,6 +55,8 @@ typedef struct mha_kernels {
      * Meanwhile fetches the (m, n) numbers at `next`, of the stride of X, unless it is NULL. */
     void (*widen)(size_t m, size_t n, const uint16_t *X, size_t ldx, mha_dtype dtype, float *Y, size_t ldy,
                   const uint16_t *next);
+    /* The other way: rounded to nearest even, NaN stays NaN; what is too large becomes infinite. */
+    void (*narrow)(size_t m, size_t n, const float *X, size_t ldx, mha_dtype dtype, uint16_t *Y, size_t ldy);
 
     /* Packs X (k, n), row stride ldx, into panels `panel` floats apart. False when an element is NaN or infinite. */
     bool (*pack)(size_t k, size_t n, const float *X, size_t ldx, float *panels, size_t panel);
