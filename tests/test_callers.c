@@ -1,5 +1,5 @@
 /* Many callers: one layer shared by all, layers made and destroyed in parallel, a caller's own OpenMP region,
- * another user of the BLAS; and nothing of the process is left changed.
+ * another user of the BLAS, a fork; and nothing of the process is left changed.
  * SOAK_SECONDS makes it go on for that long (make soak). */
 #include <cblas.h>
 #include <fenv.h>
@@ -9,6 +9,8 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "mha/mha.h"
 #include "support/callers.h"
@@ -17,6 +19,14 @@
 #include "support/unit.h"
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
+
+#if defined(__SANITIZE_THREAD__)
+#define THREAD_SANITIZER 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define THREAD_SANITIZER 1
+#endif
+#endif
 
 static crew shared;
 static size_t calls_done;
@@ -361,6 +371,39 @@ static void unusual_settings_are_kept(void **state)
         fail_msg("%s", changed);
 }
 
+/* ---------------------------------------------------------------- fork */
+
+/* A child made between calls has no other threads, whatever its parent had started. */
+static void a_forked_child_goes_on(void **state)
+{
+    (void)state;
+#ifdef THREAD_SANITIZER
+    print_message("not under ThreadSanitizer: a child may not start threads there\n");
+    return;
+#endif
+    crew_work(&shared, 0, 0); /* whatever is started at first use has been started */
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(60); /* a child that waits for a thread it does not have is ended */
+        int blas = process_blas_threads();
+        crew_work(&shared, 1, 0);
+        pid_t grandchild = fork();
+        if (grandchild == 0) {
+            crew_work(&shared, 2, 0);
+            _exit(shared.wrong[0] != '\0');
+        }
+        int code = 1;
+        waitpid(grandchild, &code, 0);
+        _exit(code != 0 || shared.wrong[0] || process_blas_threads() != blas);
+    }
+    assert_true(child > 0);
+    crew_work(&shared, 3, 0); /* at the same time */
+    int code = 1;
+    waitpid(child, &code, 0);
+    assert_int_equal(code, 0);
+    check_crew();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -370,6 +413,7 @@ int main(void)
         cmocka_unit_test(another_user_of_the_blas_is_not_disturbed),
         cmocka_unit_test(nothing_of_the_process_changes),
         cmocka_unit_test(unusual_settings_are_kept),
+        cmocka_unit_test(a_forked_child_goes_on),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
