@@ -94,7 +94,7 @@ $(BUILD)/obj/%.o: src/%.c
 	$(CC) $(MHA_CFLAGS) $(CFLAGS) $(ISA_CFLAGS) -MMD -MP -c -o $@ $<
 
 # The presets are C strings in the library, so that an installed program has them.
-PRESETS := $(sort $(wildcard weights/presets/*.json))
+PRESETS := $(patsubst %,weights/presets/%.json,$(sort $(basename $(notdir $(wildcard weights/presets/*.json)))))
 $(BUILD)/gen/presets.inc: $(PRESETS)
 	@mkdir -p $(@D)
 	for f in $^; do n=$${f##*/}; echo "{\"$${n%.json}\","; sed -e 's/["\\]/\\&/g' -e 's/^ *//' -e 's/.*/"&\\n"/' $$f; echo '},'; done >$@
