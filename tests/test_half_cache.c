@@ -136,6 +136,10 @@ static void one_query_at_a_time(void **state)
         assert_same_bits(&(problem){.B = 2, .h = 4, .h_kv = 4, .d_k = 16, .d_v = 16, .past = 40, .new = 1, .steps = 3, .threads = 1}, "plain");
         assert_same_bits(&(problem){.B = 1, .h = 6, .h_kv = 2, .d_k = 40, .d_v = 48, .past = 300, .new = 1, .steps = 2, .threads = 2}, "grouped");
         assert_same_bits(&(problem){.B = 1, .h = 3, .h_kv = 1, .d_k = 7, .d_v = 5, .past = 1100, .new = 1, .steps = 2, .threads = 3}, "odd widths, two segments");
+        assert_same_bits(&(problem){.B = 1, .h = 2, .h_kv = 2, .d_k = 35, .d_v = 33, .past = 70, .new = 1, .steps = 2, .threads = 1}, "rows that begin between words");
+        problem window = {.B = 1, .h = 2, .h_kv = 1, .d_k = 32, .d_v = 32, .past = 300, .new = 1, .steps = 3, .threads = 1};
+        window.semantics.window = true, window.semantics.window_left = 60;
+        assert_same_bits(&window, "the last of many");
     }
 }
 
