@@ -112,9 +112,11 @@ static void multiply(const mha_packed_job *j, size_t first, size_t m, size_t col
         kernels->product_half(m, n, terms, staged, W, reads_on ? &next : NULL, Y, j->ldy, from ? ones : NULL, b);
         return;
     }
+    /* While they are multiplied the next ones are fetched: two numbers are as wide as a float. */
+    const mha_panels soon = {(const float *)(const void *)(data + terms * MHA_PANEL), MHA_PANEL / 2, panel / 2};
     kernels->widen(pieces_of(n, MHA_PANEL), terms * MHA_PANEL, data, panel, j->dtype, room, terms * MHA_PANEL, NULL);
-    kernels->product(m, n, terms, staged, (mha_panels){room, MHA_PANEL, terms * MHA_PANEL}, NULL, Y, j->ldy,
-                     from ? ones : NULL, b);
+    kernels->product(m, n, terms, staged, (mha_panels){room, MHA_PANEL, terms * MHA_PANEL},
+                     from + terms < j->k ? &soon : NULL, Y, j->ldy, from ? ones : NULL, b);
 }
 
 static void piece(void *context, size_t task, int worker)
