@@ -78,6 +78,7 @@ typedef enum option_type {
     X(SHAPE, "Shape of the layer")                                                                                     \
     X(SOURCE, "Weights and inputs")                                                                                    \
     X(MEANING, "Which keys a query sees, and how")                                                                     \
+    X(COMPARED, "What is compared")                                                                                    \
     X(RESULT, "What is written")                                                                                       \
     X(MACHINE, "How it is run")
 
@@ -165,9 +166,9 @@ extern const char *const section_titles[SECTION_COUNT];
       "weights of a query that sees no key")                                                                           \
     X(HIDDEN_VALUES, "hidden-values", CHOICE, "ignore|propagate", "ignore", ANY, MEANING, ON_FORWARD,                  \
       "a hidden key's value row: left out, or times 0, which keeps its NaN")                                           \
-    X(RTOL, "rtol", REAL, "X", "0", RANGE(0, INT64_MAX), MEANING, ON_COMPARE,                                          \
+    X(RTOL, "rtol", REAL, "X", "0", RANGE(0, INT64_MAX), COMPARED, ON_COMPARE,                                         \
       "a and b agree when |a - b| <= atol + rtol |b|")                                                                 \
-    X(ATOL, "atol", REAL, "X", "0", RANGE(0, INT64_MAX), MEANING, ON_COMPARE, "see --rtol")                            \
+    X(ATOL, "atol", REAL, "X", "0", RANGE(0, INT64_MAX), COMPARED, ON_COMPARE, "see --rtol")                           \
     X(SHAPE, "shape", TEXTS, "NAME|B,Tq,Tk,d_model,h[,kv=N][,dk=N][,causal][,nobias]", NULL, ANY, SHAPE, ON_BENCH,       \
       "what to measure, as often as one likes (a wrong name lists them) [a standard set]")                             \
     X(PART, "part", CHOICE, "all|both|layer|core|proj", "all", ANY, SHAPE, ON_BENCH,                                   \
@@ -178,9 +179,9 @@ extern const char *const section_titles[SECTION_COUNT];
     X(CSV, "csv", FLAG, NULL, NULL, ANY, RESULT, ON_BENCH, "comma-separated values")                                   \
     X(PLOT, "plot", FILE_NAME, "FILE.svg", NULL, ANY, RESULT, ON_BENCH,                                                \
       "draws throughput and roofline with gnuplot")                                                                    \
-    X(TENSOR, "tensor", TEXT, "NAME", NULL, ANY, MEANING, ON_DIAGNOSE,                                                 \
+    X(TENSOR, "tensor", TEXT, "NAME", NULL, ANY, COMPARED, ON_DIAGNOSE,                                                \
       "the tensor to explain: expected.output, or a stage alone [the output]")                                         \
-    X(STAGE, "stage", TEXT, "NAME", NULL, ANY, MEANING, ON_CHECK, "judge this stage only")                             \
+    X(STAGE, "stage", TEXT, "NAME", NULL, ANY, COMPARED, ON_CHECK, "judge this stage only")                            \
     X(GROUP, "group", CHOICE, "role|layer|dtype|part", NULL, ANY, RESULT, ON_PARAMS, "sums of a model or file by this")\
     X(DEPTH, "depth", COUNT, "N", NULL, WIDTH, RESULT, ON_PARAMS, "sums by the first N components of the names")       \
     X(ONLY, "only", CHOICE, "attention|ffn|norm|embedding|head", NULL, ANY, RESULT, ON_PARAMS, "this part alone")      \
