@@ -53,9 +53,9 @@ static void cut(const mha_plan *p, streaming *a)
     enum { LEAST_ROWS = 28 };
     const double pairs = (double)p->B * (double)p->h * (double)p->T_q * (double)(p->S + p->S_extra);
     a->threads = mha_parallel_worth(2 * pairs * (double)(p->d_k + p->d_v), p->threads);
-    const size_t rows = p->T_q * a->group, heads = p->B * p->h_kv, most = mha_stream_block_rows(p->d_k, p->d_v);
+    const size_t rows = p->T_q * a->group, heads = p->B * p->h_kv;
     const size_t wanted = a->threads > 1 ? 4 * (size_t)a->threads : 1;
-    a->blocks = ceiling(rows, most);
+    a->blocks = ceiling(rows, MHA_STREAM_ROWS);
     if (heads * a->blocks < wanted && heads > 0) {
         size_t blocks = ceiling(wanted, heads), limit = ceiling(rows, LEAST_ROWS);
         blocks = blocks < limit ? blocks : limit;

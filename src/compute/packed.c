@@ -94,7 +94,9 @@ static void multiply(const mha_packed_job *j, size_t first, size_t m, size_t col
 {
     const mha_kernels *kernels = mha_kernels_get();
     const size_t at = column * j->k + from * MHA_PANEL, panel = j->k * MHA_PANEL;
-    const bool reads_on = j->m <= FEW_ROWS && j->k - from - terms >= terms; /* from end to end of a panel */
+    /* Up to three rows of floats go through memory faster unaided. */
+    const bool aided = j->m <= FEW_ROWS && (j->m > 3 || j->dtype != MHA_F32);
+    const bool reads_on = aided && j->k - from - terms >= terms; /* from end to end of a panel */
     float ones[PIECE_ROWS], *Y = j->Y + first * j->ldy + column;
     const float *b = j->b ? j->b + column : NULL;
     for (size_t i = 0; i < m; i++)

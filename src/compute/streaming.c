@@ -16,11 +16,6 @@ static size_t block_keys(size_t d_k, size_t d_v)
     return d_k + d_v <= 256 ? MHA_BLOCK : d_k + d_v <= 512 ? MHA_BLOCK / 2 : MHA_BLOCK / 4;
 }
 
-size_t mha_stream_block_rows(size_t d_k, size_t d_v)
-{
-    return d_k + d_v <= 256 ? MHA_STREAM_ROWS : MHA_STREAM_ROWS / 2;
-}
-
 /* Running softmax of one row: the largest visible score, the sum of exp(score - max), whether any key was visible. */
 typedef struct softmax_state {
     float max, sum;
@@ -110,6 +105,9 @@ static work start(const mha_stream *stream, const mha_stream_row *rows, size_t c
               scratch + at->widened};
     /* The scale goes into Q once; chunk c of all rows lies together, as the product wants its left factor. */
     for (size_t i = 0; i < count; i++)
+        for (size_t e = 0; e < stream->d_k; e += 16)
+            __builtin_prefetch(rows[i].q + e);
+    for (size_t i = 0; i < count; i++)
         for (size_t c = 0; c < w.chunks; c++) {
             size_t from = c * MHA_BLOCK, n = stream->d_k - from < MHA_BLOCK ? stream->d_k - from : MHA_BLOCK;
             kernels->scale(w.Q + (c * count + i) * MHA_STAGED, rows[i].q + from, n, stream->scale);
@@ -148,7 +146,7 @@ typedef struct block {
     const mha_stream_keys *keys;
     bool extra;
     size_t from, end;
-    mha_panels K, V;      /* key 0 of the block is row 0 of V, column 0 of K */
+    mha_panels K, V;      /* key 0 of the block is row 0 of V, column 0 of K; no K: it is read where it lies */
     const bool *poisoned; /* NULL when every value row is finite */
     const mha_panels *next; /* rows to fetch meanwhile, or NULL */
 } block;
@@ -195,7 +193,10 @@ static void score(const work *w, size_t first, size_t m, const block *b, size_t 
     if (!b->K.data) {
         const mha_stream_keys *keys = b->keys;
         const size_t at = (b->from + left) * keys->k_stride, d_k = w->stream->d_k;
-        k->product_half_rows(m, n, d_k, w->Q, keys->K16 + at, keys->k_stride, keys->dtype, scores, MHA_STAGED);
+        if (keys->dtype == MHA_F32)
+            k->product_rows(m, n, d_k, w->Q, keys->K + at, keys->k_stride, scores, MHA_STAGED);
+        else
+            k->product_half_rows(m, n, d_k, w->Q, keys->K16 + at, keys->k_stride, keys->dtype, scores, MHA_STAGED);
         return;
     }
     float ones[MHA_TILE_ROWS];
@@ -340,11 +341,11 @@ static void segment(const work *w, bool extra, size_t from, size_t to, part *int
         }
         const float *K = keys->K + at * keys->k_stride, *V = keys->V + at * keys->v_stride;
         const size_t left = all.begin / MHA_PANEL * MHA_PANEL, n = all.end - all.begin;
-        /* While this block is worked on the next one is fetched: by the packing when that is most of the work. */
-        const bool more = keys->n - end >= w->block;
-        w->kernels->pack_transposed(s->d_k, all.end - left, K + left * keys->k_stride, keys->k_stride,
-                                    w->K + left * s->d_k, s->d_k * MHA_PANEL,
-                                    more && tiles == 1 ? K + (w->block + left) * keys->k_stride : NULL);
+        if (tiles == 1 && w->count <= MHA_FEW_ROWS && w->chunks == 1)
+            b.K.data = NULL;
+        else
+            w->kernels->pack_transposed(s->d_k, all.end - left, K + left * keys->k_stride, keys->k_stride,
+                                        w->K + left * s->d_k, s->d_k * MHA_PANEL, keys->n - end);
         bool poisoned[MHA_BLOCK];
         if (!extra && values_in_place(w, at, end)) {
             b.V = (mha_panels){V, keys->v_stride, MHA_PANEL};
@@ -353,11 +354,14 @@ static void segment(const work *w, bool extra, size_t from, size_t to, part *int
             remove_poison(w, &b, all, poisoned);
             b.poisoned = poisoned;
         }
+        /* Meanwhile what comes next is fetched: the next block, or values that are read where they lie. */
+        const mha_panels next_K = {K + w->block * keys->k_stride, keys->k_stride, MHA_PANEL};
+        const mha_panels next_V = {V + w->block * keys->v_stride, keys->v_stride, MHA_PANEL};
+        const mha_panels soon_V = {V + 16 * keys->v_stride, keys->v_stride, MHA_PANEL};
+        const bool more = keys->n - end >= w->block;
         for (size_t t = 0; t < tiles; t++) {
             const size_t first = t * w->tile_rows;
-            const mha_panels next_K = {K + w->block * keys->k_stride, keys->k_stride, MHA_PANEL};
-            const mha_panels next_V = {V + w->block * keys->v_stride, keys->v_stride, MHA_PANEL};
-            b.next = !more || tiles == 1 ? NULL : t % 2 ? &next_K : &next_V;
+            b.next = tiles == 1 ? b.V.row == MHA_PANEL ? NULL : &soon_V : !more ? NULL : t % 2 ? &next_K : &next_V;
             tile_step(w, first, w->count - first < w->tile_rows ? w->count - first : w->tile_rows, &b, into, &begun[t]);
         }
     }

@@ -11,7 +11,8 @@
 
 #include "compute/kernels/kernels.h"
 
-enum { MHA_SEGMENT = 1024, MHA_STREAM_ROWS = 128 };
+/* MHA_STREAM_ROWS: the most rows of one call. Fewer spend more of their time on packing. */
+enum { MHA_SEGMENT = 1024, MHA_STREAM_ROWS = 256 };
 
 /* n key rows and value rows of one head, `k_stride` and `v_stride` elements apart: floats, or F16 or BF16 numbers,
  * which give the bits that floats of the same values give. */
@@ -47,8 +48,6 @@ typedef struct mha_stream_row {
     size_t n_logits;
 } mha_stream_row;
 
-/* Rows worth giving to one call, at most MHA_STREAM_ROWS, the limit: more cost cache, fewer cost packing. */
-size_t mha_stream_block_rows(size_t d_k, size_t d_v);
 /* Bytes of 64-byte aligned scratch that a call with at most `rows` rows needs. */
 size_t mha_stream_scratch(size_t rows, size_t d_k, size_t d_v);
 

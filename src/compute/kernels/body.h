@@ -16,6 +16,7 @@
 
 #define LANES ISA_LANES
 #define PANEL_VECS (MHA_PANEL / LANES)
+#define FLAT_LINES (FLAT_VECS * LANES / 16) /* cache lines of a row that a flat tile works on */
 #ifdef __clang__
 #define UNROLL _Pragma("clang loop unroll(full)")
 #else
@@ -148,7 +149,7 @@ static __attribute__((noinline)) void put_part(size_t m, const operands *o, cons
 INLINE void tile(const int m, const int nv, const operands *o)
 {
     const float *A = o->A, *B = o->B, *next = o->next;
-    const size_t row = o->row, panel = o->panel, next_row = o->next_row;
+    const size_t row = o->row, panel = o->panel, next_row = o->next_row, next_panel = o->next_panel;
     vec sum[TILE_ROWS][FLAT_VECS];
     UNROLL
     for (int i = 0; i < m; i++)
@@ -157,14 +158,14 @@ INLINE void tile(const int m, const int nv, const operands *o)
         sum[i][j] = (vec){0};
     for (size_t p = o->k; p > 0; p--, A++, B += row, next += next_row) {
         vec b[FLAT_VECS];
-        /* Hints, which need not be addresses of ours. Eight vectors at once go through memory faster without. */
-        if (nv <= TILE_VECS) {
-            __builtin_prefetch(next, 0, 2);
-            __builtin_prefetch(next + 16, 0, 2);
-        } else if (nv < FLAT_VECS) {
+        if (nv <= TILE_VECS) { /* hints, which need not be addresses of ours */
             UNROLL
-            for (int j = 0; j < nv; j++)
-                __builtin_prefetch(B + 16 * row + j / PANEL_VECS * panel + j % PANEL_VECS * LANES, 0, 2);
+            for (int line = 0; line < (nv * LANES + 15) / 16; line++)
+                __builtin_prefetch(next + line * 16, 0, 2);
+        } else if (next) {
+            UNROLL
+            for (int line = 0; line < FLAT_LINES; line++)
+                __builtin_prefetch(next + line / 2 * next_panel + line % 2 * 16, 0, 3);
         }
         UNROLL
         for (int j = 0; j < nv; j++)
@@ -252,7 +253,8 @@ INLINE const float *data_at(mha_panels B, size_t j)
 static void product(size_t m, size_t n, size_t k, const float *A, mha_panels B, const mha_panels *next, float *C,
                     size_t ldc, const float *factor, const float *bias)
 {
-    operands o = {.k = k, .row = B.row, .panel = B.panel, .next_row = next ? next->row : B.row, .ldc = ldc};
+    operands o = {.k = k, .row = B.row, .panel = B.panel, .ldc = ldc};
+    o.next_row = next ? next->row : B.row, o.next_panel = next ? next->panel : B.panel;
     for (size_t j = 0, width; j < n; j += width) {
         void (*columns)(size_t, const operands *);
         o.n = n - j;
@@ -266,7 +268,12 @@ static void product(size_t m, size_t n, size_t k, const float *A, mha_panels B, 
             columns = narrow_tile, width = TILE_VECS / 2 * LANES;
         o.B = data_at(B, j);
         o.bias = bias ? bias + j : NULL;
-        o.next = next ? data_at(*next, j) : data_at(B, j + width < n ? j + width : j);
+        /* Unasked, a tile fetches the columns after its own, a flat one nothing; asked, the first flat one fetches
+         * whole rows. */
+        if (width > TILE_VECS * LANES)
+            o.next = next && j == 0 ? next->data : NULL;
+        else
+            o.next = next ? data_at(*next, j) : data_at(B, j + width < n ? j + width : j);
         /* Even tiles: a last one of two rows would take as long as one of five. */
         const size_t all = (m + TILE_ROWS - 1) / TILE_ROWS;
         for (size_t i = 0, t = 0, rows; t < all; i += rows, t++) {
@@ -351,22 +358,25 @@ static __attribute__((noinline)) void pack_part(size_t rows, size_t columns, con
 }
 
 static void pack_transposed(size_t k, size_t n, const float *X, size_t ldx, float *panels, size_t panel,
-                            const float *next)
+                            size_t after)
 {
     const size_t all = (n + MHA_PANEL - 1) / MHA_PANEL * MHA_PANEL;
+    const float *last = X + (n + after) * ldx;
     for (size_t j = 0; j < all; j += LANES) {
         float *to = panels + j / MHA_PANEL * panel + j % MHA_PANEL;
         const size_t rows = j >= n ? 0 : n - j < LANES ? n - j : LANES;
+        const float *ahead = X + (j + LANES) * ldx;
+        size_t at = 0;
         for (size_t p = 0; p < k; p += LANES, to += LANES * MHA_PANEL) {
             const float *x = X + j * ldx + p;
             if (rows < LANES || k - p < LANES) {
                 pack_part(rows, k - p < LANES ? k - p : LANES, x, ldx, to);
                 continue;
             }
-            if (next) {
-                UNROLL
-                for (int i = 0; i < LANES; i++)
-                    __builtin_prefetch(next + (j + (size_t)i) * ldx + p, 0, 2);
+            for (int line = 0; line < LANES && ahead < last; line++, at += 16) { /* row by row, line by line */
+                if (at >= k)
+                    at = 0, ahead += ldx;
+                __builtin_prefetch(ahead + at, 0, 3);
             }
             vec column[LANES];
             load_transposed(x, ldx, column);
@@ -375,6 +385,69 @@ static void pack_transposed(size_t k, size_t n, const float *X, size_t ldx, floa
                 store(to + c * MHA_PANEL, column[c]);
         }
     }
+}
+
+/* ---------------------------------------------------------------- few rows */
+
+/* C (m, LANES) = A X^T: the rows of X are transposed in registers and kept nowhere, those after them fetched. */
+INLINE void dots(const int m, size_t k, const float *A, const float *X, size_t ldx, float *C, size_t ldc)
+{
+    vec sum[MHA_FEW_ROWS];
+    const float *ahead = X + LANES * ldx;
+    size_t at = 0, p = 0;
+    UNROLL
+    for (int i = 0; i < m; i++)
+        sum[i] = (vec){0};
+    for (; p + LANES <= k; p += LANES) {
+        vec column[LANES];
+        UNROLL
+        for (int line = 0; line < LANES; line++, at += 16) { /* row by row, line by line */
+            if (at >= k)
+                at = 0, ahead += ldx;
+            __builtin_prefetch(ahead + at, 0, 3);
+        }
+        load_transposed(X + p, ldx, column);
+        UNROLL
+        for (int c = 0; c < LANES; c++)
+            UNROLL
+        for (int i = 0; i < m; i++)
+            sum[i] = madd(splat(A[i * MHA_STAGED + (int)p + c]), column[c], sum[i]);
+    }
+    for (; p < k; p++) {
+        float lane[LANES];
+        for (size_t l = 0; l < LANES; l++)
+            lane[l] = X[l * ldx + p];
+        UNROLL
+        for (int i = 0; i < m; i++)
+            sum[i] = madd(splat(A[i * MHA_STAGED + (int)p]), load(lane), sum[i]);
+    }
+    UNROLL
+    for (int i = 0; i < m; i++)
+        store(C + (size_t)i * ldc, sum[i]);
+}
+
+#define DOTS_CASE(M)                                                                                                   \
+    case M:                                                                                                            \
+        for (; j + LANES <= n; j += LANES)                                                                             \
+            dots(M, k, A, X + j * ldx, ldx, C + j, ldc);                                                               \
+        break;
+
+static void product_rows(size_t m, size_t n, size_t k, const float *A, const float *X, size_t ldx, float *C, size_t ldc)
+{
+    size_t j = 0;
+    switch (m) {
+        DOTS_CASE(1)
+        DOTS_CASE(2)
+        DOTS_CASE(3)
+        DOTS_CASE(4)
+    }
+    for (; j < n; j++)
+        for (size_t i = 0; i < m; i++) {
+            vec sum = {0};
+            for (size_t p = 0; p < k; p++)
+                sum = madd(splat(A[i * MHA_STAGED + p]), splat(X[j * ldx + p]), sum);
+            C[i * ldc + j] = sum[0];
+        }
 }
 
 /* ---------------------------------------------------------------- functions */
@@ -601,6 +674,7 @@ const mha_kernels KERNELS = {
     .narrow = narrow,
     .pack = pack,
     .pack_transposed = pack_transposed,
+    .product_rows = product_rows,
     .softmax_prepare = softmax_prepare,
     .softmax_weigh = softmax_weigh,
     .exp = row_exp,

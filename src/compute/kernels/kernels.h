@@ -60,10 +60,13 @@ typedef struct mha_kernels {
 
     /* Packs X (k, n), row stride ldx, into panels `panel` floats apart. False when an element is NaN or infinite. */
     bool (*pack)(size_t k, size_t n, const float *X, size_t ldx, float *panels, size_t panel);
-    /* Packs the transpose of X (n, k), row stride ldx; meanwhile fetches the (n, k) floats at `next`, of the same
-     * stride, into the cache, unless it is NULL. */
-    void (*pack_transposed)(size_t k, size_t n, const float *X, size_t ldx, float *panels, size_t panel,
-                            const float *next);
+    /* Packs the transpose of X (n, k), row stride ldx. Rows are fetched some time before they are needed; `after`
+     * more rows follow, for which this is done too. */
+    void (*pack_transposed)(size_t k, size_t n, const float *X, size_t ldx, float *panels, size_t panel, size_t after);
+
+    /* C (m, n) = A X^T for m <= MHA_FEW_ROWS staged rows A of k <= MHA_BLOCK floats, X (n, k) of row stride ldx; C has
+     * the bits that `product` gives with the packed transpose of X. */
+    void (*product_rows)(size_t m, size_t n, size_t k, const float *A, const float *X, size_t ldx, float *C, size_t ldc);
 
     /* The two halves of a softmax over n scores of a row, in place. x has room for n rounded up to 16; what is
      * there is overwritten. First: caps them (softcap > 0: softcap * tanh(x / softcap)), adds bias (n floats, -inf
