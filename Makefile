@@ -95,9 +95,9 @@ $(BUILD)/obj/%.o: src/%.c
 
 # The presets are C strings in the library, so that an installed program has them.
 PRESETS := $(patsubst %,weights/presets/%.json,$(sort $(basename $(notdir $(wildcard weights/presets/*.json)))))
-$(BUILD)/gen/presets.inc: $(PRESETS)
+$(BUILD)/gen/presets.inc: $(PRESETS) Makefile
 	@mkdir -p $(@D)
-	for f in $^; do n=$${f##*/}; echo "{\"$${n%.json}\","; sed -e 's/["\\]/\\&/g' -e 's/^ *//' -e 's/.*/"&\\n"/' $$f; echo '},'; done >$@
+	for f in $(PRESETS); do n=$${f##*/}; echo "{\"$${n%.json}\","; sed -e 's/["\\]/\\&/g' -e 's/^ *//' -e 's/.*/"&\\n"/' $$f; echo '},'; done >$@
 $(BUILD)/obj/models/presets.o: $(BUILD)/gen/presets.inc
 $(BUILD)/obj/models/presets.o: MHA_CFLAGS += -I$(BUILD)/gen
 

@@ -198,7 +198,8 @@ static mha_status read_preset(const char *words, json_t **config, char class_nam
         snprintf(word, sizeof word, "%.*s", (int)length, words);
         char *value = strchr(word, '=');
         if (!value)
-            return mha_fail(error, MHA_INVALID, word, "expected KEY=VALUE, found '%s'", word);
+            return mha_fail(error, MHA_INVALID, word, /* unreachable: the claims are our own text */
+                            "expected KEY=VALUE, found '%s'", word);
         *value++ = '\0';
         if (strcmp(word, "class") == 0)
             snprintf(class_name, 64, "%s", value);
@@ -261,7 +262,8 @@ static mha_status judge_side(const mha_claim_row *row, mha_claim_side *side, mha
               : count_model_of(&c, side->configuration, table, error);
     mha_params_destroy(table);
     if (!status && c.full)
-        status = mha_fail(error, MHA_INVALID, "claims", "expected at most %d counts", MHA_VALUES);
+        status = mha_fail(error, MHA_INVALID, "claims", /* unreachable: a layer or model has fewer */
+                          "expected at most %d counts", MHA_VALUES);
     if (!status)
         status = mha_expression_evaluate(row->stated, &c.values, &side->stated, error);
     return status ? status : mha_expression_evaluate(row->counted, &c.values, &side->counted, error);

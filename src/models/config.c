@@ -123,7 +123,8 @@ static mha_status read_key(const json_t *config, const mha_arch_key *key, mha_se
         setup->n_assumed < MHA_SETUP_ASSUMED)
         setup->assumed[setup->n_assumed++] = (mha_assumption){key->keys, number};
     if (!mha_values_set(&setup->values, key->symbol, number))
-        return mha_fail(error, MHA_INVALID, key->symbol, "%s: expected at most %d symbols", key->symbol, MHA_VALUES);
+        return mha_fail(error, MHA_INVALID, key->symbol, /* unreachable: the descriptions are shorter lists */
+                        "%s: expected at most %d symbols", key->symbol, MHA_VALUES);
     return MHA_OK;
 }
 
@@ -197,7 +198,7 @@ static bool set_parts(mha_setup *setup)
             size_t n = strcspn(at, " ");
             snprintf(part, sizeof part, "%.*s", (int)n, at);
             if (!mha_values_set(&setup->values, part, has_part(setup->model_class, part)))
-                return false;
+                return false; /* unreachable: the descriptions are shorter lists */
             at += n + (at[n] == ' ');
         }
     return true;
@@ -261,7 +262,8 @@ mha_status mha_setup_read(const json_t *config, const char *class_name, size_t n
     if (status)
         return status;
     if (!set_parts(setup))
-        return mha_fail(error, MHA_INVALID, "class", "expected at most %d symbols", MHA_VALUES);
+        return mha_fail(error, MHA_INVALID, "class", /* unreachable: the descriptions are shorter lists */
+                        "expected at most %d symbols", MHA_VALUES);
     if (n_heads > (size_t)largest || kv_heads > (size_t)largest)
         return mha_fail(error, MHA_INVALID, "heads", "heads: expected at most 2^40, found %zu and %zu", n_heads,
                         kv_heads);

@@ -118,7 +118,8 @@ static mha_status add_run(mha_model *model, const mha_arch_tensor *first, const 
                 continue;
             char name[200];
             if (!expand(row->name, block / inner, block % inner, name, sizeof name))
-                return mha_fail(error, MHA_INVALID, row->name, "the name '%s' is too long", row->name);
+                return mha_fail(error, MHA_INVALID, row->name, /* unreachable: names are our own, numbers short */
+                                "the name '%s' is too long", row->name);
             status = add_tensor(model, row, name, error);
             if (status)
                 return status;
