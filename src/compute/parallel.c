@@ -27,12 +27,21 @@ typedef struct job {
     struct job *after;  /* in the list of offers */
 } job;
 
+/* On its own stack. */
+typedef struct helper {
+    pthread_t thread;
+    bool confined; /* to some of the processors it may run on, until it runs */
+    cpu_set_t allowed;
+    struct helper *after;
+} helper;
+
 static struct {
     pthread_mutex_t lock; /* over everything here and over the plain fields of every offered job */
     pthread_cond_t offer, leave;
     job *offers; /* jobs that want helpers, oldest first */
     atomic_int n_offers;
     int threads, asleep;
+    helper *helpers; /* the threads that have come to life */
 } pool = {.lock = PTHREAD_MUTEX_INITIALIZER, .offer = PTHREAD_COND_INITIALIZER, .leave = PTHREAD_COND_INITIALIZER};
 
 /* ---------------------------------------------------------------- waiting */
@@ -53,10 +62,10 @@ static long nanoseconds(void)
     return (long)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* Watches a counter until it is zero (or no longer zero), but only for about as long as waking a sleeper takes. */
+/* Watches a counter until it is zero (or no longer zero), but only for a few times what waking a sleeper takes. */
 static void watch(atomic_int *counter, bool until_zero)
 {
-    const long patience = 50000, start = nanoseconds();
+    const long patience = 200000, start = nanoseconds();
     for (unsigned tries = 1; (atomic_load_explicit(counter, memory_order_relaxed) == 0) != until_zero; tries++) {
         pause_briefly();
         if (tries % 64 == 0 && nanoseconds() - start > patience)
@@ -92,7 +101,10 @@ static void *help(void *unused)
     (void)unused;
     if (omp_set_num_threads)
         omp_set_num_threads(1); /* a BLAS called from a task forms no team of its own */
+    helper self = {.thread = pthread_self()};
     pthread_mutex_lock(&pool.lock);
+    self.after = pool.helpers;
+    pool.helpers = &self;
     for (;;) {
         while (!pool.offers) {
             pthread_mutex_unlock(&pool.lock);
@@ -109,7 +121,11 @@ static void *help(void *unused)
         atomic_fetch_add(&j->inside, 1);
         if (--j->wanted == 0)
             withdraw(j);
+        const bool confined = self.confined;
+        self.confined = false;
         pthread_mutex_unlock(&pool.lock);
+        if (confined)
+            (void)sched_setaffinity(0, sizeof self.allowed, &self.allowed);
         run_tasks(j, worker);
         pthread_mutex_lock(&pool.lock);
         if (atomic_fetch_sub(&j->inside, 1) == 1)
@@ -137,11 +153,28 @@ static void after_fork_in_child(void)
     pool.offers = NULL;
     atomic_store(&pool.n_offers, 0);
     pool.threads = pool.asleep = 0;
+    pool.helpers = NULL;
 }
 
 static void prepare_for_fork(void)
 {
     (void)pthread_atfork(before_fork, after_fork, after_fork_in_child);
+}
+
+/* A kernel may well queue a woken thread behind the one that wakes it, with other processors idle, and leave it there
+ * for milliseconds. So when all helpers sleep they are kept off the caller's processor until they run. */
+static void make_way(void)
+{
+    cpu_set_t allowed, others;
+    const int here = sched_getcpu();
+    if (pool.asleep < pool.threads || here < 0 || sched_getaffinity(0, sizeof allowed, &allowed) != 0)
+        return;
+    others = allowed;
+    CPU_CLR(here, &others);
+    for (helper *h = pool.helpers; h && CPU_COUNT(&others) > 0; h = h->after) {
+        h->allowed = allowed;
+        h->confined = pthread_setaffinity_np(h->thread, sizeof others, &others) == 0;
+    }
 }
 
 /* As many as there can be: the caller does what is left. They take no signals and end with the process. */
@@ -170,6 +203,7 @@ static void have_helpers(int wanted)
 static void offer(job *j)
 {
     pthread_mutex_lock(&pool.lock);
+    make_way();
     have_helpers(j->wanted);
     job **last = &pool.offers;
     while (*last)
