@@ -242,8 +242,8 @@ static void packed_halves_give_the_bits_of_packed_floats(void **state)
             const mha_dtype dtype = half ? dtypes[d] : MHA_F32;
             Y[half] = floats((m - 1) * ldy + n, 11);
             float *scratch = guard_allocate(mha_packed_scratch(m, k, dtype) * (size_t)threads, GUARD_AFTER, 0xff);
-            const mha_packed_job job = {.m = m, .n = n, .k = k, .X = X, .panels = half ? (void *)panels16 : panels, .b = b,
-                                        .Y = Y[half], .ldx = ldx, .ldy = ldy, .dtype = dtype};
+            const mha_packed_job job = {
+                m, k, ldx, X, 1, {{n, ldy, half ? (void *)panels16 : panels, dtype, b, Y[half]}}};
             mha_packed_run(&job, 1, threads, scratch);
         }
         for (size_t i = 0; i < (m - 1) * ldy + n; i++)

@@ -60,7 +60,7 @@ static void check(shape s, bool bias, int threads)
     float *Y = floats((s.m - 1) * ldy + s.n, 4), *panels = aligned(packed);
     float *scratch = aligned(mha_packed_scratch(s.m, s.k, MHA_F32) / sizeof(float) * (size_t)threads);
     mha_pack(s.k, s.n, W, ldw, panels);
-    const mha_packed_job job = {s.m, s.n, s.k, X, panels, bias ? b : NULL, Y, ldx, ldy, MHA_F32};
+    const mha_packed_job job = {s.m, s.k, ldx, X, 1, {{s.n, ldy, panels, MHA_F32, bias ? b : NULL, Y}}};
     mha_packed_run(&job, 1, threads, scratch);
     for (size_t i = 0; i < s.m; i++)
         for (size_t j = 0; j < s.n; j++) {
@@ -101,16 +101,50 @@ static void jobs_run_together_as_they_run_alone(void **state)
         float *W = floats(s.k * s.n, 10 + i);
         mha_pack(s.k, s.n, W, s.n, panels[i]);
         Y[0][i] = floats(s.m * s.n, 1), Y[1][i] = floats(s.m * s.n, 2);
-        jobs[i] = (mha_packed_job){s.m - i * 15, s.n - i * 77, s.k, X, panels[i], i % 2 ? b : NULL, Y[0][i], s.k, s.n, MHA_F32};
+        jobs[i] = (mha_packed_job){
+            s.m - i * 15, s.k, s.k, X, 1, {{s.n - i * 77, s.n, panels[i], MHA_F32, i % 2 ? b : NULL, Y[0][i]}}};
     }
     float *scratch = aligned(mha_packed_scratch(s.m, s.k, MHA_F32) / sizeof(float) * 3);
     mha_packed_run(jobs, 4, 3, scratch);
     for (size_t i = 0; i < 4; i++) {
-        jobs[i].Y = Y[1][i];
+        jobs[i].outputs[0].Y = Y[1][i];
         mha_packed_run(&jobs[i], 1, 1, scratch);
         for (size_t row = 0; row < jobs[i].m; row++)
-            assert_memory_equal(Y[0][i] + row * s.n, Y[1][i] + row * s.n, jobs[i].n * sizeof(float));
+            assert_memory_equal(Y[0][i] + row * s.n, Y[1][i] + row * s.n, jobs[i].outputs[0].n * sizeof(float));
     }
+}
+
+/* Three outputs of one job, as wide as no piece is and no output alike, against three jobs. */
+static void outputs_share_their_rows(void **state)
+{
+    (void)state;
+    static const size_t widths[] = {300, 1, 129};
+    for (size_t m = 1; m <= 200; m += m < 20 ? 3 : 90)
+        for (size_t k = 0; k <= 520; k += 260) {
+            mha_packed_job all = {.m = m, .k = k, .ldx = k, .X = floats(m * k + 1, 1), .n_outputs = 3};
+            float *alone[3];
+            for (size_t o = 0; o < 3; o++) {
+                size_t packed;
+                assert_true(mha_packed_floats(k, widths[o], &packed));
+                float *panels = aligned(packed + 1), *W = floats(k * widths[o] + 1, 10 + o);
+                mha_pack(k, widths[o], W, widths[o], panels);
+                all.outputs[o] = (mha_packed_output){widths[o], widths[o] + o, panels, MHA_F32,
+                                                     o == 1 ? NULL : floats(widths[o], 20 + o),
+                                                     floats(m * (widths[o] + o), 30)};
+                alone[o] = floats(m * (widths[o] + o), 30);
+            }
+            float *scratch = aligned(mha_packed_scratch(m, k, MHA_F32) / sizeof(float) * 3 + 1);
+            mha_packed_run(&all, 1, 3, scratch);
+            for (size_t o = 0; o < 3; o++) {
+                mha_packed_job one = all;
+                one.n_outputs = 1;
+                one.outputs[0] = all.outputs[o];
+                one.outputs[0].Y = alone[o];
+                mha_packed_run(&one, 1, 1, scratch);
+                assert_memory_equal(all.outputs[o].Y, alone[o], m * (widths[o] + o) * sizeof(float));
+            }
+            guard_release_all();
+        }
 }
 
 static void sizes_that_do_not_fit_are_refused(void **state)
@@ -128,6 +162,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(every_element_is_its_own_chain, release_all),
         cmocka_unit_test_teardown(jobs_run_together_as_they_run_alone, release_all),
+        cmocka_unit_test_teardown(outputs_share_their_rows, release_all),
         cmocka_unit_test_teardown(sizes_that_do_not_fit_are_refused, release_all),
     };
     return cmocka_run_group_tests_name("packed", tests, NULL, NULL);

@@ -20,15 +20,12 @@ typedef struct buffers {
 
 static void forward(const mha_request *r, const buffers *m)
 {
-    size_t h = r->plan.h, h_kv = r->plan.h_kv;
     mha_clock clock = mha_clock_start();
 
-    mha_view Q = mha_project(r, MHA_QUERIES, &r->query, MHA_W_Q, MHA_B_Q, h, &m->Q, m->staged);
-    mha_stage_done(r, MHA_STAGE_Q, &Q, &clock);
-    mha_view K = mha_project(r, MHA_KEYS, &r->key, MHA_W_K, MHA_B_K, h_kv, &m->K, m->staged);
-    mha_stage_done(r, MHA_STAGE_K, &K, &clock);
-    mha_view V = mha_project(r, MHA_KEYS, &r->value, MHA_W_V, MHA_B_V, h_kv, &m->V, m->staged);
-    mha_stage_done(r, MHA_STAGE_V, &V, &clock);
+    mha_view heads[3]; /* Q, K and V, head by head */
+    mha_project_inputs(r, &m->Q, &m->K, &m->V, heads, m->staged);
+    mha_stages_done(r, MHA_STAGE_Q, heads, 3, &clock);
+    mha_view Q = heads[0], K = heads[1], V = heads[2];
 
     mha_normalise(r, MHA_QUERIES, &Q);
     mha_rotate_heads(r, MHA_QUERIES, &Q);

@@ -60,55 +60,65 @@ static const float *as_floats(const mha_view *W, float *widened, int threads)
 
 /* ---------------------------------------------------------------- packed weights */
 
+/* What is made of x: y = x W + b. */
+typedef struct product {
+    mha_weight W, b;
+    const mha_view *y;
+} product;
+
 /* Rows of x and of y, one stride apart through all batches: B * T of them if that is how they lie. */
-static bool one_after_the_other(const mha_view *x, const mha_view *y, mha_packed_job *job)
+static bool one_after_the_other(const mha_view *x, const mha_view *y)
 {
     const ptrdiff_t T = (ptrdiff_t)y->shape[1];
-    if (T == 1) {
-        job->ldx = (size_t)x->stride[0], job->ldy = (size_t)y->stride[0];
+    if (T == 1)
         return x->stride[0] >= 0;
-    }
     return y->shape[0] == 1 || (x->stride[0] == T * x->stride[1] && y->stride[0] == T * y->stride[1]);
 }
 
-static void project_packed(const mha_request *r, const mha_view *x, mha_weight W, mha_weight b, const mha_view *y,
-                           float *room)
+static const float *bias_as_floats(const mha_view *b, float **room)
 {
-    const size_t B = y->shape[0], T = y->shape[1], out = y->shape[2], in = r->weight[W].shape[0];
-    const mha_view *bias = &r->weight[b];
-    float *widened = room;
-    if (bias->data && bias->dtype != MHA_F32) {
-        mha_view to = mha_view_of(widened, MHA_F32, 1, bias->shape);
-        (void)mha_view_copy(&to, bias);
-        room += (out + 15) / 16 * 16;
+    if (!b->data || b->dtype == MHA_F32)
+        return b->data;
+    float *widened = *room;
+    mha_view to = mha_view_of(widened, MHA_F32, 1, b->shape);
+    (void)mha_view_copy(&to, b);
+    *room += (b->shape[0] + 15) / 16 * 16;
+    return widened;
+}
+
+static void project_packed(const mha_request *r, const mha_view *x, const product *products, size_t n, float *room)
+{
+    const size_t B = x->shape[0], T = x->shape[1], in = r->weight[products->W].shape[0];
+    const int along = T == 1 ? 0 : 1; /* the dimension whose stride leads from row to row */
+    mha_packed_job job = {.m = T, .k = in, .ldx = (size_t)x->stride[along], .X = x->data, .n_outputs = n};
+    size_t columns = 0;
+    bool together = true;
+    for (size_t i = 0; i < n; i++) {
+        const mha_view *y = products[i].y;
+        mha_packed_output *o = &job.outputs[i];
+        *o = (mha_packed_output){.n = y->shape[2], .ldy = (size_t)y->stride[along], .Y = y->data,
+                                 .b = bias_as_floats(&r->weight[products[i].b], &room)};
+        o->panels = mha_layer_packed(r->layer, products[i].W, &o->dtype);
+        columns += o->n;
+        together &= one_after_the_other(x, y);
     }
-    mha_packed_job job = {.m = T,
-                          .n = out,
-                          .k = in,
-                          .X = x->data,
-                          .Y = y->data,
-                          .b = !bias->data              ? NULL
-                               : bias->dtype == MHA_F32 ? bias->data
-                                                        : widened,
-                          .ldx = (size_t)x->stride[1],
-                          .ldy = (size_t)y->stride[1]};
-    job.panels = mha_layer_packed(r->layer, W, &job.dtype);
     const size_t rows = B * T < 8 ? 8 : B * T; /* with few rows the time is that of reading W */
-    const int threads = mha_parallel_worth(2.0 * (double)rows * (double)out * (double)in, r->plan.threads);
-    if (one_after_the_other(x, y, &job)) {
+    const int threads = mha_parallel_worth(2.0 * (double)rows * (double)columns * (double)in, r->plan.threads);
+    if (together) {
         job.m = B * T;
         mha_packed_run(&job, 1, threads, room);
         return;
     }
-    for (size_t n = 0; n < B;) {
+    for (size_t b = 0; b < B;) {
         mha_packed_job jobs[MHA_PACKED_JOBS];
-        size_t together = 0;
-        for (; together < MHA_PACKED_JOBS && n < B; together++, n++) {
-            jobs[together] = job;
-            jobs[together].X = (const float *)x->data + (ptrdiff_t)n * x->stride[0];
-            jobs[together].Y = (float *)y->data + (ptrdiff_t)n * y->stride[0];
+        size_t some = 0;
+        for (; some < MHA_PACKED_JOBS && b < B; some++, b++) {
+            jobs[some] = job;
+            jobs[some].X = (const float *)x->data + (ptrdiff_t)b * x->stride[0];
+            for (size_t i = 0; i < n; i++)
+                jobs[some].outputs[i].Y = (float *)products[i].y->data + (ptrdiff_t)b * products[i].y->stride[0];
         }
-        mha_packed_run(jobs, together, threads, room);
+        mha_packed_run(jobs, some, threads, room);
     }
 }
 
@@ -127,7 +137,7 @@ static size_t packed_room(const mha_request *r)
         most = floats > most ? floats : most;
         widest = view->shape[1] > widest ? view->shape[1] : widest;
     }
-    return most * (size_t)r->plan.threads + widest + 16;
+    return most * (size_t)r->plan.threads + MHA_PACKED_OUTPUTS * (widest + 16);
 }
 
 /* ---------------------------------------------------------------- both */
@@ -162,7 +172,7 @@ mha_view mha_project(const mha_request *r, mha_side side, const mha_view *x, mha
     if (!y->data)
         return *x;
     if (uses_packed(r)) {
-        project_packed(r, x, W, b, y, scratch);
+        project_packed(r, x, &(product){W, b, y}, 1, scratch);
         return mha_split_heads(y, heads);
     }
     projection p = {.r = r, .side = side, .x = x, .y = y, .b = r->weight[b], .out = y->shape[2]};
@@ -178,4 +188,32 @@ mha_view mha_project(const mha_request *r, mha_side side, const mha_view *x, mha
     p.column_pieces = (p.out + piece_columns(T) - 1) / piece_columns(T);
     mha_parallel_for(r->plan.B * p.row_pieces * p.column_pieces, r->plan.threads, piece, &p);
     return result;
+}
+
+static bool same_rows(const mha_view *a, const mha_view *b)
+{
+    bool same = a->data == b->data;
+    for (int k = 0; k < 3 && same; k++)
+        same = a->shape[k] == b->shape[k] && a->stride[k] == b->stride[k];
+    return same;
+}
+
+void mha_project_inputs(const mha_request *r, const mha_view *Q, const mha_view *K, const mha_view *V, mha_view heads[3],
+                        float *scratch)
+{
+    const mha_view *const x[] = {&r->query, &r->key, &r->value}, *const y[] = {Q, K, V};
+    static const product all[] = {{MHA_W_Q, MHA_B_Q, NULL}, {MHA_W_K, MHA_B_K, NULL}, {MHA_W_V, MHA_B_V, NULL}};
+    for (size_t i = 0, n; i < 3; i += n) {
+        product some[MHA_PACKED_OUTPUTS];
+        for (n = 0; i + n < 3 && (n == 0 || (uses_packed(r) && same_rows(x[i], x[i + n]))); n++) {
+            some[n] = all[i + n];
+            some[n].y = y[i + n];
+            heads[i + n] = mha_split_heads(y[i + n], i + n == 0 ? r->plan.h : r->plan.h_kv);
+        }
+        if (n > 1)
+            project_packed(r, x[i], some, n, scratch);
+        else
+            heads[i] = mha_project(r, i == 0 ? MHA_QUERIES : MHA_KEYS, x[i], some->W, some->b,
+                                   i == 0 ? r->plan.h : r->plan.h_kv, y[i], scratch);
+    }
 }

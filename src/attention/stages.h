@@ -12,6 +12,9 @@ typedef enum mha_side { MHA_QUERIES, MHA_KEYS } mha_side;
  * were given) y = x + b, or x itself when `y` has no data. `scratch` holds mha_project_scratch floats. */
 mha_view mha_project(const mha_request *r, mha_side side, const mha_view *x, mha_weight W, mha_weight b, size_t heads,
                      const mha_view *y, float *scratch);
+/* Q, K and V as (B, T, heads, width), from the rows the call gives; what is made of the same rows is made together. */
+void mha_project_inputs(const mha_request *r, const mha_view *Q, const mha_view *K, const mha_view *V, mha_view heads[3],
+                        float *scratch);
 size_t mha_project_scratch(const mha_request *r);
 bool mha_project_uses_blas(const mha_request *r);
 
@@ -49,6 +52,8 @@ typedef struct mha_clock {
 } mha_clock;
 mha_clock mha_clock_start(void);
 void mha_stage_done(const mha_request *r, mha_stage stage, const mha_view *values, mha_clock *clock);
+/* The same for stages from `first` on that were made together: each gets its part, by size, of the time. */
+void mha_stages_done(const mha_request *r, mha_stage first, const mha_view *values, size_t n, mha_clock *clock);
 /* Keeps n values of one row of a stage, at index (a, b, c) or as many as the stage has before its last. */
 void mha_stage_row(const mha_request *r, mha_stage stage, size_t a, size_t b, size_t c, const float *row, size_t n);
 

@@ -39,6 +39,19 @@ void mha_stage_done(const mha_request *r, mha_stage stage, const mha_view *value
     }
 }
 
+void mha_stages_done(const mha_request *r, mha_stage first, const mha_view *values, size_t n, mha_clock *clock)
+{
+    const double taken = now() - clock->last;
+    size_t all = 0;
+    for (size_t i = 0; i < n; i++)
+        all += mha_view_elements(&values[i]);
+    for (size_t i = 0; i < n; i++) {
+        mha_stage_done(r, first + (mha_stage)i, &values[i], clock);
+        if (r->call->stage_ms) /* keeping what the caller wants takes time too */
+            r->call->stage_ms[first + i] += (i == 0 ? -taken : 0) + taken * (double)mha_view_elements(&values[i]) / (double)(all ? all : 1);
+    }
+}
+
 void mha_stage_row(const mha_request *r, mha_stage stage, size_t a, size_t b, size_t c, const float *row, size_t n)
 {
     mha_view to = r->call->stages[stage];

@@ -8,7 +8,7 @@
 
 /* A piece is up to this many rows by this many columns: its staged rows stay in a second-level cache of 512 KiB,
  * and staging them costs a few per cent of the product. */
-enum { PIECE_ROWS = 140, PIECE_COLUMNS = 256, FEW_PIECES = 8 };
+enum { PIECE_ROWS = 140, PIECE_COLUMNS = 256, LEAST_COLUMNS = 128 };
 /* Up to this many rows the product is reading W: all terms of the rows are staged at once, so that each panel is
  * read from end to end. */
 enum { FEW_ROWS = 16 };
@@ -58,19 +58,33 @@ size_t mha_packed_scratch(size_t m, size_t k, mha_dtype dtype)
     return (staged_floats(m, k) + widened) * sizeof(float);
 }
 
-/* How one job is cut. */
+/* How one job is cut: into pieces of so many rows by so many columns, those of all outputs side by side, each output
+ * rounded up to LEAST_COLUMNS. */
 typedef struct cut {
     size_t rows, columns, row_pieces, column_pieces, first_task;
 } cut;
 
-static cut cut_job(const mha_packed_job *j, size_t tile)
+static size_t rounded(size_t n)
 {
+    return pieces_of(n, LEAST_COLUMNS) * LEAST_COLUMNS;
+}
+
+static cut cut_job(const mha_packed_job *j, size_t tile, size_t tasks)
+{
+    size_t n = 0;
+    for (size_t o = 0; o < j->n_outputs; o++)
+        n += rounded(j->outputs[o].n);
     cut c = {.row_pieces = pieces_of(j->m, PIECE_ROWS)};
-    /* Even pieces, in whole tiles. */
+    if (j->m == 0 || n == 0)
+        return (cut){0};
+    /* Even pieces, in whole tiles. Staged rows serve all columns of a piece, but columns beyond a few leave the
+     * cache before the next rows need them. */
     c.rows = pieces_of(pieces_of(j->m, tile), c.row_pieces) * tile;
     c.row_pieces = pieces_of(j->m, c.rows);
-    c.columns = c.row_pieces * pieces_of(j->n, PIECE_COLUMNS) < FEW_PIECES ? PIECE_COLUMNS / 2 : PIECE_COLUMNS;
-    c.column_pieces = pieces_of(j->n, c.columns);
+    c.columns = rounded(pieces_of(n, pieces_of(tasks, c.row_pieces)));
+    if (c.row_pieces > 1 && c.columns > PIECE_COLUMNS)
+        c.columns = PIECE_COLUMNS;
+    c.column_pieces = pieces_of(n, c.columns);
     return c;
 }
 
@@ -88,88 +102,124 @@ static void stage(const mha_packed_job *j, size_t first, size_t m, size_t from, 
         memcpy(staged + i * MHA_STAGED, j->X + (first + i) * j->ldx + from, n * sizeof(float));
 }
 
-/* `room` (of MHA_BLOCK * PIECE_COLUMNS floats) is for panels of 16 bits that many rows share: they are widened once. */
-static void multiply(const mha_packed_job *j, size_t first, size_t m, size_t column, size_t n, size_t from,
-                     size_t terms, const float *staged, float *room)
+/* A rectangle of one output. */
+typedef struct part {
+    const mha_packed_job *job;
+    const mha_packed_output *out;
+    size_t first, m, column, n;
+    float *room; /* MHA_BLOCK * PIECE_COLUMNS floats, for panels of 16 bits that many rows share: widened once */
+} part;
+
+/* Terms [from, from + terms), of columns [column, column + n) of W. */
+static void multiply(const part *p, size_t column, size_t n, size_t from, size_t terms, const float *staged)
 {
     const mha_kernels *kernels = mha_kernels_get();
-    const size_t at = column * j->k + from * MHA_PANEL, panel = j->k * MHA_PANEL;
-    /* Up to three rows of floats go through memory faster unaided. */
-    const bool aided = j->m <= FEW_ROWS && (j->m > 3 || j->dtype != MHA_F32);
-    const bool reads_on = aided && j->k - from - terms >= terms; /* from end to end of a panel */
-    float ones[PIECE_ROWS], *Y = j->Y + first * j->ldy + column;
-    const float *b = j->b ? j->b + column : NULL;
-    for (size_t i = 0; i < m; i++)
+    const mha_packed_output *o = p->out;
+    const size_t k = p->job->k, at = column * k + from * MHA_PANEL, panel = k * MHA_PANEL;
+    /* What is read next: further on in the same panels, or the panels after them. Up to three rows of floats go
+     * through memory faster unaided. */
+    const size_t ahead = from + terms < k ? at + terms * MHA_PANEL : (column + n) * k;
+    const bool few = p->job->m <= FEW_ROWS, aided = few && p->job->m > 3;
+    float ones[PIECE_ROWS], *Y = o->Y + p->first * o->ldy + column;
+    const float *b = o->b ? o->b + column : NULL;
+    for (size_t i = 0; i < p->m; i++)
         ones[i] = 1.0f;
-    if (j->dtype == MHA_F32) {
-        const float *data = (const float *)j->panels + at;
-        const mha_panels W = {data, MHA_PANEL, panel}, next = {data + terms * MHA_PANEL, MHA_PANEL, panel};
-        kernels->product(m, n, terms, staged, W, reads_on ? &next : NULL, Y, j->ldy, from ? ones : NULL, b);
+    if (o->dtype == MHA_F32) {
+        const float *data = o->panels;
+        const mha_panels W = {data + at, MHA_PANEL, panel}, next = {data + ahead, MHA_PANEL, panel};
+        kernels->product(p->m, n, terms, staged, W, aided ? &next : NULL, Y, o->ldy, from ? ones : NULL, b);
         return;
     }
-    const uint16_t *data = (const uint16_t *)j->panels + at;
-    if (j->m <= FEW_ROWS) {
-        const mha_half_panels W = {data, MHA_PANEL, panel, j->dtype},
-                              next = {data + terms * MHA_PANEL, MHA_PANEL, panel, j->dtype};
-        kernels->product_half(m, n, terms, staged, W, reads_on ? &next : NULL, Y, j->ldy, from ? ones : NULL, b);
+    const uint16_t *data = o->panels;
+    if (few) {
+        const mha_half_panels W = {data + at, MHA_PANEL, panel, o->dtype}, next = {data + ahead, MHA_PANEL, panel, o->dtype};
+        kernels->product_half(p->m, n, terms, staged, W, &next, Y, o->ldy, from ? ones : NULL, b);
         return;
     }
     /* While they are multiplied the next ones are fetched: two numbers are as wide as a float. */
-    const mha_panels soon = {(const float *)(const void *)(data + terms * MHA_PANEL), MHA_PANEL / 2, panel / 2};
-    kernels->widen(pieces_of(n, MHA_PANEL), terms * MHA_PANEL, data, panel, j->dtype, room, terms * MHA_PANEL, NULL);
-    kernels->product(m, n, terms, staged, (mha_panels){room, MHA_PANEL, terms * MHA_PANEL},
-                     from + terms < j->k ? &soon : NULL, Y, j->ldy, from ? ones : NULL, b);
+    const mha_panels soon = {(const float *)(const void *)(data + ahead), MHA_PANEL / 2, panel / 2};
+    kernels->widen(pieces_of(n, MHA_PANEL), terms * MHA_PANEL, data + at, panel, o->dtype, p->room, terms * MHA_PANEL, NULL);
+    kernels->product(p->m, n, terms, staged, (mha_panels){p->room, MHA_PANEL, terms * MHA_PANEL}, &soon, Y, o->ldy,
+                     from ? ones : NULL, b);
+}
+
+/* Many rows: block of terms by block of terms, which are staged for all columns. */
+static void many_rows(const part *parts, size_t n_parts, float *staged)
+{
+    const mha_packed_job *j = parts->job;
+    for (size_t from = 0; from < j->k; from += MHA_BLOCK) {
+        const size_t terms = j->k - from < MHA_BLOCK ? j->k - from : MHA_BLOCK;
+        stage(j, parts->first, parts->m, from, terms, staged);
+        for (const part *p = parts; p < parts + n_parts; p++)
+            for (size_t e = 0; e < p->n; e += PIECE_COLUMNS)
+                multiply(p, p->column + e, p->n - e < PIECE_COLUMNS ? p->n - e : PIECE_COLUMNS, from, terms, staged);
+    }
+}
+
+/* Few rows: panels are read from end to end, a few together. */
+static void few_rows(const part *parts, size_t n_parts, float *staged)
+{
+    const mha_packed_job *j = parts->job;
+    const size_t m = parts->m;
+    for (size_t from = 0; from < j->k; from += MHA_BLOCK)
+        stage(j, parts->first, m, from, j->k - from < MHA_BLOCK ? j->k - from : MHA_BLOCK,
+              staged + from / MHA_BLOCK * m * MHA_STAGED);
+    for (const part *p = parts; p < parts + n_parts; p++) {
+        const size_t together = m >= 8 ? 32 : p->out->dtype == MHA_F32 ? 128 : 64;
+        for (size_t e = 0; e < p->n; e += together)
+            for (size_t from = 0; from < j->k; from += MHA_BLOCK)
+                multiply(p, p->column + e, p->n - e < together ? p->n - e : together, from,
+                         j->k - from < MHA_BLOCK ? j->k - from : MHA_BLOCK, staged + from / MHA_BLOCK * m * MHA_STAGED);
+    }
+}
+
+static void no_terms(const part *p)
+{
+    for (size_t i = 0; i < p->m; i++)
+        for (size_t e = p->column; e < p->column + p->n; e++)
+            p->out->Y[(p->first + i) * p->out->ldy + e] = p->out->b ? p->out->b[e] : 0.0f;
 }
 
 static void piece(void *context, size_t task, int worker)
 {
     const run *r = context;
-    size_t number = 0;
+    size_t number = 0, n_parts = 0, start = 0;
     while (number + 1 < r->n_jobs && task >= r->cuts[number + 1].first_task)
         number++;
     const mha_packed_job *j = &r->jobs[number];
     const cut *c = &r->cuts[number];
     task -= c->first_task;
     const size_t first = task / c->column_pieces * c->rows, column = task % c->column_pieces * c->columns;
-    const size_t m = j->m - first < c->rows ? j->m - first : c->rows,
-                 n = j->n - column < c->columns ? j->n - column : c->columns;
     float *staged = (float *)(void *)(r->scratch + (size_t)worker * r->scratch_bytes);
-    float *room = staged + staged_floats(j->m, j->k);
-
-    if (j->k == 0)
-        for (size_t i = 0; i < m; i++)
-            for (size_t e = 0; e < n; e++)
-                j->Y[(first + i) * j->ldy + column + e] = j->b ? j->b[column + e] : 0.0f;
-    if (j->m > FEW_ROWS) {
-        for (size_t from = 0; from < j->k; from += MHA_BLOCK) {
-            const size_t terms = j->k - from < MHA_BLOCK ? j->k - from : MHA_BLOCK;
-            stage(j, first, m, from, terms, staged);
-            multiply(j, first, m, column, n, from, terms, staged, room);
-        }
-        return;
+    part parts[MHA_PACKED_OUTPUTS], p = {.job = j, .first = first, .room = staged + staged_floats(j->m, j->k)};
+    p.m = j->m - first < c->rows ? j->m - first : c->rows;
+    for (const mha_packed_output *o = j->outputs; o < j->outputs + j->n_outputs; start += rounded(o->n), o++) {
+        const size_t from = column > start ? column - start : 0;
+        const size_t to = column + c->columns < start + o->n ? column + c->columns - start : o->n;
+        if (column + c->columns <= start || from >= to)
+            continue;
+        p.out = o, p.column = from, p.n = to - from;
+        if (j->k == 0)
+            no_terms(&p);
+        parts[n_parts++] = p;
     }
-    for (size_t from = 0; from < j->k; from += MHA_BLOCK)
-        stage(j, first, m, from, j->k - from < MHA_BLOCK ? j->k - from : MHA_BLOCK,
-              staged + from / MHA_BLOCK * m * MHA_STAGED);
-    const size_t READ_TOGETHER = m >= 8 ? 32 : j->dtype == MHA_F32 ? 128 : 64;
-    for (size_t e = 0; e < n; e += READ_TOGETHER)
-        for (size_t from = 0; from < j->k; from += MHA_BLOCK)
-            multiply(j, first, m, column + e, n - e < READ_TOGETHER ? n - e : READ_TOGETHER, from,
-                     j->k - from < MHA_BLOCK ? j->k - from : MHA_BLOCK, staged + from / MHA_BLOCK * m * MHA_STAGED,
-                     room);
+    if (n_parts > 0)
+        (j->m > FEW_ROWS ? many_rows : few_rows)(parts, n_parts, staged);
 }
 
 void mha_packed_run(const mha_packed_job *jobs, size_t n_jobs, int threads, void *scratch)
 {
     run r = {.jobs = jobs, .n_jobs = n_jobs, .scratch = scratch};
-    size_t tasks = 0;
+    size_t tasks = 0, wanted = threads > 1 ? pieces_of(4 * (size_t)threads, n_jobs) : 1;
     for (size_t i = 0; i < n_jobs; i++) {
-        if (jobs[i].m > 0 && jobs[i].n > 0)
-            r.cuts[i] = cut_job(&jobs[i], mha_kernels_get()->tile_rows);
+        const mha_packed_job *j = &jobs[i];
+        r.cuts[i] = cut_job(j, mha_kernels_get()->tile_rows, wanted);
         r.cuts[i].first_task = tasks;
         tasks += r.cuts[i].row_pieces * r.cuts[i].column_pieces;
-        size_t bytes = mha_packed_scratch(jobs[i].m, jobs[i].k, jobs[i].dtype);
-        r.scratch_bytes = bytes > r.scratch_bytes ? bytes : r.scratch_bytes;
+        for (size_t o = 0; o < j->n_outputs; o++) {
+            size_t bytes = mha_packed_scratch(j->m, j->k, j->outputs[o].dtype);
+            r.scratch_bytes = bytes > r.scratch_bytes ? bytes : r.scratch_bytes;
+        }
     }
     mha_parallel_for(tasks, threads, piece, &r);
 }

@@ -22,20 +22,29 @@ void mha_pack_row(size_t k, size_t p, size_t column, size_t n, const float *row,
 /* Packs F16 or BF16 elements, which stay what they are. */
 void mha_pack_half(size_t k, size_t n, const uint16_t *W, size_t ldw, uint16_t *panels);
 
-/* One product: Y (m, n) = X (m, k) W + b. Row strides ldx and ldy; b (n floats) may be NULL. Y overlaps nothing. */
-typedef struct mha_packed_job {
-    size_t m, n, k;
-    const float *X;
+/* Y (m, n) = X W + b; b (n floats) may be NULL. Y has row stride ldy and overlaps nothing. */
+typedef struct mha_packed_output {
+    size_t n, ldy;
     const void *panels;
+    mha_dtype dtype; /* of the panels: F32, F16 or BF16; all give the bits of floats of the same values */
     const float *b;
     float *Y;
-    size_t ldx, ldy;
-    mha_dtype dtype; /* of the panels: F32, F16 or BF16; all give the bits of floats of the same values */
+} mha_packed_output;
+
+enum { MHA_PACKED_OUTPUTS = 3 };
+
+/* Products that share the rows X (m, k), of row stride ldx, which are read once for all of them. */
+typedef struct mha_packed_job {
+    size_t m, k, ldx;
+    const float *X;
+    size_t n_outputs;
+    mha_packed_output outputs[MHA_PACKED_OUTPUTS];
 } mha_packed_job;
 
 enum { MHA_PACKED_JOBS = 4 };
 
-/* Bytes of 64-byte aligned scratch each worker needs for a job of m rows and k terms with panels of `dtype`. */
+/* Bytes of 64-byte aligned scratch each worker needs for a job of m rows and k terms, with panels of 16 bits if one of
+ * its outputs has such. */
 size_t mha_packed_scratch(size_t m, size_t k, mha_dtype dtype);
 /* Does all jobs, at most MHA_PACKED_JOBS, on `threads` workers. `scratch` holds a block for each worker, as
  * large as the largest job needs. */
