@@ -19,8 +19,8 @@ static void *default_allocate(void *context, size_t bytes, size_t alignment)
         void *block = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         return block == MAP_FAILED ? NULL : block;
     }
-    size_t rounded = (bytes + alignment - 1) / alignment * alignment;
-    return aligned_alloc(alignment, rounded);
+    void *block; /* not aligned_alloc, which wants whole alignments: the end would lie behind what tools can watch */
+    return posix_memalign(&block, alignment, bytes) == 0 ? block : NULL;
 }
 
 static void default_release(void *context, void *block, size_t bytes)

@@ -240,10 +240,15 @@ void *realloc(void *block, size_t bytes)
     return taken(moved, CALLER);
 }
 
-void *aligned_alloc(size_t alignment, size_t bytes)
+int posix_memalign(void **block, size_t alignment, size_t bytes)
 {
-    REAL(void *, aligned_alloc, size_t, size_t);
-    return fires("aligned_alloc", CALLER, false) ? no_memory() : taken(real_aligned_alloc(alignment, bytes), CALLER);
+    REAL(int, posix_memalign, void **, size_t, size_t);
+    if (fires("posix_memalign", CALLER, false))
+        return ENOMEM;
+    int code = real_posix_memalign(block, alignment, bytes);
+    if (code == 0)
+        taken(*block, CALLER);
+    return code;
 }
 
 void free(void *block)
