@@ -222,7 +222,8 @@ typedef struct mha_call {
     mha_path path;
     int threads; /* 0: mha_threads_available() */
     double *stage_ms; /* NULL, or MHA_STAGE_COUNT numbers: milliseconds spent on each stage; those of scores to heads
-                         are counted together under heads. The exact path leaves it alone */
+                         are counted together under heads; projections made together share their time by size. The
+                         exact path leaves it alone */
 } mha_call;
 
 /* What a call will do: the path it takes, the sizes it works on. */

@@ -52,7 +52,9 @@ static void cut(const mha_plan *p, streaming *a)
 {
     enum { LEAST_ROWS = 28 };
     const double pairs = (double)p->B * (double)p->h * (double)p->T_q * (double)(p->S + p->S_extra);
-    a->threads = mha_parallel_worth(2 * pairs * (double)(p->d_k + p->d_v), p->threads);
+    /* Getting a row of Q, K or V ready costs about as much as meeting a few dozen others. */
+    const double ready = 32.0 * (double)p->B * (double)p->h * (double)(p->T_q + p->S);
+    a->threads = mha_parallel_worth(2 * (pairs + ready) * (double)(p->d_k + p->d_v), p->threads);
     const size_t rows = p->T_q * a->group, heads = p->B * p->h_kv;
     const size_t wanted = a->threads > 1 ? 4 * (size_t)a->threads : 1;
     a->blocks = ceiling(rows, MHA_STREAM_ROWS);
@@ -191,17 +193,22 @@ static bool prepare(const streaming *a, size_t number, const worker *w, stretch 
         .context = t,
         .empty = r->semantics->empty_rows == MHA_EMPTY_ZERO ? 0.0f : NAN,
     };
+    size_t query = t->first / a->group, shared = t->first % a->group; /* the row's query, and which head of the group */
+    mha_interval keys = mha_visible_interval(r, &t->s, t->b, query);
     for (size_t i = 0; i < t->rows; i++) {
-        size_t row = t->first + i, query = row / a->group, head = t->g * a->group + row % a->group;
-        mha_interval keys = mha_visible_interval(r, &t->s, t->b, query);
+        const size_t head = t->g * a->group + shared;
         w->rows[i] = (mha_stream_row){.q = mha_row(a->Q, t->s.batch, t->s.q_from + query, head),
                                       .out = mha_row(a->heads, t->s.batch, t->s.q_from + query, head),
                                       .lse = mha_kept(r, MHA_STAGE_LSE) ? &w->lse[i] : NULL,
                                       .begin = keys.from,
                                       .end = keys.to,
-                                      .name = row,
+                                      .name = t->first + i,
                                       .logits = a->logits + head * a->n_logits,
                                       .n_logits = a->n_logits};
+        if (++shared == a->group && i + 1 < t->rows) {
+            shared = 0;
+            keys = mha_visible_interval(r, &t->s, t->b, ++query);
+        }
     }
     return true;
 }

@@ -243,7 +243,7 @@ void mha_parallel_for(size_t n, int threads, mha_task task, void *context)
 
 int mha_parallel_worth(double operations, int threads)
 {
-    const double share = 2e6; /* about ten microseconds, several times what starting a helper takes */
+    const double share = 5e5; /* a few microseconds, what a helper that is awake takes to join */
     return operations >= share * threads ? threads : operations < 2 * share ? 1 : (int)(operations / share);
 }
 
