@@ -26,8 +26,8 @@ static int parse(arguments *args, command_code command, int argc, char **argv)
         setvbuf(caught, NULL, _IONBF, 0);
     }
     rewind(caught);
-    optind = 0; /* getopt may have stopped inside a word of the last input */
-    getopt_long(1, argv, "", &(struct option){0}, NULL);
+    optind = 0; /* getopt may have stopped inside a word of the last input; it keeps the order asked for here */
+    getopt_long(1, argv, "-:h", &(struct option){0}, NULL);
     memset(said, 0, strlen(said));
     stderr = caught;
     int code = arguments_parse(args, command, argc, argv);
