@@ -60,7 +60,7 @@ help: ## this list
 # ---------------------------------------------------------------- what is needed
 
 DEPS     = gcc g++ libc6-dev make pkg-config libopenblas-dev libjansson-dev libzip-dev libcmocka-dev
-DEPS_DEV = clang libclang-rt-dev libomp-dev valgrind python3-torch python3-numpy libdnnl-dev gnuplot-nox gcovr clang-tidy cppcheck mandoc
+DEPS_DEV = clang libclang-rt-dev libomp-dev valgrind libc6-dbg python3-torch python3-numpy libdnnl-dev gnuplot-nox gcovr clang-tidy cppcheck mandoc
 SUDO     = $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
 # $(call apt,packages): installs those that are missing, and says so; silent when nothing is.
