@@ -232,7 +232,10 @@ static char *on_a_terminal(const char *variable, const char *const *args, int *c
     int terminal, status;
     fflush(NULL);
     pid_t pid = forkpty(&terminal, NULL, NULL, NULL);
-    assert_true(pid >= 0);
+    if (pid < 0) { /* a container may have no pseudo-terminals */
+        print_message("no terminal to be had: %s\n", strerror(errno));
+        skip();
+    }
     if (pid == 0) {
         setenv("TERM", "xterm", 1);
         unsetenv("NO_COLOR");
