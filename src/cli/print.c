@@ -73,9 +73,12 @@ int refuse_error(const char *about, const mha_error *error)
     if (error->offset && !strstr(error->message, "byte"))
         snprintf(at, sizeof at, " (byte %" PRIu64 ")", error->offset);
     const char *words = *error->message ? error->message : mha_status_meaning(error->status);
-    size_t length = strlen(error->name);
-    if (length && strncmp(words, error->name, length) == 0 && strncmp(words + length, ": ", 2) == 0)
-        words += length + 2; /* the message names its subject itself */
+    const char *const named[] = {subject, error->name}; /* by the message itself */
+    for (size_t i = 0, length; i < 2; i++) {
+        length = strlen(named[i]);
+        if (length && strncmp(words, named[i], length) == 0 && strncmp(words + length, ": ", 2) == 0)
+            words += length + 2;
+    }
     char *message = text_of("%s%s", words, at);
     say(subject, message);
     free(message);
