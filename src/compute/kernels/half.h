@@ -101,7 +101,7 @@ enum {
     MOST_WIDE = TILE_ROWS < 8 ? TILE_ROWS : 8
 };
 
-/* The tile of body.h with a right factor of 16 bits; it fetches two lines of what is read next with every term. */
+/* The tile of product.h with a right factor of 16 bits; it fetches two lines of what is read next with every term. */
 INLINE void half_tile(const int m, const int nv, const operands *o, const uint16_t *B, const uint16_t *next,
                       const bool brain)
 {

@@ -1,0 +1,62 @@
+/* Part of the body of every kernel: few rows times the transpose of rows that are read once. */
+
+/* C (m, LANES) = A X^T: the rows of X are transposed in registers and kept nowhere, those after them fetched. */
+INLINE void dots(const int m, size_t k, const float *A, const float *X, size_t ldx, float *C, size_t ldc)
+{
+    vec sum[MHA_FEW_ROWS];
+    const float *ahead = X + LANES * ldx;
+    size_t at = 0, p = 0;
+    UNROLL
+    for (int i = 0; i < m; i++)
+        sum[i] = (vec){0};
+    for (; p + LANES <= k; p += LANES) {
+        vec column[LANES];
+        UNROLL
+        for (int line = 0; line < LANES; line++, at += 16) { /* row by row, line by line */
+            if (at >= k)
+                at = 0, ahead += ldx;
+            __builtin_prefetch(ahead + at, 0, 3);
+        }
+        load_transposed(X + p, ldx, column);
+        UNROLL
+        for (int c = 0; c < LANES; c++)
+            UNROLL
+        for (int i = 0; i < m; i++)
+            sum[i] = madd(splat(A[i * MHA_STAGED + (int)p + c]), column[c], sum[i]);
+    }
+    for (; p < k; p++) {
+        float lane[LANES];
+        for (size_t l = 0; l < LANES; l++)
+            lane[l] = X[l * ldx + p];
+        UNROLL
+        for (int i = 0; i < m; i++)
+            sum[i] = madd(splat(A[i * MHA_STAGED + (int)p]), load(lane), sum[i]);
+    }
+    UNROLL
+    for (int i = 0; i < m; i++)
+        store(C + (size_t)i * ldc, sum[i]);
+}
+
+#define DOTS_CASE(M)                                                                                                   \
+    case M:                                                                                                            \
+        for (; j + LANES <= n; j += LANES)                                                                             \
+            dots(M, k, A, X + j * ldx, ldx, C + j, ldc);                                                               \
+        break;
+
+static void product_rows(size_t m, size_t n, size_t k, const float *A, const float *X, size_t ldx, float *C, size_t ldc)
+{
+    size_t j = 0;
+    switch (m) {
+        DOTS_CASE(1)
+        DOTS_CASE(2)
+        DOTS_CASE(3)
+        DOTS_CASE(4)
+    }
+    for (; j < n; j++)
+        for (size_t i = 0; i < m; i++) {
+            vec sum = {0};
+            for (size_t p = 0; p < k; p++)
+                sum = madd(splat(A[i * MHA_STAGED + p]), splat(X[j * ldx + p]), sum);
+            C[i * ldc + j] = sum[0];
+        }
+}

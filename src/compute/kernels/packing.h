@@ -1,0 +1,80 @@
+/* Part of the body of every kernel: matrices into panels, as they are or transposed. */
+
+/* 32 floats, or the first `width` of them and zeros; what is not finite makes *poison NaN. */
+INLINE void pack_panel_row(const float *x, size_t width, float *to, vec poison[PANEL_VECS])
+{
+    UNROLL
+    for (int l = 0; l < PANEL_VECS; l++) {
+        const size_t from = (size_t)l * LANES;
+        vec v = width >= from + LANES ? load(x + from) : from < width ? load_part(x + from, width - from, 0.0f) : (vec){0};
+        poison[l] = madd(v, (vec){0}, poison[l]);
+        store(to + from, v);
+    }
+}
+
+static bool pack(size_t k, size_t n, const float *X, size_t ldx, float *panels, size_t panel)
+{
+    vec even[PANEL_VECS] = {{0}}, odd[PANEL_VECS] = {{0}}; /* 0 as long as everything is finite, NaN afterwards */
+    const size_t full = n / MHA_PANEL * MHA_PANEL;
+    for (size_t p = 0; p < k; p++) {
+        const float *x = X + p * ldx;
+        float *to = panels + p * MHA_PANEL;
+        size_t j = 0;
+        for (; j + 2 * MHA_PANEL <= full; j += 2 * MHA_PANEL, to += 2 * panel) {
+            pack_panel_row(x + j, MHA_PANEL, to, even);
+            pack_panel_row(x + j + MHA_PANEL, MHA_PANEL, to + panel, odd);
+        }
+        for (; j < full; j += MHA_PANEL, to += panel)
+            pack_panel_row(x + j, MHA_PANEL, to, even);
+        if (j < n)
+            pack_panel_row(x + j, n - j, to, odd);
+    }
+    vec poison = {0};
+    for (int l = 0; l < PANEL_VECS; l++)
+        poison += even[l] + odd[l];
+    float sum = sum_lanes(poison);
+    return sum == sum;
+}
+
+/* A square of `rows` by `columns`, filled up with zeros. */
+static __attribute__((noinline)) void pack_part(size_t rows, size_t columns, const float *x, size_t ldx, float *to)
+{
+    float square[LANES * LANES] = {0};
+    vec column[LANES];
+    for (size_t i = 0; i < rows; i++)
+        for (size_t c = 0; c < columns; c++)
+            square[i * LANES + c] = x[i * ldx + c];
+    load_transposed(square, LANES, column);
+    for (size_t c = 0; c < columns; c++)
+        store(to + c * MHA_PANEL, column[c]);
+}
+
+static void pack_transposed(size_t k, size_t n, const float *X, size_t ldx, float *panels, size_t panel,
+                            size_t after)
+{
+    const size_t all = (n + MHA_PANEL - 1) / MHA_PANEL * MHA_PANEL;
+    const float *last = X + (n + after) * ldx;
+    for (size_t j = 0; j < all; j += LANES) {
+        float *to = panels + j / MHA_PANEL * panel + j % MHA_PANEL;
+        const size_t rows = j >= n ? 0 : n - j < LANES ? n - j : LANES;
+        const float *ahead = X + (j + LANES) * ldx;
+        size_t at = 0;
+        for (size_t p = 0; p < k; p += LANES, to += LANES * MHA_PANEL) {
+            const float *x = X + j * ldx + p;
+            if (rows < LANES || k - p < LANES) {
+                pack_part(rows, k - p < LANES ? k - p : LANES, x, ldx, to);
+                continue;
+            }
+            for (int line = 0; line < LANES && ahead < last; line++, at += 16) { /* row by row, line by line */
+                if (at >= k)
+                    at = 0, ahead += ldx;
+                __builtin_prefetch(ahead + at, 0, 3);
+            }
+            vec column[LANES];
+            load_transposed(x, ldx, column);
+            UNROLL
+            for (int c = 0; c < LANES; c++)
+                store(to + c * MHA_PANEL, column[c]);
+        }
+    }
+}

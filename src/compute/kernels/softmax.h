@@ -1,0 +1,98 @@
+/* Part of the body of every kernel: the two halves of a softmax. */
+
+static const float minus_infinity = -__builtin_inff();
+
+/* Adds bias to the vectors [from, to) of x; hides what it or [begin, end) hides. True when a key is left. */
+INLINE bool add_bias(float *x, size_t from, size_t to, size_t begin, size_t end, const float *bias)
+{
+    const vec hidden = splat(minus_infinity);
+    ivec visible = {0};
+    for (size_t i = from; i < to; i += LANES) {
+        vec b;
+        if (i >= begin && i + LANES <= end) {
+            b = load(bias + i);
+        } else {
+            float lane[LANES];
+            for (size_t l = 0; l < LANES; l++)
+                lane[l] = i + l >= begin && i + l < end ? bias[i + l] : minus_infinity;
+            b = load(lane);
+        }
+        ivec keeps = b != hidden;
+        visible |= keeps;
+        store(x + i, choose(keeps, load(x + i) + b, hidden));
+    }
+    for (int l = 0; l < LANES; l++)
+        if (visible[l])
+            return true;
+    return false;
+}
+
+static float softmax_prepare(float *x, size_t n, size_t begin, size_t end, const float *bias, float softcap,
+                             bool *visible)
+{
+    const size_t from = begin / LANES * LANES, to = (end + LANES - 1) / LANES * LANES, room = (n + 15) / 16 * 16;
+    const vec hidden = splat(minus_infinity);
+    if (begin >= end) {
+        for (size_t i = 0; i < room; i += LANES)
+            store(x + i, hidden);
+        return minus_infinity;
+    }
+    for (size_t i = 0; i < from; i += LANES)
+        store(x + i, hidden);
+    for (size_t i = to; i < room; i += LANES)
+        store(x + i, hidden);
+    if (softcap > 0.0f) {
+        const vec cap = splat(softcap);
+        for (size_t i = from; i < to; i += LANES)
+            store(x + i, cap * tanh_all(load(x + i) / cap));
+    }
+    if (bias) {
+        *visible |= add_bias(x, from, to, begin, end, bias);
+    } else {
+        for (size_t i = from; i < begin; i++)
+            x[i] = minus_infinity;
+        for (size_t i = end; i < to; i++)
+            x[i] = minus_infinity;
+        *visible = true;
+    }
+    vec high[4] = {hidden, hidden, hidden, hidden};
+    size_t i = from;
+    for (; i + 4 * LANES <= to; i += 4 * LANES) {
+        UNROLL
+        for (int w = 0; w < 4; w++)
+            high[w] = greater(load(x + i + w * LANES), high[w]);
+    }
+    for (; i < to; i += LANES)
+        high[0] = greater(load(x + i), high[0]);
+    return max_lanes(greater(greater(high[0], high[1]), greater(high[2], high[3])));
+}
+
+static float softmax_weigh(float *x, size_t n, float max)
+{
+    const size_t room = (n + 15) / 16 * 16;
+    if (max == minus_infinity) {
+        float sum = 0.0f;
+        for (size_t i = 0; i < room; i++) {
+            sum = x[i] != x[i] ? x[i] : sum;
+            x[i] = 0.0f;
+        }
+        return sum;
+    }
+    const vec shift = splat(max);
+    vec sum[4] = {{0}};
+    size_t i = 0;
+    for (; i + 4 * LANES <= room; i += 4 * LANES) {
+        UNROLL
+        for (int w = 0; w < 4; w++) {
+            vec e = exp_nonpositive(load(x + i + w * LANES) - shift);
+            store(x + i + w * LANES, e);
+            sum[w] += e;
+        }
+    }
+    for (int w = 0; i < room; i += LANES, w++) { /* the same of the four sums whatever n is */
+        vec e = exp_nonpositive(load(x + i) - shift);
+        store(x + i, e);
+        sum[w] += e;
+    }
+    return sum_lanes((sum[0] + sum[1]) + (sum[2] + sum[3]));
+}

@@ -1,0 +1,116 @@
+/* Part of the body of every kernel: vectors of the instruction set, what is not arithmetic on them. */
+
+#define LANES ISA_LANES
+#define PANEL_VECS (MHA_PANEL / LANES)
+#define FLAT_LINES (FLAT_VECS * LANES / 16) /* cache lines of a row that a flat tile works on */
+#ifdef __clang__
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define UNROLL _Pragma("GCC unroll 32")
+#endif
+#define INLINE static inline __attribute__((always_inline))
+
+typedef int32_t ivec __attribute__((vector_size(4 * ISA_LANES)));
+typedef float vec_at __attribute__((vector_size(4 * ISA_LANES), aligned(4), may_alias));
+
+INLINE vec load(const float *p)
+{
+    return *(const vec_at *)p;
+}
+
+INLINE void store(float *p, vec x)
+{
+    *(vec_at *)p = x;
+}
+
+/* The first n < LANES floats; the other lanes hold `rest`. */
+INLINE vec load_part(const float *p, size_t n, float rest)
+{
+    float lane[LANES];
+    for (size_t i = 0; i < LANES; i++)
+        lane[i] = i < n ? p[i] : rest;
+    return load(lane);
+}
+
+INLINE void store_part(float *p, size_t n, vec x)
+{
+    float lane[LANES];
+    store(lane, x);
+    for (size_t i = 0; i < n; i++)
+        p[i] = lane[i];
+}
+
+INLINE vec splat(float x)
+{
+    return x - (vec){0};
+}
+
+/* a where the mask is set, else b */
+INLINE vec choose(ivec mask, vec a, vec b)
+{
+    return (vec)(((ivec)a & mask) | ((ivec)b & ~mask));
+}
+
+/* The lanes of a and b in turns: of their first halves, and of their second halves. */
+#if ISA_LANES == 4
+#define zip_low(a, b) __builtin_shufflevector(a, b, 0, 4, 1, 5)
+#define zip_high(a, b) __builtin_shufflevector(a, b, 2, 6, 3, 7)
+#elif ISA_LANES == 8
+#define zip_low(a, b) __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11)
+#define zip_high(a, b) __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15)
+#elif ISA_LANES == 16
+#define zip_low(a, b) __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23)
+#define zip_high(a, b) __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)
+#endif
+
+/* In each quarter (four lanes) of a and b: their lanes in turns, the first two of each or the last two; and the first
+ * or last two of a, then of b. */
+#if ISA_LANES == 4
+#define pairs_low(a, b) __builtin_shufflevector(a, b, 0, 4, 1, 5)
+#define pairs_high(a, b) __builtin_shufflevector(a, b, 2, 6, 3, 7)
+#define halves_low(a, b) __builtin_shufflevector(a, b, 0, 1, 4, 5)
+#define halves_high(a, b) __builtin_shufflevector(a, b, 2, 3, 6, 7)
+#elif ISA_LANES == 8
+#define pairs_low(a, b) __builtin_shufflevector(a, b, 0, 8, 1, 9, 4, 12, 5, 13)
+#define pairs_high(a, b) __builtin_shufflevector(a, b, 2, 10, 3, 11, 6, 14, 7, 15)
+#define halves_low(a, b) __builtin_shufflevector(a, b, 0, 1, 8, 9, 4, 5, 12, 13)
+#define halves_high(a, b) __builtin_shufflevector(a, b, 2, 3, 10, 11, 6, 7, 14, 15)
+#elif ISA_LANES == 16
+#define pairs_low(a, b) __builtin_shufflevector(a, b, 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29)
+#define pairs_high(a, b) __builtin_shufflevector(a, b, 2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15, 31)
+#define halves_low(a, b) __builtin_shufflevector(a, b, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29)
+#define halves_high(a, b) __builtin_shufflevector(a, b, 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31)
+#endif
+
+/* Folding a vector onto itself halves it; log2(LANES) times over, every lane holds the result. */
+INLINE float sum_lanes(vec x)
+{
+    UNROLL
+    for (int width = 1; width < LANES; width *= 2)
+        x = zip_low(x, x) + zip_high(x, x);
+    return x[0];
+}
+
+INLINE float max_lanes(vec x)
+{
+    UNROLL
+    for (int width = 1; width < LANES; width *= 2)
+        x = greater(zip_low(x, x), zip_high(x, x));
+    return x[0];
+}
+
+/* Transposes the LANES x LANES floats at x: of each row in turn, four columns are brought beside those of the rows
+ * 4, 8, ... further on; then 4 x 4 blocks are transposed inside each quarter of a vector. */
+INLINE void load_transposed(const float *x, size_t ldx, vec column[LANES])
+{
+    UNROLL
+    for (int c = 0; c < LANES; c += 4) {
+        const vec r0 = quads(x + c, 4 * ldx), r1 = quads(x + c + ldx, 4 * ldx), r2 = quads(x + c + 2 * ldx, 4 * ldx),
+                  r3 = quads(x + c + 3 * ldx, 4 * ldx);
+        const vec a = pairs_low(r0, r1), b = pairs_high(r0, r1), d = pairs_low(r2, r3), e = pairs_high(r2, r3);
+        column[c] = halves_low(a, d);
+        column[c + 1] = halves_high(a, d);
+        column[c + 2] = halves_low(b, e);
+        column[c + 3] = halves_high(b, e);
+    }
+}
