@@ -1,8 +1,10 @@
-/* The streaming attention core: blocks, segments and their merging; the arithmetic is in kernels/. */
+/* The streaming attention core: key blocks, and the segments they make up; how segments are joined is in running.c,
+ * the arithmetic in kernels/. */
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
 
+#include "compute/running.h"
 #include "compute/streaming.h"
 
 static size_t round_up(size_t n, size_t unit)
@@ -14,33 +16,6 @@ static size_t round_up(size_t n, size_t unit)
 static size_t block_keys(size_t d_k, size_t d_v)
 {
     return d_k + d_v <= 256 ? MHA_BLOCK : d_k + d_v <= 512 ? MHA_BLOCK / 2 : MHA_BLOCK / 4;
-}
-
-/* Running softmax of one row: the largest visible score, the sum of exp(score - max), whether any key was visible. */
-typedef struct softmax_state {
-    float max, sum;
-    bool visible;
-} softmax_state;
-
-static const softmax_state softmax_start = {-INFINITY, 0.0f, false};
-
-/* What was accumulated for some rows: weighted sums, `width` floats apart, and the state of each softmax. */
-typedef struct part {
-    float *sum;
-    softmax_state *state;
-    size_t width;
-} part;
-
-static part part_at(float *memory, size_t count, size_t d_v)
-{
-    size_t width = round_up(d_v, 16);
-    return (part){memory, (softmax_state *)(void *)(memory + count * width), width};
-}
-
-size_t mha_stream_part_floats(size_t count, size_t d_v)
-{
-    size_t states = round_up(count * sizeof(softmax_state), 64) / sizeof(float);
-    return count * round_up(d_v, 16) + states;
 }
 
 /* The scratch of a call, in floats from its start. */
@@ -212,7 +187,7 @@ static void score(const work *w, size_t first, size_t m, const block *b, size_t 
 }
 
 /* Rows [first, first + m) against one block. */
-static void tile_step(const work *w, size_t first, size_t m, const block *b, part *into, bool *begun)
+static void tile_step(const work *w, size_t first, size_t m, const block *b, mha_part *into, bool *begun)
 {
     const mha_stream *s = w->stream;
     const mha_kernels *k = w->kernels;
@@ -224,7 +199,7 @@ static void tile_step(const work *w, size_t first, size_t m, const block *b, par
     score(w, first, m, b, left, n, scores);
     for (size_t i = 0; i < m; i++) {
         const mha_stream_row *row = &w->rows[first + i];
-        softmax_state *state = &into->state[first + i];
+        mha_running_softmax *state = &into->state[first + i];
         const span one = seen(row, b->extra, b->from, b->end);
         const float *bias = NULL;
         if (s->bias && !b->extra && one.begin < one.end)
@@ -236,7 +211,7 @@ static void tile_step(const work *w, size_t first, size_t m, const block *b, par
     }
     k->exp(factor, factor, MHA_TILE_ROWS);
     for (size_t i = 0; i < m; i++) {
-        softmax_state *state = &into->state[first + i];
+        mha_running_softmax *state = &into->state[first + i];
         state->sum = state->sum * factor[i] + k->softmax_weigh(scores + i * MHA_STAGED, n, max[i]);
         state->max = max[i];
     }
@@ -313,14 +288,14 @@ static bool pack_halves(const work *w, block *b, span all)
 }
 
 /* The running softmax of all rows over keys [from, to), from its start. */
-static void segment(const work *w, bool extra, size_t from, size_t to, part *into)
+static void segment(const work *w, bool extra, size_t from, size_t to, mha_part *into)
 {
     const mha_stream *s = w->stream;
     const mha_stream_keys *keys = extra ? &s->extra : &s->keys;
     const size_t tiles = (w->count + w->tile_rows - 1) / w->tile_rows;
     bool begun[MHA_STREAM_ROWS] = {false};
     for (size_t i = 0; i < w->count; i++)
-        into->state[i] = softmax_start;
+        into->state[i] = (mha_running_softmax){-INFINITY, 0.0f, false};
     for (size_t at = from; at < to; at += w->block) {
         const size_t end = to - at < w->block ? to : at + w->block;
         const span all = seen_by_any(w, 0, w->count, extra, at, end);
@@ -370,72 +345,6 @@ static void segment(const work *w, bool extra, size_t from, size_t to, part *int
             memset(into->sum + i * into->width, 0, into->width * sizeof(float));
 }
 
-static float exp_difference(const mha_kernels *kernels, float x, float max)
-{
-    float difference = x - max;
-    kernels->exp(&difference, &difference, 1);
-    return difference;
-}
-
-/* Joins the part `next` to `total`, row by row: both are sums of exp(score - own maximum). */
-static void join(const mha_kernels *kernels, part *total, const part *next, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        softmax_state *a = &total->state[i];
-        const softmax_state *b = &next->state[i];
-        float *sum = total->sum + i * total->width;
-        const float *other = next->sum + i * next->width;
-        if (b->max == -INFINITY) { /* nothing there, or NaN alone */
-            a->sum += b->sum;
-        } else if (a->max == -INFINITY && a->sum == 0.0f) {
-            *a = (softmax_state){b->max, b->sum, a->visible};
-            memcpy(sum, other, total->width * sizeof *sum);
-        } else {
-            float max = a->max > b->max ? a->max : b->max;
-            float f = exp_difference(kernels, a->max, max), g = exp_difference(kernels, b->max, max);
-            kernels->blend(sum, other, total->width, f, g);
-            a->max = max;
-            a->sum = a->sum * f + b->sum * g;
-        }
-        a->visible |= b->visible;
-    }
-}
-
-/* Lets the logits join, divides by the denominator, writes out and lse. */
-static void finish(const mha_stream *stream, const mha_stream_row *rows, size_t count, const part *total)
-{
-    const mha_kernels *kernels = mha_kernels_get();
-    for (size_t i = 0; i < count; i++) {
-        const mha_stream_row *row = &rows[i];
-        softmax_state state = total->state[i];
-        float factor = 1.0f; /* of the weighted sum, should a logit be the new maximum */
-        if (state.visible && state.max == -INFINITY)
-            state.sum = NAN; /* every visible score is -inf: 0 / 0 */
-        for (size_t l = 0; l < row->n_logits; l++) {
-            float x = row->logits[l], max = x > state.max ? x : state.max;
-            float f = exp_difference(kernels, state.max, max);
-            factor *= f;
-            state.sum = state.sum * f + exp_difference(kernels, x, max);
-            state.max = max;
-        }
-        if (!state.visible && row->n_logits == 0) {
-            for (size_t e = 0; e < stream->d_v; e++)
-                row->out[e] = stream->empty;
-            if (row->lse)
-                *row->lse = isnan(stream->empty) ? NAN : -INFINITY;
-            continue;
-        }
-        if (factor == 1.0f) {
-            kernels->divide(row->out, total->sum + i * total->width, stream->d_v, state.sum);
-        } else {
-            kernels->scale(row->out, total->sum + i * total->width, stream->d_v, factor);
-            kernels->divide(row->out, row->out, stream->d_v, state.sum);
-        }
-        if (row->lse)
-            *row->lse = state.max + logf(state.sum);
-    }
-}
-
 static size_t key_segments(const mha_stream *stream)
 {
     return stream->keys.n == 0 ? 0 : (stream->keys.n - 1) / MHA_SEGMENT + 1;
@@ -447,7 +356,7 @@ size_t mha_stream_segments(const mha_stream *stream)
 }
 
 /* False, and `into` is left alone, when no row sees anything of the segment. */
-static bool numbered_segment(const work *w, size_t number, part *into)
+static bool numbered_segment(const work *w, size_t number, mha_part *into)
 {
     const mha_stream *s = w->stream;
     const bool extra = number == key_segments(s);
@@ -460,29 +369,22 @@ static bool numbered_segment(const work *w, size_t number, part *into)
     return true;
 }
 
-static void clear(part *p, size_t count)
-{
-    memset(p->sum, 0, count * p->width * sizeof *p->sum);
-    for (size_t i = 0; i < count; i++)
-        p->state[i] = softmax_start;
-}
-
 void mha_stream_rows(const mha_stream *stream, const mha_stream_row *rows, size_t count, void *scratch)
 {
     const layout at = lay_out(count, stream->d_k, stream->d_v);
     work w = start(stream, rows, count, scratch, &at);
-    part total = part_at((float *)scratch + at.first, count, stream->d_v);
-    part next = part_at((float *)scratch + at.second, count, stream->d_v);
-    clear(&total, count);
+    mha_part total = mha_part_at((float *)scratch + at.first, count, stream->d_v);
+    mha_part next = mha_part_at((float *)scratch + at.second, count, stream->d_v);
+    mha_part_clear(&total, count);
     bool begun = false;
     for (size_t number = 0; number < mha_stream_segments(stream); number++) {
         if (!numbered_segment(&w, number, begun ? &next : &total))
             continue;
         if (begun)
-            join(w.kernels, &total, &next, count);
+            mha_part_join(&total, &next, count);
         begun = true;
     }
-    finish(stream, rows, count, &total);
+    mha_part_finish(stream, rows, count, &total);
 }
 
 void mha_stream_segment(const mha_stream *stream, const mha_stream_row *rows, size_t count, size_t number,
@@ -490,20 +392,20 @@ void mha_stream_segment(const mha_stream *stream, const mha_stream_row *rows, si
 {
     const layout at = lay_out(count, stream->d_k, stream->d_v);
     work w = start(stream, rows, count, scratch, &at);
-    part into = part_at(memory, count, stream->d_v);
+    mha_part into = mha_part_at(memory, count, stream->d_v);
     if (!numbered_segment(&w, number, &into))
-        clear(&into, count);
+        mha_part_clear(&into, count);
 }
 
 void mha_stream_merge(const mha_stream *stream, const mha_stream_row *rows, size_t count, float *parts)
 {
     const size_t n = mha_stream_segments(stream), floats = mha_stream_part_floats(count, stream->d_v);
-    part total = part_at(parts, count, stream->d_v);
+    mha_part total = mha_part_at(parts, count, stream->d_v);
     if (n == 0)
-        clear(&total, count);
+        mha_part_clear(&total, count);
     for (size_t number = 1; number < n; number++) {
-        part next = part_at(parts + number * floats, count, stream->d_v);
-        join(mha_kernels_get(), &total, &next, count);
+        mha_part next = mha_part_at(parts + number * floats, count, stream->d_v);
+        mha_part_join(&total, &next, count);
     }
-    finish(stream, rows, count, &total);
+    mha_part_finish(stream, rows, count, &total);
 }

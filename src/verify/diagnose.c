@@ -439,19 +439,12 @@ static mha_status find(search *s, mha_diagnosis *d, mha_error *error)
 
 /* ---------------------------------------------------------------- calls */
 
-static mha_status refuse_skipped(const mha_case *c, mha_error *error)
-{
-    return *c->skip ? mha_fail(error, MHA_UNSUPPORTED, c->name, "the case cannot be computed: %s", c->skip) : MHA_OK;
-}
-
 mha_status mha_case_diagnose(const mha_case *c, const char *tensor, mha_diagnosis *diagnosis, mha_error *error)
 {
     *diagnosis = (mha_diagnosis){0};
     search s = {.c = c, .allocator = mha_allocator_default()};
     s.pool.allocator = s.allocator;
-    mha_status status = refuse_skipped(c, error);
-    if (!status)
-        status = mha_dialect_bench_create(c, &s.bench, error);
+    mha_status status = mha_dialect_bench_create(c, &s.bench, error);
     if (!status)
         status = load(&s, tensor, diagnosis->tensor, sizeof diagnosis->tensor, error);
     if (!status)
@@ -463,50 +456,5 @@ mha_status mha_case_diagnose(const mha_case *c, const char *tensor, mha_diagnosi
     mha_dialect_bench_destroy(s.bench);
     if (status)
         mha_diagnosis_free(diagnosis);
-    return status;
-}
-
-static mha_status apply_named(const mha_case *c, const char *name, mha_dialect *d, mha_error *error)
-{
-    for (size_t i = 0; i < mha_variant_count(); i++) {
-        const mha_variant_entry *e = mha_variant_entry_at(i);
-        if (strcmp(e->shown.name, name) == 0)
-            return e->apply(c, d)
-                       ? MHA_OK
-                       : mha_fail(error, MHA_UNSUPPORTED, name, "variant %s does not apply to this case", name);
-    }
-    return mha_fail(error, MHA_NOT_FOUND, name, "expected the name of a variant, found %s", name);
-}
-
-mha_status mha_case_variant(const mha_case *c, const char *const *variants, size_t count, mha_stage stage,
-                            const mha_view *result, mha_error *error)
-{
-    mha_status status = refuse_skipped(c, error);
-    mha_dialect_bench *bench = NULL;
-    if (!status)
-        status = mha_dialect_bench_create(c, &bench, error);
-    if (status)
-        return status;
-    mha_dialect d = mha_dialect_of(c);
-    for (size_t i = 0; i < count && !status; i++)
-        status = apply_named(c, variants[i], &d, error);
-    size_t shape[4], heads[4] = {c->B, c->T_q, c->H, c->d_v};
-    int rank = mha_dialect_shape(bench, stage, shape);
-    if (stage == MHA_STAGE_OUTPUT && result->rank == 4)
-        rank = 4, memcpy(shape, heads, sizeof shape);
-    mha_pool pool = {.allocator = c->pool.allocator};
-    mha_view computed = status ? (mha_view){0} : mha_pool_view(&pool, MHA_F64, rank, shape);
-    if (!status && !computed.data)
-        status = mha_fail(error, MHA_NO_MEMORY, c->name, "no memory for stage %s", mha_stage_name(stage));
-    if (!status) {
-        mha_dialect_run(bench, &d, stage, 0, c->B, computed.data);
-        char expected[128], found[128];
-        if (mha_view_copy(result, &computed))
-            status = mha_fail(error, MHA_INVALID, mha_stage_name(stage), "stage %s: expected shape %s, found %s",
-                              mha_stage_name(stage), mha_shape_text(expected, sizeof expected, shape, rank),
-                              mha_shape_text(found, sizeof found, result->shape, result->rank));
-    }
-    mha_pool_free(&pool);
-    mha_dialect_bench_destroy(bench);
     return status;
 }

@@ -63,7 +63,7 @@ typedef struct mha_dialect {
 /* A case's numbers as doubles, read once, and room to compute in. */
 typedef struct mha_dialect_bench mha_dialect_bench;
 
-/* MHA_UNSUPPORTED for ragged batches. */
+/* MHA_UNSUPPORTED for ragged batches and for cases that cannot be computed. */
 mha_status mha_dialect_bench_create(const mha_case *c, mha_dialect_bench **bench, mha_error *error);
 void mha_dialect_bench_destroy(mha_dialect_bench *bench);
 mha_dialect mha_dialect_of(const mha_case *c);

@@ -74,6 +74,8 @@ static void read_weights(mha_dialect_bench *w)
 
 mha_status mha_dialect_bench_create(const mha_case *c, mha_dialect_bench **bench, mha_error *error)
 {
+    if (*c->skip)
+        return mha_fail(error, MHA_UNSUPPORTED, c->name, "the case cannot be computed: %s", c->skip);
     if (c->semantics.n_sequences)
         return mha_fail(error, MHA_UNSUPPORTED, "cu_seqlens_q",
                         "expected a batch of equal lengths, found a ragged one");

@@ -1,0 +1,96 @@
+/* Running softmaxes of some rows: joining what was accumulated apart, and dividing by the denominator at the end. */
+#include <math.h>
+#include <string.h>
+
+#include "compute/running.h"
+
+static const mha_running_softmax start = {-INFINITY, 0.0f, false};
+
+static size_t round_up(size_t n, size_t unit)
+{
+    return (n + unit - 1) / unit * unit;
+}
+
+mha_part mha_part_at(float *memory, size_t count, size_t d_v)
+{
+    size_t width = round_up(d_v, 16);
+    return (mha_part){memory, (mha_running_softmax *)(void *)(memory + count * width), width};
+}
+
+size_t mha_stream_part_floats(size_t count, size_t d_v)
+{
+    size_t states = round_up(count * sizeof(mha_running_softmax), 64) / sizeof(float);
+    return count * round_up(d_v, 16) + states;
+}
+
+void mha_part_clear(mha_part *p, size_t count)
+{
+    memset(p->sum, 0, count * p->width * sizeof *p->sum);
+    for (size_t i = 0; i < count; i++)
+        p->state[i] = start;
+}
+
+static float exp_difference(const mha_kernels *kernels, float x, float max)
+{
+    float difference = x - max;
+    kernels->exp(&difference, &difference, 1);
+    return difference;
+}
+
+void mha_part_join(mha_part *total, const mha_part *next, size_t count)
+{
+    const mha_kernels *kernels = mha_kernels_get();
+    for (size_t i = 0; i < count; i++) {
+        mha_running_softmax *a = &total->state[i];
+        const mha_running_softmax *b = &next->state[i];
+        float *sum = total->sum + i * total->width;
+        const float *other = next->sum + i * next->width;
+        if (b->max == -INFINITY) { /* nothing there, or NaN alone */
+            a->sum += b->sum;
+        } else if (a->max == -INFINITY && a->sum == 0.0f) {
+            *a = (mha_running_softmax){b->max, b->sum, a->visible};
+            memcpy(sum, other, total->width * sizeof *sum);
+        } else {
+            float max = a->max > b->max ? a->max : b->max;
+            float f = exp_difference(kernels, a->max, max), g = exp_difference(kernels, b->max, max);
+            kernels->blend(sum, other, total->width, f, g);
+            a->max = max;
+            a->sum = a->sum * f + b->sum * g;
+        }
+        a->visible |= b->visible;
+    }
+}
+
+void mha_part_finish(const mha_stream *stream, const mha_stream_row *rows, size_t count, const mha_part *total)
+{
+    const mha_kernels *kernels = mha_kernels_get();
+    for (size_t i = 0; i < count; i++) {
+        const mha_stream_row *row = &rows[i];
+        mha_running_softmax state = total->state[i];
+        float factor = 1.0f; /* of the weighted sum, should a logit be the new maximum */
+        if (state.visible && state.max == -INFINITY)
+            state.sum = NAN; /* every visible score is -inf: 0 / 0 */
+        for (size_t l = 0; l < row->n_logits; l++) {
+            float x = row->logits[l], max = x > state.max ? x : state.max;
+            float f = exp_difference(kernels, state.max, max);
+            factor *= f;
+            state.sum = state.sum * f + exp_difference(kernels, x, max);
+            state.max = max;
+        }
+        if (!state.visible && row->n_logits == 0) {
+            for (size_t e = 0; e < stream->d_v; e++)
+                row->out[e] = stream->empty;
+            if (row->lse)
+                *row->lse = isnan(stream->empty) ? NAN : -INFINITY;
+            continue;
+        }
+        if (factor == 1.0f) {
+            kernels->divide(row->out, total->sum + i * total->width, stream->d_v, state.sum);
+        } else {
+            kernels->scale(row->out, total->sum + i * total->width, stream->d_v, factor);
+            kernels->divide(row->out, row->out, stream->d_v, state.sum);
+        }
+        if (row->lse)
+            *row->lse = state.max + logf(state.sum);
+    }
+}
