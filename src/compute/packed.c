@@ -7,7 +7,7 @@
 #include "compute/parallel.h"
 
 /* A piece is up to this many rows by this many columns: its staged rows stay in a second-level cache of 512 KiB,
- * and staging them costs a few per cent of the product. */
+ * and staging them costs a few per cent of the product. In rows it is whole tiles, which 140 need not be. */
 enum { PIECE_ROWS = 140, PIECE_COLUMNS = 256, LEAST_COLUMNS = 128 };
 /* Up to this many rows the product is reading W: all terms of the rows are staged at once, so that each panel is
  * read from end to end. */
@@ -74,7 +74,7 @@ static cut cut_job(const mha_packed_job *j, size_t tile, size_t tasks)
     size_t n = 0;
     for (size_t o = 0; o < j->n_outputs; o++)
         n += rounded(j->outputs[o].n);
-    cut c = {.row_pieces = pieces_of(j->m, PIECE_ROWS)};
+    cut c = {.row_pieces = pieces_of(j->m, PIECE_ROWS / tile * tile)};
     if (j->m == 0 || n == 0)
         return (cut){0};
     /* Even pieces, in whole tiles. Staged rows serve all columns of a piece, but columns beyond a few leave the
