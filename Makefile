@@ -11,6 +11,7 @@ PREFIX  ?= /usr/local
 CXX     ?= c++
 SANITIZE ?=
 PKG_CONFIG ?= pkg-config
+OBJCOPY ?= objcopy
 
 # Looked up when a recipe runs, not when this file is read: `make deps demo` installs them in between.
 BLAS_CFLAGS    ?= $(shell $(PKG_CONFIG) --cflags openblas)
@@ -55,12 +56,12 @@ FUZZERS  := $(FUZZ_SRC:tests/%.c=$(BUILD)/tests/%)
 all: $(BUILD)/libmha.a $(BUILD)/libmha.so $(BUILD)/mha  ## the libraries and the program, in build/
 
 help: ## this list
-	@awk -F':.*## *' '/^[a-z-]+:.*##/ {printf "  make %-14s %s\n", $$1, $$2}' Makefile tests/checks.mk tests/coverage.mk
+	@awk -F':.*## *' '/^[a-z-]+:.*##/ {printf "  make %-14s %s\n", $$1, $$2}' Makefile tests/checks.mk tests/coverage.mk tests/neon.mk
 
 # ---------------------------------------------------------------- what is needed
 
 DEPS     = gcc g++ libc6-dev make pkg-config libopenblas-dev libjansson-dev libzip-dev libcmocka-dev
-DEPS_DEV = clang libclang-rt-dev libomp-dev valgrind libc6-dbg python3-torch python3-numpy libdnnl-dev gnuplot-nox gcovr clang-tidy cppcheck mandoc
+DEPS_DEV = clang libclang-rt-dev libomp-dev valgrind libc6-dbg python3-torch python3-numpy libdnnl-dev gnuplot-nox gcovr clang-tidy cppcheck mandoc gcc-aarch64-linux-gnu qemu-user
 SUDO     = $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
 # $(call apt,packages): installs those that are missing, and says so; silent when nothing is.
@@ -239,6 +240,7 @@ install: all ## installs under $(DESTDIR)$(PREFIX)
 
 include tests/checks.mk
 include tests/coverage.mk
+include tests/neon.mk
 
 clean: ## removes what was built
 	rm -rf $(BUILD)

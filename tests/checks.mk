@@ -42,10 +42,10 @@ $(BUILD)/analyze/%.ok: src/%.c .clang-tidy tests/analyze.h $(HEADERS) $(wildcard
 $(BUILD)/tests/test_failures $(BUILD)/tests/cli/test_cli_failures: $(BUILD)/tests/inject/inject.o
 # ... and the program itself as one function, so that a run costs a fork; its other names stay inside.
 $(BUILD)/tests/cli/test_cli_failures: $(BUILD)/tests/inject/program.o
-$(BUILD)/tests/cli/test_cli_failures: CMOCKA_LIBS += $(BUILD)/libmha.a
+$(BUILD)/tests/cli/test_cli_failures: override CMOCKA_LIBS += $(BUILD)/libmha.a
 $(BUILD)/tests/inject/program.o: $(BUILD)/tests/inject/main.o $(filter-out %/main.o,$(CLI_OBJ))
 	$(CC) -r -nostdlib -o $@ $^
-	objcopy --keep-global-symbol=program_main $@
+	$(OBJCOPY) --keep-global-symbol=program_main $@
 $(BUILD)/tests/inject/main.o: src/cli/main.c
 	@mkdir -p $(@D)
 	$(CC) $(MHA_CFLAGS) -Dmain=program_main -Wno-missing-prototypes $(CFLAGS) -MMD -MP -c -o $@ $<

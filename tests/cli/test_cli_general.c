@@ -81,7 +81,7 @@ static void test_manual_page_has_every_command_and_option(void **state)
     size_t n = command_names(names), options = 0;
     for (size_t i = 0; i < n; i++) {
         char heading[64];
-        snprintf(heading, sizeof heading, ".Ss mha %s", names[i]);
+        snprintf(heading, sizeof heading, ".Ss mha %.31s", names[i]);
         if (!strstr(page, heading))
             fail_msg("the manual page lacks \"%s\"", heading);
         program_result r = RUN(names[i], "--help");

@@ -1,0 +1,29 @@
+# The kernels and what stands on them, on AArch64: cross-compiled, with Debian's libraries for it, run by an emulator.
+# Included by the Makefile.
+
+.PHONY: neon
+
+NEON       = $(abspath $(BUILD))/neon
+NEON_TESTS = test_kernels test_packed test_streaming test_half test_half_cache test_fast test_forward test_forward_cache \
+             test_merged test_strides
+
+# A root directory of arm64 packages, with an apt of its own: the system's is only asked where packages come from.
+NEON_ROOT     = $(NEON)/root
+NEON_PACKAGES = libc6-dev libgomp1 libopenblas-pthread-dev libjansson-dev libzip-dev libcmocka-dev
+NEON_APT      = apt-get -qq -y --no-install-recommends -o APT::Architecture=arm64 -o APT::Architectures=arm64 -o APT::Sandbox::User= \
+                -o Dir::State=$(NEON)/apt -o Dir::State::status=$(NEON)/apt/status -o Dir::Cache=$(NEON)/apt
+NEON_BLAS     = /usr/lib/aarch64-linux-gnu/openblas-pthread
+
+$(NEON_ROOT): tests/neon.mk
+	@echo "neon: fetching arm64 packages into $@"
+	@rm -rf $(NEON)/apt $@ && mkdir -p $(NEON)/apt/lists/partial $(NEON)/apt/archives/partial && touch $(NEON)/apt/status
+	@$(NEON_APT) update && $(NEON_APT) --download-only install $(NEON_PACKAGES)
+	@mkdir $@.part && for p in $(NEON)/apt/archives/*.deb; do dpkg-deb -x $$p $@.part || exit 1; done && mv $@.part $@
+
+neon: $(NEON_ROOT) ## the kernels and what stands on them for AArch64, under an emulator (qemu)
+	@$(MAKE) --no-print-directory BUILD=$(NEON) CC="aarch64-linux-gnu-gcc --sysroot=$(NEON_ROOT)" AR=aarch64-linux-gnu-ar \
+	  BLAS_CFLAGS=-I$(NEON_ROOT)/usr/include/aarch64-linux-gnu/openblas-pthread \
+	  BLAS_LIBS="-L$(NEON_ROOT)$(NEON_BLAS) -Wl,-rpath,$(NEON_BLAS) -lopenblas" JANSSON_CFLAGS= JANSSON_LIBS=-ljansson \
+	  LIBZIP_CFLAGS= LIBZIP_LIBS=-lzip CMOCKA_CFLAGS= CMOCKA_LIBS=-lcmocka $(NEON_TESTS:%=$(NEON)/tests/%)
+	@for t in $(NEON_TESTS); do echo "== $$t"; qemu-aarch64 -L $(NEON_ROOT) $(NEON)/tests/$$t || exit 1; done
+	@echo "$(words $(NEON_TESTS)) test programs passed on AArch64"
