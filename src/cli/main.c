@@ -72,6 +72,7 @@ static void hold_standard_streams(void)
 int main(int argc, char **argv)
 {
     hold_standard_streams();
+    json_mind_memory();
     signal(SIGPIPE, SIG_IGN); /* "mha ... | head -1": the files asked for are written all the same */
     static const char *const general[] = {"help", "--help", "-h", "--version"};
     if (argc < 2)

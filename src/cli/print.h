@@ -70,5 +70,8 @@ json_t *json_shape(int rank, const size_t *shape);
 json_t *json_text(const char *text); /* null for NULL; bytes that are not UTF-8 become '?' */
 /* Writes the object to standard output and releases it. */
 void json_print(json_t *root);
+/* Before any JSON: from here on the program ends where there is no memory for a part of it, which jansson would
+ * leave out. */
+void json_mind_memory(void);
 
 #endif

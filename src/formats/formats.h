@@ -98,6 +98,10 @@ mha_status mha_npy_header_parse(const unsigned char *bytes, size_t length, const
 /* The descr of npy for a dtype ("<f4"); NULL when it has none. */
 const char *mha_npy_descr(mha_dtype dtype);
 
+/* What libzip says went wrong with the archive or its member `name`: no memory, input/output, or damage. */
+struct zip_error;
+mha_status mha_zip_failed(struct zip_error *why, const char *name, mha_error *error);
+
 /* MHA_OK when the source is none of the known foreign formats; else MHA_UNSUPPORTED with the
  * format's name and the way to convert it. */
 mha_status mha_foreign_refuse(const mha_source *source, mha_error *error);

@@ -1,8 +1,17 @@
 /* Walking JSON objects with jansson, one entry at a time. */
+#include <errno.h>
 #include <inttypes.h>
 
 #include "formats/json.h"
 #include "formats/source.h"
+
+json_t *mha_json_load(const char *text, size_t length, size_t flags, json_error_t *why, bool *starved)
+{
+    errno = 0; /* malloc sets it */
+    json_t *value = json_loadb(text, length, flags, why);
+    *starved = !value && errno == ENOMEM;
+    return value;
+}
 
 uint64_t mha_json_offset(const mha_json_walk *walk)
 {
@@ -58,18 +67,19 @@ mha_status mha_json_value(mha_json_walk *walk, json_t **value, mha_error *error)
     if (cut)
         window = MHA_JSON_ENTRY_LIMIT;
     json_error_t why;
-    *value = json_loadb(walk->text + walk->at, window,
-                        JSON_DECODE_ANY | JSON_DISABLE_EOF_CHECK | JSON_REJECT_DUPLICATES, &why);
+    bool starved;
+    *value = mha_json_load(walk->text + walk->at, window,
+                           JSON_DECODE_ANY | JSON_DISABLE_EOF_CHECK | JSON_REJECT_DUPLICATES, &why, &starved);
     if (!*value) {
         uint64_t offset = mha_json_offset(walk);
+        if (starved)
+            return mha_fail_named_at(error, MHA_NO_MEMORY, walk->path, offset,
+                                     "no memory for the JSON at byte %" PRIu64, offset);
         if (cut && json_error_code(&why) == json_error_premature_end_of_input)
             return mha_fail_named_at(error, MHA_FORMAT, walk->path, offset,
                                      "expected a JSON value of at most %d bytes at byte %" PRIu64
                                      ", found a longer one",
                                      MHA_JSON_ENTRY_LIMIT, offset);
-        if (json_error_code(&why) == json_error_out_of_memory)
-            return mha_fail_named_at(error, MHA_NO_MEMORY, walk->path, offset,
-                                     "no memory for the JSON at byte %" PRIu64, offset);
         offset += why.position > 0 ? (uint64_t)why.position : 0;
         return mha_fail_named_at(error, MHA_FORMAT, walk->path, offset, "expected JSON near byte %" PRIu64 ": %s",
                                  offset, why.text);

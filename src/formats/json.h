@@ -25,6 +25,10 @@ typedef struct mha_json_walk {
 
 enum { MHA_JSON_ENTRY_LIMIT = 1 << 16 }; /* bytes of one key or one value */
 
+/* json_loadb; when it gives nothing, *starved says whether that was for want of memory, which jansson's own error
+ * does not tell everywhere. */
+json_t *mha_json_load(const char *text, size_t length, size_t flags, json_error_t *why, bool *starved);
+
 /* Where the walk stands, in the file. */
 uint64_t mha_json_offset(const mha_json_walk *walk);
 /* Steps over the '{' of an object. */

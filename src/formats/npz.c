@@ -14,6 +14,16 @@ static bool ends_with(const char *text, const char *end)
     return length >= tail && strcmp(text + length - tail, end) == 0;
 }
 
+mha_status mha_zip_failed(zip_error_t *why, const char *name, mha_error *error)
+{
+    if (zip_error_code_zip(why) == ZIP_ER_MEMORY)
+        return mha_fail_named(error, MHA_NO_MEMORY, name, "no memory to read the archive");
+    if (zip_error_system_type(why) == ZIP_ET_SYS)
+        return mha_fail_named(error, MHA_IO, name, "cannot read the archive: %s", zip_error_strerror(why));
+    return mha_fail_named(error, MHA_FORMAT, name, "expected a zip archive, found a damaged one: %s",
+                          zip_error_strerror(why));
+}
+
 /* PyTorch and Keras keep their models in zip archives too. */
 static mha_status refuse_other_archives(const mha_file *file, zip_t *archive, mha_error *error)
 {
@@ -45,8 +55,7 @@ static mha_status read_header(mha_file *file, zip_file_t *member, const char *na
     unsigned char prefix[MHA_NPY_PREFIX];
     zip_int64_t got = zip_fread(member, prefix, sizeof prefix);
     if (got < 0)
-        return mha_fail_named(error, MHA_FORMAT, name, "expected an npy array, found a damaged archive: %s",
-                              zip_file_strerror(member));
+        return mha_zip_failed(zip_file_get_error(member), name, error);
     size_t length, available = (size_t)got;
     mha_status status = mha_npy_header_length(prefix, available, name, &length, error);
     if (status != MHA_OK)
@@ -57,7 +66,9 @@ static mha_status read_header(mha_file *file, zip_file_t *member, const char *na
     available = available < length ? available : length;
     memcpy(bytes, prefix, available);
     got = available < length ? zip_fread(member, bytes + available, length - available) : 0;
-    if (got < 0 || (size_t)got != length - available)
+    if (got < 0)
+        status = mha_zip_failed(zip_file_get_error(member), name, error);
+    else if ((size_t)got != length - available)
         status = mha_fail_named(error, MHA_FORMAT, name, "expected an npy header of %zu bytes, found a damaged archive",
                                 length);
     else
@@ -71,14 +82,12 @@ static mha_status parse_member(mha_file *file, zip_t *archive, zip_uint64_t inde
     zip_stat_t facts;
     if (zip_stat_index(archive, index, ZIP_FL_ENC_RAW, &facts) != 0 || !(facts.valid & ZIP_STAT_SIZE) ||
         !(facts.valid & ZIP_STAT_NAME))
-        return mha_fail_named(error, MHA_FORMAT, file->path, "expected a zip archive, found a damaged one: %s",
-                              zip_strerror(archive));
+        return mha_zip_failed(zip_get_error(archive), file->path, error);
     if (facts.encryption_method != ZIP_EM_NONE)
         return mha_fail_named(error, MHA_UNSUPPORTED, facts.name, "expected a plain member, found an encrypted one");
     zip_file_t *member = zip_fopen_index(archive, index, 0);
     if (!member)
-        return mha_fail_named(error, MHA_FORMAT, facts.name, "expected a readable member of the archive: %s",
-                              zip_strerror(archive));
+        return mha_zip_failed(zip_get_error(archive), facts.name, error);
     mha_npy_header header;
     mha_status status = read_header(file, member, facts.name, &header, error);
     zip_fclose(member);
@@ -105,11 +114,8 @@ mha_status mha_npz_parse(mha_file *file, size_t index, mha_error *error)
     if (!archive) {
         zip_error_t why;
         zip_error_init_with_code(&why, code);
-        mha_status status =
-            own < 0 || code == ZIP_ER_MEMORY
-                ? mha_fail_named(error, own < 0 ? MHA_IO : MHA_NO_MEMORY, file->path, "cannot open the archive")
-                : mha_fail_named(error, MHA_FORMAT, file->path, "expected a zip archive (npz), found a damaged one: %s",
-                                 zip_error_strerror(&why));
+        mha_status status = own < 0 ? mha_fail_named(error, MHA_IO, file->path, "cannot open the archive")
+                                    : mha_zip_failed(&why, file->path, error);
         zip_error_fini(&why);
         if (own >= 0)
             close(own);

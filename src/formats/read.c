@@ -27,13 +27,9 @@ static const mha_entry *entry_of(const mha_file *file, const mha_file_tensor *te
     return (const mha_entry *)(const void *)mha_file_find(file, tensor->name);
 }
 
-static mha_status zip_failure(const reading *state, mha_error *error)
+static mha_status zip_failure(const reading *state)
 {
-    zip_error_t *why = zip_file_get_error(state->member);
-    bool damaged = zip_error_system_type(why) != ZIP_ET_SYS;
-    return mha_fail_named(error, damaged ? MHA_FORMAT : MHA_IO, state->entry->tensor.name,
-                          "expected %zu bytes of data, found a damaged archive: %s", state->entry->tensor.bytes,
-                          zip_error_strerror(why));
+    return mha_zip_failed(zip_file_get_error(state->member), state->entry->tensor.name, state->error);
 }
 
 static mha_status read_member(reading *state, void *to, size_t bytes)
@@ -42,7 +38,7 @@ static mha_status read_member(reading *state, void *to, size_t bytes)
     while (bytes > 0) {
         zip_int64_t got = zip_fread(state->member, at, bytes);
         if (got < 0)
-            return zip_failure(state, state->error);
+            return zip_failure(state);
         if (got == 0)
             return mha_fail_named(state->error, MHA_IO, state->entry->tensor.name,
                                   "expected %zu more bytes in the archive, found its end", bytes);
@@ -99,8 +95,7 @@ static mha_status open_member(reading *state)
     zip_t *archive = state->file->archive;
     state->member = zip_fopen_index(archive, state->entry->source, 0);
     if (!state->member)
-        return mha_fail_named(state->error, MHA_IO, tensor->name, "cannot read it from the archive: %s",
-                              zip_strerror(archive));
+        return mha_zip_failed(zip_get_error(archive), tensor->name, state->error);
     char skipped[256];
     mha_status status = MHA_OK;
     for (uint64_t left = tensor->offset; left > 0 && status == MHA_OK;) {
@@ -117,7 +112,7 @@ static mha_status close_member(reading *state, mha_status status)
     char beyond;
     zip_int64_t got = status == MHA_OK ? zip_fread(state->member, &beyond, 1) : 0;
     if (got < 0)
-        status = zip_failure(state, state->error);
+        status = zip_failure(state);
     else if (got > 0)
         status = mha_fail_named(state->error, MHA_FORMAT, state->entry->tensor.name,
                                 "expected %zu bytes of data, found more in the archive", state->entry->tensor.bytes);

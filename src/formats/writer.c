@@ -1,4 +1,5 @@
 /* Writing safetensors and npy: collecting tensors, the header, the data. */
+#include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -107,6 +108,14 @@ static mha_status check_view(const mha_writer *writer, const char *name, const m
     return MHA_OK;
 }
 
+/* What jansson did not take: there was no memory for it, or it is no text. */
+static mha_status refuse_text(const char *name, const char *what, mha_error *error)
+{
+    if (errno == ENOMEM)
+        return mha_fail_named(error, MHA_NO_MEMORY, name, "no memory to write it");
+    return mha_fail_named(error, MHA_INVALID, name, "expected %s in UTF-8", what);
+}
+
 static mha_status add(mha_writer *writer, const char *name, const mha_view *view, mha_error *error)
 {
     if (!name || name[0] == '\0')
@@ -123,9 +132,10 @@ static mha_status add(mha_writer *writer, const char *name, const mha_view *view
     mha_status status = check_view(writer, name, view, error);
     if (status != MHA_OK)
         return status;
+    errno = 0; /* malloc sets it */
     json_t *text = json_string(name);
     if (!text)
-        return mha_fail_named(error, MHA_INVALID, name, "expected a name in UTF-8");
+        return refuse_text(name, "a name", error);
     json_decref(text);
 
     char *copy = copy_text(&writer->allocator, name);
@@ -150,9 +160,10 @@ static mha_status add_metadata(mha_writer *writer, const char *key, const char *
                               "expected no metadata for an npy file, which has no place for it");
     if (json_object_get(writer->metadata, key))
         return mha_fail_named(error, MHA_INVALID, key, "expected every metadata key once, found this key twice");
+    errno = 0;
     json_t *text = json_string(value);
     if (!text || json_object_set_new(writer->metadata, key, text) != 0)
-        return mha_fail_named(error, MHA_INVALID, key, "expected metadata in UTF-8");
+        return refuse_text(key, "metadata", error);
     return MHA_OK;
 }
 
@@ -188,14 +199,17 @@ static mha_status describe(void *context, const item *one, uint64_t begin)
 {
     json_t *shape = json_array();
     for (int k = 0; k < one->view.rank; k++)
-        json_array_append_new(shape, json_integer((json_int_t)one->view.shape[k]));
+        if (json_array_append_new(shape, json_integer((json_int_t)one->view.shape[k])) != 0) {
+            json_decref(shape);
+            return MHA_NO_MEMORY;
+        }
     json_t *entry = json_pack("{s:s, s:o, s:[I, I]}", "dtype", mha_dtype_name(one->view.dtype), "shape", shape,
                               "data_offsets", (json_int_t)begin, (json_int_t)begin + (json_int_t)one->bytes);
     return entry && json_object_set_new(context, one->name, entry) == 0 ? MHA_OK : MHA_NO_MEMORY;
 }
 
-/* 8 bytes of length, then JSON padded with blanks to a multiple of 8. */
-static mha_status write_safetensors_header(const mha_writer *writer, mha_output *output, mha_error *error)
+/* The JSON of a safetensors header, to be freed; NULL when there is no memory. */
+static char *safetensors_header(const mha_writer *writer)
 {
     json_t *header = json_object();
     mha_status status = header ? MHA_OK : MHA_NO_MEMORY;
@@ -206,19 +220,20 @@ static mha_status write_safetensors_header(const mha_writer *writer, mha_output 
         status = in_file_order(writer, describe, header);
     char *text = status == MHA_OK ? json_dumps(header, JSON_COMPACT) : NULL;
     json_decref(header);
-    if (!text)
-        return mha_fail_named(error, MHA_NO_MEMORY, writer->path, "no memory for the header");
+    return text;
+}
+
+/* 8 bytes of length, then the JSON padded with blanks to a multiple of 8. */
+static mha_status write_safetensors_header(const char *text, mha_output *output, mha_error *error)
+{
     size_t length = strlen(text), padding = (8 - length % 8) % 8;
     unsigned char prefix[8];
     for (int i = 0; i < 8; i++)
         prefix[i] = (unsigned char)((uint64_t)(length + padding) >> 8 * i);
-    status = mha_output_write(output, prefix, sizeof prefix, error);
+    mha_status status = mha_output_write(output, prefix, sizeof prefix, error);
     if (status == MHA_OK)
         status = mha_output_write(output, text, length, error);
-    if (status == MHA_OK)
-        status = mha_output_write(output, "        ", padding, error);
-    free(text);
-    return status;
+    return status == MHA_OK ? mha_output_write(output, "        ", padding, error) : status;
 }
 
 /* Version 1: magic, 2 bytes of length, the dictionary, padded so that the data begins at a multiple of 64. */
@@ -275,15 +290,15 @@ mha_status mha_writer_commit(mha_writer *writer, mha_error *error)
 {
     if (writer->npy && writer->items.count == 0)
         return mha_fail_named(error, MHA_INVALID, writer->path, "expected one tensor for an npy file, found none");
+    char *header = writer->npy ? NULL : safetensors_header(writer); /* all memory first, then the file */
     void *buffer = mha_allocate(&writer->allocator, BUFFER_BYTES);
-    if (!buffer)
-        return mha_fail_named(error, MHA_NO_MEMORY, writer->path, "no memory for %d bytes of buffer", BUFFER_BYTES);
     mha_output output;
-    mha_status status = mha_output_open(&output, &writer->allocator, writer->path, error);
+    mha_status status = buffer && (header || writer->npy)
+                            ? mha_output_open(&output, &writer->allocator, writer->path, error)
+                            : mha_fail_named(error, MHA_NO_MEMORY, writer->path, "no memory to write it");
     if (status == MHA_OK) {
         writing state = {&output, buffer, error};
-        status =
-            writer->npy ? write_npy_header(writer, &output, error) : write_safetensors_header(writer, &output, error);
+        status = header ? write_safetensors_header(header, &output, error) : write_npy_header(writer, &output, error);
         if (status == MHA_OK)
             status = in_file_order(writer, write_item, &state);
         if (status == MHA_OK)
@@ -292,5 +307,6 @@ mha_status mha_writer_commit(mha_writer *writer, mha_error *error)
             mha_output_abandon(&output);
     }
     mha_release(&writer->allocator, buffer, BUFFER_BYTES);
+    free(header);
     return status;
 }

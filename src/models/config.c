@@ -5,6 +5,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "formats/json.h"
 #include "formats/source.h"
 #include "models/config.h"
 
@@ -15,7 +16,10 @@ enum { CONFIG_LIMIT = 1 << 20 };
 mha_status mha_config_parse(const char *text, size_t length, const char *path, json_t **config, mha_error *error)
 {
     json_error_t why;
-    *config = json_loadb(text, length, JSON_REJECT_DUPLICATES, &why);
+    bool starved;
+    *config = mha_json_load(text, length, JSON_REJECT_DUPLICATES, &why, &starved);
+    if (starved)
+        return mha_fail(error, MHA_NO_MEMORY, path, "%s: no memory for its JSON", path);
     if (!*config)
         return mha_fail_at(error, MHA_FORMAT, path, (uint64_t)(why.position > 0 ? why.position : 0),
                            "%s: expected JSON, found at line %d, byte %d: %s", path, why.line, why.position, why.text);

@@ -46,7 +46,6 @@ static const command commands[] = {
     {{"params", "--weights", "weights/lookup/model.safetensors", "--format", "csv"}, .output = NULL},
     {{"params", "--config", "weights/lookup/config.json", "--format", "markdown"}, .output = NULL},
     {{"heads", "--d-model", "12", "--heads", "1,2,3", "--seq", "2", "--threads", "1", "--json"}, .timed = true},
-    {{"check", "@cases", "--threads", "1"}, .judges = true},
     {{"check", "@cases", "--threads", "2", "--json"}, .judges = true},
     {{"compare", "weights/lookup/model.safetensors", "weights/lookup/model.safetensors"}, .output = NULL},
     {{"diagnose", "tests/vectors/torch_one_token.safetensors"}, .output = NULL},

@@ -17,6 +17,8 @@
 
 #include "inject/inject.h"
 
+#pragma GCC visibility push(default) /* seen by the shared libraries, which shall call these too */
+
 /* ---------------------------------------------------------------- who is calling */
 
 enum { MAX_RANGES = 64 };
@@ -26,7 +28,10 @@ static struct {
     size_t at, calls;
     const char *fired;
     long live;
-    uintptr_t ranges[MAX_RANGES][2]; /* code of the program, jansson, libzip, libc */
+    struct {
+        uintptr_t from, to;
+        bool lexes; /* jansson */
+    } ranges[MAX_RANGES]; /* code of the program, jansson, libzip, libc */
     size_t n_ranges;
 } inject;
 static bool armed; /* read without the lock */
@@ -43,18 +48,33 @@ static int note_module(struct dl_phdr_info *info, size_t size, void *context)
     for (size_t i = 0; ours && i < info->dlpi_phnum && inject.n_ranges < MAX_RANGES; i++)
         if (info->dlpi_phdr[i].p_type == PT_LOAD && info->dlpi_phdr[i].p_flags & PF_X) {
             uintptr_t from = (uintptr_t)info->dlpi_addr + info->dlpi_phdr[i].p_vaddr;
-            inject.ranges[inject.n_ranges][0] = from;
-            inject.ranges[inject.n_ranges++][1] = from + info->dlpi_phdr[i].p_memsz;
+            inject.ranges[inject.n_ranges].from = from;
+            inject.ranges[inject.n_ranges].lexes = strstr(info->dlpi_name, counted[0]);
+            inject.ranges[inject.n_ranges++].to = from + info->dlpi_phdr[i].p_memsz;
         }
     return 0;
 }
 
+/* The range of code that holds the caller; n_ranges when it is of none. */
+static size_t range_of(const void *caller)
+{
+    size_t i = 0;
+    while (i < inject.n_ranges && ((uintptr_t)caller < inject.ranges[i].from || (uintptr_t)caller >= inject.ranges[i].to))
+        i++;
+    return i;
+}
+
 static bool counted(const void *caller)
 {
-    for (size_t i = 0; i < inject.n_ranges; i++)
-        if ((uintptr_t)caller >= inject.ranges[i][0] && (uintptr_t)caller < inject.ranges[i][1])
-            return true;
-    return false;
+    return range_of(caller) < inject.n_ranges;
+}
+
+/* The lexer of jansson (2.14) does not mind when its text cannot grow, and copies past it: what it asks for then,
+ * powers of two above the 16 bytes it begins with, is granted. */
+static bool granted(size_t bytes, const void *caller)
+{
+    size_t range = range_of(caller);
+    return range < inject.n_ranges && inject.ranges[range].lexes && bytes > 16 && (bytes & (bytes - 1)) == 0;
 }
 
 /* Whether this call is the one that fails. */
@@ -211,7 +231,7 @@ static void *taken(void *block, const void *caller)
 void *malloc(size_t bytes)
 {
     REAL(void *, malloc, size_t);
-    return fires("malloc", CALLER, false) ? no_memory() : taken(real_malloc(bytes), CALLER);
+    return !granted(bytes, CALLER) && fires("malloc", CALLER, false) ? no_memory() : taken(real_malloc(bytes), CALLER);
 }
 
 void *calloc(size_t count, size_t size)
@@ -389,8 +409,7 @@ char *realpath(const char *path, char *resolved)
     REAL(char *, realpath, const char *, char *);
     if (fires("realpath", CALLER, false))
         return no(EIO), NULL;
-    char *found = real_realpath(path, resolved);
-    return resolved ? found : taken(found, CALLER);
+    return real_realpath(path, resolved); /* its malloc is counted */
 }
 
 FILE *fopen(const char *path, const char *mode)
