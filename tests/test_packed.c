@@ -148,6 +148,27 @@ static void outputs_share_their_rows(void **state)
         }
 }
 
+/* A worker stages rows once for all pieces of theirs, and never takes those of an earlier call for them. */
+static void every_call_reads_its_own_rows(void **state)
+{
+    (void)state;
+    enum { M = 100, K = 300, N = 200 };
+    size_t packed;
+    assert_true(mha_packed_floats(K, N, &packed));
+    float *X = floats(M * K, 1), *panels = aligned(packed), *Y = floats(M * N, 2), *again = floats(M * N, 2);
+    mha_pack(K, N, floats(K * N, 3), N, panels);
+    mha_packed_job job = {M, K, K, X, 1, {{N, N, panels, MHA_F32, NULL, Y}}};
+    float *scratch = aligned(mha_packed_scratch(M, K, MHA_F32) / sizeof(float));
+    for (int call = 0; call < 2; call++) {
+        mha_packed_run(&job, 1, 1, scratch);
+        for (size_t i = 0; i < M * K; i++)
+            X[i] *= 2.0f;
+        job.outputs[0].Y = again;
+    }
+    for (size_t i = 0; i < M * N; i++)
+        assert_true(again[i] == 2.0f * Y[i]);
+}
+
 static void sizes_that_do_not_fit_are_refused(void **state)
 {
     (void)state;
@@ -164,6 +185,7 @@ int main(void)
         cmocka_unit_test_teardown(every_element_is_its_own_chain, release_all),
         cmocka_unit_test_teardown(jobs_run_together_as_they_run_alone, release_all),
         cmocka_unit_test_teardown(outputs_share_their_rows, release_all),
+        cmocka_unit_test_teardown(every_call_reads_its_own_rows, release_all),
         cmocka_unit_test_teardown(sizes_that_do_not_fit_are_refused, release_all),
     };
     return cmocka_run_group_tests_name("packed", tests, NULL, NULL);

@@ -6,11 +6,11 @@
 #include "compute/packed.h"
 #include "compute/parallel.h"
 
-/* A piece is up to this many rows by this many columns: its staged rows stay in a second-level cache of 512 KiB,
- * and staging them costs a few per cent of the product. In rows it is whole tiles, which 140 need not be. */
-enum { PIECE_ROWS = 140, PIECE_COLUMNS = 256, LEAST_COLUMNS = 128 };
-/* Up to this many rows the product is reading W: all terms of the rows are staged at once, so that each panel is
- * read from end to end. */
+/* A piece is up to this many rows by so many columns, of which some are worked on together: one block of terms of its
+ * staged rows, and what they come to, stay in a second-level cache of 512 KiB. In rows it is whole tiles, which 140
+ * need not be. */
+enum { PIECE_ROWS = 140, PIECE_COLUMNS = 1024, COLUMNS_TOGETHER = 256 };
+/* Up to this many rows the product is reading W: each panel is read from end to end, a few of them together. */
 enum { FEW_ROWS = 16 };
 
 static size_t pieces_of(size_t n, size_t piece)
@@ -46,42 +46,48 @@ void mha_pack_half(size_t k, size_t n, const uint16_t *W, size_t ldw, uint16_t *
         }
 }
 
+/* What a worker's scratch begins with: whose rows are staged there, so that the next piece of the same rows need not
+ * stage them again. */
+typedef struct desk {
+    const mha_packed_job *job; /* NULL: nobody's yet */
+    size_t first;
+    char pad[64 - sizeof(void *) - sizeof(size_t)];
+} desk;
+
 static size_t staged_floats(size_t m, size_t k)
 {
-    size_t rows = m <= FEW_ROWS ? m * pieces_of(k, MHA_BLOCK) : m < PIECE_ROWS ? m : PIECE_ROWS;
-    return rows * MHA_STAGED;
+    return (m < PIECE_ROWS ? m : PIECE_ROWS) * pieces_of(k, MHA_BLOCK) * MHA_STAGED;
 }
 
 size_t mha_packed_scratch(size_t m, size_t k, mha_dtype dtype)
 {
-    const size_t widened = dtype == MHA_F32 || m <= FEW_ROWS ? 0 : MHA_BLOCK * PIECE_COLUMNS;
-    return (staged_floats(m, k) + widened) * sizeof(float);
+    const size_t widened = dtype == MHA_F32 || m <= FEW_ROWS ? 0 : MHA_BLOCK * COLUMNS_TOGETHER;
+    return sizeof(desk) + (staged_floats(m, k) + widened) * sizeof(float);
 }
 
 /* How one job is cut: into pieces of so many rows by so many columns, those of all outputs side by side, each output
- * rounded up to LEAST_COLUMNS. */
+ * rounded up to `unit`. */
 typedef struct cut {
-    size_t rows, columns, row_pieces, column_pieces, first_task;
+    size_t rows, columns, unit, row_pieces, column_pieces, first_task;
 } cut;
 
-static size_t rounded(size_t n)
+static size_t rounded(size_t n, size_t unit)
 {
-    return pieces_of(n, LEAST_COLUMNS) * LEAST_COLUMNS;
+    return pieces_of(n, unit) * unit;
 }
 
 static cut cut_job(const mha_packed_job *j, size_t tile, size_t tasks)
 {
+    cut c = {.unit = j->m <= FEW_ROWS ? 4 * MHA_PANEL : MHA_PANEL, .row_pieces = pieces_of(j->m, PIECE_ROWS / tile * tile)};
     size_t n = 0;
     for (size_t o = 0; o < j->n_outputs; o++)
-        n += rounded(j->outputs[o].n);
-    cut c = {.row_pieces = pieces_of(j->m, PIECE_ROWS / tile * tile)};
+        n += rounded(j->outputs[o].n, c.unit);
     if (j->m == 0 || n == 0)
         return (cut){0};
-    /* Even pieces, in whole tiles. Staged rows serve all columns of a piece, but columns beyond a few leave the
-     * cache before the next rows need them. */
+    /* Even pieces, in whole tiles. Columns are cut so that threads are at work near each other in W. */
     c.rows = pieces_of(pieces_of(j->m, tile), c.row_pieces) * tile;
     c.row_pieces = pieces_of(j->m, c.rows);
-    c.columns = rounded(pieces_of(n, pieces_of(tasks, c.row_pieces)));
+    c.columns = rounded(pieces_of(n, pieces_of(tasks, c.row_pieces)), c.unit);
     if (c.row_pieces > 1 && c.columns > PIECE_COLUMNS)
         c.columns = PIECE_COLUMNS;
     c.column_pieces = pieces_of(n, c.columns);
@@ -96,10 +102,23 @@ typedef struct run {
     size_t scratch_bytes;
 } run;
 
-static void stage(const mha_packed_job *j, size_t first, size_t m, size_t from, size_t n, float *staged)
+static desk *desk_of(const run *r, int worker)
 {
-    for (size_t i = 0; i < m; i++)
-        memcpy(staged + i * MHA_STAGED, j->X + (first + i) * j->ldx + from, n * sizeof(float));
+    return (desk *)(void *)(r->scratch + (size_t)worker * r->scratch_bytes);
+}
+
+/* Rows [first, first + m), block of terms by block of terms, unless they are there already. */
+static float *stage(desk *at, const mha_packed_job *j, size_t first, size_t m)
+{
+    float *staged = (float *)(void *)(at + 1);
+    if (at->job == j && at->first == first)
+        return staged;
+    at->job = j, at->first = first;
+    for (size_t from = 0; from < j->k; from += MHA_BLOCK)
+        for (size_t i = 0; i < m; i++)
+            memcpy(staged + (from / MHA_BLOCK * m + i) * MHA_STAGED, j->X + (first + i) * j->ldx + from,
+                   (j->k - from < MHA_BLOCK ? j->k - from : MHA_BLOCK) * sizeof(float));
+    return staged;
 }
 
 /* A rectangle of one output. */
@@ -107,12 +126,13 @@ typedef struct part {
     const mha_packed_job *job;
     const mha_packed_output *out;
     size_t first, m, column, n;
-    float *room; /* MHA_BLOCK * PIECE_COLUMNS floats, for panels of 16 bits that many rows share: widened once */
+    float *room; /* MHA_BLOCK * COLUMNS_TOGETHER floats, for panels of 16 bits that many rows share: widened once */
 } part;
 
-/* Terms [from, from + terms), of columns [column, column + n) of W. */
-static void multiply(const part *p, size_t column, size_t n, size_t from, size_t terms, const float *staged)
+/* One block of terms, of columns [column, column + n) of W. */
+static void multiply(const part *p, size_t column, size_t n, size_t block, const float *staged)
 {
+    const size_t from = block * MHA_BLOCK, terms = p->job->k - from < MHA_BLOCK ? p->job->k - from : MHA_BLOCK;
     const mha_kernels *kernels = mha_kernels_get();
     const mha_packed_output *o = p->out;
     const size_t k = p->job->k, at = column * k + from * MHA_PANEL, panel = k * MHA_PANEL;
@@ -143,36 +163,6 @@ static void multiply(const part *p, size_t column, size_t n, size_t from, size_t
                      from ? ones : NULL, b);
 }
 
-/* Many rows: block of terms by block of terms, which are staged for all columns. */
-static void many_rows(const part *parts, size_t n_parts, float *staged)
-{
-    const mha_packed_job *j = parts->job;
-    for (size_t from = 0; from < j->k; from += MHA_BLOCK) {
-        const size_t terms = j->k - from < MHA_BLOCK ? j->k - from : MHA_BLOCK;
-        stage(j, parts->first, parts->m, from, terms, staged);
-        for (const part *p = parts; p < parts + n_parts; p++)
-            for (size_t e = 0; e < p->n; e += PIECE_COLUMNS)
-                multiply(p, p->column + e, p->n - e < PIECE_COLUMNS ? p->n - e : PIECE_COLUMNS, from, terms, staged);
-    }
-}
-
-/* Few rows: panels are read from end to end, a few together. */
-static void few_rows(const part *parts, size_t n_parts, float *staged)
-{
-    const mha_packed_job *j = parts->job;
-    const size_t m = parts->m;
-    for (size_t from = 0; from < j->k; from += MHA_BLOCK)
-        stage(j, parts->first, m, from, j->k - from < MHA_BLOCK ? j->k - from : MHA_BLOCK,
-              staged + from / MHA_BLOCK * m * MHA_STAGED);
-    for (const part *p = parts; p < parts + n_parts; p++) {
-        const size_t together = m >= 8 ? 32 : p->out->dtype == MHA_F32 ? 128 : 64;
-        for (size_t e = 0; e < p->n; e += together)
-            for (size_t from = 0; from < j->k; from += MHA_BLOCK)
-                multiply(p, p->column + e, p->n - e < together ? p->n - e : together, from,
-                         j->k - from < MHA_BLOCK ? j->k - from : MHA_BLOCK, staged + from / MHA_BLOCK * m * MHA_STAGED);
-    }
-}
-
 static void no_terms(const part *p)
 {
     for (size_t i = 0; i < p->m; i++)
@@ -183,17 +173,17 @@ static void no_terms(const part *p)
 static void piece(void *context, size_t task, int worker)
 {
     const run *r = context;
-    size_t number = 0, n_parts = 0, start = 0;
+    size_t number = 0, start = 0;
     while (number + 1 < r->n_jobs && task >= r->cuts[number + 1].first_task)
         number++;
     const mha_packed_job *j = &r->jobs[number];
     const cut *c = &r->cuts[number];
     task -= c->first_task;
     const size_t first = task / c->column_pieces * c->rows, column = task % c->column_pieces * c->columns;
-    float *staged = (float *)(void *)(r->scratch + (size_t)worker * r->scratch_bytes);
-    part parts[MHA_PACKED_OUTPUTS], p = {.job = j, .first = first, .room = staged + staged_floats(j->m, j->k)};
-    p.m = j->m - first < c->rows ? j->m - first : c->rows;
-    for (const mha_packed_output *o = j->outputs; o < j->outputs + j->n_outputs; start += rounded(o->n), o++) {
+    const size_t m = j->m - first < c->rows ? j->m - first : c->rows;
+    float *staged = stage(desk_of(r, worker), j, first, m);
+    part p = {.job = j, .first = first, .m = m, .room = staged + staged_floats(j->m, j->k)};
+    for (const mha_packed_output *o = j->outputs; o < j->outputs + j->n_outputs; start += rounded(o->n, c->unit), o++) {
         const size_t from = column > start ? column - start : 0;
         const size_t to = column + c->columns < start + o->n ? column + c->columns - start : o->n;
         if (column + c->columns <= start || from >= to)
@@ -201,10 +191,11 @@ static void piece(void *context, size_t task, int worker)
         p.out = o, p.column = from, p.n = to - from;
         if (j->k == 0)
             no_terms(&p);
-        parts[n_parts++] = p;
+        const size_t together = j->m > FEW_ROWS ? COLUMNS_TOGETHER : m >= 8 ? 32 : o->dtype == MHA_F32 ? 128 : 64;
+        for (size_t e = 0; e < p.n; e += together)
+            for (size_t block = 0; block * MHA_BLOCK < j->k; block++)
+                multiply(&p, p.column + e, p.n - e < together ? p.n - e : together, block, staged + block * m * MHA_STAGED);
     }
-    if (n_parts > 0)
-        (j->m > FEW_ROWS ? many_rows : few_rows)(parts, n_parts, staged);
 }
 
 void mha_packed_run(const mha_packed_job *jobs, size_t n_jobs, int threads, void *scratch)
@@ -221,5 +212,7 @@ void mha_packed_run(const mha_packed_job *jobs, size_t n_jobs, int threads, void
             r.scratch_bytes = bytes > r.scratch_bytes ? bytes : r.scratch_bytes;
         }
     }
+    for (int w = 0; w < threads; w++)
+        desk_of(&r, w)->job = NULL;
     mha_parallel_for(tasks, threads, piece, &r);
 }
