@@ -313,7 +313,7 @@ def judge(shop, state, tests, m):
         if built == "built":
             result["verdict"] = "survived"
             for test in state.order(tests, m.path):
-                if not shop.passes(test, 10 + 6 * state.times[test]):
+                if not shop.passes(test, 5 + 5 * state.times[test]):
                     result["verdict"], result["by"] = "killed", test
                     break
     finally:
@@ -336,10 +336,17 @@ def main():
     options = parser.parse_args()
     root = os.getcwd()
     deadline = time.monotonic() + options.seconds if options.seconds else float("inf")
-    kept = read_kept(os.path.join(root, "tests/mutants_kept.txt"))
-    found = [m for m in all_mutants(root, options.seed) if options.only in m.path]
-    mutants = [m for m in found
-               if not any((m.path, what) in kept for what in (m.new_line, m.old_line, m.function + "()", "*"))]
+    kept, used = read_kept(os.path.join(root, "tests/mutants_kept.txt")), set()
+    found = all_mutants(root, options.seed)
+    for m in found:
+        m.kept = {(m.path, what) for what in (m.new_line, m.old_line, m.function + "()", "*")} & kept.keys()
+        used |= m.kept
+    for path, what in sorted(kept.keys() - used):
+        print("mutate: tests/mutants_kept.txt: matches nothing: %s | %s" % (path, what), file=sys.stderr)
+    if kept.keys() - used:
+        return 2
+    found = [m for m in found if options.only in m.path]
+    mutants = [m for m in found if not m.kept]
     if options.list:
         for m in mutants:
             print("%s:%d: %s: %s" % (m.path, m.line, m.change, m.new_line))
