@@ -19,6 +19,8 @@ import sys
 import time
 
 ROOMS = ["src/attention", "src/compute"]
+# An index beyond its array ends the program, as it does in `make asan`.
+CFLAGS = "CFLAGS=-O2 -g0 -w -fvisibility=default -fsanitize=bounds -fsanitize-undefined-trap-on-error"
 COPIED = ["Makefile", "include", "src", "tests", "weights", "README.md"]
 
 # ---------------------------------------------------------------- reading C
@@ -197,7 +199,7 @@ class Workshop:
         shutil.copy(source, target)
 
     def make(self, target, check=False):
-        command = ["make", "-s", "-j2", "WERROR=", "CFLAGS=-O2 -g0 -w -fvisibility=default", target]
+        command = ["make", "-s", "-j2", "WERROR=", CFLAGS, target]
         return subprocess.run(command, cwd=self.tree, env=self.env, check=check, stdin=subprocess.DEVNULL,
                               stdout=None if check else subprocess.DEVNULL,
                               stderr=None if check else subprocess.DEVNULL).returncode == 0
@@ -305,17 +307,23 @@ def measure(shop, state, tests):
             state.save()
 
 
-def judge(shop, state, tests, m):
+def judge(shop, state, tests, m, deadline):
+    """What becomes of a mutant; "not done" when the time is over first: the next run goes on with the other tests."""
+    passed = state.results.get(m.key, {}).get("passed", [])
     try:
         built = shop.apply(m)
         result = {"path": m.path, "line": m.line, "change": m.change, "old": m.old_line, "new": m.new_line,
                   "verdict": built, "by": ""}
         if built == "built":
             result["verdict"] = "survived"
-            for test in state.order(tests, m.path):
+            for test in state.order([t for t in tests if t not in passed], m.path):
+                if time.monotonic() > deadline:
+                    result["verdict"], result["passed"] = "not done", passed
+                    break
                 if not shop.passes(test, 5 + 5 * state.times[test]):
                     result["verdict"], result["by"] = "killed", test
                     break
+                passed = passed + [test]
     finally:
         shop.restore()
     state.results[m.key] = result
@@ -360,7 +368,7 @@ def main():
         if len(judged) == options.count:
             break
         result = state.results.get(m.key)
-        if not result or (options.again and result["verdict"] == "survived"):
+        if not result or result["verdict"] == "not done" or (options.again and result["verdict"] == "survived"):
             if time.monotonic() > deadline:
                 stopped = True
                 break
@@ -368,7 +376,7 @@ def main():
                 shop = Workshop(root, os.path.abspath(options.work))
                 tests = shop.tests()
                 measure(shop, state, tests)
-            result = judge(shop, state, tests, m)
+            result = judge(shop, state, tests, m, deadline)
             print("%s:%d: %s: %s %s" % (m.path, m.line, m.change, result["verdict"], result["by"]), flush=True)
         if result["verdict"] in ("killed", "survived"):
             judged.append((m, result))
