@@ -8,17 +8,11 @@
 #include "mha/attention.h"
 #include "mha/random.h"
 #include "mha/system.h"
+#include "support/call.h"
 #include "support/failing.h"
+#include "support/isa.h"
 #include "support/trial.h"
 #include "support/unit.h"
-
-static int teardown(void **state)
-{
-    (void)state;
-    mha_isa_select("auto");
-    guard_release_all();
-    return 0;
-}
 
 /* ---------------------------------------------------------------- which path */
 
@@ -151,16 +145,10 @@ static void drop(fixture *k)
 
 static const float *run(fixture *k, mha_path path)
 {
-    mha_error error;
-    mha_plan plan;
     const size_t shape[3] = {1, T, WIDTH};
     mha_call call = {.query = mha_view_of(k->x, MHA_F32, 3, shape), .path = path, .threads = 1};
     call.stages[MHA_STAGE_OUTPUT] = mha_view_of(k->out, MHA_F32, 3, shape);
-    assert_ok(mha_plan_call(k->layer, &call, &plan, &error), error);
-    assert_int_equal(plan.path, path);
-    void *workspace = malloc(plan.workspace_bytes);
-    assert_ok(mha_forward(k->layer, &call, workspace, plan.workspace_bytes, &error), error);
-    free(workspace);
+    assert_int_equal(run_call(k->layer, &call).path, path);
     return k->out;
 }
 
@@ -207,6 +195,36 @@ static void packed_copies_are_shown_and_never_counted(void **state)
         assert_true(fresh(&k));
         drop(&k);
     }
+}
+
+/* Weights in float64 are rounded and packed piece by piece: wider than a piece, and higher. */
+static void wide_weights_of_doubles_are_packed_whole(void **state)
+{
+    (void)state;
+    enum { NARROW = 3, WIDE = 2100 };
+    mha_params *table;
+    mha_layer *layer;
+    mha_error error;
+    assert_int_equal(mha_params_create(NULL, &table), MHA_OK);
+    const mha_config config = {.d_model = NARROW, .n_heads = 1, .d_k = WIDE, .d_v = WIDE, .dtype = MHA_F64};
+    assert_ok(mha_layer_create(&config, table, NULL, &layer, &error), error);
+    mha_layer_init(layer, 5);
+    assert_ok(mha_layer_pack(layer, &error), error);
+    float x[NARROW] = {1, -2, 0.5f};
+    static float q[2][WIDE], y[2][NARROW];
+    for (int p = 0; p < 2; p++) {
+        mha_call call = {.query = mha_view_of(x, MHA_F32, 3, (size_t[]){1, 1, NARROW}),
+                         .path = p ? MHA_PATH_BLAS : MHA_PATH_FAST, .threads = 1};
+        call.stages[MHA_STAGE_Q] = mha_view_of(q[p], MHA_F32, 3, (size_t[]){1, 1, WIDE});
+        call.stages[MHA_STAGE_OUTPUT] = mha_view_of(y[p], MHA_F32, 3, (size_t[]){1, 1, NARROW});
+        run_call(layer, &call);
+    }
+    for (size_t j = 0; j < WIDE; j++) /* three terms, each below 4 */
+        assert_true(fabs((double)q[0][j] - q[1][j]) <= 12 * 0x1p-23);
+    for (size_t j = 0; j < NARROW; j++) /* 2100 terms below 4 */
+        assert_true(fabs((double)y[0][j] - y[1][j]) <= WIDE * 4 * WIDE * 0x1p-23);
+    mha_layer_destroy(layer);
+    mha_params_destroy(table);
 }
 
 static void packed_copies_are_renewed_when_a_weight_is_set(void **state)
@@ -288,13 +306,9 @@ static void a_row_has_the_same_bits_alone_and_in_company(void **state)
     for (size_t i = 0; i < B * T * WIDTH; i++)
         x[i] = 2 * mha_random_unit(4, 1, i) - 1;
     const size_t shape[3] = {B, T, WIDTH};
-    mha_plan plan;
     mha_call call = {.query = mha_view_of(x, MHA_F32, 3, shape), .path = MHA_PATH_FAST};
     call.stages[MHA_STAGE_OUTPUT] = mha_view_of(out, MHA_F32, 3, shape);
-    assert_ok(mha_plan_call(k.layer, &call, &plan, &error), error);
-    void *workspace = malloc(plan.workspace_bytes);
-    assert_ok(mha_forward(k.layer, &call, workspace, plan.workspace_bytes, &error), error);
-    free(workspace);
+    run_call(k.layer, &call);
     for (size_t b = 0; b < B; b += 6) {
         memcpy(k.x, x + b * T * WIDTH, sizeof k.x);
         assert_memory_equal(run(&k, MHA_PATH_FAST), out + b * T * WIDTH, sizeof k.x);
@@ -304,12 +318,13 @@ static void a_row_has_the_same_bits_alone_and_in_company(void **state)
 
 int main(void)
 {
-#define TEST(f) cmocka_unit_test_teardown(f, teardown)
+#define TEST(f) cmocka_unit_test_teardown(f, isa_teardown)
     const struct CMUnitTest tests[] = {
         TEST(every_feature_takes_the_fast_path),
         TEST(kept_scores_do_not_change_the_path),
         TEST(the_portable_kernels_leave_auto_to_blas),
         TEST(packed_copies_are_shown_and_never_counted),
+        TEST(wide_weights_of_doubles_are_packed_whole),
         TEST(packed_copies_are_renewed_when_a_weight_is_set),
         TEST(packed_copies_are_renewed_when_the_layer_is_told),
         TEST(packing_without_memory_leaves_the_layer_as_it_was),

@@ -601,17 +601,9 @@ static void stages_and_paths_are_found_by_name(void **state)
     assert_string_equal(mha_path_name(MHA_PATH_COUNT), "?");
 }
 
-/* An assertion that fails jumps out of its test: its guarded memory is given back here. */
-static int tear_down(void **state)
-{
-    (void)state;
-    guard_release_all();
-    return 0;
-}
-
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_teardown(name, tear_down)
+#define TEST(name) cmocka_unit_test_teardown(name, guard_teardown)
     const struct CMUnitTest tests[] = {
         TEST(every_length_around_an_edge),
         TEST(every_width_around_an_edge),

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "support/callers.h"
 #include "support/compare.h"
 #include "support/failing.h"
 #include "support/trial.h"
@@ -168,6 +169,41 @@ static void stages_take_time(void **state)
         assert_true(total > 0);
         assert_true(ms[MHA_STAGE_SCORES] <= 0 && ms[MHA_STAGE_WEIGHTS] <= 0);
     }
+}
+
+/* The rows of Q, K and V come out of one product: its time is shared out whole. Here it is all but the time of the
+ * call, with one element to each of them; what else the machine does makes shares smaller, never larger. */
+static void the_time_of_a_shared_product_is_shared_out(void **state)
+{
+    (void)state;
+    enum { WIDE = 1 << 18, TRIES = 200 };
+    mha_params *table;
+    mha_layer *layer;
+    mha_error error;
+    assert_int_equal(mha_params_create(NULL, &table), MHA_OK);
+    const mha_config config = {.d_model = WIDE, .n_heads = 1, .d_k = 1, .d_v = 1, .d_out = 1};
+    assert_ok(mha_layer_create(&config, table, NULL, &layer, &error), error);
+    mha_layer_init(layer, 1);
+    assert_ok(mha_layer_pack(layer, &error), error);
+    float *x = calloc(WIDE, sizeof *x), y;
+    double ms[MHA_STAGE_COUNT], best = 0;
+    mha_call call = {.query = mha_view_of(x, MHA_F32, 3, (size_t[]){1, 1, WIDE}), .path = MHA_PATH_FAST, .threads = 1, .stage_ms = ms};
+    call.stages[MHA_STAGE_OUTPUT] = mha_view_of(&y, MHA_F32, 3, (size_t[]){1, 1, 1});
+    mha_plan plan;
+    assert_ok(mha_plan_call(layer, &call, &plan, &error), error);
+    void *workspace = malloc(plan.workspace_bytes);
+    for (int i = 0; i < TRIES && best < 0.9; i++) {
+        const double from = now();
+        assert_ok(mha_forward(layer, &call, workspace, plan.workspace_bytes, &error), error);
+        const double taken = 1000 * (now() - from), share = (ms[MHA_STAGE_Q] + ms[MHA_STAGE_K] + ms[MHA_STAGE_V]) / taken;
+        assert_true(share <= 1);
+        best = share > best ? share : best;
+    }
+    assert_true(best >= 0.9);
+    free(workspace);
+    free(x);
+    mha_layer_destroy(layer);
+    mha_params_destroy(table);
 }
 
 /* What the cache holds is what present_key and present_value show, and what a forward without one keeps. */
@@ -496,6 +532,7 @@ int main(void)
         TEST(chunks_with_a_cache_give_the_rows_of_the_whole),
         TEST(truncated_rows_are_as_if_never_appended),
         TEST(stages_take_time),
+        TEST(the_time_of_a_shared_product_is_shared_out),
         TEST(a_cache_holds_what_the_stages_show),
         TEST(eviction_by_window_changes_nothing_the_window_shows),
         TEST(eviction_keeps_the_last_rows),

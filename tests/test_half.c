@@ -8,19 +8,8 @@
 #include "mha/random.h"
 #include "mha/system.h"
 #include "support/guard.h"
+#include "support/isa.h"
 #include "support/unit.h"
-
-static int release_all(void **state)
-{
-    (void)state;
-    guard_release_all();
-    mha_isa_select("auto");
-    return 0;
-}
-
-#define FOR_EACH_ISA                                                                                                   \
-    (void)state;                                                                                                       \
-    for (int isa = 0; mha_isa_available(isa) && mha_isa_select(mha_isa_available(isa)) == MHA_OK; isa++)
 
 static const mha_dtype dtypes[] = {MHA_F16, MHA_BF16};
 
@@ -257,14 +246,14 @@ static void packed_halves_give_the_bits_of_packed_floats(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(every_number_widens_to_what_it_means, release_all),
-        cmocka_unit_test_teardown(rows_of_any_length_widen_and_nothing_else_is_touched, release_all),
-        cmocka_unit_test_teardown(floats_narrow_to_the_nearest_even_number, release_all),
-        cmocka_unit_test_teardown(rows_of_any_length_narrow_and_nothing_else_is_touched, release_all),
-        cmocka_unit_test_teardown(a_product_of_halves_has_the_bits_of_floats, release_all),
-        cmocka_unit_test_teardown(a_product_of_halves_writes_its_columns_only, release_all),
-        cmocka_unit_test_teardown(a_product_with_rows_of_halves_has_the_bits_of_packed_floats, release_all),
-        cmocka_unit_test_teardown(packed_halves_give_the_bits_of_packed_floats, release_all),
+        cmocka_unit_test_teardown(every_number_widens_to_what_it_means, isa_teardown),
+        cmocka_unit_test_teardown(rows_of_any_length_widen_and_nothing_else_is_touched, isa_teardown),
+        cmocka_unit_test_teardown(floats_narrow_to_the_nearest_even_number, isa_teardown),
+        cmocka_unit_test_teardown(rows_of_any_length_narrow_and_nothing_else_is_touched, isa_teardown),
+        cmocka_unit_test_teardown(a_product_of_halves_has_the_bits_of_floats, isa_teardown),
+        cmocka_unit_test_teardown(a_product_of_halves_writes_its_columns_only, isa_teardown),
+        cmocka_unit_test_teardown(a_product_with_rows_of_halves_has_the_bits_of_packed_floats, isa_teardown),
+        cmocka_unit_test_teardown(packed_halves_give_the_bits_of_packed_floats, isa_teardown),
     };
     return cmocka_run_group_tests_name("half", tests, NULL, NULL);
 }

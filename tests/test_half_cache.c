@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "mha/mha.h"
+#include "support/call.h"
+#include "support/isa.h"
 #include "support/unit.h"
 
 static const mha_dtype halves[] = {MHA_F16, MHA_BF16};
@@ -14,13 +16,6 @@ static const mha_path paths[] = {MHA_PATH_EXACT, MHA_PATH_BLAS, MHA_PATH_FAST};
     (void)state;                                                                                                       \
     for (size_t d = 0; d < 2; d++)                                                                                     \
         for (size_t p = 0; p < 3; p++)
-
-static int back_to_auto(void **state)
-{
-    (void)state;
-    mha_isa_select("auto");
-    return 0;
-}
 
 /* The nearest number of 16 bits. */
 static float rounded(float x, mha_dtype dtype)
@@ -95,11 +90,8 @@ static size_t run(const problem *p, mha_path path, mha_dtype cache_dtype, mha_dt
             n += mha_view_elements(view);
             assert_true(n <= MOST);
         }
-        assert_ok(mha_plan_call(NULL, &call, &plan, &error), error);
+        plan = run_call(NULL, &call);
         assert_true(plan.path == path || p->semantics.hidden_values == MHA_HIDDEN_PROPAGATE);
-        void *workspace = malloc(plan.workspace_bytes);
-        assert_ok(mha_forward(NULL, &call, workspace, plan.workspace_bytes, &error), error);
-        free(workspace);
     }
     assert_int_equal(mha_cache_keys(cache).dtype, cache_dtype);
     mha_cache_destroy(cache);
@@ -131,8 +123,7 @@ static void assert_same_bits(const problem *p, const char *what)
 
 static void one_query_at_a_time(void **state)
 {
-    (void)state;
-    for (int isa = 0; mha_isa_available(isa) && mha_isa_select(mha_isa_available(isa)) == MHA_OK; isa++) {
+    FOR_EACH_ISA {
         assert_same_bits(&(problem){.B = 2, .h = 4, .h_kv = 4, .d_k = 16, .d_v = 16, .past = 40, .new = 1, .steps = 3, .threads = 1}, "plain");
         assert_same_bits(&(problem){.B = 1, .h = 6, .h_kv = 2, .d_k = 40, .d_v = 48, .past = 300, .new = 1, .steps = 2, .threads = 2}, "grouped");
         assert_same_bits(&(problem){.B = 1, .h = 3, .h_kv = 1, .d_k = 7, .d_v = 5, .past = 1100, .new = 1, .steps = 2, .threads = 3}, "odd widths, two segments");
@@ -145,8 +136,7 @@ static void one_query_at_a_time(void **state)
 
 static void many_queries_at_a_time(void **state)
 {
-    (void)state;
-    for (int isa = 0; mha_isa_available(isa) && mha_isa_select(mha_isa_available(isa)) == MHA_OK; isa++) {
+    FOR_EACH_ISA {
         assert_same_bits(&(problem){.B = 1, .h = 2, .h_kv = 2, .d_k = 32, .d_v = 32, .new = 70, .steps = 2, .threads = 1}, "prefill in two");
         assert_same_bits(&(problem){.B = 2, .h = 4, .h_kv = 2, .d_k = 24, .d_v = 20, .past = 33, .new = 45, .steps = 1, .threads = 2, .semantics.causal = true}, "causal");
         assert_same_bits(&(problem){.B = 1, .h = 2, .h_kv = 1, .d_k = 300, .d_v = 260, .past = 100, .new = 9, .steps = 1, .threads = 1}, "wide heads");
@@ -228,6 +218,39 @@ static void appended_rows_are_rounded_to_nearest_even(void **state)
     }
 }
 
+/* Rows that go backwards, features that do, or that stand apart. */
+static void loaded_rows_may_lie_anyhow(void **state)
+{
+    enum { H = 2, ROWS = 3, WIDTH = 5, GAP = 2 };
+    static const ptrdiff_t strides[][2] = {{-WIDTH * GAP, 1}, {WIDTH * GAP, -1}, {WIDTH * GAP, GAP}, {-WIDTH * GAP, GAP}};
+    static float x[H * ROWS * WIDTH * GAP];
+    mha_view all = mha_view_of(x, MHA_F32, 1, (size_t[]){sizeof x / sizeof *x});
+    mha_random_fill(&all, 1, 1, -1, 1);
+    (void)state;
+    for (size_t d = 0; d < 2; d++)
+        for (size_t way = 0; way < sizeof strides / sizeof *strides; way++) {
+            mha_error error;
+            mha_cache *cache;
+            const mha_cache_spec spec = {.batch = 1, .kv_heads = H, .d_k = WIDTH, .d_v = WIDTH, .capacity = ROWS, .dtype = halves[d]};
+            assert_ok(mha_cache_create(&spec, NULL, &cache, &error), error);
+            const ptrdiff_t row = strides[way][0], feature = strides[way][1];
+            mha_view from = mha_view_of(x, MHA_F32, 4, (size_t[]){1, H, ROWS, WIDTH});
+            float *first = x + (row < 0 ? -(ROWS - 1) * row : 0) + (feature < 0 ? WIDTH - 1 : 0);
+            from.data = first;
+            from.stride[1] = ROWS * WIDTH * GAP, from.stride[2] = row, from.stride[3] = feature;
+            assert_ok(mha_cache_load(cache, &from, &from, &error), error);
+            const mha_view held[] = {mha_cache_keys(cache), mha_cache_values(cache)};
+            for (size_t k = 0; k < 2; k++)
+                for (size_t h = 0; h < H; h++)
+                    for (ptrdiff_t t = 0; t < ROWS; t++)
+                        for (ptrdiff_t c = 0; c < WIDTH; c++) {
+                            const float wanted = rounded(first[(ptrdiff_t)h * from.stride[1] + t * row + c * feature], halves[d]);
+                            assert_true(mha_view_get(&held[k], (size_t[]){0, h, (size_t)t, (size_t)c}) == (double)wanted);
+                        }
+            mha_cache_destroy(cache);
+        }
+}
+
 static void half_of_the_memory(void **state)
 {
     (void)state;
@@ -267,7 +290,6 @@ static void run_layer(mha_dtype weights, bool as_floats, bool packs, mha_path pa
 {
     enum { D = 72 };
     mha_error error;
-    mha_plan plan;
     mha_params *tables[2];
     mha_layer *layers[2];
     for (int i = 0; i < 2; i++) {
@@ -292,10 +314,7 @@ static void run_layer(mha_dtype weights, bool as_floats, bool packs, mha_path pa
     float *x = floats(T * D, 4, MHA_F32);
     mha_call call = {.query = mha_view_of(x, MHA_F32, 3, (size_t[]){1, T, D}), .path = path, .threads = 2};
     call.stages[MHA_STAGE_OUTPUT] = mha_view_of(y, MHA_F32, 3, (size_t[]){1, T, D});
-    assert_ok(mha_plan_call(layer, &call, &plan, &error), error);
-    void *workspace = malloc(plan.workspace_bytes);
-    assert_ok(mha_forward(layer, &call, workspace, plan.workspace_bytes, &error), error);
-    free(workspace);
+    run_call(layer, &call);
     free(x);
     for (int i = 0; i < 2; i++) {
         mha_layer_destroy(layers[i]);
@@ -323,10 +342,11 @@ static void weights_of_halves_give_the_bits_of_floats(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(one_query_at_a_time, back_to_auto),
-        cmocka_unit_test_teardown(many_queries_at_a_time, back_to_auto),
+        cmocka_unit_test_teardown(one_query_at_a_time, isa_teardown),
+        cmocka_unit_test_teardown(many_queries_at_a_time, isa_teardown),
         cmocka_unit_test(everything_that_hides_keys),
         cmocka_unit_test(appended_rows_are_rounded_to_nearest_even),
+        cmocka_unit_test(loaded_rows_may_lie_anyhow),
         cmocka_unit_test(half_of_the_memory),
         cmocka_unit_test(a_cache_of_doubles_still_needs_the_exact_path),
         cmocka_unit_test(weights_of_halves_give_the_bits_of_floats),

@@ -10,6 +10,7 @@
 #include "mha/random.h"
 #include "mha/system.h"
 #include "support/guard.h"
+#include "support/isa.h"
 #include "support/unit.h"
 
 /* Unit roundoff of float. */
@@ -35,18 +36,6 @@ static bool same_bits(const float *a, const float *b, size_t n)
 {
     return memcmp(a, b, n * sizeof *a) == 0;
 }
-
-static int release_all(void **state)
-{
-    (void)state;
-    guard_release_all();
-    mha_isa_select("auto");
-    return 0;
-}
-
-#define FOR_EACH_ISA                                                                                                   \
-    (void)state;                                                                                                       \
-    for (int isa = 0; mha_isa_available(isa) && mha_isa_select(mha_isa_available(isa)) == MHA_OK; isa++)
 
 #define SIZES(...) ((const size_t[]){__VA_ARGS__, 0})
 #define FOR_SIZES(n, ...)                                                                                              \
@@ -420,19 +409,33 @@ static void sums_do_not_depend_on_hidden_neighbours(void **state)
     }
 }
 
+static void reading_reads_everything(void **state)
+{
+    FOR_EACH_ISA
+    FOR_SIZES(n, 128, 256, 1280)
+    {
+        float *x = guard_allocate(n * sizeof *x, GUARD_AFTER, 0), sum = 0; /* of whole numbers: exact in any order */
+        for (size_t i = 0; i < n; i++)
+            sum += x[i] = (float)(i % 251 + 1);
+        assert_true(mha_kernels_get()->read(x, n) == sum);
+        guard_release_all();
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(instruction_sets_are_listed_selected_and_refused, release_all),
-        cmocka_unit_test_teardown(products_are_chains_of_multiply_adds, release_all),
-        cmocka_unit_test_teardown(few_rows_meet_rows_with_the_bits_of_a_packed_product, release_all),
-        cmocka_unit_test_teardown(packing_lays_out_panels_and_tells_what_is_not_finite, release_all),
-        cmocka_unit_test_teardown(exp_and_tanh_are_accurate, release_all),
-        cmocka_unit_test_teardown(exp_and_tanh_at_their_ends, release_all),
-        cmocka_unit_test_teardown(rows_are_scaled_blended_and_divided_within_bounds, release_all),
-        cmocka_unit_test_teardown(softmax_hides_caps_adds_and_weighs, release_all),
-        cmocka_unit_test_teardown(softmax_of_values_that_are_no_numbers, release_all),
-        cmocka_unit_test_teardown(sums_do_not_depend_on_hidden_neighbours, release_all),
+        cmocka_unit_test_teardown(instruction_sets_are_listed_selected_and_refused, isa_teardown),
+        cmocka_unit_test_teardown(products_are_chains_of_multiply_adds, isa_teardown),
+        cmocka_unit_test_teardown(few_rows_meet_rows_with_the_bits_of_a_packed_product, isa_teardown),
+        cmocka_unit_test_teardown(packing_lays_out_panels_and_tells_what_is_not_finite, isa_teardown),
+        cmocka_unit_test_teardown(exp_and_tanh_are_accurate, isa_teardown),
+        cmocka_unit_test_teardown(exp_and_tanh_at_their_ends, isa_teardown),
+        cmocka_unit_test_teardown(rows_are_scaled_blended_and_divided_within_bounds, isa_teardown),
+        cmocka_unit_test_teardown(softmax_hides_caps_adds_and_weighs, isa_teardown),
+        cmocka_unit_test_teardown(softmax_of_values_that_are_no_numbers, isa_teardown),
+        cmocka_unit_test_teardown(sums_do_not_depend_on_hidden_neighbours, isa_teardown),
+        cmocka_unit_test_teardown(reading_reads_everything, isa_teardown),
     };
     return cmocka_run_group_tests_name("kernels", tests, NULL, NULL);
 }

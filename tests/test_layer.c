@@ -106,6 +106,7 @@ static void what_is_wrong_is_said_in_words_and_numbers(void **state)
         /* both numbers, divisors on either side, the way out */
         {{.d_model = 512, .n_heads = 12}, {"512", "12", "1, 2, 4, 8, 16, 32, 64, 128", "d_k", "divis", "", "", ""}},
         {{.d_model = 7, .n_heads = 8}, {"7", "8", "1, 7", "d_k", "", "", "", ""}},
+        {{.d_model = 100000, .n_heads = 70000}, {"70000", "12500, 20000, 25000, 50000, 100000", "", "", "", "", "", ""}},
         {{.n_heads = 8, .kv_heads = 3}, {"8", "3", "2", "4", "", "", "", ""}},
         {{.n_heads = 8, .kv_heads = 16}, {"8", "16", "", "", "", "", "", ""}},
         {{.dtype = MHA_I32}, {"I32", "F32", "F64", "F16", "BF16", "", "", ""}},

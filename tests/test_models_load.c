@@ -7,6 +7,7 @@
 
 #include "mha/model.h"
 #include "mha/random.h"
+#include "support/call.h"
 #include "support/failing.h"
 #include "support/scratch.h"
 #include "support/unit.h"
@@ -633,7 +634,6 @@ static void assert_decodes(const mha_layer *layer, const mha_file *recorded, con
                            mha_semantics semantics, mha_path path, size_t prefill, double tolerance)
 {
     mha_error error;
-    mha_plan plan;
     mha_cache *cache;
     mha_view rows, expected;
     mha_dtype dtype = path == MHA_PATH_EXACT ? MHA_F64 : MHA_F32;
@@ -647,10 +647,7 @@ static void assert_decodes(const mha_layer *layer, const mha_file *recorded, con
     for (size_t t = 0, n = prefill; t < T; t += n, n = 1) {
         mha_call call = {.query = mha_view_slice(&rows, 1, t, n), .semantics = semantics, .path = path, .cache = cache};
         call.stages[MHA_STAGE_OUTPUT] = mha_view_of(found + t * width, MHA_F64, 3, (size_t[]){1, n, width});
-        assert_ok(mha_plan_call(layer, &call, &plan, &error), error);
-        void *workspace = malloc(plan.workspace_bytes);
-        assert_ok(mha_forward(layer, &call, workspace, plan.workspace_bytes, &error), error);
-        free(workspace);
+        run_call(layer, &call);
     }
     assert_int_equal(mha_cache_length(cache), T);
     double difference = largest_difference(found, e, T * width);

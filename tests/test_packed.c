@@ -8,15 +8,8 @@
 #include "mha/random.h"
 #include "mha/system.h"
 #include "support/guard.h"
+#include "support/isa.h"
 #include "support/unit.h"
-
-static int release_all(void **state)
-{
-    (void)state;
-    guard_release_all();
-    mha_isa_select("auto");
-    return 0;
-}
 
 static float *floats(size_t n, uint64_t stream)
 {
@@ -82,7 +75,7 @@ static void every_element_is_its_own_chain(void **state)
                                    {5, 64, 64},    {14, 40, 300},  {15, 96, 512}, {16, 200, 513}, {17, 200, 513},
                                    {29, 31, 100},  {140, 64, 256}, {141, 65, 31}, {300, 37, 70},  {600, 260, 16},
                                    {128, 768, 64}, {4, 7, 0},      {31, 513, 300}, {279, 40, 70}};
-    for (int isa = 0; mha_isa_available(isa) && mha_isa_select(mha_isa_available(isa)) == MHA_OK; isa++)
+    FOR_EACH_ISA
         for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
             check(shapes[i], i % 2, 1);
             check(shapes[i], i % 2 == 0, 3);
@@ -182,11 +175,11 @@ static void sizes_that_do_not_fit_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(every_element_is_its_own_chain, release_all),
-        cmocka_unit_test_teardown(jobs_run_together_as_they_run_alone, release_all),
-        cmocka_unit_test_teardown(outputs_share_their_rows, release_all),
-        cmocka_unit_test_teardown(every_call_reads_its_own_rows, release_all),
-        cmocka_unit_test_teardown(sizes_that_do_not_fit_are_refused, release_all),
+        cmocka_unit_test_teardown(every_element_is_its_own_chain, isa_teardown),
+        cmocka_unit_test_teardown(jobs_run_together_as_they_run_alone, isa_teardown),
+        cmocka_unit_test_teardown(outputs_share_their_rows, isa_teardown),
+        cmocka_unit_test_teardown(every_call_reads_its_own_rows, isa_teardown),
+        cmocka_unit_test_teardown(sizes_that_do_not_fit_are_refused, isa_teardown),
     };
     return cmocka_run_group_tests_name("packed", tests, NULL, NULL);
 }

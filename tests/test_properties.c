@@ -548,16 +548,9 @@ static void layouts_change_no_bit(void **state)
     }
 }
 
-static int tear_down(void **state)
-{
-    (void)state;
-    guard_release_all();
-    return 0;
-}
-
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_teardown(name, tear_down)
+#define TEST(name) cmocka_unit_test_teardown(name, guard_teardown)
     const struct CMUnitTest tests[] = {
         TEST(weights_of_a_query_sum_to_one),
         TEST(equal_keys_give_the_mean_of_the_values),

@@ -9,19 +9,8 @@
 #include "mha/random.h"
 #include "mha/system.h"
 #include "support/guard.h"
+#include "support/isa.h"
 #include "support/unit.h"
-
-static int release_all(void **state)
-{
-    (void)state;
-    guard_release_all();
-    mha_isa_select("auto");
-    return 0;
-}
-
-#define FOR_EACH_ISA                                                                                                   \
-    (void)state;                                                                                                       \
-    for (int isa = 0; mha_isa_available(isa) && mha_isa_select(mha_isa_available(isa)) == MHA_OK; isa++)
 
 /* A problem with everything it needs; rows see what `see` says. */
 typedef struct problem {
@@ -341,11 +330,11 @@ static void a_segment_of_nothing_but_nan_is_not_forgotten(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(outputs_agree_with_the_textbook, release_all),
-        cmocka_unit_test_teardown(the_bits_depend_on_neither_segments_nor_company, release_all),
-        cmocka_unit_test_teardown(hidden_keys_contribute_nothing, release_all),
-        cmocka_unit_test_teardown(rows_without_keys_and_scores_without_limits, release_all),
-        cmocka_unit_test_teardown(a_segment_of_nothing_but_nan_is_not_forgotten, release_all),
+        cmocka_unit_test_teardown(outputs_agree_with_the_textbook, isa_teardown),
+        cmocka_unit_test_teardown(the_bits_depend_on_neither_segments_nor_company, isa_teardown),
+        cmocka_unit_test_teardown(hidden_keys_contribute_nothing, isa_teardown),
+        cmocka_unit_test_teardown(rows_without_keys_and_scores_without_limits, isa_teardown),
+        cmocka_unit_test_teardown(a_segment_of_nothing_but_nan_is_not_forgotten, isa_teardown),
     };
     return cmocka_run_group_tests_name("streaming", tests, NULL, NULL);
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "mha/mha.h"
+#include "support/call.h"
 #include "support/compare.h"
 #include "support/snapshot.h"
 #include "support/trial.h"
@@ -41,14 +42,9 @@ static void run_table(table *t, mha_path path, int threads)
                      .key = mha_view_of(t->key, MHA_F32, 4, (size_t[]){1, KEYS, 1, QUERIES}),
                      .value = mha_view_of(t->value, MHA_F32, 4, (size_t[]){1, KEYS, 1, WIDTH}),
                      .semantics = {.has_scale = true, .scale = 1}, .path = path, .threads = threads};
-    mha_plan plan;
-    mha_error error;
     call.stages[MHA_STAGE_OUTPUT] = mha_view_of(t->output, MHA_F32, 3, (size_t[]){1, QUERIES, WIDTH});
     memset(t->output, 0xFF, sizeof t->output);
-    assert_ok(mha_plan_call(NULL, &call, &plan, &error), error);
-    void *workspace = malloc(plan.workspace_bytes + 1);
-    assert_ok(mha_forward(NULL, &call, workspace, plan.workspace_bytes, &error), error);
-    free(workspace);
+    run_call(NULL, &call);
 }
 
 static const float sizes[] = {1e4f, 1e10f, 1e20f, 1e30f, 3e38f};
@@ -355,20 +351,15 @@ static void a_million_keys_stay_within_the_bound(void **state)
         double wide[NARROW], bound[MHA_STAGE_COUNT];
         bool judge = paths[p] == MHA_PATH_EXACT;
         mha_call call = {.query = query, .key = key, .value = value, .path = paths[p], .threads = 2};
-        mha_plan plan;
         mha_magnitudes magnitudes;
         mha_error error;
         call.stages[MHA_STAGE_OUTPUT] = mha_view_of(judge ? (void *)wide : found, judge ? MHA_F64 : MHA_F32, 3, (size_t[]){1, 1, NARROW});
-        assert_ok(mha_plan_call(NULL, &call, &plan, &error), error);
-        void *workspace = malloc(plan.workspace_bytes + 1);
-        assert_ok(mha_forward(NULL, &call, workspace, plan.workspace_bytes, &error), error);
-        free(workspace);
+        const mha_plan plan = run_call(NULL, &call);
         assert_ok(mha_magnitudes_measure(NULL, &call, &magnitudes, &error), error);
         mha_error_bound(&plan, &magnitudes, judge ? 0x1p-53 : 0x1p-24, bound);
         /* the double loop above is itself off by as much as the exact path may be */
-        mha_plan same = plan;
         double own[MHA_STAGE_COUNT];
-        mha_error_bound(&same, &magnitudes, 0x1p-53, own);
+        mha_error_bound(&plan, &magnitudes, 0x1p-53, own);
         allowed[p] = bound[MHA_STAGE_OUTPUT] + own[MHA_STAGE_OUTPUT] + (judge ? 0 : 0x1p-25);
         for (size_t c = 0; c < NARROW; c++)
             worst[p] = fmax(worst[p], fabs((judge ? wide[c] : (double)found[c]) - exact[c]));
@@ -384,13 +375,8 @@ static void a_million_keys_stay_within_the_bound(void **state)
             for (size_t c = 0; c < NARROW; c++)
                 ahead[c] = 1000 * q[c];
             mha_call call = {.query = query, .key = key, .value = value, .path = paths[p], .threads = 3};
-            mha_plan plan;
-            mha_error error;
             call.stages[MHA_STAGE_OUTPUT] = mha_view_of(found, MHA_F32, 3, (size_t[]){1, 1, NARROW});
-            assert_ok(mha_plan_call(NULL, &call, &plan, &error), error);
-            void *workspace = malloc(plan.workspace_bytes + 1);
-            assert_ok(mha_forward(NULL, &call, workspace, plan.workspace_bytes, &error), error);
-            free(workspace);
+            run_call(NULL, &call);
             assert_memory_equal(found, V + places[k] * NARROW, sizeof found);
             memcpy(ahead, before, sizeof before);
         }
@@ -398,16 +384,9 @@ static void a_million_keys_stay_within_the_bound(void **state)
     free(K);
 }
 
-static int tear_down(void **state)
-{
-    (void)state;
-    guard_release_all();
-    return 0;
-}
-
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_teardown(name, tear_down)
+#define TEST(name) cmocka_unit_test_teardown(name, guard_teardown)
     const struct CMUnitTest tests[] = {
         TEST(the_largest_logit_wins_whatever_its_size),
         TEST(equal_logits_give_the_mean_whatever_their_size),

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "mha/mha.h"
+#include "support/call.h"
 #include "support/unit.h"
 
 /* One core forward: sizes, and how its arrays lie. */
@@ -33,12 +34,7 @@ static void run(mha_path path, sizes n, int way, float *output, float *weights)
     call.stages[MHA_STAGE_OUTPUT] = mha_view_of(output, MHA_F32, 3, (size_t[]){1, n.T, n.d});
     if (weights)
         call.stages[MHA_STAGE_WEIGHTS] = mha_view_of(weights, MHA_F32, 4, (size_t[]){1, 1, n.T, n.S});
-    mha_plan plan;
-    mha_error error;
-    assert_ok(mha_plan_call(NULL, &call, &plan, &error), error);
-    void *workspace = malloc(plan.workspace_bytes);
-    assert_ok(mha_forward(NULL, &call, workspace, plan.workspace_bytes, &error), error);
-    free(workspace);
+    run_call(NULL, &call);
 }
 
 static void strides_change_no_bit(void **state)
@@ -93,12 +89,7 @@ static void a_row_of_a_time_major_batch_has_the_bits_it_has_alone(void **state)
             mha_call call = {.path = (mha_path)path, .threads = 2, .key = k, .value = v,
                              .query = mha_view_of(query + (b < 0 ? 0 : b) * d, MHA_F32, 4, (size_t[]){rows, 1, 1, d})};
             call.stages[MHA_STAGE_OUTPUT] = mha_view_of(b < 0 ? together : single, MHA_F32, 3, (size_t[]){rows, 1, d});
-            mha_plan plan;
-            mha_error error;
-            assert_ok(mha_plan_call(NULL, &call, &plan, &error), error);
-            void *workspace = malloc(plan.workspace_bytes);
-            assert_ok(mha_forward(NULL, &call, workspace, plan.workspace_bytes, &error), error);
-            free(workspace);
+            run_call(NULL, &call);
             if (b >= 0)
                 assert_memory_equal(single, together + b * d, sizeof single);
         }

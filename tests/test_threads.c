@@ -1,8 +1,10 @@
 /* Threads: the same bits for any number of them, the BLAS left as it was found. Many callers: test_callers.c. */
 #include <math.h>
+#include <omp.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "compute/gemm.h"
 #include "mha/system.h"
 #include "support/compare.h"
 #include "support/process.h"
@@ -101,6 +103,30 @@ static void the_blas_gets_its_threads_back(void **state)
     trial_release(&r);
 }
 
+static void the_blas_is_serial_inside(void **state)
+{
+    (void)state;
+    if (process_blas_threads() == 0) {
+        print_message("this BLAS has no thread count to change\n");
+        return;
+    }
+    const int before = process_blas_threads(), openmp = omp_get_max_threads();
+    process_blas_set_threads(2);
+    omp_set_num_threads(3);
+    const int given = process_blas_threads(); /* it may give fewer than asked for */
+    const int outer = mha_gemm_begin();
+    assert_int_equal(process_blas_threads(), 1);
+    assert_int_equal(omp_get_max_threads(), 1);
+    const int inner = mha_gemm_begin(); /* another caller, meanwhile */
+    mha_gemm_end(inner);
+    assert_int_equal(process_blas_threads(), 1);
+    mha_gemm_end(outer);
+    assert_int_equal(process_blas_threads(), given);
+    assert_int_equal(omp_get_max_threads(), 3);
+    process_blas_set_threads(before);
+    omp_set_num_threads(openmp);
+}
+
 static void the_system_says_what_it_is(void **state)
 {
     (void)state;
@@ -116,19 +142,13 @@ static void the_system_says_what_it_is(void **state)
     assert_true(found);
 }
 
-static int tear_down(void **state)
-{
-    (void)state;
-    guard_release_all();
-    return 0;
-}
-
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_teardown(name, tear_down)
+#define TEST(name) cmocka_unit_test_teardown(name, guard_teardown)
     const struct CMUnitTest tests[] = {
         TEST(any_number_of_threads_gives_the_same_bits),
         TEST(the_blas_gets_its_threads_back),
+        TEST(the_blas_is_serial_inside),
         TEST(the_system_says_what_it_is),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

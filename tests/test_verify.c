@@ -8,8 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "support/call.h"
 #include "support/recase.h"
 #include "support/scratch.h"
+#include "support/verdict.h"
 #include "mha/mha.h"
 
 /* ---------------------------------------------------------------- comparison */
@@ -219,17 +221,6 @@ static void scene_close(scene *s)
     mha_params_destroy(s->params);
 }
 
-static mha_verdict judge(const char *path, mha_path how, const char *stage)
-{
-    mha_case *c;
-    mha_error error;
-    mha_verdict v;
-    assert_ok(mha_case_open(path, NULL, &c, &error), error);
-    assert_ok(mha_case_judge(c, how, stage, 1, &v, &error), error);
-    mha_case_close(c);
-    return v;
-}
-
 static void test_save_and_judge(void **state)
 {
     (void)state;
@@ -326,16 +317,6 @@ static mha_view layer_weight(const mha_layer *layer, mha_weight w)
     return mha_tensor_view(mha_layer_weight(layer, w));
 }
 
-static void forward_output(const mha_layer *layer, mha_call *call)
-{
-    mha_plan plan;
-    mha_error error;
-    assert_ok(mha_plan_call(layer, call, &plan, &error), error);
-    void *workspace = malloc(plan.workspace_bytes);
-    assert_ok(mha_forward(layer, call, workspace, plan.workspace_bytes, &error), error);
-    free(workspace);
-}
-
 static void group_open(group_scene *s, const char *path, mha_rope_kind rope)
 {
     mha_error error;
@@ -352,7 +333,7 @@ static void group_open(group_scene *s, const char *path, mha_rope_kind rope)
     s->call.semantics.causal = true;
     s->call.semantics.rope.kind = rope;
     s->call.stages[MHA_STAGE_OUTPUT] = mha_view_of(s->output, MHA_F32, 3, (const size_t[]){G_B, G_T, G_E});
-    forward_output(s->layer, &s->call);
+    run_call(s->layer, &s->call);
     assert_ok(mha_case_save(path, s->layer, &s->call, NULL, &error), error);
 }
 
@@ -467,7 +448,7 @@ static void test_prefill(void **state)
         call.query = mha_view_slice(&whole.call.query, 1, 0, P);
         call.stages[MHA_STAGE_PRESENT_KEY] = mha_view_of(k, MHA_F32, 4, (const size_t[]){G_B, G_KV, P, G_D});
         call.stages[MHA_STAGE_PRESENT_VALUE] = mha_view_of(v, MHA_F32, 4, (const size_t[]){G_B, G_KV, P, G_D});
-        forward_output(whole.layer, &call);
+        run_call(whole.layer, &call);
         mha_case_notes notes = {.past_key = call.stages[MHA_STAGE_PRESENT_KEY],
                                 .past_value = call.stages[MHA_STAGE_PRESENT_VALUE]};
         mha_cache_spec spec = {.batch = G_B, .kv_heads = G_KV, .d_k = G_D, .d_v = G_D, .capacity = G_T};
@@ -476,7 +457,7 @@ static void test_prefill(void **state)
         memset(call.stages, 0, sizeof call.stages);
         call.query = mha_view_slice(&whole.call.query, 1, P, STEP);
         call.stages[MHA_STAGE_OUTPUT] = mha_view_of(output, MHA_F32, 3, (const size_t[]){G_B, STEP, G_E});
-        forward_output(whole.layer, &call);
+        run_call(whole.layer, &call);
         assert_ok(mha_case_save(step, whole.layer, &call, &notes, &error), error);
         recase r = {.tensors = {{"prefill.query", whole.call.query},
                                 {"expected.prefill_output", whole.call.stages[MHA_STAGE_OUTPUT]}},
@@ -539,7 +520,7 @@ static void test_packed(void **state)
                                .shape = {G_B, G_T, heads[i], G_D},
                                .stride = {G_T * ROW, ROW, G_D, 1}};
     call.stages[MHA_STAGE_OUTPUT] = mha_view_of(output, MHA_F32, 3, (const size_t[]){G_B, G_T, G_H * G_D});
-    forward_output(NULL, &call);
+    run_call(NULL, &call);
     mha_error error;
     const char *path = file_named("sdpa");
     assert_ok(mha_case_save(path, NULL, &call, NULL, &error), error);

@@ -8,8 +8,10 @@
 #include <string.h>
 
 #include "mha/mha.h"
+#include "support/call.h"
 #include "support/recase.h"
 #include "support/scratch.h"
+#include "support/verdict.h"
 
 /* ---------------------------------------------------------------- files made from a few words */
 
@@ -88,17 +90,6 @@ static const char *write_made(const made *m)
     assert_ok(mha_writer_commit(w, &error), error);
     mha_writer_destroy(w);
     return path;
-}
-
-static mha_verdict judge(const char *path, mha_path how, const char *stage)
-{
-    mha_case *c;
-    mha_error error;
-    mha_verdict v;
-    assert_ok(mha_case_open(path, NULL, &c, &error), error);
-    assert_ok(mha_case_judge(c, how, stage, 1, &v, &error), error);
-    mha_case_close(c);
-    return v;
 }
 
 /* ---------------------------------------------------------------- refused, by name */
@@ -340,7 +331,6 @@ static void calls_that_no_case_can_hold(void **state)
     mha_params *table;
     mha_layer *layer;
     mha_cache *cache;
-    mha_plan plan;
     mha_error error;
     static float x[4 * 8], out[4 * 8];
     const mha_config config = {.d_model = 8, .n_heads = 2};
@@ -352,10 +342,7 @@ static void calls_that_no_case_can_hold(void **state)
     call.stages[MHA_STAGE_OUTPUT] = mha_view_of(out, MHA_F32, 3, (const size_t[]){1, 2, 8});
     const char *path = scratch_path("unsaved.safetensors");
     for (int step = 0; step < 3; step++) {
-        assert_ok(mha_plan_call(layer, &call, &plan, &error), error);
-        void *workspace = malloc(plan.workspace_bytes + 1);
-        assert_ok(mha_forward(layer, &call, workspace, plan.workspace_bytes, &error), error);
-        free(workspace);
+        run_call(layer, &call);
         if (step == 1)
             assert_refused(mha_case_save(path, layer, &call, NULL, &error), MHA_INVALID, error, "rows from before the call");
     }

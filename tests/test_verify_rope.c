@@ -6,6 +6,7 @@
 
 #include "mha/mha.h"
 #include "support/scratch.h"
+#include "support/verdict.h"
 
 enum { B = 2, T = 5, H = 3, D = 8 };
 
@@ -43,12 +44,7 @@ static mha_verdict judged(mha_layout layout, mha_path path, double wrong)
     assert_ok(mha_writer_add(writer, "expected64.output", &expected64, &error), error);
     assert_ok(mha_writer_commit(writer, &error), error);
     mha_writer_destroy(writer);
-    mha_case *c;
-    mha_verdict verdict;
-    assert_ok(mha_case_open(file, NULL, &c, &error), error);
-    assert_ok(mha_case_judge(c, path, NULL, 1, &verdict, &error), error);
-    mha_case_close(c);
-    return verdict;
+    return judge(file, path, NULL);
 }
 
 static void rotation_is_judged_in_every_layout(void **state)

@@ -6,6 +6,7 @@
 
 #include "mha/mha.h"
 #include "support/program.h"
+#include "support/scratch.h"
 #include "support/unit.h"
 
 static void says(program_result r, int code, const char *words)
@@ -243,6 +244,24 @@ static void test_errors_hold_no_control_characters(void **state)
 
 /* ---------------------------------------------------------------- standard output */
 
+/* The library's message may name the file, the tensor or both, as the program does. */
+static void test_file_and_tensor_are_named_once(void **state)
+{
+    (void)state;
+    static const char header[] = "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4]}}";
+    bytes b = {0};
+    bytes_number(&b, sizeof header - 1, 8);
+    bytes_text(&b, header);
+    bytes_zeros(&b, 4);
+    const char *path = scratch_take("torn.safetensors", &b);
+    char line[500];
+    snprintf(line, sizeof line, "mha params: %s: a: expected 8 bytes for (2,) of F32, found data_offsets of 4 bytes\n", path);
+    program_result r = RUN("params", "--weights", path);
+    assert_int_equal(r.code, 2);
+    assert_string_equal(r.err, line);
+    program_free(&r);
+}
+
 static void test_output_that_cannot_be_written_is_exit_3(void **state)
 {
     (void)state;
@@ -304,6 +323,7 @@ int main(void)
         cmocka_unit_test(test_widths_that_do_not_fit_name_the_numbers),
         cmocka_unit_test(test_counting_writes_no_weight),
         cmocka_unit_test(test_errors_hold_no_control_characters),
+        cmocka_unit_test(test_file_and_tensor_are_named_once),
         cmocka_unit_test(test_output_that_cannot_be_written_is_exit_3),
         cmocka_unit_test(test_text_to_a_file_has_no_colours),
         cmocka_unit_test(test_info),

@@ -78,3 +78,10 @@ void guard_release_all(void)
     while (blocks)
         release(&blocks);
 }
+
+int guard_teardown(void **state)
+{
+    (void)state;
+    guard_release_all();
+    return 0;
+}

@@ -17,7 +17,9 @@ void guard_release(void *block);
 /* From now on writing to the block faults (`writable` 0), or no longer does. Whole pages only: a
  * guard block shares its pages with nobody. */
 void guard_protect(void *block, int writable);
-/* Takes back every block still held: for a test's teardown. */
+/* Takes back every block still held. */
 void guard_release_all(void);
+/* The same as a cmocka teardown: an assertion that fails jumps out of its test. */
+int guard_teardown(void **state);
 
 #endif

@@ -1,0 +1,20 @@
+/* Every instruction set of this machine in turn, and back to the one the library chooses. */
+#include "mha/system.h"
+#include "support/guard.h"
+#include "support/isa.h"
+#include "support/unit.h"
+
+bool isa_select(int number)
+{
+    const char *name = mha_isa_available(number);
+    if (!name)
+        return false;
+    assert_int_equal(mha_isa_select(name), MHA_OK);
+    return true;
+}
+
+int isa_teardown(void **state)
+{
+    mha_isa_select("auto");
+    return guard_teardown(state);
+}

@@ -1,0 +1,14 @@
+/* What the library says of a case file. */
+#include "support/unit.h"
+#include "support/verdict.h"
+
+mha_verdict judge(const char *file, mha_path path, const char *stage)
+{
+    mha_case *c;
+    mha_error error;
+    mha_verdict v;
+    assert_ok(mha_case_open(file, NULL, &c, &error), error);
+    assert_ok(mha_case_judge(c, path, stage, 1, &v, &error), error);
+    mha_case_close(c);
+    return v;
+}
