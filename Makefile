@@ -61,7 +61,7 @@ help: ## this list
 # ---------------------------------------------------------------- what is needed
 
 DEPS     = gcc g++ libc6-dev make pkg-config libopenblas-dev libjansson-dev libzip-dev libcmocka-dev
-DEPS_DEV = clang libclang-rt-dev libomp-dev valgrind libc6-dbg python3-torch python3-numpy libdnnl-dev gnuplot-nox gcovr clang-tidy cppcheck mandoc gcc-aarch64-linux-gnu qemu-user
+DEPS_DEV = clang libclang-rt-dev libomp-dev valgrind libc6-dbg python3-torch python3-numpy libdnnl-dev libxsmm-dev gnuplot-nox gcovr clang-tidy cppcheck mandoc gcc-aarch64-linux-gnu qemu-user
 SUDO     = $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
 # $(call apt,packages): installs those that are missing, and says so; silent when nothing is.
@@ -212,10 +212,16 @@ $(BUILD)/bench/libonednn_peer.so: bench/onednn.cpp
 	@if echo '#include <dnnl.hpp>' | $(CXX) -E -x c++ - 2>/dev/null | grep -q output_scales; then \
 	  $(CXX) -std=c++11 -O2 -fvisibility=hidden -fPIC -shared -o $@ $< -ldnnl; else echo "oneDNN 2 (libdnnl-dev) is not here"; fi
 
+# Skipped where libxsmm is not installed.
+$(BUILD)/bench/libxsmm_peer.so: bench/libxsmm.c
+	@mkdir -p $(@D)
+	@if echo '#include <libxsmm.h>' | $(CC) -E -x c - >/dev/null 2>&1; then \
+	  $(CC) $(PEER_CFLAGS) -o $@ $< -lxsmmext -lxsmm $(BLAS_LIBS) -ldl -lm; else echo "libxsmm (libxsmm-dev) is not here"; fi
+
 # Debian's own Python, which has Debian's PyTorch; PEERS: options of bench/peers.py.
 PYTHON ?= /usr/bin/python3
 PEERS  ?=
-PEER_LIBRARIES = $(BUILD)/bench/libshim.so $(BUILD)/bench/libopenblas_peer.so $(BUILD)/bench/libonednn_peer.so
+PEER_LIBRARIES = $(BUILD)/bench/libshim.so $(BUILD)/bench/libopenblas_peer.so $(BUILD)/bench/libonednn_peer.so $(BUILD)/bench/libxsmm_peer.so
 
 bench-peers: $(PEER_LIBRARIES) ## measures the same work with what people would otherwise use
 	$(PYTHON) bench/peers.py --libraries $(BUILD)/bench $(PEERS)

@@ -6,6 +6,7 @@ alone Q, K, V and the product with W_O, one after the other.
 """
 import numpy as np
 
+from libxsmm import Libxsmm
 from onednn import OneDnn
 from onnx_runtime import OnnxRuntime
 from openblas import OpenBlas
@@ -49,6 +50,9 @@ CONTENDERS = {
     "openblas": ("plain OpenBLAS: bench/openblas.c, SGEMM per block of rows and head, a vectorised softmax, one team of threads",
                  OpenBlas),
     "onednn": ("oneDNN: its matmul and softmax primitives, weights packed when made ready", OneDnn),
+    "xsmm": ("libxsmm: its batch-reduce kernels over packed weights, block by block, for the projections alone",
+             lambda threads, libraries: Libxsmm(threads, libraries, blocks=True)),
+    "xsmm-gemm": ("libxsmm: its own GEMM, for the projections alone", lambda threads, libraries: Libxsmm(threads, libraries, blocks=False)),
     "ort-mha": ("ONNX Runtime: MultiHeadAttention", lambda threads, _: OnnxRuntime(threads, "mha")),
     "ort-attn": ("ONNX Runtime: the ONNX operator Attention", lambda threads, _: OnnxRuntime(threads, "attn")),
     "ort-gqa": ("ONNX Runtime: GroupQueryAttention, where causal", lambda threads, _: OnnxRuntime(threads, "gqa")),
