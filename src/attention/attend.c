@@ -184,7 +184,7 @@ static void score(const attention *a, const block *k, const scratch *m, mha_inte
     float scale = (float)a->r->plan.scale;
     mha_gemm_nt(k->rows, keys.to - keys.from, a->r->plan.d_k, scale != 0.0f ? scale : 1.0f,
                 mha_row(a->Q, k->s->batch, k->s->q_from + k->first, k->head), (size_t)a->Q->stride[1],
-                mha_row(a->K, k->s->batch, k->s->k_from + keys.from, k->g), (size_t)a->K->stride[1], 0.0f,
+                mha_row(a->K, k->s->batch, k->s->k_from + keys.from, k->g), (size_t)a->K->stride[1],
                 m->scores + keys.from, m->width);
     for (size_t i = 0; i < k->rows && scale == 0.0f; i++) /* BLAS would not look at NaN and infinity */
         for (size_t j = keys.from; j < keys.to; j++)
@@ -272,13 +272,13 @@ static void weighted_sum(const attention *a, const block *k, const scratch *m)
     float *out = mha_row(a->heads, k->s->batch, k->s->q_from + k->first, k->head);
     const float *values = keys.from < keys.to ? mha_row(a->V, k->s->batch, k->s->k_from + keys.from, k->g) : out;
     size_t stride = (size_t)a->heads->stride[1], d_v = r->plan.d_v, n = keys.to - keys.from;
-    mha_gemm(k->rows, d_v, n, 1.0f, m->scores + keys.from, m->width, values, (size_t)a->V->stride[1], 0.0f, out, stride);
+    mha_gemm(k->rows, d_v, n, 1.0f, m->scores + keys.from, m->width, values, (size_t)a->V->stride[1], out, stride);
     for (size_t i = 0; i < k->rows && !dense; i++)
         finite = finite && all_finite(out + i * stride, d_v);
     /* A weight of 0 times NaN in a hidden row must not reach the output. The same sums without them, so that
      * what hidden rows hold changes no bit. */
     if (!finite)
-        mha_gemm(k->rows, d_v, n, 1.0f, m->scores + keys.from, m->width, finite_values(a, k, m, keys), d_v, 0.0f, out, stride);
+        mha_gemm(k->rows, d_v, n, 1.0f, m->scores + keys.from, m->width, finite_values(a, k, m, keys), d_v, out, stride);
     for (size_t i = 0; i < k->rows; i++) {
         float *row = out + i * stride;
         if (m->seen[i] == 0 && r->semantics->empty_rows == MHA_EMPTY_NAN)

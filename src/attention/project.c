@@ -41,7 +41,7 @@ static void piece(void *context, size_t task, int worker)
     float *y = mha_row(p->y, s.batch, from + first, 0) + column;
     size_t y_stride = (size_t)p->y->stride[1];
     if (p->W)
-        mha_gemm(m, n, p->in, 1.0f, x, (size_t)p->x->stride[1], p->W + column, p->out, 0.0f, y, y_stride);
+        mha_gemm(m, n, p->in, 1.0f, x, (size_t)p->x->stride[1], p->W + column, p->out, y, y_stride);
     for (size_t i = 0; p->b.data && i < m; i++)
         for (size_t j = 0; j < n; j++)
             y[i * y_stride + j] += (float)mha_view_get(&p->b, (size_t[]){column + j});

@@ -56,61 +56,55 @@ static int stride(size_t ld, size_t rows, size_t columns)
     return rows == 1 ? (int)columns : (int)ld;
 }
 
-/* C = alpha * B A + beta * C for B (rows, columns), or with its transpose. OpenBLAS goes another way, to other last
+/* C += alpha * B A for B (rows, columns), or with its transpose. OpenBLAS goes another way, to other last
  * bits, where rows lie without a gap; so it is given every other row, and then the rest: a gap is always there. */
 static void gemv(CBLAS_TRANSPOSE transpose, size_t rows, size_t columns, float alpha, const float *B, size_t ldb,
-                 const float *A, float beta, float *C)
+                 const float *A, float *C)
 {
     for (size_t first = 0; first < 2 && first < rows; first++) {
         const float *half = B + first * ldb;
         const int n = (int)((rows - first + 1) / 2), ld = stride(2 * ldb, (size_t)n, 2 * columns);
-        if (transpose == CblasNoTrans) {
-            cblas_sgemv(CblasRowMajor, transpose, n, (int)columns, alpha, half, ld, A, 1, beta, C + first, 2);
-        } else {
-            cblas_sgemv(CblasRowMajor, transpose, n, (int)columns, alpha, half, ld, A + first, 2, beta, C, 1);
-            beta = 1.0f; /* to the sum of the first half */
-        }
+        if (transpose == CblasNoTrans)
+            cblas_sgemv(CblasRowMajor, transpose, n, (int)columns, alpha, half, ld, A, 1, 1.0f, C + first, 2);
+        else
+            cblas_sgemv(CblasRowMajor, transpose, n, (int)columns, alpha, half, ld, A + first, 2, 1.0f, C, 1);
     }
 }
 
 /* CBLAS counts in int; request.c refuses extents and strides beyond it. */
 static void gemm(CBLAS_TRANSPOSE transpose_b, size_t m, size_t n, size_t k, float alpha, const float *A, size_t lda,
-                 const float *B, size_t ldb, float beta, float *C, size_t ldc)
+                 const float *B, size_t ldb, float *C, size_t ldc)
 {
     if (m == 0 || n == 0)
         return;
     if (k == 0) {
         for (size_t i = 0; i < m; i++)
-            for (size_t j = 0; j < n; j++)
-                C[i * ldc + j] = beta == 0.0f ? 0.0f : beta * C[i * ldc + j];
+            memset(C + i * ldc, 0, n * sizeof *C);
         return;
     }
     if (m == 1 && ldb <= INT_MAX / 2) { /* one row: a matrix read once, at memory speed */
-        if (beta == 0.0f) {             /* some releases of OpenBLAS multiply by beta here, NaN included */
-            memset(C, 0, n * sizeof *C);
-            beta = 1.0f;
-        }
+        memset(C, 0, n * sizeof *C);    /* some releases of OpenBLAS multiply by a beta of 0 here, NaN included */
         if (transpose_b == CblasTrans)
-            gemv(CblasNoTrans, n, k, alpha, B, ldb, A, beta, C);
+            gemv(CblasNoTrans, n, k, alpha, B, ldb, A, C);
         else
-            gemv(CblasTrans, k, n, alpha, B, ldb, A, beta, C);
+            gemv(CblasTrans, k, n, alpha, B, ldb, A, C);
         return;
     }
     int b_stride = transpose_b == CblasTrans ? stride(ldb, n, k) : stride(ldb, k, n);
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, transpose_b, (int)m, (int)n, (int)k, alpha, A, (int)lda, B, b_stride, beta,
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, transpose_b, (int)m, (int)n, (int)k, alpha, A, (int)lda, B, b_stride, 0.0f,
                 C, (int)ldc);
 }
 
 void mha_gemm(size_t m, size_t n, size_t k, float alpha, const float *A, size_t lda, const float *B, size_t ldb,
-              float beta, float *C, size_t ldc)
+              float *C, size_t ldc)
 {
-    gemm(CblasNoTrans, m, n, k, alpha, A, lda, B, ldb, beta, C, ldc);
+    gemm(CblasNoTrans, m, n, k, alpha, A, lda, B, ldb, C, ldc);
 }
 
 void mha_gemm_nt(size_t m, size_t n, size_t k, float alpha, const float *A, size_t lda, const float *B, size_t ldb,
-                 float beta, float *C, size_t ldc)
+                 float *C, size_t ldc)
 {
-    gemm(CblasTrans, m, n, k, alpha, A, lda, B, ldb, beta, C, ldc);
+    gemm(CblasTrans, m, n, k, alpha, A, lda, B, ldb, C, ldc);
 }
 
 const char *mha_blas_name(void)

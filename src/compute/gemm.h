@@ -13,13 +13,12 @@
 int mha_gemm_begin(void);
 void mha_gemm_end(int openmp_default);
 
-/* C (m, n) = alpha * A (m, k) B (k, n) + beta * C, row-major with row strides lda, ldb, ldc.
- * beta 0 writes C without reading it. m, n or k may be 0 (k = 0: C = beta * C). */
+/* C (m, n) = alpha * A (m, k) B (k, n), row-major with row strides lda, ldb, ldc. m, n or k may be 0 (k = 0: C = 0). */
 void mha_gemm(size_t m, size_t n, size_t k, float alpha, const float *A, size_t lda, const float *B, size_t ldb,
-              float beta, float *C, size_t ldc);
-/* C (m, n) = alpha * A (m, k) B^T + beta * C with B (n, k): the Q K^T form. */
+              float *C, size_t ldc);
+/* C (m, n) = alpha * A (m, k) B^T with B (n, k): the Q K^T form. */
 void mha_gemm_nt(size_t m, size_t n, size_t k, float alpha, const float *A, size_t lda, const float *B, size_t ldb,
-                 float beta, float *C, size_t ldc);
+                 float *C, size_t ldc);
 
 /* The singular values of A, largest first, min(m, n) of them, by LAPACK's dgesvd. A is (m, n) column-major without
  * gaps and is overwritten. Errors: MHA_INVALID (extents beyond int), MHA_UNSUPPORTED (no LAPACK beside this BLAS, or
