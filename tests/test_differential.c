@@ -456,36 +456,11 @@ static bool trial_differs(const trial *t, char *text, size_t size)
     return fails_on(t, MHA_PATH_EXACT, text, size);
 }
 
-static bool differs(const trial *t)
-{
-    char text[400];
-    return trial_differs(t, text, sizeof text);
-}
-
-static uint64_t number(const char *name, uint64_t otherwise)
-{
-    const char *text = getenv(name);
-    return text && *text ? strtoull(text, NULL, 10) : otherwise;
-}
-
 static void random_forwards_agree_with_themselves(void **state)
 {
     (void)state;
-    uint64_t first = number("DIFFERENTIAL_SEED", 1), n = number("DIFFERENTIAL_TRIALS", 300);
-    size_t wrong = 0;
-    for (uint64_t seed = first; seed < first + n && wrong < 5; seed++) {
-        char text[400], words[900];
-        trial t = trial_draw(seed);
-        if (!trial_differs(&t, text, sizeof text))
-            continue;
-        wrong++;
-        trial_text(&t, words, sizeof words);
-        print_error("%s\n  %s\n", text, words);
-        trial small = trial_shrink(&t, differs);
-        trial_differs(&small, text, sizeof text);
-        trial_text(&small, words, sizeof words);
-        print_error("  smaller: %s\n  %s\n", text, words);
-    }
+    uint64_t first = trial_number("DIFFERENTIAL_SEED", 1), n = trial_number("DIFFERENTIAL_TRIALS", 300);
+    const size_t wrong = trials_that_fail(first, n, 0, trial_differs);
     if (wrong)
         fail_msg("%zu random forwards differ", wrong);
     print_message("%llu random forwards, cut in every way\n", (unsigned long long)n);
@@ -513,7 +488,7 @@ static void judge_saved(const char *path, mha_path how, uint64_t seed)
 static void saved_forwards_are_accepted(void **state)
 {
     (void)state;
-    uint64_t first = number("DIFFERENTIAL_SEED", 1), n = number("DIFFERENTIAL_SAVED", 200), refusals = 0;
+    uint64_t first = trial_number("DIFFERENTIAL_SEED", 1), n = trial_number("DIFFERENTIAL_SAVED", 200), refusals = 0;
     for (uint64_t seed = first; seed < first + n; seed++) {
         trial t = trial_draw(seed);
         rig r;

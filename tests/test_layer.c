@@ -8,33 +8,10 @@
 #include "mha/attention.h"
 #include "mha/layer.h"
 #include "mha/random.h"
-#include "support/failing.h"
+#include "support/counted.h"
 #include "support/unit.h"
 
-typedef struct fixture {
-    failing memory;
-    mha_allocator allocator;
-    mha_params *table;
-} fixture;
-
-static int set_up(void **state)
-{
-    fixture *f = calloc(1, sizeof *f);
-    f->allocator = failing_allocator(&f->memory);
-    *state = f;
-    return mha_params_create(&f->allocator, &f->table) == MHA_OK ? 0 : -1;
-}
-
-static int tear_down(void **state)
-{
-    fixture *f = *state;
-    mha_params_destroy(f->table);
-    bool clean = f->memory.live_blocks == 0 && f->memory.mistakes == 0;
-    free(f);
-    return clean ? 0 : -1;
-}
-
-static mha_layer *make(fixture *f, mha_config config, const char *prefix)
+static mha_layer *make(counted *f, mha_config config, const char *prefix)
 {
     mha_layer *layer = NULL;
     mha_error error;
@@ -141,7 +118,7 @@ static void what_is_wrong_is_said_in_words_and_numbers(void **state)
 
 static void every_weight_has_the_shape_of_the_equation(void **state)
 {
-    fixture *f = *state;
+    counted *f = *state;
     mha_layer *layer = make(f, everything(), "blocks.0.");
     const struct {
         mha_weight weight;
@@ -189,7 +166,7 @@ static void every_weight_has_the_shape_of_the_equation(void **state)
 
 static void what_the_config_does_not_ask_for_is_not_there(void **state)
 {
-    fixture *f = *state;
+    counted *f = *state;
     mha_layer *layer = make(f, (mha_config){.d_model = 8, .n_heads = 2, .bias_v = true}, NULL);
     for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
         bool there = w == MHA_W_Q || w == MHA_W_K || w == MHA_W_V || w == MHA_W_O || w == MHA_B_V;
@@ -203,7 +180,7 @@ static void what_the_config_does_not_ask_for_is_not_there(void **state)
 
 static void counts_are_what_was_allocated(void **state)
 {
-    fixture *f = *state;
+    counted *f = *state;
     const struct {
         mha_config config;
         size_t parameters;
@@ -234,7 +211,7 @@ static void counts_are_what_was_allocated(void **state)
 
 static void the_head_count_alone_changes_no_total(void **state)
 {
-    fixture *f = *state;
+    counted *f = *state;
     static const size_t heads[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 48, 96, 192, 384, 768};
     for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) {
         mha_layer *layer = make(f, with_biases((mha_config){.d_model = 768, .n_heads = heads[i]}), "");
@@ -246,7 +223,7 @@ static void the_head_count_alone_changes_no_total(void **state)
 
 static void weights_of_every_floating_type_are_counted_in_their_bytes(void **state)
 {
-    fixture *f = *state;
+    counted *f = *state;
     const struct {
         mha_dtype dtype;
         size_t bytes;
@@ -266,7 +243,7 @@ static void weights_of_every_floating_type_are_counted_in_their_bytes(void **sta
 /* Head views against the indices of the equation; together they cover every element exactly once. */
 static void heads_are_slices_of_the_weights(void **state)
 {
-    fixture *f = *state;
+    counted *f = *state;
     mha_layer *layer = make(f, everything(), "");
     const mha_config *c = mha_layer_config(layer);
     for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
@@ -312,7 +289,7 @@ static void heads_are_slices_of_the_weights(void **state)
 
 static void initialisation_is_xavier_uniform_and_depends_on_the_counter_alone(void **state)
 {
-    fixture *f = *state;
+    counted *f = *state;
     mha_layer *layer = make(f, everything(), "");
     for (int w = 0; w < MHA_WEIGHT_COUNT; w++) { /* new weights are zero */
         mha_statistics s;
@@ -364,7 +341,7 @@ static void initialisation_is_xavier_uniform_and_depends_on_the_counter_alone(vo
 
 static void weights_are_set_from_any_floating_view_of_their_shape(void **state)
 {
-    fixture *f = *state;
+    counted *f = *state;
     mha_error error;
     mha_layer *layer = make(f, (mha_config){.d_model = 4, .n_heads = 2, .d_q = 3}, "");
     double values[12];
@@ -396,7 +373,7 @@ static size_t inert(mha_layer *layer, const mha_semantics *s)
 
 static void the_key_bias_is_inert_exactly_where_softmax_cannot_see_it(void **state)
 {
-    fixture *f = *state;
+    counted *f = *state;
     mha_config c = with_biases((mha_config){.d_model = 24, .n_heads = 6, .kv_heads = 2, .d_k = 4});
     mha_layer *layer = make(f, c, "");
     assert_int_equal(mha_params_totals(f->table, NULL).inert, 8);
@@ -430,7 +407,7 @@ static void the_key_bias_is_inert_exactly_where_softmax_cannot_see_it(void **sta
 
 static void a_layer_that_cannot_be_made_leaves_no_row_behind(void **state)
 {
-    fixture *f = *state;
+    counted *f = *state;
     mha_error error;
     mha_layer *first = make(f, everything(), "x."), *second = NULL;
     mha_totals before = mha_params_totals(f->table, NULL);
@@ -472,7 +449,7 @@ static void a_layer_that_cannot_be_made_leaves_no_row_behind(void **state)
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, counted_set_up, counted_tear_down)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_all_zero_config_is_the_papers_base_layer),
         cmocka_unit_test(each_default_follows_its_rule),

@@ -6,37 +6,10 @@
 #include <sys/mman.h>
 
 #include "mha/params.h"
-#include "support/failing.h"
+#include "support/counted.h"
 #include "support/unit.h"
 
-typedef struct fixture {
-    failing memory;
-    mha_allocator allocator;
-    mha_params *table;
-} fixture;
-
-static int set_up(void **state)
-{
-    fixture *f = calloc(1, sizeof *f);
-    f->allocator = failing_allocator(&f->memory);
-    *state = f;
-    return mha_params_create(&f->allocator, &f->table) == MHA_OK ? 0 : -1;
-}
-
-/* Every test ends with nothing left and no wrong size given back. */
-static int tear_down(void **state)
-{
-    fixture *f = *state;
-    mha_params_destroy(f->table);
-    bool clean = f->memory.live_blocks == 0 && f->memory.live_bytes == 0 && f->memory.mistakes == 0;
-    if (!clean)
-        print_error("left behind: %zu blocks, %zu bytes, %zu mistakes\n", f->memory.live_blocks, f->memory.live_bytes,
-                    f->memory.mistakes);
-    free(f);
-    return clean ? 0 : -1;
-}
-
-static mha_tensor *add(fixture *f, mha_tensor_spec spec)
+static mha_tensor *add(counted *f, mha_tensor_spec spec)
 {
     mha_error error;
     mha_tensor *tensor = NULL;
@@ -46,7 +19,7 @@ static mha_tensor *add(fixture *f, mha_tensor_spec spec)
 }
 
 /* Walks the rows and the allocator's own record: every storage's bytes, each once, nothing more. */
-static void assert_honest(const fixture *f)
+static void assert_honest(const counted *f)
 {
     size_t bytes = 0, storages = 0, parameters = 0, trainable = 0, buffers = 0, derived = 0, derived_storages = 0, aliases = 0;
     for (size_t i = 0; i < mha_params_count(f->table); i++) {
@@ -82,7 +55,7 @@ static void assert_honest(const fixture *f)
 
 static void an_empty_table_counts_nothing(void **state)
 {
-    fixture *f = *state;
+    counted *f = *state;
     mha_totals totals = mha_params_totals(f->table, NULL), zero = {0};
     assert_memory_equal(&totals, &zero, sizeof zero);
     assert_null(mha_params_find(f->table, "W_Q"));
@@ -93,7 +66,7 @@ static void an_empty_table_counts_nothing(void **state)
 
 static void a_tensor_is_a_named_zeroed_allocation(void **state)
 {
-    fixture *f = *state;
+    counted *f = *state;
     char name[] = "layer.W_Q", role[] = "W_Q", group[] = "attention"; /* copied, so may change afterwards */
     mha_tensor *t = add(f, (mha_tensor_spec){.name = name, .role = role, .group = group, .rank = 2, .shape = {5, 7}});
     memset(name, 'x', sizeof name - 1), memset(role, 'x', sizeof role - 1), memset(group, 'x', sizeof group - 1);
@@ -121,7 +94,7 @@ static void a_tensor_is_a_named_zeroed_allocation(void **state)
 
 static void totals_change_by_exactly_one_tensor(void **state)
 {
-    fixture *f = *state;
+    counted *f = *state;
     mha_totals before = mha_params_totals(f->table, NULL);
     for (int d = 0; d < MHA_DTYPE_COUNT; d++)
         for (int kind = MHA_PARAMETER; kind <= MHA_DERIVED; kind++)
@@ -161,7 +134,7 @@ static void totals_change_by_exactly_one_tensor(void **state)
 
 static void an_alias_is_a_row_without_memory_of_its_own(void **state)
 {
-    fixture *f = *state;
+    counted *f = *state;
     mha_error error;
     add(f, (mha_tensor_spec){.name = "front"}); /* a row before it */
     mha_tensor *owner = add(f, (mha_tensor_spec){.name = "embedding", .dtype = MHA_F16, .rank = 2, .shape = {6, 4}, .frozen = true});
@@ -205,7 +178,7 @@ static void an_alias_is_a_row_without_memory_of_its_own(void **state)
 
 static void aliases_that_do_not_fit_are_refused(void **state)
 {
-    fixture *f = *state;
+    counted *f = *state;
     mha_error error;
     mha_params *other;
     mha_tensor *owner = add(f, (mha_tensor_spec){.name = "a", .rank = 2, .shape = {6, 4}}), *out = owner;
@@ -227,7 +200,7 @@ static void aliases_that_do_not_fit_are_refused(void **state)
 
 static void names_are_unique_and_found_among_thousands(void **state)
 {
-    fixture *f = *state;
+    counted *f = *state;
     mha_error error;
     char name[64];
     enum { N = 3000 };
@@ -255,7 +228,7 @@ static void names_are_unique_and_found_among_thousands(void **state)
 
 static void impossible_tensors_are_refused_and_leave_no_trace(void **state)
 {
-    fixture *f = *state;
+    counted *f = *state;
     mha_error error;
     mha_tensor *out = NULL;
     add(f, (mha_tensor_spec){.name = "first", .rank = 1, .shape = {3}});
@@ -294,7 +267,7 @@ static void impossible_tensors_are_refused_and_leave_no_trace(void **state)
 
 static void empty_and_scalar_tensors_are_rows_too(void **state)
 {
-    fixture *f = *state;
+    counted *f = *state;
     mha_tensor *none = add(f, (mha_tensor_spec){.name = "none", .rank = 2, .shape = {0, 7}});
     mha_tensor *one = add(f, (mha_tensor_spec){.name = "one", .dtype = MHA_F64});
     mha_tensor_info info = mha_tensor_get_info(none);
@@ -334,7 +307,7 @@ static void large_tensors_cost_nothing_until_written(void **state)
 
 static void groups_are_counted_on_their_own(void **state)
 {
-    fixture *f = *state;
+    counted *f = *state;
     mha_error error;
     mha_tensor *w = add(f, (mha_tensor_spec){.name = "w", .group = "attention", .rank = 1, .shape = {10}});
     add(f, (mha_tensor_spec){.name = "e", .group = "embedding", .rank = 1, .shape = {100}});
@@ -355,7 +328,7 @@ static void groups_are_counted_on_their_own(void **state)
 
 static void inert_elements_carry_their_reason(void **state)
 {
-    fixture *f = *state;
+    counted *f = *state;
     mha_tensor *b = add(f, (mha_tensor_spec){.name = "b_K", .rank = 1, .shape = {8}});
     char why[] = "softmax ignores what all scores share";
     assert_int_equal(mha_tensor_set_inert(b, 9, why), MHA_INVALID);
@@ -377,7 +350,7 @@ static void inert_elements_carry_their_reason(void **state)
 
 static void statistics_describe_the_numbers(void **state)
 {
-    fixture *f = *state;
+    counted *f = *state;
     mha_statistics s;
     mha_tensor *t = add(f, (mha_tensor_spec){.name = "t", .rank = 2, .shape = {2, 4}});
     static const float values[] = {3.0f, -4.0f, 0.0f, -0.0f, NAN, INFINITY, -INFINITY, 1.0f};
@@ -459,7 +432,7 @@ static void every_allocation_may_fail(void **state)
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, counted_set_up, counted_tear_down)
     const struct CMUnitTest tests[] = {
         TEST(an_empty_table_counts_nothing),
         TEST(a_tensor_is_a_named_zeroed_allocation),

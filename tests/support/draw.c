@@ -208,8 +208,9 @@ SIMPLER(plain_layout, t->layout = MHA_BTE; t->gap = 0)
 SIMPLER(small_numbers, t->amplitude = 0)
 #undef SIMPLER
 
-trial trial_shrink(const trial *t, bool (*fails)(const trial *))
+trial trial_shrink(const trial *t, trial_failure fails)
 {
+    char words[400];
     static void (*const ways[])(trial *) = {
         fewer_rows,  half_queries, half_keys,   no_past,    fewer_heads, narrow_k,     narrow_v,  narrow_in,
         no_biases,   no_bias_kv,   no_sinks,    no_norm,    plain_weights, plain_inputs, no_scale, no_softcap,
@@ -221,7 +222,7 @@ trial trial_shrink(const trial *t, bool (*fails)(const trial *))
         for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
             trial next = smallest;
             ways[i](&next);
-            if (memcmp(&next, &smallest, sizeof next) != 0 && fails(&next))
+            if (memcmp(&next, &smallest, sizeof next) != 0 && fails(&next, words, sizeof words))
                 smallest = next, progress = true;
         }
     }

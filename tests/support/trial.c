@@ -1,5 +1,6 @@
 /* A trial run on any path and held against the oracle. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "support/compare.h"
@@ -173,4 +174,31 @@ void trial_check(const trial *t, const char *file, int line)
     trial_text(t, words, sizeof words);
     print_error("%s:%d: %s\n  %s\n", file, line, text, words);
     _fail(file, line);
+}
+
+size_t trials_that_fail(uint64_t first, uint64_t n, double amplitude, trial_failure fails)
+{
+    size_t wrong = 0;
+    for (uint64_t seed = first; seed < first + n && wrong < 5; seed++) {
+        char text[400], words[900];
+        trial t = trial_draw(seed);
+        if (amplitude > 0)
+            t.amplitude = amplitude;
+        if (!fails(&t, text, sizeof text))
+            continue;
+        wrong++;
+        trial_text(&t, words, sizeof words);
+        print_error("%s\n  %s\n", text, words);
+        const trial small = trial_shrink(&t, fails);
+        fails(&small, text, sizeof text);
+        trial_text(&small, words, sizeof words);
+        print_error("  smaller: %s\n  %s\n", text, words);
+    }
+    return wrong;
+}
+
+uint64_t trial_number(const char *name, uint64_t otherwise)
+{
+    const char *text = getenv(name);
+    return text && *text ? strtoull(text, NULL, 10) : otherwise;
 }

@@ -76,9 +76,16 @@ void trial_check(const trial *t, const char *file, int line);
 /* The trial in words, and a random one from the whole space of options. */
 void trial_text(const trial *t, char *text, size_t size);
 trial trial_draw(uint64_t seed);
+/* Whether something is wrong with it; `text` says what. */
+typedef bool (*trial_failure)(const trial *t, char *text, size_t size);
 /* A smaller trial that still fails, by switching one thing off after another. */
-trial trial_shrink(const trial *t, bool (*fails)(const trial *));
-/* True when a path differs from the oracle or refuses (the fast path may); `text` says how. */
+trial trial_shrink(const trial *t, trial_failure fails);
+/* True when a path differs from the oracle or refuses (the fast path may). */
 bool trial_fails(const trial *t, char *text, size_t size);
+/* Draws n trials from seed `first` on, with inputs of size `amplitude` (0: as drawn), until five have failed: they
+ * are shown, with the smallest like them. How many failed. */
+size_t trials_that_fail(uint64_t first, uint64_t n, double amplitude, trial_failure fails);
+/* A number from the environment. */
+uint64_t trial_number(const char *name, uint64_t otherwise);
 
 #endif
