@@ -77,8 +77,9 @@ static mha_cache *make_cache(size_t capacity, size_t window, mha_dtype dtype)
 {
     mha_cache *cache;
     mha_error error;
+    const mha_allocator allocator = guard_allocator(GUARD_AFTER);
     mha_cache_spec spec = {.batch = B, .kv_heads = G, .d_k = D_K, .d_v = D_K, .capacity = capacity, .window = window, .dtype = dtype};
-    assert_ok(mha_cache_create(&spec, NULL, &cache, &error), error);
+    assert_ok(mha_cache_create(&spec, &allocator, &cache, &error), error);
     return cache;
 }
 
@@ -172,7 +173,7 @@ static void stages_take_time(void **state)
 }
 
 /* The rows of Q, K and V come out of one product: its time is shared out whole. Here it is all but the time of the
- * call, with one element to each of them; what else the machine does makes shares smaller, never larger. */
+ * call, with two elements to each of them; what else the machine does makes shares smaller, never larger. */
 static void the_time_of_a_shared_product_is_shared_out(void **state)
 {
     (void)state;
@@ -181,7 +182,7 @@ static void the_time_of_a_shared_product_is_shared_out(void **state)
     mha_layer *layer;
     mha_error error;
     assert_int_equal(mha_params_create(NULL, &table), MHA_OK);
-    const mha_config config = {.d_model = WIDE, .n_heads = 1, .d_k = 1, .d_v = 1, .d_out = 1};
+    const mha_config config = {.d_model = WIDE, .n_heads = 1, .d_k = 2, .d_v = 2, .d_out = 1};
     assert_ok(mha_layer_create(&config, table, NULL, &layer, &error), error);
     mha_layer_init(layer, 1);
     assert_ok(mha_layer_pack(layer, &error), error);

@@ -109,7 +109,6 @@ static void divisors(char *text, size_t size, size_t n, size_t around)
         if (n % d == 0)
             found[count++] = d;
     size_t used = 0;
-    text[0] = '\0';
     for (size_t i = 0; i < count && used < size; i++)
         used += (size_t)snprintf(text + used, size - used, "%s%zu", i ? ", " : "", found[i]);
 }

@@ -98,20 +98,8 @@ static double *widened(const mha_view *view, size_t *bytes)
 
 static void store(mha_tensor *tensor, const size_t *index, double value)
 {
-    mha_view view = mha_tensor_view(tensor);
-    double exact = value;
-    size_t one = 1;
-    mha_view from = mha_view_of(&exact, MHA_F64, 1, &one), to = view;
-    ptrdiff_t offset = 0;
-    for (int i = 0; i < view.rank; i++)
-        offset += (ptrdiff_t)index[i] * view.stride[i]; /* NOLINT: `index` has rank entries */
-    size_t width = 0;
-    mha_dtype_bytes(view.dtype, 1, &width);
-    to.data = (char *)view.data + (size_t)offset * width;
-    to.rank = 1;
-    to.shape[0] = 1;
-    to.stride[0] = 1;
-    mha_view_copy(&to, &from);
+    const mha_view view = mha_tensor_view(tensor);
+    mha_view_set(&view, index, value);
 }
 
 static double dot(const double *a, const double *b, size_t n)

@@ -66,6 +66,23 @@ void guard_release(void *block)
         release(find(block));
 }
 
+static void *aligned(void *context, size_t bytes, size_t alignment)
+{
+    return guard_allocate((bytes + alignment - 1) / alignment * alignment, *(const guard_side *)context, 0xFF);
+}
+
+static void take_back(void *context, void *block, size_t bytes)
+{
+    (void)context, (void)bytes;
+    guard_release(block);
+}
+
+mha_allocator guard_allocator(guard_side side)
+{
+    static guard_side sides[] = {[GUARD_AFTER] = GUARD_AFTER, [GUARD_BEFORE] = GUARD_BEFORE};
+    return (mha_allocator){aligned, take_back, &sides[side]};
+}
+
 void guard_protect(void *block, int writable)
 {
     held *h = *find(block);

@@ -4,6 +4,8 @@
 
 #include <stddef.h>
 
+#include "mha/status.h"
+
 typedef enum guard_side {
     GUARD_AFTER, /* the byte behind the block faults: reading or writing too far */
     GUARD_BEFORE /* the byte before the block faults: starting too early */
@@ -14,6 +16,9 @@ typedef enum guard_side {
 void *guard_allocate(size_t bytes, guard_side side, unsigned char fill);
 /* Takes any block of guard_allocate back; NULL is allowed. */
 void guard_release(void *block);
+/* An allocator of such blocks, filled with 0xFF; as aligned as it is asked for: a block ends up to that far before the
+ * page. */
+mha_allocator guard_allocator(guard_side side);
 /* From now on writing to the block faults (`writable` 0), or no longer does. Whole pages only: a
  * guard block shares its pages with nobody. */
 void guard_protect(void *block, int writable);

@@ -65,7 +65,7 @@ static mha_status fill_cache(rig *r, mha_path path, mha_error *error)
 {
     const trial *t = &r->t;
     const mha_config *c = &t->config;
-    mha_allocator allocator = trial_allocator(r);
+    const mha_allocator allocator = guard_allocator(t->side);
     mha_cache_spec spec = {.batch = t->B, .kv_heads = c->kv_heads, .d_k = c->d_k, .d_v = c->d_v,
                            .capacity = t->past + (t->inputs == TRIAL_SELF && !t->bare ? t->T_q : t->T_k),
                            .dtype = path == MHA_PATH_EXACT ? MHA_F64 : MHA_F32};

@@ -160,26 +160,9 @@ static void build_extras(rig *r)
         e->k_norm = weight_view(r, c->k_norm == MHA_NORM_ROW ? c->kv_heads * c->d_k : c->d_k, 0.5, 1.5);
 }
 
-/* Weights in blocks that end at, or begin behind, a forbidden page; 64-byte aligned as the library asks. */
-static void *weight_memory(void *context, size_t bytes, size_t alignment)
-{
-    return guard_allocate((bytes + alignment - 1) / alignment * alignment, ((rig *)context)->t.side, 0xFF);
-}
-
-static void weight_release(void *context, void *block, size_t bytes)
-{
-    (void)context, (void)bytes;
-    guard_release(block);
-}
-
-mha_allocator trial_allocator(rig *r)
-{
-    return (mha_allocator){weight_memory, weight_release, r};
-}
-
 static void build_layer(rig *r)
 {
-    mha_allocator allocator = trial_allocator(r);
+    const mha_allocator allocator = guard_allocator(r->t.side);
     mha_error error;
     if (mha_params_create(&allocator, &r->table) != MHA_OK)
         abort();

@@ -8,7 +8,5 @@ size_t trial_size_of(mha_dtype dtype);
 /* (B, T, heads*d), or (B, T, heads, d) with bare, in the trial's layout, `gap` elements between neighbouring
  * rows, in memory from `memory`. */
 mha_view trial_rows(rig *r, mha_dtype dtype, size_t T, size_t heads, size_t d, void *(*memory)(rig *, size_t));
-/* Guarded memory for the library's own objects. */
-mha_allocator trial_allocator(rig *r);
 
 #endif
