@@ -44,76 +44,106 @@ size_t mha_stream_scratch(size_t rows, size_t d_k, size_t d_v)
     return lay_out(rows, d_k, d_v).end * sizeof(float);
 }
 
+/* Keys [begin, end). */
+typedef struct span {
+    size_t begin, end;
+} span;
+
+/* Rows that are computed together, and the keys that any of them sees, and that all of them see. */
+typedef struct tile {
+    size_t first, m;
+    span any, all;
+} tile;
+
+enum { LEAST_TILE_ROWS = 4, MOST_TILES = MHA_STREAM_ROWS / LEAST_TILE_ROWS };
+
 /* A call at work. */
 typedef struct work {
     const mha_kernels *kernels;
     const mha_stream *stream;
     const mha_stream_row *rows;
-    size_t count, tile_rows, block;
+    size_t count, block;
     float *Q, *K, *V, *scores, *bias;
     size_t chunks;
     float *widened; /* as many rows of keys or values as a panel has columns */
+    size_t n_tiles;
+    tile tiles[MOST_TILES];
+    span any, all;
 } work;
 
-/* Rows in a tile when all tiles are about as large: a last one of two rows would take as long as one of five. */
-static size_t even_tiles(size_t count, size_t most)
+static size_t smaller(size_t a, size_t b)
 {
-    const size_t tiles = (count + most - 1) / most;
-    return (count + tiles - 1) / tiles;
+    return a < b ? a : b;
 }
 
-static work start(const mha_stream *stream, const mha_stream_row *rows, size_t count, float *scratch, const layout *at)
+static size_t larger(size_t a, size_t b)
 {
+    return a > b ? a : b;
+}
+
+/* Empty spans are {0, 0} for `joined`, anything with begin >= end for `shared`. */
+static span joined(span a, span b)
+{
+    return b.begin >= b.end ? a : a.begin >= a.end ? b : (span){smaller(a.begin, b.begin), larger(a.end, b.end)};
+}
+
+static span shared(span a, span b)
+{
+    return (span){larger(a.begin, b.begin), smaller(a.end, b.end)};
+}
+
+/* Tiles about as large as each other: a last one of two rows would take as long as one of five. */
+static void make_tiles(work *w)
+{
+    const size_t most = w->kernels->tile_rows;
+    w->n_tiles = (w->count + most - 1) / most;
+    w->any = (span){0, 0}, w->all = (span){0, SIZE_MAX};
+    for (size_t i = 0, first = 0; i < w->n_tiles; i++) {
+        tile t = {first, (w->count - first) / (w->n_tiles - i), {0, 0}, {0, SIZE_MAX}};
+        for (; first < t.first + t.m; first++) {
+            const span one = {w->rows[first].begin, w->rows[first].end};
+            t.any = joined(t.any, one);
+            t.all = shared(t.all, one);
+        }
+        w->any = joined(w->any, t.any);
+        w->all = shared(w->all, t.all);
+        w->tiles[i] = t;
+    }
+}
+
+static void start(work *w, const mha_stream *stream, const mha_stream_row *rows, size_t count, float *scratch)
+{
+    const layout at = lay_out(count, stream->d_k, stream->d_v);
     const mha_kernels *kernels = mha_kernels_get();
-    work w = {kernels,
-              stream,
-              rows,
-              count,
-              even_tiles(count, kernels->tile_rows),
-              block_keys(stream->d_k, stream->d_v),
-              scratch + at->Q,
-              scratch + at->K,
-              scratch + at->V,
-              scratch + at->scores,
-              scratch + at->bias,
-              at->chunks,
-              scratch + at->widened};
+    w->kernels = kernels, w->stream = stream, w->rows = rows, w->count = count;
+    w->block = block_keys(stream->d_k, stream->d_v);
+    w->Q = scratch + at.Q, w->K = scratch + at.K, w->V = scratch + at.V;
+    w->scores = scratch + at.scores, w->bias = scratch + at.bias, w->widened = scratch + at.widened;
+    w->chunks = at.chunks;
+    make_tiles(w);
     /* The scale goes into Q once; chunk c of all rows lies together, as the product wants its left factor. */
     for (size_t i = 0; i < count; i++)
         for (size_t e = 0; e < stream->d_k; e += 16)
             __builtin_prefetch(rows[i].q + e);
     for (size_t i = 0; i < count; i++)
-        for (size_t c = 0; c < w.chunks; c++) {
+        for (size_t c = 0; c < w->chunks; c++) {
             size_t from = c * MHA_BLOCK, n = stream->d_k - from < MHA_BLOCK ? stream->d_k - from : MHA_BLOCK;
-            kernels->scale(w.Q + (c * count + i) * MHA_STAGED, rows[i].q + from, n, stream->scale);
+            kernels->scale(w->Q + (c * count + i) * MHA_STAGED, rows[i].q + from, n, stream->scale);
         }
-    return w;
 }
 
-/* What one row sees of the keys [from, to), counted from `from`. */
-typedef struct span {
-    size_t begin, end;
-} span;
-
-static span seen(const mha_stream_row *row, bool extra, size_t from, size_t to)
+/* What `keys` has of the keys [from, to), counted from `from`; the extra rows are seen by everybody. */
+static span within(span keys, bool extra, size_t from, size_t to)
 {
     if (extra)
         return (span){0, to - from};
-    size_t begin = row->begin > from ? row->begin : from, end = row->end < to ? row->end : to;
-    return begin < end ? (span){begin - from, end - from} : (span){0, 0};
+    const span some = shared(keys, (span){from, to});
+    return some.begin < some.end ? (span){some.begin - from, some.end - from} : (span){0, 0};
 }
 
-static span seen_by_any(const work *w, size_t first, size_t count, bool extra, size_t from, size_t to)
+static span seen(const mha_stream_row *row, bool extra, size_t from, size_t to)
 {
-    span all = {SIZE_MAX, 0};
-    for (size_t i = first; i < first + count; i++) {
-        span one = seen(&w->rows[i], extra, from, to);
-        if (one.begin < one.end) {
-            all.begin = one.begin < all.begin ? one.begin : all.begin;
-            all.end = one.end > all.end ? one.end : all.end;
-        }
-    }
-    return all.begin < all.end ? all : (span){0, 0};
+    return within((span){row->begin, row->end}, extra, from, to);
 }
 
 /* One block of keys, packed: its first key is number `from`, of `end` - `from`. */
@@ -121,8 +151,8 @@ typedef struct block {
     const mha_stream_keys *keys;
     bool extra;
     size_t from, end;
-    mha_panels K, V;      /* key 0 of the block is row 0 of V, column 0 of K; no K: it is read where it lies */
-    const bool *poisoned; /* NULL when every value row is finite */
+    mha_panels K, V;        /* key 0 of the block is row 0 of V, column 0 of K; no K: it is read where it lies */
+    const bool *poisoned;   /* NULL when every value row is finite */
     const mha_panels *next; /* rows to fetch meanwhile, or NULL */
 } block;
 
@@ -181,26 +211,28 @@ static void score(const work *w, size_t first, size_t m, const block *b, size_t 
         const size_t rest = w->stream->d_k - c * MHA_BLOCK;
         mha_panels K = b->K;
         K.data += left / MHA_PANEL * K.panel + c * MHA_BLOCK * K.row;
-        k->product(m, n, rest < MHA_BLOCK ? rest : MHA_BLOCK, w->Q + (c * w->count + first) * MHA_STAGED, K, NULL, scores,
-                   MHA_STAGED, c ? ones : NULL, NULL);
+        k->product(m, n, rest < MHA_BLOCK ? rest : MHA_BLOCK, w->Q + (c * w->count + first) * MHA_STAGED, K, NULL,
+                   scores, MHA_STAGED, c ? ones : NULL, NULL);
     }
 }
 
-/* Rows [first, first + m) against one block. */
-static void tile_step(const work *w, size_t first, size_t m, const block *b, mha_part *into, bool *begun)
+/* The rows of a tile against one block. */
+static void tile_step(const work *w, const tile *t, const block *b, mha_part *into, bool *begun)
 {
     const mha_stream *s = w->stream;
     const mha_kernels *k = w->kernels;
-    const span all = seen_by_any(w, first, m, b->extra, b->from, b->end);
+    const size_t first = t->first, m = t->m;
+    const span all = within(t->any, b->extra, b->from, b->end), common = within(t->all, b->extra, b->from, b->end);
     if (all.begin == all.end)
         return;
+    const bool alike = common.begin == all.begin && common.end == all.end;
     const size_t left = all.begin / MHA_PANEL * MHA_PANEL, n = all.end - left;
     float *scores = w->scores + left, factor[MHA_TILE_ROWS] = {0}, max[MHA_TILE_ROWS];
     score(w, first, m, b, left, n, scores);
     for (size_t i = 0; i < m; i++) {
         const mha_stream_row *row = &w->rows[first + i];
         mha_running_softmax *state = &into->state[first + i];
-        const span one = seen(row, b->extra, b->from, b->end);
+        const span one = alike ? all : seen(row, b->extra, b->from, b->end);
         const float *bias = NULL;
         if (s->bias && !b->extra && one.begin < one.end)
             bias = s->bias(s->context, row->name, b->from + left, n, w->bias);
@@ -209,10 +241,12 @@ static void tile_step(const work *w, size_t first, size_t m, const block *b, mha
         max[i] = found > state->max ? found : state->max;
         factor[i] = state->max == max[i] ? 0.0f : state->max - max[i];
     }
-    k->exp(factor, factor, MHA_TILE_ROWS);
+    if (*begun)
+        k->exp(factor, factor, MHA_TILE_ROWS);
     for (size_t i = 0; i < m; i++) {
         mha_running_softmax *state = &into->state[first + i];
-        state->sum = state->sum * factor[i] + k->softmax_weigh(scores + i * MHA_STAGED, n, max[i]);
+        const float before = *begun ? state->sum * factor[i] : 0.0f;
+        state->sum = before + k->softmax_weigh(scores + i * MHA_STAGED, n, max[i]);
         state->max = max[i];
     }
     float *sum = into->sum + first * into->width;
@@ -245,18 +279,13 @@ static void tile_step(const work *w, size_t first, size_t m, const block *b, mha
  * hidden in them: one tile, whole vectors, every key of the block seen by every row. */
 static bool values_in_place(const work *w, size_t from, size_t end)
 {
-    if (w->count > w->tile_rows || w->stream->d_v % 16 != 0 || w->stream->bias)
-        return false;
-    for (size_t i = 0; i < w->count; i++)
-        if (w->rows[i].begin > from || w->rows[i].end < end)
-            return false;
-    return true;
+    return w->n_tiles == 1 && w->stream->d_v % 16 == 0 && !w->stream->bias && w->all.begin <= from && w->all.end >= end;
 }
 
 /* The same for keys of 16 bits: few rows, which the transposing product is for. */
 static bool keys_in_place(const work *w, const mha_stream_keys *keys)
 {
-    return w->count <= MHA_FEW_ROWS && w->count <= w->tile_rows && w->chunks == 1 && keys->k_stride % 2 == 0 &&
+    return w->count <= MHA_FEW_ROWS && w->n_tiles == 1 && w->chunks == 1 && keys->k_stride % 2 == 0 &&
            (uintptr_t)keys->K16 % sizeof(uint32_t) == 0;
 }
 
@@ -287,62 +316,68 @@ static bool pack_halves(const work *w, block *b, span all)
     return finite;
 }
 
+/* Packs what is seen of a block of floats, unless it is better read where it lies. False as above. */
+static bool pack_floats(const work *w, block *b, span all)
+{
+    const mha_kernels *k = w->kernels;
+    const mha_stream_keys *keys = b->keys;
+    const float *K = keys->K + b->from * keys->k_stride, *V = keys->V + b->from * keys->v_stride;
+    const size_t d_k = w->stream->d_k, left = all.begin / MHA_PANEL * MHA_PANEL;
+    if (w->n_tiles == 1 && w->count <= MHA_FEW_ROWS && w->chunks == 1)
+        b->K.data = NULL;
+    else
+        k->pack_transposed(d_k, all.end - left, K + left * keys->k_stride, keys->k_stride, w->K + left * d_k,
+                           d_k * MHA_PANEL, keys->n - b->end);
+    if (!b->extra && values_in_place(w, b->from, b->end)) {
+        b->V = (mha_panels){V, keys->v_stride, MHA_PANEL};
+        return true;
+    }
+    return k->pack(all.end - all.begin, w->stream->d_v, V + all.begin * keys->v_stride, keys->v_stride,
+                   w->V + all.begin * MHA_PANEL, w->block * MHA_PANEL);
+}
+
+/* All rows against keys [from, end). */
+static void block_step(const work *w, bool extra, size_t from, size_t end, mha_part *into, bool *begun)
+{
+    const mha_stream_keys *keys = extra ? &w->stream->extra : &w->stream->keys;
+    const bool halves = keys->dtype != MHA_F32, more = keys->n - end >= w->block;
+    const span all = within(w->any, extra, from, end);
+    if (all.begin == all.end)
+        return;
+    block b = {
+        keys, extra, from, end, {w->K, MHA_PANEL, w->stream->d_k * MHA_PANEL}, {w->V, MHA_PANEL, w->block * MHA_PANEL},
+        NULL, NULL};
+    bool poisoned[MHA_BLOCK];
+    if (!(halves ? pack_halves : pack_floats)(w, &b, all)) {
+        remove_poison(w, &b, all, poisoned);
+        b.poisoned = poisoned;
+    }
+    /* Meanwhile what comes next is fetched: the next block, or values that are read where they lie. */
+    mha_panels next_K = {0}, next_V = {0}, soon_V = {0};
+    if (!halves) {
+        const float *V = keys->V + from * keys->v_stride;
+        next_K = (mha_panels){keys->K + end * keys->k_stride, keys->k_stride, MHA_PANEL};
+        next_V = (mha_panels){keys->V + end * keys->v_stride, keys->v_stride, MHA_PANEL};
+        soon_V = (mha_panels){V + 16 * keys->v_stride, keys->v_stride, MHA_PANEL};
+    }
+    for (size_t t = 0; t < w->n_tiles; t++) {
+        if (!halves)
+            b.next = w->n_tiles == 1 ? b.V.row == MHA_PANEL ? NULL : &soon_V : !more ? NULL : t % 2 ? &next_K : &next_V;
+        tile_step(w, &w->tiles[t], &b, into, &begun[t]);
+    }
+}
+
 /* The running softmax of all rows over keys [from, to), from its start. */
 static void segment(const work *w, bool extra, size_t from, size_t to, mha_part *into)
 {
-    const mha_stream *s = w->stream;
-    const mha_stream_keys *keys = extra ? &s->extra : &s->keys;
-    const size_t tiles = (w->count + w->tile_rows - 1) / w->tile_rows;
-    bool begun[MHA_STREAM_ROWS] = {false};
+    bool begun[MOST_TILES] = {false};
     for (size_t i = 0; i < w->count; i++)
         into->state[i] = (mha_running_softmax){-INFINITY, 0.0f, false};
-    for (size_t at = from; at < to; at += w->block) {
-        const size_t end = to - at < w->block ? to : at + w->block;
-        const span all = seen_by_any(w, 0, w->count, extra, at, end);
-        if (all.begin == all.end)
-            continue;
-        block b = {keys, extra, at, end, {w->K, MHA_PANEL, s->d_k * MHA_PANEL}, {w->V, MHA_PANEL, w->block * MHA_PANEL},
-                   NULL, NULL};
-        if (keys->dtype != MHA_F32) {
-            bool poisoned[MHA_BLOCK];
-            if (!pack_halves(w, &b, all)) {
-                remove_poison(w, &b, all, poisoned);
-                b.poisoned = poisoned;
-            }
-            for (size_t first = 0; first < w->count; first += w->tile_rows)
-                tile_step(w, first, w->count - first < w->tile_rows ? w->count - first : w->tile_rows, &b, into,
-                          &begun[first / w->tile_rows]);
-            continue;
-        }
-        const float *K = keys->K + at * keys->k_stride, *V = keys->V + at * keys->v_stride;
-        const size_t left = all.begin / MHA_PANEL * MHA_PANEL, n = all.end - all.begin;
-        if (tiles == 1 && w->count <= MHA_FEW_ROWS && w->chunks == 1)
-            b.K.data = NULL;
-        else
-            w->kernels->pack_transposed(s->d_k, all.end - left, K + left * keys->k_stride, keys->k_stride,
-                                        w->K + left * s->d_k, s->d_k * MHA_PANEL, keys->n - end);
-        bool poisoned[MHA_BLOCK];
-        if (!extra && values_in_place(w, at, end)) {
-            b.V = (mha_panels){V, keys->v_stride, MHA_PANEL};
-        } else if (!w->kernels->pack(n, s->d_v, V + all.begin * keys->v_stride, keys->v_stride,
-                                     w->V + all.begin * MHA_PANEL, w->block * MHA_PANEL)) {
-            remove_poison(w, &b, all, poisoned);
-            b.poisoned = poisoned;
-        }
-        /* Meanwhile what comes next is fetched: the next block, or values that are read where they lie. */
-        const mha_panels next_K = {K + w->block * keys->k_stride, keys->k_stride, MHA_PANEL};
-        const mha_panels next_V = {V + w->block * keys->v_stride, keys->v_stride, MHA_PANEL};
-        const mha_panels soon_V = {V + 16 * keys->v_stride, keys->v_stride, MHA_PANEL};
-        const bool more = keys->n - end >= w->block;
-        for (size_t t = 0; t < tiles; t++) {
-            const size_t first = t * w->tile_rows;
-            b.next = tiles == 1 ? b.V.row == MHA_PANEL ? NULL : &soon_V : !more ? NULL : t % 2 ? &next_K : &next_V;
-            tile_step(w, first, w->count - first < w->tile_rows ? w->count - first : w->tile_rows, &b, into, &begun[t]);
-        }
-    }
-    for (size_t i = 0; i < w->count; i++)
-        if (!begun[i / w->tile_rows])
-            memset(into->sum + i * into->width, 0, into->width * sizeof(float));
+    for (size_t at = from; at < to; at += w->block)
+        block_step(w, extra, at, to - at < w->block ? to : at + w->block, into, begun);
+    for (size_t i = 0; i < w->n_tiles; i++)
+        if (!begun[i])
+            memset(into->sum + w->tiles[i].first * into->width, 0, w->tiles[i].m * into->width * sizeof(float));
 }
 
 static size_t key_segments(const mha_stream *stream)
@@ -362,7 +397,7 @@ static bool numbered_segment(const work *w, size_t number, mha_part *into)
     const bool extra = number == key_segments(s);
     const size_t from = extra ? 0 : number * MHA_SEGMENT, n = extra ? s->extra.n : s->keys.n;
     const size_t to = n - from < MHA_SEGMENT ? n : from + MHA_SEGMENT;
-    const span all = seen_by_any(w, 0, w->count, extra, from, to);
+    const span all = within(w->any, extra, from, to);
     if (all.begin == all.end)
         return false;
     segment(w, extra, from, to, into);
@@ -372,10 +407,10 @@ static bool numbered_segment(const work *w, size_t number, mha_part *into)
 void mha_stream_rows(const mha_stream *stream, const mha_stream_row *rows, size_t count, void *scratch)
 {
     const layout at = lay_out(count, stream->d_k, stream->d_v);
-    work w = start(stream, rows, count, scratch, &at);
+    work w;
+    start(&w, stream, rows, count, scratch);
     mha_part total = mha_part_at((float *)scratch + at.first, count, stream->d_v);
     mha_part next = mha_part_at((float *)scratch + at.second, count, stream->d_v);
-    mha_part_clear(&total, count);
     bool begun = false;
     for (size_t number = 0; number < mha_stream_segments(stream); number++) {
         if (!numbered_segment(&w, number, begun ? &next : &total))
@@ -384,14 +419,16 @@ void mha_stream_rows(const mha_stream *stream, const mha_stream_row *rows, size_
             mha_part_join(&total, &next, count);
         begun = true;
     }
+    if (!begun)
+        mha_part_clear(&total, count);
     mha_part_finish(stream, rows, count, &total);
 }
 
 void mha_stream_segment(const mha_stream *stream, const mha_stream_row *rows, size_t count, size_t number,
                         float *memory, void *scratch)
 {
-    const layout at = lay_out(count, stream->d_k, stream->d_v);
-    work w = start(stream, rows, count, scratch, &at);
+    work w;
+    start(&w, stream, rows, count, scratch);
     mha_part into = mha_part_at(memory, count, stream->d_v);
     if (!numbered_segment(&w, number, &into))
         mha_part_clear(&into, count);

@@ -44,7 +44,7 @@ INLINE vec tanh_all(vec x)
         store(y + i, EXPRESSION);                                                                                      \
     }                                                                                                                  \
     if (i < n) {                                                                                                       \
-        vec x_i = load_part(x + i, n - i, 0.0f), y_i = load_part(y + i, n - i, 0.0f);                                  \
+        vec x_i = load_part(x + i, n - i), y_i = load_part(y + i, n - i);                                              \
         (void)y_i;                                                                                                     \
         store_part(y + i, n - i, EXPRESSION);                                                                          \
     }

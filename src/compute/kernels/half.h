@@ -75,7 +75,7 @@ INLINE void narrow_rows(size_t m, size_t n, const float *X, size_t ldx, uint16_t
     for (size_t i = 0; i < m; i++, X += ldx, Y += ldy)
         for (size_t j = 0; j < n; j += LANES) {
             const bool whole = n - j >= LANES;
-            const bits_vec x = (bits_vec)(whole ? load(X + j) : load_part(X + j, n - j, 0.0f));
+            const bits_vec x = (bits_vec)(whole ? load(X + j) : load_part(X + j, n - j));
             const half_vec y = __builtin_convertvector(brain ? to_bf16(x) : to_f16(x), half_vec);
             if (whole)
                 *(half_vec *)(Y + j) = y;

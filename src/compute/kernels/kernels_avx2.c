@@ -25,6 +25,22 @@ static inline vec greater(vec a, vec b)
     return (vec)_mm256_max_ps((__m256)a, (__m256)b);
 }
 
+#define ISA_PARTS
+static inline __m256i first(size_t n)
+{
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+
+static inline vec load_part(const float *p, size_t n)
+{
+    return (vec)_mm256_maskload_ps(p, first(n));
+}
+
+static inline void store_part(float *p, size_t n, vec x)
+{
+    _mm256_maskstore_ps(p, first(n), (__m256)x);
+}
+
 static inline vec quads(const float *x, size_t stride)
 {
     return (vec)_mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(x)), _mm_loadu_ps(x + stride), 1);

@@ -25,6 +25,17 @@ static inline vec greater(vec a, vec b)
     return (vec)_mm512_max_ps((__m512)a, (__m512)b);
 }
 
+#define ISA_PARTS
+static inline vec load_part(const float *p, size_t n)
+{
+    return (vec)_mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p);
+}
+
+static inline void store_part(float *p, size_t n, vec x)
+{
+    _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), (__m512)x);
+}
+
 static inline vec quads(const float *x, size_t stride)
 {
     __m512 v = _mm512_castps128_ps512(_mm_loadu_ps(x));

@@ -6,7 +6,7 @@ INLINE void pack_panel_row(const float *x, size_t width, float *to, vec poison[P
     UNROLL
     for (int l = 0; l < PANEL_VECS; l++) {
         const size_t from = (size_t)l * LANES;
-        vec v = width >= from + LANES ? load(x + from) : from < width ? load_part(x + from, width - from, 0.0f) : (vec){0};
+        vec v = width >= from + LANES ? load(x + from) : from < width ? load_part(x + from, width - from) : (vec){0};
         poison[l] = madd(v, (vec){0}, poison[l]);
         store(to + from, v);
     }

@@ -20,9 +20,9 @@ static __attribute__((noinline)) void put_part(size_t m, const operands *o, cons
             const bool whole = left >= LANES;
             vec x = load(sum + i * width + j);
             if (o->factor)
-                x = madd(splat(o->factor[i]), whole ? load(c) : load_part(c, left, 0.0f), x);
+                x = madd(splat(o->factor[i]), whole ? load(c) : load_part(c, left), x);
             else if (o->bias)
-                x = (whole ? load(o->bias + j) : load_part(o->bias + j, left, 0.0f)) + x;
+                x = (whole ? load(o->bias + j) : load_part(o->bias + j, left)) + x;
             if (whole)
                 store(c, x);
             else

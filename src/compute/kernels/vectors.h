@@ -23,12 +23,13 @@ INLINE void store(float *p, vec x)
     *(vec_at *)p = x;
 }
 
-/* The first n < LANES floats; the other lanes hold `rest`. */
-INLINE vec load_part(const float *p, size_t n, float rest)
+#ifndef ISA_PARTS
+/* The first n < LANES floats; the other lanes hold 0, and are not read. */
+INLINE vec load_part(const float *p, size_t n)
 {
     float lane[LANES];
     for (size_t i = 0; i < LANES; i++)
-        lane[i] = i < n ? p[i] : rest;
+        lane[i] = i < n ? p[i] : 0.0f;
     return load(lane);
 }
 
@@ -39,6 +40,7 @@ INLINE void store_part(float *p, size_t n, vec x)
     for (size_t i = 0; i < n; i++)
         p[i] = lane[i];
 }
+#endif
 
 INLINE vec splat(float x)
 {
