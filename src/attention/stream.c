@@ -194,20 +194,25 @@ static bool prepare(const streaming *a, size_t number, const worker *w, stretch 
         .empty = r->semantics->empty_rows == MHA_EMPTY_ZERO ? 0.0f : NAN,
     };
     size_t query = t->first / a->group, shared = t->first % a->group; /* the row's query, and which head of the group */
+    const float *q = mha_row(a->Q, t->s.batch, t->s.q_from, t->g * a->group);
+    float *out = mha_row(a->heads, t->s.batch, t->s.q_from, t->g * a->group);
+    const ptrdiff_t q_head = a->Q->stride[2], q_query = a->Q->stride[1], out_head = a->heads->stride[2],
+                    out_query = a->heads->stride[1];
+    const bool moves = mha_visible_moves(r), lse = mha_kept(r, MHA_STAGE_LSE);
     mha_interval keys = mha_visible_interval(r, &t->s, t->b, query);
     for (size_t i = 0; i < t->rows; i++) {
-        const size_t head = t->g * a->group + shared;
-        w->rows[i] = (mha_stream_row){.q = mha_row(a->Q, t->s.batch, t->s.q_from + query, head),
-                                      .out = mha_row(a->heads, t->s.batch, t->s.q_from + query, head),
-                                      .lse = mha_kept(r, MHA_STAGE_LSE) ? &w->lse[i] : NULL,
+        w->rows[i] = (mha_stream_row){.q = q + (ptrdiff_t)query * q_query + (ptrdiff_t)shared * q_head,
+                                      .out = out + (ptrdiff_t)query * out_query + (ptrdiff_t)shared * out_head,
+                                      .lse = lse ? &w->lse[i] : NULL,
                                       .begin = keys.from,
                                       .end = keys.to,
                                       .name = t->first + i,
-                                      .logits = a->logits + head * a->n_logits,
+                                      .logits = a->logits + (t->g * a->group + shared) * a->n_logits,
                                       .n_logits = a->n_logits};
         if (++shared == a->group && i + 1 < t->rows) {
-            shared = 0;
-            keys = mha_visible_interval(r, &t->s, t->b, ++query);
+            shared = 0, query++;
+            if (moves)
+                keys = mha_visible_interval(r, &t->s, t->b, query);
         }
     }
     return true;

@@ -26,6 +26,11 @@ mha_interval mha_visible_interval(const mha_request *r, const mha_sequence *s, s
     return from < to ? (mha_interval){(size_t)from, (size_t)to} : (mha_interval){0, 0};
 }
 
+bool mha_visible_moves(const mha_request *r)
+{
+    return r->semantics->causal || r->semantics->window;
+}
+
 bool mha_visible_has_terms(const mha_request *r)
 {
     const mha_semantics *sem = r->semantics;

@@ -12,6 +12,9 @@ typedef struct mha_interval {
  * (but for empty intervals). */
 mha_interval mha_visible_interval(const mha_request *r, const mha_sequence *s, size_t b, size_t i);
 
+/* Whether that interval is not the same for all queries of a sequence. */
+bool mha_visible_moves(const mha_request *r);
+
 /* Whether masks, padding or ALiBi have anything to say inside the interval. */
 bool mha_visible_has_terms(const mha_request *r);
 

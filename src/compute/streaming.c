@@ -191,7 +191,8 @@ static void add_poison(const work *w, const block *b, span some, const float *we
     }
 }
 
-/* Scores of rows [first, first + m) for n keys of the block from `left` on. */
+/* Scores of rows [first, first + m) for n keys of the block from `left` on; what is beyond them in the last 16 is
+ * overwritten. */
 static void score(const work *w, size_t first, size_t m, const block *b, size_t left, size_t n, float *scores)
 {
     const mha_kernels *k = w->kernels;
@@ -211,8 +212,8 @@ static void score(const work *w, size_t first, size_t m, const block *b, size_t 
         const size_t rest = w->stream->d_k - c * MHA_BLOCK;
         mha_panels K = b->K;
         K.data += left / MHA_PANEL * K.panel + c * MHA_BLOCK * K.row;
-        k->product(m, n, rest < MHA_BLOCK ? rest : MHA_BLOCK, w->Q + (c * w->count + first) * MHA_STAGED, K, NULL,
-                   scores, MHA_STAGED, c ? ones : NULL, NULL);
+        k->product(m, round_up(n, 16), rest < MHA_BLOCK ? rest : MHA_BLOCK, w->Q + (c * w->count + first) * MHA_STAGED,
+                   K, NULL, scores, MHA_STAGED, c ? ones : NULL, NULL);
     }
 }
 

@@ -49,8 +49,7 @@ static __attribute__((noinline)) void pack_part(size_t rows, size_t columns, con
         store(to + c * MHA_PANEL, column[c]);
 }
 
-static void pack_transposed(size_t k, size_t n, const float *X, size_t ldx, float *panels, size_t panel,
-                            size_t after)
+static void pack_transposed(size_t k, size_t n, const float *X, size_t ldx, float *panels, size_t panel, size_t after)
 {
     const size_t all = (n + MHA_PANEL - 1) / MHA_PANEL * MHA_PANEL;
     const float *last = X + (n + after) * ldx;
@@ -61,6 +60,11 @@ static void pack_transposed(size_t k, size_t n, const float *X, size_t ldx, floa
         size_t at = 0;
         for (size_t p = 0; p < k; p += LANES, to += LANES * MHA_PANEL) {
             const float *x = X + j * ldx + p;
+            if (rows == 0) {
+                for (size_t c = 0; c < LANES && p + c < k; c++)
+                    store(to + c * MHA_PANEL, (vec){0});
+                continue;
+            }
             if (rows < LANES || k - p < LANES) {
                 pack_part(rows, k - p < LANES ? k - p : LANES, x, ldx, to);
                 continue;

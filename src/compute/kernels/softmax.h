@@ -1,6 +1,7 @@
 /* Part of the body of every kernel: the two halves of a softmax. */
 
 static const float minus_infinity = -__builtin_inff();
+static const int32_t lane_numbers[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 
 /* Adds bias to the vectors [from, to) of x; hides what it or [begin, end) hides. True when a key is left. */
 INLINE bool add_bias(float *x, size_t from, size_t to, size_t begin, size_t end, const float *bias)
@@ -49,10 +50,11 @@ static float softmax_prepare(float *x, size_t n, size_t begin, size_t end, const
     if (bias) {
         *visible |= add_bias(x, from, to, begin, end, bias);
     } else {
-        for (size_t i = from; i < begin; i++)
-            x[i] = minus_infinity;
-        for (size_t i = end; i < to; i++)
-            x[i] = minus_infinity;
+        const ivec lane = *(const ivec_at *)lane_numbers;
+        if (begin > from)
+            store(x + from, choose(lane >= (ivec){0} + (int32_t)(begin - from), load(x + from), hidden));
+        if (end < to)
+            store(x + to - LANES, choose(lane < (ivec){0} + (int32_t)(end + LANES - to), load(x + to - LANES), hidden));
         *visible = true;
     }
     vec high[4] = {hidden, hidden, hidden, hidden};

@@ -12,6 +12,7 @@
 
 typedef int32_t ivec __attribute__((vector_size(4 * ISA_LANES)));
 typedef float vec_at __attribute__((vector_size(4 * ISA_LANES), aligned(4), may_alias));
+typedef int32_t ivec_at __attribute__((vector_size(4 * ISA_LANES), aligned(4), may_alias));
 
 INLINE vec load(const float *p)
 {
