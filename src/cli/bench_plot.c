@@ -1,7 +1,6 @@
 /* Drawing benchmark results with gnuplot, which is asked for only here. */
 #include "cli/bench_plot.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,21 +54,22 @@ static void write_curves(FILE *f, const bench_row *rows, size_t n, int column, c
                     rows[i].path, rows[i].threads, rows[i].threads == 1 ? "" : "s");
 }
 
-int bench_plot(const char *path, const bench_row *rows, size_t n, const double *peak, const double *reads, size_t n_limits)
+int bench_plot_check(const char *path)
 {
     size_t length = strlen(path);
     if (length < 5 || strcmp(path + length - 4, ".svg") != 0 || strchr(path, '\'') || strchr(path, '\n'))
         return refuse("--plot", "expected a name that ends in .svg, found \"%s\"", path);
-    char *temporary = text_of("%s.part", path);
-    signal(SIGPIPE, SIG_IGN); /* a missing gnuplot is told by its exit code */
+    return EXIT_DONE;
+}
+
+/* Whether gnuplot drew it. */
+static bool draw(const char *path, const bench_row *rows, size_t n, const double *peak, const double *reads, size_t n_limits)
+{
     FILE *f = popen("gnuplot 2>/dev/null", "w");
-    if (!f) {
-        free(temporary);
-        refuse("--plot", "cannot start gnuplot");
-        return EXIT_MACHINE;
-    }
+    if (!f)
+        return false; /* unreachable: a missing gnuplot is told by its exit code */
     write_data(f, rows, n);
-    fprintf(f, "set terminal svg size 1000,1000 dynamic background 'white'\nset output '%s'\nset multiplot layout 2,1\n", temporary);
+    fprintf(f, "set terminal svg size 1000,1000 dynamic background 'white'\nset output '%s'\nset multiplot layout 2,1\n", path);
     fputs("set logscale xy\nset grid\nset key outside right\nset ylabel 'GFLOP/s'\n", f);
     fputs("set title 'Throughput'\nset xlabel 'keys'\nplot ", f);
     write_curves(f, rows, n, 1, "with points pt 7");
@@ -80,8 +80,13 @@ int bench_plot(const char *path, const bench_row *rows, size_t n, const double *
     fputs(", ", f);
     write_curves(f, rows, n, 3, "with points pt 7");
     fputs("\nunset multiplot\nset output\n", f);
-    int status = pclose(f);
-    bool drawn = status == 0 && rename(temporary, path) == 0;
+    return pclose(f) == 0;
+}
+
+int bench_plot(const char *path, const bench_row *rows, size_t n, const double *peak, const double *reads, size_t n_limits)
+{
+    char *temporary = text_of("%s.part", path);
+    bool drawn = draw(temporary, rows, n, peak, reads, n_limits) && rename(temporary, path) == 0;
     if (!drawn)
         remove(temporary);
     free(temporary);

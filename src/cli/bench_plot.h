@@ -21,6 +21,8 @@ typedef struct bench_row {
 /* The name of the processor; NULL where the system does not say. */
 const char *bench_cpu(void);
 
+/* Whether a drawing can have that name: 0, or an exit code after a line. */
+int bench_plot_check(const char *path);
 /* Draws throughput over length, a curve for each part, path and thread count, and a roofline, through gnuplot.
  * Gives 0 or an exit code after a line. */
 int bench_plot(const char *path, const bench_row *rows, size_t n, const double *peak, const double *reads, size_t n_limits);

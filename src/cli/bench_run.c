@@ -59,12 +59,9 @@ static mha_status make_layer(bench_subject *b, mha_error *error)
     const bench_shape *s = &b->shape;
     mha_config config = {.d_model = s->d_model, .n_heads = s->h, .kv_heads = s->h_kv, .d_k = s->d_k, .bias_q = s->bias,
                          .bias_k = s->bias, .bias_v = s->bias, .bias_o = s->bias, .dtype = s->weights};
-    mha_status status = mha_params_create(NULL, &b->table);
-    if (status != MHA_OK) {
-        error->status = status;
-        return status;
-    }
-    status = mha_layer_create(&config, b->table, NULL, &b->weights, error);
+    mha_status status = error->status = mha_params_create(NULL, &b->table);
+    if (status == MHA_OK)
+        status = mha_layer_create(&config, b->table, NULL, &b->weights, error);
     if (status != MHA_OK)
         return status;
     mha_layer_init(b->weights, 0);
@@ -157,10 +154,8 @@ double bench_subject_run(bench_subject *b, mha_path path, int threads, mha_path 
     b->call.stage_ms = b->part == BENCH_PROJ ? b->stage_ms : NULL;
     if (b->cache)
         mha_cache_truncate(b->cache, b->shape.T_k - 1);
-    if (mha_plan_call(b->weights, &b->call, &plan, &error) != MHA_OK) {
-        refuse_error("", &error);
-        return -1;
-    }
+    if (mha_plan_call(b->weights, &b->call, &plan, &error) != MHA_OK)
+        return refuse_error("", &error), -1; /* unreachable: the same call was judged */
     b->needs_bytes = plan.workspace_bytes;
     if (plan.workspace_bytes > b->workspace_bytes) {
         bench_subject_forget(b);
@@ -173,6 +168,6 @@ double bench_subject_run(bench_subject *b, mha_path path, int threads, mha_path 
     if (once >= 0 && once < long_ms)
         once = time_runs(b, 1 + (size_t)(enough_ms / (once > 0.001 ? once : 0.001)), &error);
     if (once < 0)
-        refuse_error("", &error);
+        refuse_error("", &error); /* unreachable: the same call was judged */
     return once;
 }

@@ -42,6 +42,14 @@ const bench_shape *bench_shape_at(size_t index)
     return index < sizeof shapes / sizeof *shapes ? &shapes[index] : NULL;
 }
 
+const bench_shape *bench_shape_standard(size_t index)
+{
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        if (shapes[i].standard && index-- == 0)
+            return &shapes[i];
+    return NULL;
+}
+
 static bool read_size(const char **at, size_t *value)
 {
     char *end;

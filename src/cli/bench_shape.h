@@ -17,6 +17,8 @@ const char *bench_part_name(bench_part part);
 
 /* By number; NULL past the last. */
 const bench_shape *bench_shape_at(size_t index);
+/* The same among those that are run when none is asked for. */
+const bench_shape *bench_shape_standard(size_t index);
 /* A name of the list, or B,Tq,Tk,d_model,h[,kv=N][,dk=N][,causal][,nobias]; false when it is neither. */
 bool bench_shape_read(const char *text, bench_shape *shape);
 

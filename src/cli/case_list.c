@@ -11,15 +11,7 @@
 
 static void add_path(case_list *list, char *owned)
 {
-    if (list->n == list->capacity) {
-        size_t capacity = list->capacity ? 2 * list->capacity : 64;
-        char **paths = obtain(capacity, sizeof *paths);
-        if (list->n)
-            memcpy(paths, list->paths, list->n * sizeof *paths);
-        free(list->paths);
-        list->paths = paths;
-        list->capacity = capacity;
-    }
+    list->paths = obtain_more(list->paths, list->n, &list->capacity, sizeof *list->paths);
     list->paths[list->n++] = owned;
 }
 

@@ -288,13 +288,8 @@ static int blame_non_finite(const request *r, const summary *output)
 static int pack(const request *r)
 {
     mha_error error = {.status = MHA_NO_MEMORY};
-    size_t needed = mha_params_totals(r->table, NULL).parameter_bytes;
-    bool fits = memory_allows(needed);
-    if (!fits)
-        snprintf(error.message, sizeof error.message,
-                 "expected about %zu bytes of memory for packed weights (--no-pack does without), found %zu at hand", needed,
-                 mha_memory_at_hand());
-    return fits && mha_layer_pack(r->layer, &error) == MHA_OK ? EXIT_DONE : refuse_error("", &error);
+    int code = expect_memory(mha_params_totals(r->table, NULL).parameter_bytes, "packed weights (--no-pack does without)");
+    return code == EXIT_DONE && mha_layer_pack(r->layer, &error) != MHA_OK ? refuse_error("", &error) : code;
 }
 
 static int keep_stages(request *r, const arguments *args)

@@ -1,6 +1,7 @@
 /* A look at one head's attention weights: the strongest keys of a few queries, and the matrix as a picture. */
 #include "cli/glimpse.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #include "cli/print.h"
@@ -36,7 +37,7 @@ static void print_query(const mha_view *weights, size_t query)
     size_t keys[STRONGEST], n = strongest_keys(weights, query, keys);
     printf("  query %5zu  looks at", query);
     if (n == 0)
-        printf(" no key");
+        printf(isnan(weight_at(weights, 0, query, 0)) ? " NaN" : " no key");
     for (size_t i = 0; i < n; i++)
         printf("%s key %zu (%.1f %%)", i ? "," : "", keys[i], 100 * weight_at(weights, 0, query, keys[i]));
     putchar('\n');
@@ -113,6 +114,25 @@ static void print_pictures(const mha_view *weights)
     }
 }
 
+static void print_weights(const mha_view *weights, bool pictures)
+{
+    size_t T = weights->shape[2];
+    printf("\n%sWhat head 0 looks at%s (each query has %zu weights, their sum is 1)\n", bold(), plain(), weights->shape[3]);
+    for (size_t i = 0; i < 3 && i < T; i++)
+        print_query(weights, T < 3 ? i : i * (T - 1) / 2);
+    if (pictures)
+        print_pictures(weights);
+}
+
+/* The same forward once more, which keeps the weights. */
+static int run_again(request *r)
+{
+    double ms;
+    r->call.path = r->plan.path == MHA_PATH_EXACT ? MHA_PATH_EXACT : MHA_PATH_AUTO;
+    int code = request_keep(r, MHA_STAGE_WEIGHTS);
+    return code == EXIT_DONE ? request_run(r, &ms) : code;
+}
+
 int glimpse_print(request *r, bool pictures)
 {
     const size_t most = (size_t)1 << 22; /* 16 MiB of weights */
@@ -121,20 +141,8 @@ int glimpse_print(request *r, bool pictures)
     mha_view *weights = &r->call.stages[MHA_STAGE_WEIGHTS];
     if (mha_view_elements(&sized) > most || mha_view_elements(&sized) == 0)
         return EXIT_DONE;
-    if (!weights->data) {
-        double ms;
-        r->call.path = r->plan.path == MHA_PATH_EXACT ? MHA_PATH_EXACT : MHA_PATH_AUTO;
-        int code = request_keep(r, MHA_STAGE_WEIGHTS);
-        if (code == EXIT_DONE)
-            code = request_run(r, &ms);
-        if (code != EXIT_DONE)
-            return code;
-    }
-    size_t T = shape[2];
-    printf("\n%sWhat head 0 looks at%s (each query has %zu weights, their sum is 1)\n", bold(), plain(), shape[3]);
-    for (size_t i = 0; i < 3 && i < T; i++)
-        print_query(weights, T < 3 ? i : i * (T - 1) / 2);
-    if (pictures)
-        print_pictures(weights);
-    return EXIT_DONE;
+    int code = weights->data ? EXIT_DONE : run_again(r);
+    if (code == EXIT_DONE)
+        print_weights(weights, pictures);
+    return code;
 }

@@ -257,13 +257,12 @@ static int prepare(request *r, const arguments *args, outcome *o)
         code = refuse("--merged-qk",
                       "expected nothing between W_Q and W_K, found a rotation, which differs from position to "
                       "position");
-    if (code == EXIT_DONE) {
-        mha_error error = {0};
-        r->call.path = MHA_PATH_EXACT;
-        if (mha_plan_call(r->layer, &r->call, &r->plan, &error) != MHA_OK)
-            code = refuse_error("", &error);
-    }
-    return code == EXIT_DONE ? request_keep(r, MHA_STAGE_SCORES) : code;
+    if (code != EXIT_DONE)
+        return code;
+    mha_error error = {0};
+    r->call.path = MHA_PATH_EXACT;
+    return mha_plan_call(r->layer, &r->call, &r->plan, &error) == MHA_OK ? request_keep(r, MHA_STAGE_SCORES)
+                                                                         : refuse_error("", &error);
 }
 
 int run_merged_forward(const arguments *args)

@@ -57,13 +57,7 @@ typedef struct finding_list {
 static void keep_finding(void *context, const mha_finding *finding)
 {
     finding_list *list = context;
-    if (list->count == list->room) {
-        list->room = list->room ? list->room * 2 : 32;
-        mha_finding *items = realloc(list->items, list->room * sizeof *items);
-        if (!items)
-            exit(refuse_error("", &(mha_error){.status = MHA_NO_MEMORY}));
-        list->items = items;
-    }
+    list->items = obtain_more(list->items, list->count, &list->room, sizeof *list->items);
     list->items[list->count++] = *finding;
 }
 
@@ -119,6 +113,7 @@ typedef struct report {
     mha_file_totals file_totals;
     finding_list findings;
     size_t wrong; /* missing, extra, misshapen */
+    model_costs costs; /* of --seq */
 } report;
 
 static void close_report(report *r)
@@ -259,7 +254,7 @@ static void print_totals(const report *r)
                count_text(b, r->file_totals.unique), count_text(c, r->file_totals.parameters));
 }
 
-static int print_report(const report *r, const arguments *args, table_style style)
+static void print_report(const report *r, const arguments *args, table_style style)
 {
     census_view view = census_view_of(args);
     bool plain_rows = !view.by && !view.depth && !view.only && !view.sort;
@@ -272,7 +267,7 @@ static int print_report(const report *r, const arguments *args, table_style styl
     else
         census_print(r->table, &view, style);
     if (style != TABLE_TEXT)
-        return EXIT_DONE;
+        return;
     print_totals(r);
     if (r->model && r->file) {
         mha_totals expected = mha_params_totals(r->model_table, NULL);
@@ -284,7 +279,8 @@ static int print_report(const report *r, const arguments *args, table_style styl
         putchar('\n');
     print_findings(&r->findings);
     print_memory(mha_params_totals(r->table, NULL).parameters);
-    return r->model && given(args, OPT_COST_SEQ) ? model_costs_print(args, r->model) : EXIT_DONE;
+    if (given(args, OPT_COST_SEQ))
+        model_costs_print(args, &r->costs);
 }
 
 /* ---------------------------------------------------------------- JSON */
@@ -320,11 +316,10 @@ static void only_rows(json_t *rows, mha_params *params, const census_view *view)
     }
 }
 
-static int write_report(const report *r, const arguments *args)
+static void write_report(const report *r, const arguments *args)
 {
     census_view view = census_view_of(args);
     json_t *root = json_object();
-    int code = EXIT_DONE;
     parameters_json_totals(root, r->table);
     if (r->model)
         json_object_set_new(root, "model", model_json(r));
@@ -342,18 +337,14 @@ static int write_report(const report *r, const arguments *args)
     if (r->file && r->model)
         json_object_set_new(root, "differences", json_count(r->wrong));
     json_object_set_new(root, "weight_bytes", memory_json(mha_params_totals(r->table, NULL).parameters));
-    if (r->model && given(args, OPT_COST_SEQ))
-        code = model_costs_json(args, r->model, root);
+    if (given(args, OPT_COST_SEQ))
+        model_costs_json(args, &r->costs, root);
     if (view.by || view.depth)
         json_object_set_new(root, "groups", census_json(r->table, &view));
     json_t *rows = parameters_json_rows(r->table, NULL);
     only_rows(rows, r->table, &view);
     json_object_set_new(root, "tensors", rows);
-    if (code == EXIT_DONE)
-        json_print(root);
-    else
-        json_decref(root);
-    return code;
+    json_print(root);
 }
 
 /* Each head's slices, for one attention layer in the library's own orientation. */
@@ -364,8 +355,7 @@ static int print_heads(const report *r, table_style style)
     mha_layer *layer = NULL;
     mha_error error = {.status = MHA_NO_MEMORY};
     int code = EXIT_DONE;
-    if (!mha_model_layer_at(r->model, 0, &described))
-        return refuse("--per-head", "expected a model with attention layers, found none");
+    (void)mha_model_layer_at(r->model, 0, &described); /* there is one */
     if (mha_params_create(NULL, &params) != MHA_OK ||
         mha_layer_create(&described.config, params, NULL, &layer, &error) != MHA_OK)
         code = refuse_error("", &error);
@@ -390,13 +380,17 @@ int run_model_params(const arguments *args)
                                                           : TABLE_TEXT;
     if (code == EXIT_DONE && given(args, OPT_PER_HEAD) && !r.model)
         code = refuse("--per-head", "expected a model of --preset or --config, found a file of unknown configuration");
+    else if (code == EXIT_DONE && given(args, OPT_PER_HEAD) && mha_model_layer_count(r.model) == 0)
+        code = refuse("--per-head", "expected a model with attention layers, found none");
     if (code == EXIT_DONE && given(args, OPT_COST_SEQ) && !r.model)
         code = refuse("--seq", "expected a model of --preset or --config, found a file of unknown configuration");
+    else if (code == EXIT_DONE && given(args, OPT_COST_SEQ))
+        code = model_costs_get(args, r.model, &r.costs);
     if (code == EXIT_DONE && json)
-        code = write_report(&r, args);
+        write_report(&r, args);
     else if (code == EXIT_DONE && !given(args, OPT_QUIET)) {
-        code = print_report(&r, args, style);
-        if (code == EXIT_DONE && given(args, OPT_PER_HEAD))
+        print_report(&r, args, style);
+        if (given(args, OPT_PER_HEAD))
             code = print_heads(&r, style);
     }
     if (code == EXIT_DONE && r.file && model_asked(args) && r.wrong)

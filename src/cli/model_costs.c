@@ -38,23 +38,20 @@ static int plan_layer(const arguments *args, const mha_model *model, mha_plan *p
     return status == MHA_OK ? EXIT_DONE : refuse_error("", &error);
 }
 
-static int get_costs(const arguments *args, const mha_model *model, mha_model_costs *costs, mha_plan *plan)
+int model_costs_get(const arguments *args, const mha_model *model, model_costs *costs)
 {
     mha_error error = {0};
-    if (mha_model_get_costs(model, count_of(args, OPT_COST_BATCH), count_of(args, OPT_COST_SEQ), costs, &error) !=
+    if (mha_model_get_costs(model, count_of(args, OPT_COST_BATCH), count_of(args, OPT_COST_SEQ), &costs->model, &error) !=
         MHA_OK)
         return refuse_error("", &error);
-    return plan_layer(args, model, plan);
+    return plan_layer(args, model, &costs->layer);
 }
 
-int model_costs_print(const arguments *args, const mha_model *model)
+void model_costs_print(const arguments *args, const model_costs *costs)
 {
     size_t batch = count_of(args, OPT_COST_BATCH), seq = count_of(args, OPT_COST_SEQ);
-    mha_model_costs c;
-    mha_plan plan;
-    int code = get_costs(args, model, &c, &plan);
-    if (code != EXIT_DONE)
-        return code;
+    const mha_model_costs c = costs->model;
+    const mha_plan plan = costs->layer;
     printf("\n  one forward pass, batch %zu, length %zu, in GFLOP (a multiply-add is two; look-ups, norms, softmax not "
            "counted)\n",
            batch, seq);
@@ -72,16 +69,11 @@ int model_costs_print(const arguments *args, const mha_model *model)
     if (plan.workspace_bytes)
         printf("  workspace of one attention layer: %s (path %s, %d threads)\n", bytes_text(f32, plan.workspace_bytes),
                mha_path_name(plan.path), plan.threads);
-    return EXIT_DONE;
 }
 
-int model_costs_json(const arguments *args, const mha_model *model, json_t *root)
+void model_costs_json(const arguments *args, const model_costs *costs, json_t *root)
 {
-    mha_model_costs c;
-    mha_plan plan;
-    int code = get_costs(args, model, &c, &plan);
-    if (code != EXIT_DONE)
-        return code;
+    const mha_model_costs c = costs->model;
     json_object_set_new(
         root, "flops",
         json_pack("{so so so so so so so ss}", "batch", json_count(count_of(args, OPT_COST_BATCH)), "seq",
@@ -92,6 +84,5 @@ int model_costs_json(const arguments *args, const mha_model *model, json_t *root
     json_object_set_new(root, "kv_cache",
                         json_pack("{so so so}", "elements", json_count(c.cache_elements), "bytes_f32",
                                   json_count(c.cache_elements * 4), "bytes_f16", json_count(c.cache_elements * 2)));
-    json_object_set_new(root, "layer_workspace_bytes", json_count(plan.workspace_bytes));
-    return EXIT_DONE;
+    json_object_set_new(root, "layer_workspace_bytes", json_count(costs->layer.workspace_bytes));
 }

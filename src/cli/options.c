@@ -29,14 +29,6 @@ const option_row option_rows[OPTION_COUNT] = {
 #undef OPTION_ROW
 };
 
-option_code option_find(const char *name, command_code command)
-{
-    for (option_code code = 0; code < OPTION_COUNT; code++)
-        if (option_rows[code].commands & 1u << command && strcmp(option_rows[code].name, name) == 0)
-            return code;
-    return OPTION_COUNT;
-}
-
 bool option_choice(const option_row *row, size_t index, char word[32])
 {
     const char *from = row->form;

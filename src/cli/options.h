@@ -225,8 +225,6 @@ typedef struct option_row {
 
 extern const option_row option_rows[OPTION_COUNT];
 
-/* The row a command reads under this name; OPTION_COUNT when it has none. */
-option_code option_find(const char *name, command_code command);
 /* Word `index` of a choice's form, cut out of it into `word`; false past the last. */
 bool option_choice(const option_row *row, size_t index, char word[32]);
 

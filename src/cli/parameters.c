@@ -35,8 +35,7 @@ static void text_row(table *t, const mha_tensor_info *info, const char *symbol)
         table_cell(t, mha_dtype_name(info->dtype));
     table_count(t, info->elements);
     table_bytes(t, info->bytes);
-    table_format(t, "%s%s%s%s", info->alias_of ? "same storage as " : "", info->alias_of ? info->alias_of : "",
-                 info->kind == MHA_PARAMETER ? "" : kind_name(info), info->trainable || info->kind ? "" : "frozen");
+    table_cell(t, info->kind == MHA_PARAMETER ? "" : kind_name(info));
 }
 
 static void data_row(table *t, const mha_tensor_info *info)
@@ -106,14 +105,8 @@ static void total_row(table *t, const mha_totals *all)
 static void print_totals(mha_params *params, const mha_totals *all)
 {
     char elements[SHORT_TEXT], bytes[SHORT_TEXT];
-    printf("\n  %stotal  %s parameters%s in %s, %zu storage%s", bold(), count_text(elements, all->parameters), plain(),
-           bytes_text(bytes, all->parameter_bytes), all->storages, all->storages == 1 ? "" : "s");
-    if (all->aliases)
-        printf(", %zu of the %zu names an alias", all->aliases, all->tensors);
-    putchar('\n');
-    if (all->buffers)
-        printf("  buffers, not learned: %s elements in %s\n", count_text(elements, all->buffers),
-               bytes_text(bytes, all->buffer_bytes));
+    printf("\n  %stotal  %s parameters%s in %s, %zu storages\n", bold(), count_text(elements, all->parameters), plain(),
+           bytes_text(bytes, all->parameter_bytes), all->storages);
     if (all->derived_bytes)
         printf("  packed copies made to go faster, not counted: %s in %zu storages\n", bytes_text(bytes, all->derived_bytes),
                all->derived_storages);

@@ -111,6 +111,28 @@ bool memory_allows(size_t bytes)
     return bytes < large || bytes <= mha_memory_at_hand();
 }
 
+int expect_memory(size_t bytes, const char *what)
+{
+    if (memory_allows(bytes))
+        return EXIT_DONE;
+    mha_error error = {.status = MHA_NO_MEMORY};
+    snprintf(error.message, sizeof error.message, "expected about %zu bytes of memory for %s, found %zu at hand", bytes, what,
+             mha_memory_at_hand());
+    return refuse_error("", &error);
+}
+
+void *obtain_more(void *items, size_t n, size_t *capacity, size_t size)
+{
+    if (n < *capacity)
+        return items;
+    *capacity = n ? 2 * n : 64;
+    void *more = obtain(*capacity, size);
+    if (n)
+        memcpy(more, items, n * size);
+    free(items);
+    return more;
+}
+
 void *obtain(size_t count, size_t size)
 {
     bool hopeless = size && (count > SIZE_MAX / size || !memory_allows(count * size));
@@ -145,11 +167,6 @@ bool has_colour(void)
 const char *bold(void)
 {
     return has_colour() ? "\033[1m" : "";
-}
-
-const char *faint(void)
-{
-    return has_colour() ? "\033[2m" : "";
 }
 
 const char *plain(void)
@@ -206,11 +223,10 @@ void write_prose(const char *text)
     const size_t line = 100;
     while (strlen(text) > line) {
         size_t end = line;
-        while (end > 0 && text[end] != ' ')
+        while (text[end] != ' ') /* our own words are shorter than a line */
             end--;
-        end = end ? end : line;
         printf("%.*s\n", (int)end, text);
-        text += end + (text[end] == ' ');
+        text += end + 1;
     }
     printf("%s\n", text);
 }

@@ -23,8 +23,12 @@ int finish_output(int code);
 
 /* Whether the machine has this much memory left to be written to. */
 bool memory_allows(size_t bytes);
+/* 0 when it has; else a line that says what it would have been for, and its exit code. */
+int expect_memory(size_t bytes, const char *what);
 /* Memory of the program itself, zeroed; the program ends with EXIT_MACHINE when there is none. */
 void *obtain(size_t count, size_t size);
+/* An array of n items of that size (NULL for none) with room for at least one more; the old one is gone. */
+void *obtain_more(void *items, size_t n, size_t *capacity, size_t size);
 __attribute__((format(printf, 1, 2))) char *text_of(const char *format, ...); /* to be freed */
 
 /* ---------------------------------------------------------------- text */
@@ -33,7 +37,6 @@ __attribute__((format(printf, 1, 2))) char *text_of(const char *format, ...); /*
 bool has_colour(void);
 /* "" or the escape sequence. */
 const char *bold(void);
-const char *faint(void);
 const char *plain(void);
 
 enum { SHORT_TEXT = 48, SHAPE_TEXT = 192 };
@@ -56,7 +59,6 @@ __attribute__((format(printf, 2, 3))) void table_format(table *t, const char *fo
 void table_count(table *t, uint64_t n);
 void table_bytes(table *t, uint64_t bytes);
 void table_shape(table *t, int rank, const size_t *shape);
-void table_rule(table *t); /* a line before the next row */
 /* Writes it to standard output and frees it. Text is indented by two. */
 void table_print(table *t);
 void table_drop(table *t); /* frees it unwritten */

@@ -58,15 +58,10 @@ mha_config request_config(const arguments *args)
 /* Counting needs no numbers; running does, and memory for them. */
 static int fill_layer(request *r, const arguments *args)
 {
-    mha_error error = {.status = MHA_NO_MEMORY};
-    size_t needed = mha_params_totals(r->table, NULL).parameter_bytes;
-    if (memory_allows(needed)) {
+    int code = expect_memory(mha_params_totals(r->table, NULL).parameter_bytes, "the weights");
+    if (code == EXIT_DONE)
         mha_layer_init(r->layer, count_of(args, OPT_SEED));
-        return EXIT_DONE;
-    }
-    snprintf(error.message, sizeof error.message, "expected %zu bytes of memory for the weights, found %zu at hand", needed,
-             mha_memory_at_hand());
-    return refuse_error("", &error);
+    return code;
 }
 
 static int make_layer(request *r, const arguments *args, const mha_config *config)
@@ -356,16 +351,16 @@ static double now(void)
 int request_run(request *r, double *milliseconds)
 {
     mha_error error = {0};
+    mha_status status = MHA_OK;
     if (r->cache)
         mha_cache_clear(r->cache);
     if (!r->workspace) {
-        mha_status status = mha_plan_call(r->layer, &r->call, &r->plan, &error); /* kept stages may ask for more */
-        if (status != MHA_OK)
-            return refuse_error("", &error);
+        status = mha_plan_call(r->layer, &r->call, &r->plan, &error); /* kept stages may ask for more */
         r->workspace = obtain(1, r->plan.workspace_bytes);
     }
     double start = now();
-    mha_status status = mha_forward(r->layer, &r->call, r->workspace, r->plan.workspace_bytes, &error);
+    if (status == MHA_OK)
+        status = mha_forward(r->layer, &r->call, r->workspace, r->plan.workspace_bytes, &error);
     *milliseconds = now() - start;
     return status == MHA_OK ? EXIT_DONE : refuse_error("", &error);
 }

@@ -56,9 +56,8 @@ int source_read(const source *s, const mha_file_tensor *tensor, mha_dtype dtype,
 {
     size_t bytes;
     mha_error error = {0};
-    if (mha_dtype_bytes(dtype, tensor->elements, &bytes) != MHA_OK)
-        return refuse(tensor->name, "expected a tensor that fits in memory, found %zu elements", tensor->elements);
-    *view = mha_view_of(obtain(1, bytes ? bytes : 1), dtype, tensor->rank, tensor->shape);
+    bool fits = mha_dtype_bytes(dtype, tensor->elements, &bytes) == MHA_OK;
+    *view = mha_view_of(obtain(1, !fits ? SIZE_MAX : bytes ? bytes : 1), dtype, tensor->rank, tensor->shape);
     if (mha_file_read(s->file, tensor, view, &error) == MHA_OK)
         return EXIT_DONE;
     free(view->data);

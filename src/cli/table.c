@@ -12,7 +12,6 @@ struct table {
     const char *const *titles;
     char **cells; /* row by row */
     size_t n_cells, capacity;
-    bool *ruled; /* per row: a line stands before it */
 };
 
 table *table_create(table_style style, size_t n_columns, const char *const *titles)
@@ -22,24 +21,9 @@ table *table_create(table_style style, size_t n_columns, const char *const *titl
     return t;
 }
 
-static void grow(table *t)
-{
-    size_t capacity = t->capacity ? 2 * t->capacity : 16 * t->n_columns;
-    char **cells = obtain(capacity, sizeof *cells);
-    bool *ruled = obtain(capacity / t->n_columns + 1, sizeof *ruled);
-    if (t->n_cells) {
-        memcpy(cells, t->cells, t->n_cells * sizeof *cells);
-        memcpy(ruled, t->ruled, (t->capacity / t->n_columns + 1) * sizeof *ruled);
-    }
-    free(t->cells);
-    free(t->ruled);
-    t->cells = cells, t->ruled = ruled, t->capacity = capacity;
-}
-
 static void add(table *t, char *owned)
 {
-    if (t->n_cells == t->capacity)
-        grow(t);
+    t->cells = obtain_more(t->cells, t->n_cells, &t->capacity, sizeof *t->cells);
     t->cells[t->n_cells++] = owned;
 }
 
@@ -87,13 +71,6 @@ void table_shape(table *t, int rank, const size_t *shape)
 {
     char text[SHAPE_TEXT];
     table_cell(t, shape_text(text, rank, shape));
-}
-
-void table_rule(table *t)
-{
-    if (t->n_cells == t->capacity)
-        grow(t);
-    t->ruled[t->n_cells / t->n_columns] = true;
 }
 
 /* ---------------------------------------------------------------- writing */
@@ -153,18 +130,10 @@ static void write_line(const table *t, const size_t *width, char *const *row)
 
 static void write_text(const table *t, const size_t *width)
 {
-    size_t total = 2 * (t->n_columns - 1);
-    for (size_t c = 0; c < t->n_columns; c++)
-        total += width[c];
     fputs(bold(), stdout);
     write_line(t, width, NULL);
     printf("%s\n", plain());
     for (size_t i = 0; i < t->n_cells; i += t->n_columns) {
-        if (t->ruled[i / t->n_columns]) {
-            fputs("  ", stdout);
-            spaces(total, '-');
-            putchar('\n');
-        }
         write_line(t, width, t->cells + i);
         putchar('\n');
     }
@@ -242,6 +211,5 @@ void table_drop(table *t)
     for (size_t i = 0; i < t->n_cells; i++)
         free(t->cells[i]);
     free(t->cells);
-    free(t->ruled);
     free(t);
 }

@@ -77,8 +77,6 @@ typedef struct mha_architecture {
     const char *inner;  /* formula: {j} runs below this, inside {i}; NULL: there is no {j} */
 } mha_architecture;
 
-/* All that is known, in the order of their titles' appearance; NULL past the end. */
-const mha_architecture *mha_architecture_at(size_t index);
 const mha_architecture *mha_architecture_find(const char *model_type);
 /* "bert, roberta, ...": every model type, for messages. */
 char *mha_architecture_list(char *text, size_t size);

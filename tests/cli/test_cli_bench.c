@@ -131,19 +131,25 @@ static void what_it_refuses(void **state)
     program_result r = RUN("bench", "--shape", "1,4,4,8,2", "--rounds", "0");
     assert_int_equal(r.code, 2);
     program_free(&r);
-    r = RUN("bench", "--shape", "1,4,4,8,2", "--rounds", "1", "--quiet", "--plot", "figure.png");
-    assert_int_equal(r.code, 2);
-    program_free(&r);
+    assert_program_refuses(RUN("bench", "--plot", "figure.png"), 2, "--plot: expected a name that ends in .svg"); /* before anything is run */
+    assert_program_refuses(RUN("bench", "--plot", "b'.svg"), 2, "--plot");
+    assert_program_refuses(RUN("bench", "--plot", "b\n.svg"), 2, "--plot");
+    assert_program_refuses(RUN("bench", "--plot", ".svg"), 2, "--plot");
+    assert_program_refuses(RUN("bench", "--isa", "abacus"), 2, "--isa");
+    assert_program_refuses(RUN("bench", "--shape", "1,1,1,16777216,1"), 3, "");
 }
 
 static void several_shapes_as_a_table(void **state)
 {
     (void)state;
-    program_result r = RUN("bench", "--shape", "1,7,7,12,3,nobias", "--shape", "1,5,9,12,2,dk=5", "--part", "core", "--path", "fast",
-                           "--rounds", "1", "--seconds", "0", "--threads", "1", "--csv");
+    program_result r = RUN("bench", "--shape", "1,7,7,12,3,nobias", "--shape", "1,5,9,12,2,dk=5", "--shape", "tiny16", "--shape",
+                           "200,1,3,8,2,nobias", "--part", "both", "--path", "fast", "--rounds", "9", "--seconds", "0", "--threads", "1", "--csv");
     assert_int_equal(r.code, 0);
-    assert_non_null(strstr(r.out, "\"1,7,7,12,3,nobias\",core,fast,1,"));
-    assert_non_null(strstr(r.out, "\"1,5,9,12,2,dk=5\",core,fast,1,"));
+    static const char *const rows[] = {"\"1,7,7,12,3,nobias\",core,fast,1,", "\"1,5,9,12,2,dk=5\",core,fast,1,",
+                                       "\n\"1,5,9,12,2,dk=5\",layer,fast,1,", "\ntiny16,layer,fast,1,", "\n\"200,1,3,8,2,nobias\",core,fast,1,"};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (!strstr(r.out, rows[i]))
+            fail_msg("no row %s in %s", rows[i], r.out);
     program_free(&r);
 }
 

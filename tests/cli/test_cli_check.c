@@ -159,6 +159,17 @@ static void test_directories_skips_and_unreadable_files(void **state)
     assert_string_equal(json_string_value(json_object_get(c, "status")), "skipped");
     assert_non_null(strstr(json_string_value(json_object_get(c, "reason")), "a_rule_nobody_knows"));
     json_decref(root);
+    program_result r = RUN("check", directory);
+    assert_int_equal(r.code, 0);
+    assert_non_null(strstr(r.out, "skipped because"));
+    assert_non_null(strstr(r.out, "unknown metadata key a_rule_nobody_knows"));
+    program_free(&r);
+    spoil(paths[0], paths[1], "expected.output", 3, strtod("nan", NULL), NULL);
+    r = RUN("check", paths[1]);
+    assert_int_equal(r.code, 1);
+    assert_non_null(strstr(r.out, "  output: 0 NaN and 0 infinities found, 1 and 0 expected\n"));
+    program_free(&r);
+    spoil(paths[0], paths[1], NULL, 0, 0, "a_rule_nobody_knows");
     fclose(fopen(paths[2], "w")); /* empty: no header */
     root = RUN_JSON(1, "check", directory, "--json", "--jobs", "3");
     assert_int_equal(count(root, "passed"), 1);
@@ -179,12 +190,12 @@ static void test_directories_skips_and_unreadable_files(void **state)
 static void test_directories_are_read_in_order(void **state)
 {
     (void)state;
-    static const char *const names[] = {"m", "c", "x", "a", "t", "h", "z", "b", "q", "d"};
-    char directory[600], path[10][700];
+    enum { FILES = 100 };
+    char directory[600], path[FILES][700];
     snprintf(directory, sizeof directory, "%s", scratch("order"));
     mkdir(directory, 0700);
-    for (size_t i = 0; i < 10; i++) {
-        snprintf(path[i], sizeof path[i], "%s/%s.safetensors", directory, names[i]);
+    for (size_t i = 0; i < FILES; i++) {
+        snprintf(path[i], sizeof path[i], "%s/%zu.safetensors", directory, i * 37 % FILES);
         fclose(fopen(path[i], "w")); /* empty, so each fails at once and is listed */
     }
     json_t *root = RUN_JSON(1, "check", directory, "--json", "--jobs", "4"), *c;
@@ -195,9 +206,9 @@ static void test_directories_are_read_in_order(void **state)
         assert_true(strcmp(last, json_string_value(json_object_get(c, "file"))) < 0);
         last = json_string_value(json_object_get(c, "file"));
     }
-    assert_int_equal(i, 10);
+    assert_int_equal(i, FILES);
     json_decref(root);
-    for (i = 0; i < 10; i++)
+    for (i = 0; i < FILES; i++)
         remove(path[i]);
     rmdir(directory);
 }

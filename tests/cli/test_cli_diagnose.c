@@ -157,6 +157,32 @@ static void test_what_nothing_explains_is_no(void **state)
     assert_program_refuses(RUN("diagnose"), 2, "expected FILE, found nothing");
 }
 
+/* Two variants with the same numbers on this input are one answer; noise on one leaves it near. */
+static void test_one_answer_and_near_ones(void **state)
+{
+    (void)state;
+    char right[600], wrong[600], made[600];
+    snprintf(right, sizeof right, "%s", scratch("right.safetensors"));
+    snprintf(wrong, sizeof wrong, "%s", scratch("wrong.safetensors"));
+    snprintf(made, sizeof made, "%s", scratch("made.safetensors"));
+    RECORD(right, "--seed", "0");
+    RECORD(wrong, "--causal");
+    static const struct {
+        double shift;
+        int code;
+        const char *heading, *ending;
+    } rows[] = {{0, 0, "Reproduced, within rounding, by", "On this input they give the same numbers, so they are one answer."},
+                {1e-4, 1, "Nothing reproduces it; these come near:", "causal-bottom-right"}};
+    for (size_t i = 0; i < 2; i++) {
+        graft(right, wrong, made, rows[i].shift);
+        program_result r = RUN("diagnose", made);
+        assert_int_equal(r.code, rows[i].code);
+        if (!strstr(r.out, rows[i].heading) || !strstr(r.out, "causal-top-left") || !strstr(r.out, rows[i].ending))
+            fail_msg("shift %g: %s", rows[i].shift, r.out);
+        program_free(&r);
+    }
+}
+
 /* The help lists what the search tries. */
 static void test_help_lists_the_variants(void **state)
 {
@@ -175,6 +201,7 @@ int main(void)
         cmocka_unit_test(test_a_wrong_result_is_named),
         cmocka_unit_test(test_a_right_result_raises_no_alarm),
         cmocka_unit_test(test_what_nothing_explains_is_no),
+        cmocka_unit_test(test_one_answer_and_near_ones),
         cmocka_unit_test(test_help_lists_the_variants),
     };
     return cmocka_run_group_tests_name("cli_diagnose", tests, NULL, scratch_remove);

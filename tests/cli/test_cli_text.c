@@ -10,6 +10,7 @@
 
 #include "mha/mha.h"
 #include "support/program.h"
+#include "support/scratch.h"
 #include "support/unit.h"
 
 enum { MAX_ARGS = 18, MAX_TEXTS = 7 };
@@ -58,7 +59,8 @@ typedef struct named {
     const char *name;
     const float *values;
     int rank;
-    size_t shape[3];
+    size_t shape[4];
+    mha_dtype dtype; /* what is written; F32 in memory has room enough */
 } named;
 
 static void write_tensors(const char *name, const named *tensors, size_t n)
@@ -71,11 +73,57 @@ static void write_tensors(const char *name, const named *tensors, size_t n)
             const float *in;
             void *out;
         } data = {tensors[i].values};
-        mha_view view = mha_view_of(data.out, MHA_F32, tensors[i].rank, tensors[i].shape);
+        mha_view view = mha_view_of(data.out, tensors[i].dtype, tensors[i].rank, tensors[i].shape);
         assert_ok(mha_writer_add(writer, tensors[i].name, &view, &error), error);
     }
     assert_ok(mha_writer_commit(writer, &error), error);
     mha_writer_destroy(writer);
+}
+
+__attribute__((format(printf, 2, 3))) static void write_text(const char *name, const char *format, ...)
+{
+    FILE *file = fopen(scratch(name), "w");
+    assert_non_null(file);
+    va_list values;
+    va_start(values, format);
+    vfprintf(file, format, values);
+    va_end(values);
+    fclose(file);
+}
+
+/* A LLaMA layer of width 8 whose metadata knows its heads. */
+static void write_gguf(const char *name)
+{
+    static const char *const tensors[] = {"blk.0.attn_q.weight", "blk.0.attn_k.weight", "blk.0.attn_v.weight", "blk.0.attn_output.weight"};
+    static const char *const keys[] = {"general.architecture", "llama.embedding_length", "llama.attention.head_count"};
+    enum { TEXT = 8, U32 = 4, F32 = 0, WIDTH = 8, MATRIX = WIDTH * WIDTH * 4 };
+    bytes b = {0};
+    bytes_text(&b, "GGUF");
+    bytes_number(&b, 3, 4);
+    bytes_number(&b, 4, 8);
+    bytes_number(&b, 3, 8);
+    for (size_t i = 0; i < 3; i++) {
+        bytes_number(&b, strlen(keys[i]), 8);
+        bytes_text(&b, keys[i]);
+        bytes_number(&b, i ? U32 : TEXT, 4);
+        bytes_number(&b, i == 2 ? 2 : i ? WIDTH : strlen("llama"), i ? 4 : 8);
+        bytes_text(&b, i ? "" : "llama");
+    }
+    for (size_t i = 0; i < 4; i++) {
+        bytes_number(&b, strlen(tensors[i]), 8);
+        bytes_text(&b, tensors[i]);
+        bytes_number(&b, 2, 4);
+        bytes_number(&b, WIDTH, 8);
+        bytes_number(&b, WIDTH, 8);
+        bytes_number(&b, F32, 4);
+        bytes_number(&b, i * MATRIX, 8);
+    }
+    bytes_zeros(&b, (32 - b.count % 32) % 32 + 4 * MATRIX);
+    FILE *file = fopen(scratch(name), "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(b.data, 1, b.count, file), b.count);
+    fclose(file);
+    bytes_free(&b);
 }
 
 static int write_files(void **state)
@@ -83,9 +131,9 @@ static int write_files(void **state)
     (void)state;
     static const float values[8] = {1, 2, 3, 4, 5, 6, 7, 8}, others[8] = {1, 2, 3, 4, 5, 6, 7, 9};
     static const float broken[12] = {0}; /* of a layer; one weight is set to NaN below */
-    const named a[] = {{"x", values, 2, {2, 4, 0}}, {"y", values, 1, {8, 0, 0}}, {"only\ta", values, 1, {3, 0, 0}}};
-    const named b[] = {{"x", others, 2, {2, 4, 0}}, {"y", values, 2, {4, 2, 0}}, {"only b|c", values, 1, {3, 0, 0}}};
-    const named row[] = {{"row", values, 2, {2, 4, 0}}}, batch[] = {{"batch", values, 3, {1, 2, 4}}};
+    const named a[] = {{"x", values, 2, {2, 4, 0}, MHA_F32}, {"y", values, 1, {8, 0, 0}, MHA_F32}, {"only\ta", values, 1, {3, 0, 0}, MHA_F32}};
+    const named b[] = {{"x", others, 2, {2, 4, 0}, MHA_F32}, {"y", values, 2, {4, 2, 0}, MHA_F32}, {"only b|c", values, 1, {3, 0, 0}, MHA_F32}};
+    const named row[] = {{"row", values, 2, {2, 4, 0}, MHA_F32}}, batch[] = {{"batch", values, 3, {1, 2, 4}, MHA_F32}};
     write_tensors("a.safetensors", a, 3);
     write_tensors("b.safetensors", b, 3);
     write_tensors("none.safetensors", NULL, 0);
@@ -93,15 +141,32 @@ static int write_files(void **state)
     write_tensors("batch.npy", batch, 1);
     float nan[8] = {1, 2, 3, 4, 5, 6, 7, 0};
     nan[7] = (float)strtod("nan", NULL);
-    const named poisoned[] = {{"x", nan, 2, {2, 4, 0}}};
+    const named poisoned[] = {{"x", nan, 2, {2, 4, 0}, MHA_F32}};
     write_tensors("nan.safetensors", poisoned, 1);
     static float weights[4][16];
     weights[2][5] = nan[7];
-    const named layer[] = {{"W_Q", weights[0], 2, {4, 4, 0}}, {"W_K", weights[1], 2, {4, 4, 0}},
-                           {"W_V", weights[2], 2, {4, 4, 0}}, {"W_O", weights[3], 2, {4, 4, 0}}};
+    const named layer[] = {{"W_Q", weights[0], 2, {4, 4, 0}, MHA_F32}, {"W_K", weights[1], 2, {4, 4, 0}, MHA_F32},
+                           {"W_V", weights[2], 2, {4, 4, 0}, MHA_F32}, {"W_O", weights[3], 2, {4, 4, 0}, MHA_F32}};
     write_tensors("poisoned.safetensors", layer, 4);
-    const named misshapen[] = {{"wte.weight", broken, 2, {3, 4, 0}}, {"h.0.ln_1.bias", broken, 1, {12, 0, 0}}};
+    const named misshapen[] = {{"wte.weight", broken, 2, {3, 4, 0}, MHA_F32}, {"h.0.ln_1.bias", broken, 1, {12, 0, 0}, MHA_F32}};
     write_tensors("misshapen.safetensors", misshapen, 2);
+    static const float many[60] = {1, 2, 3}, large[8] = {1e30f, -2e30f, 3e30f, 1e30f, 2e30f, -1e30f, 1e30f, 5e30f};
+    const named tied[] = {{"wte.weight", many, 2, {5, 8, 0}, MHA_F32}, {"lm_head.weight", many, 2, {5, 8, 0}, MHA_F32},
+                          {"h.0.attn.bias", many, 4, {1, 1, 6, 6}, MHA_F32}, {"say \"so\"", many, 1, {2, 0, 0}, MHA_F32}};
+    const named whole[] = {{"x", many, 3, {1, 2, 8}, MHA_I32}}, huge[] = {{"x", large, 2, {1, 8, 0}, MHA_F32}};
+    const named mask[] = {{"m", many + 4, 2, {4, 4, 0}, MHA_F32}};
+    const named half[] = {{"W_Q", weights[0], 2, {4, 4, 0}, MHA_F16}, {"W_K", weights[1], 2, {4, 4, 0}, MHA_F16},
+                          {"W_V", weights[3], 2, {4, 4, 0}, MHA_F16}, {"W_O", weights[3], 2, {4, 4, 0}, MHA_F16}};
+    write_tensors("tied.safetensors", tied, 4);
+    write_tensors("whole.safetensors", whole, 1);
+    write_tensors("huge.safetensors", huge, 1);
+    write_tensors("mask.safetensors", mask, 1);
+    write_tensors("half.safetensors", half, 4);
+    write_tensors("not \xff UTF-8.safetensors", row, 1);
+    write_text("twice.safetensors", "%c%c%c%c%c%c%c%c{\"__metadata__\":{},\"__metadata__\":{}}", 37, 0, 0, 0, 0, 0, 0, 0);
+    write_text("tiny.json", "{\"model_type\":\"gpt2\",\"n_embd\":8,\"n_head\":2,\"n_layer\":%d,\"vocab_size\":5,\"n_positions\":6}", 1);
+    write_text("none.json", "{\"model_type\":\"gpt2\",\"n_embd\":8,\"n_head\":2,\"n_layer\":%d,\"vocab_size\":5,\"n_positions\":6}", 0);
+    write_gguf("layer.gguf");
     return 0;
 }
 
@@ -124,12 +189,22 @@ static void forwards(void **state)
         {{"forward", LAYER, "--merged-qk", "--no-bias"}, 0, {"matrix per head\n", "elements: 128 in the pair, 128 merged"}},
         {{"forward", LAYER, "--merged-qk", "--quiet"}, 0, {"!Scores"}},
         {{"forward", "--d-model", "16", "--heads", "1", "--seq", "2049", "--threads", "1"}, 0, {"!What head 0 looks at"}},
+        {{"forward", LAYER, "--mask", "@mask.safetensors"}, 0, {"meaning  mask\n", ", hidden keys left out"}},
+        {{"forward", LAYER, "--path", "exact", "--kv-seq", "5"}, 0, {"4 queries, 5 keys (cross-attention)", "run on   path exact, 1 thread\n", "!timed together"}},
+        {{"forward", "--weights", "@layer.gguf", "--seq", "2"}, 0, {"(GGUF names)", "model    llama, as its metadata says"}},
+        {{"forward", "--weights", "@half.safetensors", "--heads", "2", "--seq", "2", "--orientation", "in-out"}, 0, {"F32 (file: F16)"}},
     };
     EACH_TELLS(tellings);
     assert_program_refuses(RUN("forward", LAYER, "--merged-qk", "--rope", "half"), 2, "--merged-qk: *rotation");
     assert_program_refuses(RUN("forward", LAYER, "--merged-qk", "--output", "x.npy"), 2, "--output");
     assert_program_refuses(RUN("params", "--merged-qk", "--preset", "gpt2"), 2, "--preset");
-    program_result r = RUN("forward", "--weights", scratch("poisoned.safetensors"), "--heads", "2", "--seq", "3", "--orientation", "in-out");
+    assert_program_refuses(RUN("forward", LAYER, "--input", scratch("whole.safetensors")), 2, "--input: expected floating-point numbers, found I32");
+    program_result r = RUN("forward", "--d-model", "8", "--heads", "2", "--input", scratch("huge.safetensors"));
+    assert_int_equal(r.code, 1);
+    assert_non_null(strstr(r.err, "mha forward: output: expected finite numbers, found "));
+    assert_non_null(strstr(r.out, "query     0  looks at NaN"));
+    program_free(&r);
+    r = RUN("forward", "--weights", scratch("poisoned.safetensors"), "--heads", "2", "--seq", "3", "--orientation", "in-out");
     assert_int_equal(r.code, 1);
     assert_non_null(strstr(r.err, "W_V: expected finite weights, found 1 NaN or infinite; so are "));
     program_free(&r);
@@ -169,17 +244,34 @@ static void tables(void **state)
          {"key/value heads are held fixed while d_k = d_model / heads shrinks"}},
         {{"heads", "--config", "@tiny.json", "--run", "--seq", "4", "--heads", "1,2"}, 0,
          {"The same total in every row", "largest |output|"}},
+        {{"params", "--weights", "@tied.safetensors"}, 0,
+         {"in the file 118, tied tensors once 42, without buffers 82", "stored twice lm_head.weight (5, 8), tied to wte.weight\n",
+          "h.0.attn.bias (1, 1, 6, 6), not learned: counters that sum a file include it by mistake"}},
+        {{"params", "--weights", "@tied.safetensors", "--config", "@tiny.json"}, 1, {"missing, extra or misshapen", "extra        say \"so\" (2,)"}},
+        {{"params", "--weights", "@tied.safetensors", "--config", "@tiny.json", "--quiet"}, 1, {"!missing"}},
+        {{"params", "--weights", "@tied.safetensors", "--config", "@tiny.json", "--json"}, 1,
+         {"\"differences\": 16", "\"tied_to\": \"wte.weight\"", "\"kind\": \"extra\""}},
+        {{"params", "--weights", "@tied.safetensors", "--format", "csv"}, 0, {"\n\"say \"\"so\"\"\",,\"(2,)\",F32,F32,2,8,3,,true,parameter,0\n"}},
+        {{"params", "--weights", "@not \xff UTF-8.safetensors", "--json"}, 0, {"not ? UTF-8.safetensors\""}},
+        {{"params", "--preset", "gpt2", "--group", "role", "--format", "csv"}, 0, {"\npositions,1,786432,0.63,3145728\n"}},
+        {{"params", "--d-model", "4", "--heads", "4", "--per-head"}, 0, {"head 3  (4, 1)  column 3 ", "head 2  (1,)    element 2", "head 1  (1, 4)  row 1 "}},
+        {{"params", "--config", "@none.json", "--seq", "3"}, 0, {"one forward pass", "0 attention layers", "!workspace"}},
+        {{"heads", "--d-model", "24", "--heads", "2,4", "--kv-heads", "2", "--d-v", "6", "--seq", "2", "--no-bias"}, 0,
+         {"The widths differ from row to row, and the totals come out the same here."}},
+        {{"heads", "--d-model", "24", "--heads", "2,4", "--kv-heads", "2", "--seq", "2"}, 1, {"the number of key/value heads is held fixed"}},
+        {{"heads", "--d-model", "24", "--kdim", "12", "--heads", "2,4", "--seq", "2", "--quiet"}, 0, {"!heads"}},
+        {{"heads", "--config", "@tiny.json", "--heads", "1,2", "--quiet"}, 0, {"!heads"}},
         {{"claims"}, 0, {"page 001", "  false "}},
+        {{"claims", "--quiet"}, 0, {"!page"}},
         {{"info"}, 0, {"BLAS threading", "instruction set"}},
     };
-    static const char tiny[] = "{\"model_type\":\"gpt2\",\"n_embd\":8,\"n_head\":2,\"n_layer\":1,\"vocab_size\":5,\"n_positions\":6}";
-    FILE *file = fopen(scratch("tiny.json"), "w");
-    assert_non_null(file);
-    fputs(tiny, file);
-    fclose(file);
     EACH_TELLS(tellings);
     assert_program_refuses(RUN("params", "--weights", scratch("a.safetensors"), "--per-head"), 2, "--per-head: *unknown configuration");
     assert_program_refuses(RUN("params", "--weights", scratch("a.safetensors"), "--seq", "4"), 2, "--seq: *unknown configuration");
+    assert_program_refuses(RUN("params", "--config", scratch("none.json"), "--per-head"), 2, "--per-head: *attention layers, found none");
+    assert_program_refuses(RUN("params", "--weights", scratch("twice.safetensors")), 2, "__metadata__: expected it once, found it twice (byte ");
+    assert_program_refuses(RUN("params", "--preset", "gpt2", "--seq", "16777216", "--batch", "16777216"), 2, "--seq: *fit in 64 bits");
+    assert_program_refuses(RUN("params", "--preset", "gpt2", "--seq", "16777216", "--batch", "16777216", "--json"), 2, "--seq: *fit in 64 bits");
     assert_program_refuses(RUN("heads", "--d-model", "7", "--kv-heads", "5"), 2, "--heads: *none to try");
     assert_program_refuses(RUN("heads", "--preset", "gpt2", "--heads", "5"), 2, "--heads: *768*5");
 }

@@ -11,11 +11,6 @@ static const mha_architecture *const all[] = {
     &mha_arch_transformer, &mha_arch_attention_layer,
 };
 
-const mha_architecture *mha_architecture_at(size_t index)
-{
-    return index < sizeof all / sizeof *all ? all[index] : NULL;
-}
-
 /* Whether `word` stands in a list separated by blanks. */
 static bool among(const char *list, const char *word)
 {
