@@ -7,6 +7,17 @@
 #include "support/program.h"
 #include "support/unit.h"
 
+static char right[600], wrong[600], made[600];
+
+static int name_files(void **state)
+{
+    (void)state;
+    snprintf(right, sizeof right, "%s", scratch("right.safetensors"));
+    snprintf(wrong, sizeof wrong, "%s", scratch("wrong.safetensors"));
+    snprintf(made, sizeof made, "%s", scratch("made.safetensors"));
+    return 0;
+}
+
 static void record(const char *path, const char *const *more)
 {
     const char *args[32] = {"forward", "--d-model", "24", "--heads", "4", "--seq", "6", "--batch", "2", "--quiet", "--save-case", path};
@@ -82,10 +93,6 @@ static bool explains(const json_t *list, const char *first, const char *second)
 static void test_a_wrong_result_is_named(void **state)
 {
     (void)state;
-    char right[600], wrong[600], made[600];
-    snprintf(right, sizeof right, "%s", scratch("right.safetensors"));
-    snprintf(wrong, sizeof wrong, "%s", scratch("wrong.safetensors"));
-    snprintf(made, sizeof made, "%s", scratch("made.safetensors"));
     RECORD(right, "--causal");
     RECORD(wrong, "--seed", "0");
     graft(right, wrong, made, 0);
@@ -115,7 +122,6 @@ static void test_a_wrong_result_is_named(void **state)
 static void test_a_right_result_raises_no_alarm(void **state)
 {
     (void)state;
-    const char *right = scratch("right.safetensors");
     RECORD(right, "--causal", "--window", "2,0");
     json_t *root = RUN_JSON(0, "diagnose", right, "--json");
     json_t *first = json_array_get(json_object_get(root, "matches"), 0);
@@ -139,9 +145,6 @@ static void test_a_right_result_raises_no_alarm(void **state)
 static void test_what_nothing_explains_is_no(void **state)
 {
     (void)state;
-    char right[600], made[600];
-    snprintf(right, sizeof right, "%s", scratch("right.safetensors"));
-    snprintf(made, sizeof made, "%s", scratch("made.safetensors"));
     RECORD(right, "--causal");
     graft(right, right, made, 3);
     json_t *root = RUN_JSON(1, "diagnose", made, "--json");
@@ -161,10 +164,6 @@ static void test_what_nothing_explains_is_no(void **state)
 static void test_one_answer_and_near_ones(void **state)
 {
     (void)state;
-    char right[600], wrong[600], made[600];
-    snprintf(right, sizeof right, "%s", scratch("right.safetensors"));
-    snprintf(wrong, sizeof wrong, "%s", scratch("wrong.safetensors"));
-    snprintf(made, sizeof made, "%s", scratch("made.safetensors"));
     RECORD(right, "--seed", "0");
     RECORD(wrong, "--causal");
     static const struct {
@@ -204,5 +203,5 @@ int main(void)
         cmocka_unit_test(test_one_answer_and_near_ones),
         cmocka_unit_test(test_help_lists_the_variants),
     };
-    return cmocka_run_group_tests_name("cli_diagnose", tests, NULL, scratch_remove);
+    return cmocka_run_group_tests_name("cli_diagnose", tests, name_files, scratch_remove);
 }
