@@ -31,12 +31,12 @@
 static crew shared;
 static size_t calls_done;
 
-/* The time that each of the four tests that go on for a while may take. */
+/* The time that each of the five tests that go on for a while may take. */
 static double until(void)
 {
     const char *soak = getenv("SOAK_SECONDS");
     double seconds = soak ? atof(soak) : 1;
-    return now() + seconds / 4;
+    return now() + seconds / 5;
 }
 
 static void check_crew(void)
@@ -322,7 +322,7 @@ static void on_signal(int signal)
     (void)signal;
 }
 
-/* The same when the caller's own settings are unusual ones. */
+/* The same when the caller's own settings are unusual ones: they reach the threads that help, too. */
 static void unusual_settings_are_kept(void **state)
 {
     (void)state;
@@ -338,49 +338,62 @@ static void unusual_settings_are_kept(void **state)
     setlocale(LC_ALL, "C.UTF-8");
     fenv_t floats;
     fegetenv(&floats);
-    static const int roundings[] = {FE_UPWARD, FE_TOWARDZERO, FE_TONEAREST};
+    static const int roundings[] = {FE_UPWARD, FE_TOWARDZERO, FE_TONEAREST}, threads[] = {1, 2, 3, 8};
     const char *changed = NULL;
-    for (size_t r = 0; r < COUNT(roundings) && !changed; r++)
-        for (size_t k = 0; k < shared.n_jobs && !changed; k++) {
-            const job *j = &shared.jobs[k];
+    for (size_t n = 0; n < COUNT(roundings) * shared.n_jobs && !changed; n++) {
+        const job *j = &shared.jobs[n % shared.n_jobs];
+        const size_t size = j->elements * sizeof(float);
+        float *y[2] = {malloc(size + 1), malloc(size + 1)};
+        for (size_t t = 0; t < COUNT(threads) && !changed; t++) {
             mha_call call = j->call;
             mha_plan plan;
             mha_error error;
-            float *y = malloc((j->elements + 1) * sizeof *y);
-            call.threads = 1 + (int)(k % 3);
-            call.stages[MHA_STAGE_OUTPUT] = mha_view_of(y, MHA_F32, j->rank, j->shape);
+            call.threads = threads[t];
+            call.stages[MHA_STAGE_OUTPUT] = mha_view_of(y[t > 0], MHA_F32, j->rank, j->shape);
             assert_ok(mha_plan_call(j->layer, &call, &plan, &error), error);
             void *workspace = malloc(plan.workspace_bytes + 1);
-            fesetround(roundings[r]); /* what comes out is then another number; promised is that it returns */
-#if defined(__x86_64__)
-            __builtin_ia32_ldmxcsr(__builtin_ia32_stmxcsr() | 0x8040); /* subnormals become zero */
-#endif
+            fesetround(roundings[n / shared.n_jobs]); /* what comes out is then another number, but one */
+            process_flush_subnormals();
             process_state_take(&before);
             mha_status status = mha_forward(j->layer, &call, workspace, plan.workspace_bytes, &error);
             changed = process_state_changed(&before);
             fesetenv(&floats);
             assert_ok(status, error);
+            if (t > 0 && memcmp(y[0], y[1], size) != 0)
+                crew_blame(&shared, "job %zu, rounding %d: %d threads gave other bits than one", n % shared.n_jobs,
+                           roundings[n / shared.n_jobs], threads[t]);
             free(workspace);
-            free(y);
         }
+        free(y[0]);
+        free(y[1]);
+    }
     setlocale(LC_ALL, "C");
     pthread_sigmask(SIG_SETMASK, &usual, NULL);
     for (size_t i = 0; i < COUNT(signals); i++)
         sigaction(signals[i], &old[i], NULL);
     if (changed)
         fail_msg("%s", changed);
+    check_crew();
 }
 
 /* ---------------------------------------------------------------- fork */
+
+static bool children_may_start_threads(void)
+{
+#ifdef THREAD_SANITIZER
+    print_message("not under ThreadSanitizer: a child may not start threads there\n");
+    return false;
+#else
+    return true;
+#endif
+}
 
 /* A child made between calls has no other threads, whatever its parent had started. */
 static void a_forked_child_goes_on(void **state)
 {
     (void)state;
-#ifdef THREAD_SANITIZER
-    print_message("not under ThreadSanitizer: a child may not start threads there\n");
-    return;
-#endif
+    if (!children_may_start_threads())
+        return;
     crew_work(&shared, 0, 0); /* whatever is started at first use has been started */
     pid_t child = fork();
     if (child == 0) {
@@ -404,6 +417,43 @@ static void a_forked_child_goes_on(void **state)
     check_crew();
 }
 
+/* Children made at any moment of a forward of other threads, whatever these hold just then. */
+static void children_made_during_forwards_go_on(void **state)
+{
+    (void)state;
+    if (!children_may_start_threads())
+        return;
+    for (uint64_t k = 0; k < LIVES; k++)
+        assert_int_equal(live_and_die(k, lives[k]), MHA_OK);
+    const int blas = process_blas_threads();
+    const double deadline = until();
+    caller callers[3];
+    pthread_t thread[3];
+    for (size_t i = 0; i < COUNT(callers); i++) {
+        callers[i] = (caller){(unsigned)i, deadline};
+        assert_int_equal(pthread_create(&thread[i], NULL, keep_living, &callers[i]), 0);
+    }
+    int code = 0, children = 0;
+    for (; code == 0 && now() < deadline; children++) {
+        pid_t child = fork();
+        if (child == 0) {
+            float y[LIFE_FLOATS];
+            bool well = true;
+            alarm(20); /* a child that waits for a thread it does not have is ended */
+            for (uint64_t k = 0; k < 3; k++) /* each path */
+                well = live_and_die(k, y) == MHA_OK && memcmp(y, lives[k], sizeof y) == 0 && well;
+            _exit(!well || process_blas_threads() != blas);
+        }
+        assert_true(child > 0);
+        waitpid(child, &code, 0);
+    }
+    for (size_t i = 0; i < COUNT(callers); i++)
+        pthread_join(thread[i], NULL);
+    if (code)
+        fail_msg("child %d ended with status 0x%x", children, code);
+    check_crew();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -414,6 +464,7 @@ int main(void)
         cmocka_unit_test(nothing_of_the_process_changes),
         cmocka_unit_test(unusual_settings_are_kept),
         cmocka_unit_test(a_forked_child_goes_on),
+        cmocka_unit_test(children_made_during_forwards_go_on),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

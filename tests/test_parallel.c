@@ -6,13 +6,16 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <fenv.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "compute/gemm.h"
 #include "compute/parallel.h"
+#include "support/process.h"
 
 enum { TASKS = 1000, THREADS = 8 };
 
@@ -116,6 +119,104 @@ static void a_child_of_fork_has_a_pool_of_its_own(void **state)
     assert_int_equal(faults(TASKS, 4), 0);
 }
 
+typedef struct sums {
+    atomic_int arrived;
+    float third[2], tiny[2]; /* by task */
+    int exceptions[2];
+} sums;
+
+/* Each task by a worker of its own, as they wait for each other. */
+static void compute(void *context, size_t task, int worker)
+{
+    sums *s = context;
+    volatile float one = 1.0f, three = 3.0f, small = 0x1p-126f;
+    meet(&s->arrived, task, worker);
+    s->third[task] = one / three;
+    s->tiny[task] = small * 0.5f;
+    s->exceptions[task] = fegetexcept();
+}
+
+/* Rounding and subnormals are the calling thread's; its traps are not, nor are a former caller's settings. */
+static void tasks_compute_as_their_caller_does(void **state)
+{
+    (void)state;
+    static const int roundings[] = {FE_TONEAREST, FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO, FE_TONEAREST};
+    fenv_t usual;
+    fegetenv(&usual);
+    for (int flush = 0; flush < 2; flush++)
+        for (size_t r = 0; r < sizeof roundings / sizeof *roundings; r++)
+            for (int traps = 0; traps < 2; traps++) {
+                sums s = {0};
+                fesetround(roundings[r]);
+                if (flush)
+                    process_flush_subnormals();
+                if (traps)
+                    feenableexcept(FE_DIVBYZERO);
+                const int rounding = fegetround(), enabled = fegetexcept();
+                volatile float one = 1.0f, three = 3.0f, small = 0x1p-126f;
+                volatile float third = one / three, tiny = small * 0.5f;
+                mha_parallel_for(2, 2, compute, &s);
+                const int rounding_after = fegetround(), enabled_after = fegetexcept();
+                fesetenv(&usual);
+                assert_int_equal(atomic_load(&s.arrived), 2);
+                for (int i = 0; i < 2; i++)
+                    assert_true(s.third[i] == third && s.tiny[i] == tiny);
+                assert_int_equal(s.exceptions[0] + s.exceptions[1], enabled); /* the caller's own */
+                assert_int_equal(rounding_after, rounding);
+                assert_int_equal(enabled_after, enabled);
+            }
+}
+
+enum { ORDER = 8 };
+
+static float multiply(void)
+{
+    float A[ORDER * ORDER], C[ORDER * ORDER];
+    for (int i = 0; i < ORDER * ORDER; i++)
+        A[i] = 1.0f;
+    mha_gemm(ORDER, ORDER, ORDER, 1.0f, A, ORDER, A, ORDER, C, ORDER);
+    return C[0];
+}
+
+static void *keep_multiplying(void *context)
+{
+    atomic_int *stop = context;
+    while (!atomic_load(stop)) {
+        const int before = mha_gemm_begin();
+        for (int i = 0; i < 50; i++)
+            (void)multiply();
+        mha_gemm_end(before);
+    }
+    return NULL;
+}
+
+/* A BLAS locks something when a call begins and ends; one child in thirty would wait for that for ever. */
+static void a_child_of_fork_finds_the_blas_unlocked(void **state)
+{
+    (void)state;
+    pthread_t thread[2];
+    atomic_int stop = 0;
+    int status = 0;
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pthread_create(&thread[i], NULL, keep_multiplying, &stop), 0);
+    for (int children = 0; children < 200 && status == 0; children++) {
+        pid_t child = fork();
+        if (child == 0) {
+            alarm(20);
+            const int before = mha_gemm_begin();
+            const float sum = multiply();
+            mha_gemm_end(before);
+            _exit(sum == ORDER ? 0 : 1);
+        }
+        if (child < 0 || waitpid(child, &status, 0) != child)
+            status = -1;
+    }
+    atomic_store(&stop, 1);
+    for (int i = 0; i < 2; i++)
+        pthread_join(thread[i], NULL);
+    assert_int_equal(status, 0);
+}
+
 static void the_number_of_threads_comes_from_the_environment_or_the_machine(void **state)
 {
     (void)state;
@@ -161,7 +262,9 @@ int main(void)
         cmocka_unit_test(every_task_runs_once),
         cmocka_unit_test(many_may_call_at_once),
         cmocka_unit_test(tasks_run_side_by_side),
+        cmocka_unit_test(tasks_compute_as_their_caller_does),
         cmocka_unit_test(a_child_of_fork_has_a_pool_of_its_own),
+        cmocka_unit_test(a_child_of_fork_finds_the_blas_unlocked),
         cmocka_unit_test(the_number_of_threads_comes_from_the_environment_or_the_machine),
         cmocka_unit_test(little_work_wakes_nobody),
     };

@@ -196,7 +196,9 @@ MHA_API bool mha_path_find(const char *name, mha_path *path); /* false: no path 
  * and stages, and whatever else is kept. What the blas path asks of a BLAS for this is that the bits of an SGEMM
  * do not depend on strides and alignment, nor those of an SGEMV whose rows have a gap between them; OpenBLAS
  * keeps to that, and the tests hold it to it. Not promised: the same bits on another path, with packed weights
- * instead of unpacked, or for a sequence cut into several calls.
+ * instead of unpacked, or for a sequence cut into several calls. How the calling thread rounds and whether it flushes
+ * subnormals to zero holds for the threads that help as well; bounds and tests are for rounding to nearest.
+ * Floating-point traps stay the calling thread's own.
  *
  * One forward. Everything is borrowed; nothing but `stages`, the cache and the workspace is written.
  *
@@ -246,7 +248,13 @@ typedef struct mha_plan {
 MHA_API mha_status mha_plan_call(const mha_layer *layer, const mha_call *call, mha_plan *plan, mha_error *error);
 
 /* Runs it. `workspace` has at least plan.workspace_bytes bytes at any alignment; one per concurrent
- * call. Allocates nothing. Errors as mha_plan_call; then no stage and no cache was touched. */
+ * call. Allocates nothing. Errors as mha_plan_call; then no stage and no cache was touched.
+ *
+ * Any thread may fork meanwhile, but not a signal's handler that may interrupt a forward: the child can use the library
+ * at once, with threads of its own (a cache or a workspace that others were writing holds whatever it held). For this
+ * fork waits, at most a second, until calls of the BLAS made here are over, as a BLAS has locks of its own which a child
+ * would find closed; for calls that others make of the same BLAS nobody waits. A child made during a forward on the blas
+ * path sees the BLAS on one thread until its first forward there is done. */
 MHA_API mha_status mha_forward(const mha_layer *layer, const mha_call *call, void *workspace, size_t workspace_bytes,
                                mha_error *error);
 

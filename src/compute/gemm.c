@@ -2,7 +2,9 @@
 #include <cblas.h>
 #include <limits.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/base.h"
 #include "compute/gemm.h"
@@ -23,6 +25,53 @@ extern void dgesvd_(const char *jobu, const char *jobvt, const int *m, const int
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static unsigned inside;     /* brackets open now */
 static int threads_outside; /* the thread count to put back */
+static bool left_inside;    /* a child of fork: its BLAS is still on the one thread that brackets of its parent set */
+
+/* ---------------------------------------------------------------- fork */
+
+#ifdef PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP
+#define CALLS_INITIALIZER PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP
+#else
+#define CALLS_INITIALIZER PTHREAD_RWLOCK_INITIALIZER
+#endif
+
+/* Read by every call of the BLAS, written by fork: what locks the BLAS takes for itself when a call begins and ends a
+ * child would never see opened again. */
+static pthread_rwlock_t calls = CALLS_INITIALIZER;
+static bool calls_wait;
+
+/* Not for ever: amid a long call the BLAS holds no lock, and a signal's handler may fork that interrupted one. */
+static void before_fork(void)
+{
+    struct timespec until;
+    pthread_mutex_lock(&lock);
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += 1;
+    calls_wait = pthread_rwlock_timedwrlock(&calls, &until) == 0;
+}
+
+static void after_fork(void)
+{
+    if (calls_wait)
+        pthread_rwlock_unlock(&calls);
+    pthread_mutex_unlock(&lock);
+}
+
+static void after_fork_in_child(void)
+{
+    pthread_mutex_init(&lock, NULL);
+    calls = (pthread_rwlock_t)CALLS_INITIALIZER;
+    left_inside |= inside > 0;
+    inside = 0;
+}
+
+/* When the program starts: later, another thread could fork just then. */
+__attribute__((constructor)) static void prepare_for_fork(void)
+{
+    (void)pthread_atfork(before_fork, after_fork, after_fork_in_child);
+}
+
+/* ---------------------------------------------------------------- threads of the BLAS */
 
 int mha_gemm_begin(void)
 {
@@ -31,7 +80,8 @@ int mha_gemm_begin(void)
         return openmp_default;
     pthread_mutex_lock(&lock);
     if (inside++ == 0) {
-        threads_outside = openblas_get_num_threads();
+        threads_outside = left_inside ? threads_outside : openblas_get_num_threads();
+        left_inside = false;
         openblas_set_num_threads(1);
     }
     pthread_mutex_unlock(&lock);
@@ -49,6 +99,8 @@ void mha_gemm_end(int openmp_default)
     pthread_mutex_unlock(&lock);
     mha_openmp_set_default(openmp_default);
 }
+
+/* ---------------------------------------------------------------- products */
 
 /* The stride of a matrix of one row means nothing, but CBLAS looks at it. */
 static int stride(size_t ld, size_t rows, size_t columns)
@@ -72,8 +124,8 @@ static void gemv(CBLAS_TRANSPOSE transpose, size_t rows, size_t columns, float a
 }
 
 /* CBLAS counts in int; request.c refuses extents and strides beyond it. */
-static void gemm(CBLAS_TRANSPOSE transpose_b, size_t m, size_t n, size_t k, float alpha, const float *A, size_t lda,
-                 const float *B, size_t ldb, float *C, size_t ldc)
+static void call_blas(CBLAS_TRANSPOSE transpose_b, size_t m, size_t n, size_t k, float alpha, const float *A,
+                      size_t lda, const float *B, size_t ldb, float *C, size_t ldc)
 {
     if (m == 0 || n == 0)
         return;
@@ -93,6 +145,14 @@ static void gemm(CBLAS_TRANSPOSE transpose_b, size_t m, size_t n, size_t k, floa
     int b_stride = transpose_b == CblasTrans ? stride(ldb, n, k) : stride(ldb, k, n);
     cblas_sgemm(CblasRowMajor, CblasNoTrans, transpose_b, (int)m, (int)n, (int)k, alpha, A, (int)lda, B, b_stride, 0.0f,
                 C, (int)ldc);
+}
+
+static void gemm(CBLAS_TRANSPOSE transpose_b, size_t m, size_t n, size_t k, float alpha, const float *A, size_t lda,
+                 const float *B, size_t ldb, float *C, size_t ldc)
+{
+    pthread_rwlock_rdlock(&calls);
+    call_blas(transpose_b, m, n, k, alpha, A, lda, B, ldb, C, ldc);
+    pthread_rwlock_unlock(&calls);
 }
 
 void mha_gemm(size_t m, size_t n, size_t k, float alpha, const float *A, size_t lda, const float *B, size_t ldb,
@@ -131,11 +191,13 @@ mha_status mha_singular_values(double *A, size_t m, size_t n, double *values, mh
     int rows = (int)m, columns = (int)n, one = 1, info = 0, asked = -1;
     double best = 0;
     int openmp_default = mha_gemm_begin();
+    pthread_rwlock_rdlock(&calls);
     dgesvd_("N", "N", &rows, &columns, A, &rows, values, NULL, &one, NULL, &one, &best, &asked, &info, 1, 1);
     int length = info == 0 && best >= 1 && best < INT_MAX ? (int)best : 0;
     double *work = mha_allocate(&allocator, (size_t)length * sizeof *work);
     if (work)
         dgesvd_("N", "N", &rows, &columns, A, &rows, values, NULL, &one, NULL, &one, work, &length, &info, 1, 1);
+    pthread_rwlock_unlock(&calls);
     mha_gemm_end(openmp_default);
     mha_release(&allocator, work, (size_t)length * sizeof *work);
     if (!work)

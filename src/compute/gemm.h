@@ -9,7 +9,8 @@
 /* Brackets a stretch of SGEMM calls, from any number of threads at once. While at least one bracket
  * is open the BLAS is set to one thread; the last one to close puts its thread count back. Other users
  * of the same BLAS in the process see one thread meanwhile. The OpenMP flavour of OpenBLAS also follows,
- * and sets, the calling thread's OpenMP default: mha_gemm_end puts back what mha_gemm_begin returned. */
+ * and sets, the calling thread's OpenMP default: mha_gemm_end puts back what mha_gemm_begin returned. In a child of
+ * fork no bracket is open. */
 int mha_gemm_begin(void);
 void mha_gemm_end(int openmp_default);
 

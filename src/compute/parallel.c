@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "compute/float_mode.h"
 #include "compute/parallel.h"
 
 /* Only there when the program has an OpenMP runtime, which the library does not need. */
@@ -24,6 +25,7 @@ typedef struct job {
     int wanted;         /* helpers that may still come */
     int helpers;        /* that came: their worker numbers are 1, 2, ... */
     atomic_int inside;  /* of them, those that have not left */
+    mha_float_mode mode; /* the caller's */
     struct job *after;  /* in the list of offers */
 } job;
 
@@ -126,6 +128,7 @@ static void *help(void *unused)
         pthread_mutex_unlock(&pool.lock);
         if (confined)
             (void)sched_setaffinity(0, sizeof self.allowed, &self.allowed);
+        mha_float_mode_set(j->mode);
         run_tasks(j, worker);
         pthread_mutex_lock(&pool.lock);
         if (atomic_fetch_sub(&j->inside, 1) == 1)
@@ -156,7 +159,8 @@ static void after_fork_in_child(void)
     pool.helpers = NULL;
 }
 
-static void prepare_for_fork(void)
+/* When the program starts: later, another thread could fork just then. */
+__attribute__((constructor)) static void prepare_for_fork(void)
 {
     (void)pthread_atfork(before_fork, after_fork, after_fork_in_child);
 }
@@ -180,7 +184,6 @@ static void make_way(void)
 /* As many as there can be: the caller does what is left. They take no signals and end with the process. */
 static void have_helpers(int wanted)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
     if (pool.threads >= wanted)
         return;
     sigset_t all, before;
@@ -195,7 +198,6 @@ static void have_helpers(int wanted)
             break;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&detached);
-    pthread_once(&once, prepare_for_fork);
 }
 
 /* ---------------------------------------------------------------- callers */
@@ -236,6 +238,7 @@ void mha_parallel_for(size_t n, int threads, mha_task task, void *context)
         run_tasks(&j, 0);
         return;
     }
+    j.mode = mha_float_mode_get();
     offer(&j);
     run_tasks(&j, 0);
     await_helpers(&j);

@@ -43,6 +43,15 @@ static unsigned long long float_control(void)
 #endif
 }
 
+void process_flush_subnormals(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_ldmxcsr(__builtin_ia32_stmxcsr() | 0x8040);
+#elif defined(__aarch64__)
+    __asm__ volatile("msr fpcr, %0" : : "r"(float_control() | 1 << 24));
+#endif
+}
+
 /* Only the bits of signals that exist mean something. */
 static bool same_signals(const sigset_t *a, const sigset_t *b)
 {

@@ -29,6 +29,9 @@ void process_state_take(process_state *state);
 /* What differs now, in words; NULL when nothing does. Valid until the next call. */
 const char *process_state_changed(const process_state *before);
 
+/* From now on subnormals are zero to the calling thread, until its floating-point environment is set to another. */
+void process_flush_subnormals(void);
+
 /* OpenBLAS's own controls; another CBLAS has none of them: 0, and nothing happens. */
 int process_blas_threads(void);
 void process_blas_set_threads(int threads);
