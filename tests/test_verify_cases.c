@@ -9,6 +9,7 @@
 
 #include "mha/mha.h"
 #include "support/call.h"
+#include "support/opening.h"
 #include "support/recase.h"
 #include "support/scratch.h"
 #include "support/verdict.h"
@@ -206,6 +207,64 @@ static void unusual_cases_are_judged(void **state)
         if (v.outcome != rows[i].outcome || !strstr(v.reason, rows[i].reason))
             fail_msg("row %zu: %s: %s", i, mha_outcome_name(v.outcome), v.reason);
         mha_verdict_free(&v);
+        assert_true(judge_with_failing_memory(path, MHA_PATH_EXACT, rows[i].outcome) > 1);
+    }
+}
+
+/* Which variants have a meaning for the case. */
+static bool applies(const mha_case *c, const char *variant)
+{
+    double numbers[8];
+    mha_error error = {0};
+    mha_view to = mha_view_heads(numbers, MHA_F64, MHA_BHTD, 1, 2, 2, 2);
+    mha_status status = mha_case_variant(c, &variant, 1, MHA_STAGE_OUTPUT, &to, &error);
+    if (status != MHA_OK)
+        assert_refused(status, MHA_UNSUPPORTED, error, variant, "does not apply");
+    return status == MHA_OK;
+}
+
+/* A rotation alone has no scores, no weights, no heads to merge. */
+static void a_rotation_has_few_variants(void **state)
+{
+    (void)state;
+    static const char *const there[] = {"inputs-f16", "inputs-bf16", "split-interleaved", "split-untransposed", "rope-missing",
+                                        "rope-pairing", "rope-inverse", "rope-from-1", "rope-base-5e5", "rope-base-1e6"};
+    mha_case *c;
+    mha_error error;
+    assert_ok(mha_case_open(write_made(&(made){"rope", {{NULL}}, {{NULL}}}), NULL, &c, &error), error);
+    for (size_t i = 0; i < mha_variant_count(); i++) {
+        const char *name = mha_variant_at(i)->name;
+        bool expected = false;
+        for (size_t k = 0; k < sizeof there / sizeof *there; k++)
+            expected |= strcmp(name, there[k]) == 0;
+        if (applies(c, name) != expected)
+            fail_msg("%s: expected that it %s", name, expected ? "applies" : "does not apply");
+    }
+    mha_case_close(c);
+}
+
+/* Positions may be taken for their neighbours where the tables have rows for those. */
+static void variants_stay_inside_the_tables(void **state)
+{
+    (void)state;
+    static const struct {
+        size_t rows;     /* of the tables; 0: one for each row of the input */
+        bool positions;  /* all of them the first */
+        bool ahead, behind;
+    } rows[] = {{2, false, false, true}, {3, false, true, true}, {2, true, true, false}, {1, true, false, false}, {0, false, false, false}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const int rank = rows[i].rows ? 2 : 3;
+        const size_t n = rows[i].rows;
+        const made file = {"sdpa", {{"rope", "half_split"}},
+                           {{"cos_cache", MHA_F32, rank, {n ? n : 1, n ? 1 : 2, 1}, 0}, {"sin_cache", MHA_F32, rank, {n ? n : 1, n ? 1 : 2, 1}, 0},
+                            {rows[i].positions ? "position_ids" : NULL, MHA_I64, 1, {2}, 0}}};
+        mha_case *c;
+        mha_error error;
+        assert_ok(mha_case_open(write_made(&file), NULL, &c, &error), error);
+        assert_int_equal(applies(c, "rope-query-ahead"), rows[i].ahead);
+        assert_int_equal(applies(c, "rope-from-1"), rows[i].ahead);
+        assert_int_equal(applies(c, "rope-query-behind"), rows[i].behind);
+        mha_case_close(c);
     }
 }
 
@@ -380,6 +439,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_contradicts_itself_is_refused),
         cmocka_unit_test(unusual_cases_are_judged),
+        cmocka_unit_test(a_rotation_has_few_variants),
+        cmocka_unit_test(variants_stay_inside_the_tables),
         cmocka_unit_test(a_verdict_for_every_path_and_stage),
         cmocka_unit_test(a_prefill_without_rows_for_it_is_skipped),
         cmocka_unit_test(a_prefill_takes_what_reaches),

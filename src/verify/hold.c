@@ -189,7 +189,7 @@ static mha_status merge(mha_pool *pool, const mha_view *a, const mha_view *e32, 
     size_t n = mha_view_elements(&m), index[MHA_MAX_RANK] = {0};
     for (size_t i = 0; i < n; i++) {
         double x = mha_view_get(a, index), narrow = mha_view_get(e32, index), wide = mha_view_get(e64, index);
-        bool fits_wide = fabs(x - wide) <= atol + rtol * fabs(wide) || x == wide;
+        bool fits_wide = x == wide || (isfinite(wide) && fabs(x - wide) <= atol + rtol * fabs(wide));
         ((double *)m.data)[i] = fits_wide ? wide : narrow;
         for (int k = m.rank - 1; k >= 0 && ++index[k] == m.shape[k]; k--)
             index[k] = 0;

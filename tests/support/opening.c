@@ -1,4 +1,5 @@
 /* Opening files with and without memory. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,7 +35,26 @@ static mha_status open_and_read(const mha_allocator *allocator, const char *path
     return status;
 }
 
-size_t open_with_failing_memory(const char *path, const char *tensor)
+static mha_status open_and_judge(const mha_allocator *allocator, const char *path, mha_path how, mha_outcome expected,
+                                 mha_error *error)
+{
+    mha_case *c = NULL;
+    mha_verdict verdict = {0};
+    mha_status status = mha_case_open(path, allocator, &c, error);
+    if (status == MHA_OK)
+        status = mha_case_judge(c, how, NULL, 1, &verdict, error);
+    bool starved = status == MHA_OK && strstr(verdict.reason, "no memory"); /* then the case could not be judged */
+    if (starved || (status == MHA_OK && verdict.outcome != expected)) {
+        status = starved ? MHA_NO_MEMORY : MHA_INVALID;
+        snprintf(error->message, sizeof error->message, "%s", verdict.reason);
+    }
+    mha_verdict_free(&verdict);
+    mha_case_close(c);
+    return status;
+}
+
+/* With the first allocation failing, then the second, ...: of `tensor` read, or else of the case judged. */
+static size_t until_none_fails(const char *path, bool judges, const char *tensor, mha_path how, mha_outcome expected)
 {
     failing memory = {0};
     mha_allocator allocator = failing_allocator(&memory);
@@ -42,11 +62,22 @@ size_t open_with_failing_memory(const char *path, const char *tensor)
         mha_error error = {0};
         memory.calls = 0;
         memory.fail_at = attempt;
-        mha_status status = open_and_read(&allocator, path, tensor, &error);
+        mha_status status = judges ? open_and_judge(&allocator, path, how, expected, &error)
+                                   : open_and_read(&allocator, path, tensor, &error);
         assert_int_equal(memory.live_blocks, 0);
         assert_int_equal(memory.mistakes, 0);
         if (status == MHA_OK)
             return attempt;
         assert_refused(status, MHA_NO_MEMORY, error, "no memory");
     }
+}
+
+size_t open_with_failing_memory(const char *path, const char *tensor)
+{
+    return until_none_fails(path, false, tensor, MHA_PATH_AUTO, MHA_PASSED);
+}
+
+size_t judge_with_failing_memory(const char *path, mha_path how, mha_outcome expected)
+{
+    return until_none_fails(path, true, NULL, how, expected);
 }
