@@ -403,11 +403,11 @@ static void a_forked_child_goes_on(void **state)
         pid_t grandchild = fork();
         if (grandchild == 0) {
             crew_work(&shared, 2, 0);
-            _exit(shared.wrong[0] != '\0');
+            leave(shared.wrong[0] != '\0');
         }
         int code = 1;
         waitpid(grandchild, &code, 0);
-        _exit(code != 0 || shared.wrong[0] || process_blas_threads() != blas);
+        leave(code != 0 || shared.wrong[0] || process_blas_threads() != blas);
     }
     assert_true(child > 0);
     crew_work(&shared, 3, 0); /* at the same time */
@@ -442,7 +442,7 @@ static void children_made_during_forwards_go_on(void **state)
             alarm(20); /* a child that waits for a thread it does not have is ended */
             for (uint64_t k = 0; k < 3; k++) /* each path */
                 well = live_and_die(k, y) == MHA_OK && memcmp(y, lives[k], sizeof y) == 0 && well;
-            _exit(!well || process_blas_threads() != blas);
+            leave(!well || process_blas_threads() != blas);
         }
         assert_true(child > 0);
         waitpid(child, &code, 0);

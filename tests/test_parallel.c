@@ -1,14 +1,8 @@
 /* The thread pool: every task once, whoever comes to help, however many call at once. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdatomic.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <fenv.h>
 #include <pthread.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,6 +10,7 @@
 #include "compute/gemm.h"
 #include "compute/parallel.h"
 #include "support/process.h"
+#include "support/unit.h"
 
 enum { TASKS = 1000, THREADS = 8 };
 
@@ -111,7 +106,7 @@ static void a_child_of_fork_has_a_pool_of_its_own(void **state)
         alarm(20);
         atomic_int arrived = 0;
         mha_parallel_for(2, 2, meet, &arrived);
-        _exit(faults(TASKS, 4) == 0 && atomic_load(&arrived) == 2 ? 0 : 1);
+        leave(faults(TASKS, 4) == 0 && atomic_load(&arrived) == 2 ? 0 : 1);
     }
     int status = 0;
     assert_int_equal(waitpid(child, &status, 0), child);
@@ -206,7 +201,7 @@ static void a_child_of_fork_finds_the_blas_unlocked(void **state)
             const int before = mha_gemm_begin();
             const float sum = multiply();
             mha_gemm_end(before);
-            _exit(sum == ORDER ? 0 : 1);
+            leave(sum == ORDER ? 0 : 1);
         }
         if (child < 0 || waitpid(child, &status, 0) != child)
             status = -1;

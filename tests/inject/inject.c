@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <link.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -16,6 +17,7 @@
 #include <unistd.h>
 
 #include "inject/inject.h"
+#include "support/unit.h"
 
 #pragma GCC visibility push(default) /* seen by the shared libraries, which shall call these too */
 
@@ -178,14 +180,10 @@ long inject_live(void)
     return inject.live;
 }
 
-extern void __gcov_dump(void) __attribute__((weak));
-
 void inject_exit(int code)
 {
     inject_disarm();
-    if (__gcov_dump)
-        __gcov_dump();
-    _exit(code);
+    leave(code);
 }
 
 /* ---------------------------------------------------------------- the real ones */
@@ -388,6 +386,7 @@ ssize_t write(int fd, const void *from, size_t bytes)
         return fires(#name, CALLER, false) ? no(why) : real arguments;                                                 \
     }
 
+FAILING(sched_getaffinity, EINVAL, (pid_t pid, size_t size, cpu_set_t *set), (pid, size, set))
 FAILING(fstat, EIO, (int fd, struct stat *status), (fd, status))
 FAILING(stat, EIO, (const char *path, struct stat *status), (path, status))
 FAILING(lstat, EIO, (const char *path, struct stat *status), (path, status))
@@ -397,6 +396,12 @@ FAILING(fchmod, EIO, (int fd, mode_t mode), (fd, mode))
 FAILING(rename, EIO, (const char *from, const char *to), (from, to))
 FAILING(unlink, EIO, (const char *path), (path))
 FAILING(fseeko, EIO, (FILE *file, off_t offset, int whence), (file, offset, whence))
+
+int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*start)(void *), void *context)
+{
+    REAL(int, pthread_create, pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+    return fires("pthread_create", CALLER, false) ? EAGAIN : real_pthread_create(thread, attributes, start, context);
+}
 
 off_t ftello(FILE *file)
 {

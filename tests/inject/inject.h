@@ -24,7 +24,7 @@ const char *inject_fired(void); /* the function that failed since inject_arm; NU
 /* Blocks, mappings and descriptors obtained since inject_arm and not given back. */
 long inject_live(void);
 
-/* _exit for a child that was forked; which lines it ran is kept where that is measured. */
+/* The end of a child that was forked: inject_disarm and leave (support/unit.h). */
 __attribute__((noreturn)) void inject_exit(int code);
 
 #endif
