@@ -566,7 +566,7 @@ static void a_plan_says_what_will_happen(void **state)
     };
     for (int s = 0; s < MHA_STAGE_COUNT; s++) {
         assert_int_equal(plan.stage_rank[s], shapes[s][0]);
-        for (int k = 0; k < plan.stage_rank[s]; k++)
+        for (int k = 0; k < 4; k++)
             assert_int_equal(plan.stage_shape[s][k], shapes[s][k + 1]);
     }
     r.call.threads = 0;

@@ -234,8 +234,9 @@ static void semantics_without_meaning_are_refused(void **state)
     SPOIL(MHA_INVALID, "base", S.rope.kind = MHA_ROPE_HALF_SPLIT; S.rope.base = NAN)
 #define ROPE(...) S.rope = (mha_rope){.kind = MHA_ROPE_INTERLEAVED, __VA_ARGS__}
 #define VIEW(memory, dtype, rank, ...) mha_view_of(memory, dtype, rank, (size_t[]){__VA_ARGS__})
-    SPOIL(MHA_INVALID, "q_positions", ROPE(.q_positions = VIEW(borrowed.i64, MHA_I64, 2, 2, 4)))
-    SPOIL(MHA_INVALID, "q_positions", ROPE(.q_positions = VIEW(borrowed.f32, MHA_F32, 2, 2, 3)))
+    SPOIL(MHA_INVALID, "q_positions: expected I64 of shape (2, 3), found I64 of (2, 4)",
+          ROPE(.q_positions = VIEW(borrowed.i64, MHA_I64, 2, 2, 4)))
+    SPOIL(MHA_INVALID, "found F32 of (2, 3)", ROPE(.q_positions = VIEW(borrowed.f32, MHA_F32, 2, 2, 3)))
     SPOIL(MHA_INVALID, "q_positions", ROPE(.q_positions = VIEW(borrowed.i64, MHA_I64, 1, 3)))
     SPOIL(MHA_INVALID, "k_positions", ROPE(.k_positions = VIEW(borrowed.i64, MHA_I64, 2, 2, 3)))
     SPOIL(MHA_INVALID, "cos", ROPE(.cos_table = VIEW(borrowed.f32, MHA_F32, 2, 8, 2)))

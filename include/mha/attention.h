@@ -239,7 +239,7 @@ typedef struct mha_plan {
     int threads;
     size_t workspace_bytes;
     int stage_rank[MHA_STAGE_COUNT];
-    size_t stage_shape[MHA_STAGE_COUNT][4]; /* what each stage's view must have */
+    size_t stage_shape[MHA_STAGE_COUNT][4]; /* what each stage's view must have; 0 behind its rank */
 } mha_plan;
 
 /* Validates a call (stages need not be set yet) and says what it takes. `layer` NULL: Q, K, V given.
