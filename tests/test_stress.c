@@ -251,10 +251,10 @@ static void strange_inputs_reach_those_who_see_them(void **state)
 static void strange_masks_reach_their_rows(void **state)
 {
     (void)state;
-    for (uint64_t k = 0; k < 4; k++) { /* a mask for each head, and one for all */
+    for (uint64_t k = 0; k < 6; k++) { /* a mask for each head, and one for all; alone, and added to what distance says */
         trial t = small(3 + k);
         rig r;
-        t.bare = k % 2, t.mask_rank = k < 2 ? 4 : 2;
+        t.bare = k % 2, t.mask_rank = k < 2 ? 4 : 2, t.alibi = k > 3;
         trial_build(&t, &r);
         float numbers[2 * 4 * 5] = {0};
         r.call.semantics.mask = (mha_mask){MHA_MASK_ADDITIVE, k < 2 ? mha_view_of(numbers, MHA_F32, 4, (size_t[]){1, 2, 4, 5})

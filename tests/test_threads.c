@@ -1,6 +1,9 @@
 /* Threads: the same bits for any number of them, the BLAS left as it was found. Many callers: test_callers.c. */
 #include <math.h>
 #include <omp.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -127,6 +130,59 @@ static void the_blas_is_serial_inside(void **state)
     omp_set_num_threads(openmp);
 }
 
+/* Watches from beside whether the BLAS was ever at one thread. */
+typedef struct watcher {
+    atomic_bool seen, over;
+} watcher;
+
+static void *watch(void *context)
+{
+    watcher *w = context;
+    while (!atomic_load(&w->over)) {
+        if (process_blas_threads() == 1)
+            atomic_store(&w->seen, true);
+        sched_yield();
+    }
+    return NULL;
+}
+
+/* Whoever multiplies by it: a projection, per-head products with a layer and without, scores that are kept. */
+static void a_forward_that_uses_the_blas_makes_it_serial(void **state)
+{
+    (void)state;
+    const int before = process_blas_threads();
+    process_blas_set_threads(2);
+    if (process_blas_threads() != 2) {
+        print_message("this BLAS does not take two threads\n");
+        process_blas_set_threads(before);
+        return;
+    }
+    const struct {
+        bool bare;
+        mha_path path;
+        mha_stage keep;
+    } ways[] = {{true, MHA_PATH_BLAS, MHA_STAGE_OUTPUT},   {false, MHA_PATH_BLAS, MHA_STAGE_OUTPUT},
+                {false, MHA_PATH_FAST, MHA_STAGE_OUTPUT},  {true, MHA_PATH_FAST, MHA_STAGE_SCORES}};
+    for (size_t i = 0; i < COUNT(ways); i++) {
+        trial t = {.seed = 1, .bare = ways[i].bare, .B = 1, .T_q = 256, .T_k = 256, .config = {.d_model = 128, .n_heads = 2, .d_k = 64, .d_v = 64}};
+        rig r;
+        mha_error error;
+        pthread_t thread;
+        watcher w = {0};
+        trial_build(&t, &r);
+        assert_int_equal(pthread_create(&thread, NULL, watch, &w), 0);
+        mha_status status = MHA_OK;
+        for (int tries = 0; tries < 500 && !atomic_load(&w.seen) && status == MHA_OK; tries++)
+            status = trial_run(&r, ways[i].path, 1, 1u << ways[i].keep, MHA_F32, &error);
+        atomic_store(&w.over, true);
+        pthread_join(thread, NULL);
+        trial_release(&r);
+        assert_ok(status, error);
+        assert_true(atomic_load(&w.seen));
+    }
+    process_blas_set_threads(before);
+}
+
 static void the_system_says_what_it_is(void **state)
 {
     (void)state;
@@ -149,6 +205,7 @@ int main(void)
         TEST(any_number_of_threads_gives_the_same_bits),
         TEST(the_blas_gets_its_threads_back),
         TEST(the_blas_is_serial_inside),
+        TEST(a_forward_that_uses_the_blas_makes_it_serial),
         TEST(the_system_says_what_it_is),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
