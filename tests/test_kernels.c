@@ -173,6 +173,8 @@ static void packing_lays_out_panels_and_tells_what_is_not_finite(void **state)
                 for (size_t j = 0; j < panels * MHA_PANEL; j++)
                     assert_float_equal(P[j / MHA_PANEL * stride + p * MHA_PANEL + j % MHA_PANEL],
                                        j < n ? X[p * wide + j] : 0.0f, 0.0f);
+            guard_release(P);
+            P = filled((panels - 1) * stride + k * MHA_PANEL, 7.0f);
             kernels->pack_transposed(k, n, Y, k + 2, P, stride, n % 2);
             for (size_t p = 0; p < k; p++)
                 for (size_t j = 0; j < panels * MHA_PANEL; j++)
