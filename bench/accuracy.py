@@ -1,8 +1,9 @@
 """Measures how far results are from float64: each path of this library, beside its bound and beside other libraries.
 
-    make accuracy           writes bench/ACCURACY.md and a plot of error against length
+    make accuracy           writes bench/ACCURACY.md and a plot of error against length and width
 
-Attention with Q, K and V given, 64 queries in 4 heads of 64, 16 to 16384 keys, three seeds each. Errors are counted in ULP of the
+Attention with Q, K and V given, 64 queries in 4 heads of 64, 16 to 16384 keys; whole layers, d_model 64 to 2048. Three
+seeds each. Errors are counted in ULP of the
 output scale: the distance of two neighbouring floats at the largest element of the exact output.
 """
 import argparse
@@ -20,6 +21,7 @@ from contenders import CONTENDERS
 from work import Absent, Shim, Work
 
 LENGTHS = [16, 64, 256, 1024, 4096, 16384]
+WIDTHS = [64, 128, 256, 512, 1024, 2048]
 PATHS = ["exact", "blas", "fast"]
 OTHERS = ["openblas", "onednn", "ort-mha", "ort-attn", "torch"]
 B, T_Q, H, D = 1, 64, 4, 64
@@ -58,72 +60,102 @@ def close_calls(r, n):
 KINDS = {"normal": normal, "large logits": large_logits, "long sums": long_sums, "cancelling values": close_calls}
 
 
-class Given(Work):
-    """One input as the contenders of bench/peers.py take it."""
+def layer_inputs(r, n):
+    """Projections, attention and output: x normal with variance 1, weights so that everything projected is, too; 64 tokens,
+    heads of 64."""
+    return [r.standard_normal((B, T_Q, n))] + [r.standard_normal((n, n)) / math.sqrt(n) for _ in range(4)]
 
-    def __init__(self, q, k, v):
-        n = k.shape[1]
-        self.shape, self.part, self.folder = f"{B},{T_Q},{n},{H * D},{H}", "core", None
-        self.B, self.T_q, self.T_k, self.h, self.h_kv, self.d_k, self.d_model = B, T_Q, n, H, H, D, H * D
+
+LAYERS = "whole layers"
+DRAWS = {**KINDS, LAYERS: layer_inputs}
+# What grows downwards in each table, and its values.
+GROWS = {**{kind: ("keys", LENGTHS) for kind in KINDS}, LAYERS: ("d_model", WIDTHS)}
+
+
+class Given(Work):
+    """One input as the contenders of bench/peers.py take it: Q, K and V, or x and the weights of a layer."""
+
+    def __init__(self, part, arrays):
+        self.part, self.folder = part, None
+        if part == "core":
+            names, n, self.h = ["query", "key", "value"], arrays[1].shape[1], H
+            arrays = [x.reshape(B, -1, H * D) for x in arrays]
+        else:
+            names, n, self.h = ["query", "W_Q", "W_K", "W_V", "W_O"], T_Q, arrays[0].shape[-1] // D
+        self.arrays = dict(zip(names, arrays))
+        self.B, self.T_q, self.T_k, self.h_kv, self.d_k, self.d_model = B, T_Q, n, self.h, D, self.h * D
+        self.shape = f"{B},{T_Q},{n},{self.d_model},{self.h}"
         self.causal = self.bias = self.decodes = False
         self.crosses = T_Q != n
-        self.arrays = {"query": q.reshape(B, T_Q, H * D), "key": k.reshape(B, n, H * D), "value": v.reshape(B, n, H * D)}
 
     def __getitem__(self, name):
         return self.arrays.get(name)
 
 
-def exactly(q, k, v):
-    """The textbook in float64."""
+def attention_exactly(q, k, v):
+    """The textbook in float64, on (B, T, h, d)."""
     q, k, v = (x.astype(np.float64).transpose(0, 2, 1, 3) for x in (q, k, v))
     scores = q @ k.transpose(0, 1, 3, 2) / math.sqrt(D)
     weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
     weights /= weights.sum(axis=-1, keepdims=True)
-    return (weights @ v).transpose(0, 2, 1, 3).reshape(-1)
+    return (weights @ v).transpose(0, 2, 1, 3)
 
 
-def ours(shim, path, q, k, v):
+def exactly(part, arrays):
+    if part == "core":
+        return attention_exactly(*arrays).reshape(-1)
+    x, W_Q, W_K, W_V, W_O = (a.astype(np.float64) for a in arrays)
+    heads = attention_exactly(*((x @ W).reshape(B, T_Q, -1, D) for W in (W_Q, W_K, W_V)))
+    return (heads.reshape(B, T_Q, -1) @ W_O).reshape(-1)
+
+
+def ours(shim, path, part, arrays):
     """The output, and with the fast path its bound."""
-    output, bound = np.zeros(B * T_Q * H * D), c_double()
-    sizes = (c_size_t * 5)(B, T_Q, k.shape[1], H, D)
-    pointers = [c_void_p(x.ctypes.data) for x in (q, k, v, output)]
-    if shim.lib.shim_attend(c_char_p(path.encode()), sizes, *pointers, byref(bound) if path == "fast" else None):
+    output, bound = np.zeros(arrays[0].size), c_double()
+    last = c_void_p(output.ctypes.data), byref(bound) if path == "fast" else None
+    pointers = [c_void_p(x.ctypes.data) for x in arrays]
+    if part == "core":
+        failed = shim.lib.shim_attend(c_char_p(path.encode()), (c_size_t * 5)(B, T_Q, arrays[1].shape[1], H, D), *pointers, *last)
+    else:
+        width = arrays[0].shape[-1]
+        failed = shim.lib.shim_layer(c_char_p(path.encode()), (c_size_t * 4)(B, T_Q, width, width // D), pointers[0],
+                                     (c_void_p * 4)(*(p.value for p in pointers[1:])), *last)
+    if failed:
         sys.exit(f"accuracy: path {path} cannot run")
     return output, bound.value
 
 
 def measure(libraries):
-    """Errors by (kind, length, who), "bound" among them, in ULP of the output scale; who took part, and who could not."""
+    """Errors by (kind, length or width, who), "bound" among them, in ULP of the output scale; who took part, and who could not."""
     shim, others, skipped, errors = Shim(libraries), {}, {}, {}
     for name in OTHERS:
         try:
             others[name] = CONTENDERS[name][1](1, libraries)
         except Absent as why:
             skipped[name] = str(why)
-    for kind, draw in KINDS.items():
-        for n in LENGTHS:
-            print(f"{kind}, {n} keys", file=sys.stderr, flush=True)
-            for seed in range(SEEDS):
-                q, k, v = (np.ascontiguousarray(x, np.float32) for x in draw(np.random.default_rng(seed), n))
-                exact = exactly(q, k, v)
-                ulp = float(np.spacing(np.float32(np.abs(exact).max())))
+    for kind, n, seed in [(kind, n, seed) for kind, (_, sizes) in GROWS.items() for n in sizes for seed in range(SEEDS)]:
+        print(f"{kind}, {n} {GROWS[kind][0]}, seed {seed}", file=sys.stderr, flush=True)
+        part = "layer" if kind == LAYERS else "core"
+        arrays = [np.ascontiguousarray(x, np.float32) for x in DRAWS[kind](np.random.default_rng(seed), n)]
+        exact = exactly(part, arrays)
+        ulp = float(np.spacing(np.float32(np.abs(exact).max())))
 
-                def note(who, output):
-                    error = np.abs(np.asarray(output, np.float64) - exact).max() / ulp
-                    errors[kind, n, who] = max(errors.get((kind, n, who), 0), float(error))
+        def note(who, output):
+            error = np.abs(np.asarray(output, np.float64) - exact).max() / ulp
+            errors[kind, n, who] = max(errors.get((kind, n, who), 0), float(error))
 
-                for path in PATHS:
-                    output, bound = ours(shim, path, q, k, v)
-                    note(path, output)  # the last path brings the bound
-                errors[kind, n, "bound"] = min(errors.get((kind, n, "bound"), math.inf), bound / ulp)
-                for name, contender in others.items():
-                    try:
-                        contender.prepare(Given(q, k, v))
-                        contender.turn()
-                        note(name, contender.output())
-                        contender.release()
-                    except Absent as why:
-                        skipped[name] = str(why)
+        for path in PATHS:
+            output, bound = ours(shim, path, part, arrays)
+            note(path, output)  # the last path brings the bound
+        errors[kind, n, "bound"] = min(errors.get((kind, n, "bound"), math.inf), bound / ulp)
+        for name, contender in others.items():
+            try:
+                contender.prepare(Given(part, arrays))
+                contender.turn()
+                note(name, contender.output())
+                contender.release()
+            except Absent as why:
+                skipped[name] = str(why)
     return errors, {name: c.version for name, c in others.items()}, skipped
 
 
@@ -139,29 +171,28 @@ def best_other(errors, kind, n, others):
 
 def judgement(errors, others):
     """Beyond the bound; beyond twice the best other."""
-    beyond = [f"{path}, {kind}, {n} keys: {number(errors[kind, n, path])} ULP, bound {number(errors[kind, n, 'bound'])}"
-              for kind in KINDS for n in LENGTHS for path in PATHS if not errors[kind, n, path] <= errors[kind, n, "bound"]]
-    worse = []
-    for kind in KINDS:
-        for n in LENGTHS:
-            best = best_other(errors, kind, n, others)
-            worse += [f"{path}, {kind}, {n} keys: {number(errors[kind, n, path])} ULP, {best[1]} {number(best[0])}"
-                      for path in PATHS[1:] if best and errors[kind, n, path] > max(TWICE * best[0], NOISE)]
+    beyond, worse = [], []
+    for kind, n in [(kind, n) for kind, (_, sizes) in GROWS.items() for n in sizes]:
+        best, here = best_other(errors, kind, n, others), f"{kind}, {n} {GROWS[kind][0]}"
+        beyond += [f"{path}, {here}: {number(errors[kind, n, path])} ULP, bound {number(errors[kind, n, 'bound'])}"
+                   for path in PATHS if not errors[kind, n, path] <= errors[kind, n, "bound"]]
+        worse += [f"{path}, {here}: {number(errors[kind, n, path])} ULP, {best[1]} {number(best[0])}"
+                  for path in PATHS[1:] if best and errors[kind, n, path] > max(TWICE * best[0], NOISE)]
     return beyond, worse
 
 
 def table(errors, kind, others):
-    names = PATHS + ["bound"] + list(others)
-    lines = ["| keys | " + " | ".join(names) + " |", "|---:" * (len(names) + 1) + "|"]
-    lines += [f"| {n} | " + " | ".join(number(errors[kind, n, x]) if (kind, n, x) in errors else "" for x in names) + " |" for n in LENGTHS]
+    names, (what, sizes) = PATHS + ["bound"] + list(others), GROWS[kind]
+    lines = [f"| {what} | " + " | ".join(names) + " |", "|---:" * (len(names) + 1) + "|"]
+    lines += [f"| {n} | " + " | ".join(number(errors[kind, n, x]) if (kind, n, x) in errors else "" for x in names) + " |" for n in sizes]
     return lines
 
 
 def summary(errors, others):
     """The short table of README."""
-    lines = ["| input | keys | exact | blas | fast | bound | best other | worst other |", "|---|---:|---:|---:|---:|---:|---|---|"]
-    for kind in KINDS:
-        for n in (LENGTHS[0], LENGTHS[3], LENGTHS[-1]):
+    lines = ["| input | keys or d_model | exact | blas | fast | bound | best other | worst other |", "|---|---:|---:|---:|---:|---:|---|---|"]
+    for kind, (_, sizes) in GROWS.items():
+        for n in (sizes[0], sizes[3], sizes[-1]):
             found = sorted((errors[kind, n, o], o) for o in others if (kind, n, o) in errors)
             ends = [f"{number(e)} ({o})" for e, o in (found[:1] + found[-1:])] or ["", ""]
             lines.append(f"| {kind} | {n} | " + " | ".join(number(errors[kind, n, x]) for x in PATHS + ["bound"]) + f" | {ends[0]} | {ends[1]} |")
@@ -172,16 +203,16 @@ def report(errors, versions, skipped, plotted):
     beyond, worse = judgement(errors, versions)
     out = ["# Rounding errors", "",
            f"Measured {datetime.datetime.now():%Y-%m-%d} with `make accuracy`: attention with Q, K and V given, {T_Q} queries in {H} heads of "
-           f"{D}, the largest error of {SEEDS} seeds against float64, in ULP of the output scale (the distance of two neighbouring floats at "
+           f"{D}, and whole layers; the largest error of {SEEDS} seeds against float64, in ULP of the output scale (the distance of two neighbouring floats at "
            "the largest element of the output). The bound is derived in `src/verify/bound.c` from the sizes of the numbers that go in, and "
            "holds for any order of summation. Others run on the same inputs. Where all agree to the last digit it is the score of one query that "
            "decides: every matrix product here adds its 64 terms in one chain, and so they round alike.", "",
            "Beyond the bound: " + ("; ".join(beyond) or "nothing") + ".", "",
            f"Beyond {TWICE} times the best of the others (and {NOISE} ULP): " + ("; ".join(worse) or "nothing") + "."]
-    for kind, draw in KINDS.items():
-        out += ["", f"## {kind}", "", draw.__doc__, "", *table(errors, kind, versions)]
+    for kind, draw in DRAWS.items():
+        out += ["", f"## {kind}", "", " ".join(draw.__doc__.split()), "", *table(errors, kind, versions)]
     if plotted:
-        out += ["", f"![Error against length]({os.path.basename(plotted)})"]
+        out += ["", f"![Error against length and width]({os.path.basename(plotted)})"]
     out += ["", "## In short", "", *summary(errors, versions), "", "## Who took part", ""]
     out += [f"- {name}: {CONTENDERS[name][0]} ({version})" for name, version in versions.items()]
     out += [f"- {name}: skipped: {why}" for name, why in skipped.items()]
@@ -193,12 +224,12 @@ def plot(errors, others, path):
         print("accuracy: gnuplot is not installed: no plot", file=sys.stderr)
         return None
     names = PATHS[1:] + ["bound"] + list(others)
-    script = ["set terminal svg size 1100,800 font 'sans,12' background 'white'", f"set output '{path}'", "set logscale xy 2",
-              "set format y '2^{%L}'", "set grid", "set key outside right noenhanced", "set xlabel 'keys'",
-              "set ylabel 'ULP of the output scale'", "set multiplot layout 2,2"]
-    for i, kind in enumerate(KINDS):
-        lines = [" ".join(str(x) for x in [n] + [errors.get((kind, n, name), "?") for name in names]) for n in LENGTHS]
-        script += [f"$kind{i} << END", *lines, "END", "set datafile missing '?'", f"set title '{kind}'",
+    script = ["set terminal svg size 1100,1150 font 'sans,12' background 'white'", f"set output '{path}'", "set logscale xy 2",
+              "set format y '2^{%L}'", "set grid", "set key outside right noenhanced",
+              "set ylabel 'ULP of the output scale'", "set multiplot layout 3,2"]
+    for i, (kind, (what, sizes)) in enumerate(GROWS.items()):
+        lines = [" ".join(str(x) for x in [n] + [errors.get((kind, n, name), "?") for name in names]) for n in sizes]
+        script += [f"$kind{i} << END", *lines, "END", "set datafile missing '?'", f"set title '{kind}'", f"set xlabel '{what}'",
                    "plot " + ", ".join(f"$kind{i} using 1:{c + 2} with linespoints lw 1.5 title '{name}'" for c, name in enumerate(names))]
     done = subprocess.run(["gnuplot"], input="\n".join(script) + "\nunset multiplot\n", text=True)
     return path if done.returncode == 0 else None

@@ -156,8 +156,27 @@ MHA_API int shim_limits(int threads, double *peak_gflops, double *read_gbs)
     return mha_machine_limits(threads, peak_gflops, read_gbs) == MHA_OK;
 }
 
-/* Attention alone on a path: q and output (B, T_q, h, d), k and v (B, T_k, h, d), of which the output is float64; and
- * unless `bound` is NULL how far a float path may be from the exact result. 0 when it ran. */
+/* Runs a call on a path; unless `bound` is NULL says how far a float path may be from the exact `stage`. 0 when it ran. */
+static int run_beside_bound(const mha_layer *layer, const char *path_name, mha_call *call, mha_stage stage, double *bound)
+{
+    mha_plan plan;
+    mha_magnitudes magnitudes;
+    double bounds[MHA_STAGE_COUNT];
+    if (!mha_path_find(path_name, &call->path) || mha_plan_call(layer, call, &plan, NULL) != MHA_OK)
+        return 1;
+    if (bound) {
+        if (mha_magnitudes_measure(layer, call, &magnitudes, NULL) != MHA_OK)
+            return 1;
+        mha_error_bound(&plan, &magnitudes, 0x1p-24, bounds);
+        *bound = bounds[stage];
+    }
+    void *workspace = malloc(plan.workspace_bytes);
+    mha_status status = workspace ? mha_forward(layer, call, workspace, plan.workspace_bytes, NULL) : MHA_NO_MEMORY;
+    free(workspace);
+    return status != MHA_OK;
+}
+
+/* Attention alone: q and output (B, T_q, h, d), k and v (B, T_k, h, d), of which the output is float64. */
 MHA_API int shim_attend(const char *path_name, const size_t sizes[5], float *q, float *k, float *v, double *output,
                         double *bound)
 {
@@ -165,22 +184,33 @@ MHA_API int shim_attend(const char *path_name, const size_t sizes[5], float *q, 
     mha_call call = {.query = mha_view_heads(q, MHA_F32, MHA_BTHD, B, T_q, h, d),
                      .key = mha_view_heads(k, MHA_F32, MHA_BTHD, B, T_k, h, d),
                      .value = mha_view_heads(v, MHA_F32, MHA_BTHD, B, T_k, h, d)};
-    mha_plan plan;
-    mha_magnitudes magnitudes;
-    double bounds[MHA_STAGE_COUNT];
     call.stages[MHA_STAGE_OUTPUT] = mha_view_rows(output, MHA_F64, MHA_BTE, B, T_q, h * d);
-    if (!mha_path_find(path_name, &call.path) || mha_plan_call(NULL, &call, &plan, NULL) != MHA_OK)
-        return 1;
-    if (bound) {
-        if (mha_magnitudes_measure(NULL, &call, &magnitudes, NULL) != MHA_OK)
-            return 1;
-        mha_error_bound(&plan, &magnitudes, 0x1p-24, bounds);
-        *bound = bounds[MHA_STAGE_HEADS];
+    return run_beside_bound(NULL, path_name, &call, MHA_STAGE_HEADS, bound);
+}
+
+/* A layer without biases: x and output (B, T, d_model), W_Q, W_K, W_V and W_O (d_model, d_model). */
+MHA_API int shim_layer(const char *path_name, const size_t sizes[4], float *x, float *const W[4], double *output, double *bound)
+{
+    static const mha_weight weights[] = {MHA_W_Q, MHA_W_K, MHA_W_V, MHA_W_O};
+    const size_t B = sizes[0], T = sizes[1], d_model = sizes[2];
+    const mha_config config = {.d_model = d_model, .n_heads = sizes[3]};
+    mha_call call = {.query = mha_view_rows(x, MHA_F32, MHA_BTE, B, T, d_model)};
+    mha_params *table = NULL;
+    mha_layer *layer = NULL;
+    call.stages[MHA_STAGE_OUTPUT] = mha_view_rows(output, MHA_F64, MHA_BTE, B, T, d_model);
+    mha_status status = mha_params_create(NULL, &table);
+    if (status == MHA_OK)
+        status = mha_layer_create(&config, table, "", &layer, NULL);
+    for (size_t i = 0; i < 4 && status == MHA_OK; i++) {
+        const mha_view from = mha_view_of(W[i], MHA_F32, 2, (size_t[]){d_model, d_model});
+        status = mha_layer_set(layer, weights[i], &from, NULL);
     }
-    void *workspace = malloc(plan.workspace_bytes);
-    mha_status status = workspace ? mha_forward(NULL, &call, workspace, plan.workspace_bytes, NULL) : MHA_NO_MEMORY;
-    free(workspace);
-    return status != MHA_OK;
+    if (status == MHA_OK)
+        status = mha_layer_pack(layer, NULL);
+    int failed = status != MHA_OK || run_beside_bound(layer, path_name, &call, MHA_STAGE_OUTPUT, bound);
+    mha_layer_destroy(layer);
+    mha_params_destroy(table);
+    return failed;
 }
 
 /* What runs: the library and its kernels. */
