@@ -229,7 +229,7 @@ def plot(errors, others, path):
               "set ylabel 'ULP of the output scale'", "set multiplot layout 3,2"]
     for i, (kind, (what, sizes)) in enumerate(GROWS.items()):
         lines = [" ".join(str(x) for x in [n] + [errors.get((kind, n, name), "?") for name in names]) for n in sizes]
-        script += [f"$kind{i} << END", *lines, "END", "set datafile missing '?'", f"set title '{kind}'", f"set xlabel '{what}'",
+        script += [f"$kind{i} << END", *lines, "END", "set datafile missing '?'", f"set title '{kind}'", f"set xlabel '{what}' noenhanced",
                    "plot " + ", ".join(f"$kind{i} using 1:{c + 2} with linespoints lw 1.5 title '{name}'" for c, name in enumerate(names))]
     done = subprocess.run(["gnuplot"], input="\n".join(script) + "\nunset multiplot\n", text=True)
     return path if done.returncode == 0 else None
