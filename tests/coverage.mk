@@ -41,7 +41,7 @@ $(BUILD)/libmutant.so: $(LIB_OBJ)
 NO_MUTANT_TESTS = %_failures %/test_work %_bench $(BUILD)/tests/test_formats_% %/test_params %/test_claims %/test_models \
                   %/test_models_facts %/test_models_expression %_text %_cli_models %_cli_params %_streams
 MUTANT_TESTS    = $(patsubst $(BUILD)/tests/%,$(BUILD)/mutant/%,$(filter-out $(NO_MUTANT_TESTS),$(TESTS)))
-mutant-programs: $(MUTANT_TESTS) $(BUILD)/mutant/mha
+mutant-programs: $(BUILD)/libmutant.so $(MUTANT_TESTS) $(BUILD)/mutant/mha
 
 $(MUTANT_TESTS): $(BUILD)/mutant/%: $(BUILD)/tests/%.o $(SUPPORT_OBJ) $(BUILD)/libmutant.so
 	@mkdir -p $(@D)
