@@ -19,7 +19,7 @@ coverage: ## lines and branches of src/ that the tests reach; HTML in build/cove
 	@rm -rf $(COVERAGE)/html && mkdir -p $(COVERAGE)/html
 	@echo "$$(grep -r 'unreachable: ' src | wc -l) lines of src/ are marked unreachable"
 	@gcovr --root . --object-directory $(COVERAGE)/obj --filter src/ $(COVERAGE)/obj \
-	  $$(for isa in avx2 avx512 neon; do $(COVERAGE)/mha info | grep -q "isa.*\<$$isa\>" || echo "--exclude src/.*_$$isa"; done) \
+	  $$(for isa in avx2 avx512 neon; do $(COVERAGE)/mha info --json | grep -q "\"$$isa\"" || echo "--exclude src/.*_$$isa"; done) \
 	  --exclude-unreachable-branches --exclude-lines-by-pattern '.*unreachable: .*' \
 	  --html-details $(COVERAGE)/html/index.html --txt $(COVERAGE)/summary.txt --print-summary \
 	  --fail-under-line $(COVERAGE_LINES) --fail-under-branch $(COVERAGE_BRANCHES)

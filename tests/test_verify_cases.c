@@ -156,6 +156,8 @@ static void what_contradicts_itself_is_refused(void **state)
         {{"sdpa", {{"attn_mask_kind", "additive"}}, {{"attn_mask", MHA_I64, 2, {2, 2}, 0}}}, {"attn_mask", "BOOL or F32", "I64"}},
         {{"sdpa", {{"layout", "BHTD"}}, {{"query", MHA_F32, 4, {1, 3, 2, 2}, 0}, {"key", MHA_F32, 4, {1, 2, 2, 2}, 0}, {"value", MHA_F32, 4, {1, 2, 2, 2}, 0}}},
          {"query", "2 heads", "(1, 3, 2, 2)"}},
+        {{"sdpa", {{NULL}}, {{"query", MHA_I64, 3, {1, 2, 4}, 1}}}, {"query", "expected F32", "I64"}},
+        {{"rope", {{NULL}}, {{"query", MHA_I64, 3, {1, 2, 4}, 1}}}, {"query", "expected F32", "I64"}},
         {{"sdpa", {{"rtol64", "-2"}}, {{NULL}}}, {"rtol64", "0 or more", "-2"}},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -194,6 +196,7 @@ static void unusual_cases_are_judged(void **state)
         {{"mha", {{"rtol", NULL}, {"atol", NULL}}, {{NULL}}}, MHA_PASSED, ""},
         {{"rope", {{"rtol", NULL}, {"atol", NULL}}, {{NULL}}}, MHA_PASSED, ""},
         {{"sdpa", {{"rtol", NULL}}, {{NULL}}}, MHA_PASSED, ""},
+        {{"sdpa", {{"key_padding_mask_kind", "bool_true_masks"}}, {{"key_padding_mask", MHA_BOOL, 1, {2}, 0}}}, MHA_PASSED, ""},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const char *path = write_made(&rows[i].file);

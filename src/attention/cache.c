@@ -141,7 +141,7 @@ void mha_cache_append(mha_cache *cache, const mha_view *keys, const mha_view *va
 {
     size_t rows = keys->shape[1], keep = cache->length;
     if (mha_cache_room(cache, rows, &keep, NULL) != MHA_OK)
-        return;
+        return; /* unreachable: the call was planned with room for them */
     evict(cache, keep);
     for (int v = 0; v < 2; v++) {
         mha_view all = whole(cache, v), from = *(v ? values : keys);

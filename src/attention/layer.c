@@ -118,7 +118,7 @@ static mha_status add_packed(mha_layer *layer, mha_weight w, mha_error *error)
     mha_tensor_spec spec = {
         .name = name, .role = role, .group = info.group, .kind = MHA_DERIVED, .dtype = dtype, .rank = 1};
     if (!mha_packed_floats(info.shape[0], info.shape[1], &spec.shape[0]))
-        return mha_fail(error, MHA_NO_MEMORY, name, "%s does not fit a size", name);
+        return mha_fail(error, MHA_NO_MEMORY, name, "%s does not fit a size", name); /* unreachable: its matrix does */
     return mha_params_add(layer->params, &spec, &layer->packed[w], error);
 }
 

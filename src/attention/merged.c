@@ -90,8 +90,8 @@ static double *widened(const mha_view *view, size_t *bytes)
     double *values = mha_allocate(&allocator, *bytes);
     mha_view wide = mha_view_of(values, MHA_F64, view->rank, view->shape);
     if (values && mha_view_copy(&wide, view) != MHA_OK) {
-        mha_release(&allocator, values, *bytes);
-        return NULL;
+        mha_release(&allocator, values, *bytes); /* unreachable: all types of weights are widened */
+        return NULL; /* unreachable: as above */
     }
     return values;
 }

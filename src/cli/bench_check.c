@@ -27,7 +27,7 @@ static double *exact_stage(const mha_layer *layer, const mha_call *call, mha_cac
     double bounds[MHA_STAGE_COUNT];
     if (mha_plan_call(layer, &exact, &plan, &j->error) != MHA_OK ||
         mha_magnitudes_measure(layer, &exact, &magnitudes, &j->error) != MHA_OK)
-        return NULL;
+        return NULL; /* unreachable: the call has just run on another path */
     mha_error_bound(&plan, &magnitudes, 0x1p-24, bounds);
     *bound = bounds[stage];
     mha_view whole = mha_view_of(NULL, MHA_F64, plan.stage_rank[stage], plan.stage_shape[stage]);
@@ -41,8 +41,8 @@ static double *exact_stage(const mha_layer *layer, const mha_call *call, mha_cac
         if (status == MHA_OK)
             return values;
     }
-    free(values);
-    return NULL;
+    free(values); /* unreachable: as above */
+    return NULL; /* unreachable: as above */
 }
 
 /* Runs the path and keeps stages as float; the caller frees kept[s]. */
@@ -229,7 +229,7 @@ int bench_subject_check(bench_subject *b, mha_path path, int threads, double *wo
     judgement j = {0};
     bool all = bench_flops(&b->shape, b->part) <= all_of_it && !b->cache && b->part != BENCH_PROJ;
     if (!(all ? check_all(b, path, threads, &j) : check_rows(b, path, threads, &j)))
-        return refuse_error("", &j.error);
+        return refuse_error("", &j.error); /* unreachable: the call was planned when it was made */
     *worst = j.worst;
     return EXIT_DONE;
 }

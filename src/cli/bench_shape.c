@@ -7,28 +7,28 @@
 
 #define FLOATS(...) {__VA_ARGS__, MHA_F32, MHA_F32}
 
-/* Name, B, T_q, T_k, d_model, heads, key/value heads, d_k, causal, bias, standard. */
+/* Name, B, T_q, T_k, d_model, heads, key/value heads, d_k, causal, bias; the standard ones come first. */
 static const bench_shape shapes[] = {
-    FLOATS("tiny16", 1, 16, 16, 256, 4, 4, 64, false, false, true),
-    FLOATS("bert1x128", 1, 128, 128, 768, 12, 12, 64, false, true, true),
-    FLOATS("bert8x128", 8, 128, 128, 768, 12, 12, 64, false, true, true),
-    FLOATS("bert1x512", 1, 512, 512, 768, 12, 12, 64, false, true, true),
-    FLOATS("bert8x512", 8, 512, 512, 768, 12, 12, 64, false, true, true),
-    FLOATS("gpt2_1024", 1, 1024, 1024, 768, 12, 12, 64, true, true, true),
-    FLOATS("llama512", 1, 512, 512, 4096, 32, 32, 128, true, false, true),
-    FLOATS("llama2048", 1, 2048, 2048, 4096, 32, 32, 128, true, false, false),
-    FLOATS("llama3_1024", 1, 1024, 1024, 4096, 32, 8, 128, true, false, true),
-    FLOATS("long8192", 1, 8192, 8192, 512, 8, 8, 64, true, true, true),
-    FLOATS("long16384", 1, 16384, 16384, 512, 8, 8, 64, true, true, false),
-    FLOATS("cross", 4, 64, 2048, 768, 12, 12, 64, false, true, true),
-    FLOATS("decode2048", 1, 1, 2048, 4096, 32, 32, 128, false, false, true),
-    FLOATS("decode8x4096", 8, 1, 4096, 4096, 32, 8, 128, false, false, true),
-    FLOATS("vit197", 3, 197, 197, 384, 6, 6, 64, false, true, true),
-    FLOATS("width40", 1, 512, 512, 320, 8, 8, 40, false, true, false),
-    FLOATS("width80", 1, 512, 512, 640, 8, 8, 80, false, true, false),
-    FLOATS("width96", 1, 512, 512, 768, 8, 8, 96, false, true, false),
-    FLOATS("width128", 1, 512, 512, 1024, 8, 8, 128, false, true, false),
-    FLOATS("width256", 1, 512, 512, 2048, 8, 8, 256, false, true, false),
+    FLOATS("tiny16", 1, 16, 16, 256, 4, 4, 64, false, false),
+    FLOATS("bert1x128", 1, 128, 128, 768, 12, 12, 64, false, true),
+    FLOATS("bert8x128", 8, 128, 128, 768, 12, 12, 64, false, true),
+    FLOATS("bert1x512", 1, 512, 512, 768, 12, 12, 64, false, true),
+    FLOATS("bert8x512", 8, 512, 512, 768, 12, 12, 64, false, true),
+    FLOATS("gpt2_1024", 1, 1024, 1024, 768, 12, 12, 64, true, true),
+    FLOATS("llama512", 1, 512, 512, 4096, 32, 32, 128, true, false),
+    FLOATS("llama3_1024", 1, 1024, 1024, 4096, 32, 8, 128, true, false),
+    FLOATS("long8192", 1, 8192, 8192, 512, 8, 8, 64, true, true),
+    FLOATS("cross", 4, 64, 2048, 768, 12, 12, 64, false, true),
+    FLOATS("decode2048", 1, 1, 2048, 4096, 32, 32, 128, false, false),
+    FLOATS("decode8x4096", 8, 1, 4096, 4096, 32, 8, 128, false, false),
+    FLOATS("vit197", 3, 197, 197, 384, 6, 6, 64, false, true),
+    FLOATS("llama2048", 1, 2048, 2048, 4096, 32, 32, 128, true, false),
+    FLOATS("long16384", 1, 16384, 16384, 512, 8, 8, 64, true, true),
+    FLOATS("width40", 1, 512, 512, 320, 8, 8, 40, false, true),
+    FLOATS("width80", 1, 512, 512, 640, 8, 8, 80, false, true),
+    FLOATS("width96", 1, 512, 512, 768, 8, 8, 96, false, true),
+    FLOATS("width128", 1, 512, 512, 1024, 8, 8, 128, false, true),
+    FLOATS("width256", 1, 512, 512, 2048, 8, 8, 256, false, true),
 };
 
 const char *bench_part_name(bench_part part)
@@ -40,14 +40,6 @@ const char *bench_part_name(bench_part part)
 const bench_shape *bench_shape_at(size_t index)
 {
     return index < sizeof shapes / sizeof *shapes ? &shapes[index] : NULL;
-}
-
-const bench_shape *bench_shape_standard(size_t index)
-{
-    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
-        if (shapes[i].standard && index-- == 0)
-            return &shapes[i];
-    return NULL;
 }
 
 static bool read_size(const char **at, size_t *value)

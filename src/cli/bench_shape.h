@@ -7,7 +7,7 @@
 typedef struct bench_shape {
     const char *name;
     size_t B, T_q, T_k, d_model, h, h_kv, d_k; /* T_q 1: one new token, T_k - 1 cached before it */
-    bool causal, bias, standard;               /* standard: part of a run without --shape */
+    bool causal, bias;
     mha_dtype weights, cache;                  /* F32, F16 or BF16; the list and the names say F32 */
 } bench_shape;
 
@@ -17,8 +17,7 @@ const char *bench_part_name(bench_part part);
 
 /* By number; NULL past the last. */
 const bench_shape *bench_shape_at(size_t index);
-/* The same among those that are run when none is asked for. */
-const bench_shape *bench_shape_standard(size_t index);
+enum { BENCH_STANDARD = 13 }; /* the first of them, which are run when none is asked for */
 /* A name of the list, or B,Tq,Tk,d_model,h[,kv=N][,dk=N][,causal][,nobias]; false when it is neither. */
 bool bench_shape_read(const char *text, bench_shape *shape);
 

@@ -239,9 +239,8 @@ static int run_parts(bench *b, const bench_shape *named)
 /* Shape i of those asked for, read into `room`, or else of the standard ones; NULL past the end. */
 static const bench_shape *chosen_shape(const option_value *asked, size_t i, bench_shape *room)
 {
-    if (asked->n_texts == 0)
-        return bench_shape_standard(i);
-    return i < asked->n_texts && bench_shape_read(asked->texts[i], room) ? room : NULL;
+    bool read = i < asked->n_texts && bench_shape_read(asked->texts[i], room);
+    return read ? room : asked->n_texts == 0 && i < BENCH_STANDARD ? bench_shape_at(i) : NULL;
 }
 
 static int run_shapes(bench *b)

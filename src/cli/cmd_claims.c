@@ -64,10 +64,8 @@ int run_claims(const arguments *args)
     mha_error error = {0};
     int code = EXIT_DONE;
     for (size_t i = 0; i < n && code == EXIT_DONE; i++) {
-        if (mha_claim_judge(i, &claims[i], &error) != MHA_OK)
-            code = refuse_error("", &error);
-        else
-            verdicts[claims[i].verdict]++;
+        code = mha_claim_judge(i, &claims[i], &error) == MHA_OK ? EXIT_DONE : refuse_error("", &error);
+        verdicts[claims[i].verdict]++;
     }
     if (code == EXIT_DONE && given(args, OPT_JSON)) {
         json_t *list = json_array();

@@ -184,7 +184,8 @@ mha_status mha_singular_values(double *A, size_t m, size_t n, double *values, mh
 {
     const mha_allocator allocator = mha_allocator_default();
     if (!dgesvd_)
-        return mha_fail(error, MHA_UNSUPPORTED, "rank", "rank: expected LAPACK's dgesvd, found a BLAS without LAPACK");
+        return mha_fail(error, MHA_UNSUPPORTED, "rank", /* unreachable: where the BLAS has a LAPACK */
+                        "rank: expected LAPACK's dgesvd, found a BLAS without LAPACK"); /* unreachable: so */
     if (m == 0 || n == 0 || m > INT_MAX || n > INT_MAX)
         return mha_fail(error, MHA_INVALID, "rank",
                         "rank: expected a matrix of 1 to %d rows and columns, found (%zu, %zu)", INT_MAX, m, n);

@@ -105,13 +105,11 @@ static bool is_onnx(const glimpse *g)
             version = true;
         else if (field == 7 && wire == 2) /* graph */
             return version && value <= g->size - at;
-        else if (field == 5 && wire == 0) /* model_version */
-            continue;
         else if (wire == 2 && (field == 2 || field == 3 || field == 4 || field == 6 || field == 8)) {
             if (value > g->head_bytes - at) /* producer, domain, documentation, opset */
                 return false;
             at += (size_t)value;
-        } else
+        } else if (field != 5 || wire != 0) /* model_version */
             return false;
     }
     return false;

@@ -30,7 +30,7 @@ static mha_status refuse_other_archives(const mha_file *file, zip_t *archive, mh
     for (zip_int64_t i = 0; i < zip_get_num_entries(archive, 0); i++) {
         const char *name = zip_get_name(archive, (zip_uint64_t)i, ZIP_FL_ENC_RAW);
         if (!name)
-            continue;
+            continue; /* unreachable: opening checked the directory */
         if (ends_with(name, "data.pkl") || ends_with(name, "constants.pkl"))
             return mha_fail_named(
                 error, MHA_UNSUPPORTED, file->path,
@@ -82,7 +82,7 @@ static mha_status parse_member(mha_file *file, zip_t *archive, zip_uint64_t inde
     zip_stat_t facts;
     if (zip_stat_index(archive, index, ZIP_FL_ENC_RAW, &facts) != 0 || !(facts.valid & ZIP_STAT_SIZE) ||
         !(facts.valid & ZIP_STAT_NAME))
-        return mha_zip_failed(zip_get_error(archive), file->path, error);
+        return mha_zip_failed(zip_get_error(archive), file->path, error); /* unreachable: opening checked the directory */
     if (facts.encryption_method != ZIP_EM_NONE)
         return mha_fail_named(error, MHA_UNSUPPORTED, facts.name, "expected a plain member, found an encrypted one");
     zip_file_t *member = zip_fopen_index(archive, index, 0);

@@ -61,7 +61,7 @@ static mha_status check(const char *path, mode_t *mode, mha_error *error)
     size_t length = directory_length(path);
     char directory[PATH_MAX] = ".";
     if (length >= sizeof directory)
-        return mha_fail_named(error, MHA_IO, path, "cannot write it: %s", strerror(ENAMETOOLONG));
+        return mha_fail_named(error, MHA_IO, path, "cannot write it: %s", strerror(ENAMETOOLONG)); /* unreachable: it was looked at */
     if (length > 0) {
         memcpy(directory, path, length);
         directory[length] = '\0';

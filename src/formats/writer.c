@@ -269,8 +269,8 @@ static mha_status write_piece(void *context, const mha_view *piece)
     mha_view packed = mha_view_of(state->buffer, piece->dtype, piece->rank, piece->shape);
     mha_status status = mha_view_copy(&packed, piece);
     if (status != MHA_OK)
-        return mha_fail_named(state->error, status, state->output->path, "cannot gather elements of %s",
-                              mha_dtype_name(piece->dtype));
+        return mha_fail_named(state->error, status, state->output->path, /* unreachable: types that come in blocks are contiguous */
+                              "cannot gather elements of %s", mha_dtype_name(piece->dtype)); /* unreachable: so */
     if (mha_host_is_big_endian())
         mha_swap_bytes(state->buffer, piece->dtype, elements);
     return mha_output_write(state->output, state->buffer, elements * mha_element_bytes(piece->dtype), state->error);

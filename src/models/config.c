@@ -128,7 +128,7 @@ static mha_status read_key(const json_t *config, const mha_arch_key *key, mha_se
         setup->assumed[setup->n_assumed++] = (mha_assumption){key->keys, number};
     if (!mha_values_set(&setup->values, key->symbol, number))
         return mha_fail(error, MHA_INVALID, key->symbol, /* unreachable: the descriptions are shorter lists */
-                        "%s: expected at most %d symbols", key->symbol, MHA_VALUES);
+                        "%s: expected at most %d symbols", key->symbol, MHA_VALUES); /* unreachable: so */
     return MHA_OK;
 }
 

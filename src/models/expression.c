@@ -245,8 +245,6 @@ mha_status mha_expression_evaluate(const char *text, const mha_values *values, i
 
 mha_status mha_values_parse(mha_values *values, const char *text, mha_error *error)
 {
-    while (*text == ' ')
-        text++;
     while (*text) {
         char symbol[MHA_SYMBOL], formula[160];
         int used = 0;
@@ -257,8 +255,8 @@ mha_status mha_values_parse(mha_values *values, const char *text, mha_error *err
         if (status)
             return status;
         if (!mha_values_set(values, symbol, value))
-            return mha_fail(error, MHA_INVALID, symbol, "expected at most %d names, '%s' is one more", MHA_VALUES,
-                            symbol);
+            return mha_fail(error, MHA_INVALID, symbol, /* unreachable: the descriptions are shorter lists */
+                            "expected at most %d names, '%s' is one more", MHA_VALUES, symbol); /* unreachable: so */
         for (text += used; *text == ' ';)
             text++;
     }

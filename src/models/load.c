@@ -30,9 +30,8 @@ static void list_layers(const mha_file *file, const char *wanted, char *text, si
     size_t count = 0, used = 0;
     text[0] = '\0';
     for (size_t index = 0; mha_layer_next(file, &index, &place);) {
-        if (strncmp(place.tensor->name, wanted, strlen(wanted)) != 0)
-            continue;
-        if (count++ < SHOWN && used < size) {
+        const bool listed = strncmp(place.tensor->name, wanted, strlen(wanted)) == 0;
+        if (listed && count++ < SHOWN && used < size) {
             int length = (int)(place.prefix_length > 0 ? place.prefix_length - 1 : 0);
             int n = snprintf(text + used, size - used, "%s'%.*s'%s", count > 1 ? ", " : "", length > 48 ? 48 : length,
                              place.tensor->name, length ? "" : " (names without a prefix)");
@@ -376,10 +375,8 @@ static mha_status read_fused(loader *l, const mha_layer *layer, mha_weight first
     const mha_allocator allocator = mha_allocator_default();
     size_t bytes = 0, from = 0;
     mha_dtype dtype = l->config.dtype;
-    if (mha_dtype_bytes(dtype, tensor->elements, &bytes))
-        return mha_fail(l->error, MHA_NO_MEMORY, tensor->name, "tensor '%s': %zu elements do not fit", tensor->name,
-                        tensor->elements);
-    void *block = mha_allocate(&allocator, bytes);
+    bool fits = mha_dtype_bytes(dtype, tensor->elements, &bytes) == MHA_OK;
+    void *block = fits ? mha_allocate(&allocator, bytes) : NULL;
     if (!block)
         return mha_fail(l->error, MHA_NO_MEMORY, tensor->name,
                         "tensor '%s': expected %zu bytes to read it, found no memory", tensor->name, bytes);

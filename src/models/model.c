@@ -91,7 +91,7 @@ static mha_status add_tensor(mha_model *model, const mha_arch_tensor *row, const
     if (!status && row->alias_of)
         status = value_of(model, row->tied, 1, &tied, error);
     if (status)
-        return status;
+        return status; /* unreachable: the descriptions are our own text */
     mha_tensor *owner = tied ? mha_params_find(model->table, row->alias_of) : NULL;
     status = owner ? mha_params_alias(model->table, &spec, owner, &tensor, error)
                    : mha_params_add(model->table, &spec, &tensor, error);
@@ -119,7 +119,7 @@ static mha_status add_run(mha_model *model, const mha_arch_tensor *first, const 
             char name[200];
             if (!expand(row->name, block / inner, block % inner, name, sizeof name))
                 return mha_fail(error, MHA_INVALID, row->name, /* unreachable: names are our own, numbers short */
-                                "the name '%s' is too long", row->name);
+                                "the name '%s' is too long", row->name); /* unreachable: so */
             status = add_tensor(model, row, name, error);
             if (status)
                 return status;
@@ -249,7 +249,7 @@ static size_t layers_of(const mha_model *model, const mha_arch_attention *row)
 {
     int64_t wanted, blocks;
     if (value_of(model, row->when, 1, &wanted, NULL) || value_of(model, row->blocks, 1, &blocks, NULL))
-        return 0;
+        return 0; /* unreachable: both had a value when the model was made */
     return wanted && blocks > 0 ? (size_t)blocks : 0;
 }
 

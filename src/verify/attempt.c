@@ -18,8 +18,8 @@ static mha_status narrow(mha_attempt *attempt, mha_view *view, const char *name,
     if (!copy.data)
         return no_memory(name, error);
     if (mha_view_copy(&copy, view))
-        return mha_fail(error, MHA_UNSUPPORTED, name, "%s: expected a floating type, found %s", name,
-                        mha_dtype_name(view->dtype));
+        return mha_fail(error, MHA_UNSUPPORTED, name, /* unreachable: a case holds floats */
+                        "%s: expected a floating type, found %s", name, mha_dtype_name(view->dtype)); /* unreachable: so */
     *view = copy;
     return MHA_OK;
 }

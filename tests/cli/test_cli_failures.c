@@ -55,6 +55,7 @@ static const command commands[] = {
     {{"forward", LAYER, "--merged-qk"}, .output = NULL},
     {{"params", "--weights", "weights/lookup/model.safetensors", "--per-head", "--seq", "3"}, .output = NULL},
     {{"heads", "--config", "weights/lookup/config.json", "--heads", "1,2", "--run", "--seq", "2", "--threads", "1"}, .output = NULL},
+    {{"forward", "--config", "weights/lookup/config.json", "--seq", "2", "--threads", "1"}, .timed = true},
     {{"forward", LAYER, "--dtype", "bf16", "--cache-dtype", "f16"}, .timed = true},
 };
 

@@ -266,6 +266,12 @@ static void tables(void **state)
         {{"info"}, 0, {"BLAS threading", "instruction set"}},
     };
     EACH_TELLS(tellings);
+    const telling scalar = {{"info"}, 0, {"instruction set  scalar"}}, fallback = {{"info"}, 0, {"instruction set  ", "!abacus"}};
+    setenv("MHA_ISA", "scalar", 1);
+    tells(&scalar);
+    setenv("MHA_ISA", "abacus", 1); /* not one of this machine: as if nothing were said */
+    tells(&fallback);
+    unsetenv("MHA_ISA");
     assert_program_refuses(RUN("params", "--weights", scratch("a.safetensors"), "--per-head"), 2, "--per-head: *unknown configuration");
     assert_program_refuses(RUN("params", "--weights", scratch("a.safetensors"), "--seq", "4"), 2, "--seq: *unknown configuration");
     assert_program_refuses(RUN("params", "--config", scratch("none.json"), "--per-head"), 2, "--per-head: *attention layers, found none");
