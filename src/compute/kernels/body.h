@@ -8,7 +8,6 @@
  *   madd(a, b, c)          a * b + c
  *   greater(a, b)          the larger; b when one is NaN
  *   ISA_PARTS              if it has a load_part and a store_part of its own (vectors.h)
- *   quads(x, stride)       the four floats at x, at x + stride, ..., a vector full
  *   halves(x)              the vector whose F16 bits are at x
  *   half_lanes(x)          the vector whose F16 bits are in the lower halves of the lanes of x */
 #include <stdint.h>

@@ -41,11 +41,6 @@ static inline void store_part(float *p, size_t n, vec x)
     _mm256_maskstore_ps(p, first(n), (__m256)x);
 }
 
-static inline vec quads(const float *x, size_t stride)
-{
-    return (vec)_mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(x)), _mm_loadu_ps(x + stride), 1);
-}
-
 static inline vec halves(const uint16_t *x)
 {
     return (vec)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)x));

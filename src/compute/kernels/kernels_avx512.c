@@ -36,14 +36,6 @@ static inline void store_part(float *p, size_t n, vec x)
     _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), (__m512)x);
 }
 
-static inline vec quads(const float *x, size_t stride)
-{
-    __m512 v = _mm512_castps128_ps512(_mm_loadu_ps(x));
-    v = _mm512_insertf32x4(v, _mm_loadu_ps(x + stride), 1);
-    v = _mm512_insertf32x4(v, _mm_loadu_ps(x + 2 * stride), 2);
-    return (vec)_mm512_insertf32x4(v, _mm_loadu_ps(x + 3 * stride), 3);
-}
-
 static inline vec halves(const uint16_t *x)
 {
     return (vec)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)x));

@@ -26,12 +26,6 @@ static inline vec greater(vec a, vec b)
     return (vec)vbslq_f32(vcgtq_f32((float32x4_t)a, (float32x4_t)b), (float32x4_t)a, (float32x4_t)b);
 }
 
-static inline vec quads(const float *x, size_t stride)
-{
-    (void)stride;
-    return (vec)vld1q_f32(x);
-}
-
 static inline vec halves(const uint16_t *x)
 {
     return (vec)vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(x)));

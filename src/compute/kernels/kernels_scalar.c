@@ -28,12 +28,6 @@ static inline vec greater(vec a, vec b)
 
 typedef float vec_anywhere __attribute__((vector_size(16), aligned(4), may_alias));
 
-static inline vec quads(const float *x, size_t stride)
-{
-    (void)stride;
-    return *(const vec_anywhere *)x;
-}
-
 typedef uint32_t bits_of_vec __attribute__((vector_size(16)));
 typedef uint16_t four_halves __attribute__((vector_size(8), aligned(2), may_alias));
 

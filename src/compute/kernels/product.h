@@ -49,7 +49,7 @@ INLINE void tile(const int m, const int nv, const operands *o)
                 __builtin_prefetch(next + line * 16, 0, 2);
         } else if (next) {
             UNROLL
-            for (int line = 0; line < FLAT_LINES; line++)
+            for (int line = 0; line < nv * LANES / 16; line++)
                 __builtin_prefetch(next + line / 2 * next_panel + line % 2 * 16, 0, 3);
         }
         UNROLL
@@ -153,10 +153,9 @@ static void product(size_t m, size_t n, size_t k, const float *A, mha_panels B, 
             columns = narrow_tile, width = TILE_VECS / 2 * LANES;
         o.B = data_at(B, j);
         o.bias = bias ? bias + j : NULL;
-        /* Unasked, a tile fetches the columns after its own, a flat one nothing; asked, the first flat one fetches
-         * whole rows. */
+        /* Asked, a tile fetches the columns below its own; unasked, those after its own, and a flat one nothing. */
         if (width > TILE_VECS * LANES)
-            o.next = next && j == 0 ? next->data : NULL;
+            o.next = next ? data_at(*next, j) : NULL;
         else
             o.next = next ? data_at(*next, j) : data_at(B, j + width < n ? j + width : j);
         /* Even tiles: a last one of two rows would take as long as one of five. */

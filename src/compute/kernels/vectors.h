@@ -2,7 +2,6 @@
 
 #define LANES ISA_LANES
 #define PANEL_VECS (MHA_PANEL / LANES)
-#define FLAT_LINES (FLAT_VECS * LANES / 16) /* cache lines of a row that a flat tile works on */
 #ifdef __clang__
 #define UNROLL _Pragma("clang loop unroll(full)")
 #else
@@ -102,18 +101,44 @@ INLINE float max_lanes(vec x)
     return x[0];
 }
 
-/* Transposes the LANES x LANES floats at x: of each row in turn, four columns are brought beside those of the rows
- * 4, 8, ... further on; then 4 x 4 blocks are transposed inside each quarter of a vector. */
+/* The even quarters of a, then of b; the odd ones. */
+#if ISA_LANES == 8
+#define even_quarters(a, b) __builtin_shufflevector(a, b, 0, 1, 2, 3, 8, 9, 10, 11)
+#define odd_quarters(a, b) __builtin_shufflevector(a, b, 4, 5, 6, 7, 12, 13, 14, 15)
+#elif ISA_LANES == 16
+#define even_quarters(a, b) __builtin_shufflevector(a, b, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27)
+#define odd_quarters(a, b) __builtin_shufflevector(a, b, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31)
+#endif
+
+/* Transposes the LANES x LANES floats at x: 4 x 4 blocks inside the quarters of four rows, then the quarters. */
 INLINE void load_transposed(const float *x, size_t ldx, vec column[LANES])
 {
     UNROLL
-    for (int c = 0; c < LANES; c += 4) {
-        const vec r0 = quads(x + c, 4 * ldx), r1 = quads(x + c + ldx, 4 * ldx), r2 = quads(x + c + 2 * ldx, 4 * ldx),
-                  r3 = quads(x + c + 3 * ldx, 4 * ldx);
+    for (int r = 0; r < LANES; r += 4) {
+        const float *row = x + (size_t)r * ldx;
+        const vec r0 = load(row), r1 = load(row + ldx), r2 = load(row + 2 * ldx), r3 = load(row + 3 * ldx);
         const vec a = pairs_low(r0, r1), b = pairs_high(r0, r1), d = pairs_low(r2, r3), e = pairs_high(r2, r3);
-        column[c] = halves_low(a, d);
-        column[c + 1] = halves_high(a, d);
-        column[c + 2] = halves_low(b, e);
-        column[c + 3] = halves_high(b, e);
+        column[r] = halves_low(a, d);
+        column[r + 1] = halves_high(a, d);
+        column[r + 2] = halves_low(b, e);
+        column[r + 3] = halves_high(b, e);
     }
+#if ISA_LANES == 8
+    UNROLL
+    for (int c = 0; c < 4; c++) {
+        const vec a = column[c], b = column[c + 4];
+        column[c] = even_quarters(a, b);
+        column[c + 4] = odd_quarters(a, b);
+    }
+#elif ISA_LANES == 16
+    UNROLL
+    for (int c = 0; c < 4; c++) {
+        const vec a = even_quarters(column[c], column[c + 4]), b = odd_quarters(column[c], column[c + 4]),
+                  d = even_quarters(column[c + 8], column[c + 12]), e = odd_quarters(column[c + 8], column[c + 12]);
+        column[c] = even_quarters(a, d);
+        column[c + 4] = even_quarters(b, e);
+        column[c + 8] = odd_quarters(a, d);
+        column[c + 12] = odd_quarters(b, e);
+    }
+#endif
 }
