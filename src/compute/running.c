@@ -6,21 +6,16 @@
 
 static const mha_running_softmax start = {-INFINITY, 0.0f, false};
 
-static size_t round_up(size_t n, size_t unit)
-{
-    return (n + unit - 1) / unit * unit;
-}
-
 mha_part mha_part_at(float *memory, size_t count, size_t d_v)
 {
-    size_t width = round_up(d_v, 16);
+    size_t width = mha_round_up(d_v, 16);
     return (mha_part){memory, (mha_running_softmax *)(void *)(memory + count * width), width};
 }
 
 size_t mha_stream_part_floats(size_t count, size_t d_v)
 {
-    size_t states = round_up(count * sizeof(mha_running_softmax), 64) / sizeof(float);
-    return count * round_up(d_v, 16) + states;
+    size_t states = mha_round_up(count * sizeof(mha_running_softmax), 64) / sizeof(float);
+    return count * mha_round_up(d_v, 16) + states;
 }
 
 void mha_part_clear(mha_part *p, size_t count)
@@ -47,9 +42,6 @@ void mha_part_join(mha_part *total, const mha_part *next, size_t count)
         const float *other = next->sum + i * next->width;
         if (b->max == -INFINITY) { /* nothing there, or NaN alone */
             a->sum += b->sum;
-        } else if (a->max == -INFINITY && a->sum == 0.0f) {
-            *a = (mha_running_softmax){b->max, b->sum, a->visible};
-            memcpy(sum, other, total->width * sizeof *sum);
         } else {
             float max = a->max > b->max ? a->max : b->max;
             float f = exp_difference(kernels, a->max, max), g = exp_difference(kernels, b->max, max);

@@ -4,6 +4,12 @@
 
 #include "compute/streaming.h"
 
+/* n rounded up to a multiple of `unit`. */
+static inline size_t mha_round_up(size_t n, size_t unit)
+{
+    return (n + unit - 1) / unit * unit;
+}
+
 /* Of one row: the largest visible score, the sum of exp(score - max), whether any key was visible. */
 typedef struct mha_running_softmax {
     float max, sum;

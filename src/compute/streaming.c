@@ -7,11 +7,6 @@
 #include "compute/running.h"
 #include "compute/streaming.h"
 
-static size_t round_up(size_t n, size_t unit)
-{
-    return (n + unit - 1) / unit * unit;
-}
-
 /* Keys in a block: their packed K and V stay in a second-level cache of 512 KiB beside what else is needed. */
 static size_t block_keys(size_t d_k, size_t d_v)
 {
@@ -30,12 +25,12 @@ static layout lay_out(size_t rows, size_t d_k, size_t d_v)
     size_t keys = block_keys(d_k, d_v), tile = MHA_TILE_ROWS;
     at.K = at.Q + rows * at.chunks * MHA_STAGED;
     at.V = at.K + keys * d_k;
-    at.scores = at.V + keys * round_up(d_v, MHA_PANEL);
+    at.scores = at.V + keys * mha_round_up(d_v, MHA_PANEL);
     at.bias = at.scores + tile * MHA_STAGED;
     at.first = at.bias + MHA_BLOCK;
     at.second = at.first + mha_stream_part_floats(rows, d_v);
     at.widened = at.second + mha_stream_part_floats(rows, d_v);
-    at.end = at.widened + MHA_PANEL * round_up(d_k > d_v ? d_k : d_v, 16);
+    at.end = at.widened + MHA_PANEL * mha_round_up(d_k > d_v ? d_k : d_v, 16);
     return at;
 }
 
@@ -212,8 +207,8 @@ static void score(const work *w, size_t first, size_t m, const block *b, size_t 
         const size_t rest = w->stream->d_k - c * MHA_BLOCK;
         mha_panels K = b->K;
         K.data += left / MHA_PANEL * K.panel + c * MHA_BLOCK * K.row;
-        k->product(m, round_up(n, 16), rest < MHA_BLOCK ? rest : MHA_BLOCK, w->Q + (c * w->count + first) * MHA_STAGED,
-                   K, NULL, scores, MHA_STAGED, c ? ones : NULL, NULL);
+        k->product(m, mha_round_up(n, 16), rest < MHA_BLOCK ? rest : MHA_BLOCK,
+                   w->Q + (c * w->count + first) * MHA_STAGED, K, NULL, scores, MHA_STAGED, c ? ones : NULL, NULL);
     }
 }
 
