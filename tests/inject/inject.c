@@ -19,7 +19,18 @@
 #include "inject/inject.h"
 #include "support/unit.h"
 
-#pragma GCC visibility push(default) /* seen by the shared libraries, which shall call these too */
+#ifdef __has_feature
+#define HAS_FEATURE(x) __has_feature(x)
+#else
+#define HAS_FEATURE(x) 0
+#endif
+/* Seen by the shared libraries, which shall call these too; but a sanitizer's own versions must not be in their way. */
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && !HAS_FEATURE(address_sanitizer) &&                \
+    !HAS_FEATURE(thread_sanitizer)
+#pragma GCC visibility push(default)
+#else
+#pragma GCC visibility push(hidden)
+#endif
 
 /* ---------------------------------------------------------------- who is calling */
 
