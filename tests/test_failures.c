@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "inject/inject.h"
@@ -533,8 +534,7 @@ static const char *completed(const char *path, const char *magic)
     return scratch_take("whole", &whole);
 }
 
-/* Runs a scenario on every file of a directory; `magic` NULL: as it is (an npz without its magic number is refused;
- * what libzip holds inside cannot be told from a leak by counting). */
+/* Runs a scenario on every file of a directory; `magic` NULL: as it is. */
 static void survives_each(const char *directory, const char *magic, scenario run)
 {
     struct dirent **entries;
@@ -556,7 +556,7 @@ static void readers_survive(void **state)
 {
     (void)state;
     static const char *const formats[][2] = {
-        {"safetensors", "safetensors"}, {"npy", "\x93NUMPY"}, {"npz", NULL}, {"gguf", "GGUF"}, {"file", NULL}};
+        {"safetensors", "safetensors"}, {"npy", "\x93NUMPY"}, {"npz", "PK\3\4"}, {"gguf", "GGUF"}, {"file", NULL}};
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
         char directory[64];
         snprintf(directory, sizeof directory, "tests/fuzz/corpus/%s", formats[i][0]);
@@ -603,6 +603,10 @@ static int report(void **state)
 int main(void)
 {
     scratch_path(""); /* makes the directory, which is this process's to remove */
+    /* libzip asks mktime for the age of each member. With no TZ the C library reads the zone's file at the first
+     * such call and keeps three blocks of it for good: the name, the table and its strings, held by nobody else. */
+    setenv("TZ", "UTC0", 1);
+    tzset();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(layers_survive),  cmocka_unit_test(readers_survive), cmocka_unit_test(writers_survive),
         cmocka_unit_test(judges_survive), cmocka_unit_test(models_survive),

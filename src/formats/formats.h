@@ -98,8 +98,13 @@ mha_status mha_npy_header_parse(const unsigned char *bytes, size_t length, const
 /* The descr of npy for a dtype ("<f4"); NULL when it has none. */
 const char *mha_npy_descr(mha_dtype dtype);
 
-/* What libzip says went wrong with the archive or its member `name`: no memory, input/output, or damage. */
+/* Member `index` of an archive, and the next bytes of it; what libzip does, with nothing in errno before. */
+struct zip;
+struct zip_file;
 struct zip_error;
+struct zip_file *mha_zip_member(struct zip *archive, size_t index);
+int64_t mha_zip_read(struct zip_file *member, void *to, size_t bytes);
+/* What libzip and errno say went wrong with the archive or its member `name`: no memory, input/output, or damage. */
 mha_status mha_zip_failed(struct zip_error *why, const char *name, mha_error *error);
 
 /* MHA_OK when the source is none of the known foreign formats; else MHA_UNSUPPORTED with the

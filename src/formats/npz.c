@@ -1,4 +1,5 @@
 /* The npz format of NumPy: a zip archive of npy files. Unpacking is libzip's. */
+#include <errno.h>
 #include <inttypes.h>
 #include <string.h>
 #include <unistd.h>
@@ -14,10 +15,27 @@ static bool ends_with(const char *text, const char *end)
     return length >= tail && strcmp(text + length - tail, end) == 0;
 }
 
+zip_file_t *mha_zip_member(zip_t *archive, size_t index)
+{
+    errno = 0;
+    return zip_fopen_index(archive, index, 0);
+}
+
+int64_t mha_zip_read(zip_file_t *member, void *to, size_t bytes)
+{
+    errno = 0;
+    return zip_fread(member, to, bytes);
+}
+
+/* libzip (1.7) takes an archive for damaged when it had no memory for a piece of it, and for cut off when it could
+ * not be read; errno knows. */
 mha_status mha_zip_failed(zip_error_t *why, const char *name, mha_error *error)
 {
-    if (zip_error_code_zip(why) == ZIP_ER_MEMORY)
+    const int machine = errno, code = zip_error_code_zip(why);
+    if (code == ZIP_ER_MEMORY || machine == ENOMEM)
         return mha_fail_named(error, MHA_NO_MEMORY, name, "no memory to read the archive");
+    if (code == ZIP_ER_EOF && machine != 0)
+        return mha_fail_named(error, MHA_IO, name, "cannot read the archive: %s", strerror(machine));
     if (zip_error_system_type(why) == ZIP_ET_SYS)
         return mha_fail_named(error, MHA_IO, name, "cannot read the archive: %s", zip_error_strerror(why));
     return mha_fail_named(error, MHA_FORMAT, name, "expected a zip archive, found a damaged one: %s",
@@ -53,7 +71,7 @@ static mha_status read_header(mha_file *file, zip_file_t *member, const char *na
                               mha_error *error)
 {
     unsigned char prefix[MHA_NPY_PREFIX];
-    zip_int64_t got = zip_fread(member, prefix, sizeof prefix);
+    int64_t got = mha_zip_read(member, prefix, sizeof prefix);
     if (got < 0)
         return mha_zip_failed(zip_file_get_error(member), name, error);
     size_t length, available = (size_t)got;
@@ -65,7 +83,7 @@ static mha_status read_header(mha_file *file, zip_file_t *member, const char *na
         return mha_fail_named(error, MHA_NO_MEMORY, name, "no memory for a header of %zu bytes", length);
     available = available < length ? available : length;
     memcpy(bytes, prefix, available);
-    got = available < length ? zip_fread(member, bytes + available, length - available) : 0;
+    got = available < length ? mha_zip_read(member, bytes + available, length - available) : 0;
     if (got < 0)
         status = mha_zip_failed(zip_file_get_error(member), name, error);
     else if ((size_t)got != length - available)
@@ -85,7 +103,7 @@ static mha_status parse_member(mha_file *file, zip_t *archive, zip_uint64_t inde
         return mha_zip_failed(zip_get_error(archive), file->path, error); /* unreachable: opening checked the directory */
     if (facts.encryption_method != ZIP_EM_NONE)
         return mha_fail_named(error, MHA_UNSUPPORTED, facts.name, "expected a plain member, found an encrypted one");
-    zip_file_t *member = zip_fopen_index(archive, index, 0);
+    zip_file_t *member = mha_zip_member(archive, (size_t)index);
     if (!member)
         return mha_zip_failed(zip_get_error(archive), facts.name, error);
     mha_npy_header header;
@@ -110,6 +128,7 @@ mha_status mha_npz_parse(mha_file *file, size_t index, mha_error *error)
 {
     const mha_source *source = mha_file_source(file, index);
     int own = dup(source->fd), code = 0; /* libzip closes what it is given */
+    errno = 0;
     zip_t *archive = own < 0 ? NULL : zip_fdopen(own, ZIP_CHECKCONS, &code);
     if (!archive) {
         zip_error_t why;

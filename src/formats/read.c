@@ -36,7 +36,7 @@ static mha_status read_member(reading *state, void *to, size_t bytes)
 {
     char *at = to;
     while (bytes > 0) {
-        zip_int64_t got = zip_fread(state->member, at, bytes);
+        int64_t got = mha_zip_read(state->member, at, bytes);
         if (got < 0)
             return zip_failure(state);
         if (got == 0)
@@ -93,7 +93,7 @@ static mha_status open_member(reading *state)
 {
     const mha_file_tensor *tensor = &state->entry->tensor;
     zip_t *archive = state->file->archive;
-    state->member = zip_fopen_index(archive, state->entry->source, 0);
+    state->member = mha_zip_member(archive, state->entry->source);
     if (!state->member)
         return mha_zip_failed(zip_get_error(archive), tensor->name, state->error);
     char skipped[256];
@@ -110,7 +110,7 @@ static mha_status open_member(reading *state)
 static mha_status close_member(reading *state, mha_status status)
 {
     char beyond;
-    zip_int64_t got = status == MHA_OK ? zip_fread(state->member, &beyond, 1) : 0;
+    int64_t got = status == MHA_OK ? mha_zip_read(state->member, &beyond, 1) : 0;
     if (got < 0)
         status = zip_failure(state);
     else if (got > 0)

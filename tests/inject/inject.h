@@ -21,7 +21,7 @@ void inject_resume(void); /* goes on counting after inject_disarm */
 
 size_t inject_calls(void);      /* counted since inject_arm */
 const char *inject_fired(void); /* the function that failed since inject_arm; NULL: none */
-/* Blocks, mappings and descriptors obtained since inject_arm and not given back. */
+/* Blocks, mappings and descriptors obtained since inject_arm and not given back, without one that libzip forgets. */
 long inject_live(void);
 
 /* The end of a child that was forked: inject_disarm and leave (support/unit.h). */
