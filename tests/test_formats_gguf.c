@@ -261,6 +261,9 @@ static void counts_are_held_against_the_file(void **state)
     for (int i = 0; i < 1000; i++)
         bytes_number(&b, ARRAY, 4), bytes_number(&b, 1, 8);
     assert_refused(open_status(&b, &error), MHA_FORMAT, error, "nested too deep");
+    b = begin(3, 0, 1); /* an array of a type nobody knows */
+    put_string(&b, "k"), bytes_number(&b, ARRAY, 4), bytes_number(&b, 13, 4), bytes_number(&b, 1, 8);
+    assert_refused(open_status(&b, &error), MHA_FORMAT, error, "an array of a known type at byte 37", "found type 13");
     b = begin(3, 0, 1);
     put_pair(&b, "k", 13, 0, 8);
     assert_refused(open_status(&b, &error), MHA_FORMAT, error, "k: ", "from 0 to 12", "found 13");
@@ -280,6 +283,11 @@ static void counts_are_held_against_the_file(void **state)
     getrusage(RUSAGE_SELF, &before);
     if (truncate(path, (off_t)1 << 40) == 0)
         assert_refused(mha_file_open(path, &file, &error), MHA_FORMAT, error, "549755813888");
+    b = begin(3, 0, 1); /* an array that fits the file, but is more than a header may have */
+    put_string(&b, "k"), bytes_number(&b, ARRAY, 4), bytes_number(&b, U8, 4), bytes_number(&b, 100000000, 8);
+    path = scratch_take("sparse.gguf", &b);
+    if (truncate(path, (off_t)1 << 40) == 0)
+        assert_refused(mha_file_open(path, &file, &error), MHA_FORMAT, error, "k: expected metadata of at most 100000000");
     getrusage(RUSAGE_SELF, &after);
     assert_true(after.ru_maxrss - before.ru_maxrss < 32 * 1024); /* KiB */
 }

@@ -170,6 +170,8 @@ static void what_a_header_says_is_held_against_the_file(void **state)
         {"{\"a\":7}", 0, MHA_FORMAT, "a", "object", NULL},
         {"{\"a\":}", 0, MHA_FORMAT, NULL, "near byte 14", NULL},
         {"{\"a\" 1}", 0, MHA_FORMAT, NULL, "expected ':'", "byte 13"},
+        {"{\1", 0, MHA_FORMAT, NULL, "a name in quotes", "found the byte 0x01"},
+        {"{\x7f}", 0, MHA_FORMAT, NULL, "a name in quotes", "found the byte 0x7f"},
         {"{\"a\":1 \"b\":2}", 0, MHA_FORMAT, "a", "object", NULL},
         {"{" T("a", "U8", "[1]", 0, 1) " " T("b", "U8", "[1]", 1, 2) "}", 2, MHA_FORMAT, NULL, "',' or '}'", NULL},
         {"{" T("a", "U8", "[1]", 0, 1) ",}", 1, MHA_FORMAT, NULL, "a name in quotes", NULL},

@@ -132,6 +132,9 @@ static void a_set_that_does_not_fit_its_index_is_refused(void **state)
     }
     mha_error error;
     mha_file *file;
+    const char *large = write_text("set/index.json", "{\"weight_map\":{}}"); /* without a byte of it on disk */
+    assert_int_equal(truncate(large, 100000001), 0);
+    assert_refused(try_open(large, &error), MHA_FORMAT, error, "an index of at most 100000000 bytes", "found 100000001");
     assert_ok(mha_file_open(write_text("set/index.json", "{\"weight_map\":{}}"), &file, &error), error);
     assert_int_equal(mha_file_count(file), 0);
     mha_file_close(file);

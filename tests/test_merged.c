@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "compute/gemm.h"
 #include "mha/merged.h"
 #include "mha/random.h"
 #include "support/counted.h"
@@ -252,6 +253,19 @@ static mha_status make_rows(mha_params *table, const void *context, mha_error *e
     return status;
 }
 
+/* What LAPACK counts with is an int, and it takes no empty matrix. */
+static void matrices_lapack_cannot_take_are_refused(void **state)
+{
+    (void)state;
+    static const size_t shapes[][2] = {{0, 3}, {3, 0}, {(size_t)1 << 31, 3}, {3, (size_t)1 << 31}};
+    double A[9] = {0}, values[3];
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        mha_error error;
+        assert_refused(mha_singular_values(A, shapes[i][0], shapes[i][1], values, &error), MHA_INVALID, error,
+                       "rank: expected a matrix of 1 to 2147483647 rows and columns");
+    }
+}
+
 static void every_failing_allocation_leaves_no_row(void **state)
 {
     (void)state;
@@ -269,6 +283,7 @@ int main(void)
         cmocka_unit_test(scores_of_other_shapes_are_refused),
         cmocka_unit_test(prefixes_too_long_are_refused),
         cmocka_unit_test(the_rank_sees_through_rounding),
+        cmocka_unit_test(matrices_lapack_cannot_take_are_refused),
         cmocka_unit_test(every_failing_allocation_leaves_no_row),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -308,6 +308,13 @@ static void head_counts_change_nothing_where_d_k_follows(void **state)
     assert_ok(build(&b, (mha_model_spec){.preset = "llama-2-70b", .kv_heads = 64}), b.error);
     assert_int_equal(mha_params_totals(b.table, "attention").parameters, 21474836480);
     unbuild(&b);
+    const size_t beyond = ((size_t)1 << 40) + 1;
+    assert_refused(build(&b, (mha_model_spec){.preset = "llama-3-8b", .n_heads = beyond}), MHA_INVALID, b.error, "heads",
+                   "2^40", "1099511627777 and 0");
+    unbuild(&b);
+    assert_refused(build(&b, (mha_model_spec){.preset = "llama-3-8b", .kv_heads = beyond}), MHA_INVALID, b.error, "heads",
+                   "2^40", "0 and 1099511627777");
+    unbuild(&b);
     assert_refused(build(&b, (mha_model_spec){.preset = "llama-3-8b", .n_heads = 4}), MHA_INVALID, b.error, "kv_heads",
                    "found 8");
     unbuild(&b);

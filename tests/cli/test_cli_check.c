@@ -91,6 +91,13 @@ static void test_a_recorded_case_passes_on_every_path(void **state)
     json_t *root = RUN_JSON(0, "check", file, "--json", "--stage", "weights");
     assert_int_equal(json_array_size(json_object_get(json_array_get(json_object_get(root, "cases"), 0), "stages")), 1);
     json_decref(root);
+    /* One stage alone: what the case says of PyTorch's packed weights is not held either. */
+    json_t *whole = RUN_JSON(0, "check", "tests/vectors/torch_self.safetensors", "--json");
+    json_t *output = RUN_JSON(0, "check", "tests/vectors/torch_self.safetensors", "--json", "--stage", "output");
+    assert_true(json_array_size(json_object_get(json_array_get(json_object_get(whole, "cases"), 0), "stages")) > 3);
+    assert_int_equal(json_array_size(json_object_get(json_array_get(json_object_get(output, "cases"), 0), "stages")), 1);
+    json_decref(whole);
+    json_decref(output);
     assert_program_refuses(RUN("check", file, "--stage", "wieghts"), 2, "mha check: --stage: expected one of q, k, v,*prefill_output, found wieghts\n");
 }
 

@@ -63,6 +63,13 @@ static void test_what_standard_input_cannot_be(void **state)
     program_result r = FROM(trace, "check", "-");
     assert_int_equal(unsetenv("TMPDIR"), 0);
     assert_program_refuses(r, 3, "standard input: cannot keep it in /nowhere: ");
+    char endless[5000] = "/";
+    memset(endless + 1, 'x', sizeof endless - 2);
+    endless[sizeof endless - 1] = '\0';
+    assert_int_equal(setenv("TMPDIR", endless, 1), 0);
+    r = FROM(trace, "check", "-");
+    assert_int_equal(unsetenv("TMPDIR"), 0);
+    assert_program_refuses(r, 3, "standard input: cannot keep it under TMPDIR: File name too long");
 }
 
 /* ---------------------------------------------------------------- standard output */
