@@ -38,11 +38,12 @@ static void versions_and_spellings_are_read(void **state)
     static const char *const dictionaries[] = {
         "{'descr': '<i2', 'fortran_order': False, 'shape': (2, 3), }",
         "{\"shape\":(2,3),\"fortran_order\":False,\"descr\":\"<i2\"}",
+        "{\t'descr':\n'<i2',\t'fortran_order':\tFalse,\n'shape':\t(2,\n3)}",
         "{ 'descr' : '<i2' , 'fortran_order' :  False , 'shape' : ( 2L , 3L , ) , }",
     };
     static const unsigned char data[12] = {1, 0, 2, 0, 3, 0, 4, 0, 5, 0, 0xfe, 0xff};
     for (int version = 1; version <= 3; version++)
-        for (size_t i = 0; i < 3; i++) {
+        for (size_t i = 0; i < sizeof dictionaries / sizeof *dictionaries; i++) {
             mha_error error;
             mha_file *file;
             assert_ok(mha_file_open(write_npy(version, dictionaries[i], data, 12), &file, &error), error);
@@ -172,6 +173,7 @@ static void bad_headers_are_refused(void **state)
     } bad[] = {
         {"{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,)}", MHA_UNSUPPORTED, "structured"},
         {"{'descr': '|O', 'fortran_order': False, 'shape': (1,)}", MHA_UNSUPPORTED, "Python objects"},
+        {"{'descr': 'O8', 'fortran_order': False, 'shape': (1,)}", MHA_UNSUPPORTED, "Python objects"},
         {"{'descr': '<c16', 'fortran_order': False, 'shape': (1,)}", MHA_UNSUPPORTED, "<c16"},
         {"{'descr': '<f3', 'fortran_order': False, 'shape': (1,)}", MHA_UNSUPPORTED, "<f3"},
         {"{'descr': '|V2', 'fortran_order': False, 'shape': (1,)}", MHA_UNSUPPORTED, "|V2"},
@@ -197,6 +199,11 @@ static void bad_headers_are_refused(void **state)
         {"{'descr' '<f4', 'fortran_order': False, 'shape': (1,)}", MHA_FORMAT, "':'"},
         {"{descr: '<f4', 'fortran_order': False, 'shape': (1,)}", MHA_FORMAT, "a key in quotes"},
         {"{'descr': '<f4', 'fortran_order': False, 'shape': (1,)} 7", MHA_FORMAT, "nothing after"},
+        {"{'descr': '<f4', 'fortran_order': Fals", MHA_FORMAT, "True or False"},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (a,)}", MHA_FORMAT, "whole number"},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (1a,)}", MHA_FORMAT, "',' or ')'"},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (", MHA_FORMAT, "whole number"},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (18446744073709551616,)}", MHA_FORMAT, "64 bits"},
         {"7", MHA_FORMAT, "'{'"},
         {"", MHA_FORMAT, "'{'"},
     };
@@ -209,6 +216,17 @@ static void bad_headers_are_refused(void **state)
     assert_refused(try_open(write_npy(4, "{}", "", 0), &error), MHA_UNSUPPORTED, error, "version 1, 2 or 3", "4.0");
     assert_refused(try_open(write_npy(1, "{'descr': '<f4', 'fortran_order': False, 'shape': ()}", "12345", 5), &error),
                    MHA_FORMAT, error, "expected 4 bytes", "found 5");
+    /* Headers that end where a value should begin or go on, without the blanks that pad them. */
+    static const char *const cut[] = {"{'fortran_order':", "{'fortran_order': Tru", "{'fortran_order': Fals",
+                                      "{'shape':(",        "{'shape':(1",           "{'descr':'<f4"};
+    for (size_t i = 0; i < sizeof cut / sizeof *cut; i++) {
+        bytes b = {0};
+        bytes_text(&b, "\x93NUMPY");
+        bytes_number(&b, 1, 2);
+        bytes_number(&b, strlen(cut[i]), 2);
+        bytes_text(&b, cut[i]);
+        assert_refused(try_open(scratch_take("a.npy", &b), &error), MHA_FORMAT, error, "in the npy header");
+    }
     assert_refused(try_open(scratch_write("a.npy", "\x93NUMPY\1", 7), &error), MHA_FORMAT, error, "too few bytes");
     assert_refused(try_open(scratch_write("a.npy", "\x93NUMPY\2\0\1\0", 10), &error), MHA_FORMAT, error, "10 bytes");
     assert_refused(try_open(scratch_write("a.npy", "\x93NUMPY\1\0\xff\xff{}", 12), &error), MHA_FORMAT, error,

@@ -536,6 +536,173 @@ static void what_is_missing_wrong_or_unknown_is_named(void **state)
     refuse(make_end(&m), heads, MHA_NOT_FOUND, "in_proj_weight", "found none among 1", "");
 }
 
+/* W_Q, W_K, W_V and W_O of these shapes under own names. */
+static const char *own_shapes(const size_t shapes[4][2])
+{
+    static char path[512];
+    made m;
+    make_begin(&m, "widths.safetensors");
+    for (int i = 0; i < 4; i++)
+        make_tensor(&m, "", (const char *[]){"W_Q", "W_K", "W_V", "W_O"}[i], 2, shapes[i][0], shapes[i][1]);
+    snprintf(path, sizeof path, "%s", make_end(&m));
+    return path;
+}
+
+static void widths_that_heads_cannot_share_are_refused(void **state)
+{
+    (void)state;
+    const size_t empty[4][2] = {{6, 0}, {6, 4}, {6, 4}, {4, 6}}, few[4][2] = {{6, 8}, {6, 1}, {6, 4}, {8, 6}},
+                 odd[4][2] = {{6, 8}, {6, 5}, {6, 4}, {8, 6}}, three[4][2] = {{6, 8}, {6, 6}, {6, 6}, {8, 6}},
+                 values[4][2] = {{6, 8}, {6, 8}, {6, 6}, {8, 6}}, none[4][2] = {{6, 8}, {6, 8}, {6, 0}, {8, 6}};
+    refuse(own_shapes(empty), (mha_load_options){.n_heads = 2}, MHA_INVALID, "heads", "found 2 for 'W_Q' of width 0",
+           "");
+    refuse(own_shapes(few), (mha_load_options){.n_heads = 4}, MHA_INVALID, "kv_heads", "found 0 for 'W_K' of width 1",
+           "");
+    refuse(own_shapes(odd), (mha_load_options){.n_heads = 4, .kv_heads = 2}, MHA_INVALID, "kv_heads",
+           "found 2 for 'W_K' of width 5", "");
+    refuse(own_shapes(three), (mha_load_options){.n_heads = 4}, MHA_INVALID, "kv_heads", "found 3 for 'W_K' of width 6",
+           "");
+    refuse(own_shapes(three), (mha_load_options){.n_heads = 4, .kv_heads = 1}, MHA_INVALID, "kv_heads",
+           "found 1 for 'W_K' of width 6", "");
+    /* Values of a width of their own, which four heads must share: expected is what keys have. */
+    refuse(own_shapes(values), (mha_load_options){.n_heads = 4}, MHA_INVALID, "W_V", "expected shape (6, 8)",
+           "found (6, 6)");
+    refuse(own_shapes(none), (mha_load_options){.n_heads = 4}, MHA_INVALID, "W_V", "expected shape (6, 8)",
+           "found (6, 0)");
+}
+
+static void a_fused_matrix_without_biases_tells_its_orientation_by_thirds(void **state)
+{
+    (void)state;
+    static const struct {
+        size_t rows, columns;
+    } neither[] = {{37, 12}, {12, 37}, {3, 0}, {0, 3}, {0, 0}, {12, 12}};
+    for (size_t i = 0; i < sizeof neither / sizeof *neither; i++) {
+        made m;
+        make_begin(&m, "thirds.safetensors");
+        make_tensor(&m, "h.0.attn.", "c_attn.weight", 2, neither[i].rows, neither[i].columns);
+        make_tensor(&m, "h.0.attn.", "c_proj.weight", 2, 12, 12);
+        refuse(make_end(&m), (mha_load_options){.n_heads = 4}, MHA_INVALID, "orientation", "found neither", "c_attn");
+    }
+}
+
+/* Numbers of heads that cannot be those of a fused matrix do not cut it: it is then three equal parts. */
+static void heads_that_cannot_be_do_not_cut_a_fused_matrix(void **state)
+{
+    (void)state;
+    made m;
+    make_begin(&m, "uncut.safetensors");
+    make_tensor(&m, "", "in_proj_weight", 2, 12, 4);
+    make_tensor(&m, "", "out_proj.weight", 2, 4, 4);
+    const char *path = make_end(&m);
+    refuse(path, (mha_load_options){.n_heads = 2, .kv_heads = 4}, MHA_INVALID, "kv_heads", "2 heads", "found 4");
+    refuse(path, (mha_load_options){.n_heads = SIZE_MAX / 2, .kv_heads = 1}, MHA_INVALID, "heads", "width 4", "");
+    refuse(path, (mha_load_options){.n_heads = 4, .kv_heads = 2}, MHA_INVALID, "in_proj_weight", "a multiple of 8",
+           "found 12");
+}
+
+static void learned_rows_of_another_shape_are_refused(void **state)
+{
+    (void)state;
+    static const size_t wrong[][3] = {{2, 1, 4}, {1, 2, 4}, {1, 1, 5}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        float zeros[8] = {0};
+        mha_view row = mha_view_of(zeros, MHA_F32, 3, wrong[i]);
+        mha_error error;
+        made m;
+        make_begin(&m, "rows.safetensors");
+        make_tensor(&m, "", "in_proj_weight", 2, 12, 4);
+        make_tensor(&m, "", "out_proj.weight", 2, 4, 4);
+        make_row(&m, "bias_k", 4);
+        assert_ok(mha_writer_add(m.writer, "bias_v", &row, &error), error);
+        refuse(make_end(&m), (mha_load_options){.n_heads = 2}, MHA_INVALID, "bias_v", "expected shape (4,)", "found (");
+    }
+    made m;
+    make_begin(&m, "rows.safetensors");
+    make_tensor(&m, "", "in_proj_weight", 2, 12, 4);
+    make_tensor(&m, "", "out_proj.weight", 2, 4, 4);
+    make_row(&m, "bias_v", 4);
+    refuse(make_end(&m), (mha_load_options){.n_heads = 2}, MHA_NOT_FOUND, "bias_k", "only bias_v", "");
+}
+
+/* A refusal names as many layers as fit its line, cuts long names, and says how many there are. */
+static void many_layers_are_named_as_far_as_they_fit(void **state)
+{
+    (void)state;
+    made m;
+    make_begin(&m, "many.safetensors");
+    for (int layer = 0; layer < 9; layer++)
+        for (int i = 0; i < 4; i++) {
+            char prefix[100];
+            snprintf(prefix, sizeof prefix, "model.a_rather_long_name_of_a_module_which_fills_the_line.%d.", layer);
+            make_tensor(&m, prefix, (const char *[]){"W_Q", "W_K", "W_V", "W_O"}[i], 2, 2, 2);
+        }
+    const char *path = make_end(&m);
+    refuse(path, (mha_load_options){.n_heads = 2}, MHA_INVALID,
+           "found 9: ", "'model.a_rather_long_name_of_a_module_which_fills'", "");
+    refuse(path, (mha_load_options){.layer = "other", .n_heads = 2}, MHA_NOT_FOUND, "'other'", "'model.a_rather_long",
+           "no such prefix");
+}
+
+/* A prefix that is a layer's own means that one, whatever stands under it. */
+static void a_layer_is_chosen_before_those_inside_it(void **state)
+{
+    (void)state;
+    made m;
+    loaded l;
+    make_begin(&m, "nested.safetensors");
+    for (int layer = 0; layer < 3; layer++)
+        for (int i = 0; i < 4; i++)
+            make_tensor(&m, (const char *[]){"a.b.", "a.", "a.c."}[layer],
+                        (const char *[]){"q_proj.weight", "k_proj.weight", "v_proj.weight", "o_proj.weight"}[i], 2, 4,
+                        4);
+    const char *path = make_end(&m);
+    refuse(path, (mha_load_options){.layer = "a", .n_heads = 2}, MHA_INVALID, "tensor 'a.b.q_proj.weight'", "not known",
+           "under 'a.'");
+    assert_ok(load(&l, path, (mha_load_options){.layer = "a.c", .n_heads = 2}), l.error);
+    assert_string_equal(l.report.layer.prefix, "a.c");
+    unload(&l);
+
+    make_begin(&m, "block.safetensors"); /* a block's other tensors are none of its attention's */
+    for (int i = 0; i < 4; i++)
+        make_tensor(&m, "blk.0.",
+                    (const char *[]){"attn_q.weight", "attn_k.weight", "attn_v.weight", "attn_output.weight"}[i], 2, 4,
+                    4);
+    make_tensor(&m, "blk.0.", "ffn_up.weight", 2, 8, 4);
+    path = make_end(&m);
+    assert_ok(load(&l, path, (mha_load_options){.n_heads = 2}), l.error);
+    assert_int_equal(l.report.ignored, 0);
+    unload(&l);
+}
+
+static void facts_fill_in_what_options_leave_open(void **state)
+{
+    (void)state;
+    const char *path = two_layers();
+    loaded l;
+    const mha_model_facts facts = {.n_heads = 4, .kv_heads = 4}, wrong = {.n_heads = 2, .kv_heads = 2};
+    const char *layer = "model.layers.1";
+    assert_ok(load(&l, path, (mha_load_options){.layer = layer, .facts = &facts}), l.error);
+    assert_int_equal(mha_layer_config(l.layer)->n_heads, 4);
+    unload(&l);
+    assert_ok(load(&l, path, (mha_load_options){.layer = layer, .facts = &wrong, .d_k = 1}), l.error);
+    assert_int_equal(mha_layer_config(l.layer)->n_heads, 4);
+    unload(&l);
+    refuse(path, (mha_load_options){.layer = layer, .facts = &facts, .kv_heads = 2}, MHA_INVALID, "kv_heads", "found 2",
+           "4 heads");
+
+    mha_error error;
+    mha_file *file;
+    mha_params *table;
+    mha_layer *none = NULL;
+    assert_ok(mha_file_open(path, &file, &error), error);
+    assert_int_equal(mha_params_create(NULL, &table), MHA_OK);
+    assert_refused(mha_model_load_layer(file, NULL, table, &none, NULL, &error), MHA_INVALID, error, "found 2");
+    assert_null(none);
+    mha_params_destroy(table);
+    mha_file_close(file);
+}
+
 static mha_status load_layer(mha_params *table, const void *file, mha_error *error)
 {
     mha_layer *layer = NULL;
@@ -555,7 +722,8 @@ static void every_failing_allocation_leaves_the_table_as_it_was(void **state)
     mha_file *file;
     mha_error error;
     assert_ok(mha_file_open(path, &file, &error), error);
-    assert_true(counted_until_it_works(load_layer, file) >= 4); /* at least one allocation per weight was made to fail */
+    assert_true(counted_until_it_works(load_layer, file) >=
+                4); /* at least one allocation per weight was made to fail */
     mha_file_close(file);
 }
 
@@ -632,7 +800,8 @@ static void assert_decodes(const mha_layer *layer, const mha_file *recorded, con
     rows = mha_view_of(x, dtype, 3, (size_t[]){1, rows.shape[rows.rank - 2], rows.shape[rows.rank - 1]});
     size_t T = rows.shape[1], width = mha_view_elements(&expected) / T;
     const mha_config *c = mha_layer_config(layer);
-    mha_cache_spec spec = {.batch = 1, .kv_heads = c->kv_heads, .d_k = c->d_k, .d_v = c->d_v, .capacity = T, .dtype = dtype};
+    mha_cache_spec spec = {
+        .batch = 1, .kv_heads = c->kv_heads, .d_k = c->d_k, .d_v = c->d_v, .capacity = T, .dtype = dtype};
     assert_ok(mha_cache_create(&spec, NULL, &cache, &error), error);
     double *found = malloc(T * width * sizeof *found);
     for (size_t t = 0, n = prefill; t < T; t += n, n = 1) {
@@ -833,6 +1002,13 @@ int main(void)
         cmocka_unit_test(a_prefix_chooses_the_layer),
         cmocka_unit_test(heads_must_be_stated_and_fit),
         cmocka_unit_test(what_is_missing_wrong_or_unknown_is_named),
+        cmocka_unit_test(widths_that_heads_cannot_share_are_refused),
+        cmocka_unit_test(a_fused_matrix_without_biases_tells_its_orientation_by_thirds),
+        cmocka_unit_test(heads_that_cannot_be_do_not_cut_a_fused_matrix),
+        cmocka_unit_test(learned_rows_of_another_shape_are_refused),
+        cmocka_unit_test(many_layers_are_named_as_far_as_they_fit),
+        cmocka_unit_test(a_layer_is_chosen_before_those_inside_it),
+        cmocka_unit_test(facts_fill_in_what_options_leave_open),
         cmocka_unit_test(every_failing_allocation_leaves_the_table_as_it_was),
         cmocka_unit_test(our_own_checkpoint_gives_what_was_recorded),
         cmocka_unit_test(gpt_nano_sort_in_both_orientations),

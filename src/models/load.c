@@ -123,7 +123,7 @@ static mha_status collect(loader *l)
 
 static bool listed(const char *const *names, const char *name)
 {
-    for (int i = 0; i < MHA_SCHEME_OTHERS && names[i]; i++)
+    for (int i = 0; names[i]; i++)
         if (strcmp(names[i], name) == 0)
             return true;
     return false;

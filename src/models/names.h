@@ -11,7 +11,7 @@ typedef struct mha_name {
     bool fused;        /* query, key and value side by side along the outputs */
 } mha_name;
 
-enum { MHA_SCHEME_NAMES = 14, MHA_SCHEME_OTHERS = 8 };
+enum { MHA_SCHEME_NAMES = 14, MHA_SCHEME_OTHERS = 8 }; /* with the NULL that ends a list */
 
 typedef struct mha_scheme {
     const char *name;
@@ -43,7 +43,7 @@ const mha_name *mha_layer_member(const mha_file *file, const mha_file_tensor *te
 /* The names of a scheme, while they last. */
 static inline bool mha_scheme_has(const mha_scheme *scheme, size_t i)
 {
-    return i < MHA_SCHEME_NAMES && scheme->names[i].name;
+    return scheme->names[i].name;
 }
 
 /* W_Q, W_K, W_V, W_O: what every layer must have. */
