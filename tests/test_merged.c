@@ -7,6 +7,7 @@
 #include "mha/merged.h"
 #include "mha/random.h"
 #include "support/counted.h"
+#include "support/guard.h"
 #include "support/unit.h"
 
 enum { B = 2, T_Q = 5, S = 7 };
@@ -245,6 +246,23 @@ static void the_rank_sees_through_rounding(void **state)
     }
 }
 
+/* Matrices whose storages end with their last element: one element too far meets the page behind them. */
+static void filling_ends_where_the_matrices_end(void **state)
+{
+    (void)state;
+    const mha_allocator allocator = guard_allocator(GUARD_AFTER);
+    mha_params *table;
+    mha_error error;
+    mha_merged *merged;
+    assert_int_equal(mha_params_create(&allocator, &table), MHA_OK);
+    mha_layer *layer = make(table, (mha_config){.d_model = 8, .n_heads = 8, .bias_q = true, .bias_k = true, .dtype = MHA_F64});
+    assert_ok(mha_merged_create(mha_layer_config(layer), table, "merged.", &merged, &error), error);
+    assert_ok(mha_merged_fill(merged, layer, &error), error);
+    mha_merged_destroy(merged);
+    mha_layer_destroy(layer);
+    mha_params_destroy(table);
+}
+
 static mha_status make_rows(mha_params *table, const void *context, mha_error *error)
 {
     mha_merged *merged = NULL;
@@ -284,6 +302,7 @@ int main(void)
         cmocka_unit_test(prefixes_too_long_are_refused),
         cmocka_unit_test(the_rank_sees_through_rounding),
         cmocka_unit_test(matrices_lapack_cannot_take_are_refused),
+        cmocka_unit_test_teardown(filling_ends_where_the_matrices_end, guard_teardown),
         cmocka_unit_test(every_failing_allocation_leaves_no_row),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
