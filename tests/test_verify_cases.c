@@ -16,7 +16,7 @@
 
 /* ---------------------------------------------------------------- files made from a few words */
 
-enum { MAX_CHANGES = 4, ELEMENTS = 512 };
+enum { MAX_CHANGES = 6, ELEMENTS = 512 };
 
 /* A tensor of zeros (or of `value`), which replaces that of the kind's own or joins them; rank -1 leaves it out. */
 typedef struct entry {
@@ -159,6 +159,34 @@ static void what_contradicts_itself_is_refused(void **state)
         {{"sdpa", {{NULL}}, {{"query", MHA_I64, 3, {1, 2, 4}, 1}}}, {"query", "expected F32", "I64"}},
         {{"rope", {{NULL}}, {{"query", MHA_I64, 3, {1, 2, 4}, 1}}}, {"query", "expected F32", "I64"}},
         {{"sdpa", {{"rtol64", "-2"}}, {{NULL}}}, {"rtol64", "0 or more", "-2"}},
+        {{"sdpa", {{"rtol", ""}}, {{NULL}}}, {"rtol", "a number", ""}},
+        {{"sdpa", {{"rtol", "1e-3x"}}, {{NULL}}}, {"rtol", "a number", "1e-3x"}},
+        {{"sdpa", {{"rtol", "nan"}}, {{NULL}}}, {"rtol", "a number", "nan"}},
+        {{"sdpa", {{"num_heads", "1.5"}}, {{NULL}}}, {"num_heads", "a whole number", "1.5"}},
+        {{"sdpa", {{"num_heads", "0"}}, {{NULL}}}, {"num_heads", "a whole number", "0"}},
+        {{"sdpa", {{"num_heads", "1e300"}}, {{NULL}}}, {"num_heads", "a whole number", "1e+300"}},
+        {{"sdpa", {{"window_left", "1e300"}}, {{NULL}}}, {"window_left", "whole numbers", "1e+300"}},
+        {{"sdpa", {{"window_right", "1e300"}}, {{NULL}}}, {"window_right", "whole numbers", "1e+300"}},
+        {{"sdpa", {{"window_right", "0.5"}}, {{NULL}}}, {"window_right", "whole numbers", "0.5"}},
+        {{"sdpa", {{"window_left", "-2"}}, {{NULL}}}, {"window_left", "-1 or more", "-2"}},
+        {{"sdpa", {{"rope", "half_split"}, {"rope_dim", "-2"}}, {{NULL}}}, {"rope_dim", "0 to 2", "-2"}},
+        {{"sdpa", {{"alibi", "1"}}, {{NULL}}}, {"alibi_slopes", "alibi is 1", "missing"}},
+        {{"sdpa", {{"alibi", "0"}}, {{"alibi_slopes", MHA_F32, 1, {2}, 0}}}, {"alibi_slopes", "alibi is 0", "there"}},
+        {{"sdpa", {{"attn_mask_kind", "none"}}, {{"attn_mask", MHA_F32, 2, {2, 2}, 0}}}, {"attn_mask", "is none", "there"}},
+        {{"sdpa", {{"attn_mask_kind", "bool_true_keeps"}}, {{"attn_mask", MHA_F32, 2, {2, 2}, 0}}}, {"attn_mask", "expected BOOL for bool_true_keeps", "found F32"}},
+        {{"sdpa", {{"attn_mask_kind", "additive"}}, {{"attn_mask", MHA_BOOL, 2, {2, 2}, 0}}}, {"attn_mask", "expected F32 for additive", "found BOOL"}},
+        {{"mha", {{NULL}}, {{"packed.qkv", MHA_F32, 3, {1, 2, 12}, 0}}}, {"packed.qkv", "kind sdpa", "found kind mha"}},
+        {{"sdpa", {{NULL}}, {{"packed.qkv", MHA_F32, 3, {1, 2, 11}, 0}}}, {"packed.qkv", "width 12", "(1, 2, 11)"}},
+        {{"sdpa", {{NULL}}, {{"packed.qkv", MHA_F32, 3, {1, 2, 12}, 0}, {"key", MHA_F32, 3, {1, 3, 4}, 0}, {"value", MHA_F32, 3, {1, 3, 4}, 0}}},
+         {"packed.qkv", "T_q = T_k", "T_k 3"}},
+        {{"mha", {{NULL}}, {{"prefill.query", MHA_F32, 3, {1, 2, 4}, 0}, {"key", MHA_F32, 3, {1, 3, 4}, 0}, {"value", MHA_F32, 3, {1, 3, 4}, 0}}},
+         {"prefill.query", "T_q = T_k", "T_k 3"}},
+        {{"mha", {{NULL}}, {{"expected64.prefill_output", MHA_F64, 3, {1, 2, 4}, 0}}}, {"prefill_output", "prefill.query", "missing"}},
+        {{"sdpa", {{NULL}}, {{"expected.output", MHA_F32, 2, {2, 4}, 0}}}, {"expected.output", "(1, 2, 4)", "(2, 4)"}},
+        {{"sdpa", {{NULL}}, {{"expected.output", MHA_F32, 3, {1, 2, 5}, 0}}}, {"expected.output", "(1, 2, 4)", "(1, 2, 5)"}},
+        {{"sdpa", {{NULL}}, {{"expected64.qk", MHA_F64, 4, {1, 2, 2, 2}, 0}}}, {"qk_mode", "missing", ""}},
+        {{"sdpa", {{NULL}}, {{"sin_cache", MHA_F32, 2, {2, 1}, 0}}}, {"cos_cache", "both", "one"}},
+        {{"sdpa", {{NULL}}, {{"query", MHA_F32, 1, {4}, 0}}}, {"query", "rank", "found 1"}},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         mha_case *c = NULL;
@@ -197,6 +225,25 @@ static void unusual_cases_are_judged(void **state)
         {{"rope", {{"rtol", NULL}, {"atol", NULL}}, {{NULL}}}, MHA_PASSED, ""},
         {{"sdpa", {{"rtol", NULL}}, {{NULL}}}, MHA_PASSED, ""},
         {{"sdpa", {{"key_padding_mask_kind", "bool_true_masks"}}, {{"key_padding_mask", MHA_BOOL, 1, {2}, 0}}}, MHA_PASSED, ""},
+        {{"sdpa", {{"key_padding_mask_kind", "bool_true_masks"}, {"mask_filter_value", "-1e4"}}, {{"key_padding_mask", MHA_BOOL, 1, {2}, 0}}}, MHA_PASSED, ""},
+        {{"sdpa", {{"mask_filter_value", "-1e4"}}, {{NULL}}}, MHA_PASSED, ""},
+        {{"sdpa", {{"rtol", NULL}, {"atol", NULL}, {"qk_mode", "0"}}, {{"expected64.qk", MHA_F64, 4, {1, 2, 2, 2}, 0}}}, MHA_PASSED, ""},
+        {{"sdpa", {{"rtol", NULL}, {"atol", NULL}, {"qk_mode", "2"}}, {{"expected.qk", MHA_F32, 4, {1, 2, 2, 2}, 0}, {"expected64.scores", MHA_F64, 4, {1, 2, 2, 2}, 0}}}, MHA_PASSED, ""},
+        {{"mha", {{"rtol", NULL}, {"atol", NULL}}, {{"prefill.query", MHA_F32, 3, {1, 2, 4}, 0}, {"expected64.prefill_output", MHA_F64, 3, {1, 2, 4}, 0}}}, MHA_PASSED, ""},
+        {{"mha", {{"rtol", NULL}, {"atol", NULL}}, {{"prefill.query", MHA_F32, 3, {1, 2, 4}, 0}, {"expected.prefill_output", MHA_F32, 3, {1, 2, 4}, 0}, {"expected.output", MHA_F32, -1, {0}, 0}}}, MHA_PASSED, ""},
+        {{"sdpa", {{NULL}}, {{"expected64.output", MHA_F64, 3, {1, 2, 4}, 0}, {"expected.output", MHA_F32, -1, {0}, 0}}}, MHA_PASSED, ""},
+        {{"sdpa", {{"layout", "TE"}}, {{"query", MHA_F32, 2, {2, 4}, 0}, {"key", MHA_F32, 2, {2, 4}, 0}, {"value", MHA_F32, 2, {2, 4}, 0}, {"expected.output", MHA_F32, 2, {2, 4}, 0}, {"expected.scores", MHA_F32, 4, {1, 2, 2, 2}, 0}}}, MHA_PASSED, ""},
+        {{"sdpa", {{"layout", "TE"}}, {{"query", MHA_F32, 2, {2, 4}, 0}, {"key", MHA_F32, 2, {2, 4}, 0}, {"value", MHA_F32, 2, {2, 4}, 0}, {"expected.output", MHA_F32, 2, {2, 4}, 0}, {"expected.scores", MHA_F32, 3, {2, 2, 2}, 0}}}, MHA_PASSED, ""},
+        {{"sdpa", {{"add_zero_attn", "1"}, {"qk_mode", "0"}}, {{"expected.qk", MHA_F32, 4, {1, 2, 2, 2}, 0}}}, MHA_PASSED, ""},
+        {{"sdpa", {{"atol.expected.output", "x"}}, {{NULL}}}, MHA_FAILED, "atol.expected.output"},
+        {{"sdpa", {{"atol", NULL}}, {{NULL}}}, MHA_PASSED, ""},
+        {{"sdpa", {{"tags", "overflowing,no_overflow"}}, {{NULL}}}, MHA_PASSED, ""},
+        {{"sdpa", {{"atol.expected.output", "0"}, {"atol.expected64.output", "0"}}, {{NULL}}}, MHA_PASSED, ""},
+        {{"sdpa", {{"atol.output", "0"}}, {{NULL}}}, MHA_SKIPPED, "unknown metadata key atol.output"},
+        {{"sdpa", {{"atol.expected.nothing", "0"}, {"future", "1"}}, {{NULL}}}, MHA_SKIPPED, "unknown metadata key atol.expected.nothing"},
+        {{"sdpa", {{NULL}}, {{"expected_fast.output", MHA_F32, 3, {1, 2, 4}, 0}}}, MHA_PASSED, ""},
+        {{"sdpa", {{NULL}}, {{"expected_fast.nothing", MHA_F32, 3, {1, 2, 4}, 0}, {"future", MHA_F32, 1, {1}, 0}}}, MHA_SKIPPED, "unknown tensor expected_fast.nothing"},
+        {{"sdpa", {{"future", "1"}}, {{"future", MHA_F32, 1, {1}, 0}}}, MHA_SKIPPED, "unknown metadata key future"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const char *path = write_made(&rows[i].file);
@@ -368,6 +415,71 @@ static void tolerances_are_derived(void **state)
         }
 }
 
+/* Two results that differ from what is computed in the same way: the merge of both counts only where both are there. */
+static void half_an_overflow_is_none(void **state)
+{
+    (void)state;
+    static const made files[] = {
+        {"sdpa", {{"tags", "overflow"}}, {{NULL}}},
+        {"sdpa", {{"tags", "overflow"}}, {{"expected64.output", MHA_F64, 3, {1, 2, 4}, 0}, {"expected.output", MHA_F32, -1, {0}, 0}}},
+        {"sdpa", {{"tags", "overflow"}}, {{"expected64.output", MHA_F64, 3, {1, 2, 4}, 0}}},
+    };
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        const char *path = write_made(&files[i]);
+        mha_verdict v = judge(path, MHA_PATH_BLAS, NULL);
+        assert_int_equal(v.outcome, MHA_PASSED);
+        assert_int_equal(v.stage_count, 1);
+        mha_verdict_free(&v);
+        assert_true(judge_with_failing_memory(path, MHA_PATH_BLAS, MHA_PASSED) > 1);
+    }
+}
+
+/* What is recorded in any order of memory, and as whatever qk means, is explained by the case itself. */
+static void every_recorded_tensor_can_be_diagnosed(void **state)
+{
+    (void)state;
+    static const struct {
+        made file;
+        const char *tensor, *chosen;
+        mha_status status;
+        const char *variant; /* NULL: the case as it says */
+    } rows[] = {
+        {{"rope", {{NULL}}, {{NULL}}}, NULL, "expected.output", MHA_OK, NULL},
+        {{"mha", {{NULL}}, {{NULL}}}, "expected.output", "expected.output", MHA_OK, NULL},
+        {{"mha", {{"layout", "TBE"}}, {{"expected.output", MHA_F32, 3, {1, 2, 4}, 0}}}, "output", "expected.output", MHA_OK, NULL},
+        {{"sdpa", {{"layout", "BHTD"}}, {{"query", MHA_F32, 4, {1, 2, 3, 2}, 0}, {"key", MHA_F32, 4, {1, 2, 2, 2}, 0}, {"value", MHA_F32, 4, {1, 2, 2, 2}, 0}, {"expected.output", MHA_F32, 4, {1, 2, 3, 2}, 0}}},
+         NULL, "expected.output", MHA_OK, NULL},
+        {{"sdpa", {{"qk_mode", "0"}}, {{"expected64.qk", MHA_F64, 4, {1, 2, 2, 2}, 0}}}, "qk", "expected64.qk", MHA_OK, NULL},
+        {{"sdpa", {{"qk_mode", "2"}}, {{"expected.qk", MHA_F32, 4, {1, 2, 2, 2}, 0}, {"expected.output", MHA_F32, -1, {0}, 0}}}, NULL, "expected.qk", MHA_OK, NULL},
+        {{"sdpa", {{NULL}}, {{"query", MHA_F32, 3, {1, 0, 4}, 0}, {"expected.output", MHA_F32, 3, {1, 0, 4}, 0}}}, NULL, NULL, MHA_UNSUPPORTED, NULL},
+        {{"mha", {{NULL}}, {{"prefill.query", MHA_F32, 3, {1, 2, 4}, 0}, {"expected.prefill_output", MHA_F32, 3, {1, 2, 4}, 0}, {"expected.output", MHA_F32, -1, {0}, 0}}},
+         NULL, NULL, MHA_NOT_FOUND, NULL},
+        {{"sdpa", {{"fully_masked", "nan"}}, {{"query", MHA_F32, 3, {1, 16, 4}, 0}, {"expected.output", MHA_F32, 3, {1, 16, 4}, 0}, {"kv_lengths", MHA_I64, 1, {1}, 0}}},
+         NULL, "expected.output", MHA_OK, "lengths-missing"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        mha_case *c;
+        mha_diagnosis d;
+        mha_error error = {0};
+        assert_ok(mha_case_open(write_made(&rows[i].file), NULL, &c, &error), error);
+        mha_status status = mha_case_diagnose(c, rows[i].tensor, &d, &error);
+        if (status != rows[i].status)
+            fail_msg("row %zu: %s", i, error.message);
+        if (!status) {
+            assert_string_equal(d.tensor, rows[i].chosen);
+            bool found = false;
+            for (size_t k = 0; k < d.match_count; k++) {
+                const mha_explanation *e = &d.matches[k];
+                found |= e->exact && (rows[i].variant ? e->count == 1 && strcmp(e->variants[0], rows[i].variant) == 0 : e->count == 0);
+            }
+            if (!found)
+                fail_msg("row %zu: %zu matches, none of them %s", i, d.match_count, rows[i].variant ? rows[i].variant : "the case");
+            mha_diagnosis_free(&d);
+        }
+        mha_case_close(c);
+    }
+}
+
 /* The note names the pairing of the permuted weights, also when that is interleaved. */
 static void a_note_names_the_other_pairing(void **state)
 {
@@ -448,6 +560,8 @@ int main(void)
         cmocka_unit_test(a_prefill_without_rows_for_it_is_skipped),
         cmocka_unit_test(a_prefill_takes_what_reaches),
         cmocka_unit_test(tolerances_are_derived),
+        cmocka_unit_test(half_an_overflow_is_none),
+        cmocka_unit_test(every_recorded_tensor_can_be_diagnosed),
         cmocka_unit_test(a_note_names_the_other_pairing),
         cmocka_unit_test(calls_that_no_case_can_hold),
         cmocka_unit_test(without_data_there_is_nothing_to_compare),

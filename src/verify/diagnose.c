@@ -52,9 +52,9 @@ static mha_view in_order(const mha_case *c, const case_expected *e, mha_stage st
 static bool find_tensor(const mha_case *c, const char *name, int *wide, int *slot)
 {
     static const char *const prefix[] = {"expected.", "expected64."};
-    for (int s = CASE_EXPECTED_COUNT; s-- > 0;) {
-        /* Without a name: the output, else what comes latest. */
-        int candidate_slot = name ? s : s == CASE_EXPECTED_COUNT - 1 ? (int)MHA_STAGE_OUTPUT : s;
+    /* Without a name: the output, else what comes latest. */
+    for (int s = name ? CASE_EXPECTED_COUNT - 1 : CASE_EXPECTED_COUNT; s >= 0; s--) {
+        int candidate_slot = s == CASE_EXPECTED_COUNT ? (int)MHA_STAGE_OUTPUT : s;
         for (int w = 0; w < 2; w++) {
             const char *full = c->expected[w][candidate_slot].name;
             bool skip = !full || candidate_slot == CASE_PREFILL_OUTPUT;
