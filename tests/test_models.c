@@ -385,6 +385,12 @@ static void what_is_wrong_in_a_config_is_named(void **state)
         {"{\"model_type\": \"bert\", \"model_type\": \"gpt2\"}", MHA_FORMAT, "duplicate", ""},
         {"{\"model_type\": \"bert\"", MHA_FORMAT, "line 1", ""},
         {"[1]", MHA_FORMAT, "object", ""},
+        {"{\"model_type\": 7}", MHA_UNSUPPORTED, "model_type", "expected one of"},
+        {"{\"model_type\": \"\"}", MHA_UNSUPPORTED, "model_type", "found ''"},
+        {"{\"model_type\": \"roberta xlm\"}", MHA_UNSUPPORTED, "model_type", "found 'roberta xlm'"},
+        {"{\"model_type\": \"ert\"}", MHA_UNSUPPORTED, "model_type", "found 'ert'"},
+        {"{\"model_type\": \"rober\"}", MHA_UNSUPPORTED, "model_type", "found 'rober'"},
+        {"{\"model_type\": \"bert\", \"vocab_size\": 0.5}", MHA_INVALID, "vocab_size", "real"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         built b;
@@ -403,9 +409,63 @@ static void what_is_wrong_in_a_config_is_named(void **state)
     unbuild(&b);
     assert_refused(build(&b, (mha_model_spec){0}), MHA_INVALID, b.error, "preset", "neither");
     unbuild(&b);
+    assert_refused(build(&b, (mha_model_spec){.preset = "gpt2", .config = "config.json"}), MHA_INVALID, b.error, "preset",
+                   "both");
+    unbuild(&b);
+    assert_refused(build(&b, (mha_model_spec){.preset = "bert-base-uncased", .n_heads = ((size_t)1 << 40) + 1}),
+                   MHA_INVALID, b.error, "heads", "2^40");
+    unbuild(&b);
+    assert_refused(build(&b, (mha_model_spec){.preset = "bert-base-uncased", .kv_heads = ((size_t)1 << 40) + 1}),
+                   MHA_INVALID, b.error, "heads", "2^40");
+    unbuild(&b);
     assert_refused(build(&b, (mha_model_spec){.config = scratch_path("none.json")}), MHA_NOT_FOUND, b.error,
                    "No such file");
     unbuild(&b);
+}
+
+/* A class is asked for by its name in any case, by what follows "For", or by a part. */
+static void a_class_is_found_by_parts_of_its_name(void **state)
+{
+    (void)state;
+    static const char *const asked[] = {"BertForMaskedLM", "bertformaskedlm", "MaskedLM", "maskedlm"};
+    for (size_t i = 0; i < sizeof asked / sizeof *asked; i++) {
+        built b;
+        assert_ok(build(&b, (mha_model_spec){.preset = "bert-base-uncased", .class_name = asked[i]}), b.error);
+        assert_string_equal(mha_model_class(b.model), "BertForMaskedLM");
+        unbuild(&b);
+    }
+    static const char *const none[] = {"", "Masked", "ForMaskedLM", "BertFor", "pool"};
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
+        built b;
+        assert_refused(build(&b, (mha_model_spec){.preset = "bert-base-uncased", .class_name = none[i]}), MHA_INVALID,
+                       b.error, "class", "BertForMaskedLM");
+        unbuild(&b);
+    }
+    built b; /* what is listed is followed where it is text */
+    assert_ok(build(&b, (mha_model_spec){.config = config_file("{\"model_type\": \"bert\", \"architectures\": [7]}")}),
+              b.error);
+    assert_string_equal(mha_model_class(b.model), "BertModel");
+    unbuild(&b);
+    assert_ok(build(&b, (mha_model_spec){.config = config_file("{\"model_type\": \"bert\", \"architectures\": []}")}),
+              b.error);
+    assert_string_equal(mha_model_class(b.model), "BertModel");
+    unbuild(&b);
+}
+
+/* Numbers that are not whole keep their default when they are no numbers. */
+static void real_numbers_that_are_none_are_left_at_their_default(void **state)
+{
+    (void)state;
+    static const char *const theta[] = {"", ",\"rope_theta\": \"much\"", ",\"rope_theta\": null",
+                                        ",\"rope_theta\": 500000"};
+    for (size_t i = 0; i < sizeof theta / sizeof *theta; i++) {
+        built b;
+        char text[100];
+        snprintf(text, sizeof text, "{\"model_type\": \"llama\"%s}", theta[i]);
+        assert_ok(build(&b, (mha_model_spec){.config = config_file(text)}), b.error);
+        assert_true(mha_model_get_facts(b.model).rope_base == (i == 3 ? 500000 : 10000));
+        unbuild(&b);
+    }
 }
 
 static mha_status make_model(mha_params *table, const void *config, mha_error *error)
@@ -488,7 +548,7 @@ static void a_file_is_held_against_its_config(void **state)
                    {"lm_head.weight", 2, {11, 8}}};
     enum { N = sizeof tensors / sizeof *tensors };
     static float zeros[256];
-    for (int wrong = 0; wrong < 4; wrong++) {
+    for (int wrong = 0; wrong < 6; wrong++) {
         built b;
         mha_writer *writer;
         mha_file *file;
@@ -504,13 +564,21 @@ static void a_file_is_held_against_its_config(void **state)
                 continue;
             if (wrong == 2 && i == 5)
                 shape[0] = 24, shape[1] = 8;
+            if (wrong == 4 && i == 5)
+                shape[0] *= shape[1];
             snprintf(name, sizeof name, "%s%s", i < 17 ? "transformer." : "", tensors[i].name);
-            mha_view view = mha_view_of(zeros, MHA_F32, tensors[i].rank, shape);
+            mha_view view = mha_view_of(zeros, MHA_F32, tensors[i].rank - (wrong == 4 && i == 5), shape);
             assert_ok(mha_writer_add(writer, name, &view, &b.error), b.error);
         }
         mha_view view = mha_view_of(zeros, MHA_F32, 1, (size_t[]){5});
         if (wrong == 3)
             assert_ok(mha_writer_add(writer, "transformer.h.1.ln_1.weight", &view, &b.error), b.error);
+        if (wrong == 5) { /* a name longer than any of the model's */
+            char name[400];
+            memset(name, 'x', sizeof name - 1);
+            name[sizeof name - 1] = '\0';
+            assert_ok(mha_writer_add(writer, name, &view, &b.error), b.error);
+        }
         assert_ok(mha_writer_commit(writer, &b.error), b.error);
         mha_writer_destroy(writer);
         assert_ok(mha_file_open(path, &file, &b.error), b.error);
@@ -519,8 +587,8 @@ static void a_file_is_held_against_its_config(void **state)
         assert_string_equal(t.last[MHA_FINDING_TIED], "lm_head.weight");
         assert_int_equal(t.count[MHA_FINDING_BUFFER], 1);
         assert_int_equal(t.count[MHA_FINDING_MISSING], wrong == 1);
-        assert_int_equal(t.count[MHA_FINDING_MISSHAPEN], wrong == 2);
-        assert_int_equal(t.count[MHA_FINDING_EXTRA], wrong == 3);
+        assert_int_equal(t.count[MHA_FINDING_MISSHAPEN], wrong == 2 || wrong == 4);
+        assert_int_equal(t.count[MHA_FINDING_EXTRA], wrong == 3 || wrong == 5);
         mha_params *table;
         mha_file_totals totals;
         memset(&t, 0, sizeof t);
@@ -636,6 +704,8 @@ int main(void)
         cmocka_unit_test(head_counts_change_nothing_where_d_k_follows),
         cmocka_unit_test(missing_keys_take_the_librarys_defaults_and_are_told),
         cmocka_unit_test(what_is_wrong_in_a_config_is_named),
+        cmocka_unit_test(a_class_is_found_by_parts_of_its_name),
+        cmocka_unit_test(real_numbers_that_are_none_are_left_at_their_default),
         cmocka_unit_test(every_failing_allocation_leaves_no_row),
         cmocka_unit_test(touching_writes_every_weight),
         cmocka_unit_test(a_file_is_held_against_its_config),

@@ -1,4 +1,5 @@
 /* Formulas as text: precedence, names, and every way to be wrong. */
+#include <stdio.h>
 #include <string.h>
 
 #include "models/expression.h"
@@ -78,6 +79,12 @@ static void what_is_wrong_is_pointed_at(void **state)
                  {"2^63", "63 bits", ""},
                  {"2^65", "exponent", ""},
                  {"1%(h-8)", "other than 0", ""},
+                 {"(0-9223372036854775807-1)/(0-1)", "other than 0", ""},
+                 {"(0-9223372036854775807-1)-1", "63 bits", ""},
+                 {"9223372036854775807*2", "63 bits", ""},
+                 {"2^(0-1)", "exponent", ""},
+                 {"_h", "a known name", "character 1"},
+                 {"hh", "a known name", "character 1"},
                  {"-(0-9223372036854775807-1)", "63 bits", ""}};
     mha_values v = some_values();
     mha_error error;
@@ -100,11 +107,32 @@ static void what_is_wrong_is_pointed_at(void **state)
     assert_refused(mha_values_parse(&v, "h", &error), MHA_INVALID, error, "name=value");
 }
 
+static void a_list_of_values_has_its_bounds(void **state)
+{
+    (void)state;
+    mha_values v = {0};
+    mha_error error;
+    char name[MHA_SYMBOL + 20];
+    assert_false(mha_values_set(&v, "", 1));
+    assert_false(mha_values_set(&v, "a_symbol_of_24_letters__", 1));
+    assert_int_equal(v.count, 0);
+    for (int i = 0; i < MHA_VALUES; i++) {
+        snprintf(name, sizeof name, "n%d", i);
+        assert_true(mha_values_set(&v, name, i));
+    }
+    assert_false(mha_values_set(&v, "more", 1));
+    assert_true(mha_values_set(&v, "n7", 70));
+    assert_int_equal(mha_values_get(&v, "n7"), 70);
+    assert_refused(mha_values_parse(&v, "more=1", &error), MHA_INVALID, error, "more");
+    assert_refused(mha_values_parse(&v, "n7=1/0", &error), MHA_INVALID, error, "other than 0");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(formulas_have_their_usual_meaning),
         cmocka_unit_test(what_is_wrong_is_pointed_at),
+        cmocka_unit_test(a_list_of_values_has_its_bounds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -175,6 +175,49 @@ static void a_gguf_file_tells_its_heads(void **state)
     mha_file_close(file);
 }
 
+/* Values of other types, and numbers that no model has, say nothing. */
+static void what_is_no_size_in_a_gguf_file_is_left_out(void **state)
+{
+    (void)state;
+    bytes b = {0};
+    mha_file *file;
+    mha_error error;
+    mha_model_facts facts;
+    bytes_text(&b, "GGUF");
+    bytes_number(&b, 3, 4);
+    bytes_number(&b, 0, 8);
+    bytes_number(&b, 5, 8);
+    add_key(&b, "general.architecture", GGUF_STRING);
+    bytes_number(&b, 5, 8);
+    bytes_text(&b, "llama");
+    add_key(&b, "llama.embedding_length", GGUF_STRING);
+    bytes_number(&b, 4, 8);
+    bytes_text(&b, "wide");
+    add_count(&b, "llama.attention.head_count", 4);
+    add_real(&b, "llama.attention.head_count_kv", -2);
+    add_real(&b, "llama.attention.key_length", 1e20f);
+    assert_ok(mha_file_open(scratch_take("odd.gguf", &b), &file, &error), error);
+    assert_true(mha_model_read_metadata(file, &facts));
+    assert_int_equal(facts.n_heads, 4);
+    assert_int_equal(facts.d_model, 0);
+    assert_int_equal(facts.kv_heads, 0);
+    assert_int_equal(facts.d_k, 0);
+    mha_file_close(file);
+
+    /* The same key in a file of another format is none of its business. */
+    mha_writer *writer;
+    const char *path = scratch_path("facts.safetensors");
+    assert_ok(mha_writer_create(path, &writer, &error), error);
+    assert_ok(mha_writer_metadata(writer, "general.architecture", "llama", &error), error);
+    assert_ok(mha_writer_metadata(writer, "llama.attention.head_count", "4", &error), error);
+    assert_ok(mha_writer_commit(writer, &error), error);
+    mha_writer_destroy(writer);
+    assert_ok(mha_file_open(path, &file, &error), error);
+    assert_false(mha_model_read_metadata(file, &facts));
+    assert_int_equal(facts.n_heads, 0);
+    mha_file_close(file);
+}
+
 /* ---------------------------------------------------------------- lists and costs */
 
 static void lists_end_with_nothing(void **state)
@@ -240,6 +283,7 @@ int main(void)
         cmocka_unit_test(values_that_are_no_counts_are_named),
         cmocka_unit_test(stretched_rotations_are_told),
         cmocka_unit_test(a_gguf_file_tells_its_heads),
+        cmocka_unit_test(what_is_no_size_in_a_gguf_file_is_left_out),
         cmocka_unit_test(lists_end_with_nothing),
         cmocka_unit_test(costs_beyond_64_bits_are_refused),
     };

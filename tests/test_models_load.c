@@ -703,6 +703,113 @@ static void facts_fill_in_what_options_leave_open(void **state)
     mha_file_close(file);
 }
 
+/* ---------------------------------------------------------------- copies */
+
+typedef struct copies {
+    size_t tied, others;
+    char original[80];
+} copies;
+
+static void count_copies(void *context, const mha_finding *finding)
+{
+    copies *c = context;
+    if (finding->kind != MHA_FINDING_TIED) {
+        c->others++;
+        return;
+    }
+    c->tied++;
+    snprintf(c->original, sizeof c->original, "%s", finding->other);
+}
+
+static copies copies_in(const char *path)
+{
+    mha_file *file;
+    mha_params *table;
+    mha_error error;
+    mha_file_totals totals;
+    copies c = {0};
+    assert_ok(mha_file_open(path, &file, &error), error);
+    assert_int_equal(mha_params_create(NULL, &table), MHA_OK);
+    assert_ok(mha_model_list_file(file, table, count_copies, &c, &totals, &error), error);
+    assert_int_equal(totals.tensors, mha_file_count(file));
+    assert_int_equal(totals.unique != totals.parameters, c.tied > 0);
+    mha_params_destroy(table);
+    assert_int_equal(mha_params_create(NULL, &table), MHA_OK); /* nobody listens */
+    assert_ok(mha_model_list_file(file, table, NULL, NULL, NULL, &error), error);
+    assert_int_equal(mha_params_count(table), mha_file_count(file));
+    mha_params_destroy(table);
+    mha_file_close(file);
+    return c;
+}
+
+/* A copy has the name, the type, the shape and the bytes of its original. */
+static void copies_are_told_by_name_place_and_bytes(void **state)
+{
+    (void)state;
+    enum { LONG = 70000 }; /* more than 64 pieces of 4096 bytes */
+    static float one[LONG], other[LONG];
+    for (size_t i = 0; i < LONG; i++)
+        one[i] = other[i] = (float)(i % 1000);
+    other[11] = -1;
+    const struct {
+        const char *owner, *alias;
+        mha_view view, copy;
+        size_t tied;
+    } rows[] = {
+#define VIEW(data, dtype, rank, ...) mha_view_of(data, dtype, rank, (const size_t[]){__VA_ARGS__})
+        {"model.embed_tokens.weight", "lm_head.weight", VIEW(one, MHA_F32, 2, 4, 3), VIEW(one, MHA_F32, 2, 4, 3), 1},
+        {"model.embed_tokens.weight", "lm_head.weight", VIEW(one, MHA_F32, 1, LONG), VIEW(one, MHA_F32, 1, LONG), 1},
+        {"model.embed_tokens.weight", "lm_head.weight", VIEW(one, MHA_F32, 2, 4, 3), VIEW(other, MHA_F32, 2, 4, 3), 0},
+        {"model.embed_tokens.weight", "lm_head.weight", VIEW(one, MHA_F32, 2, 4, 3), VIEW(one, MHA_I32, 2, 4, 3), 0},
+        {"model.embed_tokens.weight", "lm_head.weight", VIEW(one, MHA_F32, 2, 4, 3), VIEW(one, MHA_F32, 2, 3, 4), 0},
+        {"model.embed_tokens.weight", "lm_head.weight", VIEW(one, MHA_F32, 2, 4, 3), VIEW(one, MHA_F32, 1, 12), 0},
+        {"model.embed_tokens.weight", "lm_head.weight", VIEW(one, MHA_F32, 2, 0, 3), VIEW(one, MHA_F32, 2, 0, 3), 0},
+        {"shared.weight", "encoder.embed_tokens.weight", VIEW(one, MHA_F32, 2, 4, 3), VIEW(one, MHA_F32, 2, 4, 3), 1},
+        {"model.tokens.weight", "lm_head.weight", VIEW(one, MHA_F32, 2, 4, 3), VIEW(one, MHA_F32, 2, 4, 3), 0},
+#undef VIEW
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        mha_writer *writer;
+        mha_error error;
+        char path[512];
+        snprintf(path, sizeof path, "%s", scratch_path("tied.safetensors"));
+        assert_ok(mha_writer_create(path, &writer, &error), error);
+        assert_ok(mha_writer_add(writer, rows[i].owner, &rows[i].view, &error), error);
+        assert_ok(mha_writer_add(writer, rows[i].alias, &rows[i].copy, &error), error);
+        assert_ok(mha_writer_commit(writer, &error), error);
+        mha_writer_destroy(writer);
+        const copies c = copies_in(path);
+        if (c.tied != rows[i].tied || c.others != 0)
+            fail_msg("row %zu: %zu tied, %zu others", i, c.tied, c.others);
+        if (c.tied)
+            assert_string_equal(c.original, rows[i].owner);
+    }
+}
+
+/* No more than 64 candidates are compared, so that a file of nothing else is listed as fast. */
+static void copies_are_looked_for_in_few_places(void **state)
+{
+    (void)state;
+    for (int enough = 0; enough < 2; enough++) {
+        mha_writer *writer;
+        mha_error error;
+        char path[512], name[40];
+        snprintf(path, sizeof path, "%s", scratch_path("many.safetensors"));
+        assert_ok(mha_writer_create(path, &writer, &error), error);
+        const int owners = enough ? 64 : 70;
+        float values[71];
+        for (int i = 0; i <= owners; i++) {
+            values[i] = (float)(i < owners ? i : owners - 1); /* at the end a copy of the last */
+            mha_view view = mha_view_of(&values[i], MHA_F32, 1, (const size_t[]){1});
+            snprintf(name, sizeof name, "m%02d.%s", i, i < owners ? "embed_tokens.weight" : "lm_head.weight");
+            assert_ok(mha_writer_add(writer, name, &view, &error), error);
+        }
+        assert_ok(mha_writer_commit(writer, &error), error);
+        mha_writer_destroy(writer);
+        assert_int_equal(copies_in(path).tied, enough);
+    }
+}
+
 static mha_status load_layer(mha_params *table, const void *file, mha_error *error)
 {
     mha_layer *layer = NULL;
@@ -1009,6 +1116,8 @@ int main(void)
         cmocka_unit_test(many_layers_are_named_as_far_as_they_fit),
         cmocka_unit_test(a_layer_is_chosen_before_those_inside_it),
         cmocka_unit_test(facts_fill_in_what_options_leave_open),
+        cmocka_unit_test(copies_are_told_by_name_place_and_bytes),
+        cmocka_unit_test(copies_are_looked_for_in_few_places),
         cmocka_unit_test(every_failing_allocation_leaves_the_table_as_it_was),
         cmocka_unit_test(our_own_checkpoint_gives_what_was_recorded),
         cmocka_unit_test(gpt_nano_sort_in_both_orientations),

@@ -255,8 +255,8 @@ mha_status mha_values_parse(mha_values *values, const char *text, mha_error *err
         if (status)
             return status;
         if (!mha_values_set(values, symbol, value))
-            return mha_fail(error, MHA_INVALID, symbol, /* unreachable: the descriptions are shorter lists */
-                            "expected at most %d names, '%s' is one more", MHA_VALUES, symbol); /* unreachable: so */
+            return mha_fail(error, MHA_INVALID, symbol,
+                            "expected at most %d names, '%s' is one more", MHA_VALUES, symbol);
         for (text += used; *text == ' ';)
             text++;
     }
