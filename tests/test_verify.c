@@ -86,6 +86,20 @@ static void test_compare_one_sided(void **state)
     }
 }
 
+/* The tolerance said to be needed is enough when it is added to the relative part again, in double. */
+static void test_compare_needed_is_enough(void **state)
+{
+    (void)state;
+    for (uint64_t i = 0; i < 4000; i++) {
+        double a = (double)mha_random_bits(11, 0, i) * 0x1p-64, e = (double)mha_random_bits(11, 1, i) * 0x1p-64;
+        const double rtol = (double)mha_random_bits(11, 2, i) * 0x1p-64;
+        mha_view va = mha_view_of(&a, MHA_F64, 1, (const size_t[]){1}), ve = mha_view_of(&e, MHA_F64, 1, (const size_t[]){1});
+        mha_difference d = compare(&va, &ve, rtol, 0);
+        if (compare(&va, &ve, rtol, d.tolerance_needed).mismatches != 0)
+            fail_msg("%.17g and %.17g with %.17g: %.17g is not enough", a, e, rtol, d.tolerance_needed);
+    }
+}
+
 static void test_compare_ulps(void **state)
 {
     (void)state;
@@ -791,6 +805,7 @@ int main(void)
         cmocka_unit_test(test_compare_equal),
         cmocka_unit_test(test_compare_values),
         cmocka_unit_test(test_compare_one_sided),
+        cmocka_unit_test(test_compare_needed_is_enough),
         cmocka_unit_test(test_compare_ulps),
         cmocka_unit_test(test_compare_strided),
         cmocka_unit_test(test_compare_extreme),

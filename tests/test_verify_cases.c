@@ -9,6 +9,7 @@
 
 #include "mha/mha.h"
 #include "support/call.h"
+#include "support/failing.h"
 #include "support/opening.h"
 #include "support/recase.h"
 #include "support/scratch.h"
@@ -423,6 +424,7 @@ static void half_an_overflow_is_none(void **state)
         {"sdpa", {{"tags", "overflow"}}, {{NULL}}},
         {"sdpa", {{"tags", "overflow"}}, {{"expected64.output", MHA_F64, 3, {1, 2, 4}, 0}, {"expected.output", MHA_F32, -1, {0}, 0}}},
         {"sdpa", {{"tags", "overflow"}}, {{"expected64.output", MHA_F64, 3, {1, 2, 4}, 0}}},
+        {"sdpa", {{NULL}}, {{"query", MHA_F64, 3, {1, 2, 4}, 0}}}, /* made narrower for this path */
     };
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         const char *path = write_made(&files[i]);
@@ -454,6 +456,8 @@ static void every_recorded_tensor_can_be_diagnosed(void **state)
         {{"sdpa", {{NULL}}, {{"query", MHA_F32, 3, {1, 0, 4}, 0}, {"expected.output", MHA_F32, 3, {1, 0, 4}, 0}}}, NULL, NULL, MHA_UNSUPPORTED, NULL},
         {{"mha", {{NULL}}, {{"prefill.query", MHA_F32, 3, {1, 2, 4}, 0}, {"expected.prefill_output", MHA_F32, 3, {1, 2, 4}, 0}, {"expected.output", MHA_F32, -1, {0}, 0}}},
          NULL, NULL, MHA_NOT_FOUND, NULL},
+        {{"sdpa", {{NULL}}, {{"cu_seqlens_q", MHA_I64, 1, {2}, 0}, {"query", MHA_F32, 3, {1, 0, 4}, 0}, {"key", MHA_F32, 3, {1, 0, 4}, 0}, {"value", MHA_F32, 3, {1, 0, 4}, 0}, {"expected.output", MHA_F32, 3, {1, 0, 4}, 0}}},
+         NULL, NULL, MHA_UNSUPPORTED, NULL},
         {{"sdpa", {{"fully_masked", "nan"}}, {{"query", MHA_F32, 3, {1, 16, 4}, 0}, {"expected.output", MHA_F32, 3, {1, 16, 4}, 0}, {"kv_lengths", MHA_I64, 1, {1}, 0}}},
          NULL, "expected.output", MHA_OK, "lengths-missing"},
     };
@@ -477,6 +481,71 @@ static void every_recorded_tensor_can_be_diagnosed(void **state)
             mha_diagnosis_free(&d);
         }
         mha_case_close(c);
+    }
+}
+
+/* Where float32 may overflow nothing is promised: the derived tolerance is infinite, from the scores on. */
+static void a_tolerance_beyond_float32_is_infinite(void **state)
+{
+    (void)state;
+    const char *from = "tests/vectors/torch_self.safetensors";
+    for (int huge = 0; huge < 2; huge++) {
+        mha_file *file;
+        mha_error error;
+        static float query[4096];
+        assert_ok(mha_file_open(from, &file, &error), error);
+        const mha_file_tensor *t = mha_file_find(file, "query");
+        assert_true(t && t->elements <= 4096);
+        mha_view view = mha_view_of(query, MHA_F32, t->rank, t->shape);
+        assert_ok(mha_file_read(file, t, &view, &error), error);
+        for (size_t i = 0; i < t->elements; i++)
+            query[i] *= huge ? 1e30f : 1e3f;
+        const recase changes = {.tensors = {{"query", view}, {"key", view}},
+                                .metadata = {{"rtol", NULL}, {"atol", NULL}, {"rtol64", NULL}, {"atol64", NULL}, {"atol.expected.output", NULL}}};
+        const char *path = scratch_path("huge.safetensors");
+        recase_write(from, path, &changes);
+        mha_file_close(file);
+        mha_verdict v = judge(path, MHA_PATH_BLAS, "output");
+        assert_int_equal(v.stage_count, 1);
+        assert_true(v.stages[0].derived);
+        assert_int_equal(isinf(v.stages[0].atol) != 0, huge);
+        mha_verdict_free(&v);
+    }
+}
+
+/* Explaining a tensor with memory that ends: said so, and nothing left behind. */
+static void diagnosing_survives_every_failing_allocation(void **state)
+{
+    (void)state;
+    static const made files[] = {
+        {"sdpa", {{"fully_masked", "none"}, {"causal", "1"}}, {{"kv_lengths", MHA_I64, 1, {1}, 0}, {"value", MHA_F64, 3, {1, 2, 4}, 0}}},
+        {"mha", {{NULL}}, {{NULL}}},
+    };
+    for (size_t f = 0; f < sizeof files / sizeof *files; f++) {
+        const char *path = write_made(&files[f]);
+        failing memory = {0};
+        const mha_allocator allocator = failing_allocator(&memory);
+        mha_status status = MHA_NO_MEMORY;
+        for (int what = 0; what < 2; what++)
+            for (size_t n = 1; n == 1 || status != MHA_OK; n++) {
+                mha_case *c;
+                mha_error error = {0};
+                mha_diagnosis d;
+                double numbers[8];
+                const char *variant = "transpose-v";
+                mha_view to = f == 0 ? mha_view_heads(numbers, MHA_F64, MHA_BTHD, 1, 2, 2, 2)
+                                     : mha_view_of(numbers, MHA_F64, 3, (const size_t[]){1, 2, 4});
+                memory.fail_at = 0;
+                assert_ok(mha_case_open(path, &allocator, &c, &error), error);
+                memory.fail_at = memory.calls + n;
+                status = what ? mha_case_variant(c, &variant, f == 1, MHA_STAGE_OUTPUT, &to, &error) : mha_case_diagnose(c, NULL, &d, &error);
+                if (status != MHA_OK)
+                    assert_refused(status, MHA_NO_MEMORY, error, "no memory");
+                else if (!what)
+                    mha_diagnosis_free(&d);
+                mha_case_close(c);
+                assert_int_equal(memory.live_blocks, 0);
+            }
     }
 }
 
@@ -562,6 +631,8 @@ int main(void)
         cmocka_unit_test(tolerances_are_derived),
         cmocka_unit_test(half_an_overflow_is_none),
         cmocka_unit_test(every_recorded_tensor_can_be_diagnosed),
+        cmocka_unit_test(a_tolerance_beyond_float32_is_infinite),
+        cmocka_unit_test(diagnosing_survives_every_failing_allocation),
         cmocka_unit_test(a_note_names_the_other_pairing),
         cmocka_unit_test(calls_that_no_case_can_hold),
         cmocka_unit_test(without_data_there_is_nothing_to_compare),
