@@ -296,6 +296,37 @@ static void rows_are_scaled_blended_and_divided_within_bounds(void **state)
 
 /* ---------------------------------------------------------------- softmax */
 
+static bool is_named(unsigned named, size_t i, size_t n)
+{
+    return named == 1 ? i + 1 == n : named == 2 ? i % 3 == 1 : named == 3 && i == 0;
+}
+
+static void flags_hide_what_they_name(void **state)
+{
+    FOR_EACH_ISA
+    {
+        for (size_t n = 0; n < 70; n++)
+            for (unsigned named = 0; named < 4; named++) /* no key, the last, every third, the first */
+                for (int when = 0; when < 2; when++) {
+                    float *x = random_floats(n + 1, 5);
+                    uint8_t *flags = guard_allocate(n ? n : 1, GUARD_AFTER, 0);
+                    bool any = false;
+                    for (size_t i = 0; i < n; i++) {
+                        const bool hides = is_named(named, i, n);
+                        flags[i] = hides == (when != 0) ? (uint8_t)(1 + i * 77 % 255) : 0;
+                        any |= hides;
+                    }
+                    assert_true(mha_kernels_get()->hide(x, flags, n, when != 0) == any);
+                    const float *before = random_floats(n + 1, 5);
+                    for (size_t i = 0; i <= n; i++) {
+                        const bool hides = i < n && is_named(named, i, n);
+                        assert_true(x[i] == (hides ? -INFINITY : before[i]));
+                    }
+                    guard_release_all();
+                }
+    }
+}
+
 /* n scores of which [begin, end) may be seen, bias and cap or not; a running maximum they meet. */
 static void check_softmax(size_t n, size_t begin, size_t end, bool with_bias, bool with_cap, float running)
 {
@@ -434,6 +465,7 @@ int main(void)
         cmocka_unit_test_teardown(exp_and_tanh_are_accurate, isa_teardown),
         cmocka_unit_test_teardown(exp_and_tanh_at_their_ends, isa_teardown),
         cmocka_unit_test_teardown(rows_are_scaled_blended_and_divided_within_bounds, isa_teardown),
+        cmocka_unit_test_teardown(flags_hide_what_they_name, isa_teardown),
         cmocka_unit_test_teardown(softmax_hides_caps_adds_and_weighs, isa_teardown),
         cmocka_unit_test_teardown(softmax_of_values_that_are_no_numbers, isa_teardown),
         cmocka_unit_test_teardown(sums_do_not_depend_on_hidden_neighbours, isa_teardown),

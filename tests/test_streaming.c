@@ -32,7 +32,7 @@ static float *floats(size_t n, uint64_t stream, float size)
     return x;
 }
 
-static const float *bias_of(const void *context, size_t row, size_t key, size_t n, float *room)
+static const float *bias_of(void *context, size_t row, size_t key, size_t n, float *room)
 {
     const problem *p = context;
     if (row % 4 == 3)

@@ -143,6 +143,21 @@ static void keys_beyond_a_length_cost_nothing(void **state)
         assert_work(run(256, T_k, &short_keys), 256, 256.0 * 300);
 }
 
+/* Padding at both ends: the 300 keys between cost what 300 keys cost. A hidden one among them is paid for. */
+static void padding_at_the_ends_costs_nothing(void **state)
+{
+    (void)state;
+    enum { LONGEST = 8192, SEEN = 300 };
+    static uint8_t hidden[LONGEST];
+    for (size_t T_k = 512, from = 97; T_k <= LONGEST; T_k *= 4, from = T_k - SEEN) {
+        for (size_t j = 0; j < T_k; j++)
+            hidden[j] = j < from || j >= from + SEEN || j == from + 7;
+        const mha_semantics padded = {
+            .key_padding = {.kind = MHA_MASK_HIDES, .values = mha_view_of(hidden, MHA_U8, 2, (size_t[]){1, T_k})}};
+        assert_work(run(256, T_k, &padded), 256, 256.0 * SEEN);
+    }
+}
+
 /* ---------------------------------------------------------------- memory */
 
 enum { LONG = 16384, MODEL = 512, HEADS = 8 };
@@ -220,6 +235,7 @@ int main(void)
         cmocka_unit_test(causal_costs_half),
         cmocka_unit_test(windows_cost_their_width),
         cmocka_unit_test(keys_beyond_a_length_cost_nothing),
+        cmocka_unit_test(padding_at_the_ends_costs_nothing),
         cmocka_unit_test(long_sequences_need_little_memory),
         cmocka_unit_test(limits_are_measured_or_refused),
     };

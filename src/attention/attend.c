@@ -211,9 +211,12 @@ static void weigh(const attention *a, const block *k, const scratch *m, size_t i
     mha_interval keys = mha_visible_interval(r, k->s, k->b, query);
     size_t seen = keys.to - keys.from;
     if (mha_visible_has_terms(r)) {
-        seen = mha_visible_terms(r, k->s, k->b, k->head, query, keys, m->terms);
-        for (size_t j = keys.from; j < keys.to; j++)
-            row[j] = m->terms[j - keys.from] == -INFINITY ? -INFINITY : row[j] + m->terms[j - keys.from];
+        (void)mha_visible_terms(r, k->s, k->b, k->head, query, keys, m->terms);
+        for (size_t j = keys.from; j < keys.to; j++) {
+            const float term = m->terms[j - keys.from];
+            row[j] = term == -INFINITY ? -INFINITY : row[j] + term;
+            seen -= term == -INFINITY;
+        }
     }
     fill(row, keys.from, -INFINITY);
     fill(row + keys.to, S - keys.to, -INFINITY);
@@ -255,7 +258,7 @@ static void add_non_finite(const attention *a, const block *k, const scratch *m,
     mha_interval keys = mha_visible_interval(r, k->s, k->b, query);
     bool terms = mha_visible_has_terms(r);
     if (terms)
-        mha_visible_terms(r, k->s, k->b, k->head, query, keys, m->terms);
+        (void)mha_visible_terms(r, k->s, k->b, k->head, query, keys, m->terms);
     for (size_t j = keys.from; j < keys.to; j++) {
         const float *v = mha_row(a->V, k->s->batch, k->s->k_from + j, k->g);
         for (size_t c = 0; c < r->plan.d_v && !(terms && m->terms[j - keys.from] == -INFINITY); c++)

@@ -135,19 +135,24 @@ typedef struct stretch {
     const streaming *a;
     mha_sequence s;
     size_t b, g, first, rows;
+    bool alike;        /* its rows share their terms: */
+    mha_interval held; /* those of these keys are in the room already, */
+    bool any;          /* unless they are all 0 */
     mha_stream stream;
 } stretch;
 
-static const float *terms(const void *context, size_t row, size_t key, size_t n, float *room)
+static const float *terms(void *context, size_t row, size_t key, size_t n, float *room)
 {
-    const stretch *t = context;
-    mha_interval keys = {key, key + n};
-    const float *there =
-        mha_visible_terms_in_place(t->a->r, t->b, t->g * t->a->group + row % t->a->group, row / t->a->group, keys);
+    stretch *t = context;
+    const size_t head = t->g * t->a->group + row % t->a->group, query = row / t->a->group;
+    const mha_interval keys = {key, key + n};
+    const float *there = mha_visible_terms_in_place(t->a->r, t->b, head, query, keys);
     if (there)
         return there;
-    mha_visible_terms(t->a->r, &t->s, t->b, t->g * t->a->group + row % t->a->group, row / t->a->group, keys, room);
-    return room;
+    if (!t->alike || t->held.from != keys.from || t->held.to != keys.to)
+        t->any = mha_visible_terms(t->a->r, &t->s, t->b, head, query, keys, room);
+    t->held = keys;
+    return t->any ? room : NULL;
 }
 
 /* The keys and values of one head of a sequence; a cache may hold them in 16 bits. */
@@ -199,13 +204,15 @@ static bool prepare(const streaming *a, size_t number, const worker *w, stretch 
     const ptrdiff_t q_head = a->Q->stride[2], q_query = a->Q->stride[1], out_head = a->heads->stride[2],
                     out_query = a->heads->stride[1];
     const bool moves = mha_visible_moves(r), lse = mha_kept(r, MHA_STAGE_LSE);
+    const mha_interval unpadded = mha_visible_unpadded(r, &t->s, t->b);
     mha_interval keys = mha_visible_interval(r, &t->s, t->b, query);
+    t->alike = mha_visible_terms_alike(r);
     for (size_t i = 0; i < t->rows; i++) {
         w->rows[i] = (mha_stream_row){.q = q + (ptrdiff_t)query * q_query + (ptrdiff_t)shared * q_head,
                                       .out = out + (ptrdiff_t)query * out_query + (ptrdiff_t)shared * out_head,
                                       .lse = lse ? &w->lse[i] : NULL,
-                                      .begin = keys.from,
-                                      .end = keys.to,
+                                      .begin = keys.from > unpadded.from ? keys.from : unpadded.from,
+                                      .end = keys.to < unpadded.to ? keys.to : unpadded.to,
                                       .name = t->first + i,
                                       .logits = a->logits + (t->g * a->group + shared) * a->n_logits,
                                       .n_logits = a->n_logits};

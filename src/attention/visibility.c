@@ -2,8 +2,10 @@
  * key by key inside it. A hidden key is excluded, never pushed down by a large number. */
 #include <float.h>
 #include <math.h>
+#include <string.h>
 
 #include "attention/visibility.h"
+#include "compute/kernels/kernels.h"
 
 static int64_t at_most(int64_t a, int64_t b)
 {
@@ -74,44 +76,95 @@ static float additive(const mask_row *row, size_t j)
     return isfinite(x) ? clamp(x) : (float)x;
 }
 
-static void apply_mask(const mha_mask *mask, const size_t *index, int full_rank, size_t S, bool has_fill, double fill,
-                       mha_interval keys, float *terms)
+/* What the masks say together; hidden stays hidden, whatever else is added. */
+static float both(float a, float b)
 {
-    mask_row row = row_of(mask, index, full_rank, S);
-    for (size_t j = keys.from; j < keys.to; j++) {
-        float *term = &terms[j - keys.from];
-        float add = 0.0f;
-        if (j >= row.reach)
-            add = -INFINITY;
-        else if (mask->kind == MHA_MASK_ADDITIVE)
-            add = additive(&row, j);
-        else if ((((const uint8_t *)row.values)[(ptrdiff_t)j * row.step] != 0) == (mask->kind == MHA_MASK_HIDES))
-            add = has_fill ? clamp(fill) : -INFINITY;
-        if (*term == -INFINITY)
-            continue;
-        *term = isfinite(*term) && isfinite(add) ? clamp((double)*term + add) : *term + add;
-        if (add == -INFINITY)
-            *term = -INFINITY; /* hidden, whatever else is added */
-    }
+    if (a == -INFINITY || b == -INFINITY)
+        return -INFINITY;
+    return isfinite(a) && isfinite(b) ? clamp((double)a + b) : a + b;
 }
 
-size_t mha_visible_terms(const mha_request *r, const mha_sequence *s, size_t b, size_t head, size_t i, mha_interval keys,
-                         float *terms)
+static bool is_flagged(const mha_mask *mask, const mask_row *row, size_t j)
+{
+    return (((const uint8_t *)row->values)[(ptrdiff_t)j * row->step] != 0) == (mask->kind == MHA_MASK_HIDES);
+}
+
+/* `flagged` is what a key gets that a mask of flags names. True when anything was added. */
+static bool apply_mask(const mha_mask *mask, const size_t *index, int full_rank, size_t S, float flagged,
+                       mha_interval keys, float *terms)
+{
+    const mask_row row = row_of(mask, index, full_rank, S);
+    const size_t n = keys.to - keys.from, rest = row.reach > keys.from ? row.reach - keys.from : 0;
+    const size_t reached = rest < n ? rest : n;
+    bool any = reached < n;
+    if (mask->kind != MHA_MASK_ADDITIVE && flagged == -INFINITY && row.step == 1) {
+        const uint8_t *flags = (const uint8_t *)row.values + keys.from;
+        any |= mha_kernels_get()->hide(terms, flags, reached, mask->kind == MHA_MASK_HIDES);
+    } else {
+        for (size_t i = 0; i < reached; i++) {
+            const size_t j = keys.from + i;
+            const float add = mask->kind == MHA_MASK_ADDITIVE ? additive(&row, j) : is_flagged(mask, &row, j) ? flagged : 0;
+            any |= add != 0;
+            terms[i] = both(terms[i], add);
+        }
+    }
+    for (size_t i = reached; i < n; i++)
+        terms[i] = -INFINITY;
+    return any;
+}
+
+mha_interval mha_visible_unpadded(const mha_request *r, const mha_sequence *s, size_t b)
+{
+    const mha_mask *padding = &r->semantics->key_padding;
+    mha_interval keys = {0, s->S};
+    if (padding->kind == MHA_MASK_NONE || padding->kind == MHA_MASK_ADDITIVE || r->semantics->has_padding_fill)
+        return keys;
+    const mask_row row = row_of(padding, (const size_t[2]){b, 0}, 2, s->S);
+    while (keys.from < keys.to && is_flagged(padding, &row, keys.to - 1))
+        keys.to--;
+    while (keys.from < keys.to && is_flagged(padding, &row, keys.from))
+        keys.from++;
+    return keys;
+}
+
+bool mha_visible_terms_alike(const mha_request *r)
+{
+    const mha_mask *mask = &r->semantics->mask;
+    bool alike = !r->semantics->alibi_slopes;
+    for (int k = 2; mask->kind != MHA_MASK_NONE && k <= 3 && k <= mask->values.rank; k++) /* queries, heads */
+        alike &= mask->values.shape[mask->values.rank - k] == 1;
+    return alike;
+}
+
+/* -slope times the distance of the first key, of the next one, ... */
+static void slope_down(double slope, double distance, size_t n, float *terms)
+{
+    enum { AT_ONCE = 8 };
+    size_t j = 0;
+    if (fabs(slope) * (fabs(distance) + (double)n) <= FLT_MAX) /* nowhere too large */
+        for (; j + AT_ONCE <= n; j += AT_ONCE)
+            for (int l = 0; l < AT_ONCE; l++)
+                terms[j + (size_t)l] = (float)(-slope * (distance - (double)j - l));
+    for (; j < n; j++)
+        terms[j] = clamp(-slope * (distance - (double)j));
+}
+
+bool mha_visible_terms(const mha_request *r, const mha_sequence *s, size_t b, size_t head, size_t i, mha_interval keys,
+                       float *terms)
 {
     const mha_semantics *sem = r->semantics;
-    const size_t index[4] = {b, head, i, 0}, padding_index[2] = {b, 0};
-    for (size_t j = keys.from; j < keys.to; j++) {
-        double distance = (double)(s->offset + (int64_t)i - r->first_key - (int64_t)j);
-        terms[j - keys.from] = sem->alibi_slopes ? clamp(-sem->alibi_slopes[head] * distance) : 0.0f;
-    }
+    const size_t n = keys.to - keys.from;
+    bool any = sem->alibi_slopes != NULL;
+    if (any)
+        slope_down(sem->alibi_slopes[head], (double)(s->offset + (int64_t)i - r->first_key - (int64_t)keys.from), n, terms);
+    else
+        memset(terms, 0, n * sizeof *terms);
     if (sem->key_padding.kind != MHA_MASK_NONE)
-        apply_mask(&sem->key_padding, padding_index, 2, s->S, sem->has_padding_fill, sem->padding_fill, keys, terms);
+        any |= apply_mask(&sem->key_padding, (const size_t[2]){b, 0}, 2, s->S,
+                          sem->has_padding_fill ? clamp(sem->padding_fill) : -INFINITY, keys, terms);
     if (sem->mask.kind != MHA_MASK_NONE)
-        apply_mask(&sem->mask, index, 4, s->S, false, 0, keys, terms);
-    size_t visible = 0;
-    for (size_t j = keys.from; j < keys.to; j++)
-        visible += terms[j - keys.from] != -INFINITY;
-    return visible;
+        any |= apply_mask(&sem->mask, (const size_t[4]){b, head, i, 0}, 4, s->S, -INFINITY, keys, terms);
+    return any;
 }
 
 const float *mha_visible_terms_in_place(const mha_request *r, size_t b, size_t head, size_t i, mha_interval keys)

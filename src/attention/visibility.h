@@ -18,9 +18,15 @@ bool mha_visible_moves(const mha_request *r);
 /* Whether masks, padding or ALiBi have anything to say inside the interval. */
 bool mha_visible_has_terms(const mha_request *r);
 
+/* The keys between those that padding hides at both ends; all of them where it hides none there. */
+mha_interval mha_visible_unpadded(const mha_request *r, const mha_sequence *s, size_t b);
+
+/* Whether all heads and queries of a sequence share their terms. */
+bool mha_visible_terms_alike(const mha_request *r);
+
 /* terms[j - from] for the keys of the interval: -inf where a mask hides the key, else the sum of what is
- * added to its score, kept finite. Returns the number of keys not hidden. */
-size_t mha_visible_terms(const mha_request *r, const mha_sequence *s, size_t b, size_t head, size_t i, mha_interval keys,
+ * added to its score, kept finite. False when they are all 0. */
+bool mha_visible_terms(const mha_request *r, const mha_sequence *s, size_t b, size_t head, size_t i, mha_interval keys,
                          float *terms);
 
 /* The same terms where they lie, if an additive mask of floats is all there is; else NULL. */

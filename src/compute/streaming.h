@@ -31,8 +31,8 @@ typedef struct mha_stream {
 
     /* What is added to the scores of keys [key, key + n) of a row, -inf hides: n floats, in `room` (of
      * MHA_BLOCK floats) or anywhere else; NULL: nothing for this stretch. The function itself may be NULL. */
-    const float *(*bias)(const void *context, size_t row, size_t key, size_t n, float *room);
-    const void *context;
+    const float *(*bias)(void *context, size_t row, size_t key, size_t n, float *room);
+    void *context;
 
     float empty; /* the output of a row that sees no key, no extra row and has no logits */
 } mha_stream;

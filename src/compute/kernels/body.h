@@ -38,6 +38,7 @@ const mha_kernels KERNELS = {
     .product_rows = product_rows,
     .softmax_prepare = softmax_prepare,
     .softmax_weigh = softmax_weigh,
+    .hide = hide,
     .exp = row_exp,
     .tanh = row_tanh,
     .scale = row_scale,

@@ -77,6 +77,8 @@ typedef struct mha_kernels {
     /* Then: x = exp(x - max), exactly 0 where hidden; returns the sum. max = -inf: all 0, and NaN if one was NaN. */
     float (*softmax_weigh)(float *x, size_t n, float max);
 
+    /* x[i] = -inf wherever (flags[i] != 0) == when. True when there is such an i. */
+    bool (*hide)(float *x, const uint8_t *flags, size_t n, bool when);
     /* y[i] = exp(x[i]) for x <= 0 (or NaN), within 1.02 ULP (tested on all floats); below -126.5 ln 2 it is 0. */
     void (*exp)(float *y, const float *x, size_t n);
     /* y[i] = tanh(x[i]), within 1.6 ULP. */
