@@ -534,7 +534,7 @@ static const char *completed(const char *path, const char *magic)
     return scratch_take("whole", &whole);
 }
 
-/* Runs a scenario on every file of a directory; `magic` NULL: as it is. */
+/* Runs a scenario on every file of a directory; `magic` NULL: as it is (an npz without its magic number is refused). */
 static void survives_each(const char *directory, const char *magic, scenario run)
 {
     struct dirent **entries;
@@ -555,8 +555,11 @@ static void survives_each(const char *directory, const char *magic, scenario run
 static void readers_survive(void **state)
 {
     (void)state;
-    static const char *const formats[][2] = {
-        {"safetensors", "safetensors"}, {"npy", "\x93NUMPY"}, {"npz", "PK\3\4"}, {"gguf", "GGUF"}, {"file", NULL}};
+    const char *const formats[][2] = {{"safetensors", "safetensors"},
+                                      {"npy", "\x93NUMPY"},
+                                      {"npz", inject_reaches_libraries() ? "PK\3\4" : NULL}, /* its stream is libzip's */
+                                      {"gguf", "GGUF"},
+                                      {"file", NULL}};
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
         char directory[64];
         snprintf(directory, sizeof directory, "tests/fuzz/corpus/%s", formats[i][0]);

@@ -28,9 +28,16 @@
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && !HAS_FEATURE(address_sanitizer) &&                \
     !HAS_FEATURE(thread_sanitizer)
 #pragma GCC visibility push(default)
+enum { REACHES_LIBRARIES = 1 };
 #else
 #pragma GCC visibility push(hidden)
+enum { REACHES_LIBRARIES = 0 };
 #endif
+
+bool inject_reaches_libraries(void)
+{
+    return REACHES_LIBRARIES;
+}
 
 /* ---------------------------------------------------------------- who is calling */
 
