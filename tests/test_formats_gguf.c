@@ -393,6 +393,14 @@ static void every_failing_allocation_is_survived(void **state)
     bytes b = small_file();
     const char *path = scratch_take("memory.gguf", &b);
     assert_true(open_with_failing_memory(path, NULL) > 5);
+
+    char text[3001]; /* a string with memory of its own */
+    memset(text, 'x', sizeof text - 1);
+    text[sizeof text - 1] = '\0';
+    b = begin(3, 0, 1);
+    put_string(&b, "name"), bytes_number(&b, STRING, 4), put_string(&b, text);
+    path = scratch_take("long.gguf", &b);
+    assert_true(open_with_failing_memory(path, NULL) > 2);
 }
 
 int main(void)

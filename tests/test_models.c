@@ -385,6 +385,8 @@ static void what_is_wrong_in_a_config_is_named(void **state)
         {"{\"model_type\": \"bert\", \"model_type\": \"gpt2\"}", MHA_FORMAT, "duplicate", ""},
         {"{\"model_type\": \"bert\"", MHA_FORMAT, "line 1", ""},
         {"[1]", MHA_FORMAT, "object", ""},
+        {"{\"model_type\": \"bert\", \"position_embedding_type\": \"relative_key\", \"max_position_embeddings\": 0}",
+         MHA_INVALID, "distance_embedding", "found -1"},
         {"{\"model_type\": 7}", MHA_UNSUPPORTED, "model_type", "expected one of"},
         {"{\"model_type\": \"\"}", MHA_UNSUPPORTED, "model_type", "found ''"},
         {"{\"model_type\": \"roberta xlm\"}", MHA_UNSUPPORTED, "model_type", "found 'roberta xlm'"},

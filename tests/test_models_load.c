@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "mha/model.h"
 #include "mha/random.h"
@@ -786,6 +787,35 @@ static void copies_are_told_by_name_place_and_bytes(void **state)
     }
 }
 
+/* Copies are looked for in the file, which may have become shorter since it was opened. */
+static void a_file_that_shrinks_has_no_copies(void **state)
+{
+    (void)state;
+    static float values[12];
+    const mha_view view = mha_view_of(values, MHA_F32, 2, (const size_t[]){4, 3});
+    for (int cut = 1; cut <= 2; cut++) { /* the second of the two, or both */
+        mha_writer *writer;
+        mha_file *file;
+        mha_params *table;
+        mha_error error;
+        char path[512];
+        snprintf(path, sizeof path, "%s", scratch_path("shrinks.safetensors"));
+        assert_ok(mha_writer_create(path, &writer, &error), error);
+        assert_ok(mha_writer_add(writer, "model.embed_tokens.weight", &view, &error), error);
+        assert_ok(mha_writer_add(writer, "lm_head.weight", &view, &error), error);
+        assert_ok(mha_writer_commit(writer, &error), error);
+        mha_writer_destroy(writer);
+        assert_ok(mha_file_open(path, &file, &error), error);
+        assert_int_equal(mha_params_create(NULL, &table), MHA_OK);
+        size_t length;
+        free(scratch_read(path, &length));
+        assert_int_equal(truncate(path, (off_t)(length - (size_t)cut * sizeof values)), 0);
+        assert_int_equal(mha_model_list_file(file, table, NULL, NULL, NULL, &error), MHA_IO);
+        mha_params_destroy(table);
+        mha_file_close(file);
+    }
+}
+
 /* No more than 64 candidates are compared, so that a file of nothing else is listed as fast. */
 static void copies_are_looked_for_in_few_places(void **state)
 {
@@ -1117,6 +1147,7 @@ int main(void)
         cmocka_unit_test(a_layer_is_chosen_before_those_inside_it),
         cmocka_unit_test(facts_fill_in_what_options_leave_open),
         cmocka_unit_test(copies_are_told_by_name_place_and_bytes),
+        cmocka_unit_test(a_file_that_shrinks_has_no_copies),
         cmocka_unit_test(copies_are_looked_for_in_few_places),
         cmocka_unit_test(every_failing_allocation_leaves_the_table_as_it_was),
         cmocka_unit_test(our_own_checkpoint_gives_what_was_recorded),

@@ -174,7 +174,7 @@ static mha_status count_layer_of(counts *c, const char *words, bool merged, bool
     if (!status)
         status = mha_config_resolve(&config, error);
     if (status)
-        return status;
+        return status; /* unreachable: the claims are our own text */
     set(c, "d_model", config.d_model);
     set(c, "h", config.n_heads);
     set(c, "d_k", config.d_k);
