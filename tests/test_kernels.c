@@ -138,7 +138,7 @@ static void few_rows_meet_rows_with_the_bits_of_a_packed_product(void **state)
         const mha_kernels *kernels = mha_kernels_get();
         for (size_t m = 1; m <= MHA_FEW_ROWS; m++)
             FOR_SIZES(n, 1, 3, 4, 7, 8, 15, 16, 17, 33, 64)
-        FOR_SIZES(k, 1, 3, 4, 15, 16, 17, 40, 64, 256)
+        FOR_SIZES(k, 1, 3, 4, 15, 16, 17, 40, 64, 512)
         {
             const size_t panels = (n + MHA_PANEL - 1) / MHA_PANEL, stride = k * MHA_PANEL, ldx = k + 3, ldc = n + 5;
             float *A = random_floats((m - 1) * MHA_STAGED + k, 1), *X = random_floats((n - 1) * ldx + k, 2);
@@ -332,7 +332,7 @@ static void check_softmax(size_t n, size_t begin, size_t end, bool with_bias, bo
 {
     const mha_kernels *k = mha_kernels_get();
     const size_t room = (n + 15) / 16 * 16;
-    float *x = random_floats(room, n), *bias = with_bias ? random_floats(n, 77) : NULL, scores[256];
+    float *x = random_floats(room, n), *bias = with_bias ? random_floats(n, 77) : NULL, scores[MHA_BLOCK];
     for (size_t i = 0; i < room; i++)
         scores[i] = x[i] *= 20.0f;
     for (size_t i = 0; i < room; i++) /* hidden scores may be anything */
@@ -342,7 +342,7 @@ static void check_softmax(size_t n, size_t begin, size_t end, bool with_bias, bo
         bias[i] = -INFINITY;
         x[i] = i % 2 ? NAN : INFINITY;
     }
-    double want[256], largest = -INFINITY, sum = 0.0;
+    double want[MHA_BLOCK], largest = -INFINITY, sum = 0.0;
     for (size_t i = 0; i < room; i++) {
         want[i] = -INFINITY;
         if (i < begin || i >= end || (bias && bias[i] == -INFINITY))
@@ -374,7 +374,7 @@ static void check_softmax(size_t n, size_t begin, size_t end, bool with_bias, bo
 static void softmax_hides_caps_adds_and_weighs(void **state)
 {
     FOR_EACH_ISA
-    FOR_SIZES(n, 1, 2, 15, 16, 17, 31, 33, 63, 64, 65, 127, 200, 256)
+    FOR_SIZES(n, 1, 2, 15, 16, 17, 31, 33, 63, 64, 65, 127, 200, 256, 512)
     for (int form = 0; form < 12; form++) {
         const bool bias = form & 1, cap = form & 2;
         const float running = (const float[]){-INFINITY, 3.5f, 50.0f}[form / 4];
@@ -425,7 +425,7 @@ static void sums_do_not_depend_on_hidden_neighbours(void **state)
     FOR_EACH_ISA
     {
         const mha_kernels *k = mha_kernels_get();
-        float x[256];
+        float x[MHA_BLOCK];
         bool visible;
         for (size_t begin = 0; begin < 200; begin += 7)
             for (size_t end = begin + 1; end <= 256; end += 31) {

@@ -22,10 +22,11 @@ static float *floats(size_t n, uint64_t stream)
 static float element(const float *x, const float *W, size_t ldw, size_t k, const float *b)
 {
     const bool fused = strcmp(mha_isa(), "scalar") != 0;
+    const size_t blocks = (k + 511) / 512, block = k ? ((k + blocks - 1) / blocks + 15) / 16 * 16 : 1;
     volatile float sum = b ? *b : 0.0f, term;
-    for (size_t from = 0; from < k; from += 256) {
+    for (size_t from = 0; from < k; from += block) {
         volatile float chain = 0.0f;
-        for (size_t p = from; p < k && p < from + 256; p++) {
+        for (size_t p = from; p < k && p < from + block; p++) {
             term = x[p] * W[p * ldw];
             chain = fused ? fmaf(x[p], W[p * ldw], chain) : chain + term;
         }
@@ -70,11 +71,11 @@ static void check(shape s, bool bias, int threads)
 static void every_element_is_its_own_chain(void **state)
 {
     (void)state;
-    /* 279 rows: in two even pieces of whole tiles of 6 they would be more than 140. */
-    static const shape shapes[] = {{1, 1, 1},      {1, 33, 5},     {2, 128, 256}, {3, 129, 257},  {1, 300, 1000},
+    /* 279 rows: two even pieces of whole tiles of 6 would be more than 140. 150 columns: five pieces on three threads. */
+    static const shape shapes[] = {{1, 1, 1},      {1, 33, 5},     {2, 128, 256}, {3, 129, 257},  {1, 300, 1100},
                                    {5, 64, 64},    {14, 40, 300},  {15, 96, 512}, {16, 200, 513}, {17, 200, 513},
                                    {29, 31, 100},  {140, 64, 256}, {141, 65, 31}, {300, 37, 70},  {600, 260, 16},
-                                   {128, 768, 64}, {4, 7, 0},      {31, 513, 300}, {279, 40, 70}};
+                                   {128, 768, 64}, {4, 7, 0},      {31, 513, 300}, {279, 40, 70}, {141, 150, 31}};
     FOR_EACH_ISA
         for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
             check(shapes[i], i % 2, 1);

@@ -12,7 +12,7 @@
 #include "support/process.h"
 #include "support/unit.h"
 
-enum { TASKS = 1000, THREADS = 8 };
+enum { TASKS = 1000, THREADS = 40 };
 
 typedef struct tally {
     atomic_int done[TASKS];
@@ -47,7 +47,7 @@ static void every_task_runs_once(void **state)
 {
     (void)state;
     static const size_t sizes[] = {0, 1, 2, 3, 7, 8, 9, 100, TASKS};
-    for (int threads = 0; threads <= THREADS; threads++)
+    for (int threads = 0; threads <= THREADS; threads += threads < 8 ? 1 : THREADS - 8)
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
             for (int again = 0; again < 20; again++)
                 assert_int_equal(faults(sizes[i], threads), 0);
@@ -57,7 +57,7 @@ static void *keep_calling(void *context)
 {
     int *wrong = context;
     for (int i = 0; i < 200; i++)
-        *wrong += faults(TASKS, 1 + i % THREADS);
+        *wrong += faults(TASKS, 1 + i % 8);
     return NULL;
 }
 
@@ -93,6 +93,36 @@ static void tasks_run_side_by_side(void **state)
         mha_parallel_for(2, 2, meet, &arrived);
         assert_int_equal(atomic_load(&arrived), 2);
     }
+}
+
+typedef struct walk {
+    atomic_int here; /* workers that have taken their first task */
+    size_t first[2];
+    bool begun[2];
+} walk;
+
+/* Each worker waits at its first task until the other has one. */
+static void set_out(void *context, size_t task, int worker)
+{
+    walk *w = context;
+    if (w->begun[worker])
+        return;
+    w->begun[worker] = true;
+    w->first[worker] = task;
+    atomic_fetch_add(&w->here, 1);
+    for (int i = 0; i < 2000 && atomic_load(&w->here) < 2; i++)
+        usleep(1000);
+}
+
+/* Neighbours read the same memory: the workers begin far from each other. */
+static void workers_begin_at_their_own_share(void **state)
+{
+    (void)state;
+    walk w = {0};
+    mha_parallel_for(101, 2, set_out, &w);
+    assert_true(w.begun[0] && w.begun[1]);
+    assert_int_equal(w.first[0], 0);
+    assert_int_equal(w.first[1], 50);
 }
 
 /* The helpers stay with the parent; the child finds its own, at once and after its own calls. */
@@ -257,6 +287,7 @@ int main(void)
         cmocka_unit_test(every_task_runs_once),
         cmocka_unit_test(many_may_call_at_once),
         cmocka_unit_test(tasks_run_side_by_side),
+        cmocka_unit_test(workers_begin_at_their_own_share),
         cmocka_unit_test(tasks_compute_as_their_caller_does),
         cmocka_unit_test(a_child_of_fork_has_a_pool_of_its_own),
         cmocka_unit_test(a_child_of_fork_finds_the_blas_unlocked),

@@ -171,7 +171,7 @@ static void check(const problem *p)
 
 static void outputs_agree_with_the_textbook(void **state)
 {
-    static const size_t keys[] = {1, 2, 15, 16, 17, 31, 33, 255, 256, 257, 600, 1023, 1024, 1025, 2100};
+    static const size_t keys[] = {1, 2, 15, 16, 17, 31, 33, 255, 256, 257, 511, 512, 513, 600, 1023, 1024, 1025, 2100};
     static const size_t widths[][2] = {{64, 64}, {1, 1},     {3, 7},     {16, 17},  {40, 40},
                                        {33, 80}, {128, 128}, {192, 128}, {300, 260}};
     FOR_EACH_ISA
@@ -244,12 +244,12 @@ static void hidden_keys_contribute_nothing(void **state)
         for (int form = 0; form < 4; form++)
             for (size_t z = 0; z < 4; z++) {
                 const bool bias = form & 1, few = form & 2; /* few: values are read where they lie, if all rows see all */
-                problem p = {.rows = few ? 4 : 20, .keys = 400, .d_k = 32, .d_v = few ? 48 : 40, .bias = bias, .see = see};
+                problem p = {.rows = few ? 4 : 20, .keys = 600, .d_k = 32, .d_v = few ? 48 : 40, .bias = bias, .see = see};
                 set_up(&p);
                 mha_stream_rows(&p.stream, p.row, p.rows, p.scratch);
                 float *clean = floats(p.rows * p.d_v, 1, 1.0f);
                 memcpy(clean, p.out, p.rows * p.d_v * sizeof *clean);
-                const size_t bad[] = {0, 1, 37, 255, 256, 257, 399};
+                const size_t bad[] = {0, 1, 37, 511, 512, 513, 599};
                 const size_t first = see == CAUSAL ? 2 : 0; /* the first row sees the first key */
                 for (size_t b = first; b < 7; b++) {
                     p.K[bad[b] * p.stream.keys.k_stride + b] = poison[z];
@@ -292,9 +292,9 @@ static void rows_without_keys_and_scores_without_limits(void **state)
         mha_stream_merge(&p.stream, p.row, p.rows, part);
         assert_true(p.out[0] == 0.0f && p.out[47] == 0.0f);
 
-        problem q = {.rows = 3, .keys = 300, .d_k = 16, .d_v = 16, .see = ALL};
+        problem q = {.rows = 3, .keys = 600, .d_k = 16, .d_v = 16, .see = ALL};
         set_up(&q);
-        for (size_t j = 0; j < 300; j++) /* row 0 sees -inf only, row 1 one +inf, row 2 NaN in the last block */
+        for (size_t j = 0; j < 600; j++) /* row 0 sees -inf only, row 1 one +inf, row 2 NaN in the last block */
             q.K[j * q.stream.keys.k_stride] = -INFINITY;
         for (size_t i = 0; i < 3; i++)
             for (size_t e = 0; e < 16; e++)
@@ -302,8 +302,8 @@ static void rows_without_keys_and_scores_without_limits(void **state)
         q.row[1].end = 200;
         q.K[100 * q.stream.keys.k_stride] = INFINITY;
         q.row[0].end = 90;
-        q.K[299 * q.stream.keys.k_stride] = NAN;
-        q.row[2].begin = 256;
+        q.K[599 * q.stream.keys.k_stride] = NAN;
+        q.row[2].begin = 512;
         mha_stream_rows(&q.stream, q.row, q.rows, q.scratch);
         for (size_t e = 0; e < 48; e++)
             assert_true(isnan(q.out[e]));

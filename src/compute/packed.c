@@ -18,6 +18,11 @@ static size_t pieces_of(size_t n, size_t piece)
     return (n + piece - 1) / piece;
 }
 
+static size_t rounded(size_t n, size_t unit)
+{
+    return pieces_of(n, unit) * unit;
+}
+
 bool mha_packed_floats(size_t k, size_t n, size_t *floats)
 {
     size_t padded;
@@ -54,6 +59,12 @@ typedef struct desk {
     char pad[64 - sizeof(void *) - sizeof(size_t)];
 } desk;
 
+/* Terms of a block: even ones, in whole cache lines. */
+static size_t block_terms(size_t k)
+{
+    return k <= MHA_BLOCK ? MHA_BLOCK : rounded(pieces_of(k, pieces_of(k, MHA_BLOCK)), 16);
+}
+
 static size_t staged_floats(size_t m, size_t k)
 {
     return (m < PIECE_ROWS ? m : PIECE_ROWS) * pieces_of(k, MHA_BLOCK) * MHA_STAGED;
@@ -65,33 +76,43 @@ size_t mha_packed_scratch(size_t m, size_t k, mha_dtype dtype)
     return sizeof(desk) + (staged_floats(m, k) + widened) * sizeof(float);
 }
 
-/* How one job is cut: into pieces of so many rows by so many columns, those of all outputs side by side, each output
- * rounded up to `unit`. */
+/* How one job is cut: into pieces of even numbers of tiles by so many columns, those of all outputs side by side, each
+ * output rounded up to `unit`; column pieces form a group for each thread. */
 typedef struct cut {
-    size_t rows, columns, unit, row_pieces, column_pieces, first_task;
+    size_t tile, tiles; /* rows of one, and how many */
+    size_t columns, unit, row_pieces, column_pieces, group, first_task;
 } cut;
 
-static size_t rounded(size_t n, size_t unit)
+static cut cut_job(const mha_packed_job *j, size_t tile, int threads, size_t tasks)
 {
-    return pieces_of(n, unit) * unit;
-}
-
-static cut cut_job(const mha_packed_job *j, size_t tile, size_t tasks)
-{
-    cut c = {.unit = j->m <= FEW_ROWS ? 4 * MHA_PANEL : MHA_PANEL, .row_pieces = pieces_of(j->m, PIECE_ROWS / tile * tile)};
+    cut c = {.unit = j->m <= FEW_ROWS ? 4 * MHA_PANEL : MHA_PANEL, .tiles = pieces_of(j->m, tile), .tile = tile};
     size_t n = 0;
     for (size_t o = 0; o < j->n_outputs; o++)
         n += rounded(j->outputs[o].n, c.unit);
     if (j->m == 0 || n == 0)
         return (cut){0};
-    /* Even pieces, in whole tiles. Columns are cut so that threads are at work near each other in W. */
-    c.rows = pieces_of(pieces_of(j->m, tile), c.row_pieces) * tile;
-    c.row_pieces = pieces_of(j->m, c.rows);
-    c.columns = rounded(pieces_of(n, pieces_of(tasks, c.row_pieces)), c.unit);
-    if (c.row_pieces > 1 && c.columns > PIECE_COLUMNS)
-        c.columns = PIECE_COLUMNS;
+    c.row_pieces = pieces_of(c.tiles, PIECE_ROWS / tile);
+    const size_t least = c.row_pieces > 1 ? pieces_of(n, PIECE_COLUMNS) : 1, enough = pieces_of(tasks, c.row_pieces);
+    c.columns = rounded(pieces_of(n, rounded(enough > least ? enough : least, (size_t)threads)), c.unit);
     c.column_pieces = pieces_of(n, c.columns);
+    c.group = pieces_of(c.column_pieces, (size_t)threads);
     return c;
+}
+
+/* The first row and column of a piece, and its rows. */
+typedef struct place {
+    size_t first, column, m;
+} place;
+
+/* One group of column pieces after the other, in each row by row: workers that begin far from each other stay with
+ * their columns of W, and with the rows they have staged. */
+static place place_of(const cut *c, size_t m, size_t task)
+{
+    const size_t group = task / (c->row_pieces * c->group) * c->group, in_group = task - group * c->row_pieces;
+    const size_t width = c->column_pieces - group < c->group ? c->column_pieces - group : c->group;
+    const size_t row = in_group / width, column = group + in_group % width;
+    const size_t first = row * c->tiles / c->row_pieces * c->tile, end = (row + 1) * c->tiles / c->row_pieces * c->tile;
+    return (place){first, column * c->columns, (end < m ? end : m) - first};
 }
 
 typedef struct run {
@@ -114,10 +135,11 @@ static float *stage(desk *at, const mha_packed_job *j, size_t first, size_t m)
     if (at->job == j && at->first == first)
         return staged;
     at->job = j, at->first = first;
-    for (size_t from = 0; from < j->k; from += MHA_BLOCK)
-        for (size_t i = 0; i < m; i++)
-            memcpy(staged + (from / MHA_BLOCK * m + i) * MHA_STAGED, j->X + (first + i) * j->ldx + from,
-                   (j->k - from < MHA_BLOCK ? j->k - from : MHA_BLOCK) * sizeof(float));
+    const size_t block = block_terms(j->k);
+    for (size_t from = 0, row = 0; from < j->k; from += block)
+        for (size_t i = 0; i < m; i++, row++)
+            memcpy(staged + row * MHA_STAGED, j->X + (first + i) * j->ldx + from,
+                   (j->k - from < block ? j->k - from : block) * sizeof(float));
     return staged;
 }
 
@@ -132,7 +154,8 @@ typedef struct part {
 /* One block of terms, of columns [column, column + n) of W. */
 static void multiply(const part *p, size_t column, size_t n, size_t block, const float *staged)
 {
-    const size_t from = block * MHA_BLOCK, terms = p->job->k - from < MHA_BLOCK ? p->job->k - from : MHA_BLOCK;
+    const size_t most = block_terms(p->job->k), from = block * most;
+    const size_t terms = p->job->k - from < most ? p->job->k - from : most;
     const mha_kernels *kernels = mha_kernels_get();
     const mha_packed_output *o = p->out;
     const size_t k = p->job->k, at = column * k + from * MHA_PANEL, panel = k * MHA_PANEL;
@@ -152,13 +175,15 @@ static void multiply(const part *p, size_t column, size_t n, size_t block, const
     }
     const uint16_t *data = o->panels;
     if (few) {
-        const mha_half_panels W = {data + at, MHA_PANEL, panel, o->dtype}, next = {data + ahead, MHA_PANEL, panel, o->dtype};
+        const mha_half_panels W = {data + at, MHA_PANEL, panel, o->dtype},
+                              next = {data + ahead, MHA_PANEL, panel, o->dtype};
         kernels->product_half(p->m, n, terms, staged, W, &next, Y, o->ldy, from ? ones : NULL, b);
         return;
     }
     /* While they are multiplied the next ones are fetched: two numbers are as wide as a float. */
     const mha_panels soon = {(const float *)(const void *)(data + ahead), MHA_PANEL / 2, panel / 2};
-    kernels->widen(pieces_of(n, MHA_PANEL), terms * MHA_PANEL, data + at, panel, o->dtype, p->room, terms * MHA_PANEL, NULL);
+    kernels->widen(pieces_of(n, MHA_PANEL), terms * MHA_PANEL, data + at, panel, o->dtype, p->room, terms * MHA_PANEL,
+                   NULL);
     kernels->product(p->m, n, terms, staged, (mha_panels){p->room, MHA_PANEL, terms * MHA_PANEL}, &soon, Y, o->ldy,
                      from ? ones : NULL, b);
 }
@@ -178,11 +203,11 @@ static void piece(void *context, size_t task, int worker)
         number++;
     const mha_packed_job *j = &r->jobs[number];
     const cut *c = &r->cuts[number];
-    task -= c->first_task;
-    const size_t first = task / c->column_pieces * c->rows, column = task % c->column_pieces * c->columns;
-    const size_t m = j->m - first < c->rows ? j->m - first : c->rows;
-    float *staged = stage(desk_of(r, worker), j, first, m);
-    part p = {.job = j, .first = first, .m = m, .room = staged + staged_floats(j->m, j->k)};
+    const place at = place_of(c, j->m, task - c->first_task);
+    const size_t m = at.m, column = at.column;
+    const size_t terms = block_terms(j->k);
+    float *staged = stage(desk_of(r, worker), j, at.first, m);
+    part p = {.job = j, .first = at.first, .m = m, .room = staged + staged_floats(j->m, j->k)};
     for (const mha_packed_output *o = j->outputs; o < j->outputs + j->n_outputs; start += rounded(o->n, c->unit), o++) {
         const size_t from = column > start ? column - start : 0;
         const size_t to = column + c->columns < start + o->n ? column + c->columns - start : o->n;
@@ -193,8 +218,9 @@ static void piece(void *context, size_t task, int worker)
             no_terms(&p);
         const size_t together = j->m > FEW_ROWS ? COLUMNS_TOGETHER : m >= 8 ? 32 : o->dtype == MHA_F32 ? 128 : 64;
         for (size_t e = 0; e < p.n; e += together)
-            for (size_t block = 0; block * MHA_BLOCK < j->k; block++)
-                multiply(&p, p.column + e, p.n - e < together ? p.n - e : together, block, staged + block * m * MHA_STAGED);
+            for (size_t block = 0; block * terms < j->k; block++)
+                multiply(&p, p.column + e, p.n - e < together ? p.n - e : together, block,
+                         staged + block * m * MHA_STAGED);
     }
 }
 
@@ -204,7 +230,7 @@ void mha_packed_run(const mha_packed_job *jobs, size_t n_jobs, int threads, void
     size_t tasks = 0, wanted = threads > 1 ? pieces_of(4 * (size_t)threads, n_jobs) : 1;
     for (size_t i = 0; i < n_jobs; i++) {
         const mha_packed_job *j = &jobs[i];
-        r.cuts[i] = cut_job(j, mha_kernels_get()->tile_rows, wanted);
+        r.cuts[i] = cut_job(j, mha_kernels_get()->tile_rows, threads, wanted);
         r.cuts[i].first_task = tasks;
         tasks += r.cuts[i].row_pieces * r.cuts[i].column_pieces;
         for (size_t o = 0; o < j->n_outputs; o++) {

@@ -16,17 +16,25 @@ extern int omp_get_max_threads(void) __attribute__((weak));
 extern void omp_set_num_threads(int) __attribute__((weak));
 extern int omp_in_parallel(void) __attribute__((weak));
 
+/* Tasks that lie together, on a cache line of their own. */
+typedef struct share {
+    _Alignas(64) atomic_size_t next; /* the first task nobody has taken */
+    size_t end;
+} share;
+
+enum { MOST_SHARES = 32 };
+
 /* On its caller's stack, from its being offered until its last helper has left. */
 typedef struct job {
     mha_task task;
     void *context;
-    size_t n;
-    atomic_size_t next; /* the first task nobody has taken */
-    int wanted;         /* helpers that may still come */
-    int helpers;        /* that came: their worker numbers are 1, 2, ... */
-    atomic_int inside;  /* of them, those that have not left */
+    share shares[MOST_SHARES];
+    size_t n_shares;
+    int wanted;          /* helpers that may still come */
+    int helpers;         /* that came: their worker numbers are 1, 2, ... */
+    atomic_int inside;   /* of them, those that have not left */
     mha_float_mode mode; /* the caller's */
-    struct job *after;  /* in the list of offers */
+    struct job *after;   /* in the list of offers */
 } job;
 
 /* On its own stack. */
@@ -77,13 +85,13 @@ static void watch(atomic_int *counter, bool until_zero)
 
 /* ---------------------------------------------------------------- helpers */
 
+/* A worker's own share first: neighbouring tasks read the same memory. Then what is left of the others'. */
 static void run_tasks(job *j, int worker)
 {
-    for (;;) {
-        size_t i = atomic_fetch_add_explicit(&j->next, 1, memory_order_relaxed);
-        if (i >= j->n)
-            return;
-        j->task(j->context, i, worker);
+    for (size_t s = 0; s < j->n_shares; s++) {
+        share *from = &j->shares[((size_t)worker + s) % j->n_shares];
+        for (size_t i; (i = atomic_fetch_add_explicit(&from->next, 1, memory_order_relaxed)) < from->end;)
+            j->task(j->context, i, worker);
     }
 }
 
@@ -233,11 +241,20 @@ static void await_helpers(job *j)
 
 void mha_parallel_for(size_t n, int threads, mha_task task, void *context)
 {
-    job j = {.task = task, .context = context, .n = n, .wanted = (size_t)threads > n ? (int)n - 1 : threads - 1};
     if (n < 2 || threads < 2 || (omp_in_parallel && omp_in_parallel())) {
-        run_tasks(&j, 0);
+        for (size_t i = 0; i < n; i++)
+            task(context, i, 0);
         return;
     }
+    job j;
+    j.task = task, j.context = context, j.wanted = ((size_t)threads > n ? (int)n : threads) - 1, j.helpers = 0;
+    j.n_shares = j.wanted < MOST_SHARES ? (size_t)j.wanted + 1 : MOST_SHARES;
+    for (size_t s = 0, first = 0; s < j.n_shares; first = j.shares[s++].end) {
+        atomic_init(&j.shares[s].next, first);
+        j.shares[s].end = first + (n - first) / (j.n_shares - s);
+    }
+    atomic_init(&j.inside, 0);
+    j.after = NULL;
     j.mode = mha_float_mode_get();
     offer(&j);
     run_tasks(&j, 0);
@@ -246,8 +263,8 @@ void mha_parallel_for(size_t n, int threads, mha_task task, void *context)
 
 int mha_parallel_worth(double operations, int threads)
 {
-    const double share = 5e5; /* a few microseconds, what a helper that is awake takes to join */
-    return operations >= share * threads ? threads : operations < 2 * share ? 1 : (int)(operations / share);
+    const double least = 5e5; /* a few microseconds, what a helper that is awake takes to join */
+    return operations >= least * threads ? threads : operations < 2 * least ? 1 : (int)(operations / least);
 }
 
 int mha_parallel_default(void)

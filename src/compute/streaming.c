@@ -10,7 +10,8 @@
 /* Keys in a block: their packed K and V stay in a second-level cache of 512 KiB beside what else is needed. */
 static size_t block_keys(size_t d_k, size_t d_v)
 {
-    return d_k + d_v <= 256 ? MHA_BLOCK : d_k + d_v <= 512 ? MHA_BLOCK / 2 : MHA_BLOCK / 4;
+    const size_t floats = d_k + d_v;
+    return floats <= 192 ? MHA_BLOCK : floats <= 256 ? MHA_BLOCK / 2 : floats <= 512 ? MHA_BLOCK / 4 : MHA_BLOCK / 8;
 }
 
 /* The scratch of a call, in floats from its start. */

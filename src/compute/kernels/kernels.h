@@ -12,10 +12,10 @@
 /* Shapes all versions share, so that what one has packed another can read.
  *   panel  a (k, n) matrix is packed as ceil(n / 32) panels of 32 columns, row-major inside, 64-byte aligned, the
  *          last one filled with zeros;
- *   block  products run over at most 256 terms at a time: the accumulation of a long sum is cut at multiples
- *          of 256, whatever the number of rows, so that the bits of a row do not depend on its company;
- *   staged the left factor is staged in rows of at most 256 floats, 272 apart (no two rows share a cache set). */
-enum { MHA_PANEL = 32, MHA_BLOCK = 256, MHA_STAGED = MHA_BLOCK + 16 };
+ *   block  products run over at most 512 terms at a time: where the accumulation of a long sum is cut depends on its
+ *          length alone, not on the number of rows, so that the bits of a row do not depend on its company;
+ *   staged the left factor is staged in rows of at most 512 floats, 528 apart (no two rows share a cache set). */
+enum { MHA_PANEL = 32, MHA_BLOCK = 512, MHA_STAGED = MHA_BLOCK + 16 };
 
 /* The right factor of a product: column j of row p is at data + p * row + j / 32 * panel + j % 32. Packed: row
  * is 32. A plain matrix of row stride ld is {data, ld, 32}, if rounding the columns read up to 16 stays inside it. */
