@@ -12,7 +12,7 @@
 #include "compute/kernels/kernels.h"
 
 /* MHA_STREAM_ROWS: the most rows of one call. Fewer spend more of their time on packing. */
-enum { MHA_SEGMENT = 1024, MHA_STREAM_ROWS = 256 };
+enum { MHA_SEGMENT = 1024, MHA_STREAM_ROWS = 512 };
 
 /* n key rows and value rows of one head, `k_stride` and `v_stride` elements apart: floats, or F16 or BF16 numbers,
  * which give the bits that floats of the same values give. */
