@@ -45,8 +45,8 @@ void mha_widen(const mha_view *to, const mha_view *from, int threads);
  * last stride of `to` is 1. */
 void mha_narrow(const mha_view *to, const mha_view *from);
 
-/* trace.c: keeps a stage if it is asked for, and the time since the last one. Heads may be split: (B, T,
- * heads, d) is kept as (B, T, heads*d). */
+/* trace.c: keeps a stage if it is asked for, and the time since the last one. `values` is (B, T, heads, d), kept so
+ * or as (B, T, heads*d). */
 typedef struct mha_clock {
     double last;
 } mha_clock;

@@ -28,6 +28,10 @@ mha_allocator mha_allocator_or_default(const mha_allocator *allocator);
 /* `bytes` zeroed bytes, 64-byte aligned; NULL when there is no memory or bytes is 0. */
 void *mha_allocate(const mha_allocator *allocator, size_t bytes);
 void mha_release(const mha_allocator *allocator, void *block, size_t bytes); /* NULL is allowed */
+/* An array of `count` items of `item_bytes` each, with room for one more: `items` itself while *room is larger than
+ * count, else a copy with twice the room, which takes the place of `items` (NULL and 0: no array yet). What lies behind
+ * the items is zero. NULL when there is no memory: `items` then stays as it is. */
+void *mha_array_grow(const mha_allocator *allocator, void *items, size_t count, size_t *room, size_t item_bytes);
 
 /* "(2, 128, 768)" into a buffer, for messages; cut when it does not fit. Returns `text`. */
 char *mha_shape_text(char *text, size_t size, const size_t *shape, int rank);

@@ -67,6 +67,21 @@ void mha_release(const mha_allocator *allocator, void *block, size_t bytes)
         allocator->release(allocator->context, block, bytes);
 }
 
+void *mha_array_grow(const mha_allocator *allocator, void *items, size_t count, size_t *room, size_t item_bytes)
+{
+    if (count < *room)
+        return items;
+    size_t larger = *room ? 2 * *room : 8, bytes;
+    void *copy = mha_mul(larger, item_bytes, &bytes) ? mha_allocate(allocator, bytes) : NULL;
+    if (!copy)
+        return NULL;
+    if (items)
+        memcpy(copy, items, count * item_bytes);
+    mha_release(allocator, items, *room * item_bytes);
+    *room = larger;
+    return copy;
+}
+
 /* ---------------------------------------------------------------- the machine's */
 
 /* The number behind `label` in a file of the system; false when there is none. */

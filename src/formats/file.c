@@ -10,19 +10,10 @@
 
 void *mha_list_add(const mha_allocator *allocator, mha_list *list)
 {
-    if (list->count == list->room) {
-        size_t room = list->room ? 2 * list->room : 8, bytes;
-        if (!mha_mul(room, list->item_bytes, &bytes))
-            return NULL;
-        void *items = mha_allocate(allocator, bytes);
-        if (!items)
-            return NULL;
-        if (list->items)
-            memcpy(items, list->items, list->count * list->item_bytes);
-        mha_release(allocator, list->items, list->room * list->item_bytes);
-        list->items = items;
-        list->room = room;
-    }
+    void *items = mha_array_grow(allocator, list->items, list->count, &list->room, list->item_bytes);
+    if (!items)
+        return NULL;
+    list->items = items;
     return (char *)list->items + list->count++ * list->item_bytes;
 }
 

@@ -177,17 +177,10 @@ static void fit(search *s, const mha_dialect *d, size_t from, size_t count, cand
 
 static mha_status add(search *s, const candidate *x, mha_error *error)
 {
-    if (s->count == s->room) {
-        size_t room = s->room ? 2 * s->room : 128;
-        candidate *more = mha_allocate(&s->allocator, room * sizeof *more);
-        if (!more)
-            return mha_fail(error, MHA_NO_MEMORY, s->c->name, "no memory to diagnose the case");
-        if (s->count)
-            memcpy(more, s->candidates, s->count * sizeof *more);
-        mha_release(&s->allocator, s->candidates, s->room * sizeof *more);
-        s->candidates = more;
-        s->room = room;
-    }
+    candidate *more = mha_array_grow(&s->allocator, s->candidates, s->count, &s->room, sizeof *more);
+    if (!more)
+        return mha_fail(error, MHA_NO_MEMORY, s->c->name, "no memory to diagnose the case");
+    s->candidates = more;
     s->candidates[s->count++] = *x;
     return MHA_OK;
 }
@@ -283,6 +276,7 @@ static void choose_rows(search *s, size_t b, size_t keep)
     }
 }
 
+/* A total order: how qsort leaves equals is the C library's affair, and the memory's that it finds. */
 static int by_fit(const void *x, const void *y)
 {
     const candidate *a = x, *b = y;
@@ -290,7 +284,9 @@ static int by_fit(const void *x, const void *y)
         return a->complete ? -1 : 1;
     if (a->relative != b->relative)
         return a->relative < b->relative ? -1 : 1;
-    return a->order != b->order ? (a->order < b->order ? -1 : 1) : 0;
+    if (a->order != b->order)
+        return a->order < b->order ? -1 : 1;
+    return a->a != b->a ? a->a - b->a : a->b - b->b;
 }
 
 /* Pairs are tried on some query rows of one batch row; those that fit there, and the best few, on all. */
@@ -343,17 +339,10 @@ static mha_explanation explain(const candidate *x, bool exact)
 static mha_status report_match(mha_diagnosis *d, const mha_explanation *e, mha_error *error)
 {
     mha_allocator a = mha_allocator_default();
-    if (d->match_count == d->capacity) {
-        size_t room = d->capacity ? 2 * d->capacity : 8;
-        mha_explanation *more = mha_allocate(&a, room * sizeof *more);
-        if (!more)
-            return mha_fail(error, MHA_NO_MEMORY, d->tensor, "no memory to diagnose the case");
-        if (d->match_count)
-            memcpy(more, d->matches, d->match_count * sizeof *more);
-        mha_release(&a, d->matches, d->capacity * sizeof *more);
-        d->matches = more;
-        d->capacity = room;
-    }
+    mha_explanation *more = mha_array_grow(&a, d->matches, d->match_count, &d->capacity, sizeof *more);
+    if (!more)
+        return mha_fail(error, MHA_NO_MEMORY, d->tensor, "no memory to diagnose the case");
+    d->matches = more;
     d->matches[d->match_count++] = *e;
     return MHA_OK;
 }

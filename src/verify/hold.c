@@ -96,18 +96,11 @@ static mha_status no_memory(mha_error *error)
 mha_stage_verdict *mha_judgement_row(mha_judgement *j, const char *prefix, const char *name, const char *against)
 {
     mha_verdict *v = j->verdict;
-    if (v->stage_count == v->capacity) {
-        mha_allocator a = mha_allocator_default();
-        size_t room = v->capacity ? v->capacity * 2 : 16;
-        mha_stage_verdict *rows = mha_allocate(&a, room * sizeof *rows);
-        if (!rows)
-            return NULL;
-        if (v->stage_count)
-            memcpy(rows, v->stages, v->stage_count * sizeof *rows);
-        mha_release(&a, v->stages, v->capacity * sizeof *rows);
-        v->stages = rows;
-        v->capacity = room;
-    }
+    mha_allocator a = mha_allocator_default();
+    mha_stage_verdict *rows = mha_array_grow(&a, v->stages, v->stage_count, &v->capacity, sizeof *rows);
+    if (!rows)
+        return NULL;
+    v->stages = rows;
     mha_stage_verdict *row = &v->stages[v->stage_count++];
     *row = (mha_stage_verdict){.worst_head = -1};
     snprintf(row->name, sizeof row->name, "%s%s", prefix, name);
