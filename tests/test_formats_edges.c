@@ -70,7 +70,7 @@ static void names_that_lead_nowhere_are_named(void **state)
     memcpy(deep + sizeof deep - 8, "/x.npy", 7);
     assert_refused(mha_writer_create(deep, &writer, &error), MHA_IO, error, "cannot write");
     assert_refused(mha_file_open(deep, &file, &error), MHA_NOT_FOUND, error, "expected a file, found none");
-    assert_refused(mha_file_open("/dev/null", &file, &error), MHA_INVALID, error, "a character device");
+    assert_refused(mha_file_open("/dev/null", &file, &error), MHA_INVALID, error, "found a device");
     assert_refused(mha_file_open(scratch_path("no/such.npy"), &file, &error), MHA_NOT_FOUND, error, "no/such.npy");
     assert_refused(mha_writer_create(scratch_path("no/such.npy"), &writer, &error), MHA_IO, error, "no/such.npy");
     assert_refused(mha_writer_create(scratch_path(""), &writer, &error), MHA_INVALID, error, "");

@@ -288,6 +288,15 @@ static void counts_are_held_against_the_file(void **state)
     path = scratch_take("sparse.gguf", &b);
     if (truncate(path, (off_t)1 << 40) == 0)
         assert_refused(mha_file_open(path, &file, &error), MHA_FORMAT, error, "k: expected metadata of at most 100000000");
+    /* As many descriptions, or pairs, as the file has room for, but a header has not. */
+    b = begin(3, 4166667, 0);
+    path = scratch_take("sparse.gguf", &b);
+    if (truncate(path, (off_t)1 << 40) == 0)
+        assert_refused(mha_file_open(path, &file, &error), MHA_FORMAT, error, "a count of tensors that fits 100000000 bytes, found 4166667");
+    b = begin(3, 0, 7692308);
+    path = scratch_take("sparse.gguf", &b);
+    if (truncate(path, (off_t)1 << 40) == 0)
+        assert_refused(mha_file_open(path, &file, &error), MHA_FORMAT, error, "a count of metadata that fits 100000000 bytes, found 7692308");
     getrusage(RUSAGE_SELF, &after);
     assert_true(after.ru_maxrss - before.ru_maxrss < 32 * 1024); /* KiB */
 }
@@ -394,7 +403,7 @@ static void every_failing_allocation_is_survived(void **state)
     const char *path = scratch_take("memory.gguf", &b);
     assert_true(open_with_failing_memory(path, NULL) > 5);
 
-    char text[3001]; /* a string with memory of its own */
+    char text[5001]; /* a string too long for the memory that the path is in */
     memset(text, 'x', sizeof text - 1);
     text[sizeof text - 1] = '\0';
     b = begin(3, 0, 1);

@@ -293,11 +293,13 @@ static void an_npz_holds_its_members_by_name(void **state)
     mha_file_close(file);
 }
 
-/* Archives as NumPy's own savez writes them: local headers with 64-bit sizes. */
-static void an_archive_with_64_bit_local_headers_is_read(void **state)
+/* An archive as NumPy's own savez writes it, with 64-bit sizes in the local header: a member "x.npy", said to have `size`
+ * bytes; as it is, or deflated, which is one block that says its length (RFC 1951, 3.2.4). Frees the member. */
+static const char *archive_of(bytes member, bool deflated, size_t size)
 {
-    (void)state;
-    bytes member = npy(1, "{'descr': '|u1', 'fortran_order': False, 'shape': (3,)}", "\7\10\11", 3), b = {0};
+    bytes b = {0};
+    const size_t packed = member.count + (deflated ? 5 : 0);
+    const uint64_t method = deflated ? ZIP_CM_DEFLATE : ZIP_CM_STORE;
     uint32_t crc = 0xffffffff;
     for (size_t i = 0; i < member.count; i++) {
         crc ^= member.data[i];
@@ -306,18 +308,19 @@ static void an_archive_with_64_bit_local_headers_is_read(void **state)
     }
     crc = ~crc;
     bytes_text(&b, "PK\3\4");
-    bytes_number(&b, 45, 2), bytes_number(&b, 0, 2), bytes_number(&b, 0, 2); /* version, flags, method */
+    bytes_number(&b, 45, 2), bytes_number(&b, 0, 2), bytes_number(&b, method, 2); /* version, flags, method */
     bytes_number(&b, 0, 2), bytes_number(&b, 33, 2), bytes_number(&b, crc, 4);
     bytes_number(&b, 0xffffffff, 4), bytes_number(&b, 0xffffffff, 4), bytes_number(&b, 5, 2), bytes_number(&b, 20, 2);
     bytes_text(&b, "x.npy");
-    bytes_number(&b, 1, 2), bytes_number(&b, 16, 2), bytes_number(&b, member.count, 8),
-        bytes_number(&b, member.count, 8);
+    bytes_number(&b, 1, 2), bytes_number(&b, 16, 2), bytes_number(&b, size, 8), bytes_number(&b, packed, 8);
+    if (deflated)
+        bytes_number(&b, 1, 1), bytes_number(&b, member.count, 2), bytes_number(&b, ~member.count, 2);
     bytes_add(&b, member.data, member.count);
     size_t directory = b.count;
     bytes_text(&b, "PK\1\2");
-    bytes_number(&b, 45, 2), bytes_number(&b, 45, 2), bytes_number(&b, 0, 2), bytes_number(&b, 0, 2);
+    bytes_number(&b, 45, 2), bytes_number(&b, 45, 2), bytes_number(&b, 0, 2), bytes_number(&b, method, 2);
     bytes_number(&b, 0, 2), bytes_number(&b, 33, 2), bytes_number(&b, crc, 4);
-    bytes_number(&b, member.count, 4), bytes_number(&b, member.count, 4), bytes_number(&b, 5, 2);
+    bytes_number(&b, packed, 4), bytes_number(&b, size, 4), bytes_number(&b, 5, 2);
     bytes_number(&b, 0, 2), bytes_number(&b, 0, 2), bytes_number(&b, 0, 2), bytes_number(&b, 0, 2),
         bytes_number(&b, 0, 4);
     bytes_number(&b, 0, 4);
@@ -327,15 +330,37 @@ static void an_archive_with_64_bit_local_headers_is_read(void **state)
     bytes_number(&b, 0, 4), bytes_number(&b, 1, 2), bytes_number(&b, 1, 2), bytes_number(&b, end - directory, 4);
     bytes_number(&b, directory, 4), bytes_number(&b, 0, 2);
     bytes_free(&member);
+    return scratch_take("numpy.npz", &b);
+}
 
+static void an_archive_with_64_bit_local_headers_is_read(void **state)
+{
+    (void)state;
+    bytes member = npy(1, "{'descr': '|u1', 'fortran_order': False, 'shape': (3,)}", "\7\10\11", 3);
     mha_error error;
     mha_file *file;
-    assert_ok(mha_file_open(scratch_take("numpy.npz", &b), &file, &error), error);
+    assert_ok(mha_file_open(archive_of(member, false, member.count), &file, &error), error);
     float values[3];
     mha_view to = mha_view_of(values, MHA_F32, 1, (size_t[]){3});
     assert_ok(mha_file_read(file, mha_file_find(file, "x"), &to, &error), error);
     assert_true(values[0] == 7 && values[2] == 9);
     mha_file_close(file);
+}
+
+/* A member whose bytes end before it says: whoever read on would wait for ever. */
+static void a_member_that_ends_early_is_refused(void **state)
+{
+    (void)state;
+    static unsigned char values[1000];
+    mha_view to = mha_view_of(values, MHA_U8, 1, (size_t[]){sizeof values});
+    for (int deflated = 0; deflated < 2; deflated++) {
+        bytes member = npy(1, "{'descr': '|u1', 'fortran_order': False, 'shape': (1000,)}", "abc", 3);
+        mha_error error;
+        mha_file *file;
+        assert_ok(mha_file_open(archive_of(member, deflated, member.count - 3 + sizeof values), &file, &error), error);
+        assert_refused(mha_file_read(file, mha_file_find(file, "x"), &to, &error), MHA_FORMAT, error, "x: ");
+        mha_file_close(file);
+    }
 }
 
 static void archives_of_something_else_are_refused(void **state)
@@ -422,6 +447,7 @@ int main(void)
         cmocka_unit_test(bad_headers_are_refused),
         cmocka_unit_test(an_npz_holds_its_members_by_name),
         cmocka_unit_test(an_archive_with_64_bit_local_headers_is_read),
+        cmocka_unit_test(a_member_that_ends_early_is_refused),
         cmocka_unit_test(archives_of_something_else_are_refused),
         cmocka_unit_test(damage_is_found),
         cmocka_unit_test(every_failing_allocation_is_survived),

@@ -261,7 +261,7 @@ static void anything_but_a_regular_file_is_refused_by_name(void **state)
     const char *fifo = scratch_path("fifo");
     assert_int_equal(mkfifo(fifo, 0600), 0);
     assert_refused(try_open(fifo, &error), MHA_INVALID, error, "a FIFO");
-    assert_refused(try_open("/dev/null", &error), MHA_INVALID, error, "a character device");
+    assert_refused(try_open("/dev/null", &error), MHA_INVALID, error, "found a device");
     assert_refused(try_open(scratch_path("missing"), &error), MHA_NOT_FOUND, error, "No such file");
     assert_refused(try_open(scratch_path("good/under"), &error), MHA_NOT_FOUND, error, "found none");
     const char *directory = scratch_path("directory");

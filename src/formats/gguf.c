@@ -315,14 +315,15 @@ static mha_status parse_counts(stream *s, uint64_t *tensors, uint64_t *pairs)
         status = next_number(s, 8, "the count of metadata", pairs);
     if (status != MHA_OK)
         return status;
-    /* The smallest description of a tensor has 24 bytes, the smallest pair 13. */
-    if (*tensors > left(s) / 24)
+    /* The smallest description of a tensor has 24 bytes, the smallest pair 13; all are bounded as a header is. */
+    const uint64_t most = left(s) < MHA_HEADER_LIMIT ? left(s) : MHA_HEADER_LIMIT;
+    if (*tensors > most / 24)
         return mha_fail_named_at(s->error, MHA_FORMAT, s->source->path, 8,
-                                 "expected a count of tensors that fits %" PRIu64 " bytes, found %" PRIu64, left(s),
+                                 "expected a count of tensors that fits %" PRIu64 " bytes, found %" PRIu64, most,
                                  *tensors);
-    if (*pairs > left(s) / 13)
+    if (*pairs > most / 13)
         return mha_fail_named_at(s->error, MHA_FORMAT, s->source->path, 16,
-                                 "expected a count of metadata that fits %" PRIu64 " bytes, found %" PRIu64, left(s),
+                                 "expected a count of metadata that fits %" PRIu64 " bytes, found %" PRIu64, most,
                                  *pairs);
     return MHA_OK;
 }
@@ -353,13 +354,8 @@ static mha_status parse_stream(stream *s, size_t index)
         status = parse_pair(s);
     if (status == MHA_OK)
         status = find_alignment(s, &alignment);
-    uint64_t descriptions = s->at;
-    for (uint64_t i = 0; status == MHA_OK && i < tensors; i++) {
+    for (uint64_t i = 0; status == MHA_OK && i < tensors; i++)
         status = parse_tensor(s, index);
-        if (status == MHA_OK && s->at - descriptions > MHA_HEADER_LIMIT)
-            status = mha_fail_named_at(s->error, MHA_FORMAT, s->source->path, s->at,
-                                       "expected descriptions of tensors under %d bytes, found more", MHA_HEADER_LIMIT);
-    }
     return status == MHA_OK ? place_tensors(s, alignment) : status;
 }
 

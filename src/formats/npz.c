@@ -7,8 +7,6 @@
 
 #include "formats/formats.h"
 
-enum { MEMBER_LIMIT = 1 << 20 }; /* members an archive may have: each is opened once for its header */
-
 static bool ends_with(const char *text, const char *end)
 {
     size_t length = strlen(text), tail = strlen(end);
@@ -142,10 +140,6 @@ mha_status mha_npz_parse(mha_file *file, size_t index, mha_error *error)
     }
     file->archive = archive;
     zip_int64_t members = zip_get_num_entries(archive, 0);
-    if (members > MEMBER_LIMIT)
-        return mha_fail_named(error, MHA_FORMAT, file->path,
-                              "expected at most %d members in the archive, found %" PRId64, MEMBER_LIMIT,
-                              (int64_t)members);
     mha_status status = refuse_other_archives(file, archive, error);
     for (zip_int64_t i = 0; i < members && status == MHA_OK; i++)
         status = parse_member(file, archive, (zip_uint64_t)i, error);

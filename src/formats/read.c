@@ -40,7 +40,7 @@ static mha_status read_member(reading *state, void *to, size_t bytes)
         if (got < 0)
             return zip_failure(state);
         if (got == 0)
-            return mha_fail_named(state->error, MHA_IO, state->entry->tensor.name,
+            return mha_fail_named(state->error, MHA_FORMAT, state->entry->tensor.name,
                                   "expected %zu more bytes in the archive, found its end", bytes);
         at += got;
         bytes -= (size_t)got;

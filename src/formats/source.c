@@ -62,12 +62,7 @@ mha_status mha_fail_in(mha_error *error, mha_status status, const char *path)
 
 static const char *kind_of(mode_t mode)
 {
-    return S_ISDIR(mode)    ? "a directory"
-           : S_ISFIFO(mode) ? "a FIFO or pipe"
-           : S_ISSOCK(mode) ? "a socket"
-           : S_ISCHR(mode)  ? "a character device"
-           : S_ISBLK(mode)  ? "a block device"
-                            : "a file of another kind";
+    return S_ISDIR(mode) ? "a directory" : S_ISFIFO(mode) ? "a FIFO or pipe" : "a device"; /* no other can be opened */
 }
 
 static mha_status cannot_open(const char *path, mha_error *error)
