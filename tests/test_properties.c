@@ -295,6 +295,39 @@ static void a_ragged_batch_is_its_sequences_alone(void **state)
         }
 }
 
+/* So does one whose sequences have so many keys that some are shared out in segments, and others have just one. */
+static void segments_of_a_ragged_batch_are_its_sequences_alone(void **state)
+{
+    (void)state;
+    static int64_t cu_q[] = {0, 2, 3, 3, 4}, cu_k[] = {0, 2190, 2193, 2200, 3300};
+    EACH_PATH(p)
+    {
+        trial t = {.seed = 8, .B = 1, .T_q = 4, .T_k = 3300,
+                   .config = {.d_model = 16, .n_heads = 2, .kv_heads = 1, .bias_o = true}, .semantics = {.zero_row = true}};
+        rig r;
+        char what[60];
+        trial_build(&t, &r);
+        r.call.semantics.n_sequences = 4, r.call.semantics.cu_seqlens_q = cu_q, r.call.semantics.cu_seqlens_k = cu_k;
+        const mha_call all = r.call;
+        snapshot whole = snapshot_run(&r, (mha_path)p, 2, MHA_STAGE_OUTPUT, false);
+        r.call.semantics.n_sequences = 0, r.call.semantics.cu_seqlens_q = r.call.semantics.cu_seqlens_k = NULL;
+        for (size_t b = 0; b < 4; b++) {
+            const size_t from = (size_t)cu_q[b], n = (size_t)cu_q[b + 1] - from, first = (size_t)cu_k[b];
+            r.call.query = mha_view_slice(&all.query, 1, from, n);
+            r.call.key = mha_view_slice(&all.key, 1, first, (size_t)cu_k[b + 1] - first);
+            r.call.value = mha_view_slice(&all.value, 1, first, (size_t)cu_k[b + 1] - first);
+            r.t.T_q = n;
+            snapshot alone = snapshot_run(&r, (mha_path)p, 1, MHA_STAGE_OUTPUT, false), part = whole;
+            part.view = mha_view_slice(&whole.view, 1, from, n);
+            snprintf(what, sizeof what, "%s, sequence %zu", mha_path_name((mha_path)p), b);
+            assert_same(&part, &alone, what);
+            snapshot_release(&alone);
+        }
+        snapshot_release(&whole);
+        trial_release(&r);
+    }
+}
+
 /* Padding a batch to one length, hiding the pads by length or by mask: the rows of the sequences alone. */
 static void padding_is_no_different_from_absence(void **state)
 {
@@ -561,6 +594,7 @@ int main(void)
         TEST(hidden_rows_change_no_bit),
         TEST(splitting_a_batch_changes_no_bit),
         TEST(a_ragged_batch_is_its_sequences_alone),
+        TEST(segments_of_a_ragged_batch_are_its_sequences_alone),
         TEST(padding_is_no_different_from_absence),
         TEST(the_three_kinds_of_mask_say_the_same),
         TEST(causal_is_a_window_and_a_mask),

@@ -19,7 +19,7 @@ mha_clock mha_clock_start(void)
 /* The caller's view (B, T, heads*d) with the heads of `like` split. */
 static mha_view split_like(const mha_view *stage, const mha_view *like)
 {
-    return stage->rank == 3 && like->rank == 4 ? mha_split_heads(stage, like->shape[2]) : *stage;
+    return stage->rank == 3 ? mha_split_heads(stage, like->shape[2]) : *stage;
 }
 
 void mha_stage_done(const mha_request *r, mha_stage stage, const mha_view *values, mha_clock *clock)
@@ -28,8 +28,6 @@ void mha_stage_done(const mha_request *r, mha_stage stage, const mha_view *value
     if (kept->data && kept->data != values->data) { /* the output may have been made in place */
         bool by_head = stage == MHA_STAGE_PRESENT_KEY || stage == MHA_STAGE_PRESENT_VALUE;
         mha_view to = split_like(kept, values), from = by_head ? mha_swap_time_and_heads(*values) : *values;
-        if (to.rank == 4 && from.rank == 3)
-            from = mha_split_heads(&from, to.shape[2]);
         (void)mha_view_copy(&to, &from);
     }
     if (r->call->stage_ms) {
