@@ -600,6 +600,15 @@ static void calls_that_no_case_can_hold(void **state)
     assert_string_equal(mha_file_metadata(file, "note"), "a note");
     assert_string_equal(mha_file_metadata(file, "source"), "somebody");
     mha_file_close(file);
+    static const mha_dtype no_floats[] = {MHA_I32, MHA_C64, MHA_Q8_0};
+    for (size_t i = 0; i < 3; i++)
+        for (int p = MHA_PATH_FAST; p < MHA_PATH_COUNT; p++) {
+            mha_call odd = call;
+            odd.path = (mha_path)p;
+            odd.query.dtype = no_floats[i];
+            assert_refused(mha_case_save(path, layer, &odd, NULL, &error), MHA_INVALID, error, "query: ",
+                           mha_dtype_name(no_floats[i]));
+        }
     assert_refused(mha_case_save(scratch_path("no/such.safetensors"), layer, &call, NULL, &error), MHA_IO, error, "no/such");
     assert_refused(mha_trace_save(scratch_path("no/such.safetensors"), &call, &error), MHA_IO, error, "no/such");
     mha_cache_destroy(cache);
