@@ -16,6 +16,7 @@
 #include "mha/merged.h"
 #include "mha/mha.h"
 #include "mha/model.h"
+#include "support/recase.h"
 #include "support/scratch.h"
 #include "support/unit.h"
 
@@ -435,7 +436,11 @@ static mha_status diagnose_case(const char *path, mha_error *error)
     mha_status status = mha_case_open(path, NULL, &c, error);
     if (status == MHA_OK)
         status = mha_case_diagnose(c, NULL, &diagnosis, error);
+    digest_bytes(&diagnosis.tried, sizeof diagnosis.tried);
     digest_bytes(&diagnosis.match_count, sizeof diagnosis.match_count);
+    for (size_t i = 0; i < diagnosis.match_count; i++)
+        for (size_t v = 0; v < diagnosis.matches[i].count; v++)
+            digest_text(diagnosis.matches[i].variants[v]);
     mha_diagnosis_free(&diagnosis);
     mha_case_close(c);
     return status;
@@ -490,8 +495,20 @@ static mha_status claim(const char *path, mha_error *error)
     mha_claim judged;
     mha_status status = mha_claim_judge((size_t)atoi(path), &judged, error);
     if (status == MHA_OK)
-        digest_bytes(&judged.verdict, sizeof judged.verdict);
+        digest_bytes(&judged.verdict, sizeof judged.verdict), digest_bytes(&judged.holds.counted, sizeof judged.holds.counted);
     return status;
+}
+
+/* The claim whose configuration begins so. */
+static const char *claim_about(const char *configuration)
+{
+    static char number[24];
+    mha_claim judged = {0};
+    for (size_t i = 0; !judged.holds.configuration || strncmp(judged.holds.configuration, configuration, strlen(configuration)) != 0; i++) {
+        assert_int_equal(mha_claim_judge(i, &judged, NULL), MHA_OK);
+        snprintf(number, sizeof number, "%zu", i);
+    }
+    return number;
 }
 
 /* What the system does not say has another answer, never none. */
@@ -552,6 +569,28 @@ static void survives_each(const char *directory, const char *magic, scenario run
     remove(scratch_path("whole"));
 }
 
+/* A set of two files, by a path so long that each of its files' names needs a block of its own. */
+static void a_set_by_a_long_path_survives(void)
+{
+    static const char index[] = "{\"weight_map\": {\"a\": \"one.safetensors\", \"b\": \"two.safetensors\"}}";
+    static char path[2600];
+    scratch_write("model.safetensors.index.json", index, sizeof index - 1);
+    for (int second = 0; second < 2; second++) {
+        char header[80];
+        bytes b = {0};
+        snprintf(header, sizeof header, "{\"%c\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", "ab"[second]);
+        bytes_number(&b, strlen(header), 8), bytes_text(&b, header), bytes_number(&b, 7, 1);
+        scratch_take(second ? "two.safetensors" : "one.safetensors", &b);
+    }
+    int used = snprintf(path, sizeof path, "%s", scratch_path(""));
+    while (used + 2 < (int)sizeof path)
+        used += snprintf(path + used, sizeof path - (size_t)used, "./");
+    survives("a set of files by a long path", read_all, path);
+    remove(scratch_path("model.safetensors.index.json"));
+    remove(scratch_path("one.safetensors"));
+    remove(scratch_path("two.safetensors"));
+}
+
 static void readers_survive(void **state)
 {
     (void)state;
@@ -566,6 +605,7 @@ static void readers_survive(void **state)
         survives_each(directory, formats[i][1], read_all);
     }
     survives("a set of files", read_all, "weights/lookup");
+    a_set_by_a_long_path_survives();
     survives_each("weights/presets", NULL, read_config);
 }
 
@@ -577,12 +617,31 @@ static void writers_survive(void **state)
     survives("case and trace", save_case, "case.safetensors");
 }
 
+/* A case with an output that no variants explain, alone or in pairs, but that some come near. */
+static const char *nearly_explained(void)
+{
+    static const char from[] = "tests/vectors/torch_cross_kdim_vdim.safetensors";
+    mha_file *file;
+    mha_error error;
+    double output[2 * 4 * 24];
+    mha_view view = mha_view_of(output, MHA_F64, 3, (const size_t[]){2, 4, 24});
+    assert_ok(mha_file_open(from, &file, &error), error);
+    assert_ok(mha_file_read(file, mha_file_find(file, "expected64.output"), &view, &error), error);
+    mha_file_close(file);
+    for (size_t i = 0; i < sizeof output / sizeof *output; i++)
+        output[i] *= i % 2 ? 1.005 : 0.995;
+    const char *to = scratch_path("nearly.safetensors");
+    recase_write(from, to, &(recase){.drop = "expected", .tensors = {{"expected.output", view}}});
+    return to;
+}
+
 static void judges_survive(void **state)
 {
     (void)state;
     survives("case with a bias row", judge_case, "tests/vectors/torch_bias_kv.safetensors");
     survives("case with a mask", judge_case, "tests/vectors/torch_mask_per_head.safetensors");
     survives("diagnosis", diagnose_case, "tests/vectors/torch_one_token.safetensors");
+    survives("diagnosis without an answer", diagnose_case, nearly_explained());
 }
 
 static void models_survive(void **state)
@@ -593,6 +652,7 @@ static void models_survive(void **state)
     survives("checkpoint", layer_of_checkpoint, "weights/lookup/model.safetensors");
     survives("claim about a layer", claim, "0");
     survives("claim about merged heads", claim, "45");
+    survives("claim about a model", claim, claim_about("transformer-base vocab_size=40000 d_k=16"));
     survives("the machine's memory and processors", ask_the_machine, NULL);
 }
 

@@ -8,6 +8,7 @@
 
 #include "mha/model.h"
 #include "mha/random.h"
+#include "models/names.h"
 #include "support/call.h"
 #include "support/counted.h"
 #include "support/scratch.h"
@@ -1126,9 +1127,23 @@ static void tiny_bert_weights_equal_direct_reads(void **state)
     unload(&l);
 }
 
+/* What walks the names of a scheme stops at the empty place that follows them: none of the lists may be full. */
+static void the_lists_of_a_scheme_end(void **state)
+{
+    (void)state;
+    size_t schemes = 0;
+    for (const mha_scheme *scheme; (scheme = mha_scheme_at(schemes)); schemes++) {
+        assert_true(mha_scheme_has(scheme, 0));
+        assert_false(mha_scheme_has(scheme, MHA_SCHEME_NAMES - 1));
+        assert_null(scheme->others[MHA_SCHEME_OTHERS - 1]);
+    }
+    assert_true(schemes > 10);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_lists_of_a_scheme_end),
         cmocka_unit_test(every_scheme_loads_each_weight_where_it_belongs),
         cmocka_unit_test(fused_weights_are_cut_into_query_key_and_value),
         cmocka_unit_test(a_fused_matrix_can_share_key_heads),
