@@ -503,12 +503,15 @@ static mha_status claim(const char *path, mha_error *error)
 static const char *claim_about(const char *configuration)
 {
     static char number[24];
-    mha_claim judged = {0};
-    for (size_t i = 0; !judged.holds.configuration || strncmp(judged.holds.configuration, configuration, strlen(configuration)) != 0; i++) {
-        assert_int_equal(mha_claim_judge(i, &judged, NULL), MHA_OK);
+    for (size_t i = 0; i < mha_claim_count(); i++) {
+        mha_claim judged;
+        mha_status status = mha_claim_judge(i, &judged, NULL); /* not every machine has the room for every model */
         snprintf(number, sizeof number, "%zu", i);
+        if (status == MHA_OK && strncmp(judged.holds.configuration, configuration, strlen(configuration)) == 0)
+            return number;
     }
-    return number;
+    fail_msg("no claim about %s", configuration);
+    return NULL;
 }
 
 /* What the system does not say has another answer, never none. */
