@@ -12,7 +12,7 @@ static const double enough_ms = 4, long_ms = 500;
 
 static float *random_floats(size_t n, uint64_t stream)
 {
-    float *data = obtain(n, sizeof *data);
+    float *data = obtain_tensor(n, sizeof *data);
     mha_view view = mha_view_of(data, MHA_F32, 1, &n);
     mha_random_fill(&view, 0, stream, -sqrtf(3.0f), sqrtf(3.0f));
     return data;
@@ -46,7 +46,7 @@ static mha_status make_core(bench_subject *b, mha_error *error)
     b->query = random_floats(s->B * s->T_q * s->h * s->d_k, QUERY_STREAM);
     b->key = random_floats(s->B * T_k * s->h_kv * s->d_k, KEY_STREAM);
     b->value = random_floats(s->B * T_k * s->h_kv * s->d_k, VALUE_STREAM);
-    b->output = obtain(s->B * s->T_q * s->h * s->d_k, sizeof *b->output);
+    b->output = obtain_tensor(s->B * s->T_q * s->h * s->d_k, sizeof *b->output);
     b->call.query = mha_view_heads(b->query, MHA_F32, MHA_BTHD, s->B, s->T_q, s->h, s->d_k);
     b->call.key = mha_view_heads(b->key, MHA_F32, layout, s->B, T_k, s->h_kv, s->d_k);
     b->call.value = mha_view_heads(b->value, MHA_F32, layout, s->B, T_k, s->h_kv, s->d_k);
@@ -69,7 +69,7 @@ static mha_status make_layer(bench_subject *b, mha_error *error)
     if (status != MHA_OK)
         return status;
     b->query = random_floats(s->B * s->T_q * s->d_model, QUERY_STREAM);
-    b->output = obtain(s->B * s->T_q * s->d_model, sizeof *b->output);
+    b->output = obtain_tensor(s->B * s->T_q * s->d_model, sizeof *b->output);
     b->call.query = mha_view_rows(b->query, MHA_F32, MHA_BTE, s->B, s->T_q, s->d_model);
     if (bench_crosses(s)) {
         b->key = random_floats(s->B * s->T_k * s->d_model, KEY_STREAM);

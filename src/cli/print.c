@@ -147,16 +147,34 @@ static void prefer_huge_pages(void *memory, size_t bytes)
 #endif
 }
 
-void *obtain(size_t count, size_t size)
+static bool is_hopeless(size_t count, size_t size)
 {
-    bool hopeless = size && (count > SIZE_MAX / size || !memory_allows(count * size));
-    void *memory = hopeless ? NULL : calloc(count ? count : 1, size);
-    if (memory) {
-        prefer_huge_pages(memory, count * size);
-        return memory;
-    }
+    return size && (count > SIZE_MAX / size || !memory_allows(count * size));
+}
+
+static _Noreturn void give_up(size_t count, size_t size)
+{
     fprintf(stderr, "%s: no memory: expected %zu x %zu bytes, found none\n", speaker, count, size);
     exit(EXIT_MACHINE);
+}
+
+void *obtain(size_t count, size_t size)
+{
+    void *memory = is_hopeless(count, size) ? NULL : calloc(count ? count : 1, size);
+    if (!memory)
+        give_up(count, size);
+    prefer_huge_pages(memory, count * size);
+    return memory;
+}
+
+void *obtain_tensor(size_t count, size_t size)
+{
+    void *memory = NULL;
+    const size_t bytes = is_hopeless(count, size) ? SIZE_MAX : count * size;
+    if (bytes == SIZE_MAX || posix_memalign(&memory, 64, bytes > 0 ? bytes : 1) != 0)
+        give_up(count, size);
+    prefer_huge_pages(memory, bytes);
+    return memset(memory, 0, bytes);
 }
 
 char *text_of(const char *format, ...)

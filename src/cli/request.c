@@ -110,7 +110,7 @@ static int obtain_view(request *r, mha_view *view, mha_dtype dtype, int rank, co
     size_t elements = mha_view_elements(&sized);
     if (elements == SIZE_MAX || mha_dtype_bytes(dtype, elements, &bytes) != MHA_OK)
         return refuse("", "expected arrays that fit in memory, found one of shape %s", shape_text(text, rank, shape));
-    *view = mha_view_of(own(r, obtain(1, bytes ? bytes : 1)), dtype, rank, shape);
+    *view = mha_view_of(own(r, obtain_tensor(1, bytes)), dtype, rank, shape);
     return EXIT_DONE;
 }
 

@@ -57,7 +57,7 @@ int source_read(const source *s, const mha_file_tensor *tensor, mha_dtype dtype,
     size_t bytes;
     mha_error error = {0};
     bool fits = mha_dtype_bytes(dtype, tensor->elements, &bytes) == MHA_OK;
-    *view = mha_view_of(obtain(1, !fits ? SIZE_MAX : bytes ? bytes : 1), dtype, tensor->rank, tensor->shape);
+    *view = mha_view_of(obtain_tensor(1, fits ? bytes : SIZE_MAX), dtype, tensor->rank, tensor->shape);
     if (mha_file_read(s->file, tensor, view, &error) == MHA_OK)
         return EXIT_DONE;
     free(view->data);
