@@ -91,7 +91,7 @@ static void products_are_chains_of_multiply_adds(void **state)
     {
         const mha_kernels *kernels = mha_kernels_get();
         for (size_t m = 1; m <= 2 * kernels->tile_rows + 1; m++)
-            FOR_SIZES(n, 1, 2, 7, 8, 9, 15, 16, 17, 31, 32, 33, 48, 49, 64, 70)
+            FOR_SIZES(n, 1, 2, 7, 8, 9, 15, 16, 17, 31, 32, 33, 48, 49, 64, 70, 130)
         FOR_SIZES(k, 1, 2, 17, 64)
         {
             if (m > 3 && k == 2)
@@ -125,6 +125,34 @@ static void products_are_chains_of_multiply_adds(void **state)
                             fail_msg("%s: m %zu n %zu k %zu init %d: C[%zu][%zu] expected %.9g, found %.9g",
                                      kernels->isa, m, n, k, init, i, j, want, now);
                     }
+            }
+            guard_release_all();
+        }
+    }
+}
+
+/* Few rows take more columns at once where the right factor is read where it lies. */
+static void a_plain_right_factor_gives_the_bits_of_a_packed_one(void **state)
+{
+    FOR_EACH_ISA
+    {
+        const mha_kernels *kernels = mha_kernels_get();
+        for (size_t m = 1; m <= 8; m++)
+            FOR_SIZES(n, 16, 48, 64, 128, 144, 256)
+        FOR_SIZES(k, 1, 17, 64)
+        {
+            const size_t panels = (n + MHA_PANEL - 1) / MHA_PANEL, ld = n + 3, ldc = n + 5, floats = (m - 1) * ldc + n;
+            float *A = random_floats((m - 1) * MHA_STAGED + k, 1), *B = random_floats((k - 1) * ld + n, 2);
+            float *P = filled(panels * k * MHA_PANEL, 0.0f), *factor = random_floats(m, 4), *bias = random_floats(n, 5);
+            const mha_panels packed = {P, MHA_PANEL, k * MHA_PANEL}, plain = {B, ld, MHA_PANEL};
+            (void)kernels->pack(k, n, B, ld, P, k * MHA_PANEL);
+            for (int init = 0; init < 3; init++) {
+                float *want = random_floats(floats, 3), *found = random_floats(floats, 3);
+                kernels->product(m, n, k, A, packed, NULL, want, ldc, init == 1 ? factor : NULL, init == 2 ? bias : NULL);
+                kernels->product(m, n, k, A, plain, init ? &plain : NULL, found, ldc, init == 1 ? factor : NULL,
+                                 init == 2 ? bias : NULL);
+                if (!same_bits(want, found, floats))
+                    fail_msg("%s: m %zu n %zu k %zu init %d: another result", kernels->isa, m, n, k, init);
             }
             guard_release_all();
         }
@@ -460,6 +488,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(instruction_sets_are_listed_selected_and_refused, isa_teardown),
         cmocka_unit_test_teardown(products_are_chains_of_multiply_adds, isa_teardown),
+        cmocka_unit_test_teardown(a_plain_right_factor_gives_the_bits_of_a_packed_one, isa_teardown),
         cmocka_unit_test_teardown(few_rows_meet_rows_with_the_bits_of_a_packed_product, isa_teardown),
         cmocka_unit_test_teardown(packing_lays_out_panels_and_tells_what_is_not_finite, isa_teardown),
         cmocka_unit_test_teardown(exp_and_tanh_are_accurate, isa_teardown),

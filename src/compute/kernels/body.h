@@ -3,6 +3,7 @@
  *   TILE_ROWS, TILE_VECS   registers of the product's accumulator: TILE_ROWS x TILE_VECS vectors
  *   FLAT_ROWS, FLAT_VECS   the same for FLAT_ROWS rows or less,
  *   HALF_FLAT_ROWS         and half as many vectors for this many
+ *   FLAT_ROWS_IN_PLACE     FLAT_ROWS where B is read where it lies, mostly from memory; if it is another number
  *   KERNELS                name of the table it exports
  *   vec                    GNU C vector of ISA_LANES floats
  *   madd(a, b, c)          a * b + c
@@ -13,6 +14,10 @@
 #include <stdint.h>
 
 #include "compute/kernels/list.h"
+
+#ifndef FLAT_ROWS_IN_PLACE
+#define FLAT_ROWS_IN_PLACE FLAT_ROWS
+#endif
 
 /* In this order: each part uses those above it. */
 #include "compute/kernels/vectors.h"

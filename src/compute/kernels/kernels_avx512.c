@@ -9,6 +9,7 @@
 #define TILE_ROWS 14
 #define TILE_VECS 2
 #define FLAT_ROWS 3
+#define FLAT_ROWS_IN_PLACE 4 /* two sums are kept in memory: faster from memory, a little slower from a cache */
 #define HALF_FLAT_ROWS 7
 #define FLAT_VECS 8
 #define KERNELS mha_kernels_avx512

@@ -127,7 +127,7 @@ INLINE void tile(const int m, const int nv, const operands *o)
 DEFINE_TILE(wide_tile, TILE_ROWS, TILE_VECS)
 DEFINE_TILE(narrow_tile, TILE_ROWS, TILE_VECS / 2)
 /* Few rows have few chains to keep the adders busy: they take more columns at once. */
-DEFINE_TILE(flat_tile, FLAT_ROWS, FLAT_VECS)
+DEFINE_TILE(flat_tile, FLAT_ROWS_IN_PLACE, FLAT_VECS)
 DEFINE_TILE(half_flat_tile, HALF_FLAT_ROWS, FLAT_VECS / 2)
 
 INLINE const float *data_at(mha_panels B, size_t j)
@@ -140,10 +140,11 @@ static void product(size_t m, size_t n, size_t k, const float *A, mha_panels B, 
 {
     operands o = {.k = k, .row = B.row, .panel = B.panel, .ldc = ldc};
     o.next_row = next ? next->row : B.row, o.next_panel = next ? next->panel : B.panel;
+    const size_t flat = B.row == MHA_PANEL ? FLAT_ROWS : FLAT_ROWS_IN_PLACE;
     for (size_t j = 0, width; j < n; j += width) {
         void (*columns)(size_t, const operands *);
         o.n = n - j;
-        if (m <= FLAT_ROWS && o.n >= FLAT_VECS * LANES)
+        if (m <= flat && o.n >= FLAT_VECS * LANES)
             columns = flat_tile, width = FLAT_VECS * LANES;
         else if (m <= HALF_FLAT_ROWS && o.n >= FLAT_VECS / 2 * LANES)
             columns = half_flat_tile, width = FLAT_VECS / 2 * LANES;
