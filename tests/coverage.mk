@@ -12,6 +12,7 @@ COVERAGE          = $(BUILD)/coverage
 
 # Recorded cases and trained models are left out: the project's own tests must reach everything.
 coverage: ## lines and branches of src/ that the tests reach; HTML in build/coverage/html (needs gcovr)
+	@$(PYTHON) tests/mutate.py --list >/dev/null # whether tests/mutants_kept.txt still matches
 	@$(MAKE) -s BUILD=$(COVERAGE) CC=gcc CFLAGS="-O1 -g --coverage -fprofile-update=atomic" \
 	  LDFLAGS="--coverage -Wl,-u,__gcov_dump" coverage-programs
 	@find $(COVERAGE) -name '*.gcda' -delete
