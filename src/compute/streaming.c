@@ -149,7 +149,8 @@ typedef struct block {
     size_t from, end;
     mha_panels K, V;        /* key 0 of the block is row 0 of V, column 0 of K; no K: it is read where it lies */
     const bool *poisoned;   /* NULL when every value row is finite */
-    const mha_panels *next; /* rows to fetch meanwhile, or NULL */
+    const mha_panels *soon; /* rows to fetch while scores are computed, or NULL */
+    const mha_panels *next; /* and while values are summed */
 } block;
 
 static const float *value_row(const work *w, const mha_stream_keys *keys, size_t j)
@@ -204,12 +205,15 @@ static void score(const work *w, size_t first, size_t m, const block *b, size_t 
     float ones[MHA_TILE_ROWS];
     for (size_t i = 0; i < m; i++)
         ones[i] = 1.0f;
+    const size_t step = b->soon ? mha_round_up(w->stream->d_v, MHA_PANEL) : mha_round_up(n, 16);
     for (size_t c = 0; c < w->chunks; c++) {
-        const size_t rest = w->stream->d_k - c * MHA_BLOCK;
-        mha_panels K = b->K;
+        const size_t terms = smaller(w->stream->d_k - c * MHA_BLOCK, MHA_BLOCK);
+        const float *Q = w->Q + (c * w->count + first) * MHA_STAGED;
+        mha_panels K = b->K, soon = b->soon ? *b->soon : K;
         K.data += left / MHA_PANEL * K.panel + c * MHA_BLOCK * K.row;
-        k->product(m, mha_round_up(n, 16), rest < MHA_BLOCK ? rest : MHA_BLOCK,
-                   w->Q + (c * w->count + first) * MHA_STAGED, K, NULL, scores, MHA_STAGED, c ? ones : NULL, NULL);
+        for (size_t j = 0; j < n; j += step, K.data += step / MHA_PANEL * K.panel, soon.data += terms * soon.row)
+            k->product(m, smaller(step, mha_round_up(n - j, 16)), terms, Q, K, b->soon ? &soon : NULL, scores + j,
+                       MHA_STAGED, c ? ones : NULL, NULL);
     }
 }
 
@@ -343,13 +347,14 @@ static void block_step(const work *w, bool extra, size_t from, size_t end, mha_p
         return;
     block b = {
         keys, extra, from, end, {w->K, MHA_PANEL, w->stream->d_k * MHA_PANEL}, {w->V, MHA_PANEL, w->block * MHA_PANEL},
-        NULL, NULL};
+        NULL, NULL, NULL};
     bool poisoned[MHA_BLOCK];
     if (!(halves ? pack_halves : pack_floats)(w, &b, all)) {
         remove_poison(w, &b, all, poisoned);
         b.poisoned = poisoned;
     }
-    /* Meanwhile what comes next is fetched: the next block, or values that are read where they lie. */
+    /* Meanwhile what comes next is fetched: the next block, or values that are read where they lie. Those of few rows are
+     * read from end to end; more rows take some columns at a time, and find all in a cache if it was fetched before. */
     mha_panels next_K = {0}, next_V = {0}, soon_V = {0};
     if (!halves) {
         const float *V = keys->V + from * keys->v_stride;
@@ -358,8 +363,13 @@ static void block_step(const work *w, bool extra, size_t from, size_t end, mha_p
         soon_V = (mha_panels){V + 16 * keys->v_stride, keys->v_stride, MHA_PANEL};
     }
     for (size_t t = 0; t < w->n_tiles; t++) {
-        if (!halves)
-            b.next = w->n_tiles == 1 ? b.V.row == MHA_PANEL ? NULL : &soon_V : !more ? NULL : t % 2 ? &next_K : &next_V;
+        const bool in_place = !halves && b.V.row != MHA_PANEL;
+        if (in_place && b.K.data) {
+            b.soon = &b.V;
+            b.next = more ? &next_K : NULL;
+        } else if (!halves) {
+            b.next = w->n_tiles == 1 ? in_place ? &soon_V : NULL : !more ? NULL : t % 2 ? &next_K : &next_V;
+        }
         tile_step(w, &w->tiles[t], &b, into, &begun[t]);
     }
 }
