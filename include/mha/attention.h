@@ -45,13 +45,14 @@ typedef struct mha_rope {
 } mha_rope;
 
 typedef enum mha_empty_rows {
-    MHA_EMPTY_ZERO = 0, /* a query that sees no key: weights 0, output b_O, lse -inf */
+    MHA_EMPTY_ZERO = 0, /* a query that sees no key, no extra row and no sink: weights 0, output b_O, lse -inf */
     MHA_EMPTY_NAN
 } mha_empty_rows;
 
 typedef enum mha_hidden_values {
     MHA_HIDDEN_IGNORE = 0, /* a hidden key contributes nothing, whatever its rows hold */
-    MHA_HIDDEN_PROPAGATE   /* weight 0 times its value row: NaN and infinity there reach the output */
+    MHA_HIDDEN_PROPAGATE   /* weight 0 times its value row: NaN and infinity there reach the output, also of
+                            * queries that see no key */
 } mha_hidden_values;
 
 /* All semantics in one descriptor; all-zero is plain attention: softmax(Q K^T / sqrt(d_k)) V.
@@ -100,7 +101,9 @@ typedef struct mha_semantics {
 typedef struct mha_extras {
     mha_view b_q, b_k, b_v;    /* (h*d_k), (h_kv*d_k), (h_kv*d_v): added before anything else */
     mha_view bias_k, bias_v;   /* (h_kv*d_k), (h_kv*d_v) */
-    mha_view sinks;            /* (h) */
+    /* (h), one more logit of each head in the denominator, without a value. -inf adds nothing: that head has no
+     * sink, and its queries that see no key follow empty_rows; +inf and NaN make weights, output and lse NaN. */
+    mha_view sinks;
     mha_view q_norm, k_norm;   /* (d_k), or (h*d_k) / (h_kv*d_k) for a norm over the row */
 } mha_extras;
 

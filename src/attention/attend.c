@@ -22,7 +22,7 @@ typedef struct attention {
  * mean of the weights over the heads, if it is kept; values without NaN and infinity, should there be some. */
 typedef struct scratch {
     float *scores, *terms, *mean, *values;
-    size_t *seen; /* of each row: what is in its denominator */
+    bool *nan; /* of each row: whether it is NaN, keys or none */
     size_t width;
 } scratch;
 
@@ -35,7 +35,7 @@ static size_t lay_out(const mha_request *r, char *base, scratch *m)
     m->terms = mha_arena_take(&arena, m->width, sizeof(float));
     bool dense = r->semantics->hidden_values == MHA_HIDDEN_PROPAGATE;
     m->values = mha_arena_take(&arena, dense ? 0 : r->plan.S, r->plan.d_v * sizeof(float));
-    m->seen = mha_arena_take(&arena, rows, sizeof *m->seen);
+    m->nan = mha_arena_take(&arena, rows, sizeof *m->nan);
     m->mean = mha_arena_take(&arena, mha_kept(r, MHA_STAGE_WEIGHTS_MEAN) ? rows : 0, m->width * sizeof(float));
     return arena.used;
 }
@@ -132,14 +132,13 @@ static float empty(const mha_request *r, float *s, size_t n)
  * denominator without a key. Returns log(sum exp). */
 static float softmax(const mha_request *r, size_t head, float *s, size_t n)
 {
-    const mha_view *sinks = &r->weight[MHA_SINKS];
-    float sink = sinks->data ? (float)mha_view_get(sinks, &head) : -INFINITY;
-    bool plus_one = r->semantics->softmax_plus_one;
+    const float sink = mha_sink(r, head);
+    const bool plus_one = r->semantics->softmax_plus_one;
     float max = plus_one && sink < 0.0f ? 0.0f : sink;
     for (size_t j = 0; j < n; j++)
         max = s[j] > max ? s[j] : max;
     double sum = 0; /* a NaN among the scores makes it NaN, whatever the maximum was */
-    if (sinks->data)
+    if (sink != -INFINITY)
         sum += exp((double)(sink - max));
     if (plus_one)
         sum += exp((double)-max);
@@ -222,8 +221,9 @@ static void weigh(const attention *a, const block *k, const scratch *m, size_t i
     fill(row + keys.to, S - keys.to, -INFINITY);
     mha_stage_row(r, MHA_STAGE_MASKED, k->b, k->head, query, row, n);
 
-    m->seen[i] = seen + r->plan.S_extra + (r->weight[MHA_SINKS].data != NULL) + (size_t)r->semantics->softmax_plus_one;
-    float lse = m->seen[i] ? softmax(r, k->head, row, n) : empty(r, row, n);
+    const bool more = mha_sink(r, k->head) != -INFINITY || r->semantics->softmax_plus_one;
+    const float lse = seen + r->plan.S_extra > 0 || more ? softmax(r, k->head, row, n) : empty(r, row, n);
+    m->nan[i] = isnan(lse);
     mha_stage_row(r, MHA_STAGE_LSE, k->b, k->head, query, &lse, 1);
     mha_stage_row(r, MHA_STAGE_WEIGHTS, k->b, k->head, query, row, n);
 }
@@ -284,7 +284,7 @@ static void weighted_sum(const attention *a, const block *k, const scratch *m)
         mha_gemm(k->rows, d_v, n, 1.0f, m->scores + keys.from, m->width, finite_values(a, k, m, keys), d_v, out, stride);
     for (size_t i = 0; i < k->rows; i++) {
         float *row = out + i * stride;
-        if (m->seen[i] == 0 && r->semantics->empty_rows == MHA_EMPTY_NAN)
+        if (m->nan[i])
             fill(row, d_v, NAN);
         else if (!finite)
             add_non_finite(a, k, m, i, row);

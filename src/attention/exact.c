@@ -238,7 +238,8 @@ static void attend(const judge *m, const mha_sequence *s, size_t b, size_t head,
     const double *q = m->Q + (row * p->h + head) * p->d_k;
     bool show = mha_kept(r, MHA_STAGE_SCORES) || mha_kept(r, MHA_STAGE_CAPPED);
     const mha_view *sinks = &r->weight[MHA_SINKS];
-    size_t terms = (sinks->data != NULL) + (size_t)sem->softmax_plus_one;
+    double sink = sinks->data ? mha_view_get(sinks, &head) : -INFINITY;
+    size_t terms = (sink != -INFINITY) + (size_t)sem->softmax_plus_one;
 
     for (size_t j = 0; j < n; j++) {
         double added = 0;
@@ -261,11 +262,10 @@ static void attend(const judge *m, const mha_sequence *s, size_t b, size_t head,
     }
     keep_row(r, MHA_STAGE_MASKED, b, head, i, score, n);
 
-    double sink = sinks->data ? mha_view_get(sinks, &head) : -INFINITY;
     double max = sem->softmax_plus_one ? fmax(sink, 0.0) : sink;
     for (size_t j = 0; j < n; j++)
         max = fmax(max, score[j]);
-    double sum = (sinks->data ? exp(sink - max) : 0.0) + (sem->softmax_plus_one ? exp(-max) : 0.0);
+    double sum = (sink != -INFINITY ? exp(sink - max) : 0.0) + (sem->softmax_plus_one ? exp(-max) : 0.0);
     for (size_t j = 0; j < n; j++)
         sum += exp(score[j] - max);
     double lse = max + log(sum);
@@ -284,7 +284,7 @@ static void attend(const judge *m, const mha_sequence *s, size_t b, size_t head,
 
     double *out = m->heads + (row * p->h + head) * p->d_v;
     for (size_t c = 0; c < p->d_v; c++)
-        out[c] = nothing && !zero ? NAN : 0.0;
+        out[c] = isnan(lse) ? NAN : 0.0;
     for (size_t j = 0; j < n; j++)
         for (size_t c = 0; c < p->d_v && (seen[j] != 0 || sem->hidden_values == MHA_HIDDEN_PROPAGATE); c++)
             out[c] += score[j] * value_element(m, s, g, j, c);

@@ -110,7 +110,7 @@ size_t mha_stream_attend_scratch(const mha_request *r)
 static void fill_extras(const streaming *a)
 {
     const mha_plan *p = &a->r->plan;
-    const mha_view *k = &a->r->weight[MHA_BIAS_K], *v = &a->r->weight[MHA_BIAS_V], *sinks = &a->r->weight[MHA_SINKS];
+    const mha_view *k = &a->r->weight[MHA_BIAS_K], *v = &a->r->weight[MHA_BIAS_V];
     for (size_t g = 0; g < p->h_kv; g++)
         for (size_t e = 0; e < p->S_extra; e++) {
             bool learned = k->data && e == 0;
@@ -123,8 +123,8 @@ static void fill_extras(const streaming *a)
         }
     for (size_t head = 0; head < p->h && a->n_logits; head++) {
         float *to = a->logits + head * a->n_logits;
-        if (sinks->data)
-            *to++ = (float)mha_view_get(sinks, &head);
+        if (a->r->weight[MHA_SINKS].data)
+            *to++ = mha_sink(a->r, head);
         if (a->r->semantics->softmax_plus_one)
             *to = 0.0f;
     }

@@ -176,3 +176,10 @@ const float *mha_visible_terms_in_place(const mha_request *r, size_t b, size_t h
     mask_row row = row_of(&sem->mask, (const size_t[4]){b, head, i, 0}, 4, r->plan.S);
     return row.step == 1 && keys.to <= row.reach ? (const float *)row.values + keys.from : NULL;
 }
+
+float mha_sink(const mha_request *r, size_t head)
+{
+    const mha_view *sinks = &r->weight[MHA_SINKS];
+    const double sink = sinks->data ? mha_view_get(sinks, &head) : -INFINITY;
+    return isfinite(sink) ? clamp(sink) : (float)sink;
+}

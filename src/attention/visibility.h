@@ -32,4 +32,7 @@ bool mha_visible_terms(const mha_request *r, const mha_sequence *s, size_t b, si
 /* The same terms where they lie, if an additive mask of floats is all there is; else NULL. */
 const float *mha_visible_terms_in_place(const mha_request *r, size_t b, size_t head, size_t i, mha_interval keys);
 
+/* The logit that joins the denominator of a head without a key: a finite double stays finite. -inf: none. */
+float mha_sink(const mha_request *r, size_t head);
+
 #endif

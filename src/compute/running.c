@@ -40,8 +40,10 @@ void mha_part_join(mha_part *total, const mha_part *next, size_t count)
         const mha_running_softmax *b = &next->state[i];
         float *sum = total->sum + i * total->width;
         const float *other = next->sum + i * next->width;
-        if (b->max == -INFINITY) { /* nothing there, or NaN alone */
+        if (b->max == -INFINITY) { /* nothing there, or weights of 0 and NaN alone */
             a->sum += b->sum;
+            if (b->visible)
+                kernels->blend(sum, other, total->width, 1.0f, 1.0f);
         } else {
             float max = a->max > b->max ? a->max : b->max;
             float f = exp_difference(kernels, a->max, max), g = exp_difference(kernels, b->max, max);
@@ -60,22 +62,26 @@ void mha_part_finish(const mha_stream *stream, const mha_stream_row *rows, size_
         const mha_stream_row *row = &rows[i];
         mha_running_softmax state = total->state[i];
         float factor = 1.0f; /* of the weighted sum, should a logit be the new maximum */
-        if (state.visible && state.max == -INFINITY)
-            state.sum = NAN; /* every visible score is -inf: 0 / 0 */
+        bool empty = !state.visible;
         for (size_t l = 0; l < row->n_logits; l++) {
             float x = row->logits[l], max = x > state.max ? x : state.max;
+            if (x == -INFINITY)
+                continue;
+            empty = false;
             float f = exp_difference(kernels, state.max, max);
             factor *= f;
             state.sum = state.sum * f + exp_difference(kernels, x, max);
             state.max = max;
         }
-        if (!state.visible && row->n_logits == 0) {
+        if (empty) {
             for (size_t e = 0; e < stream->d_v; e++)
                 row->out[e] = stream->empty;
             if (row->lse)
                 *row->lse = isnan(stream->empty) ? NAN : -INFINITY;
             continue;
         }
+        if (state.max == -INFINITY)
+            state.sum = NAN; /* every visible score is -inf, and nothing else is there: 0 / 0 */
         if (factor == 1.0f) {
             kernels->divide(row->out, total->sum + i * total->width, stream->d_v, state.sum);
         } else {

@@ -34,10 +34,10 @@ typedef struct mha_stream {
     const float *(*bias)(void *context, size_t row, size_t key, size_t n, float *room);
     void *context;
 
-    float empty; /* the output of a row that sees no key, no extra row and has no logits */
+    float empty; /* the output of a row that sees no key, no extra row and has no logit above -inf */
 } mha_stream;
 
-/* One query: sees keys [begin, end). `logits`: scores without a value that join the denominator (sinks). */
+/* One query: sees keys [begin, end). `logits`: scores without a value that join the denominator (sinks); -inf is none. */
 typedef struct mha_stream_row {
     const float *q; /* d_k floats */
     float *out;     /* d_v floats */

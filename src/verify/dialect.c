@@ -260,7 +260,7 @@ static void softmax(const mha_dialect *d, double *s, const unsigned char *visibl
         sum += *x;
     }
     for (size_t j = 0; j < n; j++)
-        if (visible[j * step])
+        if (visible[j * step] || isnan(sum))
             s[j * step] /= sum;
     *lse = most + log(sum);
 }
@@ -276,7 +276,7 @@ static void weigh(mha_dialect_bench *w, const mha_dialect *d)
                 continue;
             double rest[2];
             size_t n = 0;
-            if (w->sinks && d->use_sinks)
+            if (w->sinks && d->use_sinks && w->sinks[h] != -INFINITY)
                 rest[n++] = w->sinks[h];
             if (d->plus_one)
                 rest[n++] = 0;

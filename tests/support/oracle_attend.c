@@ -161,7 +161,7 @@ void oracle_attend(run *r, size_t b, size_t head, size_t i, attended *a, number 
         put(&r->out->stage[MHA_STAGE_MASKED], at + j, a->logit[j]);
     }
     double sink = r->sinks.data ? oracle_get(&r->sinks, head, 0, 0, 0) : 0;
-    soften(r, a, r->sinks.data ? &sink : NULL);
+    soften(r, a, r->sinks.data && !(isinf(sink) && sink < 0) ? &sink : NULL); /* -inf: a head without one */
     oracle_stage *mean = &r->out->stage[MHA_STAGE_WEIGHTS_MEAN];
     for (size_t j = 0; j < a->n; j++) {
         put(&r->out->stage[MHA_STAGE_WEIGHTS], at + j, a->weight[j]);
