@@ -32,7 +32,8 @@ MHA_API size_t mha_memory_at_hand(void);
 MHA_API const char *mha_isa(void);
 MHA_API const char *mha_isa_available(int index);
 /* Forces an instruction set for every later call ("scalar", "avx2", "avx512", "neon", "auto"). The
- * environment variable MHA_ISA does the same at first use. Not to be called during a forward.
+ * environment variable MHA_ISA does the same at first use, and is ignored where it names none that this
+ * machine has (the program mha refuses it). Not to be called during a forward. MHA_INVALID: `name` is NULL.
  * MHA_NOT_FOUND: no such name. MHA_UNSUPPORTED: this machine does not have it. */
 MHA_API mha_status mha_isa_select(const char *name);
 

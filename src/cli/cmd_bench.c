@@ -361,7 +361,7 @@ static void write_json(const bench *b)
 int run_bench(const arguments *args)
 {
     bench b = {.args = args};
-    int code = request_isa(args), most = given(args, OPT_THREADS) ? (int)count_of(args, OPT_THREADS) : mha_threads_available();
+    int code = EXIT_DONE, most = given(args, OPT_THREADS) ? (int)count_of(args, OPT_THREADS) : mha_threads_available();
     if (code == EXIT_DONE && given(args, OPT_PLOT))
         code = bench_plot_check(args->option[OPT_PLOT].text);
     if (code != EXIT_DONE)

@@ -418,8 +418,6 @@ int run_forward(const arguments *args)
         code = refuse_npy_for_many(args);
     if (code == EXIT_DONE && given(args, OPT_CACHE_DTYPE) && given(args, OPT_SAVE_CASE))
         code = refuse("--cache-dtype", "expected no --save-case beside it: a case file has no word for the type of a cache");
-    if (code == EXIT_DONE)
-        code = request_isa(args);
     if (code == EXIT_DONE && given(args, OPT_OUTPUT) &&
         mha_writer_create(args->option[OPT_OUTPUT].text, &writer, &error) != MHA_OK)
         code = refuse_error("--output", &error);

@@ -159,8 +159,7 @@ int run_heads(const arguments *args)
         }
     size_t *heads, n = choose(args, &heads);
     heads_row *rows = obtain(n, sizeof *rows);
-    int code = n == 0 ? refuse("--heads", "expected head counts that fit the other widths, found none to try")
-                      : request_isa(args);
+    int code = n == 0 ? refuse("--heads", "expected head counts that fit the other widths, found none to try") : EXIT_DONE;
     for (size_t i = 0; i < n && code == EXIT_DONE; i++)
         code = run_one(args, heads[i], &rows[i]);
     if (code == EXIT_DONE) {

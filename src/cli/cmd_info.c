@@ -1,13 +1,9 @@
 /* mha info: what the program runs on. */
 #include "cli/options.h"
 #include "cli/print.h"
-#include "cli/request.h"
 
 int run_info(const arguments *args)
 {
-    int code = request_isa(args);
-    if (code != EXIT_DONE)
-        return code;
     if (given(args, OPT_JSON)) {
         json_t *available = json_array();
         for (int i = 0; mha_isa_available(i); i++)

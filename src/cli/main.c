@@ -8,6 +8,7 @@
 #include "cli/help.h"
 #include "cli/options.h"
 #include "cli/print.h"
+#include "cli/request.h"
 
 static command_code find_command(const char *name)
 {
@@ -25,6 +26,11 @@ static int refuse_command(const char *name)
     return refuse(name, "unknown command; expected one of %s", known);
 }
 
+static int choose_isa(const arguments *args)
+{
+    return option_rows[OPT_ISA].commands & 1u << args->command ? request_isa(args) : EXIT_DONE;
+}
+
 static int run_command(command_code code, int argc, char **argv)
 {
     char *name = text_of("mha %s", commands[code].name);
@@ -33,7 +39,7 @@ static int run_command(command_code code, int argc, char **argv)
     int result = arguments_parse(&args, code, argc, argv);
     if (result == EXIT_DONE && given(&args, OPT_HELP))
         help_command(code);
-    else if (result == EXIT_DONE)
+    else if (result == EXIT_DONE && (result = choose_isa(&args)) == EXIT_DONE)
         result = commands[code].run(&args);
     arguments_free(&args);
     result = finish_output(result);
@@ -74,6 +80,7 @@ int main(int argc, char **argv)
     hold_standard_streams();
     json_mind_memory();
     signal(SIGPIPE, SIG_IGN); /* "mha ... | head -1": the files asked for are written all the same */
+    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error like a full disk, and leaves nothing behind */
     static const char *const general[] = {"help", "--help", "-h", "--version"};
     if (argc < 2)
         return refuse("", "expected a command, found nothing; \"mha --help\" lists them");

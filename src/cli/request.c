@@ -15,14 +15,14 @@ enum { QUERY_STREAM = 32, KEY_STREAM, VALUE_STREAM };
 
 int request_isa(const arguments *args)
 {
-    const char *name = args->option[OPT_ISA].text;
-    if (!name || mha_isa_select(name) == MHA_OK)
+    const char *variable = getenv("MHA_ISA"), *name = given(args, OPT_ISA) ? args->option[OPT_ISA].text : variable;
+    if (!name || !*name || mha_isa_select(name) == MHA_OK)
         return EXIT_DONE;
     char available[128] = "";
     for (int i = 0; mha_isa_available(i); i++)
         snprintf(available + strlen(available), sizeof available - strlen(available), "%s%s", i ? ", " : "",
                  mha_isa_available(i));
-    return refuse("--isa", "expected one this machine has (%s), found \"%s\"", available, name);
+    return refuse(given(args, OPT_ISA) ? "--isa" : "MHA_ISA", "expected one this machine has (%s), found \"%s\"", available, name);
 }
 
 mha_dtype request_dtype(const arguments *args, option_code option)

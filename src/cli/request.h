@@ -23,7 +23,7 @@ typedef struct request {
     const char *facts_from;  /* and where: "preset", "config.json", "metadata"; NULL without one */
 } request;
 
-/* --isa */
+/* --isa, or else the environment variable MHA_ISA, which the library would ignore where it does not know it. */
 int request_isa(const arguments *args);
 /* What --dtype or --cache-dtype says; F32 without. */
 mha_dtype request_dtype(const arguments *args, option_code option);

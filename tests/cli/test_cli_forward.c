@@ -1,8 +1,11 @@
 /* mha forward: what it prints, what it writes, which requests it refuses. */
+#include <dirent.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -387,6 +390,32 @@ static void test_more_than_the_machine_has_is_exit_3(void **state)
     assert_program_refuses(RUN("forward", "--seq", "2000000000", "--batch", "2000000000"), 2, "expected arrays that fit in memory");
 }
 
+/* A file that may not grow is an error, not the end by a signal. */
+static void test_a_limit_on_files_leaves_nothing_behind(void **state)
+{
+    (void)state;
+    const char *path = scratch("limited.npy");
+    struct rlimit old, small;
+    getrlimit(RLIMIT_FSIZE, &old);
+    small = (struct rlimit){512, old.rlim_max};
+    signal(SIGXFSZ, SIG_DFL);
+    setrlimit(RLIMIT_FSIZE, &small);
+    program_result r = RUN("forward", SMALL, "--output", path, "--quiet");
+    setrlimit(RLIMIT_FSIZE, &old);
+    char line[700];
+    snprintf(line, sizeof line, "mha forward: --output: %s: cannot write it: File too large\n", path);
+    assert_string_equal(r.err, line);
+    assert_program_refuses(r, 3, "limited.npy");
+    char directory[600];
+    snprintf(directory, sizeof directory, "%s", path);
+    *strrchr(directory, '/') = '\0';
+    DIR *names = opendir(directory);
+    for (struct dirent *entry; (entry = readdir(names));)
+        if (strncmp(entry->d_name, ".mha-", 5) == 0 || strcmp(entry->d_name, "limited.npy") == 0)
+            fail_msg("%s is left", entry->d_name);
+    closedir(names);
+}
+
 static void test_one_place_is_not_written_twice(void **state)
 {
     (void)state;
@@ -458,6 +487,7 @@ int main(void)
         cmocka_unit_test(test_truncated_files_are_refused),
         cmocka_unit_test(test_outputs_that_cannot_be_written),
         cmocka_unit_test(test_more_than_the_machine_has_is_exit_3),
+        cmocka_unit_test(test_a_limit_on_files_leaves_nothing_behind),
         cmocka_unit_test(test_one_place_is_not_written_twice),
         cmocka_unit_test(test_files_on_standard_output_stand_alone),
         cmocka_unit_test(test_names_that_lead_nowhere_are_wrong_requests),

@@ -266,12 +266,19 @@ static void tables(void **state)
         {{"info"}, 0, {"BLAS threading", "instruction set"}},
     };
     EACH_TELLS(tellings);
-    const telling scalar = {{"info"}, 0, {"instruction set  scalar"}}, fallback = {{"info"}, 0, {"instruction set  ", "!abacus"}};
+    const telling scalar = {{"info"}, 0, {"instruction set  scalar"}}, unset = {{"info"}, 0, {"instruction set  "}},
+                  unneeded = {{"params", "--d-model", "8", "--heads", "2", "--quiet"}, 0, {"!8"}};
     setenv("MHA_ISA", "scalar", 1);
     tells(&scalar);
-    setenv("MHA_ISA", "abacus", 1); /* not one of this machine: as if nothing were said */
-    tells(&fallback);
+    setenv("MHA_ISA", "abacus", 1); /* not one of this machine; an option comes before it, and who needs none does not mind */
+    assert_program_refuses(RUN("info"), 2, "mha info: MHA_ISA: expected one this machine has (*scalar), found \"abacus\"");
+    assert_program_refuses(RUN("check", "tests/vectors/torch_one_token.safetensors"), 2, "mha check: MHA_ISA: *abacus");
+    tells(&(telling){{"info", "--isa", "scalar"}, 0, {"instruction set  scalar"}});
+    tells(&unneeded);
+    setenv("MHA_ISA", "", 1);
+    tells(&unset);
     unsetenv("MHA_ISA");
+    assert_program_refuses(RUN("check", "--isa", "abacus", "tests/vectors/torch_one_token.safetensors"), 2, "--isa: *abacus");
     assert_program_refuses(RUN("params", "--weights", scratch("a.safetensors"), "--per-head"), 2, "--per-head: *unknown configuration");
     assert_program_refuses(RUN("params", "--weights", scratch("a.safetensors"), "--seq", "4"), 2, "--seq: *unknown configuration");
     assert_program_refuses(RUN("params", "--config", scratch("none.json"), "--per-head"), 2, "--per-head: *attention layers, found none");
