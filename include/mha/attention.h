@@ -180,7 +180,7 @@ MHA_API bool mha_stage_find(const char *name, mha_stage *stage); /* false: no st
 
 #define MHA_PATH_LIST(X)                                                                           \
     X(MHA_PATH_AUTO, "auto")   /* the fastest that supports the request */                         \
-    X(MHA_PATH_FAST, "fast")   /* packed projections, streaming core */                            \
+    X(MHA_PATH_FAST, "fast")   /* packed projections, streaming core; see below */                 \
     X(MHA_PATH_BLAS, "blas")   /* SGEMM for projections and per-head products: the paper spelled out */ \
     X(MHA_PATH_EXACT, "exact") /* float64, plain loops: the judge */
 
@@ -194,7 +194,12 @@ typedef enum mha_path {
 MHA_API const char *mha_path_name(mha_path path);             /* "blas"; "?" outside the list */
 MHA_API bool mha_path_find(const char *name, mha_path *path); /* false: no path of that name */
 
-/* Same answer: on one machine, with one instruction set and one BLAS, a path gives the same bits on every run,
+/* Only the exact path takes inputs of other floats than F32, caches of F64, rows that overlap, and scales and caps
+ * beyond the range of float; else no path refuses what another can do. One request goes another way than asked: with
+ * MHA_HIDDEN_PROPAGATE `fast` hands over to `blas`, which holds the weights whole; plan.path and plan.path_reason
+ * say so. Where scores or weights are kept, `fast` stays `fast`: they are computed beside it (see mha_call).
+ *
+ * Same answer: on one machine, with one instruction set and one BLAS, a path gives the same bits on every run,
  * for any number of threads, for a batch row alone or among any others, for any strides and alignment of inputs
  * and stages, and whatever else is kept. What the blas path asks of a BLAS for this is that the bits of an SGEMM
  * do not depend on strides and alignment, nor those of an SGEMV whose rows have a gap between them; OpenBLAS
@@ -233,8 +238,8 @@ typedef struct mha_call {
 
 /* What a call will do: the path it takes, the sizes it works on. */
 typedef struct mha_plan {
-    mha_path path;           /* never AUTO */
-    const char *path_reason; /* why not a faster one; "" if none was asked for. Static text */
+    mha_path path;           /* really taken; never AUTO */
+    const char *path_reason; /* why not the one asked for, or for AUTO the fastest; "" when it is. Static text */
     size_t B, T_q, T_k;      /* sequences; the longest query and new key lengths */
     size_t S, S_extra;       /* longest key length with cache; extra rows (S' = S + S_extra) */
     size_t h, h_kv, d_k, d_v, d_out;
@@ -247,7 +252,7 @@ typedef struct mha_plan {
 
 /* Validates a call (stages need not be set yet) and says what it takes. `layer` NULL: Q, K, V given.
  * Errors: MHA_INVALID (shape, value: named with expected and found), MHA_UNSUPPORTED (a combination
- * without meaning, or a path that cannot do it). */
+ * without meaning, or numbers that only the exact path holds; see mha_path). */
 MHA_API mha_status mha_plan_call(const mha_layer *layer, const mha_call *call, mha_plan *plan, mha_error *error);
 
 /* Runs it. `workspace` has at least plan.workspace_bytes bytes at any alignment; one per concurrent

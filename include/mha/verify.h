@@ -110,7 +110,7 @@ typedef struct mha_stage_verdict {
 
 typedef struct mha_verdict {
     mha_outcome outcome;
-    mha_path path;    /* really used */
+    mha_path path;    /* really used; the one asked for where none was run */
     char reason[400]; /* why it failed or was skipped; "" when it passed */
     size_t stage_count;
     mha_stage_verdict *stages; /* in the order data flows; owned by the verdict */
@@ -121,8 +121,9 @@ typedef struct mha_verdict {
 /* Runs a case on a path and compares every expected tensor: `exact` against expected64.* with rtol64,
  * atol64 (against expected.* where that is all there is), the others against expected.* with rtol,
  * atol, atol.<tensor>. packed.*, permuted.*, repeated.*, prefill.* are run too. `stage` (NULL: all)
- * restricts to one stage. `threads` 0: as many as there are. A path that cannot run the case gives
- * MHA_SKIPPED with its reason. Errors: MHA_NO_MEMORY, MHA_NOT_FOUND (no stage of that name anywhere);
+ * restricts to one stage. `threads` 0: as many as there are. What the library refuses to run as
+ * unsupported gives MHA_SKIPPED with the reason; where `fast` hands over to `blas` (attention.h, mha_path), verdict.path
+ * says so. Errors: MHA_NO_MEMORY, MHA_NOT_FOUND (no stage of that name anywhere);
  * *verdict is then empty. The caller frees the verdict. */
 MHA_API mha_status mha_case_judge(const mha_case *c, mha_path path, const char *stage, int threads,
                                   mha_verdict *verdict, mha_error *error);
