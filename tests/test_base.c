@@ -444,6 +444,38 @@ static void shapes_in_words_are_cut_not_overrun(void **state)
 
 /* ---------------------------------------------------------------- memory */
 
+static void text_is_cut_between_characters(void **state)
+{
+    (void)state;
+    static const char text[] = "a\xc3\xa9" "\xe6\x97\xa5" "\xf0\x9f\x98\x80" "b"; /* one, two, three, four bytes and one */
+    static const size_t whole[] = {0, 1, 1, 3, 3, 3, 6, 6, 6, 6, 10, 11};
+    for (size_t length = 0; length <= strlen(text); length++) {
+        assert_int_equal(mha_text_whole(text, length), whole[length]);
+        assert_int_equal(mha_text_precision(text, length), (int)whole[length]);
+        char *tight = guard_allocate(length + 1, GUARD_AFTER, 'x');
+        mha_text_print(tight, length + 1, "%s", text);
+        assert_int_equal(strlen(tight), whole[length]);
+        assert_memory_equal(tight, text, whole[length]);
+        guard_release(tight);
+    }
+    assert_int_equal(mha_text_precision(text, 99), (int)strlen(text));
+    assert_int_equal(mha_text_precision("\xc3", 99), 1); /* not cut here */
+    assert_int_equal(mha_text_whole("\x80\x80\x80\x80\x80", 5), 5); /* no UTF-8 at all */
+    assert_int_equal(mha_text_whole("\x80", 1), 1);
+    mha_error error;
+    for (size_t before = 0; before < 3; before++) { /* the fields of an error */
+        char longer[600] = "";
+        memset(longer, 'x', before);
+        while (strlen(longer) < 500)
+            strcat(longer, "\xe6\x97\xa5");
+        mha_fail(&error, MHA_INVALID, longer, "%s", longer);
+        const size_t name = strlen(error.name), message = strlen(error.message);
+        assert_int_equal(mha_text_whole(error.name, name), name);
+        assert_int_equal(mha_text_whole(error.message, message), message);
+        assert_true(name + 3 >= sizeof error.name - 1 && message + 3 >= sizeof error.message - 1);
+    }
+}
+
 static void blocks_are_zero_and_aligned_whatever_gives_them(void **state)
 {
     (void)state;
@@ -537,6 +569,7 @@ int main(void)
         cmocka_unit_test(copy_refuses_what_it_cannot_do),
         cmocka_unit_test(layouts_are_views_of_the_same_four_indices),
         cmocka_unit_test(shapes_in_words_are_cut_not_overrun),
+        cmocka_unit_test(text_is_cut_between_characters),
         cmocka_unit_test(blocks_are_zero_and_aligned_whatever_gives_them),
         cmocka_unit_test(arrays_grow_and_keep_what_they_hold),
         cmocka_unit_test(sizes_are_checked),

@@ -228,8 +228,8 @@ static void semantics_without_meaning_are_refused(void **state)
           S.padding_fill = NAN)
     /* rotation */
     SPOIL(MHA_INVALID, "rotation", S.rope.kind = (mha_rope_kind)3)
-    SPOIL(MHA_INVALID, "rope-dim", S.rope.kind = MHA_ROPE_HALF_SPLIT; S.rope.dim = 3)
-    SPOIL(MHA_INVALID, "rope-dim", S.rope.kind = MHA_ROPE_HALF_SPLIT; S.rope.dim = 6)
+    SPOIL(MHA_INVALID, "rope_dim", S.rope.kind = MHA_ROPE_HALF_SPLIT; S.rope.dim = 3)
+    SPOIL(MHA_INVALID, "rope_dim", S.rope.kind = MHA_ROPE_HALF_SPLIT; S.rope.dim = 6)
     SPOIL(MHA_INVALID, "base", S.rope.kind = MHA_ROPE_HALF_SPLIT; S.rope.base = -1)
     SPOIL(MHA_INVALID, "base", S.rope.kind = MHA_ROPE_HALF_SPLIT; S.rope.base = NAN)
 #define ROPE(...) S.rope = (mha_rope){.kind = MHA_ROPE_INTERLEAVED, __VA_ARGS__}

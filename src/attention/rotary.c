@@ -88,9 +88,9 @@ static mha_status check_alone(const mha_view *x, const mha_rope *rope, const mha
         return mha_fail(error, MHA_UNSUPPORTED, "x", "expected elements of F32 or F64, found x of %s and y of %s",
                         mha_dtype_name(x->dtype), mha_dtype_name(y->dtype));
     if (!(rope->base >= 0) || !isfinite(rope->base))
-        return mha_fail(error, MHA_INVALID, "rope-base", "expected a positive base, found %g", rope->base);
+        return mha_fail(error, MHA_INVALID, "rope_base", "expected a positive base, found %g", rope->base);
     if (dim % 2 != 0 || dim > x->shape[3])
-        return mha_fail(error, MHA_INVALID, "rope-dim", "expected an even number of features up to d = %zu, found %zu",
+        return mha_fail(error, MHA_INVALID, "rope_dim", "expected an even number of features up to d = %zu, found %zu",
                         x->shape[3], dim);
     const mha_view *c = &rope->cos_table, *s = &rope->sin_table, *p = &rope->q_positions;
     if (p->data && (p->dtype != MHA_I64 || p->rank != 2 || (p->shape[0] != x->shape[0] && p->shape[0] != 1) ||

@@ -113,10 +113,10 @@ static mha_status check_rope(mha_request *r, mha_error *error)
     r->rope_dim = rope->dim ? rope->dim : r->plan.d_k;
     r->rope_base = rope->base != 0 ? rope->base : 10000.0;
     if (r->rope_dim % 2 != 0 || r->rope_dim > r->plan.d_k)
-        return mha_fail(error, MHA_INVALID, "rope-dim", "expected an even number of features up to d_k = %zu, found %zu",
+        return mha_fail(error, MHA_INVALID, "rope_dim", "expected an even number of features up to d_k = %zu, found %zu",
                         r->plan.d_k, r->rope_dim);
     if (!(r->rope_base > 0) || !isfinite(r->rope_base))
-        return mha_fail(error, MHA_INVALID, "rope-base", "expected a positive base, found %g", r->rope_base);
+        return mha_fail(error, MHA_INVALID, "rope_base", "expected a positive base, found %g", r->rope_base);
     size_t T_q = r->query.shape[1], T_k = r->key.shape[1];
     mha_status status;
     (void)((status = check_positions(r, "rope q_positions", &rope->q_positions, T_q, error)) ||
@@ -163,7 +163,7 @@ mha_status mha_request_check_semantics(mha_request *r, mha_error *error)
     for (size_t b = 0; b < (by_row ? p->B : 1); b++) {
         mha_sequence q = mha_request_sequence(r, b);
         if (q.offset > far || q.offset < -far)
-            return mha_fail(error, MHA_INVALID, "position-offset", "offset %lld of row %zu is out of range", (long long)q.offset, b);
+            return mha_fail(error, MHA_INVALID, "position_offset", "offset %lld of row %zu is out of range", (long long)q.offset, b);
         if (s->kv_lengths && (s->kv_lengths[b] < 0 || s->kv_lengths[b] > (int64_t)q.S))
             return mha_fail(error, MHA_INVALID, "lengths", "length %lld of row %zu is not between 0 and its %zu keys",
                             (long long)s->kv_lengths[b], b, q.S);

@@ -2,6 +2,8 @@
 #ifndef MHA_BASE_H
 #define MHA_BASE_H
 
+#include <stdarg.h>
+
 #include "mha/status.h"
 #include "mha/tensor.h"
 
@@ -33,7 +35,18 @@ void mha_release(const mha_allocator *allocator, void *block, size_t bytes); /* 
  * the items is zero. NULL when there is no memory: `items` then stays as it is. */
 void *mha_array_grow(const mha_allocator *allocator, void *items, size_t count, size_t *room, size_t item_bytes);
 
-/* "(2, 128, 768)" into a buffer, for messages; cut when it does not fit. Returns `text`. */
+/* Of the first `length` bytes of a text in UTF-8 those of whole characters: without the beginning of a last one that
+ * goes on behind them. All text that is shortened is cut there. */
+size_t mha_text_whole(const char *text, size_t length);
+/* snprintf, cut between two characters when it does not fit. */
+__attribute__((format(printf, 3, 4))) void mha_text_print(char *text, size_t size, const char *format, ...);
+__attribute__((format(printf, 3, 0))) void mha_text_vprint(char *text, size_t size, const char *format, va_list arguments);
+/* Both arguments of "%.*s": at most `most` bytes of `text`. */
+#define MHA_AT_MOST(most, text) mha_text_precision(text, most), text
+int mha_text_precision(const char *text, size_t most);
+
+/* "(2, 128, 768)" into a buffer, for messages; cut when it does not fit. "rank 9" for what is none of a view's ranks.
+ * Returns `text`. */
 char *mha_shape_text(char *text, size_t size, const size_t *shape, int rank);
 
 #endif

@@ -1,4 +1,4 @@
-/* Statuses in words, and the one place where an error is written. */
+/* Statuses in words, text that is cut between characters, and the one place where an error is written. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -34,14 +34,50 @@ int mha_status_exit_code(mha_status status)
     return known(status) ? statuses[status].exit_code : 3;
 }
 
+/* ---------------------------------------------------------------- text */
+
+size_t mha_text_whole(const char *text, size_t length)
+{
+    size_t first = length, most = length < 4 ? length : 4;
+    while (first > length - most && ((unsigned char)text[first - 1] & 0xc0) == 0x80)
+        first--;
+    if (first == length - most) /* empty, or no UTF-8 */
+        return length;
+    const unsigned char lead = (unsigned char)text[first - 1];
+    const size_t needed = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : lead >= 0xc0 ? 2 : 1;
+    return length - first + 1 < needed ? first - 1 : length;
+}
+
+int mha_text_precision(const char *text, size_t most)
+{
+    const size_t length = strnlen(text, most);
+    return (int)(text[length] ? mha_text_whole(text, length) : length);
+}
+
+void mha_text_vprint(char *text, size_t size, const char *format, va_list arguments)
+{
+    if (vsnprintf(text, size, format, arguments) >= (int)size)
+        text[mha_text_whole(text, size - 1)] = '\0';
+}
+
+void mha_text_print(char *text, size_t size, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    mha_text_vprint(text, size, format, arguments);
+    va_end(arguments);
+}
+
+/* ---------------------------------------------------------------- errors */
+
 static mha_status fail(mha_error *error, mha_status status, const char *name, uint64_t offset, const char *format,
                        va_list arguments)
 {
     if (error) {
         error->status = status;
         error->offset = offset;
-        snprintf(error->name, sizeof error->name, "%s", name ? name : "");
-        vsnprintf(error->message, sizeof error->message, format, arguments);
+        mha_text_print(error->name, sizeof error->name, "%s", name ? name : "");
+        mha_text_vprint(error->message, sizeof error->message, format, arguments);
         for (char *c = error->message; *c; c++) /* names from files must not break the line or the terminal */
             if ((unsigned char)*c < 32 || *c == 127)
                 *c = '?';

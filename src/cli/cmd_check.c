@@ -33,7 +33,8 @@ static void judge(workshop *shop, const char *path, judged_case *c, mha_error *e
         const char *slash = strrchr(path, '/');
         c->name = text_of("%s", slash ? slash + 1 : path);
         c->verdict.outcome = MHA_FAILED;
-        snprintf(c->verdict.reason, sizeof c->verdict.reason, "%s", c->open_error.message);
+        c->verdict.path = shop->path;
+        c->obstacle = file_error_text(path, &c->open_error);
     }
     mha_case_close(opened);
 }
@@ -80,7 +81,7 @@ static int show(const judged_case *cases, size_t n, const arguments *args)
     for (size_t i = 0; i < n; i++)
         count[cases[i].verdict.outcome]++;
     if (n == 1 && cases[0].open_error.status != MHA_OK)
-        return refuse_error(cases[0].path, &cases[0].open_error);
+        return refuse_file(cases[0].path, &cases[0].open_error);
     if (given(args, OPT_JSON))
         verdicts_json(cases, n, count);
     else if (!given(args, OPT_QUIET))
@@ -110,6 +111,7 @@ int run_check(const arguments *args)
         for (size_t i = 0; i < list.n; i++) {
             mha_verdict_free(&shop.cases[i].verdict);
             free(shop.cases[i].name);
+            free(shop.cases[i].obstacle);
         }
         free(shop.cases);
     }

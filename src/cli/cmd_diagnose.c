@@ -99,7 +99,8 @@ static int diagnose(const mha_case *c, const arguments *args)
     mha_error error = {0};
     mha_diagnosis d = {0};
     if (mha_case_diagnose(c, args->option[OPT_TENSOR].text, &d, &error) != MHA_OK)
-        return refuse_error(given(args, OPT_TENSOR) ? "--tensor" : args->operands[0], &error);
+        return error.status == MHA_NOT_FOUND && given(args, OPT_TENSOR) ? refuse_error("--tensor", &error)
+                                                                        : refuse_file(args->operands[0], &error);
     if (given(args, OPT_JSON))
         json_print(json_pack("{so so so so}", "tensor", json_text(d.tensor), "tried", json_count(d.tried), "matches",
                              json_explanations(d.matches, d.match_count), "closest",
@@ -116,7 +117,7 @@ int run_diagnose(const arguments *args)
     mha_case *c = NULL;
     mha_error error = {0};
     if (mha_case_open(args->operands[0], NULL, &c, &error) != MHA_OK)
-        return refuse_error(args->operands[0], &error);
+        return refuse_file(args->operands[0], &error);
     int code = diagnose(c, args);
     mha_case_close(c);
     return code;

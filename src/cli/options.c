@@ -50,13 +50,21 @@ static int refuse_option(const option_row *row, const char *expected, const char
     return refuse(about, "expected %s, found \"%s\"", expected, found);
 }
 
+static bool has_large_number(const char *text)
+{
+    while (*text && strspn(text, "0123456789") <= 18)
+        text++;
+    return *text != 0;
+}
+
 static int refuse_number(const option_row *row, const char *what, const char *found)
 {
     char expected[96];
+    const bool large = row->type != REAL && has_large_number(found); /* whole numbers are of 64 bits */
     if (row->low == INT64_MIN)
-        snprintf(expected, sizeof expected, "%s", what);
+        snprintf(expected, sizeof expected, "%s%s", what, !large ? "" : " from -2^63 to 2^63 - 1");
     else if (row->high == INT64_MAX)
-        snprintf(expected, sizeof expected, "%s, at least %lld", what, (long long)row->low);
+        snprintf(expected, sizeof expected, "%s, at least %lld%s", what, (long long)row->low, large ? " and below 2^63" : "");
     else
         snprintf(expected, sizeof expected, "%s from %lld to %lld", what, (long long)row->low, (long long)row->high);
     return refuse_option(row, expected, found);
@@ -161,9 +169,8 @@ static size_t distance(const char *a, const char *b)
 /* A word that is no option of this command: somebody else's, a misspelt one, or none at all. */
 static int refuse_word(const char *word, command_code command)
 {
-    char about[64], name[64];
-    snprintf(about, sizeof about, "%.*s", (int)strcspn(word, "="), word);
-    snprintf(name, sizeof name, "%s", about + strspn(about, "-"));
+    char *about = text_of("%.*s", (int)strcspn(word, "="), word);
+    const char *name = about + strspn(about, "-");
     char owners[160] = "";
     size_t nearest = 3, closest = OPTION_COUNT;
     for (option_code code = 0; code < OPTION_COUNT; code++) {
@@ -178,11 +185,14 @@ static int refuse_word(const char *word, command_code command)
             nearest = d, closest = code;
     }
     if (*owners)
-        return refuse(about, "not an option of mha %s; expected one of \"mha %s --help\", this is one of: %s",
-                      commands[command].name, commands[command].name, owners);
-    if (closest < OPTION_COUNT)
-        return refuse(about, "unknown option; did you mean --%s?", option_rows[closest].name);
-    return refuse(about, "unknown option; expected one of \"mha %s --help\"", commands[command].name);
+        refuse(about, "not an option of mha %s; expected one of \"mha %s --help\", this is one of: %s", commands[command].name,
+               commands[command].name, owners);
+    else if (closest < OPTION_COUNT)
+        refuse(about, "unknown option; did you mean --%s?", option_rows[closest].name);
+    else
+        refuse(about, "unknown option; expected one of \"mha %s --help\"", commands[command].name);
+    free(about);
+    return EXIT_REQUEST;
 }
 
 /* getopt_long takes any unambiguous beginning of a name; a request is clearer without. */
@@ -203,9 +213,10 @@ static int take_option(arguments *args, option_code code, const char *text)
 
 static int refuse_argument(const char *word)
 {
-    char about[64];
-    snprintf(about, sizeof about, "%.*s", (int)strcspn(word, "="), word);
-    return refuse(about, "expected no argument, found \"%s\"", strchr(word, '=') + 1);
+    char *about = text_of("%.*s", (int)strcspn(word, "="), word);
+    refuse(about, "expected no argument, found \"%s\"", strchr(word, '=') + 1);
+    free(about);
+    return EXIT_REQUEST;
 }
 
 /* "-", or "-:TENSOR". */

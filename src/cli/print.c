@@ -37,12 +37,12 @@ static void say(const char *about, const char *message)
 
 int refuse(const char *about, const char *format, ...)
 {
-    char message[600];
     va_list values;
     va_start(values, format);
-    vsnprintf(message, sizeof message, format, values);
+    char *message = text_of_list(format, values);
     va_end(values);
     say(about, message);
+    free(message);
     return EXIT_REQUEST;
 }
 
@@ -63,27 +63,68 @@ static const char *option_of_field(const char *field, char text[120])
     return field;
 }
 
-int refuse_error(const char *about, const mha_error *error)
+/* Behind "NAME: ", or behind "...END: " where the message shows only the end of a long name; else `words` itself. */
+static const char *behind(const char *words, const char *name)
 {
-    char option[120], at[48] = "", both[600];
-    about = strcmp(about, "-") == 0 ? "standard input" : about;
-    const char *subject = *error->name ? option_of_field(error->name, option) : about;
-    if (*about && subject == error->name && strcmp(about, subject) != 0) { /* a tensor of that file, a file of that option */
-        snprintf(both, sizeof both, "%s: %s", about, subject);
-        subject = both;
+    const bool shortened = strncmp(words, "...", 3) == 0;
+    const char *at = shortened ? words + 3 : words;
+    for (; *name; name += shortened ? 1 : strlen(name)) {
+        const size_t length = strlen(name);
+        if (strncmp(at, name, length) == 0 && strncmp(at + length, ": ", 2) == 0)
+            return at + length + 2;
     }
+    return words;
+}
+
+/* What the error says, without what it is about where the message begins with that, and with the byte. To be freed. */
+static char *words_of(const mha_error *error, const char *subject)
+{
+    char at[48] = "";
     if (error->offset && !strstr(error->message, "byte"))
         snprintf(at, sizeof at, " (byte %" PRIu64 ")", error->offset);
     const char *words = *error->message ? error->message : mha_status_meaning(error->status);
-    const char *const named[] = {subject, error->name}; /* by the message itself */
-    for (size_t i = 0, length; i < 2; i++) {
-        length = strlen(named[i]);
-        if (length && strncmp(words, named[i], length) == 0 && strncmp(words + length, ": ", 2) == 0)
-            words += length + 2;
+    return text_of("%s%s", behind(behind(words, subject), error->name), at);
+}
+
+int refuse_error(const char *about, const mha_error *error)
+{
+    char option[120];
+    about = strcmp(about, "-") == 0 ? "standard input" : about;
+    const bool cut = sizeof error->name - strlen(error->name) < 5; /* the message then has its end */
+    const char *subject = *error->name && !(cut && *about) ? option_of_field(error->name, option) : about;
+    const bool inside = *about && subject == error->name && strcmp(about, subject) != 0; /* a tensor of that file, a file of that option */
+    char *both = inside ? text_of("%s: %s", about, subject) : NULL;
+    char *words = words_of(error, both ? both : subject);
+    say(both ? both : subject, words);
+    free(both);
+    free(words);
+    return mha_status_exit_code(error->status);
+}
+
+/* The error is about the file as a whole; its name is cut to the field that holds it. */
+static bool is_about(const mha_error *error, const char *path)
+{
+    const size_t length = strlen(error->name), room = sizeof error->name - 1;
+    return strncmp(path, error->name, length) == 0 && (path[length] == 0 || room - length < 4);
+}
+
+char *file_error_text(const char *path, const mha_error *error)
+{
+    path = strcmp(path, "-") == 0 ? "standard input" : path;
+    char *words = words_of(error, path);
+    if (*error->name && !is_about(error, path) && !strstr(words, error->name)) {
+        char *longer = text_of("%s: %s", error->name, words);
+        free(words);
+        words = longer;
     }
-    char *message = text_of("%s%s", words, at);
-    say(subject, message);
-    free(message);
+    return words;
+}
+
+int refuse_file(const char *path, const mha_error *error)
+{
+    char *words = file_error_text(path, error);
+    say(strcmp(path, "-") == 0 ? "standard input" : path, words);
+    free(words);
     return mha_status_exit_code(error->status);
 }
 
@@ -177,15 +218,22 @@ void *obtain_tensor(size_t count, size_t size)
     return memset(memory, 0, bytes);
 }
 
-char *text_of(const char *format, ...)
+char *text_of_list(const char *format, va_list values)
 {
-    va_list values, again;
-    va_start(values, format);
+    va_list again;
     va_copy(again, values);
     int length = vsnprintf(NULL, 0, format, again);
     va_end(again);
     char *text = obtain((size_t)length + 1, 1);
     vsnprintf(text, (size_t)length + 1, format, values);
+    return text;
+}
+
+char *text_of(const char *format, ...)
+{
+    va_list values;
+    va_start(values, format);
+    char *text = text_of_list(format, values);
     va_end(values);
     return text;
 }

@@ -3,6 +3,7 @@
 #define MHA_CLI_PRINT_H
 
 #include <jansson.h>
+#include <stdarg.h>
 #include <stdio.h>
 
 #include "mha/mha.h"
@@ -18,6 +19,10 @@ __attribute__((format(printf, 2, 3))) int refuse(const char *about, const char *
 /* The same for an error of the library, about the option its name stands for, or about the file or option
  * `about` ("" for none) and what the error itself names. Gives the exit code of its status. */
 int refuse_error(const char *about, const mha_error *error);
+/* The same for an error in a file that was read: about the file, and then what is wrong in it, by the file's own names. */
+int refuse_file(const char *path, const mha_error *error);
+/* What it says of the file, without the file's name; to be freed. */
+char *file_error_text(const char *path, const mha_error *error);
 /* Closes standard output; EXIT_MACHINE, with a line, if something could not be written, else `code`. */
 int finish_output(int code);
 
@@ -32,6 +37,7 @@ void *obtain_tensor(size_t count, size_t size);
 /* An array of n items of that size (NULL for none) with room for at least one more; the old one is gone. */
 void *obtain_more(void *items, size_t n, size_t *capacity, size_t size);
 __attribute__((format(printf, 1, 2))) char *text_of(const char *format, ...); /* to be freed */
+__attribute__((format(printf, 1, 0))) char *text_of_list(const char *format, va_list values);
 
 /* ---------------------------------------------------------------- text */
 

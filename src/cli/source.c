@@ -12,7 +12,7 @@
 static int open_named(mha_file **file, const char *path)
 {
     mha_error error = {0};
-    return mha_file_open(path, file, &error) == MHA_OK ? EXIT_DONE : refuse_error(path, &error);
+    return mha_file_open(path, file, &error) == MHA_OK ? EXIT_DONE : refuse_file(path, &error);
 }
 
 int source_open(source *s, const char *text)
@@ -45,11 +45,17 @@ int source_choose(source *s, const char *about)
         s->tensor = mha_file_at(s->file, 0);
         return EXIT_DONE;
     }
-    char names[240] = "";
-    for (size_t i = 0; i < mha_file_count(s->file) && strlen(names) < 200; i++)
-        snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", i ? ", " : "", mha_file_at(s->file, i)->name);
-    return refuse(about, "expected FILE:TENSOR, found a file of %zu tensors: %s%s", mha_file_count(s->file), names,
-                  strlen(names) >= 200 ? " ..." : "");
+    const size_t n = mha_file_count(s->file), enough = 200; /* bytes of names */
+    char *names = text_of("%s", "");
+    size_t i = 0;
+    for (; i < n && strlen(names) < enough; i++) {
+        char *longer = text_of("%s%s%s", names, i ? ", " : "", mha_file_at(s->file, i)->name);
+        free(names);
+        names = longer;
+    }
+    int code = refuse(about, "expected FILE:TENSOR, found a file of %zu tensors: %s%s", n, names, i < n ? ", ..." : "");
+    free(names);
+    return code;
 }
 
 int source_read(const source *s, const mha_file_tensor *tensor, mha_dtype dtype, mha_view *view)
@@ -62,7 +68,7 @@ int source_read(const source *s, const mha_file_tensor *tensor, mha_dtype dtype,
         return EXIT_DONE;
     free(view->data);
     *view = (mha_view){0};
-    return refuse_error(mha_file_path(s->file), &error);
+    return refuse_file(mha_file_path(s->file), &error);
 }
 
 void source_close(source *s)

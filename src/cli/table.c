@@ -41,12 +41,12 @@ void table_cell(table *t, const char *text)
 
 void table_format(table *t, const char *format, ...)
 {
-    char text[512];
     va_list values;
     va_start(values, format);
-    vsnprintf(text, sizeof text, format, values);
+    char *text = text_of_list(format, values);
     va_end(values);
     table_cell(t, text);
+    free(text);
 }
 
 void table_count(table *t, uint64_t n)

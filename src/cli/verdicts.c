@@ -4,6 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const char *reason_of(const judged_case *c)
+{
+    return c->obstacle ? c->obstacle : c->verdict.reason;
+}
+
 /* ---------------------------------------------------------------- text */
 
 static void stage_row(table *t, const mha_stage_verdict *s)
@@ -54,7 +59,7 @@ static void print_census(const mha_verdict *v)
 static void print_failure(const judged_case *c)
 {
     const mha_verdict *v = &c->verdict;
-    printf("%sfailed  %s%s: %s\n", bold(), c->name, plain(), v->reason);
+    printf("%sfailed  %s%s: %s\n", bold(), c->name, plain(), reason_of(c));
     print_stages(v);
     print_census(v);
     putchar('\n');
@@ -85,7 +90,7 @@ static void print_rest(const judged_case *cases, size_t n, mha_outcome outcome)
             table_format(t, "%zu", v->stage_count);
             table_format(t, "%.2g %%", 100 * used(v));
         } else
-            table_cell(t, v->reason);
+            table_cell(t, reason_of(&cases[i]));
     }
     table_print(t);
     putchar('\n');
@@ -139,7 +144,7 @@ void verdicts_json(const judged_case *cases, size_t n, const size_t count[3])
         json_array_append_new(
             list, json_pack("{so so so so so so so}", "name", json_text(cases[i].name), "file", json_text(cases[i].path),
                             "status", json_text(mha_outcome_name(v->outcome)), "path", json_text(mha_path_name(v->path)),
-                            "reason", json_text(*v->reason ? v->reason : NULL), "culprit",
+                            "reason", json_text(*reason_of(&cases[i]) ? reason_of(&cases[i]) : NULL), "culprit",
                             v->culprit < v->stage_count ? json_text(v->stages[v->culprit].name) : json_null(), "stages",
                             stages));
     }

@@ -8,6 +8,7 @@ typedef struct judged_case {
     const char *path;
     char *name;
     mha_error open_error; /* status MHA_OK: it was read, and `verdict` is the judge's */
+    char *obstacle;       /* why it was not; NULL when it was */
     mha_verdict verdict;
 } judged_case;
 

@@ -288,8 +288,8 @@ static mha_status place_tensors(stream *s, uint64_t alignment)
     for (size_t i = 1; i < count && status == MHA_OK; i++)
         if (order[i - 1]->offset + order[i - 1]->bytes > order[i]->offset)
             status = mha_fail_named_at(s->error, MHA_FORMAT, order[i]->name, order[i]->offset,
-                                       "expected data of its own at byte %" PRIu64 ", found an overlap with '%.60s'",
-                                       order[i]->offset, order[i - 1]->name);
+                                       "expected data of its own at byte %" PRIu64 ", found an overlap with '%.*s'",
+                                       order[i]->offset, MHA_AT_MOST(60, order[i - 1]->name));
     mha_release(&s->file->allocator, order, (count + 1) * sizeof *order);
     return status;
 }
@@ -340,7 +340,7 @@ static mha_status find_alignment(const stream *s, uint64_t *alignment)
         char *end;
         uint64_t given = strtoull(value, &end, 10);
         if (*end != '\0' || given == 0 || given > UINT32_MAX || (given & (given - 1)) != 0)
-            return mha_fail_named(s->error, MHA_FORMAT, key, "expected a power of two, found %.40s", value);
+            return mha_fail_named(s->error, MHA_FORMAT, key, "expected a power of two, found %.*s", MHA_AT_MOST(40, value));
         *alignment = given;
     }
     return MHA_OK;

@@ -52,7 +52,7 @@ static mha_status find_shard(shard_index *index, const char *tensor, const char 
         }
     if (!stays_inside(name))
         return mha_fail_named(index->error, MHA_FORMAT, tensor,
-                              "expected the name of a file beside the index, found '%.100s'", name);
+                              "expected the name of a file beside the index, found '%.*s'", MHA_AT_MOST(100, name));
     if (index->shards.count == SHARD_LIMIT)
         return mha_fail_named(index->error, MHA_FORMAT, index->path, "expected at most %d files in the set, found more",
                               SHARD_LIMIT);
@@ -212,18 +212,19 @@ static mha_status check_map(shard_index *index, size_t first_source)
         placement *found = count > 0 ? bsearch(&key, placements, count, sizeof *placements, compare_placements) : NULL;
         if (!found)
             return mha_fail_named(index->error, MHA_FORMAT, key.tensor,
-                                  "expected every tensor of %.90s in the index, found this one missing", names[shard]);
+                                  "expected every tensor of %.*s in the index, found this one missing",
+                                  MHA_AT_MOST(90, names[shard]));
         if (found->shard != shard)
             return mha_fail_named(index->error, MHA_FORMAT, key.tensor,
-                                  "expected it in %.90s, as the index says, found it in %.90s", names[found->shard],
-                                  names[shard]);
+                                  "expected it in %.*s, as the index says, found it in %.*s",
+                                  MHA_AT_MOST(90, names[found->shard]), MHA_AT_MOST(90, names[shard]));
         found->found = true;
     }
     for (size_t i = 0; i < count; i++)
         if (!placements[i].found)
             return mha_fail_named(index->error, MHA_FORMAT, placements[i].tensor,
-                                  "expected it in %.90s, as the index says, found it missing",
-                                  names[placements[i].shard]);
+                                  "expected it in %.*s, as the index says, found it missing",
+                                  MHA_AT_MOST(90, names[placements[i].shard]));
     return MHA_OK;
 }
 

@@ -23,7 +23,7 @@ static mha_status fail_named(mha_error *error, mha_status status, const char *na
     if (length == 0)
         return mha_fail_at(error, status, name, offset, "%s", message);
     if (length > NAME_SHOWN)
-        return mha_fail_at(error, status, name, offset, "...%s: %s", name + length - NAME_SHOWN, message);
+        return mha_fail_at(error, status, name, offset, "...%s: %s", name + mha_text_whole(name, length - NAME_SHOWN), message);
     return mha_fail_at(error, status, name, offset, "%s: %s", name, message);
 }
 
@@ -32,7 +32,7 @@ mha_status mha_fail_named(mha_error *error, mha_status status, const char *name,
     char message[sizeof error->message];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(message, sizeof message, format, arguments);
+    mha_text_vprint(message, sizeof message, format, arguments);
     va_end(arguments);
     return fail_named(error, status, name, 0, message);
 }
@@ -43,7 +43,7 @@ mha_status mha_fail_named_at(mha_error *error, mha_status status, const char *na
     char message[sizeof error->message];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(message, sizeof message, format, arguments);
+    mha_text_vprint(message, sizeof message, format, arguments);
     va_end(arguments);
     return fail_named(error, status, name, offset, message);
 }

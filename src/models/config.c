@@ -190,7 +190,7 @@ static mha_status choose_class(const json_t *config, const char *wanted, mha_set
     size_t used = 0;
     for (const mha_arch_class *c = architecture->classes; c->name && used < sizeof known; c++) /* NOLINT */
         used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", c->name);
-    return mha_fail(error, MHA_INVALID, "class", "class: expected one of %s, found '%.60s'", known, wanted);
+    return mha_fail(error, MHA_INVALID, "class", "class: expected one of %s, found '%.*s'", known, MHA_AT_MOST(60, wanted));
 }
 
 /* Every part any class could add becomes a symbol: 1 if this one does. */
@@ -218,8 +218,8 @@ static mha_status find_architecture(const json_t *config, mha_setup *setup, mha_
     if (setup->architecture)
         return MHA_OK;
     char known[300];
-    return mha_fail(error, MHA_UNSUPPORTED, "model_type", "model_type: expected one of %s, found '%.40s'",
-                    mha_architecture_list(known, sizeof known), name);
+    return mha_fail(error, MHA_UNSUPPORTED, "model_type", "model_type: expected one of %s, found '%.*s'",
+                    mha_architecture_list(known, sizeof known), MHA_AT_MOST(40, name));
 }
 
 /* Sizes whose product or quotient would make no sense; widths that heads do not divide are told as a layer would. */
@@ -357,7 +357,7 @@ static mha_status read_heads(const json_t *config, mha_model_facts *facts, mha_e
         {"num_key_value_heads n_kv_heads num_kv_heads", offsetof(mha_model_facts, kv_heads)},
         {"head_dim d_kv", offsetof(mha_model_facts, d_k)}};
     const json_t *type = json_object_get(config, "model_type");
-    snprintf(facts->model_type, sizeof facts->model_type, "%s", json_is_string(type) ? json_string_value(type) : "");
+    mha_text_print(facts->model_type, sizeof facts->model_type, "%s", json_is_string(type) ? json_string_value(type) : "");
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
         char key[64];
         int64_t number = 0;
@@ -408,7 +408,7 @@ bool mha_model_read_metadata(const mha_file *file, mha_model_facts *facts)
     const char *architecture = mha_file_metadata(file, "general.architecture");
     if (!architecture || strcmp(mha_file_format(file), "gguf") != 0)
         return false;
-    snprintf(facts->model_type, sizeof facts->model_type, "%s", architecture);
+    mha_text_print(facts->model_type, sizeof facts->model_type, "%s", architecture);
     facts->d_model = (size_t)metadata_number(file, architecture, "embedding_length");
     facts->n_heads = (size_t)metadata_number(file, architecture, "attention.head_count");
     facts->kv_heads = (size_t)metadata_number(file, architecture, "attention.head_count_kv");

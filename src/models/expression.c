@@ -198,8 +198,8 @@ static int64_t evaluate(parser *p, int level)
 
 static mha_status failed(const parser *p, mha_error *error)
 {
-    return mha_fail(error, MHA_INVALID, "expression", "expression '%.160s': expected %s at character %zu", p->text,
-                    p->wanted, (size_t)(p->at - p->text) + 1);
+    return mha_fail(error, MHA_INVALID, "expression", "expression '%.*s': expected %s at character %zu",
+                    MHA_AT_MOST(160, p->text), p->wanted, (size_t)(p->at - p->text) + 1);
 }
 
 mha_status mha_expression_list(const char *text, const mha_values *values, int64_t *results, size_t capacity,
@@ -250,7 +250,7 @@ mha_status mha_values_parse(mha_values *values, const char *text, mha_error *err
         int used = 0;
         int64_t value;
         if (sscanf(text, "%23[A-Za-z0-9_]=%159[^ ]%n", symbol, formula, &used) != 2)
-            return mha_fail(error, MHA_INVALID, "values", "expected name=value, found '%.160s'", text);
+            return mha_fail(error, MHA_INVALID, "values", "expected name=value, found '%.*s'", MHA_AT_MOST(160, text));
         mha_status status = mha_expression_evaluate(formula, values, &value, error);
         if (status)
             return status;

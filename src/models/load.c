@@ -33,8 +33,9 @@ static void list_layers(const mha_file *file, const char *wanted, char *text, si
         const bool listed = strncmp(place.tensor->name, wanted, strlen(wanted)) == 0;
         if (listed && count++ < SHOWN && used < size) {
             int length = (int)(place.prefix_length > 0 ? place.prefix_length - 1 : 0);
-            int n = snprintf(text + used, size - used, "%s'%.*s'%s", count > 1 ? ", " : "", length > 48 ? 48 : length,
-                             place.tensor->name, length ? "" : " (names without a prefix)");
+            int n = snprintf(text + used, size - used, "%s'%.*s'%s", count > 1 ? ", " : "",
+                             length > 48 ? mha_text_precision(place.tensor->name, 48) : length, place.tensor->name,
+                             length ? "" : " (names without a prefix)");
             used += n > 0 ? (size_t)n : 0;
         }
     }
@@ -468,7 +469,7 @@ mha_status mha_model_load_layer(const mha_file *file, const mha_load_options *op
     if (report) {
         *report = (mha_load_report){.orientation = l.orientation, .tensors = l.tensors, .ignored = l.ignored};
         size_t length = l.place.prefix_length > 0 ? l.place.prefix_length - 1 : 0;
-        snprintf(report->layer.prefix, sizeof report->layer.prefix, "%.*s", (int)length, l.prefix);
+        mha_text_print(report->layer.prefix, sizeof report->layer.prefix, "%.*s", (int)length, l.prefix);
         report->layer.scheme = l.place.scheme->name;
     }
     *layer = made;

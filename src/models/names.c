@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/base.h"
 #include "models/names.h"
 
 /* Names are relative to the module that holds the projections, so a prefix is that module's path
@@ -284,7 +285,7 @@ size_t mha_model_find_layers(const mha_file *file, mha_found_layer *layers, size
     for (size_t index = 0; mha_layer_next(file, &index, &place); count++)
         if (count < capacity) {
             size_t length = place.prefix_length > 0 ? place.prefix_length - 1 : 0;
-            snprintf(layers[count].prefix, sizeof layers[count].prefix, "%.*s", (int)length, place.tensor->name);
+            mha_text_print(layers[count].prefix, sizeof layers[count].prefix, "%.*s", (int)length, place.tensor->name);
             layers[count].scheme = place.scheme->name;
         }
     return count;

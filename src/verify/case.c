@@ -260,7 +260,7 @@ static mha_status read_names(mha_case *c, mha_error *error)
         const char *key, *value;
         mha_file_metadata_at(c->file, i, &key, &value);
         if (!key_is_known(key) && !*c->skip)
-            snprintf(c->skip, sizeof c->skip, "unknown metadata key %s", key);
+            mha_text_print(c->skip, sizeof c->skip, "unknown metadata key %s", key);
     }
     for (size_t i = 0; i < mha_file_count(c->file); i++) {
         const mha_file_tensor *t = mha_file_at(c->file, i);
@@ -269,7 +269,7 @@ static mha_status read_names(mha_case *c, mha_error *error)
         if (status)
             return status;
         if (!known && !*c->skip)
-            snprintf(c->skip, sizeof c->skip, "unknown tensor %s", t->name);
+            mha_text_print(c->skip, sizeof c->skip, "unknown tensor %s", t->name);
     }
     return MHA_OK;
 }
@@ -327,7 +327,7 @@ mha_status mha_case_read(mha_case *c, mha_error *error)
             NULL};
     const char *path = mha_file_path(c->file), *slash = strrchr(path, '/');
     const char *name = mha_file_metadata(c->file, "name");
-    snprintf(c->name, sizeof c->name, "%s", name ? name : slash ? slash + 1 : path);
+    mha_text_print(c->name, sizeof c->name, "%s", name ? name : slash ? slash + 1 : path);
 
     int kind, layout;
     if (!mha_file_metadata(c->file, "kind"))
@@ -341,7 +341,7 @@ mha_status mha_case_read(mha_case *c, mha_error *error)
     c->layout = (mha_layout)layout;
     const char *version = mha_file_metadata(c->file, "format_version");
     if (version && strcmp(version, "1") != 0)
-        snprintf(c->skip, sizeof c->skip, "format_version %s", version);
+        mha_text_print(c->skip, sizeof c->skip, "format_version %s", version);
     c->overflow = has_tag(mha_file_metadata(c->file, "tags"), "overflow");
 
     status = read_names(c, error);

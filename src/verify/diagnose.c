@@ -76,7 +76,7 @@ static mha_status load(search *s, const char *name, char *chosen, size_t size, m
         return name ? mha_fail(error, MHA_NOT_FOUND, "tensor", "expected a recorded stage, found none named %s", name)
                     : mha_fail(error, MHA_NOT_FOUND, NULL, "expected a recorded stage, found none");
     const case_expected *e = &c->expected[wide][slot];
-    snprintf(chosen, size, "%s", e->name);
+    mha_text_print(chosen, size, "%s", e->name);
     s->stage = slot == CASE_QK ? c->qk_stage : (mha_stage)slot;
     size_t shape[4], n = 1;
     int rank = mha_dialect_shape(s->bench, s->stage, shape);

@@ -103,8 +103,8 @@ mha_stage_verdict *mha_judgement_row(mha_judgement *j, const char *prefix, const
     v->stages = rows;
     mha_stage_verdict *row = &v->stages[v->stage_count++];
     *row = (mha_stage_verdict){.worst_head = -1};
-    snprintf(row->name, sizeof row->name, "%s%s", prefix, name);
-    snprintf(row->against, sizeof row->against, "%s", against);
+    mha_text_print(row->name, sizeof row->name, "%s%s", prefix, name);
+    mha_text_print(row->against, sizeof row->against, "%s", against);
     return row;
 }
 

@@ -332,7 +332,7 @@ static void explain(mha_verdict *v)
     const mha_stage_verdict *s = &v->stages[v->culprit];
     const mha_difference *d = &s->difference;
     char index[128];
-    snprintf(v->reason, sizeof v->reason,
+    mha_text_print(v->reason, sizeof v->reason,
              "%s diverges first: %zu of %zu elements beyond %g + %g |e|, worst at %s: expected %.9g, "
              "found %.9g",
              s->name, d->mismatches, d->elements, s->atol, s->rtol,
@@ -351,7 +351,7 @@ mha_status mha_case_judge(const mha_case *c, mha_path path, const char *stage, i
                         stage);
     if (*c->skip) {
         verdict->outcome = MHA_SKIPPED;
-        snprintf(verdict->reason, sizeof verdict->reason, "%s", c->skip);
+        mha_text_print(verdict->reason, sizeof verdict->reason, "%s", c->skip);
         return MHA_OK;
     }
     mha_error inner = {0};
@@ -367,10 +367,10 @@ mha_status mha_case_judge(const mha_case *c, mha_path path, const char *stage, i
     if (status) {
         verdict->outcome = status == MHA_UNSUPPORTED && verdict->outcome == MHA_PASSED ? MHA_SKIPPED : MHA_FAILED;
         if (verdict->culprit == verdict->stage_count)
-            snprintf(verdict->reason, sizeof verdict->reason, "%s", inner.message);
+            mha_text_print(verdict->reason, sizeof verdict->reason, "%s", inner.message);
     } else if (verdict->stage_count == 0) {
         verdict->outcome = MHA_SKIPPED;
-        snprintf(verdict->reason, sizeof verdict->reason, "no expected tensor%s%s", stage ? " for stage " : "",
+        mha_text_print(verdict->reason, sizeof verdict->reason, "no expected tensor%s%s", stage ? " for stage " : "",
                  stage ? stage : "");
     }
     return MHA_OK;

@@ -18,8 +18,8 @@ static void record(const char *path, const char *seed, const char *arithmetic)
     program_free(&r);
 }
 
-/* Copies a file of tensors and metadata, with one element of one tensor changed, or one key added. */
-static void spoil(const char *from, const char *to, const char *tensor, size_t element, double add, const char *key)
+/* Copies a file of tensors and metadata, with one element of one tensor changed, or one key added or given another value. */
+static void respoil(const char *from, const char *to, const char *tensor, size_t element, double add, const char *key, const char *said)
 {
     mha_file *file;
     mha_writer *writer;
@@ -44,15 +44,26 @@ static void spoil(const char *from, const char *to, const char *tensor, size_t e
     for (size_t i = 0; i < mha_file_metadata_count(file); i++) {
         const char *name, *value;
         mha_file_metadata_at(file, i, &name, &value);
-        assert_ok(mha_writer_metadata(writer, name, value, &error), error);
+        if (!key || strcmp(name, key) != 0)
+            assert_ok(mha_writer_metadata(writer, name, value, &error), error);
     }
     if (key)
-        assert_ok(mha_writer_metadata(writer, key, "1", &error), error);
+        assert_ok(mha_writer_metadata(writer, key, said, &error), error);
     assert_ok(mha_writer_commit(writer, &error), error);
     mha_writer_destroy(writer);
     mha_file_close(file);
     while (n > 0)
         free(memory[--n]);
+}
+
+static void spoil(const char *from, const char *to, const char *tensor, size_t element, double add, const char *key)
+{
+    respoil(from, to, tensor, element, add, key, "1");
+}
+
+static void say(const char *from, const char *to, const char *key, const char *value)
+{
+    respoil(from, to, NULL, 0, 0, key, value);
 }
 
 static int count(const json_t *root, const char *key)
@@ -194,6 +205,75 @@ static void test_directories_skips_and_unreadable_files(void **state)
 }
 
 /* Whatever order the directory itself has, cases are judged and listed by name. */
+/* The file, then what is wrong in it by the file's own words: none of the options that mean the same elsewhere. */
+static void test_what_is_wrong_in_a_case_is_said_of_the_file(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *key, *value, *words;
+    } wrong[] = {
+        {"causal", "true", "metadata causal: expected one of 0, 1, found \"true\""},
+        {"atol", "-1", "metadata atol: expected 0 or more, found -1"},
+        {"kv_heads", "0", "kv_heads: expected a whole number of 1 or more, found 0"},
+        {"num_heads", "5", "metadata kv_heads: expected a divisor of num_heads 5, found 4"},
+        {"scale", "inf", "expected a finite scale, found inf"},
+        {"softcap", "-1", "softcap: expected a finite cap of 0 (off) or more, found -1"},
+        {"layout", "TE", "tensor query: expected rank 2 in layout TE, found 3"},
+    };
+    const char *good = scratch("right.safetensors"), *bad = scratch("wrong.safetensors"), *odd = scratch("odd.safetensors");
+    record(good, "11", "auto");
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        say(good, bad, wrong[i].key, wrong[i].value);
+        char line[900];
+        for (int diagnoses = 0; diagnoses < 2; diagnoses++) {
+            snprintf(line, sizeof line, "mha %s: %s: %s\n", diagnoses ? "diagnose" : "check", bad, wrong[i].words);
+            program_result r = RUN(diagnoses ? "diagnose" : "check", bad);
+            assert_string_equal(r.err, line);
+            assert_int_equal(r.code, 2);
+            program_free(&r);
+        }
+    }
+    say(good, odd, "rope", "interleaved");
+    say(odd, bad, "rope_dim", "3");
+    json_t *root = RUN_JSON(1, "check", bad, good, scratch("none.safetensors"), "--path", "exact", "--json");
+    const json_t *cases = json_object_get(root, "cases"), *first = json_array_get(cases, 0);
+    assert_string_equal(json_string_value(json_object_get(first, "reason")),
+                        "rope_dim: expected an even number of features up to d_k = 6, found 3");
+    for (size_t i = 0; i < json_array_size(cases); i++) /* none of them ran on another one */
+        assert_string_equal(json_string_value(json_object_get(json_array_get(cases, i), "path")), "exact");
+    json_decref(root);
+}
+
+/* What is too long for its place ends with a whole character, wherever the limit falls. */
+static void test_text_is_cut_between_characters(void **state)
+{
+    (void)state;
+    static const char *const keys[] = {"name", "format_version", "layout", "atol"};
+    const char *good = scratch("short.safetensors"), *bad = scratch("long.safetensors");
+    record(good, "12", "auto");
+    for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
+        for (size_t before = 0; before < 4; before++) {
+            char value[900] = "";
+            memset(value, 'x', before);
+            while (strlen(value) < 800)
+                strcat(value, "\xe6\x97\xa5\xf0\x9f\x98\x80\xc3\xa9"); /* three, four and two bytes */
+            say(good, bad, keys[k], value);
+            program_result r = RUN("check", bad, good, "--json");
+            json_t *root = json_loads(r.out, 0, NULL); /* strict UTF-8 */
+            const json_t *c = json_array_get(json_object_get(root, "cases"), 0);
+            const char *name = json_string_value(json_object_get(c, "name")), *reason = json_string_value(json_object_get(c, "reason"));
+            assert_null(strchr(k == 0 ? name : reason, '?')); /* what is no UTF-8 is shown so */
+            assert_non_null(strstr(k == 0 ? name : reason, "\xe6\x97\xa5\xf0\x9f\x98\x80\xc3\xa9"));
+            json_decref(root);
+            program_free(&r);
+            r = RUN("check", bad);
+            json_t *told = json_string(k >= 2 ? r.err : r.out); /* NULL: no UTF-8 */
+            assert_non_null(told);
+            json_decref(told);
+            program_free(&r);
+        }
+}
+
 static void test_directories_are_read_in_order(void **state)
 {
     (void)state;
@@ -337,6 +417,8 @@ int main(void)
         cmocka_unit_test(test_a_recorded_case_passes_on_every_path),
         cmocka_unit_test(test_the_first_stage_that_diverges_is_named),
         cmocka_unit_test(test_directories_skips_and_unreadable_files),
+        cmocka_unit_test(test_what_is_wrong_in_a_case_is_said_of_the_file),
+        cmocka_unit_test(test_text_is_cut_between_characters),
         cmocka_unit_test(test_directories_are_read_in_order),
         cmocka_unit_test(test_the_corpus_passes),
         cmocka_unit_test(test_compare_finds_the_difference),

@@ -245,6 +245,19 @@ static void test_errors_hold_no_control_characters(void **state)
 /* ---------------------------------------------------------------- standard output */
 
 /* The library's message may name the file, the tensor or both, as the program does. */
+/* Seeds and positions are of 63 bits and a sign here: JSON libraries hold no more. */
+static void test_numbers_beyond_64_bits_are_told_the_limit(void **state)
+{
+    (void)state;
+    assert_program_refuses(RUN("forward", "--seed", "18446744073709551615"), 2,
+                           "--seed: expected a whole number, at least 0 and below 2^63, found \"18446744073709551615\"");
+    assert_program_refuses(RUN("forward", "--seed", "-1"), 2, "--seed: expected a whole number, at least 0, found \"-1\"");
+    assert_program_refuses(RUN("forward", "--position-offset", "9223372036854775808"), 2, "from -2^63 to 2^63 - 1, found");
+    json_t *root = RUN_JSON(0, "forward", "--d-model", "8", "--heads", "2", "--seq", "2", "--seed", "9223372036854775807", "--json");
+    assert_int_equal(json_integer_value(json_object_get(json_object_get(root, "config"), "seed")), INT64_MAX);
+    json_decref(root);
+}
+
 static void test_file_and_tensor_are_named_once(void **state)
 {
     (void)state;
@@ -323,6 +336,7 @@ int main(void)
         cmocka_unit_test(test_widths_that_do_not_fit_name_the_numbers),
         cmocka_unit_test(test_counting_writes_no_weight),
         cmocka_unit_test(test_errors_hold_no_control_characters),
+        cmocka_unit_test(test_numbers_beyond_64_bits_are_told_the_limit),
         cmocka_unit_test(test_file_and_tensor_are_named_once),
         cmocka_unit_test(test_output_that_cannot_be_written_is_exit_3),
         cmocka_unit_test(test_text_to_a_file_has_no_colours),
