@@ -1,7 +1,9 @@
-/* Cases of kind rope in every layout: rotation alone, judged on every path, and noticed when it is wrong. */
+/* Cases of kind rope in every layout: rotation alone, judged on every path, and noticed when it is wrong; how far off
+ * an angle may be where the position is far. */
 #include "support/unit.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "mha/mha.h"
@@ -10,8 +12,9 @@
 
 enum { B = 2, T = 5, H = 3, D = 8 };
 
-/* The case in `layout` (TE: the first batch row), its expected numbers off by `wrong` in one place. */
-static mha_verdict judged(mha_layout layout, mha_path path, double wrong)
+/* The case in `layout` (TE: the first batch row), its expected numbers off by `wrong` in one place; batch row b begins
+ * at position `offset`[b], which the file says when `given`. */
+static mha_verdict judged(mha_layout layout, mha_path path, double wrong, const int64_t offset[B], bool given)
 {
     static float x[B * T * H * D], y[B * T * H * D];
     static double y64[B * T * H * D];
@@ -21,8 +24,11 @@ static mha_verdict judged(mha_layout layout, mha_path path, double wrong)
     mha_random_fill(&in, 11, 0, -1.0f, 1.0f);
     mha_rope rope = {.kind = MHA_ROPE_INTERLEAVED, .dim = 6, .base = 100};
     mha_error error;
-    assert_ok(mha_rotate(&in, &rope, 0, true, &out, &error), error);
-    assert_ok(mha_rotate(&in, &rope, 0, true, &out64, &error), error);
+    for (size_t row = 0; row < b; row++) {
+        mha_view from = mha_view_slice(&in, 0, row, 1), to = mha_view_slice(&out, 0, row, 1), to64 = mha_view_slice(&out64, 0, row, 1);
+        assert_ok(mha_rotate(&from, &rope, offset[row], true, &to, &error), error);
+        assert_ok(mha_rotate(&from, &rope, offset[row], true, &to64, &error), error);
+    }
     y[n - 1] += (float)wrong;
     y64[n - 1] += wrong;
     static const size_t shapes[][4] = {
@@ -40,6 +46,11 @@ static mha_verdict judged(mha_layout layout, mha_path path, double wrong)
     for (size_t i = 0; i < sizeof metadata / sizeof *metadata; i++)
         assert_ok(mha_writer_metadata(writer, metadata[i][0], metadata[i][1], &error), error);
     assert_ok(mha_writer_add(writer, "query", &stored, &error), error);
+    int64_t stored_offset[B];
+    memcpy(stored_offset, offset, sizeof stored_offset);
+    mha_view offsets = mha_view_of(stored_offset, MHA_I64, 1, (size_t[]){b});
+    if (given)
+        assert_ok(mha_writer_add(writer, "position_offset", &offsets, &error), error);
     assert_ok(mha_writer_add(writer, "expected.output", &expected, &error), error);
     assert_ok(mha_writer_add(writer, "expected64.output", &expected64, &error), error);
     assert_ok(mha_writer_commit(writer, &error), error);
@@ -47,12 +58,15 @@ static mha_verdict judged(mha_layout layout, mha_path path, double wrong)
     return judge(file, path, NULL);
 }
 
+static const int64_t none[B] = {0, 0};
+
 static void rotation_is_judged_in_every_layout(void **state)
 {
     (void)state;
     for (int layout = 0; layout < MHA_LAYOUT_COUNT; layout++)
         for (int path = 0; path < MHA_PATH_COUNT; path++) {
-            mha_verdict right = judged((mha_layout)layout, (mha_path)path, 0), wrong = judged((mha_layout)layout, (mha_path)path, 1e-3);
+            mha_verdict right = judged((mha_layout)layout, (mha_path)path, 0, none, false),
+                        wrong = judged((mha_layout)layout, (mha_path)path, 1e-3, none, false);
             if (right.outcome != MHA_PASSED)
                 fail_msg("%s, %s: %s", mha_layout_name((mha_layout)layout), mha_path_name((mha_path)path), right.reason);
             assert_int_equal(right.stages[0].difference.elements, (layout == MHA_TE ? 1 : B) * T * H * D);
@@ -63,8 +77,108 @@ static void rotation_is_judged_in_every_layout(void **state)
         }
 }
 
+/* Every batch row begins where it says, in front of position 0 too; what is out of range is refused. */
+static void every_row_has_its_own_offset(void **state)
+{
+    (void)state;
+    static const int64_t offset[B] = {7, -3}, far[B] = {7, INT64_MAX};
+    for (int layout = 0; layout < MHA_LAYOUT_COUNT; layout++)
+        for (int path = 0; path < MHA_PATH_COUNT; path++) {
+            mha_verdict v = judged((mha_layout)layout, (mha_path)path, 0, offset, true);
+            if (v.outcome != MHA_PASSED)
+                fail_msg("%s, %s: %s", mha_layout_name((mha_layout)layout), mha_path_name((mha_path)path), v.reason);
+            mha_verdict_free(&v);
+        }
+    mha_verdict v = judged(MHA_BTE, MHA_PATH_EXACT, 0, far, true);
+    assert_int_equal(v.outcome, MHA_FAILED);
+    assert_non_null(strstr(v.reason, "of row 1 is out of range"));
+    mha_verdict_free(&v);
+}
+
+/* ---------------------------------------------------------------- far positions, no tolerance in the file */
+
+/* How others find the angle of pair i at position p. */
+typedef enum formula { QUOTIENT, RECIPROCAL, LONG_DOUBLE, FORMULAS } formula;
+
+static void turn(formula f, double p, size_t i, double *c, double *s)
+{
+    const double power = pow(10000, 2.0 * (double)i / D);
+    const long double wide = (long double)p / powl(10000, 2.0L * (long double)i / D);
+    const double angle = f == QUOTIENT ? p / power : p * (1 / power);
+    *c = f == LONG_DOUBLE ? (double)cosl(wide) : cos(angle);
+    *s = f == LONG_DOUBLE ? (double)sinl(wide) : sin(angle);
+}
+
+/* A case of that kind with positions from `first` on, whose rotated queries stand `shift` further on. */
+static mha_verdict judged_far(const char *kind, mha_path path, int64_t first, double shift, formula f)
+{
+    static float x[T * H * D], y[T * H * D];
+    static double y64[T * H * D];
+    static int64_t positions[T];
+    mha_view in = mha_view_of(x, MHA_F32, 3, (size_t[]){1, T, H * D}), ids = mha_view_of(positions, MHA_I64, 2, (size_t[]){1, T});
+    mha_view out = mha_view_of(y, MHA_F32, 3, in.shape), out64 = mha_view_of(y64, MHA_F64, 3, in.shape);
+    mha_random_fill(&in, 5, 0, -1.0f, 1.0f);
+    for (size_t t = 0; t < T; t++) {
+        positions[t] = first + (int64_t)t;
+        for (size_t e = 0; e < H * D; e++) {
+            const size_t one = e % D % (D / 2), at = t * H * D + e / D * D + one;
+            double c, s;
+            turn(f, (double)positions[t] + shift, one, &c, &s);
+            const double turned = e % D < D / 2 ? x[at] * c - x[at + D / 2] * s : x[at + D / 2] * c + x[at] * s;
+            y64[t * H * D + e] = turned;
+            y[t * H * D + e] = (float)turned;
+        }
+    }
+    const bool alone = strcmp(kind, "rope") == 0;
+    const char *file = scratch_path("far.safetensors");
+    const char *const metadata[][2] = {{"kind", kind}, {"num_heads", "3"}, {"layout", "BTE"}, {"rope", "half_split"}};
+    mha_error error;
+    mha_writer *writer;
+    assert_ok(mha_writer_create(file, &writer, &error), error);
+    for (size_t i = 0; i < sizeof metadata / sizeof *metadata; i++)
+        assert_ok(mha_writer_metadata(writer, metadata[i][0], metadata[i][1], &error), error);
+    assert_ok(mha_writer_add(writer, "query", &in, &error), error);
+    if (!alone) {
+        assert_ok(mha_writer_add(writer, "key", &in, &error), error);
+        assert_ok(mha_writer_add(writer, "value", &in, &error), error);
+    }
+    assert_ok(mha_writer_add(writer, "position_ids", &ids, &error), error);
+    assert_ok(mha_writer_add(writer, alone ? "expected.output" : "expected.q_rot", &out, &error), error);
+    assert_ok(mha_writer_add(writer, alone ? "expected64.output" : "expected64.q_rot", &out64, &error), error);
+    assert_ok(mha_writer_commit(writer, &error), error);
+    mha_writer_destroy(writer);
+    return judge(file, path, NULL);
+}
+
+/* An angle is as far off as its position is far: right results pass whatever formula they come from, those of the
+ * neighbouring position do not, nor those a thousandth of a position off where a double still says so. */
+static void far_positions_have_coarser_angles(void **state)
+{
+    (void)state;
+    static const int64_t first[] = {0, 300, 5000, 1000000, INT64_C(1) << 40, -(INT64_C(1) << 40)};
+    static const char *const kinds[] = {"rope", "sdpa"};
+    for (size_t k = 0; k < 2; k++)
+        for (size_t i = 0; i < sizeof first / sizeof *first; i++)
+            for (int path = MHA_PATH_FAST; path <= MHA_PATH_EXACT; path++) {
+                for (int f = 0; f < FORMULAS; f++) {
+                    mha_verdict v = judged_far(kinds[k], (mha_path)path, first[i], 0, (formula)f);
+                    if (v.outcome != MHA_PASSED)
+                        fail_msg("%s, %s, from %lld on, formula %d: %s", kinds[k], mha_path_name((mha_path)path), (long long)first[i], f, v.reason);
+                    mha_verdict_free(&v);
+                }
+                const double shifts[] = {1, -1, llabs(first[i]) <= 1000000 ? 1e-3 : 1};
+                for (size_t s = 0; s < 3; s++) {
+                    mha_verdict v = judged_far(kinds[k], (mha_path)path, first[i], shifts[s], QUOTIENT);
+                    if (v.outcome != MHA_FAILED)
+                        fail_msg("%s, %s, from %lld on: a shift of %g passed", kinds[k], mha_path_name((mha_path)path), (long long)first[i], shifts[s]);
+                    mha_verdict_free(&v);
+                }
+            }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(rotation_is_judged_in_every_layout)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(rotation_is_judged_in_every_layout), cmocka_unit_test(every_row_has_its_own_offset),
+                                       cmocka_unit_test(far_positions_have_coarser_angles)};
     return cmocka_run_group_tests_name("verify_rope", tests, NULL, NULL);
 }

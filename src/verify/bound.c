@@ -15,7 +15,11 @@
  *                and on the way from x to x + dx r falls by at most E: a row is off by
  *                max|w| sqrt(n) E / (r - E) + gamma(n + 8) |y|.
  *   rotation     keeps 2-norms; cos and sin are good to 2u, each element is two products and a sum:
- *                D grows by sqrt(2) (gamma(2) + 2u) |row|.
+ *                D grows by sqrt(2) (gamma(2) + 2u) |row|. The angle a = p base^(-2i/d) is computed in double
+ *                whatever u is; with w = 2^-53 the exponent is off by w of itself, the power thereby by
+ *                w |ln base| of itself, by 2w more as pow is good to that, and by w each for a reciprocal, for p as a
+ *                double and for the product: a is off by A = w (|ln base| + 5) |a|, and turning by A more moves
+ *                a row by 2 sin(A / 2) |row| <= min(A, 2) |row|. Tables are taken as they are: A = 0.
  *   scores       s = scale q.k: D_q and D_k perturb the factors, the sum has d_k terms, the scale is rounded
  *                and may be split between q and k:
  *                  E_s = |scale| (gamma(d_k + 4) (|q| + D_q) (|k| + D_k) + D_q |k| + |q| D_k + D_q D_k).
@@ -68,7 +72,8 @@ static void rotate_error(const mha_magnitudes *m, double u, double row, error_of
         e->element = e->row;
     }
     if (m->rotated) {
-        e->row += sqrt(2) * (gamma_of(2, u) + 2 * u) * row;
+        const double A = 0x1p-53 * (m->log_base + 5) * m->angle;
+        e->row += (sqrt(2) * (gamma_of(2, u) + 2 * u) + fmin(A, 2)) * row;
         e->element = e->row;
     }
     e->row = fmax(e->row, u * row); /* cached rows given in a wider type */
@@ -86,11 +91,14 @@ void mha_error_bound(const mha_plan *plan, const mha_magnitudes *m, double unit,
     error_of v = projected(u, eta, m->d_vin, m->x_v, m->W_V, m->b_V, plan->d_v);
     bound[MHA_STAGE_Q] = q.element;
     bound[MHA_STAGE_K] = k.element;
-    bound[MHA_STAGE_V] = bound[MHA_STAGE_PRESENT_VALUE] = v.element;
+    bound[MHA_STAGE_V] = v.element;
+    v.element = fmax(v.element, u * m->v_max); /* cached rows given in a wider type */
+    bound[MHA_STAGE_PRESENT_VALUE] = v.element;
     rotate_error(m, u, m->q_row, &q);
     rotate_error(m, u, m->k_row, &k);
     bound[MHA_STAGE_Q_ROT] = q.element;
-    bound[MHA_STAGE_K_ROT] = bound[MHA_STAGE_PRESENT_KEY] = k.element;
+    bound[MHA_STAGE_K_ROT] = k.element;
+    bound[MHA_STAGE_PRESENT_KEY] = fmax(k.element, u * m->k_row);
 
     double scale = fabs(plan->scale), scores = scale * m->q_row * m->k_row;
     double E_s = scale * (gamma_of((double)plan->d_k + 4, u) * (m->q_row + q.row) * (m->k_row + k.row) +

@@ -144,6 +144,20 @@ static mha_status build_mask(const mha_case *c, case_tensor tensor, const char *
     return MHA_OK;
 }
 
+/* An additive mask in which what hides, -inf, is `fill`; in doubles, which hold every fill. */
+static mha_status fill_hidden(mha_case *c, mha_view *mask, double fill, mha_error *error)
+{
+    mha_view filled = mha_pool_view(&c->pool, MHA_F64, mask->rank, mask->shape);
+    if (!filled.data)
+        return mha_fail(error, MHA_NO_MEMORY, c->name, "no memory for a mask");
+    (void)mha_view_copy(&filled, mask);
+    double *value = filled.data;
+    for (size_t i = 0; i < mha_view_elements(&filled); i++)
+        value[i] = value[i] == -INFINITY ? fill : value[i];
+    *mask = filled;
+    return MHA_OK;
+}
+
 static mha_status build_masks(mha_case *c, mha_error *error)
 {
     mha_semantics *s = &c->semantics;
@@ -160,6 +174,8 @@ static mha_status build_masks(mha_case *c, mha_error *error)
         status =
             mha_fail(error, MHA_INVALID, "mask_filter_value", "metadata mask_filter_value: expected less than inf");
     if (!status && fill != -INFINITY && p->data) { /* adding -inf is hiding */
+        if (s->key_padding.kind == MHA_MASK_ADDITIVE)
+            return fill_hidden(c, p, fill, error);
         s->has_padding_fill = true;
         s->padding_fill = fill;
     }
@@ -243,6 +259,24 @@ static mha_status per(const mha_case *c, case_tensor tensor, const char *name, c
     return MHA_OK;
 }
 
+/* The lengths as a call takes them, between 0 and the keys there are: beyond either end they say the same. */
+static mha_status clamp_lengths(mha_case *c, size_t rows, const int64_t **lengths, mha_error *error)
+{
+    const int64_t *given = *lengths, *cu = c->semantics.cu_seqlens_k ? c->semantics.cu_seqlens_k : c->semantics.cu_seqlens_q;
+    if (!given)
+        return MHA_OK;
+    int64_t *own = mha_pool_take(&c->pool, rows * sizeof *own);
+    if (!own)
+        return mha_fail(error, MHA_NO_MEMORY, c->name, "no memory for kv_lengths");
+    for (size_t b = 0; b < rows; b++) {
+        const bool sound = !cu || (cu[b] >= 0 && cu[b] <= cu[b + 1]); /* the call refuses others by name */
+        const int64_t most = !cu ? (int64_t)(c->P + c->T_k) : sound ? cu[b + 1] - cu[b] : 0;
+        own[b] = given[b] < 0 ? 0 : given[b] > most ? most : given[b];
+    }
+    *lengths = own;
+    return MHA_OK;
+}
+
 static mha_status build_arrays(mha_case *c, mha_error *error)
 {
     mha_semantics *s = &c->semantics;
@@ -269,6 +303,8 @@ static mha_status build_arrays(mha_case *c, mha_error *error)
     if (status)
         return status;
     s->kv_lengths = lengths;
+    if ((status = clamp_lengths(c, rows, &s->kv_lengths, error)))
+        return status;
     s->has_offset = offset != NULL;
     s->position_offset = offset;
     s->alibi_slopes = slopes;

@@ -300,6 +300,16 @@ static mha_status read_qk(mha_case *c, mha_error *error)
     return status;
 }
 
+/* A tolerance, which is finite: with an infinite one every result would do. NaN where the file has none. */
+static mha_status read_tolerance(const mha_case *c, const char *key, double *value, mha_error *error)
+{
+    mha_status status = mha_case_number(c, key, NAN, value, error);
+    if (!status && !isnan(*value) && (*value < 0 || isinf(*value)))
+        status = mha_fail(error, MHA_INVALID, key, "metadata %s: expected %s, found %s", key,
+                          isinf(*value) ? "a finite number" : "0 or more", mha_file_metadata(c->file, key));
+    return status;
+}
+
 static mha_status read_tolerances(mha_case *c, mha_error *error)
 {
     const struct {
@@ -307,10 +317,15 @@ static mha_status read_tolerances(mha_case *c, mha_error *error)
         double *value;
     } keys[] = {{"rtol", &c->rtol}, {"atol", &c->atol}, {"rtol64", &c->rtol64}, {"atol64", &c->atol64}};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        mha_status status = mha_case_number(c, keys[i].key, NAN, keys[i].value, error);
-        if (!status && *keys[i].value < 0)
-            status = mha_fail(error, MHA_INVALID, keys[i].key, "metadata %s: expected 0 or more, found %g", keys[i].key,
-                              *keys[i].value);
+        mha_status status = read_tolerance(c, keys[i].key, keys[i].value, error);
+        if (status)
+            return status;
+    }
+    for (size_t i = 0; i < mha_file_metadata_count(c->file); i++) {
+        const char *key, *unused;
+        double value;
+        mha_file_metadata_at(c->file, i, &key, &unused);
+        mha_status status = starts_with(key, "atol.", &unused) ? read_tolerance(c, key, &value, error) : MHA_OK;
         if (status)
             return status;
     }

@@ -131,6 +131,9 @@ mha_status mha_tolerance_of_case(const mha_case *c, const bool wanted[MHA_STAGE_
 mha_status mha_magnitudes_of(const mha_layer *layer, const mha_call *call, const mha_view *past_key,
                              const mha_view *past_value, mha_magnitudes *magnitudes, mha_error *error);
 
+/* What a rotation that reaches position `farthest` adds to the magnitudes. */
+void mha_magnitudes_of_rope(const mha_rope *rope, double farthest, mha_magnitudes *m);
+
 /* ---------------------------------------------------------------- one attempt */
 
 /* A forward with everything it needs: inputs converted for the path, a cache, stages, workspace. */

@@ -266,6 +266,24 @@ static mha_status judge_prefill(mha_judgement *j, mha_error *error)
 
 /* ---------------------------------------------------------------- rotation alone */
 
+/* Positions (B, T) that count from each batch row's own offset. */
+static mha_status positions_of_rows(const mha_case *c, mha_pool *pool, mha_view *positions, mha_error *error)
+{
+    const int64_t *offset = c->semantics.position_offset, far = INT64_MAX / 4;
+    int64_t *position = mha_pool_take(pool, c->B * c->T_q * sizeof *position);
+    if (!position)
+        return mha_fail(error, MHA_NO_MEMORY, c->name, "no memory to judge the case");
+    for (size_t b = 0; b < c->B; b++) {
+        if (offset[b] > far || offset[b] < -far)
+            return mha_fail(error, MHA_INVALID, "position_offset", "offset %lld of row %zu is out of range",
+                            (long long)offset[b], b);
+        for (size_t t = 0; t < c->T_q; t++)
+            position[b * c->T_q + t] = offset[b] + (int64_t)t;
+    }
+    *positions = mha_view_of(position, MHA_I64, 2, (const size_t[]){c->B, c->T_q});
+    return MHA_OK;
+}
+
 static mha_status judge_rope(mha_judgement *j, mha_error *error)
 {
     const mha_case *c = j->c;
@@ -278,13 +296,15 @@ static mha_status judge_rope(mha_judgement *j, mha_error *error)
     if (!stored.data)
         return mha_fail(error, MHA_NO_MEMORY, c->name, "no memory to judge the case");
     mha_view y = mha_view_heads(stored.data, stored.dtype, c->layout, c->B, c->T_q, c->H, c->d_k);
-    const int64_t *offset = c->semantics.position_offset;
+    mha_rope rope = c->semantics.rope;
     mha_status status = mha_view_copy(&y, &x);
     if (status)
         status = mha_fail(error, status, "query", /* unreachable: a case holds floats */
                           "expected a floating type, found %s", mha_dtype_name(x.dtype)); /* unreachable: so */
-    else
-        status = mha_rotate(&y, &c->semantics.rope, offset ? offset[0] : 0, exact, &y, error);
+    else if (c->semantics.position_offset && !rope.q_positions.data)
+        status = positions_of_rows(c, &attempt.pool, &rope.q_positions, error);
+    if (!status)
+        status = mha_rotate(&y, &rope, 0, exact, &y, error);
     if (!status)
         status = mha_judgement_hold(j, "", &attempt, &stored, MHA_STAGE_OUTPUT, MHA_STAGE_OUTPUT, false, error);
     mha_attempt_free(&attempt);

@@ -134,6 +134,30 @@ static double measure_added(const mha_call *call, const mha_plan *plan, size_t c
     return added;
 }
 
+/* The largest angle of a rotation: its farthest position, times its largest frequency, 1 or that of the last pair. */
+void mha_magnitudes_of_rope(const mha_rope *rope, double farthest, mha_magnitudes *m)
+{
+    const double base = rope->base > 0 ? rope->base : 10000;
+    m->rotated = rope->kind != MHA_ROPE_NONE;
+    if (!m->rotated || rope->cos_table.data)
+        return;
+    m->angle = farthest * fmax(1, 1 / base);
+    m->log_base = fabs(log(base));
+}
+
+/* The farthest position at which a query or a new key of the call stands. */
+static double farthest_position(const mha_call *call, const mha_plan *plan, size_t cached)
+{
+    const mha_semantics *s = &call->semantics;
+    double far = (double)(cached + (call->cache ? mha_cache_first(call->cache) : 0));
+    if (s->has_offset && !s->position_offset)
+        far = fmax(far, fabs((double)s->offset));
+    for (size_t b = 0; s->position_offset && b < plan->B; b++)
+        far = fmax(far, fabs((double)s->position_offset[b]));
+    far += (double)(plan->T_q > plan->T_k ? plan->T_q : plan->T_k);
+    return fmax(far, fmax(max_abs(&s->rope.q_positions), max_abs(&s->rope.k_positions)));
+}
+
 static void measure_norms(const mha_layer *layer, const mha_call *call, const mha_attempt *a, mha_magnitudes *m)
 {
     const mha_plan *plan = &a->plan;
@@ -183,7 +207,7 @@ mha_status mha_magnitudes_of(const mha_layer *layer, const mha_call *call, const
     if (!status)
         status = mha_attempt_run(&a, MHA_BTE, wanted, error);
     if (!status) {
-        mha_magnitudes m = {.rotated = s->rope.kind != MHA_ROPE_NONE, .softcap = s->softcap};
+        mha_magnitudes m = {.softcap = s->softcap};
         const mha_extras *x = &call->extras;
         mha_view bias_k = x->bias_k, bias_v = x->bias_v;
         if (layer) {
@@ -206,6 +230,7 @@ mha_status mha_magnitudes_of(const mha_layer *layer, const mha_call *call, const
         mha_plan plan = a.plan;
         plan.S += cached;
         m.added = measure_added(call, &plan, cached);
+        mha_magnitudes_of_rope(&s->rope, farthest_position(call, &plan, cached), &m);
         measure_norms(layer, call, &a, &m);
         *magnitudes = m;
     }

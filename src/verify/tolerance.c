@@ -8,8 +8,11 @@
  * rounding errors from the same distribution, whose maxima over a tensor differ by a factor of 2 or 3;
  * 16 leaves room for both sides of the comparison. 16 u max|x| stands in for an E that is 0 by chance.
  *
- *     float32:  min(2 bound(2^-24), 16 E + 16 * 2^-24 max|x|)
- *     float64:  min(2 bound(2^-53), 64 * 2^-29 E + 64 * 2^-53 max|x|)
+ *     float32:  min(2 bound(2^-24), 16 E + 16 * 2^-24 max|x| + 2 A)
+ *     float64:  min(2 bound(2^-53), 64 * 2^-29 E + 64 * 2^-53 max|x| + 2 A)
+ *
+ * A is the part of the bound that comes from the angles of a rotation. Both runs compute them in double and in much
+ * the same way, so E shows nothing of what others may lose there.
  *
  * A tensor of less than 64 finite elements says too little about E: there the bound alone counts, which for what is
  * that small is not so far off. Errors are proportional to the unit roundoff to first order, hence the 2^-29; there is nothing more exact
@@ -34,19 +37,27 @@ static double largest_of(const mha_view *v, size_t *finite)
     return most;
 }
 
-/* What the bound says, for a call that has a layer or Q, K, V. */
+/* What the bound says, for a call that has a layer or Q, K, V; twice that, as is the part that comes from angles. */
 static mha_status worst_case(const mha_layer *layer, const mha_call *call, const mha_view *past_key,
-                             const mha_view *past_value, const mha_plan *plan, mha_tolerance *t, mha_error *error)
+                             const mha_view *past_value, const mha_plan *plan, mha_tolerance *t,
+                             double angles[2][MHA_STAGE_COUNT], mha_error *error)
 {
+    static const double units[2] = {0x1p-24, 0x1p-53};
     mha_magnitudes m;
     mha_status status = mha_magnitudes_of(layer, call, past_key, past_value, &m, error);
     if (status)
         return status;
-    mha_error_bound(plan, &m, 0x1p-24, t->atol[0]);
-    mha_error_bound(plan, &m, 0x1p-53, t->atol[1]);
-    for (int wide = 0; wide < 2; wide++)
-        for (int s = 0; s < MHA_STAGE_COUNT; s++)
+    mha_magnitudes sure = m;
+    sure.angle = 0;
+    for (int wide = 0; wide < 2; wide++) {
+        double without[MHA_STAGE_COUNT];
+        mha_error_bound(plan, &m, units[wide], t->atol[wide]);
+        mha_error_bound(plan, &sure, units[wide], without);
+        for (int s = 0; s < MHA_STAGE_COUNT; s++) {
+            angles[wide][s] = isfinite(without[s]) ? 2 * (t->atol[wide][s] - without[s]) : 0;
             t->atol[wide][s] *= 2;
+        }
+    }
     return MHA_OK;
 }
 
@@ -67,11 +78,12 @@ mha_status mha_tolerance_of(const mha_layer *layer, const mha_call *call, const 
 {
     const size_t few = 64;
     mha_attempt exact = {0}, narrow = {0};
+    double angles[2][MHA_STAGE_COUNT];
     mha_status status = run(&exact, layer, call, MHA_PATH_EXACT, past_key, past_value, wanted, error);
     if (!status)
         status = run(&narrow, layer, call, MHA_PATH_BLAS, past_key, past_value, wanted, error);
     if (!status)
-        status = worst_case(layer, call, past_key, past_value, &exact.plan, tolerance, error);
+        status = worst_case(layer, call, past_key, past_value, &exact.plan, tolerance, angles, error);
     for (int s = 0; s < MHA_STAGE_COUNT && !status; s++) {
         if (!wanted[s]) {
             tolerance->atol[0][s] = tolerance->atol[1][s] = INFINITY;
@@ -84,8 +96,8 @@ mha_status mha_tolerance_of(const mha_layer *layer, const mha_call *call, const 
         mha_difference d;
         status = mha_compare(&narrow.stages[s], &exact.stages[s], 0, 0, &d, error);
         double E = d.max_abs;
-        tolerance->atol[0][s] = fmin(tolerance->atol[0][s], 16 * (E + 0x1p-24 * most));
-        tolerance->atol[1][s] = fmin(tolerance->atol[1][s], 64 * (0x1p-29 * E + 0x1p-53 * most));
+        tolerance->atol[0][s] = fmin(tolerance->atol[0][s], 16 * (E + 0x1p-24 * most) + angles[0][s]);
+        tolerance->atol[1][s] = fmin(tolerance->atol[1][s], 64 * (0x1p-29 * E + 0x1p-53 * most) + angles[1][s]);
     }
     mha_attempt_free(&exact);
     mha_attempt_free(&narrow);
@@ -105,7 +117,15 @@ static mha_status of_rope(const mha_case *c, mha_tolerance *t)
             index[k] = 0;
     }
     const mha_plan plan = {.h = c->H, .d_k = c->d_k, .d_v = c->d_v};
-    const mha_magnitudes m = {.rotated = true, .q_row = sqrt(2) * most}; /* of a pair, which is all that is mixed */
+    const mha_semantics *semantics = &c->semantics;
+    const mha_view *positions = &semantics->rope.q_positions;
+    mha_magnitudes m = {.q_row = sqrt(2) * most}; /* of a pair, which is all that is mixed */
+    double farthest = positions->data ? 0 : (double)c->T_q;
+    for (size_t i = 0; positions->data && i < mha_view_elements(positions); i++)
+        farthest = fmax(farthest, fabs((double)((const int64_t *)positions->data)[i]));
+    for (size_t b = 0; semantics->position_offset && !positions->data && b < c->B; b++)
+        farthest = fmax(farthest, fabs((double)semantics->position_offset[b]) + (double)c->T_q);
+    mha_magnitudes_of_rope(&semantics->rope, farthest, &m);
     for (int wide = 0; wide < 2; wide++) {
         double bound[MHA_STAGE_COUNT];
         mha_error_bound(&plan, &m, wide ? 0x1p-53 : 0x1p-24, bound);

@@ -214,6 +214,7 @@ static void test_what_is_wrong_in_a_case_is_said_of_the_file(void **state)
     } wrong[] = {
         {"causal", "true", "metadata causal: expected one of 0, 1, found \"true\""},
         {"atol", "-1", "metadata atol: expected 0 or more, found -1"},
+        {"rtol64", "inf", "metadata rtol64: expected a finite number, found inf"},
         {"kv_heads", "0", "kv_heads: expected a whole number of 1 or more, found 0"},
         {"num_heads", "5", "metadata kv_heads: expected a divisor of num_heads 5, found 4"},
         {"scale", "inf", "expected a finite scale, found inf"},
