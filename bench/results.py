@@ -35,9 +35,9 @@ class Piece:
         self.other = min(others, key=best) if others else None
 
     def hold_against(self, pieces):
-        """The limits of the machine: the highest measured in this run, as other programs only ever lower them."""
-        here = [p for p in pieces if p.threads == self.threads]
-        self.peak, self.reads = max(p.peak for p in here), max(p.reads for p in here)
+        """The peak of the machine: the highest measured in this run, as other programs only ever lower it. What can be read
+        is the piece's own, measured between its turns: on a shared machine it changes by half from minute to minute."""
+        self.peak = max(p.peak for p in pieces if p.threads == self.threads)
 
     def ratio(self):
         return best(self.other) / best(self.ours) if self.ours and self.other else None
@@ -110,7 +110,7 @@ def list_shortfalls(pieces):
 
 def cell(p, row):
     gflops = p.flops / best(row) / 1e6
-    limit = f", {p.read_percent(row):.0f}% of reads" if p.decodes else ""
+    limit = f", {p.read_percent(row):.0f}% of {p.reads:.0f} GB/s" if p.decodes else ""
     once = "" if len(row["ms"]) > 1 else ", once"
     return f"{number(best(row))} / {number(statistics.median(row['ms']))} ({number(gflops)}, {p.percent(row):.0f}%{limit}{once})"
 
@@ -168,11 +168,11 @@ def report(kept, contenders, pieces, plotted):
     out += ["", "## Times", "", "Each cell: best ms / median ms (GFLOP/s of the best, per cent of the FMA peak, the highest of this run). "
             "A GEMM counts 2MNK; a core 4 B T_q T_k h d_k, half of that when causal, whatever is really computed; the projections "
             "8 B T d^2 where all widths are d; a layer both. Decoding also says how much of the read bandwidth it reaches, reading cache and "
-            "weights once; that limit is reading 512 MiB. The fastest is bold; `once`: far slower than we are, one turn only."]
+            "weights once, and of how much: that limit is reading 512 MiB, measured between the turns. The fastest is bold; `once`: far slower than we are, one turn only."]
     for part, n in keys:
         here = [p for p in pieces if (p.part, p.threads) == (part, n)]
-        limits = f"FMA peak {here[0].peak:.0f} GFLOP/s" + (f", reads {here[0].reads:.0f} GB/s" if here[0].reads else "")
-        out += ["", f"### {part}, {threads_of(n)} ({PART_NAMES[part]}; {limits})", "", *time_table(here, contenders)]
+        out += ["", f"### {part}, {threads_of(n)} ({PART_NAMES[part]}; FMA peak {here[0].peak:.0f} GFLOP/s)", "",
+                *time_table(here, contenders)]
     if plotted:
         out += ["", f"![GFLOP/s by shape]({os.path.basename(plotted)})"]
     out += ["", "## Who took part", ""]
