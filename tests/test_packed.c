@@ -22,7 +22,7 @@ static float *floats(size_t n, uint64_t stream)
 static float element(const float *x, const float *W, size_t ldw, size_t k, const float *b)
 {
     const bool fused = strcmp(mha_isa(), "scalar") != 0;
-    const size_t blocks = (k + 511) / 512, block = k ? ((k + blocks - 1) / blocks + 15) / 16 * 16 : 1;
+    const size_t blocks = (k + 383) / 384, block = k ? ((k + blocks - 1) / blocks + 15) / 16 * 16 : 1;
     volatile float sum = b ? *b : 0.0f, term;
     for (size_t from = 0; from < k; from += block) {
         volatile float chain = 0.0f;

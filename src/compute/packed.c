@@ -10,6 +10,8 @@
  * staged rows, and what they come to, stay in a second-level cache of 512 KiB. In rows it is whole tiles, which 140
  * need not be. */
 enum { PIECE_ROWS = 140, PIECE_COLUMNS = 1024, COLUMNS_TOGETHER = 256 };
+/* Terms of a block, at most: more lose more to rounding, fewer take more passes over Y. */
+enum { BLOCK_TERMS = 384 };
 /* Up to this many rows the product is reading W: each panel is read from end to end, a few of them together. */
 enum { FEW_ROWS = 16 };
 
@@ -62,17 +64,17 @@ typedef struct desk {
 /* Terms of a block: even ones, in whole cache lines. */
 static size_t block_terms(size_t k)
 {
-    return k <= MHA_BLOCK ? MHA_BLOCK : rounded(pieces_of(k, pieces_of(k, MHA_BLOCK)), 16);
+    return k <= BLOCK_TERMS ? BLOCK_TERMS : rounded(pieces_of(k, pieces_of(k, BLOCK_TERMS)), 16);
 }
 
 static size_t staged_floats(size_t m, size_t k)
 {
-    return (m < PIECE_ROWS ? m : PIECE_ROWS) * pieces_of(k, MHA_BLOCK) * MHA_STAGED;
+    return (m < PIECE_ROWS ? m : PIECE_ROWS) * pieces_of(k, BLOCK_TERMS) * MHA_STAGED;
 }
 
 size_t mha_packed_scratch(size_t m, size_t k, mha_dtype dtype)
 {
-    const size_t widened = dtype == MHA_F32 || m <= FEW_ROWS ? 0 : MHA_BLOCK * COLUMNS_TOGETHER;
+    const size_t widened = dtype == MHA_F32 || m <= FEW_ROWS ? 0 : BLOCK_TERMS * COLUMNS_TOGETHER;
     return sizeof(desk) + (staged_floats(m, k) + widened) * sizeof(float);
 }
 
@@ -148,7 +150,7 @@ typedef struct part {
     const mha_packed_job *job;
     const mha_packed_output *out;
     size_t first, m, column, n;
-    float *room; /* MHA_BLOCK * COLUMNS_TOGETHER floats, for panels of 16 bits that many rows share: widened once */
+    float *room; /* BLOCK_TERMS * COLUMNS_TOGETHER floats, for panels of 16 bits that many rows share: widened once */
 } part;
 
 /* One block of terms, of columns [column, column + n) of W. */

@@ -1,7 +1,7 @@
 /* y = x W + b with W packed once into the layout of the kernels, in floats or in the 16 bits it is stored in.
  *
  * Every element is bias (or 0) + p_0 + p_1 + ..., where p_c is one chain of multiply-adds over the terms of block c;
- * the k terms are cut into as few blocks of at most 512 as can be, even ones, up to a multiple of 16: the same bits
+ * the k terms are cut into as few blocks of at most 384 as can be, even ones, up to a multiple of 16: the same bits
  * whichever rows are computed beside it, however the work is cut. */
 #ifndef MHA_PACKED_H
 #define MHA_PACKED_H

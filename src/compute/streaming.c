@@ -217,6 +217,27 @@ static void score(const work *w, size_t first, size_t m, const block *b, size_t 
     }
 }
 
+/* Values are summed in chains of at most this many keys, wherever a row's own begin: longer ones lose more to rounding. */
+enum { VALUES_TOGETHER = 256 };
+
+/* Sums of m rows: times their factors (NULL: from 0), plus the weighted values of keys [from, to) of the block. */
+static void add_values(const work *w, const block *b, size_t m, size_t from, size_t to, float *sum, const float *factor)
+{
+    const size_t width = mha_round_up(w->stream->d_v, 16);
+    if (!b->V.data) {
+        enum { SOON = 32 }; /* rows */
+        const size_t stride = b->keys->v_stride;
+        const mha_half_panels V = {b->keys->V16 + (b->from + from) * stride, stride, MHA_PANEL, b->keys->dtype},
+                              next = {V.data + SOON * stride, stride, MHA_PANEL, V.dtype};
+        w->kernels->product_half(m, width, to - from, w->scores + from, V, &next, sum, width, factor, NULL);
+    } else {
+        mha_panels V = b->V, next = b->next ? *b->next : V;
+        V.data += from * V.row;
+        next.data += from * next.row;
+        w->kernels->product(m, width, to - from, w->scores + from, V, b->next ? &next : NULL, sum, width, factor, NULL);
+    }
+}
+
 /* The rows of a tile against one block. */
 static void tile_step(const work *w, const tile *t, const block *b, mha_part *into, bool *begun)
 {
@@ -251,20 +272,13 @@ static void tile_step(const work *w, const tile *t, const block *b, mha_part *in
         state->max = max[i];
     }
     float *sum = into->sum + first * into->width;
-    if (!b->V.data) {
-        enum { SOON = 32 }; /* rows */
-        const size_t stride = b->keys->v_stride;
-        const mha_half_panels V = {b->keys->V16 + (b->from + all.begin) * stride, stride, MHA_PANEL, b->keys->dtype},
-                              next = {V.data + SOON * stride, stride, MHA_PANEL, V.dtype};
-        k->product_half(m, into->width, all.end - all.begin, w->scores + all.begin, V, &next, sum, into->width,
-                        *begun ? factor : NULL, NULL);
-    } else {
-        mha_panels V = b->V;
-        V.data += all.begin * V.row;
-        k->product(m, into->width, all.end - all.begin, w->scores + all.begin, V, b->next, sum, into->width,
-                   *begun ? factor : NULL, NULL);
+    for (size_t from = all.begin, to; from < all.end; from = to) {
+        to = smaller(all.end, (from / VALUES_TOGETHER + 1) * VALUES_TOGETHER);
+        add_values(w, b, m, from, to, sum, *begun ? factor : NULL);
+        for (size_t i = 0; i < m; i++)
+            factor[i] = 1.0f;
+        *begun = true;
     }
-    *begun = true;
     if (b->poisoned)
         for (size_t i = 0; i < m; i++) {
             const mha_stream_row *row = &w->rows[first + i];
