@@ -173,12 +173,38 @@ static void sinks_of_doubles_stay_finite(void **state)
     }
 }
 
+/* A weight of 0 times an infinite value is NaN, in whichever segment of the keys it happens. */
+static void infinite_values_of_weight_zero(void **state)
+{
+    (void)state;
+    static const pattern places[] = {{1, 1100, 1030, 1100, true}, {1, 1100, 0, 1050, true}, {1, 1100, 0, 5, true}, {9, 300, 280, 300, true}};
+    for (size_t k = 0; k < COUNT(places); k++)
+        for (int p = MHA_PATH_FAST; p <= MHA_PATH_EXACT; p++)
+            for (int threads = 1; threads <= 4; threads += 3) {
+                trial t = trial_of(&denominators[0], &places[k], MHA_EMPTY_ZERO);
+                rig r;
+                int64_t own[3];
+                mha_error error;
+                trial_build(&t, &r);
+                set_up(&r, &denominators[0], &places[k], own);
+                assert_ok(trial_run(&r, (mha_path)p, threads, 1u << MHA_STAGE_HEADS, MHA_F32, &error), error);
+                for (size_t i = 0; i < t.T_q; i++)
+                    for (size_t c = 0; c < 4 * 32; c++) {
+                        const double found = mha_view_get(&r.call.stages[MHA_STAGE_HEADS], (size_t[]){0, i, c});
+                        if (c % 32 == 7 ? !isnan(found) : !isfinite(found))
+                            fail_msg("%s, pattern %zu, %d threads, row %zu, column %zu: %g", mha_path_name((mha_path)p), k, threads, i, c, found);
+                    }
+                trial_release(&r);
+            }
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_teardown(name, guard_teardown)
     const struct CMUnitTest tests[] = {
         TEST(scores_of_minus_infinity),
         TEST(rows_that_see_no_key),
+        TEST(infinite_values_of_weight_zero),
         TEST(sinks_of_doubles_stay_finite),
     };
     return cmocka_run_group_tests_name("sinks", tests, NULL, NULL);
