@@ -177,7 +177,8 @@ static void sinks_of_doubles_stay_finite(void **state)
 static void infinite_values_of_weight_zero(void **state)
 {
     (void)state;
-    static const pattern places[] = {{1, 1100, 1030, 1100, true}, {1, 1100, 0, 1050, true}, {1, 1100, 0, 5, true}, {9, 300, 280, 300, true}};
+    static const pattern places[] = {{1, 1100, 1024, 1100, true}, {1, 1100, 1030, 1100, true},
+                                     {1, 1100, 0, 1050, true}, {1, 1100, 0, 5, true}, {9, 300, 280, 300, true}};
     for (size_t k = 0; k < COUNT(places); k++)
         for (int p = MHA_PATH_FAST; p <= MHA_PATH_EXACT; p++)
             for (int threads = 1; threads <= 4; threads += 3) {
