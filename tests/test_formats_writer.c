@@ -273,6 +273,28 @@ static void a_file_that_was_there_is_replaced_and_keeps_its_permissions(void **s
     assert_int_equal(status.st_mode & 07777, 0640);
     assert_int_equal(status.st_size, 128 + 24);
 
+    /* a chain of links whose end is not there yet, in another directory than the first link */
+    char file[600], first[600];
+    snprintf(file, sizeof file, "%s", scratch_path("end.npy"));
+    snprintf(first, sizeof first, "%s", scratch_path("links/first.npy"));
+    assert_int_equal(mkdir(scratch_path("links"), 0700), 0);
+    assert_int_equal(symlink("../second.npy", first), 0);
+    assert_int_equal(symlink(file, scratch_path("second.npy")), 0);
+    assert_int_equal(chmod(scratch_path("links"), 0500), 0); /* nothing is written there */
+    assert_ok(write_six(first, &error), error);
+    assert_int_equal(chmod(scratch_path("links"), 0700), 0);
+    assert_int_equal(lstat(first, &status), 0);
+    assert_true(S_ISLNK(status.st_mode));
+    assert_int_equal(lstat(scratch_path("second.npy"), &status), 0);
+    assert_true(S_ISLNK(status.st_mode));
+    assert_int_equal(lstat(file, &status), 0);
+    assert_true(S_ISREG(status.st_mode) && status.st_size == 128 + 24);
+    assert_int_equal(unlink(first), 0);
+    assert_int_equal(symlink("nowhere/end.npy", first), 0);
+    assert_refused(write_six(first, &error), MHA_IO, error, "first.npy: cannot write into its directory: No such file");
+    assert_int_equal(lstat(first, &status), 0);
+    assert_true(S_ISLNK(status.st_mode));
+
     mode_t mask = umask(027);
     assert_ok(write_six(scratch_path("new.npy"), &error), error);
     umask(mask);

@@ -57,7 +57,8 @@ MHA_API mha_status mha_file_read(const mha_file *file, const mha_file_tensor *te
 /* A tensor file being made. Nothing appears under `path` until mha_writer_commit: data goes to a
  * temporary file beside it, which takes the name when all of it is written and closed without error.
  * A `path` that is a device or FIFO, or "-" for standard output, is written directly.
- * Permissions of a file that is replaced are kept; a symbolic link is followed.
+ * Permissions of a file that is replaced are kept; a symbolic link is followed,
+ * also to where there is nothing yet.
  * Format by extension: ".npy" (one tensor, metadata refused) or ".safetensors"; what is written
  * directly and has neither is safetensors. Errors of create, which writes nothing yet: MHA_INVALID (the
  * extension, a directory), MHA_IO (read-only, no such directory), MHA_NO_MEMORY. */

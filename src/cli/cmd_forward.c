@@ -6,6 +6,7 @@
 #include "cli/glimpse.h"
 #include "cli/merged.h"
 #include "cli/parameters.h"
+#include "cli/place.h"
 #include "cli/request.h"
 #include "cli/summary.h"
 
@@ -312,7 +313,7 @@ static const char *destination(const arguments *args, int i)
 static bool writes_to_standard_output(const arguments *args)
 {
     for (int i = 0; i < N_WRITTEN; i++)
-        if (strcmp(destination(args, i), "-") == 0)
+        if (is_standard_output(destination(args, i)))
             return true;
     return false;
 }
@@ -335,9 +336,9 @@ static int refuse_one_place_for_two(const arguments *args)
     static const char *const names[N_WRITTEN] = {"--output", "--trace", "--save-case"};
     for (int i = 0; i < N_WRITTEN; i++)
         for (int j = 0; j < i; j++)
-            if (*destination(args, i) && strcmp(destination(args, i), destination(args, j)) == 0)
-                return refuse(names[i], "expected another place than that of %s, found \"%s\" for both", names[j],
-                              destination(args, i));
+            if (*destination(args, i) && *destination(args, j) && is_one_place(destination(args, i), destination(args, j)))
+                return refuse(names[i], "expected another place than that of %s, \"%s\", found \"%s\"", names[j],
+                              destination(args, j), destination(args, i));
     if (given(args, OPT_JSON) && writes_to_standard_output(args))
         return refuse("--json", "expected standard output for it alone, found \"-\" as a file to write");
     return EXIT_DONE;

@@ -47,7 +47,27 @@ static size_t directory_length(const char *path)
     return slash ? (size_t)(slash - path) + 1 : 0;
 }
 
-static mha_status check(const char *path, mode_t *mode, mha_error *error)
+/* Where `path` leads when its last component is a symbolic link, or a chain of them; at their end there need be
+ * nothing yet, which realpath() would not find. */
+static mha_status follow(const char *path, char target[PATH_MAX], mha_error *error)
+{
+    enum { MOST_LINKS = 40 }; /* as the system */
+    char link[PATH_MAX];
+    size_t kept = 0, length = strlen(path);
+    for (int links = 0; links <= MOST_LINKS && kept + length < PATH_MAX; links++) {
+        memcpy(target + kept, links ? link : path, length);
+        target[kept + length] = '\0';
+        ssize_t read = readlink(target, link, sizeof link);
+        if (read < 0) /* no link */
+            return MHA_OK;
+        length = (size_t)read;
+        kept = link[0] == '/' ? 0 : directory_length(target);
+    }
+    return mha_fail_named(error, MHA_IO, path, "cannot write it: %s", strerror(kept + length < PATH_MAX ? ELOOP : ENAMETOOLONG));
+}
+
+/* Says what cannot be written, and fills in where it would be: `target` only where it is no device. */
+static mha_status check(const char *path, mode_t *mode, char target[PATH_MAX], mha_error *error)
 {
     mha_status status = look(path, mode, error);
     if (status != MHA_OK)
@@ -58,12 +78,13 @@ static mha_status check(const char *path, mode_t *mode, mha_error *error)
         return mha_fail_named(error, MHA_IO, path, "cannot write it: %s", strerror(errno));
     if (is_device(*mode))
         return MHA_OK;
-    size_t length = directory_length(path);
+    status = follow(path, target, error);
+    if (status != MHA_OK)
+        return status;
+    size_t length = directory_length(target);
     char directory[PATH_MAX] = ".";
-    if (length >= sizeof directory)
-        return mha_fail_named(error, MHA_IO, path, "cannot write it: %s", strerror(ENAMETOOLONG)); /* unreachable: it was looked at */
     if (length > 0) {
-        memcpy(directory, path, length);
+        memcpy(directory, target, length);
         directory[length] = '\0';
     }
     if (faccessat(AT_FDCWD, directory, W_OK | X_OK, AT_EACCESS) != 0)
@@ -74,7 +95,8 @@ static mha_status check(const char *path, mode_t *mode, mha_error *error)
 mha_status mha_output_check(const char *path, mha_error *error)
 {
     mode_t mode;
-    return is_standard_output(path) ? MHA_OK : check(path, &mode, error);
+    char target[PATH_MAX];
+    return is_standard_output(path) ? MHA_OK : check(path, &mode, target, error);
 }
 
 static char *copy_text(const mha_allocator *allocator, const char *text, size_t room, size_t *bytes)
@@ -110,8 +132,9 @@ mha_status mha_output_open(mha_output *output, const mha_allocator *allocator, c
 {
     *output = (mha_output){.allocator = *allocator, .path = path, .fd = -1};
     mode_t mode = 0;
+    char target[PATH_MAX];
     output->direct = is_standard_output(path);
-    mha_status status = output->direct ? MHA_OK : check(path, &mode, error);
+    mha_status status = output->direct ? MHA_OK : check(path, &mode, target, error);
     if (status != MHA_OK)
         return status;
     if (output->direct || is_device(mode)) {
@@ -120,11 +143,7 @@ mha_status mha_output_open(mha_output *output, const mha_allocator *allocator, c
                                               : open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
         return output->fd >= 0 ? MHA_OK : mha_fail_named(error, MHA_IO, path, "cannot write it: %s", strerror(errno));
     }
-    char *resolved = realpath(path, NULL);
-    if (!resolved && errno != ENOENT) /* there is no such file yet */
-        return mha_fail_named(error, errno == ENOMEM ? MHA_NO_MEMORY : MHA_IO, path, "cannot write it: %s", strerror(errno));
-    output->target = copy_text(allocator, resolved ? resolved : path, 0, &output->target_bytes);
-    free(resolved);
+    output->target = copy_text(allocator, target, 0, &output->target_bytes);
     if (output->target)
         output->temporary = copy_text(allocator, output->target, 64, &output->temporary_bytes);
     if (!output->temporary)

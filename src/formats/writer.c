@@ -95,8 +95,9 @@ static mha_status check_view(const mha_writer *writer, const char *name, const m
         return mha_fail_named(error, MHA_UNSUPPORTED, name, "expected a dtype that %s can hold, found %s",
                               writer->npy ? "npy" : "safetensors", mha_dtype_name(view->dtype));
     size_t elements = mha_view_elements(view), bytes;
-    if (view->rank < 0 || view->rank > MHA_MAX_RANK || elements == SIZE_MAX ||
-        mha_dtype_bytes(view->dtype, elements, &bytes) != MHA_OK)
+    if (view->rank < 0 || view->rank > MHA_MAX_RANK)
+        return mha_fail_named(error, MHA_INVALID, name, "expected a rank of 0 to %d, found %d", MHA_MAX_RANK, view->rank);
+    if (elements == SIZE_MAX || mha_dtype_bytes(view->dtype, elements, &bytes) != MHA_OK)
         return mha_fail_named(error, MHA_INVALID, name, "expected a shape whose bytes can be counted");
     for (int k = 0; k < view->rank; k++)
         if (view->shape[k] > INT64_MAX)

@@ -424,6 +424,23 @@ static void test_one_place_is_not_written_twice(void **state)
     assert_program_refuses(RUN("forward", SMALL, "--output", "-", "--save-case", "-"), 2, "--save-case: expected another place");
     assert_program_refuses(RUN("forward", SMALL, "--json", "--trace", "-"), 2, "--json: expected standard output for it alone");
     assert_false(exists(path));
+    char other[700], link[700], standard[] = "/dev/stdout";
+    snprintf(other, sizeof other, "%.*s/./both.safetensors", (int)(strrchr(path, '/') - path), path);
+    snprintf(link, sizeof link, "%s", scratch("link.safetensors"));
+    assert_int_equal(symlink("both.safetensors", link), 0);
+    const char *const same[] = {path, other, link};
+    for (int written = 0; written < 2; written++) { /* before and after there is such a file */
+        for (size_t i = 0; i < 3; i++)
+            for (size_t j = 0; j < 3; j++)
+                assert_program_refuses(RUN("forward", SMALL, "--output", same[i], "--trace", same[j]), 2,
+                                       "--trace: expected another place than that of --output");
+        assert_int_equal(exists(path), written);
+        program_result r = RUN("forward", SMALL, "--output", path, "--trace", scratch("elsewhere.safetensors"), "--quiet");
+        assert_int_equal(r.code, 0);
+        program_free(&r);
+    }
+    assert_program_refuses(RUN("forward", SMALL, "--output", "-", "--trace", standard), 2, "--trace: expected another place");
+    assert_program_refuses(RUN("forward", SMALL, "--output", standard, "--json"), 2, "--json: expected standard output for it alone");
     assert_program_refuses(RUN("forward", SMALL, "--trace", "a.npy"), 2, "--trace: expected a name that ends in .safetensors, found a.npy\n");
     assert_program_refuses(RUN("forward", SMALL, "--save-case", "a.npy"), 2, "--save-case: expected a name that ends in .safetensors");
 }
