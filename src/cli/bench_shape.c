@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/print.h"
+
 #define FLOATS(...) {__VA_ARGS__, MHA_F32, MHA_F32}
 
 /* Name, B, T_q, T_k, d_model, heads, key/value heads, d_k, causal, bias; the standard ones come first. */
@@ -92,6 +94,17 @@ bool bench_shape_read(const char *text, bench_shape *shape)
     s.d_k = s.d_k ? s.d_k : s.d_model / s.h;
     *shape = s;
     return true;
+}
+
+char *bench_shape_text(const bench_shape *s)
+{
+    char kv[32] = "", dk[32] = "";
+    if (s->h_kv != s->h)
+        snprintf(kv, sizeof kv, ",kv=%zu", s->h_kv);
+    if (s->d_k * s->h != s->d_model)
+        snprintf(dk, sizeof dk, ",dk=%zu", s->d_k);
+    return text_of("%zu,%zu,%zu,%zu,%zu%s%s%s%s", s->B, s->T_q, s->T_k, s->d_model, s->h, kv, dk, s->causal ? ",causal" : "",
+                   s->bias ? "" : ",nobias");
 }
 
 double bench_flops(const bench_shape *s, bench_part part)

@@ -220,6 +220,38 @@ static int refuse_shape(const char *text)
     return refuse("--shape", "expected B,Tq,Tk,d_model,h[,kv=N][,dk=N][,causal][,nobias] or one of %s; found \"%s\"", known, text);
 }
 
+static bool wants_list(const option_value *asked)
+{
+    return asked->n_texts == 1 && strcmp(asked->texts[0], "list") == 0;
+}
+
+/* --shape list: the names and what they stand for. */
+static int list_shapes(const arguments *args)
+{
+    static const char *const titles[] = {"name", "B,Tq,Tk,d_model,h", ""};
+    const bool json = given(args, OPT_JSON), quiet = given(args, OPT_QUIET) && !json;
+    table *t = table_create(given(args, OPT_CSV) ? TABLE_CSV : TABLE_TEXT, sizeof titles / sizeof *titles, titles);
+    json_t *list = json_array();
+    const bench_shape *shape;
+    for (size_t i = 0; (shape = bench_shape_at(i)); i++) {
+        char *text = bench_shape_text(shape);
+        json_array_append_new(list, json_pack("{ss ss sb}", "name", shape->name, "shape", text, "standard", i < BENCH_STANDARD));
+        table_cell(t, shape->name);
+        table_cell(t, text);
+        table_cell(t, i < BENCH_STANDARD ? "of the standard set" : "");
+        free(text);
+    }
+    if (json || quiet)
+        table_drop(t);
+    else
+        table_print(t);
+    if (json)
+        json_print(json_pack("{so}", "shapes", list));
+    else
+        json_decref(list);
+    return EXIT_DONE;
+}
+
 static int run_parts(bench *b, const bench_shape *named)
 {
     bench_shape with_types = *named, *shape = &with_types;
@@ -361,6 +393,8 @@ static void write_json(const bench *b)
 int run_bench(const arguments *args)
 {
     bench b = {.args = args};
+    if (wants_list(&args->option[OPT_SHAPE]))
+        return list_shapes(args);
     int code = EXIT_DONE, most = given(args, OPT_THREADS) ? (int)count_of(args, OPT_THREADS) : mha_threads_available();
     if (code == EXIT_DONE && given(args, OPT_PLOT))
         code = bench_plot_check(args->option[OPT_PLOT].text);

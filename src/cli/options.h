@@ -170,7 +170,7 @@ extern const char *const section_titles[SECTION_COUNT];
       "a and b agree when |a - b| <= atol + rtol |b|")                                                                 \
     X(ATOL, "atol", REAL, "X", "0", RANGE(0, INT64_MAX), COMPARED, ON_COMPARE, "see --rtol")                           \
     X(SHAPE, "shape", TEXTS, "NAME|B,Tq,Tk,d_model,h[,kv=N][,dk=N][,causal][,nobias]", NULL, ANY, SHAPE, ON_BENCH,       \
-      "what to measure, as often as one likes (a wrong name lists them) [a standard set]")                             \
+      "what to measure, as often as one likes; \"list\" lists the names [a standard set]")                              \
     X(PART, "part", CHOICE, "all|both|layer|core|proj", "all", ANY, SHAPE, ON_BENCH,                                   \
       "the whole layer; attention alone, with Q, K, V given; the projections alone; both: the first two")             \
     X(ROUNDS, "rounds", COUNT, "N", "5", RANGE(1, 1000), MACHINE, ON_BENCH, "rounds in which all take turns")          \

@@ -115,6 +115,32 @@ static void long_sequences_need_little_memory(void **state)
     program_free(&r);
 }
 
+/* What the list says of a name is what the name stands for. */
+static void shapes_are_listed(void **state)
+{
+    (void)state;
+    json_t *root = RUN_JSON(0, "bench", "--shape", "list", "--json"), *shapes = json_object_get(root, "shapes");
+    assert_true(json_array_size(shapes) >= 13);
+    program_result r = RUN("bench", "--shape", "list");
+    assert_int_equal(r.code, 0);
+    assert_string_equal(r.err, "");
+    for (size_t i = 0; i < json_array_size(shapes); i++) {
+        char line[200];
+        snprintf(line, sizeof line, "  %-14s%s", text(json_array_get(shapes, i), "name"), text(json_array_get(shapes, i), "shape"));
+        assert_non_null(strstr(r.out, line));
+    }
+    program_free(&r);
+    assert_string_equal(text(json_array_get(shapes, 0), "name"), "tiny16");
+    assert_string_equal(text(json_array_get(shapes, 0), "shape"), "1,16,16,256,4,nobias");
+    json_t *named = bench("tiny16", "core"), *written = bench("1,16,16,256,4,nobias", "core");
+    const json_t *a = json_array_get(json_object_get(named, "rows"), 0), *b = json_array_get(json_object_get(written, "rows"), 0);
+    assert_true(number(a, "workspace_mib") == number(b, "workspace_mib"));
+    json_decref(named);
+    json_decref(written);
+    json_decref(root);
+    assert_program_refuses(RUN("bench", "--shape", "list", "--shape", "tiny16"), 2, "found \"list\"");
+}
+
 static void what_it_refuses(void **state)
 {
     (void)state;
@@ -160,6 +186,7 @@ int main(void)
         cmocka_unit_test(parts_can_be_chosen),
         cmocka_unit_test(decoding_counts_what_it_reads),
         cmocka_unit_test(long_sequences_need_little_memory),
+        cmocka_unit_test(shapes_are_listed),
         cmocka_unit_test(what_it_refuses),
         cmocka_unit_test(several_shapes_as_a_table),
     };
