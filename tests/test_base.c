@@ -1,11 +1,13 @@
 /* The values everything passes around: element types, short floats, views, layouts, statuses, memory. */
 #include <float.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
+#include "mha/random.h"
 #include "support/failing.h"
 #include "support/guard.h"
 #include "support/unit.h"
@@ -293,6 +295,28 @@ static void views_count_their_elements_without_overflow(void **state)
     assert_null(v.data);
 }
 
+/* A struct filled by hand may say anything; behind its arrays there is nothing to be read. */
+static void a_rank_that_is_none_is_not_believed(void **state)
+{
+    (void)state;
+    static const int ranks[] = {MHA_MAX_RANK + 1, 99, INT_MAX, -1, INT_MIN};
+    for (size_t i = 0; i < sizeof ranks / sizeof *ranks; i++) {
+        mha_view *v = guard_allocate(sizeof *v, GUARD_AFTER, 1);
+        float x[4] = {0};
+        *v = mha_view_of(x, MHA_F32, 1, (size_t[]){4});
+        v->rank = ranks[i];
+        assert_true(mha_view_elements(v) == SIZE_MAX);
+        assert_false(mha_view_is_contiguous(v));
+        assert_int_equal(mha_view_copy(v, v), MHA_INVALID);
+        mha_random_fill(v, 1, 1, 1, 2);
+        assert_true(x[0] == 0);
+        char text[40], expected[40];
+        snprintf(expected, sizeof expected, "rank %d", ranks[i]);
+        assert_string_equal(mha_shape_text(text, sizeof text, v->shape, v->rank), expected);
+        guard_release(v);
+    }
+}
+
 static void contiguity_looks_at_strides_only_where_they_matter(void **state)
 {
     (void)state;
@@ -410,9 +434,11 @@ static void layouts_are_views_of_the_same_four_indices(void **state)
                             continue;
                         mha_view heads = mha_view_heads(memory, MHA_I32, (mha_layout)l, batch, T, H, D);
                         assert_int_equal((size_t)mha_view_get(&heads, at), expected[l]);
-                        if (l == MHA_BHTD || l == MHA_BTHD)
-                            continue;
                         mha_view rows = mha_view_rows(memory, MHA_I32, (mha_layout)l, batch, T, H * D);
+                        if (l == MHA_BHTD) { /* heads do not lie side by side */
+                            assert_null(rows.data);
+                            continue;
+                        }
                         assert_int_equal((size_t)mha_view_get(&rows, row), expected[l]);
                     }
                 }
@@ -420,6 +446,9 @@ static void layouts_are_views_of_the_same_four_indices(void **state)
         mha_layout found;
         assert_true(mha_layout_find(mha_layout_name((mha_layout)l), &found) && found == (mha_layout)l);
     }
+    assert_null(mha_view_heads(memory, MHA_I32, MHA_TE, 2, 1, H, D).data); /* no batch */
+    assert_null(mha_view_rows(memory, MHA_I32, MHA_TE, 2, 1, H * D).data);
+    assert_null(mha_view_rows(memory, MHA_I32, MHA_TE, 0, 1, H * D).data);
     mha_layout untouched = MHA_TE;
     assert_false(mha_layout_find("bte", &untouched));
     assert_string_equal(mha_layout_name(MHA_LAYOUT_COUNT), "?");
@@ -563,6 +592,7 @@ int main(void)
         cmocka_unit_test(get_reads_every_plain_type),
         cmocka_unit_test(set_rounds_to_nearest_even),
         cmocka_unit_test(views_count_their_elements_without_overflow),
+        cmocka_unit_test(a_rank_that_is_none_is_not_believed),
         cmocka_unit_test(contiguity_looks_at_strides_only_where_they_matter),
         cmocka_unit_test(a_slice_is_the_same_memory),
         cmocka_unit_test(copy_converts_between_strided_views),

@@ -306,7 +306,7 @@ static void wrong_mask(scene *s)
 }
 static void wrong_no_mask(scene *s)
 {
-    s->call.semantics.mask.kind = MHA_MASK_NONE;
+    s->call.semantics.mask = (mha_mask){MHA_MASK_NONE, {0}};
 }
 static void wrong_no_lengths(scene *s)
 {

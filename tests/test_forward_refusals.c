@@ -152,6 +152,7 @@ static void shapes_that_do_not_fit_are_named(void **state)
         SPOIL(MHA_INVALID, name, call.stages[s].shape[call.stages[s].rank - 1]++)
         SPOIL(MHA_INVALID, name, call.stages[s].shape[0]--)
         SPOIL(MHA_INVALID, name, call.stages[s].rank--)
+        SPOIL(MHA_INVALID, "found rank 99", call.stages[s].rank = 99)
         SPOIL(MHA_INVALID, "F16", call.stages[s].dtype = MHA_F16)
     }
 }
@@ -206,7 +207,12 @@ static void semantics_without_meaning_are_refused(void **state)
     /* masks */
 #define MASK(kind_, dtype_, memory, rank, ...)                                                                         \
     S.mask = (mha_mask){kind_, mha_view_of(memory, dtype_, rank, (size_t[]){__VA_ARGS__})}
-    SPOIL(MHA_INVALID, "mask", S.mask.kind = MHA_MASK_KEEPS)
+    SPOIL(MHA_INVALID, "mask: a kind is given, but no values", S.mask.kind = MHA_MASK_KEEPS)
+    SPOIL(MHA_INVALID, "mask: values are given, but no kind", MASK(MHA_MASK_NONE, MHA_BOOL, borrowed.u8, 1, 5))
+    SPOIL(MHA_INVALID, "rank 99", MASK(MHA_MASK_KEEPS, MHA_BOOL, borrowed.u8, 1, 5); S.mask.values.rank = 99)
+    SPOIL(MHA_INVALID, "rank -1", MASK(MHA_MASK_KEEPS, MHA_BOOL, borrowed.u8, 1, 5); S.mask.values.rank = -1)
+    SPOIL(MHA_INVALID, "query: expected shape (B, T, width), found rank 99", call.query.rank = 99)
+    SPOIL(MHA_INVALID, "query: expected shape (B, T, width), found rank -1", call.query.rank = -1)
     SPOIL(MHA_INVALID, "mask", MASK((mha_mask_kind)4, MHA_U8, borrowed.u8, 1, 5))
     SPOIL(MHA_INVALID, "mask", MASK(MHA_MASK_KEEPS, MHA_F32, borrowed.f32, 1, 5))
     SPOIL(MHA_INVALID, "mask", MASK(MHA_MASK_ADDITIVE, MHA_BOOL, borrowed.u8, 1, 5))
@@ -217,6 +223,7 @@ static void semantics_without_meaning_are_refused(void **state)
     SPOIL(MHA_INVALID, "mask", MASK(MHA_MASK_KEEPS, MHA_BOOL, borrowed.u8, 1, 0))
 #define PADDING(kind_, dtype_, memory, rank, ...)                                                                      \
     S.key_padding = (mha_mask){kind_, mha_view_of(memory, dtype_, rank, (size_t[]){__VA_ARGS__})}
+    SPOIL(MHA_INVALID, "key_padding: values are given, but no kind", PADDING(MHA_MASK_NONE, MHA_BOOL, borrowed.u8, 2, 2, 5))
     SPOIL(MHA_INVALID, "padding", PADDING(MHA_MASK_KEEPS, MHA_BOOL, borrowed.u8, 2, 2, 4))
     SPOIL(MHA_INVALID, "padding", PADDING(MHA_MASK_KEEPS, MHA_BOOL, borrowed.u8, 2, 3, 5))
     SPOIL(MHA_INVALID, "padding", PADDING(MHA_MASK_KEEPS, MHA_BOOL, borrowed.u8, 3, 1, 2, 5))

@@ -11,7 +11,7 @@ extern "C" {
 /* ---------------------------------------------------------------- semantics */
 
 typedef enum mha_mask_kind {
-    MHA_MASK_NONE = 0,
+    MHA_MASK_NONE = 0, /* then without values */
     MHA_MASK_ADDITIVE, /* added to the score; -inf hides the key */
     MHA_MASK_KEEPS,    /* true: the key stays visible */
     MHA_MASK_HIDES     /* true: the key is hidden */

@@ -95,7 +95,7 @@ typedef struct mha_view {
 /* A contiguous (row-major, last index fastest) view of `data`. `shape` has `rank` entries.
  * A rank outside 0..MHA_MAX_RANK gives a view without data. */
 MHA_API mha_view mha_view_of(void *data, mha_dtype dtype, int rank, const size_t *shape);
-/* Product of the extents: 1 for rank 0; SIZE_MAX when it does not fit. */
+/* Product of the extents: 1 for rank 0; SIZE_MAX when it does not fit, or for a rank outside 0..MHA_MAX_RANK. */
 MHA_API size_t mha_view_elements(const mha_view *view);
 MHA_API bool mha_view_is_contiguous(const mha_view *view);
 /* Elements [from, from + count) of `axis`: same memory, smaller extent. */
@@ -120,9 +120,10 @@ typedef enum mha_layout {
 MHA_API const char *mha_layout_name(mha_layout layout);
 MHA_API bool mha_layout_find(const char *name, mha_layout *layout);
 /* Memory in `layout` seen as (B, T, h, d), the index order every call of this library uses.
- * TE takes B = 1. */
+ * TE takes B = 1; another B gives a view without data. */
 MHA_API mha_view mha_view_heads(void *data, mha_dtype dtype, mha_layout layout, size_t B, size_t T, size_t h, size_t d);
-/* Memory in BTE, TBE or TE seen as (B, T, E). (The head layouts have no such view unless h = 1.) */
+/* The same seen as (B, T, E), heads side by side. In BHTD they do not lie so: that layout gives a view without data
+ * (with one head it is BTE). */
 MHA_API mha_view mha_view_rows(void *data, mha_dtype dtype, mha_layout layout, size_t B, size_t T, size_t E);
 
 /* One element as a double, whatever its plain dtype (F8 included); NaN for a quantised type.

@@ -6,9 +6,11 @@
 static mha_status check_mask(const char *name, const mha_mask *mask, const size_t *full, int full_rank, bool may_be_short,
                              mha_error *error)
 {
+    const mha_view *v = &mask->values;
+    if (mask->kind == MHA_MASK_NONE && v->data)
+        return mha_fail(error, MHA_INVALID, name, "%s: values are given, but no kind", name);
     if (mask->kind == MHA_MASK_NONE)
         return MHA_OK;
-    const mha_view *v = &mask->values;
     if ((unsigned)mask->kind > MHA_MASK_HIDES)
         return mha_fail(error, MHA_INVALID, name, "%s: unknown kind of mask", name);
     if (!v->data)

@@ -203,10 +203,16 @@ static void store(void *data, mha_dtype dtype, ptrdiff_t at, double value)
 
 /* ---------------------------------------------------------------- views */
 
+/* A view's struct can be filled by hand: nothing of it is read behind its arrays. */
+static bool is_rank(int rank)
+{
+    return rank >= 0 && rank <= MHA_MAX_RANK;
+}
+
 mha_view mha_view_of(void *data, mha_dtype dtype, int rank, const size_t *shape)
 {
     mha_view view = {.data = data, .dtype = dtype, .rank = rank};
-    if (rank < 0 || rank > MHA_MAX_RANK)
+    if (!is_rank(rank))
         return (mha_view){0};
     size_t stride = 1;
     for (int k = rank - 1; k >= 0; k--) {
@@ -220,6 +226,8 @@ mha_view mha_view_of(void *data, mha_dtype dtype, int rank, const size_t *shape)
 size_t mha_view_elements(const mha_view *view)
 {
     size_t product = 1;
+    if (!is_rank(view->rank))
+        return SIZE_MAX;
     for (int k = 0; k < view->rank; k++) /* a zero extent wins over any overflow beside it */
         if (view->shape[k] == 0)
             return 0;
@@ -232,6 +240,8 @@ size_t mha_view_elements(const mha_view *view)
 bool mha_view_is_contiguous(const mha_view *view)
 {
     size_t stride = 1;
+    if (!is_rank(view->rank))
+        return false;
     for (int k = view->rank - 1; k >= 0; k--) {
         if (view->shape[k] != 1 && view->stride[k] != (ptrdiff_t)stride)
             return false;
@@ -269,7 +279,7 @@ void mha_view_set(const mha_view *view, const size_t *index, double value)
 
 mha_status mha_view_copy(const mha_view *to, const mha_view *from)
 {
-    if (to->rank != from->rank || memcmp(to->shape, from->shape, sizeof to->shape[0] * (size_t)to->rank) != 0)
+    if (!is_rank(to->rank) || to->rank != from->rank || memcmp(to->shape, from->shape, sizeof to->shape[0] * (size_t)to->rank) != 0)
         return MHA_INVALID;
     bool convertible = is_float(to->dtype) && from->dtype != MHA_C64;
     if (!is_plain(from->dtype) || !is_plain(to->dtype) || (to->dtype != from->dtype && !convertible))
@@ -303,6 +313,10 @@ char *mha_shape_text(char *text, size_t size, const size_t *shape, int rank)
 {
     size_t used = 0;
     text[0] = '\0';
+    if (!is_rank(rank)) {
+        snprintf(text, size, "rank %d", rank);
+        return text;
+    }
     for (int k = 0; k < rank && used < size; k++)
         used += (size_t)snprintf(text + used, size - used, "%s%zu", k ? ", " : "(", shape[k]);
     if (used < size)
@@ -335,6 +349,8 @@ bool mha_layout_find(const char *name, mha_layout *layout)
 
 mha_view mha_view_heads(void *data, mha_dtype dtype, mha_layout layout, size_t B, size_t T, size_t h, size_t d)
 {
+    if (layout == MHA_TE && B != 1)
+        return (mha_view){0};
     mha_view view = mha_view_of(data, dtype, 4, (size_t[]){B, T, h, d});
     if (layout == MHA_TBE) {
         view.stride[0] = (ptrdiff_t)(h * d);
@@ -348,6 +364,8 @@ mha_view mha_view_heads(void *data, mha_dtype dtype, mha_layout layout, size_t B
 
 mha_view mha_view_rows(void *data, mha_dtype dtype, mha_layout layout, size_t B, size_t T, size_t E)
 {
+    if (layout == MHA_BHTD || (layout == MHA_TE && B != 1))
+        return (mha_view){0};
     mha_view view = mha_view_of(data, dtype, 3, (size_t[]){B, T, E});
     if (layout == MHA_TBE) {
         view.stride[0] = (ptrdiff_t)E;
