@@ -153,9 +153,7 @@ static void print_pairs(const pair *pairs, size_t n, const double tolerance[2])
         table_drop(t);
     for (size_t i = 0; i < n; i++) {
         const pair *p = &pairs[i];
-        char *name = text_of("%s", *p->name ? p->name : "(unnamed)");
-        for (char *c = name; *c; c++)
-            *c = (unsigned char)*c < 32 || *c == 127 ? '?' : *c;
+        char *name = harmless(text_of("%s", *p->name ? p->name : "(unnamed)"));
         if (!p->a || !p->b)
             printf("  %s: only in the %s file\n", name, p->a ? "first" : "second");
         else if (*p->obstacle)

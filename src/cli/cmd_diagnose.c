@@ -61,8 +61,9 @@ static void print_undecided(const mha_explanation *list, size_t n)
 static void print_diagnosis(const mha_case *c, const mha_diagnosis *d)
 {
     char tried[SHORT_TEXT];
-    printf("%s%s%s of %s, against %s explanations\n\n", bold(), d->tensor, plain(), mha_case_name(c),
-           count_text(tried, d->tried));
+    char *name = harmless(text_of("%s", mha_case_name(c)));
+    printf("%s%s%s of %s, against %s explanations\n\n", bold(), d->tensor, plain(), name, count_text(tried, d->tried));
+    free(name);
     if (is_exact(d) && d->matches[0].count == 0) {
         printf("It is what the case says it should be, within rounding.\n");
         print_undecided(d->matches, d->match_count);

@@ -122,9 +122,12 @@ static void print_weights(const request *r, const arguments *args)
     const mha_model_facts *f = &r->facts;
     if (r->random_weights)
         printf("  weights  random, Xavier uniform, seed %zu\n", count_of(args, OPT_SEED));
-    else
-        printf("  weights  %s%s%s (%s names)\n", args->option[OPT_WEIGHTS].text, *r->loaded.layer.prefix ? ", layer " : "",
-               r->loaded.layer.prefix, r->loaded.layer.scheme);
+    else {
+        char *from = harmless(text_of("%s%s%s", args->option[OPT_WEIGHTS].text, *r->loaded.layer.prefix ? ", layer " : "",
+                                      r->loaded.layer.prefix));
+        printf("  weights  %s (%s names)\n", from, r->loaded.layer.scheme);
+        free(from);
+    }
     if (!r->facts_from)
         return;
     printf("  model    %s%s%s, as its %s says%s%s\n", *f->model_type ? f->model_type : "unknown",

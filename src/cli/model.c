@@ -67,7 +67,8 @@ static void print_findings(const finding_list *list)
     char expected[SHAPE_TEXT], found[SHAPE_TEXT];
     for (size_t i = 0; i < list->count && i < SHOWN; i++) {
         const mha_finding *f = &list->items[i];
-        printf("  %-12s %s", mha_finding_name(f->kind), f->name);
+        char *name = harmless(text_of("%s", f->name)), *other = harmless(text_of("%s", f->other ? f->other : ""));
+        printf("  %-12s %s", mha_finding_name(f->kind), name);
         if (f->kind == MHA_FINDING_MISSHAPEN)
             printf(": expected %s, found %s", shape_text(expected, f->expected_rank, f->expected_shape),
                    shape_text(found, f->found_rank, f->found_shape));
@@ -75,11 +76,13 @@ static void print_findings(const finding_list *list)
             printf(": expected %s", shape_text(expected, f->expected_rank, f->expected_shape));
         else
             printf(" %s", shape_text(found, f->found_rank, f->found_shape));
-        if (f->kind == MHA_FINDING_TIED && f->other)
-            printf(", tied to %s", f->other);
+        if (f->kind == MHA_FINDING_TIED && *other)
+            printf(", tied to %s", other);
         if (f->kind == MHA_FINDING_BUFFER)
             printf(", not learned: counters that sum a file include it by mistake");
         putchar('\n');
+        free(name);
+        free(other);
     }
     if (list->count > SHOWN)
         printf("  ... and %zu more\n", list->count - SHOWN);

@@ -23,13 +23,17 @@ void speak_as(const char *name)
     speaker = name;
 }
 
-/* File and tensor names come from outside: they must not break the line or drive the terminal. */
-static void say(const char *about, const char *message)
+char *harmless(char *text)
 {
-    char *line = text_of("%s: %s%s%s", speaker, about, *about ? ": " : "", message);
-    for (char *c = line; *c; c++)
+    for (char *c = text; *c; c++)
         if ((unsigned char)*c < 32 || *c == 127)
             *c = '?';
+    return text;
+}
+
+static void say(const char *about, const char *message)
+{
+    char *line = harmless(text_of("%s: %s%s%s", speaker, about, *about ? ": " : "", message));
     fflush(stdout);
     fprintf(stderr, "%s\n", line);
     free(line);

@@ -56,6 +56,10 @@ char *shape_text(char text[SHAPE_TEXT], int rank, const size_t *shape); /* (1, 1
 /* Prose to standard output, broken between words after at most 100 characters. */
 void write_prose(const char *text);
 
+/* The same text without control characters: names come from outside, and must neither break a line nor drive the
+ * terminal. Tables and errors see to it themselves. */
+char *harmless(char *text);
+
 typedef enum table_style { TABLE_TEXT, TABLE_MARKDOWN, TABLE_CSV } table_style;
 
 /* Cells are given row by row, from left to right; columns are as wide as their widest cell. Titles

@@ -59,7 +59,10 @@ static void print_census(const mha_verdict *v)
 static void print_failure(const judged_case *c)
 {
     const mha_verdict *v = &c->verdict;
-    printf("%sfailed  %s%s: %s\n", bold(), c->name, plain(), reason_of(c));
+    char *name = harmless(text_of("%s", c->name)), *reason = harmless(text_of("%s", reason_of(c)));
+    printf("%sfailed  %s%s: %s\n", bold(), name, plain(), reason);
+    free(name);
+    free(reason);
     print_stages(v);
     print_census(v);
     putchar('\n');
@@ -109,7 +112,9 @@ void verdicts_print(const judged_case *cases, size_t n, const size_t count[3])
         print_rest(cases, n, MHA_PASSED);
     for (size_t i = 0; i < n && count[MHA_FAILED]; i++)
         if (cases[i].verdict.stage_count > 0 && cases[i].verdict.outcome == MHA_FAILED) {
-            printf("\"mha diagnose %s\" looks for the variant of attention that explains it.\n", cases[i].path);
+            char *path = harmless(text_of("%s", cases[i].path));
+            printf("\"mha diagnose %s\" looks for the variant of attention that explains it.\n", path);
+            free(path);
             break;
         }
     printf("%s%zu passed, %zu failed, %zu skipped%s\n", bold(), count[MHA_PASSED], count[MHA_FAILED], count[MHA_SKIPPED],

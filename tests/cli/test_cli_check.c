@@ -245,6 +245,23 @@ static void test_what_is_wrong_in_a_case_is_said_of_the_file(void **state)
     json_decref(root);
 }
 
+/* Nor does what a file says drive the terminal, in the line of a failure as little as in an error. */
+static void test_names_in_cases_do_not_drive_the_terminal(void **state)
+{
+    (void)state;
+    const char *good = scratch("tame.safetensors"), *named = scratch("named.safetensors"), *bad = scratch("wild.safetensors");
+    record(good, "13", "auto");
+    say(good, named, "name", "wild\033[2Jname\nline");
+    say(named, bad, "scale", "7");
+    const char *const commands[] = {"check", "diagnose"};
+    for (size_t i = 0; i < 2; i++) {
+        program_result r = RUN(commands[i], bad);
+        assert_non_null(strstr(r.out, "wild?[2Jname?line"));
+        assert_null(strchr(r.out, '\033'));
+        program_free(&r);
+    }
+}
+
 /* What is too long for its place ends with a whole character, wherever the limit falls. */
 static void test_text_is_cut_between_characters(void **state)
 {
@@ -419,6 +436,7 @@ int main(void)
         cmocka_unit_test(test_the_first_stage_that_diverges_is_named),
         cmocka_unit_test(test_directories_skips_and_unreadable_files),
         cmocka_unit_test(test_what_is_wrong_in_a_case_is_said_of_the_file),
+        cmocka_unit_test(test_names_in_cases_do_not_drive_the_terminal),
         cmocka_unit_test(test_text_is_cut_between_characters),
         cmocka_unit_test(test_directories_are_read_in_order),
         cmocka_unit_test(test_the_corpus_passes),
