@@ -34,10 +34,12 @@ static bool is_device(mode_t mode)
     return mode != 0 && !S_ISREG(mode) && !S_ISDIR(mode);
 }
 
-bool mha_output_is_direct(const char *path)
+mha_status mha_output_is_direct(const char *path, bool *direct, mha_error *error)
 {
-    mode_t mode;
-    return is_standard_output(path) || (look(path, &mode, NULL) == MHA_OK && is_device(mode));
+    mode_t mode = 0;
+    mha_status status = is_standard_output(path) ? MHA_OK : look(path, &mode, error);
+    *direct = is_standard_output(path) || is_device(mode);
+    return status;
 }
 
 /* Bytes of `path` up to and with the last slash. */

@@ -15,7 +15,7 @@ typedef struct mha_output {
 } mha_output;
 
 /* Whether `path` names something that is written directly: "-" (standard output), a device, a FIFO. */
-bool mha_output_is_direct(const char *path);
+mha_status mha_output_is_direct(const char *path, bool *direct, mha_error *error);
 /* Says early what mha_output_open would refuse: a directory, a read-only file, a directory that
  * is missing or not writable. MHA_INVALID, MHA_IO. */
 mha_status mha_output_check(const char *path, mha_error *error);

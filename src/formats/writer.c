@@ -48,9 +48,12 @@ mha_status mha_writer_create_using(const mha_allocator *allocator, const char *p
 {
     *writer = NULL;
     bool npy = ends_with(path, ".npy");
-    if (!npy && !ends_with(path, ".safetensors") && !mha_output_is_direct(path))
+    bool named = npy || ends_with(path, ".safetensors");
+    mha_status status = named ? MHA_OK : mha_output_is_direct(path, &named, error);
+    if (status == MHA_OK && !named)
         return mha_fail_named(error, MHA_INVALID, path, "expected a name that ends in .safetensors or .npy");
-    mha_status status = mha_output_check(path, error);
+    if (status == MHA_OK)
+        status = mha_output_check(path, error);
     if (status != MHA_OK)
         return status;
     mha_allocator memory = mha_allocator_or_default(allocator);
