@@ -15,6 +15,7 @@
 enum { TASKS = 1000, THREADS = 40 };
 
 typedef struct tally {
+    int workers; /* that there may be */
     atomic_int done[TASKS];
     atomic_int busy[THREADS]; /* tasks that a worker is at right now */
     atomic_int wrong;
@@ -23,19 +24,19 @@ typedef struct tally {
 static void count(void *context, size_t task, int worker)
 {
     tally *t = context;
-    if (worker < 0 || worker >= THREADS || atomic_fetch_add(&t->busy[worker], 1) != 0)
+    if (worker < 0 || worker >= t->workers || atomic_fetch_add(&t->busy[worker], 1) != 0)
         atomic_fetch_add(&t->wrong, 1);
     atomic_fetch_add(&t->done[task], 1);
     if (task % 97 == 0)
         sched_yield();
-    if (worker >= 0 && worker < THREADS)
+    if (worker >= 0 && worker < t->workers)
         atomic_fetch_sub(&t->busy[worker], 1);
 }
 
 /* How many tasks of [0, n) were not done exactly once, or by a worker that was at another. */
 static int faults(size_t n, int threads)
 {
-    tally t = {0};
+    tally t = {.workers = threads > 1 ? threads : 1};
     mha_parallel_for(n, threads, count, &t);
     int wrong = atomic_load(&t.wrong);
     for (size_t i = 0; i < TASKS; i++)
