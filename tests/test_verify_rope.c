@@ -26,6 +26,11 @@ static mha_verdict judged(mha_layout layout, mha_path path, double wrong, const 
     mha_error error;
     for (size_t row = 0; row < b; row++) {
         mha_view from = mha_view_slice(&in, 0, row, 1), to = mha_view_slice(&out, 0, row, 1), to64 = mha_view_slice(&out64, 0, row, 1);
+        if (offset[row] == INT64_MAX) {
+            assert_int_equal(mha_rotate(&from, &rope, offset[row], true, &to, &error), MHA_INVALID);
+            assert_string_equal(error.name, "first_position");
+            continue;
+        }
         assert_ok(mha_rotate(&from, &rope, offset[row], true, &to, &error), error);
         assert_ok(mha_rotate(&from, &rope, offset[row], true, &to64, &error), error);
     }

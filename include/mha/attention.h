@@ -267,7 +267,8 @@ MHA_API mha_status mha_forward(const mha_layer *layer, const mha_call *call, voi
                                mha_error *error);
 
 /* Rotation alone: rotates x (B, T, h, d) of F32 or F64 into y of the same shape (y may be x). In float64
- * when `exact`. Without positions or per-row tables, row t stands at first_position + t. */
+ * when `exact`. Without positions or per-row tables, row t stands at first_position + t; MHA_INVALID when that is beyond
+ * 2^61 in size. */
 MHA_API mha_status mha_rotate(const mha_view *x, const mha_rope *rope, int64_t first_position, bool exact,
                               const mha_view *y, mha_error *error);
 

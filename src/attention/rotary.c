@@ -118,6 +118,9 @@ mha_status mha_rotate(const mha_view *x, const mha_rope *rope, int64_t first_pos
     mha_status status = check_alone(x, rope, y, dim, error);
     if (status != MHA_OK)
         return status;
+    const int64_t far = INT64_MAX / 4;
+    if (!rope->q_positions.data && (first_position > far || first_position < -far))
+        return mha_fail(error, MHA_INVALID, "first_position", "first_position %lld is out of range", (long long)first_position);
     rotation rot = {rope, dim, rope->base != 0 ? rope->base : 10000.0};
     const mha_view *p = &rope->q_positions;
     for (size_t b = 0; b < x->shape[0] && rope->cos_table.data && rope->cos_table.rank == 2; b++)
