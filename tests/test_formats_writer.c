@@ -238,6 +238,8 @@ static void what_cannot_be_written_is_refused(void **state)
     assert_refused(mha_writer_add(writer, "a", &huge, &error), MHA_INVALID, error, "bytes can be counted");
     mha_view odd = {.data = numbers, .dtype = MHA_F32, .rank = 2, .shape = {SIZE_MAX, 0}};
     assert_refused(mha_writer_add(writer, "a", &odd, &error), MHA_INVALID, error, "2^63");
+    mha_view deep = {.data = numbers, .dtype = MHA_F32, .rank = 99};
+    assert_refused(mha_writer_add(writer, "a", &deep, &error), MHA_INVALID, error, "found 99");
     mha_view quantised = mha_view_of(numbers, MHA_Q8_0, 1, (size_t[]){0});
     assert_refused(mha_writer_add(writer, "a", &quantised, &error), MHA_UNSUPPORTED, error, "Q8_0");
     assert_ok(mha_writer_add(writer, "a", &view, &error), error);

@@ -98,12 +98,10 @@ bool bench_shape_read(const char *text, bench_shape *shape)
 
 char *bench_shape_text(const bench_shape *s)
 {
-    char kv[32] = "", dk[32] = "";
+    char kv[32] = "";
     if (s->h_kv != s->h)
         snprintf(kv, sizeof kv, ",kv=%zu", s->h_kv);
-    if (s->d_k * s->h != s->d_model)
-        snprintf(dk, sizeof dk, ",dk=%zu", s->d_k);
-    return text_of("%zu,%zu,%zu,%zu,%zu%s%s%s%s", s->B, s->T_q, s->T_k, s->d_model, s->h, kv, dk, s->causal ? ",causal" : "",
+    return text_of("%zu,%zu,%zu,%zu,%zu%s%s%s", s->B, s->T_q, s->T_k, s->d_model, s->h, kv, s->causal ? ",causal" : "",
                    s->bias ? "" : ",nobias");
 }
 
