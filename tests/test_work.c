@@ -23,10 +23,10 @@ static void count_product(size_t m, size_t n, size_t k, const float *A, mha_pane
     atomic_load(&real)->product(m, n, k, A, B, next, C, ldc, factor, bias);
 }
 
-static float count_weigh(float *x, size_t n, float max)
+static void count_softmax(size_t m, size_t n, float *x, size_t ldx, float *max, float *sum, float *factor)
 {
-    scored += n;
-    return atomic_load(&real)->softmax_weigh(x, n, max);
+    scored += (uint64_t)m * n;
+    atomic_load(&real)->softmax_rows(m, n, x, ldx, max, sum, factor);
 }
 
 static bool count_pack(size_t k, size_t n, const float *X, size_t ldx, float *panels, size_t panel)
@@ -40,7 +40,7 @@ static void wrap(void)
     const mha_kernels *kernels = __real_mha_kernels_get();
     counting = *kernels;
     counting.product = count_product;
-    counting.softmax_weigh = count_weigh;
+    counting.softmax_rows = count_softmax;
     counting.pack = count_pack;
     atomic_store(&real, kernels);
 }

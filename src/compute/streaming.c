@@ -249,8 +249,10 @@ static void tile_step(const work *w, const tile *t, const block *b, mha_part *in
         return;
     const bool alike = common.begin == all.begin && common.end == all.end;
     const size_t left = all.begin / MHA_PANEL * MHA_PANEL, n = all.end - left;
-    float *scores = w->scores + left, factor[MHA_TILE_ROWS] = {0}, max[MHA_TILE_ROWS];
+    float *scores = w->scores + left;
+    float max[MHA_TILE_ROWS] = {0}, denominator[MHA_TILE_ROWS] = {0}, factor[MHA_TILE_ROWS];
     score(w, first, m, b, left, n, scores);
+    const bool plain = alike && all.begin == left && n % 16 == 0 && s->softcap == 0.0f;
     for (size_t i = 0; i < m; i++) {
         const mha_stream_row *row = &w->rows[first + i];
         mha_running_softmax *state = &into->state[first + i];
@@ -258,18 +260,16 @@ static void tile_step(const work *w, const tile *t, const block *b, mha_part *in
         const float *bias = NULL;
         if (s->bias && !b->extra && one.begin < one.end)
             bias = s->bias(s->context, row->name, b->from + left, n, w->bias);
-        float found = k->softmax_prepare(scores + i * MHA_STAGED, n, one.begin < left ? 0 : one.begin - left,
-                                         one.end < left ? 0 : one.end - left, bias, s->softcap, &state->visible);
-        max[i] = found > state->max ? found : state->max;
-        factor[i] = state->max == max[i] ? 0.0f : state->max - max[i];
+        state->visible |= (plain && !bias) ||
+                          k->softmax_prepare(scores + i * MHA_STAGED, n, one.begin < left ? 0 : one.begin - left,
+                                             one.end < left ? 0 : one.end - left, bias, s->softcap);
+        max[i] = state->max;
+        denominator[i] = state->sum;
     }
-    if (*begun)
-        k->exp(factor, factor, MHA_TILE_ROWS);
+    k->softmax_rows(m, n, scores, MHA_STAGED, max, denominator, factor);
     for (size_t i = 0; i < m; i++) {
-        mha_running_softmax *state = &into->state[first + i];
-        const float before = *begun ? state->sum * factor[i] : 0.0f;
-        state->sum = before + k->softmax_weigh(scores + i * MHA_STAGED, n, max[i]);
-        state->max = max[i];
+        into->state[first + i].max = max[i];
+        into->state[first + i].sum = denominator[i];
     }
     float *sum = into->sum + first * into->width;
     for (size_t from = all.begin, to; from < all.end; from = to) {

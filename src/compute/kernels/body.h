@@ -9,6 +9,7 @@
  *   madd(a, b, c)          a * b + c
  *   greater(a, b)          the larger; b when one is NaN
  *   ISA_PARTS              if it has a load_part and a store_part of its own (vectors.h)
+ *   ISA_EXP                if it has an exp_nonpositive of its own (functions.h)
  *   halves(x)              the vector whose F16 bits are at x
  *   half_lanes(x)          the vector whose F16 bits are in the lower halves of the lanes of x */
 #include <stdint.h>
@@ -42,7 +43,7 @@ const mha_kernels KERNELS = {
     .pack_transposed = pack_transposed,
     .product_rows = product_rows,
     .softmax_prepare = softmax_prepare,
-    .softmax_weigh = softmax_weigh,
+    .softmax_rows = softmax_rows,
     .hide = hide,
     .exp = row_exp,
     .tanh = row_tanh,

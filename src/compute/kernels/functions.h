@@ -1,5 +1,6 @@
 /* Part of the body of every kernel: exp, tanh, and simple loops over rows. */
 
+#ifndef ISA_EXP
 /* exp(x) for x <= 0: x = n ln 2 + r with n rounded to nearest by adding 1.5 * 2^23; exp(r) = 1 + r + r^2 q(r), q
  * minimax on |r| <= ln(2)/2 (relative error 3.1e-9); times 2^n, whose bits are those of the sum moved to the
  * exponent. The clamp makes n at least -127, where that power is 0; NaN passes it. */
@@ -19,6 +20,7 @@ INLINE vec exp_nonpositive(vec x)
     vec p = madd(q, r * r, r) + splat(1.0f);
     return p * (vec)((ivec)t << 23);
 }
+#endif
 
 /* Below 0.625 an odd polynomial (Cephes, tanhf), above (1 - e) / (1 + e) with e = exp(-2|x|). */
 INLINE vec tanh_all(vec x)

@@ -68,20 +68,22 @@ typedef struct mha_kernels {
      * the bits that `product` gives with the packed transpose of X. */
     void (*product_rows)(size_t m, size_t n, size_t k, const float *A, const float *X, size_t ldx, float *C, size_t ldc);
 
-    /* The two halves of a softmax over n scores of a row, in place. x has room for n rounded up to 16; what is
-     * there is overwritten. First: caps them (softcap > 0: softcap * tanh(x / softcap)), adds bias (n floats, -inf
-     * hides; may be NULL), replaces all hidden ones and all but [begin, end) by -inf; returns the largest, NaN
-     * left aside, and sets *visible if a key is left. */
-    float (*softmax_prepare)(float *x, size_t n, size_t begin, size_t end, const float *bias, float softcap,
-                             bool *visible);
-    /* Then: x = exp(x - max), exactly 0 where hidden; returns the sum. max = -inf: all 0, and NaN if one was NaN. */
-    float (*softmax_weigh)(float *x, size_t n, float max);
+    /* What a softmax over n scores of a row takes in: caps them (softcap > 0: softcap * tanh(x / softcap)), adds bias (n
+     * floats, -inf hides; may be NULL), replaces all hidden ones and all but [begin, end) by -inf. True when a key is
+     * left. x has room for n rounded up to 16; what is there is overwritten. Not needed for a row that has none of
+     * this, if n is a multiple of 16. */
+    bool (*softmax_prepare)(float *x, size_t n, size_t begin, size_t end, const float *bias, float softcap);
+    /* Then, for m <= MHA_TILE_ROWS rows of such scores, ldx apart, and arrays of MHA_TILE_ROWS numbers: max becomes the
+     * largest of max and the row, NaN left aside; x = exp(x - max), exactly 0 where hidden; factor = exp(max before -
+     * max), 1 when they are equal; sum = sum * factor + the sum of x. When max is -inf x is 0, or NaN if it was. */
+    void (*softmax_rows)(size_t m, size_t n, float *x, size_t ldx, float *max, float *sum, float *factor);
 
     /* x[i] = -inf wherever (flags[i] != 0) == when. True when there is such an i. */
     bool (*hide)(float *x, const uint8_t *flags, size_t n, bool when);
-    /* y[i] = exp(x[i]) for x <= 0 (or NaN), within 1.02 ULP (tested on all floats); below -126.5 ln 2 it is 0. */
+    /* y[i] = exp(x[i]) for x <= 0 (or NaN), within 1.02 ULP (tested on all floats) down to 2^-126;
+     * beneath, between 0 and that, and 0 below -127 ln 2. */
     void (*exp)(float *y, const float *x, size_t n);
-    /* y[i] = tanh(x[i]), within 1.6 ULP. */
+    /* y[i] = tanh(x[i]), within 1.71 ULP. */
     void (*tanh)(float *y, const float *x, size_t n);
     /* y = a * x;  y = y * a + x * b;  y = x / a. */
     void (*scale)(float *y, const float *x, size_t n, float a);

@@ -37,6 +37,32 @@ static inline void store_part(float *p, size_t n, vec x)
     _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), (__m512)x);
 }
 
+/* exp(x) for x <= 0: x = n ln(2)/16 + r with n rounded to nearest by adding 1.5 * 2^23; the last four bits of n choose one
+ * of 16 powers of 2 in a register, the others move to the exponent (their last four, in the way there, are taken off the
+ * powers' own bits); exp(r) = 1 + r + r^2 (0.5000165 + r/6), which takes up most of r^4/24: relative error 1.7e-9. The clamp
+ * makes n at least -2032, where that power is 0; NaN passes it. */
+#define ISA_EXP
+static inline vec exp_nonpositive(vec x)
+{
+#define POWER(J, BITS) (BITS) - ((J) << 19)
+    const __m512i powers = _mm512_setr_epi32(
+        POWER(0, 0x3f800000), POWER(1, 0x3f85aac3), POWER(2, 0x3f8b95c2), POWER(3, 0x3f91c3d3), POWER(4, 0x3f9837f0),
+        POWER(5, 0x3f9ef532), POWER(6, 0x3fa5fed7), POWER(7, 0x3fad583f), POWER(8, 0x3fb504f3), POWER(9, 0x3fbd08a4),
+        POWER(10, 0x3fc5672a), POWER(11, 0x3fce248c), POWER(12, 0x3fd744fd), POWER(13, 0x3fe0ccdf),
+        POWER(14, 0x3feac0c7), POWER(15, 0x3ff5257d));
+    const __m512 shift = _mm512_set1_ps(0x1.8p23f);
+    x = greater((vec)_mm512_set1_ps(-88.02f), x);
+    __m512 t = _mm512_fmadd_ps((__m512)x, _mm512_set1_ps(0x1.715476p+4f), shift);
+    __m512 n = _mm512_sub_ps(t, shift);
+    __m512 r = _mm512_fmadd_ps(n, _mm512_set1_ps(-0x1.62e400p-5f), (__m512)x); /* in two parts, as in functions.h */
+    r = _mm512_fmadd_ps(n, _mm512_set1_ps(-0x1.7f7d1cp-24f), r);
+    __m512i bits = _mm512_permutexvar_epi32((__m512i)t, powers);
+    __m512 power = (__m512)_mm512_add_epi32(bits, _mm512_slli_epi32((__m512i)t, 19));
+    __m512 q = _mm512_fmadd_ps(r, _mm512_set1_ps(1.0f / 6), _mm512_set1_ps(0.5000165f));
+    __m512 p = _mm512_fmadd_ps(q, _mm512_mul_ps(r, r), r);
+    return (vec)_mm512_fmadd_ps(power, p, power);
+}
+
 static inline vec halves(const uint16_t *x)
 {
     return (vec)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)x));

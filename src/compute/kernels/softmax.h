@@ -52,15 +52,14 @@ INLINE bool add_bias(float *x, size_t from, size_t to, size_t begin, size_t end,
     return any_lane(visible);
 }
 
-static float softmax_prepare(float *x, size_t n, size_t begin, size_t end, const float *bias, float softcap,
-                             bool *visible)
+static bool softmax_prepare(float *x, size_t n, size_t begin, size_t end, const float *bias, float softcap)
 {
     const size_t from = begin / LANES * LANES, to = (end + LANES - 1) / LANES * LANES, room = (n + 15) / 16 * 16;
     const vec hidden = splat(minus_infinity);
     if (begin >= end) {
         for (size_t i = 0; i < room; i += LANES)
             store(x + i, hidden);
-        return minus_infinity;
+        return false;
     }
     for (size_t i = 0; i < from; i += LANES)
         store(x + i, hidden);
@@ -71,43 +70,39 @@ static float softmax_prepare(float *x, size_t n, size_t begin, size_t end, const
         for (size_t i = from; i < to; i += LANES)
             store(x + i, cap * tanh_all(load(x + i) / cap));
     }
-    if (bias) {
-        *visible |= add_bias(x, from, to, begin, end, bias);
-    } else {
-        const ivec lane = *(const ivec_at *)lane_numbers;
-        if (begin > from)
-            store(x + from, choose(lane >= (ivec){0} + (int32_t)(begin - from), load(x + from), hidden));
-        if (end < to)
-            store(x + to - LANES, choose(lane < (ivec){0} + (int32_t)(end + LANES - to), load(x + to - LANES), hidden));
-        *visible = true;
-    }
-    vec high[4] = {hidden, hidden, hidden, hidden};
-    size_t i = from;
-    for (; i + 4 * LANES <= to; i += 4 * LANES) {
+    if (bias)
+        return add_bias(x, from, to, begin, end, bias);
+    const ivec lane = *(const ivec_at *)lane_numbers;
+    if (begin > from)
+        store(x + from, choose(lane >= (ivec){0} + (int32_t)(begin - from), load(x + from), hidden));
+    if (end < to)
+        store(x + to - LANES, choose(lane < (ivec){0} + (int32_t)(end + LANES - to), load(x + to - LANES), hidden));
+    return true;
+}
+
+/* In every lane the largest of some of n numbers, NaN left aside. */
+INLINE vec largest(const float *x, size_t n)
+{
+    vec high[4];
+    for (int w = 0; w < 4; w++)
+        high[w] = splat(minus_infinity);
+    size_t i = 0;
+    for (; i + 4 * LANES <= n; i += 4 * LANES) {
         UNROLL
         for (int w = 0; w < 4; w++)
             high[w] = greater(load(x + i + w * LANES), high[w]);
     }
-    for (; i < to; i += LANES)
+    for (; i < n; i += LANES)
         high[0] = greater(load(x + i), high[0]);
-    return max_lanes(greater(greater(high[0], high[1]), greater(high[2], high[3])));
+    return greater(greater(high[0], high[1]), greater(high[2], high[3]));
 }
 
-static float softmax_weigh(float *x, size_t n, float max)
+/* x = exp(x - shift); in the lanes, sums of some of them: the same of the four whatever n is. */
+INLINE vec weigh(float *x, size_t n, vec shift)
 {
-    const size_t room = (n + 15) / 16 * 16;
-    if (max == minus_infinity) {
-        float sum = 0.0f;
-        for (size_t i = 0; i < room; i++) {
-            sum = x[i] != x[i] ? x[i] : sum;
-            x[i] = 0.0f;
-        }
-        return sum;
-    }
-    const vec shift = splat(max);
     vec sum[4] = {{0}};
     size_t i = 0;
-    for (; i + 4 * LANES <= room; i += 4 * LANES) {
+    for (; i + 4 * LANES <= n; i += 4 * LANES) {
         UNROLL
         for (int w = 0; w < 4; w++) {
             vec e = exp_nonpositive(load(x + i + w * LANES) - shift);
@@ -115,10 +110,41 @@ static float softmax_weigh(float *x, size_t n, float max)
             sum[w] += e;
         }
     }
-    for (int w = 0; i < room; i += LANES, w++) { /* the same of the four sums whatever n is */
+    for (int w = 0; i < n; i += LANES, w++) {
         vec e = exp_nonpositive(load(x + i) - shift);
         store(x + i, e);
         sum[w] += e;
     }
-    return sum_lanes((sum[0] + sum[1]) + (sum[2] + sum[3]));
+    return (sum[0] + sum[1]) + (sum[2] + sum[3]);
+}
+
+/* `most` is a constant wherever this is expanded: m rows at most. */
+INLINE void softmax_some(const int most, size_t m, size_t n, float *x, size_t ldx, float *max, float *sum, float *factor)
+{
+    const size_t room = (n + 15) / 16 * 16;
+    const vec zero = {0}, hidden = splat(minus_infinity);
+    vec row[MHA_TILE_ROWS];
+    float shift[MHA_TILE_ROWS];
+    for (size_t i = 0; i < (size_t)most; i++)
+        row[i] = i < m ? largest(x + i * ldx, room) : hidden;
+    for (size_t i = 0; i < m; i += LANES) {
+        const vec before = load(max + i), now = greater(max_of_each(most, row + i), before);
+        store(max + i, now);
+        store(shift + i, choose(now == hidden, zero, now)); /* -inf - 0 weighs 0 */
+        store(factor + i, exp_nonpositive(choose(before == now, zero, before - now)));
+    }
+    for (size_t i = 0; i < (size_t)most; i++)
+        row[i] = i < m ? weigh(x + i * ldx, room, splat(shift[i])) : zero;
+    for (size_t i = 0; i < m; i += LANES)
+        store(sum + i, madd(load(sum + i), load(factor + i), sum_of_each(most, row + i)));
+}
+
+static void softmax_rows(size_t m, size_t n, float *x, size_t ldx, float *max, float *sum, float *factor)
+{
+    if (m == 1)
+        softmax_some(1, 1, n, x, ldx, max, sum, factor);
+    else if (m <= MHA_FEW_ROWS)
+        softmax_some(MHA_FEW_ROWS, m, n, x, ldx, max, sum, factor);
+    else
+        softmax_some(MHA_TILE_ROWS, m, n, x, ldx, max, sum, factor);
 }

@@ -93,11 +93,29 @@ INLINE float sum_lanes(vec x)
     return x[0];
 }
 
-INLINE float max_lanes(vec x)
+/* n vectors, whose memory is overwritten, to one: lane l is the sum of vector l, or its largest lane; lanes from n on are
+ * of no use. */
+INLINE vec sum_of_each(const int n, vec *x)
 {
     UNROLL
-    for (int width = 1; width < LANES; width *= 2)
-        x = greater(zip_low(x, x), zip_high(x, x));
+    for (int half = LANES / 2; half > 0; half /= 2)
+        UNROLL
+    for (int i = 0; i < half && i < n; i++) {
+        const vec other = i + half < n ? x[i + half] : x[i];
+        x[i] = zip_low(x[i], other) + zip_high(x[i], other);
+    }
+    return x[0];
+}
+
+INLINE vec max_of_each(const int n, vec *x)
+{
+    UNROLL
+    for (int half = LANES / 2; half > 0; half /= 2)
+        UNROLL
+    for (int i = 0; i < half && i < n; i++) {
+        const vec other = i + half < n ? x[i + half] : x[i];
+        x[i] = greater(zip_low(x[i], other), zip_high(x[i], other));
+    }
     return x[0];
 }
 
