@@ -7,6 +7,7 @@
 #include "cli/merged.h"
 #include "cli/parameters.h"
 #include "cli/place.h"
+#include "cli/presets.h"
 #include "cli/request.h"
 #include "cli/summary.h"
 
@@ -411,6 +412,8 @@ static int perform(request *r, const arguments *args, mha_writer *writer)
 
 int run_forward(const arguments *args)
 {
+    if (presets_asked(args))
+        return list_presets(args);
     if (given(args, OPT_MERGED_QK))
         return run_merged_forward(args);
     mha_config config = request_config(args);

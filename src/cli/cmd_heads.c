@@ -4,6 +4,7 @@
 
 #include "cli/model.h"
 #include "cli/parameters.h"
+#include "cli/presets.h"
 #include "cli/request.h"
 #include "cli/summary.h"
 
@@ -149,6 +150,8 @@ static void write_json(const heads_row *rows, size_t n, const char *why)
 
 int run_heads(const arguments *args)
 {
+    if (presets_asked(args))
+        return list_presets(args);
     if (model_asked(args))
         return run_model_heads(args);
     for (const option_code *o = (const option_code[]){OPT_CLASS, OPT_RUN, OPTION_COUNT}; *o != OPTION_COUNT; o++)

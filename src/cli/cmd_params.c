@@ -4,6 +4,7 @@
 #include "cli/merged.h"
 #include "cli/model.h"
 #include "cli/parameters.h"
+#include "cli/presets.h"
 #include "cli/request.h"
 
 static void write_json(const request *r, bool per_head)
@@ -33,6 +34,8 @@ int run_params(const arguments *args)
     const char *format = args->option[OPT_FORMAT].text;
     if (given(args, OPT_JSON) && given(args, OPT_FORMAT) && strcmp(format, "json") != 0)
         return refuse("--format", "expected json beside --json, found %s", format);
+    if (presets_asked(args))
+        return list_presets(args);
     if (given(args, OPT_MERGED_QK))
         return run_merged_params(args);
     if (model_asked(args) || given(args, OPT_WEIGHTS))
@@ -49,10 +52,7 @@ int run_params(const arguments *args)
     else if (given(args, OPT_JSON) || strcmp(format, "json") == 0)
         write_json(&r, per_head);
     else if (!given(args, OPT_QUIET))
-        parameters_print(r.table, r.layer, per_head,
-                         strcmp(format, "csv") == 0        ? TABLE_CSV
-                         : strcmp(format, "markdown") == 0 ? TABLE_MARKDOWN
-                                                           : TABLE_TEXT);
+        parameters_print(r.table, r.layer, per_head, table_style_named(format));
     request_free(&r);
     return code;
 }

@@ -60,6 +60,13 @@ void help_command(command_code code)
 
 /* ---------------------------------------------------------------- completion */
 
+static void completion_presets(void)
+{
+    printf("list");
+    for (size_t i = 0; mha_preset_at(i, NULL); i++)
+        printf(" %s", mha_preset_at(i, NULL));
+}
+
 /* The words of a choice, or what bash shall list for the argument of an option. */
 static void completion_argument(const option_row *row)
 {
@@ -71,6 +78,8 @@ static void completion_argument(const option_row *row)
         printf("COMPREPLY=($(compgen -W '");
         for (size_t i = 0; row->type == CHOICE && option_choice(row, i, word); i++)
             printf("%s%s", i ? " " : "", word);
+        if (row == &option_rows[OPT_PRESET])
+            completion_presets();
         printf("' -- \"$word\"))");
     }
     printf("; return ;;\n");

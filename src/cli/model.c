@@ -378,9 +378,7 @@ int run_model_params(const arguments *args)
     report r = {0};
     int code = open_report(&r, args);
     bool json = given(args, OPT_JSON) || strcmp(format, "json") == 0;
-    table_style style = strcmp(format, "csv") == 0        ? TABLE_CSV
-                        : strcmp(format, "markdown") == 0 ? TABLE_MARKDOWN
-                                                          : TABLE_TEXT;
+    table_style style = table_style_named(format);
     if (code == EXIT_DONE && given(args, OPT_PER_HEAD) && !r.model)
         code = refuse("--per-head", "expected a model of --preset or --config, found a file of unknown configuration");
     else if (code == EXIT_DONE && given(args, OPT_PER_HEAD) && mha_model_layer_count(r.model) == 0)

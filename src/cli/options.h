@@ -118,7 +118,7 @@ extern const char *const section_titles[SECTION_COUNT];
     X(MERGED_QK, "merged-qk", FLAG, NULL, NULL, ANY, SHAPE, ON_FORWARD | ON_PARAMS,                                    \
       "one matrix per head in place of W_Q and W_K: its cost, its rank, the same scores")                              \
     X(PRESET, "preset", TEXT, "NAME", NULL, ANY, SOURCE, ON_LAYER,                                                     \
-      "a model that is built in: gpt2, bert-base-uncased, llama-2-70b, ... (a wrong name lists them)")                  \
+      "a model that is built in: gpt2, bert-base-uncased, llama-2-70b, ...; \"list\" lists them")                        \
     X(CONFIG, "config", FILE_NAME, "FILE", NULL, ANY, SOURCE, ON_LAYER, "the model of a config.json")             \
     X(CLASS, "class", TEXT, "NAME", NULL, ANY, SOURCE, ON_PARAMS | ON_HEADS,                                           \
       "its head: BertForMaskedLM, MaskedLM, pooler, ... [what its configuration names]")                               \

@@ -61,6 +61,8 @@ void write_prose(const char *text);
 char *harmless(char *text);
 
 typedef enum table_style { TABLE_TEXT, TABLE_MARKDOWN, TABLE_CSV } table_style;
+/* By the word of --format. */
+table_style table_style_named(const char *format);
 
 /* Cells are given row by row, from left to right; columns are as wide as their widest cell. Titles
  * starting with '>' are aligned to the right. In CSV, counts have no separators and rules vanish. */

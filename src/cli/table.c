@@ -14,6 +14,11 @@ struct table {
     size_t n_cells, capacity;
 };
 
+table_style table_style_named(const char *format)
+{
+    return strcmp(format, "csv") == 0 ? TABLE_CSV : strcmp(format, "markdown") == 0 ? TABLE_MARKDOWN : TABLE_TEXT;
+}
+
 table *table_create(table_style style, size_t n_columns, const char *const *titles)
 {
     table *t = obtain(1, sizeof *t);

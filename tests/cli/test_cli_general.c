@@ -140,6 +140,7 @@ static void test_completion_knows_commands_and_options(void **state)
     fputs(r.out, file);
     fputs("COMP_WORDS=(mha params --d-m); COMP_CWORD=2; _mha; test \"${COMPREPLY[*]}\" = --d-model || exit 1\n"
           "COMP_WORDS=(mha forward --rope i); COMP_CWORD=3; _mha; test \"${COMPREPLY[*]}\" = interleaved || exit 1\n"
+          "COMP_WORDS=(mha params --preset gpt2-l); COMP_CWORD=3; _mha; test \"${COMPREPLY[*]}\" = gpt2-large || exit 1\n"
           "COMP_WORDS=(mha para); COMP_CWORD=1; _mha; test \"${COMPREPLY[*]}\" = params || exit 1\n",
           file);
     fclose(file);

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "support/program.h"
 #include "support/unit.h"
@@ -55,6 +56,50 @@ static void presets_have_their_published_totals(void **state)
         assert_int_equal(elements, cases[i].total);
         json_decref(root);
     }
+}
+
+/* What the list says of a name is what the name stands for, and it has them all. */
+static void presets_are_listed(void **state)
+{
+    (void)state;
+    json_t *root = RUN_JSON(0, "params", "--preset", "list", "--json"), *presets = json_object_get(root, "presets"), *preset;
+    program_result table = RUN("params", "--preset", "list"), csv = RUN("params", "--preset", "list", "--format", "csv");
+    assert_int_equal(table.code, 0);
+    assert_string_equal(table.err, "");
+    assert_non_null(strstr(csv.out, "\ngpt2-large,GPT-2,GPT2LMHeadModel,1280,20,20,64,36,774030080\n"));
+    size_t i, lines = 0;
+    json_array_foreach(presets, i, preset)
+    {
+        static const char *const same[] = {"model_type", "class", "d_model", "heads", "kv_heads", "d_k", "attention_layers"};
+        const char *name = json_string_value(json_object_get(preset, "name"));
+        char start[64], path[120];
+        snprintf(start, sizeof start, "\n  %s ", name);
+        snprintf(path, sizeof path, "weights/presets/%s.json", name);
+        json_t *whole = RUN_JSON(0, "params", "--preset", name, "--json"), *model = json_object_get(whole, "model");
+        for (size_t k = 0; k < sizeof same / sizeof *same; k++)
+            assert_true(json_equal(json_object_get(preset, same[k]), json_object_get(model, same[k])));
+        assert_int_equal(number(preset, "total_parameters"), number(whole, "total_parameters"));
+        assert_non_null(strstr(table.out, start));
+        assert_int_equal(access(path, R_OK), 0);
+        json_decref(whole);
+    }
+    for (const char *line = table.out; *line; line += strcspn(line, "\n") + 1)
+        lines++;
+    assert_int_equal(lines, i + 1);
+    program_result others[] = {RUN("forward", "--preset", "list"), RUN("heads", "--preset", "list"), RUN("forward", "--preset", "list", "--quiet")};
+    assert_string_equal(others[0].out, table.out);
+    assert_string_equal(others[1].out, table.out);
+    assert_string_equal(others[2].out, "");
+    for (size_t k = 0; k < 3; k++) {
+        assert_int_equal(others[k].code, 0);
+        program_free(&others[k]);
+    }
+    program_free(&table);
+    program_free(&csv);
+    assert_program_refuses(RUN("params", "--preset", "list", "--heads", "4"), 2, "--heads: expected nothing beside --preset list");
+    assert_program_refuses(RUN("forward", "--output", "x.npy", "--preset", "list"), 2, "--output: expected nothing beside --preset list");
+    assert_program_refuses(RUN("params", "--preset", "list", "--json", "--format", "csv"), 2, "--format: expected json beside --json");
+    json_decref(root);
 }
 
 static void views_fold_filter_and_sort(void **state)
@@ -275,6 +320,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(presets_have_their_published_totals),
+        cmocka_unit_test(presets_are_listed),
         cmocka_unit_test(views_fold_filter_and_sort),
         cmocka_unit_test(a_config_says_what_was_assumed),
         cmocka_unit_test(requests_without_meaning_are_refused),
