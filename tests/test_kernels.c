@@ -131,6 +131,41 @@ static void products_are_chains_of_multiply_adds(void **state)
     }
 }
 
+static void pairs_of_rows_are_two_chains(void **state)
+{
+    FOR_EACH_ISA
+    {
+        const mha_kernels *kernels = mha_kernels_get();
+        if (!kernels->pair_rows)
+            continue;
+        for (size_t m = 1; m <= 2 * kernels->tile_rows + 1; m++)
+            FOR_SIZES(k, 1, 2, 3, 17, 64)
+            {
+                const size_t n = (k + 1) / 2 * 2, ldc = 20;
+                float *A = random_floats((m - 1) * MHA_STAGED + n, 1), *X = random_floats((n - 1) * MHA_PANEL + 16, 2);
+                float *rows = random_floats((n - 1) * MHA_PANEL + 16, 2), *factor = random_floats(m, 4);
+                float *C = random_floats((m - 1) * ldc + 16, 3), *before = random_floats((m - 1) * ldc + 16, 3);
+                for (size_t i = 0; i < m && k % 2; i++)
+                    A[i * MHA_STAGED + k] = 0.0f;
+                kernels->pair_rows(n, X);
+                for (int init = 0; init < 2; init++) {
+                    kernels->product_pairs(m, k, A, X, C, ldc, init ? factor : NULL);
+                    for (size_t i = 0; i < m; i++)
+                        for (size_t j = 0; j < ldc && i * ldc + j < (m - 1) * ldc + 16; j++) {
+                            float sum[2] = {0.0f, 0.0f}, want = before[i * ldc + j];
+                            for (size_t p = 0; p < n && j < 8; p++)
+                                sum[p % 2] = fmaf(A[i * MHA_STAGED + p], rows[p * MHA_PANEL + j], sum[p % 2]);
+                            if (j < 16)
+                                want = init ? fmaf(factor[i], want, sum[0] + sum[1]) : sum[0] + sum[1];
+                            assert_true(same_bits(&want, &C[i * ldc + j], 1));
+                        }
+                    memcpy(C, before, ((m - 1) * ldc + 16) * sizeof *C);
+                }
+                guard_release_all();
+            }
+    }
+}
+
 /* Few rows take more columns at once where the right factor is read where it lies. */
 static void a_plain_right_factor_gives_the_bits_of_a_packed_one(void **state)
 {
@@ -538,6 +573,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(instruction_sets_are_listed_selected_and_refused, isa_teardown),
         cmocka_unit_test_teardown(products_are_chains_of_multiply_adds, isa_teardown),
+        cmocka_unit_test_teardown(pairs_of_rows_are_two_chains, isa_teardown),
         cmocka_unit_test_teardown(a_plain_right_factor_gives_the_bits_of_a_packed_one, isa_teardown),
         cmocka_unit_test_teardown(few_rows_meet_rows_with_the_bits_of_a_packed_product, isa_teardown),
         cmocka_unit_test_teardown(packing_lays_out_panels_and_tells_what_is_not_finite, isa_teardown),

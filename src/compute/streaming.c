@@ -148,6 +148,7 @@ typedef struct block {
     bool extra;
     size_t from, end;
     mha_panels K, V;        /* key 0 of the block is row 0 of V, column 0 of K; no K: it is read where it lies */
+    const float *pairs;     /* the last 8 columns of V, by two keys; NULL when they are not paired */
     const bool *poisoned;   /* NULL when every value row is finite */
     const mha_panels *soon; /* rows to fetch while scores are computed, or NULL */
     const mha_panels *next; /* and while values are summed */
@@ -231,10 +232,14 @@ static void add_values(const work *w, const block *b, size_t m, size_t from, siz
                               next = {V.data + SOON * stride, stride, MHA_PANEL, V.dtype};
         w->kernels->product_half(m, width, to - from, w->scores + from, V, &next, sum, width, factor, NULL);
     } else {
+        const size_t whole = b->pairs ? width - 16 : width, even = from / 2 * 2; /* the weight between them is 0 */
         mha_panels V = b->V, next = b->next ? *b->next : V;
         V.data += from * V.row;
         next.data += from * next.row;
-        w->kernels->product(m, width, to - from, w->scores + from, V, b->next ? &next : NULL, sum, width, factor, NULL);
+        w->kernels->product(m, whole, to - from, w->scores + from, V, b->next ? &next : NULL, sum, width, factor, NULL);
+        if (b->pairs)
+            w->kernels->product_pairs(m, to - even, w->scores + even, b->pairs + even * MHA_PANEL, sum + whole, width,
+                                      factor);
     }
 }
 
@@ -351,6 +356,21 @@ static bool pack_floats(const work *w, block *b, span all)
                    w->V + all.begin * MHA_PANEL, w->block * MHA_PANEL);
 }
 
+/* Where 8 columns or less are left of the packed values they are summed two keys at a time, from an even one on. */
+static void pair_values(const work *w, block *b, span all)
+{
+    const size_t left = w->stream->d_v % 16, column = w->stream->d_v - left, begin = all.begin / 2 * 2;
+    if (!w->kernels->pair_rows || left == 0 || left > 8 || !b->V.data)
+        return;
+    float *pairs = w->V + column / MHA_PANEL * b->V.panel + column % MHA_PANEL;
+    if (begin < all.begin)
+        memset(pairs + begin * MHA_PANEL, 0, 16 * sizeof *pairs);
+    if (all.end % 2)
+        memset(pairs + all.end * MHA_PANEL, 0, 16 * sizeof *pairs);
+    w->kernels->pair_rows(mha_round_up(all.end, 2) - begin, pairs + begin * MHA_PANEL);
+    b->pairs = pairs;
+}
+
 /* All rows against keys [from, end). */
 static void block_step(const work *w, bool extra, size_t from, size_t end, mha_part *into, bool *begun)
 {
@@ -361,12 +381,13 @@ static void block_step(const work *w, bool extra, size_t from, size_t end, mha_p
         return;
     block b = {
         keys, extra, from, end, {w->K, MHA_PANEL, w->stream->d_k * MHA_PANEL}, {w->V, MHA_PANEL, w->block * MHA_PANEL},
-        NULL, NULL, NULL};
+        NULL, NULL, NULL, NULL};
     bool poisoned[MHA_BLOCK];
     if (!(halves ? pack_halves : pack_floats)(w, &b, all)) {
         remove_poison(w, &b, all, poisoned);
         b.poisoned = poisoned;
     }
+    pair_values(w, &b, all);
     /* Meanwhile what comes next is fetched: the next block, or values that are read where they lie. Those of few rows are
      * read from end to end; more rows take some columns at a time, and find all in a cache if it was fetched before. */
     mha_panels next_K = {0}, next_V = {0}, soon_V = {0};

@@ -42,6 +42,10 @@ const mha_kernels KERNELS = {
     .pack = pack,
     .pack_transposed = pack_transposed,
     .product_rows = product_rows,
+#if ISA_LANES == 16
+    .pair_rows = pair_rows,
+    .product_pairs = product_pairs,
+#endif
     .softmax_prepare = softmax_prepare,
     .softmax_rows = softmax_rows,
     .hide = hide,

@@ -64,6 +64,13 @@ typedef struct mha_kernels {
      * more rows follow, for which this is done too. */
     void (*pack_transposed)(size_t k, size_t n, const float *X, size_t ldx, float *panels, size_t panel, size_t after);
 
+    /* Both NULL where vectors are no longer than eight floats. Where 8 columns are left, others would multiply as many
+     * zeros: for p = 0, 1, ... below n / 2 the first 16 floats of row 2p of X, n rows of a panel, become the first 8 of
+     * rows 2p and 2p + 1 in turns. Then C (m, 16) = init + A X, of which the last 8 columns are zeros; every element is
+     * the sum of two chains. init as for `product`. Should k be odd, column k of A is 0. */
+    void (*pair_rows)(size_t n, float *X);
+    void (*product_pairs)(size_t m, size_t k, const float *A, const float *X, float *C, size_t ldc, const float *factor);
+
     /* C (m, n) = A X^T for m <= MHA_FEW_ROWS staged rows A of k <= MHA_BLOCK floats, X (n, k) of row stride ldx; C has
      * the bits that `product` gives with the packed transpose of X. */
     void (*product_rows)(size_t m, size_t n, size_t k, const float *A, const float *X, size_t ldx, float *C, size_t ldc);

@@ -30,8 +30,8 @@ static __attribute__((noinline)) void put_part(size_t m, const operands *o, cons
         }
 }
 
-/* One register tile: m rows and nv vectors are constants wherever this is expanded. */
-INLINE void tile(const int m, const int nv, const operands *o)
+/* One register tile: m rows, nv vectors and `paired` are constants wherever this is expanded. */
+INLINE void tile(const int m, const int nv, const bool paired, const operands *o)
 {
     const float *A = o->A, *B = o->B, *next = o->next;
     const size_t row = o->row, panel = o->panel, next_row = o->next_row, next_panel = o->next_panel;
@@ -41,7 +41,8 @@ INLINE void tile(const int m, const int nv, const operands *o)
         UNROLL
     for (int j = 0; j < nv; j++)
         sum[i][j] = (vec){0};
-    for (size_t p = o->k; p > 0; p--, A++, B += row, next += next_row) {
+    const size_t step = paired ? 2 : 1;
+    for (size_t p = (o->k + step - 1) / step; p > 0; p--, A += step, B += step * row, next += step * next_row) {
         vec b[FLAT_VECS];
         if (nv <= TILE_VECS) { /* hints, which need not be addresses of ours */
             UNROLL
@@ -57,12 +58,17 @@ INLINE void tile(const int m, const int nv, const operands *o)
             b[j] = load(B + j / PANEL_VECS * panel + j % PANEL_VECS * LANES);
         UNROLL
         for (int i = 0; i < m; i++) {
-            vec a = splat(A[i * MHA_STAGED]);
+            vec a = paired ? splat_pair(A + i * MHA_STAGED) : splat(A[i * MHA_STAGED]);
             UNROLL
             for (int j = 0; j < nv; j++)
                 sum[i][j] = madd(a, b[j], sum[i][j]);
         }
     }
+#if ISA_LANES == 16
+    UNROLL
+    for (int i = 0; paired && i < m; i++)
+        sum[i][0] = evens(sum[i][0]) + odds(sum[i][0]);
+#endif
     if (o->n < (size_t)nv * LANES) {
         float spill[TILE_ROWS * FLAT_VECS * LANES];
         UNROLL
@@ -98,41 +104,55 @@ INLINE void tile(const int m, const int nv, const operands *o)
 }
 
 /* A tile of m rows by a constant number of vectors: m chooses the expansion. */
-#define TILE_CASE(M, LIMIT, NV)                                                                                        \
+#define TILE_CASE(M, LIMIT, NV, PAIRED)                                                                                \
     case M:                                                                                                            \
         if (M <= LIMIT)                                                                                                \
-            tile(M <= LIMIT ? M : 1, NV, o);                                                                           \
+            tile(M <= LIMIT ? M : 1, NV, PAIRED, o);                                                                   \
         break;
-#define DEFINE_TILE(NAME, LIMIT, NV)                                                                                   \
+#define DEFINE_TILE(NAME, LIMIT, NV, PAIRED)                                                                           \
     static __attribute__((noinline)) void NAME(size_t m, const operands *o)                                            \
     {                                                                                                                  \
         switch (m) {                                                                                                   \
-            TILE_CASE(1, LIMIT, NV)                                                                                    \
-            TILE_CASE(2, LIMIT, NV)                                                                                    \
-            TILE_CASE(3, LIMIT, NV)                                                                                    \
-            TILE_CASE(4, LIMIT, NV)                                                                                    \
-            TILE_CASE(5, LIMIT, NV)                                                                                    \
-            TILE_CASE(6, LIMIT, NV)                                                                                    \
-            TILE_CASE(7, LIMIT, NV)                                                                                    \
-            TILE_CASE(8, LIMIT, NV)                                                                                    \
-            TILE_CASE(9, LIMIT, NV)                                                                                    \
-            TILE_CASE(10, LIMIT, NV)                                                                                   \
-            TILE_CASE(11, LIMIT, NV)                                                                                   \
-            TILE_CASE(12, LIMIT, NV)                                                                                   \
-            TILE_CASE(13, LIMIT, NV)                                                                                   \
-            TILE_CASE(14, LIMIT, NV)                                                                                   \
+            TILE_CASE(1, LIMIT, NV, PAIRED)                                                                            \
+            TILE_CASE(2, LIMIT, NV, PAIRED)                                                                            \
+            TILE_CASE(3, LIMIT, NV, PAIRED)                                                                            \
+            TILE_CASE(4, LIMIT, NV, PAIRED)                                                                            \
+            TILE_CASE(5, LIMIT, NV, PAIRED)                                                                            \
+            TILE_CASE(6, LIMIT, NV, PAIRED)                                                                            \
+            TILE_CASE(7, LIMIT, NV, PAIRED)                                                                            \
+            TILE_CASE(8, LIMIT, NV, PAIRED)                                                                            \
+            TILE_CASE(9, LIMIT, NV, PAIRED)                                                                            \
+            TILE_CASE(10, LIMIT, NV, PAIRED)                                                                           \
+            TILE_CASE(11, LIMIT, NV, PAIRED)                                                                           \
+            TILE_CASE(12, LIMIT, NV, PAIRED)                                                                           \
+            TILE_CASE(13, LIMIT, NV, PAIRED)                                                                           \
+            TILE_CASE(14, LIMIT, NV, PAIRED)                                                                           \
         }                                                                                                              \
     }
 
-DEFINE_TILE(wide_tile, TILE_ROWS, TILE_VECS)
-DEFINE_TILE(narrow_tile, TILE_ROWS, TILE_VECS / 2)
+DEFINE_TILE(wide_tile, TILE_ROWS, TILE_VECS, false)
+DEFINE_TILE(narrow_tile, TILE_ROWS, TILE_VECS / 2, false)
 /* Few rows have few chains to keep the adders busy: they take more columns at once. */
-DEFINE_TILE(flat_tile, FLAT_ROWS_IN_PLACE, FLAT_VECS)
-DEFINE_TILE(half_flat_tile, HALF_FLAT_ROWS, FLAT_VECS / 2)
+DEFINE_TILE(flat_tile, FLAT_ROWS_IN_PLACE, FLAT_VECS, false)
+DEFINE_TILE(half_flat_tile, HALF_FLAT_ROWS, FLAT_VECS / 2, false)
 
 INLINE const float *data_at(mha_panels B, size_t j)
 {
     return B.data + j / MHA_PANEL * B.panel + j % MHA_PANEL;
+}
+
+/* Even tiles: a last one of two rows would take as long as one of five. */
+INLINE void all_rows(size_t m, void (*columns)(size_t, const operands *), operands *o, const float *A, float *C,
+                     const float *factor)
+{
+    const size_t all = (m + TILE_ROWS - 1) / TILE_ROWS;
+    for (size_t i = 0, t = 0, rows; t < all; i += rows, t++) {
+        rows = (m - i + all - t - 1) / (all - t);
+        o->A = A + i * MHA_STAGED;
+        o->C = C + i * o->ldc;
+        o->factor = factor ? factor + i : NULL;
+        columns(rows, o);
+    }
 }
 
 static void product(size_t m, size_t n, size_t k, const float *A, mha_panels B, const mha_panels *next, float *C,
@@ -159,14 +179,16 @@ static void product(size_t m, size_t n, size_t k, const float *A, mha_panels B, 
             o.next = next ? data_at(*next, j) : NULL;
         else
             o.next = next ? data_at(*next, j) : data_at(B, j + width < n ? j + width : j);
-        /* Even tiles: a last one of two rows would take as long as one of five. */
-        const size_t all = (m + TILE_ROWS - 1) / TILE_ROWS;
-        for (size_t i = 0, t = 0, rows; t < all; i += rows, t++) {
-            rows = (m - i + all - t - 1) / (all - t);
-            o.A = A + i * MHA_STAGED;
-            o.C = C + i * ldc + j;
-            o.factor = factor ? factor + i : NULL;
-            columns(rows, &o);
-        }
+        all_rows(m, columns, &o, A, C + j, factor);
     }
 }
+
+#if ISA_LANES == 16
+DEFINE_TILE(paired_tile, TILE_ROWS, 1, true)
+
+static void product_pairs(size_t m, size_t k, const float *A, const float *X, float *C, size_t ldc, const float *factor)
+{
+    operands o = {.B = X, .next = X, .n = LANES, .k = k, .row = MHA_PANEL, .ldc = ldc};
+    all_rows(m, paired_tile, &o, A, C, factor);
+}
+#endif

@@ -119,6 +119,20 @@ INLINE vec max_of_each(const int n, vec *x)
     return x[0];
 }
 
+/* Two floats in every pair of lanes. */
+INLINE vec splat_pair(const float *p)
+{
+    typedef uint64_t pair_at __attribute__((aligned(4), may_alias));
+    typedef uint64_t pairs __attribute__((vector_size(4 * ISA_LANES)));
+    return (vec)((pairs){0} + *(const pair_at *)p);
+}
+
+/* Pairs of lanes added up; then as many zeros. */
+#if ISA_LANES == 16
+#define evens(x) __builtin_shufflevector(x, (vec){0}, 0, 2, 4, 6, 8, 10, 12, 14, 16, 17, 18, 19, 20, 21, 22, 23)
+#define odds(x) __builtin_shufflevector(x, (vec){0}, 1, 3, 5, 7, 9, 11, 13, 15, 16, 17, 18, 19, 20, 21, 22, 23)
+#endif
+
 /* The even quarters of a, then of b; the odd ones. */
 #if ISA_LANES == 8
 #define even_quarters(a, b) __builtin_shufflevector(a, b, 0, 1, 2, 3, 8, 9, 10, 11)
