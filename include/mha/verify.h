@@ -52,8 +52,7 @@ typedef struct mha_magnitudes {
     double norm_weight;        /* largest absolute weight of the norms */
     double norm_rms;           /* smallest sqrt(mean(x^2) + eps) they divide by */
     bool rotated;
-    double angle;     /* largest |position * frequency| of a rotation, in radians; 0 where tables give cos and sin */
-    double log_base;  /* |ln base| of its frequencies */
+    double q_turn, k_turn; /* how far rounded angles may move a rotated row, in 2-norm; 0 where tables give cos and sin */
     double q_row, k_row; /* largest 2-norm of one head's row as it enters the scores, cached rows included */
     double v_max;        /* largest absolute value of V, cached rows and bias_v included */
     double added;        /* largest finite absolute value added to a score (masks, fill, ALiBi) */

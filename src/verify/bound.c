@@ -15,11 +15,14 @@
  *                and on the way from x to x + dx r falls by at most E: a row is off by
  *                max|w| sqrt(n) E / (r - E) + gamma(n + 8) |y|.
  *   rotation     keeps 2-norms; cos and sin are good to 2u, each element is two products and a sum:
- *                D grows by sqrt(2) (gamma(2) + 2u) |row|. The angle a = p base^(-2i/d) is computed in double
- *                whatever u is; with w = 2^-53 the exponent is off by w of itself, the power thereby by
- *                w |ln base| of itself, by 2w more as pow is good to that, and by w each for a reciprocal, for p as a
- *                double and for the product: a is off by A = w (|ln base| + 5) |a|, and turning by A more moves
- *                a row by 2 sin(A / 2) |row| <= min(A, 2) |row|. Tables are taken as they are: A = 0.
+ *                D grows by sqrt(2) (gamma(2) + 2u) |row|. The angle of pair i, a = p f with f = base^(-2i/d), is
+ *                computed in double whatever u is; with w = 2^-53 the exponent is off by w of itself, the power thereby
+ *                by w |ln f| of itself, by 2w more as pow is good to that, and by w each for a reciprocal, for p as a
+ *                double and for the product: a is off by w (|ln f| + 5) |a|. Turning a pair by that much more moves it
+ *                by 2 sin of half of it, at most by A_i |pair i| with A_i = min(w (|ln f| + 5) |a|, 2). A row is moved
+ *                by sqrt(sum of (A_i |pair i|)^2), so D grows by that, with the largest pairs i of all rows and the
+ *                farthest p: few pairs turn fast, and those that turn slowly are hardly off. Tables are taken as they
+ *                are: A_i = 0.
  *   scores       s = scale q.k: D_q and D_k perturb the factors, the sum has d_k terms, the scale is rounded
  *                and may be split between q and k:
  *                  E_s = |scale| (gamma(d_k + 4) (|q| + D_q) (|k| + D_k) + D_q |k| + |q| D_k + D_q D_k).
@@ -53,6 +56,11 @@ static double gamma_of(double n, double u)
     return n * u < 1 ? n * u / (1 - n * u) : INFINITY;
 }
 
+double mha_angle_error(double position, double frequency)
+{
+    return fmin(0x1p-53 * (fabs(log(frequency)) + 5) * fabs(position) * frequency, 2);
+}
+
 /* One of q, k, v on its way: what its elements and its head rows may be off by. */
 typedef struct error_of {
     double element, row;
@@ -64,7 +72,7 @@ static error_of projected(double u, double eta, size_t terms, double x, double W
     return (error_of){e, sqrt((double)d) * e};
 }
 
-static void rotate_error(const mha_magnitudes *m, double u, double row, error_of *e)
+static void rotate_error(const mha_magnitudes *m, double u, double row, double turn, error_of *e)
 {
     if (m->norm_terms) {
         double n = (double)m->norm_terms, r = m->norm_rms - e->element;
@@ -72,8 +80,7 @@ static void rotate_error(const mha_magnitudes *m, double u, double row, error_of
         e->element = e->row;
     }
     if (m->rotated) {
-        const double A = 0x1p-53 * (m->log_base + 5) * m->angle;
-        e->row += (sqrt(2) * (gamma_of(2, u) + 2 * u) + fmin(A, 2)) * row;
+        e->row += sqrt(2) * (gamma_of(2, u) + 2 * u) * row + turn;
         e->element = e->row;
     }
     e->row = fmax(e->row, u * row); /* cached rows given in a wider type */
@@ -94,8 +101,8 @@ void mha_error_bound(const mha_plan *plan, const mha_magnitudes *m, double unit,
     bound[MHA_STAGE_V] = v.element;
     v.element = fmax(v.element, u * m->v_max); /* cached rows given in a wider type */
     bound[MHA_STAGE_PRESENT_VALUE] = v.element;
-    rotate_error(m, u, m->q_row, &q);
-    rotate_error(m, u, m->k_row, &k);
+    rotate_error(m, u, m->q_row, m->q_turn, &q);
+    rotate_error(m, u, m->k_row, m->k_turn, &k);
     bound[MHA_STAGE_Q_ROT] = q.element;
     bound[MHA_STAGE_K_ROT] = k.element;
     bound[MHA_STAGE_PRESENT_KEY] = fmax(k.element, u * m->k_row);

@@ -131,8 +131,15 @@ mha_status mha_tolerance_of_case(const mha_case *c, const bool wanted[MHA_STAGE_
 mha_status mha_magnitudes_of(const mha_layer *layer, const mha_call *call, const mha_view *past_key,
                              const mha_view *past_value, mha_magnitudes *magnitudes, mha_error *error);
 
-/* What a rotation that reaches position `farthest` adds to the magnitudes. */
-void mha_magnitudes_of_rope(const mha_rope *rope, double farthest, mha_magnitudes *m);
+/* How far the rounding of its angles may move what a rotation turns, in 2-norm: one head's row, and one pair of it. */
+typedef struct mha_turn {
+    double row, pair;
+} mha_turn;
+
+/* For x (B, T, heads, d) at positions up to `farthest`; zero where there is no rotation, or by tables. */
+mha_turn mha_turn_of(const mha_rope *rope, const mha_view *x, double farthest);
+/* The same for a pair of norm 1: see src/verify/bound.c. */
+double mha_angle_error(double position, double frequency);
 
 /* ---------------------------------------------------------------- one attempt */
 

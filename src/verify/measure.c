@@ -134,15 +134,29 @@ static double measure_added(const mha_call *call, const mha_plan *plan, size_t c
     return added;
 }
 
-/* The largest angle of a rotation: its farthest position, times its largest frequency, 1 or that of the last pair. */
-void mha_magnitudes_of_rope(const mha_rope *rope, double farthest, mha_magnitudes *m)
+mha_turn mha_turn_of(const mha_rope *rope, const mha_view *x, double farthest)
 {
+    const size_t dim = rope->dim ? rope->dim : x->shape[3], pairs = dim / 2;
     const double base = rope->base > 0 ? rope->base : 10000;
-    m->rotated = rope->kind != MHA_ROPE_NONE;
-    if (!m->rotated || rope->cos_table.data)
-        return;
-    m->angle = farthest * fmax(1, 1 / base);
-    m->log_base = fabs(log(base));
+    mha_turn turn = {0};
+    if (rope->kind == MHA_ROPE_NONE || rope->cos_table.data)
+        return turn;
+    for (size_t i = 0; i < pairs; i++) {
+        mha_view pair = mha_view_slice(x, 3, rope->kind == MHA_ROPE_INTERLEAVED ? 2 * i : i, 1);
+        pair.shape[3] = 2;
+        pair.stride[3] = x->stride[3] * (rope->kind == MHA_ROPE_INTERLEAVED ? 1 : (ptrdiff_t)pairs);
+        double moved = mha_angle_error(farthest, pow(base, -2.0 * (double)i / (double)dim)) * max_norm(&pair, 2);
+        turn.pair = fmax(turn.pair, moved);
+        turn.row = hypot(turn.row, moved);
+    }
+    return turn;
+}
+
+/* The same for the rows of a stage, rotated or not: their pairs are as long. */
+static double turn_of_stage(const mha_rope *rope, const mha_view *stage, size_t heads, size_t d, double farthest)
+{
+    mha_view x = mha_view_heads(stage->data, stage->dtype, MHA_BTE, stage->shape[0], stage->shape[1], heads, d);
+    return mha_turn_of(rope, &x, farthest).row;
 }
 
 /* The farthest position at which a query or a new key of the call stands. */
@@ -230,7 +244,10 @@ mha_status mha_magnitudes_of(const mha_layer *layer, const mha_call *call, const
         mha_plan plan = a.plan;
         plan.S += cached;
         m.added = measure_added(call, &plan, cached);
-        mha_magnitudes_of_rope(&s->rope, farthest_position(call, &plan, cached), &m);
+        const double farthest = farthest_position(call, &plan, cached);
+        m.rotated = s->rope.kind != MHA_ROPE_NONE;
+        m.q_turn = turn_of_stage(&s->rope, &a.stages[MHA_STAGE_Q_ROT], plan.h, d, farthest);
+        m.k_turn = turn_of_stage(&s->rope, &a.stages[MHA_STAGE_K_ROT], plan.h_kv, d, farthest);
         measure_norms(layer, call, &a, &m);
         *magnitudes = m;
     }

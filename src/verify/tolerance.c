@@ -48,7 +48,7 @@ static mha_status worst_case(const mha_layer *layer, const mha_call *call, const
     if (status)
         return status;
     mha_magnitudes sure = m;
-    sure.angle = 0;
+    sure.q_turn = sure.k_turn = 0;
     for (int wide = 0; wide < 2; wide++) {
         double without[MHA_STAGE_COUNT];
         mha_error_bound(plan, &m, units[wide], t->atol[wide]);
@@ -119,13 +119,13 @@ static mha_status of_rope(const mha_case *c, mha_tolerance *t)
     const mha_plan plan = {.h = c->H, .d_k = c->d_k, .d_v = c->d_v};
     const mha_semantics *semantics = &c->semantics;
     const mha_view *positions = &semantics->rope.q_positions;
-    mha_magnitudes m = {.q_row = sqrt(2) * most}; /* of a pair, which is all that is mixed */
+    mha_magnitudes m = {.rotated = true, .q_row = sqrt(2) * most}; /* of a pair, which is all that is mixed */
     double farthest = positions->data ? 0 : (double)c->T_q;
     for (size_t i = 0; positions->data && i < mha_view_elements(positions); i++)
         farthest = fmax(farthest, fabs((double)((const int64_t *)positions->data)[i]));
     for (size_t b = 0; semantics->position_offset && !positions->data && b < c->B; b++)
         farthest = fmax(farthest, fabs((double)semantics->position_offset[b]) + (double)c->T_q);
-    mha_magnitudes_of_rope(&semantics->rope, farthest, &m);
+    m.q_turn = mha_turn_of(&semantics->rope, &x, farthest).pair;
     for (int wide = 0; wide < 2; wide++) {
         double bound[MHA_STAGE_COUNT];
         mha_error_bound(&plan, &m, wide ? 0x1p-53 : 0x1p-24, bound);
