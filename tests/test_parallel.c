@@ -12,7 +12,7 @@
 #include "support/process.h"
 #include "support/unit.h"
 
-enum { TASKS = 1000, THREADS = 40 };
+enum { TASKS = 1000, THREADS = 40, CALLERS = 24 }; /* more callers than get help at once */
 
 typedef struct tally {
     int workers; /* that there may be */
@@ -57,7 +57,7 @@ static void every_task_runs_once(void **state)
 static void *keep_calling(void *context)
 {
     int *wrong = context;
-    for (int i = 0; i < 200; i++)
+    for (int i = 0; i < 60; i++)
         *wrong += faults(TASKS, 1 + i % 8);
     return NULL;
 }
@@ -65,11 +65,11 @@ static void *keep_calling(void *context)
 static void many_may_call_at_once(void **state)
 {
     (void)state;
-    pthread_t callers[4];
-    int wrong[4] = {0};
-    for (size_t i = 0; i < 4; i++)
+    pthread_t callers[CALLERS];
+    int wrong[CALLERS] = {0};
+    for (size_t i = 0; i < CALLERS; i++)
         assert_int_equal(pthread_create(&callers[i], NULL, keep_calling, &wrong[i]), 0);
-    for (size_t i = 0; i < 4; i++) {
+    for (size_t i = 0; i < CALLERS; i++) {
         pthread_join(callers[i], NULL);
         assert_int_equal(wrong[i], 0);
     }

@@ -22,19 +22,21 @@ typedef struct share {
     size_t end;
 } share;
 
-enum { MOST_SHARES = 32 };
+enum { MOST_SHARES = 32, MOST_JOBS = 16 };
 
-/* On its caller's stack, from its being offered until its last helper has left. */
+/* A place where a caller offers its tasks. A helper that has taken a seat may read what is here until it has left; the
+ * caller waits for all that did. */
 typedef struct job {
+    _Alignas(64) atomic_int seats; /* helpers that may still come; the rest of this line is written before it is */
+    atomic_bool taken;             /* by a caller */
+    int wanted;                    /* seats there were: the helpers' worker numbers are 1, 2, ... wanted */
     mha_task task;
     void *context;
-    share shares[MOST_SHARES];
     size_t n_shares;
-    int wanted;          /* helpers that may still come */
-    int helpers;         /* that came: their worker numbers are 1, 2, ... */
-    atomic_int inside;   /* of them, those that have not left */
     mha_float_mode mode; /* the caller's */
-    struct job *after;   /* in the list of offers */
+    _Alignas(64) atomic_int left; /* helpers that have come and left again */
+    atomic_bool asleep;           /* the caller, waiting for them */
+    share shares[MOST_SHARES];
 } job;
 
 /* On its own stack. */
@@ -45,13 +47,14 @@ typedef struct helper {
     struct helper *after;
 } helper;
 
+static job jobs[MOST_JOBS];
+
+/* Helpers that are awake take seats without the lock: it is for those who sleep, and for making new ones. */
 static struct {
-    pthread_mutex_t lock; /* over everything here and over the plain fields of every offered job */
+    pthread_mutex_t lock;
     pthread_cond_t offer, leave;
-    job *offers; /* jobs that want helpers, oldest first */
-    atomic_int n_offers;
-    int threads, asleep;
-    helper *helpers; /* the threads that have come to life */
+    atomic_int threads, asleep; /* written with the lock held */
+    helper *helpers;            /* the threads that have come to life */
 } pool = {.lock = PTHREAD_MUTEX_INITIALIZER, .offer = PTHREAD_COND_INITIALIZER, .leave = PTHREAD_COND_INITIALIZER};
 
 /* ---------------------------------------------------------------- waiting */
@@ -72,15 +75,17 @@ static long nanoseconds(void)
     return (long)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* Watches a counter until it is zero (or no longer zero), but only for a few times what waking a sleeper takes. */
-static void watch(atomic_int *counter, bool until_zero)
+/* Whether to go on looking for what may come any moment: for a few times what waking a sleeper takes. */
+static bool patient(unsigned *tries, long *start)
 {
-    const long patience = 200000, start = nanoseconds();
-    for (unsigned tries = 1; (atomic_load_explicit(counter, memory_order_relaxed) == 0) != until_zero; tries++) {
-        pause_briefly();
-        if (tries % 64 == 0 && nanoseconds() - start > patience)
-            return;
-    }
+    const long patience = 200000;
+    pause_briefly();
+    if (++*tries % 64 != 0)
+        return true;
+    const long now = nanoseconds();
+    if (*tries == 64)
+        *start = now;
+    return now - *start < patience;
 }
 
 /* ---------------------------------------------------------------- helpers */
@@ -95,15 +100,52 @@ static void run_tasks(job *j, int worker)
     }
 }
 
-/* With the lock held, as below. */
-static void withdraw(job *j)
+/* A job that had a seat left, and which worker one is there; NULL when there is none. */
+static job *take_seat(int *worker)
 {
-    for (job **at = &pool.offers; *at; at = &(*at)->after)
-        if (*at == j) {
-            *at = j->after;
-            atomic_fetch_sub(&pool.n_offers, 1);
-            return;
-        }
+    for (job *j = jobs; j < jobs + MOST_JOBS; j++) {
+        int seats = atomic_load(&j->seats);
+        while (seats > 0)
+            if (atomic_compare_exchange_weak(&j->seats, &seats, seats - 1)) {
+                *worker = j->wanted - seats + 1;
+                return j;
+            }
+    }
+    return NULL;
+}
+
+/* Waits for a job: awake for a while, then asleep. Who offers seats looks for sleepers afterwards, and who falls asleep
+ * for seats: one of them sees the other. */
+static job *await_job(helper *self, int *worker)
+{
+    job *j;
+    unsigned tries = 0;
+    long start = 0;
+    do {
+        if ((j = take_seat(worker)))
+            return j;
+    } while (patient(&tries, &start));
+    pthread_mutex_lock(&pool.lock);
+    atomic_fetch_add(&pool.asleep, 1);
+    while (!(j = take_seat(worker)))
+        pthread_cond_wait(&pool.offer, &pool.lock);
+    atomic_fetch_sub(&pool.asleep, 1);
+    const bool confined = self->confined;
+    self->confined = false;
+    pthread_mutex_unlock(&pool.lock);
+    if (confined)
+        (void)sched_setaffinity(0, sizeof self->allowed, &self->allowed);
+    return j;
+}
+
+static void leave(job *j)
+{
+    atomic_fetch_add(&j->left, 1);
+    if (!atomic_load(&j->asleep)) /* by now it may be somebody else's job, who is woken in vain */
+        return;
+    pthread_mutex_lock(&pool.lock);
+    pthread_cond_broadcast(&pool.leave);
+    pthread_mutex_unlock(&pool.lock);
 }
 
 static void *help(void *unused)
@@ -115,32 +157,13 @@ static void *help(void *unused)
     pthread_mutex_lock(&pool.lock);
     self.after = pool.helpers;
     pool.helpers = &self;
+    pthread_mutex_unlock(&pool.lock);
     for (;;) {
-        while (!pool.offers) {
-            pthread_mutex_unlock(&pool.lock);
-            watch(&pool.n_offers, false);
-            pthread_mutex_lock(&pool.lock);
-            if (pool.offers)
-                break;
-            pool.asleep++;
-            pthread_cond_wait(&pool.offer, &pool.lock);
-            pool.asleep--;
-        }
-        job *j = pool.offers;
-        int worker = ++j->helpers;
-        atomic_fetch_add(&j->inside, 1);
-        if (--j->wanted == 0)
-            withdraw(j);
-        const bool confined = self.confined;
-        self.confined = false;
-        pthread_mutex_unlock(&pool.lock);
-        if (confined)
-            (void)sched_setaffinity(0, sizeof self.allowed, &self.allowed);
+        int worker;
+        job *j = await_job(&self, &worker);
         mha_float_mode_set(j->mode);
         run_tasks(j, worker);
-        pthread_mutex_lock(&pool.lock);
-        if (atomic_fetch_sub(&j->inside, 1) == 1)
-            pthread_cond_broadcast(&pool.leave);
+        leave(j);
     }
     return NULL;
 }
@@ -161,10 +184,15 @@ static void after_fork_in_child(void)
     pthread_mutex_init(&pool.lock, NULL);
     pthread_cond_init(&pool.offer, NULL);
     pthread_cond_init(&pool.leave, NULL);
-    pool.offers = NULL;
-    atomic_store(&pool.n_offers, 0);
-    pool.threads = pool.asleep = 0;
+    atomic_store(&pool.threads, 0);
+    atomic_store(&pool.asleep, 0);
     pool.helpers = NULL;
+    for (job *j = jobs; j < jobs + MOST_JOBS; j++) {
+        atomic_store(&j->seats, 0);
+        atomic_store(&j->left, 0);
+        atomic_store(&j->asleep, false);
+        atomic_store(&j->taken, false);
+    }
 }
 
 /* When the program starts: later, another thread could fork just then. */
@@ -179,7 +207,7 @@ static void make_way(void)
 {
     cpu_set_t allowed, others;
     const int here = sched_getcpu();
-    if (pool.asleep < pool.threads || here < 0 || sched_getaffinity(0, sizeof allowed, &allowed) != 0)
+    if (atomic_load(&pool.asleep) < atomic_load(&pool.threads) || here < 0 || sched_getaffinity(0, sizeof allowed, &allowed) != 0)
         return;
     others = allowed;
     CPU_CLR(here, &others);
@@ -189,19 +217,18 @@ static void make_way(void)
     }
 }
 
-/* As many as there can be: the caller does what is left. They take no signals and end with the process. */
+/* As many as there can be: the caller does what is left. They take no signals and end with the process. With the lock
+ * held, as make_way. */
 static void have_helpers(int wanted)
 {
-    if (pool.threads >= wanted)
-        return;
     sigset_t all, before;
     pthread_attr_t detached;
-    if (pthread_attr_init(&detached) != 0)
+    if (atomic_load(&pool.threads) >= wanted || pthread_attr_init(&detached) != 0)
         return;
     pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    for (pthread_t thread; pool.threads < wanted; pool.threads++)
+    for (pthread_t thread; atomic_load(&pool.threads) < wanted; atomic_fetch_add(&pool.threads, 1))
         if (pthread_create(&thread, &detached, help, NULL) != 0)
             break;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -210,55 +237,65 @@ static void have_helpers(int wanted)
 
 /* ---------------------------------------------------------------- callers */
 
+/* NULL when there are more callers at once than places: one that does without help. */
+static job *take_place(void)
+{
+    for (job *j = jobs; j < jobs + MOST_JOBS; j++)
+        if (!atomic_load_explicit(&j->taken, memory_order_relaxed) && !atomic_exchange(&j->taken, true))
+            return j;
+    return NULL;
+}
+
 static void offer(job *j)
 {
+    atomic_store(&j->seats, j->wanted);
+    const int asleep = atomic_load(&pool.asleep);
+    if (asleep == 0 && atomic_load(&pool.threads) >= j->wanted)
+        return;
     pthread_mutex_lock(&pool.lock);
     make_way();
     have_helpers(j->wanted);
-    job **last = &pool.offers;
-    while (*last)
-        last = &(*last)->after;
-    *last = j;
-    atomic_fetch_add(&pool.n_offers, 1);
-    for (int i = 0; i < j->wanted && i < pool.asleep; i++)
+    for (int i = 0; i < j->wanted && i < atomic_load(&pool.asleep); i++)
         pthread_cond_signal(&pool.offer);
     pthread_mutex_unlock(&pool.lock);
 }
 
 static void await_helpers(job *j)
 {
-    pthread_mutex_lock(&pool.lock);
-    withdraw(j);
-    if (atomic_load(&j->inside) > 0) {
-        pthread_mutex_unlock(&pool.lock);
-        watch(&j->inside, true);
-        pthread_mutex_lock(&pool.lock);
-    }
-    while (atomic_load(&j->inside) > 0)
-        pthread_cond_wait(&pool.leave, &pool.lock);
-    pthread_mutex_unlock(&pool.lock);
+    const int came = j->wanted - atomic_exchange(&j->seats, 0);
+    unsigned tries = 0;
+    long start = 0;
+    while (atomic_load(&j->left) < came)
+        if (!patient(&tries, &start)) {
+            pthread_mutex_lock(&pool.lock);
+            atomic_store(&j->asleep, true);
+            while (atomic_load(&j->left) < came)
+                pthread_cond_wait(&pool.leave, &pool.lock);
+            atomic_store(&j->asleep, false);
+            pthread_mutex_unlock(&pool.lock);
+        }
+    atomic_store(&j->left, 0);
+    atomic_store(&j->taken, false);
 }
 
 void mha_parallel_for(size_t n, int threads, mha_task task, void *context)
 {
-    if (n < 2 || threads < 2 || (omp_in_parallel && omp_in_parallel())) {
+    job *j = n < 2 || threads < 2 || (omp_in_parallel && omp_in_parallel()) ? NULL : take_place();
+    if (!j) {
         for (size_t i = 0; i < n; i++)
             task(context, i, 0);
         return;
     }
-    job j;
-    j.task = task, j.context = context, j.wanted = ((size_t)threads > n ? (int)n : threads) - 1, j.helpers = 0;
-    j.n_shares = j.wanted < MOST_SHARES ? (size_t)j.wanted + 1 : MOST_SHARES;
-    for (size_t s = 0, first = 0; s < j.n_shares; first = j.shares[s++].end) {
-        atomic_init(&j.shares[s].next, first);
-        j.shares[s].end = first + (n - first) / (j.n_shares - s);
+    j->task = task, j->context = context, j->wanted = ((size_t)threads > n ? (int)n : threads) - 1;
+    j->n_shares = j->wanted < MOST_SHARES ? (size_t)j->wanted + 1 : MOST_SHARES;
+    for (size_t s = 0, first = 0; s < j->n_shares; first = j->shares[s++].end) {
+        atomic_store_explicit(&j->shares[s].next, first, memory_order_relaxed);
+        j->shares[s].end = first + (n - first) / (j->n_shares - s);
     }
-    atomic_init(&j.inside, 0);
-    j.after = NULL;
-    j.mode = mha_float_mode_get();
-    offer(&j);
-    run_tasks(&j, 0);
-    await_helpers(&j);
+    j->mode = mha_float_mode_get();
+    offer(j);
+    run_tasks(j, 0);
+    await_helpers(j);
 }
 
 int mha_parallel_worth(double operations, int threads)
