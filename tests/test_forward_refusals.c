@@ -261,6 +261,9 @@ static void semantics_without_meaning_are_refused(void **state)
     SPOIL(MHA_INVALID, "from 0 to 9", borrowed.i64[2] = 9;
           ROPE(.cos_table = VIEW(borrowed.f32, MHA_F32, 2, 9, 2), .sin_table = VIEW(borrowed.f32, MHA_F32, 2, 9, 2),
                .q_positions = VIEW(borrowed.i64, MHA_I64, 2, 2, 3)))
+    SPOIL(MHA_INVALID, "from 0 to 9", borrowed.i64[2] = 0; borrowed.i64[5] = 9; /* the last of the last row */
+          ROPE(.cos_table = VIEW(borrowed.f32, MHA_F32, 2, 9, 2), .sin_table = VIEW(borrowed.f32, MHA_F32, 2, 9, 2),
+               .q_positions = VIEW(borrowed.i64, MHA_I64, 2, 2, 3)))
     SPOIL(MHA_UNSUPPORTED, "3 queries", /* a row for each token serves one length */
           ROPE(.cos_table = VIEW(borrowed.f32, MHA_F32, 3, 2, 3, 2), .sin_table = VIEW(borrowed.f32, MHA_F32, 3, 2, 3, 2)))
     /* ragged batches */
