@@ -137,7 +137,8 @@ def all_mutants(root, seed):
 
 def read_kept(path):
     """{(file, what): reason}; lines `file | what | reason`, # comments. What: a line as it is after the change, a line
-    as it is before (every change of it), a function() or * for all of the file."""
+    as it is before (every change of it), both (`before -> after`, where one of them stands elsewhere too), a function()
+    or * for all of the file."""
     kept = {}
     if os.path.exists(path):
         with open(path) as f:
@@ -347,7 +348,8 @@ def main():
     kept, used = read_kept(os.path.join(root, "tests/mutants_kept.txt")), set()
     found = all_mutants(root, options.seed)
     for m in found:
-        m.kept = {(m.path, what) for what in (m.new_line, m.old_line, m.function + "()", "*")} & kept.keys()
+        m.kept = {(m.path, what) for what in (m.new_line, m.old_line, m.old_line + " -> " + m.new_line,
+                                              m.function + "()", "*")} & kept.keys()
         used |= m.kept
     for path, what in sorted(kept.keys() - used):
         print("mutate: tests/mutants_kept.txt: matches nothing: %s | %s" % (path, what), file=sys.stderr)

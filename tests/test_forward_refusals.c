@@ -294,6 +294,7 @@ static void ragged_offsets_must_cut_the_rows(void **state)
         SPOIL(MHA_INVALID, "cu_seqlens_q", call.semantics.cu_seqlens_q = bad[i])
         SPOIL(MHA_INVALID, "cu_seqlens_k", call.semantics.cu_seqlens_k = bad[i])
     }
+    SPOIL(MHA_INVALID, "offset 2 is 3 after 4", call.semantics.cu_seqlens_q = bad[2])
     SPOIL(MHA_INVALID, "sequence", call.semantics.n_sequences = 0)
     SPOIL(MHA_INVALID, "cache", call.cache = f->cache) /* of two batch rows */
     SPOIL(MHA_UNSUPPORTED, "cache", call.cache = single)
