@@ -90,8 +90,8 @@ MHA_API const char *mha_model_scheme(size_t index);
  * destroy, before the table.
  * Errors: MHA_NOT_FOUND (no attention layer, none under the prefix, a missing tensor), MHA_INVALID
  * (several layers and no prefix, which are listed; a misshapen or unknown tensor; heads that do not
- * divide the width; heads not stated), MHA_UNSUPPORTED (a quantised or integer weight), MHA_IO,
- * MHA_NO_MEMORY. The table is then as before. */
+ * divide the width; heads not stated), MHA_UNSUPPORTED (a quantised or integer weight; the names of T5, whose
+ * relative position bias is not computed), MHA_IO, MHA_NO_MEMORY. The table is then as before. */
 MHA_API mha_status mha_model_load_layer(const mha_file *file, const mha_load_options *options, mha_params *table,
                                         mha_layer **layer, mha_load_report *report, mha_error *error);
 

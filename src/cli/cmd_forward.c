@@ -222,6 +222,8 @@ static json_t *json_config(const request *r, const arguments *args)
     json_object_set_new(config, "seed", json_count(count_of(args, OPT_SEED)));
     json_object_set_new(config, "dtype", json_text(mha_dtype_name(c->dtype)));
     json_object_set_new(config, "cache_dtype", json_text(r->cache ? mha_dtype_name(mha_cache_keys(r->cache).dtype) : NULL));
+    json_object_set_new(config, "model", !r->facts_from ? json_null() : json_text(*r->facts.model_type ? r->facts.model_type : "unknown"));
+    json_object_set_new(config, "caveat", json_text(r->facts_from && r->facts.has_semantics && *r->facts.caveat ? r->facts.caveat : NULL));
     return config;
 }
 

@@ -50,6 +50,18 @@ static bool is_under(const mha_layer_place *place, const char *wanted, size_t le
     return length == 0 || (strncmp(name, wanted, length) == 0 && name[length] == '.');
 }
 
+/* T5 is counted, but its names are no scheme: without the bias its scores would be others. */
+static mha_status refuse_relative_bias(const loader *l)
+{
+    const mha_file_tensor *tensor;
+    for (size_t i = 0; (tensor = mha_file_at(l->file, i)); i++)
+        if (strstr(tensor->name, "relative_attention_bias.weight"))
+            return mha_fail(l->error, MHA_UNSUPPORTED, tensor->name,
+                            "%s: expected no bias per relative position (T5), which is counted, not computed; found one",
+                            tensor->name);
+    return MHA_OK;
+}
+
 static mha_status choose_layer(loader *l)
 {
     char wanted[256], names[300];
@@ -72,6 +84,9 @@ static mha_status choose_layer(loader *l)
         if (exact || matching == 1)
             l->place = place;
     }
+    mha_status status = all == 0 ? refuse_relative_bias(l) : MHA_OK;
+    if (status)
+        return status;
     if (all == 0)
         return mha_fail(
             l->error, MHA_NOT_FOUND, mha_file_path(l->file),

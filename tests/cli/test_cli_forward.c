@@ -271,6 +271,38 @@ static void test_a_trained_layer_gives_its_recorded_output(void **state)
     json_decref(root);
 }
 
+static void assert_text(const json_t *object, const char *key, const char *expected)
+{
+    const json_t *value = json_object_get(object, key);
+    assert_non_null(value);
+    if (expected)
+        assert_string_equal(json_string_value(value), expected);
+    else
+        assert_true(json_is_null(value));
+}
+
+/* What a model adds to its layers and this one does not have is told, in words and in JSON. */
+static void test_what_is_left_out_is_told(void **state)
+{
+    (void)state;
+    const char *bias = "T5 adds a bias per head and relative position to its scores, which is counted, not computed";
+    json_t *t5 = RUN_JSON(0, "forward", "--seq", "4", "--preset", "t5-small", "--json"), *gpt2 = RUN_JSON(0, "forward", "--seq", "4", "--preset", "gpt2", "--json"),
+           *none = RUN_JSON(0, "forward", "--seq", "4", "--json");
+    assert_text(json_object_get(t5, "config"), "model", "t5");
+    assert_text(json_object_get(t5, "config"), "caveat", bias);
+    assert_text(json_object_get(gpt2, "config"), "model", "gpt2");
+    assert_text(json_object_get(gpt2, "config"), "caveat", NULL);
+    assert_text(json_object_get(none, "config"), "model", NULL);
+    assert_text(json_object_get(none, "config"), "caveat", NULL);
+    program_result r = RUN("forward", "--seq", "4", "--preset", "t5-small");
+    assert_int_equal(r.code, 0);
+    assert_non_null(strstr(r.out, bias));
+    program_free(&r);
+    json_decref(t5);
+    json_decref(gpt2);
+    json_decref(none);
+}
+
 /* A preset gives shape and meaning: GPT-2's layer is causal, LLaMA's rotates and has no biases. */
 static void test_layers_of_models(void **state)
 {
@@ -498,6 +530,7 @@ int main(void)
         cmocka_unit_test(test_inputs_from_files),
         cmocka_unit_test(test_masks_and_lengths_mean_what_they_say),
         cmocka_unit_test(test_a_trained_layer_gives_its_recorded_output),
+        cmocka_unit_test(test_what_is_left_out_is_told),
         cmocka_unit_test(test_layers_of_models),
         cmocka_unit_test(test_weights_that_do_not_fit_the_request),
         cmocka_unit_test(test_not_a_number_is_said_and_is_no),

@@ -100,4 +100,4 @@ MEMBER(qwen2, "qwen2", "Qwen2", .reals = llama_reals);
 MEMBER(qwen3, "qwen3", "Qwen3", .reals = llama_reals);
 MEMBER(gemma, "gemma", "Gemma", .reals = llama_reals);
 MEMBER(gemma2, "gemma2", "Gemma 2", .reals = gemma2_reals,
-       .caveat = "every second layer of Gemma 2 sees only a sliding window");
+       .caveat = "every second layer of Gemma 2 sees only a sliding window, which is not applied");

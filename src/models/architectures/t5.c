@@ -71,4 +71,5 @@ static const mha_arch_real reals[] = {{"scale_square", "", 1}, {0}};
 
 const mha_architecture mha_arch_t5 = {
     .model_types = "t5", .title = "T5", .base_prefix = "", .keys = keys, .reals = reals, .classes = classes,
-    .tensors = tensors, .attention = attention, .caveat = "T5 adds a bias per head and relative position to its scores"};
+    .tensors = tensors, .attention = attention,
+    .caveat = "T5 adds a bias per head and relative position to its scores, which is counted, not computed"};
