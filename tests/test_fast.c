@@ -88,6 +88,20 @@ static void every_feature_takes_the_fast_path(void **state)
     }
 }
 
+/* The workspace holds the rows of whichever input is widest, staged: where that is all it holds, one that forgot an
+ * input would end before them. */
+static void any_input_may_be_by_far_the_widest(void **state)
+{
+    (void)state;
+    enum { MANY = 140, WIDE = 4096 }; /* and an even seed: packed weights */
+    const mha_config narrow = {.d_model = 8, .n_heads = 1, .d_k = 1, .d_v = 1, .d_kin = 8, .d_vin = 8};
+    for (int widest = 0; widest < 3; widest++) {
+        trial t = {.seed = 6, .B = 1, .T_q = widest == 0 ? MANY : 1, .T_k = widest == 0 ? 1 : MANY, .config = narrow};
+        *(widest == 0 ? &t.config.d_q : widest == 1 ? &t.config.d_kin : &t.config.d_vin) = WIDE;
+        assert_trial(&t);
+    }
+}
+
 static void kept_scores_do_not_change_the_path(void **state)
 {
     (void)state;
@@ -355,6 +369,7 @@ int main(void)
 #define TEST(f) cmocka_unit_test_teardown(f, isa_teardown)
     const struct CMUnitTest tests[] = {
         TEST(every_feature_takes_the_fast_path),
+        TEST(any_input_may_be_by_far_the_widest),
         TEST(kept_scores_do_not_change_the_path),
         TEST(the_portable_kernels_leave_auto_to_blas),
         TEST(packed_copies_are_shown_and_never_counted),
