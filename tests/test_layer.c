@@ -64,6 +64,8 @@ static void each_default_follows_its_rule(void **state)
          {.d_model = 8, .n_heads = 4, .kv_heads = 2, .d_k = 2, .d_v = 2, .d_q = 3, .d_kin = 5, .d_vin = 5, .d_out = 8}},
         {{.d_model = 8, .n_heads = 1, .d_vin = 6, .d_out = 9},
          {.d_model = 8, .n_heads = 1, .kv_heads = 1, .d_k = 8, .d_v = 8, .d_q = 8, .d_kin = 8, .d_vin = 6, .d_out = 9}},
+        {{.d_model = 8, .n_heads = 1, .d_q = INT_MAX, .d_k = INT_MAX}, /* as far as CBLAS can count */
+         {.d_model = 8, .n_heads = 1, .kv_heads = 1, .d_k = INT_MAX, .d_v = INT_MAX, .d_q = INT_MAX, .d_kin = 8, .d_vin = 8, .d_out = 8}},
     };
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
         mha_config c = rules[i].given;
