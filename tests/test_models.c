@@ -372,7 +372,18 @@ static void what_is_wrong_in_a_config_is_named(void **state)
         {"{\"model_type\": \"bert\", \"hidden_size\": 768.5}", MHA_INVALID, "hidden_size", "real"},
         {"{\"model_type\": \"bert\", \"num_attention_heads\": 0}", MHA_INVALID, "num_attention_heads", "at least 1"},
         {"{\"model_type\": \"bert\", \"num_attention_heads\": 11}", MHA_INVALID, "768", "11"},
-        {"{\"model_type\": \"bert\", \"hidden_size\": 0}", MHA_INVALID, "", ""},
+        {"{\"model_type\": \"bert\", \"hidden_size\": 0}", MHA_INVALID, "hidden_size", "expected at least 1, found 0"},
+        {"{\"model_type\": \"bert\", \"hidden_size\": 0, \"num_attention_heads\": 8}", MHA_INVALID, "hidden_size", "at least 1"},
+        {"{\"model_type\": \"llama\", \"num_key_value_heads\": 0}", MHA_INVALID, "num_key_value_heads", "at least 1"},
+        {"{\"model_type\": \"llama\", \"head_dim\": 0}", MHA_INVALID, "d_k", "at least 1"},
+        {"{\"model_type\": \"vit\", \"patch_size\": 0}", MHA_INVALID, "patch_size", "at least 1"},
+        {"{\"model_type\": \"vit\", \"image_size\": [224, 224]}", MHA_INVALID, "image_size", "found a list"},
+        {"{\"model_type\": \"llama\", \"num_attention_heads\": {}}", MHA_INVALID, "num_attention_heads", "found an object"},
+        {"{\"model_type\": \"t5\", \"feed_forward_proj\": 3}", MHA_INVALID, "feed_forward_proj", "expected text"},
+        {"{\"model_type\": \"llama\", \"rope_theta\": \"much\"}", MHA_INVALID, "rope_theta", "found text"},
+        {"{\"model_type\": \"llama\", \"rope_theta\": 0}", MHA_INVALID, "rope_theta", "above 0, found 0"},
+        {"{\"model_type\": \"llama\", \"rms_norm_eps\": -1e-6}", MHA_INVALID, "rms_norm_eps", "at least 0, found -1e-06"},
+        {"{\"model_type\": \"gemma2\", \"query_pre_attn_scalar\": 0}", MHA_INVALID, "query_pre_attn_scalar", "above 0"},
         {"{\"model_type\": \"bert\", \"add_cross_attention\": true}", MHA_UNSUPPORTED, "cross-attention", ""},
         {"{\"model_type\": \"bert\", \"architectures\": [\"BertForFun\"]}", MHA_INVALID, "BertForMaskedLM",
          "'BertForFun'"},
@@ -380,7 +391,7 @@ static void what_is_wrong_in_a_config_is_named(void **state)
         {"{\"model_type\": \"bert\", \"vocab_size\": 1099511627776, \"hidden_size\": 1099511627776}", MHA_INVALID, "",
          ""},
         {"{\"model_type\": \"llama\", \"num_key_value_heads\": 5}", MHA_INVALID, "kv_heads", "found 5"},
-        {"{\"model_type\": \"llama\", \"num_hidden_layers\": 1099511627776}", MHA_INVALID, "blocks",
+        {"{\"model_type\": \"llama\", \"num_hidden_layers\": 1099511627776}", MHA_INVALID, "num_hidden_layers",
          "found 1099511627776"},
         {"{\"model_type\": \"bert\", \"model_type\": \"gpt2\"}", MHA_FORMAT, "duplicate", ""},
         {"{\"model_type\": \"bert\"", MHA_FORMAT, "line 1", ""},
@@ -454,20 +465,23 @@ static void a_class_is_found_by_parts_of_its_name(void **state)
     unbuild(&b);
 }
 
-/* Numbers that are not whole keep their default when they are no numbers. */
-static void real_numbers_that_are_none_are_left_at_their_default(void **state)
+/* Numbers that are not whole have their default where nothing is said; 0 turns off what can be off. */
+static void real_numbers_that_are_missing_have_their_default(void **state)
 {
     (void)state;
-    static const char *const theta[] = {"", ",\"rope_theta\": \"much\"", ",\"rope_theta\": null",
-                                        ",\"rope_theta\": 500000"};
+    static const char *const theta[] = {"", ",\"rope_theta\": null", ",\"rope_theta\": 500000", ",\"rms_norm_eps\": 0"};
     for (size_t i = 0; i < sizeof theta / sizeof *theta; i++) {
         built b;
         char text[100];
         snprintf(text, sizeof text, "{\"model_type\": \"llama\"%s}", theta[i]);
         assert_ok(build(&b, (mha_model_spec){.config = config_file(text)}), b.error);
-        assert_true(mha_model_get_facts(b.model).rope_base == (i == 3 ? 500000 : 10000));
+        assert_true(mha_model_get_facts(b.model).rope_base == (i == 2 ? 500000 : 10000));
         unbuild(&b);
     }
+    built b;
+    assert_ok(build(&b, (mha_model_spec){.config = config_file("{\"model_type\": \"gemma2\", \"attn_logit_softcapping\": 0}")}), b.error);
+    assert_true(mha_model_get_facts(b.model).softcap == 0);
+    unbuild(&b);
 }
 
 static mha_status make_model(mha_params *table, const void *config, mha_error *error)
@@ -707,7 +721,7 @@ int main(void)
         cmocka_unit_test(missing_keys_take_the_librarys_defaults_and_are_told),
         cmocka_unit_test(what_is_wrong_in_a_config_is_named),
         cmocka_unit_test(a_class_is_found_by_parts_of_its_name),
-        cmocka_unit_test(real_numbers_that_are_none_are_left_at_their_default),
+        cmocka_unit_test(real_numbers_that_are_missing_have_their_default),
         cmocka_unit_test(every_failing_allocation_leaves_no_row),
         cmocka_unit_test(touching_writes_every_weight),
         cmocka_unit_test(a_file_is_held_against_its_config),

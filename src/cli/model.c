@@ -28,6 +28,20 @@ static int refuse_shapes(const arguments *args, const char *beside)
     return EXIT_DONE;
 }
 
+/* Whether the error is about an option that was given, not about what the file says in its place. */
+static bool blames_option(const arguments *args, const mha_error *error)
+{
+    static const struct {
+        const char *name;
+        option_code option;
+    } replaced[] = {{"class", OPT_CLASS}, {"n_heads", OPT_HEADS}, {"heads", OPT_HEADS}, {"n_heads", OPT_HEAD_LIST},
+                    {"heads", OPT_HEAD_LIST}, {"kv_heads", OPT_KV_HEADS}};
+    for (size_t i = 0; i < sizeof replaced / sizeof *replaced; i++)
+        if (strcmp(error->name, replaced[i].name) == 0 && given(args, replaced[i].option))
+            return true;
+    return false;
+}
+
 int model_open(const arguments *args, size_t n_heads, mha_params *params, mha_model **model)
 {
     mha_error error = {0};
@@ -43,8 +57,9 @@ int model_open(const arguments *args, size_t n_heads, mha_params *params, mha_mo
                            .n_heads = n_heads,
                            .kv_heads = count_of(args, OPT_KV_HEADS),
                            .dtype = request_dtype(args, OPT_DTYPE)};
-    return mha_model_create(&spec, params, model, &error) == MHA_OK ? EXIT_DONE
-                                                                    : refuse_error(config ? config : "", &error);
+    if (mha_model_create(&spec, params, model, &error) == MHA_OK)
+        return EXIT_DONE;
+    return config && !blames_option(args, &error) ? refuse_file(config, &error) : refuse_error(config ? config : "", &error);
 }
 
 /* ---------------------------------------------------------------- what a file has and lacks */

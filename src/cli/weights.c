@@ -40,7 +40,7 @@ static int read_facts(request *r, const arguments *args, const mha_file *file)
     if (config) {
         r->facts_from = given(args, OPT_CONFIG) ? args->option[OPT_CONFIG].text : "config.json";
         if (mha_model_read_config(config, &r->facts, &error) != MHA_OK)
-            code = refuse_error(config, &error);
+            code = refuse_file(config, &error);
     } else if (mha_model_read_metadata(file, &r->facts))
         r->facts_from = "metadata";
     free(config);
@@ -88,9 +88,11 @@ static int choose_layer(const arguments *args, const mha_model *model, mha_model
     for (; mha_model_layer_at(model, i, layer); i++)
         if (!prefix || (strlen(layer->prefix) == length && strncmp(layer->prefix, prefix, length) == 0))
             return EXIT_DONE;
+    if (i == 0)
+        return refuse("--config", "expected a model with attention layers, found none");
     mha_model_layer first = {0}, last = {0};
     mha_model_layer_at(model, 0, &first);
-    mha_model_layer_at(model, i ? i - 1 : 0, &last);
+    mha_model_layer_at(model, i - 1, &last);
     return refuse("--layer", "expected one of the %zu attention layers from %s to %s, found %s", i, first.prefix, last.prefix,
                   prefix ? prefix : "none");
 }

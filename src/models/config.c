@@ -79,20 +79,26 @@ static bool stated_null(const json_t *config, const char *keys)
 
 static const int64_t largest = (int64_t)1 << 40;
 
-/* A size, a flag, or the number of entries of an object (id2label). */
+static const char *kind_of(const json_t *value)
+{
+    return json_is_string(value)   ? "text"
+           : json_is_array(value)  ? "a list"
+           : json_is_object(value) ? "an object"
+           : json_is_real(value)   ? "a real number"
+                                   : "a whole number or a flag";
+}
+
+/* A size, a flag, or the number of classes that have a name (id2label). */
 static mha_status whole_number(const json_t *value, const char *key, int64_t *number, mha_error *error)
 {
     if (json_is_boolean(value))
         *number = json_is_true(value);
-    else if (json_is_object(value))
+    else if (json_is_object(value) && strcmp(key, "id2label") == 0)
         *number = (int64_t)json_object_size(value);
-    else if (json_is_array(value))
-        *number = (int64_t)json_array_size(value);
     else if (json_is_integer(value))
         *number = json_integer_value(value);
     else
-        return mha_fail(error, MHA_INVALID, key, "%s: expected a whole number, found %s", key,
-                        json_is_string(value) ? "text" : "a real number");
+        return mha_fail(error, MHA_INVALID, key, "%s: expected a whole number, found %s", key, kind_of(value));
     if (*number < 0 || *number > largest)
         return mha_fail(error, MHA_INVALID, key, "%s: expected a number of 0 to 2^40, found %" PRId64, key, *number);
     return MHA_OK;
@@ -112,8 +118,10 @@ static mha_status read_key(const json_t *config, const mha_arch_key *key, mha_se
     int64_t number = 0;
     mha_status status = MHA_OK;
     const json_t *value = key->keys ? first_present(config, key->keys, name) : NULL;
+    if (value && key->contains && !json_is_string(value))
+        return mha_fail(error, MHA_INVALID, name, "%s: expected text, found %s", name, kind_of(value));
     if (value && key->contains)
-        number = json_is_string(value) && strstr(json_string_value(value), key->contains);
+        number = strstr(json_string_value(value), key->contains) != NULL;
     else if (value)
         status = whole_number(value, name, &number, error);
     else
@@ -132,17 +140,40 @@ static mha_status read_key(const json_t *config, const mha_arch_key *key, mha_se
     return MHA_OK;
 }
 
-/* A real number of the config, or the architecture's default. */
-static double read_real(const json_t *config, const mha_architecture *architecture, const char *symbol)
+/* A real number of the config, or the architecture's default. What a formula divides by must not be 0, which would
+ * mean the library's own default. */
+static mha_status read_real(const json_t *config, const mha_architecture *architecture, const char *symbol, bool positive,
+                            double *number, mha_error *error)
 {
     char name[64];
     for (const mha_arch_real *real = architecture->reals; real && real->symbol; real++) {
         if (strcmp(real->symbol, symbol) != 0)
             continue;
         const json_t *value = first_present(config, real->keys, name);
-        return value && json_is_number(value) ? json_number_value(value) : real->fallback;
+        if (value && !json_is_number(value))
+            return mha_fail(error, MHA_INVALID, name, "%s: expected a number, found %s", name, kind_of(value));
+        *number = value ? json_number_value(value) : real->fallback;
+        if (*number < 0 || (positive && *number == 0))
+            return mha_fail(error, MHA_INVALID, name, "%s: expected a number %s 0, found %g", name, positive ? "above" : "of at least",
+                            *number);
     }
-    return 0;
+    return MHA_OK;
+}
+
+static mha_status read_reals(const json_t *config, mha_setup *setup, mha_error *error)
+{
+    const struct {
+        const char *symbol;
+        bool positive;
+        double *number;
+    } reals[] = {{"rope_base", true, &setup->rope_base},
+                 {"norm_eps", false, &setup->norm_eps},
+                 {"softcap", false, &setup->softcap},
+                 {"scale_square", true, &setup->scale_square}};
+    mha_status status = MHA_OK;
+    for (size_t i = 0; i < sizeof reals / sizeof *reals && !status; i++)
+        status = read_real(config, setup->architecture, reals[i].symbol, reals[i].positive, reals[i].number, error);
+    return status;
 }
 
 /* ---------------------------------------------------------------- the class */
@@ -179,6 +210,7 @@ static const mha_arch_class *find_class(const mha_architecture *architecture, co
 static mha_status choose_class(const json_t *config, const char *wanted, mha_setup *setup, mha_error *error)
 {
     const mha_architecture *architecture = setup->architecture;
+    const char *said_by = wanted ? "class" : "architectures";
     if (!wanted) {
         const json_t *listed = json_array_get(json_object_get(config, "architectures"), 0);
         wanted = json_is_string(listed) ? json_string_value(listed) : NULL;
@@ -190,7 +222,7 @@ static mha_status choose_class(const json_t *config, const char *wanted, mha_set
     size_t used = 0;
     for (const mha_arch_class *c = architecture->classes; c->name && used < sizeof known; c++) /* NOLINT */
         used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", c->name);
-    return mha_fail(error, MHA_INVALID, "class", "class: expected one of %s, found '%.*s'", known, MHA_AT_MOST(60, wanted));
+    return mha_fail(error, MHA_INVALID, said_by, "%s: expected one of %s, found '%.*s'", said_by, known, MHA_AT_MOST(60, wanted));
 }
 
 /* Every part any class could add becomes a symbol: 1 if this one does. */
@@ -225,7 +257,6 @@ static mha_status find_architecture(const json_t *config, mha_setup *setup, mha_
 /* Sizes whose product or quotient would make no sense; widths that heads do not divide are told as a layer would. */
 static mha_status check_values(const json_t *config, const mha_setup *setup, mha_error *error)
 {
-    static const char *const positive[] = {"d_model", "h", "h_kv", "d_k"};
     const mha_values *v = &setup->values;
     const mha_arch_key *d_k = setup->architecture->keys;
     char name[64];
@@ -239,10 +270,8 @@ static mha_status check_values(const json_t *config, const mha_setup *setup, mha
         if (status)
             return status;
     }
-    for (size_t i = 0; i < sizeof positive / sizeof *positive; i++)
-        if (mha_values_get(v, positive[i]) < 1)
-            return mha_fail(error, MHA_INVALID, positive[i], "%s: expected at least 1, found %" PRId64, positive[i],
-                            mha_values_get(v, positive[i]));
+    if (mha_values_get(v, "d_k") < 1)
+        return mha_fail(error, MHA_INVALID, "d_k", "d_k: expected at least 1, found %" PRId64, mha_values_get(v, "d_k"));
     if (mha_values_get(v, "h") % mha_values_get(v, "h_kv") != 0)
         return mha_fail(error, MHA_INVALID, "kv_heads",
                         "kv_heads: expected a divisor of %" PRId64 " heads, found %" PRId64, mha_values_get(v, "h"),
@@ -254,6 +283,25 @@ static mha_status check_values(const json_t *config, const mha_setup *setup, mha
             return status ? status : mha_fail(error, MHA_UNSUPPORTED, "config", "%s", r->why);
     }
     return MHA_OK;
+}
+
+/* What formulas divide by, as each is read. */
+static mha_status check_divisor(const mha_setup *setup, const mha_arch_key *key, mha_error *error)
+{
+    static const char *const divisors[] = {"d_model", "h", "h_kv", "patch"};
+    const int64_t number = mha_values_get(&setup->values, key->symbol);
+    for (size_t i = 0; i < sizeof divisors / sizeof *divisors; i++)
+        if (strcmp(key->symbol, divisors[i]) == 0 && number < 1)
+            return mha_fail(error, MHA_INVALID, key->keys, "%s: expected at least 1, found %" PRId64, key->keys, number);
+    return MHA_OK;
+}
+
+const char *mha_setup_key(const mha_setup *setup, const char *symbol)
+{
+    for (const mha_arch_key *key = setup->architecture->keys; key->symbol; key++)
+        if (strcmp(key->symbol, symbol) == 0 && key->keys)
+            return key->keys;
+    return symbol;
 }
 
 mha_status mha_setup_read(const json_t *config, const char *class_name, size_t n_heads, size_t kv_heads,
@@ -279,13 +327,13 @@ mha_status mha_setup_read(const json_t *config, const char *class_name, size_t n
             mha_values_set(&setup->values, "h", (int64_t)n_heads);
         if (strcmp(key->symbol, "h_kv") == 0 && kv_heads > 0)
             mha_values_set(&setup->values, "h_kv", (int64_t)kv_heads);
-        if (strcmp(key->symbol, "h") == 0 && mha_values_get(&setup->values, "h") < 1)
-            return mha_fail(error, MHA_INVALID, "heads", "%s: expected at least 1 head, found 0", key->keys);
+        status = check_divisor(setup, key, error);
+        if (status)
+            return status;
     }
-    setup->rope_base = read_real(config, setup->architecture, "rope_base");
-    setup->norm_eps = read_real(config, setup->architecture, "norm_eps");
-    setup->softcap = read_real(config, setup->architecture, "softcap");
-    setup->scale_square = read_real(config, setup->architecture, "scale_square");
+    status = read_reals(config, setup, error);
+    if (status)
+        return status;
     const json_t *scaling = json_object_get(config, "rope_scaling");
     setup->rope_scaled = scaling && !json_is_null(scaling);
     return check_values(config, setup, error);

@@ -30,6 +30,9 @@ mha_status mha_config_load(const char *path, json_t **config, mha_error *error);
 mha_status mha_setup_read(const json_t *config, const char *class_name, size_t n_heads, size_t kv_heads,
                           mha_setup *setup, mha_error *error);
 
+/* The keys a symbol is read from, with blanks between; the symbol itself where it is computed. Static text. */
+const char *mha_setup_key(const mha_setup *setup, const char *symbol);
+
 /* The attention configuration of a setup: widths, heads, biases, norms; dtype is left F32. */
 mha_config mha_setup_attention(const mha_setup *setup);
 /* What it says about attention's meaning. */

@@ -144,8 +144,8 @@ static mha_status walk_rows(mha_model *model, size_t *count, mha_error *error)
             end++;
         status = value_of(model, row->blocks, 1, &blocks, error);
         if (!status && blocks > MHA_BLOCK_LIMIT)
-            status = mha_fail(error, MHA_INVALID, row->blocks, "expected at most %d blocks, found %" PRId64,
-                              MHA_BLOCK_LIMIT, blocks);
+            status = mha_fail(error, MHA_INVALID, mha_setup_key(&model->setup, row->blocks),
+                              "expected at most %d blocks, found %" PRId64, MHA_BLOCK_LIMIT, blocks);
         if (!status)
             status =
                 add_run(model, row, end, blocks > 0 ? (size_t)blocks : 0, inner > 0 ? (size_t)inner : 1, count, error);

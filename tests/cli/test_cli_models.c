@@ -196,6 +196,27 @@ static void requests_without_meaning_are_refused(void **state)
     assert_program_refuses(RUN("heads", "--preset", "nope"), 2, "--preset*'nope'");
 }
 
+/* What is wrong in a configuration is said of the file, by the file's own names; of an option only where one was given. */
+static void configurations_are_blamed_for_themselves(void **state)
+{
+    (void)state;
+    const char *config = scratch("blamed.json");
+    write_text(config, "{\"model_type\": \"gpt2\", \"n_head\": 5}");
+    assert_program_refuses(RUN("params", "--config", config), 2, "blamed.json: *768*5 heads");
+    assert_program_refuses(RUN("params", "--config", config, "--heads", "7"), 2, "--heads: *768*7 heads");
+    assert_program_refuses(RUN("forward", "--config", config), 2, "blamed.json: *768*5 heads");
+    assert_program_refuses(RUN("heads", "--config", config, "--heads", "7"), 2, "--heads: *768*7 heads");
+    assert_program_refuses(RUN("forward", "--weights", "weights/lookup/model.safetensors", "--config", config), 2, "blamed.json: *768*5 heads");
+    write_text(config, "{\"model_type\": \"llama\", \"num_key_value_heads\": 5}");
+    assert_program_refuses(RUN("params", "--config", config), 2, "blamed.json: kv_heads: *32 heads, found 5");
+    assert_program_refuses(RUN("params", "--config", config, "--kv-heads", "7"), 2, "--kv-heads: *32 heads, found 7");
+    write_text(config, "{\"model_type\": \"bert\", \"architectures\": [\"BertForFun\"]}");
+    assert_program_refuses(RUN("params", "--config", config), 2, "blamed.json: architectures: *'BertForFun'");
+    assert_program_refuses(RUN("params", "--config", config, "--class", "Fun"), 2, "--class: *'Fun'");
+    write_text(config, "{\"model_type\": \"bert\", \"num_hidden_layers\": 0}");
+    assert_program_refuses(RUN("forward", "--config", config), 2, "--config: expected a model with attention layers, found none");
+}
+
 static void files_are_listed_and_held_against_their_configs(void **state)
 {
     (void)state;
@@ -324,6 +345,7 @@ int main(void)
         cmocka_unit_test(views_fold_filter_and_sort),
         cmocka_unit_test(a_config_says_what_was_assumed),
         cmocka_unit_test(requests_without_meaning_are_refused),
+        cmocka_unit_test(configurations_are_blamed_for_themselves),
         cmocka_unit_test(files_are_listed_and_held_against_their_configs),
         cmocka_unit_test(head_counts_of_models_are_compared),
         cmocka_unit_test(the_merged_matrix_is_counted_and_scores_the_same),
