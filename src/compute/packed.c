@@ -14,6 +14,7 @@ enum { PIECE_ROWS = 140, PIECE_COLUMNS = 1024, COLUMNS_TOGETHER = 256 };
 enum { BLOCK_TERMS = 384 };
 /* Up to this many rows the product is reading W: each panel is read from end to end, a few of them together. */
 enum { FEW_ROWS = 16 };
+enum { SOON_FLOATS = 2048 }; /* two pages */
 
 static size_t pieces_of(size_t n, size_t piece)
 {
@@ -161,17 +162,19 @@ static void multiply(const part *p, size_t column, size_t n, size_t block, const
     const mha_kernels *kernels = mha_kernels_get();
     const mha_packed_output *o = p->out;
     const size_t k = p->job->k, at = column * k + from * MHA_PANEL, panel = k * MHA_PANEL;
-    /* What is read next: further on in the same panels, or the panels after them. Up to three rows of floats go
-     * through memory faster unaided. */
+    /* What is read next: further on in the same panels, or the panels after them. */
     const size_t ahead = from + terms < k ? at + terms * MHA_PANEL : (column + n) * k;
-    const bool few = p->job->m <= FEW_ROWS, aided = few && p->job->m > 3;
+    const bool few = p->job->m <= FEW_ROWS;
     float ones[PIECE_ROWS], *Y = o->Y + p->first * o->ldy + column;
     const float *b = o->b ? o->b + column : NULL;
     for (size_t i = 0; i < p->m; i++)
         ones[i] = 1.0f;
     if (o->dtype == MHA_F32) {
         const float *data = o->panels;
-        const mha_panels W = {data + at, MHA_PANEL, panel}, next = {data + ahead, MHA_PANEL, panel};
+        /* Few rows read memory fastest with hints two pages ahead, three or less without any. */
+        const size_t soon = p->m <= kernels->tile_rows ? at + SOON_FLOATS : ahead;
+        const mha_panels W = {data + at, MHA_PANEL, panel}, next = {data + soon, MHA_PANEL, panel};
+        const bool aided = few && p->job->m > 3;
         kernels->product(p->m, n, terms, staged, W, aided ? &next : NULL, Y, o->ldy, from ? ones : NULL, b);
         return;
     }
@@ -197,6 +200,14 @@ static void no_terms(const part *p)
             p->out->Y[(p->first + i) * p->out->ldy + e] = p->out->b ? p->out->b[e] : 0.0f;
 }
 
+/* As many panels at once as the kernel's tiles of so few rows are wide. */
+static size_t columns_together(size_t m, mha_dtype dtype)
+{
+    if (m > FEW_ROWS)
+        return COLUMNS_TOGETHER;
+    return dtype == MHA_F32 ? m > 3 ? MHA_PANEL : 4 * MHA_PANEL : m < 8 ? 2 * MHA_PANEL : MHA_PANEL;
+}
+
 static void piece(void *context, size_t task, int worker)
 {
     const run *r = context;
@@ -218,7 +229,7 @@ static void piece(void *context, size_t task, int worker)
         p.out = o, p.column = from, p.n = to - from;
         if (j->k == 0)
             no_terms(&p);
-        const size_t together = j->m > FEW_ROWS ? COLUMNS_TOGETHER : m >= 8 ? 32 : o->dtype == MHA_F32 ? 128 : 64;
+        const size_t together = columns_together(j->m, o->dtype);
         for (size_t e = 0; e < p.n; e += together)
             for (size_t block = 0; block * terms < j->k; block++)
                 multiply(&p, p.column + e, p.n - e < together ? p.n - e : together, block,

@@ -141,18 +141,23 @@ INLINE const float *data_at(mha_panels B, size_t j)
     return B.data + j / MHA_PANEL * B.panel + j % MHA_PANEL;
 }
 
-/* Even tiles: a last one of two rows would take as long as one of five. */
+/* Even tiles: a last one of two rows would take as long as one of five. When `parted`, each fetches a part of what is next. */
 INLINE void all_rows(size_t m, void (*columns)(size_t, const operands *), operands *o, const float *A, float *C,
-                     const float *factor)
+                     const float *factor, bool parted)
 {
-    const size_t all = (m + TILE_ROWS - 1) / TILE_ROWS;
+    const size_t all = (m + TILE_ROWS - 1) / TILE_ROWS, next_row = o->next_row;
+    if (parted)
+        o->next_row /= all;
     for (size_t i = 0, t = 0, rows; t < all; i += rows, t++) {
         rows = (m - i + all - t - 1) / (all - t);
         o->A = A + i * MHA_STAGED;
         o->C = C + i * o->ldc;
         o->factor = factor ? factor + i : NULL;
         columns(rows, o);
+        if (parted)
+            o->next += o->k / all * next_row;
     }
+    o->next_row = next_row;
 }
 
 static void product(size_t m, size_t n, size_t k, const float *A, mha_panels B, const mha_panels *next, float *C,
@@ -179,7 +184,7 @@ static void product(size_t m, size_t n, size_t k, const float *A, mha_panels B, 
             o.next = next ? data_at(*next, j) : NULL;
         else
             o.next = next ? data_at(*next, j) : data_at(B, j + width < n ? j + width : j);
-        all_rows(m, columns, &o, A, C + j, factor);
+        all_rows(m, columns, &o, A, C + j, factor, next && m > TILE_ROWS);
     }
 }
 
@@ -189,6 +194,6 @@ DEFINE_TILE(paired_tile, TILE_ROWS, 1, true)
 static void product_pairs(size_t m, size_t k, const float *A, const float *X, float *C, size_t ldc, const float *factor)
 {
     operands o = {.B = X, .next = X, .n = LANES, .k = k, .row = MHA_PANEL, .ldc = ldc};
-    all_rows(m, paired_tile, &o, A, C, factor);
+    all_rows(m, paired_tile, &o, A, C, factor, false);
 }
 #endif
