@@ -297,6 +297,26 @@ static void a_file_that_was_there_is_replaced_and_keeps_its_permissions(void **s
     assert_int_equal(lstat(first, &status), 0);
     assert_true(S_ISLNK(status.st_mode));
 
+    /* what cannot be followed: a link to itself; one that says more than a path can, from deep down */
+    assert_int_equal(symlink("loop.npy", scratch_path("loop.npy")), 0);
+    assert_refused(write_six(scratch_path("loop.npy"), &error), MHA_IO, error, "loop.npy: cannot write it: Too many levels");
+    char deep[3200], far[2000], component[201];
+    memset(component, 'd', 200);
+    component[200] = '\0';
+    snprintf(deep, sizeof deep, "%s", scratch_path("deep"));
+    for (size_t i = 0; i < 14; i++) {
+        assert_int_equal(mkdir(deep, 0700), 0);
+        snprintf(deep + strlen(deep), sizeof deep - strlen(deep), "/%s", component);
+    }
+    assert_int_equal(mkdir(deep, 0700), 0);
+    snprintf(deep + strlen(deep), sizeof deep - strlen(deep), "/far.npy");
+    for (size_t i = 0; i + 1 < sizeof far; i++)
+        far[i] = i % 100 ? 'f' : '/';
+    memcpy(far, "none", 4);
+    far[sizeof far - 1] = '\0';
+    assert_int_equal(symlink(far, deep), 0);
+    assert_refused(write_six(deep, &error), MHA_IO, error, "cannot write it: File name too long");
+
     mode_t mask = umask(027);
     assert_ok(write_six(scratch_path("new.npy"), &error), error);
     umask(mask);

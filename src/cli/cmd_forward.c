@@ -310,6 +310,7 @@ static int keep_stages(request *r, const arguments *args)
 
 static const int written[] = {OPT_OUTPUT, OPT_TRACE, OPT_SAVE_CASE};
 enum { N_WRITTEN = sizeof written / sizeof *written };
+static const char *const written_names[N_WRITTEN] = {"--output", "--trace", "--save-case"};
 
 static const char *destination(const arguments *args, int i)
 {
@@ -330,8 +331,7 @@ static int refuse_npy_for_many(const arguments *args)
     for (int i = 0; i < N_WRITTEN; i++) {
         const char *path = destination(args, i), *dot = strrchr(path, '.');
         if (written[i] != OPT_OUTPUT && dot && strcmp(dot, ".npy") == 0)
-            return refuse(written[i] == OPT_TRACE ? "--trace" : "--save-case",
-                          "expected a name that ends in .safetensors, found %s", path);
+            return refuse(written_names[i], "expected a name that ends in .safetensors, found %s", path);
     }
     return EXIT_DONE;
 }
@@ -339,14 +339,29 @@ static int refuse_npy_for_many(const arguments *args)
 /* Two files in one place: the later would replace the earlier, or on standard output neither could be read. */
 static int refuse_one_place_for_two(const arguments *args)
 {
-    static const char *const names[N_WRITTEN] = {"--output", "--trace", "--save-case"};
     for (int i = 0; i < N_WRITTEN; i++)
         for (int j = 0; j < i; j++)
             if (*destination(args, i) && *destination(args, j) && is_one_place(destination(args, i), destination(args, j)))
-                return refuse(names[i], "expected another place than that of %s, \"%s\", found \"%s\"", names[j],
+                return refuse(written_names[i], "expected another place than that of %s, \"%s\", found \"%s\"", written_names[j],
                               destination(args, j), destination(args, i));
     if (given(args, OPT_JSON) && writes_to_standard_output(args))
         return refuse("--json", "expected standard output for it alone, found \"-\" as a file to write");
+    return EXIT_DONE;
+}
+
+/* Before anything is run: a place where nothing can be written. What --output needs is kept for it. */
+static int try_destinations(const arguments *args, mha_writer **output)
+{
+    mha_error error = {0};
+    for (int i = 0; i < N_WRITTEN; i++) {
+        mha_writer *writer = NULL;
+        if (*destination(args, i) && mha_writer_create(destination(args, i), &writer, &error) != MHA_OK)
+            return refuse_error(written_names[i], &error);
+        if (written[i] == OPT_OUTPUT)
+            *output = writer;
+        else
+            mha_writer_destroy(writer);
+    }
     return EXIT_DONE;
 }
 
@@ -420,16 +435,14 @@ int run_forward(const arguments *args)
         return run_merged_forward(args);
     mha_config config = request_config(args);
     mha_writer *writer = NULL;
-    mha_error error = {0};
     request r = {0};
     int code = refuse_one_place_for_two(args);
     if (code == EXIT_DONE)
         code = refuse_npy_for_many(args);
     if (code == EXIT_DONE && given(args, OPT_CACHE_DTYPE) && given(args, OPT_SAVE_CASE))
         code = refuse("--cache-dtype", "expected no --save-case beside it: a case file has no word for the type of a cache");
-    if (code == EXIT_DONE && given(args, OPT_OUTPUT) &&
-        mha_writer_create(args->option[OPT_OUTPUT].text, &writer, &error) != MHA_OK)
-        code = refuse_error("--output", &error);
+    if (code == EXIT_DONE)
+        code = try_destinations(args, &writer);
     if (code == EXIT_DONE)
         code = request_layer(&r, args, &config);
     if (code == EXIT_DONE)

@@ -231,6 +231,9 @@ static int make_mask(request *r, const arguments *args)
     if (code != EXIT_DONE)
         return code;
     bool numbers = dtype_is_floating(mask->values.dtype);
+    if (!numbers && mask->values.dtype != MHA_BOOL && mask->values.dtype != MHA_U8)
+        return refuse("--mask", "expected floating-point numbers to add, or BOOL or U8 to keep or hide, found %s",
+                      mha_dtype_name(mask->values.dtype));
     if (!given(args, OPT_MASK_KIND) && !numbers)
         return refuse("--mask-kind", "expected keeps or hides for a mask of %s, found neither",
                       mha_dtype_name(mask->values.dtype));

@@ -142,6 +142,9 @@ static mha_status tolerance(mha_judgement *j, const case_expected *e, bool wide,
         for (int s = 0; s < MHA_STAGE_COUNT; s++)
             wanted[s] = mha_case_records(c, s);
         status = mha_tolerance_of_case(c, wanted, &j->derived, error);
+        const mha_error why = *error;
+        if (status == MHA_UNSUPPORTED)
+            status = mha_fail(error, status, why.name, "no tolerance is given, and none is derived where float32 cannot run it: %s", why.message);
     }
     j->measured = !status;
     row->atol = j->derived.atol[wide][stage];

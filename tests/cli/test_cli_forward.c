@@ -239,6 +239,11 @@ static void test_masks_and_lengths_mean_what_they_say(void **state)
     assert_program_refuses(RUN("forward", SMALL, "--mask", keeps), 2, "--mask-kind: expected keeps or hides for a mask of BOOL");
     assert_program_refuses(RUN("forward", SMALL, "--mask", adds, "--mask-kind", "hides"), 2, "--mask-kind: expected additive");
     assert_program_refuses(RUN("forward", SMALL, "--mask-kind", "hides"), 2, "--mask-kind: expected --mask beside it");
+    int64_t counts[6] = {1, 1, 0, 0, 0, 0};
+    view = mha_view_of(counts, MHA_I64, 1, (size_t[]){6});
+    write_tensor(keeps, "mask", &view);
+    assert_program_refuses(RUN("forward", SMALL, "--mask", keeps), 2, "--mask: expected floating-point numbers to add, or BOOL or U8 to keep or hide, found I64");
+    assert_program_refuses(RUN("forward", SMALL, "--mask", keeps, "--mask-kind", "keeps"), 2, "--mask: expected*found I64");
     assert_program_refuses(RUN("forward", SMALL, "--lengths", "2,3"), 2, "--lengths: expected 1 numbers*found 2");
     assert_program_refuses(RUN("forward", SMALL, "--rope-base", "500000"), 2, "--rope-base: expected --rope beside it");
 }
@@ -405,6 +410,12 @@ static void test_outputs_that_cannot_be_written(void **state)
     assert_program_refuses(RUN("forward", SMALL, "--quiet", "--output", nowhere), 3, "none/out.npy: ");
     assert_program_refuses(RUN("forward", SMALL, "--quiet", "--trace", scratch("trace.npy")), 2, "--trace: ");
     assert_false(exists(scratch("trace.npy")));
+    const char *const written[] = {"--output", "--trace", "--save-case"};
+    for (size_t i = 0; i < 3; i++) { /* before a run that may take long: nothing is on standard output yet */
+        assert_program_refuses(RUN("forward", SMALL, written[i], scratch("out.txt")), 2, "out.txt: expected a name that ends");
+        snprintf(nowhere, sizeof nowhere, "%s/none/out.safetensors", scratch("."));
+        assert_program_refuses(RUN("forward", SMALL, written[i], nowhere), 3, "none/out.safetensors: ");
+    }
     assert_program_refuses(RUN("forward", SMALL, "--quiet", "--output", scratch("out.txt")), 2, "out.txt: expected a name that ends");
     assert_false(exists(scratch("out.txt")));
     if (access("/dev/full", W_OK) == 0)
