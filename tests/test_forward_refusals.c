@@ -377,6 +377,9 @@ static void extras_that_do_not_fit_are_named(void **state)
     SPOIL(MHA_UNSUPPORTED, "both or neither", call.extras.bias_v = (mha_view){0})
     SPOIL(MHA_UNSUPPORTED, "both or neither", call.extras.bias_k = (mha_view){0})
     SPOIL(MHA_INVALID, "output", call.stages[MHA_STAGE_OUTPUT] = V4(2, 3, 4, 5))
+    /* behind an output that is not kept, and behind one by head */
+    SPOIL(MHA_INVALID, "lse", call.stages[MHA_STAGE_LSE] = V4(2, 4, 3, 1))
+    SPOIL(MHA_INVALID, "lse", call.stages[MHA_STAGE_OUTPUT] = V4(2, 3, 4, 3); call.stages[MHA_STAGE_LSE] = V4(2, 4, 3, 1))
     /* one feature has no next one: its step is of no concern */
     mha_call thin = {.query = V4(1, 2, 1, 1), .key = V4(1, 2, 1, 1), .value = V4(1, 2, 1, 1), .path = MHA_PATH_BLAS};
     thin.query.stride[3] = 9;

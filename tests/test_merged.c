@@ -66,7 +66,7 @@ static void merged_scores_are_the_pairs(void **state)
         assert_ok(mha_merged_fill(merged, layer, &error), error);
 
         mha_view query = random_input(T_Q, c->d_q, 0), key = random_input(S, c->d_kin, 1), value = random_input(S, c->d_vin, 2);
-        double pair[B * 6 * T_Q * S], one[B * 6 * T_Q * S];
+        double pair[B * 6 * T_Q * S], *one = guard_allocate(B * c->n_heads * T_Q * S * sizeof *one, GUARD_AFTER, 0xff);
         mha_call call = {.query = query, .key = key, .value = value, .path = MHA_PATH_EXACT};
         assert_ok(mha_plan_call(layer, &call, &plan, &error), error);
         size_t shape[4] = {B, c->n_heads, T_Q, S};
@@ -90,6 +90,7 @@ static void merged_scores_are_the_pairs(void **state)
         key.shape[2]--;
         assert_refused(mha_merged_scores(merged, &query, &key, 1, &scores, &error), MHA_INVALID, error, "expected query");
         free(workspace);
+        guard_release(one);
         free(query.data);
         free(key.data);
         free(value.data);
