@@ -145,6 +145,53 @@ static void a_child_of_fork_has_a_pool_of_its_own(void **state)
     assert_int_equal(faults(TASKS, 4), 0);
 }
 
+typedef struct hold {
+    atomic_int callers; /* that are inside */
+    atomic_bool over;
+} hold;
+
+static void stay(void *context, size_t task, int worker)
+{
+    (void)task;
+    hold *h = context;
+    if (worker == 0)
+        atomic_fetch_add(&h->callers, 1);
+    while (!atomic_load(&h->over))
+        usleep(1000);
+}
+
+static void *call_and_stay(void *context)
+{
+    mha_parallel_for(2, 2, stay, context);
+    return NULL;
+}
+
+/* Whose callers are not there must not keep the child's calls from getting help. */
+static void a_child_of_fork_is_not_held_up_by_calls_of_its_parent(void **state)
+{
+    (void)state;
+    pthread_t callers[CALLERS];
+    hold h = {0};
+    for (size_t i = 0; i < CALLERS; i++)
+        assert_int_equal(pthread_create(&callers[i], NULL, call_and_stay, &h), 0);
+    while (atomic_load(&h.callers) < CALLERS)
+        usleep(1000);
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(10);
+        atomic_int arrived = 0;
+        mha_parallel_for(2, 2, meet, &arrived);
+        leave(atomic_load(&arrived) == 2 ? 0 : 1);
+    }
+    atomic_store(&h.over, true);
+    for (size_t i = 0; i < CALLERS; i++)
+        pthread_join(callers[i], NULL);
+    int status = 0;
+    assert_true(child > 0);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+}
+
 typedef struct sums {
     atomic_int arrived;
     float third[2], tiny[2]; /* by task */
@@ -291,6 +338,7 @@ int main(void)
         cmocka_unit_test(workers_begin_at_their_own_share),
         cmocka_unit_test(tasks_compute_as_their_caller_does),
         cmocka_unit_test(a_child_of_fork_has_a_pool_of_its_own),
+        cmocka_unit_test(a_child_of_fork_is_not_held_up_by_calls_of_its_parent),
         cmocka_unit_test(a_child_of_fork_finds_the_blas_unlocked),
         cmocka_unit_test(the_number_of_threads_comes_from_the_environment_or_the_machine),
         cmocka_unit_test(little_work_wakes_nobody),
