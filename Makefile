@@ -233,17 +233,17 @@ accuracy: $(PEER_LIBRARIES) ## measures rounding errors against float64, beside 
 # ---------------------------------------------------------------- installing
 
 install: all ## installs under $(DESTDIR)$(PREFIX)
-	install -d $(DESTDIR)$(PREFIX)/include/mha $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man1
-	install -m 644 $(HEADERS) $(DESTDIR)$(PREFIX)/include/mha/
-	install -m 644 $(BUILD)/libmha.a $(DESTDIR)$(PREFIX)/lib/
-	install -m 755 $(BUILD)/libmha.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/
-	ln -sf libmha.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/libmha.so.$(MAJOR)
-	ln -sf libmha.so.$(MAJOR) $(DESTDIR)$(PREFIX)/lib/libmha.so
-	install -m 755 $(BUILD)/mha $(DESTDIR)$(PREFIX)/bin/
-	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' src/mha.pc.in >$(DESTDIR)$(PREFIX)/lib/pkgconfig/mha.pc
-	install -m 644 src/cli/mha.1 $(DESTDIR)$(PREFIX)/share/man/man1/
-	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions
-	$(BUILD)/mha completion bash >$(DESTDIR)$(PREFIX)/share/bash-completion/completions/mha
+	install -d "$(DESTDIR)$(PREFIX)/include/mha" "$(DESTDIR)$(PREFIX)/lib/pkgconfig" "$(DESTDIR)$(PREFIX)/bin" "$(DESTDIR)$(PREFIX)/share/man/man1"
+	install -m 644 $(HEADERS) "$(DESTDIR)$(PREFIX)/include/mha/"
+	install -m 644 $(BUILD)/libmha.a "$(DESTDIR)$(PREFIX)/lib/"
+	install -m 755 $(BUILD)/libmha.so.$(VERSION) "$(DESTDIR)$(PREFIX)/lib/"
+	ln -sf libmha.so.$(VERSION) "$(DESTDIR)$(PREFIX)/lib/libmha.so.$(MAJOR)"
+	ln -sf libmha.so.$(MAJOR) "$(DESTDIR)$(PREFIX)/lib/libmha.so"
+	install -m 755 $(BUILD)/mha "$(DESTDIR)$(PREFIX)/bin/"
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' src/mha.pc.in >"$(DESTDIR)$(PREFIX)/lib/pkgconfig/mha.pc"
+	install -m 644 src/cli/mha.1 "$(DESTDIR)$(PREFIX)/share/man/man1/"
+	install -d "$(DESTDIR)$(PREFIX)/share/bash-completion/completions"
+	$(BUILD)/mha completion bash >"$(DESTDIR)$(PREFIX)/share/bash-completion/completions/mha"
 
 include tests/checks.mk
 include tests/coverage.mk

@@ -50,6 +50,8 @@ found=$("$BUILD/mha" --version)
 
 root=$(cd "$stage" && pwd)/root
 "$MAKE" -s install PREFIX="$root" BUILD="$BUILD" >/dev/null
+"$MAKE" -s install DESTDIR="$stage/a root" PREFIX=/usr BUILD="$BUILD" >/dev/null || wrong "install: a DESTDIR with a space in it"
+[ -x "$stage/a root/usr/bin/mha" ] || wrong "install: nothing below a DESTDIR with a space in it"
 export PKG_CONFIG_PATH="$root/lib/pkgconfig${PKG_CONFIG_PATH:+:$PKG_CONFIG_PATH}"
 found=$(pkg-config --modversion mha)
 [ "$found" = "$version" ] || wrong "pkg-config: expected version $version, found $found"
