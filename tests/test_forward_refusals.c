@@ -449,6 +449,9 @@ static void sizes_beyond_the_machine_are_refused(void **state)
     wide = mha_view_of(f->input, MHA_F32, 4, (size_t[]){1, 1, 1 << 16, 1 << 16}); /* rows of 2^32 features */
     call = (mha_call){.query = wide, .key = wide, .value = wide};
     assert_refused(mha_plan_call(NULL, &call, &plan, &error), MHA_INVALID, error, "4294967296");
+    wide = mha_view_of(f->input, MHA_F32, 4, (size_t[]){1, 1, 1, INT_MAX}); /* the longest row there is */
+    call = (mha_call){.query = wide, .key = wide, .value = wide};
+    assert_ok(mha_plan_call(NULL, &call, &plan, &error), error);
     call = (mha_call){.query = view3(f->input, 1, (size_t)INT_MAX + 1, 8)};
     assert_refused(mha_plan_call(f->layer, &call, &plan, &error), MHA_INVALID, error, "query");
 }

@@ -227,6 +227,9 @@ static void packed_halves_give_the_bits_of_packed_floats(void **state)
         uint16_t *panels16 = guard_allocate(elements * sizeof *panels16, GUARD_AFTER, 0xff);
         mha_pack(k, n, W, ldw, panels);
         mha_pack_half(k, n, W16, ldw, panels16);
+        for (size_t p = 0; p < k; p++)
+            for (size_t j = n; j % MHA_PANEL != 0; j++)
+                assert_int_equal(panels16[j / MHA_PANEL * MHA_PANEL * k + p * MHA_PANEL + j % MHA_PANEL], 0);
         for (int half = 0; half < 2; half++) {
             const mha_dtype dtype = half ? dtypes[d] : MHA_F32;
             Y[half] = floats((m - 1) * ldy + n, 11);
