@@ -30,8 +30,8 @@ static void list_layers(const mha_file *file, const char *wanted, char *text, si
     size_t count = 0, used = 0;
     text[0] = '\0';
     for (size_t index = 0; mha_layer_next(file, &index, &place);) {
-        const bool listed = strncmp(place.tensor->name, wanted, strlen(wanted)) == 0;
-        if (listed && count++ < SHOWN && used < size) {
+        const bool under = strncmp(place.tensor->name, wanted, strlen(wanted)) == 0;
+        if (under && count++ < SHOWN && used < size) {
             int length = (int)(place.prefix_length > 0 ? place.prefix_length - 1 : 0);
             int n = snprintf(text + used, size - used, "%s'%.*s'%s", count > 1 ? ", " : "",
                              length > 48 ? mha_text_precision(place.tensor->name, 48) : length, place.tensor->name,

@@ -31,7 +31,9 @@ mha_status mha_case_variant(const mha_case *c, const char *const *variants, size
     if (stage == MHA_STAGE_OUTPUT && result->rank == 4)
         rank = 4, memcpy(shape, heads, sizeof shape);
     mha_pool pool = {.allocator = c->pool.allocator};
-    mha_view computed = status ? (mha_view){0} : mha_pool_view(&pool, MHA_F64, rank, shape);
+    mha_view computed = {0};
+    if (!status)
+        computed = mha_pool_view(&pool, MHA_F64, rank, shape);
     if (!status && !computed.data)
         status = mha_fail(error, MHA_NO_MEMORY, c->name, "no memory for stage %s", mha_stage_name(stage));
     if (!status) {
