@@ -198,7 +198,9 @@ static void score(const work *w, size_t first, size_t m, const block *b, size_t 
         const mha_stream_keys *keys = b->keys;
         const size_t at = (b->from + left) * keys->k_stride, d_k = w->stream->d_k;
         if (keys->dtype == MHA_F32)
-            k->product_rows(m, n, d_k, w->Q, keys->K + at, keys->k_stride, scores, MHA_STAGED);
+            k->product_rows(m, n, d_k, w->Q, keys->K + at, keys->k_stride,
+                            b->soon ? b->soon->data + left * b->soon->row : NULL, b->soon ? b->soon->row : 0, scores,
+                            MHA_STAGED);
         else
             k->product_half_rows(m, n, d_k, w->Q, keys->K16 + at, keys->k_stride, keys->dtype, scores, MHA_STAGED);
         return;
@@ -343,7 +345,7 @@ static bool pack_floats(const work *w, block *b, span all)
     const mha_stream_keys *keys = b->keys;
     const float *K = keys->K + b->from * keys->k_stride, *V = keys->V + b->from * keys->v_stride;
     const size_t d_k = w->stream->d_k, left = all.begin / MHA_PANEL * MHA_PANEL;
-    if (w->n_tiles == 1 && w->count <= MHA_FEW_ROWS && w->chunks == 1)
+    if (w->n_tiles == 1 && w->count <= k->few_rows && w->chunks == 1)
         b->K.data = NULL;
     else
         k->pack_transposed(d_k, all.end - left, K + left * keys->k_stride, keys->k_stride, w->K + left * d_k,
@@ -399,7 +401,7 @@ static void block_step(const work *w, bool extra, size_t from, size_t end, mha_p
     }
     for (size_t t = 0; t < w->n_tiles; t++) {
         const bool in_place = !halves && b.V.row != MHA_PANEL;
-        if (in_place && b.K.data) {
+        if (in_place && w->count > MHA_FEW_ROWS) {
             b.soon = &b.V;
             b.next = more ? &next_K : NULL;
         } else if (!halves) {

@@ -4,6 +4,7 @@
  *   FLAT_ROWS, FLAT_VECS   the same for FLAT_ROWS rows or less,
  *   HALF_FLAT_ROWS         and half as many vectors for this many
  *   FLAT_ROWS_IN_PLACE     FLAT_ROWS where B is read where it lies, mostly from memory; if it is another number
+ *   MOST_FEW_ROWS          rows that can meet others transposed in registers; if it is not MHA_FEW_ROWS
  *   KERNELS                name of the table it exports
  *   vec                    GNU C vector of ISA_LANES floats
  *   madd(a, b, c)          a * b + c
@@ -18,6 +19,9 @@
 
 #ifndef FLAT_ROWS_IN_PLACE
 #define FLAT_ROWS_IN_PLACE FLAT_ROWS
+#endif
+#ifndef MOST_FEW_ROWS
+#define MOST_FEW_ROWS MHA_FEW_ROWS
 #endif
 
 /* In this order: each part uses those above it. */
@@ -34,6 +38,7 @@
 const mha_kernels KERNELS = {
     .isa = ISA_NAME,
     .tile_rows = TILE_ROWS,
+    .few_rows = MOST_FEW_ROWS,
     .product = product,
     .product_half = product_half,
     .product_half_rows = product_half_rows,

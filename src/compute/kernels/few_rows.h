@@ -1,9 +1,11 @@
 /* Part of the body of every kernel: few rows times the transpose of rows that are read once. */
 
-/* C (m, LANES) = A X^T: the rows of X are transposed in registers and kept nowhere, those after them fetched. */
-INLINE void dots(const int m, size_t k, const float *A, const float *X, size_t ldx, float *C, size_t ldc)
+/* C (m, LANES) = A X^T: the rows of X are transposed in registers and kept nowhere, those after them fetched, and as many
+ * at `next` when m is more than MHA_FEW_ROWS. */
+INLINE void dots(const int m, size_t k, const float *A, const float *X, size_t ldx, const float *next, size_t ld_next,
+                 float *C, size_t ldc)
 {
-    vec sum[MHA_FEW_ROWS];
+    vec sum[MOST_FEW_ROWS];
     const float *ahead = X + LANES * ldx;
     size_t at = 0, p = 0;
     UNROLL
@@ -14,8 +16,10 @@ INLINE void dots(const int m, size_t k, const float *A, const float *X, size_t l
         UNROLL
         for (int line = 0; line < LANES; line++, at += 16) { /* row by row, line by line */
             if (at >= k)
-                at = 0, ahead += ldx;
+                at = 0, ahead += ldx, next += m > MHA_FEW_ROWS ? ld_next : 0;
             __builtin_prefetch(ahead + at, 0, 3);
+            if (m > MHA_FEW_ROWS)
+                __builtin_prefetch(next + at, 0, 2);
         }
         load_transposed(X + p, ldx, column);
         UNROLL
@@ -39,18 +43,25 @@ INLINE void dots(const int m, size_t k, const float *A, const float *X, size_t l
 
 #define DOTS_CASE(M)                                                                                                   \
     case M:                                                                                                            \
-        for (; j + LANES <= n; j += LANES)                                                                             \
-            dots(M, k, A, X + j * ldx, ldx, C + j, ldc);                                                               \
+        for (; M <= MOST_FEW_ROWS && j + LANES <= n; j += LANES, next += ld_next * LANES)                              \
+            dots(M <= MOST_FEW_ROWS ? M : 1, k, A, X + j * ldx, ldx, next, ld_next, C + j, ldc);                       \
         break;
 
-static void product_rows(size_t m, size_t n, size_t k, const float *A, const float *X, size_t ldx, float *C, size_t ldc)
+static void product_rows(size_t m, size_t n, size_t k, const float *A, const float *X, size_t ldx, const float *next,
+                         size_t ld_next, float *C, size_t ldc)
 {
     size_t j = 0;
+    if (!next)
+        next = X, ld_next = ldx;
     switch (m) {
         DOTS_CASE(1)
         DOTS_CASE(2)
         DOTS_CASE(3)
         DOTS_CASE(4)
+        DOTS_CASE(5)
+        DOTS_CASE(6)
+        DOTS_CASE(7)
+        DOTS_CASE(8)
     }
     for (; j < n; j++)
         for (size_t i = 0; i < m; i++) {

@@ -34,6 +34,7 @@ typedef struct mha_half_panels {
 typedef struct mha_kernels {
     const char *isa;
     size_t tile_rows; /* rows the product handles best at a time, at most MHA_TILE_ROWS */
+    size_t few_rows;  /* rows that product_rows takes: MHA_FEW_ROWS or more */
 
     /* C (m, n) = init + A B, every element one chain of multiply-adds over k = 0, 1, ... from 0, then
      * added to init. A: staged rows, k <= MHA_BLOCK. C: row stride ldc; exactly n columns are written. init is
@@ -71,9 +72,11 @@ typedef struct mha_kernels {
     void (*pair_rows)(size_t n, float *X);
     void (*product_pairs)(size_t m, size_t k, const float *A, const float *X, float *C, size_t ldc, const float *factor);
 
-    /* C (m, n) = A X^T for m <= MHA_FEW_ROWS staged rows A of k <= MHA_BLOCK floats, X (n, k) of row stride ldx; C has
-     * the bits that `product` gives with the packed transpose of X. */
-    void (*product_rows)(size_t m, size_t n, size_t k, const float *A, const float *X, size_t ldx, float *C, size_t ldc);
+    /* C (m, n) = A X^T for m <= few_rows staged rows A of k <= MHA_BLOCK floats, X (n, k) of row stride ldx; C has the
+     * bits that `product` gives with the packed transpose of X. (n, k) floats at `next`, row stride ld_next, are wanted
+     * soon, unless it is NULL: more than MHA_FEW_ROWS rows leave the time to fetch them meanwhile. */
+    void (*product_rows)(size_t m, size_t n, size_t k, const float *A, const float *X, size_t ldx, const float *next,
+                         size_t ld_next, float *C, size_t ldc);
 
     /* What a softmax over n scores of a row takes in: caps them (softcap > 0: softcap * tanh(x / softcap)), adds bias (n
      * floats, -inf hides; may be NULL), replaces all hidden ones and all but [begin, end) by -inf. True when a key is

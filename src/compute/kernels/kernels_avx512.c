@@ -11,6 +11,7 @@
 #define FLAT_ROWS 3
 #define FLAT_ROWS_IN_PLACE 4 /* two sums are kept in memory: faster from memory, a little slower from a cache */
 #define HALF_FLAT_ROWS 7
+#define MOST_FEW_ROWS 8
 #define FLAT_VECS 8
 #define KERNELS mha_kernels_avx512
 
