@@ -64,9 +64,10 @@ INLINE bits_vec to_f16(bits_vec x)
     const bits_vec size = x & 0x7fffffff, moved = size - (112u << 23);
     const bits_vec normal = (moved + 0xfff + (moved >> 13 & 1)) >> 13;
     const bits_vec tiny = (bits_vec)((vec)size + splat(0.5f)) - 0x3f000000;
-    bits_vec half = choose_bits((bits_vec)(size < 0x38800000), tiny, normal);
-    half = choose_bits((bits_vec)(size >= 0x47800000), (bits_vec){0} + 0x7c00, half); /* 65536; less may round up to it */
-    half = choose_bits((bits_vec)(size > 0x7f800000), 0x7e00 | (size >> 13 & 0x1ff), half);
+    const bits_vec fits = choose_bits((bits_vec)(size < 0x38800000), tiny, normal);
+    /* From 65536 on; less may have been rounded up to it. */
+    const bits_vec number = choose_bits((bits_vec)(size >= 0x47800000), (bits_vec){0} + 0x7c00, fits);
+    const bits_vec half = choose_bits((bits_vec)(size > 0x7f800000), 0x7e00 | (size >> 13 & 0x1ff), number);
     return half | (x >> 16 & 0x8000);
 }
 
