@@ -80,7 +80,7 @@ size_t mha_packed_scratch(size_t m, size_t k, mha_dtype dtype)
 }
 
 /* How one job is cut: into pieces of even numbers of tiles by so many columns, those of all outputs side by side, each
- * output rounded up to `unit`; column pieces form a group for each thread. */
+ * output rounded up to `unit`; column pieces form groups, one for each thread or a single one. */
 typedef struct cut {
     size_t tile, tiles; /* rows of one, and how many */
     size_t columns, unit, row_pieces, column_pieces, group, first_task;
@@ -98,7 +98,8 @@ static cut cut_job(const mha_packed_job *j, size_t tile, int threads, size_t tas
     const size_t least = c.row_pieces > 1 ? pieces_of(n, PIECE_COLUMNS) : 1, enough = pieces_of(tasks, c.row_pieces);
     c.columns = rounded(pieces_of(n, rounded(enough > least ? enough : least, (size_t)threads)), c.unit);
     c.column_pieces = pieces_of(n, c.columns);
-    c.group = pieces_of(c.column_pieces, (size_t)threads);
+    /* Each thread its own rows where there are enough, which it then stages once; else its own columns. */
+    c.group = c.row_pieces >= 2 * (size_t)threads ? c.column_pieces : pieces_of(c.column_pieces, (size_t)threads);
     return c;
 }
 
@@ -108,7 +109,7 @@ typedef struct place {
 } place;
 
 /* One group of column pieces after the other, in each row by row: workers that begin far from each other stay with
- * their columns of W, and with the rows they have staged. */
+ * their rows, or their columns of W, and with the rows they have staged. */
 static place place_of(const cut *c, size_t m, size_t task)
 {
     const size_t group = task / (c->row_pieces * c->group) * c->group, in_group = task - group * c->row_pieces;
