@@ -172,11 +172,10 @@ static void multiply(const part *p, size_t column, size_t n, size_t block, const
         ones[i] = 1.0f;
     if (o->dtype == MHA_F32) {
         const float *data = o->panels;
-        /* Few rows read memory fastest with hints two pages ahead, three or less without any. */
-        const size_t soon = p->m <= kernels->tile_rows ? at + SOON_FLOATS : ahead;
+        /* Few rows read memory fastest with hints two pages ahead, of all panels together. */
+        const size_t soon = p->m <= kernels->tile_rows ? at + SOON_FLOATS / pieces_of(n, MHA_PANEL) : ahead;
         const mha_panels W = {data + at, MHA_PANEL, panel}, next = {data + soon, MHA_PANEL, panel};
-        const bool aided = few && p->job->m > 3;
-        kernels->product(p->m, n, terms, staged, W, aided ? &next : NULL, Y, o->ldy, from ? ones : NULL, b);
+        kernels->product(p->m, n, terms, staged, W, few ? &next : NULL, Y, o->ldy, from ? ones : NULL, b);
         return;
     }
     const uint16_t *data = o->panels;
