@@ -129,9 +129,10 @@ INLINE void softmax_some(const int most, size_t m, size_t n, float *x, size_t ld
         row[i] = i < m ? largest(x + i * ldx, room) : hidden;
     for (size_t i = 0; i < m; i += LANES) {
         const vec before = load(max + i), now = greater(max_of_each(most, row + i), before);
+        const vec base = choose(now == hidden, zero, now); /* -inf - 0 weighs 0; -inf - -inf would be invalid */
         store(max + i, now);
-        store(shift + i, choose(now == hidden, zero, now)); /* -inf - 0 weighs 0 */
-        store(factor + i, exp_nonpositive(choose(before == now, zero, before - now)));
+        store(shift + i, base);
+        store(factor + i, exp_nonpositive(choose(before == now, base, before) - base));
     }
     for (size_t i = 0; i < (size_t)most; i++)
         row[i] = i < m ? weigh(x + i * ldx, room, splat(shift[i])) : zero;
