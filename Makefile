@@ -35,11 +35,11 @@ version = $(shell awk '/define MHA_VERSION_$(1)/{print $$3}' include/mha/system.
 MAJOR := $(call version,MAJOR)
 VERSION := $(MAJOR).$(call version,MINOR).$(call version,PATCH)
 
-LIB_SRC  := $(sort $(filter-out src/cli/%,$(wildcard src/*/*.c src/*/*/*.c)))
-CLI_SRC  := $(sort $(wildcard src/cli/*.c))
+LIB_SRC  := $(sort $(filter-out src/cli/% src/bench/%,$(shell find src -name '*.c')))
+CLI_SRC  := $(sort $(shell find src/cli src/bench -name '*.c'))
 HEADERS  := $(sort $(wildcard include/mha/*.h))
 SUPPORT_SRC := $(sort $(wildcard tests/support/*.c))
-TEST_SRC := $(sort $(wildcard tests/test_*.c tests/cli/test_*.c))
+TEST_SRC := $(sort $(shell find tests -name 'test_*.c'))
 FUZZ_SRC := $(sort $(wildcard tests/fuzz/fuzz_*.c))
 
 LIB_OBJ  := $(LIB_SRC:src/%.c=$(BUILD)/obj/%.o)
@@ -181,7 +181,7 @@ check-example: $(BUILD)/libmha.a
 	    $(BUILD)/libmha.a -pthread $(LIBS) && $(BUILD)/example/example && echo "README's example runs"; fi
 
 N ?= 10000
-test-differential: $(BUILD)/tests/test_differential ## compares N random forwards with themselves, cut in every way
+test-differential: $(BUILD)/tests/library/test_differential ## compares N random forwards with themselves, cut in every way
 	DIFFERENTIAL_TRIALS=$(N) $<
 
 # Failures are injected into the program at every fifth place here, at every one in `make test`: the other way takes minutes.

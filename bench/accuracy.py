@@ -204,7 +204,7 @@ def report(errors, versions, skipped, plotted):
     out = ["# Rounding errors", "",
            f"Measured {datetime.datetime.now():%Y-%m-%d} with `make accuracy`: attention with Q, K and V given, {T_Q} queries in {H} heads of "
            f"{D}, and whole layers; the largest error of {SEEDS} seeds against float64, in ULP of the output scale (the distance of two neighbouring floats at "
-           "the largest element of the output). The bound is derived in `src/verify/bound.c` from the sizes of the numbers that go in, and "
+           "the largest element of the output). The bound is derived in `src/verify/tolerance/error_bound.c` from the sizes of the numbers that go in, and "
            "holds for any order of summation. Others run on the same inputs. Where all agree to the last digit it is the score of one query that "
            "decides: every matrix product here adds its 64 terms in one chain, and so they round alike.", "",
            "Beyond the bound: " + ("; ".join(beyond) or "nothing") + ".", "",

@@ -2,8 +2,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/bench_run.h"
+#include "bench/run.h"
 #include "mha/mha.h"
+#include "bench/machine_peak.h"
 
 enum { BIAS_STREAM = 64 };
 
@@ -153,7 +154,7 @@ MHA_API void shim_release(float *kept) { free(kept); }
 /* read_gbs may be NULL. */
 MHA_API int shim_limits(int threads, double *peak_gflops, double *read_gbs)
 {
-    return mha_machine_limits(threads, peak_gflops, read_gbs) == MHA_OK;
+    return mha__machine_limits(threads, peak_gflops, read_gbs) == MHA_OK;
 }
 
 /* Runs a call on a path; unless `bound` is NULL says how far a float path may be from the exact `stage`. 0 when it ran. */

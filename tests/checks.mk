@@ -16,7 +16,7 @@ CLANG_TIDY ?= clang-tidy
 CPPCHECK   ?= cppcheck
 ANALYZED   = $(patsubst src/%.c,$(BUILD)/analyze/%.ok,$(LIB_SRC) $(CLI_SRC))
 ANALYZE_CFLAGS = $(filter-out $(WARNINGS) -fPIC,$(MHA_CFLAGS)) -I$(BUILD)/gen \
-                 $(if $(filter src/base/status.c src/formats/source.c,$<),,-include tests/analyze.h)
+                 $(if $(filter src/base/status.c src/formats/input_file.c,$<),,-include tests/analyze.h)
 # gcc's analyser does not follow structs that are passed and returned by value (gcc 12).
 GCC_ANALYZER = -fanalyzer -O1 -Werror -Wno-analyzer-use-of-uninitialized-value -Wno-analyzer-null-argument
 
@@ -39,7 +39,7 @@ $(BUILD)/analyze/%.ok: src/%.c .clang-tidy tests/analyze.h $(HEADERS) $(wildcard
 # ---------------------------------------------------------------- a failing machine
 
 # Stands in front of the C library, in the programs that ask for it alone.
-$(BUILD)/tests/test_failures $(BUILD)/tests/cli/test_cli_failures: $(BUILD)/tests/inject/inject.o
+$(BUILD)/tests/library/test_failures $(BUILD)/tests/cli/test_cli_failures: $(BUILD)/tests/inject/inject.o
 # ... and the program itself as one function, so that a run costs a fork; its other names stay inside.
 $(BUILD)/tests/cli/test_cli_failures: $(BUILD)/tests/inject/program.o
 $(BUILD)/tests/cli/test_cli_failures: override CMOCKA_LIBS += $(BUILD)/libmha.a
@@ -54,13 +54,16 @@ $(BUILD)/tests/inject/main.o: src/cli/main.c
 # ---------------------------------------------------------------- counted work
 
 # The kernels it counts, and memory that runs out, stand in front of those of the library.
-$(BUILD)/tests/test_work: MHA_LDFLAGS += -Wl,--wrap=mha_kernels_get,--wrap=mha_allocate
+$(BUILD)/tests/attention/test_work: MHA_LDFLAGS += -Wl,--wrap=mha__kernels_get,--wrap=mha__allocate
+
+# The machine's limits are measured by the program's benchmark, not by the library.
+$(BUILD)/tests/attention/test_work $(BUILD)/tests/library/test_errors $(BUILD)/tests/library/test_callers: $(BUILD)/obj/bench/machine_peak.o
 
 # ---------------------------------------------------------------- threads
 
 # Under clang, because its OpenMP runtime tells ThreadSanitizer what it does: the tests have teams of their own.
 TSAN_CC    ?= clang
-TSAN_TESTS  = test_threads test_callers test_packed test_fast test_forward_cache test_properties test_differential
+TSAN_TESTS  = library/test_threads library/test_callers compute/test_packed attention/test_fast attention/test_forward_cache attention/test_properties library/test_differential
 
 tsan: ## the tests with threads in them, under ThreadSanitizer
 	@$(MAKE) --no-print-directory BUILD=$(BUILD)/tsan CC=$(TSAN_CC) CFLAGS="-O1 -g" SANITIZE=thread $(TSAN_TESTS:%=$(BUILD)/tsan/tests/%)
@@ -69,19 +72,19 @@ tsan: ## the tests with threads in them, under ThreadSanitizer
 	@echo "$(words $(TSAN_TESTS)) test programs, no finding of ThreadSanitizer"
 
 soak: T = 180
-soak: $(BUILD)/tests/test_callers ## many callers at once for T seconds
+soak: $(BUILD)/tests/library/test_callers ## many callers at once for T seconds
 	SOAK_SECONDS=$(T) $<
 
 # ---------------------------------------------------------------- memory
 
-# Not the programs that map more than valgrind has addresses for (test_models, test_claims), nor those that take
+# Not the programs that map more than valgrind has addresses for (models/test_models, models/test_claims), nor those that take
 # minutes in it. It knows no AVX-512: library and BLAS see a machine without and take AVX2.
 MEMCHECK       = valgrind --quiet --error-exitcode=9 --leak-check=full --show-leak-kinds=definite \
                  --errors-for-leak-kinds=definite --suppressions=tests/valgrind.supp
-MEMCHECK_TESTS = test_base test_random test_params test_layer test_kernels test_packed test_streaming test_fast \
-                 test_forward_cache test_forward_refusals test_merged test_formats_safetensors test_formats_npy \
-                 test_formats_gguf test_formats_sets test_formats_writer test_formats_models test_models_load \
-                 test_models_expression test_verify test_verify_rope test_failures
+MEMCHECK_TESTS = base/test_base base/test_random params/test_params attention/test_layer compute/test_kernels compute/test_packed compute/test_streaming attention/test_fast \
+                 attention/test_forward_cache attention/test_forward_refusals attention/test_merged formats/test_formats_safetensors formats/test_formats_npy \
+                 formats/test_formats_gguf formats/test_formats_sets formats/test_formats_writer formats/test_formats_models models/test_models_load \
+                 models/test_models_expression verify/test_verify verify/test_verify_rope library/test_failures
 MEMCHECKED     = $(MEMCHECK_TESTS:%=$(BUILD)/memcheck/%.ok)
 
 valgrind: $(MEMCHECKED) $(BUILD)/memcheck/program.ok ## tests under valgrind's memcheck: bad accesses, uninitialised values, leaks

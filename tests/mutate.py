@@ -236,9 +236,9 @@ class Workshop:
 
     def tests(self):
         found = []
-        for where in ("tests", "tests/cli"):
-            for name in sorted(os.listdir(self.path(where))):
-                test = os.path.relpath(os.path.join(where, name[:-2]), "tests")
+        for where, _, names in sorted(os.walk(self.path("tests"))):
+            for name in sorted(names):
+                test = os.path.relpath(os.path.join(where, name[:-2]), self.path("tests"))
                 if name.endswith(".c") and os.path.exists(self.path("build/mutant/" + test)):
                     found.append(test)
         return found

@@ -22,10 +22,8 @@
 #define MHA_MHA_H
 
 #include "mha/attention.h"
-#include "mha/claims.h"
 #include "mha/file.h"
 #include "mha/layer.h"
-#include "mha/merged.h"
 #include "mha/model.h"
 #include "mha/params.h"
 #include "mha/random.h"

@@ -22,11 +22,6 @@ MHA_API const char *mha_blas_threading(void);
 /* Threads a call uses when it does not say: OMP_NUM_THREADS, else the processors the process may run on. */
 MHA_API int mha_threads_available(void);
 
-/* Bytes that can be written now without pushing anything out, by the kernel's estimate and the control group's
- * limit; SIZE_MAX where nobody says. Large blocks of the default allocator are reserved without asking, so who
- * fills one asks first: a system that has promised too much ends programs. */
-MHA_API size_t mha_memory_at_hand(void);
-
 /* The instruction set of the kernels in use, and all this machine could use, best first, ending in
  * "scalar"; NULL past the end. */
 MHA_API const char *mha_isa(void);
@@ -36,15 +31,6 @@ MHA_API const char *mha_isa_available(int index);
  * machine has (the program mha refuses it). Not to be called during a forward. MHA_INVALID: `name` is NULL.
  * MHA_NOT_FOUND: no such name. MHA_UNSUPPORTED: this machine does not have it. */
 MHA_API mha_status mha_isa_select(const char *name);
-
-/* What this machine can do at best right now with `threads` threads: multiply-adds in registers with the
- * instruction set in use, in GFLOP/s (a multiply-add is two), and reading memory beyond the caches, in GB/s.
- * Either may be NULL and is not measured then. Takes some tens of milliseconds; reading allocates 512 MiB for
- * that time. Errors: MHA_INVALID (threads), MHA_NO_MEMORY. */
-MHA_API mha_status mha_machine_limits(int threads, double *peak_gflops, double *read_gbs);
-/* Reading the same `bytes` bytes again and again, in GB/s: what caches keep of them counts. Allocates as much for
- * that time. Errors: MHA_INVALID (threads; less than 512 bytes for each), MHA_NO_MEMORY. */
-MHA_API mha_status mha_machine_reads(int threads, size_t bytes, double *read_gbs);
 
 #ifdef __cplusplus
 }

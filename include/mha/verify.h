@@ -65,7 +65,7 @@ MHA_API mha_status mha_magnitudes_measure(const mha_layer *layer, const mha_call
                                           mha_error *error);
 /* bound[s]: how far any element of stage s may lie from its exact value when the forward is computed with
  * unit roundoff `unit` (2^-24 for float, 2^-53 for double), in any order of summation. Derived once, in
- * src/verify/bound.c. Infinite when the scores may exceed the range of the type. */
+ * src/verify/tolerance/error_bound.c. Infinite when the scores may exceed the range of the type. */
 MHA_API void mha_error_bound(const mha_plan *plan, const mha_magnitudes *magnitudes, double unit,
                              double bound[MHA_STAGE_COUNT]);
 
@@ -140,7 +140,7 @@ typedef struct mha_case_notes {
 
 /* Writes a call and its results as a case that mha_case_open accepts: inputs, weights, semantics, and
  * every stage with data as expected.<stage> (F32) or expected64.<stage> (F64), with tolerances that
- * follow from what float32 costs on this call (src/verify/tolerance.c). Errors: MHA_INVALID, MHA_UNSUPPORTED (the format has no word for it, named), MHA_IO. */
+ * follow from what float32 costs on this call (src/verify/tolerance/tolerance.c). Errors: MHA_INVALID, MHA_UNSUPPORTED (the format has no word for it, named), MHA_IO. */
 MHA_API mha_status mha_case_save(const char *path, const mha_layer *layer, const mha_call *call,
                                  const mha_case_notes *notes, mha_error *error);
 /* Writes every stage with data under its own name. */

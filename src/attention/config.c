@@ -123,12 +123,12 @@ static mha_status check_widths(const mha_config *c, mha_error *error)
                 {"d_kin", 1, c->d_kin},      {"d_vin", 1, c->d_vin},      {"d_out", 1, c->d_out}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         size_t features;
-        if (mha_mul(rows[i].heads, rows[i].width, &features) && features <= INT_MAX)
+        if (mha__mul(rows[i].heads, rows[i].width, &features) && features <= INT_MAX)
             continue;
         return rows[i].heads == 1
-                   ? mha_fail(error, MHA_INVALID, rows[i].name, "%s: expected a width of at most %d, found %zu", rows[i].name,
+                   ? mha__fail(error, MHA_INVALID, rows[i].name, "%s: expected a width of at most %d, found %zu", rows[i].name,
                               INT_MAX, rows[i].width)
-                   : mha_fail(error, MHA_INVALID, rows[i].name, "%s: expected at most %d features in a row of all heads, found %zu x %zu",
+                   : mha__fail(error, MHA_INVALID, rows[i].name, "%s: expected at most %d features in a row of all heads, found %zu x %zu",
                               rows[i].name, INT_MAX, rows[i].heads, rows[i].width);
     }
     return MHA_OK;
@@ -146,7 +146,7 @@ mha_status mha_config_resolve(mha_config *config, mha_error *error)
     if (c.d_k == 0 && c.d_model % c.n_heads != 0) {
         char fits[120];
         divisors(fits, sizeof fits, c.d_model, c.n_heads);
-        return mha_fail(error, MHA_INVALID, "heads",
+        return mha__fail(error, MHA_INVALID, "heads",
                         "d_model %zu is not divisible by %zu heads: head counts near it that divide are %s; or give d_k, "
                         "which frees the head width from d_model / heads",
                         c.d_model, c.n_heads, fits);
@@ -154,7 +154,7 @@ mha_status mha_config_resolve(mha_config *config, mha_error *error)
     if (c.n_heads % c.kv_heads != 0) {
         char fits[120];
         divisors(fits, sizeof fits, c.n_heads, c.kv_heads);
-        return mha_fail(error, MHA_INVALID, "kv-heads",
+        return mha__fail(error, MHA_INVALID, "kv-heads",
                         "%zu query heads cannot share %zu key/value heads evenly: counts near it that divide are %s",
                         c.n_heads, c.kv_heads, fits);
     }
@@ -171,10 +171,10 @@ mha_status mha_config_resolve(mha_config *config, mha_error *error)
     if (c.d_out == 0)
         c.d_out = c.d_model;
     if (c.dtype != MHA_F32 && c.dtype != MHA_F64 && c.dtype != MHA_F16 && c.dtype != MHA_BF16)
-        return mha_fail(error, MHA_INVALID, "dtype", "expected weights of F32, F64, F16 or BF16, found %s",
+        return mha__fail(error, MHA_INVALID, "dtype", "expected weights of F32, F64, F16 or BF16, found %s",
                         mha_dtype_name(c.dtype));
     if ((unsigned)c.q_norm > MHA_NORM_ROW || (unsigned)c.k_norm > MHA_NORM_ROW)
-        return mha_fail(error, MHA_INVALID, "norm", "unknown kind of q/k norm");
+        return mha__fail(error, MHA_INVALID, "norm", "unknown kind of q/k norm");
     mha_status status = check_widths(&c, error);
     if (status != MHA_OK)
         return status;

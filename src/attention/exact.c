@@ -3,13 +3,13 @@
  * be read against the definitions in attention.h, one function per step. */
 #include <math.h>
 
-#include "attention/cache.h"
-#include "attention/stages.h"
-#include "compute/parallel.h"
+#include "attention/steps/cache.h"
+#include "attention/steps/steps.h"
+#include "compute/thread_pool.h"
 
 /* Everything in float64; row-major. `row` is one worker's memory. */
 typedef struct judge {
-    const mha_request *r;
+    const mha__resolved *r;
     double *Q, *K, *V;            /* (rows, h, d_k), (rows, h_kv, d_k), (rows, h_kv, d_v) of the inputs */
     double *keys, *values;        /* (B, S, h_kv, d) as attended to: K, V or the cache */
     double *heads, *output;       /* (rows, h, d_v), (rows, d_out) */
@@ -68,12 +68,12 @@ static void project(const judge *j, const mha_view *x, const double *x64, size_t
 {
     product p = {.j = j, .x = x, .x64 = x64, .W = &j->r->weight[W], .b = &j->r->weight[b], .y = y, .rows = rows, .out = out};
     p.in = p.W->data ? p.W->shape[0] : out;
-    mha_parallel_for((rows + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE, j->r->plan.threads, product_rows, &p);
+    mha__parallel_for((rows + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE, j->r->plan.threads, product_rows, &p);
 }
 
 /* ---------------------------------------------------------------- norm and rotation */
 
-static void normalise(const mha_request *r, mha_side side, double *x, size_t heads)
+static void normalise(const mha__resolved *r, mha__side side, double *x, size_t heads)
 {
     const mha_view *w = &r->weight[side == MHA_QUERIES ? MHA_Q_NORM : MHA_K_NORM];
     if (!w->data)
@@ -89,7 +89,7 @@ static void normalise(const mha_request *r, mha_side side, double *x, size_t hea
 }
 
 /* Row t (of the input's extent) of batch row b, the i-th of its sequence. */
-static void rotate(const mha_request *r, mha_side side, double *x, size_t heads, size_t b, size_t t, int64_t implied)
+static void rotate(const mha__resolved *r, mha__side side, double *x, size_t heads, size_t b, size_t t, int64_t implied)
 {
     const mha_rope *rope = &r->semantics->rope;
     if (rope->kind == MHA_ROPE_NONE)
@@ -123,12 +123,12 @@ static void rotate(const mha_request *r, mha_side side, double *x, size_t heads,
     }
 }
 
-static void norm_and_rotate(const judge *j, mha_side side, double *x, size_t heads)
+static void norm_and_rotate(const judge *j, mha__side side, double *x, size_t heads)
 {
-    const mha_request *r = j->r;
+    const mha__resolved *r = j->r;
     size_t T = side == MHA_QUERIES ? r->query.shape[1] : r->key.shape[1];
     for (size_t b = 0; b < r->plan.B; b++) {
-        mha_sequence s = mha_request_sequence(r, b);
+        mha__sequence s = mha__resolved_sequence(r, b);
         size_t n = side == MHA_QUERIES ? s.T_q : s.T_k, from = side == MHA_QUERIES ? s.q_from : s.k_from;
         for (size_t i = 0; i < n; i++) {
             double *row = x + (s.batch * T + from + i) * heads * r->plan.d_k;
@@ -156,7 +156,7 @@ static bool mask_element(const mha_view *mask, const size_t *index, int rank, si
 }
 
 /* Whether query i of sequence b sees key j, and what is added to that score. */
-static bool visible(const mha_request *r, const mha_sequence *s, size_t b, size_t head, size_t i, size_t j, double *added)
+static bool visible(const mha__resolved *r, const mha__sequence *s, size_t b, size_t head, size_t i, size_t j, double *added)
 {
     const mha_semantics *sem = r->semantics;
     int64_t p = s->offset + (int64_t)i, key = r->first_key + (int64_t)j;
@@ -198,7 +198,7 @@ static bool visible(const mha_request *r, const mha_sequence *s, size_t b, size_
 
 /* ---------------------------------------------------------------- attention */
 
-static void keep_row(const mha_request *r, mha_stage stage, size_t a, size_t b, size_t c, const double *row, size_t n)
+static void keep_row(const mha__resolved *r, mha_stage stage, size_t a, size_t b, size_t c, const double *row, size_t n)
 {
     const mha_view *kept = &r->call->stages[stage];
     size_t index[4] = {a, b, c, 0};
@@ -209,7 +209,7 @@ static void keep_row(const mha_request *r, mha_stage stage, size_t a, size_t b, 
 }
 
 /* Key row j: a real one, the learned extra, or the row of zeros. */
-static double key_element(const judge *m, const mha_sequence *s, size_t b, size_t g, size_t j, size_t c)
+static double key_element(const judge *m, const mha__sequence *s, size_t b, size_t g, size_t j, size_t c)
 {
     const mha_plan *p = &m->r->plan;
     const mha_view *bias = &m->r->weight[MHA_BIAS_K];
@@ -219,7 +219,7 @@ static double key_element(const judge *m, const mha_sequence *s, size_t b, size_
     return bias->data && j == s->S ? mha_view_get(bias, (size_t[]){g * p->d_k + c}) : 0.0;
 }
 
-static double value_element(const judge *m, const mha_sequence *s, size_t g, size_t j, size_t c)
+static double value_element(const judge *m, const mha__sequence *s, size_t g, size_t j, size_t c)
 {
     const mha_plan *p = &m->r->plan;
     const mha_view *bias = &m->r->weight[MHA_BIAS_V];
@@ -229,14 +229,14 @@ static double value_element(const judge *m, const mha_sequence *s, size_t g, siz
 }
 
 /* One query of one head; `score` and `seen` have a place for every key, extra rows behind the real ones. */
-static void attend(const judge *m, const mha_sequence *s, size_t b, size_t head, size_t i, double *score, double *seen, double *mean)
+static void attend(const judge *m, const mha__sequence *s, size_t b, size_t head, size_t i, double *score, double *seen, double *mean)
 {
-    const mha_request *r = m->r;
+    const mha__resolved *r = m->r;
     const mha_semantics *sem = r->semantics;
     const mha_plan *p = &r->plan;
     size_t g = head / (p->h / p->h_kv), n = s->S + p->S_extra, row = s->batch * r->query.shape[1] + s->q_from + i;
     const double *q = m->Q + (row * p->h + head) * p->d_k;
-    bool show = mha_kept(r, MHA_STAGE_SCORES) || mha_kept(r, MHA_STAGE_CAPPED);
+    bool show = mha__kept(r, MHA_STAGE_SCORES) || mha__kept(r, MHA_STAGE_CAPPED);
     const mha_view *sinks = &r->weight[MHA_SINKS];
     double sink = sinks->data ? mha_view_get(sinks, &head) : -INFINITY;
     size_t terms = (sink != -INFINITY) + (size_t)sem->softmax_plus_one;
@@ -277,7 +277,7 @@ static void attend(const judge *m, const mha_sequence *s, size_t b, size_t head,
     if (nothing)
         lse = zero ? -INFINITY : NAN;
     keep_row(r, MHA_STAGE_WEIGHTS, b, head, i, score, n);
-    if (mha_kept(r, MHA_STAGE_LSE))
+    if (mha__kept(r, MHA_STAGE_LSE))
         mha_view_set(&r->call->stages[MHA_STAGE_LSE], (size_t[]){b, head, i}, lse);
     for (size_t j = 0; j < n; j++)
         mean[j] = (head == 0 ? 0.0 : mean[j]) + score[j] / (double)p->h;
@@ -293,9 +293,9 @@ static void attend(const judge *m, const mha_sequence *s, size_t b, size_t head,
 static void attend_row(void *context, size_t task, int worker)
 {
     const judge *m = context;
-    const mha_request *r = m->r;
+    const mha__resolved *r = m->r;
     size_t b = task / r->plan.T_q, i = task % r->plan.T_q, n = r->plan.S + r->plan.S_extra;
-    mha_sequence s = mha_request_sequence(r, b);
+    mha__sequence s = mha__resolved_sequence(r, b);
     if (i >= s.T_q)
         return;
     double *score = m->row + (size_t)worker * m->row_size, *seen = score + n, *mean = seen + n;
@@ -307,13 +307,13 @@ static void attend_row(void *context, size_t task, int worker)
 /* ---------------------------------------------------------------- the whole of it */
 
 /* Keeps a stage that lies as (B, T, width). */
-static void keep(const mha_request *r, mha_stage stage, double *values, const size_t *shape, size_t heads)
+static void keep(const mha__resolved *r, mha_stage stage, double *values, const size_t *shape, size_t heads)
 {
     mha_view to = r->call->stages[stage], from = mha_view_of(values, MHA_F64, 3, shape);
     if (!to.data)
         return;
     if (to.rank == 4)
-        from = mha_split_heads(&from, heads);
+        from = mha__split_heads(&from, heads);
     (void)mha_view_copy(&to, &from);
 }
 
@@ -321,48 +321,48 @@ static void keep_present(const judge *m, mha_stage stage, double *values, size_t
 {
     const mha_plan *p = &m->r->plan;
     mha_view from = mha_view_of(values, MHA_F64, 4, (size_t[]){p->B, p->S, p->h_kv, d});
-    from = mha_swap_time_and_heads(from);
-    if (mha_kept(m->r, stage))
+    from = mha__swap_time_and_heads(from);
+    if (mha__kept(m->r, stage))
         (void)mha_view_copy(&m->r->call->stages[stage], &from);
 }
 
 /* New rows into the cache, all of its rows out of it. */
 static void through_cache(judge *m)
 {
-    const mha_request *r = m->r;
+    const mha__resolved *r = m->r;
     const mha_plan *p = &r->plan;
     mha_view k = mha_view_of(m->K, MHA_F64, 4, (size_t[]){p->B, p->T_k, p->h_kv, p->d_k});
     mha_view v = mha_view_of(m->V, MHA_F64, 4, (size_t[]){p->B, p->T_k, p->h_kv, p->d_v});
-    mha_cache_append(r->call->cache, &k, &v);
-    mha_view keys = mha_swap_time_and_heads(mha_cache_keys(r->call->cache));
-    mha_view values = mha_swap_time_and_heads(mha_cache_values(r->call->cache));
+    mha__cache_append(r->call->cache, &k, &v);
+    mha_view keys = mha__swap_time_and_heads(mha_cache_keys(r->call->cache));
+    mha_view values = mha__swap_time_and_heads(mha_cache_values(r->call->cache));
     mha_view all_k = mha_view_of(m->keys, MHA_F64, 4, keys.shape), all_v = mha_view_of(m->values, MHA_F64, 4, values.shape);
     (void)mha_view_copy(&all_k, &keys);
     (void)mha_view_copy(&all_v, &values);
 }
 
-static size_t lay_out(const mha_request *r, char *base, judge *m)
+static size_t lay_out(const mha__resolved *r, char *base, judge *m)
 {
     const mha_plan *p = &r->plan;
-    mha_arena arena = {base, 0};
+    mha__workspace arena = {base, 0};
     *m = (judge){.r = r, .q_rows = r->query.shape[0] * r->query.shape[1], .k_rows = r->key.shape[0] * r->key.shape[1]};
-    m->Q = mha_arena_take(&arena, m->q_rows, p->h * p->d_k * sizeof(double));
-    m->K = m->keys = mha_arena_take(&arena, m->k_rows, p->h_kv * p->d_k * sizeof(double));
-    m->V = m->values = mha_arena_take(&arena, m->k_rows, p->h_kv * p->d_v * sizeof(double));
+    m->Q = mha__workspace_take(&arena, m->q_rows, p->h * p->d_k * sizeof(double));
+    m->K = m->keys = mha__workspace_take(&arena, m->k_rows, p->h_kv * p->d_k * sizeof(double));
+    m->V = m->values = mha__workspace_take(&arena, m->k_rows, p->h_kv * p->d_v * sizeof(double));
     if (r->call->cache) {
-        m->keys = mha_arena_take(&arena, p->B * p->S, p->h_kv * p->d_k * sizeof(double));
-        m->values = mha_arena_take(&arena, p->B * p->S, p->h_kv * p->d_v * sizeof(double));
+        m->keys = mha__workspace_take(&arena, p->B * p->S, p->h_kv * p->d_k * sizeof(double));
+        m->values = mha__workspace_take(&arena, p->B * p->S, p->h_kv * p->d_v * sizeof(double));
     }
-    m->heads = mha_arena_take(&arena, m->q_rows, p->h * p->d_v * sizeof(double));
-    m->output = mha_arena_take(&arena, m->q_rows, p->d_out * sizeof(double));
+    m->heads = mha__workspace_take(&arena, m->q_rows, p->h * p->d_v * sizeof(double));
+    m->output = mha__workspace_take(&arena, m->q_rows, p->d_out * sizeof(double));
     size_t widths[] = {3 * (p->S + p->S_extra), p->h * p->d_k, p->h_kv * p->d_k, p->h_kv * p->d_v, p->d_out};
     for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
         m->row_size = widths[i] > m->row_size ? widths[i] : m->row_size;
-    m->row = mha_arena_take(&arena, m->row_size * sizeof(double), (size_t)p->threads);
+    m->row = mha__workspace_take(&arena, m->row_size * sizeof(double), (size_t)p->threads);
     return arena.used;
 }
 
-size_t mha_exact(const mha_request *r, char *workspace)
+size_t mha__exact(const mha__resolved *r, char *workspace)
 {
     judge m;
     size_t bytes = lay_out(r, workspace, &m);
@@ -392,8 +392,8 @@ size_t mha_exact(const mha_request *r, char *workspace)
     keep_present(&m, MHA_STAGE_PRESENT_KEY, m.keys, p->d_k);
     keep_present(&m, MHA_STAGE_PRESENT_VALUE, m.values, p->d_v);
 
-    mha_stages_clear_ragged(r);
-    mha_parallel_for(p->B * p->T_q, p->threads, attend_row, &m);
+    mha__stages_clear_ragged(r);
+    mha__parallel_for(p->B * p->T_q, p->threads, attend_row, &m);
     keep(r, MHA_STAGE_HEADS, m.heads, heads_shape, p->h);
 
     project(&m, NULL, m.heads, m.q_rows, MHA_W_O, MHA_B_O, m.output, p->d_out);

@@ -6,8 +6,8 @@
  * Heads are strided views of Q, K, V and of the concatenation; nothing is copied to split or merge them. */
 #include <limits.h>
 
-#include "attention/cache.h"
-#include "attention/stages.h"
+#include "attention/steps/cache.h"
+#include "attention/steps/steps.h"
 #include "compute/gemm.h"
 
 /* The workspace, laid out. */
@@ -15,51 +15,51 @@ typedef struct buffers {
     mha_view Q, K, V, heads, output;
     float *staged;
     char *scratch;
-    void (*attend)(const mha_request *, const mha_view *, const mha_view *, const mha_view *, const mha_view *, char *);
+    void (*attend)(const mha__resolved *, const mha_view *, const mha_view *, const mha_view *, const mha_view *, char *);
 } buffers;
 
-static void forward(const mha_request *r, const buffers *m)
+static void forward(const mha__resolved *r, const buffers *m)
 {
-    mha_clock clock = mha_clock_start();
+    mha__clock clock = mha__clock_start();
 
     mha_view heads[3]; /* Q, K and V, head by head */
-    mha_project_inputs(r, &m->Q, &m->K, &m->V, heads, m->staged);
-    mha_stages_done(r, MHA_STAGE_Q, heads, 3, &clock);
+    mha__project_inputs(r, &m->Q, &m->K, &m->V, heads, m->staged);
+    mha__stages_done(r, MHA_STAGE_Q, heads, 3, &clock);
     mha_view Q = heads[0], K = heads[1], V = heads[2];
 
-    mha_normalise(r, MHA_QUERIES, &Q);
-    mha_rotate_heads(r, MHA_QUERIES, &Q);
-    mha_stage_done(r, MHA_STAGE_Q_ROT, &Q, &clock);
-    mha_normalise(r, MHA_KEYS, &K);
-    mha_rotate_heads(r, MHA_KEYS, &K);
-    mha_stage_done(r, MHA_STAGE_K_ROT, &K, &clock);
+    mha__normalise(r, MHA_QUERIES, &Q);
+    mha__rotate_heads(r, MHA_QUERIES, &Q);
+    mha__stage_done(r, MHA_STAGE_Q_ROT, &Q, &clock);
+    mha__normalise(r, MHA_KEYS, &K);
+    mha__rotate_heads(r, MHA_KEYS, &K);
+    mha__stage_done(r, MHA_STAGE_K_ROT, &K, &clock);
 
     if (r->call->cache) { /* K and V of all calls so far */
-        mha_cache_append(r->call->cache, &K, &V);
-        K = mha_swap_time_and_heads(mha_cache_keys(r->call->cache));
-        V = mha_swap_time_and_heads(mha_cache_values(r->call->cache));
+        mha__cache_append(r->call->cache, &K, &V);
+        K = mha__swap_time_and_heads(mha_cache_keys(r->call->cache));
+        V = mha__swap_time_and_heads(mha_cache_values(r->call->cache));
     }
-    mha_stage_done(r, MHA_STAGE_PRESENT_KEY, &K, &clock);
-    mha_stage_done(r, MHA_STAGE_PRESENT_VALUE, &V, &clock);
+    mha__stage_done(r, MHA_STAGE_PRESENT_KEY, &K, &clock);
+    mha__stage_done(r, MHA_STAGE_PRESENT_VALUE, &V, &clock);
 
     m->attend(r, &Q, &K, &V, &m->heads, m->scratch); /* softmax(Q K^T * scale) V, head by head */
-    mha_stage_done(r, MHA_STAGE_HEADS, &m->heads, &clock);
+    mha__stage_done(r, MHA_STAGE_HEADS, &m->heads, &clock);
 
-    mha_view out = mha_project(r, MHA_QUERIES, &m->heads, MHA_W_O, MHA_B_O, 1, &m->output, m->staged);
-    mha_stage_done(r, MHA_STAGE_OUTPUT, &out, &clock);
+    mha_view out = mha__project(r, MHA_QUERIES, &m->heads, MHA_W_O, MHA_B_O, 1, &m->output, m->staged);
+    mha__stage_done(r, MHA_STAGE_OUTPUT, &out, &clock);
 }
 
 /* ---------------------------------------------------------------- workspace */
 
-static mha_view rows(mha_arena *arena, bool needed, size_t B, size_t T, size_t width)
+static mha_view rows(mha__workspace *arena, bool needed, size_t B, size_t T, size_t width)
 {
     size_t shape[3] = {B, T, width};
-    float *data = needed ? mha_arena_take(arena, B * T, width * sizeof(float)) : NULL;
+    float *data = needed ? mha__workspace_take(arena, B * T, width * sizeof(float)) : NULL;
     return mha_view_of(data, MHA_F32, 3, shape);
 }
 
 /* The last step writes straight to the caller's memory where that is F32 with contiguous rows. */
-static bool writes_output(const mha_request *r)
+static bool writes_output(const mha__resolved *r)
 {
     const mha_view *kept = &r->call->stages[MHA_STAGE_OUTPUT];
     int last = kept->rank - 1;
@@ -67,10 +67,10 @@ static bool writes_output(const mha_request *r)
 }
 
 /* Lays the workspace out from `base`; with NULL it only counts. Returns the bytes used. */
-static size_t lay_out(const mha_request *r, char *base, buffers *m)
+static size_t lay_out(const mha__resolved *r, char *base, buffers *m)
 {
     const mha_plan *p = &r->plan;
-    mha_arena arena = {base, 0};
+    mha__workspace arena = {base, 0};
     size_t B = r->query.shape[0], T_q = r->query.shape[1], T_k = r->key.shape[1];
     bool made = r->layer != NULL, turned = r->semantics->rope.kind != MHA_ROPE_NONE;
     const mha_view *w = r->weight;
@@ -80,33 +80,33 @@ static size_t lay_out(const mha_request *r, char *base, buffers *m)
     const mha_view *out = &r->call->stages[MHA_STAGE_OUTPUT];
     bool direct = writes_output(r);
     mha_view concat = !made && direct ? *out : rows(&arena, true, B, T_q, p->h * p->d_v);
-    m->heads = concat.rank == 4 ? concat : mha_split_heads(&concat, p->h);
+    m->heads = concat.rank == 4 ? concat : mha__split_heads(&concat, p->h);
     m->output = made && direct ? *out : rows(&arena, made, B, T_q, p->d_out);
-    m->staged = mha_arena_take(&arena, mha_project_scratch(r), sizeof(float));
+    m->staged = mha__workspace_take(&arena, mha__project_scratch(r), sizeof(float));
     bool streams = p->path == MHA_PATH_FAST;
-    m->attend = streams ? mha_stream_attend : mha_attend;
-    m->scratch = mha_arena_take(&arena, streams ? mha_stream_attend_scratch(r) : mha_attend_scratch(r), 1);
+    m->attend = streams ? mha__attend_flash : mha__attend_dense;
+    m->scratch = mha__workspace_take(&arena, streams ? mha__attend_flash_scratch(r) : mha__attend_dense_scratch(r), 1);
     return arena.used;
 }
 
 /* ---------------------------------------------------------------- calls */
 
-static mha_status resolve(const mha_layer *layer, const mha_call *call, mha_request *r, mha_error *error)
+static mha_status resolve(const mha_layer *layer, const mha_call *call, mha__resolved *r, mha_error *error)
 {
-    mha_status status = mha_request_resolve(layer, call, r, error);
+    mha_status status = mha__resolve_call(layer, call, r, error);
     if (status != MHA_OK)
         return status;
     buffers unused;
-    size_t bytes = r->plan.path == MHA_PATH_EXACT ? mha_exact(r, NULL) : lay_out(r, NULL, &unused);
+    size_t bytes = r->plan.path == MHA_PATH_EXACT ? mha__exact(r, NULL) : lay_out(r, NULL, &unused);
     if (bytes > PTRDIFF_MAX - MHA_ALIGNMENT)
-        return mha_fail(error, MHA_INVALID, "workspace", "the workspace of this call has no size on this machine");
+        return mha__fail(error, MHA_INVALID, "workspace", "the workspace of this call has no size on this machine");
     r->plan.workspace_bytes = bytes + MHA_ALIGNMENT; /* the caller's block may lie at any address */
     return MHA_OK;
 }
 
 mha_status mha_plan_call(const mha_layer *layer, const mha_call *call, mha_plan *plan, mha_error *error)
 {
-    mha_request r;
+    mha__resolved r;
     mha_status status = resolve(layer, call, &r, error);
     if (status == MHA_OK)
         *plan = r.plan;
@@ -115,24 +115,24 @@ mha_status mha_plan_call(const mha_layer *layer, const mha_call *call, mha_plan 
 
 mha_status mha_forward(const mha_layer *layer, const mha_call *call, void *workspace, size_t workspace_bytes, mha_error *error)
 {
-    mha_request r;
+    mha__resolved r;
     mha_status status = resolve(layer, call, &r, error);
     if (status != MHA_OK)
         return status;
     if (!workspace || workspace_bytes < r.plan.workspace_bytes)
-        return mha_fail(error, MHA_INVALID, "workspace", "expected a workspace of %zu bytes, found %zu",
+        return mha__fail(error, MHA_INVALID, "workspace", "expected a workspace of %zu bytes, found %zu",
                         r.plan.workspace_bytes, workspace ? workspace_bytes : 0);
     char *base = (char *)workspace + (MHA_ALIGNMENT - (uintptr_t)workspace % MHA_ALIGNMENT) % MHA_ALIGNMENT;
     if (r.plan.path == MHA_PATH_EXACT) {
-        mha_exact(&r, base);
+        mha__exact(&r, base);
         return MHA_OK;
     }
     buffers m;
     lay_out(&r, base, &m);
-    bool blas = r.plan.path == MHA_PATH_BLAS || mha_project_uses_blas(&r) || mha_stream_attend_uses_blas(&r);
-    int openmp_default = blas ? mha_gemm_begin() : 0;
+    bool blas = r.plan.path == MHA_PATH_BLAS || mha__project_uses_blas(&r) || mha__attend_flash_uses_blas(&r);
+    int openmp_default = blas ? mha__gemm_begin() : 0;
     forward(&r, &m);
     if (blas) /* else other users of the BLAS have noticed nothing */
-        mha_gemm_end(openmp_default);
+        mha__gemm_end(openmp_default);
     return MHA_OK;
 }

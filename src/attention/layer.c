@@ -2,8 +2,8 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "attention/request.h"
-#include "compute/packed.h"
+#include "attention/resolved.h"
+#include "compute/packed_gemm.h"
 #include "mha/random.h"
 
 struct mha_layer {
@@ -22,7 +22,7 @@ static mha_status add_weight(mha_layer *layer, mha_weight w, const char *prefix,
     char name[512];
     int length = snprintf(name, sizeof name, "%s%s", prefix ? prefix : "", spec.role);
     if (length < 0 || (size_t)length >= sizeof name)
-        return mha_fail(error, MHA_INVALID, spec.role, "the prefix of %s is too long: %d bytes", spec.role, length);
+        return mha__fail(error, MHA_INVALID, spec.role, "the prefix of %s is too long: %d bytes", spec.role, length);
     spec.name = name;
     return mha_params_add(layer->params, &spec, &layer->weight[w], error);
 }
@@ -34,15 +34,15 @@ mha_status mha_layer_create(const mha_config *config, mha_params *table, const c
     mha_status status = mha_config_resolve(&resolved, error);
     if (status != MHA_OK)
         return status;
-    mha_layer *made = mha_allocate(mha_params_allocator(table), sizeof *made);
+    mha_layer *made = mha__allocate(mha_params_allocator(table), sizeof *made);
     if (!made)
-        return mha_fail(error, MHA_NO_MEMORY, "layer", "no memory for a layer");
+        return mha__fail(error, MHA_NO_MEMORY, "layer", "no memory for a layer");
     made->config = resolved;
     made->params = table;
     for (int w = 0; w < MHA_WEIGHT_COUNT && status == MHA_OK; w++)
         status = add_weight(made, (mha_weight)w, prefix, error);
     if (status == MHA_OK && (status = mha_layer_mark_inert(made, NULL)) != MHA_OK)
-        mha_fail(error, status, "layer", "no memory for a layer");
+        mha__fail(error, status, "layer", "no memory for a layer");
     if (status != MHA_OK) {
         mha_layer_destroy(made);
         return status;
@@ -58,7 +58,7 @@ void mha_layer_destroy(mha_layer *layer)
     mha_layer_unpack(layer);
     for (int w = MHA_WEIGHT_COUNT - 1; w >= 0; w--)
         mha_params_remove(layer->params, layer->weight[w]);
-    mha_release(mha_params_allocator(layer->params), layer, sizeof *layer);
+    mha__release(mha_params_allocator(layer->params), layer, sizeof *layer);
 }
 
 const mha_config *mha_layer_config(const mha_layer *layer)
@@ -117,8 +117,8 @@ static mha_status add_packed(mha_layer *layer, mha_weight w, mha_error *error)
     const mha_dtype dtype = is_half(info.dtype) ? info.dtype : MHA_F32;
     mha_tensor_spec spec = {
         .name = name, .role = role, .group = info.group, .kind = MHA_DERIVED, .dtype = dtype, .rank = 1};
-    if (!mha_packed_floats(info.shape[0], info.shape[1], &spec.shape[0]))
-        return mha_fail(error, MHA_NO_MEMORY, name, "%s does not fit a size", name); /* unreachable: its matrix does */
+    if (!mha__packed_floats(info.shape[0], info.shape[1], &spec.shape[0]))
+        return mha__fail(error, MHA_NO_MEMORY, name, "%s does not fit a size", name); /* unreachable: its matrix does */
     return mha_params_add(layer->params, &spec, &layer->packed[w], error);
 }
 
@@ -130,9 +130,9 @@ static void renew(mha_layer *layer, int w)
     void *panels = mha_tensor_view(layer->packed[w]).data;
     if (W.dtype == MHA_F32 || is_half(W.dtype)) {
         if (W.dtype == MHA_F32)
-            mha_pack(W.shape[0], W.shape[1], W.data, W.shape[1], panels);
+            mha__pack(W.shape[0], W.shape[1], W.data, W.shape[1], panels);
         else
-            mha_pack_half(W.shape[0], W.shape[1], W.data, W.shape[1], panels);
+            mha__pack_half(W.shape[0], W.shape[1], W.data, W.shape[1], panels);
         return;
     }
     float row[1024];
@@ -142,7 +142,7 @@ static void renew(mha_layer *layer, int w)
             mha_view line = mha_view_slice(&W, 0, p, 1), to = mha_view_of(row, MHA_F32, 2, (size_t[]){1, n});
             line = mha_view_slice(&line, 1, j, n);
             (void)mha_view_copy(&to, &line);
-            mha_pack_row(W.shape[0], p, j, n, row, panels);
+            mha__pack_row(W.shape[0], p, j, n, row, panels);
         }
 }
 
@@ -173,7 +173,7 @@ void mha_layer_unpack(mha_layer *layer)
     }
 }
 
-const void *mha_layer_packed(const mha_layer *layer, mha_weight weight, mha_dtype *dtype)
+const void *mha__layer_packed(const mha_layer *layer, mha_weight weight, mha_dtype *dtype)
 {
     if (!layer->packed[weight])
         return NULL;
@@ -227,7 +227,7 @@ mha_status mha_layer_set(mha_layer *layer, mha_weight weight, const mha_view *fr
     mha_tensor *tensor = mha_layer_weight(layer, weight);
     const char *name = mha_weight_name(weight);
     if (!tensor)
-        return mha_fail(error, MHA_NOT_FOUND, name, "the layer has no %s", name);
+        return mha__fail(error, MHA_NOT_FOUND, name, "the layer has no %s", name);
     mha_view to = mha_tensor_view(tensor);
     mha_status status = mha_view_copy(&to, from);
     if (status == MHA_OK) {
@@ -235,9 +235,9 @@ mha_status mha_layer_set(mha_layer *layer, mha_weight weight, const mha_view *fr
         return MHA_OK;
     }
     char expected[80], found[200];
-    mha_shape_text(expected, sizeof expected, to.shape, to.rank);
-    mha_shape_text(found, sizeof found, from->shape, from->rank);
-    return mha_fail(error, status, name, "%s: expected shape %s of a floating type, found %s of %s", name, expected,
+    mha__shape_text(expected, sizeof expected, to.shape, to.rank);
+    mha__shape_text(found, sizeof found, from->shape, from->rank);
+    return mha__fail(error, status, name, "%s: expected shape %s of a floating type, found %s of %s", name, expected,
                     found, mha_dtype_name(from->dtype));
 }
 

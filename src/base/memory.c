@@ -40,17 +40,17 @@ static void default_release(void *context, void *block, size_t bytes)
         free(block);
 }
 
-mha_allocator mha_allocator_default(void)
+mha_allocator mha__allocator_default(void)
 {
     return (mha_allocator){default_allocate, default_release, NULL};
 }
 
-mha_allocator mha_allocator_or_default(const mha_allocator *allocator)
+mha_allocator mha__allocator_or_default(const mha_allocator *allocator)
 {
-    return allocator && allocator->allocate && allocator->release ? *allocator : mha_allocator_default();
+    return allocator && allocator->allocate && allocator->release ? *allocator : mha__allocator_default();
 }
 
-void *mha_allocate(const mha_allocator *allocator, size_t bytes)
+void *mha__allocate(const mha_allocator *allocator, size_t bytes)
 {
     if (bytes == 0 || bytes > PTRDIFF_MAX)
         return NULL;
@@ -61,23 +61,23 @@ void *mha_allocate(const mha_allocator *allocator, size_t bytes)
     return block;
 }
 
-void mha_release(const mha_allocator *allocator, void *block, size_t bytes)
+void mha__release(const mha_allocator *allocator, void *block, size_t bytes)
 {
     if (block)
         allocator->release(allocator->context, block, bytes);
 }
 
-void *mha_array_grow(const mha_allocator *allocator, void *items, size_t count, size_t *room, size_t item_bytes)
+void *mha__array_grow(const mha_allocator *allocator, void *items, size_t count, size_t *room, size_t item_bytes)
 {
     if (count < *room)
         return items;
     size_t larger = *room ? 2 * *room : 8, bytes;
-    void *copy = mha_mul(larger, item_bytes, &bytes) ? mha_allocate(allocator, bytes) : NULL;
+    void *copy = mha__mul(larger, item_bytes, &bytes) ? mha__allocate(allocator, bytes) : NULL;
     if (!copy)
         return NULL;
     if (items)
         memcpy(copy, items, count * item_bytes);
-    mha_release(allocator, items, *room * item_bytes);
+    mha__release(allocator, items, *room * item_bytes);
     *room = larger;
     return copy;
 }
@@ -98,7 +98,7 @@ static bool system_number(const char *path, const char *label, size_t *number)
 }
 
 /* What the kernel estimates, and what is left of a control group's limit. */
-size_t mha_memory_at_hand(void)
+size_t mha__memory_at_hand(void)
 {
     size_t available = SIZE_MAX, kib, limit, used;
     long pages = sysconf(_SC_AVPHYS_PAGES), page = sysconf(_SC_PAGESIZE);

@@ -36,7 +36,7 @@ int mha_status_exit_code(mha_status status)
 
 /* ---------------------------------------------------------------- text */
 
-size_t mha_text_whole(const char *text, size_t length)
+size_t mha__text_whole(const char *text, size_t length)
 {
     size_t first = length, most = length < 4 ? length : 4;
     while (first > length - most && ((unsigned char)text[first - 1] & 0xc0) == 0x80)
@@ -48,23 +48,23 @@ size_t mha_text_whole(const char *text, size_t length)
     return length - first + 1 < needed ? first - 1 : length;
 }
 
-int mha_text_precision(const char *text, size_t most)
+int mha__text_precision(const char *text, size_t most)
 {
     const size_t length = strnlen(text, most);
-    return (int)(text[length] ? mha_text_whole(text, length) : length);
+    return (int)(text[length] ? mha__text_whole(text, length) : length);
 }
 
-void mha_text_vprint(char *text, size_t size, const char *format, va_list arguments)
+void mha__text_vprint(char *text, size_t size, const char *format, va_list arguments)
 {
     if (vsnprintf(text, size, format, arguments) >= (int)size)
-        text[mha_text_whole(text, size - 1)] = '\0';
+        text[mha__text_whole(text, size - 1)] = '\0';
 }
 
-void mha_text_print(char *text, size_t size, const char *format, ...)
+void mha__text_print(char *text, size_t size, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    mha_text_vprint(text, size, format, arguments);
+    mha__text_vprint(text, size, format, arguments);
     va_end(arguments);
 }
 
@@ -76,8 +76,8 @@ static mha_status fail(mha_error *error, mha_status status, const char *name, ui
     if (error) {
         error->status = status;
         error->offset = offset;
-        mha_text_print(error->name, sizeof error->name, "%s", name ? name : "");
-        mha_text_vprint(error->message, sizeof error->message, format, arguments);
+        mha__text_print(error->name, sizeof error->name, "%s", name ? name : "");
+        mha__text_vprint(error->message, sizeof error->message, format, arguments);
         for (char *c = error->message; *c; c++) /* names from files must not break the line or the terminal */
             if ((unsigned char)*c < 32 || *c == 127)
                 *c = '?';
@@ -85,7 +85,7 @@ static mha_status fail(mha_error *error, mha_status status, const char *name, ui
     return status;
 }
 
-mha_status mha_fail(mha_error *error, mha_status status, const char *name, const char *format, ...)
+mha_status mha__fail(mha_error *error, mha_status status, const char *name, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
@@ -94,7 +94,7 @@ mha_status mha_fail(mha_error *error, mha_status status, const char *name, const
     return status;
 }
 
-mha_status mha_fail_at(mha_error *error, mha_status status, const char *name, uint64_t offset, const char *format, ...)
+mha_status mha__fail_at(mha_error *error, mha_status status, const char *name, uint64_t offset, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);

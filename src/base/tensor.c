@@ -42,7 +42,7 @@ mha_status mha_dtype_bytes(mha_dtype dtype, size_t elements, size_t *bytes)
     if (!is_dtype(dtype) || elements % dtypes[dtype].block_elements != 0)
         return MHA_INVALID;
     size_t product;
-    if (!mha_mul(elements / dtypes[dtype].block_elements, dtypes[dtype].block_bytes, &product))
+    if (!mha__mul(elements / dtypes[dtype].block_elements, dtypes[dtype].block_bytes, &product))
         return MHA_INVALID;
     *bytes = product;
     return MHA_OK;
@@ -232,7 +232,7 @@ size_t mha_view_elements(const mha_view *view)
         if (view->shape[k] == 0)
             return 0;
     for (int k = 0; k < view->rank; k++)
-        if (!mha_mul(product, view->shape[k], &product))
+        if (!mha__mul(product, view->shape[k], &product))
             return SIZE_MAX;
     return product;
 }
@@ -309,7 +309,7 @@ mha_status mha_view_copy(const mha_view *to, const mha_view *from)
     return MHA_OK;
 }
 
-char *mha_shape_text(char *text, size_t size, const size_t *shape, int rank)
+char *mha__shape_text(char *text, size_t size, const size_t *shape, int rank)
 {
     size_t used = 0;
     text[0] = '\0';

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "cli/print.h"
+#include "cli/output/print.h"
 
 void help_program(void)
 {

@@ -7,8 +7,8 @@
 
 #include "cli/help.h"
 #include "cli/options.h"
-#include "cli/print.h"
-#include "cli/request.h"
+#include "cli/output/print.h"
+#include "cli/setup/call.h"
 
 static command_code find_command(const char *name)
 {

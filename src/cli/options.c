@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/print.h"
+#include "cli/output/print.h"
 
 const command_row commands[COMMAND_COUNT] = {
 #define COMMAND_ROW(code, name, operands, least, most, run, help) [CMD_##code] = {name, operands, least, most, run, help},

@@ -1,34 +1,34 @@
 /* How a thread rounds and what it does with subnormals, handed from one to another. Reading the control register takes
  * a few cycles, where fegetenv, the portable way, takes 200 ns. Traps are left out: what
  * handles one in the caller's thread is not there in others. */
-#ifndef MHA_FLOAT_MODE_H
-#define MHA_FLOAT_MODE_H
+#ifndef MHA_COMPUTE_FLOAT_MODE_H
+#define MHA_COMPUTE_FLOAT_MODE_H
 
 #if defined(__SSE_MATH__)
-typedef unsigned mha_float_mode;
+typedef unsigned mha__float_mode;
 
-static inline mha_float_mode mha_float_mode_get(void)
+static inline mha__float_mode mha__float_mode_get(void)
 {
     return __builtin_ia32_stmxcsr();
 }
 
-static inline void mha_float_mode_set(mha_float_mode mode)
+static inline void mha__float_mode_set(mha__float_mode mode)
 {
     const unsigned flags = 0x3F, no_traps = 0x1F80;
     __builtin_ia32_ldmxcsr((mode & ~flags) | no_traps);
 }
 
 #elif defined(__aarch64__)
-typedef unsigned long mha_float_mode;
+typedef unsigned long mha__float_mode;
 
-static inline mha_float_mode mha_float_mode_get(void)
+static inline mha__float_mode mha__float_mode_get(void)
 {
-    mha_float_mode mode;
+    mha__float_mode mode;
     __asm__ volatile("mrs %0, fpcr" : "=r"(mode));
     return mode;
 }
 
-static inline void mha_float_mode_set(mha_float_mode mode)
+static inline void mha__float_mode_set(mha__float_mode mode)
 {
     const unsigned long traps = 0x9F00;
     __asm__ volatile("msr fpcr, %0" : : "r"(mode & ~traps));
@@ -36,16 +36,16 @@ static inline void mha_float_mode_set(mha_float_mode mode)
 
 #else
 #include <fenv.h>
-typedef fenv_t mha_float_mode;
+typedef fenv_t mha__float_mode;
 
-static inline mha_float_mode mha_float_mode_get(void)
+static inline mha__float_mode mha__float_mode_get(void)
 {
-    mha_float_mode mode;
+    mha__float_mode mode;
     fegetenv(&mode);
     return mode;
 }
 
-static inline void mha_float_mode_set(mha_float_mode mode)
+static inline void mha__float_mode_set(mha__float_mode mode)
 {
     fenv_t trapping;
     fesetenv(&mode);

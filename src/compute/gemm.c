@@ -8,7 +8,7 @@
 
 #include "base/base.h"
 #include "compute/gemm.h"
-#include "compute/parallel.h"
+#include "compute/thread_pool.h"
 #include "mha/system.h"
 
 /* OpenBLAS's own controls; another CBLAS has none of them. */
@@ -73,9 +73,9 @@ __attribute__((constructor)) static void prepare_for_fork(void)
 
 /* ---------------------------------------------------------------- threads of the BLAS */
 
-int mha_gemm_begin(void)
+int mha__gemm_begin(void)
 {
-    int openmp_default = mha_openmp_default();
+    int openmp_default = mha__openmp_default();
     if (!openblas_set_num_threads || !openblas_get_num_threads)
         return openmp_default;
     pthread_mutex_lock(&lock);
@@ -85,11 +85,11 @@ int mha_gemm_begin(void)
         openblas_set_num_threads(1);
     }
     pthread_mutex_unlock(&lock);
-    mha_openmp_set_default(1);
+    mha__openmp_set_default(1);
     return openmp_default;
 }
 
-void mha_gemm_end(int openmp_default)
+void mha__gemm_end(int openmp_default)
 {
     if (!openblas_set_num_threads || !openblas_get_num_threads)
         return;
@@ -97,7 +97,7 @@ void mha_gemm_end(int openmp_default)
     if (--inside == 0)
         openblas_set_num_threads(threads_outside);
     pthread_mutex_unlock(&lock);
-    mha_openmp_set_default(openmp_default);
+    mha__openmp_set_default(openmp_default);
 }
 
 /* ---------------------------------------------------------------- products */
@@ -155,13 +155,13 @@ static void gemm(CBLAS_TRANSPOSE transpose_b, size_t m, size_t n, size_t k, floa
     pthread_rwlock_unlock(&calls);
 }
 
-void mha_gemm(size_t m, size_t n, size_t k, float alpha, const float *A, size_t lda, const float *B, size_t ldb,
+void mha__gemm(size_t m, size_t n, size_t k, float alpha, const float *A, size_t lda, const float *B, size_t ldb,
               float *C, size_t ldc)
 {
     gemm(CblasNoTrans, m, n, k, alpha, A, lda, B, ldb, C, ldc);
 }
 
-void mha_gemm_nt(size_t m, size_t n, size_t k, float alpha, const float *A, size_t lda, const float *B, size_t ldb,
+void mha__gemm_nt(size_t m, size_t n, size_t k, float alpha, const float *A, size_t lda, const float *B, size_t ldb,
                  float *C, size_t ldc)
 {
     gemm(CblasTrans, m, n, k, alpha, A, lda, B, ldb, C, ldc);
@@ -180,30 +180,30 @@ const char *mha_blas_threading(void)
     return parallel >= 0 && parallel <= 2 ? flavour[parallel] : "unknown";
 }
 
-mha_status mha_singular_values(double *A, size_t m, size_t n, double *values, mha_error *error)
+mha_status mha__singular_values(double *A, size_t m, size_t n, double *values, mha_error *error)
 {
-    const mha_allocator allocator = mha_allocator_default();
+    const mha_allocator allocator = mha__allocator_default();
     if (!dgesvd_)
-        return mha_fail(error, MHA_UNSUPPORTED, "rank", /* unreachable: where the BLAS has a LAPACK */
+        return mha__fail(error, MHA_UNSUPPORTED, "rank", /* unreachable: where the BLAS has a LAPACK */
                         "rank: expected LAPACK's dgesvd, found a BLAS without LAPACK"); /* unreachable: so */
     if (m == 0 || n == 0 || m > INT_MAX || n > INT_MAX)
-        return mha_fail(error, MHA_INVALID, "rank",
+        return mha__fail(error, MHA_INVALID, "rank",
                         "rank: expected a matrix of 1 to %d rows and columns, found (%zu, %zu)", INT_MAX, m, n);
     int rows = (int)m, columns = (int)n, one = 1, info = 0, asked = -1;
     double best = 0;
-    int openmp_default = mha_gemm_begin();
+    int openmp_default = mha__gemm_begin();
     pthread_rwlock_rdlock(&calls);
     dgesvd_("N", "N", &rows, &columns, A, &rows, values, NULL, &one, NULL, &one, &best, &asked, &info, 1, 1);
     int length = info == 0 && best >= 1 && best < INT_MAX ? (int)best : 0;
-    double *work = mha_allocate(&allocator, (size_t)length * sizeof *work);
+    double *work = mha__allocate(&allocator, (size_t)length * sizeof *work);
     if (work)
         dgesvd_("N", "N", &rows, &columns, A, &rows, values, NULL, &one, NULL, &one, work, &length, &info, 1, 1);
     pthread_rwlock_unlock(&calls);
-    mha_gemm_end(openmp_default);
-    mha_release(&allocator, work, (size_t)length * sizeof *work);
+    mha__gemm_end(openmp_default);
+    mha__release(&allocator, work, (size_t)length * sizeof *work);
     if (!work)
-        return mha_fail(error, MHA_NO_MEMORY, "rank", "rank: no memory for LAPACK's work");
+        return mha__fail(error, MHA_NO_MEMORY, "rank", "rank: no memory for LAPACK's work");
     return info == 0
                ? MHA_OK
-               : mha_fail(error, MHA_UNSUPPORTED, "rank", "rank: expected dgesvd to converge, found info %d", info);
+               : mha__fail(error, MHA_UNSUPPORTED, "rank", "rank: expected dgesvd to converge, found info %d", info);
 }

@@ -1,6 +1,6 @@
 /* SGEMM through CBLAS, always on the calling thread. */
-#ifndef MHA_GEMM_H
-#define MHA_GEMM_H
+#ifndef MHA_COMPUTE_GEMM_H
+#define MHA_COMPUTE_GEMM_H
 
 #include <stddef.h>
 
@@ -9,21 +9,21 @@
 /* Brackets a stretch of SGEMM calls, from any number of threads at once. While at least one bracket
  * is open the BLAS is set to one thread; the last one to close puts its thread count back. Other users
  * of the same BLAS in the process see one thread meanwhile. The OpenMP flavour of OpenBLAS also follows,
- * and sets, the calling thread's OpenMP default: mha_gemm_end puts back what mha_gemm_begin returned. In a child of
+ * and sets, the calling thread's OpenMP default: mha__gemm_end puts back what mha__gemm_begin returned. In a child of
  * fork no bracket is open. */
-int mha_gemm_begin(void);
-void mha_gemm_end(int openmp_default);
+int mha__gemm_begin(void);
+void mha__gemm_end(int openmp_default);
 
 /* C (m, n) = alpha * A (m, k) B (k, n), row-major with row strides lda, ldb, ldc. m, n or k may be 0 (k = 0: C = 0). */
-void mha_gemm(size_t m, size_t n, size_t k, float alpha, const float *A, size_t lda, const float *B, size_t ldb,
+void mha__gemm(size_t m, size_t n, size_t k, float alpha, const float *A, size_t lda, const float *B, size_t ldb,
               float *C, size_t ldc);
 /* C (m, n) = alpha * A (m, k) B^T with B (n, k): the Q K^T form. */
-void mha_gemm_nt(size_t m, size_t n, size_t k, float alpha, const float *A, size_t lda, const float *B, size_t ldb,
+void mha__gemm_nt(size_t m, size_t n, size_t k, float alpha, const float *A, size_t lda, const float *B, size_t ldb,
                  float *C, size_t ldc);
 
 /* The singular values of A, largest first, min(m, n) of them, by LAPACK's dgesvd. A is (m, n) column-major without
  * gaps and is overwritten. Errors: MHA_INVALID (extents beyond int), MHA_UNSUPPORTED (no LAPACK beside this BLAS, or
  * no convergence), MHA_NO_MEMORY. */
-mha_status mha_singular_values(double *A, size_t m, size_t n, double *values, mha_error *error);
+mha_status mha__singular_values(double *A, size_t m, size_t n, double *values, mha_error *error);
 
 #endif

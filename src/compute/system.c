@@ -1,5 +1,5 @@
 /* Version and threads of the library that runs. */
-#include "compute/parallel.h"
+#include "compute/thread_pool.h"
 #include "mha/system.h"
 
 #define TEXT_OF(x) #x
@@ -12,5 +12,5 @@ const char *mha_version(void)
 
 int mha_threads_available(void)
 {
-    return mha_parallel_default();
+    return mha__parallel_default();
 }

@@ -4,42 +4,42 @@
 #include <string.h>
 #include <zip.h>
 
-#include "formats/formats.h"
+#include "formats/tensor_list.h"
 
 /* ---------------------------------------------------------------- lists and strings */
 
-void *mha_list_add(const mha_allocator *allocator, mha_list *list)
+void *mha__list_add(const mha_allocator *allocator, mha__list *list)
 {
-    void *items = mha_array_grow(allocator, list->items, list->count, &list->room, list->item_bytes);
+    void *items = mha__array_grow(allocator, list->items, list->count, &list->room, list->item_bytes);
     if (!items)
         return NULL;
     list->items = items;
     return (char *)list->items + list->count++ * list->item_bytes;
 }
 
-void mha_list_release(const mha_allocator *allocator, mha_list *list)
+void mha__list_release(const mha_allocator *allocator, mha__list *list)
 {
-    mha_release(allocator, list->items, list->room * list->item_bytes);
+    mha__release(allocator, list->items, list->room * list->item_bytes);
     list->items = NULL;
     list->count = list->room = 0;
 }
 
-struct mha_text_block {
-    struct mha_text_block *next;
+struct mha__text_block {
+    struct mha__text_block *next;
     size_t bytes, used; /* of the block, this head included */
 };
 
 enum { TEXT_BLOCK = 4096 };
 
-char *mha_file_text(mha_file *file, const char *text, size_t length)
+char *mha__file_text(mha_file *file, const char *text, size_t length)
 {
-    struct mha_text_block *block = file->text;
+    struct mha__text_block *block = file->text;
     if (!block || block->bytes - block->used <= length) {
         size_t bytes = length < TEXT_BLOCK / 2 ? TEXT_BLOCK : sizeof *block + length + 1;
-        block = bytes > length ? mha_allocate(&file->allocator, bytes) : NULL;
+        block = bytes > length ? mha__allocate(&file->allocator, bytes) : NULL;
         if (!block)
             return NULL;
-        *block = (struct mha_text_block){file->text, bytes, sizeof *block};
+        *block = (struct mha__text_block){file->text, bytes, sizeof *block};
         file->text = block;
     }
     char *copy = (char *)block + block->used;
@@ -49,63 +49,63 @@ char *mha_file_text(mha_file *file, const char *text, size_t length)
     return copy;
 }
 
-mha_status mha_file_no_memory(const mha_file *file, mha_error *error)
+mha_status mha__file_no_memory(const mha_file *file, mha_error *error)
 {
-    return mha_fail_named(error, MHA_NO_MEMORY, file->path, "no memory for the list of %zu tensors",
+    return mha__fail_named(error, MHA_NO_MEMORY, file->path, "no memory for the list of %zu tensors",
                           file->entries.count);
 }
 
 /* ---------------------------------------------------------------- filling */
 
-mha_status mha_file_add_source(mha_file *file, const char *path, size_t *index, mha_error *error)
+mha_status mha__file_add_source(mha_file *file, const char *path, size_t *index, mha_error *error)
 {
-    mha_source source;
-    mha_status status = mha_source_open(&source, path, error);
+    mha__source source;
+    mha_status status = mha__source_open(&source, path, error);
     if (status != MHA_OK)
         return status;
-    mha_source *place = mha_list_add(&file->allocator, &file->sources);
+    mha__source *place = mha__list_add(&file->allocator, &file->sources);
     if (!place) {
-        mha_source_close(&source);
-        return mha_file_no_memory(file, error);
+        mha__source_close(&source);
+        return mha__file_no_memory(file, error);
     }
     *place = source;
     *index = file->sources.count - 1;
     return MHA_OK;
 }
 
-const mha_source *mha_file_source(const mha_file *file, size_t index)
+const mha__source *mha__file_source(const mha_file *file, size_t index)
 {
-    return (const mha_source *)file->sources.items + index;
+    return (const mha__source *)file->sources.items + index;
 }
 
-mha_status mha_file_add_tensor(mha_file *file, const char *name, size_t name_length, const mha_entry *entry,
+mha_status mha__file_add_tensor(mha_file *file, const char *name, size_t name_length, const mha__entry *entry,
                                uint64_t where, mha_error *error)
 {
-    mha_entry added = *entry;
+    mha__entry added = *entry;
     mha_file_tensor *tensor = &added.tensor;
     char shape[200];
-    mha_shape_text(shape, sizeof shape, tensor->shape, tensor->rank);
+    mha__shape_text(shape, sizeof shape, tensor->shape, tensor->rank);
     mha_view view = mha_view_of(NULL, tensor->dtype, tensor->rank, tensor->shape);
     tensor->elements = mha_view_elements(&view);
     if (tensor->elements == SIZE_MAX || mha_dtype_bytes(tensor->dtype, tensor->elements, &tensor->bytes) != MHA_OK)
-        return mha_fail_named_at(error, MHA_FORMAT, name, where,
+        return mha__fail_named_at(error, MHA_FORMAT, name, where,
                                  "expected a shape whose bytes can be counted, found %s of %s (at byte %" PRIu64 ")",
                                  shape, mha_dtype_name(tensor->dtype), where);
-    tensor->name = mha_file_text(file, name, name_length);
-    mha_entry *place = tensor->name ? mha_list_add(&file->allocator, &file->entries) : NULL;
+    tensor->name = mha__file_text(file, name, name_length);
+    mha__entry *place = tensor->name ? mha__list_add(&file->allocator, &file->entries) : NULL;
     if (!place)
-        return mha_file_no_memory(file, error);
+        return mha__file_no_memory(file, error);
     *place = added;
     return MHA_OK;
 }
 
-mha_status mha_file_add_metadata(mha_file *file, const char *key, size_t key_length, const char *value,
+mha_status mha__file_add_metadata(mha_file *file, const char *key, size_t key_length, const char *value,
                                  size_t value_length, mha_error *error)
 {
-    mha_pair added = {mha_file_text(file, key, key_length), mha_file_text(file, value, value_length)};
-    mha_pair *place = added.key && added.value ? mha_list_add(&file->allocator, &file->metadata) : NULL;
+    mha__pair added = {mha__file_text(file, key, key_length), mha__file_text(file, value, value_length)};
+    mha__pair *place = added.key && added.value ? mha__list_add(&file->allocator, &file->metadata) : NULL;
     if (!place)
-        return mha_file_no_memory(file, error);
+        return mha__file_no_memory(file, error);
     *place = added;
     return MHA_OK;
 }
@@ -118,10 +118,10 @@ static int compare_offsets(const void *a, const void *b)
     return left->bytes < right->bytes ? -1 : left->bytes > right->bytes; /* those without bytes first */
 }
 
-const mha_file_tensor **mha_file_by_offset(const mha_file *file, size_t first)
+const mha_file_tensor **mha__file_by_offset(const mha_file *file, size_t first)
 {
     size_t count = mha_file_count(file) - first;
-    const mha_file_tensor **order = mha_allocate(&file->allocator, (count + 1) * sizeof *order);
+    const mha_file_tensor **order = mha__allocate(&file->allocator, (count + 1) * sizeof *order);
     if (!order)
         return NULL;
     for (size_t i = 0; i < count; i++)
@@ -140,11 +140,11 @@ static int compare_names(const void *a, const void *b)
 }
 
 /* Pointers to the items of `list` in order of their names. *twice is a name that occurs twice. */
-static const void **sort_by_name(const mha_file *file, const mha_list *list, const char **twice, mha_error *error)
+static const void **sort_by_name(const mha_file *file, const mha__list *list, const char **twice, mha_error *error)
 {
-    const void **index = mha_allocate(&file->allocator, (list->count + 1) * sizeof *index);
+    const void **index = mha__allocate(&file->allocator, (list->count + 1) * sizeof *index);
     if (!index) {
-        mha_file_no_memory(file, error);
+        mha__file_no_memory(file, error);
         return NULL;
     }
     for (size_t i = 0; i < list->count; i++)
@@ -163,13 +163,13 @@ static mha_status index_names(mha_file *file, mha_error *error)
     if (!file->by_name)
         return MHA_NO_MEMORY;
     if (twice)
-        return mha_fail_named(error, MHA_FORMAT, twice,
+        return mha__fail_named(error, MHA_FORMAT, twice,
                               "expected every tensor to be named once, found this name twice");
     file->by_key = sort_by_name(file, &file->metadata, &twice, error);
     if (!file->by_key)
         return MHA_NO_MEMORY;
     if (twice)
-        return mha_fail_named(error, MHA_FORMAT, twice, "expected every metadata key once, found this key twice");
+        return mha__fail_named(error, MHA_FORMAT, twice, "expected every metadata key once, found this key twice");
     return MHA_OK;
 }
 
@@ -191,10 +191,10 @@ static const struct {
     size_t magic_bytes;
     mha_status (*parse)(mha_file *file, size_t index, mha_error *error);
 } formats[] = {
-    {"gguf", "GGUF", 4, mha_gguf_parse},
-    {"npy", "\x93NUMPY", 6, mha_npy_parse},
-    {"npz", "PK\x03\x04", 4, mha_npz_parse},
-    {"npz", "PK\x05\x06", 4, mha_npz_parse}, /* an archive without members */
+    {"gguf", "GGUF", 4, mha__gguf_parse},
+    {"npy", "\x93NUMPY", 6, mha__npy_parse},
+    {"npz", "PK\x03\x04", 4, mha__npz_parse},
+    {"npz", "PK\x05\x06", 4, mha__npz_parse}, /* an archive without members */
 };
 
 /* JSON is the index of a set of files; whatever else has no magic number is held against safetensors,
@@ -202,55 +202,55 @@ static const struct {
 static mha_status parse(mha_file *file, mha_error *error)
 {
     unsigned char start[17] = {0};
-    const mha_source *source = mha_file_source(file, 0);
+    const mha__source *source = mha__file_source(file, 0);
     size_t available = source->size < 16 ? (size_t)source->size : 16;
-    mha_status status = mha_source_read(source, 0, start, available, error);
+    mha_status status = mha__source_read(source, 0, start, available, error);
     if (status != MHA_OK)
         return status;
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
         if (available >= formats[i].magic_bytes && memcmp(start, formats[i].magic, formats[i].magic_bytes) == 0) {
             file->format = formats[i].name;
-            return mha_fail_in(error, formats[i].parse(file, 0, error), source->path);
+            return mha__fail_in(error, formats[i].parse(file, 0, error), source->path);
         }
     file->format = "safetensors";
     if (available > 8 && start[8] == '{')
-        return mha_fail_in(error, mha_safetensors_parse(file, 0, error), source->path);
+        return mha__fail_in(error, mha__safetensors_parse(file, 0, error), source->path);
     if (start[strspn((const char *)start, " \t\r\n")] == '{')
-        return mha_fail_in(error, mha_shards_parse(file, 0, error), source->path);
-    status = mha_foreign_refuse(source, error);
+        return mha__fail_in(error, mha__shards_parse(file, 0, error), source->path);
+    status = mha__foreign_refuse(source, error);
     if (status == MHA_OK)
-        status = mha_safetensors_parse(file, 0, error);
-    return mha_fail_in(error, status, source->path);
+        status = mha__safetensors_parse(file, 0, error);
+    return mha__fail_in(error, status, source->path);
 }
 
-mha_status mha_file_open_using(const mha_allocator *allocator, const char *path, mha_file **file, mha_error *error)
+mha_status mha__file_open_using(const mha_allocator *allocator, const char *path, mha_file **file, mha_error *error)
 {
     *file = NULL;
-    mha_allocator memory = mha_allocator_or_default(allocator);
-    mha_file *opened = mha_allocate(&memory, sizeof *opened);
+    mha_allocator memory = mha__allocator_or_default(allocator);
+    mha_file *opened = mha__allocate(&memory, sizeof *opened);
     if (!opened)
-        return mha_fail_named(error, MHA_NO_MEMORY, path, "no memory to open it");
+        return mha__fail_named(error, MHA_NO_MEMORY, path, "no memory to open it");
     opened->allocator = memory;
-    opened->sources.item_bytes = sizeof(mha_source);
-    opened->entries.item_bytes = sizeof(mha_entry);
-    opened->metadata.item_bytes = sizeof(mha_pair);
-    const char *own = mha_file_text(opened, path, strlen(path));
-    opened->path = own ? mha_source_name(own) : NULL;
-    mha_status status = opened->path ? MHA_OK : mha_fail_named(error, MHA_NO_MEMORY, path, "no memory to open it");
+    opened->sources.item_bytes = sizeof(mha__source);
+    opened->entries.item_bytes = sizeof(mha__entry);
+    opened->metadata.item_bytes = sizeof(mha__pair);
+    const char *own = mha__file_text(opened, path, strlen(path));
+    opened->path = own ? mha__source_name(own) : NULL;
+    mha_status status = opened->path ? MHA_OK : mha__fail_named(error, MHA_NO_MEMORY, path, "no memory to open it");
 
     bool directory = false;
     const char *first = own;
     size_t index;
     if (status == MHA_OK)
-        status = mha_source_is_directory(path, &directory, error);
+        status = mha__source_is_directory(path, &directory, error);
     if (status == MHA_OK && directory)
-        status = mha_shards_find(opened, opened->path, &first, error);
+        status = mha__shards_find(opened, opened->path, &first, error);
     if (status == MHA_OK)
-        status = mha_file_add_source(opened, first, &index, error);
+        status = mha__file_add_source(opened, first, &index, error);
     if (status == MHA_OK)
         status = parse(opened, error);
     if (status == MHA_OK)
-        status = mha_fail_in(error, index_names(opened, error), opened->path);
+        status = mha__fail_in(error, index_names(opened, error), opened->path);
     if (status != MHA_OK)
         mha_file_close(opened);
     else
@@ -260,7 +260,7 @@ mha_status mha_file_open_using(const mha_allocator *allocator, const char *path,
 
 mha_status mha_file_open(const char *path, mha_file **file, mha_error *error)
 {
-    return mha_file_open_using(NULL, path, file, error);
+    return mha__file_open_using(NULL, path, file, error);
 }
 
 void mha_file_close(mha_file *file)
@@ -271,17 +271,17 @@ void mha_file_close(mha_file *file)
     if (file->archive)
         zip_discard(file->archive);
     for (size_t i = 0; i < file->sources.count; i++)
-        mha_source_close((mha_source *)file->sources.items + i);
-    mha_release(&memory, file->by_name, (file->entries.count + 1) * sizeof *file->by_name);
-    mha_release(&memory, file->by_key, (file->metadata.count + 1) * sizeof *file->by_key);
-    mha_list_release(&memory, &file->sources);
-    mha_list_release(&memory, &file->entries);
-    mha_list_release(&memory, &file->metadata);
-    for (struct mha_text_block *block = file->text, *next; block; block = next) {
+        mha__source_close((mha__source *)file->sources.items + i);
+    mha__release(&memory, file->by_name, (file->entries.count + 1) * sizeof *file->by_name);
+    mha__release(&memory, file->by_key, (file->metadata.count + 1) * sizeof *file->by_key);
+    mha__list_release(&memory, &file->sources);
+    mha__list_release(&memory, &file->entries);
+    mha__list_release(&memory, &file->metadata);
+    for (struct mha__text_block *block = file->text, *next; block; block = next) {
         next = block->next;
-        mha_release(&memory, block, block->bytes);
+        mha__release(&memory, block, block->bytes);
     }
-    mha_release(&memory, file, sizeof *file);
+    mha__release(&memory, file, sizeof *file);
 }
 
 /* ---------------------------------------------------------------- asking */
@@ -303,18 +303,18 @@ size_t mha_file_count(const mha_file *file)
 
 const mha_file_tensor *mha_file_at(const mha_file *file, size_t index)
 {
-    return index < file->entries.count ? &((const mha_entry *)file->entries.items)[index].tensor : NULL;
+    return index < file->entries.count ? &((const mha__entry *)file->entries.items)[index].tensor : NULL;
 }
 
 const mha_file_tensor *mha_file_find(const mha_file *file, const char *name)
 {
-    const mha_entry *entry = look_up(file->by_name, file->entries.count, name);
+    const mha__entry *entry = look_up(file->by_name, file->entries.count, name);
     return entry ? &entry->tensor : NULL;
 }
 
 const char *mha_file_metadata(const mha_file *file, const char *key)
 {
-    const mha_pair *pair = look_up(file->by_key, file->metadata.count, key);
+    const mha__pair *pair = look_up(file->by_key, file->metadata.count, key);
     return pair ? pair->value : NULL;
 }
 
@@ -326,7 +326,7 @@ size_t mha_file_metadata_count(const mha_file *file)
 void mha_file_metadata_at(const mha_file *file, size_t index, const char **key, const char **value)
 {
     bool known = index < file->metadata.count;
-    const mha_pair *pair = known ? (const mha_pair *)file->metadata.items + index : NULL;
+    const mha__pair *pair = known ? (const mha__pair *)file->metadata.items + index : NULL;
     *key = known ? pair->key : NULL;
     *value = known ? pair->value : NULL;
 }

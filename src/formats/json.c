@@ -3,9 +3,9 @@
 #include <inttypes.h>
 
 #include "formats/json.h"
-#include "formats/source.h"
+#include "formats/input_file.h"
 
-json_t *mha_json_load(const char *text, size_t length, size_t flags, json_error_t *why, bool *starved)
+json_t *mha__json_load(const char *text, size_t length, size_t flags, json_error_t *why, bool *starved)
 {
     errno = 0; /* malloc sets it */
     json_t *value = json_loadb(text, length, flags, why);
@@ -13,12 +13,12 @@ json_t *mha_json_load(const char *text, size_t length, size_t flags, json_error_
     return value;
 }
 
-uint64_t mha_json_offset(const mha_json_walk *walk)
+uint64_t mha__json_offset(const mha__json_walk *walk)
 {
     return walk->base + walk->at;
 }
 
-static void skip_blanks(mha_json_walk *walk)
+static void skip_blanks(mha__json_walk *walk)
 {
     while (walk->at < walk->length) {
         char c = walk->text[walk->at];
@@ -28,21 +28,21 @@ static void skip_blanks(mha_json_walk *walk)
     }
 }
 
-static mha_status expected(const mha_json_walk *walk, const char *what, mha_error *error)
+static mha_status expected(const mha__json_walk *walk, const char *what, mha_error *error)
 {
-    uint64_t offset = mha_json_offset(walk);
+    uint64_t offset = mha__json_offset(walk);
     if (walk->at == walk->length)
-        return mha_fail_named_at(error, MHA_FORMAT, walk->path, offset,
+        return mha__fail_named_at(error, MHA_FORMAT, walk->path, offset,
                                  "expected %s at byte %" PRIu64 ", found the end", what, offset);
     unsigned char c = (unsigned char)walk->text[walk->at];
     if (c > 32 && c < 127)
-        return mha_fail_named_at(error, MHA_FORMAT, walk->path, offset, "expected %s at byte %" PRIu64 ", found '%c'",
+        return mha__fail_named_at(error, MHA_FORMAT, walk->path, offset, "expected %s at byte %" PRIu64 ", found '%c'",
                                  what, offset, c);
-    return mha_fail_named_at(error, MHA_FORMAT, walk->path, offset,
+    return mha__fail_named_at(error, MHA_FORMAT, walk->path, offset,
                              "expected %s at byte %" PRIu64 ", found the byte 0x%02x", what, offset, c);
 }
 
-static bool take(mha_json_walk *walk, char c)
+static bool take(mha__json_walk *walk, char c)
 {
     skip_blanks(walk);
     if (walk->at == walk->length || walk->text[walk->at] != c)
@@ -51,7 +51,7 @@ static bool take(mha_json_walk *walk, char c)
     return true;
 }
 
-mha_status mha_json_enter(mha_json_walk *walk, mha_error *error)
+mha_status mha__json_enter(mha__json_walk *walk, mha_error *error)
 {
     if (!take(walk, '{'))
         return expected(walk, "a JSON object ('{')", error);
@@ -59,7 +59,7 @@ mha_status mha_json_enter(mha_json_walk *walk, mha_error *error)
     return MHA_OK;
 }
 
-mha_status mha_json_value(mha_json_walk *walk, json_t **value, mha_error *error)
+mha_status mha__json_value(mha__json_walk *walk, json_t **value, mha_error *error)
 {
     skip_blanks(walk);
     size_t window = walk->length - walk->at;
@@ -68,27 +68,27 @@ mha_status mha_json_value(mha_json_walk *walk, json_t **value, mha_error *error)
         window = MHA_JSON_ENTRY_LIMIT;
     json_error_t why;
     bool starved;
-    *value = mha_json_load(walk->text + walk->at, window,
+    *value = mha__json_load(walk->text + walk->at, window,
                            JSON_DECODE_ANY | JSON_DISABLE_EOF_CHECK | JSON_REJECT_DUPLICATES, &why, &starved);
     if (!*value) {
-        uint64_t offset = mha_json_offset(walk);
+        uint64_t offset = mha__json_offset(walk);
         if (starved)
-            return mha_fail_named_at(error, MHA_NO_MEMORY, walk->path, offset,
+            return mha__fail_named_at(error, MHA_NO_MEMORY, walk->path, offset,
                                      "no memory for the JSON at byte %" PRIu64, offset);
         if (cut && json_error_code(&why) == json_error_premature_end_of_input)
-            return mha_fail_named_at(error, MHA_FORMAT, walk->path, offset,
+            return mha__fail_named_at(error, MHA_FORMAT, walk->path, offset,
                                      "expected a JSON value of at most %d bytes at byte %" PRIu64
                                      ", found a longer one",
                                      MHA_JSON_ENTRY_LIMIT, offset);
         offset += why.position > 0 ? (uint64_t)why.position : 0;
-        return mha_fail_named_at(error, MHA_FORMAT, walk->path, offset, "expected JSON near byte %" PRIu64 ": %s",
+        return mha__fail_named_at(error, MHA_FORMAT, walk->path, offset, "expected JSON near byte %" PRIu64 ": %s",
                                  offset, why.text);
     }
     walk->at += (size_t)why.position;
     return MHA_OK;
 }
 
-mha_status mha_json_key(mha_json_walk *walk, json_t **key, mha_error *error)
+mha_status mha__json_key(mha__json_walk *walk, json_t **key, mha_error *error)
 {
     *key = NULL;
     if (take(walk, '}')) {
@@ -101,7 +101,7 @@ mha_status mha_json_key(mha_json_walk *walk, json_t **key, mha_error *error)
     skip_blanks(walk);
     if (walk->at == walk->length || walk->text[walk->at] != '"')
         return expected(walk, "a name in quotes", error);
-    mha_status status = mha_json_value(walk, key, error);
+    mha_status status = mha__json_value(walk, key, error);
     if (status == MHA_OK && !take(walk, ':')) {
         json_decref(*key);
         *key = NULL;
@@ -110,7 +110,7 @@ mha_status mha_json_key(mha_json_walk *walk, json_t **key, mha_error *error)
     return status;
 }
 
-mha_status mha_json_end(mha_json_walk *walk, mha_error *error)
+mha_status mha__json_end(mha__json_walk *walk, mha_error *error)
 {
     skip_blanks(walk);
     return walk->at == walk->length ? MHA_OK : expected(walk, "nothing more", error);

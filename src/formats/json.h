@@ -8,37 +8,37 @@
 
 /* A position inside JSON text. An object is walked like this:
  *
- *     for (status = mha_json_enter(&walk, error); status == MHA_OK; ) {
- *         status = mha_json_key(&walk, &key, error);        key NULL: the object has ended
+ *     for (status = mha__json_enter(&walk, error); status == MHA_OK; ) {
+ *         status = mha__json_key(&walk, &key, error);        key NULL: the object has ended
  *         if (status != MHA_OK || !key) break;
- *         status = mha_json_value(&walk, &value, error);    or mha_json_enter for an object inside
+ *         status = mha__json_value(&walk, &value, error);    or mha__json_enter for an object inside
  *         ...
  *     }
  */
-typedef struct mha_json_walk {
+typedef struct mha__json_walk {
     const char *text;
     size_t length, at;
     uint64_t base;    /* of text[0] in the file, for messages */
     const char *path; /* of the file, for messages */
     bool first;       /* no entry of the innermost object has been seen yet */
-} mha_json_walk;
+} mha__json_walk;
 
 enum { MHA_JSON_ENTRY_LIMIT = 1 << 16 }; /* bytes of one key or one value */
 
 /* json_loadb; when it gives nothing, *starved says whether that was for want of memory, which jansson's own error
  * does not tell everywhere. */
-json_t *mha_json_load(const char *text, size_t length, size_t flags, json_error_t *why, bool *starved);
+json_t *mha__json_load(const char *text, size_t length, size_t flags, json_error_t *why, bool *starved);
 
 /* Where the walk stands, in the file. */
-uint64_t mha_json_offset(const mha_json_walk *walk);
+uint64_t mha__json_offset(const mha__json_walk *walk);
 /* Steps over the '{' of an object. */
-mha_status mha_json_enter(mha_json_walk *walk, mha_error *error);
+mha_status mha__json_enter(mha__json_walk *walk, mha_error *error);
 /* Reads the next key and its ':', or the '}' that ends the object (*key is then NULL). The caller
  * gives the key back with json_decref. */
-mha_status mha_json_key(mha_json_walk *walk, json_t **key, mha_error *error);
+mha_status mha__json_key(mha__json_walk *walk, json_t **key, mha_error *error);
 /* Reads one value; the caller gives it back with json_decref. Duplicate keys inside are refused. */
-mha_status mha_json_value(mha_json_walk *walk, json_t **value, mha_error *error);
+mha_status mha__json_value(mha__json_walk *walk, json_t **value, mha_error *error);
 /* What follows the outermost object must be blank. */
-mha_status mha_json_end(mha_json_walk *walk, mha_error *error);
+mha_status mha__json_end(mha__json_walk *walk, mha_error *error);
 
 #endif

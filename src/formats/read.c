@@ -3,14 +3,14 @@
 #include <string.h>
 #include <zip.h>
 
-#include "formats/formats.h"
+#include "formats/tensor_list.h"
 
 enum { BUFFER_BYTES = 1 << 16 };
 
 /* A tensor being read front to back. */
 typedef struct reading {
     const mha_file *file;
-    const mha_entry *entry;
+    const mha__entry *entry;
     uint64_t offset;    /* of the next byte, in a file */
     zip_file_t *member; /* of an npz, else NULL */
     bool swap;          /* the bytes of an element come in the other order than this machine's */
@@ -19,28 +19,28 @@ typedef struct reading {
 } reading;
 
 /* The entry behind what the caller holds, also when that is a copy of it. */
-static const mha_entry *entry_of(const mha_file *file, const mha_file_tensor *tensor)
+static const mha__entry *entry_of(const mha_file *file, const mha_file_tensor *tensor)
 {
     uintptr_t at = (uintptr_t)tensor, first = (uintptr_t)file->entries.items;
-    if (at >= first && at < first + file->entries.count * sizeof(mha_entry))
-        return (const mha_entry *)(const void *)tensor;
-    return (const mha_entry *)(const void *)mha_file_find(file, tensor->name);
+    if (at >= first && at < first + file->entries.count * sizeof(mha__entry))
+        return (const mha__entry *)(const void *)tensor;
+    return (const mha__entry *)(const void *)mha_file_find(file, tensor->name);
 }
 
 static mha_status zip_failure(const reading *state)
 {
-    return mha_zip_failed(zip_file_get_error(state->member), state->entry->tensor.name, state->error);
+    return mha__zip_failed(zip_file_get_error(state->member), state->entry->tensor.name, state->error);
 }
 
 static mha_status read_member(reading *state, void *to, size_t bytes)
 {
     char *at = to;
     while (bytes > 0) {
-        int64_t got = mha_zip_read(state->member, at, bytes);
+        int64_t got = mha__zip_read(state->member, at, bytes);
         if (got < 0)
             return zip_failure(state);
         if (got == 0)
-            return mha_fail_named(state->error, MHA_FORMAT, state->entry->tensor.name,
+            return mha__fail_named(state->error, MHA_FORMAT, state->entry->tensor.name,
                                   "expected %zu more bytes in the archive, found its end", bytes);
         at += got;
         bytes -= (size_t)got;
@@ -52,8 +52,8 @@ static mha_status read_bytes(reading *state, void *to, size_t bytes)
 {
     if (state->member)
         return read_member(state, to, bytes);
-    const mha_source *source = mha_file_source(state->file, state->entry->source);
-    mha_status status = mha_source_read(source, state->offset, to, bytes, state->error);
+    const mha__source *source = mha__file_source(state->file, state->entry->source);
+    mha_status status = mha__source_read(source, state->offset, to, bytes, state->error);
     state->offset += bytes;
     return status;
 }
@@ -63,9 +63,9 @@ static mha_status read_straight(void *context, const mha_view *piece)
 {
     reading *state = context;
     size_t elements = mha_view_elements(piece);
-    mha_status status = read_bytes(state, piece->data, elements * mha_element_bytes(piece->dtype));
+    mha_status status = read_bytes(state, piece->data, elements * mha__element_bytes(piece->dtype));
     if (status == MHA_OK && state->swap)
-        mha_swap_bytes(piece->data, piece->dtype, elements);
+        mha__swap_bytes(piece->data, piece->dtype, elements);
     return status;
 }
 
@@ -74,15 +74,15 @@ static mha_status read_converted(void *context, const mha_view *piece)
     reading *state = context;
     mha_dtype dtype = state->entry->tensor.dtype;
     size_t elements = mha_view_elements(piece);
-    mha_status status = read_bytes(state, state->buffer, elements * mha_element_bytes(dtype));
+    mha_status status = read_bytes(state, state->buffer, elements * mha__element_bytes(dtype));
     if (status != MHA_OK)
         return status;
     if (state->swap)
-        mha_swap_bytes(state->buffer, dtype, elements);
+        mha__swap_bytes(state->buffer, dtype, elements);
     mha_view bytes = mha_view_of(state->buffer, dtype, piece->rank, piece->shape);
     status = mha_view_copy(piece, &bytes);
     if (status != MHA_OK)
-        return mha_fail_named(state->error, status, state->entry->tensor.name,
+        return mha__fail_named(state->error, status, state->entry->tensor.name,
                               "expected a type %s can be converted to, found %s", mha_dtype_name(dtype),
                               mha_dtype_name(piece->dtype));
     return MHA_OK;
@@ -93,9 +93,9 @@ static mha_status open_member(reading *state)
 {
     const mha_file_tensor *tensor = &state->entry->tensor;
     zip_t *archive = state->file->archive;
-    state->member = mha_zip_member(archive, state->entry->source);
+    state->member = mha__zip_member(archive, state->entry->source);
     if (!state->member)
-        return mha_zip_failed(zip_get_error(archive), tensor->name, state->error);
+        return mha__zip_failed(zip_get_error(archive), tensor->name, state->error);
     char skipped[256];
     mha_status status = MHA_OK;
     for (uint64_t left = tensor->offset; left > 0 && status == MHA_OK;) {
@@ -110,11 +110,11 @@ static mha_status open_member(reading *state)
 static mha_status close_member(reading *state, mha_status status)
 {
     char beyond;
-    int64_t got = status == MHA_OK ? mha_zip_read(state->member, &beyond, 1) : 0;
+    int64_t got = status == MHA_OK ? mha__zip_read(state->member, &beyond, 1) : 0;
     if (got < 0)
         status = zip_failure(state);
     else if (got > 0)
-        status = mha_fail_named(state->error, MHA_FORMAT, state->entry->tensor.name,
+        status = mha__fail_named(state->error, MHA_FORMAT, state->entry->tensor.name,
                                 "expected %zu bytes of data, found more in the archive", state->entry->tensor.bytes);
     zip_fclose(state->member);
     return status;
@@ -130,29 +130,29 @@ static mha_view reverse_axes(const mha_view *view)
     return reversed;
 }
 
-static mha_status check_target(const mha_file_tensor *tensor, const mha_entry *entry, const mha_view *to,
+static mha_status check_target(const mha_file_tensor *tensor, const mha__entry *entry, const mha_view *to,
                                mha_error *error)
 {
     char held[200], wanted[200];
-    mha_shape_text(held, sizeof held, tensor->shape, tensor->rank);
-    mha_shape_text(wanted, sizeof wanted, to->shape, to->rank);
+    mha__shape_text(held, sizeof held, tensor->shape, tensor->rank);
+    mha__shape_text(wanted, sizeof wanted, to->shape, to->rank);
     if (mha_view_elements(to) != tensor->elements)
-        return mha_fail_named(error, MHA_INVALID, tensor->name,
+        return mha__fail_named(error, MHA_INVALID, tensor->name,
                               "expected %s (%zu elements), found %s (%zu elements) in the file", wanted,
                               mha_view_elements(to), held, tensor->elements);
-    if (mha_element_bytes(tensor->dtype) == 0)
-        return mha_fail_named(
+    if (mha__element_bytes(tensor->dtype) == 0)
+        return mha__fail_named(
             error, MHA_UNSUPPORTED, tensor->name,
             "expected a plain element type, found the quantised %s, whose values are not decoded here",
             mha_dtype_name(tensor->dtype));
     if (entry->fortran && strcmp(held, wanted) != 0)
-        return mha_fail_named(error, MHA_INVALID, tensor->name,
+        return mha__fail_named(error, MHA_INVALID, tensor->name,
                               "expected %s, found %s in Fortran order, which only a view of the same shape can take",
                               wanted, held);
     return MHA_OK;
 }
 
-static mha_status read_entry(const mha_file *file, const mha_entry *entry, const mha_view *to, mha_error *error)
+static mha_status read_entry(const mha_file *file, const mha__entry *entry, const mha_view *to, mha_error *error)
 {
     const mha_file_tensor *tensor = &entry->tensor;
     mha_status status = check_target(tensor, entry, to, error);
@@ -160,7 +160,7 @@ static mha_status read_entry(const mha_file *file, const mha_entry *entry, const
         return status;
 
     reading state = {.file = file, .entry = entry, .offset = tensor->offset, .error = error};
-    state.swap = entry->big_endian != mha_host_is_big_endian();
+    state.swap = entry->big_endian != mha__host_is_big_endian();
     if (file->archive) {
         status = open_member(&state);
         if (!state.member)
@@ -168,23 +168,23 @@ static mha_status read_entry(const mha_file *file, const mha_entry *entry, const
     }
     mha_view target = entry->fortran ? reverse_axes(to) : *to;
     if (status == MHA_OK && target.dtype == tensor->dtype && mha_view_is_contiguous(&target))
-        status = mha_view_pieces(&target, SIZE_MAX, read_straight, &state);
+        status = mha__view_pieces(&target, SIZE_MAX, read_straight, &state);
     else if (status == MHA_OK) {
-        state.buffer = mha_allocate(&file->allocator, BUFFER_BYTES);
+        state.buffer = mha__allocate(&file->allocator, BUFFER_BYTES);
         status =
             state.buffer
-                ? mha_view_pieces(&target, BUFFER_BYTES / mha_element_bytes(tensor->dtype), read_converted, &state)
-                : mha_fail_named(error, MHA_NO_MEMORY, tensor->name, "no memory for %d bytes of buffer", BUFFER_BYTES);
-        mha_release(&file->allocator, state.buffer, BUFFER_BYTES);
+                ? mha__view_pieces(&target, BUFFER_BYTES / mha__element_bytes(tensor->dtype), read_converted, &state)
+                : mha__fail_named(error, MHA_NO_MEMORY, tensor->name, "no memory for %d bytes of buffer", BUFFER_BYTES);
+        mha__release(&file->allocator, state.buffer, BUFFER_BYTES);
     }
     return state.member ? close_member(&state, status) : status;
 }
 
 mha_status mha_file_read(const mha_file *file, const mha_file_tensor *tensor, const mha_view *to, mha_error *error)
 {
-    const mha_entry *entry = entry_of(file, tensor);
+    const mha__entry *entry = entry_of(file, tensor);
     mha_status status = entry ? read_entry(file, entry, to, error)
-                              : mha_fail_named(error, MHA_NOT_FOUND, tensor->name, /* NOLINT: not NULL */
+                              : mha__fail_named(error, MHA_NOT_FOUND, tensor->name, /* NOLINT: not NULL */
                                                "expected a tensor of this file, found none of this name");
-    return mha_fail_in(error, status, file->path);
+    return mha__fail_in(error, status, file->path);
 }

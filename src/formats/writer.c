@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/formats.h"
-#include "formats/output.h"
+#include "formats/tensor_list.h"
+#include "formats/atomic_file.h"
 
 typedef struct item {
     char *name;
@@ -18,7 +18,7 @@ struct mha_writer {
     mha_allocator allocator;
     char *path;
     bool npy;
-    mha_list items;   /* item */
+    mha__list items;   /* item */
     json_t *metadata; /* object of strings */
 };
 
@@ -26,7 +26,7 @@ enum { BUFFER_BYTES = 1 << 16 };
 
 static char *copy_text(const mha_allocator *allocator, const char *text)
 {
-    char *copy = mha_allocate(allocator, strlen(text) + 1);
+    char *copy = mha__allocate(allocator, strlen(text) + 1);
     if (copy)
         memcpy(copy, text, strlen(text));
     return copy;
@@ -34,7 +34,7 @@ static char *copy_text(const mha_allocator *allocator, const char *text)
 
 static void release_text(const mha_allocator *allocator, char *text)
 {
-    mha_release(allocator, text, text ? strlen(text) + 1 : 0);
+    mha__release(allocator, text, text ? strlen(text) + 1 : 0);
 }
 
 static bool ends_with(const char *text, const char *end)
@@ -43,23 +43,23 @@ static bool ends_with(const char *text, const char *end)
     return length > tail && strcmp(text + length - tail, end) == 0;
 }
 
-mha_status mha_writer_create_using(const mha_allocator *allocator, const char *path, mha_writer **writer,
+mha_status mha__writer_create_using(const mha_allocator *allocator, const char *path, mha_writer **writer,
                                    mha_error *error)
 {
     *writer = NULL;
     bool npy = ends_with(path, ".npy");
     bool named = npy || ends_with(path, ".safetensors");
-    mha_status status = named ? MHA_OK : mha_output_is_direct(path, &named, error);
+    mha_status status = named ? MHA_OK : mha__output_is_direct(path, &named, error);
     if (status == MHA_OK && !named)
-        return mha_fail_named(error, MHA_INVALID, path, "expected a name that ends in .safetensors or .npy");
+        return mha__fail_named(error, MHA_INVALID, path, "expected a name that ends in .safetensors or .npy");
     if (status == MHA_OK)
-        status = mha_output_check(path, error);
+        status = mha__output_check(path, error);
     if (status != MHA_OK)
         return status;
-    mha_allocator memory = mha_allocator_or_default(allocator);
-    mha_writer *made = mha_allocate(&memory, sizeof *made);
+    mha_allocator memory = mha__allocator_or_default(allocator);
+    mha_writer *made = mha__allocate(&memory, sizeof *made);
     if (!made)
-        return mha_fail_named(error, MHA_NO_MEMORY, path, "no memory to write it");
+        return mha__fail_named(error, MHA_NO_MEMORY, path, "no memory to write it");
     made->allocator = memory;
     made->npy = npy;
     made->items.item_bytes = sizeof(item);
@@ -67,7 +67,7 @@ mha_status mha_writer_create_using(const mha_allocator *allocator, const char *p
     made->metadata = json_object();
     if (!made->path || !made->metadata) {
         mha_writer_destroy(made);
-        return mha_fail_named(error, MHA_NO_MEMORY, path, "no memory to write it");
+        return mha__fail_named(error, MHA_NO_MEMORY, path, "no memory to write it");
     }
     *writer = made;
     return MHA_OK;
@@ -75,7 +75,7 @@ mha_status mha_writer_create_using(const mha_allocator *allocator, const char *p
 
 mha_status mha_writer_create(const char *path, mha_writer **writer, mha_error *error)
 {
-    return mha_writer_create_using(NULL, path, writer, error);
+    return mha__writer_create_using(NULL, path, writer, error);
 }
 
 void mha_writer_destroy(mha_writer *writer)
@@ -85,30 +85,30 @@ void mha_writer_destroy(mha_writer *writer)
     mha_allocator memory = writer->allocator;
     for (size_t i = 0; i < writer->items.count; i++)
         release_text(&memory, ((item *)writer->items.items)[i].name);
-    mha_list_release(&memory, &writer->items);
+    mha__list_release(&memory, &writer->items);
     json_decref(writer->metadata);
     release_text(&memory, writer->path);
-    mha_release(&memory, writer, sizeof *writer);
+    mha__release(&memory, writer, sizeof *writer);
 }
 
 static mha_status check_view(const mha_writer *writer, const char *name, const mha_view *view, mha_error *error)
 {
-    bool held = writer->npy ? mha_npy_descr(view->dtype) != NULL : mha_safetensors_has(view->dtype);
+    bool held = writer->npy ? mha__npy_descr(view->dtype) != NULL : mha__safetensors_has(view->dtype);
     if (!held)
-        return mha_fail_named(error, MHA_UNSUPPORTED, name, "expected a dtype that %s can hold, found %s",
+        return mha__fail_named(error, MHA_UNSUPPORTED, name, "expected a dtype that %s can hold, found %s",
                               writer->npy ? "npy" : "safetensors", mha_dtype_name(view->dtype));
     size_t elements = mha_view_elements(view), bytes;
     if (view->rank < 0 || view->rank > MHA_MAX_RANK)
-        return mha_fail_named(error, MHA_INVALID, name, "expected a rank of 0 to %d, found %d", MHA_MAX_RANK, view->rank);
+        return mha__fail_named(error, MHA_INVALID, name, "expected a rank of 0 to %d, found %d", MHA_MAX_RANK, view->rank);
     if (elements == SIZE_MAX || mha_dtype_bytes(view->dtype, elements, &bytes) != MHA_OK)
-        return mha_fail_named(error, MHA_INVALID, name, "expected a shape whose bytes can be counted");
+        return mha__fail_named(error, MHA_INVALID, name, "expected a shape whose bytes can be counted");
     for (int k = 0; k < view->rank; k++)
         if (view->shape[k] > INT64_MAX)
-            return mha_fail_named(error, MHA_INVALID, name, "expected extents under 2^63, found %zu", view->shape[k]);
+            return mha__fail_named(error, MHA_INVALID, name, "expected extents under 2^63, found %zu", view->shape[k]);
     if (!view->data && elements > 0)
-        return mha_fail_named(error, MHA_INVALID, name, "expected data, found a view without any");
-    if (mha_element_bytes(view->dtype) == 0 && !mha_view_is_contiguous(view))
-        return mha_fail_named(error, MHA_INVALID, name, "expected packed elements to be contiguous");
+        return mha__fail_named(error, MHA_INVALID, name, "expected data, found a view without any");
+    if (mha__element_bytes(view->dtype) == 0 && !mha_view_is_contiguous(view))
+        return mha__fail_named(error, MHA_INVALID, name, "expected packed elements to be contiguous");
     return MHA_OK;
 }
 
@@ -116,22 +116,22 @@ static mha_status check_view(const mha_writer *writer, const char *name, const m
 static mha_status refuse_text(const char *name, const char *what, mha_error *error)
 {
     if (errno == ENOMEM)
-        return mha_fail_named(error, MHA_NO_MEMORY, name, "no memory to write it");
-    return mha_fail_named(error, MHA_INVALID, name, "expected %s in UTF-8", what);
+        return mha__fail_named(error, MHA_NO_MEMORY, name, "no memory to write it");
+    return mha__fail_named(error, MHA_INVALID, name, "expected %s in UTF-8", what);
 }
 
 static mha_status add(mha_writer *writer, const char *name, const mha_view *view, mha_error *error)
 {
     if (!name || name[0] == '\0')
-        return mha_fail_named(error, MHA_INVALID, name, "expected a name for the tensor, found none");
+        return mha__fail_named(error, MHA_INVALID, name, "expected a name for the tensor, found none");
     if (strcmp(name, "__metadata__") == 0)
-        return mha_fail_named(error, MHA_INVALID, name, "expected another name: the format keeps this one for itself");
+        return mha__fail_named(error, MHA_INVALID, name, "expected another name: the format keeps this one for itself");
     if (writer->npy && writer->items.count > 0)
-        return mha_fail_named(error, MHA_INVALID, name, "expected one tensor in an npy file, found a second");
+        return mha__fail_named(error, MHA_INVALID, name, "expected one tensor in an npy file, found a second");
     const item *items = writer->items.items;
     for (size_t i = 0; i < writer->items.count; i++)
         if (strcmp(items[i].name, name) == 0)
-            return mha_fail_named(error, MHA_INVALID, name,
+            return mha__fail_named(error, MHA_INVALID, name,
                                   "expected every tensor to be named once, found this name twice");
     mha_status status = check_view(writer, name, view, error);
     if (status != MHA_OK)
@@ -143,27 +143,27 @@ static mha_status add(mha_writer *writer, const char *name, const mha_view *view
     json_decref(text);
 
     char *copy = copy_text(&writer->allocator, name);
-    item *added = copy ? mha_list_add(&writer->allocator, &writer->items) : NULL;
+    item *added = copy ? mha__list_add(&writer->allocator, &writer->items) : NULL;
     if (!added) {
         release_text(&writer->allocator, copy);
-        return mha_fail_named(error, MHA_NO_MEMORY, name, "no memory to write it");
+        return mha__fail_named(error, MHA_NO_MEMORY, name, "no memory to write it");
     }
-    *added = (item){.name = copy, .view = *view, .element_bytes = mha_element_bytes(view->dtype)};
+    *added = (item){.name = copy, .view = *view, .element_bytes = mha__element_bytes(view->dtype)};
     return mha_dtype_bytes(view->dtype, mha_view_elements(view), &added->bytes);
 }
 
 mha_status mha_writer_add(mha_writer *writer, const char *name, const mha_view *view, mha_error *error)
 {
-    return mha_fail_in(error, add(writer, name, view, error), writer->path);
+    return mha__fail_in(error, add(writer, name, view, error), writer->path);
 }
 
 static mha_status add_metadata(mha_writer *writer, const char *key, const char *value, mha_error *error)
 {
     if (writer->npy)
-        return mha_fail_named(error, MHA_UNSUPPORTED, key,
+        return mha__fail_named(error, MHA_UNSUPPORTED, key,
                               "expected no metadata for an npy file, which has no place for it");
     if (json_object_get(writer->metadata, key))
-        return mha_fail_named(error, MHA_INVALID, key, "expected every metadata key once, found this key twice");
+        return mha__fail_named(error, MHA_INVALID, key, "expected every metadata key once, found this key twice");
     errno = 0;
     json_t *text = json_string(value);
     if (!text || json_object_set_new(writer->metadata, key, text) != 0)
@@ -173,7 +173,7 @@ static mha_status add_metadata(mha_writer *writer, const char *key, const char *
 
 mha_status mha_writer_metadata(mha_writer *writer, const char *key, const char *value, mha_error *error)
 {
-    return mha_fail_in(error, add_metadata(writer, key, value, error), writer->path);
+    return mha__fail_in(error, add_metadata(writer, key, value, error), writer->path);
 }
 
 /* ---------------------------------------------------------------- headers */
@@ -228,40 +228,40 @@ static char *safetensors_header(const mha_writer *writer)
 }
 
 /* 8 bytes of length, then the JSON padded with blanks to a multiple of 8. */
-static mha_status write_safetensors_header(const char *text, mha_output *output, mha_error *error)
+static mha_status write_safetensors_header(const char *text, mha__output *output, mha_error *error)
 {
     size_t length = strlen(text), padding = (8 - length % 8) % 8;
     unsigned char prefix[8];
     for (int i = 0; i < 8; i++)
         prefix[i] = (unsigned char)((uint64_t)(length + padding) >> 8 * i);
-    mha_status status = mha_output_write(output, prefix, sizeof prefix, error);
+    mha_status status = mha__output_write(output, prefix, sizeof prefix, error);
     if (status == MHA_OK)
-        status = mha_output_write(output, text, length, error);
-    return status == MHA_OK ? mha_output_write(output, "        ", padding, error) : status;
+        status = mha__output_write(output, text, length, error);
+    return status == MHA_OK ? mha__output_write(output, "        ", padding, error) : status;
 }
 
 /* Version 1: magic, 2 bytes of length, the dictionary, padded so that the data begins at a multiple of 64. */
-static mha_status write_npy_header(const mha_writer *writer, mha_output *output, mha_error *error)
+static mha_status write_npy_header(const mha_writer *writer, mha__output *output, mha_error *error)
 {
     const item *one = writer->items.items;
     char shape[MHA_MAX_RANK * 24 + 4], header[512];
-    mha_shape_text(shape, sizeof shape, one->view.shape, one->view.rank);
+    mha__shape_text(shape, sizeof shape, one->view.shape, one->view.rank);
     memset(header, ' ', sizeof header);
     int text = snprintf(header + 10, sizeof header - 10, "{'descr': '%s', 'fortran_order': False, 'shape': %s, }",
-                        mha_npy_descr(one->view.dtype), shape);
+                        mha__npy_descr(one->view.dtype), shape);
     size_t length = (10 + (size_t)text + 1 + 63) / 64 * 64;
     header[10 + text] = ' ';
     header[length - 1] = '\n';
     memcpy(header, "\x93NUMPY\x01\x00", 8);
     header[8] = (char)((length - 10) & 0xff);
     header[9] = (char)((length - 10) >> 8);
-    return mha_output_write(output, header, length, error);
+    return mha__output_write(output, header, length, error);
 }
 
 /* ---------------------------------------------------------------- data */
 
 typedef struct writing {
-    mha_output *output;
+    mha__output *output;
     void *buffer;
     mha_error *error;
 } writing;
@@ -273,44 +273,44 @@ static mha_status write_piece(void *context, const mha_view *piece)
     mha_view packed = mha_view_of(state->buffer, piece->dtype, piece->rank, piece->shape);
     mha_status status = mha_view_copy(&packed, piece);
     if (status != MHA_OK)
-        return mha_fail_named(state->error, status, state->output->path, /* unreachable: types that come in blocks are contiguous */
+        return mha__fail_named(state->error, status, state->output->path, /* unreachable: types that come in blocks are contiguous */
                               "cannot gather elements of %s", mha_dtype_name(piece->dtype)); /* unreachable: so */
-    if (mha_host_is_big_endian())
-        mha_swap_bytes(state->buffer, piece->dtype, elements);
-    return mha_output_write(state->output, state->buffer, elements * mha_element_bytes(piece->dtype), state->error);
+    if (mha__host_is_big_endian())
+        mha__swap_bytes(state->buffer, piece->dtype, elements);
+    return mha__output_write(state->output, state->buffer, elements * mha__element_bytes(piece->dtype), state->error);
 }
 
 static mha_status write_item(void *context, const item *one, uint64_t begin)
 {
     (void)begin;
     writing *state = context;
-    bool as_it_is = one->element_bytes <= 1 || !mha_host_is_big_endian();
+    bool as_it_is = one->element_bytes <= 1 || !mha__host_is_big_endian();
     if (as_it_is && mha_view_is_contiguous(&one->view))
-        return mha_output_write(state->output, one->view.data, one->bytes, state->error);
-    return mha_view_pieces(&one->view, BUFFER_BYTES / one->element_bytes, write_piece, state);
+        return mha__output_write(state->output, one->view.data, one->bytes, state->error);
+    return mha__view_pieces(&one->view, BUFFER_BYTES / one->element_bytes, write_piece, state);
 }
 
 mha_status mha_writer_commit(mha_writer *writer, mha_error *error)
 {
     if (writer->npy && writer->items.count == 0)
-        return mha_fail_named(error, MHA_INVALID, writer->path, "expected one tensor for an npy file, found none");
+        return mha__fail_named(error, MHA_INVALID, writer->path, "expected one tensor for an npy file, found none");
     char *header = writer->npy ? NULL : safetensors_header(writer); /* all memory first, then the file */
-    void *buffer = mha_allocate(&writer->allocator, BUFFER_BYTES);
-    mha_output output;
+    void *buffer = mha__allocate(&writer->allocator, BUFFER_BYTES);
+    mha__output output;
     mha_status status = buffer && (header || writer->npy)
-                            ? mha_output_open(&output, &writer->allocator, writer->path, error)
-                            : mha_fail_named(error, MHA_NO_MEMORY, writer->path, "no memory to write it");
+                            ? mha__output_open(&output, &writer->allocator, writer->path, error)
+                            : mha__fail_named(error, MHA_NO_MEMORY, writer->path, "no memory to write it");
     if (status == MHA_OK) {
         writing state = {&output, buffer, error};
         status = header ? write_safetensors_header(header, &output, error) : write_npy_header(writer, &output, error);
         if (status == MHA_OK)
             status = in_file_order(writer, write_item, &state);
         if (status == MHA_OK)
-            status = mha_output_finish(&output, error);
+            status = mha__output_finish(&output, error);
         else
-            mha_output_abandon(&output);
+            mha__output_abandon(&output);
     }
-    mha_release(&writer->allocator, buffer, BUFFER_BYTES);
+    mha__release(&writer->allocator, buffer, BUFFER_BYTES);
     free(header);
     return status;
 }

@@ -16,74 +16,74 @@
  *   moving: something position-dependent besides rotation touches the keys, so the key bias matters */
 
 /* A symbol and where its value comes from. */
-typedef struct mha_arch_key {
+typedef struct mha__arch_key {
     const char *symbol;
     const char *keys;     /* config keys separated by blanks, the first one present counts; NULL: computed */
     const char *fallback; /* formula when no key is present: the default of the architecture's library */
     const char *contains; /* for a key whose value is text: 1 when the text contains this, else 0 */
     const char *matters;  /* formula over parts: whether a missing key is worth telling; NULL: it is */
-} mha_arch_key;
+} mha__arch_key;
 
 /* The same for a real number. */
-typedef struct mha_arch_real {
+typedef struct mha__arch_real {
     const char *symbol, *keys;
     double fallback; /* 0: none */
-} mha_arch_real;
+} mha__arch_real;
 
 /* A model class of the library and the parts it adds; parts are symbols, 1 or 0. */
-typedef struct mha_arch_class {
+typedef struct mha__arch_class {
     const char *name, *parts;
-} mha_arch_class;
+} mha__arch_class;
 
-typedef enum mha_arch_kind {
+typedef enum mha__arch_kind {
     MHA_ARCH_PARAMETER = 0,
     MHA_ARCH_BUFFER,    /* of the weights' dtype */
     MHA_ARCH_BUFFER_I64 /* position ids */
-} mha_arch_kind;
+} mha__arch_kind;
 
 /* One tensor, or one per block: {i} is the block, {j} the one inside it. */
-typedef struct mha_arch_tensor {
+typedef struct mha__arch_tensor {
     const char *blocks; /* formula: how many; NULL: one. Neighbours with the same formula are told block by block */
     const char *name, *shape, *group, *role;
     const char *when;     /* formula; NULL: always */
     const char *alias_of; /* the tensor whose storage it shares (a name without {i}) */
     const char *tied;     /* formula: whether it does; NULL: always */
-    mha_arch_kind kind;
-} mha_arch_tensor;
+    mha__arch_kind kind;
+} mha__arch_tensor;
 
 /* An attention layer, or one per block. */
-typedef struct mha_arch_attention {
+typedef struct mha__arch_attention {
     const char *blocks, *prefix, *when;
     const char *uses;   /* formula: how often a forward pass runs each; NULL: once */
     const char *causal; /* formula; NULL: the symbol causal */
-} mha_arch_attention;
+} mha__arch_attention;
 
 /* A configuration that the tensors below do not describe. */
-typedef struct mha_arch_refusal {
+typedef struct mha__arch_refusal {
     const char *when, *why;
-} mha_arch_refusal;
+} mha__arch_refusal;
 
-typedef struct mha_architecture {
+typedef struct mha__architecture {
     const char *model_types; /* separated by blanks; the first is its name */
     const char *title;
     const char *base_prefix; /* which files of the bare model leave out, or wrapped ones put in front */
-    const mha_arch_key *keys;
-    const mha_arch_real *reals;
-    const mha_arch_class *classes; /* the first is the default */
-    const mha_arch_tensor *tensors;
-    const mha_arch_attention *attention;
-    const mha_arch_refusal *refusals;
+    const mha__arch_key *keys;
+    const mha__arch_real *reals;
+    const mha__arch_class *classes; /* the first is the default */
+    const mha__arch_tensor *tensors;
+    const mha__arch_attention *attention;
+    const mha__arch_refusal *refusals;
     const char *caveat; /* what an attention layer on its own leaves out; NULL: nothing */
     const char *inner;  /* formula: {j} runs below this, inside {i}; NULL: there is no {j} */
-} mha_architecture;
+} mha__architecture;
 
-const mha_architecture *mha_architecture_find(const char *model_type);
+const mha__architecture *mha__architecture_find(const char *model_type);
 /* "bert, roberta, ...": every model type, for messages. */
-char *mha_architecture_list(char *text, size_t size);
+char *mha__architecture_list(char *text, size_t size);
 
-extern const mha_architecture mha_arch_bert, mha_arch_roberta, mha_arch_albert, mha_arch_gpt2, mha_arch_llama,
-    mha_arch_mistral, mha_arch_qwen2, mha_arch_qwen3, mha_arch_gemma, mha_arch_gemma2, mha_arch_t5, mha_arch_vit,
-    mha_arch_transformer, mha_arch_attention_layer;
+extern const mha__architecture mha__arch_bert, mha__arch_roberta, mha__arch_albert, mha__arch_gpt2, mha__arch_llama,
+    mha__arch_mistral, mha__arch_qwen2, mha__arch_qwen3, mha__arch_gemma, mha__arch_gemma2, mha__arch_t5, mha__arch_vit,
+    mha__arch_transformer, mha__arch_attention_layer;
 
 /* The words of the `group` and `role` columns. */
 #define MHA_GROUP_ATTENTION "attention"

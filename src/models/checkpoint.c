@@ -2,9 +2,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "formats/formats.h"
+#include "formats/tensor_list.h"
 #include "models/model.h"
-#include "models/names.h"
+#include "models/naming.h"
 
 const char *mha_finding_name(mha_finding_kind kind)
 {
@@ -80,7 +80,7 @@ static mha_status equal_tensors(const mha_file *file, const mha_file_tensor *a, 
                                 mha_error *error)
 {
     enum { PLACES = 64, PIECE = 4096 };
-    const mha_entry *first = (const mha_entry *)(const void *)a, *second = (const mha_entry *)(const void *)b;
+    const mha__entry *first = (const mha__entry *)(const void *)a, *second = (const mha__entry *)(const void *)b;
     unsigned char one[PIECE], other[PIECE];
     *equal = false;
     if (file->archive || a->bytes == 0 || a->bytes != b->bytes)
@@ -89,9 +89,9 @@ static mha_status equal_tensors(const mha_file *file, const mha_file_tensor *a, 
     for (size_t i = 0; i < places; i++) {
         size_t at = (pieces <= PLACES ? i : pieces / PLACES * i) * PIECE;
         size_t bytes = a->bytes - at < PIECE ? a->bytes - at : PIECE;
-        mha_status status = mha_source_read(mha_file_source(file, first->source), a->offset + at, one, bytes, error);
+        mha_status status = mha__source_read(mha__file_source(file, first->source), a->offset + at, one, bytes, error);
         if (!status)
-            status = mha_source_read(mha_file_source(file, second->source), b->offset + at, other, bytes, error);
+            status = mha__source_read(mha__file_source(file, second->source), b->offset + at, other, bytes, error);
         if (status)
             return status;
         if (memcmp(one, other, bytes) != 0)
@@ -154,7 +154,7 @@ mha_status mha_model_list_file(const mha_file *file, mha_params *table, mha_find
     owners candidates = {0};
     find_owners(file, &candidates);
     for (size_t i = 0; (tensor = mha_file_at(file, i)); i++) {
-        const mha_name *held = mha_layer_member(file, tensor);
+        const mha__name *held = mha__layer_member(file, tensor);
         bool buffer = is_buffer(tensor);
         mha_tensor_spec spec = {
             .name = *tensor->name ? tensor->name : "tensor", .dtype = tensor->dtype, .rank = tensor->rank};

@@ -43,7 +43,7 @@ mha_status mha_model_get_costs(const mha_model *model, size_t batch, size_t seq,
     mha_model_costs sums = {0};
     sum s = {0};
     mha_model_layer layer;
-    uint64_t uses = 1, tokens = 0, patches = (uint64_t)mha_values_get(&model->setup.values, "patches");
+    uint64_t uses = 1, tokens = 0, patches = (uint64_t)mha__values_get(&model->setup.values, "patches");
     for (size_t i = 0; mha_model_layer_at(model, i, &layer); i++) {
         add_layer(&s, &layer, batch, seq, &sums);
         uses = layer.uses; /* the feed-forward of a block runs as often as its attention */
@@ -65,7 +65,7 @@ mha_status mha_model_get_costs(const mha_model *model, size_t batch, size_t seq,
             add(&s, &sums.heads, 2, tokens, info.elements);
     }
     if (s.overflow)
-        return mha_fail(error, MHA_INVALID, "seq",
+        return mha__fail(error, MHA_INVALID, "seq",
                         "seq: expected a length and batch whose operations fit in 64 bits, found %zu x %zu", batch,
                         seq);
     *costs = sums;

@@ -7,7 +7,7 @@
 
 /* ---------------------------------------------------------------- named values */
 
-static int64_t *find(mha_values *values, const char *name, size_t length)
+static int64_t *find(mha__values *values, const char *name, size_t length)
 {
     for (size_t i = 0; i < values->count; i++)
         if (strncmp(values->items[i].name, name, length) == 0 && values->items[i].name[length] == '\0')
@@ -15,7 +15,7 @@ static int64_t *find(mha_values *values, const char *name, size_t length)
     return NULL;
 }
 
-bool mha_values_set(mha_values *values, const char *name, int64_t value)
+bool mha__values_set(mha__values *values, const char *name, int64_t value)
 {
     size_t length = strlen(name);
     if (length == 0 || length >= MHA_SYMBOL)
@@ -32,7 +32,7 @@ bool mha_values_set(mha_values *values, const char *name, int64_t value)
     return true;
 }
 
-const int64_t *mha_values_find(const mha_values *values, const char *name)
+const int64_t *mha__values_find(const mha__values *values, const char *name)
 {
     for (size_t i = 0; i < values->count; i++)
         if (strcmp(values->items[i].name, name) == 0)
@@ -40,9 +40,9 @@ const int64_t *mha_values_find(const mha_values *values, const char *name)
     return NULL;
 }
 
-int64_t mha_values_get(const mha_values *values, const char *name)
+int64_t mha__values_get(const mha__values *values, const char *name)
 {
-    const int64_t *value = mha_values_find(values, name);
+    const int64_t *value = mha__values_find(values, name);
     return value ? *value : 0;
 }
 
@@ -50,7 +50,7 @@ int64_t mha_values_get(const mha_values *values, const char *name)
 
 typedef struct parser {
     const char *text, *at;
-    const mha_values *values;
+    const mha__values *values;
     const char *wanted; /* what was expected when something failed; NULL: all is well */
     int depth;
 } parser;
@@ -198,11 +198,11 @@ static int64_t evaluate(parser *p, int level)
 
 static mha_status failed(const parser *p, mha_error *error)
 {
-    return mha_fail(error, MHA_INVALID, "expression", "expression '%.*s': expected %s at character %zu",
+    return mha__fail(error, MHA_INVALID, "expression", "expression '%.*s': expected %s at character %zu",
                     MHA_AT_MOST(160, p->text), p->wanted, (size_t)(p->at - p->text) + 1);
 }
 
-mha_status mha_expression_list(const char *text, const mha_values *values, int64_t *results, size_t capacity,
+mha_status mha__expression_list(const char *text, const mha__values *values, int64_t *results, size_t capacity,
                                size_t *count, mha_error *error)
 {
     parser p = {.text = text, .at = text, .values = values};
@@ -230,7 +230,7 @@ mha_status mha_expression_list(const char *text, const mha_values *values, int64
     return MHA_OK;
 }
 
-mha_status mha_expression_evaluate(const char *text, const mha_values *values, int64_t *result, mha_error *error)
+mha_status mha__expression_evaluate(const char *text, const mha__values *values, int64_t *result, mha_error *error)
 {
     parser p = {.text = text, .at = text, .values = values};
     int64_t value = evaluate(&p, 0);
@@ -243,19 +243,19 @@ mha_status mha_expression_evaluate(const char *text, const mha_values *values, i
     return MHA_OK;
 }
 
-mha_status mha_values_parse(mha_values *values, const char *text, mha_error *error)
+mha_status mha__values_parse(mha__values *values, const char *text, mha_error *error)
 {
     while (*text) {
         char symbol[MHA_SYMBOL], formula[160];
         int used = 0;
         int64_t value;
         if (sscanf(text, "%23[A-Za-z0-9_]=%159[^ ]%n", symbol, formula, &used) != 2)
-            return mha_fail(error, MHA_INVALID, "values", "expected name=value, found '%.*s'", MHA_AT_MOST(160, text));
-        mha_status status = mha_expression_evaluate(formula, values, &value, error);
+            return mha__fail(error, MHA_INVALID, "values", "expected name=value, found '%.*s'", MHA_AT_MOST(160, text));
+        mha_status status = mha__expression_evaluate(formula, values, &value, error);
         if (status)
             return status;
-        if (!mha_values_set(values, symbol, value))
-            return mha_fail(error, MHA_INVALID, symbol,
+        if (!mha__values_set(values, symbol, value))
+            return mha__fail(error, MHA_INVALID, symbol,
                             "expected at most %d names, '%s' is one more", MHA_VALUES, symbol);
         for (text += used; *text == ' ';)
             text++;

@@ -7,27 +7,27 @@
 enum { MHA_VALUES = 96, MHA_SYMBOL = 24 };
 
 /* Named integers. */
-typedef struct mha_values {
+typedef struct mha__values {
     size_t count;
     struct {
         char name[MHA_SYMBOL];
         int64_t value;
     } items[MHA_VALUES];
-} mha_values;
+} mha__values;
 
 /* Sets a name, new or known. false: the name is too long, or too many names. */
-bool mha_values_set(mha_values *values, const char *name, int64_t value);
-const int64_t *mha_values_find(const mha_values *values, const char *name); /* NULL: unknown */
-int64_t mha_values_get(const mha_values *values, const char *name);         /* 0: unknown */
+bool mha__values_set(mha__values *values, const char *name, int64_t value);
+const int64_t *mha__values_find(const mha__values *values, const char *name); /* NULL: unknown */
+int64_t mha__values_get(const mha__values *values, const char *name);         /* 0: unknown */
 /* Reads "d_model=512 h=8" into names. A value may be an expression of the names before it. */
-mha_status mha_values_parse(mha_values *values, const char *text, mha_error *error);
+mha_status mha__values_parse(mha__values *values, const char *text, mha_error *error);
 
 /* Evaluates in 64-bit integers: names, decimal numbers, ( ), ! - (unary), ^ (power), * / %, + -,
  * < <= > >= == !=, &&, ||. / rounds towards zero. MHA_INVALID, with the text and what was expected at
  * which character: syntax, unknown names, division by zero, results beyond 64 bits. */
-mha_status mha_expression_evaluate(const char *text, const mha_values *values, int64_t *result, mha_error *error);
+mha_status mha__expression_evaluate(const char *text, const mha__values *values, int64_t *result, mha_error *error);
 /* Evaluates "a, b, c" into at most `capacity` results. */
-mha_status mha_expression_list(const char *text, const mha_values *values, int64_t *results, size_t capacity,
+mha_status mha__expression_list(const char *text, const mha__values *values, int64_t *results, size_t capacity,
                                size_t *count, mha_error *error);
 
 #endif

@@ -32,17 +32,17 @@ static mha_status value_of(const mha_model *model, const char *formula, int64_t 
                            mha_error *error)
 {
     *value = otherwise;
-    return formula ? mha_expression_evaluate(formula, &model->setup.values, value, error) : MHA_OK;
+    return formula ? mha__expression_evaluate(formula, &model->setup.values, value, error) : MHA_OK;
 }
 
 /* The key bias adds one number to all scores of a query, which softmax does not see, unless something
  * position-dependent, a norm or a cap comes in between, or a row without it joins the softmax. */
 static size_t inert_elements(const mha_model *model, const char *role)
 {
-    const mha_values *v = &model->setup.values;
-    mha_model_facts facts = mha_setup_facts(&model->setup);
+    const mha__values *v = &model->setup.values;
+    mha_model_facts facts = mha__setup_facts(&model->setup);
     bool key_bias = strcmp(role, "b_K") == 0 || strcmp(role, "b_QKV") == 0;
-    if (!key_bias || mha_values_get(v, "moving") || mha_values_get(v, "qk_norm") || facts.softcap > 0)
+    if (!key_bias || mha__values_get(v, "moving") || mha__values_get(v, "qk_norm") || facts.softcap > 0)
         return 0;
     size_t rotated = facts.rope == MHA_ROPE_NONE ? 0 : facts.rope_dim;
     return facts.kv_heads * (facts.d_k - rotated);
@@ -58,19 +58,19 @@ static mha_status mark_inert(const mha_model *model, mha_tensor *tensor, const c
         strcmp(role, "b_K") == 0
             ? "the key bias adds one number to all scores of a query; softmax does not see it"
             : "its slice for the keys adds one number to all scores of a query; softmax does not see it");
-    return status ? mha_fail(error, status, role, "no memory for a row's note") : MHA_OK;
+    return status ? mha__fail(error, status, role, "no memory for a row's note") : MHA_OK;
 }
 
-static mha_status row_shape(const mha_model *model, const mha_arch_tensor *row, mha_tensor_spec *spec, mha_error *error)
+static mha_status row_shape(const mha_model *model, const mha__arch_tensor *row, mha_tensor_spec *spec, mha_error *error)
 {
     int64_t extents[MHA_MAX_RANK];
     size_t rank = 0;
-    mha_status status = mha_expression_list(row->shape, &model->setup.values, extents, MHA_MAX_RANK, &rank, error);
+    mha_status status = mha__expression_list(row->shape, &model->setup.values, extents, MHA_MAX_RANK, &rank, error);
     if (status)
         return status;
     for (size_t i = 0; i < rank; i++) {
         if (extents[i] < 0)
-            return mha_fail(error, MHA_INVALID, spec->name,
+            return mha__fail(error, MHA_INVALID, spec->name,
                             "tensor '%s': expected extents of at least 0, found %" PRId64, spec->name, extents[i]);
         spec->shape[i] = (size_t)extents[i];
     }
@@ -78,7 +78,7 @@ static mha_status row_shape(const mha_model *model, const mha_arch_tensor *row, 
     return MHA_OK;
 }
 
-static mha_status add_tensor(mha_model *model, const mha_arch_tensor *row, const char *name, mha_error *error)
+static mha_status add_tensor(mha_model *model, const mha__arch_tensor *row, const char *name, mha_error *error)
 {
     mha_tensor_spec spec = {.name = name, .role = row->role, .group = row->group, .dtype = model->dtype};
     int64_t tied = 0;
@@ -97,16 +97,16 @@ static mha_status add_tensor(mha_model *model, const mha_arch_tensor *row, const
                    : mha_params_add(model->table, &spec, &tensor, error);
     if (status)
         return status;
-    model->rows[model->n_rows++] = (struct mha_model_row){tensor, row};
+    model->rows[model->n_rows++] = (struct mha__model_row){tensor, row};
     return owner ? MHA_OK : mark_inert(model, tensor, row->role, error);
 }
 
 /* The rows of one run, rows [first, end) of the description, for `blocks` blocks; counted only, or added. */
-static mha_status add_run(mha_model *model, const mha_arch_tensor *first, const mha_arch_tensor *end, size_t blocks,
+static mha_status add_run(mha_model *model, const mha__arch_tensor *first, const mha__arch_tensor *end, size_t blocks,
                           size_t inner, size_t *count, mha_error *error)
 {
     for (size_t block = 0; block < blocks; block++)
-        for (const mha_arch_tensor *row = first; row < end; row++) {
+        for (const mha__arch_tensor *row = first; row < end; row++) {
             int64_t wanted;
             mha_status status = value_of(model, row->when, 1, &wanted, error);
             if (status)
@@ -118,7 +118,7 @@ static mha_status add_run(mha_model *model, const mha_arch_tensor *first, const 
                 continue;
             char name[200];
             if (!expand(row->name, block / inner, block % inner, name, sizeof name))
-                return mha_fail(error, MHA_INVALID, row->name, /* unreachable: names are our own, numbers short */
+                return mha__fail(error, MHA_INVALID, row->name, /* unreachable: names are our own, numbers short */
                                 "the name '%s' is too long", row->name); /* unreachable: so */
             status = add_tensor(model, row, name, error);
             if (status)
@@ -135,16 +135,16 @@ static bool same_text(const char *a, const char *b)
 /* Blocks follow one another as wholes: neighbours with the same block formula are one run. */
 static mha_status walk_rows(mha_model *model, size_t *count, mha_error *error)
 {
-    const mha_architecture *architecture = model->setup.architecture;
+    const mha__architecture *architecture = model->setup.architecture;
     int64_t inner = 1, blocks;
     mha_status status = value_of(model, architecture->inner, 1, &inner, error);
     *count = 0;
-    for (const mha_arch_tensor *row = architecture->tensors, *end; row->name && !status; row = end) {
+    for (const mha__arch_tensor *row = architecture->tensors, *end; row->name && !status; row = end) {
         for (end = row + 1; row->blocks && end->name && same_text(end->blocks, row->blocks);)
             end++;
         status = value_of(model, row->blocks, 1, &blocks, error);
         if (!status && blocks > MHA_BLOCK_LIMIT)
-            status = mha_fail(error, MHA_INVALID, mha_setup_key(&model->setup, row->blocks),
+            status = mha__fail(error, MHA_INVALID, mha__setup_key(&model->setup, row->blocks),
                               "expected at most %d blocks, found %" PRId64, MHA_BLOCK_LIMIT, blocks);
         if (!status)
             status =
@@ -158,36 +158,36 @@ static mha_status walk_rows(mha_model *model, size_t *count, mha_error *error)
 static mha_status read_config(const mha_model_spec *spec, json_t **config, mha_error *error)
 {
     if (!spec->preset == !spec->config)
-        return mha_fail(error, MHA_INVALID, "preset", "expected a preset or a config.json, found %s",
+        return mha__fail(error, MHA_INVALID, "preset", "expected a preset or a config.json, found %s",
                         spec->preset ? "both" : "neither");
     if (spec->config)
-        return mha_config_load(spec->config, config, error);
+        return mha__config_load(spec->config, config, error);
     const char *text = NULL;
-    mha_status status = mha_preset_find(spec->preset, &text, error);
-    return status ? status : mha_config_parse(text, strlen(text), spec->preset, config, error);
+    mha_status status = mha__preset_find(spec->preset, &text, error);
+    return status ? status : mha__config_parse(text, strlen(text), spec->preset, config, error);
 }
 
-mha_status mha_model_create_from(const json_t *config, const mha_model_spec *spec, mha_params *table, mha_model **model,
+mha_status mha__model_create_from(const json_t *config, const mha_model_spec *spec, mha_params *table, mha_model **model,
                                  mha_error *error)
 {
-    const mha_allocator allocator = mha_allocator_default();
+    const mha_allocator allocator = mha__allocator_default();
     size_t count = 0;
     if (spec->dtype != MHA_F32 && spec->dtype != MHA_F64 && spec->dtype != MHA_F16 && spec->dtype != MHA_BF16)
-        return mha_fail(error, MHA_INVALID, "dtype", "dtype: expected F32, F64, F16 or BF16, found %s",
+        return mha__fail(error, MHA_INVALID, "dtype", "dtype: expected F32, F64, F16 or BF16, found %s",
                         mha_dtype_name(spec->dtype));
-    mha_model *made = mha_allocate(&allocator, sizeof *made);
+    mha_model *made = mha__allocate(&allocator, sizeof *made);
     if (!made)
-        return mha_fail(error, MHA_NO_MEMORY, "model", "no memory for a model");
+        return mha__fail(error, MHA_NO_MEMORY, "model", "no memory for a model");
     made->table = table;
     made->dtype = spec->dtype;
-    mha_status status = mha_setup_read(config, spec->class_name, spec->n_heads, spec->kv_heads, &made->setup, error);
+    mha_status status = mha__setup_read(config, spec->class_name, spec->n_heads, spec->kv_heads, &made->setup, error);
     if (!status)
         status = walk_rows(made, &count, error);
     if (!status) {
         made->rows_bytes = count * sizeof *made->rows;
-        made->rows = mha_allocate(&allocator, made->rows_bytes);
+        made->rows = mha__allocate(&allocator, made->rows_bytes);
         status = made->rows ? walk_rows(made, &count, error)
-                            : mha_fail(error, MHA_NO_MEMORY, "model", "no memory for %zu rows", count);
+                            : mha__fail(error, MHA_NO_MEMORY, "model", "no memory for %zu rows", count);
     }
     if (status) {
         mha_model_destroy(made);
@@ -203,20 +203,20 @@ mha_status mha_model_create(const mha_model_spec *spec, mha_params *table, mha_m
     mha_status status = read_config(spec, &config, error);
     if (status)
         return status;
-    status = mha_model_create_from(config, spec, table, model, error);
+    status = mha__model_create_from(config, spec, table, model, error);
     json_decref(config);
     return status;
 }
 
 void mha_model_destroy(mha_model *model)
 {
-    const mha_allocator allocator = mha_allocator_default();
+    const mha_allocator allocator = mha__allocator_default();
     if (!model)
         return;
     while (model->n_rows > 0)
         mha_params_remove(model->table, model->rows[--model->n_rows].tensor); /* NOLINT: counted rows exist */
-    mha_release(&allocator, model->rows, model->rows_bytes);
-    mha_release(&allocator, model, sizeof *model);
+    mha__release(&allocator, model->rows, model->rows_bytes);
+    mha__release(&allocator, model, sizeof *model);
 }
 
 /* ---------------------------------------------------------------- what it is */
@@ -233,7 +233,7 @@ const char *mha_model_class(const mha_model *model)
 
 mha_model_facts mha_model_get_facts(const mha_model *model)
 {
-    return mha_setup_facts(&model->setup);
+    return mha__setup_facts(&model->setup);
 }
 
 size_t mha_model_assumptions(const mha_model *model, const mha_assumption **list)
@@ -245,7 +245,7 @@ size_t mha_model_assumptions(const mha_model *model, const mha_assumption **list
 /* ---------------------------------------------------------------- its attention layers */
 
 /* Layers of one row of the description; 0 where its condition fails. */
-static size_t layers_of(const mha_model *model, const mha_arch_attention *row)
+static size_t layers_of(const mha_model *model, const mha__arch_attention *row)
 {
     int64_t wanted, blocks;
     if (value_of(model, row->when, 1, &wanted, NULL) || value_of(model, row->blocks, 1, &blocks, NULL))
@@ -256,7 +256,7 @@ static size_t layers_of(const mha_model *model, const mha_arch_attention *row)
 size_t mha_model_layer_count(const mha_model *model)
 {
     size_t count = 0;
-    for (const mha_arch_attention *row = model->setup.architecture->attention; row->prefix; row++)
+    for (const mha__arch_attention *row = model->setup.architecture->attention; row->prefix; row++)
         count += layers_of(model, row);
     return count;
 }
@@ -265,15 +265,15 @@ bool mha_model_layer_at(const mha_model *model, size_t index, mha_model_layer *l
 {
     int64_t inner = 1, uses = 1, causal = 0;
     value_of(model, model->setup.architecture->inner, 1, &inner, NULL);
-    for (const mha_arch_attention *row = model->setup.architecture->attention; row->prefix; row++) {
+    for (const mha__arch_attention *row = model->setup.architecture->attention; row->prefix; row++) {
         size_t count = layers_of(model, row);
         if (index >= count) {
             index -= count;
             continue;
         }
-        mha_model_layer made = {.config = mha_setup_attention(&model->setup)};
+        mha_model_layer made = {.config = mha__setup_attention(&model->setup)};
         value_of(model, row->uses, 1, &uses, NULL);
-        value_of(model, row->causal, mha_values_get(&model->setup.values, "causal"), &causal, NULL);
+        value_of(model, row->causal, mha__values_get(&model->setup.values, "causal"), &causal, NULL);
         made.config.dtype = model->dtype;
         made.causal = causal;
         made.uses = uses > 0 ? (size_t)uses : 0;

@@ -19,7 +19,7 @@ const char *mha_preset_at(size_t index, const char **config)
     return presets[index].name;
 }
 
-mha_status mha_preset_find(const char *name, const char **config, mha_error *error)
+mha_status mha__preset_find(const char *name, const char **config, mha_error *error)
 {
     size_t count = sizeof presets / sizeof *presets, begin_alike = 0, last = 0, used = 0;
     for (size_t i = 0; i < count; i++) {
@@ -40,6 +40,6 @@ mha_status mha_preset_find(const char *name, const char **config, mha_error *err
     for (size_t i = 0; i < count && used < sizeof list; i++)
         if (begin_alike == 0 || strncmp(presets[i].name, name, strlen(name)) == 0)
             used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", used ? ", " : "", presets[i].name);
-    return mha_fail(error, MHA_NOT_FOUND, "preset", "preset: expected one of %s%s, found '%.*s'", list,
+    return mha__fail(error, MHA_NOT_FOUND, "preset", "preset: expected one of %s%s, found '%.*s'", list,
                     used >= sizeof list ? "..." : "", MHA_AT_MOST(40, name));
 }

@@ -79,8 +79,8 @@ static void bucket_remove(mha_params *table, mha_tensor *t)
 
 mha_status mha_params_create(const mha_allocator *allocator, mha_params **table)
 {
-    mha_allocator a = mha_allocator_or_default(allocator);
-    mha_params *t = mha_allocate(&a, sizeof *t);
+    mha_allocator a = mha__allocator_or_default(allocator);
+    mha_params *t = mha__allocate(&a, sizeof *t);
     if (!t)
         return MHA_NO_MEMORY;
     t->allocator = a;
@@ -95,21 +95,21 @@ const mha_allocator *mha_params_allocator(const mha_params *table)
 
 static void release_row(mha_params *table, mha_tensor *t)
 {
-    mha_release(&table->allocator, t->name, t->name_bytes);
-    mha_release(&table->allocator, t->inert_why, t->inert_bytes);
-    mha_release(&table->allocator, t, sizeof *t);
+    mha__release(&table->allocator, t->name, t->name_bytes);
+    mha__release(&table->allocator, t->inert_why, t->inert_bytes);
+    mha__release(&table->allocator, t, sizeof *t);
 }
 
 static void release_storage(mha_params *table, storage *s)
 {
-    mha_release(&table->allocator, s->data, s->bytes);
-    mha_release(&table->allocator, s, sizeof *s);
+    mha__release(&table->allocator, s->data, s->bytes);
+    mha__release(&table->allocator, s, sizeof *s);
 }
 
 static void release_index(mha_params *table)
 {
-    mha_release(&table->allocator, table->rows, table->capacity * sizeof *table->rows);
-    mha_release(&table->allocator, table->buckets, table->capacity * sizeof *table->buckets);
+    mha__release(&table->allocator, table->rows, table->capacity * sizeof *table->rows);
+    mha__release(&table->allocator, table->buckets, table->capacity * sizeof *table->buckets);
 }
 
 void mha_params_destroy(mha_params *table)
@@ -124,7 +124,7 @@ void mha_params_destroy(mha_params *table)
     }
     release_index(table);
     mha_allocator a = table->allocator;
-    mha_release(&a, table, sizeof *table);
+    mha__release(&a, table, sizeof *table);
 }
 
 /* Room for one more row. */
@@ -133,11 +133,11 @@ static bool grow(mha_params *table)
     if (table->count < table->capacity)
         return true;
     size_t capacity = table->capacity ? table->capacity * 2 : 16;
-    mha_tensor **rows = mha_allocate(&table->allocator, capacity * sizeof *rows);
-    mha_tensor **buckets = mha_allocate(&table->allocator, capacity * sizeof *buckets);
+    mha_tensor **rows = mha__allocate(&table->allocator, capacity * sizeof *rows);
+    mha_tensor **buckets = mha__allocate(&table->allocator, capacity * sizeof *buckets);
     if (!rows || !buckets) {
-        mha_release(&table->allocator, rows, capacity * sizeof *rows);
-        mha_release(&table->allocator, buckets, capacity * sizeof *buckets);
+        mha__release(&table->allocator, rows, capacity * sizeof *rows);
+        mha__release(&table->allocator, buckets, capacity * sizeof *buckets);
         return false;
     }
     if (table->count)
@@ -159,11 +159,11 @@ static mha_tensor *add_row(mha_params *table, const mha_tensor_spec *spec, int r
     size_t bytes = name_size + role_size + group_size;
     if (!grow(table))
         return NULL;
-    mha_tensor *t = mha_allocate(&table->allocator, sizeof *t);
-    char *text = mha_allocate(&table->allocator, bytes);
+    mha_tensor *t = mha__allocate(&table->allocator, sizeof *t);
+    char *text = mha__allocate(&table->allocator, bytes);
     if (!t || !text) {
-        mha_release(&table->allocator, t, sizeof *t);
-        mha_release(&table->allocator, text, bytes);
+        mha__release(&table->allocator, t, sizeof *t);
+        mha__release(&table->allocator, text, bytes);
         return NULL;
     }
     t->name = memcpy(text, spec->name, name_size);
@@ -186,21 +186,21 @@ static mha_tensor *add_row(mha_params *table, const mha_tensor_spec *spec, int r
 static mha_status check_spec(const mha_params *table, const mha_tensor_spec *spec, mha_error *error)
 {
     if (!spec->name || !*spec->name)
-        return mha_fail(error, MHA_INVALID, "", "a tensor needs a name");
+        return mha__fail(error, MHA_INVALID, "", "a tensor needs a name");
     if (mha_params_find(table, spec->name))
-        return mha_fail(error, MHA_INVALID, spec->name, "the table already has a tensor named %s", spec->name);
+        return mha__fail(error, MHA_INVALID, spec->name, "the table already has a tensor named %s", spec->name);
     if (spec->rank < 0 || spec->rank > MHA_MAX_RANK)
-        return mha_fail(error, MHA_INVALID, spec->name, "%s: expected a rank of 0 to %d, found %d", spec->name,
+        return mha__fail(error, MHA_INVALID, spec->name, "%s: expected a rank of 0 to %d, found %d", spec->name,
                         MHA_MAX_RANK, spec->rank);
     return MHA_OK;
 }
 
 static storage *allocate_storage(mha_params *table, const mha_tensor_spec *spec, size_t elements, size_t bytes)
 {
-    storage *s = mha_allocate(&table->allocator, sizeof *s);
+    storage *s = mha__allocate(&table->allocator, sizeof *s);
     if (!s)
         return NULL;
-    *s = (storage){.data = mha_allocate(&table->allocator, bytes), .elements = elements, .bytes = bytes,
+    *s = (storage){.data = mha__allocate(&table->allocator, bytes), .elements = elements, .bytes = bytes,
                    .dtype = spec->dtype, .kind = spec->kind, .frozen = spec->frozen};
     if (s->data || bytes == 0)
         return s;
@@ -214,18 +214,18 @@ mha_status mha_params_add(mha_params *table, const mha_tensor_spec *spec, mha_te
     if (status != MHA_OK)
         return status;
     char shape[160];
-    mha_shape_text(shape, sizeof shape, spec->shape, spec->rank);
+    mha__shape_text(shape, sizeof shape, spec->shape, spec->rank);
     mha_view extent = mha_view_of(NULL, spec->dtype, spec->rank, spec->shape);
     size_t elements = mha_view_elements(&extent), bytes;
     if (elements == SIZE_MAX || mha_dtype_bytes(spec->dtype, elements, &bytes) != MHA_OK || bytes > PTRDIFF_MAX)
-        return mha_fail(error, MHA_INVALID, spec->name, "%s: shape %s of %s has no size in bytes on this machine",
+        return mha__fail(error, MHA_INVALID, spec->name, "%s: shape %s of %s has no size in bytes on this machine",
                         spec->name, shape, mha_dtype_name(spec->dtype));
     storage *s = allocate_storage(table, spec, elements, bytes);
     mha_tensor *t = s ? add_row(table, spec, spec->rank, spec->shape, s) : NULL;
     if (!t) {
         if (s)
             release_storage(table, s);
-        return mha_fail(error, MHA_NO_MEMORY, spec->name, "%s: no memory for shape %s of %s (%zu bytes)", spec->name,
+        return mha__fail(error, MHA_NO_MEMORY, spec->name, "%s: no memory for shape %s of %s (%zu bytes)", spec->name,
                         shape, mha_dtype_name(spec->dtype), bytes);
     }
     s->number = table->next_number++;
@@ -244,19 +244,19 @@ mha_status mha_params_alias(mha_params *table, const mha_tensor_spec *spec, mha_
     if (status != MHA_OK)
         return status;
     if (of->table != table)
-        return mha_fail(error, MHA_INVALID, spec->name, "%s: %s is a row of another table", spec->name, of->name);
+        return mha__fail(error, MHA_INVALID, spec->name, "%s: %s is a row of another table", spec->name, of->name);
     bool same_shape = spec->rank == 0 && of->rank != 0;
     int rank = same_shape ? of->rank : spec->rank;
     const size_t *shape = same_shape ? of->shape : spec->shape;
     mha_view extent = mha_view_of(NULL, of->storage->dtype, rank, shape);
     if (mha_view_elements(&extent) != of->storage->elements) {
         char found[160];
-        return mha_fail(error, MHA_INVALID, spec->name, "%s: expected %zu elements, as in %s, found shape %s", spec->name,
-                        of->storage->elements, of->name, mha_shape_text(found, sizeof found, shape, rank));
+        return mha__fail(error, MHA_INVALID, spec->name, "%s: expected %zu elements, as in %s, found shape %s", spec->name,
+                        of->storage->elements, of->name, mha__shape_text(found, sizeof found, shape, rank));
     }
     mha_tensor *t = add_row(table, spec, rank, shape, of->storage);
     if (!t)
-        return mha_fail(error, MHA_NO_MEMORY, spec->name, "%s: no memory for a row of the table", spec->name);
+        return mha__fail(error, MHA_NO_MEMORY, spec->name, "%s: no memory for a row of the table", spec->name);
     if (tensor)
         *tensor = t;
     return MHA_OK;
@@ -332,10 +332,10 @@ mha_status mha_tensor_set_inert(mha_tensor *tensor, size_t elements, const char 
     if (elements > tensor->storage->elements)
         return MHA_INVALID;
     size_t bytes = strlen(why) + 1;
-    char *copy = mha_allocate(&tensor->table->allocator, bytes);
+    char *copy = mha__allocate(&tensor->table->allocator, bytes);
     if (!copy)
         return MHA_NO_MEMORY;
-    mha_release(&tensor->table->allocator, tensor->inert_why, tensor->inert_bytes);
+    mha__release(&tensor->table->allocator, tensor->inert_why, tensor->inert_bytes);
     tensor->inert_why = memcpy(copy, why, bytes);
     tensor->inert_bytes = bytes;
     tensor->inert_elements = elements;

@@ -2,20 +2,20 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "verify/case.h"
+#include "verify/case/record.h"
 
 static mha_status no_memory(const char *what, mha_error *error)
 {
-    return mha_fail(error, MHA_NO_MEMORY, what, "no memory for %s", what);
+    return mha__fail(error, MHA_NO_MEMORY, what, "no memory for %s", what);
 }
 
 /* The float paths take F32 alone. What is no float is left for the plan to refuse. */
-static mha_status narrow(mha_attempt *attempt, mha_view *view, const char *name, mha_error *error)
+static mha_status narrow(mha__attempt *attempt, mha_view *view, const char *name, mha_error *error)
 {
     const bool other = view->dtype == MHA_F64 || view->dtype == MHA_F16 || view->dtype == MHA_BF16;
     if (!view->data || !other || attempt->call.path == MHA_PATH_EXACT)
         return MHA_OK;
-    mha_view copy = mha_pool_view(&attempt->pool, MHA_F32, view->rank, view->shape);
+    mha_view copy = mha__arena_view(&attempt->pool, MHA_F32, view->rank, view->shape);
     if (!copy.data)
         return no_memory(name, error);
     (void)mha_view_copy(&copy, view);
@@ -23,7 +23,7 @@ static mha_status narrow(mha_attempt *attempt, mha_view *view, const char *name,
     return MHA_OK;
 }
 
-static mha_status fill_cache(mha_attempt *attempt, const mha_view *past_key, const mha_view *past_value,
+static mha_status fill_cache(mha__attempt *attempt, const mha_view *past_key, const mha_view *past_value,
                              mha_error *error)
 {
     const mha_call *call = &attempt->call;
@@ -44,11 +44,11 @@ static mha_status fill_cache(mha_attempt *attempt, const mha_view *past_key, con
     return status;
 }
 
-mha_status mha_attempt_begin(mha_attempt *attempt, const mha_allocator *allocator, const mha_layer *layer,
+mha_status mha__attempt_begin(mha__attempt *attempt, const mha_allocator *allocator, const mha_layer *layer,
                              const mha_call *call, const mha_view *past_key, const mha_view *past_value,
                              mha_error *error)
 {
-    *attempt = (mha_attempt){.pool.allocator = mha_allocator_or_default(allocator), .layer = layer, .call = *call};
+    *attempt = (mha__attempt){.pool.allocator = mha__allocator_or_default(allocator), .layer = layer, .call = *call};
     memset(attempt->call.stages, 0, sizeof attempt->call.stages);
     const size_t small = (size_t)1 << 14;
     if (call->threads == 0 && mha_view_elements(&call->query) < small && mha_view_elements(&call->key) < small)
@@ -66,18 +66,18 @@ mha_status mha_attempt_begin(mha_attempt *attempt, const mha_allocator *allocato
 }
 
 /* Memory for the output as `layout` orders it, seen in the order of the call. */
-static mha_view output_view(mha_attempt *attempt, mha_dtype dtype, mha_layout layout)
+static mha_view output_view(mha__attempt *attempt, mha_dtype dtype, mha_layout layout)
 {
     const mha_plan *plan = &attempt->plan;
     const size_t *s = plan->stage_shape[MHA_STAGE_OUTPUT];
-    attempt->stages[MHA_STAGE_OUTPUT] = mha_pool_view(&attempt->pool, dtype, plan->stage_rank[MHA_STAGE_OUTPUT], s);
+    attempt->stages[MHA_STAGE_OUTPUT] = mha__arena_view(&attempt->pool, dtype, plan->stage_rank[MHA_STAGE_OUTPUT], s);
     void *data = attempt->stages[MHA_STAGE_OUTPUT].data;
     if (layout == MHA_BHTD || layout == MHA_BTHD)
         return mha_view_heads(data, dtype, layout, s[0], s[1], plan->h, plan->d_v);
     return mha_view_rows(data, dtype, layout, s[0], s[1], plan->d_out);
 }
 
-mha_status mha_attempt_run(mha_attempt *attempt, mha_layout layout, const bool wanted[MHA_STAGE_COUNT],
+mha_status mha__attempt_run(mha__attempt *attempt, mha_layout layout, const bool wanted[MHA_STAGE_COUNT],
                            mha_error *error)
 {
     mha_call *call = &attempt->call;
@@ -89,7 +89,7 @@ mha_status mha_attempt_run(mha_attempt *attempt, mha_layout layout, const bool w
             call->stages[s] = output_view(attempt, dtype, layout);
         else
             call->stages[s] = attempt->stages[s] =
-                mha_pool_view(&attempt->pool, dtype, attempt->plan.stage_rank[s], attempt->plan.stage_shape[s]);
+                mha__arena_view(&attempt->pool, dtype, attempt->plan.stage_rank[s], attempt->plan.stage_shape[s]);
         if (!attempt->stages[s].data)
             return no_memory(mha_stage_name((mha_stage)s), error);
     }
@@ -97,15 +97,15 @@ mha_status mha_attempt_run(mha_attempt *attempt, mha_layout layout, const bool w
     mha_status status = mha_plan_call(attempt->layer, call, &attempt->plan, error);
     if (status)
         return status;
-    void *workspace = mha_pool_take(&attempt->pool, attempt->plan.workspace_bytes);
+    void *workspace = mha__arena_take(&attempt->pool, attempt->plan.workspace_bytes);
     if (!workspace)
         return no_memory("workspace", error);
     return mha_forward(attempt->layer, call, workspace, attempt->plan.workspace_bytes, error);
 }
 
-void mha_attempt_free(mha_attempt *attempt)
+void mha__attempt_free(mha__attempt *attempt)
 {
     mha_cache_destroy(attempt->cache);
     attempt->cache = NULL;
-    mha_pool_free(&attempt->pool);
+    mha__arena_free(&attempt->pool);
 }

@@ -145,21 +145,21 @@ static mha_status check(const mha_view *a, const mha_view *e, double rtol, doubl
         equal = a->shape[k] == e->shape[k];
     char actual[128], expected[128];
     if (!equal)
-        return mha_fail(error, MHA_INVALID, "shape", "expected %s, found %s",
-                        mha_shape_text(expected, sizeof expected, e->shape, e->rank),
-                        mha_shape_text(actual, sizeof actual, a->shape, a->rank));
+        return mha__fail(error, MHA_INVALID, "shape", "expected %s, found %s",
+                        mha__shape_text(expected, sizeof expected, e->shape, e->rank),
+                        mha__shape_text(actual, sizeof actual, a->shape, a->rank));
     if (!(rtol >= 0) || !(atol >= 0))
-        return mha_fail(error, MHA_INVALID, "tolerance", "expected rtol and atol of 0 or more, found %g and %g", rtol,
+        return mha__fail(error, MHA_INVALID, "tolerance", "expected rtol and atol of 0 or more, found %g and %g", rtol,
                         atol);
     const mha_view *views[] = {a, e};
     size_t size;
     for (int i = 0; i < 2; i++)
         if (mha_dtype_bytes(views[i]->dtype, 1, &size)) /* no single element has a size */
-            return mha_fail(error, MHA_UNSUPPORTED, mha_dtype_name(views[i]->dtype),
+            return mha__fail(error, MHA_UNSUPPORTED, mha_dtype_name(views[i]->dtype),
                             "expected a plain element type, found %s", mha_dtype_name(views[i]->dtype));
     size_t n = mha_view_elements(a);
     if (n == SIZE_MAX || (n > 0 && (!a->data || !e->data)))
-        return mha_fail(error, MHA_INVALID, "data", "expected two tensors with data");
+        return mha__fail(error, MHA_INVALID, "data", "expected two tensors with data");
     return MHA_OK;
 }
 

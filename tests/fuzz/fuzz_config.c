@@ -2,16 +2,16 @@
 #include <stdlib.h>
 
 #include "fuzz/fuzz.h"
-#include "models/config.h"
+#include "models/config_json.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     json_t *config = NULL;
     mha_error error = {0};
-    mha_setup setup;
-    mha_status status = mha_config_parse((const char *)data, size, "config.json", &config, &error);
+    mha__setup setup;
+    mha_status status = mha__config_parse((const char *)data, size, "config.json", &config, &error);
     if (status == MHA_OK)
-        status = mha_setup_read(config, NULL, 0, 0, &setup, &error);
+        status = mha__setup_read(config, NULL, 0, 0, &setup, &error);
     if (status != MHA_OK && (error.status != status || error.message[0] == '\0'))
         abort();
     json_decref(config);

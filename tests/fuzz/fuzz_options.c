@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/bench_shape.h"
+#include "bench/shapes.h"
 #include "cli/options.h"
 #include "fuzz/fuzz.h"
 #include "models/expression.h"
@@ -38,15 +38,15 @@ static int parse(arguments *args, command_code command, int argc, char **argv)
 
 static void read_word(const char *word)
 {
-    mha_values values = {0};
+    mha__values values = {0};
     mha_error error = {0};
     int64_t result = 0;
     bench_shape shape;
     bench_shape_read(word, &shape);
-    mha_status status = mha_values_parse(&values, word, &error);
+    mha_status status = mha__values_parse(&values, word, &error);
     if (status != MHA_OK)
         fuzz_require_reason(status, &error);
-    status = mha_expression_evaluate(word, &values, &result, &error);
+    status = mha__expression_evaluate(word, &values, &result, &error);
     if (status != MHA_OK)
         fuzz_require_reason(status, &error);
 }

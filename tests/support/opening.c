@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/formats.h"
+#include "formats/tensor_list.h"
 #include "support/failing.h"
 #include "support/opening.h"
 #include "support/unit.h"
@@ -22,7 +22,7 @@ mha_status try_open(const char *path, mha_error *error)
 static mha_status open_and_read(const mha_allocator *allocator, const char *path, const char *name, mha_error *error)
 {
     mha_file *file = NULL;
-    mha_status status = mha_file_open_using(allocator, path, &file, error);
+    mha_status status = mha__file_open_using(allocator, path, &file, error);
     if (status == MHA_OK && name) {
         const mha_file_tensor *tensor = mha_file_find(file, name);
         assert_non_null(tensor);

@@ -47,13 +47,13 @@ enum {
 };
 
 /* The rows this machine has, best first; NULL past the end. */
-static const mha_kernels *available(int index)
+static const mha__kernels *available(int index)
 {
-    const mha_kernels *found[n_rows];
+    const mha__kernels *found[n_rows];
     int n = 0;
 #define FIND_ROW(name, has)                                                                                            \
     if (has)                                                                                                           \
-        found[n++] = &mha_kernels_##name;
+        found[n++] = &mha__kernels_##name;
     MHA_KERNELS_LIST(FIND_ROW)
 #undef FIND_ROW
     return index >= 0 && index < n ? found[index] : NULL;
@@ -69,7 +69,7 @@ static bool known(const char *name)
     return false;
 }
 
-static const mha_kernels *by_name(const char *name)
+static const mha__kernels *by_name(const char *name)
 {
     if (strcmp(name, "auto") == 0)
         return available(0);
@@ -79,14 +79,14 @@ static const mha_kernels *by_name(const char *name)
     return NULL;
 }
 
-static _Atomic(const mha_kernels *) chosen;
+static _Atomic(const mha__kernels *) chosen;
 
-const mha_kernels *mha_kernels_get(void)
+const mha__kernels *mha__kernels_get(void)
 {
-    const mha_kernels *kernels = atomic_load_explicit(&chosen, memory_order_acquire);
+    const mha__kernels *kernels = atomic_load_explicit(&chosen, memory_order_acquire);
     if (!kernels) {
         const char *wanted = getenv("MHA_ISA");
-        const mha_kernels *first = wanted ? by_name(wanted) : NULL, *none = NULL;
+        const mha__kernels *first = wanted ? by_name(wanted) : NULL, *none = NULL;
         if (!first)
             first = available(0);
         /* Threads that come here together agree on the one that stored first. */
@@ -98,12 +98,12 @@ const mha_kernels *mha_kernels_get(void)
 
 const char *mha_isa(void)
 {
-    return mha_kernels_get()->isa;
+    return mha__kernels_get()->isa;
 }
 
 const char *mha_isa_available(int index)
 {
-    const mha_kernels *kernels = available(index);
+    const mha__kernels *kernels = available(index);
     return kernels ? kernels->isa : NULL;
 }
 
@@ -111,7 +111,7 @@ mha_status mha_isa_select(const char *name)
 {
     if (!name)
         return MHA_INVALID;
-    const mha_kernels *kernels = by_name(name);
+    const mha__kernels *kernels = by_name(name);
     if (!kernels)
         return known(name) ? MHA_UNSUPPORTED : MHA_NOT_FOUND;
     atomic_store_explicit(&chosen, kernels, memory_order_release);

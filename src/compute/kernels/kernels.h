@@ -1,7 +1,7 @@
 /* The one interface of the float kernels: small loops over pointers and lengths, without threads,
  * allocation or any knowledge of attention's objects. One complete version per instruction set. */
-#ifndef MHA_KERNELS_H
-#define MHA_KERNELS_H
+#ifndef MHA_COMPUTE_KERNELS_KERNELS_H
+#define MHA_COMPUTE_KERNELS_KERNELS_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -19,19 +19,19 @@ enum { MHA_PANEL = 32, MHA_BLOCK = 512, MHA_STAGED = MHA_BLOCK + 16 };
 
 /* The right factor of a product: column j of row p is at data + p * row + j / 32 * panel + j % 32. Packed: row
  * is 32. A plain matrix of row stride ld is {data, ld, 32}, if rounding the columns read up to 16 stays inside it. */
-typedef struct mha_panels {
+typedef struct mha__panels {
     const float *data;
     size_t row, panel;
-} mha_panels;
+} mha__panels;
 
 /* The same of 16-bit floats: `dtype` is MHA_F16 or MHA_BF16. */
-typedef struct mha_half_panels {
+typedef struct mha__half_panels {
     const uint16_t *data;
     size_t row, panel;
     mha_dtype dtype;
-} mha_half_panels;
+} mha__half_panels;
 
-typedef struct mha_kernels {
+typedef struct mha__kernels {
     const char *isa;
     size_t tile_rows; /* rows the product handles best at a time, at most MHA_TILE_ROWS */
     size_t few_rows;  /* rows that product_rows takes: MHA_FEW_ROWS or more */
@@ -40,12 +40,12 @@ typedef struct mha_kernels {
      * added to init. A: staged rows, k <= MHA_BLOCK. C: row stride ldc; exactly n columns are written. init is
      * factor[i] * C[i][j] when factor is given, else bias[j] when bias is given (n floats), else nothing
      * and C is not read. (k, n) floats at `next`, unless NULL, are wanted soon: fetched meanwhile. */
-    void (*product)(size_t m, size_t n, size_t k, const float *A, mha_panels B, const mha_panels *next, float *C,
+    void (*product)(size_t m, size_t n, size_t k, const float *A, mha__panels B, const mha__panels *next, float *C,
                     size_t ldc, const float *factor, const float *bias);
 
     /* The same product, bit for bit, as of the widened B; `next` and NULL mean the same. For few rows: B is widened
      * again for every MHA_TILE_ROWS of them. */
-    void (*product_half)(size_t m, size_t n, size_t k, const float *A, mha_half_panels B, const mha_half_panels *next,
+    void (*product_half)(size_t m, size_t n, size_t k, const float *A, mha__half_panels B, const mha__half_panels *next,
                          float *C, size_t ldc, const float *factor, const float *bias);
     /* C (m, n) = A X^T for m <= MHA_FEW_ROWS staged rows A of k <= MHA_BLOCK floats and X (n, k) of F16 or BF16
      * numbers, which begin at a multiple of four bytes, as do the rows after it (ldx is even); C has the bits that
@@ -104,11 +104,11 @@ typedef struct mha_kernels {
     double (*peak)(size_t rounds, float *sink);
     /* Reads n floats, a multiple of 128, and returns their sum: what no kernel can beat when memory is the limit. */
     float (*read)(const float *x, size_t n);
-} mha_kernels;
+} mha__kernels;
 
 enum { MHA_TILE_ROWS = 16, MHA_FEW_ROWS = 4 };
 
 /* The kernels in use. */
-const mha_kernels *mha_kernels_get(void);
+const mha__kernels *mha__kernels_get(void);
 
 #endif

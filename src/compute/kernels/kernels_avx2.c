@@ -11,7 +11,7 @@
 #define FLAT_ROWS 1
 #define HALF_FLAT_ROWS 3
 #define FLAT_VECS 8
-#define KERNELS mha_kernels_avx2
+#define KERNELS mha__kernels_avx2
 
 typedef float vec __attribute__((vector_size(32)));
 
@@ -52,7 +52,7 @@ static inline vec half_lanes(vec x)
     return (vec)_mm256_cvtph_ps(_mm256_castsi256_si128(_mm256_permute4x64_epi64(four, 8)));
 }
 
-#include "compute/kernels/body.h"
+#include "compute/kernels/body/body.h"
 #else
-typedef int mha_needs_avx2;
+typedef int mha__needs_avx2;
 #endif

@@ -13,7 +13,7 @@
 #define HALF_FLAT_ROWS 7
 #define MOST_FEW_ROWS 8
 #define FLAT_VECS 8
-#define KERNELS mha_kernels_avx512
+#define KERNELS mha__kernels_avx512
 
 typedef float vec __attribute__((vector_size(64)));
 
@@ -74,7 +74,7 @@ static inline vec half_lanes(vec x)
     return (vec)_mm512_cvtph_ps(_mm512_cvtepi32_epi16((__m512i)x));
 }
 
-#include "compute/kernels/body.h"
+#include "compute/kernels/body/body.h"
 #else
-typedef int mha_needs_avx512;
+typedef int mha__needs_avx512;
 #endif

@@ -11,7 +11,7 @@
 #define FLAT_ROWS 3
 #define HALF_FLAT_ROWS 6
 #define FLAT_VECS 8
-#define KERNELS mha_kernels_neon
+#define KERNELS mha__kernels_neon
 
 typedef float vec __attribute__((vector_size(16)));
 
@@ -36,7 +36,7 @@ static inline vec half_lanes(vec x)
     return (vec)vcvt_f32_f16(vreinterpret_f16_u16(vmovn_u32((uint32x4_t)x)));
 }
 
-#include "compute/kernels/body.h"
+#include "compute/kernels/body/body.h"
 #else
-typedef int mha_needs_neon;
+typedef int mha__needs_neon;
 #endif

@@ -10,7 +10,7 @@
 #define FLAT_ROWS 1
 #define HALF_FLAT_ROWS 2
 #define FLAT_VECS 8
-#define KERNELS mha_kernels_scalar
+#define KERNELS mha__kernels_scalar
 
 typedef float vec __attribute__((vector_size(16)));
 typedef int mask_of_vec __attribute__((vector_size(16)));
@@ -46,4 +46,4 @@ static inline vec halves(const uint16_t *x)
     return half_lanes((vec)__builtin_convertvector(*(const four_halves *)x, bits_of_vec));
 }
 
-#include "compute/kernels/body.h"
+#include "compute/kernels/body/body.h"

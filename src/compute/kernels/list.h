@@ -1,8 +1,8 @@
 /* The list of instruction sets, best first: the only place that changes when one joins.
  * Name in the code, whether this machine and its system have it. A row whose file is not for this
  * architecture is left out by its condition. */
-#ifndef MHA_KERNELS_LIST_H
-#define MHA_KERNELS_LIST_H
+#ifndef MHA_COMPUTE_KERNELS_LIST_H
+#define MHA_COMPUTE_KERNELS_LIST_H
 
 #include "compute/kernels/kernels.h"
 
@@ -25,7 +25,7 @@
     MHA_KERNELS_ARM(X)                                                                                                 \
     X(scalar, true)
 
-#define MHA_KERNELS_DECLARE(name, available) extern const mha_kernels mha_kernels_##name;
+#define MHA_KERNELS_DECLARE(name, available) extern const mha__kernels mha__kernels_##name;
 MHA_KERNELS_LIST(MHA_KERNELS_DECLARE)
 #undef MHA_KERNELS_DECLARE
 

@@ -3,7 +3,7 @@
 
 /* clang-format off */
 
-static const mha_arch_key keys[] = {
+static const mha__arch_key keys[] = {
     {"V", "vocab_size", "30000"},
     {"E", "embedding_size", "128"},
     {"d_model", "hidden_size", "4096"},
@@ -22,7 +22,7 @@ static const mha_arch_key keys[] = {
     {"bias_q", NULL, "1"}, {"bias_k", NULL, "1"}, {"bias_v", NULL, "1"}, {"bias_o", NULL, "1"},
     {0}};
 
-static const mha_arch_class classes[] = {
+static const mha__arch_class classes[] = {
     {"AlbertModel", "pooler"},
     {"AlbertForPreTraining", "pooler mlm sop"},
     {"AlbertForMaskedLM", "mlm"},
@@ -33,7 +33,7 @@ static const mha_arch_class classes[] = {
 
 #define BLOCK "albert.encoder.albert_layer_groups.{i}.albert_layers.{j}."
 
-static const mha_arch_tensor tensors[] = {
+static const mha__arch_tensor tensors[] = {
     {NULL, "albert.embeddings.word_embeddings.weight", "V, E", MHA_GROUP_EMBEDDING, "tokens"},
     {NULL, "albert.embeddings.position_embeddings.weight", "P, E", MHA_GROUP_EMBEDDING, "positions"},
     {NULL, "albert.embeddings.token_type_embeddings.weight", "T, E", MHA_GROUP_EMBEDDING, "types"},
@@ -77,14 +77,14 @@ static const mha_arch_tensor tensors[] = {
     {NULL, "qa_outputs.bias", "labels", MHA_GROUP_HEAD, "classifier", .when = "qa"},
     {0}};
 
-static const mha_arch_attention attention[] = {
+static const mha__arch_attention attention[] = {
     {"G*N", "albert.encoder.albert_layer_groups.{i}.albert_layers.{j}.attention", .uses = "L/G"}, {0}};
 
-static const mha_arch_refusal refusals[] = {
+static const mha__arch_refusal refusals[] = {
     {"relative", "position_embedding_type: relative positions are not described"},
     {"G < 1 || N < 1 || L % (G*N+!(G*N)) != 0", "num_hidden_layers is not a multiple of num_hidden_groups * inner_group_num"},
     {0}};
 
-const mha_architecture mha_arch_albert = {
+const mha__architecture mha__arch_albert = {
     .model_types = "albert", .title = "ALBERT", .base_prefix = "albert.", .keys = keys, .classes = classes,
     .tensors = tensors, .attention = attention, .refusals = refusals, .inner = "N"};

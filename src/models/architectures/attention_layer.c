@@ -3,7 +3,7 @@
 
 /* clang-format off */
 
-static const mha_arch_key keys[] = {
+static const mha__arch_key keys[] = {
     {"d_model", "d_model hidden_size embed_dim", "512"},
     {"h", "num_attention_heads num_heads", "8"},
     {"bias_q", "bias", "1"},
@@ -13,17 +13,17 @@ static const mha_arch_key keys[] = {
     {"d_k", NULL, "d_model/h"},
     {0}};
 
-static const mha_arch_class classes[] = {{"MultiheadAttention", ""}, {0}};
+static const mha__arch_class classes[] = {{"MultiheadAttention", ""}, {0}};
 
-static const mha_arch_tensor tensors[] = {
+static const mha__arch_tensor tensors[] = {
     {NULL, "in_proj_weight", "3*d_model, d_model", MHA_GROUP_ATTENTION, "W_QKV"},
     {NULL, "in_proj_bias", "3*d_model", MHA_GROUP_ATTENTION, "b_QKV", .when = "bias_q"},
     {NULL, "out_proj.weight", "d_model, d_model", MHA_GROUP_ATTENTION, "W_O"},
     {NULL, "out_proj.bias", "d_model", MHA_GROUP_ATTENTION, "b_O", .when = "bias_o"},
     {0}};
 
-static const mha_arch_attention attention[] = {{NULL, ""}, {0}};
+static const mha__arch_attention attention[] = {{NULL, ""}, {0}};
 
-const mha_architecture mha_arch_attention_layer = {
+const mha__architecture mha__arch_attention_layer = {
     .model_types = "multihead_attention", .title = "nn.MultiheadAttention", .base_prefix = "", .keys = keys,
     .classes = classes, .tensors = tensors, .attention = attention};

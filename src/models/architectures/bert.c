@@ -59,13 +59,13 @@
     {"d_k", NULL, "d_model/h"},                                                                                           \
     {"bias_q", NULL, "1"}, {"bias_k", NULL, "1"}, {"bias_v", NULL, "1"}, {"bias_o", NULL, "1"}
 
-static const mha_arch_refusal refusals[] = {{"cross", "add_cross_attention: cross-attention blocks are not described"}, {0}};
+static const mha__arch_refusal refusals[] = {{"cross", "add_cross_attention: cross-attention blocks are not described"}, {0}};
 
 /* ---------------------------------------------------------------- BERT */
 
-static const mha_arch_key bert_keys[] = {KEYS("30522", "classifier || qa"), {0}};
+static const mha__arch_key bert_keys[] = {KEYS("30522", "classifier || qa"), {0}};
 
-static const mha_arch_class bert_classes[] = {
+static const mha__arch_class bert_classes[] = {
     {"BertModel", "pooler"},
     {"BertForPreTraining", "pooler mlm nsp"},
     {"BertForMaskedLM", "mlm"},
@@ -77,7 +77,7 @@ static const mha_arch_class bert_classes[] = {
     {"BertForQuestionAnswering", "qa"},
     {0}};
 
-static const mha_arch_tensor bert_tensors[] = {
+static const mha__arch_tensor bert_tensors[] = {
     ENCODER("bert."),
     {NULL, "cls.predictions.bias", "V", MHA_GROUP_HEAD, "token logits", .when = "mlm"},
     {NULL, "cls.predictions.transform.dense.weight", "d_model, d_model", MHA_GROUP_HEAD, "transform", .when = "mlm"},
@@ -93,17 +93,17 @@ static const mha_arch_tensor bert_tensors[] = {
     CLASSIFIERS,
     {0}};
 
-static const mha_arch_attention bert_attention[] = {{"L", "bert.encoder.layer.{i}.attention"}, {0}};
+static const mha__arch_attention bert_attention[] = {{"L", "bert.encoder.layer.{i}.attention"}, {0}};
 
-const mha_architecture mha_arch_bert = {
+const mha__architecture mha__arch_bert = {
     .model_types = "bert", .title = "BERT", .base_prefix = "bert.", .keys = bert_keys, .classes = bert_classes,
     .tensors = bert_tensors, .attention = bert_attention, .refusals = refusals};
 
 /* ---------------------------------------------------------------- RoBERTa */
 
-static const mha_arch_key roberta_keys[] = {KEYS("50265", "classifier || qa || sequence"), {0}};
+static const mha__arch_key roberta_keys[] = {KEYS("50265", "classifier || qa || sequence"), {0}};
 
-static const mha_arch_class roberta_classes[] = {
+static const mha__arch_class roberta_classes[] = {
     {"RobertaModel", "pooler"},
     {"RobertaForMaskedLM", "mlm"},
     {"RobertaForCausalLM", "mlm"},
@@ -113,7 +113,7 @@ static const mha_arch_class roberta_classes[] = {
     {"RobertaForQuestionAnswering", "qa"},
     {0}};
 
-static const mha_arch_tensor roberta_tensors[] = {
+static const mha__arch_tensor roberta_tensors[] = {
     ENCODER("roberta."),
     {NULL, "lm_head.bias", "V", MHA_GROUP_HEAD, "token logits", .when = "mlm"},
     {NULL, "lm_head.dense.weight", "d_model, d_model", MHA_GROUP_HEAD, "transform", .when = "mlm"},
@@ -130,8 +130,8 @@ static const mha_arch_tensor roberta_tensors[] = {
     CLASSIFIERS,
     {0}};
 
-static const mha_arch_attention roberta_attention[] = {{"L", "roberta.encoder.layer.{i}.attention"}, {0}};
+static const mha__arch_attention roberta_attention[] = {{"L", "roberta.encoder.layer.{i}.attention"}, {0}};
 
-const mha_architecture mha_arch_roberta = {
+const mha__architecture mha__arch_roberta = {
     .model_types = "roberta xlm-roberta camembert", .title = "RoBERTa", .base_prefix = "roberta.", .keys = roberta_keys,
     .classes = roberta_classes, .tensors = roberta_tensors, .attention = roberta_attention, .refusals = refusals};

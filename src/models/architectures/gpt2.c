@@ -3,7 +3,7 @@
 
 /* clang-format off */
 
-static const mha_arch_key keys[] = {
+static const mha__arch_key keys[] = {
     {"V", "vocab_size", "50257"},
     {"P", "n_positions n_ctx max_position_embeddings", "1024"},
     {"d_model", "n_embd hidden_size", "768"},
@@ -19,7 +19,7 @@ static const mha_arch_key keys[] = {
     {"causal", NULL, "1"},
     {0}};
 
-static const mha_arch_class classes[] = {
+static const mha__arch_class classes[] = {
     {"GPT2LMHeadModel", "lm"},
     {"GPT2Model", ""},
     {"GPT2DoubleHeadsModel", "lm choice"},
@@ -27,7 +27,7 @@ static const mha_arch_class classes[] = {
     {"GPT2ForTokenClassification", "classifier"},
     {0}};
 
-static const mha_arch_tensor tensors[] = {
+static const mha__arch_tensor tensors[] = {
     {NULL, "wte.weight", "V, d_model", MHA_GROUP_EMBEDDING, "tokens"},
     {NULL, "wpe.weight", "P, d_model", MHA_GROUP_EMBEDDING, "positions"},
     {"L", "h.{i}.ln_1.weight", "d_model", MHA_GROUP_NORM, "norm"},
@@ -54,10 +54,10 @@ static const mha_arch_tensor tensors[] = {
     {NULL, "classifier.bias", "labels", MHA_GROUP_HEAD, "classifier", .when = "classifier"},
     {0}};
 
-static const mha_arch_attention attention[] = {{"L", "h.{i}.attn"}, {0}};
+static const mha__arch_attention attention[] = {{"L", "h.{i}.attn"}, {0}};
 
-static const mha_arch_refusal refusals[] = {{"cross", "add_cross_attention: cross-attention blocks are not described"}, {0}};
+static const mha__arch_refusal refusals[] = {{"cross", "add_cross_attention: cross-attention blocks are not described"}, {0}};
 
-const mha_architecture mha_arch_gpt2 = {
+const mha__architecture mha__arch_gpt2 = {
     .model_types = "gpt2", .title = "GPT-2", .base_prefix = "transformer.", .keys = keys, .classes = classes,
     .tensors = tensors, .attention = attention, .refusals = refusals};

@@ -4,11 +4,11 @@
 
 #include "models/architecture.h"
 
-static const mha_architecture *const all[] = {
-    &mha_arch_bert,        &mha_arch_roberta,         &mha_arch_albert, &mha_arch_gpt2,
-    &mha_arch_llama,       &mha_arch_mistral,         &mha_arch_qwen2,  &mha_arch_qwen3,
-    &mha_arch_gemma,       &mha_arch_gemma2,          &mha_arch_t5,     &mha_arch_vit,
-    &mha_arch_transformer, &mha_arch_attention_layer,
+static const mha__architecture *const all[] = {
+    &mha__arch_bert,        &mha__arch_roberta,         &mha__arch_albert, &mha__arch_gpt2,
+    &mha__arch_llama,       &mha__arch_mistral,         &mha__arch_qwen2,  &mha__arch_qwen3,
+    &mha__arch_gemma,       &mha__arch_gemma2,          &mha__arch_t5,     &mha__arch_vit,
+    &mha__arch_transformer, &mha__arch_attention_layer,
 };
 
 /* Whether `word` stands in a list separated by blanks. */
@@ -21,7 +21,7 @@ static bool among(const char *list, const char *word)
     return false;
 }
 
-const mha_architecture *mha_architecture_find(const char *model_type)
+const mha__architecture *mha__architecture_find(const char *model_type)
 {
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (among(all[i]->model_types, model_type))
@@ -29,7 +29,7 @@ const mha_architecture *mha_architecture_find(const char *model_type)
     return NULL;
 }
 
-char *mha_architecture_list(char *text, size_t size)
+char *mha__architecture_list(char *text, size_t size)
 {
     size_t used = 0;
     text[0] = '\0';

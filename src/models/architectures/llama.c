@@ -6,7 +6,7 @@
 
 #define LAYER "model.layers.{i}."
 
-static const mha_arch_tensor tensors[] = {
+static const mha__arch_tensor tensors[] = {
     {NULL, "model.embed_tokens.weight", "V, d_model", MHA_GROUP_EMBEDDING, "tokens"},
     {"L", LAYER "input_layernorm.weight", "d_model", MHA_GROUP_NORM, "norm"},
     {"L", LAYER "self_attn.q_proj.weight", "h*d_k, d_model", MHA_GROUP_ATTENTION, "W_Q"},
@@ -38,7 +38,7 @@ static const mha_arch_tensor tensors[] = {
     {NULL, "score.weight", "labels, d_model", MHA_GROUP_HEAD, "classifier", .when = "score"},
     {0}};
 
-static const mha_arch_attention attention[] = {{"L", "model.layers.{i}.self_attn"}, {0}};
+static const mha__arch_attention attention[] = {{"L", "model.layers.{i}.self_attn"}, {0}};
 
 /* What each member of the family says of itself; a symbol may stand twice, the later row counts. */
 #define KEYS(vocabulary, width, feed_forward, layers, heads, kv_heads, head_width, tie)                                   \
@@ -58,39 +58,39 @@ static const mha_arch_attention attention[] = {{"L", "model.layers.{i}.self_attn
 #define BIASES(attention_bias)                                                                                            \
     {"bias_q", attention_bias, "0"}, {"bias_k", NULL, "bias_q"}, {"bias_v", NULL, "bias_q"}, {"bias_o", NULL, "bias_q"}
 
-static const mha_arch_key llama_keys[] = {
+static const mha__arch_key llama_keys[] = {
     KEYS("32000", "4096", "11008", "32", "32", "h", "d_model/h", "0"), BIASES("attention_bias"),
     {"bias_mlp", "mlp_bias", "0"},
     {"rotary_per_layer", NULL, "1"}, /* older libraries saved the table with every layer */
     {0}};
-static const mha_arch_key mistral_keys[] = {
+static const mha__arch_key mistral_keys[] = {
     KEYS("32000", "4096", "14336", "32", "32", "8", "d_model/h", "0"), BIASES(NULL), {"window", "sliding_window", "0"}, {0}};
-static const mha_arch_key qwen2_keys[] = {
+static const mha__arch_key qwen2_keys[] = {
     KEYS("151936", "4096", "22016", "32", "32", "32", "d_model/h", "0"), BIASES(NULL),
     {"bias_q", NULL, "1"}, {"bias_k", NULL, "1"}, {"bias_v", NULL, "1"}, {0}};
-static const mha_arch_key qwen3_keys[] = {
+static const mha__arch_key qwen3_keys[] = {
     KEYS("151936", "4096", "22016", "32", "32", "32", "128", "0"), BIASES("attention_bias"), {"qk_norm", NULL, "1"}, {0}};
-static const mha_arch_key gemma_keys[] = {
+static const mha__arch_key gemma_keys[] = {
     KEYS("256000", "3072", "24576", "28", "16", "16", "256", "1"), BIASES("attention_bias"), {0}};
-static const mha_arch_key gemma2_keys[] = {
+static const mha__arch_key gemma2_keys[] = {
     KEYS("256000", "2304", "9216", "26", "8", "4", "256", "1"), BIASES("attention_bias"), {"sandwich", NULL, "1"},
     {"moving", NULL, "1"}, /* the softcap */
     {0}};
 
-static const mha_arch_real llama_reals[] = {{"rope_base", "rope_theta", 10000}, {"norm_eps", "rms_norm_eps", 1e-6}, {0}};
-static const mha_arch_real gemma2_reals[] = {
+static const mha__arch_real llama_reals[] = {{"rope_base", "rope_theta", 10000}, {"norm_eps", "rms_norm_eps", 1e-6}, {0}};
+static const mha__arch_real gemma2_reals[] = {
     {"rope_base", "rope_theta", 10000}, {"norm_eps", "rms_norm_eps", 1e-6}, {"softcap", "attn_logit_softcapping", 50},
     {"scale_square", "query_pre_attn_scalar", 256}, {0}};
 
 #define CLASSES(name)                                                                                                     \
     {name "ForCausalLM", "lm"}, {name "Model", ""}, {name "ForSequenceClassification", "score"}, {0}
 
-static const mha_arch_class llama_classes[] = {CLASSES("Llama")}, mistral_classes[] = {CLASSES("Mistral")},
+static const mha__arch_class llama_classes[] = {CLASSES("Llama")}, mistral_classes[] = {CLASSES("Mistral")},
                             qwen2_classes[] = {CLASSES("Qwen2")}, qwen3_classes[] = {CLASSES("Qwen3")},
                             gemma_classes[] = {CLASSES("Gemma")}, gemma2_classes[] = {CLASSES("Gemma2")};
 
 #define MEMBER(member, types, written, ...)                                                                               \
-    const mha_architecture mha_arch_##member = {                                                                          \
+    const mha__architecture mha__arch_##member = {                                                                          \
         .model_types = types, .title = written, .base_prefix = "model.", .keys = member##_keys,                           \
         .classes = member##_classes, .tensors = tensors, .attention = attention, __VA_ARGS__}
 

@@ -3,7 +3,7 @@
 
 /* clang-format off */
 
-static const mha_arch_key keys[] = {
+static const mha__arch_key keys[] = {
     {"V", "vocab_size", "32128"},
     {"d_model", "d_model", "512"},
     {"d_k", "d_kv", "64"},
@@ -17,7 +17,7 @@ static const mha_arch_key keys[] = {
     {"h_kv", NULL, "h"},
     {0}};
 
-static const mha_arch_class classes[] = {
+static const mha__arch_class classes[] = {
     {"T5ForConditionalGeneration", "decoder lm"},
     {"T5WithLMHeadModel", "decoder lm"}, /* its name in the published configs */
     {"T5Model", "decoder"},
@@ -37,7 +37,7 @@ static const mha_arch_class classes[] = {
     {blocks, layer ".DenseReluDense.wo.weight", "d_model, d_ff", MHA_GROUP_FFN, "W_2", .when = condition},                \
     {blocks, layer ".layer_norm.weight", "d_model", MHA_GROUP_NORM, "norm", .when = condition}
 
-static const mha_arch_tensor tensors[] = {
+static const mha__arch_tensor tensors[] = {
     {NULL, "shared.weight", "V, d_model", MHA_GROUP_EMBEDDING, "tokens"},
     {NULL, "encoder.embed_tokens.weight", "V, d_model", MHA_GROUP_EMBEDDING, "tokens", .alias_of = "shared.weight"},
     {NULL, "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight", "buckets, h", MHA_GROUP_ATTENTION,
@@ -60,16 +60,16 @@ static const mha_arch_tensor tensors[] = {
      .tied = "tied"},
     {0}};
 
-static const mha_arch_attention attention[] = {
+static const mha__arch_attention attention[] = {
     {"L", "encoder.block.{i}.layer.0.SelfAttention"},
     {"M", "decoder.block.{i}.layer.0.SelfAttention", .when = "decoder", .causal = "1"},
     {"M", "decoder.block.{i}.layer.1.EncDecAttention", .when = "decoder"},
     {0}};
 
 /* T5 folds 1/sqrt(d_k) into its initialisation: scores are not scaled. */
-static const mha_arch_real reals[] = {{"scale_square", "", 1}, {0}};
+static const mha__arch_real reals[] = {{"scale_square", "", 1}, {0}};
 
-const mha_architecture mha_arch_t5 = {
+const mha__architecture mha__arch_t5 = {
     .model_types = "t5", .title = "T5", .base_prefix = "", .keys = keys, .reals = reals, .classes = classes,
     .tensors = tensors, .attention = attention,
     .caveat = "T5 adds a bias per head and relative position to its scores, which is counted, not computed"};

@@ -3,7 +3,7 @@
 
 /* clang-format off */
 
-static const mha_arch_key keys[] = {
+static const mha__arch_key keys[] = {
     {"V", "vocab_size", "37000"},
     {"d_model", "d_model hidden_size", "512"},
     {"L", "num_hidden_layers", "6"},
@@ -15,7 +15,7 @@ static const mha_arch_key keys[] = {
     {"h_kv", NULL, "h"},
     {0}};
 
-static const mha_arch_class classes[] = {{"Transformer", ""}, {0}};
+static const mha__arch_class classes[] = {{"Transformer", ""}, {0}};
 
 #define ATTENTION(blocks, layer)                                                                                          \
     {blocks, layer ".q.kernel", "d_model, h*d_k", MHA_GROUP_ATTENTION, "W_Q"},                                            \
@@ -33,7 +33,7 @@ static const mha_arch_class classes[] = {{"Transformer", ""}, {0}};
     {blocks, sublayer ".ln.scale", "d_model", MHA_GROUP_NORM, "norm"},                                                    \
     {blocks, sublayer ".ln.bias", "d_model", MHA_GROUP_NORM, "norm"}
 
-static const mha_arch_tensor tensors[] = {
+static const mha__arch_tensor tensors[] = {
     {NULL, "shared_embedding", "V, d_model", MHA_GROUP_EMBEDDING, "tokens"}, /* source, target and softmax */
     ATTENTION("L", "enc.{i}.self"),
     NORM("L", "enc.{i}.1"),
@@ -47,9 +47,9 @@ static const mha_arch_tensor tensors[] = {
     NORM("M", "dec.{i}.3"),
     {0}};
 
-static const mha_arch_attention attention[] = {
+static const mha__arch_attention attention[] = {
     {"L", "enc.{i}.self"}, {"M", "dec.{i}.self", .causal = "1"}, {"M", "dec.{i}.cross"}, {0}};
 
-const mha_architecture mha_arch_transformer = {
+const mha__architecture mha__arch_transformer = {
     .model_types = "transformer", .title = "Transformer", .base_prefix = "", .keys = keys, .classes = classes,
     .tensors = tensors, .attention = attention};

@@ -3,7 +3,7 @@
 
 /* clang-format off */
 
-static const mha_arch_key keys[] = {
+static const mha__arch_key keys[] = {
     {"d_model", "hidden_size", "768"},
     {"L", "num_hidden_layers", "12"},
     {"h", "num_attention_heads", "12"},
@@ -19,14 +19,14 @@ static const mha_arch_key keys[] = {
     {"d_k", NULL, "d_model/h"},
     {0}};
 
-static const mha_arch_class classes[] = {
+static const mha__arch_class classes[] = {
     {"ViTForImageClassification", "classifier"},
     {"ViTModel", "pooler"},
     {0}};
 
 #define LAYER "vit.encoder.layer.{i}."
 
-static const mha_arch_tensor tensors[] = {
+static const mha__arch_tensor tensors[] = {
     {NULL, "vit.embeddings.cls_token", "1, 1, d_model", MHA_GROUP_EMBEDDING, "class token"},
     {NULL, "vit.embeddings.position_embeddings", "1, patches+1, d_model", MHA_GROUP_EMBEDDING, "positions"},
     {NULL, "vit.embeddings.patch_embeddings.projection.weight", "d_model, channels, patch, patch", MHA_GROUP_EMBEDDING,
@@ -56,8 +56,8 @@ static const mha_arch_tensor tensors[] = {
     {NULL, "classifier.bias", "labels", MHA_GROUP_HEAD, "classifier", .when = "classifier"},
     {0}};
 
-static const mha_arch_attention attention[] = {{"L", "vit.encoder.layer.{i}.attention"}, {0}};
+static const mha__arch_attention attention[] = {{"L", "vit.encoder.layer.{i}.attention"}, {0}};
 
-const mha_architecture mha_arch_vit = {
+const mha__architecture mha__arch_vit = {
     .model_types = "vit", .title = "ViT", .base_prefix = "vit.", .keys = keys, .classes = classes, .tensors = tensors,
     .attention = attention};

@@ -1,0 +1,90 @@
+/* Kept stages: copies what was computed into the memory the caller gave for it, and takes the time. */
+#include <string.h>
+#include <time.h>
+
+#include "attention/steps/steps.h"
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
+mha__clock mha__clock_start(void)
+{
+    return (mha__clock){now()};
+}
+
+/* The caller's view (B, T, heads*d) with the heads of `like` split. */
+static mha_view split_like(const mha_view *stage, const mha_view *like)
+{
+    return stage->rank == 3 ? mha__split_heads(stage, like->shape[2]) : *stage;
+}
+
+void mha__stage_done(const mha__resolved *r, mha_stage stage, const mha_view *values, mha__clock *clock)
+{
+    const mha_view *kept = &r->call->stages[stage];
+    if (kept->data && kept->data != values->data) { /* the output may have been made in place */
+        bool by_head = stage == MHA_STAGE_PRESENT_KEY || stage == MHA_STAGE_PRESENT_VALUE;
+        mha_view to = split_like(kept, values), from = by_head ? mha__swap_time_and_heads(*values) : *values;
+        (void)mha_view_copy(&to, &from);
+    }
+    if (r->call->stage_ms) {
+        double time = now();
+        r->call->stage_ms[stage] = time - clock->last;
+        clock->last = time;
+    }
+}
+
+void mha__stages_done(const mha__resolved *r, mha_stage first, const mha_view *values, size_t n, mha__clock *clock)
+{
+    const double taken = now() - clock->last;
+    size_t all = 0;
+    for (size_t i = 0; i < n; i++)
+        all += mha_view_elements(&values[i]);
+    for (size_t i = 0; i < n; i++) {
+        mha__stage_done(r, first + (mha_stage)i, &values[i], clock);
+        if (r->call->stage_ms) /* keeping what the caller wants takes time too */
+            r->call->stage_ms[first + i] += (i == 0 ? -taken : 0) + taken * (double)mha_view_elements(&values[i]) / (double)(all ? all : 1);
+    }
+}
+
+void mha__stage_row(const mha__resolved *r, mha_stage stage, size_t a, size_t b, size_t c, const float *row, size_t n)
+{
+    mha_view to = r->call->stages[stage];
+    if (!to.data)
+        return;
+    if (stage == MHA_STAGE_LSE) { /* (B, h, T_q): the row is one number */
+        mha_view_set(&to, (size_t[]){a, b, c}, *row);
+        return;
+    }
+    const size_t index[MHA_MAX_RANK] = {a, b, c};
+    int last = to.rank - 1;
+    for (int k = 0; k < last; k++)
+        to = mha_view_slice(&to, k, index[k], 1);
+    to.rank = 1;
+    to.shape[0] = n;
+    to.stride[0] = to.stride[last];
+    union {
+        const float *in;
+        void *out;
+    } values = {row}; /* a view does not say that it is only read */
+    mha_view from = mha_view_of(values.out, MHA_F32, 1, &n);
+    (void)mha_view_copy(&to, &from);
+}
+
+void mha__stages_clear_ragged(const mha__resolved *r)
+{
+    for (int s = MHA_STAGE_SCORES; s < MHA_STAGE_COUNT && r->semantics->cu_seqlens_q; s++) {
+        const mha_view *v = &r->call->stages[s];
+        bool padded = s <= MHA_STAGE_WEIGHTS_MEAN || s == MHA_STAGE_LSE;
+        if (!padded || !v->data)
+            continue;
+        double zero = 0;
+        mha_view from = mha_view_of(&zero, MHA_F64, v->rank, v->shape);
+        for (int k = 0; k < v->rank; k++)
+            from.stride[k] = 0; /* one zero, broadcast */
+        (void)mha_view_copy(v, &from);
+    }
+}

@@ -1,0 +1,359 @@
+/* One (batch, head) at a time: scores, visibility, softmax, weighted sum. A = softmax(Q_h K_h^T * scale),
+ * head = A V_h (Vaswani et al. 2017, eq. 1), a block of query rows at a time. */
+#include <math.h>
+#include <string.h>
+
+#include "attention/steps/steps.h"
+#include "attention/steps/mask.h"
+#include "compute/gemm.h"
+#include "compute/thread_pool.h"
+
+enum { BLOCK_ROWS = 64 };
+
+/* Everything the blocks share. */
+typedef struct attention {
+    const mha__resolved *r;
+    const mha_view *Q, *K, *V, *heads;
+    char *scratch;
+    size_t scratch_bytes, blocks, groups, heads_per_group;
+} attention;
+
+/* One worker's memory: scores, then weights, of a block (rows of `width` = S'); one row of mask terms; the
+ * mean of the weights over the heads, if it is kept; values without NaN and infinity, should there be some. */
+typedef struct scratch {
+    float *scores, *terms, *mean, *values;
+    bool *nan; /* of each row: whether it is NaN, keys or none */
+    size_t width;
+} scratch;
+
+static size_t lay_out(const mha__resolved *r, char *base, scratch *m)
+{
+    mha__workspace arena = {base, 0};
+    size_t rows = r->plan.T_q < BLOCK_ROWS ? r->plan.T_q : BLOCK_ROWS;
+    m->width = r->plan.S + r->plan.S_extra;
+    m->scores = mha__workspace_take(&arena, rows, m->width * sizeof(float));
+    m->terms = mha__workspace_take(&arena, m->width, sizeof(float));
+    bool dense = r->semantics->hidden_values == MHA_HIDDEN_PROPAGATE;
+    m->values = mha__workspace_take(&arena, dense ? 0 : r->plan.S, r->plan.d_v * sizeof(float));
+    m->nan = mha__workspace_take(&arena, rows, sizeof *m->nan);
+    m->mean = mha__workspace_take(&arena, mha__kept(r, MHA_STAGE_WEIGHTS_MEAN) ? rows : 0, m->width * sizeof(float));
+    return arena.used;
+}
+
+/* Of all workers; keys and values as floats, should the cache hold them in 16 bits. */
+typedef struct memory {
+    char *workers;
+    size_t worker_bytes;
+    float *K, *V;
+} memory;
+
+static size_t lay_out_all(const mha__resolved *r, char *base, memory *m)
+{
+    const mha_plan *p = &r->plan;
+    const bool widens = r->call->cache && mha_cache_keys(r->call->cache).dtype != MHA_F32;
+    mha__workspace arena = {base, 0};
+    scratch unused;
+    m->worker_bytes = lay_out(r, NULL, &unused);
+    m->workers = mha__workspace_take(&arena, m->worker_bytes, (size_t)p->threads);
+    size_t rows;
+    if (!mha__mul(p->B * p->h_kv, p->S, &rows))
+        return SIZE_MAX;
+    m->K = widens ? mha__workspace_take(&arena, rows, p->d_k * sizeof(float)) : NULL;
+    m->V = widens ? mha__workspace_take(&arena, rows, p->d_v * sizeof(float)) : NULL;
+    return arena.used;
+}
+
+size_t mha__attend_dense_scratch(const mha__resolved *r)
+{
+    memory unused;
+    return lay_out_all(r, NULL, &unused);
+}
+
+/* Rows (B, S, h_kv, d) as floats in `room`, head by head as a cache of floats has them. */
+static mha_view as_floats(const mha_view *rows, float *room, int threads)
+{
+    if (rows->dtype == MHA_F32)
+        return *rows;
+    const size_t shape[4] = {rows->shape[0], rows->shape[2], rows->shape[1], rows->shape[3]};
+    const mha_view floats = mha__swap_time_and_heads(mha_view_of(room, MHA_F32, 4, shape));
+    mha__widen(&floats, rows, threads);
+    return floats;
+}
+
+/* ---------------------------------------------------------------- extra rows */
+
+/* Element c of extra row e for key/value head g: the learned bias row, then the row of zeros. */
+static float extra(const mha__resolved *r, mha_weight bias, size_t e, size_t at)
+{
+    const mha_view *row = &r->weight[bias];
+    return row->data && e == 0 ? (float)mha_view_get(row, &at) : 0.0f;
+}
+
+static float extra_score(const mha__resolved *r, const float *q, size_t e, size_t g)
+{
+    size_t d = r->plan.d_k;
+    double sum = 0; /* also for the zero row: 0 * infinity is NaN there too */
+    for (size_t c = 0; c < d; c++)
+        sum += (double)q[c] * extra(r, MHA_BIAS_K, e, g * d + c);
+    return (float)(sum * r->plan.scale);
+}
+
+static void add_extra_value(const mha__resolved *r, float weight, size_t e, size_t g, float *out)
+{
+    size_t d = r->plan.d_v;
+    for (size_t c = 0; c < d; c++)
+        out[c] += weight * extra(r, MHA_BIAS_V, e, g * d + c);
+}
+
+/* ---------------------------------------------------------------- softmax */
+
+static void cap(float *scores, size_t n, double softcap)
+{
+    float c = (float)softcap;
+    for (size_t j = 0; j < n; j++)
+        scores[j] = c * tanhf(scores[j] / c);
+}
+
+static void fill(float *row, size_t n, float value)
+{
+    for (size_t j = 0; j < n; j++)
+        row[j] = value;
+}
+
+/* A query that sees nothing, by the rule the caller chose. */
+static float empty(const mha__resolved *r, float *s, size_t n)
+{
+    bool zero = r->semantics->empty_rows == MHA_EMPTY_ZERO;
+    fill(s, n, zero ? 0.0f : NAN);
+    return zero ? -INFINITY : NAN;
+}
+
+/* Weights in place of n masked scores, hidden ones -inf: exp(s - max) / sum, with what joins the
+ * denominator without a key. Returns log(sum exp). */
+static float softmax(const mha__resolved *r, size_t head, float *s, size_t n)
+{
+    const float sink = mha__sink(r, head);
+    const bool plus_one = r->semantics->softmax_plus_one;
+    float max = plus_one && sink < 0.0f ? 0.0f : sink;
+    for (size_t j = 0; j < n; j++)
+        max = s[j] > max ? s[j] : max;
+    double sum = 0; /* a NaN among the scores makes it NaN, whatever the maximum was */
+    if (sink != -INFINITY)
+        sum += exp((double)(sink - max));
+    if (plus_one)
+        sum += exp((double)-max);
+    for (size_t j = 0; j < n; j++) {
+        s[j] = expf(s[j] - max);
+        sum += s[j];
+    }
+    float total = (float)sum;
+    for (size_t j = 0; j < n; j++)
+        s[j] /= total;
+    return (float)(max + log(sum));
+}
+
+/* ---------------------------------------------------------------- one block of rows */
+
+typedef struct block {
+    const mha__sequence *s;
+    size_t b, head, g; /* sequence, query head, its key/value head */
+    size_t first, rows;
+    mha__interval keys; /* all keys that any row of the block may see */
+} block;
+
+static mha__interval hull(const mha__resolved *r, const block *k)
+{
+    mha__interval all = {0, 0};
+    for (size_t i = 0; i < k->rows; i++) {
+        mha__interval one = mha__visible_interval(r, k->s, k->b, k->first + i);
+        if (one.from == one.to)
+            continue;
+        if (all.from == all.to || one.from < all.from)
+            all.from = one.from;
+        if (one.to > all.to)
+            all.to = one.to;
+    }
+    return all;
+}
+
+static void score(const attention *a, const block *k, const scratch *m, mha__interval keys)
+{
+    if (keys.from == keys.to)
+        return;
+    float scale = (float)a->r->plan.scale;
+    mha__gemm_nt(k->rows, keys.to - keys.from, a->r->plan.d_k, scale != 0.0f ? scale : 1.0f,
+                mha__row(a->Q, k->s->batch, k->s->q_from + k->first, k->head), (size_t)a->Q->stride[1],
+                mha__row(a->K, k->s->batch, k->s->k_from + keys.from, k->g), (size_t)a->K->stride[1],
+                m->scores + keys.from, m->width);
+    for (size_t i = 0; i < k->rows && scale == 0.0f; i++) /* BLAS would not look at NaN and infinity */
+        for (size_t j = keys.from; j < keys.to; j++)
+            m->scores[i * m->width + j] *= scale;
+}
+
+/* Row i of the block, scores to weights; its stages are kept on the way. */
+static void weigh(const attention *a, const block *k, const scratch *m, size_t i)
+{
+    const mha__resolved *r = a->r;
+    size_t S = k->s->S, n = S + r->plan.S_extra, query = k->first + i;
+    float *row = m->scores + i * m->width;
+    const float *q = mha__row(a->Q, k->s->batch, k->s->q_from + query, k->head);
+    for (size_t e = 0; e < r->plan.S_extra; e++)
+        row[S + e] = extra_score(r, q, e, k->g);
+    mha__stage_row(r, MHA_STAGE_SCORES, k->b, k->head, query, row, n);
+    if (r->semantics->softcap > 0) {
+        bool all = mha__kept(r, MHA_STAGE_CAPPED);
+        cap(row + (all ? 0 : k->keys.from), all ? S : k->keys.to - k->keys.from, r->semantics->softcap);
+        cap(row + S, r->plan.S_extra, r->semantics->softcap);
+    }
+    mha__stage_row(r, MHA_STAGE_CAPPED, k->b, k->head, query, row, n);
+
+    mha__interval keys = mha__visible_interval(r, k->s, k->b, query);
+    size_t seen = keys.to - keys.from;
+    if (mha__visible_has_terms(r)) {
+        (void)mha__visible_terms(r, k->s, k->b, k->head, query, keys, m->terms);
+        for (size_t j = keys.from; j < keys.to; j++) {
+            const float term = m->terms[j - keys.from];
+            row[j] = term == -INFINITY ? -INFINITY : row[j] + term;
+            seen -= term == -INFINITY;
+        }
+    }
+    fill(row, keys.from, -INFINITY);
+    fill(row + keys.to, S - keys.to, -INFINITY);
+    mha__stage_row(r, MHA_STAGE_MASKED, k->b, k->head, query, row, n);
+
+    const bool more = mha__sink(r, k->head) != -INFINITY || r->semantics->softmax_plus_one;
+    const float lse = seen + r->plan.S_extra > 0 || more ? softmax(r, k->head, row, n) : empty(r, row, n);
+    m->nan[i] = isnan(lse);
+    mha__stage_row(r, MHA_STAGE_LSE, k->b, k->head, query, &lse, 1);
+    mha__stage_row(r, MHA_STAGE_WEIGHTS, k->b, k->head, query, row, n);
+}
+
+static bool all_finite(const float *x, size_t n)
+{
+    bool finite = true;
+    for (size_t i = 0; i < n; i++)
+        finite &= isfinite(x[i]) != 0;
+    return finite;
+}
+
+/* The values of the block's keys with zeros for NaN and infinity. */
+static const float *finite_values(const attention *a, const block *k, const scratch *m, mha__interval keys)
+{
+    size_t d_v = a->r->plan.d_v;
+    for (size_t j = keys.from; j < keys.to; j++) {
+        const float *v = mha__row(a->V, k->s->batch, k->s->k_from + j, k->g);
+        float *to = m->values + (j - keys.from) * d_v;
+        for (size_t c = 0; c < d_v; c++)
+            to[c] = isfinite(v[c]) ? v[c] : 0.0f;
+    }
+    return m->values;
+}
+
+/* What NaN and infinity in visible value rows add to row i. */
+static void add_non_finite(const attention *a, const block *k, const scratch *m, size_t i, float *out)
+{
+    const mha__resolved *r = a->r;
+    size_t query = k->first + i;
+    const float *weights = m->scores + i * m->width;
+    mha__interval keys = mha__visible_interval(r, k->s, k->b, query);
+    bool terms = mha__visible_has_terms(r);
+    if (terms)
+        (void)mha__visible_terms(r, k->s, k->b, k->head, query, keys, m->terms);
+    for (size_t j = keys.from; j < keys.to; j++) {
+        const float *v = mha__row(a->V, k->s->batch, k->s->k_from + j, k->g);
+        for (size_t c = 0; c < r->plan.d_v && !(terms && m->terms[j - keys.from] == -INFINITY); c++)
+            if (!isfinite(v[c]))
+                out[c] += weights[j] * v[c];
+    }
+}
+
+static void weighted_sum(const attention *a, const block *k, const scratch *m)
+{
+    const mha__resolved *r = a->r;
+    bool dense = r->semantics->hidden_values == MHA_HIDDEN_PROPAGATE, finite = true;
+    mha__interval keys = dense ? (mha__interval){0, k->s->S} : k->keys;
+    float *out = mha__row(a->heads, k->s->batch, k->s->q_from + k->first, k->head);
+    const float *values = keys.from < keys.to ? mha__row(a->V, k->s->batch, k->s->k_from + keys.from, k->g) : out;
+    size_t stride = (size_t)a->heads->stride[1], d_v = r->plan.d_v, n = keys.to - keys.from;
+    mha__gemm(k->rows, d_v, n, 1.0f, m->scores + keys.from, m->width, values, (size_t)a->V->stride[1], out, stride);
+    for (size_t i = 0; i < k->rows && !dense; i++)
+        finite = finite && all_finite(out + i * stride, d_v);
+    /* A weight of 0 times NaN in a hidden row must not reach the output. The same sums without them, so that
+     * what hidden rows hold changes no bit. */
+    if (!finite)
+        mha__gemm(k->rows, d_v, n, 1.0f, m->scores + keys.from, m->width, finite_values(a, k, m, keys), d_v, out, stride);
+    for (size_t i = 0; i < k->rows; i++) {
+        float *row = out + i * stride;
+        if (m->nan[i])
+            fill(row, d_v, NAN);
+        else if (!finite)
+            add_non_finite(a, k, m, i, row);
+        for (size_t e = 0; e < r->plan.S_extra; e++)
+            add_extra_value(r, m->scores[i * m->width + k->s->S + e], e, k->g, row);
+    }
+}
+
+static void attend_block(const attention *a, const block *k, const scratch *m)
+{
+    const mha__resolved *r = a->r;
+    score(a, k, m, k->keys);
+    if (mha__kept(r, MHA_STAGE_SCORES) || mha__kept(r, MHA_STAGE_CAPPED)) { /* hidden scores, for the eye only */
+        score(a, k, m, (mha__interval){0, k->keys.from});
+        score(a, k, m, (mha__interval){k->keys.to, k->s->S});
+    }
+    for (size_t i = 0; i < k->rows; i++)
+        weigh(a, k, m, i);
+    weighted_sum(a, k, m);
+}
+
+/* ---------------------------------------------------------------- all of them */
+
+static void add_to_mean(const block *k, const scratch *m, size_t heads, size_t n)
+{
+    for (size_t i = 0; i < k->rows; i++)
+        for (size_t j = 0; j < n; j++) {
+            float *mean = &m->mean[i * m->width + j];
+            *mean = (k->head == 0 ? 0.0f : *mean) + m->scores[i * m->width + j];
+            if (k->head == heads - 1)
+                *mean /= (float)heads;
+        }
+}
+
+/* A task is a block of rows of one head; of all heads one after the other when their mean is kept. */
+static void task(void *context, size_t number, int worker)
+{
+    const attention *a = context;
+    const mha__resolved *r = a->r;
+    size_t b = number / a->groups / a->blocks, group = number / a->blocks % a->groups;
+    mha__sequence s = mha__resolved_sequence(r, b);
+    block k = {.s = &s, .b = b, .first = (a->blocks - 1 - number % a->blocks) * BLOCK_ROWS}; /* causal: longest first */
+    if (k.first >= s.T_q)
+        return;
+    k.rows = s.T_q - k.first < BLOCK_ROWS ? s.T_q - k.first : BLOCK_ROWS;
+    k.keys = hull(r, &k);
+    scratch m;
+    lay_out(r, a->scratch + (size_t)worker * a->scratch_bytes, &m);
+    for (k.head = group * a->heads_per_group; k.head < (group + 1) * a->heads_per_group; k.head++) {
+        k.g = k.head / (r->plan.h / r->plan.h_kv);
+        attend_block(a, &k, &m);
+        if (mha__kept(r, MHA_STAGE_WEIGHTS_MEAN))
+            add_to_mean(&k, &m, r->plan.h, s.S + r->plan.S_extra);
+    }
+    for (size_t i = 0; i < k.rows && mha__kept(r, MHA_STAGE_WEIGHTS_MEAN); i++)
+        mha__stage_row(r, MHA_STAGE_WEIGHTS_MEAN, b, k.first + i, 0, m.mean + i * m.width, s.S + r->plan.S_extra);
+}
+
+void mha__attend_dense(const mha__resolved *r, const mha_view *Q, const mha_view *K, const mha_view *V, const mha_view *heads,
+                char *scratch_memory)
+{
+    bool together = mha__kept(r, MHA_STAGE_WEIGHTS_MEAN);
+    memory m;
+    lay_out_all(r, scratch_memory, &m);
+    const mha_view keys = as_floats(K, m.K, r->plan.threads), values = as_floats(V, m.V, r->plan.threads);
+    attention a = {.r = r, .Q = Q, .K = &keys, .V = &values, .heads = heads,
+                   .scratch = m.workers, .scratch_bytes = m.worker_bytes,
+                   .blocks = (r->plan.T_q + BLOCK_ROWS - 1) / BLOCK_ROWS,
+                   .groups = together ? 1 : r->plan.h, .heads_per_group = together ? r->plan.h : 1};
+    mha__stages_clear_ragged(r);
+    mha__parallel_for(r->plan.B * a.groups * a.blocks, r->plan.threads, task, &a);
+}

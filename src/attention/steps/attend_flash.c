@@ -1,0 +1,303 @@
+/* The fast path's core: the same softmax(Q K^T * scale) V as attend.c, but key block by key block, so that no
+ * row of scores ever exists as a whole. Here rows are handed out; the arithmetic is in compute/flash.c. */
+#include <math.h>
+
+#include "attention/steps/steps.h"
+#include "attention/steps/mask.h"
+#include "compute/thread_pool.h"
+#include "compute/flash.h"
+
+/* What all tasks share. The rows of a (batch, key/value head) are its queries times the query heads that
+ * share it, position by position; a block is a stretch of them. */
+typedef struct streaming {
+    const mha__resolved *r;
+    const mha_view *Q, *K, *V, *heads;
+    size_t group;              /* query heads for each key/value head */
+    size_t block_rows, blocks; /* of one (batch, key/value head) */
+    int threads;               /* as many as are worth it */
+    size_t segments;           /* tasks that share a block's keys; 1: the block is one task */
+    float *extra_k, *extra_v;  /* (h_kv, S_extra, d) */
+    float *logits;             /* (h, n_logits): what joins the denominator without a key */
+    size_t n_logits;
+    float *parts; /* of every block and segment, when there are several */
+    size_t part_floats;
+    char *workers;
+    size_t worker_bytes;
+} streaming;
+
+/* One worker's memory. */
+typedef struct worker {
+    mha__stream_row *rows;
+    float *lse;
+    void *scratch;
+} worker;
+
+static size_t lay_out_worker(const streaming *a, char *base, worker *w)
+{
+    mha__workspace arena = {base, 0};
+    w->rows = mha__workspace_take(&arena, a->block_rows, sizeof *w->rows);
+    w->lse = mha__workspace_take(&arena, a->block_rows, sizeof *w->lse);
+    w->scratch = mha__workspace_take(&arena, mha__stream_scratch(a->block_rows, a->r->plan.d_k, a->r->plan.d_v), 1);
+    return arena.used;
+}
+
+static size_t ceiling(size_t n, size_t unit)
+{
+    return (n + unit - 1) / unit;
+}
+
+/* How the work is cut, for some tasks a thread; a row's bits do not depend on it. Even blocks; smaller ones where
+ * there are few; where queries are few as well, as in decoding, the segments of the keys become tasks. */
+static void cut(const mha_plan *p, streaming *a)
+{
+    enum { LEAST_ROWS = 28 };
+    const double pairs = (double)p->B * (double)p->h * (double)p->T_q * (double)(p->S + p->S_extra);
+    /* Getting a row of Q, K or V ready costs about as much as meeting a few dozen others. */
+    const double ready = 32.0 * (double)p->B * (double)p->h * (double)(p->T_q + p->S);
+    a->threads = mha__parallel_worth(2 * (pairs + ready) * (double)(p->d_k + p->d_v), p->threads);
+    const size_t rows = p->T_q * a->group, heads = p->B * p->h_kv;
+    const size_t wanted = a->threads > 1 ? 4 * (size_t)a->threads : 1;
+    a->blocks = ceiling(rows, MHA_STREAM_ROWS);
+    if (heads * a->blocks < wanted && heads > 0) {
+        size_t blocks = ceiling(wanted, heads), limit = ceiling(rows, LEAST_ROWS);
+        blocks = blocks < limit ? blocks : limit;
+        a->blocks = blocks > a->blocks ? blocks : a->blocks;
+    }
+    a->block_rows = a->blocks ? ceiling(rows, a->blocks) : 0;
+    const size_t segments = ceiling(p->S, MHA_SEGMENT) + (p->S_extra > 0);
+    a->segments = heads * a->blocks < wanted && segments > 1 ? segments : 1;
+}
+
+static size_t lay_out(const mha__resolved *r, char *base, streaming *a)
+{
+    const mha_plan *p = &r->plan;
+    mha__workspace arena = {base, 0};
+    a->r = r;
+    a->group = p->h / p->h_kv;
+    cut(p, a);
+    a->n_logits = (r->weight[MHA_SINKS].data != NULL) + (size_t)r->semantics->softmax_plus_one;
+    a->extra_k = mha__workspace_take(&arena, p->h_kv * p->S_extra, p->d_k * sizeof(float));
+    a->extra_v = mha__workspace_take(&arena, p->h_kv * p->S_extra, p->d_v * sizeof(float));
+    a->logits = mha__workspace_take(&arena, p->h * a->n_logits, sizeof(float));
+    a->part_floats = mha__stream_part_floats(a->block_rows, p->d_v);
+    size_t parts = a->segments > 1 ? p->B * p->h_kv * a->blocks * a->segments : 0;
+    a->parts = mha__workspace_take(&arena, parts, a->part_floats * sizeof(float));
+    worker unused;
+    a->worker_bytes = lay_out_worker(a, NULL, &unused);
+    a->workers = mha__workspace_take(&arena, a->worker_bytes, (size_t)a->threads);
+    return arena.used;
+}
+
+/* Stages that only exist when whole rows of scores do. */
+bool mha__attend_flash_uses_blas(const mha__resolved *r)
+{
+    bool keeps = false;
+    for (int s = MHA_STAGE_SCORES; s <= MHA_STAGE_WEIGHTS_MEAN; s++)
+        keeps |= mha__kept(r, (mha_stage)s);
+    return keeps;
+}
+
+size_t mha__attend_flash_scratch(const mha__resolved *r)
+{
+    streaming unused;
+    const size_t streams = lay_out(r, NULL, &unused), rows = mha__attend_flash_uses_blas(r) ? mha__attend_dense_scratch(r) : 0;
+    return streams > rows ? streams : rows;
+}
+
+/* ---------------------------------------------------------------- what a block sees */
+
+/* The learned row, then the row of zeros, for every key/value head; sinks and the one of softmax-plus-one. */
+static void fill_extras(const streaming *a)
+{
+    const mha_plan *p = &a->r->plan;
+    const mha_view *k = &a->r->weight[MHA_BIAS_K], *v = &a->r->weight[MHA_BIAS_V];
+    for (size_t g = 0; g < p->h_kv; g++)
+        for (size_t e = 0; e < p->S_extra; e++) {
+            bool learned = k->data && e == 0;
+            for (size_t c = 0; c < p->d_k; c++)
+                a->extra_k[(g * p->S_extra + e) * p->d_k + c] =
+                    learned ? (float)mha_view_get(k, (size_t[]){g * p->d_k + c}) : 0;
+            for (size_t c = 0; c < p->d_v; c++)
+                a->extra_v[(g * p->S_extra + e) * p->d_v + c] =
+                    learned ? (float)mha_view_get(v, (size_t[]){g * p->d_v + c}) : 0;
+        }
+    for (size_t head = 0; head < p->h && a->n_logits; head++) {
+        float *to = a->logits + head * a->n_logits;
+        if (a->r->weight[MHA_SINKS].data)
+            *to++ = mha__sink(a->r, head);
+        if (a->r->semantics->softmax_plus_one)
+            *to = 0.0f;
+    }
+}
+
+/* A block of rows of one (sequence, key/value head). */
+typedef struct stretch {
+    const streaming *a;
+    mha__sequence s;
+    size_t b, g, first, rows;
+    bool alike;        /* its rows share their terms: */
+    mha__interval held; /* those of these keys are in the room already, */
+    bool any;          /* unless they are all 0 */
+    mha__stream stream;
+} stretch;
+
+static const float *terms(void *context, size_t row, size_t key, size_t n, float *room)
+{
+    stretch *t = context;
+    const size_t head = t->g * t->a->group + row % t->a->group, query = row / t->a->group;
+    const mha__interval keys = {key, key + n};
+    const float *there = mha__visible_terms_in_place(t->a->r, t->b, head, query, keys);
+    if (there)
+        return there;
+    if (!t->alike || t->held.from != keys.from || t->held.to != keys.to)
+        t->any = mha__visible_terms(t->a->r, &t->s, t->b, head, query, keys, room);
+    t->held = keys;
+    return t->any ? room : NULL;
+}
+
+/* The keys and values of one head of a sequence; a cache may hold them in 16 bits. */
+static mha__stream_keys keys_of(const streaming *a, const mha__sequence *s, size_t g)
+{
+    const mha_view *K = a->K, *V = a->V;
+    mha__stream_keys keys = {
+        .k_stride = (size_t)K->stride[1], .v_stride = (size_t)V->stride[1], .n = s->S, .dtype = K->dtype};
+    if (K->dtype == MHA_F32) {
+        keys.K = mha__row(K, s->batch, s->k_from, g);
+        keys.V = mha__row(V, s->batch, s->k_from, g);
+    } else {
+        keys.K16 = (const uint16_t *)K->data + mha__row_offset(K, s->batch, s->k_from, g);
+        keys.V16 = (const uint16_t *)V->data + mha__row_offset(V, s->batch, s->k_from, g);
+    }
+    return keys;
+}
+
+/* False when the block has no rows: sequences of a ragged batch differ in length. */
+static bool prepare(const streaming *a, size_t number, const worker *w, stretch *t)
+{
+    const mha__resolved *r = a->r;
+    const mha_plan *p = &r->plan;
+    *t = (stretch){.a = a, .b = number / a->blocks / p->h_kv, .g = number / a->blocks % p->h_kv};
+    t->s = mha__resolved_sequence(r, t->b);
+    t->first = (a->blocks - 1 - number % a->blocks) * a->block_rows; /* causal: longest first */
+    size_t rows = t->s.T_q * a->group;
+    if (t->first >= rows)
+        return false;
+    t->rows = rows - t->first < a->block_rows ? rows - t->first : a->block_rows;
+    t->stream = (mha__stream){
+        .d_k = p->d_k,
+        .d_v = p->d_v,
+        .scale = (float)p->scale,
+        .softcap = (float)r->semantics->softcap,
+        .keys = keys_of(a, &t->s, t->g),
+        .extra = {.K = a->extra_k + t->g * p->S_extra * p->d_k,
+                  .V = a->extra_v + t->g * p->S_extra * p->d_v,
+                  .k_stride = p->d_k,
+                  .v_stride = p->d_v,
+                  .n = p->S_extra},
+        .bias = mha__visible_has_terms(r) ? terms : NULL,
+        .context = t,
+        .empty = r->semantics->empty_rows == MHA_EMPTY_ZERO ? 0.0f : NAN,
+    };
+    size_t query = t->first / a->group, shared = t->first % a->group; /* the row's query, and which head of the group */
+    const float *q = mha__row(a->Q, t->s.batch, t->s.q_from, t->g * a->group);
+    float *out = mha__row(a->heads, t->s.batch, t->s.q_from, t->g * a->group);
+    const ptrdiff_t q_head = a->Q->stride[2], q_query = a->Q->stride[1], out_head = a->heads->stride[2],
+                    out_query = a->heads->stride[1];
+    const bool moves = mha__visible_moves(r), lse = mha__kept(r, MHA_STAGE_LSE);
+    const mha__interval unpadded = mha__visible_unpadded(r, &t->s, t->b);
+    mha__interval keys = mha__visible_interval(r, &t->s, t->b, query);
+    t->alike = mha__visible_terms_alike(r);
+    for (size_t i = 0; i < t->rows; i++) {
+        w->rows[i] = (mha__stream_row){.q = q + (ptrdiff_t)query * q_query + (ptrdiff_t)shared * q_head,
+                                      .out = out + (ptrdiff_t)query * out_query + (ptrdiff_t)shared * out_head,
+                                      .lse = lse ? &w->lse[i] : NULL,
+                                      .begin = keys.from > unpadded.from ? keys.from : unpadded.from,
+                                      .end = keys.to < unpadded.to ? keys.to : unpadded.to,
+                                      .name = t->first + i,
+                                      .logits = a->logits + (t->g * a->group + shared) * a->n_logits,
+                                      .n_logits = a->n_logits};
+        if (++shared == a->group && i + 1 < t->rows) {
+            shared = 0, query++;
+            if (moves)
+                keys = mha__visible_interval(r, &t->s, t->b, query);
+        }
+    }
+    return true;
+}
+
+static void keep_lse(const stretch *t, const worker *w)
+{
+    for (size_t i = 0; i < t->rows && mha__kept(t->a->r, MHA_STAGE_LSE); i++) {
+        size_t row = t->first + i;
+        mha__stage_row(t->a->r, MHA_STAGE_LSE, t->b, t->g * t->a->group + row % t->a->group, row / t->a->group,
+                      &w->lse[i], 1);
+    }
+}
+
+/* ---------------------------------------------------------------- tasks */
+
+static worker worker_at(const streaming *a, int number)
+{
+    worker w;
+    lay_out_worker(a, a->workers + (size_t)number * a->worker_bytes, &w);
+    return w;
+}
+
+static void whole_block(void *context, size_t task, int number)
+{
+    const streaming *a = context;
+    worker w = worker_at(a, number);
+    stretch t;
+    if (!prepare(a, task, &w, &t))
+        return;
+    mha__stream_rows(&t.stream, w.rows, t.rows, w.scratch);
+    keep_lse(&t, &w);
+}
+
+/* Parts of one block lie one after the other, as many as its own stream has segments. */
+static float *parts_of(const streaming *a, size_t block)
+{
+    return a->parts + block * a->segments * a->part_floats;
+}
+
+static void one_segment(void *context, size_t task, int number)
+{
+    const streaming *a = context;
+    worker w = worker_at(a, number);
+    stretch t;
+    size_t block = task / a->segments, segment = task % a->segments;
+    if (!prepare(a, block, &w, &t) || segment >= mha__stream_segments(&t.stream))
+        return;
+    float *part = parts_of(a, block) + segment * mha__stream_part_floats(t.rows, a->r->plan.d_v);
+    mha__stream_segment(&t.stream, w.rows, t.rows, segment, part, w.scratch);
+}
+
+static void merge_block(void *context, size_t task, int number)
+{
+    const streaming *a = context;
+    worker w = worker_at(a, number);
+    stretch t;
+    if (!prepare(a, task, &w, &t))
+        return;
+    mha__stream_merge(&t.stream, w.rows, t.rows, parts_of(a, task));
+    keep_lse(&t, &w);
+}
+
+void mha__attend_flash(const mha__resolved *r, const mha_view *Q, const mha_view *K, const mha_view *V,
+                       const mha_view *heads, char *scratch)
+{
+    if (mha__attend_flash_uses_blas(r))
+        mha__attend_dense(r, Q, K, V, heads, scratch);
+    streaming a = {.Q = Q, .K = K, .V = V, .heads = heads};
+    lay_out(r, scratch, &a);
+    fill_extras(&a);
+    if (!mha__attend_flash_uses_blas(r))
+        mha__stages_clear_ragged(r);
+    size_t blocks = r->plan.B * r->plan.h_kv * a.blocks;
+    if (a.segments == 1) {
+        mha__parallel_for(blocks, a.threads, whole_block, &a);
+        return;
+    }
+    mha__parallel_for(blocks * a.segments, a.threads, one_segment, &a);
+    mha__parallel_for(blocks, a.threads, merge_block, &a);
+}

@@ -1,0 +1,186 @@
+/* The key/value cache: projected, rotated rows of earlier calls, appended to and evicted by window. */
+#include <string.h>
+
+#include "attention/steps/cache.h"
+#include "attention/steps/steps.h"
+#include "base/base.h"
+
+struct mha_cache {
+    mha_allocator allocator;
+    mha_cache_spec spec;
+    size_t length, first; /* rows held; rows evicted before them */
+    void *keys, *values;  /* (B, h_kv, capacity, d) */
+    size_t key_bytes, value_bytes;
+};
+
+static bool holds(mha_dtype dtype)
+{
+    return dtype == MHA_F32 || dtype == MHA_F64 || dtype == MHA_F16 || dtype == MHA_BF16;
+}
+
+mha_status mha_cache_create(const mha_cache_spec *spec, const mha_allocator *allocator, mha_cache **cache, mha_error *error)
+{
+    if (!holds(spec->dtype))
+        return mha__fail(error, MHA_INVALID, "cache", "cache: expected elements of F32, F16, BF16 or F64, found %s",
+                        mha_dtype_name(spec->dtype));
+    if (spec->capacity < spec->window)
+        return mha__fail(error, MHA_INVALID, "cache", "cache: a capacity of %zu rows cannot hold a window of %zu", spec->capacity,
+                        spec->window);
+    const size_t k[4] = {spec->batch, spec->kv_heads, spec->capacity, spec->d_k},
+                 v[4] = {spec->batch, spec->kv_heads, spec->capacity, spec->d_v};
+    mha_view keys = mha_view_of(NULL, spec->dtype, 4, k), values = mha_view_of(NULL, spec->dtype, 4, v);
+    size_t key_bytes, value_bytes;
+    if (mha_view_elements(&keys) == SIZE_MAX || mha_view_elements(&values) == SIZE_MAX ||
+        mha_dtype_bytes(spec->dtype, mha_view_elements(&keys), &key_bytes) != MHA_OK ||
+        mha_dtype_bytes(spec->dtype, mha_view_elements(&values), &value_bytes) != MHA_OK)
+        return mha__fail(error, MHA_INVALID, "cache", "cache: %zu rows of %zu heads for %zu batch rows have no size on this machine",
+                        spec->capacity, spec->kv_heads, spec->batch);
+    mha_allocator a = mha__allocator_or_default(allocator);
+    mha_cache *c = mha__allocate(&a, sizeof *c);
+    if (c)
+        *c = (mha_cache){.allocator = a, .spec = *spec, .key_bytes = key_bytes, .value_bytes = value_bytes,
+                         .keys = mha__allocate(&a, key_bytes), .values = mha__allocate(&a, value_bytes)};
+    if (!c || (key_bytes && !c->keys) || (value_bytes && !c->values)) {
+        mha_cache_destroy(c);
+        return mha__fail(error, MHA_NO_MEMORY, "cache", "no memory for a cache of %zu rows", spec->capacity);
+    }
+    *cache = c;
+    return MHA_OK;
+}
+
+void mha_cache_destroy(mha_cache *cache)
+{
+    if (!cache)
+        return;
+    mha_allocator a = cache->allocator;
+    mha__release(&a, cache->keys, cache->key_bytes);
+    mha__release(&a, cache->values, cache->value_bytes);
+    mha__release(&a, cache, sizeof *cache);
+}
+
+size_t mha_cache_length(const mha_cache *cache)
+{
+    return cache->length;
+}
+
+size_t mha_cache_first(const mha_cache *cache)
+{
+    return cache->first;
+}
+
+size_t mha_cache_bytes(const mha_cache *cache)
+{
+    return cache->key_bytes + cache->value_bytes;
+}
+
+void mha_cache_clear(mha_cache *cache)
+{
+    cache->length = cache->first = 0;
+}
+
+void mha_cache_truncate(mha_cache *cache, size_t length)
+{
+    cache->length = length < cache->length ? length : cache->length;
+}
+
+/* All rows there is room for. */
+static mha_view whole(const mha_cache *cache, bool values)
+{
+    const mha_cache_spec *s = &cache->spec;
+    return mha_view_of(values ? cache->values : cache->keys, s->dtype, 4,
+                       (size_t[]){s->batch, s->kv_heads, s->capacity, values ? s->d_v : s->d_k});
+}
+
+static mha_view held(const mha_cache *cache, bool values)
+{
+    mha_view view = whole(cache, values);
+    return mha_view_slice(&view, 2, 0, cache->length);
+}
+
+mha_view mha_cache_keys(const mha_cache *cache)
+{
+    return held(cache, false);
+}
+
+mha_view mha_cache_values(const mha_cache *cache)
+{
+    return held(cache, true);
+}
+
+mha_status mha__cache_room(const mha_cache *cache, size_t rows, size_t *kept, mha_error *error)
+{
+    const mha_cache_spec *s = &cache->spec;
+    size_t keep = cache->length;
+    if (s->window && rows > s->capacity - keep && keep > s->window)
+        keep = s->window;
+    if (rows > s->capacity - keep)
+        return mha__fail(error, MHA_INVALID, "cache", "a cache of %zu rows that holds %zu%s has no room for %zu more", s->capacity,
+                        cache->length, s->window ? " (and must keep its window)" : "", rows);
+    *kept = keep;
+    return MHA_OK;
+}
+
+static void evict(mha_cache *cache, size_t keep)
+{
+    size_t gone = cache->length - keep;
+    for (int values = 0; values < 2 && gone > 0; values++) {
+        mha_view all = whole(cache, values);
+        size_t element = 0;
+        (void)mha_dtype_bytes(all.dtype, 1, &element);
+        size_t row = all.shape[3] * element, plane = all.shape[2] * row;
+        for (size_t p = 0; p < all.shape[0] * all.shape[1]; p++) {
+            char *rows = (char *)all.data + p * plane;
+            memmove(rows, rows + gone * row, keep * row);
+        }
+    }
+    cache->first += gone;
+    cache->length = keep;
+}
+
+void mha__cache_append(mha_cache *cache, const mha_view *keys, const mha_view *values)
+{
+    size_t rows = keys->shape[1], keep = cache->length;
+    if (mha__cache_room(cache, rows, &keep, NULL) != MHA_OK)
+        return; /* unreachable: the call was planned with room for them */
+    evict(cache, keep);
+    for (int v = 0; v < 2; v++) {
+        mha_view all = whole(cache, v), from = *(v ? values : keys);
+        mha_view to = mha_view_slice(&all, 2, cache->length, rows);
+        ptrdiff_t time_stride = from.stride[1];
+        from.shape[1] = from.shape[2], from.stride[1] = from.stride[2]; /* (B, T, h, d) as (B, h, T, d) */
+        from.shape[2] = rows, from.stride[2] = time_stride;
+        mha__narrow(&to, &from);
+    }
+    cache->length += rows;
+}
+
+mha_status mha_cache_load(mha_cache *cache, const mha_view *keys, const mha_view *values, mha_error *error)
+{
+    const mha_cache_spec *s = &cache->spec;
+    for (int v = 0; v < 2; v++) {
+        const mha_view *from = v ? values : keys;
+        size_t d = v ? s->d_v : s->d_k;
+        if (from->rank != 4 || from->shape[0] != s->batch || from->shape[1] != s->kv_heads || from->shape[3] != d ||
+            from->shape[2] != keys->shape[2]) {
+            char found[200];
+            const char *name = v ? "past values" : "past keys";
+            return mha__fail(error, MHA_INVALID, name, "%s: expected shape (%zu, %zu, %zu, %zu), found %s", name, s->batch,
+                            s->kv_heads, keys->rank > 2 ? keys->shape[2] : 0, d,
+                            mha__shape_text(found, sizeof found, from->shape, from->rank));
+        }
+    }
+    if (keys->shape[2] > s->capacity)
+        return mha__fail(error, MHA_INVALID, "cache", "a cache of %zu rows cannot hold %zu", s->capacity, keys->shape[2]);
+    for (int v = 0; v < 2; v++) { /* all or nothing */
+        mha_dtype dtype = (v ? values : keys)->dtype;
+        if (!holds(dtype))
+            return mha__fail(error, MHA_UNSUPPORTED, "cache", "past rows of %s cannot be loaded", mha_dtype_name(dtype));
+    }
+    for (int v = 0; v < 2; v++) {
+        mha_view all = whole(cache, v), to = mha_view_slice(&all, 2, 0, keys->shape[2]);
+        mha__narrow(&to, v ? values : keys);
+    }
+    cache->length = keys->shape[2];
+    cache->first = 0;
+    return MHA_OK;
+}

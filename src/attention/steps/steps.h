@@ -1,0 +1,100 @@
+/* What the pages of forward.c are made of: one declaration per step of the equation. */
+#ifndef MHA_ATTENTION_STEPS_STEPS_H
+#define MHA_ATTENTION_STEPS_STEPS_H
+
+#include "attention/resolved.h"
+
+/* Which rows a step works on: those of the queries or those of the new keys. */
+typedef enum mha__side { MHA_QUERIES, MHA_KEYS } mha__side;
+
+/* project.c: y = x W + b for the rows of `side`, sequence by sequence; returns y as (B, T, heads, width).
+ * x (B, T, in) or (B, T, h, d) with contiguous heads, y (B, T, out), F32, last stride 1. Without W (Q, K, V
+ * were given) y = x + b, or x itself when `y` has no data. `scratch` holds mha__project_scratch floats. */
+mha_view mha__project(const mha__resolved *r, mha__side side, const mha_view *x, mha_weight W, mha_weight b, size_t heads,
+                     const mha_view *y, float *scratch);
+/* Q, K and V as (B, T, heads, width), from the rows the call gives; what is made of the same rows is made together. */
+void mha__project_inputs(const mha__resolved *r, const mha_view *Q, const mha_view *K, const mha_view *V, mha_view heads[3],
+                        float *scratch);
+size_t mha__project_scratch(const mha__resolved *r);
+bool mha__project_uses_blas(const mha__resolved *r);
+
+/* norm.c: x = x * w / sqrt(mean(x^2) + eps) in place, x (B, T, heads, d). Nothing without a norm weight. */
+void mha__normalise(const mha__resolved *r, mha__side side, const mha_view *x);
+
+/* rotary.c: rotates x (B, T, heads, d) in place. Nothing without rotation. */
+void mha__rotate_heads(const mha__resolved *r, mha__side side, const mha_view *x);
+
+/* attend.c: heads = softmax(Q K^T * scale, visible keys) V for every (batch, head). Q (B, T_q, h, d_k),
+ * K (B, S, h_kv, d_k), V (B, S, h_kv, d_v), heads (B, T_q, h, d_v). Keeps the stages from scores to
+ * weights_mean and lse. K and V may be F16 or BF16. `scratch` is mha__attend_dense_scratch bytes in all. */
+void mha__attend_dense(const mha__resolved *r, const mha_view *Q, const mha_view *K, const mha_view *V, const mha_view *heads,
+                char *scratch);
+size_t mha__attend_dense_scratch(const mha__resolved *r);
+
+/* stream.c: the same for the fast path, which never holds scores or weights as a whole. Where these are to be
+ * kept they come from mha__attend_dense, so that the heads have the same bits whether or not anything is kept.
+ * `scratch` is mha__attend_flash_scratch bytes in all. */
+void mha__attend_flash(const mha__resolved *r, const mha_view *Q, const mha_view *K, const mha_view *V, const mha_view *heads,
+                       char *scratch);
+size_t mha__attend_flash_scratch(const mha__resolved *r);
+bool mha__attend_flash_uses_blas(const mha__resolved *r); /* for the stages it does not hold */
+
+/* widen.c: copies `from` (B, T, heads, d), of any floating type, to floats `to` of the same shape; last strides 1. */
+void mha__widen(const mha_view *to, const mha_view *from, int threads);
+/* Copies rank-4 views of equal shape and any floating types, as mha_view_copy does: floats to 16 bits row by row. The
+ * last stride of `to` is 1. */
+void mha__narrow(const mha_view *to, const mha_view *from);
+
+/* trace.c: keeps a stage if it is asked for, and the time since the last one. `values` is (B, T, heads, d), kept so
+ * or as (B, T, heads*d). */
+typedef struct mha__clock {
+    double last;
+} mha__clock;
+mha__clock mha__clock_start(void);
+void mha__stage_done(const mha__resolved *r, mha_stage stage, const mha_view *values, mha__clock *clock);
+/* The same for stages from `first` on that were made together: each gets its part, by size, of the time. */
+void mha__stages_done(const mha__resolved *r, mha_stage first, const mha_view *values, size_t n, mha__clock *clock);
+/* Keeps n values of one row of a stage, at index (a, b, c) or as many as the stage has before its last. */
+void mha__stage_row(const mha__resolved *r, mha_stage stage, size_t a, size_t b, size_t c, const float *row, size_t n);
+
+/* Zeros in what a ragged batch's kept stages hold beyond each sequence. */
+void mha__stages_clear_ragged(const mha__resolved *r);
+
+/* exact.c: the whole of it in float64. With workspace NULL only counts: returns the bytes it needs. */
+size_t mha__exact(const mha__resolved *r, char *workspace);
+
+/* A view (B, T, heads*d) seen as (B, T, heads, d). */
+static inline mha_view mha__split_heads(const mha_view *rows, size_t heads)
+{
+    mha_view v = *rows;
+    v.rank = 4;
+    v.shape[2] = heads;
+    v.shape[3] = heads ? rows->shape[2] / heads : 0;
+    v.stride[3] = rows->stride[2];
+    v.stride[2] = (ptrdiff_t)v.shape[3] * rows->stride[2];
+    return v;
+}
+
+/* A view (B, S, h_kv, d) of what lies as (B, h_kv, S, d). */
+static inline mha_view mha__swap_time_and_heads(mha_view v)
+{
+    size_t shape = v.shape[1];
+    ptrdiff_t stride = v.stride[1];
+    v.shape[1] = v.shape[2], v.stride[1] = v.stride[2];
+    v.shape[2] = shape, v.stride[2] = stride;
+    return v;
+}
+
+/* Number of the first element of row (b, t) of head g in a view (B, T, heads, d), counted from the view's data. */
+static inline ptrdiff_t mha__row_offset(const mha_view *v, size_t b, size_t t, size_t g)
+{
+    return (ptrdiff_t)b * v->stride[0] + (ptrdiff_t)t * v->stride[1] + (ptrdiff_t)g * v->stride[2];
+}
+
+/* Row (b, t) of head g in a float view (B, T, heads, d). */
+static inline float *mha__row(const mha_view *v, size_t b, size_t t, size_t g)
+{
+    return (float *)v->data + mha__row_offset(v, b, t, g);
+}
+
+#endif

@@ -1,0 +1,191 @@
+/* The semantics of a call against its sizes: masks, lengths, windows, rotation. */
+#include <math.h>
+
+#include "attention/resolved.h"
+
+static mha_status check_mask(const char *name, const mha_mask *mask, const size_t *full, int full_rank, bool may_be_short,
+                             mha_error *error)
+{
+    const mha_view *v = &mask->values;
+    if (mask->kind == MHA_MASK_NONE && v->data)
+        return mha__fail(error, MHA_INVALID, name, "%s: values are given, but no kind", name);
+    if (mask->kind == MHA_MASK_NONE)
+        return MHA_OK;
+    if ((unsigned)mask->kind > MHA_MASK_HIDES)
+        return mha__fail(error, MHA_INVALID, name, "%s: unknown kind of mask", name);
+    if (!v->data)
+        return mha__fail(error, MHA_INVALID, name, "%s: a kind is given, but no values", name);
+    bool additive = mask->kind == MHA_MASK_ADDITIVE;
+    if (additive ? v->dtype != MHA_F32 && v->dtype != MHA_F64 : v->dtype != MHA_BOOL && v->dtype != MHA_U8)
+        return mha__fail(error, MHA_INVALID, name, "%s: expected %s, found %s", name,
+                        additive ? "F32 or F64 for an additive mask" : "BOOL or U8 for a mask that keeps or hides",
+                        mha_dtype_name(v->dtype));
+    bool fits = v->rank >= 1 && v->rank <= full_rank;
+    for (int k = 0; fits && k < v->rank; k++) {
+        size_t extent = v->shape[k], whole = full[full_rank - v->rank + k];
+        bool last = k == v->rank - 1;
+        fits = extent == 1 || extent == whole || (last && may_be_short && extent >= 1 && extent < whole);
+    }
+    if (fits)
+        return MHA_OK;
+    char expected[120], found[200];
+    return mha__fail(error, MHA_INVALID, name, "%s: shape %s cannot be broadcast to %s", name,
+                    mha__shape_text(found, sizeof found, v->shape, v->rank),
+                    mha__shape_text(expected, sizeof expected, full, full_rank));
+}
+
+/* ---------------------------------------------------------------- rotation */
+
+static mha_status check_positions(const mha__resolved *r, const char *name, const mha_view *p, size_t T, mha_error *error)
+{
+    if (!p->data)
+        return MHA_OK;
+    if (p->dtype != MHA_I64 || p->rank != 2 || (p->shape[0] != r->query.shape[0] && p->shape[0] != 1) || p->shape[1] != T) {
+        char found[200];
+        return mha__fail(error, MHA_INVALID, name, "%s: expected I64 of shape (%zu, %zu), found %s of %s", name,
+                        r->query.shape[0], T, mha_dtype_name(p->dtype), mha__shape_text(found, sizeof found, p->shape, p->rank));
+    }
+    return MHA_OK;
+}
+
+/* Every position must have a row in a table of n rows. */
+static mha_status check_range(const mha__resolved *r, const char *name, const mha_view *p, int64_t from, size_t T, size_t n,
+                              mha_error *error)
+{
+    int64_t low = from, high = from + (int64_t)T - 1;
+    if (p->data)
+        for (size_t b = 0; b < p->shape[0]; b++)
+            for (size_t t = 0; t < T; t++) {
+                int64_t at = ((const int64_t *)p->data)[(ptrdiff_t)b * p->stride[0] + (ptrdiff_t)t * p->stride[1]];
+                low = (b == 0 && t == 0) || at < low ? at : low;
+                high = (b == 0 && t == 0) || at > high ? at : high;
+            }
+    (void)r;
+    if (T > 0 && (low < 0 || high >= (int64_t)n))
+        return mha__fail(error, MHA_INVALID, name, "%s: positions from %lld to %lld, but the rotation tables have %zu rows", name,
+                        (long long)low, (long long)high, n);
+    return MHA_OK;
+}
+
+static mha_status check_tables(const mha__resolved *r, const mha_rope *rope, size_t T_q, size_t T_k, mha_error *error)
+{
+    const mha_view *c = &rope->cos_table, *s = &rope->sin_table;
+    if (!c->data && !s->data)
+        return MHA_OK;
+    if (!c->data || !s->data)
+        return mha__fail(error, MHA_INVALID, "rope", "rotation tables come in pairs: cos and sin");
+    char found_c[200], found_s[200];
+    mha__shape_text(found_c, sizeof found_c, c->shape, c->rank);
+    mha__shape_text(found_s, sizeof found_s, s->shape, s->rank);
+    bool types = (c->dtype == MHA_F32 || c->dtype == MHA_F64) && s->dtype == c->dtype;
+    bool by_position = c->rank == 2 && s->rank == 2 && c->shape[0] == s->shape[0];
+    bool by_row = c->rank == 3 && s->rank == 3;
+    for (int k = 0; by_row && k < 2; k++) {
+        size_t whole = k ? T_q : r->query.shape[0];
+        by_row = c->shape[k] == s->shape[k] && (c->shape[k] == whole || (k == 0 && c->shape[k] == 1));
+    }
+    if (!types || !(by_position || by_row) || c->shape[c->rank - 1] != r->rope_dim / 2 ||
+        s->shape[s->rank - 1] != r->rope_dim / 2)
+        return mha__fail(error, MHA_INVALID, "rope",
+                        "rotation tables: expected cos and sin of F32 or F64, (n, %zu) or (%zu, %zu, %zu), found %s and %s",
+                        r->rope_dim / 2, r->query.shape[0], T_q, r->rope_dim / 2, found_c, found_s);
+    if (by_row && T_q != T_k)
+        return mha__fail(error, MHA_UNSUPPORTED, "rope",
+                        "tables with a row per token serve queries and keys alike: %zu queries, %zu new keys", T_q, T_k);
+    if (by_row)
+        return MHA_OK;
+    const mha_view *q = &rope->q_positions, *k = rope->k_positions.data || T_q != T_k ? &rope->k_positions : q;
+    mha_status status = MHA_OK;
+    for (size_t b = 0; b < r->plan.B && status == MHA_OK; b++) {
+        mha__sequence seq = mha__resolved_sequence(r, b);
+        status = check_range(r, "rope queries", q, seq.offset, q->data ? T_q : seq.T_q, c->shape[0], error);
+        if (status == MHA_OK)
+            status = check_range(r, "rope keys", k, r->cached, k->data ? T_k : seq.T_k, c->shape[0], error);
+    }
+    return status;
+}
+
+static mha_status check_rope(mha__resolved *r, mha_error *error)
+{
+    const mha_rope *rope = &r->semantics->rope;
+    if (rope->kind == MHA_ROPE_NONE)
+        return MHA_OK;
+    if ((unsigned)rope->kind > MHA_ROPE_HALF_SPLIT)
+        return mha__fail(error, MHA_INVALID, "rope", "unknown kind of rotation");
+    r->rope_dim = rope->dim ? rope->dim : r->plan.d_k;
+    r->rope_base = rope->base != 0 ? rope->base : 10000.0;
+    if (r->rope_dim % 2 != 0 || r->rope_dim > r->plan.d_k)
+        return mha__fail(error, MHA_INVALID, "rope_dim", "expected an even number of features up to d_k = %zu, found %zu",
+                        r->plan.d_k, r->rope_dim);
+    if (!(r->rope_base > 0) || !isfinite(r->rope_base))
+        return mha__fail(error, MHA_INVALID, "rope_base", "expected a positive base, found %g", r->rope_base);
+    size_t T_q = r->query.shape[1], T_k = r->key.shape[1];
+    mha_status status;
+    (void)((status = check_positions(r, "rope q_positions", &rope->q_positions, T_q, error)) ||
+           (status = check_positions(r, "rope k_positions", &rope->k_positions, T_k, error)) ||
+           (status = check_tables(r, rope, T_q, T_k, error)));
+    return status;
+}
+
+/* ---------------------------------------------------------------- all of it */
+
+/* The float paths hold these in float, where they must neither overflow nor, as divisors, vanish. */
+static mha_status check_float_range(const mha__resolved *r, mha_error *error)
+{
+    const mha_semantics *s = r->semantics;
+    const struct {
+        const char *name;
+        double value;
+        bool divides;
+    } numbers[] = {{"scale", r->plan.scale, false}, {"softcap", s->softcap, s->softcap > 0}};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers && r->plan.path != MHA_PATH_EXACT; i++) {
+        const float held = (float)numbers[i].value;
+        if (!isfinite(held) || (numbers[i].divides && held == 0.0f))
+            return mha__fail(error, MHA_UNSUPPORTED, numbers[i].name,
+                            "expected a number that float can hold (only the exact path computes in float64), found %g",
+                            numbers[i].value);
+    }
+    return MHA_OK;
+}
+
+mha_status mha__validate_semantics(mha__resolved *r, mha_error *error)
+{
+    const mha_semantics *s = r->semantics;
+    const mha_plan *p = &r->plan;
+    mha_status status;
+    if (!isfinite(p->scale))
+        return mha__fail(error, MHA_INVALID, "scale", "expected a finite scale, found %g", p->scale);
+    if (!(s->softcap >= 0) || !isfinite(s->softcap))
+        return mha__fail(error, MHA_INVALID, "softcap", "expected a finite cap of 0 (off) or more, found %g", s->softcap);
+    if (s->window && (s->window_left < -1 || s->window_right < -1))
+        return mha__fail(error, MHA_INVALID, "window", "expected counts of 0 or more, or -1 for open, found %lld,%lld",
+                        (long long)s->window_left, (long long)s->window_right);
+    const int64_t far = INT64_MAX / 4; /* positions, windows and their sums stay representable */
+    bool by_row = s->position_offset || s->kv_lengths;
+    for (size_t b = 0; b < (by_row ? p->B : 1); b++) {
+        mha__sequence q = mha__resolved_sequence(r, b);
+        if (q.offset > far || q.offset < -far)
+            return mha__fail(error, MHA_INVALID, "position_offset", "offset %lld of row %zu is out of range", (long long)q.offset, b);
+        if (s->kv_lengths && (s->kv_lengths[b] < 0 || s->kv_lengths[b] > (int64_t)q.S))
+            return mha__fail(error, MHA_INVALID, "lengths", "length %lld of row %zu is not between 0 and its %zu keys",
+                            (long long)s->kv_lengths[b], b, q.S);
+    }
+    if (s->window && (s->window_left > far || s->window_right > far))
+        return mha__fail(error, MHA_INVALID, "window", "a window of %lld,%lld is out of range", (long long)s->window_left,
+                        (long long)s->window_right);
+    if ((unsigned)s->empty_rows > MHA_EMPTY_NAN || (unsigned)s->hidden_values > MHA_HIDDEN_PROPAGATE)
+        return mha__fail(error, MHA_INVALID, "semantics", "unknown rule for empty rows or hidden values");
+    if (s->has_padding_fill && s->key_padding.kind != MHA_MASK_KEEPS && s->key_padding.kind != MHA_MASK_HIDES)
+        return mha__fail(error, MHA_UNSUPPORTED, "padding_fill", "a fill value needs a boolean key padding mask to fill");
+    if (s->has_padding_fill && !isfinite(s->padding_fill))
+        return mha__fail(error, MHA_INVALID, "padding_fill", "expected a finite fill value, found %g", s->padding_fill);
+    if ((status = check_float_range(r, error)) != MHA_OK)
+        return status;
+    r->norm_eps = s->norm_eps != 0 ? s->norm_eps : 1e-6;
+    if (!(r->norm_eps > 0) || !isfinite(r->norm_eps))
+        return mha__fail(error, MHA_INVALID, "norm_eps", "expected a positive epsilon, found %g", s->norm_eps);
+    const size_t full[4] = {p->B, p->h, p->T_q, p->S}, padding[2] = {p->B, p->S};
+    (void)((status = check_mask("mask", &s->mask, full, 4, true, error)) ||
+           (status = check_mask("key_padding", &s->key_padding, padding, 2, false, error)) || (status = check_rope(r, error)));
+    return status;
+}

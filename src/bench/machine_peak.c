@@ -1,0 +1,117 @@
+/* The machine's own limits, measured: multiply-adds in registers, and reads beyond the caches. */
+#include <stdint.h>
+#include <time.h>
+
+#include "base/base.h"
+#include "compute/kernels/kernels.h"
+#include "compute/thread_pool.h"
+#include "mha/system.h"
+#include "bench/machine_peak.h"
+
+enum { ROUNDS = 200000, MOST_WORKERS = 1024 };
+/* Sixteen times a last-level cache of 32 MiB: of 128 MiB such a cache still keeps a third, swept again and again. */
+static const size_t block_bytes = (size_t)512 << 20;
+static const double enough_seconds = 4e-3;
+
+typedef struct limits {
+    const mha__kernels *kernels;
+    const float *block;
+    size_t floats; /* for each task */
+    double operations[MOST_WORKERS];
+    bool sink[MOST_WORKERS];
+} limits;
+
+static double seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static void compute(void *context, size_t task, int worker)
+{
+    (void)worker;
+    limits *l = context;
+    float sink = 0.0f;
+    l->operations[task] = l->kernels->peak(ROUNDS, &sink);
+    l->sink[task] = sink != 0.0f;
+}
+
+static void sweep(void *context, size_t task, int worker)
+{
+    (void)worker;
+    limits *l = context;
+    l->sink[task] = l->kernels->read(l->block + task * l->floats, l->floats) != 0.0f;
+}
+
+/* The best of a few tries: what others do on the machine only ever slows one down. */
+static double fastest(size_t tasks, int threads, mha__task task, limits *l, int tries)
+{
+    double best = 1e30;
+    for (int i = 0; i < tries; i++) {
+        double start = seconds();
+        mha__parallel_for(tasks, threads, task, l);
+        double taken = seconds() - start;
+        best = taken < best ? taken : best;
+    }
+    return best;
+}
+
+/* Sweeps one after the other until some milliseconds are filled, as work on the same bytes would be timed; their mean. */
+static double mean_sweep(int threads, limits *l)
+{
+    double start = seconds(), taken;
+    int sweeps = 0;
+    do {
+        mha__parallel_for((size_t)threads, threads, sweep, l);
+        sweeps++;
+        taken = seconds() - start;
+    } while (taken < enough_seconds);
+    return taken / sweeps;
+}
+
+mha_status mha__machine_reads(int threads, size_t bytes, double *read_gbs)
+{
+    const size_t unit = 128 * sizeof(float);
+    if (threads < 1 || threads > MOST_WORKERS || bytes / unit < (size_t)threads)
+        return MHA_INVALID;
+    mha_allocator a = mha__allocator_default();
+    limits *l = mha__allocate(&a, sizeof *l);
+    float *block = mha__allocate(&a, bytes);
+    mha_status status = l && block ? MHA_OK : MHA_NO_MEMORY;
+    if (status == MHA_OK) {
+        for (size_t i = 0; i < bytes / sizeof *block; i += 128)
+            block[i] = 1.0f; /* pages of zeros would all be one page */
+        size_t tasks = (size_t)threads;
+        *l = (limits){.kernels = mha__kernels_get(), .block = block, .floats = bytes / unit / tasks * 128};
+        double best = mean_sweep(threads, l);
+        for (int i = 0; i < 3; i++) {
+            double taken = mean_sweep(threads, l);
+            best = taken < best ? taken : best;
+        }
+        *read_gbs = (double)(l->floats * tasks * sizeof *block) / best * 1e-9;
+    }
+    mha__release(&a, block, bytes);
+    mha__release(&a, l, sizeof *l);
+    return status;
+}
+
+mha_status mha__machine_limits(int threads, double *peak_gflops, double *read_gbs)
+{
+    if (threads < 1 || threads > MOST_WORKERS)
+        return MHA_INVALID;
+    if (peak_gflops) {
+        mha_allocator a = mha__allocator_default();
+        limits *l = mha__allocate(&a, sizeof *l);
+        if (!l)
+            return MHA_NO_MEMORY;
+        size_t tasks = (size_t)threads;
+        *l = (limits){.kernels = mha__kernels_get()};
+        double taken = fastest(tasks, threads, compute, l, 20), operations = 0;
+        for (size_t i = 0; i < tasks; i++)
+            operations += l->operations[i];
+        *peak_gflops = operations / taken * 1e-9;
+        mha__release(&a, l, sizeof *l);
+    }
+    return read_gbs ? mha__machine_reads(threads, block_bytes, read_gbs) : MHA_OK;
+}

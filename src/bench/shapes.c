@@ -1,0 +1,130 @@
+/* The list of benchmark shapes, reading others, and what they count. */
+#include "bench/shapes.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/output/print.h"
+
+#define FLOATS(...) {__VA_ARGS__, MHA_F32, MHA_F32}
+
+/* Name, B, T_q, T_k, d_model, heads, key/value heads, d_k, causal, bias; the standard ones come first. */
+static const bench_shape shapes[] = {
+    FLOATS("tiny16", 1, 16, 16, 256, 4, 4, 64, false, false),
+    FLOATS("bert1x128", 1, 128, 128, 768, 12, 12, 64, false, true),
+    FLOATS("bert8x128", 8, 128, 128, 768, 12, 12, 64, false, true),
+    FLOATS("bert1x512", 1, 512, 512, 768, 12, 12, 64, false, true),
+    FLOATS("bert8x512", 8, 512, 512, 768, 12, 12, 64, false, true),
+    FLOATS("gpt2_1024", 1, 1024, 1024, 768, 12, 12, 64, true, true),
+    FLOATS("llama512", 1, 512, 512, 4096, 32, 32, 128, true, false),
+    FLOATS("llama3_1024", 1, 1024, 1024, 4096, 32, 8, 128, true, false),
+    FLOATS("long8192", 1, 8192, 8192, 512, 8, 8, 64, true, true),
+    FLOATS("cross", 4, 64, 2048, 768, 12, 12, 64, false, true),
+    FLOATS("decode2048", 1, 1, 2048, 4096, 32, 32, 128, false, false),
+    FLOATS("decode8x4096", 8, 1, 4096, 4096, 32, 8, 128, false, false),
+    FLOATS("vit197", 3, 197, 197, 384, 6, 6, 64, false, true),
+    FLOATS("llama2048", 1, 2048, 2048, 4096, 32, 32, 128, true, false),
+    FLOATS("long16384", 1, 16384, 16384, 512, 8, 8, 64, true, true),
+    FLOATS("width40", 1, 512, 512, 320, 8, 8, 40, false, true),
+    FLOATS("width80", 1, 512, 512, 640, 8, 8, 80, false, true),
+    FLOATS("width96", 1, 512, 512, 768, 8, 8, 96, false, true),
+    FLOATS("width128", 1, 512, 512, 1024, 8, 8, 128, false, true),
+    FLOATS("width256", 1, 512, 512, 2048, 8, 8, 256, false, true),
+};
+
+const char *bench_part_name(bench_part part)
+{
+    static const char *const names[BENCH_PARTS] = {[BENCH_LAYER] = "layer", [BENCH_CORE] = "core", [BENCH_PROJ] = "proj"};
+    return names[part];
+}
+
+const bench_shape *bench_shape_at(size_t index)
+{
+    return index < sizeof shapes / sizeof *shapes ? &shapes[index] : NULL;
+}
+
+static bool read_size(const char **at, size_t *value)
+{
+    char *end;
+    if (!isdigit((unsigned char)**at))
+        return false;
+    unsigned long long n = strtoull(*at, &end, 10);
+    if (n == 0 || n > 1u << 24)
+        return false;
+    *value = n;
+    *at = end;
+    return *end == ',' || *end == '\0';
+}
+
+static bool read_word(const char **at, const char *word)
+{
+    size_t n = strlen(word);
+    bool there = strncmp(*at, word, n) == 0;
+    *at += there ? n : 0;
+    return there;
+}
+
+bool bench_shape_read(const char *text, bench_shape *shape)
+{
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        if (strcmp(shapes[i].name, text) == 0) {
+            *shape = shapes[i];
+            return true;
+        }
+    bench_shape s = {.name = text, .bias = true};
+    size_t *const sizes[] = {&s.B, &s.T_q, &s.T_k, &s.d_model, &s.h};
+    const char *at = text;
+    for (size_t i = 0; i < 5; i++) {
+        if ((i && *at++ != ',') || !read_size(&at, sizes[i]))
+            return false;
+    }
+    while (*at == ',') {
+        at++;
+        if (read_word(&at, "causal"))
+            s.causal = true;
+        else if (read_word(&at, "nobias"))
+            s.bias = false;
+        else if (!(read_word(&at, "kv=") ? read_size(&at, &s.h_kv) : read_word(&at, "dk=") && read_size(&at, &s.d_k)))
+            return false;
+    }
+    s.h_kv = s.h_kv ? s.h_kv : s.h;
+    if (*at || s.h % s.h_kv != 0 || (!s.d_k && s.d_model % s.h != 0))
+        return false;
+    s.d_k = s.d_k ? s.d_k : s.d_model / s.h;
+    *shape = s;
+    return true;
+}
+
+char *bench_shape_text(const bench_shape *s)
+{
+    char kv[32] = "";
+    if (s->h_kv != s->h)
+        snprintf(kv, sizeof kv, ",kv=%zu", s->h_kv);
+    return text_of("%zu,%zu,%zu,%zu,%zu%s%s%s", s->B, s->T_q, s->T_k, s->d_model, s->h, kv, s->causal ? ",causal" : "",
+                   s->bias ? "" : ",nobias");
+}
+
+double bench_flops(const bench_shape *s, bench_part part)
+{
+    double B = (double)s->B, T_q = (double)s->T_q, T_k = (double)s->T_k, d = (double)s->d_model;
+    double wide = (double)(s->h * s->d_k), narrow = (double)(s->h_kv * s->d_k);
+    double core = 4 * B * T_q * T_k * wide * (s->causal && s->T_q > 1 ? 0.5 : 1.0);
+    double new_keys = bench_decodes(s) ? T_q : T_k;
+    double projections = 4 * B * T_q * d * wide + 4 * B * new_keys * d * narrow;
+    return (part != BENCH_PROJ ? core : 0) + (part != BENCH_CORE ? projections : 0);
+}
+
+static double bytes_of(mha_dtype dtype)
+{
+    size_t bytes = 0;
+    (void)mha_dtype_bytes(dtype, 1, &bytes);
+    return (double)bytes;
+}
+
+double bench_bytes(const bench_shape *s, bench_part part)
+{
+    double cache = 2.0 * (double)(s->B * s->T_k * s->h_kv * s->d_k) * bytes_of(s->cache);
+    double weights = 2.0 * (double)(s->d_model * (s->h + s->h_kv) * s->d_k) * bytes_of(s->weights);
+    return (part != BENCH_PROJ ? cache : 0) + (part != BENCH_CORE ? weights : 0);
+}

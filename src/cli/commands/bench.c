@@ -1,0 +1,423 @@
+/* mha bench: throughput, against the machine's limit measured in the same rounds. */
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cli/output/bench_plot.h"
+#include "bench/run.h"
+#include "cli/options.h"
+#include "cli/output/print.h"
+#include "cli/setup/call.h"
+#include "bench/machine_peak.h"
+
+enum { MOST_WAYS = 8, MOST_ROUNDS = 1000 };
+
+/* The limits of the machine at one thread count: the best seen in any round. */
+typedef struct limits {
+    int threads;
+    double peak_gflops, read_gbs;
+    double same_gbs; /* reading as many bytes as the shape at work */
+} limits;
+
+typedef struct bench {
+    const arguments *args;
+    limits limits[2];
+    size_t n_limits;
+    double judged[MHA_PATH_COUNT]; /* the layer of the shape at hand, by path: part of the bound; negative: not yet */
+    bench_row *rows;
+    size_t n_rows, room;
+} bench;
+
+/* ---------------------------------------------------------------- memory */
+
+/* What the process holds (VmRSS) or held at most since the last reset (VmHWM), in MiB; 0 where the system does not say. */
+static double memory(const char *which)
+{
+    double mib = 0;
+    char line[128];
+    FILE *f = fopen("/proc/self/status", "r");
+    while (f && fgets(line, sizeof line, f))
+        if (strncmp(line, which, strlen(which)) == 0)
+            mib = atof(line + strlen(which) + 1) / 1024;
+    if (f)
+        fclose(f);
+    return mib;
+}
+
+static void reset_memory(void)
+{
+    FILE *f = fopen("/proc/self/clear_refs", "w");
+    if (f) {
+        fputs("5", f);
+        fclose(f);
+    }
+}
+
+/* ---------------------------------------------------------------- progress */
+
+static void progress(const bench *b, const bench_shape *shape, bench_part part, size_t round, size_t rounds)
+{
+    if (isatty(STDERR_FILENO) && !given(b->args, OPT_QUIET))
+        fprintf(stderr, "\r\033[K%s %s, round %zu of %zu", shape->name, bench_part_name(part), round, rounds);
+}
+
+static void end_progress(const bench *b)
+{
+    if (isatty(STDERR_FILENO) && !given(b->args, OPT_QUIET))
+        fputs("\r\033[K", stderr);
+}
+
+/* ---------------------------------------------------------------- one shape */
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static void keep_largest(double *largest, double x)
+{
+    *largest = x > *largest ? x : *largest;
+}
+
+static void measure_limits(bench *b, const bench_subject *subject, size_t round)
+{
+    bool reads = bench_decodes(&subject->shape);
+    for (size_t i = 0; i < b->n_limits; i++) {
+        limits *l = &b->limits[i];
+        double gflops = 0, gbs = 0, same = 0;
+        bool beyond = reads || (round == 0 && l->read_gbs == 0);
+        (void)mha__machine_limits(l->threads, &gflops, beyond ? &gbs : NULL); /* without memory for it they stay 0 */
+        keep_largest(&l->peak_gflops, gflops);
+        keep_largest(&l->read_gbs, gbs);
+        if (reads)
+            (void)mha__machine_reads(l->threads, (size_t)bench_bytes(&subject->shape, subject->part), &same);
+        keep_largest(&l->same_gbs, same);
+    }
+}
+
+/* A path with a thread count, and how long each round took. */
+typedef struct way {
+    mha_path asked, taken;
+    size_t limit;
+    double ms[MOST_ROUNDS], mib, workspace_mib, grew_mib;
+} way;
+
+static size_t choose_ways(const bench *b, way *ways)
+{
+    size_t n = 0, path = b->args->option[OPT_PATH].choice; /* auto: both float paths, side by side */
+    for (size_t i = 0; i < b->n_limits; i++) {
+        if (path != 0) {
+            ways[n++] = (way){.asked = (mha_path)path, .limit = i};
+            continue;
+        }
+        ways[n++] = (way){.asked = MHA_PATH_FAST, .limit = i};
+        ways[n++] = (way){.asked = MHA_PATH_BLAS, .limit = i};
+    }
+    return n;
+}
+
+static void add_row(bench *b, const bench_subject *subject, way *w, size_t rounds, double error)
+{
+    qsort(w->ms, rounds, sizeof *w->ms, by_size);
+    const bench_shape *s = &subject->shape;
+    bench_row row = {.shape = s->name, .path = mha_path_name(w->taken), .part = bench_part_name(subject->part),
+                     .threads = b->limits[w->limit].threads, .limit = w->limit, .length = s->T_k, .ms_min = w->ms[0],
+                     .ms_median = w->ms[rounds / 2], .rounds = rounds, .rss_mib = w->mib, .workspace_mib = w->workspace_mib,
+                     .grew_mib = w->grew_mib, .error = error};
+    row.weights = subject->part == BENCH_CORE ? NULL : mha_dtype_name(s->weights);
+    row.cache = !bench_decodes(s) || subject->part == BENCH_PROJ ? NULL : mha_dtype_name(s->cache);
+    row.gflops = bench_flops(s, subject->part) / row.ms_min * 1e-6;
+    row.tokens_per_s = (double)(s->B * s->T_q) / row.ms_min * 1e3;
+    row.operations_per_byte = bench_flops(s, subject->part) / bench_bytes(s, subject->part);
+    row.gbs = bench_decodes(s) ? bench_bytes(s, subject->part) / row.ms_min * 1e-6 : 0;
+    row.read_gbs = b->limits[w->limit].same_gbs;
+    b->rows = obtain_more(b->rows, b->n_rows, &b->room, sizeof *b->rows);
+    b->rows[b->n_rows++] = row;
+}
+
+/* Each path once: thread counts give the same bits. A layer's projections are judged with it. */
+static int judge_ways(bench *b, bench_subject *subject, const way *ways, size_t n, double *worst)
+{
+    for (size_t i = 0; i < n; i++) {
+        size_t judged = 0;
+        while (judged < i && ways[judged].asked != ways[i].asked)
+            judged++;
+        worst[i] = judged < i ? worst[judged] : b->judged[ways[i].asked];
+        if (judged < i || (subject->part == BENCH_PROJ && worst[i] >= 0))
+            continue;
+        int code = bench_subject_check(subject, ways[i].asked, b->limits[b->n_limits - 1].threads, &worst[i]);
+        if (code != EXIT_DONE)
+            return code;
+        if (!(worst[i] <= 1)) {
+            end_progress(b); /* unreachable: while the library is right */
+            refuse(subject->shape.name, "%s is wrong by %g bounds", mha_path_name(ways[i].asked), worst[i]); /* unreachable: so */
+            return EXIT_NO; /* unreachable: so */
+        }
+        if (subject->part == BENCH_LAYER)
+            b->judged[ways[i].asked] = worst[i];
+    }
+    return EXIT_DONE;
+}
+
+/* One turn of one way. The first also shows what memory it takes, in a workspace of its own. */
+static bool take_turn(const bench *b, bench_subject *subject, way *w, size_t round)
+{
+    double before = 0;
+    if (round == 0) {
+        bench_subject_forget(subject);
+        reset_memory();
+        before = memory("VmRSS");
+    }
+    w->ms[round] = bench_subject_run(subject, w->asked, b->limits[w->limit].threads, &w->taken);
+    if (round == 0) {
+        w->mib = memory("VmHWM");
+        w->grew_mib = w->mib > before ? w->mib - before : 0;
+        w->workspace_mib = (double)subject->needs_bytes / 1048576;
+    }
+    return w->ms[round] >= 0;
+}
+
+/* Judges every way first, then lets them take turns. */
+static int run_shape(bench *b, const bench_shape *shape, bench_part part)
+{
+    size_t rounds = count_of(b->args, OPT_ROUNDS);
+    bench_subject subject;
+    way *ways = obtain(MOST_WAYS, sizeof *ways);
+    double worst[MOST_WAYS] = {0};
+    size_t n = choose_ways(b, ways);
+    for (size_t i = 0; i < b->n_limits; i++)
+        b->limits[i].same_gbs = 0;
+    progress(b, shape, part, 0, rounds);
+    int code = bench_subject_make(&subject, shape, part, !given(b->args, OPT_NO_PACK));
+    if (code == EXIT_DONE)
+        code = judge_ways(b, &subject, ways, n, worst);
+    time_t end = time(NULL) + (time_t)count_of(b->args, OPT_SECONDS);
+    for (size_t round = 0; round < rounds && code == EXIT_DONE; round++) {
+        progress(b, shape, part, round + 1, rounds);
+        if (round >= 2 && time(NULL) > end) {
+            rounds = round;
+            break;
+        }
+        measure_limits(b, &subject, round);
+        for (size_t i = 0; i < n && code == EXIT_DONE; i++)
+            code = take_turn(b, &subject, &ways[i], round) ? EXIT_DONE : EXIT_REQUEST;
+    }
+    for (size_t i = 0; i < n && code == EXIT_DONE; i++)
+        add_row(b, &subject, &ways[i], rounds, worst[i]);
+    bench_subject_free(&subject);
+    free(ways);
+    return code;
+}
+
+/* ---------------------------------------------------------------- which shapes */
+
+static int refuse_shape(const char *text)
+{
+    char known[512] = "";
+    for (size_t i = 0; bench_shape_at(i); i++)
+        snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i ? ", " : "", bench_shape_at(i)->name);
+    return refuse("--shape", "expected B,Tq,Tk,d_model,h[,kv=N][,dk=N][,causal][,nobias] or one of %s; found \"%s\"", known, text);
+}
+
+static bool wants_list(const option_value *asked)
+{
+    return asked->n_texts == 1 && strcmp(asked->texts[0], "list") == 0;
+}
+
+/* --shape list: the names and what they stand for. */
+static int list_shapes(const arguments *args)
+{
+    static const char *const titles[] = {"name", "B,Tq,Tk,d_model,h", ""};
+    const bool json = given(args, OPT_JSON), quiet = given(args, OPT_QUIET) && !json;
+    table *t = table_create(given(args, OPT_CSV) ? TABLE_CSV : TABLE_TEXT, sizeof titles / sizeof *titles, titles);
+    json_t *list = json_array();
+    const bench_shape *shape;
+    for (size_t i = 0; (shape = bench_shape_at(i)); i++) {
+        char *text = bench_shape_text(shape);
+        json_array_append_new(list, json_pack("{ss ss sb}", "name", shape->name, "shape", text, "standard", i < BENCH_STANDARD));
+        table_cell(t, shape->name);
+        table_cell(t, text);
+        table_cell(t, i < BENCH_STANDARD ? "of the standard set" : "");
+        free(text);
+    }
+    if (json || quiet)
+        table_drop(t);
+    else
+        table_print(t);
+    if (json)
+        json_print(json_pack("{so}", "shapes", list));
+    else
+        json_decref(list);
+    return EXIT_DONE;
+}
+
+static int run_parts(bench *b, const bench_shape *named)
+{
+    bench_shape with_types = *named, *shape = &with_types;
+    shape->weights = request_dtype(b->args, OPT_BENCH_DTYPE);
+    shape->cache = request_dtype(b->args, OPT_CACHE_DTYPE);
+    enum { ALL, BOTH, ONE }; /* the choices of --part; the third is the first part */
+    size_t asked = b->args->option[OPT_PART].choice;
+    int code = EXIT_DONE;
+    for (int path = 0; path < MHA_PATH_COUNT; path++)
+        b->judged[path] = -1;
+    for (bench_part part = 0; part < BENCH_PARTS && code == EXIT_DONE; part++)
+        if (asked == ALL || (asked == BOTH && part != BENCH_PROJ) || asked == ONE + (size_t)part)
+            code = run_shape(b, shape, part);
+    return code;
+}
+
+/* Shape i of those asked for, read into `room`, or else of the standard ones; NULL past the end. */
+static const bench_shape *chosen_shape(const option_value *asked, size_t i, bench_shape *room)
+{
+    bool read = i < asked->n_texts && bench_shape_read(asked->texts[i], room);
+    return read ? room : asked->n_texts == 0 && i < BENCH_STANDARD ? bench_shape_at(i) : NULL;
+}
+
+static int run_shapes(bench *b)
+{
+    const option_value *asked = &b->args->option[OPT_SHAPE];
+    int code = EXIT_DONE;
+    for (size_t i = 0; i < asked->n_texts; i++) { /* all are read before any is run */
+        bench_shape shape;
+        if (!bench_shape_read(asked->texts[i], &shape))
+            return refuse_shape(asked->texts[i]);
+    }
+    const bench_shape *shape;
+    bench_shape read;
+    for (size_t i = 0; code == EXIT_DONE && (shape = chosen_shape(asked, i, &read)); i++)
+        code = run_parts(b, shape);
+    return code;
+}
+
+/* ---------------------------------------------------------------- what it shows */
+
+static double percent_of_peak(const bench *b, const bench_row *row)
+{
+    return 100 * row->gflops / b->limits[row->limit].peak_gflops;
+}
+
+static double percent_of_reads(const bench *b, const bench_row *row)
+{
+    return 100 * row->gbs / b->limits[row->limit].read_gbs;
+}
+
+static double percent_of_same(const bench_row *row)
+{
+    return 100 * row->gbs / row->read_gbs;
+}
+
+static void print_table(const bench *b, table_style style)
+{
+    static const char *const titles[] = {"shape", "part", "path", ">threads", ">ms", ">median", ">GFLOP/s", ">% of peak",
+                                         ">GB/s", ">% of reads", ">% of same", ">tokens/s", ">workspace", ">grew", ">MiB", ">error / bound",
+                                         "weights", "cache"};
+    const bool types = style == TABLE_CSV || given(b->args, OPT_BENCH_DTYPE) || given(b->args, OPT_CACHE_DTYPE);
+    table *t = table_create(style, sizeof titles / sizeof *titles - (types ? 0 : 2), titles);
+    for (size_t i = 0; i < b->n_rows; i++) {
+        const bench_row *r = &b->rows[i];
+        table_cell(t, r->shape);
+        table_cell(t, r->part);
+        table_cell(t, r->path);
+        table_format(t, "%d", r->threads);
+        table_format(t, "%.4g", r->ms_min);
+        table_format(t, "%.4g", r->ms_median);
+        table_format(t, "%.1f", r->gflops);
+        table_format(t, "%.1f", percent_of_peak(b, r));
+        if (r->gbs > 0) {
+            table_format(t, "%.1f", r->gbs);
+            table_format(t, "%.1f", percent_of_reads(b, r));
+            table_format(t, "%.1f", percent_of_same(r));
+        } else {
+            table_cell(t, "");
+            table_cell(t, "");
+            table_cell(t, "");
+        }
+        table_format(t, "%.0f", r->tokens_per_s);
+        table_format(t, "%.1f", r->workspace_mib);
+        table_format(t, "%.1f", r->grew_mib);
+        table_format(t, "%.0f", r->rss_mib);
+        table_format(t, "%.2g", r->error);
+        if (types) {
+            table_cell(t, r->weights ? r->weights : "");
+            table_cell(t, r->cache ? r->cache : "");
+        }
+    }
+    table_print(t);
+}
+
+static void print_text(const bench *b)
+{
+    printf("%s, %s, BLAS %s (%s)\n", mha_isa(), mha_version(), mha_blas_name(), mha_blas_threading());
+    for (size_t i = 0; i < b->n_limits; i++)
+        printf("  %d thread%s: %.1f GFLOP/s of multiply-adds, %.1f GB/s of reads from memory (512 MiB), the best of all rounds\n",
+               b->limits[i].threads, b->limits[i].threads == 1 ? "" : "s", b->limits[i].peak_gflops, b->limits[i].read_gbs);
+    putchar('\n');
+    print_table(b, TABLE_TEXT);
+    write_prose("\nms is the best round, median the middle one. A multiply-add counts as two operations: a product of (m, k) and "
+                "(k, n) is 2mnk; the core is 4 B Tq Tk h d_k, half of it when causal; softmax is not counted; proj is the projections "
+                "alone, 8 B T d^2 where all widths are d; layer is both. GB/s is shown where one token reads a cache: cache and "
+                "weights, once, held against reading 512 MiB, which is reading from memory, and against reading as many bytes as "
+                "it does over and over, of which the caches keep a part. Memory is in "
+                "MiB: the workspace the library asks for, how much the process grew while it ran, and the whole process, inputs "
+                "included, at its largest. Every path was first judged against float64; the last column is its largest error as a part "
+                "of the error bound.");
+}
+
+static void write_json(const bench *b)
+{
+    const limits *all = &b->limits[b->n_limits - 1];
+    json_t *rows = json_array(), *each = json_array();
+    for (size_t i = 0; i < b->n_limits; i++)
+        json_array_append_new(each, json_pack("{si so so}", "threads", b->limits[i].threads, "peak_gflops",
+                                              json_number(b->limits[i].peak_gflops), "read_gbs", json_number(b->limits[i].read_gbs)));
+    for (size_t i = 0; i < b->n_rows; i++) {
+        const bench_row *r = &b->rows[i];
+        json_array_append_new(
+            rows, json_pack("{ss ss si ss sI so so so so so so so so so so so so so so}", "shape", r->shape, "path", r->path, "threads", r->threads,
+                            "part", r->part, "rounds", (json_int_t)r->rounds, "ms_min", json_milliseconds(r->ms_min), "ms_median", json_milliseconds(r->ms_median),
+                            "gflops", json_number(r->gflops), "percent_of_peak", json_number(percent_of_peak(b, r)), "gbs",
+                            r->gbs > 0 ? json_number(r->gbs) : json_null(), "percent_of_reads",
+                            r->gbs > 0 ? json_number(percent_of_reads(b, r)) : json_null(), "percent_of_same_reads",
+                            r->gbs > 0 && r->read_gbs > 0 ? json_number(percent_of_same(r)) : json_null(), "tokens_per_s",
+                            json_number(r->tokens_per_s), "workspace_mib", json_number(r->workspace_mib), "grew_mib",
+                            json_number(r->grew_mib), "rss_mib", json_number(r->rss_mib), "error_of_bound",
+                            json_number(r->error), "weights_dtype", json_text(r->weights), "cache_dtype", json_text(r->cache)));
+    }
+    json_print(json_pack("{s{so ss ss ss si so so so} so}", "machine", "cpu", json_text(bench_cpu()), "isa", mha_isa(), "blas",
+                         mha_blas_name(), "blas_threading", mha_blas_threading(), "threads", all->threads, "peak_gflops",
+                         json_number(all->peak_gflops), "read_gbs", json_number(all->read_gbs), "limits", each, "rows", rows));
+}
+
+int run_bench(const arguments *args)
+{
+    bench b = {.args = args};
+    if (wants_list(&args->option[OPT_SHAPE]))
+        return list_shapes(args);
+    int code = EXIT_DONE, most = given(args, OPT_THREADS) ? (int)count_of(args, OPT_THREADS) : mha_threads_available();
+    if (code == EXIT_DONE && given(args, OPT_PLOT))
+        code = bench_plot_check(args->option[OPT_PLOT].text);
+    if (code != EXIT_DONE)
+        return code;
+    if (!given(args, OPT_THREADS) && most > 1)
+        b.limits[b.n_limits++].threads = 1;
+    b.limits[b.n_limits++].threads = most;
+    code = run_shapes(&b);
+    end_progress(&b);
+    if (code == EXIT_DONE && given(args, OPT_JSON))
+        write_json(&b);
+    else if (code == EXIT_DONE && given(args, OPT_CSV))
+        print_table(&b, TABLE_CSV);
+    else if (code == EXIT_DONE && !given(args, OPT_QUIET))
+        print_text(&b);
+    if (code == EXIT_DONE && given(args, OPT_PLOT)) {
+        double peak[2], reads[2];
+        for (size_t i = 0; i < b.n_limits; i++)
+            peak[i] = b.limits[i].peak_gflops, reads[i] = b.limits[i].read_gbs;
+        code = bench_plot(args->option[OPT_PLOT].text, b.rows, b.n_rows, peak, reads, b.n_limits);
+    }
+    free(b.rows);
+    return code;
+}

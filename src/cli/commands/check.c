@@ -1,0 +1,120 @@
+/* mha check: judges case files, every stage against what was expected. */
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/setup/case_list.h"
+#include "cli/options.h"
+#include "cli/output/verdicts.h"
+
+/* Work handed out to the jobs: case after case, to whoever is free. */
+typedef struct workshop {
+    const case_list *list;
+    judged_case *cases;
+    mha_path path;
+    const char *stage;
+    int threads;
+    bool progress;
+    pthread_mutex_t lock;
+    size_t next, done;
+    mha_error error; /* the first request that no case can answer */
+} workshop;
+
+static void judge(workshop *shop, const char *path, judged_case *c, mha_error *error)
+{
+    mha_case *opened = NULL;
+    c->path = path;
+    c->open_error.status = mha_case_open(path, NULL, &opened, &c->open_error);
+    if (c->open_error.status == MHA_OK) {
+        c->name = text_of("%s", mha_case_name(opened));
+        error->status = mha_case_judge(opened, shop->path, shop->stage, shop->threads, &c->verdict, error);
+    } else {
+        const char *slash = strrchr(path, '/');
+        c->name = text_of("%s", slash ? slash + 1 : path);
+        c->verdict.outcome = MHA_FAILED;
+        c->verdict.path = shop->path;
+        c->obstacle = file_error_text(path, &c->open_error);
+    }
+    mha_case_close(opened);
+}
+
+static void *work(void *context)
+{
+    workshop *shop = context;
+    for (;;) {
+        pthread_mutex_lock(&shop->lock);
+        size_t mine = shop->error.status == MHA_OK ? shop->next++ : shop->list->n;
+        pthread_mutex_unlock(&shop->lock);
+        if (mine >= shop->list->n)
+            return NULL;
+        mha_error error = {0};
+        judge(shop, shop->list->paths[mine], &shop->cases[mine], &error);
+        pthread_mutex_lock(&shop->lock);
+        shop->done++;
+        if (error.status != MHA_OK && shop->error.status == MHA_OK)
+            shop->error = error;
+        if (shop->progress)
+            fprintf(stderr, "\r  %zu of %zu cases ", shop->done, shop->list->n);
+        pthread_mutex_unlock(&shop->lock);
+    }
+}
+
+/* As many jobs as asked for, this thread being one of them; fewer when the system gives no more. */
+static void judge_all(workshop *shop, size_t jobs)
+{
+    pthread_t *helpers = obtain(jobs, sizeof *helpers);
+    size_t n = 0;
+    while (n + 1 < jobs && n + 1 < shop->list->n && pthread_create(&helpers[n], NULL, work, shop) == 0)
+        n++;
+    work(shop);
+    while (n > 0)
+        pthread_join(helpers[--n], NULL);
+    free(helpers);
+    if (shop->progress)
+        fprintf(stderr, "\r%40s\r", "");
+}
+
+static int show(const judged_case *cases, size_t n, const arguments *args)
+{
+    size_t count[3] = {0};
+    for (size_t i = 0; i < n; i++)
+        count[cases[i].verdict.outcome]++;
+    if (n == 1 && cases[0].open_error.status != MHA_OK)
+        return refuse_file(cases[0].path, &cases[0].open_error);
+    if (given(args, OPT_JSON))
+        verdicts_json(cases, n, count);
+    else if (!given(args, OPT_QUIET))
+        verdicts_print(cases, n, count);
+    return count[MHA_FAILED] == 0 && count[MHA_PASSED] > 0 ? EXIT_DONE : EXIT_NO;
+}
+
+int run_check(const arguments *args)
+{
+    case_list list = {0};
+    int code = EXIT_DONE;
+    for (size_t i = 0; i < args->n_operands && code == EXIT_DONE; i++)
+        code = case_list_add(&list, args->operands[i]);
+    if (code == EXIT_DONE && list.n == 0)
+        code = refuse(args->operands[0], "expected case files (.safetensors), found none");
+    if (code == EXIT_DONE) {
+        size_t jobs = count_of(args, OPT_JOBS);
+        workshop shop = {.list = &list,
+                         .cases = obtain(list.n, sizeof *shop.cases),
+                         .stage = args->option[OPT_STAGE].text,
+                         .threads = jobs > 1 && !given(args, OPT_THREADS) ? 1 : (int)count_of(args, OPT_THREADS),
+                         .progress = isatty(STDERR_FILENO) && list.n > 8 && !given(args, OPT_QUIET),
+                         .lock = PTHREAD_MUTEX_INITIALIZER};
+        mha_path_find(args->option[OPT_PATH].text, &shop.path);
+        judge_all(&shop, jobs);
+        code = shop.error.status != MHA_OK ? refuse_error("--stage", &shop.error) : show(shop.cases, list.n, args);
+        for (size_t i = 0; i < list.n; i++) {
+            mha_verdict_free(&shop.cases[i].verdict);
+            free(shop.cases[i].name);
+            free(shop.cases[i].obstacle);
+        }
+        free(shop.cases);
+    }
+    case_list_free(&list);
+    return code;
+}

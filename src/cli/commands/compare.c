@@ -1,0 +1,231 @@
+/* mha compare: two tensors, or all tensors of two files, and everything about their difference. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/options.h"
+#include "cli/output/print.h"
+#include "cli/setup/tensor_arg.h"
+
+/* One pair: a name that both sides have, or only one of them. */
+typedef struct pair {
+    const char *name;
+    const mha_file_tensor *a, *b; /* NULL: that side lacks it */
+    mha_difference difference;
+    char obstacle[200]; /* why they could not be compared, "" if they were */
+} pair;
+
+static bool equal(const pair *p)
+{
+    return p->a && p->b && !*p->obstacle && p->difference.mismatches == 0;
+}
+
+/* Numbers as they are, so that float64 is compared as such; narrower floats and integers are exact in float64. */
+static int read_side(const source *s, const mha_file_tensor *tensor, mha_view *view)
+{
+    return source_read(s, tensor, tensor->dtype, view);
+}
+
+/* Shapes are the same but for axes of extent 1 in front: an unbatched row beside a batch of one. */
+static bool same_shape(const mha_view *x, const mha_view *y)
+{
+    return x->rank == y->rank && memcmp(x->shape, y->shape, (size_t)x->rank * sizeof *x->shape) == 0;
+}
+
+static mha_view without_leading_ones(const mha_view *view, int rank)
+{
+    int first = 0;
+    while (view->rank - first > rank && view->shape[first] == 1)
+        first++;
+    return mha_view_of(view->data, view->dtype, view->rank - first, view->shape + first);
+}
+
+static int compare_pair(pair *p, const source *a, const source *b, double rtol, double atol)
+{
+    char left[SHAPE_TEXT], right[SHAPE_TEXT];
+    if (!p->a || !p->b)
+        return EXIT_DONE;
+    mha_view x = mha_view_of(NULL, p->a->dtype, p->a->rank, p->a->shape);
+    mha_view y = mha_view_of(NULL, p->b->dtype, p->b->rank, p->b->shape);
+    int rank = x.rank < y.rank ? x.rank : y.rank;
+    x = without_leading_ones(&x, rank);
+    y = without_leading_ones(&y, rank);
+    if (!same_shape(&x, &y)) {
+        snprintf(p->obstacle, sizeof p->obstacle, "shapes differ: %.80s and %.80s",
+                 shape_text(left, p->a->rank, p->a->shape), shape_text(right, p->b->rank, p->b->shape));
+        return EXIT_DONE;
+    }
+    mha_error error = {0};
+    x = y = (mha_view){0};
+    int code = read_side(a, p->a, &x);
+    if (code == EXIT_DONE)
+        code = read_side(b, p->b, &y);
+    x = without_leading_ones(&x, rank);
+    y = without_leading_ones(&y, rank);
+    mha_status status = code == EXIT_DONE ? mha_compare(&x, &y, rtol, atol, &p->difference, &error) : MHA_OK;
+    if (status != MHA_OK)
+        snprintf(p->obstacle, sizeof p->obstacle, "%.199s", error.message); /* unreachable: what was read can be compared */
+    free(x.data);
+    free(y.data);
+    return code;
+}
+
+/* ---------------------------------------------------------------- pairs */
+
+static size_t pair_named(const source *a, const source *b, pair **pairs)
+{
+    *pairs = obtain(1, sizeof **pairs);
+    **pairs = (pair){.name = *a->tensor->name ? a->tensor->name : b->tensor->name, .a = a->tensor, .b = b->tensor};
+    return 1;
+}
+
+/* By name, in the order of the first file, then what only the second has. */
+static size_t pair_all(const source *a, const source *b, pair **pairs)
+{
+    size_t n = 0;
+    *pairs = obtain(mha_file_count(a->file) + mha_file_count(b->file), sizeof **pairs);
+    for (size_t i = 0; i < mha_file_count(a->file); i++) {
+        const mha_file_tensor *t = mha_file_at(a->file, i);
+        (*pairs)[n++] = (pair){.name = t->name, .a = t, .b = mha_file_find(b->file, t->name)};
+    }
+    for (size_t i = 0; i < mha_file_count(b->file); i++) {
+        const mha_file_tensor *t = mha_file_at(b->file, i);
+        if (!mha_file_find(a->file, t->name))
+            (*pairs)[n++] = (pair){.name = t->name, .b = t};
+    }
+    return n;
+}
+
+/* A named tensor meets the one named on the other side, or the one of its own name, or the only one. */
+static int make_pairs(source *a, source *b, pair **pairs, size_t *n)
+{
+    if (!a->tensor && mha_file_count(a->file) == 1)
+        a->tensor = mha_file_at(a->file, 0);
+    if (!b->tensor && mha_file_count(b->file) == 1)
+        b->tensor = mha_file_at(b->file, 0);
+    if (a->tensor && !b->tensor)
+        b->tensor = mha_file_find(b->file, a->tensor->name);
+    if (b->tensor && !a->tensor)
+        a->tensor = mha_file_find(a->file, b->tensor->name);
+    if (!a->tensor && !b->tensor) {
+        *n = pair_all(a, b, pairs);
+        return EXIT_DONE;
+    }
+    int code = source_choose(a, mha_file_path(a->file));
+    if (code == EXIT_DONE)
+        code = source_choose(b, mha_file_path(b->file));
+    if (code == EXIT_DONE)
+        *n = pair_named(a, b, pairs);
+    return code;
+}
+
+/* ---------------------------------------------------------------- text and JSON */
+
+static void print_pairs(const pair *pairs, size_t n, const double tolerance[2])
+{
+    static const char *const titles[] = {"tensor",   ">elements", ">differ", ">max |a-b|",  ">max rel", ">max ULP",
+                                         ">rms",     ">cosine",   "worst at", ">a there", ">b there", "agree"};
+    table *t = table_create(TABLE_TEXT, sizeof titles / sizeof *titles, titles);
+    size_t differing = 0, compared = 0;
+    for (size_t i = 0; i < n; i++) {
+        const pair *p = &pairs[i];
+        const mha_difference *d = &p->difference;
+        differing += !equal(p);
+        if (!p->a || !p->b || *p->obstacle)
+            continue;
+        compared++;
+        table_cell(t, *p->name ? p->name : "(unnamed)");
+        table_count(t, d->elements);
+        table_count(t, d->mismatches);
+        table_format(t, "%.3g", d->max_abs);
+        table_format(t, "%.3g", d->max_rel);
+        table_format(t, "%.4g", d->max_ulp);
+        table_format(t, "%.3g", d->rms);
+        table_format(t, "%.9g", d->cosine);
+        table_shape(t, d->rank, d->worst_index);
+        table_format(t, "%.9g", d->worst_actual);
+        table_format(t, "%.9g", d->worst_expected);
+        table_cell(t, equal(p) ? "yes" : "NO");
+    }
+    if (compared)
+        table_print(t);
+    else
+        table_drop(t);
+    for (size_t i = 0; i < n; i++) {
+        const pair *p = &pairs[i];
+        char *name = harmless(text_of("%s", *p->name ? p->name : "(unnamed)"));
+        if (!p->a || !p->b)
+            printf("  %s: only in the %s file\n", name, p->a ? "first" : "second");
+        else if (*p->obstacle)
+            printf("  %s: %s\n", name, p->obstacle);
+        free(name);
+    }
+    printf("\n%s%s%s (rtol %g, atol %g)\n", bold(),
+           differing == 0 ? "Equal"
+           : n == 1       ? "Not equal"
+                          : "Not all equal",
+           plain(), tolerance[0], tolerance[1]);
+    if (differing && n > 1)
+        printf("%zu of %zu tensors differ.\n", differing, n);
+}
+
+static json_t *json_pair(const pair *p)
+{
+    const mha_difference *d = &p->difference;
+    if (!p->a || !p->b || *p->obstacle)
+        return json_pack("{so so so so so so so sn so ss}", "name", json_text(p->name), "max_abs", json_null(), "max_rel", json_null(),
+                         "max_ulp", json_null(), "rms", json_null(), "cosine", json_null(), "mismatches", json_null(),
+                         "worst_index", "equal", json_false(), "reason",
+                         p->a && p->b ? p->obstacle
+                         : p->a       ? "only in the first file"
+                                      : "only in the second file");
+    return json_pack("{so so so so so so so so so so so so so so so so sb}", "name", json_text(p->name), "elements",
+                     json_count(d->elements), "max_abs", json_number(d->max_abs), "max_rel", json_number(d->max_rel),
+                     "max_ulp", json_number(d->max_ulp), "rms", json_number(d->rms), "cosine", json_number(d->cosine),
+                     "worst_index", json_shape(d->rank, d->worst_index), "worst_a", json_number(d->worst_actual), "worst_b",
+                     json_number(d->worst_expected), "mismatches", json_count(d->mismatches), "tolerance_needed",
+                     json_number(d->tolerance_needed), "nan_a", json_count(d->nan_actual), "nan_b",
+                     json_count(d->nan_expected), "inf_a", json_count(d->inf_actual), "inf_b", json_count(d->inf_expected),
+                     "equal", (int)equal(p));
+}
+
+static void write_json(const pair *pairs, size_t n, bool all)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < n; i++)
+        json_array_append_new(list, json_pair(&pairs[i]));
+    json_print(json_pack("{sb so}", "equal", (int)all, "tensors", list));
+}
+
+/* ---------------------------------------------------------------- the command */
+
+int run_compare(const arguments *args)
+{
+    source a = {0}, b = {0};
+    pair *pairs = NULL;
+    size_t n = 0;
+    const double tolerance[2] = {args->option[OPT_RTOL].real, args->option[OPT_ATOL].real};
+    int code = source_open(&a, args->operands[0]);
+    if (code == EXIT_DONE)
+        code = source_open(&b, args->operands[1]);
+    if (code == EXIT_DONE)
+        code = make_pairs(&a, &b, &pairs, &n);
+    bool all = true;
+    for (size_t i = 0; i < n && code == EXIT_DONE; i++) {
+        code = compare_pair(&pairs[i], &a, &b, tolerance[0], tolerance[1]);
+        all &= equal(&pairs[i]);
+    }
+    if (code == EXIT_DONE && n == 0)
+        code = refuse(args->operands[0], "expected tensors to compare, found none in either file");
+    if (code == EXIT_DONE) {
+        code = all ? EXIT_DONE : EXIT_NO;
+        if (given(args, OPT_JSON))
+            write_json(pairs, n, all);
+        else if (!given(args, OPT_QUIET))
+            print_pairs(pairs, n, tolerance);
+    }
+    free(pairs);
+    source_close(&a);
+    source_close(&b);
+    return code;
+}

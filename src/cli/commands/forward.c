@@ -1,0 +1,459 @@
+/* mha forward: runs a layer and shows configuration, parameters, stages and output. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/output/attention_map.h"
+#include "cli/commands/merged_qk.h"
+#include "cli/output/parameters.h"
+#include "cli/setup/place.h"
+#include "cli/output/presets.h"
+#include "cli/setup/call.h"
+#include "cli/output/summary.h"
+
+/* ---------------------------------------------------------------- timing */
+
+typedef struct timing {
+    double ms, stage_ms[MHA_STAGE_COUNT]; /* of the fastest run */
+    size_t runs;
+} timing;
+
+/* The first run pays for cold caches and threads being started; so the best of a few is shown, unless
+ * one run takes so long that waiting again teaches nothing. */
+static int run_best(request *r, timing *best)
+{
+    const double patience = 300;
+    double total = 0, stage_ms[MHA_STAGE_COUNT] = {0};
+    *best = (timing){.ms = INFINITY};
+    r->call.stage_ms = stage_ms;
+    int code = EXIT_DONE;
+    for (; best->runs < 20 && total < patience && code == EXIT_DONE; best->runs++) {
+        double ms = 0;
+        code = request_run(r, &ms);
+        total += ms;
+        if (ms < best->ms) {
+            best->ms = ms;
+            memcpy(best->stage_ms, stage_ms, sizeof stage_ms);
+        }
+    }
+    r->call.stage_ms = NULL;
+    return code;
+}
+
+/* ---------------------------------------------------------------- stages */
+
+/* What each stage is, in the words of the equation. Those without a sentence are shown only in traces. */
+static const char *const stage_text[MHA_STAGE_COUNT] = {
+    [MHA_STAGE_Q] = "x_q W_Q + b_Q: what each position asks",
+    [MHA_STAGE_K] = "x_k W_K + b_K: what each position offers",
+    [MHA_STAGE_V] = "x_v W_V + b_V: what each position gives",
+    [MHA_STAGE_Q_ROT] = "q after rotation by position",
+    [MHA_STAGE_K_ROT] = "k after rotation by position",
+    [MHA_STAGE_SCORES] = "scale * Q K^T, one matrix for each head",
+    [MHA_STAGE_CAPPED] = "c tanh(scores / c)",
+    [MHA_STAGE_MASKED] = "scores with hidden keys at -inf",
+    [MHA_STAGE_WEIGHTS] = "softmax over the keys: each row sums to 1",
+    [MHA_STAGE_HEADS] = "weights V, the heads side by side",
+    [MHA_STAGE_OUTPUT] = "heads W_O + b_O",
+};
+
+static bool hides_keys(const mha_semantics *s)
+{
+    return s->causal || s->window || s->kv_lengths || s->mask.kind != MHA_MASK_NONE;
+}
+
+static bool stage_happens(const request *r, mha_stage stage)
+{
+    const mha_semantics *s = &r->call.semantics;
+    switch (stage) {
+    case MHA_STAGE_Q_ROT:
+    case MHA_STAGE_K_ROT: return s->rope.kind != MHA_ROPE_NONE || mha_layer_config(r->layer)->q_norm != MHA_NORM_NONE;
+    case MHA_STAGE_CAPPED: return s->softcap > 0;
+    case MHA_STAGE_MASKED: return hides_keys(s);
+    default: return stage_text[stage] != NULL;
+    }
+}
+
+/* The library times the run from the scores to the heads as one, and the exact path not at all. */
+static bool stage_timed(const request *r, mha_stage stage)
+{
+    return r->plan.path != MHA_PATH_EXACT && (stage <= MHA_STAGE_K_ROT || stage == MHA_STAGE_HEADS || stage == MHA_STAGE_OUTPUT);
+}
+
+static void print_stages(const request *r, const timing *time)
+{
+    static const char *const titles[] = {"stage", "shape", ">ms", "what it is"};
+    table *t = table_create(TABLE_TEXT, 4, titles);
+    for (mha_stage s = 0; s < MHA_STAGE_COUNT; s++) {
+        if (!stage_happens(r, s))
+            continue;
+        table_cell(t, mha_stage_name(s));
+        table_shape(t, r->plan.stage_rank[s], r->plan.stage_shape[s]);
+        if (stage_timed(r, s))
+            table_format(t, "%.3f", time->stage_ms[s]);
+        else
+            table_cell(t, r->plan.path != MHA_PATH_EXACT ? "|" : "");
+        table_cell(t, stage_text[s]);
+    }
+    table_print(t);
+    if (r->plan.path != MHA_PATH_EXACT)
+        printf("  |  is timed together with heads%s\n",
+               r->plan.path == MHA_PATH_FAST ? "; this path streams over the keys and never holds these whole" : "");
+    double flops = request_flops(r);
+    printf("\n  %s%.3g ms%s, %.3g GFLOP/s", bold(), time->ms, plain(), flops / time->ms * 1e-6);
+    if (time->runs > 1)
+        printf(" (the best of %zu runs)", time->runs);
+    putchar('\n');
+}
+
+/* ---------------------------------------------------------------- text */
+
+static void print_equation(const request *r)
+{
+    const mha_plan *p = &r->plan;
+    const mha_semantics *s = &r->call.semantics;
+    printf("%sMultiHead(x) = concat(head_1 ... head_%zu) W_O%s%s\n", bold(), p->h,
+           mha_layer_config(r->layer)->bias_o ? " + b_O" : "", plain());
+    printf("      head_i = softmax(%sQ_i K_i^T * %.6g%s%s) V_i\n\n", s->softcap > 0 ? "cap(" : "", p->scale,
+           s->softcap > 0 ? ")" : "", hides_keys(s) ? ", hidden keys left out" : "");
+}
+
+static void print_weights(const request *r, const arguments *args)
+{
+    const mha_model_facts *f = &r->facts;
+    if (r->random_weights)
+        printf("  weights  random, Xavier uniform, seed %zu\n", count_of(args, OPT_SEED));
+    else {
+        char *from = harmless(text_of("%s%s%s", args->option[OPT_WEIGHTS].text, *r->loaded.layer.prefix ? ", layer " : "",
+                                      r->loaded.layer.prefix));
+        printf("  weights  %s (%s names)\n", from, r->loaded.layer.scheme);
+        free(from);
+    }
+    if (!r->facts_from)
+        return;
+    printf("  model    %s%s%s, as its %s says%s%s\n", *f->model_type ? f->model_type : "unknown",
+           r->random_weights ? ", layer " : "", r->random_weights ? r->loaded.layer.prefix : "", r->facts_from,
+           f->has_semantics && *f->caveat ? "; " : "", f->has_semantics ? f->caveat : "");
+}
+
+/* What of the semantics is not plain attention. */
+static void print_meaning(const mha_semantics *s)
+{
+    static const char *const pairing[] = {"", "interleaved", "half-split"};
+    const char *lead = "  meaning  ";
+    if (s->causal)
+        printf("%scausal", lead), lead = ", ";
+    if (s->window)
+        printf("%swindow %lld,%lld", lead, (long long)s->window_left, (long long)s->window_right), lead = ", ";
+    if (s->kv_lengths)
+        printf("%slengths", lead), lead = ", ";
+    if (s->mask.kind != MHA_MASK_NONE)
+        printf("%smask", lead), lead = ", ";
+    if (s->softcap > 0)
+        printf("%ssoftcap %g", lead, s->softcap), lead = ", ";
+    if (s->rope.kind != MHA_ROPE_NONE)
+        printf("%srotated by position (%s, base %g)", lead, pairing[s->rope.kind], s->rope.base > 0 ? s->rope.base : 10000),
+            lead = ", ";
+    if (*lead == ',')
+        putchar('\n');
+}
+
+static void print_configuration(const request *r, const arguments *args)
+{
+    const mha_config *c = mha_layer_config(r->layer);
+    const mha_plan *p = &r->plan;
+    printf("%sConfiguration%s\n", bold(), plain());
+    printf("  width    d_model %zu%s%zu heads x d_k %zu", c->d_model, c->n_heads * c->d_k == c->d_model ? " = " : ", ",
+           c->n_heads, c->d_k);
+    if (c->d_v != c->d_k)
+        printf(", d_v %zu", c->d_v);
+    if (c->kv_heads != c->n_heads)
+        printf("; %zu key/value heads, each read by %zu query heads", c->kv_heads, c->n_heads / c->kv_heads);
+    putchar('\n');
+    print_weights(r, args);
+    printf("  input    %zu batch row%s, %zu queries, %zu keys%s, %s\n", p->B, p->B == 1 ? "" : "s", p->T_q, p->S,
+           r->call.key.data ? " (cross-attention)" : " (self-attention)",
+           r->random_inputs ? "random" : args->option[OPT_INPUT].text);
+    if (r->cache)
+        printf("  cache    %s, %zu rows of keys and values, %zu bytes\n", mha_dtype_name(mha_cache_keys(r->cache).dtype), p->S,
+               mha_cache_bytes(r->cache));
+    print_meaning(&r->call.semantics);
+    printf("  run on   path %s%s%s%s, %s%s%d thread%s\n\n", mha_path_name(p->path),
+           *p->path_reason ? " (" : "", p->path_reason, *p->path_reason ? ")" : "",
+           p->path == MHA_PATH_FAST ? mha_isa() : "", p->path == MHA_PATH_FAST ? " kernels, " : "", p->threads,
+           p->threads == 1 ? "" : "s");
+}
+
+static void print_output(const request *r, const summary *s, bool as_asked)
+{
+    const mha_view *output = &r->call.stages[MHA_STAGE_OUTPUT];
+    char shape[SHAPE_TEXT], mean[SHORT_TEXT], rms[SHORT_TEXT], max[SHORT_TEXT];
+    printf("\n%sOutput %s%s\n  mean %s, root mean square %s, largest |x| %s, %s\n", bold(),
+           shape_text(shape, output->rank, output->shape), plain(), real_text(mean, s->mean), real_text(rms, s->rms),
+           real_text(max, s->max_abs),
+           s->non_finite == 0 ? "all finite"
+           : as_asked         ? "NaN where a query sees no key, as asked"
+                              : "NOT all finite");
+}
+
+/* ---------------------------------------------------------------- JSON */
+
+static json_t *json_config(const request *r, const arguments *args)
+{
+    const mha_config *c = mha_layer_config(r->layer);
+    const mha_plan *p = &r->plan;
+    const struct {
+        const char *name;
+        size_t value;
+    } counts[] = {{"d_model", c->d_model}, {"heads", c->n_heads}, {"kv_heads", c->kv_heads}, {"d_k", c->d_k},
+                  {"d_v", c->d_v},         {"d_q", c->d_q},       {"kdim", c->d_kin},        {"vdim", c->d_vin},
+                  {"d_out", c->d_out},     {"batch", p->B},       {"seq", p->T_q},           {"kv_seq", p->T_k}};
+    const struct {
+        const char *name;
+        bool value;
+    } flags[] = {{"bias_q", c->bias_q}, {"bias_k", c->bias_k}, {"bias_v", c->bias_v},
+                 {"bias_o", c->bias_o}, {"causal", r->call.semantics.causal}};
+    json_t *config = json_object();
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+        json_object_set_new(config, counts[i].name, json_count(counts[i].value));
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
+        json_object_set_new(config, flags[i].name, json_boolean(flags[i].value));
+    json_object_set_new(config, "scale", json_number(p->scale));
+    json_object_set_new(config, "seed", json_count(count_of(args, OPT_SEED)));
+    json_object_set_new(config, "dtype", json_text(mha_dtype_name(c->dtype)));
+    json_object_set_new(config, "cache_dtype", json_text(r->cache ? mha_dtype_name(mha_cache_keys(r->cache).dtype) : NULL));
+    json_object_set_new(config, "model", !r->facts_from ? json_null() : json_text(*r->facts.model_type ? r->facts.model_type : "unknown"));
+    json_object_set_new(config, "caveat", json_text(r->facts_from && r->facts.has_semantics && *r->facts.caveat ? r->facts.caveat : NULL));
+    return config;
+}
+
+static void write_json(const request *r, const arguments *args, const summary *s, const timing *time)
+{
+    json_t *stages = json_array(), *parameters = json_object();
+    for (mha_stage stage = 0; stage < MHA_STAGE_COUNT; stage++)
+        if (stage_happens(r, stage))
+            json_array_append_new(stages, json_pack("{so so so}", "name", json_text(mha_stage_name(stage)), "shape",
+                                                    json_shape(r->plan.stage_rank[stage], r->plan.stage_shape[stage]), "ms",
+                                                    stage_timed(r, stage) ? json_milliseconds(time->stage_ms[stage]) : json_null()));
+    parameters_json_totals(parameters, r->table);
+    const mha_view *output = &r->call.stages[MHA_STAGE_OUTPUT];
+    json_print(json_pack(
+        "{so so so si so so so so so}", "config", json_config(r, args), "path", json_text(mha_path_name(r->plan.path)),
+        "path_reason", json_text(*r->plan.path_reason ? r->plan.path_reason : NULL), "threads", r->plan.threads, "parameters",
+        parameters, "stages", stages, "total_ms", json_milliseconds(time->ms), "gflops", json_number(request_flops(r) / time->ms * 1e-6),
+        "output",
+        json_pack("{so so so so sb}", "shape", json_shape(output->rank, output->shape), "mean", json_number(s->mean), "rms",
+                  json_number(s->rms), "max_abs", json_number(s->max_abs), "finite", s->non_finite == 0)));
+}
+
+/* ---------------------------------------------------------------- files */
+
+static int write_output(const request *r, mha_writer *writer)
+{
+    mha_error error = {0};
+    mha_view view = r->call.stages[MHA_STAGE_OUTPUT];
+    if (r->unbatched)
+        view = mha_view_of(view.data, view.dtype, 2, view.shape + 1);
+    mha_status status = mha_writer_add(writer, "output", &view, &error);
+    if (status == MHA_OK)
+        status = mha_writer_commit(writer, &error);
+    return status == MHA_OK ? EXIT_DONE : refuse_error("--output", &error);
+}
+
+/* ---------------------------------------------------------------- the command */
+
+/* The answer is no: says where the first number came in that is not finite. Gives EXIT_NO. */
+static int blame_non_finite(const request *r, const summary *output)
+{
+    const struct {
+        const char *name;
+        const mha_view *view;
+    } inputs[] = {{"--input", &r->call.query}, {"--key-input", &r->call.key}, {"--value-input", &r->call.value}};
+    char where[SHAPE_TEXT];
+    for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++) {
+        summary s = inputs[i].view->data ? summarise(inputs[i].view) : (summary){0};
+        if (s.non_finite == 0)
+            continue;
+        refuse(inputs[i].name, "expected finite numbers, found %zu NaN or infinite, the first at %s; so are %zu of the output",
+               s.non_finite, shape_text(where, 3, s.first_non_finite), output->non_finite);
+        return EXIT_NO;
+    }
+    for (size_t i = 0; i < mha_params_count(r->table); i++) {
+        mha_tensor *tensor = mha_params_at(r->table, i);
+        mha_statistics s;
+        if (mha_tensor_statistics(tensor, &s) != MHA_OK || s.non_finite == 0)
+            continue;
+        refuse(mha_tensor_get_info(tensor).name, "expected finite weights, found %zu NaN or infinite; so are %zu of the output",
+               s.non_finite, output->non_finite);
+        return EXIT_NO;
+    }
+    refuse("output", "expected finite numbers, found %zu NaN or infinite, the first at %s", output->non_finite,
+           shape_text(where, 3, output->first_non_finite));
+    return EXIT_NO;
+}
+
+static int pack(const request *r)
+{
+    mha_error error = {.status = MHA_NO_MEMORY};
+    int code = expect_memory(mha_params_totals(r->table, NULL).parameter_bytes, "packed weights (--no-pack does without)");
+    return code == EXIT_DONE && mha_layer_pack(r->layer, &error) != MHA_OK ? refuse_error("", &error) : code;
+}
+
+static int keep_stages(request *r, const arguments *args)
+{
+    int code = EXIT_DONE;
+    for (mha_stage s = 0; s < MHA_STAGE_COUNT && code == EXIT_DONE; s++)
+        if (s == MHA_STAGE_OUTPUT || given(args, OPT_TRACE) || given(args, OPT_SAVE_CASE))
+            code = request_keep(r, s);
+    return code;
+}
+
+static const int written[] = {OPT_OUTPUT, OPT_TRACE, OPT_SAVE_CASE};
+enum { N_WRITTEN = sizeof written / sizeof *written };
+static const char *const written_names[N_WRITTEN] = {"--output", "--trace", "--save-case"};
+
+static const char *destination(const arguments *args, int i)
+{
+    return given(args, written[i]) ? args->option[written[i]].text : "";
+}
+
+static bool writes_to_standard_output(const arguments *args)
+{
+    for (int i = 0; i < N_WRITTEN; i++)
+        if (is_standard_output(destination(args, i)))
+            return true;
+    return false;
+}
+
+/* npy holds one tensor; a trace and a case are many. */
+static int refuse_npy_for_many(const arguments *args)
+{
+    for (int i = 0; i < N_WRITTEN; i++) {
+        const char *path = destination(args, i), *dot = strrchr(path, '.');
+        if (written[i] != OPT_OUTPUT && dot && strcmp(dot, ".npy") == 0)
+            return refuse(written_names[i], "expected a name that ends in .safetensors, found %s", path);
+    }
+    return EXIT_DONE;
+}
+
+/* Two files in one place: the later would replace the earlier, or on standard output neither could be read. */
+static int refuse_one_place_for_two(const arguments *args)
+{
+    for (int i = 0; i < N_WRITTEN; i++)
+        for (int j = 0; j < i; j++)
+            if (*destination(args, i) && *destination(args, j) && is_one_place(destination(args, i), destination(args, j)))
+                return refuse(written_names[i], "expected another place than that of %s, \"%s\", found \"%s\"", written_names[j],
+                              destination(args, j), destination(args, i));
+    if (given(args, OPT_JSON) && writes_to_standard_output(args))
+        return refuse("--json", "expected standard output for it alone, found \"-\" as a file to write");
+    return EXIT_DONE;
+}
+
+/* Before anything is run: a place where nothing can be written. What --output needs is kept for it. */
+static int try_destinations(const arguments *args, mha_writer **output)
+{
+    mha_error error = {0};
+    for (int i = 0; i < N_WRITTEN; i++) {
+        mha_writer *writer = NULL;
+        if (*destination(args, i) && mha_writer_create(destination(args, i), &writer, &error) != MHA_OK)
+            return refuse_error(written_names[i], &error);
+        if (written[i] == OPT_OUTPUT)
+            *output = writer;
+        else
+            mha_writer_destroy(writer);
+    }
+    return EXIT_DONE;
+}
+
+/* Whether NaN is in the output only because --empty-rows nan puts it there: it goes when empty rows are zero. */
+static int only_empty_rows(const request *r, bool *only)
+{
+    double ms;
+    request other = {.layer = r->layer, .call = r->call, .plan = r->plan};
+    *only = false;
+    if (r->call.semantics.empty_rows != MHA_EMPTY_NAN)
+        return EXIT_DONE;
+    other.call.semantics.empty_rows = MHA_EMPTY_ZERO;
+    memset(other.call.stages, 0, sizeof other.call.stages);
+    int code = request_keep(&other, MHA_STAGE_OUTPUT);
+    if (code == EXIT_DONE)
+        code = request_run(&other, &ms);
+    if (code == EXIT_DONE)
+        *only = summarise(&other.call.stages[MHA_STAGE_OUTPUT]).non_finite == 0;
+    other.layer = NULL; /* not its own */
+    request_free(&other);
+    return code;
+}
+
+/* Runs, shows, writes: everything is ready. */
+static int perform(request *r, const arguments *args, mha_writer *writer)
+{
+    bool json = given(args, OPT_JSON);
+    bool text = !json && !given(args, OPT_QUIET) && !writes_to_standard_output(args);
+    if (text) {
+        print_equation(r);
+        print_configuration(r, args);
+        printf("%sParameters%s\n", bold(), plain());
+        parameters_print(r->table, r->layer, false, TABLE_TEXT);
+        fflush(stdout);
+    }
+    timing time;
+    int code = run_best(r, &time);
+    if (code != EXIT_DONE)
+        return code;
+    summary s = summarise(&r->call.stages[MHA_STAGE_OUTPUT]);
+    bool as_asked = true;
+    if (s.non_finite)
+        code = only_empty_rows(r, &as_asked);
+    mha_error error = {0};
+    if (code == EXIT_DONE && writer)
+        code = write_output(r, writer);
+    if (code == EXIT_DONE && given(args, OPT_TRACE) &&
+        mha_trace_save(args->option[OPT_TRACE].text, &r->call, &error) != MHA_OK)
+        code = refuse_error("--trace", &error);
+    if (code == EXIT_DONE && given(args, OPT_SAVE_CASE) &&
+        mha_case_save(args->option[OPT_SAVE_CASE].text, r->layer, &r->call, NULL, &error) != MHA_OK)
+        code = refuse_error("--save-case", &error);
+    if (code == EXIT_DONE && json)
+        write_json(r, args, &s, &time);
+    if (code == EXIT_DONE && text) {
+        printf("\n%sStages%s\n", bold(), plain());
+        print_stages(r, &time);
+        print_output(r, &s, as_asked);
+        code = glimpse_print(r, hides_keys(&r->call.semantics) || !r->random_weights);
+    }
+    if (code == EXIT_DONE && !as_asked)
+        code = blame_non_finite(r, &s);
+    return code;
+}
+
+int run_forward(const arguments *args)
+{
+    if (presets_asked(args))
+        return list_presets(args);
+    if (given(args, OPT_MERGED_QK))
+        return run_merged_forward(args);
+    mha_config config = request_config(args);
+    mha_writer *writer = NULL;
+    request r = {0};
+    int code = refuse_one_place_for_two(args);
+    if (code == EXIT_DONE)
+        code = refuse_npy_for_many(args);
+    if (code == EXIT_DONE && given(args, OPT_CACHE_DTYPE) && given(args, OPT_SAVE_CASE))
+        code = refuse("--cache-dtype", "expected no --save-case beside it: a case file has no word for the type of a cache");
+    if (code == EXIT_DONE)
+        code = try_destinations(args, &writer);
+    if (code == EXIT_DONE)
+        code = request_layer(&r, args, &config);
+    if (code == EXIT_DONE)
+        code = request_call(&r, args);
+    if (code == EXIT_DONE && r.plan.path == MHA_PATH_FAST && !given(args, OPT_NO_PACK))
+        code = pack(&r);
+    if (code == EXIT_DONE)
+        code = keep_stages(&r, args);
+    if (code == EXIT_DONE)
+        code = perform(&r, args, writer);
+    mha_writer_destroy(writer);
+    request_free(&r);
+    return code;
+}

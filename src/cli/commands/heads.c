@@ -1,0 +1,186 @@
+/* mha heads: one width, many head counts. Each layer is allocated, initialised and run; the totals are
+ * compared, and a sentence says why they agree or differ. */
+#include <stdlib.h>
+
+#include "cli/setup/model.h"
+#include "cli/output/parameters.h"
+#include "cli/output/presets.h"
+#include "cli/setup/call.h"
+#include "cli/output/summary.h"
+
+typedef struct heads_row {
+    mha_config config; /* resolved */
+    mha_totals totals;
+    double output_max_abs, milliseconds;
+} heads_row;
+
+static int run_one(const arguments *args, size_t heads, heads_row *row)
+{
+    mha_config config = request_config(args);
+    config.n_heads = heads;
+    request r = {0};
+    int code = request_layer(&r, args, &config);
+    if (code == EXIT_DONE)
+        code = request_call(&r, args);
+    if (code == EXIT_DONE)
+        code = request_keep(&r, MHA_STAGE_OUTPUT);
+    if (code == EXIT_DONE)
+        code = request_run(&r, &row->milliseconds);
+    if (code == EXIT_DONE) {
+        row->config = *mha_layer_config(r.layer);
+        row->totals = mha_params_totals(r.table, NULL);
+        row->output_max_abs = summarise(&r.call.stages[MHA_STAGE_OUTPUT]).max_abs;
+    }
+    request_free(&r);
+    return code;
+}
+
+/* ---------------------------------------------------------------- which head counts */
+
+static bool divides(size_t part, size_t whole)
+{
+    return part != 0 && whole % part == 0;
+}
+
+/* Those asked for, else the usual ones that need no further option. */
+static size_t choose(const arguments *args, size_t **heads)
+{
+    static const size_t usual[] = {1, 2, 3, 4, 6, 8, 12};
+    const option_value *list = &args->option[OPT_HEAD_LIST];
+    size_t n = 0, kv = count_of(args, OPT_KV_HEADS);
+    bool free_width = count_of(args, OPT_D_K) && count_of(args, OPT_D_V);
+    *heads = obtain(list->given ? list->n_numbers : sizeof usual / sizeof *usual, sizeof **heads);
+    for (size_t i = 0; i < list->n_numbers; i++)
+        (*heads)[n++] = (size_t)list->numbers[i];
+    for (size_t i = 0; !list->given && i < sizeof usual / sizeof *usual; i++)
+        if ((free_width || count_of(args, OPT_D_K) || divides(usual[i], count_of(args, OPT_D_MODEL))) &&
+            (!kv || divides(kv, usual[i])))
+            (*heads)[n++] = usual[i];
+    return n;
+}
+
+/* ---------------------------------------------------------------- what it shows */
+
+static bool invariant(const heads_row *rows, size_t n)
+{
+    for (size_t i = 1; i < n; i++)
+        if (rows[i].totals.parameters != rows[0].totals.parameters)
+            return false;
+    return true;
+}
+
+static bool all_equal(const heads_row *rows, size_t n, size_t (*value)(const mha_config *))
+{
+    for (size_t i = 1; i < n; i++)
+        if (value(&rows[i].config) != value(&rows[0].config))
+            return false;
+    return true;
+}
+
+static size_t columns_of_Q(const mha_config *c) { return c->n_heads * c->d_k; }
+static size_t columns_of_K(const mha_config *c) { return c->kv_heads * c->d_k; }
+static size_t columns_of_V(const mha_config *c) { return c->kv_heads * c->d_v; }
+static size_t rows_of_O(const mha_config *c) { return c->n_heads * c->d_v; }
+
+/* The widths that moved, read from the rows, and the option that moved them. */
+static char *reason(const arguments *args, const heads_row *rows, size_t n)
+{
+    const mha_config *first = &rows[0].config, *last = &rows[n - 1].config;
+    if (invariant(rows, n) && all_equal(rows, n, columns_of_Q) && all_equal(rows, n, columns_of_V) &&
+        all_equal(rows, n, columns_of_K))
+        return text_of("heads x d_k = %zu and heads x d_v = %zu in every row. A head is a slice of the columns of W_Q, W_K "
+                       "and W_V and of the rows of W_O: more heads cut the same matrices into narrower slices and add nothing.",
+                       columns_of_Q(first), rows_of_O(first));
+    if (invariant(rows, n))
+        return text_of("The widths differ from row to row, and the totals come out the same here.");
+    char text[400] = "";
+    size_t at = 0;
+    const struct {
+        const char *what;
+        size_t (*value)(const mha_config *);
+    } widths[] = {{"columns of W_Q (heads x d_k)", columns_of_Q},
+                  {"columns of W_K (kv_heads x d_k)", columns_of_K},
+                  {"columns of W_V (kv_heads x d_v)", columns_of_V},
+                  {"rows of W_O (heads x d_v)", rows_of_O}};
+    for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
+        if (!all_equal(rows, n, widths[i].value))
+            at += (size_t)snprintf(text + at, sizeof text - at, "%s%s go from %zu to %zu", at ? ", " : "", widths[i].what,
+                                   widths[i].value(first), widths[i].value(last));
+    const char *held = given(args, OPT_D_K) && given(args, OPT_D_V)  ? "d_k and d_v are"
+                       : given(args, OPT_D_K)                        ? "d_k is"
+                       : given(args, OPT_D_V)                        ? "d_v is"
+                       : given(args, OPT_KV_HEADS)                   ? "the number of key/value heads is"
+                                                                     : "a width is";
+    return text_of("Totals differ because %s held fixed while the heads change: %s.", held, text);
+}
+
+static void print_rows(const heads_row *rows, size_t n)
+{
+    static const char *const titles[] = {">heads", ">d_k", ">d_v",     "one head of W_Q", "whole W_Q",
+                                         "whole W_O", ">storages", ">parameters", ">largest |output|"};
+    table *t = table_create(TABLE_TEXT, sizeof titles / sizeof *titles, titles);
+    for (size_t i = 0; i < n; i++) {
+        const mha_config *c = &rows[i].config;
+        table_format(t, "%zu", c->n_heads);
+        table_format(t, "%zu", c->d_k);
+        table_format(t, "%zu", c->d_v);
+        table_shape(t, 2, (size_t[]){c->d_q, c->d_k});
+        table_shape(t, 2, (size_t[]){c->d_q, columns_of_Q(c)});
+        table_shape(t, 2, (size_t[]){rows_of_O(c), c->d_out});
+        table_format(t, "%zu", rows[i].totals.storages);
+        table_count(t, rows[i].totals.parameters);
+        table_format(t, "%.5f", rows[i].output_max_abs);
+    }
+    table_print(t);
+}
+
+static void write_json(const heads_row *rows, size_t n, const char *why)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < n; i++) {
+        const mha_config *c = &rows[i].config;
+        json_array_append_new(
+            list, json_pack("{so so so so so so so so}", "heads", json_count(c->n_heads), "kv_heads", json_count(c->kv_heads),
+                            "d_k", json_count(c->d_k), "d_v", json_count(c->d_v), "total_parameters",
+                            json_count(rows[i].totals.parameters), "storages", json_count(rows[i].totals.storages),
+                            "output_max_abs", json_number(rows[i].output_max_abs), "ms", json_milliseconds(rows[i].milliseconds)));
+    }
+    json_print(json_pack("{sb so so}", "invariant", (int)invariant(rows, n), "rows", list, "reason", json_text(why)));
+}
+
+int run_heads(const arguments *args)
+{
+    if (presets_asked(args))
+        return list_presets(args);
+    if (model_asked(args))
+        return run_model_heads(args);
+    for (const option_code *o = (const option_code[]){OPT_CLASS, OPT_RUN, OPTION_COUNT}; *o != OPTION_COUNT; o++)
+        if (given(args, *o)) {
+            char about[32];
+            snprintf(about, sizeof about, "--%s", option_rows[*o].name);
+            return refuse(about, "expected --preset or --config beside it, found none");
+        }
+    size_t *heads, n = choose(args, &heads);
+    heads_row *rows = obtain(n, sizeof *rows);
+    int code = n == 0 ? refuse("--heads", "expected head counts that fit the other widths, found none to try") : EXIT_DONE;
+    for (size_t i = 0; i < n && code == EXIT_DONE; i++)
+        code = run_one(args, heads[i], &rows[i]);
+    if (code == EXIT_DONE) {
+        char *why = reason(args, rows, n), count[SHORT_TEXT];
+        code = invariant(rows, n) ? EXIT_DONE : EXIT_NO;
+        if (given(args, OPT_JSON))
+            write_json(rows, n, why);
+        else if (!given(args, OPT_QUIET)) {
+            print_rows(rows, n);
+            putchar('\n');
+            if (code == EXIT_DONE)
+                printf("%sThe same total in every row: %s parameters.%s\n", bold(),
+                       count_text(count, rows[0].totals.parameters), plain());
+            write_prose(why);
+        }
+        free(why);
+    }
+    free(rows);
+    free(heads);
+    return code;
+}

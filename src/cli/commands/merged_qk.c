@@ -1,0 +1,299 @@
+/* --merged-qk: W_i = W_i^Q (W_i^K)^T beside the pair: allocated, counted, its rank taken, both scored with. */
+#include "cli/commands/merged_qk.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/output/parameters.h"
+#include "cli/setup/call.h"
+#include "models/claims/merged_qk.h"
+
+/* What the pair and the merged matrices hold, biases and their terms included. */
+typedef struct cost {
+    mha_config config;
+    size_t pair, merged;           /* elements of all heads */
+    size_t head_pair, head_merged; /* of one */
+} cost;
+
+static size_t elements_of(const mha_layer *layer, mha_weight weight)
+{
+    mha_tensor *tensor = mha_layer_weight(layer, weight);
+    return tensor ? mha_tensor_get_info(tensor).elements : 0;
+}
+
+/* Allocates both and counts. */
+static int count_cost(const mha_config *config, cost *c)
+{
+    mha_params *pair = NULL, *one = NULL;
+    mha_layer *layer = NULL;
+    mha__merged *merged = NULL;
+    mha_error error = {.status = MHA_NO_MEMORY};
+    mha_status status = mha_params_create(NULL, &pair);
+    if (status == MHA_OK)
+        status = mha_params_create(NULL, &one);
+    if (status == MHA_OK)
+        status = mha_layer_create(config, pair, NULL, &layer, &error);
+    if (status == MHA_OK)
+        status = mha__merged_create(config, one, NULL, &merged, &error);
+    if (status == MHA_OK) {
+        static const mha_weight weights[] = {MHA_W_Q, MHA_B_Q, MHA_W_K, MHA_B_K};
+        *c = (cost){.config = *mha_layer_config(layer), .merged = mha_params_totals(one, NULL).parameters};
+        for (size_t i = 0; i < 4; i++) {
+            mha_view head = mha_layer_head(layer, weights[i], 0);
+            c->pair += elements_of(layer, weights[i]);
+            c->head_pair += head.data ? mha_view_elements(&head) : 0;
+        }
+        c->head_merged = c->merged / c->config.n_heads;
+    }
+    mha__merged_destroy(merged);
+    mha_layer_destroy(layer);
+    mha_params_destroy(one);
+    mha_params_destroy(pair);
+    return status == MHA_OK ? EXIT_DONE : refuse_error("", &error);
+}
+
+enum { MOST_COSTS = 10 };
+
+/* Other head counts of the same options, as far as they fit. */
+static int other_heads(const arguments *args, cost costs[MOST_COSTS], size_t *n)
+{
+    static const size_t usual[MOST_COSTS] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32};
+    int code = EXIT_DONE;
+    for (size_t i = 0; i < MOST_COSTS && code == EXIT_DONE; i++) {
+        mha_config config = request_config(args);
+        config.n_heads = usual[i];
+        mha_config fits = config;
+        if (mha_config_resolve(&fits, NULL) == MHA_OK)
+            code = count_cost(&config, &costs[(*n)++]);
+    }
+    return code;
+}
+
+/* The least number of heads among those tried from which on the pair is the smaller one; 0: none. */
+static size_t pair_wins_from(const cost *costs, size_t n)
+{
+    size_t from = 0;
+    for (size_t i = n; i-- > 0 && costs[i].pair < costs[i].merged;)
+        from = costs[i].config.n_heads;
+    return from;
+}
+
+static int no_options(const arguments *args, const option_code *options, const char *why)
+{
+    for (; *options != OPTION_COUNT; options++)
+        if (given(args, *options)) {
+            char about[32];
+            snprintf(about, sizeof about, "--%s", option_rows[*options].name);
+            return refuse(about, "expected nothing beside --merged-qk, which %s", why);
+        }
+    return EXIT_DONE;
+}
+
+/* ---------------------------------------------------------------- params */
+
+static void print_costs(const cost *costs, size_t n)
+{
+    static const char *const titles[] = {
+        ">heads", ">d_k", ">pair, one head", ">merged, one head", ">pair, all heads", ">merged, all heads", "smaller"};
+    table *t = table_create(TABLE_TEXT, sizeof titles / sizeof *titles, titles);
+    for (size_t i = 0; i < n; i++) {
+        table_format(t, "%zu", costs[i].config.n_heads);
+        table_format(t, "%zu", costs[i].config.d_k);
+        table_count(t, costs[i].head_pair);
+        table_count(t, costs[i].head_merged);
+        table_count(t, costs[i].pair);
+        table_count(t, costs[i].merged);
+        table_cell(t, costs[i].pair < costs[i].merged   ? "the pair"
+                      : costs[i].pair > costs[i].merged ? "merged"
+                                                        : "equal");
+    }
+    table_print(t);
+}
+
+static void print_params(const request *r, const cost *c, const cost *costs, size_t n, size_t rank)
+{
+    parameters_print(r->table, r->layer, false, TABLE_TEXT);
+    printf(
+        "\n%sOne matrix in place of W_Q and W_K%s\n  W_i = W_i^Q (W_i^K)^T is (%zu, %zu) for each of %zu heads%s\n\n",
+        bold(), plain(), c->config.d_q, c->config.d_kin, c->config.n_heads,
+        c->config.bias_q || c->config.bias_k ? "; biases become vectors u_Q, u_K and a number c_QK" : "");
+    print_costs(costs, n);
+    size_t from = pair_wins_from(costs, n);
+    if (from)
+        printf("\n  from %zu heads on the pair is smaller\n", from);
+    printf("  rank of W_0: %zu of at most d_k = %zu (singular values, LAPACK)\n", rank, c->config.d_k);
+}
+
+static json_t *merged_json(const cost *c, const cost *costs, size_t n, size_t rank)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < n; i++)
+        json_array_append_new(list,
+                              json_pack("{so so so so}", "heads", json_count(costs[i].config.n_heads), "d_k",
+                                        json_count(costs[i].config.d_k), "pair_elements", json_count(costs[i].pair),
+                                        "merged_elements", json_count(costs[i].merged)));
+    size_t from = pair_wins_from(costs, n);
+    return json_pack("{so so so so so so so so}", "pair_elements", json_count(c->pair), "merged_elements",
+                     json_count(c->merged), "pair_elements_per_head", json_count(c->head_pair),
+                     "merged_elements_per_head", json_count(c->head_merged), "rank", json_count(rank), "d_k",
+                     json_count(c->config.d_k), "pair_smaller_from_heads", from ? json_count(from) : json_null(),
+                     "rows", list);
+}
+
+/* The rank of the first head's matrix, under the layer's weights. */
+static int first_rank(const mha_layer *layer, size_t *rank)
+{
+    mha_params *params = NULL;
+    mha__merged *merged = NULL;
+    mha_error error = {.status = MHA_NO_MEMORY};
+    mha_config config = *mha_layer_config(layer);
+    config.dtype = MHA_F64;
+    mha_status status = mha_params_create(NULL, &params);
+    if (status == MHA_OK)
+        status = mha__merged_create(&config, params, NULL, &merged, &error);
+    if (status == MHA_OK)
+        status = mha__merged_fill(merged, layer, &error);
+    if (status == MHA_OK)
+        status = mha__merged_rank(merged, 0, rank, &error);
+    mha__merged_destroy(merged);
+    mha_params_destroy(params);
+    return status == MHA_OK ? EXIT_DONE : refuse_error("", &error);
+}
+
+int run_merged_params(const arguments *args)
+{
+    static const option_code pointless[] = {OPT_PRESET,   OPT_CONFIG, OPT_WEIGHTS,
+                                            OPT_PER_HEAD, OPT_FORMAT, OPTION_COUNT};
+    cost c, costs[MOST_COSTS];
+    request r = {0};
+    size_t rank = 0, n = 0;
+    mha_config config = request_config(args);
+    int code = no_options(args, pointless, "is told of one layer, as text or --json");
+    if (code == EXIT_DONE)
+        code = count_cost(&config, &c);
+    if (code == EXIT_DONE)
+        code = request_layer(&r, args, &config);
+    if (code == EXIT_DONE)
+        code = first_rank(r.layer, &rank);
+    if (code == EXIT_DONE)
+        code = other_heads(args, costs, &n);
+    if (code == EXIT_DONE && given(args, OPT_JSON)) {
+        json_t *root = json_object();
+        parameters_json_totals(root, r.table);
+        json_object_set_new(root, "merged_qk", merged_json(&c, costs, n, rank));
+        json_object_set_new(root, "tensors", parameters_json_rows(r.table, NULL));
+        json_print(root);
+    } else if (code == EXIT_DONE && !given(args, OPT_QUIET))
+        print_params(&r, &c, costs, n, rank);
+    request_free(&r);
+    return code;
+}
+
+/* ---------------------------------------------------------------- forward */
+
+/* Both sides are sums of products in float64; differences far above their rounding are mistakes. */
+static const double tolerance = 1e-12;
+
+typedef struct outcome {
+    double difference, largest; /* of the scores */
+    size_t rank;
+    cost cost;
+} outcome;
+
+static void compare_scores(const mha_view *pair, const double *merged, outcome *o)
+{
+    const double *scores = pair->data;
+    for (size_t i = 0; i < mha_view_elements(pair); i++) {
+        double difference = fabs(scores[i] - merged[i]);
+        if (!(difference <= o->difference)) /* NaN counts */
+            o->difference = difference;
+        if (fabs(scores[i]) > o->largest)
+            o->largest = fabs(scores[i]);
+    }
+}
+
+/* The merged matrices in float64, so that only sums are rounded. */
+static int score_both(request *r, outcome *o)
+{
+    mha_params *params = NULL;
+    mha__merged *merged = NULL;
+    mha_error error = {.status = MHA_NO_MEMORY};
+    mha_config config = *mha_layer_config(r->layer);
+    config.dtype = MHA_F64;
+    mha_view *pair = &r->call.stages[MHA_STAGE_SCORES];
+    double *scores = obtain(mha_view_elements(pair), sizeof *scores), milliseconds;
+    mha_view view = mha_view_of(scores, MHA_F64, pair->rank, pair->shape);
+    const mha_view *key = r->call.key.data ? &r->call.key : &r->call.query;
+    int code = request_run(r, &milliseconds);
+    mha_status status = MHA_OK;
+    if (code == EXIT_DONE)
+        status = mha_params_create(NULL, &params);
+    if (code == EXIT_DONE && status == MHA_OK)
+        status = mha__merged_create(&config, params, NULL, &merged, &error);
+    if (code == EXIT_DONE && status == MHA_OK)
+        status = mha__merged_fill(merged, r->layer, &error);
+    if (code == EXIT_DONE && status == MHA_OK)
+        status = mha__merged_scores(merged, &r->call.query, key, r->plan.scale, &view, &error);
+    if (code == EXIT_DONE && status == MHA_OK)
+        status = mha__merged_rank(merged, 0, &o->rank, &error);
+    if (code == EXIT_DONE && status == MHA_OK)
+        compare_scores(pair, scores, o);
+    mha__merged_destroy(merged);
+    mha_params_destroy(params);
+    free(scores);
+    return code != EXIT_DONE || status == MHA_OK ? code : refuse_error("", &error);
+}
+
+/* The request on the exact path, with its scores kept. */
+static int prepare(request *r, const arguments *args, outcome *o)
+{
+    mha_config config = request_config(args);
+    int code = request_layer(r, args, &config);
+    if (code == EXIT_DONE)
+        code = count_cost(mha_layer_config(r->layer), &o->cost);
+    if (code == EXIT_DONE)
+        code = request_call(r, args);
+    if (code == EXIT_DONE && r->call.semantics.rope.kind != MHA_ROPE_NONE)
+        code = refuse("--merged-qk",
+                      "expected nothing between W_Q and W_K, found a rotation, which differs from position to "
+                      "position");
+    if (code != EXIT_DONE)
+        return code;
+    mha_error error = {0};
+    r->call.path = MHA_PATH_EXACT;
+    return mha_plan_call(r->layer, &r->call, &r->plan, &error) == MHA_OK ? request_keep(r, MHA_STAGE_SCORES)
+                                                                         : refuse_error("", &error);
+}
+
+int run_merged_forward(const arguments *args)
+{
+    static const option_code pointless[] = {OPT_OUTPUT, OPT_TRACE, OPT_SAVE_CASE, OPT_PATH, OPT_CACHE_DTYPE, OPTION_COUNT};
+    request r = {0};
+    outcome o = {0};
+    int code = no_options(args, pointless, "compares scores on the exact path and writes nothing");
+    if (code == EXIT_DONE)
+        code = prepare(&r, args, &o);
+    if (code == EXIT_DONE)
+        code = score_both(&r, &o);
+    bool equal = o.difference <= tolerance * (o.largest > 1 ? o.largest : 1);
+    if (code == EXIT_DONE && given(args, OPT_JSON))
+        json_print(json_pack("{sb so so so so so so so}", "equal", (int)equal, "scores",
+                             json_shape(4, r.call.stages[MHA_STAGE_SCORES].shape), "max_abs_difference",
+                             json_number(o.difference), "largest_score", json_number(o.largest), "rank",
+                             json_count(o.rank), "d_k", json_count(o.cost.config.d_k), "pair_elements",
+                             json_count(o.cost.pair), "merged_elements", json_count(o.cost.merged)));
+    else if (code == EXIT_DONE && !given(args, OPT_QUIET)) {
+        char shape[SHAPE_TEXT], pair[SHORT_TEXT], merged[SHORT_TEXT];
+        printf("Scores %s, float64\n"
+               "  as x_q W_Q (x_k W_K)^T, and as x_q W_i x_k^T with one (%zu, %zu) matrix per head%s\n"
+               "  largest difference %.3g, largest score %.6g: %s%s%s\n"
+               "  rank of W_0: %zu of at most d_k = %zu\n  elements: %s in the pair, %s merged\n",
+               shape_text(shape, 4, r.call.stages[MHA_STAGE_SCORES].shape), o.cost.config.d_q, o.cost.config.d_kin,
+               o.cost.config.bias_q || o.cost.config.bias_k ? "; the biases' terms are carried as vectors" : "",
+               o.difference, o.largest, bold(), equal ? "equal" : "they differ", plain(), o.rank, o.cost.config.d_k,
+               count_text(pair, o.cost.pair), count_text(merged, o.cost.merged));
+    }
+    request_free(&r);
+    return code == EXIT_DONE && !equal ? EXIT_NO : code;
+}

@@ -1,0 +1,58 @@
+/* mha params: the parameter table of a layer, counted from what was allocated. */
+#include <string.h>
+
+#include "cli/commands/merged_qk.h"
+#include "cli/setup/model.h"
+#include "cli/output/parameters.h"
+#include "cli/output/presets.h"
+#include "cli/setup/call.h"
+
+static void write_json(const request *r, bool per_head)
+{
+    json_t *root = json_object();
+    parameters_json_totals(root, r->table);
+    json_object_set_new(root, "tensors", parameters_json_rows(r->table, per_head ? r->layer : NULL));
+    json_print(root);
+}
+
+/* What only a whole model or a file has. */
+static int refuse_model_options(const arguments *args)
+{
+    static const option_code options[] = {OPT_CLASS, OPT_TOUCH, OPT_COST_BATCH, OPT_COST_SEQ,
+                                          OPT_GROUP, OPT_DEPTH, OPT_ONLY,  OPT_SORT,       OPT_ALL_ROWS};
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+        if (given(args, options[i])) {
+            char about[32];
+            snprintf(about, sizeof about, "--%s", option_rows[options[i]].name);
+            return refuse(about, "expected --preset, --config or --weights beside it, found none");
+        }
+    return EXIT_DONE;
+}
+
+int run_params(const arguments *args)
+{
+    const char *format = args->option[OPT_FORMAT].text;
+    if (given(args, OPT_JSON) && given(args, OPT_FORMAT) && strcmp(format, "json") != 0)
+        return refuse("--format", "expected json beside --json, found %s", format);
+    if (presets_asked(args))
+        return list_presets(args);
+    if (given(args, OPT_MERGED_QK))
+        return run_merged_params(args);
+    if (model_asked(args) || given(args, OPT_WEIGHTS))
+        return run_model_params(args);
+    int code = refuse_model_options(args);
+    if (code != EXIT_DONE)
+        return code;
+    bool per_head = given(args, OPT_PER_HEAD);
+    mha_config config = request_config(args);
+    request r = {0};
+    code = request_layer(&r, args, &config);
+    if (code != EXIT_DONE)
+        ;
+    else if (given(args, OPT_JSON) || strcmp(format, "json") == 0)
+        write_json(&r, per_head);
+    else if (!given(args, OPT_QUIET))
+        parameters_print(r.table, r.layer, per_head, table_style_named(format));
+    request_free(&r);
+    return code;
+}

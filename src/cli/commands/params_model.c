@@ -1,0 +1,416 @@
+/* mha params for whole models and for checkpoint files: allocated, counted, held against each other. */
+#include "cli/setup/model.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/output/group_rows.h"
+#include "cli/output/parameters.h"
+#include "cli/setup/call.h"
+#include "cli/setup/tensor_arg.h"
+
+bool model_asked(const arguments *args)
+{
+    return given(args, OPT_PRESET) || given(args, OPT_CONFIG);
+}
+
+/* What the architecture decides; with both, one of them would be ignored. */
+static int refuse_shapes(const arguments *args, const char *beside)
+{
+    static const option_code decided[] = {OPT_D_MODEL, OPT_D_K,   OPT_D_V,  OPT_D_Q,    OPT_KDIM,
+                                          OPT_VDIM,    OPT_D_OUT, OPT_BIAS, OPT_NO_BIAS};
+    for (size_t i = 0; i < sizeof decided / sizeof *decided; i++)
+        if (given(args, decided[i])) {
+            char about[32];
+            snprintf(about, sizeof about, "--%s", option_rows[decided[i]].name);
+            return refuse(about, "expected nothing beside %s, which decides it", beside);
+        }
+    return EXIT_DONE;
+}
+
+/* Whether the error is about an option that was given, not about what the file says in its place. */
+static bool blames_option(const arguments *args, const mha_error *error)
+{
+    static const struct {
+        const char *name;
+        option_code option;
+    } replaced[] = {{"class", OPT_CLASS}, {"n_heads", OPT_HEADS}, {"heads", OPT_HEADS}, {"n_heads", OPT_HEAD_LIST},
+                    {"heads", OPT_HEAD_LIST}, {"kv_heads", OPT_KV_HEADS}};
+    for (size_t i = 0; i < sizeof replaced / sizeof *replaced; i++)
+        if (strcmp(error->name, replaced[i].name) == 0 && given(args, replaced[i].option))
+            return true;
+    return false;
+}
+
+int model_open(const arguments *args, size_t n_heads, mha_params *params, mha_model **model)
+{
+    mha_error error = {0};
+    const char *preset = args->option[OPT_PRESET].text, *config = args->option[OPT_CONFIG].text;
+    if (preset && config)
+        return refuse("--config", "expected either --preset or --config, found both");
+    int code = refuse_shapes(args, preset ? "--preset" : "--config");
+    if (code != EXIT_DONE)
+        return code;
+    mha_model_spec spec = {.preset = preset,
+                           .config = config,
+                           .class_name = args->option[OPT_CLASS].text,
+                           .n_heads = n_heads,
+                           .kv_heads = count_of(args, OPT_KV_HEADS),
+                           .dtype = request_dtype(args, OPT_DTYPE)};
+    if (mha_model_create(&spec, params, model, &error) == MHA_OK)
+        return EXIT_DONE;
+    return config && !blames_option(args, &error) ? refuse_file(config, &error) : refuse_error(config ? config : "", &error);
+}
+
+/* ---------------------------------------------------------------- what a file has and lacks */
+
+typedef struct finding_list {
+    mha_finding *items;
+    size_t count, room;
+} finding_list;
+
+static void keep_finding(void *context, const mha_finding *finding)
+{
+    finding_list *list = context;
+    list->items = obtain_more(list->items, list->count, &list->room, sizeof *list->items);
+    list->items[list->count++] = *finding;
+}
+
+static void print_findings(const finding_list *list)
+{
+    enum { SHOWN = 40 };
+    char expected[SHAPE_TEXT], found[SHAPE_TEXT];
+    for (size_t i = 0; i < list->count && i < SHOWN; i++) {
+        const mha_finding *f = &list->items[i];
+        char *name = harmless(text_of("%s", f->name)), *other = harmless(text_of("%s", f->other ? f->other : ""));
+        printf("  %-12s %s", mha_finding_name(f->kind), name);
+        if (f->kind == MHA_FINDING_MISSHAPEN)
+            printf(": expected %s, found %s", shape_text(expected, f->expected_rank, f->expected_shape),
+                   shape_text(found, f->found_rank, f->found_shape));
+        else if (f->kind == MHA_FINDING_MISSING)
+            printf(": expected %s", shape_text(expected, f->expected_rank, f->expected_shape));
+        else
+            printf(" %s", shape_text(found, f->found_rank, f->found_shape));
+        if (f->kind == MHA_FINDING_TIED && *other)
+            printf(", tied to %s", other);
+        if (f->kind == MHA_FINDING_BUFFER)
+            printf(", not learned: counters that sum a file include it by mistake");
+        putchar('\n');
+        free(name);
+        free(other);
+    }
+    if (list->count > SHOWN)
+        printf("  ... and %zu more\n", list->count - SHOWN);
+}
+
+static json_t *findings_json(const finding_list *list)
+{
+    json_t *array = json_array();
+    for (size_t i = 0; i < list->count; i++) {
+        const mha_finding *f = &list->items[i];
+        json_array_append_new(
+            array,
+            json_pack("{ss so so so so so}", "kind", mha_finding_name(f->kind), "name", json_text(f->name), "tied_to",
+                      json_text(f->kind == MHA_FINDING_TIED ? f->other : NULL), "expected",
+                      f->expected_rank || f->kind == MHA_FINDING_MISSING
+                          ? json_shape(f->expected_rank, f->expected_shape)
+                          : json_null(),
+                      "found", f->kind == MHA_FINDING_MISSING ? json_null() : json_shape(f->found_rank, f->found_shape),
+                      "elements", json_count(f->elements)));
+    }
+    return array;
+}
+
+/* ---------------------------------------------------------------- one report */
+
+typedef struct report {
+    mha_params *table, *model_table;
+    mha_model *model; /* NULL: a file without a known configuration */
+    const char *model_from;
+    mha_file *file; /* NULL: no file */
+    mha_file_totals file_totals;
+    finding_list findings;
+    size_t wrong; /* missing, extra, misshapen */
+    model_costs costs; /* of --seq */
+} report;
+
+static void close_report(report *r)
+{
+    mha_model_destroy(r->model);
+    if (r->model_table != r->table)
+        mha_params_destroy(r->model_table);
+    mha_params_destroy(r->table);
+    mha_file_close(r->file);
+    free(r->findings.items);
+}
+
+/* The model of the config.json beside the file, when it is one that is described and fits. */
+static int open_beside(report *r, const arguments *args)
+{
+    char *config;
+    mha_error error = {0};
+    mha_model_facts facts;
+    int code = config_beside(args->option[OPT_WEIGHTS].text, &config);
+    if (code != EXIT_DONE || !config)
+        return code;
+    mha_model_spec spec = {.config = config, .class_name = args->option[OPT_CLASS].text};
+    bool fits = mha_model_read_config(config, &facts, &error) == MHA_OK;
+    bool described = fits && facts.has_semantics;
+    if (described)
+        fits = mha_model_create(&spec, r->model_table, &r->model, &error) == MHA_OK;
+    if (!fits && ((described && given(args, OPT_CLASS)) || mha_status_exit_code(error.status) == EXIT_MACHINE))
+        code = refuse_error(config, &error);
+    if (described)
+        r->model_from = "the config.json beside it";
+    free(config);
+    return code;
+}
+
+static int open_file(report *r, const arguments *args)
+{
+    const char *path = args->option[OPT_WEIGHTS].text;
+    mha_error error = {0};
+    if (mha_file_open(path, &r->file, &error) != MHA_OK ||
+        mha_model_list_file(r->file, r->table, keep_finding, &r->findings, &r->file_totals, &error) != MHA_OK)
+        return refuse_error(path, &error);
+    int code = EXIT_DONE;
+    if (mha_params_create(NULL, &r->model_table) != MHA_OK)
+        return refuse_error("", &(mha_error){.status = MHA_NO_MEMORY});
+    if (model_asked(args)) {
+        code = model_open(args, 0, r->model_table, &r->model);
+        r->model_from = given(args, OPT_PRESET) ? args->option[OPT_PRESET].text : args->option[OPT_CONFIG].text;
+    } else
+        code = open_beside(r, args);
+    if (code == EXIT_DONE && r->model) {
+        r->findings.count = 0; /* told again, with what the model knows */
+        r->wrong = mha_model_compare_file(r->model, r->file, keep_finding, &r->findings);
+    }
+    return code;
+}
+
+static int open_report(report *r, const arguments *args)
+{
+    if (mha_params_create(NULL, &r->table) != MHA_OK)
+        return refuse_error("", &(mha_error){.status = MHA_NO_MEMORY});
+    if (given(args, OPT_WEIGHTS)) {
+        static const option_code pointless[] = {OPT_TOUCH, OPT_HEADS, OPT_KV_HEADS};
+        for (size_t i = 0; i < sizeof pointless / sizeof *pointless; i++)
+            if (given(args, pointless[i])) {
+                char about[32];
+                snprintf(about, sizeof about, "--%s", option_rows[pointless[i]].name);
+                return refuse(about, "expected nothing beside --weights, which shows a file as it is");
+            }
+        int code = refuse_shapes(args, "--weights");
+        return code == EXIT_DONE ? open_file(r, args) : code;
+    }
+    mha_error error = {0};
+    size_t heads = given(args, OPT_HEADS) ? count_of(args, OPT_HEADS) : 0;
+    int code = model_open(args, heads, r->table, &r->model);
+    r->model_table = r->table;
+    if (code == EXIT_DONE && given(args, OPT_TOUCH) && mha_model_touch(r->model, 0, &error) != MHA_OK)
+        code = refuse_error("--touch", &error);
+    return code;
+}
+
+/* ---------------------------------------------------------------- text */
+
+static void print_heading(const report *r)
+{
+    const mha_assumption *assumed;
+    char text[SHORT_TEXT];
+    if (r->file)
+        printf("%s%s%s: %s, %zu tensors, %s of data\n\n", bold(), mha_file_path(r->file), plain(),
+               mha_file_format(r->file), r->file_totals.tensors, bytes_text(text, r->file_totals.bytes));
+    if (!r->model || r->file)
+        return;
+    mha_model_facts facts = mha_model_get_facts(r->model);
+    printf("%s%s%s (%s): d_model %zu, %zu heads", bold(), mha_model_title(r->model), plain(), mha_model_class(r->model),
+           facts.d_model, facts.n_heads);
+    if (facts.kv_heads != facts.n_heads)
+        printf(", %zu key/value heads", facts.kv_heads);
+    printf(" of %zu, %zu attention layers\n", facts.d_k, mha_model_layer_count(r->model));
+    size_t n = mha_model_assumptions(r->model, &assumed);
+    for (size_t i = 0; i < n; i++)
+        printf("%s%s = %lld", i ? ", " : "assumed, as the configuration does not say: ", assumed[i].key,
+               (long long)assumed[i].value);
+    printf("%s\n", n ? "\n" : "");
+}
+
+static void print_memory(size_t parameters)
+{
+    char text[SHORT_TEXT];
+    static const struct {
+        const char *type;
+        size_t bits;
+    } types[] = {{"F64", 64}, {"F32", 32}, {"F16 or BF16", 16}, {"8 bits", 8}, {"4 bits", 4}};
+    printf("\n  the parameters in");
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        printf("%s %s: %s", i ? "," : "", types[i].type, bytes_text(text, parameters * types[i].bits / 8));
+    putchar('\n');
+}
+
+static void print_totals(const report *r)
+{
+    mha_totals all = mha_params_totals(r->table, NULL), attention = mha_params_totals(r->table, "attention");
+    char a[SHORT_TEXT], b[SHORT_TEXT], c[SHORT_TEXT];
+    printf("\n  %stotal  %s parameters%s in %s, %zu storages", bold(), count_text(a, all.parameters), plain(),
+           bytes_text(b, all.parameter_bytes), all.storages);
+    if (all.aliases)
+        printf(", %zu of the %zu names an alias", all.aliases, all.tensors);
+    printf("\n  attention  %s (%.2f %%)\n", count_text(a, attention.parameters),
+           all.parameters ? 100.0 * (double)attention.parameters / (double)all.parameters : 0);
+    if (all.buffers)
+        printf("  buffers, not learned: %s elements in %s\n", count_text(a, all.buffers),
+               bytes_text(b, all.buffer_bytes));
+    if (all.inert)
+        printf("  inert: %s elements cannot change the output (key biases add one number to all scores of a query; "
+               "softmax "
+               "does not see it)\n",
+               count_text(a, all.inert));
+    if (r->file && r->file_totals.unique != r->file_totals.parameters)
+        printf("  in the file %s, tied tensors once %s, without buffers %s\n", count_text(a, r->file_totals.elements),
+               count_text(b, r->file_totals.unique), count_text(c, r->file_totals.parameters));
+}
+
+static void print_report(const report *r, const arguments *args, table_style style)
+{
+    census_view view = census_view_of(args);
+    bool plain_rows = !view.by && !view.depth && !view.only && !view.sort;
+    if (style == TABLE_CSV)
+        view.whole = true;
+    if (style == TABLE_TEXT)
+        print_heading(r);
+    if (style == TABLE_CSV && plain_rows)
+        parameters_print(r->table, NULL, false, style); /* the same columns as for a layer */
+    else
+        census_print(r->table, &view, style);
+    if (style != TABLE_TEXT)
+        return;
+    print_totals(r);
+    if (r->model && r->file) {
+        mha_totals expected = mha_params_totals(r->model_table, NULL);
+        char a[SHORT_TEXT];
+        printf("\n  against %s (%s, %s): %s parameters expected, %zu tensors missing, extra or misshapen\n",
+               r->model_from, mha_model_title(r->model), mha_model_class(r->model), count_text(a, expected.parameters),
+               r->wrong);
+    } else if (r->findings.count)
+        putchar('\n');
+    print_findings(&r->findings);
+    print_memory(mha_params_totals(r->table, NULL).parameters);
+    if (given(args, OPT_COST_SEQ))
+        model_costs_print(args, &r->costs);
+}
+
+/* ---------------------------------------------------------------- JSON */
+
+static json_t *memory_json(size_t parameters)
+{
+    return json_pack("{so so so so so}", "F64", json_count(parameters * 8), "F32", json_count(parameters * 4), "F16",
+                     json_count(parameters * 2), "BF16", json_count(parameters * 2), "I8", json_count(parameters));
+}
+
+static json_t *model_json(const report *r)
+{
+    const mha_assumption *assumed;
+    mha_model_facts facts = mha_model_get_facts(r->model);
+    json_t *list = json_object();
+    size_t n = mha_model_assumptions(r->model, &assumed);
+    for (size_t i = 0; i < n; i++)
+        json_object_set_new(list, assumed[i].key, json_integer(assumed[i].value));
+    return json_pack("{ss ss ss so so so so so so}", "architecture", mha_model_title(r->model), "model_type",
+                     facts.model_type, "class", mha_model_class(r->model), "d_model", json_count(facts.d_model),
+                     "heads", json_count(facts.n_heads), "kv_heads", json_count(facts.kv_heads), "d_k",
+                     json_count(facts.d_k), "attention_layers", json_count(mha_model_layer_count(r->model)), "assumed",
+                     list);
+}
+
+/* The rows of a group alone. */
+static void only_rows(json_t *rows, mha_params *params, const census_view *view)
+{
+    for (size_t i = json_array_size(rows); view->only && i-- > 0;) {
+        mha_tensor_info info = mha_tensor_get_info(mha_params_at(params, i));
+        if (!census_shows(view, &info))
+            json_array_remove(rows, i);
+    }
+}
+
+static void write_report(const report *r, const arguments *args)
+{
+    census_view view = census_view_of(args);
+    json_t *root = json_object();
+    parameters_json_totals(root, r->table);
+    if (r->model)
+        json_object_set_new(root, "model", model_json(r));
+    if (r->file) {
+        json_object_set_new(
+            root, "file",
+            json_pack("{so ss so so so so so so}", "path", json_text(mha_file_path(r->file)), "format",
+                      mha_file_format(r->file), "tensors", json_count(r->file_totals.tensors), "elements",
+                      json_count(r->file_totals.elements), "bytes", json_count(r->file_totals.bytes), "parameters",
+                      json_count(r->file_totals.parameters), "unique_parameters", json_count(r->file_totals.unique),
+                      "buffers", json_count(r->file_totals.buffers)));
+        json_object_set_new(root, "unique_parameters", json_count(r->file_totals.unique));
+        json_object_set_new(root, "findings", findings_json(&r->findings));
+    }
+    if (r->file && r->model)
+        json_object_set_new(root, "differences", json_count(r->wrong));
+    json_object_set_new(root, "weight_bytes", memory_json(mha_params_totals(r->table, NULL).parameters));
+    if (given(args, OPT_COST_SEQ))
+        model_costs_json(args, &r->costs, root);
+    if (view.by || view.depth)
+        json_object_set_new(root, "groups", census_json(r->table, &view));
+    json_t *rows = parameters_json_rows(r->table, NULL);
+    only_rows(rows, r->table, &view);
+    json_object_set_new(root, "tensors", rows);
+    json_print(root);
+}
+
+/* Each head's slices, for one attention layer in the library's own orientation. */
+static int print_heads(const report *r, table_style style)
+{
+    mha_model_layer described;
+    mha_params *params = NULL;
+    mha_layer *layer = NULL;
+    mha_error error = {.status = MHA_NO_MEMORY};
+    int code = EXIT_DONE;
+    (void)mha_model_layer_at(r->model, 0, &described); /* there is one */
+    if (mha_params_create(NULL, &params) != MHA_OK ||
+        mha_layer_create(&described.config, params, NULL, &layer, &error) != MHA_OK)
+        code = refuse_error("", &error);
+    else {
+        if (style == TABLE_TEXT)
+            printf("\n%sOne attention layer, head by head%s (%s; y = x W)\n", bold(), plain(), described.prefix);
+        parameters_print(params, layer, true, style);
+    }
+    mha_layer_destroy(layer);
+    mha_params_destroy(params);
+    return code;
+}
+
+int run_model_params(const arguments *args)
+{
+    const char *format = args->option[OPT_FORMAT].text;
+    report r = {0};
+    int code = open_report(&r, args);
+    bool json = given(args, OPT_JSON) || strcmp(format, "json") == 0;
+    table_style style = table_style_named(format);
+    if (code == EXIT_DONE && given(args, OPT_PER_HEAD) && !r.model)
+        code = refuse("--per-head", "expected a model of --preset or --config, found a file of unknown configuration");
+    else if (code == EXIT_DONE && given(args, OPT_PER_HEAD) && mha_model_layer_count(r.model) == 0)
+        code = refuse("--per-head", "expected a model with attention layers, found none");
+    if (code == EXIT_DONE && given(args, OPT_COST_SEQ) && !r.model)
+        code = refuse("--seq", "expected a model of --preset or --config, found a file of unknown configuration");
+    else if (code == EXIT_DONE && given(args, OPT_COST_SEQ))
+        code = model_costs_get(args, r.model, &r.costs);
+    if (code == EXIT_DONE && json)
+        write_report(&r, args);
+    else if (code == EXIT_DONE && !given(args, OPT_QUIET)) {
+        print_report(&r, args, style);
+        if (given(args, OPT_PER_HEAD))
+            code = print_heads(&r, style);
+    }
+    if (code == EXIT_DONE && r.file && model_asked(args) && r.wrong)
+        code = EXIT_NO;
+    close_report(&r);
+    return code;
+}

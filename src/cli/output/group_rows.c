@@ -1,0 +1,261 @@
+/* A large parameter table told briefly: rows folded by name, part, role, layer or type, with shares of the whole. */
+#include "cli/output/group_rows.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Rows that are told as one. */
+typedef struct fold {
+    char *key;           /* what they have in common */
+    mha_tensor_info one; /* the first of them */
+    size_t tensors, elements, bytes, inert;
+    size_t order;
+} fold;
+
+typedef struct census {
+    fold *folds;
+    size_t count, room;
+    size_t *buckets; /* index of a fold + 1, by hash; `n_buckets` is a power of two */
+    size_t n_buckets;
+} census;
+
+census_view census_view_of(const arguments *args)
+{
+    const char *group = args->option[OPT_GROUP].text;
+    return (census_view){.by = group,
+                         .depth = count_of(args, OPT_DEPTH),
+                         .only = args->option[OPT_ONLY].text,
+                         .sort = args->option[OPT_SORT].text,
+                         .whole = given(args, OPT_ALL_ROWS)};
+}
+
+bool census_shows(const census_view *view, const mha_tensor_info *info)
+{
+    return !view->only || strcmp(view->only, info->group) == 0;
+}
+
+/* ---------------------------------------------------------------- keys */
+
+static bool is_number(const char *at)
+{
+    size_t digits = strspn(at, "0123456789");
+    return digits > 0 && (at[digits] == '.' || at[digits] == '\0');
+}
+
+/* "h.11.attn.bias" becomes "h.{i}.attn.bias". */
+static char *pattern_of(const char *name)
+{
+    char *pattern = obtain(strlen(name) * 3 + 1, 1), *to = pattern;
+    for (bool start = true; *name; start = name[-1] == '.') {
+        if (start && is_number(name)) {
+            to += sprintf(to, "{i}");
+            name += strspn(name, "0123456789");
+            if (!*name)
+                break;
+        }
+        *to++ = *name++;
+    }
+    return pattern;
+}
+
+/* The first `depth` components. */
+static char *head_of(const char *name, size_t depth)
+{
+    const char *end = name;
+    for (size_t i = 0; i < depth && *end; i++) {
+        end += *end == '.';
+        end += strcspn(end, ".");
+    }
+    return text_of("%.*s", (int)(end - name), name);
+}
+
+/* Up to the first number: the block a row stands in. */
+static char *layer_of(const char *name)
+{
+    for (const char *at = name; *at; at += strcspn(at, "."), at += *at == '.')
+        if (is_number(at))
+            return text_of("%.*s", (int)(at - name) + (int)strspn(at, "0123456789"), name);
+    return text_of("(outside the blocks)");
+}
+
+static char *key_of(const census_view *view, const mha_tensor_info *info)
+{
+    char shape[SHAPE_TEXT];
+    if (view->by && strcmp(view->by, "role") == 0)
+        return text_of("%s", *info->role ? info->role : "(none)");
+    if (view->by && strcmp(view->by, "part") == 0)
+        return text_of("%s", *info->group ? info->group : "(none)");
+    if (view->by && strcmp(view->by, "dtype") == 0)
+        return text_of("%s", mha_dtype_name(info->dtype));
+    if (view->by)
+        return layer_of(info->name);
+    if (view->depth)
+        return head_of(info->name, view->depth);
+    if (view->whole)
+        return text_of("%s", info->name);
+    char *pattern = pattern_of(info->name);
+    char *key = text_of("%s %s %d %s", pattern, shape_text(shape, info->rank, info->shape), (int)info->dtype,
+                        info->alias_of ? info->alias_of : "");
+    free(pattern);
+    return key;
+}
+
+/* ---------------------------------------------------------------- folding */
+
+static size_t hash_of(const char *text)
+{
+    uint64_t h = 0xcbf29ce484222325u; /* FNV-1a */
+    for (; *text; text++)
+        h = (h ^ (unsigned char)*text) * 0x100000001b3u;
+    return (size_t)(h ^ h >> 32);
+}
+
+/* The fold of a key, which is taken over; a new one is empty. */
+static fold *fold_of(census *c, char *key)
+{
+    size_t at = hash_of(key) & (c->n_buckets - 1);
+    while (c->buckets[at] && strcmp(c->folds[c->buckets[at] - 1].key, key) != 0)
+        at = (at + 1) & (c->n_buckets - 1);
+    if (c->buckets[at]) {
+        free(key);
+        return &c->folds[c->buckets[at] - 1];
+    }
+    c->folds[c->count] = (fold){.key = key, .order = c->count};
+    c->buckets[at] = ++c->count;
+    return &c->folds[c->count - 1];
+}
+
+static int by_elements(const void *a, const void *b)
+{
+    const fold *x = a, *y = b;
+    if (x->elements != y->elements)
+        return x->elements < y->elements ? 1 : -1;
+    return x->order < y->order ? -1 : 1;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    const fold *x = a, *y = b;
+    return strcmp(x->key, y->key);
+}
+
+static census take(mha_params *params, const census_view *view)
+{
+    census c = {.room = mha_params_count(params), .n_buckets = 16};
+    while (c.n_buckets < 2 * c.room)
+        c.n_buckets *= 2;
+    c.folds = obtain(c.room + 1, sizeof *c.folds);
+    c.buckets = obtain(c.n_buckets, sizeof *c.buckets);
+    bool names =
+        !view->by && !view->depth; /* aliases and buffers are rows of their own; in groups they weigh nothing */
+    for (size_t i = 0; i < mha_params_count(params); i++) {
+        mha_tensor_info info = mha_tensor_get_info(mha_params_at(params, i));
+        bool counts = !info.alias_of && info.kind == MHA_PARAMETER;
+        if (!census_shows(view, &info) || !(counts || names))
+            continue;
+        fold *f = fold_of(&c, key_of(view, &info));
+        if (f->tensors++ == 0)
+            f->one = info;
+        f->elements += info.alias_of ? 0 : info.elements;
+        f->bytes += info.alias_of ? 0 : info.bytes;
+        f->inert += info.inert_elements;
+    }
+    if (view->sort)
+        qsort(c.folds, c.count, sizeof *c.folds, strcmp(view->sort, "name") == 0 ? by_name : by_elements);
+    return c;
+}
+
+static void drop(census *c)
+{
+    for (size_t i = 0; i < c->count; i++)
+        free(c->folds[i].key);
+    free(c->folds);
+    free(c->buckets);
+}
+
+/* ---------------------------------------------------------------- what it shows */
+
+static double share(const fold *f, const mha_totals *all)
+{
+    return all->parameters && f->one.kind == MHA_PARAMETER ? 100.0 * (double)f->elements / (double)all->parameters : 0;
+}
+
+/* A folded name once more: its pattern when several rows stand behind it. */
+static char *label_of(const census_view *view, const fold *f)
+{
+    return view->by || view->depth ? text_of("%s", f->key)
+           : f->tensors > 1        ? pattern_of(f->one.name)
+                                   : text_of("%s", f->one.name);
+}
+
+static void print_names(const census *c, const census_view *view, const mha_totals *all, table_style style)
+{
+    static const char *const titles[] = {"name", "shape", "type", ">each", ">times", ">elements", ">%", ">bytes", ""};
+    table *t = table_create(style, sizeof titles / sizeof *titles, titles);
+    for (size_t i = 0; i < c->count; i++) {
+        const fold *f = &c->folds[i];
+        char *label = label_of(view, f), text[SHORT_TEXT];
+        table_cell(t, label);
+        table_shape(t, f->one.rank, f->one.shape);
+        table_cell(t, mha_dtype_name(f->one.dtype));
+        table_count(t, f->one.elements);
+        table_count(t, f->tensors);
+        table_count(t, f->elements);
+        table_format(t, "%.2f", share(f, all));
+        table_bytes(t, f->bytes);
+        if (f->one.alias_of)
+            table_format(t, "same storage as %s", f->one.alias_of);
+        else if (f->one.kind != MHA_PARAMETER)
+            table_cell(t, "buffer, not learned");
+        else if (f->inert)
+            table_format(t, "%s inert", count_text(text, f->inert));
+        else
+            table_cell(t, "");
+        free(label);
+    }
+    table_print(t);
+}
+
+static void print_groups(const census *c, const census_view *view, const mha_totals *all, table_style style)
+{
+    const char *titles[] = {view->by ? view->by : "name", ">tensors", ">elements", ">%", ">bytes"};
+    table *t = table_create(style, sizeof titles / sizeof *titles, titles);
+    for (size_t i = 0; i < c->count; i++) {
+        const fold *f = &c->folds[i];
+        table_cell(t, f->key);
+        table_count(t, f->tensors);
+        table_count(t, f->elements);
+        table_format(t, "%.2f", share(f, all));
+        table_bytes(t, f->bytes);
+    }
+    table_print(t);
+}
+
+void census_print(mha_params *params, const census_view *view, table_style style)
+{
+    census c = take(params, view);
+    mha_totals all = mha_params_totals(params, NULL);
+    if (view->by || view->depth)
+        print_groups(&c, view, &all, style);
+    else
+        print_names(&c, view, &all, style);
+    drop(&c);
+}
+
+json_t *census_json(mha_params *params, const census_view *view)
+{
+    census c = take(params, view);
+    mha_totals all = mha_params_totals(params, NULL);
+    json_t *list = json_array();
+    for (size_t i = 0; i < c.count; i++) {
+        const fold *f = &c.folds[i];
+        char *label = label_of(view, f);
+        json_array_append_new(list, json_pack("{so so so so so}", "name", json_text(label), "tensors",
+                                              json_count(f->tensors), "elements", json_count(f->elements), "bytes",
+                                              json_count(f->bytes), "percent", json_number(share(f, &all))));
+        free(label);
+    }
+    drop(&c);
+    return list;
+}

@@ -1,0 +1,377 @@
+/* How the program speaks: errors in one line, numbers people can read, JSON. Tables are in table.c. */
+#include "cli/output/print.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "cli/options.h"
+#include "base/base.h"
+
+/* ---------------------------------------------------------------- errors */
+
+static const char *speaker = "mha";
+
+void speak_as(const char *name)
+{
+    speaker = name;
+}
+
+char *harmless(char *text)
+{
+    for (char *c = text; *c; c++)
+        if ((unsigned char)*c < 32 || *c == 127)
+            *c = '?';
+    return text;
+}
+
+static void say(const char *about, const char *message)
+{
+    char *line = harmless(text_of("%s: %s%s%s", speaker, about, *about ? ": " : "", message));
+    fflush(stdout);
+    fprintf(stderr, "%s\n", line);
+    free(line);
+}
+
+int refuse(const char *about, const char *format, ...)
+{
+    va_list values;
+    va_start(values, format);
+    char *message = text_of_list(format, values);
+    va_end(values);
+    say(about, message);
+    free(message);
+    return EXIT_REQUEST;
+}
+
+/* The library speaks of fields, a person of options: "kv_heads" is --kv-heads. */
+static const char *option_of_field(const char *field, char text[120])
+{
+    static const char *const renamed[][2] = {
+        {"n_heads", "heads"}, {"d_kin", "kdim"}, {"d_vin", "vdim"}, {"query", "input"}, {"key", "key-input"}, {"value", "value-input"}};
+    snprintf(text, 120, "--%s", field);
+    for (size_t i = 0; i < sizeof renamed / sizeof *renamed; i++)
+        if (strcmp(field, renamed[i][0]) == 0)
+            snprintf(text, 120, "--%s", renamed[i][1]);
+    for (char *c = text; *c; c++)
+        *c = *c == '_' ? '-' : *c;
+    for (size_t i = 0; i < OPTION_COUNT; i++)
+        if (strcmp(option_rows[i].name, text + 2) == 0)
+            return text;
+    return field;
+}
+
+/* Behind "NAME: ", or behind "...END: " where the message shows only the end of a long name; else `words` itself. */
+static const char *behind(const char *words, const char *name)
+{
+    const bool shortened = strncmp(words, "...", 3) == 0;
+    const char *at = shortened ? words + 3 : words;
+    for (; *name; name += shortened ? 1 : strlen(name)) {
+        const size_t length = strlen(name);
+        if (strncmp(at, name, length) == 0 && strncmp(at + length, ": ", 2) == 0)
+            return at + length + 2;
+    }
+    return words;
+}
+
+/* What the error says, without what it is about where the message begins with that, and with the byte. To be freed. */
+static char *words_of(const mha_error *error, const char *subject)
+{
+    char at[48] = "";
+    if (error->offset && !strstr(error->message, "byte"))
+        snprintf(at, sizeof at, " (byte %" PRIu64 ")", error->offset);
+    const char *words = *error->message ? error->message : mha_status_meaning(error->status);
+    return text_of("%s%s", behind(behind(words, subject), error->name), at);
+}
+
+int refuse_error(const char *about, const mha_error *error)
+{
+    char option[120];
+    about = strcmp(about, "-") == 0 ? "standard input" : about;
+    const bool cut = sizeof error->name - strlen(error->name) < 5; /* the message then has its end */
+    const char *subject = *error->name && !(cut && *about) ? option_of_field(error->name, option) : about;
+    const bool inside = *about && subject == error->name && strcmp(about, subject) != 0; /* a tensor of that file, a file of that option */
+    char *both = inside ? text_of("%s: %s", about, subject) : NULL;
+    char *words = words_of(error, both ? both : subject);
+    say(both ? both : subject, words);
+    free(both);
+    free(words);
+    return mha_status_exit_code(error->status);
+}
+
+/* The error is about the file as a whole; its name is cut to the field that holds it. */
+static bool is_about(const mha_error *error, const char *path)
+{
+    const size_t length = strlen(error->name), room = sizeof error->name - 1;
+    return strncmp(path, error->name, length) == 0 && (path[length] == 0 || room - length < 4);
+}
+
+char *file_error_text(const char *path, const mha_error *error)
+{
+    path = strcmp(path, "-") == 0 ? "standard input" : path;
+    char *words = words_of(error, path);
+    if (*error->name && !is_about(error, path) && !strstr(words, error->name)) {
+        char *longer = text_of("%s: %s", error->name, words);
+        free(words);
+        words = longer;
+    }
+    return words;
+}
+
+int refuse_file(const char *path, const mha_error *error)
+{
+    char *words = file_error_text(path, error);
+    say(strcmp(path, "-") == 0 ? "standard input" : path, words);
+    free(words);
+    return mha_status_exit_code(error->status);
+}
+
+/* Who reads has seen enough: a pipe without a reader. */
+static bool reader_is_gone(void)
+{
+    struct pollfd output = {.fd = STDOUT_FILENO, .events = POLLOUT};
+    return poll(&output, 1, 0) == 1 && output.revents & POLLERR;
+}
+
+int finish_output(int code)
+{
+    const bool gone = reader_is_gone();
+    bool failed = ferror(stdout);
+    failed |= fclose(stdout) != 0;
+    if (!failed || gone)
+        return code;
+    say("standard output", strerror(errno ? errno : EIO));
+    return EXIT_MACHINE;
+}
+
+/* The system promises more memory than it has and ends programs that believe it; so large requests are held
+ * against what is free. */
+bool memory_allows(size_t bytes)
+{
+    const size_t large = (size_t)1 << 28;
+    return bytes < large || bytes <= mha__memory_at_hand();
+}
+
+int expect_memory(size_t bytes, const char *what)
+{
+    if (memory_allows(bytes))
+        return EXIT_DONE;
+    mha_error error = {.status = MHA_NO_MEMORY};
+    snprintf(error.message, sizeof error.message, "expected about %zu bytes of memory for %s, found %zu at hand", bytes, what,
+             mha__memory_at_hand());
+    return refuse_error("", &error);
+}
+
+void *obtain_more(void *items, size_t n, size_t *capacity, size_t size)
+{
+    if (n < *capacity)
+        return items;
+    *capacity = n ? 2 * n : 64;
+    void *more = obtain(*capacity, size);
+    if (n)
+        memcpy(more, items, n * size);
+    free(items);
+    return more;
+}
+
+/* As the library does with blocks of its own that large: whoever reads them from end to end waits less for their
+ * pages to be found. Nothing is lost where the system does not know the wish. */
+static void prefer_huge_pages(void *memory, size_t bytes)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), large = (size_t)8 << 20;
+    const uintptr_t from = ((uintptr_t)memory + page - 1) / page * page, to = ((uintptr_t)memory + bytes) / page * page;
+#ifdef MADV_HUGEPAGE
+    if (bytes >= large)
+        (void)madvise((void *)from, to - from, MADV_HUGEPAGE);
+#endif
+}
+
+static bool is_hopeless(size_t count, size_t size)
+{
+    return size && (count > SIZE_MAX / size || !memory_allows(count * size));
+}
+
+static _Noreturn void give_up(size_t count, size_t size)
+{
+    fprintf(stderr, "%s: no memory: expected %zu x %zu bytes, found none\n", speaker, count, size);
+    exit(EXIT_MACHINE);
+}
+
+void *obtain(size_t count, size_t size)
+{
+    void *memory = is_hopeless(count, size) ? NULL : calloc(count ? count : 1, size);
+    if (!memory)
+        give_up(count, size);
+    prefer_huge_pages(memory, count * size);
+    return memory;
+}
+
+void *obtain_tensor(size_t count, size_t size)
+{
+    void *memory = NULL;
+    const size_t bytes = is_hopeless(count, size) ? SIZE_MAX : count * size;
+    if (bytes == SIZE_MAX || posix_memalign(&memory, 64, bytes > 0 ? bytes : 1) != 0)
+        give_up(count, size);
+    prefer_huge_pages(memory, bytes);
+    return memset(memory, 0, bytes);
+}
+
+char *text_of_list(const char *format, va_list values)
+{
+    va_list again;
+    va_copy(again, values);
+    int length = vsnprintf(NULL, 0, format, again);
+    va_end(again);
+    char *text = obtain((size_t)length + 1, 1);
+    vsnprintf(text, (size_t)length + 1, format, values);
+    return text;
+}
+
+char *text_of(const char *format, ...)
+{
+    va_list values;
+    va_start(values, format);
+    char *text = text_of_list(format, values);
+    va_end(values);
+    return text;
+}
+
+/* ---------------------------------------------------------------- text */
+
+bool has_colour(void)
+{
+    const char *no = getenv("NO_COLOR"), *term = getenv("TERM");
+    return !(no && *no) && term && strcmp(term, "dumb") != 0 && isatty(STDOUT_FILENO);
+}
+
+const char *bold(void)
+{
+    return has_colour() ? "\033[1m" : "";
+}
+
+const char *plain(void)
+{
+    return has_colour() ? "\033[0m" : "";
+}
+
+char *count_text(char text[SHORT_TEXT], uint64_t n)
+{
+    char digits[32];
+    int length = snprintf(digits, sizeof digits, "%" PRIu64, n);
+    char *to = text;
+    for (int i = 0; i < length; i++) {
+        if (i > 0 && (length - i) % 3 == 0)
+            *to++ = ',';
+        *to++ = digits[i];
+    }
+    *to = 0;
+    return text;
+}
+
+char *bytes_text(char text[SHORT_TEXT], uint64_t bytes)
+{
+    static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    double size = (double)bytes;
+    size_t u = 0;
+    for (; size >= 1023.95 && u < 6; u++)
+        size /= 1024;
+    int decimals = u == 0 || size >= 99.95 ? 0 : size >= 9.995 ? 1 : 2;
+    snprintf(text, SHORT_TEXT, "%.*f %s", decimals, size, unit[u]);
+    return text;
+}
+
+char *real_text(char text[SHORT_TEXT], double x)
+{
+    if (isnan(x))
+        snprintf(text, SHORT_TEXT, "NaN");
+    else
+        snprintf(text, SHORT_TEXT, "%.6g", x);
+    return text;
+}
+
+char *shape_text(char text[SHAPE_TEXT], int rank, const size_t *shape)
+{
+    size_t at = (size_t)snprintf(text, SHAPE_TEXT, "(");
+    for (int i = 0; i < rank; i++)
+        at += (size_t)snprintf(text + at, SHAPE_TEXT - at, "%s%zu", i ? ", " : "", shape[i]);
+    snprintf(text + at, SHAPE_TEXT - at, "%s)", rank == 1 ? "," : "");
+    return text;
+}
+
+void write_prose(const char *text)
+{
+    const size_t line = 100;
+    while (strlen(text) > line) {
+        size_t end = line;
+        while (text[end] != ' ') /* our own words are shorter than a line */
+            end--;
+        printf("%.*s\n", (int)end, text);
+        text += end + 1;
+    }
+    printf("%s\n", text);
+}
+
+/* ---------------------------------------------------------------- JSON */
+
+static void *json_memory(size_t bytes)
+{
+    return obtain(bytes, 1);
+}
+
+void json_mind_memory(void)
+{
+    json_set_alloc_funcs(json_memory, free);
+}
+
+json_t *json_number(double x)
+{
+    return isfinite(x) ? json_real(x) : json_null();
+}
+
+json_t *json_milliseconds(double ms)
+{
+    return json_number(round(ms * 1e6) / 1e6);
+}
+
+json_t *json_count(size_t n)
+{
+    return json_integer((json_int_t)n);
+}
+
+json_t *json_shape(int rank, const size_t *shape)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < rank; i++)
+        json_array_append_new(list, json_count(shape[i]));
+    return list;
+}
+
+json_t *json_text(const char *text)
+{
+    if (!text)
+        return json_null();
+    json_t *value = json_string(text);
+    if (value)
+        return value;
+    char *copy = text_of("%s", text);
+    for (char *c = copy; *c; c++)
+        *c = (unsigned char)*c > 126 ? '?' : *c;
+    value = json_string(copy);
+    free(copy);
+    return value;
+}
+
+void json_print(json_t *root)
+{
+    char *text = json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
+    json_decref(root);
+    puts(text);
+    free(text);
+}

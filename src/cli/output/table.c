@@ -1,0 +1,220 @@
+/* Tables: cells first, widths afterwards; as aligned text, Markdown or CSV. */
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/output/print.h"
+
+struct table {
+    table_style style;
+    size_t n_columns;
+    const char *const *titles;
+    char **cells; /* row by row */
+    size_t n_cells, capacity;
+};
+
+table_style table_style_named(const char *format)
+{
+    return strcmp(format, "csv") == 0 ? TABLE_CSV : strcmp(format, "markdown") == 0 ? TABLE_MARKDOWN : TABLE_TEXT;
+}
+
+table *table_create(table_style style, size_t n_columns, const char *const *titles)
+{
+    table *t = obtain(1, sizeof *t);
+    *t = (table){.style = style, .n_columns = n_columns, .titles = titles};
+    return t;
+}
+
+static void add(table *t, char *owned)
+{
+    t->cells = obtain_more(t->cells, t->n_cells, &t->capacity, sizeof *t->cells);
+    t->cells[t->n_cells++] = owned;
+}
+
+/* Names come from files: on a terminal they must not act, in Markdown not end the cell. */
+void table_cell(table *t, const char *text)
+{
+    char *cell = obtain(2 * strlen(text) + 1, 1), *to = cell;
+    for (const char *from = text; *from; from++) {
+        if (t->style == TABLE_MARKDOWN && *from == '|')
+            *to++ = '\\';
+        *to++ = t->style != TABLE_CSV && ((unsigned char)*from < 32 || *from == 127) ? '?' : *from;
+    }
+    add(t, cell);
+}
+
+void table_format(table *t, const char *format, ...)
+{
+    va_list values;
+    va_start(values, format);
+    char *text = text_of_list(format, values);
+    va_end(values);
+    table_cell(t, text);
+    free(text);
+}
+
+void table_count(table *t, uint64_t n)
+{
+    char text[SHORT_TEXT];
+    if (t->style == TABLE_CSV)
+        table_format(t, "%" PRIu64, n);
+    else
+        table_cell(t, count_text(text, n));
+}
+
+void table_bytes(table *t, uint64_t bytes)
+{
+    char text[SHORT_TEXT];
+    if (t->style == TABLE_CSV)
+        table_count(t, bytes);
+    else
+        table_cell(t, bytes_text(text, bytes));
+}
+
+void table_shape(table *t, int rank, const size_t *shape)
+{
+    char text[SHAPE_TEXT];
+    table_cell(t, shape_text(text, rank, shape));
+}
+
+/* ---------------------------------------------------------------- writing */
+
+static bool to_the_right(const table *t, size_t column)
+{
+    return t->titles[column][0] == '>';
+}
+
+static const char *title_of(const table *t, size_t column)
+{
+    return t->titles[column] + to_the_right(t, column);
+}
+
+/* Places on a terminal: one for each character of UTF-8, not for each byte. */
+static size_t width_of(const char *text)
+{
+    size_t width = 0;
+    for (; *text; text++)
+        width += ((unsigned char)*text & 0xC0) != 0x80;
+    return width;
+}
+
+static void spaces(size_t n, int with)
+{
+    while (n-- > 0)
+        putchar(with);
+}
+
+static void write_cell(const table *t, size_t column, const char *text, size_t width, const char *between)
+{
+    size_t pad = width - width_of(text);
+    bool right = to_the_right(t, column);
+    fputs(between, stdout);
+    spaces(right ? pad : 0, ' ');
+    fputs(text, stdout);
+    spaces(right ? 0 : pad, ' ');
+}
+
+/* One row without spaces at its end. `row` NULL: the titles. */
+static void write_line(const table *t, const size_t *width, char *const *row)
+{
+    size_t pending = 0;
+    for (size_t c = 0; c < t->n_columns; c++) {
+        const char *text = row ? row[c] : title_of(t, c);
+        size_t pad = width[c] - width_of(text);
+        bool right = to_the_right(t, c);
+        pending += 2 + (right ? pad : 0);
+        if (*text) {
+            spaces(pending, ' ');
+            fputs(text, stdout);
+            pending = 0;
+        }
+        pending += right ? 0 : pad;
+    }
+}
+
+static void write_text(const table *t, const size_t *width)
+{
+    fputs(bold(), stdout);
+    write_line(t, width, NULL);
+    printf("%s\n", plain());
+    for (size_t i = 0; i < t->n_cells; i += t->n_columns) {
+        write_line(t, width, t->cells + i);
+        putchar('\n');
+    }
+}
+
+/* A column without a title and without text is left out. */
+static void write_markdown(const table *t, const size_t *width)
+{
+    for (size_t c = 0; c < t->n_columns; c++)
+        if (width[c])
+            write_cell(t, c, title_of(t, c), width[c], c ? " | " : "| ");
+    fputs(" |\n", stdout);
+    for (size_t c = 0; c < t->n_columns; c++)
+        if (width[c]) {
+            fputs(c ? " | " : "| ", stdout);
+            spaces(width[c] - 1, '-');
+            putchar(to_the_right(t, c) ? ':' : '-');
+        }
+    fputs(" |\n", stdout);
+    for (size_t i = 0; i < t->n_cells; i++) {
+        size_t c = i % t->n_columns;
+        if (width[c])
+            write_cell(t, c, t->cells[i], width[c], c ? " | " : "| ");
+        if (c + 1 == t->n_columns)
+            fputs(" |\n", stdout);
+    }
+}
+
+/* RFC 4180: quotes around what holds a comma, a quote or a line end; quotes doubled. */
+static void write_csv_cell(const char *text, bool last)
+{
+    bool quoted = strpbrk(text, ",\"\r\n") != NULL;
+    if (quoted)
+        putchar('"');
+    for (; *text; text++) {
+        if (*text == '"')
+            putchar('"');
+        putchar(*text);
+    }
+    if (quoted)
+        putchar('"');
+    putchar(last ? '\n' : ',');
+}
+
+static void write_csv(const table *t)
+{
+    for (size_t c = 0; c < t->n_columns; c++)
+        write_csv_cell(title_of(t, c), c + 1 == t->n_columns);
+    for (size_t i = 0; i < t->n_cells; i++)
+        write_csv_cell(t->cells[i], (i + 1) % t->n_columns == 0);
+}
+
+void table_print(table *t)
+{
+    size_t *width = obtain(t->n_columns, sizeof *width);
+    for (size_t c = 0; c < t->n_columns; c++) {
+        width[c] = width_of(title_of(t, c));
+        for (size_t i = c; i < t->n_cells; i += t->n_columns) {
+            size_t w = width_of(t->cells[i]);
+            width[c] = w > width[c] ? w : width[c];
+        }
+    }
+    if (t->style == TABLE_CSV)
+        write_csv(t);
+    else if (t->style == TABLE_MARKDOWN)
+        write_markdown(t, width);
+    else
+        write_text(t, width);
+    free(width);
+    table_drop(t);
+}
+
+void table_drop(table *t)
+{
+    for (size_t i = 0; i < t->n_cells; i++)
+        free(t->cells[i]);
+    free(t->cells);
+    free(t);
+}

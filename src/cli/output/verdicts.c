@@ -1,0 +1,158 @@
+/* What the judge found, case by case, as text or JSON. */
+#include "cli/output/verdicts.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char *reason_of(const judged_case *c)
+{
+    return c->obstacle ? c->obstacle : c->verdict.reason;
+}
+
+/* ---------------------------------------------------------------- text */
+
+static void stage_row(table *t, const mha_stage_verdict *s)
+{
+    const mha_difference *d = &s->difference;
+    table_cell(t, s->name);
+    table_cell(t, s->ok ? "ok" : "DIFFERS");
+    table_format(t, "%.2g", d->max_abs);
+    table_format(t, "%.3g", d->max_ulp);
+    table_format(t, "%zu of %zu", d->mismatches, d->elements);
+    table_shape(t, d->rank, d->worst_index);
+    table_format(t, "%.7g", d->worst_actual);
+    table_format(t, "%.7g", d->worst_expected);
+    if (s->worst_head < 0)
+        table_cell(t, "");
+    else
+        table_format(t, "%d", s->worst_head);
+    table_format(t, "%.2g", s->atol);
+    table_format(t, "%.2g", d->tolerance_needed);
+}
+
+/* Every stage of one case, the first that diverges on top. */
+static void print_stages(const mha_verdict *v)
+{
+    static const char *const titles[] = {"stage",  "",          ">max abs", ">max ULP", ">differ", "worst at",
+                                         ">found", ">expected", ">head",    ">allowed", ">needed"};
+    if (v->stage_count == 0)
+        return;
+    table *t = table_create(TABLE_TEXT, sizeof titles / sizeof *titles, titles);
+    if (v->culprit < v->stage_count)
+        stage_row(t, &v->stages[v->culprit]);
+    for (size_t i = 0; i < v->stage_count; i++)
+        if (i != v->culprit)
+            stage_row(t, &v->stages[i]);
+    table_print(t);
+}
+
+static void print_census(const mha_verdict *v)
+{
+    for (size_t i = 0; i < v->stage_count; i++) {
+        const mha_difference *d = &v->stages[i].difference;
+        if (d->nan_actual != d->nan_expected || d->inf_actual != d->inf_expected)
+            printf("  %s: %zu NaN and %zu infinities found, %zu and %zu expected\n", v->stages[i].name, d->nan_actual,
+                   d->inf_actual, d->nan_expected, d->inf_expected);
+    }
+}
+
+static void print_failure(const judged_case *c)
+{
+    const mha_verdict *v = &c->verdict;
+    char *name = harmless(text_of("%s", c->name)), *reason = harmless(text_of("%s", reason_of(c)));
+    printf("%sfailed  %s%s: %s\n", bold(), name, plain(), reason);
+    free(name);
+    free(reason);
+    print_stages(v);
+    print_census(v);
+    putchar('\n');
+}
+
+/* How much of what was allowed the worst stage used. */
+static double used(const mha_verdict *v)
+{
+    double most = 0;
+    for (size_t i = 0; i < v->stage_count; i++)
+        if (v->stages[i].difference.tolerance_factor > most)
+            most = v->stages[i].difference.tolerance_factor;
+    return most;
+}
+
+static void print_rest(const judged_case *cases, size_t n, mha_outcome outcome)
+{
+    static const char *const skipped[] = {"case", "skipped because"};
+    static const char *const passed[] = {"case", "path", ">stages", ">of the tolerance used"};
+    table *t = outcome == MHA_PASSED ? table_create(TABLE_TEXT, 4, passed) : table_create(TABLE_TEXT, 2, skipped);
+    for (size_t i = 0; i < n; i++) {
+        const mha_verdict *v = &cases[i].verdict;
+        if (v->outcome != outcome)
+            continue;
+        table_cell(t, cases[i].name);
+        if (outcome == MHA_PASSED) {
+            table_cell(t, mha_path_name(v->path));
+            table_format(t, "%zu", v->stage_count);
+            table_format(t, "%.2g %%", 100 * used(v));
+        } else
+            table_cell(t, reason_of(&cases[i]));
+    }
+    table_print(t);
+    putchar('\n');
+}
+
+void verdicts_print(const judged_case *cases, size_t n, const size_t count[3])
+{
+    for (size_t i = 0; i < n; i++)
+        if (cases[i].verdict.outcome == MHA_FAILED)
+            print_failure(&cases[i]);
+    if (count[MHA_SKIPPED])
+        print_rest(cases, n, MHA_SKIPPED);
+    if (n == 1 && count[MHA_PASSED])
+        print_stages(&cases[0].verdict);
+    else if (count[MHA_PASSED])
+        print_rest(cases, n, MHA_PASSED);
+    for (size_t i = 0; i < n && count[MHA_FAILED]; i++)
+        if (cases[i].verdict.stage_count > 0 && cases[i].verdict.outcome == MHA_FAILED) {
+            char *path = harmless(text_of("%s", cases[i].path));
+            printf("\"mha diagnose %s\" looks for the variant of attention that explains it.\n", path);
+            free(path);
+            break;
+        }
+    printf("%s%zu passed, %zu failed, %zu skipped%s\n", bold(), count[MHA_PASSED], count[MHA_FAILED], count[MHA_SKIPPED],
+           plain());
+}
+
+/* ---------------------------------------------------------------- JSON */
+
+static json_t *json_stage(const mha_stage_verdict *s)
+{
+    const mha_difference *d = &s->difference;
+    return json_pack("{so so sb so so so so so so so so so so so so so so so so so sb so}", "name", json_text(s->name),
+                     "against", json_text(s->against), "ok", (int)s->ok, "max_abs", json_number(d->max_abs), "max_rel",
+                     json_number(d->max_rel), "max_ulp", json_number(d->max_ulp), "rms", json_number(d->rms), "cosine",
+                     json_number(d->cosine), "elements", json_count(d->elements), "mismatches", json_count(d->mismatches),
+                     "worst_index", json_shape(d->rank, d->worst_index), "worst_actual", json_number(d->worst_actual),
+                     "worst_expected", json_number(d->worst_expected), "nan_actual", json_count(d->nan_actual),
+                     "nan_expected", json_count(d->nan_expected), "inf_actual", json_count(d->inf_actual), "inf_expected",
+                     json_count(d->inf_expected), "rtol", json_number(s->rtol), "atol", json_number(s->atol),
+                     "tolerance_needed", json_number(d->tolerance_needed), "tolerance_derived", (int)s->derived,
+                     "worst_head", s->worst_head < 0 ? json_null() : json_integer(s->worst_head));
+}
+
+void verdicts_json(const judged_case *cases, size_t n, const size_t count[3])
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < n; i++) {
+        const mha_verdict *v = &cases[i].verdict;
+        json_t *stages = json_array();
+        for (size_t s = 0; s < v->stage_count; s++)
+            json_array_append_new(stages, json_stage(&v->stages[s]));
+        json_array_append_new(
+            list, json_pack("{so so so so so so so}", "name", json_text(cases[i].name), "file", json_text(cases[i].path),
+                            "status", json_text(mha_outcome_name(v->outcome)), "path", json_text(mha_path_name(v->path)),
+                            "reason", json_text(*reason_of(&cases[i]) ? reason_of(&cases[i]) : NULL), "culprit",
+                            v->culprit < v->stage_count ? json_text(v->stages[v->culprit].name) : json_null(), "stages",
+                            stages));
+    }
+    json_print(json_pack("{so so so so}", "passed", json_count(count[MHA_PASSED]), "failed", json_count(count[MHA_FAILED]),
+                         "skipped", json_count(count[MHA_SKIPPED]), "cases", list));
+}

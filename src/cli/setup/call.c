@@ -1,0 +1,392 @@
+/* From options to a layer with its weights and a call with its inputs, ready to run. */
+#include "cli/setup/call.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "cli/setup/model.h"
+#include "cli/output/print.h"
+#include "cli/setup/tensor_arg.h"
+#include "cli/setup/layer.h"
+
+enum { QUERY_STREAM = 32, KEY_STREAM, VALUE_STREAM };
+
+int request_isa(const arguments *args)
+{
+    const char *variable = getenv("MHA_ISA"), *name = given(args, OPT_ISA) ? args->option[OPT_ISA].text : variable;
+    if (!name || !*name || mha_isa_select(name) == MHA_OK)
+        return EXIT_DONE;
+    char available[128] = "";
+    for (int i = 0; mha_isa_available(i); i++)
+        snprintf(available + strlen(available), sizeof available - strlen(available), "%s%s", i ? ", " : "",
+                 mha_isa_available(i));
+    return refuse(given(args, OPT_ISA) ? "--isa" : "MHA_ISA", "expected one this machine has (%s), found \"%s\"", available, name);
+}
+
+mha_dtype request_dtype(const arguments *args, option_code option)
+{
+    const char *text = args->option[option].text;
+    char name[8] = "";
+    mha_dtype dtype = MHA_F32;
+    for (size_t i = 0; text && i + 1 < sizeof name && text[i]; i++)
+        name[i] = (char)toupper((unsigned char)text[i]);
+    mha_dtype_find(name, &dtype);
+    return dtype;
+}
+
+mha_config request_config(const arguments *args)
+{
+    bool bias = !given(args, OPT_NO_BIAS);
+    return (mha_config){.d_model = count_of(args, OPT_D_MODEL),
+                        .n_heads = count_of(args, OPT_HEADS),
+                        .kv_heads = count_of(args, OPT_KV_HEADS),
+                        .d_k = count_of(args, OPT_D_K),
+                        .d_v = count_of(args, OPT_D_V),
+                        .d_q = count_of(args, OPT_D_Q),
+                        .d_kin = count_of(args, OPT_KDIM),
+                        .d_vin = count_of(args, OPT_VDIM),
+                        .d_out = count_of(args, OPT_D_OUT),
+                        .bias_q = bias,
+                        .bias_k = bias,
+                        .bias_v = bias,
+                        .bias_o = bias,
+                        .dtype = request_dtype(args, OPT_DTYPE)};
+}
+
+/* Counting needs no numbers; running does, and memory for them. */
+static int fill_layer(request *r, const arguments *args)
+{
+    int code = expect_memory(mha_params_totals(r->table, NULL).parameter_bytes, "the weights");
+    if (code == EXIT_DONE)
+        mha_layer_init(r->layer, count_of(args, OPT_SEED));
+    return code;
+}
+
+static int make_layer(request *r, const arguments *args, const mha_config *config)
+{
+    mha_error error = {0};
+    if (given(args, OPT_BIAS) && given(args, OPT_NO_BIAS))
+        return refuse("--no-bias", "expected either --bias or --no-bias, found both");
+    mha_config resolved = *config;
+    mha_status status = mha_config_resolve(&resolved, &error);
+    if (status == MHA_OK && (status = mha_params_create(NULL, &r->table)) != MHA_OK)
+        error = (mha_error){.status = status};
+    if (status == MHA_OK)
+        status = mha_layer_create(&resolved, r->table, NULL, &r->layer, &error);
+    if (status != MHA_OK)
+        return refuse_error("", &error);
+    r->random_weights = true;
+    return args->command == CMD_PARAMS && !given(args, OPT_MERGED_QK) ? EXIT_DONE : fill_layer(r, args);
+}
+
+int request_layer(request *r, const arguments *args, const mha_config *config)
+{
+    int code = arguments_need(args, OPT_ORIENTATION, OPT_WEIGHTS);
+    if (code != EXIT_DONE)
+        return code;
+    if (given(args, OPT_WEIGHTS))
+        return layer_of_file(r, args);
+    if (!model_asked(args))
+        return (code = arguments_need(args, OPT_LAYER, OPT_WEIGHTS)) == EXIT_DONE ? make_layer(r, args, config) : code;
+    mha_config of_model;
+    code = layer_of_model(r, args, &of_model);
+    return code == EXIT_DONE ? make_layer(r, args, &of_model) : code;
+}
+
+/* ---------------------------------------------------------------- memory */
+
+static void *own(request *r, void *memory)
+{
+    return r->owned[r->n_owned++] = memory;
+}
+
+static int obtain_view(request *r, mha_view *view, mha_dtype dtype, int rank, const size_t *shape)
+{
+    char text[SHAPE_TEXT];
+    size_t bytes;
+    mha_view sized = mha_view_of(NULL, dtype, rank, shape);
+    size_t elements = mha_view_elements(&sized);
+    if (elements == SIZE_MAX || mha_dtype_bytes(dtype, elements, &bytes) != MHA_OK)
+        return refuse("", "expected arrays that fit in memory, found one of shape %s", shape_text(text, rank, shape));
+    *view = mha_view_of(own(r, obtain_tensor(1, bytes)), dtype, rank, shape);
+    return EXIT_DONE;
+}
+
+/* ---------------------------------------------------------------- inputs */
+
+static int random_input(request *r, const arguments *args, uint64_t stream, size_t T, size_t width, mha_view *view)
+{
+    const float root_3 = 1.7320508f;
+    int code = obtain_view(r, view, MHA_F32, 3, (size_t[]){count_of(args, OPT_BATCH), T, width});
+    if (code == EXIT_DONE)
+        mha_random_fill(view, count_of(args, OPT_SEED), stream, -root_3, root_3);
+    return code;
+}
+
+/* Numbers as the path takes them: the exact path keeps float64, the others compute in float32. */
+static int read_numbers(request *r, const arguments *args, option_code option, bool widest, mha_view *view)
+{
+    char about[32];
+    snprintf(about, sizeof about, "--%s", option_rows[option].name);
+    source s;
+    int code = source_open(&s, args->option[option].text);
+    if (code == EXIT_DONE && (code = source_choose(&s, about)) == EXIT_DONE) {
+        mha_dtype from = s.tensor->dtype;
+        if (!dtype_is_floating(from) && !(option == OPT_MASK && dtype_is_plain(from)))
+            code = refuse(about, "expected floating-point numbers, found %s", mha_dtype_name(from));
+        else if (dtype_is_floating(from))
+            code = source_read(&s, s.tensor, widest && from == MHA_F64 ? MHA_F64 : MHA_F32, view);
+        else
+            code = source_read(&s, s.tensor, from, view);
+        if (code == EXIT_DONE)
+            own(r, view->data);
+    }
+    source_close(&s);
+    return code;
+}
+
+static int read_input(request *r, const arguments *args, option_code option, size_t width, mha_view *view)
+{
+    char text[SHAPE_TEXT];
+    int code = read_numbers(r, args, option, strcmp(args->option[OPT_PATH].text, "exact") == 0, view);
+    if (code != EXIT_DONE)
+        return code;
+    if ((view->rank != 2 && view->rank != 3) || view->shape[view->rank - 1] != width) {
+        char about[32];
+        snprintf(about, sizeof about, "--%s", option_rows[option].name);
+        return refuse(about, "expected shape (B, T, %zu) or (T, %zu), found %s", width, width,
+                      shape_text(text, view->rank, view->shape));
+    }
+    if (view->rank == 2) {
+        r->unbatched |= option == OPT_INPUT;
+        *view = mha_view_of(view->data, view->dtype, 3, (size_t[]){1, view->shape[0], width});
+    }
+    return EXIT_DONE;
+}
+
+/* A length that a file decides cannot also be asked for with another value. */
+static int agree(const arguments *args, option_code option, size_t found, const char *where)
+{
+    char about[32];
+    snprintf(about, sizeof about, "--%s", option_rows[option].name);
+    if (!given(args, option) || count_of(args, option) == found)
+        return EXIT_DONE;
+    return refuse(about, "expected %zu as in %s, found %zu", found, where, count_of(args, option));
+}
+
+static int query_input(request *r, const arguments *args, size_t width)
+{
+    mha_view *query = &r->call.query;
+    if (!given(args, OPT_INPUT))
+        return random_input(r, args, QUERY_STREAM, count_of(args, OPT_SEQ), width, query);
+    int code = read_input(r, args, OPT_INPUT, width, query);
+    if (code == EXIT_DONE)
+        code = agree(args, OPT_BATCH, query->shape[0], "--input");
+    return code == EXIT_DONE ? agree(args, OPT_SEQ, query->shape[1], "--input") : code;
+}
+
+static int other_input(request *r, const arguments *args, option_code option, uint64_t stream, size_t T, size_t width,
+                       mha_view *view)
+{
+    if (given(args, option))
+        return read_input(r, args, option, width, view);
+    if (given(args, OPT_INPUT)) {
+        char about[32];
+        snprintf(about, sizeof about, "--%s", option_rows[option].name);
+        return refuse(about, "expected a file of width %zu beside --input, found none", width);
+    }
+    return random_input(r, args, stream, T, width, view);
+}
+
+static int make_inputs(request *r, const arguments *args)
+{
+    const mha_config *c = mha_layer_config(r->layer);
+    int code = query_input(r, args, c->d_q);
+    if (code != EXIT_DONE)
+        return code;
+    size_t T_k = given(args, OPT_KV_SEQ) ? count_of(args, OPT_KV_SEQ) : r->call.query.shape[1];
+    bool own_key = given(args, OPT_KEY_INPUT) || given(args, OPT_KV_SEQ) || c->d_kin != c->d_q;
+    if (own_key)
+        code = other_input(r, args, OPT_KEY_INPUT, KEY_STREAM, T_k, c->d_kin, &r->call.key);
+    if (code == EXIT_DONE && given(args, OPT_KEY_INPUT))
+        code = agree(args, OPT_KV_SEQ, r->call.key.shape[1], "--key-input");
+    if (own_key && code == EXIT_DONE)
+        T_k = r->call.key.shape[1];
+    if (code == EXIT_DONE && (given(args, OPT_VALUE_INPUT) || c->d_vin != c->d_kin))
+        code = other_input(r, args, OPT_VALUE_INPUT, VALUE_STREAM, T_k, c->d_vin, &r->call.value);
+    r->random_inputs = !given(args, OPT_INPUT);
+    return code;
+}
+
+/* ---------------------------------------------------------------- semantics */
+
+static int make_mask(request *r, const arguments *args)
+{
+    mha_mask *mask = &r->call.semantics.mask;
+    if (!given(args, OPT_MASK))
+        return EXIT_DONE;
+    int code = read_numbers(r, args, OPT_MASK, true, &mask->values);
+    if (code != EXIT_DONE)
+        return code;
+    bool numbers = dtype_is_floating(mask->values.dtype);
+    if (!numbers && mask->values.dtype != MHA_BOOL && mask->values.dtype != MHA_U8)
+        return refuse("--mask", "expected floating-point numbers to add, or BOOL or U8 to keep or hide, found %s",
+                      mha_dtype_name(mask->values.dtype));
+    if (!given(args, OPT_MASK_KIND) && !numbers)
+        return refuse("--mask-kind", "expected keeps or hides for a mask of %s, found neither",
+                      mha_dtype_name(mask->values.dtype));
+    mask->kind = given(args, OPT_MASK_KIND) ? (mha_mask_kind)(MHA_MASK_ADDITIVE + args->option[OPT_MASK_KIND].choice)
+                                            : MHA_MASK_ADDITIVE;
+    if ((mask->kind == MHA_MASK_ADDITIVE) != numbers)
+        return refuse("--mask-kind", "expected %s for a mask of %s, found %s", numbers ? "additive" : "keeps or hides",
+                      mha_dtype_name(mask->values.dtype), args->option[OPT_MASK_KIND].text);
+    return EXIT_DONE;
+}
+
+/* What the configuration beside the weights says about the model; options come after it, and win. */
+static void follow_facts(mha_semantics *s, const mha_model_facts *f)
+{
+    s->causal = f->causal;
+    s->has_scale = f->has_scale;
+    s->scale = f->scale;
+    s->softcap = f->softcap;
+    s->norm_eps = f->norm_eps;
+    s->rope = (mha_rope){.kind = f->rope, .dim = f->rope_dim, .base = f->rope_base};
+    s->window = f->window > 0;
+    s->window_left = (int64_t)f->window - 1;
+    s->window_right = -1;
+}
+
+static int make_semantics(request *r, const arguments *args)
+{
+    mha_semantics *s = &r->call.semantics;
+    if (r->facts_from && r->facts.has_semantics)
+        follow_facts(s, &r->facts);
+    if (given(args, OPT_SCALE)) {
+        s->has_scale = true;
+        s->scale = args->option[OPT_SCALE].real;
+    }
+    if (given(args, OPT_SOFTCAP))
+        s->softcap = args->option[OPT_SOFTCAP].real;
+    s->has_offset = given(args, OPT_POSITION_OFFSET);
+    s->offset = args->option[OPT_POSITION_OFFSET].number;
+    s->causal |= given(args, OPT_CAUSAL);
+    if (given(args, OPT_WINDOW)) {
+        s->window = true;
+        s->window_left = args->option[OPT_WINDOW].numbers[0];
+        s->window_right = args->option[OPT_WINDOW].numbers[1];
+    }
+    if (given(args, OPT_ROPE))
+        s->rope.kind = (mha_rope_kind)(MHA_ROPE_INTERLEAVED + args->option[OPT_ROPE].choice);
+    if (given(args, OPT_ROPE_DIM))
+        s->rope.dim = count_of(args, OPT_ROPE_DIM);
+    if (given(args, OPT_ROPE_BASE))
+        s->rope.base = args->option[OPT_ROPE_BASE].real;
+    s->empty_rows = (mha_empty_rows)args->option[OPT_EMPTY_ROWS].choice;
+    s->hidden_values = (mha_hidden_values)args->option[OPT_HIDDEN_VALUES].choice;
+    if (given(args, OPT_LENGTHS)) {
+        const option_value *lengths = &args->option[OPT_LENGTHS];
+        if (lengths->n_numbers != r->call.query.shape[0])
+            return refuse("--lengths", "expected %zu numbers, one for each batch row, found %zu", r->call.query.shape[0],
+                          lengths->n_numbers);
+        s->kv_lengths = lengths->numbers;
+    }
+    int code = arguments_need(args, OPT_MASK_KIND, OPT_MASK);
+    if (code == EXIT_DONE && s->rope.kind == MHA_ROPE_NONE)
+        code = arguments_need(args, OPT_ROPE_DIM, OPT_ROPE);
+    if (code == EXIT_DONE && s->rope.kind == MHA_ROPE_NONE)
+        code = arguments_need(args, OPT_ROPE_BASE, OPT_ROPE);
+    return code == EXIT_DONE ? make_mask(r, args) : code;
+}
+
+/* ---------------------------------------------------------------- running */
+
+/* Room for all keys: they go into the cache and are attended to from there. */
+static mha_status make_cache(request *r, const arguments *args, mha_error *error)
+{
+    const mha_config *c = mha_layer_config(r->layer);
+    const mha_view *key = r->call.key.data ? &r->call.key : &r->call.query;
+    const mha_cache_spec spec = {.batch = key->shape[0],
+                                 .kv_heads = c->kv_heads,
+                                 .d_k = c->d_k,
+                                 .d_v = c->d_v,
+                                 .capacity = key->shape[1],
+                                 .dtype = request_dtype(args, OPT_CACHE_DTYPE)};
+    mha_status status = mha_cache_create(&spec, NULL, &r->cache, error);
+    r->call.cache = r->cache;
+    return status;
+}
+
+int request_call(request *r, const arguments *args)
+{
+    int code = make_inputs(r, args);
+    if (code == EXIT_DONE)
+        code = make_semantics(r, args);
+    if (code != EXIT_DONE)
+        return code;
+    mha_error error = {0};
+    if (given(args, OPT_CACHE_DTYPE) && make_cache(r, args, &error) != MHA_OK)
+        return refuse_error("--cache-dtype", &error);
+    mha_path_find(args->option[OPT_PATH].text, &r->call.path);
+    r->call.threads = (int)count_of(args, OPT_THREADS);
+    if (mha_layer_mark_inert(r->layer, &r->call.semantics) != MHA_OK)
+        return refuse("", "no memory"), EXIT_MACHINE;
+    return mha_plan_call(r->layer, &r->call, &r->plan, &error) == MHA_OK ? EXIT_DONE : refuse_error("", &error);
+}
+
+int request_keep(request *r, mha_stage stage)
+{
+    mha_dtype dtype = r->plan.path == MHA_PATH_EXACT ? MHA_F64 : MHA_F32;
+    free(r->workspace); /* its size depends on what is kept */
+    r->workspace = NULL;
+    return obtain_view(r, &r->call.stages[stage], dtype, r->plan.stage_rank[stage], r->plan.stage_shape[stage]);
+}
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
+int request_run(request *r, double *milliseconds)
+{
+    mha_error error = {0};
+    mha_status status = MHA_OK;
+    if (r->cache)
+        mha_cache_clear(r->cache);
+    if (!r->workspace) {
+        status = mha_plan_call(r->layer, &r->call, &r->plan, &error); /* kept stages may ask for more */
+        r->workspace = obtain(1, r->plan.workspace_bytes);
+    }
+    double start = now();
+    if (status == MHA_OK)
+        status = mha_forward(r->layer, &r->call, r->workspace, r->plan.workspace_bytes, &error);
+    *milliseconds = now() - start;
+    return status == MHA_OK ? EXIT_DONE : refuse_error("", &error);
+}
+
+void request_free(request *r)
+{
+    while (r->n_owned > 0)
+        free(r->owned[--r->n_owned]);
+    free(r->workspace);
+    mha_cache_destroy(r->cache);
+    mha_layer_destroy(r->layer);
+    mha_params_destroy(r->table);
+    *r = (request){0};
+}
+
+double request_flops(const request *r)
+{
+    const mha_plan *p = &r->plan;
+    const mha_config *c = mha_layer_config(r->layer);
+    double Q = (double)(p->h * p->d_k), K = (double)(p->h_kv * p->d_k), V = (double)(p->h_kv * p->d_v),
+           heads = (double)(p->h * p->d_v), rows = (double)(p->B * p->T_q), keys = (double)(p->B * p->T_k);
+    double projections = rows * (double)c->d_q * Q + keys * ((double)c->d_kin * K + (double)c->d_vin * V) +
+                         rows * heads * (double)c->d_out;
+    double core = rows * (double)(p->S + p->S_extra) * (double)p->h * (double)(p->d_k + p->d_v);
+    return 2 * (projections + core);
+}

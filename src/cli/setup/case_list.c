@@ -1,0 +1,77 @@
+/* The case files that operands name: files as they are, directories with every .safetensors below them. */
+#include "cli/setup/case_list.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "cli/output/print.h"
+
+static void add_path(case_list *list, char *owned)
+{
+    list->paths = obtain_more(list->paths, list->n, &list->capacity, sizeof *list->paths);
+    list->paths[list->n++] = owned;
+}
+
+static bool is_case_name(const char *name)
+{
+    static const char ending[] = ".safetensors";
+    size_t length = strlen(name);
+    return length >= sizeof ending && strcmp(name + length - (sizeof ending - 1), ending) == 0;
+}
+
+static int refuse_path(const char *path)
+{
+    const int why = errno;
+    refuse(path, "%s", strerror(why));
+    return why == ENOENT || why == ENOTDIR || why == EACCES ? EXIT_REQUEST : EXIT_MACHINE;
+}
+
+/* Links to directories are not followed: they may lead back. */
+static int add_directory(case_list *list, const char *path)
+{
+    struct dirent **entries;
+    int n = scandir(path, &entries, NULL, alphasort), code = EXIT_DONE;
+    if (n < 0)
+        return refuse_path(path);
+    for (int i = 0; i < n; i++) {
+        const char *name = entries[i]->d_name;
+        char *below = text_of("%s%s%s", path, path[strlen(path) - 1] == '/' ? "" : "/", name);
+        struct stat status;
+        bool known = code == EXIT_DONE && strcmp(name, ".") != 0 && strcmp(name, "..") != 0;
+        if (known && lstat(below, &status) != 0) {
+            known = false;
+            code = errno == ENOENT ? EXIT_DONE : refuse_path(below); /* gone meanwhile */
+        }
+        if (known && S_ISDIR(status.st_mode))
+            code = add_directory(list, below);
+        if (known && !S_ISDIR(status.st_mode) && is_case_name(name))
+            add_path(list, below);
+        else
+            free(below);
+        free(entries[i]);
+    }
+    free(entries);
+    return code;
+}
+
+int case_list_add(case_list *list, const char *operand)
+{
+    struct stat status;
+    bool found = strcmp(operand, "-") != 0 && stat(operand, &status) == 0;
+    if (!found && strcmp(operand, "-") != 0 && (errno == EIO || errno == ENOMEM))
+        return refuse_path(operand);
+    if (found && S_ISDIR(status.st_mode))
+        return add_directory(list, operand);
+    add_path(list, text_of("%s", operand)); /* what cannot be read is found out, and said, when it is opened */
+    return EXIT_DONE;
+}
+
+void case_list_free(case_list *list)
+{
+    for (size_t i = 0; i < list->n; i++)
+        free(list->paths[i]);
+    free(list->paths);
+}

@@ -1,0 +1,113 @@
+/* FILE[:TENSOR] on the command line: which file, which tensor, read into memory. */
+#include "cli/setup/tensor_arg.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cli/output/print.h"
+
+static int open_named(mha_file **file, const char *path)
+{
+    mha_error error = {0};
+    return mha_file_open(path, file, &error) == MHA_OK ? EXIT_DONE : refuse_file(path, &error);
+}
+
+int source_open(source *s, const char *text)
+{
+    *s = (source){0};
+    const char *colon = strrchr(text, ':');
+    if (access(text, F_OK) == 0 && strcmp(text, "-") != 0)
+        return open_named(&s->file, text);
+    char *path = text_of("%.*s", colon ? (int)(colon - text) : (int)strlen(text), text);
+    int code = open_named(&s->file, path);
+    if (code == EXIT_DONE && colon && !(s->tensor = mha_file_find(s->file, colon + 1)))
+        code = refuse(mha_file_path(s->file), "expected a tensor called \"%s\", found none of that name", colon + 1);
+    if (code != EXIT_DONE)
+        source_close(s);
+    free(path);
+    return code;
+}
+
+int source_open_whole(source *s, const char *path)
+{
+    *s = (source){0};
+    return open_named(&s->file, path);
+}
+
+int source_choose(source *s, const char *about)
+{
+    if (s->tensor)
+        return EXIT_DONE;
+    if (mha_file_count(s->file) == 1) {
+        s->tensor = mha_file_at(s->file, 0);
+        return EXIT_DONE;
+    }
+    const size_t n = mha_file_count(s->file), enough = 200; /* bytes of names */
+    char *names = text_of("%s", "");
+    size_t i = 0;
+    for (; i < n && strlen(names) < enough; i++) {
+        char *longer = text_of("%s%s%s", names, i ? ", " : "", mha_file_at(s->file, i)->name);
+        free(names);
+        names = longer;
+    }
+    int code = refuse(about, "expected FILE:TENSOR, found a file of %zu tensors: %s%s", n, names, i < n ? ", ..." : "");
+    free(names);
+    return code;
+}
+
+int source_read(const source *s, const mha_file_tensor *tensor, mha_dtype dtype, mha_view *view)
+{
+    size_t bytes;
+    mha_error error = {0};
+    bool fits = mha_dtype_bytes(dtype, tensor->elements, &bytes) == MHA_OK;
+    *view = mha_view_of(obtain_tensor(1, fits ? bytes : SIZE_MAX), dtype, tensor->rank, tensor->shape);
+    if (mha_file_read(s->file, tensor, view, &error) == MHA_OK)
+        return EXIT_DONE;
+    free(view->data);
+    *view = (mha_view){0};
+    return refuse_file(mha_file_path(s->file), &error);
+}
+
+void source_close(source *s)
+{
+    mha_file_close(s->file);
+    *s = (source){0};
+}
+
+bool dtype_is_floating(mha_dtype dtype)
+{
+    return dtype == MHA_F32 || dtype == MHA_F64 || dtype == MHA_F16 || dtype == MHA_BF16 || dtype == MHA_F8_E4M3 ||
+           dtype == MHA_F8_E5M2;
+}
+
+bool dtype_is_plain(mha_dtype dtype)
+{
+    return dtype <= MHA_F8_E5M2;
+}
+
+static int refuse_path(const char *path)
+{
+    refuse(path, "%s", strerror(errno));
+    return EXIT_MACHINE;
+}
+
+int config_beside(const char *path, char **config)
+{
+    struct stat status = {0};
+    *config = NULL;
+    if (stat(path, &status) != 0 && errno != ENOENT) /* "-" is no file */
+        return refuse_path(path);
+    const char *slash = S_ISDIR(status.st_mode) ? strchr(path, 0) : strrchr(path, '/');
+    char *beside = text_of("%.*s/config.json", slash ? (int)(slash - path) : 1, slash ? path : ".");
+    int code = EXIT_DONE;
+    if (access(beside, F_OK) == 0)
+        *config = beside;
+    else if (errno != ENOENT)
+        code = refuse_path(beside);
+    if (!*config)
+        free(beside);
+    return code;
+}

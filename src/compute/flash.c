@@ -1,0 +1,492 @@
+/* The streaming attention core: key blocks, and the segments they make up; how segments are joined is in running.c,
+ * the arithmetic in kernels/. */
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "compute/online_softmax.h"
+#include "compute/flash.h"
+
+/* Keys in a block: their packed K and V stay in a second-level cache of 512 KiB beside what else is needed. */
+static size_t block_keys(size_t d_k, size_t d_v)
+{
+    const size_t floats = d_k + d_v;
+    return floats <= 192 ? MHA_BLOCK : floats <= 256 ? MHA_BLOCK / 2 : floats <= 512 ? MHA_BLOCK / 4 : MHA_BLOCK / 8;
+}
+
+/* The scratch of a call, in floats from its start. */
+typedef struct layout {
+    size_t Q, K, V, scores, bias, first, second, widened, end;
+    size_t chunks; /* of d_k: products run over at most MHA_BLOCK terms */
+} layout;
+
+static layout lay_out(size_t rows, size_t d_k, size_t d_v)
+{
+    layout at = {.chunks = d_k <= MHA_BLOCK ? 1 : (d_k + MHA_BLOCK - 1) / MHA_BLOCK};
+    size_t keys = block_keys(d_k, d_v), tile = MHA_TILE_ROWS;
+    at.K = at.Q + rows * at.chunks * MHA_STAGED;
+    at.V = at.K + keys * d_k;
+    at.scores = at.V + keys * mha__round_up(d_v, MHA_PANEL);
+    at.bias = at.scores + tile * MHA_STAGED;
+    at.first = at.bias + MHA_BLOCK;
+    at.second = at.first + mha__stream_part_floats(rows, d_v);
+    at.widened = at.second + mha__stream_part_floats(rows, d_v);
+    at.end = at.widened + MHA_PANEL * mha__round_up(d_k > d_v ? d_k : d_v, 16);
+    return at;
+}
+
+size_t mha__stream_scratch(size_t rows, size_t d_k, size_t d_v)
+{
+    return lay_out(rows, d_k, d_v).end * sizeof(float);
+}
+
+/* Keys [begin, end). */
+typedef struct span {
+    size_t begin, end;
+} span;
+
+/* Rows that are computed together, and the keys that any of them sees, and that all of them see. */
+typedef struct tile {
+    size_t first, m;
+    span any, all;
+} tile;
+
+enum { LEAST_TILE_ROWS = 4, MOST_TILES = MHA_STREAM_ROWS / LEAST_TILE_ROWS };
+
+/* A call at work. */
+typedef struct work {
+    const mha__kernels *kernels;
+    const mha__stream *stream;
+    const mha__stream_row *rows;
+    size_t count, block;
+    float *Q, *K, *V, *scores, *bias;
+    size_t chunks;
+    float *widened; /* as many rows of keys or values as a panel has columns */
+    size_t n_tiles;
+    tile tiles[MOST_TILES];
+    span any, all;
+} work;
+
+static size_t smaller(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+static size_t larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Empty spans are {0, 0} for `joined`, anything with begin >= end for `shared`. */
+static span joined(span a, span b)
+{
+    return b.begin >= b.end ? a : a.begin >= a.end ? b : (span){smaller(a.begin, b.begin), larger(a.end, b.end)};
+}
+
+static span shared(span a, span b)
+{
+    return (span){larger(a.begin, b.begin), smaller(a.end, b.end)};
+}
+
+/* Tiles about as large as each other: a last one of two rows would take as long as one of five. */
+static void make_tiles(work *w)
+{
+    const size_t most = w->kernels->tile_rows;
+    w->n_tiles = (w->count + most - 1) / most;
+    w->any = (span){0, 0}, w->all = (span){0, SIZE_MAX};
+    for (size_t i = 0, first = 0; i < w->n_tiles; i++) {
+        tile t = {first, (w->count - first) / (w->n_tiles - i), {0, 0}, {0, SIZE_MAX}};
+        for (; first < t.first + t.m; first++) {
+            const span one = {w->rows[first].begin, w->rows[first].end};
+            t.any = joined(t.any, one);
+            t.all = shared(t.all, one);
+        }
+        w->any = joined(w->any, t.any);
+        w->all = shared(w->all, t.all);
+        w->tiles[i] = t;
+    }
+}
+
+static void start(work *w, const mha__stream *stream, const mha__stream_row *rows, size_t count, float *scratch)
+{
+    const layout at = lay_out(count, stream->d_k, stream->d_v);
+    const mha__kernels *kernels = mha__kernels_get();
+    w->kernels = kernels, w->stream = stream, w->rows = rows, w->count = count;
+    w->block = block_keys(stream->d_k, stream->d_v);
+    w->Q = scratch + at.Q, w->K = scratch + at.K, w->V = scratch + at.V;
+    w->scores = scratch + at.scores, w->bias = scratch + at.bias, w->widened = scratch + at.widened;
+    w->chunks = at.chunks;
+    make_tiles(w);
+    /* The scale goes into Q once; chunk c of all rows lies together, as the product wants its left factor. */
+    for (size_t i = 0; i < count; i++)
+        for (size_t e = 0; e < stream->d_k; e += 16)
+            __builtin_prefetch(rows[i].q + e);
+    for (size_t i = 0; i < count; i++)
+        for (size_t c = 0; c < w->chunks; c++) {
+            size_t from = c * MHA_BLOCK, n = stream->d_k - from < MHA_BLOCK ? stream->d_k - from : MHA_BLOCK;
+            kernels->scale(w->Q + (c * count + i) * MHA_STAGED, rows[i].q + from, n, stream->scale);
+        }
+}
+
+/* What `keys` has of the keys [from, to), counted from `from`; the extra rows are seen by everybody. */
+static span within(span keys, bool extra, size_t from, size_t to)
+{
+    if (extra)
+        return (span){0, to - from};
+    const span some = shared(keys, (span){from, to});
+    return some.begin < some.end ? (span){some.begin - from, some.end - from} : (span){0, 0};
+}
+
+static span seen(const mha__stream_row *row, bool extra, size_t from, size_t to)
+{
+    return within((span){row->begin, row->end}, extra, from, to);
+}
+
+/* One block of keys, packed: its first key is number `from`, of `end` - `from`. */
+typedef struct block {
+    const mha__stream_keys *keys;
+    bool extra;
+    size_t from, end;
+    mha__panels K, V;        /* key 0 of the block is row 0 of V, column 0 of K; no K: it is read where it lies */
+    const float *pairs;     /* the last 8 columns of V, by two keys; NULL when they are not paired */
+    const bool *poisoned;   /* NULL when every value row is finite */
+    const mha__panels *soon; /* rows to fetch while scores are computed, or NULL */
+    const mha__panels *next; /* and while values are summed */
+} block;
+
+static const float *value_row(const work *w, const mha__stream_keys *keys, size_t j)
+{
+    if (keys->dtype == MHA_F32)
+        return keys->V + j * keys->v_stride;
+    w->kernels->widen(1, w->stream->d_v, keys->V16 + j * keys->v_stride, 0, keys->dtype, w->widened, 0, NULL);
+    return w->widened;
+}
+
+/* Keys whose value row holds NaN or infinity must not meet the weight 0 of rows they are hidden from: they are
+ * taken out of the packed block, and added afterwards to those who see them. */
+static void remove_poison(const work *w, const block *b, span some, bool *poisoned)
+{
+    const size_t d_v = w->stream->d_v;
+    for (size_t j = some.begin; j < some.end; j++) {
+        const float *v = value_row(w, b->keys, b->from + j);
+        float zero = 0.0f;
+        for (size_t e = 0; e < d_v; e++)
+            zero += v[e] * 0.0f;
+        poisoned[j] = zero != 0.0f;
+        for (size_t e = 0; poisoned[j] && e < d_v; e += MHA_PANEL)
+            memset(w->V + e * w->block + j * MHA_PANEL, 0, MHA_PANEL * sizeof(float));
+    }
+}
+
+static void add_poison(const work *w, const block *b, span some, const float *weight, const float *bias, float *sum)
+{
+    for (size_t j = some.begin; j < some.end; j++) {
+        if (!b->poisoned[j] || (bias && bias[j] == -INFINITY))
+            continue;
+        const float *v = value_row(w, b->keys, b->from + j);
+        for (size_t e = 0; e < w->stream->d_v; e++)
+            sum[e] += weight[j] * v[e];
+    }
+}
+
+/* Scores of rows [first, first + m) for n keys of the block from `left` on; what is beyond them in the last 16 is
+ * overwritten. */
+static void score(const work *w, size_t first, size_t m, const block *b, size_t left, size_t n, float *scores)
+{
+    const mha__kernels *k = w->kernels;
+    if (!b->K.data) {
+        const mha__stream_keys *keys = b->keys;
+        const size_t at = (b->from + left) * keys->k_stride, d_k = w->stream->d_k;
+        if (keys->dtype == MHA_F32)
+            k->product_rows(m, n, d_k, w->Q, keys->K + at, keys->k_stride,
+                            b->soon ? b->soon->data + left * b->soon->row : NULL, b->soon ? b->soon->row : 0, scores,
+                            MHA_STAGED);
+        else
+            k->product_half_rows(m, n, d_k, w->Q, keys->K16 + at, keys->k_stride, keys->dtype, scores, MHA_STAGED);
+        return;
+    }
+    float ones[MHA_TILE_ROWS];
+    for (size_t i = 0; i < m; i++)
+        ones[i] = 1.0f;
+    const size_t step = b->soon ? mha__round_up(w->stream->d_v, MHA_PANEL) : mha__round_up(n, 16);
+    for (size_t c = 0; c < w->chunks; c++) {
+        const size_t terms = smaller(w->stream->d_k - c * MHA_BLOCK, MHA_BLOCK);
+        const float *Q = w->Q + (c * w->count + first) * MHA_STAGED;
+        mha__panels K = b->K, soon = b->soon ? *b->soon : K;
+        K.data += left / MHA_PANEL * K.panel + c * MHA_BLOCK * K.row;
+        for (size_t j = 0; j < n; j += step, K.data += step / MHA_PANEL * K.panel, soon.data += terms * soon.row)
+            k->product(m, smaller(step, mha__round_up(n - j, 16)), terms, Q, K, b->soon ? &soon : NULL, scores + j,
+                       MHA_STAGED, c ? ones : NULL, NULL);
+    }
+}
+
+/* Values are summed in chains of at most this many keys, wherever a row's own begin: longer ones lose more to rounding. */
+enum { VALUES_TOGETHER = 256 };
+
+/* Sums of m rows: times their factors (NULL: from 0), plus the weighted values of keys [from, to) of the block. */
+static void add_values(const work *w, const block *b, size_t m, size_t from, size_t to, float *sum, const float *factor)
+{
+    const size_t width = mha__round_up(w->stream->d_v, 16);
+    if (!b->V.data) {
+        enum { SOON = 32 }; /* rows */
+        const size_t stride = b->keys->v_stride;
+        const mha__half_panels V = {b->keys->V16 + (b->from + from) * stride, stride, MHA_PANEL, b->keys->dtype},
+                              next = {V.data + SOON * stride, stride, MHA_PANEL, V.dtype};
+        w->kernels->product_half(m, width, to - from, w->scores + from, V, &next, sum, width, factor, NULL);
+    } else {
+        const size_t whole = b->pairs ? width - 16 : width, even = from / 2 * 2; /* the weight between them is 0 */
+        mha__panels V = b->V, next = b->next ? *b->next : V;
+        V.data += from * V.row;
+        next.data += from * next.row;
+        w->kernels->product(m, whole, to - from, w->scores + from, V, b->next ? &next : NULL, sum, width, factor, NULL);
+        if (b->pairs)
+            w->kernels->product_pairs(m, to - even, w->scores + even, b->pairs + even * MHA_PANEL, sum + whole, width,
+                                      factor);
+    }
+}
+
+/* The rows of a tile against one block. */
+static void tile_step(const work *w, const tile *t, const block *b, mha__part *into, bool *begun)
+{
+    const mha__stream *s = w->stream;
+    const mha__kernels *k = w->kernels;
+    const size_t first = t->first, m = t->m;
+    const span all = within(t->any, b->extra, b->from, b->end), common = within(t->all, b->extra, b->from, b->end);
+    if (all.begin == all.end)
+        return;
+    const bool alike = common.begin == all.begin && common.end == all.end;
+    const size_t left = all.begin / MHA_PANEL * MHA_PANEL, n = all.end - left;
+    float *scores = w->scores + left;
+    float max[MHA_TILE_ROWS] = {0}, denominator[MHA_TILE_ROWS] = {0}, factor[MHA_TILE_ROWS];
+    score(w, first, m, b, left, n, scores);
+    const bool plain = alike && all.begin == left && n % 16 == 0 && s->softcap == 0.0f;
+    for (size_t i = 0; i < m; i++) {
+        const mha__stream_row *row = &w->rows[first + i];
+        mha__running_softmax *state = &into->state[first + i];
+        const span one = alike ? all : seen(row, b->extra, b->from, b->end);
+        const float *bias = NULL;
+        if (s->bias && !b->extra && one.begin < one.end)
+            bias = s->bias(s->context, row->name, b->from + left, n, w->bias);
+        state->visible |= (plain && !bias) ||
+                          k->softmax_prepare(scores + i * MHA_STAGED, n, one.begin < left ? 0 : one.begin - left,
+                                             one.end < left ? 0 : one.end - left, bias, s->softcap);
+        max[i] = state->max;
+        denominator[i] = state->sum;
+    }
+    k->softmax_rows(m, n, scores, MHA_STAGED, max, denominator, factor);
+    for (size_t i = 0; i < m; i++) {
+        into->state[first + i].max = max[i];
+        into->state[first + i].sum = denominator[i];
+    }
+    float *sum = into->sum + first * into->width;
+    for (size_t from = all.begin, to; from < all.end; from = to) {
+        to = smaller(all.end, (from / VALUES_TOGETHER + 1) * VALUES_TOGETHER);
+        add_values(w, b, m, from, to, sum, *begun ? factor : NULL);
+        for (size_t i = 0; i < m; i++)
+            factor[i] = 1.0f;
+        *begun = true;
+    }
+    if (b->poisoned)
+        for (size_t i = 0; i < m; i++) {
+            const mha__stream_row *row = &w->rows[first + i];
+            const span one = seen(row, b->extra, b->from, b->end);
+            const float *bias = NULL;
+            if (s->bias && !b->extra && one.begin < one.end)
+                bias = s->bias(s->context, row->name, b->from, all.end, w->bias);
+            add_poison(w, b, one, w->scores + i * MHA_STAGED, bias, sum + i * into->width);
+        }
+}
+
+/* Value rows can be read where they lie if that takes no more than packing them would read, and nothing is
+ * hidden in them: one tile, whole vectors, every key of the block seen by every row. */
+static bool values_in_place(const work *w, size_t from, size_t end)
+{
+    return w->n_tiles == 1 && w->stream->d_v % 16 == 0 && !w->stream->bias && w->all.begin <= from && w->all.end >= end;
+}
+
+/* The same for keys of 16 bits: few rows, which the transposing product is for. */
+static bool keys_in_place(const work *w, const mha__stream_keys *keys)
+{
+    return w->count <= MHA_FEW_ROWS && w->n_tiles == 1 && w->chunks == 1 && keys->k_stride % 2 == 0 &&
+           (uintptr_t)keys->K16 % sizeof(uint32_t) == 0;
+}
+
+/* Packs what is seen of a block of 16 bits and must not be read where it lies, a panel's worth of rows at a time:
+ * widened they stay in a first-level cache until they are packed. False when a value is NaN or infinite and must not
+ * meet the weight 0. */
+static bool pack_halves(const work *w, block *b, span all)
+{
+    const mha__kernels *k = w->kernels;
+    const mha__stream_keys *keys = b->keys;
+    const size_t d_k = w->stream->d_k, d_v = w->stream->d_v;
+    const bool more = keys->n - b->end >= w->block;
+    bool finite = true;
+    b->K.data = keys_in_place(w, keys) ? NULL : b->K.data;
+    b->V.data = values_in_place(w, b->from, b->end) ? NULL : b->V.data;
+    for (size_t j = all.begin / MHA_PANEL * MHA_PANEL, n; b->K.data && j < all.end; j += n) {
+        const uint16_t *K = keys->K16 + (b->from + j) * keys->k_stride;
+        n = all.end - j < MHA_PANEL ? all.end - j : MHA_PANEL;
+        k->widen(n, d_k, K, keys->k_stride, keys->dtype, w->widened, d_k, more ? K + w->block * keys->k_stride : NULL);
+        k->pack_transposed(d_k, n, w->widened, d_k, w->K + j * d_k, d_k * MHA_PANEL, 0);
+    }
+    for (size_t j = all.begin, n; b->V.data && j < all.end; j += n) {
+        const uint16_t *V = keys->V16 + (b->from + j) * keys->v_stride;
+        n = all.end - j < MHA_PANEL ? all.end - j : MHA_PANEL;
+        k->widen(n, d_v, V, keys->v_stride, keys->dtype, w->widened, d_v, more ? V + w->block * keys->v_stride : NULL);
+        finite &= k->pack(n, d_v, w->widened, d_v, w->V + j * MHA_PANEL, w->block * MHA_PANEL);
+    }
+    return finite;
+}
+
+/* Packs what is seen of a block of floats, unless it is better read where it lies. False as above. */
+static bool pack_floats(const work *w, block *b, span all)
+{
+    const mha__kernels *k = w->kernels;
+    const mha__stream_keys *keys = b->keys;
+    const float *K = keys->K + b->from * keys->k_stride, *V = keys->V + b->from * keys->v_stride;
+    const size_t d_k = w->stream->d_k, left = all.begin / MHA_PANEL * MHA_PANEL;
+    if (w->n_tiles == 1 && w->count <= k->few_rows && w->chunks == 1)
+        b->K.data = NULL;
+    else
+        k->pack_transposed(d_k, all.end - left, K + left * keys->k_stride, keys->k_stride, w->K + left * d_k,
+                           d_k * MHA_PANEL, keys->n - b->end);
+    if (!b->extra && values_in_place(w, b->from, b->end)) {
+        b->V = (mha__panels){V, keys->v_stride, MHA_PANEL};
+        return true;
+    }
+    return k->pack(all.end - all.begin, w->stream->d_v, V + all.begin * keys->v_stride, keys->v_stride,
+                   w->V + all.begin * MHA_PANEL, w->block * MHA_PANEL);
+}
+
+/* Where 8 columns or less are left of the packed values they are summed two keys at a time, from an even one on. */
+static void pair_values(const work *w, block *b, span all)
+{
+    const size_t left = w->stream->d_v % 16, column = w->stream->d_v - left, begin = all.begin / 2 * 2;
+    if (!w->kernels->pair_rows || left == 0 || left > 8 || !b->V.data)
+        return;
+    float *pairs = w->V + column / MHA_PANEL * b->V.panel + column % MHA_PANEL;
+    if (begin < all.begin)
+        memset(pairs + begin * MHA_PANEL, 0, 16 * sizeof *pairs);
+    if (all.end % 2)
+        memset(pairs + all.end * MHA_PANEL, 0, 16 * sizeof *pairs);
+    w->kernels->pair_rows(mha__round_up(all.end, 2) - begin, pairs + begin * MHA_PANEL);
+    b->pairs = pairs;
+}
+
+/* All rows against keys [from, end). */
+static void block_step(const work *w, bool extra, size_t from, size_t end, mha__part *into, bool *begun)
+{
+    const mha__stream_keys *keys = extra ? &w->stream->extra : &w->stream->keys;
+    const bool halves = keys->dtype != MHA_F32, more = keys->n - end >= w->block;
+    const span all = within(w->any, extra, from, end);
+    if (all.begin == all.end)
+        return;
+    block b = {
+        keys, extra, from, end, {w->K, MHA_PANEL, w->stream->d_k * MHA_PANEL}, {w->V, MHA_PANEL, w->block * MHA_PANEL},
+        NULL, NULL, NULL, NULL};
+    bool poisoned[MHA_BLOCK];
+    if (!(halves ? pack_halves : pack_floats)(w, &b, all)) {
+        remove_poison(w, &b, all, poisoned);
+        b.poisoned = poisoned;
+    }
+    pair_values(w, &b, all);
+    /* Meanwhile what comes next is fetched: the next block, or values that are read where they lie. Those of few rows are
+     * read from end to end; more rows take some columns at a time, and find all in a cache if it was fetched before. */
+    mha__panels next_K = {0}, next_V = {0}, soon_V = {0};
+    if (!halves) {
+        const float *V = keys->V + from * keys->v_stride;
+        next_K = (mha__panels){keys->K + end * keys->k_stride, keys->k_stride, MHA_PANEL};
+        next_V = (mha__panels){keys->V + end * keys->v_stride, keys->v_stride, MHA_PANEL};
+        soon_V = (mha__panels){V + 16 * keys->v_stride, keys->v_stride, MHA_PANEL};
+    }
+    for (size_t t = 0; t < w->n_tiles; t++) {
+        const bool in_place = !halves && b.V.row != MHA_PANEL;
+        if (in_place && w->count > MHA_FEW_ROWS) {
+            b.soon = &b.V;
+            b.next = more ? &next_K : NULL;
+        } else if (!halves) {
+            b.next = w->n_tiles == 1 ? in_place ? &soon_V : NULL : !more ? NULL : t % 2 ? &next_K : &next_V;
+        }
+        tile_step(w, &w->tiles[t], &b, into, &begun[t]);
+    }
+}
+
+/* The running softmax of all rows over keys [from, to), from its start. */
+static void segment(const work *w, bool extra, size_t from, size_t to, mha__part *into)
+{
+    bool begun[MOST_TILES] = {false};
+    for (size_t i = 0; i < w->count; i++)
+        into->state[i] = (mha__running_softmax){-INFINITY, 0.0f, false};
+    for (size_t at = from; at < to; at += w->block)
+        block_step(w, extra, at, to - at < w->block ? to : at + w->block, into, begun);
+    for (size_t i = 0; i < w->n_tiles; i++)
+        if (!begun[i])
+            memset(into->sum + w->tiles[i].first * into->width, 0, w->tiles[i].m * into->width * sizeof(float));
+}
+
+static size_t key_segments(const mha__stream *stream)
+{
+    return stream->keys.n == 0 ? 0 : (stream->keys.n - 1) / MHA_SEGMENT + 1;
+}
+
+size_t mha__stream_segments(const mha__stream *stream)
+{
+    return key_segments(stream) + (stream->extra.n > 0);
+}
+
+/* False, and `into` is left alone, when no row sees anything of the segment. */
+static bool numbered_segment(const work *w, size_t number, mha__part *into)
+{
+    const mha__stream *s = w->stream;
+    const bool extra = number == key_segments(s);
+    const size_t from = extra ? 0 : number * MHA_SEGMENT, n = extra ? s->extra.n : s->keys.n;
+    const size_t to = n - from < MHA_SEGMENT ? n : from + MHA_SEGMENT;
+    const span all = within(w->any, extra, from, to);
+    if (all.begin == all.end)
+        return false;
+    segment(w, extra, from, to, into);
+    return true;
+}
+
+void mha__stream_rows(const mha__stream *stream, const mha__stream_row *rows, size_t count, void *scratch)
+{
+    const layout at = lay_out(count, stream->d_k, stream->d_v);
+    work w;
+    start(&w, stream, rows, count, scratch);
+    mha__part total = mha__part_at((float *)scratch + at.first, count, stream->d_v);
+    mha__part next = mha__part_at((float *)scratch + at.second, count, stream->d_v);
+    bool begun = false;
+    for (size_t number = 0; number < mha__stream_segments(stream); number++) {
+        if (!numbered_segment(&w, number, begun ? &next : &total))
+            continue;
+        if (begun)
+            mha__part_join(&total, &next, count);
+        begun = true;
+    }
+    if (!begun)
+        mha__part_clear(&total, count);
+    mha__part_finish(stream, rows, count, &total);
+}
+
+void mha__stream_segment(const mha__stream *stream, const mha__stream_row *rows, size_t count, size_t number,
+                        float *memory, void *scratch)
+{
+    work w;
+    start(&w, stream, rows, count, scratch);
+    mha__part into = mha__part_at(memory, count, stream->d_v);
+    if (!numbered_segment(&w, number, &into))
+        mha__part_clear(&into, count);
+}
+
+void mha__stream_merge(const mha__stream *stream, const mha__stream_row *rows, size_t count, float *parts)
+{
+    const size_t n = mha__stream_segments(stream), floats = mha__stream_part_floats(count, stream->d_v);
+    mha__part total = mha__part_at(parts, count, stream->d_v);
+    if (n == 0)
+        mha__part_clear(&total, count);
+    for (size_t number = 1; number < n; number++) {
+        mha__part next = mha__part_at(parts + number * floats, count, stream->d_v);
+        mha__part_join(&total, &next, count);
+    }
+    mha__part_finish(stream, rows, count, &total);
+}

@@ -1,0 +1,64 @@
+/* The body of every kernel, written once. A file per instruction set includes it after saying:
+ *   ISA_NAME, ISA_LANES    name; floats in a vector
+ *   TILE_ROWS, TILE_VECS   registers of the product's accumulator: TILE_ROWS x TILE_VECS vectors
+ *   FLAT_ROWS, FLAT_VECS   the same for FLAT_ROWS rows or less,
+ *   HALF_FLAT_ROWS         and half as many vectors for this many
+ *   FLAT_ROWS_IN_PLACE     FLAT_ROWS where B is read where it lies, mostly from memory; if it is another number
+ *   MOST_FEW_ROWS          rows that can meet others transposed in registers; if it is not MHA_FEW_ROWS
+ *   KERNELS                name of the table it exports
+ *   vec                    GNU C vector of ISA_LANES floats
+ *   madd(a, b, c)          a * b + c
+ *   greater(a, b)          the larger; b when one is NaN
+ *   ISA_PARTS              if it has a load_part and a store_part of its own (vectors.h)
+ *   ISA_EXP                if it has an exp_nonpositive of its own (functions.h)
+ *   halves(x)              the vector whose F16 bits are at x
+ *   half_lanes(x)          the vector whose F16 bits are in the lower halves of the lanes of x */
+#include <stdint.h>
+
+#include "compute/kernels/list.h"
+
+#ifndef FLAT_ROWS_IN_PLACE
+#define FLAT_ROWS_IN_PLACE FLAT_ROWS
+#endif
+#ifndef MOST_FEW_ROWS
+#define MOST_FEW_ROWS MHA_FEW_ROWS
+#endif
+
+/* In this order: each part uses those above it. */
+#include "compute/kernels/body/simd.h"
+#include "compute/kernels/body/product.h"
+#include "compute/kernels/body/half.h"
+#include "compute/kernels/body/packing.h"
+#include "compute/kernels/body/few_rows.h"
+#include "compute/kernels/body/half_rows.h"
+#include "compute/kernels/body/exp.h"
+#include "compute/kernels/body/softmax.h"
+#include "compute/kernels/body/peak.h"
+
+const mha__kernels KERNELS = {
+    .isa = ISA_NAME,
+    .tile_rows = TILE_ROWS,
+    .few_rows = MOST_FEW_ROWS,
+    .product = product,
+    .product_half = product_half,
+    .product_half_rows = product_half_rows,
+    .widen = widen,
+    .narrow = narrow,
+    .pack = pack,
+    .pack_transposed = pack_transposed,
+    .product_rows = product_rows,
+#if ISA_LANES == 16
+    .pair_rows = pair_rows,
+    .product_pairs = product_pairs,
+#endif
+    .softmax_prepare = softmax_prepare,
+    .softmax_rows = softmax_rows,
+    .hide = hide,
+    .exp = row_exp,
+    .tanh = row_tanh,
+    .scale = row_scale,
+    .blend = row_blend,
+    .divide = row_divide,
+    .peak = peak,
+    .read = read_all,
+};

@@ -1,0 +1,199 @@
+/* Part of the body of every kernel: C = A B, register tile by register tile. */
+
+/* What one tile works on: `n` is what is left of the columns. */
+typedef struct operands {
+    const float *A, *B;
+    const float *next; /* row 0 of what is read after this: fetched meanwhile, by every tile, since hints get lost */
+    size_t n, k, row, panel, next_row, next_panel;
+    float *C;
+    size_t ldc;
+    const float *factor, *bias;
+} operands;
+
+/* C = init + sum for the columns of a tile that reaches beyond the matrix, or of one that has them all. */
+static __attribute__((noinline)) void put_part(size_t m, const operands *o, const float *sum, size_t width)
+{
+    for (size_t i = 0; i < m; i++)
+        for (size_t j = 0; j < o->n; j += LANES) {
+            float *c = o->C + i * o->ldc + j;
+            const size_t left = o->n - j;
+            const bool whole = left >= LANES;
+            vec x = load(sum + i * width + j);
+            if (o->factor)
+                x = madd(splat(o->factor[i]), whole ? load(c) : load_part(c, left), x);
+            else if (o->bias)
+                x = (whole ? load(o->bias + j) : load_part(o->bias + j, left)) + x;
+            if (whole)
+                store(c, x);
+            else
+                store_part(c, left, x);
+        }
+}
+
+/* One register tile: m rows, nv vectors and `paired` are constants wherever this is expanded. */
+INLINE void tile(const int m, const int nv, const bool paired, const operands *o)
+{
+    const float *A = o->A, *B = o->B, *next = o->next;
+    const size_t row = o->row, panel = o->panel, next_row = o->next_row, next_panel = o->next_panel;
+    vec sum[TILE_ROWS][FLAT_VECS];
+    UNROLL
+    for (int i = 0; i < m; i++)
+        UNROLL
+    for (int j = 0; j < nv; j++)
+        sum[i][j] = (vec){0};
+    const size_t step = paired ? 2 : 1;
+    for (size_t p = (o->k + step - 1) / step; p > 0; p--, A += step, B += step * row, next += step * next_row) {
+        vec b[FLAT_VECS];
+        if (nv <= TILE_VECS) { /* hints, which need not be addresses of ours */
+            UNROLL
+            for (int line = 0; line < (nv * LANES + 15) / 16; line++)
+                __builtin_prefetch(next + line * 16, 0, 2);
+        } else if (next) {
+            UNROLL
+            for (int line = 0; line < nv * LANES / 16; line++)
+                __builtin_prefetch(next + line / 2 * next_panel + line % 2 * 16, 0, 3);
+        }
+        UNROLL
+        for (int j = 0; j < nv; j++)
+            b[j] = load(B + j / PANEL_VECS * panel + j % PANEL_VECS * LANES);
+        UNROLL
+        for (int i = 0; i < m; i++) {
+            vec a = paired ? splat_pair(A + i * MHA_STAGED) : splat(A[i * MHA_STAGED]);
+            UNROLL
+            for (int j = 0; j < nv; j++)
+                sum[i][j] = madd(a, b[j], sum[i][j]);
+        }
+    }
+#if ISA_LANES == 16
+    UNROLL
+    for (int i = 0; paired && i < m; i++)
+        sum[i][0] = evens(sum[i][0]) + odds(sum[i][0]);
+#endif
+    if (o->n < (size_t)nv * LANES) {
+        float spill[TILE_ROWS * FLAT_VECS * LANES];
+        UNROLL
+        for (int i = 0; i < m; i++)
+            UNROLL
+        for (int j = 0; j < nv; j++)
+            store(spill + (i * nv + j) * LANES, sum[i][j]);
+        put_part((size_t)m, o, spill, (size_t)nv * LANES);
+        return;
+    }
+    float *C = o->C;
+    const size_t ldc = o->ldc;
+    if (o->factor) {
+        const float *factor = o->factor;
+        UNROLL
+        for (int i = 0; i < m; i++, C += ldc)
+            UNROLL
+        for (int j = 0; j < nv; j++)
+            store(C + j * LANES, madd(splat(factor[i]), load(C + j * LANES), sum[i][j]));
+    } else if (o->bias) {
+        UNROLL
+        for (int i = 0; i < m; i++, C += ldc)
+            UNROLL
+        for (int j = 0; j < nv; j++)
+            store(C + j * LANES, load(o->bias + j * LANES) + sum[i][j]);
+    } else {
+        UNROLL
+        for (int i = 0; i < m; i++, C += ldc)
+            UNROLL
+        for (int j = 0; j < nv; j++)
+            store(C + j * LANES, sum[i][j]);
+    }
+}
+
+/* A tile of m rows by a constant number of vectors: m chooses the expansion. */
+#define TILE_CASE(M, LIMIT, NV, PAIRED)                                                                                \
+    case M:                                                                                                            \
+        if (M <= LIMIT)                                                                                                \
+            tile(M <= LIMIT ? M : 1, NV, PAIRED, o);                                                                   \
+        break;
+#define DEFINE_TILE(NAME, LIMIT, NV, PAIRED)                                                                           \
+    static __attribute__((noinline)) void NAME(size_t m, const operands *o)                                            \
+    {                                                                                                                  \
+        switch (m) {                                                                                                   \
+            TILE_CASE(1, LIMIT, NV, PAIRED)                                                                            \
+            TILE_CASE(2, LIMIT, NV, PAIRED)                                                                            \
+            TILE_CASE(3, LIMIT, NV, PAIRED)                                                                            \
+            TILE_CASE(4, LIMIT, NV, PAIRED)                                                                            \
+            TILE_CASE(5, LIMIT, NV, PAIRED)                                                                            \
+            TILE_CASE(6, LIMIT, NV, PAIRED)                                                                            \
+            TILE_CASE(7, LIMIT, NV, PAIRED)                                                                            \
+            TILE_CASE(8, LIMIT, NV, PAIRED)                                                                            \
+            TILE_CASE(9, LIMIT, NV, PAIRED)                                                                            \
+            TILE_CASE(10, LIMIT, NV, PAIRED)                                                                           \
+            TILE_CASE(11, LIMIT, NV, PAIRED)                                                                           \
+            TILE_CASE(12, LIMIT, NV, PAIRED)                                                                           \
+            TILE_CASE(13, LIMIT, NV, PAIRED)                                                                           \
+            TILE_CASE(14, LIMIT, NV, PAIRED)                                                                           \
+        }                                                                                                              \
+    }
+
+DEFINE_TILE(wide_tile, TILE_ROWS, TILE_VECS, false)
+DEFINE_TILE(narrow_tile, TILE_ROWS, TILE_VECS / 2, false)
+/* Few rows have few chains to keep the adders busy: they take more columns at once. */
+DEFINE_TILE(flat_tile, FLAT_ROWS_IN_PLACE, FLAT_VECS, false)
+DEFINE_TILE(half_flat_tile, HALF_FLAT_ROWS, FLAT_VECS / 2, false)
+
+INLINE const float *data_at(mha__panels B, size_t j)
+{
+    return B.data + j / MHA_PANEL * B.panel + j % MHA_PANEL;
+}
+
+/* Even tiles: a last one of two rows would take as long as one of five. When `parted`, each fetches a part of what is next. */
+INLINE void all_rows(size_t m, void (*columns)(size_t, const operands *), operands *o, const float *A, float *C,
+                     const float *factor, bool parted)
+{
+    const size_t all = (m + TILE_ROWS - 1) / TILE_ROWS, next_row = o->next_row;
+    if (parted)
+        o->next_row /= all;
+    for (size_t i = 0, t = 0, rows; t < all; i += rows, t++) {
+        rows = (m - i + all - t - 1) / (all - t);
+        o->A = A + i * MHA_STAGED;
+        o->C = C + i * o->ldc;
+        o->factor = factor ? factor + i : NULL;
+        columns(rows, o);
+        if (parted)
+            o->next += o->k / all * next_row;
+    }
+    o->next_row = next_row;
+}
+
+static void product(size_t m, size_t n, size_t k, const float *A, mha__panels B, const mha__panels *next, float *C,
+                    size_t ldc, const float *factor, const float *bias)
+{
+    operands o = {.k = k, .row = B.row, .panel = B.panel, .ldc = ldc};
+    o.next_row = next ? next->row : B.row, o.next_panel = next ? next->panel : B.panel;
+    const size_t flat = B.row == MHA_PANEL ? FLAT_ROWS : FLAT_ROWS_IN_PLACE;
+    for (size_t j = 0, width; j < n; j += width) {
+        void (*columns)(size_t, const operands *);
+        o.n = n - j;
+        if (m <= flat && o.n >= FLAT_VECS * LANES)
+            columns = flat_tile, width = FLAT_VECS * LANES;
+        else if (m <= HALF_FLAT_ROWS && o.n >= FLAT_VECS / 2 * LANES)
+            columns = half_flat_tile, width = FLAT_VECS / 2 * LANES;
+        else if (o.n > TILE_VECS / 2 * LANES)
+            columns = wide_tile, width = TILE_VECS * LANES;
+        else
+            columns = narrow_tile, width = TILE_VECS / 2 * LANES;
+        o.B = data_at(B, j);
+        o.bias = bias ? bias + j : NULL;
+        /* Asked, a tile fetches the columns below its own; unasked, those after its own, and a flat one nothing. */
+        if (width > TILE_VECS * LANES)
+            o.next = next ? data_at(*next, j) : NULL;
+        else
+            o.next = next ? data_at(*next, j) : data_at(B, j + width < n ? j + width : j);
+        all_rows(m, columns, &o, A, C + j, factor, next && m > TILE_ROWS);
+    }
+}
+
+#if ISA_LANES == 16
+DEFINE_TILE(paired_tile, TILE_ROWS, 1, true)
+
+static void product_pairs(size_t m, size_t k, const float *A, const float *X, float *C, size_t ldc, const float *factor)
+{
+    operands o = {.B = X, .next = X, .n = LANES, .k = k, .row = MHA_PANEL, .ldc = ldc};
+    all_rows(m, paired_tile, &o, A, C, factor, false);
+}
+#endif

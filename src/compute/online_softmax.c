@@ -1,0 +1,94 @@
+/* Running softmaxes of some rows: joining what was accumulated apart, and dividing by the denominator at the end. */
+#include <math.h>
+#include <string.h>
+
+#include "compute/online_softmax.h"
+
+static const mha__running_softmax start = {-INFINITY, 0.0f, false};
+
+mha__part mha__part_at(float *memory, size_t count, size_t d_v)
+{
+    size_t width = mha__round_up(d_v, 16);
+    return (mha__part){memory, (mha__running_softmax *)(void *)(memory + count * width), width};
+}
+
+size_t mha__stream_part_floats(size_t count, size_t d_v)
+{
+    size_t states = mha__round_up(count * sizeof(mha__running_softmax), 64) / sizeof(float);
+    return count * mha__round_up(d_v, 16) + states;
+}
+
+void mha__part_clear(mha__part *p, size_t count)
+{
+    memset(p->sum, 0, count * p->width * sizeof *p->sum);
+    for (size_t i = 0; i < count; i++)
+        p->state[i] = start;
+}
+
+static float exp_difference(const mha__kernels *kernels, float x, float max)
+{
+    float difference = x - max;
+    kernels->exp(&difference, &difference, 1);
+    return difference;
+}
+
+void mha__part_join(mha__part *total, const mha__part *next, size_t count)
+{
+    const mha__kernels *kernels = mha__kernels_get();
+    for (size_t i = 0; i < count; i++) {
+        mha__running_softmax *a = &total->state[i];
+        const mha__running_softmax *b = &next->state[i];
+        float *sum = total->sum + i * total->width;
+        const float *other = next->sum + i * next->width;
+        if (b->max == -INFINITY) { /* nothing there, or weights of 0 and NaN alone */
+            a->sum += b->sum;
+            if (b->visible)
+                kernels->blend(sum, other, total->width, 1.0f, 1.0f);
+        } else {
+            float max = a->max > b->max ? a->max : b->max;
+            float f = exp_difference(kernels, a->max, max), g = exp_difference(kernels, b->max, max);
+            kernels->blend(sum, other, total->width, f, g);
+            a->max = max;
+            a->sum = a->sum * f + b->sum * g;
+        }
+        a->visible |= b->visible;
+    }
+}
+
+void mha__part_finish(const mha__stream *stream, const mha__stream_row *rows, size_t count, const mha__part *total)
+{
+    const mha__kernels *kernels = mha__kernels_get();
+    for (size_t i = 0; i < count; i++) {
+        const mha__stream_row *row = &rows[i];
+        mha__running_softmax state = total->state[i];
+        float factor = 1.0f; /* of the weighted sum, should a logit be the new maximum */
+        bool empty = !state.visible;
+        for (size_t l = 0; l < row->n_logits; l++) {
+            float x = row->logits[l], max = x > state.max ? x : state.max;
+            if (x == -INFINITY)
+                continue;
+            empty = false;
+            float f = exp_difference(kernels, state.max, max);
+            factor *= f;
+            state.sum = state.sum * f + exp_difference(kernels, x, max);
+            state.max = max;
+        }
+        if (empty) {
+            for (size_t e = 0; e < stream->d_v; e++)
+                row->out[e] = stream->empty;
+            if (row->lse)
+                *row->lse = isnan(stream->empty) ? NAN : -INFINITY;
+            continue;
+        }
+        if (state.max == -INFINITY)
+            state.sum = NAN; /* every visible score is -inf, and nothing else is there: 0 / 0 */
+        if (factor == 1.0f) {
+            kernels->divide(row->out, total->sum + i * total->width, stream->d_v, state.sum);
+        } else {
+            kernels->scale(row->out, total->sum + i * total->width, stream->d_v, factor);
+            kernels->divide(row->out, row->out, stream->d_v, state.sum);
+        }
+        if (row->lse)
+            *row->lse = state.max + logf(state.sum);
+    }
+}

@@ -1,0 +1,54 @@
+/* y = x W + b with W packed once into the layout of the kernels, in floats or in the 16 bits it is stored in.
+ *
+ * Every element is bias (or 0) + p_0 + p_1 + ..., where p_c is one chain of multiply-adds over the terms of block c;
+ * the k terms are cut into as few blocks of at most 384 as can be, even ones, up to a multiple of 16: the same bits
+ * whichever rows are computed beside it, however the work is cut. */
+#ifndef MHA_COMPUTE_PACKED_GEMM_H
+#define MHA_COMPUTE_PACKED_GEMM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "mha/tensor.h"
+
+/* Elements that a packed (k, n) matrix takes; false when that does not fit a size. */
+bool mha__packed_floats(size_t k, size_t n, size_t *floats);
+/* Packs W (k, n), row stride ldw, into `panels`, 64-byte aligned. */
+void mha__pack(size_t k, size_t n, const float *W, size_t ldw, float *panels);
+/* The same for elements [column, column + n) of row p alone; column is a multiple of 32, and what pads the last
+ * panel is written when the row ends inside it. */
+void mha__pack_row(size_t k, size_t p, size_t column, size_t n, const float *row, float *panels);
+
+/* Packs F16 or BF16 elements, which stay what they are. */
+void mha__pack_half(size_t k, size_t n, const uint16_t *W, size_t ldw, uint16_t *panels);
+
+/* Y (m, n) = X W + b; b (n floats) may be NULL. Y has row stride ldy and overlaps nothing. */
+typedef struct mha__packed_output {
+    size_t n, ldy;
+    const void *panels;
+    mha_dtype dtype; /* of the panels: F32, F16 or BF16; all give the bits of floats of the same values */
+    const float *b;
+    float *Y;
+} mha__packed_output;
+
+enum { MHA_PACKED_OUTPUTS = 3 };
+
+/* Products that share the rows X (m, k), of row stride ldx, which are read once for all of them. */
+typedef struct mha__packed_job {
+    size_t m, k, ldx;
+    const float *X;
+    size_t n_outputs;
+    mha__packed_output outputs[MHA_PACKED_OUTPUTS];
+} mha__packed_job;
+
+enum { MHA_PACKED_JOBS = 4 };
+
+/* Bytes of 64-byte aligned scratch each worker needs for a job of m rows and k terms, with panels of 16 bits if one of
+ * its outputs has such. */
+size_t mha__packed_scratch(size_t m, size_t k, mha_dtype dtype);
+/* Does all jobs, at most MHA_PACKED_JOBS, on `threads` workers. `scratch` holds a block for each worker, as
+ * large as the largest job needs. */
+void mha__packed_run(const mha__packed_job *jobs, size_t n_jobs, int threads, void *scratch);
+
+#endif

@@ -1,0 +1,330 @@
+/* The library's one thread pool: helpers that wait for jobs, a job's tasks handed out one by one. */
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "compute/float_mode.h"
+#include "compute/thread_pool.h"
+
+/* Only there when the program has an OpenMP runtime, which the library does not need. */
+extern int omp_get_max_threads(void) __attribute__((weak));
+extern void omp_set_num_threads(int) __attribute__((weak));
+extern int omp_in_parallel(void) __attribute__((weak));
+
+/* Tasks that lie together, on a cache line of their own. */
+typedef struct share {
+    _Alignas(64) atomic_size_t next; /* the first task nobody has taken */
+    size_t end;
+} share;
+
+enum { MOST_SHARES = 32, MOST_JOBS = 16 };
+
+/* A place where a caller offers its tasks. A helper that has taken a seat may read what is here until it has left; the
+ * caller waits for all that did. */
+typedef struct job {
+    _Alignas(64) atomic_int seats; /* helpers that may still come; the rest of this line is written before it is */
+    atomic_bool taken;             /* by a caller */
+    int wanted;                    /* seats there were: the helpers' worker numbers are 1, 2, ... wanted */
+    mha__task task;
+    void *context;
+    size_t n_shares;
+    mha__float_mode mode; /* the caller's */
+    _Alignas(64) atomic_int left; /* helpers that have come and left again */
+    atomic_bool asleep;           /* the caller, waiting for them */
+    share shares[MOST_SHARES];
+} job;
+
+/* On its own stack. */
+typedef struct helper {
+    pthread_t thread;
+    bool confined; /* to some of the processors it may run on, until it runs */
+    cpu_set_t allowed;
+    struct helper *after;
+} helper;
+
+static job jobs[MOST_JOBS];
+
+/* Helpers that are awake take seats without the lock: it is for those who sleep, and for making new ones. */
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t offer, leave;
+    atomic_int threads, asleep; /* written with the lock held */
+    helper *helpers;            /* the threads that have come to life */
+} pool = {.lock = PTHREAD_MUTEX_INITIALIZER, .offer = PTHREAD_COND_INITIALIZER, .leave = PTHREAD_COND_INITIALIZER};
+
+/* ---------------------------------------------------------------- waiting */
+
+static inline void pause_briefly(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+static long nanoseconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (long)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* Whether to go on looking for what may come any moment: for a few times what waking a sleeper takes. */
+static bool patient(unsigned *tries, long *start)
+{
+    const long patience = 200000;
+    pause_briefly();
+    if (++*tries % 64 != 0)
+        return true;
+    const long now = nanoseconds();
+    if (*tries == 64)
+        *start = now;
+    return now - *start < patience;
+}
+
+/* ---------------------------------------------------------------- helpers */
+
+/* A worker's own share first: neighbouring tasks read the same memory. Then what is left of the others'. */
+static void run_tasks(job *j, int worker)
+{
+    for (size_t s = 0; s < j->n_shares; s++) {
+        share *from = &j->shares[((size_t)worker + s) % j->n_shares];
+        for (size_t i; (i = atomic_fetch_add_explicit(&from->next, 1, memory_order_relaxed)) < from->end;)
+            j->task(j->context, i, worker);
+    }
+}
+
+/* A job that had a seat left, and which worker one is there; NULL when there is none. */
+static job *take_seat(int *worker)
+{
+    for (job *j = jobs; j < jobs + MOST_JOBS; j++) {
+        int seats = atomic_load(&j->seats);
+        while (seats > 0)
+            if (atomic_compare_exchange_weak(&j->seats, &seats, seats - 1)) {
+                *worker = j->wanted - seats + 1;
+                return j;
+            }
+    }
+    return NULL;
+}
+
+/* Waits for a job: awake for a while, then asleep. Who offers seats looks for sleepers afterwards, and who falls asleep
+ * for seats: one of them sees the other. */
+static job *await_job(helper *self, int *worker)
+{
+    job *j;
+    unsigned tries = 0;
+    long start = 0;
+    do {
+        if ((j = take_seat(worker)))
+            return j;
+    } while (patient(&tries, &start));
+    pthread_mutex_lock(&pool.lock);
+    atomic_fetch_add(&pool.asleep, 1);
+    while (!(j = take_seat(worker)))
+        pthread_cond_wait(&pool.offer, &pool.lock);
+    atomic_fetch_sub(&pool.asleep, 1);
+    const bool confined = self->confined;
+    self->confined = false;
+    pthread_mutex_unlock(&pool.lock);
+    if (confined)
+        (void)sched_setaffinity(0, sizeof self->allowed, &self->allowed);
+    return j;
+}
+
+static void leave(job *j)
+{
+    atomic_fetch_add(&j->left, 1);
+    if (!atomic_load(&j->asleep)) /* by now it may be somebody else's job, who is woken in vain */
+        return;
+    pthread_mutex_lock(&pool.lock);
+    pthread_cond_broadcast(&pool.leave);
+    pthread_mutex_unlock(&pool.lock);
+}
+
+static void *help(void *unused)
+{
+    (void)unused;
+    if (omp_set_num_threads)
+        omp_set_num_threads(1); /* a BLAS called from a task forms no team of its own */
+    helper self = {.thread = pthread_self()};
+    pthread_mutex_lock(&pool.lock);
+    self.after = pool.helpers;
+    pool.helpers = &self;
+    pthread_mutex_unlock(&pool.lock);
+    for (;;) {
+        int worker;
+        job *j = await_job(&self, &worker);
+        mha__float_mode_set(j->mode);
+        run_tasks(j, worker);
+        leave(j);
+    }
+    return NULL;
+}
+
+/* A child of fork has none of its parent's helpers. */
+static void before_fork(void)
+{
+    pthread_mutex_lock(&pool.lock);
+}
+
+static void after_fork(void)
+{
+    pthread_mutex_unlock(&pool.lock);
+}
+
+static void after_fork_in_child(void)
+{
+    pthread_mutex_init(&pool.lock, NULL);
+    pthread_cond_init(&pool.offer, NULL);
+    pthread_cond_init(&pool.leave, NULL);
+    atomic_store(&pool.threads, 0);
+    atomic_store(&pool.asleep, 0);
+    pool.helpers = NULL;
+    for (job *j = jobs; j < jobs + MOST_JOBS; j++) {
+        atomic_store(&j->seats, 0);
+        atomic_store(&j->left, 0);
+        atomic_store(&j->asleep, false);
+        atomic_store(&j->taken, false);
+    }
+}
+
+/* When the program starts: later, another thread could fork just then. */
+__attribute__((constructor)) static void prepare_for_fork(void)
+{
+    (void)pthread_atfork(before_fork, after_fork, after_fork_in_child);
+}
+
+/* A kernel may well queue a woken thread behind the one that wakes it, with other processors idle, and leave it there
+ * for milliseconds. So when all helpers sleep they are kept off the caller's processor until they run. */
+static void make_way(void)
+{
+    cpu_set_t allowed, others;
+    const int here = sched_getcpu();
+    if (atomic_load(&pool.asleep) < atomic_load(&pool.threads) || here < 0 || sched_getaffinity(0, sizeof allowed, &allowed) != 0)
+        return;
+    others = allowed;
+    CPU_CLR(here, &others);
+    for (helper *h = pool.helpers; h && CPU_COUNT(&others) > 0; h = h->after) {
+        h->allowed = allowed;
+        h->confined = pthread_setaffinity_np(h->thread, sizeof others, &others) == 0;
+    }
+}
+
+/* As many as there can be: the caller does what is left. They take no signals and end with the process. With the lock
+ * held, as make_way. */
+static void have_helpers(int wanted)
+{
+    sigset_t all, before;
+    pthread_attr_t detached;
+    if (atomic_load(&pool.threads) >= wanted || pthread_attr_init(&detached) != 0)
+        return;
+    pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    for (pthread_t thread; atomic_load(&pool.threads) < wanted; atomic_fetch_add(&pool.threads, 1))
+        if (pthread_create(&thread, &detached, help, NULL) != 0)
+            break;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&detached);
+}
+
+/* ---------------------------------------------------------------- callers */
+
+/* NULL when there are more callers at once than places: one that does without help. */
+static job *take_place(void)
+{
+    for (job *j = jobs; j < jobs + MOST_JOBS; j++)
+        if (!atomic_load_explicit(&j->taken, memory_order_relaxed) && !atomic_exchange(&j->taken, true))
+            return j;
+    return NULL;
+}
+
+static void offer(job *j)
+{
+    atomic_store(&j->seats, j->wanted);
+    const int asleep = atomic_load(&pool.asleep);
+    if (asleep == 0 && atomic_load(&pool.threads) >= j->wanted)
+        return;
+    pthread_mutex_lock(&pool.lock);
+    make_way();
+    have_helpers(j->wanted);
+    for (int i = 0; i < j->wanted && i < atomic_load(&pool.asleep); i++)
+        pthread_cond_signal(&pool.offer);
+    pthread_mutex_unlock(&pool.lock);
+}
+
+static void await_helpers(job *j)
+{
+    const int came = j->wanted - atomic_exchange(&j->seats, 0);
+    unsigned tries = 0;
+    long start = 0;
+    while (atomic_load(&j->left) < came)
+        if (!patient(&tries, &start)) {
+            pthread_mutex_lock(&pool.lock);
+            atomic_store(&j->asleep, true);
+            while (atomic_load(&j->left) < came)
+                pthread_cond_wait(&pool.leave, &pool.lock);
+            atomic_store(&j->asleep, false);
+            pthread_mutex_unlock(&pool.lock);
+        }
+    atomic_store(&j->left, 0);
+    atomic_store(&j->taken, false);
+}
+
+void mha__parallel_for(size_t n, int threads, mha__task task, void *context)
+{
+    job *j = n < 2 || threads < 2 || (omp_in_parallel && omp_in_parallel()) ? NULL : take_place();
+    if (!j) {
+        for (size_t i = 0; i < n; i++)
+            task(context, i, 0);
+        return;
+    }
+    j->task = task, j->context = context, j->wanted = ((size_t)threads > n ? (int)n : threads) - 1;
+    j->n_shares = j->wanted < MOST_SHARES ? (size_t)j->wanted + 1 : MOST_SHARES;
+    for (size_t s = 0, first = 0; s < j->n_shares; first = j->shares[s++].end) {
+        atomic_store_explicit(&j->shares[s].next, first, memory_order_relaxed);
+        j->shares[s].end = first + (n - first) / (j->n_shares - s);
+    }
+    j->mode = mha__float_mode_get();
+    offer(j);
+    run_tasks(j, 0);
+    await_helpers(j);
+}
+
+int mha__parallel_worth(double operations, int threads)
+{
+    const double least = 5e5; /* a few microseconds, what a helper that is awake takes to join */
+    return operations >= least * threads ? threads : operations < 2 * least ? 1 : (int)(operations / least);
+}
+
+int mha__parallel_default(void)
+{
+    const char *text = getenv("OMP_NUM_THREADS");
+    char *end;
+    long threads = text ? strtol(text, &end, 10) : 0;
+    cpu_set_t processors;
+    if (threads >= 1 && threads <= 65536)
+        return (int)threads;
+    if (sched_getaffinity(0, sizeof processors, &processors) == 0)
+        return CPU_COUNT(&processors);
+    threads = sysconf(_SC_NPROCESSORS_ONLN); /* more than a cpu_set_t holds */
+    return threads < 1 ? 1 : (int)threads;
+}
+
+int mha__openmp_default(void)
+{
+    return omp_get_max_threads ? omp_get_max_threads() : 1;
+}
+
+void mha__openmp_set_default(int threads)
+{
+    if (omp_set_num_threads)
+        omp_set_num_threads(threads);
+}

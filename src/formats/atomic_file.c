@@ -1,0 +1,200 @@
+/* Writing a file so that it appears whole or not at all: a temporary file beside it, then a rename. */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "formats/atomic_file.h"
+#include "formats/input_file.h"
+
+static bool is_standard_output(const char *path)
+{
+    return strcmp(path, "-") == 0 || strcmp(path, "/dev/stdout") == 0;
+}
+
+/* What the path leads to now: the mode and kind of a file, or 0 for a name that is free. Whether it is there
+ * must be known for sure: a device that is not recognised would be replaced by a file. */
+static mha_status look(const char *path, mode_t *mode, mha_error *error)
+{
+    struct stat status;
+    *mode = 0;
+    if (stat(path, &status) == 0)
+        *mode = status.st_mode;
+    else if (errno != ENOENT)
+        return mha__fail_named(error, MHA_IO, path, "cannot write it: %s", strerror(errno));
+    return MHA_OK;
+}
+
+static bool is_device(mode_t mode)
+{
+    return mode != 0 && !S_ISREG(mode) && !S_ISDIR(mode);
+}
+
+mha_status mha__output_is_direct(const char *path, bool *direct, mha_error *error)
+{
+    mode_t mode = 0;
+    mha_status status = is_standard_output(path) ? MHA_OK : look(path, &mode, error);
+    *direct = is_standard_output(path) || is_device(mode);
+    return status;
+}
+
+/* Bytes of `path` up to and with the last slash. */
+static size_t directory_length(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? (size_t)(slash - path) + 1 : 0;
+}
+
+/* Where `path` leads when its last component is a symbolic link, or a chain of them; at their end there need be
+ * nothing yet, which realpath() would not find. */
+static mha_status follow(const char *path, char target[PATH_MAX], mha_error *error)
+{
+    enum { MOST_LINKS = 40 }; /* as the system */
+    char link[PATH_MAX];
+    size_t kept = 0, length = strlen(path);
+    for (int links = 0; links <= MOST_LINKS && kept + length < PATH_MAX; links++) {
+        memcpy(target + kept, links ? link : path, length);
+        target[kept + length] = '\0';
+        ssize_t read = readlink(target, link, sizeof link);
+        if (read < 0) /* no link */
+            return MHA_OK;
+        length = (size_t)read;
+        kept = link[0] == '/' ? 0 : directory_length(target);
+    }
+    return mha__fail_named(error, MHA_IO, path, "cannot write it: %s", strerror(kept + length < PATH_MAX ? ELOOP : ENAMETOOLONG));
+}
+
+/* Says what cannot be written, and fills in where it would be: `target` only where it is no device. */
+static mha_status check(const char *path, mode_t *mode, char target[PATH_MAX], mha_error *error)
+{
+    mha_status status = look(path, mode, error);
+    if (status != MHA_OK)
+        return status;
+    if (S_ISDIR(*mode))
+        return mha__fail_named(error, MHA_INVALID, path, "expected a file to write, found a directory");
+    if (*mode != 0 && faccessat(AT_FDCWD, path, W_OK, AT_EACCESS) != 0)
+        return mha__fail_named(error, MHA_IO, path, "cannot write it: %s", strerror(errno));
+    if (is_device(*mode))
+        return MHA_OK;
+    status = follow(path, target, error);
+    if (status != MHA_OK)
+        return status;
+    size_t length = directory_length(target);
+    char directory[PATH_MAX] = ".";
+    if (length > 0) {
+        memcpy(directory, target, length);
+        directory[length] = '\0';
+    }
+    if (faccessat(AT_FDCWD, directory, W_OK | X_OK, AT_EACCESS) != 0)
+        return mha__fail_named(error, MHA_IO, path, "cannot write into its directory: %s", strerror(errno));
+    return MHA_OK;
+}
+
+mha_status mha__output_check(const char *path, mha_error *error)
+{
+    mode_t mode;
+    char target[PATH_MAX];
+    return is_standard_output(path) ? MHA_OK : check(path, &mode, target, error);
+}
+
+static char *copy_text(const mha_allocator *allocator, const char *text, size_t room, size_t *bytes)
+{
+    *bytes = strlen(text) + 1 + room;
+    char *copy = mha__allocate(allocator, *bytes);
+    if (copy)
+        memcpy(copy, text, strlen(text));
+    return copy;
+}
+
+/* A new file ".mha-PROCESS-N.tmp" in the directory of the target. The mode of open(2) is cut by the
+ * umask, as for any new file; `mode` is that of the file it replaces, or 0. */
+static mha_status open_temporary(mha__output *output, mode_t mode, mha_error *error)
+{
+    size_t length = directory_length(output->target);
+    enum { TRIES = 1000 };
+    for (int n = 0; n < TRIES && output->fd < 0; n++) {
+        memcpy(output->temporary, output->target, length);
+        snprintf(output->temporary + length, output->temporary_bytes - length, ".mha-%ld-%d.tmp", (long)getpid(), n);
+        output->fd = open(output->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (output->fd < 0 && errno != EEXIST)
+            break;
+    }
+    if (output->fd < 0)
+        return mha__fail_named(error, MHA_IO, output->path, "cannot write into its directory: %s", strerror(errno));
+    if (mode != 0 && fchmod(output->fd, mode & 07777) != 0)
+        return mha__fail_named(error, MHA_IO, output->path, "cannot keep its permissions: %s", strerror(errno));
+    return MHA_OK;
+}
+
+mha_status mha__output_open(mha__output *output, const mha_allocator *allocator, const char *path, mha_error *error)
+{
+    *output = (mha__output){.allocator = *allocator, .path = path, .fd = -1};
+    mode_t mode = 0;
+    char target[PATH_MAX];
+    output->direct = is_standard_output(path);
+    mha_status status = output->direct ? MHA_OK : check(path, &mode, target, error);
+    if (status != MHA_OK)
+        return status;
+    if (output->direct || is_device(mode)) {
+        output->direct = true;
+        output->fd = is_standard_output(path) ? fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0)
+                                              : open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
+        return output->fd >= 0 ? MHA_OK : mha__fail_named(error, MHA_IO, path, "cannot write it: %s", strerror(errno));
+    }
+    output->target = copy_text(allocator, target, 0, &output->target_bytes);
+    if (output->target)
+        output->temporary = copy_text(allocator, output->target, 64, &output->temporary_bytes);
+    if (!output->temporary)
+        status = mha__fail_named(error, MHA_NO_MEMORY, path, "no memory to write it");
+    else
+        status = open_temporary(output, mode, error);
+    if (status != MHA_OK)
+        mha__output_abandon(output);
+    return status;
+}
+
+mha_status mha__output_write(mha__output *output, const void *data, size_t bytes, mha_error *error)
+{
+    const char *at = data;
+    while (bytes > 0) {
+        ssize_t done = write(output->fd, at, bytes);
+        if (done < 0 && errno == EINTR)
+            continue;
+        if (done < 0)
+            return mha__fail_named(error, MHA_IO, output->path, "cannot write it: %s", strerror(errno));
+        at += done;
+        bytes -= (size_t)done;
+    }
+    return MHA_OK;
+}
+
+mha_status mha__output_finish(mha__output *output, mha_error *error)
+{
+    int fd = output->fd;
+    output->fd = -1;
+    mha_status status = MHA_OK;
+    if (close(fd) != 0 && errno != EINTR)
+        status = mha__fail_named(error, MHA_IO, output->path, "cannot write it: %s", strerror(errno));
+    if (status == MHA_OK && !output->direct && rename(output->temporary, output->target) != 0)
+        status = mha__fail_named(error, MHA_IO, output->path, "cannot give it its name: %s", strerror(errno));
+    if (status == MHA_OK && !output->direct)
+        output->temporary[0] = '\0'; /* nothing left to remove */
+    mha__output_abandon(output);
+    return status;
+}
+
+void mha__output_abandon(mha__output *output)
+{
+    if (output->fd >= 0)
+        close(output->fd);
+    output->fd = -1;
+    if (output->temporary && output->temporary[0] != '\0')
+        unlink(output->temporary);
+    mha__release(&output->allocator, output->target, output->target_bytes);
+    mha__release(&output->allocator, output->temporary, output->temporary_bytes);
+    output->target = output->temporary = NULL;
+}

@@ -1,0 +1,30 @@
+/* A file being written that appears whole or not at all. */
+#ifndef MHA_FORMATS_ATOMIC_FILE_H
+#define MHA_FORMATS_ATOMIC_FILE_H
+
+#include "base/base.h"
+
+typedef struct mha__output {
+    mha_allocator allocator;
+    const char *path; /* as given, borrowed; for messages */
+    int fd;           /* -1: closed */
+    bool direct;      /* standard output, a device, a FIFO: written as it comes */
+    char *target;     /* where it will appear: `path` with symbolic links followed */
+    char *temporary;  /* beside the target */
+    size_t target_bytes, temporary_bytes;
+} mha__output;
+
+/* Whether `path` names something that is written directly: "-" (standard output), a device, a FIFO. */
+mha_status mha__output_is_direct(const char *path, bool *direct, mha_error *error);
+/* Says early what mha__output_open would refuse: a directory, a read-only file, a directory that
+ * is missing or not writable. MHA_INVALID, MHA_IO. */
+mha_status mha__output_check(const char *path, mha_error *error);
+/* Opens a temporary file in the directory of `path`, with the permissions the file has or would get. */
+mha_status mha__output_open(mha__output *output, const mha_allocator *allocator, const char *path, mha_error *error);
+mha_status mha__output_write(mha__output *output, const void *data, size_t bytes, mha_error *error);
+/* Closes and gives the file its name. After an error nothing of that name was made or changed. */
+mha_status mha__output_finish(mha__output *output, mha_error *error);
+/* Ends it without a trace, if it was not finished. */
+void mha__output_abandon(mha__output *output);
+
+#endif

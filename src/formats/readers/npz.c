@@ -1,0 +1,147 @@
+/* The npz format of NumPy: a zip archive of npy files. Unpacking is libzip's. */
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+#include <unistd.h>
+#include <zip.h>
+
+#include "formats/tensor_list.h"
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t length = strlen(text), tail = strlen(end);
+    return length >= tail && strcmp(text + length - tail, end) == 0;
+}
+
+zip_file_t *mha__zip_member(zip_t *archive, size_t index)
+{
+    errno = 0;
+    return zip_fopen_index(archive, index, 0);
+}
+
+int64_t mha__zip_read(zip_file_t *member, void *to, size_t bytes)
+{
+    errno = 0;
+    return zip_fread(member, to, bytes);
+}
+
+/* libzip (1.7) takes an archive for damaged when it had no memory for a piece of it, and for cut off when it could
+ * not be read; errno knows. */
+mha_status mha__zip_failed(zip_error_t *why, const char *name, mha_error *error)
+{
+    const int machine = errno, code = zip_error_code_zip(why);
+    if (code == ZIP_ER_MEMORY || machine == ENOMEM)
+        return mha__fail_named(error, MHA_NO_MEMORY, name, "no memory to read the archive");
+    if (code == ZIP_ER_EOF && machine != 0)
+        return mha__fail_named(error, MHA_IO, name, "cannot read the archive: %s", strerror(machine));
+    if (zip_error_system_type(why) == ZIP_ET_SYS)
+        return mha__fail_named(error, MHA_IO, name, "cannot read the archive: %s", zip_error_strerror(why));
+    return mha__fail_named(error, MHA_FORMAT, name, "expected a zip archive, found a damaged one: %s",
+                          zip_error_strerror(why));
+}
+
+/* PyTorch and Keras keep their models in zip archives too. */
+static mha_status refuse_other_archives(const mha_file *file, zip_t *archive, mha_error *error)
+{
+    for (zip_int64_t i = 0; i < zip_get_num_entries(archive, 0); i++) {
+        const char *name = zip_get_name(archive, (zip_uint64_t)i, ZIP_FL_ENC_RAW);
+        if (!name)
+            continue; /* unreachable: opening checked the directory */
+        if (ends_with(name, "data.pkl") || ends_with(name, "constants.pkl"))
+            return mha__fail_named(
+                error, MHA_UNSUPPORTED, file->path,
+                "a PyTorch checkpoint (zip archive with %s), which holds code to run: convert it with"
+                " safetensors.torch.save_file(torch.load(path, weights_only=True), 'model.safetensors')",
+                name);
+        if (ends_with(name, ".weights.h5"))
+            return mha__fail_named(error, MHA_UNSUPPORTED, file->path,
+                                  "a Keras model (zip archive with %s): load it with keras and save its weights with"
+                                  " safetensors.numpy.save_file",
+                                  name);
+        if (!ends_with(name, ".npy"))
+            return mha__fail_named(error, MHA_UNSUPPORTED, file->path,
+                                  "expected an npz archive of .npy members, found a zip archive with '%s'", name);
+    }
+    return MHA_OK;
+}
+
+static mha_status read_header(mha_file *file, zip_file_t *member, const char *name, mha__npy_header *header,
+                              mha_error *error)
+{
+    unsigned char prefix[MHA_NPY_PREFIX];
+    int64_t got = mha__zip_read(member, prefix, sizeof prefix);
+    if (got < 0)
+        return mha__zip_failed(zip_file_get_error(member), name, error);
+    size_t length, available = (size_t)got;
+    mha_status status = mha__npy_header_length(prefix, available, name, &length, error);
+    if (status != MHA_OK)
+        return status;
+    unsigned char *bytes = mha__allocate(&file->allocator, length);
+    if (!bytes)
+        return mha__fail_named(error, MHA_NO_MEMORY, name, "no memory for a header of %zu bytes", length);
+    available = available < length ? available : length;
+    memcpy(bytes, prefix, available);
+    got = available < length ? mha__zip_read(member, bytes + available, length - available) : 0;
+    if (got < 0)
+        status = mha__zip_failed(zip_file_get_error(member), name, error);
+    else if ((size_t)got != length - available)
+        status = mha__fail_named(error, MHA_FORMAT, name, "expected an npy header of %zu bytes, found a damaged archive",
+                                length);
+    else
+        status = mha__npy_header_parse(bytes, length, name, header, error);
+    mha__release(&file->allocator, bytes, length);
+    return status;
+}
+
+static mha_status parse_member(mha_file *file, zip_t *archive, zip_uint64_t index, mha_error *error)
+{
+    zip_stat_t facts;
+    if (zip_stat_index(archive, index, ZIP_FL_ENC_RAW, &facts) != 0 || !(facts.valid & ZIP_STAT_SIZE) ||
+        !(facts.valid & ZIP_STAT_NAME))
+        return mha__zip_failed(zip_get_error(archive), file->path, error); /* unreachable: opening checked the directory */
+    if (facts.encryption_method != ZIP_EM_NONE)
+        return mha__fail_named(error, MHA_UNSUPPORTED, facts.name, "expected a plain member, found an encrypted one");
+    zip_file_t *member = mha__zip_member(archive, (size_t)index);
+    if (!member)
+        return mha__zip_failed(zip_get_error(archive), facts.name, error);
+    mha__npy_header header;
+    mha_status status = read_header(file, member, facts.name, &header, error);
+    zip_fclose(member);
+    if (status != MHA_OK)
+        return status;
+    header.entry.source = (size_t)index;
+    header.entry.tensor.offset = header.bytes;
+    status = mha__file_add_tensor(file, facts.name, strlen(facts.name) - strlen(".npy"), &header.entry, 0, error);
+    if (status != MHA_OK)
+        return status;
+    const mha_file_tensor *tensor = mha_file_at(file, mha_file_count(file) - 1);
+    if (facts.size < header.bytes || facts.size - header.bytes != tensor->bytes)
+        return mha__fail_named(error, MHA_FORMAT, tensor->name,
+                              "expected %zu bytes after a header of %zu, found a member of %" PRIu64 " bytes",
+                              tensor->bytes, header.bytes, (uint64_t)facts.size);
+    return MHA_OK;
+}
+
+mha_status mha__npz_parse(mha_file *file, size_t index, mha_error *error)
+{
+    const mha__source *source = mha__file_source(file, index);
+    int own = dup(source->fd), code = 0; /* libzip closes what it is given */
+    errno = 0;
+    zip_t *archive = own < 0 ? NULL : zip_fdopen(own, ZIP_CHECKCONS, &code);
+    if (!archive) {
+        zip_error_t why;
+        zip_error_init_with_code(&why, code);
+        mha_status status = own < 0 ? mha__fail_named(error, MHA_IO, file->path, "cannot open the archive")
+                                    : mha__zip_failed(&why, file->path, error);
+        zip_error_fini(&why);
+        if (own >= 0)
+            close(own);
+        return status;
+    }
+    file->archive = archive;
+    zip_int64_t members = zip_get_num_entries(archive, 0);
+    mha_status status = refuse_other_archives(file, archive, error);
+    for (zip_int64_t i = 0; i < members && status == MHA_OK; i++)
+        status = parse_member(file, archive, (zip_uint64_t)i, error);
+    return status;
+}

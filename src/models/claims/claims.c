@@ -1,0 +1,305 @@
+/* Judges published statements: allocates what they speak of, reads the count from the storages, compares. */
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "models/claims/claims.h"
+#include "models/claims/merged_qk.h"
+#include "models/claims/statements.h"
+#include "models/model.h"
+
+const char *mha__claim_verdict_name(mha__claim_verdict verdict)
+{
+    static const char *const names[] = {
+#define VERDICT_NAME(code, name) [code] = name,
+        MHA_CLAIM_VERDICT_LIST(VERDICT_NAME)
+#undef VERDICT_NAME
+    };
+    return (size_t)verdict < sizeof names / sizeof *names ? names[verdict] : "?";
+}
+
+size_t mha__claim_count(void)
+{
+    return mha__claim_rows_count;
+}
+
+/* ---------------------------------------------------------------- what storages hold */
+
+/* Names and their values, filling up until one does not fit. */
+typedef struct counts {
+    mha__values values;
+    bool full;
+} counts;
+
+static void set(counts *c, const char *name, size_t value)
+{
+    c->full = !mha__values_set(&c->values, name, (int64_t)value) || c->full;
+}
+
+static void add(counts *c, const char *name, size_t value)
+{
+    set(c, name, (size_t)mha__values_get(&c->values, name) + value);
+}
+
+/* Whether a role can be written in a formula. */
+static bool is_symbol(const char *role)
+{
+    if (!isalpha((unsigned char)*role))
+        return false;
+    for (; *role; role++)
+        if (!isalnum((unsigned char)*role) && *role != '_')
+            return false;
+    return true;
+}
+
+/* The extents of the first tensor in a role: "W_O_0", "W_O_1". */
+static void set_extents(counts *c, const mha_tensor_info *info)
+{
+    for (int i = 0; i < info->rank && i < 2; i++) {
+        char name[MHA_SYMBOL];
+        if (snprintf(name, sizeof name, "%s_%d", info->role, i) < (int)sizeof name &&
+            !mha__values_find(&c->values, name))
+            set(c, name, info->shape[i]);
+    }
+}
+
+static void count_table(counts *c, const mha_params *table)
+{
+    static const char *const groups[] = {"attention", "ffn", "norm", "embedding", "head"};
+    mha_totals totals = mha_params_totals(table, NULL);
+    set(c, "total", totals.parameters);
+    set(c, "buffers", totals.buffers);
+    set(c, "inert", totals.inert);
+    for (size_t i = 0; i < sizeof groups / sizeof *groups; i++)
+        set(c, groups[i], mha_params_totals(table, groups[i]).parameters);
+    set(c, "aliased", 0);
+    for (size_t i = 0; i < mha_params_count(table); i++) {
+        mha_tensor_info info = mha_tensor_get_info(mha_params_at(table, i));
+        if (info.alias_of)
+            add(c, "aliased", info.elements);
+        if (info.kind != MHA_PARAMETER || info.alias_of || !is_symbol(info.role))
+            continue;
+        bool matrix_or_bias = info.role[1] == '_' || strncmp(info.role, "bias_", 5) == 0;
+        if (!matrix_or_bias)
+            continue;
+        add(c, info.role, info.elements);
+        set_extents(c, &info);
+    }
+}
+
+/* "heads", and the first head's slice of every weight: "head_W_Q". */
+static void count_heads(counts *c, const mha_layer *layer)
+{
+    size_t heads = 0;
+    while (mha_layer_head(layer, MHA_W_Q, heads).data)
+        heads++;
+    set(c, "heads", heads);
+    for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
+        mha_view view = mha_layer_head(layer, (mha_weight)w, 0);
+        char name[MHA_SYMBOL];
+        snprintf(name, sizeof name, "head_%s", mha_weight_name((mha_weight)w));
+        if (view.data)
+            set(c, name, mha_view_elements(&view));
+    }
+}
+
+static mha_status count_merged(counts *c, const mha_layer *layer, bool with_rank, mha_error *error)
+{
+    mha_params *table = NULL;
+    mha__merged *merged = NULL;
+    size_t rank = 0;
+    mha_config config = *mha_layer_config(layer);
+    config.bias_q = config.bias_k = false;
+    if (mha_params_create(NULL, &table) != MHA_OK)
+        return mha__fail(error, MHA_NO_MEMORY, "claims", "no memory for a parameter table");
+    mha_status status = mha__merged_create(&config, table, NULL, &merged, error);
+    if (!status)
+        set(c, "merged_qk", mha_params_totals(table, NULL).parameters);
+    if (!status && with_rank)
+        status = mha__merged_fill(merged, layer, error);
+    if (!status && with_rank)
+        status = mha__merged_rank(merged, 0, &rank, error);
+    if (!status && with_rank)
+        set(c, "rank_qk", rank);
+    mha__merged_destroy(merged);
+    mha_params_destroy(table);
+    return status;
+}
+
+/* ---------------------------------------------------------------- configurations */
+
+/* What one layer's heads hold; the table too when it is `alone`. */
+static mha_status count_layer(counts *c, const mha_config *config, bool alone, bool merged, bool with_rank,
+                              mha_params *table, mha_error *error)
+{
+    mha_layer *layer = NULL;
+    mha_status status = mha_layer_create(config, table, NULL, &layer, error);
+    if (status)
+        return status;
+    count_heads(c, layer);
+    if (with_rank)
+        mha_layer_init(layer, 0);
+    if (merged)
+        status = count_merged(c, layer, with_rank, error);
+    if (alone)
+        count_table(c, table);
+    mha_layer_destroy(layer);
+    return status;
+}
+
+static size_t symbol(const counts *c, const char *name)
+{
+    return (size_t)mha__values_get(&c->values, name);
+}
+
+/* "d_model=512 h=8 ...": the layer, and its resolved widths as symbols. */
+static mha_status count_layer_of(counts *c, const char *words, bool merged, bool with_rank, mha_params *table,
+                                 mha_error *error)
+{
+    mha_status status = mha__values_parse(&c->values, words, error);
+    bool bias = symbol(c, "bias");
+    mha_config config = {.d_model = symbol(c, "d_model"),
+                         .n_heads = symbol(c, "h"),
+                         .kv_heads = symbol(c, "h_kv"),
+                         .d_k = symbol(c, "d_k"),
+                         .d_v = symbol(c, "d_v"),
+                         .d_kin = symbol(c, "kdim"),
+                         .d_vin = symbol(c, "vdim"),
+                         .bias_q = bias,
+                         .bias_k = bias,
+                         .bias_v = bias,
+                         .bias_o = bias,
+                         .bias_kv = symbol(c, "bias_kv")};
+    if (!status)
+        status = mha_config_resolve(&config, error);
+    if (status)
+        return status; /* unreachable: the claims are our own text */
+    set(c, "d_model", config.d_model);
+    set(c, "h", config.n_heads);
+    set(c, "d_k", config.d_k);
+    set(c, "d_v", config.d_v);
+    return count_layer(c, &config, true, merged, with_rank, table, error);
+}
+
+/* "PRESET KEY=VALUE ... class=NAME": the preset's config with keys replaced. */
+static mha_status read_preset(const char *words, json_t **config, char class_name[64], mha_error *error)
+{
+    char word[128];
+    const char *text = NULL;
+    size_t length = strcspn(words, " ");
+    snprintf(word, sizeof word, "%.*s", (int)length, words);
+    mha_status status = mha__preset_find(word, &text, error);
+    if (!status)
+        status = mha__config_parse(text, strlen(text), word, config, error);
+    for (words += length; !status && *words; words += length) {
+        words += strspn(words, " ");
+        length = strcspn(words, " ");
+        snprintf(word, sizeof word, "%.*s", (int)length, words);
+        char *value = strchr(word, '=');
+        if (!value)
+            return mha__fail(error, MHA_INVALID, word, /* unreachable: the claims are our own text */
+                            "expected KEY=VALUE, found '%s'", word);
+        *value++ = '\0';
+        if (strcmp(word, "class") == 0)
+            snprintf(class_name, 64, "%s", value);
+        else if (json_object_set_new(*config, word, json_integer(strtoll(value, NULL, 10))) != 0)
+            return mha__fail(error, MHA_NO_MEMORY, word, "no memory for a configuration");
+    }
+    return status;
+}
+
+static void count_model(counts *c, const mha_model *model)
+{
+    for (size_t i = 0; i < model->setup.values.count; i++)
+        set(c, model->setup.values.items[i].name, (size_t)model->setup.values.items[i].value);
+    count_table(c, model->table);
+    set(c, "layers", mha_model_layer_count(model));
+    set(c, "blocks", 0);
+    for (size_t i = 0; i < model->n_rows; i++) {
+        mha_tensor_info info = mha_tensor_get_info(model->rows[i].tensor);
+        if (model->rows[i].description->blocks && info.kind == MHA_PARAMETER && !info.alias_of)
+            add(c, "blocks", info.elements);
+    }
+}
+
+static mha_status count_model_of(counts *c, const char *words, mha_params *table, mha_error *error)
+{
+    json_t *config = NULL;
+    char class_name[64] = "";
+    mha_model *model = NULL;
+    mha_params *other = NULL;
+    mha_model_layer layer;
+    mha_status status = read_preset(words, &config, class_name, error);
+    if (!status)
+        status = mha__model_create_from(config, &(mha_model_spec){.class_name = *class_name ? class_name : NULL}, table,
+                                       &model, error);
+    json_decref(config);
+    if (status)
+        return status;
+    count_model(c, model);
+    if (mha_model_layer_at(model, 0, &layer)) {
+        status = mha_params_create(NULL, &other)
+                     ? mha__fail(error, MHA_NO_MEMORY, "claims", "no memory for a parameter table")
+                     : count_layer(c, &layer.config, false, false, false, other, error);
+        mha_params_destroy(other);
+    }
+    mha_model_destroy(model);
+    return status;
+}
+
+static mha_status judge_side(const mha__claim_row *row, mha__claim_side *side, mha_error *error)
+{
+    static const char layer[] = "layer ";
+    mha_params *table = NULL;
+    counts c = {0};
+    if (mha_params_create(NULL, &table) != MHA_OK)
+        return mha__fail(error, MHA_NO_MEMORY, "claims", "no memory for a parameter table");
+    bool with_rank = strstr(row->counted, "rank_qk"), merged = with_rank || strstr(row->counted, "merged_qk");
+    bool alone = strncmp(side->configuration, layer, sizeof layer - 1) == 0;
+    mha_status status =
+        alone ? count_layer_of(&c, side->configuration + sizeof layer - 1, merged, with_rank, table, error)
+              : count_model_of(&c, side->configuration, table, error);
+    mha_params_destroy(table);
+    if (!status && c.full)
+        status = mha__fail(error, MHA_INVALID, "claims", /* unreachable: a layer or model has fewer */
+                          "expected at most %d counts", MHA_VALUES);
+    if (!status)
+        status = mha__expression_evaluate(row->stated, &c.values, &side->stated, error);
+    return status ? status : mha__expression_evaluate(row->counted, &c.values, &side->counted, error);
+}
+
+/* ---------------------------------------------------------------- verdicts */
+
+/* Equal, or as near as a rounded number can be. */
+static bool agrees(const mha__claim_side *side, int64_t unit)
+{
+    int64_t difference = side->stated - side->counted;
+    return unit <= 1 ? difference == 0 : (difference < 0 ? -difference : difference) <= unit / 2;
+}
+
+mha_status mha__claim_judge(size_t index, mha__claim *claim, mha_error *error)
+{
+    if (index >= mha__claim_rows_count)
+        return mha__fail(error, MHA_NOT_FOUND, "claims", "claims: expected a number below %zu, found %zu",
+                        mha__claim_rows_count, index);
+    const mha__claim_row *row = &mha__claim_rows[index];
+    mha__claim judged = {.source = row->source,
+                        .statement = row->statement,
+                        .formula = row->stated,
+                        .count = row->counted,
+                        .unit = row->unit ? row->unit : 1,
+                        .holds = {.configuration = row->configuration},
+                        .fails = {.configuration = row->otherwise},
+                        .condition = row->condition};
+    mha_status status = judge_side(row, &judged.holds, error);
+    if (!status && row->otherwise)
+        status = judge_side(row, &judged.fails, error);
+    if (status)
+        return status;
+    bool here = agrees(&judged.holds, judged.unit);
+    bool there = !row->otherwise || agrees(&judged.fails, judged.unit);
+    judged.verdict = here && there ? MHA_CLAIM_TRUE : here ? MHA_CLAIM_ONLY_IF : MHA_CLAIM_FALSE;
+    *claim = judged;
+    return MHA_OK;
+}

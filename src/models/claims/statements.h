@@ -1,0 +1,31 @@
+/* The list of published statements, and the row it is written in. */
+#ifndef MHA_MODELS_CLAIMS_STATEMENTS_H
+#define MHA_MODELS_CLAIMS_STATEMENTS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* A configuration is written "layer NAME=VALUE ..." (an attention layer alone: d_model h h_kv d_k d_v kdim vdim bias
+ * bias_kv) or "PRESET KEY=VALUE ..." (a model: keys of its config.json, and class=NAME).
+ *
+ * `stated` is evaluated over the configuration's own symbols; `counted` over what its storages hold:
+ *   total attention ffn norm embedding head   elements of parameters, of a group
+ *   blocks            elements of the tensors that stand in blocks
+ *   aliased buffers inert layers              elements of second names, of buffers, inert ones; attention layers
+ *   W_Q b_Q ...       elements of all tensors in a role; W_Q_0, W_Q_1: extents of the first of them, as stored
+ *   heads head_W_Q head_b_V ...               head views one attention layer gives; elements of the first one
+ *   merged_qk rank_qk one d_model x d_model matrix per head in place of W_Q and W_K: elements of all, rank of the first */
+typedef struct mha__claim_row {
+    const char *source, *statement;
+    const char *stated;
+    const char *configuration;
+    const char *counted;
+    int64_t unit;          /* 0 means 1 */
+    const char *otherwise; /* a configuration the statement also covers, where it fails; NULL: none */
+    const char *condition;
+} mha__claim_row;
+
+extern const mha__claim_row mha__claim_rows[];
+extern const size_t mha__claim_rows_count;
+
+#endif

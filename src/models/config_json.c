@@ -1,0 +1,474 @@
+/* Evaluates a config.json against the description of its architecture. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "formats/json.h"
+#include "formats/input_file.h"
+#include "models/config_json.h"
+
+enum { CONFIG_LIMIT = 1 << 20 };
+
+/* ---------------------------------------------------------------- the text */
+
+mha_status mha__config_parse(const char *text, size_t length, const char *path, json_t **config, mha_error *error)
+{
+    json_error_t why;
+    bool starved;
+    *config = mha__json_load(text, length, JSON_REJECT_DUPLICATES, &why, &starved);
+    if (starved)
+        return mha__fail(error, MHA_NO_MEMORY, path, "%s: no memory for its JSON", path);
+    if (!*config)
+        return mha__fail_at(error, MHA_FORMAT, path, (uint64_t)(why.position > 0 ? why.position : 0),
+                           "%s: expected JSON, found at line %d, byte %d: %s", path, why.line, why.position, why.text);
+    if (json_is_object(*config))
+        return MHA_OK;
+    json_decref(*config);
+    *config = NULL;
+    return mha__fail(error, MHA_FORMAT, path, "%s: expected a JSON object, found another value", path);
+}
+
+mha_status mha__config_load(const char *path, json_t **config, mha_error *error)
+{
+    mha__source source;
+    const mha_allocator allocator = mha__allocator_default();
+    char *text = NULL;
+    size_t bytes = 0;
+    mha_status status = mha__source_open(&source, path, error);
+    if (status)
+        return status;
+    status = mha__source_text(&source, &allocator, CONFIG_LIMIT, "config.json", &text, &bytes, error);
+    mha__source_close(&source);
+    if (!status)
+        status = mha__config_parse(text, strlen(text), mha__source_name(path), config, error);
+    mha__release(&allocator, text, bytes);
+    return status;
+}
+
+/* ---------------------------------------------------------------- single values */
+
+/* The value of the first key of a list that is there and not null; *key is its name, cut out into `room`. */
+static const json_t *first_present(const json_t *config, const char *keys, char room[64])
+{
+    for (const char *at = keys; *at;) {
+        size_t length = strcspn(at, " ");
+        snprintf(room, 64, "%.*s", (int)length, at);
+        const json_t *value = json_object_get(config, room);
+        if (value && !json_is_null(value))
+            return value;
+        at += length + (at[length] == ' ');
+    }
+    return NULL;
+}
+
+/* A key that says null asks for the default, so nothing is assumed. */
+static bool stated_null(const json_t *config, const char *keys)
+{
+    char name[64];
+    for (const char *at = keys; *at;) {
+        size_t length = strcspn(at, " ");
+        snprintf(name, sizeof name, "%.*s", (int)length, at);
+        if (json_object_get(config, name))
+            return true;
+        at += length + (at[length] == ' ');
+    }
+    return false;
+}
+
+static const int64_t largest = (int64_t)1 << 40;
+
+static const char *kind_of(const json_t *value)
+{
+    return json_is_string(value)   ? "text"
+           : json_is_array(value)  ? "a list"
+           : json_is_object(value) ? "an object"
+           : json_is_real(value)   ? "a real number"
+                                   : "a whole number or a flag";
+}
+
+/* A size, a flag, or the number of classes that have a name (id2label). */
+static mha_status whole_number(const json_t *value, const char *key, int64_t *number, mha_error *error)
+{
+    if (json_is_boolean(value))
+        *number = json_is_true(value);
+    else if (json_is_object(value) && strcmp(key, "id2label") == 0)
+        *number = (int64_t)json_object_size(value);
+    else if (json_is_integer(value))
+        *number = json_integer_value(value);
+    else
+        return mha__fail(error, MHA_INVALID, key, "%s: expected a whole number, found %s", key, kind_of(value));
+    if (*number < 0 || *number > largest)
+        return mha__fail(error, MHA_INVALID, key, "%s: expected a number of 0 to 2^40, found %" PRId64, key, *number);
+    return MHA_OK;
+}
+
+static bool is_assumed(const mha__setup *setup, const char *keys)
+{
+    for (size_t i = 0; i < setup->n_assumed; i++)
+        if (strcmp(setup->assumed[i].key, keys) == 0)
+            return true;
+    return false;
+}
+
+static mha_status read_key(const json_t *config, const mha__arch_key *key, mha__setup *setup, mha_error *error)
+{
+    char name[64];
+    int64_t number = 0;
+    mha_status status = MHA_OK;
+    const json_t *value = key->keys ? first_present(config, key->keys, name) : NULL;
+    if (value && key->contains && !json_is_string(value))
+        return mha__fail(error, MHA_INVALID, name, "%s: expected text, found %s", name, kind_of(value));
+    if (value && key->contains)
+        number = strstr(json_string_value(value), key->contains) != NULL;
+    else if (value)
+        status = whole_number(value, name, &number, error);
+    else
+        status = mha__expression_evaluate(key->fallback, &setup->values, &number, error);
+    if (status)
+        return status;
+    int64_t matters = 1;
+    if (key->matters && (status = mha__expression_evaluate(key->matters, &setup->values, &matters, error)) != MHA_OK)
+        return status;
+    if (matters && !value && key->keys && !stated_null(config, key->keys) && !is_assumed(setup, key->keys) &&
+        setup->n_assumed < MHA_SETUP_ASSUMED)
+        setup->assumed[setup->n_assumed++] = (mha_assumption){key->keys, number};
+    if (!mha__values_set(&setup->values, key->symbol, number))
+        return mha__fail(error, MHA_INVALID, key->symbol, /* unreachable: the descriptions are shorter lists */
+                        "%s: expected at most %d symbols", key->symbol, MHA_VALUES); /* unreachable: so */
+    return MHA_OK;
+}
+
+/* A real number of the config, or the architecture's default. What a formula divides by must not be 0, which would
+ * mean the library's own default. */
+static mha_status read_real(const json_t *config, const mha__architecture *architecture, const char *symbol, bool positive,
+                            double *number, mha_error *error)
+{
+    char name[64];
+    for (const mha__arch_real *real = architecture->reals; real && real->symbol; real++) {
+        if (strcmp(real->symbol, symbol) != 0)
+            continue;
+        const json_t *value = first_present(config, real->keys, name);
+        if (value && !json_is_number(value))
+            return mha__fail(error, MHA_INVALID, name, "%s: expected a number, found %s", name, kind_of(value));
+        *number = value ? json_number_value(value) : real->fallback;
+        if (*number < 0 || (positive && *number == 0))
+            return mha__fail(error, MHA_INVALID, name, "%s: expected a number %s 0, found %g", name, positive ? "above" : "of at least",
+                            *number);
+    }
+    return MHA_OK;
+}
+
+static mha_status read_reals(const json_t *config, mha__setup *setup, mha_error *error)
+{
+    const struct {
+        const char *symbol;
+        bool positive;
+        double *number;
+    } reals[] = {{"rope_base", true, &setup->rope_base},
+                 {"norm_eps", false, &setup->norm_eps},
+                 {"softcap", false, &setup->softcap},
+                 {"scale_square", true, &setup->scale_square}};
+    mha_status status = MHA_OK;
+    for (size_t i = 0; i < sizeof reals / sizeof *reals && !status; i++)
+        status = read_real(config, setup->architecture, reals[i].symbol, reals[i].positive, reals[i].number, error);
+    return status;
+}
+
+/* ---------------------------------------------------------------- the class */
+
+static bool has_part(const mha__arch_class *c, const char *part)
+{
+    size_t length = strlen(part);
+    for (const char *at = c->parts; *at;) {
+        size_t n = strcspn(at, " ");
+        if (n == length && strncmp(at, part, n) == 0)
+            return true;
+        at += n + (at[n] == ' ');
+    }
+    return false;
+}
+
+/* By its whole name; by what follows "For" ("MaskedLM"); by a part it adds ("pooler"). */
+static const mha__arch_class *find_class(const mha__architecture *architecture, const char *name)
+{
+    for (const mha__arch_class *c = architecture->classes; c->name; c++)
+        if (strcmp(c->name, name) == 0)
+            return c;
+    for (const mha__arch_class *c = architecture->classes; c->name; c++) {
+        const char *kind = strstr(c->name, "For");
+        if (strcasecmp(c->name, name) == 0 || (kind && strcasecmp(kind + 3, name) == 0))
+            return c;
+    }
+    for (const mha__arch_class *c = architecture->classes; c->name; c++)
+        if (has_part(c, name))
+            return c;
+    return NULL;
+}
+
+static mha_status choose_class(const json_t *config, const char *wanted, mha__setup *setup, mha_error *error)
+{
+    const mha__architecture *architecture = setup->architecture;
+    const char *said_by = wanted ? "class" : "architectures";
+    if (!wanted) {
+        const json_t *listed = json_array_get(json_object_get(config, "architectures"), 0);
+        wanted = json_is_string(listed) ? json_string_value(listed) : NULL;
+    }
+    setup->model_class = wanted ? find_class(architecture, wanted) : architecture->classes;
+    if (setup->model_class)
+        return MHA_OK;
+    char known[260] = "";
+    size_t used = 0;
+    for (const mha__arch_class *c = architecture->classes; c->name && used < sizeof known; c++) /* NOLINT */
+        used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", c->name);
+    return mha__fail(error, MHA_INVALID, said_by, "%s: expected one of %s, found '%.*s'", said_by, known, MHA_AT_MOST(60, wanted));
+}
+
+/* Every part any class could add becomes a symbol: 1 if this one does. */
+static bool set_parts(mha__setup *setup)
+{
+    for (const mha__arch_class *c = setup->architecture->classes; c->name; c++)
+        for (const char *at = c->parts; *at;) {
+            char part[MHA_SYMBOL];
+            size_t n = strcspn(at, " ");
+            snprintf(part, sizeof part, "%.*s", (int)n, at);
+            if (!mha__values_set(&setup->values, part, has_part(setup->model_class, part)))
+                return false; /* unreachable: the descriptions are shorter lists */
+            at += n + (at[n] == ' ');
+        }
+    return true;
+}
+
+/* ---------------------------------------------------------------- the whole */
+
+static mha_status find_architecture(const json_t *config, mha__setup *setup, mha_error *error)
+{
+    const json_t *type = json_object_get(config, "model_type");
+    const char *name = json_is_string(type) ? json_string_value(type) : "";
+    setup->architecture = mha__architecture_find(name);
+    if (setup->architecture)
+        return MHA_OK;
+    char known[300];
+    return mha__fail(error, MHA_UNSUPPORTED, "model_type", "model_type: expected one of %s, found '%.*s'",
+                    mha__architecture_list(known, sizeof known), MHA_AT_MOST(40, name));
+}
+
+/* Sizes whose product or quotient would make no sense; widths that heads do not divide are told as a layer would. */
+static mha_status check_values(const json_t *config, const mha__setup *setup, mha_error *error)
+{
+    const mha__values *v = &setup->values;
+    const mha__arch_key *d_k = setup->architecture->keys;
+    char name[64];
+    for (; strcmp(d_k->symbol, "d_k") != 0; d_k++) /* NOLINT: and a d_k */
+        ;
+    bool tied_to_heads = !d_k->keys || !first_present(config, d_k->keys, name);
+    if (tied_to_heads && strcmp(d_k->fallback, "d_model/h") == 0) {
+        mha_config attempt = {.d_model = (size_t)mha__values_get(v, "d_model"),
+                              .n_heads = (size_t)mha__values_get(v, "h")};
+        mha_status status = mha_config_resolve(&attempt, error);
+        if (status)
+            return status;
+    }
+    if (mha__values_get(v, "d_k") < 1)
+        return mha__fail(error, MHA_INVALID, "d_k", "d_k: expected at least 1, found %" PRId64, mha__values_get(v, "d_k"));
+    if (mha__values_get(v, "h") % mha__values_get(v, "h_kv") != 0)
+        return mha__fail(error, MHA_INVALID, "kv_heads",
+                        "kv_heads: expected a divisor of %" PRId64 " heads, found %" PRId64, mha__values_get(v, "h"),
+                        mha__values_get(v, "h_kv"));
+    for (const mha__arch_refusal *r = setup->architecture->refusals; r && r->when; r++) {
+        int64_t refused = 0;
+        mha_status status = mha__expression_evaluate(r->when, v, &refused, error);
+        if (status || refused)
+            return status ? status : mha__fail(error, MHA_UNSUPPORTED, "config", "%s", r->why);
+    }
+    return MHA_OK;
+}
+
+/* What formulas divide by, as each is read. */
+static mha_status check_divisor(const mha__setup *setup, const mha__arch_key *key, mha_error *error)
+{
+    static const char *const divisors[] = {"d_model", "h", "h_kv", "patch"};
+    const int64_t number = mha__values_get(&setup->values, key->symbol);
+    for (size_t i = 0; i < sizeof divisors / sizeof *divisors; i++)
+        if (strcmp(key->symbol, divisors[i]) == 0 && number < 1)
+            return mha__fail(error, MHA_INVALID, key->keys, "%s: expected at least 1, found %" PRId64, key->keys, number);
+    return MHA_OK;
+}
+
+const char *mha__setup_key(const mha__setup *setup, const char *symbol)
+{
+    for (const mha__arch_key *key = setup->architecture->keys; key->symbol; key++)
+        if (strcmp(key->symbol, symbol) == 0 && key->keys)
+            return key->keys;
+    return symbol;
+}
+
+mha_status mha__setup_read(const json_t *config, const char *class_name, size_t n_heads, size_t kv_heads,
+                          mha__setup *setup, mha_error *error)
+{
+    *setup = (mha__setup){0};
+    mha_status status = find_architecture(config, setup, error);
+    if (!status)
+        status = choose_class(config, class_name, setup, error);
+    if (status)
+        return status;
+    if (!set_parts(setup))
+        return mha__fail(error, MHA_INVALID, "class", /* unreachable: the descriptions are shorter lists */
+                        "expected at most %d symbols", MHA_VALUES);
+    if (n_heads > (size_t)largest || kv_heads > (size_t)largest)
+        return mha__fail(error, MHA_INVALID, "heads", "heads: expected at most 2^40, found %zu and %zu", n_heads,
+                        kv_heads);
+    for (const mha__arch_key *key = setup->architecture->keys; key->symbol; key++) {
+        status = read_key(config, key, setup, error);
+        if (status)
+            return status;
+        if (strcmp(key->symbol, "h") == 0 && n_heads > 0)
+            mha__values_set(&setup->values, "h", (int64_t)n_heads);
+        if (strcmp(key->symbol, "h_kv") == 0 && kv_heads > 0)
+            mha__values_set(&setup->values, "h_kv", (int64_t)kv_heads);
+        status = check_divisor(setup, key, error);
+        if (status)
+            return status;
+    }
+    status = read_reals(config, setup, error);
+    if (status)
+        return status;
+    const json_t *scaling = json_object_get(config, "rope_scaling");
+    setup->rope_scaled = scaling && !json_is_null(scaling);
+    return check_values(config, setup, error);
+}
+
+mha_config mha__setup_attention(const mha__setup *setup)
+{
+    const mha__values *v = &setup->values;
+    int64_t norm = mha__values_get(v, "qk_norm");
+    mha_norm qk_norm = norm == 1 ? MHA_NORM_HEAD : norm == 2 ? MHA_NORM_ROW : MHA_NORM_NONE;
+    return (mha_config){
+        .d_model = (size_t)mha__values_get(v, "d_model"),
+        .n_heads = (size_t)mha__values_get(v, "h"),
+        .kv_heads = (size_t)mha__values_get(v, "h_kv"),
+        .d_k = (size_t)mha__values_get(v, "d_k"),
+        .d_v = (size_t)mha__values_get(v, "d_v"), /* 0, where unknown, means d_k */
+        .bias_q = mha__values_get(v, "bias_q"),
+        .bias_k = mha__values_get(v, "bias_k"),
+        .bias_v = mha__values_get(v, "bias_v"),
+        .bias_o = mha__values_get(v, "bias_o"),
+        .q_norm = qk_norm,
+        .k_norm = qk_norm,
+    };
+}
+
+mha_model_facts mha__setup_facts(const mha__setup *setup)
+{
+    const mha__values *v = &setup->values;
+    const mha__architecture *architecture = setup->architecture;
+    int64_t rope = mha__values_get(v, "rope");
+    mha_model_facts facts = {
+        .d_model = (size_t)mha__values_get(v, "d_model"),
+        .n_heads = (size_t)mha__values_get(v, "h"),
+        .kv_heads = (size_t)mha__values_get(v, "h_kv"),
+        .d_k = (size_t)mha__values_get(v, "d_k"),
+        .has_semantics = true,
+        .causal = mha__values_get(v, "causal"),
+        .rope = rope == 1   ? MHA_ROPE_INTERLEAVED
+                : rope == 2 ? MHA_ROPE_HALF_SPLIT
+                            : MHA_ROPE_NONE,
+        .rope_base = setup->rope_base,
+        .norm_eps = setup->norm_eps,
+        .softcap = setup->softcap,
+        .has_scale = setup->scale_square > 0,
+        .scale = setup->scale_square > 0 ? 1 / sqrt(setup->scale_square) : 0,
+        .window = (size_t)mha__values_get(v, "window"),
+        .caveat = architecture->caveat ? architecture->caveat : "",
+    };
+    if (facts.rope != MHA_ROPE_NONE)
+        facts.rope_dim = facts.d_k;
+    if (setup->rope_scaled)
+        facts.caveat = "rope_scaling stretches the rotary positions, which is not applied";
+    snprintf(facts.model_type, sizeof facts.model_type, "%.*s", (int)strcspn(architecture->model_types, " "),
+             architecture->model_types);
+    return facts;
+}
+
+/* ---------------------------------------------------------------- for a layer's loader */
+
+/* The head counts of a config whose model type is not described, under the keys most libraries use. */
+static mha_status read_heads(const json_t *config, mha_model_facts *facts, mha_error *error)
+{
+    static const struct {
+        const char *keys;
+        size_t offset;
+    } wanted[] = {
+        {"hidden_size n_embd d_model dim", offsetof(mha_model_facts, d_model)},
+        {"num_attention_heads n_head num_heads n_heads encoder_attention_heads", offsetof(mha_model_facts, n_heads)},
+        {"num_key_value_heads n_kv_heads num_kv_heads", offsetof(mha_model_facts, kv_heads)},
+        {"head_dim d_kv", offsetof(mha_model_facts, d_k)}};
+    const json_t *type = json_object_get(config, "model_type");
+    mha__text_print(facts->model_type, sizeof facts->model_type, "%s", json_is_string(type) ? json_string_value(type) : "");
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+        char key[64];
+        int64_t number = 0;
+        const json_t *value = first_present(config, wanted[i].keys, key);
+        mha_status status = value ? whole_number(value, key, &number, error) : MHA_OK;
+        if (status)
+            return status;
+        memcpy((char *)facts + wanted[i].offset, &(size_t){(size_t)number}, sizeof(size_t));
+    }
+    facts->caveat = "";
+    return MHA_OK;
+}
+
+mha_status mha_model_read_config(const char *path, mha_model_facts *facts, mha_error *error)
+{
+    json_t *config = NULL;
+    mha__setup setup;
+    *facts = (mha_model_facts){.caveat = ""};
+    mha_status status = mha__config_load(path, &config, error);
+    if (status)
+        return status;
+    const json_t *type = json_object_get(config, "model_type");
+    if (json_is_string(type) && mha__architecture_find(json_string_value(type))) {
+        const mha__architecture *architecture = mha__architecture_find(json_string_value(type));
+        status = mha__setup_read(config, architecture->classes->name, 0, 0, &setup, error);
+        if (!status)
+            *facts = mha__setup_facts(&setup);
+    } else {
+        status = read_heads(config, facts, error);
+    }
+    json_decref(config);
+    return status;
+}
+
+/* "llama.attention.head_count": GGUF puts the architecture's name in front. */
+static double metadata_number(const mha_file *file, const char *architecture, const char *key)
+{
+    char name[128];
+    double number = 0;
+    snprintf(name, sizeof name, "%.40s.%s", architecture, key);
+    const char *text = mha_file_metadata(file, name);
+    return text && sscanf(text, "%lf", &number) == 1 && number >= 0 && number <= (double)largest ? number : 0;
+}
+
+bool mha_model_read_metadata(const mha_file *file, mha_model_facts *facts)
+{
+    *facts = (mha_model_facts){.caveat = ""};
+    const char *architecture = mha_file_metadata(file, "general.architecture");
+    if (!architecture || strcmp(mha_file_format(file), "gguf") != 0)
+        return false;
+    mha__text_print(facts->model_type, sizeof facts->model_type, "%s", architecture);
+    facts->d_model = (size_t)metadata_number(file, architecture, "embedding_length");
+    facts->n_heads = (size_t)metadata_number(file, architecture, "attention.head_count");
+    facts->kv_heads = (size_t)metadata_number(file, architecture, "attention.head_count_kv");
+    facts->d_k = (size_t)metadata_number(file, architecture, "attention.key_length");
+    facts->norm_eps = metadata_number(file, architecture, "attention.layer_norm_rms_epsilon");
+    if (strcmp(architecture, "llama") == 0) { /* GGUF keeps Meta's pairs, whatever the file it was converted from */
+        facts->has_semantics = facts->causal = true;
+        facts->rope = MHA_ROPE_INTERLEAVED;
+        facts->rope_dim = (size_t)metadata_number(file, architecture, "rope.dimension_count");
+        facts->rope_base = metadata_number(file, architecture, "rope.freq_base");
+        if (facts->rope_base == 0)
+            facts->rope_base = 10000;
+    }
+    return facts->n_heads > 0;
+}

@@ -1,0 +1,492 @@
+/* One attention layer out of a weights file: found by name, shaped by its tensors, read into the table. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "models/naming.h"
+
+typedef struct loader {
+    const mha_file *file;
+    mha_load_options options;
+    mha__layer_place place;
+    char prefix[256];
+    mha_orientation orientation;
+    mha_config config;
+    struct {
+        const mha_file_tensor *tensor; /* NULL: the file has none */
+        const mha__name *name;
+    } found[MHA_WEIGHT_COUNT]; /* a fused tensor stands at each of its weights */
+    size_t tensors, ignored;
+    mha_error *error;
+} loader;
+
+/* ---------------------------------------------------------------- which layer */
+
+/* "a, b, c, ... (12 in all)": the layers of the file under `wanted`, as many as fit. */
+static void list_layers(const mha_file *file, const char *wanted, char *text, size_t size)
+{
+    enum { SHOWN = 6 };
+    mha__layer_place place;
+    size_t count = 0, used = 0;
+    text[0] = '\0';
+    for (size_t index = 0; mha__layer_next(file, &index, &place);) {
+        const bool under = strncmp(place.tensor->name, wanted, strlen(wanted)) == 0;
+        if (under && count++ < SHOWN && used < size) {
+            int length = (int)(place.prefix_length > 0 ? place.prefix_length - 1 : 0);
+            int n = snprintf(text + used, size - used, "%s'%.*s'%s", count > 1 ? ", " : "",
+                             length > 48 ? mha__text_precision(place.tensor->name, 48) : length, place.tensor->name,
+                             length ? "" : " (names without a prefix)");
+            used += n > 0 ? (size_t)n : 0;
+        }
+    }
+    if (count > SHOWN && used < size)
+        snprintf(text + used, size - used, ", ... (%zu in all)", count);
+}
+
+/* `wanted` names a layer when its tensors' names start with wanted and a dot. */
+static bool is_under(const mha__layer_place *place, const char *wanted, size_t length)
+{
+    const char *name = place->tensor->name;
+    return length == 0 || (strncmp(name, wanted, length) == 0 && name[length] == '.');
+}
+
+/* T5 is counted, but its names are no scheme: without the bias its scores would be others. */
+static mha_status refuse_relative_bias(const loader *l)
+{
+    const mha_file_tensor *tensor;
+    for (size_t i = 0; (tensor = mha_file_at(l->file, i)); i++)
+        if (strstr(tensor->name, "relative_attention_bias.weight"))
+            return mha__fail(l->error, MHA_UNSUPPORTED, tensor->name,
+                            "%s: expected no bias per relative position (T5), which is counted, not computed; found one",
+                            tensor->name);
+    return MHA_OK;
+}
+
+static mha_status choose_layer(loader *l)
+{
+    char wanted[256], names[300];
+    size_t length = l->options.layer ? strlen(l->options.layer) : 0;
+    while (length > 0 && l->options.layer[length - 1] == '.')
+        length--;
+    if (length >= sizeof wanted)
+        return mha__fail(l->error, MHA_NOT_FOUND, "layer", "layer: expected a prefix below %zu bytes, found %zu",
+                        sizeof wanted, length);
+    snprintf(wanted, sizeof wanted, "%.*s", (int)length, l->options.layer ? l->options.layer : "");
+
+    mha__layer_place place;
+    size_t all = 0, matching = 0;
+    bool exact = false;
+    for (size_t index = 0; mha__layer_next(l->file, &index, &place); all++) {
+        if (!is_under(&place, wanted, length) || exact)
+            continue;
+        exact = length > 0 && place.prefix_length == length + 1;
+        matching = exact ? 1 : matching + 1;
+        if (exact || matching == 1)
+            l->place = place;
+    }
+    mha_status status = all == 0 ? refuse_relative_bias(l) : MHA_OK;
+    if (status)
+        return status;
+    if (all == 0)
+        return mha__fail(
+            l->error, MHA_NOT_FOUND, mha_file_path(l->file),
+            "%s: expected the tensors of an attention layer (W_Q, in_proj_weight, attention.self.query.weight, "
+            "attn.c_attn.weight, self_attn.q_proj.weight, ...), found none among %zu tensors",
+            mha_file_path(l->file), mha_file_count(l->file));
+    if (matching == 0) {
+        list_layers(l->file, "", names, sizeof names);
+        return mha__fail(l->error, MHA_NOT_FOUND, "layer", "layer '%s': expected one of %s, found no such prefix",
+                        wanted, names);
+    }
+    if (matching > 1) {
+        list_layers(l->file, wanted, names, sizeof names);
+        return mha__fail(l->error, MHA_INVALID, "layer",
+                        "layer: expected the prefix of one attention layer, found %zu: %s", matching, names);
+    }
+    snprintf(l->prefix, sizeof l->prefix, "%.*s", (int)l->place.prefix_length, l->place.tensor->name);
+    return MHA_OK;
+}
+
+/* ---------------------------------------------------------------- its tensors */
+
+static mha_status collect(loader *l)
+{
+    const mha__scheme *scheme = l->place.scheme;
+    for (size_t i = 0; mha__scheme_has(scheme, i); i++) {
+        const mha__name *name = &scheme->names[i];
+        const mha_file_tensor *tensor = mha__layer_tensor(l->file, &l->place, name->name);
+        if (!tensor && mha__weight_is_matrix(name->weight))
+            return mha__fail(l->error, MHA_NOT_FOUND, name->name,
+                            "layer '%s' (%s names): expected a tensor '%s%s' (%s%s), found none", l->prefix,
+                            scheme->name, l->prefix, name->name, mha_weight_name(name->weight),
+                            name->fused ? " and the two like it" : "");
+        if (!tensor)
+            continue;
+        if (tensor->dtype != MHA_F32 && tensor->dtype != MHA_F64 && tensor->dtype != MHA_F16 &&
+            tensor->dtype != MHA_BF16)
+            return mha__fail(l->error, MHA_UNSUPPORTED, tensor->name,
+                            "tensor '%s': expected F32, F64, F16 or BF16, found %s", tensor->name,
+                            mha_dtype_name(tensor->dtype));
+        for (int part = 0; part < (name->fused ? 3 : 1);
+             part++) { /* W_Q, W_K and W_V stand two apart, and so do their biases */
+            l->found[name->weight + 2 * part].tensor = tensor;
+            l->found[name->weight + 2 * part].name = name;
+        }
+        l->tensors++;
+    }
+    return MHA_OK;
+}
+
+static bool listed(const char *const *names, const char *name)
+{
+    for (int i = 0; names[i]; i++)
+        if (strcmp(names[i], name) == 0)
+            return true;
+    return false;
+}
+
+/* What else stands under the layer's prefix might change its result, so an unknown name is refused.
+ * A layer without a prefix shares its file with anything. */
+static mha_status refuse_unknown(loader *l)
+{
+    const mha__scheme *scheme = l->place.scheme;
+    size_t length = l->place.prefix_length;
+    const char *scope = scheme->scope ? scheme->scope : "";
+    if (length == 0)
+        return MHA_OK;
+    const mha_file_tensor *tensor;
+    for (size_t i = 0; (tensor = mha_file_at(l->file, i)); i++) {
+        const char *rest = tensor->name + length;
+        if (strncmp(tensor->name, l->prefix, length) != 0 || strncmp(rest, scope, strlen(scope)) != 0)
+            continue;
+        bool known = false;
+        for (size_t n = 0; mha__scheme_has(scheme, n) && !known; n++)
+            known = strcmp(scheme->names[n].name, rest) == 0;
+        if (known)
+            continue;
+        if (!listed(scheme->others, rest)) {
+            char shape[80];
+            return mha__fail(
+                l->error, MHA_INVALID, tensor->name,
+                "tensor '%s' %s: expected only the names of a %s layer under '%s', found one that is not known",
+                tensor->name, mha__shape_text(shape, sizeof shape, tensor->shape, tensor->rank), scheme->name,
+                l->prefix);
+        }
+        l->ignored++;
+    }
+    return MHA_OK;
+}
+
+/* ---------------------------------------------------------------- its shape */
+
+static mha_status wrong_shape(loader *l, mha_weight weight, const size_t *expected, int rank)
+{
+    const mha_file_tensor *tensor = l->found[weight].tensor;
+    char want[80], have[80];
+    return mha__fail(l->error, MHA_INVALID, tensor->name, "tensor '%s' (%s%s): expected shape %s, found %s",
+                    tensor->name, mha_weight_name(weight),
+                    l->found[weight].name->fused ? " and the two like it, fused" : "",
+                    mha__shape_text(want, sizeof want, expected, rank),
+                    mha__shape_text(have, sizeof have, tensor->shape, tensor->rank));
+}
+
+static mha_status matrices_have_rank_two(loader *l)
+{
+    for (int weight = 0; weight < MHA_WEIGHT_COUNT; weight++) {
+        const mha_file_tensor *tensor = l->found[weight].tensor;
+        char shape[80];
+        if (tensor && mha__weight_is_matrix((mha_weight)weight) && tensor->rank != 2)
+            return mha__fail(l->error, MHA_INVALID, tensor->name, "tensor '%s' (%s): expected a matrix, found shape %s",
+                            tensor->name, mha_weight_name((mha_weight)weight),
+                            mha__shape_text(shape, sizeof shape, tensor->shape, tensor->rank));
+    }
+    return MHA_OK;
+}
+
+/* The scheme's orientation, or what was stated. Fused GPT-2 weights come either way: the bias has as
+ * many elements as there are outputs; without one, outputs are three times the inputs. */
+static mha_status find_orientation(loader *l)
+{
+    l->orientation =
+        l->options.orientation != MHA_ORIENTATION_AUTO ? l->options.orientation : l->place.scheme->orientation;
+    if (l->orientation != MHA_ORIENTATION_AUTO)
+        return MHA_OK;
+    const mha_file_tensor *w = l->found[MHA_W_Q].tensor, *b = l->found[MHA_B_Q].tensor;
+    size_t rows = w->shape[0], columns = w->shape[1], outputs = b ? b->elements : 0;
+    bool out_in = b ? rows == outputs : columns > 0 && rows / 3 == columns && rows % 3 == 0;
+    bool in_out = b ? columns == outputs : rows > 0 && columns / 3 == rows && columns % 3 == 0;
+    if (out_in == in_out)
+        return mha__fail(
+            l->error, MHA_INVALID, "orientation",
+            "tensor '%s' (%zu, %zu): expected a shape that tells (in, out) from (out, in), or the orientation "
+            "stated; found neither",
+            w->name, rows, columns);
+    l->orientation = in_out ? MHA_ORIENTATION_IN_OUT : MHA_ORIENTATION_OUT_IN;
+    return MHA_OK;
+}
+
+static size_t width_in(const loader *l, mha_weight weight)
+{
+    return l->found[weight].tensor->shape[l->orientation == MHA_ORIENTATION_OUT_IN ? 1 : 0];
+}
+
+static size_t width_out(const loader *l, mha_weight weight)
+{
+    return l->found[weight].tensor->shape[l->orientation == MHA_ORIENTATION_OUT_IN ? 0 : 1];
+}
+
+/* The number of query heads: stated, or from d_k, or one sink each. */
+static mha_status find_heads(loader *l, size_t q_width)
+{
+    const mha_file_tensor *sinks = l->found[MHA_SINKS].tensor;
+    mha_config *c = &l->config;
+    c->n_heads = l->options.n_heads;
+    if (c->n_heads == 0 && l->options.d_k > 0)
+        c->n_heads = q_width / l->options.d_k;
+    if (c->n_heads == 0 && sinks)
+        c->n_heads = sinks->elements;
+    if (c->n_heads == 0)
+        return mha__fail(
+            l->error, MHA_INVALID, "heads",
+            "heads: expected their number, which a weights file does not say (query width %zu); found neither an "
+            "option nor a config.json",
+            q_width);
+    if (q_width == 0 || q_width % c->n_heads != 0 || (l->options.d_k > 0 && q_width / c->n_heads != l->options.d_k))
+        return mha__fail(l->error, MHA_INVALID, "heads",
+                        "heads: expected %s%zu that divides the query width, found %zu for '%s' of width %zu",
+                        l->options.d_k ? "d_k " : "a number, at most ", l->options.d_k ? l->options.d_k : q_width,
+                        c->n_heads, l->found[MHA_W_Q].tensor->name, q_width);
+    c->d_k = q_width / c->n_heads;
+    return MHA_OK;
+}
+
+/* Rows of q and k (of all three, when fused) give the widths; k against q gives the key/value heads. */
+static mha_status find_config(loader *l)
+{
+    mha_config *c = &l->config;
+    bool fused = l->found[MHA_W_Q].name->fused;
+    size_t q_width = width_out(l, MHA_W_Q), k_width = width_out(l, MHA_W_K), v_width = width_out(l, MHA_W_V);
+    if (fused) {
+        size_t parts = 3, q_parts = 1;
+        if (l->options.n_heads > 0 && l->options.kv_heads > 0 && l->options.kv_heads <= l->options.n_heads &&
+            l->options.n_heads <= SIZE_MAX / 4) {
+            parts = l->options.n_heads + 2 * l->options.kv_heads;
+            q_parts = l->options.n_heads;
+        }
+        if (q_width % parts != 0)
+            return mha__fail(
+                l->error, MHA_INVALID, l->found[MHA_W_Q].tensor->name,
+                "tensor '%s': expected query, key and value side by side, a multiple of %zu outputs; found %zu",
+                l->found[MHA_W_Q].tensor->name, parts, q_width);
+        size_t unit = q_width / parts;
+        q_width = unit * q_parts;
+        k_width = v_width = unit * (parts - q_parts) / 2;
+    }
+    mha_status status = find_heads(l, q_width);
+    if (status)
+        return status;
+    c->kv_heads = l->options.kv_heads ? l->options.kv_heads : k_width / c->d_k;
+    if (c->kv_heads == 0 || c->n_heads % c->kv_heads != 0 || k_width % c->kv_heads != 0 ||
+        k_width / c->kv_heads != c->d_k)
+        return mha__fail(l->error, MHA_INVALID, "kv_heads",
+                        "kv_heads: expected a divisor of %zu heads with d_k %zu each, found %zu for '%s' of width %zu",
+                        c->n_heads, c->d_k, c->kv_heads, l->found[MHA_W_K].tensor->name, k_width);
+    bool free_widths = l->place.scheme->free_widths;
+    c->d_v = free_widths && v_width % c->kv_heads == 0 && v_width > 0 ? v_width / c->kv_heads : c->d_k;
+    c->d_model = c->d_q = width_in(l, MHA_W_Q);
+    c->d_kin = free_widths ? width_in(l, MHA_W_K) : c->d_q;
+    c->d_vin = free_widths ? width_in(l, MHA_W_V) : c->d_q;
+    c->d_out = free_widths ? width_out(l, MHA_W_O) : c->d_q;
+    return MHA_OK;
+}
+
+/* A norm's weight covers one head or the whole row. */
+static mha_norm find_norm(const loader *l, mha_weight weight)
+{
+    const mha_file_tensor *tensor = l->found[weight].tensor;
+    return !tensor ? MHA_NORM_NONE : tensor->elements == l->config.d_k ? MHA_NORM_HEAD : MHA_NORM_ROW;
+}
+
+static mha_status find_extras(loader *l)
+{
+    mha_config *c = &l->config;
+    c->bias_q = l->found[MHA_B_Q].tensor;
+    c->bias_k = l->found[MHA_B_K].tensor;
+    c->bias_v = l->found[MHA_B_V].tensor;
+    c->bias_o = l->found[MHA_B_O].tensor;
+    c->bias_kv = l->found[MHA_BIAS_K].tensor;
+    if (c->bias_kv != (l->found[MHA_BIAS_V].tensor != NULL))
+        return mha__fail(l->error, MHA_NOT_FOUND, c->bias_kv ? "bias_v" : "bias_k",
+                        "layer '%s': expected bias_k and bias_v together, found only %s", l->prefix,
+                        c->bias_kv ? "bias_k" : "bias_v");
+    c->sinks = l->found[MHA_SINKS].tensor;
+    c->q_norm = find_norm(l, MHA_Q_NORM);
+    c->k_norm = find_norm(l, MHA_K_NORM);
+    c->dtype = l->options.has_dtype ? l->options.dtype : MHA_F32;
+    return mha_config_resolve(c, l->error);
+}
+
+/* Rank and shape a weight must have in the file. */
+static int file_shape(const loader *l, mha_weight weight, size_t shape[2])
+{
+    int rank = mha_config_weight_shape(&l->config, weight, shape, NULL);
+    bool fused = l->found[weight].name->fused;
+    size_t *outputs = &shape[rank - 1];
+    if (fused) {
+        size_t k[2], v[2];
+        weight = mha__weight_is_matrix(weight) ? MHA_W_Q : MHA_B_Q;
+        mha_config_weight_shape(&l->config, weight, shape, NULL);
+        mha_config_weight_shape(&l->config, (mha_weight)(weight + 2), k, NULL);
+        mha_config_weight_shape(&l->config, (mha_weight)(weight + 4), v, NULL);
+        *outputs += k[rank - 1] + v[rank - 1];
+    }
+    if (rank == 2 && l->orientation == MHA_ORIENTATION_OUT_IN) {
+        size_t in = shape[0];
+        shape[0] = shape[1];
+        shape[1] = in;
+    }
+    return rank;
+}
+
+static mha_status check_shapes(loader *l)
+{
+    for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
+        const mha_file_tensor *tensor = l->found[w].tensor;
+        size_t shape[2];
+        if (!tensor)
+            continue;
+        int rank = file_shape(l, (mha_weight)w, shape);
+        bool same = tensor->rank == rank && memcmp(tensor->shape, shape, (size_t)rank * sizeof *shape) == 0;
+        bool row = (w == MHA_BIAS_K || w == MHA_BIAS_V) && tensor->rank == 3 && tensor->shape[0] == 1 &&
+                   tensor->shape[1] == 1 && tensor->shape[2] == shape[0]; /* PyTorch stores (1, 1, E) */
+        if (!same && !row)
+            return wrong_shape(l, (mha_weight)w, shape, rank);
+    }
+    return MHA_OK;
+}
+
+/* ---------------------------------------------------------------- its numbers */
+
+/* The weight's memory as the file's (out, in) matrix. */
+static mha_view transposed(mha_view view)
+{
+    mha_view t = view;
+    t.shape[0] = view.shape[1];
+    t.shape[1] = view.shape[0];
+    t.stride[0] = view.stride[1];
+    t.stride[1] = view.stride[0];
+    return t;
+}
+
+static mha_view weight_view(const loader *l, const mha_layer *layer, mha_weight weight)
+{
+    mha_view view = mha_tensor_view(mha_layer_weight(layer, weight));
+    return view.rank == 2 && l->orientation == MHA_ORIENTATION_OUT_IN ? transposed(view) : view;
+}
+
+/* Query, key and value of a fused tensor are slices of its outputs: read whole, then cut. */
+static mha_status read_fused(loader *l, const mha_layer *layer, mha_weight first)
+{
+    const mha_file_tensor *tensor = l->found[first].tensor;
+    const mha_allocator allocator = mha__allocator_default();
+    size_t bytes = 0, from = 0;
+    mha_dtype dtype = l->config.dtype;
+    bool fits = mha_dtype_bytes(dtype, tensor->elements, &bytes) == MHA_OK;
+    void *block = fits ? mha__allocate(&allocator, bytes) : NULL;
+    if (!block)
+        return mha__fail(l->error, MHA_NO_MEMORY, tensor->name,
+                        "tensor '%s': expected %zu bytes to read it, found no memory", tensor->name, bytes);
+    mha_view whole = mha_view_of(block, dtype, tensor->rank, tensor->shape);
+    int outputs = tensor->rank == 2 && l->orientation == MHA_ORIENTATION_IN_OUT ? 1 : 0;
+    mha_status status = mha_file_read(l->file, tensor, &whole, l->error);
+    for (int part = 0; part < 3 && !status; part++) {
+        mha_view to = weight_view(l, layer, (mha_weight)(first + 2 * part));
+        mha_view slice = mha_view_slice(&whole, outputs, from, to.shape[outputs]);
+        from += to.shape[outputs];
+        status = mha_view_copy(&to, &slice);
+    }
+    mha__release(&allocator, block, bytes);
+    return status;
+}
+
+static mha_status read_weights(loader *l, const mha_layer *layer)
+{
+    for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
+        mha_weight weight = (mha_weight)w;
+        if (!l->found[w].tensor)
+            continue;
+        mha_status status = MHA_OK;
+        mha_view to = weight_view(l, layer, weight);
+        if (!l->found[w].name->fused)
+            status = mha_file_read(l->file, l->found[w].tensor, &to, l->error);
+        else if (l->found[w].name->weight == weight)
+            status = read_fused(l, layer, weight);
+        if (status)
+            return status;
+        mha_tensor_set_source_dtype(mha_layer_weight(layer, weight), l->found[w].tensor->dtype);
+    }
+    return MHA_OK;
+}
+
+/* What the caller left open, from the config's facts or the file's own. */
+static void take_facts(loader *l)
+{
+    mha_model_facts own;
+    const mha_model_facts *facts = l->options.facts;
+    if (!facts && mha_model_read_metadata(l->file, &own))
+        facts = &own;
+    if (!facts)
+        return;
+    bool heads_given = l->options.n_heads || l->options.d_k;
+    if (!heads_given) {
+        l->options.n_heads = facts->n_heads;
+        l->options.d_k = facts->d_k;
+        if (!l->options.kv_heads)
+            l->options.kv_heads = facts->kv_heads;
+    }
+}
+
+static mha_status prepare(loader *l)
+{
+    mha_status status = choose_layer(l);
+    if (!status)
+        status = collect(l);
+    if (!status)
+        status = refuse_unknown(l);
+    if (!status)
+        status = matrices_have_rank_two(l);
+    if (!status)
+        status = find_orientation(l);
+    if (!status)
+        status = find_config(l);
+    if (!status)
+        status = find_extras(l);
+    return status ? status : check_shapes(l);
+}
+
+mha_status mha_model_load_layer(const mha_file *file, const mha_load_options *options, mha_params *table,
+                                mha_layer **layer, mha_load_report *report, mha_error *error)
+{
+    loader l = {.file = file, .error = error};
+    if (options)
+        l.options = *options;
+    take_facts(&l);
+    mha_layer *made = NULL;
+    mha_status status = prepare(&l);
+    if (!status)
+        status = mha_layer_create(&l.config, table, l.options.row_prefix, &made, error);
+    if (!status)
+        status = read_weights(&l, made);
+    if (status) {
+        mha_layer_destroy(made);
+        return status;
+    }
+    if (report) {
+        *report = (mha_load_report){.orientation = l.orientation, .tensors = l.tensors, .ignored = l.ignored};
+        size_t length = l.place.prefix_length > 0 ? l.place.prefix_length - 1 : 0;
+        mha__text_print(report->layer.prefix, sizeof report->layer.prefix, "%.*s", (int)length, l.prefix);
+        report->layer.scheme = l.place.scheme->name;
+    }
+    *layer = made;
+    return MHA_OK;
+}

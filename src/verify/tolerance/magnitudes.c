@@ -1,0 +1,267 @@
+/* Measures the magnitudes of a call, on which the error bound depends. */
+#include <math.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "verify/case/record.h"
+
+/* Largest absolute finite value of a view; 0 without data. */
+static double max_abs(const mha_view *v)
+{
+    if (!v->data || v->dtype == MHA_BOOL || v->dtype == MHA_U8)
+        return 0;
+    double most = 0;
+    size_t n = mha_view_elements(v), index[MHA_MAX_RANK] = {0};
+    for (size_t i = 0; i < n; i++) {
+        double x = fabs(mha_view_get(v, index));
+        if (isfinite(x) && x > most)
+            most = x;
+        for (int k = v->rank - 1; k >= 0 && ++index[k] == v->shape[k]; k--)
+            index[k] = 0;
+    }
+    return most;
+}
+
+/* The smallest and largest norm of the view's lines along its last axis, cut into pieces of `width`:
+ * sqrt(sum x^2), over finite elements. */
+static void line_norms(const mha_view *v, size_t width, double *least, double *most)
+{
+    if (!v->data || v->rank == 0 || width == 0)
+        return;
+    size_t n = mha_view_elements(v), index[MHA_MAX_RANK] = {0};
+    double scale = max_abs(v), sum = 0;
+    if (scale == 0)
+        scale = 1;
+    for (size_t i = 0; i < n; i++) {
+        double x = mha_view_get(v, index) / scale;
+        sum += isfinite(x) ? x * x : 0;
+        if ((index[v->rank - 1] + 1) % width == 0) {
+            double norm = sqrt(sum) * scale;
+            *least = fmin(*least, norm);
+            *most = fmax(*most, norm);
+            sum = 0;
+        }
+        for (int k = v->rank - 1; k >= 0 && ++index[k] == v->shape[k]; k--)
+            index[k] = 0;
+    }
+}
+
+static double max_norm(const mha_view *v, size_t width)
+{
+    double least = INFINITY, most = 0;
+    line_norms(v, width, &least, &most);
+    return most;
+}
+
+/* Columns become lines. */
+static mha_view transposed(mha_view v)
+{
+    size_t rows = v.shape[0];
+    ptrdiff_t step = v.stride[0];
+    v.shape[0] = v.shape[1], v.stride[0] = v.stride[1];
+    v.shape[1] = rows, v.stride[1] = step;
+    return v;
+}
+
+static mha_view weight_view(const mha_layer *layer, mha_weight weight)
+{
+    const mha_tensor *t = mha_layer_weight(layer, weight);
+    return t ? mha_tensor_view(t) : (mha_view){0};
+}
+
+static double weight_max(const mha_layer *layer, mha_weight weight)
+{
+    mha_view v = weight_view(layer, weight);
+    return max_abs(&v);
+}
+
+static double column_norm(const mha_layer *layer, mha_weight weight)
+{
+    mha_view v = weight_view(layer, weight);
+    if (!v.data)
+        return 0;
+    v = transposed(v);
+    return max_norm(&v, v.shape[1]);
+}
+
+static double column_sum(const mha_layer *layer, mha_weight weight)
+{
+    mha_view v = weight_view(layer, weight);
+    double most = 0;
+    for (size_t j = 0; v.data && j < v.shape[1]; j++) {
+        double sum = 0;
+        for (size_t i = 0; i < v.shape[0]; i++)
+            sum += fabs(mha_view_get(&v, (const size_t[]){i, j}));
+        most = fmax(most, sum);
+    }
+    return most;
+}
+
+static void measure_layer(const mha_layer *layer, const mha_call *call, mha_magnitudes *m)
+{
+    const mha_config *config = mha_layer_config(layer);
+    const mha_view *key = call->key.data ? &call->key : &call->query, *value = call->value.data ? &call->value : key;
+    m->d_q = config->d_q, m->d_kin = config->d_kin, m->d_vin = config->d_vin;
+    m->x_q = max_norm(&call->query, config->d_q);
+    m->x_k = max_norm(key, config->d_kin);
+    m->x_v = max_norm(value, config->d_vin);
+    m->W_Q = column_norm(layer, MHA_W_Q), m->b_Q = weight_max(layer, MHA_B_Q);
+    m->W_K = column_norm(layer, MHA_W_K), m->b_K = weight_max(layer, MHA_B_K);
+    m->W_V = column_norm(layer, MHA_W_V), m->b_V = weight_max(layer, MHA_B_V);
+    m->W_O = column_norm(layer, MHA_W_O), m->b_O = weight_max(layer, MHA_B_O);
+    m->W_O_sum = column_sum(layer, MHA_W_O);
+}
+
+/* What can be added to a score. */
+static double measure_added(const mha_call *call, const mha_plan *plan, size_t cached)
+{
+    const mha_semantics *s = &call->semantics;
+    double added = s->mask.kind == MHA_MASK_ADDITIVE ? max_abs(&s->mask.values) : 0;
+    if (s->key_padding.kind == MHA_MASK_ADDITIVE)
+        added += max_abs(&s->key_padding.values);
+    if (s->has_padding_fill)
+        added += fabs(s->padding_fill);
+    if (s->alibi_slopes) {
+        double slope = 0, offset = (double)cached;
+        for (size_t h = 0; h < plan->h; h++)
+            slope = fmax(slope, fabs(s->alibi_slopes[h]));
+        if (s->has_offset)
+            offset = fabs((double)s->offset);
+        for (size_t b = 0; s->position_offset && b < plan->B; b++)
+            offset = fmax(offset, fabs((double)s->position_offset[b]));
+        added += slope * (offset + (double)(plan->T_q + plan->S));
+    }
+    return added;
+}
+
+mha__turn mha__turn_of(const mha_rope *rope, const mha_view *x, double farthest)
+{
+    const size_t dim = rope->dim ? rope->dim : x->shape[3], pairs = dim / 2;
+    const double base = rope->base > 0 ? rope->base : 10000;
+    mha__turn turn = {0};
+    if (rope->kind == MHA_ROPE_NONE || rope->cos_table.data)
+        return turn;
+    for (size_t i = 0; i < pairs; i++) {
+        mha_view pair = mha_view_slice(x, 3, rope->kind == MHA_ROPE_INTERLEAVED ? 2 * i : i, 1);
+        pair.shape[3] = 2;
+        pair.stride[3] = x->stride[3] * (rope->kind == MHA_ROPE_INTERLEAVED ? 1 : (ptrdiff_t)pairs);
+        double moved = mha__angle_error(farthest, pow(base, -2.0 * (double)i / (double)dim)) * max_norm(&pair, 2);
+        turn.pair = fmax(turn.pair, moved);
+        turn.row = hypot(turn.row, moved);
+    }
+    return turn;
+}
+
+/* The same for the rows of a stage, rotated or not: their pairs are as long. */
+static double turn_of_stage(const mha_rope *rope, const mha_view *stage, size_t heads, size_t d, double farthest)
+{
+    mha_view x = mha_view_heads(stage->data, stage->dtype, MHA_BTE, stage->shape[0], stage->shape[1], heads, d);
+    return mha__turn_of(rope, &x, farthest).row;
+}
+
+/* The farthest position at which a query or a new key of the call stands. */
+static double farthest_position(const mha_call *call, const mha_plan *plan, size_t cached)
+{
+    const mha_semantics *s = &call->semantics;
+    double far = (double)(cached + (call->cache ? mha_cache_first(call->cache) : 0));
+    if (s->has_offset && !s->position_offset)
+        far = fmax(far, fabs((double)s->offset));
+    for (size_t b = 0; s->position_offset && b < plan->B; b++)
+        far = fmax(far, fabs((double)s->position_offset[b]));
+    far += (double)(plan->T_q > plan->T_k ? plan->T_q : plan->T_k);
+    return fmax(far, fmax(max_abs(&s->rope.q_positions), max_abs(&s->rope.k_positions)));
+}
+
+static void measure_norms(const mha_layer *layer, const mha_call *call, const mha__attempt *a, mha_magnitudes *m)
+{
+    const mha_plan *plan = &a->plan;
+    mha_view w[2] = {call->extras.q_norm, call->extras.k_norm};
+    bool row[2];
+    const size_t heads[2] = {plan->h, plan->h_kv};
+    const mha_stage stages[2] = {MHA_STAGE_Q, MHA_STAGE_K};
+    if (layer) {
+        const mha_config *config = mha_layer_config(layer);
+        w[0] = weight_view(layer, MHA_Q_NORM), w[1] = weight_view(layer, MHA_K_NORM);
+        row[0] = config->q_norm == MHA_NORM_ROW, row[1] = config->k_norm == MHA_NORM_ROW;
+    } else
+        for (int i = 0; i < 2; i++)
+            row[i] = w[i].data && w[i].shape[0] != plan->d_k;
+    double eps = call->semantics.norm_eps > 0 ? call->semantics.norm_eps : 1e-6;
+    m->norm_rms = INFINITY;
+    for (int i = 0; i < 2; i++) {
+        if (!w[i].data)
+            continue;
+        size_t terms = row[i] ? heads[i] * plan->d_k : plan->d_k;
+        double least = INFINITY, most = 0;
+        line_norms(&a->stages[stages[i]], terms, &least, &most);
+        m->norm_terms = terms > m->norm_terms ? terms : m->norm_terms;
+        m->norm_weight = fmax(m->norm_weight, max_abs(&w[i]));
+        m->norm_rms = fmin(m->norm_rms, sqrt(least * least / (double)terms + eps));
+    }
+}
+
+mha_status mha__magnitudes_of(const mha_layer *layer, const mha_call *call, const mha_view *past_key,
+                             const mha_view *past_value, mha_magnitudes *magnitudes, mha_error *error)
+{
+    /* Norms of rows do not depend on what is visible to whom, so the forward inside is a plain one. */
+    mha_call plain = *call;
+    const mha_semantics *s = &call->semantics;
+    plain.path = MHA_PATH_EXACT;
+    plain.cache = NULL;
+    plain.semantics = (mha_semantics){.norm_eps = s->norm_eps,
+                                      .n_sequences = s->n_sequences,
+                                      .cu_seqlens_q = s->cu_seqlens_q,
+                                      .cu_seqlens_k = s->cu_seqlens_k};
+    bool wanted[MHA_STAGE_COUNT] = {false};
+    static const mha_stage kept[] = {MHA_STAGE_Q, MHA_STAGE_K, MHA_STAGE_V, MHA_STAGE_Q_ROT, MHA_STAGE_K_ROT};
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
+        wanted[kept[i]] = true;
+    mha__attempt a;
+    mha_status status = mha__attempt_begin(&a, NULL, layer, &plain, NULL, NULL, error);
+    if (!status)
+        status = mha__attempt_run(&a, MHA_BTE, wanted, error);
+    if (!status) {
+        mha_magnitudes m = {.softcap = s->softcap};
+        const mha_extras *x = &call->extras;
+        mha_view bias_k = x->bias_k, bias_v = x->bias_v;
+        if (layer) {
+            measure_layer(layer, call, &m);
+            bias_k = weight_view(layer, MHA_BIAS_K), bias_v = weight_view(layer, MHA_BIAS_V);
+        } else {
+            m.x_q = max_abs(&call->query), m.x_k = max_abs(&call->key), m.x_v = max_abs(&call->value);
+            m.b_Q = max_abs(&x->b_q), m.b_K = max_abs(&x->b_k), m.b_V = max_abs(&x->b_v);
+        }
+        const size_t d = a.plan.d_k;
+        m.q_row = max_norm(&a.stages[MHA_STAGE_Q_ROT], d);
+        m.k_row = fmax(max_norm(&a.stages[MHA_STAGE_K_ROT], d), max_norm(&bias_k, d));
+        m.v_max = fmax(max_abs(&a.stages[MHA_STAGE_V]), max_abs(&bias_v));
+        size_t cached = 0;
+        if (past_key && past_key->data) {
+            m.k_row = fmax(m.k_row, max_norm(past_key, d));
+            m.v_max = fmax(m.v_max, max_abs(past_value));
+            cached = past_key->shape[2];
+        }
+        mha_plan plan = a.plan;
+        plan.S += cached;
+        m.added = measure_added(call, &plan, cached);
+        const double farthest = farthest_position(call, &plan, cached);
+        m.rotated = s->rope.kind != MHA_ROPE_NONE;
+        m.q_turn = turn_of_stage(&s->rope, &a.stages[MHA_STAGE_Q_ROT], plan.h, d, farthest);
+        m.k_turn = turn_of_stage(&s->rope, &a.stages[MHA_STAGE_K_ROT], plan.h_kv, d, farthest);
+        measure_norms(layer, call, &a, &m);
+        *magnitudes = m;
+    }
+    mha__attempt_free(&a);
+    return status;
+}
+
+mha_status mha_magnitudes_measure(const mha_layer *layer, const mha_call *call, mha_magnitudes *magnitudes,
+                                  mha_error *error)
+{
+    mha_view past_key = {0}, past_value = {0};
+    if (call->cache && mha_cache_length(call->cache) > 0) {
+        past_key = mha_cache_keys(call->cache);
+        past_value = mha_cache_values(call->cache);
+    }
+    return mha__magnitudes_of(layer, call, &past_key, &past_value, magnitudes, error);
+}

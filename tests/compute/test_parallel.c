@@ -1,0 +1,347 @@
+/* The thread pool: every task once, whoever comes to help, however many call at once. */
+#include <fenv.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "compute/gemm.h"
+#include "compute/thread_pool.h"
+#include "support/process.h"
+#include "support/unit.h"
+
+enum { TASKS = 1000, THREADS = 40, CALLERS = 24 }; /* more callers than get help at once */
+
+typedef struct tally {
+    int workers; /* that there may be */
+    atomic_int done[TASKS];
+    atomic_int busy[THREADS]; /* tasks that a worker is at right now */
+    atomic_int wrong;
+} tally;
+
+static void count(void *context, size_t task, int worker)
+{
+    tally *t = context;
+    if (worker < 0 || worker >= t->workers || atomic_fetch_add(&t->busy[worker], 1) != 0)
+        atomic_fetch_add(&t->wrong, 1);
+    atomic_fetch_add(&t->done[task], 1);
+    if (task % 97 == 0)
+        sched_yield();
+    if (worker >= 0 && worker < t->workers)
+        atomic_fetch_sub(&t->busy[worker], 1);
+}
+
+/* How many tasks of [0, n) were not done exactly once, or by a worker that was at another. */
+static int faults(size_t n, int threads)
+{
+    tally t = {.workers = threads > 1 ? threads : 1};
+    mha__parallel_for(n, threads, count, &t);
+    int wrong = atomic_load(&t.wrong);
+    for (size_t i = 0; i < TASKS; i++)
+        wrong += atomic_load(&t.done[i]) != (i < n);
+    return wrong;
+}
+
+static void every_task_runs_once(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = {0, 1, 2, 3, 7, 8, 9, 100, TASKS};
+    for (int threads = 0; threads <= THREADS; threads += threads < 8 ? 1 : THREADS - 8)
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+            for (int again = 0; again < 20; again++)
+                assert_int_equal(faults(sizes[i], threads), 0);
+}
+
+static void *keep_calling(void *context)
+{
+    int *wrong = context;
+    for (int i = 0; i < 60; i++)
+        *wrong += faults(TASKS, 1 + i % 8);
+    return NULL;
+}
+
+static void many_may_call_at_once(void **state)
+{
+    (void)state;
+    pthread_t callers[CALLERS];
+    int wrong[CALLERS] = {0};
+    for (size_t i = 0; i < CALLERS; i++)
+        assert_int_equal(pthread_create(&callers[i], NULL, keep_calling, &wrong[i]), 0);
+    for (size_t i = 0; i < CALLERS; i++) {
+        pthread_join(callers[i], NULL);
+        assert_int_equal(wrong[i], 0);
+    }
+}
+
+/* Both workers must be inside at once, or the first waits in vain. */
+static void meet(void *context, size_t task, int worker)
+{
+    (void)task;
+    (void)worker;
+    atomic_int *arrived = context;
+    atomic_fetch_add(arrived, 1);
+    for (long tries = 0; atomic_load(arrived) < 2 && tries < 100000000; tries++)
+        sched_yield();
+}
+
+static void tasks_run_side_by_side(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 10; i++) {
+        atomic_int arrived = 0;
+        mha__parallel_for(2, 2, meet, &arrived);
+        assert_int_equal(atomic_load(&arrived), 2);
+    }
+}
+
+typedef struct walk {
+    atomic_int here; /* workers that have taken their first task */
+    size_t first[2];
+    bool begun[2];
+} walk;
+
+/* Each worker waits at its first task until the other has one. */
+static void set_out(void *context, size_t task, int worker)
+{
+    walk *w = context;
+    if (w->begun[worker])
+        return;
+    w->begun[worker] = true;
+    w->first[worker] = task;
+    atomic_fetch_add(&w->here, 1);
+    for (int i = 0; i < 2000 && atomic_load(&w->here) < 2; i++)
+        usleep(1000);
+}
+
+/* Neighbours read the same memory: the workers begin far from each other. */
+static void workers_begin_at_their_own_share(void **state)
+{
+    (void)state;
+    walk w = {0};
+    mha__parallel_for(101, 2, set_out, &w);
+    assert_true(w.begun[0] && w.begun[1]);
+    assert_int_equal(w.first[0], 0);
+    assert_int_equal(w.first[1], 50);
+}
+
+/* The helpers stay with the parent; the child finds its own, at once and after its own calls. */
+static void a_child_of_fork_has_a_pool_of_its_own(void **state)
+{
+    (void)state;
+    assert_int_equal(faults(TASKS, 4), 0);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        alarm(20);
+        atomic_int arrived = 0;
+        mha__parallel_for(2, 2, meet, &arrived);
+        leave(faults(TASKS, 4) == 0 && atomic_load(&arrived) == 2 ? 0 : 1);
+    }
+    int status = 0;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    assert_int_equal(faults(TASKS, 4), 0);
+}
+
+typedef struct hold {
+    atomic_int callers; /* that are inside */
+    atomic_bool over;
+} hold;
+
+static void stay(void *context, size_t task, int worker)
+{
+    (void)task;
+    hold *h = context;
+    if (worker == 0)
+        atomic_fetch_add(&h->callers, 1);
+    while (!atomic_load(&h->over))
+        usleep(1000);
+}
+
+static void *call_and_stay(void *context)
+{
+    mha__parallel_for(2, 2, stay, context);
+    return NULL;
+}
+
+/* Whose callers are not there must not keep the child's calls from getting help. */
+static void a_child_of_fork_is_not_held_up_by_calls_of_its_parent(void **state)
+{
+    (void)state;
+    pthread_t callers[CALLERS];
+    hold h = {0};
+    for (size_t i = 0; i < CALLERS; i++)
+        assert_int_equal(pthread_create(&callers[i], NULL, call_and_stay, &h), 0);
+    while (atomic_load(&h.callers) < CALLERS)
+        usleep(1000);
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(10);
+        atomic_int arrived = 0;
+        mha__parallel_for(2, 2, meet, &arrived);
+        leave(atomic_load(&arrived) == 2 ? 0 : 1);
+    }
+    atomic_store(&h.over, true);
+    for (size_t i = 0; i < CALLERS; i++)
+        pthread_join(callers[i], NULL);
+    int status = 0;
+    assert_true(child > 0);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+}
+
+typedef struct sums {
+    atomic_int arrived;
+    float third[2], tiny[2]; /* by task */
+    int exceptions[2];
+} sums;
+
+/* Each task by a worker of its own, as they wait for each other. */
+static void compute(void *context, size_t task, int worker)
+{
+    sums *s = context;
+    volatile float one = 1.0f, three = 3.0f, small = 0x1p-126f;
+    meet(&s->arrived, task, worker);
+    s->third[task] = one / three;
+    s->tiny[task] = small * 0.5f;
+    s->exceptions[task] = fegetexcept();
+}
+
+/* Rounding and subnormals are the calling thread's; its traps are not, nor are a former caller's settings. */
+static void tasks_compute_as_their_caller_does(void **state)
+{
+    (void)state;
+    static const int roundings[] = {FE_TONEAREST, FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO, FE_TONEAREST};
+    fenv_t usual;
+    fegetenv(&usual);
+    for (int flush = 0; flush < 2; flush++)
+        for (size_t r = 0; r < sizeof roundings / sizeof *roundings; r++)
+            for (int traps = 0; traps < 2; traps++) {
+                sums s = {0};
+                fesetround(roundings[r]);
+                if (flush)
+                    process_flush_subnormals();
+                if (traps)
+                    feenableexcept(FE_DIVBYZERO);
+                const int rounding = fegetround(), enabled = fegetexcept();
+                volatile float one = 1.0f, three = 3.0f, small = 0x1p-126f;
+                volatile float third = one / three, tiny = small * 0.5f;
+                mha__parallel_for(2, 2, compute, &s);
+                const int rounding_after = fegetround(), enabled_after = fegetexcept();
+                fesetenv(&usual);
+                assert_int_equal(atomic_load(&s.arrived), 2);
+                for (int i = 0; i < 2; i++)
+                    assert_true(s.third[i] == third && s.tiny[i] == tiny);
+                assert_int_equal(s.exceptions[0] + s.exceptions[1], enabled); /* the caller's own */
+                assert_int_equal(rounding_after, rounding);
+                assert_int_equal(enabled_after, enabled);
+            }
+}
+
+enum { ORDER = 8 };
+
+static float multiply(void)
+{
+    float A[ORDER * ORDER], C[ORDER * ORDER];
+    for (int i = 0; i < ORDER * ORDER; i++)
+        A[i] = 1.0f;
+    mha__gemm(ORDER, ORDER, ORDER, 1.0f, A, ORDER, A, ORDER, C, ORDER);
+    return C[0];
+}
+
+static void *keep_multiplying(void *context)
+{
+    atomic_int *stop = context;
+    while (!atomic_load(stop)) {
+        const int before = mha__gemm_begin();
+        for (int i = 0; i < 50; i++)
+            (void)multiply();
+        mha__gemm_end(before);
+    }
+    return NULL;
+}
+
+/* A BLAS locks something when a call begins and ends; one child in thirty would wait for that for ever. */
+static void a_child_of_fork_finds_the_blas_unlocked(void **state)
+{
+    (void)state;
+    pthread_t thread[2];
+    atomic_int stop = 0;
+    int status = 0;
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pthread_create(&thread[i], NULL, keep_multiplying, &stop), 0);
+    for (int children = 0; children < 200 && status == 0; children++) {
+        pid_t child = fork();
+        if (child == 0) {
+            alarm(20);
+            const int before = mha__gemm_begin();
+            const float sum = multiply();
+            mha__gemm_end(before);
+            leave(sum == ORDER ? 0 : 1);
+        }
+        if (child < 0 || waitpid(child, &status, 0) != child)
+            status = -1;
+    }
+    atomic_store(&stop, 1);
+    for (int i = 0; i < 2; i++)
+        pthread_join(thread[i], NULL);
+    assert_int_equal(status, 0);
+}
+
+static void the_number_of_threads_comes_from_the_environment_or_the_machine(void **state)
+{
+    (void)state;
+    setenv("OMP_NUM_THREADS", "3", 1);
+    assert_int_equal(mha__parallel_default(), 3);
+    setenv("OMP_NUM_THREADS", "5,2", 1); /* nested teams: the outer one counts */
+    assert_int_equal(mha__parallel_default(), 5);
+    static const char *const nothing[] = {"0", "-1", "many", "", "99999999999999999999"};
+    unsetenv("OMP_NUM_THREADS");
+    const int machine = mha__parallel_default();
+    assert_true(machine >= 1);
+    for (size_t i = 0; i < sizeof nothing / sizeof *nothing; i++) {
+        setenv("OMP_NUM_THREADS", nothing[i], 1);
+        assert_int_equal(mha__parallel_default(), machine);
+    }
+    unsetenv("OMP_NUM_THREADS");
+    cpu_set_t before, one;
+    assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
+    CPU_ZERO(&one);
+    for (int i = 0; CPU_COUNT(&one) == 0; i++)
+        if (CPU_ISSET(i, &before))
+            CPU_SET(i, &one);
+    assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
+    assert_int_equal(mha__parallel_default(), 1);
+    assert_int_equal(sched_setaffinity(0, sizeof before, &before), 0);
+}
+
+static void little_work_wakes_nobody(void **state)
+{
+    (void)state;
+    assert_int_equal(mha__parallel_worth(1e3, 8), 1);
+    assert_int_equal(mha__parallel_worth(1e12, 8), 8);
+    for (double operations = 1; operations < 1e9; operations *= 2) {
+        const int threads = mha__parallel_worth(operations, 8);
+        assert_true(threads >= 1 && threads <= 8);
+        assert_true(mha__parallel_worth(2 * operations, 8) >= threads);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_task_runs_once),
+        cmocka_unit_test(many_may_call_at_once),
+        cmocka_unit_test(tasks_run_side_by_side),
+        cmocka_unit_test(workers_begin_at_their_own_share),
+        cmocka_unit_test(tasks_compute_as_their_caller_does),
+        cmocka_unit_test(a_child_of_fork_has_a_pool_of_its_own),
+        cmocka_unit_test(a_child_of_fork_is_not_held_up_by_calls_of_its_parent),
+        cmocka_unit_test(a_child_of_fork_finds_the_blas_unlocked),
+        cmocka_unit_test(the_number_of_threads_comes_from_the_environment_or_the_machine),
+        cmocka_unit_test(little_work_wakes_nobody),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,344 @@
+/* The streaming core: against the textbook in double, with every way a key can be hidden, with poison in
+ * what is hidden, cut into segments or not, alone or in company, between guard pages. */
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "compute/flash.h"
+#include "mha/random.h"
+#include "mha/system.h"
+#include "support/guard.h"
+#include "support/isa.h"
+#include "support/unit.h"
+
+/* A problem with everything it needs; rows see what `see` says. */
+typedef struct problem {
+    size_t rows, keys, d_k, d_v, extra, logits;
+    bool bias, cap;
+    enum { ALL, CAUSAL, WINDOW, NOTHING } see;
+
+    mha__stream stream;
+    mha__stream_row row[64];
+    float *q, *out, *lse, *bias_values, *logit_values, *scratch;
+    float *K, *V, *K_extra, *V_extra;
+} problem;
+
+static float *floats(size_t n, uint64_t stream, float size)
+{
+    float *x = guard_allocate(n * sizeof *x, GUARD_AFTER, 0);
+    for (size_t i = 0; i < n; i++)
+        x[i] = size * (2.0f * mha_random_unit(11, stream, i) - 1.0f);
+    return x;
+}
+
+static const float *bias_of(void *context, size_t row, size_t key, size_t n, float *room)
+{
+    const problem *p = context;
+    if (row % 4 == 3)
+        return NULL;
+    memcpy(room, p->bias_values + row * p->keys + key, n * sizeof *room);
+    return room;
+}
+
+static void set_up(problem *p)
+{
+    const size_t k_stride = p->d_k + 3, v_stride = p->d_v + 5;
+    p->q = floats(p->rows * p->d_k, 1, 2.0f);
+    p->out = floats(p->rows * p->d_v, 9, 1.0f);
+    p->lse = floats(p->rows, 9, 1.0f);
+    p->K = floats((p->keys ? p->keys - 1 : 0) * k_stride + p->d_k, 2, 2.0f);
+    p->V = floats((p->keys ? p->keys - 1 : 0) * v_stride + p->d_v, 3, 1.0f);
+    p->K_extra = floats(2 * p->d_k, 4, 2.0f);
+    p->V_extra = floats(2 * p->d_v, 5, 1.0f);
+    p->bias_values = floats(p->rows * p->keys, 6, 3.0f);
+    for (size_t i = 0; i < p->rows * p->keys; i++)
+        if (mha_random_unit(12, 1, i) < 0.2f)
+            p->bias_values[i] = -INFINITY;
+    p->logit_values = floats(2, 7, 2.0f);
+    p->scratch = guard_allocate((mha__stream_scratch(p->rows, p->d_k, p->d_v) + 63) / 64 * 64, GUARD_AFTER, 0xff);
+    p->stream = (mha__stream){.d_k = p->d_k,
+                             .d_v = p->d_v,
+                             .scale = 0.3f,
+                             .softcap = p->cap ? 5.0f : 0.0f,
+                             .keys = {.K = p->K, .V = p->V, .k_stride = k_stride, .v_stride = v_stride, .n = p->keys},
+                             .extra = {.K = p->K_extra, .V = p->V_extra, .k_stride = p->d_k, .v_stride = p->d_v, .n = p->extra},
+                             .bias = p->bias ? bias_of : NULL,
+                             .context = p,
+                             .empty = 0.0f};
+    for (size_t i = 0; i < p->rows; i++) {
+        size_t end = p->see == CAUSAL ? i * p->keys / p->rows + 1 : p->keys;
+        size_t begin = p->see == WINDOW ? i * p->keys / p->rows : 0;
+        if (p->see == WINDOW)
+            end = begin + p->keys / 3 + 1 < p->keys ? begin + p->keys / 3 + 1 : p->keys;
+        if (p->see == NOTHING)
+            end = begin;
+        p->row[i] = (mha__stream_row){p->q + i * p->d_k,
+                                     p->out + i * p->d_v,
+                                     p->lse + i,
+                                     begin,
+                                     end < p->keys ? end : p->keys,
+                                     i,
+                                     p->logit_values,
+                                     p->logits};
+    }
+}
+
+static bool sees(const problem *p, size_t i, size_t j)
+{
+    return j >= p->row[i].begin && j < p->row[i].end &&
+           !(p->bias && i % 4 != 3 && p->bias_values[i * p->keys + j] == -INFINITY);
+}
+
+/* Row i in double, by the textbook; the largest magnitude a score had on its way, and that of a visible value. */
+static void textbook(const problem *p, size_t i, double *out, double *lse, double *largest, double *value)
+{
+    const mha__stream *s = &p->stream;
+    const size_t n = p->keys + p->extra;
+    double *score = malloc((n + 1) * sizeof *score), max = -INFINITY, sum = 0.0;
+    size_t seen = 0;
+    *largest = *value = 0.0;
+    for (size_t j = 0; j < n; j++) {
+        const float *k = j < p->keys ? p->K + j * s->keys.k_stride : p->K_extra + (j - p->keys) * p->d_k;
+        score[j] = -INFINITY;
+        if (j < p->keys && !sees(p, i, j))
+            continue;
+        double x = 0.0, size = 0.0;
+        for (size_t e = 0; e < p->d_k; e++) {
+            x += (double)p->row[i].q[e] * k[e];
+            size += fabs((double)p->row[i].q[e] * k[e]);
+        }
+        x *= s->scale;
+        if (p->cap)
+            x = 5.0 * tanh(x / 5.0);
+        if (p->bias && j < p->keys && i % 4 != 3)
+            x += p->bias_values[i * p->keys + j];
+        score[j] = x;
+        max = x > max ? x : max;
+        *largest = size * s->scale + 8.0 > *largest ? size * s->scale + 8.0 : *largest;
+        seen++;
+    }
+    for (size_t l = 0; l < p->logits; l++)
+        max = p->logit_values[l] > max ? p->logit_values[l] : max;
+    for (size_t l = 0; l < p->logits; l++)
+        sum += exp(p->logit_values[l] - max);
+    for (size_t e = 0; e < p->d_v; e++)
+        out[e] = 0.0;
+    for (size_t j = 0; j < n; j++) {
+        if (score[j] == -INFINITY)
+            continue;
+        const float *v = j < p->keys ? p->V + j * s->keys.v_stride : p->V_extra + (j - p->keys) * p->d_v;
+        sum += exp(score[j] - max);
+        for (size_t e = 0; e < p->d_v; e++) {
+            out[e] += exp(score[j] - max) * v[e];
+            *value = fabs((double)v[e]) > *value ? fabs((double)v[e]) : *value;
+        }
+    }
+    for (size_t e = 0; e < p->d_v; e++)
+        out[e] = seen ? out[e] / sum : p->logits ? 0.0 : (double)s->empty;
+    *lse = seen || p->logits ? max + log(sum) : -INFINITY;
+    free(score);
+}
+
+/* A score carries (d_k + 8) u of the sum of its terms' magnitudes (scaling q, the chain, cap, bias, the maximum), exp
+ * makes that a relative error of a weight and adds 1.02 ULP for itself and for each rescaling; the sums over n
+ * keys add n u at worst. A weighted mean moves by at most twice the relative error of its weights, times the
+ * largest value, and carries its own chain's n u. */
+static void check(const problem *p)
+{
+    const double u = 0x1p-24;
+    double *out = malloc(p->d_v * sizeof *out), lse, largest, value;
+    for (size_t i = 0; i < p->rows; i++) {
+        textbook(p, i, out, &lse, &largest, &value);
+        const size_t n = p->keys + p->extra;
+        double score = ((double)p->d_k + 8) * u * largest,
+               weights = 2 * score + ((double)n + 4 * ((double)n / 64 + 8)) * u;
+        double bound = (2 * weights + (double)n * u) * value;
+        for (size_t e = 0; e < p->d_v; e++)
+            if (!(fabs(p->row[i].out[e] - out[e]) <= bound + FLT_MIN))
+                fail_msg("%s: rows %zu keys %zu d_k %zu d_v %zu extra %zu logits %zu bias %d cap %d see %d: "
+                         "out[%zu][%zu] expected "
+                         "%.9g, found %.9g, bound %.3g",
+                         mha_isa(), p->rows, p->keys, p->d_k, p->d_v, p->extra, p->logits, p->bias, p->cap, (int)p->see,
+                         i, e, out[e], p->row[i].out[e], bound);
+        if (isinf(lse))
+            assert_true((double)*p->row[i].lse == lse);
+        else
+            assert_true(fabs(*p->row[i].lse - lse) <= score + weights + 4 * u * (fabs(lse) + 1.0));
+    }
+    free(out);
+}
+
+static void outputs_agree_with_the_textbook(void **state)
+{
+    static const size_t keys[] = {1, 2, 15, 16, 17, 31, 33, 255, 256, 257, 511, 512, 513, 600, 1023, 1024, 1025, 2100};
+    static const size_t widths[][2] = {{64, 64}, {1, 1},     {3, 7},     {16, 17},  {40, 40},
+                                       {33, 80}, {128, 128}, {192, 128}, {300, 264}};
+    FOR_EACH_ISA
+    for (size_t a = 0; a < sizeof keys / sizeof *keys; a++)
+        for (size_t b = 0; b < sizeof widths / sizeof *widths; b++) {
+            size_t turn = a * 9 + b; /* the rest takes turns, so that every pair of features meets somewhere */
+            if (keys[a] > 600 && b > 1 && turn % 3)
+                continue;
+            problem p = {.rows = (const size_t[]){1, 2, 5, 14, 15, 29, 31}[turn % 7],
+                         .keys = keys[a],
+                         .d_k = widths[b][0],
+                         .d_v = widths[b][1],
+                         .extra = turn % 5 == 4 ? 2 : turn % 5 == 2,
+                         .logits = turn % 4 == 3 ? 2 : turn % 4 == 1,
+                         .bias = turn % 2,
+                         .cap = turn % 3 == 1,
+                         .see = (const int[]){ALL, CAUSAL, WINDOW, CAUSAL, WINDOW, ALL, NOTHING}[(turn + a) % 7]};
+            set_up(&p);
+            mha__stream_rows(&p.stream, p.row, p.rows, p.scratch);
+            check(&p);
+            guard_release_all();
+        }
+}
+
+/* The output of `p` computed once more: in segments, by single rows, with other memory. All bits must agree. */
+static void the_bits_depend_on_neither_segments_nor_company(void **state)
+{
+    static const size_t keys[] = {1, 300, 1024, 1025, 3000};
+    FOR_EACH_ISA
+    for (size_t a = 0; a < 5; a++)
+        for (int form = 0; form < 12; form++) {
+            problem p = {.rows = 31,
+                         .keys = keys[a],
+                         .d_k = 64,
+                         .d_v = form < 6 ? 48 : form % 2 ? 40 : 24, /* whole vectors of sixteen, or half of one left */
+                         .extra = form % 6 == 4,
+                         .logits = form % 6 == 5,
+                         .bias = form % 2,
+                         .see = (const int[]){ALL, CAUSAL, WINDOW}[form % 3]};
+            set_up(&p);
+            mha__stream_rows(&p.stream, p.row, p.rows, p.scratch);
+            float *once = floats(p.rows * p.d_v, 1, 1.0f), *lse = floats(p.rows, 1, 1.0f);
+            memcpy(once, p.out, p.rows * p.d_v * sizeof *once);
+            memcpy(lse, p.lse, p.rows * sizeof *lse);
+
+            memset(p.out, 0xff, p.rows * p.d_v * sizeof *once);
+            const size_t segments = mha__stream_segments(&p.stream), part = mha__stream_part_floats(p.rows, p.d_v);
+            assert_int_equal(segments, (keys[a] - 1) / MHA_SEGMENT + 1 + p.extra);
+            float *parts = floats(segments * part, 1, 1.0f);
+            for (size_t s = segments; s-- > 0;)
+                mha__stream_segment(&p.stream, p.row, p.rows, s, parts + s * part, p.scratch);
+            mha__stream_merge(&p.stream, p.row, p.rows, parts);
+            assert_memory_equal(once, p.out, p.rows * p.d_v * sizeof *once);
+            assert_memory_equal(lse, p.lse, p.rows * sizeof *lse);
+
+            memset(p.out, 0xff, p.rows * p.d_v * sizeof *once);
+            for (size_t i = 0; i < p.rows; i++) {
+                memset(p.scratch, 0xff, mha__stream_scratch(1, p.d_k, p.d_v));
+                mha__stream_rows(&p.stream, p.row + i, 1, p.scratch);
+            }
+            assert_memory_equal(once, p.out, p.rows * p.d_v * sizeof *once);
+            guard_release_all();
+        }
+}
+
+/* What a row does not see may hold anything, also when its neighbour sees it. */
+static void hidden_keys_contribute_nothing(void **state)
+{
+    const float poison[] = {NAN, INFINITY, -INFINITY, 3e38f};
+    FOR_EACH_ISA
+    for (int see = ALL; see <= WINDOW; see++)
+        for (int form = 0; form < 4; form++)
+            for (size_t z = 0; z < 4; z++) {
+                const bool bias = form & 1, few = form & 2; /* few: values are read where they lie, if all rows see all */
+                problem p = {.rows = few ? 4 : 20, .keys = 600, .d_k = 32, .d_v = few ? 48 : 40, .bias = bias, .see = see};
+                set_up(&p);
+                mha__stream_rows(&p.stream, p.row, p.rows, p.scratch);
+                float *clean = floats(p.rows * p.d_v, 1, 1.0f);
+                memcpy(clean, p.out, p.rows * p.d_v * sizeof *clean);
+                const size_t bad[] = {0, 1, 37, 511, 512, 513, 599};
+                const size_t first = see == CAUSAL ? 2 : 0; /* the first row sees the first key */
+                for (size_t b = first; b < 7; b++) {
+                    p.K[bad[b] * p.stream.keys.k_stride + b] = poison[z];
+                    p.V[bad[b] * p.stream.keys.v_stride + 3 * b] = poison[z];
+                }
+                mha__stream_rows(&p.stream, p.row, p.rows, p.scratch);
+                size_t untouched = 0;
+                for (size_t i = 0; i < p.rows; i++) {
+                    bool sees_bad = false, finite = true;
+                    for (size_t b = first; b < 7; b++)
+                        sees_bad |= sees(&p, i, bad[b]);
+                    for (size_t e = 0; e < p.d_v; e++)
+                        finite &= isfinite(p.out[i * p.d_v + e]);
+                    if (!sees_bad)
+                        assert_memory_equal(clean + i * p.d_v, p.out + i * p.d_v, p.d_v * sizeof *clean);
+                    else
+                        assert_true(!finite || z == 3);
+                    untouched += !sees_bad;
+                }
+                assert_true(see == ALL || untouched > 0);
+                guard_release_all();
+            }
+}
+
+static void rows_without_keys_and_scores_without_limits(void **state)
+{
+    FOR_EACH_ISA
+    {
+        problem p = {.rows = 3, .keys = 300, .d_k = 16, .d_v = 16, .see = NOTHING};
+        set_up(&p);
+        p.stream.empty = NAN;
+        mha__stream_rows(&p.stream, p.row, p.rows, p.scratch);
+        assert_true(isnan(p.out[0]) && isnan(p.out[47]) && isnan(p.lse[0]));
+        p.stream.keys.n = 0;
+        mha__stream_rows(&p.stream, p.row, p.rows, p.scratch);
+        assert_true(isnan(p.out[0]));
+        p.stream.empty = 0.0f;
+        float part[4096];
+        assert_int_equal(mha__stream_segments(&p.stream), 0);
+        mha__stream_merge(&p.stream, p.row, p.rows, part);
+        assert_true(p.out[0] == 0.0f && p.out[47] == 0.0f);
+
+        problem q = {.rows = 3, .keys = 600, .d_k = 16, .d_v = 16, .see = ALL};
+        set_up(&q);
+        for (size_t j = 0; j < 600; j++) /* row 0 sees -inf only, row 1 one +inf, row 2 NaN in the last block */
+            q.K[j * q.stream.keys.k_stride] = -INFINITY;
+        for (size_t i = 0; i < 3; i++)
+            for (size_t e = 0; e < 16; e++)
+                q.q[i * 16 + e] = 1.0f;
+        q.row[1].end = 200;
+        q.K[100 * q.stream.keys.k_stride] = INFINITY;
+        q.row[0].end = 90;
+        q.K[599 * q.stream.keys.k_stride] = NAN;
+        q.row[2].begin = 512;
+        mha__stream_rows(&q.stream, q.row, q.rows, q.scratch);
+        for (size_t e = 0; e < 48; e++)
+            assert_true(isnan(q.out[e]));
+        guard_release_all();
+    }
+}
+
+/* A segment where a row sees NaN alone has no maximum, and is remembered all the same. */
+static void a_segment_of_nothing_but_nan_is_not_forgotten(void **state)
+{
+    FOR_EACH_ISA
+    for (int second = 0; second < 2; second++) {
+        problem p = {.rows = 1, .keys = 1030, .d_k = 8, .d_v = 8};
+        set_up(&p);
+        p.row[0].begin = second ? 1020 : 1023;
+        p.row[0].end = second ? 1025 : 1029;
+        p.K[(second ? 1024 : 1023) * p.stream.keys.k_stride] = NAN;
+        mha__stream_rows(&p.stream, p.row, p.rows, p.scratch);
+        for (size_t e = 0; e < p.d_v; e++)
+            assert_true(isnan(p.out[e]));
+        assert_true(isnan(p.lse[0]));
+        guard_release_all();
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(outputs_agree_with_the_textbook, isa_teardown),
+        cmocka_unit_test_teardown(the_bits_depend_on_neither_segments_nor_company, isa_teardown),
+        cmocka_unit_test_teardown(hidden_keys_contribute_nothing, isa_teardown),
+        cmocka_unit_test_teardown(rows_without_keys_and_scores_without_limits, isa_teardown),
+        cmocka_unit_test_teardown(a_segment_of_nothing_but_nan_is_not_forgotten, isa_teardown),
+    };
+    return cmocka_run_group_tests_name("streaming", tests, NULL, NULL);
+}

@@ -1,0 +1,292 @@
+/* What a config.json or the metadata of a GGUF file says of its attention layers, and the lists of what is known. */
+#include "support/unit.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "models/claims/claims.h"
+#include "mha/mha.h"
+#include "mha/model.h"
+#include "support/scratch.h"
+
+static const char *config_file(const char *text)
+{
+    return scratch_write("config.json", text, strlen(text));
+}
+
+/* ---------------------------------------------------------------- config.json */
+
+static void an_unknown_model_type_tells_its_heads(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *model_type;
+        size_t d_model, n_heads, kv_heads, d_k;
+    } rows[] = {
+        {"{\"model_type\":\"novel\",\"hidden_size\":64,\"num_attention_heads\":8,\"num_key_value_heads\":2,\"head_dim\":16}", "novel", 64, 8, 2, 16},
+        {"{\"n_embd\":32,\"n_head\":4}", "", 32, 4, 0, 0},
+        {"{\"model_type\":7,\"d_model\":48,\"encoder_attention_heads\":6,\"d_kv\":8}", "", 48, 6, 0, 8},
+        {"{}", "", 0, 0, 0, 0},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        mha_model_facts facts;
+        mha_error error;
+        assert_ok(mha_model_read_config(config_file(rows[i].text), &facts, &error), error);
+        assert_string_equal(facts.model_type, rows[i].model_type);
+        assert_int_equal(facts.d_model, rows[i].d_model);
+        assert_int_equal(facts.n_heads, rows[i].n_heads);
+        assert_int_equal(facts.kv_heads, rows[i].kv_heads);
+        assert_int_equal(facts.d_k, rows[i].d_k);
+        assert_false(facts.has_semantics);
+        assert_string_equal(facts.caveat, "");
+    }
+}
+
+static void values_that_are_no_counts_are_named(void **state)
+{
+    (void)state;
+    mha_model_facts facts;
+    mha_error error;
+    assert_refused(mha_model_read_config(config_file("{\"hidden_size\":\"64\"}"), &facts, &error), MHA_INVALID, error, "hidden_size", "text");
+    assert_refused(mha_model_read_config(config_file("{\"n_head\":2.5}"), &facts, &error), MHA_INVALID, error, "n_head", "a real number");
+    assert_refused(mha_model_read_config(config_file("{\"n_kv_heads\":[1,2,3]}"), &facts, &error), MHA_INVALID, error, "n_kv_heads", "a list");
+    assert_refused(mha_model_read_config(config_file("{\"num_heads\":{\"a\":1}}"), &facts, &error), MHA_INVALID, error, "num_heads", "an object");
+    assert_refused(mha_model_read_config(config_file("{\"d_kv\":-1}"), &facts, &error), MHA_INVALID, error, "d_kv", "-1");
+    assert_refused(mha_model_read_config(config_file("{\"dim\":1099511627777}"), &facts, &error), MHA_INVALID, error, "dim", "2^40");
+    assert_refused(mha_model_read_config(config_file("{\"dim\":"), &facts, &error), MHA_FORMAT, error, "config.json");
+    assert_refused(mha_model_read_config(config_file("[1]"), &facts, &error), MHA_FORMAT, error, "config.json");
+    assert_refused(mha_model_read_config(scratch_path("none.json"), &facts, &error), MHA_NOT_FOUND, error, "none.json");
+    assert_refused(mha_model_read_config(scratch_path(""), &facts, &error), MHA_INVALID, error, "directory");
+}
+
+static void stretched_rotations_are_told(void **state)
+{
+    (void)state;
+    static const char *const scaling[] = {"", ",\"rope_scaling\":null", ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":2.0}"};
+    for (size_t i = 0; i < 3; i++) {
+        char text[400];
+        mha_model_facts facts;
+        mha_error error;
+        snprintf(text, sizeof text,
+                 "{\"model_type\":\"llama\",\"hidden_size\":64,\"num_attention_heads\":4,\"num_hidden_layers\":1,"
+                 "\"intermediate_size\":96,\"vocab_size\":10,\"rope_theta\":500000.0%s}", scaling[i]);
+        assert_ok(mha_model_read_config(config_file(text), &facts, &error), error);
+        assert_true(facts.has_semantics && facts.causal);
+        assert_int_equal(facts.rope, MHA_ROPE_HALF_SPLIT);
+        assert_int_equal(facts.rope_dim, 16);
+        assert_true(facts.rope_base == 500000);
+        assert_int_equal(strstr(facts.caveat, "rope_scaling") != NULL, i == 2);
+    }
+}
+
+/* ---------------------------------------------------------------- GGUF */
+
+enum { GGUF_U32 = 4, GGUF_F32 = 6, GGUF_STRING = 8 };
+
+static void add_key(bytes *b, const char *key, int type)
+{
+    bytes_number(b, strlen(key), 8);
+    bytes_text(b, key);
+    bytes_number(b, (uint64_t)type, 4);
+}
+
+static void add_count(bytes *b, const char *key, uint32_t value)
+{
+    add_key(b, key, GGUF_U32);
+    bytes_number(b, value, 4);
+}
+
+static void add_real(bytes *b, const char *key, float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    add_key(b, key, GGUF_F32);
+    bytes_number(b, bits, 4);
+}
+
+/* A file without tensors: `architecture` NULL leaves that key out, a base of 0 too. */
+static mha_file *gguf(const char *architecture, uint32_t heads, float base)
+{
+    bytes b = {0};
+    mha_file *file;
+    mha_error error;
+    char key[80];
+    bytes_text(&b, "GGUF");
+    bytes_number(&b, 3, 4);
+    bytes_number(&b, 0, 8);
+    bytes_number(&b, (architecture != NULL) + 6u + (base > 0), 8);
+    if (architecture) {
+        add_key(&b, "general.architecture", GGUF_STRING);
+        bytes_number(&b, strlen(architecture), 8);
+        bytes_text(&b, architecture);
+    }
+    const char *name = architecture ? architecture : "none";
+#define KEY(rest) (snprintf(key, sizeof key, "%s." rest, name), key)
+    add_count(&b, KEY("embedding_length"), 64);
+    add_count(&b, KEY("attention.head_count"), heads);
+    add_count(&b, KEY("attention.head_count_kv"), 2);
+    add_count(&b, KEY("attention.key_length"), 24);
+    add_real(&b, KEY("attention.layer_norm_rms_epsilon"), 0.5f);
+    add_count(&b, KEY("rope.dimension_count"), 12);
+    if (base > 0)
+        add_real(&b, KEY("rope.freq_base"), base);
+#undef KEY
+    assert_ok(mha_file_open(scratch_take("facts.gguf", &b), &file, &error), error);
+    return file;
+}
+
+static void a_gguf_file_tells_its_heads(void **state)
+{
+    (void)state;
+    mha_model_facts facts;
+    mha_file *file = gguf("llama", 8, 1000.0f);
+    assert_true(mha_model_read_metadata(file, &facts));
+    assert_string_equal(facts.model_type, "llama");
+    assert_int_equal(facts.d_model, 64);
+    assert_int_equal(facts.n_heads, 8);
+    assert_int_equal(facts.kv_heads, 2);
+    assert_int_equal(facts.d_k, 24);
+    assert_true(facts.norm_eps == 0.5 && facts.rope_base == 1000 && facts.rope_dim == 12);
+    assert_true(facts.has_semantics && facts.causal);
+    assert_int_equal(facts.rope, MHA_ROPE_INTERLEAVED);
+    mha_file_close(file);
+
+    file = gguf("llama", 8, 0);
+    assert_true(mha_model_read_metadata(file, &facts));
+    assert_true(facts.rope_base == 10000);
+    mha_file_close(file);
+
+    file = gguf("other", 8, 1000.0f); /* its heads, and nothing more */
+    assert_true(mha_model_read_metadata(file, &facts));
+    assert_false(facts.has_semantics);
+    assert_int_equal(facts.n_heads, 8);
+    mha_file_close(file);
+
+    file = gguf("llama", 0, 0);
+    assert_false(mha_model_read_metadata(file, &facts));
+    mha_file_close(file);
+    file = gguf(NULL, 8, 0);
+    assert_false(mha_model_read_metadata(file, &facts));
+    assert_int_equal(facts.n_heads, 0);
+    mha_file_close(file);
+
+    mha_error error;
+    assert_ok(mha_file_open("weights/lookup/model.safetensors", &file, &error), error);
+    assert_false(mha_model_read_metadata(file, &facts));
+    mha_file_close(file);
+}
+
+/* Values of other types, and numbers that no model has, say nothing. */
+static void what_is_no_size_in_a_gguf_file_is_left_out(void **state)
+{
+    (void)state;
+    bytes b = {0};
+    mha_file *file;
+    mha_error error;
+    mha_model_facts facts;
+    bytes_text(&b, "GGUF");
+    bytes_number(&b, 3, 4);
+    bytes_number(&b, 0, 8);
+    bytes_number(&b, 5, 8);
+    add_key(&b, "general.architecture", GGUF_STRING);
+    bytes_number(&b, 5, 8);
+    bytes_text(&b, "llama");
+    add_key(&b, "llama.embedding_length", GGUF_STRING);
+    bytes_number(&b, 4, 8);
+    bytes_text(&b, "wide");
+    add_count(&b, "llama.attention.head_count", 4);
+    add_real(&b, "llama.attention.head_count_kv", -2);
+    add_real(&b, "llama.attention.key_length", 1e20f);
+    assert_ok(mha_file_open(scratch_take("odd.gguf", &b), &file, &error), error);
+    assert_true(mha_model_read_metadata(file, &facts));
+    assert_int_equal(facts.n_heads, 4);
+    assert_int_equal(facts.d_model, 0);
+    assert_int_equal(facts.kv_heads, 0);
+    assert_int_equal(facts.d_k, 0);
+    mha_file_close(file);
+
+    /* The same key in a file of another format is none of its business. */
+    mha_writer *writer;
+    const char *path = scratch_path("facts.safetensors");
+    assert_ok(mha_writer_create(path, &writer, &error), error);
+    assert_ok(mha_writer_metadata(writer, "general.architecture", "llama", &error), error);
+    assert_ok(mha_writer_metadata(writer, "llama.attention.head_count", "4", &error), error);
+    assert_ok(mha_writer_commit(writer, &error), error);
+    mha_writer_destroy(writer);
+    assert_ok(mha_file_open(path, &file, &error), error);
+    assert_false(mha_model_read_metadata(file, &facts));
+    assert_int_equal(facts.n_heads, 0);
+    mha_file_close(file);
+}
+
+/* ---------------------------------------------------------------- lists and costs */
+
+static void lists_end_with_nothing(void **state)
+{
+    (void)state;
+    const char *text = NULL, *before = "";
+    size_t presets = 0, schemes = 0;
+    for (const char *name; (name = mha_preset_at(presets, &text)); presets++) {
+        assert_true(strcmp(before, name) < 0); /* in the order of their names */
+        assert_int_equal(*text, '{');
+        assert_ptr_equal(mha_preset_at(presets, NULL), name);
+        before = name;
+    }
+    assert_true(presets > 20);
+    assert_null(mha_preset_at(presets + 1, NULL));
+    for (const char *name; (name = mha_model_scheme(schemes)); schemes++)
+        assert_true(strlen(name) > 0);
+    assert_true(schemes > 5);
+    assert_null(mha_model_scheme(schemes + 1));
+    assert_string_equal(mha_finding_name(MHA_FINDING_MISSING), "missing");
+    assert_string_equal(mha_finding_name((mha_finding_kind)99), "?");
+    mha__claim claim;
+    mha_error error;
+    size_t claims = 0;
+    while (mha__claim_judge(claims, &claim, &error) == MHA_OK)
+        claims++;
+    assert_refused(mha__claim_judge(claims, &claim, &error), MHA_NOT_FOUND, error, "below");
+}
+
+static void costs_beyond_64_bits_are_refused(void **state)
+{
+    (void)state;
+    static const char *const presets[] = {"gpt2", "vit", "t5-base"};
+    for (size_t i = 0; i < 3; i++) {
+        mha_params *table;
+        mha_model *model;
+        mha_error error;
+        mha_model_costs costs = {.projections = 77}, more;
+        mha_model_layer layer;
+        const mha_model_spec spec = {.preset = presets[i]};
+        assert_int_equal(mha_params_create(NULL, &table), MHA_OK);
+        if (mha_model_create(&spec, table, &model, &error) != MHA_OK) {
+            mha_params_destroy(table); /* a beginning of several names */
+            continue;
+        }
+        assert_refused(mha_model_get_costs(model, (size_t)1 << 40, (size_t)1 << 30, &costs, &error), MHA_INVALID, error, "seq", "64 bits");
+        assert_int_equal(costs.projections, 77);
+        assert_ok(mha_model_get_costs(model, 1, 8, &costs, &error), error);
+        assert_ok(mha_model_get_costs(model, 2, 8, &more, &error), error);
+        assert_int_equal(more.projections, 2 * costs.projections);
+        assert_int_equal(more.patches, 2 * costs.patches);
+        assert_true(costs.scores_causal <= costs.scores_full);
+        assert_false(mha_model_layer_at(model, mha_model_layer_count(model), &layer));
+        mha_model_destroy(model);
+        mha_params_destroy(table);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_unknown_model_type_tells_its_heads),
+        cmocka_unit_test(values_that_are_no_counts_are_named),
+        cmocka_unit_test(stretched_rotations_are_told),
+        cmocka_unit_test(a_gguf_file_tells_its_heads),
+        cmocka_unit_test(what_is_no_size_in_a_gguf_file_is_left_out),
+        cmocka_unit_test(lists_end_with_nothing),
+        cmocka_unit_test(costs_beyond_64_bits_are_refused),
+    };
+    return cmocka_run_group_tests_name("models_facts", tests, NULL, NULL);
+}
