@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "verify/case/record.h"
+#include "verify/attempt.h"
 
 static mha_status no_memory(const char *what, mha_error *error)
 {

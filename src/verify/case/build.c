@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "verify/attempt.h"
 #include "verify/case/record.h"
 
 /* ---------------------------------------------------------------- layers */
@@ -349,28 +350,7 @@ static mha_status build_semantics(mha_case *c, mha_error *error)
     return status;
 }
 
-/* ---------------------------------------------------------------- the call */
-
-static mha_view input(const mha_case *c, case_tensor tensor, size_t T, size_t heads, size_t E)
-{
-    const mha_view *v = &c->tensors[tensor];
-    if (!v->data)
-        return (mha_view){0};
-    if (c->kind == CASE_MHA)
-        return mha_view_rows(v->data, v->dtype, c->layout, c->B, T, E);
-    return mha_view_heads(v->data, v->dtype, c->layout, c->B, T, heads, E / heads);
-}
-
-mha_call mha_case_call(const mha_case *c)
-{
-    return (mha_call){
-        .query = input(c, CASE_QUERY, c->T_q, c->H, c->E_q),
-        .key = input(c, CASE_KEY, c->T_k, c->H_kv, c->E_k),
-        .value = input(c, CASE_VALUE, c->T_k, c->H_kv, c->E_v),
-        .semantics = c->semantics,
-        .extras = c->extras,
-    };
-}
+/* ---------------------------------------------------------------- contradictions */
 
 static mha_status check_past(const mha_case *c, mha_error *error)
 {

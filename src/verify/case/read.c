@@ -1,7 +1,5 @@
 /* Reading a case file: which tensors and keys it holds, and what they say. */
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
@@ -18,32 +16,6 @@ static const struct {
     CASE_TENSOR_LIST(TENSOR_ROW)
 #undef TENSOR_ROW
 };
-
-static const char *const weight_words[MHA_WEIGHT_COUNT] = {
-    [MHA_W_Q] = "W_q",
-    [MHA_B_Q] = "b_q",
-    [MHA_W_K] = "W_k",
-    [MHA_B_K] = "b_k",
-    [MHA_W_V] = "W_v",
-    [MHA_B_V] = "b_v",
-    [MHA_W_O] = "W_o",
-    [MHA_B_O] = "b_o",
-    [MHA_BIAS_K] = "bias_k",
-    [MHA_BIAS_V] = "bias_v",
-    [MHA_SINKS] = "head_sink",
-    [MHA_Q_NORM] = "q_norm_weight",
-    [MHA_K_NORM] = "k_norm_weight",
-};
-
-const char *mha__case_weight_name(mha_weight weight)
-{
-    return weight_words[weight];
-}
-
-const char *mha__case_tensor_name(case_tensor tensor)
-{
-    return tensor_words[tensor].name;
-}
 
 static const char *const weights_prefix[CASE_WEIGHTS_COUNT] = {"", "permuted.", "repeated."};
 
@@ -132,55 +104,6 @@ static int expected_slot(const char *name)
     return strcmp(name, "prefill_output") == 0 ? CASE_PREFILL_OUTPUT : -1;
 }
 
-/* ---------------------------------------------------------------- metadata */
-
-mha_status mha__case_number(const mha_case *c, const char *key, double missing, double *value, mha_error *error)
-{
-    const char *text = mha_file_metadata(c->file, key);
-    *value = missing;
-    if (!text)
-        return MHA_OK;
-    char *end;
-    double x = strtod(text, &end);
-    if (end == text || *end != '\0' || isnan(x))
-        return mha__fail(error, MHA_INVALID, key, "metadata %s: expected a number, found \"%s\"", key, text);
-    *value = x;
-    return MHA_OK;
-}
-
-mha_status mha__case_whole(const mha_case *c, const char *key, int64_t low, int64_t missing, int64_t *value,
-                          mha_error *error)
-{
-    double x;
-    mha_status status = mha__case_number(c, key, (double)missing, &x, error);
-    if (status)
-        return status;
-    if (x != floor(x) || x < (double)low || x > 0x1p53)
-        return mha__fail(error, MHA_INVALID, key, "%s: expected a whole number of %lld or more, found %g", key,
-                        (long long)low, x);
-    *value = (int64_t)x;
-    return MHA_OK;
-}
-
-mha_status mha__case_word(const mha_case *c, const char *key, const char *const *words, int missing, int *value,
-                         mha_error *error)
-{
-    const char *text = mha_file_metadata(c->file, key);
-    *value = missing;
-    if (!text)
-        return MHA_OK;
-    char list[160] = "";
-    for (int i = 0; words[i]; i++) {
-        if (strcmp(words[i], text) == 0) {
-            *value = i;
-            return MHA_OK;
-        }
-        size_t used = strlen(list);
-        snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "", words[i]);
-    }
-    return mha__fail(error, MHA_INVALID, key, "metadata %s: expected one of %s, found \"%s\"", key, list, text);
-}
-
 /* ---------------------------------------------------------------- tensors */
 
 static mha_status read_tensor(mha_case *c, const mha_file_tensor *t, case_content content, int low, int high,
@@ -229,7 +152,7 @@ static mha_status place(mha_case *c, const mha_file_tensor *t, bool *known, mha_
                                error);
     for (int set = 0; set < CASE_WEIGHTS_COUNT; set++)
         for (int w = 0; w < MHA_WEIGHT_COUNT; w++)
-            if (starts_with(t->name, weights_prefix[set], &rest) && strcmp(rest, weight_words[w]) == 0) {
+            if (starts_with(t->name, weights_prefix[set], &rest) && strcmp(rest, mha__case_weight_name((mha_weight)w)) == 0) {
                 c->has_set[set] = true;
                 return read_tensor(c, t, CASE_REAL, 1, 2, &c->weights[set][w], error);
             }
@@ -402,30 +325,4 @@ void mha_case_close(mha_case *c)
     mha_file_close(c->file);
     mha_allocator a = c->pool.allocator;
     mha__release(&a, c, sizeof *c);
-}
-
-const char *mha_case_name(const mha_case *c)
-{
-    return c->name;
-}
-
-const char *mha_case_kind(const mha_case *c)
-{
-    return c->kind == CASE_MHA ? "mha" : c->kind == CASE_SDPA ? "sdpa" : "rope";
-}
-
-const char *mha_case_skip_reason(const mha_case *c)
-{
-    return *c->skip ? c->skip : NULL;
-}
-
-const mha_layer *mha_case_layer(const mha_case *c)
-{
-    return c->layers[CASE_RECORDED];
-}
-
-void mha_case_past(const mha_case *c, mha_view *keys, mha_view *values)
-{
-    *keys = c->P ? c->tensors[CASE_PAST_KEY] : (mha_view){0};
-    *values = c->P ? c->tensors[CASE_PAST_VALUE] : (mha_view){0};
 }

@@ -1,22 +1,10 @@
-/* Inside the verification: a case as read, memory that lives as long as its owner, one attempt. */
+/* A case as read from its file: the words of the format, what the file says, and how to ask for it. */
 #ifndef MHA_VERIFY_CASE_RECORD_H
 #define MHA_VERIFY_CASE_RECORD_H
 
+#include "base/arena.h"
 #include "mha/file.h"
 #include "mha/verify.h"
-
-/* ---------------------------------------------------------------- memory of one owner */
-
-typedef struct mha__arena {
-    mha_allocator allocator;
-    struct pool_block *first;
-} mha__arena;
-
-/* Zeroed bytes (at least one, so that an empty tensor has an address too) until mha__arena_free. */
-void *mha__arena_take(mha__arena *pool, size_t bytes);
-void mha__arena_free(mha__arena *pool);
-/* A contiguous view of new memory; no data when there is none. */
-mha_view mha__arena_view(mha__arena *pool, mha_dtype dtype, int rank, const size_t *shape);
 
 /* ---------------------------------------------------------------- the format's words */
 
@@ -115,52 +103,5 @@ mha_status mha__case_word(const mha_case *c, const char *key, const char *const 
 /* A contiguous stage of the plan's shape seen as the case's file shapes it, `rank` extents: output in the
  * case's layout, `qk` without the extra rows of S', no batch extent where the layout has none. */
 mha_view mha__case_shape(const mha_case *c, const mha_view *stage, mha_stage which, bool is_qk, size_t S, int rank);
-
-/* How far results of one call may lie apart, [0] in float32 and [1] in float64, where nobody says: see
- * src/verify/tolerance/tolerance.c. Of the wanted stages; the others are infinite. */
-typedef struct mha__tolerance {
-    double atol[2][MHA_STAGE_COUNT];
-} mha__tolerance;
-
-mha_status mha__tolerance_of(const mha_layer *layer, const mha_call *call, const mha_view *past_key,
-                            const mha_view *past_value, const bool wanted[MHA_STAGE_COUNT], mha__tolerance *tolerance,
-                            mha_error *error);
-mha_status mha__tolerance_of_case(const mha_case *c, const bool wanted[MHA_STAGE_COUNT], mha__tolerance *tolerance,
-                                 mha_error *error);
-/* Measures a call whose cached rows are given as views (no data: none). */
-mha_status mha__magnitudes_of(const mha_layer *layer, const mha_call *call, const mha_view *past_key,
-                             const mha_view *past_value, mha_magnitudes *magnitudes, mha_error *error);
-
-/* How far the rounding of its angles may move what a rotation turns, in 2-norm: one head's row, and one pair of it. */
-typedef struct mha__turn {
-    double row, pair;
-} mha__turn;
-
-/* For x (B, T, heads, d) at positions up to `farthest`; zero where there is no rotation, or by tables. */
-mha__turn mha__turn_of(const mha_rope *rope, const mha_view *x, double farthest);
-/* The same for a pair of norm 1: see src/verify/tolerance/error_bound.c. */
-double mha__angle_error(double position, double frequency);
-
-/* ---------------------------------------------------------------- one attempt */
-
-/* A forward with everything it needs: inputs converted for the path, a cache, stages, workspace. */
-typedef struct mha__attempt {
-    mha__arena pool;
-    const mha_layer *layer;
-    mha_call call;
-    mha_cache *cache; /* its own */
-    mha_plan plan;
-    mha_view stages[MHA_STAGE_COUNT]; /* contiguous, of plan.stage_shape, output in memory order of its layout */
-} mha__attempt;
-
-/* Converts inputs that the path does not take, makes a cache holding `past_key` and `past_value` (no
- * data: no cache) unless the call has one, and plans. Free the attempt in any case. */
-mha_status mha__attempt_begin(mha__attempt *attempt, const mha_allocator *allocator, const mha_layer *layer,
-                             const mha_call *call, const mha_view *past_key, const mha_view *past_value,
-                             mha_error *error);
-/* Runs it with the wanted stages kept, in F64 on the exact path, else in F32. */
-mha_status mha__attempt_run(mha__attempt *attempt, mha_layout layout, const bool wanted[MHA_STAGE_COUNT],
-                           mha_error *error);
-void mha__attempt_free(mha__attempt *attempt);
 
 #endif

@@ -5,7 +5,9 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "verify/attempt.h"
 #include "verify/case/record.h"
+#include "verify/tolerance/tolerance.h"
 
 /* A case being written; what is not borrowed from the call lives in the pool until the file is complete. */
 typedef struct saving {

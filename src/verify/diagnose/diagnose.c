@@ -6,6 +6,7 @@
 
 #include "base/base.h"
 #include "verify/diagnose/variant_forward.h"
+#include "verify/tolerance/tolerance.h"
 
 /* One candidate: entries of the list of variants, -1 for none, and how well it fits. */
 typedef struct candidate {

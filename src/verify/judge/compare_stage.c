@@ -9,29 +9,6 @@
 
 /* ---------------------------------------------------------------- shapes */
 
-mha_view mha__case_shape(const mha_case *c, const mha_view *stage, mha_stage which, bool is_qk, size_t S, int rank)
-{
-    mha_view v = *stage;
-    if (which == MHA_STAGE_OUTPUT) {
-        size_t B = v.shape[0], T = v.shape[1], H = c->H, d = c->d_v, E = c->E_out;
-        switch (c->layout) {
-        case MHA_TE: return mha_view_of(v.data, v.dtype, 2, (const size_t[]){T, E});
-        case MHA_TBE: return mha_view_of(v.data, v.dtype, 3, (const size_t[]){T, B, E});
-        case MHA_BHTD: return mha_view_of(v.data, v.dtype, 4, (const size_t[]){B, H, T, d});
-        case MHA_BTHD: return mha_view_of(v.data, v.dtype, 4, (const size_t[]){B, T, H, d});
-        default: return mha_view_of(v.data, v.dtype, 3, (const size_t[]){B, T, E});
-        }
-    }
-    if (is_qk && v.rank == 4 && v.shape[3] > S)
-        v = mha_view_slice(&v, 3, 0, S);
-    if (c->layout == MHA_TE && rank == v.rank - 1 && v.shape[0] == 1) {
-        v.rank = rank;
-        memmove(v.shape, v.shape + 1, sizeof v.shape[0] * (size_t)rank);
-        memmove(v.stride, v.stride + 1, sizeof v.stride[0] * (size_t)rank);
-    }
-    return v;
-}
-
 /* The view with an axis that counts heads, and which axis that is; -1 where there is none. */
 static int head_axis(const mha_case *c, mha_view *v, mha_stage stage)
 {

@@ -2,7 +2,9 @@
 #ifndef MHA_VERIFY_JUDGE_JUDGE_H
 #define MHA_VERIFY_JUDGE_JUDGE_H
 
+#include "verify/attempt.h"
 #include "verify/case/record.h"
+#include "verify/tolerance/tolerance.h"
 
 typedef struct mha__judgement {
     const mha_case *c;

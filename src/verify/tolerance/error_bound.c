@@ -49,7 +49,7 @@
 #include <math.h>
 
 #include "base/base.h"
-#include "verify/case/record.h"
+#include "verify/tolerance/tolerance.h"
 
 static double gamma_of(double n, double u)
 {

@@ -3,7 +3,8 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "verify/case/record.h"
+#include "verify/attempt.h"
+#include "verify/tolerance/tolerance.h"
 
 /* Largest absolute finite value of a view; 0 without data. */
 static double max_abs(const mha_view *v)

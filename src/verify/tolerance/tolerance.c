@@ -21,7 +21,9 @@
 #include <math.h>
 
 #include "base/base.h"
+#include "verify/attempt.h"
 #include "verify/case/record.h"
+#include "verify/tolerance/tolerance.h"
 
 /* Largest absolute finite value, and how many finite ones there are. */
 static double largest_of(const mha_view *v, size_t *finite)
