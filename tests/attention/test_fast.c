@@ -1,5 +1,6 @@
 /* The fast path from outside: what takes it and what does not, and the packed copies of the weights, which must
  * never be stale. */
+#include <fenv.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -364,6 +365,47 @@ static void shared_terms_belong_to_their_stretch(void **state)
         assert_true(fabs(out[i] - want[i]) <= (KEYS + 64) * 0x1p-24);
 }
 
+/* The same call with one thing changed after the other that must not change a bit: how many threads there are, and what
+ * the values of hidden keys are. In every direction in which the caller's thread may round; a column of values is 0, whose
+ * sum has a sign, too. */
+static void hidden_keys_add_nothing_however_the_caller_rounds(void **state)
+{
+    enum { LENGTH = 130, HEADS = 2, D = 24, ALL = LENGTH * HEADS * D };
+    static float q[ALL], k[ALL], v[ALL], out[2][ALL];
+    static const int roundings[] = {FE_TONEAREST, FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO};
+    static const float hidden_values[] = {0.0f, 3e38f, -3e38f, -1.0f};
+    uint8_t keeps[LENGTH];
+    for (size_t i = 0; i < ALL; i++) {
+        q[i] = 4 * mha_random_unit(8, 1, i) - 2;
+        k[i] = 4 * mha_random_unit(8, 2, i) - 2;
+    }
+    for (size_t j = 0; j < LENGTH; j++)
+        keeps[j] = j % 7 != 3;
+    FOR_EACH_ISA
+    for (size_t way = 0; way < sizeof roundings / sizeof *roundings; way++)
+        for (size_t n = 0; n < 12; n++) {
+            static const int threads[] = {1, 2, 6};
+            const float hidden = hidden_values[n / 3];
+            for (size_t i = 0; i < ALL; i++)
+                v[i] = !keeps[i / (HEADS * D)] ? hidden : i % D == 5 ? 0.0f : 2 * mha_random_unit(8, 3, i) - 1;
+            mha_call call = {.query = mha_view_heads(q, MHA_F32, MHA_BTHD, 1, LENGTH, HEADS, D),
+                             .key = mha_view_heads(k, MHA_F32, MHA_BTHD, 1, LENGTH, HEADS, D),
+                             .value = mha_view_heads(v, MHA_F32, MHA_BTHD, 1, LENGTH, HEADS, D),
+                             .semantics = {.causal = true,
+                                           .mask = {.kind = MHA_MASK_KEEPS,
+                                                    .values = mha_view_of(keeps, MHA_BOOL, 1, (size_t[]){LENGTH})}},
+                             .path = MHA_PATH_FAST,
+                             .threads = threads[n % 3]};
+            call.stages[MHA_STAGE_OUTPUT] = mha_view_heads(out[n > 0], MHA_F32, MHA_BTHD, 1, LENGTH, HEADS, D);
+            fesetround(roundings[way]);
+            run_call(NULL, &call);
+            fesetround(FE_TONEAREST);
+            if (n > 0 && memcmp(out[0], out[1], sizeof *out) != 0)
+                fail_msg("%s, rounding %d: hidden values of %g and %d threads give other bits", mha_isa(),
+                         roundings[way], (double)hidden, threads[n % 3]);
+        }
+}
+
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_teardown(f, isa_teardown)
@@ -379,6 +421,7 @@ int main(void)
         TEST(packing_without_memory_leaves_the_layer_as_it_was),
         TEST(a_row_has_the_same_bits_alone_and_in_company),
         TEST(shared_terms_belong_to_their_stretch),
+        TEST(hidden_keys_add_nothing_however_the_caller_rounds),
     };
     return cmocka_run_group_tests_name("fast", tests, NULL, NULL);
 }

@@ -335,6 +335,37 @@ static void exp_and_tanh_at_their_ends(void **state)
     }
 }
 
+/* How the thread of a caller can round. */
+static const int roundings[] = {FE_TONEAREST, FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO};
+enum { ROUNDINGS = sizeof roundings / sizeof *roundings };
+
+/* What is hidden weighs nothing, and what is the maximum weighs 1. In between n is the integer on the side to which the
+ * thread rounds, and the last places are not promised. */
+static void exp_has_its_ends_however_the_thread_rounds(void **state)
+{
+    FOR_EACH_ISA
+    for (int way = 0; way < ROUNDINGS; way++) {
+        enum { MANY = 1000 };
+        float x[MANY], y[MANY];
+        for (size_t i = 0; i < MANY; i++) /* all sorts of numbers from -88.1 to nearly the least there is, and -inf */
+            x[i] = i == 0 ? -INFINITY : -88.1001f * powf(3e36f, (float)(i - 1) / (MANY - 1));
+        fesetround(roundings[way]);
+        mha_kernels_get()->exp(y, x, MANY);
+        fesetround(FE_TONEAREST);
+        for (size_t i = 0; i < MANY; i++)
+            if (y[i] != 0.0f)
+                fail_msg("%s, rounding %d: exp(%a) is %a", mha_isa(), roundings[way], (double)x[i], (double)y[i]);
+        for (size_t i = 0; i < MANY; i++)
+            x[i] = -87.0f * (float)i / MANY;
+        fesetround(roundings[way]);
+        mha_kernels_get()->exp(y, x, MANY);
+        fesetround(FE_TONEAREST);
+        assert_true(y[0] == 1.0f);
+        for (size_t i = 0; i < MANY; i++) /* found: 1.7e-5, the error of q at |r| = ln 2 */
+            assert_true(fabs(y[i] - exp(x[i])) <= 2e-5 * exp(x[i]));
+    }
+}
+
 static void rows_are_scaled_blended_and_divided_within_bounds(void **state)
 {
     FOR_EACH_ISA
@@ -522,6 +553,28 @@ static void softmax_of_values_that_are_no_numbers(void **state)
         }
 }
 
+static void hidden_scores_weigh_nothing_however_the_thread_rounds(void **state)
+{
+    FOR_EACH_ISA
+    for (int way = 0; way < ROUNDINGS; way++)
+        for (size_t n = 1; n <= 40; n += 3) {
+            float x[2][48], sum[2], max[2];
+            for (size_t i = 0; i < 48; i++)
+                x[0][i] = x[1][i] = 10.0f * mha_random_unit(5, 6, i);
+            for (size_t t = 0; t < 2; t++) { /* in a row of n scores, and in one of 48 of which n are seen */
+                tile one = {.x = x[t], .max = {-INFINITY}};
+                fesetround(roundings[way]);
+                mha_kernels_get()->softmax_prepare(x[t], t ? 48 : n, 0, n, NULL, 0.0f);
+                softmax(&one, 1, t ? 48 : n);
+                fesetround(FE_TONEAREST);
+                sum[t] = one.sum[0], max[t] = one.max[0];
+            }
+            assert_true(same_bits(&sum[0], &sum[1], 1) && same_bits(&max[0], &max[1], 1) && same_bits(x[0], x[1], n));
+            for (size_t i = n; i < 48; i++)
+                assert_true(x[1][i] == 0.0f);
+        }
+}
+
 /* The four partial sums of a row are filled by position: what stands before or after adds nothing to them. */
 static void sums_do_not_depend_on_hidden_neighbours(void **state)
 {
@@ -582,6 +635,8 @@ int main(void)
         cmocka_unit_test_teardown(packing_lays_out_panels_and_tells_what_is_not_finite, isa_teardown),
         cmocka_unit_test_teardown(exp_and_tanh_are_accurate, isa_teardown),
         cmocka_unit_test_teardown(exp_and_tanh_at_their_ends, isa_teardown),
+        cmocka_unit_test_teardown(exp_has_its_ends_however_the_thread_rounds, isa_teardown),
+        cmocka_unit_test_teardown(hidden_scores_weigh_nothing_however_the_thread_rounds, isa_teardown),
         cmocka_unit_test_teardown(rows_are_scaled_blended_and_divided_within_bounds, isa_teardown),
         cmocka_unit_test_teardown(flags_hide_what_they_name, isa_teardown),
         cmocka_unit_test_teardown(softmax_hides_caps_adds_and_weighs, isa_teardown),

@@ -91,11 +91,11 @@ typedef struct mha__kernels {
     /* x[i] = -inf wherever (flags[i] != 0) == when. True when there is such an i. */
     bool (*hide)(float *x, const uint8_t *flags, size_t n, bool when);
     /* y[i] = exp(x[i]) for x <= 0 (or NaN), within 1.02 ULP (tested on all floats) down to 2^-126;
-     * beneath, between 0 and that, and 0 below -127 ln 2. */
+     * beneath, between 0 and that. Exactly 0 below -88.1, -inf too, however the thread rounds. */
     void (*exp)(float *y, const float *x, size_t n);
     /* y[i] = tanh(x[i]), within 1.71 ULP. */
     void (*tanh)(float *y, const float *x, size_t n);
-    /* y = a * x;  y = y * a + x * b;  y = x / a. */
+    /* y = a * x;  y = y * a + x * b;  y = x / a, where -0 in x counts as +0. */
     void (*scale)(float *y, const float *x, size_t n, float a);
     void (*blend)(float *y, const float *x, size_t n, float a, float b);
     void (*divide)(float *y, const float *x, size_t n, float a);

@@ -41,7 +41,8 @@ static inline void store_part(float *p, size_t n, vec x)
 /* exp(x) for x <= 0: x = n ln(2)/16 + r with n rounded to nearest by adding 1.5 * 2^23; the last four bits of n choose one
  * of 16 powers of 2 in a register, the others move to the exponent (their last four, in the way there, are taken off the
  * powers' own bits); exp(r) = 1 + r + r^2 (0.5000165 + r/6), which takes up most of r^4/24: relative error 1.7e-9. The clamp
- * makes n at least -2032, where that power is 0; NaN passes it. */
+ * makes n at least -2032, where that power is 0; NaN passes it. The instruction that rounds to n does so to nearest
+ * whatever the caller's rounding is. */
 #define ISA_EXP
 static inline vec exp_nonpositive(vec x)
 {
@@ -53,7 +54,8 @@ static inline vec exp_nonpositive(vec x)
         POWER(14, 0x3feac0c7), POWER(15, 0x3ff5257d));
     const __m512 shift = _mm512_set1_ps(0x1.8p23f);
     x = greater((vec)_mm512_set1_ps(-88.02f), x);
-    __m512 t = _mm512_fmadd_ps((__m512)x, _mm512_set1_ps(0x1.715476p+4f), shift);
+    __m512 t = _mm512_fmadd_round_ps((__m512)x, _mm512_set1_ps(0x1.715476p+4f), shift,
+                                     _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     __m512 n = _mm512_sub_ps(t, shift);
     __m512 r = _mm512_fmadd_ps(n, _mm512_set1_ps(-0x1.62e400p-5f), (__m512)x); /* in two parts, as in functions.h */
     r = _mm512_fmadd_ps(n, _mm512_set1_ps(-0x1.7f7d1cp-24f), r);

@@ -3,11 +3,14 @@
 #ifndef ISA_EXP
 /* exp(x) for x <= 0: x = n ln 2 + r with n rounded to nearest by adding 1.5 * 2^23; exp(r) = 1 + r + r^2 q(r), q
  * minimax on |r| <= ln(2)/2 (relative error 3.1e-9); times 2^n, whose bits are those of the sum moved to the
- * exponent. The clamp makes n at least -127, where that power is 0; NaN passes it. */
+ * exponent. From -88.02 on n is at least -127, where that power is 0; below -88.02 the result is made 0. That is needed
+ * where the caller's thread does not round to nearest: n is then the next integer above or below, -126 or -127 for
+ * -88.02, |r| <= ln 2, and q is less accurate. NaN passes. */
 INLINE vec exp_nonpositive(vec x)
 {
-    const vec shift = splat(0x1.8p23f + 127.0f);
-    x = greater(splat(-88.02f), x);
+    const vec shift = splat(0x1.8p23f + 127.0f), least = splat(-88.02f);
+    const ivec zero = least > x;
+    x = greater(least, x);
     vec t = madd(x, splat(0x1.715476p+0f), shift);
     vec n = t - shift;
     vec r = madd(n, splat(-0x1.62e400p-1f), x); /* ln 2 in two parts, the first exact in the product */
@@ -18,7 +21,7 @@ INLINE vec exp_nonpositive(vec x)
     q = madd(q, r, splat(0.1666652039904253f));
     q = madd(q, r, splat(0.4999999343212929f));
     vec p = madd(q, r * r, r) + splat(1.0f);
-    return p * (vec)((ivec)t << 23);
+    return (vec)((ivec)(p * (vec)((ivec)t << 23)) & ~zero);
 }
 #endif
 
@@ -73,8 +76,9 @@ static void row_blend(float *y, const float *x, size_t n, float a, float b)
     FOR_ROW(madd(y_i, old, x_i * new))
 }
 
+/* A sum that is 0 may have either sign, by the hidden values that it met with weights of 0: it is taken as +0. */
 static void row_divide(float *y, const float *x, size_t n, float a)
 {
-    const vec divisor = splat(a);
-    FOR_ROW(x_i / divisor)
+    const vec divisor = splat(a), zero = {0};
+    FOR_ROW((vec)((ivec)x_i & (x_i != zero)) / divisor)
 }
