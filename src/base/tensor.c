@@ -129,10 +129,9 @@ uint16_t mha_f32_to_f16(float value)
         return (uint16_t)(sign | 0x7e00u | (rest >> 13 & 0x1ffu));
     if (rest >= 0x47800000u) /* 65536 and more; 65520 to 65536 overflow by rounding below */
         return sign | 0x7c00u;
-    if (rest < 0x38800000u) { /* below 2^-14: round the magnitude to a multiple of 2^-24 */
-        float magnitude;
-        memcpy(&magnitude, &rest, sizeof magnitude);
-        return (uint16_t)(sign | (unsigned)nearbyint((double)magnitude * 0x1p24));
+    if (rest < 0x38800000u) { /* below 2^-14: round m * 2^(e - 126) to an integer, whatever the caller's rounding is */
+        const uint32_t m = (rest & 0x7fffffu) | 0x800000u, away = 126 - (rest >> 23);
+        return away > 24 ? sign : (uint16_t)(sign | (m + (1u << (away - 1)) - 1 + (m >> away & 1)) >> away);
     }
     uint32_t rounded = rest - ((127 - 15) << 23);
     rounded += 0xfffu + (rounded >> 13 & 1);

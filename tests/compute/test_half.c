@@ -1,5 +1,6 @@
 /* 16-bit floats in the kernels, in packed weights and in the streaming core: every number there is widens exactly,
  * and products give the bits that floats of the same values give. */
+#include <fenv.h>
 #include <math.h>
 #include <string.h>
 
@@ -107,12 +108,17 @@ static void floats_narrow_to_the_nearest_even_number(void **state)
             }
             memcpy(&x[i], &bits, sizeof bits);
         }
-        mha__kernels_get()->narrow(1, ALL, x, ALL, dtypes[d], y, ALL);
-        for (size_t i = 0; i < ALL; i++) {
-            const uint16_t wanted = dtypes[d] == MHA_F16 ? mha_f32_to_f16(x[i]) : mha_f32_to_bf16(x[i]);
-            if (y[i] != wanted)
-                fail_msg("%s: %s of %a expected 0x%04x, found 0x%04x", mha_isa(), mha_dtype_name(dtypes[d]), (double)x[i],
-                         wanted, y[i]);
+        static const int roundings[] = {FE_TONEAREST, FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO};
+        for (size_t way = 0; way < sizeof roundings / sizeof *roundings; way++) { /* nearest in every way */
+            fesetround(roundings[way]);
+            mha__kernels_get()->narrow(1, ALL, x, ALL, dtypes[d], y, ALL);
+            fesetround(FE_TONEAREST);
+            for (size_t i = 0; i < ALL; i++) {
+                const uint16_t wanted = dtypes[d] == MHA_F16 ? mha_f32_to_f16(x[i]) : mha_f32_to_bf16(x[i]);
+                if (y[i] != wanted)
+                    fail_msg("%s: %s of %a expected 0x%04x, found 0x%04x", mha_isa(), mha_dtype_name(dtypes[d]),
+                             (double)x[i], wanted, y[i]);
+            }
         }
         guard_release_all();
     }

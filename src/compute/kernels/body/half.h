@@ -57,13 +57,16 @@ INLINE bits_vec to_bf16(bits_vec x)
     return choose_bits(nan, x >> 16 | 0x40, (x + 0x7fff + (x >> 16 & 1)) >> 16);
 }
 
-/* The exponent moves by 127 - 15 and 13 bits are rounded away; below 2^-14 adding 0.5 rounds to a multiple of 2^-24,
- * the last bit of such a sum. */
+/* The exponent moves by 127 - 15 and 13 bits are rounded away. Below 2^-14 the number is m * 2^(e - 126) times 2^-24,
+ * with m its 24 bits and e those of its exponent: 126 - e bits of m are rounded away, 14 or more, and 25 leave nothing.
+ * All of it in integers, so that the caller's rounding plays no part. */
 INLINE bits_vec to_f16(bits_vec x)
 {
     const bits_vec size = x & 0x7fffffff, moved = size - (112u << 23);
     const bits_vec normal = (moved + 0xfff + (moved >> 13 & 1)) >> 13;
-    const bits_vec tiny = (bits_vec)((vec)size + splat(0.5f)) - 0x3f000000;
+    const bits_vec m = (size & 0x7fffff) | 0x800000, away = 126 - (size >> 23);
+    const bits_vec by = choose_bits((bits_vec)(away - 14 < 11), away, (bits_vec){0} + 25);
+    const bits_vec tiny = (m + (((bits_vec){0} + 1) << (by - 1)) - 1 + (m >> by & 1)) >> by;
     const bits_vec fits = choose_bits((bits_vec)(size < 0x38800000), tiny, normal);
     /* From 65536 on; less may have been rounded up to it. */
     const bits_vec number = choose_bits((bits_vec)(size >= 0x47800000), (bits_vec){0} + 0x7c00, fits);
