@@ -365,9 +365,8 @@ static void shared_terms_belong_to_their_stretch(void **state)
         assert_true(fabs(out[i] - want[i]) <= (KEYS + 64) * 0x1p-24);
 }
 
-/* The same call with one thing changed after the other that must not change a bit: how many threads there are, and what
- * the values of hidden keys are. In every direction in which the caller's thread may round; a column of values is 0, whose
- * sum has a sign, too. */
+/* Neither the number of threads nor the values of hidden keys change a bit of the output, in every direction in which
+ * the caller's thread may round. One column of the visible values is 0: its sum has a sign, too. */
 static void hidden_keys_add_nothing_however_the_caller_rounds(void **state)
 {
     enum { LENGTH = 130, HEADS = 2, D = 24, ALL = LENGTH * HEADS * D };

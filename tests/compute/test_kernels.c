@@ -350,7 +350,7 @@ static void exp_has_its_ends_however_the_thread_rounds(void **state)
         for (size_t i = 0; i < MANY; i++) /* all sorts of numbers from -88.1 to nearly the least there is, and -inf */
             x[i] = i == 0 ? -INFINITY : -88.1001f * powf(3e36f, (float)(i - 1) / (MANY - 1));
         fesetround(roundings[way]);
-        mha_kernels_get()->exp(y, x, MANY);
+        mha__kernels_get()->exp(y, x, MANY);
         fesetround(FE_TONEAREST);
         for (size_t i = 0; i < MANY; i++)
             if (y[i] != 0.0f)
@@ -358,7 +358,7 @@ static void exp_has_its_ends_however_the_thread_rounds(void **state)
         for (size_t i = 0; i < MANY; i++)
             x[i] = -87.0f * (float)i / MANY;
         fesetround(roundings[way]);
-        mha_kernels_get()->exp(y, x, MANY);
+        mha__kernels_get()->exp(y, x, MANY);
         fesetround(FE_TONEAREST);
         assert_true(y[0] == 1.0f);
         for (size_t i = 0; i < MANY; i++) /* found: 1.7e-5, the error of q at |r| = ln 2 */
@@ -564,7 +564,7 @@ static void hidden_scores_weigh_nothing_however_the_thread_rounds(void **state)
             for (size_t t = 0; t < 2; t++) { /* in a row of n scores, and in one of 48 of which n are seen */
                 tile one = {.x = x[t], .max = {-INFINITY}};
                 fesetround(roundings[way]);
-                mha_kernels_get()->softmax_prepare(x[t], t ? 48 : n, 0, n, NULL, 0.0f);
+                mha__kernels_get()->softmax_prepare(x[t], t ? 48 : n, 0, n, NULL, 0.0f);
                 softmax(&one, 1, t ? 48 : n);
                 fesetround(FE_TONEAREST);
                 sum[t] = one.sum[0], max[t] = one.max[0];

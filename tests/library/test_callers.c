@@ -363,8 +363,8 @@ static const char *run_under(const job *j, int rounding, bool flush)
     return changed;
 }
 
-/* The same when the caller's own settings are unusual ones: they reach the threads that help, too. Every way to round is
- * met with and without subnormals: what one of the two does can hide what the other does. */
+/* The same when the caller's own settings are unusual ones: they reach the threads that help, too. Every way to round
+ * is tried with subnormals kept and flushed: what one of the two does can hide what the other does. */
 static void unusual_settings_are_kept(void **state)
 {
     (void)state;
