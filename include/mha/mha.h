@@ -13,8 +13,8 @@
  *
  * A header per noun: status (errors), tensor (types and views), params (the parameter table), layer
  * (configuration and weights), attention (semantics, stages, forward), random, file (safetensors,
- * npy, GGUF), model (names in public checkpoints), verify (comparison, case files, the judge),
- * system (instruction set, BLAS, threads).
+ * npy, GGUF), model (names in public checkpoints), compare (the difference of two results, the error
+ * bound), case (case files, the judge, the diagnosis), system (instruction set, BLAS, threads).
  *
  * The library never prints, exits or aborts, and keeps no state between calls but the chosen
  * instruction set and a count of forwards inside the BLAS. */
@@ -22,6 +22,8 @@
 #define MHA_MHA_H
 
 #include "mha/attention.h"
+#include "mha/case.h"
+#include "mha/compare.h"
 #include "mha/file.h"
 #include "mha/layer.h"
 #include "mha/model.h"
@@ -30,6 +32,5 @@
 #include "mha/status.h"
 #include "mha/system.h"
 #include "mha/tensor.h"
-#include "mha/verify.h"
 
 #endif

@@ -3,7 +3,7 @@
 #define MHA_VERIFY_ATTEMPT_H
 
 #include "base/arena.h"
-#include "mha/verify.h"
+#include "mha/attention.h"
 
 /* A forward with everything it needs: inputs converted for the path, a cache, stages, workspace. */
 typedef struct mha__attempt {

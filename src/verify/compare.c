@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "mha/verify.h"
+#include "mha/compare.h"
 
 /* Element `at` elements behind the view's first. */
 static double element(const mha_view *view, ptrdiff_t at)

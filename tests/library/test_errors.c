@@ -188,7 +188,7 @@ static void rotations_say_what_is_wrong(void **state)
 #undef BOTH
 }
 
-/* ---------------------------------------------------------------- verify.h */
+/* ---------------------------------------------------------------- compare.h and case.h */
 
 static void variants_say_what_is_wrong(void **state)
 {

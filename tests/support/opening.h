@@ -3,7 +3,7 @@
 #define TEST_OPENING_H
 
 #include "mha/file.h"
-#include "mha/verify.h"
+#include "mha/case.h"
 
 /* Opens and closes `path`; the status, and in *error the reason. */
 mha_status try_open(const char *path, mha_error *error);

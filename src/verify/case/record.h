@@ -4,7 +4,7 @@
 
 #include "base/arena.h"
 #include "mha/file.h"
-#include "mha/verify.h"
+#include "mha/case.h"
 
 /* ---------------------------------------------------------------- the format's words */
 

@@ -2,7 +2,7 @@
 #ifndef MHA_VERIFY_TOLERANCE_TOLERANCE_H
 #define MHA_VERIFY_TOLERANCE_TOLERANCE_H
 
-#include "mha/verify.h"
+#include "mha/case.h"
 
 /* How far results of one call may lie apart, [0] in float32 and [1] in float64, where nobody says: see
  * src/verify/tolerance/tolerance.c. Of the wanted stages; the others are infinite. */
