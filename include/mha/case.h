@@ -35,7 +35,7 @@ MHA_API void mha_case_past(const mha_case *c, mha_view *keys, mha_view *values);
 
 /* ---------------------------------------------------------------- the judge */
 
-typedef enum mha_outcome { MHA_PASSED = 0, MHA_FAILED, MHA_SKIPPED } mha_outcome;
+typedef enum mha_outcome { MHA_OUTCOME_PASSED = 0, MHA_OUTCOME_FAILED, MHA_OUTCOME_SKIPPED } mha_outcome;
 MHA_API const char *mha_outcome_name(mha_outcome outcome); /* "passed", "failed", "skipped" */
 
 /* One expected tensor held against what was computed. */
@@ -63,12 +63,12 @@ typedef struct mha_verdict {
  * atol64 (against expected.* where that is all there is), the others against expected.* with rtol,
  * atol, atol.<tensor>. packed.*, permuted.*, repeated.*, prefill.* are run too. `stage` (NULL: all)
  * restricts to one stage. `threads` 0: as many as there are. What the library refuses to run as
- * unsupported gives MHA_SKIPPED with the reason; where `fast` hands over to `blas` (attention.h, mha_path), verdict.path
+ * unsupported gives MHA_OUTCOME_SKIPPED with the reason; where `fast` hands over to `blas` (attention.h, mha_path), verdict.path
  * says so. Errors: MHA_NO_MEMORY, MHA_NOT_FOUND (no stage of that name anywhere);
  * *verdict is then empty. The caller frees the verdict. */
 MHA_API mha_status mha_case_judge(const mha_case *c, mha_path path, const char *stage, int threads,
                                   mha_verdict *verdict, mha_error *error);
-MHA_API void mha_verdict_free(mha_verdict *verdict);
+MHA_API void mha_verdict_clear(mha_verdict *verdict);
 
 /* ---------------------------------------------------------------- writing cases */
 
@@ -125,7 +125,7 @@ typedef struct mha_diagnosis {
  * would be skipped), MHA_NO_MEMORY. The caller frees the diagnosis. */
 MHA_API mha_status mha_case_diagnose(const mha_case *c, const char *tensor, mha_diagnosis *diagnosis,
                                      mha_error *error);
-MHA_API void mha_diagnosis_free(mha_diagnosis *diagnosis);
+MHA_API void mha_diagnosis_clear(mha_diagnosis *diagnosis);
 /* What the case gives with some variants: stage `stage` into `result`, F32 or F64 of the stage's shape (output
  * (B, T_q, d_out) or (B, T_q, h, d_v), in any strides). MHA_NOT_FOUND: no such variant. MHA_UNSUPPORTED: one that
  * does not apply to this case. */

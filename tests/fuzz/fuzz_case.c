@@ -147,7 +147,7 @@ static void use(const mha_case *c, bool judge)
         status = mha_case_judge(c, MHA_PATH_BLAS, NULL, 1, &verdict, &error);
         if (status != MHA_OK)
             fuzz_require_reason(status, &error);
-        mha_verdict_free(&verdict);
+        mha_verdict_clear(&verdict);
     }
 }
 

@@ -295,7 +295,7 @@ static void use_everything(void)
     assert_ok(mha_case_save(scratch_path("case.safetensors"), j->layer, &call, &(mha_case_notes){.name = "some"}, &error), error);
     assert_ok(mha_case_open(scratch_path("case.safetensors"), NULL, &c, &error), error);
     assert_ok(mha_case_judge(c, MHA_PATH_AUTO, NULL, 2, &verdict, &error), error);
-    mha_verdict_free(&verdict);
+    mha_verdict_clear(&verdict);
     mha_case_close(c);
     free(output);
     assert_int_equal(mha__machine_limits(2, &peak, &read), MHA_OK);

@@ -476,10 +476,10 @@ static void judge_saved(const char *path, mha_path how, uint64_t seed)
     if (mha_case_open(path, NULL, &c, &error))
         fail_msg("seed %llu: %s", (unsigned long long)seed, error.message);
     assert_ok(mha_case_judge(c, how, NULL, 1, &v, &error), error);
-    if (v.outcome != MHA_PASSED)
+    if (v.outcome != MHA_OUTCOME_PASSED)
         fail_msg("seed %llu, judged by %s: %s: %s", (unsigned long long)seed, mha_path_name(how),
                  mha_outcome_name(v.outcome), v.reason);
-    mha_verdict_free(&v);
+    mha_verdict_clear(&v);
     mha_case_close(c);
 }
 

@@ -403,7 +403,7 @@ static mha_status judge_case(const char *path, mha_error *error)
         if (status == MHA_OK) {
             digest_bytes(&verdict.outcome, sizeof verdict.outcome);
             digest_bytes(&verdict.stage_count, sizeof verdict.stage_count);
-            mha_verdict_free(&verdict);
+            mha_verdict_clear(&verdict);
         }
     }
     mha_case_close(c);
@@ -442,7 +442,7 @@ static mha_status diagnose_case(const char *path, mha_error *error)
     for (size_t i = 0; i < diagnosis.match_count; i++)
         for (size_t v = 0; v < diagnosis.matches[i].count; v++)
             digest_text(diagnosis.matches[i].variants[v]);
-    mha_diagnosis_free(&diagnosis);
+    mha_diagnosis_clear(&diagnosis);
     mha_case_close(c);
     return status;
 }

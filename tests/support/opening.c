@@ -48,7 +48,7 @@ static mha_status open_and_judge(const mha_allocator *allocator, const char *pat
         status = starved ? MHA_NO_MEMORY : MHA_INVALID;
         snprintf(error->message, sizeof error->message, "%s", verdict.reason);
     }
-    mha_verdict_free(&verdict);
+    mha_verdict_clear(&verdict);
     mha_case_close(c);
     return status;
 }
@@ -74,7 +74,7 @@ static size_t until_none_fails(const char *path, bool judges, const char *tensor
 
 size_t open_with_failing_memory(const char *path, const char *tensor)
 {
-    return until_none_fails(path, false, tensor, MHA_PATH_AUTO, MHA_PASSED);
+    return until_none_fails(path, false, tensor, MHA_PATH_AUTO, MHA_OUTCOME_PASSED);
 }
 
 size_t judge_with_failing_memory(const char *path, mha_path how, mha_outcome expected)

@@ -106,7 +106,7 @@ static finding find(const char *path, const char *const *variants, size_t count)
             same = strcmp(e->variants[k], variants[0]) == 0 || strcmp(e->variants[k], variants[count - 1]) == 0;
         result = same ? FOUND : e->exact && e->count < count ? SIMPLER : MISSING;
     }
-    mha_diagnosis_free(&d);
+    mha_diagnosis_clear(&d);
     mha_case_close(c);
     return result;
 }
@@ -202,7 +202,7 @@ static void expect_right(const char *path, const char *tensor)
         fail_msg("%s: %s is right, but %s", mha_case_name(c), d.tensor,
                  d.match_count ? d.matches[0].variants[0] ? d.matches[0].variants[0] : "only near"
                                : "nothing explains it");
-    mha_diagnosis_free(&d);
+    mha_diagnosis_clear(&d);
     mha_case_close(c);
 }
 
@@ -510,7 +510,7 @@ static void test_what_changes_nothing_explains_nothing(void **state)
     for (size_t i = 0; i < d.match_count; i++)
         if (d.matches[i].exact)
             fail_msg("%s is no explanation", d.matches[i].variants[0]);
-    mha_diagnosis_free(&d);
+    mha_diagnosis_clear(&d);
     mha_case_close(c);
     free(o.data);
 }

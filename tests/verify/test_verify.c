@@ -249,12 +249,12 @@ static void test_save_and_judge(void **state)
         assert_ok(mha_case_save(path, s.layer, &s.call, NULL, &error), error);
         for (int p = 0; p < 3; p++) {
             mha_verdict v = judge(path, paths[p], NULL);
-            if (v.outcome != MHA_PASSED)
+            if (v.outcome != MHA_OUTCOME_PASSED)
                 fail_msg("saved by %s, judged by %s: %s", mha_path_name(paths[w]), mha_path_name(paths[p]), v.reason);
             assert_int_equal(v.stage_count, MHA_STAGE_COUNT);
             for (size_t i = 0; i < v.stage_count; i++)
                 assert_string_equal(v.stages[i].name, mha_stage_name((mha_stage)i));
-            mha_verdict_free(&v);
+            mha_verdict_clear(&v);
         }
         scene_close(&s);
     }
@@ -275,7 +275,7 @@ static void test_culprit(void **state)
         const char *path = file_named("perturbed");
         assert_ok(mha_case_save(path, s.layer, &s.call, NULL, &error), error);
         mha_verdict v = judge(path, MHA_PATH_EXACT, NULL);
-        assert_int_equal(v.outcome, MHA_FAILED);
+        assert_int_equal(v.outcome, MHA_OUTCOME_FAILED);
         assert_int_equal(v.culprit, i);
         assert_non_null(strstr(v.reason, mha_stage_name((mha_stage)i)));
         const mha_stage_verdict *row = &v.stages[i];
@@ -285,11 +285,11 @@ static void test_culprit(void **state)
         for (int k = 0; k < row->difference.rank; k++)
             flat = flat * s.call.stages[i].shape[k] + row->difference.worst_index[k];
         assert_int_equal(flat, i == MHA_STAGE_COUNT - 1 ? 3 : 2);
-        mha_verdict_free(&v);
+        mha_verdict_clear(&v);
         v = judge(path, MHA_PATH_EXACT, i ? "q" : "k"); /* one stage alone is not the wrong one */
-        assert_int_equal(v.outcome, MHA_PASSED);
+        assert_int_equal(v.outcome, MHA_OUTCOME_PASSED);
         assert_int_equal(v.stage_count, 1);
-        mha_verdict_free(&v);
+        mha_verdict_clear(&v);
         *element = keep;
         *later = keep_later;
     }
@@ -311,7 +311,7 @@ static void test_worst_head(void **state)
     assert_int_equal(v.stages[MHA_STAGE_WEIGHTS].worst_head, 2);
     assert_int_equal(v.stages[MHA_STAGE_HEADS].worst_head, 1);
     assert_int_equal(v.stages[MHA_STAGE_OUTPUT].worst_head, -1);
-    mha_verdict_free(&v);
+    mha_verdict_clear(&v);
     scene_close(&s);
 }
 
@@ -379,13 +379,13 @@ static void expect_judged(const char *from, const recase *changes, const char *r
         *number = keep;
         for (int p = 0; p < 2; p++) {
             mha_verdict v = judge(path, paths[p], NULL);
-            if ((v.outcome == MHA_FAILED) != wrong)
+            if ((v.outcome == MHA_OUTCOME_FAILED) != wrong)
                 fail_msg("%s on %s: %s %s", row, mha_path_name(paths[p]), mha_outcome_name(v.outcome), v.reason);
             assert_non_null(row_named(&v, row));
             if (wrong)
                 assert_string_equal(v.stages[v.culprit].name, row);
-            mha_verdict_free(&v);
-            assert_true(judge_with_failing_memory(path, paths[p], wrong ? MHA_FAILED : MHA_PASSED) > 10);
+            mha_verdict_clear(&v);
+            assert_true(judge_with_failing_memory(path, paths[p], wrong ? MHA_OUTCOME_FAILED : MHA_OUTCOME_PASSED) > 10);
         }
     }
 }
@@ -482,7 +482,7 @@ static void test_prefill(void **state)
         recase_write(step, file_named("companion"), &r);
         mha_verdict verdict = judge(file_named("companion"), MHA_PATH_EXACT, NULL);
         assert_non_null(row_named(&verdict, "cached.output"));
-        mha_verdict_free(&verdict);
+        mha_verdict_clear(&verdict);
         mha_cache_destroy(call.cache);
         group_close(&whole);
     }
@@ -573,8 +573,8 @@ static void test_qk(void **state)
                 qk[i] = qk[i] == -FLT_MAX ? -1e9f : qk[i];
             recase_write(path, file_named("companion"), &r);
             mha_verdict verdict = judge(file_named("companion"), MHA_PATH_EXACT, NULL);
-            assert_int_equal(verdict.outcome, MHA_FAILED);
-            mha_verdict_free(&verdict);
+            assert_int_equal(verdict.outcome, MHA_OUTCOME_FAILED);
+            mha_verdict_clear(&verdict);
         }
     }
     scene_close(&s);
@@ -609,10 +609,10 @@ static void test_overflow(void **state)
         recase_write(path, file_named("companion"), &r);
         mha_verdict blas = judge(file_named("companion"), MHA_PATH_BLAS, NULL);
         mha_verdict exact = judge(file_named("companion"), MHA_PATH_EXACT, NULL);
-        assert_int_equal(blas.outcome, tagged ? MHA_PASSED : MHA_FAILED);
-        assert_int_equal(exact.outcome, tagged < 2 ? MHA_PASSED : MHA_FAILED);
-        mha_verdict_free(&blas);
-        mha_verdict_free(&exact);
+        assert_int_equal(blas.outcome, tagged ? MHA_OUTCOME_PASSED : MHA_OUTCOME_FAILED);
+        assert_int_equal(exact.outcome, tagged < 2 ? MHA_OUTCOME_PASSED : MHA_OUTCOME_FAILED);
+        mha_verdict_clear(&blas);
+        mha_verdict_clear(&exact);
     }
     scene_close(&s);
 }
@@ -663,9 +663,9 @@ static void test_plain_odd_case(void **state)
     (void)state;
     write_odd(file_named("plain"), &(odd){0});
     mha_verdict v = judge(file_named("plain"), MHA_PATH_EXACT, NULL);
-    assert_int_equal(v.outcome, MHA_PASSED);
+    assert_int_equal(v.outcome, MHA_OUTCOME_PASSED);
     assert_int_equal(v.stage_count, 1);
-    mha_verdict_free(&v);
+    mha_verdict_clear(&v);
     mha_case *c;
     mha_error error;
     assert_ok(mha_case_open(file_named("plain"), NULL, &c, &error), error);
@@ -692,16 +692,16 @@ static void test_skipped(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         write_odd(file_named("skipped"), &rows[i].what);
         mha_verdict v = judge(file_named("skipped"), MHA_PATH_EXACT, NULL);
-        assert_int_equal(v.outcome, MHA_SKIPPED);
+        assert_int_equal(v.outcome, MHA_OUTCOME_SKIPPED);
         if (!strstr(v.reason, rows[i].reason))
             fail_msg("expected a reason with %s, found %s", rows[i].reason, v.reason);
-        mha_verdict_free(&v);
+        mha_verdict_clear(&v);
     }
     /* Known, and not judged. */
     write_odd(file_named("known"), &(odd){.tensor = "expected_fast.output", .rank = 1, .shape = {2}});
     mha_verdict v = judge(file_named("known"), MHA_PATH_EXACT, NULL);
-    assert_int_equal(v.outcome, MHA_PASSED);
-    mha_verdict_free(&v);
+    assert_int_equal(v.outcome, MHA_OUTCOME_PASSED);
+    mha_verdict_clear(&v);
 }
 
 static void test_malformed(void **state)
@@ -776,11 +776,11 @@ static void judge_directory(const char *path, mha_path how)
         char file[1024];
         snprintf(file, sizeof file, "%s/%s", path, e->d_name);
         mha_verdict v = judge(file, how, NULL);
-        passed += v.outcome == MHA_PASSED;
-        if (v.outcome != MHA_PASSED && !*wrong)
+        passed += v.outcome == MHA_OUTCOME_PASSED;
+        if (v.outcome != MHA_OUTCOME_PASSED && !*wrong)
             snprintf(wrong, sizeof wrong, "%s on %s: %s: %s", e->d_name, mha_path_name(how),
                      mha_outcome_name(v.outcome), v.reason);
-        mha_verdict_free(&v);
+        mha_verdict_clear(&v);
     }
     closedir(d);
     if (*wrong)

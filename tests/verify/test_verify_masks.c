@@ -54,9 +54,9 @@ static void end_and_judge(file *f, const char *what)
     mha_writer_destroy(f->writer);
     for (int path = MHA_PATH_FAST; path <= MHA_PATH_EXACT; path++) {
         mha_verdict v = judge(f->path, (mha_path)path, NULL);
-        if (v.outcome != MHA_PASSED)
+        if (v.outcome != MHA_OUTCOME_PASSED)
             fail_msg("%s, %s: %s", what, mha_path_name((mha_path)path), v.reason);
-        mha_verdict_free(&v);
+        mha_verdict_clear(&v);
     }
 }
 
@@ -152,9 +152,9 @@ static void cached_doubles_are_rounded(void **state)
     assert_ok(mha_case_save(path, NULL, &call, &notes, &error), error);
     for (int p = MHA_PATH_FAST; p <= MHA_PATH_EXACT; p++) {
         mha_verdict v = judge(path, (mha_path)p, NULL);
-        if (v.outcome != MHA_PASSED)
+        if (v.outcome != MHA_OUTCOME_PASSED)
             fail_msg("%s: %s", mha_path_name((mha_path)p), v.reason);
-        mha_verdict_free(&v);
+        mha_verdict_clear(&v);
     }
 }
 

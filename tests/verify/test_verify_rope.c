@@ -73,13 +73,13 @@ static void rotation_is_judged_in_every_layout(void **state)
         for (int path = 0; path < MHA_PATH_COUNT; path++) {
             mha_verdict right = judged((mha_layout)layout, (mha_path)path, 0, none, false, true),
                         wrong = judged((mha_layout)layout, (mha_path)path, 1e-3, none, false, true);
-            if (right.outcome != MHA_PASSED)
+            if (right.outcome != MHA_OUTCOME_PASSED)
                 fail_msg("%s, %s: %s", mha_layout_name((mha_layout)layout), mha_path_name((mha_path)path), right.reason);
             assert_int_equal(right.stages[0].difference.elements, (layout == MHA_TE ? 1 : B) * T * H * D);
-            assert_int_equal(wrong.outcome, MHA_FAILED);
+            assert_int_equal(wrong.outcome, MHA_OUTCOME_FAILED);
             assert_int_equal(wrong.stages[0].difference.mismatches, 1);
-            mha_verdict_free(&right);
-            mha_verdict_free(&wrong);
+            mha_verdict_clear(&right);
+            mha_verdict_clear(&wrong);
         }
 }
 
@@ -91,14 +91,14 @@ static void every_row_has_its_own_offset(void **state)
     for (int layout = 0; layout < MHA_LAYOUT_COUNT; layout++)
         for (int path = 0; path < MHA_PATH_COUNT; path++) {
             mha_verdict v = judged((mha_layout)layout, (mha_path)path, 0, offset, true, true);
-            if (v.outcome != MHA_PASSED)
+            if (v.outcome != MHA_OUTCOME_PASSED)
                 fail_msg("%s, %s: %s", mha_layout_name((mha_layout)layout), mha_path_name((mha_path)path), v.reason);
-            mha_verdict_free(&v);
+            mha_verdict_clear(&v);
         }
     mha_verdict v = judged(MHA_BTE, MHA_PATH_EXACT, 0, far, true, true);
-    assert_int_equal(v.outcome, MHA_FAILED);
+    assert_int_equal(v.outcome, MHA_OUTCOME_FAILED);
     assert_non_null(strstr(v.reason, "of row 1 is out of range"));
-    mha_verdict_free(&v);
+    mha_verdict_clear(&v);
 }
 
 /* Without a tolerance in the file an offset counts as far as it goes: what is wrong near 0 may be rounding at 2^40. */
@@ -108,16 +108,16 @@ static void offsets_without_tolerance(void **state)
     static const int64_t near[B] = {7, -3}, far[][B] = {{INT64_C(1) << 40, -3}, {7, -(INT64_C(1) << 40)}};
     for (int path = 0; path < MHA_PATH_COUNT; path++) {
         mha_verdict right = judged(MHA_BTE, (mha_path)path, 0, near, true, false), wrong = judged(MHA_BTE, (mha_path)path, 1e-4, near, true, false);
-        assert_int_equal(right.outcome, MHA_PASSED);
-        assert_int_equal(wrong.outcome, MHA_FAILED);
-        mha_verdict_free(&right);
-        mha_verdict_free(&wrong);
+        assert_int_equal(right.outcome, MHA_OUTCOME_PASSED);
+        assert_int_equal(wrong.outcome, MHA_OUTCOME_FAILED);
+        mha_verdict_clear(&right);
+        mha_verdict_clear(&wrong);
         for (size_t i = 0; i < sizeof far / sizeof *far; i++) {
             mha_verdict rounded = judged(MHA_BTE, (mha_path)path, 1e-4, far[i], true, false), off = judged(MHA_BTE, (mha_path)path, 1e-2, far[i], true, false);
-            assert_int_equal(rounded.outcome, MHA_PASSED);
-            assert_int_equal(off.outcome, MHA_FAILED);
-            mha_verdict_free(&rounded);
-            mha_verdict_free(&off);
+            assert_int_equal(rounded.outcome, MHA_OUTCOME_PASSED);
+            assert_int_equal(off.outcome, MHA_OUTCOME_FAILED);
+            mha_verdict_clear(&rounded);
+            mha_verdict_clear(&off);
         }
     }
 }
@@ -189,16 +189,16 @@ static void far_positions_have_coarser_angles(void **state)
             for (int path = MHA_PATH_FAST; path <= MHA_PATH_EXACT; path++) {
                 for (int f = 0; f < FORMULAS; f++) {
                     mha_verdict v = judged_far(kinds[k], (mha_path)path, first[i], 0, (formula)f);
-                    if (v.outcome != MHA_PASSED)
+                    if (v.outcome != MHA_OUTCOME_PASSED)
                         fail_msg("%s, %s, from %lld on, formula %d: %s", kinds[k], mha_path_name((mha_path)path), (long long)first[i], f, v.reason);
-                    mha_verdict_free(&v);
+                    mha_verdict_clear(&v);
                 }
                 const double shifts[] = {1, -1, llabs(first[i]) <= 1000000 ? 1e-3 : 4e-3};
                 for (size_t s = 0; s < 3; s++) {
                     mha_verdict v = judged_far(kinds[k], (mha_path)path, first[i], shifts[s], QUOTIENT);
-                    if (v.outcome != MHA_FAILED)
+                    if (v.outcome != MHA_OUTCOME_FAILED)
                         fail_msg("%s, %s, from %lld on: a shift of %g passed", kinds[k], mha_path_name((mha_path)path), (long long)first[i], shifts[s]);
-                    mha_verdict_free(&v);
+                    mha_verdict_clear(&v);
                 }
             }
 }

@@ -32,7 +32,7 @@ static void judge(workshop *shop, const char *path, judged_case *c, mha_error *e
     } else {
         const char *slash = strrchr(path, '/');
         c->name = text_of("%s", slash ? slash + 1 : path);
-        c->verdict.outcome = MHA_FAILED;
+        c->verdict.outcome = MHA_OUTCOME_FAILED;
         c->verdict.path = shop->path;
         c->obstacle = file_error_text(path, &c->open_error);
     }
@@ -86,7 +86,7 @@ static int show(const judged_case *cases, size_t n, const arguments *args)
         verdicts_json(cases, n, count);
     else if (!given(args, OPT_QUIET))
         verdicts_print(cases, n, count);
-    return count[MHA_FAILED] == 0 && count[MHA_PASSED] > 0 ? EXIT_DONE : EXIT_NO;
+    return count[MHA_OUTCOME_FAILED] == 0 && count[MHA_OUTCOME_PASSED] > 0 ? EXIT_DONE : EXIT_NO;
 }
 
 int run_check(const arguments *args)
@@ -109,7 +109,7 @@ int run_check(const arguments *args)
         judge_all(&shop, jobs);
         code = shop.error.status != MHA_OK ? refuse_error("--stage", &shop.error) : show(shop.cases, list.n, args);
         for (size_t i = 0; i < list.n; i++) {
-            mha_verdict_free(&shop.cases[i].verdict);
+            mha_verdict_clear(&shop.cases[i].verdict);
             free(shop.cases[i].name);
             free(shop.cases[i].obstacle);
         }

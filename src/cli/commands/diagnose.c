@@ -109,7 +109,7 @@ static int diagnose(const mha_case *c, const arguments *args)
     else if (!given(args, OPT_QUIET))
         print_diagnosis(c, &d);
     int code = is_exact(&d) ? EXIT_DONE : EXIT_NO;
-    mha_diagnosis_free(&d);
+    mha_diagnosis_clear(&d);
     return code;
 }
 

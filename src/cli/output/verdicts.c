@@ -82,13 +82,13 @@ static void print_rest(const judged_case *cases, size_t n, mha_outcome outcome)
 {
     static const char *const skipped[] = {"case", "skipped because"};
     static const char *const passed[] = {"case", "path", ">stages", ">of the tolerance used"};
-    table *t = outcome == MHA_PASSED ? table_create(TABLE_TEXT, 4, passed) : table_create(TABLE_TEXT, 2, skipped);
+    table *t = outcome == MHA_OUTCOME_PASSED ? table_create(TABLE_TEXT, 4, passed) : table_create(TABLE_TEXT, 2, skipped);
     for (size_t i = 0; i < n; i++) {
         const mha_verdict *v = &cases[i].verdict;
         if (v->outcome != outcome)
             continue;
         table_cell(t, cases[i].name);
-        if (outcome == MHA_PASSED) {
+        if (outcome == MHA_OUTCOME_PASSED) {
             table_cell(t, mha_path_name(v->path));
             table_format(t, "%zu", v->stage_count);
             table_format(t, "%.2g %%", 100 * used(v));
@@ -102,22 +102,22 @@ static void print_rest(const judged_case *cases, size_t n, mha_outcome outcome)
 void verdicts_print(const judged_case *cases, size_t n, const size_t count[3])
 {
     for (size_t i = 0; i < n; i++)
-        if (cases[i].verdict.outcome == MHA_FAILED)
+        if (cases[i].verdict.outcome == MHA_OUTCOME_FAILED)
             print_failure(&cases[i]);
-    if (count[MHA_SKIPPED])
-        print_rest(cases, n, MHA_SKIPPED);
-    if (n == 1 && count[MHA_PASSED])
+    if (count[MHA_OUTCOME_SKIPPED])
+        print_rest(cases, n, MHA_OUTCOME_SKIPPED);
+    if (n == 1 && count[MHA_OUTCOME_PASSED])
         print_stages(&cases[0].verdict);
-    else if (count[MHA_PASSED])
-        print_rest(cases, n, MHA_PASSED);
-    for (size_t i = 0; i < n && count[MHA_FAILED]; i++)
-        if (cases[i].verdict.stage_count > 0 && cases[i].verdict.outcome == MHA_FAILED) {
+    else if (count[MHA_OUTCOME_PASSED])
+        print_rest(cases, n, MHA_OUTCOME_PASSED);
+    for (size_t i = 0; i < n && count[MHA_OUTCOME_FAILED]; i++)
+        if (cases[i].verdict.stage_count > 0 && cases[i].verdict.outcome == MHA_OUTCOME_FAILED) {
             char *path = harmless(text_of("%s", cases[i].path));
             printf("\"mha diagnose %s\" looks for the variant of attention that explains it.\n", path);
             free(path);
             break;
         }
-    printf("%s%zu passed, %zu failed, %zu skipped%s\n", bold(), count[MHA_PASSED], count[MHA_FAILED], count[MHA_SKIPPED],
+    printf("%s%zu passed, %zu failed, %zu skipped%s\n", bold(), count[MHA_OUTCOME_PASSED], count[MHA_OUTCOME_FAILED], count[MHA_OUTCOME_SKIPPED],
            plain());
 }
 
@@ -153,6 +153,6 @@ void verdicts_json(const judged_case *cases, size_t n, const size_t count[3])
                             v->culprit < v->stage_count ? json_text(v->stages[v->culprit].name) : json_null(), "stages",
                             stages));
     }
-    json_print(json_pack("{so so so so}", "passed", json_count(count[MHA_PASSED]), "failed", json_count(count[MHA_FAILED]),
-                         "skipped", json_count(count[MHA_SKIPPED]), "cases", list));
+    json_print(json_pack("{so so so so}", "passed", json_count(count[MHA_OUTCOME_PASSED]), "failed", json_count(count[MHA_OUTCOME_FAILED]),
+                         "skipped", json_count(count[MHA_OUTCOME_SKIPPED]), "cases", list));
 }

@@ -350,7 +350,7 @@ static mha_status report_match(mha_diagnosis *d, const mha_explanation *e, mha_e
     return MHA_OK;
 }
 
-void mha_diagnosis_free(mha_diagnosis *diagnosis)
+void mha_diagnosis_clear(mha_diagnosis *diagnosis)
 {
     mha_allocator a = mha__allocator_default();
     mha__release(&a, diagnosis->matches, diagnosis->capacity * sizeof *diagnosis->matches);
@@ -447,6 +447,6 @@ mha_status mha_case_diagnose(const mha_case *c, const char *tensor, mha_diagnosi
     mha__arena_free(&s.pool);
     mha__dialect_bench_destroy(s.bench);
     if (status)
-        mha_diagnosis_free(diagnosis);
+        mha_diagnosis_clear(diagnosis);
     return status;
 }

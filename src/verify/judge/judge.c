@@ -8,8 +8,12 @@
 
 const char *mha_outcome_name(mha_outcome outcome)
 {
-    static const char *const names[] = {"passed", "failed", "skipped"};
-    return (unsigned)outcome < 3 ? names[outcome] : "?";
+    static const char *const names[] = {
+        [MHA_OUTCOME_PASSED] = "passed",
+        [MHA_OUTCOME_FAILED] = "failed",
+        [MHA_OUTCOME_SKIPPED] = "skipped",
+    };
+    return (unsigned)outcome < sizeof names / sizeof *names ? names[outcome] : "?";
 }
 
 /* ---------------------------------------------------------------- runs */
@@ -313,7 +317,7 @@ static mha_status judge_rope(mha__judgement *j, mha_error *error)
 
 /* ---------------------------------------------------------------- the whole */
 
-void mha_verdict_free(mha_verdict *verdict)
+void mha_verdict_clear(mha_verdict *verdict)
 {
     mha_allocator a = mha__allocator_default();
     mha__release(&a, verdict->stages, verdict->capacity * sizeof *verdict->stages);
@@ -348,7 +352,7 @@ static void explain(mha_verdict *v)
             v->culprit = i;
     if (v->culprit == v->stage_count)
         return;
-    v->outcome = MHA_FAILED;
+    v->outcome = MHA_OUTCOME_FAILED;
     const mha_stage_verdict *s = &v->stages[v->culprit];
     const mha_difference *d = &s->difference;
     char index[128];
@@ -370,7 +374,7 @@ mha_status mha_case_judge(const mha_case *c, mha_path path, const char *stage, i
         return mha__fail(error, MHA_NOT_FOUND, "stage", "expected one of " MHA_STAGE_LIST(STAGE_NAME) "prefill_output, found %s",
                         stage);
     if (*c->skip) {
-        verdict->outcome = MHA_SKIPPED;
+        verdict->outcome = MHA_OUTCOME_SKIPPED;
         mha__text_print(verdict->reason, sizeof verdict->reason, "%s", c->skip);
         return MHA_OK;
     }
@@ -378,18 +382,18 @@ mha_status mha_case_judge(const mha_case *c, mha_path path, const char *stage, i
     mha__judgement j = {.c = c, .path = path, .threads = threads, .only = stage, .verdict = verdict};
     mha_status status = judge_all(&j, &inner);
     if (status == MHA_NO_MEMORY) {
-        mha_verdict_free(verdict);
+        mha_verdict_clear(verdict);
         if (error)
             *error = inner;
         return status;
     }
     explain(verdict);
     if (status) {
-        verdict->outcome = status == MHA_UNSUPPORTED && verdict->outcome == MHA_PASSED ? MHA_SKIPPED : MHA_FAILED;
+        verdict->outcome = status == MHA_UNSUPPORTED && verdict->outcome == MHA_OUTCOME_PASSED ? MHA_OUTCOME_SKIPPED : MHA_OUTCOME_FAILED;
         if (verdict->culprit == verdict->stage_count)
             mha__text_print(verdict->reason, sizeof verdict->reason, "%s", inner.message);
     } else if (verdict->stage_count == 0) {
-        verdict->outcome = MHA_SKIPPED;
+        verdict->outcome = MHA_OUTCOME_SKIPPED;
         mha__text_print(verdict->reason, sizeof verdict->reason, "no expected tensor%s%s", stage ? " for stage " : "",
                  stage ? stage : "");
     }
