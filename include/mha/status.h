@@ -33,18 +33,23 @@ typedef enum mha_status {
 } mha_status;
 
 /* Filled by calls that load or validate, when the caller passes one (NULL is always allowed).
- * After MHA_OK its content is unspecified. `message` is one line without a newline: what was
- * expected, what was found, and where. */
+ * After MHA_OK its content is unspecified. `message` is one line without a newline: what was expected and what was
+ * found. It does not repeat `name`, the subject: a field, option, tensor or file, and for something inside a file
+ * "FILE: TENSOR". Of a name that is too long only the end is kept, behind "...". */
 typedef struct mha_error {
     mha_status status;
     char message[400];
-    char name[112];  /* tensor, option or file the message is about, "" if none */
+    char name[256];  /* what the message is about, see above; "" if nothing in particular */
     uint64_t offset; /* byte in the file the message is about, 0 if none */
 } mha_error;
 
 /* The short name and the meaning of a status; "unknown" for a value outside the list. Static text. */
 MHA_API const char *mha_status_name(mha_status status);
 MHA_API const char *mha_status_meaning(mha_status status);
+/* "NAME: MESSAGE (byte N)" for a person to read, without the parts that are missing; an error without a message gives
+ * the meaning of its status. Cut between two characters to `size` bytes, the final NUL included; a buffer of
+ * sizeof(mha_error) holds all of it. Returns `text`. */
+MHA_API char *mha_error_text(char *text, size_t size, const mha_error *error);
 /* The exit code the program gives for it: 0, 2 (the request is wrong) or 3 (the machine could not). */
 MHA_API int mha_status_exit_code(mha_status status);
 

@@ -100,24 +100,21 @@ MHA_API size_t mha_view_elements(const mha_view *view);
 MHA_API bool mha_view_is_contiguous(const mha_view *view);
 /* Elements [from, from + count) of `axis`: same memory, smaller extent. */
 MHA_API mha_view mha_view_slice(const mha_view *view, int axis, size_t from, size_t count);
+/* Axes i and j exchanged: same memory, transposed. */
+MHA_API mha_view mha_view_swap(const mha_view *view, int i, int j);
 
 /* How the rows of one input or output lie in memory. All are views of the same four indices
  * (batch, time, head, feature); E = h*d. */
-#define MHA_LAYOUT_LIST(X)                                                                         \
-    X(MHA_BTE, "BTE")   /* [B, T, E], the default */                                               \
-    X(MHA_TBE, "TBE")   /* [T, B, E] */                                                            \
-    X(MHA_TE, "TE")     /* [T, E], no batch */                                                     \
-    X(MHA_BHTD, "BHTD") /* [B, H, T, d] */                                                         \
-    X(MHA_BTHD, "BTHD") /* [B, T, H, d] */
-
 typedef enum mha_layout {
-#define MHA_LAYOUT_ENUM(code, name) code,
-    MHA_LAYOUT_LIST(MHA_LAYOUT_ENUM)
-#undef MHA_LAYOUT_ENUM
+    MHA_BTE,  /* [B, T, E], the default */
+    MHA_TBE,  /* [T, B, E] */
+    MHA_TE,   /* [T, E], no batch */
+    MHA_BHTD, /* [B, H, T, d] */
+    MHA_BTHD, /* [B, T, H, d] */
     MHA_LAYOUT_COUNT
 } mha_layout;
 
-MHA_API const char *mha_layout_name(mha_layout layout);
+MHA_API const char *mha_layout_name(mha_layout layout); /* "BTE"; "?" outside the list */
 MHA_API bool mha_layout_find(const char *name, mha_layout *layout);
 /* Memory in `layout` seen as (B, T, h, d), the index order every call of this library uses.
  * TE takes B = 1; another B gives a view without data. */
@@ -125,11 +122,16 @@ MHA_API mha_view mha_view_heads(void *data, mha_dtype dtype, mha_layout layout, 
 /* The same seen as (B, T, E), heads side by side. In BHTD they do not lie so: that layout gives a view without data
  * (with one head it is BTE). */
 MHA_API mha_view mha_view_rows(void *data, mha_dtype dtype, mha_layout layout, size_t B, size_t T, size_t E);
+/* The two views most callers make, of float memory without gaps: (B, T, width), and (B, T, h, d) with the heads of a
+ * time step side by side. `data` is const for the sake of inputs; give memory that may be written for results. */
+MHA_API mha_view mha_rows(const float *data, size_t B, size_t T, size_t width);
+MHA_API mha_view mha_heads(const float *data, size_t B, size_t T, size_t h, size_t d);
 
 /* One element as a double, whatever its plain dtype (F8 included); NaN for a quantised type.
  * Integers beyond 2^53 round. `index` has view->rank entries and is not checked. */
 MHA_API double mha_view_get(const mha_view *view, const size_t *index);
-/* Stores a double into an F32 or F64 element, rounding to nearest even. */
+/* Stores a double into an F32, F64, F16 or BF16 element, rounding once (to nearest even, unless the calling thread has
+ * chosen another rounding). Nothing happens for another type. */
 MHA_API void mha_view_set(const mha_view *view, const size_t *index, double value);
 /* Copies all elements between views of equal shape, converting plain dtypes (widening is exact,
  * narrowing rounds to nearest even). MHA_INVALID on unequal shapes, MHA_UNSUPPORTED on a

@@ -1,9 +1,9 @@
-/* Memory that lives as long as its owner: taken piece by piece, given back at once. */
+/* The arena: a list of blocks, each in front of the memory it hands out. */
 #include "base/arena.h"
 
-/* Precedes the memory handed out, in an allocation of its own alignment. */
-struct mha__arena_block {
-    struct mha__arena_block *next;
+/* Takes up the first MHA_ALIGNMENT bytes of an allocation; the memory handed out follows. */
+struct arena_block {
+    struct arena_block *next;
     size_t bytes;
 };
 
@@ -12,7 +12,7 @@ void *mha__arena_take(mha__arena *arena, size_t bytes)
     size_t total;
     if (!mha__add(bytes ? bytes : 1, MHA_ALIGNMENT, &total))
         return NULL;
-    struct mha__arena_block *block = mha__allocate(&arena->allocator, total);
+    struct arena_block *block = mha__allocate(&arena->allocator, total);
     if (!block)
         return NULL;
     block->bytes = total;
@@ -24,7 +24,7 @@ void *mha__arena_take(mha__arena *arena, size_t bytes)
 void mha__arena_free(mha__arena *arena)
 {
     while (arena->first) {
-        struct mha__arena_block *block = arena->first;
+        struct arena_block *block = arena->first;
         arena->first = block->next;
         mha__release(&arena->allocator, block, block->bytes);
     }

@@ -1,4 +1,4 @@
-/* What every room stands on: filling an error, checked sizes, zeroed memory. */
+/* What every room stands on: errors, checked sizes, zeroed memory, names, index steps, text, the clock. */
 #ifndef MHA_BASE_BASE_H
 #define MHA_BASE_BASE_H
 
@@ -7,18 +7,58 @@
 #include "mha/status.h"
 #include "mha/tensor.h"
 
+/* ---------------------------------------------------------------- errors */
+
+/* Returns from the calling function with the status of `call` unless it is MHA_OK. For functions that have nothing
+ * to release at that point. */
+#define TRY(call)                                                                                                      \
+    do {                                                                                                               \
+        mha_status try_status = (call);                                                                                \
+        if (try_status != MHA_OK)                                                                                      \
+            return try_status;                                                                                         \
+    } while (0)
+
 /* Fills *error (which may be NULL) and returns `status`, so that a call can end with
  * `return mha__fail(error, MHA_INVALID, "kv_heads", "expected a divisor of %zu, found %zu", h, n)`.
- * `name` (NULL: "") is what the message is about. Messages longer than the field are cut. */
+ * `name` (NULL: "") is the subject: a field, option or tensor, "FILE", or "FILE: TENSOR". The message does not repeat
+ * it. A message longer than its field loses its end; a name loses its beginning, which "..." replaces. */
 __attribute__((format(printf, 4, 5))) mha_status mha__fail(mha_error *error, mha_status status, const char *name,
                                                          const char *format, ...);
 /* The same, with the byte offset of what is wrong in a file. */
 __attribute__((format(printf, 5, 6))) mha_status mha__fail_at(mha_error *error, mha_status status, const char *name,
                                                              uint64_t offset, const char *format, ...);
 
+/* "FILE: TENSOR" for the name of an error, into `text`; returns `text`. Where both do not fit FILE loses its
+ * beginning. */
+char *mha__name_inside(char *text, size_t size, const char *file, const char *tensor);
+/* MHA_INVALID "expected shape (2, 3), found (3, 4)" about `name` unless the view has this rank and shape. */
+mha_status mha__expect_shape(mha_error *error, const char *name, const mha_view *view, int rank, const size_t *shape);
+
+/* ---------------------------------------------------------------- sizes and indices */
+
 /* a * b, a + b into *r; false when it does not fit. */
 static inline bool mha__mul(size_t a, size_t b, size_t *r) { return !__builtin_mul_overflow(a, b, r); }
 static inline bool mha__add(size_t a, size_t b, size_t *r) { return !__builtin_add_overflow(a, b, r); }
+
+/* Steps `index` to the next element of `shape` in row-major order. After the last one it is all zeros again, and the
+ * answer is false. Every extent is at least 1. */
+static inline bool mha__index_next(size_t *index, const size_t *shape, int rank)
+{
+    for (int k = rank - 1; k >= 0; k--) {
+        if (++index[k] < shape[k])
+            return true;
+        index[k] = 0;
+    }
+    return false;
+}
+
+/* F32, F64, F16 or BF16: the types that computations read and results are stored in. */
+static inline bool mha__dtype_is_float(mha_dtype dtype)
+{
+    return dtype == MHA_F32 || dtype == MHA_F64 || dtype == MHA_F16 || dtype == MHA_BF16;
+}
+
+/* ---------------------------------------------------------------- memory */
 
 enum { MHA_ALIGNMENT = 64 };
 
@@ -35,23 +75,36 @@ void mha__release(const mha_allocator *allocator, void *block, size_t bytes); /*
  * the items is zero. NULL when there is no memory: `items` then stays as it is. */
 void *mha__array_grow(const mha_allocator *allocator, void *items, size_t count, size_t *room, size_t item_bytes);
 
-/* Bytes that can be written now without pushing anything out, by the kernel's estimate and the control group's
- * limit; SIZE_MAX where nobody says. Large blocks of the default allocator are reserved without asking, so who
- * fills one asks first: a system that has promised too much ends programs. */
+/* Bytes that can be written now without swapping, by the kernel's estimate and the control group's limit; SIZE_MAX
+ * where the system tells neither. Ask before filling a large block: the default allocator maps such a block without
+ * reserving memory for it, and a system that runs out of memory ends the process. */
 size_t mha__memory_at_hand(void);
 
-/* Of the first `length` bytes of a text in UTF-8 those of whole characters: without the beginning of a last one that
- * goes on behind them. All text that is shortened is cut there. */
+/* ---------------------------------------------------------------- names and text */
+
+/* The names of an enum as an array: the index of the one that equals `text`, or -1; and the name at an index, "?"
+ * outside the array. */
+int mha__name_find(const char *const *names, size_t count, const char *text);
+const char *mha__name_at(const char *const *names, size_t count, size_t index);
+
+/* The largest n <= length for which text[0, n) does not end inside a UTF-8 character. All text that is shortened is
+ * cut there. */
 size_t mha__text_whole(const char *text, size_t length);
 /* snprintf, cut between two characters when it does not fit. */
 __attribute__((format(printf, 3, 4))) void mha__text_print(char *text, size_t size, const char *format, ...);
 __attribute__((format(printf, 3, 0))) void mha__text_vprint(char *text, size_t size, const char *format, va_list arguments);
-/* Both arguments of "%.*s": at most `most` bytes of `text`. */
-#define MHA_AT_MOST(most, text) mha__text_precision(text, most), text
+/* Stands for both arguments of "%.*s": the first `most` bytes of `text`, or fewer, cut between two characters. */
+#define MHA_CUT_ARGS(most, text) mha__text_precision(text, most), text
 int mha__text_precision(const char *text, size_t most);
 
 /* "(2, 128, 768)" into a buffer, for messages; cut when it does not fit. "rank 9" for what is none of a view's ranks.
  * Returns `text`. */
 char *mha__shape_text(char *text, size_t size, const size_t *shape, int rank);
+
+/* ---------------------------------------------------------------- the clock */
+
+/* Time since an arbitrary moment, never going back. */
+double mha__clock_seconds(void);
+double mha__clock_ms(void);
 
 #endif

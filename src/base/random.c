@@ -1,5 +1,6 @@
 /* Philox4x32-10: random numbers from a counter (Salmon, Moraes, Dror, Shaw: "Parallel random
  * numbers: as easy as 1, 2, 3", SC 2011). */
+#include "base/base.h"
 #include "mha/random.h"
 
 void mha_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
@@ -47,7 +48,7 @@ float mha_random_unit(uint64_t seed, uint64_t stream, uint64_t i)
 void mha_random_fill(const mha_view *view, uint64_t seed, uint64_t stream, float low, float high)
 {
     size_t n = mha_view_elements(view);
-    if (!view->data || n == SIZE_MAX)
+    if (!view->data || n == SIZE_MAX || !mha__dtype_is_float(view->dtype))
         return;
     uint32_t word[4] = {0};
     size_t index[MHA_MAX_RANK] = {0};
@@ -62,10 +63,8 @@ void mha_random_fill(const mha_view *view, uint64_t seed, uint64_t stream, float
         case MHA_F32: ((float *)view->data)[at] = value; break;
         case MHA_F64: ((double *)view->data)[at] = value; break;
         case MHA_F16: ((uint16_t *)view->data)[at] = mha_f32_to_f16(value); break;
-        case MHA_BF16: ((uint16_t *)view->data)[at] = mha_f32_to_bf16(value); break;
-        default: return;
+        default: ((uint16_t *)view->data)[at] = mha_f32_to_bf16(value); break;
         }
-        for (int k = view->rank - 1; k >= 0 && ++index[k] == view->shape[k]; k--)
-            index[k] = 0;
+        mha__index_next(index, view->shape, view->rank);
     }
 }

@@ -1,4 +1,5 @@
 /* Statuses in words, text that is cut between characters, and the one place where an error is written. */
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -34,7 +35,20 @@ int mha_status_exit_code(mha_status status)
     return known(status) ? statuses[status].exit_code : 3;
 }
 
-/* ---------------------------------------------------------------- text */
+/* ---------------------------------------------------------------- names and text */
+
+int mha__name_find(const char *const *names, size_t count, const char *text)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(names[i], text) == 0)
+            return (int)i;
+    return -1;
+}
+
+const char *mha__name_at(const char *const *names, size_t count, size_t index)
+{
+    return index < count ? names[index] : "?";
+}
 
 size_t mha__text_whole(const char *text, size_t length)
 {
@@ -70,17 +84,41 @@ void mha__text_print(char *text, size_t size, const char *format, ...)
 
 /* ---------------------------------------------------------------- errors */
 
+/* The end of `text` that fits a field of `size` bytes beginning with "...", from the first whole character on. */
+static const char *end_that_fits(const char *text, size_t size)
+{
+    const char *end = text + strlen(text) - (size - sizeof "...");
+    while (((unsigned char)*end & 0xc0) == 0x80)
+        end++;
+    return end;
+}
+
+static void keep_end(char *field, size_t size, const char *text)
+{
+    if (strlen(text) < size)
+        memcpy(field, text, strlen(text) + 1);
+    else
+        mha__text_print(field, size, "...%s", end_that_fits(text, size));
+}
+
+/* Names from files must not break the line or the terminal. */
+static void make_printable(char *text)
+{
+    for (char *c = text; *c; c++)
+        if ((unsigned char)*c < 32 || *c == 127)
+            *c = '?';
+}
+
 static mha_status fail(mha_error *error, mha_status status, const char *name, uint64_t offset, const char *format,
                        va_list arguments)
 {
     if (error) {
         error->status = status;
         error->offset = offset;
-        mha__text_print(error->name, sizeof error->name, "%s", name ? name : "");
+        keep_end(error->name, sizeof error->name, name ? name : "");
         mha__text_vprint(error->message, sizeof error->message, format, arguments);
-        for (char *c = error->message; *c; c++) /* names from files must not break the line or the terminal */
-            if ((unsigned char)*c < 32 || *c == 127)
-                *c = '?';
+        make_printable(error->name);
+        make_printable(error->message);
     }
     return status;
 }
@@ -101,4 +139,35 @@ mha_status mha__fail_at(mha_error *error, mha_status status, const char *name, u
     fail(error, status, name, offset, format, arguments);
     va_end(arguments);
     return status;
+}
+
+char *mha__name_inside(char *text, size_t size, const char *file, const char *tensor)
+{
+    const size_t length = strlen(tensor), separator = sizeof ": " - 1;
+    char shown[sizeof(((mha_error *)NULL)->name)];
+    const size_t room = length + separator + 16 < size ? size - length - separator : 16;
+    keep_end(shown, room < sizeof shown ? room : sizeof shown, file);
+    mha__text_print(text, size, "%s: %s", shown, tensor);
+    return text;
+}
+
+mha_status mha__expect_shape(mha_error *error, const char *name, const mha_view *view, int rank, const size_t *shape)
+{
+    if (view->rank == rank && memcmp(view->shape, shape, sizeof *shape * (size_t)rank) == 0)
+        return MHA_OK;
+    char expected[200], found[200];
+    return mha__fail(error, MHA_INVALID, name, "expected shape %s, found %s",
+                     mha__shape_text(expected, sizeof expected, shape, rank),
+                     mha__shape_text(found, sizeof found, view->shape, view->rank));
+}
+
+char *mha_error_text(char *text, size_t size, const mha_error *error)
+{
+    char at[48];
+    snprintf(at, sizeof at, "byte %" PRIu64, error->offset);
+    const bool with_offset = error->offset && !strstr(error->message, at);
+    mha__text_print(text, size, "%s%s%s%s%s%s", error->name, *error->name ? ": " : "",
+                    *error->message ? error->message : mha_status_meaning(error->status), with_offset ? " (" : "",
+                    with_offset ? at : "", with_offset ? ")" : "");
+    return text;
 }

@@ -53,11 +53,6 @@ static bool is_plain(mha_dtype dtype)
     return is_dtype(dtype) && dtypes[dtype].block_elements == 1;
 }
 
-static bool is_float(mha_dtype dtype)
-{
-    return dtype == MHA_F32 || dtype == MHA_F64 || dtype == MHA_F16 || dtype == MHA_BF16;
-}
-
 /* A small binary float: sign, `exponent_bits`, `fraction_bits`, gradual underflow. */
 static double small_float(unsigned bits, int exponent_bits, int fraction_bits, bool has_infinity)
 {
@@ -261,9 +256,20 @@ mha_view mha_view_slice(const mha_view *view, int axis, size_t from, size_t coun
 {
     mha_view slice = *view;
     if (slice.data && dtypes[view->dtype].block_elements == 1)
-        slice.data = (char *)view->data + (ptrdiff_t)from * view->stride[axis] * (ptrdiff_t)dtypes[view->dtype].block_bytes;
+        slice.data =
+            (char *)view->data + (ptrdiff_t)from * view->stride[axis] * (ptrdiff_t)dtypes[view->dtype].block_bytes;
     slice.shape[axis] = count;
     return slice;
+}
+
+mha_view mha_view_swap(const mha_view *view, int i, int j)
+{
+    mha_view swapped = *view;
+    swapped.shape[i] = view->shape[j];
+    swapped.shape[j] = view->shape[i];
+    swapped.stride[i] = view->stride[j];
+    swapped.stride[j] = view->stride[i];
+    return swapped;
 }
 
 double mha_view_get(const mha_view *view, const size_t *index)
@@ -278,9 +284,10 @@ void mha_view_set(const mha_view *view, const size_t *index, double value)
 
 mha_status mha_view_copy(const mha_view *to, const mha_view *from)
 {
-    if (!is_rank(to->rank) || to->rank != from->rank || memcmp(to->shape, from->shape, sizeof to->shape[0] * (size_t)to->rank) != 0)
+    if (!is_rank(to->rank) || to->rank != from->rank ||
+        memcmp(to->shape, from->shape, sizeof to->shape[0] * (size_t)to->rank) != 0)
         return MHA_INVALID;
-    bool convertible = is_float(to->dtype) && from->dtype != MHA_C64;
+    bool convertible = mha__dtype_is_float(to->dtype) && from->dtype != MHA_C64;
     if (!is_plain(from->dtype) || !is_plain(to->dtype) || (to->dtype != from->dtype && !convertible))
         return MHA_UNSUPPORTED;
     size_t n = mha_view_elements(to);
@@ -293,7 +300,8 @@ mha_status mha_view_copy(const mha_view *to, const mha_view *from)
     for (size_t done = 0; done < n; done += row) {
         ptrdiff_t to_at = position(to, index), from_at = position(from, index);
         if (to->dtype == from->dtype && to_step == 1 && from_step == 1)
-            memcpy((char *)to->data + to_at * (ptrdiff_t)bytes, (const char *)from->data + from_at * (ptrdiff_t)bytes, row * bytes);
+            memcpy((char *)to->data + to_at * (ptrdiff_t)bytes, (const char *)from->data + from_at * (ptrdiff_t)bytes,
+                   row * bytes);
         else if (to->dtype == from->dtype)
             for (size_t i = 0; i < row; i++)
                 memcpy((char *)to->data + (to_at + (ptrdiff_t)i * to_step) * (ptrdiff_t)bytes,
@@ -302,8 +310,7 @@ mha_status mha_view_copy(const mha_view *to, const mha_view *from)
             for (size_t i = 0; i < row; i++)
                 store(to->data, to->dtype, to_at + (ptrdiff_t)i * to_step,
                       load(from->data, from->dtype, from_at + (ptrdiff_t)i * from_step));
-        for (int k = outer - 1; k >= 0 && ++index[k] == to->shape[k]; k--)
-            index[k] = 0;
+        mha__index_next(index, to->shape, outer);
     }
     return MHA_OK;
 }
@@ -325,25 +332,21 @@ char *mha__shape_text(char *text, size_t size, const size_t *shape, int rank)
 
 /* ---------------------------------------------------------------- layouts */
 
-static const char *const layout_names[MHA_LAYOUT_COUNT] = {
-#define LAYOUT_ROW(code, name) [code] = name,
-    MHA_LAYOUT_LIST(LAYOUT_ROW)
-#undef LAYOUT_ROW
-};
+static const char *const layout_names[] = {
+    [MHA_BTE] = "BTE", [MHA_TBE] = "TBE", [MHA_TE] = "TE", [MHA_BHTD] = "BHTD", [MHA_BTHD] = "BTHD"};
+_Static_assert(sizeof layout_names / sizeof *layout_names == MHA_LAYOUT_COUNT, "every layout has a name");
 
 const char *mha_layout_name(mha_layout layout)
 {
-    return (unsigned)layout < MHA_LAYOUT_COUNT ? layout_names[layout] : "?";
+    return mha__name_at(layout_names, MHA_LAYOUT_COUNT, (size_t)layout);
 }
 
 bool mha_layout_find(const char *name, mha_layout *layout)
 {
-    for (int i = 0; i < MHA_LAYOUT_COUNT; i++)
-        if (strcmp(layout_names[i], name) == 0) {
-            *layout = (mha_layout)i;
-            return true;
-        }
-    return false;
+    const int found = mha__name_find(layout_names, MHA_LAYOUT_COUNT, name);
+    if (found >= 0)
+        *layout = (mha_layout)found;
+    return found >= 0;
 }
 
 mha_view mha_view_heads(void *data, mha_dtype dtype, mha_layout layout, size_t B, size_t T, size_t h, size_t d)
@@ -371,4 +374,15 @@ mha_view mha_view_rows(void *data, mha_dtype dtype, mha_layout layout, size_t B,
         view.stride[1] = (ptrdiff_t)(B * E);
     }
     return view;
+}
+
+/* A view has one type of pointer for inputs and results, hence the cast. */
+mha_view mha_rows(const float *data, size_t B, size_t T, size_t width)
+{
+    return mha_view_rows((void *)(uintptr_t)data, MHA_F32, MHA_BTE, B, T, width);
+}
+
+mha_view mha_heads(const float *data, size_t B, size_t T, size_t h, size_t d)
+{
+    return mha_view_heads((void *)(uintptr_t)data, MHA_F32, MHA_BTE, B, T, h, d);
 }

@@ -222,7 +222,7 @@ static mha_status choose_class(const json_t *config, const char *wanted, mha__se
     size_t used = 0;
     for (const mha__arch_class *c = architecture->classes; c->name && used < sizeof known; c++) /* NOLINT */
         used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", c->name);
-    return mha__fail(error, MHA_INVALID, said_by, "%s: expected one of %s, found '%.*s'", said_by, known, MHA_AT_MOST(60, wanted));
+    return mha__fail(error, MHA_INVALID, said_by, "%s: expected one of %s, found '%.*s'", said_by, known, MHA_CUT_ARGS(60, wanted));
 }
 
 /* Every part any class could add becomes a symbol: 1 if this one does. */
@@ -251,7 +251,7 @@ static mha_status find_architecture(const json_t *config, mha__setup *setup, mha
         return MHA_OK;
     char known[300];
     return mha__fail(error, MHA_UNSUPPORTED, "model_type", "model_type: expected one of %s, found '%.*s'",
-                    mha__architecture_list(known, sizeof known), MHA_AT_MOST(40, name));
+                    mha__architecture_list(known, sizeof known), MHA_CUT_ARGS(40, name));
 }
 
 /* Sizes whose product or quotient would make no sense; widths that heads do not divide are told as a layer would. */

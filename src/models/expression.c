@@ -199,7 +199,7 @@ static int64_t evaluate(parser *p, int level)
 static mha_status failed(const parser *p, mha_error *error)
 {
     return mha__fail(error, MHA_INVALID, "expression", "expression '%.*s': expected %s at character %zu",
-                    MHA_AT_MOST(160, p->text), p->wanted, (size_t)(p->at - p->text) + 1);
+                    MHA_CUT_ARGS(160, p->text), p->wanted, (size_t)(p->at - p->text) + 1);
 }
 
 mha_status mha__expression_list(const char *text, const mha__values *values, int64_t *results, size_t capacity,
@@ -250,7 +250,7 @@ mha_status mha__values_parse(mha__values *values, const char *text, mha_error *e
         int used = 0;
         int64_t value;
         if (sscanf(text, "%23[A-Za-z0-9_]=%159[^ ]%n", symbol, formula, &used) != 2)
-            return mha__fail(error, MHA_INVALID, "values", "expected name=value, found '%.*s'", MHA_AT_MOST(160, text));
+            return mha__fail(error, MHA_INVALID, "values", "expected name=value, found '%.*s'", MHA_CUT_ARGS(160, text));
         mha_status status = mha__expression_evaluate(formula, values, &value, error);
         if (status)
             return status;

@@ -35,11 +35,13 @@ static void an_error_is_one_line_whatever_it_is_given(void **state)
     mha_error error;
     char name[300];
     memset(name, 'n', sizeof name);
-    name[sizeof name - 1] = '\0';
+    memcpy(name + sizeof name - 5, "\033end", 5);
     assert_int_equal(mha__fail_at(&error, MHA_FORMAT, name, 17, "a\nb\x1b[31m%s%s%s", name, name, name), MHA_FORMAT);
     assert_int_equal(error.status, MHA_FORMAT);
     assert_int_equal(error.offset, 17);
     assert_int_equal(strlen(error.name), sizeof error.name - 1);
+    assert_memory_equal(error.name, "...nnn", 6);
+    assert_string_equal(error.name + sizeof error.name - 6, "n?end");
     assert_int_equal(strlen(error.message), sizeof error.message - 1);
     for (const char *c = error.message; *c; c++)
         assert_true((unsigned char)*c >= 32 && *c != 127);
@@ -47,6 +49,95 @@ static void an_error_is_one_line_whatever_it_is_given(void **state)
     assert_string_equal(error.name, "");
     assert_int_equal(error.offset, 0);
     assert_int_equal(mha__fail(NULL, MHA_IO, "x", "y"), MHA_IO);
+}
+
+static void an_error_reads_as_name_message_and_byte(void **state)
+{
+    (void)state;
+    mha_error error;
+    char text[sizeof(mha_error)], small[12];
+    mha__fail(&error, MHA_INVALID, "n_heads", "expected 1, found %d", 2);
+    assert_string_equal(mha_error_text(text, sizeof text, &error), "n_heads: expected 1, found 2");
+    mha__fail_at(&error, MHA_FORMAT, "a.npy", 80, "expected more");
+    assert_string_equal(mha_error_text(text, sizeof text, &error), "a.npy: expected more (byte 80)");
+    mha__fail_at(&error, MHA_FORMAT, "a.npy", 80, "expected more at byte 80");
+    assert_string_equal(mha_error_text(text, sizeof text, &error), "a.npy: expected more at byte 80");
+    mha__fail(&error, MHA_IO, NULL, "no");
+    assert_string_equal(mha_error_text(text, sizeof text, &error), "no");
+    error = (mha_error){.status = MHA_NO_MEMORY, .name = "x"};
+    assert_string_equal(mha_error_text(text, sizeof text, &error), "x: the machine could not give the memory");
+    mha__fail(&error, MHA_IO, "aaaaaaaa", "\xc3\xa4");
+    assert_string_equal(mha_error_text(small, sizeof small, &error), "aaaaaaaa: ");
+
+    char inside[256], directory[400], tensor[300];
+    memset(directory, 'd', sizeof directory - 1), directory[sizeof directory - 1] = 0;
+    memset(tensor, 't', sizeof tensor - 1), tensor[sizeof tensor - 1] = 0;
+    assert_string_equal(mha__name_inside(inside, sizeof inside, "a.npz", "W_Q"), "a.npz: W_Q");
+    mha__name_inside(inside, sizeof inside, directory, "W_Q");
+    assert_int_equal(strlen(inside), sizeof inside - 1);
+    assert_memory_equal(inside, "...ddd", 6);
+    assert_string_equal(inside + sizeof inside - 7, "d: W_Q");
+    mha__name_inside(inside, sizeof inside, directory, tensor);
+    assert_int_equal(strlen(inside), sizeof inside - 1);
+    assert_memory_equal(inside, "...dddddddddddd: ttt", 20);
+}
+
+static void a_shape_is_expected_in_words(void **state)
+{
+    (void)state;
+    mha_error error;
+    mha_view view = mha_view_of(NULL, MHA_F32, 2, (size_t[]){2, 3});
+    assert_int_equal(mha__expect_shape(&error, "x", &view, 2, (size_t[]){2, 3}), MHA_OK);
+    assert_refused(mha__expect_shape(&error, "x", &view, 2, (size_t[]){3, 2}), MHA_INVALID, error, "x",
+                   "expected shape (3, 2), found (2, 3)");
+    assert_refused(mha__expect_shape(&error, "x", &view, 1, (size_t[]){2}), MHA_INVALID, error, "expected shape (2,)");
+}
+
+static void an_index_steps_in_row_major_order(void **state)
+{
+    (void)state;
+    const size_t shape[3] = {2, 1, 3};
+    size_t index[3] = {0}, steps = 0;
+    do
+        assert_int_equal(index[0] * 3 + index[1] * 3 + index[2], steps++);
+    while (mha__index_next(index, shape, 3));
+    assert_int_equal(steps, 6);
+    assert_true(index[0] == 0 && index[1] == 0 && index[2] == 0);
+    assert_false(mha__index_next(index, shape, 0));
+}
+
+static void names_are_found_and_looked_up(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"ab", "a"};
+    assert_int_equal(mha__name_find(names, 2, "a"), 1);
+    assert_int_equal(mha__name_find(names, 1, "a"), -1);
+    assert_string_equal(mha__name_at(names, 2, 0), "ab");
+    assert_string_equal(mha__name_at(names, 2, 2), "?");
+    assert_string_equal(mha__name_at(names, 2, (size_t)-1), "?");
+}
+
+static void the_clock_goes_forward_in_its_units(void **state)
+{
+    (void)state;
+    const double seconds = mha__clock_seconds(), ms = mha__clock_ms();
+    assert_true(ms >= 1e3 * seconds - 1e-3 && ms < 1e3 * seconds + 1e4);
+    assert_true(mha__clock_seconds() >= seconds);
+}
+
+static void two_axes_are_exchanged(void **state)
+{
+    (void)state;
+    float data[24] = {0};
+    const mha_view heads = mha_heads(data, 2, 3, 2, 2), swapped = mha_view_swap(&heads, 1, 2);
+    const size_t shape[] = {2, 2, 3, 2};
+    const ptrdiff_t stride[] = {12, 2, 4, 1};
+    assert_true(swapped.data == data && swapped.rank == 4);
+    assert_memory_equal(swapped.shape, shape, sizeof shape);
+    assert_memory_equal(swapped.stride, stride, sizeof stride);
+    const mha_view rows = mha_rows(data, 2, 3, 4);
+    assert_true(rows.data == data && rows.dtype == MHA_F32 && rows.rank == 3 && mha_view_is_contiguous(&rows));
+    assert_true(rows.shape[0] == 2 && rows.shape[1] == 3 && rows.shape[2] == 4);
 }
 
 /* ---------------------------------------------------------------- element types */
@@ -610,6 +701,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_status_has_words_and_an_exit_code),
         cmocka_unit_test(an_error_is_one_line_whatever_it_is_given),
+        cmocka_unit_test(an_error_reads_as_name_message_and_byte),
+        cmocka_unit_test(a_shape_is_expected_in_words),
+        cmocka_unit_test(an_index_steps_in_row_major_order),
+        cmocka_unit_test(names_are_found_and_looked_up),
+        cmocka_unit_test(the_clock_goes_forward_in_its_units),
+        cmocka_unit_test(two_axes_are_exchanged),
         cmocka_unit_test(every_dtype_is_found_by_its_name_and_sized_by_its_block),
         cmocka_unit_test(every_f16_and_bf16_pattern_means_what_it_should),
         cmocka_unit_test(rounding_to_short_floats_is_to_nearest_even),

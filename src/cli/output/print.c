@@ -52,14 +52,14 @@ int refuse(const char *about, const char *format, ...)
 }
 
 /* The library speaks of fields, a person of options: "kv_heads" is --kv-heads. */
-static const char *option_of_field(const char *field, char text[120])
+static const char *option_of_field(const char *field, char text[260])
 {
     static const char *const renamed[][2] = {
         {"n_heads", "heads"}, {"d_kin", "kdim"}, {"d_vin", "vdim"}, {"query", "input"}, {"key", "key-input"}, {"value", "value-input"}};
-    snprintf(text, 120, "--%s", field);
+    snprintf(text, 260, "--%s", field);
     for (size_t i = 0; i < sizeof renamed / sizeof *renamed; i++)
         if (strcmp(field, renamed[i][0]) == 0)
-            snprintf(text, 120, "--%s", renamed[i][1]);
+            snprintf(text, 260, "--%s", renamed[i][1]);
     for (char *c = text; *c; c++)
         *c = *c == '_' ? '-' : *c;
     for (size_t i = 0; i < OPTION_COUNT; i++)
@@ -93,7 +93,7 @@ static char *words_of(const mha_error *error, const char *subject)
 
 int refuse_error(const char *about, const mha_error *error)
 {
-    char option[120];
+    char option[260];
     about = strcmp(about, "-") == 0 ? "standard input" : about;
     const bool cut = sizeof error->name - strlen(error->name) < 5; /* the message then has its end */
     const char *subject = *error->name && !(cut && *about) ? option_of_field(error->name, option) : about;

@@ -289,7 +289,7 @@ static mha_status place_tensors(stream *s, uint64_t alignment)
         if (order[i - 1]->offset + order[i - 1]->bytes > order[i]->offset)
             status = mha__fail_named_at(s->error, MHA_FORMAT, order[i]->name, order[i]->offset,
                                        "expected data of its own at byte %" PRIu64 ", found an overlap with '%.*s'",
-                                       order[i]->offset, MHA_AT_MOST(60, order[i - 1]->name));
+                                       order[i]->offset, MHA_CUT_ARGS(60, order[i - 1]->name));
     mha__release(&s->file->allocator, order, (count + 1) * sizeof *order);
     return status;
 }
@@ -340,7 +340,7 @@ static mha_status find_alignment(const stream *s, uint64_t *alignment)
         char *end;
         uint64_t given = strtoull(value, &end, 10);
         if (*end != '\0' || given == 0 || given > UINT32_MAX || (given & (given - 1)) != 0)
-            return mha__fail_named(s->error, MHA_FORMAT, key, "expected a power of two, found %.*s", MHA_AT_MOST(40, value));
+            return mha__fail_named(s->error, MHA_FORMAT, key, "expected a power of two, found %.*s", MHA_CUT_ARGS(40, value));
         *alignment = given;
     }
     return MHA_OK;

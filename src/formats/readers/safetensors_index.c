@@ -52,7 +52,7 @@ static mha_status find_shard(shard_index *index, const char *tensor, const char 
         }
     if (!stays_inside(name))
         return mha__fail_named(index->error, MHA_FORMAT, tensor,
-                              "expected the name of a file beside the index, found '%.*s'", MHA_AT_MOST(100, name));
+                              "expected the name of a file beside the index, found '%.*s'", MHA_CUT_ARGS(100, name));
     if (index->shards.count == SHARD_LIMIT)
         return mha__fail_named(index->error, MHA_FORMAT, index->path, "expected at most %d files in the set, found more",
                               SHARD_LIMIT);
@@ -213,18 +213,18 @@ static mha_status check_map(shard_index *index, size_t first_source)
         if (!found)
             return mha__fail_named(index->error, MHA_FORMAT, key.tensor,
                                   "expected every tensor of %.*s in the index, found this one missing",
-                                  MHA_AT_MOST(90, names[shard]));
+                                  MHA_CUT_ARGS(90, names[shard]));
         if (found->shard != shard)
             return mha__fail_named(index->error, MHA_FORMAT, key.tensor,
                                   "expected it in %.*s, as the index says, found it in %.*s",
-                                  MHA_AT_MOST(90, names[found->shard]), MHA_AT_MOST(90, names[shard]));
+                                  MHA_CUT_ARGS(90, names[found->shard]), MHA_CUT_ARGS(90, names[shard]));
         found->found = true;
     }
     for (size_t i = 0; i < count; i++)
         if (!placements[i].found)
             return mha__fail_named(index->error, MHA_FORMAT, placements[i].tensor,
                                   "expected it in %.*s, as the index says, found it missing",
-                                  MHA_AT_MOST(90, names[placements[i].shard]));
+                                  MHA_CUT_ARGS(90, names[placements[i].shard]));
     return MHA_OK;
 }
 

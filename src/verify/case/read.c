@@ -259,10 +259,7 @@ mha_status mha__case_read(mha_case *c, mha_error *error)
 {
     static const char *const kinds[] = {"mha", "sdpa", "rope", NULL};
     static const char *const layouts[] = {
-#define LAYOUT_WORD(code, name) name,
-        MHA_LAYOUT_LIST(LAYOUT_WORD)
-#undef LAYOUT_WORD
-            NULL};
+        [MHA_BTE] = "BTE", [MHA_TBE] = "TBE", [MHA_TE] = "TE", [MHA_BHTD] = "BHTD", [MHA_BTHD] = "BTHD", NULL};
     const char *path = mha_file_path(c->file), *slash = strrchr(path, '/');
     const char *name = mha_file_metadata(c->file, "name");
     mha__text_print(c->name, sizeof c->name, "%s", name ? name : slash ? slash + 1 : path);
