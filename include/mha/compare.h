@@ -41,33 +41,14 @@ MHA_API mha_status mha_compare(const mha_view *actual, const mha_view *expected,
 
 /* ---------------------------------------------------------------- the error bound */
 
-/* Sizes of the numbers that went into a forward, on which its rounding errors depend; over the finite ones. */
-typedef struct mha_magnitudes {
-    size_t d_q, d_kin, d_vin; /* terms of each projection's sums; 0 where nothing is projected */
-    double x_q, x_k, x_v;     /* largest 2-norm of an input row; largest element where nothing is projected */
-    double W_Q, W_K, W_V;     /* largest 2-norm of a column; 0 where nothing is projected */
-    double W_O, W_O_sum;      /* largest 2-norm and sum of absolute values of a column */
-    double b_Q, b_K, b_V, b_O; /* largest absolute value of a bias; also of one added without projection */
-    size_t norm_terms;         /* features a q/k norm averages over; 0 without norm */
-    double norm_weight;        /* largest absolute weight of the norms */
-    double norm_rms;           /* smallest sqrt(mean(x^2) + eps) they divide by */
-    bool rotated;
-    double q_turn, k_turn; /* how far rounded angles may move a rotated row, in 2-norm; 0 where tables give cos and sin */
-    double q_row, k_row; /* largest 2-norm of one head's row as it enters the scores, cached rows included */
-    double v_max;        /* largest absolute value of V, cached rows and bias_v included */
-    double added;        /* largest finite absolute value added to a score (masks, fill, ALiBi) */
-    double softcap;      /* 0: none */
-} mha_magnitudes;
-
-/* Measures them from a call whose inputs are set (its cache is read, not appended to), with one float64
- * forward inside. Errors: as mha_plan_call, MHA_NO_MEMORY. */
-MHA_API mha_status mha_magnitudes_measure(const mha_layer *layer, const mha_call *call, mha_magnitudes *magnitudes,
-                                          mha_error *error);
-/* bound[s]: how far any element of stage s may lie from its exact value when the forward is computed with
- * unit roundoff `unit` (2^-24 for float, 2^-53 for double), in any order of summation. Derived once, in
- * src/verify/tolerance/error_bound.c. Infinite when the scores may exceed the range of the type. */
-MHA_API void mha_error_bound(const mha_plan *plan, const mha_magnitudes *magnitudes, double unit,
-                             double bound[MHA_STAGE_COUNT]);
+/* bound[s]: how far any element of stage s may lie from its exact value when the call is computed with unit roundoff
+ * `unit` (2^-24 for float, 2^-53 for double), in any order of summation. Derived once, in
+ * src/verify/tolerance/error_bound.c, from the sizes of the numbers that go in; these are measured here, with one
+ * float64 forward inside. Infinite when the scores may exceed the range of the type. The call is given as it will be
+ * run: a cache holds the rows from before it and has room for the new ones; it is read, not appended to. Which stages
+ * are kept, the path and the threads do not matter. Errors: as mha_plan_call, MHA_NO_MEMORY. */
+MHA_API mha_status mha_error_bound(const mha_layer *layer, const mha_call *call, double unit,
+                                   double bound[MHA_STAGE_COUNT], mha_error *error);
 
 #ifdef __cplusplus
 }

@@ -23,12 +23,10 @@ static double *exact_stage(const mha_layer *layer, const mha_call *call, mha_cac
     exact.cache = cache;
     memset(exact.stages, 0, sizeof exact.stages);
     mha_plan plan;
-    mha_magnitudes magnitudes;
     double bounds[MHA_STAGE_COUNT];
     if (mha_plan_call(layer, &exact, &plan, &j->error) != MHA_OK ||
-        mha_magnitudes_measure(layer, &exact, &magnitudes, &j->error) != MHA_OK)
+        mha_error_bound(layer, &exact, 0x1p-24, bounds, &j->error) != MHA_OK)
         return NULL; /* unreachable: the call has just run on another path */
-    mha_error_bound(&plan, &magnitudes, 0x1p-24, bounds);
     *bound = bounds[stage];
     mha_view whole = mha_view_of(NULL, MHA_F64, plan.stage_rank[stage], plan.stage_shape[stage]);
     double *values = obtain(mha_view_elements(&whole), sizeof *values);

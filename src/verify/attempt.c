@@ -23,11 +23,10 @@ static mha_status narrow(mha__attempt *attempt, mha_view *view, const char *name
     return MHA_OK;
 }
 
-static mha_status fill_cache(mha__attempt *attempt, const mha_view *past_key, const mha_view *past_value,
-                             mha_error *error)
+static mha_status fill_cache(mha__attempt *attempt, const mha__request *request, mha_error *error)
 {
     const mha_call *call = &attempt->call;
-    const mha_view *k = past_key, *v = past_value;
+    const mha_view *k = &request->past_key, *v = &request->past_value;
     size_t new_rows = call->key.data ? call->key.shape[1] : call->query.shape[1];
     mha_cache_spec spec = {
         .batch = k->shape[0],
@@ -44,11 +43,12 @@ static mha_status fill_cache(mha__attempt *attempt, const mha_view *past_key, co
     return status;
 }
 
-mha_status mha__attempt_begin(mha__attempt *attempt, const mha_allocator *allocator, const mha_layer *layer,
-                             const mha_call *call, const mha_view *past_key, const mha_view *past_value,
-                             mha_error *error)
+mha_status mha__attempt_begin(mha__attempt *attempt, const mha_allocator *allocator, const mha__request *request,
+                              mha_error *error)
 {
-    *attempt = (mha__attempt){.pool.allocator = mha__allocator_or_default(allocator), .layer = layer, .call = *call};
+    const mha_call *call = request->call;
+    *attempt = (mha__attempt){
+        .pool.allocator = mha__allocator_or_default(allocator), .layer = request->layer, .call = *call};
     memset(attempt->call.stages, 0, sizeof attempt->call.stages);
     const size_t small = (size_t)1 << 14;
     if (call->threads == 0 && mha_view_elements(&call->query) < small && mha_view_elements(&call->key) < small)
@@ -60,9 +60,9 @@ mha_status mha__attempt_begin(mha__attempt *attempt, const mha_allocator *alloca
     mha_status status = MHA_OK;
     for (size_t i = 0; i < 3 && !status; i++)
         status = narrow(attempt, inputs[i].view, inputs[i].name, error);
-    if (!status && !call->cache && past_key && past_key->data)
-        status = fill_cache(attempt, past_key, past_value, error);
-    return status ? status : mha_plan_call(layer, &attempt->call, &attempt->plan, error);
+    if (!status && !call->cache && request->past_key.data)
+        status = fill_cache(attempt, request, error);
+    return status ? status : mha_plan_call(request->layer, &attempt->call, &attempt->plan, error);
 }
 
 /* Memory for the output as `layout` orders it, seen in the order of the call. */
@@ -78,7 +78,7 @@ static mha_view output_view(mha__attempt *attempt, mha_dtype dtype, mha_layout l
 }
 
 mha_status mha__attempt_run(mha__attempt *attempt, mha_layout layout, const bool wanted[MHA_STAGE_COUNT],
-                           mha_error *error)
+                            mha_error *error)
 {
     mha_call *call = &attempt->call;
     mha_dtype dtype = call->path == MHA_PATH_EXACT ? MHA_F64 : MHA_F32;

@@ -443,11 +443,10 @@ static mha_status check_plan(mha_case *c, mha_error *error)
 {
     mha_call call = mha_case_call(c);
     call.path = MHA_PATH_EXACT;
-    mha_view past_key, past_value;
-    mha_case_past(c, &past_key, &past_value);
+    mha__request request = {.layer = mha_case_layer(c), .call = &call};
+    mha_case_past(c, &request.past_key, &request.past_value);
     mha__attempt attempt = {0};
-    mha_status status =
-        mha__attempt_begin(&attempt, &c->pool.allocator, mha_case_layer(c), &call, &past_key, &past_value, error);
+    mha_status status = mha__attempt_begin(&attempt, &c->pool.allocator, &request, error);
     mha_plan plan = attempt.plan;
     mha__attempt_free(&attempt);
     if (status)

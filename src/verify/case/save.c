@@ -279,9 +279,9 @@ static void put_results(saving *s)
     mha__tolerance tolerance;
     for (int i = 0; i < MHA_STAGE_COUNT; i++)
         wanted[i] = s->call->stages[i].data != NULL;
+    const mha__request request = {s->layer, s->call, s->notes->past_key, s->notes->past_value};
     if (!s->status)
-        s->status = mha__tolerance_of(s->layer, s->call, &s->notes->past_key, &s->notes->past_value, wanted, &tolerance,
-                                     s->error);
+        s->status = mha__tolerance_of(&request, wanted, &tolerance, s->error);
     if (s->status)
         return;
     static const char *const prefix[] = {"expected", "expected64"};
@@ -329,8 +329,8 @@ static mha_status plan_record(saving *s)
     mha__attempt attempt;
     mha_call call = *s->call;
     call.cache = NULL;
-    mha_status status =
-        mha__attempt_begin(&attempt, NULL, s->layer, &call, &s->notes->past_key, &s->notes->past_value, s->error);
+    const mha__request request = {s->layer, &call, s->notes->past_key, s->notes->past_value};
+    mha_status status = mha__attempt_begin(&attempt, NULL, &request, s->error);
     s->plan = attempt.plan;
     mha__attempt_free(&attempt);
     return status;

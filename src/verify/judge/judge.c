@@ -41,10 +41,10 @@ static mha_status judge_call(mha__judgement *j, const char *prefix, const mha_la
     }
     if (!any)
         return MHA_OK;
-    mha_view past_key, past_value;
-    mha_case_past(c, &past_key, &past_value);
+    mha__request request = {.layer = layer, .call = call};
+    mha_case_past(c, &request.past_key, &request.past_value);
     mha__attempt attempt;
-    mha_status status = mha__attempt_begin(&attempt, &c->pool.allocator, layer, call, &past_key, &past_value, error);
+    mha_status status = mha__attempt_begin(&attempt, &c->pool.allocator, &request, error);
     if (!status)
         status = mha__attempt_run(&attempt, c->layout, wanted, error);
     if (!status && !*prefix)
@@ -227,7 +227,8 @@ static mha_status judge_cached(mha__judgement *j, mha__arena *pool, mha_error *e
         status = mha_cache_create(&spec, &c->pool.allocator, &cache, error);
     if (!status) {
         prefix.cache = cache;
-        status = mha__attempt_begin(&attempt, &c->pool.allocator, mha_case_layer(c), &prefix, NULL, NULL, error);
+        const mha__request request = {.layer = mha_case_layer(c), .call = &prefix};
+        status = mha__attempt_begin(&attempt, &c->pool.allocator, &request, error);
         if (!status)
             status = mha__attempt_run(&attempt, MHA_BTE, none, error);
         mha__attempt_free(&attempt);
@@ -254,7 +255,8 @@ static mha_status judge_prefill(mha__judgement *j, mha_error *error)
     wanted[MHA_STAGE_OUTPUT] = true;
     mha_status status = whole_call(j, &pool, whole->shape[1], &call, error);
     if (!status) {
-        status = mha__attempt_begin(&attempt, &c->pool.allocator, mha_case_layer(c), &call, NULL, NULL, error);
+        const mha__request request = {.layer = mha_case_layer(c), .call = &call};
+        status = mha__attempt_begin(&attempt, &c->pool.allocator, &request, error);
         if (!status)
             status = mha__attempt_run(&attempt, MHA_BTE, wanted, error);
         if (!status)

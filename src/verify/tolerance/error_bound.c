@@ -72,7 +72,7 @@ static error_of projected(double u, double eta, size_t terms, double x, double W
     return (error_of){e, sqrt((double)d) * e};
 }
 
-static void rotate_error(const mha_magnitudes *m, double u, double row, double turn, error_of *e)
+static void rotate_error(const mha__magnitudes *m, double u, double row, double turn, error_of *e)
 {
     if (m->norm_terms) {
         double n = (double)m->norm_terms, r = m->norm_rms - e->element;
@@ -86,7 +86,7 @@ static void rotate_error(const mha_magnitudes *m, double u, double row, double t
     e->row = fmax(e->row, u * row); /* cached rows given in a wider type */
 }
 
-void mha_error_bound(const mha_plan *plan, const mha_magnitudes *m, double unit, double bound[MHA_STAGE_COUNT])
+void mha__bound_of(const mha_plan *plan, const mha__magnitudes *m, double unit, double bound[MHA_STAGE_COUNT])
 {
     const double u = unit;
     const bool narrow = u > 0x1p-30;

@@ -98,7 +98,7 @@ static double column_sum(const mha_layer *layer, mha_weight weight)
     return most;
 }
 
-static void measure_layer(const mha_layer *layer, const mha_call *call, mha_magnitudes *m)
+static void measure_layer(const mha_layer *layer, const mha_call *call, mha__magnitudes *m)
 {
     const mha_config *config = mha_layer_config(layer);
     const mha_view *key = call->key.data ? &call->key : &call->query, *value = call->value.data ? &call->value : key;
@@ -173,7 +173,7 @@ static double farthest_position(const mha_call *call, const mha_plan *plan, size
     return fmax(far, fmax(max_abs(&s->rope.q_positions), max_abs(&s->rope.k_positions)));
 }
 
-static void measure_norms(const mha_layer *layer, const mha_call *call, const mha__attempt *a, mha_magnitudes *m)
+static void measure_norms(const mha_layer *layer, const mha_call *call, const mha__attempt *a, mha__magnitudes *m)
 {
     const mha_plan *plan = &a->plan;
     mha_view w[2] = {call->extras.q_norm, call->extras.k_norm};
@@ -201,9 +201,10 @@ static void measure_norms(const mha_layer *layer, const mha_call *call, const mh
     }
 }
 
-mha_status mha__magnitudes_of(const mha_layer *layer, const mha_call *call, const mha_view *past_key,
-                             const mha_view *past_value, mha_magnitudes *magnitudes, mha_error *error)
+mha_status mha__magnitudes_of(const mha__request *request, mha__magnitudes *magnitudes, mha_error *error)
 {
+    const mha_layer *layer = request->layer;
+    const mha_call *call = request->call;
     /* Norms of rows do not depend on what is visible to whom, so the forward inside is a plain one. */
     mha_call plain = *call;
     const mha_semantics *s = &call->semantics;
@@ -218,11 +219,12 @@ mha_status mha__magnitudes_of(const mha_layer *layer, const mha_call *call, cons
     for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
         wanted[kept[i]] = true;
     mha__attempt a;
-    mha_status status = mha__attempt_begin(&a, NULL, layer, &plain, NULL, NULL, error);
+    const mha__request plain_request = {.layer = layer, .call = &plain};
+    mha_status status = mha__attempt_begin(&a, NULL, &plain_request, error);
     if (!status)
         status = mha__attempt_run(&a, MHA_BTE, wanted, error);
     if (!status) {
-        mha_magnitudes m = {.softcap = s->softcap};
+        mha__magnitudes m = {.softcap = s->softcap};
         const mha_extras *x = &call->extras;
         mha_view bias_k = x->bias_k, bias_v = x->bias_v;
         if (layer) {
@@ -237,10 +239,10 @@ mha_status mha__magnitudes_of(const mha_layer *layer, const mha_call *call, cons
         m.k_row = fmax(max_norm(&a.stages[MHA_STAGE_K_ROT], d), max_norm(&bias_k, d));
         m.v_max = fmax(max_abs(&a.stages[MHA_STAGE_V]), max_abs(&bias_v));
         size_t cached = 0;
-        if (past_key && past_key->data) {
-            m.k_row = fmax(m.k_row, max_norm(past_key, d));
-            m.v_max = fmax(m.v_max, max_abs(past_value));
-            cached = past_key->shape[2];
+        if (request->past_key.data) {
+            m.k_row = fmax(m.k_row, max_norm(&request->past_key, d));
+            m.v_max = fmax(m.v_max, max_abs(&request->past_value));
+            cached = request->past_key.shape[2];
         }
         mha_plan plan = a.plan;
         plan.S += cached;
@@ -256,13 +258,24 @@ mha_status mha__magnitudes_of(const mha_layer *layer, const mha_call *call, cons
     return status;
 }
 
-mha_status mha_magnitudes_measure(const mha_layer *layer, const mha_call *call, mha_magnitudes *magnitudes,
-                                  mha_error *error)
+mha_status mha_error_bound(const mha_layer *layer, const mha_call *call, double unit, double bound[MHA_STAGE_COUNT],
+                           mha_error *error)
 {
-    mha_view past_key = {0}, past_value = {0};
+    mha_call exact = *call; /* the exact path refuses no numbers */
+    exact.path = MHA_PATH_EXACT;
+    memset(exact.stages, 0, sizeof exact.stages);
+    mha__request request = {.layer = layer, .call = &exact};
     if (call->cache && mha_cache_length(call->cache) > 0) {
-        past_key = mha_cache_keys(call->cache);
-        past_value = mha_cache_values(call->cache);
+        request.past_key = mha_cache_keys(call->cache);
+        request.past_value = mha_cache_values(call->cache);
     }
-    return mha__magnitudes_of(layer, call, &past_key, &past_value, magnitudes, error);
+    mha_plan plan;
+    mha__magnitudes magnitudes;
+    mha_status status = mha_plan_call(layer, &exact, &plan, error);
+    if (status != MHA_OK)
+        return status;
+    status = mha__magnitudes_of(&request, &magnitudes, error);
+    if (status == MHA_OK)
+        mha__bound_of(&plan, &magnitudes, unit, bound);
+    return status;
 }

@@ -40,21 +40,20 @@ static double largest_of(const mha_view *v, size_t *finite)
 }
 
 /* What the bound says, for a call that has a layer or Q, K, V; twice that, as is the part that comes from angles. */
-static mha_status worst_case(const mha_layer *layer, const mha_call *call, const mha_view *past_key,
-                             const mha_view *past_value, const mha_plan *plan, mha__tolerance *t,
+static mha_status worst_case(const mha__request *request, const mha_plan *plan, mha__tolerance *t,
                              double angles[2][MHA_STAGE_COUNT], mha_error *error)
 {
     static const double units[2] = {0x1p-24, 0x1p-53};
-    mha_magnitudes m;
-    mha_status status = mha__magnitudes_of(layer, call, past_key, past_value, &m, error);
+    mha__magnitudes m;
+    mha_status status = mha__magnitudes_of(request, &m, error);
     if (status)
         return status;
-    mha_magnitudes sure = m;
+    mha__magnitudes sure = m;
     sure.q_turn = sure.k_turn = 0;
     for (int wide = 0; wide < 2; wide++) {
         double without[MHA_STAGE_COUNT];
-        mha_error_bound(plan, &m, units[wide], t->atol[wide]);
-        mha_error_bound(plan, &sure, units[wide], without);
+        mha__bound_of(plan, &m, units[wide], t->atol[wide]);
+        mha__bound_of(plan, &sure, units[wide], without);
         for (int s = 0; s < MHA_STAGE_COUNT; s++) {
             angles[wide][s] = isfinite(without[s]) ? 2 * (t->atol[wide][s] - without[s]) : 0;
             t->atol[wide][s] *= 2;
@@ -63,29 +62,28 @@ static mha_status worst_case(const mha_layer *layer, const mha_call *call, const
     return MHA_OK;
 }
 
-static mha_status run(mha__attempt *attempt, const mha_layer *layer, const mha_call *call, mha_path path,
-                      const mha_view *past_key, const mha_view *past_value, const bool wanted[MHA_STAGE_COUNT],
-                      mha_error *error)
+static mha_status run(mha__attempt *attempt, const mha__request *request, mha_path path,
+                      const bool wanted[MHA_STAGE_COUNT], mha_error *error)
 {
-    mha_call own = *call;
+    mha_call own = *request->call;
     own.path = path;
     own.cache = NULL;
-    mha_status status = mha__attempt_begin(attempt, NULL, layer, &own, past_key, past_value, error);
+    const mha__request again = {request->layer, &own, request->past_key, request->past_value};
+    mha_status status = mha__attempt_begin(attempt, NULL, &again, error);
     return status ? status : mha__attempt_run(attempt, MHA_BTE, wanted, error);
 }
 
-mha_status mha__tolerance_of(const mha_layer *layer, const mha_call *call, const mha_view *past_key,
-                            const mha_view *past_value, const bool wanted[MHA_STAGE_COUNT], mha__tolerance *tolerance,
-                            mha_error *error)
+mha_status mha__tolerance_of(const mha__request *request, const bool wanted[MHA_STAGE_COUNT],
+                             mha__tolerance *tolerance, mha_error *error)
 {
     const size_t few = 64;
     mha__attempt exact = {0}, narrow = {0};
     double angles[2][MHA_STAGE_COUNT];
-    mha_status status = run(&exact, layer, call, MHA_PATH_EXACT, past_key, past_value, wanted, error);
+    mha_status status = run(&exact, request, MHA_PATH_EXACT, wanted, error);
     if (!status)
-        status = run(&narrow, layer, call, MHA_PATH_BLAS, past_key, past_value, wanted, error);
+        status = run(&narrow, request, MHA_PATH_BLAS, wanted, error);
     if (!status)
-        status = worst_case(layer, call, past_key, past_value, &exact.plan, tolerance, angles, error);
+        status = worst_case(request, &exact.plan, tolerance, angles, error);
     for (int s = 0; s < MHA_STAGE_COUNT && !status; s++) {
         if (!wanted[s]) {
             tolerance->atol[0][s] = tolerance->atol[1][s] = INFINITY;
@@ -121,7 +119,7 @@ static mha_status of_rope(const mha_case *c, mha__tolerance *t)
     const mha_plan plan = {.h = c->H, .d_k = c->d_k, .d_v = c->d_v};
     const mha_semantics *semantics = &c->semantics;
     const mha_view *positions = &semantics->rope.q_positions;
-    mha_magnitudes m = {.rotated = true, .q_row = sqrt(2) * most}; /* of a pair, which is all that is mixed */
+    mha__magnitudes m = {.rotated = true, .q_row = sqrt(2) * most}; /* of a pair, which is all that is mixed */
     double farthest = positions->data ? 0 : (double)c->T_q;
     for (size_t i = 0; positions->data && i < mha_view_elements(positions); i++)
         farthest = fmax(farthest, fabs((double)((const int64_t *)positions->data)[i]));
@@ -130,7 +128,7 @@ static mha_status of_rope(const mha_case *c, mha__tolerance *t)
     m.q_turn = mha__turn_of(&semantics->rope, &x, farthest).pair;
     for (int wide = 0; wide < 2; wide++) {
         double bound[MHA_STAGE_COUNT];
-        mha_error_bound(&plan, &m, wide ? 0x1p-53 : 0x1p-24, bound);
+        mha__bound_of(&plan, &m, wide ? 0x1p-53 : 0x1p-24, bound);
         for (int s = 0; s < MHA_STAGE_COUNT; s++)
             t->atol[wide][s] = 2 * bound[MHA_STAGE_Q_ROT];
     }
@@ -138,12 +136,12 @@ static mha_status of_rope(const mha_case *c, mha__tolerance *t)
 }
 
 mha_status mha__tolerance_of_case(const mha_case *c, const bool wanted[MHA_STAGE_COUNT], mha__tolerance *tolerance,
-                                 mha_error *error)
+                                  mha_error *error)
 {
     if (c->kind == CASE_ROPE)
         return of_rope(c, tolerance);
     mha_call call = mha_case_call(c);
-    mha_view past_key, past_value;
-    mha_case_past(c, &past_key, &past_value);
-    return mha__tolerance_of(mha_case_layer(c), &call, &past_key, &past_value, wanted, tolerance, error);
+    mha__request request = {.layer = mha_case_layer(c), .call = &call};
+    mha_case_past(c, &request.past_key, &request.past_value);
+    return mha__tolerance_of(&request, wanted, tolerance, error);
 }

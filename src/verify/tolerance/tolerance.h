@@ -3,6 +3,25 @@
 #define MHA_VERIFY_TOLERANCE_TOLERANCE_H
 
 #include "mha/case.h"
+#include "verify/attempt.h"
+
+/* Sizes of the numbers that went into a forward, on which its rounding errors depend; over the finite ones. */
+typedef struct mha__magnitudes {
+    size_t d_q, d_kin, d_vin; /* terms of each projection's sums; 0 where nothing is projected */
+    double x_q, x_k, x_v;     /* largest 2-norm of an input row; largest element where nothing is projected */
+    double W_Q, W_K, W_V;     /* largest 2-norm of a column; 0 where nothing is projected */
+    double W_O, W_O_sum;      /* largest 2-norm and sum of absolute values of a column */
+    double b_Q, b_K, b_V, b_O; /* largest absolute value of a bias; also of one added without projection */
+    size_t norm_terms;         /* features a q/k norm averages over; 0 without norm */
+    double norm_weight;        /* largest absolute weight of the norms */
+    double norm_rms;           /* smallest sqrt(mean(x^2) + eps) they divide by */
+    bool rotated;
+    double q_turn, k_turn; /* how far rounded angles may move a rotated row, in 2-norm; 0 where tables give cos and sin */
+    double q_row, k_row; /* largest 2-norm of one head's row as it enters the scores, cached rows included */
+    double v_max;        /* largest absolute value of V, cached rows and bias_v included */
+    double added;        /* largest finite absolute value added to a score (masks, fill, ALiBi) */
+    double softcap;      /* 0: none */
+} mha__magnitudes;
 
 /* How far results of one call may lie apart, [0] in float32 and [1] in float64, where nobody says: see
  * src/verify/tolerance/tolerance.c. Of the wanted stages; the others are infinite. */
@@ -10,14 +29,14 @@ typedef struct mha__tolerance {
     double atol[2][MHA_STAGE_COUNT];
 } mha__tolerance;
 
-mha_status mha__tolerance_of(const mha_layer *layer, const mha_call *call, const mha_view *past_key,
-                            const mha_view *past_value, const bool wanted[MHA_STAGE_COUNT], mha__tolerance *tolerance,
-                            mha_error *error);
+mha_status mha__tolerance_of(const mha__request *request, const bool wanted[MHA_STAGE_COUNT],
+                             mha__tolerance *tolerance, mha_error *error);
 mha_status mha__tolerance_of_case(const mha_case *c, const bool wanted[MHA_STAGE_COUNT], mha__tolerance *tolerance,
-                                 mha_error *error);
-/* Measures a call whose cached rows are given as views (no data: none). */
-mha_status mha__magnitudes_of(const mha_layer *layer, const mha_call *call, const mha_view *past_key,
-                             const mha_view *past_value, mha_magnitudes *magnitudes, mha_error *error);
+                                  mha_error *error);
+/* Measures a call, with one float64 forward inside. */
+mha_status mha__magnitudes_of(const mha__request *request, mha__magnitudes *magnitudes, mha_error *error);
+/* The bound of mha_error_bound (compare.h) from the sizes of a plan and of its numbers. */
+void mha__bound_of(const mha_plan *plan, const mha__magnitudes *magnitudes, double unit, double bound[MHA_STAGE_COUNT]);
 
 /* How far the rounding of its angles may move what a rotation turns, in 2-norm: one head's row, and one pair of it. */
 typedef struct mha__turn {
