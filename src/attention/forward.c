@@ -58,12 +58,14 @@ static mha_view rows(mha__workspace *arena, bool needed, size_t B, size_t T, siz
     return mha_view_of(data, MHA_F32, 3, shape);
 }
 
-/* The last step writes straight to the caller's memory where that is F32 with contiguous rows. */
+/* The last step writes straight to the caller's memory where that is F32 with contiguous rows, which are no farther
+ * apart than CBLAS can count; else to the workspace, from where it is copied. */
 static bool writes_output(const mha__resolved *r)
 {
     const mha_view *kept = &r->call->stages[MHA_STAGE_OUTPUT];
     int last = kept->rank - 1;
-    return kept->data && kept->dtype == MHA_F32 && kept->stride[last] == 1 && kept->stride[1] >= (ptrdiff_t)kept->shape[last];
+    return kept->data && kept->dtype == MHA_F32 && kept->stride[last] == 1 &&
+           kept->stride[1] >= (ptrdiff_t)kept->shape[last] && kept->stride[1] <= INT_MAX;
 }
 
 /* Lays the workspace out from `base`; with NULL it only counts. Returns the bytes used. */

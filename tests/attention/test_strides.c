@@ -1,7 +1,9 @@
 /* The same numbers lying in other places: with gaps between the rows, at other alignments, alone or between the
  * rows of a batch. Every path gives the same bits for them. */
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "mha/mha.h"
 #include "support/call.h"
@@ -95,11 +97,88 @@ static void a_row_of_a_time_major_batch_has_the_bits_it_has_alone(void **state)
         }
 }
 
+/* ---------------------------------------------------------------- rows that are gigabytes apart */
+
+/* Address space for `rows` rows `stride` floats apart; memory is only what is written to. NULL when there is none. */
+static float *wide_open(size_t rows, size_t stride)
+{
+    void *memory = mmap(NULL, rows * stride * sizeof(float), PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
+enum { FAR_T = 3, FAR_HEADS = 2, FAR_D = 4, FAR_WIDTH = FAR_HEADS * FAR_D, FAR_ALL = FAR_T * FAR_WIDTH };
+
+typedef struct far_input {
+    float q[FAR_ALL], k[FAR_ALL], v[FAR_ALL];
+} far_input;
+
+static far_input far_inputs(void)
+{
+    far_input in;
+    for (size_t i = 0; i < FAR_ALL; i++) {
+        in.q[i] = mha_random_unit(4, 1, i);
+        in.k[i] = mha_random_unit(4, 2, i) - 0.5f;
+        in.v[i] = mha_random_unit(4, 3, i);
+    }
+    return in;
+}
+
+/* The output, and any other stage, may have rows that are farther apart than CBLAS counts. */
+static void stages_may_have_rows_beyond_the_reach_of_an_int(void **state)
+{
+    (void)state;
+    static const size_t strides[] = {FAR_WIDTH, INT_MAX, (size_t)INT_MAX + 1, ((size_t)1 << 31) + 8, ((size_t)1 << 32) + 3,
+                                     ((size_t)1 << 32) + 8};
+    static const mha_stage stages[] = {MHA_STAGE_OUTPUT, MHA_STAGE_HEADS, MHA_STAGE_Q_ROT};
+    const mha_config config = {.d_model = FAR_WIDTH, .n_heads = FAR_HEADS};
+    far_input in = far_inputs();
+    mha_params *table;
+    mha_layer *layer;
+    mha_error error;
+    assert_ok(mha_params_create(NULL, &table), error);
+    assert_ok(mha_layer_create(&config, table, "", &layer, &error), error);
+    mha_layer_init(layer, 1);
+    for (int kind = 0; kind < 3; kind++) { /* the core alone, a layer, a layer with packed weights */
+        if (kind == 2)
+            assert_ok(mha_layer_pack(layer, &error), error);
+        for (int path = MHA_PATH_FAST; path <= MHA_PATH_EXACT; path++)
+            for (size_t s = 0; s < sizeof stages / sizeof *stages; s++) {
+                float first[FAR_ALL];
+                for (size_t n = 0; n < sizeof strides / sizeof *strides; n++) {
+                    mha_call call = {.path = (mha_path)path, .threads = 1};
+                    const size_t rows[3] = {1, FAR_T, FAR_WIDTH}, heads[4] = {1, FAR_T, FAR_HEADS, FAR_D};
+                    call.query = mha_view_of(in.q, MHA_F32, kind ? 3 : 4, kind ? rows : heads);
+                    call.key = mha_view_of(in.k, MHA_F32, kind ? 3 : 4, kind ? rows : heads);
+                    call.value = mha_view_of(in.v, MHA_F32, kind ? 3 : 4, kind ? rows : heads);
+                    float *y = wide_open(FAR_T, strides[n]);
+                    if (!y) {
+                        print_message("no address space for rows %zu floats apart\n", strides[n]);
+                        continue;
+                    }
+                    call.stages[stages[s]] = mha_view_of(y, MHA_F32, 3, rows);
+                    call.stages[stages[s]].stride[1] = (ptrdiff_t)strides[n];
+                    run_call(kind ? layer : NULL, &call);
+                    for (size_t t = 0; t < FAR_T; t++)
+                        if (n == 0)
+                            memcpy(first + t * FAR_WIDTH, y + t * strides[n], FAR_WIDTH * sizeof *y);
+                        else if (memcmp(first + t * FAR_WIDTH, y + t * strides[n], FAR_WIDTH * sizeof *y) != 0)
+                            fail_msg("%s, kind %d: row %zu of stage %s is another one with rows %zu floats apart",
+                                     mha_path_name((mha_path)path), kind, t, mha_stage_name(stages[s]), strides[n]);
+                    munmap(y, FAR_T * strides[n] * sizeof *y);
+                }
+            }
+    }
+    mha_layer_destroy(layer);
+    mha_params_destroy(table);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(strides_change_no_bit),
         cmocka_unit_test(a_row_of_a_time_major_batch_has_the_bits_it_has_alone),
+        cmocka_unit_test(stages_may_have_rows_beyond_the_reach_of_an_int),
     };
     return cmocka_run_group_tests_name("strides", tests, NULL, NULL);
 }
