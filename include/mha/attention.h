@@ -194,8 +194,8 @@ typedef enum mha_path {
 MHA_API const char *mha_path_name(mha_path path);             /* "blas"; "?" outside the list */
 MHA_API bool mha_path_find(const char *name, mha_path *path); /* false: no path of that name */
 
-/* Only the exact path takes inputs of other floats than F32, caches of F64, rows that overlap, and scales and caps
- * beyond the range of float; else no path refuses what another can do. One request goes another way than asked: with
+/* Only the exact path takes inputs of other floats than F32, caches of F64, rows that overlap or whose stride or number
+ * is beyond an int, and scales and caps beyond the range of float; else no path refuses what another can do. One request goes another way than asked: with
  * MHA_HIDDEN_PROPAGATE `fast` hands over to `blas`, which holds the weights whole; plan.path and plan.path_reason
  * say so. Where scores or weights are kept, `fast` stays `fast`: they are computed beside it (see mha_call).
  *
@@ -216,7 +216,8 @@ MHA_API bool mha_path_find(const char *name, mha_path *path); /* false: no path 
  *                  there is no output projection: output is (B, T_q, h, d_v) or (B, T_q, h*d_v), the
  *                  same numbers as heads. mha_view_heads makes such views of any layout.
  * Inputs are F32; the exact path takes any plain float dtype. The last stride is 1; rows do not overlap
- * (time stride at least their width) but for the exact path.
+ * (time stride at least their width) but for the exact path. The strides of extents below 2 mean nothing and may be any
+ * numbers. For all paths but the exact one time strides, in elements, and the number of keys are at most 2^31 - 1.
  *
  * stages[s] with data is filled, F32 or F64 (the blas and fast paths compute in float all the same);
  * any strides, so output can be in any layout; no number depends on what else is kept. The fast path never

@@ -181,6 +181,9 @@ static mha_status resolve_cache(mha__resolved *r, mha_error *error)
     r->cached = (int64_t)(mha_cache_first(cache) + mha_cache_length(cache));
     r->first_key = r->cached - (int64_t)kept;
     plan->S = kept + plan->T_k;
+    if (r->call->path != MHA_PATH_EXACT && plan->S > INT_MAX) /* CBLAS counts in int */
+        return mha__fail(error, MHA_UNSUPPORTED, "cache", /* unreachable: without 16 GiB for a test's cache */
+                         "cache: %zu keys need the exact path, which has no limit of %d", plan->S, INT_MAX);
     return MHA_OK;
 }
 

@@ -102,10 +102,10 @@ void mha__gemm_end(int openmp_default)
 
 /* ---------------------------------------------------------------- products */
 
-/* The stride of a matrix of one row means nothing, but CBLAS looks at it. */
-static int stride(size_t ld, size_t rows, size_t columns)
+/* From one row to the next but one. Only a single row, whose stride means nothing, may be too long for that. */
+static int gap_stride(size_t ld)
 {
-    return rows == 1 ? (int)columns : (int)ld;
+    return (int)(ld <= MHA_GEMM_GAP_STRIDE ? 2 * ld : ld);
 }
 
 /* C += alpha * B A for B (rows, columns), or with its transpose. OpenBLAS goes another way, to other last
@@ -115,7 +115,7 @@ static void gemv(CBLAS_TRANSPOSE transpose, size_t rows, size_t columns, float a
 {
     for (size_t first = 0; first < 2 && first < rows; first++) {
         const float *half = B + first * ldb;
-        const int n = (int)((rows - first + 1) / 2), ld = stride(2 * ldb, (size_t)n, 2 * columns);
+        const int n = (int)((rows - first + 1) / 2), ld = gap_stride(n == 1 ? columns : ldb);
         if (transpose == CblasNoTrans)
             cblas_sgemv(CblasRowMajor, transpose, n, (int)columns, alpha, half, ld, A, 1, 1.0f, C + first, 2);
         else
@@ -123,27 +123,30 @@ static void gemv(CBLAS_TRANSPOSE transpose, size_t rows, size_t columns, float a
     }
 }
 
-/* CBLAS counts in int; request.c refuses extents and strides beyond it. */
+/* CBLAS counts in int; plan.c refuses extents and strides beyond it, but for the stride of a matrix of one row, which
+ * means nothing and may be any number. CBLAS looks at it all the same, so it is given the row's length. */
 static void call_blas(CBLAS_TRANSPOSE transpose_b, size_t m, size_t n, size_t k, float alpha, const float *A,
                       size_t lda, const float *B, size_t ldb, float *C, size_t ldc)
 {
+    const bool transposed = transpose_b == CblasTrans;
+    const size_t b_rows = transposed ? n : k, b_columns = transposed ? k : n;
     if (m == 0 || n == 0)
         return;
+    if (m == 1)
+        lda = k, ldc = n;
+    if (b_rows == 1)
+        ldb = b_columns;
     if (k == 0) {
         for (size_t i = 0; i < m; i++)
             memset(C + i * ldc, 0, n * sizeof *C);
         return;
     }
-    if (m == 1 && ldb <= INT_MAX / 2) { /* one row: a matrix read once, at memory speed */
-        memset(C, 0, n * sizeof *C);    /* some releases of OpenBLAS multiply by a beta of 0 here, NaN included */
-        if (transpose_b == CblasTrans)
-            gemv(CblasNoTrans, n, k, alpha, B, ldb, A, C);
-        else
-            gemv(CblasTrans, k, n, alpha, B, ldb, A, C);
+    if (m == 1 && (b_rows <= 2 || ldb <= MHA_GEMM_GAP_STRIDE)) { /* one row: a matrix read once, at memory speed */
+        memset(C, 0, n * sizeof *C); /* some releases of OpenBLAS multiply by a beta of 0 here, NaN included */
+        gemv(transposed ? CblasNoTrans : CblasTrans, b_rows, b_columns, alpha, B, ldb, A, C);
         return;
     }
-    int b_stride = transpose_b == CblasTrans ? stride(ldb, n, k) : stride(ldb, k, n);
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, transpose_b, (int)m, (int)n, (int)k, alpha, A, (int)lda, B, b_stride, 0.0f,
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, transpose_b, (int)m, (int)n, (int)k, alpha, A, (int)lda, B, (int)ldb, 0.0f,
                 C, (int)ldc);
 }
 

@@ -2,6 +2,7 @@
 #ifndef MHA_COMPUTE_GEMM_H
 #define MHA_COMPUTE_GEMM_H
 
+#include <limits.h>
 #include <stddef.h>
 
 #include "mha/status.h"
@@ -14,7 +15,12 @@
 int mha__gemm_begin(void);
 void mha__gemm_end(int openmp_default);
 
-/* C (m, n) = alpha * A (m, k) B (k, n), row-major with row strides lda, ldb, ldc. m, n or k may be 0 (k = 0: C = 0). */
+/* Twice this still fits the int of CBLAS. A product of one row with a B of three rows or more has other last bits where
+ * the rows of B are farther apart. */
+enum { MHA_GEMM_GAP_STRIDE = INT_MAX / 2 };
+
+/* C (m, n) = alpha * A (m, k) B (k, n), row-major with row strides lda, ldb, ldc. m, n or k may be 0 (k = 0: C = 0).
+ * Extents and strides fit an int; the stride of a matrix of one row means nothing and may be any number. */
 void mha__gemm(size_t m, size_t n, size_t k, float alpha, const float *A, size_t lda, const float *B, size_t ldb,
               float *C, size_t ldc);
 /* C (m, n) = alpha * A (m, k) B^T with B (n, k): the Q K^T form. */

@@ -128,7 +128,11 @@ static far_input far_inputs(void)
 static void stages_may_have_rows_beyond_the_reach_of_an_int(void **state)
 {
     (void)state;
-    static const size_t strides[] = {FAR_WIDTH, INT_MAX, (size_t)INT_MAX + 1, ((size_t)1 << 31) + 8, ((size_t)1 << 32) + 3,
+    static const size_t strides[] = {FAR_WIDTH,
+                                     INT_MAX,
+                                     (size_t)INT_MAX + 1,
+                                     ((size_t)1 << 31) + 8,
+                                     ((size_t)1 << 32) + 3,
                                      ((size_t)1 << 32) + 8};
     static const mha_stage stages[] = {MHA_STAGE_OUTPUT, MHA_STAGE_HEADS, MHA_STAGE_Q_ROT};
     const mha_config config = {.d_model = FAR_WIDTH, .n_heads = FAR_HEADS};
@@ -173,12 +177,63 @@ static void stages_may_have_rows_beyond_the_reach_of_an_int(void **state)
     mha_params_destroy(table);
 }
 
+/* The stride of a single row means nothing; other rows may be as far apart as an int counts. Scores are kept, so that
+ * every float path asks BLAS for them. */
+static void strides_of_one_row_and_of_far_rows_change_no_bit(void **state)
+{
+    (void)state;
+    enum { KEYS = 5 };
+    static const ptrdiff_t one_row[] = {FAR_WIDTH, 0, 1, -3, (ptrdiff_t)1 << 33};
+    static const ptrdiff_t far[] = {FAR_WIDTH, FAR_WIDTH + 1, INT_MAX / 2, INT_MAX / 2 + 1, INT_MAX / 2 + 8, INT_MAX};
+    const size_t shape[4] = {1, 1, FAR_HEADS, FAR_D}, scores_shape[4] = {1, FAR_HEADS, 1, KEYS + 1};
+    far_input in = far_inputs();
+    for (int path = MHA_PATH_FAST; path <= MHA_PATH_EXACT; path++)
+        for (size_t keys = 1; keys <= KEYS; keys++) {
+            const size_t ways = keys == 1 ? sizeof one_row / sizeof *one_row : sizeof far / sizeof *far;
+            float y[2][FAR_WIDTH], scores[2][FAR_HEADS * (KEYS + 1)] = {{0}};
+            for (size_t way = 0; way < ways * ways; way++) {
+                const ptrdiff_t *const list = keys == 1 ? one_row : far;
+                const ptrdiff_t strides[2] = {list[way / ways], list[way % ways]};
+                mha_call call = {.path = (mha_path)path, .threads = 1, .semantics.zero_row = true};
+                mha_view *const rows[2] = {&call.key, &call.value};
+                float *memory[2] = {NULL, NULL};
+                bool room = true;
+                for (size_t i = 0; i < 2; i++) {
+                    const float *from = i ? in.v : in.k;
+                    const size_t apart = keys == 1 ? FAR_WIDTH : (size_t)strides[i];
+                    *rows[i] = mha_view_of(memory[i] = wide_open(keys, apart), MHA_F32, 4, shape);
+                    rows[i]->shape[1] = keys, rows[i]->stride[1] = strides[i];
+                    room &= memory[i] != NULL;
+                    for (size_t j = 0; room && j < keys; j++)
+                        memcpy(memory[i] + j * apart, from + j % FAR_T * FAR_WIDTH, FAR_WIDTH * sizeof *from);
+                }
+                call.query = mha_view_of(in.q, MHA_F32, 4, shape);
+                call.query.stride[1] = one_row[way % (sizeof one_row / sizeof *one_row)];
+                call.stages[MHA_STAGE_OUTPUT] = mha_view_of(y[way > 0], MHA_F32, 4, shape);
+                call.stages[MHA_STAGE_SCORES] = mha_view_of(scores[way > 0], MHA_F32, 4, scores_shape);
+                call.stages[MHA_STAGE_SCORES].shape[3] = keys + 1;
+                if (room)
+                    run_call(NULL, &call);
+                else
+                    print_message("no address space for rows %td and %td floats apart\n", strides[0], strides[1]);
+                if (room && way > 0 &&
+                    (memcmp(y[0], y[1], sizeof *y) != 0 || memcmp(scores[0], scores[1], sizeof *scores) != 0))
+                    fail_msg("%s, %zu keys: other bits with strides of %td (keys), %td (values) and %td (query)",
+                             mha_path_name((mha_path)path), keys, strides[0], strides[1], call.query.stride[1]);
+                for (size_t i = 0; i < 2; i++)
+                    if (memory[i])
+                        munmap(memory[i], keys * (keys == 1 ? FAR_WIDTH : (size_t)strides[i]) * sizeof(float));
+            }
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(strides_change_no_bit),
         cmocka_unit_test(a_row_of_a_time_major_batch_has_the_bits_it_has_alone),
         cmocka_unit_test(stages_may_have_rows_beyond_the_reach_of_an_int),
+        cmocka_unit_test(strides_of_one_row_and_of_far_rows_change_no_bit),
     };
     return cmocka_run_group_tests_name("strides", tests, NULL, NULL);
 }

@@ -40,17 +40,29 @@ static size_t lay_out(const mha__resolved *r, char *base, scratch *m)
     return arena.used;
 }
 
-/* Of all workers; keys and values as floats, should the cache hold them in 16 bits. */
+/* Of all workers; a copy of keys and values, should the cache hold them in 16 bits or their rows lie too far apart. */
 typedef struct memory {
     char *workers;
     size_t worker_bytes;
     float *K, *V;
 } memory;
 
+/* Rows (B, S, h_kv, d) are farther apart than a product of one query can have without other last bits. */
+static bool too_far_apart(const mha_view *rows)
+{
+    return rows->shape[1] > 1 && rows->stride[1] > MHA_GEMM_GAP_STRIDE;
+}
+
+/* A copy may be needed. When the workspace is laid out only the rows that the call is given are known. */
+static bool may_copy(const mha__resolved *r, const mha_view *given, size_t width)
+{
+    const bool halves = r->call->cache && mha_cache_keys(r->call->cache).dtype != MHA_F32;
+    return halves || too_far_apart(given) || r->plan.h_kv * width > MHA_GEMM_GAP_STRIDE;
+}
+
 static size_t lay_out_all(const mha__resolved *r, char *base, memory *m)
 {
     const mha_plan *p = &r->plan;
-    const bool widens = r->call->cache && mha_cache_keys(r->call->cache).dtype != MHA_F32;
     mha__workspace arena = {base, 0};
     scratch unused;
     m->worker_bytes = lay_out(r, NULL, &unused);
@@ -58,8 +70,8 @@ static size_t lay_out_all(const mha__resolved *r, char *base, memory *m)
     size_t rows;
     if (!mha__mul(p->B * p->h_kv, p->S, &rows))
         return SIZE_MAX;
-    m->K = widens ? mha__workspace_take(&arena, rows, p->d_k * sizeof(float)) : NULL;
-    m->V = widens ? mha__workspace_take(&arena, rows, p->d_v * sizeof(float)) : NULL;
+    m->K = may_copy(r, &r->key, p->d_k) ? mha__workspace_take(&arena, rows, p->d_k * sizeof(float)) : NULL;
+    m->V = may_copy(r, &r->value, p->d_v) ? mha__workspace_take(&arena, rows, p->d_v * sizeof(float)) : NULL;
     return arena.used;
 }
 
@@ -69,10 +81,10 @@ size_t mha__attend_dense_scratch(const mha__resolved *r)
     return lay_out_all(r, NULL, &unused);
 }
 
-/* Rows (B, S, h_kv, d) as floats in `room`, head by head as a cache of floats has them. */
-static mha_view as_floats(const mha_view *rows, float *room, int threads)
+/* Rows (B, S, h_kv, d) as BLAS takes them: where they lie, or as floats in `room`, head by head as in a cache. */
+static mha_view for_blas(const mha_view *rows, float *room, int threads)
 {
-    if (rows->dtype == MHA_F32)
+    if (rows->dtype == MHA_F32 && !too_far_apart(rows))
         return *rows;
     const size_t shape[4] = {rows->shape[0], rows->shape[2], rows->shape[1], rows->shape[3]};
     const mha_view floats = mha__swap_time_and_heads(mha_view_of(room, MHA_F32, 4, shape));
@@ -349,7 +361,7 @@ void mha__attend_dense(const mha__resolved *r, const mha_view *Q, const mha_view
     bool together = mha__kept(r, MHA_STAGE_WEIGHTS_MEAN);
     memory m;
     lay_out_all(r, scratch_memory, &m);
-    const mha_view keys = as_floats(K, m.K, r->plan.threads), values = as_floats(V, m.V, r->plan.threads);
+    const mha_view keys = for_blas(K, m.K, r->plan.threads), values = for_blas(V, m.V, r->plan.threads);
     attention a = {.r = r, .Q = Q, .K = &keys, .V = &values, .heads = heads,
                    .scratch = m.workers, .scratch_bytes = m.worker_bytes,
                    .blocks = (r->plan.T_q + BLOCK_ROWS - 1) / BLOCK_ROWS,

@@ -71,7 +71,7 @@ static bool one_after_the_other(const mha_view *x, const mha_view *y)
 {
     const ptrdiff_t T = (ptrdiff_t)y->shape[1];
     if (T == 1)
-        return x->stride[0] >= 0;
+        return x->stride[0] >= 0 && y->stride[0] >= 0;
     return y->shape[0] == 1 || (x->stride[0] == T * x->stride[1] && y->stride[0] == T * y->stride[1]);
 }
 
