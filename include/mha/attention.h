@@ -195,9 +195,9 @@ MHA_API const char *mha_path_name(mha_path path);             /* "blas"; "?" out
 MHA_API bool mha_path_find(const char *name, mha_path *path); /* false: no path of that name */
 
 /* Only the exact path takes inputs of other floats than F32, caches of F64, rows that overlap or whose stride or number
- * is beyond an int, and scales and caps beyond the range of float; else no path refuses what another can do. One request goes another way than asked: with
- * MHA_HIDDEN_PROPAGATE `fast` hands over to `blas`, which holds the weights whole; plan.path and plan.path_reason
- * say so. Where scores or weights are kept, `fast` stays `fast`: they are computed beside it (see mha_call).
+ * is beyond an int, and scales and caps beyond the range of float; else no path refuses what another can do. One request
+ * goes another way than asked: with MHA_HIDDEN_PROPAGATE `fast` hands over to `blas`, which holds the weights whole;
+ * plan.path and plan.path_reason say so. Where scores or weights are kept, `fast` stays `fast`: they are computed beside it (see mha_call).
  *
  * Same answer: on one machine, with one instruction set and one BLAS, a path gives the same bits on every run,
  * for any number of threads, for a batch row alone or among any others, for any strides and alignment of inputs
