@@ -10,7 +10,7 @@ void help_program(void)
     printf("mha: multi-head attention on a CPU: what it computes, how many parameters it has, how fast it goes\n\n"
            "  mha COMMAND [OPTION]...     mha help COMMAND     mha --version\n\n%sCommands%s\n", bold(), plain());
     for (command_code c = 0; c < COMMAND_COUNT; c++)
-        printf("  %-12s %s\n", commands[c].name, commands[c].help);
+        printf("  %-12s %s\n", command_rows[c].name, command_rows[c].help);
     printf("\n%sExit code%s\n"
            "  0  done, and the answer is yes     2  the request is wrong: option, file or shape\n"
            "  1  done, and the answer is no      3  the machine could not: memory, reading, writing\n\n"
@@ -41,12 +41,12 @@ static void help_variants(void)
 
 void help_command(command_code code)
 {
-    const command_row *c = &commands[code];
+    const command_row *c = &command_rows[code];
     printf("mha %s%s%s [OPTION]...\n%s\n", c->name, *c->operands ? " " : "", c->operands, c->help);
     for (section s = 0; s < SECTION_COUNT; s++) {
         bool titled = false;
         for (option_code o = 0; o < OPTION_COUNT; o++) {
-            if (option_rows[o].section != s || !(option_rows[o].commands & 1u << code))
+            if (option_rows[o].section != s || !takes(code, o))
                 continue;
             if (!titled)
                 printf("\n%s%s%s\n", bold(), section_titles[s], plain());
@@ -95,16 +95,16 @@ int run_completion(const arguments *args)
            "  if [ \"$COMP_CWORD\" = 1 ]; then\n"
            "    COMPREPLY=($(compgen -W '");
     for (command_code c = 0; c < COMMAND_COUNT; c++)
-        printf("%s ", commands[c].name);
+        printf("%s ", command_rows[c].name);
     printf("help --help --version' -- \"$word\"))\n    return\n  fi\n  case $before in\n");
     for (option_code o = 0; o < OPTION_COUNT; o++)
         if (option_rows[o].type != FLAG)
             completion_argument(&option_rows[o]);
     printf("  esac\n  case ${COMP_WORDS[1]} in\n");
     for (command_code c = 0; c < COMMAND_COUNT; c++) {
-        printf("    %s) options='", commands[c].name);
+        printf("    %s) options='", command_rows[c].name);
         for (option_code o = 0; o < OPTION_COUNT; o++)
-            if (option_rows[o].commands & 1u << c)
+            if (takes(c, o))
                 printf("--%s ", option_rows[o].name);
         printf("' ;;\n");
     }

@@ -1,4 +1,4 @@
-/* Help texts, written from the tables of options.h. */
+/* Help texts and shell completion, written from the tables of options and commands. */
 #ifndef MHA_CLI_HELP_H
 #define MHA_CLI_HELP_H
 
@@ -6,5 +6,6 @@
 
 void help_program(void);
 void help_command(command_code code);
+int run_completion(const arguments *args);
 
 #endif

@@ -5,15 +5,23 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cli/commands/commands.h"
 #include "cli/help.h"
 #include "cli/options.h"
 #include "cli/output/print.h"
-#include "cli/setup/call.h"
+
+/* What runs each command; it gives the exit code. */
+static int (*const run[COMMAND_COUNT])(const arguments *args) = {
+    [CMD_FORWARD] = run_forward,   [CMD_PARAMS] = run_params,         [CMD_HEADS] = run_heads,
+    [CMD_CHECK] = run_check,       [CMD_COMPARE] = run_compare,       [CMD_DIAGNOSE] = run_diagnose,
+    [CMD_CLAIMS] = run_claims,     [CMD_BENCH] = run_bench,           [CMD_INFO] = run_info,
+    [CMD_COMPLETION] = run_completion,
+};
 
 static command_code find_command(const char *name)
 {
     command_code code = 0;
-    while (code < COMMAND_COUNT && strcmp(commands[code].name, name) != 0)
+    while (code < COMMAND_COUNT && strcmp(command_rows[code].name, name) != 0)
         code++;
     return code;
 }
@@ -22,25 +30,35 @@ static int refuse_command(const char *name)
 {
     char known[256] = "";
     for (command_code c = 0; c < COMMAND_COUNT; c++)
-        snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", c ? ", " : "", commands[c].name);
+        snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", c ? ", " : "", command_rows[c].name);
     return refuse(name, "unknown command; expected one of %s", known);
 }
 
+/* The instruction set of --isa, or else of the environment variable MHA_ISA, which the library would ignore where it
+ * does not know it. */
 static int choose_isa(const arguments *args)
 {
-    return option_rows[OPT_ISA].commands & 1u << args->command ? request_isa(args) : EXIT_DONE;
+    const char *name = given(args, OPT_ISA) ? text_for(args, OPT_ISA) : getenv("MHA_ISA");
+    if (!takes(args->command, OPT_ISA) || !name || !*name || mha_isa_select(name) == MHA_OK)
+        return EXIT_DONE;
+    char available[128] = "";
+    for (int i = 0; mha_isa_available(i); i++)
+        snprintf(available + strlen(available), sizeof available - strlen(available), "%s%s", i ? ", " : "",
+                 mha_isa_available(i));
+    return refuse(given(args, OPT_ISA) ? "--isa" : "MHA_ISA", "expected one this machine has (%s), found \"%s\"",
+                  available, name);
 }
 
 static int run_command(command_code code, int argc, char **argv)
 {
-    char *name = text_of("mha %s", commands[code].name);
+    char *name = text_of("mha %s", command_rows[code].name);
     speak_as(name);
     arguments args;
     int result = arguments_parse(&args, code, argc, argv);
     if (result == EXIT_DONE && given(&args, OPT_HELP))
         help_command(code);
     else if (result == EXIT_DONE && (result = choose_isa(&args)) == EXIT_DONE)
-        result = commands[code].run(&args);
+        result = run[code](&args);
     arguments_free(&args);
     result = finish_output(result);
     speak_as("mha");

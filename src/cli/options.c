@@ -1,32 +1,186 @@
-/* Reads a command line against the option table: strictly, and saying what was expected. */
+/* The tables of commands and options, from which parsing, help and completion follow. */
 #include "cli/options.h"
 
 #include <ctype.h>
-#include <errno.h>
-#include <getopt.h>
-#include <math.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cli/output/print.h"
 
-const command_row commands[COMMAND_COUNT] = {
-#define COMMAND_ROW(code, name, operands, least, most, run, help) [CMD_##code] = {name, operands, least, most, run, help},
-    COMMAND_LIST(COMMAND_ROW)
-#undef COMMAND_ROW
+const command_row command_rows[COMMAND_COUNT] = {
+    [CMD_FORWARD] = {"forward", "", 0, 0, "run a layer: random inputs, or real weights and inputs"},
+    [CMD_PARAMS] = {"params", "", 0, 0, "the parameter table of a layer, counted from what was allocated"},
+    [CMD_HEADS] = {"heads", "", 0, 0, "one width, many head counts: allocate, run, compare the totals"},
+    [CMD_CHECK] = {"check", "FILE-or-DIRECTORY...", 1, SIZE_MAX,
+        "judge case files: every stage against what was expected"},
+    [CMD_COMPARE] = {"compare", "A[:TENSOR] B[:TENSOR]", 2, 2,
+        "two tensors, or two files of tensors, and everything about their difference"},
+    [CMD_DIAGNOSE] = {"diagnose", "FILE", 1, 1,
+        "somebody's output in a case file: which named variant of attention produces it"},
+    [CMD_CLAIMS] = {"claims", "", 0, 0, "published statements about parameter counts, held against what is allocated"},
+    [CMD_BENCH] = {"bench", "", 0, 0, "throughput, against the machine's limit"},
+    [CMD_INFO] = {"info", "", 0, 0, "version, instruction set, BLAS, threads"},
+    [CMD_COMPLETION] = {"completion", "SHELL", 1, 1, "completion script for a shell (bash)"},
 };
 
 const char *const section_titles[SECTION_COUNT] = {
-#define SECTION_ROW(code, title) [SECTION_##code] = title,
-    SECTION_LIST(SECTION_ROW)
-#undef SECTION_ROW
+    [SECTION_SHAPE] = "Shape of the layer",
+    [SECTION_SOURCE] = "Weights and inputs",
+    [SECTION_MEANING] = "Which keys a query sees, and how",
+    [SECTION_COMPARED] = "What is compared",
+    [SECTION_RESULT] = "What is written",
+    [SECTION_MACHINE] = "How it is run",
 };
 
+enum {
+    ON_FORWARD = 1 << CMD_FORWARD,
+    ON_PARAMS = 1 << CMD_PARAMS,
+    ON_HEADS = 1 << CMD_HEADS,
+    ON_CHECK = 1 << CMD_CHECK,
+    ON_COMPARE = 1 << CMD_COMPARE,
+    ON_DIAGNOSE = 1 << CMD_DIAGNOSE,
+    ON_BENCH = 1 << CMD_BENCH,
+    ON_INFO = 1 << CMD_INFO,
+    ON_ALL = (1 << COMMAND_COUNT) - 1,
+    ON_REPORT = ON_ALL & ~(1 << CMD_COMPLETION),
+    ON_RUN = ON_FORWARD | ON_HEADS,               /* commands that run a layer */
+    ON_JUDGE = ON_RUN | ON_CHECK | ON_BENCH,      /* commands that run something */
+    ON_LAYER = ON_FORWARD | ON_PARAMS | ON_HEADS, /* commands that make one */
+    ON_ONE_LAYER = ON_FORWARD | ON_PARAMS         /* commands that make exactly one */
+};
+
+#define RANGE(low, high) low, high
+#define ANY RANGE(INT64_MIN, INT64_MAX)
+#define WIDTH RANGE(1, INT32_MAX) /* CBLAS counts in int */
+
 const option_row option_rows[OPTION_COUNT] = {
-#define OPTION_ROW(code, name, type, form, fallback, range, section, commands, help)                                   \
-    [OPT_##code] = {name, type, form, fallback, range, SECTION_##section, commands, help},
-    OPTION_LIST(OPTION_ROW)
-#undef OPTION_ROW
+    [OPT_D_MODEL] = {"d-model", COUNT, "N", "768", WIDTH, SECTION_SHAPE, ON_LAYER, "width of the model"},
+    [OPT_HEADS] = {"heads", COUNT, "N", "12", WIDTH, SECTION_SHAPE, ON_ONE_LAYER, "query heads"},
+    [OPT_HEAD_LIST] = {"heads", COUNTS, "N,N,...", NULL, WIDTH, SECTION_SHAPE, ON_HEADS,
+        "head counts to compare [those of 1,2,3,4,6,8,12 that divide d_model]"},
+    [OPT_KV_HEADS] = {"kv-heads", COUNT, "N", NULL, WIDTH, SECTION_SHAPE, ON_LAYER,
+        "key/value heads; must divide heads [heads]"},
+    [OPT_D_K] = {"d-k", COUNT, "N", NULL, WIDTH, SECTION_SHAPE, ON_LAYER,
+        "width of one head of Q and K [d_model / heads]"},
+    [OPT_D_V] = {"d-v", COUNT, "N", NULL, WIDTH, SECTION_SHAPE, ON_LAYER, "width of one head of V [d_k]"},
+    [OPT_D_Q] = {"d-q", COUNT, "N", NULL, WIDTH, SECTION_SHAPE, ON_LAYER, "width of the query input [d_model]"},
+    [OPT_KDIM] = {"kdim", COUNT, "N", NULL, WIDTH, SECTION_SHAPE, ON_LAYER, "width of the key input [d_model]"},
+    [OPT_VDIM] = {"vdim", COUNT, "N", NULL, WIDTH, SECTION_SHAPE, ON_LAYER, "width of the value input [kdim]"},
+    [OPT_D_OUT] = {"d-out", COUNT, "N", NULL, WIDTH, SECTION_SHAPE, ON_LAYER, "width of the output [d_model]"},
+    [OPT_BIAS] = {"bias", FLAG, NULL, NULL, ANY, SECTION_SHAPE, ON_LAYER, "with b_Q, b_K, b_V and b_O (the default)"},
+    [OPT_NO_BIAS] = {"no-bias", FLAG, NULL, NULL, ANY, SECTION_SHAPE, ON_LAYER, "without them"},
+    [OPT_BATCH] = {"batch", COUNT, "N", "1", WIDTH, SECTION_SHAPE, ON_RUN | ON_PARAMS,
+        "batch rows; params: sequences of the pass that --seq counts"},
+    [OPT_SEQ] = {"seq", COUNT, "N", "128", WIDTH, SECTION_SHAPE, ON_RUN, "queries in each batch row"},
+    [OPT_KV_SEQ] = {"kv-seq", COUNT, "N", NULL, WIDTH, SECTION_SHAPE, ON_RUN,
+        "keys in each batch row: cross-attention [self-attention: as many as queries]"},
+    [OPT_MERGED_QK] = {"merged-qk", FLAG, NULL, NULL, ANY, SECTION_SHAPE, ON_FORWARD | ON_PARAMS,
+        "one matrix per head in place of W_Q and W_K: its cost, its rank, the same scores"},
+    [OPT_PRESET] = {"preset", TEXT, "NAME", NULL, ANY, SECTION_SOURCE, ON_LAYER,
+        "a model that is built in: gpt2, bert-base-uncased, llama-2-70b, ...; \"list\" lists them"},
+    [OPT_CONFIG] = {"config", FILE_NAME, "FILE", NULL, ANY, SECTION_SOURCE, ON_LAYER, "the model of a config.json"},
+    [OPT_CLASS] = {"class", TEXT, "NAME", NULL, ANY, SECTION_SOURCE, ON_PARAMS | ON_HEADS,
+        "its head: BertForMaskedLM, MaskedLM, pooler, ... [what its configuration names]"},
+    [OPT_DTYPE] = {"dtype", CHOICE, "f32|f64|f16|bf16", "f32", ANY, SECTION_SOURCE, ON_LAYER,
+        "type the weights are stored in"},
+    [OPT_BENCH_DTYPE] = {"dtype", CHOICE, "f32|f16|bf16", "f32", ANY, SECTION_SHAPE, ON_BENCH,
+        "type the weights are stored in"},
+    [OPT_CACHE_DTYPE] = {"cache-dtype", CHOICE, "f32|f16|bf16", NULL, ANY, SECTION_SHAPE, ON_FORWARD | ON_BENCH,
+        "type of the key/value cache [bench, where it decodes: f32; forward: no cache]"},
+    [OPT_TOUCH] = {"touch", FLAG, NULL, NULL, ANY, SECTION_SOURCE, ON_PARAMS,
+        "writes the model's weights, so that the memory is used"},
+    [OPT_COST_SEQ] = {"seq", COUNT, "N", NULL, WIDTH, SECTION_SHAPE, ON_PARAMS,
+        "length: shows what a forward pass and the key/value cache of a model cost"},
+    [OPT_RUN] = {"run", FLAG, NULL, NULL, ANY, SECTION_MACHINE, ON_HEADS,
+        "runs the attention layers of the model, too"},
+    [OPT_WEIGHTS] = {"weights", FILE_NAME, "FILE", NULL, ANY, SECTION_SOURCE, ON_FORWARD | ON_PARAMS,
+        "weights of a public checkpoint or of our own names; --heads or a config.json beside it"},
+    [OPT_LAYER] = {"layer", TEXT, "PREFIX", NULL, ANY, SECTION_SOURCE, ON_FORWARD,
+        "which attention layer of the file or model: how the names of its tensors begin"},
+    [OPT_ORIENTATION] = {"orientation", CHOICE, "in-out|out-in", NULL, ANY, SECTION_SOURCE, ON_FORWARD,
+        "how matrices lie in the file, where names and shapes do not tell"},
+    [OPT_INPUT] = {"input", FILE_NAME, "FILE[:TENSOR]", NULL, ANY, SECTION_SOURCE, ON_FORWARD,
+        "query input, (B, T, d_q) or (T, d_q); keys and values too unless given"},
+    [OPT_KEY_INPUT] = {"key-input", FILE_NAME, "FILE[:TENSOR]", NULL, ANY, SECTION_SOURCE, ON_FORWARD,
+        "key input; values too unless given"},
+    [OPT_VALUE_INPUT] = {"value-input", FILE_NAME, "FILE[:TENSOR]", NULL, ANY, SECTION_SOURCE, ON_FORWARD,
+        "value input"},
+    [OPT_SEED] = {"seed", COUNT, "N", "0", RANGE(0, INT64_MAX), SECTION_SOURCE, ON_RUN,
+        "seed of random weights and inputs"},
+    [OPT_CAUSAL] = {"causal", FLAG, NULL, NULL, ANY, SECTION_MEANING, ON_RUN,
+        "query i sees key j only if j <= i + offset"},
+    [OPT_POSITION_OFFSET] = {"position-offset", INTEGER, "N", NULL, ANY, SECTION_MEANING, ON_FORWARD,
+        "position of query 0 for causal, window and rope [0]"},
+    [OPT_WINDOW] = {"window", INTEGERS, "L,R", NULL, RANGE(-1, INT64_MAX), SECTION_MEANING, ON_FORWARD,
+        "a query at position p sees keys p-L to p+R; -1 is open"},
+    [OPT_SCALE] = {"scale", REAL, "X", NULL, ANY, SECTION_MEANING, ON_FORWARD, "factor on Q K^T [1/sqrt(d_k)]"},
+    [OPT_SOFTCAP] = {"softcap", REAL, "X", NULL, RANGE(0, INT64_MAX), SECTION_MEANING, ON_FORWARD,
+        "scores become X tanh(score / X) before keys are hidden; 0 is off"},
+    [OPT_ROPE] = {"rope", CHOICE, "interleaved|half", NULL, ANY, SECTION_MEANING, ON_FORWARD,
+        "rotate Q and K by position, in this pairing"},
+    [OPT_ROPE_DIM] = {"rope-dim", COUNT, "N", NULL, WIDTH, SECTION_MEANING, ON_FORWARD,
+        "features of each head rotated [d_k]"},
+    [OPT_ROPE_BASE] = {"rope-base", REAL, "X", NULL, RANGE(1, INT64_MAX), SECTION_MEANING, ON_FORWARD,
+        "base of the rotation's angles [10000]"},
+    [OPT_MASK] = {"mask", FILE_NAME, "FILE[:TENSOR]", NULL, ANY, SECTION_MEANING, ON_FORWARD,
+        "mask, broadcast from the right to (B, h, T_q, S)"},
+    [OPT_MASK_KIND] = {"mask-kind", CHOICE, "additive|keeps|hides", NULL, ANY, SECTION_MEANING, ON_FORWARD,
+        "numbers to add, or true where a key stays or goes [additive for numbers]"},
+    [OPT_LENGTHS] = {"lengths", COUNTS, "N,N,...", NULL, RANGE(0, INT64_MAX), SECTION_MEANING, ON_FORWARD,
+        "keys that are real, one number for each batch row; later ones are hidden"},
+    [OPT_EMPTY_ROWS] = {"empty-rows", CHOICE, "zero|nan", "zero", ANY, SECTION_MEANING, ON_FORWARD,
+        "weights of a query that sees no key"},
+    [OPT_HIDDEN_VALUES] = {"hidden-values", CHOICE, "ignore|propagate", "ignore", ANY, SECTION_MEANING, ON_FORWARD,
+        "a hidden key's value row: left out, or times 0, which keeps its NaN"},
+    [OPT_RTOL] = {"rtol", REAL, "X", "0", RANGE(0, INT64_MAX), SECTION_COMPARED, ON_COMPARE,
+        "a and b agree when |a - b| <= atol + rtol |b|"},
+    [OPT_ATOL] = {"atol", REAL, "X", "0", RANGE(0, INT64_MAX), SECTION_COMPARED, ON_COMPARE, "see --rtol"},
+    [OPT_SHAPE] = {"shape", TEXTS, "NAME|B,Tq,Tk,d_model,h[,kv=N][,dk=N][,causal][,nobias]", NULL, ANY, SECTION_SHAPE, ON_BENCH,
+        "what to measure, as often as one likes; \"list\" lists the names [a standard set]"},
+    [OPT_PART] = {"part", CHOICE, "all|both|layer|core|proj", "all", ANY, SECTION_SHAPE, ON_BENCH,
+        "the whole layer; attention alone, with Q, K, V given; the projections alone; both: the first two"},
+    [OPT_ROUNDS] = {"rounds", COUNT, "N", "5", RANGE(1, 1000), SECTION_MACHINE, ON_BENCH,
+        "rounds in which all take turns"},
+    [OPT_SECONDS] = {"seconds", COUNT, "N", "5", RANGE(0, 3600), SECTION_MACHINE, ON_BENCH,
+        "no third or later round of a part of a shape after this"},
+    [OPT_CSV] = {"csv", FLAG, NULL, NULL, ANY, SECTION_RESULT, ON_BENCH, "comma-separated values"},
+    [OPT_TENSOR] = {"tensor", TEXT, "NAME", NULL, ANY, SECTION_COMPARED, ON_DIAGNOSE,
+        "the tensor to explain: expected.output, or a stage alone [the output]"},
+    [OPT_STAGE] = {"stage", TEXT, "NAME", NULL, ANY, SECTION_COMPARED, ON_CHECK, "judge this stage only"},
+    [OPT_GROUP] = {"group", CHOICE, "role|layer|dtype|part", NULL, ANY, SECTION_RESULT, ON_PARAMS,
+        "sums of a model or file by this"},
+    [OPT_DEPTH] = {"depth", COUNT, "N", NULL, WIDTH, SECTION_RESULT, ON_PARAMS,
+        "sums by the first N components of the names"},
+    [OPT_ONLY] = {"only", CHOICE, "attention|ffn|norm|embedding|head", NULL, ANY, SECTION_RESULT, ON_PARAMS,
+        "this part alone"},
+    [OPT_SORT] = {"sort", CHOICE, "elements|name", NULL, ANY, SECTION_RESULT, ON_PARAMS,
+        "in this order [the checkpoint's]"},
+    [OPT_ALL_ROWS] = {"all", FLAG, NULL, NULL, ANY, SECTION_RESULT, ON_PARAMS,
+        "every row of a model: blocks are not folded"},
+    [OPT_PER_HEAD] = {"per-head", FLAG, NULL, NULL, ANY, SECTION_RESULT, ON_PARAMS,
+        "each head's slice of every weight, too"},
+    [OPT_FORMAT] = {"format", CHOICE, "table|json|csv|markdown", "table", ANY, SECTION_RESULT, ON_PARAMS,
+        "how the table is written"},
+    [OPT_OUTPUT] = {"output", FILE_NAME, "FILE", NULL, ANY, SECTION_RESULT, ON_FORWARD,
+        "writes the output: .npy or .safetensors"},
+    [OPT_TRACE] = {"trace", FILE_NAME, "FILE", NULL, ANY, SECTION_RESULT, ON_FORWARD,
+        "writes every stage, by name: .safetensors"},
+    [OPT_SAVE_CASE] = {"save-case", FILE_NAME, "FILE", NULL, ANY, SECTION_RESULT, ON_FORWARD,
+        "writes inputs, weights and every stage as a case for mha check"},
+    [OPT_JSON] = {"json", FLAG, NULL, NULL, ANY, SECTION_RESULT, ON_REPORT, "one JSON object instead of text"},
+    [OPT_QUIET] = {"quiet", FLAG, NULL, NULL, ANY, SECTION_RESULT, ON_REPORT, "no text: only files and the exit code"},
+    [OPT_HELP] = {"help", FLAG, NULL, NULL, ANY, SECTION_RESULT, ON_ALL, "this text"},
+    [OPT_PATH] = {"path", CHOICE, "auto|fast|blas|exact", "auto", ANY, SECTION_MACHINE, ON_JUDGE,
+        "which arithmetic; exact is float64 in plain loops"},
+    [OPT_ISA] = {"isa", TEXT, "NAME", NULL, ANY, SECTION_MACHINE, ON_JUDGE | ON_INFO,
+        "instruction set of the kernels [the best]"},
+    [OPT_THREADS] = {"threads", COUNT, "N", NULL, RANGE(1, 1024), SECTION_MACHINE, ON_JUDGE,
+        "threads [all that are available]"},
+    [OPT_NO_PACK] = {"no-pack", FLAG, NULL, NULL, ANY, SECTION_MACHINE, ON_FORWARD | ON_BENCH,
+        "no packed copies of the weights: the fast path projects by BLAS"},
+    [OPT_JOBS] = {"jobs", COUNT, "N", "1", RANGE(1, 1024), SECTION_MACHINE, ON_CHECK,
+        "cases judged at a time; more than one share no threads inside a case"},
 };
 
 bool option_choice(const option_row *row, size_t index, char word[32])
@@ -41,276 +195,77 @@ bool option_choice(const option_row *row, size_t index, char word[32])
     return true;
 }
 
-/* ---------------------------------------------------------------- values */
-
-static int refuse_option(const option_row *row, const char *expected, const char *found)
+mha_dtype dtype_of(const arguments *args, option_code option)
 {
-    char about[40];
-    snprintf(about, sizeof about, "--%s", row->name);
-    return refuse(about, "expected %s, found \"%s\"", expected, found);
+    const char *text = text_for(args, option);
+    char name[8] = "";
+    mha_dtype dtype = MHA_F32;
+    for (size_t i = 0; text && i + 1 < sizeof name && text[i]; i++)
+        name[i] = (char)toupper((unsigned char)text[i]);
+    mha_dtype_find(name, &dtype);
+    return dtype;
 }
 
-static bool has_large_number(const char *text)
+/* ---------------------------------------------------------------- refusing */
+
+int refuse_option(option_code option, const char *format, ...)
 {
-    while (*text && strspn(text, "0123456789") <= 18)
-        text++;
-    return *text != 0;
+    va_list values;
+    va_start(values, format);
+    char *about = text_of("--%s", option_rows[option].name), *message = text_of_list(format, values);
+    va_end(values);
+    int code = refuse(about, "%s", message);
+    free(about);
+    free(message);
+    return code;
 }
 
-static int refuse_number(const option_row *row, const char *what, const char *found)
+int refuse_each(const arguments *args, const option_code *options, const char *expected)
 {
-    char expected[96];
-    const bool large = row->type != REAL && has_large_number(found); /* whole numbers are of 64 bits */
-    if (row->low == INT64_MIN)
-        snprintf(expected, sizeof expected, "%s%s", what, !large ? "" : " from -2^63 to 2^63 - 1");
-    else if (row->high == INT64_MAX)
-        snprintf(expected, sizeof expected, "%s, at least %lld%s", what, (long long)row->low, large ? " and below 2^63" : "");
-    else
-        snprintf(expected, sizeof expected, "%s from %lld to %lld", what, (long long)row->low, (long long)row->high);
-    return refuse_option(row, expected, found);
-}
-
-/* The whole of [text, end) is a number in range: no spaces, no plus sign, nothing behind it. */
-static bool read_integer(const option_row *row, const char *text, const char *end, int64_t *number)
-{
-    const char *digits = text + (*text == '-');
-    if (digits == end || !isdigit((unsigned char)*digits))
-        return false;
-    char *stop;
-    errno = 0;
-    long long value = strtoll(text, &stop, 10);
-    *number = value;
-    return errno == 0 && stop == end && value >= row->low && value <= row->high;
-}
-
-static int read_integers(const option_row *row, option_value *value)
-{
-    const char *what = row->type == INTEGERS ? "two whole numbers with a comma between" : "whole numbers between commas";
-    size_t n = 1;
-    for (const char *c = value->text; *c; c++)
-        n += *c == ',';
-    free(value->numbers);
-    value->numbers = obtain(n, sizeof *value->numbers);
-    value->n_numbers = 0;
-    for (const char *from = value->text; value->n_numbers < n; from += strcspn(from, ",") + 1)
-        if (!read_integer(row, from, from + strcspn(from, ","), &value->numbers[value->n_numbers++]))
-            return refuse_number(row, what, value->text);
-    return row->type == INTEGERS && n != 2 ? refuse_number(row, what, value->text) : EXIT_DONE;
-}
-
-static int read_choice(const option_row *row, option_value *value)
-{
-    char word[32], expected[128] = "";
-    for (value->choice = 0; option_choice(row, value->choice, word); value->choice++) {
-        if (strcmp(word, value->text) == 0)
-            return EXIT_DONE;
-        snprintf(expected + strlen(expected), sizeof expected - strlen(expected), "%s%s", value->choice ? " or " : "", word);
-    }
-    return refuse_option(row, expected, value->text);
-}
-
-static int read_value(const option_row *row, option_value *value)
-{
-    char *stop;
-    switch (row->type) {
-    case FLAG: return EXIT_DONE;
-    case COUNT:
-    case INTEGER:
-        return read_integer(row, value->text, strchr(value->text, 0), &value->number)
-                   ? EXIT_DONE
-                   : refuse_number(row, "a whole number", value->text);
-    case COUNTS:
-    case INTEGERS: return read_integers(row, value);
-    case REAL:
-        value->real = strtod(value->text, &stop);
-        return *value->text && !isspace((unsigned char)*value->text) && !*stop && isfinite(value->real) &&
-                       (row->low == INT64_MIN || value->real >= (double)row->low)
-                   ? EXIT_DONE
-                   : refuse_number(row, "a finite number", value->text);
-    case CHOICE: return read_choice(row, value);
-    case TEXTS: {
-        const char **more = obtain(value->n_texts + 1, sizeof *more);
-        for (size_t i = 0; i < value->n_texts; i++)
-            more[i] = value->texts[i];
-        more[value->n_texts++] = value->text;
-        free(value->texts);
-        value->texts = more;
-        return EXIT_DONE;
-    }
-    case TEXT:
-    case FILE_NAME: return *value->text ? EXIT_DONE : refuse_option(row, "a name", value->text);
-    }
+    for (; *options != OPTION_COUNT; options++)
+        if (given(args, *options))
+            return refuse_option(*options, "expected %s", expected);
     return EXIT_DONE;
 }
 
-/* ---------------------------------------------------------------- the line */
-
-/* Letters to insert, delete or replace to turn one word into the other; words longer than 31 do not match. */
-static size_t distance(const char *a, const char *b)
+int refuse_alone(const arguments *args, option_code option, option_code other)
 {
-    size_t row[32], n = strlen(b);
-    if (n >= 32)
-        return n;
-    for (size_t j = 0; j <= n; j++)
-        row[j] = j;
-    for (size_t i = 1; a[i - 1]; i++) {
-        size_t diagonal = row[0];
-        row[0] = i;
-        for (size_t j = 1; j <= n; j++) {
-            size_t replaced = diagonal + (a[i - 1] != b[j - 1]);
-            diagonal = row[j];
-            row[j] = row[j] < row[j - 1] ? row[j] + 1 : row[j - 1] + 1;
-            row[j] = replaced < row[j] ? replaced : row[j];
-        }
-    }
-    return row[n];
-}
-
-/* A word that is no option of this command: somebody else's, a misspelt one, or none at all. */
-static int refuse_word(const char *word, command_code command)
-{
-    char *about = text_of("%.*s", (int)strcspn(word, "="), word);
-    const char *name = about + strspn(about, "-");
-    char owners[160] = "";
-    size_t nearest = 3, closest = OPTION_COUNT;
-    for (option_code code = 0; code < OPTION_COUNT; code++) {
-        const option_row *row = &option_rows[code];
-        if (strcmp(row->name, name) == 0)
-            for (command_code c = 0; c < COMMAND_COUNT; c++)
-                if (row->commands & 1u << c)
-                    snprintf(owners + strlen(owners), sizeof owners - strlen(owners), "%s%s", *owners ? ", " : "",
-                             commands[c].name);
-        size_t d = distance(name, row->name);
-        if (row->commands & 1u << command && d < nearest)
-            nearest = d, closest = code;
-    }
-    if (*owners)
-        refuse(about, "not an option of mha %s; expected one of \"mha %s --help\", this is one of: %s", commands[command].name,
-               commands[command].name, owners);
-    else if (closest < OPTION_COUNT)
-        refuse(about, "unknown option; did you mean --%s?", option_rows[closest].name);
-    else
-        refuse(about, "unknown option; expected one of \"mha %s --help\"", commands[command].name);
-    free(about);
-    return EXIT_REQUEST;
-}
-
-/* getopt_long takes any unambiguous beginning of a name; a request is clearer without. */
-static bool spelt_out(const char *word, option_code code)
-{
-    const char *name = word + 2;
-    return strlen(option_rows[code].name) == strcspn(name, "=");
-}
-
-static int take_option(arguments *args, option_code code, const char *text)
-{
-    const option_row *row = &option_rows[code];
-    option_value *value = &args->option[code];
-    value->given = true;
-    value->text = text;
-    return read_value(row, value);
-}
-
-static int refuse_argument(const char *word)
-{
-    char *about = text_of("%.*s", (int)strcspn(word, "="), word);
-    refuse(about, "expected no argument, found \"%s\"", strchr(word, '=') + 1);
-    free(about);
-    return EXIT_REQUEST;
-}
-
-/* "-", or "-:TENSOR". */
-static bool is_standard_input(const char *text)
-{
-    return text[0] == '-' && (text[1] == 0 || text[1] == ':');
-}
-
-static int take_words(arguments *args, int argc, char **argv)
-{
-    struct option known[OPTION_COUNT + 1] = {0};
-    size_t n_known = 0;
-    for (option_code code = 0; code < OPTION_COUNT; code++)
-        if (option_rows[code].commands & 1u << args->command)
-            known[n_known++] = (struct option){option_rows[code].name, option_rows[code].type != FLAG, NULL, 256 + (int)code};
-    opterr = 0;
-    optind = 1;
-    for (;;) {
-        const char *word = optind < argc ? argv[optind] : "";
-        if (is_standard_input(word)) { /* "-:TENSOR" would be taken for options */
-            args->operands[args->n_operands++] = argv[optind++];
-            continue;
-        }
-        int found = getopt_long(argc, argv, "-:h", known, NULL); /* '-': operands come in order, as option 1 */
-        int code = EXIT_DONE;
-        if (found == -1)
-            break;
-        else if (found == 1)
-            args->operands[args->n_operands++] = optarg;
-        else if (found == 'h')
-            args->option[OPT_HELP].given = true;
-        else if ((found < 256 && optopt < 256) ||
-                 !spelt_out(word, (option_code)((found < 256 ? optopt : found) - 256)))
-            code = refuse_word(word, args->command);
-        else if (found >= 256)
-            code = take_option(args, (option_code)(found - 256), optarg);
-        else if (found == ':')
-            code = refuse(word, "expected %s, found nothing", option_rows[optopt - 256].form);
-        else
-            code = refuse_argument(word);
-        if (code != EXIT_DONE)
-            return code;
-    }
-    while (optind < argc) /* what follows "--" */
-        args->operands[args->n_operands++] = argv[optind++];
-    return EXIT_DONE;
-}
-
-/* It can be read only once. */
-static int refuse_standard_input_twice(const arguments *args)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < args->n_operands; i++)
-        n += is_standard_input(args->operands[i]);
-    for (option_code code = 0; code < OPTION_COUNT; code++)
-        n += given(args, code) && option_rows[code].type == FILE_NAME && option_rows[code].section != SECTION_RESULT &&
-             is_standard_input(args->option[code].text);
-    return n < 2 ? EXIT_DONE : refuse("standard input", "expected \"-\" once, found it %zu times", n);
-}
-
-int arguments_parse(arguments *args, command_code command, int argc, char **argv)
-{
-    *args = (arguments){.command = command, .operands = obtain((size_t)argc + 1, sizeof *args->operands)};
-    for (option_code code = 0; code < OPTION_COUNT; code++) {
-        args->option[code].text = option_rows[code].fallback;
-        if (args->option[code].text)
-            read_value(&option_rows[code], &args->option[code]);
-    }
-    int code = take_words(args, argc, argv);
-    if (code != EXIT_DONE || given(args, OPT_HELP))
-        return code;
-    const command_row *c = &commands[command];
-    if (args->n_operands > c->most)
-        return refuse("", "expected %s%s, found \"%s\"", c->most ? "no more than " : "no operand", c->most ? c->operands : "",
-                      args->operands[c->most]);
-    if (args->n_operands < c->least)
-        return refuse("", "expected %s, found %s", c->operands, args->n_operands ? "too few" : "nothing");
-    return refuse_standard_input_twice(args);
-}
-
-int arguments_need(const arguments *args, option_code option, option_code other)
-{
-    char about[40];
-    snprintf(about, sizeof about, "--%s", option_rows[option].name);
     if (!given(args, option) || given(args, other))
         return EXIT_DONE;
-    return refuse(about, "expected --%s beside it, found none", option_rows[other].name);
+    return refuse_option(option, "expected --%s beside it, found none", option_rows[other].name);
 }
 
-void arguments_free(arguments *args)
+/* The fields whose options have other names; all others are spelt alike, with '-' for '_'. */
+static const char *const renamed[][2] = {{"n_heads", "heads"}, {"d_kin", "kdim"},    {"d_vin", "vdim"},
+                                         {"query", "input"},   {"key", "key-input"}, {"value", "value-input"}};
+
+/* The option of a field; OPTION_COUNT when no option sets it. */
+static option_code option_of_field(const char *field)
 {
-    for (option_code code = 0; code < OPTION_COUNT; code++) {
-        free(args->option[code].numbers);
-        free(args->option[code].texts);
+    for (size_t i = 0; i < sizeof renamed / sizeof *renamed; i++)
+        if (strcmp(field, renamed[i][0]) == 0)
+            field = renamed[i][1];
+    option_code code = 0;
+    for (; code < OPTION_COUNT; code++) {
+        const char *name = option_rows[code].name;
+        size_t same = 0;
+        while (name[same] && (field[same] == name[same] || (field[same] == '_' && name[same] == '-')))
+            same++;
+        if (!name[same] && !field[same])
+            break;
     }
-    free(args->operands);
+    return code;
+}
+
+int refuse_field(const char *about, const mha_error *error)
+{
+    option_code code = option_of_field(error->name);
+    if (code == OPTION_COUNT)
+        return refuse_error(about, error);
+    mha_error told = *error;
+    snprintf(told.name, sizeof told.name, "--%s", option_rows[code].name);
+    const size_t length = strlen(error->name);
+    if (length && strncmp(error->message, error->name, length) == 0 && strncmp(error->message + length, ": ", 2) == 0)
+        memmove(told.message, error->message + length + 2, strlen(error->message + length + 2) + 1);
+    return refuse_error("", &told);
 }

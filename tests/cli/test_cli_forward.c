@@ -339,7 +339,7 @@ static void test_weights_that_do_not_fit_the_request(void **state)
 {
     (void)state;
     assert_program_refuses(RUN("forward", "--weights", LOOKUP, "--d-model", "48"), 2,
-                           "--d-model: expected nothing beside --weights, whose file decides it, found 48");
+                           "--d-model: expected nothing beside --weights, whose file decides it");
     assert_program_refuses(RUN("forward", "--weights", LOOKUP, "--heads", "5"), 2, "48*5");
     assert_program_refuses(RUN("forward", "--weights", LOOKUP, "--layer", "h.3.attn"), 2, "--layer: *h.3.attn*expected one of '' (names without a prefix)");
     assert_program_refuses(RUN("forward", "--weights", "weights/lookup/recorded.safetensors"), 2, "recorded.safetensors");
@@ -459,31 +459,26 @@ static void test_a_limit_on_files_leaves_nothing_behind(void **state)
     closedir(names);
 }
 
-static void test_one_place_is_not_written_twice(void **state)
+static void test_one_name_is_not_written_twice(void **state)
 {
     (void)state;
-    const char *path = scratch("both.safetensors");
-    assert_program_refuses(RUN("forward", SMALL, "--output", path, "--trace", path), 2, "--trace: expected another place than that of --output");
-    assert_program_refuses(RUN("forward", SMALL, "--output", "-", "--save-case", "-"), 2, "--save-case: expected another place");
-    assert_program_refuses(RUN("forward", SMALL, "--json", "--trace", "-"), 2, "--json: expected standard output for it alone");
+    const char *path = scratch("both.safetensors"), *other = scratch("elsewhere.safetensors");
+    static const char *const standard[] = {"-", "/dev/stdout"};
+    assert_program_refuses(RUN("forward", SMALL, "--output", path, "--trace", path), 2,
+                           "--trace: expected another name than that of --output");
+    assert_program_refuses(RUN("forward", SMALL, "--trace", path, "--save-case", path), 2,
+                           "--save-case: expected another name than that of --trace");
+    for (size_t i = 0; i < 4; i++)
+        assert_program_refuses(RUN("forward", SMALL, "--output", standard[i / 2], "--save-case", standard[i % 2]), 2,
+                               "--save-case: expected another name");
     assert_false(exists(path));
-    char other[700], link[700], standard[] = "/dev/stdout";
-    snprintf(other, sizeof other, "%.*s/./both.safetensors", (int)(strrchr(path, '/') - path), path);
-    snprintf(link, sizeof link, "%s", scratch("link.safetensors"));
-    assert_int_equal(symlink("both.safetensors", link), 0);
-    const char *const same[] = {path, other, link};
-    for (int written = 0; written < 2; written++) { /* before and after there is such a file */
-        for (size_t i = 0; i < 3; i++)
-            for (size_t j = 0; j < 3; j++)
-                assert_program_refuses(RUN("forward", SMALL, "--output", same[i], "--trace", same[j]), 2,
-                                       "--trace: expected another place than that of --output");
-        assert_int_equal(exists(path), written);
-        program_result r = RUN("forward", SMALL, "--output", path, "--trace", scratch("elsewhere.safetensors"), "--quiet");
-        assert_int_equal(r.code, 0);
-        program_free(&r);
-    }
-    assert_program_refuses(RUN("forward", SMALL, "--output", "-", "--trace", standard), 2, "--trace: expected another place");
-    assert_program_refuses(RUN("forward", SMALL, "--output", standard, "--json"), 2, "--json: expected standard output for it alone");
+    for (size_t i = 0; i < 2; i++)
+        assert_program_refuses(RUN("forward", SMALL, "--json", "--trace", standard[i]), 2,
+                               "--json: expected standard output for it alone");
+    program_result r = RUN("forward", SMALL, "--output", path, "--trace", other, "--quiet");
+    assert_int_equal(r.code, 0);
+    assert_true(exists(path) && exists(other));
+    program_free(&r);
     assert_program_refuses(RUN("forward", SMALL, "--trace", "a.npy"), 2, "--trace: expected a name that ends in .safetensors, found a.npy\n");
     assert_program_refuses(RUN("forward", SMALL, "--save-case", "a.npy"), 2, "--save-case: expected a name that ends in .safetensors");
 }
@@ -549,7 +544,7 @@ int main(void)
         cmocka_unit_test(test_outputs_that_cannot_be_written),
         cmocka_unit_test(test_more_than_the_machine_has_is_exit_3),
         cmocka_unit_test(test_a_limit_on_files_leaves_nothing_behind),
-        cmocka_unit_test(test_one_place_is_not_written_twice),
+        cmocka_unit_test(test_one_name_is_not_written_twice),
         cmocka_unit_test(test_files_on_standard_output_stand_alone),
         cmocka_unit_test(test_names_that_lead_nowhere_are_wrong_requests),
         cmocka_unit_test(test_a_path_that_cannot_says_why),

@@ -1,4 +1,4 @@
-/* What the program tells people: sentences of every command, colours and progress on a terminal, the plot. */
+/* What the program tells people: sentences of every command, colours and progress on a terminal. */
 #include <errno.h>
 #include <pty.h>
 #include <stdio.h>
@@ -388,53 +388,6 @@ static void a_terminal_gets_colours_and_progress(void **state)
     }
 }
 
-/* ---------------------------------------------------------------- the plot */
-
-/* A gnuplot of our own: it keeps its script as the picture, or fails. */
-static void make_gnuplot(bool works)
-{
-    char path[600];
-    mkdir(scratch("bin"), 0700);
-    snprintf(path, sizeof path, "%s/gnuplot", scratch("bin"));
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
-    fprintf(file, "#!/bin/sh\ncat >'%s'\n%s\n", scratch("plot.svg.part"), works ? "exit 0" : "exit 1");
-    fclose(file);
-    assert_int_equal(chmod(path, 0700), 0);
-}
-
-static void bench_draws_its_rows(void **state)
-{
-    (void)state;
-    char before[4096], path[5000];
-    snprintf(before, sizeof before, "%s", getenv("PATH"));
-    snprintf(path, sizeof path, "%s:%s", scratch("bin"), before);
-    setenv("PATH", path, 1);
-    make_gnuplot(true);
-#define BENCH "bench", "--shape", "1,4,4,8,2", "--shape", "1,8,8,8,2", "--rounds", "1", "--threads", "1", "--quiet", "--plot"
-    program_result r = RUN(BENCH, scratch("plot.svg"));
-    assert_int_equal(r.code, 0);
-    program_free(&r);
-    FILE *file = fopen(scratch("plot.svg"), "r");
-    assert_non_null(file);
-    char script[8192] = "";
-    assert_true(fread(script, 1, sizeof script - 1, file) > 0);
-    fclose(file);
-    assert_non_null(strstr(script, "set terminal svg"));
-    assert_non_null(strstr(script, "title 'layer, fast, 1 thread'"));
-    assert_non_null(strstr(script, "\n4 ")); /* keys of the first shape, then of the second, in one curve */
-    assert_non_null(strstr(script, "\n8 "));
-    assert_null(strstr(script, "inf"));
-    make_gnuplot(false);
-    assert_program_refuses(RUN(BENCH, scratch("plot.svg")), 3, "gnuplot-nox*could not draw");
-    assert_int_equal(access(scratch("plot.svg.part"), F_OK), -1);
-    assert_program_refuses(RUN(BENCH, "plot.png"), 2, "--plot: expected a name that ends in .svg, found \"plot.png\"");
-    assert_program_refuses(RUN(BENCH, "it's.svg"), 2, "--plot");
-    setenv("PATH", before, 1);
-    remove(scratch("bin/gnuplot"));
-    rmdir(scratch("bin"));
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -443,7 +396,6 @@ int main(void)
         cmocka_unit_test(comparisons),
         cmocka_unit_test(cases),
         cmocka_unit_test(a_terminal_gets_colours_and_progress),
-        cmocka_unit_test(bench_draws_its_rows),
     };
     return cmocka_run_group_tests_name("cli_text", tests, write_files, scratch_remove);
 }

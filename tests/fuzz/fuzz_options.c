@@ -64,7 +64,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     argv[argc] = NULL;
     for (int c = 0; c < COMMAND_COUNT && argc > 0; c++) {
         arguments args;
-        if (strcmp(commands[c].name, argv[0]) != 0)
+        if (strcmp(command_rows[c].name, argv[0]) != 0)
             continue;
         int code = parse(&args, (command_code)c, argc, argv);
         size_t length = strnlen(said, sizeof said);

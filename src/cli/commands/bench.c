@@ -4,11 +4,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cli/output/bench_plot.h"
 #include "bench/run.h"
-#include "cli/options.h"
+#include "cli/commands/commands.h"
 #include "cli/output/print.h"
-#include "cli/setup/call.h"
 #include "bench/machine_peak.h"
 
 enum { MOST_WAYS = 8, MOST_ROUNDS = 1000 };
@@ -19,6 +17,19 @@ typedef struct limits {
     double peak_gflops, read_gbs;
     double same_gbs; /* reading as many bytes as the shape at work */
 } limits;
+
+/* What one path of one part of a shape took. */
+typedef struct bench_row {
+    const char *shape, *path, *part;
+    const char *weights, *cache; /* types; NULL where there are none */
+    int threads;
+    size_t limit;  /* which thread count's limits it is held against */
+    size_t rounds;
+    double ms_min, ms_median, gflops, tokens_per_s, rss_mib, error;
+    double gbs, read_gbs;       /* what it reads, and reading as many bytes alone; 0 where reading is not the limit */
+    double workspace_mib;       /* what the library asks for */
+    double grew_mib;            /* by how much the process grew while it ran, the workspace included */
+} bench_row;
 
 typedef struct bench {
     const arguments *args;
@@ -123,14 +134,13 @@ static void add_row(bench *b, const bench_subject *subject, way *w, size_t round
     qsort(w->ms, rounds, sizeof *w->ms, by_size);
     const bench_shape *s = &subject->shape;
     bench_row row = {.shape = s->name, .path = mha_path_name(w->taken), .part = bench_part_name(subject->part),
-                     .threads = b->limits[w->limit].threads, .limit = w->limit, .length = s->T_k, .ms_min = w->ms[0],
+                     .threads = b->limits[w->limit].threads, .limit = w->limit, .ms_min = w->ms[0],
                      .ms_median = w->ms[rounds / 2], .rounds = rounds, .rss_mib = w->mib, .workspace_mib = w->workspace_mib,
                      .grew_mib = w->grew_mib, .error = error};
     row.weights = subject->part == BENCH_CORE ? NULL : mha_dtype_name(s->weights);
     row.cache = !bench_decodes(s) || subject->part == BENCH_PROJ ? NULL : mha_dtype_name(s->cache);
     row.gflops = bench_flops(s, subject->part) / row.ms_min * 1e-6;
     row.tokens_per_s = (double)(s->B * s->T_q) / row.ms_min * 1e3;
-    row.operations_per_byte = bench_flops(s, subject->part) / bench_bytes(s, subject->part);
     row.gbs = bench_decodes(s) ? bench_bytes(s, subject->part) / row.ms_min * 1e-6 : 0;
     row.read_gbs = b->limits[w->limit].same_gbs;
     b->rows = obtain_more(b->rows, b->n_rows, &b->room, sizeof *b->rows);
@@ -256,8 +266,8 @@ static int list_shapes(const arguments *args)
 static int run_parts(bench *b, const bench_shape *named)
 {
     bench_shape with_types = *named, *shape = &with_types;
-    shape->weights = request_dtype(b->args, OPT_BENCH_DTYPE);
-    shape->cache = request_dtype(b->args, OPT_CACHE_DTYPE);
+    shape->weights = dtype_of(b->args, OPT_BENCH_DTYPE);
+    shape->cache = dtype_of(b->args, OPT_CACHE_DTYPE);
     enum { ALL, BOTH, ONE }; /* the choices of --part; the third is the first part */
     size_t asked = b->args->option[OPT_PART].choice;
     int code = EXIT_DONE;
@@ -366,8 +376,23 @@ static void print_text(const bench *b)
                 "of the error bound.");
 }
 
+/* The name of the processor into `name`; "" where the system does not say. */
+static const char *cpu_name(char name[128])
+{
+    char line[256];
+    FILE *f = fopen("/proc/cpuinfo", "r");
+    *name = 0;
+    while (f && !*name && fgets(line, sizeof line, f))
+        if (strncmp(line, "model name", 10) == 0 && strchr(line, ':'))
+            snprintf(name, 128, "%.*s", (int)strcspn(strchr(line, ':') + 2, "\n"), strchr(line, ':') + 2);
+    if (f)
+        fclose(f);
+    return name;
+}
+
 static void write_json(const bench *b)
 {
+    char cpu[128];
     const limits *all = &b->limits[b->n_limits - 1];
     json_t *rows = json_array(), *each = json_array();
     for (size_t i = 0; i < b->n_limits; i++)
@@ -386,7 +411,7 @@ static void write_json(const bench *b)
                             json_number(r->grew_mib), "rss_mib", json_number(r->rss_mib), "error_of_bound",
                             json_number(r->error), "weights_dtype", json_text(r->weights), "cache_dtype", json_text(r->cache)));
     }
-    json_print(json_pack("{s{so ss ss ss si so so so} so}", "machine", "cpu", json_text(bench_cpu()), "isa", mha_isa(), "blas",
+    json_print(json_pack("{s{so ss ss ss si so so so} so}", "machine", "cpu", json_text(*cpu_name(cpu) ? cpu : NULL), "isa", mha_isa(), "blas",
                          mha_blas_name(), "blas_threading", mha_blas_threading(), "threads", all->threads, "peak_gflops",
                          json_number(all->peak_gflops), "read_gbs", json_number(all->read_gbs), "limits", each, "rows", rows));
 }
@@ -396,15 +421,11 @@ int run_bench(const arguments *args)
     bench b = {.args = args};
     if (wants_list(&args->option[OPT_SHAPE]))
         return list_shapes(args);
-    int code = EXIT_DONE, most = given(args, OPT_THREADS) ? (int)count_of(args, OPT_THREADS) : mha_threads_available();
-    if (code == EXIT_DONE && given(args, OPT_PLOT))
-        code = bench_plot_check(args->option[OPT_PLOT].text);
-    if (code != EXIT_DONE)
-        return code;
+    int most = given(args, OPT_THREADS) ? (int)count_of(args, OPT_THREADS) : mha_threads_available();
     if (!given(args, OPT_THREADS) && most > 1)
         b.limits[b.n_limits++].threads = 1;
     b.limits[b.n_limits++].threads = most;
-    code = run_shapes(&b);
+    int code = run_shapes(&b);
     end_progress(&b);
     if (code == EXIT_DONE && given(args, OPT_JSON))
         write_json(&b);
@@ -412,12 +433,6 @@ int run_bench(const arguments *args)
         print_table(&b, TABLE_CSV);
     else if (code == EXIT_DONE && !given(args, OPT_QUIET))
         print_text(&b);
-    if (code == EXIT_DONE && given(args, OPT_PLOT)) {
-        double peak[2], reads[2];
-        for (size_t i = 0; i < b.n_limits; i++)
-            peak[i] = b.limits[i].peak_gflops, reads[i] = b.limits[i].read_gbs;
-        code = bench_plot(args->option[OPT_PLOT].text, b.rows, b.n_rows, peak, reads, b.n_limits);
-    }
     free(b.rows);
     return code;
 }

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "cli/setup/case_list.h"
-#include "cli/options.h"
+#include "cli/commands/commands.h"
 #include "cli/output/verdicts.h"
 
 /* Work handed out to the jobs: case after case, to whoever is free. */
@@ -107,7 +107,7 @@ int run_check(const arguments *args)
                          .lock = PTHREAD_MUTEX_INITIALIZER};
         mha_path_find(args->option[OPT_PATH].text, &shop.path);
         judge_all(&shop, jobs);
-        code = shop.error.status != MHA_OK ? refuse_error("--stage", &shop.error) : show(shop.cases, list.n, args);
+        code = shop.error.status != MHA_OK ? refuse_field("", &shop.error) : show(shop.cases, list.n, args);
         for (size_t i = 0; i < list.n; i++) {
             mha_verdict_clear(&shop.cases[i].verdict);
             free(shop.cases[i].name);

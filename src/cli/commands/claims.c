@@ -2,7 +2,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "cli/options.h"
+#include "cli/commands/commands.h"
 #include "cli/output/print.h"
 #include "models/claims/claims.h"
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/options.h"
+#include "cli/commands/commands.h"
 #include "cli/output/print.h"
 #include "cli/setup/tensor_arg.h"
 

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/options.h"
+#include "cli/commands/commands.h"
 #include "cli/output/print.h"
 
 static const char *help_of(const char *variant)
@@ -100,7 +100,7 @@ static int diagnose(const mha_case *c, const arguments *args)
     mha_error error = {0};
     mha_diagnosis d = {0};
     if (mha_case_diagnose(c, args->option[OPT_TENSOR].text, &d, &error) != MHA_OK)
-        return error.status == MHA_NOT_FOUND && given(args, OPT_TENSOR) ? refuse_error("--tensor", &error)
+        return error.status == MHA_NOT_FOUND && given(args, OPT_TENSOR) ? refuse_field("--tensor", &error)
                                                                         : refuse_file(args->operands[0], &error);
     if (given(args, OPT_JSON))
         json_print(json_pack("{so so so so}", "tensor", json_text(d.tensor), "tried", json_count(d.tried), "matches",

@@ -4,11 +4,11 @@
 #include <string.h>
 
 #include "cli/output/attention_map.h"
-#include "cli/commands/merged_qk.h"
+#include "cli/commands/commands.h"
 #include "cli/output/parameters.h"
-#include "cli/setup/place.h"
 #include "cli/output/presets.h"
 #include "cli/setup/call.h"
+#include "cli/setup/layer.h"
 #include "cli/output/summary.h"
 
 /* ---------------------------------------------------------------- timing */
@@ -317,6 +317,17 @@ static const char *destination(const arguments *args, int i)
     return given(args, written[i]) ? args->option[written[i]].text : "";
 }
 
+/* "-" and the name that systems have for it. */
+static bool is_standard_output(const char *path)
+{
+    return strcmp(path, "-") == 0 || strcmp(path, "/dev/stdout") == 0;
+}
+
+static bool is_one_name(const char *a, const char *b)
+{
+    return strcmp(a, b) == 0 || (is_standard_output(a) && is_standard_output(b));
+}
+
 static bool writes_to_standard_output(const arguments *args)
 {
     for (int i = 0; i < N_WRITTEN; i++)
@@ -336,14 +347,14 @@ static int refuse_npy_for_many(const arguments *args)
     return EXIT_DONE;
 }
 
-/* Two files in one place: the later would replace the earlier, or on standard output neither could be read. */
-static int refuse_one_place_for_two(const arguments *args)
+/* Two files of one name: the later would replace the earlier, or on standard output neither could be read. */
+static int refuse_one_name_for_two(const arguments *args)
 {
     for (int i = 0; i < N_WRITTEN; i++)
         for (int j = 0; j < i; j++)
-            if (*destination(args, i) && *destination(args, j) && is_one_place(destination(args, i), destination(args, j)))
-                return refuse(written_names[i], "expected another place than that of %s, \"%s\", found \"%s\"", written_names[j],
-                              destination(args, j), destination(args, i));
+            if (*destination(args, i) && is_one_name(destination(args, i), destination(args, j)))
+                return refuse(written_names[i], "expected another name than that of %s, found \"%s\" for both",
+                              written_names[j], destination(args, i));
     if (given(args, OPT_JSON) && writes_to_standard_output(args))
         return refuse("--json", "expected standard output for it alone, found \"-\" as a file to write");
     return EXIT_DONE;
@@ -436,7 +447,7 @@ int run_forward(const arguments *args)
     mha_config config = request_config(args);
     mha_writer *writer = NULL;
     request r = {0};
-    int code = refuse_one_place_for_two(args);
+    int code = refuse_one_name_for_two(args);
     if (code == EXIT_DONE)
         code = refuse_npy_for_many(args);
     if (code == EXIT_DONE && given(args, OPT_CACHE_DTYPE) && given(args, OPT_SAVE_CASE))

@@ -2,10 +2,12 @@
  * compared, and a sentence says why they agree or differ. */
 #include <stdlib.h>
 
-#include "cli/setup/model.h"
+#include "cli/commands/commands.h"
 #include "cli/output/parameters.h"
 #include "cli/output/presets.h"
 #include "cli/setup/call.h"
+#include "cli/setup/layer.h"
+#include "cli/setup/model.h"
 #include "cli/output/summary.h"
 
 typedef struct heads_row {
@@ -154,15 +156,13 @@ int run_heads(const arguments *args)
         return list_presets(args);
     if (model_asked(args))
         return run_model_heads(args);
-    for (const option_code *o = (const option_code[]){OPT_CLASS, OPT_RUN, OPTION_COUNT}; *o != OPTION_COUNT; o++)
-        if (given(args, *o)) {
-            char about[32];
-            snprintf(about, sizeof about, "--%s", option_rows[*o].name);
-            return refuse(about, "expected --preset or --config beside it, found none");
-        }
+    static const option_code of_models[] = {OPT_CLASS, OPT_RUN, OPTION_COUNT};
+    int code = refuse_each(args, of_models, "--preset or --config beside it, found none");
+    if (code != EXIT_DONE)
+        return code;
     size_t *heads, n = choose(args, &heads);
     heads_row *rows = obtain(n, sizeof *rows);
-    int code = n == 0 ? refuse("--heads", "expected head counts that fit the other widths, found none to try") : EXIT_DONE;
+    code = n == 0 ? refuse("--heads", "expected head counts that fit the other widths, found none to try") : EXIT_DONE;
     for (size_t i = 0; i < n && code == EXIT_DONE; i++)
         code = run_one(args, heads[i], &rows[i]);
     if (code == EXIT_DONE) {

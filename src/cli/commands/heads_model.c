@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/commands/commands.h"
 #include "cli/setup/model.h"
 #include "cli/output/summary.h"
 

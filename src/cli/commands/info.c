@@ -1,5 +1,5 @@
 /* mha info: what the program runs on. */
-#include "cli/options.h"
+#include "cli/commands/commands.h"
 #include "cli/output/print.h"
 
 int run_info(const arguments *args)

@@ -1,5 +1,5 @@
 /* --merged-qk: W_i = W_i^Q (W_i^K)^T beside the pair: allocated, counted, its rank taken, both scored with. */
-#include "cli/commands/merged_qk.h"
+#include "cli/commands/commands.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -7,6 +7,7 @@
 
 #include "cli/output/parameters.h"
 #include "cli/setup/call.h"
+#include "cli/setup/layer.h"
 #include "models/claims/merged_qk.h"
 
 /* What the pair and the merged matrices hold, biases and their terms included. */
@@ -77,17 +78,6 @@ static size_t pair_wins_from(const cost *costs, size_t n)
     for (size_t i = n; i-- > 0 && costs[i].pair < costs[i].merged;)
         from = costs[i].config.n_heads;
     return from;
-}
-
-static int no_options(const arguments *args, const option_code *options, const char *why)
-{
-    for (; *options != OPTION_COUNT; options++)
-        if (given(args, *options)) {
-            char about[32];
-            snprintf(about, sizeof about, "--%s", option_rows[*options].name);
-            return refuse(about, "expected nothing beside --merged-qk, which %s", why);
-        }
-    return EXIT_DONE;
 }
 
 /* ---------------------------------------------------------------- params */
@@ -169,7 +159,7 @@ int run_merged_params(const arguments *args)
     request r = {0};
     size_t rank = 0, n = 0;
     mha_config config = request_config(args);
-    int code = no_options(args, pointless, "is told of one layer, as text or --json");
+    int code = refuse_each(args, pointless, "nothing beside --merged-qk, which is told of one layer, as text or --json");
     if (code == EXIT_DONE)
         code = count_cost(&config, &c);
     if (code == EXIT_DONE)
@@ -271,7 +261,7 @@ int run_merged_forward(const arguments *args)
     static const option_code pointless[] = {OPT_OUTPUT, OPT_TRACE, OPT_SAVE_CASE, OPT_PATH, OPT_CACHE_DTYPE, OPTION_COUNT};
     request r = {0};
     outcome o = {0};
-    int code = no_options(args, pointless, "compares scores on the exact path and writes nothing");
+    int code = refuse_each(args, pointless, "nothing beside --merged-qk, which compares scores on the exact path and writes nothing");
     if (code == EXIT_DONE)
         code = prepare(&r, args, &o);
     if (code == EXIT_DONE)

@@ -1,11 +1,12 @@
 /* mha params: the parameter table of a layer, counted from what was allocated. */
 #include <string.h>
 
-#include "cli/commands/merged_qk.h"
-#include "cli/setup/model.h"
+#include "cli/commands/commands.h"
 #include "cli/output/parameters.h"
 #include "cli/output/presets.h"
 #include "cli/setup/call.h"
+#include "cli/setup/layer.h"
+#include "cli/setup/model.h"
 
 static void write_json(const request *r, bool per_head)
 {
@@ -16,18 +17,8 @@ static void write_json(const request *r, bool per_head)
 }
 
 /* What only a whole model or a file has. */
-static int refuse_model_options(const arguments *args)
-{
-    static const option_code options[] = {OPT_CLASS, OPT_TOUCH, OPT_COST_BATCH, OPT_COST_SEQ,
-                                          OPT_GROUP, OPT_DEPTH, OPT_ONLY,  OPT_SORT,       OPT_ALL_ROWS};
-    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
-        if (given(args, options[i])) {
-            char about[32];
-            snprintf(about, sizeof about, "--%s", option_rows[options[i]].name);
-            return refuse(about, "expected --preset, --config or --weights beside it, found none");
-        }
-    return EXIT_DONE;
-}
+static const option_code of_models[] = {OPT_CLASS, OPT_TOUCH, OPT_BATCH, OPT_COST_SEQ, OPT_GROUP,
+                                        OPT_DEPTH, OPT_ONLY,  OPT_SORT,  OPT_ALL_ROWS, OPTION_COUNT};
 
 int run_params(const arguments *args)
 {
@@ -40,7 +31,7 @@ int run_params(const arguments *args)
         return run_merged_params(args);
     if (model_asked(args) || given(args, OPT_WEIGHTS))
         return run_model_params(args);
-    int code = refuse_model_options(args);
+    int code = refuse_each(args, of_models, "--preset, --config or --weights beside it, found none");
     if (code != EXIT_DONE)
         return code;
     bool per_head = given(args, OPT_PER_HEAD);

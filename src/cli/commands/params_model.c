@@ -1,66 +1,15 @@
 /* mha params for whole models and for checkpoint files: allocated, counted, held against each other. */
-#include "cli/setup/model.h"
+#include "cli/commands/commands.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/output/costs.h"
 #include "cli/output/group_rows.h"
 #include "cli/output/parameters.h"
-#include "cli/setup/call.h"
+#include "cli/setup/layer.h"
+#include "cli/setup/model.h"
 #include "cli/setup/tensor_arg.h"
-
-bool model_asked(const arguments *args)
-{
-    return given(args, OPT_PRESET) || given(args, OPT_CONFIG);
-}
-
-/* What the architecture decides; with both, one of them would be ignored. */
-static int refuse_shapes(const arguments *args, const char *beside)
-{
-    static const option_code decided[] = {OPT_D_MODEL, OPT_D_K,   OPT_D_V,  OPT_D_Q,    OPT_KDIM,
-                                          OPT_VDIM,    OPT_D_OUT, OPT_BIAS, OPT_NO_BIAS};
-    for (size_t i = 0; i < sizeof decided / sizeof *decided; i++)
-        if (given(args, decided[i])) {
-            char about[32];
-            snprintf(about, sizeof about, "--%s", option_rows[decided[i]].name);
-            return refuse(about, "expected nothing beside %s, which decides it", beside);
-        }
-    return EXIT_DONE;
-}
-
-/* Whether the error is about an option that was given, not about what the file says in its place. */
-static bool blames_option(const arguments *args, const mha_error *error)
-{
-    static const struct {
-        const char *name;
-        option_code option;
-    } replaced[] = {{"class", OPT_CLASS}, {"n_heads", OPT_HEADS}, {"heads", OPT_HEADS}, {"n_heads", OPT_HEAD_LIST},
-                    {"heads", OPT_HEAD_LIST}, {"kv_heads", OPT_KV_HEADS}};
-    for (size_t i = 0; i < sizeof replaced / sizeof *replaced; i++)
-        if (strcmp(error->name, replaced[i].name) == 0 && given(args, replaced[i].option))
-            return true;
-    return false;
-}
-
-int model_open(const arguments *args, size_t n_heads, mha_params *params, mha_model **model)
-{
-    mha_error error = {0};
-    const char *preset = args->option[OPT_PRESET].text, *config = args->option[OPT_CONFIG].text;
-    if (preset && config)
-        return refuse("--config", "expected either --preset or --config, found both");
-    int code = refuse_shapes(args, preset ? "--preset" : "--config");
-    if (code != EXIT_DONE)
-        return code;
-    mha_model_spec spec = {.preset = preset,
-                           .config = config,
-                           .class_name = args->option[OPT_CLASS].text,
-                           .n_heads = n_heads,
-                           .kv_heads = count_of(args, OPT_KV_HEADS),
-                           .dtype = request_dtype(args, OPT_DTYPE)};
-    if (mha_model_create(&spec, params, model, &error) == MHA_OK)
-        return EXIT_DONE;
-    return config && !blames_option(args, &error) ? refuse_file(config, &error) : refuse_error(config ? config : "", &error);
-}
 
 /* ---------------------------------------------------------------- what a file has and lacks */
 
@@ -193,14 +142,10 @@ static int open_report(report *r, const arguments *args)
     if (mha_params_create(NULL, &r->table) != MHA_OK)
         return refuse_error("", &(mha_error){.status = MHA_NO_MEMORY});
     if (given(args, OPT_WEIGHTS)) {
-        static const option_code pointless[] = {OPT_TOUCH, OPT_HEADS, OPT_KV_HEADS};
-        for (size_t i = 0; i < sizeof pointless / sizeof *pointless; i++)
-            if (given(args, pointless[i])) {
-                char about[32];
-                snprintf(about, sizeof about, "--%s", option_rows[pointless[i]].name);
-                return refuse(about, "expected nothing beside --weights, which shows a file as it is");
-            }
-        int code = refuse_shapes(args, "--weights");
+        static const option_code pointless[] = {OPT_TOUCH, OPT_HEADS, OPT_KV_HEADS, OPTION_COUNT};
+        int code = refuse_each(args, pointless, "nothing beside --weights, which shows a file as it is");
+        if (code == EXIT_DONE)
+            code = refuse_shapes(args, "--weights");
         return code == EXIT_DONE ? open_file(r, args) : code;
     }
     mha_error error = {0};

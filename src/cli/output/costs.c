@@ -1,5 +1,5 @@
 /* What a forward pass of a whole model costs: operations by part, key/value cache, workspace. */
-#include "cli/setup/model.h"
+#include "cli/output/costs.h"
 
 /* Plans one attention layer of the model on inputs that are allocated but never written. */
 static int plan_layer(const arguments *args, const mha_model *model, mha_plan *plan)
@@ -16,7 +16,7 @@ static int plan_layer(const arguments *args, const mha_model *model, mha_plan *p
         .name = "input",
         .kind = MHA_BUFFER,
         .rank = 3,
-        .shape = {count_of(args, OPT_COST_BATCH), count_of(args, OPT_COST_SEQ), described.config.d_q}};
+        .shape = {count_of(args, OPT_BATCH), count_of(args, OPT_COST_SEQ), described.config.d_q}};
     mha_config config = described.config;
     config.dtype = MHA_F32; /* as the kernels hold weights */
     mha_status status = mha_params_create(NULL, &params);
@@ -41,15 +41,15 @@ static int plan_layer(const arguments *args, const mha_model *model, mha_plan *p
 int model_costs_get(const arguments *args, const mha_model *model, model_costs *costs)
 {
     mha_error error = {0};
-    if (mha_model_get_costs(model, count_of(args, OPT_COST_BATCH), count_of(args, OPT_COST_SEQ), &costs->model, &error) !=
+    if (mha_model_get_costs(model, count_of(args, OPT_BATCH), count_of(args, OPT_COST_SEQ), &costs->model, &error) !=
         MHA_OK)
-        return refuse_error("", &error);
+        return refuse_field("", &error);
     return plan_layer(args, model, &costs->layer);
 }
 
 void model_costs_print(const arguments *args, const model_costs *costs)
 {
-    size_t batch = count_of(args, OPT_COST_BATCH), seq = count_of(args, OPT_COST_SEQ);
+    size_t batch = count_of(args, OPT_BATCH), seq = count_of(args, OPT_COST_SEQ);
     const mha_model_costs c = costs->model;
     const mha_plan plan = costs->layer;
     printf("\n  one forward pass, batch %zu, length %zu, in GFLOP (a multiply-add is two; look-ups, norms, softmax not "
@@ -76,7 +76,7 @@ void model_costs_json(const arguments *args, const model_costs *costs, json_t *r
     const mha_model_costs c = costs->model;
     json_object_set_new(
         root, "flops",
-        json_pack("{so so so so so so so ss}", "batch", json_count(count_of(args, OPT_COST_BATCH)), "seq",
+        json_pack("{so so so so so so so ss}", "batch", json_count(count_of(args, OPT_BATCH)), "seq",
                   json_count(count_of(args, OPT_COST_SEQ)), "projections", json_count(c.projections),
                   "scores_all_pairs", json_count(c.scores_full), "scores_visible_pairs", json_count(c.scores_causal),
                   "feed_forward", json_count(c.feed_forward), "heads", json_count(c.heads + c.patches), "rule",

@@ -14,11 +14,8 @@ bool presets_asked(const arguments *args)
 static int refuse_others(const arguments *args)
 {
     for (option_code code = 0; code < OPTION_COUNT; code++)
-        if (given(args, code) && code != OPT_PRESET && code != OPT_FORMAT && code != OPT_JSON && code != OPT_QUIET) {
-            char about[40];
-            snprintf(about, sizeof about, "--%s", option_rows[code].name);
-            return refuse(about, "expected nothing beside --preset list, which lists the models");
-        }
+        if (given(args, code) && code != OPT_PRESET && code != OPT_FORMAT && code != OPT_JSON && code != OPT_QUIET)
+            return refuse_option(code, "expected nothing beside --preset list, which lists the models");
     return EXIT_DONE;
 }
 

@@ -12,7 +12,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "cli/options.h"
 #include "base/base.h"
 
 /* ---------------------------------------------------------------- errors */
@@ -51,23 +50,6 @@ int refuse(const char *about, const char *format, ...)
     return EXIT_REQUEST;
 }
 
-/* The library speaks of fields, a person of options: "kv_heads" is --kv-heads. */
-static const char *option_of_field(const char *field, char text[260])
-{
-    static const char *const renamed[][2] = {
-        {"n_heads", "heads"}, {"d_kin", "kdim"}, {"d_vin", "vdim"}, {"query", "input"}, {"key", "key-input"}, {"value", "value-input"}};
-    snprintf(text, 260, "--%s", field);
-    for (size_t i = 0; i < sizeof renamed / sizeof *renamed; i++)
-        if (strcmp(field, renamed[i][0]) == 0)
-            snprintf(text, 260, "--%s", renamed[i][1]);
-    for (char *c = text; *c; c++)
-        *c = *c == '_' ? '-' : *c;
-    for (size_t i = 0; i < OPTION_COUNT; i++)
-        if (strcmp(option_rows[i].name, text + 2) == 0)
-            return text;
-    return field;
-}
-
 /* Behind "NAME: ", or behind "...END: " where the message shows only the end of a long name; else `words` itself. */
 static const char *behind(const char *words, const char *name)
 {
@@ -93,10 +75,9 @@ static char *words_of(const mha_error *error, const char *subject)
 
 int refuse_error(const char *about, const mha_error *error)
 {
-    char option[260];
     about = strcmp(about, "-") == 0 ? "standard input" : about;
     const bool cut = sizeof error->name - strlen(error->name) < 5; /* the message then has its end */
-    const char *subject = *error->name && !(cut && *about) ? option_of_field(error->name, option) : about;
+    const char *subject = *error->name && !(cut && *about) ? error->name : about;
     const bool inside = *about && subject == error->name && strcmp(about, subject) != 0; /* a tensor of that file, a file of that option */
     char *both = inside ? text_of("%s: %s", about, subject) : NULL;
     char *words = words_of(error, both ? both : subject);

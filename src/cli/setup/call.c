@@ -1,99 +1,14 @@
-/* From options to a layer with its weights and a call with its inputs, ready to run. */
+/* From options to a call of a layer: its inputs, what attention shall mean, where results go; and running it. */
 #include "cli/setup/call.h"
 
-#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include "cli/setup/model.h"
 #include "cli/output/print.h"
 #include "cli/setup/tensor_arg.h"
-#include "cli/setup/layer.h"
 
 enum { QUERY_STREAM = 32, KEY_STREAM, VALUE_STREAM };
-
-int request_isa(const arguments *args)
-{
-    const char *variable = getenv("MHA_ISA"), *name = given(args, OPT_ISA) ? args->option[OPT_ISA].text : variable;
-    if (!name || !*name || mha_isa_select(name) == MHA_OK)
-        return EXIT_DONE;
-    char available[128] = "";
-    for (int i = 0; mha_isa_available(i); i++)
-        snprintf(available + strlen(available), sizeof available - strlen(available), "%s%s", i ? ", " : "",
-                 mha_isa_available(i));
-    return refuse(given(args, OPT_ISA) ? "--isa" : "MHA_ISA", "expected one this machine has (%s), found \"%s\"", available, name);
-}
-
-mha_dtype request_dtype(const arguments *args, option_code option)
-{
-    const char *text = args->option[option].text;
-    char name[8] = "";
-    mha_dtype dtype = MHA_F32;
-    for (size_t i = 0; text && i + 1 < sizeof name && text[i]; i++)
-        name[i] = (char)toupper((unsigned char)text[i]);
-    mha_dtype_find(name, &dtype);
-    return dtype;
-}
-
-mha_config request_config(const arguments *args)
-{
-    bool bias = !given(args, OPT_NO_BIAS);
-    return (mha_config){.d_model = count_of(args, OPT_D_MODEL),
-                        .n_heads = count_of(args, OPT_HEADS),
-                        .kv_heads = count_of(args, OPT_KV_HEADS),
-                        .d_k = count_of(args, OPT_D_K),
-                        .d_v = count_of(args, OPT_D_V),
-                        .d_q = count_of(args, OPT_D_Q),
-                        .d_kin = count_of(args, OPT_KDIM),
-                        .d_vin = count_of(args, OPT_VDIM),
-                        .d_out = count_of(args, OPT_D_OUT),
-                        .bias_q = bias,
-                        .bias_k = bias,
-                        .bias_v = bias,
-                        .bias_o = bias,
-                        .dtype = request_dtype(args, OPT_DTYPE)};
-}
-
-/* Counting needs no numbers; running does, and memory for them. */
-static int fill_layer(request *r, const arguments *args)
-{
-    int code = expect_memory(mha_params_totals(r->table, NULL).parameter_bytes, "the weights");
-    if (code == EXIT_DONE)
-        mha_layer_init(r->layer, count_of(args, OPT_SEED));
-    return code;
-}
-
-static int make_layer(request *r, const arguments *args, const mha_config *config)
-{
-    mha_error error = {0};
-    if (given(args, OPT_BIAS) && given(args, OPT_NO_BIAS))
-        return refuse("--no-bias", "expected either --bias or --no-bias, found both");
-    mha_config resolved = *config;
-    mha_status status = mha_config_resolve(&resolved, &error);
-    if (status == MHA_OK && (status = mha_params_create(NULL, &r->table)) != MHA_OK)
-        error = (mha_error){.status = status};
-    if (status == MHA_OK)
-        status = mha_layer_create(&resolved, r->table, NULL, &r->layer, &error);
-    if (status != MHA_OK)
-        return refuse_error("", &error);
-    r->random_weights = true;
-    return args->command == CMD_PARAMS && !given(args, OPT_MERGED_QK) ? EXIT_DONE : fill_layer(r, args);
-}
-
-int request_layer(request *r, const arguments *args, const mha_config *config)
-{
-    int code = arguments_need(args, OPT_ORIENTATION, OPT_WEIGHTS);
-    if (code != EXIT_DONE)
-        return code;
-    if (given(args, OPT_WEIGHTS))
-        return layer_of_file(r, args);
-    if (!model_asked(args))
-        return (code = arguments_need(args, OPT_LAYER, OPT_WEIGHTS)) == EXIT_DONE ? make_layer(r, args, config) : code;
-    mha_config of_model;
-    code = layer_of_model(r, args, &of_model);
-    return code == EXIT_DONE ? make_layer(r, args, &of_model) : code;
-}
 
 /* ---------------------------------------------------------------- memory */
 
@@ -128,14 +43,13 @@ static int random_input(request *r, const arguments *args, uint64_t stream, size
 /* Numbers as the path takes them: the exact path keeps float64, the others compute in float32. */
 static int read_numbers(request *r, const arguments *args, option_code option, bool widest, mha_view *view)
 {
-    char about[32];
-    snprintf(about, sizeof about, "--%s", option_rows[option].name);
     source s;
+    char *about = text_of("--%s", option_rows[option].name);
     int code = source_open(&s, args->option[option].text);
     if (code == EXIT_DONE && (code = source_choose(&s, about)) == EXIT_DONE) {
         mha_dtype from = s.tensor->dtype;
         if (!dtype_is_floating(from) && !(option == OPT_MASK && dtype_is_plain(from)))
-            code = refuse(about, "expected floating-point numbers, found %s", mha_dtype_name(from));
+            code = refuse_option(option, "expected floating-point numbers, found %s", mha_dtype_name(from));
         else if (dtype_is_floating(from))
             code = source_read(&s, s.tensor, widest && from == MHA_F64 ? MHA_F64 : MHA_F32, view);
         else
@@ -144,6 +58,7 @@ static int read_numbers(request *r, const arguments *args, option_code option, b
             own(r, view->data);
     }
     source_close(&s);
+    free(about);
     return code;
 }
 
@@ -153,12 +68,9 @@ static int read_input(request *r, const arguments *args, option_code option, siz
     int code = read_numbers(r, args, option, strcmp(args->option[OPT_PATH].text, "exact") == 0, view);
     if (code != EXIT_DONE)
         return code;
-    if ((view->rank != 2 && view->rank != 3) || view->shape[view->rank - 1] != width) {
-        char about[32];
-        snprintf(about, sizeof about, "--%s", option_rows[option].name);
-        return refuse(about, "expected shape (B, T, %zu) or (T, %zu), found %s", width, width,
-                      shape_text(text, view->rank, view->shape));
-    }
+    if ((view->rank != 2 && view->rank != 3) || view->shape[view->rank - 1] != width)
+        return refuse_option(option, "expected shape (B, T, %zu) or (T, %zu), found %s", width, width,
+                             shape_text(text, view->rank, view->shape));
     if (view->rank == 2) {
         r->unbatched |= option == OPT_INPUT;
         *view = mha_view_of(view->data, view->dtype, 3, (size_t[]){1, view->shape[0], width});
@@ -169,11 +81,9 @@ static int read_input(request *r, const arguments *args, option_code option, siz
 /* A length that a file decides cannot also be asked for with another value. */
 static int agree(const arguments *args, option_code option, size_t found, const char *where)
 {
-    char about[32];
-    snprintf(about, sizeof about, "--%s", option_rows[option].name);
     if (!given(args, option) || count_of(args, option) == found)
         return EXIT_DONE;
-    return refuse(about, "expected %zu as in %s, found %zu", found, where, count_of(args, option));
+    return refuse_option(option, "expected %zu as in %s, found %zu", found, where, count_of(args, option));
 }
 
 static int query_input(request *r, const arguments *args, size_t width)
@@ -192,11 +102,8 @@ static int other_input(request *r, const arguments *args, option_code option, ui
 {
     if (given(args, option))
         return read_input(r, args, option, width, view);
-    if (given(args, OPT_INPUT)) {
-        char about[32];
-        snprintf(about, sizeof about, "--%s", option_rows[option].name);
-        return refuse(about, "expected a file of width %zu beside --input, found none", width);
-    }
+    if (given(args, OPT_INPUT))
+        return refuse_option(option, "expected a file of width %zu beside --input, found none", width);
     return random_input(r, args, stream, T, width, view);
 }
 
@@ -293,11 +200,11 @@ static int make_semantics(request *r, const arguments *args)
                           lengths->n_numbers);
         s->kv_lengths = lengths->numbers;
     }
-    int code = arguments_need(args, OPT_MASK_KIND, OPT_MASK);
+    int code = refuse_alone(args, OPT_MASK_KIND, OPT_MASK);
     if (code == EXIT_DONE && s->rope.kind == MHA_ROPE_NONE)
-        code = arguments_need(args, OPT_ROPE_DIM, OPT_ROPE);
+        code = refuse_alone(args, OPT_ROPE_DIM, OPT_ROPE);
     if (code == EXIT_DONE && s->rope.kind == MHA_ROPE_NONE)
-        code = arguments_need(args, OPT_ROPE_BASE, OPT_ROPE);
+        code = refuse_alone(args, OPT_ROPE_BASE, OPT_ROPE);
     return code == EXIT_DONE ? make_mask(r, args) : code;
 }
 
@@ -313,7 +220,7 @@ static mha_status make_cache(request *r, const arguments *args, mha_error *error
                                  .d_k = c->d_k,
                                  .d_v = c->d_v,
                                  .capacity = key->shape[1],
-                                 .dtype = request_dtype(args, OPT_CACHE_DTYPE)};
+                                 .dtype = dtype_of(args, OPT_CACHE_DTYPE)};
     mha_status status = mha_cache_create(&spec, NULL, &r->cache, error);
     r->call.cache = r->cache;
     return status;
@@ -333,7 +240,7 @@ int request_call(request *r, const arguments *args)
     r->call.threads = (int)count_of(args, OPT_THREADS);
     if (mha_layer_mark_inert(r->layer, &r->call.semantics) != MHA_OK)
         return refuse("", "no memory"), EXIT_MACHINE;
-    return mha_plan_call(r->layer, &r->call, &r->plan, &error) == MHA_OK ? EXIT_DONE : refuse_error("", &error);
+    return mha_plan_call(r->layer, &r->call, &r->plan, &error) == MHA_OK ? EXIT_DONE : refuse_field("", &error);
 }
 
 int request_keep(request *r, mha_stage stage)

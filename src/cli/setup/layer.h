@@ -1,12 +1,13 @@
-/* Layers of public checkpoints: weights from a file, or the shape of a model's layer. */
+/* From options to a layer with its weights: read from a file, or random in the shape that options or a model give. */
 #ifndef MHA_CLI_SETUP_LAYER_H
 #define MHA_CLI_SETUP_LAYER_H
 
-#include "cli/setup/call.h"
+#include "cli/setup/request.h"
 
-/* Table and layer of --weights, with what a configuration says about it into r->facts. */
-int layer_of_file(request *r, const arguments *args);
-/* The configuration of an attention layer of --preset or --config, and the model's facts; no weights. */
-int layer_of_model(request *r, const arguments *args, mha_config *config);
+/* The shape options; not yet resolved. */
+mha_config request_config(const arguments *args);
+/* Table and layer with the weights of --weights, or random ones in the shape of --preset, --config or `config`.
+ * Gives 0, or the exit code after one line on standard error. */
+int request_layer(request *r, const arguments *args, const mha_config *config);
 
 #endif

@@ -1,10 +1,8 @@
 /* FILE[:TENSOR] on the command line: which file, which tensor, read into memory. */
 #include "cli/setup/tensor_arg.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cli/output/print.h"
@@ -86,28 +84,4 @@ bool dtype_is_floating(mha_dtype dtype)
 bool dtype_is_plain(mha_dtype dtype)
 {
     return dtype <= MHA_F8_E5M2;
-}
-
-static int refuse_path(const char *path)
-{
-    refuse(path, "%s", strerror(errno));
-    return EXIT_MACHINE;
-}
-
-int config_beside(const char *path, char **config)
-{
-    struct stat status = {0};
-    *config = NULL;
-    if (stat(path, &status) != 0 && errno != ENOENT) /* "-" is no file */
-        return refuse_path(path);
-    const char *slash = S_ISDIR(status.st_mode) ? strchr(path, 0) : strrchr(path, '/');
-    char *beside = text_of("%.*s/config.json", slash ? (int)(slash - path) : 1, slash ? path : ".");
-    int code = EXIT_DONE;
-    if (access(beside, F_OK) == 0)
-        *config = beside;
-    else if (errno != ENOENT)
-        code = refuse_path(beside);
-    if (!*config)
-        free(beside);
-    return code;
 }

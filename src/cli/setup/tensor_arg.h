@@ -20,10 +20,6 @@ int source_choose(source *s, const char *about);
 int source_read(const source *s, const mha_file_tensor *tensor, mha_dtype dtype, mha_view *view);
 void source_close(source *s);
 
-/* The config.json that belongs to a file of weights: in its directory, or in the directory that `path` is.
- * *config is to be freed; NULL when there is none. */
-int config_beside(const char *path, char **config);
-
 /* Whether numbers or truth values can be read from it, whole and unquantised. */
 bool dtype_is_floating(mha_dtype dtype);
 bool dtype_is_plain(mha_dtype dtype);

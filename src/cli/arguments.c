@@ -1,0 +1,273 @@
+/* Reads a command line against the table of options: strictly, and saying what was expected. */
+#include <ctype.h>
+#include <errno.h>
+#include <getopt.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/options.h"
+#include "cli/output/print.h"
+
+/* ---------------------------------------------------------------- values */
+
+static int refuse_value(const option_row *row, const char *expected, const char *found)
+{
+    return refuse_option((option_code)(row - option_rows), "expected %s, found \"%s\"", expected, found);
+}
+
+static bool has_large_number(const char *text)
+{
+    while (*text && strspn(text, "0123456789") <= 18)
+        text++;
+    return *text != 0;
+}
+
+static int refuse_number(const option_row *row, const char *what, const char *found)
+{
+    char expected[96];
+    const bool large = row->type != REAL && has_large_number(found); /* whole numbers are of 64 bits */
+    if (row->low == INT64_MIN)
+        snprintf(expected, sizeof expected, "%s%s", what, !large ? "" : " from -2^63 to 2^63 - 1");
+    else if (row->high == INT64_MAX)
+        snprintf(expected, sizeof expected, "%s, at least %lld%s", what, (long long)row->low, large ? " and below 2^63" : "");
+    else
+        snprintf(expected, sizeof expected, "%s from %lld to %lld", what, (long long)row->low, (long long)row->high);
+    return refuse_value(row, expected, found);
+}
+
+/* The whole of [text, end) is a number in range: no spaces, no plus sign, nothing behind it. */
+static bool read_integer(const option_row *row, const char *text, const char *end, int64_t *number)
+{
+    const char *digits = text + (*text == '-');
+    if (digits == end || !isdigit((unsigned char)*digits))
+        return false;
+    char *stop;
+    errno = 0;
+    long long value = strtoll(text, &stop, 10);
+    *number = value;
+    return errno == 0 && stop == end && value >= row->low && value <= row->high;
+}
+
+static int read_integers(const option_row *row, option_value *value)
+{
+    const char *what = row->type == INTEGERS ? "two whole numbers with a comma between" : "whole numbers between commas";
+    size_t n = 1;
+    for (const char *c = value->text; *c; c++)
+        n += *c == ',';
+    free(value->numbers);
+    value->numbers = obtain(n, sizeof *value->numbers);
+    value->n_numbers = 0;
+    for (const char *from = value->text; value->n_numbers < n; from += strcspn(from, ",") + 1)
+        if (!read_integer(row, from, from + strcspn(from, ","), &value->numbers[value->n_numbers++]))
+            return refuse_number(row, what, value->text);
+    return row->type == INTEGERS && n != 2 ? refuse_number(row, what, value->text) : EXIT_DONE;
+}
+
+static int read_choice(const option_row *row, option_value *value)
+{
+    char word[32], expected[128] = "";
+    for (value->choice = 0; option_choice(row, value->choice, word); value->choice++) {
+        if (strcmp(word, value->text) == 0)
+            return EXIT_DONE;
+        snprintf(expected + strlen(expected), sizeof expected - strlen(expected), "%s%s", value->choice ? " or " : "", word);
+    }
+    return refuse_value(row, expected, value->text);
+}
+
+static int read_value(const option_row *row, option_value *value)
+{
+    char *stop;
+    switch (row->type) {
+    case FLAG: return EXIT_DONE;
+    case COUNT:
+    case INTEGER:
+        return read_integer(row, value->text, strchr(value->text, 0), &value->number)
+                   ? EXIT_DONE
+                   : refuse_number(row, "a whole number", value->text);
+    case COUNTS:
+    case INTEGERS: return read_integers(row, value);
+    case REAL:
+        value->real = strtod(value->text, &stop);
+        return *value->text && !isspace((unsigned char)*value->text) && !*stop && isfinite(value->real) &&
+                       (row->low == INT64_MIN || value->real >= (double)row->low)
+                   ? EXIT_DONE
+                   : refuse_number(row, "a finite number", value->text);
+    case CHOICE: return read_choice(row, value);
+    case TEXTS: {
+        const char **more = obtain(value->n_texts + 1, sizeof *more);
+        for (size_t i = 0; i < value->n_texts; i++)
+            more[i] = value->texts[i];
+        more[value->n_texts++] = value->text;
+        free(value->texts);
+        value->texts = more;
+        return EXIT_DONE;
+    }
+    case TEXT:
+    case FILE_NAME: return *value->text ? EXIT_DONE : refuse_value(row, "a name", value->text);
+    }
+    return EXIT_DONE;
+}
+
+/* ---------------------------------------------------------------- the line */
+
+/* Letters to insert, delete or replace to turn one word into the other; words longer than 31 do not match. */
+static size_t distance(const char *a, const char *b)
+{
+    size_t row[32], n = strlen(b);
+    if (n >= 32)
+        return n;
+    for (size_t j = 0; j <= n; j++)
+        row[j] = j;
+    for (size_t i = 1; a[i - 1]; i++) {
+        size_t diagonal = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= n; j++) {
+            size_t replaced = diagonal + (a[i - 1] != b[j - 1]);
+            diagonal = row[j];
+            row[j] = row[j] < row[j - 1] ? row[j] + 1 : row[j - 1] + 1;
+            row[j] = replaced < row[j] ? replaced : row[j];
+        }
+    }
+    return row[n];
+}
+
+/* A word that is no option of this command: somebody else's, a misspelt one, or none at all. */
+static int refuse_word(const char *word, command_code command)
+{
+    char *about = text_of("%.*s", (int)strcspn(word, "="), word);
+    const char *name = about + strspn(about, "-");
+    char owners[160] = "";
+    size_t nearest = 3, closest = OPTION_COUNT;
+    for (option_code code = 0; code < OPTION_COUNT; code++) {
+        const option_row *row = &option_rows[code];
+        if (strcmp(row->name, name) == 0)
+            for (command_code c = 0; c < COMMAND_COUNT; c++)
+                if (takes(c, code))
+                    snprintf(owners + strlen(owners), sizeof owners - strlen(owners), "%s%s", *owners ? ", " : "",
+                             command_rows[c].name);
+        size_t d = distance(name, row->name);
+        if (takes(command, code) && d < nearest)
+            nearest = d, closest = code;
+    }
+    if (*owners)
+        refuse(about, "not an option of mha %s; expected one of \"mha %s --help\", this is one of: %s", command_rows[command].name,
+               command_rows[command].name, owners);
+    else if (closest < OPTION_COUNT)
+        refuse(about, "unknown option; did you mean --%s?", option_rows[closest].name);
+    else
+        refuse(about, "unknown option; expected one of \"mha %s --help\"", command_rows[command].name);
+    free(about);
+    return EXIT_REQUEST;
+}
+
+/* getopt_long takes any unambiguous beginning of a name; a request is clearer without. */
+static bool spelt_out(const char *word, option_code code)
+{
+    const char *name = word + 2;
+    return strlen(option_rows[code].name) == strcspn(name, "=");
+}
+
+static int take_option(arguments *args, option_code code, const char *text)
+{
+    const option_row *row = &option_rows[code];
+    option_value *value = &args->option[code];
+    value->given = true;
+    value->text = text;
+    return read_value(row, value);
+}
+
+static int refuse_argument(const char *word)
+{
+    char *about = text_of("%.*s", (int)strcspn(word, "="), word);
+    refuse(about, "expected no argument, found \"%s\"", strchr(word, '=') + 1);
+    free(about);
+    return EXIT_REQUEST;
+}
+
+/* "-", or "-:TENSOR". */
+static bool is_standard_input(const char *text)
+{
+    return text[0] == '-' && (text[1] == 0 || text[1] == ':');
+}
+
+static int take_words(arguments *args, int argc, char **argv)
+{
+    struct option known[OPTION_COUNT + 1] = {0};
+    size_t n_known = 0;
+    for (option_code code = 0; code < OPTION_COUNT; code++)
+        if (takes(args->command, code))
+            known[n_known++] = (struct option){option_rows[code].name, option_rows[code].type != FLAG, NULL, 256 + (int)code};
+    opterr = 0;
+    optind = 1;
+    for (;;) {
+        const char *word = optind < argc ? argv[optind] : "";
+        if (is_standard_input(word)) { /* "-:TENSOR" would be taken for options */
+            args->operands[args->n_operands++] = argv[optind++];
+            continue;
+        }
+        int found = getopt_long(argc, argv, "-:h", known, NULL); /* '-': operands come in order, as option 1 */
+        int code = EXIT_DONE;
+        if (found == -1)
+            break;
+        else if (found == 1)
+            args->operands[args->n_operands++] = optarg;
+        else if (found == 'h')
+            args->option[OPT_HELP].given = true;
+        else if ((found < 256 && optopt < 256) ||
+                 !spelt_out(word, (option_code)((found < 256 ? optopt : found) - 256)))
+            code = refuse_word(word, args->command);
+        else if (found >= 256)
+            code = take_option(args, (option_code)(found - 256), optarg);
+        else if (found == ':')
+            code = refuse(word, "expected %s, found nothing", option_rows[optopt - 256].form);
+        else
+            code = refuse_argument(word);
+        if (code != EXIT_DONE)
+            return code;
+    }
+    while (optind < argc) /* what follows "--" */
+        args->operands[args->n_operands++] = argv[optind++];
+    return EXIT_DONE;
+}
+
+/* It can be read only once. */
+static int refuse_standard_input_twice(const arguments *args)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < args->n_operands; i++)
+        n += is_standard_input(args->operands[i]);
+    for (option_code code = 0; code < OPTION_COUNT; code++)
+        n += given(args, code) && option_rows[code].type == FILE_NAME && option_rows[code].section != SECTION_RESULT &&
+             is_standard_input(args->option[code].text);
+    return n < 2 ? EXIT_DONE : refuse("standard input", "expected \"-\" once, found it %zu times", n);
+}
+
+int arguments_parse(arguments *args, command_code command, int argc, char **argv)
+{
+    *args = (arguments){.command = command, .operands = obtain((size_t)argc + 1, sizeof *args->operands)};
+    for (option_code code = 0; code < OPTION_COUNT; code++) {
+        args->option[code].text = option_rows[code].fallback;
+        if (args->option[code].text)
+            read_value(&option_rows[code], &args->option[code]);
+    }
+    int code = take_words(args, argc, argv);
+    if (code != EXIT_DONE || given(args, OPT_HELP))
+        return code;
+    const command_row *c = &command_rows[command];
+    if (args->n_operands > c->most)
+        return refuse("", "expected %s%s, found \"%s\"", c->most ? "no more than " : "no operand", c->most ? c->operands : "",
+                      args->operands[c->most]);
+    if (args->n_operands < c->least)
+        return refuse("", "expected %s, found %s", c->operands, args->n_operands ? "too few" : "nothing");
+    return refuse_standard_input_twice(args);
+}
+
+void arguments_free(arguments *args)
+{
+    for (option_code code = 0; code < OPTION_COUNT; code++) {
+        free(args->option[code].numbers);
+        free(args->option[code].texts);
+    }
+    free(args->operands);
+}

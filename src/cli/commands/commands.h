@@ -1,0 +1,23 @@
+/* The commands: each reads what was given, does its work, and gives the exit code. */
+#ifndef MHA_CLI_COMMANDS_COMMANDS_H
+#define MHA_CLI_COMMANDS_COMMANDS_H
+
+#include "cli/options.h"
+
+int run_forward(const arguments *args);
+int run_params(const arguments *args);
+int run_heads(const arguments *args);
+int run_check(const arguments *args);
+int run_compare(const arguments *args);
+int run_diagnose(const arguments *args);
+int run_claims(const arguments *args);
+int run_bench(const arguments *args);
+int run_info(const arguments *args);
+
+/* What forward and params do with --merged-qk, and params and heads with a whole model or a file of weights. */
+int run_merged_params(const arguments *args);
+int run_merged_forward(const arguments *args);
+int run_model_params(const arguments *args);
+int run_model_heads(const arguments *args);
+
+#endif

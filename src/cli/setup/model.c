@@ -1,0 +1,85 @@
+/* Whole models on the command line: --preset and --config, and the config.json beside a file of weights. */
+#include "cli/setup/model.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+bool model_asked(const arguments *args)
+{
+    return given(args, OPT_PRESET) || given(args, OPT_CONFIG);
+}
+
+/* What the architecture decides; with both, one of them would be ignored. */
+static const option_code decided[] = {OPT_D_MODEL, OPT_D_K,   OPT_D_V,  OPT_D_Q,     OPT_KDIM,
+                                      OPT_VDIM,    OPT_D_OUT, OPT_BIAS, OPT_NO_BIAS, OPTION_COUNT};
+
+int refuse_shapes(const arguments *args, const char *beside)
+{
+    char *expected = text_of("nothing beside %s, which decides it", beside);
+    int code = refuse_each(args, decided, expected);
+    free(expected);
+    return code;
+}
+
+/* Whether the error is about an option that was given, not about what the file says in its place. */
+static bool blames_option(const arguments *args, const mha_error *error)
+{
+    static const struct {
+        const char *name;
+        option_code option;
+    } replaced[] = {{"class", OPT_CLASS}, {"n_heads", OPT_HEADS}, {"heads", OPT_HEADS}, {"n_heads", OPT_HEAD_LIST},
+                    {"heads", OPT_HEAD_LIST}, {"kv_heads", OPT_KV_HEADS}};
+    for (size_t i = 0; i < sizeof replaced / sizeof *replaced; i++)
+        if (strcmp(error->name, replaced[i].name) == 0 && given(args, replaced[i].option))
+            return true;
+    return false;
+}
+
+int model_open(const arguments *args, size_t n_heads, mha_params *params, mha_model **model)
+{
+    mha_error error = {0};
+    const char *preset = args->option[OPT_PRESET].text, *config = args->option[OPT_CONFIG].text;
+    if (preset && config)
+        return refuse("--config", "expected either --preset or --config, found both");
+    int code = refuse_shapes(args, preset ? "--preset" : "--config");
+    if (code != EXIT_DONE)
+        return code;
+    mha_model_spec spec = {.preset = preset,
+                           .config = config,
+                           .class_name = args->option[OPT_CLASS].text,
+                           .n_heads = n_heads,
+                           .kv_heads = count_of(args, OPT_KV_HEADS),
+                           .dtype = dtype_of(args, OPT_DTYPE)};
+    if (mha_model_create(&spec, params, model, &error) == MHA_OK)
+        return EXIT_DONE;
+    return config && !blames_option(args, &error) ? refuse_file(config, &error) : refuse_field("", &error);
+}
+
+/* ---------------------------------------------------------------- beside weights */
+
+static int refuse_path(const char *path)
+{
+    refuse(path, "%s", strerror(errno));
+    return EXIT_MACHINE;
+}
+
+int config_beside(const char *path, char **config)
+{
+    struct stat status = {0};
+    *config = NULL;
+    if (stat(path, &status) != 0 && errno != ENOENT) /* "-" is no file */
+        return refuse_path(path);
+    const char *slash = S_ISDIR(status.st_mode) ? strchr(path, 0) : strrchr(path, '/');
+    char *beside = text_of("%.*s/config.json", slash ? (int)(slash - path) : 1, slash ? path : ".");
+    int code = EXIT_DONE;
+    if (access(beside, F_OK) == 0)
+        *config = beside;
+    else if (errno != ENOENT)
+        code = refuse_path(beside);
+    if (!*config)
+        free(beside);
+    return code;
+}
