@@ -62,6 +62,8 @@ typedef struct work {
     float *Q, *K, *V, *scores, *bias;
     size_t chunks;
     float *widened; /* as many rows of keys or values as a panel has columns */
+    bool holds_back;                    /* some row does: */
+    uint8_t held_back[MHA_STREAM_ROWS]; /* this power of 2 of the scale, which its scores are multiplied by afterwards */
     size_t n_tiles;
     tile tiles[MOST_TILES];
     span any, all;
@@ -107,6 +109,42 @@ static void make_tiles(work *w)
     }
 }
 
+/* The power of 2 by which scale * q must be made smaller to stay below 2^128, the end of float; 0 unless scale > 1. */
+static uint8_t excess(const float *q, size_t n, float scale)
+{
+    float most = 0.0f;
+    int power_of_scale, power_of_q;
+    for (size_t i = 0; i < n; i++) {
+        const float size = fabsf(q[i]);
+        most = size > most && size < INFINITY ? size : most;
+    }
+    (void)frexpf(scale, &power_of_scale);
+    (void)frexpf(most, &power_of_q);
+    const int power = power_of_scale + power_of_q;
+    return (uint8_t)(power > 128 ? power - 128 : 0);
+}
+
+static void hold_back(work *w)
+{
+    w->holds_back = false;
+    if (fabsf(w->stream->scale) <= 1.0f)
+        return;
+    for (size_t i = 0; i < w->count; i++) {
+        w->held_back[i] = excess(w->rows[i].q, w->stream->d_k, w->stream->scale);
+        w->holds_back |= w->held_back[i] > 0;
+    }
+}
+
+/* 2^128 is no float: in two steps. */
+static void give_back(const work *w, const tile *t, size_t n, float *scores)
+{
+    for (size_t i = 0; i < t->m; i++)
+        for (int power = w->held_back[t->first + i], step; power > 0; power -= step) {
+            step = power < 64 ? power : 64;
+            w->kernels->scale(scores + i * MHA_STAGED, scores + i * MHA_STAGED, n, ldexpf(1.0f, step));
+        }
+}
+
 static void start(work *w, const mha__stream *stream, const mha__stream_row *rows, size_t count, float *scratch)
 {
     const layout at = lay_out(count, stream->d_k, stream->d_v);
@@ -117,6 +155,7 @@ static void start(work *w, const mha__stream *stream, const mha__stream_row *row
     w->scores = scratch + at.scores, w->bias = scratch + at.bias, w->widened = scratch + at.widened;
     w->chunks = at.chunks;
     make_tiles(w);
+    hold_back(w);
     /* The scale goes into Q once; chunk c of all rows lies together, as the product wants its left factor. */
     for (size_t i = 0; i < count; i++)
         for (size_t e = 0; e < stream->d_k; e += 16)
@@ -124,7 +163,8 @@ static void start(work *w, const mha__stream *stream, const mha__stream_row *row
     for (size_t i = 0; i < count; i++)
         for (size_t c = 0; c < w->chunks; c++) {
             size_t from = c * MHA_BLOCK, n = stream->d_k - from < MHA_BLOCK ? stream->d_k - from : MHA_BLOCK;
-            kernels->scale(w->Q + (c * count + i) * MHA_STAGED, rows[i].q + from, n, stream->scale);
+            const float scale = w->holds_back ? ldexpf(stream->scale, -(int)w->held_back[i]) : stream->scale;
+            kernels->scale(w->Q + (c * count + i) * MHA_STAGED, rows[i].q + from, n, scale);
         }
 }
 
@@ -259,6 +299,8 @@ static void tile_step(const work *w, const tile *t, const block *b, mha__part *i
     float *scores = w->scores + left;
     float max[MHA_TILE_ROWS] = {0}, denominator[MHA_TILE_ROWS] = {0}, factor[MHA_TILE_ROWS];
     score(w, first, m, b, left, n, scores);
+    if (w->holds_back)
+        give_back(w, t, n, scores);
     const bool plain = alike && all.begin == left && n % 16 == 0 && s->softcap == 0.0f;
     for (size_t i = 0; i < m; i++) {
         const mha__stream_row *row = &w->rows[first + i];

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "mha/attention.h"
+#include "mha/compare.h"
 #include "mha/random.h"
 #include "mha/system.h"
 #include "support/call.h"
@@ -405,6 +406,57 @@ static void hidden_keys_add_nothing_however_the_caller_rounds(void **state)
         }
 }
 
+/* Scale times q is beyond float in some rows of Q, while the scores are ordinary numbers: the scale is then not put into
+ * those rows whole. The other rows have the bits that they have without such company. */
+static void a_scale_that_takes_a_query_beyond_float_gives_its_scores(void **state)
+{
+    enum { QUERIES = 40, KEYS = 600, D = 20 };
+    static float q[QUERIES * D], k[KEYS * D], v[KEYS * D], out[2][QUERIES * D], lse[2][QUERIES];
+    static double want[QUERIES * D], want_lse[QUERIES];
+    static const struct {
+        float scale, large, small, key; /* of scale, of every third query, of the others, of keys */
+    } sizes[] = {{1e20f, 1e19f, 1e10f, 1e-38f},
+                 {-1e20f, 1e19f, 1e10f, 1e-38f},
+                 {3e38f, 3e38f, 1.0f, 1e-38f},
+                 {2.0f, 3e38f, 1.0f, 1e-38f}};
+    FOR_EACH_ISA
+    for (size_t n = 0; n < sizeof sizes / sizeof *sizes; n++) {
+        for (size_t i = 0; i < KEYS * D; i++) {
+            k[i] = sizes[n].key * (mha_random_unit(5, 1, i) - 0.5f) * (n == 2 ? 1e-38f : 1.0f); /* subnormal, or 0 */
+            v[i] = mha_random_unit(5, 2, i) - 0.5f;
+        }
+        mha_call call = {.query = mha_view_heads(q, MHA_F32, MHA_BTHD, 1, QUERIES, 1, D),
+                         .key = mha_view_heads(k, MHA_F32, MHA_BTHD, 1, KEYS, 1, D),
+                         .value = mha_view_heads(v, MHA_F32, MHA_BTHD, 1, KEYS, 1, D),
+                         .semantics = {.has_scale = true, .scale = sizes[n].scale},
+                         .path = MHA_PATH_FAST};
+        for (int company = 1; company >= 0; company--) { /* the large queries, and then none of them */
+            for (size_t i = 0; i < QUERIES * D; i++)
+                q[i] = (company && i / D % 3 == 0 ? sizes[n].large : sizes[n].small) * (mha_random_unit(5, 3, i) - 0.5f);
+            call.stages[MHA_STAGE_OUTPUT] = mha_view_rows(out[company], MHA_F32, MHA_BTE, 1, QUERIES, D);
+            call.stages[MHA_STAGE_LSE] = mha_view_of(lse[company], MHA_F32, 3, (size_t[]){1, 1, QUERIES});
+            run_call(NULL, &call);
+            for (size_t i = 0; i < QUERIES && company == 0; i++)
+                assert_true(i % 3 == 0 || memcmp(out[0] + i * D, out[1] + i * D, D * sizeof(float)) == 0);
+            mha_error error;
+            double bound[MHA_STAGE_COUNT];
+            call.path = MHA_PATH_EXACT;
+            call.stages[MHA_STAGE_OUTPUT] = mha_view_rows(want, MHA_F64, MHA_BTE, 1, QUERIES, D);
+            call.stages[MHA_STAGE_LSE] = mha_view_of(want_lse, MHA_F64, 3, (size_t[]){1, 1, QUERIES});
+            run_call(NULL, &call);
+            assert_ok(mha_error_bound(NULL, &call, 0x1p-24, bound, &error), error);
+            assert_true(isfinite(bound[MHA_STAGE_OUTPUT]));
+            for (size_t i = 0; i < QUERIES * D; i++)
+                if (!(fabs(out[company][i] - want[i]) <= bound[MHA_STAGE_OUTPUT]))
+                    fail_msg("%s, sizes %zu: output %zu is %g, expected %g within %g", mha_isa(), n, i,
+                             (double)out[company][i], want[i], bound[MHA_STAGE_OUTPUT]);
+            for (size_t i = 0; i < QUERIES; i++)
+                assert_true(fabs(lse[company][i] - want_lse[i]) <= bound[MHA_STAGE_LSE]);
+            call.path = MHA_PATH_FAST;
+        }
+    }
+}
+
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_teardown(f, isa_teardown)
@@ -421,6 +473,7 @@ int main(void)
         TEST(a_row_has_the_same_bits_alone_and_in_company),
         TEST(shared_terms_belong_to_their_stretch),
         TEST(hidden_keys_add_nothing_however_the_caller_rounds),
+        TEST(a_scale_that_takes_a_query_beyond_float_gives_its_scores),
     };
     return cmocka_run_group_tests_name("fast", tests, NULL, NULL);
 }
