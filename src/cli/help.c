@@ -1,4 +1,4 @@
-/* Help and shell completion: the tables of options.h, printed. */
+/* Help texts, written from the tables of options and commands. */
 #include "cli/help.h"
 
 #include <string.h>
@@ -56,62 +56,4 @@ void help_command(command_code code)
     }
     if (code == CMD_DIAGNOSE)
         help_variants();
-}
-
-/* ---------------------------------------------------------------- completion */
-
-static void completion_presets(void)
-{
-    printf("list");
-    for (size_t i = 0; mha_preset_at(i, NULL); i++)
-        printf(" %s", mha_preset_at(i, NULL));
-}
-
-/* The words of a choice, or what bash shall list for the argument of an option. */
-static void completion_argument(const option_row *row)
-{
-    char word[32];
-    printf("    --%s) ", row->name);
-    if (row->type == FILE_NAME)
-        printf("COMPREPLY=($(compgen -f -- \"$word\"))");
-    else {
-        printf("COMPREPLY=($(compgen -W '");
-        for (size_t i = 0; row->type == CHOICE && option_choice(row, i, word); i++)
-            printf("%s%s", i ? " " : "", word);
-        if (row == &option_rows[OPT_PRESET])
-            completion_presets();
-        printf("' -- \"$word\"))");
-    }
-    printf("; return ;;\n");
-}
-
-int run_completion(const arguments *args)
-{
-    if (strcmp(args->operands[0], "bash") != 0)
-        return refuse("", "expected bash, found \"%s\"", args->operands[0]);
-    printf("# bash completion of mha, written by \"mha completion bash\"\n"
-           "_mha() {\n"
-           "  local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} options=\n"
-           "  if [ \"$COMP_CWORD\" = 1 ]; then\n"
-           "    COMPREPLY=($(compgen -W '");
-    for (command_code c = 0; c < COMMAND_COUNT; c++)
-        printf("%s ", command_rows[c].name);
-    printf("help --help --version' -- \"$word\"))\n    return\n  fi\n  case $before in\n");
-    for (option_code o = 0; o < OPTION_COUNT; o++)
-        if (option_rows[o].type != FLAG)
-            completion_argument(&option_rows[o]);
-    printf("  esac\n  case ${COMP_WORDS[1]} in\n");
-    for (command_code c = 0; c < COMMAND_COUNT; c++) {
-        printf("    %s) options='", command_rows[c].name);
-        for (option_code o = 0; o < OPTION_COUNT; o++)
-            if (takes(c, o))
-                printf("--%s ", option_rows[o].name);
-        printf("' ;;\n");
-    }
-    printf("  esac\n"
-           "  case $word in\n"
-           "    -*) COMPREPLY=($(compgen -W \"$options\" -- \"$word\")) ;;\n"
-           "    *) COMPREPLY=($(compgen -f -- \"$word\")) ;;\n"
-           "  esac\n}\ncomplete -o filenames -F _mha mha\n");
-    return EXIT_DONE;
 }

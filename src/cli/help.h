@@ -1,4 +1,4 @@
-/* Help texts and shell completion, written from the tables of options and commands. */
+/* Help texts, written from the tables of options and commands. */
 #ifndef MHA_CLI_HELP_H
 #define MHA_CLI_HELP_H
 
@@ -6,6 +6,5 @@
 
 void help_program(void);
 void help_command(command_code code);
-int run_completion(const arguments *args);
 
 #endif

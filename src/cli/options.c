@@ -21,7 +21,7 @@ const command_row command_rows[COMMAND_COUNT] = {
     [CMD_CLAIMS] = {"claims", "", 0, 0, "published statements about parameter counts, held against what is allocated"},
     [CMD_BENCH] = {"bench", "", 0, 0, "throughput, against the machine's limit"},
     [CMD_INFO] = {"info", "", 0, 0, "version, instruction set, BLAS, threads"},
-    [CMD_COMPLETION] = {"completion", "SHELL", 1, 1, "completion script for a shell (bash)"},
+    [CMD_COMPLETION] = {"completion", "SHELL", 1, 1, "completion script for a shell: bash, zsh or fish"},
 };
 
 const char *const section_titles[SECTION_COUNT] = {

@@ -126,28 +126,101 @@ static void test_manual_page_has_no_other_option(void **state)
     free(page);
 }
 
-static void test_completion_knows_commands_and_options(void **state)
+/* The script that mha writes for a shell, and behind it lines that use it, run by that shell. */
+static void run_completion_script(const char *shell, const char *before, const char *lines)
 {
-    (void)state;
-    says(RUN("completion", "bash"), 0, "complete -o filenames -F _mha mha");
-    says(RUN("completion", "bash"), 0, "params) options='--d-model ");
-    assert_program_refuses(RUN("completion", "fish"), 2, "expected bash*found \"fish\"");
-    assert_program_refuses(RUN("completion"), 2, "expected SHELL*found nothing");
-    program_result r = RUN("completion", "bash");
-    const char *path = scratch("completion");
+    program_result r = RUN("completion", shell);
+    assert_int_equal(r.code, 0);
+    char line[600];
+    const char *path = scratch(shell);
     FILE *file = fopen(path, "w");
     assert_non_null(file);
-    fputs(r.out, file);
-    fputs("COMP_WORDS=(mha params --d-m); COMP_CWORD=2; _mha; test \"${COMPREPLY[*]}\" = --d-model || exit 1\n"
-          "COMP_WORDS=(mha forward --rope i); COMP_CWORD=3; _mha; test \"${COMPREPLY[*]}\" = interleaved || exit 1\n"
-          "COMP_WORDS=(mha params --preset gpt2-l); COMP_CWORD=3; _mha; test \"${COMPREPLY[*]}\" = gpt2-large || exit 1\n"
-          "COMP_WORDS=(mha para); COMP_CWORD=1; _mha; test \"${COMPREPLY[*]}\" = params || exit 1\n",
-          file);
+    fprintf(file, "%s\n%s\n%s", before, r.out, lines);
     fclose(file);
     program_free(&r);
-    char line[600];
-    snprintf(line, sizeof line, "command -v bash >/dev/null || exit 0; bash %s", path);
+    snprintf(line, sizeof line, "command -v %s >/dev/null", shell);
+    if (system(line) != 0)
+        skip_because("%s is not installed: make deps-dev installs it", shell);
+    snprintf(line, sizeof line, "%s %s %s", shell, strcmp(shell, "zsh") == 0 ? "-f" : "", path);
     assert_int_equal(system(line), 0);
+}
+
+static void test_completion_for_bash(void **state)
+{
+    (void)state;
+    assert_program_refuses(RUN("completion", "tcsh"), 2, "expected bash, zsh or fish*found \"tcsh\"");
+    assert_program_refuses(RUN("completion"), 2, "expected SHELL*found nothing");
+    run_completion_script("bash", "",
+        "offers() { local wanted=$1; shift; COMP_WORDS=(\"$@\"); COMP_CWORD=$(($# - 1)); _mha\n"
+        "  test \"${COMPREPLY[*]}\" = \"$wanted\" || { echo \"$*: expected $wanted, found ${COMPREPLY[*]}\"; exit 1; }; }\n"
+        "offers params mha para\n"
+        "offers --d-model mha params --d-m\n"
+        "offers interleaved mha forward --rope i\n"
+        "offers gpt2-large mha params --preset gpt2-l\n"
+        "offers params mha help par\n"
+        "offers 'bash zsh fish' mha completion ''\n"
+        "offers 'f32 f16 bf16' mha bench --dtype ''\n"
+        "offers 'f32 f64 f16 bf16' mha forward --dtype ''\n"
+        "offers 'weights weights_mean' mha check --stage weights\n"
+        "offers 'bert1x128 bert1x512' mha bench --shape bert1\n"
+        "offers 'avx512 avx2' mha forward --isa avx\n"
+        "offers 'exact' mha check --path e\n"
+        "offers tests/vectors mha check tests/vec\n"
+        "offers weights/lookup mha forward --weights weights/lo\n"
+        "offers '' mha forward --seq ''\n");
+}
+
+/* The functions that zsh's completion system provides stand here as ones that print what they are given. */
+static void test_completion_for_zsh(void **state)
+{
+    (void)state;
+    run_completion_script("zsh",
+        "compdef() { [[ $1 == _mha ]] }\n"
+        "compadd() { print -r -- ${@:#--} }\n"
+        "_files() { print FILES }\n"
+        "_message() { print -r -- MESSAGE $1 }\n"
+        "_describe() { print -r -- ${(P)@[-1]} }\n",
+        "offers() { local wanted=$1; shift; words=(\"$@\") CURRENT=$# PREFIX=${@[-1]}; found=$(_mha)\n"
+        "  [[ $found == ${~wanted} ]] || { print -r -- \"$*: expected $wanted, found $found\"; exit 1 }; }\n"
+        "offers '*params:the parameter table*completion:*help*' mha ''\n"
+        "offers '*--d-model:width of the model *' mha params --d\n"
+        "offers 'interleaved half' mha forward --rope ''\n"
+        "offers '*gpt2 gpt2-large*' mha params --preset ''\n"
+        "offers '*params:the*' mha help ''\n"
+        "offers 'bash zsh fish' mha completion ''\n"
+        "offers 'f32 f16 bf16' mha bench --dtype ''\n"
+        "offers 'f32 f64 f16 bf16' mha forward --dtype ''\n"
+        "offers 'q k v *weights_mean*' mha check --stage ''\n"
+        "offers 'list tiny16*' mha bench --shape ''\n"
+        "offers 'auto avx512*' mha forward --isa ''\n"
+        "offers FILES mha check ''\n"
+        "offers FILES mha forward --weights ''\n"
+        "offers 'MESSAGE N' mha forward --seq ''\n");
+}
+
+static void test_completion_for_fish(void **state)
+{
+    (void)state;
+    run_completion_script("fish", "",
+        "function offers\n"
+        "    set --local found (complete -C $argv[2] | string replace --regex '\\t.*' '')\n"
+        "    test \"$found\" = $argv[1]; or begin; echo \"$argv[2]: expected $argv[1], found $found\"; exit 1; end\n"
+        "end\n"
+        "offers params 'mha para'\n"
+        "offers --d-model 'mha params --d-m'\n"
+        "offers interleaved 'mha forward --rope i'\n"
+        "offers gpt2-large 'mha params --preset gpt2-l'\n"
+        "offers params 'mha help par'\n"
+        "offers 'bash fish zsh' 'mha completion '\n"
+        "offers 'bf16 f16 f32' 'mha bench --dtype '\n"
+        "offers 'bf16 f16 f32 f64' 'mha forward --dtype '\n"
+        "offers 'weights weights_mean' 'mha check --stage weights'\n"
+        "offers 'bert1x128 bert1x512' 'mha bench --shape bert1'\n"
+        "offers 'avx2 avx512' 'mha forward --isa avx'\n"
+        "offers exact 'mha check --path e'\n"
+        "offers tests/vectors/ 'mha check tests/vec'\n"
+        "offers weights/lookup/ 'mha forward --weights weights/lo'\n"
+        "offers '' 'mha forward --seq '\n");
 }
 
 /* ---------------------------------------------------------------- requests that are refused */
@@ -280,7 +353,7 @@ static void test_output_that_cannot_be_written_is_exit_3(void **state)
 {
     (void)state;
     if (access("/dev/full", W_OK) != 0)
-        skip();
+        skip_because("there is no /dev/full to write to");
     const char *const *commands[] = {(const char *const[]){"params", NULL}, (const char *const[]){"params", "--json", NULL},
                                      (const char *const[]){"--help", NULL},  (const char *const[]){"help", "forward", NULL},
                                      (const char *const[]){"info", NULL},    (const char *const[]){"--version", NULL}};
@@ -329,7 +402,9 @@ int main(void)
         cmocka_unit_test(test_help_in_every_spelling),
         cmocka_unit_test(test_manual_page_has_every_command_and_option),
         cmocka_unit_test(test_manual_page_has_no_other_option),
-        cmocka_unit_test(test_completion_knows_commands_and_options),
+        cmocka_unit_test(test_completion_for_bash),
+        cmocka_unit_test(test_completion_for_zsh),
+        cmocka_unit_test(test_completion_for_fish),
         cmocka_unit_test(test_commands_are_refused_by_name),
         cmocka_unit_test(test_options_are_refused_by_name),
         cmocka_unit_test(test_names_are_not_completed_silently),

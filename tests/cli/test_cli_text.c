@@ -338,8 +338,7 @@ static char *on_a_terminal(const char *variable, const char *const *args, int *c
     fflush(NULL);
     pid_t pid = forkpty(&terminal, NULL, NULL, NULL);
     if (pid < 0) { /* a container may have no pseudo-terminals */
-        print_message("no terminal to be had: %s\n", strerror(errno));
-        skip();
+        skip_because("the system gives no terminal: %s", strerror(errno));
     }
     if (pid == 0) {
         setenv("TERM", "xterm", 1);

@@ -7,10 +7,20 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include <cmocka.h>
 
 #include "mha/status.h"
+
+/* Skips the test that runs, and says in one line what would have to be there for it. */
+#define skip_because(...)                                                                                              \
+    do {                                                                                                               \
+        printf("skipped: %s: ", __func__);                                                                             \
+        printf(__VA_ARGS__);                                                                                           \
+        putchar('\n');                                                                                                 \
+        skip();                                                                                                        \
+    } while (0)
 
 /* The call must succeed; what it complained about is shown otherwise. `error` is an mha_error. */
 #define assert_ok(call, error)                                                                                         \

@@ -13,6 +13,7 @@ int run_diagnose(const arguments *args);
 int run_claims(const arguments *args);
 int run_bench(const arguments *args);
 int run_info(const arguments *args);
+int run_completion(const arguments *args);
 
 /* What forward and params do with --merged-qk, and params and heads with a whole model or a file of weights. */
 int run_merged_params(const arguments *args);

@@ -1,0 +1,148 @@
+# bash completion of mha, written by "mha completion bash"
+_mha_files() {
+  compopt -o filenames 2>/dev/null
+  COMPREPLY=($(compgen -f -- "$word"))
+}
+_mha() {
+  local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} options= words=
+  COMPREPLY=()
+  if [ "$COMP_CWORD" = 1 ]; then
+    words='forward params heads check compare diagnose claims bench info completion help --help --version'
+    COMPREPLY=($(compgen -W "$words" -- "$word"))
+    return
+  fi
+  case ${COMP_WORDS[1]}:$before in
+  help:help) words='forward params heads check compare diagnose claims bench info completion' ;;
+  completion:completion) words='bash zsh fish' ;;
+  *:--d-model) return ;;
+  forward:--heads|params:--heads) return ;;
+  heads:--heads) return ;;
+  *:--kv-heads) return ;;
+  *:--d-k) return ;;
+  *:--d-v) return ;;
+  *:--d-q) return ;;
+  *:--kdim) return ;;
+  *:--vdim) return ;;
+  *:--d-out) return ;;
+  forward:--batch|heads:--batch) return ;;
+  forward:--seq|heads:--seq) return ;;
+  *:--kv-seq) return ;;
+  *:--preset) words='
+      list albert-base-v2 bert-base-cased bert-base-uncased bert-large-uncased gemma-2-2b gemma-2b
+      gemma-7b gpt2 gpt2-large gpt2-medium gpt2-xl llama-13b llama-2-70b llama-2-7b llama-3-70b
+      llama-3-8b llama-7b mistral-7b-v0.1 mistral-7b-v0.3 mistral-nemo-12b qwen2-0.5b qwen2-7b
+      qwen3-0.6b qwen3-8b roberta-30522 roberta-base roberta-large t5-11b t5-3b t5-base t5-large
+      t5-small transformer-base transformer-big vit-base-patch16-224' ;;
+  *:--config) _mha_files; return ;;
+  *:--class) return ;;
+  forward:--dtype|params:--dtype|heads:--dtype) words='
+      f32 f64 f16 bf16' ;;
+  bench:--dtype) words='
+      f32 f16 bf16' ;;
+  *:--cache-dtype) words='
+      f32 f16 bf16' ;;
+  params:--batch) return ;;
+  params:--seq) return ;;
+  *:--weights) _mha_files; return ;;
+  *:--layer) return ;;
+  *:--orientation) words='
+      in-out out-in' ;;
+  *:--input) _mha_files; return ;;
+  *:--key-input) _mha_files; return ;;
+  *:--value-input) _mha_files; return ;;
+  *:--seed) return ;;
+  *:--position-offset) return ;;
+  *:--window) return ;;
+  *:--scale) return ;;
+  *:--softcap) return ;;
+  *:--rope) words='
+      interleaved half' ;;
+  *:--rope-dim) return ;;
+  *:--rope-base) return ;;
+  *:--mask) _mha_files; return ;;
+  *:--mask-kind) words='
+      additive keeps hides' ;;
+  *:--lengths) return ;;
+  *:--empty-rows) words='
+      zero nan' ;;
+  *:--hidden-values) words='
+      ignore propagate' ;;
+  *:--rtol) return ;;
+  *:--atol) return ;;
+  *:--shape) words='
+      list tiny16 bert1x128 bert8x128 bert1x512 bert8x512 gpt2_1024 llama512 llama3_1024 long8192
+      cross decode2048 decode8x4096 vit197 llama2048 long16384 width40 width80 width96 width128
+      width256' ;;
+  *:--part) words='
+      all both layer core proj' ;;
+  *:--rounds) return ;;
+  *:--seconds) return ;;
+  *:--plot) _mha_files; return ;;
+  *:--tensor) return ;;
+  *:--stage) words='
+      q k v q_rot k_rot scores capped masked weights weights_mean heads output present_key
+      present_value lse' ;;
+  *:--group) words='
+      role layer dtype part' ;;
+  *:--depth) return ;;
+  *:--only) words='
+      attention ffn norm embedding head' ;;
+  *:--sort) words='
+      elements name' ;;
+  *:--format) words='
+      table json csv markdown' ;;
+  *:--output) _mha_files; return ;;
+  *:--trace) _mha_files; return ;;
+  *:--save-case) _mha_files; return ;;
+  *:--path) words='
+      auto fast blas exact' ;;
+  *:--isa) words='
+      auto avx512 avx2 neon scalar' ;;
+  *:--threads) return ;;
+  *:--jobs) return ;;
+  esac
+  if [ -n "$words" ]; then
+    COMPREPLY=($(compgen -W "$words" -- "$word"))
+    return
+  fi
+  case ${COMP_WORDS[1]} in
+  forward) options='
+      --d-model --heads --kv-heads --d-k --d-v --d-q --kdim --vdim --d-out --bias --no-bias --batch
+      --seq --kv-seq --merged-qk --preset --config --dtype --cache-dtype --weights --layer
+      --orientation --input --key-input --value-input --seed --causal --position-offset --window
+      --scale --softcap --rope --rope-dim --rope-base --mask --mask-kind --lengths --empty-rows
+      --hidden-values --output --trace --save-case --json --quiet --help --path --isa --threads
+      --no-pack' ;;
+  params) options='
+      --d-model --heads --kv-heads --d-k --d-v --d-q --kdim --vdim --d-out --bias --no-bias
+      --merged-qk --preset --config --class --dtype --touch --batch --seq --weights --group --depth
+      --only --sort --all --per-head --format --json --quiet --help' ;;
+  heads) options='
+      --d-model --heads --kv-heads --d-k --d-v --d-q --kdim --vdim --d-out --bias --no-bias --batch
+      --seq --kv-seq --preset --config --class --dtype --run --seed --causal --json --quiet --help
+      --path --isa --threads' ;;
+  check) options='
+      --stage --json --quiet --help --path --isa --threads --jobs' ;;
+  compare) options='
+      --rtol --atol --json --quiet --help' ;;
+  diagnose) options='
+      --tensor --json --quiet --help' ;;
+  claims) options='
+      --json --quiet --help' ;;
+  bench) options='
+      --dtype --cache-dtype --shape --part --rounds --seconds --csv --plot --json --quiet --help
+      --path --isa --threads --no-pack' ;;
+  info) options='
+      --json --quiet --help --isa' ;;
+  completion) options='
+      --help' ;;
+  esac
+  case $word:${COMP_WORDS[1]} in
+  -*) ;;
+  *:check) _mha_files; return ;;
+  *:compare) _mha_files; return ;;
+  *:diagnose) _mha_files; return ;;
+  esac
+  COMPREPLY=($(compgen -W "$options" -- "$word"))
+}
+complete -F _mha mha

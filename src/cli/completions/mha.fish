@@ -1,0 +1,243 @@
+# fish completion of mha, written by "mha completion fish"
+function __mha_runs --description 'the command of mha is one of these; none: there is no command yet'
+    set --local words (commandline -opc)
+    if test (count $argv) = 0
+        test (count $words) = 1
+    else
+        test (count $words) -gt 1; and contains -- $words[2] $argv
+    end
+end
+complete -c mha -f
+complete -c mha -n __mha_runs -a 'help --help --version'
+complete -c mha -n '__mha_runs help' -a 'forward params heads check compare diagnose claims bench info completion'
+complete -c mha -n '__mha_runs completion' -a 'bash zsh fish'
+complete -c mha -n __mha_runs -a forward -d 'run a layer: random inputs, or real weights and inputs'
+complete -c mha -n __mha_runs -a params -d 'the parameter table of a layer, counted from what was '\
+'allocated'
+complete -c mha -n __mha_runs -a heads -d 'one width, many head counts: allocate, run, compare '\
+'the totals'
+complete -c mha -n __mha_runs -a check -d 'judge case files: every stage against what was expected'
+complete -c mha -n '__mha_runs check' -F
+complete -c mha -n __mha_runs -a compare -d 'two tensors, or two files of tensors, and everything '\
+'about their difference'
+complete -c mha -n '__mha_runs compare' -F
+complete -c mha -n __mha_runs -a diagnose -d 'somebody'\''s output in a case file: which named variant '\
+'of attention produces it'
+complete -c mha -n '__mha_runs diagnose' -F
+complete -c mha -n __mha_runs -a claims -d 'published statements about parameter counts, held against '\
+'what is allocated'
+complete -c mha -n __mha_runs -a bench -d 'throughput, against the machine'\''s limit'
+complete -c mha -n __mha_runs -a info -d 'version, instruction set, BLAS, threads'
+complete -c mha -n __mha_runs -a completion -d 'completion script for a shell: bash, zsh or fish'
+complete -c mha -n '__mha_runs forward params heads' -l d-model -x \
+    -d 'width of the model'
+complete -c mha -n '__mha_runs forward params' -l heads -x \
+    -d 'query heads'
+complete -c mha -n '__mha_runs heads' -l heads -x \
+    -d 'head counts to compare [those of 1,2,3,4,6,8,12 that '\
+'divide d_model]'
+complete -c mha -n '__mha_runs forward params heads' -l kv-heads -x \
+    -d 'key/value heads; must divide heads [heads]'
+complete -c mha -n '__mha_runs forward params heads' -l d-k -x \
+    -d 'width of one head of Q and K [d_model / heads]'
+complete -c mha -n '__mha_runs forward params heads' -l d-v -x \
+    -d 'width of one head of V [d_k]'
+complete -c mha -n '__mha_runs forward params heads' -l d-q -x \
+    -d 'width of the query input [d_model]'
+complete -c mha -n '__mha_runs forward params heads' -l kdim -x \
+    -d 'width of the key input [d_model]'
+complete -c mha -n '__mha_runs forward params heads' -l vdim -x \
+    -d 'width of the value input [kdim]'
+complete -c mha -n '__mha_runs forward params heads' -l d-out -x \
+    -d 'width of the output [d_model]'
+complete -c mha -n '__mha_runs forward params heads' -l bias \
+    -d 'with b_Q, b_K, b_V and b_O (the default)'
+complete -c mha -n '__mha_runs forward params heads' -l no-bias \
+    -d 'without them'
+complete -c mha -n '__mha_runs forward heads' -l batch -x \
+    -d 'batch rows'
+complete -c mha -n '__mha_runs forward heads' -l seq -x \
+    -d 'queries in each batch row'
+complete -c mha -n '__mha_runs forward heads' -l kv-seq -x \
+    -d 'keys in each batch row: cross-attention [self-attention: '\
+'as many as queries]'
+complete -c mha -n '__mha_runs forward params' -l merged-qk \
+    -d 'one matrix per head in place of W_Q and W_K: its cost, '\
+'its rank, the same scores'
+complete -c mha -n '__mha_runs forward params heads' -l preset -x \
+    -a '
+      list albert-base-v2 bert-base-cased bert-base-uncased bert-large-uncased gemma-2-2b gemma-2b
+      gemma-7b gpt2 gpt2-large gpt2-medium gpt2-xl llama-13b llama-2-70b llama-2-7b llama-3-70b
+      llama-3-8b llama-7b mistral-7b-v0.1 mistral-7b-v0.3 mistral-nemo-12b qwen2-0.5b qwen2-7b
+      qwen3-0.6b qwen3-8b roberta-30522 roberta-base roberta-large t5-11b t5-3b t5-base t5-large
+      t5-small transformer-base transformer-big vit-base-patch16-224' \
+    -d 'a model that is built in: gpt2, bert-base-uncased, llama-2-70b, '\
+'...; "list" lists them'
+complete -c mha -n '__mha_runs forward params heads' -l config -r -F \
+    -d 'the model of a config.json'
+complete -c mha -n '__mha_runs params heads' -l class -x \
+    -d 'its head: BertForMaskedLM, MaskedLM, pooler, ... [what '\
+'its configuration names]'
+complete -c mha -n '__mha_runs forward params heads' -l dtype -x \
+    -a '
+      f32 f64 f16 bf16' \
+    -d 'type the weights are stored in'
+complete -c mha -n '__mha_runs bench' -l dtype -x \
+    -a '
+      f32 f16 bf16' \
+    -d 'type the weights are stored in'
+complete -c mha -n '__mha_runs forward bench' -l cache-dtype -x \
+    -a '
+      f32 f16 bf16' \
+    -d 'type of the key/value cache [bench, where it decodes: '\
+'f32; forward: no cache]'
+complete -c mha -n '__mha_runs params' -l touch \
+    -d 'writes the model'\''s weights, so that the memory is used'
+complete -c mha -n '__mha_runs params' -l batch -x \
+    -d 'sequences, for the cost of a pass (--seq)'
+complete -c mha -n '__mha_runs params' -l seq -x \
+    -d 'length: shows what a forward pass and the key/value '\
+'cache of a model cost'
+complete -c mha -n '__mha_runs heads' -l run \
+    -d 'runs the attention layers of the model, too'
+complete -c mha -n '__mha_runs forward params' -l weights -r -F \
+    -d 'weights of a public checkpoint or of our own names; '\
+'--heads or a config.json beside it'
+complete -c mha -n '__mha_runs forward' -l layer -x \
+    -d 'which attention layer of the file or model: how the '\
+'names of its tensors begin'
+complete -c mha -n '__mha_runs forward' -l orientation -x \
+    -a '
+      in-out out-in' \
+    -d 'how matrices lie in the file, where names and shapes '\
+'do not tell'
+complete -c mha -n '__mha_runs forward' -l input -r -F \
+    -d 'query input, (B, T, d_q) or (T, d_q); keys and values '\
+'too unless given'
+complete -c mha -n '__mha_runs forward' -l key-input -r -F \
+    -d 'key input; values too unless given'
+complete -c mha -n '__mha_runs forward' -l value-input -r -F \
+    -d 'value input'
+complete -c mha -n '__mha_runs forward heads' -l seed -x \
+    -d 'seed of random weights and inputs'
+complete -c mha -n '__mha_runs forward heads' -l causal \
+    -d 'query i sees key j only if j <= i + offset'
+complete -c mha -n '__mha_runs forward' -l position-offset -x \
+    -d 'position of query 0 for causal, window and rope [0]'
+complete -c mha -n '__mha_runs forward' -l window -x \
+    -d 'a query at position p sees keys p-L to p+R; -1 is open'
+complete -c mha -n '__mha_runs forward' -l scale -x \
+    -d 'factor on Q K^T [1/sqrt(d_k)]'
+complete -c mha -n '__mha_runs forward' -l softcap -x \
+    -d 'scores become X tanh(score / X) before keys are hidden; '\
+'0 is off'
+complete -c mha -n '__mha_runs forward' -l rope -x \
+    -a '
+      interleaved half' \
+    -d 'rotate Q and K by position, in this pairing'
+complete -c mha -n '__mha_runs forward' -l rope-dim -x \
+    -d 'features of each head rotated [d_k]'
+complete -c mha -n '__mha_runs forward' -l rope-base -x \
+    -d 'base of the rotation'\''s angles [10000]'
+complete -c mha -n '__mha_runs forward' -l mask -r -F \
+    -d 'mask, broadcast from the right to (B, h, T_q, S)'
+complete -c mha -n '__mha_runs forward' -l mask-kind -x \
+    -a '
+      additive keeps hides' \
+    -d 'numbers to add, or true where a key stays or goes [additive '\
+'for numbers]'
+complete -c mha -n '__mha_runs forward' -l lengths -x \
+    -d 'keys that are real, one number for each batch row; later '\
+'ones are hidden'
+complete -c mha -n '__mha_runs forward' -l empty-rows -x \
+    -a '
+      zero nan' \
+    -d 'weights of a query that sees no key'
+complete -c mha -n '__mha_runs forward' -l hidden-values -x \
+    -a '
+      ignore propagate' \
+    -d 'a hidden key'\''s value row: left out, or times 0, which '\
+'keeps its NaN'
+complete -c mha -n '__mha_runs compare' -l rtol -x \
+    -d 'a and b agree when |a - b| <= atol + rtol |b|'
+complete -c mha -n '__mha_runs compare' -l atol -x \
+    -d 'see --rtol'
+complete -c mha -n '__mha_runs bench' -l shape -x \
+    -a '
+      list tiny16 bert1x128 bert8x128 bert1x512 bert8x512 gpt2_1024 llama512 llama3_1024 long8192
+      cross decode2048 decode8x4096 vit197 llama2048 long16384 width40 width80 width96 width128
+      width256' \
+    -d 'what to measure, as often as one likes; "list" lists '\
+'the names [a standard set]'
+complete -c mha -n '__mha_runs bench' -l part -x \
+    -a '
+      all both layer core proj' \
+    -d 'the whole layer; attention alone, with Q, K, V given; '\
+'the projections alone; both: the first two'
+complete -c mha -n '__mha_runs bench' -l rounds -x \
+    -d 'rounds in which all take turns'
+complete -c mha -n '__mha_runs bench' -l seconds -x \
+    -d 'no third or later round of a part of a shape after this'
+complete -c mha -n '__mha_runs bench' -l csv \
+    -d 'comma-separated values'
+complete -c mha -n '__mha_runs bench' -l plot -r -F \
+    -d 'draws throughput and roofline with gnuplot'
+complete -c mha -n '__mha_runs diagnose' -l tensor -x \
+    -d 'the tensor to explain: expected.output, or a stage alone '\
+'[the output]'
+complete -c mha -n '__mha_runs check' -l stage -x \
+    -a '
+      q k v q_rot k_rot scores capped masked weights weights_mean heads output present_key
+      present_value lse' \
+    -d 'judge this stage only'
+complete -c mha -n '__mha_runs params' -l group -x \
+    -a '
+      role layer dtype part' \
+    -d 'sums of a model or file by this'
+complete -c mha -n '__mha_runs params' -l depth -x \
+    -d 'sums by the first N components of the names'
+complete -c mha -n '__mha_runs params' -l only -x \
+    -a '
+      attention ffn norm embedding head' \
+    -d 'this part alone'
+complete -c mha -n '__mha_runs params' -l sort -x \
+    -a '
+      elements name' \
+    -d 'in this order [the checkpoint'\''s]'
+complete -c mha -n '__mha_runs params' -l all \
+    -d 'every row of a model: blocks are not folded'
+complete -c mha -n '__mha_runs params' -l per-head \
+    -d 'each head'\''s slice of every weight, too'
+complete -c mha -n '__mha_runs params' -l format -x \
+    -a '
+      table json csv markdown' \
+    -d 'how the table is written'
+complete -c mha -n '__mha_runs forward' -l output -r -F \
+    -d 'writes the output: .npy or .safetensors'
+complete -c mha -n '__mha_runs forward' -l trace -r -F \
+    -d 'writes every stage, by name: .safetensors'
+complete -c mha -n '__mha_runs forward' -l save-case -r -F \
+    -d 'writes inputs, weights and every stage as a case for '\
+'mha check'
+complete -c mha -n '__mha_runs forward params heads check compare diagnose claims bench info' -l json \
+    -d 'one JSON object instead of text'
+complete -c mha -n '__mha_runs forward params heads check compare diagnose claims bench info' -l quiet \
+    -d 'no text: only files and the exit code'
+complete -c mha -n '__mha_runs forward params heads check compare diagnose claims bench info completion' -l help \
+    -d 'this text'
+complete -c mha -n '__mha_runs forward heads check bench' -l path -x \
+    -a '
+      auto fast blas exact' \
+    -d 'which arithmetic; exact is float64 in plain loops'
+complete -c mha -n '__mha_runs forward heads check bench info' -l isa -x \
+    -a '
+      auto avx512 avx2 neon scalar' \
+    -d 'instruction set of the kernels [the best]'
+complete -c mha -n '__mha_runs forward heads check bench' -l threads -x \
+    -d 'threads [all that are available]'
+complete -c mha -n '__mha_runs forward bench' -l no-pack \
+    -d 'no packed copies of the weights: the fast path projects '\
+'by BLAS'
+complete -c mha -n '__mha_runs check' -l jobs -x \
+    -d 'cases judged at a time; more than one share no threads '\
+'inside a case'
