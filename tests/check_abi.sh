@@ -1,6 +1,6 @@
 #!/bin/sh
-# What the library promises to those who link it: exported = declared = documented, one version everywhere,
-# and an installed copy that builds and runs a program through pkg-config.
+# What the library promises to those who link it: exported = declared = documented, one version everywhere, and an
+# installed copy that builds and runs a program through pkg-config and CMake, and leaves nothing when it is removed.
 # Run by `make check-abi`, which sets BUILD, CC, MAKE, LIBS and SANITIZE_FLAGS.
 set -eu
 
@@ -9,6 +9,7 @@ rm -rf "$stage"
 mkdir -p "$stage"
 failed=0
 wrong() { echo "check-abi: $*" >&2; failed=1; }
+expect() { [ "$3" = "$2" ] || wrong "$1: expected \"$2\", found \"$3\""; } # what, expected, found
 
 # Every header is part of mha.h, so that this one unit holds all declarations.
 for header in include/mha/*.h; do
@@ -18,58 +19,113 @@ done
 
 # ---- exported = declared
 
-"$CC" -std=c11 -E -P -Iinclude include/mha/mha.h | tr '\n' ' ' | tr ';{}' '\n\n\n' | grep 'visibility("default")' |
+$CC -std=c11 -E -P -Iinclude include/mha/mha.h | tr '\n' ' ' | tr ';{}' '\n\n\n' | grep 'visibility("default")' |
     sed 's/.*visibility("default")))//' | grep -o 'mha_[a-z0-9_]* *(' | tr -d ' (' | sort >"$stage/declared"
 nm -D --defined-only "$BUILD/libmha.so" | awk '{print $3}' | grep -v '^__odr_asan' | sort >"$stage/exported"
 comm -23 "$stage/declared" "$stage/exported" >"$stage/missing"
 comm -13 "$stage/declared" "$stage/exported" >"$stage/extra"
+[ -s "$stage/declared" ] || wrong "no function is declared"
 [ ! -s "$stage/missing" ] || wrong "declared, not exported:" $(cat "$stage/missing")
 [ ! -s "$stage/extra" ] || wrong "exported, not declared:" $(cat "$stage/extra")
 
-# In the static library every symbol is a neighbour of the program's own: all begin with mha_.
+# In the static library every symbol is a neighbour of the program's own: all begin with mha_. No file of it has the
+# name of another, because tools that unpack it would lose one.
 nm --defined-only -g "$BUILD/libmha.a" 2>/dev/null | awk 'NF == 3 && $2 ~ /[TDBRVW]/ {print $3}' |
     grep -vE '^(mha_|__odr_asan|_?_?asan|\.)' | sort -u >"$stage/foreign"
 [ ! -s "$stage/foreign" ] || wrong "global symbols without mha_ in front:" $(cat "$stage/foreign")
+expect "files of one name in libmha.a" "" "$(ar t "$BUILD/libmha.a" | sort | uniq -d | tr '\n' ' ')"
 
 # ---- declared = documented: each paragraph of declarations has its comment
 
 awk 'BEGIN { RS = "" } /MHA_API [a-z]/ && !/\/\*/ { print FILENAME ": " $0; n++ } END { exit n > 0 }' include/mha/*.h >"$stage/mute" ||
     wrong "declared without a comment: $(cat "$stage/mute")"
 
-# ---- one version: header, library, soname, program, pkg-config
+# ---- one version: header, library, soname, program
 
 number() { awk "/define MHA_VERSION_$1/ {print \$3}" include/mha/system.h; }
 version=$(number MAJOR).$(number MINOR).$(number PATCH)
-soname=$(objdump -p "$BUILD/libmha.so" | awk '/SONAME/ {print $2}')
-[ "$soname" = "libmha.so.$(number MAJOR)" ] || wrong "soname: expected libmha.so.$(number MAJOR), found $soname"
+soname=libmha.so.$(number MAJOR)
+[ "$(number MAJOR)" != 0 ] || soname=libmha.so.0.$(number MINOR) # before 1.0 each minor version may break the interface
+expect soname "$soname" "$(objdump -p "$BUILD/libmha.so" | awk '/SONAME/ {print $2}')"
 [ -e "$BUILD/libmha.so.$version" ] || wrong "expected a file libmha.so.$version, found none"
-found=$("$BUILD/mha" --version)
-[ "$found" = "mha $version" ] || wrong "program: expected version $version, found \"$found\""
+expect "version of the program" "mha $version" "$("$BUILD/mha" --version)"
+grep -q "^## $version" CHANGELOG.md || wrong "CHANGELOG.md has no section on $version"
 
 # ---- installed: a program finds it through pkg-config, links it shared and static, and runs
 
+install_below() { "$MAKE" -s BUILD="$BUILD" "$@" >"$stage/install.log" 2>&1 || { cat "$stage/install.log" >&2; wrong "make $*"; }; }
 root=$(cd "$stage" && pwd)/root
-"$MAKE" -s install PREFIX="$root" BUILD="$BUILD" >/dev/null
-"$MAKE" -s install DESTDIR="$stage/a root" PREFIX=/usr BUILD="$BUILD" >/dev/null || wrong "install: a DESTDIR with a space in it"
-[ -x "$stage/a root/usr/bin/mha" ] || wrong "install: nothing below a DESTDIR with a space in it"
+install_below install prefix="$root"
+grep -q "$root/lib" "$stage/install.log" || wrong "install does not say how a program finds the library when it runs"
 export PKG_CONFIG_PATH="$root/lib/pkgconfig${PKG_CONFIG_PATH:+:$PKG_CONFIG_PATH}"
-found=$(pkg-config --modversion mha)
-[ "$found" = "$version" ] || wrong "pkg-config: expected version $version, found $found"
+expect "version of pkg-config" "$version" "$(pkg-config --modversion mha)"
+private="$(pkg-config --print-requires-private mha) $(sed -n 's/^Libs.private: //p' "$root/lib/pkgconfig/mha.pc")"
+echo "$private" | grep -q blas || wrong "pkg-config does not name the BLAS, only: $private"
 cat >"$stage/user.c" <<'C'
 #include <mha/mha.h>
 #include <stdio.h>
 int main(void) { return printf("%s %d.%d.%d\n", mha_version(), MHA_VERSION_MAJOR, MHA_VERSION_MINOR, MHA_VERSION_PATCH) < 0; }
 C
-"$CC" -std=c11 ${SANITIZE_FLAGS:-} -o "$stage/shared" "$stage/user.c" $(pkg-config --cflags --libs mha)
-"$CC" -std=c11 ${SANITIZE_FLAGS:-} -o "$stage/static" "$stage/user.c" $(pkg-config --cflags mha) "$root/lib/libmha.a" \
-    $LIBS -pthread
+$CC -std=c11 ${SANITIZE_FLAGS:-} -o "$stage/shared" "$stage/user.c" $(pkg-config --cflags --libs mha)
+$CC -std=c11 ${SANITIZE_FLAGS:-} -o "$stage/static" "$stage/user.c" $(pkg-config --cflags mha) "$root/lib/libmha.a" $LIBS -pthread
 for kind in shared static; do
-    found=$(LD_LIBRARY_PATH="$root/lib" "$stage/$kind")
-    [ "$found" = "$version $version" ] || wrong "a program linked $kind: expected version $version, found \"$found\""
+    expect "a program linked $kind" "$version $version" "$(LD_LIBRARY_PATH="$root/lib" "$stage/$kind")"
 done
-for file in bin/mha include/mha/mha.h share/man/man1/mha.1; do
+for file in bin/mha include/mha/mha.h "lib/$soname" share/man/man1/mha.1 share/bash-completion/completions/mha \
+    share/zsh/site-functions/_mha share/fish/vendor_completions.d/mha.fish; do
     [ -e "$root/$file" ] || wrong "installed: $file is missing"
 done
+for header in include/mha/*.h; do cmp -s "$header" "$root/$header" || wrong "installed: $header is another one"; done
+
+# ---- the same through CMake, where there is one; an older and a newer series are refused
+
+if command -v cmake >/dev/null; then
+    mkdir "$stage/cmake"
+    cat >"$stage/cmake/CMakeLists.txt" <<CMAKE
+cmake_minimum_required(VERSION 3.18)
+project(user C)
+find_package(mha \${WANTED} REQUIRED)
+add_executable(shared ../user.c)
+target_link_libraries(shared mha::mha)
+add_executable(static ../user.c)
+target_link_libraries(static mha::static)
+CMAKE
+    configure() {
+        cmake -S "$stage/cmake" -B "$stage/cmake/$1" -DWANTED="$1" -DCMAKE_PREFIX_PATH="$root" \
+            -DCMAKE_C_COMPILER="${CC##* }" -DCMAKE_C_FLAGS="${SANITIZE_FLAGS:-}" >"$stage/cmake/$1.log" 2>&1
+    }
+    if configure "$version" && cmake --build "$stage/cmake/$version" >>"$stage/cmake/$version.log" 2>&1; then
+        for kind in shared static; do
+            expect "CMake, linked $kind" "$version $version" "$("$stage/cmake/$version/$kind")"
+        done
+    else
+        wrong "CMake: $(tail -20 "$stage/cmake/$version.log")"
+    fi
+    for other in "$(number MAJOR).$(($(number MINOR) + 1))" "$(($(number MAJOR) + 1)).0"; do
+        configure "$other" && wrong "CMake takes version $version for $other"
+    done
+else
+    echo "skipped: CMake's package files (make deps-dev installs cmake)"
+fi
+
+# ---- folders of one's own, a DESTDIR with a blank in it, and removed without a trace
+
+below="$stage/a root"
+folders="prefix=/usr exec_prefix=/usr/exec bindir=/usr/programs libdir=/usr/lib/machine includedir=/usr/headers
+    datadir=/usr/data mandir=/usr/manual"
+install_below install DESTDIR="$below" $folders
+for file in programs/mha "lib/machine/$soname" lib/machine/libmha.a lib/machine/pkgconfig/mha.pc lib/machine/cmake/mha/mha-config.cmake \
+    headers/mha/mha.h data/zsh/site-functions/_mha manual/man1/mha.1; do
+    [ -e "$below/usr/$file" ] || wrong "install into other folders: $file is missing"
+done
+expect "pkg-config's libdir" /usr/lib/machine \
+    "$(PKG_CONFIG_PATH="$below/usr/lib/machine/pkgconfig" pkg-config --variable=libdir mha)"
+install_below uninstall DESTDIR="$below" $folders
+install_below install DESTDIR="$below" PREFIX=/opt
+[ -e "$below/opt/bin/mha" ] || wrong "PREFIX is not taken for prefix"
+install_below uninstall DESTDIR="$below" PREFIX=/opt
+install_below uninstall prefix="$root"
+expect "left after uninstall" "" "$(find "$below" "$root" ! -type d; find "$below" "$root" -name mha)"
 
 [ "$failed" = 0 ] && echo "$(wc -l <"$stage/exported") functions exported, declared and documented; version $version everywhere"
 exit "$failed"

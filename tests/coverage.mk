@@ -1,6 +1,6 @@
 # How much of src/ the tests reach, and whether they would notice if it were wrong. Included by the Makefile.
 
-.PHONY: coverage coverage-programs mutants mutant-programs
+.PHONY: coverage coverage-programs coverage-runs mutants mutant-programs
 
 # Least percentage of lines and of branches; a line that says "unreachable: " and why counts for neither.
 # What is not reached are lines for memory that ends at places no test stops at; machines differ by a few of them.
@@ -13,13 +13,9 @@ COVERAGE          = $(BUILD)/coverage
 # Recorded cases and trained models are left out: the project's own tests must reach everything.
 coverage: ## lines and branches of src/ that the tests reach; HTML in build/coverage/html (needs gcovr)
 	@$(PYTHON) tests/mutate.py --list >/dev/null # whether tests/mutants_kept.txt still matches
-	@$(MAKE) -s BUILD=$(COVERAGE) CC=gcc CFLAGS="-O1 -g --coverage -fprofile-update=atomic" \
-	  LDFLAGS="--coverage -Wl,-u,__gcov_dump" coverage-programs
+	@$(MAKE) --no-print-directory BUILD=$(COVERAGE) $(COVERED) coverage-programs
 	@find $(COVERAGE) -name '*.gcda' -delete
-	@export OMP_WAIT_POLICY=passive MHA_PROGRAM=$(COVERAGE)/mha CONFORMANCE_DIR= MODELS_DIR=; \
-	for t in $(TESTS:$(BUILD)/%=$(COVERAGE)/%); do \
-	  echo "$${t#$(COVERAGE)/tests/}"; $$t >$$t.log 2>&1 || { cat $$t.log; exit 1; }; done; \
-	for f in $(FUZZERS:$(BUILD)/%=$(COVERAGE)/%); do $$f tests/fuzz/corpus/$${f##*/fuzz_} || exit 1; done
+	@OMP_WAIT_POLICY=passive CONFORMANCE_DIR= MODELS_DIR= $(MAKE) --no-print-directory BUILD=$(COVERAGE) $(COVERED) coverage-runs
 	@rm -rf $(COVERAGE)/html && mkdir -p $(COVERAGE)/html
 	@echo "$$(grep -r 'unreachable: ' src | wc -l) lines of src/ are marked unreachable"
 	@gcovr --root . --object-directory $(COVERAGE)/obj --filter src/ $(COVERAGE)/obj \
@@ -28,7 +24,11 @@ coverage: ## lines and branches of src/ that the tests reach; HTML in build/cove
 	  --html-details $(COVERAGE)/html/index.html --txt $(COVERAGE)/summary.txt --print-summary \
 	  --fail-under-line $(COVERAGE_LINES) --fail-under-branch $(COVERAGE_BRANCHES)
 
+COVERED = CC=gcc CFLAGS="-O1 -g --coverage -fprofile-update=atomic" KERNEL_CFLAGS=-O3 \
+          LDFLAGS="--coverage -Wl,-u,__gcov_dump" WERROR=-Werror
 coverage-programs: all $(TESTS) fuzzers
+coverage-runs: $(TESTS:%=%.run) $(FUZZERS:%=%.run)
+	@sh tests/summary.sh $(RESULTS)
 
 # ---------------------------------------------------------------- mutants
 
@@ -38,19 +38,19 @@ mutants: ## changes N operators and constants of src/attention and src/compute, 
 
 # In the copy that tests/mutate.py works on: a mutant costs a compilation and a link, not one link per test.
 $(BUILD)/libmutant.so: $(LIB_OBJ)
-	$(CC) -shared -o $@ $^ $(MHA_LDFLAGS) $(LIBS)
+	$(Q)$(CC) -shared -o $@ $^ $(MHA_LDFLAGS) $(LIBS)
 
 # Not those that stand between the library and what it calls, that mostly wait for a clock, or that hardly call
 # what is changed: files, counts, texts.
-NO_MUTANT_TESTS = %_failures %/test_work %_bench $(BUILD)/tests/test_formats_% %/test_params %/test_claims %/test_models \
-                  %/test_models_facts %/test_models_expression %_text %_cli_models %_cli_params %_streams
+NO_MUTANT_TESTS = %_failures %/test_work %_bench %_text %_cli_models %_cli_params %_streams %/test_params %/test_claims \
+                  %/test_models %/test_models_facts %/test_models_expression $(filter $(BUILD)/tests/formats/%,$(TESTS))
 MUTANT_TESTS    = $(patsubst $(BUILD)/tests/%,$(BUILD)/mutant/%,$(filter-out $(NO_MUTANT_TESTS),$(TESTS)))
 mutant-programs: $(BUILD)/libmutant.so $(MUTANT_TESTS) $(BUILD)/mutant/mha
 
 $(MUTANT_TESTS): $(BUILD)/mutant/%: $(BUILD)/tests/%.o $(SUPPORT_OBJ) $(BUILD)/libmutant.so
 	@mkdir -p $(@D)
-	$(CC) -fopenmp $(MHA_LDFLAGS) -Wl,-rpath,$(abspath $(BUILD)) -o $@ $^ $(CMOCKA_LIBS) $(LIBS)
+	$(Q)$(CC) -fopenmp $(MHA_LDFLAGS) -Wl,-rpath,$(abspath $(BUILD)) -o $@ $^ $(TEST_LIBS) $(LIBS)
 
-$(BUILD)/mutant/mha: $(CLI_OBJ) $(BUILD)/libmutant.so
+$(BUILD)/mutant/mha: $(CLI_OBJ) $(BENCH_OBJ) $(BUILD)/libmutant.so
 	@mkdir -p $(@D)
-	$(CC) $(MHA_LDFLAGS) -Wl,-rpath,$(abspath $(BUILD)) -o $@ $^ $(LIBS)
+	$(Q)$(CC) $(MHA_LDFLAGS) -Wl,-rpath,$(abspath $(BUILD)) -o $@ $^ $(LIBS)

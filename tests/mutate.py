@@ -21,7 +21,7 @@ import time
 ROOMS = ["src/attention", "src/compute"]
 # An index beyond its array ends the program, as it does in `make asan`.
 CFLAGS = "CFLAGS=-O2 -g0 -w -fvisibility=default -fsanitize=bounds -fsanitize-undefined-trap-on-error"
-COPIED = ["Makefile", "include", "src", "tests", "weights", "README.md"]
+COPIED = ["Makefile", "include", "src", "tests", "bench", "weights", "README.md"]
 
 # ---------------------------------------------------------------- reading C
 
@@ -236,12 +236,10 @@ class Workshop:
 
     def tests(self):
         found = []
-        for where, _, names in sorted(os.walk(self.path("tests"))):
-            for name in sorted(names):
-                test = os.path.relpath(os.path.join(where, name[:-2]), self.path("tests"))
-                if name.endswith(".c") and os.path.exists(self.path("build/mutant/" + test)):
-                    found.append(test)
-        return found
+        programs = self.path("build/mutant")
+        for where, _, names in os.walk(programs):
+            found += [os.path.relpath(os.path.join(where, name), programs) for name in names if name.startswith("test_")]
+        return sorted(found)
 
     def passes(self, test, limit):
         """Runs a test program until it ends, a test of it fails, or the time is over."""

@@ -4,8 +4,8 @@
 .PHONY: neon
 
 NEON       = $(abspath $(BUILD))/neon
-NEON_TESTS = compute/test_kernels compute/test_packed compute/test_streaming compute/test_half attention/test_half_cache attention/test_fast attention/test_forward attention/test_forward_cache \
-             attention/test_merged attention/test_strides
+NEON_TESTS = $(call named,test_kernels test_packed test_streaming test_half test_half_cache test_fast test_forward \
+             test_forward_cache test_merged test_strides)
 
 # A root directory of arm64 packages, with an apt of its own: the system's is only asked where packages come from.
 NEON_ROOT     = $(NEON)/root
@@ -21,9 +21,9 @@ $(NEON_ROOT): tests/neon.mk
 	@mkdir $@.part && for p in $(NEON)/apt/archives/*.deb; do dpkg-deb -x $$p $@.part || exit 1; done && mv $@.part $@
 
 neon: $(NEON_ROOT) ## the kernels and what stands on them for AArch64, under an emulator (qemu)
-	@$(MAKE) --no-print-directory BUILD=$(NEON) CC="aarch64-linux-gnu-gcc --sysroot=$(NEON_ROOT)" AR=aarch64-linux-gnu-ar \
+	@CONFORMANCE_DIR= MODELS_DIR= $(MAKE) --no-print-directory BUILD=$(NEON) WERROR=-Werror AR=aarch64-linux-gnu-ar \
+	  CC="aarch64-linux-gnu-gcc --sysroot=$(NEON_ROOT)" RUNNER="qemu-aarch64 -L $(NEON_ROOT)" \
 	  BLAS_CFLAGS=-I$(NEON_ROOT)/usr/include/aarch64-linux-gnu/openblas-pthread \
 	  BLAS_LIBS="-L$(NEON_ROOT)$(NEON_BLAS) -Wl,-rpath,$(NEON_BLAS) -lopenblas" JANSSON_CFLAGS= JANSSON_LIBS=-ljansson \
-	  LIBZIP_CFLAGS= LIBZIP_LIBS=-lzip CMOCKA_CFLAGS= CMOCKA_LIBS=-lcmocka $(NEON_TESTS:%=$(NEON)/tests/%)
-	@for t in $(NEON_TESTS); do echo "== $$t"; qemu-aarch64 -L $(NEON_ROOT) $(NEON)/tests/$$t || exit 1; done
-	@echo "$(words $(NEON_TESTS)) test programs passed on AArch64"
+	  LIBZIP_CFLAGS= LIBZIP_LIBS=-lzip CMOCKA_CFLAGS= CMOCKA_LIBS=-lcmocka $(NEON_TESTS:$(BUILD)/%=$(NEON)/%.run)
+	@sh tests/summary.sh $(NEON)/results

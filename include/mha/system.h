@@ -9,7 +9,7 @@ extern "C" {
 #endif
 
 #define MHA_VERSION_MAJOR 0
-#define MHA_VERSION_MINOR 1
+#define MHA_VERSION_MINOR 2
 #define MHA_VERSION_PATCH 0
 
 MHA_API const char *mha_version(void); /* "0.1.0": of the library that runs, not of this header */

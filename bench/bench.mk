@@ -1,0 +1,43 @@
+# Measures speed and rounding errors, here and beside what people would otherwise use. Included by the Makefile.
+
+.PHONY: bench bench-peers accuracy
+
+bench: $(BUILD)/mha ## measures throughput
+	$(BUILD)/mha bench
+
+$(BUILD)/bench/libshim.so: bench/shim.c $(filter-out %/main.o,$(CLI_OBJ)) $(BUILD)/libbench.a $(BUILD)/libmha.a
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(MHA_CFLAGS) -Wno-missing-prototypes $(CFLAGS) -shared $(MHA_LDFLAGS) -o $@ $^ $(LIBS)
+
+# What others would write, at its best on this machine: all it may use, sums in any order.
+PEER_CFLAGS = -std=c11 -D_GNU_SOURCE -O3 -march=native -fno-math-errno -fno-trapping-math -fno-signed-zeros \
+              -fassociative-math -ffinite-math-only -fvisibility=hidden -fPIC -fopenmp -shared
+$(BUILD)/bench/libopenblas_peer.so: bench/openblas.c
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(PEER_CFLAGS) $(BLAS_CFLAGS) -o $@ $< $(BLAS_LIBS) -lm
+
+# Skipped where oneDNN 2 is not installed.
+$(BUILD)/bench/libonednn_peer.so: bench/onednn.cpp
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	@if echo '#include <dnnl.hpp>' | $(CXX) -E -x c++ - 2>/dev/null | grep -q output_scales; then \
+	  $(CXX) -std=c++11 -O2 -fvisibility=hidden -fPIC -shared -o $@ $< -ldnnl; else echo "oneDNN 2 (libdnnl-dev) is not here"; fi
+
+# Skipped where libxsmm is not installed.
+$(BUILD)/bench/libxsmm_peer.so: bench/libxsmm.c
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	@if echo '#include <libxsmm.h>' | $(CC) -E -x c - >/dev/null 2>&1; then \
+	  $(CC) $(PEER_CFLAGS) -o $@ $< -lxsmmext -lxsmm $(BLAS_LIBS) -ldl -lm; else echo "libxsmm (libxsmm-dev) is not here"; fi
+
+# Debian's own Python has Debian's PyTorch; PEERS: options of bench/peers.py.
+PEERS ?=
+PEER_LIBRARIES = $(foreach l,shim openblas_peer onednn_peer xsmm_peer,$(BUILD)/bench/lib$(l).so)
+
+bench-peers: $(PEER_LIBRARIES) ## measures the same work with what people would otherwise use
+	$(PYTHON) bench/peers.py --libraries $(BUILD)/bench $(PEERS)
+
+accuracy: $(PEER_LIBRARIES) ## measures rounding errors against float64, beside the bound and beside others
+	$(PYTHON) bench/accuracy.py --libraries $(BUILD)/bench

@@ -1,0 +1,57 @@
+# Installs the library, the program and what belongs to them, and removes them again. Included by the Makefile.
+# Nothing that was built is run, so that a library for another machine can be installed, too.
+
+PREFIX      ?= /usr/local
+prefix      ?= $(PREFIX)
+exec_prefix ?= $(prefix)
+bindir      ?= $(exec_prefix)/bin
+libdir      ?= $(exec_prefix)/lib
+includedir  ?= $(prefix)/include
+datadir     ?= $(prefix)/share
+mandir      ?= $(datadir)/man
+
+PKGCONFIG_DIR = $(libdir)/pkgconfig
+CMAKE_DIR     = $(libdir)/cmake/mha
+MAN_DIR       = $(mandir)/man1
+BASH_DIR      = $(datadir)/bash-completion/completions
+ZSH_DIR       = $(datadir)/zsh/site-functions
+FISH_DIR      = $(datadir)/fish/vendor_completions.d
+
+# What pkg-config knows by a name is named, the BLAS first; what was given as flags is given on as flags.
+by_name  = $(filter file,$(origin $(1)_LIBS))
+REQUIRES = $(strip $(foreach l,$(LIBRARIES),$(if $(call by_name,$(l)),$($(l)))))
+PRIVATE  = $(strip $(foreach l,$(LIBRARIES),$(if $(call by_name,$(l)),,$($(l)_LIBS))) -lm $(LDLIBS))
+
+empty    =
+fill     = sed -e 's|@prefix@|$(prefix)|' -e 's|@exec_prefix@|$(exec_prefix:$(prefix)=$${prefix})|' \
+           -e 's|@pc_libdir@|$(libdir:$(exec_prefix)/%=$${exec_prefix}/%)|' \
+           -e 's|@pc_includedir@|$(includedir:$(prefix)/%=$${prefix}/%)|' -e 's|@libdir@|$(libdir)|' \
+           -e 's|@includedir@|$(includedir)|' -e 's|@VERSION@|$(VERSION)|' \
+           -e 's|@MAJOR@|$(MAJOR)|' -e 's|@SONAME@|$(SONAME)|' -e 's|@REQUIRES@|$(REQUIRES)|' -e 's|@PRIVATE@|$(PRIVATE)|' \
+           -e 's|@LIBS@|$(subst $(empty) ,;,$(strip $(LIBS)))|' src/$(1) | $(INSTALL) -m 644 /dev/stdin "$(DESTDIR)$(2)"
+
+install: all ## installs below $(DESTDIR)$(prefix)
+	@$(INSTALL) -d $(foreach d,bindir libdir PKGCONFIG_DIR CMAKE_DIR MAN_DIR BASH_DIR ZSH_DIR FISH_DIR,"$(DESTDIR)$($(d))") \
+	  "$(DESTDIR)$(includedir)/mha"
+	$(Q)$(INSTALL) -m 644 $(HEADERS) "$(DESTDIR)$(includedir)/mha/"
+	$(Q)$(INSTALL) -m 644 $(BUILD)/libmha.a "$(DESTDIR)$(libdir)/"
+	$(Q)$(INSTALL) -m 755 $(BUILD)/libmha.so.$(VERSION) "$(DESTDIR)$(libdir)/"
+	$(Q)ln -sf libmha.so.$(VERSION) "$(DESTDIR)$(libdir)/$(SONAME)"
+	$(Q)ln -sf $(SONAME) "$(DESTDIR)$(libdir)/libmha.so"
+	$(Q)$(INSTALL) -m 755 $(BUILD)/mha "$(DESTDIR)$(bindir)/"
+	$(Q)$(INSTALL) -m 644 src/cli/mha.1 "$(DESTDIR)$(MAN_DIR)/"
+	$(Q)$(INSTALL) -m 644 src/cli/completions/mha.bash "$(DESTDIR)$(BASH_DIR)/mha"
+	$(Q)$(INSTALL) -m 644 src/cli/completions/mha.zsh "$(DESTDIR)$(ZSH_DIR)/_mha"
+	$(Q)$(INSTALL) -m 644 src/cli/completions/mha.fish "$(DESTDIR)$(FISH_DIR)/mha.fish"
+	$(Q)$(call fill,mha.pc.in,$(PKGCONFIG_DIR)/mha.pc)
+	$(Q)$(call fill,mha-config.cmake.in,$(CMAKE_DIR)/mha-config.cmake)
+	$(Q)$(call fill,mha-config-version.cmake.in,$(CMAKE_DIR)/mha-config-version.cmake)
+	@echo "installed below $(DESTDIR)$(prefix); a program linked with -lmha finds $(SONAME) after ldconfig (as root, where"
+	@echo "$(libdir) is one of its folders), with -Wl,-rpath,$(libdir) or with LD_LIBRARY_PATH=$(libdir)"
+
+uninstall: ## removes what install put there
+	rm -f $(foreach h,$(HEADERS),"$(DESTDIR)$(includedir)/mha/$(notdir $(h))") $(foreach l,libmha.a libmha.so \
+	  $(SONAME) libmha.so.$(VERSION) pkgconfig/mha.pc cmake/mha/mha-config.cmake cmake/mha/mha-config-version.cmake, \
+	  "$(DESTDIR)$(libdir)/$(l)") "$(DESTDIR)$(bindir)/mha" "$(DESTDIR)$(MAN_DIR)/mha.1" "$(DESTDIR)$(BASH_DIR)/mha" \
+	  "$(DESTDIR)$(ZSH_DIR)/_mha" "$(DESTDIR)$(FISH_DIR)/mha.fish"
+	rmdir "$(DESTDIR)$(includedir)/mha" "$(DESTDIR)$(CMAKE_DIR)" 2>/dev/null || true

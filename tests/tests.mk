@@ -1,0 +1,138 @@
+# Builds and runs the tests: programs of cmocka, fuzzers over their corpora, examples. Included by the Makefile.
+
+.PHONY: test fuzzers replay fuzz completions check-headers check-example check-completions test-differential asan test-peers
+
+TEST_SRC    := $(sort $(shell find tests -name 'test_*.c'))
+FUZZ_SRC    := $(sort $(wildcard tests/fuzz/fuzz_*.c))
+EXAMPLE_SRC := $(sort $(shell find tests/examples -name '*.c'))
+SUPPORT_OBJ := $(patsubst %.c,$(BUILD)/%.o,$(sort $(shell find tests/support -name '*.c')))
+TESTS       := $(TEST_SRC:%.c=$(BUILD)/%)
+FUZZERS     := $(FUZZ_SRC:%.c=$(BUILD)/%)
+EXAMPLES    := $(EXAMPLE_SRC:%.c=$(BUILD)/%)
+
+# Test programs by their names alone, whichever folder they are in: $(call named,test_base test_random)
+named = $(foreach n,$(1),$(or $(filter %/$(n),$(TESTS)),$(error no test program is called $(n))))
+
+# ---------------------------------------------------------------- building
+
+# OpenMP: a caller's own, around the library's calls.
+$(BUILD)/tests/%.o: tests/%.c $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(call say,CC,$<)
+	$(Q)$(CC) $(MHA_CFLAGS) -fopenmp -I. -Itests $(TEST_CFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+
+$(TESTS): %: %.o $(SUPPORT_OBJ) $(BUILD)/libbench.a $(BUILD)/libmha.a
+	$(call say,LD,$@)
+	$(Q)$(CC) $(MHA_LDFLAGS) $(WRAP:%=-Wl,--wrap=%) -fopenmp -o $@ $^ $(TEST_LIBS) $(BUILD)/libmha.a $(LIBS)
+
+# What counts or fails instead of the library or the system stands in front of it: in the programs that ask for it alone.
+$(call named,test_work): WRAP = mha__kernels_get mha__allocate
+$(call named,test_failures test_cli_failures): $(BUILD)/tests/inject/inject.o
+# ... and the program itself as one function, so that a run of it costs a fork; its other names stay inside.
+$(call named,test_cli_failures): $(BUILD)/tests/inject/program.o
+$(BUILD)/tests/inject/program.o: $(BUILD)/tests/inject/main.o $(filter-out %/main.o,$(CLI_OBJ)) $(BENCH_OBJ)
+	$(Q)$(CC) -r -nostdlib -o $@ $^
+	$(Q)$(OBJCOPY) --keep-global-symbol=program_main $@
+$(BUILD)/tests/inject/main.o: src/cli/main.c $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(call say,CC,$< as a function)
+	$(Q)$(CC) $(MHA_CFLAGS) -Dmain=program_main -Wno-missing-prototypes $(CFLAGS) -MMD -MP -c -o $@ $<
+
+# Fuzzers: with replay.c each is a plain program that runs its corpus, with libFuzzer it looks for more. Their files are
+# memory (tests/fuzz/memory.c answers for the system).
+FUZZ_MAIN ?= $(BUILD)/tests/fuzz/replay.o
+FUZZ_LINK ?=
+FUZZ_OBJ   = $(BUILD)/tests/fuzz/support.o $(BUILD)/tests/fuzz/memory.o $(FUZZ_MAIN)
+$(FUZZERS): WRAP = open stat fstat pread dup close zip_fdopen
+$(FUZZERS): %: %.o $(FUZZ_OBJ) $(BUILD)/libmha.a
+	$(call say,LD,$@)
+	$(Q)$(CC) $(MHA_LDFLAGS) $(FUZZ_LINK) $(WRAP:%=-Wl,--wrap=%) -o $@ $^ $(BUILD)/libmha.a $(LIBS)
+$(BUILD)/tests/fuzz/fuzz_options: $(filter-out %/main.o,$(CLI_OBJ)) $(BENCH_OBJ)
+fuzzers: $(FUZZERS)
+
+# Examples are compiled as a reader would: against the public headers and the static library.
+$(EXAMPLES): $(BUILD)/%: %.c $(BUILD)/libmha.a $(HEADERS)
+	@mkdir -p $(@D)
+	$(call say,CC,$<)
+	$(Q)$(CC) -std=c11 -Wall -Wextra $(WERROR) $(SAN_FLAGS) -Iinclude $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -o $@ $< \
+	  $(BUILD)/libmha.a $(LIBS) -pthread
+
+# ---------------------------------------------------------------- running
+
+# $(call run,NAME,COMMAND): see tests/run_test.sh. RUNNER: what stands in front of a test program, an emulator perhaps.
+RESULTS ?= $(BUILD)/results
+RUNNER  ?=
+run = @MHA_PROGRAM=$(BUILD)/mha sh tests/run_test.sh $(RESULTS) $(1) $(2)
+.PHONY: $(RESULTS)
+$(RESULTS):
+	@rm -rf $@ && mkdir -p $@
+
+# Those that take longest begin first.
+LONG_TESTS := $(call named,test_cli_failures test_cli_bench)
+RUNS       := $(patsubst %,%.run,$(LONG_TESTS) $(filter-out $(LONG_TESTS),$(TESTS)) $(FUZZERS) $(EXAMPLES))
+CHECKS     := check-abi check-headers check-example check-completions
+.PHONY: $(RUNS) $(CHECKS:%=%.run)
+$(TESTS:%=%.run): %.run: % | $(RESULTS)
+	$(call run,$(patsubst $(BUILD)/tests/%,%,$<),$(RUNNER) $<)
+$(filter $(BUILD)/tests/cli/%,$(RUNS)): $(BUILD)/mha
+$(FUZZERS:%=%.run): %.run: % | $(RESULTS)
+	$(call run,fuzz/$(<F),$< tests/fuzz/corpus/$(patsubst fuzz_%,%,$(<F)))
+$(EXAMPLES:%=%.run): %.run: % | $(RESULTS)
+	$(call run,$(patsubst $(BUILD)/tests/%,%,$<),$<)
+# The names are of targets: these write one line themselves when asked for alone.
+$(CHECKS:%=%.run): %.run: all | $(RESULTS)
+	$(call run,$*,$(MAKE) --no-print-directory -s $*)
+
+test: all $(RUNS) $(CHECKS:%=%.run) ## builds and runs all tests
+	@sh tests/summary.sh $(RESULTS)
+
+replay: $(FUZZERS:%=%.run) ## runs every fuzzer over its corpus
+	@sh tests/summary.sh $(RESULTS)
+
+T ?= 60
+fuzz: ## looks for inputs that break a parser, T seconds for each (needs clang)
+	@$(MAKE) -s BUILD=$(BUILD)/fuzz CC=clang CFLAGS="-O1 -g" SANITIZE=fuzzer-no-link,address,undefined \
+	  KERNEL_CFLAGS="-O3 -fno-sanitize=all" FUZZ_MAIN= FUZZ_LINK=-fsanitize=fuzzer fuzzers
+	@for f in $(FUZZ_SRC:tests/fuzz/fuzz_%.c=%); do mkdir -p $(BUILD)/fuzz/corpus/$$f; \
+	  ASAN_OPTIONS=malloc_context_size=3:quarantine_size_mb=8 $(BUILD)/fuzz/tests/fuzz/fuzz_$$f -max_total_time=$(T) -rss_limit_mb=1024 -print_final_stats=1 \
+	    -artifact_prefix=$(BUILD)/fuzz/$$f- $(BUILD)/fuzz/corpus/$$f tests/fuzz/corpus/$$f >$(BUILD)/fuzz/$$f.log 2>&1 || \
+	    { tail -40 $(BUILD)/fuzz/$$f.log; exit 1; }; \
+	  echo "$$f: $$(sed -n 's/stat::number_of_executed_units: *//p' $(BUILD)/fuzz/$$f.log) executions, no finding"; done
+
+check-headers: ## every public header compiles alone, in C11 and in C++
+	@for h in $(HEADERS); do \
+	  $(CC) -std=c11 -Wall -Wextra -Wpedantic -Werror -Iinclude -fsyntax-only -x c $$h && \
+	  $(CXX) -std=c++11 -Wall -Wextra -Wpedantic -Werror -Iinclude -fsyntax-only -x c++ $$h || exit 1; done
+	@echo "$(words $(HEADERS)) headers compile alone in C11 and in C++"
+
+# The first C block of README is one of the examples, apart from the comment an example begins with.
+check-example: ## the example in README is one of tests/examples
+	@mkdir -p $(BUILD)/tests/examples; code=$(BUILD)/tests/examples/README.c; \
+	awk '/^```c$$/ {on = 1; next} /^```$$/ {if (on) exit} on' README.md >$$code; \
+	for e in $(EXAMPLE_SRC); do sed -n '/^#/,$$p' $$e | cmp -s - $$code && \
+	  { echo "README's example is $$e"; exit; }; done; \
+	echo "the first C block of README.md is none of tests/examples" >&2; exit 1
+
+completions: $(BUILD)/mha ## writes src/cli/completions anew, after options have changed
+	@for s in bash zsh fish; do $< completion $$s >src/cli/completions/mha.$$s || exit 1; done
+
+check-completions: $(BUILD)/mha ## the completions that are installed are those the program writes
+	@for s in bash zsh fish; do $< completion $$s | cmp - src/cli/completions/mha.$$s || \
+	  { echo "src/cli/completions/mha.$$s: options have changed; \"make completions\" writes it anew" >&2; exit 1; }; done
+	@echo "completions for bash, zsh and fish are as the program writes them"
+
+N ?= 10000
+test-differential: $(call named,test_differential) ## compares N random forwards with themselves, cut in every way
+	DIFFERENTIAL_TRIALS=$(N) $<
+
+# Failures are injected into the program at every fifth place here, at every one in `make test`: the other way takes minutes.
+asan: ## the tests again under the address and undefined-behaviour sanitizers
+	@FAILURES_STRIDE=$${FAILURES_STRIDE:-5} $(MAKE) --no-print-directory BUILD=$(BUILD)/asan CFLAGS="-O1 -g" KERNEL_CFLAGS=-O3 \
+	  SANITIZE=address,undefined WERROR=-Werror test
+
+PEER_PYTHON ?= $(PYTHON)
+test-peers: $(BUILD)/libmha.a ## compares N random layers with PyTorch's nn.MultiheadAttention (make deps-dev)
+	$(Q)$(CC) $(MHA_CFLAGS) -I. -Itests $(CFLAGS) -shared -o $(BUILD)/peers.so tests/peers/shim.c $< $(MHA_LDFLAGS) $(LIBS)
+	$(PEER_PYTHON) tests/peers/torch_peer.py $(BUILD)/peers.so $(N)
+
+-include $(SUPPORT_OBJ:.o=.d) $(TESTS:%=%.d) $(FUZZERS:%=%.d) $(FUZZ_OBJ:.o=.d) $(BUILD)/tests/inject/main.d $(BUILD)/tests/inject/inject.d
