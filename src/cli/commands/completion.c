@@ -91,7 +91,7 @@ static void write_pattern(const option_row *row)
     }
     const char *separator = "";
     for (command_code c = 0; c < COMMAND_COUNT; c++)
-        if (row->commands & 1u << c) {
+        if (takes(c, (option_code)(row - option_rows))) {
             printf("%s%s:--%s", separator, command_rows[c].name, row->name);
             separator = "|";
         }
@@ -243,7 +243,7 @@ static void write_fish(void)
         const option_row *row = &option_rows[o];
         printf("complete -c mha -n '__mha_runs");
         for (command_code c = 0; c < COMMAND_COUNT; c++)
-            if (row->commands & 1u << c)
+            if (takes(c, o))
                 printf(" %s", command_rows[c].name);
         printf("' -l %s%s \\\n", row->name, row->type == FLAG ? "" : row->type == FILE_NAME ? " -r -F" : " -x");
         if (argument_word(row, 0)) {

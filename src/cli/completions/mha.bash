@@ -24,7 +24,7 @@ _mha() {
   *:--kdim) return ;;
   *:--vdim) return ;;
   *:--d-out) return ;;
-  forward:--batch|heads:--batch) return ;;
+  *:--batch) return ;;
   forward:--seq|heads:--seq) return ;;
   *:--kv-seq) return ;;
   *:--preset) words='
@@ -41,7 +41,6 @@ _mha() {
       f32 f16 bf16' ;;
   *:--cache-dtype) words='
       f32 f16 bf16' ;;
-  params:--batch) return ;;
   params:--seq) return ;;
   *:--weights) _mha_files; return ;;
   *:--layer) return ;;
@@ -77,7 +76,6 @@ _mha() {
       all both layer core proj' ;;
   *:--rounds) return ;;
   *:--seconds) return ;;
-  *:--plot) _mha_files; return ;;
   *:--tensor) return ;;
   *:--stage) words='
       q k v q_rot k_rot scores capped masked weights weights_mean heads output present_key
@@ -114,9 +112,9 @@ _mha() {
       --hidden-values --output --trace --save-case --json --quiet --help --path --isa --threads
       --no-pack' ;;
   params) options='
-      --d-model --heads --kv-heads --d-k --d-v --d-q --kdim --vdim --d-out --bias --no-bias
-      --merged-qk --preset --config --class --dtype --touch --batch --seq --weights --group --depth
-      --only --sort --all --per-head --format --json --quiet --help' ;;
+      --d-model --heads --kv-heads --d-k --d-v --d-q --kdim --vdim --d-out --bias --no-bias --batch
+      --merged-qk --preset --config --class --dtype --touch --seq --weights --group --depth --only
+      --sort --all --per-head --format --json --quiet --help' ;;
   heads) options='
       --d-model --heads --kv-heads --d-k --d-v --d-q --kdim --vdim --d-out --bias --no-bias --batch
       --seq --kv-seq --preset --config --class --dtype --run --seed --causal --json --quiet --help
@@ -130,8 +128,8 @@ _mha() {
   claims) options='
       --json --quiet --help' ;;
   bench) options='
-      --dtype --cache-dtype --shape --part --rounds --seconds --csv --plot --json --quiet --help
-      --path --isa --threads --no-pack' ;;
+      --dtype --cache-dtype --shape --part --rounds --seconds --csv --json --quiet --help --path
+      --isa --threads --no-pack' ;;
   info) options='
       --json --quiet --help --isa' ;;
   completion) options='

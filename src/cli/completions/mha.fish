@@ -54,8 +54,9 @@ complete -c mha -n '__mha_runs forward params heads' -l bias \
     -d 'with b_Q, b_K, b_V and b_O (the default)'
 complete -c mha -n '__mha_runs forward params heads' -l no-bias \
     -d 'without them'
-complete -c mha -n '__mha_runs forward heads' -l batch -x \
-    -d 'batch rows'
+complete -c mha -n '__mha_runs forward params heads' -l batch -x \
+    -d 'batch rows; params: sequences of the pass that --seq '\
+'counts'
 complete -c mha -n '__mha_runs forward heads' -l seq -x \
     -d 'queries in each batch row'
 complete -c mha -n '__mha_runs forward heads' -l kv-seq -x \
@@ -93,8 +94,6 @@ complete -c mha -n '__mha_runs forward bench' -l cache-dtype -x \
 'f32; forward: no cache]'
 complete -c mha -n '__mha_runs params' -l touch \
     -d 'writes the model'\''s weights, so that the memory is used'
-complete -c mha -n '__mha_runs params' -l batch -x \
-    -d 'sequences, for the cost of a pass (--seq)'
 complete -c mha -n '__mha_runs params' -l seq -x \
     -d 'length: shows what a forward pass and the key/value '\
 'cache of a model cost'
@@ -180,8 +179,6 @@ complete -c mha -n '__mha_runs bench' -l seconds -x \
     -d 'no third or later round of a part of a shape after this'
 complete -c mha -n '__mha_runs bench' -l csv \
     -d 'comma-separated values'
-complete -c mha -n '__mha_runs bench' -l plot -r -F \
-    -d 'draws throughput and roofline with gnuplot'
 complete -c mha -n '__mha_runs diagnose' -l tensor -x \
     -d 'the tensor to explain: expected.output, or a stage alone '\
 '[the output]'

@@ -37,7 +37,7 @@ _mha() {
   *:--kdim) _message 'N'; return ;;
   *:--vdim) _message 'N'; return ;;
   *:--d-out) _message 'N'; return ;;
-  forward:--batch|heads:--batch) _message 'N'; return ;;
+  *:--batch) _message 'N'; return ;;
   forward:--seq|heads:--seq) _message 'N'; return ;;
   *:--kv-seq) _message 'N'; return ;;
   *:--preset) compadd -- $(echo '
@@ -54,7 +54,6 @@ _mha() {
       f32 f16 bf16'); return ;;
   *:--cache-dtype) compadd -- $(echo '
       f32 f16 bf16'); return ;;
-  params:--batch) _message 'N'; return ;;
   params:--seq) _message 'N'; return ;;
   *:--weights) _files; return ;;
   *:--layer) _message 'PREFIX'; return ;;
@@ -90,7 +89,6 @@ _mha() {
       all both layer core proj'); return ;;
   *:--rounds) _message 'N'; return ;;
   *:--seconds) _message 'N'; return ;;
-  *:--plot) _files; return ;;
   *:--tensor) _message 'NAME'; return ;;
   *:--stage) compadd -- $(echo '
       q k v q_rot k_rot scores capped masked weights weights_mean heads output present_key
@@ -128,7 +126,8 @@ _mha() {
       '--d-out:''width of the output [d_model]'
       '--bias:''with b_Q, b_K, b_V and b_O (the default)'
       '--no-bias:''without them'
-      '--batch:''batch rows'
+      '--batch:''batch rows; params: sequences of the pass that --seq '\
+'counts'
       '--seq:''queries in each batch row'
       '--kv-seq:''keys in each batch row: cross-attention [self-attention: '\
 'as many as queries]'
@@ -194,6 +193,8 @@ _mha() {
       '--d-out:''width of the output [d_model]'
       '--bias:''with b_Q, b_K, b_V and b_O (the default)'
       '--no-bias:''without them'
+      '--batch:''batch rows; params: sequences of the pass that --seq '\
+'counts'
       '--merged-qk:''one matrix per head in place of W_Q and W_K: its cost, '\
 'its rank, the same scores'
       '--preset:''a model that is built in: gpt2, bert-base-uncased, llama-2-70b, '\
@@ -203,7 +204,6 @@ _mha() {
 'its configuration names]'
       '--dtype:''type the weights are stored in'
       '--touch:''writes the model'\''s weights, so that the memory is used'
-      '--batch:''sequences, for the cost of a pass (--seq)'
       '--seq:''length: shows what a forward pass and the key/value '\
 'cache of a model cost'
       '--weights:''weights of a public checkpoint or of our own names; '\
@@ -233,7 +233,8 @@ _mha() {
       '--d-out:''width of the output [d_model]'
       '--bias:''with b_Q, b_K, b_V and b_O (the default)'
       '--no-bias:''without them'
-      '--batch:''batch rows'
+      '--batch:''batch rows; params: sequences of the pass that --seq '\
+'counts'
       '--seq:''queries in each batch row'
       '--kv-seq:''keys in each batch row: cross-attention [self-attention: '\
 'as many as queries]'
@@ -299,7 +300,6 @@ _mha() {
       '--rounds:''rounds in which all take turns'
       '--seconds:''no third or later round of a part of a shape after this'
       '--csv:''comma-separated values'
-      '--plot:''draws throughput and roofline with gnuplot'
       '--json:''one JSON object instead of text'
       '--quiet:''no text: only files and the exit code'
       '--help:''this text'
