@@ -33,6 +33,23 @@ MHA_API mha_call mha_case_call(const mha_case *c);
 /* The cached rows the call starts from, (B, h_kv, P, d); no data without. */
 MHA_API void mha_case_past(const mha_case *c, mha_view *keys, mha_view *values);
 
+/* What a case says beside its call. */
+typedef struct mha_case_notes {
+    const char *name, *note;       /* may be NULL */
+    mha_view past_key, past_value; /* the cache's rows before the call, when it had one: (B, h_kv, P, d) */
+    const char *source;            /* who computed the results; NULL: this library */
+} mha_case_notes;
+
+/* A case without a file: a call and results that somebody recorded for it, to be judged and diagnosed. recorded[s] is
+ * stage s in its own shape and any plain floating type and strides (without data: not recorded); its type says how
+ * exact it can be, and F64 is held against float64. `notes` may be NULL. Inputs and results are copied; the layer and
+ * what semantics and weights point to are borrowed until mha_case_close. A cache of the call is not read: the rows it
+ * held before the call are notes->past_key and past_value. Errors: as mha_plan_call; MHA_INVALID (a recorded stage of
+ * another shape or of no floating type); MHA_UNSUPPORTED (keys at other positions than the queries); MHA_NO_MEMORY. */
+MHA_API mha_status mha_case_of_call(const mha_layer *layer, const mha_call *call,
+                                    const mha_view recorded[MHA_STAGE_COUNT], const mha_case_notes *notes,
+                                    mha_case **result, mha_error *error);
+
 /* ---------------------------------------------------------------- the judge */
 
 typedef enum mha_outcome { MHA_OUTCOME_PASSED = 0, MHA_OUTCOME_FAILED, MHA_OUTCOME_SKIPPED } mha_outcome;
@@ -71,12 +88,6 @@ MHA_API mha_status mha_case_judge(const mha_case *c, mha_path path, const char *
 MHA_API void mha_verdict_clear(mha_verdict *verdict);
 
 /* ---------------------------------------------------------------- writing cases */
-
-typedef struct mha_case_notes {
-    const char *name, *note;            /* may be NULL */
-    mha_view past_key, past_value;      /* the cache's rows before the call, when it had one */
-    const char *source;                 /* who computed the results; NULL: this library */
-} mha_case_notes;
 
 /* Writes a call and its results as a case that mha_case_open accepts: inputs, weights, semantics, and
  * every stage with data as expected.<stage> (F32) or expected64.<stage> (F64), with tolerances that

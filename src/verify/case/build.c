@@ -82,6 +82,7 @@ static mha_status build_layers(mha_case *c, mha_error *error)
                 if (status)
                     return status;
             }
+        c->layer = c->layers[CASE_RECORDED];
         return MHA_OK;
     }
     static const mha_weight projections[] = {MHA_W_Q, MHA_W_K, MHA_W_V, MHA_W_O, MHA_B_O};
@@ -212,6 +213,21 @@ static mha_status build_rope(mha_case *c, mha_error *error)
     if (r->q_positions.data && r->q_positions.rank == 1)
         r->q_positions = mha_view_of(r->q_positions.data, MHA_I64, 2, (const size_t[]){1, r->q_positions.shape[0]});
     return MHA_OK;
+}
+
+/* The pairing that goes with permuted weights: the one the note names ("rope=half_split"), else the
+ * other one than the recorded weights have. */
+static mha_rope_kind permuted_rope(const mha_case *c)
+{
+    const char *note = mha_file_metadata(c->file, "note");
+    mha_rope_kind kind = c->semantics.rope.kind;
+    if (kind == MHA_ROPE_NONE)
+        return kind;
+    if (note && strstr(note, "rope=half_split"))
+        return MHA_ROPE_HALF_SPLIT;
+    if (note && strstr(note, "rope=interleaved"))
+        return MHA_ROPE_INTERLEAVED;
+    return kind == MHA_ROPE_INTERLEAVED ? MHA_ROPE_HALF_SPLIT : MHA_ROPE_INTERLEAVED;
 }
 
 static mha_status build_window(mha_case *c, mha_error *error)
@@ -345,6 +361,7 @@ static mha_status build_semantics(mha_case *c, mha_error *error)
         status = build_masks(c, error);
     if (!status)
         status = build_rope(c, error);
+    c->permuted_rope = permuted_rope(c);
     if (!status)
         status = build_rows(c, error);
     return status;
@@ -439,7 +456,7 @@ static mha_status check_expected(const mha_case *c, const mha_plan *plan, int wi
 }
 
 /* Asks the library what it makes of the call. What no path can do is not wrong: the judge will skip it. */
-static mha_status check_plan(mha_case *c, mha_error *error)
+mha_status mha__case_check_plan(mha_case *c, mha_error *error)
 {
     mha_call call = mha_case_call(c);
     call.path = MHA_PATH_EXACT;
@@ -471,5 +488,5 @@ mha_status mha__case_build(mha_case *c, mha_error *error)
         status = build_semantics(c, error);
     if (status || c->kind == CASE_ROPE)
         return status;
-    return check_plan(c, error);
+    return mha__case_check_plan(c, error);
 }

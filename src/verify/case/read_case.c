@@ -1,5 +1,6 @@
 /* Reading a case file: which tensors and keys it holds, and what they say. */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/base.h"
@@ -106,13 +107,19 @@ static int expected_slot(const char *name)
 
 /* ---------------------------------------------------------------- tensors */
 
+/* Floats of less than 32 bits, which are widened to F32 when they are read. */
+static bool is_short(mha_dtype dtype)
+{
+    return dtype == MHA_F16 || dtype == MHA_BF16 || dtype == MHA_F8_E4M3 || dtype == MHA_F8_E5M2;
+}
+
 static mha_status read_tensor(mha_case *c, const mha_file_tensor *t, case_content content, int low, int high,
                               mha_view *view, mha_error *error)
 {
     if (t->rank < low || t->rank > high)
         return mha__fail(error, MHA_INVALID, t->name, "tensor %s: expected rank %d to %d, found %d", t->name, low, high,
                         t->rank);
-    bool real = t->dtype == MHA_F32 || t->dtype == MHA_F64 || t->dtype == MHA_F16 || t->dtype == MHA_BF16;
+    bool real = t->dtype == MHA_F32 || t->dtype == MHA_F64 || is_short(t->dtype);
     bool truth = t->dtype == MHA_BOOL || t->dtype == MHA_U8;
     bool count = t->dtype == MHA_I64 || t->dtype == MHA_I32;
     bool fits = content == CASE_COUNT ? count : content == CASE_MASK ? real || truth : real;
@@ -141,6 +148,15 @@ static mha_status read_tensor(mha_case *c, const mha_file_tensor *t, case_conten
     return MHA_OK;
 }
 
+/* The type in which results were recorded: metadata source_dtype where they were widened to F32 since. */
+static mha_dtype recorded_type(const mha_case *c, mha_dtype found)
+{
+    const char *source = mha_file_metadata(c->file, "source_dtype");
+    mha_dtype dtype;
+    bool widened = found == MHA_F32 && source && mha_dtype_find(source, &dtype) && is_short(dtype);
+    return widened ? dtype : found;
+}
+
 /* Puts one tensor of the file where it belongs; *known says whether there is such a place. */
 static mha_status place(mha_case *c, const mha_file_tensor *t, bool *known, mha_error *error)
 {
@@ -160,6 +176,7 @@ static mha_status place(mha_case *c, const mha_file_tensor *t, bool *known, mha_
         if (starts_with(t->name, wide ? "expected64." : "expected.", &rest) && expected_slot(rest) >= 0) {
             case_expected *e = &c->expected[wide][expected_slot(rest)];
             e->name = t->name;
+            e->stored = recorded_type(c, t->dtype);
             return read_tensor(c, t, CASE_REAL, 1, 4, &e->view, error);
         }
     *known = starts_with(t->name, "expected_fast.", &rest) && expected_slot(rest) >= 0;
@@ -251,6 +268,16 @@ static mha_status read_tolerances(mha_case *c, mha_error *error)
         mha_status status = starts_with(key, "atol.", &unused) ? read_tolerance(c, key, &value, error) : MHA_OK;
         if (status)
             return status;
+    }
+    for (int slot = 0; slot < CASE_EXPECTED_COUNT; slot++) {
+        const char *stage = slot == CASE_QK               ? "qk"
+                            : slot == CASE_PREFILL_OUTPUT ? "prefill_output"
+                                                          : mha_stage_name((mha_stage)slot);
+        char key[64];
+        snprintf(key, sizeof key, "atol.expected.%s", stage);
+        TRY(read_tolerance(c, key, &c->expected[0][slot].atol, error));
+        snprintf(key, sizeof key, "atol.expected64.%s", stage);
+        TRY(read_tolerance(c, key, &c->expected[1][slot].atol, error));
     }
     return MHA_OK;
 }

@@ -108,7 +108,7 @@ const char *mha_case_skip_reason(const mha_case *c)
 
 const mha_layer *mha_case_layer(const mha_case *c)
 {
-    return c->layers[CASE_RECORDED];
+    return c->layer;
 }
 
 void mha_case_past(const mha_case *c, mha_view *keys, mha_view *values)

@@ -61,7 +61,9 @@ enum { CASE_PREFILL_OUTPUT = MHA_STAGE_COUNT, CASE_QK, CASE_EXPECTED_COUNT };
 
 typedef struct case_expected {
     const char *name; /* "expected64.weights"; borrowed from the file. NULL: the file has none */
-    mha_view view;    /* as the file shapes it */
+    mha_view view;    /* as the file shapes it, F32 or F64 */
+    mha_dtype stored; /* the type it had when somebody recorded it: its error contains a rounding to this type */
+    double atol;      /* stated for this slot alone, whether it has a tensor or not; NaN where the file states none */
 } case_expected;
 
 struct mha_case {
@@ -79,7 +81,9 @@ struct mha_case {
     case_expected expected[2][CASE_EXPECTED_COUNT]; /* expected.*, expected64.* */
     mha_stage qk_stage;                             /* what `qk` is */
     mha_params *params[CASE_WEIGHTS_COUNT];
-    mha_layer *layers[CASE_WEIGHTS_COUNT]; /* NULL without projections */
+    mha_layer *layers[CASE_WEIGHTS_COUNT]; /* made here; NULL without projections */
+    const mha_layer *layer;                /* of the recorded weights; NULL without projections */
+    mha_rope_kind permuted_rope;           /* the pairing that goes with the permuted weights */
     mha_semantics semantics;
     mha_extras extras;
     bool overflow; /* float32 may give either recorded result */
@@ -94,6 +98,8 @@ mha_status mha__case_read_sizes(mha_case *c, mha_error *error);
 mha_status mha__case_read(mha_case *c, mha_error *error);
 /* Builds layers, semantics and extras from what was read, and validates the call. */
 mha_status mha__case_build(mha_case *c, mha_error *error);
+/* Plans the call and checks the shapes of what was recorded against the plan. */
+mha_status mha__case_check_plan(mha_case *c, mha_error *error);
 mha_status mha__case_whole(const mha_case *c, const char *key, int64_t low, int64_t missing, int64_t *value,
                           mha_error *error);
 /* One of a few words: its place in the list `words` (which ends in NULL), `missing` when the key is absent. */

@@ -88,21 +88,6 @@ static mha_status judge_packed(mha__judgement *j, mha_error *error)
     return judge_call(j, "packed.", NULL, &call, false, false, error);
 }
 
-/* The pairing that goes with permuted weights: the one the note names ("rope=half_split"), else the
- * other one than the recorded weights have. */
-static mha_rope_kind permuted_rope(const mha_case *c)
-{
-    const char *note = mha_file_metadata(c->file, "note");
-    mha_rope_kind kind = c->semantics.rope.kind;
-    if (kind == MHA_ROPE_NONE)
-        return kind;
-    if (note && strstr(note, "rope=half_split"))
-        return MHA_ROPE_HALF_SPLIT;
-    if (note && strstr(note, "rope=interleaved"))
-        return MHA_ROPE_INTERLEAVED;
-    return kind == MHA_ROPE_INTERLEAVED ? MHA_ROPE_HALF_SPLIT : MHA_ROPE_INTERLEAVED;
-}
-
 /* Other weights with the same output: permuted ones regroup the rotated pairs, repeated ones are one
  * key/value head per query head. */
 static mha_status judge_identities(mha__judgement *j, mha_error *error)
@@ -111,7 +96,7 @@ static mha_status judge_identities(mha__judgement *j, mha_error *error)
     mha_status status = MHA_OK;
     if (c->layers[CASE_PERMUTED]) {
         mha_call call = base_call(j);
-        call.semantics.rope.kind = permuted_rope(c);
+        call.semantics.rope.kind = c->permuted_rope;
         status = judge_call(j, "permuted.", c->layers[CASE_PERMUTED], &call, true, false, error);
     }
     if (c->layers[CASE_REPEATED] && !status) {

@@ -1,0 +1,178 @@
+/* A case made of a call in memory and of results recorded for it, without a file. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "verify/attempt.h"
+#include "verify/case/record.h"
+
+static mha_status no_memory(const char *name, mha_error *error)
+{
+    return mha__fail(error, MHA_NO_MEMORY, name, "no memory for a copy");
+}
+
+static bool is_real(mha_dtype dtype)
+{
+    return dtype == MHA_F32 || dtype == MHA_F64 || dtype == MHA_F16 || dtype == MHA_BF16 || dtype == MHA_F8_E4M3 ||
+           dtype == MHA_F8_E5M2;
+}
+
+/* A contiguous copy, F64 of F64 and F32 of shorter floats; no data of no data. */
+static mha_status copy_reals(mha_case *c, const char *name, const mha_view *from, mha_view *to, mha_error *error)
+{
+    *to = (mha_view){0};
+    if (!from->data)
+        return MHA_OK;
+    if (!is_real(from->dtype))
+        return mha__fail(error, MHA_INVALID, name, "expected floating-point numbers, found %s",
+                         mha_dtype_name(from->dtype));
+    *to = mha__arena_view(&c->pool, from->dtype == MHA_F64 ? MHA_F64 : MHA_F32, from->rank, from->shape);
+    return to->data && mha_view_copy(to, from) == MHA_OK ? MHA_OK : no_memory(name, error);
+}
+
+static mha_status copy_inputs(mha_case *c, const mha_call *call, const mha_case_notes *notes, mha_error *error)
+{
+    const mha_view *key = call->key.data ? &call->key : &call->query, *value = call->value.data ? &call->value : key;
+    TRY(copy_reals(c, "query", &call->query, &c->tensors[CASE_QUERY], error));
+    TRY(copy_reals(c, "key", key, &c->tensors[CASE_KEY], error));
+    TRY(copy_reals(c, "value", value, &c->tensors[CASE_VALUE], error));
+    TRY(copy_reals(c, "past_key", &notes->past_key, &c->tensors[CASE_PAST_KEY], error));
+    return copy_reals(c, "past_value", &notes->past_value, &c->tensors[CASE_PAST_VALUE], error);
+}
+
+static void read_sizes(mha_case *c, const mha_plan *plan)
+{
+    const mha_view *q = &c->tensors[CASE_QUERY], *k = &c->tensors[CASE_KEY], *v = &c->tensors[CASE_VALUE];
+    c->B = q->shape[0];
+    c->T_q = q->shape[1];
+    c->T_k = k->shape[1];
+    c->P = c->tensors[CASE_PAST_KEY].data ? c->tensors[CASE_PAST_KEY].shape[2] : 0;
+    c->H = plan->h;
+    c->H_kv = plan->h_kv;
+    c->d_k = plan->d_k;
+    c->d_v = plan->d_v;
+    c->E_q = c->layer ? q->shape[2] : c->H * c->d_k;
+    c->E_k = c->layer ? k->shape[2] : c->H_kv * c->d_k;
+    c->E_v = c->layer ? v->shape[2] : c->H_kv * c->d_v;
+    c->E_out = c->layer ? plan->d_out : c->H * c->d_v;
+}
+
+static void read_weights(mha_case *c, const mha_call *call)
+{
+    mha_view *w = c->weights[CASE_RECORDED];
+    for (int i = 0; c->layer && i < MHA_WEIGHT_COUNT; i++) {
+        const mha_tensor *t = mha_layer_weight(c->layer, (mha_weight)i);
+        w[i] = t ? mha_tensor_view(t) : (mha_view){0};
+    }
+    if (c->layer)
+        return;
+    const mha_extras *x = &call->extras;
+    w[MHA_B_Q] = x->b_q, w[MHA_B_K] = x->b_k, w[MHA_B_V] = x->b_v;
+    w[MHA_BIAS_K] = x->bias_k, w[MHA_BIAS_V] = x->bias_v, w[MHA_SINKS] = x->sinks;
+    w[MHA_Q_NORM] = x->q_norm, w[MHA_K_NORM] = x->k_norm;
+    c->extras = *x;
+}
+
+/* Semantics as a case has them: positions of the first query rows as an array, positions of rows contiguous and the
+ * same for queries and keys. */
+static mha_status read_semantics(mha_case *c, const mha_call *call, size_t rows, mha_error *error)
+{
+    mha_semantics *s = &c->semantics;
+    *s = call->semantics;
+    if (s->has_offset && !s->position_offset) {
+        int64_t *offset = mha__arena_take(&c->pool, rows * sizeof *offset);
+        if (!offset)
+            return no_memory("position_offset", error);
+        for (size_t b = 0; b < rows; b++)
+            offset[b] = s->offset;
+        s->position_offset = offset;
+    }
+    mha_rope *r = &s->rope;
+    mha_difference d;
+    if (r->k_positions.data && (!r->q_positions.data || mha_compare(&r->q_positions, &r->k_positions, 0, 0, &d, NULL) ||
+                                d.mismatches > 0))
+        return mha__fail(error, MHA_UNSUPPORTED, "k_positions",
+                         "a case has keys at the positions of the queries: expected equal positions");
+    r->k_positions = (mha_view){0};
+    if (r->q_positions.data) {
+        mha_view copy = mha__arena_view(&c->pool, MHA_I64, r->q_positions.rank, r->q_positions.shape);
+        if (!copy.data || mha_view_copy(&copy, &r->q_positions))
+            return no_memory("q_positions", error);
+        r->q_positions = copy;
+    }
+    return MHA_OK;
+}
+
+/* A stage somebody recorded, contiguous and of the shape that the case's layout gives it. */
+static mha_status record_stage(mha_case *c, mha_stage stage, const mha_view *recorded, mha_error *error)
+{
+    mha_view copy;
+    TRY(copy_reals(c, mha_stage_name(stage), recorded, &copy, error));
+    const int wide = recorded->dtype == MHA_F64;
+    case_expected *e = &c->expected[wide][stage];
+    char *name = mha__arena_take(&c->pool, 48);
+    if (!name)
+        return no_memory(mha_stage_name(stage), error);
+    snprintf(name, 48, "%s.%s", wide ? "expected64" : "expected", mha_stage_name(stage));
+    if (stage == MHA_STAGE_OUTPUT && !c->layer && copy.rank == 3 && copy.shape[2] == c->H * c->d_v)
+        copy = mha_view_of(copy.data, copy.dtype, 4, (const size_t[]){copy.shape[0], copy.shape[1], c->H, c->d_v});
+    e->name = name;
+    e->view = copy;
+    e->stored = recorded->dtype;
+    return MHA_OK;
+}
+
+static mha_status fill(mha_case *c, const mha_layer *layer, const mha_call *call, const mha_view *recorded,
+                       const mha_case_notes *notes, mha_error *error)
+{
+    mha__text_print(c->name, sizeof c->name, "%s", notes->name ? notes->name : "the call");
+    c->kind = layer ? CASE_MHA : CASE_SDPA;
+    c->layout = layer ? MHA_BTE : MHA_BTHD;
+    c->layer = layer;
+    c->rtol = c->atol = c->rtol64 = c->atol64 = NAN;
+    for (int wide = 0; wide < 2; wide++)
+        for (int slot = 0; slot < CASE_EXPECTED_COUNT; slot++)
+            c->expected[wide][slot].atol = NAN;
+
+    mha_call exact = *call;
+    exact.path = MHA_PATH_EXACT;
+    exact.cache = NULL;
+    const mha__request request = {layer, &exact, notes->past_key, notes->past_value};
+    mha__attempt attempt;
+    mha_status status = mha__attempt_begin(&attempt, &c->pool.allocator, &request, error);
+    const mha_plan plan = attempt.plan;
+    mha__attempt_free(&attempt);
+    TRY(status);
+
+    TRY(copy_inputs(c, call, notes, error));
+    read_sizes(c, &plan);
+    read_weights(c, call);
+    TRY(read_semantics(c, call, plan.B, error));
+    for (int s = 0; s < MHA_STAGE_COUNT; s++)
+        if (recorded[s].data)
+            TRY(record_stage(c, (mha_stage)s, &recorded[s], error));
+    return mha__case_check_plan(c, error);
+}
+
+mha_status mha_case_of_call(const mha_layer *layer, const mha_call *call, const mha_view recorded[MHA_STAGE_COUNT],
+                            const mha_case_notes *notes, mha_case **result, mha_error *error)
+{
+    static const mha_case_notes none;
+    notes = notes ? notes : &none;
+    *result = NULL;
+    if (call->cache && !notes->past_key.data && mha_cache_length(call->cache) > 0)
+        return mha__fail(error, MHA_INVALID, "past_key", "the call has a cache: expected its rows from before the call");
+    mha_allocator a = mha__allocator_default();
+    mha_case *c = mha__allocate(&a, sizeof *c);
+    if (!c)
+        return no_memory("case", error);
+    c->pool.allocator = a;
+    mha_status status = fill(c, layer, call, recorded, notes, error);
+    if (status != MHA_OK) {
+        mha_case_close(c);
+        return status;
+    }
+    *result = c;
+    return MHA_OK;
+}
