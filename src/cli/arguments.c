@@ -111,27 +111,6 @@ static int read_value(const option_row *row, option_value *value)
 
 /* ---------------------------------------------------------------- the line */
 
-/* Letters to insert, delete or replace to turn one word into the other; words longer than 31 do not match. */
-static size_t distance(const char *a, const char *b)
-{
-    size_t row[32], n = strlen(b);
-    if (n >= 32)
-        return n;
-    for (size_t j = 0; j <= n; j++)
-        row[j] = j;
-    for (size_t i = 1; a[i - 1]; i++) {
-        size_t diagonal = row[0];
-        row[0] = i;
-        for (size_t j = 1; j <= n; j++) {
-            size_t replaced = diagonal + (a[i - 1] != b[j - 1]);
-            diagonal = row[j];
-            row[j] = row[j] < row[j - 1] ? row[j] + 1 : row[j - 1] + 1;
-            row[j] = replaced < row[j] ? replaced : row[j];
-        }
-    }
-    return row[n];
-}
-
 /* A word that is no option of this command: somebody else's, a misspelt one, or none at all. */
 static int refuse_word(const char *word, command_code command)
 {
@@ -146,7 +125,7 @@ static int refuse_word(const char *word, command_code command)
                 if (takes(c, code))
                     snprintf(owners + strlen(owners), sizeof owners - strlen(owners), "%s%s", *owners ? ", " : "",
                              command_rows[c].name);
-        size_t d = distance(name, row->name);
+        size_t d = word_distance(name, row->name);
         if (takes(command, code) && d < nearest)
             nearest = d, closest = code;
     }

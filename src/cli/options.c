@@ -88,8 +88,6 @@ const option_row option_rows[OPTION_COUNT] = {
         "type the weights are stored in"},
     [OPT_CACHE_DTYPE] = {"cache-dtype", CHOICE, "f32|f16|bf16", NULL, ANY, SECTION_SHAPE, ON_FORWARD | ON_BENCH,
         "type of the key/value cache [bench, where it decodes: f32; forward: no cache]"},
-    [OPT_TOUCH] = {"touch", FLAG, NULL, NULL, ANY, SECTION_SOURCE, ON_PARAMS,
-        "writes the model's weights, so that the memory is used"},
     [OPT_COST_SEQ] = {"seq", COUNT, "N", NULL, WIDTH, SECTION_SHAPE, ON_PARAMS,
         "length: shows what a forward pass and the key/value cache of a model cost"},
     [OPT_RUN] = {"run", FLAG, NULL, NULL, ANY, SECTION_MACHINE, ON_HEADS,

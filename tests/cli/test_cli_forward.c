@@ -459,6 +459,32 @@ static void test_a_limit_on_files_leaves_nothing_behind(void **state)
     closedir(names);
 }
 
+static void test_names_near_the_one_asked_for(void **state)
+{
+    (void)state;
+    assert_program_refuses(RUN("forward", "--weights", LOOKUP, "--input", "weights/lookup/recorded.safetensors:imput"), 2,
+                           "recorded.safetensors: expected a tensor called \"imput\", found only near ones: input\n");
+    assert_program_refuses(RUN("forward", "--weights", LOOKUP, "--input", "weights/lookup/recorded.safetensors:put6"), 2,
+                           "found only near ones: output64\n");
+    assert_program_refuses(RUN("forward", "--weights", LOOKUP, "--input", "weights/lookup/recorded.safetensors:x"), 2,
+                           "expected a tensor called \"x\", found none near it: tokens, ");
+}
+
+/* A layer may be named by a part of its prefix that no other has. */
+static void test_layers_are_named_by_a_part(void **state)
+{
+    (void)state;
+    static const char *const parts[] = {"h.3.attn", "h.3.attn.", "h.3", "3"}, *const none[] = {"h", "attn", "12", "h.1.a", ""};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        program_result r = RUN("forward", "--preset", "gpt2", "--layer", parts[i], "--seq", "2", "--path", "exact", "--threads", "1");
+        assert_int_equal(r.code, 0);
+        assert_non_null(strstr(r.out, "h.3.attn"));
+        program_free(&r);
+    }
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++)
+        assert_program_refuses(RUN("forward", "--preset", "gpt2", "--layer", none[i], "--seq", "2"), 2, "--layer: expected");
+}
+
 static void test_one_name_is_not_written_twice(void **state)
 {
     (void)state;
@@ -544,6 +570,8 @@ int main(void)
         cmocka_unit_test(test_outputs_that_cannot_be_written),
         cmocka_unit_test(test_more_than_the_machine_has_is_exit_3),
         cmocka_unit_test(test_a_limit_on_files_leaves_nothing_behind),
+        cmocka_unit_test(test_names_near_the_one_asked_for),
+        cmocka_unit_test(test_layers_are_named_by_a_part),
         cmocka_unit_test(test_one_name_is_not_written_twice),
         cmocka_unit_test(test_files_on_standard_output_stand_alone),
         cmocka_unit_test(test_names_that_lead_nowhere_are_wrong_requests),

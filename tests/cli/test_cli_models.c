@@ -184,13 +184,8 @@ static void requests_without_meaning_are_refused(void **state)
     assert_program_refuses(RUN("params", "--preset", "gpt2", "--no-bias"), 2, "--no-bias*--preset");
     assert_program_refuses(RUN("params", "--preset", "gpt2", "--heads", "5"), 2, "768*5 heads");
     assert_program_refuses(RUN("params", "--group", "role"), 2, "--group*--preset");
-    assert_program_refuses(RUN("params", "--touch"), 2, "--touch*--preset");
-    assert_program_refuses(RUN("params", "--weights", "weights/lookup/model.safetensors", "--touch"), 2,
-                           "--touch*--weights");
     assert_program_refuses(RUN("params", "--weights", "weights/lookup/model.safetensors", "--heads", "2"), 2,
                            "--heads*--weights");
-    assert_program_refuses(RUN("params", "--preset", "llama-2-70b", "--dtype", "f64", "--touch"), 3,
-                           "--touch*551813185536");
     assert_program_refuses(RUN("heads", "--class", "x"), 2, "--class*--preset");
     assert_program_refuses(RUN("heads", "--preset", "gpt2", "--heads", "5"), 2, "768*5 heads");
     assert_program_refuses(RUN("heads", "--preset", "nope"), 2, "--preset*'nope'");

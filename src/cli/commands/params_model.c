@@ -9,7 +9,6 @@
 #include "cli/output/parameters.h"
 #include "cli/setup/layer.h"
 #include "cli/setup/model.h"
-#include "cli/setup/tensor_arg.h"
 
 /* ---------------------------------------------------------------- what a file has and lacks */
 
@@ -94,46 +93,42 @@ static void close_report(report *r)
 }
 
 /* The model of the config.json beside the file, when it is one that is described and fits. */
-static int open_beside(report *r, const arguments *args)
+static int open_beside(report *r, const arguments *args, const char *config)
 {
-    char *config;
     mha_error error = {0};
     mha_model_facts facts;
-    int code = config_beside(args->option[OPT_WEIGHTS].text, &config);
-    if (code != EXIT_DONE || !config)
-        return code;
-    mha_model_spec spec = {.config = config, .class_name = args->option[OPT_CLASS].text};
+    mha_model_spec spec = {.config = config, .class_name = text_for(args, OPT_CLASS)};
     bool fits = mha_model_read_config(config, &facts, &error) == MHA_OK;
-    bool described = fits && facts.has_semantics;
-    if (described)
+    const bool described = fits && facts.has_semantics;
+    if (described) {
         fits = mha_model_create(&spec, r->model_table, &r->model, &error) == MHA_OK;
-    if (!fits && ((described && given(args, OPT_CLASS)) || mha_status_exit_code(error.status) == EXIT_MACHINE))
-        code = refuse_error(config, &error);
-    if (described)
         r->model_from = "the config.json beside it";
-    free(config);
-    return code;
+    }
+    if (!fits && ((described && given(args, OPT_CLASS)) || mha_status_exit_code(error.status) == EXIT_MACHINE))
+        return refuse_error(config, &error);
+    return EXIT_DONE;
 }
 
 static int open_file(report *r, const arguments *args)
 {
-    const char *path = args->option[OPT_WEIGHTS].text;
     mha_error error = {0};
-    if (mha_file_open(path, &r->file, &error) != MHA_OK ||
+    char *config = NULL;
+    int code = weights_open(args, &r->file, &config);
+    if (code == EXIT_DONE &&
         mha_model_list_file(r->file, r->table, keep_finding, &r->findings, &r->file_totals, &error) != MHA_OK)
-        return refuse_error(path, &error);
-    int code = EXIT_DONE;
-    if (mha_params_create(NULL, &r->model_table) != MHA_OK)
-        return refuse_error("", &(mha_error){.status = MHA_NO_MEMORY});
-    if (model_asked(args)) {
+        code = refuse_error(text_for(args, OPT_WEIGHTS), &error);
+    if (code == EXIT_DONE && mha_params_create(NULL, &r->model_table) != MHA_OK)
+        code = refuse_error("", &(mha_error){.status = MHA_NO_MEMORY});
+    if (code == EXIT_DONE && model_asked(args)) {
         code = model_open(args, 0, r->model_table, &r->model);
-        r->model_from = given(args, OPT_PRESET) ? args->option[OPT_PRESET].text : args->option[OPT_CONFIG].text;
-    } else
-        code = open_beside(r, args);
+        r->model_from = given(args, OPT_PRESET) ? text_for(args, OPT_PRESET) : text_for(args, OPT_CONFIG);
+    } else if (code == EXIT_DONE && config)
+        code = open_beside(r, args, config);
     if (code == EXIT_DONE && r->model) {
         r->findings.count = 0; /* told again, with what the model knows */
         r->wrong = mha_model_compare_file(r->model, r->file, keep_finding, &r->findings);
     }
+    free(config);
     return code;
 }
 
@@ -142,18 +137,15 @@ static int open_report(report *r, const arguments *args)
     if (mha_params_create(NULL, &r->table) != MHA_OK)
         return refuse_error("", &(mha_error){.status = MHA_NO_MEMORY});
     if (given(args, OPT_WEIGHTS)) {
-        static const option_code pointless[] = {OPT_TOUCH, OPT_HEADS, OPT_KV_HEADS, OPTION_COUNT};
+        static const option_code pointless[] = {OPT_HEADS, OPT_KV_HEADS, OPTION_COUNT};
         int code = refuse_each(args, pointless, "nothing beside --weights, which shows a file as it is");
         if (code == EXIT_DONE)
             code = refuse_shapes(args, "--weights");
         return code == EXIT_DONE ? open_file(r, args) : code;
     }
-    mha_error error = {0};
     size_t heads = given(args, OPT_HEADS) ? count_of(args, OPT_HEADS) : 0;
     int code = model_open(args, heads, r->table, &r->model);
     r->model_table = r->table;
-    if (code == EXIT_DONE && given(args, OPT_TOUCH) && mha_model_touch(r->model, 0, &error) != MHA_OK)
-        code = refuse_error("--touch", &error);
     return code;
 }
 

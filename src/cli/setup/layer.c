@@ -6,7 +6,18 @@
 
 #include "cli/setup/model.h"
 #include "cli/output/print.h"
-#include "cli/setup/tensor_arg.h"
+
+/* Whether the parts of `asked`, which dots separate, stand in this order in a prefix: "0" and "h.0" in "h.0.attn". A
+ * final dot does not matter. */
+static bool names_layer(const char *prefix, const char *asked)
+{
+    size_t length = strlen(asked);
+    length -= length > 0 && asked[length - 1] == '.';
+    for (const char *at = prefix; at; at = strchr(at, '.') ? strchr(at, '.') + 1 : NULL)
+        if (strncmp(at, asked, length) == 0 && (at[length] == '.' || at[length] == 0))
+            return length > 0 || !*prefix;
+    return false;
+}
 
 /* ---------------------------------------------------------------- weights from a file */
 
@@ -14,40 +25,51 @@
 static const option_code decided[] = {OPT_PRESET, OPT_D_MODEL, OPT_D_V,  OPT_D_Q,     OPT_KDIM,
                                       OPT_VDIM,   OPT_D_OUT,   OPT_BIAS, OPT_NO_BIAS, OPTION_COUNT};
 
-/* What --config says, or the config.json beside the weights, or the metadata in them. */
-static int read_facts(request *r, const arguments *args, const mha_file *file)
+/* What a configuration says, or else the metadata of the file. */
+static int read_facts(request *r, const arguments *args, const mha_file *file, const char *config)
 {
     mha_error error = {0};
-    char *config = NULL;
-    int code = EXIT_DONE;
-    if (given(args, OPT_CONFIG))
-        config = text_of("%s", args->option[OPT_CONFIG].text);
-    else
-        code = config_beside(args->option[OPT_WEIGHTS].text, &config);
-    if (code != EXIT_DONE)
-        return code;
-    if (config) {
-        r->facts_from = given(args, OPT_CONFIG) ? args->option[OPT_CONFIG].text : "config.json";
-        if (mha_model_read_config(config, &r->facts, &error) != MHA_OK)
-            code = refuse_file(config, &error);
-    } else if (mha_model_read_metadata(file, &r->facts))
+    if (config)
+        r->facts_from = given(args, OPT_CONFIG) ? text_for(args, OPT_CONFIG) : "config.json";
+    else if (mha_model_read_metadata(file, &r->facts))
         r->facts_from = "metadata";
-    free(config);
-    return code;
+    if (!config || mha_model_read_config(config, &r->facts, &error) == MHA_OK)
+        return EXIT_DONE;
+    return refuse_file(config, &error);
+}
+
+/* The layer that `asked` means by the whole prefix of its tensors' names, or by a part that no other layer has: "0".
+ * What means none or several is left to the library, which lists them. To be freed. */
+static char *meant_prefix(const mha_file *file, const char *asked)
+{
+    const size_t n = mha_model_find_layers(file, NULL, 0);
+    mha_found_layer *layers = obtain(n, sizeof *layers);
+    mha_model_find_layers(file, layers, n);
+    size_t matches = 0, match = 0;
+    for (size_t i = 0; i < n && asked; i++)
+        if (names_layer(layers[i].prefix, asked)) {
+            matches++;
+            match = i;
+        }
+    char *prefix = asked ? text_of("%s", matches == 1 ? layers[match].prefix : asked) : NULL;
+    free(layers);
+    return prefix;
 }
 
 static int layer_of_file(request *r, const arguments *args)
 {
-    const char *path = args->option[OPT_WEIGHTS].text;
-    source s = {0};
+    mha_file *file = NULL;
     mha_error error = {0};
+    char *config = NULL, *prefix = NULL;
     int code = refuse_each(args, decided, "nothing beside --weights, whose file decides it");
     if (code == EXIT_DONE)
-        code = source_open_whole(&s, path);
+        code = weights_open(args, &file, &config);
     if (code == EXIT_DONE)
-        code = read_facts(r, args, s.file);
+        code = read_facts(r, args, file, config);
+    if (code == EXIT_DONE)
+        prefix = meant_prefix(file, text_for(args, OPT_LAYER));
     mha_load_options options = {
-        .layer = args->option[OPT_LAYER].text,
+        .layer = prefix,
         .n_heads = given(args, OPT_HEADS) ? count_of(args, OPT_HEADS) : 0,
         .kv_heads = count_of(args, OPT_KV_HEADS),
         .d_k = count_of(args, OPT_D_K),
@@ -60,30 +82,40 @@ static int layer_of_file(request *r, const arguments *args)
     };
     if (code == EXIT_DONE && mha_params_create(NULL, &r->table) != MHA_OK)
         code = refuse_error("", &(mha_error){.status = MHA_NO_MEMORY});
-    if (code == EXIT_DONE && mha_model_load_layer(s.file, &options, r->table, &r->layer, &r->loaded, &error) != MHA_OK)
-        code = refuse_field(path, &error);
-    source_close(&s);
+    if (code == EXIT_DONE && mha_model_load_layer(file, &options, r->table, &r->layer, &r->loaded, &error) != MHA_OK)
+        code = refuse_field(text_for(args, OPT_WEIGHTS), &error);
+    mha_file_close(file);
+    free(config);
+    free(prefix);
     return code;
 }
 
 /* ---------------------------------------------------------------- the shape of a model's layer */
 
-/* The layer of --layer, with or without its final dot; the first one without. */
+/* The only layer that --layer means; the first one without. */
 static int choose_layer(const arguments *args, const mha_model *model, mha_model_layer *layer)
 {
-    const char *prefix = args->option[OPT_LAYER].text;
-    size_t length = prefix ? strlen(prefix) : 0, i = 0;
-    length -= length > 0 && prefix[length - 1] == '.';
-    for (; mha_model_layer_at(model, i, layer); i++)
-        if (!prefix || (strlen(layer->prefix) == length && strncmp(layer->prefix, prefix, length) == 0))
-            return EXIT_DONE;
-    if (i == 0)
+    const char *asked = text_for(args, OPT_LAYER);
+    const size_t n = mha_model_layer_count(model);
+    size_t matches = 0, match = 0;
+    for (size_t i = 0; i < n && asked; i++) {
+        mha_model_layer_at(model, i, layer);
+        if (names_layer(layer->prefix, asked)) {
+            matches++;
+            match = i;
+        }
+    }
+    if (n > 0 && (!asked || matches == 1)) {
+        mha_model_layer_at(model, match, layer);
+        return EXIT_DONE;
+    }
+    if (n == 0)
         return refuse("--config", "expected a model with attention layers, found none");
     mha_model_layer first = {0}, last = {0};
     mha_model_layer_at(model, 0, &first);
-    mha_model_layer_at(model, i - 1, &last);
-    return refuse("--layer", "expected one of the %zu attention layers from %s to %s, found %s", i, first.prefix, last.prefix,
-                  prefix ? prefix : "none");
+    mha_model_layer_at(model, n - 1, &last);
+    return refuse("--layer", "expected one of the %zu attention layers from %s to %s, found %s%s", n, first.prefix,
+                  last.prefix, asked, matches ? ", which is a part of several" : "");
 }
 
 /* The configuration of an attention layer of --preset or --config, and the model's facts; no weights. */

@@ -66,7 +66,9 @@ static int refuse_path(const char *path)
     return EXIT_MACHINE;
 }
 
-int config_beside(const char *path, char **config)
+/* The config.json in the directory of a file, or in the directory that `path` is. *config is to be freed; NULL when
+ * there is none. */
+static int config_beside(const char *path, char **config)
 {
     struct stat status = {0};
     *config = NULL;
@@ -82,4 +84,18 @@ int config_beside(const char *path, char **config)
     if (!*config)
         free(beside);
     return code;
+}
+
+int weights_open(const arguments *args, mha_file **file, char **config)
+{
+    mha_error error = {0};
+    const char *path = text_for(args, OPT_WEIGHTS);
+    *config = NULL;
+    if (mha_file_open(path, file, &error) != MHA_OK)
+        return refuse_error(path, &error);
+    if (!model_asked(args))
+        return config_beside(path, config);
+    if (given(args, OPT_CONFIG))
+        *config = text_of("%s", text_for(args, OPT_CONFIG));
+    return EXIT_DONE;
 }

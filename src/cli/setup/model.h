@@ -14,8 +14,8 @@ int refuse_shapes(const arguments *args, const char *beside);
 /* The model of --preset or --config with its --class and --dtype; `n_heads` 0: as many heads as it has. */
 int model_open(const arguments *args, size_t n_heads, mha_params *params, mha_model **model);
 
-/* The config.json that belongs to a file of weights: in its directory, or in the directory that `path` is.
- * *config is to be freed; NULL when there is none. */
-int config_beside(const char *path, char **config);
+/* The file of --weights, to be closed, and the config.json that says what it holds, to be freed: that of --config, or
+ * else the one in the same directory; NULL when there is none. What was opened stays so on error. */
+int weights_open(const arguments *args, mha_file **file, char **config);
 
 #endif

@@ -13,6 +13,43 @@ static int open_named(mha_file **file, const char *path)
     return mha_file_open(path, file, &error) == MHA_OK ? EXIT_DONE : refuse_file(path, &error);
 }
 
+/* Whether somebody who wrote `asked` may have meant `name`: a part of it, or a few letters away. */
+static bool is_near(const char *name, const char *asked)
+{
+    const size_t few = strlen(asked) / 4 + 1, letters = word_distance(name, asked);
+    return strstr(name, asked) || (letters <= few && letters < strlen(asked));
+}
+
+/* The names of a file's tensors, as many as a line holds, between commas; with `near` those near to it alone, ""
+ * when there is none. To be freed. */
+static char *names_of(const mha_file *file, const char *near)
+{
+    const size_t enough = 200; /* bytes */
+    char *names = text_of("%s", "");
+    for (size_t i = 0; i < mha_file_count(file); i++) {
+        const char *name = mha_file_at(file, i)->name;
+        if (near && !is_near(name, near))
+            continue;
+        const bool full = strlen(names) >= enough;
+        char *longer = text_of("%s%s%s", names, *names ? ", " : "", full ? "..." : name);
+        free(names);
+        names = longer;
+        if (full)
+            break;
+    }
+    return names;
+}
+
+static int refuse_name(const mha_file *file, const char *asked)
+{
+    char *near = names_of(file, asked), *all = names_of(file, NULL);
+    int code = refuse(mha_file_path(file), "expected a tensor called \"%s\", found %s %s", asked,
+                      *near ? "only near ones:" : "none near it:", *near ? near : all);
+    free(near);
+    free(all);
+    return code;
+}
+
 int source_open(source *s, const char *text)
 {
     *s = (source){0};
@@ -22,36 +59,22 @@ int source_open(source *s, const char *text)
     char *path = text_of("%.*s", colon ? (int)(colon - text) : (int)strlen(text), text);
     int code = open_named(&s->file, path);
     if (code == EXIT_DONE && colon && !(s->tensor = mha_file_find(s->file, colon + 1)))
-        code = refuse(mha_file_path(s->file), "expected a tensor called \"%s\", found none of that name", colon + 1);
+        code = refuse_name(s->file, colon + 1);
     if (code != EXIT_DONE)
         source_close(s);
     free(path);
     return code;
 }
 
-int source_open_whole(source *s, const char *path)
-{
-    *s = (source){0};
-    return open_named(&s->file, path);
-}
-
 int source_choose(source *s, const char *about)
 {
+    const size_t n = mha_file_count(s->file);
+    if (!s->tensor && n == 1)
+        s->tensor = mha_file_at(s->file, 0);
     if (s->tensor)
         return EXIT_DONE;
-    if (mha_file_count(s->file) == 1) {
-        s->tensor = mha_file_at(s->file, 0);
-        return EXIT_DONE;
-    }
-    const size_t n = mha_file_count(s->file), enough = 200; /* bytes of names */
-    char *names = text_of("%s", "");
-    size_t i = 0;
-    for (; i < n && strlen(names) < enough; i++) {
-        char *longer = text_of("%s%s%s", names, i ? ", " : "", mha_file_at(s->file, i)->name);
-        free(names);
-        names = longer;
-    }
-    int code = refuse(about, "expected FILE:TENSOR, found a file of %zu tensors: %s%s", n, names, i < n ? ", ..." : "");
+    char *names = names_of(s->file, NULL);
+    int code = refuse(about, "expected FILE:TENSOR, found a file of %zu tensors: %s", n, names);
     free(names);
     return code;
 }

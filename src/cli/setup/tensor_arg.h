@@ -12,8 +12,6 @@ typedef struct source {
 /* A file of the whole name wins, else the last colon separates file and tensor; "-" is standard input.
  * Gives 0, or the exit code after one line on standard error. */
 int source_open(source *s, const char *text);
-/* The same for an option that takes a file alone: a colon is part of its name. */
-int source_open_whole(source *s, const char *path);
 /* The tensor named, or the file's only one; refused, with the names, when there are several. */
 int source_choose(source *s, const char *about);
 /* Reads a tensor as `dtype` into memory the caller frees (view->data). */
