@@ -9,11 +9,26 @@
 extern "C" {
 #endif
 
+/* ---------------------------------------------------------------- the words of a case */
+
+/* A tensor or a metadata key that a case file may hold. All texts are static. */
+typedef struct mha_case_word {
+    const char *group;   /* "inputs", "weights", "results", ... */
+    const char *name;    /* "query", "W_q", "num_heads"; "expected64.*" for a family of words */
+    const char *also;    /* another spelling of the same word ("W_Q"); "" for none */
+    const char *form;    /* of a tensor its shape; of a key its values ("mha, sdpa, rope") or "number", "text", ... */
+    const char *missing; /* what holds without it: a value, another word or a sentence */
+    const char *meaning;
+} mha_case_word;
+
+/* The list, group by group; src/verify/case/CASES.md shows it. NULL past its end. */
+MHA_API const mha_case_word *mha_case_word_at(size_t index);
+
 /* ---------------------------------------------------------------- case files */
 
 /* One recorded call of attention with the results somebody got: a file of named tensors and string
- * metadata, as the conformance corpus has it. Kinds: `mha` (inputs are projected), `sdpa` (query, key,
- * value are given per head) and `rope` (rotation alone). */
+ * metadata (safetensors or npz), described in src/verify/case/CASES.md. Kinds: `mha` (inputs are projected),
+ * `sdpa` (query, key, value are given per head) and `rope` (rotation alone). */
 typedef struct mha_case mha_case;
 
 /* Reads a case whole. A tensor or metadata key this reader does not know is no error: the case then

@@ -107,19 +107,19 @@ static void what_contradicts_itself_is_refused(void **state)
          {"kind mha", "BTE, TBE or TE", "BTHD"}},
         {{"mha", {{NULL}}, {{"W_v", MHA_F32, -1, {0}, 0}}}, {"W_v", "is missing", ""}},
         {{"mha", {{NULL}}, {{"W_q", MHA_F32, -1, {0}, 0}}}, {"W_q", "is missing", ""}},
-        {{"mha", {{NULL}}, {{"W_k", MHA_F32, 2, {4, 5}, 0}}}, {"W_k", "columns for 2 heads", "(4, 5)"}},
-        {{"mha", {{NULL}}, {{"W_k", MHA_F32, 1, {4}, 0}}}, {"W_k", "columns for 2 heads", "(4,)"}},
-        {{"mha", {{NULL}}, {{"W_o", MHA_F32, -1, {0}, 0}}}, {"W_o", "missing or not a matrix", ""}},
-        {{"mha", {{NULL}}, {{"W_o", MHA_F32, 1, {4}, 0}}}, {"W_o", "missing or not a matrix", ""}},
+        {{"mha", {{NULL}}, {{"W_k", MHA_F32, 2, {4, 5}, 0}}}, {"num_heads", "W_q is 4 wide, W_k 5, W_v 4", "found 2"}},
+        {{"mha", {{NULL}}, {{"W_k", MHA_F32, 1, {4}, 0}}}, {"W_k", "a matrix", "(4,)"}},
+        {{"mha", {{NULL}}, {{"W_o", MHA_F32, -1, {0}, 0}}}, {"W_o", "is missing", "kind mha"}},
+        {{"mha", {{NULL}}, {{"W_o", MHA_F32, 1, {4}, 0}}}, {"W_o", "a matrix", "(4,)"}},
         {{"mha", {{NULL}}, {{"q_norm_weight", MHA_F32, 1, {3}, 0}}}, {"q_norm_weight", "2 (per head) or 4 (per row)", "found 3"}},
         {{"mha", {{NULL}}, {{"k_norm_weight", MHA_F32, 1, {7}, 0}}}, {"k_norm_weight", "found 7", ""}},
-        {{"mha", {{NULL}}, {{"prefill.query", MHA_F32, 3, {1, 3, 4}, 0}}}, {"prefill.query", "length 2", "(1, 3, 4)"}},
+        {{"mha", {{NULL}}, {{"prefill.query", MHA_F32, 3, {1, 3, 4}, 0}}}, {"prefill.query", "(1, 2, 4)", "(1, 3, 4)"}},
         {{"mha", {{NULL}}, {{"torch.in_proj_weight", MHA_F32, 2, {11, 4}, 0}}}, {"torch.in_proj_weight", "(12, 4)", "(11, 4)"}},
         {{"sdpa", {{NULL}}, {{"prefill.query", MHA_F32, 3, {1, 2, 4}, 0}}}, {"prefill.query", "kind mha", "found kind sdpa"}},
         {{"sdpa", {{NULL}}, {{"torch.out_proj.bias", MHA_F32, 1, {4}, 0}}}, {"torch.out_proj.bias", "kind mha", "kind sdpa"}},
         {{"sdpa", {{NULL}}, {{"permuted.W_q", MHA_F32, 2, {4, 4}, 0}}}, {"kind sdpa", "no weights to replace", ""}},
         {{"sdpa", {{NULL}}, {{"repeated.W_k", MHA_F32, 2, {4, 4}, 0}}}, {"kind sdpa", "no weights to replace", ""}},
-        {{"sdpa", {{NULL}}, {{"bias_k", MHA_F32, 1, {4}, 0}}}, {"both bias_k and bias_v", "one", ""}},
+        {{"sdpa", {{NULL}}, {{"bias_k", MHA_F32, 1, {4}, 0}}}, {"bias_v: is missing", "bias_k is there", ""}},
         {{"sdpa", {{"mask_filter_value", "inf"}}, {{NULL}}}, {"mask_filter_value", "less than inf", ""}},
         {{"sdpa", {{"mask_filter_value", "low"}}, {{NULL}}}, {"mask_filter_value", "a number", "low"}},
         {{"sdpa", {{"rope", "half_split"}, {"rope_dim", "3.5"}}, {{NULL}}}, {"rope_dim", "0 to 2", "3.5"}},
@@ -130,7 +130,7 @@ static void what_contradicts_itself_is_refused(void **state)
          {"rope", "interleaved or half_split", "none"}},
         {{"rope", {{"rope", "none"}}, {{NULL}}}, {"rope", "interleaved or half_split", "none"}},
         {{"rope", {{"d_k", "3"}}, {{NULL}}}, {"d_k", "3", "2"}},
-        {{"sdpa", {{"window_left", "0.5"}}, {{NULL}}}, {"window_left", "whole numbers of -1 or more", "0.5"}},
+        {{"sdpa", {{"window_left", "0.5"}}, {{NULL}}}, {"window_left", "a whole number of -1 or more", "0.5"}},
         {{"sdpa", {{"window_right", "-2"}}, {{NULL}}}, {"window_right", "-1 or more", "-2"}},
         {{"sdpa", {{"window_left", "x"}}, {{NULL}}}, {"window_left", "x", ""}},
         {{"sdpa", {{"window_right", "x"}}, {{NULL}}}, {"window_right", "x", ""}},
@@ -156,7 +156,7 @@ static void what_contradicts_itself_is_refused(void **state)
         {{"sdpa", {{NULL}}, {{"kv_lengths", MHA_F32, 1, {1}, 0}}}, {"kv_lengths", "I64", "F32"}},
         {{"sdpa", {{"attn_mask_kind", "additive"}}, {{"attn_mask", MHA_I64, 2, {2, 2}, 0}}}, {"attn_mask", "BOOL or F32", "I64"}},
         {{"sdpa", {{"layout", "BHTD"}}, {{"query", MHA_F32, 4, {1, 3, 2, 2}, 0}, {"key", MHA_F32, 4, {1, 2, 2, 2}, 0}, {"value", MHA_F32, 4, {1, 2, 2, 2}, 0}}},
-         {"query", "2 heads", "(1, 3, 2, 2)"}},
+         {"query", "2 heads in layout BHTD", "found 3"}},
         {{"sdpa", {{NULL}}, {{"query", MHA_I64, 3, {1, 2, 4}, 1}}}, {"query", "expected F32", "I64"}},
         {{"rope", {{NULL}}, {{"query", MHA_I64, 3, {1, 2, 4}, 1}}}, {"query", "expected F32", "I64"}},
         {{"sdpa", {{"rtol64", "-2"}}, {{NULL}}}, {"rtol64", "0 or more", "-2"}},
@@ -174,18 +174,18 @@ static void what_contradicts_itself_is_refused(void **state)
         {{"sdpa", {{"num_heads", "1.5"}}, {{NULL}}}, {"num_heads", "a whole number", "1.5"}},
         {{"sdpa", {{"num_heads", "0"}}, {{NULL}}}, {"num_heads", "a whole number", "0"}},
         {{"sdpa", {{"num_heads", "1e300"}}, {{NULL}}}, {"num_heads", "a whole number", "1e+300"}},
-        {{"sdpa", {{"window_left", "1e300"}}, {{NULL}}}, {"window_left", "whole numbers", "1e+300"}},
-        {{"sdpa", {{"window_right", "1e300"}}, {{NULL}}}, {"window_right", "whole numbers", "1e+300"}},
-        {{"sdpa", {{"window_right", "0.5"}}, {{NULL}}}, {"window_right", "whole numbers", "0.5"}},
+        {{"sdpa", {{"window_left", "1e300"}}, {{NULL}}}, {"window_left", "a whole number", "1e+300"}},
+        {{"sdpa", {{"window_right", "1e300"}}, {{NULL}}}, {"window_right", "a whole number", "1e+300"}},
+        {{"sdpa", {{"window_right", "0.5"}}, {{NULL}}}, {"window_right", "a whole number", "0.5"}},
         {{"sdpa", {{"window_left", "-2"}}, {{NULL}}}, {"window_left", "-1 or more", "-2"}},
         {{"sdpa", {{"rope", "half_split"}, {"rope_dim", "-2"}}, {{NULL}}}, {"rope_dim", "0 to 2", "-2"}},
         {{"sdpa", {{"alibi", "1"}}, {{NULL}}}, {"alibi_slopes", "alibi is 1", "missing"}},
         {{"sdpa", {{"alibi", "0"}}, {{"alibi_slopes", MHA_F32, 1, {2}, 0}}}, {"alibi_slopes", "alibi is 0", "there"}},
         {{"sdpa", {{"attn_mask_kind", "none"}}, {{"attn_mask", MHA_F32, 2, {2, 2}, 0}}}, {"attn_mask", "is none", "there"}},
-        {{"sdpa", {{"attn_mask_kind", "bool_true_keeps"}}, {{"attn_mask", MHA_F32, 2, {2, 2}, 0}}}, {"attn_mask", "expected BOOL for bool_true_keeps", "found F32"}},
-        {{"sdpa", {{"attn_mask_kind", "additive"}}, {{"attn_mask", MHA_BOOL, 2, {2, 2}, 0}}}, {"attn_mask", "expected F32 for additive", "found BOOL"}},
+        {{"sdpa", {{"attn_mask_kind", "bool_true_keeps"}}, {{"attn_mask", MHA_F32, 2, {2, 2}, 0}}}, {"attn_mask", "expected BOOL, as metadata attn_mask_kind is bool_true_keeps", "found F32"}},
+        {{"sdpa", {{"attn_mask_kind", "additive"}}, {{"attn_mask", MHA_BOOL, 2, {2, 2}, 0}}}, {"attn_mask", "expected F32, as metadata attn_mask_kind is additive", "found BOOL"}},
         {{"mha", {{NULL}}, {{"packed.qkv", MHA_F32, 3, {1, 2, 12}, 0}}}, {"packed.qkv", "kind sdpa", "found kind mha"}},
-        {{"sdpa", {{NULL}}, {{"packed.qkv", MHA_F32, 3, {1, 2, 11}, 0}}}, {"packed.qkv", "width 12", "(1, 2, 11)"}},
+        {{"sdpa", {{NULL}}, {{"packed.qkv", MHA_F32, 3, {1, 2, 11}, 0}}}, {"packed.qkv", "(1, 2, 12)", "(1, 2, 11)"}},
         {{"sdpa", {{NULL}}, {{"packed.qkv", MHA_F32, 3, {1, 2, 12}, 0}, {"key", MHA_F32, 3, {1, 3, 4}, 0}, {"value", MHA_F32, 3, {1, 3, 4}, 0}}},
          {"packed.qkv", "T_q = T_k", "T_k 3"}},
         {{"mha", {{NULL}}, {{"prefill.query", MHA_F32, 3, {1, 2, 4}, 0}, {"key", MHA_F32, 3, {1, 3, 4}, 0}, {"value", MHA_F32, 3, {1, 3, 4}, 0}}},
@@ -194,7 +194,7 @@ static void what_contradicts_itself_is_refused(void **state)
         {{"sdpa", {{NULL}}, {{"expected.output", MHA_F32, 2, {2, 4}, 0}}}, {"expected.output", "(1, 2, 4)", "(2, 4)"}},
         {{"sdpa", {{NULL}}, {{"expected.output", MHA_F32, 3, {1, 2, 5}, 0}}}, {"expected.output", "(1, 2, 4)", "(1, 2, 5)"}},
         {{"sdpa", {{NULL}}, {{"expected64.qk", MHA_F64, 4, {1, 2, 2, 2}, 0}}}, {"qk_mode", "missing", ""}},
-        {{"sdpa", {{NULL}}, {{"sin_cache", MHA_F32, 2, {2, 1}, 0}}}, {"cos_cache", "both", "one"}},
+        {{"sdpa", {{NULL}}, {{"sin_cache", MHA_F32, 2, {2, 1}, 0}}}, {"cos_cache: is missing", "sin_cache is there", ""}},
         {{"sdpa", {{NULL}}, {{"query", MHA_F32, 1, {4}, 0}}}, {"query", "rank", "found 1"}},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -203,9 +203,11 @@ static void what_contradicts_itself_is_refused(void **state)
         mha_status status = mha_case_open(write_made(&rows[i].file), NULL, &c, &error);
         if (status != MHA_INVALID)
             fail_msg("row %zu (%s): expected a refusal, found %s", i, rows[i].texts[0], mha_status_name(status));
+        char line[512];
+        mha_error_text(line, sizeof line, &error);
         for (int t = 0; t < 3; t++)
-            if (!strstr(error.message, rows[i].texts[t]))
-                fail_msg("row %zu: expected \"%s\" in \"%s\"", i, rows[i].texts[t], error.message);
+            if (!strstr(line, rows[i].texts[t]))
+                fail_msg("row %zu: expected \"%s\" in \"%s\"", i, rows[i].texts[t], line);
     }
 }
 
@@ -356,7 +358,7 @@ static void a_verdict_for_every_path_and_stage(void **state)
     assert_string_equal(mha_case_name(c), "made.safetensors");
     mha_case_close(c);
     assert_ok(mha_case_open(write_made(&(made){"sdpa", {{"future", "1"}}, {{NULL}}}), NULL, &c, &error), error);
-    assert_string_equal(mha_case_skip_reason(c), "unknown metadata key future");
+    assert_non_null(strstr(mha_case_skip_reason(c), "unknown metadata key future;"));
     mha_case_close(c);
     mha_case_close(NULL);
 }

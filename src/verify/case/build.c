@@ -17,8 +17,8 @@ static mha_status norm_kind(const mha_case *c, mha_weight weight, size_t heads, 
     *norm = w->shape[0] == c->d_k ? MHA_NORM_HEAD : MHA_NORM_ROW;
     if (*norm == MHA_NORM_ROW && w->shape[0] != heads * c->d_k)
         return mha__fail(error, MHA_INVALID, mha__case_weight_name(weight),
-                        "tensor %s: expected %zu (per head) or %zu (per row) elements, found %zu",
-                        mha__case_weight_name(weight), c->d_k, heads * c->d_k, w->shape[0]);
+                         "expected %zu (per head) or %zu (per row) elements, found %zu", c->d_k, heads * c->d_k,
+                         w->shape[0]);
     return MHA_OK;
 }
 
@@ -52,21 +52,18 @@ static mha_status build_layer(mha_case *c, case_weights set, mha_error *error)
     for (int i = 0; i < MHA_WEIGHT_COUNT; i++)
         if (w[i].data && w[i].dtype == MHA_F64)
             config.dtype = MHA_F64;
-    mha_status status = norm_kind(c, MHA_Q_NORM, c->H, &config.q_norm, error);
-    if (!status)
-        status = norm_kind(c, MHA_K_NORM, c->H_kv, &config.k_norm, error);
-    if (!status && mha_params_create(&c->pool.allocator, &c->params[set]))
-        status = mha__fail(error, MHA_NO_MEMORY, c->name, "no memory for the parameter table");
-    if (!status)
-        status = mha_layer_create(&config, c->params[set], NULL, &c->layers[set], error);
-    for (int i = 0; i < MHA_WEIGHT_COUNT && !status; i++) {
-        mha_view from = weight_of(c, set, (mha_weight)i);
-        if (from.data || mha_layer_weight(c->layers[set], (mha_weight)i))
-            status = from.data ? mha_layer_set(c->layers[set], (mha_weight)i, &from, error)
-                               : mha__fail(error, MHA_INVALID, mha__case_weight_name((mha_weight)i),
-                                          "tensor %s is missing", mha__case_weight_name((mha_weight)i));
+    TRY(norm_kind(c, MHA_Q_NORM, c->H, &config.q_norm, error));
+    TRY(norm_kind(c, MHA_K_NORM, c->H_kv, &config.k_norm, error));
+    if (mha_params_create(&c->pool.allocator, &c->params[set]) != MHA_OK)
+        return mha__fail(error, MHA_NO_MEMORY, "", "no memory for the parameter table");
+    TRY(mha_layer_create(&config, c->params[set], NULL, &c->layers[set], error));
+    for (int i = 0; i < MHA_WEIGHT_COUNT; i++) {
+        const mha_weight weight = (mha_weight)i;
+        const mha_view from = weight_of(c, set, weight);
+        if (from.data)
+            TRY(mha_layer_set(c->layers[set], weight, &from, error));
     }
-    return status ? status : mha_layer_pack(c->layers[set], error);
+    return mha_layer_pack(c->layers[set], error);
 }
 
 static mha_status build_layers(mha_case *c, mha_error *error)
@@ -74,14 +71,11 @@ static mha_status build_layers(mha_case *c, mha_error *error)
     const mha_view *w = c->weights[CASE_RECORDED];
     if (c->kind == CASE_MHA) {
         if (c->layout == MHA_BHTD || c->layout == MHA_BTHD)
-            return mha__fail(error, MHA_INVALID, "layout", "kind mha: expected layout BTE, TBE or TE, found %s",
-                            mha_layout_name(c->layout));
+            return mha__fail(error, MHA_INVALID, "layout", "expected BTE, TBE or TE for kind mha, found %s",
+                             mha_layout_name(c->layout));
         for (int set = 0; set < CASE_WEIGHTS_COUNT; set++)
-            if (set == CASE_RECORDED || c->has_set[set]) {
-                mha_status status = build_layer(c, (case_weights)set, error);
-                if (status)
-                    return status;
-            }
+            if (set == CASE_RECORDED || c->has_set[set])
+                TRY(build_layer(c, (case_weights)set, error));
         c->layer = c->layers[CASE_RECORDED];
         return MHA_OK;
     }
@@ -89,10 +83,10 @@ static mha_status build_layers(mha_case *c, mha_error *error)
     for (size_t i = 0; i < sizeof projections / sizeof *projections; i++)
         if (w[projections[i]].data)
             return mha__fail(error, MHA_INVALID, mha__case_weight_name(projections[i]),
-                            "kind %s has no projection, but tensor %s is there", mha_case_kind(c),
-                            mha__case_weight_name(projections[i]));
+                             "is there, but kind %s projects nothing", mha_case_kind(c));
     if (c->has_set[CASE_PERMUTED] || c->has_set[CASE_REPEATED])
-        return mha__fail(error, MHA_INVALID, "permuted", "kind %s has no weights to replace", mha_case_kind(c));
+        return mha__fail(error, MHA_INVALID, c->has_set[CASE_PERMUTED] ? "permuted.*" : "repeated.*",
+                         "is there, but kind %s has no weights to replace", mha_case_kind(c));
     c->extras = (mha_extras){
         .b_q = w[MHA_B_Q],
         .b_k = w[MHA_B_K],
@@ -108,39 +102,40 @@ static mha_status build_layers(mha_case *c, mha_error *error)
 
 /* ---------------------------------------------------------------- semantics */
 
-/* A switch and the tensor it needs, one or both of which the file has. */
-static mha_status switched(const mha_case *c, const char *key, bool present, const char *tensor, bool *on,
-                           mha_error *error)
+/* A switch. With a `tensor` that it needs, `present` says whether the file has that tensor; both must agree. */
+static mha_status read_switch(const mha_case *c, const char *key, bool present, const char *tensor, bool *on,
+                              mha_error *error)
 {
-    static const char *const words[] = {"0", "1", NULL};
     int value;
-    mha_status status = mha__case_word(c, key, words, present, &value, error);
-    if (status)
-        return status;
-    *on = value == 1;
+    TRY(mha__case_choice(c, key, &value, error));
+    *on = value < 0 ? present : value == 1;
     if (tensor && *on != present)
-        return mha__fail(error, MHA_INVALID, tensor, "metadata %s is %d, but %s is %s", key, value, tensor,
-                        present ? "there" : "missing");
+        return mha__fail(error, MHA_INVALID, tensor, "is %s, but metadata %s is %d", present ? "there" : "missing", key,
+                         value);
     return MHA_OK;
 }
 
-static mha_status build_mask(const mha_case *c, case_tensor tensor, const char *key, const char *name, mha_mask *mask,
-                             mha_error *error)
+static mha_status build_mask(const mha_case *c, case_tensor tensor, const char *key, mha_mask *mask, mha_error *error)
 {
-    static const char *const words[] = {"none", "additive", "bool_true_keeps", "bool_true_masks", NULL};
-    static const mha_mask_kind kinds[] = {MHA_MASK_NONE, MHA_MASK_ADDITIVE, MHA_MASK_KEEPS, MHA_MASK_HIDES};
+    enum { NONE, ADDITIVE, KEEPS, MASKS }; /* as the table of words lists the values */
+    static const mha_mask_kind kinds[] = {
+        [NONE] = MHA_MASK_NONE, [ADDITIVE] = MHA_MASK_ADDITIVE, [KEEPS] = MHA_MASK_KEEPS, [MASKS] = MHA_MASK_HIDES};
     const mha_view *v = &c->tensors[tensor];
+    const char *name = mha__case_tensor_name(tensor);
+    const bool real = v->dtype == MHA_F32 || v->dtype == MHA_F64;
     int kind;
-    mha_status status = mha__case_word(c, key, words, 0, &kind, error);
-    if (status)
-        return status;
-    if ((kind != 0) != (v->data != NULL))
-        return mha__fail(error, MHA_INVALID, name, "metadata %s is %s, but tensor %s is %s", key, words[kind], name,
-                        v->data ? "there" : "missing");
-    bool real = v->dtype == MHA_F32 || v->dtype == MHA_F64;
-    if (v->data && real != (kinds[kind] == MHA_MASK_ADDITIVE))
-        return mha__fail(error, MHA_INVALID, name, "tensor %s: expected %s for %s, found %s", name,
-                        real ? "BOOL" : "F32", words[kind], mha_dtype_name(v->dtype));
+    TRY(mha__case_choice(c, key, &kind, error));
+    if (kind < 0 && v->data && !real)
+        return mha__fail(error, MHA_INVALID, key, "is missing: %s holds booleans, and where they are true, a key either"
+                         " stays (bool_true_keeps) or is hidden (bool_true_masks)", name);
+    if (kind < 0)
+        kind = v->data ? ADDITIVE : NONE;
+    if ((kind != NONE) != (v->data != NULL))
+        return mha__fail(error, MHA_INVALID, name, "is %s, but metadata %s is %s", v->data ? "there" : "missing", key,
+                         mha_file_metadata(c->file, key));
+    if (v->data && real != (kind == ADDITIVE))
+        return mha__fail(error, MHA_INVALID, name, "expected %s, as metadata %s is %s, found %s", real ? "BOOL" : "F32", key,
+                         mha_file_metadata(c->file, key), mha_dtype_name(v->dtype));
     mask->kind = kinds[kind];
     mask->values = *v;
     return MHA_OK;
@@ -151,7 +146,7 @@ static mha_status fill_hidden(mha_case *c, mha_view *mask, double fill, mha_erro
 {
     mha_view filled = mha__arena_view(&c->pool, MHA_F64, mask->rank, mask->shape);
     if (!filled.data)
-        return mha__fail(error, MHA_NO_MEMORY, c->name, "no memory for a mask");
+        return mha__fail(error, MHA_NO_MEMORY, "key_padding_mask", "no memory");
     (void)mha_view_copy(&filled, mask);
     double *value = filled.data;
     for (size_t i = 0; i < mha_view_elements(&filled); i++)
@@ -163,51 +158,46 @@ static mha_status fill_hidden(mha_case *c, mha_view *mask, double fill, mha_erro
 static mha_status build_masks(mha_case *c, mha_error *error)
 {
     mha_semantics *s = &c->semantics;
-    mha_status status = build_mask(c, CASE_ATTN_MASK, "attn_mask_kind", "attn_mask", &s->mask, error);
-    if (!status)
-        status = build_mask(c, CASE_PADDING, "key_padding_mask_kind", "key_padding_mask", &s->key_padding, error);
+    double fill;
+    TRY(build_mask(c, CASE_ATTN_MASK, "attn_mask_kind", &s->mask, error));
+    TRY(build_mask(c, CASE_PADDING, "key_padding_mask_kind", &s->key_padding, error));
     mha_view *p = &s->key_padding.values;
     if (p->data && p->rank == 1)
         *p = mha_view_of(p->data, p->dtype, 2, (const size_t[]){1, p->shape[0]});
-    double fill = -INFINITY;
-    if (!status)
-        status = mha__case_number(c, "mask_filter_value", -INFINITY, &fill, error);
-    if (!status && fill == INFINITY)
-        status =
-            mha__fail(error, MHA_INVALID, "mask_filter_value", "metadata mask_filter_value: expected less than inf");
-    if (!status && fill != -INFINITY && p->data) { /* adding -inf is hiding */
-        if (s->key_padding.kind == MHA_MASK_ADDITIVE)
-            return fill_hidden(c, p, fill, error);
-        s->has_padding_fill = true;
-        s->padding_fill = fill;
-    }
-    return status;
+    TRY(mha__case_value(c, "mask_filter_value", &fill, error));
+    if (fill == INFINITY)
+        return mha__fail(error, MHA_INVALID, "mask_filter_value", "expected less than inf");
+    if (fill == -INFINITY || !p->data) /* adding -inf is hiding */
+        return MHA_OK;
+    if (s->key_padding.kind == MHA_MASK_ADDITIVE)
+        return fill_hidden(c, p, fill, error);
+    s->has_padding_fill = true;
+    s->padding_fill = fill;
+    return MHA_OK;
 }
 
 static mha_status build_rope(mha_case *c, mha_error *error)
 {
-    static const char *const words[] = {"none", "interleaved", "half_split", NULL};
     static const mha_rope_kind kinds[] = {MHA_ROPE_NONE, MHA_ROPE_INTERLEAVED, MHA_ROPE_HALF_SPLIT};
     mha_rope *r = &c->semantics.rope;
+    const mha_view *cos = &c->tensors[CASE_COS], *sin = &c->tensors[CASE_SIN];
     int kind;
     double dim, base;
-    mha_status status = mha__case_word(c, "rope", words, 0, &kind, error);
-    if (!status)
-        status = mha__case_number(c, "rope_dim", 0, &dim, error);
-    if (!status)
-        status = mha__case_number(c, "rope_base", 0, &base, error);
-    if (status)
-        return status;
-    const mha_view *cos = &c->tensors[CASE_COS], *sin = &c->tensors[CASE_SIN];
+    TRY(mha__case_choice(c, "rope", &kind, error));
+    TRY(mha__case_value(c, "rope_dim", &dim, error));
+    TRY(mha__case_value(c, "rope_base", &base, error));
     if ((cos->data != NULL) != (sin->data != NULL))
-        return mha__fail(error, MHA_INVALID, "cos_cache", "expected both cos_cache and sin_cache, found one");
+        return mha__fail(error, MHA_INVALID, cos->data ? "sin_cache" : "cos_cache", "is missing, and %s is there",
+                         cos->data ? "cos_cache" : "sin_cache");
     if (kinds[kind] == MHA_ROPE_NONE) {
         if (cos->data || c->kind == CASE_ROPE)
-            return mha__fail(error, MHA_INVALID, "rope", "expected metadata rope interleaved or half_split, found none");
+            return mha__fail(error, MHA_INVALID, "rope", "expected interleaved or half_split, found none");
         return MHA_OK;
     }
+    if (isnan(dim))
+        dim = 0; /* all d_k features */
     if (dim < 0 || dim != floor(dim) || dim > (double)c->d_k)
-        return mha__fail(error, MHA_INVALID, "rope_dim", "metadata rope_dim: expected 0 to %zu, found %g", c->d_k, dim);
+        return mha__fail(error, MHA_INVALID, "rope_dim", "expected 0 to %zu, found %g", c->d_k, dim);
     *r = (mha_rope){.kind = kinds[kind], .dim = (size_t)dim, .base = base, .cos_table = *cos, .sin_table = *sin};
     r->q_positions = c->tensors[CASE_POSITIONS];
     if (r->q_positions.data && r->q_positions.rank == 1)
@@ -220,7 +210,7 @@ static mha_status build_rope(mha_case *c, mha_error *error)
 static mha_rope_kind permuted_rope(const mha_case *c)
 {
     const char *note = mha_file_metadata(c->file, "note");
-    mha_rope_kind kind = c->semantics.rope.kind;
+    const mha_rope_kind kind = c->semantics.rope.kind;
     if (kind == MHA_ROPE_NONE)
         return kind;
     if (note && strstr(note, "rope=half_split"))
@@ -230,61 +220,60 @@ static mha_rope_kind permuted_rope(const mha_case *c)
     return kind == MHA_ROPE_INTERLEAVED ? MHA_ROPE_HALF_SPLIT : MHA_ROPE_INTERLEAVED;
 }
 
+static mha_status read_reach(const mha_case *c, const char *key, int64_t *reach, mha_error *error)
+{
+    double x;
+    TRY(mha__case_value(c, key, &x, error));
+    if (x != floor(x) || x < -1 || x > 0x1p53)
+        return mha__fail(error, MHA_INVALID, key, "expected a whole number of -1 or more, found %g", x);
+    *reach = (int64_t)x;
+    return MHA_OK;
+}
+
 static mha_status build_window(mha_case *c, mha_error *error)
 {
-    double left, right;
-    mha_status status = mha__case_number(c, "window_left", -1, &left, error);
-    if (!status)
-        status = mha__case_number(c, "window_right", -1, &right, error);
-    if (status)
-        return status;
-    if (left != floor(left) || right != floor(right) || left < -1 || right < -1 || left > 0x1p53 || right > 0x1p53)
-        return mha__fail(error, MHA_INVALID, "window_left",
-                        "metadata window_left, window_right: expected whole numbers of -1 or more, found %g, %g", left,
-                        right);
-    c->semantics.window = left >= 0 || right >= 0;
-    c->semantics.window_left = (int64_t)left;
-    c->semantics.window_right = (int64_t)right;
+    mha_semantics *s = &c->semantics;
+    TRY(read_reach(c, "window_left", &s->window_left, error));
+    TRY(read_reach(c, "window_right", &s->window_right, error));
+    s->window = s->window_left >= 0 || s->window_right >= 0;
     return MHA_OK;
 }
 
 /* "none" means that the equation is taken as it stands, and its 0/0 is NaN. */
 static mha_status build_rows(mha_case *c, mha_error *error)
 {
-    static const char *const empty[] = {"zero", "nan", "none", NULL};
-    static const char *const hidden[] = {"ignore", "propagate", NULL};
-    int e, h;
-    mha_status status = mha__case_word(c, "fully_masked", empty, 0, &e, error);
-    if (!status)
-        status = mha__case_word(c, "hidden_values", hidden, 0, &h, error);
-    if (status)
-        return status;
-    c->semantics.empty_rows = e == 0 ? MHA_EMPTY_ZERO : MHA_EMPTY_NAN;
-    c->semantics.hidden_values = h == 0 ? MHA_HIDDEN_IGNORE : MHA_HIDDEN_PROPAGATE;
+    static const mha_empty_rows empty[] = {MHA_EMPTY_ZERO, MHA_EMPTY_NAN, MHA_EMPTY_NAN};
+    static const mha_hidden_values hidden[] = {MHA_HIDDEN_IGNORE, MHA_HIDDEN_PROPAGATE};
+    int rows, values;
+    TRY(mha__case_choice(c, "fully_masked", &rows, error));
+    TRY(mha__case_choice(c, "hidden_values", &values, error));
+    c->semantics.empty_rows = empty[rows];
+    c->semantics.hidden_values = hidden[values];
     return MHA_OK;
 }
 
 /* A tensor of one number per `what`; NULL when the file has none. */
-static mha_status per(const mha_case *c, case_tensor tensor, const char *name, const char *what, size_t n,
-                      const void **data, mha_error *error)
+static mha_status one_per(const mha_case *c, case_tensor tensor, const char *what, size_t n, const void **data,
+                          mha_error *error)
 {
     const mha_view *v = &c->tensors[tensor];
     *data = v->data;
     if (v->data && v->shape[0] != n)
-        return mha__fail(error, MHA_INVALID, name, "tensor %s: expected %zu elements, one per %s, found %zu", name, n,
-                        what, v->shape[0]);
+        return mha__fail(error, MHA_INVALID, mha__case_tensor_name(tensor), "expected %zu elements, one per %s, found %zu",
+                         n, what, v->shape[0]);
     return MHA_OK;
 }
 
 /* The lengths as a call takes them, between 0 and the keys there are: beyond either end they say the same. */
 static mha_status clamp_lengths(mha_case *c, size_t rows, const int64_t **lengths, mha_error *error)
 {
-    const int64_t *given = *lengths, *cu = c->semantics.cu_seqlens_k ? c->semantics.cu_seqlens_k : c->semantics.cu_seqlens_q;
+    const mha_semantics *s = &c->semantics;
+    const int64_t *given = *lengths, *cu = s->cu_seqlens_k ? s->cu_seqlens_k : s->cu_seqlens_q;
     if (!given)
         return MHA_OK;
     int64_t *own = mha__arena_take(&c->pool, rows * sizeof *own);
     if (!own)
-        return mha__fail(error, MHA_NO_MEMORY, c->name, "no memory for kv_lengths");
+        return mha__fail(error, MHA_NO_MEMORY, "kv_lengths", "no memory");
     for (size_t b = 0; b < rows; b++) {
         const bool sound = !cu || (cu[b] >= 0 && cu[b] <= cu[b + 1]); /* the call refuses others by name */
         const int64_t most = !cu ? (int64_t)(c->P + c->T_k) : sound ? cu[b + 1] - cu[b] : 0;
@@ -300,8 +289,7 @@ static mha_status build_arrays(mha_case *c, mha_error *error)
     const mha_view *cu = &c->tensors[CASE_CU_Q], *cu_k = &c->tensors[CASE_CU_K];
     size_t rows = c->B;
     if (cu_k->data && !cu->data)
-        return mha__fail(error, MHA_INVALID, "cu_seqlens_k",
-                        "tensor cu_seqlens_k is there, but cu_seqlens_q is missing");
+        return mha__fail(error, MHA_INVALID, "cu_seqlens_k", "is there, but cu_seqlens_q is missing");
     if (cu->data) {
         if (cu->shape[0] < 2 || (cu_k->data && cu_k->shape[0] != cu->shape[0]))
             return mha__fail(error, MHA_INVALID, "cu_seqlens_q",
@@ -312,16 +300,11 @@ static mha_status build_arrays(mha_case *c, mha_error *error)
         s->cu_seqlens_k = cu_k->data;
     }
     const void *lengths, *offset, *slopes;
-    mha_status status = per(c, CASE_LENGTHS, "kv_lengths", "batch row", rows, &lengths, error);
-    if (!status)
-        status = per(c, CASE_OFFSET, "position_offset", "batch row", rows, &offset, error);
-    if (!status)
-        status = per(c, CASE_ALIBI, "alibi_slopes", "head", c->H, &slopes, error);
-    if (status)
-        return status;
+    TRY(one_per(c, CASE_LENGTHS, "batch row", rows, &lengths, error));
+    TRY(one_per(c, CASE_OFFSET, "batch row", rows, &offset, error));
+    TRY(one_per(c, CASE_ALIBI, "head", c->H, &slopes, error));
     s->kv_lengths = lengths;
-    if ((status = clamp_lengths(c, rows, &s->kv_lengths, error)))
-        return status;
+    TRY(clamp_lengths(c, rows, &s->kv_lengths, error));
     s->has_offset = offset != NULL;
     s->position_offset = offset;
     s->alibi_slopes = slopes;
@@ -332,110 +315,76 @@ static mha_status build_semantics(mha_case *c, mha_error *error)
 {
     mha_semantics *s = &c->semantics;
     const mha_view *w = c->weights[CASE_RECORDED];
-    bool bias_kv = false, alibi = false;
-    mha_status status = mha__case_number(c, "scale", NAN, &s->scale, error);
-    s->has_scale = !isnan(s->scale);
-    if (!s->has_scale)
-        s->scale = 0;
-    if (!status)
-        status = mha__case_number(c, "softcap", 0, &s->softcap, error);
-    if (!status)
-        status = mha__case_number(c, "norm_eps", 0, &s->norm_eps, error);
-    if (!status)
-        status = switched(c, "causal", false, NULL, &s->causal, error);
-    if (!status)
-        status = switched(c, "add_zero_attn", false, NULL, &s->zero_row, error);
-    if (!status)
-        status = switched(c, "softmax_plus_one", false, NULL, &s->softmax_plus_one, error);
-    if (!status && (w[MHA_BIAS_K].data != NULL) != (w[MHA_BIAS_V].data != NULL))
-        status = mha__fail(error, MHA_INVALID, "bias_k", "expected both bias_k and bias_v, found one");
-    if (!status)
-        status = switched(c, "add_bias_kv", w[MHA_BIAS_K].data != NULL, "bias_k", &bias_kv, error);
-    if (!status)
-        status = switched(c, "alibi", c->tensors[CASE_ALIBI].data != NULL, "alibi_slopes", &alibi, error);
-    if (!status)
-        status = build_arrays(c, error);
-    if (!status)
-        status = build_window(c, error);
-    if (!status)
-        status = build_masks(c, error);
-    if (!status)
-        status = build_rope(c, error);
+    const bool bias_k = w[MHA_BIAS_K].data != NULL, bias_v = w[MHA_BIAS_V].data != NULL;
+    const bool slopes = c->tensors[CASE_ALIBI].data != NULL;
+    bool bias_kv, alibi;
+    double scale;
+    TRY(mha__case_value(c, "scale", &scale, error));
+    s->has_scale = !isnan(scale);
+    s->scale = s->has_scale ? scale : 0;
+    TRY(mha__case_value(c, "softcap", &s->softcap, error));
+    TRY(mha__case_value(c, "norm_eps", &s->norm_eps, error));
+    TRY(read_switch(c, "causal", false, NULL, &s->causal, error));
+    TRY(read_switch(c, "add_zero_attn", false, NULL, &s->zero_row, error));
+    TRY(read_switch(c, "softmax_plus_one", false, NULL, &s->softmax_plus_one, error));
+    if (bias_k != bias_v)
+        return mha__fail(error, MHA_INVALID, bias_k ? "bias_v" : "bias_k", "is missing, and %s is there",
+                         bias_k ? "bias_k" : "bias_v");
+    TRY(read_switch(c, "add_bias_kv", bias_k, "bias_k", &bias_kv, error));
+    TRY(read_switch(c, "alibi", slopes, "alibi_slopes", &alibi, error));
+    TRY(build_arrays(c, error));
+    TRY(build_window(c, error));
+    TRY(build_masks(c, error));
+    TRY(build_rope(c, error));
     c->permuted_rope = permuted_rope(c);
-    if (!status)
-        status = build_rows(c, error);
-    return status;
+    return build_rows(c, error);
 }
 
 /* ---------------------------------------------------------------- contradictions */
 
 static mha_status check_past(const mha_case *c, mha_error *error)
 {
-    const struct {
-        case_tensor tensor;
-        const char *name;
-        size_t d;
-    } past[] = {{CASE_PAST_KEY, "past_key", c->d_k}, {CASE_PAST_VALUE, "past_value", c->d_v}};
-    for (size_t i = 0; i < 2; i++) {
-        const mha_view *v = &c->tensors[past[i].tensor];
-        if (!v->data != !c->tensors[CASE_PAST_KEY].data)
-            return mha__fail(error, MHA_INVALID, "past_key", "expected both past_key and past_value, found one");
-        const size_t shape[] = {c->B, c->H_kv, c->P, past[i].d};
-        char expected[128], found[128];
-        if (v->data && memcmp(v->shape, shape, sizeof shape) != 0)
-            return mha__fail(error, MHA_INVALID, past[i].name, "tensor %s: expected shape %s, found %s", past[i].name,
-                            mha__shape_text(expected, sizeof expected, shape, 4),
-                            mha__shape_text(found, sizeof found, v->shape, 4));
-    }
-    return MHA_OK;
+    const mha_view *key = &c->tensors[CASE_PAST_KEY], *value = &c->tensors[CASE_PAST_VALUE];
+    if (!key->data && !value->data)
+        return MHA_OK;
+    if (!key->data || !value->data)
+        return mha__fail(error, MHA_INVALID, key->data ? "past_value" : "past_key", "is missing, and %s is there",
+                         key->data ? "past_key" : "past_value");
+    TRY(mha__expect_shape(error, "past_key", key, 4, (const size_t[]){c->B, c->H_kv, c->P, c->d_k}));
+    return mha__expect_shape(error, "past_value", value, 4, (const size_t[]){c->B, c->H_kv, c->P, c->d_v});
 }
 
-/* The companions of a case: tensors that say the same in another way, of the shape that makes sense. */
+/* A tensor that says the same in another way, and where that makes sense. */
+static mha_status check_companion(const mha_case *c, case_tensor tensor, case_kind kind, bool equal_lengths,
+                                  int rank, const size_t *shape, mha_error *error)
+{
+    const mha_view *v = &c->tensors[tensor];
+    const char *name = mha__case_tensor_name(tensor);
+    if (!v->data)
+        return MHA_OK;
+    if (c->kind != kind)
+        return mha__fail(error, MHA_INVALID, name, "expected kind %s, found kind %s", kind == CASE_MHA ? "mha" : "sdpa",
+                         mha_case_kind(c));
+    if (equal_lengths && c->T_q != c->T_k)
+        return mha__fail(error, MHA_INVALID, name, "expected T_q = T_k, found T_q %zu, T_k %zu", c->T_q, c->T_k);
+    return mha__expect_shape(error, name, v, rank, shape);
+}
+
 static mha_status check_companions(const mha_case *c, mha_error *error)
 {
-    const mha_view *packed = &c->tensors[CASE_PACKED], *prefill = &c->tensors[CASE_PREFILL];
-    char found[128];
-    if (packed->data) {
-        const size_t shape[] = {c->B, c->T_q, c->H * c->d_k + c->H_kv * (c->d_k + c->d_v)};
-        if (c->kind != CASE_SDPA || c->T_q != c->T_k || memcmp(packed->shape, shape, sizeof shape) != 0)
-            return mha__fail(error, MHA_INVALID, "packed.qkv",
-                            "tensor packed.qkv: expected kind sdpa, T_q = T_k and width %zu, found kind %s, T_q %zu, "
-                            "T_k %zu, shape %s",
-                            shape[2], mha_case_kind(c), c->T_q, c->T_k,
-                            mha__shape_text(found, sizeof found, packed->shape, 3));
-    }
-    if (prefill->data) {
-        const size_t shape[] = {c->B, c->P + c->T_q, c->E_q};
-        if (c->kind != CASE_MHA || c->T_q != c->T_k || memcmp(prefill->shape, shape, sizeof shape) != 0)
-            return mha__fail(error, MHA_INVALID, "prefill.query",
-                            "tensor prefill.query: expected kind mha, T_q = T_k and length %zu, found kind %s, T_q "
-                            "%zu, T_k %zu, shape %s",
-                            shape[1], mha_case_kind(c), c->T_q, c->T_k,
-                            mha__shape_text(found, sizeof found, prefill->shape, 3));
-    }
-    bool wanted = c->expected[0][CASE_PREFILL_OUTPUT].name || c->expected[1][CASE_PREFILL_OUTPUT].name;
-    if (wanted && !prefill->data)
-        return mha__fail(error, MHA_INVALID, "prefill.query",
-                        "expected.prefill_output needs tensor prefill.query, which is missing");
-    const struct {
-        case_tensor tensor;
-        const char *name;
-        size_t shape[2];
-        int rank;
-    } torch[] = {{CASE_IN_PROJ, "torch.in_proj_weight", {3 * c->H * c->d_k, c->E_q}, 2},
-                 {CASE_IN_BIAS, "torch.in_proj_bias", {3 * c->H * c->d_k, 0}, 1},
-                 {CASE_OUT_PROJ, "torch.out_proj.weight", {c->E_out, c->H * c->d_v}, 2},
-                 {CASE_OUT_BIAS, "torch.out_proj.bias", {c->E_out, 0}, 1}};
-    for (size_t i = 0; i < sizeof torch / sizeof *torch; i++) {
-        const mha_view *v = &c->tensors[torch[i].tensor];
-        char expected[128];
-        if (v->data &&
-            (c->kind != CASE_MHA || memcmp(v->shape, torch[i].shape, sizeof(size_t) * (size_t)torch[i].rank) != 0))
-            return mha__fail(error, MHA_INVALID, torch[i].name,
-                            "tensor %s: expected kind mha and shape %s, found kind %s and %s", torch[i].name,
-                            mha__shape_text(expected, sizeof expected, torch[i].shape, torch[i].rank), mha_case_kind(c),
-                            mha__shape_text(found, sizeof found, v->shape, v->rank));
-    }
+    const size_t columns = c->H * c->d_k;
+    const size_t packed[] = {c->B, c->T_q, columns + c->H_kv * (c->d_k + c->d_v)};
+    const size_t prefill[] = {c->B, c->P + c->T_q, c->E_q};
+    const size_t in_proj[] = {3 * columns, c->E_q}, out_proj[] = {c->E_out, c->H * c->d_v};
+    TRY(check_companion(c, CASE_PACKED, CASE_SDPA, true, 3, packed, error));
+    TRY(check_companion(c, CASE_PREFILL, CASE_MHA, true, 3, prefill, error));
+    TRY(check_companion(c, CASE_IN_PROJ, CASE_MHA, false, 2, in_proj, error));
+    TRY(check_companion(c, CASE_IN_BIAS, CASE_MHA, false, 1, in_proj, error));
+    TRY(check_companion(c, CASE_OUT_PROJ, CASE_MHA, false, 2, out_proj, error));
+    TRY(check_companion(c, CASE_OUT_BIAS, CASE_MHA, false, 1, out_proj, error));
+    const bool wanted = c->expected[0][CASE_PREFILL_OUTPUT].name || c->expected[1][CASE_PREFILL_OUTPUT].name;
+    if (wanted && !c->tensors[CASE_PREFILL].data)
+        return mha__fail(error, MHA_INVALID, "prefill.query", "is missing, and expected.prefill_output is there");
     return MHA_OK;
 }
 
@@ -445,14 +394,9 @@ static mha_status check_expected(const mha_case *c, const mha_plan *plan, int wi
     const case_expected *e = &c->expected[wide][slot];
     if (!e->name)
         return MHA_OK;
-    mha_view stored = mha_view_of(NULL, MHA_F32, plan->stage_rank[stage], plan->stage_shape[stage]);
-    mha_view shaped = mha__case_shape(c, &stored, stage, slot == CASE_QK, plan->S, e->view.rank);
-    char expected[128], found[128];
-    if (shaped.rank != e->view.rank || memcmp(shaped.shape, e->view.shape, sizeof(size_t) * (size_t)shaped.rank) != 0)
-        return mha__fail(error, MHA_INVALID, e->name, "tensor %s: expected shape %s, found %s", e->name,
-                        mha__shape_text(expected, sizeof expected, shaped.shape, shaped.rank),
-                        mha__shape_text(found, sizeof found, e->view.shape, e->view.rank));
-    return MHA_OK;
+    const mha_view stored = mha_view_of(NULL, MHA_F32, plan->stage_rank[stage], plan->stage_shape[stage]);
+    const mha_view shaped = mha__case_shape(c, &stored, stage, slot == CASE_QK, plan->S, e->view.rank);
+    return mha__expect_shape(error, e->name, &e->view, shaped.rank, shaped.shape);
 }
 
 /* Asks the library what it makes of the call. What no path can do is not wrong: the judge will skip it. */
@@ -463,30 +407,25 @@ mha_status mha__case_check_plan(mha_case *c, mha_error *error)
     mha__request request = {.layer = mha_case_layer(c), .call = &call};
     mha_case_past(c, &request.past_key, &request.past_value);
     mha__attempt attempt = {0};
-    mha_status status = mha__attempt_begin(&attempt, &c->pool.allocator, &request, error);
-    mha_plan plan = attempt.plan;
+    const mha_status status = mha__attempt_begin(&attempt, &c->pool.allocator, &request, error);
+    const mha_plan plan = attempt.plan;
     mha__attempt_free(&attempt);
-    if (status)
+    if (status != MHA_OK)
         return status == MHA_UNSUPPORTED ? MHA_OK : status;
-    for (int wide = 0; wide < 2; wide++)
+    for (int wide = 0; wide < 2; wide++) {
         for (int slot = 0; slot < CASE_PREFILL_OUTPUT; slot++)
-            if ((status = check_expected(c, &plan, wide, slot, (mha_stage)slot, error)))
-                return status;
-    for (int wide = 0; wide < 2 && !status; wide++)
-        status = check_expected(c, &plan, wide, CASE_QK, c->qk_stage, error);
-    return status;
+            TRY(check_expected(c, &plan, wide, slot, (mha_stage)slot, error));
+        TRY(check_expected(c, &plan, wide, CASE_QK, c->qk_stage, error));
+    }
+    return MHA_OK;
 }
 
 mha_status mha__case_build(mha_case *c, mha_error *error)
 {
-    mha_status status = c->kind == CASE_ROPE ? MHA_OK : check_past(c, error);
-    if (!status)
-        status = check_companions(c, error);
-    if (!status)
-        status = build_layers(c, error);
-    if (!status)
-        status = build_semantics(c, error);
-    if (status || c->kind == CASE_ROPE)
-        return status;
-    return mha__case_check_plan(c, error);
+    if (c->kind != CASE_ROPE)
+        TRY(check_past(c, error));
+    TRY(check_companions(c, error));
+    TRY(build_layers(c, error));
+    TRY(build_semantics(c, error));
+    return c->kind == CASE_ROPE ? MHA_OK : mha__case_check_plan(c, error);
 }

@@ -1,109 +1,10 @@
-/* Reading a case file: which tensors and keys it holds, and what they say. */
+/* Reading a case file: which tensors and keys it holds, what they say, and what holds where they are missing. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/base.h"
 #include "verify/case/record.h"
-
-/* ---------------------------------------------------------------- the format's words */
-
-static const struct {
-    const char *name;
-    case_content content;
-    int low, high; /* ranks */
-} tensor_words[CASE_TENSOR_COUNT] = {
-#define TENSOR_ROW(code, name, content, low, high) [code] = {name, content, low, high},
-    CASE_TENSOR_LIST(TENSOR_ROW)
-#undef TENSOR_ROW
-};
-
-static const char *const weights_prefix[CASE_WEIGHTS_COUNT] = {"", "permuted.", "repeated."};
-
-/* Keys that change what is computed or how it is judged, then those that only describe. */
-static const char *const known_keys[] = {
-    "format_version",
-    "kind",
-    "layout",
-    "num_heads",
-    "kv_heads",
-    "d_k",
-    "d_v",
-    "d_model",
-    "batch",
-    "q_len",
-    "kv_len",
-    "past_len",
-    "scale",
-    "softcap",
-    "causal",
-    "window_left",
-    "window_right",
-    "attn_mask_kind",
-    "key_padding_mask_kind",
-    "mask_filter_value",
-    "add_bias_kv",
-    "add_zero_attn",
-    "fully_masked",
-    "hidden_values",
-    "rope",
-    "rope_dim",
-    "rope_base",
-    "alibi",
-    "softmax_plus_one",
-    "norm_eps",
-    "qk_mode",
-    "rtol",
-    "atol",
-    "rtol64",
-    "atol64",
-    "tags",
-
-    "name",
-    "source",
-    "source_version",
-    "op",
-    "opset",
-    "attributes",
-    "note",
-    "scale_is_default",
-    "softmax_precision",
-    "source_dtype",
-    "need_weights",
-    "average_attn_weights",
-    "source_rtol",
-    "source_atol",
-    "tolerance_origin",
-    "tolerance_widened",
-    "observed_max_abs_err",
-    "max_abs_logit",
-    "fast_path_max_abs_diff",
-    "fast_path_nan",
-    "decode_vs_prefill_max_abs_diff",
-    "ort_local_window_size",
-    "expected64_origin",
-    "format", /* what many writers of safetensors add: "pt" */
-};
-
-static bool starts_with(const char *text, const char *prefix, const char **rest)
-{
-    size_t n = strlen(prefix);
-    if (strncmp(text, prefix, n) != 0)
-        return false;
-    *rest = text + n;
-    return true;
-}
-
-/* The slot of an expected tensor by what follows "expected."; -1 for an unknown name. */
-static int expected_slot(const char *name)
-{
-    mha_stage stage;
-    if (mha_stage_find(name, &stage))
-        return (int)stage;
-    if (strcmp(name, "qk") == 0)
-        return CASE_QK;
-    return strcmp(name, "prefill_output") == 0 ? CASE_PREFILL_OUTPUT : -1;
-}
 
 /* ---------------------------------------------------------------- tensors */
 
@@ -113,85 +14,67 @@ static bool is_short(mha_dtype dtype)
     return dtype == MHA_F16 || dtype == MHA_BF16 || dtype == MHA_F8_E4M3 || dtype == MHA_F8_E5M2;
 }
 
-static mha_status read_tensor(mha_case *c, const mha_file_tensor *t, case_content content, int low, int high,
-                              mha_view *view, mha_error *error)
-{
-    if (t->rank < low || t->rank > high)
-        return mha__fail(error, MHA_INVALID, t->name, "tensor %s: expected rank %d to %d, found %d", t->name, low, high,
-                        t->rank);
-    bool real = t->dtype == MHA_F32 || t->dtype == MHA_F64 || is_short(t->dtype);
-    bool truth = t->dtype == MHA_BOOL || t->dtype == MHA_U8;
-    bool count = t->dtype == MHA_I64 || t->dtype == MHA_I32;
-    bool fits = content == CASE_COUNT ? count : content == CASE_MASK ? real || truth : real;
-    if (!fits)
-        return mha__fail(error, MHA_INVALID, t->name, "tensor %s: expected %s, found %s", t->name,
-                        content == CASE_COUNT  ? "I64"
-                        : content == CASE_MASK ? "BOOL or F32"
-                                               : "F32",
-                        mha_dtype_name(t->dtype));
-    mha_dtype stored = content == CASE_DOUBLE || t->dtype == MHA_F64 ? MHA_F64 : real ? MHA_F32 : t->dtype;
-    mha_view v = mha__arena_view(&c->pool, stored, t->rank, t->shape);
-    if (!v.data)
-        return mha__fail(error, MHA_NO_MEMORY, t->name, "tensor %s: no memory for %zu elements", t->name, t->elements);
-    mha_status status = mha_file_read(c->file, t, &v, error);
-    if (status)
-        return status;
-    if (stored == MHA_I32) {
-        mha_view wide = mha__arena_view(&c->pool, MHA_I64, t->rank, t->shape);
-        if (!wide.data)
-            return mha__fail(error, MHA_NO_MEMORY, t->name, "tensor %s: no memory", t->name);
-        for (size_t i = 0; i < t->elements; i++)
-            ((int64_t *)wide.data)[i] = ((const int32_t *)v.data)[i];
-        v = wide;
-    }
-    *view = v;
-    return MHA_OK;
-}
-
 /* The type in which results were recorded: metadata source_dtype where they were widened to F32 since. */
 static mha_dtype recorded_type(const mha_case *c, mha_dtype found)
 {
     const char *source = mha_file_metadata(c->file, "source_dtype");
     mha_dtype dtype;
-    bool widened = found == MHA_F32 && source && mha_dtype_find(source, &dtype) && is_short(dtype);
+    const bool widened = found == MHA_F32 && source && mha_dtype_find(source, &dtype) && is_short(dtype);
     return widened ? dtype : found;
 }
 
-/* Puts one tensor of the file where it belongs; *known says whether there is such a place. */
-static mha_status place(mha_case *c, const mha_file_tensor *t, bool *known, mha_error *error)
+static mha_status read_tensor(mha_case *c, const mha_file_tensor *t, const mha__case_word *word, mha_view *view,
+                              mha_error *error)
 {
-    const char *rest;
-    *known = true;
-    for (int i = 0; i < CASE_TENSOR_COUNT; i++)
-        if (strcmp(t->name, tensor_words[i].name) == 0)
-            return read_tensor(c, t, tensor_words[i].content, tensor_words[i].low, tensor_words[i].high, &c->tensors[i],
-                               error);
-    for (int set = 0; set < CASE_WEIGHTS_COUNT; set++)
-        for (int w = 0; w < MHA_WEIGHT_COUNT; w++)
-            if (starts_with(t->name, weights_prefix[set], &rest) && strcmp(rest, mha__case_weight_name((mha_weight)w)) == 0) {
-                c->has_set[set] = true;
-                return read_tensor(c, t, CASE_REAL, 1, 2, &c->weights[set][w], error);
-            }
-    for (int wide = 0; wide < 2; wide++)
-        if (starts_with(t->name, wide ? "expected64." : "expected.", &rest) && expected_slot(rest) >= 0) {
-            case_expected *e = &c->expected[wide][expected_slot(rest)];
-            e->name = t->name;
-            e->stored = recorded_type(c, t->dtype);
-            return read_tensor(c, t, CASE_REAL, 1, 4, &e->view, error);
-        }
-    *known = starts_with(t->name, "expected_fast.", &rest) && expected_slot(rest) >= 0;
+    if (view->data)
+        return mha__fail(error, MHA_INVALID, t->name, "found %s and %s, which are one word", word->shown.name,
+                         word->shown.also);
+    if (t->rank < word->low || t->rank > word->high)
+        return mha__fail(error, MHA_INVALID, t->name, "expected rank %d to %d, found %d; %s is %s", word->low, word->high,
+                         t->rank, word->shown.name, word->shown.form);
+    const bool real = t->dtype == MHA_F32 || t->dtype == MHA_F64 || is_short(t->dtype);
+    const bool truth = t->dtype == MHA_BOOL || t->dtype == MHA_U8;
+    const bool count = t->dtype == MHA_I64 || t->dtype == MHA_I32;
+    const bool fits = word->content == CASE_COUNT ? count : word->content == CASE_MASK ? real || truth : real;
+    if (!fits)
+        return mha__fail(error, MHA_INVALID, t->name, "expected %s, found %s",
+                         word->content == CASE_COUNT  ? "I64"
+                         : word->content == CASE_MASK ? "BOOL or F32"
+                                                      : "F32",
+                         mha_dtype_name(t->dtype));
+    const bool wide = word->content == CASE_DOUBLE || t->dtype == MHA_F64;
+    const mha_dtype stored = wide ? MHA_F64 : real ? MHA_F32 : t->dtype;
+    mha_view v = mha__arena_view(&c->pool, stored, t->rank, t->shape);
+    if (!v.data)
+        return mha__fail(error, MHA_NO_MEMORY, t->name, "no memory for %zu elements", t->elements);
+    TRY(mha_file_read(c->file, t, &v, error));
+    *view = v;
+    if (stored == MHA_I32) {
+        *view = mha__arena_view(&c->pool, MHA_I64, t->rank, t->shape);
+        if (!view->data)
+            return mha__fail(error, MHA_NO_MEMORY, t->name, "no memory for %zu elements", t->elements);
+        for (size_t i = 0; i < t->elements; i++)
+            ((int64_t *)view->data)[i] = ((const int32_t *)v.data)[i];
+    }
     return MHA_OK;
 }
 
-static bool key_is_known(const char *key)
+/* Reads one tensor of the file to where its name says that it belongs. */
+static mha_status read_placed(mha_case *c, const mha_file_tensor *t, const mha__case_place *place, mha_error *error)
 {
-    const char *tensor, *rest;
-    for (size_t i = 0; i < sizeof known_keys / sizeof *known_keys; i++)
-        if (strcmp(key, known_keys[i]) == 0)
-            return true;
-    return starts_with(key, "atol.", &tensor) &&
-           (starts_with(tensor, "expected.", &rest) || starts_with(tensor, "expected64.", &rest)) &&
-           expected_slot(rest) >= 0;
+    const mha__case_word *word = place->word;
+    if (word->kind == WORD_TENSOR)
+        return read_tensor(c, t, word, &c->tensors[word->code], error);
+    if (word->kind == WORD_WEIGHT) {
+        c->has_set[place->set] = true;
+        return read_tensor(c, t, word, &c->weights[place->set][word->code], error);
+    }
+    if (place->record == PLACE_FUSED)
+        return MHA_OK;
+    case_expected *e = &c->expected[place->record == PLACE_DOUBLE][word->code];
+    e->name = place->record == PLACE_DOUBLE ? t->name : word->shown.name;
+    e->stored = recorded_type(c, t->dtype);
+    return read_tensor(c, t, word, &e->view, error);
 }
 
 static mha_status read_names(mha_case *c, mha_error *error)
@@ -199,27 +82,119 @@ static mha_status read_names(mha_case *c, mha_error *error)
     for (size_t i = 0; i < mha_file_metadata_count(c->file); i++) {
         const char *key, *value;
         mha_file_metadata_at(c->file, i, &key, &value);
-        if (!key_is_known(key) && !*c->skip)
-            mha__text_print(c->skip, sizeof c->skip, "unknown metadata key %s", key);
+        if (!mha__case_knows_key(key) && !mha__case_is_own(key) && !*c->skip)
+            mha__case_explain_unknown(c->skip, sizeof c->skip, key, true);
     }
     for (size_t i = 0; i < mha_file_count(c->file); i++) {
         const mha_file_tensor *t = mha_file_at(c->file, i);
-        bool known;
-        mha_status status = place(c, t, &known, error);
-        if (status)
-            return status;
-        if (!known && !*c->skip)
-            mha__text_print(c->skip, sizeof c->skip, "unknown tensor %s", t->name);
+        if (mha__case_is_own(t->name) || (t->rank == 0 && mha_file_metadata(c->file, t->name)))
+            continue; /* an npz tells its metadata in arrays without extent */
+        const mha__case_place place = mha__case_place_of(t->name);
+        if (place.word)
+            TRY(read_placed(c, t, &place, error));
+        else if (!*c->skip)
+            mha__case_explain_unknown(c->skip, sizeof c->skip, t->name, false);
     }
     return MHA_OK;
+}
+
+/* Whether the file looks like a case: it says its kind, or has a query, or something that may have been meant so. */
+static bool is_case(const mha_case *c)
+{
+    if (mha_file_metadata(c->file, "kind") || c->tensors[CASE_QUERY].data)
+        return true;
+    for (size_t i = 0; i < mha_file_count(c->file); i++) {
+        const mha__case_word *word = mha__case_nearest(mha_file_at(c->file, i)->name, false);
+        if (word && word->kind == WORD_TENSOR && word->code == CASE_QUERY)
+            return true;
+    }
+    return false;
+}
+
+/* ---------------------------------------------------------------- defaults */
+
+/* Takes a weight that the file does not have from `part` of a tensor as PyTorch keeps it. *taken says whether. */
+static mha_status take_weight(mha_case *c, mha_weight weight, const mha_view *part, bool *taken, mha_error *error)
+{
+    mha_view *w = &c->weights[CASE_RECORDED][weight], from = *part;
+    *taken = !w->data;
+    if (w->data)
+        return MHA_OK;
+    if (from.rank == 2) {
+        from.shape[0] = part->shape[1], from.shape[1] = part->shape[0];
+        from.stride[0] = part->stride[1], from.stride[1] = part->stride[0];
+    }
+    *w = mha__arena_view(&c->pool, from.dtype, from.rank, from.shape);
+    if (!w->data)
+        return mha__fail(error, MHA_NO_MEMORY, mha__case_weight_name(weight), "no memory");
+    return mha_view_copy(w, &from);
+}
+
+/* Fills in weights that the file holds only as PyTorch packs them. A tensor from which all was taken is forgotten:
+ * holding it against itself would show nothing. */
+static mha_status take_from_torch(mha_case *c, mha_error *error)
+{
+    static const struct {
+        case_tensor torch;
+        size_t count;
+        mha_weight parts[3];
+    } rows[] = {{CASE_IN_PROJ, 3, {MHA_W_Q, MHA_W_K, MHA_W_V}},
+                {CASE_IN_BIAS, 3, {MHA_B_Q, MHA_B_K, MHA_B_V}},
+                {CASE_OUT_PROJ, 1, {MHA_W_O}},
+                {CASE_OUT_BIAS, 1, {MHA_B_O}}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        mha_view *torch = &c->tensors[rows[i].torch];
+        if (!torch->data)
+            continue;
+        const size_t n = torch->shape[0] / rows[i].count;
+        bool all = torch->shape[0] % rows[i].count == 0; /* else its shape is refused later */
+        for (size_t p = 0; p < rows[i].count; p++) {
+            const mha_view part = mha_view_slice(torch, 0, p * n, n);
+            bool taken;
+            TRY(take_weight(c, rows[i].parts[p], &part, &taken, error));
+            all &= taken;
+        }
+        if (all)
+            torch->data = NULL;
+    }
+    return MHA_OK;
+}
+
+/* The kind the file names; else mha where there is anything to project with. */
+static mha_status read_kind(mha_case *c, mha_error *error)
+{
+    static const mha_weight projections[] = {MHA_W_Q, MHA_W_K, MHA_W_V, MHA_W_O};
+    int kind;
+    TRY(mha__case_choice(c, "kind", &kind, error));
+    c->kind = kind < 0 ? CASE_SDPA : (case_kind)kind;
+    if (kind >= 0)
+        return MHA_OK;
+    for (size_t i = 0; i < sizeof projections / sizeof *projections; i++)
+        if (c->weights[CASE_RECORDED][projections[i]].data)
+            c->kind = CASE_MHA;
+    if (c->tensors[CASE_IN_PROJ].data || c->tensors[CASE_OUT_PROJ].data)
+        c->kind = CASE_MHA;
+    return MHA_OK;
+}
+
+static mha_status fill_in(mha_case *c, mha_error *error)
+{
+    mha_view *query = &c->tensors[CASE_QUERY], *key = &c->tensors[CASE_KEY], *value = &c->tensors[CASE_VALUE];
+    if (!key->data && c->kind != CASE_ROPE)
+        *key = *query;
+    if (!value->data && c->kind != CASE_ROPE)
+        *value = *key;
+    return c->kind == CASE_MHA ? take_from_torch(c, error) : MHA_OK;
 }
 
 /* ---------------------------------------------------------------- the whole */
 
 static bool has_tag(const char *tags, const char *tag)
 {
-    size_t n = strlen(tag);
-    for (const char *at = tags; at && (at = strstr(at, tag)); at += n)
+    if (!tags)
+        return false;
+    const size_t n = strlen(tag);
+    for (const char *at = strstr(tags, tag); at; at = strstr(at + n, tag))
         if ((at == tags || at[-1] == ',') && (at[n] == ',' || at[n] == '\0'))
             return true;
     return false;
@@ -227,93 +202,83 @@ static bool has_tag(const char *tags, const char *tag)
 
 static mha_status read_qk(mha_case *c, mha_error *error)
 {
+    static const mha_stage modes[] = {MHA_STAGE_SCORES, MHA_STAGE_CAPPED, MHA_STAGE_MASKED, MHA_STAGE_WEIGHTS};
     if (!c->expected[0][CASE_QK].name && !c->expected[1][CASE_QK].name)
         return MHA_OK;
-    static const mha_stage modes[] = {MHA_STAGE_SCORES, MHA_STAGE_CAPPED, MHA_STAGE_MASKED, MHA_STAGE_WEIGHTS};
-    static const char *const words[] = {"0", "1", "2", "3", NULL};
     int mode;
-    mha_status status = mha__case_word(c, "qk_mode", words, -1, &mode, error);
-    if (!status && mode < 0)
-        status = mha__fail(error, MHA_INVALID, "qk_mode", "expected.qk needs metadata qk_mode, which is missing");
-    if (!status)
-        c->qk_stage = modes[mode];
-    return status;
+    TRY(mha__case_choice(c, "qk_mode", &mode, error));
+    if (mode < 0)
+        return mha__fail(error, MHA_INVALID, "qk_mode", "is missing: it says which stage expected.qk is");
+    c->qk_stage = modes[mode];
+    return MHA_OK;
 }
 
 /* A tolerance, which is finite: with an infinite one every result would do. NaN where the file has none. */
 static mha_status read_tolerance(const mha_case *c, const char *key, double *value, mha_error *error)
 {
-    mha_status status = mha__case_number(c, key, NAN, value, error);
-    if (!status && !isnan(*value) && (*value < 0 || isinf(*value)))
-        status = mha__fail(error, MHA_INVALID, key, "metadata %s: expected %s, found %s", key,
-                          isinf(*value) ? "a finite number" : "0 or more", mha_file_metadata(c->file, key));
-    return status;
+    TRY(mha__case_number(c, key, NAN, value, error));
+    if (*value < 0 || isinf(*value))
+        return mha__fail(error, MHA_INVALID, key, "expected %s, found %s", isinf(*value) ? "a finite number" : "0 or more",
+                         mha_file_metadata(c->file, key));
+    return MHA_OK;
 }
 
 static mha_status read_tolerances(mha_case *c, mha_error *error)
 {
-    const struct {
-        const char *key;
-        double *value;
-    } keys[] = {{"rtol", &c->rtol}, {"atol", &c->atol}, {"rtol64", &c->rtol64}, {"atol64", &c->atol64}};
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        mha_status status = read_tolerance(c, keys[i].key, keys[i].value, error);
-        if (status)
-            return status;
-    }
-    for (size_t i = 0; i < mha_file_metadata_count(c->file); i++) {
-        const char *key, *unused;
-        double value;
-        mha_file_metadata_at(c->file, i, &key, &unused);
-        mha_status status = starts_with(key, "atol.", &unused) ? read_tolerance(c, key, &value, error) : MHA_OK;
-        if (status)
-            return status;
-    }
-    for (int slot = 0; slot < CASE_EXPECTED_COUNT; slot++) {
-        const char *stage = slot == CASE_QK               ? "qk"
-                            : slot == CASE_PREFILL_OUTPUT ? "prefill_output"
-                                                          : mha_stage_name((mha_stage)slot);
+    TRY(read_tolerance(c, "rtol", &c->rtol, error));
+    TRY(read_tolerance(c, "atol", &c->atol, error));
+    TRY(read_tolerance(c, "rtol64", &c->rtol64, error));
+    TRY(read_tolerance(c, "atol64", &c->atol64, error));
+    const mha__case_word *word;
+    for (size_t i = 0; (word = mha__case_word_at(i)); i++) {
+        if (word->kind != WORD_RESULT)
+            continue;
         char key[64];
-        snprintf(key, sizeof key, "atol.expected.%s", stage);
-        TRY(read_tolerance(c, key, &c->expected[0][slot].atol, error));
-        snprintf(key, sizeof key, "atol.expected64.%s", stage);
-        TRY(read_tolerance(c, key, &c->expected[1][slot].atol, error));
+        snprintf(key, sizeof key, "atol.%s", word->shown.name);
+        TRY(read_tolerance(c, key, &c->expected[0][word->code].atol, error));
+        snprintf(key, sizeof key, "atol.expected64.%s", strchr(word->shown.name, '.') + 1);
+        TRY(read_tolerance(c, key, &c->expected[1][word->code].atol, error));
     }
     return MHA_OK;
 }
 
 mha_status mha__case_read(mha_case *c, mha_error *error)
 {
-    static const char *const kinds[] = {"mha", "sdpa", "rope", NULL};
-    static const char *const layouts[] = {
-        [MHA_BTE] = "BTE", [MHA_TBE] = "TBE", [MHA_TE] = "TE", [MHA_BHTD] = "BHTD", [MHA_BTHD] = "BTHD", NULL};
     const char *path = mha_file_path(c->file), *slash = strrchr(path, '/');
     const char *name = mha_file_metadata(c->file, "name");
-    mha__text_print(c->name, sizeof c->name, "%s", name ? name : slash ? slash + 1 : path);
-
-    int kind, layout;
-    if (!mha_file_metadata(c->file, "kind"))
-        return mha__fail(error, MHA_INVALID, "kind", "this is no case file: metadata kind (mha, sdpa, rope) is missing");
-    mha_status status = mha__case_word(c, "kind", kinds, -1, &kind, error);
-    if (!status)
-        status = mha__case_word(c, "layout", layouts, MHA_BTE, &layout, error);
-    if (status)
-        return status;
-    c->kind = (case_kind)kind;
-    c->layout = (mha_layout)layout;
     const char *version = mha_file_metadata(c->file, "format_version");
+    mha__text_print(c->name, sizeof c->name, "%s", name ? name : slash ? slash + 1 : path);
     if (version && strcmp(version, "1") != 0)
         mha__text_print(c->skip, sizeof c->skip, "format_version %s", version);
-    c->overflow = has_tag(mha_file_metadata(c->file, "tags"), "overflow");
 
-    status = read_names(c, error);
-    if (status || *c->skip)
+    int layout;
+    TRY(mha__case_choice(c, "layout", &layout, error));
+    c->layout = (mha_layout)layout;
+    TRY(read_names(c, error));
+    if (!is_case(c))
+        return mha__fail(error, MHA_INVALID, path, "this is no case file: it has no tensor query (mha help case: what a"
+                         " case holds)");
+    TRY(read_kind(c, error));
+    c->overflow = has_tag(mha_file_metadata(c->file, "tags"), "overflow");
+    if (*c->skip)
+        return MHA_OK;
+    TRY(fill_in(c, error));
+    TRY(read_tolerances(c, error));
+    TRY(read_qk(c, error));
+    return mha__case_read_sizes(c, error);
+}
+
+/* Puts the file in front of the name of an error about something in it. */
+static mha_status inside(mha_error *error, mha_status status, const char *path)
+{
+    char name[sizeof error->name];
+    if (status == MHA_OK || !error || strncmp(error->name, path, strlen(path)) == 0)
         return status;
-    status = read_tolerances(c, error);
-    if (!status)
-        status = read_qk(c, error);
-    if (!status)
-        status = mha__case_read_sizes(c, error);
+    mha__text_print(name, sizeof name, "%s", error->name);
+    if (*name)
+        mha__name_inside(error->name, sizeof error->name, path, name);
+    else
+        mha__text_print(error->name, sizeof error->name, "%s", path);
     return status;
 }
 
@@ -325,11 +290,13 @@ mha_status mha_case_open(const char *path, const mha_allocator *allocator, mha_c
         return mha__fail(error, MHA_NO_MEMORY, path, "no memory for a case");
     c->pool.allocator = a;
     mha_status status = mha_file_open(path, &c->file, error);
-    if (!status)
+    if (status == MHA_OK) {
         status = mha__case_read(c, error);
-    if (!status && !*c->skip)
-        status = mha__case_build(c, error);
-    if (status) {
+        if (status == MHA_OK && !*c->skip)
+            status = mha__case_build(c, error);
+        status = inside(error, status, mha_file_path(c->file));
+    }
+    if (status != MHA_OK) {
         mha_case_close(c);
         return status;
     }

@@ -1,46 +1,16 @@
-/* What a case that was read says: its words, its metadata as numbers, its call and the shapes of its results. */
+/* What a case that was read says: its metadata as numbers and choices, its call and the shapes of its results. */
+#include <errno.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/base.h"
 #include "verify/case/record.h"
 
-/* ---------------------------------------------------------------- the format's words */
-
-static const char *const weight_words[MHA_WEIGHT_COUNT] = {
-    [MHA_W_Q] = "W_q",
-    [MHA_B_Q] = "b_q",
-    [MHA_W_K] = "W_k",
-    [MHA_B_K] = "b_k",
-    [MHA_W_V] = "W_v",
-    [MHA_B_V] = "b_v",
-    [MHA_W_O] = "W_o",
-    [MHA_B_O] = "b_o",
-    [MHA_BIAS_K] = "bias_k",
-    [MHA_BIAS_V] = "bias_v",
-    [MHA_SINKS] = "head_sink",
-    [MHA_Q_NORM] = "q_norm_weight",
-    [MHA_K_NORM] = "k_norm_weight",
-};
-
-const char *mha__case_weight_name(mha_weight weight)
-{
-    return weight_words[weight];
-}
-
-const char *mha__case_tensor_name(case_tensor tensor)
-{
-    static const char *const names[CASE_TENSOR_COUNT] = {
-#define TENSOR_NAME(code, name, content, low, high) [code] = name,
-        CASE_TENSOR_LIST(TENSOR_NAME)
-#undef TENSOR_NAME
-    };
-    return names[tensor];
-}
-
 /* ---------------------------------------------------------------- metadata */
+
+enum { SHOWN = 60 }; /* bytes of a value that messages repeat */
 
 mha_status mha__case_number(const mha_case *c, const char *key, double missing, double *value, mha_error *error)
 {
@@ -49,44 +19,63 @@ mha_status mha__case_number(const mha_case *c, const char *key, double missing, 
     if (!text)
         return MHA_OK;
     char *end;
-    double x = strtod(text, &end);
+    errno = 0;
+    const double x = strtod(text, &end);
     if (end == text || *end != '\0' || isnan(x))
-        return mha__fail(error, MHA_INVALID, key, "metadata %s: expected a number, found \"%s\"", key, text);
+        return mha__fail(error, MHA_INVALID, key, "expected a number, found \"%.*s\"", MHA_CUT_ARGS(SHOWN, text));
+    if (errno == ERANGE && (x == 0 || isinf(x)))
+        return mha__fail(error, MHA_INVALID, key, "expected a finite number that a double can hold, found \"%.*s\"",
+                         MHA_CUT_ARGS(SHOWN, text));
     *value = x;
     return MHA_OK;
 }
 
 mha_status mha__case_whole(const mha_case *c, const char *key, int64_t low, int64_t missing, int64_t *value,
-                          mha_error *error)
+                           mha_error *error)
 {
     double x;
-    mha_status status = mha__case_number(c, key, (double)missing, &x, error);
-    if (status)
-        return status;
+    TRY(mha__case_number(c, key, (double)missing, &x, error));
     if (x != floor(x) || x < (double)low || x > 0x1p53)
-        return mha__fail(error, MHA_INVALID, key, "%s: expected a whole number of %lld or more, found %g", key,
-                        (long long)low, x);
+        return mha__fail(error, MHA_INVALID, key, "expected a whole number of %lld or more, found %g", (long long)low, x);
     *value = (int64_t)x;
     return MHA_OK;
 }
 
-mha_status mha__case_word(const mha_case *c, const char *key, const char *const *words, int missing, int *value,
-                         mha_error *error)
+mha_status mha__case_value(const mha_case *c, const char *key, double *value, mha_error *error)
 {
-    const char *text = mha_file_metadata(c->file, key);
-    *value = missing;
-    if (!text)
-        return MHA_OK;
-    char list[160] = "";
-    for (int i = 0; words[i]; i++) {
-        if (strcmp(words[i], text) == 0) {
-            *value = i;
-            return MHA_OK;
-        }
-        size_t used = strlen(list);
-        snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "", words[i]);
+    const char *missing = mha__case_key(key)->shown.missing;
+    char *end;
+    const double x = strtod(missing, &end);
+    return mha__case_number(c, key, end == missing || *end != '\0' ? NAN : x, value, error);
+}
+
+/* The place of `text` in `list`, whose items are separated by ", "; -1 when it is none of them. */
+static int place_in(const char *list, const char *text)
+{
+    const size_t n = strlen(text);
+    int place = 0;
+    for (const char *at = list;; at += strlen(", "), place++) {
+        const size_t item = strcspn(at, ",");
+        if (item == n && memcmp(at, text, n) == 0)
+            return place;
+        at += item;
+        if (*at == '\0')
+            return -1;
     }
-    return mha__fail(error, MHA_INVALID, key, "metadata %s: expected one of %s, found \"%s\"", key, list, text);
+}
+
+mha_status mha__case_choice(const mha_case *c, const char *key, int *choice, mha_error *error)
+{
+    const mha_case_word *word = &mha__case_key(key)->shown;
+    const char *text = mha_file_metadata(c->file, key);
+    const bool truth = strcmp(word->form, "0, 1") == 0;
+    *choice = place_in(word->form, text ? text : word->missing);
+    if (text && truth && (strcasecmp(text, "true") == 0 || strcasecmp(text, "false") == 0))
+        *choice = strcasecmp(text, "true") == 0;
+    if (text && *choice < 0)
+        return mha__fail(error, MHA_INVALID, key, "expected one of %s%s, found \"%.*s\"", word->form,
+                         truth ? ", false, true" : "", MHA_CUT_ARGS(SHOWN, text));
+    return MHA_OK;
 }
 
 /* ---------------------------------------------------------------- the whole and the call */

@@ -1,135 +1,210 @@
 /* The sizes of a case: told by its tensors, and where the metadata tells them too, in agreement. */
+#include <string.h>
+
 #include "base/base.h"
 #include "verify/case/record.h"
 
-/* A size the tensors already tell: where the metadata names it too, both must agree. */
+/* A size that the tensors tell: where the metadata tells it too, both must agree. */
 static mha_status agree(const mha_case *c, const char *key, size_t found, mha_error *error)
 {
     int64_t stated;
-    mha_status status = mha__case_whole(c, key, 0, (int64_t)found, &stated, error);
-    if (status)
-        return status;
+    TRY(mha__case_whole(c, key, 0, (int64_t)found, &stated, error));
     if ((uint64_t)stated != found)
-        return mha__fail(error, MHA_INVALID, key, "metadata %s is %lld, but the tensors' shapes say %zu", key,
-                        (long long)stated, found);
+        return mha__fail(error, MHA_INVALID, key, "is %lld, but the tensors' shapes say %zu", (long long)stated, found);
     return MHA_OK;
 }
 
-/* B, T and merged width E of an input as its layout lies in memory. */
-static mha_status input_size(const mha_case *c, case_tensor which, size_t heads, size_t *B, size_t *T, size_t *E,
-                             mha_error *error)
+/* ---------------------------------------------------------------- inputs */
+
+/* B, T, heads (0 where the layout does not tell them) and merged width E of an input. */
+typedef struct input_sizes {
+    size_t B, T, heads, E;
+} input_sizes;
+
+static mha_status read_input(const mha_case *c, case_tensor which, input_sizes *sizes, mha_error *error)
 {
     const char *name = mha__case_tensor_name(which);
     const mha_view *v = &c->tensors[which];
     if (!v->data)
-        return mha__fail(error, MHA_INVALID, name, "tensor %s is missing", name);
-    int rank = c->layout == MHA_TE ? 2 : c->layout == MHA_BTE || c->layout == MHA_TBE ? 3 : 4;
-    if (v->rank != rank)
-        return mha__fail(error, MHA_INVALID, name, "tensor %s: expected rank %d in layout %s, found %d", name, rank,
-                        mha_layout_name(c->layout), v->rank);
-    const size_t *s = v->shape;
-    size_t h = heads;
-    switch (c->layout) {
-    case MHA_BTE: *B = s[0], *T = s[1], *E = s[2]; break;
-    case MHA_TBE: *B = s[1], *T = s[0], *E = s[2]; break;
-    case MHA_TE: *B = 1, *T = s[0], *E = s[1]; break;
-    case MHA_BHTD: *B = s[0], h = s[1], *T = s[2], *E = s[1] * s[3]; break;
-    default: *B = s[0], *T = s[1], h = s[2], *E = s[2] * s[3]; break;
-    }
-    if (h != heads || (c->kind != CASE_MHA && *E % heads != 0)) {
+        return mha__fail(error, MHA_INVALID, name, "is missing");
+    const int rank = c->layout == MHA_TE ? 2 : c->layout == MHA_BTE || c->layout == MHA_TBE ? 3 : 4;
+    if (v->rank != rank) {
         char shape[128];
-        return mha__fail(error, MHA_INVALID, name, "tensor %s: expected %zu heads in layout %s, found shape %s", name,
-                        heads, mha_layout_name(c->layout), mha__shape_text(shape, sizeof shape, s, v->rank));
+        return mha__fail(error, MHA_INVALID, name, "expected rank %d in layout %s, found shape %s", rank,
+                         mha_layout_name(c->layout), mha__shape_text(shape, sizeof shape, v->shape, v->rank));
+    }
+    const size_t *s = v->shape;
+    switch (c->layout) {
+    case MHA_TBE: *sizes = (input_sizes){s[1], s[0], 0, s[2]}; break;
+    case MHA_TE: *sizes = (input_sizes){1, s[0], 0, s[1]}; break;
+    case MHA_BHTD: *sizes = (input_sizes){s[0], s[2], s[1], s[1] * s[3]}; break;
+    case MHA_BTHD: *sizes = (input_sizes){s[0], s[1], s[2], s[2] * s[3]}; break;
+    default: *sizes = (input_sizes){s[0], s[1], 0, s[2]}; break;
     }
     return MHA_OK;
 }
 
-/* The width of one head from a projection's columns, a multiple of the number of heads. */
-static mha_status head_width(const mha_case *c, mha_weight weight, size_t heads, size_t *width, mha_error *error)
+/* ---------------------------------------------------------------- heads */
+
+/* The widths of which num_heads and kv_heads must be divisors: those of q, k and v with all heads side by side. */
+typedef struct head_widths {
+    const char *names[3];
+    size_t q, k, v;
+} head_widths;
+
+static mha_status projection_width(const mha_case *c, mha_weight weight, size_t *width, mha_error *error)
 {
     const mha_view *w = &c->weights[CASE_RECORDED][weight];
     const char *name = mha__case_weight_name(weight);
     if (!w->data)
-        return mha__fail(error, MHA_INVALID, name, "tensor %s is missing", name);
-    if (w->rank != 2 || w->shape[1] == 0 || w->shape[1] % heads != 0) {
+        return mha__fail(error, MHA_INVALID, name, "is missing, and kind mha needs it");
+    if (w->rank != 2 || w->shape[0] == 0 || w->shape[1] == 0) {
         char shape[128];
-        return mha__fail(error, MHA_INVALID, name, "tensor %s: expected columns for %zu heads, found shape %s", name,
-                        heads, mha__shape_text(shape, sizeof shape, w->shape, w->rank));
+        return mha__fail(error, MHA_INVALID, name, "expected a matrix, input dimension first, found shape %s",
+                         mha__shape_text(shape, sizeof shape, w->shape, w->rank));
     }
-    *width = w->shape[1] / heads;
+    *width = w->shape[1];
     return MHA_OK;
 }
 
-static mha_status read_heads(mha_case *c, mha_error *error)
+static mha_status read_widths(const mha_case *c, const input_sizes inputs[3], head_widths *widths, mha_error *error)
 {
-    const mha_view *q = &c->tensors[CASE_QUERY], *k = &c->tensors[CASE_KEY];
-    int axis = c->layout == MHA_BHTD ? 1 : c->layout == MHA_BTHD ? 2 : -1;
-    bool told = axis >= 0 && q->data && q->rank == 4;
-    if (!told && !mha_file_metadata(c->file, "num_heads"))
-        return mha__fail(error, MHA_INVALID, "num_heads", "metadata num_heads is missing");
+    *widths = (head_widths){{"query", "key", "value"}, inputs[0].E, inputs[1].E, inputs[2].E};
+    if (c->kind != CASE_MHA)
+        return MHA_OK;
+    static const mha_weight weights[] = {MHA_W_Q, MHA_W_K, MHA_W_V};
+    size_t *to[] = {&widths->q, &widths->k, &widths->v}, unused;
+    for (size_t i = 0; i < 3; i++) {
+        widths->names[i] = mha__case_weight_name(weights[i]);
+        TRY(projection_width(c, weights[i], to[i], error));
+    }
+    return projection_width(c, MHA_W_O, &unused, error);
+}
+
+/* The number of key/value heads that h query heads of these widths go with; 0 when there is none. */
+static size_t kv_heads_of(const head_widths *w, size_t h)
+{
+    if (h == 0 || w->q % h != 0 || w->q == 0)
+        return 0;
+    const size_t d_k = w->q / h, h_kv = w->k / d_k;
+    const bool whole = h_kv > 0 && w->k % d_k == 0 && w->v % h_kv == 0;
+    return whole && h % h_kv == 0 ? h_kv : 0;
+}
+
+/* "1, 2, 4 or 8": the head counts that fit; "" when none does. */
+static void list_heads(char *text, size_t size, const head_widths *w)
+{
+    enum { MOST = 12, FARTHEST = 1 << 16 };
+    size_t fitting[MOST], n = 0;
+    bool more = false;
+    for (size_t h = 1; h <= w->q && h <= FARTHEST && !more; h++) {
+        if (kv_heads_of(w, h) == 0)
+            continue;
+        more = n == MOST;
+        if (!more)
+            fitting[n++] = h;
+    }
+    *text = '\0';
+    for (size_t i = 0; i < n; i++) {
+        const size_t used = strlen(text);
+        const char *before = i == 0 ? "" : i + 1 == n && !more ? " or " : ", ";
+        mha__text_print(text + used, size - used, "%s%zu%s", before, fitting[i], i + 1 == n && more ? ", ..." : "");
+    }
+}
+
+/* A number of heads that is missing (`found` 0) or does not divide the widths: says which ones would. */
+static mha_status refuse_heads(const head_widths *w, size_t found, mha_error *error)
+{
+    char heads[160], widths[200], stated[32] = "none";
+    list_heads(heads, sizeof heads, w);
+    if (w->q == w->k && w->k == w->v)
+        mha__text_print(widths, sizeof widths, "%s, %s and %s are %zu wide", w->names[0], w->names[1], w->names[2], w->q);
+    else
+        mha__text_print(widths, sizeof widths, "%s is %zu wide, %s %zu, %s %zu", w->names[0], w->q, w->names[1], w->k,
+                        w->names[2], w->v);
+    if (found)
+        mha__text_print(stated, sizeof stated, "%zu", found);
+    if (!*heads)
+        return mha__fail(error, MHA_INVALID, "num_heads", "expected widths that heads can share, but %s, found %s", widths,
+                         stated);
+    return mha__fail(error, MHA_INVALID, "num_heads", "expected %s, as %s, found %s", heads, widths, stated);
+}
+
+/* h and h_kv: what the layout tells, what the metadata says, and the key/value heads else from the widths. */
+static mha_status read_heads(mha_case *c, const input_sizes inputs[3], const head_widths *w, mha_error *error)
+{
+    const bool told = inputs[0].heads > 0, told_kv = told && c->kind != CASE_ROPE;
     int64_t h, h_kv;
-    mha_status status = mha__case_whole(c, "num_heads", 1, told ? (int64_t)q->shape[axis] : 1, &h, error);
-    bool told_kv = axis >= 0 && k->data && k->rank == 4;
-    if (!status)
-        status = mha__case_whole(c, "kv_heads", 1, told_kv ? (int64_t)k->shape[axis] : h, &h_kv, error);
-    if (status)
-        return status;
+    if (!told && !mha_file_metadata(c->file, "num_heads"))
+        return refuse_heads(w, 0, error);
+    TRY(mha__case_whole(c, "num_heads", 1, (int64_t)inputs[0].heads, &h, error));
+    const size_t fitting = kv_heads_of(w, (size_t)h);
+    TRY(mha__case_whole(c, "kv_heads", 1, told_kv ? (int64_t)inputs[1].heads : fitting > 0 ? (int64_t)fitting : 1, &h_kv,
+                        error));
+    static const case_tensor tensors[] = {CASE_QUERY, CASE_KEY, CASE_VALUE};
+    for (size_t i = 0; i < (c->kind == CASE_ROPE ? 1 : 3); i++)
+        if (told && inputs[i].heads != (size_t)(i == 0 ? h : h_kv))
+            return mha__fail(error, MHA_INVALID, mha__case_tensor_name(tensors[i]), "expected %lld heads in layout %s, found %zu",
+                             (long long)(i == 0 ? h : h_kv), mha_layout_name(c->layout), inputs[i].heads);
     if (h % h_kv != 0)
-        return mha__fail(error, MHA_INVALID, "kv_heads",
-                        "metadata kv_heads: expected a divisor of num_heads %lld, found %lld", (long long)h,
-                        (long long)h_kv);
+        return mha__fail(error, MHA_INVALID, "kv_heads", "expected a divisor of num_heads %lld, found %lld", (long long)h,
+                         (long long)h_kv);
+    if (fitting == 0 && told)
+        return mha__fail(error, MHA_INVALID, "key", "expected heads as wide as those of query, which are %zu, found %zu",
+                         w->q / (size_t)h, w->k / (size_t)h_kv);
+    if (fitting == 0)
+        return refuse_heads(w, (size_t)h, error);
+    if (fitting != (size_t)h_kv)
+        return mha__fail(error, MHA_INVALID, "kv_heads", "expected %zu, as %s is %zu wide and one head %zu, found %lld",
+                         fitting, w->names[1], w->k, w->q / (size_t)h, (long long)h_kv);
     c->H = (size_t)h;
     c->H_kv = (size_t)h_kv;
     return MHA_OK;
 }
 
+/* ---------------------------------------------------------------- the whole */
+
 mha_status mha__case_read_sizes(mha_case *c, mha_error *error)
 {
-    mha_status status = read_heads(c, error);
-    size_t B_k = 0, B_v = 0, T_v = 0;
-    if (!status)
-        status = input_size(c, CASE_QUERY, c->H, &c->B, &c->T_q, &c->E_q, error);
-    if (c->kind == CASE_ROPE) {
-        c->d_k = c->d_v = status ? 0 : c->E_q / c->H;
-        c->T_k = c->T_q;
-        c->E_out = c->E_q;
-        return status ? status : agree(c, "d_k", c->d_k, error);
+    input_sizes in[3];
+    head_widths w;
+    TRY(read_input(c, CASE_QUERY, &in[0], error));
+    in[1] = in[2] = in[0];
+    if (c->kind != CASE_ROPE) {
+        TRY(read_input(c, CASE_KEY, &in[1], error));
+        TRY(read_input(c, CASE_VALUE, &in[2], error));
     }
-    if (!status)
-        status = input_size(c, CASE_KEY, c->H_kv, &B_k, &c->T_k, &c->E_k, error);
-    if (!status)
-        status = input_size(c, CASE_VALUE, c->H_kv, &B_v, &T_v, &c->E_v, error);
-    if (status)
-        return status;
-    if (B_k != c->B || B_v != c->B || T_v != c->T_k)
+    if (in[1].B != in[0].B || in[2].B != in[0].B || in[2].T != in[1].T)
         return mha__fail(error, MHA_INVALID, "key",
-                        "query, key and value: batches %zu, %zu, %zu; lengths of key and value %zu, %zu", c->B, B_k,
-                        B_v, c->T_k, T_v);
-    c->d_k = c->E_k / c->H_kv;
-    c->d_v = c->E_v / c->H_kv;
-    c->E_out = c->H * c->d_v;
-    if (c->kind == CASE_MHA) {
-        const mha_view *o = &c->weights[CASE_RECORDED][MHA_W_O];
-        status = head_width(c, MHA_W_K, c->H_kv, &c->d_k, error);
-        if (!status)
-            status = head_width(c, MHA_W_V, c->H_kv, &c->d_v, error);
-        if (!status && (!o->data || o->rank != 2))
-            status = mha__fail(error, MHA_INVALID, "W_o", "tensor W_o is missing or not a matrix");
-        c->E_out = status ? 0 : o->shape[1];
-    }
+                         "expected the batch of query and the length of value, found batches %zu, %zu, %zu of query, key,"
+                         " value and lengths %zu, %zu of key and value",
+                         in[0].B, in[1].B, in[2].B, in[1].T, in[2].T);
+    TRY(read_widths(c, in, &w, error));
+    TRY(read_heads(c, in, &w, error));
+    c->B = in[0].B;
+    c->T_q = in[0].T;
+    c->T_k = in[1].T;
+    c->E_q = in[0].E;
+    c->E_k = in[1].E;
+    c->E_v = in[2].E;
+    c->d_k = w.q / c->H;
+    c->d_v = w.v / c->H_kv;
+    c->E_out = c->kind == CASE_MHA ? c->weights[CASE_RECORDED][MHA_W_O].shape[1] : c->H * c->d_v;
+    if (c->kind == CASE_ROPE)
+        return agree(c, "d_k", c->d_k, error);
     const mha_view *past = &c->tensors[CASE_PAST_KEY];
     c->P = past->data ? past->shape[2] : 0;
 
-    bool ragged = c->tensors[CASE_CU_Q].data != NULL;
     const struct {
         const char *key;
         size_t found;
-        bool ragged_too; /* sequences and their lengths are not extents of the packed tensors */
+        bool ragged_too; /* in a ragged batch the others count sequences and their lengths, which no extent tells */
     } sizes[] = {{"d_k", c->d_k, true},    {"d_v", c->d_v, true},  {"d_model", c->E_out, true},
                  {"past_len", c->P, true}, {"batch", c->B, false}, {"q_len", c->T_q, false},
                  {"kv_len", c->T_k, false}};
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes && !status; i++)
+    const bool ragged = c->tensors[CASE_CU_Q].data != NULL;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         if (!ragged || sizes[i].ragged_too)
-            status = agree(c, sizes[i].key, sizes[i].found, error);
-    return status;
+            TRY(agree(c, sizes[i].key, sizes[i].found, error));
+    return MHA_OK;
 }

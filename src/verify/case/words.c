@@ -1,0 +1,428 @@
+/* The words of the case format, each once: reading, messages, `mha help case` and CASES.md all follow this table. */
+#include <ctype.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "verify/case/words.h"
+
+#define INPUTS "inputs"
+#define WEIGHTS "weights"
+#define RESULTS "results"
+#define MASKS "masks, positions, cache"
+#define AGAIN "the same in another form"
+#define SHAPE "shape"
+#define MEANING "what is computed"
+#define JUDGEMENT "how it is judged"
+#define NOTES "notes"
+#define OWN "one's own"
+
+#define TENSOR(group, code, name, content, low, high, foreign, form, missing, meaning)                                 \
+    {{group, name, "", form, missing, meaning}, foreign, WORD_TENSOR, code, content, low, high}
+#define WEIGHT(code, name, also, foreign, form, meaning)                                                               \
+    {{WEIGHTS, name, also, form, "none", meaning}, foreign, WORD_WEIGHT, code, CASE_REAL, 1, 2}
+#define MATRIX(code, name, also, foreign, form, meaning)                                                               \
+    {{WEIGHTS, name, also, form, "required by kind mha", meaning}, foreign, WORD_WEIGHT, code, CASE_REAL, 1, 2}
+#define RESULT(slot, name, also, foreign, form, meaning)                                                               \
+    {{RESULTS, name, also, form, "not judged", meaning}, foreign, WORD_RESULT, slot, CASE_REAL, 1, 4}
+#define FAMILY(group, name, also, form, meaning)                                                                       \
+    {{group, name, also, form, "none", meaning}, "", WORD_OTHER_TENSOR, 0, CASE_REAL, 0, 0}
+#define KEY(group, name, foreign, form, missing, meaning)                                                              \
+    {{group, name, "", form, missing, meaning}, foreign, WORD_KEY, 0, CASE_REAL, 0, 0}
+
+#define BOOLEAN "0, 1"
+#define NUMBER "number"
+#define COUNT "whole number"
+#define TEXT "text"
+#define TOLD "told by the tensors"
+
+static const mha__case_word words[] = {
+    TENSOR(INPUTS, CASE_QUERY, "query", CASE_REAL, 2, 4, "q Q x X input inputs hidden_states x_q",
+           "(B, T_q, d_q), by layout", "required", "what asks"),
+    TENSOR(INPUTS, CASE_KEY, "key", CASE_REAL, 2, 4, "k K keys x_k x_kv memory context", "(B, T_k, d_kin), by layout",
+           "query", "what is matched"),
+    TENSOR(INPUTS, CASE_VALUE, "value", CASE_REAL, 2, 4, "v V values x_v", "(B, T_k, d_vin), by layout", "key",
+           "what is averaged"),
+
+    MATRIX(MHA_W_Q, "W_q", "W_Q", "Wq WQ w_q wq q_proj.weight q_proj q_proj_weight", "(d_q, h*d_k)",
+           "projection q = query W_q + b_q: input dimension first, so nn.Linear's weight is transposed"),
+    WEIGHT(MHA_B_Q, "b_q", "b_Q", "bq q_proj.bias", "(h*d_k,)", "bias of q; without W_q added to query itself"),
+    MATRIX(MHA_W_K, "W_k", "W_K", "Wk WK w_k wk k_proj.weight k_proj k_proj_weight", "(d_kin, h_kv*d_k)",
+           "projection of key"),
+    WEIGHT(MHA_B_K, "b_k", "b_K", "bk k_proj.bias", "(h_kv*d_k,)", "bias of k; without W_k added to key itself"),
+    MATRIX(MHA_W_V, "W_v", "W_V", "Wv WV w_v wv v_proj.weight v_proj v_proj_weight", "(d_vin, h_kv*d_v)",
+           "projection of value"),
+    WEIGHT(MHA_B_V, "b_v", "b_V", "bv v_proj.bias", "(h_kv*d_v,)", "bias of v; without W_v added to value itself"),
+    MATRIX(MHA_W_O, "W_o", "W_O", "Wo WO w_o wo W_out o_proj.weight o_proj c_proj.weight", "(h*d_v, d_out)",
+           "output projection of the concatenated heads"),
+    WEIGHT(MHA_B_O, "b_o", "b_O", "bo b_out o_proj.bias c_proj.bias", "(d_out,)", "bias of the output"),
+    WEIGHT(MHA_BIAS_K, "bias_k", "", "", "(h_kv*d_k,)", "one more key behind all real ones, never hidden; with bias_v"),
+    WEIGHT(MHA_BIAS_V, "bias_v", "", "", "(h_kv*d_v,)", "its value; with bias_k"),
+    WEIGHT(MHA_SINKS, "head_sink", "sinks", "sink attn_sink head_sinks", "(h,)",
+           "one more logit per head in the denominator of the softmax, without a value"),
+    WEIGHT(MHA_Q_NORM, "q_norm_weight", "q_norm", "q_norm.weight q_layernorm.weight", "(d_k,) or (h*d_k,)",
+           "weight of an RMS norm of q, over each head or over the row, before the rotation"),
+    WEIGHT(MHA_K_NORM, "k_norm_weight", "k_norm", "k_norm.weight k_layernorm.weight", "(d_k,) or (h_kv*d_k,)",
+           "the same for k"),
+
+    RESULT(MHA_STAGE_OUTPUT, "expected.output", "output",
+           "y Y out o attn_output attention_output expected result yours", "as query, d_out or h*d_v wide, by layout",
+           "the result to be judged"),
+    RESULT(MHA_STAGE_Q, "expected.q", "", "", "(B, T_q, h*d_k)", "projected queries, before norm and rotation"),
+    RESULT(MHA_STAGE_K, "expected.k", "", "", "(B, T_k, h_kv*d_k)", "projected keys, before norm and rotation"),
+    RESULT(MHA_STAGE_V, "expected.v", "", "", "(B, T_k, h_kv*d_v)", "projected values"),
+    RESULT(MHA_STAGE_Q_ROT, "expected.q_rot", "", "", "(B, T_q, h*d_k)", "queries after norm and rotation"),
+    RESULT(MHA_STAGE_K_ROT, "expected.k_rot", "", "", "(B, T_k, h_kv*d_k)", "keys after norm and rotation"),
+    RESULT(MHA_STAGE_SCORES, "expected.scores", "", "logits attn_scores attention_scores", "(B, h, T_q, S')",
+           "scale * q.k, those of hidden keys too"),
+    RESULT(MHA_STAGE_CAPPED, "expected.capped", "", "", "(B, h, T_q, S')", "scores after softcap"),
+    RESULT(MHA_STAGE_MASKED, "expected.masked", "", "", "(B, h, T_q, S')",
+           "scores with masks and ALiBi added, -inf for hidden keys"),
+    RESULT(MHA_STAGE_WEIGHTS, "expected.weights", "",
+           "weights attn attn_weights attention_weights attn_output_weights probs attentions", "(B, h, T_q, S')",
+           "softmax of each head"),
+    RESULT(MHA_STAGE_WEIGHTS_MEAN, "expected.weights_mean", "", "weights_mean", "(B, T_q, S')",
+           "mean of the weights over the heads"),
+    RESULT(MHA_STAGE_HEADS, "expected.heads", "", "heads_output concat", "(B, T_q, h*d_v)",
+           "the heads side by side, before W_o"),
+    RESULT(MHA_STAGE_PRESENT_KEY, "expected.present_key", "", "present_key", "(B, h_kv, S, d_k)",
+           "the cache's keys after the call"),
+    RESULT(MHA_STAGE_PRESENT_VALUE, "expected.present_value", "", "present_value", "(B, h_kv, S, d_v)",
+           "the cache's values after the call"),
+    RESULT(MHA_STAGE_LSE, "expected.lse", "", "lse logsumexp softmax_lse", "(B, h, T_q)",
+           "log of the softmax's denominator"),
+    RESULT(CASE_QK, "expected.qk", "", "qk qk_matmul_output", "(B, h, T_q, S)",
+           "scores, capped, masked or weights without extra rows, as qk_mode says"),
+    RESULT(CASE_PREFILL_OUTPUT, "expected.prefill_output", "", "", "(B, P+T_q, d_out)", "causal result of prefill.query"),
+    FAMILY(RESULTS, "expected64.*", "", "as expected.*",
+           "the same results in float64, which the exact path is held against"),
+    FAMILY(RESULTS, "expected_fast.*", "", "as expected.*", "results of a source's fused kernels; known and not judged"),
+
+    TENSOR(MASKS, CASE_ATTN_MASK, "attn_mask", CASE_MASK, 1, 4, "mask attn_bias causal_mask",
+           "broadcast from the right to (B, h, T_q, S)", "none",
+           "floats are added to the scores (-inf hides a key); for booleans attn_mask_kind says what true does"),
+    TENSOR(MASKS, CASE_PADDING, "key_padding_mask", CASE_MASK, 1, 2,
+           "padding_mask attention_mask src_key_padding_mask pad_mask", "(B, S) or (S,)", "none",
+           "one value per key for all queries, as attn_mask; see key_padding_mask_kind"),
+    TENSOR(MASKS, CASE_LENGTHS, "kv_lengths", CASE_COUNT, 1, 1, "lengths seqlens_k seqused_k nonpad_kv_seqlen", "(B,)",
+           "none", "key j of batch row b is hidden from j = kv_lengths[b] on, cached keys counted"),
+    TENSOR(MASKS, CASE_OFFSET, "position_offset", CASE_COUNT, 1, 1, "offset offsets", "(B,)", "past_len, each",
+           "position of query 0: for causal, window, ALiBi and rotation"),
+    TENSOR(MASKS, CASE_PAST_KEY, "past_key", CASE_REAL, 4, 4, "past_k k_cache cache_k key_cache past_keys",
+           "(B, h_kv, P, d_k)", "none", "cached keys, projected and rotated, in front of the new ones; with past_value"),
+    TENSOR(MASKS, CASE_PAST_VALUE, "past_value", CASE_REAL, 4, 4, "past_v v_cache cache_v value_cache past_values",
+           "(B, h_kv, P, d_v)", "none", "cached values; with past_key"),
+    TENSOR(MASKS, CASE_COS, "cos_cache", CASE_REAL, 2, 3, "cos cos_table", "(n, rope_dim/2) or (B, T, rope_dim/2)",
+           "computed", "cosines of the rotation by position, or one row per new row; with sin_cache"),
+    TENSOR(MASKS, CASE_SIN, "sin_cache", CASE_REAL, 2, 3, "sin sin_table", "as cos_cache", "computed",
+           "the sines; with cos_cache"),
+    TENSOR(MASKS, CASE_POSITIONS, "position_ids", CASE_COUNT, 1, 2, "positions pos_ids pos", "(B, T) or (T,)",
+           "position_offset + i", "positions of the new rows for the rotation, the same for queries and keys"),
+    TENSOR(MASKS, CASE_ALIBI, "alibi_slopes", CASE_DOUBLE, 1, 1, "slopes", "(h,)", "none",
+           "adds -slope * (position of the query - position of the key)"),
+    TENSOR(MASKS, CASE_CU_Q, "cu_seqlens_q", CASE_COUNT, 1, 1, "cu_seqlens", "(n+1,)", "none",
+           "a ragged batch of n sequences behind one another in batch row 0: where each begins, and the end"),
+    TENSOR(MASKS, CASE_CU_K, "cu_seqlens_k", CASE_COUNT, 1, 1, "cu_seqlens_kv", "(n+1,)", "cu_seqlens_q",
+           "the same for the keys"),
+
+    TENSOR(AGAIN, CASE_IN_PROJ, "torch.in_proj_weight", CASE_REAL, 2, 2, "in_proj_weight", "(3*h*d_k, d_q)", "none",
+           "nn.MultiheadAttention's packed projection: W_q, W_k, W_v transposed; read where they are missing"),
+    TENSOR(AGAIN, CASE_IN_BIAS, "torch.in_proj_bias", CASE_REAL, 1, 1, "in_proj_bias", "(3*h*d_k,)", "none",
+           "b_q, b_k, b_v; read where they are missing"),
+    TENSOR(AGAIN, CASE_OUT_PROJ, "torch.out_proj.weight", CASE_REAL, 2, 2, "out_proj.weight out_proj out_proj_weight",
+           "(d_out, h*d_v)", "none", "W_o transposed; read where it is missing"),
+    TENSOR(AGAIN, CASE_OUT_BIAS, "torch.out_proj.bias", CASE_REAL, 1, 1, "out_proj.bias out_proj_bias", "(d_out,)",
+           "none", "b_o; read where it is missing"),
+    TENSOR(AGAIN, CASE_PACKED, "packed.qkv", CASE_REAL, 3, 3, "qkv", "(B, T, (h+2*h_kv)*d)", "none",
+           "query, key and value of kind sdpa side by side: computed again from there"),
+    TENSOR(AGAIN, CASE_PREFILL, "prefill.query", CASE_REAL, 3, 3, "", "(B, P+T_q, d_q)", "none",
+           "the whole sequence of a decoding step: computed again at once, held against expected.prefill_output"),
+    FAMILY(AGAIN, "permuted.*", "", "as the weight", "weights for the other pairing of the rotation, with the same output"),
+    FAMILY(AGAIN, "repeated.*", "", "as the weight", "weights with one key/value head per query head, with the same output"),
+
+    KEY(SHAPE, "kind", "", "mha, sdpa, rope", "mha with W_q, W_k, W_v, W_o or torch.*, else sdpa",
+        "mha: inputs are projected; sdpa: query, key, value are q, k, v of all heads; rope: query is only rotated"),
+    KEY(SHAPE, "layout", "", "BTE, TBE, TE, BHTD, BTHD", "BTE",
+        "order of query, key, value and output: batch, time, head, features (E: all heads' side by side, D: one head's)"),
+    KEY(SHAPE, "num_heads", "heads n_heads n_head nhead num_attention_heads h H", COUNT, "needed but in BHTD, BTHD",
+        "h, query heads; head i is columns i*d_k ... (i+1)*d_k - 1 of a projected row"),
+    KEY(SHAPE, "kv_heads", "n_kv_heads num_kv_heads num_key_value_heads h_kv", COUNT, TOLD,
+        "h_kv, key/value heads; query head i reads head i / (h/h_kv), rounded down"),
+    KEY(SHAPE, "d_k", "head_dim head_size d_head dk", COUNT, TOLD, "width of one head of q and k"),
+    KEY(SHAPE, "d_v", "dv v_head_dim", COUNT, TOLD, "width of one head of v"),
+    KEY(SHAPE, "d_model", "embed_dim hidden_size dim", COUNT, TOLD, "width of the output, d_out or h*d_v"),
+    KEY(SHAPE, "batch", "batch_size B", COUNT, TOLD, "B"),
+    KEY(SHAPE, "q_len", "T_q seq_len", COUNT, TOLD, "T_q"),
+    KEY(SHAPE, "kv_len", "T_k", COUNT, TOLD, "T_k, new keys"),
+    KEY(SHAPE, "past_len", "", COUNT, TOLD, "P, cached keys"),
+
+    KEY(MEANING, "causal", "is_causal", BOOLEAN, "0", "key j is hidden from query i when j > position_offset + i"),
+    KEY(MEANING, "scale", "sm_scale softmax_scale scaling", NUMBER, "1/sqrt(d_k)", "factor on q.k"),
+    KEY(MEANING, "softcap", "logit_softcap attn_logit_softcapping", NUMBER, "0",
+        "c > 0: scores become c * tanh(score / c), before masks"),
+    KEY(MEANING, "window_left", "sliding_window window window_size", COUNT, "-1",
+        "keys further back than this are hidden: 2 is three keys, two before and the query's own; -1 is open"),
+    KEY(MEANING, "window_right", "", COUNT, "-1", "keys further ahead than this are hidden; -1 is open"),
+    KEY(MEANING, "attn_mask_kind", "", "none, additive, bool_true_keeps, bool_true_masks",
+        "additive with an attn_mask of floats", "what attn_mask does: keeps or masks where true"),
+    KEY(MEANING, "key_padding_mask_kind", "", "none, additive, bool_true_keeps, bool_true_masks",
+        "additive with a key_padding_mask of floats", "what key_padding_mask does"),
+    KEY(MEANING, "mask_filter_value", "", NUMBER, "-inf", "added to keys hidden by key_padding_mask, instead of hiding"),
+    KEY(MEANING, "rope", "rotary rope_type", "none, interleaved, half_split", "none",
+        "rotation of q and k in pairs (0,1), (2,3), ... or (i, i + rope_dim/2)"),
+    KEY(MEANING, "rope_dim", "rotary_dim", COUNT, "d_k", "features rotated; the others are left alone"),
+    KEY(MEANING, "rope_base", "rope_theta theta base", NUMBER, "10000", "angle = position * rope_base^(-2i/rope_dim)"),
+    KEY(MEANING, "norm_eps", "eps rms_norm_eps", NUMBER, "1e-6", "eps of q_norm_weight and k_norm_weight"),
+    KEY(MEANING, "alibi", "", BOOLEAN, "1 with alibi_slopes", "whether alibi_slopes is used"),
+    KEY(MEANING, "add_bias_kv", "", BOOLEAN, "1 with bias_k", "whether bias_k and bias_v are used"),
+    KEY(MEANING, "add_zero_attn", "", BOOLEAN, "0", "one more key and value of zeros, never hidden"),
+    KEY(MEANING, "softmax_plus_one", "", BOOLEAN, "0", "one more exp(0) in the denominator"),
+    KEY(MEANING, "fully_masked", "", "zero, nan, none", "zero",
+        "the weights of a query that sees no key: zeros or NaN; none: as nan, does not occur"),
+    KEY(MEANING, "hidden_values", "", "ignore, propagate", "ignore",
+        "propagate: NaN and infinity in the value of a hidden key reach the output (0 * NaN)"),
+    KEY(MEANING, "qk_mode", "", "0, 1, 2, 3", "needed with expected.qk",
+        "what expected.qk is: scores, capped, masked, weights"),
+
+    KEY(JUDGEMENT, "rtol", "", NUMBER, "0", "expected.*: |yours - exact| <= atol + rtol * |yours|"),
+    KEY(JUDGEMENT, "atol", "tol tolerance", NUMBER, "what rounding may cost", "the same"),
+    KEY(JUDGEMENT, "rtol64", "", NUMBER, "0", "the same for expected64.*"),
+    KEY(JUDGEMENT, "atol64", "", NUMBER, "what rounding may cost", "the same for expected64.*"),
+    {{JUDGEMENT, "atol.*", "", NUMBER, "atol", "atol of one recorded tensor: atol.expected.weights"}, "", WORD_OTHER_KEY,
+     0, CASE_REAL, 0, 0},
+    KEY(JUDGEMENT, "tags", "", TEXT, "none",
+        "words separated by commas; overflow: where expected.* holds NaN, float32 may give the value of expected64.*"),
+
+    KEY(NOTES, "format_version", "", "1", "1", "of this format"),
+    KEY(NOTES, "name", "", TEXT, "the file's name", "how reports call the case"),
+    KEY(NOTES, "note", "comment description", TEXT, "", "anything; rope=half_split or rope=interleaved is the pairing of permuted.*"),
+    KEY(NOTES, "source", "author", TEXT, "", "who computed the results"),
+    KEY(NOTES, "source_version", "", TEXT, "", "which version"),
+    KEY(NOTES, "source_dtype", "dtype", TEXT, "", "type the source computed in"),
+    KEY(NOTES, "op", "", TEXT, "", "the source's operator"),
+    KEY(NOTES, "opset", "", TEXT, "", "its operator set"),
+    KEY(NOTES, "attributes", "", TEXT, "", "its attributes"),
+    KEY(NOTES, "softmax_precision", "", TEXT, "", "type of its softmax"),
+    KEY(NOTES, "need_weights", "", TEXT, "", "argument of nn.MultiheadAttention"),
+    KEY(NOTES, "average_attn_weights", "", TEXT, "", "argument of nn.MultiheadAttention"),
+    KEY(NOTES, "ort_local_window_size", "", TEXT, "", "the window as ONNX Runtime counts it"),
+    KEY(NOTES, "scale_is_default", "", TEXT, "", "whether scale is 1/sqrt(d_k)"),
+    KEY(NOTES, "source_rtol", "", TEXT, "", "what the source's own tests allow"),
+    KEY(NOTES, "source_atol", "", TEXT, "", "what the source's own tests allow"),
+    KEY(NOTES, "tolerance_origin", "", TEXT, "", "where these come from"),
+    KEY(NOTES, "tolerance_widened", "", TEXT, "", "whether atol and rtol were widened for the source's own rounding"),
+    KEY(NOTES, "observed_max_abs_err", "", TEXT, "", "largest |expected.output - expected64.output|"),
+    KEY(NOTES, "max_abs_logit", "", TEXT, "", "largest finite score"),
+    KEY(NOTES, "fast_path_max_abs_diff", "", TEXT, "", "largest |expected_fast.output - expected.output|"),
+    KEY(NOTES, "fast_path_nan", "", TEXT, "", "whether expected_fast.output holds NaN"),
+    KEY(NOTES, "decode_vs_prefill_max_abs_diff", "", TEXT, "", "distance of a decoding step from the whole sequence"),
+    KEY(NOTES, "expected64_origin", "", TEXT, "", "who computed expected64.*"),
+    KEY(NOTES, "format", "", TEXT, "", "what many writers of safetensors add: pt"),
+
+    {{OWN, "my.*", "my_*", "any tensor", "none", "your own, never read: my.debug or my_debug"}, "", WORD_OTHER_TENSOR, 0,
+     CASE_REAL, 0, 0},
+    {{OWN, "my.*", "my_*", "any key", "none", "your own, never read: my.seed or my_seed"}, "", WORD_OTHER_KEY, 0,
+     CASE_REAL, 0, 0},
+};
+
+enum { WORDS = sizeof words / sizeof *words };
+
+const mha__case_word *mha__case_word_at(size_t index)
+{
+    return index < WORDS ? &words[index] : NULL;
+}
+
+const mha_case_word *mha_case_word_at(size_t index)
+{
+    return index < WORDS ? &words[index].shown : NULL;
+}
+
+/* ---------------------------------------------------------------- looking up */
+
+static bool starts_with(const char *text, const char *prefix, const char **rest)
+{
+    const size_t n = strlen(prefix);
+    if (strncmp(text, prefix, n) != 0)
+        return false;
+    *rest = text + n;
+    return true;
+}
+
+static bool is_called(const mha__case_word *word, const char *name)
+{
+    return strcmp(word->shown.name, name) == 0 || (*word->shown.also && strcmp(word->shown.also, name) == 0);
+}
+
+const char *mha__case_tensor_name(case_tensor tensor)
+{
+    for (size_t i = 0; i < WORDS; i++)
+        if (words[i].kind == WORD_TENSOR && words[i].code == (int)tensor)
+            return words[i].shown.name;
+    return "?"; /* unreachable: every tensor has a row */
+}
+
+const char *mha__case_weight_name(mha_weight weight)
+{
+    for (size_t i = 0; i < WORDS; i++)
+        if (words[i].kind == WORD_WEIGHT && words[i].code == (int)weight)
+            return words[i].shown.name;
+    return "?"; /* unreachable: every weight has a row */
+}
+
+const mha__case_word *mha__case_key(const char *key)
+{
+    for (size_t i = 0; i < WORDS; i++)
+        if (words[i].kind == WORD_KEY && is_called(&words[i], key))
+            return &words[i];
+    return NULL;
+}
+
+/* The word of that kind and name; NULL when there is none. */
+static const mha__case_word *find(case_word_kind kind, const char *name)
+{
+    for (size_t i = 0; i < WORDS; i++)
+        if (words[i].kind == kind && is_called(&words[i], name))
+            return &words[i];
+    return NULL;
+}
+
+/* The result called "expected.NAME" where `name` is NAME alone. */
+static const mha__case_word *find_result(const char *name)
+{
+    const char *rest;
+    for (size_t i = 0; i < WORDS; i++)
+        if (words[i].kind == WORD_RESULT && starts_with(words[i].shown.name, "expected.", &rest) && strcmp(rest, name) == 0)
+            return &words[i];
+    return NULL;
+}
+
+mha__case_place mha__case_place_of(const char *tensor)
+{
+    const char *rest;
+    mha__case_place place = {0};
+    if (starts_with(tensor, "expected64.", &rest)) {
+        place.record = PLACE_DOUBLE;
+        place.word = find_result(rest);
+    } else if (starts_with(tensor, "expected_fast.", &rest)) {
+        place.record = PLACE_FUSED;
+        place.word = find_result(rest);
+    } else if (starts_with(tensor, "permuted.", &rest)) {
+        place.set = CASE_PERMUTED;
+        place.word = find(WORD_WEIGHT, rest);
+    } else if (starts_with(tensor, "repeated.", &rest)) {
+        place.set = CASE_REPEATED;
+        place.word = find(WORD_WEIGHT, rest);
+    } else {
+        static const case_word_kind kinds[] = {WORD_TENSOR, WORD_WEIGHT, WORD_RESULT};
+        for (size_t i = 0; i < 3 && !place.word; i++)
+            place.word = find(kinds[i], tensor);
+    }
+    return place;
+}
+
+bool mha__case_knows_key(const char *key)
+{
+    const char *tensor, *name;
+    if (starts_with(key, "atol.", &tensor))
+        return (starts_with(tensor, "expected.", &name) || starts_with(tensor, "expected64.", &name)) &&
+               find_result(name) != NULL;
+    return mha__case_key(key) != NULL;
+}
+
+bool mha__case_is_own(const char *name)
+{
+    const char *rest;
+    return starts_with(name, "my.", &rest) || starts_with(name, "my_", &rest);
+}
+
+/* ---------------------------------------------------------------- unknown words */
+
+enum { LONGEST_NAME = 40 }; /* longer names have no nearest word */
+
+/* How many letters have to be put in, left out or exchanged to turn `a` into `b`, whatever their case. */
+static size_t letters_apart(const char *a, const char *b)
+{
+    const size_t columns = strlen(b);
+    size_t row[LONGEST_NAME + 1];
+    for (size_t j = 0; j <= columns; j++)
+        row[j] = j;
+    for (size_t i = 1; *a; i++, a++) {
+        size_t corner = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= columns; j++) {
+            const bool same = tolower((unsigned char)*a) == tolower((unsigned char)b[j - 1]);
+            size_t best = corner + (same ? 0 : 1);
+            corner = row[j];
+            best = row[j] + 1 < best ? row[j] + 1 : best;
+            best = row[j - 1] + 1 < best ? row[j - 1] + 1 : best;
+            row[j] = best;
+        }
+    }
+    return row[columns];
+}
+
+/* Whether `name` is one of the names in `list`, which are separated by blanks. */
+static bool is_among(const char *list, const char *name)
+{
+    const size_t n = strlen(name);
+    for (const char *at = list; n > 0 && (at = strstr(at, name)); at += n)
+        if ((at == list || at[-1] == ' ') && (at[n] == ' ' || at[n] == '\0'))
+            return true;
+    return false;
+}
+
+static bool is_for(const mha__case_word *word, bool is_key)
+{
+    return is_key ? word->kind == WORD_KEY
+                  : word->kind == WORD_TENSOR || word->kind == WORD_WEIGHT || word->kind == WORD_RESULT;
+}
+
+const mha__case_word *mha__case_nearest(const char *name, bool is_key)
+{
+    const mha__case_word *best = NULL;
+    const size_t length = strlen(name);
+    for (size_t i = 0; i < WORDS; i++)
+        if (is_for(&words[i], is_key) && is_among(words[i].foreign, name))
+            return &words[i];
+    size_t least = length / 3 + 1;
+    if (length > LONGEST_NAME)
+        return NULL;
+    for (size_t i = 0; i < WORDS; i++) {
+        if (!is_for(&words[i], is_key))
+            continue;
+        const size_t apart = letters_apart(name, words[i].shown.name);
+        if (apart < least)
+            least = apart, best = &words[i];
+    }
+    return best;
+}
+
+void mha__case_explain_unknown(char *text, size_t size, const char *name, bool is_key)
+{
+    enum { ENOUGH = 120 }; /* bytes of known words: the most common ones come first */
+    static const char *const families[] = {"expected64.", "expected_fast.", "permuted.", "repeated.", "atol.expected64.",
+                                           "atol.expected."};
+    char known[ENOUGH + 64] = "";
+    for (size_t i = 0; i < WORDS && strlen(known) < ENOUGH; i++)
+        if (is_for(&words[i], is_key)) {
+            const size_t used = strlen(known);
+            mha__text_print(known + used, sizeof known - used, "%s, ", words[i].shown.name);
+        }
+    /* A name of a family is held against the words of that family. */
+    char plain[LONGEST_NAME + 16] = "", hint[128] = "";
+    const char *rest = name, *family = "";
+    for (size_t i = 0; i < sizeof families / sizeof *families && !*family; i++)
+        if (starts_with(name, families[i], &rest))
+            family = families[i];
+    const bool result = strstr(family, "expected") != NULL;
+    mha__text_print(plain, sizeof plain, "%s%s", result ? "expected." : "", rest);
+    const mha__case_word *near = mha__case_nearest(plain, is_key && !*family);
+    if (near && (!*family || near->kind == (result ? WORD_RESULT : WORD_WEIGHT)))
+        mha__text_print(hint, sizeof hint, " did you mean %s%s?", family,
+                        near->shown.name + (result ? strlen("expected.") : 0));
+    if (is_key ? mha__case_place_of(name).word != NULL : mha__case_key(name) != NULL) {
+        mha__text_print(text, size, is_key ? "unknown metadata key %s: that is a tensor" : "unknown tensor %s: that is a metadata key", name);
+        return;
+    }
+    mha__text_print(text, size, "unknown %s %.*s;%s the known ones are %sand others (mha help case); a name beginning with"
+                    " my. is your own", is_key ? "metadata key" : "tensor", MHA_CUT_ARGS(LONGEST_NAME, name), hint, known);
+}
