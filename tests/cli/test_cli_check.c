@@ -212,14 +212,14 @@ static void test_what_is_wrong_in_a_case_is_said_of_the_file(void **state)
     static const struct {
         const char *key, *value, *words;
     } wrong[] = {
-        {"causal", "true", "metadata causal: expected one of 0, 1, found \"true\""},
-        {"atol", "-1", "metadata atol: expected 0 or more, found -1"},
-        {"rtol64", "inf", "metadata rtol64: expected a finite number, found inf"},
+        {"causal", "maybe", "causal: expected one of 0, 1, false, true, found \"maybe\""},
+        {"atol", "-1", "atol: expected 0 or more, found -1"},
+        {"rtol64", "inf", "rtol64: expected a finite number, found inf"},
         {"kv_heads", "0", "kv_heads: expected a whole number of 1 or more, found 0"},
-        {"num_heads", "5", "metadata kv_heads: expected a divisor of num_heads 5, found 4"},
-        {"scale", "inf", "expected a finite scale, found inf"},
+        {"num_heads", "5", "kv_heads: expected a divisor of num_heads 5, found 4"},
+        {"scale", "inf", "scale: expected a finite scale, found inf"},
         {"softcap", "-1", "softcap: expected a finite cap of 0 (off) or more, found -1"},
-        {"layout", "TE", "tensor query: expected rank 2 in layout TE, found 3"},
+        {"layout", "TE", "query: expected rank 2 in layout TE, found shape (1, 2, 3)"},
     };
     const char *good = scratch("right.safetensors"), *bad = scratch("wrong.safetensors"), *odd = scratch("odd.safetensors");
     record(good, "11", "auto");

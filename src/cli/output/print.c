@@ -98,8 +98,9 @@ char *file_error_text(const char *path, const mha_error *error)
 {
     path = strcmp(path, "-") == 0 ? "standard input" : path;
     char *words = words_of(error, path);
-    if (*error->name && !is_about(error, path) && !strstr(words, error->name)) {
-        char *longer = text_of("%s: %s", error->name, words);
+    const char *name = behind(error->name, path); /* of something in the file, named "FILE: TENSOR" */
+    if (name != error->name || (*name && !is_about(error, path) && !strstr(words, name))) {
+        char *longer = text_of("%s: %s", name, words);
         free(words);
         words = longer;
     }
