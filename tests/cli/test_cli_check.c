@@ -219,7 +219,7 @@ static void test_what_is_wrong_in_a_case_is_said_of_the_file(void **state)
         {"num_heads", "5", "kv_heads: expected a divisor of num_heads 5, found 4"},
         {"scale", "inf", "scale: expected a finite scale, found inf"},
         {"softcap", "-1", "softcap: expected a finite cap of 0 (off) or more, found -1"},
-        {"layout", "TE", "query: expected rank 2 in layout TE, found shape (1, 2, 3)"},
+        {"layout", "TE", "query: expected rank 2 in layout TE, found shape (2, 6, 24)"},
     };
     const char *good = scratch("right.safetensors"), *bad = scratch("wrong.safetensors"), *odd = scratch("odd.safetensors");
     record(good, "11", "auto");
