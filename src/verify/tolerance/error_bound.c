@@ -3,19 +3,26 @@
  * u is the unit roundoff, gamma(n) = n u / (1 - n u). A sum of n products computed in any order (with or
  * without fused multiply-add, blocked, in any number of accumulators) is off by at most gamma(n) times the
  * sum of the absolute products (Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., eq. 3.5).
- * eta is the smallest subnormal: what a product or quotient can lose by underflow.
+ * eta is the smallest subnormal: what a product, a quotient or a number rounded to the type can lose by underflow (a sum
+ * loses nothing by it). Where a number on the way may leave the range of the type, infinity and NaN may come out of it,
+ * and the bound is infinite, as is that of whatever follows. No sum is larger on the way than the sum of the absolute
+ * products, which is what is held against the range; the scale is taken to be applied so that it leads out of the
+ * range only where the scores themselves, or q.k, may.
  *
  *   projection   q = x W + b. By Cauchy-Schwarz |x||W| <= |x|_2 |W column|_2, so each element is off by
- *                  E_q = gamma(d_q + 2) (x_q W_Q + b_Q) + d_q eta,
- *                (d_q terms, the bias, and wider weights rounded to the type), and a head's row by
+ *                  E_q = gamma(d_q + 2) (x_q W_Q + b_Q) + (d_q + 3 + sqrt(d_q) (x_q + W_Q)) eta,
+ *                (d_q terms, the bias, and wider weights and inputs rounded to the type: eta for each element, times
+ *                the 1-norm of what it meets, which is at most sqrt(d_q) times the 2-norm), and a head's row by
  *                D_q = sqrt(d_k) E_q in 2-norm. The same for k and v. Without projection
  *                what is left is the rounding of an added bias, and of a wider input or bias to the type:
- *                  E_q = gamma(2) (x_q + b_Q).
+ *                  E_q = gamma(2) (x_q + b_Q) + 3 eta.
  *   norm         y = w x / r(x), r = sqrt(mean(x^2) + eps). The Jacobian of x / r(x) has 2-norm at most 1/r,
  *                and on the way from x to x + dx r falls by at most E: a row is off by
- *                max|w| sqrt(n) E / (r - E) + gamma(n + 8) |y|.
- *   rotation     keeps 2-norms; cos and sin are good to 2u, each element is two products and a sum:
- *                D grows by sqrt(2) (gamma(2) + 2u) |row|. The angle of pair i, a = p f with f = base^(-2i/d), is
+ *                max|w| sqrt(n) E / (r - E) + gamma(n + 8) |y| + (max|w| + 2) sqrt(n) eta, as |x / r| is at most
+ *                sqrt(n). Squares are summed in double whatever u is; with what they lose, 2^-1073 of the mean, y is off
+ *                by 2^-1073 |y| / (r - E)^2 more.
+ *   rotation     keeps 2-norms; cos and sin are good to 2u and eta, each element is two products and a sum:
+ *                D grows by sqrt(2) (gamma(2) + 2u) |row| + 2 (|row| + sqrt(d_k)) eta. The angle of pair i, a = p f with f = base^(-2i/d), is
  *                computed in double whatever u is; with w = 2^-53 the exponent is off by w of itself, the power thereby
  *                by w |ln f| of itself, by 2w more as pow is good to that, and by w each for a reciprocal, for p as a
  *                double and for the product: a is off by w (|ln f| + 5) |a|. Turning a pair by that much more moves it
@@ -23,13 +30,20 @@
  *                by sqrt(sum of (A_i |pair i|)^2), so D grows by that, with the largest pairs i of all rows and the
  *                farthest p: few pairs turn fast, and those that turn slowly are hardly off. Tables are taken as they
  *                are: A_i = 0.
+ *   cache        of 16 bits: with its unit roundoff c and smallest subnormal e, a row k' appended to it is off by
+ *                c |k'| + e / 2 for each element more, and if the exact rows are rounded to 16 bits too, the two may be
+ *                rounded to neighbours: by twice that. D_k grows by 2 c (|k| + D_k) + 2 sqrt(d_k) e, and holds
+ *                against the exact rows and against the exact rows rounded. The same for v.
  *   scores       s = scale q.k: D_q and D_k perturb the factors, the sum has d_k terms, the scale is rounded
- *                and may be split between q and k:
- *                  E_s = |scale| (gamma(d_k + 4) (|q| + D_q) (|k| + D_k) + D_q |k| + |q| D_k + D_q D_k).
+ *                and may be put into q or k, or split between them. With Q = |q| + D_q and K = |k| + D_k:
+ *                  E_s = |scale| (gamma(d_k + 4) Q K + D_q |k| + |q| D_k + D_q D_k)
+ *                        + ((d_k + 2 + sqrt(d_k) (Q + K)) max(1, |scale|) + Q K) eta:
+ *                eta for each product, for each element of q and k that the scale is put into, and of the scale itself.
  *   softcap      c tanh(s / c) has slope at most 1. The quotient's rounding moves it by at most
  *                c u max(x / cosh^2 x) < c u / 2; tanh is taken to be good to 12u of 1: E_c = E_s + 16 u c.
  *   masked       every term added (mask, padding fill, ALiBi, the last with a rounded slope and product):
- *                E_m = E_c + 4 u (|s| + added) when anything is added.
+ *                E_m = E_c + 4 u (|s| + added) + 2^62 eta when anything is added: a slope that is subnormal may lose
+ *                eta, and distances are below 2^62.
  *   weights      w_j = exp(m_j - M) / sum. Moving all m_j by at most d multiplies numerators and denominator by
  *                factors in [exp(-d), exp(d)]. M cancels as long as all use the same M, so its own error
  *                does not count. The difference m_j - M is rounded: u R, where R is the range of the
@@ -40,9 +54,11 @@
  *                Weights lie in [0, 1], so min(F, 1) bounds one of them and min(F, 2) their sum.
  *   lse          log of the sum: E_m + 2 u R + gamma(2 S' + 16) + 4 u |lse|.
  *   heads        o = sum w_j v_j, a convex combination: with V = max|v| + E_v
- *                  E_o = min(F, 2) V + E_v + gamma(2 S' + 16) (1 + min(F, 2)) V.
- *                Near a zero of o this is no relative bound, as it cannot be.
- *   output       gamma(h d_v + 2) (sqrt(h d_v) (V + E_o) W_O + b_O) + E_o max column sum of |W_O|.
+ *                  E_o = min(F, 2) V + E_v + gamma(2 S' + 16) (1 + min(F, 2)) V + (S' + 1) eta.
+ *                Near a zero of o this is no relative bound, as it cannot be. The sum may be divided by that of the
+ *                exponentials at its end: until then it may be as large as S' V.
+ *   output       gamma(h d_v + 2) (H W_O + b_O) + E_o max column sum of |W_O| + (h d_v + 3 + sqrt(h d_v) (H + W_O)) eta
+ *                with H = sqrt(h d_v) (V + E_o), the 2-norm of a row of heads.
  *
  * Nothing here depends on lengths but through gamma: with 100,000 keys gamma(2 S' + 16) is 0.012 in float. */
 #include <float.h>
@@ -61,29 +77,60 @@ double mha__angle_error(double position, double frequency)
     return fmin(0x1p-53 * (fabs(log(frequency)) + 5) * fabs(position) * frequency, 2);
 }
 
-/* One of q, k, v on its way: what its elements and its head rows may be off by. */
+/* What numbers are computed with. */
+typedef struct arithmetic {
+    double u, eta, largest;
+} arithmetic;
+
+/* One of q, k, v on its way: what its elements and its head rows may be off by, and what its elements may be. */
 typedef struct error_of {
-    double element, row;
+    double element, row, size;
 } error_of;
 
-static error_of projected(double u, double eta, size_t terms, double x, double W, double b, size_t d)
+/* y = x W + b: elements of sums of `terms` products, or of x + b where there are none. */
+static double sum_error(const arithmetic *a, size_t terms, double x, double W, double b)
 {
-    double e = terms ? gamma_of((double)terms + 2, u) * (x * W + b) + (double)terms * eta : gamma_of(2, u) * (x + b);
-    return (error_of){e, sqrt((double)d) * e};
+    const double n = (double)terms, size = terms ? x * W + b : x + b;
+    const double e = gamma_of(n + 2, a->u) * size + (n + 3 + sqrt(n) * (x + W)) * a->eta;
+    return fmax(fmax(x, W), size) + e < a->largest ? e : INFINITY;
 }
 
-static void rotate_error(const mha__magnitudes *m, double u, double row, double turn, error_of *e)
+static error_of projected(const arithmetic *a, size_t terms, double x, double W, double b, size_t d)
 {
-    if (m->norm_terms) {
-        double n = (double)m->norm_terms, r = m->norm_rms - e->element;
-        e->row = (r > 0 ? m->norm_weight * sqrt(n) * e->element / r : INFINITY) + gamma_of(n + 8, u) * row;
-        e->element = e->row;
-    }
+    const double e = sum_error(a, terms, x, W, b);
+    return (error_of){e, d ? sqrt((double)d) * e : 0, (terms ? x * W + b : x + b) + e};
+}
+
+static double normalised(const arithmetic *a, const mha__magnitudes *m, double row, const error_of *e)
+{
+    const double n = (double)m->norm_terms, r = m->norm_rms - e->element;
+    const bool squares_fit = r > 0x1p-500 && sqrt(n) * e->size < 0x1p500;
+    if (!squares_fit || m->norm_weight * sqrt(n) >= a->largest / 2)
+        return INFINITY;
+    return m->norm_weight * sqrt(n) * e->element / r + (gamma_of(n + 8, a->u) + 0x1p-1073 / (r * r)) * row +
+           (m->norm_weight + 2) * sqrt(n) * a->eta;
+}
+
+static void rotate_error(const arithmetic *a, const mha__magnitudes *m, size_t d, double row, double turn, error_of *e)
+{
+    const double width = sqrt((double)d);
+    if (m->norm_terms)
+        e->row = e->element = normalised(a, m, row, e);
     if (m->rotated) {
-        e->row += sqrt(2) * (gamma_of(2, u) + 2 * u) * row + turn;
+        e->row += sqrt(2) * (gamma_of(2, a->u) + 2 * a->u) * (row + e->row) + turn + 2 * (row + e->row + width) * a->eta;
+        if (!(row + e->row < a->largest))
+            e->row = INFINITY;
         e->element = e->row;
     }
-    e->row = fmax(e->row, u * row); /* cached rows given in a wider type */
+    e->row = fmax(e->row, a->u * row + width * a->eta); /* cached rows given in a wider type */
+}
+
+/* Elements of at most `size`, or rows of that 2-norm and of d of them, on their way into a cache of 16 bits. */
+static double cached(const mha__magnitudes *m, double e, double size, size_t d)
+{
+    if (m->cache_unit == 0)
+        return e;
+    return size + e < m->cache_largest ? e + 2 * m->cache_unit * (size + e) + 2 * sqrt((double)d) * m->cache_eta : INFINITY;
 }
 
 void mha__bound_of(const mha_plan *plan, const mha__magnitudes *m, double unit, double bound[MHA_STAGE_COUNT])
@@ -91,27 +138,30 @@ void mha__bound_of(const mha_plan *plan, const mha__magnitudes *m, double unit, 
     const double u = unit;
     const bool narrow = u > 0x1p-30;
     const double eta = narrow ? 0x1p-149 : 0x1p-1074, largest = narrow ? FLT_MAX : DBL_MAX;
+    const arithmetic a = {u, eta, largest};
     const double S = (double)(plan->S + plan->S_extra), sum = gamma_of(2 * S + 16, u);
 
-    error_of q = projected(u, eta, m->d_q, m->x_q, m->W_Q, m->b_Q, plan->d_k);
-    error_of k = projected(u, eta, m->d_kin, m->x_k, m->W_K, m->b_K, plan->d_k);
-    error_of v = projected(u, eta, m->d_vin, m->x_v, m->W_V, m->b_V, plan->d_v);
+    error_of q = projected(&a, m->d_q, m->x_q, m->W_Q, m->b_Q, plan->d_k);
+    error_of k = projected(&a, m->d_kin, m->x_k, m->W_K, m->b_K, plan->d_k);
+    error_of v = projected(&a, m->d_vin, m->x_v, m->W_V, m->b_V, plan->d_v);
     bound[MHA_STAGE_Q] = q.element;
     bound[MHA_STAGE_K] = k.element;
     bound[MHA_STAGE_V] = v.element;
-    v.element = fmax(v.element, u * m->v_max); /* cached rows given in a wider type */
+    v.element = fmax(v.element, u * m->v_max + eta); /* cached rows given in a wider type */
+    v.element = cached(m, v.element, m->v_max, 1);
     bound[MHA_STAGE_PRESENT_VALUE] = v.element;
-    rotate_error(m, u, m->q_row, m->q_turn, &q);
-    rotate_error(m, u, m->k_row, m->k_turn, &k);
+    rotate_error(&a, m, plan->d_k, m->q_row, m->q_turn, &q);
+    rotate_error(&a, m, plan->d_k, m->k_row, m->k_turn, &k);
     bound[MHA_STAGE_Q_ROT] = q.element;
     bound[MHA_STAGE_K_ROT] = k.element;
-    bound[MHA_STAGE_PRESENT_KEY] = fmax(k.element, u * m->k_row);
+    bound[MHA_STAGE_PRESENT_KEY] = cached(m, fmax(k.element, u * m->k_row + eta), m->k_row, 1);
+    k.row = cached(m, k.row, m->k_row, plan->d_k);
 
-    double scale = fabs(plan->scale), scores = scale * m->q_row * m->k_row;
-    double E_s = scale * (gamma_of((double)plan->d_k + 4, u) * (m->q_row + q.row) * (m->k_row + k.row) +
-                          q.row * m->k_row + m->q_row * k.row + q.row * k.row) +
-                 (double)plan->d_k * eta;
-    if (fmax(scores, m->q_row * m->k_row) + E_s + m->added >= largest)
+    const double scale = fabs(plan->scale), d_k = (double)plan->d_k, Q = m->q_row + q.row, K = m->k_row + k.row;
+    double scores = scale * m->q_row * m->k_row;
+    double E_s = scale * (gamma_of(d_k + 4, u) * Q * K + q.row * m->k_row + m->q_row * k.row + q.row * k.row) +
+                 ((d_k + 2 + sqrt(d_k) * (Q + K)) * fmax(1, scale) + Q * K) * eta;
+    if (!(fmax(scale, 1) * Q * K + E_s + m->added < largest)) /* nor where one of them is infinite and another 0 */
         E_s = INFINITY;
     bound[MHA_STAGE_SCORES] = E_s;
     double E_m = E_s;
@@ -121,7 +171,7 @@ void mha__bound_of(const mha_plan *plan, const mha__magnitudes *m, double unit, 
     }
     bound[MHA_STAGE_CAPPED] = E_m;
     if (m->added > 0)
-        E_m += 4 * u * (scores + m->added);
+        E_m += 4 * u * (scores + m->added) + 0x1p62 * eta;
     bound[MHA_STAGE_MASKED] = E_m;
 
     /* exp(-104) rounds to zero in float, exp(-746) in double. */
@@ -133,12 +183,14 @@ void mha__bound_of(const mha_plan *plan, const mha__magnitudes *m, double unit, 
     bound[MHA_STAGE_LSE] = E_m + 2 * u * R + sum + 4 * u * (scores + m->added + log(S + 2));
 
     double V = m->v_max + v.element;
-    double E_o = F_2 * V + v.element + sum * (1 + F_2) * V + S * eta;
+    double E_o = F_2 * V + v.element + sum * (1 + F_2) * V + (S + 1) * eta;
+    if (!(fmax(S, 1) * V + E_o < largest))
+        E_o = INFINITY;
     bound[MHA_STAGE_HEADS] = bound[MHA_STAGE_OUTPUT] = E_o;
-    double width = (double)plan->h * (double)plan->d_v;
+    const size_t width = plan->h * plan->d_v;
     if (m->W_O_sum > 0 || m->b_O > 0)
         bound[MHA_STAGE_OUTPUT] =
-            gamma_of(width + 2, u) * (sqrt(width) * (V + E_o) * m->W_O + m->b_O) + E_o * m->W_O_sum + width * eta;
+            isfinite(E_o) ? sum_error(&a, width, sqrt((double)width) * (V + E_o), m->W_O, m->b_O) + E_o * m->W_O_sum : E_o;
     for (int s = MHA_STAGE_SCORES; s < MHA_STAGE_COUNT; s++) /* overflow: infinities and NaN may stand anywhere */
         if (E_s == INFINITY && s != MHA_STAGE_PRESENT_KEY && s != MHA_STAGE_PRESENT_VALUE)
             bound[s] = INFINITY;

@@ -201,6 +201,15 @@ static void measure_norms(const mha_layer *layer, const mha_call *call, const mh
     }
 }
 
+static void measure_cache(const mha_cache *cache, mha__magnitudes *m)
+{
+    const mha_dtype dtype = cache ? mha_cache_keys(cache).dtype : MHA_F32;
+    if (dtype == MHA_F16)
+        m->cache_unit = 0x1p-11, m->cache_eta = 0x1p-24, m->cache_largest = 65520;
+    else if (dtype == MHA_BF16)
+        m->cache_unit = 0x1p-8, m->cache_eta = 0x1p-133, m->cache_largest = 0x1.ffp127;
+}
+
 mha_status mha__magnitudes_of(const mha__request *request, mha__magnitudes *magnitudes, mha_error *error)
 {
     const mha_layer *layer = request->layer;
@@ -234,6 +243,7 @@ mha_status mha__magnitudes_of(const mha__request *request, mha__magnitudes *magn
             m.x_q = max_abs(&call->query), m.x_k = max_abs(&call->key), m.x_v = max_abs(&call->value);
             m.b_Q = max_abs(&x->b_q), m.b_K = max_abs(&x->b_k), m.b_V = max_abs(&x->b_v);
         }
+        measure_cache(call->cache, &m);
         const size_t d = a.plan.d_k;
         m.q_row = max_norm(&a.stages[MHA_STAGE_Q_ROT], d);
         m.k_row = fmax(max_norm(&a.stages[MHA_STAGE_K_ROT], d), max_norm(&bias_k, d));

@@ -21,6 +21,8 @@ typedef struct mha__magnitudes {
     double v_max;        /* largest absolute value of V, cached rows and bias_v included */
     double added;        /* largest finite absolute value added to a score (masks, fill, ALiBi) */
     double softcap;      /* 0: none */
+    double cache_unit, cache_eta, cache_largest; /* of a cache of 16 bits, its unit roundoff, smallest subnormal and the
+                                                    number from which on rows become infinite; 0 without */
 } mha__magnitudes;
 
 /* How far results of one call may lie apart, [0] in float32 and [1] in float64, where nobody says: see

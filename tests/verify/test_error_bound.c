@@ -1,0 +1,216 @@
+/* The error bound where numbers leave the range of float: it holds, or it is infinite. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "mha/mha.h"
+#include "support/call.h"
+#include "support/isa.h"
+#include "support/unit.h"
+
+static const mha_path paths[] = {MHA_PATH_FAST, MHA_PATH_BLAS};
+
+/* Runs a call on the exact path and on the others, for every instruction set; every element of `stage` whose exact value
+ * is finite must be within the bound. Without `overflows` the bound must be finite. A cache is emptied before every run. */
+static void hold_against(const mha_layer *layer, mha_call call, mha_stage stage, bool overflows, const char *what,
+                         mha_cache *exact_cache)
+{
+    mha_plan plan;
+    mha_error error;
+    double bound[MHA_STAGE_COUNT];
+    mha_cache *const cache = call.cache;
+    call.path = MHA_PATH_EXACT;
+    call.threads = 1;
+    assert_ok(mha_error_bound(layer, &call, 0x1p-24, bound, &error), error);
+    call.cache = exact_cache;
+    if (exact_cache)
+        mha_cache_clear(exact_cache);
+    assert_ok(mha_plan_call(layer, &call, &plan, &error), error);
+    size_t n = 1;
+    for (int k = 0; k < plan.stage_rank[stage]; k++)
+        n *= plan.stage_shape[stage][k];
+    double *exact = calloc(n, sizeof *exact);
+    float *found = calloc(n, sizeof *found);
+    call.stages[stage] = mha_view_of(exact, MHA_F64, plan.stage_rank[stage], plan.stage_shape[stage]);
+    run_call(layer, &call);
+    call.stages[stage] = mha_view_of(found, MHA_F32, plan.stage_rank[stage], plan.stage_shape[stage]);
+    call.cache = cache;
+    if (!overflows && !isfinite(bound[stage]))
+        fail_msg("%s: the bound of %s is infinite", what, mha_stage_name(stage));
+    for (int isa = 0; isa_select(isa); isa++)
+        for (size_t p = 0; p < sizeof paths / sizeof *paths; p++) {
+            call.path = paths[p];
+            if (cache)
+                mha_cache_clear(cache);
+            run_call(layer, &call);
+            for (size_t i = 0; i < n; i++)
+                if (isfinite(exact[i]) ? !(fabs((double)found[i] - exact[i]) <= bound[stage]) && bound[stage] != INFINITY
+                                       : isfinite(found[i]))
+                    fail_msg("%s, %s, %s: element %zu of %s is %g, exactly %g, bound %g", what, mha_isa(),
+                             mha_path_name(paths[p]), i, mha_stage_name(stage), (double)found[i], exact[i], bound[stage]);
+        }
+    if (cache)
+        mha_cache_clear(cache);
+    free(exact);
+    free(found);
+}
+
+static float *random_numbers(size_t n, uint64_t stream, float size)
+{
+    float *x = malloc(n * sizeof *x);
+    for (size_t i = 0; i < n; i++)
+        x[i] = size * (2 * mha_random_unit(3, stream, i) - 1);
+    return x;
+}
+
+/* A scale that is put into q, where it leaves hardly a bit, times keys as large as there are. */
+static void scaled_queries_may_be_subnormal(void **state)
+{
+    (void)state;
+    static const size_t widths[] = {64, 1024, 4096};
+    for (size_t w = 0; w < sizeof widths / sizeof *widths; w++) {
+        enum { T = 3, S = 5 };
+        const size_t d = widths[w];
+        float *q = malloc(T * d * sizeof *q), *k = malloc(S * d * sizeof *k), *v = random_numbers(S * 4, 2, 1);
+        for (size_t i = 0; i < T * d; i++)
+            q[i] = 3.4e-15f;
+        for (size_t i = 0; i < S * d; i++)
+            k[i] = i / d % 2 ? 3e38f : -3e38f;
+        mha_call call = {.query = mha_view_heads(q, MHA_F32, MHA_BTHD, 1, T, 1, d),
+                         .key = mha_view_heads(k, MHA_F32, MHA_BTHD, 1, S, 1, d),
+                         .value = mha_view_heads(v, MHA_F32, MHA_BTHD, 1, S, 1, 4),
+                         .semantics = {.has_scale = true, .scale = 1e-30}};
+        hold_against(NULL, call, MHA_STAGE_HEADS, false, "subnormal queries", NULL);
+        hold_against(NULL, call, MHA_STAGE_SCORES, false, "subnormal queries", NULL);
+        call.semantics.scale = 3e-46; /* which is 0 or a subnormal in float */
+        hold_against(NULL, call, MHA_STAGE_SCORES, false, "subnormal scale", NULL);
+        free(q);
+        free(k);
+        free(v);
+    }
+}
+
+static void rotated_rows_may_be_subnormal(void **state)
+{
+    (void)state;
+    enum { T = 40, D = 16 };
+    static const float sizes[] = {1e-44f, 3e-43f, 1e-38f, 1};
+    for (size_t n = 0; n < sizeof sizes / sizeof *sizes; n++) {
+        float *x = random_numbers(T * D, 5, sizes[n]);
+        const mha_view rows = mha_view_heads(x, MHA_F32, MHA_BTHD, 1, T, 1, D);
+        mha_call call = {.query = rows, .key = rows, .value = rows, .semantics.rope.kind = MHA_ROPE_HALF_SPLIT};
+        hold_against(NULL, call, MHA_STAGE_Q_ROT, false, "subnormal rows", NULL);
+        hold_against(NULL, call, MHA_STAGE_PRESENT_KEY, false, "subnormal rows", NULL);
+        hold_against(NULL, call, MHA_STAGE_HEADS, false, "subnormal rows", NULL);
+        free(x);
+    }
+}
+
+/* Products that are beyond float and cancel. */
+static void projections_may_overflow_on_the_way(void **state)
+{
+    (void)state;
+    enum { T = 3, WIDTH = 8 };
+    static const mha_weight weights[] = {MHA_W_Q, MHA_W_K, MHA_W_V, MHA_W_O};
+    static const mha_stage stages[] = {MHA_STAGE_Q, MHA_STAGE_K, MHA_STAGE_V, MHA_STAGE_OUTPUT};
+    const mha_config config = {.d_model = WIDTH, .n_heads = 2};
+    for (size_t w = 0; w < 4; w++)
+        for (int large = 0; large < 2; large++) {
+            mha_error error;
+            mha_params *table;
+            mha_layer *layer;
+            assert_ok(mha_params_create(NULL, &table), error);
+            assert_ok(mha_layer_create(&config, table, "", &layer, &error), error);
+            mha_layer_init(layer, 4);
+            float matrix[WIDTH * WIDTH], x[T * WIDTH], ones[T * WIDTH];
+            for (size_t i = 0; i < WIDTH * WIDTH; i++) /* columns whose numbers cancel each other */
+                matrix[i] = (i / WIDTH % 2 ? -1.0f : 1.0f) * (large ? 1e10f : 1);
+            for (size_t i = 0; i < T * WIDTH; i++)
+                x[i] = large ? 1e30f : 1, ones[i] = 1;
+            const mha_view view = mha_view_of(matrix, MHA_F32, 2, (size_t[]){WIDTH, WIDTH});
+            assert_ok(mha_layer_set(layer, weights[w], &view, &error), error);
+            if (w == 3) { /* heads are large because values are */
+                float identity[WIDTH * WIDTH] = {0};
+                for (size_t i = 0; i < WIDTH; i++)
+                    identity[i * WIDTH + i] = 1;
+                const mha_view one = mha_view_of(identity, MHA_F32, 2, (size_t[]){WIDTH, WIDTH});
+                assert_ok(mha_layer_set(layer, MHA_W_V, &one, &error), error);
+            }
+            mha_call call = {.query = mha_view_rows(w == 0 ? x : ones, MHA_F32, MHA_BTE, 1, T, WIDTH),
+                             .key = mha_view_rows(w == 1 ? x : ones, MHA_F32, MHA_BTE, 1, T, WIDTH),
+                             .value = mha_view_rows(w >= 2 ? x : ones, MHA_F32, MHA_BTE, 1, T, WIDTH)};
+            hold_against(layer, call, stages[w], large, "overflow", NULL);
+            hold_against(layer, call, MHA_STAGE_WEIGHTS, large, "overflow", NULL);
+            hold_against(layer, call, MHA_STAGE_OUTPUT, large, "overflow", NULL);
+            mha_layer_destroy(layer);
+            mha_params_destroy(table);
+        }
+}
+
+/* Values so large that some of them cannot be added up, though their mean is a float. */
+static void weighted_values_may_overflow_on_the_way(void **state)
+{
+    (void)state;
+    enum { T = 3, S = 20, D = 4 };
+    for (int large = 0; large < 2; large++) {
+        float *q = random_numbers(T * D, 1, 1), *k = random_numbers(S * D, 2, 1), *v = random_numbers(S * D, 3, 1e30f);
+        for (size_t i = 0; large && i < S * D; i++)
+            v[i] = 3e38f;
+        const mha_call call = {.query = mha_view_heads(q, MHA_F32, MHA_BTHD, 1, T, 1, D),
+                               .key = mha_view_heads(k, MHA_F32, MHA_BTHD, 1, S, 1, D),
+                               .value = mha_view_heads(v, MHA_F32, MHA_BTHD, 1, S, 1, D)};
+        hold_against(NULL, call, MHA_STAGE_HEADS, large, "large values", NULL);
+        free(q);
+        free(k);
+        free(v);
+    }
+}
+
+/* Against exact rows that are not rounded, and against exact rows that are. */
+static void caches_of_16_bits_are_within_the_bound(void **state)
+{
+    (void)state;
+    enum { T = 30, D = 16 };
+    static const mha_dtype dtypes[] = {MHA_F16, MHA_BF16};
+    static const mha_stage stages[] = {MHA_STAGE_PRESENT_KEY, MHA_STAGE_PRESENT_VALUE, MHA_STAGE_HEADS, MHA_STAGE_LSE};
+    static const float sizes[] = {1, 1e-6f, 30000};
+    for (size_t t = 0; t < 2; t++)
+        for (size_t n = 0; n < sizeof sizes / sizeof *sizes; n++)
+            for (size_t s = 0; s < sizeof stages / sizeof *stages; s++) {
+                mha_error error;
+                mha_cache *cache, *exact[2];
+                mha_cache_spec spec = {.batch = 1, .kv_heads = 1, .d_k = D, .d_v = D, .capacity = T, .dtype = dtypes[t]};
+                assert_ok(mha_cache_create(&spec, NULL, &cache, &error), error);
+                assert_ok(mha_cache_create(&spec, NULL, &exact[0], &error), error);
+                spec.dtype = MHA_F64;
+                assert_ok(mha_cache_create(&spec, NULL, &exact[1], &error), error);
+                float *q = random_numbers(T * D, 6, 1), *k = random_numbers(T * D, 7, sizes[n]),
+                      *v = random_numbers(T * D, 8, sizes[n]);
+                const mha_call call = {.query = mha_view_heads(q, MHA_F32, MHA_BTHD, 1, T, 1, D),
+                                       .key = mha_view_heads(k, MHA_F32, MHA_BTHD, 1, T, 1, D),
+                                       .value = mha_view_heads(v, MHA_F32, MHA_BTHD, 1, T, 1, D),
+                                       .cache = cache,
+                                       .semantics = {.causal = true, .rope.kind = MHA_ROPE_INTERLEAVED}};
+                for (int way = 0; way < 2; way++) /* rows of 30000 have a norm beyond F16, and may be beyond it */
+                    hold_against(NULL, call, stages[s], n == 2 && t == 0, mha_dtype_name(dtypes[t]), exact[way]);
+                mha_cache_destroy(cache);
+                mha_cache_destroy(exact[0]);
+                mha_cache_destroy(exact[1]);
+                free(q);
+                free(k);
+                free(v);
+            }
+}
+
+int main(void)
+{
+#define TEST(f) cmocka_unit_test_teardown(f, isa_teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(scaled_queries_may_be_subnormal),
+        TEST(rotated_rows_may_be_subnormal),
+        TEST(projections_may_overflow_on_the_way),
+        TEST(weighted_values_may_overflow_on_the_way),
+        TEST(caches_of_16_bits_are_within_the_bound),
+    };
+    return cmocka_run_group_tests_name("error bound", tests, NULL, NULL);
+}
