@@ -42,15 +42,16 @@ MHA_API mha_status mha_compare(const mha_view *actual, const mha_view *expected,
 /* ---------------------------------------------------------------- the error bound */
 
 /* bound[s]: how far any element of stage s may lie from its exact value when the call is computed with unit roundoff
- * `unit` (2^-24 for float, 2^-53 for double), rounding to nearest, with subnormals kept, in any order of summation. Derived
- * once, in src/verify/tolerance/error_bound.c, from the sizes of the numbers that go in; these are measured here, with
+ * `unit` (2^-24 for float, 2^-53 for double), rounding to nearest, with subnormals kept, in any order of summation.
+ * Derived once, in src/verify/tolerance/error_bound.c, from the sizes of the numbers that go in; these are measured here, with
  * one float64 forward inside. Infinite when a number on the way to the stage (a projection, a score, a sum of weighted
  * values) may exceed the range of the type.
  *
  * The bound speaks of elements whose exact value is finite, and of the sizes of finite numbers. An element whose exact
- * value is infinite or NaN is found infinite or NaN, but not always the same: a visible key with an infinite value and a
- * weight that rounds to 0 gives 0 * inf, NaN, where the exact value is infinite. With a cache of 16 bits the bound holds
- * against both exact values that one may mean: attention over the exact rows, and over the exact rows rounded to 16 bits.
+ * value is infinite or NaN is found infinite or NaN, but not always the same: a visible key with an infinite value and
+ * a weight that rounds to 0 gives 0 * inf, NaN, where the exact value is infinite. With a cache of 16 bits the bound
+ * holds against both exact values that one may mean: attention over the exact rows, and over the exact rows rounded to
+ * 16 bits.
  *
  * The call is given as it will be
  * run: a cache holds the rows from before it and has room for the new ones; it is read, not appended to. Which stages

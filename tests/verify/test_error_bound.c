@@ -10,8 +10,9 @@
 
 static const mha_path paths[] = {MHA_PATH_FAST, MHA_PATH_BLAS};
 
-/* Runs a call on the exact path and on the others, for every instruction set; every element of `stage` whose exact value
- * is finite must be within the bound. Without `overflows` the bound must be finite. A cache is emptied before every run. */
+/* Runs a call on the exact path and on the others, for every instruction set; every element of `stage` whose exact
+ * value is finite must be within the bound. Without `overflows` the bound must be finite. A cache is emptied before
+ * every run. */
 static void hold_against(const mha_layer *layer, mha_call call, mha_stage stage, bool overflows, const char *what,
                          mha_cache *exact_cache)
 {
@@ -43,11 +44,13 @@ static void hold_against(const mha_layer *layer, mha_call call, mha_stage stage,
             if (cache)
                 mha_cache_clear(cache);
             run_call(layer, &call);
-            for (size_t i = 0; i < n; i++)
-                if (isfinite(exact[i]) ? !(fabs((double)found[i] - exact[i]) <= bound[stage]) && bound[stage] != INFINITY
-                                       : isfinite(found[i]))
+            for (size_t i = 0; i < n; i++) {
+                const bool within = bound[stage] == INFINITY || fabs((double)found[i] - exact[i]) <= bound[stage];
+                if (isfinite(exact[i]) ? !within : isfinite(found[i]))
                     fail_msg("%s, %s, %s: element %zu of %s is %g, exactly %g, bound %g", what, mha_isa(),
-                             mha_path_name(paths[p]), i, mha_stage_name(stage), (double)found[i], exact[i], bound[stage]);
+                             mha_path_name(paths[p]), i, mha_stage_name(stage), (double)found[i], exact[i],
+                             bound[stage]);
+            }
         }
     if (cache)
         mha_cache_clear(cache);
@@ -179,7 +182,8 @@ static void caches_of_16_bits_are_within_the_bound(void **state)
             for (size_t s = 0; s < sizeof stages / sizeof *stages; s++) {
                 mha_error error;
                 mha_cache *cache, *exact[2];
-                mha_cache_spec spec = {.batch = 1, .kv_heads = 1, .d_k = D, .d_v = D, .capacity = T, .dtype = dtypes[t]};
+                mha_cache_spec spec = {
+                    .batch = 1, .kv_heads = 1, .d_k = D, .d_v = D, .capacity = T, .dtype = dtypes[t]};
                 assert_ok(mha_cache_create(&spec, NULL, &cache, &error), error);
                 assert_ok(mha_cache_create(&spec, NULL, &exact[0], &error), error);
                 spec.dtype = MHA_F64;

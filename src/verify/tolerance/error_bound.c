@@ -3,8 +3,8 @@
  * u is the unit roundoff, gamma(n) = n u / (1 - n u). A sum of n products computed in any order (with or
  * without fused multiply-add, blocked, in any number of accumulators) is off by at most gamma(n) times the
  * sum of the absolute products (Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., eq. 3.5).
- * eta is the smallest subnormal: what a product, a quotient or a number rounded to the type can lose by underflow (a sum
- * loses nothing by it). Where a number on the way may leave the range of the type, infinity and NaN may come out of it,
+ * eta is the smallest subnormal: what a product, a quotient or a number rounded to the type can lose by underflow (a
+ * sum loses nothing by it). Where a number on the way may leave the range of the type, infinity and NaN may come out of it,
  * and the bound is infinite, as is that of whatever follows. No sum is larger on the way than the sum of the absolute
  * products, which is what is held against the range; the scale is taken to be applied so that it leads out of the
  * range only where the scores themselves, or q.k, may.
@@ -19,10 +19,11 @@
  *   norm         y = w x / r(x), r = sqrt(mean(x^2) + eps). The Jacobian of x / r(x) has 2-norm at most 1/r,
  *                and on the way from x to x + dx r falls by at most E: a row is off by
  *                max|w| sqrt(n) E / (r - E) + gamma(n + 8) |y| + (max|w| + 2) sqrt(n) eta, as |x / r| is at most
- *                sqrt(n). Squares are summed in double whatever u is; with what they lose, 2^-1073 of the mean, y is off
- *                by 2^-1073 |y| / (r - E)^2 more.
+ *                sqrt(n). Squares are summed in double whatever u is; with what they lose, 2^-1073 of the mean, y is
+ *                off by 2^-1073 |y| / (r - E)^2 more.
  *   rotation     keeps 2-norms; cos and sin are good to 2u and eta, each element is two products and a sum:
- *                D grows by sqrt(2) (gamma(2) + 2u) |row| + 2 (|row| + sqrt(d_k)) eta. The angle of pair i, a = p f with f = base^(-2i/d), is
+ *                D grows by sqrt(2) (gamma(2) + 2u) |row| + 2 (|row| + sqrt(d_k)) eta, with |row| as it is when it comes,
+ *                its error included. The angle of pair i, a = p f with f = base^(-2i/d), is
  *                computed in double whatever u is; with w = 2^-53 the exponent is off by w of itself, the power thereby
  *                by w |ln f| of itself, by 2w more as pow is good to that, and by w each for a reciprocal, for p as a
  *                double and for the product: a is off by w (|ln f| + 5) |a|. Turning a pair by that much more moves it
@@ -117,7 +118,8 @@ static void rotate_error(const arithmetic *a, const mha__magnitudes *m, size_t d
     if (m->norm_terms)
         e->row = e->element = normalised(a, m, row, e);
     if (m->rotated) {
-        e->row += sqrt(2) * (gamma_of(2, a->u) + 2 * a->u) * (row + e->row) + turn + 2 * (row + e->row + width) * a->eta;
+        const double size = row + e->row;
+        e->row += sqrt(2) * (gamma_of(2, a->u) + 2 * a->u) * size + turn + 2 * (size + width) * a->eta;
         if (!(row + e->row < a->largest))
             e->row = INFINITY;
         e->element = e->row;
@@ -130,7 +132,9 @@ static double cached(const mha__magnitudes *m, double e, double size, size_t d)
 {
     if (m->cache_unit == 0)
         return e;
-    return size + e < m->cache_largest ? e + 2 * m->cache_unit * (size + e) + 2 * sqrt((double)d) * m->cache_eta : INFINITY;
+    if (!(size + e < m->cache_largest))
+        return INFINITY;
+    return e + 2 * m->cache_unit * (size + e) + 2 * sqrt((double)d) * m->cache_eta;
 }
 
 void mha__bound_of(const mha_plan *plan, const mha__magnitudes *m, double unit, double bound[MHA_STAGE_COUNT])
@@ -188,9 +192,9 @@ void mha__bound_of(const mha_plan *plan, const mha__magnitudes *m, double unit, 
         E_o = INFINITY;
     bound[MHA_STAGE_HEADS] = bound[MHA_STAGE_OUTPUT] = E_o;
     const size_t width = plan->h * plan->d_v;
-    if (m->W_O_sum > 0 || m->b_O > 0)
-        bound[MHA_STAGE_OUTPUT] =
-            isfinite(E_o) ? sum_error(&a, width, sqrt((double)width) * (V + E_o), m->W_O, m->b_O) + E_o * m->W_O_sum : E_o;
+    const double row_of_heads = sqrt((double)width) * (V + E_o);
+    if (isfinite(E_o) && (m->W_O_sum > 0 || m->b_O > 0))
+        bound[MHA_STAGE_OUTPUT] = sum_error(&a, width, row_of_heads, m->W_O, m->b_O) + E_o * m->W_O_sum;
     for (int s = MHA_STAGE_SCORES; s < MHA_STAGE_COUNT; s++) /* overflow: infinities and NaN may stand anywhere */
         if (E_s == INFINITY && s != MHA_STAGE_PRESENT_KEY && s != MHA_STAGE_PRESENT_VALUE)
             bound[s] = INFINITY;
