@@ -98,17 +98,19 @@ static mha_status read_names(mha_case *c, mha_error *error)
     return MHA_OK;
 }
 
-/* Whether the file looks like a case: it says its kind, or has a query, or something that may have been meant so. */
-static bool is_case(const mha_case *c)
+/* A file that neither says its kind nor has a query is no case; a tensor that may have been meant as one is named. */
+static mha_status refuse_other_files(const mha_case *c, mha_error *error)
 {
+    char text[sizeof c->skip] = "it has no tensor query (mha help case: what a case holds)";
     if (mha_file_metadata(c->file, "kind") || c->tensors[CASE_QUERY].data)
-        return true;
+        return MHA_OK;
     for (size_t i = 0; i < mha_file_count(c->file); i++) {
-        const mha__case_word *word = mha__case_nearest(mha_file_at(c->file, i)->name, false);
+        const char *name = mha_file_at(c->file, i)->name;
+        const mha__case_word *word = mha__case_nearest(name, false);
         if (word && word->kind == WORD_TENSOR && word->code == CASE_QUERY)
-            return true;
+            mha__case_explain_unknown(text, sizeof text, name, false);
     }
-    return false;
+    return mha__fail(error, MHA_INVALID, mha_file_path(c->file), "this is no case file: %s", text);
 }
 
 /* ---------------------------------------------------------------- defaults */
@@ -255,9 +257,7 @@ mha_status mha__case_read(mha_case *c, mha_error *error)
     TRY(mha__case_choice(c, "layout", &layout, error));
     c->layout = (mha_layout)layout;
     TRY(read_names(c, error));
-    if (!is_case(c))
-        return mha__fail(error, MHA_INVALID, path, "this is no case file: it has no tensor query (mha help case: what a"
-                         " case holds)");
+    TRY(refuse_other_files(c, error));
     TRY(read_kind(c, error));
     c->overflow = has_tag(mha_file_metadata(c->file, "tags"), "overflow");
     if (*c->skip)
