@@ -78,7 +78,7 @@ say  = $(if $(Q),$(if $(findstring s,$(firstword -$(MAKEFLAGS))),,@printf '  %-5
 
 # ---------------------------------------------------------------- what is built
 
-VERSION := $(shell awk '/define MHA_VERSION_(MAJOR|MINOR|PATCH) / {printf "%s%s", dot, $$3; dot = "."}' include/mha/system.h)
+VERSION := $(shell awk '/define MHA_VERSION_[A-Z]/ {printf "%s%s", dot, $$3; dot = "."}' include/mha/system.h)
 MAJOR   := $(word 1,$(subst ., ,$(VERSION)))
 # Before 1.0 each minor version may break the interface, so that it belongs to the name.
 SONAME  := libmha.so.$(if $(filter 0,$(MAJOR)),0.$(word 2,$(subst ., ,$(VERSION))),$(MAJOR))

@@ -23,14 +23,16 @@ $(BUILD)/bench/libonednn_peer.so: bench/onednn.cpp
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
 	@if echo '#include <dnnl.hpp>' | $(CXX) -E -x c++ - 2>/dev/null | grep -q output_scales; then \
-	  $(CXX) -std=c++11 -O2 -fvisibility=hidden -fPIC -shared -o $@ $< -ldnnl; else echo "oneDNN 2 (libdnnl-dev) is not here"; fi
+	  $(CXX) -std=c++11 -O2 -fvisibility=hidden -fPIC -shared -o $@ $< -ldnnl; \
+	  else echo "oneDNN 2 (libdnnl-dev) is not here"; fi
 
 # Skipped where libxsmm is not installed.
 $(BUILD)/bench/libxsmm_peer.so: bench/libxsmm.c
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
 	@if echo '#include <libxsmm.h>' | $(CC) -E -x c - >/dev/null 2>&1; then \
-	  $(CC) $(PEER_CFLAGS) -o $@ $< -lxsmmext -lxsmm $(BLAS_LIBS) -ldl -lm; else echo "libxsmm (libxsmm-dev) is not here"; fi
+	  $(CC) $(PEER_CFLAGS) -o $@ $< -lxsmmext -lxsmm $(BLAS_LIBS) -ldl -lm; \
+	  else echo "libxsmm (libxsmm-dev) is not here"; fi
 
 # Debian's own Python has Debian's PyTorch; PEERS: options of bench/peers.py.
 PEERS ?=

@@ -27,12 +27,13 @@ fill     = sed -e 's|@prefix@|$(prefix)|' -e 's|@exec_prefix@|$(exec_prefix:$(pr
            -e 's|@pc_libdir@|$(libdir:$(exec_prefix)/%=$${exec_prefix}/%)|' \
            -e 's|@pc_includedir@|$(includedir:$(prefix)/%=$${prefix}/%)|' -e 's|@libdir@|$(libdir)|' \
            -e 's|@includedir@|$(includedir)|' -e 's|@VERSION@|$(VERSION)|' \
-           -e 's|@MAJOR@|$(MAJOR)|' -e 's|@SONAME@|$(SONAME)|' -e 's|@REQUIRES@|$(REQUIRES)|' -e 's|@PRIVATE@|$(PRIVATE)|' \
+           -e 's|@MAJOR@|$(MAJOR)|' -e 's|@SONAME@|$(SONAME)|' -e 's|@REQUIRES@|$(REQUIRES)|' \
+           -e 's|@PRIVATE@|$(PRIVATE)|' \
            -e 's|@LIBS@|$(subst $(empty) ,;,$(strip $(LIBS)))|' src/$(1) | $(INSTALL) -m 644 /dev/stdin "$(DESTDIR)$(2)"
 
 install: all ## installs below $(DESTDIR)$(prefix)
-	@$(INSTALL) -d $(foreach d,bindir libdir PKGCONFIG_DIR CMAKE_DIR MAN_DIR BASH_DIR ZSH_DIR FISH_DIR,"$(DESTDIR)$($(d))") \
-	  "$(DESTDIR)$(includedir)/mha"
+	@$(INSTALL) -d "$(DESTDIR)$(includedir)/mha" \
+	  $(foreach d,bindir libdir PKGCONFIG_DIR CMAKE_DIR MAN_DIR BASH_DIR ZSH_DIR FISH_DIR,"$(DESTDIR)$($(d))")
 	$(Q)$(INSTALL) -m 644 $(HEADERS) "$(DESTDIR)$(includedir)/mha/"
 	$(Q)$(INSTALL) -m 644 $(BUILD)/libmha.a "$(DESTDIR)$(libdir)/"
 	$(Q)$(INSTALL) -m 755 $(BUILD)/libmha.so.$(VERSION) "$(DESTDIR)$(libdir)/"

@@ -14,7 +14,7 @@ expect() { [ "$3" = "$2" ] || wrong "$1: expected \"$2\", found \"$3\""; } # wha
 # Every header is part of mha.h, so that this one unit holds all declarations.
 for header in include/mha/*.h; do
     name=${header##*/}
-    [ "$name" = mha.h ] || grep -q "#include \"mha/$name\"" include/mha/mha.h || wrong "mha.h does not include mha/$name"
+    [ "$name" = mha.h ] || grep -q "#include \"mha/$name\"" include/mha/mha.h || wrong "mha.h leaves out mha/$name"
 done
 
 # ---- exported = declared
@@ -37,7 +37,8 @@ expect "files of one name in libmha.a" "" "$(ar t "$BUILD/libmha.a" | sort | uni
 
 # ---- declared = documented: each paragraph of declarations has its comment
 
-awk 'BEGIN { RS = "" } /MHA_API [a-z]/ && !/\/\*/ { print FILENAME ": " $0; n++ } END { exit n > 0 }' include/mha/*.h >"$stage/mute" ||
+awk 'BEGIN { RS = "" } /MHA_API [a-z]/ && !/\/\*/ { print FILENAME ": " $0; n++ } END { exit n > 0 }' \
+    include/mha/*.h >"$stage/mute" ||
     wrong "declared without a comment: $(cat "$stage/mute")"
 
 # ---- one version: header, library, soname, program
@@ -53,7 +54,9 @@ grep -q "^## $version" CHANGELOG.md || wrong "CHANGELOG.md has no section on $ve
 
 # ---- installed: a program finds it through pkg-config, links it shared and static, and runs
 
-install_below() { "$MAKE" -s BUILD="$BUILD" "$@" >"$stage/install.log" 2>&1 || { cat "$stage/install.log" >&2; wrong "make $*"; }; }
+install_below() {
+    "$MAKE" -s BUILD="$BUILD" "$@" >"$stage/install.log" 2>&1 || wrong "make $*: $(cat "$stage/install.log")"
+}
 root=$(cd "$stage" && pwd)/root
 install_below install prefix="$root"
 grep -q "$root/lib" "$stage/install.log" || wrong "install does not say how a program finds the library when it runs"
@@ -64,10 +67,14 @@ echo "$private" | grep -q blas || wrong "pkg-config does not name the BLAS, only
 cat >"$stage/user.c" <<'C'
 #include <mha/mha.h>
 #include <stdio.h>
-int main(void) { return printf("%s %d.%d.%d\n", mha_version(), MHA_VERSION_MAJOR, MHA_VERSION_MINOR, MHA_VERSION_PATCH) < 0; }
+int main(void)
+{
+    return printf("%s %d.%d.%d\n", mha_version(), MHA_VERSION_MAJOR, MHA_VERSION_MINOR, MHA_VERSION_PATCH) < 0;
+}
 C
 $CC -std=c11 ${SANITIZE_FLAGS:-} -o "$stage/shared" "$stage/user.c" $(pkg-config --cflags --libs mha)
-$CC -std=c11 ${SANITIZE_FLAGS:-} -o "$stage/static" "$stage/user.c" $(pkg-config --cflags mha) "$root/lib/libmha.a" $LIBS -pthread
+$CC -std=c11 ${SANITIZE_FLAGS:-} -o "$stage/static" "$stage/user.c" $(pkg-config --cflags mha) "$root/lib/libmha.a" \
+    $LIBS -pthread
 for kind in shared static; do
     expect "a program linked $kind" "$version $version" "$(LD_LIBRARY_PATH="$root/lib" "$stage/$kind")"
 done
@@ -114,8 +121,8 @@ below="$stage/a root"
 folders="prefix=/usr exec_prefix=/usr/exec bindir=/usr/programs libdir=/usr/lib/machine includedir=/usr/headers
     datadir=/usr/data mandir=/usr/manual"
 install_below install DESTDIR="$below" $folders
-for file in programs/mha "lib/machine/$soname" lib/machine/libmha.a lib/machine/pkgconfig/mha.pc lib/machine/cmake/mha/mha-config.cmake \
-    headers/mha/mha.h data/zsh/site-functions/_mha manual/man1/mha.1; do
+for file in programs/mha "lib/machine/$soname" lib/machine/libmha.a lib/machine/pkgconfig/mha.pc \
+    lib/machine/cmake/mha/mha-config.cmake headers/mha/mha.h data/zsh/site-functions/_mha manual/man1/mha.1; do
     [ -e "$below/usr/$file" ] || wrong "install into other folders: $file is missing"
 done
 expect "pkg-config's libdir" /usr/lib/machine \
@@ -127,5 +134,6 @@ install_below uninstall DESTDIR="$below" PREFIX=/opt
 install_below uninstall prefix="$root"
 expect "left after uninstall" "" "$(find "$below" "$root" ! -type d; find "$below" "$root" -name mha)"
 
-[ "$failed" = 0 ] && echo "$(wc -l <"$stage/exported") functions exported, declared and documented; version $version everywhere"
+[ "$failed" = 0 ] &&
+    echo "$(wc -l <"$stage/exported") functions exported, declared and documented; version $version everywhere"
 exit "$failed"

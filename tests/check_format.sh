@@ -1,6 +1,6 @@
 #!/bin/sh
 # No line beyond 120 columns, no blank at the end of a line, no tab but where make wants one: in sources, scripts and
-# prose. Tables that the benchmarks write, recorded output in README and generated files may be wider.
+# prose. Reports that the benchmarks write may be wider.
 # Run by `make check-format`.
 set -u
 export LC_ALL=C.UTF-8
@@ -18,8 +18,8 @@ forbid() {
     failed=1
 }
 
-code=$(find include src tests bench weights \( -name '*.[ch]' -o -name '*.cpp' -o -name '*.inc' -o -name '*.py' -o -name '*.sh' \
-    -o -name '*.in' -o -name '*.1' -o -name '*.bash' -o -name '*.zsh' -o -name '*.fish' \) | sort)
+code=$(find include src tests bench weights \( -name '*.[ch]' -o -name '*.cpp' -o -name '*.inc' -o -name '*.py' \
+    -o -name '*.sh' -o -name '*.in' -o -name '*.1' -o -name '*.bash' -o -name '*.zsh' -o -name '*.fish' \) | sort)
 code="$code $(ls .clang-format .clang-tidy .cppcheck .gitignore .ci/run LICENSE)"
 make="Makefile $(find src tests bench -name '*.mk' | sort)"
 prose="$(ls ./*.md) $(find src tests weights -name '*.md' | sort)"
@@ -28,5 +28,6 @@ forbid "more than 120 columns" '^.{121,}' $code $make $prose
 forbid "blanks at the end" '[ ]+$|'"$tab"'$' $code $make $prose
 forbid "tabs" "$tab" $code $prose
 forbid "tabs" "[^$tab]$tab" $make
-[ "$failed" = 0 ] && echo "$(echo $code $make $prose | wc -w) files: no line beyond 120 columns, no tab, no blank at an end"
+[ "$failed" = 0 ] &&
+    echo "$(echo $code $make $prose | wc -w) files: no line beyond 120 columns, no tab, no blank at an end"
 exit "$failed"

@@ -35,7 +35,8 @@ analyze: $(ANALYZED) ## clang-tidy, cppcheck and gcc -fanalyzer over src/ (.clan
 # Each instruction set's own file is analyzed for it; what gcc's analyser says of vectors means nothing.
 $(BUILD)/analyze/compute/kernels/%.ok: GCC_ANALYZER = -O1 -Werror
 $(BUILD)/analyze/compute/kernels/%.ok: ISA_CFLAGS = $(ISA_$(lastword $(subst _, ,$(basename $(@F)))))
-$(BUILD)/analyze/%.ok: src/%.c .clang-tidy tests/analyze.h $(HEADERS) $(shell find src -name '*.h') | $(BUILD)/gen/presets.inc
+INTERNAL_HEADERS := $(shell find src -name '*.h')
+$(BUILD)/analyze/%.ok: src/%.c .clang-tidy tests/analyze.h $(HEADERS) $(INTERNAL_HEADERS) | $(BUILD)/gen/presets.inc
 	@mkdir -p $(@D)
 	$(call say,CHECK,$<)
 	@$(CLANG_TIDY) --quiet $< -- $(ANALYZE_CFLAGS) $(ISA_CFLAGS) 2>$@.log || { cat $@.log; exit 1; }
@@ -46,11 +47,13 @@ $(BUILD)/analyze/%.ok: src/%.c .clang-tidy tests/analyze.h $(HEADERS) $(shell fi
 
 # Under clang, because its OpenMP runtime tells ThreadSanitizer what it does: the tests have teams of their own.
 TSAN_CC    ?= clang
-TSAN_TESTS  = $(call named,test_threads test_callers test_packed test_fast test_forward_cache test_properties test_differential)
+TSAN_TESTS  = $(call named,test_threads test_callers test_packed test_fast test_forward_cache test_properties \
+              test_differential)
 
 tsan: ## the tests with threads in them, under ThreadSanitizer
-	@TSAN_OPTIONS="suppressions=tests/tsan.supp $$TSAN_OPTIONS" DIFFERENTIAL_TRIALS=300 $(MAKE) --no-print-directory BUILD=$(BUILD)/tsan \
-	  CC=$(TSAN_CC) CFLAGS="-O1 -g" KERNEL_CFLAGS=-O3 SANITIZE=thread WERROR=-Werror $(TSAN_TESTS:$(BUILD)/%=$(BUILD)/tsan/%.run)
+	@TSAN_OPTIONS="suppressions=tests/tsan.supp $$TSAN_OPTIONS" DIFFERENTIAL_TRIALS=300 $(MAKE) --no-print-directory \
+	  BUILD=$(BUILD)/tsan CC=$(TSAN_CC) CFLAGS="-O1 -g" KERNEL_CFLAGS=-O3 SANITIZE=thread WERROR=-Werror \
+	  $(TSAN_TESTS:$(BUILD)/%=$(BUILD)/tsan/%.run)
 	@sh tests/summary.sh $(BUILD)/tsan/results
 
 soak: T = 180
@@ -63,9 +66,9 @@ soak: $(call named,test_callers) ## many callers at once for T seconds
 # minutes in it. It knows no AVX-512: library and BLAS see a machine without and take AVX2.
 MEMCHECK       = valgrind --quiet --error-exitcode=9 --leak-check=full --show-leak-kinds=definite \
                  --errors-for-leak-kinds=definite --suppressions=tests/valgrind.supp
-MEMCHECK_TESTS = $(call named,test_base test_random test_params test_layer test_kernels test_packed test_streaming test_fast \
-                 test_forward_cache test_forward_refusals test_merged test_formats_safetensors test_formats_npy \
-                 test_formats_gguf test_formats_sets test_formats_writer test_formats_models test_models_load \
+MEMCHECK_TESTS = $(call named,test_base test_random test_params test_layer test_kernels test_packed test_streaming \
+                 test_fast test_forward_cache test_forward_refusals test_merged test_formats_safetensors \
+                 test_formats_npy test_formats_gguf test_formats_sets test_formats_writer test_formats_models test_models_load \
                  test_models_expression test_verify test_verify_rope test_failures)
 
 valgrind: $(BUILD)/mha ## tests under valgrind's memcheck: bad accesses, uninitialised values, leaks

@@ -15,11 +15,13 @@ coverage: ## lines and branches of src/ that the tests reach; HTML in build/cove
 	@$(PYTHON) tests/mutate.py --list >/dev/null # whether tests/mutants_kept.txt still matches
 	@$(MAKE) --no-print-directory BUILD=$(COVERAGE) $(COVERED) coverage-programs
 	@find $(COVERAGE) -name '*.gcda' -delete
-	@OMP_WAIT_POLICY=passive CONFORMANCE_DIR= MODELS_DIR= $(MAKE) --no-print-directory BUILD=$(COVERAGE) $(COVERED) coverage-runs
+	@OMP_WAIT_POLICY=passive CONFORMANCE_DIR= MODELS_DIR= $(MAKE) --no-print-directory BUILD=$(COVERAGE) $(COVERED) \
+	  coverage-runs
 	@rm -rf $(COVERAGE)/html && mkdir -p $(COVERAGE)/html
 	@echo "$$(grep -r 'unreachable: ' src | wc -l) lines of src/ are marked unreachable"
 	@gcovr --root . --object-directory $(COVERAGE)/obj --filter src/ $(COVERAGE)/obj \
-	  $$(for isa in avx2 avx512 neon; do $(COVERAGE)/mha info --json | grep -q "\"$$isa\"" || echo "--exclude src/.*_$$isa"; done) \
+	  $$(for isa in avx2 avx512 neon; do \
+	    $(COVERAGE)/mha info --json | grep -q "\"$$isa\"" || echo "--exclude src/.*_$$isa"; done) \
 	  --exclude-unreachable-branches --exclude-lines-by-pattern '.*unreachable: .*' \
 	  --html-details $(COVERAGE)/html/index.html --txt $(COVERAGE)/summary.txt --print-summary \
 	  --fail-under-line $(COVERAGE_LINES) --fail-under-branch $(COVERAGE_BRANCHES)
@@ -42,8 +44,9 @@ $(BUILD)/libmutant.so: $(LIB_OBJ)
 
 # Not those that stand between the library and what it calls, that mostly wait for a clock, or that hardly call
 # what is changed: files, counts, texts.
-NO_MUTANT_TESTS = %_failures %/test_work %_bench %_text %_cli_models %_cli_params %_streams %/test_params %/test_claims \
-                  %/test_models %/test_models_facts %/test_models_expression $(filter $(BUILD)/tests/formats/%,$(TESTS))
+NO_MUTANT_TESTS = %_failures %/test_work %_bench %_text %_cli_models %_cli_params %_streams %/test_params \
+                  %/test_claims %/test_models %/test_models_facts %/test_models_expression \
+                  $(filter $(BUILD)/tests/formats/%,$(TESTS))
 MUTANT_TESTS    = $(patsubst $(BUILD)/tests/%,$(BUILD)/mutant/%,$(filter-out $(NO_MUTANT_TESTS),$(TESTS)))
 mutant-programs: $(BUILD)/libmutant.so $(MUTANT_TESTS) $(BUILD)/mutant/mha
 

@@ -65,7 +65,8 @@ WORDS = {"true": "false", "false": "true", "INFINITY": "0.0f", "NAN": "0.0f", "f
          "fmaxf": "fminf", "fminf": "fmaxf", "greater": "smaller", "continue": "break", "expf": "logf",
          "exp": "log", "log": "exp", "logf": "expf", "sin": "cos", "cos": "sin", "tanh": "sin", "tanhf": "sinf"}
 TOKEN = re.compile(r"(?<= )(?:[-+*/%&|]=?|<<|>>|[<>]=?|==|!=|&&|\|\|)(?=[ \n])|\+\+|--|!(?=[\w(])|"
-                   r"\b(?:0[xX][0-9a-fA-F]+[uUlL]*|\d+\.\d*(?:e[-+]?\d+)?f?|\d+(?:e[-+]?\d+)?[uUlL]*)\b|\b[A-Za-z_]\w*\b")
+                   r"\b(?:0[xX][0-9a-fA-F]+[uUlL]*|\d+\.\d*(?:e[-+]?\d+)?f?|\d+(?:e[-+]?\d+)?[uUlL]*)\b|"
+                   r"\b[A-Za-z_]\w*\b")
 PASSED_OVER = re.compile(r"^\s*(?:(?:static |const )*(?:char|_Static_assert|case|default|goto)\b|__builtin_prefetch)")
 
 
@@ -85,7 +86,8 @@ def swaps(token, code, at):
         return []
     if re.search(r"[.e]", token):
         value = float(token.rstrip("f"))
-        return [("1.0" if value == 0 else "0.0" if value == 1 else repr(2 * value)) + ("f" if token.endswith("f") else "")]
+        other = "1.0" if value == 0 else "0.0" if value == 1 else repr(2 * value)
+        return [other + ("f" if token.endswith("f") else "")]
     value, suffix = re.match(r"(\d+)(.*)", token).groups()
     return [{"0": "1", "1": "0"}.get(value, str(int(value) + 1)) + suffix]
 
@@ -238,7 +240,9 @@ class Workshop:
         found = []
         programs = self.path("build/mutant")
         for where, _, names in os.walk(programs):
-            found += [os.path.relpath(os.path.join(where, name), programs) for name in names if name.startswith("test_")]
+            for name in names:
+                if name.startswith("test_"):
+                    found.append(os.path.relpath(os.path.join(where, name), programs))
         return sorted(found)
 
     def passes(self, test, limit):
@@ -291,8 +295,8 @@ class State:
                 anywhere[r["by"]] = anywhere.get(r["by"], 0) + 1
                 if r["path"] == path:
                     here[r["by"]] = here.get(r["by"], 0) + 1
-        return sorted(tests, key=lambda t: (-here.get(t, 0) / (1 + self.times[t]), -anywhere.get(t, 0) / (1 + self.times[t]),
-                                            self.times[t], t))
+        per_second = lambda kills, t: -kills.get(t, 0) / (1 + self.times[t])
+        return sorted(tests, key=lambda t: (per_second(here, t), per_second(anywhere, t), self.times[t], t))
 
 
 def measure(shop, state, tests):

@@ -10,8 +10,9 @@ NEON_TESTS = $(call named,test_kernels test_packed test_streaming test_half test
 # A root directory of arm64 packages, with an apt of its own: the system's is only asked where packages come from.
 NEON_ROOT     = $(NEON)/root
 NEON_PACKAGES = libc6-dev libgomp1 libopenblas-pthread-dev libjansson-dev libzip-dev libcmocka-dev
-NEON_APT      = apt-get -qq -y --no-install-recommends -o APT::Architecture=arm64 -o APT::Architectures=arm64 -o APT::Sandbox::User= \
-                -o Dir::State=$(NEON)/apt -o Dir::State::status=$(NEON)/apt/status -o Dir::Cache=$(NEON)/apt
+NEON_APT      = apt-get -qq -y --no-install-recommends -o APT::Architecture=arm64 -o APT::Architectures=arm64 \
+                -o APT::Sandbox::User= -o Dir::State=$(NEON)/apt -o Dir::State::status=$(NEON)/apt/status \
+                -o Dir::Cache=$(NEON)/apt
 NEON_BLAS     = /usr/lib/aarch64-linux-gnu/openblas-pthread
 
 $(NEON_ROOT): tests/neon.mk

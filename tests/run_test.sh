@@ -23,8 +23,9 @@ fi
 echo "$passed $failed $skipped" >"$results/$name.result"
 
 if [ "$failed" = 0 ]; then
-    printf '  PASS  %-36s %3d passed%s  %d.%d s\n' "$name" "$passed" "$([ "$skipped" = 0 ] || echo ", $skipped skipped")" \
-        $((tenths / 10)) $((tenths % 10))
+    also=
+    [ "$skipped" = 0 ] || also=", $skipped skipped"
+    printf '  PASS  %-36s %3d passed%s  %d.%d s\n' "$name" "$passed" "$also" $((tenths / 10)) $((tenths % 10))
 else
     printf '  FAIL  %-36s exit code %d; what it said:\n' "$name" "$code"
     cat "$log"

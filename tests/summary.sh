@@ -12,4 +12,5 @@ done
 [ -n "${CONFORMANCE_DIR:-}" ] || echo "recorded cases were skipped: CONFORMANCE_DIR names no folder of them"
 find . -name '*.result' | sort | xargs -r grep -lv '^[0-9]* 0 ' | sed 's|^\./\(.*\)\.result$|  FAIL  \1|'
 find . -name '*.result' -exec cat {} + |
-    awk '{p += $1; f += $2; s += $3} END {print p + 0 " passed, " f + 0 " failed, " s + 0 " skipped"; exit f > 0 || p == 0}'
+    awk '{p += $1; f += $2; s += $3}
+        END {print p + 0 " passed, " f + 0 " failed, " s + 0 " skipped"; exit f > 0 || p == 0}'

@@ -1,6 +1,7 @@
 # Builds and runs the tests: programs of cmocka, fuzzers over their corpora, examples. Included by the Makefile.
 
-.PHONY: test fuzzers replay fuzz completions check-headers check-example check-completions test-differential asan test-peers
+.PHONY: test fuzzers replay fuzz completions check-headers check-example check-completions test-differential asan \
+        test-peers
 
 TEST_SRC    := $(sort $(shell find tests -name 'test_*.c'))
 FUZZ_SRC    := $(sort $(wildcard tests/fuzz/fuzz_*.c))
@@ -25,7 +26,7 @@ $(TESTS): %: %.o $(SUPPORT_OBJ) $(BUILD)/libbench.a $(BUILD)/libmha.a
 	$(call say,LD,$@)
 	$(Q)$(CC) $(MHA_LDFLAGS) $(WRAP:%=-Wl,--wrap=%) -fopenmp -o $@ $^ $(TEST_LIBS) $(BUILD)/libmha.a $(LIBS)
 
-# What counts or fails instead of the library or the system stands in front of it: in the programs that ask for it alone.
+# What counts or fails in place of the library or the system stands in front of it, in the programs that ask for it.
 $(call named,test_work): WRAP = mha__kernels_get mha__allocate
 $(call named,test_failures test_cli_failures): $(BUILD)/tests/inject/inject.o
 # ... and the program itself as one function, so that a run of it costs a fork; its other names stay inside.
@@ -94,8 +95,9 @@ fuzz: ## looks for inputs that break a parser, T seconds for each (needs clang)
 	@$(MAKE) -s BUILD=$(BUILD)/fuzz CC=clang CFLAGS="-O1 -g" SANITIZE=fuzzer-no-link,address,undefined \
 	  KERNEL_CFLAGS="-O3 -fno-sanitize=all" FUZZ_MAIN= FUZZ_LINK=-fsanitize=fuzzer fuzzers
 	@for f in $(FUZZ_SRC:tests/fuzz/fuzz_%.c=%); do mkdir -p $(BUILD)/fuzz/corpus/$$f; \
-	  ASAN_OPTIONS=malloc_context_size=3:quarantine_size_mb=8 $(BUILD)/fuzz/tests/fuzz/fuzz_$$f -max_total_time=$(T) -rss_limit_mb=1024 -print_final_stats=1 \
-	    -artifact_prefix=$(BUILD)/fuzz/$$f- $(BUILD)/fuzz/corpus/$$f tests/fuzz/corpus/$$f >$(BUILD)/fuzz/$$f.log 2>&1 || \
+	  ASAN_OPTIONS=malloc_context_size=3:quarantine_size_mb=8 $(BUILD)/fuzz/tests/fuzz/fuzz_$$f \
+	    -max_total_time=$(T) -rss_limit_mb=1024 -print_final_stats=1 -artifact_prefix=$(BUILD)/fuzz/$$f- \
+	    $(BUILD)/fuzz/corpus/$$f tests/fuzz/corpus/$$f >$(BUILD)/fuzz/$$f.log 2>&1 || \
 	    { tail -40 $(BUILD)/fuzz/$$f.log; exit 1; }; \
 	  echo "$$f: $$(sed -n 's/stat::number_of_executed_units: *//p' $(BUILD)/fuzz/$$f.log) executions, no finding"; done
 
@@ -125,14 +127,15 @@ N ?= 10000
 test-differential: $(call named,test_differential) ## compares N random forwards with themselves, cut in every way
 	DIFFERENTIAL_TRIALS=$(N) $<
 
-# Failures are injected into the program at every fifth place here, at every one in `make test`: the other way takes minutes.
+# Failures are injected into the program at every fifth place here, which saves minutes; at every one in `make test`.
 asan: ## the tests again under the address and undefined-behaviour sanitizers
-	@FAILURES_STRIDE=$${FAILURES_STRIDE:-5} $(MAKE) --no-print-directory BUILD=$(BUILD)/asan CFLAGS="-O1 -g" KERNEL_CFLAGS=-O3 \
-	  SANITIZE=address,undefined WERROR=-Werror test
+	@FAILURES_STRIDE=$${FAILURES_STRIDE:-5} $(MAKE) --no-print-directory BUILD=$(BUILD)/asan CFLAGS="-O1 -g" \
+	  KERNEL_CFLAGS=-O3 SANITIZE=address,undefined WERROR=-Werror test
 
 PEER_PYTHON ?= $(PYTHON)
 test-peers: $(BUILD)/libmha.a ## compares N random layers with PyTorch's nn.MultiheadAttention (make deps-dev)
 	$(Q)$(CC) $(MHA_CFLAGS) -I. -Itests $(CFLAGS) -shared -o $(BUILD)/peers.so tests/peers/shim.c $< $(MHA_LDFLAGS) $(LIBS)
 	$(PEER_PYTHON) tests/peers/torch_peer.py $(BUILD)/peers.so $(N)
 
--include $(SUPPORT_OBJ:.o=.d) $(TESTS:%=%.d) $(FUZZERS:%=%.d) $(FUZZ_OBJ:.o=.d) $(BUILD)/tests/inject/main.d $(BUILD)/tests/inject/inject.d
+-include $(SUPPORT_OBJ:.o=.d) $(TESTS:%=%.d) $(FUZZERS:%=%.d) $(FUZZ_OBJ:.o=.d) \
+         $(BUILD)/tests/inject/main.d $(BUILD)/tests/inject/inject.d
