@@ -113,8 +113,8 @@ _mha() {
       --no-pack' ;;
   params) options='
       --d-model --heads --kv-heads --d-k --d-v --d-q --kdim --vdim --d-out --bias --no-bias --batch
-      --merged-qk --preset --config --class --dtype --touch --seq --weights --group --depth --only
-      --sort --all --per-head --format --json --quiet --help' ;;
+      --merged-qk --preset --config --class --dtype --seq --weights --group --depth --only --sort
+      --all --per-head --format --json --quiet --help' ;;
   heads) options='
       --d-model --heads --kv-heads --d-k --d-v --d-q --kdim --vdim --d-out --bias --no-bias --batch
       --seq --kv-seq --preset --config --class --dtype --run --seed --causal --json --quiet --help

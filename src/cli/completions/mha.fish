@@ -92,8 +92,6 @@ complete -c mha -n '__mha_runs forward bench' -l cache-dtype -x \
       f32 f16 bf16' \
     -d 'type of the key/value cache [bench, where it decodes: '\
 'f32; forward: no cache]'
-complete -c mha -n '__mha_runs params' -l touch \
-    -d 'writes the model'\''s weights, so that the memory is used'
 complete -c mha -n '__mha_runs params' -l seq -x \
     -d 'length: shows what a forward pass and the key/value '\
 'cache of a model cost'

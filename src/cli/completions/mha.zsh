@@ -203,7 +203,6 @@ _mha() {
       '--class:''its head: BertForMaskedLM, MaskedLM, pooler, ... [what '\
 'its configuration names]'
       '--dtype:''type the weights are stored in'
-      '--touch:''writes the model'\''s weights, so that the memory is used'
       '--seq:''length: shows what a forward pass and the key/value '\
 'cache of a model cost'
       '--weights:''weights of a public checkpoint or of our own names; '\
