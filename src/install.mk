@@ -50,9 +50,13 @@ install: all ## installs below $(DESTDIR)$(prefix)
 	@echo "installed below $(DESTDIR)$(prefix); a program linked with -lmha finds $(SONAME) after ldconfig (as root, where"
 	@echo "$(libdir) is one of its folders), with -Wl,-rpath,$(libdir) or with LD_LIBRARY_PATH=$(libdir)"
 
+INSTALLED = $(HEADERS:include/%="$(DESTDIR)$(includedir)/%") "$(DESTDIR)$(bindir)/mha" "$(DESTDIR)$(MAN_DIR)/mha.1" \
+            $(foreach l,a so so.$(VERSION),"$(DESTDIR)$(libdir)/libmha.$(l)") "$(DESTDIR)$(libdir)/$(SONAME)" \
+            "$(DESTDIR)$(PKGCONFIG_DIR)/mha.pc" "$(DESTDIR)$(CMAKE_DIR)/mha-config.cmake" \
+            "$(DESTDIR)$(CMAKE_DIR)/mha-config-version.cmake" "$(DESTDIR)$(BASH_DIR)/mha" "$(DESTDIR)$(ZSH_DIR)/_mha" \
+            "$(DESTDIR)$(FISH_DIR)/mha.fish"
+
 uninstall: ## removes what install put there
-	rm -f $(foreach h,$(HEADERS),"$(DESTDIR)$(includedir)/mha/$(notdir $(h))") $(foreach l,libmha.a libmha.so \
-	  $(SONAME) libmha.so.$(VERSION) pkgconfig/mha.pc cmake/mha/mha-config.cmake cmake/mha/mha-config-version.cmake, \
-	  "$(DESTDIR)$(libdir)/$(l)") "$(DESTDIR)$(bindir)/mha" "$(DESTDIR)$(MAN_DIR)/mha.1" "$(DESTDIR)$(BASH_DIR)/mha" \
-	  "$(DESTDIR)$(ZSH_DIR)/_mha" "$(DESTDIR)$(FISH_DIR)/mha.fish"
-	rmdir "$(DESTDIR)$(includedir)/mha" "$(DESTDIR)$(CMAKE_DIR)" 2>/dev/null || true
+	$(Q)rm -f $(INSTALLED)
+	@rmdir "$(DESTDIR)$(includedir)/mha" "$(DESTDIR)$(CMAKE_DIR)" 2>/dev/null || true
+	@echo "removed from $(DESTDIR)$(prefix)"
