@@ -234,10 +234,12 @@ int arguments_parse(arguments *args, command_code command, int argc, char **argv
     if (code != EXIT_DONE || given(args, OPT_HELP))
         return code;
     const command_row *c = &command_rows[command];
+    if (given(args, OPT_EXPECTED) && args->n_operands > 0)
+        return refuse_option(OPT_EXPECTED, "expected no case file beside it, found \"%s\"", args->operands[0]);
     if (args->n_operands > c->most)
         return refuse("", "expected %s%s, found \"%s\"", c->most ? "no more than " : "no operand", c->most ? c->operands : "",
                       args->operands[c->most]);
-    if (args->n_operands < c->least)
+    if (args->n_operands < c->least && !given(args, OPT_EXPECTED))
         return refuse("", "expected %s, found %s", c->operands, args->n_operands ? "too few" : "nothing");
     return refuse_standard_input_twice(args);
 }

@@ -73,6 +73,20 @@ static void save(const char *path, const char *const *more)
 }
 #define SAVE(path, ...) save(path, (const char *const[]){__VA_ARGS__, NULL})
 
+/* Press et al. 2022: for a power of two heads 2^(-8 i / heads), else those of the next lower one and of every other of twice as many. */
+static void test_alibi_slopes(void **state)
+{
+    (void)state;
+    const char *path = scratch("case.safetensors");
+    SAVE(path, "--alibi", "--causal");
+    for (size_t i = 0; i < 4; i++)
+        assert_float_equal(number_in(path, "alibi_slopes", i), exp2(-2.0 * (double)(i + 1)), 1e-15);
+    SAVE(path, "--alibi", "--heads", "6");
+    const double of_six[] = {0.25, 0.0625, 0.015625, 0.00390625, 0.5, 0.125};
+    for (size_t i = 0; i < 6; i++)
+        assert_float_equal(number_in(path, "alibi_slopes", i), of_six[i], 1e-15);
+}
+
 static void test_positions_and_windows(void **state)
 {
     (void)state;
@@ -230,6 +244,7 @@ static void test_the_glimpse_is_sorted(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_alibi_slopes),
         cmocka_unit_test(test_positions_and_windows),
         cmocka_unit_test(test_scores),
         cmocka_unit_test(test_rotation),

@@ -4,7 +4,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cli/setup/call.h"
 #include "cli/setup/case_list.h"
+#include "cli/setup/recorded.h"
 #include "cli/commands/commands.h"
 #include "cli/output/verdicts.h"
 
@@ -89,7 +91,18 @@ static int show(const judged_case *cases, size_t n, const arguments *args)
     return count[MHA_OUTCOME_FAILED] == 0 && count[MHA_OUTCOME_PASSED] > 0 ? EXIT_DONE : EXIT_NO;
 }
 
-int run_check(const arguments *args)
+static void drop_cases(judged_case *cases, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        mha_verdict_clear(&cases[i].verdict);
+        free(cases[i].name);
+        free(cases[i].obstacle);
+    }
+    free(cases);
+}
+
+/* Case files, and directories of them. */
+static int check_files(const arguments *args)
 {
     case_list list = {0};
     int code = EXIT_DONE;
@@ -101,20 +114,46 @@ int run_check(const arguments *args)
         size_t jobs = count_of(args, OPT_JOBS);
         workshop shop = {.list = &list,
                          .cases = obtain(list.n, sizeof *shop.cases),
-                         .stage = args->option[OPT_STAGE].text,
+                         .stage = text_for(args, OPT_STAGE),
                          .threads = jobs > 1 && !given(args, OPT_THREADS) ? 1 : (int)count_of(args, OPT_THREADS),
                          .progress = isatty(STDERR_FILENO) && list.n > 8 && !given(args, OPT_QUIET),
                          .lock = PTHREAD_MUTEX_INITIALIZER};
-        mha_path_find(args->option[OPT_PATH].text, &shop.path);
+        mha_path_find(text_for(args, OPT_PATH), &shop.path);
         judge_all(&shop, jobs);
         code = shop.error.status != MHA_OK ? refuse_field("", &shop.error) : show(shop.cases, list.n, args);
-        for (size_t i = 0; i < list.n; i++) {
-            mha_verdict_clear(&shop.cases[i].verdict);
-            free(shop.cases[i].name);
-            free(shop.cases[i].obstacle);
-        }
-        free(shop.cases);
+        drop_cases(shop.cases, list.n);
     }
     case_list_free(&list);
     return code;
+}
+
+/* --expected beside weights and inputs. */
+static int check_expected(const arguments *args)
+{
+    request r = {0};
+    mha_case *c = NULL;
+    mha_error error = {0};
+    mha_path path = MHA_PATH_AUTO;
+    judged_case *one = obtain(1, sizeof *one);
+    mha_path_find(text_for(args, OPT_PATH), &path);
+    int code = recorded_open(&r, args, &c);
+    if (code == EXIT_DONE &&
+        mha_case_judge(c, path, NULL, (int)count_of(args, OPT_THREADS), &one->verdict, &error) != MHA_OK)
+        code = refuse_field("--expected", &error);
+    if (code == EXIT_DONE) {
+        one->name = text_of("%s", mha_case_name(c));
+        code = show(one, 1, args);
+    }
+    mha_case_close(c);
+    request_free(&r);
+    drop_cases(one, 1);
+    return code;
+}
+
+int run_check(const arguments *args)
+{
+    int code = recorded_check(args);
+    if (code != EXIT_DONE)
+        return code;
+    return given(args, OPT_EXPECTED) ? check_expected(args) : check_files(args);
 }

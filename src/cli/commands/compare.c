@@ -21,9 +21,9 @@ static bool equal(const pair *p)
 }
 
 /* Numbers as they are, so that float64 is compared as such; narrower floats and integers are exact in float64. */
-static int read_side(const source *s, const mha_file_tensor *tensor, mha_view *view)
+static int read_side(const source *s, const mha_file_tensor *tensor, mha__arena *arena, mha_view *view)
 {
-    return source_read(s, tensor, tensor->dtype, view);
+    return source_read(s, tensor, tensor->dtype, arena, view);
 }
 
 /* Shapes are the same but for axes of extent 1 in front: an unbatched row beside a batch of one. */
@@ -56,17 +56,16 @@ static int compare_pair(pair *p, const source *a, const source *b, double rtol, 
         return EXIT_DONE;
     }
     mha_error error = {0};
-    x = y = (mha_view){0};
-    int code = read_side(a, p->a, &x);
+    mha__arena memory = {0};
+    int code = read_side(a, p->a, &memory, &x);
     if (code == EXIT_DONE)
-        code = read_side(b, p->b, &y);
+        code = read_side(b, p->b, &memory, &y);
     x = without_leading_ones(&x, rank);
     y = without_leading_ones(&y, rank);
     mha_status status = code == EXIT_DONE ? mha_compare(&x, &y, rtol, atol, &p->difference, &error) : MHA_OK;
     if (status != MHA_OK)
         snprintf(p->obstacle, sizeof p->obstacle, "%.199s", error.message); /* unreachable: what was read can be compared */
-    free(x.data);
-    free(y.data);
+    mha__arena_free(&memory);
     return code;
 }
 

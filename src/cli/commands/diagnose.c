@@ -4,6 +4,8 @@
 
 #include "cli/commands/commands.h"
 #include "cli/output/print.h"
+#include "cli/setup/call.h"
+#include "cli/setup/recorded.h"
 
 static const char *help_of(const char *variant)
 {
@@ -99,9 +101,10 @@ static int diagnose(const mha_case *c, const arguments *args)
 {
     mha_error error = {0};
     mha_diagnosis d = {0};
-    if (mha_case_diagnose(c, args->option[OPT_TENSOR].text, &d, &error) != MHA_OK)
-        return error.status == MHA_NOT_FOUND && given(args, OPT_TENSOR) ? refuse_field("--tensor", &error)
-                                                                        : refuse_file(args->operands[0], &error);
+    const char *tensor = text_for(args, given(args, OPT_TENSOR) ? OPT_TENSOR : OPT_STAGE);
+    if (mha_case_diagnose(c, tensor, &d, &error) != MHA_OK)
+        return tensor && error.status == MHA_NOT_FOUND ? refuse_field("--tensor", &error)
+                                                       : refuse_file(mha_case_name(c), &error);
     if (given(args, OPT_JSON))
         json_print(json_pack("{so so so so}", "tensor", json_text(d.tensor), "tried", json_count(d.tried), "matches",
                              json_explanations(d.matches, d.match_count), "closest",
@@ -115,11 +118,17 @@ static int diagnose(const mha_case *c, const arguments *args)
 
 int run_diagnose(const arguments *args)
 {
+    request r = {0};
     mha_case *c = NULL;
     mha_error error = {0};
-    if (mha_case_open(args->operands[0], NULL, &c, &error) != MHA_OK)
-        return refuse_file(args->operands[0], &error);
-    int code = diagnose(c, args);
+    int code = recorded_check(args);
+    if (code == EXIT_DONE && given(args, OPT_EXPECTED))
+        code = recorded_open(&r, args, &c);
+    else if (code == EXIT_DONE && mha_case_open(args->operands[0], NULL, &c, &error) != MHA_OK)
+        code = refuse_file(args->operands[0], &error);
+    if (code == EXIT_DONE)
+        code = diagnose(c, args);
     mha_case_close(c);
+    request_free(&r);
     return code;
 }

@@ -15,7 +15,7 @@ _mha() {
   help:help) words='forward params heads check compare diagnose claims bench info completion' ;;
   completion:completion) words='bash zsh fish' ;;
   *:--d-model) return ;;
-  forward:--heads|params:--heads) return ;;
+  forward:--heads|params:--heads|check:--heads|diagnose:--heads) return ;;
   heads:--heads) return ;;
   *:--kv-heads) return ;;
   *:--d-k) return ;;
@@ -66,6 +66,9 @@ _mha() {
       zero nan' ;;
   *:--hidden-values) words='
       ignore propagate' ;;
+  *:--sinks) _mha_files; return ;;
+  *:--cu-seqlens) return ;;
+  *:--expected) _mha_files; return ;;
   *:--rtol) return ;;
   *:--atol) return ;;
   *:--shape) words='
@@ -109,8 +112,8 @@ _mha() {
       --seq --kv-seq --merged-qk --preset --config --dtype --cache-dtype --weights --layer
       --orientation --input --key-input --value-input --seed --causal --position-offset --window
       --scale --softcap --rope --rope-dim --rope-base --mask --mask-kind --lengths --empty-rows
-      --hidden-values --output --trace --save-case --json --quiet --help --path --isa --threads
-      --no-pack' ;;
+      --hidden-values --alibi --sinks --cu-seqlens --output --trace --save-case --json --quiet --help
+      --path --isa --threads --no-pack' ;;
   params) options='
       --d-model --heads --kv-heads --d-k --d-v --d-q --kdim --vdim --d-out --bias --no-bias --batch
       --merged-qk --preset --config --class --dtype --seq --weights --group --depth --only --sort
@@ -120,11 +123,17 @@ _mha() {
       --seq --kv-seq --preset --config --class --dtype --run --seed --causal --json --quiet --help
       --path --isa --threads' ;;
   check) options='
-      --stage --json --quiet --help --path --isa --threads --jobs' ;;
+      --heads --kv-heads --d-k --config --weights --layer --orientation --input --key-input
+      --value-input --causal --position-offset --window --scale --softcap --rope --rope-dim
+      --rope-base --mask --mask-kind --lengths --empty-rows --hidden-values --alibi --sinks
+      --cu-seqlens --expected --stage --json --quiet --help --path --isa --threads --jobs' ;;
   compare) options='
       --rtol --atol --json --quiet --help' ;;
   diagnose) options='
-      --tensor --json --quiet --help' ;;
+      --heads --kv-heads --d-k --config --weights --layer --orientation --input --key-input
+      --value-input --causal --position-offset --window --scale --softcap --rope --rope-dim
+      --rope-base --mask --mask-kind --lengths --empty-rows --hidden-values --alibi --sinks
+      --cu-seqlens --expected --tensor --stage --json --quiet --help' ;;
   claims) options='
       --json --quiet --help' ;;
   bench) options='

@@ -31,14 +31,14 @@ complete -c mha -n __mha_runs -a info -d 'version, instruction set, BLAS, thread
 complete -c mha -n __mha_runs -a completion -d 'completion script for a shell: bash, zsh or fish'
 complete -c mha -n '__mha_runs forward params heads' -l d-model -x \
     -d 'width of the model'
-complete -c mha -n '__mha_runs forward params' -l heads -x \
-    -d 'query heads'
+complete -c mha -n '__mha_runs forward params check diagnose' -l heads -x \
+    -d 'query heads [of --weights: what its configuration says]'
 complete -c mha -n '__mha_runs heads' -l heads -x \
     -d 'head counts to compare [those of 1,2,3,4,6,8,12 that '\
 'divide d_model]'
-complete -c mha -n '__mha_runs forward params heads' -l kv-heads -x \
+complete -c mha -n '__mha_runs forward params heads check diagnose' -l kv-heads -x \
     -d 'key/value heads; must divide heads [heads]'
-complete -c mha -n '__mha_runs forward params heads' -l d-k -x \
+complete -c mha -n '__mha_runs forward params heads check diagnose' -l d-k -x \
     -d 'width of one head of Q and K [d_model / heads]'
 complete -c mha -n '__mha_runs forward params heads' -l d-v -x \
     -d 'width of one head of V [d_k]'
@@ -74,7 +74,7 @@ complete -c mha -n '__mha_runs forward params heads' -l preset -x \
       t5-small transformer-base transformer-big vit-base-patch16-224' \
     -d 'a model that is built in: gpt2, bert-base-uncased, llama-2-70b, '\
 '...; "list" lists them'
-complete -c mha -n '__mha_runs forward params heads' -l config -r -F \
+complete -c mha -n '__mha_runs forward params heads check diagnose' -l config -r -F \
     -d 'the model of a config.json'
 complete -c mha -n '__mha_runs params heads' -l class -x \
     -d 'its head: BertForMaskedLM, MaskedLM, pooler, ... [what '\
@@ -97,64 +97,76 @@ complete -c mha -n '__mha_runs params' -l seq -x \
 'cache of a model cost'
 complete -c mha -n '__mha_runs heads' -l run \
     -d 'runs the attention layers of the model, too'
-complete -c mha -n '__mha_runs forward params' -l weights -r -F \
+complete -c mha -n '__mha_runs forward params check diagnose' -l weights -r -F \
     -d 'weights of a public checkpoint or of our own names; '\
 '--heads or a config.json beside it'
-complete -c mha -n '__mha_runs forward' -l layer -x \
+complete -c mha -n '__mha_runs forward check diagnose' -l layer -x \
     -d 'which attention layer of the file or model: how the '\
 'names of its tensors begin'
-complete -c mha -n '__mha_runs forward' -l orientation -x \
+complete -c mha -n '__mha_runs forward check diagnose' -l orientation -x \
     -a '
       in-out out-in' \
     -d 'how matrices lie in the file, where names and shapes '\
 'do not tell'
-complete -c mha -n '__mha_runs forward' -l input -r -F \
+complete -c mha -n '__mha_runs forward check diagnose' -l input -r -F \
     -d 'query input, (B, T, d_q) or (T, d_q); keys and values '\
 'too unless given'
-complete -c mha -n '__mha_runs forward' -l key-input -r -F \
+complete -c mha -n '__mha_runs forward check diagnose' -l key-input -r -F \
     -d 'key input; values too unless given'
-complete -c mha -n '__mha_runs forward' -l value-input -r -F \
+complete -c mha -n '__mha_runs forward check diagnose' -l value-input -r -F \
     -d 'value input'
 complete -c mha -n '__mha_runs forward heads' -l seed -x \
     -d 'seed of random weights and inputs'
-complete -c mha -n '__mha_runs forward heads' -l causal \
+complete -c mha -n '__mha_runs forward heads check diagnose' -l causal \
     -d 'query i sees key j only if j <= i + offset'
-complete -c mha -n '__mha_runs forward' -l position-offset -x \
+complete -c mha -n '__mha_runs forward check diagnose' -l position-offset -x \
     -d 'position of query 0 for causal, window and rope [0]'
-complete -c mha -n '__mha_runs forward' -l window -x \
+complete -c mha -n '__mha_runs forward check diagnose' -l window -x \
     -d 'a query at position p sees keys p-L to p+R; -1 is open'
-complete -c mha -n '__mha_runs forward' -l scale -x \
+complete -c mha -n '__mha_runs forward check diagnose' -l scale -x \
     -d 'factor on Q K^T [1/sqrt(d_k)]'
-complete -c mha -n '__mha_runs forward' -l softcap -x \
+complete -c mha -n '__mha_runs forward check diagnose' -l softcap -x \
     -d 'scores become X tanh(score / X) before keys are hidden; '\
 '0 is off'
-complete -c mha -n '__mha_runs forward' -l rope -x \
+complete -c mha -n '__mha_runs forward check diagnose' -l rope -x \
     -a '
       interleaved half' \
     -d 'rotate Q and K by position, in this pairing'
-complete -c mha -n '__mha_runs forward' -l rope-dim -x \
+complete -c mha -n '__mha_runs forward check diagnose' -l rope-dim -x \
     -d 'features of each head rotated [d_k]'
-complete -c mha -n '__mha_runs forward' -l rope-base -x \
+complete -c mha -n '__mha_runs forward check diagnose' -l rope-base -x \
     -d 'base of the rotation'\''s angles [10000]'
-complete -c mha -n '__mha_runs forward' -l mask -r -F \
+complete -c mha -n '__mha_runs forward check diagnose' -l mask -r -F \
     -d 'mask, broadcast from the right to (B, h, T_q, S)'
-complete -c mha -n '__mha_runs forward' -l mask-kind -x \
+complete -c mha -n '__mha_runs forward check diagnose' -l mask-kind -x \
     -a '
       additive keeps hides' \
     -d 'numbers to add, or true where a key stays or goes [additive '\
 'for numbers]'
-complete -c mha -n '__mha_runs forward' -l lengths -x \
+complete -c mha -n '__mha_runs forward check diagnose' -l lengths -x \
     -d 'keys that are real, one number for each batch row; later '\
 'ones are hidden'
-complete -c mha -n '__mha_runs forward' -l empty-rows -x \
+complete -c mha -n '__mha_runs forward check diagnose' -l empty-rows -x \
     -a '
       zero nan' \
     -d 'weights of a query that sees no key'
-complete -c mha -n '__mha_runs forward' -l hidden-values -x \
+complete -c mha -n '__mha_runs forward check diagnose' -l hidden-values -x \
     -a '
       ignore propagate' \
     -d 'a hidden key'\''s value row: left out, or times 0, which '\
 'keeps its NaN'
+complete -c mha -n '__mha_runs forward check diagnose' -l alibi \
+    -d 'adds -slope (distance from query to key) to the scores, '\
+'with the slopes of Press et al.'
+complete -c mha -n '__mha_runs forward check diagnose' -l sinks -r -F \
+    -d 'one more logit of each head in the denominator of its '\
+'softmax, (heads)'
+complete -c mha -n '__mha_runs forward check diagnose' -l cu-seqlens -x \
+    -d 'where sequences packed into one batch row begin and '\
+'the last one ends'
+complete -c mha -n '__mha_runs check diagnose' -l expected -r -F \
+    -d 'somebody'\''s output for --weights and --input, in place '\
+'of a case file'
 complete -c mha -n '__mha_runs compare' -l rtol -x \
     -d 'a and b agree when |a - b| <= atol + rtol |b|'
 complete -c mha -n '__mha_runs compare' -l atol -x \
@@ -180,11 +192,12 @@ complete -c mha -n '__mha_runs bench' -l csv \
 complete -c mha -n '__mha_runs diagnose' -l tensor -x \
     -d 'the tensor to explain: expected.output, or a stage alone '\
 '[the output]'
-complete -c mha -n '__mha_runs check' -l stage -x \
+complete -c mha -n '__mha_runs check diagnose' -l stage -x \
     -a '
       q k v q_rot k_rot scores capped masked weights weights_mean heads output present_key
       present_value lse' \
-    -d 'judge this stage only'
+    -d 'check: judges this stage only; with --expected: the '\
+'stage that it holds [the output]'
 complete -c mha -n '__mha_runs params' -l group -x \
     -a '
       role layer dtype part' \

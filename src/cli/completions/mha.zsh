@@ -28,7 +28,7 @@ _mha() {
   help:help) _describe -t commands command commands; return ;;
   completion:completion) compadd -- bash zsh fish; return ;;
   *:--d-model) _message 'N'; return ;;
-  forward:--heads|params:--heads) _message 'N'; return ;;
+  forward:--heads|params:--heads|check:--heads|diagnose:--heads) _message 'N'; return ;;
   heads:--heads) _message 'N,N,...'; return ;;
   *:--kv-heads) _message 'N'; return ;;
   *:--d-k) _message 'N'; return ;;
@@ -79,6 +79,9 @@ _mha() {
       zero nan'); return ;;
   *:--hidden-values) compadd -- $(echo '
       ignore propagate'); return ;;
+  *:--sinks) _files; return ;;
+  *:--cu-seqlens) _message '0,N,...'; return ;;
+  *:--expected) _files; return ;;
   *:--rtol) _message 'X'; return ;;
   *:--atol) _message 'X'; return ;;
   *:--shape) compadd -- $(echo '
@@ -116,7 +119,7 @@ _mha() {
   forward)
     options=(
       '--d-model:''width of the model'
-      '--heads:''query heads'
+      '--heads:''query heads [of --weights: what its configuration says]'
       '--kv-heads:''key/value heads; must divide heads [heads]'
       '--d-k:''width of one head of Q and K [d_model / heads]'
       '--d-v:''width of one head of V [d_k]'
@@ -167,6 +170,12 @@ _mha() {
       '--empty-rows:''weights of a query that sees no key'
       '--hidden-values:''a hidden key'\''s value row: left out, or times 0, which '\
 'keeps its NaN'
+      '--alibi:''adds -slope (distance from query to key) to the scores, '\
+'with the slopes of Press et al.'
+      '--sinks:''one more logit of each head in the denominator of its '\
+'softmax, (heads)'
+      '--cu-seqlens:''where sequences packed into one batch row begin and '\
+'the last one ends'
       '--output:''writes the output: .npy or .safetensors'
       '--trace:''writes every stage, by name: .safetensors'
       '--save-case:''writes inputs, weights and every stage as a case for '\
@@ -183,7 +192,7 @@ _mha() {
   params)
     options=(
       '--d-model:''width of the model'
-      '--heads:''query heads'
+      '--heads:''query heads [of --weights: what its configuration says]'
       '--kv-heads:''key/value heads; must divide heads [heads]'
       '--d-k:''width of one head of Q and K [d_model / heads]'
       '--d-v:''width of one head of V [d_k]'
@@ -255,7 +264,47 @@ _mha() {
     ) ;;
   check)
     options=(
-      '--stage:''judge this stage only'
+      '--heads:''query heads [of --weights: what its configuration says]'
+      '--kv-heads:''key/value heads; must divide heads [heads]'
+      '--d-k:''width of one head of Q and K [d_model / heads]'
+      '--config:''the model of a config.json'
+      '--weights:''weights of a public checkpoint or of our own names; '\
+'--heads or a config.json beside it'
+      '--layer:''which attention layer of the file or model: how the '\
+'names of its tensors begin'
+      '--orientation:''how matrices lie in the file, where names and shapes '\
+'do not tell'
+      '--input:''query input, (B, T, d_q) or (T, d_q); keys and values '\
+'too unless given'
+      '--key-input:''key input; values too unless given'
+      '--value-input:''value input'
+      '--causal:''query i sees key j only if j <= i + offset'
+      '--position-offset:''position of query 0 for causal, window and rope [0]'
+      '--window:''a query at position p sees keys p-L to p+R; -1 is open'
+      '--scale:''factor on Q K^T [1/sqrt(d_k)]'
+      '--softcap:''scores become X tanh(score / X) before keys are hidden; '\
+'0 is off'
+      '--rope:''rotate Q and K by position, in this pairing'
+      '--rope-dim:''features of each head rotated [d_k]'
+      '--rope-base:''base of the rotation'\''s angles [10000]'
+      '--mask:''mask, broadcast from the right to (B, h, T_q, S)'
+      '--mask-kind:''numbers to add, or true where a key stays or goes [additive '\
+'for numbers]'
+      '--lengths:''keys that are real, one number for each batch row; later '\
+'ones are hidden'
+      '--empty-rows:''weights of a query that sees no key'
+      '--hidden-values:''a hidden key'\''s value row: left out, or times 0, which '\
+'keeps its NaN'
+      '--alibi:''adds -slope (distance from query to key) to the scores, '\
+'with the slopes of Press et al.'
+      '--sinks:''one more logit of each head in the denominator of its '\
+'softmax, (heads)'
+      '--cu-seqlens:''where sequences packed into one batch row begin and '\
+'the last one ends'
+      '--expected:''somebody'\''s output for --weights and --input, in place '\
+'of a case file'
+      '--stage:''check: judges this stage only; with --expected: the '\
+'stage that it holds [the output]'
       '--json:''one JSON object instead of text'
       '--quiet:''no text: only files and the exit code'
       '--help:''this text'
@@ -275,8 +324,49 @@ _mha() {
     ) ;;
   diagnose)
     options=(
+      '--heads:''query heads [of --weights: what its configuration says]'
+      '--kv-heads:''key/value heads; must divide heads [heads]'
+      '--d-k:''width of one head of Q and K [d_model / heads]'
+      '--config:''the model of a config.json'
+      '--weights:''weights of a public checkpoint or of our own names; '\
+'--heads or a config.json beside it'
+      '--layer:''which attention layer of the file or model: how the '\
+'names of its tensors begin'
+      '--orientation:''how matrices lie in the file, where names and shapes '\
+'do not tell'
+      '--input:''query input, (B, T, d_q) or (T, d_q); keys and values '\
+'too unless given'
+      '--key-input:''key input; values too unless given'
+      '--value-input:''value input'
+      '--causal:''query i sees key j only if j <= i + offset'
+      '--position-offset:''position of query 0 for causal, window and rope [0]'
+      '--window:''a query at position p sees keys p-L to p+R; -1 is open'
+      '--scale:''factor on Q K^T [1/sqrt(d_k)]'
+      '--softcap:''scores become X tanh(score / X) before keys are hidden; '\
+'0 is off'
+      '--rope:''rotate Q and K by position, in this pairing'
+      '--rope-dim:''features of each head rotated [d_k]'
+      '--rope-base:''base of the rotation'\''s angles [10000]'
+      '--mask:''mask, broadcast from the right to (B, h, T_q, S)'
+      '--mask-kind:''numbers to add, or true where a key stays or goes [additive '\
+'for numbers]'
+      '--lengths:''keys that are real, one number for each batch row; later '\
+'ones are hidden'
+      '--empty-rows:''weights of a query that sees no key'
+      '--hidden-values:''a hidden key'\''s value row: left out, or times 0, which '\
+'keeps its NaN'
+      '--alibi:''adds -slope (distance from query to key) to the scores, '\
+'with the slopes of Press et al.'
+      '--sinks:''one more logit of each head in the denominator of its '\
+'softmax, (heads)'
+      '--cu-seqlens:''where sequences packed into one batch row begin and '\
+'the last one ends'
+      '--expected:''somebody'\''s output for --weights and --input, in place '\
+'of a case file'
       '--tensor:''the tensor to explain: expected.output, or a stage alone '\
 '[the output]'
+      '--stage:''check: judges this stage only; with --expected: the '\
+'stage that it holds [the output]'
       '--json:''one JSON object instead of text'
       '--quiet:''no text: only files and the exit code'
       '--help:''this text'

@@ -9,7 +9,6 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/base.h"
@@ -163,18 +162,6 @@ void *obtain_more(void *items, size_t n, size_t *capacity, size_t size)
     return more;
 }
 
-/* As the library does with blocks of its own that large: whoever reads them from end to end waits less for their
- * pages to be found. Nothing is lost where the system does not know the wish. */
-static void prefer_huge_pages(void *memory, size_t bytes)
-{
-    const size_t page = (size_t)sysconf(_SC_PAGESIZE), large = (size_t)8 << 20;
-    const uintptr_t from = ((uintptr_t)memory + page - 1) / page * page, to = ((uintptr_t)memory + bytes) / page * page;
-#ifdef MADV_HUGEPAGE
-    if (bytes >= large)
-        (void)madvise((void *)from, to - from, MADV_HUGEPAGE);
-#endif
-}
-
 static bool is_hopeless(size_t count, size_t size)
 {
     return size && (count > SIZE_MAX / size || !memory_allows(count * size));
@@ -191,7 +178,6 @@ void *obtain(size_t count, size_t size)
     void *memory = is_hopeless(count, size) ? NULL : calloc(count ? count : 1, size);
     if (!memory)
         give_up(count, size);
-    prefer_huge_pages(memory, count * size);
     return memory;
 }
 
@@ -201,8 +187,20 @@ void *obtain_tensor(size_t count, size_t size)
     const size_t bytes = is_hopeless(count, size) ? SIZE_MAX : count * size;
     if (bytes == SIZE_MAX || posix_memalign(&memory, 64, bytes > 0 ? bytes : 1) != 0)
         give_up(count, size);
-    prefer_huge_pages(memory, bytes);
     return memset(memory, 0, bytes);
+}
+
+mha_view obtain_view(mha__arena *arena, mha_dtype dtype, int rank, const size_t *shape)
+{
+    size_t bytes = SIZE_MAX;
+    mha_view view = mha_view_of(NULL, dtype, rank, shape);
+    const size_t elements = mha_view_elements(&view);
+    if (!arena->allocator.allocate)
+        arena->allocator = mha__allocator_default();
+    if (elements == SIZE_MAX || mha_dtype_bytes(dtype, elements, &bytes) != MHA_OK || !memory_allows(bytes) ||
+        !(view.data = mha__arena_take(arena, bytes)))
+        give_up(elements, bytes / (elements ? elements : 1));
+    return view;
 }
 
 char *text_of_list(const char *format, va_list values)

@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "base/arena.h"
 #include "mha/mha.h"
 
 /* ---------------------------------------------------------------- errors */
@@ -32,8 +33,11 @@ bool memory_allows(size_t bytes);
 int expect_memory(size_t bytes, const char *what);
 /* Memory of the program itself, zeroed; the program ends with EXIT_MACHINE when there is none. */
 void *obtain(size_t count, size_t size);
-/* The same for a tensor, aligned as the library's own are: who reads 64 bytes at a time then reads one line. */
+/* The same for a tensor, aligned. */
 void *obtain_tensor(size_t count, size_t size);
+/* A contiguous view of zeroed memory that lives as long as the arena: aligned, and in large pages, as the library's own
+ * tensors are. The program ends when there is none. */
+mha_view obtain_view(mha__arena *arena, mha_dtype dtype, int rank, const size_t *shape);
 /* An array of n items of that size (NULL for none) with room for at least one more; the old one is gone. */
 void *obtain_more(void *items, size_t n, size_t *capacity, size_t size);
 __attribute__((format(printf, 1, 2))) char *text_of(const char *format, ...); /* to be freed */

@@ -1,6 +1,7 @@
 /* From options to a call of a layer: its inputs, what attention shall mean, where results go; and running it. */
 #include "cli/setup/call.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -12,20 +13,15 @@ enum { QUERY_STREAM = 32, KEY_STREAM, VALUE_STREAM };
 
 /* ---------------------------------------------------------------- memory */
 
-static void *own(request *r, void *memory)
-{
-    return r->owned[r->n_owned++] = memory;
-}
-
-static int obtain_view(request *r, mha_view *view, mha_dtype dtype, int rank, const size_t *shape)
+static int obtain_array(request *r, mha_view *view, mha_dtype dtype, int rank, const size_t *shape)
 {
     char text[SHAPE_TEXT];
     size_t bytes;
     mha_view sized = mha_view_of(NULL, dtype, rank, shape);
-    size_t elements = mha_view_elements(&sized);
+    const size_t elements = mha_view_elements(&sized);
     if (elements == SIZE_MAX || mha_dtype_bytes(dtype, elements, &bytes) != MHA_OK)
         return refuse("", "expected arrays that fit in memory, found one of shape %s", shape_text(text, rank, shape));
-    *view = mha_view_of(own(r, obtain_tensor(1, bytes)), dtype, rank, shape);
+    *view = obtain_view(&r->memory, dtype, rank, shape);
     return EXIT_DONE;
 }
 
@@ -34,38 +30,18 @@ static int obtain_view(request *r, mha_view *view, mha_dtype dtype, int rank, co
 static int random_input(request *r, const arguments *args, uint64_t stream, size_t T, size_t width, mha_view *view)
 {
     const float root_3 = 1.7320508f;
-    int code = obtain_view(r, view, MHA_F32, 3, (size_t[]){count_of(args, OPT_BATCH), T, width});
+    int code = obtain_array(r, view, MHA_F32, 3, (size_t[]){count_of(args, OPT_BATCH), T, width});
     if (code == EXIT_DONE)
         mha_random_fill(view, count_of(args, OPT_SEED), stream, -root_3, root_3);
     return code;
 }
 
-/* Numbers as the path takes them: the exact path keeps float64, the others compute in float32. */
-static int read_numbers(request *r, const arguments *args, option_code option, bool widest, mha_view *view)
-{
-    source s;
-    char *about = text_of("--%s", option_rows[option].name);
-    int code = source_open(&s, args->option[option].text);
-    if (code == EXIT_DONE && (code = source_choose(&s, about)) == EXIT_DONE) {
-        mha_dtype from = s.tensor->dtype;
-        if (!dtype_is_floating(from) && !(option == OPT_MASK && dtype_is_plain(from)))
-            code = refuse_option(option, "expected floating-point numbers, found %s", mha_dtype_name(from));
-        else if (dtype_is_floating(from))
-            code = source_read(&s, s.tensor, widest && from == MHA_F64 ? MHA_F64 : MHA_F32, view);
-        else
-            code = source_read(&s, s.tensor, from, view);
-        if (code == EXIT_DONE)
-            own(r, view->data);
-    }
-    source_close(&s);
-    free(about);
-    return code;
-}
-
+/* The judge takes numbers as they are recorded, the exact path keeps float64, the others compute in float32. */
 static int read_input(request *r, const arguments *args, option_code option, size_t width, mha_view *view)
 {
     char text[SHAPE_TEXT];
-    int code = read_numbers(r, args, option, strcmp(args->option[OPT_PATH].text, "exact") == 0, view);
+    const bool wide = strcmp(text_for(args, OPT_PATH), "exact") == 0 || given(args, OPT_EXPECTED);
+    int code = tensor_of_option(args, option, wide ? WIDE_FLOATS : FLOATS, &r->memory, view);
     if (code != EXIT_DONE)
         return code;
     if ((view->rank != 2 && view->rank != 3) || view->shape[view->rank - 1] != width)
@@ -134,13 +110,10 @@ static int make_mask(request *r, const arguments *args)
     mha_mask *mask = &r->call.semantics.mask;
     if (!given(args, OPT_MASK))
         return EXIT_DONE;
-    int code = read_numbers(r, args, OPT_MASK, true, &mask->values);
+    int code = tensor_of_option(args, OPT_MASK, NUMBERS_OR_TRUTH, &r->memory, &mask->values);
     if (code != EXIT_DONE)
         return code;
-    bool numbers = dtype_is_floating(mask->values.dtype);
-    if (!numbers && mask->values.dtype != MHA_BOOL && mask->values.dtype != MHA_U8)
-        return refuse("--mask", "expected floating-point numbers to add, or BOOL or U8 to keep or hide, found %s",
-                      mha_dtype_name(mask->values.dtype));
+    const bool numbers = mask->values.dtype != MHA_BOOL && mask->values.dtype != MHA_U8;
     if (!given(args, OPT_MASK_KIND) && !numbers)
         return refuse("--mask-kind", "expected keeps or hides for a mask of %s, found neither",
                       mha_dtype_name(mask->values.dtype));
@@ -164,6 +137,21 @@ static void follow_facts(mha_semantics *s, const mha_model_facts *f)
     s->window = f->window > 0;
     s->window_left = (int64_t)f->window - 1;
     s->window_right = -1;
+}
+
+/* Press et al. 2022: 2^(-8 i / n) for n heads, i from 1, when n is a power of two; else those of the next lower power
+ * of two, and then every other one of twice as many. */
+static const double *alibi_slopes(request *r)
+{
+    const size_t h = mha_layer_config(r->layer)->n_heads;
+    double *slopes = obtain_view(&r->memory, MHA_F64, 1, &h).data;
+    size_t power = 1;
+    while (2 * power <= h)
+        power *= 2;
+    for (size_t i = 0; i < h; i++)
+        slopes[i] = i < power ? exp2(-8.0 * (double)(i + 1) / (double)power)
+                              : exp2(-4.0 * (double)(2 * (i - power) + 1) / (double)power);
+    return slopes;
 }
 
 static int make_semantics(request *r, const arguments *args)
@@ -193,11 +181,18 @@ static int make_semantics(request *r, const arguments *args)
         s->rope.base = args->option[OPT_ROPE_BASE].real;
     s->empty_rows = (mha_empty_rows)args->option[OPT_EMPTY_ROWS].choice;
     s->hidden_values = (mha_hidden_values)args->option[OPT_HIDDEN_VALUES].choice;
+    if (given(args, OPT_ALIBI))
+        s->alibi_slopes = alibi_slopes(r);
+    if (given(args, OPT_CU_SEQLENS)) {
+        s->n_sequences = args->option[OPT_CU_SEQLENS].n_numbers - 1;
+        s->cu_seqlens_q = args->option[OPT_CU_SEQLENS].numbers;
+    }
     if (given(args, OPT_LENGTHS)) {
         const option_value *lengths = &args->option[OPT_LENGTHS];
-        if (lengths->n_numbers != r->call.query.shape[0])
-            return refuse("--lengths", "expected %zu numbers, one for each batch row, found %zu", r->call.query.shape[0],
-                          lengths->n_numbers);
+        const size_t rows = s->cu_seqlens_q ? s->n_sequences : r->call.query.shape[0];
+        if (lengths->n_numbers != rows)
+            return refuse("--lengths", "expected %zu numbers, one for each %s, found %zu", rows,
+                          s->cu_seqlens_q ? "sequence" : "batch row", lengths->n_numbers);
         s->kv_lengths = lengths->numbers;
     }
     int code = refuse_alone(args, OPT_MASK_KIND, OPT_MASK);
@@ -236,10 +231,11 @@ int request_call(request *r, const arguments *args)
     mha_error error = {0};
     if (given(args, OPT_CACHE_DTYPE) && make_cache(r, args, &error) != MHA_OK)
         return refuse_error("--cache-dtype", &error);
-    mha_path_find(args->option[OPT_PATH].text, &r->call.path);
+    if (!given(args, OPT_EXPECTED)) /* else the judge takes the path */
+        mha_path_find(text_for(args, OPT_PATH), &r->call.path);
     r->call.threads = (int)count_of(args, OPT_THREADS);
     if (mha_layer_mark_inert(r->layer, &r->call.semantics) != MHA_OK)
-        return refuse("", "no memory"), EXIT_MACHINE;
+        return refuse_error("", &(mha_error){.status = MHA_NO_MEMORY});
     return mha_plan_call(r->layer, &r->call, &r->plan, &error) == MHA_OK ? EXIT_DONE : refuse_field("", &error);
 }
 
@@ -248,7 +244,7 @@ int request_keep(request *r, mha_stage stage)
     mha_dtype dtype = r->plan.path == MHA_PATH_EXACT ? MHA_F64 : MHA_F32;
     free(r->workspace); /* its size depends on what is kept */
     r->workspace = NULL;
-    return obtain_view(r, &r->call.stages[stage], dtype, r->plan.stage_rank[stage], r->plan.stage_shape[stage]);
+    return obtain_array(r, &r->call.stages[stage], dtype, r->plan.stage_rank[stage], r->plan.stage_shape[stage]);
 }
 
 static double now(void)
@@ -277,12 +273,11 @@ int request_run(request *r, double *milliseconds)
 
 void request_free(request *r)
 {
-    while (r->n_owned > 0)
-        free(r->owned[--r->n_owned]);
     free(r->workspace);
     mha_cache_destroy(r->cache);
     mha_layer_destroy(r->layer);
     mha_params_destroy(r->table);
+    mha__arena_free(&r->memory);
     *r = (request){0};
 }
 

@@ -4,8 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/base.h"
 #include "cli/setup/model.h"
 #include "cli/output/print.h"
+#include "cli/setup/tensor_arg.h"
 
 /* Whether the parts of `asked`, which dots separate, stand in this order in a prefix: "0" and "h.0" in "h.0.attn". A
  * final dot does not matter. */
@@ -187,6 +189,40 @@ static int make_layer(request *r, const arguments *args, const mha_config *confi
     return args->command == CMD_PARAMS && !given(args, OPT_MERGED_QK) ? EXIT_DONE : fill_layer(r, args);
 }
 
+/* The same layer with room for the sinks of --sinks, which may come from another file than its weights. */
+static mha_status with_sinks(request *r, const mha_view *sinks, mha_error *error)
+{
+    mha_config config = *mha_layer_config(r->layer);
+    mha_params *rows = NULL;
+    mha_layer *layer = NULL;
+    config.sinks = true;
+    TRY(mha_params_create(NULL, &rows));
+    mha_status status = mha_layer_create(&config, rows, NULL, &layer, error);
+    for (mha_weight w = 0; w < MHA_WEIGHT_COUNT && status == MHA_OK; w++) {
+        mha_tensor *weight = w == MHA_SINKS ? NULL : mha_layer_weight(r->layer, w);
+        const mha_view from = weight ? mha_tensor_view(weight) : *sinks;
+        if (weight || w == MHA_SINKS)
+            status = mha_layer_set(layer, w, &from, error);
+    }
+    mha_layer_destroy(status == MHA_OK ? r->layer : layer);
+    mha_params_destroy(status == MHA_OK ? r->table : rows);
+    if (status == MHA_OK) {
+        r->layer = layer;
+        r->table = rows;
+    }
+    return status;
+}
+
+static int take_sinks(request *r, const arguments *args)
+{
+    mha_view sinks;
+    mha_error error = {.status = MHA_NO_MEMORY};
+    int code = given(args, OPT_SINKS) ? tensor_of_option(args, OPT_SINKS, WIDE_FLOATS, &r->memory, &sinks) : EXIT_DONE;
+    if (code == EXIT_DONE && given(args, OPT_SINKS) && with_sinks(r, &sinks, &error) != MHA_OK)
+        code = refuse_field("--sinks", &error);
+    return code;
+}
+
 int request_layer(request *r, const arguments *args, const mha_config *config)
 {
     mha_config of_model;
@@ -194,7 +230,11 @@ int request_layer(request *r, const arguments *args, const mha_config *config)
     if (code != EXIT_DONE)
         return code;
     if (given(args, OPT_WEIGHTS))
-        return layer_of_file(r, args);
-    code = model_asked(args) ? layer_of_model(r, args, &of_model) : refuse_alone(args, OPT_LAYER, OPT_WEIGHTS);
-    return code == EXIT_DONE ? make_layer(r, args, model_asked(args) ? &of_model : config) : code;
+        code = layer_of_file(r, args);
+    else {
+        code = model_asked(args) ? layer_of_model(r, args, &of_model) : refuse_alone(args, OPT_LAYER, OPT_WEIGHTS);
+        if (code == EXIT_DONE)
+            code = make_layer(r, args, model_asked(args) ? &of_model : config);
+    }
+    return code == EXIT_DONE ? take_sinks(r, args) : code;
 }

@@ -2,6 +2,7 @@
 #ifndef MHA_CLI_SETUP_REQUEST_H
 #define MHA_CLI_SETUP_REQUEST_H
 
+#include "base/arena.h"
 #include "cli/options.h"
 #include "mha/mha.h"
 
@@ -12,8 +13,7 @@ typedef struct request {
     mha_plan plan;
     mha_cache *cache; /* of --cache-dtype */
     void *workspace;
-    void *owned[32]; /* memory of inputs, masks and stages */
-    size_t n_owned;
+    mha__arena memory; /* of inputs, masks and stages */
     bool unbatched; /* the query input had no batch axis; nor has what is written */
     bool random_weights, random_inputs;
     mha_load_report loaded;  /* what came from --weights */

@@ -79,17 +79,11 @@ int source_choose(source *s, const char *about)
     return code;
 }
 
-int source_read(const source *s, const mha_file_tensor *tensor, mha_dtype dtype, mha_view *view)
+int source_read(const source *s, const mha_file_tensor *tensor, mha_dtype dtype, mha__arena *arena, mha_view *view)
 {
-    size_t bytes;
     mha_error error = {0};
-    bool fits = mha_dtype_bytes(dtype, tensor->elements, &bytes) == MHA_OK;
-    *view = mha_view_of(obtain_tensor(1, fits ? bytes : SIZE_MAX), dtype, tensor->rank, tensor->shape);
-    if (mha_file_read(s->file, tensor, view, &error) == MHA_OK)
-        return EXIT_DONE;
-    free(view->data);
-    *view = (mha_view){0};
-    return refuse_file(mha_file_path(s->file), &error);
+    *view = obtain_view(arena, dtype, tensor->rank, tensor->shape);
+    return mha_file_read(s->file, tensor, view, &error) == MHA_OK ? EXIT_DONE : refuse_file(mha_file_path(s->file), &error);
 }
 
 void source_close(source *s)
@@ -98,13 +92,30 @@ void source_close(source *s)
     *s = (source){0};
 }
 
-bool dtype_is_floating(mha_dtype dtype)
+static bool is_floating(mha_dtype dtype)
 {
-    return dtype == MHA_F32 || dtype == MHA_F64 || dtype == MHA_F16 || dtype == MHA_BF16 || dtype == MHA_F8_E4M3 ||
-           dtype == MHA_F8_E5M2;
+    return mha__dtype_is_float(dtype) || dtype == MHA_F8_E4M3 || dtype == MHA_F8_E5M2;
 }
 
-bool dtype_is_plain(mha_dtype dtype)
+int tensor_of_option(const arguments *args, option_code option, tensor_types types, mha__arena *arena, mha_view *view)
 {
-    return dtype <= MHA_F8_E5M2;
+    source s;
+    char *about = text_of("--%s", option_rows[option].name);
+    int code = source_open(&s, text_for(args, option));
+    if (code == EXIT_DONE)
+        code = source_choose(&s, about);
+    if (code == EXIT_DONE) {
+        const mha_dtype from = s.tensor->dtype;
+        const bool truth = types == NUMBERS_OR_TRUTH && (from == MHA_BOOL || from == MHA_U8);
+        const bool kept = types == NUMBERS_AS_THEY_ARE || truth || (types != FLOATS && from == MHA_F64);
+        if (!is_floating(from) && !truth)
+            code = refuse_option(option, "expected floating-point numbers%s, found %s",
+                                 types == NUMBERS_OR_TRUTH ? " to add, or BOOL or U8 to keep or hide" : "",
+                                 mha_dtype_name(from));
+        else
+            code = source_read(&s, s.tensor, kept ? from : MHA_F32, arena, view);
+    }
+    source_close(&s);
+    free(about);
+    return code;
 }

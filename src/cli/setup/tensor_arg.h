@@ -2,6 +2,8 @@
 #ifndef MHA_CLI_SETUP_TENSOR_ARG_H
 #define MHA_CLI_SETUP_TENSOR_ARG_H
 
+#include "base/arena.h"
+#include "cli/options.h"
 #include "mha/mha.h"
 
 typedef struct source {
@@ -14,12 +16,19 @@ typedef struct source {
 int source_open(source *s, const char *text);
 /* The tensor named, or the file's only one; refused, with the names, when there are several. */
 int source_choose(source *s, const char *about);
-/* Reads a tensor as `dtype` into memory the caller frees (view->data). */
-int source_read(const source *s, const mha_file_tensor *tensor, mha_dtype dtype, mha_view *view);
+/* Reads a tensor as `dtype` into memory of the arena. */
+int source_read(const source *s, const mha_file_tensor *tensor, mha_dtype dtype, mha__arena *arena, mha_view *view);
 void source_close(source *s);
 
-/* Whether numbers or truth values can be read from it, whole and unquantised. */
-bool dtype_is_floating(mha_dtype dtype);
-bool dtype_is_plain(mha_dtype dtype);
+/* Which numbers an option's tensor may hold, and how they are read. */
+typedef enum tensor_types {
+    FLOATS,              /* as float32 */
+    WIDE_FLOATS,         /* float64 as it is, the rest as float32 */
+    NUMBERS_AS_THEY_ARE, /* floats of any type, unconverted */
+    NUMBERS_OR_TRUTH     /* as WIDE_FLOATS; and truth values, as BOOL or U8 */
+} tensor_types;
+
+/* The tensor that an option names, in memory of the arena. */
+int tensor_of_option(const arguments *args, option_code option, tensor_types types, mha__arena *arena, mha_view *view);
 
 #endif

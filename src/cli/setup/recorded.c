@@ -1,0 +1,66 @@
+/* What somebody recorded, to be judged or diagnosed: a case file, or --expected beside weights and inputs. */
+#include "cli/setup/recorded.h"
+
+#include <string.h>
+
+#include "cli/output/print.h"
+#include "cli/setup/call.h"
+#include "cli/setup/layer.h"
+#include "cli/setup/tensor_arg.h"
+
+int recorded_check(const arguments *args)
+{
+    int code = EXIT_DONE;
+    for (option_code o = 0; o < OPTION_COUNT && code == EXIT_DONE; o++) {
+        const section s = option_rows[o].section;
+        if (takes(args->command, o) && (s == SECTION_SHAPE || s == SECTION_SOURCE || s == SECTION_MEANING))
+            code = refuse_alone(args, o, OPT_EXPECTED);
+    }
+    if (code == EXIT_DONE)
+        code = refuse_alone(args, OPT_EXPECTED, OPT_WEIGHTS);
+    return code == EXIT_DONE ? refuse_alone(args, OPT_EXPECTED, OPT_INPUT) : code;
+}
+
+/* The stage that --expected holds. */
+static int find_stage(const arguments *args, mha_stage *stage)
+{
+    const char *name = text_for(args, OPT_STAGE);
+    *stage = MHA_STAGE_OUTPUT;
+    if (!name || mha_stage_find(name, stage))
+        return EXIT_DONE;
+    char known[256] = "";
+    for (mha_stage s = 0; s < MHA_STAGE_COUNT; s++)
+        snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", s ? ", " : "", mha_stage_name(s));
+    return refuse_option(OPT_STAGE, "expected one of %s, found \"%s\"", known, name);
+}
+
+/* The tensor as it is; of an unbatched call it may lack the batch axis, too. */
+static int read_stage(request *r, const arguments *args, mha_stage stage, mha_view *view)
+{
+    int code = tensor_of_option(args, OPT_EXPECTED, NUMBERS_AS_THEY_ARE, &r->memory, view);
+    if (code != EXIT_DONE || view->rank + 1 != r->plan.stage_rank[stage] || r->call.query.shape[0] != 1)
+        return code;
+    size_t shape[MHA_MAX_RANK] = {1};
+    memcpy(shape + 1, view->shape, (size_t)view->rank * sizeof *shape);
+    *view = mha_view_of(view->data, view->dtype, view->rank + 1, shape);
+    return EXIT_DONE;
+}
+
+int recorded_open(request *r, const arguments *args, mha_case **c)
+{
+    mha_stage stage;
+    mha_error error = {0};
+    mha_view recorded[MHA_STAGE_COUNT] = {0};
+    const mha_config of_file = {0};
+    const mha_case_notes notes = {.name = text_for(args, OPT_EXPECTED)};
+    int code = find_stage(args, &stage);
+    if (code == EXIT_DONE)
+        code = request_layer(r, args, &of_file);
+    if (code == EXIT_DONE)
+        code = request_call(r, args);
+    if (code == EXIT_DONE)
+        code = read_stage(r, args, stage, &recorded[stage]);
+    if (code == EXIT_DONE && mha_case_of_call(r->layer, &r->call, recorded, &notes, c, &error) != MHA_OK)
+        code = refuse_field("--expected", &error);
+    return code;
+}

@@ -1,0 +1,127 @@
+/* mha check and mha diagnose with --expected: an output beside weights, an input and options, without a case file. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "mha/mha.h"
+#include "support/program.h"
+#include "support/unit.h"
+
+#define WEIGHTS "--weights", "weights/lookup/model.safetensors"
+enum { WIDTH = 48, HEADS = 6, T = 7, MOST = 24 };
+static char input[600], unbatched[600], mask[600], sinks[600], output[600], other[600];
+
+static void write_view(const char *path, const mha_view *view)
+{
+    mha_writer *writer;
+    mha_error error;
+    assert_ok(mha_writer_create(path, &writer, &error), error);
+    assert_ok(mha_writer_add(writer, "x", view, &error), error);
+    assert_ok(mha_writer_commit(writer, &error), error);
+    mha_writer_destroy(writer);
+}
+
+static int write_files(void **state)
+{
+    (void)state;
+    static float x[T * WIDTH], logits[HEADS] = {0.5f, 1.5f, -0.25f, 0, 2, 1};
+    static uint8_t sees[T * T];
+    mha_view rows = mha_view_of(x, MHA_F32, 3, (size_t[]){1, T, WIDTH}), one = mha_view_of(x, MHA_F32, 2, (size_t[]){T, WIDTH});
+    mha_view heads = mha_view_of(logits, MHA_F32, 1, (size_t[]){HEADS}), keeps = mha_view_of(sees, MHA_BOOL, 2, (size_t[]){T, T});
+    mha_random_fill(&rows, 5, 1, -1.5f, 1.5f);
+    for (size_t i = 0; i < T * T; i++)
+        sees[i] = i % 3 != 1;
+    snprintf(input, sizeof input, "%s", scratch("x.npy"));
+    snprintf(unbatched, sizeof unbatched, "%s", scratch("x2.npy"));
+    snprintf(mask, sizeof mask, "%s", scratch("mask.npy"));
+    snprintf(sinks, sizeof sinks, "%s", scratch("sinks.npy"));
+    snprintf(output, sizeof output, "%s", scratch("y.npy"));
+    snprintf(other, sizeof other, "%s", scratch("trace.safetensors"));
+    write_view(input, &rows);
+    write_view(unbatched, &one);
+    write_view(mask, &keeps);
+    write_view(sinks, &heads);
+    return 0;
+}
+
+static int run(const char *command, const char *x, const char *last, const char *path, const char *const *options)
+{
+    const char *args[MOST] = {command, WEIGHTS, "--input", x, last, path};
+    size_t n = 7;
+    for (; *options; options++)
+        args[n++] = *options;
+    program_result r = program_run(args);
+    int code = r.code;
+    if (code > 1)
+        print_error("%s", r.err);
+    program_free(&r);
+    return code;
+}
+
+/* Each option of forward means the same beside --expected: the output is right with it, and wrong without. */
+static void every_option_means_the_same(void **state)
+{
+    (void)state;
+    static const char *const none[] = {NULL};
+    const char *const options[][8] = {
+        {"--scale", "0.3"}, {"--softcap", "2"}, {"--rope", "half"}, {"--rope", "interleaved", "--rope-dim", "4", "--rope-base", "50"},
+        {"--window", "2,0"}, {"--position-offset", "2"}, {"--alibi"}, {"--sinks", sinks}, {"--mask", mask, "--mask-kind", "keeps"},
+        {"--mask", mask, "--mask-kind", "hides"}, {"--cu-seqlens", "0,3,7"}, {"--lengths", "3"}, {"--key-input", input, "--alibi"},
+        {"--alibi", "--sinks", sinks, "--cu-seqlens", "0,2,7", "--scale", "0.5"}};
+    const char *const commands[] = {"check", "diagnose"}, *const inputs[] = {input, unbatched};
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+        for (size_t c = 0; c < 2; c++)
+            for (size_t x = 0; x < 2; x++) {
+                assert_int_equal(run("forward", inputs[x], "--output", output, options[i]), 0);
+                const bool ragged = strcmp(options[i][0], "--cu-seqlens") == 0 || i == 13;
+                if (c == 1 && ragged) /* the diagnosis has no ragged batches */
+                    continue;
+                if (run(commands[c], inputs[x], "--expected", output, options[i]) != 0)
+                    fail_msg("%s with option set %zu and input %zu is not 0", commands[c], i, x);
+                if (run(commands[c], inputs[x], "--expected", output, none) == 0 && c == 0)
+                    fail_msg("%s without option set %zu is 0", commands[c], i);
+            }
+}
+
+static void a_stage_is_judged_as_well(void **state)
+{
+    (void)state;
+    assert_int_equal(run("forward", input, "--trace", other, (const char *const[]){NULL}), 0);
+    char weights[700];
+    snprintf(weights, sizeof weights, "%s:weights", other);
+    assert_int_equal(run("check", input, "--expected", weights, (const char *const[]){"--stage", "weights", NULL}), 0);
+    assert_int_equal(run("diagnose", input, "--expected", weights, (const char *const[]){"--stage", "weights", NULL}), 0);
+    assert_int_equal(run("check", input, "--expected", weights, (const char *const[]){"--stage", "masked", NULL}), 1);
+    assert_program_refuses(RUN("check", WEIGHTS, "--input", input, "--expected", weights), 2, "--expected*expected shape*found (1, 6, 7, 7)");
+    assert_program_refuses(RUN("check", WEIGHTS, "--input", input, "--expected", weights, "--stage", "wieghts"), 2,
+                           "--stage: expected one of q, k, v*lse, found \"wieghts\"");
+}
+
+static void what_is_missing_is_named(void **state)
+{
+    (void)state;
+    assert_int_equal(run("forward", input, "--output", output, (const char *const[]){NULL}), 0);
+    static const char *const commands[] = {"check", "diagnose"};
+    for (size_t i = 0; i < 2; i++) {
+        const char *c = commands[i];
+        assert_program_refuses(RUN(c, "--expected", output, "--input", input), 2, "--expected: expected --weights beside it");
+        assert_program_refuses(RUN(c, "--expected", output, WEIGHTS), 2, "--expected: expected --input beside it");
+        assert_program_refuses(RUN(c, WEIGHTS, "--input", input, "--expected", output, "case.safetensors"), 2,
+                               "--expected: expected no case file beside it, found \"case.safetensors\"");
+        assert_program_refuses(RUN(c, "tests/vectors", "--causal"), 2, "--causal: expected --expected beside it");
+        assert_program_refuses(RUN(c, "tests/vectors", "--heads", "3"), 2, "--heads: expected --expected beside it");
+        assert_program_refuses(RUN(c), 2, "expected FILE");
+    }
+    assert_program_refuses(RUN("forward", "--sinks", sinks), 2, "sinks*(12,)*(6,)");
+    assert_program_refuses(RUN("forward", "--cu-seqlens", "0,3"), 2, "cu");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_option_means_the_same),
+        cmocka_unit_test(a_stage_is_judged_as_well),
+        cmocka_unit_test(what_is_missing_is_named),
+    };
+    return cmocka_run_group_tests_name("cli_expected", tests, write_files, scratch_remove);
+}
