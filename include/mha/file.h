@@ -19,6 +19,7 @@ typedef struct mha_file_tensor {
     size_t shape[MHA_MAX_RANK]; /* row-major, slowest first (GGUF's reversed order is put right) */
     size_t elements, bytes;
     uint64_t offset; /* of the first byte in the file (npz: in the unpacked member; a set: in its own file) */
+    size_t index;    /* its number in the file, as for mha_file_at */
 } mha_file_tensor;
 
 /* Opens a file, its format told by content, not by its name. Nothing in the header is believed
@@ -45,11 +46,11 @@ MHA_API const char *mha_file_metadata(const mha_file *file, const char *key);
 MHA_API size_t mha_file_metadata_count(const mha_file *file);
 MHA_API void mha_file_metadata_at(const mha_file *file, size_t index, const char **key, const char **value);
 
-/* Reads one tensor into `to`, which has its number of elements (any shape, row-major order; strides
+/* Reads one tensor (as mha_file_at or mha_file_find gave it, or a copy) into `to`, which has its number of elements (any shape, row-major order; strides
  * allowed), converting plain dtypes as mha_view_copy does; numbers come in this machine's byte order.
  * An npy array in Fortran order needs a `to` of its own shape, and is then put in order.
  * Several threads may read one file at a time, except an npz. Errors: MHA_INVALID (element count, with
- * both shapes), MHA_UNSUPPORTED (quantised), MHA_FORMAT (a damaged npz), MHA_IO (short read; `to` is
+ * both shapes), MHA_UNSUPPORTED (quantised), MHA_NOT_FOUND (a tensor of another file), MHA_FORMAT (a damaged npz), MHA_IO (short read; `to` is
  * then unspecified). */
 MHA_API mha_status mha_file_read(const mha_file *file, const mha_file_tensor *tensor, const mha_view *to,
                                  mha_error *error);
@@ -68,7 +69,7 @@ MHA_API mha_status mha_writer_create(const char *path, mha_writer **writer, mha_
 /* Names a tensor to be written. The view is borrowed until commit or destroy. Errors: MHA_INVALID
  * (duplicate or empty name, a second tensor in npy), MHA_UNSUPPORTED (a dtype the format lacks). */
 MHA_API mha_status mha_writer_add(mha_writer *writer, const char *name, const mha_view *view, mha_error *error);
-MHA_API mha_status mha_writer_metadata(mha_writer *writer, const char *key, const char *value, mha_error *error);
+MHA_API mha_status mha_writer_add_metadata(mha_writer *writer, const char *key, const char *value, mha_error *error);
 /* Writes header and data. Tensors lie in the file ordered by element size (8, 4, 2, 1 bytes), then
  * as added, so each is naturally aligned. Errors: MHA_IO; then no file of that name was made or changed. */
 MHA_API mha_status mha_writer_commit(mha_writer *writer, mha_error *error);

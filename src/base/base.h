@@ -28,8 +28,11 @@ __attribute__((format(printf, 4, 5))) mha_status mha__fail(mha_error *error, mha
 __attribute__((format(printf, 5, 6))) mha_status mha__fail_at(mha_error *error, mha_status status, const char *name,
                                                              uint64_t offset, const char *format, ...);
 
-/* "FILE: TENSOR" for the name of an error, into `text`; returns `text`. Where both do not fit FILE loses its
- * beginning. */
+/* The same about something inside a file, under the name "FILE: TENSOR"; an empty `tensor` stands for the file. */
+__attribute__((format(printf, 6, 7))) mha_status mha__fail_inside(mha_error *error, mha_status status, const char *file,
+                                                                  const char *tensor, uint64_t offset,
+                                                                  const char *format, ...);
+/* The name "FILE: TENSOR" in `text`, which is returned. Where both do not fit FILE loses its beginning. */
 char *mha__name_inside(char *text, size_t size, const char *file, const char *tensor);
 /* MHA_INVALID "expected shape (2, 3), found (3, 4)" about `name` unless the view has this rank and shape. */
 mha_status mha__expect_shape(mha_error *error, const char *name, const mha_view *view, int rank, const size_t *shape);

@@ -25,7 +25,7 @@ static mha_status look(const char *path, mode_t *mode, mha_error *error)
     if (stat(path, &status) == 0)
         *mode = status.st_mode;
     else if (errno != ENOENT)
-        return mha__fail_named(error, MHA_IO, path, "cannot write it: %s", strerror(errno));
+        return mha__fail(error, MHA_IO, path, "cannot write it: %s", strerror(errno));
     return MHA_OK;
 }
 
@@ -65,7 +65,8 @@ static mha_status follow(const char *path, char target[PATH_MAX], mha_error *err
         length = (size_t)read;
         kept = link[0] == '/' ? 0 : directory_length(target);
     }
-    return mha__fail_named(error, MHA_IO, path, "cannot write it: %s", strerror(kept + length < PATH_MAX ? ELOOP : ENAMETOOLONG));
+    return mha__fail(error, MHA_IO, path, "cannot write it: %s",
+                     strerror(kept + length < PATH_MAX ? ELOOP : ENAMETOOLONG));
 }
 
 /* Says what cannot be written, and fills in where it would be: `target` only where it is no device. */
@@ -75,9 +76,9 @@ static mha_status check(const char *path, mode_t *mode, char target[PATH_MAX], m
     if (status != MHA_OK)
         return status;
     if (S_ISDIR(*mode))
-        return mha__fail_named(error, MHA_INVALID, path, "expected a file to write, found a directory");
+        return mha__fail(error, MHA_INVALID, path, "expected a file to write, found a directory");
     if (*mode != 0 && faccessat(AT_FDCWD, path, W_OK, AT_EACCESS) != 0)
-        return mha__fail_named(error, MHA_IO, path, "cannot write it: %s", strerror(errno));
+        return mha__fail(error, MHA_IO, path, "cannot write it: %s", strerror(errno));
     if (is_device(*mode))
         return MHA_OK;
     status = follow(path, target, error);
@@ -90,7 +91,7 @@ static mha_status check(const char *path, mode_t *mode, char target[PATH_MAX], m
         directory[length] = '\0';
     }
     if (faccessat(AT_FDCWD, directory, W_OK | X_OK, AT_EACCESS) != 0)
-        return mha__fail_named(error, MHA_IO, path, "cannot write into its directory: %s", strerror(errno));
+        return mha__fail(error, MHA_IO, path, "cannot write into its directory: %s", strerror(errno));
     return MHA_OK;
 }
 
@@ -124,9 +125,9 @@ static mha_status open_temporary(mha__output *output, mode_t mode, mha_error *er
             break;
     }
     if (output->fd < 0)
-        return mha__fail_named(error, MHA_IO, output->path, "cannot write into its directory: %s", strerror(errno));
+        return mha__fail(error, MHA_IO, output->path, "cannot write into its directory: %s", strerror(errno));
     if (mode != 0 && fchmod(output->fd, mode & 07777) != 0)
-        return mha__fail_named(error, MHA_IO, output->path, "cannot keep its permissions: %s", strerror(errno));
+        return mha__fail(error, MHA_IO, output->path, "cannot keep its permissions: %s", strerror(errno));
     return MHA_OK;
 }
 
@@ -143,13 +144,13 @@ mha_status mha__output_open(mha__output *output, const mha_allocator *allocator,
         output->direct = true;
         output->fd = is_standard_output(path) ? fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0)
                                               : open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
-        return output->fd >= 0 ? MHA_OK : mha__fail_named(error, MHA_IO, path, "cannot write it: %s", strerror(errno));
+        return output->fd >= 0 ? MHA_OK : mha__fail(error, MHA_IO, path, "cannot write it: %s", strerror(errno));
     }
     output->target = copy_text(allocator, target, 0, &output->target_bytes);
     if (output->target)
         output->temporary = copy_text(allocator, output->target, 64, &output->temporary_bytes);
     if (!output->temporary)
-        status = mha__fail_named(error, MHA_NO_MEMORY, path, "no memory to write it");
+        status = mha__fail(error, MHA_NO_MEMORY, path, "no memory to write it");
     else
         status = open_temporary(output, mode, error);
     if (status != MHA_OK)
@@ -165,7 +166,7 @@ mha_status mha__output_write(mha__output *output, const void *data, size_t bytes
         if (done < 0 && errno == EINTR)
             continue;
         if (done < 0)
-            return mha__fail_named(error, MHA_IO, output->path, "cannot write it: %s", strerror(errno));
+            return mha__fail(error, MHA_IO, output->path, "cannot write it: %s", strerror(errno));
         at += done;
         bytes -= (size_t)done;
     }
@@ -178,9 +179,9 @@ mha_status mha__output_finish(mha__output *output, mha_error *error)
     output->fd = -1;
     mha_status status = MHA_OK;
     if (close(fd) != 0 && errno != EINTR)
-        status = mha__fail_named(error, MHA_IO, output->path, "cannot write it: %s", strerror(errno));
+        status = mha__fail(error, MHA_IO, output->path, "cannot write it: %s", strerror(errno));
     if (status == MHA_OK && !output->direct && rename(output->temporary, output->target) != 0)
-        status = mha__fail_named(error, MHA_IO, output->path, "cannot give it its name: %s", strerror(errno));
+        status = mha__fail(error, MHA_IO, output->path, "cannot give it its name: %s", strerror(errno));
     if (status == MHA_OK && !output->direct)
         output->temporary[0] = '\0'; /* nothing left to remove */
     mha__output_abandon(output);

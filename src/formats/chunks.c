@@ -1,7 +1,7 @@
 /* Pieces of strided views in row-major order, and byte order: what reading and writing share. */
 #include <string.h>
 
-#include "formats/tensor_list.h"
+#include "formats/chunks.h"
 
 void mha__swap_bytes(void *data, mha_dtype dtype, size_t count)
 {

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,54 +10,6 @@
 #include <unistd.h>
 
 #include "formats/input_file.h"
-
-/* ---------------------------------------------------------------- errors with names */
-
-enum { NAME_SHOWN = 120 }; /* of a longer name the end, where names differ */
-
-static mha_status fail_named(mha_error *error, mha_status status, const char *name, uint64_t offset,
-                             const char *message)
-{
-    size_t length = name ? strlen(name) : 0;
-    if (length == 0)
-        return mha__fail_at(error, status, name, offset, "%s", message);
-    if (length > NAME_SHOWN)
-        return mha__fail_at(error, status, name, offset, "...%s: %s", name + mha__text_whole(name, length - NAME_SHOWN), message);
-    return mha__fail_at(error, status, name, offset, "%s: %s", name, message);
-}
-
-mha_status mha__fail_named(mha_error *error, mha_status status, const char *name, const char *format, ...)
-{
-    char message[sizeof error->message];
-    va_list arguments;
-    va_start(arguments, format);
-    mha__text_vprint(message, sizeof message, format, arguments);
-    va_end(arguments);
-    return fail_named(error, status, name, 0, message);
-}
-
-mha_status mha__fail_named_at(mha_error *error, mha_status status, const char *name, uint64_t offset, const char *format,
-                             ...)
-{
-    char message[sizeof error->message];
-    va_list arguments;
-    va_start(arguments, format);
-    mha__text_vprint(message, sizeof message, format, arguments);
-    va_end(arguments);
-    return fail_named(error, status, name, offset, message);
-}
-
-mha_status mha__fail_in(mha_error *error, mha_status status, const char *path)
-{
-    if (status == MHA_OK || !error || strncmp(error->name, path, sizeof error->name - 1) == 0)
-        return status;
-    mha_error inner = *error;
-    fail_named(error, status, path, inner.offset, inner.message);
-    memcpy(error->name, inner.name, sizeof error->name);
-    return status;
-}
-
-/* ---------------------------------------------------------------- files */
 
 static const char *kind_of(mode_t mode)
 {
@@ -69,8 +20,8 @@ static mha_status cannot_open(const char *path, mha_error *error)
 {
     /* A name that leads nowhere is a wrong name; the machine is not to blame. */
     return errno == ENOENT || errno == ENOTDIR || errno == ELOOP || errno == ENAMETOOLONG
-               ? mha__fail_named(error, MHA_NOT_FOUND, path, "expected a file, found none: %s", strerror(errno))
-               : mha__fail_named(error, MHA_IO, path, "cannot open it for reading: %s", strerror(errno));
+               ? mha__fail(error, MHA_NOT_FOUND, path, "expected a file, found none: %s", strerror(errno))
+               : mha__fail(error, MHA_IO, path, "cannot open it for reading: %s", strerror(errno));
 }
 
 static bool is_standard_input(const char *path)
@@ -119,17 +70,17 @@ static mha_status open_standard_input(int *fd, const char *name, mha_error *erro
     char path[PATH_MAX];
     int length = snprintf(path, sizeof path, "%s%s", directory && *directory ? directory : "/tmp", ending);
     if (length < 0 || (size_t)length >= sizeof path)
-        return mha__fail_named(error, MHA_IO, name, "cannot keep it under TMPDIR: %s", strerror(ENAMETOOLONG));
+        return mha__fail(error, MHA_IO, name, "cannot keep it under TMPDIR: %s", strerror(ENAMETOOLONG));
     *fd = mkostemp(path, O_CLOEXEC);
     if (*fd < 0)
-        return mha__fail_named(error, MHA_IO, name, "cannot keep it in %.*s: %s", length - (int)(sizeof ending - 1), path,
-                              strerror(errno));
+        return mha__fail(error, MHA_IO, name, "cannot keep it in %.*s: %s", length - (int)(sizeof ending - 1), path,
+                         strerror(errno));
     unlink(path);
     if (copy_standard_input(*fd))
         return MHA_OK;
     int why = errno;
     close(*fd);
-    return mha__fail_named(error, why == EISDIR ? MHA_INVALID : MHA_IO, name, "cannot read it: %s", strerror(why));
+    return mha__fail(error, why == EISDIR ? MHA_INVALID : MHA_IO, name, "cannot read it: %s", strerror(why));
 }
 
 mha_status mha__source_open(mha__source *source, const char *path, mha_error *error)
@@ -147,12 +98,12 @@ mha_status mha__source_open(mha__source *source, const char *path, mha_error *er
     if (fstat(fd, &status) != 0) {
         int why = errno;
         close(fd);
-        return mha__fail_named(error, MHA_IO, path, "cannot ask for its size: %s", strerror(why));
+        return mha__fail(error, MHA_IO, path, "cannot ask for its size: %s", strerror(why));
     }
     if (!S_ISREG(status.st_mode)) {
         close(fd);
-        return mha__fail_named(error, MHA_INVALID, path, "expected a regular file (it is read at positions), found %s",
-                              kind_of(status.st_mode));
+        return mha__fail(error, MHA_INVALID, path, "expected a regular file (it is read at positions), found %s",
+                         kind_of(status.st_mode));
     }
     *source = (mha__source){.fd = fd, .size = (uint64_t)status.st_size, .path = path};
     return MHA_OK;
@@ -173,14 +124,12 @@ mha_status mha__source_read(const mha__source *source, uint64_t offset, void *to
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0)
-            return mha__fail_named_at(error, MHA_IO, source->path, offset, "cannot read at byte %" PRIu64 ": %s", offset,
-                                     strerror(errno));
+            return mha__fail_at(error, MHA_IO, source->path, offset, "cannot read at byte %" PRIu64 ": %s", offset,
+                                strerror(errno));
         if (got == 0)
-            return mha__fail_named_at(error, MHA_IO, source->path, offset,
-                                     "expected %zu more bytes at byte %" PRIu64
-                                     ", found the end: the file became shorter"
-                                     " than the %" PRIu64 " bytes it had when it was opened",
-                                     bytes, offset, source->size);
+            return mha__fail_at(error, MHA_IO, source->path, offset, "expected %zu more bytes at byte %" PRIu64
+                                ", found the end: the file became shorter"
+                                " than the %" PRIu64 " bytes it had when it was opened", bytes, offset, source->size);
         at += got;
         offset += (uint64_t)got;
         bytes -= (size_t)got;
@@ -192,12 +141,12 @@ mha_status mha__source_text(const mha__source *source, const mha_allocator *allo
                            char **text, size_t *bytes, mha_error *error)
 {
     if (source->size > limit)
-        return mha__fail_named(error, MHA_FORMAT, source->path, "expected %s of at most %zu bytes, found %" PRIu64, what,
-                              limit, source->size);
+        return mha__fail(error, MHA_FORMAT, source->path, "expected %s of at most %zu bytes, found %" PRIu64, what,
+                         limit, source->size);
     size_t length = (size_t)source->size;
     char *block = mha__allocate(allocator, length + 1);
     if (!block)
-        return mha__fail_named(error, MHA_NO_MEMORY, source->path, "no memory for %zu bytes of text", length + 1);
+        return mha__fail(error, MHA_NO_MEMORY, source->path, "no memory for %zu bytes of text", length + 1);
     mha_status status = mha__source_read(source, 0, block, length, error);
     if (status != MHA_OK) {
         mha__release(allocator, block, length + 1);

@@ -4,15 +4,6 @@
 
 #include "base/base.h"
 
-/* mha__fail and mha__fail_at with "name: " in front of the message. */
-__attribute__((format(printf, 4, 5))) mha_status mha__fail_named(mha_error *error, mha_status status, const char *name,
-                                                                const char *format, ...);
-__attribute__((format(printf, 5, 6))) mha_status
-mha__fail_named_at(mha_error *error, mha_status status, const char *name, uint64_t offset, const char *format, ...);
-/* Puts "path: " in front of a message about something in that file; nothing when it is about the file
- * itself. Returns `status`, and does nothing for MHA_OK. */
-mha_status mha__fail_in(mha_error *error, mha_status status, const char *path);
-
 typedef struct mha__source {
     int fd;
     uint64_t size;    /* when it was opened */

@@ -32,14 +32,14 @@ static mha_status expected(const mha__json_walk *walk, const char *what, mha_err
 {
     uint64_t offset = mha__json_offset(walk);
     if (walk->at == walk->length)
-        return mha__fail_named_at(error, MHA_FORMAT, walk->path, offset,
-                                 "expected %s at byte %" PRIu64 ", found the end", what, offset);
+        return mha__fail_at(error, MHA_FORMAT, walk->path, offset, "expected %s at byte %" PRIu64 ", found the end",
+                            what, offset);
     unsigned char c = (unsigned char)walk->text[walk->at];
     if (c > 32 && c < 127)
-        return mha__fail_named_at(error, MHA_FORMAT, walk->path, offset, "expected %s at byte %" PRIu64 ", found '%c'",
-                                 what, offset, c);
-    return mha__fail_named_at(error, MHA_FORMAT, walk->path, offset,
-                             "expected %s at byte %" PRIu64 ", found the byte 0x%02x", what, offset, c);
+        return mha__fail_at(error, MHA_FORMAT, walk->path, offset, "expected %s at byte %" PRIu64 ", found '%c'", what,
+                            offset, c);
+    return mha__fail_at(error, MHA_FORMAT, walk->path, offset,
+                        "expected %s at byte %" PRIu64 ", found the byte 0x%02x", what, offset, c);
 }
 
 static bool take(mha__json_walk *walk, char c)
@@ -73,16 +73,15 @@ mha_status mha__json_value(mha__json_walk *walk, json_t **value, mha_error *erro
     if (!*value) {
         uint64_t offset = mha__json_offset(walk);
         if (starved)
-            return mha__fail_named_at(error, MHA_NO_MEMORY, walk->path, offset,
-                                     "no memory for the JSON at byte %" PRIu64, offset);
+            return mha__fail_at(error, MHA_NO_MEMORY, walk->path, offset, "no memory for the JSON at byte %" PRIu64,
+                                offset);
         if (cut && json_error_code(&why) == json_error_premature_end_of_input)
-            return mha__fail_named_at(error, MHA_FORMAT, walk->path, offset,
-                                     "expected a JSON value of at most %d bytes at byte %" PRIu64
-                                     ", found a longer one",
-                                     MHA_JSON_ENTRY_LIMIT, offset);
+            return mha__fail_at(error, MHA_FORMAT, walk->path, offset,
+                                "expected a JSON value of at most %d bytes at byte %" PRIu64
+                                ", found a longer one", MHA_JSON_ENTRY_LIMIT, offset);
         offset += why.position > 0 ? (uint64_t)why.position : 0;
-        return mha__fail_named_at(error, MHA_FORMAT, walk->path, offset, "expected JSON near byte %" PRIu64 ": %s",
-                                 offset, why.text);
+        return mha__fail_at(error, MHA_FORMAT, walk->path, offset, "expected JSON near byte %" PRIu64 ": %s", offset,
+                            why.text);
     }
     walk->at += (size_t)why.position;
     return MHA_OK;

@@ -3,7 +3,9 @@
 #include <string.h>
 #include <zip.h>
 
-#include "formats/tensor_list.h"
+#include "formats/chunks.h"
+#include "formats/file.h"
+#include "formats/readers/readers.h"
 
 enum { BUFFER_BYTES = 1 << 16 };
 
@@ -18,18 +20,18 @@ typedef struct reading {
     mha_error *error;
 } reading;
 
-/* The entry behind what the caller holds, also when that is a copy of it. */
+/* The entry behind what the caller holds, which may be a copy; NULL when it is none of this file's. */
 static const mha__entry *entry_of(const mha_file *file, const mha_file_tensor *tensor)
 {
-    uintptr_t at = (uintptr_t)tensor, first = (uintptr_t)file->entries.items;
-    if (at >= first && at < first + file->entries.count * sizeof(mha__entry))
-        return (const mha__entry *)(const void *)tensor;
-    return (const mha__entry *)(const void *)mha_file_find(file, tensor->name);
+    const mha__entry *entry = (const mha__entry *)file->entries.items + tensor->index;
+    return tensor->index < file->entries.count && strcmp(entry->tensor.name, tensor->name) == 0 ? entry : NULL;
 }
 
-static mha_status zip_failure(const reading *state)
+static mha_status zip_failure(const reading *state, zip_error_t *why)
 {
-    return mha__zip_failed(zip_file_get_error(state->member), state->entry->tensor.name, state->error);
+    char name[sizeof state->error->name];
+    mha__name_inside(name, sizeof name, state->file->path, state->entry->tensor.name);
+    return mha__zip_failed(why, name, state->error);
 }
 
 static mha_status read_member(reading *state, void *to, size_t bytes)
@@ -38,10 +40,11 @@ static mha_status read_member(reading *state, void *to, size_t bytes)
     while (bytes > 0) {
         int64_t got = mha__zip_read(state->member, at, bytes);
         if (got < 0)
-            return zip_failure(state);
+            return zip_failure(state, zip_file_get_error(state->member));
         if (got == 0)
-            return mha__fail_named(state->error, MHA_FORMAT, state->entry->tensor.name,
-                                  "expected %zu more bytes in the archive, found its end", bytes);
+            return mha__fail_inside(state->error, MHA_FORMAT, mha__entry_path(state->file, state->entry),
+                                    state->entry->tensor.name, 0,
+                                    "expected %zu more bytes in the archive, found its end", bytes);
         at += got;
         bytes -= (size_t)got;
     }
@@ -82,9 +85,9 @@ static mha_status read_converted(void *context, const mha_view *piece)
     mha_view bytes = mha_view_of(state->buffer, dtype, piece->rank, piece->shape);
     status = mha_view_copy(piece, &bytes);
     if (status != MHA_OK)
-        return mha__fail_named(state->error, status, state->entry->tensor.name,
-                              "expected a type %s can be converted to, found %s", mha_dtype_name(dtype),
-                              mha_dtype_name(piece->dtype));
+        return mha__fail_inside(state->error, status, mha__entry_path(state->file, state->entry),
+                                state->entry->tensor.name, 0, "expected a type %s can be converted to, found %s",
+                                mha_dtype_name(dtype), mha_dtype_name(piece->dtype));
     return MHA_OK;
 }
 
@@ -95,7 +98,7 @@ static mha_status open_member(reading *state)
     zip_t *archive = state->file->archive;
     state->member = mha__zip_member(archive, state->entry->source);
     if (!state->member)
-        return mha__zip_failed(zip_get_error(archive), tensor->name, state->error);
+        return zip_failure(state, zip_get_error(archive));
     char skipped[256];
     mha_status status = MHA_OK;
     for (uint64_t left = tensor->offset; left > 0 && status == MHA_OK;) {
@@ -112,10 +115,11 @@ static mha_status close_member(reading *state, mha_status status)
     char beyond;
     int64_t got = status == MHA_OK ? mha__zip_read(state->member, &beyond, 1) : 0;
     if (got < 0)
-        status = zip_failure(state);
+        status = zip_failure(state, zip_file_get_error(state->member));
     else if (got > 0)
-        status = mha__fail_named(state->error, MHA_FORMAT, state->entry->tensor.name,
-                                "expected %zu bytes of data, found more in the archive", state->entry->tensor.bytes);
+        status = mha__fail_inside(state->error, MHA_FORMAT, mha__entry_path(state->file, state->entry),
+                                  state->entry->tensor.name, 0,
+                                  "expected %zu bytes of data, found more in the archive", state->entry->tensor.bytes);
     zip_fclose(state->member);
     return status;
 }
@@ -130,32 +134,31 @@ static mha_view reverse_axes(const mha_view *view)
     return reversed;
 }
 
-static mha_status check_target(const mha_file_tensor *tensor, const mha__entry *entry, const mha_view *to,
-                               mha_error *error)
+static mha_status check_target(const mha_file *file, const mha__entry *entry, const mha_view *to, mha_error *error)
 {
+    const mha_file_tensor *tensor = &entry->tensor;
     char held[200], wanted[200];
     mha__shape_text(held, sizeof held, tensor->shape, tensor->rank);
     mha__shape_text(wanted, sizeof wanted, to->shape, to->rank);
     if (mha_view_elements(to) != tensor->elements)
-        return mha__fail_named(error, MHA_INVALID, tensor->name,
-                              "expected %s (%zu elements), found %s (%zu elements) in the file", wanted,
-                              mha_view_elements(to), held, tensor->elements);
+        return mha__fail_inside(error, MHA_INVALID, mha__entry_path(file, entry), tensor->name, 0,
+                                "expected %s (%zu elements), found %s (%zu elements) in the file", wanted,
+                                mha_view_elements(to), held, tensor->elements);
     if (mha__element_bytes(tensor->dtype) == 0)
-        return mha__fail_named(
-            error, MHA_UNSUPPORTED, tensor->name,
-            "expected a plain element type, found the quantised %s, whose values are not decoded here",
-            mha_dtype_name(tensor->dtype));
+        return mha__fail_inside(error, MHA_UNSUPPORTED, mha__entry_path(file, entry), tensor->name, 0,
+                                "expected a plain element type, found the quantised %s, whose values are not decoded here",
+                                mha_dtype_name(tensor->dtype));
     if (entry->fortran && strcmp(held, wanted) != 0)
-        return mha__fail_named(error, MHA_INVALID, tensor->name,
-                              "expected %s, found %s in Fortran order, which only a view of the same shape can take",
-                              wanted, held);
+        return mha__fail_inside(error, MHA_INVALID, mha__entry_path(file, entry), tensor->name, 0,
+                                "expected %s, found %s in Fortran order, which only a view of the same shape can take",
+                                wanted, held);
     return MHA_OK;
 }
 
 static mha_status read_entry(const mha_file *file, const mha__entry *entry, const mha_view *to, mha_error *error)
 {
     const mha_file_tensor *tensor = &entry->tensor;
-    mha_status status = check_target(tensor, entry, to, error);
+    mha_status status = check_target(file, entry, to, error);
     if (status != MHA_OK || tensor->elements == 0)
         return status;
 
@@ -174,7 +177,8 @@ static mha_status read_entry(const mha_file *file, const mha__entry *entry, cons
         status =
             state.buffer
                 ? mha__view_pieces(&target, BUFFER_BYTES / mha__element_bytes(tensor->dtype), read_converted, &state)
-                : mha__fail_named(error, MHA_NO_MEMORY, tensor->name, "no memory for %d bytes of buffer", BUFFER_BYTES);
+                : mha__fail_inside(error, MHA_NO_MEMORY, mha__entry_path(file, entry), tensor->name, 0,
+                                   "no memory for %d bytes of buffer", BUFFER_BYTES);
         mha__release(&file->allocator, state.buffer, BUFFER_BYTES);
     }
     return state.member ? close_member(&state, status) : status;
@@ -183,8 +187,30 @@ static mha_status read_entry(const mha_file *file, const mha__entry *entry, cons
 mha_status mha_file_read(const mha_file *file, const mha_file_tensor *tensor, const mha_view *to, mha_error *error)
 {
     const mha__entry *entry = entry_of(file, tensor);
-    mha_status status = entry ? read_entry(file, entry, to, error)
-                              : mha__fail_named(error, MHA_NOT_FOUND, tensor->name, /* NOLINT: not NULL */
-                                               "expected a tensor of this file, found none of this name");
-    return mha__fail_in(error, status, file->path);
+    if (!entry)
+        return mha__fail_inside(error, MHA_NOT_FOUND, file->path, tensor->name, 0,
+                                "expected a tensor of this file, found one that is not in it");
+    return read_entry(file, entry, to, error);
+}
+
+mha_status mha__file_same_bytes(const mha_file *file, const mha_file_tensor *a, const mha_file_tensor *b, bool *same,
+                                mha_error *error)
+{
+    enum { PLACES = 64, PIECE = 4096 };
+    const mha__entry *first = entry_of(file, a), *second = entry_of(file, b);
+    unsigned char one[PIECE], other[PIECE];
+    *same = false;
+    if (!first || !second || file->archive || a->bytes == 0 || a->bytes != b->bytes)
+        return MHA_OK;
+    const size_t pieces = (a->bytes + PIECE - 1) / PIECE, places = pieces < PLACES ? pieces : PLACES;
+    for (size_t i = 0; i < places; i++) {
+        const size_t at = (pieces <= PLACES ? i : pieces / PLACES * i) * PIECE;
+        const size_t bytes = a->bytes - at < PIECE ? a->bytes - at : PIECE;
+        TRY(mha__source_read(mha__file_source(file, first->source), a->offset + at, one, bytes, error));
+        TRY(mha__source_read(mha__file_source(file, second->source), b->offset + at, other, bytes, error));
+        if (memcmp(one, other, bytes) != 0)
+            return MHA_OK;
+    }
+    *same = true;
+    return MHA_OK;
 }

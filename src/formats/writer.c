@@ -5,8 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/tensor_list.h"
 #include "formats/atomic_file.h"
+#include "formats/chunks.h"
+#include "formats/file.h"
+#include "formats/readers/readers.h"
 
 typedef struct item {
     char *name;
@@ -51,7 +53,7 @@ mha_status mha__writer_create_using(const mha_allocator *allocator, const char *
     bool named = npy || ends_with(path, ".safetensors");
     mha_status status = named ? MHA_OK : mha__output_is_direct(path, &named, error);
     if (status == MHA_OK && !named)
-        return mha__fail_named(error, MHA_INVALID, path, "expected a name that ends in .safetensors or .npy");
+        return mha__fail(error, MHA_INVALID, path, "expected a name that ends in .safetensors or .npy");
     if (status == MHA_OK)
         status = mha__output_check(path, error);
     if (status != MHA_OK)
@@ -59,7 +61,7 @@ mha_status mha__writer_create_using(const mha_allocator *allocator, const char *
     mha_allocator memory = mha__allocator_or_default(allocator);
     mha_writer *made = mha__allocate(&memory, sizeof *made);
     if (!made)
-        return mha__fail_named(error, MHA_NO_MEMORY, path, "no memory to write it");
+        return mha__fail(error, MHA_NO_MEMORY, path, "no memory to write it");
     made->allocator = memory;
     made->npy = npy;
     made->items.item_bytes = sizeof(item);
@@ -67,7 +69,7 @@ mha_status mha__writer_create_using(const mha_allocator *allocator, const char *
     made->metadata = json_object();
     if (!made->path || !made->metadata) {
         mha_writer_destroy(made);
-        return mha__fail_named(error, MHA_NO_MEMORY, path, "no memory to write it");
+        return mha__fail(error, MHA_NO_MEMORY, path, "no memory to write it");
     }
     *writer = made;
     return MHA_OK;
@@ -95,85 +97,84 @@ static mha_status check_view(const mha_writer *writer, const char *name, const m
 {
     bool held = writer->npy ? mha__npy_descr(view->dtype) != NULL : mha__safetensors_has(view->dtype);
     if (!held)
-        return mha__fail_named(error, MHA_UNSUPPORTED, name, "expected a dtype that %s can hold, found %s",
-                              writer->npy ? "npy" : "safetensors", mha_dtype_name(view->dtype));
+        return mha__fail_inside(error, MHA_UNSUPPORTED, writer->path, name, 0,
+                                "expected a dtype that %s can hold, found %s", writer->npy ? "npy" : "safetensors",
+                                mha_dtype_name(view->dtype));
     size_t elements = mha_view_elements(view), bytes;
     if (view->rank < 0 || view->rank > MHA_MAX_RANK)
-        return mha__fail_named(error, MHA_INVALID, name, "expected a rank of 0 to %d, found %d", MHA_MAX_RANK, view->rank);
+        return mha__fail_inside(error, MHA_INVALID, writer->path, name, 0, "expected a rank of 0 to %d, found %d",
+                                MHA_MAX_RANK, view->rank);
     if (elements == SIZE_MAX || mha_dtype_bytes(view->dtype, elements, &bytes) != MHA_OK)
-        return mha__fail_named(error, MHA_INVALID, name, "expected a shape whose bytes can be counted");
+        return mha__fail_inside(error, MHA_INVALID, writer->path, name, 0,
+                                "expected a shape whose bytes can be counted");
     for (int k = 0; k < view->rank; k++)
         if (view->shape[k] > INT64_MAX)
-            return mha__fail_named(error, MHA_INVALID, name, "expected extents under 2^63, found %zu", view->shape[k]);
+            return mha__fail_inside(error, MHA_INVALID, writer->path, name, 0,
+                                    "expected extents under 2^63, found %zu", view->shape[k]);
     if (!view->data && elements > 0)
-        return mha__fail_named(error, MHA_INVALID, name, "expected data, found a view without any");
+        return mha__fail_inside(error, MHA_INVALID, writer->path, name, 0, "expected data, found a view without any");
     if (mha__element_bytes(view->dtype) == 0 && !mha_view_is_contiguous(view))
-        return mha__fail_named(error, MHA_INVALID, name, "expected packed elements to be contiguous");
+        return mha__fail_inside(error, MHA_INVALID, writer->path, name, 0,
+                                "expected packed elements to be contiguous");
     return MHA_OK;
 }
 
 /* What jansson did not take: there was no memory for it, or it is no text. */
-static mha_status refuse_text(const char *name, const char *what, mha_error *error)
+static mha_status refuse_text(const mha_writer *writer, const char *name, const char *what, mha_error *error)
 {
     if (errno == ENOMEM)
-        return mha__fail_named(error, MHA_NO_MEMORY, name, "no memory to write it");
-    return mha__fail_named(error, MHA_INVALID, name, "expected %s in UTF-8", what);
+        return mha__fail_inside(error, MHA_NO_MEMORY, writer->path, name, 0, "no memory to write it");
+    return mha__fail_inside(error, MHA_INVALID, writer->path, name, 0, "expected %s in UTF-8", what);
 }
 
-static mha_status add(mha_writer *writer, const char *name, const mha_view *view, mha_error *error)
+mha_status mha_writer_add(mha_writer *writer, const char *name, const mha_view *view, mha_error *error)
 {
     if (!name || name[0] == '\0')
-        return mha__fail_named(error, MHA_INVALID, name, "expected a name for the tensor, found none");
+        return mha__fail_inside(error, MHA_INVALID, writer->path, name, 0,
+                                "expected a name for the tensor, found none");
     if (strcmp(name, "__metadata__") == 0)
-        return mha__fail_named(error, MHA_INVALID, name, "expected another name: the format keeps this one for itself");
+        return mha__fail_inside(error, MHA_INVALID, writer->path, name, 0,
+                                "expected another name: the format keeps this one for itself");
     if (writer->npy && writer->items.count > 0)
-        return mha__fail_named(error, MHA_INVALID, name, "expected one tensor in an npy file, found a second");
+        return mha__fail_inside(error, MHA_INVALID, writer->path, name, 0,
+                                "expected one tensor in an npy file, found a second");
     const item *items = writer->items.items;
     for (size_t i = 0; i < writer->items.count; i++)
         if (strcmp(items[i].name, name) == 0)
-            return mha__fail_named(error, MHA_INVALID, name,
-                                  "expected every tensor to be named once, found this name twice");
+            return mha__fail_inside(error, MHA_INVALID, writer->path, name, 0,
+                                    "expected every tensor to be named once, found this name twice");
     mha_status status = check_view(writer, name, view, error);
     if (status != MHA_OK)
         return status;
     errno = 0; /* malloc sets it */
     json_t *text = json_string(name);
     if (!text)
-        return refuse_text(name, "a name", error);
+        return refuse_text(writer, name, "a name", error);
     json_decref(text);
 
     char *copy = copy_text(&writer->allocator, name);
     item *added = copy ? mha__list_add(&writer->allocator, &writer->items) : NULL;
     if (!added) {
         release_text(&writer->allocator, copy);
-        return mha__fail_named(error, MHA_NO_MEMORY, name, "no memory to write it");
+        return mha__fail_inside(error, MHA_NO_MEMORY, writer->path, name, 0, "no memory to write it");
     }
     *added = (item){.name = copy, .view = *view, .element_bytes = mha__element_bytes(view->dtype)};
     return mha_dtype_bytes(view->dtype, mha_view_elements(view), &added->bytes);
 }
 
-mha_status mha_writer_add(mha_writer *writer, const char *name, const mha_view *view, mha_error *error)
-{
-    return mha__fail_in(error, add(writer, name, view, error), writer->path);
-}
-
-static mha_status add_metadata(mha_writer *writer, const char *key, const char *value, mha_error *error)
+mha_status mha_writer_add_metadata(mha_writer *writer, const char *key, const char *value, mha_error *error)
 {
     if (writer->npy)
-        return mha__fail_named(error, MHA_UNSUPPORTED, key,
-                              "expected no metadata for an npy file, which has no place for it");
+        return mha__fail_inside(error, MHA_UNSUPPORTED, writer->path, key, 0,
+                                "expected no metadata for an npy file, which has no place for it");
     if (json_object_get(writer->metadata, key))
-        return mha__fail_named(error, MHA_INVALID, key, "expected every metadata key once, found this key twice");
+        return mha__fail_inside(error, MHA_INVALID, writer->path, key, 0,
+                                "expected every metadata key once, found this key twice");
     errno = 0;
     json_t *text = json_string(value);
     if (!text || json_object_set_new(writer->metadata, key, text) != 0)
-        return refuse_text(key, "metadata", error);
+        return refuse_text(writer, key, "metadata", error);
     return MHA_OK;
-}
-
-mha_status mha_writer_metadata(mha_writer *writer, const char *key, const char *value, mha_error *error)
-{
-    return mha__fail_in(error, add_metadata(writer, key, value, error), writer->path);
 }
 
 /* ---------------------------------------------------------------- headers */
@@ -273,8 +274,9 @@ static mha_status write_piece(void *context, const mha_view *piece)
     mha_view packed = mha_view_of(state->buffer, piece->dtype, piece->rank, piece->shape);
     mha_status status = mha_view_copy(&packed, piece);
     if (status != MHA_OK)
-        return mha__fail_named(state->error, status, state->output->path, /* unreachable: types that come in blocks are contiguous */
-                              "cannot gather elements of %s", mha_dtype_name(piece->dtype)); /* unreachable: so */
+        return mha__fail(state->error, status, state->output->path,
+                         /* unreachable: types that come in blocks are contiguous */
+                         "cannot gather elements of %s", mha_dtype_name(piece->dtype)); /* unreachable: so */
     if (mha__host_is_big_endian())
         mha__swap_bytes(state->buffer, piece->dtype, elements);
     return mha__output_write(state->output, state->buffer, elements * mha__element_bytes(piece->dtype), state->error);
@@ -293,13 +295,13 @@ static mha_status write_item(void *context, const item *one, uint64_t begin)
 mha_status mha_writer_commit(mha_writer *writer, mha_error *error)
 {
     if (writer->npy && writer->items.count == 0)
-        return mha__fail_named(error, MHA_INVALID, writer->path, "expected one tensor for an npy file, found none");
+        return mha__fail(error, MHA_INVALID, writer->path, "expected one tensor for an npy file, found none");
     char *header = writer->npy ? NULL : safetensors_header(writer); /* all memory first, then the file */
     void *buffer = mha__allocate(&writer->allocator, BUFFER_BYTES);
     mha__output output;
     mha_status status = buffer && (header || writer->npy)
                             ? mha__output_open(&output, &writer->allocator, writer->path, error)
-                            : mha__fail_named(error, MHA_NO_MEMORY, writer->path, "no memory to write it");
+                            : mha__fail(error, MHA_NO_MEMORY, writer->path, "no memory to write it");
     if (status == MHA_OK) {
         writing state = {&output, buffer, error};
         status = header ? write_safetensors_header(header, &output, error) : write_npy_header(writer, &output, error);

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "formats/tensor_list.h"
+#include "formats/file.h"
 #include "models/model.h"
 #include "models/naming.h"
 
@@ -74,33 +74,6 @@ static bool same_place(const mha_file_tensor *a, const mha_file_tensor *b)
            memcmp(a->shape, b->shape, (size_t)a->rank * sizeof *a->shape) == 0;
 }
 
-/* Whether two tensors hold the same bytes, looked at in up to 64 places: all of a small one; of a large one enough
- * that trained weights which agree there are copies. Archives are not looked into. */
-static mha_status equal_tensors(const mha_file *file, const mha_file_tensor *a, const mha_file_tensor *b, bool *equal,
-                                mha_error *error)
-{
-    enum { PLACES = 64, PIECE = 4096 };
-    const mha__entry *first = (const mha__entry *)(const void *)a, *second = (const mha__entry *)(const void *)b;
-    unsigned char one[PIECE], other[PIECE];
-    *equal = false;
-    if (file->archive || a->bytes == 0 || a->bytes != b->bytes)
-        return MHA_OK;
-    size_t pieces = (a->bytes + PIECE - 1) / PIECE, places = pieces < PLACES ? pieces : PLACES;
-    for (size_t i = 0; i < places; i++) {
-        size_t at = (pieces <= PLACES ? i : pieces / PLACES * i) * PIECE;
-        size_t bytes = a->bytes - at < PIECE ? a->bytes - at : PIECE;
-        mha_status status = mha__source_read(mha__file_source(file, first->source), a->offset + at, one, bytes, error);
-        if (!status)
-            status = mha__source_read(mha__file_source(file, second->source), b->offset + at, other, bytes, error);
-        if (status)
-            return status;
-        if (memcmp(one, other, bytes) != 0)
-            return MHA_OK;
-    }
-    *equal = true;
-    return MHA_OK;
-}
-
 /* Tensors that could own a tied copy: few in a real file, and no more are looked at in another. */
 enum { OWNERS = 64, COPIES = 64 };
 
@@ -134,7 +107,7 @@ static mha_status find_original(const mha_file *file, owners *candidates, const 
                 continue;
             bool equal = false;
             candidates->copies++;
-            mha_status status = equal_tensors(file, tensor, owner, &equal, error);
+            mha_status status = mha__file_same_bytes(file, tensor, owner, &equal, error);
             if (status || equal) {
                 *original = status ? NULL : owner;
                 return status;

@@ -45,10 +45,10 @@ static void respoil(const char *from, const char *to, const char *tensor, size_t
         const char *name, *value;
         mha_file_metadata_at(file, i, &name, &value);
         if (!key || strcmp(name, key) != 0)
-            assert_ok(mha_writer_metadata(writer, name, value, &error), error);
+            assert_ok(mha_writer_add_metadata(writer, name, value, &error), error);
     }
     if (key)
-        assert_ok(mha_writer_metadata(writer, key, said, &error), error);
+        assert_ok(mha_writer_add_metadata(writer, key, said, &error), error);
     assert_ok(mha_writer_commit(writer, &error), error);
     mha_writer_destroy(writer);
     mha_file_close(file);

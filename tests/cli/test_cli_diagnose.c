@@ -60,7 +60,7 @@ static void graft(const char *asked, const char *done, const char *to, double sh
     for (size_t i = 0; i < mha_file_metadata_count(request); i++) {
         const char *name, *value;
         mha_file_metadata_at(request, i, &name, &value);
-        assert_ok(mha_writer_metadata(writer, name, value, &error), error);
+        assert_ok(mha_writer_add_metadata(writer, name, value, &error), error);
     }
     assert_ok(mha_writer_commit(writer, &error), error);
     mha_writer_destroy(writer);

@@ -63,7 +63,7 @@ static void check_file(const char *path, const json_t *expected, size_t *checked
     if (!tensors)
         return; /* described, but not there */
     if (strncmp(format, "llama2.c", 8) == 0) {
-        assert_refused(mha_file_open(path, &file, &error), MHA_UNSUPPORTED, error, "llama2.c");
+        assert_refused(mha_file_open(path, &file, &error), MHA_FORMAT, error, "llama2.c");
         ++*checked;
         return;
     }

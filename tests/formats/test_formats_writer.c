@@ -9,7 +9,8 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include "formats/tensor_list.h"
+#include "formats/file.h"
+#include "formats/readers/readers.h"
 #include "mha/file.h"
 #include "mha/random.h"
 #include "support/failing.h"
@@ -66,7 +67,7 @@ static void the_bytes_of_safetensors_are_as_specified(void **state)
     assert_ok(mha_writer_add(writer, "flags", &flag_view, &error), error);
     assert_ok(mha_writer_add(writer, "six", &six_view, &error), error);
     assert_ok(mha_writer_add(writer, "b\"ig", &big_view, &error), error);
-    assert_ok(mha_writer_metadata(writer, "key", "va\nlue", &error), error);
+    assert_ok(mha_writer_add_metadata(writer, "key", "va\nlue", &error), error);
     assert_ok(mha_writer_commit(writer, &error), error);
     mha_writer_destroy(writer);
 
@@ -244,9 +245,9 @@ static void what_cannot_be_written_is_refused(void **state)
     assert_refused(mha_writer_add(writer, "a", &quantised, &error), MHA_UNSUPPORTED, error, "Q8_0");
     assert_ok(mha_writer_add(writer, "a", &view, &error), error);
     assert_refused(mha_writer_add(writer, "a", &view, &error), MHA_INVALID, error, "a: ", "twice");
-    assert_ok(mha_writer_metadata(writer, "k", "v", &error), error);
-    assert_refused(mha_writer_metadata(writer, "k", "w", &error), MHA_INVALID, error, "k: ", "twice");
-    assert_refused(mha_writer_metadata(writer, "l", "\xc3", &error), MHA_INVALID, error, "UTF-8");
+    assert_ok(mha_writer_add_metadata(writer, "k", "v", &error), error);
+    assert_refused(mha_writer_add_metadata(writer, "k", "w", &error), MHA_INVALID, error, "k: ", "twice");
+    assert_refused(mha_writer_add_metadata(writer, "l", "\xc3", &error), MHA_INVALID, error, "UTF-8");
     mha_writer_destroy(writer);
     mha_writer_destroy(NULL);
 
@@ -254,7 +255,7 @@ static void what_cannot_be_written_is_refused(void **state)
     assert_refused(mha_writer_commit(writer, &error), MHA_INVALID, error, "found none");
     mha_view half = mha_view_of(numbers, MHA_BF16, 1, (size_t[]){2});
     assert_refused(mha_writer_add(writer, "a", &half, &error), MHA_UNSUPPORTED, error, "BF16", "npy");
-    assert_refused(mha_writer_metadata(writer, "k", "v", &error), MHA_UNSUPPORTED, error, "npy");
+    assert_refused(mha_writer_add_metadata(writer, "k", "v", &error), MHA_UNSUPPORTED, error, "npy");
     assert_ok(mha_writer_add(writer, "a", &view, &error), error);
     assert_refused(mha_writer_add(writer, "b", &view, &error), MHA_INVALID, error, "a second");
     mha_writer_destroy(writer);

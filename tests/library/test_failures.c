@@ -366,7 +366,7 @@ static mha_status write_over(const char *path, mha_error *error)
     if (status == MHA_OK && !npy)
         status = mha_writer_add(writer, "b", &view, error);
     if (status == MHA_OK && !npy)
-        status = mha_writer_metadata(writer, "key", "value", error);
+        status = mha_writer_add_metadata(writer, "key", "value", error);
     if (status == MHA_OK)
         status = mha_writer_commit(writer, error);
     mha_writer_destroy(writer);

@@ -209,8 +209,8 @@ static void what_is_no_size_in_a_gguf_file_is_left_out(void **state)
     mha_writer *writer;
     const char *path = scratch_path("facts.safetensors");
     assert_ok(mha_writer_create(path, &writer, &error), error);
-    assert_ok(mha_writer_metadata(writer, "general.architecture", "llama", &error), error);
-    assert_ok(mha_writer_metadata(writer, "llama.attention.head_count", "4", &error), error);
+    assert_ok(mha_writer_add_metadata(writer, "general.architecture", "llama", &error), error);
+    assert_ok(mha_writer_add_metadata(writer, "llama.attention.head_count", "4", &error), error);
     assert_ok(mha_writer_commit(writer, &error), error);
     mha_writer_destroy(writer);
     assert_ok(mha_file_open(path, &file, &error), error);

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/tensor_list.h"
+#include "formats/file.h"
 #include "support/failing.h"
 #include "support/opening.h"
 #include "support/unit.h"

@@ -49,11 +49,11 @@ void recase_write(const char *from, const char *to, const recase *changes)
         const char *key, *value;
         mha_file_metadata_at(f, i, &key, &value);
         if (!is_rekeyed(changes, key))
-            assert_ok(mha_writer_metadata(w, key, value, &error), error);
+            assert_ok(mha_writer_add_metadata(w, key, value, &error), error);
     }
     for (size_t i = 0; i < sizeof changes->metadata / sizeof *changes->metadata; i++)
         if (changes->metadata[i].value)
-            assert_ok(mha_writer_metadata(w, changes->metadata[i].key, changes->metadata[i].value, &error), error);
+            assert_ok(mha_writer_add_metadata(w, changes->metadata[i].key, changes->metadata[i].value, &error), error);
     assert_ok(mha_writer_commit(w, &error), error);
     mha_writer_destroy(w);
     mha_file_close(f);

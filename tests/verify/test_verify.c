@@ -650,10 +650,10 @@ static void write_odd(const char *path, const odd *o)
         set |= same;
         const char *value = same ? o->value : keys[i][1];
         if (value)
-            assert_ok(mha_writer_metadata(w, keys[i][0], value, &error), error);
+            assert_ok(mha_writer_add_metadata(w, keys[i][0], value, &error), error);
     }
     if (o->key && !set && o->value)
-        assert_ok(mha_writer_metadata(w, o->key, o->value, &error), error);
+        assert_ok(mha_writer_add_metadata(w, o->key, o->value, &error), error);
     assert_ok(mha_writer_commit(w, &error), error);
     mha_writer_destroy(w);
 }

@@ -84,11 +84,11 @@ static const char *write_made(const made *m)
         for (size_t k = 0; k < MAX_CHANGES; k++)
             replaced |= m->metadata[k][0] && strcmp(m->metadata[k][0], own[i][0]) == 0;
         if (!replaced)
-            assert_ok(mha_writer_metadata(w, own[i][0], own[i][1], &error), error);
+            assert_ok(mha_writer_add_metadata(w, own[i][0], own[i][1], &error), error);
     }
     for (size_t k = 0; k < MAX_CHANGES; k++)
         if (m->metadata[k][0] && m->metadata[k][1])
-            assert_ok(mha_writer_metadata(w, m->metadata[k][0], m->metadata[k][1], &error), error);
+            assert_ok(mha_writer_add_metadata(w, m->metadata[k][0], m->metadata[k][1], &error), error);
     assert_ok(mha_writer_commit(w, &error), error);
     mha_writer_destroy(w);
     return path;

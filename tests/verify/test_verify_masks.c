@@ -20,7 +20,7 @@ typedef struct file {
 static void say(file *f, const char *key, const char *value)
 {
     mha_error error;
-    assert_ok(mha_writer_metadata(f->writer, key, value, &error), error);
+    assert_ok(mha_writer_add_metadata(f->writer, key, value, &error), error);
 }
 
 static void hold(file *f, const char *name, const void *data, mha_dtype dtype, int rank, const size_t *shape)

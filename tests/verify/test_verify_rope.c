@@ -50,7 +50,7 @@ static mha_verdict judged(mha_layout layout, mha_path path, double wrong, const 
     mha_writer *writer;
     assert_ok(mha_writer_create(file, &writer, &error), error);
     for (size_t i = 0; i < sizeof metadata / sizeof *metadata - (tolerant ? 0 : 4); i++)
-        assert_ok(mha_writer_metadata(writer, metadata[i][0], metadata[i][1], &error), error);
+        assert_ok(mha_writer_add_metadata(writer, metadata[i][0], metadata[i][1], &error), error);
     assert_ok(mha_writer_add(writer, "query", &stored, &error), error);
     int64_t stored_offset[B];
     memcpy(stored_offset, offset, sizeof stored_offset);
@@ -163,7 +163,7 @@ static mha_verdict judged_far(const char *kind, mha_path path, int64_t first, do
     mha_writer *writer;
     assert_ok(mha_writer_create(file, &writer, &error), error);
     for (size_t i = 0; i < sizeof metadata / sizeof *metadata; i++)
-        assert_ok(mha_writer_metadata(writer, metadata[i][0], metadata[i][1], &error), error);
+        assert_ok(mha_writer_add_metadata(writer, metadata[i][0], metadata[i][1], &error), error);
     assert_ok(mha_writer_add(writer, "query", &in, &error), error);
     if (!alone) {
         assert_ok(mha_writer_add(writer, "key", &in, &error), error);

@@ -72,33 +72,40 @@ static char *words_of(const mha_error *error, const char *subject)
     return text_of("%s%s", behind(behind(words, subject), error->name), at);
 }
 
+/* What the error is about inside `about`: "TENSOR" of "FILE: TENSOR", "" for FILE itself. NULL when its name does not
+ * begin with `about`; a name too long for its field has "..." there. */
+static const char *inside_of(const mha_error *error, const char *about)
+{
+    const char *name = error->name;
+    const size_t length = strlen(about), shown = strlen(name);
+    if (strncmp(name, about, length) == 0 && (name[length] == 0 || strncmp(name + length, ": ", 2) == 0))
+        return name[length] ? name + length + 2 : name + length;
+    if (strncmp(name, "...", 3) != 0)
+        return NULL;
+    if (length >= shown - 3 && strcmp(about + length - (shown - 3), name + 3) == 0)
+        return name + shown;
+    const char *separator = strstr(name, ": ");
+    return separator ? separator + 2 : NULL;
+}
+
 int refuse_error(const char *about, const mha_error *error)
 {
     about = strcmp(about, "-") == 0 ? "standard input" : about;
-    const bool cut = sizeof error->name - strlen(error->name) < 5; /* the message then has its end */
-    const char *subject = *error->name && !(cut && *about) ? error->name : about;
-    const bool inside = *about && subject == error->name && strcmp(about, subject) != 0; /* a tensor of that file, a file of that option */
-    char *both = inside ? text_of("%s: %s", about, subject) : NULL;
-    char *words = words_of(error, both ? both : subject);
-    say(both ? both : subject, words);
+    const bool inside = *about && *error->name && !inside_of(error, about); /* a field of an option, a file of it */
+    char *both = inside ? text_of("%s: %s", about, error->name) : text_of("%s", *error->name ? error->name : about);
+    char *words = words_of(error, both);
+    say(both, words);
     free(both);
     free(words);
     return mha_status_exit_code(error->status);
 }
 
-/* The error is about the file as a whole; its name is cut to the field that holds it. */
-static bool is_about(const mha_error *error, const char *path)
-{
-    const size_t length = strlen(error->name), room = sizeof error->name - 1;
-    return strncmp(path, error->name, length) == 0 && (path[length] == 0 || room - length < 4);
-}
-
 char *file_error_text(const char *path, const mha_error *error)
 {
     path = strcmp(path, "-") == 0 ? "standard input" : path;
+    const char *inside = inside_of(error, path), *name = inside ? inside : error->name;
     char *words = words_of(error, path);
-    const char *name = behind(error->name, path); /* of something in the file, named "FILE: TENSOR" */
-    if (name != error->name || (*name && !is_about(error, path) && !strstr(words, name))) {
+    if (*name && (inside || !strstr(words, name))) {
         char *longer = text_of("%s: %s", name, words);
         free(words);
         words = longer;

@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/tensor_list.h"
+#include "formats/chunks.h"
+#include "formats/readers/readers.h"
 
 /* ggml's numbers for its tensor types. 4, 5, 31 to 33 and 36 to 38 were withdrawn. */
 static const struct {
@@ -50,10 +51,9 @@ static uint64_t left(const stream *s)
 
 static mha_status truncated(const stream *s, uint64_t wanted, const char *what)
 {
-    return mha__fail_named_at(s->error, MHA_FORMAT, s->source->path, s->at,
-                             "expected %s of %" PRIu64 " bytes at byte %" PRIu64 ", found only %" PRIu64
-                             " bytes to the end",
-                             what, wanted, s->at, left(s));
+    return mha__fail_at(s->error, MHA_FORMAT, s->source->path, s->at,
+                        "expected %s of %" PRIu64 " bytes at byte %" PRIu64 ", found only %" PRIu64
+                        " bytes to the end", what, wanted, s->at, left(s));
 }
 
 /* `count` bytes (at most a buffer full) at the current position, which moves behind them. */
@@ -103,16 +103,16 @@ static mha_status next_string(stream *s, uint64_t limit, const char *what, const
         return truncated(s, claimed, what);
     s->kept += claimed;
     if (claimed > limit || s->kept > MHA_HEADER_LIMIT)
-        return mha__fail_named_at(s->error, MHA_FORMAT, s->source->path, s->at,
-                                 "expected %s of at most %" PRIu64 " bytes at byte %" PRIu64 ", found %" PRIu64, what,
-                                 limit, s->at, claimed);
+        return mha__fail_at(s->error, MHA_FORMAT, s->source->path, s->at,
+                            "expected %s of at most %" PRIu64 " bytes at byte %" PRIu64 ", found %" PRIu64, what,
+                            limit, s->at, claimed);
     char *copy = mha__file_text(s->file, NULL, (size_t)claimed);
     if (!copy)
         return mha__file_no_memory(s->file, s->error);
     status = mha__source_read(s->source, s->at, copy, (size_t)claimed, s->error);
     if (status == MHA_OK && memchr(copy, '\0', (size_t)claimed))
-        status = mha__fail_named_at(s->error, MHA_FORMAT, s->source->path, s->at,
-                                   "expected %s without a NUL byte at byte %" PRIu64, what, s->at);
+        status = mha__fail_at(s->error, MHA_FORMAT, s->source->path, s->at,
+                              "expected %s without a NUL byte at byte %" PRIu64, what, s->at);
     if (status != MHA_OK)
         return status;
     s->at += claimed;
@@ -132,14 +132,14 @@ static mha_status skip_array(stream *s, int depth, uint64_t *count)
     if (status != MHA_OK)
         return status;
     if (type >= VALUE_TYPES || (type == ARRAY && depth == ARRAY_DEPTH))
-        return mha__fail_named_at(s->error, MHA_FORMAT, s->source->path, s->at - 12,
-                                 "expected an array of a known type at byte %" PRIu64 ", found type %" PRIu64 "%s",
-                                 s->at - 12, type, type == ARRAY ? " nested too deep" : "");
+        return mha__fail_at(s->error, MHA_FORMAT, s->source->path, s->at - 12,
+                            "expected an array of a known type at byte %" PRIu64 ", found type %" PRIu64 "%s",
+                            s->at - 12, type, type == ARRAY ? " nested too deep" : "");
     uint64_t least = widths[type] ? widths[type] : type == STRING ? 8 : 12;
     if (*count > left(s) / least)
-        return mha__fail_named_at(s->error, MHA_FORMAT, s->source->path, s->at,
-                                 "expected an array that fits the %" PRIu64 " bytes left, found %" PRIu64 " elements",
-                                 left(s), *count);
+        return mha__fail_at(s->error, MHA_FORMAT, s->source->path, s->at,
+                            "expected an array that fits the %" PRIu64 " bytes left, found %" PRIu64 " elements",
+                            left(s), *count);
     if (widths[type])
         return skip(s, *count * widths[type], "an array");
     for (uint64_t i = 0; i < *count && status == MHA_OK; i++) {
@@ -189,9 +189,9 @@ static mha_status parse_pair(stream *s)
     if (status != MHA_OK)
         return status;
     if (type >= VALUE_TYPES)
-        return mha__fail_named_at(s->error, MHA_FORMAT, key, s->at - 4,
-                                 "expected a metadata type from 0 to %d at byte %" PRIu64 ", found %" PRIu64,
-                                 VALUE_TYPES - 1, s->at - 4, type);
+        return mha__fail_inside(s->error, MHA_FORMAT, s->source->path, key, s->at - 4,
+                                "expected a metadata type from 0 to %d at byte %" PRIu64 ", found %" PRIu64,
+                                VALUE_TYPES - 1, s->at - 4, type);
     char text[64];
     value = text;
     if (type == STRING)
@@ -204,9 +204,9 @@ static mha_status parse_pair(stream *s)
     if (status != MHA_OK)
         return status;
     if (s->at - where > MHA_HEADER_LIMIT)
-        return mha__fail_named_at(s->error, MHA_FORMAT, key, where,
-                                 "expected metadata of at most %d bytes, found %" PRIu64, MHA_HEADER_LIMIT,
-                                 s->at - where);
+        return mha__fail_inside(s->error, MHA_FORMAT, s->source->path, key, where,
+                                "expected metadata of at most %d bytes, found %" PRIu64, MHA_HEADER_LIMIT,
+                                s->at - where);
     return mha__file_add_metadata(s->file, key, key_length, value, strlen(value), s->error);
 }
 
@@ -225,8 +225,8 @@ static mha_status parse_tensor(stream *s, size_t index)
     if (status != MHA_OK)
         return status;
     if (rank > MHA_MAX_RANK)
-        return mha__fail_named_at(s->error, MHA_UNSUPPORTED, name, s->at - 4,
-                                 "expected at most %d dimensions, found %" PRIu64, MHA_MAX_RANK, rank);
+        return mha__fail_inside(s->error, MHA_UNSUPPORTED, s->source->path, name, s->at - 4,
+                                "expected at most %d dimensions, found %" PRIu64, MHA_MAX_RANK, rank);
     tensor->rank = (int)rank;
     for (int k = tensor->rank - 1; k >= 0; k--) { /* the fastest comes first in the file */
         uint64_t extent = 0;
@@ -234,8 +234,8 @@ static mha_status parse_tensor(stream *s, size_t index)
         if (status != MHA_OK)
             return status;
         if (extent > SIZE_MAX)
-            return mha__fail_named_at(s->error, MHA_FORMAT, name, s->at - 8,
-                                     "expected an extent that fits, found %" PRIu64, extent);
+            return mha__fail_inside(s->error, MHA_FORMAT, s->source->path, name, s->at - 8,
+                                    "expected an extent that fits, found %" PRIu64, extent);
         tensor->shape[k] = (size_t)extent;
     }
     status = next_number(s, 4, "a tensor's type", &type);
@@ -247,16 +247,16 @@ static mha_status parse_tensor(stream *s, size_t index)
     while (row < sizeof types / sizeof *types && types[row].number != type)
         row++;
     if (row == sizeof types / sizeof *types)
-        return mha__fail_named_at(
-            s->error, MHA_UNSUPPORTED, name, s->at - 12,
-            "expected a tensor type of ggml, found number %" PRIu64 " (withdrawn, or newer than this program)", type);
+        return mha__fail_inside(s->error, MHA_UNSUPPORTED, s->source->path, name, s->at - 12,
+                                "expected a tensor type of ggml, found number %" PRIu64 " (withdrawn, or newer than this program)",
+                                type);
     tensor->dtype = types[row].dtype;
     tensor->offset = offset;
     size_t blocks;
     if (tensor->rank > 0 && mha_dtype_bytes(tensor->dtype, tensor->shape[tensor->rank - 1], &blocks) != MHA_OK)
-        return mha__fail_named_at(s->error, MHA_FORMAT, name, where,
-                                 "expected rows of whole blocks of %s, found rows of %zu elements",
-                                 mha_dtype_name(tensor->dtype), tensor->shape[tensor->rank - 1]);
+        return mha__fail_inside(s->error, MHA_FORMAT, s->source->path, name, where,
+                                "expected rows of whole blocks of %s, found rows of %zu elements",
+                                mha_dtype_name(tensor->dtype), tensor->shape[tensor->rank - 1]);
     return mha__file_add_tensor(s->file, name, name_length, &entry, where, s->error);
 }
 
@@ -269,14 +269,13 @@ static mha_status place_tensors(stream *s, uint64_t alignment)
     for (size_t i = 0; i < count && status == MHA_OK; i++) {
         mha_file_tensor *tensor = &((mha__entry *)s->file->entries.items)[i].tensor;
         if (tensor->offset % alignment != 0)
-            status = mha__fail_named(s->error, MHA_FORMAT, tensor->name,
-                                    "expected an offset that is a multiple of %" PRIu64 ", found %" PRIu64, alignment,
-                                    tensor->offset);
+            status = mha__fail_inside(s->error, MHA_FORMAT, s->source->path, tensor->name, 0,
+                                      "expected an offset that is a multiple of %" PRIu64 ", found %" PRIu64,
+                                      alignment, tensor->offset);
         else if (data > size || tensor->offset > size - data || tensor->bytes > size - data - tensor->offset)
-            status = mha__fail_named(s->error, MHA_FORMAT, tensor->name,
-                                    "expected %zu bytes inside the file of %" PRIu64 " bytes, found the offset %" PRIu64
-                                    " from byte %" PRIu64,
-                                    tensor->bytes, size, tensor->offset, data);
+            status = mha__fail_inside(s->error, MHA_FORMAT, s->source->path, tensor->name, 0,
+                                      "expected %zu bytes inside the file of %" PRIu64 " bytes, found the offset %" PRIu64
+                                      " from byte %" PRIu64, tensor->bytes, size, tensor->offset, data);
         else
             tensor->offset += data;
     }
@@ -287,9 +286,9 @@ static mha_status place_tensors(stream *s, uint64_t alignment)
         return mha__file_no_memory(s->file, s->error);
     for (size_t i = 1; i < count && status == MHA_OK; i++)
         if (order[i - 1]->offset + order[i - 1]->bytes > order[i]->offset)
-            status = mha__fail_named_at(s->error, MHA_FORMAT, order[i]->name, order[i]->offset,
-                                       "expected data of its own at byte %" PRIu64 ", found an overlap with '%.*s'",
-                                       order[i]->offset, MHA_CUT_ARGS(60, order[i - 1]->name));
+            status = mha__fail_inside(s->error, MHA_FORMAT, s->source->path, order[i]->name, order[i]->offset,
+                                      "expected data of its own at byte %" PRIu64 ", found an overlap with '%.*s'",
+                                      order[i]->offset, MHA_CUT_ARGS(60, order[i - 1]->name));
     mha__release(&s->file->allocator, order, (count + 1) * sizeof *order);
     return status;
 }
@@ -305,11 +304,10 @@ static mha_status parse_counts(stream *s, uint64_t *tensors, uint64_t *pairs)
     if (status != MHA_OK)
         return status;
     if (version != 2 && version != 3)
-        return mha__fail_named_at(
-            s->error, MHA_UNSUPPORTED, s->source->path, 4, "expected GGUF version 2 or 3, found %s",
-            version == 1                                       ? "version 1: convert it again with llama.cpp"
-            : version == 0x02000000u || version == 0x03000000u ? "a big-endian file: convert it for this machine"
-                                                               : "another");
+        return mha__fail_at(s->error, MHA_UNSUPPORTED, s->source->path, 4, "expected GGUF version 2 or 3, found %s",
+                            version == 1                                       ? "version 1: convert it again with llama.cpp"
+                            : version == 0x02000000u || version == 0x03000000u ? "a big-endian file: convert it for this machine"
+                            : "another");
     status = next_number(s, 8, "the count of tensors", tensors);
     if (status == MHA_OK)
         status = next_number(s, 8, "the count of metadata", pairs);
@@ -318,13 +316,11 @@ static mha_status parse_counts(stream *s, uint64_t *tensors, uint64_t *pairs)
     /* The smallest description of a tensor has 24 bytes, the smallest pair 13; all are bounded as a header is. */
     const uint64_t most = left(s) < MHA_HEADER_LIMIT ? left(s) : MHA_HEADER_LIMIT;
     if (*tensors > most / 24)
-        return mha__fail_named_at(s->error, MHA_FORMAT, s->source->path, 8,
-                                 "expected a count of tensors that fits %" PRIu64 " bytes, found %" PRIu64, most,
-                                 *tensors);
+        return mha__fail_at(s->error, MHA_FORMAT, s->source->path, 8,
+                            "expected a count of tensors that fits %" PRIu64 " bytes, found %" PRIu64, most, *tensors);
     if (*pairs > most / 13)
-        return mha__fail_named_at(s->error, MHA_FORMAT, s->source->path, 16,
-                                 "expected a count of metadata that fits %" PRIu64 " bytes, found %" PRIu64, most,
-                                 *pairs);
+        return mha__fail_at(s->error, MHA_FORMAT, s->source->path, 16,
+                            "expected a count of metadata that fits %" PRIu64 " bytes, found %" PRIu64, most, *pairs);
     return MHA_OK;
 }
 
@@ -340,7 +336,8 @@ static mha_status find_alignment(const stream *s, uint64_t *alignment)
         char *end;
         uint64_t given = strtoull(value, &end, 10);
         if (*end != '\0' || given == 0 || given > UINT32_MAX || (given & (given - 1)) != 0)
-            return mha__fail_named(s->error, MHA_FORMAT, key, "expected a power of two, found %.*s", MHA_CUT_ARGS(40, value));
+            return mha__fail_inside(s->error, MHA_FORMAT, s->source->path, key, 0,
+                                    "expected a power of two, found %.*s", MHA_CUT_ARGS(40, value));
         *alignment = given;
     }
     return MHA_OK;
@@ -364,7 +361,7 @@ mha_status mha__gguf_parse(mha_file *file, size_t index, mha_error *error)
     stream s = {.file = file, .source = mha__file_source(file, index), .error = error};
     s.buffer = mha__allocate(&file->allocator, BUFFER_BYTES);
     if (!s.buffer)
-        return mha__fail_named(error, MHA_NO_MEMORY, file->path, "no memory for %d bytes of buffer", BUFFER_BYTES);
+        return mha__fail(error, MHA_NO_MEMORY, file->path, "no memory for %d bytes of buffer", BUFFER_BYTES);
     mha_status status = parse_stream(&s, index);
     mha__release(&file->allocator, s.buffer, BUFFER_BYTES);
     return status;

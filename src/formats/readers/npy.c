@@ -3,7 +3,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "formats/tensor_list.h"
+#include "formats/chunks.h"
+#include "formats/readers/readers.h"
 
 /* NumPy's kind and width of each dtype. */
 static const struct {
@@ -29,19 +30,18 @@ mha_status mha__npy_header_length(const unsigned char *bytes, size_t available, 
                                  mha_error *error)
 {
     if (available < 10 || memcmp(bytes, "\x93NUMPY", 6) != 0)
-        return mha__fail_named(error, MHA_FORMAT, name, "expected an npy array, found %s",
-                              available < 10 ? "too few bytes for its header" : "no \\x93NUMPY at its start");
+        return mha__fail(error, MHA_FORMAT, name, "expected an npy array, found %s",
+                         available < 10 ? "too few bytes for its header" : "no \\x93NUMPY at its start");
     unsigned major = bytes[6];
     if (major < 1 || major > 3)
-        return mha__fail_named_at(error, MHA_UNSUPPORTED, name, 6, "expected npy version 1, 2 or 3, found %u.%u", major,
-                                 bytes[7]);
+        return mha__fail_at(error, MHA_UNSUPPORTED, name, 6, "expected npy version 1, 2 or 3, found %u.%u", major,
+                            bytes[7]);
     if (major > 1 && available < 12)
-        return mha__fail_named(error, MHA_FORMAT, name, "expected an npy header, found only %zu bytes", available);
+        return mha__fail(error, MHA_FORMAT, name, "expected an npy header, found only %zu bytes", available);
     uint64_t text = major == 1 ? mha__little_endian(bytes + 8, 2) : mha__little_endian(bytes + 8, 4);
     if (text > MHA_NPY_HEADER_LIMIT)
-        return mha__fail_named_at(error, MHA_FORMAT, name, 8,
-                                 "expected an npy header of at most %d bytes, found %" PRIu64, MHA_NPY_HEADER_LIMIT,
-                                 text);
+        return mha__fail_at(error, MHA_FORMAT, name, 8, "expected an npy header of at most %d bytes, found %" PRIu64,
+                            MHA_NPY_HEADER_LIMIT, text);
     *length = (size_t)text + (major == 1 ? 10 : 12);
     return MHA_OK;
 }
@@ -58,8 +58,8 @@ typedef struct scanner {
 static mha_status expected(const scanner *s, const char *what)
 {
     size_t offset = s->base + (size_t)(s->at - s->start);
-    return mha__fail_named_at(s->error, MHA_FORMAT, s->name, offset, "expected %s in the npy header at byte %zu", what,
-                             offset);
+    return mha__fail_at(s->error, MHA_FORMAT, s->name, offset, "expected %s in the npy header at byte %zu", what,
+                        offset);
 }
 
 static bool take(scanner *s, char c)
@@ -95,9 +95,9 @@ static mha_status parse_descr(scanner *s, mha__entry *entry)
     const char *text;
     size_t length;
     if (take(s, '['))
-        return mha__fail_named(s->error, MHA_UNSUPPORTED, s->name,
-                              "expected one number per element, found a structured dtype:"
-                              " save its fields as arrays of their own");
+        return mha__fail(s->error, MHA_UNSUPPORTED, s->name,
+                         "expected one number per element, found a structured dtype:"
+                         " save its fields as arrays of their own");
     if (!take_string(s, &text, &length))
         return expected(s, "a 'descr' string");
     for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
@@ -110,13 +110,11 @@ static mha_status parse_descr(scanner *s, mha__entry *entry)
             return MHA_OK;
         }
     if (length >= 2 && (text[1] == 'O' || text[0] == 'O'))
-        return mha__fail_named(
-            s->error, MHA_UNSUPPORTED, s->name,
-            "expected numbers, found Python objects (pickled, never loaded here): save a plain array instead");
-    return mha__fail_named(
-        s->error, MHA_UNSUPPORTED, s->name,
-        "expected f2, f4, f8, i1 to i8, u1 to u8, b1 or c8, found descr '%.*s': save with astype('float32')",
-        length < 40 ? (int)length : 40, text);
+        return mha__fail(s->error, MHA_UNSUPPORTED, s->name,
+                         "expected numbers, found Python objects (pickled, never loaded here): save a plain array instead");
+    return mha__fail(s->error, MHA_UNSUPPORTED, s->name,
+                     "expected f2, f4, f8, i1 to i8, u1 to u8, b1 or c8, found descr '%.*s': save with astype('float32')",
+                     length < 40 ? (int)length : 40, text);
 }
 
 static mha_status parse_order(scanner *s, mha__entry *entry)
@@ -141,8 +139,8 @@ static mha_status parse_shape(scanner *s, mha_file_tensor *tensor)
         if (take(s, ')'))
             break;
         if (tensor->rank == MHA_MAX_RANK)
-            return mha__fail_named(s->error, MHA_UNSUPPORTED, s->name, "expected at most %d dimensions, found more",
-                                  MHA_MAX_RANK);
+            return mha__fail(s->error, MHA_UNSUPPORTED, s->name, "expected at most %d dimensions, found more",
+                             MHA_MAX_RANK);
         if (s->at == s->end || *s->at < '0' || *s->at > '9')
             return expected(s, "a whole number in 'shape'");
         size_t extent = 0;
@@ -195,8 +193,7 @@ mha_status mha__npy_header_parse(const unsigned char *bytes, size_t length, cons
         return expected(&s, "nothing after '}'");
     for (int k = 0; k < KEYS; k++)
         if (!seen[k])
-            return mha__fail_named(error, MHA_FORMAT, name, "expected the key '%s' in the npy header, found none",
-                                  keys[k]);
+            return mha__fail(error, MHA_FORMAT, name, "expected the key '%s' in the npy header, found none", keys[k]);
     if (header->entry.tensor.rank < 2)
         header->entry.fortran = false; /* one order only */
     return MHA_OK;
@@ -213,12 +210,12 @@ mha_status mha__npy_parse(mha_file *file, size_t index, mha_error *error)
     if (status != MHA_OK)
         return status;
     if (length > source->size)
-        return mha__fail_named_at(error, MHA_FORMAT, source->path, 8,
-                                 "expected an npy header of %zu bytes, found only %" PRIu64 " in the file", length,
-                                 source->size);
+        return mha__fail_at(error, MHA_FORMAT, source->path, 8,
+                            "expected an npy header of %zu bytes, found only %" PRIu64 " in the file", length,
+                            source->size);
     unsigned char *bytes = mha__allocate(&file->allocator, length);
     if (!bytes)
-        return mha__fail_named(error, MHA_NO_MEMORY, source->path, "no memory for a header of %zu bytes", length);
+        return mha__fail(error, MHA_NO_MEMORY, source->path, "no memory for a header of %zu bytes", length);
     mha__npy_header header;
     status = mha__source_read(source, 0, bytes, length, error);
     if (status == MHA_OK)
@@ -232,8 +229,8 @@ mha_status mha__npy_parse(mha_file *file, size_t index, mha_error *error)
     status = mha__file_add_tensor(file, "", 0, &header.entry, 0, error);
     const mha_file_tensor *tensor = mha_file_at(file, 0);
     if (status == MHA_OK && tensor->bytes != source->size - length)
-        return mha__fail_named_at(error, MHA_FORMAT, source->path, length,
-                                 "expected %zu bytes of data after the header, found %" PRIu64, tensor->bytes,
-                                 source->size - length);
+        return mha__fail_at(error, MHA_FORMAT, source->path, length,
+                            "expected %zu bytes of data after the header, found %" PRIu64, tensor->bytes,
+                            source->size - length);
     return status;
 }

@@ -5,7 +5,7 @@
 #include <unistd.h>
 #include <zip.h>
 
-#include "formats/tensor_list.h"
+#include "formats/readers/readers.h"
 
 static bool ends_with(const char *text, const char *end)
 {
@@ -31,13 +31,13 @@ mha_status mha__zip_failed(zip_error_t *why, const char *name, mha_error *error)
 {
     const int machine = errno, code = zip_error_code_zip(why);
     if (code == ZIP_ER_MEMORY || machine == ENOMEM)
-        return mha__fail_named(error, MHA_NO_MEMORY, name, "no memory to read the archive");
+        return mha__fail(error, MHA_NO_MEMORY, name, "no memory to read the archive");
     if (code == ZIP_ER_EOF && machine != 0)
-        return mha__fail_named(error, MHA_IO, name, "cannot read the archive: %s", strerror(machine));
+        return mha__fail(error, MHA_IO, name, "cannot read the archive: %s", strerror(machine));
     if (zip_error_system_type(why) == ZIP_ET_SYS)
-        return mha__fail_named(error, MHA_IO, name, "cannot read the archive: %s", zip_error_strerror(why));
-    return mha__fail_named(error, MHA_FORMAT, name, "expected a zip archive, found a damaged one: %s",
-                          zip_error_strerror(why));
+        return mha__fail(error, MHA_IO, name, "cannot read the archive: %s", zip_error_strerror(why));
+    return mha__fail(error, MHA_FORMAT, name, "expected a zip archive, found a damaged one: %s",
+                     zip_error_strerror(why));
 }
 
 /* PyTorch and Keras keep their models in zip archives too. */
@@ -48,19 +48,17 @@ static mha_status refuse_other_archives(const mha_file *file, zip_t *archive, mh
         if (!name)
             continue; /* unreachable: opening checked the directory */
         if (ends_with(name, "data.pkl") || ends_with(name, "constants.pkl"))
-            return mha__fail_named(
-                error, MHA_UNSUPPORTED, file->path,
-                "a PyTorch checkpoint (zip archive with %s), which holds code to run: convert it with"
-                " safetensors.torch.save_file(torch.load(path, weights_only=True), 'model.safetensors')",
-                name);
+            return mha__fail(error, MHA_UNSUPPORTED, file->path,
+                             "a PyTorch checkpoint (zip archive with %s), which holds code to run: convert it with"
+                             " safetensors.torch.save_file(torch.load(path, weights_only=True), 'model.safetensors')",
+                             name);
         if (ends_with(name, ".weights.h5"))
-            return mha__fail_named(error, MHA_UNSUPPORTED, file->path,
-                                  "a Keras model (zip archive with %s): load it with keras and save its weights with"
-                                  " safetensors.numpy.save_file",
-                                  name);
+            return mha__fail(error, MHA_UNSUPPORTED, file->path,
+                             "a Keras model (zip archive with %s): load it with keras and save its weights with"
+                             " safetensors.numpy.save_file", name);
         if (!ends_with(name, ".npy"))
-            return mha__fail_named(error, MHA_UNSUPPORTED, file->path,
-                                  "expected an npz archive of .npy members, found a zip archive with '%s'", name);
+            return mha__fail(error, MHA_UNSUPPORTED, file->path,
+                             "expected an npz archive of .npy members, found a zip archive with '%s'", name);
     }
     return MHA_OK;
 }
@@ -78,15 +76,15 @@ static mha_status read_header(mha_file *file, zip_file_t *member, const char *na
         return status;
     unsigned char *bytes = mha__allocate(&file->allocator, length);
     if (!bytes)
-        return mha__fail_named(error, MHA_NO_MEMORY, name, "no memory for a header of %zu bytes", length);
+        return mha__fail(error, MHA_NO_MEMORY, name, "no memory for a header of %zu bytes", length);
     available = available < length ? available : length;
     memcpy(bytes, prefix, available);
     got = available < length ? mha__zip_read(member, bytes + available, length - available) : 0;
     if (got < 0)
         status = mha__zip_failed(zip_file_get_error(member), name, error);
     else if ((size_t)got != length - available)
-        status = mha__fail_named(error, MHA_FORMAT, name, "expected an npy header of %zu bytes, found a damaged archive",
-                                length);
+        status = mha__fail(error, MHA_FORMAT, name, "expected an npy header of %zu bytes, found a damaged archive",
+                           length);
     else
         status = mha__npy_header_parse(bytes, length, name, header, error);
     mha__release(&file->allocator, bytes, length);
@@ -100,12 +98,15 @@ static mha_status parse_member(mha_file *file, zip_t *archive, zip_uint64_t inde
         !(facts.valid & ZIP_STAT_NAME))
         return mha__zip_failed(zip_get_error(archive), file->path, error); /* unreachable: opening checked the directory */
     if (facts.encryption_method != ZIP_EM_NONE)
-        return mha__fail_named(error, MHA_UNSUPPORTED, facts.name, "expected a plain member, found an encrypted one");
+        return mha__fail_inside(error, MHA_UNSUPPORTED, file->path, facts.name, 0,
+                                "expected a plain member, found an encrypted one");
+    char name[sizeof error->name];
+    mha__name_inside(name, sizeof name, file->path, facts.name);
     zip_file_t *member = mha__zip_member(archive, (size_t)index);
     if (!member)
-        return mha__zip_failed(zip_get_error(archive), facts.name, error);
+        return mha__zip_failed(zip_get_error(archive), name, error);
     mha__npy_header header;
-    mha_status status = read_header(file, member, facts.name, &header, error);
+    mha_status status = read_header(file, member, name, &header, error);
     zip_fclose(member);
     if (status != MHA_OK)
         return status;
@@ -116,9 +117,9 @@ static mha_status parse_member(mha_file *file, zip_t *archive, zip_uint64_t inde
         return status;
     const mha_file_tensor *tensor = mha_file_at(file, mha_file_count(file) - 1);
     if (facts.size < header.bytes || facts.size - header.bytes != tensor->bytes)
-        return mha__fail_named(error, MHA_FORMAT, tensor->name,
-                              "expected %zu bytes after a header of %zu, found a member of %" PRIu64 " bytes",
-                              tensor->bytes, header.bytes, (uint64_t)facts.size);
+        return mha__fail_inside(error, MHA_FORMAT, file->path, tensor->name, 0,
+                                "expected %zu bytes after a header of %zu, found a member of %" PRIu64 " bytes",
+                                tensor->bytes, header.bytes, (uint64_t)facts.size);
     return MHA_OK;
 }
 
@@ -131,7 +132,7 @@ mha_status mha__npz_parse(mha_file *file, size_t index, mha_error *error)
     if (!archive) {
         zip_error_t why;
         zip_error_init_with_code(&why, code);
-        mha_status status = own < 0 ? mha__fail_named(error, MHA_IO, file->path, "cannot open the archive")
+        mha_status status = own < 0 ? mha__fail(error, MHA_IO, file->path, "cannot open the archive")
                                     : mha__zip_failed(&why, file->path, error);
         zip_error_fini(&why);
         if (own >= 0)

@@ -6,8 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "formats/tensor_list.h"
 #include "formats/json.h"
+#include "formats/readers/readers.h"
 
 enum { SHARD_LIMIT = 1024 }; /* files of one set: all are open at once */
 
@@ -51,11 +51,11 @@ static mha_status find_shard(shard_index *index, const char *tensor, const char 
             return MHA_OK;
         }
     if (!stays_inside(name))
-        return mha__fail_named(index->error, MHA_FORMAT, tensor,
-                              "expected the name of a file beside the index, found '%.*s'", MHA_CUT_ARGS(100, name));
+        return mha__fail_inside(index->error, MHA_FORMAT, index->path, tensor, 0,
+                                "expected the name of a file beside the index, found '%.*s'", MHA_CUT_ARGS(100, name));
     if (index->shards.count == SHARD_LIMIT)
-        return mha__fail_named(index->error, MHA_FORMAT, index->path, "expected at most %d files in the set, found more",
-                              SHARD_LIMIT);
+        return mha__fail(index->error, MHA_FORMAT, index->path, "expected at most %d files in the set, found more",
+                         SHARD_LIMIT);
     const char *copy = mha__file_text(index->file, name, strlen(name));
     const char **place = copy ? mha__list_add(&index->file->allocator, &index->shards) : NULL;
     if (!place)
@@ -69,8 +69,8 @@ static mha_status add_placement(shard_index *index, const json_t *key, const jso
 {
     const char *tensor = json_string_value(key), *name = json_string_value(value);
     if (!name)
-        return mha__fail_named_at(index->error, MHA_FORMAT, tensor, where,
-                                 "expected the name of a file (at byte %" PRIu64 ")", where);
+        return mha__fail_inside(index->error, MHA_FORMAT, index->path, tensor, where,
+                                "expected the name of a file (at byte %" PRIu64 ")", where);
     size_t shard = 0;
     mha_status status = find_shard(index, tensor, name, &shard);
     if (status != MHA_OK)
@@ -135,8 +135,8 @@ static mha_status parse_index(shard_index *index, const char *text, size_t lengt
         bool map = strcmp(json_string_value(key), "weight_map") == 0;
         bool metadata = strcmp(json_string_value(key), "metadata") == 0;
         if ((map && map_seen) || (metadata && metadata_seen))
-            status = mha__fail_named_at(index->error, MHA_FORMAT, json_string_value(key), mha__json_offset(&walk),
-                                       "expected it once in the index, found it twice");
+            status = mha__fail_inside(index->error, MHA_FORMAT, index->path, json_string_value(key),
+                                      mha__json_offset(&walk), "expected it once in the index, found it twice");
         else if (map || metadata)
             status = walk_object(index, &walk, map ? add_placement : add_metadata);
         else
@@ -149,9 +149,8 @@ static mha_status parse_index(shard_index *index, const char *text, size_t lengt
     if (status == MHA_OK)
         status = mha__json_end(&walk, index->error);
     if (status == MHA_OK && !map_seen)
-        status = mha__fail_named(
-            index->error, MHA_UNSUPPORTED, index->path,
-            "expected a file of tensors, found JSON without a \"weight_map\": neither tensors nor the index of a set");
+        status = mha__fail(index->error, MHA_UNSUPPORTED, index->path,
+                           "expected a file of tensors, found JSON without a \"weight_map\": neither tensors nor the index of a set");
     return status;
 }
 
@@ -179,13 +178,20 @@ static mha_status open_shard(shard_index *index, const char *name)
     if (status == MHA_OK && source->size > 8)
         status = mha__source_read(source, 8, &ninth, 1, index->error);
     if (status == MHA_OK && ninth != '{')
-        status = first == '{' ? mha__fail_named(index->error, MHA_FORMAT, path,
-                                               "expected a safetensors file, found JSON: an index"
-                                               " cannot name itself or another index")
+        status = first == '{' ? mha__fail(index->error, MHA_FORMAT, path,
+                                          "expected a safetensors file, found JSON: an index"
+                                          " cannot name itself or another index")
                               : mha__foreign_refuse(source, index->error);
-    if (status == MHA_OK)
-        status = mha__safetensors_parse(file, number, index->error);
-    return mha__fail_in(index->error, status, path);
+    return status == MHA_OK ? mha__safetensors_parse(file, number, index->error) : status;
+}
+
+/* Puts the index in front of the name of an error about one of its files. */
+static mha_status named_by_index(const shard_index *index, mha_status status)
+{
+    if (status == MHA_OK || !index->error)
+        return status;
+    const mha_error inner = *index->error;
+    return mha__fail_inside(index->error, status, index->path, inner.name, inner.offset, "%s", inner.message);
 }
 
 static int compare_placements(const void *a, const void *b)
@@ -203,28 +209,28 @@ static mha_status check_map(shard_index *index, size_t first_source)
         qsort(placements, count, sizeof *placements, compare_placements);
     for (size_t i = 1; i < count; i++)
         if (compare_placements(&placements[i - 1], &placements[i]) == 0)
-            return mha__fail_named(index->error, MHA_FORMAT, placements[i].tensor,
-                                  "expected it once in the weight_map, found it twice");
+            return mha__fail_inside(index->error, MHA_FORMAT, index->path, placements[i].tensor, 0,
+                                    "expected it once in the weight_map, found it twice");
     for (size_t i = 0; i < mha_file_count(index->file); i++) {
         const mha__entry *entry = (const mha__entry *)index->file->entries.items + i;
         placement key = {.tensor = entry->tensor.name};
         size_t shard = entry->source - first_source;
         placement *found = count > 0 ? bsearch(&key, placements, count, sizeof *placements, compare_placements) : NULL;
         if (!found)
-            return mha__fail_named(index->error, MHA_FORMAT, key.tensor,
-                                  "expected every tensor of %.*s in the index, found this one missing",
-                                  MHA_CUT_ARGS(90, names[shard]));
+            return mha__fail_inside(index->error, MHA_FORMAT, index->path, key.tensor, 0,
+                                    "expected every tensor of %.*s in the index, found this one missing",
+                                    MHA_CUT_ARGS(90, names[shard]));
         if (found->shard != shard)
-            return mha__fail_named(index->error, MHA_FORMAT, key.tensor,
-                                  "expected it in %.*s, as the index says, found it in %.*s",
-                                  MHA_CUT_ARGS(90, names[found->shard]), MHA_CUT_ARGS(90, names[shard]));
+            return mha__fail_inside(index->error, MHA_FORMAT, index->path, key.tensor, 0,
+                                    "expected it in %.*s, as the index says, found it in %.*s",
+                                    MHA_CUT_ARGS(90, names[found->shard]), MHA_CUT_ARGS(90, names[shard]));
         found->found = true;
     }
     for (size_t i = 0; i < count; i++)
         if (!placements[i].found)
-            return mha__fail_named(index->error, MHA_FORMAT, placements[i].tensor,
-                                  "expected it in %.*s, as the index says, found it missing",
-                                  MHA_CUT_ARGS(90, names[placements[i].shard]));
+            return mha__fail_inside(index->error, MHA_FORMAT, index->path, placements[i].tensor, 0,
+                                    "expected it in %.*s, as the index says, found it missing",
+                                    MHA_CUT_ARGS(90, names[placements[i].shard]));
     return MHA_OK;
 }
 
@@ -246,7 +252,7 @@ mha_status mha__shards_parse(mha_file *file, size_t number, mha_error *error)
     for (size_t i = 0; i < index.shards.count && status == MHA_OK; i++) {
         const char *name = ((const char **)index.shards.items)[i];
         size_t metadata = file->metadata.count;
-        status = open_shard(&index, name);
+        status = named_by_index(&index, open_shard(&index, name));
         file->metadata.count = metadata; /* the files of a set repeat theirs; that of the index speaks for all */
     }
     if (status == MHA_OK)
@@ -276,9 +282,9 @@ mha_status mha__shards_find(mha_file *file, const char *directory, const char **
             return MHA_OK;
         }
         if (errno != ENOENT)
-            return mha__fail_named(error, MHA_IO, candidate, "cannot look for it: %s", strerror(errno));
+            return mha__fail(error, MHA_IO, candidate, "cannot look for it: %s", strerror(errno));
     }
-    return mha__fail_named(error, MHA_NOT_FOUND, directory,
-                          "expected model.safetensors or model.safetensors.index.json in this directory,"
-                          " found neither");
+    return mha__fail(error, MHA_NOT_FOUND, directory,
+                     "expected model.safetensors or model.safetensors.index.json in this directory,"
+                     " found neither");
 }

@@ -1,8 +1,7 @@
 /* Formats that are not read here, recognised so that the answer is their name and a way out. */
-#include <inttypes.h>
 #include <string.h>
 
-#include "formats/tensor_list.h"
+#include "formats/readers/readers.h"
 
 #define CONVERT_TORCH                                                                                                  \
     "convert it with safetensors.torch.save_file(torch.load(path, weights_only=True), 'model.safetensors')"
@@ -62,59 +61,6 @@ static bool has_magic(const glimpse *g, int at, const char *bytes, size_t count)
     return g->head_bytes >= (size_t)at + count && memcmp(g->head + at, bytes, count) == 0;
 }
 
-/* The first checkpoints of llama2.c have no magic number: seven 32-bit numbers, then floats, exactly
- * as many as the seven say. A negative vocabulary says that the classifier is not shared. */
-static bool is_llama2c(const glimpse *g)
-{
-    if (g->head_bytes < 28)
-        return false;
-    int64_t n[7];
-    for (size_t i = 0; i < 7; i++)
-        n[i] = (int32_t)(uint32_t)mha__little_endian(g->head + 4 * i, 4);
-    int64_t dim = n[0], hidden = n[1], layers = n[2], heads = n[3], kv_heads = n[4], length = n[6];
-    int64_t vocabulary = n[5] < 0 ? -n[5] : n[5];
-    enum { WIDEST = 1 << 18 }; /* keeps every sum and product below exact in a double */
-    if (dim < 1 || dim > WIDEST || hidden < 1 || hidden > WIDEST || layers < 1 || layers > 4096 || heads < 1 ||
-        heads > dim || kv_heads < 1 || kv_heads > heads || vocabulary < 1 || length < 1 || length > 1 << 30 ||
-        dim % heads != 0)
-        return false;
-    double d = (double)dim, head = d / (double)heads; /* which divides */
-    double layer = 2 * d + 2 * d * d + 2 * d * head * (double)kv_heads + 3 * d * (double)hidden;
-    double floats = (double)vocabulary * d * (n[5] < 0 ? 2 : 1) + (double)layers * layer + d + (double)length * head;
-    return 28 + 4 * floats == (double)g->size;
-}
-
-/* ONNX is a protobuf message: fields of a ModelProto, front to back, up to the graph. */
-static bool is_onnx(const glimpse *g)
-{
-    size_t at = 0;
-    bool version = false;
-    for (int fields = 0; fields < 16; fields++) {
-        if (at + 2 > g->head_bytes)
-            return false;
-        unsigned tag = g->head[at++], field = tag >> 3, wire = tag & 7;
-        uint64_t value = 0;
-        for (int shift = 0;; shift += 7) {
-            if (at == g->head_bytes || shift > 56)
-                return false;
-            value |= (uint64_t)(g->head[at] & 0x7f) << shift;
-            if (!(g->head[at++] & 0x80))
-                break;
-        }
-        if (field == 1 && wire == 0 && value >= 1 && value < 100) /* ir_version */
-            version = true;
-        else if (field == 7 && wire == 2) /* graph */
-            return version && value <= g->size - at;
-        else if (wire == 2 && (field == 2 || field == 3 || field == 4 || field == 6 || field == 8)) {
-            if (value > g->head_bytes - at) /* producer, domain, documentation, opset */
-                return false;
-            at += (size_t)value;
-        } else if (field != 5 || wire != 0) /* model_version */
-            return false;
-    }
-    return false;
-}
-
 mha_status mha__foreign_refuse(const mha__source *source, mha_error *error)
 {
     glimpse g = {.size = source->size};
@@ -130,16 +76,8 @@ mha_status mha__foreign_refuse(const mha__source *source, mha_error *error)
             name = magics[i].name;
             advice = magics[i].advice;
         }
-    if (!name && is_llama2c(&g)) {
-        name = "a llama2.c checkpoint (version 0)";
-        advice = "export it with llama2.c's export.py --version -1 (Hugging Face)";
-    }
-    if (!name && is_onnx(&g)) {
-        name = "an ONNX model";
-        advice = "save its initializers with onnx.numpy_helper.to_array and safetensors.numpy.save_file";
-    }
     if (!name)
         return MHA_OK;
-    return mha__fail_named(error, MHA_UNSUPPORTED, source->path, "expected safetensors, npy, npz or GGUF, found %s: %s",
-                          name, advice);
+    return mha__fail(error, MHA_UNSUPPORTED, source->path, "expected safetensors, npy, npz or GGUF, found %s: %s",
+                     name, advice);
 }

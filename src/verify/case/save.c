@@ -27,7 +27,7 @@ typedef struct saving {
 static void put_text(saving *s, const char *key, const char *text)
 {
     if (!s->status)
-        s->status = mha_writer_metadata(s->writer, key, text, s->error);
+        s->status = mha_writer_add_metadata(s->writer, key, text, s->error);
 }
 
 static void put_count(saving *s, const char *key, int64_t value)

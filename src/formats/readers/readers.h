@@ -1,0 +1,53 @@
+/* The readers of the formats: each turns the header of a file into a list of tensors. */
+#ifndef MHA_FORMATS_READERS_READERS_H
+#define MHA_FORMATS_READERS_READERS_H
+
+#include "formats/tensor_list.h"
+
+enum {
+    MHA_HEADER_LIMIT = 100000000, /* bytes of header a file may have, whatever the format: bounds the memory */
+    MHA_NPY_HEADER_LIMIT = 1 << 20
+};
+
+/* Each reads the header of source `index` and adds what it describes. */
+mha_status mha__safetensors_parse(mha_file *file, size_t index, mha_error *error);
+mha_status mha__npy_parse(mha_file *file, size_t index, mha_error *error);
+mha_status mha__gguf_parse(mha_file *file, size_t index, mha_error *error);
+mha_status mha__npz_parse(mha_file *file, size_t index, mha_error *error);
+/* The index of a set of safetensors files (source `number`, already open), and a directory of one model. */
+mha_status mha__shards_parse(mha_file *file, size_t number, mha_error *error);
+/* In a directory of a model: the path of the file to open, owned by the file object. */
+mha_status mha__shards_find(mha_file *file, const char *directory, const char **path, mha_error *error);
+
+/* The dtypes a safetensors file can hold. */
+bool mha__safetensors_has(mha_dtype dtype);
+
+/* What the header of an npy array says. `name` is for messages (the file, or the member of an npz). */
+typedef struct mha__npy_header {
+    size_t bytes; /* the data begins here */
+    mha__entry entry;
+} mha__npy_header;
+enum { MHA_NPY_PREFIX = 12 }; /* enough bytes to know how long the header is */
+/* Length of the whole header from its first bytes; needs MHA_NPY_PREFIX of them, or all there are. */
+mha_status mha__npy_header_length(const unsigned char *bytes, size_t available, const char *name, size_t *length,
+                                 mha_error *error);
+/* Reads the header: `length` bytes as mha__npy_header_length said. */
+mha_status mha__npy_header_parse(const unsigned char *bytes, size_t length, const char *name, mha__npy_header *header,
+                                mha_error *error);
+/* The descr of npy for a dtype ("<f4"); NULL when it has none. */
+const char *mha__npy_descr(mha_dtype dtype);
+
+/* Member `index` of an archive, and the next bytes of it; what libzip does, with nothing in errno before. */
+struct zip;
+struct zip_file;
+struct zip_error;
+struct zip_file *mha__zip_member(struct zip *archive, size_t index);
+int64_t mha__zip_read(struct zip_file *member, void *to, size_t bytes);
+/* What libzip and errno say went wrong with the archive or its member `name`: no memory, input/output, or damage. */
+mha_status mha__zip_failed(struct zip_error *why, const char *name, mha_error *error);
+
+/* MHA_OK when the source is none of the known foreign formats; else MHA_UNSUPPORTED with the
+ * format's name and the way to convert it. */
+mha_status mha__foreign_refuse(const mha__source *source, mha_error *error);
+
+#endif
