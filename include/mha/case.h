@@ -70,14 +70,17 @@ MHA_API mha_status mha_case_of_call(const mha_layer *layer, const mha_call *call
 typedef enum mha_outcome { MHA_OUTCOME_PASSED = 0, MHA_OUTCOME_FAILED, MHA_OUTCOME_SKIPPED } mha_outcome;
 MHA_API const char *mha_outcome_name(mha_outcome outcome); /* "passed", "failed", "skipped" */
 
-/* One expected tensor held against what was computed. */
+/* One recorded tensor, yours, beside what was computed, which is exact within the tolerance. */
 typedef struct mha_stage_verdict {
     char name[40];    /* stage, with a prefix where the case was run again: "weights", "packed.output" */
     char against[48]; /* the tensor of the file: "expected64.weights" */
     bool ok;
-    double rtol, atol;
-    bool derived; /* the file gives no tolerance: it follows from what float32 costs on this call */
-    mha_difference difference;
+    double rtol, atol; /* ok means |exact - yours| <= atol + rtol |yours| everywhere */
+    bool derived;      /* the file leaves it open: it follows from what float32 costs on this call, and from `stored` */
+    mha_dtype stored;  /* the type yours was recorded in */
+    size_t overflowed; /* elements of yours that are infinite because their type ends before; they count as equal */
+    mha_difference difference; /* its actual tensor is what was computed, its expected one is yours */
+    double yours, exact;       /* at difference.worst_index: the recorded number and the computed one */
     int worst_head; /* the head with most mismatches, then the largest rms; -1 where the stage has no heads */
 } mha_stage_verdict;
 
@@ -88,7 +91,6 @@ typedef struct mha_verdict {
     size_t stage_count;
     mha_stage_verdict *stages; /* in the order data flows; owned by the verdict */
     size_t culprit;            /* index of the first stage that diverges; stage_count when none does */
-    size_t capacity;           /* rows allocated */
 } mha_verdict;
 
 /* Runs a case on a path and compares every expected tensor: `exact` against expected64.* with rtol64,

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "mha/mha.h"
+#include "support/recase.h"
 #include "support/rerun.h"
 #include "support/scratch.h"
 #include "support/trial.h"
@@ -173,12 +174,192 @@ static void test_a_wrong_call_is_named(void **state)
     mha_params_destroy(params);
 }
 
+/* ---------------------------------------------------------------- the type of what is recorded */
+
+enum { ROWS = 10, WIDTH = 8 }; /* enough elements to derive a tolerance from the error that occurs */
+
+/* A layer, its input, and its output on the exact path. */
+typedef struct scene {
+    mha_params *params;
+    mha_layer *layer;
+    mha_call call;
+    float x[ROWS * WIDTH];
+    double y[ROWS * WIDTH];
+} scene;
+
+/* Inputs of -size to size, and scores of about 1. */
+static void scene_open(scene *s, double size)
+{
+    mha_error error;
+    memset(s, 0, sizeof *s);
+    const mha_config config = {.d_model = WIDTH, .n_heads = 2};
+    const size_t shape[3] = {1, ROWS, WIDTH};
+    assert_int_equal(mha_params_create(NULL, &s->params), MHA_OK);
+    assert_ok(mha_layer_create(&config, s->params, NULL, &s->layer, &error), error);
+    mha_layer_init(s->layer, 1);
+    s->call.query = mha_view_of(s->x, MHA_F32, 3, shape);
+    mha_random_fill(&s->call.query, 2, 0, -size, size);
+    s->call.semantics.causal = true;
+    s->call.semantics.has_scale = true;
+    s->call.semantics.scale = 1 / (size * size);
+    rerun run;
+    rerun_init(&run, s->layer, &s->call, NULL, NULL);
+    assert_ok(rerun_run(&run, MHA_PATH_EXACT, 1, 1u << MHA_STAGE_OUTPUT, &error), error);
+    memcpy(s->y, run.stages[MHA_STAGE_OUTPUT].data, sizeof s->y);
+    rerun_free(&run);
+}
+
+static void scene_close(scene *s)
+{
+    mha_layer_destroy(s->layer);
+    mha_params_destroy(s->params);
+}
+
+static float stored_as(double x, mha_dtype type)
+{
+    return type == MHA_F16 ? mha_f16_to_f32(mha_f32_to_f16((float)x)) : mha_bf16_to_f32(mha_f32_to_bf16((float)x));
+}
+
+/* The output as a tensor of that type. */
+static mha_view stored_view(const double *y, mha_dtype type, uint16_t *bits)
+{
+    for (size_t i = 0; i < ROWS * WIDTH; i++)
+        bits[i] = type == MHA_F16 ? mha_f32_to_f16((float)y[i]) : mha_f32_to_bf16((float)y[i]);
+    return mha_view_of(bits, type, 3, (const size_t[]){1, ROWS, WIDTH});
+}
+
+static mha_verdict judge_stored(scene *s, const mha_view *output, mha_path path)
+{
+    mha_error error;
+    mha_case *c;
+    mha_view recorded[MHA_STAGE_COUNT] = {{0}};
+    recorded[MHA_STAGE_OUTPUT] = *output;
+    assert_ok(mha_case_of_call(s->layer, &s->call, recorded, NULL, &c, &error), error);
+    mha_verdict v = judged(c, path);
+    mha_case_close(c);
+    return v;
+}
+
+/* What is rounded as well as its type can passes on every path; two spacings beside that fail, and so does the same
+ * result as F32, which could be better. */
+static void test_a_short_type_is_allowed_its_rounding(void **state)
+{
+    (void)state;
+    static const mha_dtype types[] = {MHA_F16, MHA_BF16};
+    static const double sizes[] = {1, 1e-7}; /* normal, and where F16 is subnormal */
+    for (size_t t = 0; t < 2; t++)
+        for (size_t n = 0; n < 2; n++)
+            for (int path = MHA_PATH_AUTO; path <= MHA_PATH_EXACT; path++) {
+                scene s;
+                uint16_t bits[ROWS * WIDTH];
+                scene_open(&s, sizes[n]);
+                mha_view output = stored_view(s.y, types[t], bits);
+                mha_verdict v = judge_stored(&s, &output, (mha_path)path);
+                if (v.outcome != MHA_OUTCOME_PASSED)
+                    fail_msg("%s of size %g on %s: %s", mha_dtype_name(types[t]), sizes[n],
+                             mha_path_name((mha_path)path), v.reason);
+                assert_int_equal(v.stages[0].stored, types[t]);
+                assert_int_equal(v.stages[0].overflowed, 0);
+                mha_verdict_clear(&v);
+
+                size_t largest = 0; /* the others may drown in what float32 costs */
+                for (size_t i = 0; i < ROWS * WIDTH; i++)
+                    largest = fabs(s.y[i]) > fabs(s.y[largest]) ? i : largest;
+                bits[largest] += 2; /* the second next value of the type: half to a whole spacing is allowed */
+                v = judge_stored(&s, &output, (mha_path)path);
+                if (v.outcome != MHA_OUTCOME_FAILED)
+                    fail_msg("%s of size %g on %s: %g stands for %g, allowed %g + %g", mha_dtype_name(types[t]), sizes[n],
+                             mha_path_name((mha_path)path), v.stages[0].yours, v.stages[0].exact, v.stages[0].atol,
+                             v.stages[0].rtol);
+                mha_verdict_clear(&v);
+
+                float widened[ROWS * WIDTH];
+                for (size_t i = 0; i < ROWS * WIDTH; i++)
+                    widened[i] = stored_as(s.y[i], types[t]);
+                output = mha_view_of(widened, MHA_F32, 3, (const size_t[]){1, ROWS, WIDTH});
+                v = judge_stored(&s, &output, (mha_path)path);
+                assert_int_equal(v.outcome, sizes[n] == 1 ? MHA_OUTCOME_FAILED : v.outcome);
+                mha_verdict_clear(&v);
+                scene_close(&s);
+            }
+}
+
+/* F16 ends at 65504: what lies beyond is infinite in a right result, which is told; what lies below is not. */
+static void test_an_overflow_is_told(void **state)
+{
+    (void)state;
+    scene s;
+    uint16_t bits[ROWS * WIDTH];
+    scene_open(&s, 1e5);
+    size_t beyond = 0, below = 0;
+    mha_view output = stored_view(s.y, MHA_F16, bits);
+    for (size_t i = 0; i < ROWS * WIDTH; i++)
+        if (fabs(s.y[i]) >= 65520)
+            beyond++;
+        else
+            below = i;
+    assert_true(beyond > 2 && beyond < ROWS * WIDTH);
+    mha_verdict v = judge_stored(&s, &output, MHA_PATH_EXACT);
+    assert_int_equal(v.outcome, MHA_OUTCOME_PASSED);
+    assert_int_equal(v.stages[0].overflowed, beyond);
+    mha_verdict_clear(&v);
+    bits[below] = s.y[below] > 0 ? 0x7c00 : 0xfc00; /* infinity of the right sign, but too early */
+    v = judge_stored(&s, &output, MHA_PATH_EXACT);
+    assert_int_equal(v.outcome, MHA_OUTCOME_FAILED);
+    mha_verdict_clear(&v);
+    scene_close(&s);
+}
+
+/* In a file the type is the tensor's own, or what source_dtype says of an F32 tensor. */
+static void test_a_file_says_the_type(void **state)
+{
+    (void)state;
+    scene s;
+    uint16_t bits[ROWS * WIDTH];
+    float widened[ROWS * WIDTH];
+    mha_error error;
+    scene_open(&s, 1);
+    for (size_t i = 0; i < ROWS * WIDTH; i++)
+        widened[i] = stored_as(s.y[i], MHA_F16);
+    const mha_view shorter = stored_view(s.y, MHA_F16, bits);
+    const mha_view wide = mha_view_of(widened, MHA_F32, 3, (const size_t[]){1, ROWS, WIDTH});
+    s.call.stages[MHA_STAGE_OUTPUT] = wide;
+    const char *from = scratch_path("wide.safetensors"), *to = scratch_path("as.safetensors");
+    assert_ok(mha_case_save(from, s.layer, &s.call, NULL, &error), error);
+    const struct {
+        mha_view output;
+        const char *source, *atol;
+        mha_outcome outcome;
+    } rows[] = {{shorter, NULL, NULL, MHA_OUTCOME_PASSED},    {wide, "F16", NULL, MHA_OUTCOME_PASSED},
+                {wide, "BF16", NULL, MHA_OUTCOME_PASSED},     {wide, NULL, NULL, MHA_OUTCOME_FAILED},
+                {wide, "F32", NULL, MHA_OUTCOME_FAILED},      {wide, "torch.half", NULL, MHA_OUTCOME_FAILED},
+                {shorter, NULL, "1e-9", MHA_OUTCOME_PASSED}, /* half a spacing is relative, and not stated */
+                {wide, NULL, "1e-2", MHA_OUTCOME_PASSED}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        recase_write(from, to, &(recase){.drop = "expected",
+                                         .tensors = {{"expected.output", rows[i].output}},
+                                         .metadata = {{"rtol", NULL}, {"rtol64", NULL}, {"atol.expected.output", NULL},
+                                                      {"atol", rows[i].atol}, {"source_dtype", rows[i].source}}});
+        mha_case *c;
+        assert_ok(mha_case_open(to, NULL, &c, &error), error);
+        mha_verdict v = judged(c, MHA_PATH_AUTO);
+        if (v.outcome != rows[i].outcome)
+            fail_msg("row %zu: %s: %s", i, mha_outcome_name(v.outcome), v.reason);
+        mha_verdict_clear(&v);
+        mha_case_close(c);
+    }
+    scene_close(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_same_as_a_file),
         cmocka_unit_test(test_a_wrong_number_is_found),
         cmocka_unit_test(test_a_wrong_call_is_named),
+        cmocka_unit_test(test_a_short_type_is_allowed_its_rounding),
+        cmocka_unit_test(test_an_overflow_is_told),
+        cmocka_unit_test(test_a_file_says_the_type),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -236,6 +236,20 @@ static void scene_close(scene *s)
     mha_params_destroy(s->params);
 }
 
+/* The order in which data flows. */
+static const char *const flow[MHA_STAGE_COUNT] = {"q", "k", "v", "q_rot", "k_rot", "present_key", "present_value",
+                                                  "scores", "capped", "masked", "lse", "weights", "weights_mean",
+                                                  "heads", "output"};
+
+/* The place of a stage in a verdict with all of them. */
+static size_t place_of(mha_stage stage)
+{
+    size_t i = 0;
+    while (strcmp(flow[i], mha_stage_name(stage)) != 0)
+        i++;
+    return i;
+}
+
 static void test_save_and_judge(void **state)
 {
     (void)state;
@@ -253,7 +267,7 @@ static void test_save_and_judge(void **state)
                 fail_msg("saved by %s, judged by %s: %s", mha_path_name(paths[w]), mha_path_name(paths[p]), v.reason);
             assert_int_equal(v.stage_count, MHA_STAGE_COUNT);
             for (size_t i = 0; i < v.stage_count; i++)
-                assert_string_equal(v.stages[i].name, mha_stage_name((mha_stage)i));
+                assert_string_equal(v.stages[i].name, flow[i]);
             mha_verdict_clear(&v);
         }
         scene_close(&s);
@@ -269,22 +283,26 @@ static void test_culprit(void **state)
     scene_open(&s, MHA_PATH_EXACT);
     scene_run(&s);
     for (int i = 0; i < MHA_STAGE_COUNT; i++) {
-        double *later = &s.kept[MHA_STAGE_COUNT - 1][3], keep_later = *later, *element = &s.kept[i][2], keep = *element;
+        double *later = &s.kept[MHA_STAGE_OUTPUT][3], keep_later = *later, *element = &s.kept[i][2], keep = *element;
         *later += 0.5;
         *element += 0.25; /* hidden scores are -inf, and stay so: element 2 is visible to row 0 */
         const char *path = file_named("perturbed");
         assert_ok(mha_case_save(path, s.layer, &s.call, NULL, &error), error);
         mha_verdict v = judge(path, MHA_PATH_EXACT, NULL);
         assert_int_equal(v.outcome, MHA_OUTCOME_FAILED);
-        assert_int_equal(v.culprit, i);
+        assert_int_equal(v.culprit, place_of((mha_stage)i));
+        for (size_t k = 0; k < v.stage_count; k++)
+            assert_string_equal(v.stages[k].name, flow[k]); /* nothing is moved to the top */
         assert_non_null(strstr(v.reason, mha_stage_name((mha_stage)i)));
-        const mha_stage_verdict *row = &v.stages[i];
+        const mha_stage_verdict *row = &v.stages[place_of((mha_stage)i)];
         assert_false(row->ok);
         assert_true(row->difference.mismatches >= 1);
         size_t flat = 0;
         for (int k = 0; k < row->difference.rank; k++)
             flat = flat * s.call.stages[i].shape[k] + row->difference.worst_index[k];
-        assert_int_equal(flat, i == MHA_STAGE_COUNT - 1 ? 3 : 2);
+        assert_int_equal(flat, i == MHA_STAGE_OUTPUT ? 3 : 2);
+        assert_true(row->yours == s.kept[i][flat]); /* the recorded number is called yours */
+        assert_true(fabs(row->exact - (i == MHA_STAGE_OUTPUT ? keep_later : keep)) < 1e-9);
         mha_verdict_clear(&v);
         v = judge(path, MHA_PATH_EXACT, i ? "q" : "k"); /* one stage alone is not the wrong one */
         assert_int_equal(v.outcome, MHA_OUTCOME_PASSED);
@@ -308,9 +326,9 @@ static void test_worst_head(void **state)
     s.kept[MHA_STAGE_HEADS][WIDTH / HEADS] += 0.5;   /* row 0, first column of head 1 */
     assert_ok(mha_case_save(file_named("head"), s.layer, &s.call, NULL, &error), error);
     mha_verdict v = judge(file_named("head"), MHA_PATH_EXACT, NULL);
-    assert_int_equal(v.stages[MHA_STAGE_WEIGHTS].worst_head, 2);
-    assert_int_equal(v.stages[MHA_STAGE_HEADS].worst_head, 1);
-    assert_int_equal(v.stages[MHA_STAGE_OUTPUT].worst_head, -1);
+    assert_int_equal(v.stages[place_of(MHA_STAGE_WEIGHTS)].worst_head, 2);
+    assert_int_equal(v.stages[place_of(MHA_STAGE_HEADS)].worst_head, 1);
+    assert_int_equal(v.stages[place_of(MHA_STAGE_OUTPUT)].worst_head, -1);
     mha_verdict_clear(&v);
     scene_close(&s);
 }

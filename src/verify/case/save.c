@@ -277,11 +277,13 @@ static void put_results(saving *s)
 {
     bool wanted[MHA_STAGE_COUNT];
     mha__tolerance tolerance;
+    mha__two_runs runs = {0};
     for (int i = 0; i < MHA_STAGE_COUNT; i++)
         wanted[i] = s->call->stages[i].data != NULL;
     const mha__request request = {s->layer, s->call, s->notes->past_key, s->notes->past_value};
     if (!s->status)
-        s->status = mha__tolerance_of(&request, wanted, &tolerance, s->error);
+        s->status = mha__tolerance_of(&request, MHA_BTE, wanted, &runs, &tolerance, s->error);
+    mha__two_runs_free(&runs);
     if (s->status)
         return;
     static const char *const prefix[] = {"expected", "expected64"};

@@ -116,9 +116,19 @@ static mha_status load(search *s, const char *name, char *chosen, size_t size, m
 static mha_status measure(search *s, mha_error *error)
 {
     bool wanted[MHA_STAGE_COUNT] = {false};
-    mha__tolerance tolerance;
+    mha__tolerance tolerance = {0};
     wanted[s->stage] = true;
-    mha_status status = mha__tolerance_of_case(s->c, wanted, &tolerance, error);
+    mha_status status = MHA_OK;
+    if (s->c->kind == CASE_ROPE)
+        tolerance = mha__tolerance_of_rope(s->c);
+    else {
+        mha__two_runs runs;
+        mha_call call = mha_case_call(s->c);
+        mha__request request = {.layer = s->c->layer, .call = &call};
+        mha_case_past(s->c, &request.past_key, &request.past_value);
+        status = mha__tolerance_of(&request, MHA_BTE, wanted, &runs, &tolerance, error);
+        mha__two_runs_free(&runs);
+    }
     for (int wide = 0; wide < 2 && !status; wide++)
         s->noise[wide] = 4 * tolerance.atol[wide][s->stage];
     s->scale_said = mha__dialect_of(s->c).scale;

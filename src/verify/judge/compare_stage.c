@@ -1,7 +1,6 @@
-/* Holding one computed stage against what a case expects: shapes, tolerances, the worst head. */
+/* Compares one computed stage with the tensor a case recorded: shapes, tolerances, the worst head. */
 #include <float.h>
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/base.h"
@@ -53,8 +52,8 @@ static int find_worst_head(const mha_case *c, mha_stage stage, mha_view a, mha_v
     for (size_t h = 0; h < a.shape[axis]; h++) {
         mha_view x = mha_view_slice(&a, axis, h, 1), y = mha_view_slice(&copy, axis, h, 1);
         mha_difference d;
-        if (mha_compare(&x, &y, rtol, atol, &d, NULL)) /* unreachable: the whole was compared before */
-            return -1; /* unreachable: so */
+        if (mha_compare(&x, &y, rtol, atol, &d, NULL) != MHA_OK) /* unreachable: the whole was compared before */
+            return -1;                                           /* unreachable: the line before */
         if (worst < 0 || d.mismatches > most.mismatches || (d.mismatches == most.mismatches && d.rms > most.rms)) {
             worst = (int)h;
             most = d;
@@ -63,7 +62,7 @@ static int find_worst_head(const mha_case *c, mha_stage stage, mha_view a, mha_v
     return worst;
 }
 
-/* ---------------------------------------------------------------- verdicts */
+/* ---------------------------------------------------------------- rows of the verdict */
 
 static mha_status no_memory(mha_error *error)
 {
@@ -72,13 +71,12 @@ static mha_status no_memory(mha_error *error)
 
 mha_stage_verdict *mha__judgement_row(mha__judgement *j, const char *prefix, const char *name, const char *against)
 {
-    mha_verdict *v = j->verdict;
     mha_allocator a = mha__allocator_default();
-    mha_stage_verdict *rows = mha__array_grow(&a, v->stages, v->stage_count, &v->capacity, sizeof *rows);
+    mha_stage_verdict *rows = mha__array_grow(&a, j->rows, j->count, &j->room, sizeof *rows);
     if (!rows)
         return NULL;
-    v->stages = rows;
-    mha_stage_verdict *row = &v->stages[v->stage_count++];
+    j->rows = rows;
+    mha_stage_verdict *row = &rows[j->count++];
     *row = (mha_stage_verdict){.worst_head = -1};
     mha__text_print(row->name, sizeof row->name, "%s%s", prefix, name);
     mha__text_print(row->against, sizeof row->against, "%s", against);
@@ -90,117 +88,125 @@ bool mha__judgement_wants(const mha__judgement *j, const char *name)
     return !j->only || strcmp(j->only, name) == 0;
 }
 
-bool mha__case_records(const mha_case *c, int stage)
+const case_expected *mha__judgement_expected(const mha__judgement *j, int slot, bool cache_rounded, bool *wide)
 {
-    bool qk = stage == (int)c->qk_stage && (c->expected[0][CASE_QK].name || c->expected[1][CASE_QK].name);
-    bool prefill = stage == MHA_STAGE_OUTPUT &&
-                   (c->expected[0][CASE_PREFILL_OUTPUT].name || c->expected[1][CASE_PREFILL_OUTPUT].name);
-    return c->expected[0][stage].name || c->expected[1][stage].name || qk || prefill;
+    const case_expected *e32 = &j->c->expected[0][slot], *e64 = &j->c->expected[1][slot];
+    const bool exact = j->path == MHA_PATH_EXACT && !cache_rounded;
+    const case_expected *e = (exact && e64->name) || !e32->name ? e64 : e32;
+    *wide = exact && e == e64;
+    return e->name ? e : NULL;
 }
 
-/* The tolerance of a comparison. What the file leaves open is derived. */
-static mha_status tolerance(mha__judgement *j, int slot, bool wide, mha_stage stage,
-                            mha_stage_verdict *row, mha_error *error)
+/* ---------------------------------------------------------------- what is recorded in another way */
+
+/* A copy of the expected tensor, to be changed where the same thing is recorded in other words. */
+static mha_status copy_of(mha__arena *pool, const mha_view *expected, mha_view *copy, mha_error *error)
 {
-    const mha_case *c = j->c;
-    const double common = wide ? c->atol64 : c->atol;
-    mha_status status = MHA_OK;
-    row->rtol = wide ? c->rtol64 : c->rtol;
-    row->atol = isnan(c->expected[wide][slot].atol) ? common : c->expected[wide][slot].atol;
-    if (!isnan(row->rtol) && !isnan(row->atol))
-        return MHA_OK;
-    row->derived = true;
-    if (isnan(row->rtol))
-        row->rtol = 0;
-    if (!isnan(row->atol))
-        return MHA_OK;
-    if (!j->measured) {
-        bool wanted[MHA_STAGE_COUNT];
-        for (int s = 0; s < MHA_STAGE_COUNT; s++)
-            wanted[s] = mha__case_records(c, s);
-        status = mha__tolerance_of_case(c, wanted, &j->derived, error);
-        const mha_error why = *error;
-        if (status == MHA_UNSUPPORTED)
-            status = mha__fail(error, status, why.name, "no tolerance is given, and none is derived where float32 cannot run it: %s", why.message);
-    }
-    j->measured = !status;
-    row->atol = j->derived.atol[wide][stage];
-    return status;
+    *copy = mha__arena_view(pool, MHA_F64, expected->rank, expected->shape);
+    if (!copy->data)
+        return no_memory(error);
+    (void)mha_view_copy(copy, expected); /* of floats into floats */
+    return MHA_OK;
 }
 
-/* A source may write a hidden key's masked score as the lowest finite float (ONNX Runtime's ai.onnx
+/* A source may write a hidden key's masked score as the lowest finite number of its type (ONNX Runtime's ai.onnx
  * Attention does). Where ours is -inf such an entry means the same; anything else stays as it is. */
-static mha_status hide_lowest(mha__arena *pool, const mha_view *a, mha_view *expected, mha_error *error)
+static void hide_lowest(const mha_view *computed, mha_view *expected, double lowest)
 {
-    mha_view copy = mha__arena_view(pool, MHA_F64, expected->rank, expected->shape);
-    if (!copy.data)
-        return no_memory(error);
-    size_t n = mha_view_elements(&copy), index[MHA_MAX_RANK] = {0};
-    bool found = false;
-    for (size_t i = 0; i < n; i++) {
-        double e = mha_view_get(expected, index);
-        bool lowest = (e == -(double)FLT_MAX || e == -DBL_MAX) && mha_view_get(a, index) == -INFINITY;
-        ((double *)copy.data)[i] = lowest ? -INFINITY : e;
-        found |= lowest;
-        for (int k = copy.rank - 1; k >= 0 && ++index[k] == copy.shape[k]; k--)
-            index[k] = 0;
-    }
-    if (found)
-        *expected = copy;
-    return MHA_OK;
+    size_t index[MHA_MAX_RANK] = {0};
+    double *e = expected->data;
+    for (bool more = mha_view_elements(expected) > 0; more;
+         more = mha__index_next(index, expected->shape, expected->rank), e++)
+        if ((*e == -(double)FLT_MAX || *e == -DBL_MAX || *e == lowest) && mha_view_get(computed, index) == -INFINITY)
+            *e = -INFINITY;
 }
 
-/* Where float32 may give either recorded result, each element is held against the nearer one. */
-static mha_status merge(mha__arena *pool, const mha_view *a, const mha_view *e32, const mha_view *e64, double rtol,
-                        double atol, mha_view *merged, mha_error *error)
+/* A result that has become infinite because its type ends before it was rounded as well as it can be. Returns how many
+ * there are. */
+static size_t accept_overflow(const mha_view *computed, mha_view *expected, double overflow, double atol)
 {
-    mha_view m = mha__arena_view(pool, MHA_F64, e32->rank, e32->shape);
-    if (!m.data)
-        return no_memory(error);
-    size_t n = mha_view_elements(&m), index[MHA_MAX_RANK] = {0};
-    for (size_t i = 0; i < n; i++) {
-        double x = mha_view_get(a, index), narrow = mha_view_get(e32, index), wide = mha_view_get(e64, index);
-        bool fits_wide = x == wide || (isfinite(wide) && fabs(x - wide) <= atol + rtol * fabs(wide));
-        ((double *)m.data)[i] = fits_wide ? wide : narrow;
-        for (int k = m.rank - 1; k >= 0 && ++index[k] == m.shape[k]; k--)
-            index[k] = 0;
+    size_t index[MHA_MAX_RANK] = {0}, count = 0;
+    double *e = expected->data;
+    for (bool more = mha_view_elements(expected) > 0; more;
+         more = mha__index_next(index, expected->shape, expected->rank), e++) {
+        double x = mha_view_get(computed, index);
+        if (!isinf(*e) || !isfinite(x) || (*e > 0) != (x > 0) || fabs(x) + atol < overflow)
+            continue;
+        *e = x;
+        count++;
     }
-    *merged = m;
-    return MHA_OK;
+    return count;
 }
 
-mha_status mha__judgement_hold(mha__judgement *j, const char *prefix, mha__attempt *attempt, const mha_view *computed,
-                              mha_stage stage, int slot, bool loose, mha_error *error)
+/* Where float32 may give either recorded result, each element is held against the nearer one. `merged` holds the
+ * float32 one at first. */
+static void merge(const mha_view *computed, const mha_view *e64, double rtol, double atol, mha_view *merged)
+{
+    size_t index[MHA_MAX_RANK] = {0};
+    double *e = merged->data;
+    for (bool more = mha_view_elements(merged) > 0; more;
+         more = mha__index_next(index, merged->shape, merged->rank), e++) {
+        double x = mha_view_get(computed, index), wide = mha_view_get(e64, index);
+        if (x == wide || (isfinite(wide) && fabs(x - wide) <= atol + rtol * fabs(wide)))
+            *e = wide;
+    }
+}
+
+/* ---------------------------------------------------------------- the comparison */
+
+static mha_status compare(const mha__judgement *j, const mha__stage_result *result, const case_expected *e,
+                          mha__arena *pool, mha_stage_verdict *row, mha_error *error)
 {
     const mha_case *c = j->c;
-    const case_expected *e32 = &c->expected[0][slot], *e64 = &c->expected[1][slot];
-    bool exact = j->path == MHA_PATH_EXACT;
-    bool wide = (exact && !loose && e64->name) || !e32->name;
-    const case_expected *e = wide ? e64 : e32;
-    const char *name = slot == CASE_PREFILL_OUTPUT ? "prefill_output" : mha_stage_name(stage);
-    if (!e->name || !mha__judgement_wants(j, name))
-        return MHA_OK;
-    mha_stage_verdict *row = mha__judgement_row(j, prefix, name, e->name);
-    if (!row)
-        return no_memory(error);
-    mha_status status = tolerance(j, slot, wide && exact && !loose, stage, row, error);
-    if (status) {
-        j->verdict->stage_count--; /* nothing was compared: the reason is what counts */
-        return status;
+    const mha__storage storage = mha__storage_of(e->stored);
+    mha_view x = *result->computed, copy = e->view;
+    if (result->slot != CASE_PREFILL_OUTPUT) /* which is (B, T, E) whatever the layout */
+        x = mha__case_shape(c, &x, result->stage, result->slot == CASE_QK, result->S, e->view.rank);
+    const bool either = c->overflow && j->path != MHA_PATH_EXACT && c->expected[0][result->slot].name &&
+                        c->expected[1][result->slot].name;
+    const bool hides = result->stage == MHA_STAGE_MASKED, overflows = storage.relative > 0;
+    if (either || hides || overflows)
+        TRY(copy_of(pool, either ? &c->expected[0][result->slot].view : &e->view, &copy, error));
+    if (either)
+        merge(&x, &c->expected[1][result->slot].view, row->rtol, row->atol, &copy);
+    if (hides)
+        hide_lowest(&x, &copy, storage.lowest);
+    if (overflows)
+        row->overflowed = accept_overflow(&x, &copy, storage.overflow, row->atol);
+    if (!either && row->overflowed == 0 && copy.dtype == MHA_F64 && e->view.dtype == MHA_F32) {
+        /* in float32 again, in which the representable values between two numbers are counted */
+        mha_view narrow = mha__arena_view(pool, MHA_F32, copy.rank, copy.shape);
+        if (!narrow.data)
+            return no_memory(error);
+        (void)mha_view_copy(&narrow, &copy);
+        copy = narrow;
     }
-    mha_view a = *computed, expected = e->view;
-    if (slot != CASE_PREFILL_OUTPUT) /* which is (B, T, E) whatever the layout */
-        a = mha__case_shape(c, computed, stage, slot == CASE_QK, attempt->plan.S, e->view.rank);
-    if (c->overflow && !exact && e32->name && e64->name)
-        status = merge(&attempt->pool, &a, &e32->view, &e64->view, row->rtol, row->atol, &expected, error);
-    if (!status && stage == MHA_STAGE_MASKED)
-        status = hide_lowest(&attempt->pool, &a, &expected, error);
-    if (!status)
-        status = mha_compare(&a, &expected, row->rtol, row->atol, &row->difference, error);
-    if (status)
-        return status;
+    TRY(mha_compare(&x, &copy, row->rtol, row->atol, &row->difference, error));
+    row->exact = row->difference.worst_actual;
+    row->yours = row->difference.worst_expected;
     row->ok = row->difference.mismatches == 0;
     if (!row->ok)
-        row->worst_head = find_worst_head(c, stage, a, expected, row->rtol, row->atol);
+        row->worst_head = find_worst_head(c, result->stage, x, copy, row->rtol, row->atol);
     return MHA_OK;
+}
+
+mha_status mha__judgement_compare(mha__judgement *j, const mha__stage_result *result, mha_error *error)
+{
+    const char *name = result->slot == CASE_PREFILL_OUTPUT ? "prefill_output" : mha_stage_name(result->stage);
+    bool wide;
+    const case_expected *e = mha__judgement_expected(j, result->slot, result->cache_rounded, &wide);
+    if (!e || !mha__judgement_wants(j, name))
+        return MHA_OK;
+    mha_stage_verdict *row = mha__judgement_row(j, result->prefix, name, e->name);
+    if (!row)
+        return no_memory(error);
+    const mha__allowed allowed = mha__allowed_of(j->c, result->slot, wide, result->stage, e->stored, &j->derived);
+    row->rtol = allowed.rtol;
+    row->atol = allowed.atol;
+    row->derived = allowed.derived;
+    row->stored = e->stored;
+    mha__arena pool = {.allocator = j->c->pool.allocator};
+    mha_status status = compare(j, result, e, &pool, row, error);
+    mha__arena_free(&pool);
+    return status;
 }

@@ -1,6 +1,6 @@
-/* The judge: runs a case on a path and holds every recorded result against what comes out. */
+/* The judge: plans a case on a path, derives the tolerance where none is given, runs it, and compares every recorded
+ * result with what comes out. Each of these once. */
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/base.h"
@@ -26,39 +26,151 @@ static mha_call base_call(const mha__judgement *j)
     return call;
 }
 
-/* All stages of one call, in the order data flows. `output_only`: what lies before differs on purpose. */
-static mha_status judge_call(mha__judgement *j, const char *prefix, const mha_layer *layer, const mha_call *call,
-                             bool output_only, bool loose, mha_error *error)
+/* The order in which data flows, which is not quite that of the enum: a cache is filled before it is read. */
+static const mha_stage flow[] = {
+    MHA_STAGE_Q,       MHA_STAGE_K,           MHA_STAGE_V,             MHA_STAGE_Q_ROT,  MHA_STAGE_K_ROT,
+    MHA_STAGE_PRESENT_KEY, MHA_STAGE_PRESENT_VALUE, MHA_STAGE_SCORES,  MHA_STAGE_CAPPED, MHA_STAGE_MASKED,
+    MHA_STAGE_LSE,     MHA_STAGE_WEIGHTS,     MHA_STAGE_WEIGHTS_MEAN,  MHA_STAGE_HEADS,  MHA_STAGE_OUTPUT,
+};
+_Static_assert(sizeof flow / sizeof *flow == MHA_STAGE_COUNT, "every stage has its place");
+
+/* The slots to which a stage is compared: its own, and `qk` where this is what the file means by it. */
+static bool records(const mha_case *c, mha_stage stage)
 {
-    const mha_case *c = j->c;
-    bool wanted[MHA_STAGE_COUNT] = {false}, any = false;
+    const bool qk = stage == c->qk_stage && (c->expected[0][CASE_QK].name || c->expected[1][CASE_QK].name);
+    return c->expected[0][stage].name || c->expected[1][stage].name || qk;
+}
+
+/* The stages of the case's call that are recorded and asked for. */
+static bool choose(const mha__judgement *j, bool output_only, bool wanted[MHA_STAGE_COUNT])
+{
+    bool any = false;
     for (int s = 0; s < MHA_STAGE_COUNT; s++) {
-        bool recorded = c->expected[0][s].name || c->expected[1][s].name;
-        bool qk = s == (int)c->qk_stage && (c->expected[0][CASE_QK].name || c->expected[1][CASE_QK].name);
-        wanted[s] = (recorded || qk) && (!output_only || s == MHA_STAGE_OUTPUT) &&
+        wanted[s] = records(j->c, (mha_stage)s) && (!output_only || s == MHA_STAGE_OUTPUT) &&
                     mha__judgement_wants(j, mha_stage_name((mha_stage)s));
         any |= wanted[s];
     }
-    if (!any)
-        return MHA_OK;
-    mha__request request = {.layer = layer, .call = call};
-    mha_case_past(c, &request.past_key, &request.past_value);
-    mha__attempt attempt;
-    mha_status status = mha__attempt_begin(&attempt, &c->pool.allocator, &request, error);
-    if (!status)
-        status = mha__attempt_run(&attempt, c->layout, wanted, error);
-    if (!status && !*prefix)
-        j->verdict->path = attempt.plan.path;
-    for (int s = 0; s < MHA_STAGE_COUNT && !status; s++) {
+    return any;
+}
+
+/* A call whose stages are compared with the recorded ones. */
+typedef struct judged_call {
+    const char *prefix;
+    const mha_layer *layer;
+    const mha_call *call;
+    bool output_only;   /* what lies before differs on purpose */
+    bool cache_rounded; /* see mha__stage_result */
+} judged_call;
+
+static mha_status compare_stages(mha__judgement *j, const judged_call *of, const mha__attempt *attempt,
+                                 const bool wanted[MHA_STAGE_COUNT], mha_error *error)
+{
+    for (size_t i = 0; i < MHA_STAGE_COUNT; i++) {
+        const mha_stage s = flow[i];
+        mha__stage_result result = {.prefix = of->prefix,
+                                    .computed = &attempt->stages[s],
+                                    .stage = s,
+                                    .slot = (int)s,
+                                    .S = attempt->plan.S,
+                                    .cache_rounded = of->cache_rounded};
         if (!wanted[s])
             continue;
-        status = mha__judgement_hold(j, prefix, &attempt, &attempt.stages[s], (mha_stage)s, s, loose, error);
-        if (!status && s == (int)c->qk_stage)
-            status = mha__judgement_hold(j, prefix, &attempt, &attempt.stages[s], (mha_stage)s, CASE_QK, loose, error);
+        TRY(mha__judgement_compare(j, &result, error));
+        result.slot = CASE_QK;
+        if (s == j->c->qk_stage)
+            TRY(mha__judgement_compare(j, &result, error));
     }
+    return MHA_OK;
+}
+
+static mha__request request_of(const mha_case *c, const mha_layer *layer, const mha_call *call)
+{
+    mha__request request = {.layer = layer, .call = call};
+    mha_case_past(c, &request.past_key, &request.past_value);
+    return request;
+}
+
+static mha_status judge_call(mha__judgement *j, const judged_call *of, mha_error *error)
+{
+    bool wanted[MHA_STAGE_COUNT];
+    if (!choose(j, of->output_only, wanted))
+        return MHA_OK;
+    const mha__request request = request_of(j->c, of->layer, of->call);
+    mha__attempt attempt;
+    mha_status status = mha__attempt_begin(&attempt, &j->c->pool.allocator, &request, error);
+    if (status == MHA_OK)
+        status = mha__attempt_run(&attempt, j->c->layout, wanted, error);
+    if (status == MHA_OK)
+        status = compare_stages(j, of, &attempt, wanted, error);
     mha__attempt_free(&attempt);
     return status;
 }
+
+/* ---------------------------------------------------------------- the case's own call */
+
+/* Whether the file leaves open the tolerance of anything that will be compared. */
+static bool needs_tolerance(const mha__judgement *j)
+{
+    for (int slot = 0; slot < CASE_EXPECTED_COUNT; slot++)
+        for (int cache_rounded = 0; cache_rounded < 2; cache_rounded++) {
+            bool wide;
+            const case_expected *e = mha__judgement_expected(j, slot, cache_rounded, &wide);
+            if (e && isinf(mha__allowed_of(j->c, slot, wide, MHA_STAGE_OUTPUT, e->stored, NULL).atol))
+                return true;
+        }
+    return false;
+}
+
+/* Derives the tolerance of all recorded stages from two runs of the case, which are left in `runs`. */
+static mha_status derive(mha__judgement *j, mha__two_runs *runs, mha_error *error)
+{
+    const mha_case *c = j->c;
+    mha_call call = base_call(j);
+    const mha__request request = request_of(c, c->layer, &call);
+    bool wanted[MHA_STAGE_COUNT];
+    for (int s = 0; s < MHA_STAGE_COUNT; s++)
+        wanted[s] = records(c, (mha_stage)s);
+    wanted[MHA_STAGE_OUTPUT] |= c->expected[0][CASE_PREFILL_OUTPUT].name || c->expected[1][CASE_PREFILL_OUTPUT].name;
+    mha_error inner = {0};
+    mha_status status = mha__tolerance_of(&request, c->layout, wanted, runs, &j->derived, &inner);
+    if (status == MHA_UNSUPPORTED)
+        return mha__fail(error, status, inner.name,
+                         "no tolerance is given, and none is derived where float32 cannot run it: %s", inner.message);
+    if (status != MHA_OK && error)
+        *error = inner;
+    return status;
+}
+
+/* Plan, tolerance, run, compare: the call as it is recorded. */
+static mha_status judge_recorded(mha__judgement *j, mha_path *used, mha_error *error)
+{
+    const mha_case *c = j->c;
+    mha_call call = base_call(j);
+    const judged_call own = {.prefix = "", .layer = c->layer, .call = &call};
+    const mha__request request = request_of(c, c->layer, &call);
+    bool wanted[MHA_STAGE_COUNT];
+    const bool any = choose(j, false, wanted);
+    mha__two_runs runs = {0};
+    mha__attempt attempt;
+    const mha__attempt *ran = &attempt;
+    mha_status status = mha__attempt_begin(&attempt, &c->pool.allocator, &request, error);
+    if (status == MHA_OK && needs_tolerance(j)) {
+        status = derive(j, &runs, error);
+        if (j->path == MHA_PATH_EXACT || j->path == MHA_PATH_BLAS)
+            ran = j->path == MHA_PATH_EXACT ? &runs.exact : &runs.narrow;
+    }
+    if (status == MHA_OK && any && ran == &attempt)
+        status = mha__attempt_run(&attempt, c->layout, wanted, error);
+    if (status == MHA_OK && any)
+        *used = ran->plan.path;
+    if (status == MHA_OK && any)
+        status = compare_stages(j, &own, ran, wanted, error);
+    mha__attempt_free(&attempt);
+    mha__two_runs_free(&runs);
+    return status;
+}
+
+/* ---------------------------------------------------------------- the same in another way */
 
 /* packed.qkv: query, key and value as columns of one tensor, read in place. */
 static mha_status judge_packed(mha__judgement *j, mha_error *error)
@@ -85,7 +197,7 @@ static mha_status judge_packed(mha__judgement *j, mha_error *error)
             .shape = {c->B, c->T_q, parts[i].heads, parts[i].d},
             .stride = {(ptrdiff_t)(c->T_q * row), (ptrdiff_t)row, (ptrdiff_t)parts[i].d, 1},
         };
-    return judge_call(j, "packed.", NULL, &call, false, false, error);
+    return judge_call(j, &(judged_call){.prefix = "packed.", .call = &call}, error);
 }
 
 /* Other weights with the same output: permuted ones regroup the rotated pairs, repeated ones are one
@@ -93,17 +205,22 @@ static mha_status judge_packed(mha__judgement *j, mha_error *error)
 static mha_status judge_identities(mha__judgement *j, mha_error *error)
 {
     const mha_case *c = j->c;
-    mha_status status = MHA_OK;
-    if (c->layers[CASE_PERMUTED]) {
-        mha_call call = base_call(j);
-        call.semantics.rope.kind = c->permuted_rope;
-        status = judge_call(j, "permuted.", c->layers[CASE_PERMUTED], &call, true, false, error);
-    }
-    if (c->layers[CASE_REPEATED] && !status) {
-        mha_call call = base_call(j);
-        status = judge_call(j, "repeated.", c->layers[CASE_REPEATED], &call, true, false, error);
-    }
-    return status;
+    mha_call permuted = base_call(j), repeated = base_call(j);
+    permuted.semantics.rope.kind = c->permuted_rope;
+    if (c->layers[CASE_PERMUTED])
+        TRY(judge_call(j, &(judged_call){"permuted.", c->layers[CASE_PERMUTED], &permuted, true, false}, error));
+    if (c->layers[CASE_REPEATED])
+        TRY(judge_call(j, &(judged_call){"repeated.", c->layers[CASE_REPEATED], &repeated, true, false}, error));
+    return MHA_OK;
+}
+
+/* The two axes of a matrix exchanged. */
+static mha_view exchanged(const mha_view *matrix)
+{
+    mha_view v = *matrix;
+    v.shape[0] = matrix->shape[1], v.stride[0] = matrix->stride[1];
+    v.shape[1] = matrix->shape[0], v.stride[1] = matrix->stride[0];
+    return v;
 }
 
 /* PyTorch's packed projection against W_q, W_k, W_v: the same numbers, transposed. */
@@ -123,24 +240,20 @@ static mha_status judge_imports(mha__judgement *j, mha_error *error)
                    {CASE_OUT_BIAS, "torch.out_proj.bias", {MHA_B_O}, 1}};
     for (size_t i = 0; i < sizeof imports / sizeof *imports; i++) {
         const mha_view *torch = &c->tensors[imports[i].torch];
-        for (size_t p = 0; p < imports[i].count && torch->data; p++) {
+        if (!torch->data || !mha__judgement_wants(j, imports[i].name))
+            continue;
+        for (size_t p = 0; p < imports[i].count; p++) {
             const char *weight = mha__case_weight_name(imports[i].parts[p]);
-            if (!mha__judgement_wants(j, imports[i].name))
-                continue;
-            mha_view part = imports[i].count == 1 ? *torch : mha_view_slice(torch, 0, p * n, n),
-                     to = w[imports[i].parts[p]];
-            if (part.rank == 2) {
-                size_t rows = part.shape[0];
-                ptrdiff_t step = part.stride[0];
-                part.shape[0] = part.shape[1], part.shape[1] = rows;
-                part.stride[0] = part.stride[1], part.stride[1] = step;
-            }
+            mha_view part = imports[i].count == 1 ? *torch : mha_view_slice(torch, 0, p * n, n);
+            const mha_view to = w[imports[i].parts[p]];
+            if (part.rank == 2)
+                part = exchanged(&part);
             mha_stage_verdict *row = mha__judgement_row(j, "", imports[i].name, weight);
             if (!row)
                 return mha__fail(error, MHA_NO_MEMORY, c->name, "no memory to judge the case");
-            mha_status status = mha_compare(&part, &to, 0, 0, &row->difference, error);
-            if (status)
-                return status;
+            TRY(mha_compare(&part, &to, 0, 0, &row->difference, error));
+            row->exact = row->difference.worst_expected; /* the weights are what is computed with */
+            row->yours = row->difference.worst_actual;
             row->ok = row->difference.mismatches == 0;
         }
     }
@@ -194,6 +307,26 @@ static mha_status whole_call(mha__judgement *j, mha__arena *pool, size_t T, mha_
 }
 
 /* Fills a cache with the first P rows of the whole sequence and judges the step once more with it. */
+static mha_status fill_and_judge(mha__judgement *j, mha__arena *pool, mha_cache *cache, mha_error *error)
+{
+    const mha_case *c = j->c;
+    const bool none[MHA_STAGE_COUNT] = {false};
+    mha_call prefix;
+    TRY(whole_call(j, pool, c->P, &prefix, error));
+    prefix.cache = cache;
+    const mha__request request = {.layer = c->layer, .call = &prefix};
+    mha__attempt attempt;
+    mha_status status = mha__attempt_begin(&attempt, &c->pool.allocator, &request, error);
+    if (status == MHA_OK)
+        status = mha__attempt_run(&attempt, MHA_BTE, none, error);
+    mha__attempt_free(&attempt);
+    if (status != MHA_OK)
+        return status;
+    mha_call step = base_call(j);
+    step.cache = cache;
+    return judge_call(j, &(judged_call){"cached.", c->layer, &step, true, true}, error);
+}
+
 static mha_status judge_cached(mha__judgement *j, mha__arena *pool, mha_error *error)
 {
     const mha_case *c = j->c;
@@ -203,53 +336,45 @@ static mha_status judge_cached(mha__judgement *j, mha__arena *pool, mha_error *e
                                  .d_v = c->d_v,
                                  .capacity = c->P + c->T_q,
                                  .dtype = j->path == MHA_PATH_EXACT ? MHA_F64 : MHA_F32};
-    const bool none[MHA_STAGE_COUNT] = {false};
-    mha_cache *cache = NULL;
-    mha__attempt attempt = {0};
-    mha_call prefix;
-    mha_status status = whole_call(j, pool, c->P, &prefix, error);
-    if (!status)
-        status = mha_cache_create(&spec, &c->pool.allocator, &cache, error);
-    if (!status) {
-        prefix.cache = cache;
-        const mha__request request = {.layer = mha_case_layer(c), .call = &prefix};
-        status = mha__attempt_begin(&attempt, &c->pool.allocator, &request, error);
-        if (!status)
-            status = mha__attempt_run(&attempt, MHA_BTE, none, error);
-        mha__attempt_free(&attempt);
-    }
-    if (!status) {
-        mha_call step = base_call(j);
-        step.cache = cache;
-        status = judge_call(j, "cached.", mha_case_layer(c), &step, true, true, error);
-    }
+    mha_cache *cache;
+    TRY(mha_cache_create(&spec, &c->pool.allocator, &cache, error));
+    mha_status status = fill_and_judge(j, pool, cache, error);
     mha_cache_destroy(cache);
+    return status;
+}
+
+static mha_status judge_whole(mha__judgement *j, mha__arena *pool, mha_error *error)
+{
+    const mha_case *c = j->c;
+    mha_call call;
+    TRY(whole_call(j, pool, c->tensors[CASE_PREFILL].shape[1], &call, error));
+    const mha__request request = {.layer = c->layer, .call = &call};
+    bool wanted[MHA_STAGE_COUNT] = {false};
+    wanted[MHA_STAGE_OUTPUT] = true;
+    mha__attempt attempt;
+    mha_status status = mha__attempt_begin(&attempt, &c->pool.allocator, &request, error);
+    if (status == MHA_OK)
+        status = mha__attempt_run(&attempt, MHA_BTE, wanted, error);
+    if (status == MHA_OK) {
+        const mha__stage_result result = {.prefix = "",
+                                          .computed = &attempt.stages[MHA_STAGE_OUTPUT],
+                                          .stage = MHA_STAGE_OUTPUT,
+                                          .slot = CASE_PREFILL_OUTPUT,
+                                          .S = attempt.plan.S};
+        status = mha__judgement_compare(j, &result, error);
+    }
+    mha__attempt_free(&attempt);
     return status;
 }
 
 static mha_status judge_prefill(mha__judgement *j, mha_error *error)
 {
     const mha_case *c = j->c;
-    const mha_view *whole = &c->tensors[CASE_PREFILL];
-    if (!whole->data)
+    if (!c->tensors[CASE_PREFILL].data)
         return MHA_OK;
     mha__arena pool = {.allocator = c->pool.allocator};
-    mha__attempt attempt = {0};
-    mha_call call;
-    bool wanted[MHA_STAGE_COUNT] = {false};
-    wanted[MHA_STAGE_OUTPUT] = true;
-    mha_status status = whole_call(j, &pool, whole->shape[1], &call, error);
-    if (!status) {
-        const mha__request request = {.layer = mha_case_layer(c), .call = &call};
-        status = mha__attempt_begin(&attempt, &c->pool.allocator, &request, error);
-        if (!status)
-            status = mha__attempt_run(&attempt, MHA_BTE, wanted, error);
-        if (!status)
-            status = mha__judgement_hold(j, "", &attempt, &attempt.stages[MHA_STAGE_OUTPUT], MHA_STAGE_OUTPUT,
-                                        CASE_PREFILL_OUTPUT, false, error);
-        mha__attempt_free(&attempt);
-    }
-    if (!status && c->P > 0)
+    mha_status status = judge_whole(j, &pool, error);
+    if (status == MHA_OK && c->P > 0)
         status = judge_cached(j, &pool, error);
     mha__arena_free(&pool);
     return status;
@@ -257,47 +382,35 @@ static mha_status judge_prefill(mha__judgement *j, mha_error *error)
 
 /* ---------------------------------------------------------------- rotation alone */
 
-/* Positions (B, T) that count from each batch row's own offset. */
-static mha_status positions_of_rows(const mha_case *c, mha__arena *pool, mha_view *positions, mha_error *error)
-{
-    const int64_t *offset = c->semantics.position_offset, far = INT64_MAX / 4;
-    int64_t *position = mha__arena_take(pool, c->B * c->T_q * sizeof *position);
-    if (!position)
-        return mha__fail(error, MHA_NO_MEMORY, c->name, "no memory to judge the case");
-    for (size_t b = 0; b < c->B; b++) {
-        if (offset[b] > far || offset[b] < -far)
-            return mha__fail(error, MHA_INVALID, "position_offset", "offset %lld of row %zu is out of range",
-                            (long long)offset[b], b);
-        for (size_t t = 0; t < c->T_q; t++)
-            position[b * c->T_q + t] = offset[b] + (int64_t)t;
-    }
-    *positions = mha_view_of(position, MHA_I64, 2, (const size_t[]){c->B, c->T_q});
-    return MHA_OK;
-}
-
-static mha_status judge_rope(mha__judgement *j, mha_error *error)
+/* A call whose keys and values are its queries, of which only the rotated queries are kept. */
+static mha_status judge_rope(mha__judgement *j, mha_path *used, mha_error *error)
 {
     const mha_case *c = j->c;
-    bool exact = j->path == MHA_PATH_EXACT;
-    j->verdict->path = j->path == MHA_PATH_AUTO ? MHA_PATH_BLAS : j->path;
-    mha__attempt attempt = {.pool.allocator = c->pool.allocator};
-    const size_t shape[] = {c->B, c->T_q, c->E_q};
-    mha_view x = mha_case_call(c).query;
-    mha_view stored = mha__arena_view(&attempt.pool, exact ? MHA_F64 : MHA_F32, 3, shape);
-    if (!stored.data)
-        return mha__fail(error, MHA_NO_MEMORY, c->name, "no memory to judge the case");
-    mha_view y = mha_view_heads(stored.data, stored.dtype, c->layout, c->B, c->T_q, c->H, c->d_k);
-    mha_rope rope = c->semantics.rope;
-    mha_status status = mha_view_copy(&y, &x);
-    if (status)
-        status = mha__fail(error, status, "query", /* unreachable: a case holds floats */
-                          "expected a floating type, found %s", mha_dtype_name(x.dtype)); /* unreachable: so */
-    else if (c->semantics.position_offset && !rope.q_positions.data)
-        status = positions_of_rows(c, &attempt.pool, &rope.q_positions, error);
-    if (!status)
-        status = mha_rotate(&y, &rope, 0, exact, &y, error);
-    if (!status)
-        status = mha__judgement_hold(j, "", &attempt, &stored, MHA_STAGE_OUTPUT, MHA_STAGE_OUTPUT, false, error);
+    mha_call call = base_call(j);
+    call.key = call.value = call.query;
+    call.extras = (mha_extras){0};
+    const mha__request request = {.call = &call};
+    bool wanted[MHA_STAGE_COUNT] = {false};
+    wanted[MHA_STAGE_Q_ROT] = true;
+    j->derived = mha__tolerance_of_rope(c);
+    mha__attempt attempt;
+    mha_status status = mha__attempt_begin(&attempt, &c->pool.allocator, &request, error);
+    if (status == MHA_OK)
+        status = mha__attempt_run(&attempt, MHA_BTE, wanted, error);
+    if (status == MHA_OK) {
+        /* in the order of memory in which the case has its tensors */
+        const mha_view *rotated = &attempt.stages[MHA_STAGE_Q_ROT];
+        const mha_view heads = mha_view_heads(rotated->data, rotated->dtype, MHA_BTE, c->B, c->T_q, c->H, c->d_k);
+        mha_view stored = mha__arena_view(&attempt.pool, rotated->dtype, rotated->rank, rotated->shape);
+        mha_view ordered = mha_view_heads(stored.data, stored.dtype, c->layout, c->B, c->T_q, c->H, c->d_k);
+        const mha__stage_result result = {
+            .prefix = "", .computed = &stored, .stage = MHA_STAGE_OUTPUT, .slot = MHA_STAGE_OUTPUT, .S = c->T_q};
+        *used = attempt.plan.path;
+        if (!stored.data || mha_view_copy(&ordered, &heads) != MHA_OK)
+            status = mha__fail(error, MHA_NO_MEMORY, c->name, "no memory to judge the case");
+        else
+            status = mha__judgement_compare(j, &result, error);
+    }
     mha__attempt_free(&attempt);
     return status;
 }
@@ -307,36 +420,27 @@ static mha_status judge_rope(mha__judgement *j, mha_error *error)
 void mha_verdict_clear(mha_verdict *verdict)
 {
     mha_allocator a = mha__allocator_default();
-    mha__release(&a, verdict->stages, verdict->capacity * sizeof *verdict->stages);
+    mha__release(&a, verdict->stages, verdict->stage_count * sizeof *verdict->stages);
     verdict->stages = NULL;
-    verdict->stage_count = verdict->capacity = 0;
+    verdict->stage_count = 0;
 }
 
-static mha_status judge_all(mha__judgement *j, mha_error *error)
+static mha_status judge_all(mha__judgement *j, mha_path *used, mha_error *error)
 {
-    const mha_case *c = j->c;
-    if (c->kind == CASE_ROPE)
-        return judge_rope(j, error);
-    mha_status status = judge_imports(j, error);
-    if (!status) {
-        mha_call call = base_call(j);
-        status = judge_call(j, "", mha_case_layer(c), &call, false, false, error);
-    }
-    if (!status)
-        status = judge_packed(j, error);
-    if (!status)
-        status = judge_identities(j, error);
-    if (!status)
-        status = judge_prefill(j, error);
-    return status;
+    if (j->c->kind == CASE_ROPE)
+        return judge_rope(j, used, error);
+    TRY(judge_imports(j, error));
+    TRY(judge_recorded(j, used, error));
+    TRY(judge_packed(j, error));
+    TRY(judge_identities(j, error));
+    return judge_prefill(j, error);
 }
 
 static void explain(mha_verdict *v)
 {
-    v->culprit = v->stage_count;
-    for (size_t i = v->stage_count; i-- > 0;)
-        if (!v->stages[i].ok)
-            v->culprit = i;
+    v->culprit = 0;
+    while (v->culprit < v->stage_count && v->stages[v->culprit].ok)
+        v->culprit++;
     if (v->culprit == v->stage_count)
         return;
     v->outcome = MHA_OUTCOME_FAILED;
@@ -344,13 +448,35 @@ static void explain(mha_verdict *v)
     const mha_difference *d = &s->difference;
     char index[128];
     mha__text_print(v->reason, sizeof v->reason,
-             "%s diverges first: %zu of %zu elements beyond %g + %g |e|, worst at %s: expected %.9g, "
-             "found %.9g",
-             s->name, d->mismatches, d->elements, s->atol, s->rtol,
-             mha__shape_text(index, sizeof index, d->worst_index, d->rank), d->worst_expected, d->worst_actual);
+                    "%s diverges first: %zu of %zu elements beyond %g + %g |yours|, worst at %s: yours %.9g, exact %.9g",
+                    s->name, d->mismatches, d->elements, s->atol, s->rtol,
+                    mha__shape_text(index, sizeof index, d->worst_index, d->rank), s->yours, s->exact);
 }
 
-#define STAGE_NAME(code, name) name ", "
+/* The rows, in memory of their own size. */
+static mha_status give_rows(mha__judgement *j, mha_verdict *verdict, mha_error *error)
+{
+    mha_allocator a = mha__allocator_default();
+    if (j->count > 0) {
+        verdict->stages = mha__allocate(&a, j->count * sizeof *j->rows);
+        if (!verdict->stages)
+            return mha__fail(error, MHA_NO_MEMORY, j->c->name, "no memory to judge the case");
+        memcpy(verdict->stages, j->rows, j->count * sizeof *j->rows);
+    }
+    verdict->stage_count = j->count;
+    return MHA_OK;
+}
+
+/* What the names of the stages are, for who asked for another. */
+static mha_status refuse_stage(const char *stage, mha_error *error)
+{
+    char names[300] = "";
+    for (int s = 0; s < MHA_STAGE_COUNT; s++) {
+        size_t used = strlen(names);
+        mha__text_print(names + used, sizeof names - used, "%s, ", mha_stage_name((mha_stage)s));
+    }
+    return mha__fail(error, MHA_NOT_FOUND, "stage", "expected one of %sprefill_output, found %s", names, stage);
+}
 
 mha_status mha_case_judge(const mha_case *c, mha_path path, const char *stage, int threads, mha_verdict *verdict,
                           mha_error *error)
@@ -358,31 +484,33 @@ mha_status mha_case_judge(const mha_case *c, mha_path path, const char *stage, i
     mha_stage known;
     *verdict = (mha_verdict){.path = path};
     if (stage && !mha_stage_find(stage, &known) && strcmp(stage, "prefill_output") != 0)
-        return mha__fail(error, MHA_NOT_FOUND, "stage", "expected one of " MHA_STAGE_LIST(STAGE_NAME) "prefill_output, found %s",
-                        stage);
+        return refuse_stage(stage, error);
     if (*c->skip) {
         verdict->outcome = MHA_OUTCOME_SKIPPED;
         mha__text_print(verdict->reason, sizeof verdict->reason, "%s", c->skip);
         return MHA_OK;
     }
     mha_error inner = {0};
-    mha__judgement j = {.c = c, .path = path, .threads = threads, .only = stage, .verdict = verdict};
-    mha_status status = judge_all(&j, &inner);
-    if (status == MHA_NO_MEMORY) {
-        mha_verdict_clear(verdict);
+    mha__judgement j = {.c = c, .path = path, .threads = threads, .only = stage};
+    mha_allocator a = mha__allocator_default();
+    mha_status status = judge_all(&j, &verdict->path, &inner);
+    const mha_status given = status == MHA_NO_MEMORY ? status : give_rows(&j, verdict, &inner);
+    mha__release(&a, j.rows, j.room * sizeof *j.rows);
+    if (given != MHA_OK) {
         if (error)
             *error = inner;
-        return status;
+        return given;
     }
     explain(verdict);
-    if (status) {
-        verdict->outcome = status == MHA_UNSUPPORTED && verdict->outcome == MHA_OUTCOME_PASSED ? MHA_OUTCOME_SKIPPED : MHA_OUTCOME_FAILED;
+    if (status != MHA_OK) {
+        const bool skipped = status == MHA_UNSUPPORTED && verdict->outcome == MHA_OUTCOME_PASSED;
+        verdict->outcome = skipped ? MHA_OUTCOME_SKIPPED : MHA_OUTCOME_FAILED;
         if (verdict->culprit == verdict->stage_count)
-            mha__text_print(verdict->reason, sizeof verdict->reason, "%s", inner.message);
+            mha_error_text(verdict->reason, sizeof verdict->reason, &inner);
     } else if (verdict->stage_count == 0) {
         verdict->outcome = MHA_OUTCOME_SKIPPED;
         mha__text_print(verdict->reason, sizeof verdict->reason, "no expected tensor%s%s", stage ? " for stage " : "",
-                 stage ? stage : "");
+                        stage ? stage : "");
     }
     return MHA_OK;
 }

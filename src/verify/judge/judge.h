@@ -1,4 +1,4 @@
-/* Between the judge's runs and its comparisons: one judgement in progress. */
+/* State of one mha_case_judge call, between the runs of the case and the comparisons of what comes out. */
 #ifndef MHA_VERIFY_JUDGE_JUDGE_H
 #define MHA_VERIFY_JUDGE_JUDGE_H
 
@@ -10,21 +10,29 @@ typedef struct mha__judgement {
     const mha_case *c;
     mha_path path;
     int threads;
-    const char *only; /* the one stage asked for, or NULL */
-    mha_verdict *verdict;
-    bool measured;
-    mha__tolerance derived; /* for what the file gives no tolerance */
+    const char *only;        /* the one stage asked for, or NULL */
+    mha__tolerance derived;  /* for what the file gives no tolerance; derived when anything needs it */
+    mha_stage_verdict *rows; /* of the verdict to be */
+    size_t count, room;
 } mha__judgement;
 
+/* One computed stage and what it is compared with. */
+typedef struct mha__stage_result {
+    const char *prefix; /* of the row's name: "packed." */
+    const mha_view *computed;
+    mha_stage stage;
+    int slot;           /* of the expected tensors */
+    size_t S;           /* keys, without the extra rows of S' */
+    bool cache_rounded; /* a cache of float32 lies between: compared with the float32 record whatever the path */
+} mha__stage_result;
+
+/* The expected tensor a slot is compared with on the judgement's path, and whether in float64; NULL without one. */
+const case_expected *mha__judgement_expected(const mha__judgement *j, int slot, bool cache_rounded, bool *wide);
 /* Whether a stage is asked for. */
 bool mha__judgement_wants(const mha__judgement *j, const char *name);
-/* Whether the case holds anything to compare a stage with. */
-bool mha__case_records(const mha_case *c, int stage);
-/* A new row of the verdict; NULL without memory. */
+/* A new row; NULL without memory. */
 mha_stage_verdict *mha__judgement_row(mha__judgement *j, const char *prefix, const char *name, const char *against);
-/* Holds one computed stage against the expected tensor of a slot, if there is one. `loose`: against the
- * float32 record with its tolerance, whatever the path (what lies between is a cache rounded to float32). */
-mha_status mha__judgement_hold(mha__judgement *j, const char *prefix, mha__attempt *attempt, const mha_view *computed,
-                              mha_stage stage, int slot, bool loose, mha_error *error);
+/* Compares one computed stage with the expected tensor of its slot, if there is one. */
+mha_status mha__judgement_compare(mha__judgement *j, const mha__stage_result *result, mha_error *error);
 
 #endif

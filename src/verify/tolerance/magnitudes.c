@@ -173,6 +173,13 @@ static double farthest_position(const mha_call *call, const mha_plan *plan, size
     return fmax(far, fmax(max_abs(&s->rope.q_positions), max_abs(&s->rope.k_positions)));
 }
 
+void mha__magnitudes_want(bool wanted[MHA_STAGE_COUNT])
+{
+    static const mha_stage read[] = {MHA_STAGE_Q, MHA_STAGE_K, MHA_STAGE_V, MHA_STAGE_Q_ROT, MHA_STAGE_K_ROT};
+    for (size_t i = 0; i < sizeof read / sizeof *read; i++)
+        wanted[read[i]] = true;
+}
+
 static void measure_norms(const mha_layer *layer, const mha_call *call, const mha__attempt *a, mha__magnitudes *m)
 {
     const mha_plan *plan = &a->plan;
@@ -210,13 +217,48 @@ static void measure_cache(const mha_cache *cache, mha__magnitudes *m)
         m->cache_unit = 0x1p-8, m->cache_eta = 0x1p-133, m->cache_largest = 0x1.ffp127;
 }
 
-mha_status mha__magnitudes_of(const mha__request *request, mha__magnitudes *magnitudes, mha_error *error)
+void mha__magnitudes_of(const mha__request *request, const mha__attempt *ran, mha__magnitudes *magnitudes)
 {
     const mha_layer *layer = request->layer;
     const mha_call *call = request->call;
-    /* Norms of rows do not depend on what is visible to whom, so the forward inside is a plain one. */
-    mha_call plain = *call;
     const mha_semantics *s = &call->semantics;
+    mha__magnitudes m = {.softcap = s->softcap};
+    const mha_extras *x = &call->extras;
+    mha_view bias_k = x->bias_k, bias_v = x->bias_v;
+    if (layer) {
+        measure_layer(layer, call, &m);
+        bias_k = weight_view(layer, MHA_BIAS_K), bias_v = weight_view(layer, MHA_BIAS_V);
+    } else {
+        m.x_q = max_abs(&call->query), m.x_k = max_abs(&call->key), m.x_v = max_abs(&call->value);
+        m.b_Q = max_abs(&x->b_q), m.b_K = max_abs(&x->b_k), m.b_V = max_abs(&x->b_v);
+    }
+    measure_cache(call->cache, &m);
+    mha_plan plan = ran->plan;
+    const size_t d = plan.d_k;
+    m.q_row = max_norm(&ran->stages[MHA_STAGE_Q_ROT], d);
+    m.k_row = fmax(max_norm(&ran->stages[MHA_STAGE_K_ROT], d), max_norm(&bias_k, d));
+    m.v_max = fmax(max_abs(&ran->stages[MHA_STAGE_V]), max_abs(&bias_v));
+    size_t cached = 0;
+    if (request->past_key.data) {
+        m.k_row = fmax(m.k_row, max_norm(&request->past_key, d));
+        m.v_max = fmax(m.v_max, max_abs(&request->past_value));
+        cached = request->past_key.shape[2];
+    }
+    plan.S = cached + plan.T_k; /* whether that forward had the cached rows or not */
+    m.added = measure_added(call, &plan, cached);
+    const double farthest = farthest_position(call, &plan, cached);
+    m.rotated = s->rope.kind != MHA_ROPE_NONE;
+    m.q_turn = turn_of_stage(&s->rope, &ran->stages[MHA_STAGE_Q_ROT], plan.h, d, farthest);
+    m.k_turn = turn_of_stage(&s->rope, &ran->stages[MHA_STAGE_K_ROT], plan.h_kv, d, farthest);
+    measure_norms(layer, call, ran, &m);
+    *magnitudes = m;
+}
+
+/* What is visible to which query changes no norm of a row: a forward without masks and rotation measures them. */
+static mha_status measure_plain(const mha__request *request, mha__magnitudes *magnitudes, mha_error *error)
+{
+    mha_call plain = *request->call;
+    const mha_semantics *s = &request->call->semantics;
     plain.path = MHA_PATH_EXACT;
     plain.cache = NULL;
     plain.semantics = (mha_semantics){.norm_eps = s->norm_eps,
@@ -224,47 +266,15 @@ mha_status mha__magnitudes_of(const mha__request *request, mha__magnitudes *magn
                                       .cu_seqlens_q = s->cu_seqlens_q,
                                       .cu_seqlens_k = s->cu_seqlens_k};
     bool wanted[MHA_STAGE_COUNT] = {false};
-    static const mha_stage kept[] = {MHA_STAGE_Q, MHA_STAGE_K, MHA_STAGE_V, MHA_STAGE_Q_ROT, MHA_STAGE_K_ROT};
-    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
-        wanted[kept[i]] = true;
-    mha__attempt a;
-    const mha__request plain_request = {.layer = layer, .call = &plain};
-    mha_status status = mha__attempt_begin(&a, NULL, &plain_request, error);
-    if (!status)
-        status = mha__attempt_run(&a, MHA_BTE, wanted, error);
-    if (!status) {
-        mha__magnitudes m = {.softcap = s->softcap};
-        const mha_extras *x = &call->extras;
-        mha_view bias_k = x->bias_k, bias_v = x->bias_v;
-        if (layer) {
-            measure_layer(layer, call, &m);
-            bias_k = weight_view(layer, MHA_BIAS_K), bias_v = weight_view(layer, MHA_BIAS_V);
-        } else {
-            m.x_q = max_abs(&call->query), m.x_k = max_abs(&call->key), m.x_v = max_abs(&call->value);
-            m.b_Q = max_abs(&x->b_q), m.b_K = max_abs(&x->b_k), m.b_V = max_abs(&x->b_v);
-        }
-        measure_cache(call->cache, &m);
-        const size_t d = a.plan.d_k;
-        m.q_row = max_norm(&a.stages[MHA_STAGE_Q_ROT], d);
-        m.k_row = fmax(max_norm(&a.stages[MHA_STAGE_K_ROT], d), max_norm(&bias_k, d));
-        m.v_max = fmax(max_abs(&a.stages[MHA_STAGE_V]), max_abs(&bias_v));
-        size_t cached = 0;
-        if (request->past_key.data) {
-            m.k_row = fmax(m.k_row, max_norm(&request->past_key, d));
-            m.v_max = fmax(m.v_max, max_abs(&request->past_value));
-            cached = request->past_key.shape[2];
-        }
-        mha_plan plan = a.plan;
-        plan.S += cached;
-        m.added = measure_added(call, &plan, cached);
-        const double farthest = farthest_position(call, &plan, cached);
-        m.rotated = s->rope.kind != MHA_ROPE_NONE;
-        m.q_turn = turn_of_stage(&s->rope, &a.stages[MHA_STAGE_Q_ROT], plan.h, d, farthest);
-        m.k_turn = turn_of_stage(&s->rope, &a.stages[MHA_STAGE_K_ROT], plan.h_kv, d, farthest);
-        measure_norms(layer, call, &a, &m);
-        *magnitudes = m;
-    }
-    mha__attempt_free(&a);
+    mha__magnitudes_want(wanted);
+    mha__attempt attempt;
+    const mha__request plain_request = {.layer = request->layer, .call = &plain};
+    mha_status status = mha__attempt_begin(&attempt, NULL, &plain_request, error);
+    if (status == MHA_OK)
+        status = mha__attempt_run(&attempt, MHA_BTE, wanted, error);
+    if (status == MHA_OK)
+        mha__magnitudes_of(request, &attempt, magnitudes);
+    mha__attempt_free(&attempt);
     return status;
 }
 
@@ -284,7 +294,7 @@ mha_status mha_error_bound(const mha_layer *layer, const mha_call *call, double 
     mha_status status = mha_plan_call(layer, &exact, &plan, error);
     if (status != MHA_OK)
         return status;
-    status = mha__magnitudes_of(&request, &magnitudes, error);
+    status = measure_plain(&request, &magnitudes, error);
     if (status == MHA_OK)
         mha__bound_of(&plan, &magnitudes, unit, bound);
     return status;

@@ -1,4 +1,5 @@
-/* The tolerance of a comparison for which the file gives none: what float32 costs on this very call.
+/* The tolerance of a comparison for which the file gives none: what float32 costs on this very call, and what the type
+ * costs in which the result was stored.
  *
  * The error bound holds whatever the order of summation, and for that it assumes the worst of every sum: it
  * grows with n where rounding errors, which differ in sign, grow with sqrt(n), and it takes products of
@@ -14,11 +15,13 @@
  * A is the part of the bound that comes from the angles of a rotation. Both runs compute them in double and in much
  * the same way, so E shows nothing of what others may lose there.
  *
- * A tensor of less than 64 finite elements says too little about E: there the bound alone counts, which for what is
- * that small is not so far off. Errors are proportional to the unit roundoff to first order, hence the 2^-29; there is nothing more exact
- * to measure float64 against, hence the larger factor. Twice the bound is always enough: each side is
- * within it. */
+ * A tensor of less than 64 finite elements says too little about E: there the bound alone counts, which is not far off
+ * for a tensor of that size. Errors are proportional to the unit roundoff to first order, hence the 2^-29; there is
+ * nothing more exact to measure float64 against, hence the larger factor. Twice the bound is always enough: each side
+ * is within it. */
+#include <float.h>
 #include <math.h>
+#include <string.h>
 
 #include "base/base.h"
 #include "verify/attempt.h"
@@ -31,117 +34,147 @@ static double largest_of(const mha_view *v, size_t *finite)
     const double *x = v->data;
     double most = 0;
     *finite = 0;
-    for (size_t i = 0; i < mha_view_elements(v); i++)
-        if (isfinite(x[i])) {
-            most = fmax(most, fabs(x[i]));
-            ++*finite;
-        }
+    for (size_t i = 0; i < mha_view_elements(v); i++) {
+        if (!isfinite(x[i]))
+            continue;
+        most = fmax(most, fabs(x[i]));
+        ++*finite;
+    }
     return most;
 }
 
-/* What the bound says, for a call that has a layer or Q, K, V; twice that, as is the part that comes from angles. */
-static mha_status worst_case(const mha__request *request, const mha_plan *plan, mha__tolerance *t,
-                             double angles[2][MHA_STAGE_COUNT], mha_error *error)
+/* Twice what the bound says, and twice the part of it that comes from angles. */
+static void worst_case(const mha__request *request, const mha__attempt *exact, mha__tolerance *t,
+                       double angles[2][MHA_STAGE_COUNT])
 {
     static const double units[2] = {0x1p-24, 0x1p-53};
     mha__magnitudes m;
-    mha_status status = mha__magnitudes_of(request, &m, error);
-    if (status)
-        return status;
+    mha__magnitudes_of(request, exact, &m);
     mha__magnitudes sure = m;
     sure.q_turn = sure.k_turn = 0;
     for (int wide = 0; wide < 2; wide++) {
         double without[MHA_STAGE_COUNT];
-        mha__bound_of(plan, &m, units[wide], t->atol[wide]);
-        mha__bound_of(plan, &sure, units[wide], without);
+        mha__bound_of(&exact->plan, &m, units[wide], t->atol[wide]);
+        mha__bound_of(&exact->plan, &sure, units[wide], without);
         for (int s = 0; s < MHA_STAGE_COUNT; s++) {
             angles[wide][s] = isfinite(without[s]) ? 2 * (t->atol[wide][s] - without[s]) : 0;
             t->atol[wide][s] *= 2;
         }
     }
-    return MHA_OK;
 }
 
-static mha_status run(mha__attempt *attempt, const mha__request *request, mha_path path,
+static mha_status run(mha__attempt *attempt, const mha__request *request, mha_path path, mha_layout layout,
                       const bool wanted[MHA_STAGE_COUNT], mha_error *error)
 {
     mha_call own = *request->call;
     own.path = path;
     own.cache = NULL;
     const mha__request again = {request->layer, &own, request->past_key, request->past_value};
-    mha_status status = mha__attempt_begin(attempt, NULL, &again, error);
-    return status ? status : mha__attempt_run(attempt, MHA_BTE, wanted, error);
+    TRY(mha__attempt_begin(attempt, NULL, &again, error));
+    return mha__attempt_run(attempt, layout, wanted, error);
 }
 
-mha_status mha__tolerance_of(const mha__request *request, const bool wanted[MHA_STAGE_COUNT],
-                             mha__tolerance *tolerance, mha_error *error)
+mha_status mha__tolerance_of(const mha__request *request, mha_layout layout, const bool wanted[MHA_STAGE_COUNT],
+                             mha__two_runs *runs, mha__tolerance *tolerance, mha_error *error)
 {
     const size_t few = 64;
-    mha__attempt exact = {0}, narrow = {0};
+    bool kept[MHA_STAGE_COUNT];
     double angles[2][MHA_STAGE_COUNT];
-    mha_status status = run(&exact, request, MHA_PATH_EXACT, wanted, error);
-    if (!status)
-        status = run(&narrow, request, MHA_PATH_BLAS, wanted, error);
-    if (!status)
-        status = worst_case(request, &exact.plan, tolerance, angles, error);
-    for (int s = 0; s < MHA_STAGE_COUNT && !status; s++) {
+    *runs = (mha__two_runs){0};
+    memcpy(kept, wanted, sizeof kept);
+    mha__magnitudes_want(kept);
+    TRY(run(&runs->exact, request, MHA_PATH_EXACT, layout, kept, error));
+    TRY(run(&runs->narrow, request, MHA_PATH_BLAS, layout, wanted, error));
+    worst_case(request, &runs->exact, tolerance, angles);
+    for (int s = 0; s < MHA_STAGE_COUNT; s++) {
         if (!wanted[s]) {
             tolerance->atol[0][s] = tolerance->atol[1][s] = INFINITY;
             continue;
         }
         size_t finite;
-        double most = largest_of(&exact.stages[s], &finite);
+        double most = largest_of(&runs->exact.stages[s], &finite);
         if (finite < few)
             continue;
         mha_difference d;
-        status = mha_compare(&narrow.stages[s], &exact.stages[s], 0, 0, &d, error);
+        TRY(mha_compare(&runs->narrow.stages[s], &runs->exact.stages[s], 0, 0, &d, error));
         double E = d.max_abs;
         tolerance->atol[0][s] = fmin(tolerance->atol[0][s], 16 * (E + 0x1p-24 * most) + angles[0][s]);
         tolerance->atol[1][s] = fmin(tolerance->atol[1][s], 64 * (0x1p-29 * E + 0x1p-53 * most) + angles[1][s]);
     }
-    mha__attempt_free(&exact);
-    mha__attempt_free(&narrow);
-    return status;
+    return MHA_OK;
 }
 
-/* Rotation alone: nothing is summed up, the bound itself is near. */
-static mha_status of_rope(const mha_case *c, mha__tolerance *t)
+void mha__two_runs_free(mha__two_runs *runs)
 {
-    mha_view x = mha_case_call(c).query;
-    double most = 0;
-    size_t index[4] = {0};
-    for (size_t i = 0; i < mha_view_elements(&x); i++) {
-        double value = fabs(mha_view_get(&x, index));
-        most = isfinite(value) ? fmax(most, value) : most;
-        for (int k = 3; k >= 0 && ++index[k] == x.shape[k]; k--)
-            index[k] = 0;
-    }
-    const mha_plan plan = {.h = c->H, .d_k = c->d_k, .d_v = c->d_v};
+    mha__attempt_free(&runs->exact);
+    mha__attempt_free(&runs->narrow);
+}
+
+mha__tolerance mha__tolerance_of_rope(const mha_case *c)
+{
+    /* Nothing is summed up: the bound itself is near. */
+    const mha_view x = mha_case_call(c).query;
     const mha_semantics *semantics = &c->semantics;
     const mha_view *positions = &semantics->rope.q_positions;
+    const mha_plan plan = {.h = c->H, .d_k = c->d_k, .d_v = c->d_v};
+    double most = 0, farthest = (double)c->T_q;
+    size_t index[4] = {0};
+    for (bool more = mha_view_elements(&x) > 0; more; more = mha__index_next(index, x.shape, 4)) {
+        double value = fabs(mha_view_get(&x, index));
+        most = isfinite(value) ? fmax(most, value) : most;
+    }
+    if (positions->data) {
+        farthest = 0;
+        for (size_t i = 0; i < mha_view_elements(positions); i++)
+            farthest = fmax(farthest, fabs((double)((const int64_t *)positions->data)[i]));
+    } else if (semantics->position_offset)
+        for (size_t b = 0; b < c->B; b++)
+            farthest = fmax(farthest, fabs((double)semantics->position_offset[b]) + (double)c->T_q);
     mha__magnitudes m = {.rotated = true, .q_row = sqrt(2) * most}; /* of a pair, which is all that is mixed */
-    double farthest = positions->data ? 0 : (double)c->T_q;
-    for (size_t i = 0; positions->data && i < mha_view_elements(positions); i++)
-        farthest = fmax(farthest, fabs((double)((const int64_t *)positions->data)[i]));
-    for (size_t b = 0; semantics->position_offset && !positions->data && b < c->B; b++)
-        farthest = fmax(farthest, fabs((double)semantics->position_offset[b]) + (double)c->T_q);
     m.q_turn = mha__turn_of(&semantics->rope, &x, farthest).pair;
+    mha__tolerance t;
     for (int wide = 0; wide < 2; wide++) {
         double bound[MHA_STAGE_COUNT];
         mha__bound_of(&plan, &m, wide ? 0x1p-53 : 0x1p-24, bound);
         for (int s = 0; s < MHA_STAGE_COUNT; s++)
-            t->atol[wide][s] = 2 * bound[MHA_STAGE_Q_ROT];
+            t.atol[wide][s] = 2 * bound[MHA_STAGE_Q_ROT];
     }
-    return MHA_OK;
+    return t;
 }
 
-mha_status mha__tolerance_of_case(const mha_case *c, const bool wanted[MHA_STAGE_COUNT], mha__tolerance *tolerance,
-                                  mha_error *error)
+/* ---------------------------------------------------------------- the type of a recorded tensor */
+
+/* A float of p significant bits (the leading one counted) whose smallest subnormal is eta has unit roundoff u = 2^-p.
+ * Rounding y to nearest gives e with |e - y| <= u |e| where e is normal (Higham, Accuracy and Stability of Numerical
+ * Algorithms, 2nd ed., theorem 2.3), and |e - y| <= eta / 2 where it is subnormal: u |e| + eta / 2 covers both.
+ *
+ *     type       p    u       eta      largest                    values from here on become infinite
+ *     F16       11    2^-11   2^-24    65504                      65520, halfway to 2^16
+ *     BF16       8    2^-8    2^-133   2^127 (2 - 2^-7)           2^127 (2 - 2^-8), halfway to 2^128
+ *     F8_E5M2    3    2^-3    2^-16    57344                      61440, halfway to 2^16
+ *     F8_E4M3    4    2^-4    2^-9     448                        none: this type has no infinity */
+mha__storage mha__storage_of(mha_dtype dtype)
 {
-    if (c->kind == CASE_ROPE)
-        return of_rope(c, tolerance);
-    mha_call call = mha_case_call(c);
-    mha__request request = {.layer = mha_case_layer(c), .call = &call};
-    mha_case_past(c, &request.past_key, &request.past_value);
-    return mha__tolerance_of(&request, wanted, tolerance, error);
+    switch (dtype) {
+    case MHA_F16: return (mha__storage){0x1p-11, 0x1p-25, 65520, -65504};
+    case MHA_BF16: return (mha__storage){0x1p-8, 0x1p-134, 0x1p127 * (2 - 0x1p-8), -0x1p127 * (2 - 0x1p-7)};
+    case MHA_F8_E5M2: return (mha__storage){0x1p-3, 0x1p-17, 61440, -57344};
+    case MHA_F8_E4M3: return (mha__storage){0x1p-4, 0x1p-10, INFINITY, -448};
+    case MHA_F64: return (mha__storage){0, 0, INFINITY, -DBL_MAX};
+    default: return (mha__storage){0, 0, INFINITY, -(double)FLT_MAX};
+    }
+}
+
+mha__allowed mha__allowed_of(const mha_case *c, int slot, bool wide, mha_stage stage, mha_dtype stored,
+                             const mha__tolerance *derived)
+{
+    const mha__storage storage = mha__storage_of(stored);
+    const double common = wide ? c->atol64 : c->atol, own = c->expected[wide][slot].atol;
+    mha__allowed a = {.rtol = wide ? c->rtol64 : c->rtol, .atol = isnan(own) ? common : own};
+    a.derived = isnan(a.rtol) || isnan(a.atol);
+    if (isnan(a.rtol))
+        a.rtol = storage.relative;
+    if (isnan(a.atol))
+        a.atol = derived ? derived->atol[wide][stage] + storage.absolute : INFINITY;
+    return a;
 }

@@ -31,12 +31,44 @@ typedef struct mha__tolerance {
     double atol[2][MHA_STAGE_COUNT];
 } mha__tolerance;
 
-mha_status mha__tolerance_of(const mha__request *request, const bool wanted[MHA_STAGE_COUNT],
-                             mha__tolerance *tolerance, mha_error *error);
-mha_status mha__tolerance_of_case(const mha_case *c, const bool wanted[MHA_STAGE_COUNT], mha__tolerance *tolerance,
-                                  mha_error *error);
-/* Measures a call, with one float64 forward inside. */
-mha_status mha__magnitudes_of(const mha__request *request, mha__magnitudes *magnitudes, mha_error *error);
+/* The two forwards that tell a tolerance, on the exact and on the blas path, with their stages: a caller who needs the
+ * results of these paths finds them here. */
+typedef struct mha__two_runs {
+    mha__attempt exact, narrow;
+} mha__two_runs;
+
+/* Runs the request twice, without its cache, with its output laid out as `layout`, and derives the tolerance. Free the
+ * runs in any case. */
+mha_status mha__tolerance_of(const mha__request *request, mha_layout layout, const bool wanted[MHA_STAGE_COUNT],
+                             mha__two_runs *runs, mha__tolerance *tolerance, mha_error *error);
+void mha__two_runs_free(mha__two_runs *runs);
+/* The tolerance of a case of kind rope, for each stage: one rotation alone. */
+mha__tolerance mha__tolerance_of_rope(const mha_case *c);
+
+/* What storing a result in a type of less than 32 bits may change: |stored - result| <= relative |stored| + absolute.
+ * 0 and 0 for wider types, whose rounding is part of mha__tolerance. Results of `overflow` or more in size become
+ * infinite; `lowest` is the least finite value. */
+typedef struct mha__storage {
+    double relative, absolute, overflow, lowest;
+} mha__storage;
+
+mha__storage mha__storage_of(mha_dtype dtype);
+
+/* The tolerance of a comparison with an expected tensor: |exact - yours| <= atol + rtol |yours|. `wide`: of float64
+ * against float64. `derived` (NULL: none is wanted, and what the file leaves open is infinite) is used for what the file
+ * leaves open. */
+typedef struct mha__allowed {
+    double rtol, atol;
+    bool derived; /* the file leaves one of them open */
+} mha__allowed;
+
+mha__allowed mha__allowed_of(const mha_case *c, int slot, bool wide, mha_stage stage, mha_dtype stored,
+                             const mha__tolerance *derived);
+
+/* The stages that mha__magnitudes_of reads, added to those wanted. */
+void mha__magnitudes_want(bool wanted[MHA_STAGE_COUNT]);
+/* Measures a request from its inputs and the stages of a forward of it, with or without the cached rows. */
+void mha__magnitudes_of(const mha__request *request, const mha__attempt *ran, mha__magnitudes *magnitudes);
 /* The bound of mha_error_bound (compare.h) from the sizes of a plan and of its numbers. */
 void mha__bound_of(const mha_plan *plan, const mha__magnitudes *magnitudes, double unit, double bound[MHA_STAGE_COUNT]);
 
