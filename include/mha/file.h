@@ -40,8 +40,10 @@ MHA_API const char *mha_file_format(const mha_file *file); /* "safetensors", "np
 MHA_API size_t mha_file_count(const mha_file *file);
 MHA_API const mha_file_tensor *mha_file_at(const mha_file *file, size_t index);
 MHA_API const mha_file_tensor *mha_file_find(const mha_file *file, const char *name);
-/* String metadata (safetensors __metadata__; GGUF values as text: numbers in digits, "true" and "false",
- * arrays as "array of N"). NULL for an unknown key. */
+/* String metadata: __metadata__ of safetensors; the values of GGUF as text (numbers in digits, "true" and "false",
+ * arrays as "array of N"); of an npz its arrays without extents, as np.savez(path, ..., num_heads=4, kind="mha") makes
+ * them: numbers in digits, "true" and "false", and texts of at most 65536 characters (a number is also a tensor with no
+ * extent, a text is none). NULL for an unknown key. */
 MHA_API const char *mha_file_metadata(const mha_file *file, const char *key);
 MHA_API size_t mha_file_metadata_count(const mha_file *file);
 MHA_API void mha_file_metadata_at(const mha_file *file, size_t index, const char **key, const char **value);

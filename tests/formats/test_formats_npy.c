@@ -393,10 +393,111 @@ static void archives_of_something_else_are_refused(void **state)
         zip_t *archive = zip_open(path, ZIP_CREATE | ZIP_TRUNCATE, &code);
         add_member(archive, "a.npy", &members[i], ZIP_CM_STORE);
         zip_close(archive);
-        assert_refused(try_open(path, &error), MHA_FORMAT, error, i ? "a: " : "a.npy: ", says[i], "odd.npz: ");
+        assert_refused(try_open(path, &error), MHA_FORMAT, error, "a.npy: ", says[i], "odd.npz: ");
     }
     assert_refused(try_open(scratch_write("broken.npz", "PK\3\4 and then something else", 29), &error), MHA_FORMAT,
                    error, "damaged");
+}
+
+/* An archive of one array without extents. */
+static const char *scalar(const char *descr, const void *data, size_t count)
+{
+    const char *path = scratch_path("scalar.npz");
+    char dictionary[100];
+    int code;
+    zip_t *archive = zip_open(path, ZIP_CREATE | ZIP_TRUNCATE, &code);
+    snprintf(dictionary, sizeof dictionary, "{'descr': '%s', 'fortran_order': False, 'shape': ()}", descr);
+    bytes member = npy(1, dictionary, data, count);
+    add_member(archive, "key.npy", &member, count % 2 ? ZIP_CM_DEFLATE : ZIP_CM_STORE);
+    assert_int_equal(zip_close(archive), 0);
+    return path;
+}
+
+static void an_array_without_extents_is_metadata_of_an_npz(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *descr;
+        size_t bytes;
+        const char *data, *text;
+        bool tensor; /* numbers are tensors, too */
+    } rows[] = {
+        {"<i8", 8, "\4\0\0\0\0\0\0\0", "4", true},
+        {">i8", 8, "\xff\xff\xff\xff\xff\xff\xff\xfe", "-2", true},
+        {"<i8", 8, "\1\0\0\0\0\0\0\x40", "4611686018427387905", true}, /* 2^62 + 1, which no double holds */
+        {"<u8", 8, "\xff\xff\xff\xff\xff\xff\xff\xff", "18446744073709551615", true},
+        {"|i1", 1, "\xfd", "-3", true},
+        {"<f8", 8, "\x9a\x99\x99\x99\x99\x99\xb9\x3f", "0.1", true},
+        {">f8", 8, "\x40\x04\0\0\0\0\0\0", "2.5", true},
+        {"<f4", 4, "\0\0\x80\xff", "-inf", true},
+        {"<f2", 2, "\0\x38", "0.5", true},
+        {"|b1", 1, "\1", "true", true},
+        {"|b1", 1, "\0", "false", true},
+        {"<U3", 12, "m\0\0\0h\0\0\0a\0\0\0", "mha", false},
+        {">U5", 20, "\0\0\0h\0\0\0\xe9\0\1\xf6\0\0\0\0\0\0\0\0\0", "h\xc3\xa9\xf0\x9f\x98\x80", false},
+        {"<U1", 4, "\xac\x20\0\0", "\xe2\x82\xac", false},
+        {"<U0", 0, "", "", false},
+        {"|S4", 4, "sdpa", "sdpa", false},
+        {"|S6", 6, "sdpa\0\0", "sdpa", false},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        mha_error error;
+        mha_file *file;
+        assert_ok(mha_file_open(scalar(rows[i].descr, rows[i].data, rows[i].bytes), &file, &error), error);
+        assert_int_equal(mha_file_metadata_count(file), 1);
+        assert_non_null(mha_file_metadata(file, "key"));
+        assert_string_equal(mha_file_metadata(file, "key"), rows[i].text);
+        assert_int_equal(mha_file_count(file), rows[i].tensor);
+        mha_file_close(file);
+    }
+    static const struct {
+        const char *descr;
+        size_t bytes;
+        const char *data;
+        mha_status status;
+        const char *says;
+    } bad[] = {
+        {"<U2", 8, "a\0\0\0\0\xd8\0\0", MHA_FORMAT, "a character that is none"}, /* half a pair of UTF-16 */
+        {"<U1", 4, "\0\0\x11\0", MHA_FORMAT, "a character that is none"},         /* beyond U+10FFFF */
+        {"<U3", 12, "a\0\0\0\0\0\0\0b\0\0\0", MHA_FORMAT, "a character that is none"},
+        {"|S2", 2, "\xc3\xa9", MHA_FORMAT, "a character that is none"},
+        {"<U2", 4, "a\0\0\0", MHA_FORMAT, "expected 8 bytes"},
+        {"|S2", 3, "abc", MHA_FORMAT, "expected 2 bytes"},
+        {"<i8", 7, "1234567", MHA_FORMAT, "expected 8 bytes"},
+        {"<U65537", 0, "", MHA_UNSUPPORTED, "descr '<U65537'"},
+        {"<U99999999999999999999", 0, "", MHA_UNSUPPORTED, "descr '<U9999"},
+        {"<U1x", 0, "", MHA_UNSUPPORTED, "descr '<U1x'"},
+        {"|O", 0, "", MHA_UNSUPPORTED, "Python objects"},
+        {"<M8[s]", 8, "12345678", MHA_UNSUPPORTED, "descr '<M8[s]'"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        mha_error error;
+        assert_refused(try_open(scalar(bad[i].descr, bad[i].data, bad[i].bytes), &error), bad[i].status, error,
+                       bad[i].says, "key.npy");
+    }
+    /* Complex numbers are no metadata; text is none beside an npz, nor when it has extents. */
+    mha_error error;
+    mha_file *file;
+    assert_ok(mha_file_open(scalar("<c8", "12345678", 8), &file, &error), error);
+    assert_int_equal(mha_file_metadata_count(file), 0);
+    mha_file_close(file);
+    assert_refused(try_open(write_npy(1, "{'descr': '<U1', 'fortran_order': False, 'shape': ()}", "a\0\0\0", 4), &error),
+                   MHA_UNSUPPORTED, error, "found text");
+    bytes texts = npy(1, "{'descr': '|S1', 'fortran_order': False, 'shape': (2,)}", "ab", 2);
+    assert_refused(try_open(archive_of(texts, false, texts.count), &error), MHA_UNSUPPORTED, error, "found text", "x.npy");
+    /* A member whose bytes end before it says, or are not what was summed up. */
+    for (int deflated = 0; deflated < 2; deflated++) {
+        bytes member = npy(1, "{'descr': '|S100', 'fortran_order': False, 'shape': ()}", "abc", 3);
+        assert_refused(try_open(archive_of(member, deflated, member.count + 97), &error), MHA_FORMAT, error, "x.npy");
+    }
+    size_t count;
+    unsigned char *good = scratch_read(scalar("|S4", "sdpa", 4), &count);
+    for (size_t i = 0; i + 4 < count; i++)
+        if (memcmp(good + i, "sdpa", 4) == 0)
+            good[i] = 'S';
+    assert_refused(try_open(scratch_write("summed.npz", good, count), &error), MHA_FORMAT, error, "key.npy");
+    free(good);
+    assert_true(open_with_failing_memory(scalar("<U3", "m\0\0\0h\0\0\0a\0\0\0", 12), NULL) > 5);
 }
 
 /* Every single byte changed in turn, and every length cut: an error or the right numbers, never a crash. */
@@ -446,6 +547,7 @@ int main(void)
         cmocka_unit_test(fortran_order_is_put_in_order),
         cmocka_unit_test(bad_headers_are_refused),
         cmocka_unit_test(an_npz_holds_its_members_by_name),
+        cmocka_unit_test(an_array_without_extents_is_metadata_of_an_npz),
         cmocka_unit_test(an_archive_with_64_bit_local_headers_is_read),
         cmocka_unit_test(a_member_that_ends_early_is_refused),
         cmocka_unit_test(archives_of_something_else_are_refused),

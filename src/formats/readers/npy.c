@@ -90,8 +90,27 @@ static bool is(const char *text, size_t length, const char *word)
     return strlen(word) == length && memcmp(text, word, length) == 0;
 }
 
-static mha_status parse_descr(scanner *s, mha__entry *entry)
+/* "<U12" or "|S12": characters of a text and their width. */
+static bool is_text(const char *text, size_t length, mha__npy_header *header)
 {
+    if (length < 3 || !strchr("<>|=", text[0]) || (text[1] != 'U' && text[1] != 'S'))
+        return false;
+    size_t n = 0;
+    for (size_t i = 2; i < length; i++) {
+        if (text[i] < '0' || text[i] > '9' || n > MHA_NPY_TEXT_LIMIT)
+            return false;
+        n = 10 * n + (size_t)(text[i] - '0');
+    }
+    header->characters = n;
+    header->character_bytes = text[1] == 'U' ? 4 : 1;
+    header->entry.tensor.dtype = text[1] == 'U' ? MHA_U32 : MHA_U8;
+    header->entry.big_endian = text[0] == '>' || (text[0] != '<' && mha__host_is_big_endian());
+    return n <= MHA_NPY_TEXT_LIMIT;
+}
+
+static mha_status parse_descr(scanner *s, mha__npy_header *header)
+{
+    mha__entry *entry = &header->entry;
     const char *text;
     size_t length;
     if (take(s, '['))
@@ -109,6 +128,8 @@ static mha_status parse_descr(scanner *s, mha__entry *entry)
             entry->big_endian = text[0] == '>' || (text[0] != '<' && mha__host_is_big_endian());
             return MHA_OK;
         }
+    if (is_text(text, length, header))
+        return MHA_OK;
     if (length >= 2 && (text[1] == 'O' || text[0] == 'O'))
         return mha__fail(s->error, MHA_UNSUPPORTED, s->name,
                          "expected numbers, found Python objects (pickled, never loaded here): save a plain array instead");
@@ -182,7 +203,7 @@ mha_status mha__npy_header_parse(const unsigned char *bytes, size_t length, cons
         seen[which] = true;
         if (!take(&s, ':'))
             return expected(&s, "':'");
-        mha_status status = which == DESCR           ? parse_descr(&s, &header->entry)
+        mha_status status = which == DESCR           ? parse_descr(&s, header)
                             : which == FORTRAN_ORDER ? parse_order(&s, &header->entry)
                                                      : parse_shape(&s, &header->entry.tensor);
         if (status != MHA_OK)
@@ -197,6 +218,14 @@ mha_status mha__npy_header_parse(const unsigned char *bytes, size_t length, cons
     if (header->entry.tensor.rank < 2)
         header->entry.fortran = false; /* one order only */
     return MHA_OK;
+}
+
+mha_status mha__npy_needs_numbers(const mha__npy_header *header, const char *name, mha_error *error)
+{
+    if (header->character_bytes == 0)
+        return MHA_OK;
+    return mha__fail(error, MHA_UNSUPPORTED, name, "expected numbers, found text, which only an npz may hold, one"
+                           " text at a time");
 }
 
 mha_status mha__npy_parse(mha_file *file, size_t index, mha_error *error)
@@ -220,6 +249,8 @@ mha_status mha__npy_parse(mha_file *file, size_t index, mha_error *error)
     status = mha__source_read(source, 0, bytes, length, error);
     if (status == MHA_OK)
         status = mha__npy_header_parse(bytes, length, source->path, &header, error);
+    if (status == MHA_OK)
+        status = mha__npy_needs_numbers(&header, source->path, error);
     mha__release(&file->allocator, bytes, length);
     if (status != MHA_OK)
         return status;

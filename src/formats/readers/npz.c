@@ -91,6 +91,53 @@ static mha_status read_header(mha_file *file, zip_file_t *member, const char *na
     return status;
 }
 
+/* The data behind the header of an array without extents: metadata of the file, under the member's name. */
+static mha_status read_scalar(mha_file *file, zip_file_t *member, const char *key, size_t key_length,
+                              const mha__npy_header *header, const char *name, mha_error *error)
+{
+    const size_t bytes = mha__npy_scalar_bytes(header), room = bytes < 8 ? 8 : bytes;
+    unsigned char *data = mha__allocate(&file->allocator, room);
+    if (!data)
+        return mha__file_no_memory(file, error);
+    unsigned char behind; /* reading on to the end makes libzip check the sum */
+    const int64_t got = bytes > 0 ? mha__zip_read(member, data, bytes) : 0;
+    const int64_t more = got >= 0 ? mha__zip_read(member, &behind, 1) : got;
+    mha_status status;
+    if (more < 0)
+        status = mha__zip_failed(zip_file_get_error(member), name, error);
+    else if ((size_t)got != bytes || more > 0)
+        status = mha__fail(error, MHA_FORMAT, name, "expected %zu bytes, found a damaged archive", bytes);
+    else
+        status = mha__npy_scalar_add(file, key, key_length, header, data, name, error);
+    mha__release(&file->allocator, data, room);
+    return status;
+}
+
+/* A member is a tensor; without extents it is metadata as well, and a text is metadata alone. */
+static mha_status read_member(mha_file *file, zip_file_t *member, size_t index, const zip_stat_t *facts,
+                              const char *name, mha_error *error)
+{
+    const size_t key_length = strlen(facts->name) - strlen(".npy");
+    mha__npy_header header;
+    TRY(read_header(file, member, name, &header, error));
+    mha_file_tensor *t = &header.entry.tensor;
+    const bool text = header.character_bytes > 0, scalar = t->rank == 0 && t->dtype != MHA_C64;
+    size_t bytes = text ? mha__npy_scalar_bytes(&header) : 0;
+    if (text && t->rank > 0)
+        return mha__npy_needs_numbers(&header, name, error);
+    if (!text) {
+        header.entry.source = index;
+        t->offset = header.bytes;
+        TRY(mha__file_add_tensor(file, facts->name, key_length, &header.entry, 0, error));
+        bytes = mha_file_at(file, mha_file_count(file) - 1)->bytes;
+    }
+    if (facts->size < header.bytes || facts->size - header.bytes != bytes)
+        return mha__fail(error, MHA_FORMAT, name,
+                         "expected %zu bytes after a header of %zu, found a member of %" PRIu64 " bytes", bytes,
+                         header.bytes, (uint64_t)facts->size);
+    return scalar ? read_scalar(file, member, facts->name, key_length, &header, name, error) : MHA_OK;
+}
+
 static mha_status parse_member(mha_file *file, zip_t *archive, zip_uint64_t index, mha_error *error)
 {
     zip_stat_t facts;
@@ -105,22 +152,9 @@ static mha_status parse_member(mha_file *file, zip_t *archive, zip_uint64_t inde
     zip_file_t *member = mha__zip_member(archive, (size_t)index);
     if (!member)
         return mha__zip_failed(zip_get_error(archive), name, error);
-    mha__npy_header header;
-    mha_status status = read_header(file, member, name, &header, error);
+    const mha_status status = read_member(file, member, (size_t)index, &facts, name, error);
     zip_fclose(member);
-    if (status != MHA_OK)
-        return status;
-    header.entry.source = (size_t)index;
-    header.entry.tensor.offset = header.bytes;
-    status = mha__file_add_tensor(file, facts.name, strlen(facts.name) - strlen(".npy"), &header.entry, 0, error);
-    if (status != MHA_OK)
-        return status;
-    const mha_file_tensor *tensor = mha_file_at(file, mha_file_count(file) - 1);
-    if (facts.size < header.bytes || facts.size - header.bytes != tensor->bytes)
-        return mha__fail_inside(error, MHA_FORMAT, file->path, tensor->name, 0,
-                                "expected %zu bytes after a header of %zu, found a member of %" PRIu64 " bytes",
-                                tensor->bytes, header.bytes, (uint64_t)facts.size);
-    return MHA_OK;
+    return status;
 }
 
 mha_status mha__npz_parse(mha_file *file, size_t index, mha_error *error)

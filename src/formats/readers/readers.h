@@ -6,7 +6,8 @@
 
 enum {
     MHA_HEADER_LIMIT = 100000000, /* bytes of header a file may have, whatever the format: bounds the memory */
-    MHA_NPY_HEADER_LIMIT = 1 << 20
+    MHA_NPY_HEADER_LIMIT = 1 << 20,
+    MHA_NPY_TEXT_LIMIT = 1 << 16 /* characters of a text in an npz */
 };
 
 /* Each reads the header of source `index` and adds what it describes. */
@@ -26,6 +27,7 @@ bool mha__safetensors_has(mha_dtype dtype);
 typedef struct mha__npy_header {
     size_t bytes; /* the data begins here */
     mha__entry entry;
+    size_t characters, character_bytes; /* of an array of text: 4 bytes (U) or 1 (S); 0 bytes for numbers */
 } mha__npy_header;
 enum { MHA_NPY_PREFIX = 12 }; /* enough bytes to know how long the header is */
 /* Length of the whole header from its first bytes; needs MHA_NPY_PREFIX of them, or all there are. */
@@ -34,6 +36,13 @@ mha_status mha__npy_header_length(const unsigned char *bytes, size_t available, 
 /* Reads the header: `length` bytes as mha__npy_header_length said. */
 mha_status mha__npy_header_parse(const unsigned char *bytes, size_t length, const char *name, mha__npy_header *header,
                                 mha_error *error);
+/* MHA_UNSUPPORTED for an array of text where numbers are needed. */
+mha_status mha__npy_needs_numbers(const mha__npy_header *header, const char *name, mha_error *error);
+/* Of an array without extents, a number or a text: the bytes of its data, and those as metadata of the file under
+ * `key`. `name` is for messages. The bytes may be changed on the way. */
+size_t mha__npy_scalar_bytes(const mha__npy_header *header);
+mha_status mha__npy_scalar_add(mha_file *file, const char *key, size_t key_length, const mha__npy_header *header,
+                               unsigned char *bytes, const char *name, mha_error *error);
 /* The descr of npy for a dtype ("<f4"); NULL when it has none. */
 const char *mha__npy_descr(mha_dtype dtype);
 
