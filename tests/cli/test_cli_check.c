@@ -139,10 +139,14 @@ static void test_the_first_stage_that_diverges_is_named(void **state)
         }
     }
     json_decref(root);
-    program_result r = RUN("check", bad, good); /* people see the failure first, its culprit on top */
+    program_result r = RUN("check", bad, good); /* people see the failure first, and the first stage that diverges marked */
     assert_int_equal(r.code, 1);
-    char *failed = strstr(r.out, "failed  "), *culprit = strstr(r.out, "\n  weights "), *first = strstr(r.out, "\n  q ");
-    assert_true(failed && culprit && first && failed < culprit && culprit < first);
+    char *failed = strstr(r.out, "failed  "), *first = strstr(r.out, "\n  q "), *culprit = strstr(r.out, "\n  weights ");
+    assert_true(failed && first && culprit && failed < first && first < culprit);
+    char *mark = strstr(r.out, " FIRST ");
+    assert_true(mark && mark > culprit && !memchr(culprit + 1, '\n', (size_t)(mark - culprit - 1)));
+    assert_null(strstr(mark + 1, " FIRST "));
+    assert_true(strstr(r.out, "yours") && strstr(r.out, "exact") && !strstr(failed, "expected  "));
     assert_non_null(strstr(r.out, "1 passed, 1 failed, 0 skipped\n"));
     assert_non_null(strstr(r.out, "bad.safetensors\" looks for the variant"));
     program_free(&r);
@@ -185,7 +189,7 @@ static void test_directories_skips_and_unreadable_files(void **state)
     spoil(paths[0], paths[1], "expected.output", 3, strtod("nan", NULL), NULL);
     r = RUN("check", paths[1]);
     assert_int_equal(r.code, 1);
-    assert_non_null(strstr(r.out, "  output: 0 NaN and 0 infinities found, 1 and 0 expected\n"));
+    assert_non_null(strstr(r.out, "  output: yours has 1 NaN and 0 infinities, the exact one 0 and 0\n"));
     program_free(&r);
     spoil(paths[0], paths[1], NULL, 0, 0, "a_rule_nobody_knows");
     fclose(fopen(paths[2], "w")); /* empty: no header */

@@ -329,14 +329,14 @@ static void cases(void **state)
 /* ---------------------------------------------------------------- a terminal */
 
 /* Everything a program writes to a terminal, both streams; `variable` is put into its environment. */
-static char *on_a_terminal(const char *variable, const char *const *args, int *code)
+static char *on_a_terminal_of(unsigned short columns, const char *variable, const char *const *args, int *code)
 {
     const char *program = getenv("MHA_PROGRAM"), *argv[MAX_ARGS + 2] = {"mha"};
     for (size_t i = 0; args[i]; i++)
         argv[i + 1] = args[i];
     int terminal, status;
     fflush(NULL);
-    pid_t pid = forkpty(&terminal, NULL, NULL, NULL);
+    pid_t pid = forkpty(&terminal, NULL, NULL, &(struct winsize){.ws_row = 50, .ws_col = columns});
     if (pid < 0) { /* a container may have no pseudo-terminals */
         skip_because("the system gives no terminal: %s", strerror(errno));
     }
@@ -359,6 +359,37 @@ static char *on_a_terminal(const char *variable, const char *const *args, int *c
     close(terminal);
     *code = WIFEXITED(status) ? WEXITSTATUS(status) : 128;
     return text;
+}
+
+static char *on_a_terminal(const char *variable, const char *const *args, int *code)
+{
+    return on_a_terminal_of(0, variable, args, code);
+}
+
+/* Tables keep to the width of the terminal: columns that matter less are left out, text goes on in lines below. */
+static void a_narrow_terminal_is_enough(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *args[MAX_ARGS];
+        unsigned short columns;
+        const char *there, *not_there;
+    } runs[] = {
+        {{"check", "tests/vectors/torch_padding.safetensors"}, 80, "exact", "max ULP"},
+        {{"check", "tests/vectors/torch_padding.safetensors"}, 200, "max ULP", "no such text"},
+        {{"claims"}, 80, "verdict", "no such text"},
+        {{"claims"}, 120, "verdict", "no such text"},
+    };
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+        int code;
+        char *text = on_a_terminal_of(runs[i].columns, "NO_COLOR=1", runs[i].args, &code);
+        if (code != 0 || !strstr(text, runs[i].there) || strstr(text, runs[i].not_there))
+            fail_msg("run %zu: exit code %d, on the terminal: %s", i, code, text);
+        for (char *line = strtok(text, "\r\n"); line; line = strtok(NULL, "\r\n"))
+            if (strlen(line) > runs[i].columns)
+                fail_msg("run %zu: a line of %zu characters: %s", i, strlen(line), line);
+        free(text);
+    }
 }
 
 static void a_terminal_gets_colours_and_progress(void **state)
@@ -394,6 +425,7 @@ int main(void)
         cmocka_unit_test(tables),
         cmocka_unit_test(comparisons),
         cmocka_unit_test(cases),
+        cmocka_unit_test(a_narrow_terminal_is_enough),
         cmocka_unit_test(a_terminal_gets_colours_and_progress),
     };
     return cmocka_run_group_tests_name("cli_text", tests, write_files, scratch_remove);

@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "base/base.h"
@@ -313,9 +314,15 @@ size_t word_distance(const char *a, const char *b)
     return last;
 }
 
+size_t line_width(void)
+{
+    struct winsize size = {0};
+    return isatty(STDOUT_FILENO) && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col >= 40 ? size.ws_col : 100;
+}
+
 void write_prose(const char *text)
 {
-    const size_t line = 100;
+    const size_t line = line_width();
     while (strlen(text) > line) {
         size_t end = line;
         while (text[end] != ' ') /* our own words are shorter than a line */

@@ -57,7 +57,9 @@ char *bytes_text(char text[SHORT_TEXT], uint64_t bytes);    /* 9.01 MiB */
 char *real_text(char text[SHORT_TEXT], double x);           /* six digits; NaN, inf as words */
 char *shape_text(char text[SHAPE_TEXT], int rank, const size_t *shape); /* (1, 128, 768) */
 
-/* Prose to standard output, broken between words after at most 100 characters. */
+/* Characters in a line of standard output: the terminal's, else 100 for a reader that is not one. */
+size_t line_width(void);
+/* Prose to standard output, broken between words to lines of that width. */
 void write_prose(const char *text);
 
 /* The same text without control characters: names come from outside, and must neither break a line nor drive the
@@ -71,8 +73,9 @@ typedef enum table_style { TABLE_TEXT, TABLE_MARKDOWN, TABLE_CSV } table_style;
 /* By the word of --format. */
 table_style table_style_named(const char *format);
 
-/* Cells are given row by row, from left to right; columns are as wide as their widest cell. Titles
- * starting with '>' are aligned to the right. In CSV, counts have no separators and rules vanish. */
+/* Cells are given row by row, from left to right; columns are as wide as their widest cell. Before a title '>' aligns
+ * the column to the right, and '?' leaves it out where the line is too narrow; a last column of text goes on in
+ * further lines there. CSV and Markdown have all columns, and in CSV counts have no separators. */
 typedef struct table table;
 table *table_create(table_style style, size_t n_columns, const char *const *titles);
 void table_cell(table *t, const char *text);

@@ -80,14 +80,19 @@ void table_shape(table *t, int rank, const size_t *shape)
 
 /* ---------------------------------------------------------------- writing */
 
-static bool to_the_right(const table *t, size_t column)
-{
-    return t->titles[column][0] == '>';
-}
-
 static const char *title_of(const table *t, size_t column)
 {
-    return t->titles[column] + to_the_right(t, column);
+    return t->titles[column] + strspn(t->titles[column], "?>");
+}
+
+static bool has_flag(const table *t, size_t column, char flag)
+{
+    return memchr(t->titles[column], flag, (size_t)(title_of(t, column) - t->titles[column])) != NULL;
+}
+
+static bool to_the_right(const table *t, size_t column)
+{
+    return has_flag(t, column, '>');
 }
 
 /* Places on a terminal: one for each character of UTF-8, not for each byte. */
@@ -115,14 +120,43 @@ static void write_cell(const table *t, size_t column, const char *text, size_t w
     spaces(right ? 0 : pad, ' ');
 }
 
-/* One row without spaces at its end. `row` NULL: the titles. */
+/* Bytes of `text` that stand in one line of `width` characters: whole words where one fits. */
+static size_t bytes_of_line(const char *text, size_t width)
+{
+    size_t at = 0, break_at = 0;
+    for (size_t characters = 0; text[at]; at++) {
+        characters += ((unsigned char)text[at] & 0xC0) != 0x80;
+        if (characters > width)
+            return break_at ? break_at : at;
+        if (text[at] == ' ')
+            break_at = at;
+    }
+    return at;
+}
+
+/* One row without spaces at its end; `row` NULL: the titles. A column of width 0 is left out, and text too long for the
+ * last column goes on in lines below it. */
 static void write_line(const table *t, const size_t *width, char *const *row)
 {
-    size_t pending = 0;
+    size_t pending = 0, column = 0;
     for (size_t c = 0; c < t->n_columns; c++) {
         const char *text = row ? row[c] : title_of(t, c);
-        size_t pad = width[c] - width_of(text);
-        bool right = to_the_right(t, c);
+        if (width[c] == 0)
+            continue;
+        if (width_of(text) > width[c]) { /* the last one */
+            spaces(pending + 2, ' ');
+            for (size_t n; *text; text += n + (text[n] == ' ')) {
+                n = bytes_of_line(text, width[c]);
+                printf("%.*s", (int)n, text);
+                if (text[n]) {
+                    putchar('\n');
+                    spaces(column + 2, ' ');
+                }
+            }
+            return;
+        }
+        const size_t pad = width[c] - width_of(text);
+        const bool right = to_the_right(t, c);
         pending += 2 + (right ? pad : 0);
         if (*text) {
             spaces(pending, ' ');
@@ -130,11 +164,32 @@ static void write_line(const table *t, const size_t *width, char *const *row)
             pending = 0;
         }
         pending += right ? 0 : pad;
+        column += 2 + width[c];
     }
 }
 
-static void write_text(const table *t, const size_t *width)
+/* Columns of '?' go, from the right, while the rows are wider than the line; then the last column is made narrower
+ * if it holds text. */
+static void fit(const table *t, size_t *width)
 {
+    enum { NARROWEST = 24 };
+    const size_t line = line_width(), last = t->n_columns - 1;
+    size_t sum = 0;
+    for (size_t c = 0; c < t->n_columns; c++)
+        sum += width[c] + 2;
+    for (size_t c = t->n_columns; c-- > 0 && sum > line;)
+        if (has_flag(t, c, '?')) {
+            sum -= width[c] + 2;
+            width[c] = 0;
+        }
+    const size_t room = sum - width[last] < line ? line - (sum - width[last]) : 0;
+    if (sum > line && room >= NARROWEST && !to_the_right(t, last))
+        width[last] = room;
+}
+
+static void write_text(const table *t, size_t *width)
+{
+    fit(t, width);
     fputs(bold(), stdout);
     write_line(t, width, NULL);
     printf("%s\n", plain());

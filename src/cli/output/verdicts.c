@@ -11,39 +11,41 @@ static const char *reason_of(const judged_case *c)
 
 /* ---------------------------------------------------------------- text */
 
-static void stage_row(table *t, const mha_stage_verdict *s)
+/* `first`: the first stage that diverges, where the data flows on from. */
+static void stage_row(table *t, const mha_stage_verdict *s, bool first)
 {
     const mha_difference *d = &s->difference;
     table_cell(t, s->name);
-    table_cell(t, s->ok ? "ok" : "DIFFERS");
+    table_cell(t, s->ok ? "ok" : first ? "FIRST" : "differs");
     table_format(t, "%.2g", d->max_abs);
-    table_format(t, "%.3g", d->max_ulp);
+    table_format(t, "%.2g", s->atol);
     table_format(t, "%zu of %zu", d->mismatches, d->elements);
     table_shape(t, d->rank, d->worst_index);
-    table_format(t, "%.7g", d->worst_actual);
     table_format(t, "%.7g", d->worst_expected);
+    table_format(t, "%.7g", d->worst_actual);
     if (s->worst_head < 0)
         table_cell(t, "");
     else
         table_format(t, "%d", s->worst_head);
-    table_format(t, "%.2g", s->atol);
-    table_format(t, "%.2g", d->tolerance_needed);
+    table_format(t, "%.3g", d->max_ulp);
 }
 
-/* Every stage of one case, the first that diverges on top. */
+/* Every stage of one case in the order data flows. */
 static void print_stages(const mha_verdict *v)
 {
-    static const char *const titles[] = {"stage",  "",          ">max abs", ">max ULP", ">differ", "worst at",
-                                         ">found", ">expected", ">head",    ">allowed", ">needed"};
+    static const char *const titles[] = {"stage",    "",       ">max abs", "?>allowed", "?>differ",
+                                         "worst at", ">yours", ">exact",   "?>head",   "?>max ULP"};
     if (v->stage_count == 0)
         return;
     table *t = table_create(TABLE_TEXT, sizeof titles / sizeof *titles, titles);
-    if (v->culprit < v->stage_count)
-        stage_row(t, &v->stages[v->culprit]);
     for (size_t i = 0; i < v->stage_count; i++)
-        if (i != v->culprit)
-            stage_row(t, &v->stages[i]);
+        stage_row(t, &v->stages[i], i == v->culprit);
     table_print(t);
+    if (v->culprit < v->stage_count)
+        printf("  FIRST: the first stage that diverges; what comes after it follows from it\n");
+    if (v->path != MHA_PATH_EXACT)
+        printf("  exact: as the %s path computes it, in float32; --path exact computes in float64\n",
+               mha_path_name(v->path));
 }
 
 static void print_census(const mha_verdict *v)
@@ -51,8 +53,8 @@ static void print_census(const mha_verdict *v)
     for (size_t i = 0; i < v->stage_count; i++) {
         const mha_difference *d = &v->stages[i].difference;
         if (d->nan_actual != d->nan_expected || d->inf_actual != d->inf_expected)
-            printf("  %s: %zu NaN and %zu infinities found, %zu and %zu expected\n", v->stages[i].name, d->nan_actual,
-                   d->inf_actual, d->nan_expected, d->inf_expected);
+            printf("  %s: yours has %zu NaN and %zu infinities, the exact one %zu and %zu\n", v->stages[i].name,
+                   d->nan_expected, d->inf_expected, d->nan_actual, d->inf_actual);
     }
 }
 
