@@ -44,7 +44,7 @@ static void print_stages(const mha_verdict *v)
     if (v->culprit < v->stage_count)
         printf("  FIRST: the first stage that diverges; what comes after it follows from it\n");
     if (v->path != MHA_PATH_EXACT)
-        printf("  exact: as the %s path computes it, in float32; --path exact computes in float64\n",
+        printf("  exact: by the %s path, in float32; --path exact computes in float64\n",
                mha_path_name(v->path));
 }
 
