@@ -57,12 +57,11 @@ mha_status mha_model_get_costs(const mha_model *model, size_t batch, size_t seq,
             add(&s, &sums.feed_forward, 2 * uses, tokens, info.elements);
         else if (strcmp(info.role, "patches") == 0)
             add(&s, &sums.patches, 2 * patches, batch, info.elements);
-        else if (strcmp(info.role, "token logits") == 0 || strcmp(info.role, "transform") == 0)
+        else if (strcmp(info.role, "token logits") == 0 || strcmp(info.role, "transform") == 0 ||
+                 strcmp(info.role, "widening") == 0) /* the last is ALBERT's, of its narrow embedding */
             add(&s, &sums.heads, 2, tokens, info.elements);
         else if (strcmp(info.group, MHA_GROUP_HEAD) == 0)
             add(&s, &sums.heads, 2, batch, info.elements);
-        else if (strcmp(info.role, "widening") == 0) /* ALBERT's narrow embedding */
-            add(&s, &sums.heads, 2, tokens, info.elements);
     }
     if (s.overflow)
         return mha__fail(error, MHA_INVALID, "seq",

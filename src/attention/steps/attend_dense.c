@@ -67,9 +67,10 @@ static size_t lay_out_all(const mha__resolved *r, char *base, memory *m)
     scratch unused;
     m->worker_bytes = lay_out(r, NULL, &unused);
     m->workers = mha__workspace_take(&arena, m->worker_bytes, (size_t)p->threads);
-    size_t rows;
-    if (!mha__mul(p->B * p->h_kv, p->S, &rows))
-        return SIZE_MAX;
+    size_t heads, rows;
+    m->K = m->V = NULL;
+    if (!mha__mul(p->B, p->h_kv, &heads) || !mha__mul(heads, p->S, &rows))
+        return SIZE_MAX; /* unreachable: a call whose keys cannot be counted is refused when it is planned */
     m->K = may_copy(r, &r->key, p->d_k) ? mha__workspace_take(&arena, rows, p->d_k * sizeof(float)) : NULL;
     m->V = may_copy(r, &r->value, p->d_v) ? mha__workspace_take(&arena, rows, p->d_v * sizeof(float)) : NULL;
     return arena.used;

@@ -152,8 +152,8 @@ static bool are_compatible(const search *s, int a, int b, mha__dialect *both)
     mha__dialect one = dialect_of(s, a, -1, &x), other = dialect_of(s, b, -1, &y);
     mha__dialect reverse = dialect_of(s, b, a, &yx);
     *both = dialect_of(s, a, b, &xy);
-    return x && y && xy && yx && memcmp(both, &reverse, sizeof reverse) == 0 && memcmp(both, &one, sizeof one) != 0 &&
-           memcmp(both, &other, sizeof other) != 0;
+    return x && y && xy && yx && mha__dialect_is(both, &reverse) && !mha__dialect_is(both, &one) &&
+           !mha__dialect_is(both, &other);
 }
 
 /* Computes batch rows [from, from + count) and compares them. */

@@ -8,8 +8,7 @@
 mha__dialect mha__dialect_of(const mha_case *c)
 {
     const mha_semantics *s = &c->semantics;
-    mha__dialect d;
-    memset(&d, 0, sizeof d); /* padding too: dialects are compared bytewise */
+    mha__dialect d = {0};
     for (int i = 0; i < 3; i++)
         d.projection.source[i] = i;
     d.rope = (int)s->rope.kind;
@@ -36,16 +35,25 @@ mha__dialect mha__dialect_of(const mha_case *c)
     return d;
 }
 
+bool mha__dialect_is(const mha__dialect *a, const mha__dialect *b)
+{
+    bool same = memcmp(&a->projection, &b->projection, sizeof a->projection) == 0;
+#define COMPARE_KNOB(type, name) same = same && a->name == b->name;
+    DIALECT_KNOBS(COMPARE_KNOB)
+#undef COMPARE_KNOB
+    return same;
+}
+
 /* Rows behind the real keys as the case has them; a dialect without them leaves theirs empty. */
 static size_t extra_rows(const mha_case *c)
 {
     return (c->weights[CASE_RECORDED][MHA_BIAS_K].data != NULL) + (size_t)c->semantics.zero_row;
 }
 
-int mha__dialect_shape(const mha__dialect_bench *w, mha_stage stage, size_t shape[4])
+int mha__dialect_shape(const mha__dialect_bench *bench, mha_stage stage, size_t shape[4])
 {
-    const mha_case *c = w->c;
-    const size_t S = w->S + extra_rows(c), out = c->kind == CASE_ROPE ? c->H * c->d_k : c->E_out;
+    const mha_case *c = bench->c;
+    const size_t S = bench->S + extra_rows(c), out = c->kind == CASE_ROPE ? c->H * c->d_k : c->E_out;
     const struct {
         int rank;
         size_t shape[4];
@@ -62,8 +70,8 @@ int mha__dialect_shape(const mha__dialect_bench *w, mha_stage stage, size_t shap
         [MHA_STAGE_WEIGHTS_MEAN] = {3, {c->B, c->T_q, S, 0}},
         [MHA_STAGE_HEADS] = {3, {c->B, c->T_q, c->H * c->d_v, 0}},
         [MHA_STAGE_OUTPUT] = {3, {c->B, c->T_q, out, 0}},
-        [MHA_STAGE_PRESENT_KEY] = {4, {c->B, c->H_kv, w->S, c->d_k}},
-        [MHA_STAGE_PRESENT_VALUE] = {4, {c->B, c->H_kv, w->S, c->d_v}},
+        [MHA_STAGE_PRESENT_KEY] = {4, {c->B, c->H_kv, bench->S, c->d_k}},
+        [MHA_STAGE_PRESENT_VALUE] = {4, {c->B, c->H_kv, bench->S, c->d_v}},
         [MHA_STAGE_LSE] = {3, {c->B, c->H, c->T_q, 0}},
     };
     memcpy(shape, shapes[stage].shape, sizeof shapes[stage].shape);

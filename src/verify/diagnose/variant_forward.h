@@ -30,34 +30,42 @@ typedef enum dialect_fill {
 
 typedef enum dialect_axis { AXIS_KEYS, AXIS_QUERIES, AXIS_HEADS } dialect_axis;
 
-/* What decides q, k and v as rows. Compared bytewise, so every field has a value. */
+/* What decides q, k and v as rows: fields of int alone, so that it can be compared as bytes. */
 typedef struct dialect_projection {
     int source[3]; /* projection (or, without layer, input) taken for q, k, v */
     int packing, round_weights, round_inputs;
     int transposed[DIALECT_WEIGHTS], no_bias[DIALECT_WEIGHTS];
 } dialect_projection;
 
+/* Every knob beside those of the projections: type and name, in one list from which the structure and the comparison
+ * follow. Values of an enumeration are in int.
+ *   split, merge       dialect_heads            tiled          query head i reads key/value head i % h_kv
+ *   rope_base          used when there are no tables, or with rope_formula
+ *   causal_align       0: the case's offsets; 1: top-left; 2: bottom-right
+ *   causal_shift       a key is visible iff j <= i + offset + shift
+ *   alibi_sign         0: no ALiBi              fill           dialect_fill, with fill_value
+ *   axis               dialect_axis */
+#define DIALECT_KNOBS(X)                                                                                               \
+    X(int, split) X(int, merge) X(int, tiled)                                                                          \
+    X(int, no_norm) X(int, norm_after_rope) X(int, norm_plus_one)                                                      \
+    X(int, rope) X(int, rope_dim) X(int, rope_values) X(int, rope_inverse) X(int, rope_restart) X(int, rope_formula)   \
+    X(double, rope_base) X(int64_t, rope_shift_q) X(int64_t, rope_shift_k)                                             \
+    X(double, scale) X(double, softcap)                                                                                \
+    X(int, cap_after_mask) X(int, cap_before_scale) X(int, cap_no_factor)                                              \
+    X(int, causal) X(int, causal_align) X(int64_t, causal_shift)                                                       \
+    X(int, window) X(int64_t, window_left) X(int64_t, window_right) X(int64_t, lengths_shift)                          \
+    X(int, use_lengths) X(int, mask_kind) X(int, padding_kind) X(int, use_padding_fill)                                \
+    X(double, mask_sign) X(double, alibi_sign) X(int, alibi_from_0)                                                    \
+    X(int, fill) X(double, fill_value)                                                                                 \
+    X(int, use_cache) X(int, use_sinks) X(int, plus_one) X(int, bias_row) X(int, zero_row)                             \
+    X(int, axis) X(int, empty_nan) X(int, propagate)
+
 /* All knobs. mha__dialect_of sets them to what the case says. */
 typedef struct mha__dialect {
     dialect_projection projection;
-    int split, merge, tiled; /* dialect_heads twice; tiled: query head i reads key/value head i % h_kv */
-    int no_norm, norm_after_rope, norm_plus_one;
-    int rope, rope_dim, rope_values, rope_inverse, rope_restart, rope_formula;
-    double rope_base; /* used when there are no tables, or rope_formula */
-    int64_t rope_shift_q, rope_shift_k;
-    double scale, softcap;
-    int cap_after_mask, cap_before_scale, cap_no_factor;
-    int causal, causal_align; /* 0: the case's offsets; 1: top-left; 2: bottom-right */
-    int64_t causal_shift;     /* key visible iff j <= i + offset + shift */
-    int window;
-    int64_t window_left, window_right, lengths_shift;
-    int use_lengths, mask_kind, padding_kind, use_padding_fill;
-    double mask_sign, alibi_sign; /* alibi 0: none */
-    int alibi_from_0;
-    int fill;
-    double fill_value;
-    int use_cache, use_sinks, plus_one, bias_row, zero_row;
-    int axis, empty_nan, propagate;
+#define DIALECT_KNOB(type, name) type name;
+    DIALECT_KNOBS(DIALECT_KNOB)
+#undef DIALECT_KNOB
 } mha__dialect;
 
 /* A case's numbers as doubles, read once, and room to compute in. */
@@ -67,6 +75,7 @@ typedef struct mha__dialect_bench mha__dialect_bench;
 mha_status mha__dialect_bench_create(const mha_case *c, mha__dialect_bench **bench, mha_error *error);
 void mha__dialect_bench_destroy(mha__dialect_bench *bench);
 mha__dialect mha__dialect_of(const mha_case *c);
+bool mha__dialect_is(const mha__dialect *a, const mha__dialect *b); /* every knob stands alike */
 
 /* Rank and shape of a stage, as in mha_plan. */
 int mha__dialect_shape(const mha__dialect_bench *bench, mha_stage stage, size_t shape[4]);
