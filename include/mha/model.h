@@ -120,7 +120,7 @@ MHA_API void mha_model_destroy(mha_model *model);
 
 MHA_API const char *mha_model_title(const mha_model *model); /* "BERT": static text */
 MHA_API const char *mha_model_class(const mha_model *model); /* "BertForMaskedLM": static text */
-MHA_API mha_model_facts mha_model_get_facts(const mha_model *model);
+MHA_API mha_model_facts mha_model_facts_of(const mha_model *model);
 /* Keys the config did not have, with the defaults taken for them. `keys` may list several spellings. */
 MHA_API size_t mha_model_assumptions(const mha_model *model, const mha_assumption **list);
 
@@ -149,12 +149,8 @@ typedef struct mha_model_costs {
 } mha_model_costs;
 
 /* Counts them. MHA_INVALID when the operations of that many tokens do not fit in 64 bits; *costs is then untouched. */
-MHA_API mha_status mha_model_get_costs(const mha_model *model, size_t batch, size_t seq, mha_model_costs *costs,
+MHA_API mha_status mha_model_costs_of(const mha_model *model, size_t batch, size_t seq, mha_model_costs *costs,
                                        mha_error *error);
-
-/* Commits the model's memory and fills it: matrices uniform in +-0.02 (seeded), norms one, biases zero.
- * MHA_NO_MEMORY when the machine has less memory at hand than the weights need; nothing is written then. */
-MHA_API mha_status mha_model_touch(mha_model *model, uint64_t seed, mha_error *error);
 
 /* The presets built in, in the order of their names; NULL past the end. `config` (may be NULL) receives the
  * text of its config.json. */
@@ -202,11 +198,11 @@ typedef struct mha_file_totals {
  * group ("attention" where a layer is recognised), buffers as buffers. Nothing is read but where two tensors
  * with names that models tie have equal shapes: these are compared in up to 64 places, and reported
  * (MHA_FINDING_TIED) when equal. `found` and `totals` may be NULL. Errors: MHA_NO_MEMORY, MHA_IO. */
-MHA_API mha_status mha_model_list_file(const mha_file *file, mha_params *table, mha_finding_function found,
+MHA_API mha_status mha_file_list_params(const mha_file *file, mha_params *table, mha_finding_function found,
                                        void *context, mha_file_totals *totals, mha_error *error);
 /* Holds a file against a model, tensor by tensor: every difference is told to `found`. Names may differ by
  * the model's own prefix ("bert.", "transformer."). Returns the number of missing, extra and misshapen tensors. */
-MHA_API size_t mha_model_compare_file(const mha_model *model, const mha_file *file, mha_finding_function found,
+MHA_API size_t mha_model_check_file(const mha_model *model, const mha_file *file, mha_finding_function found,
                                       void *context);
 
 #ifdef __cplusplus

@@ -16,11 +16,11 @@ extern "C" {
 typedef struct mha_params mha_params;
 typedef struct mha_tensor mha_tensor; /* a row; valid until removed or until the table is destroyed */
 
-typedef enum mha_kind {
-    MHA_PARAMETER = 0, /* learned */
-    MHA_BUFFER,        /* not learned: causal masks, position ids, rotary tables */
-    MHA_DERIVED        /* built from parameters to go faster; bytes are shown, elements never counted */
-} mha_kind;
+typedef enum mha_tensor_kind {
+    MHA_TENSOR_PARAMETER = 0, /* learned */
+    MHA_TENSOR_BUFFER,        /* not learned: causal masks, position ids, rotary tables */
+    MHA_TENSOR_DERIVED        /* built from parameters to go faster; bytes are shown, elements never counted */
+} mha_tensor_kind;
 
 /* What one row shall be. Zero-initialised fields are the common case. The strings are copied. */
 typedef struct mha_tensor_spec {
@@ -32,7 +32,7 @@ typedef struct mha_tensor_spec {
     bool has_source;        /* source_dtype is meant; otherwise it equals dtype */
     int rank;
     size_t shape[MHA_MAX_RANK];
-    mha_kind kind;
+    mha_tensor_kind kind;
     bool frozen; /* a parameter that is not trained */
 } mha_tensor_spec;
 
@@ -42,7 +42,7 @@ typedef struct mha_tensor_info {
     mha_dtype dtype, source_dtype;
     int rank;
     size_t shape[MHA_MAX_RANK];
-    mha_kind kind;
+    mha_tensor_kind kind;
     bool trainable;
     size_t elements;       /* product of the shape */
     size_t bytes;          /* what these elements occupy in the storage */
@@ -102,12 +102,9 @@ MHA_API size_t mha_params_count(const mha_params *table);
 MHA_API mha_tensor *mha_params_at(const mha_params *table, size_t index);
 MHA_API mha_tensor *mha_params_find(const mha_params *table, const char *name);
 
-MHA_API mha_tensor_info mha_tensor_get_info(const mha_tensor *tensor);
+MHA_API mha_tensor_info mha_tensor_info_of(const mha_tensor *tensor);
 /* The whole tensor as a contiguous view. Writing through it changes the weight: see mha_layer_changed. */
 MHA_API mha_view mha_tensor_view(const mha_tensor *tensor);
-/* Marks `elements` of the row as unable to change the output, with the reason (copied). */
-MHA_API mha_status mha_tensor_set_inert(mha_tensor *tensor, size_t elements, const char *why);
-MHA_API void mha_tensor_set_source_dtype(mha_tensor *tensor, mha_dtype dtype);
 
 /* Totals of the whole table, or of one group ("attention") when `group` is not NULL: a storage
  * belongs to the group of the row that owns it. */

@@ -5,6 +5,7 @@
 #include "attention/resolved.h"
 #include "compute/packed_gemm.h"
 #include "mha/random.h"
+#include "params/params.h"
 
 struct mha_layer {
     mha_config config;
@@ -110,13 +111,13 @@ static bool is_half(mha_dtype dtype)
 
 static mha_status add_packed(mha_layer *layer, mha_weight w, mha_error *error)
 {
-    const mha_tensor_info info = mha_tensor_get_info(layer->weight[w]);
+    const mha_tensor_info info = mha_tensor_info_of(layer->weight[w]);
     char name[520], role[40];
     snprintf(name, sizeof name, "%s.packed", info.name);
     snprintf(role, sizeof role, "%s.packed", info.role);
     const mha_dtype dtype = is_half(info.dtype) ? info.dtype : MHA_F32;
     mha_tensor_spec spec = {
-        .name = name, .role = role, .group = info.group, .kind = MHA_DERIVED, .dtype = dtype, .rank = 1};
+        .name = name, .role = role, .group = info.group, .kind = MHA_TENSOR_DERIVED, .dtype = dtype, .rank = 1};
     if (!mha__packed_floats(info.shape[0], info.shape[1], &spec.shape[0]))
         return mha__fail(error, MHA_NO_MEMORY, name, "%s does not fit a size", name); /* unreachable: its matrix does */
     return mha_params_add(layer->params, &spec, &layer->packed[w], error);
@@ -150,7 +151,7 @@ mha_status mha_layer_pack(mha_layer *layer, mha_error *error)
 {
     mha_status status = MHA_OK;
     for (int w = 0; w < MHA_WEIGHT_COUNT && status == MHA_OK; w++)
-        if (layer->weight[w] && mha_tensor_get_info(layer->weight[w]).rank == 2 && !layer->packed[w])
+        if (layer->weight[w] && mha_tensor_info_of(layer->weight[w]).rank == 2 && !layer->packed[w])
             status = add_packed(layer, (mha_weight)w, error);
     if (status == MHA_OK)
         mha_layer_changed(layer);
@@ -252,7 +253,7 @@ mha_status mha_layer_mark_inert(mha_layer *layer, const mha_semantics *semantics
         c->k_norm != MHA_NORM_NONE || c->sinks || c->bias_kv || s->softcap > 0 || s->zero_row || s->softmax_plus_one;
     size_t rotated = s->rope.kind == MHA_ROPE_NONE ? 0 : s->rope.dim ? s->rope.dim : c->d_k;
     size_t inert = seen || rotated > c->d_k ? 0 : c->kv_heads * (c->d_k - rotated);
-    return mha_tensor_set_inert(layer->weight[MHA_B_K], inert,
+    return mha__tensor_set_inert(layer->weight[MHA_B_K], inert,
                                 inert ? "the key bias adds one number to all scores of a query; softmax does not see it"
                                       : "");
 }

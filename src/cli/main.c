@@ -42,9 +42,9 @@ static int choose_isa(const arguments *args)
     if (!takes(args->command, OPT_ISA) || !name || !*name || mha_isa_select(name) == MHA_OK)
         return EXIT_DONE;
     char available[128] = "";
-    for (int i = 0; mha_isa_available(i); i++)
+    for (size_t i = 0; mha_isa_at(i); i++)
         snprintf(available + strlen(available), sizeof available - strlen(available), "%s%s", i ? ", " : "",
-                 mha_isa_available(i));
+                 mha_isa_at(i));
     return refuse(given(args, OPT_ISA) ? "--isa" : "MHA_ISA", "expected one this machine has (%s), found \"%s\"",
                   available, name);
 }

@@ -170,13 +170,13 @@ void mha__gemm_nt(size_t m, size_t n, size_t k, float alpha, const float *A, siz
     gemm(CblasTrans, m, n, k, alpha, A, lda, B, ldb, C, ldc);
 }
 
-const char *mha_blas_name(void)
+const char *mha__blas_name(void)
 {
     const char *config = openblas_get_config ? openblas_get_config() : NULL;
     return config && *config ? config : "CBLAS";
 }
 
-const char *mha_blas_threading(void)
+const char *mha__blas_threading(void)
 {
     static const char *const flavour[] = {"serial", "pthread", "openmp"};
     int parallel = openblas_get_parallel ? openblas_get_parallel() : -1;

@@ -27,6 +27,10 @@ void mha__gemm(size_t m, size_t n, size_t k, float alpha, const float *A, size_t
 void mha__gemm_nt(size_t m, size_t n, size_t k, float alpha, const float *A, size_t lda, const float *B, size_t ldb,
                  float *C, size_t ldc);
 
+/* What mha_blas_name and mha_blas_threading answer. */
+const char *mha__blas_name(void);
+const char *mha__blas_threading(void);
+
 /* The singular values of A, largest first, min(m, n) of them, by LAPACK's dgesvd. A is (m, n) column-major without
  * gaps and is overwritten. Errors: MHA_INVALID (extents beyond int), MHA_UNSUPPORTED (no LAPACK beside this BLAS, or
  * no convergence), MHA_NO_MEMORY. */

@@ -1,4 +1,6 @@
-/* Version and threads of the library that runs. */
+/* What the library runs on, as mha/system.h asks for it: version, BLAS, threads, instruction set. */
+#include "compute/gemm.h"
+#include "compute/kernels/kernels.h"
 #include "compute/thread_pool.h"
 #include "mha/system.h"
 
@@ -10,7 +12,33 @@ const char *mha_version(void)
     return TEXT(MHA_VERSION_MAJOR) "." TEXT(MHA_VERSION_MINOR) "." TEXT(MHA_VERSION_PATCH);
 }
 
+const char *mha_blas_name(void)
+{
+    return mha__blas_name();
+}
+
+const char *mha_blas_threading(void)
+{
+    return mha__blas_threading();
+}
+
 int mha_threads_available(void)
 {
     return mha__parallel_default();
+}
+
+const char *mha_isa(void)
+{
+    return mha__kernels_get()->isa;
+}
+
+const char *mha_isa_at(size_t index)
+{
+    const mha__kernels *kernels = mha__kernels_at(index);
+    return kernels ? kernels->isa : NULL;
+}
+
+mha_status mha_isa_select(const char *name)
+{
+    return mha__kernels_select(name);
 }

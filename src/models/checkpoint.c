@@ -119,7 +119,7 @@ static mha_status find_original(const mha_file *file, owners *candidates, const 
 
 /* ---------------------------------------------------------------- listing */
 
-mha_status mha_model_list_file(const mha_file *file, mha_params *table, mha_finding_function found, void *context,
+mha_status mha_file_list_params(const mha_file *file, mha_params *table, mha_finding_function found, void *context,
                                mha_file_totals *totals, mha_error *error)
 {
     mha_file_totals sum = {0};
@@ -132,7 +132,7 @@ mha_status mha_model_list_file(const mha_file *file, mha_params *table, mha_find
         mha_tensor_spec spec = {
             .name = *tensor->name ? tensor->name : "tensor", .dtype = tensor->dtype, .rank = tensor->rank};
         memcpy(spec.shape, tensor->shape, sizeof spec.shape);
-        spec.kind = buffer ? MHA_BUFFER : MHA_PARAMETER;
+        spec.kind = buffer ? MHA_TENSOR_BUFFER : MHA_TENSOR_PARAMETER;
         spec.group = held ? MHA_GROUP_ATTENTION : "";
         spec.role =
             held ? (held->fused ? (held->weight == MHA_W_Q ? "W_QKV" : "b_QKV") : mha_weight_name(held->weight)) : "";
@@ -195,11 +195,11 @@ static bool in_model(const mha_model *model, const char *name)
     return false;
 }
 
-size_t mha_model_compare_file(const mha_model *model, const mha_file *file, mha_finding_function found, void *context)
+size_t mha_model_check_file(const mha_model *model, const mha_file *file, mha_finding_function found, void *context)
 {
     size_t wrong = 0;
     for (size_t i = 0; i < model->n_rows; i++) {
-        mha_tensor_info info = mha_tensor_get_info(model->rows[i].tensor);
+        mha_tensor_info info = mha_tensor_info_of(model->rows[i].tensor);
         const mha_file_tensor *tensor = in_file(model, file, info.name);
         mha_finding finding = {.kind = MHA_FINDING_MISSING, .name = info.name, .elements = info.elements};
         if (tensor)
@@ -209,11 +209,11 @@ size_t mha_model_compare_file(const mha_model *model, const mha_file *file, mha_
         memcpy(finding.expected_shape, info.shape, sizeof finding.expected_shape);
         bool same = tensor && tensor->rank == info.rank &&
                     memcmp(tensor->shape, info.shape, (size_t)info.rank * sizeof *info.shape) == 0;
-        if (!tensor && (info.kind == MHA_BUFFER || info.alias_of))
+        if (!tensor && (info.kind == MHA_TENSOR_BUFFER || info.alias_of))
             continue; /* neither has to be stored */
-        if (tensor && (same || info.kind == MHA_BUFFER)) {
-            finding.kind = info.kind == MHA_BUFFER ? MHA_FINDING_BUFFER : MHA_FINDING_TIED;
-            if (info.kind == MHA_BUFFER || info.alias_of)
+        if (tensor && (same || info.kind == MHA_TENSOR_BUFFER)) {
+            finding.kind = info.kind == MHA_TENSOR_BUFFER ? MHA_FINDING_BUFFER : MHA_FINDING_TIED;
+            if (info.kind == MHA_TENSOR_BUFFER || info.alias_of)
                 tell(found, context, finding);
             continue;
         }

@@ -37,7 +37,7 @@ static void add_layer(sum *s, const mha_model_layer *layer, uint64_t batch, uint
         add(s, &costs->cache_elements, uses, tokens, c->kv_heads * (c->d_k + c->d_v));
 }
 
-mha_status mha_model_get_costs(const mha_model *model, size_t batch, size_t seq, mha_model_costs *costs,
+mha_status mha_model_costs_of(const mha_model *model, size_t batch, size_t seq, mha_model_costs *costs,
                                mha_error *error)
 {
     mha_model_costs sums = {0};
@@ -50,8 +50,8 @@ mha_status mha_model_get_costs(const mha_model *model, size_t batch, size_t seq,
     }
     add(&s, &tokens, batch, seq, 1);
     for (size_t i = 0; i < model->n_rows; i++) {
-        mha_tensor_info info = mha_tensor_get_info(model->rows[i].tensor);
-        if (info.kind != MHA_PARAMETER || info.rank < 2)
+        mha_tensor_info info = mha_tensor_info_of(model->rows[i].tensor);
+        if (info.kind != MHA_TENSOR_PARAMETER || info.rank < 2)
             continue;
         if (strcmp(info.group, MHA_GROUP_FFN) == 0)
             add(&s, &sums.feed_forward, 2 * uses, tokens, info.elements);

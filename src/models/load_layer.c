@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "params/params.h"
 #include "models/naming.h"
 
 typedef struct loader {
@@ -423,7 +424,7 @@ static mha_status read_weights(loader *l, const mha_layer *layer)
             status = read_fused(l, layer, weight);
         if (status)
             return status;
-        mha_tensor_set_source_dtype(mha_layer_weight(layer, weight), l->found[w].tensor->dtype);
+        mha__tensor_set_source_dtype(mha_layer_weight(layer, weight), l->found[w].tensor->dtype);
     }
     return MHA_OK;
 }

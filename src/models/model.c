@@ -5,6 +5,7 @@
 
 #include "mha/random.h"
 #include "models/model.h"
+#include "params/params.h"
 
 /* ---------------------------------------------------------------- rows */
 
@@ -53,7 +54,7 @@ static mha_status mark_inert(const mha_model *model, mha_tensor *tensor, const c
     size_t inert = inert_elements(model, role);
     if (inert == 0)
         return MHA_OK;
-    mha_status status = mha_tensor_set_inert(
+    mha_status status = mha__tensor_set_inert(
         tensor, inert,
         strcmp(role, "b_K") == 0
             ? "the key bias adds one number to all scores of a query; softmax does not see it"
@@ -84,7 +85,7 @@ static mha_status add_tensor(mha_model *model, const mha__arch_tensor *row, cons
     int64_t tied = 0;
     mha_tensor *tensor = NULL;
     if (row->kind != MHA_ARCH_PARAMETER)
-        spec.kind = MHA_BUFFER;
+        spec.kind = MHA_TENSOR_BUFFER;
     if (row->kind == MHA_ARCH_BUFFER_I64)
         spec.dtype = MHA_I64;
     mha_status status = row_shape(model, row, &spec, error);
@@ -231,7 +232,7 @@ const char *mha_model_class(const mha_model *model)
     return model->setup.model_class->name;
 }
 
-mha_model_facts mha_model_get_facts(const mha_model *model)
+mha_model_facts mha_model_facts_of(const mha_model *model)
 {
     return mha__setup_facts(&model->setup);
 }

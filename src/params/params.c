@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "mha/params.h"
+#include "params/params.h"
 
 /* One allocation; `owner` is the oldest row that uses it. */
 typedef struct storage {
@@ -10,7 +10,7 @@ typedef struct storage {
     size_t elements, bytes;
     size_t number; /* in the order of allocation */
     mha_dtype dtype;
-    mha_kind kind;
+    mha_tensor_kind kind;
     bool frozen;
     size_t rows;
     mha_tensor *owner;
@@ -298,7 +298,7 @@ mha_tensor *mha_params_at(const mha_params *table, size_t index)
 
 /* ---------------------------------------------------------------- rows */
 
-mha_tensor_info mha_tensor_get_info(const mha_tensor *t)
+mha_tensor_info mha_tensor_info_of(const mha_tensor *t)
 {
     const storage *s = t->storage;
     mha_tensor_info info = {
@@ -309,7 +309,7 @@ mha_tensor_info mha_tensor_get_info(const mha_tensor *t)
         .source_dtype = t->source_dtype,
         .rank = t->rank,
         .kind = s->kind,
-        .trainable = s->kind == MHA_PARAMETER && !s->frozen,
+        .trainable = s->kind == MHA_TENSOR_PARAMETER && !s->frozen,
         .elements = s->elements,
         .bytes = s->bytes,
         .inert_elements = t->inert_elements,
@@ -327,7 +327,7 @@ mha_view mha_tensor_view(const mha_tensor *tensor)
     return mha_view_of(tensor->storage->data, tensor->storage->dtype, tensor->rank, tensor->shape);
 }
 
-mha_status mha_tensor_set_inert(mha_tensor *tensor, size_t elements, const char *why)
+mha_status mha__tensor_set_inert(mha_tensor *tensor, size_t elements, const char *why)
 {
     if (elements > tensor->storage->elements)
         return MHA_INVALID;
@@ -342,7 +342,7 @@ mha_status mha_tensor_set_inert(mha_tensor *tensor, size_t elements, const char 
     return MHA_OK;
 }
 
-void mha_tensor_set_source_dtype(mha_tensor *tensor, mha_dtype dtype)
+void mha__tensor_set_source_dtype(mha_tensor *tensor, mha_dtype dtype)
 {
     tensor->source_dtype = dtype;
 }
@@ -355,20 +355,20 @@ mha_totals mha_params_totals(const mha_params *table, const char *group)
     for (const storage *s = table->first; s; s = s->next) {
         if (group && strcmp(s->owner->group, group) != 0)
             continue;
-        *(s->kind == MHA_DERIVED ? &totals.derived_storages : &totals.storages) += 1;
+        *(s->kind == MHA_TENSOR_DERIVED ? &totals.derived_storages : &totals.storages) += 1;
         totals.bytes_allocated += s->bytes;
         switch (s->kind) {
-        case MHA_PARAMETER:
+        case MHA_TENSOR_PARAMETER:
             totals.parameters += s->elements;
             totals.parameter_bytes += s->bytes;
             totals.trainable += s->frozen ? 0 : s->elements;
             totals.inert += s->owner->inert_elements;
             break;
-        case MHA_BUFFER:
+        case MHA_TENSOR_BUFFER:
             totals.buffers += s->elements;
             totals.buffer_bytes += s->bytes;
             break;
-        case MHA_DERIVED: totals.derived_bytes += s->bytes; break;
+        case MHA_TENSOR_DERIVED: totals.derived_bytes += s->bytes; break;
         }
     }
     for (size_t i = 0; i < table->count; i++) {

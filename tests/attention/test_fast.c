@@ -76,7 +76,7 @@ static void every_feature_takes_the_fast_path(void **state)
         {"core alone", {.config = {.d_model = 24, .n_heads = 3, .kv_heads = 3, .d_k = 8, .d_v = 8}, .bare = true}},
         {"propagated hidden values", {.config = c, .semantics = {.hidden_values = MHA_HIDDEN_PROPAGATE}}},
     };
-    const char *best = mha_isa_available(0);
+    const char *best = mha_isa_at(0);
     for (size_t i = 0; i < sizeof features / sizeof *features; i++) {
         trial t = features[i].t;
         t.seed = 2, t.B = t.sequences ? 1 : 2, t.T_q = t.T_k = 5;
@@ -199,8 +199,8 @@ static void packed_copies_are_shown_and_never_counted(void **state)
         const size_t each = kept == MHA_F32 ? sizeof(float) : sizeof(uint16_t);
         assert_int_equal(packed.derived_bytes, 4 * WIDTH * 64 * each); /* 40 columns fill two panels of 32 */
         assert_int_equal(packed.tensors, before.tensors + 4);
-        const mha_tensor_info info = mha_tensor_get_info(mha_params_find(k.table, "l.W_O.packed"));
-        assert_true(info.kind == MHA_DERIVED && info.dtype == kept && !info.trainable);
+        const mha_tensor_info info = mha_tensor_info_of(mha_params_find(k.table, "l.W_O.packed"));
+        assert_true(info.kind == MHA_TENSOR_DERIVED && info.dtype == kept && !info.trainable);
         assert_string_equal(info.group, "attention");
         assert_true(fresh(&k));
         assert_ok(mha_layer_pack(k.layer, &error), error); /* again: nothing is added */

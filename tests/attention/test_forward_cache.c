@@ -52,8 +52,8 @@ static int set_up(void **state)
         return -1;
     for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
         mha_tensor *tensor = mha_layer_weight(f->layer, (mha_weight)w);
-        for (size_t e = 0; tensor && e < mha_tensor_get_info(tensor).elements; e++)
-            ((float *)mha_tensor_get_info(tensor).data)[e] = 0.5f * sinf((float)(e * 7 + (size_t)w));
+        for (size_t e = 0; tensor && e < mha_tensor_info_of(tensor).elements; e++)
+            ((float *)mha_tensor_info_of(tensor).data)[e] = 0.5f * sinf((float)(e * 7 + (size_t)w));
     }
     for (size_t e = 0; e < B * T * D; e++)
         f->x[e] = cosf((float)(e * e % 1009));

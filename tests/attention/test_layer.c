@@ -149,11 +149,11 @@ static void every_weight_has_the_shape_of_the_equation(void **state)
         assert_non_null(row);
         assert_ptr_equal(row, mha_params_find(f->table, name));
         assert_ptr_equal(row, mha_params_at(f->table, i)); /* rows in the order of the equation */
-        mha_tensor_info info = mha_tensor_get_info(row);
+        mha_tensor_info info = mha_tensor_info_of(row);
         assert_string_equal(mha_weight_name(expected[i].weight), expected[i].name);
         assert_string_equal(info.role, expected[i].name);
         assert_string_equal(info.group, "attention");
-        assert_true(info.trainable && info.kind == MHA_PARAMETER);
+        assert_true(info.trainable && info.kind == MHA_TENSOR_PARAMETER);
         assert_int_equal(info.rank, expected[i].rank);
         for (int k = 0; k < info.rank; k++)
             assert_int_equal(info.shape[k], expected[i].shape[k]);
@@ -210,7 +210,7 @@ static void counts_are_what_was_allocated(void **state)
         assert_int_equal(totals.parameter_bytes, 4 * known[i].parameters);
         size_t handed_out = 0;
         for (size_t r = 0; r < mha_params_count(f->table); r++)
-            handed_out += failing_bytes_at(&f->memory, mha_tensor_get_info(mha_params_at(f->table, r)).data);
+            handed_out += failing_bytes_at(&f->memory, mha_tensor_info_of(mha_params_at(f->table, r)).data);
         assert_int_equal(handed_out, totals.bytes_allocated);
         mha_layer_destroy(layer);
     }
@@ -305,7 +305,7 @@ static void initialisation_is_xavier_uniform_and_depends_on_the_counter_alone(vo
     }
     mha_layer_init(layer, 42);
     for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
-        mha_tensor_info info = mha_tensor_get_info(mha_layer_weight(layer, (mha_weight)w));
+        mha_tensor_info info = mha_tensor_info_of(mha_layer_weight(layer, (mha_weight)w));
         const float *x = info.data;
         if (info.rank == 2) {
             double bound = sqrt(6.0 / (double)(info.shape[0] + info.shape[1])), largest = 0;
@@ -333,8 +333,8 @@ static void initialisation_is_xavier_uniform_and_depends_on_the_counter_alone(vo
     c.dtype = MHA_BF16;
     mha_layer *other = make(f, c, "other.");
     mha_layer_init(other, 42);
-    const float *a = mha_tensor_get_info(mha_layer_weight(layer, MHA_W_O)).data;
-    const uint16_t *b = mha_tensor_get_info(mha_layer_weight(other, MHA_W_O)).data;
+    const float *a = mha_tensor_info_of(mha_layer_weight(layer, MHA_W_O)).data;
+    const uint16_t *b = mha_tensor_info_of(mha_layer_weight(other, MHA_W_O)).data;
     for (size_t e = 0; e < 42 * 19; e++)
         assert_int_equal(b[e], mha_f32_to_bf16(a[e]));
     mha_layer_init(other, 43);
@@ -357,7 +357,7 @@ static void weights_are_set_from_any_floating_view_of_their_shape(void **state)
     mha_view transposed = mha_view_of(values, MHA_F64, 2, (size_t[]){3, 4});
     transposed.stride[0] = 1, transposed.stride[1] = 3; /* as PyTorch stores it: (out, in) */
     assert_ok(mha_layer_set(layer, MHA_W_Q, &transposed, &error), error);
-    const float *w = mha_tensor_get_info(mha_layer_weight(layer, MHA_W_Q)).data;
+    const float *w = mha_tensor_info_of(mha_layer_weight(layer, MHA_W_Q)).data;
     for (size_t i = 0; i < 3; i++)
         for (size_t j = 0; j < 4; j++)
             assert_true((double)w[i * 4 + j] == values[j * 3 + i]);
@@ -384,7 +384,7 @@ static void the_key_bias_is_inert_exactly_where_softmax_cannot_see_it(void **sta
     mha_config c = with_biases((mha_config){.d_model = 24, .n_heads = 6, .kv_heads = 2, .d_k = 4});
     mha_layer *layer = make(f, c, "");
     assert_int_equal(mha_params_totals(f->table, NULL).inert, 8);
-    assert_int_not_equal(mha_tensor_get_info(mha_layer_weight(layer, MHA_B_K)).inert_why[0], '\0');
+    assert_int_not_equal(mha_tensor_info_of(mha_layer_weight(layer, MHA_B_K)).inert_why[0], '\0');
     const struct {
         mha_semantics semantics;
         size_t inert;

@@ -458,7 +458,7 @@ static mha_status whole_model(const char *config, mha_error *error)
         return snprintf(error->message, sizeof error->message, "no table"), status;
     status = mha_model_create(&spec, table, &model, error);
     if (status == MHA_OK)
-        status = mha_model_get_costs(model, 1, 4, &costs, error);
+        status = mha_model_costs_of(model, 1, 4, &costs, error);
     if (status == MHA_OK) {
         mha_totals totals = mha_params_totals(table, NULL);
         digest_bytes(&totals.parameters, sizeof totals.parameters);
@@ -485,7 +485,7 @@ static mha_status layer_of_checkpoint(const char *path, mha_error *error)
     mha_file_totals totals;
     mha_layer_destroy(layer);
     if (status == MHA_OK)
-        status = mha_model_list_file(file, table, NULL, NULL, &totals, error);
+        status = mha_file_list_params(file, table, NULL, NULL, &totals, error);
     mha_file_close(file);
     mha_params_destroy(table);
     return status;

@@ -264,10 +264,10 @@ static void costs_beyond_64_bits_are_refused(void **state)
             mha_params_destroy(table); /* a beginning of several names */
             continue;
         }
-        assert_refused(mha_model_get_costs(model, (size_t)1 << 40, (size_t)1 << 30, &costs, &error), MHA_INVALID, error, "seq", "64 bits");
+        assert_refused(mha_model_costs_of(model, (size_t)1 << 40, (size_t)1 << 30, &costs, &error), MHA_INVALID, error, "seq", "64 bits");
         assert_int_equal(costs.projections, 77);
-        assert_ok(mha_model_get_costs(model, 1, 8, &costs, &error), error);
-        assert_ok(mha_model_get_costs(model, 2, 8, &more, &error), error);
+        assert_ok(mha_model_costs_of(model, 1, 8, &costs, &error), error);
+        assert_ok(mha_model_costs_of(model, 2, 8, &more, &error), error);
         assert_int_equal(more.projections, 2 * costs.projections);
         assert_int_equal(more.patches, 2 * costs.patches);
         assert_true(costs.scores_causal <= costs.scores_full);

@@ -405,8 +405,8 @@ static void narrow_weights_are_widened_and_say_where_from(void **state)
             make_tensor_as(&m, i == 1 ? MHA_F32 : dtypes[d], "", (const char *[]){"W_Q", "W_K", "W_V", "W_O"}[i], 2, 4,
                            4);
         assert_ok(load(&l, make_end(&m), (mha_load_options){.n_heads = 2}), l.error);
-        mha_tensor_info q = mha_tensor_get_info(mha_layer_weight(l.layer, MHA_W_Q));
-        mha_tensor_info k = mha_tensor_get_info(mha_layer_weight(l.layer, MHA_W_K));
+        mha_tensor_info q = mha_tensor_info_of(mha_layer_weight(l.layer, MHA_W_Q));
+        mha_tensor_info k = mha_tensor_info_of(mha_layer_weight(l.layer, MHA_W_K));
         assert_int_equal(q.dtype, MHA_F32);
         assert_int_equal(q.source_dtype, dtypes[d]);
         assert_int_equal(q.bytes, 64);
@@ -738,12 +738,12 @@ static copies copies_in(const char *path)
     copies c = {0};
     assert_ok(mha_file_open(path, &file, &error), error);
     assert_int_equal(mha_params_create(NULL, &table), MHA_OK);
-    assert_ok(mha_model_list_file(file, table, count_copies, &c, &totals, &error), error);
+    assert_ok(mha_file_list_params(file, table, count_copies, &c, &totals, &error), error);
     assert_int_equal(totals.tensors, mha_file_count(file));
     assert_int_equal(totals.unique != totals.parameters, c.tied > 0);
     mha_params_destroy(table);
     assert_int_equal(mha_params_create(NULL, &table), MHA_OK); /* nobody listens */
-    assert_ok(mha_model_list_file(file, table, NULL, NULL, NULL, &error), error);
+    assert_ok(mha_file_list_params(file, table, NULL, NULL, NULL, &error), error);
     assert_int_equal(mha_params_count(table), mha_file_count(file));
     mha_params_destroy(table);
     mha_file_close(file);
@@ -817,7 +817,7 @@ static void a_file_that_shrinks_has_no_copies(void **state)
         size_t length;
         free(scratch_read(path, &length));
         assert_int_equal(truncate(path, (off_t)(length - (size_t)cut * sizeof values)), 0);
-        assert_int_equal(mha_model_list_file(file, table, NULL, NULL, NULL, &error), MHA_IO);
+        assert_int_equal(mha_file_list_params(file, table, NULL, NULL, NULL, &error), MHA_IO);
         mha_params_destroy(table);
         mha_file_close(file);
     }

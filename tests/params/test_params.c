@@ -8,6 +8,7 @@
 #include "mha/params.h"
 #include "support/counted.h"
 #include "support/unit.h"
+#include "params/params.h"
 
 static mha_tensor *add(counted *f, mha_tensor_spec spec)
 {
@@ -23,21 +24,21 @@ static void assert_honest(const counted *f)
 {
     size_t bytes = 0, storages = 0, parameters = 0, trainable = 0, buffers = 0, derived = 0, derived_storages = 0, aliases = 0;
     for (size_t i = 0; i < mha_params_count(f->table); i++) {
-        mha_tensor_info info = mha_tensor_get_info(mha_params_at(f->table, i));
+        mha_tensor_info info = mha_tensor_info_of(mha_params_at(f->table, i));
         assert_ptr_equal(mha_params_find(f->table, info.name), mha_params_at(f->table, i));
         if (info.alias_of) {
             aliases++;
-            assert_ptr_equal(mha_tensor_get_info(mha_params_find(f->table, info.alias_of)).data, info.data);
+            assert_ptr_equal(mha_tensor_info_of(mha_params_find(f->table, info.alias_of)).data, info.data);
             continue;
         }
         assert_int_equal(failing_bytes_at(&f->memory, info.data), info.bytes);
-        storages += info.kind != MHA_DERIVED;
-        derived_storages += info.kind == MHA_DERIVED;
+        storages += info.kind != MHA_TENSOR_DERIVED;
+        derived_storages += info.kind == MHA_TENSOR_DERIVED;
         bytes += info.bytes;
-        parameters += info.kind == MHA_PARAMETER ? info.elements : 0;
+        parameters += info.kind == MHA_TENSOR_PARAMETER ? info.elements : 0;
         trainable += info.trainable ? info.elements : 0;
-        buffers += info.kind == MHA_BUFFER ? info.elements : 0;
-        derived += info.kind == MHA_DERIVED ? info.bytes : 0;
+        buffers += info.kind == MHA_TENSOR_BUFFER ? info.elements : 0;
+        derived += info.kind == MHA_TENSOR_DERIVED ? info.bytes : 0;
     }
     mha_totals totals = mha_params_totals(f->table, NULL);
     assert_int_equal(totals.bytes_allocated, bytes);
@@ -70,7 +71,7 @@ static void a_tensor_is_a_named_zeroed_allocation(void **state)
     char name[] = "layer.W_Q", role[] = "W_Q", group[] = "attention"; /* copied, so may change afterwards */
     mha_tensor *t = add(f, (mha_tensor_spec){.name = name, .role = role, .group = group, .rank = 2, .shape = {5, 7}});
     memset(name, 'x', sizeof name - 1), memset(role, 'x', sizeof role - 1), memset(group, 'x', sizeof group - 1);
-    mha_tensor_info info = mha_tensor_get_info(t);
+    mha_tensor_info info = mha_tensor_info_of(t);
     assert_string_equal(info.name, "layer.W_Q");
     assert_string_equal(info.role, "W_Q");
     assert_string_equal(info.group, "attention");
@@ -97,34 +98,34 @@ static void totals_change_by_exactly_one_tensor(void **state)
     counted *f = *state;
     mha_totals before = mha_params_totals(f->table, NULL);
     for (int d = 0; d < MHA_DTYPE_COUNT; d++)
-        for (int kind = MHA_PARAMETER; kind <= MHA_DERIVED; kind++)
+        for (int kind = MHA_TENSOR_PARAMETER; kind <= MHA_TENSOR_DERIVED; kind++)
             for (int frozen = 0; frozen < 2; frozen++) {
                 char name[64];
                 size_t bytes, live = f->memory.live_bytes, calls = f->memory.calls;
                 snprintf(name, sizeof name, "%s.%d.%d", mha_dtype_name((mha_dtype)d), kind, frozen);
                 assert_int_equal(mha_dtype_bytes((mha_dtype)d, 3 * 256, &bytes), MHA_OK);
                 mha_tensor *t = add(f, (mha_tensor_spec){.name = name, .dtype = (mha_dtype)d, .rank = 2, .shape = {3, 256},
-                                                         .kind = (mha_kind)kind, .frozen = frozen});
+                                                         .kind = (mha_tensor_kind)kind, .frozen = frozen});
                 assert_true(f->memory.calls > calls && f->memory.live_bytes >= live + bytes);
                 mha_totals after = mha_params_totals(f->table, NULL);
-                assert_int_equal(after.parameters - before.parameters, kind == MHA_PARAMETER ? 768 : 0);
-                assert_int_equal(after.parameter_bytes - before.parameter_bytes, kind == MHA_PARAMETER ? bytes : 0);
-                assert_int_equal(after.trainable - before.trainable, kind == MHA_PARAMETER && !frozen ? 768 : 0);
-                assert_int_equal(after.buffers - before.buffers, kind == MHA_BUFFER ? 768 : 0);
-                assert_int_equal(after.buffer_bytes - before.buffer_bytes, kind == MHA_BUFFER ? bytes : 0);
-                assert_int_equal(after.derived_bytes - before.derived_bytes, kind == MHA_DERIVED ? bytes : 0);
+                assert_int_equal(after.parameters - before.parameters, kind == MHA_TENSOR_PARAMETER ? 768 : 0);
+                assert_int_equal(after.parameter_bytes - before.parameter_bytes, kind == MHA_TENSOR_PARAMETER ? bytes : 0);
+                assert_int_equal(after.trainable - before.trainable, kind == MHA_TENSOR_PARAMETER && !frozen ? 768 : 0);
+                assert_int_equal(after.buffers - before.buffers, kind == MHA_TENSOR_BUFFER ? 768 : 0);
+                assert_int_equal(after.buffer_bytes - before.buffer_bytes, kind == MHA_TENSOR_BUFFER ? bytes : 0);
+                assert_int_equal(after.derived_bytes - before.derived_bytes, kind == MHA_TENSOR_DERIVED ? bytes : 0);
                 assert_int_equal(after.bytes_allocated - before.bytes_allocated, bytes);
-                assert_int_equal(after.storages - before.storages, kind != MHA_DERIVED);
-                assert_int_equal(after.derived_storages - before.derived_storages, kind == MHA_DERIVED);
+                assert_int_equal(after.storages - before.storages, kind != MHA_TENSOR_DERIVED);
+                assert_int_equal(after.derived_storages - before.derived_storages, kind == MHA_TENSOR_DERIVED);
                 assert_int_equal(after.tensors - before.tensors, 1);
-                assert_int_equal(mha_tensor_get_info(t).trainable, kind == MHA_PARAMETER && !frozen);
+                assert_int_equal(mha_tensor_info_of(t).trainable, kind == MHA_TENSOR_PARAMETER && !frozen);
                 before = after;
             }
     assert_honest(f);
     /* and back again */
     while (mha_params_count(f->table)) {
         mha_tensor *t = mha_params_at(f->table, mha_params_count(f->table) / 2);
-        size_t bytes = mha_tensor_get_info(t).bytes;
+        size_t bytes = mha_tensor_info_of(t).bytes;
         before = mha_params_totals(f->table, NULL);
         mha_params_remove(f->table, t);
         assert_int_equal(before.bytes_allocated - mha_params_totals(f->table, NULL).bytes_allocated, bytes);
@@ -150,22 +151,22 @@ static void an_alias_is_a_row_without_memory_of_its_own(void **state)
     after.tensors = before.tensors, after.aliases = before.aliases;
     assert_memory_equal(&after, &before, sizeof after);
 
-    mha_tensor_info info = mha_tensor_get_info(head);
+    mha_tensor_info info = mha_tensor_info_of(head);
     assert_string_equal(info.alias_of, "embedding");
     assert_true(info.rank == 2 && info.shape[0] == 6 && info.shape[1] == 4);
     assert_int_equal(info.dtype, MHA_F16);
     assert_false(info.trainable);
-    assert_int_equal(info.storage, mha_tensor_get_info(owner).storage);
-    assert_string_equal(mha_tensor_get_info(flat).alias_of, "embedding");
+    assert_int_equal(info.storage, mha_tensor_info_of(owner).storage);
+    assert_string_equal(mha_tensor_info_of(flat).alias_of, "embedding");
     assert_honest(f);
 
     /* The owner goes: memory stays, the oldest remaining row owns it. */
     void *data = info.data;
     mha_params_remove(f->table, owner);
     assert_null(mha_params_find(f->table, "embedding"));
-    assert_null(mha_tensor_get_info(head).alias_of);
-    assert_string_equal(mha_tensor_get_info(flat).alias_of, "lm_head");
-    assert_ptr_equal(mha_tensor_get_info(flat).data, data);
+    assert_null(mha_tensor_info_of(head).alias_of);
+    assert_string_equal(mha_tensor_info_of(flat).alias_of, "lm_head");
+    assert_ptr_equal(mha_tensor_info_of(flat).data, data);
     assert_int_equal(mha_params_totals(f->table, NULL).bytes_allocated, 48 + 4);
     assert_honest(f);
     mha_params_remove(f->table, flat);
@@ -216,7 +217,7 @@ static void names_are_unique_and_found_among_thousands(void **state)
     assert_int_equal(mha_params_count(f->table), N / 2);
     for (size_t i = 0; i < N / 2; i++) { /* in the order they were added */
         snprintf(name, sizeof name, "model.layers.%zu.self_attn.q_proj.weight", 2 * i + 1);
-        assert_string_equal(mha_tensor_get_info(mha_params_at(f->table, i)).name, name);
+        assert_string_equal(mha_tensor_info_of(mha_params_at(f->table, i)).name, name);
     }
     assert_honest(f);
     mha_tensor_spec again = {.name = name, .rank = 1, .shape = {2}};
@@ -270,12 +271,12 @@ static void empty_and_scalar_tensors_are_rows_too(void **state)
     counted *f = *state;
     mha_tensor *none = add(f, (mha_tensor_spec){.name = "none", .rank = 2, .shape = {0, 7}});
     mha_tensor *one = add(f, (mha_tensor_spec){.name = "one", .dtype = MHA_F64});
-    mha_tensor_info info = mha_tensor_get_info(none);
+    mha_tensor_info info = mha_tensor_info_of(none);
     assert_true(info.elements == 0 && info.bytes == 0 && info.data == NULL);
     mha_statistics s;
     assert_int_equal(mha_tensor_statistics(none, &s), MHA_OK);
     assert_true(isnan(s.min) && isnan(s.max) && isnan(s.mean) && isnan(s.rms) && s.zeros == 0 && s.non_finite == 0);
-    info = mha_tensor_get_info(one);
+    info = mha_tensor_info_of(one);
     assert_true(info.rank == 0 && info.elements == 1 && info.bytes == 8);
     assert_int_equal(mha_params_totals(f->table, NULL).parameters, 1);
     assert_int_equal(mha_params_totals(f->table, NULL).bytes_allocated, 8);
@@ -297,7 +298,7 @@ static void large_tensors_cost_nothing_until_written(void **state)
     mha_tensor_spec spec = {.name = "huge", .rank = 2, .shape = {(size_t)1 << 19, (size_t)1 << 19}};
     assert_int_equal(mha_params_create(NULL, &table), MHA_OK);
     assert_ok(mha_params_add(table, &spec, &t, &error), error);
-    float *data = mha_tensor_get_info(t).data;
+    float *data = mha_tensor_info_of(t).data;
     assert_true(data[((size_t)1 << 38) - 1] == 0.0f && data[12345] == 0.0f);
     data[((size_t)1 << 38) - 1] = 1.0f;
     assert_true(mha_params_totals(table, NULL).parameter_bytes == (size_t)1 << 40);
@@ -311,10 +312,10 @@ static void groups_are_counted_on_their_own(void **state)
     mha_error error;
     mha_tensor *w = add(f, (mha_tensor_spec){.name = "w", .group = "attention", .rank = 1, .shape = {10}});
     add(f, (mha_tensor_spec){.name = "e", .group = "embedding", .rank = 1, .shape = {100}});
-    add(f, (mha_tensor_spec){.name = "m", .group = "attention", .rank = 1, .shape = {7}, .kind = MHA_BUFFER});
+    add(f, (mha_tensor_spec){.name = "m", .group = "attention", .rank = 1, .shape = {7}, .kind = MHA_TENSOR_BUFFER});
     mha_tensor_spec spec = {.name = "tied", .group = "embedding"};
     assert_ok(mha_params_alias(f->table, &spec, w, NULL, &error), error);
-    assert_int_equal(mha_tensor_set_inert(w, 4, "no effect"), MHA_OK);
+    assert_int_equal(mha__tensor_set_inert(w, 4, "no effect"), MHA_OK);
     mha_totals attention = mha_params_totals(f->table, "attention"), all = mha_params_totals(f->table, NULL);
     assert_int_equal(attention.parameters, 10);
     assert_int_equal(attention.buffers, 7);
@@ -331,21 +332,21 @@ static void inert_elements_carry_their_reason(void **state)
     counted *f = *state;
     mha_tensor *b = add(f, (mha_tensor_spec){.name = "b_K", .rank = 1, .shape = {8}});
     char why[] = "softmax ignores what all scores share";
-    assert_int_equal(mha_tensor_set_inert(b, 9, why), MHA_INVALID);
-    assert_int_equal(mha_tensor_get_info(b).inert_elements, 0);
-    assert_int_equal(mha_tensor_set_inert(b, 8, why), MHA_OK);
-    assert_int_equal(mha_tensor_set_inert(b, 5, why), MHA_OK); /* the earlier reason is given back */
+    assert_int_equal(mha__tensor_set_inert(b, 9, why), MHA_INVALID);
+    assert_int_equal(mha_tensor_info_of(b).inert_elements, 0);
+    assert_int_equal(mha__tensor_set_inert(b, 8, why), MHA_OK);
+    assert_int_equal(mha__tensor_set_inert(b, 5, why), MHA_OK); /* the earlier reason is given back */
     why[0] = '?';
-    assert_int_equal(mha_tensor_get_info(b).inert_elements, 5);
-    assert_string_equal(mha_tensor_get_info(b).inert_why, "softmax ignores what all scores share");
+    assert_int_equal(mha_tensor_info_of(b).inert_elements, 5);
+    assert_string_equal(mha_tensor_info_of(b).inert_why, "softmax ignores what all scores share");
     f->memory.fail_at = f->memory.calls + 1;
-    assert_int_equal(mha_tensor_set_inert(b, 1, "other"), MHA_NO_MEMORY);
-    assert_int_equal(mha_tensor_get_info(b).inert_elements, 5);
-    mha_tensor_set_source_dtype(b, MHA_BF16);
-    assert_int_equal(mha_tensor_get_info(b).source_dtype, MHA_BF16);
-    assert_int_equal(mha_tensor_get_info(b).dtype, MHA_F32);
+    assert_int_equal(mha__tensor_set_inert(b, 1, "other"), MHA_NO_MEMORY);
+    assert_int_equal(mha_tensor_info_of(b).inert_elements, 5);
+    mha__tensor_set_source_dtype(b, MHA_BF16);
+    assert_int_equal(mha_tensor_info_of(b).source_dtype, MHA_BF16);
+    assert_int_equal(mha_tensor_info_of(b).dtype, MHA_F32);
     mha_tensor *w = add(f, (mha_tensor_spec){.name = "w", .rank = 1, .shape = {8}, .source_dtype = MHA_F16, .has_source = true});
-    assert_int_equal(mha_tensor_get_info(w).source_dtype, MHA_F16);
+    assert_int_equal(mha_tensor_info_of(w).source_dtype, MHA_F16);
 }
 
 static void statistics_describe_the_numbers(void **state)
@@ -354,24 +355,24 @@ static void statistics_describe_the_numbers(void **state)
     mha_statistics s;
     mha_tensor *t = add(f, (mha_tensor_spec){.name = "t", .rank = 2, .shape = {2, 4}});
     static const float values[] = {3.0f, -4.0f, 0.0f, -0.0f, NAN, INFINITY, -INFINITY, 1.0f};
-    memcpy(mha_tensor_get_info(t).data, values, sizeof values);
+    memcpy(mha_tensor_info_of(t).data, values, sizeof values);
     assert_int_equal(mha_tensor_statistics(t, &s), MHA_OK);
     assert_true(s.min == -4 && s.max == 3 && s.mean == 0 && fabs(s.rms - sqrt(26.0 / 5)) < 1e-15);
     assert_int_equal(s.zeros, 2);
     assert_int_equal(s.non_finite, 3);
 
     mha_tensor *i = add(f, (mha_tensor_spec){.name = "i", .dtype = MHA_I8, .rank = 1, .shape = {3}});
-    memcpy(mha_tensor_get_info(i).data, (int8_t[]){-7, 0, 1}, 3);
+    memcpy(mha_tensor_info_of(i).data, (int8_t[]){-7, 0, 1}, 3);
     assert_int_equal(mha_tensor_statistics(i, &s), MHA_OK);
     assert_true(s.min == -7 && s.max == 1 && s.mean == -2 && s.zeros == 1);
 
     mha_tensor *all_nan = add(f, (mha_tensor_spec){.name = "n", .rank = 1, .shape = {1}});
-    *(float *)mha_tensor_get_info(all_nan).data = NAN;
+    *(float *)mha_tensor_info_of(all_nan).data = NAN;
     assert_int_equal(mha_tensor_statistics(all_nan, &s), MHA_OK);
     assert_true(isnan(s.min) && isnan(s.max) && isnan(s.mean) && isnan(s.rms) && s.non_finite == 1);
 
     mha_tensor *wide = add(f, (mha_tensor_spec){.name = "wide", .dtype = MHA_F64, .rank = 1, .shape = {2}});
-    memcpy(mha_tensor_get_info(wide).data, (double[]){1.5e300, -1.5e300}, 16);
+    memcpy(mha_tensor_info_of(wide).data, (double[]){1.5e300, -1.5e300}, 16);
     assert_int_equal(mha_tensor_statistics(wide, &s), MHA_OK);
     assert_true(s.mean == 0 && fabs(s.rms / 1.5e300 - 1) < 1e-15); /* the squares leave double's range, the rms does not */
 

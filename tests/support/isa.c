@@ -6,7 +6,7 @@
 
 bool isa_select(int number)
 {
-    const char *name = mha_isa_available(number);
+    const char *name = mha_isa_at((size_t)number);
     if (!name)
         return false;
     assert_int_equal(mha_isa_select(name), MHA_OK);

@@ -283,7 +283,7 @@ static int blame_non_finite(const request *r, const summary *output)
         mha_statistics s;
         if (mha_tensor_statistics(tensor, &s) != MHA_OK || s.non_finite == 0)
             continue;
-        refuse(mha_tensor_get_info(tensor).name, "expected finite weights, found %zu NaN or infinite; so are %zu of the output",
+        refuse(mha_tensor_info_of(tensor).name, "expected finite weights, found %zu NaN or infinite; so are %zu of the output",
                s.non_finite, output->non_finite);
         return EXIT_NO;
     }

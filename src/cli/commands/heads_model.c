@@ -31,7 +31,7 @@ static int run_layer(const arguments *args, const mha_model_layer *described, ui
     int code = EXIT_DONE;
     mha_call call = {.semantics = {.causal = described->causal}};
     mha_tensor_spec spec = {.name = "input",
-                            .kind = MHA_BUFFER,
+                            .kind = MHA_TENSOR_BUFFER,
                             .rank = 3,
                             .shape = {count_of(args, OPT_BATCH), count_of(args, OPT_SEQ), described->config.d_q}};
     mha_status status = mha_params_create(NULL, &params);
@@ -72,9 +72,9 @@ static void compare_shapes(mha_params *params, mha_params *first, model_row *row
 {
     char expected[SHAPE_TEXT], found[SHAPE_TEXT];
     for (size_t i = 0; i < mha_params_count(params); i++) {
-        mha_tensor_info info = mha_tensor_get_info(mha_params_at(params, i));
+        mha_tensor_info info = mha_tensor_info_of(mha_params_at(params, i));
         mha_tensor *other = mha_params_find(first, info.name);
-        mha_tensor_info there = other ? mha_tensor_get_info(other) : (mha_tensor_info){0};
+        mha_tensor_info there = other ? mha_tensor_info_of(other) : (mha_tensor_info){0};
         if (other && there.rank == info.rank &&
             memcmp(there.shape, info.shape, (size_t)info.rank * sizeof *info.shape) == 0)
             continue;
@@ -101,7 +101,7 @@ static int try_heads(const arguments *args, size_t heads, kept *first, model_row
         return refuse_error("", &(mha_error){.status = MHA_NO_MEMORY});
     int code = model_open(args, heads, params, &model);
     if (code == EXIT_DONE) {
-        row->facts = mha_model_get_facts(model);
+        row->facts = mha_model_facts_of(model);
         row->totals = mha_params_totals(params, NULL);
         row->attention = mha_params_totals(params, "attention");
         row->d_v = mha_model_layer_at(model, 0, &layer) ? layer.config.d_v : 0;

@@ -20,7 +20,7 @@ typedef struct cost {
 static size_t elements_of(const mha_layer *layer, mha_weight weight)
 {
     mha_tensor *tensor = mha_layer_weight(layer, weight);
-    return tensor ? mha_tensor_get_info(tensor).elements : 0;
+    return tensor ? mha_tensor_info_of(tensor).elements : 0;
 }
 
 /* Allocates both and counts. */

@@ -115,7 +115,7 @@ static int open_file(report *r, const arguments *args)
     char *config = NULL;
     int code = weights_open(args, &r->file, &config);
     if (code == EXIT_DONE &&
-        mha_model_list_file(r->file, r->table, keep_finding, &r->findings, &r->file_totals, &error) != MHA_OK)
+        mha_file_list_params(r->file, r->table, keep_finding, &r->findings, &r->file_totals, &error) != MHA_OK)
         code = refuse_error(text_for(args, OPT_WEIGHTS), &error);
     if (code == EXIT_DONE && mha_params_create(NULL, &r->model_table) != MHA_OK)
         code = refuse_error("", &(mha_error){.status = MHA_NO_MEMORY});
@@ -126,7 +126,7 @@ static int open_file(report *r, const arguments *args)
         code = open_beside(r, args, config);
     if (code == EXIT_DONE && r->model) {
         r->findings.count = 0; /* told again, with what the model knows */
-        r->wrong = mha_model_compare_file(r->model, r->file, keep_finding, &r->findings);
+        r->wrong = mha_model_check_file(r->model, r->file, keep_finding, &r->findings);
     }
     free(config);
     return code;
@@ -160,7 +160,7 @@ static void print_heading(const report *r)
                mha_file_format(r->file), r->file_totals.tensors, bytes_text(text, r->file_totals.bytes));
     if (!r->model || r->file)
         return;
-    mha_model_facts facts = mha_model_get_facts(r->model);
+    mha_model_facts facts = mha_model_facts_of(r->model);
     printf("%s%s%s (%s): d_model %zu, %zu heads", bold(), mha_model_title(r->model), plain(), mha_model_class(r->model),
            facts.d_model, facts.n_heads);
     if (facts.kv_heads != facts.n_heads)
@@ -249,7 +249,7 @@ static json_t *memory_json(size_t parameters)
 static json_t *model_json(const report *r)
 {
     const mha_assumption *assumed;
-    mha_model_facts facts = mha_model_get_facts(r->model);
+    mha_model_facts facts = mha_model_facts_of(r->model);
     json_t *list = json_object();
     size_t n = mha_model_assumptions(r->model, &assumed);
     for (size_t i = 0; i < n; i++)
@@ -265,7 +265,7 @@ static json_t *model_json(const report *r)
 static void only_rows(json_t *rows, mha_params *params, const census_view *view)
 {
     for (size_t i = json_array_size(rows); view->only && i-- > 0;) {
-        mha_tensor_info info = mha_tensor_get_info(mha_params_at(params, i));
+        mha_tensor_info info = mha_tensor_info_of(mha_params_at(params, i));
         if (!census_shows(view, &info))
             json_array_remove(rows, i);
     }

@@ -14,7 +14,7 @@ static int plan_layer(const arguments *args, const mha_model *model, mha_plan *p
         return EXIT_DONE;
     mha_tensor_spec spec = {
         .name = "input",
-        .kind = MHA_BUFFER,
+        .kind = MHA_TENSOR_BUFFER,
         .rank = 3,
         .shape = {count_of(args, OPT_BATCH), count_of(args, OPT_COST_SEQ), described.config.d_q}};
     mha_config config = described.config;
@@ -41,7 +41,7 @@ static int plan_layer(const arguments *args, const mha_model *model, mha_plan *p
 int model_costs_get(const arguments *args, const mha_model *model, model_costs *costs)
 {
     mha_error error = {0};
-    if (mha_model_get_costs(model, count_of(args, OPT_BATCH), count_of(args, OPT_COST_SEQ), &costs->model, &error) !=
+    if (mha_model_costs_of(model, count_of(args, OPT_BATCH), count_of(args, OPT_COST_SEQ), &costs->model, &error) !=
         MHA_OK)
         return refuse_field("", &error);
     return plan_layer(args, model, &costs->layer);

@@ -150,8 +150,8 @@ static census take(mha_params *params, const census_view *view)
     bool names =
         !view->by && !view->depth; /* aliases and buffers are rows of their own; in groups they weigh nothing */
     for (size_t i = 0; i < mha_params_count(params); i++) {
-        mha_tensor_info info = mha_tensor_get_info(mha_params_at(params, i));
-        bool counts = !info.alias_of && info.kind == MHA_PARAMETER;
+        mha_tensor_info info = mha_tensor_info_of(mha_params_at(params, i));
+        bool counts = !info.alias_of && info.kind == MHA_TENSOR_PARAMETER;
         if (!census_shows(view, &info) || !(counts || names))
             continue;
         fold *f = fold_of(&c, key_of(view, &info));
@@ -178,7 +178,7 @@ static void drop(census *c)
 
 static double share(const fold *f, const mha_totals *all)
 {
-    return all->parameters && f->one.kind == MHA_PARAMETER ? 100.0 * (double)f->elements / (double)all->parameters : 0;
+    return all->parameters && f->one.kind == MHA_TENSOR_PARAMETER ? 100.0 * (double)f->elements / (double)all->parameters : 0;
 }
 
 /* A folded name once more: its pattern when several rows stand behind it. */
@@ -206,7 +206,7 @@ static void print_names(const census *c, const census_view *view, const mha_tota
         table_bytes(t, f->bytes);
         if (f->one.alias_of)
             table_format(t, "same storage as %s", f->one.alias_of);
-        else if (f->one.kind != MHA_PARAMETER)
+        else if (f->one.kind != MHA_TENSOR_PARAMETER)
             table_cell(t, "buffer, not learned");
         else if (f->inert)
             table_format(t, "%s inert", count_text(text, f->inert));

@@ -21,7 +21,7 @@ enum { TEXT_COLUMNS = sizeof text_titles / sizeof *text_titles, DATA_COLUMNS = s
 
 static const char *kind_name(const mha_tensor_info *info)
 {
-    return info->kind == MHA_PARAMETER ? "parameter" : info->kind == MHA_BUFFER ? "buffer" : "derived";
+    return info->kind == MHA_TENSOR_PARAMETER ? "parameter" : info->kind == MHA_TENSOR_BUFFER ? "buffer" : "derived";
 }
 
 static void text_row(table *t, const mha_tensor_info *info, const char *symbol)
@@ -35,7 +35,7 @@ static void text_row(table *t, const mha_tensor_info *info, const char *symbol)
         table_cell(t, mha_dtype_name(info->dtype));
     table_count(t, info->elements);
     table_bytes(t, info->bytes);
-    table_cell(t, info->kind == MHA_PARAMETER ? "" : kind_name(info));
+    table_cell(t, info->kind == MHA_TENSOR_PARAMETER ? "" : kind_name(info));
 }
 
 static void data_row(table *t, const mha_tensor_info *info)
@@ -111,7 +111,7 @@ static void print_totals(mha_params *params, const mha_totals *all)
         printf("  packed copies made to go faster, not counted: %s in %zu storages\n", bytes_text(bytes, all->derived_bytes),
                all->derived_storages);
     for (size_t i = 0; all->inert && i < mha_params_count(params); i++) {
-        mha_tensor_info info = mha_tensor_get_info(mha_params_at(params, i));
+        mha_tensor_info info = mha_tensor_info_of(mha_params_at(params, i));
         if (info.inert_elements)
             printf("  %s of them, %s, cannot change the output: %s\n", count_text(elements, info.inert_elements), info.name,
                    info.inert_why);
@@ -124,7 +124,7 @@ void parameters_print(mha_params *params, const mha_layer *layer, bool per_head,
                                   : table_create(style, TEXT_COLUMNS, text_titles);
     for (size_t i = 0; i < mha_params_count(params); i++) {
         const mha_tensor *row = mha_params_at(params, i);
-        mha_tensor_info info = mha_tensor_get_info(row);
+        mha_tensor_info info = mha_tensor_info_of(row);
         mha_weight weight = weight_of(layer, row);
         const char *symbol = "";
         size_t shape[2];
@@ -187,7 +187,7 @@ json_t *parameters_json_rows(mha_params *params, const mha_layer *layer)
     json_t *rows = json_array();
     for (size_t i = 0; i < mha_params_count(params); i++) {
         const mha_tensor *tensor = mha_params_at(params, i);
-        mha_tensor_info info = mha_tensor_get_info(tensor);
+        mha_tensor_info info = mha_tensor_info_of(tensor);
         mha_weight weight = weight_of(layer, tensor);
         json_t *row = json_pack("{so so so so so so so so so sb ss so}", "name", json_text(info.name), "role",
                                 json_text(info.role), "shape", json_shape(info.rank, info.shape), "dtype",

@@ -21,7 +21,7 @@ static int refuse_others(const arguments *args)
 
 static void add_model(const mha_model *model, const char *name, size_t parameters, table *t, json_t *list)
 {
-    const mha_model_facts facts = mha_model_get_facts(model);
+    const mha_model_facts facts = mha_model_facts_of(model);
     const size_t layers = mha_model_layer_count(model);
     table_cell(t, name);
     table_cell(t, mha_model_title(model));

@@ -132,7 +132,7 @@ static int layer_of_model(request *r, const arguments *args, mha_config *config)
     if (code == EXIT_DONE && (code = choose_layer(args, model, &layer)) == EXIT_DONE) {
         *config = layer.config;
         config->dtype = dtype_of(args, OPT_DTYPE);
-        r->facts = mha_model_get_facts(model);
+        r->facts = mha_model_facts_of(model);
         r->facts.causal = layer.causal;
         r->facts_from = given(args, OPT_PRESET) ? "preset" : args->option[OPT_CONFIG].text;
         snprintf(r->loaded.layer.prefix, sizeof r->loaded.layer.prefix, "%s", layer.prefix);

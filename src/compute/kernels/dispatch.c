@@ -47,16 +47,16 @@ enum {
 };
 
 /* The rows this machine has, best first; NULL past the end. */
-static const mha__kernels *available(int index)
+const mha__kernels *mha__kernels_at(size_t index)
 {
     const mha__kernels *found[n_rows];
-    int n = 0;
+    size_t n = 0;
 #define FIND_ROW(name, has)                                                                                            \
     if (has)                                                                                                           \
         found[n++] = &mha__kernels_##name;
     MHA_KERNELS_LIST(FIND_ROW)
 #undef FIND_ROW
-    return index >= 0 && index < n ? found[index] : NULL;
+    return index < n ? found[index] : NULL;
 }
 
 static bool known(const char *name)
@@ -72,10 +72,10 @@ static bool known(const char *name)
 static const mha__kernels *by_name(const char *name)
 {
     if (strcmp(name, "auto") == 0)
-        return available(0);
-    for (int i = 0; available(i); i++)
-        if (strcmp(available(i)->isa, name) == 0)
-            return available(i);
+        return mha__kernels_at(0);
+    for (size_t i = 0; mha__kernels_at(i); i++)
+        if (strcmp(mha__kernels_at(i)->isa, name) == 0)
+            return mha__kernels_at(i);
     return NULL;
 }
 
@@ -88,7 +88,7 @@ const mha__kernels *mha__kernels_get(void)
         const char *wanted = getenv("MHA_ISA");
         const mha__kernels *first = wanted ? by_name(wanted) : NULL, *none = NULL;
         if (!first)
-            first = available(0);
+            first = mha__kernels_at(0);
         /* Threads that come here together agree on the one that stored first. */
         atomic_compare_exchange_strong(&chosen, &none, first);
         kernels = atomic_load_explicit(&chosen, memory_order_acquire);
@@ -96,18 +96,7 @@ const mha__kernels *mha__kernels_get(void)
     return kernels;
 }
 
-const char *mha_isa(void)
-{
-    return mha__kernels_get()->isa;
-}
-
-const char *mha_isa_available(int index)
-{
-    const mha__kernels *kernels = available(index);
-    return kernels ? kernels->isa : NULL;
-}
-
-mha_status mha_isa_select(const char *name)
+mha_status mha__kernels_select(const char *name)
 {
     if (!name)
         return MHA_INVALID;

@@ -110,5 +110,9 @@ enum { MHA_TILE_ROWS = 16, MHA_FEW_ROWS = 4 };
 
 /* The kernels in use. */
 const mha__kernels *mha__kernels_get(void);
+/* Those this machine can use, best first; NULL past the end. */
+const mha__kernels *mha__kernels_at(size_t index);
+/* Makes mha__kernels_get give the kernels of that name ("auto": the best); errors as of mha_isa_select. */
+mha_status mha__kernels_select(const char *name);
 
 #endif

@@ -75,10 +75,10 @@ static void count_table(counts *c, const mha_params *table)
         set(c, groups[i], mha_params_totals(table, groups[i]).parameters);
     set(c, "aliased", 0);
     for (size_t i = 0; i < mha_params_count(table); i++) {
-        mha_tensor_info info = mha_tensor_get_info(mha_params_at(table, i));
+        mha_tensor_info info = mha_tensor_info_of(mha_params_at(table, i));
         if (info.alias_of)
             add(c, "aliased", info.elements);
-        if (info.kind != MHA_PARAMETER || info.alias_of || !is_symbol(info.role))
+        if (info.kind != MHA_TENSOR_PARAMETER || info.alias_of || !is_symbol(info.role))
             continue;
         bool matrix_or_bias = info.role[1] == '_' || strncmp(info.role, "bias_", 5) == 0;
         if (!matrix_or_bias)
@@ -217,8 +217,8 @@ static void count_model(counts *c, const mha_model *model)
     set(c, "layers", mha_model_layer_count(model));
     set(c, "blocks", 0);
     for (size_t i = 0; i < model->n_rows; i++) {
-        mha_tensor_info info = mha_tensor_get_info(model->rows[i].tensor);
-        if (model->rows[i].description->blocks && info.kind == MHA_PARAMETER && !info.alias_of)
+        mha_tensor_info info = mha_tensor_info_of(model->rows[i].tensor);
+        if (model->rows[i].description->blocks && info.kind == MHA_TENSOR_PARAMETER && !info.alias_of)
             add(c, "blocks", info.elements);
     }
 }
