@@ -1,7 +1,9 @@
-/* Writing a file so that it appears whole or not at all: a temporary file beside it, then a rename. */
+/* Writing a file so that it appears whole or not at all: a temporary file, without a name or beside it, then a rename. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -111,19 +113,60 @@ static char *copy_text(const mha_allocator *allocator, const char *text, size_t 
     return copy;
 }
 
-/* A new file ".mha-PROCESS-N.tmp" in the directory of the target. The mode of open(2) is cut by the
- * umask, as for any new file; `mode` is that of the file it replaces, or 0. */
-static mha_status open_temporary(mha__output *output, mode_t mode, mha_error *error)
+/* The way to an open file of ours that has no name. */
+static void way_to(int fd, char way[32])
 {
-    size_t length = directory_length(output->target);
+    snprintf(way, 32, "/proc/self/fd/%d", fd);
+}
+
+/* A file without a name on the file system of the target: should the process be ended, nothing is left of it. -1 where
+ * there is no such thing, or no way to give it a name in the end. */
+static int open_nameless(const mha__output *output)
+{
+    char directory[PATH_MAX] = ".", way[32];
+    const size_t length = directory_length(output->target);
+    if (length > 0)
+        snprintf(directory, sizeof directory, "%.*s", (int)length, output->target);
+    int fd = open(directory, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
+    if (fd >= 0) {
+        way_to(fd, way);
+        if (access(way, F_OK) == 0)
+            return fd;
+        close(fd);
+    }
+    return -1;
+}
+
+/* Makes the file ".mha-PROCESS-N.tmp" in the directory of the target, of the file `fd` or, if that is -1, new and empty.
+ * Returns -1, and errno says why, or what the last call gave. */
+static int make_temporary(mha__output *output, int fd)
+{
     enum { TRIES = 1000 };
-    for (int n = 0; n < TRIES && output->fd < 0; n++) {
+    const size_t length = directory_length(output->target);
+    char way[32];
+    int made = -1;
+    way_to(fd, way);
+    for (int n = 0; n < TRIES && made < 0; n++) {
         memcpy(output->temporary, output->target, length);
         snprintf(output->temporary + length, output->temporary_bytes - length, ".mha-%ld-%d.tmp", (long)getpid(), n);
-        output->fd = open(output->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        if (output->fd < 0 && errno != EEXIST)
+        made = fd < 0 ? open(output->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666)
+                      : linkat(AT_FDCWD, way, AT_FDCWD, output->temporary, AT_SYMLINK_FOLLOW);
+        if (made < 0 && errno != EEXIST)
             break;
     }
+    if (made < 0)
+        output->temporary[0] = '\0';
+    return made;
+}
+
+/* A new file on the file system of the target, without a name until it is whole where that is possible. The mode of
+ * open(2) is cut by the umask, as for any new file; `mode` is that of the file it replaces, or 0. */
+static mha_status open_temporary(mha__output *output, mode_t mode, mha_error *error)
+{
+    output->temporary[0] = '\0';
+    output->fd = open_nameless(output);
+    if (output->fd < 0)
+        output->fd = make_temporary(output, -1);
     if (output->fd < 0)
         return mha__fail(error, MHA_IO, output->path, "cannot write into its directory: %s", strerror(errno));
     if (mode != 0 && fchmod(output->fd, mode & 07777) != 0)
@@ -173,18 +216,31 @@ mha_status mha__output_write(mha__output *output, const void *data, size_t bytes
     return MHA_OK;
 }
 
-mha_status mha__output_finish(mha__output *output, mha_error *error)
+/* Gives the file its name, by way of a temporary one: a link cannot replace a file, a new name can. */
+static mha_status close_and_name(mha__output *output, mha_error *error)
 {
-    int fd = output->fd;
-    output->fd = -1;
     mha_status status = MHA_OK;
-    if (close(fd) != 0 && errno != EINTR)
+    const bool nameless = !output->direct && output->temporary[0] == '\0';
+    if (nameless && make_temporary(output, output->fd) < 0)
+        status = mha__fail(error, MHA_IO, output->path, "cannot give it its name: %s", strerror(errno));
+    if (close(output->fd) != 0 && errno != EINTR && status == MHA_OK)
         status = mha__fail(error, MHA_IO, output->path, "cannot write it: %s", strerror(errno));
+    output->fd = -1;
     if (status == MHA_OK && !output->direct && rename(output->temporary, output->target) != 0)
         status = mha__fail(error, MHA_IO, output->path, "cannot give it its name: %s", strerror(errno));
     if (status == MHA_OK && !output->direct)
         output->temporary[0] = '\0'; /* nothing left to remove */
+    return status;
+}
+
+mha_status mha__output_finish(mha__output *output, mha_error *error)
+{
+    sigset_t all, before; /* a signal that ends the process waits while there is a temporary name */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const mha_status status = close_and_name(output, error);
     mha__output_abandon(output);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
     return status;
 }
 

@@ -10,7 +10,7 @@ typedef struct mha__output {
     int fd;           /* -1: closed */
     bool direct;      /* standard output, a device, a FIFO: written as it comes */
     char *target;     /* where it will appear: `path` with symbolic links followed */
-    char *temporary;  /* beside the target */
+    char *temporary;  /* beside the target; "" while the file has no name at all */
     size_t target_bytes, temporary_bytes;
 } mha__output;
 
@@ -19,7 +19,7 @@ mha_status mha__output_is_direct(const char *path, bool *direct, mha_error *erro
 /* Says early what mha__output_open would refuse: a directory, a read-only file, a directory that
  * is missing or not writable. MHA_INVALID, MHA_IO. */
 mha_status mha__output_check(const char *path, mha_error *error);
-/* Opens a temporary file in the directory of `path`, with the permissions the file has or would get. */
+/* Opens a temporary file for the directory of `path`, with the permissions the file has or would get. */
 mha_status mha__output_open(mha__output *output, const mha_allocator *allocator, const char *path, mha_error *error);
 mha_status mha__output_write(mha__output *output, const void *data, size_t bytes, mha_error *error);
 /* Closes and gives the file its name. After an error nothing of that name was made or changed. */

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -354,6 +355,35 @@ static void a_failed_write_leaves_no_trace(void **state)
     assert_int_equal(scratch_count_files(), files);
 }
 
+/* A process that is ended in the middle of writing leaves nothing behind where files without a name are known, here by
+ * the signal for a file that grows too large. */
+static void a_process_that_is_ended_leaves_no_file(void **state)
+{
+    (void)state;
+    const char *path = scratch_write("kept.npy", "kept", 4);
+    const int nameless = open(scratch_path(""), O_TMPFILE | O_WRONLY, 0600);
+    if (nameless < 0) {
+        print_message("this file system has no files without a name\n");
+        return;
+    }
+    close(nameless);
+    const size_t files = scratch_count_files();
+    const pid_t child = fork();
+    if (child == 0) {
+        mha_error error;
+        const struct rlimit none = {0, 0}, small = {64, 64};
+        signal(SIGXFSZ, SIG_DFL);
+        setrlimit(RLIMIT_CORE, &none);
+        setrlimit(RLIMIT_FSIZE, &small);
+        (void)write_six(path, &error);
+        _exit(0);
+    }
+    int status = 0;
+    assert_true(child > 0 && waitpid(child, &status, 0) == child);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGXFSZ);
+    assert_int_equal(scratch_count_files(), files);
+}
+
 static void read_only_places_are_refused(void **state)
 {
     (void)state;
@@ -449,6 +479,7 @@ int main(void)
         cmocka_unit_test(what_cannot_be_written_is_refused),
         cmocka_unit_test(a_file_that_was_there_is_replaced_and_keeps_its_permissions),
         cmocka_unit_test(a_failed_write_leaves_no_trace),
+        cmocka_unit_test(a_process_that_is_ended_leaves_no_file),
         cmocka_unit_test(read_only_places_are_refused),
         cmocka_unit_test(devices_and_pipes_are_written_directly),
         cmocka_unit_test(every_failing_allocation_is_survived),

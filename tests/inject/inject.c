@@ -431,6 +431,8 @@ FAILING(faccessat, EIO, (int at, const char *path, int mode, int flags), (at, pa
 FAILING(fchmod, EIO, (int fd, mode_t mode), (fd, mode))
 FAILING(rename, EIO, (const char *from, const char *to), (from, to))
 FAILING(unlink, EIO, (const char *path), (path))
+FAILING(linkat, EIO, (int from_at, const char *from, int to_at, const char *to, int flags),
+        (from_at, from, to_at, to, flags))
 FAILING(fseeko, EIO, (FILE *file, off_t offset, int whence), (file, offset, whence))
 
 int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*start)(void *), void *context)
