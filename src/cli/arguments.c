@@ -88,7 +88,10 @@ static int read_value(const option_row *row, option_value *value)
     case COUNTS:
     case INTEGERS: return read_integers(row, value);
     case REAL:
+        errno = 0;
         value->real = strtod(value->text, &stop);
+        if (errno == ERANGE && value->real == 0) /* 0 often means something else than a small number */
+            return refuse_number(row, "a number that a double can hold", value->text);
         return *value->text && !isspace((unsigned char)*value->text) && !*stop && isfinite(value->real) &&
                        (row->low == INT64_MIN || value->real >= (double)row->low)
                    ? EXIT_DONE

@@ -271,6 +271,10 @@ static void test_numbers_are_read_strictly(void **state)
     assert_program_refuses(RUN("forward", "--threads", "1025"), 2, "--threads: expected a whole number from 1 to 1024, found \"1025\"");
     assert_program_refuses(RUN("forward", "--scale", "nan"), 2, "--scale: expected a finite number, found \"nan\"");
     assert_program_refuses(RUN("forward", "--scale", "1e999"), 2, "--scale: expected a finite number");
+    assert_program_refuses(RUN("forward", "--softcap", "1e-400"), 2,
+                           "--softcap: expected a number that a double can hold, at least 0, found \"1e-400\"");
+    assert_program_refuses(RUN("forward", "--scale", "-1e-400"), 2,
+                           "--scale: expected a number that a double can hold");
     assert_program_refuses(RUN("forward", "--scale", "1e300"), 2, "--scale: expected a number that float can hold*found 1e+300");
     says(RUN("forward", "--d-model", "8", "--heads", "2", "--seq", "3", "--rope", "half", "--rope-base", "1e300"), 0, "base 1e+300");
     assert_program_refuses(RUN("forward", "--scale", "1 "), 2, "--scale: expected a finite number");
