@@ -42,7 +42,7 @@ mha_status mha__config_load(const char *path, json_t **config, mha_error *error)
     status = mha__source_text(&source, &allocator, CONFIG_LIMIT, "config.json", &text, &bytes, error);
     mha__source_close(&source);
     if (!status)
-        status = mha__config_parse(text, strlen(text), mha__source_name(path), config, error);
+        status = mha__config_parse(text, bytes - 1, mha__source_name(path), config, error);
     mha__release(&allocator, text, bytes);
     return status;
 }

@@ -412,6 +412,10 @@ static void what_is_wrong_in_a_config_is_named(void **state)
         unbuild(&b);
     }
     built b;
+    static const char zero[] = "{\"model_type\": \"bert\"}\0more"; /* what stands behind a zero byte is not overlooked */
+    const char *with_zero = scratch_write("config.json", zero, sizeof zero - 1);
+    assert_refused(build(&b, (mha_model_spec){.config = with_zero}), MHA_FORMAT, b.error, "config.json", "line 1");
+    unbuild(&b);
     assert_refused(build(&b, (mha_model_spec){.preset = "gpt3"}), MHA_NOT_FOUND, b.error, "'gpt3'",
                    "bert-base-uncased");
     unbuild(&b);
