@@ -203,9 +203,11 @@ MHA_API bool mha_path_find(const char *name, mha_path *path); /* false: no path 
  * for any number of threads, for a batch row alone or among any others, for any strides and alignment of inputs
  * and stages, and whatever else is kept. What the blas path asks of a BLAS for this is that the bits of an SGEMM
  * do not depend on strides and alignment, nor those of an SGEMV whose rows have a gap between them; OpenBLAS
- * keeps to that, and the tests hold it to it. Not promised: the same bits on another path, with packed weights
- * instead of unpacked, or for a sequence cut into several calls. How the calling thread rounds and whether it flushes
- * subnormals to zero holds for the threads that help as well; bounds and tests are for rounding to nearest.
+ * keeps to that, and the tests hold it to it. Nor may a BLAS skip zeros, as those of GSL, ATLAS and BLIS do: 0 * NaN is
+ * then lost on the blas path, and MHA_HIDDEN_PROPAGATE needs the exact one. Not promised: the same bits on another path,
+ * with packed weights instead of unpacked, or for a sequence cut into several calls. How the calling thread rounds and
+ * whether it flushes subnormals to zero holds for the threads that help as well; bounds and tests are for rounding to
+ * nearest.
  * Floating-point traps stay the calling thread's own.
  *
  * One forward. Everything is borrowed; nothing but `stages`, the cache and the workspace is written.
