@@ -134,7 +134,7 @@ MHA_API double mha_view_get(const mha_view *view, const size_t *index);
  * chosen another rounding). Nothing happens for another type. */
 MHA_API void mha_view_set(const mha_view *view, const size_t *index, double value);
 /* Copies all elements between views of equal shape, converting plain dtypes (widening is exact,
- * narrowing rounds to nearest even). MHA_INVALID on unequal shapes, MHA_UNSUPPORTED on a
+ * narrowing rounds to nearest even). MHA_INVALID on unequal shapes or elements without data, MHA_UNSUPPORTED on a
  * quantised type or on a target that is not a floating type (unless both dtypes are equal). */
 MHA_API mha_status mha_view_copy(const mha_view *to, const mha_view *from);
 

@@ -230,6 +230,8 @@ mha_status mha_layer_set(mha_layer *layer, mha_weight weight, const mha_view *fr
     if (!tensor)
         return mha__fail(error, MHA_NOT_FOUND, name, "the layer has no %s", name);
     mha_view to = mha_tensor_view(tensor);
+    if (!from->data && mha_view_elements(from) != 0)
+        return mha__fail(error, MHA_INVALID, name, "%s: no data", name);
     mha_status status = mha_view_copy(&to, from);
     if (status == MHA_OK) {
         renew(layer, (int)weight);

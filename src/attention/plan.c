@@ -42,13 +42,14 @@ static mha_status check_input(const mha__resolved *r, const char *name, const mh
         return mha__fail(error, MHA_INVALID, name, "%s: expected elements of F32%s, found %s", name,
                         r->call->path == MHA_PATH_EXACT ? ", F64, F16 or BF16" : " (the exact path takes other floats)",
                         mha_dtype_name(view->dtype));
-    if (view->shape[rank - 1] > 1 && view->stride[rank - 1] != 1)
+    const bool nothing = mha_view_elements(view) == 0; /* whose strides mean nothing */
+    if (view->shape[rank - 1] > 1 && view->stride[rank - 1] != 1 && !nothing)
         return mha__fail(error, MHA_INVALID, name, "%s: the last index must be contiguous, found a stride of %td", name,
                         view->stride[rank - 1]);
     for (int k = 0; k < rank; k++)
         if (view->shape[k] > INT_MAX)
             return mha__fail(error, MHA_INVALID, name, "%s: expected extents of at most %d, found %zu", name, INT_MAX, view->shape[k]);
-    if (r->call->path == MHA_PATH_EXACT || view->shape[1] < 2 || mha_view_elements(view) == 0)
+    if (r->call->path == MHA_PATH_EXACT || view->shape[1] < 2 || nothing)
         return MHA_OK;
     /* CBLAS steps from row to row, in int */
     if (view->stride[1] < (ptrdiff_t)view->shape[rank - 1])

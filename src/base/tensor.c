@@ -293,6 +293,8 @@ mha_status mha_view_copy(const mha_view *to, const mha_view *from)
     size_t n = mha_view_elements(to);
     if (n == 0)
         return MHA_OK;
+    if (!to->data || !from->data)
+        return MHA_INVALID;
     size_t bytes = dtypes[to->dtype].block_bytes, index[MHA_MAX_RANK] = {0};
     int outer = to->rank - 1;
     size_t row = outer >= 0 ? to->shape[outer] : 1;

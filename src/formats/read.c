@@ -144,6 +144,9 @@ static mha_status check_target(const mha_file *file, const mha__entry *entry, co
         return mha__fail_inside(error, MHA_INVALID, mha__entry_path(file, entry), tensor->name, 0,
                                 "expected %s (%zu elements), found %s (%zu elements) in the file", wanted,
                                 mha_view_elements(to), held, tensor->elements);
+    if (!to->data && tensor->elements > 0)
+        return mha__fail_inside(error, MHA_INVALID, mha__entry_path(file, entry), tensor->name, 0,
+                                "expected memory to read into, found a view without data");
     if (mha__element_bytes(tensor->dtype) == 0)
         return mha__fail_inside(error, MHA_UNSUPPORTED, mha__entry_path(file, entry), tensor->name, 0,
                                 "expected a plain element type, found the quantised %s, whose values are not decoded here",

@@ -365,6 +365,8 @@ static void weights_are_set_from_any_floating_view_of_their_shape(void **state)
     assert_refused(mha_layer_set(layer, MHA_W_Q, &wrong, &error), MHA_INVALID, error, "W_Q", "(3, 4)", "(4, 3)");
     wrong = mha_view_of(values, MHA_F64, 1, (size_t[]){12});
     assert_refused(mha_layer_set(layer, MHA_W_Q, &wrong, &error), MHA_INVALID, error, "W_Q", "(3, 4)", "(12,)");
+    mha_view nowhere = mha_view_of(NULL, MHA_F32, 2, (size_t[]){3, 4});
+    assert_refused(mha_layer_set(layer, MHA_W_Q, &nowhere, &error), MHA_INVALID, error, "W_Q", "no data");
     assert_refused(mha_layer_set(layer, MHA_B_Q, &wrong, &error), MHA_NOT_FOUND, error, "b_Q");
     assert_refused(mha_layer_set(layer, MHA_WEIGHT_COUNT, &wrong, &error), MHA_NOT_FOUND, error, "?");
     mha_layer_destroy(layer);

@@ -227,6 +227,26 @@ static void strides_of_one_row_and_of_far_rows_change_no_bit(void **state)
         }
 }
 
+/* Where there is nothing, strides mean nothing; numpy gives such arrays strides of 0. */
+static void views_of_no_elements_may_have_any_strides(void **state)
+{
+    (void)state;
+    float y[FAR_WIDTH] = {0};
+    for (int path = MHA_PATH_FAST; path <= MHA_PATH_EXACT; path++)
+        for (ptrdiff_t stride = -1; stride <= 2; stride++) {
+            mha_call call = {.path = (mha_path)path, .threads = 1};
+            float q[FAR_WIDTH] = {1};
+            call.query = mha_view_of(q, MHA_F32, 4, (size_t[]){1, 1, FAR_HEADS, FAR_D});
+            call.key = call.value = mha_view_of(NULL, MHA_F32, 4, (size_t[]){1, 0, FAR_HEADS, FAR_D});
+            for (int k = 0; k < 4; k++)
+                call.key.stride[k] = call.value.stride[k] = stride;
+            call.stages[MHA_STAGE_OUTPUT] = mha_view_of(y, MHA_F32, 3, (size_t[]){1, 1, FAR_WIDTH});
+            y[3] = 1;
+            run_call(NULL, &call);
+            assert_true(y[3] == 0); /* a query that sees no key */
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -234,6 +254,7 @@ int main(void)
         cmocka_unit_test(a_row_of_a_time_major_batch_has_the_bits_it_has_alone),
         cmocka_unit_test(stages_may_have_rows_beyond_the_reach_of_an_int),
         cmocka_unit_test(strides_of_one_row_and_of_far_rows_change_no_bit),
+        cmocka_unit_test(views_of_no_elements_may_have_any_strides),
     };
     return cmocka_run_group_tests_name("strides", tests, NULL, NULL);
 }

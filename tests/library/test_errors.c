@@ -122,6 +122,12 @@ static void what_a_cache_cannot_load_leaves_it_alone(void **state)
             mha_status status = axis == 4 ? MHA_UNSUPPORTED : MHA_INVALID;
             assert_refused(mha_cache_load(cache, &views[0], &views[1], &error), status, error, "past");
         }
+    for (int which = 0; which < 2; which++) {
+        mha_view views[2] = {keys, values};
+        views[which].data = NULL;
+        assert_refused(mha_cache_load(cache, &views[0], &views[1], &error), MHA_INVALID, error,
+                       which ? "past values" : "past keys", "no data");
+    }
     static float many[2 * 2 * 5 * 3];
     const mha_view more_keys = mha_view_of(many, MHA_F32, 4, (const size_t[]){2, 2, 5, 3}), more_values = mha_view_of(many, MHA_F32, 4, (const size_t[]){2, 2, 5, 2});
     assert_refused(mha_cache_load(cache, &more_keys, &more_values, &error), MHA_INVALID, error, "4 rows cannot hold 5");
@@ -153,6 +159,8 @@ static void rotations_say_what_is_wrong(void **state)
     for (int k = 0; k < 4; k++) {
         WRONG(MHA_INVALID, "the shape of x", b.shape[k]--);
     }
+    WRONG(MHA_INVALID, "x: no data", a.data = NULL);
+    WRONG(MHA_INVALID, "y: no data", b.data = NULL);
     WRONG(MHA_INVALID, "kind of rotation", rope.kind = MHA_ROPE_NONE);
     WRONG(MHA_UNSUPPORTED, "x of F16", a.dtype = MHA_F16);
     WRONG(MHA_UNSUPPORTED, "y of BF16", b.dtype = MHA_BF16);

@@ -172,7 +172,10 @@ mha_status mha_cache_load(mha_cache *cache, const mha_view *keys, const mha_view
     if (keys->shape[2] > s->capacity)
         return mha__fail(error, MHA_INVALID, "cache", "a cache of %zu rows cannot hold %zu", s->capacity, keys->shape[2]);
     for (int v = 0; v < 2; v++) { /* all or nothing */
-        mha_dtype dtype = (v ? values : keys)->dtype;
+        const mha_view *from = v ? values : keys;
+        const mha_dtype dtype = from->dtype;
+        if (!from->data && mha_view_elements(from) != 0)
+            return mha__fail(error, MHA_INVALID, "cache", "past %s: no data", v ? "values" : "keys");
         if (!holds(dtype))
             return mha__fail(error, MHA_UNSUPPORTED, "cache", "past rows of %s cannot be loaded", mha_dtype_name(dtype));
     }

@@ -78,6 +78,8 @@ static mha_status check_alone(const mha_view *x, const mha_rope *rope, const mha
     if (x->rank != 4 || y->rank != 4)
         return mha__fail(error, MHA_INVALID, "x", "x: expected shape (B, T, heads, d), found %s",
                         mha__shape_text(found, sizeof found, x->shape, x->rank));
+    if ((!x->data || !y->data) && mha_view_elements(x) != 0)
+        return mha__fail(error, MHA_INVALID, x->data ? "y" : "x", "%s: no data", x->data ? "y" : "x");
     for (int k = 0; k < 4; k++)
         if (x->shape[k] != y->shape[k])
             return mha__fail(error, MHA_INVALID, "y", "y: expected the shape of x, found %s",
