@@ -1,6 +1,7 @@
 /* Help texts, written from the tables of options and commands. */
 #include "cli/help.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "cli/output/print.h"
@@ -14,29 +15,26 @@ void help_program(void)
     printf("\n%sExit code%s\n"
            "  0  done, and the answer is yes     2  the request is wrong: option, file or shape\n"
            "  1  done, and the answer is no      3  the machine could not: memory, reading, writing\n\n"
-           "Start with \"mha forward\", then \"mha heads\".\n", bold(), plain());
+           "%sTopics%s, explained by \"mha help TOPIC\"\n ",
+           bold(), plain(), bold(), plain());
+    for (size_t i = 0; topic_name(i); i++)
+        printf(" %s", topic_name(i));
+    printf("\n\nStart with \"mha forward\", then \"mha heads\".\n");
 }
 
 static void help_option(const option_row *row)
 {
-    char left[64];
-    snprintf(left, sizeof left, "--%s%s%s", row->name, row->form ? " " : "", row->form ? row->form : "");
-    if (strlen(left) > 30)
-        printf("  %s\n  %-30s", left, "");
+    enum { INDENT = 34 };
+    char *left = text_of("--%s%s%s", row->name, row->form ? " " : "", row->form ? row->form : "");
+    char *right = text_of("%s%s%s%s", row->help, row->fallback ? " [" : "", row->fallback ? row->fallback : "",
+                          row->fallback ? "]" : "");
+    if (strlen(left) > INDENT - 4)
+        printf("  %s\n%*s", left, INDENT, "");
     else
-        printf("  %-30s", left);
-    printf("  %s", row->help);
-    if (row->fallback)
-        printf(" [%s]", row->fallback);
-    putchar('\n');
-}
-
-/* The list that drives the search. */
-static void help_variants(void)
-{
-    printf("\n%sVariants tried, alone and in pairs%s\n", bold(), plain());
-    for (size_t i = 0; i < mha_variant_count(); i++)
-        printf("  %-30s  %s\n", mha_variant_at(i)->name, mha_variant_at(i)->help);
+        printf("  %-*s", INDENT - 2, left);
+    write_folded(right, INDENT);
+    free(left);
+    free(right);
 }
 
 void help_command(command_code code)
@@ -55,5 +53,7 @@ void help_command(command_code code)
         }
     }
     if (code == CMD_DIAGNOSE)
-        help_variants();
+        printf("\n\"mha help variants\" lists what is tried, alone and in pairs; \"mha help case\" what a case file holds.\n");
+    if (code == CMD_CHECK)
+        printf("\n\"mha help case\" says what a case file holds.\n");
 }

@@ -66,7 +66,15 @@ static int run_command(command_code code, int argc, char **argv)
     return result;
 }
 
-/* mha help [COMMAND], mha --help, mha --version */
+static int refuse_topic(const char *name)
+{
+    char known[128] = "";
+    for (size_t i = 0; topic_name(i); i++)
+        snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i ? ", " : "", topic_name(i));
+    return refuse(name, "unknown command or topic; topics are %s; \"mha --help\" lists the commands", known);
+}
+
+/* mha help [COMMAND or TOPIC], mha --help, mha --version */
 static int run_general(int argc, char **argv)
 {
     bool help = strcmp(argv[1], "help") == 0;
@@ -74,9 +82,10 @@ static int run_general(int argc, char **argv)
         return refuse(argv[1], "expected nothing more, found \"%s\"", argv[help ? 3 : 2]);
     if (help && argc == 3) {
         command_code code = find_command(argv[2]);
-        if (code == COMMAND_COUNT)
-            return refuse_command(argv[2]);
-        help_command(code);
+        if (code < COMMAND_COUNT)
+            help_command(code);
+        else if (!help_topic(argv[2]))
+            return refuse_topic(argv[2]);
     } else if (strcmp(argv[1], "--version") == 0)
         printf("mha %s\n", mha_version());
     else

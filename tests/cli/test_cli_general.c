@@ -61,6 +61,16 @@ static void test_help_in_every_spelling(void **state)
         program_free(&letter);
     }
     says(RUN("help"), 0, "Commands");
+    static const struct {
+        const char *name, *text;
+    } topics[] = {{"inert", "b_K"}, {"storage", "alias"}, {"derived", "--no-pack"}, {"stage", "present_value"}, {"paths", "float64"},
+                  {"masks", "--cu-seqlens"}, {"case", "expected.output, output"}, {"variants", "causal-top-left"}};
+    program_result all = RUN("help");
+    for (size_t i = 0; i < sizeof topics / sizeof *topics; i++) {
+        says(RUN("help", topics[i].name), 0, topics[i].text);
+        assert_non_null(strstr(strstr(all.out, "Topics"), topics[i].name));
+    }
+    program_free(&all);
     says(RUN("-h"), 0, "Commands");
 }
 
@@ -158,6 +168,7 @@ static void test_completion_for_bash(void **state)
         "offers interleaved mha forward --rope i\n"
         "offers gpt2-large mha params --preset gpt2-l\n"
         "offers params mha help par\n"
+        "offers inert mha help ine\n"
         "offers 'bash zsh fish' mha completion ''\n"
         "offers 'f32 f16 bf16' mha bench --dtype ''\n"
         "offers 'f32 f64 f16 bf16' mha forward --dtype ''\n"
@@ -186,7 +197,7 @@ static void test_completion_for_zsh(void **state)
         "offers '*--d-model:width of the model *' mha params --d\n"
         "offers 'interleaved half' mha forward --rope ''\n"
         "offers '*gpt2 gpt2-large*' mha params --preset ''\n"
-        "offers '*params:the*' mha help ''\n"
+        "offers '*params:the*inert storage*' mha help ''\n"
         "offers 'bash zsh fish' mha completion ''\n"
         "offers 'f32 f16 bf16' mha bench --dtype ''\n"
         "offers 'f32 f64 f16 bf16' mha forward --dtype ''\n"
@@ -211,6 +222,7 @@ static void test_completion_for_fish(void **state)
         "offers interleaved 'mha forward --rope i'\n"
         "offers gpt2-large 'mha params --preset gpt2-l'\n"
         "offers params 'mha help par'\n"
+        "offers inert 'mha help ine'\n"
         "offers 'bash fish zsh' 'mha completion '\n"
         "offers 'bf16 f16 f32' 'mha bench --dtype '\n"
         "offers 'bf16 f16 f32 f64' 'mha forward --dtype '\n"
@@ -230,7 +242,7 @@ static void test_commands_are_refused_by_name(void **state)
     (void)state;
     assert_program_refuses(RUN("parms"), 2, "mha: parms: unknown command; expected one of *params");
     assert_program_refuses(RUN("--json"), 2, "--json: expected a command before options");
-    assert_program_refuses(RUN("help", "nothing"), 2, "nothing: unknown command");
+    assert_program_refuses(RUN("help", "nothing"), 2, "nothing: unknown command or topic; topics are inert, storage");
     assert_program_refuses(RUN("--version", "x"), 2, "found \"x\"");
     program_result r = program_run((const char *const[]){NULL});
     assert_program_refuses(r, 2, "expected a command, found nothing");

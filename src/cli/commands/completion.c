@@ -4,6 +4,7 @@
 
 #include "bench/shapes.h"
 #include "cli/commands/commands.h"
+#include "cli/help.h"
 #include "cli/output/print.h"
 
 static const char *const shells[] = {"bash", "zsh", "fish"};
@@ -55,6 +56,12 @@ static void write_commands(const char *more)
         write_word(command_rows[c].name, &column);
     if (*more)
         write_word(more, &column);
+}
+
+static void write_topics(size_t column)
+{
+    for (size_t i = 0; topic_name(i); i++)
+        write_word(topic_name(i), &column);
 }
 
 /* Text between single quotes, as all three shells read it; one that is long goes on in the next line. */
@@ -115,6 +122,7 @@ static void write_bash(void)
            "  case ${COMP_WORDS[1]}:$before in\n"
            "  help:help) words='");
     write_commands("");
+    write_topics(WIDEST);
     printf("' ;;\n  completion:completion) words='%s %s %s' ;;\n", shells[0], shells[1], shells[2]);
     for (option_code o = 0; o < OPTION_COUNT; o++) {
         const option_row *row = &option_rows[o];
@@ -176,7 +184,9 @@ static void write_zsh(void)
            "    _describe -t commands command commands\n"
            "    compadd -- help --help --version\n    return\n  fi\n"
            "  case $words[2]:$words[CURRENT-1] in\n"
-           "  help:help) _describe -t commands command commands; return ;;\n"
+           "  help:help) _describe -t commands command commands; compadd -- ");
+    write_topics(0);
+    printf("; return ;;\n"
            "  completion:completion) compadd -- %s %s %s; return ;;\n", shells[0], shells[1], shells[2]);
     for (option_code o = 0; o < OPTION_COUNT; o++) {
         const option_row *row = &option_rows[o];
@@ -231,6 +241,7 @@ static void write_fish(void)
            "complete -c mha -n __mha_runs -a 'help --help --version'\n"
            "complete -c mha -n '__mha_runs help' -a '");
     write_commands("");
+    write_topics(WIDEST);
     printf("'\ncomplete -c mha -n '__mha_runs completion' -a '%s %s %s'\n", shells[0], shells[1], shells[2]);
     for (command_code c = 0; c < COMMAND_COUNT; c++) {
         printf("complete -c mha -n __mha_runs -a %s -d ", command_rows[c].name);

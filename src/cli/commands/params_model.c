@@ -173,40 +173,52 @@ static void print_heading(const report *r)
     printf("%s\n", n ? "\n" : "");
 }
 
-static void print_memory(size_t parameters)
+/* A file in which no attention layer is known, and that no model describes, may hold anything: activations, say. */
+static const char *word_for_elements(const report *r)
+{
+    return r->model || r->file_totals.attention ? "parameters" : "elements";
+}
+
+static void print_memory(const report *r, size_t elements)
 {
     char text[SHORT_TEXT];
     static const struct {
         const char *type;
         size_t bits;
     } types[] = {{"F64", 64}, {"F32", 32}, {"F16 or BF16", 16}, {"8 bits", 8}, {"4 bits", 4}};
-    printf("\n  the parameters in");
+    printf("\n  the %s in", word_for_elements(r));
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
-        printf("%s %s: %s", i ? "," : "", types[i].type, bytes_text(text, parameters * types[i].bits / 8));
+        printf("%s %s: %s", i ? "," : "", types[i].type, bytes_text(text, elements * types[i].bits / 8));
     putchar('\n');
 }
 
-static void print_totals(const report *r)
+/* The sums of the rows shown: of one part of a model (--only), or of everything. */
+static void print_totals(const report *r, const char *only)
 {
     mha_totals all = mha_params_totals(r->table, NULL), attention = mha_params_totals(r->table, "attention");
+    mha_totals shown = only ? mha_params_totals(r->table, only) : all;
     char a[SHORT_TEXT], b[SHORT_TEXT], c[SHORT_TEXT];
-    printf("\n  %stotal  %s parameters%s in %s, %zu storages", bold(), count_text(a, all.parameters), plain(),
-           bytes_text(b, all.parameter_bytes), all.storages);
-    if (all.aliases)
-        printf(", %zu of the %zu names an alias", all.aliases, all.tensors);
-    printf("\n  attention  %s (%.2f %%)\n", count_text(a, attention.parameters),
-           all.parameters ? 100.0 * (double)attention.parameters / (double)all.parameters : 0);
-    if (all.buffers)
-        printf("  buffers, not learned: %s elements in %s\n", count_text(a, all.buffers),
-               bytes_text(b, all.buffer_bytes));
-    if (all.inert)
+    printf("\n  %stotal  %s %s%s%s%s in %s, %zu storages", bold(), count_text(a, shown.parameters), word_for_elements(r),
+           only ? " of " : "", only ? only : "", plain(), bytes_text(b, shown.parameter_bytes), shown.storages);
+    if (shown.aliases)
+        printf(", %zu of the %zu names an alias", shown.aliases, shown.tensors);
+    if (only)
+        printf("\n  that is %.2f %% of all %s %s", all.parameters ? 100.0 * (double)shown.parameters / (double)all.parameters : 0,
+               count_text(a, all.parameters), word_for_elements(r));
+    else if (attention.parameters)
+        printf("\n  attention  %s (%.2f %%)", count_text(a, attention.parameters),
+               100.0 * (double)attention.parameters / (double)all.parameters);
+    putchar('\n');
+    if (shown.buffers)
+        printf("  buffers, not learned: %s elements in %s\n", count_text(a, shown.buffers), bytes_text(b, shown.buffer_bytes));
+    if (shown.inert)
         printf("  inert: %s elements cannot change the output (key biases add one number to all scores of a query; "
-               "softmax "
-               "does not see it)\n",
-               count_text(a, all.inert));
-    if (r->file && r->file_totals.unique != r->file_totals.parameters)
+               "softmax does not see it)\n",
+               count_text(a, shown.inert));
+    if (!only && r->file && r->file_totals.unique != r->file_totals.parameters)
         printf("  in the file %s, tied tensors once %s, without buffers %s\n", count_text(a, r->file_totals.elements),
                count_text(b, r->file_totals.unique), count_text(c, r->file_totals.parameters));
+    print_memory(r, shown.parameters);
 }
 
 static void print_report(const report *r, const arguments *args, table_style style)
@@ -223,7 +235,7 @@ static void print_report(const report *r, const arguments *args, table_style sty
         census_print(r->table, &view, style);
     if (style != TABLE_TEXT)
         return;
-    print_totals(r);
+    print_totals(r, view.only);
     if (r->model && r->file) {
         mha_totals expected = mha_params_totals(r->model_table, NULL);
         char a[SHORT_TEXT];
@@ -233,7 +245,6 @@ static void print_report(const report *r, const arguments *args, table_style sty
     } else if (r->findings.count)
         putchar('\n');
     print_findings(&r->findings);
-    print_memory(mha_params_totals(r->table, NULL).parameters);
     if (given(args, OPT_COST_SEQ))
         model_costs_print(args, &r->costs);
 }

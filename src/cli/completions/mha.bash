@@ -12,7 +12,8 @@ _mha() {
     return
   fi
   case ${COMP_WORDS[1]}:$before in
-  help:help) words='forward params heads check compare diagnose claims bench info completion' ;;
+  help:help) words='forward params heads check compare diagnose claims bench info completion
+      inert storage derived stage paths masks case variants' ;;
   completion:completion) words='bash zsh fish' ;;
   *:--d-model) return ;;
   forward:--heads|params:--heads|check:--heads|diagnose:--heads) return ;;

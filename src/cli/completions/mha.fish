@@ -9,7 +9,8 @@ function __mha_runs --description 'the command of mha is one of these; none: the
 end
 complete -c mha -f
 complete -c mha -n __mha_runs -a 'help --help --version'
-complete -c mha -n '__mha_runs help' -a 'forward params heads check compare diagnose claims bench info completion'
+complete -c mha -n '__mha_runs help' -a 'forward params heads check compare diagnose claims bench info completion
+      inert storage derived stage paths masks case variants'
 complete -c mha -n '__mha_runs completion' -a 'bash zsh fish'
 complete -c mha -n __mha_runs -a forward -d 'run a layer: random inputs, or real weights and inputs'
 complete -c mha -n __mha_runs -a params -d 'the parameter table of a layer, counted from what was '\

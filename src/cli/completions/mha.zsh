@@ -25,7 +25,7 @@ _mha() {
     return
   fi
   case $words[2]:$words[CURRENT-1] in
-  help:help) _describe -t commands command commands; return ;;
+  help:help) _describe -t commands command commands; compadd -- inert storage derived stage paths masks case variants; return ;;
   completion:completion) compadd -- bash zsh fish; return ;;
   *:--d-model) _message 'N'; return ;;
   forward:--heads|params:--heads|check:--heads|diagnose:--heads) _message 'N'; return ;;

@@ -320,17 +320,42 @@ size_t line_width(void)
     return isatty(STDOUT_FILENO) && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col >= 40 ? size.ws_col : 100;
 }
 
+size_t width_of(const char *text)
+{
+    size_t width = 0;
+    for (; *text; text++)
+        width += ((unsigned char)*text & 0xC0) != 0x80;
+    return width;
+}
+
+/* Bytes of `text` that stand in one line of `width` characters: whole words where one fits. */
+static size_t bytes_of_line(const char *text, size_t width)
+{
+    size_t at = 0, break_at = 0;
+    for (size_t characters = 0; text[at]; at++) {
+        characters += ((unsigned char)text[at] & 0xC0) != 0x80;
+        if (characters > width && text[at] != ' ')
+            return break_at ? break_at : at;
+        if (text[at] == ' ')
+            break_at = at;
+    }
+    return at;
+}
+
+void write_folded(const char *text, size_t indent)
+{
+    const size_t narrowest = 24, width = line_width() > indent + narrowest ? line_width() - indent : narrowest;
+    for (size_t n; *text; text += n + (text[n] == ' ')) {
+        n = bytes_of_line(text, width);
+        printf("%.*s\n", (int)n, text);
+        if (text[n])
+            printf("%*s", (int)indent, "");
+    }
+}
+
 void write_prose(const char *text)
 {
-    const size_t line = line_width();
-    while (strlen(text) > line) {
-        size_t end = line;
-        while (text[end] != ' ') /* our own words are shorter than a line */
-            end--;
-        printf("%.*s\n", (int)end, text);
-        text += end + 1;
-    }
-    printf("%s\n", text);
+    write_folded(text, 0);
 }
 
 /* ---------------------------------------------------------------- JSON */

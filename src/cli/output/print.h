@@ -59,7 +59,12 @@ char *shape_text(char text[SHAPE_TEXT], int rank, const size_t *shape); /* (1, 1
 
 /* Characters in a line of standard output: the terminal's, else 100 for a reader that is not one. */
 size_t line_width(void);
-/* Prose to standard output, broken between words to lines of that width. */
+/* Places on a terminal: one for each character of UTF-8, not for each byte. */
+size_t width_of(const char *text);
+/* Text to standard output, broken between words to lines of that width, and ended; lines after the first begin at
+ * column `indent`, where the first one is already. */
+void write_folded(const char *text, size_t indent);
+/* The same from the beginning of a line. */
 void write_prose(const char *text);
 
 /* The same text without control characters: names come from outside, and must neither break a line nor drive the

@@ -95,15 +95,6 @@ static bool to_the_right(const table *t, size_t column)
     return has_flag(t, column, '>');
 }
 
-/* Places on a terminal: one for each character of UTF-8, not for each byte. */
-static size_t width_of(const char *text)
-{
-    size_t width = 0;
-    for (; *text; text++)
-        width += ((unsigned char)*text & 0xC0) != 0x80;
-    return width;
-}
-
 static void spaces(size_t n, int with)
 {
     while (n-- > 0)
@@ -120,22 +111,8 @@ static void write_cell(const table *t, size_t column, const char *text, size_t w
     spaces(right ? 0 : pad, ' ');
 }
 
-/* Bytes of `text` that stand in one line of `width` characters: whole words where one fits. */
-static size_t bytes_of_line(const char *text, size_t width)
-{
-    size_t at = 0, break_at = 0;
-    for (size_t characters = 0; text[at]; at++) {
-        characters += ((unsigned char)text[at] & 0xC0) != 0x80;
-        if (characters > width)
-            return break_at ? break_at : at;
-        if (text[at] == ' ')
-            break_at = at;
-    }
-    return at;
-}
-
-/* One row without spaces at its end; `row` NULL: the titles. A column of width 0 is left out, and text too long for the
- * last column goes on in lines below it. */
+/* One row without spaces at its end, and the end of its line; `row` NULL: the titles. A column of width 0 is left out,
+ * and text too long for the last column goes on in lines below it. */
 static void write_line(const table *t, const size_t *width, char *const *row)
 {
     size_t pending = 0, column = 0;
@@ -145,14 +122,7 @@ static void write_line(const table *t, const size_t *width, char *const *row)
             continue;
         if (width_of(text) > width[c]) { /* the last one */
             spaces(pending + 2, ' ');
-            for (size_t n; *text; text += n + (text[n] == ' ')) {
-                n = bytes_of_line(text, width[c]);
-                printf("%.*s", (int)n, text);
-                if (text[n]) {
-                    putchar('\n');
-                    spaces(column + 2, ' ');
-                }
-            }
+            write_folded(text, column + 2);
             return;
         }
         const size_t pad = width[c] - width_of(text);
@@ -166,6 +136,7 @@ static void write_line(const table *t, const size_t *width, char *const *row)
         pending += right ? 0 : pad;
         column += 2 + width[c];
     }
+    putchar('\n');
 }
 
 /* Columns of '?' go, from the right, while the rows are wider than the line; then the last column is made narrower
@@ -192,11 +163,9 @@ static void write_text(const table *t, size_t *width)
     fit(t, width);
     fputs(bold(), stdout);
     write_line(t, width, NULL);
-    printf("%s\n", plain());
-    for (size_t i = 0; i < t->n_cells; i += t->n_columns) {
+    fputs(plain(), stdout);
+    for (size_t i = 0; i < t->n_cells; i += t->n_columns)
         write_line(t, width, t->cells + i);
-        putchar('\n');
-    }
 }
 
 /* A column without a title and without text is left out. */

@@ -1,0 +1,117 @@
+/* mha help TOPIC: the words that the program uses and that a newcomer cannot know, a few sentences for each. */
+#include <string.h>
+
+#include "cli/help.h"
+#include "cli/output/print.h"
+
+static void tell_case(void)
+{
+    static const char *const titles[] = {"word", "form", "meaning"};
+    const char *group = "";
+    table *t = NULL;
+    const mha_case_word *w;
+    for (size_t i = 0; (w = mha_case_word_at(i)); i++) {
+        if (strcmp(w->group, group) != 0) {
+            if (t)
+                table_print(t);
+            printf("\n%s%s%s\n", bold(), w->group, plain());
+            t = table_create(TABLE_TEXT, sizeof titles / sizeof *titles, titles);
+            group = w->group;
+        }
+        table_format(t, "%s%s%s", w->name, *w->also ? ", " : "", w->also);
+        table_cell(t, w->form);
+        table_format(t, "%s%s%s", w->meaning, *w->missing ? "; without it: " : "", w->missing);
+    }
+    if (t)
+        table_print(t);
+    putchar('\n');
+    write_prose("\"mha forward --save-case mine.safetensors\" writes a case in which only expected.output has to be replaced by "
+                "what you computed. Without a case file: mha check --weights FILE --heads 4 --causal --input x.npy --expected "
+                "y.npy.");
+}
+
+static void tell_variants(void)
+{
+    static const char *const titles[] = {"variant", "what it does"};
+    table *t = table_create(TABLE_TEXT, 2, titles);
+    putchar('\n');
+    for (size_t i = 0; i < mha_variant_count(); i++) {
+        table_cell(t, mha_variant_at(i)->name);
+        table_cell(t, mha_variant_at(i)->help);
+    }
+    table_print(t);
+}
+
+static void tell_stages(void)
+{
+    printf("\nThey are called");
+    for (mha_stage s = 0; s < MHA_STAGE_COUNT; s++)
+        printf(s % 8 ? " %s" : "\n  %s", mha_stage_name(s));
+    putchar('\n');
+}
+
+static const struct {
+    const char *name, *text;
+    void (*more)(void); /* what the library knows about it; NULL: nothing */
+} topics[] = {
+    {"inert",
+     "A parameter is inert when no value of it can change the output. The key bias b_K is: it adds the same number to all "
+     "scores of a query, and softmax does not see a number that is added to all. It is not inert where something stands "
+     "between b_K and softmax or joins it there: a rotation, a key norm, a softcap, sinks, an extra key row. Inert parameters "
+     "are counted like all others; \"mha params\" says how many there are, and why.",
+     NULL},
+    {"storage",
+     "A storage is one block of memory that holds a tensor. A total counts every storage once, so that tied weights, which "
+     "are two names for one storage (the second is an alias), are not counted twice. A head's slice of a weight is a view: "
+     "it has no storage of its own and is in no total.",
+     NULL},
+    {"derived",
+     "Derived memory is built from parameters to go faster: copies of W_Q, W_K, W_V and W_O in the order in which the "
+     "kernels read them. It shows in bytes and is never counted as parameters. \"mha forward --no-pack\" does without.",
+     NULL},
+    {"stage",
+     "A stage is a named intermediate result on the way from the inputs to the output, in the order data flows: q, k and v are "
+     "the projected inputs, scores are scale * Q K^T, weights are their softmax over the keys, heads are weights V side by "
+     "side, output is heads W_O + b_O. \"mha forward --trace FILE\" writes all of them, \"mha check\" compares those that a "
+     "case holds and marks the first that diverges.",
+     tell_stages},
+    {"paths",
+     "A path is a way to compute the same forward. exact: float64 in plain loops, the judge. blas: the paper spelt out, SGEMM "
+     "for the projections and for the products of each head. fast: packed projections, and a core that streams over the keys "
+     "and never holds scores or weights whole. auto: the fastest that can do what is asked; the program says which. fast and "
+     "blas compute in float32; each gives the same bits on every run and for any number of threads.",
+     NULL},
+    {"masks",
+     "A mask says which keys a query sees. --causal hides the keys after the query, --window all but those near it, --lengths "
+     "the end of each batch row, --cu-seqlens the other sequences of a packed row. --mask takes a tensor that is broadcast from "
+     "the right to (B, h, T_q, S): numbers to add to the scores (-inf hides), or truth values, of which --mask-kind says "
+     "whether true keeps a key or hides it. A query that sees no key gets weights 0, or NaN with --empty-rows nan.",
+     NULL},
+    {"case",
+     "A case is a file of named tensors and texts (safetensors, or npz): the inputs and weights of one call of attention, what "
+     "attention shall mean, and the results that somebody got, as expected.output or another stage. \"mha check\" judges it, "
+     "\"mha diagnose\" looks for the mistake.",
+     tell_case},
+    {"variants",
+     "A variant is an attention with one mistake, or with one convention of other programs. \"mha diagnose\" computes a case with "
+     "each of them, and with pairs, and tells which reproduce somebody's result.",
+     tell_variants},
+};
+
+const char *topic_name(size_t index)
+{
+    return index < sizeof topics / sizeof *topics ? topics[index].name : NULL;
+}
+
+bool help_topic(const char *name)
+{
+    size_t i = 0;
+    while (topic_name(i) && strcmp(topic_name(i), name) != 0)
+        i++;
+    if (!topic_name(i))
+        return false;
+    write_prose(topics[i].text);
+    if (topics[i].more)
+        topics[i].more();
+    return true;
+}
