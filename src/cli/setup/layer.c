@@ -125,7 +125,7 @@ static int layer_of_model(request *r, const arguments *args, mha_config *config)
 {
     mha_params *params = NULL;
     mha_model *model = NULL;
-    mha_model_layer layer;
+    mha_model_layer layer = {0};
     if (mha_params_create(NULL, &params) != MHA_OK)
         return refuse_error("", &(mha_error){.status = MHA_NO_MEMORY});
     int code = model_open(args, given(args, OPT_HEADS) ? count_of(args, OPT_HEADS) : 0, params, &model);

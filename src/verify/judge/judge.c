@@ -161,10 +161,10 @@ static mha_status judge_recorded(mha__judgement *j, mha_path *used, mha_error *e
     }
     if (status == MHA_OK && any && ran == &attempt)
         status = mha__attempt_run(&attempt, c->layout, wanted, error);
-    if (status == MHA_OK && any)
+    if (status == MHA_OK && any) {
         *used = ran->plan.path;
-    if (status == MHA_OK && any)
         status = compare_stages(j, &own, ran, wanted, error);
+    }
     mha__attempt_free(&attempt);
     mha__two_runs_free(&runs);
     return status;
