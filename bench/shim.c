@@ -133,19 +133,20 @@ MHA_API float *shim_stage(void *opened, const char *path_name, int threads, cons
     if (!mha_path_find(path_name, &call.path) || !mha_stage_find(name, &stage) ||
         mha_plan_call(b->weights, &call, &plan, NULL) != MHA_OK)
         return NULL;
-    mha_view view = mha_view_of(NULL, MHA_F32, plan.stage_rank[stage], plan.stage_shape[stage]);
-    *n = mha_view_elements(&view);
+    size_t shape[4];
+    const int rank = mha_plan_stage(&plan, stage, shape);
+    mha_keep keep = {.stage = stage, .view = mha_view_of(NULL, MHA_F32, rank, shape)};
+    *n = mha_view_elements(&keep.view);
     float *kept = calloc(*n, sizeof *kept);
-    view.data = kept;
-    call.stages[stage] = view;
-    void *workspace = NULL;
-    if (kept && mha_plan_call(b->weights, &call, &plan, NULL) == MHA_OK)
-        workspace = malloc(plan.workspace_bytes);
-    if (!workspace || mha_forward(b->weights, &call, workspace, plan.workspace_bytes, NULL) != MHA_OK) {
+    keep.view.data = kept;
+    if (stage == MHA_STAGE_OUTPUT)
+        call.output = keep.view;
+    else
+        call.keep = &keep, call.keep_count = 1;
+    if (!kept || mha_run(b->weights, &call, NULL) != MHA_OK) {
         free(kept);
-        kept = NULL;
+        return NULL;
     }
-    free(workspace);
     return kept;
 }
 
@@ -169,10 +170,7 @@ static int run_beside_bound(const mha_layer *layer, const char *path_name, mha_c
             return 1;
         *bound = bounds[stage];
     }
-    void *workspace = malloc(plan.workspace_bytes);
-    mha_status status = workspace ? mha_forward(layer, call, workspace, plan.workspace_bytes, NULL) : MHA_NO_MEMORY;
-    free(workspace);
-    return status != MHA_OK;
+    return mha_run(layer, call, NULL) != MHA_OK;
 }
 
 /* Attention alone: q and output (B, T_q, h, d), k and v (B, T_k, h, d), of which the output is float64. */
@@ -183,7 +181,7 @@ MHA_API int shim_attend(const char *path_name, const size_t sizes[5], float *q, 
     mha_call call = {.query = mha_view_heads(q, MHA_F32, MHA_BTHD, B, T_q, h, d),
                      .key = mha_view_heads(k, MHA_F32, MHA_BTHD, B, T_k, h, d),
                      .value = mha_view_heads(v, MHA_F32, MHA_BTHD, B, T_k, h, d)};
-    call.stages[MHA_STAGE_OUTPUT] = mha_view_rows(output, MHA_F64, MHA_BTE, B, T_q, h * d);
+    call.output = mha_view_rows(output, MHA_F64, MHA_BTE, B, T_q, h * d);
     return run_beside_bound(NULL, path_name, &call, MHA_STAGE_HEADS, bound);
 }
 
@@ -196,7 +194,7 @@ MHA_API int shim_layer(const char *path_name, const size_t sizes[4], float *x, f
     mha_call call = {.query = mha_view_rows(x, MHA_F32, MHA_BTE, B, T, d_model)};
     mha_params *table = NULL;
     mha_layer *layer = NULL;
-    call.stages[MHA_STAGE_OUTPUT] = mha_view_rows(output, MHA_F64, MHA_BTE, B, T, d_model);
+    call.output = mha_view_rows(output, MHA_F64, MHA_BTE, B, T, d_model);
     mha_status status = mha_params_create(NULL, &table);
     if (status == MHA_OK)
         status = mha_layer_create(&config, table, "", &layer, NULL);

@@ -2,6 +2,7 @@
 #ifndef MHA_ATTENTION_H
 #define MHA_ATTENTION_H
 
+#include "mha/cache.h"
 #include "mha/layer.h"
 
 #ifdef __cplusplus
@@ -96,47 +97,6 @@ typedef struct mha_semantics {
     const int64_t *cu_seqlens_q, *cu_seqlens_k;
 } mha_semantics;
 
-/* The learned extras of a layer, for callers who have Q, K, V in hand and no layer; contiguous F32 or
- * F64 of the shapes in layer.h, no data where absent. */
-typedef struct mha_extras {
-    mha_view b_q, b_k, b_v;    /* (h*d_k), (h_kv*d_k), (h_kv*d_v): added before anything else */
-    mha_view bias_k, bias_v;   /* (h_kv*d_k), (h_kv*d_v) */
-    /* (h), one more logit of each head in the denominator, without a value. -inf adds nothing: that head has no
-     * sink, and its queries that see no key follow empty_rows; +inf and NaN make weights, output and lse NaN. */
-    mha_view sinks;
-    mha_view q_norm, k_norm;   /* (d_k), or (h*d_k) / (h_kv*d_k) for a norm over the row */
-} mha_extras;
-
-/* ---------------------------------------------------------------- key/value cache */
-
-/* Projected, rotated keys and values of earlier calls, (B, h_kv, capacity, d). A forward with a cache
- * appends its new rows, then attends to all rows. One forward at a time may use a cache. */
-typedef struct mha_cache mha_cache;
-
-typedef struct mha_cache_spec {
-    size_t batch, kv_heads, d_k, d_v;
-    size_t capacity; /* rows; appending beyond it is MHA_INVALID, unless `window` */
-    size_t window;   /* > 0: before rows are appended, rows older than the last `window` are evicted if
-                        there is no room; capacity must be at least window */
-    mha_dtype dtype; /* F32; F16 or BF16, to which appended rows are rounded, to nearest even (what is too large for
-                        F16, from 65520, becomes infinite); F64 for the exact path. All else is computed as ever */
-} mha_cache_spec;
-
-MHA_API mha_status mha_cache_create(const mha_cache_spec *spec, const mha_allocator *allocator, mha_cache **cache,
-                                    mha_error *error);
-MHA_API void mha_cache_destroy(mha_cache *cache);
-MHA_API size_t mha_cache_length(const mha_cache *cache); /* rows held */
-MHA_API size_t mha_cache_first(const mha_cache *cache);  /* position of row 0: rows evicted so far */
-MHA_API size_t mha_cache_bytes(const mha_cache *cache);
-MHA_API void mha_cache_clear(mha_cache *cache);
-/* Forgets the newest rows until `length` are held; nothing happens when there are no more than that. */
-MHA_API void mha_cache_truncate(mha_cache *cache, size_t length);
-/* The rows held, (B, h_kv, length, d). Valid until the next append, load, clear or destroy. */
-MHA_API mha_view mha_cache_keys(const mha_cache *cache);
-MHA_API mha_view mha_cache_values(const mha_cache *cache);
-/* Replaces the content by given rows, (B, h_kv, P, d_k) and (B, h_kv, P, d_v), any plain float dtype. */
-MHA_API mha_status mha_cache_load(mha_cache *cache, const mha_view *keys, const mha_view *values, mha_error *error);
-
 /* ---------------------------------------------------------------- stages */
 
 /* Code, name, in the order data flows. S' = S plus the rows of bias_kv and zero_row. In a ragged batch
@@ -178,6 +138,8 @@ MHA_API bool mha_stage_find(const char *name, mha_stage *stage); /* false: no st
 
 /* ---------------------------------------------------------------- calls */
 
+enum { MHA_PLAN_PRIVATE_BYTES = 6144 };
+
 #define MHA_PATH_LIST(X)                                                                           \
     X(MHA_PATH_AUTO, "auto")   /* the fastest that supports the request */                         \
     X(MHA_PATH_FAST, "fast")   /* packed projections, streaming core; see below */                 \
@@ -194,52 +156,47 @@ typedef enum mha_path {
 MHA_API const char *mha_path_name(mha_path path);             /* "blas"; "?" outside the list */
 MHA_API bool mha_path_find(const char *name, mha_path *path); /* false: no path of that name */
 
-/* Only the exact path takes inputs of other floats than F32, caches of F64, rows that overlap or whose stride or number
- * is beyond an int, and scales and caps beyond the range of float; else no path refuses what another can do. One request
- * goes another way than asked: with MHA_HIDDEN_PROPAGATE `fast` hands over to `blas`, which holds the weights whole;
- * plan.path and plan.path_reason say so. Where scores or weights are kept, `fast` stays `fast`: they are computed beside it (see mha_call).
+/* One stage that a forward keeps, or only times. */
+typedef struct mha_keep {
+    mha_stage stage;
+    mha_view view; /* where the stage goes: F32 or F64, of the stage's shape (mha_plan_stage), any strides. Without data
+                    * the stage is only timed */
+    double ms;     /* written by the forward: milliseconds spent on the stage. Those of scores to heads are counted
+                    * together under heads; projections made together share their time by size; 0 on the exact path */
+} mha_keep;
+
+/* One call of attention. The struct itself is copied by mha_plan_call; what it points to (arrays, weights, cache, keep
+ * list) is borrowed until the last forward of the plan. Only the output, the kept stages, the cache and the workspace
+ * are written.
  *
- * Same answer: on one machine, with one instruction set and one BLAS, a path gives the same bits on every run,
- * for any number of threads, for a batch row alone or among any others, for any strides and alignment of inputs
- * and stages, and whatever else is kept. What the blas path asks of a BLAS for this is that the bits of an SGEMM
- * do not depend on strides and alignment, nor those of an SGEMV whose rows have a gap between them; OpenBLAS
- * keeps to that, and the tests hold it to it. Nor may a BLAS skip zeros, as those of GSL, ATLAS and BLIS do: 0 * NaN is
- * then lost on the blas path, and MHA_HIDDEN_PROPAGATE needs the exact one. Not promised: the same bits on another path,
- * with packed weights instead of unpacked, or for a sequence cut into several calls. How the calling thread rounds and
- * whether it flushes subnormals to zero holds for the threads that help as well; bounds and tests are for rounding to
- * nearest.
- * Floating-point traps stay the calling thread's own.
- *
- * One forward. Everything is borrowed; nothing but `stages`, the cache and the workspace is written.
- *
- * With a layer:    query (B, T_q, d_q), key (B, T_k, d_kin), value (B, T_k, d_vin).
+ * With a layer:    query (B, T_q, d_q), key (B, T_k, d_kin), value (B, T_k, d_vin), output (B, T_q, d_out).
  *                  key without data: key = query; value without data: value = key.
- * Without a layer: query (B, T_q, h, d_k), key (B, T_k, h_kv, d_k), value (B, T_k, h_kv, d_v), all given;
- *                  there is no output projection: output is (B, T_q, h, d_v) or (B, T_q, h*d_v), the
- *                  same numbers as heads. mha_view_heads makes such views of any layout.
- * Inputs are F32; the exact path takes any plain float dtype. The last stride is 1; rows do not overlap
+ * Without a layer: query (B, T_q, h, d_k), key (B, T_k, h_kv, d_k), value (B, T_k, h_kv, d_v), all given; there is
+ *                  no output projection: output is (B, T_q, h, d_v) or (B, T_q, h*d_v), the same numbers as heads.
+ * mha_rows and mha_heads make views of the usual layout, mha_view_rows and mha_view_heads of the others.
+ *
+ * Inputs are F32; the exact path takes any plain float type. Their last stride is 1, and their rows do not overlap
  * (time stride at least their width) but for the exact path. The strides of extents below 2 mean nothing and may be any
  * numbers. For all paths but the exact one time strides, in elements, and the number of keys are at most 2^31 - 1.
- *
- * stages[s] with data is filled, F32 or F64 (the blas and fast paths compute in float all the same);
- * any strides, so output can be in any layout; no number depends on what else is kept. The fast path never
- * holds scores and weights: where these are kept they are computed beside it, by the blas path's arithmetic.
- * stages[MHA_STAGE_OUTPUT] may be absent. Stages must not
- * overlap each other or the inputs. */
+ * Output and kept stages are F32 or F64 with any strides;
+ * the blas and fast paths compute in float all the same. */
 typedef struct mha_call {
     mha_view query, key, value;
+    mha_view output; /* no data: no output is written */
     mha_semantics semantics;
-    mha_extras extras; /* without a layer only; with one its weights are used */
-    mha_cache *cache;  /* may be NULL */
-    mha_view stages[MHA_STAGE_COUNT];
+    /* The learned weights beside Q, K and V for a call without a layer: NULL, or MHA_WEIGHT_COUNT views of the shapes
+     * in layer.h, contiguous, of any of a layer's types, no data where absent; W_Q, W_K, W_V, W_O and b_O have none.
+     * With a layer NULL. A sink of -inf adds nothing: that head has no sink, and its queries that see no key follow
+     * empty_rows; a sink of +inf or NaN makes weights, output and lse NaN. */
+    const mha_view *weights;
+    mha_cache *cache; /* may be NULL */
+    mha_keep *keep;   /* `keep_count` stages to keep or to time, each at most once; `output` only to be timed */
+    size_t keep_count;
     mha_path path;
     int threads; /* 0: mha_threads_available() */
-    double *stage_ms; /* NULL, or MHA_STAGE_COUNT numbers: milliseconds spent on each stage; those of scores to heads
-                         are counted together under heads; projections made together share their time by size. The
-                         exact path leaves it alone */
 } mha_call;
 
-/* What a call will do: the path it takes, the sizes it works on. */
+/* What a call will do: the path it takes, the sizes it works on. The caller holds it and may copy it. */
 typedef struct mha_plan {
     mha_path path;           /* really taken; never AUTO */
     const char *path_reason; /* why not the one asked for, or for AUTO the fastest; "" when it is. Static text */
@@ -249,31 +206,77 @@ typedef struct mha_plan {
     double scale;
     int threads;
     size_t workspace_bytes;
-    int stage_rank[MHA_STAGE_COUNT];
-    size_t stage_shape[MHA_STAGE_COUNT][4]; /* what each stage's view must have; 0 behind its rank */
+    union {
+        unsigned char bytes[MHA_PLAN_PRIVATE_BYTES];
+        double number;
+        int64_t integer;
+        void *pointer;
+    } internal; /* the validated call, for mha_forward */
 } mha_plan;
 
-/* Validates a call (stages need not be set yet) and says what it takes. `layer` NULL: Q, K, V given.
+/* Validates a call, lays it out and says what it takes. `layer` NULL: Q, K, V given. *plan is untouched on error.
  * Errors: MHA_INVALID (shape, value: named with expected and found), MHA_UNSUPPORTED (a combination
  * without meaning, or numbers that only the exact path holds; see mha_path). */
 MHA_API mha_status mha_plan_call(const mha_layer *layer, const mha_call *call, mha_plan *plan, mha_error *error);
 
-/* Runs it. `workspace` has at least plan.workspace_bytes bytes at any alignment; one per concurrent
- * call. Allocates nothing. Errors as mha_plan_call; then no stage and no cache was touched.
+/* Rank (3 or 4) and shape of a stage of a planned call, contiguous or not the shape its view must have; rank 0 and
+ * nothing in `shape` when the call has no such stage. */
+MHA_API int mha_plan_stage(const mha_plan *plan, mha_stage stage, size_t shape[4]);
+
+/* The same call on other memory of the same types, shapes and strides. NULL keeps what the plan has; a key or value
+ * that was not given follows the query or the key. MHA_INVALID: output for a call that was planned without one; the
+ * plan is then untouched. */
+MHA_API mha_status mha_plan_move(mha_plan *plan, const void *query, const void *key, const void *value, void *output,
+                                 mha_error *error);
+
+/* Runs a planned call, any number of times: one plan may run in several threads at once when each has a copy with an
+ * output and a workspace of its own, and no cache and no keep list. `workspace` has at least plan->workspace_bytes bytes
+ * at any alignment. Allocates nothing. MHA_INVALID: the workspace is too small, or something the plan depends on has
+ * changed since (rows in the cache, the instruction set, packed weights) and the call must be planned again; then
+ * nothing is written.
  *
  * Any thread may fork meanwhile, but not a signal's handler that may interrupt a forward: the child can use the library
  * at once, with threads of its own (a cache or a workspace that others were writing holds whatever it held). For this
  * fork waits, at most a second, until calls of the BLAS made here are over, as a BLAS has locks of its own which a child
  * would find closed; for calls that others make of the same BLAS nobody waits. A child made during a forward on the blas
  * path sees the BLAS on one thread until its first forward there is done. */
-MHA_API mha_status mha_forward(const mha_layer *layer, const mha_call *call, void *workspace, size_t workspace_bytes,
-                               mha_error *error);
+MHA_API mha_status mha_forward(const mha_plan *plan, void *workspace, size_t workspace_bytes, mha_error *error);
+
+/* Plans a call and runs it once, with a workspace from the allocator of the layer's table, or the default one without a
+ * layer. Errors as of mha_plan_call, and MHA_NO_MEMORY. */
+MHA_API mha_status mha_run(const mha_layer *layer, const mha_call *call, mha_error *error);
+
+/* ---------------------------------------------------------------- paths and bits
+ *
+ * Which path takes what. Only the exact path takes inputs of other floats than F32, caches of F64, rows that overlap or
+ * whose stride or number is beyond an int, and scales and caps beyond the range of float; else no path refuses what another can do. One call goes another way
+ * than asked: with MHA_HIDDEN_PROPAGATE `fast` hands over to `blas`, which holds the weights whole; plan.path and
+ * plan.path_reason say so. The fast path never holds scores and weights: where these are kept they are computed beside
+ * it, by the blas path's arithmetic, and `fast` stays `fast`.
+ *
+ * Same answer. On one machine, with one instruction set and one BLAS, a path gives the same bits on every run, for any
+ * number of threads, for a batch row alone or among any others, for any strides and alignment of inputs and stages, and
+ * whatever else is kept. What the blas path asks of a BLAS for this is that the bits of an SGEMM do not depend on
+ * strides and alignment, nor those of an SGEMV whose rows have a gap between them; OpenBLAS keeps to that, and the tests
+ * hold it to it. Nor may a BLAS skip zeros, as those of GSL, ATLAS and BLIS do: 0 * NaN is then lost on the blas path, and
+ * MHA_HIDDEN_PROPAGATE needs the exact one. Not promised: the same bits on another path, with packed weights instead of unpacked, or for a sequence
+ * cut into several calls.
+ *
+ * Rounding. How the calling thread rounds and whether it flushes subnormals to zero holds for the threads that help as
+ * well; bounds and tests are for rounding to nearest. Floating-point traps stay the calling thread's own. */
 
 /* Rotation alone: rotates x (B, T, h, d) of F32 or F64 into y of the same shape (y may be x). In float64
  * when `exact`. Without positions or per-row tables, row t stands at first_position + t; MHA_INVALID when that is beyond
  * 2^61 in size. */
 MHA_API mha_status mha_rotate(const mha_view *x, const mha_rope *rope, int64_t first_position, bool exact,
                               const mha_view *y, mha_error *error);
+
+/* Finds the elements that cannot change the output, and marks them in the table: the key bias adds one
+ * number to all scores of a query, which softmax does not see. Not so where rotation (on the features it
+ * turns), a key norm or softcap comes after it, nor with sinks, a learned or zero extra row, or
+ * softmax-plus-one beside the real keys. `semantics` NULL is plain attention, which is what a new layer
+ * is marked for. Errors: MHA_NO_MEMORY. */
+MHA_API mha_status mha_layer_mark_inert(mha_layer *layer, const mha_semantics *semantics);
 
 #ifdef __cplusplus
 }

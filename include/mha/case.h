@@ -42,7 +42,7 @@ MHA_API const char *mha_case_name(const mha_case *c);        /* metadata `name`,
 MHA_API const char *mha_case_kind(const mha_case *c);        /* "mha", "sdpa" or "rope" */
 MHA_API const char *mha_case_skip_reason(const mha_case *c); /* NULL: it can be judged */
 MHA_API const mha_layer *mha_case_layer(const mha_case *c);  /* NULL without projections */
-/* The recorded call without stages, cache and path: inputs, semantics, extras, borrowed from the case.
+/* The recorded call without stages, cache and path: inputs, semantics, weights, borrowed from the case.
  * Inputs are as the file holds them (F32 or F64). Not for `rope`, whose call has only query and rope. */
 MHA_API mha_call mha_case_call(const mha_case *c);
 /* The cached rows the call starts from, (B, h_kv, P, d); no data without. */

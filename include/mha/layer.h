@@ -75,7 +75,8 @@ MHA_API int mha_config_weight_shape(const mha_config *config, mha_weight weight,
 typedef struct mha_layer mha_layer;
 
 /* Resolves a copy of `config`, allocates every weight through `table` under prefix + name (zeros)
- * and makes a layer of them. The layer borrows the table, which must outlive it. `prefix` NULL is "".
+ * and makes a layer of them. The layer borrows the table, which must outlive it; `table` NULL: the layer makes one with
+ * the default allocator (mha_layer_params shows it), which goes with the layer. `prefix` NULL is "".
  * Errors: MHA_INVALID, MHA_NO_MEMORY; then no row stays behind. */
 MHA_API mha_status mha_layer_create(const mha_config *config, mha_params *table, const char *prefix,
                                     mha_layer **layer, mha_error *error);
@@ -110,14 +111,6 @@ MHA_API mha_status mha_layer_set(mha_layer *layer, mha_weight weight, const mha_
 MHA_API mha_status mha_layer_pack(mha_layer *layer, mha_error *error);
 MHA_API void mha_layer_changed(mha_layer *layer);
 MHA_API void mha_layer_unpack(mha_layer *layer);
-
-/* Finds the elements that cannot change the output, and marks them in the table: the key bias adds one
- * number to all scores of a query, which softmax does not see. Not so where rotation (on the features it
- * turns), a key norm or softcap comes after it, nor with sinks, a learned or zero extra row, or
- * softmax-plus-one beside the real keys. `semantics` NULL is plain attention, which is what a new layer
- * is marked for. Errors: MHA_NO_MEMORY. */
-struct mha_semantics;
-MHA_API mha_status mha_layer_mark_inert(mha_layer *layer, const struct mha_semantics *semantics);
 
 #ifdef __cplusplus
 }

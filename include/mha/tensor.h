@@ -100,7 +100,7 @@ MHA_API size_t mha_view_elements(const mha_view *view);
 MHA_API bool mha_view_is_contiguous(const mha_view *view);
 /* Elements [from, from + count) of `axis`: same memory, smaller extent. */
 MHA_API mha_view mha_view_slice(const mha_view *view, int axis, size_t from, size_t count);
-/* Axes i and j exchanged: same memory, transposed. */
+/* Axes i and j exchanged: same memory, transposed. A view without data when either is outside the view's rank. */
 MHA_API mha_view mha_view_swap(const mha_view *view, int i, int j);
 
 /* How the rows of one input or output lie in memory. All are views of the same four indices

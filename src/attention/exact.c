@@ -91,7 +91,7 @@ static void normalise(const mha__resolved *r, mha__side side, double *x, size_t 
 /* Row t (of the input's extent) of batch row b, the i-th of its sequence. */
 static void rotate(const mha__resolved *r, mha__side side, double *x, size_t heads, size_t b, size_t t, int64_t implied)
 {
-    const mha_rope *rope = &r->semantics->rope;
+    const mha_rope *rope = &r->semantics.rope;
     if (rope->kind == MHA_ROPE_NONE)
         return;
     const mha_view *given = side == MHA_QUERIES ? &rope->q_positions : &rope->k_positions;
@@ -158,7 +158,7 @@ static bool mask_element(const mha_view *mask, const size_t *index, int rank, si
 /* Whether query i of sequence b sees key j, and what is added to that score. */
 static bool visible(const mha__resolved *r, const mha__sequence *s, size_t b, size_t head, size_t i, size_t j, double *added)
 {
-    const mha_semantics *sem = r->semantics;
+    const mha_semantics *sem = &r->semantics;
     int64_t p = s->offset + (int64_t)i, key = r->first_key + (int64_t)j;
     *added = 0;
     if (sem->causal && key > p)
@@ -200,9 +200,11 @@ static bool visible(const mha__resolved *r, const mha__sequence *s, size_t b, si
 
 static void keep_row(const mha__resolved *r, mha_stage stage, size_t a, size_t b, size_t c, const double *row, size_t n)
 {
-    const mha_view *kept = &r->call->stages[stage];
+    const mha_view *kept = mha__stage_view(r, stage);
     size_t index[4] = {a, b, c, 0};
-    for (size_t j = 0; kept->data && j < n; j++) {
+    if (!kept)
+        return;
+    for (size_t j = 0; j < n; j++) {
         index[kept->rank - 1] = j;
         mha_view_set(kept, index, row[j]);
     }
@@ -211,20 +213,20 @@ static void keep_row(const mha__resolved *r, mha_stage stage, size_t a, size_t b
 /* Key row j: a real one, the learned extra, or the row of zeros. */
 static double key_element(const judge *m, const mha__sequence *s, size_t b, size_t g, size_t j, size_t c)
 {
-    const mha_plan *p = &m->r->plan;
+    const mha__sizes *p = &m->r->plan;
     const mha_view *bias = &m->r->weight[MHA_BIAS_K];
     if (j < s->S)
-        return m->keys[((s->batch * (m->r->call->cache ? p->S : m->r->key.shape[1]) + s->k_from + j) * p->h_kv + g) * p->d_k + c];
+        return m->keys[((s->batch * (m->r->cache ? p->S : m->r->key.shape[1]) + s->k_from + j) * p->h_kv + g) * p->d_k + c];
     (void)b;
     return bias->data && j == s->S ? mha_view_get(bias, (size_t[]){g * p->d_k + c}) : 0.0;
 }
 
 static double value_element(const judge *m, const mha__sequence *s, size_t g, size_t j, size_t c)
 {
-    const mha_plan *p = &m->r->plan;
+    const mha__sizes *p = &m->r->plan;
     const mha_view *bias = &m->r->weight[MHA_BIAS_V];
     if (j < s->S)
-        return m->values[((s->batch * (m->r->call->cache ? p->S : m->r->key.shape[1]) + s->k_from + j) * p->h_kv + g) * p->d_v + c];
+        return m->values[((s->batch * (m->r->cache ? p->S : m->r->key.shape[1]) + s->k_from + j) * p->h_kv + g) * p->d_v + c];
     return bias->data && j == s->S ? mha_view_get(bias, (size_t[]){g * p->d_v + c}) : 0.0;
 }
 
@@ -232,11 +234,11 @@ static double value_element(const judge *m, const mha__sequence *s, size_t g, si
 static void attend(const judge *m, const mha__sequence *s, size_t b, size_t head, size_t i, double *score, double *seen, double *mean)
 {
     const mha__resolved *r = m->r;
-    const mha_semantics *sem = r->semantics;
-    const mha_plan *p = &r->plan;
+    const mha_semantics *sem = &r->semantics;
+    const mha__sizes *p = &r->plan;
     size_t g = head / (p->h / p->h_kv), n = s->S + p->S_extra, row = s->batch * r->query.shape[1] + s->q_from + i;
     const double *q = m->Q + (row * p->h + head) * p->d_k;
-    bool show = mha__kept(r, MHA_STAGE_SCORES) || mha__kept(r, MHA_STAGE_CAPPED);
+    bool show = mha__is_kept(r, MHA_STAGE_SCORES) || mha__is_kept(r, MHA_STAGE_CAPPED);
     const mha_view *sinks = &r->weight[MHA_SINKS];
     double sink = sinks->data ? mha_view_get(sinks, &head) : -INFINITY;
     size_t terms = (sink != -INFINITY) + (size_t)sem->softmax_plus_one;
@@ -277,8 +279,8 @@ static void attend(const judge *m, const mha__sequence *s, size_t b, size_t head
     if (nothing)
         lse = zero ? -INFINITY : NAN;
     keep_row(r, MHA_STAGE_WEIGHTS, b, head, i, score, n);
-    if (mha__kept(r, MHA_STAGE_LSE))
-        mha_view_set(&r->call->stages[MHA_STAGE_LSE], (size_t[]){b, head, i}, lse);
+    if (mha__is_kept(r, MHA_STAGE_LSE))
+        mha_view_set(mha__stage_view(r, MHA_STAGE_LSE), (size_t[]){b, head, i}, lse);
     for (size_t j = 0; j < n; j++)
         mean[j] = (head == 0 ? 0.0 : mean[j]) + score[j] / (double)p->h;
 
@@ -309,33 +311,34 @@ static void attend_row(void *context, size_t task, int worker)
 /* Keeps a stage that lies as (B, T, width). */
 static void keep(const mha__resolved *r, mha_stage stage, double *values, const size_t *shape, size_t heads)
 {
-    mha_view to = r->call->stages[stage], from = mha_view_of(values, MHA_F64, 3, shape);
-    if (!to.data)
+    const mha_view *to = mha__stage_view(r, stage);
+    if (!to)
         return;
-    if (to.rank == 4)
+    mha_view from = mha_view_of(values, MHA_F64, 3, shape);
+    if (to->rank == 4)
         from = mha__split_heads(&from, heads);
-    (void)mha_view_copy(&to, &from);
+    (void)mha_view_copy(to, &from);
 }
 
 static void keep_present(const judge *m, mha_stage stage, double *values, size_t d)
 {
-    const mha_plan *p = &m->r->plan;
+    const mha__sizes *p = &m->r->plan;
     mha_view from = mha_view_of(values, MHA_F64, 4, (size_t[]){p->B, p->S, p->h_kv, d});
     from = mha__swap_time_and_heads(from);
-    if (mha__kept(m->r, stage))
-        (void)mha_view_copy(&m->r->call->stages[stage], &from);
+    if (mha__is_kept(m->r, stage))
+        (void)mha_view_copy(mha__stage_view(m->r, stage), &from);
 }
 
 /* New rows into the cache, all of its rows out of it. */
 static void through_cache(judge *m)
 {
     const mha__resolved *r = m->r;
-    const mha_plan *p = &r->plan;
+    const mha__sizes *p = &r->plan;
     mha_view k = mha_view_of(m->K, MHA_F64, 4, (size_t[]){p->B, p->T_k, p->h_kv, p->d_k});
     mha_view v = mha_view_of(m->V, MHA_F64, 4, (size_t[]){p->B, p->T_k, p->h_kv, p->d_v});
-    mha__cache_append(r->call->cache, &k, &v);
-    mha_view keys = mha__swap_time_and_heads(mha_cache_keys(r->call->cache));
-    mha_view values = mha__swap_time_and_heads(mha_cache_values(r->call->cache));
+    mha__cache_append(r->cache, &k, &v);
+    mha_view keys = mha__swap_time_and_heads(mha_cache_keys(r->cache));
+    mha_view values = mha__swap_time_and_heads(mha_cache_values(r->cache));
     mha_view all_k = mha_view_of(m->keys, MHA_F64, 4, keys.shape), all_v = mha_view_of(m->values, MHA_F64, 4, values.shape);
     (void)mha_view_copy(&all_k, &keys);
     (void)mha_view_copy(&all_v, &values);
@@ -343,13 +346,13 @@ static void through_cache(judge *m)
 
 static size_t lay_out(const mha__resolved *r, char *base, judge *m)
 {
-    const mha_plan *p = &r->plan;
+    const mha__sizes *p = &r->plan;
     mha__workspace arena = {base, 0};
     *m = (judge){.r = r, .q_rows = r->query.shape[0] * r->query.shape[1], .k_rows = r->key.shape[0] * r->key.shape[1]};
     m->Q = mha__workspace_take(&arena, m->q_rows, p->h * p->d_k * sizeof(double));
     m->K = m->keys = mha__workspace_take(&arena, m->k_rows, p->h_kv * p->d_k * sizeof(double));
     m->V = m->values = mha__workspace_take(&arena, m->k_rows, p->h_kv * p->d_v * sizeof(double));
-    if (r->call->cache) {
+    if (r->cache) {
         m->keys = mha__workspace_take(&arena, p->B * p->S, p->h_kv * p->d_k * sizeof(double));
         m->values = mha__workspace_take(&arena, p->B * p->S, p->h_kv * p->d_v * sizeof(double));
     }
@@ -368,7 +371,7 @@ size_t mha__exact(const mha__resolved *r, char *workspace)
     size_t bytes = lay_out(r, workspace, &m);
     if (!workspace)
         return bytes;
-    const mha_plan *p = &r->plan;
+    const mha__sizes *p = &r->plan;
     const size_t q_shape[3] = {r->query.shape[0], r->query.shape[1], p->h * p->d_k};
     const size_t k_shape[3] = {r->key.shape[0], r->key.shape[1], p->h_kv * p->d_k};
     const size_t v_shape[3] = {r->key.shape[0], r->key.shape[1], p->h_kv * p->d_v};
@@ -387,7 +390,7 @@ size_t mha__exact(const mha__resolved *r, char *workspace)
     keep(r, MHA_STAGE_Q_ROT, m.Q, q_shape, p->h);
     keep(r, MHA_STAGE_K_ROT, m.K, k_shape, p->h_kv);
 
-    if (r->call->cache)
+    if (r->cache)
         through_cache(&m);
     keep_present(&m, MHA_STAGE_PRESENT_KEY, m.keys, p->d_k);
     keep_present(&m, MHA_STAGE_PRESENT_VALUE, m.values, p->d_v);

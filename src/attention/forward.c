@@ -4,8 +4,8 @@
  *   Q = x_q W_Q + b_Q,  K = x_k W_K + b_K,  V = x_v W_V + b_V            (Vaswani et al. 2017, section 3.2)
  *
  * Heads are strided views of Q, K, V and of the concatenation; nothing is copied to split or merge them. */
-#include <limits.h>
-
+#include "attention/forward.h"
+#include "attention/layer.h"
 #include "attention/steps/cache.h"
 #include "attention/steps/steps.h"
 #include "compute/gemm.h"
@@ -20,11 +20,11 @@ typedef struct buffers {
 
 static void forward(const mha__resolved *r, const buffers *m)
 {
-    mha__clock clock = mha__clock_start();
+    mha__clock clock = mha__clock_start(r);
 
     mha_view heads[3]; /* Q, K and V, head by head */
     mha__project_inputs(r, &m->Q, &m->K, &m->V, heads, m->staged);
-    mha__stages_done(r, MHA_STAGE_Q, heads, 3, &clock);
+    mha__stages_done(r, (mha_stage[]){MHA_STAGE_Q, MHA_STAGE_K, MHA_STAGE_V}, heads, 3, &clock);
     mha_view Q = heads[0], K = heads[1], V = heads[2];
 
     mha__normalise(r, MHA_QUERIES, &Q);
@@ -34,10 +34,10 @@ static void forward(const mha__resolved *r, const buffers *m)
     mha__rotate_heads(r, MHA_KEYS, &K);
     mha__stage_done(r, MHA_STAGE_K_ROT, &K, &clock);
 
-    if (r->call->cache) { /* K and V of all calls so far */
-        mha__cache_append(r->call->cache, &K, &V);
-        K = mha__swap_time_and_heads(mha_cache_keys(r->call->cache));
-        V = mha__swap_time_and_heads(mha_cache_values(r->call->cache));
+    if (r->cache) { /* K and V of all calls so far */
+        mha__cache_append(r->cache, &K, &V);
+        K = mha__swap_time_and_heads(mha_cache_keys(r->cache));
+        V = mha__swap_time_and_heads(mha_cache_values(r->cache));
     }
     mha__stage_done(r, MHA_STAGE_PRESENT_KEY, &K, &clock);
     mha__stage_done(r, MHA_STAGE_PRESENT_VALUE, &V, &clock);
@@ -62,7 +62,7 @@ static mha_view rows(mha__workspace *arena, bool needed, size_t B, size_t T, siz
  * apart than CBLAS can count; else to the workspace, from where it is copied. */
 static bool writes_output(const mha__resolved *r)
 {
-    const mha_view *kept = &r->call->stages[MHA_STAGE_OUTPUT];
+    const mha_view *kept = &r->output;
     int last = kept->rank - 1;
     return kept->data && kept->dtype == MHA_F32 && kept->stride[last] == 1 &&
            kept->stride[1] >= (ptrdiff_t)kept->shape[last] && kept->stride[1] <= INT_MAX;
@@ -71,15 +71,15 @@ static bool writes_output(const mha__resolved *r)
 /* Lays the workspace out from `base`; with NULL it only counts. Returns the bytes used. */
 static size_t lay_out(const mha__resolved *r, char *base, buffers *m)
 {
-    const mha_plan *p = &r->plan;
+    const mha__sizes *p = &r->plan;
     mha__workspace arena = {base, 0};
     size_t B = r->query.shape[0], T_q = r->query.shape[1], T_k = r->key.shape[1];
-    bool made = r->layer != NULL, turned = r->semantics->rope.kind != MHA_ROPE_NONE;
+    bool made = r->layer != NULL, turned = r->semantics.rope.kind != MHA_ROPE_NONE;
     const mha_view *w = r->weight;
     m->Q = rows(&arena, made || turned || w[MHA_B_Q].data || w[MHA_Q_NORM].data, B, T_q, p->h * p->d_k);
     m->K = rows(&arena, made || turned || w[MHA_B_K].data || w[MHA_K_NORM].data, B, T_k, p->h_kv * p->d_k);
     m->V = rows(&arena, made || w[MHA_B_V].data, B, T_k, p->h_kv * p->d_v);
-    const mha_view *out = &r->call->stages[MHA_STAGE_OUTPUT];
+    const mha_view *out = &r->output;
     bool direct = writes_output(r);
     mha_view concat = !made && direct ? *out : rows(&arena, true, B, T_q, p->h * p->d_v);
     m->heads = concat.rank == 4 ? concat : mha__split_heads(&concat, p->h);
@@ -91,50 +91,47 @@ static size_t lay_out(const mha__resolved *r, char *base, buffers *m)
     return arena.used;
 }
 
-/* ---------------------------------------------------------------- calls */
-
-static mha_status resolve(const mha_layer *layer, const mha_call *call, mha__resolved *r, mha_error *error)
+size_t mha__forward_bytes(const mha__resolved *r)
 {
-    mha_status status = mha__resolve_call(layer, call, r, error);
-    if (status != MHA_OK)
-        return status;
     buffers unused;
-    size_t bytes = r->plan.path == MHA_PATH_EXACT ? mha__exact(r, NULL) : lay_out(r, NULL, &unused);
-    if (bytes > PTRDIFF_MAX - MHA_ALIGNMENT)
-        return mha__fail(error, MHA_INVALID, "workspace", "the workspace of this call has no size on this machine");
-    r->plan.workspace_bytes = bytes + MHA_ALIGNMENT; /* the caller's block may lie at any address */
+    return r->plan.path == MHA_PATH_EXACT ? mha__exact(r, NULL) : lay_out(r, NULL, &unused);
+}
+
+/* ---------------------------------------------------------------- one forward */
+
+/* What the plan depends on and does not hold. */
+static mha_status check_unchanged(const mha__resolved *r, mha_error *error)
+{
+    if (r->cache && (int64_t)(mha_cache_first(r->cache) + mha_cache_length(r->cache)) != r->cached)
+        return mha__fail(error, MHA_INVALID, "cache",
+                         "the cache has moved on from %lld to %zu rows since this call was planned: plan it again",
+                         (long long)r->cached, mha_cache_first(r->cache) + mha_cache_length(r->cache));
+    if (r->kernels != mha__kernels_get())
+        return mha__fail(error, MHA_INVALID, "isa", "planned for %s, but %s has been chosen since: plan the call again",
+                         r->kernels->isa, mha__kernels_get()->isa);
+    if (r->layer && r->generation != mha__layer_generation(r->layer))
+        return mha__fail(error, MHA_INVALID, "layer", "the layer was packed or unpacked since this call was planned: plan it again");
     return MHA_OK;
 }
 
-mha_status mha_plan_call(const mha_layer *layer, const mha_call *call, mha_plan *plan, mha_error *error)
+mha_status mha_forward(const mha_plan *plan, void *workspace, size_t workspace_bytes, mha_error *error)
 {
-    mha__resolved r;
-    mha_status status = resolve(layer, call, &r, error);
-    if (status == MHA_OK)
-        *plan = r.plan;
-    return status;
-}
-
-mha_status mha_forward(const mha_layer *layer, const mha_call *call, void *workspace, size_t workspace_bytes, mha_error *error)
-{
-    mha__resolved r;
-    mha_status status = resolve(layer, call, &r, error);
-    if (status != MHA_OK)
-        return status;
-    if (!workspace || workspace_bytes < r.plan.workspace_bytes)
+    const mha__resolved *r = mha__plan_resolved(plan);
+    if (!workspace || workspace_bytes < r->plan.workspace_bytes)
         return mha__fail(error, MHA_INVALID, "workspace", "expected a workspace of %zu bytes, found %zu",
-                        r.plan.workspace_bytes, workspace ? workspace_bytes : 0);
+                         r->plan.workspace_bytes, workspace ? workspace_bytes : 0);
+    TRY(check_unchanged(r, error));
     char *base = (char *)workspace + (MHA_ALIGNMENT - (uintptr_t)workspace % MHA_ALIGNMENT) % MHA_ALIGNMENT;
-    if (r.plan.path == MHA_PATH_EXACT) {
-        mha__exact(&r, base);
+    if (r->plan.path == MHA_PATH_EXACT) {
+        mha__exact(r, base);
         return MHA_OK;
     }
     buffers m;
-    lay_out(&r, base, &m);
-    bool blas = r.plan.path == MHA_PATH_BLAS || mha__project_uses_blas(&r) || mha__attend_flash_uses_blas(&r);
+    lay_out(r, base, &m);
+    bool blas = r->plan.path == MHA_PATH_BLAS || mha__project_uses_blas(r) || mha__attend_flash_uses_blas(r);
     int openmp_default = blas ? mha__gemm_begin() : 0;
-    forward(&r, &m);
-    if (blas) /* else other users of the BLAS have noticed nothing */
+    forward(r, &m);
+    if (blas)
         mha__gemm_end(openmp_default);
     return MHA_OK;
 }

@@ -2,8 +2,10 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "attention/resolved.h"
+#include "attention/layer.h"
+#include "base/base.h"
 #include "compute/packed_gemm.h"
+#include "mha/attention.h"
 #include "mha/random.h"
 #include "params/params.h"
 
@@ -12,6 +14,8 @@ struct mha_layer {
     mha_params *params;
     mha_tensor *weight[MHA_WEIGHT_COUNT]; /* NULL where the config asks for none */
     mha_tensor *packed[MHA_WEIGHT_COUNT]; /* copies in the layout of the kernels; NULL where there is none */
+    unsigned long generation;             /* counts how often packed copies came or went */
+    bool owns_table;
 };
 
 static mha_status add_weight(mha_layer *layer, mha_weight w, const char *prefix, mha_error *error)
@@ -32,14 +36,20 @@ mha_status mha_layer_create(const mha_config *config, mha_params *table, const c
                             mha_error *error)
 {
     mha_config resolved = *config;
+    mha_params *own = NULL;
     mha_status status = mha_config_resolve(&resolved, error);
     if (status != MHA_OK)
         return status;
-    mha_layer *made = mha__allocate(mha_params_allocator(table), sizeof *made);
-    if (!made)
+    if (!table && mha_params_create(NULL, &own) != MHA_OK)
         return mha__fail(error, MHA_NO_MEMORY, "layer", "no memory for a layer");
+    mha_layer *made = mha__allocate(mha_params_allocator(table ? table : own), sizeof *made);
+    if (!made) {
+        mha_params_destroy(own);
+        return mha__fail(error, MHA_NO_MEMORY, "layer", "no memory for a layer");
+    }
     made->config = resolved;
-    made->params = table;
+    made->params = table ? table : own;
+    made->owns_table = !table;
     for (int w = 0; w < MHA_WEIGHT_COUNT && status == MHA_OK; w++)
         status = add_weight(made, (mha_weight)w, prefix, error);
     if (status == MHA_OK && (status = mha_layer_mark_inert(made, NULL)) != MHA_OK)
@@ -59,7 +69,10 @@ void mha_layer_destroy(mha_layer *layer)
     mha_layer_unpack(layer);
     for (int w = MHA_WEIGHT_COUNT - 1; w >= 0; w--)
         mha_params_remove(layer->params, layer->weight[w]);
-    mha__release(mha_params_allocator(layer->params), layer, sizeof *layer);
+    mha_params *own = layer->owns_table ? layer->params : NULL;
+    const mha_allocator allocator = *mha_params_allocator(layer->params);
+    mha__release(&allocator, layer, sizeof *layer);
+    mha_params_destroy(own);
 }
 
 const mha_config *mha_layer_config(const mha_layer *layer)
@@ -151,8 +164,10 @@ mha_status mha_layer_pack(mha_layer *layer, mha_error *error)
 {
     mha_status status = MHA_OK;
     for (int w = 0; w < MHA_WEIGHT_COUNT && status == MHA_OK; w++)
-        if (layer->weight[w] && mha_tensor_info_of(layer->weight[w]).rank == 2 && !layer->packed[w])
+        if (layer->weight[w] && mha_tensor_info_of(layer->weight[w]).rank == 2 && !layer->packed[w]) {
             status = add_packed(layer, (mha_weight)w, error);
+            layer->generation++;
+        }
     if (status == MHA_OK)
         mha_layer_changed(layer);
     else
@@ -169,6 +184,7 @@ void mha_layer_changed(mha_layer *layer)
 void mha_layer_unpack(mha_layer *layer)
 {
     for (int w = MHA_WEIGHT_COUNT - 1; w >= 0; w--) {
+        layer->generation += layer->packed[w] != NULL;
         mha_params_remove(layer->params, layer->packed[w]);
         layer->packed[w] = NULL;
     }
@@ -182,6 +198,11 @@ const void *mha__layer_packed(const mha_layer *layer, mha_weight weight, mha_dty
     if (dtype)
         *dtype = view.dtype;
     return view.data;
+}
+
+unsigned long mha__layer_generation(const mha_layer *layer)
+{
+    return layer->generation;
 }
 
 /* ---------------------------------------------------------------- values */

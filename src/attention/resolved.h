@@ -1,50 +1,75 @@
-/* One validated call with its defaults filled in: what every path works from. */
+/* One validated call with its defaults filled in: what every path works from. It lies in the private part of a plan. */
 #ifndef MHA_ATTENTION_RESOLVED_H
 #define MHA_ATTENTION_RESOLVED_H
 
 #include "base/base.h"
+#include "compute/kernels/kernels.h"
 #include "mha/attention.h"
+
+/* What mha_plan shows, where the steps read it. */
+typedef struct mha__sizes {
+    mha_path path;
+    const char *path_reason;
+    size_t B, T_q, T_k, S, S_extra;
+    size_t h, h_kv, d_k, d_v, d_out;
+    double scale;
+    int threads;
+    size_t workspace_bytes;
+} mha__sizes;
 
 typedef struct mha__resolved {
     const mha_layer *layer; /* NULL: Q, K, V were given */
-    const mha_call *call;
-    const mha_semantics *semantics;
-    mha_plan plan;
-    mha_view query, key, value;         /* with a layer (B, T, width), without (B, T, heads, width) */
-    mha_view weight[MHA_WEIGHT_COUNT];  /* of the layer, or the extras; no data where absent */
-    size_t kept;                        /* cached rows that stay in front of the new ones */
-    int64_t cached;                     /* position of new key 0: rows cached so far, evicted ones counted */
-    int64_t first_key;                  /* position of key 0 */
-    bool norm_over_row[2];              /* of q and of k */
+    mha_semantics semantics;
+    mha__sizes plan;
+    mha_view query, key, value;        /* with a layer (B, T, width), without (B, T, heads, width) */
+    bool key_follows, value_follows;   /* the key was not given and is the query; the value is the key */
+    mha_view output;                   /* no data: none is written */
+    mha_view weight[MHA_WEIGHT_COUNT]; /* of the layer, or the call's own; no data where absent */
+    bool norm_over_row[2];             /* of q and of k */
     size_t rope_dim;
     double rope_base, norm_eps;
+
+    mha_cache *cache;
+    size_t kept;       /* cached rows that stay in front of the new ones */
+    int64_t cached;    /* position of new key 0: rows cached so far, evicted ones counted */
+    int64_t first_key; /* position of key 0 */
+
+    mha_keep *keep;
+    size_t keep_count;
+    signed char keep_at[MHA_STAGE_COUNT]; /* where a stage stands in `keep`; -1: nowhere */
+    bool has_data[MHA_STAGE_COUNT];       /* the stage is kept, not only timed */
+
+    const mha__kernels *kernels; /* what was true when the call was planned */
+    unsigned long generation;    /* of the layer's packed weights */
 } mha__resolved;
+
+/* The validated call in a plan. */
+const mha__resolved *mha__plan_resolved(const mha_plan *plan);
+
+/* The stage is kept, not only timed. */
+static inline bool mha__is_kept(const mha__resolved *r, mha_stage stage)
+{
+    return r->has_data[stage];
+}
+
+/* Rank and shape of a stage; rank 0 when the call has none. */
+int mha__stage_shape(const mha__resolved *r, mha_stage stage, size_t shape[4]);
+
+/* The view a stage is kept in; NULL when it is not kept. */
+const mha_view *mha__stage_view(const mha__resolved *r, mha_stage stage);
+/* The same of a call: `output`, or the view in its keep list. */
+const mha_view *mha__call_stage(const mha_call *call, mha_stage stage);
 
 /* One sequence: a batch row, or a stretch of packed rows in a ragged batch. */
 typedef struct mha__sequence {
-    size_t batch;         /* index along the batch extent of the inputs */
-    size_t q_from, T_q;   /* rows of the query */
-    size_t k_from, T_k;   /* rows of the new keys */
-    size_t S;             /* keys with the cached ones */
-    int64_t offset;       /* position of query 0 */
+    size_t batch;       /* index along the batch extent of the inputs */
+    size_t q_from, T_q; /* rows of the query */
+    size_t k_from, T_k; /* rows of the new keys */
+    size_t S;           /* keys with the cached ones */
+    int64_t offset;     /* position of query 0 */
 } mha__sequence;
 
-/* Validates a call against its layer. Every combination refused is refused here, before anything is
- * touched. plan.workspace_bytes is left to forward.c. */
-mha_status mha__resolve_call(const mha_layer *layer, const mha_call *call, mha__resolved *request, mha_error *error);
-/* Its second half: the semantics, whose arrays are checked against the sizes found so far. */
-mha_status mha__validate_semantics(mha__resolved *request, mha_error *error);
-
-mha__sequence mha__resolved_sequence(const mha__resolved *request, size_t b);
-
-/* layer.c: the packed copy of a weight, NULL when there is none, of *dtype: F32, F16 or BF16 (may be NULL). */
-const void *mha__layer_packed(const mha_layer *layer, mha_weight weight, mha_dtype *dtype);
-
-/* The stage is asked for. */
-static inline bool mha__kept(const mha__resolved *r, mha_stage stage)
-{
-    return r->call->stages[stage].data != NULL;
-}
+mha__sequence mha__resolved_sequence(const mha__resolved *r, size_t b);
 
 /* Memory cut from the caller's workspace. With base NULL it only counts. */
 typedef struct mha__workspace {
@@ -52,17 +77,7 @@ typedef struct mha__workspace {
     size_t used; /* SIZE_MAX once it does not fit a size */
 } mha__workspace;
 
-static inline void *mha__workspace_take(mha__workspace *arena, size_t count, size_t size)
-{
-    size_t bytes, end;
-    if (!mha__mul(count, size, &bytes) || !mha__add(bytes, MHA_ALIGNMENT - 1, &bytes) ||
-        !mha__add(arena->used, bytes & ~(size_t)(MHA_ALIGNMENT - 1), &end)) {
-        arena->used = SIZE_MAX;
-        return NULL;
-    }
-    void *block = arena->base ? arena->base + arena->used : NULL;
-    arena->used = end;
-    return block;
-}
+/* `count` items of `size` bytes, at a multiple of MHA_ALIGNMENT. */
+void *mha__workspace_take(mha__workspace *workspace, size_t count, size_t size);
 
 #endif

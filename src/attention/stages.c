@@ -11,9 +11,11 @@ static double now(void)
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
 }
 
-mha__clock mha__clock_start(void)
+mha__clock mha__clock_start(const mha__resolved *r)
 {
-    return (mha__clock){now()};
+    for (size_t i = 0; i < r->keep_count; i++)
+        r->keep[i].ms = 0;
+    return (mha__clock){r->keep_count > 0 ? now() : 0};
 }
 
 /* The caller's view (B, T, heads*d) with the heads of `like` split. */
@@ -24,37 +26,41 @@ static mha_view split_like(const mha_view *stage, const mha_view *like)
 
 void mha__stage_done(const mha__resolved *r, mha_stage stage, const mha_view *values, mha__clock *clock)
 {
-    const mha_view *kept = &r->call->stages[stage];
-    if (kept->data && kept->data != values->data) { /* the output may have been made in place */
+    const mha_view *kept = mha__stage_view(r, stage);
+    if (kept && kept->data != values->data) { /* the output may have been made in place */
         bool by_head = stage == MHA_STAGE_PRESENT_KEY || stage == MHA_STAGE_PRESENT_VALUE;
         mha_view to = split_like(kept, values), from = by_head ? mha__swap_time_and_heads(*values) : *values;
         (void)mha_view_copy(&to, &from);
     }
-    if (r->call->stage_ms) {
-        double time = now();
-        r->call->stage_ms[stage] = time - clock->last;
-        clock->last = time;
-    }
+    if (r->keep_count == 0)
+        return;
+    double time = now();
+    if (r->keep_at[stage] >= 0)
+        r->keep[r->keep_at[stage]].ms = time - clock->last;
+    clock->last = time;
 }
 
-void mha__stages_done(const mha__resolved *r, mha_stage first, const mha_view *values, size_t n, mha__clock *clock)
+void mha__stages_done(const mha__resolved *r, const mha_stage *stages, const mha_view *values, size_t n, mha__clock *clock)
 {
+    if (r->keep_count == 0)
+        return;
     const double taken = now() - clock->last;
     size_t all = 0;
     for (size_t i = 0; i < n; i++)
         all += mha_view_elements(&values[i]);
+    clock->last += taken; /* keeping what the caller wants takes time too */
     for (size_t i = 0; i < n; i++) {
-        mha__stage_done(r, first + (mha_stage)i, &values[i], clock);
-        if (r->call->stage_ms) /* keeping what the caller wants takes time too */
-            r->call->stage_ms[first + i] += (i == 0 ? -taken : 0) + taken * (double)mha_view_elements(&values[i]) / (double)(all ? all : 1);
+        mha__stage_done(r, stages[i], &values[i], clock);
+        if (r->keep_at[stages[i]] >= 0)
+            r->keep[r->keep_at[stages[i]]].ms += taken * (double)mha_view_elements(&values[i]) / (double)(all ? all : 1);
     }
 }
 
 void mha__stage_row(const mha__resolved *r, mha_stage stage, size_t a, size_t b, size_t c, const float *row, size_t n)
 {
-    mha_view to = r->call->stages[stage];
-    if (!to.data)
+    if (!mha__is_kept(r, stage))
         return;
+    mha_view to = *mha__stage_view(r, stage);
     if (stage == MHA_STAGE_LSE) { /* (B, h, T_q): the row is one number */
         mha_view_set(&to, (size_t[]){a, b, c}, *row);
         return;
@@ -76,10 +82,13 @@ void mha__stage_row(const mha__resolved *r, mha_stage stage, size_t a, size_t b,
 
 void mha__stages_clear_ragged(const mha__resolved *r)
 {
-    for (int s = MHA_STAGE_SCORES; s < MHA_STAGE_COUNT && r->semantics->cu_seqlens_q; s++) {
-        const mha_view *v = &r->call->stages[s];
-        bool padded = s <= MHA_STAGE_WEIGHTS_MEAN || s == MHA_STAGE_LSE;
-        if (!padded || !v->data)
+    static const mha_stage padded[] = {MHA_STAGE_SCORES,  MHA_STAGE_CAPPED,       MHA_STAGE_MASKED,
+                                       MHA_STAGE_WEIGHTS, MHA_STAGE_WEIGHTS_MEAN, MHA_STAGE_LSE};
+    if (!r->semantics.cu_seqlens_q)
+        return;
+    for (size_t i = 0; i < sizeof padded / sizeof *padded; i++) {
+        const mha_view *v = mha__stage_view(r, padded[i]);
+        if (!v)
             continue;
         double zero = 0;
         mha_view from = mha_view_of(&zero, MHA_F64, v->rank, v->shape);

@@ -1,7 +1,7 @@
 /* The semantics of a call against its sizes: masks, lengths, windows, rotation. */
 #include <math.h>
 
-#include "attention/resolved.h"
+#include "attention/validate.h"
 
 static mha_status check_mask(const char *name, const mha_mask *mask, const size_t *full, int full_rank, bool may_be_short,
                              mha_error *error)
@@ -107,7 +107,7 @@ static mha_status check_tables(const mha__resolved *r, const mha_rope *rope, siz
 
 static mha_status check_rope(mha__resolved *r, mha_error *error)
 {
-    const mha_rope *rope = &r->semantics->rope;
+    const mha_rope *rope = &r->semantics.rope;
     if (rope->kind == MHA_ROPE_NONE)
         return MHA_OK;
     if ((unsigned)rope->kind > MHA_ROPE_HALF_SPLIT)
@@ -132,7 +132,7 @@ static mha_status check_rope(mha__resolved *r, mha_error *error)
 /* The float paths hold these in float, where they must neither overflow nor, as divisors, vanish. */
 static mha_status check_float_range(const mha__resolved *r, mha_error *error)
 {
-    const mha_semantics *s = r->semantics;
+    const mha_semantics *s = &r->semantics;
     const struct {
         const char *name;
         double value;
@@ -150,8 +150,8 @@ static mha_status check_float_range(const mha__resolved *r, mha_error *error)
 
 mha_status mha__validate_semantics(mha__resolved *r, mha_error *error)
 {
-    const mha_semantics *s = r->semantics;
-    const mha_plan *p = &r->plan;
+    const mha_semantics *s = &r->semantics;
+    const mha__sizes *p = &r->plan;
     mha_status status;
     if (!isfinite(p->scale))
         return mha__fail(error, MHA_INVALID, "scale", "expected a finite scale, found %g", p->scale);

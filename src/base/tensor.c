@@ -264,11 +264,11 @@ mha_view mha_view_slice(const mha_view *view, int axis, size_t from, size_t coun
 
 mha_view mha_view_swap(const mha_view *view, int i, int j)
 {
+    if (i < 0 || j < 0 || i >= view->rank || j >= view->rank)
+        return (mha_view){0};
     mha_view swapped = *view;
-    swapped.shape[i] = view->shape[j];
-    swapped.shape[j] = view->shape[i];
-    swapped.stride[i] = view->stride[j];
-    swapped.stride[j] = view->stride[i];
+    swapped.shape[i] = view->shape[j], swapped.stride[i] = view->stride[j];
+    swapped.shape[j] = view->shape[i], swapped.stride[j] = view->stride[i];
     return swapped;
 }
 

@@ -21,24 +21,25 @@ static double *exact_stage(const mha_layer *layer, const mha_call *call, mha_cac
     mha_call exact = *call;
     exact.path = MHA_PATH_EXACT;
     exact.cache = cache;
-    memset(exact.stages, 0, sizeof exact.stages);
+    exact.output = (mha_view){0};
+    exact.keep_count = 0;
     mha_plan plan;
     double bounds[MHA_STAGE_COUNT];
     if (mha_plan_call(layer, &exact, &plan, &j->error) != MHA_OK ||
         mha_error_bound(layer, &exact, 0x1p-24, bounds, &j->error) != MHA_OK)
         return NULL; /* unreachable: the call has just run on another path */
     *bound = bounds[stage];
-    mha_view whole = mha_view_of(NULL, MHA_F64, plan.stage_rank[stage], plan.stage_shape[stage]);
-    double *values = obtain(mha_view_elements(&whole), sizeof *values);
-    whole.data = values;
-    exact.stages[stage] = whole;
-    if (mha_plan_call(layer, &exact, &plan, &j->error) == MHA_OK) {
-        void *workspace = obtain(plan.workspace_bytes, 1);
-        mha_status status = mha_forward(layer, &exact, workspace, plan.workspace_bytes, &j->error);
-        free(workspace);
-        if (status == MHA_OK)
-            return values;
-    }
+    size_t shape[4];
+    const int rank = mha_plan_stage(&plan, stage, shape);
+    mha_keep keep = {.stage = stage, .view = mha_view_of(NULL, MHA_F64, rank, shape)};
+    double *values = obtain(mha_view_elements(&keep.view), sizeof *values);
+    keep.view.data = values;
+    if (stage == MHA_STAGE_OUTPUT)
+        exact.output = keep.view;
+    else
+        exact.keep = &keep, exact.keep_count = 1;
+    if (mha_run(layer, &exact, &j->error) == MHA_OK)
+        return values;
     free(values); /* unreachable: as above */
     return NULL; /* unreachable: as above */
 }
@@ -54,16 +55,20 @@ static bool run_keeping(bench_subject *b, mha_path path, int threads, const mha_
         mha_cache_truncate(b->cache, b->shape.T_k - 1);
     if (mha_plan_call(b->weights, &call, &plan, &j->error) != MHA_OK)
         return false;
+    mha_keep keep[MHA_STAGE_COUNT];
+    call.keep = keep;
+    call.keep_count = 0;
     for (size_t i = 0; i < n; i++) {
-        mha_view view = mha_view_of(NULL, MHA_F32, plan.stage_rank[stages[i]], plan.stage_shape[stages[i]]);
+        size_t shape[4];
+        const int rank = mha_plan_stage(&plan, stages[i], shape);
+        mha_view view = mha_view_of(NULL, MHA_F32, rank, shape);
         view.data = kept[stages[i]] = obtain(mha_view_elements(&view), sizeof(float));
-        call.stages[stages[i]] = view;
+        if (stages[i] == MHA_STAGE_OUTPUT)
+            call.output = view;
+        else
+            keep[call.keep_count++] = (mha_keep){.stage = stages[i], .view = view};
     }
-    if (mha_plan_call(b->weights, &call, &plan, &j->error) != MHA_OK)
-        return false;
-    void *workspace = obtain(plan.workspace_bytes, 1);
-    mha_status status = mha_forward(b->weights, &call, workspace, plan.workspace_bytes, &j->error);
-    free(workspace);
+    mha_status status = mha_run(b->weights, &call, &j->error);
     if (b->cache)
         mha_cache_truncate(b->cache, b->shape.T_k - 1);
     return status == MHA_OK;
@@ -88,8 +93,7 @@ static bool check_all(bench_subject *b, mha_path path, int threads, judgement *j
     if (ran)
         exact = exact_stage(b->weights, &b->call, b->cache, MHA_STAGE_OUTPUT, &bound, j);
     if (exact) {
-        mha_view whole = b->call.stages[MHA_STAGE_OUTPUT];
-        hold(j, kept[MHA_STAGE_OUTPUT], exact, mha_view_elements(&whole), bound);
+        hold(j, kept[MHA_STAGE_OUTPUT], exact, mha_view_elements(&b->call.output), bound);
     }
     free(exact);
     free(kept[MHA_STAGE_OUTPUT]);

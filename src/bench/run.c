@@ -50,7 +50,7 @@ static mha_status make_core(bench_subject *b, mha_error *error)
     b->call.query = mha_view_heads(b->query, MHA_F32, MHA_BTHD, s->B, s->T_q, s->h, s->d_k);
     b->call.key = mha_view_heads(b->key, MHA_F32, layout, s->B, T_k, s->h_kv, s->d_k);
     b->call.value = mha_view_heads(b->value, MHA_F32, layout, s->B, T_k, s->h_kv, s->d_k);
-    b->call.stages[MHA_STAGE_OUTPUT] = mha_view_rows(b->output, MHA_F32, MHA_BTE, s->B, s->T_q, s->h * s->d_k);
+    b->call.output = mha_view_rows(b->output, MHA_F32, MHA_BTE, s->B, s->T_q, s->h * s->d_k);
     return cached ? fill_cache(b, error) : MHA_OK;
 }
 
@@ -75,7 +75,7 @@ static mha_status make_layer(bench_subject *b, mha_error *error)
         b->key = random_floats(s->B * s->T_k * s->d_model, KEY_STREAM);
         b->call.key = mha_view_rows(b->key, MHA_F32, MHA_BTE, s->B, s->T_k, s->d_model);
     }
-    b->call.stages[MHA_STAGE_OUTPUT] = mha_view_rows(b->output, MHA_F32, MHA_BTE, s->B, s->T_q, s->d_model);
+    b->call.output = mha_view_rows(b->output, MHA_F32, MHA_BTE, s->B, s->T_q, s->d_model);
     return bench_decodes(s) ? fill_cache(b, error) : MHA_OK;
 }
 
@@ -87,7 +87,7 @@ int bench_subject_make(bench_subject *b, const bench_shape *shape, bench_part pa
     b->call.semantics.window = part == BENCH_PROJ;
     if ((part == BENCH_CORE ? make_core(b, &error) : make_layer(b, &error)) != MHA_OK)
         return refuse_error("", &error);
-    mha_view output = b->call.stages[MHA_STAGE_OUTPUT];
+    mha_view output = b->call.output;
     size_t n = mha_view_elements(&output); /* touched here: its pages are no memory a run needs */
     for (size_t i = 0; i < n; i++)
         b->output[i] = NAN;
@@ -124,21 +124,19 @@ static double now_ms(void)
 /* Of the last run: from the third projection to the fourth. */
 static double between_projections(const bench_subject *b)
 {
-    static const mha_stage between[] = {MHA_STAGE_Q_ROT, MHA_STAGE_K_ROT, MHA_STAGE_PRESENT_KEY, MHA_STAGE_PRESENT_VALUE,
-                                        MHA_STAGE_HEADS};
     double ms = 0;
-    for (size_t i = 0; i < sizeof between / sizeof *between; i++)
-        ms += b->stage_ms[between[i]];
+    for (size_t i = 0; i < b->call.keep_count; i++)
+        ms += b->timed[i].ms;
     return ms;
 }
 
-static double time_runs(bench_subject *b, size_t runs, mha_error *error)
+static double time_runs(bench_subject *b, const mha_plan *plan, size_t runs, mha_error *error)
 {
     double start = now_ms(), aside = 0;
     for (size_t i = 0; i < runs; i++) {
         if (b->cache)
             mha_cache_truncate(b->cache, b->shape.T_k - 1);
-        if (mha_forward(b->weights, &b->call, b->workspace, b->workspace_bytes, error) != MHA_OK)
+        if (mha_forward(plan, b->workspace, b->workspace_bytes, error) != MHA_OK)
             return -1;
         aside += b->part == BENCH_PROJ ? between_projections(b) : 0;
     }
@@ -151,7 +149,12 @@ double bench_subject_run(bench_subject *b, mha_path path, int threads, mha_path 
     mha_plan plan;
     b->call.path = path;
     b->call.threads = threads;
-    b->call.stage_ms = b->part == BENCH_PROJ ? b->stage_ms : NULL;
+    static const mha_stage between[BENCH_TIMED] = {MHA_STAGE_Q_ROT, MHA_STAGE_K_ROT, MHA_STAGE_PRESENT_KEY,
+                                                   MHA_STAGE_PRESENT_VALUE, MHA_STAGE_HEADS};
+    for (size_t i = 0; i < BENCH_TIMED; i++)
+        b->timed[i] = (mha_keep){.stage = between[i]};
+    b->call.keep = b->timed;
+    b->call.keep_count = b->part == BENCH_PROJ ? BENCH_TIMED : 0;
     if (b->cache)
         mha_cache_truncate(b->cache, b->shape.T_k - 1);
     if (mha_plan_call(b->weights, &b->call, &plan, &error) != MHA_OK)
@@ -164,9 +167,9 @@ double bench_subject_run(bench_subject *b, mha_path path, int threads, mha_path 
     }
     *taken = plan.path;
     /* The first call warms up: in a program that runs layer after layer, memory and caches are in use already. */
-    double once = time_runs(b, 1, &error);
+    double once = time_runs(b, &plan, 1, &error);
     if (once >= 0 && once < long_ms)
-        once = time_runs(b, 1 + (size_t)(enough_ms / (once > 0.001 ? once : 0.001)), &error);
+        once = time_runs(b, &plan, 1 + (size_t)(enough_ms / (once > 0.001 ? once : 0.001)), &error);
     if (once < 0)
         refuse_error("", &error); /* unreachable: the same call was judged */
     return once;

@@ -4,6 +4,8 @@
 
 #include "bench/shapes.h"
 
+enum { BENCH_TIMED = 5 };
+
 /* Everything a shape needs, shared by the ways it is run. */
 typedef struct bench_subject {
     bench_shape shape;
@@ -14,7 +16,7 @@ typedef struct bench_subject {
     mha_cache *cache; /* where it decodes; NULL for a core that reads floats */
     float *query, *key, *value, *output;
     mha_call call; /* without path and threads */
-    double stage_ms[MHA_STAGE_COUNT];
+    mha_keep timed[BENCH_TIMED]; /* the stages between the third projection and the last */
     void *workspace;
     size_t workspace_bytes; /* what it has */
     size_t needs_bytes;     /* what the last run needed of it */

@@ -1,6 +1,4 @@
 /* One forward with everything it needs around it: converted inputs, cache, stages, workspace. */
-#include <string.h>
-
 #include "base/base.h"
 #include "verify/attempt.h"
 
@@ -49,7 +47,9 @@ mha_status mha__attempt_begin(mha__attempt *attempt, const mha_allocator *alloca
     const mha_call *call = request->call;
     *attempt = (mha__attempt){
         .pool.allocator = mha__allocator_or_default(allocator), .layer = request->layer, .call = *call};
-    memset(attempt->call.stages, 0, sizeof attempt->call.stages);
+    attempt->call.output = (mha_view){0};
+    attempt->call.keep = attempt->keep;
+    attempt->call.keep_count = 0;
     const size_t small = (size_t)1 << 14;
     if (call->threads == 0 && mha_view_elements(&call->query) < small && mha_view_elements(&call->key) < small)
         attempt->call.threads = 1; /* waking a team would take longer */
@@ -69,8 +69,9 @@ mha_status mha__attempt_begin(mha__attempt *attempt, const mha_allocator *alloca
 static mha_view output_view(mha__attempt *attempt, mha_dtype dtype, mha_layout layout)
 {
     const mha_plan *plan = &attempt->plan;
-    const size_t *s = plan->stage_shape[MHA_STAGE_OUTPUT];
-    attempt->stages[MHA_STAGE_OUTPUT] = mha__arena_view(&attempt->pool, dtype, plan->stage_rank[MHA_STAGE_OUTPUT], s);
+    size_t s[4];
+    const int rank = mha_plan_stage(plan, MHA_STAGE_OUTPUT, s);
+    attempt->stages[MHA_STAGE_OUTPUT] = mha__arena_view(&attempt->pool, dtype, rank, s);
     void *data = attempt->stages[MHA_STAGE_OUTPUT].data;
     if (layout == MHA_BHTD || layout == MHA_BTHD)
         return mha_view_heads(data, dtype, layout, s[0], s[1], plan->h, plan->d_v);
@@ -85,11 +86,14 @@ mha_status mha__attempt_run(mha__attempt *attempt, mha_layout layout, const bool
     for (int s = 0; s < MHA_STAGE_COUNT; s++) {
         if (!wanted[s])
             continue;
-        if (s == MHA_STAGE_OUTPUT)
-            call->stages[s] = output_view(attempt, dtype, layout);
-        else
-            call->stages[s] = attempt->stages[s] =
-                mha__arena_view(&attempt->pool, dtype, attempt->plan.stage_rank[s], attempt->plan.stage_shape[s]);
+        if (s == MHA_STAGE_OUTPUT) {
+            call->output = output_view(attempt, dtype, layout);
+        } else {
+            size_t shape[4];
+            const int rank = mha_plan_stage(&attempt->plan, (mha_stage)s, shape);
+            attempt->stages[s] = mha__arena_view(&attempt->pool, dtype, rank, shape);
+            attempt->keep[call->keep_count++] = (mha_keep){.stage = (mha_stage)s, .view = attempt->stages[s]};
+        }
         if (!attempt->stages[s].data)
             return no_memory(mha_stage_name((mha_stage)s), error);
     }
@@ -100,7 +104,7 @@ mha_status mha__attempt_run(mha__attempt *attempt, mha_layout layout, const bool
     void *workspace = mha__arena_take(&attempt->pool, attempt->plan.workspace_bytes);
     if (!workspace)
         return no_memory("workspace", error);
-    return mha_forward(attempt->layer, call, workspace, attempt->plan.workspace_bytes, error);
+    return mha_forward(&attempt->plan, workspace, attempt->plan.workspace_bytes, error);
 }
 
 void mha__attempt_free(mha__attempt *attempt)

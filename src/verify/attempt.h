@@ -20,6 +20,7 @@ typedef struct mha__attempt {
     mha_call call;
     mha_cache *cache; /* its own */
     mha_plan plan;
+    mha_keep keep[MHA_STAGE_COUNT];   /* the call's list */
     mha_view stages[MHA_STAGE_COUNT]; /* contiguous, of the plan's shapes, output in memory order of its layout */
 } mha__attempt;
 

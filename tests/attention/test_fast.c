@@ -15,6 +15,7 @@
 #include "support/isa.h"
 #include "support/trial.h"
 #include "support/unit.h"
+#include "support/stages.h"
 
 /* ---------------------------------------------------------------- which path */
 
@@ -163,7 +164,7 @@ static const float *run(fixture *k, mha_path path)
 {
     const size_t shape[3] = {1, T, WIDTH};
     mha_call call = {.query = mha_view_of(k->x, MHA_F32, 3, shape), .path = path, .threads = 1};
-    call.stages[MHA_STAGE_OUTPUT] = mha_view_of(k->out, MHA_F32, 3, shape);
+    call.output = mha_view_of(k->out, MHA_F32, 3, shape);
     assert_int_equal(run_call(k->layer, &call).path, path);
     return k->out;
 }
@@ -231,8 +232,10 @@ static void wide_weights_of_doubles_are_packed_whole(void **state)
     for (int p = 0; p < 2; p++) {
         mha_call call = {.query = mha_view_of(x, MHA_F32, 3, (size_t[]){1, 1, NARROW}),
                          .path = p ? MHA_PATH_BLAS : MHA_PATH_FAST, .threads = 1};
-        call.stages[MHA_STAGE_Q] = mha_view_of(q[p], MHA_F32, 3, (size_t[]){1, 1, WIDE});
-        call.stages[MHA_STAGE_OUTPUT] = mha_view_of(y[p], MHA_F32, 3, (size_t[]){1, 1, NARROW});
+        mha_keep list[MHA_STAGE_COUNT];
+        stages_list(&call, list);
+        *stage_view(&call, MHA_STAGE_Q) = mha_view_of(q[p], MHA_F32, 3, (size_t[]){1, 1, WIDE});
+        call.output = mha_view_of(y[p], MHA_F32, 3, (size_t[]){1, 1, NARROW});
         run_call(layer, &call);
     }
     for (size_t j = 0; j < WIDE; j++) /* three terms, each below 4 */
@@ -323,7 +326,7 @@ static void a_row_has_the_same_bits_alone_and_in_company(void **state)
         x[i] = 2 * mha_random_unit(4, 1, i) - 1;
     const size_t shape[3] = {B, T, WIDTH};
     mha_call call = {.query = mha_view_of(x, MHA_F32, 3, shape), .path = MHA_PATH_FAST};
-    call.stages[MHA_STAGE_OUTPUT] = mha_view_of(out, MHA_F32, 3, shape);
+    call.output = mha_view_of(out, MHA_F32, 3, shape);
     run_call(k.layer, &call);
     for (size_t b = 0; b < B; b += 6) {
         memcpy(k.x, x + b * T * WIDTH, sizeof k.x);
@@ -356,10 +359,10 @@ static void shared_terms_belong_to_their_stretch(void **state)
                      .semantics.key_padding = {.kind = MHA_MASK_HIDES,
                                                .values = mha_view_of(hidden, MHA_U8, 2, (size_t[]){1, KEYS})},
                      .path = MHA_PATH_FAST};
-    call.stages[MHA_STAGE_OUTPUT] = mha_view_rows(out, MHA_F32, MHA_BTE, 1, QUERIES, D);
+    call.output = mha_view_rows(out, MHA_F32, MHA_BTE, 1, QUERIES, D);
     assert_int_equal(run_call(NULL, &call).path, MHA_PATH_FAST);
     call.path = MHA_PATH_EXACT;
-    call.stages[MHA_STAGE_OUTPUT] = mha_view_rows(want, MHA_F64, MHA_BTE, 1, QUERIES, D);
+    call.output = mha_view_rows(want, MHA_F64, MHA_BTE, 1, QUERIES, D);
     run_call(NULL, &call);
     /* Weights sum up to 1, each wrong by a few dozen units in the last place at most, times values below 1/2. */
     for (size_t i = 0; i < QUERIES * D; i++)
@@ -396,7 +399,7 @@ static void hidden_keys_add_nothing_however_the_caller_rounds(void **state)
                                                     .values = mha_view_of(keeps, MHA_BOOL, 1, (size_t[]){LENGTH})}},
                              .path = MHA_PATH_FAST,
                              .threads = threads[n % 3]};
-            call.stages[MHA_STAGE_OUTPUT] = mha_view_heads(out[n > 0], MHA_F32, MHA_BTHD, 1, LENGTH, HEADS, D);
+            call.output = mha_view_heads(out[n > 0], MHA_F32, MHA_BTHD, 1, LENGTH, HEADS, D);
             fesetround(roundings[way]);
             run_call(NULL, &call);
             fesetround(FE_TONEAREST);
@@ -430,19 +433,21 @@ static void a_scale_that_takes_a_query_beyond_float_gives_its_scores(void **stat
                          .value = mha_view_heads(v, MHA_F32, MHA_BTHD, 1, KEYS, 1, D),
                          .semantics = {.has_scale = true, .scale = sizes[n].scale},
                          .path = MHA_PATH_FAST};
+        mha_keep list[MHA_STAGE_COUNT];
+        stages_list(&call, list);
         for (int company = 1; company >= 0; company--) { /* the large queries, and then none of them */
             for (size_t i = 0; i < QUERIES * D; i++)
                 q[i] = (company && i / D % 3 == 0 ? sizes[n].large : sizes[n].small) * (mha_random_unit(5, 3, i) - 0.5f);
-            call.stages[MHA_STAGE_OUTPUT] = mha_view_rows(out[company], MHA_F32, MHA_BTE, 1, QUERIES, D);
-            call.stages[MHA_STAGE_LSE] = mha_view_of(lse[company], MHA_F32, 3, (size_t[]){1, 1, QUERIES});
+            call.output = mha_view_rows(out[company], MHA_F32, MHA_BTE, 1, QUERIES, D);
+            *stage_view(&call, MHA_STAGE_LSE) = mha_view_of(lse[company], MHA_F32, 3, (size_t[]){1, 1, QUERIES});
             run_call(NULL, &call);
             for (size_t i = 0; i < QUERIES && company == 0; i++)
                 assert_true(i % 3 == 0 || memcmp(out[0] + i * D, out[1] + i * D, D * sizeof(float)) == 0);
             mha_error error;
             double bound[MHA_STAGE_COUNT];
             call.path = MHA_PATH_EXACT;
-            call.stages[MHA_STAGE_OUTPUT] = mha_view_rows(want, MHA_F64, MHA_BTE, 1, QUERIES, D);
-            call.stages[MHA_STAGE_LSE] = mha_view_of(want_lse, MHA_F64, 3, (size_t[]){1, 1, QUERIES});
+            call.output = mha_view_rows(want, MHA_F64, MHA_BTE, 1, QUERIES, D);
+            *stage_view(&call, MHA_STAGE_LSE) = mha_view_of(want_lse, MHA_F64, 3, (size_t[]){1, 1, QUERIES});
             run_call(NULL, &call);
             assert_ok(mha_error_bound(NULL, &call, 0x1p-24, bound, &error), error);
             assert_true(isfinite(bound[MHA_STAGE_OUTPUT]));

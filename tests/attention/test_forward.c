@@ -10,6 +10,7 @@
 #include "support/compare.h"
 #include "support/trial.h"
 #include "support/unit.h"
+#include "support/stages.h"
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
@@ -238,14 +239,14 @@ static void an_empty_row_gives_the_output_bias(void **state)
         mha_status status = trial_run(&r, (mha_path)p, 1, trial_stages(&r), MHA_F32, &error);
         if (p != MHA_PATH_FAST || status != MHA_UNSUPPORTED) {
             assert_ok(status, error);
-            const float *weights = r.call.stages[MHA_STAGE_WEIGHTS].data, *lse = r.call.stages[MHA_STAGE_LSE].data;
+            const float *weights = stage_view(&r.call, MHA_STAGE_WEIGHTS)->data, *lse = stage_view(&r.call, MHA_STAGE_LSE)->data;
             for (size_t e = 0; e < 3 * 6 * 9 * 13; e++)
                 assert_true(weights[e] == 0.0f);
             for (size_t e = 0; e < 3 * 6 * 9; e++)
                 assert_true(lse[e] == -INFINITY);
             for (size_t row = 0; row < 3 * 9; row++)
                 for (size_t c = 0; c < 12; c++)
-                    assert_true(oracle_get(&r.call.stages[MHA_STAGE_OUTPUT], row / 9, row % 9, c, 0) ==
+                    assert_true(oracle_get(&r.call.output, row / 9, row % 9, c, 0) ==
                                 oracle_get(&r.weights[MHA_B_O], c, 0, 0, 0));
         }
         trial_release(&r);
@@ -307,7 +308,7 @@ static void infinite_scores_give_nan(void **state)
             mha_status status = trial_run(&r, (mha_path)p, 1, trial_stages(&r), MHA_F32, &error);
             if (p != MHA_PATH_FAST || status != MHA_UNSUPPORTED) {
                 assert_ok(status, error);
-                assert_true(isnan(oracle_get(&r.call.stages[MHA_STAGE_OUTPUT], 0, 0, 0, 0)));
+                assert_true(isnan(oracle_get(&r.call.output, 0, 0, 0, 0)));
                 if (!trial_judge(&r, (mha_path)p, text, sizeof text))
                     fail_msg("%s: %s", mha_path_name((mha_path)p), text);
             }
@@ -340,7 +341,7 @@ static void finite_fills_stay_finite(void **state)
                     assert_ok(status, error);
                     double sum = 0;
                     for (size_t j = 0; j < 3; j++) {
-                        double w = oracle_get(&r.call.stages[MHA_STAGE_WEIGHTS], 0, 0, 1, j);
+                        double w = oracle_get(stage_view(&r.call, MHA_STAGE_WEIGHTS), 0, 0, 1, j);
                         assert_true(w > 0 && w < 1);
                         sum += w;
                     }
@@ -383,8 +384,8 @@ static void keeping_a_stage_changes_no_bit(void **state)
                     continue;
                 assert_ok(trial_run(&one, (mha_path)p, 1, keep, MHA_F64, &error), error);
                 for (int k = 0; k < MHA_STAGE_COUNT; k++)
-                    if (one.call.stages[k].data &&
-                        !compare_bits(mha_stage_name((mha_stage)k), &one.call.stages[k], &all.call.stages[k], text, sizeof text))
+                    if (stage_view(&one.call, (mha_stage)k)->data &&
+                        !compare_bits(mha_stage_name((mha_stage)k), stage_view(&one.call, (mha_stage)k), stage_view(&all.call, (mha_stage)k), text, sizeof text))
                         fail_msg("%s, seed %d, kept %x: %s", mha_path_name((mha_path)p), (int)seed, keep, text);
             }
             trial_release(&one);
@@ -412,7 +413,7 @@ static void assert_same_output(rig *r, mha_path path, const mha_view *reference,
     mha_error error;
     char text[300];
     assert_ok(trial_run(r, path, 1, TRIAL_OUTPUT, MHA_F32, &error), error);
-    if (!compare_bits("output", &r->call.stages[MHA_STAGE_OUTPUT], reference, text, sizeof text))
+    if (!compare_bits("output", &r->call.output, reference, text, sizeof text))
         fail_msg("%s, %s: %s", mha_path_name(path), what, text);
 }
 
@@ -464,7 +465,7 @@ static void strides_of_single_rows_mean_nothing(void **state)
                 mha_view *inputs[3] = {&r.call.query, &r.call.key, &r.call.value};
                 for (int k = 0; k < 3; k++)
                     inputs[k]->stride[0] = inputs[k]->stride[1] = strides[s];
-                assert_same_output(&r, (mha_path)p, &reference.call.stages[MHA_STAGE_OUTPUT], "single rows");
+                assert_same_output(&r, (mha_path)p, &reference.call.output, "single rows");
             }
             trial_release(&r);
             trial_release(&reference);
@@ -491,14 +492,14 @@ static void the_output_may_lie_anyhow(void **state)
             static float memory[2 * B * T * E];
             mha_call call = r.call;
             memset(memory, 0xff, sizeof memory);
-            call.stages[MHA_STAGE_OUTPUT] = (mha_view){.data = memory + strides[s][3], .dtype = MHA_F32, .rank = 3, .shape = {B, T, E},
+            call.output = (mha_view){.data = memory + strides[s][3], .dtype = MHA_F32, .rank = 3, .shape = {B, T, E},
                                                        .stride = {strides[s][0], strides[s][1], strides[s][2]}};
             mha_plan plan;
             assert_ok(mha_plan_call(r.layer, &call, &plan, &error), error);
             void *workspace = guard_allocate(plan.workspace_bytes, GUARD_AFTER, 0xff);
-            assert_ok(mha_forward(r.layer, &call, workspace, plan.workspace_bytes, &error), error);
+            assert_ok(mha_forward(&plan, workspace, plan.workspace_bytes, &error), error);
             guard_release(workspace);
-            if (!compare_bits("output", &call.stages[MHA_STAGE_OUTPUT], &r.call.stages[MHA_STAGE_OUTPUT], text, sizeof text))
+            if (!compare_bits("output", &call.output, &r.call.output, text, sizeof text))
                 fail_msg("%s, strides %zu: %s", mha_path_name((mha_path)p), s, text);
         }
         trial_release(&r);
@@ -522,14 +523,14 @@ static void the_workspace_may_lie_at_any_address(void **state)
         assert_ok(status, error);
         mha_call call = r.call;
         float *output = calloc(3 * 9 * 12, sizeof *output);
-        call.stages[MHA_STAGE_OUTPUT].data = output;
+        call.output.data = output;
         mha_plan plan;
         assert_ok(mha_plan_call(r.layer, &call, &plan, &error), error);
         for (size_t shift = 0; shift < 64; shift++) {
             char *block = guard_allocate(plan.workspace_bytes + shift, GUARD_BEFORE, (unsigned char)shift);
-            assert_ok(mha_forward(r.layer, &call, block + shift, plan.workspace_bytes, &error), error);
+            assert_ok(mha_forward(&plan, block + shift, plan.workspace_bytes, &error), error);
             guard_release(block);
-            if (!compare_bits("output", &call.stages[MHA_STAGE_OUTPUT], &r.call.stages[MHA_STAGE_OUTPUT], text, sizeof text))
+            if (!compare_bits("output", &call.output, &r.call.output, text, sizeof text))
                 fail_msg("%s, shift %zu: %s", mha_path_name((mha_path)p), shift, text);
         }
         free(output);
@@ -565,9 +566,10 @@ static void a_plan_says_what_will_happen(void **state)
         [MHA_STAGE_PRESENT_KEY] = {4, 3, 2, 17, 6}, [MHA_STAGE_PRESENT_VALUE] = {4, 3, 2, 17, 5}, [MHA_STAGE_LSE] = {3, 3, 6, 9},
     };
     for (int s = 0; s < MHA_STAGE_COUNT; s++) {
-        assert_int_equal(plan.stage_rank[s], shapes[s][0]);
+        size_t shape[4] = {0};
+        assert_int_equal(mha_plan_stage(&plan, (mha_stage)s, shape), shapes[s][0]);
         for (int k = 0; k < 4; k++)
-            assert_int_equal(plan.stage_shape[s][k], shapes[s][k + 1]);
+            assert_int_equal(shape[k], shapes[s][k + 1]);
     }
     r.call.threads = 0;
     assert_ok(mha_plan_call(r.layer, &r.call, &plan, &error), error);

@@ -9,6 +9,7 @@
 #include "support/failing.h"
 #include "support/trial.h"
 #include "support/unit.h"
+#include "support/stages.h"
 
 enum { T = 23, B = 2, D = 12, H = 4, G = 2, D_K = 6 };
 
@@ -38,8 +39,8 @@ static void run(fixture *f, mha_call *call, size_t from, float *out)
 {
     mha_error error;
     mha_view all = mha_view_of(out, MHA_F32, 3, (size_t[]){B, T, D});
-    call->stages[MHA_STAGE_OUTPUT] = mha_view_slice(&all, 1, from, call->query.shape[1]);
-    assert_ok(mha_forward(f->layer, call, f->workspace, WORKSPACE, &error), error);
+    call->output = mha_view_slice(&all, 1, from, call->query.shape[1]);
+    assert_ok(mha_run(f->layer, call, &error), error);
 }
 
 static int set_up(void **state)
@@ -148,27 +149,27 @@ static void truncated_rows_are_as_if_never_appended(void **state)
     }
 }
 
-/* Every stage that takes time says how much; the others are left alone. */
+/* Every stage that takes time says how much; the others say 0. */
 static void stages_take_time(void **state)
 {
     fixture *f = *state;
     float out[B * T * D];
-    double ms[MHA_STAGE_COUNT];
     for (int p = MHA_PATH_FAST; p <= MHA_PATH_BLAS; p++) {
         double total = 0;
-        for (int s = 0; s < MHA_STAGE_COUNT; s++)
-            ms[s] = -1;
         mha_call call = call_of(f, 0, T, (mha_path)p);
-        call.stage_ms = ms;
+        mha_keep list[MHA_STAGE_COUNT];
+        stages_list(&call, list);
+        for (int s = 0; s < MHA_STAGE_COUNT; s++)
+            list[s].ms = -1;
         run(f, &call, 0, out);
         static const mha_stage timed[] = {MHA_STAGE_Q, MHA_STAGE_K, MHA_STAGE_V, MHA_STAGE_Q_ROT, MHA_STAGE_K_ROT, MHA_STAGE_HEADS,
                                           MHA_STAGE_OUTPUT};
         for (size_t i = 0; i < sizeof timed / sizeof *timed; i++) {
-            assert_true(ms[timed[i]] >= 0 && ms[timed[i]] < 60000);
-            total += ms[timed[i]];
+            assert_true(list[timed[i]].ms >= 0 && list[timed[i]].ms < 60000);
+            total += list[timed[i]].ms;
         }
         assert_true(total > 0);
-        assert_true(ms[MHA_STAGE_SCORES] <= 0 && ms[MHA_STAGE_WEIGHTS] <= 0);
+        assert_true(list[MHA_STAGE_SCORES].ms == 0 && list[MHA_STAGE_WEIGHTS].ms == 0);
     }
 }
 
@@ -187,16 +188,18 @@ static void the_time_of_a_shared_product_is_shared_out(void **state)
     mha_layer_init(layer, 1);
     assert_ok(mha_layer_pack(layer, &error), error);
     float *x = calloc(WIDE, sizeof *x), y;
-    double ms[MHA_STAGE_COUNT], best = 0;
-    mha_call call = {.query = mha_view_of(x, MHA_F32, 3, (size_t[]){1, 1, WIDE}), .path = MHA_PATH_FAST, .threads = 1, .stage_ms = ms};
-    call.stages[MHA_STAGE_OUTPUT] = mha_view_of(&y, MHA_F32, 3, (size_t[]){1, 1, 1});
+    double best = 0;
+    mha_keep list[] = {{.stage = MHA_STAGE_Q}, {.stage = MHA_STAGE_K}, {.stage = MHA_STAGE_V}};
+    mha_call call = {.query = mha_view_of(x, MHA_F32, 3, (size_t[]){1, 1, WIDE}), .path = MHA_PATH_FAST, .threads = 1,
+                     .keep = list, .keep_count = 3};
+    call.output = mha_view_of(&y, MHA_F32, 3, (size_t[]){1, 1, 1});
     mha_plan plan;
     assert_ok(mha_plan_call(layer, &call, &plan, &error), error);
     void *workspace = malloc(plan.workspace_bytes);
     for (int i = 0; i < TRIES && best < 0.9; i++) {
         const double from = now();
-        assert_ok(mha_forward(layer, &call, workspace, plan.workspace_bytes, &error), error);
-        const double taken = 1000 * (now() - from), share = (ms[MHA_STAGE_Q] + ms[MHA_STAGE_K] + ms[MHA_STAGE_V]) / taken;
+        assert_ok(mha_forward(&plan, workspace, plan.workspace_bytes, &error), error);
+        const double taken = 1000 * (now() - from), share = (list[0].ms + list[1].ms + list[2].ms) / taken;
         assert_true(share <= 1);
         best = share > best ? share : best;
     }
@@ -218,18 +221,22 @@ static void a_cache_holds_what_the_stages_show(void **state)
         mha_error error;
         mha_cache *cache = make_cache(T + 3, 0, p == MHA_PATH_EXACT ? MHA_F64 : MHA_F32);
         mha_call call = call_of(f, 0, T, (mha_path)p);
-        call.stages[MHA_STAGE_PRESENT_KEY] = mha_view_of(keys, MHA_F64, 4, shape);
-        call.stages[MHA_STAGE_PRESENT_VALUE] = mha_view_of(values, MHA_F64, 4, shape);
-        assert_ok(mha_forward(f->layer, &call, f->workspace, WORKSPACE, &error), error);
+        mha_keep list[MHA_STAGE_COUNT];
+        stages_list(&call, list);
+        *stage_view(&call, MHA_STAGE_PRESENT_KEY) = mha_view_of(keys, MHA_F64, 4, shape);
+        *stage_view(&call, MHA_STAGE_PRESENT_VALUE) = mha_view_of(values, MHA_F64, 4, shape);
+        assert_ok(mha_run(f->layer, &call, &error), error);
         mha_call cached = call;
+        mha_keep other_list[MHA_STAGE_COUNT];
+        stages_list(&cached, other_list);
         cached.cache = cache;
-        cached.stages[MHA_STAGE_PRESENT_KEY].data = other_keys, cached.stages[MHA_STAGE_PRESENT_VALUE].data = other_values;
-        assert_ok(mha_forward(f->layer, &cached, f->workspace, WORKSPACE, &error), error);
+        stage_view(&cached, MHA_STAGE_PRESENT_KEY)->data = other_keys, stage_view(&cached, MHA_STAGE_PRESENT_VALUE)->data = other_values;
+        assert_ok(mha_run(f->layer, &cached, &error), error);
         assert_memory_equal(keys, other_keys, sizeof keys);
         assert_memory_equal(values, other_values, sizeof values);
         mha_view held = mha_cache_keys(cache), held_values = mha_cache_values(cache);
-        assert_true(compare_bits("keys", &held, &call.stages[MHA_STAGE_PRESENT_KEY], text, sizeof text));
-        assert_true(compare_bits("values", &held_values, &call.stages[MHA_STAGE_PRESENT_VALUE], text, sizeof text));
+        assert_true(compare_bits("keys", &held, stage_view(&call, MHA_STAGE_PRESENT_KEY), text, sizeof text));
+        assert_true(compare_bits("values", &held_values, stage_view(&call, MHA_STAGE_PRESENT_VALUE), text, sizeof text));
         mha_cache_clear(cache);
         assert_int_equal(mha_cache_length(cache), 0);
         assert_int_equal(mha_cache_keys(cache).shape[2], 0);
@@ -294,8 +301,10 @@ static void eviction_keeps_the_last_rows(void **state)
     call.cache = cache;
     assert_ok(mha_plan_call(f->layer, &call, &plan, &error), error);
     assert_int_equal(plan.S, 5); /* three stay, two come */
-    call.stages[MHA_STAGE_PRESENT_KEY] = mha_view_of(before, MHA_F32, 4, (size_t[]){B, G, 5, D_K});
-    assert_ok(mha_forward(f->layer, &call, f->workspace, WORKSPACE, &error), error);
+    mha_keep list[MHA_STAGE_COUNT];
+    stages_list(&call, list);
+    *stage_view(&call, MHA_STAGE_PRESENT_KEY) = mha_view_of(before, MHA_F32, 4, (size_t[]){B, G, 5, D_K});
+    assert_ok(mha_run(f->layer, &call, &error), error);
     assert_int_equal(mha_cache_length(cache), 5);
     assert_int_equal(mha_cache_first(cache), 4);
     mha_view held = mha_cache_keys(cache), held_values = mha_cache_values(cache);
@@ -306,7 +315,7 @@ static void eviction_keeps_the_last_rows(void **state)
                     double expected = (double)(((b * G + g) * 7 + 4 + j) * D_K + c);
                     assert_true(oracle_get(&held, b, g, j, c) == expected);
                     assert_true(oracle_get(&held_values, b, g, j, c) == -expected);
-                    assert_true(oracle_get(&call.stages[MHA_STAGE_PRESENT_KEY], b, g, j, c) == expected);
+                    assert_true(oracle_get(stage_view(&call, MHA_STAGE_PRESENT_KEY), b, g, j, c) == expected);
                 }
     /* A whole capacity's worth of rows: the window itself must go too, or the call be refused. */
     call = call_of(f, 0, 6, MHA_PATH_BLAS);

@@ -9,6 +9,7 @@
 #include "support/failing.h"
 #include "support/trial.h"
 #include "support/unit.h"
+#include "support/stages.h"
 
 /* A layer with 2 heads of 4 over 1, inputs (2, 3, 8) and (2, 5, 8), every stage given, a cache of 2 rows. */
 typedef struct fixture {
@@ -65,29 +66,29 @@ static int tear_down(void **state)
 }
 
 /* The stages of the unspoiled call, filled with a pattern. */
-static void give_stages(const mha_layer *layer, mha_call *call, const mha_plan *plan)
+static void give_stages(mha_call *call, mha_keep list[MHA_STAGE_COUNT], const mha_plan *plan)
 {
-    (void)layer;
+    stages_list(call, list);
     for (int s = 0; s < MHA_STAGE_COUNT; s++) {
-        mha_view v = mha_view_of(NULL, MHA_F32, plan->stage_rank[s], plan->stage_shape[s]);
-        if (call->semantics.cu_seqlens_q && (s == MHA_STAGE_PRESENT_KEY || s == MHA_STAGE_PRESENT_VALUE))
+        mha_view v = stage_of_plan(plan, (mha_stage)s, NULL, MHA_F32);
+        if (v.rank == 0) /* a ragged batch has no cache */
             continue;
         v.data = guard_allocate(mha_view_elements(&v) * sizeof(float), GUARD_AFTER, 0xCD);
-        call->stages[s] = v;
+        *stage_view(call, (mha_stage)s) = v;
     }
 }
 
-static void assert_untouched(const mha_call *call)
+static void assert_untouched(mha_call *call)
 {
     for (int s = 0; s < MHA_STAGE_COUNT; s++) {
-        const mha_view *v = &call->stages[s];
+        const mha_view *v = stage_view(call, (mha_stage)s);
         for (size_t i = 0; v->data && i < mha_view_elements(v) * sizeof(float); i++)
             assert_int_equal(((unsigned char *)v->data)[i], 0xCD);
     }
 }
 
-/* Plan and forward refuse with the same status and words; no stage, cache or workspace is touched. */
-static void refused(fixture *f, const mha_layer *layer, const mha_call *good, const mha_call *call, mha_status status,
+/* The plan and a run refuse with the same status and words; no stage or cache is touched. */
+static void refused(fixture *f, const mha_layer *layer, mha_call *good, const mha_call *call, mha_status status,
                     const char *word)
 {
     mha_error error;
@@ -97,10 +98,7 @@ static void refused(fixture *f, const mha_layer *layer, const mha_call *good, co
     assert_refused(mha_plan_call(layer, call, &plan, &error), status, error, word);
     assert_memory_equal(&plan, &before, sizeof plan);
     assert_int_equal(mha_plan_call(layer, call, &plan, NULL), status);
-    memset(f->workspace, 0x33, f->workspace_bytes);
-    assert_refused(mha_forward(layer, call, f->workspace, f->workspace_bytes, &error), status, error, word);
-    for (size_t i = 0; i < f->workspace_bytes; i++)
-        assert_int_equal(((unsigned char *)f->workspace)[i], 0x33);
+    assert_refused(mha_run(layer, call, &error), status, error, word);
     assert_untouched(good);
     assert_int_equal(mha_cache_length(f->cache), 2);
     assert_int_equal(mha_cache_first(f->cache), 0);
@@ -110,6 +108,8 @@ static void refused(fixture *f, const mha_layer *layer, const mha_call *good, co
 #define SPOIL(status, word, ...)                                                                                       \
     {                                                                                                                  \
         mha_call call = good;                                                                                          \
+        mha_keep own_list[MHA_STAGE_COUNT];                                                                            \
+        stages_list(&call, own_list);                                                                                  \
         __VA_ARGS__;                                                                                                   \
         refused(f, layer, &good, &call, status, word);                                                                        \
     }
@@ -122,7 +122,8 @@ static void shapes_that_do_not_fit_are_named(void **state)
     mha_error error;
     mha_call good = f->call;
     assert_ok(mha_plan_call(layer, &good, &plan, &error), error);
-    give_stages(layer, &good, &plan);
+    mha_keep list[MHA_STAGE_COUNT];
+    give_stages(&good, list, &plan);
     assert_ok(mha_plan_call(layer, &good, &plan, &error), error);
     SPOIL(MHA_INVALID, "query", call.query.data = NULL)
     SPOIL(MHA_INVALID, "query", call.query = (mha_view){0})
@@ -149,11 +150,11 @@ static void shapes_that_do_not_fit_are_named(void **state)
     SPOIL(MHA_INVALID, "path", call.path = MHA_PATH_COUNT)
     for (int s = 0; s < MHA_STAGE_COUNT; s++) {
         const char *name = mha_stage_name((mha_stage)s);
-        SPOIL(MHA_INVALID, name, call.stages[s].shape[call.stages[s].rank - 1]++)
-        SPOIL(MHA_INVALID, name, call.stages[s].shape[0]--)
-        SPOIL(MHA_INVALID, name, call.stages[s].rank--)
-        SPOIL(MHA_INVALID, "found rank 99", call.stages[s].rank = 99)
-        SPOIL(MHA_INVALID, "F16", call.stages[s].dtype = MHA_F16)
+        SPOIL(MHA_INVALID, name, stage_view(&call, (mha_stage)s)->shape[stage_view(&call, (mha_stage)s)->rank - 1]++)
+        SPOIL(MHA_INVALID, name, stage_view(&call, (mha_stage)s)->shape[0]--)
+        SPOIL(MHA_INVALID, name, stage_view(&call, (mha_stage)s)->rank--)
+        SPOIL(MHA_INVALID, "found rank 99", stage_view(&call, (mha_stage)s)->rank = 99)
+        SPOIL(MHA_INVALID, "F16", stage_view(&call, (mha_stage)s)->dtype = MHA_F16)
     }
 }
 
@@ -174,7 +175,8 @@ static void semantics_without_meaning_are_refused(void **state)
     mha_call good = f->call;
     memset(&borrowed, 0, sizeof borrowed);
     assert_ok(mha_plan_call(layer, &good, &plan, &error), error);
-    give_stages(layer, &good, &plan);
+    mha_keep list[MHA_STAGE_COUNT];
+    give_stages(&good, list, &plan);
 #define S call.semantics
     SPOIL(MHA_INVALID, "scale", S.has_scale = true; S.scale = NAN)
     SPOIL(MHA_INVALID, "scale", S.has_scale = true; S.scale = INFINITY)
@@ -285,7 +287,8 @@ static void ragged_offsets_must_cut_the_rows(void **state)
                      .semantics = {.n_sequences = 3, .cu_seqlens_q = right}};
     assert_ok(mha_plan_call(layer, &good, &plan, &error), error);
     assert_true(plan.B == 3 && plan.T_q == 3 && plan.S == 3);
-    give_stages(layer, &good, &plan);
+    mha_keep list[MHA_STAGE_COUNT];
+    give_stages(&good, list, &plan);
     assert_ok(mha_plan_call(layer, &good, &plan, &error), error);
     mha_cache *single;
     const mha_cache_spec one = {.batch = 1, .kv_heads = 1, .d_k = 4, .d_v = 4, .capacity = 9};
@@ -299,7 +302,7 @@ static void ragged_offsets_must_cut_the_rows(void **state)
     SPOIL(MHA_INVALID, "cache", call.cache = f->cache) /* of two batch rows */
     SPOIL(MHA_UNSUPPORTED, "cache", call.cache = single)
     mha_cache_destroy(single);
-    SPOIL(MHA_UNSUPPORTED, "present_key", call.stages[MHA_STAGE_PRESENT_KEY] = mha_view_of(f->input, MHA_F32, 4, (size_t[]){3, 1, 3, 4}))
+    SPOIL(MHA_UNSUPPORTED, "present_key", *stage_view(&call, MHA_STAGE_PRESENT_KEY) = mha_view_of(f->input, MHA_F32, 4, (size_t[]){3, 1, 3, 4}))
 }
 
 static void caches_that_do_not_fit_are_refused(void **state)
@@ -312,7 +315,8 @@ static void caches_that_do_not_fit_are_refused(void **state)
     good.cache = f->cache;
     assert_ok(mha_plan_call(layer, &good, &plan, &error), error);
     assert_int_equal(plan.S, 7);
-    give_stages(layer, &good, &plan);
+    mha_keep list[MHA_STAGE_COUNT];
+    give_stages(&good, list, &plan);
     SPOIL(MHA_INVALID, "room", call.key = view3(f->input, 2, 6, 8))
     static const struct {
         mha_cache_spec spec;
@@ -332,7 +336,7 @@ static void caches_that_do_not_fit_are_refused(void **state)
     }
 }
 
-static void extras_that_do_not_fit_are_named(void **state)
+static void weights_that_do_not_fit_are_named(void **state)
 {
     fixture *f = *state;
     const mha_layer *layer = NULL;
@@ -340,13 +344,18 @@ static void extras_that_do_not_fit_are_named(void **state)
     mha_error error;
 #define V4(a, b, c, d) mha_view_of(f->input, MHA_F32, 4, (size_t[]){a, b, c, d})
 #define V1(n) mha_view_of(f->input, MHA_F32, 1, (size_t[]){n})
+#define WEIGHT(w) (memcpy(weights, good_weights, sizeof weights), call.weights = weights, &weights[w])[0]
     mha_call good = {.query = V4(2, 3, 4, 5), .key = V4(2, 6, 2, 5), .value = V4(2, 6, 2, 3), .path = MHA_PATH_BLAS};
-    good.extras = (mha_extras){.b_q = V1(20), .b_k = V1(10), .b_v = V1(6), .bias_k = V1(10), .bias_v = V1(6), .sinks = V1(4),
-                               .q_norm = V1(5), .k_norm = V1(10)};
+    const mha_view good_weights[MHA_WEIGHT_COUNT] = {[MHA_B_Q] = V1(20),   [MHA_B_K] = V1(10),  [MHA_B_V] = V1(6),
+                                                     [MHA_BIAS_K] = V1(10), [MHA_BIAS_V] = V1(6), [MHA_SINKS] = V1(4),
+                                                     [MHA_Q_NORM] = V1(5), [MHA_K_NORM] = V1(10)};
+    mha_view weights[MHA_WEIGHT_COUNT];
+    good.weights = good_weights;
     assert_ok(mha_plan_call(layer, &good, &plan, &error), error);
-    give_stages(layer, &good, &plan);
+    mha_keep list[MHA_STAGE_COUNT];
+    give_stages(&good, list, &plan);
     assert_ok(mha_plan_call(layer, &good, &plan, &error), error);
-    good.stages[MHA_STAGE_OUTPUT] = (mha_view){0};
+    good.output = (mha_view){0};
     SPOIL(MHA_INVALID, "key", call.key = (mha_view){0})
     SPOIL(MHA_INVALID, "value", call.value = (mha_view){0})
     SPOIL(MHA_INVALID, "key", call.key = V4(2, 6, 2, 4))
@@ -358,32 +367,36 @@ static void extras_that_do_not_fit_are_named(void **state)
     SPOIL(MHA_INVALID, "0 key/value", call.key = V4(2, 6, 0, 5); call.value = V4(2, 6, 0, 3))
     SPOIL(MHA_INVALID, "width 0", call.query = V4(2, 3, 4, 0); call.key = V4(2, 6, 2, 0); call.semantics.has_scale = true)
     SPOIL(MHA_INVALID, "width 0", call.value = V4(2, 6, 2, 0))
-    SPOIL(MHA_INVALID, "b_q", call.extras.b_q = V1(19))
-    SPOIL(MHA_INVALID, "b_k", call.extras.b_k = V1(20))
-    SPOIL(MHA_INVALID, "b_v", call.extras.b_v = V1(10))
-    SPOIL(MHA_INVALID, "bias_k", call.extras.bias_k = V1(5))
-    SPOIL(MHA_INVALID, "bias_v", call.extras.bias_v = V1(3))
-    SPOIL(MHA_INVALID, "sinks", call.extras.sinks = V1(2))
+    SPOIL(MHA_INVALID, "b_Q", WEIGHT(MHA_B_Q) = V1(19))
+    SPOIL(MHA_INVALID, "b_K", WEIGHT(MHA_B_K) = V1(20))
+    SPOIL(MHA_INVALID, "b_V", WEIGHT(MHA_B_V) = V1(10))
+    SPOIL(MHA_INVALID, "bias_k", WEIGHT(MHA_BIAS_K) = V1(5))
+    SPOIL(MHA_INVALID, "bias_v", WEIGHT(MHA_BIAS_V) = V1(3))
+    SPOIL(MHA_INVALID, "sinks", WEIGHT(MHA_SINKS) = V1(2))
+    SPOIL(MHA_UNSUPPORTED, "W_Q needs a layer", WEIGHT(MHA_W_Q) = V1(19))
+    SPOIL(MHA_UNSUPPORTED, "W_O needs a layer", WEIGHT(MHA_W_O) = V1(19))
+    SPOIL(MHA_UNSUPPORTED, "b_O needs a layer", WEIGHT(MHA_B_O) = V1(12))
     /* one number for all is none for each */
-    SPOIL(MHA_INVALID, "b_q", call.extras.b_q = V1(1))
-    SPOIL(MHA_INVALID, "b_k", call.extras.b_k = V1(1))
-    SPOIL(MHA_INVALID, "b_v", call.extras.b_v = V1(1))
-    SPOIL(MHA_INVALID, "bias_k", call.extras.bias_k = V1(1))
-    SPOIL(MHA_INVALID, "bias_v", call.extras.bias_v = V1(1))
-    SPOIL(MHA_INVALID, "sinks", call.extras.sinks = V1(1))
-    SPOIL(MHA_INVALID, "q_norm", call.extras.q_norm = V1(10))
-    SPOIL(MHA_INVALID, "k_norm", call.extras.k_norm = V1(20))
-    SPOIL(MHA_INVALID, "sinks", call.extras.sinks.dtype = MHA_I32)
-    SPOIL(MHA_UNSUPPORTED, "both or neither", call.extras.bias_v = (mha_view){0})
-    SPOIL(MHA_UNSUPPORTED, "both or neither", call.extras.bias_k = (mha_view){0})
-    SPOIL(MHA_INVALID, "output", call.stages[MHA_STAGE_OUTPUT] = V4(2, 3, 4, 5))
+    SPOIL(MHA_INVALID, "b_Q", WEIGHT(MHA_B_Q) = V1(1))
+    SPOIL(MHA_INVALID, "b_K", WEIGHT(MHA_B_K) = V1(1))
+    SPOIL(MHA_INVALID, "b_V", WEIGHT(MHA_B_V) = V1(1))
+    SPOIL(MHA_INVALID, "bias_k", WEIGHT(MHA_BIAS_K) = V1(1))
+    SPOIL(MHA_INVALID, "bias_v", WEIGHT(MHA_BIAS_V) = V1(1))
+    SPOIL(MHA_INVALID, "sinks", WEIGHT(MHA_SINKS) = V1(1))
+    SPOIL(MHA_INVALID, "q_norm", WEIGHT(MHA_Q_NORM) = V1(10))
+    SPOIL(MHA_INVALID, "k_norm", WEIGHT(MHA_K_NORM) = V1(20))
+    SPOIL(MHA_INVALID, "sinks", WEIGHT(MHA_SINKS).dtype = MHA_I32)
+    SPOIL(MHA_UNSUPPORTED, "both or neither", WEIGHT(MHA_BIAS_V) = (mha_view){0})
+    SPOIL(MHA_UNSUPPORTED, "both or neither", WEIGHT(MHA_BIAS_K) = (mha_view){0})
+    SPOIL(MHA_INVALID, "output", call.output = V4(2, 3, 4, 5))
     /* behind an output that is not kept, and behind one by head */
-    SPOIL(MHA_INVALID, "lse", call.stages[MHA_STAGE_LSE] = V4(2, 4, 3, 1))
-    SPOIL(MHA_INVALID, "lse", call.stages[MHA_STAGE_OUTPUT] = V4(2, 3, 4, 3); call.stages[MHA_STAGE_LSE] = V4(2, 4, 3, 1))
+    SPOIL(MHA_INVALID, "lse", *stage_view(&call, MHA_STAGE_LSE) = V4(2, 4, 3, 1))
+    SPOIL(MHA_INVALID, "lse", call.output = V4(2, 3, 4, 3); *stage_view(&call, MHA_STAGE_LSE) = V4(2, 4, 3, 1))
     /* one feature has no next one: its step is of no concern */
     mha_call thin = {.query = V4(1, 2, 1, 1), .key = V4(1, 2, 1, 1), .value = V4(1, 2, 1, 1), .path = MHA_PATH_BLAS};
     thin.query.stride[3] = 9;
     assert_ok(mha_plan_call(NULL, &thin, &plan, &error), error);
+#undef WEIGHT
 #undef V4
 #undef V1
 }
@@ -398,14 +411,15 @@ static void a_workspace_too_small_is_refused(void **state)
         mha_call call = f->call;
         call.path = (mha_path)p;
         assert_ok(mha_plan_call(f->layer, &call, &plan, &error), error);
-        give_stages(f->layer, &call, &plan);
+        mha_keep list[MHA_STAGE_COUNT];
+        give_stages(&call, list, &plan);
         assert_ok(mha_plan_call(f->layer, &call, &plan, &error), error);
         snprintf(number, sizeof number, "%zu", plan.workspace_bytes);
-        assert_refused(mha_forward(f->layer, &call, f->workspace, plan.workspace_bytes - 1, &error), MHA_INVALID, error,
+        assert_refused(mha_forward(&plan, f->workspace, plan.workspace_bytes - 1, &error), MHA_INVALID, error,
                        "workspace", number);
-        assert_refused(mha_forward(f->layer, &call, NULL, SIZE_MAX, &error), MHA_INVALID, error, "workspace");
+        assert_refused(mha_forward(&plan, NULL, SIZE_MAX, &error), MHA_INVALID, error, "workspace");
         assert_untouched(&call);
-        assert_ok(mha_forward(f->layer, &call, f->workspace, plan.workspace_bytes, &error), error);
+        assert_ok(mha_forward(&plan, f->workspace, plan.workspace_bytes, &error), error);
     }
 }
 
@@ -419,11 +433,13 @@ static void sizes_beyond_the_machine_are_refused(void **state)
         for (int shift = 16; shift <= 30; shift += shift < 28 ? 4 : 1)
             for (int keep = 0; keep < 2; keep++) {
                 mha_call call = {.path = (mha_path)p, .threads = 2};
+                mha_keep list[MHA_STAGE_COUNT];
+                stages_list(&call, list);
                 size_t many = (size_t)1 << shift;
                 call.query = view3(f->input, many, many, 8);
                 call.query.stride[0] = 0, call.query.stride[1] = 8; /* never read */
                 if (keep)
-                    call.stages[MHA_STAGE_WEIGHTS_MEAN] =
+                    *stage_view(&call, MHA_STAGE_WEIGHTS_MEAN) =
                         (mha_view){.data = f->input, .rank = 3, .shape = {many, many, many}, .stride = {1, 1, 1}};
                 mha_status status = mha_plan_call(f->layer, &call, &plan, &error);
                 if (p == MHA_PATH_FAST && status == MHA_UNSUPPORTED)
@@ -432,7 +448,7 @@ static void sizes_beyond_the_machine_are_refused(void **state)
                     assert_true(plan.workspace_bytes / 4 / 8 / many >= many);
                 else
                     assert_refused(status, MHA_INVALID, error, "");
-                call.stages[MHA_STAGE_WEIGHTS_MEAN] = (mha_view){0};
+                *stage_view(&call, MHA_STAGE_WEIGHTS_MEAN) = (mha_view){0};
                 call.query = view3(f->input, 1, many, 8);
                 status = mha_plan_call(f->layer, &call, &plan, &error);
                 assert_true(status == MHA_OK || status == MHA_INVALID || (p == MHA_PATH_FAST && status == MHA_UNSUPPORTED));
@@ -483,7 +499,7 @@ static void forward_allocates_nothing(void **state)
             call.key = view3(f->input, 2, 2, 8);
             assert_ok(mha_plan_call(layer, &call, &plan, &error), error);
             assert_true(plan.workspace_bytes <= f->workspace_bytes);
-            assert_ok(mha_forward(layer, &call, f->workspace, f->workspace_bytes, &error), error);
+            assert_ok(mha_forward(&plan, f->workspace, f->workspace_bytes, &error), error);
         }
     assert_int_equal(memory.calls, calls);
     memory.fail_at = 0;
@@ -502,7 +518,7 @@ int main(void)
         TEST(semantics_without_meaning_are_refused),
         TEST(ragged_offsets_must_cut_the_rows),
         TEST(caches_that_do_not_fit_are_refused),
-        TEST(extras_that_do_not_fit_are_named),
+        TEST(weights_that_do_not_fit_are_named),
         TEST(a_workspace_too_small_is_refused),
         TEST(sizes_beyond_the_machine_are_refused),
         TEST(forward_allocates_nothing),

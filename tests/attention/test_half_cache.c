@@ -8,6 +8,7 @@
 #include "support/call.h"
 #include "support/isa.h"
 #include "support/unit.h"
+#include "support/stages.h"
 
 static const mha_dtype halves[] = {MHA_F16, MHA_BF16};
 static const mha_path paths[] = {MHA_PATH_EXACT, MHA_PATH_BLAS, MHA_PATH_FAST};
@@ -83,10 +84,12 @@ static size_t run(const problem *p, mha_path path, mha_dtype cache_dtype, mha_dt
         }
         mha_plan plan;
         assert_ok(mha_plan_call(NULL, &call, &plan, &error), error);
+        mha_keep list[MHA_STAGE_COUNT];
+        stages_list(&call, list);
         const mha_stage stages[] = {MHA_STAGE_OUTPUT, MHA_STAGE_LSE, MHA_STAGE_PRESENT_KEY, MHA_STAGE_PRESENT_VALUE, MHA_STAGE_WEIGHTS};
         for (size_t i = 0; i < (p->keeps_weights ? 5 : 4); i++) {
-            mha_view *view = &call.stages[stages[i]];
-            *view = mha_view_of(out + n, MHA_F32, plan.stage_rank[stages[i]], plan.stage_shape[stages[i]]);
+            mha_view *view = stage_view(&call, stages[i]);
+            *view = stage_of_plan(&plan, stages[i], out + n, MHA_F32);
             n += mha_view_elements(view);
             assert_true(n <= MOST);
         }
@@ -195,13 +198,12 @@ static void appended_rows_are_rounded_to_nearest_even(void **state)
         mha_cache *cache;
         const mha_cache_spec spec = {.batch = 1, .kv_heads = 1, .d_k = N, .d_v = N, .capacity = 2, .dtype = halves[d]};
         assert_ok(mha_cache_create(&spec, NULL, &cache, &error), error);
-        static float workspace[1 << 16];
         float row[N], out[N];
         memcpy(row, x, sizeof row);
         const mha_view v = mha_view_of(row, MHA_F32, 4, (size_t[]){1, 1, 1, N});
         mha_call call = {.query = v, .key = v, .value = v, .cache = cache, .path = paths[p], .threads = 1};
-        call.stages[MHA_STAGE_OUTPUT] = mha_view_of(out, MHA_F32, 4, (size_t[]){1, 1, 1, N});
-        assert_ok(mha_forward(NULL, &call, workspace, sizeof workspace, &error), error); /* appended, */
+        call.output = mha_view_of(out, MHA_F32, 4, (size_t[]){1, 1, 1, N});
+        assert_ok(mha_run(NULL, &call, &error), error); /* appended, */
         const mha_view as_loaded = mha_view_of(row, MHA_F32, 4, (size_t[]){1, 1, 1, N});
         for (int way = 0; way < 2; way++) {
             const mha_view held[] = {mha_cache_keys(cache), mha_cache_values(cache)};
@@ -313,7 +315,7 @@ static void run_layer(mha_dtype weights, bool as_floats, bool packs, mha_path pa
         assert_ok(mha_layer_pack(layer, &error), error);
     float *x = floats(T * D, 4, MHA_F32);
     mha_call call = {.query = mha_view_of(x, MHA_F32, 3, (size_t[]){1, T, D}), .path = path, .threads = 2};
-    call.stages[MHA_STAGE_OUTPUT] = mha_view_of(y, MHA_F32, 3, (size_t[]){1, T, D});
+    call.output = mha_view_of(y, MHA_F32, 3, (size_t[]){1, T, D});
     run_call(layer, &call);
     free(x);
     for (int i = 0; i < 2; i++) {

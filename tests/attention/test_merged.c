@@ -9,6 +9,7 @@
 #include "support/counted.h"
 #include "support/guard.h"
 #include "support/unit.h"
+#include "support/stages.h"
 
 enum { B = 2, T_Q = 5, S = 7 };
 
@@ -71,10 +72,12 @@ static void merged_scores_are_the_pairs(void **state)
         assert_ok(mha_plan_call(layer, &call, &plan, &error), error);
         size_t shape[4] = {B, c->n_heads, T_Q, S};
         mha_view scores = mha_view_of(one, MHA_F64, 4, shape);
-        call.stages[MHA_STAGE_SCORES] = mha_view_of(pair, MHA_F64, 4, shape);
+        mha_keep list[MHA_STAGE_COUNT];
+        stages_list(&call, list);
+        *stage_view(&call, MHA_STAGE_SCORES) = mha_view_of(pair, MHA_F64, 4, shape);
         assert_ok(mha_plan_call(layer, &call, &plan, &error), error);
         void *workspace = malloc(plan.workspace_bytes + 1);
-        assert_ok(mha_forward(layer, &call, workspace, plan.workspace_bytes, &error), error);
+        assert_ok(mha_forward(&plan, workspace, plan.workspace_bytes, &error), error);
         assert_ok(mha__merged_scores(merged, &query, &key, plan.scale, &scores, &error), error);
         for (size_t n = 0; n < B * c->n_heads * T_Q * S; n++)
             if (!(fabs(pair[n] - one[n]) <= tolerance))

@@ -6,6 +6,7 @@
 
 #include "support/snapshot.h"
 #include "support/unit.h"
+#include "support/stages.h"
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
@@ -128,13 +129,13 @@ static void stages_agree_with_each_other(void **state)
             for (size_t j = 0; j < 35; j++) {
                 double mean = 0;
                 for (size_t h = 0; h < 4; h++) {
-                    double w = oracle_get(&r.call.stages[MHA_STAGE_WEIGHTS], 1, h, i, j);
-                    double s = oracle_get(&r.call.stages[MHA_STAGE_MASKED], 1, h, i, j), lse = oracle_get(&r.call.stages[MHA_STAGE_LSE], 1, h, i, 0);
+                    double w = oracle_get(stage_view(&r.call, MHA_STAGE_WEIGHTS), 1, h, i, j);
+                    double s = oracle_get(stage_view(&r.call, MHA_STAGE_MASKED), 1, h, i, j), lse = oracle_get(stage_view(&r.call, MHA_STAGE_LSE), 1, h, i, 0);
                     /* both logits are off by a rounding of their size, at most 40 here; exp makes that relative */
                     assert_true(fabs(w - exp(s - lse)) <= 200 * 0x1p-24 * w);
                     mean += w / 4;
                 }
-                assert_true(fabs(mean - oracle_get(&r.call.stages[MHA_STAGE_WEIGHTS_MEAN], 1, i, j, 0)) <= 8 * 0x1p-24 * mean);
+                assert_true(fabs(mean - oracle_get(stage_view(&r.call, MHA_STAGE_WEIGHTS_MEAN), 1, i, j, 0)) <= 8 * 0x1p-24 * mean);
             }
         trial_release(&r);
     }

@@ -7,6 +7,7 @@
 #include "support/compare.h"
 #include "support/trial.h"
 #include "support/unit.h"
+#include "support/stages.h"
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
@@ -56,7 +57,7 @@ static void set_up(rig *r, const denominator *d, const pattern *p, int64_t *own)
         own[b] = lengths[b] > (int64_t)p->T_k ? (int64_t)p->T_k : lengths[b];
     r->call.semantics.kv_lengths = own;
     if (d->has_sinks)
-        memcpy(r->call.extras.sinks.data, d->sinks, sizeof d->sinks);
+        memcpy(r->weights[MHA_SINKS].data, d->sinks, sizeof d->sinks);
     const mha_view *q = &r->call.query, *k = &r->call.key, *v = &r->call.value;
     for (size_t b = 0; b < 3; b++) {
         for (size_t i = 0; i < p->T_q; i++)
@@ -97,9 +98,9 @@ static void scores_of_minus_infinity(void **state)
 }
 
 /* Whether every element of a kept stage of batch row 1 and head `head` is x. */
-static bool all_are(const rig *r, mha_stage stage, size_t head, double x)
+static bool all_are(rig *r, mha_stage stage, size_t head, double x)
 {
-    const mha_view *v = &r->call.stages[stage];
+    const mha_view *v = stage_view(&r->call, stage);
     bool are = true;
     for (size_t i = 0; i < r->t.T_q; i++)
         for (size_t j = 0; j < (stage == MHA_STAGE_LSE ? 1 : stage == MHA_STAGE_WEIGHTS ? r->t.T_k : 32); j++) {
@@ -163,11 +164,14 @@ static void sinks_of_doubles_stay_finite(void **state)
         mha_error error;
         trial_build(&t, &r);
         set_up(&r, &d, &plain, own);
-        r.call.extras.sinks = mha_view_of(sinks, MHA_F64, 1, (size_t[]){4});
+        mha_view weights[MHA_WEIGHT_COUNT];
+        memcpy(weights, r.weights, sizeof weights);
+        r.call.weights = weights;
+        weights[MHA_SINKS] = mha_view_of(sinks, MHA_F64, 1, (size_t[]){4});
         assert_ok(trial_run(&r, (mha_path)p, 1, 1u << MHA_STAGE_LSE | 1u << MHA_STAGE_HEADS, MHA_F64, &error), error);
         for (size_t head = 0; head < 4; head++) {
             assert_true(all_are(&r, MHA_STAGE_HEADS, head, 0));
-            assert_true(mha_view_get(&r.call.stages[MHA_STAGE_LSE], (size_t[]){1, head, 0}) < -1e38);
+            assert_true(mha_view_get(stage_view(&r.call, MHA_STAGE_LSE), (size_t[]){1, head, 0}) < -1e38);
         }
         trial_release(&r);
     }
@@ -191,7 +195,7 @@ static void infinite_values_of_weight_zero(void **state)
                 assert_ok(trial_run(&r, (mha_path)p, threads, 1u << MHA_STAGE_HEADS, MHA_F32, &error), error);
                 for (size_t i = 0; i < t.T_q; i++)
                     for (size_t c = 0; c < 4 * 32; c++) {
-                        const double found = mha_view_get(&r.call.stages[MHA_STAGE_HEADS], (size_t[]){0, i, c});
+                        const double found = mha_view_get(stage_view(&r.call, MHA_STAGE_HEADS), (size_t[]){0, i, c});
                         if (c % 32 == 7 ? !isnan(found) : !isfinite(found))
                             fail_msg("%s, pattern %zu, %d threads, row %zu, column %zu: %g", mha_path_name((mha_path)p), k, threads, i, c, found);
                     }

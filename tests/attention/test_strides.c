@@ -8,6 +8,7 @@
 #include "mha/mha.h"
 #include "support/call.h"
 #include "support/unit.h"
+#include "support/stages.h"
 
 /* One core forward: sizes, and how its arrays lie. */
 typedef struct sizes {
@@ -33,9 +34,11 @@ static void run(mha_path path, sizes n, int way, float *output, float *weights)
     static float q[ROOM], k[ROOM], v[ROOM];
     mha_call call = {.path = path, .threads = 1, .query = lay(q, n.T, n.d, way, 1), .key = lay(k, n.S, n.d, way, 2),
                      .value = lay(v, n.S, n.d, (way + 2) % GAPS, 3)};
-    call.stages[MHA_STAGE_OUTPUT] = mha_view_of(output, MHA_F32, 3, (size_t[]){1, n.T, n.d});
+    call.output = mha_view_of(output, MHA_F32, 3, (size_t[]){1, n.T, n.d});
+    mha_keep list[MHA_STAGE_COUNT];
+    stages_list(&call, list);
     if (weights)
-        call.stages[MHA_STAGE_WEIGHTS] = mha_view_of(weights, MHA_F32, 4, (size_t[]){1, 1, n.T, n.S});
+        *stage_view(&call, MHA_STAGE_WEIGHTS) = mha_view_of(weights, MHA_F32, 4, (size_t[]){1, 1, n.T, n.S});
     run_call(NULL, &call);
 }
 
@@ -90,7 +93,7 @@ static void a_row_of_a_time_major_batch_has_the_bits_it_has_alone(void **state)
             }
             mha_call call = {.path = (mha_path)path, .threads = 2, .key = k, .value = v,
                              .query = mha_view_of(query + (b < 0 ? 0 : b) * d, MHA_F32, 4, (size_t[]){rows, 1, 1, d})};
-            call.stages[MHA_STAGE_OUTPUT] = mha_view_of(b < 0 ? together : single, MHA_F32, 3, (size_t[]){rows, 1, d});
+            call.output = mha_view_of(b < 0 ? together : single, MHA_F32, 3, (size_t[]){rows, 1, d});
             run_call(NULL, &call);
             if (b >= 0)
                 assert_memory_equal(single, together + b * d, sizeof single);
@@ -151,6 +154,8 @@ static void stages_may_have_rows_beyond_the_reach_of_an_int(void **state)
                 float first[FAR_ALL];
                 for (size_t n = 0; n < sizeof strides / sizeof *strides; n++) {
                     mha_call call = {.path = (mha_path)path, .threads = 1};
+                    mha_keep list[MHA_STAGE_COUNT];
+                    stages_list(&call, list);
                     const size_t rows[3] = {1, FAR_T, FAR_WIDTH}, heads[4] = {1, FAR_T, FAR_HEADS, FAR_D};
                     call.query = mha_view_of(in.q, MHA_F32, kind ? 3 : 4, kind ? rows : heads);
                     call.key = mha_view_of(in.k, MHA_F32, kind ? 3 : 4, kind ? rows : heads);
@@ -160,8 +165,8 @@ static void stages_may_have_rows_beyond_the_reach_of_an_int(void **state)
                         print_message("no address space for rows %zu floats apart\n", strides[n]);
                         continue;
                     }
-                    call.stages[stages[s]] = mha_view_of(y, MHA_F32, 3, rows);
-                    call.stages[stages[s]].stride[1] = (ptrdiff_t)strides[n];
+                    *stage_view(&call, stages[s]) = mha_view_of(y, MHA_F32, 3, rows);
+                    stage_view(&call, stages[s])->stride[1] = (ptrdiff_t)strides[n];
                     run_call(kind ? layer : NULL, &call);
                     for (size_t t = 0; t < FAR_T; t++)
                         if (n == 0)
@@ -192,9 +197,11 @@ static void strides_of_one_row_and_of_far_rows_change_no_bit(void **state)
             const size_t ways = keys == 1 ? sizeof one_row / sizeof *one_row : sizeof far / sizeof *far;
             float y[2][FAR_WIDTH], scores[2][FAR_HEADS * (KEYS + 1)] = {{0}};
             for (size_t way = 0; way < ways * ways; way++) {
-                const ptrdiff_t *const list = keys == 1 ? one_row : far;
-                const ptrdiff_t strides[2] = {list[way / ways], list[way % ways]};
+                const ptrdiff_t *const steps = keys == 1 ? one_row : far;
+                const ptrdiff_t strides[2] = {steps[way / ways], steps[way % ways]};
                 mha_call call = {.path = (mha_path)path, .threads = 1, .semantics.zero_row = true};
+                mha_keep list[MHA_STAGE_COUNT];
+                stages_list(&call, list);
                 mha_view *const rows[2] = {&call.key, &call.value};
                 float *memory[2] = {NULL, NULL};
                 bool room = true;
@@ -209,9 +216,9 @@ static void strides_of_one_row_and_of_far_rows_change_no_bit(void **state)
                 }
                 call.query = mha_view_of(in.q, MHA_F32, 4, shape);
                 call.query.stride[1] = one_row[way % (sizeof one_row / sizeof *one_row)];
-                call.stages[MHA_STAGE_OUTPUT] = mha_view_of(y[way > 0], MHA_F32, 4, shape);
-                call.stages[MHA_STAGE_SCORES] = mha_view_of(scores[way > 0], MHA_F32, 4, scores_shape);
-                call.stages[MHA_STAGE_SCORES].shape[3] = keys + 1;
+                call.output = mha_view_of(y[way > 0], MHA_F32, 4, shape);
+                *stage_view(&call, MHA_STAGE_SCORES) = mha_view_of(scores[way > 0], MHA_F32, 4, scores_shape);
+                stage_view(&call, MHA_STAGE_SCORES)->shape[3] = keys + 1;
                 if (room)
                     run_call(NULL, &call);
                 else
@@ -240,7 +247,7 @@ static void views_of_no_elements_may_have_any_strides(void **state)
             call.key = call.value = mha_view_of(NULL, MHA_F32, 4, (size_t[]){1, 0, FAR_HEADS, FAR_D});
             for (int k = 0; k < 4; k++)
                 call.key.stride[k] = call.value.stride[k] = stride;
-            call.stages[MHA_STAGE_OUTPUT] = mha_view_of(y, MHA_F32, 3, (size_t[]){1, 1, FAR_WIDTH});
+            call.output = mha_view_of(y, MHA_F32, 3, (size_t[]){1, 1, FAR_WIDTH});
             y[3] = 1;
             run_call(NULL, &call);
             assert_true(y[3] == 0); /* a query that sees no key */

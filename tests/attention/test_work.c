@@ -76,14 +76,14 @@ static counts run(size_t T_q, size_t T_k, const mha_semantics *semantics)
                      .semantics = *semantics,
                      .path = MHA_PATH_FAST,
                      .threads = 1};
-    call.stages[MHA_STAGE_OUTPUT] = mha_view_rows(out, MHA_F32, MHA_BTE, 1, T_q, WIDTH);
+    call.output = mha_view_rows(out, MHA_F32, MHA_BTE, 1, T_q, WIDTH);
     mha_plan plan;
     mha_error error;
     assert_ok(mha_plan_call(NULL, &call, &plan, &error), error);
     void *workspace = malloc(plan.workspace_bytes);
     assert_non_null(workspace);
     products = scored = packed = 0;
-    assert_ok(mha_forward(NULL, &call, workspace, plan.workspace_bytes, &error), error);
+    assert_ok(mha_forward(&plan, workspace, plan.workspace_bytes, &error), error);
     counts found = {(double)products, (double)scored, (double)packed};
     free(workspace);
     free(q);
@@ -176,7 +176,7 @@ static void long_sequences_need_little_memory(void **state)
         mha_view rows = mha_view_rows(x, MHA_F32, MHA_BTE, 1, LONG, MODEL);
         mha_call core = {.query = heads, .key = heads, .value = heads, .semantics = {.causal = true}, .path = MHA_PATH_FAST,
                          .threads = threads};
-        core.stages[MHA_STAGE_OUTPUT] = rows;
+        core.output = rows;
         assert_ok(mha_plan_call(NULL, &core, &plan, &error), error);
         assert_true(plan.workspace_bytes < 16u << 20);
 
@@ -187,7 +187,7 @@ static void long_sequences_need_little_memory(void **state)
         assert_ok(mha_layer_create(&config, table, "", &layer, &error), error);
         assert_ok(mha_layer_pack(layer, &error), error);
         mha_call whole = {.query = rows, .semantics = {.causal = true}, .path = MHA_PATH_FAST, .threads = threads};
-        whole.stages[MHA_STAGE_OUTPUT] = rows;
+        whole.output = rows;
         assert_ok(mha_plan_call(layer, &whole, &plan, &error), error);
         assert_true(plan.workspace_bytes < (16u << 20) + 4u * LONG * MODEL * sizeof(float));
         mha_layer_destroy(layer);

@@ -134,11 +134,11 @@ static mha_status live_and_die(uint64_t seed, float *y)
         mha_call call = {.query = mha_view_of(x + from * LIFE_WIDTH, MHA_F32, 3, shape), .cache = cache,
                          .semantics.causal = true, .path = seed % 3 == 0 ? MHA_PATH_EXACT : seed % 3 == 1 ? MHA_PATH_BLAS : MHA_PATH_FAST,
                          .threads = 1 + (int)(seed % 3)};
-        call.stages[MHA_STAGE_OUTPUT] = mha_view_of(y + from * LIFE_WIDTH, MHA_F32, 3, shape);
+        call.output = mha_view_of(y + from * LIFE_WIDTH, MHA_F32, 3, shape);
         status = mha_plan_call(layer, &call, &plan, NULL);
         void *workspace = status == MHA_OK ? malloc(plan.workspace_bytes) : NULL;
         if (status == MHA_OK)
-            status = mha_forward(layer, &call, workspace, plan.workspace_bytes, NULL);
+            status = mha_forward(&plan, workspace, plan.workspace_bytes, NULL);
         free(workspace);
     }
     mha_cache_destroy(cache);
@@ -270,7 +270,7 @@ static void use_everything(void)
     mha_plan plan;
     call.semantics.softcap = -1;
     assert_int_equal(mha_plan_call(shared.jobs[0].layer, &call, &plan, &error), MHA_INVALID);
-    assert_int_equal(mha_forward(shared.jobs[0].layer, &call, y, sizeof y, &error), MHA_INVALID);
+    assert_int_equal(mha_run(shared.jobs[0].layer, &call, &error), MHA_INVALID);
 
     mha_writer *writer = NULL;
     mha_file *file = NULL;
@@ -291,7 +291,7 @@ static void use_everything(void)
     call = j->call;
     float *output = malloc(j->elements * sizeof *output);
     memcpy(output, j->expected, j->elements * sizeof *output);
-    call.stages[MHA_STAGE_OUTPUT] = mha_view_of(output, MHA_F32, j->rank, j->shape);
+    call.output = mha_view_of(output, MHA_F32, j->rank, j->shape);
     assert_ok(mha_case_save(scratch_path("case.safetensors"), j->layer, &call, &(mha_case_notes){.name = "some"}, &error), error);
     assert_ok(mha_case_open(scratch_path("case.safetensors"), NULL, &c, &error), error);
     assert_ok(mha_case_judge(c, MHA_PATH_AUTO, NULL, 2, &verdict, &error), error);
@@ -342,14 +342,14 @@ static const char *run_under(const job *j, int rounding, bool flush)
         mha_plan plan;
         mha_error error;
         call.threads = threads[t];
-        call.stages[MHA_STAGE_OUTPUT] = mha_view_of(y[t > 0], MHA_F32, j->rank, j->shape);
+        call.output = mha_view_of(y[t > 0], MHA_F32, j->rank, j->shape);
         assert_ok(mha_plan_call(j->layer, &call, &plan, &error), error);
         void *workspace = malloc(plan.workspace_bytes + 1);
         fesetround(rounding);
         if (flush)
             process_flush_subnormals();
         process_state_take(&before);
-        mha_status status = mha_forward(j->layer, &call, workspace, plan.workspace_bytes, &error);
+        mha_status status = mha_forward(&plan, workspace, plan.workspace_bytes, &error);
         changed = process_state_changed(&before);
         fesetenv(&usual);
         assert_ok(status, error);

@@ -161,10 +161,12 @@ static mha_view group_of(const mha_view *v, size_t groups, size_t g)
 static bool heads_differ(subject *s)
 {
     const trial *t = &s->r->t;
-    const mha_extras *x = &s->r->call.extras;
     const mha_plan *p = &s->whole.plan;
-    if (s->r->layer || (x->q_norm.data && x->q_norm.shape[0] != p->d_k) ||
-        (x->k_norm.data && x->k_norm.shape[0] != p->d_k))
+    if (s->r->layer)
+        return false;
+    const mha_view *weights = s->r->call.weights;
+    if ((weights[MHA_Q_NORM].data && weights[MHA_Q_NORM].shape[0] != p->d_k) ||
+        (weights[MHA_K_NORM].data && weights[MHA_K_NORM].shape[0] != p->d_k))
         return false;
     bool failed = false;
     size_t groups = p->h_kv, n = p->h / p->h_kv;
@@ -172,13 +174,15 @@ static bool heads_differ(subject *s)
         rerun r;
         begin(s, &r);
         mha_call *c = &r.call;
-        mha_extras *e = &c->extras;
+        mha_view own[MHA_WEIGHT_COUNT];
+        memcpy(own, weights, sizeof own);
+        c->weights = own;
         c->query = mha_view_slice(&c->query, 2, g * n, n);
         c->key = mha_view_slice(&c->key, 2, g, 1);
         c->value = mha_view_slice(&c->value, 2, g, 1);
-        mha_view *per_group[] = {&e->b_q, &e->b_k, &e->b_v, &e->bias_k, &e->bias_v, &e->sinks};
+        static const mha_weight per_group[] = {MHA_B_Q, MHA_B_K, MHA_B_V, MHA_BIAS_K, MHA_BIAS_V, MHA_SINKS};
         for (size_t i = 0; i < sizeof per_group / sizeof *per_group; i++)
-            *per_group[i] = group_of(per_group[i], groups, g);
+            own[per_group[i]] = group_of(&own[per_group[i]], groups, g);
         if (c->semantics.alibi_slopes)
             c->semantics.alibi_slopes += g * n;
         c->semantics.mask.values = rerun_cut(&c->semantics.mask.values, 3, g * n, n);

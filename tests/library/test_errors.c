@@ -12,6 +12,7 @@
 #include "support/recase.h"
 #include "support/scratch.h"
 #include "bench/machine_peak.h"
+#include "support/stages.h"
 
 /* ---------------------------------------------------------------- system.h, layer.h */
 
@@ -211,7 +212,7 @@ static void variants_say_what_is_wrong(void **state)
     mha_plan plan;
     call.path = MHA_PATH_EXACT;
     assert_ok(mha_plan_call(mha_case_layer(c), &call, &plan, &error), error);
-    mha_view to = mha_view_of(out, MHA_F64, plan.stage_rank[MHA_STAGE_OUTPUT], plan.stage_shape[MHA_STAGE_OUTPUT]);
+    mha_view to = stage_of_plan(&plan, MHA_STAGE_OUTPUT, out, MHA_F64);
     assert_refused(mha_case_variant(c, (const char *[]){"no-such"}, 1, MHA_STAGE_OUTPUT, &to, &error), MHA_NOT_FOUND, error, "no-such");
     size_t refused = 0, computed = 0;
     for (size_t i = 0; i < mha_variant_count(); i++) {
@@ -257,25 +258,27 @@ static void no_variant_is_the_judge(void **state)
         mha_call call = mha_case_call(c);
         call.path = MHA_PATH_EXACT;
         assert_ok(mha_plan_call(mha_case_layer(c), &call, &plan, &error), error);
+        mha_keep list[MHA_STAGE_COUNT];
+        stages_list(&call, list);
         for (int s = 0; s < MHA_STAGE_COUNT; s++) {
-            call.stages[s] = mha_view_of(NULL, MHA_F64, plan.stage_rank[s], plan.stage_shape[s]);
-            call.stages[s].data = calloc(mha_view_elements(&call.stages[s]) + 1, sizeof(double));
+            *stage_view(&call, (mha_stage)s) = stage_of_plan(&plan, (mha_stage)s, NULL, MHA_F64);
+            stage_view(&call, (mha_stage)s)->data = calloc(mha_view_elements(stage_view(&call, (mha_stage)s)) + 1, sizeof(double));
         }
         assert_ok(mha_plan_call(mha_case_layer(c), &call, &plan, &error), error);
         void *workspace = malloc(plan.workspace_bytes + 1);
-        assert_ok(mha_forward(mha_case_layer(c), &call, workspace, plan.workspace_bytes, &error), error);
+        assert_ok(mha_forward(&plan, workspace, plan.workspace_bytes, &error), error);
         for (int s = 0; s < MHA_STAGE_COUNT; s++) {
-            mha_view found = call.stages[s];
+            mha_view found = *stage_view(&call, (mha_stage)s);
             mha_difference d;
             found.data = calloc(mha_view_elements(&found) + 1, sizeof(double));
             assert_ok(mha_case_variant(c, NULL, 0, (mha_stage)s, &found, &error), error);
-            assert_ok(mha_compare(&found, &call.stages[s], 0, 1e-11, &d, &error), error);
+            assert_ok(mha_compare(&found, stage_view(&call, (mha_stage)s), 0, 1e-11, &d, &error), error);
             if (d.mismatches)
                 fail_msg("%s, %s: %g apart", files[f], mha_stage_name((mha_stage)s), d.max_abs);
             free(found.data);
         }
         for (int s = 0; s < MHA_STAGE_COUNT; s++)
-            free(call.stages[s].data);
+            free(stage_view(&call, (mha_stage)s)->data);
         free(workspace);
         mha_case_close(c);
     }

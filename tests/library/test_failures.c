@@ -149,7 +149,7 @@ static mha_call small_call(mha_path path)
     for (size_t i = 0; i < T * D; i++)
         inputs[i] = (float)(i % 7) - 3.0f;
     mha_call call = {.query = mha_view_of(inputs, MHA_F32, 3, (const size_t[]){1, T, D}), .path = path, .threads = 1};
-    call.stages[MHA_STAGE_OUTPUT] = mha_view_of(results, MHA_F32, 3, (const size_t[]){1, T, D});
+    call.output = mha_view_of(results, MHA_F32, 3, (const size_t[]){1, T, D});
     call.semantics.causal = true;
     return call;
 }
@@ -167,7 +167,7 @@ static mha_status run_layer(const mha_layer *layer, mha_path path, mha_cache *ca
         snprintf(error->message, sizeof error->message, "the test has no memory");
         return MHA_NO_MEMORY;
     }
-    status = mha_forward(layer, &call, workspace, plan.workspace_bytes, error);
+    status = mha_forward(&plan, workspace, plan.workspace_bytes, error);
     free(workspace);
     digest_bytes(results, sizeof results);
     return status;

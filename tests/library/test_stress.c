@@ -42,7 +42,7 @@ static void run_table(table *t, mha_path path, int threads)
                      .key = mha_view_of(t->key, MHA_F32, 4, (size_t[]){1, KEYS, 1, QUERIES}),
                      .value = mha_view_of(t->value, MHA_F32, 4, (size_t[]){1, KEYS, 1, WIDTH}),
                      .semantics = {.has_scale = true, .scale = 1}, .path = path, .threads = threads};
-    call.stages[MHA_STAGE_OUTPUT] = mha_view_of(t->output, MHA_F32, 3, (size_t[]){1, QUERIES, WIDTH});
+    call.output = mha_view_of(t->output, MHA_F32, 3, (size_t[]){1, QUERIES, WIDTH});
     memset(t->output, 0xFF, sizeof t->output);
     run_call(NULL, &call);
 }
@@ -352,7 +352,7 @@ static void a_million_keys_stay_within_the_bound(void **state)
         bool judge = paths[p] == MHA_PATH_EXACT;
         mha_call call = {.query = query, .key = key, .value = value, .path = paths[p], .threads = 2};
         mha_error error;
-        call.stages[MHA_STAGE_OUTPUT] = mha_view_of(judge ? (void *)wide : found, judge ? MHA_F64 : MHA_F32, 3, (size_t[]){1, 1, NARROW});
+        call.output = mha_view_of(judge ? (void *)wide : found, judge ? MHA_F64 : MHA_F32, 3, (size_t[]){1, 1, NARROW});
         run_call(NULL, &call);
         assert_ok(mha_error_bound(NULL, &call, judge ? 0x1p-53 : 0x1p-24, bound, &error), error);
         /* the double loop above is itself off by as much as the exact path may be */
@@ -373,7 +373,7 @@ static void a_million_keys_stay_within_the_bound(void **state)
             for (size_t c = 0; c < NARROW; c++)
                 ahead[c] = 1000 * q[c];
             mha_call call = {.query = query, .key = key, .value = value, .path = paths[p], .threads = 3};
-            call.stages[MHA_STAGE_OUTPUT] = mha_view_of(found, MHA_F32, 3, (size_t[]){1, 1, NARROW});
+            call.output = mha_view_of(found, MHA_F32, 3, (size_t[]){1, 1, NARROW});
             run_call(NULL, &call);
             assert_memory_equal(found, V + places[k] * NARROW, sizeof found);
             memcpy(ahead, before, sizeof before);

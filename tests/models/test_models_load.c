@@ -13,6 +13,7 @@
 #include "support/counted.h"
 #include "support/scratch.h"
 #include "support/unit.h"
+#include "support/stages.h"
 
 /* ---------------------------------------------------------------- files made here */
 
@@ -914,13 +915,15 @@ static void assert_recorded(const mha_layer *layer, const mha_file *inputs, cons
     assert_ok(mha_plan_call(layer, &call, &plan, &error), error);
     size_t n_o = mha_view_elements(&expected_output), n_w = mha_view_elements(&expected_weights);
     double *o_found = malloc(n_o * sizeof *o_found), *w_found = malloc(n_w * sizeof *w_found);
-    call.stages[MHA_STAGE_OUTPUT] = mha_view_of(o_found, MHA_F64, 3, plan.stage_shape[MHA_STAGE_OUTPUT]);
-    call.stages[MHA_STAGE_WEIGHTS] = mha_view_of(w_found, MHA_F64, 4, plan.stage_shape[MHA_STAGE_WEIGHTS]);
-    assert_int_equal(mha_view_elements(&call.stages[MHA_STAGE_OUTPUT]), n_o);
-    assert_int_equal(mha_view_elements(&call.stages[MHA_STAGE_WEIGHTS]), n_w);
+    call.output = stage_of_plan(&plan, MHA_STAGE_OUTPUT, o_found, MHA_F64);
+    mha_keep list[MHA_STAGE_COUNT];
+    stages_list(&call, list);
+    *stage_view(&call, MHA_STAGE_WEIGHTS) = stage_of_plan(&plan, MHA_STAGE_WEIGHTS, w_found, MHA_F64);
+    assert_int_equal(mha_view_elements(&call.output), n_o);
+    assert_int_equal(mha_view_elements(stage_view(&call, MHA_STAGE_WEIGHTS)), n_w);
     assert_ok(mha_plan_call(layer, &call, &plan, &error), error);
     void *workspace = malloc(plan.workspace_bytes + 1);
-    assert_ok(mha_forward(layer, &call, workspace, plan.workspace_bytes, &error), error);
+    assert_ok(mha_forward(&plan, workspace, plan.workspace_bytes, &error), error);
     double difference_o = largest_difference(o_found, o, n_o), difference_w = largest_difference(w_found, w, n_w);
     if (difference_o > tolerance || difference_w > tolerance)
         fail_msg("%s: output off by %g, weights by %g, tolerance %g", output, difference_o, difference_w, tolerance);
@@ -950,7 +953,7 @@ static void assert_decodes(const mha_layer *layer, const mha_file *recorded, con
     double *found = malloc(T * width * sizeof *found);
     for (size_t t = 0, n = prefill; t < T; t += n, n = 1) {
         mha_call call = {.query = mha_view_slice(&rows, 1, t, n), .semantics = semantics, .path = path, .cache = cache};
-        call.stages[MHA_STAGE_OUTPUT] = mha_view_of(found + t * width, MHA_F64, 3, (size_t[]){1, n, width});
+        call.output = mha_view_of(found + t * width, MHA_F64, 3, (size_t[]){1, n, width});
         run_call(layer, &call);
     }
     assert_int_equal(mha_cache_length(cache), T);

@@ -47,7 +47,7 @@ static mha_view input(const float *data, int64_t B, int64_t T, int64_t width)
     return mha_view_rows(p.out, MHA_F32, MHA_BTE, (size_t)B, (size_t)T, (size_t)width);
 }
 
-static mha_call describe(const peer_layer *p, mha_path path, double *output, double *weights)
+static mha_call describe(const peer_layer *p, mha_path path, double *output, double *weights, mha_keep *keep)
 {
     size_t B = (size_t)p->B, h = (size_t)p->heads, T_q = (size_t)p->T_q, T_k = (size_t)p->T_k;
     size_t S = T_k + (size_t)p->bias_kv + (size_t)p->zero_attn;
@@ -69,15 +69,18 @@ static mha_call describe(const peer_layer *p, mha_path path, double *output, dou
         } data = {p->padding};
         call.semantics.key_padding = (mha_mask){MHA_MASK_HIDES, mha_view_of(data.out, MHA_BOOL, 2, (size_t[]){B, T_k})};
     }
-    call.stages[MHA_STAGE_OUTPUT] = mha_view_of(output, MHA_F64, 3, (size_t[]){B, T_q, (size_t)p->d_model});
-    call.stages[MHA_STAGE_WEIGHTS] = mha_view_of(weights, MHA_F64, 4, (size_t[]){B, h, T_q, S});
+    call.output = mha_view_of(output, MHA_F64, 3, (size_t[]){B, T_q, (size_t)p->d_model});
+    *keep = (mha_keep){.stage = MHA_STAGE_WEIGHTS, .view = mha_view_of(weights, MHA_F64, 4, (size_t[]){B, h, T_q, S})};
+    call.keep = keep;
+    call.keep_count = 1;
     return call;
 }
 
 static mha_status run(const peer_layer *p, mha_layer *layer, mha_path path, double *output, double *weights, double bound[2],
                       mha_error *error)
 {
-    mha_call call = describe(p, path, output, weights);
+    mha_keep keep;
+    const mha_call call = describe(p, path, output, weights, &keep);
     mha_plan plan;
     double bounds[MHA_STAGE_COUNT];
     mha_status status = mha_plan_call(layer, &call, &plan, error);
@@ -87,12 +90,7 @@ static mha_status run(const peer_layer *p, mha_layer *layer, mha_path path, doub
         return status;
     bound[0] = bounds[MHA_STAGE_OUTPUT];
     bound[1] = bounds[MHA_STAGE_WEIGHTS];
-    void *workspace = malloc(plan.workspace_bytes);
-    if (!workspace)
-        return MHA_NO_MEMORY;
-    status = mha_forward(layer, &call, workspace, plan.workspace_bytes, error);
-    free(workspace);
-    return status;
+    return mha_run(layer, &call, error);
 }
 
 int peer_run(const peer_layer *p, const char *path_name, double *output, double *weights, double bound[2], char message[400])

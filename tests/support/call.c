@@ -10,7 +10,7 @@ mha_plan run_call(const mha_layer *layer, mha_call *call)
     mha_error error;
     assert_ok(mha_plan_call(layer, call, &plan, &error), error);
     void *workspace = malloc(plan.workspace_bytes + 1);
-    assert_ok(mha_forward(layer, call, workspace, plan.workspace_bytes, &error), error);
+    assert_ok(mha_forward(&plan, workspace, plan.workspace_bytes, &error), error);
     free(workspace);
     return plan;
 }

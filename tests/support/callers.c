@@ -31,9 +31,12 @@ static void add_jobs(crew *c, const trial *t)
         job *j = &c->jobs[c->n_jobs++];
         *j = (job){.layer = r->layer, .call = r->call, .elements = mha_view_elements(&s.view)};
         assert_ok(mha_plan_call(r->layer, &r->call, &plan, &error), error);
-        memset(j->call.stages, 0, sizeof j->call.stages);
-        j->rank = plan.stage_rank[MHA_STAGE_OUTPUT];
-        memcpy(j->shape, plan.stage_shape[MHA_STAGE_OUTPUT], sizeof j->shape);
+        j->call.output = (mha_view){0};
+        j->call.keep = NULL;
+        j->call.keep_count = 0;
+        size_t shape[4];
+        j->rank = mha_plan_stage(&plan, MHA_STAGE_OUTPUT, shape);
+        memcpy(j->shape, shape, sizeof j->shape);
         j->expected = malloc((j->elements + 1) * sizeof *j->expected);
         for (size_t e = 0; e < j->elements; e++)
             j->expected[e] = (float)((const double *)s.view.data)[e];
@@ -108,14 +111,14 @@ static void run_job(crew *c, const job *j, int threads, memory *m)
         m->output = malloc((m->elements = j->elements) * sizeof *m->output);
     }
     memset(m->output, 0xFF, j->elements * sizeof *m->output);
-    call.stages[MHA_STAGE_OUTPUT] = mha_view_of(m->output, MHA_F32, j->rank, j->shape);
+    call.output = mha_view_of(m->output, MHA_F32, j->rank, j->shape);
     mha_status status = mha_plan_call(j->layer, &call, &plan, &error);
     if (status == MHA_OK && m->workspace_bytes < plan.workspace_bytes) {
         free(m->workspace);
         m->workspace = malloc(m->workspace_bytes = plan.workspace_bytes);
     }
     if (status == MHA_OK)
-        status = mha_forward(j->layer, &call, m->workspace, m->workspace_bytes, &error);
+        status = mha_forward(&plan, m->workspace, m->workspace_bytes, &error);
     if (status != MHA_OK) {
         crew_blame(c, "job %d: %s", (int)(j - c->jobs), error.message);
         return;

@@ -273,11 +273,8 @@ static void measure(run *r, const mha_config *c, const mha_view *key, const mha_
 void oracle_run(const mha_config *config, const mha_view weights[MHA_WEIGHT_COUNT], const mha_call *call,
                 const oracle_past *past, double unit, oracle *result)
 {
-    const mha_extras *x = &call->extras;
-    const mha_view from_extras[MHA_WEIGHT_COUNT] = {
-        [MHA_B_Q] = x->b_q,       [MHA_B_K] = x->b_k,       [MHA_B_V] = x->b_v,       [MHA_BIAS_K] = x->bias_k,
-        [MHA_BIAS_V] = x->bias_v, [MHA_SINKS] = x->sinks, [MHA_Q_NORM] = x->q_norm, [MHA_K_NORM] = x->k_norm};
-    const mha_view *w = config ? weights : from_extras, none = {0};
+    static const mha_view nothing[MHA_WEIGHT_COUNT];
+    const mha_view *w = config ? weights : call->weights ? call->weights : nothing, none = {0};
     mha_view key = call->key.data ? call->key : call->query, value = call->value.data ? call->value : key;
     run r = {.call = call, .s = &call->semantics, .past = past, .u = unit, .out = result, .bias_k = w[MHA_BIAS_K],
              .bias_v = w[MHA_BIAS_V], .sinks = w[MHA_SINKS]};

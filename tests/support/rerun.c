@@ -21,7 +21,9 @@ void rerun_init(rerun *r, const mha_layer *layer, const mha_call *call, const mh
     r->layer = layer;
     r->call = *call;
     r->call.cache = NULL;
-    memset(r->call.stages, 0, sizeof r->call.stages);
+    r->call.output = (mha_view){0};
+    r->call.keep = r->keep;
+    r->call.keep_count = 0;
     if (past_key && past_key->data)
         r->past_key = *past_key, r->past_value = *past_value;
 }
@@ -163,24 +165,32 @@ mha_status rerun_run(rerun *r, mha_path path, int threads, unsigned keep, mha_er
     mha_call *c = &r->call;
     c->path = path;
     c->threads = threads;
-    memset(c->stages, 0, sizeof c->stages);
+    memset(r->stages, 0, sizeof r->stages);
+    c->output = (mha_view){0};
+    c->keep_count = 0;
     mha_status status = r->past_key.data ? make_cache(r, path, error) : MHA_OK;
     if (!status)
         status = mha_plan_call(r->layer, c, &r->plan, error);
     if (status)
         return status;
-    for (int s = 0; s < MHA_STAGE_COUNT; s++)
-        if (keep >> s & 1)
-            c->stages[s] =
-                dense(r, path == MHA_PATH_EXACT ? MHA_F64 : MHA_F32, r->plan.stage_rank[s], r->plan.stage_shape[s]);
-    memcpy(r->stages, c->stages, sizeof r->stages);
+    for (int s = 0; s < MHA_STAGE_COUNT; s++) {
+        size_t shape[4];
+        const int rank = mha_plan_stage(&r->plan, (mha_stage)s, shape);
+        if (!(keep >> s & 1))
+            continue;
+        r->stages[s] = dense(r, path == MHA_PATH_EXACT ? MHA_F64 : MHA_F32, rank, shape);
+        if (s == MHA_STAGE_OUTPUT)
+            c->output = r->stages[s];
+        else
+            r->keep[c->keep_count++] = (mha_keep){.stage = (mha_stage)s, .view = r->stages[s]};
+    }
     status = mha_plan_call(r->layer, c, &r->plan, error);
     if (status)
         return status;
     void *workspace = malloc(r->plan.workspace_bytes);
     if (!workspace)
         abort();
-    status = mha_forward(r->layer, c, workspace, r->plan.workspace_bytes, error);
+    status = mha_forward(&r->plan, workspace, r->plan.workspace_bytes, error);
     free(workspace);
     return status;
 }

@@ -12,6 +12,7 @@ typedef struct rerun {
     void *blocks[96];
     size_t n_blocks;
     mha_plan plan;
+    mha_keep keep[MHA_STAGE_COUNT];   /* the call's list */
     mha_view stages[MHA_STAGE_COUNT]; /* of the last run, contiguous: F64 on the exact path, else F32 */
     mha_cache *cache;
 } rerun;

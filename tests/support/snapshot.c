@@ -6,6 +6,7 @@
 #include "support/compare.h"
 #include "support/snapshot.h"
 #include "support/unit.h"
+#include "support/stages.h"
 
 snapshot snapshot_run(rig *r, mha_path path, int threads, mha_stage stage, bool slack)
 {
@@ -16,7 +17,7 @@ snapshot snapshot_run(rig *r, mha_path path, int threads, mha_stage stage, bool 
     if (status == MHA_UNSUPPORTED && path == MHA_PATH_FAST)
         return s;
     assert_ok(status, error);
-    const mha_view *kept = &r->call.stages[stage];
+    const mha_view *kept = stage_view(&r->call, stage);
     size_t n = mha_view_elements(kept);
     s.view = mha_view_of(calloc(n + 1, sizeof(double)), MHA_F64, kept->rank, kept->shape);
     assert_int_equal(mha_view_copy(&s.view, kept), MHA_OK);

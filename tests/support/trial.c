@@ -10,9 +10,9 @@
 static void release_stages(rig *r)
 {
     for (int s = 0; s < MHA_STAGE_COUNT; s++) {
-        void *first = r->call.stages[s].data;
-        guard_release(first);
-        r->call.stages[s] = (mha_view){0};
+        mha_view *v = stage_view(&r->call, (mha_stage)s);
+        guard_release(v->data);
+        *v = (mha_view){0};
     }
 }
 
@@ -47,16 +47,13 @@ static void make_stages(rig *r, const mha_plan *plan, unsigned keep, mha_dtype d
     for (int s = 0; s < MHA_STAGE_COUNT; s++) {
         if (!(keep >> s & 1))
             continue;
-        mha_view *v = &r->call.stages[s];
+        mha_view *v = stage_view(&r->call, (mha_stage)s);
         if (s == MHA_STAGE_OUTPUT) { /* in the layout of the inputs */
             *v = trial_rows(r, dtype, r->t.T_q, r->t.bare ? plan->h : 1, r->t.bare ? plan->d_v : plan->d_out, stage_memory);
             continue;
         }
-        size_t n = 1;
-        *v = (mha_view){.dtype = dtype, .rank = plan->stage_rank[s]};
-        for (int k = v->rank - 1; k >= 0; k--)
-            v->shape[k] = plan->stage_shape[s][k], v->stride[k] = (ptrdiff_t)n, n *= v->shape[k];
-        v->data = stage_memory(r, n * trial_size_of(dtype));
+        *v = stage_of_plan(plan, (mha_stage)s, NULL, dtype);
+        v->data = stage_memory(r, mha_view_elements(v) * trial_size_of(dtype));
     }
 }
 
@@ -104,7 +101,7 @@ mha_status trial_run(rig *r, mha_path path, int threads, unsigned keep, mha_dtyp
         return status;
     protect(r, 0);
     void *workspace = guard_allocate(plan.workspace_bytes, GUARD_AFTER, 0xFF);
-    status = mha_forward(r->layer, &r->call, workspace, plan.workspace_bytes, error);
+    status = mha_forward(&plan, workspace, plan.workspace_bytes, error);
     guard_release(workspace);
     protect(r, 1);
     return status;
@@ -129,10 +126,10 @@ bool trial_judge(rig *r, mha_path path, char *text, size_t size)
         r->has_expected[k] = true;
     }
     for (int s = 0; s < MHA_STAGE_COUNT; s++) {
-        if (!r->call.stages[s].data)
+        if (!stage_view(&r->call, (mha_stage)s)->data)
             continue;
         oracle_stage expected = r->expected[k].stage[s];
-        mha_view found = as_rows(&r->call.stages[s], &expected);
+        mha_view found = as_rows(stage_view(&r->call, (mha_stage)s), &expected);
         if (!compare_stage(mha_stage_name((mha_stage)s), &found, &expected, text, size))
             return false;
     }

@@ -6,6 +6,7 @@
 #include "mha/attention.h"
 #include "support/guard.h"
 #include "support/oracle.h"
+#include "support/stages.h"
 
 enum { TRIAL_MAX_BATCH = 8 };
 
@@ -48,7 +49,8 @@ typedef struct rig {
     mha_call call;
     mha_cache *cache;
     oracle_past past;
-    mha_view weights[MHA_WEIGHT_COUNT];
+    mha_view weights[MHA_WEIGHT_COUNT]; /* of the layer, or of the call without one */
+    mha_keep keep[MHA_STAGE_COUNT];     /* the call's list */
     oracle expected[2]; /* for float and for double; computed when first asked for */
     bool has_expected[2];
     void *inputs[32];   /* guarded blocks to be protected while a forward runs, */
@@ -63,7 +65,7 @@ void trial_release(rig *r);
 
 /* Runs the call with the stages of `keep` (a bit for each) in fresh guarded memory of `dtype`, exactly
  * plan.workspace_bytes of workspace, the cache as it was. On refusal returns the status and the message.
- * The kept stages are in r->call.stages until the next run. */
+ * stage_view(&r->call, stage) shows a kept stage until the next run. */
 mha_status trial_run(rig *r, mha_path path, int threads, unsigned keep, mha_dtype dtype, mha_error *error);
 /* Stages that the call may be asked for: all but what a ragged batch has no room for. */
 unsigned trial_stages(const rig *r);

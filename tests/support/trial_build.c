@@ -138,26 +138,27 @@ static mha_view weight_view(rig *r, size_t n, double low, double high)
     return v;
 }
 
-static void build_extras(rig *r)
+static void build_weights(rig *r)
 {
     const mha_config *c = &r->t.config;
-    mha_extras *e = &r->call.extras;
+    mha_view *w = r->weights;
+    r->call.weights = w;
     if (c->bias_q)
-        e->b_q = weight_view(r, c->n_heads * c->d_k, -0.5, 0.5);
+        w[MHA_B_Q] = weight_view(r, c->n_heads * c->d_k, -0.5, 0.5);
     if (c->bias_k)
-        e->b_k = weight_view(r, c->kv_heads * c->d_k, -0.5, 0.5);
+        w[MHA_B_K] = weight_view(r, c->kv_heads * c->d_k, -0.5, 0.5);
     if (c->bias_v)
-        e->b_v = weight_view(r, c->kv_heads * c->d_v, -0.5, 0.5);
+        w[MHA_B_V] = weight_view(r, c->kv_heads * c->d_v, -0.5, 0.5);
     if (c->bias_kv) {
-        e->bias_k = weight_view(r, c->kv_heads * c->d_k, -1, 1);
-        e->bias_v = weight_view(r, c->kv_heads * c->d_v, -1, 1);
+        w[MHA_BIAS_K] = weight_view(r, c->kv_heads * c->d_k, -1, 1);
+        w[MHA_BIAS_V] = weight_view(r, c->kv_heads * c->d_v, -1, 1);
     }
     if (c->sinks)
-        e->sinks = weight_view(r, c->n_heads, -2, 2);
+        w[MHA_SINKS] = weight_view(r, c->n_heads, -2, 2);
     if (c->q_norm)
-        e->q_norm = weight_view(r, c->q_norm == MHA_NORM_ROW ? c->n_heads * c->d_k : c->d_k, 0.5, 1.5);
+        w[MHA_Q_NORM] = weight_view(r, c->q_norm == MHA_NORM_ROW ? c->n_heads * c->d_k : c->d_k, 0.5, 1.5);
     if (c->k_norm)
-        e->k_norm = weight_view(r, c->k_norm == MHA_NORM_ROW ? c->kv_heads * c->d_k : c->d_k, 0.5, 1.5);
+        w[MHA_K_NORM] = weight_view(r, c->k_norm == MHA_NORM_ROW ? c->kv_heads * c->d_k : c->d_k, 0.5, 1.5);
 }
 
 static void build_layer(rig *r)
@@ -365,10 +366,11 @@ static void build_cache(rig *r)
 void trial_build(const trial *t, rig *r)
 {
     *r = (rig){.t = *t, .random = t->seed};
+    stages_list(&r->call, r->keep);
     if (t->bare) {
         mha_error error;
         assert_ok(mha_config_resolve(&r->t.config, &error), error);
-        build_extras(r);
+        build_weights(r);
     } else
         build_layer(r);
     r->call.semantics = t->semantics;

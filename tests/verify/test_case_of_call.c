@@ -323,7 +323,7 @@ static void test_a_file_says_the_type(void **state)
         widened[i] = stored_as(s.y[i], MHA_F16);
     const mha_view shorter = stored_view(s.y, MHA_F16, bits);
     const mha_view wide = mha_view_of(widened, MHA_F32, 3, (const size_t[]){1, ROWS, WIDTH});
-    s.call.stages[MHA_STAGE_OUTPUT] = wide;
+    s.call.output = wide;
     const char *from = scratch_path("wide.safetensors"), *to = scratch_path("as.safetensors");
     assert_ok(mha_case_save(from, s.layer, &s.call, NULL, &error), error);
     const struct {

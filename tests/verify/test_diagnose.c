@@ -453,7 +453,7 @@ static void test_wrong_calls_are_named(void **state)
             rerun_init(&run, wrong.layer, &wrong.call, NULL, NULL);
             assert_ok(rerun_run(&run, (mha_path)path, 1, TRIAL_OUTPUT, &error), error);
             right.call.path = (mha_path)path;
-            right.call.stages[MHA_STAGE_OUTPUT] = run.stages[MHA_STAGE_OUTPUT];
+            right.call.output = run.stages[MHA_STAGE_OUTPUT];
             const char *file = scratch_path("wrong.safetensors");
             assert_ok(mha_case_save(file, right.layer, &right.call, NULL, &error), error);
             size_t count = 1 + (rows[i].variants[1] != NULL);

@@ -7,6 +7,7 @@
 #include "support/call.h"
 #include "support/isa.h"
 #include "support/unit.h"
+#include "support/stages.h"
 
 static const mha_path paths[] = {MHA_PATH_FAST, MHA_PATH_BLAS};
 
@@ -27,14 +28,15 @@ static void hold_against(const mha_layer *layer, mha_call call, mha_stage stage,
     if (exact_cache)
         mha_cache_clear(exact_cache);
     assert_ok(mha_plan_call(layer, &call, &plan, &error), error);
-    size_t n = 1;
-    for (int k = 0; k < plan.stage_rank[stage]; k++)
-        n *= plan.stage_shape[stage][k];
+    const mha_view shaped = stage_of_plan(&plan, stage, NULL, MHA_F64);
+    const size_t n = mha_view_elements(&shaped);
+    mha_keep list[MHA_STAGE_COUNT];
+    stages_list(&call, list);
     double *exact = calloc(n, sizeof *exact);
     float *found = calloc(n, sizeof *found);
-    call.stages[stage] = mha_view_of(exact, MHA_F64, plan.stage_rank[stage], plan.stage_shape[stage]);
+    *stage_view(&call, stage) = stage_of_plan(&plan, stage, exact, MHA_F64);
     run_call(layer, &call);
-    call.stages[stage] = mha_view_of(found, MHA_F32, plan.stage_rank[stage], plan.stage_shape[stage]);
+    *stage_view(&call, stage) = stage_of_plan(&plan, stage, found, MHA_F32);
     call.cache = cache;
     if (!overflows && !isfinite(bound[stage]))
         fail_msg("%s: the bound of %s is infinite", what, mha_stage_name(stage));

@@ -14,6 +14,7 @@
 #include "support/scratch.h"
 #include "support/verdict.h"
 #include "mha/mha.h"
+#include "support/stages.h"
 
 /* ---------------------------------------------------------------- comparison */
 
@@ -188,6 +189,7 @@ typedef struct scene {
     mha_params *params;
     mha_layer *layer;
     mha_call call;
+    mha_keep list[MHA_STAGE_COUNT];
     float query[2 * 5 * 12], key[2 * 7 * 12];
     double kept[MHA_STAGE_COUNT][1024];
     char *workspace;
@@ -220,13 +222,15 @@ static void scene_run(scene *s)
     mha_plan plan;
     assert_ok(mha_plan_call(s->layer, &s->call, &plan, &error), error);
     mha_dtype dtype = s->call.path == MHA_PATH_EXACT ? MHA_F64 : MHA_F32;
+    stages_list(&s->call, s->list);
     for (int i = 0; i < MHA_STAGE_COUNT; i++) {
-        s->call.stages[i] = mha_view_of(s->kept[i], dtype, plan.stage_rank[i], plan.stage_shape[i]);
-        assert_true(mha_view_elements(&s->call.stages[i]) <= 1024);
+        mha_view *view = stage_view(&s->call, (mha_stage)i);
+        *view = stage_of_plan(&plan, (mha_stage)i, s->kept[i], dtype);
+        assert_true(mha_view_elements(view) <= 1024);
     }
     assert_ok(mha_plan_call(s->layer, &s->call, &plan, &error), error);
     s->workspace = malloc(plan.workspace_bytes);
-    assert_ok(mha_forward(s->layer, &s->call, s->workspace, plan.workspace_bytes, &error), error);
+    assert_ok(mha_forward(&plan, s->workspace, plan.workspace_bytes, &error), error);
 }
 
 static void scene_close(scene *s)
@@ -299,7 +303,7 @@ static void test_culprit(void **state)
         assert_true(row->difference.mismatches >= 1);
         size_t flat = 0;
         for (int k = 0; k < row->difference.rank; k++)
-            flat = flat * s.call.stages[i].shape[k] + row->difference.worst_index[k];
+            flat = flat * stage_view(&s.call, (mha_stage)i)->shape[k] + row->difference.worst_index[k];
         assert_int_equal(flat, i == MHA_STAGE_OUTPUT ? 3 : 2);
         assert_true(row->yours == s.kept[i][flat]); /* the recorded number is called yours */
         assert_true(fabs(row->exact - (i == MHA_STAGE_OUTPUT ? keep_later : keep)) < 1e-9);
@@ -365,7 +369,7 @@ static void group_open(group_scene *s, const char *path, mha_rope_kind rope)
     s->call.path = MHA_PATH_BLAS;
     s->call.semantics.causal = true;
     s->call.semantics.rope.kind = rope;
-    s->call.stages[MHA_STAGE_OUTPUT] = mha_view_of(s->output, MHA_F32, 3, (const size_t[]){G_B, G_T, G_E});
+    s->call.output = mha_view_of(s->output, MHA_F32, 3, (const size_t[]){G_B, G_T, G_E});
     run_call(s->layer, &s->call);
     assert_ok(mha_case_save(path, s->layer, &s->call, NULL, &error), error);
 }
@@ -478,23 +482,25 @@ static void test_prefill(void **state)
         group_open(&whole, path, (mha_rope_kind)rope);
         float k[G_B][G_KV][P][G_D], v[G_B][G_KV][P][G_D], output[G_B][STEP][G_E];
         mha_call call = whole.call;
-        memset(call.stages, 0, sizeof call.stages);
+        mha_keep list[MHA_STAGE_COUNT];
+        stages_list(&call, list);
+        call.output = (mha_view){0};
         call.query = mha_view_slice(&whole.call.query, 1, 0, P);
-        call.stages[MHA_STAGE_PRESENT_KEY] = mha_view_of(k, MHA_F32, 4, (const size_t[]){G_B, G_KV, P, G_D});
-        call.stages[MHA_STAGE_PRESENT_VALUE] = mha_view_of(v, MHA_F32, 4, (const size_t[]){G_B, G_KV, P, G_D});
+        *stage_view(&call, MHA_STAGE_PRESENT_KEY) = mha_view_of(k, MHA_F32, 4, (const size_t[]){G_B, G_KV, P, G_D});
+        *stage_view(&call, MHA_STAGE_PRESENT_VALUE) = mha_view_of(v, MHA_F32, 4, (const size_t[]){G_B, G_KV, P, G_D});
         run_call(whole.layer, &call);
-        mha_case_notes notes = {.past_key = call.stages[MHA_STAGE_PRESENT_KEY],
-                                .past_value = call.stages[MHA_STAGE_PRESENT_VALUE]};
+        mha_case_notes notes = {.past_key = *stage_view(&call, MHA_STAGE_PRESENT_KEY),
+                                .past_value = *stage_view(&call, MHA_STAGE_PRESENT_VALUE)};
         mha_cache_spec spec = {.batch = G_B, .kv_heads = G_KV, .d_k = G_D, .d_v = G_D, .capacity = G_T};
         assert_ok(mha_cache_create(&spec, NULL, &call.cache, &error), error);
         assert_ok(mha_cache_load(call.cache, &notes.past_key, &notes.past_value, &error), error);
-        memset(call.stages, 0, sizeof call.stages);
+        call.keep_count = 0;
         call.query = mha_view_slice(&whole.call.query, 1, P, STEP);
-        call.stages[MHA_STAGE_OUTPUT] = mha_view_of(output, MHA_F32, 3, (const size_t[]){G_B, STEP, G_E});
+        call.output = mha_view_of(output, MHA_F32, 3, (const size_t[]){G_B, STEP, G_E});
         run_call(whole.layer, &call);
         assert_ok(mha_case_save(step, whole.layer, &call, &notes, &error), error);
         recase r = {.tensors = {{"prefill.query", whole.call.query},
-                                {"expected.prefill_output", whole.call.stages[MHA_STAGE_OUTPUT]}},
+                                {"expected.prefill_output", whole.call.output}},
                     .metadata = {{"rtol", "1e-5"}, {"atol", "1e-5"}}};
         expect_judged(step, &r, "prefill_output", &whole.output[7]);
         recase_write(step, file_named("companion"), &r);
@@ -553,7 +559,7 @@ static void test_packed(void **state)
                                .rank = 4,
                                .shape = {G_B, G_T, heads[i], G_D},
                                .stride = {G_T * ROW, ROW, G_D, 1}};
-    call.stages[MHA_STAGE_OUTPUT] = mha_view_of(output, MHA_F32, 3, (const size_t[]){G_B, G_T, G_H * G_D});
+    call.output = mha_view_of(output, MHA_F32, 3, (const size_t[]){G_B, G_T, G_H * G_D});
     run_call(NULL, &call);
     mha_error error;
     const char *path = file_named("sdpa");
@@ -574,7 +580,7 @@ static void test_qk(void **state)
     assert_ok(mha_case_save(path, s.layer, &s.call, NULL, &error), error);
     static const mha_stage stages[] = {MHA_STAGE_SCORES, MHA_STAGE_CAPPED, MHA_STAGE_MASKED, MHA_STAGE_WEIGHTS};
     for (int mode = 0; mode < 4; mode++) {
-        const mha_view *kept = &s.call.stages[stages[mode]];
+        const mha_view *kept = stage_view(&s.call, stages[mode]);
         float qk[1024];
         mha_view v = mha_view_of(qk, MHA_F32, kept->rank, kept->shape);
         assert_int_equal(mha_view_copy(&v, kept), MHA_OK);
@@ -608,7 +614,7 @@ static void test_overflow(void **state)
     scene_run(&s);
     const char *path = file_named("overflow");
     assert_ok(mha_case_save(path, s.layer, &s.call, NULL, &error), error);
-    const mha_view *kept = &s.call.stages[MHA_STAGE_OUTPUT];
+    const mha_view *kept = &s.call.output;
     float narrow[1024];
     mha_view v = mha_view_of(narrow, MHA_F32, kept->rank, kept->shape);
     assert_int_equal(mha_view_copy(&v, kept), MHA_OK);

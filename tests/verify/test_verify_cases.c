@@ -599,7 +599,7 @@ static void calls_that_no_case_can_hold(void **state)
     assert_ok(mha_layer_create(&config, table, NULL, &layer, &error), error);
     assert_ok(mha_cache_create(&spec, NULL, &cache, &error), error);
     mha_call call = {.query = mha_view_of(x, MHA_F32, 3, (const size_t[]){1, 2, 8}), .cache = cache, .path = MHA_PATH_BLAS, .threads = 1};
-    call.stages[MHA_STAGE_OUTPUT] = mha_view_of(out, MHA_F32, 3, (const size_t[]){1, 2, 8});
+    call.output = mha_view_of(out, MHA_F32, 3, (const size_t[]){1, 2, 8});
     const char *path = scratch_path("unsaved.safetensors");
     for (int step = 0; step < 3; step++) {
         run_call(layer, &call);

@@ -9,6 +9,7 @@
 #include "mha/mha.h"
 #include "support/scratch.h"
 #include "support/verdict.h"
+#include "support/stages.h"
 
 enum { T = 4, D = 2 };
 
@@ -139,11 +140,13 @@ static void cached_doubles_are_rounded(void **state)
     assert_ok(mha_plan_call(NULL, &call, &plan, &error), error);
     static double stages[MHA_STAGE_COUNT][T * D];
     static const mha_stage kept[] = {MHA_STAGE_PRESENT_KEY, MHA_STAGE_PRESENT_VALUE, MHA_STAGE_SCORES, MHA_STAGE_OUTPUT};
+    mha_keep list[MHA_STAGE_COUNT];
+    stages_list(&call, list);
     for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
-        call.stages[kept[i]] = mha_view_of(stages[kept[i]], MHA_F64, plan.stage_rank[kept[i]], plan.stage_shape[kept[i]]);
+        *stage_view(&call, kept[i]) = stage_of_plan(&plan, kept[i], stages[kept[i]], MHA_F64);
     assert_ok(mha_plan_call(NULL, &call, &plan, &error), error);
     void *workspace = malloc(plan.workspace_bytes + 1);
-    assert_ok(mha_forward(NULL, &call, workspace, plan.workspace_bytes, &error), error);
+    assert_ok(mha_forward(&plan, workspace, plan.workspace_bytes, &error), error);
     free(workspace);
     mha_cache_destroy(cache);
     call.cache = NULL;

@@ -33,10 +33,10 @@ static size_t lay_out(const mha__resolved *r, char *base, scratch *m)
     m->width = r->plan.S + r->plan.S_extra;
     m->scores = mha__workspace_take(&arena, rows, m->width * sizeof(float));
     m->terms = mha__workspace_take(&arena, m->width, sizeof(float));
-    bool dense = r->semantics->hidden_values == MHA_HIDDEN_PROPAGATE;
+    bool dense = r->semantics.hidden_values == MHA_HIDDEN_PROPAGATE;
     m->values = mha__workspace_take(&arena, dense ? 0 : r->plan.S, r->plan.d_v * sizeof(float));
     m->nan = mha__workspace_take(&arena, rows, sizeof *m->nan);
-    m->mean = mha__workspace_take(&arena, mha__kept(r, MHA_STAGE_WEIGHTS_MEAN) ? rows : 0, m->width * sizeof(float));
+    m->mean = mha__workspace_take(&arena, mha__is_kept(r, MHA_STAGE_WEIGHTS_MEAN) ? rows : 0, m->width * sizeof(float));
     return arena.used;
 }
 
@@ -56,13 +56,13 @@ static bool too_far_apart(const mha_view *rows)
 /* A copy may be needed. When the workspace is laid out only the rows that the call is given are known. */
 static bool may_copy(const mha__resolved *r, const mha_view *given, size_t width)
 {
-    const bool halves = r->call->cache && mha_cache_keys(r->call->cache).dtype != MHA_F32;
+    const bool halves = r->cache && mha_cache_keys(r->cache).dtype != MHA_F32;
     return halves || too_far_apart(given) || r->plan.h_kv * width > MHA_GEMM_GAP_STRIDE;
 }
 
 static size_t lay_out_all(const mha__resolved *r, char *base, memory *m)
 {
-    const mha_plan *p = &r->plan;
+    const mha__sizes *p = &r->plan;
     mha__workspace arena = {base, 0};
     scratch unused;
     m->worker_bytes = lay_out(r, NULL, &unused);
@@ -136,7 +136,7 @@ static void fill(float *row, size_t n, float value)
 /* A query that sees nothing, by the rule the caller chose. */
 static float empty(const mha__resolved *r, float *s, size_t n)
 {
-    bool zero = r->semantics->empty_rows == MHA_EMPTY_ZERO;
+    bool zero = r->semantics.empty_rows == MHA_EMPTY_ZERO;
     fill(s, n, zero ? 0.0f : NAN);
     return zero ? -INFINITY : NAN;
 }
@@ -146,7 +146,7 @@ static float empty(const mha__resolved *r, float *s, size_t n)
 static float softmax(const mha__resolved *r, size_t head, float *s, size_t n)
 {
     const float sink = mha__sink(r, head);
-    const bool plus_one = r->semantics->softmax_plus_one;
+    const bool plus_one = r->semantics.softmax_plus_one;
     float max = plus_one && sink < 0.0f ? 0.0f : sink;
     for (size_t j = 0; j < n; j++)
         max = s[j] > max ? s[j] : max;
@@ -213,10 +213,10 @@ static void weigh(const attention *a, const block *k, const scratch *m, size_t i
     for (size_t e = 0; e < r->plan.S_extra; e++)
         row[S + e] = extra_score(r, q, e, k->g);
     mha__stage_row(r, MHA_STAGE_SCORES, k->b, k->head, query, row, n);
-    if (r->semantics->softcap > 0) {
-        bool all = mha__kept(r, MHA_STAGE_CAPPED);
-        cap(row + (all ? 0 : k->keys.from), all ? S : k->keys.to - k->keys.from, r->semantics->softcap);
-        cap(row + S, r->plan.S_extra, r->semantics->softcap);
+    if (r->semantics.softcap > 0) {
+        bool all = mha__is_kept(r, MHA_STAGE_CAPPED);
+        cap(row + (all ? 0 : k->keys.from), all ? S : k->keys.to - k->keys.from, r->semantics.softcap);
+        cap(row + S, r->plan.S_extra, r->semantics.softcap);
     }
     mha__stage_row(r, MHA_STAGE_CAPPED, k->b, k->head, query, row, n);
 
@@ -234,7 +234,7 @@ static void weigh(const attention *a, const block *k, const scratch *m, size_t i
     fill(row + keys.to, S - keys.to, -INFINITY);
     mha__stage_row(r, MHA_STAGE_MASKED, k->b, k->head, query, row, n);
 
-    const bool more = mha__sink(r, k->head) != -INFINITY || r->semantics->softmax_plus_one;
+    const bool more = mha__sink(r, k->head) != -INFINITY || r->semantics.softmax_plus_one;
     const float lse = seen + r->plan.S_extra > 0 || more ? softmax(r, k->head, row, n) : empty(r, row, n);
     m->nan[i] = isnan(lse);
     mha__stage_row(r, MHA_STAGE_LSE, k->b, k->head, query, &lse, 1);
@@ -283,7 +283,7 @@ static void add_non_finite(const attention *a, const block *k, const scratch *m,
 static void weighted_sum(const attention *a, const block *k, const scratch *m)
 {
     const mha__resolved *r = a->r;
-    bool dense = r->semantics->hidden_values == MHA_HIDDEN_PROPAGATE, finite = true;
+    bool dense = r->semantics.hidden_values == MHA_HIDDEN_PROPAGATE, finite = true;
     mha__interval keys = dense ? (mha__interval){0, k->s->S} : k->keys;
     float *out = mha__row(a->heads, k->s->batch, k->s->q_from + k->first, k->head);
     const float *values = keys.from < keys.to ? mha__row(a->V, k->s->batch, k->s->k_from + keys.from, k->g) : out;
@@ -310,7 +310,7 @@ static void attend_block(const attention *a, const block *k, const scratch *m)
 {
     const mha__resolved *r = a->r;
     score(a, k, m, k->keys);
-    if (mha__kept(r, MHA_STAGE_SCORES) || mha__kept(r, MHA_STAGE_CAPPED)) { /* hidden scores, for the eye only */
+    if (mha__is_kept(r, MHA_STAGE_SCORES) || mha__is_kept(r, MHA_STAGE_CAPPED)) { /* hidden scores, for the eye only */
         score(a, k, m, (mha__interval){0, k->keys.from});
         score(a, k, m, (mha__interval){k->keys.to, k->s->S});
     }
@@ -349,17 +349,17 @@ static void task(void *context, size_t number, int worker)
     for (k.head = group * a->heads_per_group; k.head < (group + 1) * a->heads_per_group; k.head++) {
         k.g = k.head / (r->plan.h / r->plan.h_kv);
         attend_block(a, &k, &m);
-        if (mha__kept(r, MHA_STAGE_WEIGHTS_MEAN))
+        if (mha__is_kept(r, MHA_STAGE_WEIGHTS_MEAN))
             add_to_mean(&k, &m, r->plan.h, s.S + r->plan.S_extra);
     }
-    for (size_t i = 0; i < k.rows && mha__kept(r, MHA_STAGE_WEIGHTS_MEAN); i++)
+    for (size_t i = 0; i < k.rows && mha__is_kept(r, MHA_STAGE_WEIGHTS_MEAN); i++)
         mha__stage_row(r, MHA_STAGE_WEIGHTS_MEAN, b, k.first + i, 0, m.mean + i * m.width, s.S + r->plan.S_extra);
 }
 
 void mha__attend_dense(const mha__resolved *r, const mha_view *Q, const mha_view *K, const mha_view *V, const mha_view *heads,
                 char *scratch_memory)
 {
-    bool together = mha__kept(r, MHA_STAGE_WEIGHTS_MEAN);
+    bool together = mha__is_kept(r, MHA_STAGE_WEIGHTS_MEAN);
     memory m;
     lay_out_all(r, scratch_memory, &m);
     const mha_view keys = for_blas(K, m.K, r->plan.threads), values = for_blas(V, m.V, r->plan.threads);

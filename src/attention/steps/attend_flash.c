@@ -48,7 +48,7 @@ static size_t ceiling(size_t n, size_t unit)
 
 /* How the work is cut, for some tasks a thread; a row's bits do not depend on it. Even blocks; smaller ones where
  * there are few; where queries are few as well, as in decoding, the segments of the keys become tasks. */
-static void cut(const mha_plan *p, streaming *a)
+static void cut(const mha__sizes *p, streaming *a)
 {
     enum { LEAST_ROWS = 28 };
     const double pairs = (double)p->B * (double)p->h * (double)p->T_q * (double)(p->S + p->S_extra);
@@ -70,12 +70,12 @@ static void cut(const mha_plan *p, streaming *a)
 
 static size_t lay_out(const mha__resolved *r, char *base, streaming *a)
 {
-    const mha_plan *p = &r->plan;
+    const mha__sizes *p = &r->plan;
     mha__workspace arena = {base, 0};
     a->r = r;
     a->group = p->h / p->h_kv;
     cut(p, a);
-    a->n_logits = (r->weight[MHA_SINKS].data != NULL) + (size_t)r->semantics->softmax_plus_one;
+    a->n_logits = (r->weight[MHA_SINKS].data != NULL) + (size_t)r->semantics.softmax_plus_one;
     a->extra_k = mha__workspace_take(&arena, p->h_kv * p->S_extra, p->d_k * sizeof(float));
     a->extra_v = mha__workspace_take(&arena, p->h_kv * p->S_extra, p->d_v * sizeof(float));
     a->logits = mha__workspace_take(&arena, p->h * a->n_logits, sizeof(float));
@@ -93,7 +93,7 @@ bool mha__attend_flash_uses_blas(const mha__resolved *r)
 {
     bool keeps = false;
     for (int s = MHA_STAGE_SCORES; s <= MHA_STAGE_WEIGHTS_MEAN; s++)
-        keeps |= mha__kept(r, (mha_stage)s);
+        keeps |= mha__is_kept(r, (mha_stage)s);
     return keeps;
 }
 
@@ -109,7 +109,7 @@ size_t mha__attend_flash_scratch(const mha__resolved *r)
 /* The learned row, then the row of zeros, for every key/value head; sinks and the one of softmax-plus-one. */
 static void fill_extras(const streaming *a)
 {
-    const mha_plan *p = &a->r->plan;
+    const mha__sizes *p = &a->r->plan;
     const mha_view *k = &a->r->weight[MHA_BIAS_K], *v = &a->r->weight[MHA_BIAS_V];
     for (size_t g = 0; g < p->h_kv; g++)
         for (size_t e = 0; e < p->S_extra; e++) {
@@ -125,7 +125,7 @@ static void fill_extras(const streaming *a)
         float *to = a->logits + head * a->n_logits;
         if (a->r->weight[MHA_SINKS].data)
             *to++ = mha__sink(a->r, head);
-        if (a->r->semantics->softmax_plus_one)
+        if (a->r->semantics.softmax_plus_one)
             *to = 0.0f;
     }
 }
@@ -175,7 +175,7 @@ static mha__stream_keys keys_of(const streaming *a, const mha__sequence *s, size
 static bool prepare(const streaming *a, size_t number, const worker *w, stretch *t)
 {
     const mha__resolved *r = a->r;
-    const mha_plan *p = &r->plan;
+    const mha__sizes *p = &r->plan;
     *t = (stretch){.a = a, .b = number / a->blocks / p->h_kv, .g = number / a->blocks % p->h_kv};
     t->s = mha__resolved_sequence(r, t->b);
     t->first = (a->blocks - 1 - number % a->blocks) * a->block_rows; /* causal: longest first */
@@ -187,7 +187,7 @@ static bool prepare(const streaming *a, size_t number, const worker *w, stretch 
         .d_k = p->d_k,
         .d_v = p->d_v,
         .scale = (float)p->scale,
-        .softcap = (float)r->semantics->softcap,
+        .softcap = (float)r->semantics.softcap,
         .keys = keys_of(a, &t->s, t->g),
         .extra = {.K = a->extra_k + t->g * p->S_extra * p->d_k,
                   .V = a->extra_v + t->g * p->S_extra * p->d_v,
@@ -196,14 +196,14 @@ static bool prepare(const streaming *a, size_t number, const worker *w, stretch 
                   .n = p->S_extra},
         .bias = mha__visible_has_terms(r) ? terms : NULL,
         .context = t,
-        .empty = r->semantics->empty_rows == MHA_EMPTY_ZERO ? 0.0f : NAN,
+        .empty = r->semantics.empty_rows == MHA_EMPTY_ZERO ? 0.0f : NAN,
     };
     size_t query = t->first / a->group, shared = t->first % a->group; /* the row's query, and which head of the group */
     const float *q = mha__row(a->Q, t->s.batch, t->s.q_from, t->g * a->group);
     float *out = mha__row(a->heads, t->s.batch, t->s.q_from, t->g * a->group);
     const ptrdiff_t q_head = a->Q->stride[2], q_query = a->Q->stride[1], out_head = a->heads->stride[2],
                     out_query = a->heads->stride[1];
-    const bool moves = mha__visible_moves(r), lse = mha__kept(r, MHA_STAGE_LSE);
+    const bool moves = mha__visible_moves(r), lse = mha__is_kept(r, MHA_STAGE_LSE);
     const mha__interval unpadded = mha__visible_unpadded(r, &t->s, t->b);
     mha__interval keys = mha__visible_interval(r, &t->s, t->b, query);
     t->alike = mha__visible_terms_alike(r);
@@ -227,7 +227,7 @@ static bool prepare(const streaming *a, size_t number, const worker *w, stretch 
 
 static void keep_lse(const stretch *t, const worker *w)
 {
-    for (size_t i = 0; i < t->rows && mha__kept(t->a->r, MHA_STAGE_LSE); i++) {
+    for (size_t i = 0; i < t->rows && mha__is_kept(t->a->r, MHA_STAGE_LSE); i++) {
         size_t row = t->first + i;
         mha__stage_row(t->a->r, MHA_STAGE_LSE, t->b, t->g * t->a->group + row % t->a->group, row / t->a->group,
                       &w->lse[i], 1);

@@ -14,7 +14,7 @@ static int64_t at_most(int64_t a, int64_t b)
 
 mha__interval mha__visible_interval(const mha__resolved *r, const mha__sequence *s, size_t b, size_t i)
 {
-    const mha_semantics *sem = r->semantics;
+    const mha_semantics *sem = &r->semantics;
     int64_t p = s->offset + (int64_t)i - r->first_key; /* the key index that stands where the query does */
     int64_t from = 0, to = (int64_t)s->S;
     if (sem->causal)
@@ -30,12 +30,12 @@ mha__interval mha__visible_interval(const mha__resolved *r, const mha__sequence 
 
 bool mha__visible_moves(const mha__resolved *r)
 {
-    return r->semantics->causal || r->semantics->window;
+    return r->semantics.causal || r->semantics.window;
 }
 
 bool mha__visible_has_terms(const mha__resolved *r)
 {
-    const mha_semantics *sem = r->semantics;
+    const mha_semantics *sem = &r->semantics;
     return sem->mask.kind != MHA_MASK_NONE || sem->key_padding.kind != MHA_MASK_NONE || sem->alibi_slopes;
 }
 
@@ -115,9 +115,9 @@ static bool apply_mask(const mha_mask *mask, const size_t *index, int full_rank,
 
 mha__interval mha__visible_unpadded(const mha__resolved *r, const mha__sequence *s, size_t b)
 {
-    const mha_mask *padding = &r->semantics->key_padding;
+    const mha_mask *padding = &r->semantics.key_padding;
     mha__interval keys = {0, s->S};
-    if (padding->kind == MHA_MASK_NONE || padding->kind == MHA_MASK_ADDITIVE || r->semantics->has_padding_fill)
+    if (padding->kind == MHA_MASK_NONE || padding->kind == MHA_MASK_ADDITIVE || r->semantics.has_padding_fill)
         return keys;
     const mask_row row = row_of(padding, (const size_t[2]){b, 0}, 2, s->S);
     while (keys.from < keys.to && is_flagged(padding, &row, keys.to - 1))
@@ -129,8 +129,8 @@ mha__interval mha__visible_unpadded(const mha__resolved *r, const mha__sequence 
 
 bool mha__visible_terms_alike(const mha__resolved *r)
 {
-    const mha_mask *mask = &r->semantics->mask;
-    bool alike = !r->semantics->alibi_slopes;
+    const mha_mask *mask = &r->semantics.mask;
+    bool alike = !r->semantics.alibi_slopes;
     for (int k = 2; mask->kind != MHA_MASK_NONE && k <= 3 && k <= mask->values.rank; k++) /* queries, heads */
         alike &= mask->values.shape[mask->values.rank - k] == 1;
     return alike;
@@ -152,7 +152,7 @@ static void slope_down(double slope, double distance, size_t n, float *terms)
 bool mha__visible_terms(const mha__resolved *r, const mha__sequence *s, size_t b, size_t head, size_t i, mha__interval keys,
                        float *terms)
 {
-    const mha_semantics *sem = r->semantics;
+    const mha_semantics *sem = &r->semantics;
     const size_t n = keys.to - keys.from;
     bool any = sem->alibi_slopes != NULL;
     if (any)
@@ -169,7 +169,7 @@ bool mha__visible_terms(const mha__resolved *r, const mha__sequence *s, size_t b
 
 const float *mha__visible_terms_in_place(const mha__resolved *r, size_t b, size_t head, size_t i, mha__interval keys)
 {
-    const mha_semantics *sem = r->semantics;
+    const mha_semantics *sem = &r->semantics;
     if (sem->mask.kind != MHA_MASK_ADDITIVE || sem->mask.values.dtype != MHA_F32 || sem->alibi_slopes ||
         sem->key_padding.kind != MHA_MASK_NONE)
         return NULL;

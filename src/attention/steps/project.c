@@ -1,6 +1,7 @@
 /* y = x W + b: the four projections, by packed weights or by SGEMM in pieces that depend on the shapes alone. */
 #include <string.h>
 
+#include "attention/layer.h"
 #include "attention/steps/steps.h"
 #include "compute/gemm.h"
 #include "compute/packed_gemm.h"

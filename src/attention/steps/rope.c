@@ -54,7 +54,7 @@ static void rotate_row(const rotation *rot, size_t b, size_t t, int64_t position
 
 void mha__rotate_heads(const mha__resolved *r, mha__side side, const mha_view *x)
 {
-    const mha_rope *rope = &r->semantics->rope;
+    const mha_rope *rope = &r->semantics.rope;
     if (rope->kind == MHA_ROPE_NONE)
         return;
     rotation rot = {rope, r->rope_dim, r->rope_base};

@@ -50,10 +50,10 @@ void mha__narrow(const mha_view *to, const mha_view *from);
 typedef struct mha__clock {
     double last;
 } mha__clock;
-mha__clock mha__clock_start(void);
+mha__clock mha__clock_start(const mha__resolved *r); /* and no time for any stage yet */
 void mha__stage_done(const mha__resolved *r, mha_stage stage, const mha_view *values, mha__clock *clock);
-/* The same for stages from `first` on that were made together: each gets its part, by size, of the time. */
-void mha__stages_done(const mha__resolved *r, mha_stage first, const mha_view *values, size_t n, mha__clock *clock);
+/* The same for n stages that were made together: each gets its part, by size, of the time. */
+void mha__stages_done(const mha__resolved *r, const mha_stage *stages, const mha_view *values, size_t n, mha__clock *clock);
 /* Keeps n values of one row of a stage, at index (a, b, c) or as many as the stage has before its last. */
 void mha__stage_row(const mha__resolved *r, mha_stage stage, size_t a, size_t b, size_t c, const float *row, size_t n);
 

@@ -23,9 +23,8 @@ typedef struct timing {
 static int run_best(request *r, timing *best)
 {
     const double patience = 300;
-    double total = 0, stage_ms[MHA_STAGE_COUNT] = {0};
+    double total = 0;
     *best = (timing){.ms = INFINITY};
-    r->call.stage_ms = stage_ms;
     int code = EXIT_DONE;
     for (; best->runs < 20 && total < patience && code == EXIT_DONE; best->runs++) {
         double ms = 0;
@@ -33,10 +32,10 @@ static int run_best(request *r, timing *best)
         total += ms;
         if (ms < best->ms) {
             best->ms = ms;
-            memcpy(best->stage_ms, stage_ms, sizeof stage_ms);
+            for (int s = 0; s < MHA_STAGE_COUNT; s++)
+                best->stage_ms[s] = r->keep[s].ms;
         }
     }
-    r->call.stage_ms = NULL;
     return code;
 }
 
@@ -88,7 +87,9 @@ static void print_stages(const request *r, const timing *time)
         if (!stage_happens(r, s))
             continue;
         table_cell(t, mha_stage_name(s));
-        table_shape(t, r->plan.stage_rank[s], r->plan.stage_shape[s]);
+        size_t shape[4];
+        const int rank = mha_plan_stage(&r->plan, s, shape);
+        table_shape(t, rank, shape);
         if (stage_timed(r, s))
             table_format(t, "%.3f", time->stage_ms[s]);
         else
@@ -186,7 +187,7 @@ static void print_configuration(const request *r, const arguments *args)
 
 static void print_output(const request *r, const summary *s, bool as_asked)
 {
-    const mha_view *output = &r->call.stages[MHA_STAGE_OUTPUT];
+    const mha_view *output = &r->call.output;
     char shape[SHAPE_TEXT], mean[SHORT_TEXT], rms[SHORT_TEXT], max[SHORT_TEXT];
     printf("\n%sOutput %s%s\n  mean %s, root mean square %s, largest |x| %s, %s\n", bold(),
            shape_text(shape, output->rank, output->shape), plain(), real_text(mean, s->mean), real_text(rms, s->rms),
@@ -230,13 +231,16 @@ static json_t *json_config(const request *r, const arguments *args)
 static void write_json(const request *r, const arguments *args, const summary *s, const timing *time)
 {
     json_t *stages = json_array(), *parameters = json_object();
-    for (mha_stage stage = 0; stage < MHA_STAGE_COUNT; stage++)
+    for (mha_stage stage = 0; stage < MHA_STAGE_COUNT; stage++) {
+        size_t shape[4];
+        const int rank = mha_plan_stage(&r->plan, stage, shape);
         if (stage_happens(r, stage))
             json_array_append_new(stages, json_pack("{so so so}", "name", json_text(mha_stage_name(stage)), "shape",
-                                                    json_shape(r->plan.stage_rank[stage], r->plan.stage_shape[stage]), "ms",
+                                                    json_shape(rank, shape), "ms",
                                                     stage_timed(r, stage) ? json_milliseconds(time->stage_ms[stage]) : json_null()));
+    }
     parameters_json_totals(parameters, r->table);
-    const mha_view *output = &r->call.stages[MHA_STAGE_OUTPUT];
+    const mha_view *output = &r->call.output;
     json_print(json_pack(
         "{so so so si so so so so so}", "config", json_config(r, args), "path", json_text(mha_path_name(r->plan.path)),
         "path_reason", json_text(*r->plan.path_reason ? r->plan.path_reason : NULL), "threads", r->plan.threads, "parameters",
@@ -251,7 +255,7 @@ static void write_json(const request *r, const arguments *args, const summary *s
 static int write_output(const request *r, mha_writer *writer)
 {
     mha_error error = {0};
-    mha_view view = r->call.stages[MHA_STAGE_OUTPUT];
+    mha_view view = r->call.output;
     if (r->unbatched)
         view = mha_view_of(view.data, view.dtype, 2, view.shape + 1);
     mha_status status = mha_writer_add(writer, "output", &view, &error);
@@ -385,12 +389,14 @@ static int only_empty_rows(const request *r, bool *only)
     if (r->call.semantics.empty_rows != MHA_EMPTY_NAN)
         return EXIT_DONE;
     other.call.semantics.empty_rows = MHA_EMPTY_ZERO;
-    memset(other.call.stages, 0, sizeof other.call.stages);
+    other.call.output = (mha_view){0};
+    other.call.keep = NULL;
+    other.call.keep_count = 0;
     int code = request_keep(&other, MHA_STAGE_OUTPUT);
     if (code == EXIT_DONE)
         code = request_run(&other, &ms);
     if (code == EXIT_DONE)
-        *only = summarise(&other.call.stages[MHA_STAGE_OUTPUT]).non_finite == 0;
+        *only = summarise(&other.call.output).non_finite == 0;
     other.layer = NULL; /* not its own */
     request_free(&other);
     return code;
@@ -412,7 +418,7 @@ static int perform(request *r, const arguments *args, mha_writer *writer)
     int code = run_best(r, &time);
     if (code != EXIT_DONE)
         return code;
-    summary s = summarise(&r->call.stages[MHA_STAGE_OUTPUT]);
+    summary s = summarise(&r->call.output);
     bool as_asked = true;
     if (s.non_finite)
         code = only_empty_rows(r, &as_asked);

@@ -31,7 +31,7 @@ static int run_one(const arguments *args, size_t heads, heads_row *row)
     if (code == EXIT_DONE) {
         row->config = *mha_layer_config(r.layer);
         row->totals = mha_params_totals(r.table, NULL);
-        row->output_max_abs = summarise(&r.call.stages[MHA_STAGE_OUTPUT]).max_abs;
+        row->output_max_abs = summarise(&r.call.output).max_abs;
     }
     request_free(&r);
     return code;

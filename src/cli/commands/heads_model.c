@@ -25,9 +25,7 @@ static int run_layer(const arguments *args, const mha_model_layer *described, ui
     mha_params *params = NULL;
     mha_layer *layer = NULL;
     mha_tensor *input = NULL, *output = NULL;
-    mha_plan plan;
     mha_error error = {.status = MHA_NO_MEMORY};
-    void *workspace = NULL;
     int code = EXIT_DONE;
     mha_call call = {.semantics = {.causal = described->causal}};
     mha_tensor_spec spec = {.name = "input",
@@ -45,22 +43,17 @@ static int run_layer(const arguments *args, const mha_model_layer *described, ui
         status = mha_params_add(params, &spec, &output, &error);
     if (status == MHA_OK) {
         call.query = mha_tensor_view(input);
-        call.stages[MHA_STAGE_OUTPUT] = mha_tensor_view(output);
+        call.output = mha_tensor_view(output);
         mha_layer_init(layer, seed);
         mha_random_fill(&call.query, seed, 32, -root_3, root_3);
-        status = mha_plan_call(layer, &call, &plan, &error);
+        status = mha_run(layer, &call, &error);
     }
     if (status == MHA_OK) {
-        workspace = obtain(1, plan.workspace_bytes ? plan.workspace_bytes : 1);
-        status = mha_forward(layer, &call, workspace, plan.workspace_bytes, &error);
-    }
-    if (status == MHA_OK) {
-        double largest = summarise(&call.stages[MHA_STAGE_OUTPUT]).max_abs;
+        double largest = summarise(&call.output).max_abs;
         if (!(largest <= *max_abs)) /* NaN counts */
             *max_abs = largest;
     } else
         code = refuse_error("", &error);
-    free(workspace);
     mha_layer_destroy(layer);
     mha_params_destroy(params);
     return code;

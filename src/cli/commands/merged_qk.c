@@ -211,7 +211,7 @@ static int score_both(request *r, outcome *o)
     mha_error error = {.status = MHA_NO_MEMORY};
     mha_config config = *mha_layer_config(r->layer);
     config.dtype = MHA_F64;
-    mha_view *pair = &r->call.stages[MHA_STAGE_SCORES];
+    mha_view *pair = request_stage(r, MHA_STAGE_SCORES);
     double *scores = obtain(mha_view_elements(pair), sizeof *scores), milliseconds;
     mha_view view = mha_view_of(scores, MHA_F64, pair->rank, pair->shape);
     const mha_view *key = r->call.key.data ? &r->call.key : &r->call.query;
@@ -269,7 +269,7 @@ int run_merged_forward(const arguments *args)
     bool equal = o.difference <= tolerance * (o.largest > 1 ? o.largest : 1);
     if (code == EXIT_DONE && given(args, OPT_JSON))
         json_print(json_pack("{sb so so so so so so so}", "equal", (int)equal, "scores",
-                             json_shape(4, r.call.stages[MHA_STAGE_SCORES].shape), "max_abs_difference",
+                             json_shape(4, request_stage(&r, MHA_STAGE_SCORES)->shape), "max_abs_difference",
                              json_number(o.difference), "largest_score", json_number(o.largest), "rank",
                              json_count(o.rank), "d_k", json_count(o.cost.config.d_k), "pair_elements",
                              json_count(o.cost.pair), "merged_elements", json_count(o.cost.merged)));
@@ -279,7 +279,7 @@ int run_merged_forward(const arguments *args)
                "  as x_q W_Q (x_k W_K)^T, and as x_q W_i x_k^T with one (%zu, %zu) matrix per head%s\n"
                "  largest difference %.3g, largest score %.6g: %s%s%s\n"
                "  rank of W_0: %zu of at most d_k = %zu\n  elements: %s in the pair, %s merged\n",
-               shape_text(shape, 4, r.call.stages[MHA_STAGE_SCORES].shape), o.cost.config.d_q, o.cost.config.d_kin,
+               shape_text(shape, 4, request_stage(&r, MHA_STAGE_SCORES)->shape), o.cost.config.d_q, o.cost.config.d_kin,
                o.cost.config.bias_q || o.cost.config.bias_k ? "; the biases' terms are carried as vectors" : "",
                o.difference, o.largest, bold(), equal ? "equal" : "they differ", plain(), o.rank, o.cost.config.d_k,
                count_text(pair, o.cost.pair), count_text(merged, o.cost.merged));

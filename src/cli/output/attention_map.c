@@ -136,9 +136,10 @@ static int run_again(request *r)
 int glimpse_print(request *r, bool pictures)
 {
     const size_t most = (size_t)1 << 22; /* 16 MiB of weights */
-    const size_t *shape = r->plan.stage_shape[MHA_STAGE_WEIGHTS];
-    mha_view sized = mha_view_of(NULL, MHA_F32, r->plan.stage_rank[MHA_STAGE_WEIGHTS], shape);
-    mha_view *weights = &r->call.stages[MHA_STAGE_WEIGHTS];
+    size_t shape[4];
+    const int rank = mha_plan_stage(&r->plan, MHA_STAGE_WEIGHTS, shape);
+    const mha_view sized = mha_view_of(NULL, MHA_F32, rank, shape);
+    const mha_view *weights = request_stage(r, MHA_STAGE_WEIGHTS);
     if (mha_view_elements(&sized) > most || mha_view_elements(&sized) == 0)
         return EXIT_DONE;
     int code = weights->data ? EXIT_DONE : run_again(r);

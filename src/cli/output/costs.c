@@ -30,7 +30,7 @@ static int plan_layer(const arguments *args, const mha_model *model, mha_plan *p
         status = mha_params_add(params, &spec, &output, &error);
     if (status == MHA_OK) {
         mha_call call = {.query = mha_tensor_view(input), .semantics = {.causal = described.causal}};
-        call.stages[MHA_STAGE_OUTPUT] = mha_tensor_view(output);
+        call.output = mha_tensor_view(output);
         status = mha_plan_call(layer, &call, plan, &error);
     }
     mha_layer_destroy(layer);

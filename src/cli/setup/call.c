@@ -244,7 +244,18 @@ int request_keep(request *r, mha_stage stage)
     mha_dtype dtype = r->plan.path == MHA_PATH_EXACT ? MHA_F64 : MHA_F32;
     free(r->workspace); /* its size depends on what is kept */
     r->workspace = NULL;
-    return obtain_array(r, &r->call.stages[stage], dtype, r->plan.stage_rank[stage], r->plan.stage_shape[stage]);
+    size_t shape[4];
+    const int rank = mha_plan_stage(&r->plan, stage, shape);
+    return obtain_array(r, request_stage(r, stage), dtype, rank, shape);
+}
+
+mha_view *request_stage(request *r, mha_stage stage)
+{
+    for (int s = 0; s < MHA_STAGE_COUNT; s++)
+        r->keep[s].stage = (mha_stage)s;
+    r->call.keep = r->keep;
+    r->call.keep_count = MHA_STAGE_COUNT;
+    return stage == MHA_STAGE_OUTPUT ? &r->call.output : &r->keep[stage].view;
 }
 
 static double now(void)
@@ -266,7 +277,7 @@ int request_run(request *r, double *milliseconds)
     }
     double start = now();
     if (status == MHA_OK)
-        status = mha_forward(r->layer, &r->call, r->workspace, r->plan.workspace_bytes, &error);
+        status = mha_forward(&r->plan, r->workspace, r->plan.workspace_bytes, &error);
     *milliseconds = now() - start;
     return status == MHA_OK ? EXIT_DONE : refuse_error("", &error);
 }

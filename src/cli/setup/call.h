@@ -11,6 +11,8 @@
 int request_call(request *r, const arguments *args);
 /* Memory for a stage: F64 on the exact path, else F32. */
 int request_keep(request *r, mha_stage stage);
+/* The view of a stage, without data while it is not kept. */
+mha_view *request_stage(request *r, mha_stage stage);
 /* Runs the call once. */
 int request_run(request *r, double *milliseconds);
 void request_free(request *r);

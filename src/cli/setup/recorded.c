@@ -38,7 +38,8 @@ static int find_stage(const arguments *args, mha_stage *stage)
 static int read_stage(request *r, const arguments *args, mha_stage stage, mha_view *view)
 {
     int code = tensor_of_option(args, OPT_EXPECTED, NUMBERS_AS_THEY_ARE, &r->memory, view);
-    if (code != EXIT_DONE || view->rank + 1 != r->plan.stage_rank[stage] || r->call.query.shape[0] != 1)
+    size_t planned[4];
+    if (code != EXIT_DONE || view->rank + 1 != mha_plan_stage(&r->plan, stage, planned) || r->call.query.shape[0] != 1)
         return code;
     size_t shape[MHA_MAX_RANK] = {1};
     memcpy(shape + 1, view->shape, (size_t)view->rank * sizeof *shape);

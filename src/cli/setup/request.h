@@ -11,6 +11,7 @@ typedef struct request {
     mha_layer *layer;
     mha_call call;
     mha_plan plan;
+    mha_keep keep[MHA_STAGE_COUNT]; /* the call's list, a place for each stage in their order */
     mha_cache *cache; /* of --cache-dtype */
     void *workspace;
     mha__arena memory; /* of inputs, masks and stages */

@@ -1,4 +1,4 @@
-/* From what a case file says to a call: layers, semantics, extras, and what contradicts itself. */
+/* From what a case file says to a call: layers, semantics, and what contradicts itself. */
 #include <math.h>
 #include <string.h>
 
@@ -87,16 +87,6 @@ static mha_status build_layers(mha_case *c, mha_error *error)
     if (c->has_set[CASE_PERMUTED] || c->has_set[CASE_REPEATED])
         return mha__fail(error, MHA_INVALID, c->has_set[CASE_PERMUTED] ? "permuted.*" : "repeated.*",
                          "is there, but kind %s has no weights to replace", mha_case_kind(c));
-    c->extras = (mha_extras){
-        .b_q = w[MHA_B_Q],
-        .b_k = w[MHA_B_K],
-        .b_v = w[MHA_B_V],
-        .bias_k = w[MHA_BIAS_K],
-        .bias_v = w[MHA_BIAS_V],
-        .sinks = w[MHA_SINKS],
-        .q_norm = w[MHA_Q_NORM],
-        .k_norm = w[MHA_K_NORM],
-    };
     return MHA_OK;
 }
 
@@ -394,7 +384,11 @@ static mha_status check_expected(const mha_case *c, const mha_plan *plan, int wi
     const case_expected *e = &c->expected[wide][slot];
     if (!e->name)
         return MHA_OK;
-    const mha_view stored = mha_view_of(NULL, MHA_F32, plan->stage_rank[stage], plan->stage_shape[stage]);
+    size_t shape[4];
+    const int rank = mha_plan_stage(plan, stage, shape);
+    if (rank == 0) /* the judge will say so and skip it */
+        return MHA_OK;
+    const mha_view stored = mha_view_of(NULL, MHA_F32, rank, shape);
     const mha_view shaped = mha__case_shape(c, &stored, stage, slot == CASE_QK, plan->S, e->view.rank);
     return mha__expect_shape(error, e->name, &e->view, shaped.rank, shaped.shape);
 }

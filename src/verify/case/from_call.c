@@ -61,17 +61,14 @@ static void read_sizes(mha_case *c, const mha_plan *plan)
 static void read_weights(mha_case *c, const mha_call *call)
 {
     mha_view *w = c->weights[CASE_RECORDED];
-    for (int i = 0; c->layer && i < MHA_WEIGHT_COUNT; i++) {
+    if (!c->layer && call->weights)
+        memcpy(w, call->weights, MHA_WEIGHT_COUNT * sizeof *w);
+    if (!c->layer)
+        return;
+    for (int i = 0; i < MHA_WEIGHT_COUNT; i++) {
         const mha_tensor *t = mha_layer_weight(c->layer, (mha_weight)i);
         w[i] = t ? mha_tensor_view(t) : (mha_view){0};
     }
-    if (c->layer)
-        return;
-    const mha_extras *x = &call->extras;
-    w[MHA_B_Q] = x->b_q, w[MHA_B_K] = x->b_k, w[MHA_B_V] = x->b_v;
-    w[MHA_BIAS_K] = x->bias_k, w[MHA_BIAS_V] = x->bias_v, w[MHA_SINKS] = x->sinks;
-    w[MHA_Q_NORM] = x->q_norm, w[MHA_K_NORM] = x->k_norm;
-    c->extras = *x;
 }
 
 /* Semantics as a case has them: positions of the first query rows as an array, positions of rows contiguous and the

@@ -123,7 +123,7 @@ mha_call mha_case_call(const mha_case *c)
         .key = input(c, CASE_KEY, c->T_k, c->H_kv, c->E_k),
         .value = input(c, CASE_VALUE, c->T_k, c->H_kv, c->E_v),
         .semantics = c->semantics,
-        .extras = c->extras,
+        .weights = c->kind == CASE_SDPA ? c->weights[CASE_RECORDED] : NULL,
     };
 }
 

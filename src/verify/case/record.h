@@ -34,7 +34,6 @@ struct mha_case {
     const mha_layer *layer;                /* of the recorded weights; NULL without projections */
     mha_rope_kind permuted_rope;           /* the pairing that goes with the permuted weights */
     mha_semantics semantics;
-    mha_extras extras;
     bool overflow; /* float32 may give either recorded result */
     double rtol, atol, rtol64, atol64; /* NaN where the file has none */
 };
@@ -59,7 +58,7 @@ mha_status mha__case_choice(const mha_case *c, const char *key, int *choice, mha
 mha_status mha__case_read(mha_case *c, mha_error *error);
 /* Fills sizes and widths, which the tensors tell. */
 mha_status mha__case_read_sizes(mha_case *c, mha_error *error);
-/* Builds layers, semantics and extras from what was read, and validates the call. */
+/* Builds layers and semantics from what was read, and validates the call. */
 mha_status mha__case_build(mha_case *c, mha_error *error);
 /* Plans the call and checks the shapes of what was recorded against the plan. */
 mha_status mha__case_check_plan(mha_case *c, mha_error *error);

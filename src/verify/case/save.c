@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "attention/resolved.h"
 #include "base/base.h"
 #include "verify/attempt.h"
 #include "verify/case/record.h"
@@ -139,14 +140,9 @@ static void put_inputs(saving *s)
 
 static void put_weights(saving *s)
 {
-    const mha_extras *x = &s->call->extras;
-    const mha_view extras[MHA_WEIGHT_COUNT] = {
-        [MHA_B_Q] = x->b_q,       [MHA_B_K] = x->b_k,     [MHA_B_V] = x->b_v,       [MHA_BIAS_K] = x->bias_k,
-        [MHA_BIAS_V] = x->bias_v, [MHA_SINKS] = x->sinks, [MHA_Q_NORM] = x->q_norm, [MHA_K_NORM] = x->k_norm,
-    };
     bool bias_kv = false;
     for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
-        mha_view v = extras[w];
+        mha_view v = s->call->weights ? s->call->weights[w] : (mha_view){0};
         if (s->layer) {
             const mha_tensor *t = mha_layer_weight(s->layer, (mha_weight)w);
             v = t ? mha_tensor_view(t) : (mha_view){0};
@@ -279,7 +275,7 @@ static void put_results(saving *s)
     mha__tolerance tolerance;
     mha__two_runs runs = {0};
     for (int i = 0; i < MHA_STAGE_COUNT; i++)
-        wanted[i] = s->call->stages[i].data != NULL;
+        wanted[i] = mha__call_stage(s->call, (mha_stage)i) != NULL;
     const mha__request request = {s->layer, s->call, s->notes->past_key, s->notes->past_value};
     if (!s->status)
         s->status = mha__tolerance_of(&request, MHA_BTE, wanted, &runs, &tolerance, s->error);
@@ -290,8 +286,8 @@ static void put_results(saving *s)
     put_real(s, "rtol", 0);
     put_real(s, "rtol64", 0);
     for (int i = 0; i < MHA_STAGE_COUNT; i++) {
-        const mha_view *stage = &s->call->stages[i];
-        if (!stage->data)
+        const mha_view *stage = mha__call_stage(s->call, (mha_stage)i);
+        if (!stage)
             continue;
         char name[40], key[64];
         mha_view v = *stage;
@@ -369,8 +365,8 @@ mha_status mha_trace_save(const char *path, const mha_call *call, mha_error *err
     if (status)
         return status;
     for (int i = 0; i < MHA_STAGE_COUNT && !status; i++)
-        if (call->stages[i].data)
-            status = mha_writer_add(writer, mha_stage_name((mha_stage)i), &call->stages[i], error);
+        if (mha__call_stage(call, (mha_stage)i))
+            status = mha_writer_add(writer, mha_stage_name((mha_stage)i), mha__call_stage(call, (mha_stage)i), error);
     if (!status)
         status = mha_writer_commit(writer, error);
     mha_writer_destroy(writer);

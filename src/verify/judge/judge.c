@@ -388,7 +388,7 @@ static mha_status judge_rope(mha__judgement *j, mha_path *used, mha_error *error
     const mha_case *c = j->c;
     mha_call call = base_call(j);
     call.key = call.value = call.query;
-    call.extras = (mha_extras){0};
+    call.weights = NULL;
     const mha__request request = {.call = &call};
     bool wanted[MHA_STAGE_COUNT] = {false};
     wanted[MHA_STAGE_Q_ROT] = true;

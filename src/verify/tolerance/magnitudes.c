@@ -64,30 +64,33 @@ static mha_view transposed(mha_view v)
     return v;
 }
 
-static mha_view weight_view(const mha_layer *layer, mha_weight weight)
+/* A weight of the layer, or of the call when there is no layer. */
+static mha_view weight_view(const mha_layer *layer, const mha_call *call, mha_weight weight)
 {
+    if (!layer)
+        return call->weights ? call->weights[weight] : (mha_view){0};
     const mha_tensor *t = mha_layer_weight(layer, weight);
     return t ? mha_tensor_view(t) : (mha_view){0};
 }
 
-static double weight_max(const mha_layer *layer, mha_weight weight)
+static double weight_max(const mha_layer *layer, const mha_call *call, mha_weight weight)
 {
-    mha_view v = weight_view(layer, weight);
+    mha_view v = weight_view(layer, call, weight);
     return max_abs(&v);
 }
 
-static double column_norm(const mha_layer *layer, mha_weight weight)
+static double column_norm(const mha_layer *layer, const mha_call *call, mha_weight weight)
 {
-    mha_view v = weight_view(layer, weight);
+    mha_view v = weight_view(layer, call, weight);
     if (!v.data)
         return 0;
     v = transposed(v);
     return max_norm(&v, v.shape[1]);
 }
 
-static double column_sum(const mha_layer *layer, mha_weight weight)
+static double column_sum(const mha_layer *layer, const mha_call *call, mha_weight weight)
 {
-    mha_view v = weight_view(layer, weight);
+    mha_view v = weight_view(layer, call, weight);
     double most = 0;
     for (size_t j = 0; v.data && j < v.shape[1]; j++) {
         double sum = 0;
@@ -106,11 +109,11 @@ static void measure_layer(const mha_layer *layer, const mha_call *call, mha__mag
     m->x_q = max_norm(&call->query, config->d_q);
     m->x_k = max_norm(key, config->d_kin);
     m->x_v = max_norm(value, config->d_vin);
-    m->W_Q = column_norm(layer, MHA_W_Q), m->b_Q = weight_max(layer, MHA_B_Q);
-    m->W_K = column_norm(layer, MHA_W_K), m->b_K = weight_max(layer, MHA_B_K);
-    m->W_V = column_norm(layer, MHA_W_V), m->b_V = weight_max(layer, MHA_B_V);
-    m->W_O = column_norm(layer, MHA_W_O), m->b_O = weight_max(layer, MHA_B_O);
-    m->W_O_sum = column_sum(layer, MHA_W_O);
+    m->W_Q = column_norm(layer, call, MHA_W_Q);
+    m->W_K = column_norm(layer, call, MHA_W_K);
+    m->W_V = column_norm(layer, call, MHA_W_V);
+    m->W_O = column_norm(layer, call, MHA_W_O), m->b_O = weight_max(layer, call, MHA_B_O);
+    m->W_O_sum = column_sum(layer, call, MHA_W_O);
 }
 
 /* What can be added to a score. */
@@ -183,13 +186,12 @@ void mha__magnitudes_want(bool wanted[MHA_STAGE_COUNT])
 static void measure_norms(const mha_layer *layer, const mha_call *call, const mha__attempt *a, mha__magnitudes *m)
 {
     const mha_plan *plan = &a->plan;
-    mha_view w[2] = {call->extras.q_norm, call->extras.k_norm};
+    const mha_view w[2] = {weight_view(layer, call, MHA_Q_NORM), weight_view(layer, call, MHA_K_NORM)};
     bool row[2];
     const size_t heads[2] = {plan->h, plan->h_kv};
     const mha_stage stages[2] = {MHA_STAGE_Q, MHA_STAGE_K};
     if (layer) {
         const mha_config *config = mha_layer_config(layer);
-        w[0] = weight_view(layer, MHA_Q_NORM), w[1] = weight_view(layer, MHA_K_NORM);
         row[0] = config->q_norm == MHA_NORM_ROW, row[1] = config->k_norm == MHA_NORM_ROW;
     } else
         for (int i = 0; i < 2; i++)
@@ -223,15 +225,14 @@ void mha__magnitudes_of(const mha__request *request, const mha__attempt *ran, mh
     const mha_call *call = request->call;
     const mha_semantics *s = &call->semantics;
     mha__magnitudes m = {.softcap = s->softcap};
-    const mha_extras *x = &call->extras;
-    mha_view bias_k = x->bias_k, bias_v = x->bias_v;
-    if (layer) {
+    const mha_view bias_k = weight_view(layer, call, MHA_BIAS_K), bias_v = weight_view(layer, call, MHA_BIAS_V);
+    if (layer)
         measure_layer(layer, call, &m);
-        bias_k = weight_view(layer, MHA_BIAS_K), bias_v = weight_view(layer, MHA_BIAS_V);
-    } else {
+    else
         m.x_q = max_abs(&call->query), m.x_k = max_abs(&call->key), m.x_v = max_abs(&call->value);
-        m.b_Q = max_abs(&x->b_q), m.b_K = max_abs(&x->b_k), m.b_V = max_abs(&x->b_v);
-    }
+    m.b_Q = weight_max(layer, call, MHA_B_Q);
+    m.b_K = weight_max(layer, call, MHA_B_K);
+    m.b_V = weight_max(layer, call, MHA_B_V);
     measure_cache(call->cache, &m);
     mha_plan plan = ran->plan;
     const size_t d = plan.d_k;
@@ -283,7 +284,8 @@ mha_status mha_error_bound(const mha_layer *layer, const mha_call *call, double 
 {
     mha_call exact = *call; /* the exact path refuses no numbers */
     exact.path = MHA_PATH_EXACT;
-    memset(exact.stages, 0, sizeof exact.stages);
+    exact.output = (mha_view){0};
+    exact.keep_count = 0;
     mha__request request = {.layer = layer, .call = &exact};
     if (call->cache && mha_cache_length(call->cache) > 0) {
         request.past_key = mha_cache_keys(call->cache);

@@ -1,0 +1,88 @@
+/* A validated call: its stages, one sequence of it, and the cutting of its workspace. */
+#include <string.h>
+
+#include "attention/resolved.h"
+
+_Static_assert(sizeof(mha__resolved) <= MHA_PLAN_PRIVATE_BYTES, "a plan must hold the validated call");
+
+const mha__resolved *mha__plan_resolved(const mha_plan *plan)
+{
+    return (const mha__resolved *)(const void *)&plan->internal;
+}
+
+int mha__stage_shape(const mha__resolved *r, mha_stage stage, size_t shape[4])
+{
+    const mha__sizes *p = &r->plan;
+    const size_t B = r->query.shape[0], T_q = r->query.shape[1], T_k = r->key.shape[1], S_all = p->S + p->S_extra;
+    size_t made[4] = {B, T_q, p->h * p->d_k, 0};
+    int rank = 3;
+    switch (stage) {
+    case MHA_STAGE_Q:
+    case MHA_STAGE_Q_ROT: break;
+    case MHA_STAGE_K:
+    case MHA_STAGE_K_ROT: made[1] = T_k, made[2] = p->h_kv * p->d_k; break;
+    case MHA_STAGE_V: made[1] = T_k, made[2] = p->h_kv * p->d_v; break;
+    case MHA_STAGE_SCORES:
+    case MHA_STAGE_CAPPED:
+    case MHA_STAGE_MASKED:
+    case MHA_STAGE_WEIGHTS: rank = 4, made[0] = p->B, made[1] = p->h, made[2] = p->T_q, made[3] = S_all; break;
+    case MHA_STAGE_WEIGHTS_MEAN: made[0] = p->B, made[1] = p->T_q, made[2] = S_all; break;
+    case MHA_STAGE_HEADS: made[2] = p->h * p->d_v; break;
+    case MHA_STAGE_OUTPUT: made[2] = p->d_out; break;
+    case MHA_STAGE_PRESENT_KEY:
+    case MHA_STAGE_PRESENT_VALUE:
+        if (r->semantics.cu_seqlens_q) /* a ragged batch has no cache */
+            return 0;
+        rank = 4, made[0] = p->B, made[1] = p->h_kv, made[2] = p->S;
+        made[3] = stage == MHA_STAGE_PRESENT_KEY ? p->d_k : p->d_v;
+        break;
+    case MHA_STAGE_LSE: made[0] = p->B, made[1] = p->h, made[2] = p->T_q; break;
+    default: return 0;
+    }
+    memcpy(shape, made, (size_t)rank * sizeof *shape);
+    return rank;
+}
+
+const mha_view *mha__stage_view(const mha__resolved *r, mha_stage stage)
+{
+    if (!r->has_data[stage])
+        return NULL;
+    return stage == MHA_STAGE_OUTPUT ? &r->output : &r->keep[r->keep_at[stage]].view;
+}
+
+const mha_view *mha__call_stage(const mha_call *call, mha_stage stage)
+{
+    if (stage == MHA_STAGE_OUTPUT)
+        return call->output.data ? &call->output : NULL;
+    for (size_t i = 0; i < call->keep_count; i++)
+        if (call->keep[i].stage == stage)
+            return call->keep[i].view.data ? &call->keep[i].view : NULL;
+    return NULL;
+}
+
+mha__sequence mha__resolved_sequence(const mha__resolved *r, size_t b)
+{
+    const mha_semantics *s = &r->semantics;
+    mha__sequence q = {.batch = b, .T_q = r->plan.T_q, .T_k = r->plan.T_k, .S = r->plan.S};
+    if (s->cu_seqlens_q) {
+        const int64_t *cu_q = s->cu_seqlens_q, *cu_k = s->cu_seqlens_k ? s->cu_seqlens_k : cu_q;
+        q.batch = 0;
+        q.q_from = (size_t)cu_q[b], q.T_q = (size_t)(cu_q[b + 1] - cu_q[b]);
+        q.k_from = (size_t)cu_k[b], q.T_k = q.S = (size_t)(cu_k[b + 1] - cu_k[b]);
+    }
+    q.offset = s->position_offset ? s->position_offset[b] : s->has_offset ? s->offset : r->cached;
+    return q;
+}
+
+void *mha__workspace_take(mha__workspace *workspace, size_t count, size_t size)
+{
+    size_t bytes, end;
+    if (!mha__mul(count, size, &bytes) || !mha__add(bytes, MHA_ALIGNMENT - 1, &bytes) ||
+        !mha__add(workspace->used, bytes & ~(size_t)(MHA_ALIGNMENT - 1), &end)) {
+        workspace->used = SIZE_MAX;
+        return NULL;
+    }
+    void *block = workspace->base ? workspace->base + workspace->used : NULL;
+    workspace->used = end;
+    return block;
+}

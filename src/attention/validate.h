@@ -1,0 +1,11 @@
+/* The semantics of a call against its sizes. */
+#ifndef MHA_ATTENTION_VALIDATE_H
+#define MHA_ATTENTION_VALIDATE_H
+
+#include "attention/resolved.h"
+
+/* Checks masks, lengths, windows, rotation and numbers of a call whose sizes are known, and fills in the defaults of
+ * rotation and norms. MHA_INVALID and MHA_UNSUPPORTED name the field. */
+mha_status mha__validate_semantics(mha__resolved *r, mha_error *error);
+
+#endif
