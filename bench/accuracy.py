@@ -61,8 +61,8 @@ KINDS = {"normal": normal, "large logits": large_logits, "long sums": long_sums,
 
 
 def layer_inputs(r, n):
-    """Projections, attention and output: x normal with variance 1, weights so that everything projected is, too; 64 tokens,
-    heads of 64."""
+    """Projections, attention and output: x normal with variance 1, weights so that everything projected is, too; 64
+    tokens, heads of 64."""
     return [r.standard_normal((B, T_Q, n))] + [r.standard_normal((n, n)) / math.sqrt(n) for _ in range(4)]
 
 
@@ -115,7 +115,8 @@ def ours(shim, path, part, arrays):
     last = c_void_p(output.ctypes.data), byref(bound) if path == "fast" else None
     pointers = [c_void_p(x.ctypes.data) for x in arrays]
     if part == "core":
-        failed = shim.lib.shim_attend(c_char_p(path.encode()), (c_size_t * 5)(B, T_Q, arrays[1].shape[1], H, D), *pointers, *last)
+        failed = shim.lib.shim_attend(c_char_p(path.encode()), (c_size_t * 5)(B, T_Q, arrays[1].shape[1], H, D),
+                                      *pointers, *last)
     else:
         width = arrays[0].shape[-1]
         failed = shim.lib.shim_layer(c_char_p(path.encode()), (c_size_t * 4)(B, T_Q, width, width // D), pointers[0],
@@ -126,14 +127,16 @@ def ours(shim, path, part, arrays):
 
 
 def measure(libraries):
-    """Errors by (kind, length or width, who), "bound" among them, in ULP of the output scale; who took part, and who could not."""
+    """Errors by (kind, length or width, who), "bound" among them, in ULP of the output scale; who took part, and who
+    could not."""
     shim, others, skipped, errors = Shim(libraries), {}, {}, {}
     for name in OTHERS:
         try:
             others[name] = CONTENDERS[name][1](1, libraries)
         except Absent as why:
             skipped[name] = str(why)
-    for kind, n, seed in [(kind, n, seed) for kind, (_, sizes) in GROWS.items() for n in sizes for seed in range(SEEDS)]:
+    for kind, n, seed in [(kind, n, seed) for kind, (_, sizes) in GROWS.items() for n in sizes
+                          for seed in range(SEEDS)]:
         print(f"{kind}, {n} {GROWS[kind][0]}, seed {seed}", file=sys.stderr, flush=True)
         part = "layer" if kind == LAYERS else "core"
         arrays = [np.ascontiguousarray(x, np.float32) for x in DRAWS[kind](np.random.default_rng(seed), n)]
@@ -184,28 +187,35 @@ def judgement(errors, others):
 def table(errors, kind, others):
     names, (what, sizes) = PATHS + ["bound"] + list(others), GROWS[kind]
     lines = [f"| {what} | " + " | ".join(names) + " |", "|---:" * (len(names) + 1) + "|"]
-    lines += [f"| {n} | " + " | ".join(number(errors[kind, n, x]) if (kind, n, x) in errors else "" for x in names) + " |" for n in sizes]
+    lines += [f"| {n} | " + " | ".join(number(errors[kind, n, x]) if (kind, n, x) in errors else "" for x in names)
+              + " |" for n in sizes]
     return lines
 
 
 def summary(errors, others):
     """The short table of README."""
-    lines = ["| input | keys or d_model | exact | blas | fast | bound | best other | worst other |", "|---|---:|---:|---:|---:|---:|---|---|"]
+    lines = ["| input | keys or d_model | exact | blas | fast | bound | best other | worst other |",
+             "|---|---:|---:|---:|---:|---:|---|---|"]
     for kind, (_, sizes) in GROWS.items():
         for n in (sizes[0], sizes[3], sizes[-1]):
             found = sorted((errors[kind, n, o], o) for o in others if (kind, n, o) in errors)
             ends = [f"{number(e)} ({o})" for e, o in (found[:1] + found[-1:])] or ["", ""]
-            lines.append(f"| {kind} | {n} | " + " | ".join(number(errors[kind, n, x]) for x in PATHS + ["bound"]) + f" | {ends[0]} | {ends[1]} |")
+            lines.append(f"| {kind} | {n} | " + " | ".join(number(errors[kind, n, x]) for x in PATHS + ["bound"])
+                         + f" | {ends[0]} | {ends[1]} |")
     return lines
 
 
 def report(errors, versions, skipped, plotted):
     beyond, worse = judgement(errors, versions)
     out = ["# Rounding errors", "",
-           f"Measured {datetime.datetime.now():%Y-%m-%d} with `make accuracy`: attention with Q, K and V given, {T_Q} queries in {H} heads of "
-           f"{D}, and whole layers; the largest error of {SEEDS} seeds against float64, in ULP of the output scale (the distance of two neighbouring floats at "
-           "the largest element of the output). The bound is derived in `src/verify/tolerance/error_bound.c` from the sizes of the numbers that go in, and "
-           "holds for any order of summation. Others run on the same inputs. Where all agree to the last digit it is the score of one query that "
+           f"Measured {datetime.datetime.now():%Y-%m-%d} with `make accuracy`: attention with Q, K and V given, {T_Q} "
+           f"queries in {H} heads of "
+           f"{D}, and whole layers; the largest error of {SEEDS} seeds against float64, in ULP of the output scale "
+           f"(the distance of two neighbouring floats at "
+           "the largest element of the output). The bound is derived in `src/verify/tolerance/error_bound.c` from the "
+           "sizes of the numbers that go in, and "
+           "holds for any order of summation. Others run on the same inputs. Where all agree to the last digit it is "
+           "the score of one query that "
            "decides: every matrix product here adds its 64 terms in one chain, and so they round alike.", "",
            "Beyond the bound: " + ("; ".join(beyond) or "nothing") + ".", "",
            f"Beyond {TWICE} times the best of the others (and {NOISE} ULP): " + ("; ".join(worse) or "nothing") + "."]
@@ -224,13 +234,16 @@ def plot(errors, others, path):
         print("accuracy: gnuplot is not installed: no plot", file=sys.stderr)
         return None
     names = PATHS[1:] + ["bound"] + list(others)
-    script = ["set terminal svg size 1100,1150 font 'sans,12' background 'white'", f"set output '{path}'", "set logscale xy 2",
+    script = ["set terminal svg size 1100,1150 font 'sans,12' background 'white'", f"set output '{path}'",
+              "set logscale xy 2",
               "set format y '2^{%L}'", "set grid", "set key outside right noenhanced",
               "set ylabel 'ULP of the output scale'", "set multiplot layout 3,2"]
     for i, (kind, (what, sizes)) in enumerate(GROWS.items()):
         lines = [" ".join(str(x) for x in [n] + [errors.get((kind, n, name), "?") for name in names]) for n in sizes]
-        script += [f"$kind{i} << END", *lines, "END", "set datafile missing '?'", f"set title '{kind}'", f"set xlabel '{what}' noenhanced",
-                   "plot " + ", ".join(f"$kind{i} using 1:{c + 2} with linespoints lw 1.5 title '{name}'" for c, name in enumerate(names))]
+        script += [f"$kind{i} << END", *lines, "END", "set datafile missing '?'", f"set title '{kind}'",
+                   f"set xlabel '{what}' noenhanced",
+                   "plot " + ", ".join(f"$kind{i} using 1:{c + 2} with linespoints lw 1.5 title '{name}'" for c,
+                                       name in enumerate(names))]
     done = subprocess.run(["gnuplot"], input="\n".join(script) + "\nunset multiplot\n", text=True)
     return path if done.returncode == 0 else None
 

@@ -47,12 +47,14 @@ class Ours:
 # Name in the tables, what it is, how it is made. The first is this library; the others are what it is compared with.
 CONTENDERS = {
     "mha": ("this library, its fast path", Ours),
-    "openblas": ("plain OpenBLAS: bench/openblas.c, SGEMM per block of rows and head, a vectorised softmax, one team of threads",
+    "openblas": ("plain OpenBLAS: bench/openblas.c, SGEMM per block of rows and head, a vectorised softmax, one team "
+                 "of threads",
                  OpenBlas),
     "onednn": ("oneDNN: its matmul and softmax primitives, weights packed when made ready", OneDnn),
     "xsmm": ("libxsmm: its batch-reduce kernels over packed weights, block by block, for the projections alone",
              lambda threads, libraries: Libxsmm(threads, libraries, blocks=True)),
-    "xsmm-gemm": ("libxsmm: its own GEMM, for the projections alone", lambda threads, libraries: Libxsmm(threads, libraries, blocks=False)),
+    "xsmm-gemm": ("libxsmm: its own GEMM, for the projections alone", lambda threads,
+                  libraries: Libxsmm(threads, libraries, blocks=False)),
     "ort-mha": ("ONNX Runtime: MultiHeadAttention", lambda threads, _: OnnxRuntime(threads, "mha")),
     "ort-attn": ("ONNX Runtime: the ONNX operator Attention", lambda threads, _: OnnxRuntime(threads, "attn")),
     "ort-gqa": ("ONNX Runtime: GroupQueryAttention, where causal", lambda threads, _: OnnxRuntime(threads, "gqa")),

@@ -11,7 +11,8 @@
 EXPORT const char *xsmm_arch(void) { return libxsmm_get_target_arch(); }
 EXPORT const char *xsmm_version(void) { return LIBXSMM_VERSION; }
 
-/* Y (m, n) = X (m, k) W + b, everything contiguous; b may be NULL. To libxsmm, which counts by columns, Y^T = W^T X^T. */
+/* Y (m, n) = X (m, k) W + b, everything contiguous; b may be NULL. To libxsmm, which counts by columns,
+ * Y^T = W^T X^T. */
 EXPORT void xsmm_gemm(int m, int n, int k, const float *x, const float *W, const float *b, float *y)
 {
     const float one = 1.0f, beta = b ? 1.0f : 0.0f;
@@ -41,8 +42,8 @@ static libxsmm_smmfunction_reducebatch_strd dispatch(const product *p, int rows,
 {
     const int columns = p->c.columns, terms = p->c.terms, ldx = (int)p->k, ldy = (int)p->n, size = sizeof(float);
     const float one = 1.0f;
-    return libxsmm_smmdispatch_reducebatch_strd(columns, rows, terms, columns * terms * size, terms * size, &columns, &ldx, &ldy,
-                                                &one, &beta, NULL, NULL);
+    return libxsmm_smmdispatch_reducebatch_strd(columns, rows, terms, columns * terms * size, terms * size, &columns,
+                                                &ldx, &ldy, &one, &beta, NULL, NULL);
 }
 
 EXPORT void xsmm_destroy(product *p)
@@ -59,7 +60,8 @@ EXPORT product *xsmm_create(size_t m, size_t n, size_t k, const float *W, const 
     if (!p)
         return NULL;
     *p = (product){.m = m, .n = n, .k = k, .c = *c, .b = b, .y = y};
-    const size_t columns = (size_t)c->columns, last = m % (size_t)c->rows, page = (size_t)2 << 20; /* huge, if the system has some */
+    const size_t columns = (size_t)c->columns, last = m % (size_t)c->rows,
+                 page = (size_t)2 << 20; /* huge, if the system has some */
     const size_t bytes = (n * k * sizeof *W + page - 1) / page * page;
     bool made = (p->W = aligned_alloc(page, bytes)) != NULL && (madvise(p->W, bytes, MADV_HUGEPAGE), true);
     for (int later = 0; later < 2; later++) {
@@ -80,14 +82,17 @@ EXPORT product *xsmm_create(size_t m, size_t n, size_t k, const float *W, const 
 
 static void block(const product *p, const float *x, size_t first, size_t column)
 {
-    const size_t terms = (size_t)p->c.terms, blocks = p->k / terms, columns = (size_t)p->c.columns, most = (size_t)p->c.rows;
+    const size_t terms = (size_t)p->c.terms, blocks = p->k / terms, columns = (size_t)p->c.columns,
+                 most = (size_t)p->c.rows;
     const size_t rows = p->m - first < most ? p->m - first : most;
     float *y = p->y + first * p->n + column;
     for (size_t i = 0; p->b && i < rows; i++)
         memcpy(y + i * p->n, p->b + column, columns * sizeof *y);
     for (size_t from = 0; from < blocks; from += (size_t)p->c.reduced) {
-        const unsigned long long rest = blocks - from, reduced = (size_t)p->c.reduced, count = rest < reduced ? rest : reduced;
-        p->kernel[rows < most][from > 0](p->W + column * p->k + from * terms * columns, x + first * p->k + from * terms, y, &count);
+        const unsigned long long rest = blocks - from, reduced = (size_t)p->c.reduced,
+                                 count = rest < reduced ? rest : reduced;
+        p->kernel[rows < most][from > 0](p->W + column * p->k + from * terms * columns, x + first * p->k + from * terms,
+                                         y, &count);
     }
 }
 

@@ -8,8 +8,8 @@ import numpy as np
 from work import Absent, library, time_calls
 
 
-# Rows, columns and terms of a block, terms in a call: those that were among the fastest of some hundred for rows and widths
-# from 128 to 4096.
+# Rows, columns and terms of a block, terms in a call: those that were among the fastest of some hundred for rows and
+# widths from 128 to 4096.
 CUTS = [(128, 64, 256, 512), (256, 128, 256, 512), (32, 64, 64, 512), (128, 64, 64, 512), (128, 32, 256, 8192)]
 
 
@@ -48,7 +48,8 @@ class Libxsmm:
             k, made = x.shape[1], []
             for W, b, y in products:
                 n = W.shape[1]
-                own = Cut(min(cut[0], len(x)), divisor(n, cut[1]), divisor(k, cut[2]), max(1, cut[3] // divisor(k, cut[2])))
+                own = Cut(min(cut[0], len(x)), divisor(n, cut[1]), divisor(k, cut[2]),
+                          max(1, cut[3] // divisor(k, cut[2])))
                 made.append(self.lib.xsmm_create(len(x), n, k, address(W), address(b), address(y), byref(own)))
                 self.made += filter(None, made[-1:])
             if None in made:

@@ -51,7 +51,8 @@ class OneDnn:
             steps = [(q, out, np.zeros((w.B, w.h_kv, group, w.T_k), np.float32))]
         else:  # those that share keys come one after the other: broadcasting them takes its slowest kernel
             q, out = (x.transpose(0, 2, 1, 3) for x in (q, out))
-            steps = [(q[:, i::group], out[:, i::group], np.zeros((w.B, w.h_kv, w.T_q, w.T_k), np.float32)) for i in range(group)]
+            steps = [(q[:, i::group], out[:, i::group], np.zeros((w.B, w.h_kv, w.T_q, w.T_k), np.float32))
+                     for i in range(group)]
         mask = np.triu(np.full((w.T_q, w.T_k), -np.inf, np.float32), 1)[None, None] if w.causal and w.T_q > 1 else None
         for some_q, some_out, scores in steps:
             self.matmul(some_q, k.swapaxes(-1, -2), scores, scale=scale, mask=mask)

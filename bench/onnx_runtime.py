@@ -21,7 +21,8 @@ API = {
     "Run": (9, [c_void_p, c_void_p, c_void_p, c_void_p, c_size_t, c_void_p, c_size_t, c_void_p], c_void_p),
     "CreateSessionOptions": (10, [c_void_p], c_void_p),
     "SetIntraOpNumThreads": (24, [c_void_p, c_int], c_void_p),
-    "CreateTensorWithDataAsOrtValue": (49, [c_void_p, c_void_p, c_size_t, c_void_p, c_size_t, c_int, c_void_p], c_void_p),
+    "CreateTensorWithDataAsOrtValue": (49, [c_void_p, c_void_p, c_size_t, c_void_p, c_size_t, c_int, c_void_p],
+                                       c_void_p),
     "CreateCpuMemoryInfo": (69, [c_int, c_int, c_void_p], c_void_p),
     "ReleaseSession": (95, [c_void_p], None),
     "ReleaseValue": (96, [c_void_p], None),
@@ -78,7 +79,7 @@ class Graph:
             return field(1, name) + field(2, field(1, field(1, FLOAT) + field(2, dims)))
 
         graph = self.nodes + field(2, "g") + b"".join(self.constants)
-        graph += b"".join(field(11, typed(n, a.shape)) for n, a in self.feeds.items()) 
+        graph += b"".join(field(11, typed(n, a.shape)) for n, a in self.feeds.items())
         graph += b"".join(field(12, typed(n, shape)) for n, shape in outputs.items())
         opsets = field(8, field(1, "") + field(2, 23)) + field(8, field(1, MICROSOFT) + field(2, 1))
         return field(1, 10) + opsets + field(7, graph)
@@ -129,11 +130,13 @@ class OnnxRuntime:
                 raise Absent("MultiHeadAttention has no grouped heads")
             inputs = [q, k, v, bias or "", "", "", *(past or [])] if past or bias else [q, k, v]
             outputs = [output, output + "_k", output + "_v"] if past else [output]
-            return graph.node("MultiHeadAttention", inputs, outputs, MICROSOFT, num_heads=w.h, unidirectional=int(w.causal))
+            return graph.node("MultiHeadAttention", inputs, outputs, MICROSOFT, num_heads=w.h,
+                              unidirectional=int(w.causal))
         if self.kind == "attn":
             inputs = [q, k, v, "", *past] if past else [q, k, v]
             outputs = [output, output + "_k", output + "_v"] if past else [output]
-            return graph.node("Attention", inputs, outputs, q_num_heads=w.h, kv_num_heads=w.h_kv, is_causal=int(w.causal))
+            return graph.node("Attention", inputs, outputs, q_num_heads=w.h, kv_num_heads=w.h_kv,
+                              is_causal=int(w.causal))
         if not (w.causal or w.decodes):
             raise Absent("GroupQueryAttention is always causal")
         lengths = graph.constant(np.full(w.B, w.T_k - 1, np.int32))
@@ -157,7 +160,8 @@ class OnnxRuntime:
             self.attention(graph, w, *feeds, None, None, "output")
         else:
             row = (w.B, 1, w.h_kv * w.d_k)
-            feeds = [graph.feed("q", q), graph.feed("k", keys[:, :, -1].reshape(row)), graph.feed("v", values[:, :, -1].reshape(row))]
+            feeds = [graph.feed("q", q), graph.feed("k", keys[:, :, -1].reshape(row)),
+                     graph.feed("v", values[:, :, -1].reshape(row))]
             past = [graph.feed("past_k", keys[:, :, :-1]), graph.feed("past_v", values[:, :, :-1])]
             self.attention(graph, w, *feeds, past, None, "output")
 
@@ -187,7 +191,8 @@ class OnnxRuntime:
 
     def value(self, array):
         shape, value = (c_int64 * array.ndim)(*array.shape), c_void_p()
-        self.check("CreateTensorWithDataAsOrtValue", self.memory, array.ctypes.data, array.nbytes, shape, array.ndim, FLOAT, byref(value))
+        self.check("CreateTensorWithDataAsOrtValue", self.memory, array.ctypes.data, array.nbytes, shape, array.ndim,
+                   FLOAT, byref(value))
         self.values.append(value)
         return value
 
@@ -200,7 +205,8 @@ class OnnxRuntime:
         {"layer": self.whole, "core": self.core, "proj": self.projections}[w.part](graph, w)
         if w.part == "proj":
             keys = w.T_k if w.crosses else w.T_q
-            rows = {"yQ": (w.B, w.T_q, w.h * w.d_k), "yK": (w.B, keys, w.h_kv * w.d_k), "yV": (w.B, keys, w.h_kv * w.d_k),
+            rows = {"yQ": (w.B, w.T_q, w.h * w.d_k), "yK": (w.B, keys, w.h_kv * w.d_k),
+                    "yV": (w.B, keys, w.h_kv * w.d_k),
                     "yO": (w.B, w.T_q, w.d_model)}
         self.results = [np.zeros(shape, np.float32) for shape in rows.values()]
         model, session = graph.model(rows), c_void_p()

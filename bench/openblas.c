@@ -1,5 +1,5 @@
-/* What one writes with CBLAS alone, as a contender of bench/peers.py: SGEMM per block of rows and head with a vectorised
- * softmax between, and SGEMM in pieces for a projection; one OpenMP team, the BLAS serial inside it. */
+/* What one writes with CBLAS alone, as a contender of bench/peers.py: SGEMM per block of rows and head with a
+ * vectorised softmax between, and SGEMM in pieces for a projection; one OpenMP team, the BLAS serial inside it. */
 #include <cblas.h>
 #include <math.h>
 #include <stdlib.h>
@@ -54,8 +54,8 @@ static void softmax(float *x, size_t n, size_t width)
 }
 
 /* m rows `row` floats apart, row i seeing the first seen + i keys (or all `keys` of them). */
-static void rows_of_head(const core *c, const float *q, float *out, size_t m, size_t row, const float *k, const float *v,
-                         size_t keys, size_t seen, float *scores)
+static void rows_of_head(const core *c, const float *q, float *out, size_t m, size_t row, const float *k,
+                         const float *v, size_t keys, size_t seen, float *scores)
 {
     const float scale = 1.0f / sqrtf((float)c->d);
     const blasint M = (blasint)m, S = (blasint)keys, D = (blasint)c->d, ld = (blasint)row, ldk = (blasint)c->k_time;
@@ -94,8 +94,8 @@ EXPORT int plain_core(const core *c)
             if (!scores)
                 failed = 1;
             else
-                rows_of_head(c, c->q + at, c->out + at, m, row, c->k + other, c->v + other, keys, c->causal ? first + 1 : c->T_k,
-                             scores);
+                rows_of_head(c, c->q + at, c->out + at, m, row, c->k + other, c->v + other, keys,
+                             c->causal ? first + 1 : c->T_k, scores);
         }
         free(scores);
     }
@@ -103,7 +103,8 @@ EXPORT int plain_core(const core *c)
 }
 
 /* Y (m, n) = X (m, k) W + b, everything contiguous; cut along the longer side of Y. */
-EXPORT void plain_project(size_t m, size_t n, size_t k, const float *x, const float *W, const float *b, float *y, int threads)
+EXPORT void plain_project(size_t m, size_t n, size_t k, const float *x, const float *W, const float *b, float *y,
+                          int threads)
 {
     const size_t pieces = m * n * k < 100000 ? 1 : (size_t)threads, long_side = n >= m ? n : m;
     const size_t step = ((long_side + pieces - 1) / pieces + 31) / 32 * 32;
@@ -119,10 +120,10 @@ EXPORT void plain_project(size_t m, size_t n, size_t k, const float *x, const fl
         for (size_t i = 0; b && i < rows; i++)
             memcpy(to + i * n, b + column, columns * sizeof *b);
         if (rows == 1)
-            cblas_sgemv(CblasRowMajor, CblasTrans, (blasint)k, (blasint)columns, 1.0f, W + column, (blasint)n, x + row * k, 1,
-                        b ? 1.0f : 0.0f, to, 1);
+            cblas_sgemv(CblasRowMajor, CblasTrans, (blasint)k, (blasint)columns, 1.0f, W + column, (blasint)n,
+                        x + row * k, 1, b ? 1.0f : 0.0f, to, 1);
         else
-            cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (blasint)rows, (blasint)columns, (blasint)k, 1.0f, x + row * k,
-                        (blasint)k, W + column, (blasint)n, b ? 1.0f : 0.0f, to, (blasint)n);
+            cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (blasint)rows, (blasint)columns, (blasint)k, 1.0f,
+                        x + row * k, (blasint)k, W + column, (blasint)n, b ? 1.0f : 0.0f, to, (blasint)n);
     }
 }

@@ -9,7 +9,8 @@ from work import Absent, library, time_calls
 
 class Core(ctypes.Structure):
     _fields_ = ([(n, c_size_t) for n in "B T_q T_k h h_kv d".split()] + [("causal", c_int), ("threads", c_int)]
-                + [(n, c_void_p) for n in "q k v out".split()] + [(n, c_size_t) for n in "k_batch k_time k_head".split()])
+                + [(n, c_void_p) for n in "q k v out".split()]
+                + [(n, c_size_t) for n in "k_batch k_time k_head".split()])
 
 
 def address(array):
@@ -41,7 +42,8 @@ class OpenBlas:
     def project(self, w, x, name):
         W, b = self.keep(w["W_" + name]), self.keep(w["b_" + name])
         y = self.keep(np.zeros((*x.shape[:-1], W.shape[1]), np.float32))
-        arguments = (x.size // W.shape[0], W.shape[1], W.shape[0], address(x), address(W), address(b), address(y), self.threads)
+        arguments = (x.size // W.shape[0], W.shape[1], W.shape[0], address(x), address(W), address(b), address(y),
+                     self.threads)
         return y, lambda: self.lib.plain_project(*arguments)
 
     def prepare(self, w):

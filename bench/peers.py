@@ -1,8 +1,8 @@
 """Measures the same work with this library and with what people would otherwise use, in turns, in one run.
 
 Every contender (bench/contenders.py) is a process of its own, so that no thread pool meets another. A piece is one part
-(core, layer, projections) of one shape on some threads: all outputs are compared first; then rounds, in which each contender
-has one turn. Pieces are kept in a file as they are done, so that a run can be cut short and taken up again:
+(core, layer, projections) of one shape on some threads: all outputs are compared first; then rounds, in which each
+contender has one turn. Pieces are kept in a file as they are done, so that a run can be cut short and taken up again:
 
     make bench-peers                                      all of it, then bench/RESULTS.md and a plot
     make bench-peers PEERS="--shapes 'bert8x512 cross' --parts core --threads 2"      some of it
@@ -26,7 +26,8 @@ import results
 from contenders import CONTENDERS
 from work import Absent, Shim, Work
 
-SHAPES = ("tiny16 bert1x128 bert8x128 bert1x512 bert8x512 gpt2_1024 llama512 llama2048 llama3_1024 long8192 long16384 cross "
+SHAPES = ("tiny16 bert1x128 bert8x128 bert1x512 bert8x512 gpt2_1024 llama512 llama2048 llama3_1024 long8192 long16384 "
+          "cross "
           "decode2048 decode8x4096 vit197 width40 width80 width96 width128 width256")
 ARRAYS = "query key value cached_keys cached_values W_Q b_Q W_K b_K W_V b_V W_O b_O heads".split()
 PARTS = "core layer proj"
@@ -79,7 +80,8 @@ class Worker:
         self.name, self.threads = name, threads
         environment = dict(os.environ, OMP_NUM_THREADS=str(threads), OPENBLAS_NUM_THREADS=str(threads))
         environment.pop("OPENBLAS_CORETYPE", None)  # its own choice of kernels
-        self.process = subprocess.Popen([sys.executable, __file__, "--worker", name, str(threads), "--libraries", libraries],
+        self.process = subprocess.Popen([sys.executable, __file__, "--worker", name, str(threads), "--libraries",
+                                         libraries],
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
         self.hello = self.read()
 
@@ -154,7 +156,8 @@ def measure(shim, workers, shape, part, threads, options, folder):
             row["ms"].append(worker.ask("turn")["ms"])
     for worker, _ in able:
         worker.ask("release")
-    return {"shape": shape, "part": part, "threads": threads, "peak": limits[0], "reads": limits[1], "sizes": sizes, "rows": rows,
+    return {"shape": shape, "part": part, "threads": threads, "peak": limits[0], "reads": limits[1], "sizes": sizes,
+            "rows": rows,
             "load": os.getloadavg()[0], "when": f"{datetime.datetime.now():%Y-%m-%d %H:%M}"}
 
 
@@ -172,13 +175,15 @@ def disturbed(kept):
 def run(options, kept):
     """The pieces asked for, written to the file one by one; gives how many the budget has left undone."""
     shim, begun = Shim(options.libraries), time.monotonic()
-    wanted = [(threads, part, shape) for threads in options.threads for part in options.parts for shape in options.shapes]
+    wanted = [(threads, part, shape) for threads in options.threads for part in options.parts
+              for shape in options.shapes]
     if options.redo:
         wanted = [w for w in wanted if w in disturbed(kept)]
     elif options.resume:
         wanted = [w for w in wanted if w not in map(key, kept["pieces"])]
     workers, count = [], 0
-    with tempfile.TemporaryDirectory(prefix="mha-peers-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as folder:
+    with tempfile.TemporaryDirectory(prefix="mha-peers-", dir="/dev/shm" if os.path.isdir("/dev/shm")
+                                     else None) as folder:
         for threads, part, shape in wanted:
             start = time.monotonic()
             if options.budget and start - begun > options.budget:
@@ -190,7 +195,8 @@ def run(options, kept):
                 for worker in workers:
                     kept["versions"].pop(worker.name, None)
                     kept["skipped"].pop(worker.name, None)
-                    kept["skipped" if "absent" in worker.hello else "versions"][worker.name] = list(worker.hello.values())[0]
+                    kept["skipped" if "absent" in worker.hello
+                         else "versions"][worker.name] = list(worker.hello.values())[0]
                 workers = [w for w in workers if "absent" not in w.hello]
             count += 1
             print(f"{part} {shape}, {threads} thread(s), {count} of {len(wanted)}", file=sys.stderr, flush=True)
@@ -208,14 +214,18 @@ def run(options, kept):
 def main():
     here = os.path.dirname(os.path.abspath(__file__))
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--libraries", required=True, metavar="FOLDER", help="where make bench-peers put its shared objects")
-    parser.add_argument("--shapes", default=SHAPES, type=str.split, help="names or B,Tq,Tk,d_model,h[,...] as mha bench takes them")
+    parser.add_argument("--libraries", required=True, metavar="FOLDER", help="where make bench-peers put its shared "
+                                                                             "objects")
+    parser.add_argument("--shapes", default=SHAPES, type=str.split, help="names or B,Tq,Tk,d_model,h[,...] as mha "
+                                                                         "bench takes them")
     parser.add_argument("--parts", default=PARTS, type=str.split, help=PARTS)
     parser.add_argument("--threads", default="2 1", type=lambda s: [int(n) for n in s.split()])
     parser.add_argument("--rounds", type=int, default=11)
-    parser.add_argument("--seconds", type=float, default=1.0, help="per piece; three rounds are always taken, of the longest two")
+    parser.add_argument("--seconds", type=float, default=1.0, help="per piece; three rounds are always taken, of the "
+                                                                   "longest two")
     parser.add_argument("--into", metavar="FILE", help="where pieces are kept [FOLDER/peers.json]")
-    parser.add_argument("--resume", action="store_true", help="keep the pieces that are there, measure those that are missing")
+    parser.add_argument("--resume", action="store_true", help="keep the pieces that are there, measure those that are "
+                                                              "missing")
     parser.add_argument("--redo", action="store_true", help="measure again what other programs disturbed")
     parser.add_argument("--budget", type=float, default=0, metavar="SECONDS", help="begin no further piece after this")
     parser.add_argument("--report", action="store_true", help="only write the report of the pieces that are there")
@@ -235,7 +245,8 @@ def main():
             kept["command"] = shlex.join(sys.argv[1:at] + sys.argv[at + 2:])
         missing = run(options, kept)
         if missing:
-            print(f"{missing} pieces are left: {'--redo' if options.redo else '--resume'} measures them, --report writes down what is there")
+            print(f"{missing} pieces are left: {'--redo' if options.redo else '--resume'} measures them, --report "
+                  f"writes down what is there")
             return
     results.write(kept, CONTENDERS, SHAPES.split(), options.out)
     if disturbed(kept):

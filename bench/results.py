@@ -7,7 +7,8 @@ import subprocess
 import sys
 
 TIE = 0.05  # gaps below this are ties
-PART_NAMES = {"core": "attention with Q, K and V given", "layer": "the whole layer", "proj": "the four projections alone"}
+PART_NAMES = {"core": "attention with Q, K and V given", "layer": "the whole layer",
+              "proj": "the four projections alone"}
 
 
 def best(row):
@@ -35,8 +36,8 @@ class Piece:
         self.other = min(others, key=best) if others else None
 
     def hold_against(self, pieces):
-        """The peak of the machine: the highest measured in this run, as other programs only ever lower it. What can be read
-        is the piece's own, measured between its turns: on a shared machine it changes by half from minute to minute."""
+        """The peak of the machine: the highest measured in this run, as other programs only ever lower it. What can
+        be read is the piece's own, measured between its turns: on a shared machine it changes by half from minute to minute."""
         self.peak = max(p.peak for p in pieces if p.threads == self.threads)
 
     def ratio(self):
@@ -90,18 +91,24 @@ def shortfalls(pieces):
 def list_shortfalls(pieces):
     short, n = shortfalls(pieces)
     lines = ["## Where we fall short", "",
-             "Held against: cores of 512 tokens and more at 65 % of the FMA peak (60 % causal) and 1.5 times (1.75 causal) as fast as the "
-             "fastest other on 2 threads, 1.25 (1.5) on one; projections at 85 % of the peak from 512 rows on, 75 % from 128, at d_model "
-             "4096 1.3 times as fast as the fastest other, never behind OpenBLAS; layers ahead of everyone, bert8x512 at 75 % of "
-             f"the peak; decoding at 90 % of the read bandwidth. {n - len(short)} of {n} are met; the others, farthest first:", ""]
+             "Held against: cores of 512 tokens and more at 65 % of the FMA peak (60 % causal) and 1.5 times (1.75 "
+             "causal) as fast as the "
+             "fastest other on 2 threads, 1.25 (1.5) on one; projections at 85 % of the peak from 512 rows on, 75 % "
+             "from 128, at d_model "
+             "4096 1.3 times as fast as the fastest other, never behind OpenBLAS; layers ahead of everyone, bert8x512 "
+             "at 75 % of "
+             f"the peak; decoding at 90 % of the read bandwidth. {n - len(short)} of {n} are met; the others, "
+             f"farthest first:", ""]
     if short:
-        lines += ["| part | threads | shape | what | found | wanted | found / wanted |", "|---|---|---|---|---|---|---|"]
+        lines += ["| part | threads | shape | what | found | wanted | found / wanted |",
+                  "|---|---|---|---|---|---|---|"]
         lines += [f"| {p.part} | {p.threads} | {p.shape} | {what} | {have:.3g} | {want:.3g} | {ratio:.2f}"
                   + (" (a tie)" if what.startswith("times") and want <= 1 and have > 1 - TIE else "") + " |"
                   for ratio, p, what, have, want in short]
     behind = [p for p in pieces if p.ratio() and p.ratio() < 1 - TIE]
     lines += ["", "Behind the fastest other by more than 5 %: " + (", ".join(
-        f"{p.part} {p.shape} on {p.threads} ({p.other['name']}, {p.ratio():.2f})" for p in sorted(behind, key=Piece.ratio))
+        f"{p.part} {p.shape} on {p.threads} ({p.other['name']}, {p.ratio():.2f})"
+        for p in sorted(behind, key=Piece.ratio))
         or "nowhere in this run") + "."]
     return lines
 
@@ -112,13 +119,16 @@ def cell(p, row):
     gflops = p.flops / best(row) / 1e6
     limit = f", {p.read_percent(row):.0f}% of {p.reads:.0f} GB/s" if p.decodes else ""
     once = "" if len(row["ms"]) > 1 else ", once"
-    return f"{number(best(row))} / {number(statistics.median(row['ms']))} ({number(gflops)}, {p.percent(row):.0f}%{limit}{once})"
+    median = number(statistics.median(row["ms"]))
+    return f"{number(best(row))} / {median} ({number(gflops)}, {p.percent(row):.0f}%{limit}{once})"
 
 
 def ratio_table(pieces, shapes, keys):
-    lines = ["| shape | " + " | ".join(f"{part}, {threads_of(n)}" for part, n in keys) + " |", "|---" * (len(keys) + 1) + "|"]
+    lines = ["| shape | " + " | ".join(f"{part}, {threads_of(n)}" for part, n in keys) + " |", "|---" * (len(keys) + 1)
+             + "|"]
     for shape in shapes:
-        found = {(p.part, p.threads): f"{p.ratio():.2f} ({p.other['name']})" for p in pieces if p.shape == shape and p.ratio()}
+        found = {(p.part, p.threads): f"{p.ratio():.2f} ({p.other['name']})" for p in pieces
+                 if p.shape == shape and p.ratio()}
         lines.append(f"| {shape} | " + " | ".join(found.get(k, "") for k in keys) + " |")
     return lines
 
@@ -129,7 +139,8 @@ def time_table(pieces, contenders):
     lines = ["| | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
     for p in pieces:
         fastest = min(map(best, p.ran), default=0)
-        cells = {r["name"]: ("**" if best(r) == fastest else "") + cell(p, r) + ("**" if best(r) == fastest else "") for r in p.ran}
+        cells = {r["name"]: ("**" if best(r) == fastest else "") + cell(p, r) + ("**" if best(r) == fastest else "")
+                 for r in p.ran}
         lines.append(f"| {p.shape} | " + " | ".join(cells.get(n, "") for n in names) + " |")
     return lines
 
@@ -147,7 +158,8 @@ def absences(pieces):
         for r in p.rows:
             if r.get("absent", "").startswith(("FAILS", "DISAGREES", "stores", "oneDNN")):
                 said.setdefault((r["name"], r["absent"]), []).append(f"{p.part} {p.shape}")
-    return [f"- {name}, not timed in {', '.join(sorted(set(where)))}: {why}" for (name, why), where in sorted(said.items())]
+    return [f"- {name}, not timed in {', '.join(sorted(set(where)))}: {why}" for (name, why),
+            where in sorted(said.items())]
 
 
 def report(kept, contenders, pieces, plotted):
@@ -159,16 +171,21 @@ def report(kept, contenders, pieces, plotted):
     out = ["# This library beside what people would otherwise use", "",
            f"Measured {min(times)} to {max(times)[11:]} on {cpu_name()}; {platform.system()} {platform.release()}; "
            f"{kept.get('seconds', 0):.0f} s of measuring. Load average {min(loads):.1f} to {max(loads):.1f}"
-           + (": other programs were at work beside it now and then, so times scatter." if max(loads) > 1.5 * os.cpu_count() else ".")
+           + (": other programs were at work beside it now and then, so times scatter."
+              if max(loads) > 1.5 * os.cpu_count() else ".")
            + " Compare ratios within one shape, measured in turns; do not compare times across runs.", "",
            f"Command: `make bench-peers{options}`; `bench/peers.py --help` says how to run it in pieces.", ""]
     out += list_shortfalls(pieces)
     out += ["", "## Ratios", "", "The fastest other's best time divided by ours: above 1 we are ahead.", ""]
     out += ratio_table(pieces, shapes, keys)
-    out += ["", "## Times", "", "Each cell: best ms / median ms (GFLOP/s of the best, per cent of the FMA peak, the highest of this run). "
-            "A GEMM counts 2MNK; a core 4 B T_q T_k h d_k, half of that when causal, whatever is really computed; the projections "
-            "8 B T d^2 where all widths are d; a layer both. Decoding also says how much of the read bandwidth it reaches, reading cache and "
-            "weights once, and of how much: that limit is reading 512 MiB, measured between the turns. The fastest is bold; `once`: far slower than we are, one turn only."]
+    out += ["", "## Times", "", "Each cell: best ms / median ms (GFLOP/s of the best, per cent of the FMA peak, the "
+                                "highest of this run). "
+            "A GEMM counts 2MNK; a core 4 B T_q T_k h d_k, half of that when causal, whatever is really computed; the "
+            "projections "
+            "8 B T d^2 where all widths are d; a layer both. Decoding also says how much of the read bandwidth it "
+            "reaches, reading cache and "
+            "weights once, and of how much: that limit is reading 512 MiB, measured between the turns. The fastest is "
+            "bold; `once`: far slower than we are, one turn only."]
     for part, n in keys:
         here = [p for p in pieces if (p.part, p.threads) == (part, n)]
         out += ["", f"### {part}, {threads_of(n)} ({PART_NAMES[part]}; FMA peak {here[0].peak:.0f} GFLOP/s)", "",
@@ -176,14 +193,21 @@ def report(kept, contenders, pieces, plotted):
     if plotted:
         out += ["", f"![GFLOP/s by shape]({os.path.basename(plotted)})"]
     out += ["", "## Who took part", ""]
-    out += [f"- {name}: {contenders[name][0]} ({kept['versions'][name]})" for name in contenders if name in kept["versions"]]
-    out += [f"- {name}: {contenders[name][0]}: **skipped**: {kept['skipped'][name]}" for name in contenders if name in kept["skipped"]]
+    out += [f"- {name}: {contenders[name][0]} ({kept['versions'][name]})" for name in contenders
+            if name in kept["versions"]]
+    out += [f"- {name}: {contenders[name][0]}: **skipped**: {kept['skipped'][name]}" for name in contenders
+            if name in kept["skipped"]]
     out += ["- not here: ggml, oneDNN's graph interface, BLIS", *absences(pieces)]
-    out += ["", f"All outputs were compared with ours before anything was timed: the largest difference is {worst:.1e} of the "
-            "largest output (limit 1e-04); of the projections Q, K, V and the product with W_O are compared. Core: Q, K, V are given as "
-            "(B, T, h, d_k), to PyTorch as the (B, h, T, d_k) it likes best. Decoding: one new token, K and V as a cache keeps them. Every "
-            "contender runs in a process of its own with OMP_NUM_THREADS and OPENBLAS_NUM_THREADS set to the number of threads and "
-            "OPENBLAS_CORETYPE unset; Python calls PyTorch, which costs it some microseconds a call, the others through C. A turn under "
+    out += ["", f"All outputs were compared with ours before anything was timed: the largest difference is "
+                f"{worst:.1e} of the "
+            "largest output (limit 1e-04); of the projections Q, K, V and the product with W_O are compared. Core: Q, "
+            "K, V are given as "
+            "(B, T, h, d_k), to PyTorch as the (B, h, T, d_k) it likes best. Decoding: one new token, K and V as a "
+            "cache keeps them. Every "
+            "contender runs in a process of its own with OMP_NUM_THREADS and OPENBLAS_NUM_THREADS set to the number "
+            "of threads and "
+            "OPENBLAS_CORETYPE unset; Python calls PyTorch, which costs it some microseconds a call, the others "
+            "through C. A turn under "
             "4 ms repeats the call and takes the average."]
     return "\n".join(out) + "\n"
 
@@ -197,10 +221,13 @@ def plot(pieces, contenders, path):
         return None
     threads = max(p.threads for p in pieces)
     parts = [part for part in PART_NAMES if any(p.part == part and p.threads == threads for p in pieces)]
-    script = [f"set terminal svg size 1200,{400 * len(parts)} font 'sans,12' background 'white'", f"set output '{path}'",
+    script = [f"set terminal svg size 1200,{400 * len(parts)} font 'sans,12' background 'white'",
+              f"set output '{path}'",
               "set style data histograms", "set style histogram clustered gap 1", "set style fill solid 0.85 noborder",
-              "set boxwidth 0.9", "set grid ytics", "set key outside right top noenhanced", "set xtics noenhanced nomirror rotate by -35",
-              "set ylabel 'GFLOP/s'", "set yrange [0:*]", "set datafile missing '?'", f"set multiplot layout {len(parts)},1"]
+              "set boxwidth 0.9", "set grid ytics", "set key outside right top noenhanced",
+              "set xtics noenhanced nomirror rotate by -35",
+              "set ylabel 'GFLOP/s'", "set yrange [0:*]", "set datafile missing '?'", f"set multiplot layout "
+                                                                                      f"{len(parts)},1"]
     for part in parts:
         here = [p for p in pieces if p.part == part and p.threads == threads and not p.decodes]
         names = [n for n in contenders if any(r["name"] == n for p in here for r in p.ran)]

@@ -158,8 +158,10 @@ MHA_API int shim_limits(int threads, double *peak_gflops, double *read_gbs)
     return mha__machine_limits(threads, peak_gflops, read_gbs) == MHA_OK;
 }
 
-/* Runs a call on a path; unless `bound` is NULL says how far a float path may be from the exact `stage`. 0 when it ran. */
-static int run_beside_bound(const mha_layer *layer, const char *path_name, mha_call *call, mha_stage stage, double *bound)
+/* Runs a call on a path; unless `bound` is NULL says how far a float path may be from the exact `stage`.
+ * 0 when it ran. */
+static int run_beside_bound(const mha_layer *layer, const char *path_name, mha_call *call, mha_stage stage,
+                            double *bound)
 {
     mha_plan plan;
     double bounds[MHA_STAGE_COUNT];
@@ -186,7 +188,8 @@ MHA_API int shim_attend(const char *path_name, const size_t sizes[5], float *q, 
 }
 
 /* A layer without biases: x and output (B, T, d_model), W_Q, W_K, W_V and W_O (d_model, d_model). */
-MHA_API int shim_layer(const char *path_name, const size_t sizes[4], float *x, float *const W[4], double *output, double *bound)
+MHA_API int shim_layer(const char *path_name, const size_t sizes[4], float *x, float *const W[4], double *output,
+                       double *bound)
 {
     static const mha_weight weights[] = {MHA_W_Q, MHA_W_K, MHA_W_V, MHA_W_O};
     const size_t B = sizes[0], T = sizes[1], d_model = sizes[2];

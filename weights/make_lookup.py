@@ -87,7 +87,8 @@ def main():
                            {"format": "pt", **made_by})
     safetensors_file.write(directory / "recorded.safetensors",
                            {"tokens": tokens[:2].numpy(), "input": x.numpy(), "output": out.numpy(),
-                            "weights": weights.numpy(), "output64": out64.numpy(), "weights64": weights64.numpy()}, made_by)
+                            "weights": weights.numpy(), "output64": out64.numpy(), "weights64": weights64.numpy()},
+                            made_by)
     config = {"model_type": "multihead_attention", "d_model": WIDTH, "num_attention_heads": HEADS, "bias": True,
               "causal": True}
     (directory / "config.json").write_text(json.dumps(config, indent=2) + "\n")

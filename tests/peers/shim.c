@@ -17,8 +17,8 @@ typedef struct peer_layer {
 
 /* Writes output (B, T_q, d_model) and weights (B, heads, T_q, S') and how far a float may be off in each.
  * Returns 0, or 1 with a message. */
-__attribute__((visibility("default"))) int peer_run(const peer_layer *p, const char *path, double *output, double *weights,
-                                                    double bound[2], char message[400]);
+__attribute__((visibility("default"))) int peer_run(const peer_layer *p, const char *path, double *output,
+                                                    double *weights, double bound[2], char message[400]);
 
 static mha_status set_weights(const peer_layer *p, mha_layer *layer, mha_error *error)
 {
@@ -76,8 +76,8 @@ static mha_call describe(const peer_layer *p, mha_path path, double *output, dou
     return call;
 }
 
-static mha_status run(const peer_layer *p, mha_layer *layer, mha_path path, double *output, double *weights, double bound[2],
-                      mha_error *error)
+static mha_status run(const peer_layer *p, mha_layer *layer, mha_path path, double *output, double *weights,
+                      double bound[2], mha_error *error)
 {
     mha_keep keep;
     const mha_call call = describe(p, path, output, weights, &keep);
@@ -93,7 +93,8 @@ static mha_status run(const peer_layer *p, mha_layer *layer, mha_path path, doub
     return mha_run(layer, &call, error);
 }
 
-int peer_run(const peer_layer *p, const char *path_name, double *output, double *weights, double bound[2], char message[400])
+int peer_run(const peer_layer *p, const char *path_name, double *output, double *weights, double bound[2],
+             char message[400])
 {
     mha_error error = {.message = "no memory"};
     mha_path path;

@@ -53,7 +53,8 @@ def build(c, r):
             p.copy_(p.float().double())
     module.eval()
     shape = {"query": ("T_q", "d_model"), "key": ("T_k", "d_kin"), "value": ("T_k", "d_vin")}
-    inputs = {n: (r.uniform(-1, 1, (c["B"], c[t], c[w])) * c["amplitude"]).astype(np.float32) for n, (t, w) in shape.items()}
+    inputs = {n: (r.uniform(-1, 1, (c["B"], c[t], c[w])) * c["amplitude"]).astype(np.float32) for n,
+              (t, w) in shape.items()}
     mask = None
     rows = c["B"] * c["heads"] if c["mask"] == "per_head" else 1
     size = (rows, c["T_q"], c["T_k"])
@@ -70,10 +71,12 @@ def build(c, r):
 
 def reference(c, module, inputs, mask, padding):
     to = lambda x: torch.from_numpy(x).double()
-    m = None if mask is None else (torch.from_numpy(mask).double() if mask.shape[0] > 1 else torch.from_numpy(mask[0]).double())
+    m = None if mask is None else (torch.from_numpy(mask).double() if mask.shape[0] > 1
+                                   else torch.from_numpy(mask[0]).double())
     p = None if padding is None else torch.from_numpy(padding)
     with torch.enable_grad():  # keeps PyTorch on its composite path
-        out, weights = module(to(inputs["query"]), to(inputs["key"]), to(inputs["value"]), attn_mask=m, key_padding_mask=p,
+        out, weights = module(to(inputs["query"]), to(inputs["key"]), to(inputs["value"]), attn_mask=m,
+                              key_padding_mask=p,
                               need_weights=True, average_attn_weights=False)
     return out.detach().numpy(), weights.detach().numpy()
 
