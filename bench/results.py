@@ -37,7 +37,7 @@ class Piece:
 
     def hold_against(self, pieces):
         """The peak of the machine: the highest measured in this run, as other programs only ever lower it. What can
-        be read is the piece's own, measured between its turns: on a shared machine it changes by half from minute to minute."""
+        be read is the piece's own, measured between its turns: on a shared machine it changes by half in a minute."""
         self.peak = max(p.peak for p in pieces if p.threads == self.threads)
 
     def ratio(self):
