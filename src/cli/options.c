@@ -19,7 +19,7 @@ const command_row command_rows[COMMAND_COUNT] = {
     [CMD_DIAGNOSE] = {"diagnose", "FILE", 1, 1,
         "somebody's output in a case file: which named variant of attention produces it"},
     [CMD_CLAIMS] = {"claims", "", 0, 0, "published statements about parameter counts, held against what is allocated"},
-    [CMD_BENCH] = {"bench", "", 0, 0, "throughput, against the machine's limit"},
+    [CMD_BENCH] = {"bench", "", 0, 0, "throughput of one layer, in tokens/s and GFLOP/s, against the machine's limits"},
     [CMD_INFO] = {"info", "", 0, 0, "version, instruction set, BLAS, threads"},
     [CMD_COMPLETION] = {"completion", "SHELL", 1, 1, "completion script for a shell: bash, zsh or fish"},
 };

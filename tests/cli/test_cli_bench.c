@@ -161,6 +161,24 @@ static void what_it_refuses(void **state)
     assert_program_refuses(RUN("bench", "--shape", "1,1,1,16777216,1"), 3, "");
 }
 
+/* One table of columns: what CSV calls them JSON calls them, too. */
+static void csv_and_json_use_the_same_names(void **state)
+{
+    (void)state;
+#define ONE "bench", "--shape", "1,1,3,8,2", "--part", "core", "--path", "fast", "--rounds", "1", "--threads", "1"
+    program_result r = RUN(ONE, "--csv");
+    assert_int_equal(r.code, 0);
+    r.out[strcspn(r.out, "\n")] = 0;
+    json_t *root = RUN_JSON(0, ONE, "--json"), *row = json_array_get(json_object_get(root, "rows"), 0);
+    size_t n = 0;
+    for (char *name = strtok(r.out, ","); name; name = strtok(NULL, ","), n++)
+        if (!json_object_get(row, name))
+            fail_msg("JSON has no %s", name);
+    assert_true(n == json_object_size(row) - 1); /* JSON has the number of rounds as well */
+    json_decref(root);
+    program_free(&r);
+}
+
 static void several_shapes_as_a_table(void **state)
 {
     (void)state;
@@ -184,6 +202,7 @@ int main(void)
         cmocka_unit_test(long_sequences_need_little_memory),
         cmocka_unit_test(shapes_are_listed),
         cmocka_unit_test(what_it_refuses),
+        cmocka_unit_test(csv_and_json_use_the_same_names),
         cmocka_unit_test(several_shapes_as_a_table),
     };
     return cmocka_run_group_tests_name("cli_bench", tests, NULL, NULL);

@@ -1,4 +1,6 @@
 /* mha bench: throughput, against the machine's limit measured in the same rounds. */
+#include <math.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -23,13 +25,35 @@ typedef struct bench_row {
     const char *shape, *path, *part;
     const char *weights, *cache; /* types; NULL where there are none */
     int threads;
-    size_t limit;  /* which thread count's limits it is held against */
+    size_t limit; /* which thread count's limits it is held against */
     size_t rounds;
-    double ms_min, ms_median, gflops, tokens_per_s, rss_mib, error;
-    double gbs, read_gbs;       /* what it reads, and reading as many bytes alone; 0 where reading is not the limit */
+    double ms_min, ms_median, gflops, tokens_per_s;
+    double gbs, same_gbs;       /* what it reads, and reading as many bytes alone; NaN where reading is not the limit */
     double workspace_mib;       /* what the library asks for */
-    double grew_mib;            /* by how much the process grew while it ran, the workspace included */
+    double grew_mib, rss_mib;   /* by how much the process grew while it ran, workspace included; at its largest */
+    double error_of_bound;
+    double percent_of_peak, percent_of_reads, percent_of_same_reads; /* known when all rounds are over */
 } bench_row;
+
+/* The numbers of a row: their name in CSV and JSON, the title of their column, how it shows them. */
+static const struct {
+    const char *name, *title, *format;
+    size_t offset;
+} numbers[] = {
+    {"ms_min", ">ms", "%.4g", offsetof(bench_row, ms_min)},
+    {"ms_median", "?>median", "%.4g", offsetof(bench_row, ms_median)},
+    {"gflops", ">GFLOP/s", "%.1f", offsetof(bench_row, gflops)},
+    {"percent_of_peak", ">% of peak", "%.1f", offsetof(bench_row, percent_of_peak)},
+    {"gbs", ">GB/s", "%.1f", offsetof(bench_row, gbs)},
+    {"percent_of_reads", ">% of reads", "%.1f", offsetof(bench_row, percent_of_reads)},
+    {"percent_of_same_reads", "?>% of same", "%.1f", offsetof(bench_row, percent_of_same_reads)},
+    {"tokens_per_s", ">tokens/s", "%.0f", offsetof(bench_row, tokens_per_s)},
+    {"workspace_mib", "?>workspace", "%.1f", offsetof(bench_row, workspace_mib)},
+    {"grew_mib", "?>grew", "%.1f", offsetof(bench_row, grew_mib)},
+    {"rss_mib", "?>MiB", "%.0f", offsetof(bench_row, rss_mib)},
+    {"error_of_bound", ">error / bound", "%.2g", offsetof(bench_row, error_of_bound)},
+};
+enum { N_NUMBERS = sizeof numbers / sizeof *numbers, N_WORDS = 4, N_TYPES = 2, N_COLUMNS = N_WORDS + N_NUMBERS + N_TYPES };
 
 typedef struct bench {
     const arguments *args;
@@ -136,13 +160,13 @@ static void add_row(bench *b, const bench_subject *subject, way *w, size_t round
     bench_row row = {.shape = s->name, .path = mha_path_name(w->taken), .part = bench_part_name(subject->part),
                      .threads = b->limits[w->limit].threads, .limit = w->limit, .ms_min = w->ms[0],
                      .ms_median = w->ms[rounds / 2], .rounds = rounds, .rss_mib = w->mib, .workspace_mib = w->workspace_mib,
-                     .grew_mib = w->grew_mib, .error = error};
+                     .grew_mib = w->grew_mib, .error_of_bound = error};
     row.weights = subject->part == BENCH_CORE ? NULL : mha_dtype_name(s->weights);
     row.cache = !bench_decodes(s) || subject->part == BENCH_PROJ ? NULL : mha_dtype_name(s->cache);
     row.gflops = bench_flops(s, subject->part) / row.ms_min * 1e-6;
     row.tokens_per_s = (double)(s->B * s->T_q) / row.ms_min * 1e3;
-    row.gbs = bench_decodes(s) ? bench_bytes(s, subject->part) / row.ms_min * 1e-6 : 0;
-    row.read_gbs = b->limits[w->limit].same_gbs;
+    row.gbs = bench_decodes(s) ? bench_bytes(s, subject->part) / row.ms_min * 1e-6 : NAN;
+    row.same_gbs = b->limits[w->limit].same_gbs;
     b->rows = obtain_more(b->rows, b->n_rows, &b->room, sizeof *b->rows);
     b->rows[b->n_rows++] = row;
 }
@@ -304,52 +328,45 @@ static int run_shapes(bench *b)
 
 /* ---------------------------------------------------------------- what it shows */
 
-static double percent_of_peak(const bench *b, const bench_row *row)
+static double number_of(const bench_row *row, size_t i)
 {
-    return 100 * row->gflops / b->limits[row->limit].peak_gflops;
+    double x;
+    memcpy(&x, (const char *)row + numbers[i].offset, sizeof x);
+    return x;
 }
 
-static double percent_of_reads(const bench *b, const bench_row *row)
+/* The limits are the best of all rounds of all shapes, so that they come last. */
+static void hold_against_limits(bench *b)
 {
-    return 100 * row->gbs / b->limits[row->limit].read_gbs;
-}
-
-static double percent_of_same(const bench_row *row)
-{
-    return 100 * row->gbs / row->read_gbs;
+    for (size_t i = 0; i < b->n_rows; i++) {
+        bench_row *row = &b->rows[i];
+        row->percent_of_peak = 100 * row->gflops / b->limits[row->limit].peak_gflops;
+        row->percent_of_reads = 100 * row->gbs / b->limits[row->limit].read_gbs;
+        row->percent_of_same_reads = row->same_gbs > 0 ? 100 * row->gbs / row->same_gbs : NAN;
+    }
 }
 
 static void print_table(const bench *b, table_style style)
 {
-    static const char *const titles[] = {"shape", "part", "path", ">threads", ">ms", ">median", ">GFLOP/s", ">% of peak",
-                                         ">GB/s", ">% of reads", ">% of same", ">tokens/s", ">workspace", ">grew", ">MiB", ">error / bound",
-                                         "weights", "cache"};
-    const bool types = style == TABLE_CSV || given(b->args, OPT_BENCH_DTYPE) || given(b->args, OPT_CACHE_DTYPE);
-    table *t = table_create(style, sizeof titles / sizeof *titles - (types ? 0 : 2), titles);
+    const char *titles[N_COLUMNS] = {"shape", "part", "path", ">threads"};
+    const bool csv = style == TABLE_CSV, types = csv || given(b->args, OPT_BENCH_DTYPE) || given(b->args, OPT_CACHE_DTYPE);
+    for (size_t i = 0; i < N_NUMBERS; i++)
+        titles[N_WORDS + i] = csv ? numbers[i].name : numbers[i].title;
+    titles[N_WORDS + N_NUMBERS] = csv ? "weights_dtype" : "weights";
+    titles[N_WORDS + N_NUMBERS + 1] = csv ? "cache_dtype" : "cache";
+    table *t = table_create(style, types ? N_COLUMNS : N_COLUMNS - N_TYPES, titles);
     for (size_t i = 0; i < b->n_rows; i++) {
         const bench_row *r = &b->rows[i];
         table_cell(t, r->shape);
         table_cell(t, r->part);
         table_cell(t, r->path);
         table_format(t, "%d", r->threads);
-        table_format(t, "%.4g", r->ms_min);
-        table_format(t, "%.4g", r->ms_median);
-        table_format(t, "%.1f", r->gflops);
-        table_format(t, "%.1f", percent_of_peak(b, r));
-        if (r->gbs > 0) {
-            table_format(t, "%.1f", r->gbs);
-            table_format(t, "%.1f", percent_of_reads(b, r));
-            table_format(t, "%.1f", percent_of_same(r));
-        } else {
-            table_cell(t, "");
-            table_cell(t, "");
-            table_cell(t, "");
+        for (size_t k = 0; k < N_NUMBERS; k++) {
+            char text[SHORT_TEXT] = "";
+            if (!isnan(number_of(r, k)))
+                snprintf(text, sizeof text, numbers[k].format, number_of(r, k));
+            table_cell(t, text);
         }
-        table_format(t, "%.0f", r->tokens_per_s);
-        table_format(t, "%.1f", r->workspace_mib);
-        table_format(t, "%.1f", r->grew_mib);
-        table_format(t, "%.0f", r->rss_mib);
-        table_format(t, "%.2g", r->error);
         if (types) {
             table_cell(t, r->weights ? r->weights : "");
             table_cell(t, r->cache ? r->cache : "");
@@ -367,8 +384,9 @@ static void print_text(const bench *b)
     putchar('\n');
     print_table(b, TABLE_TEXT);
     write_prose("\nms is the best round, median the middle one. A multiply-add counts as two operations: a product of (m, k) and "
-                "(k, n) is 2mnk; the core is 4 B Tq Tk h d_k, half of it when causal; softmax is not counted; proj is the projections "
-                "alone, 8 B T d^2 where all widths are d; layer is both. GB/s is shown where one token reads a cache: cache and "
+                "(k, n) is 2mnk; the core is 4 B h d_k for each pair of a query and a key that it sees, others are not counted; softmax is not counted; proj is the projections "
+                "alone, 8 B T d^2 where all widths are d; layer is both. Programs that count hidden pairs too show up to twice as many for a causal core. tokens/s are of one "
+                "layer: a model divides them by its layers. GB/s is shown where one token reads a cache: cache and "
                 "weights, once, held against reading 512 MiB, which is reading from memory, and against reading as many bytes as "
                 "it does over and over, of which the caches keep a part. Memory is in "
                 "MiB: the workspace the library asks for, how much the process grew while it ran, and the whole process, inputs "
@@ -400,16 +418,12 @@ static void write_json(const bench *b)
                                               json_number(b->limits[i].peak_gflops), "read_gbs", json_number(b->limits[i].read_gbs)));
     for (size_t i = 0; i < b->n_rows; i++) {
         const bench_row *r = &b->rows[i];
-        json_array_append_new(
-            rows, json_pack("{ss ss si ss sI so so so so so so so so so so so so so so}", "shape", r->shape, "path", r->path, "threads", r->threads,
-                            "part", r->part, "rounds", (json_int_t)r->rounds, "ms_min", json_milliseconds(r->ms_min), "ms_median", json_milliseconds(r->ms_median),
-                            "gflops", json_number(r->gflops), "percent_of_peak", json_number(percent_of_peak(b, r)), "gbs",
-                            r->gbs > 0 ? json_number(r->gbs) : json_null(), "percent_of_reads",
-                            r->gbs > 0 ? json_number(percent_of_reads(b, r)) : json_null(), "percent_of_same_reads",
-                            r->gbs > 0 && r->read_gbs > 0 ? json_number(percent_of_same(r)) : json_null(), "tokens_per_s",
-                            json_number(r->tokens_per_s), "workspace_mib", json_number(r->workspace_mib), "grew_mib",
-                            json_number(r->grew_mib), "rss_mib", json_number(r->rss_mib), "error_of_bound",
-                            json_number(r->error), "weights_dtype", json_text(r->weights), "cache_dtype", json_text(r->cache)));
+        json_t *row = json_pack("{ss ss ss si sI so so}", "shape", r->shape, "part", r->part, "path", r->path, "threads",
+                                r->threads, "rounds", (json_int_t)r->rounds, "weights_dtype", json_text(r->weights),
+                                "cache_dtype", json_text(r->cache));
+        for (size_t k = 0; k < N_NUMBERS; k++)
+            json_object_set_new(row, numbers[k].name, json_number(number_of(r, k)));
+        json_array_append_new(rows, row);
     }
     json_print(json_pack("{s{so ss ss ss si so so so} so}", "machine", "cpu", json_text(*cpu_name(cpu) ? cpu : NULL), "isa", mha_isa(), "blas",
                          mha_blas_name(), "blas_threading", mha_blas_threading(), "threads", all->threads, "peak_gflops",
@@ -427,6 +441,7 @@ int run_bench(const arguments *args)
     b.limits[b.n_limits++].threads = most;
     int code = run_shapes(&b);
     end_progress(&b);
+    hold_against_limits(&b);
     if (code == EXIT_DONE && given(args, OPT_JSON))
         write_json(&b);
     else if (code == EXIT_DONE && given(args, OPT_CSV))

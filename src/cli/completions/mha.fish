@@ -27,7 +27,8 @@ complete -c mha -n __mha_runs -a diagnose -d 'somebody'\''s output in a case fil
 complete -c mha -n '__mha_runs diagnose' -F
 complete -c mha -n __mha_runs -a claims -d 'published statements about parameter counts, held against '\
 'what is allocated'
-complete -c mha -n __mha_runs -a bench -d 'throughput, against the machine'\''s limit'
+complete -c mha -n __mha_runs -a bench -d 'throughput of one layer, in tokens/s and GFLOP/s, against '\
+'the machine'\''s limits'
 complete -c mha -n __mha_runs -a info -d 'version, instruction set, BLAS, threads'
 complete -c mha -n __mha_runs -a completion -d 'completion script for a shell: bash, zsh or fish'
 complete -c mha -n '__mha_runs forward params heads' -l d-model -x \

@@ -15,7 +15,8 @@ _mha() {
 'of attention produces it'
       'claims:''published statements about parameter counts, held against '\
 'what is allocated'
-      'bench:''throughput, against the machine'\''s limit'
+      'bench:''throughput of one layer, in tokens/s and GFLOP/s, against '\
+'the machine'\''s limits'
       'info:''version, instruction set, BLAS, threads'
       'completion:''completion script for a shell: bash, zsh or fish'
   )

@@ -236,7 +236,7 @@ char *text_of(const char *format, ...)
 bool has_colour(void)
 {
     const char *no = getenv("NO_COLOR"), *term = getenv("TERM");
-    return !(no && *no) && term && strcmp(term, "dumb") != 0 && isatty(STDOUT_FILENO);
+    return !(no && *no) && term && strcmp(term, "dumb") != 0 && is_terminal();
 }
 
 const char *bold(void)
@@ -314,10 +314,15 @@ size_t word_distance(const char *a, const char *b)
     return last;
 }
 
+bool is_terminal(void)
+{
+    return isatty(STDOUT_FILENO);
+}
+
 size_t line_width(void)
 {
     struct winsize size = {0};
-    return isatty(STDOUT_FILENO) && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col >= 40 ? size.ws_col : 100;
+    return is_terminal() && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col >= 40 ? size.ws_col : 100;
 }
 
 size_t width_of(const char *text)

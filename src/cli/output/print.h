@@ -59,6 +59,7 @@ char *shape_text(char text[SHAPE_TEXT], int rank, const size_t *shape); /* (1, 1
 
 /* Characters in a line of standard output: the terminal's, else 100 for a reader that is not one. */
 size_t line_width(void);
+bool is_terminal(void);
 /* Places on a terminal: one for each character of UTF-8, not for each byte. */
 size_t width_of(const char *text);
 /* Text to standard output, broken between words to lines of that width, and ended; lines after the first begin at

@@ -139,7 +139,7 @@ static void write_line(const table *t, const size_t *width, char *const *row)
     putchar('\n');
 }
 
-/* Columns of '?' go, from the right, while the rows are wider than the line; then the last column is made narrower
+/* On a terminal columns of '?' go, from the right, while the rows are wider than the line; then the last column is made narrower
  * if it holds text. */
 static void fit(const table *t, size_t *width)
 {
@@ -148,8 +148,8 @@ static void fit(const table *t, size_t *width)
     size_t sum = 0;
     for (size_t c = 0; c < t->n_columns; c++)
         sum += width[c] + 2;
-    for (size_t c = t->n_columns; c-- > 0 && sum > line;)
-        if (has_flag(t, c, '?')) {
+    for (size_t c = t->n_columns; c-- > 0;)
+        if (sum > line && is_terminal() && has_flag(t, c, '?')) {
             sum -= width[c] + 2;
             width[c] = 0;
         }
