@@ -80,9 +80,6 @@ typedef struct mha_load_report {
  * matrices is there. */
 MHA_API size_t mha_model_find_layers(const mha_file *file, mha_found_layer *layers, size_t capacity);
 
-/* The naming schemes understood, one name after the other; NULL past the end. */
-MHA_API const char *mha_model_scheme(size_t index);
-
 /* Reads one attention layer: finds its tensors by name, derives the configuration from their shapes and
  * the heads stated, allocates the weights through `table` and reads into them, transposing and widening
  * (F16, BF16) on the way; source_dtype of each row is the file's. Names never switch on causal or rotary:

@@ -127,15 +127,18 @@ mha_status mha_file_list_params(const mha_file *file, mha_params *table, mha_fin
     owners candidates = {0};
     find_owners(file, &candidates);
     for (size_t i = 0; (tensor = mha_file_at(file, i)); i++) {
-        const mha__name *held = mha__layer_member(file, tensor);
+        mha__file_layer layer;
+        const bool held = mha__file_layer_of(file, tensor, &layer);
         bool buffer = is_buffer(tensor);
         mha_tensor_spec spec = {
             .name = *tensor->name ? tensor->name : "tensor", .dtype = tensor->dtype, .rank = tensor->rank};
         memcpy(spec.shape, tensor->shape, sizeof spec.shape);
         spec.kind = buffer ? MHA_TENSOR_BUFFER : MHA_TENSOR_PARAMETER;
         spec.group = held ? MHA_GROUP_ATTENTION : "";
-        spec.role =
-            held ? (held->fused ? (held->weight == MHA_W_Q ? "W_QKV" : "b_QKV") : mha_weight_name(held->weight)) : "";
+        if (held)
+            spec.role = !mha__scheme_fuses(layer.scheme, layer.weight) ? mha_weight_name(layer.weight)
+                        : mha__weight_is_matrix(layer.weight)          ? "W_QKV"
+                                                                       : "b_QKV";
         mha_status status = mha_params_add(table, &spec, NULL, error);
         if (!status)
             status = find_original(file, &candidates, tensor, &original, error);

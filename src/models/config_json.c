@@ -19,15 +19,15 @@ mha_status mha__config_parse(const char *text, size_t length, const char *path, 
     bool starved;
     *config = mha__json_load(text, length, JSON_REJECT_DUPLICATES, &why, &starved);
     if (starved)
-        return mha__fail(error, MHA_NO_MEMORY, path, "%s: no memory for its JSON", path);
+        return mha__fail(error, MHA_NO_MEMORY, path, "no memory for its JSON");
     if (!*config)
         return mha__fail_at(error, MHA_FORMAT, path, (uint64_t)(why.position > 0 ? why.position : 0),
-                           "%s: expected JSON, found at line %d, byte %d: %s", path, why.line, why.position, why.text);
+                           "expected JSON, found at line %d, byte %d: %s", why.line, why.position, why.text);
     if (json_is_object(*config))
         return MHA_OK;
     json_decref(*config);
     *config = NULL;
-    return mha__fail(error, MHA_FORMAT, path, "%s: expected a JSON object, found another value", path);
+    return mha__fail(error, MHA_FORMAT, path, "expected a JSON object, found another value");
 }
 
 mha_status mha__config_load(const char *path, json_t **config, mha_error *error)
@@ -98,9 +98,9 @@ static mha_status whole_number(const json_t *value, const char *key, int64_t *nu
     else if (json_is_integer(value))
         *number = json_integer_value(value);
     else
-        return mha__fail(error, MHA_INVALID, key, "%s: expected a whole number, found %s", key, kind_of(value));
+        return mha__fail(error, MHA_INVALID, key, "expected a whole number, found %s", kind_of(value));
     if (*number < 0 || *number > largest)
-        return mha__fail(error, MHA_INVALID, key, "%s: expected a number of 0 to 2^40, found %" PRId64, key, *number);
+        return mha__fail(error, MHA_INVALID, key, "expected a number of 0 to 2^40, found %" PRId64, *number);
     return MHA_OK;
 }
 
@@ -119,7 +119,7 @@ static mha_status read_key(const json_t *config, const mha__arch_key *key, mha__
     mha_status status = MHA_OK;
     const json_t *value = key->keys ? first_present(config, key->keys, name) : NULL;
     if (value && key->contains && !json_is_string(value))
-        return mha__fail(error, MHA_INVALID, name, "%s: expected text, found %s", name, kind_of(value));
+        return mha__fail(error, MHA_INVALID, name, "expected text, found %s", kind_of(value));
     if (value && key->contains)
         number = strstr(json_string_value(value), key->contains) != NULL;
     else if (value)
@@ -151,10 +151,10 @@ static mha_status read_real(const json_t *config, const mha__architecture *archi
             continue;
         const json_t *value = first_present(config, real->keys, name);
         if (value && !json_is_number(value))
-            return mha__fail(error, MHA_INVALID, name, "%s: expected a number, found %s", name, kind_of(value));
+            return mha__fail(error, MHA_INVALID, name, "expected a number, found %s", kind_of(value));
         *number = value ? json_number_value(value) : real->fallback;
         if (*number < 0 || (positive && *number == 0))
-            return mha__fail(error, MHA_INVALID, name, "%s: expected a number %s 0, found %g", name, positive ? "above" : "of at least",
+            return mha__fail(error, MHA_INVALID, name, "expected a number %s 0, found %g", positive ? "above" : "of at least",
                             *number);
     }
     return MHA_OK;
@@ -222,7 +222,7 @@ static mha_status choose_class(const json_t *config, const char *wanted, mha__se
     size_t used = 0;
     for (const mha__arch_class *c = architecture->classes; c->name && used < sizeof known; c++) /* NOLINT */
         used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", c->name);
-    return mha__fail(error, MHA_INVALID, said_by, "%s: expected one of %s, found '%.*s'", said_by, known, MHA_CUT_ARGS(60, wanted));
+    return mha__fail(error, MHA_INVALID, said_by, "expected one of %s, found '%.*s'", known, MHA_CUT_ARGS(60, wanted));
 }
 
 /* Every part any class could add becomes a symbol: 1 if this one does. */
@@ -250,7 +250,7 @@ static mha_status find_architecture(const json_t *config, mha__setup *setup, mha
     if (setup->architecture)
         return MHA_OK;
     char known[300];
-    return mha__fail(error, MHA_UNSUPPORTED, "model_type", "model_type: expected one of %s, found '%.*s'",
+    return mha__fail(error, MHA_UNSUPPORTED, "model_type", "expected one of %s, found '%.*s'",
                     mha__architecture_list(known, sizeof known), MHA_CUT_ARGS(40, name));
 }
 
@@ -271,10 +271,10 @@ static mha_status check_values(const json_t *config, const mha__setup *setup, mh
             return status;
     }
     if (mha__values_get(v, "d_k") < 1)
-        return mha__fail(error, MHA_INVALID, "d_k", "d_k: expected at least 1, found %" PRId64, mha__values_get(v, "d_k"));
+        return mha__fail(error, MHA_INVALID, "d_k", "expected at least 1, found %" PRId64, mha__values_get(v, "d_k"));
     if (mha__values_get(v, "h") % mha__values_get(v, "h_kv") != 0)
         return mha__fail(error, MHA_INVALID, "kv_heads",
-                        "kv_heads: expected a divisor of %" PRId64 " heads, found %" PRId64, mha__values_get(v, "h"),
+                        "expected a divisor of %" PRId64 " heads, found %" PRId64, mha__values_get(v, "h"),
                         mha__values_get(v, "h_kv"));
     for (const mha__arch_refusal *r = setup->architecture->refusals; r && r->when; r++) {
         int64_t refused = 0;
@@ -292,7 +292,7 @@ static mha_status check_divisor(const mha__setup *setup, const mha__arch_key *ke
     const int64_t number = mha__values_get(&setup->values, key->symbol);
     for (size_t i = 0; i < sizeof divisors / sizeof *divisors; i++)
         if (strcmp(key->symbol, divisors[i]) == 0 && number < 1)
-            return mha__fail(error, MHA_INVALID, key->keys, "%s: expected at least 1, found %" PRId64, key->keys, number);
+            return mha__fail(error, MHA_INVALID, key->keys, "expected at least 1, found %" PRId64, number);
     return MHA_OK;
 }
 
@@ -317,7 +317,7 @@ mha_status mha__setup_read(const json_t *config, const char *class_name, size_t 
         return mha__fail(error, MHA_INVALID, "class", /* unreachable: the descriptions are shorter lists */
                         "expected at most %d symbols", MHA_VALUES);
     if (n_heads > (size_t)largest || kv_heads > (size_t)largest)
-        return mha__fail(error, MHA_INVALID, "heads", "heads: expected at most 2^40, found %zu and %zu", n_heads,
+        return mha__fail(error, MHA_INVALID, "heads", "expected at most 2^40, found %zu and %zu", n_heads,
                         kv_heads);
     for (const mha__arch_key *key = setup->architecture->keys; key->symbol; key++) {
         status = read_key(config, key, setup, error);

@@ -65,7 +65,7 @@ mha_status mha_model_costs_of(const mha_model *model, size_t batch, size_t seq, 
     }
     if (s.overflow)
         return mha__fail(error, MHA_INVALID, "seq",
-                        "seq: expected a length and batch whose operations fit in 64 bits, found %zu x %zu", batch,
+                        "expected a length and batch whose operations fit in 64 bits, found %zu x %zu", batch,
                         seq);
     *costs = sums;
     return MHA_OK;

@@ -9,17 +9,18 @@
 typedef struct loader {
     const mha_file *file;
     mha_load_options options;
-    mha__layer_place place;
+    mha__file_layer layer;
     char prefix[256];
     mha_orientation orientation;
     mha_config config;
-    struct {
-        const mha_file_tensor *tensor; /* NULL: the file has none */
-        const mha__name *name;
-    } found[MHA_WEIGHT_COUNT]; /* a fused tensor stands at each of its weights */
+    const mha_file_tensor *found[MHA_WEIGHT_COUNT]; /* NULL: the file has none. A fused tensor stands three times */
     size_t tensors, ignored;
     mha_error *error;
 } loader;
+
+/* An error about a tensor of the file. */
+#define refuse(l, tensor, status, ...)                                                                                 \
+    mha__fail_inside((l)->error, status, mha_file_path((l)->file), (tensor)->name, 0, __VA_ARGS__)
 
 /* ---------------------------------------------------------------- which layer */
 
@@ -27,15 +28,15 @@ typedef struct loader {
 static void list_layers(const mha_file *file, const char *wanted, char *text, size_t size)
 {
     enum { SHOWN = 6 };
-    mha__layer_place place;
+    mha__file_layer layer;
     size_t count = 0, used = 0;
     text[0] = '\0';
-    for (size_t index = 0; mha__layer_next(file, &index, &place);) {
-        const bool under = strncmp(place.tensor->name, wanted, strlen(wanted)) == 0;
+    for (size_t index = 0; mha__file_layer_next(file, &index, &layer);) {
+        const bool under = strncmp(layer.tensor->name, wanted, strlen(wanted)) == 0;
         if (under && count++ < SHOWN && used < size) {
-            int length = (int)(place.prefix_length > 0 ? place.prefix_length - 1 : 0);
+            int length = (int)(layer.prefix_length > 0 ? layer.prefix_length - 1 : 0);
             int n = snprintf(text + used, size - used, "%s'%.*s'%s", count > 1 ? ", " : "",
-                             length > 48 ? mha__text_precision(place.tensor->name, 48) : length, place.tensor->name,
+                             length > 48 ? mha__text_precision(layer.tensor->name, 48) : length, layer.tensor->name,
                              length ? "" : " (names without a prefix)");
             used += n > 0 ? (size_t)n : 0;
         }
@@ -45,9 +46,9 @@ static void list_layers(const mha_file *file, const char *wanted, char *text, si
 }
 
 /* `wanted` names a layer when its tensors' names start with wanted and a dot. */
-static bool is_under(const mha__layer_place *place, const char *wanted, size_t length)
+static bool is_under(const mha__file_layer *layer, const char *wanted, size_t length)
 {
-    const char *name = place->tensor->name;
+    const char *name = layer->tensor->name;
     return length == 0 || (strncmp(name, wanted, length) == 0 && name[length] == '.');
 }
 
@@ -57,9 +58,8 @@ static mha_status refuse_relative_bias(const loader *l)
     const mha_file_tensor *tensor;
     for (size_t i = 0; (tensor = mha_file_at(l->file, i)); i++)
         if (strstr(tensor->name, "relative_attention_bias.weight"))
-            return mha__fail(l->error, MHA_UNSUPPORTED, tensor->name,
-                            "%s: expected no bias per relative position (T5), which is counted, not computed; found one",
-                            tensor->name);
+            return refuse(l, tensor, MHA_UNSUPPORTED,
+                            "expected no bias per relative position (T5), which is counted, not computed; found one");
     return MHA_OK;
 }
 
@@ -70,70 +70,69 @@ static mha_status choose_layer(loader *l)
     while (length > 0 && l->options.layer[length - 1] == '.')
         length--;
     if (length >= sizeof wanted)
-        return mha__fail(l->error, MHA_NOT_FOUND, "layer", "layer: expected a prefix below %zu bytes, found %zu",
+        return mha__fail(l->error, MHA_NOT_FOUND, "layer", "expected a prefix below %zu bytes, found %zu",
                         sizeof wanted, length);
     snprintf(wanted, sizeof wanted, "%.*s", (int)length, l->options.layer ? l->options.layer : "");
 
-    mha__layer_place place;
+    mha__file_layer layer;
     size_t all = 0, matching = 0;
     bool exact = false;
-    for (size_t index = 0; mha__layer_next(l->file, &index, &place); all++) {
-        if (!is_under(&place, wanted, length) || exact)
+    for (size_t index = 0; mha__file_layer_next(l->file, &index, &layer); all++) {
+        if (!is_under(&layer, wanted, length) || exact)
             continue;
-        exact = length > 0 && place.prefix_length == length + 1;
+        exact = length > 0 && layer.prefix_length == length + 1;
         matching = exact ? 1 : matching + 1;
         if (exact || matching == 1)
-            l->place = place;
+            l->layer = layer;
     }
-    mha_status status = all == 0 ? refuse_relative_bias(l) : MHA_OK;
-    if (status)
-        return status;
-    if (all == 0)
-        return mha__fail(
-            l->error, MHA_NOT_FOUND, mha_file_path(l->file),
-            "%s: expected the tensors of an attention layer (W_Q, in_proj_weight, attention.self.query.weight, "
-            "attn.c_attn.weight, self_attn.q_proj.weight, ...), found none among %zu tensors",
-            mha_file_path(l->file), mha_file_count(l->file));
+    if (all == 0) {
+        TRY(refuse_relative_bias(l));
+        return mha__fail(l->error, MHA_NOT_FOUND, mha_file_path(l->file),
+                         "expected the tensors of an attention layer (W_Q, in_proj_weight, attention.self.query.weight,"
+                         " attn.c_attn.weight, self_attn.q_proj.weight, ...), found none among %zu tensors",
+                         mha_file_count(l->file));
+    }
     if (matching == 0) {
         list_layers(l->file, "", names, sizeof names);
-        return mha__fail(l->error, MHA_NOT_FOUND, "layer", "layer '%s': expected one of %s, found no such prefix",
-                        wanted, names);
+        return mha__fail(l->error, MHA_NOT_FOUND, "layer", "expected one of %s, found no prefix '%s'", names,
+                        wanted);
     }
     if (matching > 1) {
         list_layers(l->file, wanted, names, sizeof names);
         return mha__fail(l->error, MHA_INVALID, "layer",
-                        "layer: expected the prefix of one attention layer, found %zu: %s", matching, names);
+                        "expected the prefix of one attention layer, found %zu: %s", matching, names);
     }
-    snprintf(l->prefix, sizeof l->prefix, "%.*s", (int)l->place.prefix_length, l->place.tensor->name);
+    snprintf(l->prefix, sizeof l->prefix, "%.*s", (int)l->layer.prefix_length, l->layer.tensor->name);
     return MHA_OK;
 }
 
 /* ---------------------------------------------------------------- its tensors */
 
+/* Whether the tensor that holds the weight holds two more. */
+static bool is_fused(const loader *l, mha_weight weight)
+{
+    return mha__scheme_fuses(l->layer.scheme, weight);
+}
+
 static mha_status collect(loader *l)
 {
-    const mha__scheme *scheme = l->place.scheme;
-    for (size_t i = 0; mha__scheme_has(scheme, i); i++) {
-        const mha__name *name = &scheme->names[i];
-        const mha_file_tensor *tensor = mha__layer_tensor(l->file, &l->place, name->name);
-        if (!tensor && mha__weight_is_matrix(name->weight))
-            return mha__fail(l->error, MHA_NOT_FOUND, name->name,
-                            "layer '%s' (%s names): expected a tensor '%s%s' (%s%s), found none", l->prefix,
-                            scheme->name, l->prefix, name->name, mha_weight_name(name->weight),
-                            name->fused ? " and the two like it" : "");
+    for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
+        const mha_weight weight = (mha_weight)w;
+        const mha_file_tensor *tensor = mha__file_layer_tensor(l->file, &l->layer, weight);
+        char name[512];
+        if (!tensor && mha__weight_is_matrix(weight))
+            return mha__fail_inside(l->error, MHA_NOT_FOUND, mha_file_path(l->file),
+                                    mha__file_layer_name(&l->layer, weight, name, sizeof name), 0,
+                                    "expected a tensor of this name (%s%s, by the names of %s), found none",
+                                    mha_weight_name(weight), is_fused(l, weight) ? " and the two like it" : "",
+                                    l->layer.scheme->name);
         if (!tensor)
             continue;
-        if (tensor->dtype != MHA_F32 && tensor->dtype != MHA_F64 && tensor->dtype != MHA_F16 &&
-            tensor->dtype != MHA_BF16)
-            return mha__fail(l->error, MHA_UNSUPPORTED, tensor->name,
-                            "tensor '%s': expected F32, F64, F16 or BF16, found %s", tensor->name,
-                            mha_dtype_name(tensor->dtype));
-        for (int part = 0; part < (name->fused ? 3 : 1);
-             part++) { /* W_Q, W_K and W_V stand two apart, and so do their biases */
-            l->found[name->weight + 2 * part].tensor = tensor;
-            l->found[name->weight + 2 * part].name = name;
-        }
-        l->tensors++;
+        if (!mha__dtype_is_float(tensor->dtype))
+            return refuse(l, tensor, MHA_UNSUPPORTED, "expected F32, F64, F16 or BF16, found %s",
+                          mha_dtype_name(tensor->dtype));
+        l->found[w] = tensor;
+        l->tensors += !is_fused(l, weight) || weight == mha__matrices_in[0] || weight == mha__biases_in[0];
     }
     return MHA_OK;
 }
@@ -150,8 +149,8 @@ static bool listed(const char *const *names, const char *name)
  * A layer without a prefix shares its file with anything. */
 static mha_status refuse_unknown(loader *l)
 {
-    const mha__scheme *scheme = l->place.scheme;
-    size_t length = l->place.prefix_length;
+    const mha__scheme *scheme = l->layer.scheme;
+    size_t length = l->layer.prefix_length;
     const char *scope = scheme->scope ? scheme->scope : "";
     if (length == 0)
         return MHA_OK;
@@ -161,17 +160,15 @@ static mha_status refuse_unknown(loader *l)
         if (strncmp(tensor->name, l->prefix, length) != 0 || strncmp(rest, scope, strlen(scope)) != 0)
             continue;
         bool known = false;
-        for (size_t n = 0; mha__scheme_has(scheme, n) && !known; n++)
-            known = strcmp(scheme->names[n].name, rest) == 0;
+        for (int weight = 0; weight < MHA_WEIGHT_COUNT && !known; weight++)
+            known = mha__scheme_names(scheme, (mha_weight)weight, rest);
         if (known)
             continue;
         if (!listed(scheme->others, rest)) {
             char shape[80];
-            return mha__fail(
-                l->error, MHA_INVALID, tensor->name,
-                "tensor '%s' %s: expected only the names of a %s layer under '%s', found one that is not known",
-                tensor->name, mha__shape_text(shape, sizeof shape, tensor->shape, tensor->rank), scheme->name,
-                l->prefix);
+            return refuse(l, tensor, MHA_INVALID,
+                          "expected only the names of a %s layer under '%s', found one that is not known, of shape %s",
+                          scheme->name, l->prefix, mha__shape_text(shape, sizeof shape, tensor->shape, tensor->rank));
         }
         l->ignored++;
     }
@@ -182,24 +179,23 @@ static mha_status refuse_unknown(loader *l)
 
 static mha_status wrong_shape(loader *l, mha_weight weight, const size_t *expected, int rank)
 {
-    const mha_file_tensor *tensor = l->found[weight].tensor;
+    const mha_file_tensor *tensor = l->found[weight];
     char want[80], have[80];
-    return mha__fail(l->error, MHA_INVALID, tensor->name, "tensor '%s' (%s%s): expected shape %s, found %s",
-                    tensor->name, mha_weight_name(weight),
-                    l->found[weight].name->fused ? " and the two like it, fused" : "",
-                    mha__shape_text(want, sizeof want, expected, rank),
-                    mha__shape_text(have, sizeof have, tensor->shape, tensor->rank));
+    return refuse(l, tensor, MHA_INVALID, "expected shape %s (%s%s), found %s",
+                  mha__shape_text(want, sizeof want, expected, rank), mha_weight_name(weight),
+                  is_fused(l, weight) ? " and the two like it, fused" : "",
+                  mha__shape_text(have, sizeof have, tensor->shape, tensor->rank));
 }
 
 static mha_status matrices_have_rank_two(loader *l)
 {
     for (int weight = 0; weight < MHA_WEIGHT_COUNT; weight++) {
-        const mha_file_tensor *tensor = l->found[weight].tensor;
+        const mha_file_tensor *tensor = l->found[weight];
         char shape[80];
         if (tensor && mha__weight_is_matrix((mha_weight)weight) && tensor->rank != 2)
-            return mha__fail(l->error, MHA_INVALID, tensor->name, "tensor '%s' (%s): expected a matrix, found shape %s",
-                            tensor->name, mha_weight_name((mha_weight)weight),
-                            mha__shape_text(shape, sizeof shape, tensor->shape, tensor->rank));
+            return refuse(l, tensor, MHA_INVALID, "expected a matrix (%s), found shape %s",
+                          mha_weight_name((mha_weight)weight),
+                          mha__shape_text(shape, sizeof shape, tensor->shape, tensor->rank));
     }
     return MHA_OK;
 }
@@ -209,37 +205,35 @@ static mha_status matrices_have_rank_two(loader *l)
 static mha_status find_orientation(loader *l)
 {
     l->orientation =
-        l->options.orientation != MHA_ORIENTATION_AUTO ? l->options.orientation : l->place.scheme->orientation;
+        l->options.orientation != MHA_ORIENTATION_AUTO ? l->options.orientation : l->layer.scheme->orientation;
     if (l->orientation != MHA_ORIENTATION_AUTO)
         return MHA_OK;
-    const mha_file_tensor *w = l->found[MHA_W_Q].tensor, *b = l->found[MHA_B_Q].tensor;
+    const mha_file_tensor *w = l->found[MHA_W_Q], *b = l->found[MHA_B_Q];
     size_t rows = w->shape[0], columns = w->shape[1], outputs = b ? b->elements : 0;
     bool out_in = b ? rows == outputs : columns > 0 && rows / 3 == columns && rows % 3 == 0;
     bool in_out = b ? columns == outputs : rows > 0 && columns / 3 == rows && columns % 3 == 0;
     if (out_in == in_out)
-        return mha__fail(
-            l->error, MHA_INVALID, "orientation",
-            "tensor '%s' (%zu, %zu): expected a shape that tells (in, out) from (out, in), or the orientation "
-            "stated; found neither",
-            w->name, rows, columns);
+        return refuse(l, w, MHA_INVALID,
+                      "expected a shape that tells (in, out) from (out, in), or a stated orientation; found (%zu, %zu)",
+                      rows, columns);
     l->orientation = in_out ? MHA_ORIENTATION_IN_OUT : MHA_ORIENTATION_OUT_IN;
     return MHA_OK;
 }
 
 static size_t width_in(const loader *l, mha_weight weight)
 {
-    return l->found[weight].tensor->shape[l->orientation == MHA_ORIENTATION_OUT_IN ? 1 : 0];
+    return l->found[weight]->shape[l->orientation == MHA_ORIENTATION_OUT_IN ? 1 : 0];
 }
 
 static size_t width_out(const loader *l, mha_weight weight)
 {
-    return l->found[weight].tensor->shape[l->orientation == MHA_ORIENTATION_OUT_IN ? 0 : 1];
+    return l->found[weight]->shape[l->orientation == MHA_ORIENTATION_OUT_IN ? 0 : 1];
 }
 
 /* The number of query heads: stated, or from d_k, or one sink each. */
 static mha_status find_heads(loader *l, size_t q_width)
 {
-    const mha_file_tensor *sinks = l->found[MHA_SINKS].tensor;
+    const mha_file_tensor *sinks = l->found[MHA_SINKS];
     mha_config *c = &l->config;
     c->n_heads = l->options.n_heads;
     if (c->n_heads == 0 && l->options.d_k > 0)
@@ -249,14 +243,14 @@ static mha_status find_heads(loader *l, size_t q_width)
     if (c->n_heads == 0)
         return mha__fail(
             l->error, MHA_INVALID, "heads",
-            "heads: expected their number, which a weights file does not say (query width %zu); found neither an "
+            "expected their number, which a weights file does not say (query width %zu); found neither an "
             "option nor a config.json",
             q_width);
     if (q_width == 0 || q_width % c->n_heads != 0 || (l->options.d_k > 0 && q_width / c->n_heads != l->options.d_k))
         return mha__fail(l->error, MHA_INVALID, "heads",
-                        "heads: expected %s%zu that divides the query width, found %zu for '%s' of width %zu",
+                        "expected %s%zu that divides the query width, found %zu for '%s' of width %zu",
                         l->options.d_k ? "d_k " : "a number, at most ", l->options.d_k ? l->options.d_k : q_width,
-                        c->n_heads, l->found[MHA_W_Q].tensor->name, q_width);
+                        c->n_heads, l->found[MHA_W_Q]->name, q_width);
     c->d_k = q_width / c->n_heads;
     return MHA_OK;
 }
@@ -265,7 +259,7 @@ static mha_status find_heads(loader *l, size_t q_width)
 static mha_status find_config(loader *l)
 {
     mha_config *c = &l->config;
-    bool fused = l->found[MHA_W_Q].name->fused;
+    bool fused = is_fused(l, MHA_W_Q);
     size_t q_width = width_out(l, MHA_W_Q), k_width = width_out(l, MHA_W_K), v_width = width_out(l, MHA_W_V);
     if (fused) {
         size_t parts = 3, q_parts = 1;
@@ -275,24 +269,20 @@ static mha_status find_config(loader *l)
             q_parts = l->options.n_heads;
         }
         if (q_width % parts != 0)
-            return mha__fail(
-                l->error, MHA_INVALID, l->found[MHA_W_Q].tensor->name,
-                "tensor '%s': expected query, key and value side by side, a multiple of %zu outputs; found %zu",
-                l->found[MHA_W_Q].tensor->name, parts, q_width);
+            return refuse(l, l->found[MHA_W_Q], MHA_INVALID,
+                "expected query, key and value side by side, a multiple of %zu outputs; found %zu", parts, q_width);
         size_t unit = q_width / parts;
         q_width = unit * q_parts;
         k_width = v_width = unit * (parts - q_parts) / 2;
     }
-    mha_status status = find_heads(l, q_width);
-    if (status)
-        return status;
+    TRY(find_heads(l, q_width));
     c->kv_heads = l->options.kv_heads ? l->options.kv_heads : k_width / c->d_k;
     if (c->kv_heads == 0 || c->n_heads % c->kv_heads != 0 || k_width % c->kv_heads != 0 ||
         k_width / c->kv_heads != c->d_k)
         return mha__fail(l->error, MHA_INVALID, "kv_heads",
-                        "kv_heads: expected a divisor of %zu heads with d_k %zu each, found %zu for '%s' of width %zu",
-                        c->n_heads, c->d_k, c->kv_heads, l->found[MHA_W_K].tensor->name, k_width);
-    bool free_widths = l->place.scheme->free_widths;
+                        "expected a divisor of %zu heads with d_k %zu each, found %zu for '%s' of width %zu",
+                        c->n_heads, c->d_k, c->kv_heads, l->found[MHA_W_K]->name, k_width);
+    bool free_widths = l->layer.scheme->free_widths;
     c->d_v = free_widths && v_width % c->kv_heads == 0 && v_width > 0 ? v_width / c->kv_heads : c->d_k;
     c->d_model = c->d_q = width_in(l, MHA_W_Q);
     c->d_kin = free_widths ? width_in(l, MHA_W_K) : c->d_q;
@@ -304,23 +294,26 @@ static mha_status find_config(loader *l)
 /* A norm's weight covers one head or the whole row. */
 static mha_norm find_norm(const loader *l, mha_weight weight)
 {
-    const mha_file_tensor *tensor = l->found[weight].tensor;
+    const mha_file_tensor *tensor = l->found[weight];
     return !tensor ? MHA_NORM_NONE : tensor->elements == l->config.d_k ? MHA_NORM_HEAD : MHA_NORM_ROW;
 }
 
 static mha_status find_extras(loader *l)
 {
     mha_config *c = &l->config;
-    c->bias_q = l->found[MHA_B_Q].tensor;
-    c->bias_k = l->found[MHA_B_K].tensor;
-    c->bias_v = l->found[MHA_B_V].tensor;
-    c->bias_o = l->found[MHA_B_O].tensor;
-    c->bias_kv = l->found[MHA_BIAS_K].tensor;
-    if (c->bias_kv != (l->found[MHA_BIAS_V].tensor != NULL))
-        return mha__fail(l->error, MHA_NOT_FOUND, c->bias_kv ? "bias_v" : "bias_k",
-                        "layer '%s': expected bias_k and bias_v together, found only %s", l->prefix,
-                        c->bias_kv ? "bias_k" : "bias_v");
-    c->sinks = l->found[MHA_SINKS].tensor;
+    c->bias_q = l->found[MHA_B_Q];
+    c->bias_k = l->found[MHA_B_K];
+    c->bias_v = l->found[MHA_B_V];
+    c->bias_o = l->found[MHA_B_O];
+    c->bias_kv = l->found[MHA_BIAS_K];
+    if (c->bias_kv != (l->found[MHA_BIAS_V] != NULL)) {
+        char name[512];
+        const mha_weight missing = c->bias_kv ? MHA_BIAS_V : MHA_BIAS_K;
+        return mha__fail_inside(l->error, MHA_NOT_FOUND, mha_file_path(l->file),
+                                mha__file_layer_name(&l->layer, missing, name, sizeof name), 0,
+                                "expected bias_k and bias_v together, found only %s", c->bias_kv ? "bias_k" : "bias_v");
+    }
+    c->sinks = l->found[MHA_SINKS];
     c->q_norm = find_norm(l, MHA_Q_NORM);
     c->k_norm = find_norm(l, MHA_K_NORM);
     c->dtype = l->options.has_dtype ? l->options.dtype : MHA_F32;
@@ -331,15 +324,14 @@ static mha_status find_extras(loader *l)
 static int file_shape(const loader *l, mha_weight weight, size_t shape[2])
 {
     int rank = mha_config_weight_shape(&l->config, weight, shape, NULL);
-    bool fused = l->found[weight].name->fused;
-    size_t *outputs = &shape[rank - 1];
-    if (fused) {
-        size_t k[2], v[2];
-        weight = mha__weight_is_matrix(weight) ? MHA_W_Q : MHA_B_Q;
-        mha_config_weight_shape(&l->config, weight, shape, NULL);
-        mha_config_weight_shape(&l->config, (mha_weight)(weight + 2), k, NULL);
-        mha_config_weight_shape(&l->config, (mha_weight)(weight + 4), v, NULL);
-        *outputs += k[rank - 1] + v[rank - 1];
+    if (is_fused(l, weight)) { /* the outputs of all three */
+        const mha_weight *parts = rank == 2 ? mha__matrices_in : mha__biases_in;
+        size_t part[2], outputs = 0;
+        for (size_t i = 0; i < 3; i++) {
+            mha_config_weight_shape(&l->config, parts[i], part, NULL);
+            outputs += part[rank - 1];
+        }
+        shape[rank - 1] = outputs;
     }
     if (rank == 2 && l->orientation == MHA_ORIENTATION_OUT_IN) {
         size_t in = shape[0];
@@ -352,7 +344,7 @@ static int file_shape(const loader *l, mha_weight weight, size_t shape[2])
 static mha_status check_shapes(loader *l)
 {
     for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
-        const mha_file_tensor *tensor = l->found[w].tensor;
+        const mha_file_tensor *tensor = l->found[w];
         size_t shape[2];
         if (!tensor)
             continue;
@@ -368,64 +360,53 @@ static mha_status check_shapes(loader *l)
 
 /* ---------------------------------------------------------------- its numbers */
 
-/* The weight's memory as the file's (out, in) matrix. */
-static mha_view transposed(mha_view view)
-{
-    mha_view t = view;
-    t.shape[0] = view.shape[1];
-    t.shape[1] = view.shape[0];
-    t.stride[0] = view.stride[1];
-    t.stride[1] = view.stride[0];
-    return t;
-}
-
 static mha_view weight_view(const loader *l, const mha_layer *layer, mha_weight weight)
 {
     mha_view view = mha_tensor_view(mha_layer_weight(layer, weight));
-    return view.rank == 2 && l->orientation == MHA_ORIENTATION_OUT_IN ? transposed(view) : view;
+    return view.rank == 2 && l->orientation == MHA_ORIENTATION_OUT_IN ? mha_view_swap(&view, 0, 1) : view;
 }
 
 /* Query, key and value of a fused tensor are slices of its outputs: read whole, then cut. */
-static mha_status read_fused(loader *l, const mha_layer *layer, mha_weight first)
+static mha_status read_fused(loader *l, const mha_layer *layer, const mha_weight parts[3])
 {
-    const mha_file_tensor *tensor = l->found[first].tensor;
-    const mha_allocator allocator = mha__allocator_default();
+    const mha_file_tensor *tensor = l->found[parts[0]];
+    const mha_allocator *allocator = mha_params_allocator(mha_layer_params(layer));
     size_t bytes = 0, from = 0;
     mha_dtype dtype = l->config.dtype;
     bool fits = mha_dtype_bytes(dtype, tensor->elements, &bytes) == MHA_OK;
-    void *block = fits ? mha__allocate(&allocator, bytes) : NULL;
+    void *block = fits ? mha__allocate(allocator, bytes) : NULL;
     if (!block)
-        return mha__fail(l->error, MHA_NO_MEMORY, tensor->name,
-                        "tensor '%s': expected %zu bytes to read it, found no memory", tensor->name, bytes);
+        return refuse(l, tensor, MHA_NO_MEMORY, "expected %zu bytes to read it, found no memory", bytes);
     mha_view whole = mha_view_of(block, dtype, tensor->rank, tensor->shape);
     int outputs = tensor->rank == 2 && l->orientation == MHA_ORIENTATION_IN_OUT ? 1 : 0;
     mha_status status = mha_file_read(l->file, tensor, &whole, l->error);
-    for (int part = 0; part < 3 && !status; part++) {
-        mha_view to = weight_view(l, layer, (mha_weight)(first + 2 * part));
+    for (size_t part = 0; part < 3 && status == MHA_OK; part++) {
+        mha_view to = weight_view(l, layer, parts[part]);
         mha_view slice = mha_view_slice(&whole, outputs, from, to.shape[outputs]);
         from += to.shape[outputs];
         status = mha_view_copy(&to, &slice);
     }
-    mha__release(&allocator, block, bytes);
+    mha__release(allocator, block, bytes);
     return status;
 }
 
 static mha_status read_weights(loader *l, const mha_layer *layer)
 {
     for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
-        mha_weight weight = (mha_weight)w;
-        if (!l->found[w].tensor)
+        const mha_weight weight = (mha_weight)w;
+        const mha_file_tensor *tensor = l->found[w];
+        if (!tensor)
             continue;
-        mha_status status = MHA_OK;
-        mha_view to = weight_view(l, layer, weight);
-        if (!l->found[w].name->fused)
-            status = mha_file_read(l->file, l->found[w].tensor, &to, l->error);
-        else if (l->found[w].name->weight == weight)
-            status = read_fused(l, layer, weight);
-        if (status)
-            return status;
-        mha__tensor_set_source_dtype(mha_layer_weight(layer, weight), l->found[w].tensor->dtype);
+        if (!is_fused(l, weight)) {
+            mha_view to = weight_view(l, layer, weight);
+            TRY(mha_file_read(l->file, tensor, &to, l->error));
+        }
+        mha__tensor_set_source_dtype(mha_layer_weight(layer, weight), tensor->dtype);
     }
+    if (is_fused(l, MHA_W_Q))
+        TRY(read_fused(l, layer, mha__matrices_in));
+    if (l->found[MHA_B_Q] && is_fused(l, MHA_B_Q))
+        TRY(read_fused(l, layer, mha__biases_in));
     return MHA_OK;
 }
 
@@ -449,20 +430,14 @@ static void take_facts(loader *l)
 
 static mha_status prepare(loader *l)
 {
-    mha_status status = choose_layer(l);
-    if (!status)
-        status = collect(l);
-    if (!status)
-        status = refuse_unknown(l);
-    if (!status)
-        status = matrices_have_rank_two(l);
-    if (!status)
-        status = find_orientation(l);
-    if (!status)
-        status = find_config(l);
-    if (!status)
-        status = find_extras(l);
-    return status ? status : check_shapes(l);
+    TRY(choose_layer(l));
+    TRY(collect(l));
+    TRY(refuse_unknown(l));
+    TRY(matrices_have_rank_two(l));
+    TRY(find_orientation(l));
+    TRY(find_config(l));
+    TRY(find_extras(l));
+    return check_shapes(l);
 }
 
 mha_status mha_model_load_layer(const mha_file *file, const mha_load_options *options, mha_params *table,
@@ -473,20 +448,18 @@ mha_status mha_model_load_layer(const mha_file *file, const mha_load_options *op
         l.options = *options;
     take_facts(&l);
     mha_layer *made = NULL;
-    mha_status status = prepare(&l);
-    if (!status)
-        status = mha_layer_create(&l.config, table, l.options.row_prefix, &made, error);
-    if (!status)
-        status = read_weights(&l, made);
-    if (status) {
+    TRY(prepare(&l));
+    TRY(mha_layer_create(&l.config, table, l.options.row_prefix, &made, error));
+    const mha_status status = read_weights(&l, made);
+    if (status != MHA_OK) {
         mha_layer_destroy(made);
         return status;
     }
     if (report) {
         *report = (mha_load_report){.orientation = l.orientation, .tensors = l.tensors, .ignored = l.ignored};
-        size_t length = l.place.prefix_length > 0 ? l.place.prefix_length - 1 : 0;
+        size_t length = l.layer.prefix_length > 0 ? l.layer.prefix_length - 1 : 0;
         mha__text_print(report->layer.prefix, sizeof report->layer.prefix, "%.*s", (int)length, l.prefix);
-        report->layer.scheme = l.place.scheme->name;
+        report->layer.scheme = l.layer.scheme->name;
     }
     *layer = made;
     return MHA_OK;

@@ -72,7 +72,7 @@ static mha_status row_shape(const mha_model *model, const mha__arch_tensor *row,
     for (size_t i = 0; i < rank; i++) {
         if (extents[i] < 0)
             return mha__fail(error, MHA_INVALID, spec->name,
-                            "tensor '%s': expected extents of at least 0, found %" PRId64, spec->name, extents[i]);
+                            "expected extents of at least 0, found %" PRId64, extents[i]);
         spec->shape[i] = (size_t)extents[i];
     }
     spec->rank = (int)rank;
@@ -174,7 +174,7 @@ mha_status mha__model_create_from(const json_t *config, const mha_model_spec *sp
     const mha_allocator allocator = mha__allocator_default();
     size_t count = 0;
     if (spec->dtype != MHA_F32 && spec->dtype != MHA_F64 && spec->dtype != MHA_F16 && spec->dtype != MHA_BF16)
-        return mha__fail(error, MHA_INVALID, "dtype", "dtype: expected F32, F64, F16 or BF16, found %s",
+        return mha__fail(error, MHA_INVALID, "dtype", "expected F32, F64, F16 or BF16, found %s",
                         mha_dtype_name(spec->dtype));
     mha_model *made = mha__allocate(&allocator, sizeof *made);
     if (!made)

@@ -6,287 +6,222 @@
 #include "models/naming.h"
 
 /* Names are relative to the module that holds the projections, so a prefix is that module's path
- * ("bert.encoder.layer.0.attention"). To teach a scheme: add a row. */
+ * ("bert.encoder.layer.0.attention"). To teach a scheme: add an entry. */
+/* clang-format off */
 static const mha__scheme schemes[] = {
-    {.name = "own",
-     .orientation = MHA_ORIENTATION_IN_OUT,
-     .free_widths = true,
-     .names = {{"W_Q", MHA_W_Q, false},
-               {"b_Q", MHA_B_Q, false},
-               {"W_K", MHA_W_K, false},
-               {"b_K", MHA_B_K, false},
-               {"W_V", MHA_W_V, false},
-               {"b_V", MHA_B_V, false},
-               {"W_O", MHA_W_O, false},
-               {"b_O", MHA_B_O, false},
-               {"bias_k", MHA_BIAS_K, false},
-               {"bias_v", MHA_BIAS_V, false},
-               {"sinks", MHA_SINKS, false},
-               {"q_norm", MHA_Q_NORM, false},
-               {"k_norm", MHA_K_NORM, false}}},
-    {.name = "case file",
-     .orientation = MHA_ORIENTATION_IN_OUT,
-     .free_widths = true,
-     .names = {{"W_q", MHA_W_Q, false},
-               {"b_q", MHA_B_Q, false},
-               {"W_k", MHA_W_K, false},
-               {"b_k", MHA_B_K, false},
-               {"W_v", MHA_W_V, false},
-               {"b_v", MHA_B_V, false},
-               {"W_o", MHA_W_O, false},
-               {"b_o", MHA_B_O, false},
-               {"bias_k", MHA_BIAS_K, false},
-               {"bias_v", MHA_BIAS_V, false},
-               {"head_sink", MHA_SINKS, false},
-               {"q_norm_weight", MHA_Q_NORM, false},
-               {"k_norm_weight", MHA_K_NORM, false}}},
-    {.name = "nn.MultiheadAttention",
-     .orientation = MHA_ORIENTATION_OUT_IN,
-     .names = {{"in_proj_weight", MHA_W_Q, true},
-               {"in_proj_bias", MHA_B_Q, true},
-               {"out_proj.weight", MHA_W_O, false},
-               {"out_proj.bias", MHA_B_O, false},
-               {"bias_k", MHA_BIAS_K, false},
-               {"bias_v", MHA_BIAS_V, false}}},
-    {.name = "nn.MultiheadAttention (kdim, vdim)",
-     .orientation = MHA_ORIENTATION_OUT_IN,
-     .free_widths = true,
-     .names = {{"q_proj_weight", MHA_W_Q, false},
-               {"k_proj_weight", MHA_W_K, false},
-               {"v_proj_weight", MHA_W_V, false},
-               {"in_proj_bias", MHA_B_Q, true},
-               {"out_proj.weight", MHA_W_O, false},
-               {"out_proj.bias", MHA_B_O, false},
-               {"bias_k", MHA_BIAS_K, false},
-               {"bias_v", MHA_BIAS_V, false}}},
-    {.name = "BERT",
-     .orientation = MHA_ORIENTATION_OUT_IN,
-     .free_widths = true,
-     .names = {{"self.query.weight", MHA_W_Q, false},
-               {"self.query.bias", MHA_B_Q, false},
-               {"self.key.weight", MHA_W_K, false},
-               {"self.key.bias", MHA_B_K, false},
-               {"self.value.weight", MHA_W_V, false},
-               {"self.value.bias", MHA_B_V, false},
-               {"output.dense.weight", MHA_W_O, false},
-               {"output.dense.bias", MHA_B_O, false}},
+    {.name = "own", .orientation = MHA_ORIENTATION_IN_OUT, .free_widths = true, .words = {"Q", "K", "V"},
+     .matrices = "W_*", .biases = "b_*", .output_matrix = "W_O", .output_bias = "b_O", .extra_rows = "bias_*",
+     .sinks = "sinks", .norms = "*_norm"},
+    {.name = "case file", .orientation = MHA_ORIENTATION_IN_OUT, .free_widths = true,
+     .matrices = "W_*", .biases = "b_*", .output_matrix = "W_o", .output_bias = "b_o", .extra_rows = "bias_*",
+     .sinks = "head_sink", .norms = "*_norm_weight"},
+    {.name = "nn.MultiheadAttention", .orientation = MHA_ORIENTATION_OUT_IN,
+     .matrices = "in_proj_weight", .biases = "in_proj_bias", .output_matrix = "out_proj.weight",
+     .output_bias = "out_proj.bias", .extra_rows = "bias_*"},
+    {.name = "nn.MultiheadAttention (kdim, vdim)", .orientation = MHA_ORIENTATION_OUT_IN, .free_widths = true,
+     .matrices = "*_proj_weight", .biases = "in_proj_bias", .output_matrix = "out_proj.weight",
+     .output_bias = "out_proj.bias", .extra_rows = "bias_*"},
+    {.name = "BERT", .orientation = MHA_ORIENTATION_OUT_IN, .free_widths = true, .words = {"query", "key", "value"},
+     .matrices = "self.*.weight", .biases = "self.*.bias", .output_matrix = "output.dense.weight",
+     .output_bias = "output.dense.bias",
      .others = {"output.LayerNorm.weight", "output.LayerNorm.bias", "output.LayerNorm.gamma", "output.LayerNorm.beta"}},
-    {.name = "ALBERT",
-     .orientation = MHA_ORIENTATION_OUT_IN,
-     .names = {{"query.weight", MHA_W_Q, false},
-               {"query.bias", MHA_B_Q, false},
-               {"key.weight", MHA_W_K, false},
-               {"key.bias", MHA_B_K, false},
-               {"value.weight", MHA_W_V, false},
-               {"value.bias", MHA_B_V, false},
-               {"dense.weight", MHA_W_O, false},
-               {"dense.bias", MHA_B_O, false}},
+    {.name = "ALBERT", .orientation = MHA_ORIENTATION_OUT_IN, .words = {"query", "key", "value"},
+     .matrices = "*.weight", .biases = "*.bias", .output_matrix = "dense.weight", .output_bias = "dense.bias",
      .others = {"LayerNorm.weight", "LayerNorm.bias"}},
-    {.name = "ViT",
-     .orientation = MHA_ORIENTATION_OUT_IN,
-     .names = {{"attention.query.weight", MHA_W_Q, false},
-               {"attention.query.bias", MHA_B_Q, false},
-               {"attention.key.weight", MHA_W_K, false},
-               {"attention.key.bias", MHA_B_K, false},
-               {"attention.value.weight", MHA_W_V, false},
-               {"attention.value.bias", MHA_B_V, false},
-               {"output.dense.weight", MHA_W_O, false},
-               {"output.dense.bias", MHA_B_O, false}}},
-    {.name = "timm",
-     .orientation = MHA_ORIENTATION_OUT_IN,
-     .names = {{"qkv.weight", MHA_W_Q, true},
-               {"qkv.bias", MHA_B_Q, true},
-               {"proj.weight", MHA_W_O, false},
-               {"proj.bias", MHA_B_O, false}}},
-    {.name = "DistilBERT",
-     .orientation = MHA_ORIENTATION_OUT_IN,
-     .names = {{"q_lin.weight", MHA_W_Q, false},
-               {"q_lin.bias", MHA_B_Q, false},
-               {"k_lin.weight", MHA_W_K, false},
-               {"k_lin.bias", MHA_B_K, false},
-               {"v_lin.weight", MHA_W_V, false},
-               {"v_lin.bias", MHA_B_V, false},
-               {"out_lin.weight", MHA_W_O, false},
-               {"out_lin.bias", MHA_B_O, false}}},
-    {.name = "GPT-2", /* Conv1D (in, out) in the public files, Linear (out, in) in minGPT's and nanoGPT's */
-     .orientation = MHA_ORIENTATION_AUTO,
-     .names = {{"c_attn.weight", MHA_W_Q, true},
-               {"c_attn.bias", MHA_B_Q, true},
-               {"c_proj.weight", MHA_W_O, false},
-               {"c_proj.bias", MHA_B_O, false}},
-     .others = {"bias", "masked_bias"}}, /* the causal mask and its fill: buffers */
-    {.name = "LLaMA", /* also Mistral, Qwen2 and Gemma; with q/k norm Qwen3 and OLMo 2; with sinks gpt-oss */
-     .orientation = MHA_ORIENTATION_OUT_IN,
-     .names = {{"q_proj.weight", MHA_W_Q, false},
-               {"q_proj.bias", MHA_B_Q, false},
-               {"k_proj.weight", MHA_W_K, false},
-               {"k_proj.bias", MHA_B_K, false},
-               {"v_proj.weight", MHA_W_V, false},
-               {"v_proj.bias", MHA_B_V, false},
-               {"o_proj.weight", MHA_W_O, false},
-               {"o_proj.bias", MHA_B_O, false},
-               {"q_norm.weight", MHA_Q_NORM, false},
-               {"k_norm.weight", MHA_K_NORM, false},
-               {"sinks", MHA_SINKS, false}},
+    {.name = "ViT", .orientation = MHA_ORIENTATION_OUT_IN, .words = {"query", "key", "value"},
+     .matrices = "attention.*.weight", .biases = "attention.*.bias", .output_matrix = "output.dense.weight",
+     .output_bias = "output.dense.bias"},
+    {.name = "timm", .orientation = MHA_ORIENTATION_OUT_IN,
+     .matrices = "qkv.weight", .biases = "qkv.bias", .output_matrix = "proj.weight", .output_bias = "proj.bias"},
+    {.name = "DistilBERT", .orientation = MHA_ORIENTATION_OUT_IN,
+     .matrices = "*_lin.weight", .biases = "*_lin.bias", .output_matrix = "out_lin.weight",
+     .output_bias = "out_lin.bias"},
+    /* Its matrices are Conv1D (in, out) in the public files, Linear (out, in) in minGPT's and nanoGPT's; the others are
+     * buffers: the causal mask and its fill. */
+    {.name = "GPT-2", .orientation = MHA_ORIENTATION_AUTO,
+     .matrices = "c_attn.weight", .biases = "c_attn.bias", .output_matrix = "c_proj.weight",
+     .output_bias = "c_proj.bias",
+     .others = {"bias", "masked_bias"}},
+    /* Also Mistral, Qwen2 and Gemma; with q/k norm Qwen3 and OLMo 2; with sinks gpt-oss. */
+    {.name = "LLaMA", .orientation = MHA_ORIENTATION_OUT_IN,
+     .matrices = "*_proj.weight", .biases = "*_proj.bias", .output_matrix = "o_proj.weight",
+     .output_bias = "o_proj.bias", .sinks = "sinks", .norms = "*_norm.weight",
      .others = {"rotary_emb.inv_freq"}},
-    {.name = "BART", /* also OPT, CLIP and Whisper */
-     .orientation = MHA_ORIENTATION_OUT_IN,
-     .free_widths = true,
-     .names = {{"q_proj.weight", MHA_W_Q, false},
-               {"q_proj.bias", MHA_B_Q, false},
-               {"k_proj.weight", MHA_W_K, false},
-               {"k_proj.bias", MHA_B_K, false},
-               {"v_proj.weight", MHA_W_V, false},
-               {"v_proj.bias", MHA_B_V, false},
-               {"out_proj.weight", MHA_W_O, false},
-               {"out_proj.bias", MHA_B_O, false}}},
-    {.name = "LLaMA (Meta)",
-     .orientation = MHA_ORIENTATION_OUT_IN,
-     .names = {{"wq.weight", MHA_W_Q, false},
-               {"wq.bias", MHA_B_Q, false},
-               {"wk.weight", MHA_W_K, false},
-               {"wk.bias", MHA_B_K, false},
-               {"wv.weight", MHA_W_V, false},
-               {"wv.bias", MHA_B_V, false},
-               {"wo.weight", MHA_W_O, false},
-               {"wo.bias", MHA_B_O, false}},
+    /* Also OPT, CLIP and Whisper. */
+    {.name = "BART", .orientation = MHA_ORIENTATION_OUT_IN, .free_widths = true,
+     .matrices = "*_proj.weight", .biases = "*_proj.bias", .output_matrix = "out_proj.weight",
+     .output_bias = "out_proj.bias"},
+    {.name = "LLaMA (Meta)", .orientation = MHA_ORIENTATION_OUT_IN,
+     .matrices = "w*.weight", .biases = "w*.bias", .output_matrix = "wo.weight", .output_bias = "wo.bias",
      .others = {"inner_attention.rope.freqs"}},
-    {.name = "GGUF",
-     .orientation = MHA_ORIENTATION_OUT_IN,
-     .scope = "attn_", /* the prefix is the whole block's */
-     .names = {{"attn_q.weight", MHA_W_Q, false},
-               {"attn_q.bias", MHA_B_Q, false},
-               {"attn_k.weight", MHA_W_K, false},
-               {"attn_k.bias", MHA_B_K, false},
-               {"attn_v.weight", MHA_W_V, false},
-               {"attn_v.bias", MHA_B_V, false},
-               {"attn_output.weight", MHA_W_O, false},
-               {"attn_output.bias", MHA_B_O, false},
-               {"attn_q_norm.weight", MHA_Q_NORM, false},
-               {"attn_k_norm.weight", MHA_K_NORM, false},
-               {"attn_sinks.weight", MHA_SINKS, false}},
+    /* The prefix is that of the whole block. */
+    {.name = "GGUF", .orientation = MHA_ORIENTATION_OUT_IN,
+     .matrices = "attn_*.weight", .biases = "attn_*.bias", .output_matrix = "attn_output.weight",
+     .output_bias = "attn_output.bias", .sinks = "attn_sinks.weight", .norms = "attn_*_norm.weight", .scope = "attn_",
      .others = {"attn_norm.weight", "attn_norm.bias", "attn_post_norm.weight", "attn_rot_embd"}},
-    {.name = "GGUF (fused)",
-     .orientation = MHA_ORIENTATION_OUT_IN,
-     .scope = "attn_", /* the prefix is the whole block's */
-     .names = {{"attn_qkv.weight", MHA_W_Q, true},
-               {"attn_qkv.bias", MHA_B_Q, true},
-               {"attn_output.weight", MHA_W_O, false},
-               {"attn_output.bias", MHA_B_O, false}},
+    {.name = "GGUF (fused)", .orientation = MHA_ORIENTATION_OUT_IN,
+     .matrices = "attn_qkv.weight", .biases = "attn_qkv.bias", .output_matrix = "attn_output.weight",
+     .output_bias = "attn_output.bias", .scope = "attn_",
      .others = {"attn_norm.weight", "attn_norm.bias", "attn_norm_2.weight", "attn_norm_2.bias"}},
 };
+/* clang-format on */
+
+const mha_weight mha__matrices_in[3] = {MHA_W_Q, MHA_W_K, MHA_W_V}, mha__biases_in[3] = {MHA_B_Q, MHA_B_K, MHA_B_V};
 
 const mha__scheme *mha__scheme_at(size_t index)
 {
     return index < sizeof schemes / sizeof *schemes ? &schemes[index] : NULL;
 }
 
-const char *mha_model_scheme(size_t index)
+/* ---------------------------------------------------------------- the name of a weight */
+
+/* The pattern of a weight's name, NULL for none; *word is what '*' in it stands for. */
+static const char *pattern_of(const mha__scheme *scheme, mha_weight weight, const char **word)
 {
-    const mha__scheme *scheme = mha__scheme_at(index);
-    return scheme ? scheme->name : NULL;
+    static const char *const letters[] = {"q", "k", "v"};
+    const char *const *words = scheme->words[0] ? scheme->words : letters;
+    *word = "";
+    switch (weight) {
+    case MHA_W_Q: *word = words[0]; return scheme->matrices;
+    case MHA_W_K: *word = words[1]; return scheme->matrices;
+    case MHA_W_V: *word = words[2]; return scheme->matrices;
+    case MHA_B_Q: *word = words[0]; return scheme->biases;
+    case MHA_B_K: *word = words[1]; return scheme->biases;
+    case MHA_B_V: *word = words[2]; return scheme->biases;
+    case MHA_W_O: return scheme->output_matrix;
+    case MHA_B_O: return scheme->output_bias;
+    case MHA_BIAS_K: *word = "k"; return scheme->extra_rows;
+    case MHA_BIAS_V: *word = "v"; return scheme->extra_rows;
+    case MHA_SINKS: return scheme->sinks;
+    case MHA_Q_NORM: *word = "q"; return scheme->norms;
+    case MHA_K_NORM: *word = "k"; return scheme->norms;
+    default: return NULL;
+    }
 }
 
-const mha_file_tensor *mha__layer_tensor(const mha_file *file, const mha__layer_place *place, const char *name)
+bool mha__scheme_fuses(const mha__scheme *scheme, mha_weight weight)
 {
-    char full[512];
-    int length = snprintf(full, sizeof full, "%.*s%s", (int)place->prefix_length, place->tensor->name, name);
-    return length >= 0 && (size_t)length < sizeof full ? mha_file_find(file, full) : NULL;
+    const char *word, *pattern = pattern_of(scheme, weight, &word);
+    return pattern && *word && !strchr(pattern, '*');
 }
 
-/* Bytes of `name` before `suffix`: where the name ends in it, at its start or behind a dot. */
-static bool prefix_before(const char *name, const char *suffix, size_t *length)
+/* Whether `name` ends in that of the weight, at its start or behind a dot; *length is what stands before. */
+static bool prefix_before(const char *name, const mha__scheme *scheme, mha_weight weight, size_t *length)
 {
-    size_t n = strlen(name), s = strlen(suffix);
-    if (n < s || strcmp(name + n - s, suffix) != 0 || (n > s && name[n - s - 1] != '.'))
+    const char *word, *pattern = pattern_of(scheme, weight, &word);
+    if (!pattern)
+        return false;
+    const size_t head = strcspn(pattern, "*"), middle = pattern[head] ? strlen(word) : 0;
+    const char *tail = pattern[head] ? pattern + head + 1 : pattern + head;
+    const size_t n = strlen(name), s = head + middle + strlen(tail);
+    if (n < s)
+        return false;
+    const char *at = name + n - s;
+    if (strncmp(at, pattern, head) != 0 || strncmp(at + head, word, middle) != 0 ||
+        strcmp(at + head + middle, tail) != 0 || (n > s && at[-1] != '.'))
         return false;
     *length = n - s;
     return *length < sizeof((mha_found_layer *)0)->prefix;
 }
 
-/* A layer is met once, at the first of its query, key and value matrices that the file has. */
-static bool is_first(const mha_file *file, const mha__layer_place *place, mha_weight weight)
+bool mha__scheme_names(const mha__scheme *scheme, mha_weight weight, const char *name)
 {
-    for (size_t i = 0; mha__scheme_has(place->scheme, i); i++) {
-        const mha__name *name = &place->scheme->names[i];
-        if (mha__weight_is_matrix(name->weight) && name->weight < weight && mha__layer_tensor(file, place, name->name))
-            return false;
-    }
-    return true;
+    size_t length;
+    return prefix_before(name, scheme, weight, &length) && length == 0;
 }
 
-static size_t missing_matrices(const mha_file *file, const mha__layer_place *place)
+/* ---------------------------------------------------------------- the layers of a file */
+
+const char *mha__file_layer_name(const mha__file_layer *layer, mha_weight weight, char *text, size_t size)
 {
-    size_t missing = 0;
-    for (size_t i = 0; mha__scheme_has(place->scheme, i); i++)
-        if (mha__weight_is_matrix(place->scheme->names[i].weight))
-            missing += !mha__layer_tensor(file, place, place->scheme->names[i].name);
+    const char *word, *pattern = pattern_of(layer->scheme, weight, &word);
+    if (!pattern)
+        return NULL;
+    const size_t head = strcspn(pattern, "*");
+    const bool star = pattern[head] != '\0';
+    const int length = snprintf(text, size, "%.*s%.*s%s%s", (int)layer->prefix_length, layer->tensor->name, (int)head,
+                                pattern, star ? word : "", star ? pattern + head + 1 : "");
+    return length >= 0 && (size_t)length < size ? text : NULL;
+}
+
+const mha_file_tensor *mha__file_layer_tensor(const mha_file *file, const mha__file_layer *layer, mha_weight weight)
+{
+    char text[512];
+    const char *name = mha__file_layer_name(layer, weight, text, sizeof text);
+    return name ? mha_file_find(file, name) : NULL;
+}
+
+static size_t missing_matrices(const mha_file *file, const mha__file_layer *layer)
+{
+    size_t missing = !mha__file_layer_tensor(file, layer, MHA_W_O);
+    for (size_t i = 0; i < 3; i++)
+        missing += !mha__file_layer_tensor(file, layer, mha__matrices_in[i]);
     return missing;
 }
 
 /* One tensor can look like part of several schemes ("attention.self.query.weight" ends in ALBERT's
  * "query.weight"): the scheme that misses least wins, then the longer name. */
-static bool best_scheme(const mha_file *file, const mha_file_tensor *tensor, mha__layer_place *best)
+static bool best_scheme(const mha_file *file, const mha_file_tensor *tensor, mha__file_layer *best)
 {
     size_t best_missing = SIZE_MAX;
-    *best = (mha__layer_place){0};
+    *best = (mha__file_layer){0};
     for (const mha__scheme *scheme = schemes; scheme < schemes + sizeof schemes / sizeof *schemes; scheme++)
-        for (size_t i = 0; mha__scheme_has(scheme, i); i++) {
-            const mha__name *name = &scheme->names[i];
-            mha__layer_place place = {scheme, tensor, 0};
-            if (!mha__weight_is_matrix(name->weight) || name->weight == MHA_W_O ||
-                !prefix_before(tensor->name, name->name, &place.prefix_length))
+        for (size_t i = 0; i < 3; i++) {
+            mha__file_layer layer = {scheme, tensor, mha__matrices_in[i], 0};
+            if (!prefix_before(tensor->name, scheme, layer.weight, &layer.prefix_length))
                 continue;
-            size_t missing = missing_matrices(file, &place);
-            if (missing > best_missing || (missing == best_missing && place.prefix_length >= best->prefix_length))
+            size_t missing = missing_matrices(file, &layer);
+            if (missing > best_missing || (missing == best_missing && layer.prefix_length >= best->prefix_length))
                 continue;
             best_missing = missing;
-            *best = place;
+            *best = layer;
         }
     return best_missing != SIZE_MAX;
 }
 
-bool mha__layer_next(const mha_file *file, size_t *index, mha__layer_place *place)
+/* A layer is met once, at the first of its query, key and value matrices that the file has. */
+static bool is_met_here(const mha_file *file, const mha__file_layer *layer)
 {
-    for (const mha_file_tensor *tensor; (tensor = mha_file_at(file, *index)); ++*index) {
-        if (!best_scheme(file, tensor, place))
-            continue;
-        for (size_t i = 0; mha__scheme_has(place->scheme, i); i++) {
-            const mha__name *name = &place->scheme->names[i];
-            if (strcmp(tensor->name + place->prefix_length, name->name) == 0 && is_first(file, place, name->weight)) {
-                ++*index;
-                return true;
-            }
-        }
+    for (size_t i = 0; mha__matrices_in[i] != layer->weight; i++)
+        if (mha__file_layer_tensor(file, layer, mha__matrices_in[i]))
+            return false;
+    return true;
+}
+
+bool mha__file_layer_next(const mha_file *file, size_t *index, mha__file_layer *layer)
+{
+    for (const mha_file_tensor *tensor; (tensor = mha_file_at(file, *index));) {
+        ++*index;
+        if (best_scheme(file, tensor, layer) && is_met_here(file, layer))
+            return true;
     }
     return false;
 }
 
-const mha__name *mha__layer_member(const mha_file *file, const mha_file_tensor *tensor)
+bool mha__file_layer_of(const mha_file *file, const mha_file_tensor *tensor, mha__file_layer *layer)
 {
-    const mha__name *member = NULL;
     size_t shortest = SIZE_MAX; /* the prefix: a longer name says more */
     for (const mha__scheme *scheme = schemes; scheme < schemes + sizeof schemes / sizeof *schemes; scheme++)
-        for (size_t i = 0; mha__scheme_has(scheme, i); i++) {
-            mha__layer_place place = {scheme, tensor, 0};
-            if (prefix_before(tensor->name, scheme->names[i].name, &place.prefix_length) &&
-                place.prefix_length < shortest && missing_matrices(file, &place) == 0) {
-                shortest = place.prefix_length;
-                member = &scheme->names[i];
+        for (int weight = 0; weight < MHA_WEIGHT_COUNT; weight++) {
+            mha__file_layer candidate = {scheme, tensor, (mha_weight)weight, 0};
+            if (prefix_before(tensor->name, scheme, candidate.weight, &candidate.prefix_length) &&
+                candidate.prefix_length < shortest && missing_matrices(file, &candidate) == 0) {
+                shortest = candidate.prefix_length;
+                *layer = candidate;
             }
         }
-    return member;
+    return shortest != SIZE_MAX;
 }
 
 size_t mha_model_find_layers(const mha_file *file, mha_found_layer *layers, size_t capacity)
 {
     size_t count = 0;
-    mha__layer_place place;
-    for (size_t index = 0; mha__layer_next(file, &index, &place); count++)
+    mha__file_layer layer;
+    for (size_t index = 0; mha__file_layer_next(file, &index, &layer); count++)
         if (count < capacity) {
-            size_t length = place.prefix_length > 0 ? place.prefix_length - 1 : 0;
-            mha__text_print(layers[count].prefix, sizeof layers[count].prefix, "%.*s", (int)length, place.tensor->name);
-            layers[count].scheme = place.scheme->name;
+            size_t length = layer.prefix_length > 0 ? layer.prefix_length - 1 : 0;
+            mha__text_print(layers[count].prefix, sizeof layers[count].prefix, "%.*s", (int)length, layer.tensor->name);
+            layers[count].scheme = layer.scheme->name;
         }
     return count;
 }

@@ -1,50 +1,55 @@
-/* How public checkpoints call the tensors of an attention layer: the one table, and finding layers by it. */
+/* How public checkpoints call the tensors of an attention layer, and the layers of a file found by these names. */
 #ifndef MHA_MODELS_NAMING_H
 #define MHA_MODELS_NAMING_H
 
 #include "mha/model.h"
 
-/* One name, as it follows the layer's prefix, and the weight it holds. */
-typedef struct mha__name {
-    const char *name;
-    mha_weight weight; /* the first one, when fused */
-    bool fused;        /* query, key and value side by side along the outputs */
-} mha__name;
+enum { MHA_SCHEME_OTHERS = 8 }; /* with the NULL that ends the list */
 
-enum { MHA_SCHEME_NAMES = 14, MHA_SCHEME_OTHERS = 8 }; /* with the NULL that ends a list */
-
+/* A naming scheme. Each pattern is a name relative to the layer's prefix; NULL where the scheme has no such weight.
+ * '*' stands for the word of query, key or value. A pattern of the three projections without '*' names one fused
+ * tensor, which holds the three side by side along its outputs. */
 typedef struct mha__scheme {
     const char *name;
-    mha_orientation orientation; /* AUTO: told by the shape of the fused matrix */
+    mha_orientation orientation; /* AUTO: decided by the shape of the fused matrix */
     bool free_widths;            /* keys, values and output may have widths of their own (d_kin, d_vin, d_v, d_out) */
-    const char *scope;           /* names that start with prefix + scope belong to the layer; NULL: prefix */
-    mha__name names[MHA_SCHEME_NAMES];
+    const char *words[3];        /* of query, key and value; NULL: "q", "k", "v" */
+    const char *matrices, *biases;           /* W_Q, W_K, W_V; b_Q, b_K, b_V */
+    const char *output_matrix, *output_bias; /* W_O; b_O */
+    const char *extra_rows, *sinks, *norms;  /* bias_k, bias_v; sinks; q_norm, k_norm. '*' is always "q", "k", "v" */
+    const char *scope; /* names that start with prefix + scope belong to the layer; NULL: those with the prefix */
     const char *others[MHA_SCHEME_OTHERS]; /* known under the scope, but no part of attention */
 } mha__scheme;
 
-/* A layer in a file: prefix_length bytes of `tensor`'s name, final dot included. */
-typedef struct mha__layer_place {
-    const mha__scheme *scheme;
-    const mha_file_tensor *tensor;
-    size_t prefix_length;
-} mha__layer_place;
-
 const mha__scheme *mha__scheme_at(size_t index); /* NULL past the end */
 
+/* Whether one tensor holds the weight and the two that belong with it: W_Q, W_K, W_V or b_Q, b_K, b_V. */
+bool mha__scheme_fuses(const mha__scheme *scheme, mha_weight weight);
+/* Whether `name`, relative to a layer's prefix, is that of the weight. */
+bool mha__scheme_names(const mha__scheme *scheme, mha_weight weight, const char *name);
+
+/* A layer in a file: the scheme of its names, and the first tensor found of it, whose name begins with a prefix of
+ * prefix_length bytes, final dot included. */
+typedef struct mha__file_layer {
+    const mha__scheme *scheme;
+    const mha_file_tensor *tensor;
+    mha_weight weight; /* what `tensor` holds; of a fused tensor the first */
+    size_t prefix_length;
+} mha__file_layer;
+
 /* The next layer whose first tensor stands at or after *index in the file; moves *index on. */
-bool mha__layer_next(const mha_file *file, size_t *index, mha__layer_place *place);
+bool mha__file_layer_next(const mha_file *file, size_t *index, mha__file_layer *layer);
 
-/* The layer's tensor called prefix + name, or NULL. */
-const mha_file_tensor *mha__layer_tensor(const mha_file *file, const mha__layer_place *place, const char *name);
+/* The name of a weight of the layer, prefix included, in `text`; NULL when the scheme has none or it does not fit. */
+const char *mha__file_layer_name(const mha__file_layer *layer, mha_weight weight, char *text, size_t size);
+/* The tensor that holds a weight of the layer, or NULL. */
+const mha_file_tensor *mha__file_layer_tensor(const mha_file *file, const mha__file_layer *layer, mha_weight weight);
 
-/* What a tensor is to the complete layer it belongs to; NULL: it belongs to none. */
-const mha__name *mha__layer_member(const mha_file *file, const mha_file_tensor *tensor);
+/* The complete layer that a tensor belongs to, with `weight` saying what it holds; false when there is none. */
+bool mha__file_layer_of(const mha_file *file, const mha_file_tensor *tensor, mha__file_layer *layer);
 
-/* The names of a scheme, while they last. */
-static inline bool mha__scheme_has(const mha__scheme *scheme, size_t i)
-{
-    return scheme->names[i].name;
-}
+/* The query, key and value weights in this order, matrices and biases. */
+extern const mha_weight mha__matrices_in[3], mha__biases_in[3];
 
 /* W_Q, W_K, W_V, W_O: what every layer must have. */
 static inline bool mha__weight_is_matrix(mha_weight weight)

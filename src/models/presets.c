@@ -40,6 +40,6 @@ mha_status mha__preset_find(const char *name, const char **config, mha_error *er
     for (size_t i = 0; i < count && used < sizeof list; i++)
         if (begin_alike == 0 || strncmp(presets[i].name, name, strlen(name)) == 0)
             used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", used ? ", " : "", presets[i].name);
-    return mha__fail(error, MHA_NOT_FOUND, "preset", "preset: expected one of %s%s, found '%.*s'", list,
+    return mha__fail(error, MHA_NOT_FOUND, "preset", "expected one of %s%s, found '%.*s'", list,
                     used >= sizeof list ? "..." : "", MHA_CUT_ARGS(40, name));
 }

@@ -341,7 +341,7 @@ static void test_weights_that_do_not_fit_the_request(void **state)
     assert_program_refuses(RUN("forward", "--weights", LOOKUP, "--d-model", "48"), 2,
                            "--d-model: expected nothing beside --weights, whose file decides it");
     assert_program_refuses(RUN("forward", "--weights", LOOKUP, "--heads", "5"), 2, "48*5");
-    assert_program_refuses(RUN("forward", "--weights", LOOKUP, "--layer", "h.3.attn"), 2, "--layer: *h.3.attn*expected one of '' (names without a prefix)");
+    assert_program_refuses(RUN("forward", "--weights", LOOKUP, "--layer", "h.3.attn"), 2, "--layer: *expected one of '' (names without a prefix)*h.3.attn");
     assert_program_refuses(RUN("forward", "--weights", "weights/lookup/recorded.safetensors"), 2, "recorded.safetensors");
     assert_program_refuses(RUN("forward", "--weights", scratch("absent")), 2, "absent: expected a file, found none");
     assert_program_refuses(RUN("forward", "--layer", "h.0"), 2, "--layer: expected --weights beside it");

@@ -281,7 +281,7 @@ static bool agrees(const mha__claim_side *side, int64_t unit)
 mha_status mha__claim_judge(size_t index, mha__claim *claim, mha_error *error)
 {
     if (index >= mha__claim_rows_count)
-        return mha__fail(error, MHA_NOT_FOUND, "claims", "claims: expected a number below %zu, found %zu",
+        return mha__fail(error, MHA_NOT_FOUND, "claims", "expected a number below %zu, found %zu",
                         mha__claim_rows_count, index);
     const mha__claim_row *row = &mha__claim_rows[index];
     mha__claim judged = {.source = row->source,

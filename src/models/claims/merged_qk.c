@@ -43,10 +43,10 @@ mha_status mha__merged_create(const mha_config *config, mha_params *table, const
         return status;
     if (c.q_norm != MHA_NORM_NONE || c.k_norm != MHA_NORM_NONE)
         return mha__fail(error, MHA_UNSUPPORTED, "merged-qk",
-                        "merged-qk: expected nothing between W_Q and W_K, found a q/k norm, which is not linear");
+                        "expected nothing between W_Q and W_K, found a q/k norm, which is not linear");
     if (c.bias_kv)
         return mha__fail(error, MHA_UNSUPPORTED, "merged-qk",
-                        "merged-qk: expected keys that all come from W_K, found bias_k, a row that does not");
+                        "expected keys that all come from W_K, found bias_k, a row that does not");
     mha__merged *made = mha__allocate(&allocator, sizeof *made);
     if (!made)
         return mha__fail(error, MHA_NO_MEMORY, "merged-qk", "no memory for merged matrices");
@@ -133,7 +133,7 @@ mha_status mha__merged_fill(mha__merged *merged, const mha_layer *layer, mha_err
     if (c->n_heads != l->n_heads || c->kv_heads != l->kv_heads || c->d_k != l->d_k || c->d_q != l->d_q ||
         c->d_kin != l->d_kin || c->bias_q != l->bias_q || c->bias_k != l->bias_k)
         return mha__fail(error, MHA_INVALID, "merged-qk",
-                        "merged-qk: expected a layer of the configuration it was made for");
+                        "expected a layer of the configuration it was made for");
     mha_status status = MHA_OK;
     for (size_t head = 0; head < c->n_heads && !status; head++) {
         size_t kv = head / (c->n_heads / c->kv_heads), bytes[4] = {0};
@@ -142,7 +142,7 @@ mha_status mha__merged_fill(mha__merged *merged, const mha_layer *layer, mha_err
         for (int i = 0; i < 4; i++) {
             mha_view view = mha_layer_head(layer, weights[i], i % 2 ? kv : head);
             if (view.data && !(values[i] = widened(&view, &bytes[i])))
-                status = mha__fail(error, MHA_NO_MEMORY, "merged-qk", "merged-qk: no memory for head %zu", head);
+                status = mha__fail(error, MHA_NO_MEMORY, "merged-qk", "no memory for head %zu", head);
         }
         if (!status)
             fill_head(merged, head, values[0], values[1], values[2], values[3]);
@@ -179,7 +179,7 @@ mha_status mha__merged_scores(const mha__merged *merged, const mha_view *query, 
         key->shape[2] != c->d_kin || key->shape[0] != query->shape[0] || scores->shape[0] != query->shape[0] ||
         scores->shape[1] != c->n_heads || scores->shape[2] != query->shape[1] || scores->shape[3] != key->shape[1])
         return mha__fail(error, MHA_INVALID, "merged-qk",
-                        "merged-qk: expected query (B, T_q, %zu), key (B, S, %zu) and scores (B, %zu, T_q, S)", c->d_q,
+                        "expected query (B, T_q, %zu), key (B, S, %zu) and scores (B, %zu, T_q, S)", c->d_q,
                         c->d_kin, c->n_heads);
     size_t B = query->shape[0], T_q = query->shape[1], S = key->shape[1];
     held h[HELD] = {0};
@@ -196,7 +196,7 @@ mha_status mha__merged_scores(const mha__merged *merged, const mha_view *query, 
     h[ASKED].values = mha__allocate(&allocator, h[ASKED].bytes);
     mha_status status = MHA_OK;
     if (!enough || !h[X_Q].values || !h[X_K].values || !h[ASKED].values)
-        status = mha__fail(error, MHA_NO_MEMORY, "merged-qk", "merged-qk: no memory for its scores");
+        status = mha__fail(error, MHA_NO_MEMORY, "merged-qk", "no memory for its scores");
     for (size_t b = 0; b < B && !status; b++)
         for (size_t head = 0; head < c->n_heads; head++)
             for (size_t t = 0; t < T_q; t++) {
@@ -223,14 +223,14 @@ mha_status mha__merged_rank(const mha__merged *merged, size_t head, size_t *rank
     const mha_config *c = &merged->config;
     const mha_allocator allocator = mha__allocator_default();
     if (head >= c->n_heads)
-        return mha__fail(error, MHA_INVALID, "head", "head: expected at most %zu, found %zu", c->n_heads - 1, head);
+        return mha__fail(error, MHA_INVALID, "head", "expected at most %zu, found %zu", c->n_heads - 1, head);
     size_t larger = c->d_q > c->d_kin ? c->d_q : c->d_kin, smaller = c->d_q + c->d_kin - larger, bytes;
     mha_view whole = mha_tensor_view(merged->row[W_QK]);
     mha_view one = mha_view_slice(&whole, 0, head, 1);
     double *matrix = widened(&one, &bytes), *values = mha__allocate(&allocator, smaller * sizeof *values);
     mha_status status = matrix && values
                             ? mha__singular_values(matrix, c->d_kin, c->d_q, values, error)
-                            : mha__fail(error, MHA_NO_MEMORY, "merged-qk", "merged-qk: no memory for its rank");
+                            : mha__fail(error, MHA_NO_MEMORY, "merged-qk", "no memory for its rank");
     double epsilon = c->dtype == MHA_F64    ? DBL_EPSILON
                      : c->dtype == MHA_F32  ? (double)FLT_EPSILON
                      : c->dtype == MHA_BF16 ? 0x1p-7
