@@ -17,7 +17,7 @@ typedef struct mha_case_word {
     const char *name;    /* "query", "W_q", "num_heads"; "expected64.*" for a family of words */
     const char *also;    /* another spelling of the same word ("W_Q"); "" for none */
     const char *form;    /* of a tensor its shape; of a key its values ("mha, sdpa, rope") or "number", "text", ... */
-    const char *missing; /* what holds without it: a value, another word or a sentence */
+    const char *missing; /* what holds without it: a value, another word or a sentence; "": nothing takes its place */
     const char *meaning;
 } mha_case_word;
 

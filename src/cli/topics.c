@@ -24,7 +24,7 @@ static void tell_case(void)
     }
     if (t)
         table_print(t);
-    putchar('\n');
+    printf("\nFrom numpy:\n\n  np.savez(\"case.npz\", query=x, W_q=W_q, W_k=W_k, W_v=W_v, W_o=W_o, output=y, num_heads=4)\n\n");
     write_prose("\"mha forward --save-case mine.safetensors\" writes a case in which only expected.output has to be replaced by "
                 "what you computed. Without a case file: mha check --weights FILE --heads 4 --causal --input x.npy --expected "
                 "y.npy.");

@@ -1,0 +1,246 @@
+/* The words of the case format: the page that documents them, the reader that takes them, messages that name them. */
+#include "support/unit.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "mha/mha.h"
+#include "support/program.h"
+#include "support/scratch.h"
+#include "support/verdict.h"
+#include "verify/case/words.h"
+
+static const char page_path[] = "src/verify/case/CASES.md"; /* tests run where `make` does */
+
+static char *page_text(void)
+{
+    size_t count;
+    char *text = (char *)scratch_read(page_path, &count);
+    text = realloc(text, count + 1);
+    assert_non_null(text);
+    text[count] = '\0';
+    return text;
+}
+
+/* ---------------------------------------------------------------- the page */
+
+static void put(char *text, size_t size, const char *piece)
+{
+    const size_t used = strlen(text);
+    assert_true(used + strlen(piece) < size);
+    memcpy(text + used, piece, strlen(piece) + 1);
+}
+
+/* Text in a Markdown table, where * would make it italic. */
+static void put_plain(char *text, size_t size, const char *piece)
+{
+    for (; *piece; piece++) {
+        const char one[] = {*piece, '\0'};
+        put(text, size, *piece == '*' ? "\\*" : one);
+    }
+}
+
+/* The tables of the page as they should be, each line "| `name`, `also` | form | missing | meaning |". */
+static char *tables(void)
+{
+    enum { SIZE = 1 << 16 };
+    char *text = calloc(1, SIZE);
+    assert_non_null(text);
+    const char *group = "";
+    const mha_case_word *word;
+    for (size_t i = 0; (word = mha_case_word_at(i)); i++) {
+        if (strcmp(group, word->group) != 0) {
+            put(text, SIZE, "\n### ");
+            put(text, SIZE, word->group);
+            put(text, SIZE, "\n\n| word | shape or values | without it | meaning |\n|---|---|---|---|\n");
+        }
+        group = word->group;
+        put(text, SIZE, "| `");
+        put(text, SIZE, word->name);
+        put(text, SIZE, *word->also ? "`, `" : "`");
+        put(text, SIZE, word->also);
+        put(text, SIZE, *word->also ? "` | " : " | ");
+        put_plain(text, SIZE, word->form);
+        put(text, SIZE, " | ");
+        put_plain(text, SIZE, word->missing);
+        put(text, SIZE, " | ");
+        put_plain(text, SIZE, word->meaning);
+        put(text, SIZE, " |\n");
+    }
+    put(text, SIZE, "\n");
+    return text;
+}
+
+static void the_page_holds_every_word_and_no_other(void **state)
+{
+    (void)state;
+    char *page = page_text(), *wanted = tables();
+    char *from = strstr(page, "<!-- words:"), *to = strstr(page, "<!-- end of words -->");
+    assert_true(from && to && from < to);
+    from = strstr(from, "-->\n");
+    assert_non_null(from);
+    from += strlen("-->\n");
+    const bool same = (size_t)(to - from) == strlen(wanted) && memcmp(from, wanted, strlen(wanted)) == 0;
+    if (!same && getenv("MHA_WRITE_CASES")) {
+        FILE *file = fopen("build/CASES.md", "w");
+        assert_non_null(file);
+        fprintf(file, "%.*s%s%s", (int)(from - page), page, wanted, to);
+        assert_int_equal(fclose(file), 0);
+        assert_int_equal(rename("build/CASES.md", page_path), 0);
+    } else if (!same) {
+        size_t line = 0;
+        for (const char *a = from, *b = wanted; *a == *b && *a; a++, b++)
+            line += *a == '\n';
+        fail_msg("%s: line %zu of its tables is not as src/verify/case/words.c says; run this test with MHA_WRITE_CASES=1",
+                 page_path, line + 1);
+    }
+    free(page);
+    free(wanted);
+}
+
+/* The block of Python on the page, at most a dozen statements, makes a case that passes and is diagnosed as right. */
+static void the_example_of_the_page_makes_a_case(void **state)
+{
+    (void)state;
+    if (system("python3 -c 'import numpy' 2>/dev/null") != 0)
+        skip_because("python3 with numpy runs the example of CASES.md");
+    char *page = page_text(), *from = strstr(page, "```python\n");
+    assert_non_null(from);
+    from += strlen("```python\n");
+    char *to = strstr(from, "```\n");
+    assert_non_null(to);
+    size_t lines = 0;
+    for (const char *at = from; at < to; at++)
+        lines += *at == '\n' && at[1] != '\n';
+    assert_true(lines <= 12);
+    const char *script = scratch_write("example.py", from, (size_t)(to - from)), *file = scratch_path("case.npz");
+    char command[1024], *folder = strdup(file);
+    assert_non_null(folder);
+    *strrchr(folder, '/') = '\0';
+    snprintf(command, sizeof command, "cd '%s' && python3 '%s'", folder, script);
+    assert_int_equal(system(command), 0);
+    for (int path = 0; path < MHA_PATH_COUNT; path++) {
+        mha_verdict v = judge(file, (mha_path)path, NULL);
+        if (v.outcome != MHA_OUTCOME_PASSED)
+            fail_msg("%s: %s", mha_path_name((mha_path)path), v.reason);
+        assert_int_equal(v.stage_count, 1);
+        mha_verdict_clear(&v);
+    }
+    free(folder);
+    free(page);
+}
+
+/* ---------------------------------------------------------------- the reader */
+
+static void every_word_is_read(void **state)
+{
+    (void)state;
+    bool tensors[CASE_TENSOR_COUNT] = {false}, weights[MHA_WEIGHT_COUNT] = {false}, results[CASE_EXPECTED_COUNT] = {false};
+    const mha__case_word *word;
+    size_t n = 0;
+    for (size_t i = 0; (word = mha__case_word_at(i)); i++, n++) {
+        assert_ptr_equal(mha_case_word_at(i), &word->shown);
+        assert_true(*word->shown.group && *word->shown.name && *word->shown.form && *word->shown.meaning);
+        const char *names[] = {word->shown.name, word->shown.also};
+        for (size_t k = 0; k < 2 && *names[k]; k++) {
+            const mha__case_place place = mha__case_place_of(names[k]);
+            const bool is_tensor = word->kind == WORD_TENSOR || word->kind == WORD_WEIGHT || word->kind == WORD_RESULT;
+            if (is_tensor)
+                assert_ptr_equal(place.word, word);
+            else if (word->kind == WORD_KEY)
+                assert_ptr_equal(mha__case_key(names[k]), word);
+            if (is_tensor || word->kind == WORD_KEY)
+                assert_int_equal(mha__case_knows_key(names[k]), word->kind == WORD_KEY);
+            assert_int_equal(mha__case_is_own(names[k]), strncmp(names[k], "my", 2) == 0);
+        }
+        bool *seen = word->kind == WORD_TENSOR   ? &tensors[word->code]
+                     : word->kind == WORD_WEIGHT ? &weights[word->code]
+                     : word->kind == WORD_RESULT ? &results[word->code]
+                                                 : NULL;
+        assert_false(seen && *seen);
+        if (seen)
+            *seen = true;
+    }
+    assert_null(mha_case_word_at(n));
+    for (int i = 0; i < CASE_TENSOR_COUNT; i++)
+        assert_true(tensors[i]);
+    for (int i = 0; i < CASE_EXPECTED_COUNT; i++)
+        assert_true(results[i]);
+    for (int i = 0; i < MHA_STAGE_COUNT; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "expected64.%s", mha_stage_name((mha_stage)i));
+        const mha__case_place place = mha__case_place_of(name);
+        assert_true(place.word && place.word->code == i && place.record == PLACE_DOUBLE);
+        snprintf(name, sizeof name, "atol.expected.%s", mha_stage_name((mha_stage)i));
+        assert_true(mha__case_knows_key(name));
+    }
+    for (int i = 0; i < MHA_WEIGHT_COUNT; i++) {
+        char name[64];
+        assert_true(weights[i]);
+        assert_ptr_equal(mha__case_place_of(mha_weight_name((mha_weight)i)).word,
+                         mha__case_place_of(mha__case_weight_name((mha_weight)i)).word); /* both spellings */
+        snprintf(name, sizeof name, "repeated.%s", mha_weight_name((mha_weight)i));
+        assert_int_equal(mha__case_place_of(name).set, CASE_REPEATED);
+        assert_non_null(mha__case_place_of(name).word);
+    }
+    char layouts[64] = "";
+    for (int i = 0; i < MHA_LAYOUT_COUNT; i++) {
+        put(layouts, sizeof layouts, i ? ", " : "");
+        put(layouts, sizeof layouts, mha_layout_name((mha_layout)i));
+    }
+    assert_string_equal(mha__case_key("layout")->shown.form, layouts); /* read by its place in the list */
+}
+
+static void unknown_words_name_the_nearest(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        bool is_key;
+        const char *says, *silent;
+    } rows[] = {
+        {"q", false, "unknown tensor q; did you mean query?", NULL},
+        {"x", false, "did you mean query?", NULL},
+        {"quary", false, "did you mean query?", NULL},
+        {"QUERY", false, "did you mean query?", NULL},
+        {"Wq", false, "did you mean W_q?", NULL},
+        {"y", false, "did you mean expected.output?", NULL},
+        {"attn_output", false, "did you mean expected.output?", NULL},
+        {"expected.ouput", false, "did you mean expected.output?", NULL},
+        {"expected64.wieghts", false, "did you mean expected64.weights?", NULL},
+        {"permuted.W_x", false, "did you mean permuted.W_q?", NULL},
+        {"in_proj_weight", false, "did you mean torch.in_proj_weight?", NULL},
+        {"q_proj.weight", false, "did you mean W_q?", NULL},
+        {"nothing_of_the_kind", false, "the known ones are query, key, value, W_q,", "did you mean"},
+        {"num_heads", false, "unknown tensor num_heads: that is a metadata key", NULL},
+        {"zzz", true, "the known ones are kind, layout, num_heads,", "did you mean"},
+        {"n_heads", true, "unknown metadata key n_heads; did you mean num_heads?", NULL},
+        {"head_dim", true, "did you mean d_k?", NULL},
+        {"is_causal", true, "did you mean causal?", NULL},
+        {"casual", true, "did you mean causal?", NULL},
+        {"atol.output", true, "unknown metadata key atol.output", NULL},
+        {"atol.expected.ouput", true, "did you mean atol.expected.output?", NULL},
+        {"query", true, "unknown metadata key query: that is a tensor", NULL},
+        {"a_name_that_is_much_longer_than_any_word_of_the_format_and_goes_on", false, "unknown tensor a_name", "goes_on"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char text[400];
+        mha__case_explain_unknown(text, sizeof text, rows[i].name, rows[i].is_key);
+        if (!strstr(text, rows[i].says) || (rows[i].silent && strstr(text, rows[i].silent)))
+            fail_msg("%s: expected \"%s\", found \"%s\"", rows[i].name, rows[i].says, text);
+        assert_true(strlen(text) < sizeof text - 1);
+        assert_true(strstr(text, "my.") || strstr(text, "that is a"));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_page_holds_every_word_and_no_other),
+        cmocka_unit_test(the_example_of_the_page_makes_a_case),
+        cmocka_unit_test(every_word_is_read),
+        cmocka_unit_test(unknown_words_name_the_nearest),
+    };
+    return cmocka_run_group_tests_name("case_page", tests, NULL, NULL);
+}
