@@ -14,7 +14,7 @@ import sys
 import torch
 from torch import nn
 
-import safetensors_file
+import mha_case
 
 TOKENS, LENGTH, WIDTH, HEADS, STEPS, SEED = 16, 12, 48, 6, 2500, 20240229
 
@@ -82,10 +82,10 @@ def main():
         out64, weights64 = exact(x64, x64, x64, attn_mask=hidden, average_attn_weights=False)
 
     made_by = {"made_by": "weights/make_lookup.py", "torch": torch.__version__, "seed": SEED}
-    safetensors_file.write(directory / "model.safetensors",
+    mha_case.write(directory / "model.safetensors",
                            {name: value.numpy() for name, value in attention.state_dict().items()},
                            {"format": "pt", **made_by})
-    safetensors_file.write(directory / "recorded.safetensors",
+    mha_case.write(directory / "recorded.safetensors",
                            {"tokens": tokens[:2].numpy(), "input": x.numpy(), "output": out.numpy(),
                             "weights": weights.numpy(), "output64": out64.numpy(), "weights64": weights64.numpy()},
                             made_by)

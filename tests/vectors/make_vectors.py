@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "weights"))
-import safetensors_file  # noqa: E402
+import mha_case  # noqa: E402
 
 # The module's composite path: its fused inference path needs gradients off.
 TOLERANCE = {"rtol": 1.3e-6, "atol": 1e-5,  # torch.testing.assert_close, float32; atol of the module's own tests
@@ -126,7 +126,7 @@ def main():
         case("torch_bias_kv_zero_attn_padding", B=3, T=4, S=9, bias_kv=True, zero_attn=True, padding=padding),
     ]
     for tensors, metadata in cases:
-        safetensors_file.write(directory / (metadata["name"] + ".safetensors"),
+        mha_case.write(directory / (metadata["name"] + ".safetensors"),
                                {k: v.numpy() for k, v in tensors.items()}, metadata)
 
 

@@ -131,6 +131,57 @@ static void the_example_of_the_page_makes_a_case(void **state)
     free(page);
 }
 
+/* weights/mha_case.py, with a stand-in for a module of torch: numpy alone is needed. */
+static const char use_of_the_helper[] =
+    "import sys; sys.path.insert(0, sys.argv[1])\n"
+    "import numpy as np, mha_case\n"
+    "from types import SimpleNamespace as N\n"
+    "r = np.random.default_rng(1); f = lambda *s: r.normal(size=s).astype('float32')\n"
+    "E, h, T = 8, 2, 3\n"
+    "def run(x, Wi, bi, Wo, bo, extra):\n"
+    "    q, k, v = ((x @ Wi[i*E:(i+1)*E].T + bi[i*E:(i+1)*E]) for i in range(3))\n"
+    "    if extra is not None:\n"
+    "        k, v = (np.concatenate([a, np.broadcast_to(e.reshape(1, 1, E), (len(x), 1, E))], 1) for a, e in zip((k, v), extra))\n"
+    "    s = lambda a: a.reshape(len(x), -1, h, E//h).swapaxes(1, 2)\n"
+    "    w = np.exp(s(q) @ s(k).swapaxes(2, 3) / (E/h)**0.5); w /= w.sum(-1, keepdims=True)\n"
+    "    return (w @ s(v)).swapaxes(1, 2).reshape(len(x), T, E) @ Wo.T + bo, w\n"
+    "for n, (first, packed, extra, mean) in enumerate(((True, True, False, False), (False, False, False, True), (True, True, True, True))):\n"
+    "    Wi, bi, Wo, bo, x, e = f(3*E, E), f(3*E), f(E, E), f(E), f(2, T, E), (f(1, 1, E), f(1, 1, E)) if extra else None\n"
+    "    y, w = run(x, Wi, bi, Wo, bo, e)\n"
+    "    m = N(num_heads=h, batch_first=first, in_proj_weight=Wi if packed else None, in_proj_bias=bi, out_proj=N(weight=Wo, bias=bo),\n"
+    "          q_proj_weight=Wi[:E], k_proj_weight=Wi[E:2*E], v_proj_weight=Wi[2*E:], bias_k=e and e[0], bias_v=e and e[1], add_zero_attn=False)\n"
+    "    t = (lambda a: a) if first else (lambda a: a.swapaxes(0, 1))\n"
+    "    words = mha_case.from_torch(m, t(x), (t(y), w.mean(1) if mean else w), my_note='own')\n"
+    "    for end in 'npz', 'safetensors': mha_case.save(f'{sys.argv[2]}/torch{n}.{end}', **words)\n"
+    "    words['output'] = t(y)[..., ::-1]\n"
+    "    mha_case.save(f'{sys.argv[2]}/wrong{n}.npz', **words)\n";
+
+static void the_helper_writes_cases(void **state)
+{
+    (void)state;
+    if (system("python3 -c 'import numpy' 2>/dev/null") != 0)
+        skip_because("python3 with numpy runs weights/mha_case.py");
+    const char *script = scratch_write("use.py", use_of_the_helper, strlen(use_of_the_helper));
+    char command[1024], file[512], *folder = strdup(script);
+    assert_non_null(folder);
+    *strrchr(folder, '/') = '\0';
+    snprintf(command, sizeof command, "PYTHONDONTWRITEBYTECODE=1 python3 '%s' weights '%s'", script, folder);
+    assert_int_equal(system(command), 0);
+    static const char *const names[] = {"torch%d.npz", "torch%d.safetensors", "wrong%d.npz"};
+    for (int n = 0; n < 3; n++)
+        for (int k = 0; k < 3; k++) {
+            char name[32];
+            snprintf(name, sizeof name, names[k], n);
+            snprintf(file, sizeof file, "%s/%s", folder, name);
+            mha_verdict v = judge(file, MHA_PATH_EXACT, NULL);
+            if (v.outcome != (k < 2 ? MHA_OUTCOME_PASSED : MHA_OUTCOME_FAILED))
+                fail_msg("%s: %s", name, v.reason);
+            assert_int_equal(v.stage_count, 2); /* the output and the weights */
+            mha_verdict_clear(&v);
+        }
+    free(folder);
+}
+
 /* ---------------------------------------------------------------- the reader */
 
 static void every_word_is_read(void **state)
@@ -239,6 +290,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_page_holds_every_word_and_no_other),
         cmocka_unit_test(the_example_of_the_page_makes_a_case),
+        cmocka_unit_test(the_helper_writes_cases),
         cmocka_unit_test(every_word_is_read),
         cmocka_unit_test(unknown_words_name_the_nearest),
     };
