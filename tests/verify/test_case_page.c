@@ -182,6 +182,34 @@ static void the_helper_writes_cases(void **state)
     free(folder);
 }
 
+/* The case that README shows: wrong from the merging of the heads on, and said so by name. */
+static void the_wrong_port_is_found_out(void **state)
+{
+    (void)state;
+    static const char file[] = "weights/lookup/wrong_port.safetensors";
+    for (int path = 0; path < MHA_PATH_COUNT; path++) {
+        mha_verdict v = judge(file, (mha_path)path, NULL);
+        assert_int_equal(v.outcome, MHA_OUTCOME_FAILED);
+        assert_int_equal(v.stage_count, 3);
+        assert_string_equal(v.stages[0].name, "weights");
+        assert_true(v.stages[0].ok);
+        assert_int_equal(v.culprit, 1);
+        assert_string_equal(v.stages[1].name, "heads");
+        mha_verdict_clear(&v);
+    }
+    mha_case *c;
+    mha_error error;
+    mha_diagnosis d;
+    assert_ok(mha_case_open(file, NULL, &c, &error), error);
+    assert_ok(mha_case_diagnose(c, NULL, &d, &error), error);
+    assert_int_equal(d.match_count, 1);
+    assert_true(d.matches[0].exact);
+    assert_int_equal(d.matches[0].count, 1);
+    assert_string_equal(d.matches[0].variants[0], "merge-untransposed");
+    mha_diagnosis_clear(&d);
+    mha_case_close(c);
+}
+
 /* ---------------------------------------------------------------- the reader */
 
 static void every_word_is_read(void **state)
@@ -291,6 +319,7 @@ int main(void)
         cmocka_unit_test(the_page_holds_every_word_and_no_other),
         cmocka_unit_test(the_example_of_the_page_makes_a_case),
         cmocka_unit_test(the_helper_writes_cases),
+        cmocka_unit_test(the_wrong_port_is_found_out),
         cmocka_unit_test(every_word_is_read),
         cmocka_unit_test(unknown_words_name_the_nearest),
     };
