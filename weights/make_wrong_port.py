@@ -1,4 +1,4 @@
-"""Writes weights/lookup/wrong_port.safetensors: the lookup layer ported to numpy, with one mistake for `mha diagnose` to find.
+"""Writes weights/lookup/wrong_port.safetensors: the lookup layer ported to numpy, with one mistake to be found.
 
     python3 weights/make_wrong_port.py            (numpy alone; the same bytes every time)
 

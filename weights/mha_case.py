@@ -12,7 +12,8 @@ import struct
 import numpy as np
 
 # Types of safetensors by the names of numpy.
-TYPES = {"float64": "F64", "float32": "F32", "float16": "F16", "int64": "I64", "int32": "I32", "uint8": "U8", "bool": "BOOL"}
+TYPES = {"float64": "F64", "float32": "F32", "float16": "F16", "int64": "I64", "int32": "I32", "uint8": "U8",
+         "bool": "BOOL"}
 
 
 def write(path, tensors, metadata=None):
@@ -43,8 +44,8 @@ def write(path, tensors, metadata=None):
 def save(path, **words):
     """Writes a case to path, which ends in .npz or .safetensors.
 
-    words: the tensors and the metadata of the case. Arrays with extents are tensors, plain values (4, 0.5, True, "sdpa")
-    are metadata; None is left out. Words with a dot are given as save(path, **{"expected.weights": w}).
+    words: the tensors and the metadata of the case. Arrays with extents are tensors, plain values (4, 0.5, True,
+    "sdpa") are metadata; None is left out. Words with a dot are given as save(path, **{"expected.weights": w}).
     """
     words = {name: as_array(value) for name, value in words.items() if value is not None}
     if str(path).endswith(".npz"):
@@ -72,7 +73,8 @@ def from_torch(module, x, y, key=None, value=None, **more):
     x: its query, (B, T, E), (T, B, E) without batch_first, or (T, E). key and value: x and key without them.
     y: what it gave, or what another program made of the same weights: the output, or (output, weights) as the module
        returns them, averaged over the heads or not.
-    more: further words, such as causal=True. A boolean attn_mask or key_padding_mask hides where it is True, as in torch.
+    more: further words, such as causal=True. A boolean attn_mask or key_padding_mask hides where it is True, as in
+       torch.
     """
     output, weights = y if isinstance(y, (tuple, list)) else (y, None)
     x = as_array(x)
@@ -85,8 +87,8 @@ def from_torch(module, x, y, key=None, value=None, **more):
     if module.in_proj_weight is not None:
         words["torch.in_proj_weight"] = as_array(module.in_proj_weight)
     else:  # kdim or vdim: three matrices, output dimension first
-        for name, matrix in (("W_q", module.q_proj_weight), ("W_k", module.k_proj_weight), ("W_v", module.v_proj_weight)):
-            words[name] = as_array(matrix).T
+        matrices = module.q_proj_weight, module.k_proj_weight, module.v_proj_weight
+        words.update({name: as_array(matrix).T for name, matrix in zip(("W_q", "W_k", "W_v"), matrices)})
     if module.in_proj_bias is not None:
         words["torch.in_proj_bias"] = as_array(module.in_proj_bias)
     words["torch.out_proj.weight"] = as_array(module.out_proj.weight)

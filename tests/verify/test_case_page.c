@@ -92,8 +92,9 @@ static void the_page_holds_every_word_and_no_other(void **state)
         size_t line = 0;
         for (const char *a = from, *b = wanted; *a == *b && *a; a++, b++)
             line += *a == '\n';
-        fail_msg("%s: line %zu of its tables is not as src/verify/case/words.c says; run this test with MHA_WRITE_CASES=1",
-                 page_path, line + 1);
+        fail_msg(
+            "%s: line %zu of its tables is not as src/verify/case/words.c says; run this test with MHA_WRITE_CASES=1",
+            page_path, line + 1);
     }
     free(page);
     free(wanted);
@@ -141,15 +142,19 @@ static const char use_of_the_helper[] =
     "def run(x, Wi, bi, Wo, bo, extra):\n"
     "    q, k, v = ((x @ Wi[i*E:(i+1)*E].T + bi[i*E:(i+1)*E]) for i in range(3))\n"
     "    if extra is not None:\n"
-    "        k, v = (np.concatenate([a, np.broadcast_to(e.reshape(1, 1, E), (len(x), 1, E))], 1) for a, e in zip((k, v), extra))\n"
+    "        more = [np.broadcast_to(e.reshape(1, 1, E), (len(x), 1, E)) for e in extra]\n"
+    "        k, v = (np.concatenate([a, e], 1) for a, e in zip((k, v), more))\n"
     "    s = lambda a: a.reshape(len(x), -1, h, E//h).swapaxes(1, 2)\n"
     "    w = np.exp(s(q) @ s(k).swapaxes(2, 3) / (E/h)**0.5); w /= w.sum(-1, keepdims=True)\n"
     "    return (w @ s(v)).swapaxes(1, 2).reshape(len(x), T, E) @ Wo.T + bo, w\n"
-    "for n, (first, packed, extra, mean) in enumerate(((True, True, False, False), (False, False, False, True), (True, True, True, True))):\n"
-    "    Wi, bi, Wo, bo, x, e = f(3*E, E), f(3*E), f(E, E), f(E), f(2, T, E), (f(1, 1, E), f(1, 1, E)) if extra else None\n"
+    "kinds = ((True, True, False, False), (False, False, False, True), (True, True, True, True))\n"
+    "for n, (first, packed, extra, mean) in enumerate(kinds):\n"
+    "    Wi, bi, Wo, bo, x = f(3*E, E), f(3*E), f(E, E), f(E), f(2, T, E)\n"
+    "    e = (f(1, 1, E), f(1, 1, E)) if extra else None\n"
     "    y, w = run(x, Wi, bi, Wo, bo, e)\n"
-    "    m = N(num_heads=h, batch_first=first, in_proj_weight=Wi if packed else None, in_proj_bias=bi, out_proj=N(weight=Wo, bias=bo),\n"
-    "          q_proj_weight=Wi[:E], k_proj_weight=Wi[E:2*E], v_proj_weight=Wi[2*E:], bias_k=e and e[0], bias_v=e and e[1], add_zero_attn=False)\n"
+    "    m = N(num_heads=h, batch_first=first, in_proj_weight=Wi if packed else None, in_proj_bias=bi,\n"
+    "          out_proj=N(weight=Wo, bias=bo), q_proj_weight=Wi[:E], k_proj_weight=Wi[E:2*E],\n"
+    "          v_proj_weight=Wi[2*E:], bias_k=e and e[0], bias_v=e and e[1], add_zero_attn=False)\n"
     "    t = (lambda a: a) if first else (lambda a: a.swapaxes(0, 1))\n"
     "    words = mha_case.from_torch(m, t(x), (t(y), w.mean(1) if mean else w), my_note='own')\n"
     "    for end in 'npz', 'safetensors': mha_case.save(f'{sys.argv[2]}/torch{n}.{end}', **words)\n"
@@ -215,7 +220,8 @@ static void the_wrong_port_is_found_out(void **state)
 static void every_word_is_read(void **state)
 {
     (void)state;
-    bool tensors[CASE_TENSOR_COUNT] = {false}, weights[MHA_WEIGHT_COUNT] = {false}, results[CASE_EXPECTED_COUNT] = {false};
+    bool tensors[CASE_TENSOR_COUNT] = {false}, weights[MHA_WEIGHT_COUNT] = {false},
+         results[CASE_EXPECTED_COUNT] = {false};
     const mha__case_word *word;
     size_t n = 0;
     for (size_t i = 0; (word = mha__case_word_at(i)); i++, n++) {
@@ -301,7 +307,8 @@ static void unknown_words_name_the_nearest(void **state)
         {"atol.output", true, "unknown metadata key atol.output", NULL},
         {"atol.expected.ouput", true, "did you mean atol.expected.output?", NULL},
         {"query", true, "unknown metadata key query: that is a tensor", NULL},
-        {"a_name_that_is_much_longer_than_any_word_of_the_format_and_goes_on", false, "unknown tensor a_name", "goes_on"},
+        {"a_name_that_is_much_longer_than_any_word_of_the_format_and_goes_on", false, "unknown tensor a_name",
+         "goes_on"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char text[400];

@@ -131,11 +131,13 @@ static mha_status parse_descr(scanner *s, mha__npy_header *header)
     if (is_text(text, length, header))
         return MHA_OK;
     if (length >= 2 && (text[1] == 'O' || text[0] == 'O'))
-        return mha__fail(s->error, MHA_UNSUPPORTED, s->name,
-                         "expected numbers, found Python objects (pickled, never loaded here): save a plain array instead");
-    return mha__fail(s->error, MHA_UNSUPPORTED, s->name,
-                     "expected f2, f4, f8, i1 to i8, u1 to u8, b1 or c8, found descr '%.*s': save with astype('float32')",
-                     length < 40 ? (int)length : 40, text);
+        return mha__fail(
+            s->error, MHA_UNSUPPORTED, s->name,
+            "expected numbers, found Python objects (pickled, never loaded here): save a plain array instead");
+    return mha__fail(
+        s->error, MHA_UNSUPPORTED, s->name,
+        "expected f2, f4, f8, i1 to i8, u1 to u8, b1 or c8, found descr '%.*s': save with astype('float32')",
+        length < 40 ? (int)length : 40, text);
 }
 
 static mha_status parse_order(scanner *s, mha__entry *entry)

@@ -55,7 +55,8 @@ static mha_status refuse_other_archives(const mha_file *file, zip_t *archive, mh
         if (ends_with(name, ".weights.h5"))
             return mha__fail(error, MHA_UNSUPPORTED, file->path,
                              "a Keras model (zip archive with %s): load it with keras and save its weights with"
-                             " safetensors.numpy.save_file", name);
+                             " safetensors.numpy.save_file",
+                             name);
         if (!ends_with(name, ".npy"))
             return mha__fail(error, MHA_UNSUPPORTED, file->path,
                              "expected an npz archive of .npy members, found a zip archive with '%s'", name);
@@ -83,8 +84,8 @@ static mha_status read_header(mha_file *file, zip_file_t *member, const char *na
     if (got < 0)
         status = mha__zip_failed(zip_file_get_error(member), name, error);
     else if ((size_t)got != length - available)
-        status = mha__fail(error, MHA_FORMAT, name, "expected an npy header of %zu bytes, found a damaged archive",
-                           length);
+        status =
+            mha__fail(error, MHA_FORMAT, name, "expected an npy header of %zu bytes, found a damaged archive", length);
     else
         status = mha__npy_header_parse(bytes, length, name, header, error);
     mha__release(&file->allocator, bytes, length);
@@ -143,7 +144,8 @@ static mha_status parse_member(mha_file *file, zip_t *archive, zip_uint64_t inde
     zip_stat_t facts;
     if (zip_stat_index(archive, index, ZIP_FL_ENC_RAW, &facts) != 0 || !(facts.valid & ZIP_STAT_SIZE) ||
         !(facts.valid & ZIP_STAT_NAME))
-        return mha__zip_failed(zip_get_error(archive), file->path, error); /* unreachable: opening checked the directory */
+        return mha__zip_failed(zip_get_error(archive), file->path,
+                               error); /* unreachable: opening checked the directory */
     if (facts.encryption_method != ZIP_EM_NONE)
         return mha__fail_inside(error, MHA_UNSUPPORTED, file->path, facts.name, 0,
                                 "expected a plain member, found an encrypted one");

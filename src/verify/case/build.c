@@ -116,16 +116,18 @@ static mha_status build_mask(const mha_case *c, case_tensor tensor, const char *
     int kind;
     TRY(mha__case_choice(c, key, &kind, error));
     if (kind < 0 && v->data && !real)
-        return mha__fail(error, MHA_INVALID, key, "is missing: %s holds booleans, and where they are true, a key either"
-                         " stays (bool_true_keeps) or is hidden (bool_true_masks)", name);
+        return mha__fail(error, MHA_INVALID, key,
+                         "is missing: %s holds booleans, and where they are true, a key either"
+                         " stays (bool_true_keeps) or is hidden (bool_true_masks)",
+                         name);
     if (kind < 0)
         kind = v->data ? ADDITIVE : NONE;
     if ((kind != NONE) != (v->data != NULL))
         return mha__fail(error, MHA_INVALID, name, "is %s, but metadata %s is %s", v->data ? "there" : "missing", key,
                          mha_file_metadata(c->file, key));
     if (v->data && real != (kind == ADDITIVE))
-        return mha__fail(error, MHA_INVALID, name, "expected %s, as metadata %s is %s, found %s", real ? "BOOL" : "F32", key,
-                         mha_file_metadata(c->file, key), mha_dtype_name(v->dtype));
+        return mha__fail(error, MHA_INVALID, name, "expected %s, as metadata %s is %s, found %s", real ? "BOOL" : "F32",
+                         key, mha_file_metadata(c->file, key), mha_dtype_name(v->dtype));
     mask->kind = kinds[kind];
     mask->values = *v;
     return MHA_OK;
@@ -249,8 +251,8 @@ static mha_status one_per(const mha_case *c, case_tensor tensor, const char *wha
     const mha_view *v = &c->tensors[tensor];
     *data = v->data;
     if (v->data && v->shape[0] != n)
-        return mha__fail(error, MHA_INVALID, mha__case_tensor_name(tensor), "expected %zu elements, one per %s, found %zu",
-                         n, what, v->shape[0]);
+        return mha__fail(error, MHA_INVALID, mha__case_tensor_name(tensor),
+                         "expected %zu elements, one per %s, found %zu", n, what, v->shape[0]);
     return MHA_OK;
 }
 
@@ -283,8 +285,8 @@ static mha_status build_arrays(mha_case *c, mha_error *error)
     if (cu->data) {
         if (cu->shape[0] < 2 || (cu_k->data && cu_k->shape[0] != cu->shape[0]))
             return mha__fail(error, MHA_INVALID, "cu_seqlens_q",
-                            "expected cu_seqlens_q and cu_seqlens_k of one length, 2 or more, found %zu and %zu",
-                            cu->shape[0], cu_k->data ? cu_k->shape[0] : cu->shape[0]);
+                             "expected cu_seqlens_q and cu_seqlens_k of one length, 2 or more, found %zu and %zu",
+                             cu->shape[0], cu_k->data ? cu_k->shape[0] : cu->shape[0]);
         rows = s->n_sequences = cu->shape[0] - 1;
         s->cu_seqlens_q = cu->data;
         s->cu_seqlens_k = cu_k->data;
@@ -345,8 +347,8 @@ static mha_status check_past(const mha_case *c, mha_error *error)
 }
 
 /* A tensor that says the same in another way, and where that makes sense. */
-static mha_status check_companion(const mha_case *c, case_tensor tensor, case_kind kind, bool equal_lengths,
-                                  int rank, const size_t *shape, mha_error *error)
+static mha_status check_companion(const mha_case *c, case_tensor tensor, case_kind kind, bool equal_lengths, int rank,
+                                  const size_t *shape, mha_error *error)
 {
     const mha_view *v = &c->tensors[tensor];
     const char *name = mha__case_tensor_name(tensor);

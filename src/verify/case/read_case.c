@@ -30,8 +30,8 @@ static mha_status read_tensor(mha_case *c, const mha_file_tensor *t, const mha__
         return mha__fail(error, MHA_INVALID, t->name, "found %s and %s, which are one word", word->shown.name,
                          word->shown.also);
     if (t->rank < word->low || t->rank > word->high)
-        return mha__fail(error, MHA_INVALID, t->name, "expected rank %d to %d, found %d; %s is %s", word->low, word->high,
-                         t->rank, word->shown.name, word->shown.form);
+        return mha__fail(error, MHA_INVALID, t->name, "expected rank %d to %d, found %d; %s is %s", word->low,
+                         word->high, t->rank, word->shown.name, word->shown.form);
     const bool real = t->dtype == MHA_F32 || t->dtype == MHA_F64 || is_short(t->dtype);
     const bool truth = t->dtype == MHA_BOOL || t->dtype == MHA_U8;
     const bool count = t->dtype == MHA_I64 || t->dtype == MHA_I32;
@@ -220,8 +220,8 @@ static mha_status read_tolerance(const mha_case *c, const char *key, double *val
 {
     TRY(mha__case_number(c, key, NAN, value, error));
     if (*value < 0 || isinf(*value))
-        return mha__fail(error, MHA_INVALID, key, "expected %s, found %s", isinf(*value) ? "a finite number" : "0 or more",
-                         mha_file_metadata(c->file, key));
+        return mha__fail(error, MHA_INVALID, key, "expected %s, found %s",
+                         isinf(*value) ? "a finite number" : "0 or more", mha_file_metadata(c->file, key));
     return MHA_OK;
 }
 

@@ -36,7 +36,8 @@ mha_status mha__case_whole(const mha_case *c, const char *key, int64_t low, int6
     double x;
     TRY(mha__case_number(c, key, (double)missing, &x, error));
     if (x != floor(x) || x < (double)low || x > 0x1p53)
-        return mha__fail(error, MHA_INVALID, key, "expected a whole number of %lld or more, found %g", (long long)low, x);
+        return mha__fail(error, MHA_INVALID, key, "expected a whole number of %lld or more, found %g", (long long)low,
+                         x);
     *value = (int64_t)x;
     return MHA_OK;
 }

@@ -118,15 +118,16 @@ static mha_status refuse_heads(const head_widths *w, size_t found, mha_error *er
     char heads[160], widths[200], stated[32] = "none";
     list_heads(heads, sizeof heads, w);
     if (w->q == w->k && w->k == w->v)
-        mha__text_print(widths, sizeof widths, "%s, %s and %s are %zu wide", w->names[0], w->names[1], w->names[2], w->q);
+        mha__text_print(widths, sizeof widths, "%s, %s and %s are %zu wide", w->names[0], w->names[1], w->names[2],
+                        w->q);
     else
         mha__text_print(widths, sizeof widths, "%s is %zu wide, %s %zu, %s %zu", w->names[0], w->q, w->names[1], w->k,
                         w->names[2], w->v);
     if (found)
         mha__text_print(stated, sizeof stated, "%zu", found);
     if (!*heads)
-        return mha__fail(error, MHA_INVALID, "num_heads", "expected widths that heads can share, but %s, found %s", widths,
-                         stated);
+        return mha__fail(error, MHA_INVALID, "num_heads", "expected widths that heads can share, but %s, found %s",
+                         widths, stated);
     return mha__fail(error, MHA_INVALID, "num_heads", "expected %s, as %s, found %s", heads, widths, stated);
 }
 
@@ -139,19 +140,24 @@ static mha_status read_heads(mha_case *c, const input_sizes inputs[3], const hea
         return refuse_heads(w, 0, error);
     TRY(mha__case_whole(c, "num_heads", 1, (int64_t)inputs[0].heads, &h, error));
     const size_t fitting = kv_heads_of(w, (size_t)h);
-    TRY(mha__case_whole(c, "kv_heads", 1, told_kv ? (int64_t)inputs[1].heads : fitting > 0 ? (int64_t)fitting : 1, &h_kv,
-                        error));
+    TRY(mha__case_whole(c, "kv_heads", 1,
+                        told_kv       ? (int64_t)inputs[1].heads
+                        : fitting > 0 ? (int64_t)fitting
+                                      : 1,
+                        &h_kv, error));
     static const case_tensor tensors[] = {CASE_QUERY, CASE_KEY, CASE_VALUE};
     for (size_t i = 0; i < (c->kind == CASE_ROPE ? 1 : 3); i++)
         if (told && inputs[i].heads != (size_t)(i == 0 ? h : h_kv))
-            return mha__fail(error, MHA_INVALID, mha__case_tensor_name(tensors[i]), "expected %lld heads in layout %s, found %zu",
-                             (long long)(i == 0 ? h : h_kv), mha_layout_name(c->layout), inputs[i].heads);
+            return mha__fail(error, MHA_INVALID, mha__case_tensor_name(tensors[i]),
+                             "expected %lld heads in layout %s, found %zu", (long long)(i == 0 ? h : h_kv),
+                             mha_layout_name(c->layout), inputs[i].heads);
     if (h % h_kv != 0)
-        return mha__fail(error, MHA_INVALID, "kv_heads", "expected a divisor of num_heads %lld, found %lld", (long long)h,
-                         (long long)h_kv);
+        return mha__fail(error, MHA_INVALID, "kv_heads", "expected a divisor of num_heads %lld, found %lld",
+                         (long long)h, (long long)h_kv);
     if (fitting == 0 && told)
-        return mha__fail(error, MHA_INVALID, "key", "expected heads as wide as those of query, which are %zu, found %zu",
-                         w->q / (size_t)h, w->k / (size_t)h_kv);
+        return mha__fail(error, MHA_INVALID, "key",
+                         "expected heads as wide as those of query, which are %zu, found %zu", w->q / (size_t)h,
+                         w->k / (size_t)h_kv);
     if (fitting == 0)
         return refuse_heads(w, (size_t)h, error);
     if (fitting != (size_t)h_kv)
@@ -175,10 +181,11 @@ mha_status mha__case_read_sizes(mha_case *c, mha_error *error)
         TRY(read_input(c, CASE_VALUE, &in[2], error));
     }
     if (in[1].B != in[0].B || in[2].B != in[0].B || in[2].T != in[1].T)
-        return mha__fail(error, MHA_INVALID, "key",
-                         "expected the batch of query and the length of value, found batches %zu, %zu, %zu of query, key,"
-                         " value and lengths %zu, %zu of key and value",
-                         in[0].B, in[1].B, in[2].B, in[1].T, in[2].T);
+        return mha__fail(
+            error, MHA_INVALID, "key",
+            "expected the batch of query and the length of value, found batches %zu, %zu, %zu of query, key,"
+            " value and lengths %zu, %zu of key and value",
+            in[0].B, in[1].B, in[2].B, in[1].T, in[2].T);
     TRY(read_widths(c, in, &w, error));
     TRY(read_heads(c, in, &w, error));
     c->B = in[0].B;

@@ -17,17 +17,29 @@
 #define OWN "one's own"
 
 #define TENSOR(group, code, name, content, low, high, foreign, form, missing, meaning)                                 \
-    {{group, name, "", form, missing, meaning}, foreign, WORD_TENSOR, code, content, low, high}
+    {                                                                                                                  \
+        {group, name, "", form, missing, meaning}, foreign, WORD_TENSOR, code, content, low, high                      \
+    }
 #define WEIGHT(code, name, also, foreign, form, meaning)                                                               \
-    {{WEIGHTS, name, also, form, "", meaning}, foreign, WORD_WEIGHT, code, CASE_REAL, 1, 2}
+    {                                                                                                                  \
+        {WEIGHTS, name, also, form, "", meaning}, foreign, WORD_WEIGHT, code, CASE_REAL, 1, 2                          \
+    }
 #define MATRIX(code, name, also, foreign, form, meaning)                                                               \
-    {{WEIGHTS, name, also, form, "required by kind mha", meaning}, foreign, WORD_WEIGHT, code, CASE_REAL, 1, 2}
+    {                                                                                                                  \
+        {WEIGHTS, name, also, form, "required by kind mha", meaning}, foreign, WORD_WEIGHT, code, CASE_REAL, 1, 2      \
+    }
 #define RESULT(slot, name, also, foreign, form, meaning)                                                               \
-    {{RESULTS, name, also, form, "", meaning}, foreign, WORD_RESULT, slot, CASE_REAL, 1, 4}
+    {                                                                                                                  \
+        {RESULTS, name, also, form, "", meaning}, foreign, WORD_RESULT, slot, CASE_REAL, 1, 4                          \
+    }
 #define FAMILY(group, name, also, form, meaning)                                                                       \
-    {{group, name, also, form, "", meaning}, "", WORD_OTHER_TENSOR, 0, CASE_REAL, 0, 0}
+    {                                                                                                                  \
+        {group, name, also, form, "", meaning}, "", WORD_OTHER_TENSOR, 0, CASE_REAL, 0, 0                              \
+    }
 #define KEY(group, name, foreign, form, missing, meaning)                                                              \
-    {{group, name, "", form, missing, meaning}, foreign, WORD_KEY, 0, CASE_REAL, 0, 0}
+    {                                                                                                                  \
+        {group, name, "", form, missing, meaning}, foreign, WORD_KEY, 0, CASE_REAL, 0, 0                               \
+    }
 
 #define BOOLEAN "0, 1"
 #define NUMBER "number"
@@ -92,10 +104,12 @@ static const mha__case_word words[] = {
            "log of the softmax's denominator"),
     RESULT(CASE_QK, "expected.qk", "", "qk qk_matmul_output", "(B, h, T_q, S)",
            "scores, capped, masked or weights without extra rows, as qk_mode says"),
-    RESULT(CASE_PREFILL_OUTPUT, "expected.prefill_output", "", "", "(B, P+T_q, d_out)", "causal result of prefill.query"),
+    RESULT(CASE_PREFILL_OUTPUT, "expected.prefill_output", "", "", "(B, P+T_q, d_out)",
+           "causal result of prefill.query"),
     FAMILY(RESULTS, "expected64.*", "", "as expected.*",
            "the same results in float64, which the exact path is held against"),
-    FAMILY(RESULTS, "expected_fast.*", "", "as expected.*", "results of a source's fused kernels; known and not judged"),
+    FAMILY(RESULTS, "expected_fast.*", "", "as expected.*",
+           "results of a source's fused kernels; known and not judged"),
 
     TENSOR(MASKS, CASE_ATTN_MASK, "attn_mask", CASE_MASK, 1, 4, "mask attn_bias causal_mask",
            "broadcast from the right to (B, h, T_q, S)", "",
@@ -130,14 +144,16 @@ static const mha__case_word words[] = {
            "b_q, b_k, b_v; read where they are missing"),
     TENSOR(AGAIN, CASE_OUT_PROJ, "torch.out_proj.weight", CASE_REAL, 2, 2, "out_proj.weight out_proj out_proj_weight",
            "(d_out, h*d_v)", "", "W_o transposed; read where it is missing"),
-    TENSOR(AGAIN, CASE_OUT_BIAS, "torch.out_proj.bias", CASE_REAL, 1, 1, "out_proj.bias out_proj_bias", "(d_out,)",
-           "", "b_o; read where it is missing"),
+    TENSOR(AGAIN, CASE_OUT_BIAS, "torch.out_proj.bias", CASE_REAL, 1, 1, "out_proj.bias out_proj_bias", "(d_out,)", "",
+           "b_o; read where it is missing"),
     TENSOR(AGAIN, CASE_PACKED, "packed.qkv", CASE_REAL, 3, 3, "qkv", "(B, T, (h+2*h_kv)*d)", "",
            "query, key and value of kind sdpa side by side: computed again from there"),
     TENSOR(AGAIN, CASE_PREFILL, "prefill.query", CASE_REAL, 3, 3, "", "(B, P+T_q, d_q)", "",
            "all rows of a decoding step: computed at once, held against expected.prefill_output"),
-    FAMILY(AGAIN, "permuted.*", "", "as the weight", "weights for the other pairing of the rotation, with the same output"),
-    FAMILY(AGAIN, "repeated.*", "", "as the weight", "weights with one key/value head per query head, with the same output"),
+    FAMILY(AGAIN, "permuted.*", "", "as the weight",
+           "weights for the other pairing of the rotation, with the same output"),
+    FAMILY(AGAIN, "repeated.*", "", "as the weight",
+           "weights with one key/value head per query head, with the same output"),
 
     KEY(SHAPE, "kind", "", "mha, sdpa, rope", "mha with W_q, W_k, W_v, W_o or torch.*, else sdpa",
         "mha: inputs are projected; sdpa: they are q, k, v of all heads; rope: query is only rotated"),
@@ -162,11 +178,12 @@ static const mha__case_word words[] = {
     KEY(MEANING, "window_left", "sliding_window window window_size", COUNT, "-1",
         "keys further back than this are hidden: 2 leaves two and the query's own; -1 is open"),
     KEY(MEANING, "window_right", "", COUNT, "-1", "keys further ahead than this are hidden; -1 is open"),
-    KEY(MEANING, "attn_mask_kind", "", "none, additive, bool_true_keeps, bool_true_masks",
-        "additive with floats", "what attn_mask does: keeps or masks where true"),
+    KEY(MEANING, "attn_mask_kind", "", "none, additive, bool_true_keeps, bool_true_masks", "additive with floats",
+        "what attn_mask does: keeps or masks where true"),
     KEY(MEANING, "key_padding_mask_kind", "", "none, additive, bool_true_keeps, bool_true_masks",
         "additive with floats", "what key_padding_mask does"),
-    KEY(MEANING, "mask_filter_value", "", NUMBER, "-inf", "added to keys hidden by key_padding_mask, instead of hiding"),
+    KEY(MEANING, "mask_filter_value", "", NUMBER, "-inf",
+        "added to keys hidden by key_padding_mask, instead of hiding"),
     KEY(MEANING, "rope", "rotary rope_type", "none, interleaved, half_split", "none",
         "rotation of q and k in pairs (0,1), (2,3), ... or (i, i + rope_dim/2)"),
     KEY(MEANING, "rope_dim", "rotary_dim", COUNT, "d_k", "features rotated; the others are left alone"),
@@ -187,8 +204,13 @@ static const mha__case_word words[] = {
     KEY(JUDGEMENT, "atol", "tol tolerance", NUMBER, "what rounding may cost", "of expected.*, as above"),
     KEY(JUDGEMENT, "rtol64", "", NUMBER, "0", "of expected64.*"),
     KEY(JUDGEMENT, "atol64", "", NUMBER, "what rounding may cost", "of expected64.*"),
-    {{JUDGEMENT, "atol.*", "", NUMBER, "atol", "atol of one recorded tensor: atol.expected.weights"}, "", WORD_OTHER_KEY,
-     0, CASE_REAL, 0, 0},
+    {{JUDGEMENT, "atol.*", "", NUMBER, "atol", "atol of one recorded tensor: atol.expected.weights"},
+     "",
+     WORD_OTHER_KEY,
+     0,
+     CASE_REAL,
+     0,
+     0},
     KEY(JUDGEMENT, "source_dtype", "dtype", "F16, BF16, F32, F64, ...", "type of the tensor",
         "type in which expected.* was computed, when it was widened since; its rounding is allowed for"),
     KEY(JUDGEMENT, "tags", "", TEXT, "",
@@ -196,7 +218,8 @@ static const mha__case_word words[] = {
 
     KEY(NOTES, "format_version", "", "1", "1", "of this format"),
     KEY(NOTES, "name", "", TEXT, "the file's name", "how reports call the case"),
-    KEY(NOTES, "note", "comment description", TEXT, "", "anything; rope=half_split or rope=interleaved is the pairing of permuted.*"),
+    KEY(NOTES, "note", "comment description", TEXT, "",
+        "anything; rope=half_split or rope=interleaved is the pairing of permuted.*"),
     KEY(NOTES, "source", "author", TEXT, "", "who computed the results"),
     KEY(NOTES, "source_version", "", TEXT, "", "which version"),
     KEY(NOTES, "op", "", TEXT, "", "the source's operator"),
@@ -219,10 +242,20 @@ static const mha__case_word words[] = {
     KEY(NOTES, "expected64_origin", "", TEXT, "", "who computed expected64.*"),
     KEY(NOTES, "format", "", TEXT, "", "what many writers of safetensors add: pt"),
 
-    {{OWN, "my.*", "my_*", "any tensor", "", "your own, never read: my.debug or my_debug"}, "", WORD_OTHER_TENSOR, 0,
-     CASE_REAL, 0, 0},
-    {{OWN, "my.*", "my_*", "any key", "", "your own, never read: my.seed or my_seed"}, "", WORD_OTHER_KEY, 0,
-     CASE_REAL, 0, 0},
+    {{OWN, "my.*", "my_*", "any tensor", "", "your own, never read: my.debug or my_debug"},
+     "",
+     WORD_OTHER_TENSOR,
+     0,
+     CASE_REAL,
+     0,
+     0},
+    {{OWN, "my.*", "my_*", "any key", "", "your own, never read: my.seed or my_seed"},
+     "",
+     WORD_OTHER_KEY,
+     0,
+     CASE_REAL,
+     0,
+     0},
 };
 
 enum { WORDS = sizeof words / sizeof *words };
@@ -291,7 +324,8 @@ static const mha__case_word *find_result(const char *name)
 {
     const char *rest;
     for (size_t i = 0; i < WORDS; i++)
-        if (words[i].kind == WORD_RESULT && starts_with(words[i].shown.name, "expected.", &rest) && strcmp(rest, name) == 0)
+        if (words[i].kind == WORD_RESULT && starts_with(words[i].shown.name, "expected.", &rest) &&
+            strcmp(rest, name) == 0)
             return &words[i];
     return NULL;
 }
@@ -400,8 +434,8 @@ const mha__case_word *mha__case_nearest(const char *name, bool is_key)
 void mha__case_explain_unknown(char *text, size_t size, const char *name, bool is_key)
 {
     enum { ENOUGH = 120 }; /* bytes of known words: the most common ones come first */
-    static const char *const families[] = {"expected64.", "expected_fast.", "permuted.", "repeated.", "atol.expected64.",
-                                           "atol.expected."};
+    static const char *const families[] = {"expected64.", "expected_fast.",   "permuted.",
+                                           "repeated.",   "atol.expected64.", "atol.expected."};
     char known[ENOUGH + 64] = "";
     for (size_t i = 0; i < WORDS && strlen(known) < ENOUGH; i++)
         if (is_for(&words[i], is_key)) {
@@ -421,9 +455,13 @@ void mha__case_explain_unknown(char *text, size_t size, const char *name, bool i
         mha__text_print(hint, sizeof hint, " did you mean %s%s?", family,
                         near->shown.name + (result ? strlen("expected.") : 0));
     if (is_key ? mha__case_place_of(name).word != NULL : mha__case_key(name) != NULL) {
-        mha__text_print(text, size, is_key ? "unknown metadata key %s: that is a tensor" : "unknown tensor %s: that is a metadata key", name);
+        mha__text_print(
+            text, size,
+            is_key ? "unknown metadata key %s: that is a tensor" : "unknown tensor %s: that is a metadata key", name);
         return;
     }
-    mha__text_print(text, size, "unknown %s %.*s;%s the known ones are %sand others (mha help case); a name beginning with"
-                    " my. is your own", is_key ? "metadata key" : "tensor", MHA_CUT_ARGS(LONGEST_NAME, name), hint, known);
+    mha__text_print(text, size,
+                    "unknown %s %.*s;%s the known ones are %sand others (mha help case); a name beginning with"
+                    " my. is your own",
+                    is_key ? "metadata key" : "tensor", MHA_CUT_ARGS(LONGEST_NAME, name), hint, known);
 }
