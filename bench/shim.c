@@ -6,30 +6,6 @@
 #include "mha/mha.h"
 #include "bench/machine_peak.h"
 
-enum { BIAS_STREAM = 64 };
-
-/* Biases start at zero in a new layer: filled, so that comparing outputs says something about them too. */
-static mha_status fill_biases(mha_layer *layer, mha_error *error)
-{
-    static const mha_weight biases[] = {MHA_B_Q, MHA_B_K, MHA_B_V, MHA_B_O};
-    for (size_t i = 0; i < sizeof biases / sizeof *biases; i++) {
-        mha_tensor *tensor = mha_layer_weight(layer, biases[i]);
-        if (!tensor)
-            continue;
-        mha_view view = mha_tensor_view(tensor);
-        float *values = calloc(mha_view_elements(&view), sizeof *values);
-        if (!values)
-            return MHA_NO_MEMORY;
-        mha_view from = mha_view_of(values, MHA_F32, 1, view.shape);
-        mha_random_fill(&from, 0, BIAS_STREAM + i, -0.5f, 0.5f);
-        mha_status status = mha_layer_set(layer, biases[i], &from, error);
-        free(values);
-        if (status != MHA_OK)
-            return status;
-    }
-    return MHA_OK;
-}
-
 /* A shape by name or written out as `mha bench --shape` takes it, a part of it (layer, core, proj), made ready, its
  * weights packed or not; NULL when it cannot be. */
 MHA_API void *shim_open(const char *text, const char *part_name, int packs)
@@ -41,8 +17,9 @@ MHA_API void *shim_open(const char *text, const char *part_name, int packs)
         part++;
     bench_subject *subject = calloc(1, sizeof *subject);
     if (!subject || part == BENCH_PARTS || !bench_shape_read(text, &shape) ||
-        bench_subject_make(subject, &shape, part, packs != 0) != 0 ||
-        (part != BENCH_CORE && fill_biases(subject->weights, &error) != MHA_OK)) {
+        bench_subject_make(subject, &shape, part, packs != 0, &error) != MHA_OK) {
+        if (subject)
+            bench_subject_free(subject);
         free(subject);
         return NULL;
     }
@@ -116,8 +93,9 @@ MHA_API double shim_run(void *opened, const char *path_name, int threads)
     mha_path path, taken;
     if (!mha_path_find(path_name, &path))
         return -1;
-    double ms = bench_subject_run(opened, path, threads, &taken);
-    return taken == path ? ms : -1;
+    double ms;
+    mha_error error;
+    return bench_subject_run(opened, path, threads, &taken, &ms, &error) == MHA_OK && taken == path ? ms : -1;
 }
 
 /* A stage of one more run on a path, `n` floats to be given back with shim_release; NULL when it cannot be kept. */

@@ -1,22 +1,29 @@
 /* A benchmark shape judged before it is timed: against float64, in all of its elements or in chosen rows. */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "base/base.h"
 #include "bench/run.h"
-#include "cli/output/print.h"
 
 enum { SEEDED_ROWS = 64, MOST_ROWS = SEEDED_ROWS + 2, ROW_STREAM = 64 };
 static const double all_of_it = 1e9; /* operations up to which every element is judged */
 
 typedef struct judgement {
-    double worst; /* largest error as a part of its bound */
-    mha_error error;
+    double worst;      /* largest error as a part of its bound */
+    mha__arena memory; /* of all that is computed and gathered */
+    mha_error *error;
 } judgement;
 
-/* A stage of `call` in float64 (made here, to be freed) and how far a float path may be from it. */
-static double *exact_stage(const mha_layer *layer, const mha_call *call, mha_cache *cache, mha_stage stage, double *bound,
-                           judgement *j)
+static mha_status take(judgement *j, size_t bytes, void *memory)
+{
+    void *taken = mha__arena_take(&j->memory, bytes);
+    memcpy(memory, &taken, sizeof taken);
+    return taken ? MHA_OK : mha__fail(j->error, MHA_NO_MEMORY, "", "expected %zu bytes of memory, found fewer", bytes);
+}
+
+/* A stage of `call` in float64, and how far a float path may be from it. */
+static mha_status exact_stage(const mha_layer *layer, const mha_call *call, mha_cache *cache, mha_stage stage,
+                              double **values, double *bound, judgement *j)
 {
     mha_call exact = *call;
     exact.path = MHA_PATH_EXACT;
@@ -25,53 +32,52 @@ static double *exact_stage(const mha_layer *layer, const mha_call *call, mha_cac
     exact.keep_count = 0;
     mha_plan plan;
     double bounds[MHA_STAGE_COUNT];
-    if (mha_plan_call(layer, &exact, &plan, &j->error) != MHA_OK ||
-        mha_error_bound(layer, &exact, 0x1p-24, bounds, &j->error) != MHA_OK)
-        return NULL; /* unreachable: the call has just run on another path */
-    *bound = bounds[stage];
     size_t shape[4];
+    TRY(mha_plan_call(layer, &exact, &plan, j->error));
+    TRY(mha_error_bound(layer, &exact, 0x1p-24, bounds, j->error));
+    *bound = bounds[stage];
     const int rank = mha_plan_stage(&plan, stage, shape);
     mha_keep keep = {.stage = stage, .view = mha_view_of(NULL, MHA_F64, rank, shape)};
-    double *values = obtain(mha_view_elements(&keep.view), sizeof *values);
-    keep.view.data = values;
+    TRY(take(j, mha_view_elements(&keep.view) * sizeof **values, values));
+    keep.view.data = *values;
     if (stage == MHA_STAGE_OUTPUT)
         exact.output = keep.view;
-    else
-        exact.keep = &keep, exact.keep_count = 1;
-    if (mha_run(layer, &exact, &j->error) == MHA_OK)
-        return values;
-    free(values); /* unreachable: as above */
-    return NULL; /* unreachable: as above */
+    else {
+        exact.keep = &keep;
+        exact.keep_count = 1;
+    }
+    return mha_run(layer, &exact, j->error);
 }
 
-/* Runs the path and keeps stages as float; the caller frees kept[s]. */
-static bool run_keeping(bench_subject *b, mha_path path, int threads, const mha_stage *stages, size_t n, float **kept, judgement *j)
+/* Runs the path and keeps stages as float. */
+static mha_status run_keeping(bench_subject *b, mha_path path, int threads, const mha_stage *stages, size_t n, float **kept,
+                              judgement *j)
 {
     mha_call call = b->call;
+    mha_keep keep[MHA_STAGE_COUNT];
+    mha_plan plan;
     call.path = path;
     call.threads = threads;
-    mha_plan plan;
-    if (b->cache)
-        mha_cache_truncate(b->cache, b->shape.T_k - 1);
-    if (mha_plan_call(b->weights, &call, &plan, &j->error) != MHA_OK)
-        return false;
-    mha_keep keep[MHA_STAGE_COUNT];
     call.keep = keep;
     call.keep_count = 0;
+    if (b->cache)
+        mha_cache_truncate(b->cache, b->shape.T_k - 1);
+    TRY(mha_plan_call(b->weights, &call, &plan, j->error));
     for (size_t i = 0; i < n; i++) {
         size_t shape[4];
         const int rank = mha_plan_stage(&plan, stages[i], shape);
         mha_view view = mha_view_of(NULL, MHA_F32, rank, shape);
-        view.data = kept[stages[i]] = obtain(mha_view_elements(&view), sizeof(float));
+        TRY(take(j, mha_view_elements(&view) * sizeof(float), &kept[stages[i]]));
+        view.data = kept[stages[i]];
         if (stages[i] == MHA_STAGE_OUTPUT)
             call.output = view;
         else
             keep[call.keep_count++] = (mha_keep){.stage = stages[i], .view = view};
     }
-    mha_status status = mha_run(b->weights, &call, &j->error);
+    mha_status status = mha_run(b->weights, &call, j->error);
     if (b->cache)
         mha_cache_truncate(b->cache, b->shape.T_k - 1);
-    return status == MHA_OK;
+    return status;
 }
 
 static void hold(judgement *j, const float *found, const double *exact, size_t n, double bound)
@@ -84,20 +90,15 @@ static void hold(judgement *j, const float *found, const double *exact, size_t n
 
 /* ---------------------------------------------------------------- everything */
 
-static bool check_all(bench_subject *b, mha_path path, int threads, judgement *j)
+static mha_status check_all(bench_subject *b, mha_path path, int threads, judgement *j)
 {
     static const mha_stage output[] = {MHA_STAGE_OUTPUT};
     float *kept[MHA_STAGE_COUNT] = {0};
-    double bound, *exact = NULL;
-    bool ran = run_keeping(b, path, threads, output, 1, kept, j);
-    if (ran)
-        exact = exact_stage(b->weights, &b->call, b->cache, MHA_STAGE_OUTPUT, &bound, j);
-    if (exact) {
-        hold(j, kept[MHA_STAGE_OUTPUT], exact, mha_view_elements(&b->call.output), bound);
-    }
-    free(exact);
-    free(kept[MHA_STAGE_OUTPUT]);
-    return exact != NULL;
+    double bound, *exact;
+    TRY(run_keeping(b, path, threads, output, 1, kept, j));
+    TRY(exact_stage(b->weights, &b->call, b->cache, MHA_STAGE_OUTPUT, &exact, &bound, j));
+    hold(j, kept[MHA_STAGE_OUTPUT], exact, mha_view_elements(&b->call.output), bound);
+    return MHA_OK;
 }
 
 /* ---------------------------------------------------------------- chosen rows */
@@ -105,78 +106,79 @@ static bool check_all(bench_subject *b, mha_path path, int threads, judgement *j
 /* Rows of B * T in order: the first, the last, seeded ones between. */
 static size_t choose_rows(size_t rows, size_t *chosen)
 {
+    const bool all = rows <= MOST_ROWS;
     size_t n = 0;
     chosen[n++] = 0;
-    for (size_t i = 0; rows > MOST_ROWS && i < SEEDED_ROWS; i++)
-        chosen[n++] = (size_t)(mha_random_bits(0, ROW_STREAM, i) % rows);
-    for (size_t i = 1; rows <= MOST_ROWS && i + 1 < rows; i++)
-        chosen[n++] = i;
-    if (rows > 1)
+    if (all)
+        for (; n < rows; n++)
+            chosen[n] = n;
+    else {
+        for (size_t i = 0; i < SEEDED_ROWS; i++)
+            chosen[n++] = (size_t)(mha_random_bits(0, ROW_STREAM, i) % rows);
         chosen[n++] = rows - 1;
+    }
     return n;
 }
 
-static float *gather(const float *from, size_t width, const size_t *chosen, size_t n)
+static mha_status gather(const float *from, size_t width, const size_t *chosen, size_t n, float **rows, judgement *j)
 {
-    float *rows = obtain(n * width, sizeof *rows);
+    TRY(take(j, n * width * sizeof **rows, rows));
     for (size_t i = 0; i < n; i++)
-        memcpy(rows + i * width, from + chosen[i] * width, width * sizeof *rows);
-    return rows;
+        memcpy(*rows + i * width, from + chosen[i] * width, width * sizeof **rows);
+    return MHA_OK;
 }
 
 /* y = x W + b of chosen rows, in float64, as the query projection of a layer that has nothing else. */
-static bool check_projection(const mha_layer *layer, mha_weight W, mha_weight bias, const float *x, const float *y, size_t rows,
-                             judgement *j)
+static mha_status check_projection(const mha_layer *layer, mha_weight W, mha_weight bias, const float *x, const float *y,
+                                   size_t rows, judgement *j)
 {
     mha_view matrix = mha_tensor_view(mha_layer_weight(layer, W));
     mha_config config = {.d_model = matrix.shape[0], .n_heads = 1, .d_k = matrix.shape[1], .d_v = 1, .d_kin = 1, .d_out = 1,
                          .bias_q = mha_layer_weight(layer, bias) != NULL};
     size_t chosen[MOST_ROWS], n = choose_rows(rows, chosen);
-    float *some_x = gather(x, matrix.shape[0], chosen, n), *some_y = gather(y, matrix.shape[1], chosen, n), key = 0;
-    mha_params *params = NULL;
+    float *some_x, *some_y, key = 0;
     mha_layer *alone = NULL;
-    double bound, *exact = NULL;
-    mha_status status = mha_params_create(NULL, &params);
+    double bound, *exact;
+    TRY(gather(x, matrix.shape[0], chosen, n, &some_x, j));
+    TRY(gather(y, matrix.shape[1], chosen, n, &some_y, j));
+    mha_status status = mha_layer_create(&config, NULL, NULL, &alone, j->error);
     if (status == MHA_OK)
-        status = mha_layer_create(&config, params, NULL, &alone, &j->error);
-    if (status == MHA_OK)
-        status = mha_layer_set(alone, MHA_W_Q, &matrix, &j->error);
+        status = mha_layer_set(alone, MHA_W_Q, &matrix, j->error);
     if (status == MHA_OK && config.bias_q) {
         mha_view b = mha_tensor_view(mha_layer_weight(layer, bias));
-        status = mha_layer_set(alone, MHA_B_Q, &b, &j->error);
+        status = mha_layer_set(alone, MHA_B_Q, &b, j->error);
     }
     if (status == MHA_OK) {
         mha_call call = {.query = mha_view_rows(some_x, MHA_F32, MHA_BTE, 1, n, matrix.shape[0]),
                          .key = mha_view_rows(&key, MHA_F32, MHA_BTE, 1, 1, 1)};
-        exact = exact_stage(alone, &call, NULL, MHA_STAGE_Q, &bound, j);
+        status = exact_stage(alone, &call, NULL, MHA_STAGE_Q, &exact, &bound, j);
     }
-    if (exact)
+    if (status == MHA_OK)
         hold(j, some_y, exact, n * matrix.shape[1], bound);
     mha_layer_destroy(alone);
-    mha_params_destroy(params);
-    free(exact);
-    free(some_x);
-    free(some_y);
-    return exact != NULL;
+    return status;
 }
 
 /* Chosen queries of each batch row against all of its keys; causal is spelt out as a mask, since the chosen are
  * not neighbours. q (B, T_q, h, d_k), heads (B, T_q, h, d_v). */
-static bool check_core(bench_subject *b, const mha_view *keys, const mha_view *values, const float *q, const float *heads,
-                       judgement *j)
+static mha_status check_core(bench_subject *b, const mha_view *keys, const mha_view *values, const float *q,
+                             const float *heads, judgement *j)
 {
     const bench_shape *s = &b->shape;
     size_t width = s->h * s->d_k, chosen[MOST_ROWS], n = choose_rows(s->B * s->T_q, chosen);
-    bool fine = true;
-    for (size_t batch = 0; batch < s->B && fine; batch++) {
+    for (size_t batch = 0; batch < s->B; batch++) {
         size_t here[MOST_ROWS], m = 0;
         for (size_t i = 0; i < n; i++)
             if (chosen[i] / s->T_q == batch)
                 here[m++] = chosen[i];
         if (m == 0)
             continue;
-        float *some_q = gather(q, width, here, m), *some_heads = gather(heads, width, here, m);
-        uint8_t *sees = obtain(m * s->T_k, 1);
+        float *some_q, *some_heads;
+        uint8_t *sees;
+        double bound, *exact;
+        TRY(gather(q, width, here, m, &some_q, j));
+        TRY(gather(heads, width, here, m, &some_heads, j));
+        TRY(take(j, m * s->T_k, &sees));
         for (size_t i = 0; i < m; i++)
             for (size_t k = 0; k < s->T_k; k++)
                 sees[i * s->T_k + k] = !s->causal || k <= here[i] % s->T_q;
@@ -184,54 +186,43 @@ static bool check_core(bench_subject *b, const mha_view *keys, const mha_view *v
                          .key = mha_view_slice(keys, 0, batch, 1),
                          .value = mha_view_slice(values, 0, batch, 1)};
         call.semantics.mask = (mha_mask){MHA_MASK_KEEPS, mha_view_of(sees, MHA_BOOL, 2, (size_t[]){m, s->T_k})};
-        double bound, *exact = exact_stage(NULL, &call, NULL, MHA_STAGE_HEADS, &bound, j);
-        fine = exact != NULL;
-        if (fine)
-            hold(j, some_heads, exact, m * width, bound);
-        free(exact);
-        free(sees);
-        free(some_q);
-        free(some_heads);
+        TRY(exact_stage(NULL, &call, NULL, MHA_STAGE_HEADS, &exact, &bound, j));
+        hold(j, some_heads, exact, m * width, bound);
     }
-    return fine;
+    return MHA_OK;
 }
 
-static bool check_rows(bench_subject *b, mha_path path, int threads, judgement *j)
+static mha_status check_rows(bench_subject *b, mha_path path, int threads, judgement *j)
 {
     static const mha_stage of_layer[] = {MHA_STAGE_Q, MHA_STAGE_K, MHA_STAGE_V, MHA_STAGE_PRESENT_KEY, MHA_STAGE_PRESENT_VALUE,
                                          MHA_STAGE_HEADS, MHA_STAGE_OUTPUT};
     static const mha_stage of_core[] = {MHA_STAGE_HEADS, MHA_STAGE_PRESENT_KEY, MHA_STAGE_PRESENT_VALUE};
     const bench_shape *s = &b->shape;
+    const size_t queries = s->B * s->T_q, new_keys = s->B * (bench_decodes(s) ? s->T_q : s->T_k);
+    const mha_layer *l = b->weights;
     float *kept[MHA_STAGE_COUNT] = {0};
-    bool fine = run_keeping(b, path, threads, b->part == BENCH_CORE ? of_core : of_layer,
-                             b->part != BENCH_CORE ? 7 : b->cache ? 3 : 1, kept, j);
+    TRY(run_keeping(b, path, threads, b->part == BENCH_CORE ? of_core : of_layer,
+                    b->part != BENCH_CORE ? 7 : b->cache ? 3 : 1, kept, j));
     mha_view keys = mha_view_heads(kept[MHA_STAGE_PRESENT_KEY], MHA_F32, MHA_BHTD, s->B, s->T_k, s->h_kv, s->d_k);
     mha_view values = mha_view_heads(kept[MHA_STAGE_PRESENT_VALUE], MHA_F32, MHA_BHTD, s->B, s->T_k, s->h_kv, s->d_k);
-    if (fine && b->part == BENCH_CORE) {
-        fine = check_core(b, b->cache ? &keys : &b->call.key, b->cache ? &values : &b->call.value, b->query,
+    if (b->part == BENCH_CORE)
+        return check_core(b, b->cache ? &keys : &b->call.key, b->cache ? &values : &b->call.value, b->query,
                           kept[MHA_STAGE_HEADS], j);
-    } else if (fine) {
-        size_t new_keys = bench_decodes(s) ? s->T_q : s->T_k;
-        const float *x_k = b->key ? b->key : b->query;
-        const mha_layer *l = b->weights;
-        fine = check_projection(l, MHA_W_Q, MHA_B_Q, b->query, kept[MHA_STAGE_Q], s->B * s->T_q, j) &&
-               check_projection(l, MHA_W_K, MHA_B_K, x_k, kept[MHA_STAGE_K], s->B * new_keys, j) &&
-               check_projection(l, MHA_W_V, MHA_B_V, x_k, kept[MHA_STAGE_V], s->B * new_keys, j) &&
-               (b->part == BENCH_PROJ ||
-                check_core(b, &keys, &values, kept[MHA_STAGE_Q], kept[MHA_STAGE_HEADS], j)) &&
-               check_projection(l, MHA_W_O, MHA_B_O, kept[MHA_STAGE_HEADS], kept[MHA_STAGE_OUTPUT], s->B * s->T_q, j);
-    }
-    for (int i = 0; i < MHA_STAGE_COUNT; i++)
-        free(kept[i]);
-    return fine;
+    const float *x_k = b->key ? b->key : b->query;
+    TRY(check_projection(l, MHA_W_Q, MHA_B_Q, b->query, kept[MHA_STAGE_Q], queries, j));
+    TRY(check_projection(l, MHA_W_K, MHA_B_K, x_k, kept[MHA_STAGE_K], new_keys, j));
+    TRY(check_projection(l, MHA_W_V, MHA_B_V, x_k, kept[MHA_STAGE_V], new_keys, j));
+    if (b->part != BENCH_PROJ)
+        TRY(check_core(b, &keys, &values, kept[MHA_STAGE_Q], kept[MHA_STAGE_HEADS], j));
+    return check_projection(l, MHA_W_O, MHA_B_O, kept[MHA_STAGE_HEADS], kept[MHA_STAGE_OUTPUT], queries, j);
 }
 
-int bench_subject_check(bench_subject *b, mha_path path, int threads, double *worst)
+mha_status bench_subject_check(bench_subject *b, mha_path path, int threads, double *worst, mha_error *error)
 {
-    judgement j = {0};
-    bool all = bench_flops(&b->shape, b->part) <= all_of_it && !b->cache && b->part != BENCH_PROJ;
-    if (!(all ? check_all(b, path, threads, &j) : check_rows(b, path, threads, &j)))
-        return refuse_error("", &j.error); /* unreachable: the call was planned when it was made */
+    judgement j = {.memory.allocator = mha__allocator_default(), .error = error};
+    const bool all = bench_flops(&b->shape, b->part) <= all_of_it && !b->cache && b->part != BENCH_PROJ;
+    mha_status status = all ? check_all(b, path, threads, &j) : check_rows(b, path, threads, &j);
     *worst = j.worst;
-    return EXIT_DONE;
+    mha__arena_free(&j.memory);
+    return status;
 }

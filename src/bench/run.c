@@ -2,37 +2,51 @@
 #include "bench/run.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <time.h>
 
-#include "cli/output/print.h"
+#include "base/base.h"
 
 enum { QUERY_STREAM = 48, KEY_STREAM, VALUE_STREAM };
 static const double enough_ms = 4, long_ms = 500;
 
-static float *random_floats(size_t n, uint64_t stream)
+/* Memory for floats, which lives as long as the arena. Large blocks are reserved without asking the system, so that is
+ * done here. */
+static mha_status take(mha__arena *arena, size_t n, float **data, mha_error *error)
 {
-    float *data = obtain_tensor(n, sizeof *data);
-    mha_view view = mha_view_of(data, MHA_F32, 1, &n);
+    const size_t large = (size_t)1 << 28;
+    size_t bytes = SIZE_MAX;
+    const bool fits = mha__mul(n, sizeof **data, &bytes) && (bytes < large || bytes <= mha__memory_at_hand());
+    *data = fits ? mha__arena_take(arena, bytes) : NULL;
+    return *data ? MHA_OK : mha__fail(error, MHA_NO_MEMORY, "", "expected %zu bytes of memory, found fewer", bytes);
+}
+
+/* The same with values, uniform with variance 1. */
+static mha_status take_random(mha__arena *arena, size_t n, uint64_t stream, float **data, mha_error *error)
+{
+    TRY(take(arena, n, data, error));
+    mha_view view = mha_view_of(*data, MHA_F32, 1, &n);
     mha_random_fill(&view, 0, stream, -sqrtf(3.0f), sqrtf(3.0f));
-    return data;
+    return MHA_OK;
 }
 
 /* Rows in the cache before the new one. */
 static mha_status fill_cache(bench_subject *b, mha_error *error)
 {
     const bench_shape *s = &b->shape;
+    const size_t shape[4] = {s->B, s->h_kv, s->T_k - 1, s->d_k}, n = shape[0] * shape[1] * shape[2] * shape[3];
     mha_cache_spec spec = {.batch = s->B, .kv_heads = s->h_kv, .d_k = s->d_k, .d_v = s->d_k, .capacity = s->T_k, .dtype = s->cache};
-    mha_status status = mha_cache_create(&spec, NULL, &b->cache, error);
-    if (status != MHA_OK)
-        return status;
-    size_t shape[4] = {s->B, s->h_kv, s->T_k - 1, s->d_k}, n = shape[0] * shape[1] * shape[2] * shape[3];
-    float *keys = random_floats(n, KEY_STREAM), *values = random_floats(n, VALUE_STREAM);
-    mha_view k = mha_view_of(keys, MHA_F32, 4, shape), v = mha_view_of(values, MHA_F32, 4, shape);
-    status = mha_cache_load(b->cache, &k, &v, error);
-    free(keys);
-    free(values);
+    mha__arena aside = {.allocator = mha__allocator_default()};
+    float *keys, *values;
+    TRY(mha_cache_create(&spec, NULL, &b->cache, error));
     b->call.cache = b->cache;
+    mha_status status = take_random(&aside, n, KEY_STREAM, &keys, error);
+    if (status == MHA_OK)
+        status = take_random(&aside, n, VALUE_STREAM, &values, error);
+    if (status == MHA_OK) {
+        mha_view k = mha_view_of(keys, MHA_F32, 4, shape), v = mha_view_of(values, MHA_F32, 4, shape);
+        status = mha_cache_load(b->cache, &k, &v, error);
+    }
+    mha__arena_free(&aside);
     return status;
 }
 
@@ -42,11 +56,11 @@ static mha_status make_core(bench_subject *b, mha_error *error)
     const bench_shape *s = &b->shape;
     const bool cached = bench_decodes(s) && s->cache != MHA_F32;
     const mha_layout layout = bench_decodes(s) ? MHA_BHTD : MHA_BTHD;
-    const size_t T_k = cached ? s->T_q : s->T_k;
-    b->query = random_floats(s->B * s->T_q * s->h * s->d_k, QUERY_STREAM);
-    b->key = random_floats(s->B * T_k * s->h_kv * s->d_k, KEY_STREAM);
-    b->value = random_floats(s->B * T_k * s->h_kv * s->d_k, VALUE_STREAM);
-    b->output = obtain_tensor(s->B * s->T_q * s->h * s->d_k, sizeof *b->output);
+    const size_t T_k = cached ? s->T_q : s->T_k, queries = s->B * s->T_q * s->h * s->d_k, keys = s->B * T_k * s->h_kv * s->d_k;
+    TRY(take_random(&b->memory, queries, QUERY_STREAM, &b->query, error));
+    TRY(take_random(&b->memory, keys, KEY_STREAM, &b->key, error));
+    TRY(take_random(&b->memory, keys, VALUE_STREAM, &b->value, error));
+    TRY(take(&b->memory, queries, &b->output, error));
     b->call.query = mha_view_heads(b->query, MHA_F32, MHA_BTHD, s->B, s->T_q, s->h, s->d_k);
     b->call.key = mha_view_heads(b->key, MHA_F32, layout, s->B, T_k, s->h_kv, s->d_k);
     b->call.value = mha_view_heads(b->value, MHA_F32, layout, s->B, T_k, s->h_kv, s->d_k);
@@ -59,58 +73,50 @@ static mha_status make_layer(bench_subject *b, mha_error *error)
     const bench_shape *s = &b->shape;
     mha_config config = {.d_model = s->d_model, .n_heads = s->h, .kv_heads = s->h_kv, .d_k = s->d_k, .bias_q = s->bias,
                          .bias_k = s->bias, .bias_v = s->bias, .bias_o = s->bias, .dtype = s->weights};
-    mha_status status = error->status = mha_params_create(NULL, &b->table);
-    if (status == MHA_OK)
-        status = mha_layer_create(&config, b->table, NULL, &b->weights, error);
-    if (status != MHA_OK)
-        return status;
+    const size_t rows = s->B * s->T_q * s->d_model;
+    TRY(mha_params_create(NULL, &b->table));
+    TRY(mha_layer_create(&config, b->table, NULL, &b->weights, error));
     mha_layer_init(b->weights, 0);
-    status = b->packs ? mha_layer_pack(b->weights, error) : MHA_OK;
-    if (status != MHA_OK)
-        return status;
-    b->query = random_floats(s->B * s->T_q * s->d_model, QUERY_STREAM);
-    b->output = obtain_tensor(s->B * s->T_q * s->d_model, sizeof *b->output);
+    if (b->packs)
+        TRY(mha_layer_pack(b->weights, error));
+    TRY(take_random(&b->memory, rows, QUERY_STREAM, &b->query, error));
+    TRY(take(&b->memory, rows, &b->output, error));
     b->call.query = mha_view_rows(b->query, MHA_F32, MHA_BTE, s->B, s->T_q, s->d_model);
+    b->call.output = mha_view_rows(b->output, MHA_F32, MHA_BTE, s->B, s->T_q, s->d_model);
     if (bench_crosses(s)) {
-        b->key = random_floats(s->B * s->T_k * s->d_model, KEY_STREAM);
+        TRY(take_random(&b->memory, s->B * s->T_k * s->d_model, KEY_STREAM, &b->key, error));
         b->call.key = mha_view_rows(b->key, MHA_F32, MHA_BTE, s->B, s->T_k, s->d_model);
     }
-    b->call.output = mha_view_rows(b->output, MHA_F32, MHA_BTE, s->B, s->T_q, s->d_model);
     return bench_decodes(s) ? fill_cache(b, error) : MHA_OK;
 }
 
-int bench_subject_make(bench_subject *b, const bench_shape *shape, bench_part part, bool packs)
+mha_status bench_subject_make(bench_subject *b, const bench_shape *shape, bench_part part, bool packs, mha_error *error)
 {
-    mha_error error = {0};
-    *b = (bench_subject){.shape = *shape, .part = part, .packs = packs};
+    *b = (bench_subject){.shape = *shape, .part = part, .packs = packs, .memory.allocator = mha__allocator_default()};
+    *error = (mha_error){.status = MHA_NO_MEMORY};
     b->call.semantics.causal = part != BENCH_PROJ && shape->causal;
     b->call.semantics.window = part == BENCH_PROJ;
-    if ((part == BENCH_CORE ? make_core(b, &error) : make_layer(b, &error)) != MHA_OK)
-        return refuse_error("", &error);
-    mha_view output = b->call.output;
-    size_t n = mha_view_elements(&output); /* touched here: its pages are no memory a run needs */
+    TRY(part == BENCH_CORE ? make_core(b, error) : make_layer(b, error));
+    const size_t n = mha_view_elements(&b->call.output); /* written here: its pages are no memory that a run needs */
     for (size_t i = 0; i < n; i++)
         b->output[i] = NAN;
-    return EXIT_DONE;
+    return MHA_OK;
 }
 
 void bench_subject_forget(bench_subject *b)
 {
-    free(b->workspace);
+    mha__release(&b->memory.allocator, b->workspace, b->workspace_bytes);
     b->workspace = NULL;
     b->workspace_bytes = 0;
 }
 
 void bench_subject_free(bench_subject *b)
 {
+    bench_subject_forget(b);
     mha_cache_destroy(b->cache);
     mha_layer_destroy(b->weights);
     mha_params_destroy(b->table);
-    free(b->query);
-    free(b->key);
-    free(b->value);
-    free(b->output);
-    free(b->workspace);
+    mha__arena_free(&b->memory);
     *b = (bench_subject){0};
 }
 
@@ -130,47 +136,46 @@ static double between_projections(const bench_subject *b)
     return ms;
 }
 
-static double time_runs(bench_subject *b, const mha_plan *plan, size_t runs, mha_error *error)
+/* The mean of `runs` runs. */
+static mha_status time_runs(bench_subject *b, const mha_plan *plan, size_t runs, double *ms, mha_error *error)
 {
     double start = now_ms(), aside = 0;
     for (size_t i = 0; i < runs; i++) {
         if (b->cache)
             mha_cache_truncate(b->cache, b->shape.T_k - 1);
-        if (mha_forward(plan, b->workspace, b->workspace_bytes, error) != MHA_OK)
-            return -1;
+        TRY(mha_forward(plan, b->workspace, b->workspace_bytes, error));
         aside += b->part == BENCH_PROJ ? between_projections(b) : 0;
     }
-    return (now_ms() - start - aside) / (double)runs;
+    *ms = (now_ms() - start - aside) / (double)runs;
+    return MHA_OK;
 }
 
-double bench_subject_run(bench_subject *b, mha_path path, int threads, mha_path *taken)
+mha_status bench_subject_run(bench_subject *b, mha_path path, int threads, mha_path *taken, double *ms, mha_error *error)
 {
-    mha_error error = {0};
+    static const mha_stage between[BENCH_TIMED] = {MHA_STAGE_Q_ROT, MHA_STAGE_K_ROT, MHA_STAGE_PRESENT_KEY,
+                                                   MHA_STAGE_PRESENT_VALUE, MHA_STAGE_HEADS};
     mha_plan plan;
     b->call.path = path;
     b->call.threads = threads;
-    static const mha_stage between[BENCH_TIMED] = {MHA_STAGE_Q_ROT, MHA_STAGE_K_ROT, MHA_STAGE_PRESENT_KEY,
-                                                   MHA_STAGE_PRESENT_VALUE, MHA_STAGE_HEADS};
     for (size_t i = 0; i < BENCH_TIMED; i++)
         b->timed[i] = (mha_keep){.stage = between[i]};
     b->call.keep = b->timed;
     b->call.keep_count = b->part == BENCH_PROJ ? BENCH_TIMED : 0;
     if (b->cache)
         mha_cache_truncate(b->cache, b->shape.T_k - 1);
-    if (mha_plan_call(b->weights, &b->call, &plan, &error) != MHA_OK)
-        return refuse_error("", &error), -1; /* unreachable: the same call was judged */
+    TRY(mha_plan_call(b->weights, &b->call, &plan, error));
     b->needs_bytes = plan.workspace_bytes;
     if (plan.workspace_bytes > b->workspace_bytes) {
         bench_subject_forget(b);
-        b->workspace = obtain(plan.workspace_bytes, 1);
+        b->workspace = mha__allocate(&b->memory.allocator, plan.workspace_bytes);
+        if (!b->workspace)
+            return mha__fail(error, MHA_NO_MEMORY, "", "expected %zu bytes of memory, found fewer", plan.workspace_bytes);
         b->workspace_bytes = plan.workspace_bytes;
     }
     *taken = plan.path;
     /* The first call warms up: in a program that runs layer after layer, memory and caches are in use already. */
-    double once = time_runs(b, &plan, 1, &error);
-    if (once >= 0 && once < long_ms)
-        once = time_runs(b, &plan, 1 + (size_t)(enough_ms / (once > 0.001 ? once : 0.001)), &error);
-    if (once < 0)
-        refuse_error("", &error); /* unreachable: the same call was judged */
-    return once;
+    TRY(time_runs(b, &plan, 1, ms, error));
+    if (*ms < long_ms)
+        TRY(time_runs(b, &plan, 1 + (size_t)(enough_ms / (*ms > 0.001 ? *ms : 0.001)), ms, error));
+    return MHA_OK;
 }

@@ -2,6 +2,7 @@
 #ifndef MHA_BENCH_RUN_H
 #define MHA_BENCH_RUN_H
 
+#include "base/arena.h"
 #include "bench/shapes.h"
 
 enum { BENCH_TIMED = 5 };
@@ -14,6 +15,7 @@ typedef struct bench_subject {
     mha_params *table;
     mha_layer *weights;
     mha_cache *cache; /* where it decodes; NULL for a core that reads floats */
+    mha__arena memory; /* of the arrays below */
     float *query, *key, *value, *output;
     mha_call call; /* without path and threads */
     mha_keep timed[BENCH_TIMED]; /* the stages between the third projection and the last */
@@ -22,21 +24,20 @@ typedef struct bench_subject {
     size_t needs_bytes;     /* what the last run needed of it */
 } bench_subject;
 
-/* Makes inputs (uniform, variance 1) and weights (Xavier) from seed 0. Gives 0 or an exit code after a line. */
-int bench_subject_make(bench_subject *b, const bench_shape *shape, bench_part part, bool packs);
+/* Makes inputs (uniform, variance 1) and weights (Xavier) from seed 0. To be freed, also after an error. */
+mha_status bench_subject_make(bench_subject *b, const bench_shape *shape, bench_part part, bool packs, mha_error *error);
 void bench_subject_free(bench_subject *b);
 /* Gives back the workspace; the next run takes what it needs. */
 void bench_subject_forget(bench_subject *b);
 
-/* One run on a path; *taken (path) is the one really used. Gives milliseconds, averaged over enough runs to fill
- * some milliseconds; negative after a line when it cannot run. The projections alone are a run of the layer in which
- * each query sees one key, the newest it may see, less the time between the third projection and the last. */
-double bench_subject_run(bench_subject *b, mha_path path, int threads, mha_path *taken);
+/* One run on a path; *taken (path) is the one really used. *ms is the average over enough runs to fill some
+ * milliseconds. `proj` is timed as a whole layer with window 0 (one key per query) minus the stages between the third
+ * projection and W_O. */
+mha_status bench_subject_run(bench_subject *b, mha_path path, int threads, mha_path *taken, double *ms, mha_error *error);
 
-/* Whether the path gives what float64 gives, within the error bound. Up to 1 GFLOP every element of the output is
- * judged; above it, and where there is a cache, the first, the last and 64 seeded query rows: of the core, and for a
- * layer of each projection. Of the projections alone always these.
- * *worst is the largest error as a part of the bound. Gives 0, or an exit code after a line. */
-int bench_subject_check(bench_subject *b, mha_path path, int threads, double *worst);
+/* Compares what the path gives with float64. Up to 1 GFLOP every element of the output is compared; above it, and where
+ * there is a cache, the first, the last and 64 seeded query rows: of the core, and for a layer of each projection. Of
+ * the projections alone always these. *worst is the largest error as a part of the error bound. */
+mha_status bench_subject_check(bench_subject *b, mha_path path, int threads, double *worst, mha_error *error);
 
 #endif

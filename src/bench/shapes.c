@@ -2,10 +2,9 @@
 #include "bench/shapes.h"
 
 #include <ctype.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "cli/output/print.h"
 
 #define FLOATS(...) {__VA_ARGS__, MHA_F32, MHA_F32}
 
@@ -96,13 +95,14 @@ bool bench_shape_read(const char *text, bench_shape *shape)
     return true;
 }
 
-char *bench_shape_text(const bench_shape *s)
+char *bench_shape_text(char text[BENCH_SHAPE_TEXT], const bench_shape *s)
 {
     char kv[32] = "";
     if (s->h_kv != s->h)
         snprintf(kv, sizeof kv, ",kv=%zu", s->h_kv);
-    return text_of("%zu,%zu,%zu,%zu,%zu%s%s%s", s->B, s->T_q, s->T_k, s->d_model, s->h, kv, s->causal ? ",causal" : "",
-                   s->bias ? "" : ",nobias");
+    snprintf(text, BENCH_SHAPE_TEXT, "%zu,%zu,%zu,%zu,%zu%s%s%s", s->B, s->T_q, s->T_k, s->d_model, s->h, kv,
+             s->causal ? ",causal" : "", s->bias ? "" : ",nobias");
+    return text;
 }
 
 double bench_flops(const bench_shape *s, bench_part part)

@@ -21,8 +21,9 @@ enum { BENCH_STANDARD = 13 }; /* the first of them, which are run when none is a
 /* A name of the list, or B,Tq,Tk,d_model,h[,kv=N][,dk=N][,causal][,nobias]; false when it is neither. */
 bool bench_shape_read(const char *text, bench_shape *shape);
 
-/* It written out, as bench_shape_read takes it; of the list, where d_k is d_model / h. To be freed. */
-char *bench_shape_text(const bench_shape *shape);
+enum { BENCH_SHAPE_TEXT = 160 };
+/* The shape written out, as bench_shape_read takes it; of the list, where d_k is d_model / h. Returns `text`. */
+char *bench_shape_text(char text[BENCH_SHAPE_TEXT], const bench_shape *shape);
 
 static inline bool bench_decodes(const bench_shape *s) { return s->T_q == 1 && s->T_k > 1; }
 static inline bool bench_crosses(const bench_shape *s) { return s->T_q != s->T_k && !bench_decodes(s); }

@@ -181,9 +181,12 @@ static int judge_ways(bench *b, bench_subject *subject, const way *ways, size_t 
         worst[i] = judged < i ? worst[judged] : b->judged[ways[i].asked];
         if (judged < i || (subject->part == BENCH_PROJ && worst[i] >= 0))
             continue;
-        int code = bench_subject_check(subject, ways[i].asked, b->limits[b->n_limits - 1].threads, &worst[i]);
-        if (code != EXIT_DONE)
-            return code;
+        mha_error error;
+        const int threads = b->limits[b->n_limits - 1].threads;
+        if (bench_subject_check(subject, ways[i].asked, threads, &worst[i], &error) != MHA_OK) {
+            end_progress(b);
+            return refuse_error("", &error);
+        }
         if (!(worst[i] <= 1)) {
             end_progress(b); /* unreachable: while the library is right */
             refuse(subject->shape.name, "%s is wrong by %g bounds", mha_path_name(ways[i].asked), worst[i]); /* unreachable: so */
@@ -196,21 +199,24 @@ static int judge_ways(bench *b, bench_subject *subject, const way *ways, size_t 
 }
 
 /* One turn of one way. The first also shows what memory it takes, in a workspace of its own. */
-static bool take_turn(const bench *b, bench_subject *subject, way *w, size_t round)
+static int take_turn(const bench *b, bench_subject *subject, way *w, size_t round)
 {
+    mha_error error;
     double before = 0;
     if (round == 0) {
         bench_subject_forget(subject);
         reset_memory();
         before = memory("VmRSS");
     }
-    w->ms[round] = bench_subject_run(subject, w->asked, b->limits[w->limit].threads, &w->taken);
+    const int threads = b->limits[w->limit].threads;
+    if (bench_subject_run(subject, w->asked, threads, &w->taken, &w->ms[round], &error) != MHA_OK)
+        return refuse_error("", &error); /* unreachable: the same call was judged */
     if (round == 0) {
         w->mib = memory("VmHWM");
         w->grew_mib = w->mib > before ? w->mib - before : 0;
         w->workspace_mib = (double)subject->needs_bytes / 1048576;
     }
-    return w->ms[round] >= 0;
+    return EXIT_DONE;
 }
 
 /* Judges every way first, then lets them take turns. */
@@ -224,7 +230,10 @@ static int run_shape(bench *b, const bench_shape *shape, bench_part part)
     for (size_t i = 0; i < b->n_limits; i++)
         b->limits[i].same_gbs = 0;
     progress(b, shape, part, 0, rounds);
-    int code = bench_subject_make(&subject, shape, part, !given(b->args, OPT_NO_PACK));
+    mha_error error;
+    int code = EXIT_DONE;
+    if (bench_subject_make(&subject, shape, part, !given(b->args, OPT_NO_PACK), &error) != MHA_OK)
+        code = refuse_error("", &error);
     if (code == EXIT_DONE)
         code = judge_ways(b, &subject, ways, n, worst);
     time_t end = time(NULL) + (time_t)count_of(b->args, OPT_SECONDS);
@@ -236,7 +245,7 @@ static int run_shape(bench *b, const bench_shape *shape, bench_part part)
         }
         measure_limits(b, &subject, round);
         for (size_t i = 0; i < n && code == EXIT_DONE; i++)
-            code = take_turn(b, &subject, &ways[i], round) ? EXIT_DONE : EXIT_REQUEST;
+            code = take_turn(b, &subject, &ways[i], round);
     }
     for (size_t i = 0; i < n && code == EXIT_DONE; i++)
         add_row(b, &subject, &ways[i], rounds, worst[i]);
@@ -269,12 +278,12 @@ static int list_shapes(const arguments *args)
     json_t *list = json_array();
     const bench_shape *shape;
     for (size_t i = 0; (shape = bench_shape_at(i)); i++) {
-        char *text = bench_shape_text(shape);
+        char text[BENCH_SHAPE_TEXT];
+        bench_shape_text(text, shape);
         json_array_append_new(list, json_pack("{ss ss sb}", "name", shape->name, "shape", text, "standard", i < BENCH_STANDARD));
         table_cell(t, shape->name);
         table_cell(t, text);
         table_cell(t, i < BENCH_STANDARD ? "of the standard set" : "");
-        free(text);
     }
     if (json || quiet)
         table_drop(t);
