@@ -82,7 +82,8 @@ static const mha__arch_attention attention[] = {
 
 static const mha__arch_refusal refusals[] = {
     {"relative", "position_embedding_type: relative positions are not described"},
-    {"G < 1 || N < 1 || L % (G*N+!(G*N)) != 0", "num_hidden_layers is not a multiple of num_hidden_groups * inner_group_num"},
+    {"G < 1 || N < 1 || L % (G*N+!(G*N)) != 0",
+     "num_hidden_layers is not a multiple of num_hidden_groups * inner_group_num"},
     {0}};
 
 const mha__architecture mha__arch_albert = {

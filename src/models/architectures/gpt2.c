@@ -56,7 +56,8 @@ static const mha__arch_tensor tensors[] = {
 
 static const mha__arch_attention attention[] = {{"L", "h.{i}.attn"}, {0}};
 
-static const mha__arch_refusal refusals[] = {{"cross", "add_cross_attention: cross-attention blocks are not described"}, {0}};
+static const mha__arch_refusal refusals[] = {{"cross", "add_cross_attention: cross-attention blocks are not described"},
+    {0}};
 
 const mha__architecture mha__arch_gpt2 = {
     .model_types = "gpt2", .title = "GPT-2", .base_prefix = "transformer.", .keys = keys, .classes = classes,

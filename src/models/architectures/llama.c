@@ -19,7 +19,8 @@ static const mha__arch_tensor tensors[] = {
     {"L", LAYER "self_attn.o_proj.bias", "d_model", MHA_GROUP_ATTENTION, "b_O", .when = "bias_o"},
     {"L", LAYER "self_attn.q_norm.weight", "d_k", MHA_GROUP_ATTENTION, "q_norm", .when = "qk_norm"},
     {"L", LAYER "self_attn.k_norm.weight", "d_k", MHA_GROUP_ATTENTION, "k_norm", .when = "qk_norm"},
-    {"L", LAYER "self_attn.rotary_emb.inv_freq", "d_k/2", MHA_GROUP_ATTENTION, "rotary table", .when = "rotary_per_layer",
+    {"L", LAYER "self_attn.rotary_emb.inv_freq", "d_k/2", MHA_GROUP_ATTENTION, "rotary table",
+     .when = "rotary_per_layer",
      .kind = MHA_ARCH_BUFFER},
     {"L", LAYER "post_attention_layernorm.weight", "d_model", MHA_GROUP_NORM, "norm"},
     {"L", LAYER "pre_feedforward_layernorm.weight", "d_model", MHA_GROUP_NORM, "norm", .when = "sandwich"},
@@ -41,21 +42,21 @@ static const mha__arch_tensor tensors[] = {
 static const mha__arch_attention attention[] = {{"L", "model.layers.{i}.self_attn"}, {0}};
 
 /* What each member of the family says of itself; a symbol may stand twice, the later row counts. */
-#define KEYS(vocabulary, width, feed_forward, layers, heads, kv_heads, head_width, tie)                                   \
-    {"V", "vocab_size", vocabulary},                                                                                      \
-    {"d_model", "hidden_size", width},                                                                                    \
-    {"d_ff", "intermediate_size", feed_forward},                                                                          \
-    {"L", "num_hidden_layers", layers},                                                                                   \
-    {"h", "num_attention_heads", heads},                                                                                  \
-    {"h_kv", "num_key_value_heads", kv_heads},                                                                            \
-    {"d_k", "head_dim", head_width},                                                                                      \
-    {"tied", "tie_word_embeddings", tie},                                                                                 \
-    {"labels", "id2label num_labels", "2", .matters = "score"},                                                           \
-    {"causal", NULL, "1"},                                                                                                \
-    {"rope", NULL, "2"},                                                                                                  \
+#define KEYS(vocabulary, width, feed_forward, layers, heads, kv_heads, head_width, tie)                                \
+    {"V", "vocab_size", vocabulary},                                                                                   \
+    {"d_model", "hidden_size", width},                                                                                 \
+    {"d_ff", "intermediate_size", feed_forward},                                                                       \
+    {"L", "num_hidden_layers", layers},                                                                                \
+    {"h", "num_attention_heads", heads},                                                                               \
+    {"h_kv", "num_key_value_heads", kv_heads},                                                                         \
+    {"d_k", "head_dim", head_width},                                                                                   \
+    {"tied", "tie_word_embeddings", tie},                                                                              \
+    {"labels", "id2label num_labels", "2", .matters = "score"},                                                        \
+    {"causal", NULL, "1"},                                                                                             \
+    {"rope", NULL, "2"},                                                                                               \
     {"rotary_per_layer", NULL, "0"}, {"sandwich", NULL, "0"}, {"qk_norm", NULL, "0"}, {"bias_mlp", NULL, "0"}
 
-#define BIASES(attention_bias)                                                                                            \
+#define BIASES(attention_bias)                                                                                         \
     {"bias_q", attention_bias, "0"}, {"bias_k", NULL, "bias_q"}, {"bias_v", NULL, "bias_q"}, {"bias_o", NULL, "bias_q"}
 
 static const mha__arch_key llama_keys[] = {
@@ -64,12 +65,14 @@ static const mha__arch_key llama_keys[] = {
     {"rotary_per_layer", NULL, "1"}, /* older libraries saved the table with every layer */
     {0}};
 static const mha__arch_key mistral_keys[] = {
-    KEYS("32000", "4096", "14336", "32", "32", "8", "d_model/h", "0"), BIASES(NULL), {"window", "sliding_window", "0"}, {0}};
+    KEYS("32000", "4096", "14336", "32", "32", "8", "d_model/h", "0"), BIASES(NULL), {"window", "sliding_window", "0"},
+        {0}};
 static const mha__arch_key qwen2_keys[] = {
     KEYS("151936", "4096", "22016", "32", "32", "32", "d_model/h", "0"), BIASES(NULL),
     {"bias_q", NULL, "1"}, {"bias_k", NULL, "1"}, {"bias_v", NULL, "1"}, {0}};
 static const mha__arch_key qwen3_keys[] = {
-    KEYS("151936", "4096", "22016", "32", "32", "32", "128", "0"), BIASES("attention_bias"), {"qk_norm", NULL, "1"}, {0}};
+    KEYS("151936", "4096", "22016", "32", "32", "32", "128", "0"), BIASES("attention_bias"), {"qk_norm", NULL, "1"},
+        {0}};
 static const mha__arch_key gemma_keys[] = {
     KEYS("256000", "3072", "24576", "28", "16", "16", "256", "1"), BIASES("attention_bias"), {0}};
 static const mha__arch_key gemma2_keys[] = {
@@ -77,21 +80,22 @@ static const mha__arch_key gemma2_keys[] = {
     {"moving", NULL, "1"}, /* the softcap */
     {0}};
 
-static const mha__arch_real llama_reals[] = {{"rope_base", "rope_theta", 10000}, {"norm_eps", "rms_norm_eps", 1e-6}, {0}};
+static const mha__arch_real llama_reals[] = {{"rope_base", "rope_theta", 10000}, {"norm_eps", "rms_norm_eps", 1e-6},
+    {0}};
 static const mha__arch_real gemma2_reals[] = {
     {"rope_base", "rope_theta", 10000}, {"norm_eps", "rms_norm_eps", 1e-6}, {"softcap", "attn_logit_softcapping", 50},
     {"scale_square", "query_pre_attn_scalar", 256}, {0}};
 
-#define CLASSES(name)                                                                                                     \
+#define CLASSES(name)                                                                                                  \
     {name "ForCausalLM", "lm"}, {name "Model", ""}, {name "ForSequenceClassification", "score"}, {0}
 
 static const mha__arch_class llama_classes[] = {CLASSES("Llama")}, mistral_classes[] = {CLASSES("Mistral")},
                             qwen2_classes[] = {CLASSES("Qwen2")}, qwen3_classes[] = {CLASSES("Qwen3")},
                             gemma_classes[] = {CLASSES("Gemma")}, gemma2_classes[] = {CLASSES("Gemma2")};
 
-#define MEMBER(member, types, written, ...)                                                                               \
-    const mha__architecture mha__arch_##member = {                                                                          \
-        .model_types = types, .title = written, .base_prefix = "model.", .keys = member##_keys,                           \
+#define MEMBER(member, types, written, ...)                                                                            \
+    const mha__architecture mha__arch_##member = {                                                                     \
+        .model_types = types, .title = written, .base_prefix = "model.", .keys = member##_keys,                        \
         .classes = member##_classes, .tensors = tensors, .attention = attention, __VA_ARGS__}
 
 MEMBER(llama, "llama", "LLaMA", .reals = llama_reals);

@@ -24,17 +24,20 @@ static const mha__arch_class classes[] = {
     {"T5EncoderModel", ""},
     {0}};
 
-#define ATTENTION(blocks, layer, condition)                                                                               \
-    {blocks, layer ".q.weight", "h*d_k, d_model", MHA_GROUP_ATTENTION, "W_Q", .when = condition},                         \
-    {blocks, layer ".k.weight", "h*d_k, d_model", MHA_GROUP_ATTENTION, "W_K", .when = condition},                         \
-    {blocks, layer ".v.weight", "h*d_k, d_model", MHA_GROUP_ATTENTION, "W_V", .when = condition},                         \
+#define ATTENTION(blocks, layer, condition)                                                                            \
+    {blocks, layer ".q.weight", "h*d_k, d_model", MHA_GROUP_ATTENTION, "W_Q", .when = condition},                      \
+    {blocks, layer ".k.weight", "h*d_k, d_model", MHA_GROUP_ATTENTION, "W_K", .when = condition},                      \
+    {blocks, layer ".v.weight", "h*d_k, d_model", MHA_GROUP_ATTENTION, "W_V", .when = condition},                      \
     {blocks, layer ".o.weight", "d_model, h*d_k", MHA_GROUP_ATTENTION, "W_O", .when = condition}
 
-#define FEED_FORWARD(blocks, layer, condition)                                                                            \
-    {blocks, layer ".DenseReluDense.wi.weight", "d_ff, d_model", MHA_GROUP_FFN, "W_1", .when = condition " && !gated"},   \
-    {blocks, layer ".DenseReluDense.wi_0.weight", "d_ff, d_model", MHA_GROUP_FFN, "W_gate", .when = condition " && gated"}, \
-    {blocks, layer ".DenseReluDense.wi_1.weight", "d_ff, d_model", MHA_GROUP_FFN, "W_1", .when = condition " && gated"},  \
-    {blocks, layer ".DenseReluDense.wo.weight", "d_model, d_ff", MHA_GROUP_FFN, "W_2", .when = condition},                \
+#define FEED_FORWARD(blocks, layer, condition)                                                                         \
+    {blocks, layer ".DenseReluDense.wi.weight", "d_ff, d_model", MHA_GROUP_FFN, "W_1",                                 \
+     .when = condition " && !gated"},                                                                                  \
+    {blocks, layer ".DenseReluDense.wi_0.weight", "d_ff, d_model", MHA_GROUP_FFN, "W_gate",                            \
+     .when = condition " && gated"},                                                                                   \
+    {blocks, layer ".DenseReluDense.wi_1.weight", "d_ff, d_model", MHA_GROUP_FFN, "W_1",                               \
+     .when = condition " && gated"},                                                                                   \
+    {blocks, layer ".DenseReluDense.wo.weight", "d_model, d_ff", MHA_GROUP_FFN, "W_2", .when = condition},             \
     {blocks, layer ".layer_norm.weight", "d_model", MHA_GROUP_NORM, "norm", .when = condition}
 
 static const mha__arch_tensor tensors[] = {

@@ -17,20 +17,20 @@ static const mha__arch_key keys[] = {
 
 static const mha__arch_class classes[] = {{"Transformer", ""}, {0}};
 
-#define ATTENTION(blocks, layer)                                                                                          \
-    {blocks, layer ".q.kernel", "d_model, h*d_k", MHA_GROUP_ATTENTION, "W_Q"},                                            \
-    {blocks, layer ".k.kernel", "d_model, h*d_k", MHA_GROUP_ATTENTION, "W_K"},                                            \
-    {blocks, layer ".v.kernel", "d_model, h*d_v", MHA_GROUP_ATTENTION, "W_V"},                                            \
+#define ATTENTION(blocks, layer)                                                                                       \
+    {blocks, layer ".q.kernel", "d_model, h*d_k", MHA_GROUP_ATTENTION, "W_Q"},                                         \
+    {blocks, layer ".k.kernel", "d_model, h*d_k", MHA_GROUP_ATTENTION, "W_K"},                                         \
+    {blocks, layer ".v.kernel", "d_model, h*d_v", MHA_GROUP_ATTENTION, "W_V"},                                         \
     {blocks, layer ".output_transform.kernel", "h*d_v, d_model", MHA_GROUP_ATTENTION, "W_O"}
 
-#define FEED_FORWARD(blocks, block)                                                                                       \
-    {blocks, block ".conv1.kernel", "d_model, d_ff", MHA_GROUP_FFN, "W_1"},                                               \
-    {blocks, block ".conv1.bias", "d_ff", MHA_GROUP_FFN, "b_1"},                                                          \
-    {blocks, block ".conv2.kernel", "d_ff, d_model", MHA_GROUP_FFN, "W_2"},                                               \
+#define FEED_FORWARD(blocks, block)                                                                                    \
+    {blocks, block ".conv1.kernel", "d_model, d_ff", MHA_GROUP_FFN, "W_1"},                                            \
+    {blocks, block ".conv1.bias", "d_ff", MHA_GROUP_FFN, "b_1"},                                                       \
+    {blocks, block ".conv2.kernel", "d_ff, d_model", MHA_GROUP_FFN, "W_2"},                                            \
     {blocks, block ".conv2.bias", "d_model", MHA_GROUP_FFN, "b_2"}
 
-#define NORM(blocks, sublayer)                                                                                            \
-    {blocks, sublayer ".ln.scale", "d_model", MHA_GROUP_NORM, "norm"},                                                    \
+#define NORM(blocks, sublayer)                                                                                         \
+    {blocks, sublayer ".ln.scale", "d_model", MHA_GROUP_NORM, "norm"},                                                 \
     {blocks, sublayer ".ln.bias", "d_model", MHA_GROUP_NORM, "norm"}
 
 static const mha__arch_tensor tensors[] = {
