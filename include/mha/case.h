@@ -125,34 +125,54 @@ typedef struct mha_variant {
 MHA_API size_t mha_variant_count(void);
 MHA_API const mha_variant *mha_variant_at(size_t index);
 
-/* A recorded tensor explained: the case computed with these variants. */
+/* A recorded tensor explained: the case computed with these variants, on the rows that were judged. */
 typedef struct mha_explanation {
     size_t count;            /* of variants; 0: the case as it says */
     const char *variants[2]; /* names */
     double max_abs;          /* largest difference from the tensor; infinite where only one has a number */
     double relative;         /* rms of the difference / rms of the tensor, plus the share of elements where only
                                 one has a number */
-    bool exact;              /* max_abs is within what rounding explains */
+    bool exact;              /* it reproduces the tensor */
+    mha_dtype rounding;      /* within rounding to this type, where exact: F64, F32, or the type of the tensor */
+    bool stated;             /* only within the tolerance that the case itself states, where exact */
 } mha_explanation;
 
 typedef struct mha_diagnosis {
-    char tensor[48]; /* what was explained: "expected.output" */
+    char tensor[48];  /* what was explained: "expected.output" */
+    mha_dtype stored; /* the type it was recorded in */
     /* The simplest explanations that reproduce the tensor: they cannot be told apart on this input, so they
-     * are one class. Without an exact one, those that come near (2 % in the rms), simplest first. */
+     * are one class; the case as it says stands alone. Without an exact one, those that come near (2 % in the rms),
+     * simplest first. */
     size_t match_count;
     mha_explanation *matches;
-    size_t closest_count; /* at most 3, best first; with unequal results */
+    /* Single variants that this input cannot tell from the case as it says: they change nothing, or where that
+     * reproduces the tensor, nothing that could be seen. */
+    size_t undecided_count;
+    const char **undecided;
+    mha_explanation baseline; /* the case as it says */
+    size_t closest_count;     /* at most 3, best first, with unequal results; 0: nothing comes closer than the baseline */
     mha_explanation closest[3];
     size_t tried; /* explanations computed */
-    size_t capacity;
+    struct {
+        size_t judged, rows; /* on a large case some of the query rows (of all batch rows) are judged, with all keys */
+    } part;
 } mha_diagnosis;
+
+/* How far a long call has come: `done` of at most `total` steps. Called by the calling thread. */
+typedef struct mha_progress {
+    void (*report)(void *context, size_t done, size_t total);
+    void *context;
+} mha_progress;
 
 /* Looks for variants, alone and in pairs, that turn the case's inputs into a tensor it holds. `tensor`: its
  * name ("expected.output", or the stage alone); NULL: the output, else the last stage there is. Computed in
- * float64 on one thread. Errors: MHA_NOT_FOUND (no such tensor), MHA_UNSUPPORTED (a ragged batch, a case that
- * would be skipped), MHA_NO_MEMORY. The caller frees the diagnosis. */
-MHA_API mha_status mha_case_diagnose(const mha_case *c, const char *tensor, mha_diagnosis *diagnosis,
-                                     mha_error *error);
+ * float64. The case as it says reproduces the tensor when mha_case_judge passes it: within the case's own rtol and atol,
+ * else within the tolerance that is derived for it; a variant, when the rest is what rounding explains or what rtol and
+ * atol allow. `threads` 0: as many as there are; the answer is the same for any number. `progress` may be NULL. Errors:
+ * MHA_NOT_FOUND (no such tensor), MHA_UNSUPPORTED (a ragged batch, a case that would be skipped), MHA_NO_MEMORY. The
+ * caller clears the diagnosis. */
+MHA_API mha_status mha_case_diagnose(const mha_case *c, const char *tensor, int threads, const mha_progress *progress,
+                                     mha_diagnosis *diagnosis, mha_error *error);
 MHA_API void mha_diagnosis_clear(mha_diagnosis *diagnosis);
 /* What the case gives with some variants: stage `stage` into `result`, F32 or F64 of the stage's shape (output
  * (B, T_q, d_out) or (B, T_q, h, d_v), in any strides). MHA_NOT_FOUND: no such variant. MHA_UNSUPPORTED: one that

@@ -170,6 +170,14 @@ void mha__gemm_nt(size_t m, size_t n, size_t k, float alpha, const float *A, siz
     gemm(CblasTrans, m, n, k, alpha, A, lda, B, ldb, C, ldc);
 }
 
+void mha__gemm_double(size_t m, size_t n, size_t k, const double *A, size_t lda, const double *B, size_t ldb, double *C,
+                      size_t ldc)
+{
+    if (m > 0 && n > 0)
+        cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)m, (int)n, (int)k, 1, A, (int)lda, B, (int)ldb, 0, C,
+                    (int)ldc);
+}
+
 const char *mha__blas_name(void)
 {
     const char *config = openblas_get_config ? openblas_get_config() : NULL;

@@ -226,18 +226,18 @@ static void variants_say_what_is_wrong(void **state)
     assert_null(mha_variant_at(mha_variant_count()));
     to.shape[0]++;
     assert_refused(mha_case_variant(c, NULL, 0, MHA_STAGE_OUTPUT, &to, &error), MHA_INVALID, error, "output", "expected shape");
-    assert_refused(mha_case_diagnose(c, "no-such", &d, &error), MHA_NOT_FOUND, error, "no-such");
+    assert_refused(mha_case_diagnose(c, "no-such", 0, NULL, &d, &error), MHA_NOT_FOUND, error, "no-such");
     mha_case_close(c);
 
     const char *path = scratch_path("variant.safetensors");
     recase_write(from, path, &(const recase){.metadata = {{"future", "1"}}});
     assert_ok(mha_case_open(path, NULL, &c, &error), error);
-    assert_refused(mha_case_diagnose(c, NULL, &d, &error), MHA_UNSUPPORTED, error, "cannot be computed", "future");
+    assert_refused(mha_case_diagnose(c, NULL, 0, NULL, &d, &error), MHA_UNSUPPORTED, error, "cannot be computed", "future");
     assert_refused(mha_case_variant(c, NULL, 0, MHA_STAGE_OUTPUT, &to, &error), MHA_UNSUPPORTED, error, "future");
     mha_case_close(c);
     recase_write(from, path, &(const recase){.drop = "expected"});
     assert_ok(mha_case_open(path, NULL, &c, &error), error);
-    assert_refused(mha_case_diagnose(c, NULL, &d, &error), MHA_NOT_FOUND, error, "a recorded stage, found none");
+    assert_refused(mha_case_diagnose(c, NULL, 0, NULL, &d, &error), MHA_NOT_FOUND, error, "a recorded stage, found none");
     mha_case_close(c);
 }
 

@@ -436,7 +436,7 @@ static mha_status diagnose_case(const char *path, mha_error *error)
     mha_diagnosis diagnosis = {0};
     mha_status status = mha_case_open(path, NULL, &c, error);
     if (status == MHA_OK)
-        status = mha_case_diagnose(c, NULL, &diagnosis, error);
+        status = mha_case_diagnose(c, NULL, 1, NULL, &diagnosis, error);
     digest_bytes(&diagnosis.tried, sizeof diagnosis.tried);
     digest_bytes(&diagnosis.match_count, sizeof diagnosis.match_count);
     for (size_t i = 0; i < diagnosis.match_count; i++)

@@ -155,7 +155,7 @@ static void test_a_wrong_call_is_named(void **state)
     mha_case *c;
     assert_ok(mha_case_of_call(layer, &call, wrong.stages, NULL, &c, &error), error);
     mha_diagnosis d;
-    assert_ok(mha_case_diagnose(c, NULL, &d, &error), error);
+    assert_ok(mha_case_diagnose(c, NULL, 0, NULL, &d, &error), error);
     assert_string_equal(d.tensor, "expected.output");
     assert_true(d.match_count > 0 && d.matches[0].exact && d.matches[0].count == 1);
     assert_string_equal(d.matches[0].variants[0], "causal-missing");

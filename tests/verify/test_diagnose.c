@@ -98,7 +98,7 @@ static finding find(const char *path, const char *const *variants, size_t count)
     mha_diagnosis d;
     mha_error error;
     finding result = MISSING;
-    assert_ok(mha_case_diagnose(c, NULL, &d, &error), error);
+    assert_ok(mha_case_diagnose(c, NULL, 0, NULL, &d, &error), error);
     for (size_t i = 0; i < d.match_count && result == MISSING; i++) {
         const mha_explanation *e = &d.matches[i];
         bool same = e->exact && e->count == count;
@@ -197,7 +197,7 @@ static void expect_right(const char *path, const char *tensor)
     mha_case *c = open_case(path);
     mha_diagnosis d;
     mha_error error;
-    assert_ok(mha_case_diagnose(c, tensor, &d, &error), error);
+    assert_ok(mha_case_diagnose(c, tensor, 0, NULL, &d, &error), error);
     if (d.match_count == 0 || !d.matches[0].exact || d.matches[0].count != 0)
         fail_msg("%s: %s is right, but %s", mha_case_name(c), d.tensor,
                  d.match_count ? d.matches[0].variants[0] ? d.matches[0].variants[0] : "only near"
@@ -478,12 +478,12 @@ static void test_no_explanation(void **state)
     c = open_case(replant(right, "expected64.output", &o.view));
     mha_diagnosis d;
     mha_error error;
-    assert_ok(mha_case_diagnose(c, "output", &d, &error), error);
+    assert_ok(mha_case_diagnose(c, "output", 0, NULL, &d, &error), error);
     assert_string_equal(d.tensor, "expected64.output");
     assert_int_equal(d.match_count, 0);
     assert_int_equal(d.closest_count, 3);
     assert_true(d.closest[0].relative <= d.closest[1].relative && d.closest[1].relative <= d.closest[2].relative);
-    assert_refused(mha_case_diagnose(c, "weights", &d, &error), MHA_NOT_FOUND, error, "weights");
+    assert_refused(mha_case_diagnose(c, "weights", 0, NULL, &d, &error), MHA_NOT_FOUND, error, "weights");
     const char *unknown[] = {"no-such-variant"};
     assert_refused(mha_case_variant(c, unknown, 1, MHA_STAGE_OUTPUT, &o.view, &error), MHA_NOT_FOUND, error,
                    "no-such-variant");
@@ -506,7 +506,7 @@ static void test_what_changes_nothing_explains_nothing(void **state)
     for (size_t i = 0; i < mha_view_elements(&o.view); i++)
         o.data[i] *= i % 2 ? 1.015 : 0.985;
     c = open_case(replant(from, "expected.output", &o.view));
-    assert_ok(mha_case_diagnose(c, NULL, &d, &error), error);
+    assert_ok(mha_case_diagnose(c, NULL, 0, NULL, &d, &error), error);
     for (size_t i = 0; i < d.match_count; i++)
         if (d.matches[i].exact)
             fail_msg("%s is no explanation", d.matches[i].variants[0]);

@@ -483,7 +483,7 @@ static void every_recorded_tensor_can_be_diagnosed(void **state)
         mha_diagnosis d;
         mha_error error = {0};
         assert_ok(mha_case_open(write_made(&rows[i].file), NULL, &c, &error), error);
-        mha_status status = mha_case_diagnose(c, rows[i].tensor, &d, &error);
+        mha_status status = mha_case_diagnose(c, rows[i].tensor, 0, NULL, &d, &error);
         if (status != rows[i].status)
             fail_msg("row %zu: %s", i, error.message);
         if (!status) {
@@ -555,7 +555,7 @@ static void diagnosing_survives_every_failing_allocation(void **state)
                 memory.fail_at = 0;
                 assert_ok(mha_case_open(path, &allocator, &c, &error), error);
                 memory.fail_at = memory.calls + n;
-                status = what ? mha_case_variant(c, &variant, f == 1, MHA_STAGE_OUTPUT, &to, &error) : mha_case_diagnose(c, NULL, &d, &error);
+                status = what ? mha_case_variant(c, &variant, f == 1, MHA_STAGE_OUTPUT, &to, &error) : mha_case_diagnose(c, NULL, 0, NULL, &d, &error);
                 if (status != MHA_OK)
                     assert_refused(status, MHA_NO_MEMORY, error, "no memory");
                 else if (!what)

@@ -1,6 +1,7 @@
 /* mha diagnose: which named variant of attention produces somebody's output. */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/commands/commands.h"
 #include "cli/output/print.h"
@@ -42,14 +43,12 @@ static bool is_exact(const mha_diagnosis *d)
     return d->match_count > 0 && d->matches[0].exact;
 }
 
-/* Singles that give the same numbers: what this input cannot decide. */
-static void print_undecided(const mha_explanation *list, size_t n)
+/* What this input cannot decide. */
+static void print_undecided(const mha_diagnosis *d)
 {
     char *names = text_of("%s", "");
-    for (size_t i = 0; i < n; i++) {
-        if (list[i].count != 1)
-            continue;
-        char *longer = text_of("%s%s%s", names, *names ? ", " : "", list[i].variants[0]);
+    for (size_t i = 0; i < d->undecided_count; i++) {
+        char *longer = text_of("%s%s%s", names, *names ? ", " : "", d->undecided[i]);
         free(names);
         names = longer;
     }
@@ -60,27 +59,65 @@ static void print_undecided(const mha_explanation *list, size_t n)
     free(names);
 }
 
-static void print_diagnosis(const mha_case *c, const mha_diagnosis *d)
+/* "within float16 rounding" */
+static const char *within(const mha_explanation *e)
 {
-    char tried[SHORT_TEXT];
-    char *name = harmless(text_of("%s", mha_case_name(c)));
-    printf("%s%s%s of %s, against %s explanations\n\n", bold(), d->tensor, plain(), name, count_text(tried, d->tried));
-    free(name);
-    if (is_exact(d) && d->matches[0].count == 0) {
-        printf("It is what the case says it should be, within rounding.\n");
-        print_undecided(d->matches, d->match_count);
-    } else if (d->match_count > 0) {
-        printf("%s\n", is_exact(d) ? "Reproduced, within rounding, by" : "Nothing reproduces it; these come near:");
-        print_explanations(d->matches, d->match_count);
-        if (is_exact(d) && d->match_count > 1)
-            printf("\nOn this input they give the same numbers, so they are one answer.\n");
-    } else {
-        printf("No variant or pair of variants reproduces it. The closest:\n");
-        print_explanations(d->closest, d->closest_count);
+    if (e->stated)
+        return "within the case's own tolerance";
+    switch (e->rounding) {
+    case MHA_F64: return "within float64 rounding";
+    case MHA_F16: return "within float16 rounding";
+    case MHA_BF16: return "within bfloat16 rounding";
+    case MHA_F8_E4M3:
+    case MHA_F8_E5M2: return "within float8 rounding";
+    default: return "within float32 rounding";
     }
 }
 
+static void print_diagnosis(const mha_case *c, const mha_diagnosis *d)
+{
+    char tried[SHORT_TEXT], judged[SHORT_TEXT], rows[SHORT_TEXT];
+    char *name = harmless(text_of("%s", mha_case_name(c)));
+    printf("%s%s%s of %s, against %s explanations\n", bold(), d->tensor, plain(), name, count_text(tried, d->tried));
+    free(name);
+    if (d->part.judged < d->part.rows)
+        printf("judged on %s of %s query rows, with all keys\n", count_text(judged, d->part.judged),
+               count_text(rows, d->part.rows));
+    putchar('\n');
+    if (is_exact(d) && d->matches[0].count == 0) {
+        printf("It is what the case says it should be, %s.\n", within(&d->matches[0]));
+        print_undecided(d);
+        return;
+    }
+    if (is_exact(d)) {
+        printf("Reproduced, %s, by\n", within(&d->matches[0]));
+        print_explanations(d->matches, d->match_count);
+        if (d->match_count > 1)
+            printf("\nOn this input they give the same numbers, so they are one answer.\n");
+        return;
+    }
+    if (d->match_count > 0) {
+        printf("Nothing reproduces it; these come near:\n");
+        print_explanations(d->matches, d->match_count);
+    } else if (d->closest_count > 0) {
+        printf("No variant or pair of variants reproduces it. The closest:\n");
+        print_explanations(d->closest, d->closest_count);
+    } else
+        printf("No variant or pair of variants reproduces it, or comes closer than the case as it says.\n");
+    printf("\nThe case as it says is off by %.2g (relative %.2g).\n", d->baseline.max_abs, d->baseline.relative);
+}
+
 /* ---------------------------------------------------------------- JSON */
+
+/* Takes `variants`. */
+static json_t *json_explanation(const mha_explanation *e, json_t *variants)
+{
+    json_t *object = json_pack("{so so so sb}", "variants", variants, "max_abs", json_number(e->max_abs), "relative",
+                               json_number(e->relative), "exact", (int)e->exact);
+    if (e->exact)
+        json_object_set_new(object, "within", json_text(e->stated ? "stated tolerance" : mha_dtype_name(e->rounding)));
+    return object;
+}
 
 static json_t *json_explanations(const mha_explanation *list, size_t n)
 {
@@ -89,26 +126,50 @@ static json_t *json_explanations(const mha_explanation *list, size_t n)
         json_t *variants = json_array();
         for (size_t v = 0; v < list[i].count; v++)
             json_array_append_new(variants, json_text(list[i].variants[v]));
-        json_array_append_new(array, json_pack("{so so so sb}", "variants", variants, "max_abs", json_number(list[i].max_abs),
-                                               "relative", json_number(list[i].relative), "exact", (int)list[i].exact));
+        json_array_append_new(array, json_explanation(&list[i], variants));
     }
     return array;
 }
 
+static void print_json(const mha_diagnosis *d)
+{
+    json_t *undecided = json_array();
+    for (size_t i = 0; i < d->undecided_count; i++)
+        json_array_append_new(undecided, json_text(d->undecided[i]));
+    json_print(json_pack("{so so so so so so so so so}", "tensor", json_text(d->tensor), "stored",
+                         json_text(mha_dtype_name(d->stored)), "tried", json_count(d->tried), "rows_judged",
+                         json_count(d->part.judged), "rows", json_count(d->part.rows), "matches",
+                         json_explanations(d->matches, d->match_count), "undecided", undecided, "baseline",
+                         json_explanation(&d->baseline, json_array()), "closest",
+                         json_explanations(d->closest, d->closest_count)));
+}
+
 /* ---------------------------------------------------------------- the command */
+
+/* On a terminal: how many explanations were tried, of at most how many. */
+static void show_progress(void *context, size_t done, size_t total)
+{
+    (void)context;
+    if (done % 16 == 0)
+        fprintf(stderr, "\r  %zu of %zu explanations ", done, total);
+}
 
 static int diagnose(const mha_case *c, const arguments *args)
 {
     mha_error error = {0};
     mha_diagnosis d = {0};
     const char *tensor = text_for(args, given(args, OPT_TENSOR) ? OPT_TENSOR : OPT_STAGE);
-    if (mha_case_diagnose(c, tensor, &d, &error) != MHA_OK)
+    const bool shown = isatty(STDERR_FILENO) && !given(args, OPT_QUIET);
+    const mha_progress progress = {show_progress, NULL};
+    const mha_status status =
+        mha_case_diagnose(c, tensor, (int)count_of(args, OPT_THREADS), shown ? &progress : NULL, &d, &error);
+    if (shown)
+        fprintf(stderr, "\r%40s\r", "");
+    if (status != MHA_OK)
         return tensor && error.status == MHA_NOT_FOUND ? refuse_field("--tensor", &error)
                                                        : refuse_file(mha_case_name(c), &error);
     if (given(args, OPT_JSON))
-        json_print(json_pack("{so so so so}", "tensor", json_text(d.tensor), "tried", json_count(d.tried), "matches",
-                             json_explanations(d.matches, d.match_count), "closest",
-                             json_explanations(d.closest, d.closest_count)));
+        print_json(&d);
     else if (!given(args, OPT_QUIET))
         print_diagnosis(c, &d);
     int code = is_exact(&d) ? EXIT_DONE : EXIT_NO;

@@ -1,50 +1,61 @@
-/* A case computed the way some variants would. */
+/* A case computed as some variants would compute it. */
 #include <string.h>
 
 #include "base/base.h"
+#include "compute/gemm.h"
 #include "verify/diagnose/variant_forward.h"
 
-static mha_status apply_named(const mha_case *c, const char *name, mha__dialect *d, mha_error *error)
+static mha_status apply_named(const mha_case *c, const char *name, mha__knobs *knobs, mha_error *error)
 {
     for (size_t i = 0; i < mha_variant_count(); i++) {
         const mha__variant_entry *e = mha__variant_entry_at(i);
         if (strcmp(e->shown.name, name) == 0)
-            return e->apply(c, d)
-                       ? MHA_OK
-                       : mha__fail(error, MHA_UNSUPPORTED, name, "variant %s does not apply to this case", name);
+            return e->apply(c, knobs) ? MHA_OK
+                                      : mha__fail(error, MHA_UNSUPPORTED, name, "this variant does not apply to the case");
     }
-    return mha__fail(error, MHA_NOT_FOUND, name, "expected the name of a variant, found %s", name);
+    return mha__fail(error, MHA_NOT_FOUND, name, "expected the name of a variant");
+}
+
+static mha_status compute(const mha__variant_inputs *inputs, const mha__knobs *knobs, mha_stage stage,
+                          const mha_view *result, mha__arena *pool, mha_error *error)
+{
+    const mha_case *c = inputs->c;
+    const size_t heads[4] = {c->B, c->T_q, c->H, c->d_v};
+    size_t shape[4];
+    int rank = mha__variant_shape(inputs, stage, shape);
+    if (stage == MHA_STAGE_OUTPUT && result->rank == 4)
+        rank = 4, memcpy(shape, heads, sizeof shape);
+    mha_view computed = mha__arena_view(pool, MHA_F64, rank, shape);
+    mha__variant_bench *bench = mha__variant_bench_create(inputs, NULL, 0);
+    if (!bench || !computed.data) {
+        mha__variant_bench_destroy(bench);
+        return mha__fail(error, MHA_NO_MEMORY, c->name, "no memory for stage %s", mha_stage_name(stage));
+    }
+    const int openmp = mha__gemm_begin();
+    mha__variant_run(bench, knobs, stage, NULL, computed.data);
+    mha__gemm_end(openmp);
+    mha__variant_bench_destroy(bench);
+    char expected[128], found[128];
+    if (mha_view_copy(result, &computed) != MHA_OK)
+        return mha__fail(error, MHA_INVALID, mha_stage_name(stage), "expected shape %s, found %s",
+                         mha__shape_text(expected, sizeof expected, shape, rank),
+                         mha__shape_text(found, sizeof found, result->shape, result->rank));
+    return MHA_OK;
 }
 
 mha_status mha_case_variant(const mha_case *c, const char *const *variants, size_t count, mha_stage stage,
                             const mha_view *result, mha_error *error)
 {
-    mha__dialect_bench *bench = NULL;
-    mha_status status = mha__dialect_bench_create(c, &bench, error);
-    if (status)
-        return status;
-    mha__dialect d = mha__dialect_of(c);
-    for (size_t i = 0; i < count && !status; i++)
-        status = apply_named(c, variants[i], &d, error);
-    size_t shape[4], heads[4] = {c->B, c->T_q, c->H, c->d_v};
-    int rank = mha__dialect_shape(bench, stage, shape);
-    if (stage == MHA_STAGE_OUTPUT && result->rank == 4)
-        rank = 4, memcpy(shape, heads, sizeof shape);
+    mha__variant_inputs *inputs;
+    TRY(mha__variant_inputs_create(c, &inputs, error));
+    mha__knobs knobs = mha__knobs_of(c);
     mha__arena pool = {.allocator = c->pool.allocator};
-    mha_view computed = {0};
-    if (!status)
-        computed = mha__arena_view(&pool, MHA_F64, rank, shape);
-    if (!status && !computed.data)
-        status = mha__fail(error, MHA_NO_MEMORY, c->name, "no memory for stage %s", mha_stage_name(stage));
-    if (!status) {
-        mha__dialect_run(bench, &d, stage, 0, c->B, computed.data);
-        char expected[128], found[128];
-        if (mha_view_copy(result, &computed))
-            status = mha__fail(error, MHA_INVALID, mha_stage_name(stage), "stage %s: expected shape %s, found %s",
-                              mha_stage_name(stage), mha__shape_text(expected, sizeof expected, shape, rank),
-                              mha__shape_text(found, sizeof found, result->shape, result->rank));
-    }
+    mha_status status = MHA_OK;
+    for (size_t i = 0; i < count && status == MHA_OK; i++)
+        status = apply_named(c, variants[i], &knobs, error);
+    if (status == MHA_OK)
+        status = compute(inputs, &knobs, stage, result, &pool, error);
     mha__arena_free(&pool);
-    mha__dialect_bench_destroy(bench);
+    mha__variant_inputs_destroy(inputs);
     return status;
 }

@@ -1,45 +1,21 @@
 /* The diagnosis: which variants, alone or in pairs, turn the inputs of a case into the tensor it holds. */
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
-#include "verify/diagnose/variant_forward.h"
-#include "verify/tolerance/tolerance.h"
+#include "compute/gemm.h"
+#include "compute/thread_pool.h"
+#include "verify/diagnose/search.h"
 
-/* One candidate: entries of the list of variants, -1 for none, and how well it fits. */
-typedef struct candidate {
-    int a, b;
-    size_t order;  /* variants it takes */
-    bool complete; /* compared on all batch rows */
-    bool numbers;  /* finite and not at the same places */
-    double max_abs, relative, noise[2];
-} candidate;
-
-typedef struct search {
-    const mha_case *c;
-    mha__dialect_bench *bench;
-    mha_stage stage;
-    size_t B, row, columns, wanted; /* rows: elements of a batch row; computed and expected last extents */
-    double *expected, *computed;
-    double *distance;        /* of each query row */
-    unsigned char *left_out; /* query rows, while pairs are tried */
-    mha__arena pool;
-    double scale; /* rms of the tensor */
-    double largest;
-    bool wide;         /* an F64 tensor: float64 explains it first */
-    bool by_query;     /* lines of the tensor belong to query rows, which can be left out */
-    double noise[2];   /* what rounding may explain, in float32 and float64 */
-    double scale_said; /* the case's own scale */
-    candidate *candidates;
-    size_t count, room;
-    mha_allocator allocator;
-} search;
+static mha_status no_memory(const mha__search *s, mha_error *error)
+{
+    return mha__fail(error, MHA_NO_MEMORY, s->c->name, "no memory to diagnose the case");
+}
 
 /* ---------------------------------------------------------------- the tensor */
 
-/* An expected tensor in the order and shape in which dialects compute it, batch row by batch row. */
+/* An expected tensor in the order and shape in which variants are computed, batch row by batch row. */
 static mha_view in_order(const mha_case *c, const case_expected *e, mha_stage stage)
 {
     const mha_view *v = &e->view;
@@ -69,158 +45,214 @@ static bool find_tensor(const mha_case *c, const char *name, int *wide, int *slo
     return false;
 }
 
-static mha_status load(search *s, const char *name, char *chosen, size_t size, mha_error *error)
+static void measure_size(mha__target *t, size_t elements)
 {
-    const mha_case *c = s->c;
-    int wide, slot;
-    if (!find_tensor(c, name, &wide, &slot))
-        return name ? mha__fail(error, MHA_NOT_FOUND, "tensor", "expected a recorded stage, found none named %s", name)
-                    : mha__fail(error, MHA_NOT_FOUND, NULL, "expected a recorded stage, found none");
-    const case_expected *e = &c->expected[wide][slot];
-    mha__text_print(chosen, size, "%s", e->name);
-    s->stage = slot == CASE_QK ? c->qk_stage : (mha_stage)slot;
-    size_t shape[4], n = 1;
-    int rank = mha__dialect_shape(s->bench, s->stage, shape);
-    for (int k = 1; k < rank; k++)
-        n *= shape[k];
-    mha_view v = in_order(c, e, s->stage);
-    size_t elements = mha_view_elements(&v);
-    s->B = c->B;
-    s->row = n;
-    s->columns = shape[rank - 1];
-    s->wanted = slot == CASE_QK ? v.shape[v.rank - 1] : s->columns;
-    s->wide = v.dtype == MHA_F64;
-    s->by_query = c->kind != CASE_ROPE && s->stage >= MHA_STAGE_SCORES && s->stage <= MHA_STAGE_OUTPUT;
-    s->expected = mha__arena_take(&s->pool, elements * sizeof *s->expected);
-    s->computed = mha__arena_take(&s->pool, s->B * n * sizeof *s->computed);
-    s->distance = mha__arena_take(&s->pool, c->T_q * sizeof *s->distance);
-    s->left_out = mha__arena_take(&s->pool, c->T_q);
-    if (elements == 0 || !s->expected || !s->computed || !s->distance || !s->left_out)
-        return mha__fail(error, elements ? MHA_NO_MEMORY : MHA_UNSUPPORTED, e->name, "tensor %s: %s", e->name,
-                        elements ? "no memory" : "no elements");
-    mha_view copy = mha_view_of(s->expected, MHA_F64, v.rank, v.shape);
-    mha_view_copy(&copy, &v);
     double sum = 0;
     size_t finite = 0;
-    for (size_t i = 0; i < elements; i++)
-        if (isfinite(s->expected[i])) {
-            s->largest = fmax(s->largest, fabs(s->expected[i]));
-            sum += s->expected[i] * s->expected[i];
-            finite++;
-        }
-    s->scale = finite ? sqrt(sum / (double)finite) : 0;
-    return MHA_OK;
+    for (size_t i = 0; i < elements; i++) {
+        if (!isfinite(t->values[i]))
+            continue;
+        t->largest = fmax(t->largest, fabs(t->values[i]));
+        sum += t->values[i] * t->values[i];
+        finite++;
+    }
+    t->rms = finite > 0 ? sqrt(sum / (double)finite) : 0;
 }
 
-/* Somebody's float32 is not ours: another factor of 4. */
-static mha_status measure(search *s, mha_error *error)
+static mha_status load(mha__search *s, const char *name, mha_diagnosis *d, mha_error *error)
 {
-    bool wanted[MHA_STAGE_COUNT] = {false};
-    mha__tolerance tolerance = {0};
-    wanted[s->stage] = true;
-    mha_status status = MHA_OK;
-    if (s->c->kind == CASE_ROPE)
-        tolerance = mha__tolerance_of_rope(s->c);
-    else {
-        mha__two_runs runs;
-        mha_call call = mha_case_call(s->c);
-        mha__request request = {.layer = s->c->layer, .call = &call};
-        mha_case_past(s->c, &request.past_key, &request.past_value);
-        status = mha__tolerance_of(&request, MHA_BTE, wanted, &runs, &tolerance, error);
-        mha__two_runs_free(&runs);
-    }
-    for (int wide = 0; wide < 2 && !status; wide++)
-        s->noise[wide] = 4 * tolerance.atol[wide][s->stage];
-    s->scale_said = mha__dialect_of(s->c).scale;
-    return status;
+    const mha_case *c = s->c;
+    mha__target *t = &s->target;
+    int wide;
+    if (!find_tensor(c, name, &wide, &t->slot))
+        return name ? mha__fail(error, MHA_NOT_FOUND, name, "expected a recorded stage, found none of this name")
+                    : mha__fail(error, MHA_NOT_FOUND, NULL, "expected a recorded stage, found none");
+    const case_expected *e = &c->expected[wide][t->slot];
+    mha__text_print(d->tensor, sizeof d->tensor, "%s", e->name);
+    t->stage = t->slot == CASE_QK ? c->qk_stage : (mha_stage)t->slot;
+    t->stored = d->stored = e->stored;
+    t->storage = mha__storage_of(e->stored);
+    t->wide = e->view.dtype == MHA_F64;
+    t->by_query = mha__stage_is_by_query(c, t->stage);
+    size_t shape[4];
+    const int rank = mha__variant_shape(s->inputs, t->stage, shape);
+    t->row = 1;
+    for (int k = 1; k < rank; k++)
+        t->row *= shape[k];
+    t->columns = shape[rank - 1];
+    const mha_view v = in_order(c, e, t->stage);
+    t->recorded_columns = t->slot == CASE_QK ? v.shape[v.rank - 1] : t->columns;
+    const size_t elements = mha_view_elements(&v), rows = c->B * c->T_q;
+    if (elements == 0)
+        return mha__fail(error, MHA_UNSUPPORTED, e->name, "expected elements, found none");
+    t->values = mha__arena_take(&s->pool, elements * sizeof *t->values);
+    s->base = mha__arena_take(&s->pool, c->B * t->row * sizeof *s->base);
+    s->judged = mha__arena_take(&s->pool, rows);
+    s->screened = mha__arena_take(&s->pool, rows);
+    s->distance = mha__arena_take(&s->pool, rows * sizeof *s->distance);
+    if (!t->values || !s->base || !s->judged || !s->screened || !s->distance)
+        return no_memory(s, error);
+    const mha_view copy = mha_view_of(t->values, MHA_F64, v.rank, v.shape);
+    (void)mha_view_copy(&copy, &v); /* of floats into floats */
+    measure_size(t, elements);
+    return MHA_OK;
 }
 
 /* ---------------------------------------------------------------- one candidate */
 
-static mha__dialect dialect_of(const search *s, int a, int b, bool *applies)
+bool mha__search_knobs(const mha__search *s, int a, int b, mha__knobs *knobs)
 {
-    mha__dialect d = mha__dialect_of(s->c);
-    *applies = (a < 0 || mha__variant_entry_at((size_t)a)->apply(s->c, &d)) &&
-               (b < 0 || mha__variant_entry_at((size_t)b)->apply(s->c, &d));
-    return d;
+    *knobs = s->said;
+    return (a < 0 || mha__variant_entry_at((size_t)a)->apply(s->c, knobs)) &&
+           (b < 0 || mha__variant_entry_at((size_t)b)->apply(s->c, knobs));
 }
 
 /* Two variants go together when each still does something after the other, and the order does not matter. */
-static bool are_compatible(const search *s, int a, int b, mha__dialect *both)
+static bool are_compatible(const mha__search *s, int a, int b)
 {
-    bool x, y, xy, yx;
-    mha__dialect one = dialect_of(s, a, -1, &x), other = dialect_of(s, b, -1, &y);
-    mha__dialect reverse = dialect_of(s, b, a, &yx);
-    *both = dialect_of(s, a, b, &xy);
-    return x && y && xy && yx && mha__dialect_is(both, &reverse) && !mha__dialect_is(both, &one) &&
-           !mha__dialect_is(both, &other);
+    mha__knobs one, other, both, reverse;
+    return mha__search_knobs(s, a, -1, &one) && mha__search_knobs(s, b, -1, &other) &&
+           mha__search_knobs(s, a, b, &both) && mha__search_knobs(s, b, a, &reverse) &&
+           mha__knobs_equal(&both, &reverse) && !mha__knobs_equal(&both, &one) && !mha__knobs_equal(&both, &other);
 }
 
-/* Computes batch rows [from, from + count) and compares them. */
-static void fit(search *s, const mha__dialect *d, size_t from, size_t count, candidate *result)
+/* Both the same: equal numbers or none; a number that is the lowest of its type where a key is hidden; an infinity where
+ * the type ends. */
+static bool is_same(const mha__target *t, double x, double y)
 {
-    mha__dialect_run(s->bench, d, s->stage, from, count, s->computed);
-    double sum = 0, most = 0;
-    size_t lines = s->row / s->columns * count, n = 0, odd = 0;
-    const double *e = s->expected + from * (s->row / s->columns) * s->wanted;
-    const unsigned char *skipped = mha__dialect_skipped(s->bench);
-    for (size_t l = 0; l < lines; l++)
-        for (size_t j = 0; j < s->wanted; j++) {
-            double x = s->computed[l * s->columns + j], y = e[l * s->wanted + j];
-            if (s->by_query && skipped[l % s->c->T_q])
-                break;
-            n++;
-            if (isfinite(x) && isfinite(y)) {
-                most = fmax(most, fabs(x - y));
-                sum += (x - y) * (x - y);
-            } else
-                odd += !(x == y || (isnan(x) && isnan(y)));
-        }
-    double size = s->scale > 0 ? s->scale : 1;
-    result->numbers = odd == 0;
-    result->max_abs = odd ? INFINITY : most;
-    result->relative = sqrt(sum / (double)n) / size + (double)odd / (double)n;
-    result->complete = count == s->B;
-    double louder = fmax(1, fabs(d->scale / s->scale_said)); /* errors of scores grow with them */
+    if (x == y || (isnan(x) && isnan(y)))
+        return true;
+    if (t->stage == MHA_STAGE_MASKED && x == -INFINITY)
+        return y == t->storage.lowest || y == -0x1.fffffep127;
+    return isinf(y) && isfinite(x) && (x > 0) == (y > 0) && fabs(x) + t->allowed[0].atol >= t->storage.overflow;
+}
+
+/* What is gathered while elements are compared. */
+typedef struct comparison {
+    size_t elements, odd; /* odd: only one side has a number */
+    double sum, changed;
+} comparison;
+
+static void compare_element(const mha__target *t, double x, double y, comparison *g, mha__candidate *result)
+{
+    g->elements++;
+    if (is_same(t, x, y))
+        return;
+    const double distance = fabs(x - y);
+    if (!isfinite(distance)) {
+        g->odd++;
+        return;
+    }
+    g->sum += distance * distance;
+    result->max_abs = fmax(result->max_abs, distance);
+    result->excess = fmax(result->excess, distance - t->storage.relative * fabs(y));
     for (int wide = 0; wide < 2; wide++)
-        result->noise[wide] = fmax(louder * s->noise[wide], 64 * (wide ? 0x1p-53 : 0x1p-24) * s->largest);
+        result->needed[wide] = fmax(result->needed[wide], distance - t->allowed[wide].rtol * fabs(y));
 }
 
-static mha_status add(search *s, const candidate *x, mha_error *error)
+/* Computes a candidate on the rows of `kept` and compares it with the tensor. */
+static void fit(const mha__search *s, size_t worker, const unsigned char *kept, mha__candidate *x)
 {
-    candidate *more = mha__array_grow(&s->allocator, s->candidates, s->count, &s->room, sizeof *more);
-    if (!more)
-        return mha__fail(error, MHA_NO_MEMORY, s->c->name, "no memory to diagnose the case");
-    s->candidates = more;
-    s->candidates[s->count++] = *x;
-    return MHA_OK;
+    const mha__target *t = &s->target;
+    const size_t T_q = s->c->T_q, lines = t->row / t->columns;
+    double *computed = s->computed[worker];
+    mha__knobs knobs;
+    mha__search_knobs(s, x->a, x->b, &knobs);
+    mha__variant_run(s->bench[worker], &knobs, t->stage, kept, computed);
+    comparison g = {0};
+    x->max_abs = x->excess = x->needed[0] = x->needed[1] = 0;
+    for (size_t b = 0; b < s->c->B; b++)
+        for (size_t l = 0; l < lines; l++) {
+            const unsigned char *rows = kept + b * T_q;
+            if (t->by_query ? !rows[l % T_q] : !memchr(rows, 1, T_q))
+                continue;
+            const size_t at = b * t->row + l * t->columns;
+            const double *y = t->values + (b * lines + l) * t->recorded_columns;
+            for (size_t j = 0; j < t->recorded_columns; j++) {
+                const double found = computed[at + j], base = s->base[at + j], moved = fabs(found - base);
+                compare_element(t, found, y[j], &g, x);
+                if (!(found == base || (isnan(found) && isnan(base))))
+                    g.changed = fmax(g.changed, isfinite(moved) ? moved : INFINITY);
+            }
+        }
+    const double n = g.elements > 0 ? (double)g.elements : 1;
+    x->numbers = g.odd == 0;
+    if (g.odd > 0)
+        x->max_abs = x->excess = x->needed[0] = x->needed[1] = INFINITY;
+    x->relative = sqrt(g.sum / n) / (t->rms > 0 ? t->rms : 1) + (double)g.odd / n;
+    x->unchanged = x->order > 0 && g.changed <= 0x1p-40 * t->largest;
+    x->louder = fmax(1, fabs(knobs.scale / s->said.scale));
 }
 
-/* ---------------------------------------------------------------- searching */
+/* ---------------------------------------------------------------- many candidates */
 
-/* Whether rounding explains the difference. What it may explain is generous, so who explains the tensor must
- * also come about as near as the best does. And what a louder variant may be off by excuses only who comes nearer
- * than the case as it says, which is tried first. */
-static bool is_exact(const search *s, const candidate *x, bool wide, double best)
+typedef struct work {
+    mha__search *s;
+    const size_t *which; /* candidates, by number */
+    const unsigned char *kept;
+    bool complete;
+} work;
+
+static void fit_task(void *context, size_t task, int worker)
 {
-    double unit = wide ? 0x1p-53 : 0x1p-24, floor = fmax(best, 4 * unit * s->largest);
-    const candidate *said = s->candidates, *excused = x->max_abs < 0.9 * said->max_abs ? x : said;
-    return x->complete && x->numbers && x->max_abs <= excused->noise[wide] && x->max_abs <= 16 * floor;
+    const work *w = context;
+    mha__search *s = w->s;
+    mha__candidate *x = &s->candidates[w->which[task]];
+    fit(s, (size_t)worker, w->kept, x);
+    x->complete = w->complete;
+    const size_t done = __atomic_add_fetch(&s->done, 1, __ATOMIC_RELAXED);
+    if (worker == 0 && s->progress && s->progress->report) /* this is the calling thread */
+        s->progress->report(s->progress->context, done < s->total ? done : s->total, s->total);
 }
 
-static double best_of(const search *s, size_t order)
+/* Fits n candidates on the rows of `kept`. */
+static void fit_all(mha__search *s, const size_t *which, size_t n, const unsigned char *kept, bool complete)
+{
+    work w = {s, which, kept, complete};
+    mha__parallel_for(n, (int)s->workers, fit_task, &w);
+}
+
+/* ---------------------------------------------------------------- which of them explain the tensor */
+
+/* Of the complete candidates with at most `order` variants the one that is least beyond the rounding of its type. */
+static double best_of(const mha__search *s, size_t order)
 {
     double best = INFINITY;
     for (size_t i = 0; i < s->count; i++)
         if (s->candidates[i].complete && s->candidates[i].order <= order)
-            best = fmin(best, s->candidates[i].max_abs);
+            best = fmin(best, s->candidates[i].excess);
     return best;
 }
 
-/* The least number of variants with which there is an exact explanation; 3 when there is none. */
-static size_t least_order(const search *s, bool wide, size_t most)
+/* Whether a candidate is within rounding: within the noise, which grows with the scale of its scores, and within 16 times
+ * of what the best candidate leaves, as the noise is generous. */
+static bool is_rounding(const mha__search *s, const mha__candidate *x, int wide, double best)
 {
-    double best = best_of(s, most);
+    const mha__target *t = &s->target;
+    const double unit = wide ? 0x1p-53 : 0x1p-24;
+    const double noise = fmax(x->louder * t->noise[wide], 64 * unit * t->largest);
+    return x->excess <= noise + t->storage.absolute && x->excess <= 16 * fmax(best, 4 * unit * t->largest);
+}
+
+/* Whether a candidate reproduces the tensor. The case as it says does when the judge passes it. A variant must come
+ * nearer than the case as it says, or the noise of louder scores would excuse those that change nothing. */
+static bool is_exact(const mha__search *s, const mha__candidate *x, int wide, double best)
+{
+    const mha__target *t = &s->target;
+    const mha__candidate *said = &s->candidates[0];
+    if (!x->complete || !x->numbers)
+        return false;
+    const bool allowed = x->needed[wide] <= t->allowed[wide].atol;
+    if (x->order == 0)
+        return allowed;
+    const bool nearer = !said->numbers || x->excess < 0.9 * said->excess;
+    return !x->unchanged && nearer && (is_rounding(s, x, wide, best) || (t->states[wide] && allowed));
+}
+
+/* The least number of variants with which there is an exact explanation; 3 when there is none. */
+static size_t least_order(const mha__search *s, int wide, size_t most)
+{
+    const double best = best_of(s, most);
     size_t least = 3;
     for (size_t i = 0; i < s->count; i++)
         if (s->candidates[i].order < least && is_exact(s, &s->candidates[i], wide, best))
@@ -228,71 +260,86 @@ static size_t least_order(const search *s, bool wide, size_t most)
     return least;
 }
 
-static mha_status try_singles(search *s, mha_error *error)
+/* ---------------------------------------------------------------- reporting */
+
+static mha_explanation explain(const mha__search *s, const mha__candidate *x, bool exact, int wide)
 {
-    int n = (int)mha_variant_count();
-    for (int a = -1; a < n; a++) {
-        bool applies;
-        candidate x = {.a = a, .b = -1, .order = a >= 0};
-        mha__dialect d = dialect_of(s, a, -1, &applies);
-        if (!applies)
-            continue;
-        fit(s, &d, 0, s->B, &x);
-        mha_status status = add(s, &x, error);
-        if (status)
-            return status;
-    }
+    const mha__target *t = &s->target;
+    const int which[] = {x->a, x->b};
+    const mha_dtype rounding = wide ? MHA_F64 : t->storage.relative > 0 ? t->stored : MHA_F32;
+    mha_explanation e = {.max_abs = x->max_abs, .relative = x->relative, .exact = exact, .rounding = rounding};
+    e.stated = exact && !is_rounding(s, x, wide, INFINITY);
+    for (int i = 0; i < 2; i++)
+        if (which[i] >= 0)
+            e.variants[e.count++] = mha__variant_entry_at((size_t)which[i])->shown.name;
+    return e;
+}
+
+void mha_diagnosis_clear(mha_diagnosis *diagnosis)
+{
+    mha_allocator a = mha__allocator_default();
+    mha__release(&a, diagnosis->matches, diagnosis->match_count * sizeof *diagnosis->matches);
+    mha__release(&a, diagnosis->undecided, diagnosis->undecided_count * sizeof *diagnosis->undecided);
+    diagnosis->matches = NULL;
+    diagnosis->undecided = NULL;
+    diagnosis->match_count = diagnosis->undecided_count = 0;
+}
+
+/* Makes the matches of the candidates whose numbers are given. */
+static mha_status report_matches(const mha__search *s, const size_t *which, size_t n, bool exact, int wide,
+                                 mha_diagnosis *d, mha_error *error)
+{
+    mha_allocator a = mha__allocator_default();
+    if (n == 0)
+        return MHA_OK;
+    d->matches = mha__allocate(&a, n * sizeof *d->matches);
+    if (!d->matches)
+        return no_memory(s, error);
+    for (d->match_count = 0; d->match_count < n; d->match_count++)
+        d->matches[d->match_count] = explain(s, &s->candidates[which[d->match_count]], exact, wide);
     return MHA_OK;
 }
 
-/* The batch row in which the case as it says is farthest from the tensor. */
-static size_t telling_row(search *s)
+/* Single variants that change nothing, or `too`: nothing that the tolerance would show, when the case is right. */
+static mha_status report_undecided(const mha__search *s, bool too, int wide, mha_diagnosis *d, mha_error *error)
 {
-    bool applies;
-    mha__dialect d = dialect_of(s, -1, -1, &applies);
-    size_t row = 0;
-    double most = -1;
-    for (size_t b = 0; b < s->B; b++) {
-        candidate x;
-        fit(s, &d, b, 1, &x);
-        if (x.relative > most)
-            most = x.relative, row = b;
+    mha_allocator a = mha__allocator_default();
+    const double atol = s->target.allowed[wide].atol;
+    size_t n = 0;
+    const char **names = mha__allocate(&a, (s->singles + 1) * sizeof *names);
+    if (!names)
+        return no_memory(s, error);
+    for (size_t i = 1; i < s->singles; i++) {
+        const mha__candidate *x = &s->candidates[i];
+        if (x->unchanged || (too && x->numbers && x->needed[wide] <= atol))
+            names[n++] = mha__variant_entry_at((size_t)x->a)->shown.name;
     }
-    return row;
+    if (n > 0)
+        d->undecided = mha__allocate(&a, n * sizeof *names);
+    if (d->undecided) {
+        memcpy(d->undecided, names, n * sizeof *names);
+        d->undecided_count = n;
+    }
+    mha__release(&a, names, (s->singles + 1) * sizeof *names);
+    return n == 0 || d->undecided ? MHA_OK : no_memory(s, error);
 }
 
-/* Chooses `keep` query rows of batch row b: those where the case as it says is farthest from the tensor, and
- * some evenly spread. s->left_out marks the others. */
-static void choose_rows(search *s, size_t b, size_t keep)
+/* All candidates of `order` that reproduce the tensor. */
+static mha_status report_exact(mha__search *s, size_t order, int wide, size_t *which, mha_diagnosis *d, mha_error *error)
 {
-    size_t T_q = s->c->T_q, lines = s->row / s->columns;
-    if (!s->by_query || T_q <= keep)
-        return;
-    bool applies;
-    mha__dialect d = dialect_of(s, -1, -1, &applies);
-    mha__dialect_run(s->bench, &d, s->stage, b, 1, s->computed);
-    const double *e = s->expected + b * lines * s->wanted;
-    memset(s->distance, 0, T_q * sizeof *s->distance);
-    for (size_t l = 0; l < lines; l++)
-        for (size_t j = 0; j < s->wanted; j++) {
-            double x = s->computed[l * s->columns + j], y = e[l * s->wanted + j];
-            bool same = x == y || (isnan(x) && isnan(y));
-            s->distance[l % T_q] += same ? 0 : isfinite(x - y) ? (x - y) * (x - y) : s->scale * s->scale;
-        }
-    memset(s->left_out, 1, T_q);
-    for (size_t n = 0; n < keep; n++) {
-        size_t best = n * (T_q - 1) / (keep - 1);
-        for (size_t i = 0; i < T_q && n % 2 == 0; i++)
-            if (s->left_out[i] && s->distance[i] > (s->left_out[best] ? s->distance[best] : -1))
-                best = i;
-        s->left_out[best] = 0;
-    }
+    const double best = best_of(s, order);
+    size_t n = 0;
+    for (size_t i = 0; i < s->count; i++)
+        if (s->candidates[i].order == order && is_exact(s, &s->candidates[i], wide, best))
+            which[n++] = i;
+    TRY(report_undecided(s, order == 0, wide, d, error));
+    return report_matches(s, which, n, true, wide, d, error);
 }
 
 /* A total order: how qsort leaves equals is the C library's affair, and the memory's that it finds. */
 static int by_fit(const void *x, const void *y)
 {
-    const candidate *a = x, *b = y;
+    const mha__candidate *a = x, *b = y;
     if (a->complete != b->complete)
         return a->complete ? -1 : 1;
     if (a->relative != b->relative)
@@ -302,161 +349,177 @@ static int by_fit(const void *x, const void *y)
     return a->a != b->a ? a->a - b->a : a->b - b->b;
 }
 
-/* Pairs are tried on some query rows of one batch row; those that fit there, and the best few, on all. */
-static mha_status try_pairs(search *s, mha_error *error)
-{
-    enum { MORE = 16, QUERIES = 12 };
-    int n = (int)mha_variant_count();
-    size_t row = telling_row(s), kept = 0;
-    double nearest[MORE];
-    unsigned char *skipped = mha__dialect_skipped(s->bench);
-    choose_rows(s, row, QUERIES);
-    for (int a = 0; a < n; a++)
-        for (int b = a + 1; b < n; b++) {
-            candidate x = {.a = a, .b = b, .order = 2};
-            mha__dialect d;
-            if (!are_compatible(s, a, b, &d))
-                continue;
-            memcpy(skipped, s->left_out, s->c->T_q);
-            fit(s, &d, row, 1, &x);
-            memset(skipped, 0, s->c->T_q);
-            x.complete = false;
-            bool near = kept < MORE || x.relative < nearest[MORE - 1];
-            if (near || (x.numbers && x.max_abs <= x.noise[0])) {
-                fit(s, &d, 0, s->B, &x);
-                size_t at = kept < MORE ? kept++ : MORE - 1;
-                for (; near && at > 0 && nearest[at - 1] > x.relative; at--)
-                    nearest[at] = nearest[at - 1];
-                if (near)
-                    nearest[at] = x.relative;
-            }
-            mha_status status = add(s, &x, error);
-            if (status)
-                return status;
-        }
-    return MHA_OK;
-}
-
-/* ---------------------------------------------------------------- reporting */
-
-static mha_explanation explain(const candidate *x, bool exact)
-{
-    const int which[] = {x->a, x->b};
-    mha_explanation e = {.max_abs = x->max_abs, .relative = x->relative, .exact = exact};
-    for (int i = 0; i < 2; i++)
-        if (which[i] >= 0)
-            e.variants[e.count++] = mha__variant_entry_at((size_t)which[i])->shown.name;
-    return e;
-}
-
-static mha_status report_match(mha_diagnosis *d, const mha_explanation *e, mha_error *error)
-{
-    mha_allocator a = mha__allocator_default();
-    mha_explanation *more = mha__array_grow(&a, d->matches, d->match_count, &d->capacity, sizeof *more);
-    if (!more)
-        return mha__fail(error, MHA_NO_MEMORY, d->tensor, "no memory to diagnose the case");
-    d->matches = more;
-    d->matches[d->match_count++] = *e;
-    return MHA_OK;
-}
-
-void mha_diagnosis_clear(mha_diagnosis *diagnosis)
-{
-    mha_allocator a = mha__allocator_default();
-    mha__release(&a, diagnosis->matches, diagnosis->capacity * sizeof *diagnosis->matches);
-    diagnosis->matches = NULL;
-    diagnosis->match_count = diagnosis->capacity = 0;
-}
-
-/* All candidates of `order` that explain the tensor exactly. */
-static mha_status report_exact(const search *s, size_t order, bool wide, mha_diagnosis *d, mha_error *error)
-{
-    double best = best_of(s, order);
-    mha_status status = MHA_OK;
-    for (size_t i = 0; i < s->count && !status; i++) {
-        const candidate *x = &s->candidates[i];
-        /* Singles that fit as well as the case itself do nothing on this input: the same class. */
-        if ((x->order == order || (order == 0 && x->order == 1)) && is_exact(s, x, wide, best)) {
-            mha_explanation e = explain(x, true);
-            status = report_match(d, &e, error);
-        }
-    }
-    return status;
-}
-
-/* The rms differs by little, and by no more than twice what the best one leaves. */
-static bool is_near(const candidate *x, double best)
+/* The rms differs by little, and by no more than twice what the best one leaves; a variant comes nearer than the case. */
+static bool is_near(const mha__candidate *x, double best, double said)
 {
     const double near = 0.02;
-    return x->complete && x->numbers && x->relative <= near && x->relative <= 2 * best;
+    return x->complete && x->numbers && !x->unchanged && x->relative <= near && x->relative <= 2 * best &&
+           (x->order == 0 || x->relative < 0.9 * said);
 }
 
 /* Without an exact explanation: near ones, and the closest three that differ from each other. */
-static mha_status report_closest(search *s, mha_diagnosis *d, mha_error *error)
+static mha_status report_closest(mha__search *s, size_t *which, mha_diagnosis *d, mha_error *error)
 {
     enum { MOST_NEAR = 8 };
+    const double said = s->candidates[0].relative;
+    TRY(report_undecided(s, false, 0, d, error));
     qsort(s->candidates, s->count, sizeof *s->candidates, by_fit);
-    double last = -1, best = s->count ? s->candidates[0].relative : INFINITY;
+    double last = -1, best = s->candidates[0].relative;
     for (size_t i = 0; i < s->count && d->closest_count < 3; i++) {
-        const candidate *x = &s->candidates[i];
-        if (!x->complete || (last >= 0 && x->relative <= last * (1 + 1e-9)))
+        const mha__candidate *x = &s->candidates[i];
+        if (!x->complete || x->unchanged || !(x->relative < said * (1 - 1e-9)) ||
+            (last >= 0 && x->relative <= last * (1 + 1e-9)))
             continue;
         last = x->relative;
-        d->closest[d->closest_count++] = explain(x, false);
+        d->closest[d->closest_count++] = explain(s, x, false, 0);
     }
-    size_t least = 3;
+    size_t least = 3, n = 0;
     for (size_t i = 0; i < s->count; i++)
-        if (is_near(&s->candidates[i], best) && s->candidates[i].order < least)
+        if (is_near(&s->candidates[i], best, said) && s->candidates[i].order < least)
             least = s->candidates[i].order;
     for (size_t order = least; order <= 2 && order <= least + (least == 0); order++)
-        for (size_t i = 0; i < s->count && d->match_count < MOST_NEAR; i++) {
-            const candidate *x = &s->candidates[i];
-            if (x->order != order || !is_near(x, best))
-                continue;
-            mha_explanation e = explain(x, false);
-            mha_status status = report_match(d, &e, error);
-            if (status)
-                return status;
-        }
+        for (size_t i = 0; i < s->count && n < MOST_NEAR; i++)
+            if (s->candidates[i].order == order && is_near(&s->candidates[i], best, said))
+                which[n++] = i;
+    return report_matches(s, which, n, false, 0, d, error);
+}
+
+/* ---------------------------------------------------------------- searching */
+
+/* Lists the case as it says, what applies to it alone, and pairs of that. */
+static mha_status list_candidates(mha__search *s, mha_error *error)
+{
+    const int n = (int)mha_variant_count();
+    const size_t most = 1 + (size_t)n + (size_t)n * (size_t)n / 2;
+    mha__knobs knobs;
+    s->candidates = mha__arena_take(&s->pool, most * sizeof *s->candidates);
+    if (!s->candidates)
+        return no_memory(s, error);
+    for (int a = -1; a < n; a++)
+        if (mha__search_knobs(s, a, -1, &knobs))
+            s->candidates[s->singles++] = (mha__candidate){.a = a, .b = -1, .order = a >= 0};
+    s->total = s->singles;
+    for (int a = 0; a < n; a++)
+        for (int b = a + 1; b < n; b++)
+            if (are_compatible(s, a, b))
+                s->candidates[s->total++] = (mha__candidate){.a = a, .b = b, .order = 2};
+    s->count = s->singles;
     return MHA_OK;
 }
 
-static mha_status find(search *s, mha_diagnosis *d, mha_error *error)
+static void add_up(size_t *which, size_t from, size_t to)
 {
-    mha_status status = try_singles(s, error);
-    if (status)
-        return status;
-    /* What was computed in float64 is explained to float64; only then is float32 taken into account. */
-    for (size_t most = 1; most <= 2; most++) {
-        if (most == 2 && (status = try_pairs(s, error)))
-            return status;
-        d->tried = s->count;
-        size_t order = least_order(s, s->wide, most);
-        if (order <= 2)
-            return report_exact(s, order, s->wide, d, error);
-    }
-    size_t order = s->wide ? least_order(s, false, 2) : 3;
-    return order <= 2 ? report_exact(s, order, false, d, error) : report_closest(s, d, error);
+    for (size_t i = from; i < to; i++)
+        which[i - from] = i;
 }
 
-/* ---------------------------------------------------------------- calls */
+/* Whether a pair may explain the tensor, by the rows on which it was tried. */
+static bool is_promising(const mha__search *s, const mha__candidate *x)
+{
+    const mha__target *t = &s->target;
+    return x->numbers && (x->excess <= x->louder * t->noise[0] + t->storage.absolute ||
+                          (t->states[0] && x->needed[0] <= t->allowed[0].atol));
+}
 
-mha_status mha_case_diagnose(const mha_case *c, const char *tensor, mha_diagnosis *diagnosis, mha_error *error)
+/* Pairs are tried on some of the judged rows; those that fit there, and the best few, on all of these. */
+static void try_pairs(mha__search *s, size_t *which)
+{
+    enum { BEST = 16 };
+    const size_t first = s->singles;
+    size_t best[BEST], kept = 0, n = 0;
+    mha__search_screen(s);
+    add_up(which, first, s->total);
+    fit_all(s, which, s->total - first, s->screened, false);
+    for (size_t i = first; i < s->total; i++) {
+        const mha__candidate *x = &s->candidates[i];
+        size_t at = kept < BEST ? kept : BEST - 1;
+        if (kept == BEST && !(x->relative < s->candidates[best[BEST - 1]].relative))
+            continue;
+        kept += kept < BEST;
+        for (; at > 0 && s->candidates[best[at - 1]].relative > x->relative; at--)
+            best[at] = best[at - 1];
+        best[at] = i;
+    }
+    for (size_t i = first; i < s->total; i++) {
+        bool chosen = is_promising(s, &s->candidates[i]);
+        for (size_t k = 0; k < kept && !chosen; k++)
+            chosen = best[k] == i;
+        if (chosen)
+            which[n++] = i;
+    }
+    fit_all(s, which, n, s->judged, true);
+    s->count = s->total;
+}
+
+static mha_status find(mha__search *s, mha_diagnosis *d, mha_error *error)
+{
+    TRY(list_candidates(s, error));
+    size_t *which = mha__arena_take(&s->pool, (s->total + 1) * sizeof *which);
+    if (!which)
+        return no_memory(s, error);
+    add_up(which, 0, s->singles);
+    fit_all(s, which, s->singles, s->judged, true);
+    d->tried = s->count;
+    d->baseline = explain(s, &s->candidates[0], is_exact(s, &s->candidates[0], s->target.wide, 0), s->target.wide);
+    /* What was computed in float64 is explained to float64; only then is float32 taken into account. */
+    for (size_t most = 1; most <= 2; most++) {
+        if (most == 2)
+            try_pairs(s, which);
+        d->tried = s->count;
+        const size_t order = least_order(s, s->target.wide, most);
+        if (order <= 2)
+            return report_exact(s, order, s->target.wide, which, d, error);
+    }
+    const size_t order = s->target.wide ? least_order(s, 0, 2) : 3;
+    return order <= 2 ? report_exact(s, order, 0, which, d, error) : report_closest(s, which, d, error);
+}
+
+/* ---------------------------------------------------------------- the whole */
+
+static mha_status make_benches(mha__search *s, int threads, mha_error *error)
+{
+    const size_t bytes = (size_t)1 << 29; /* for rows to be used again, by all threads together */
+    const int wanted = threads > 0 ? threads : mha__parallel_default();
+    s->workers = wanted < MHA_SEARCH_WORKERS ? (size_t)wanted : MHA_SEARCH_WORKERS;
+    for (size_t w = 0; w < s->workers; w++) {
+        s->bench[w] = mha__variant_bench_create(s->inputs, s->in_part ? s->judged : NULL, bytes / s->workers);
+        s->computed[w] = mha__arena_take(&s->pool, s->c->B * s->target.row * sizeof(double));
+        if (!s->bench[w] || !s->computed[w])
+            return no_memory(s, error);
+    }
+    return MHA_OK;
+}
+
+static mha_status search(mha__search *s, const char *tensor, int threads, mha_diagnosis *d, mha_error *error)
+{
+    const size_t T = s->c->T_q;
+    TRY(mha__variant_inputs_create(s->c, &s->inputs, error));
+    s->said = mha__knobs_of(s->c);
+    TRY(load(s, tensor, d, error));
+    TRY(mha__search_prepare(s, error));
+    for (size_t r = 0; r < s->c->B * T; r++)
+        d->part.judged += s->judged[r];
+    d->part.rows = s->c->B * T;
+    TRY(make_benches(s, threads, error));
+    return find(s, d, error);
+}
+
+mha_status mha_case_diagnose(const mha_case *c, const char *tensor, int threads, const mha_progress *progress,
+                             mha_diagnosis *diagnosis, mha_error *error)
 {
     *diagnosis = (mha_diagnosis){0};
-    search s = {.c = c, .allocator = mha__allocator_default()};
-    s.pool.allocator = s.allocator;
-    mha_status status = mha__dialect_bench_create(c, &s.bench, error);
-    if (!status)
-        status = load(&s, tensor, diagnosis->tensor, sizeof diagnosis->tensor, error);
-    if (!status)
-        status = measure(&s, error);
-    if (!status)
-        status = find(&s, diagnosis, error);
-    mha__release(&s.allocator, s.candidates, s.room * sizeof *s.candidates);
+    mha__search s = {.c = c, .progress = progress};
+    s.pool.allocator = mha__allocator_default();
+    const int openmp = mha__gemm_begin();
+    mha_status status = search(&s, tensor, threads, diagnosis, error);
+    mha__gemm_end(openmp);
+    if (status == MHA_OK && progress && progress->report)
+        progress->report(progress->context, s.total, s.total);
+    for (size_t w = 0; w < s.workers; w++)
+        mha__variant_bench_destroy(s.bench[w]);
+    mha__variant_inputs_destroy(s.inputs);
     mha__arena_free(&s.pool);
-    mha__dialect_bench_destroy(s.bench);
-    if (status)
+    if (status != MHA_OK)
         mha_diagnosis_clear(diagnosis);
     return status;
 }

@@ -1,59 +1,38 @@
-/* The second half of a dialect: cache, scores, what is hidden and added, softmax, values, merging. */
+/* The second half of a variant: cache, scores, what is hidden and added, softmax, values, merging. */
 #include <math.h>
 #include <string.h>
 
 #include "base/base.h"
-#include "verify/diagnose/variant_inputs.h"
+#include "compute/gemm.h"
+#include "verify/diagnose/variant_forward.h"
 
-mha__dialect mha__dialect_of(const mha_case *c)
-{
-    const mha_semantics *s = &c->semantics;
-    mha__dialect d = {0};
-    for (int i = 0; i < 3; i++)
-        d.projection.source[i] = i;
-    d.rope = (int)s->rope.kind;
-    d.rope_dim = (int)(s->rope.dim ? s->rope.dim : c->d_k);
-    d.rope_base = s->rope.base > 0 ? s->rope.base : 10000;
-    d.scale = s->has_scale ? s->scale : 1 / sqrt((double)c->d_k);
-    d.softcap = s->softcap;
-    d.causal = s->causal;
-    d.window = s->window;
-    d.window_left = s->window_left;
-    d.window_right = s->window_right;
-    d.use_lengths = s->kv_lengths != NULL;
-    d.mask_kind = (int)s->mask.kind;
-    d.padding_kind = (int)s->key_padding.kind;
-    d.use_padding_fill = s->has_padding_fill;
-    d.mask_sign = 1;
-    d.alibi_sign = s->alibi_slopes ? 1 : 0;
-    d.use_cache = d.use_sinks = 1;
-    d.plus_one = s->softmax_plus_one;
-    d.bias_row = c->weights[CASE_RECORDED][MHA_BIAS_K].data != NULL;
-    d.zero_row = s->zero_row;
-    d.empty_nan = s->empty_rows == MHA_EMPTY_NAN;
-    d.propagate = s->hidden_values == MHA_HIDDEN_PROPAGATE;
-    return d;
-}
+struct mha__variant_bench {
+    const mha__variant_inputs *inputs;
+    mha__arena pool;
+    mha__row_maker maker;
+    /* of one batch row: */
+    const double *q;                         /* (T_q, h, d_k), rotated */
+    double *own_keys, *own_values;           /* room for (S', h_kv, d) */
+    const double *keys, *values;             /* (S', h_kv, d), cached rows first, extra rows last */
+    double *scores;                          /* (h, T_q, S') */
+    unsigned char *visible;                  /* the same */
+    unsigned char *scored, *weighed;         /* (h, T_q): rows whose scores, whose sums of values are needed */
+    double *added;                           /* of one query row, (S) */
+    unsigned char *hidden;                   /* the same */
+    double *heads, *merged;                  /* (T_q, h, d_v), (T_q, h*d_v) */
+    double *lse;                             /* (h, T_q) */
+};
 
-bool mha__dialect_is(const mha__dialect *a, const mha__dialect *b)
-{
-    bool same = memcmp(&a->projection, &b->projection, sizeof a->projection) == 0;
-#define COMPARE_KNOB(type, name) same = same && a->name == b->name;
-    DIALECT_KNOBS(COMPARE_KNOB)
-#undef COMPARE_KNOB
-    return same;
-}
-
-/* Rows behind the real keys as the case has them; a dialect without them leaves theirs empty. */
+/* Rows behind the real keys as the case has them; a variant without them leaves theirs empty. */
 static size_t extra_rows(const mha_case *c)
 {
     return (c->weights[CASE_RECORDED][MHA_BIAS_K].data != NULL) + (size_t)c->semantics.zero_row;
 }
 
-int mha__dialect_shape(const mha__dialect_bench *bench, mha_stage stage, size_t shape[4])
+int mha__variant_shape(const mha__variant_inputs *w, mha_stage stage, size_t shape[4])
 {
-    const mha_case *c = bench->c;
-    const size_t S = bench->S + extra_rows(c), out = c->kind == CASE_ROPE ? c->H * c->d_k : c->E_out;
+    const mha_case *c = w->c;
+    const size_t S = w->S + extra_rows(c), out = c->kind == CASE_ROPE ? c->H * c->d_k : c->E_out;
     const struct {
         int rank;
         size_t shape[4];
@@ -70,42 +49,107 @@ int mha__dialect_shape(const mha__dialect_bench *bench, mha_stage stage, size_t 
         [MHA_STAGE_WEIGHTS_MEAN] = {3, {c->B, c->T_q, S, 0}},
         [MHA_STAGE_HEADS] = {3, {c->B, c->T_q, c->H * c->d_v, 0}},
         [MHA_STAGE_OUTPUT] = {3, {c->B, c->T_q, out, 0}},
-        [MHA_STAGE_PRESENT_KEY] = {4, {c->B, c->H_kv, bench->S, c->d_k}},
-        [MHA_STAGE_PRESENT_VALUE] = {4, {c->B, c->H_kv, bench->S, c->d_v}},
+        [MHA_STAGE_PRESENT_KEY] = {4, {c->B, c->H_kv, w->S, c->d_k}},
+        [MHA_STAGE_PRESENT_VALUE] = {4, {c->B, c->H_kv, w->S, c->d_v}},
         [MHA_STAGE_LSE] = {3, {c->B, c->H, c->T_q, 0}},
     };
     memcpy(shape, shapes[stage].shape, sizeof shapes[stage].shape);
     return shapes[stage].rank;
 }
 
+bool mha__stage_is_by_query(const mha_case *c, mha_stage stage)
+{
+    switch (stage) {
+    case MHA_STAGE_SCORES:
+    case MHA_STAGE_CAPPED:
+    case MHA_STAGE_MASKED:
+    case MHA_STAGE_WEIGHTS:
+    case MHA_STAGE_WEIGHTS_MEAN:
+    case MHA_STAGE_HEADS:
+    case MHA_STAGE_LSE: return true;
+    case MHA_STAGE_OUTPUT: return c->kind != CASE_ROPE;
+    default: return false;
+    }
+}
+
+/* ---------------------------------------------------------------- room */
+
+static double *take(mha__variant_bench *w, size_t n)
+{
+    size_t bytes;
+    return mha__mul(n + 1, sizeof(double), &bytes) ? mha__arena_take(&w->pool, bytes) : NULL;
+}
+
+mha__variant_bench *mha__variant_bench_create(const mha__variant_inputs *inputs, const unsigned char *needed,
+                                              size_t bytes)
+{
+    const mha_case *c = inputs->c;
+    mha_allocator a = mha__allocator_default(); /* which any thread may use */
+    mha__variant_bench *w = mha__allocate(&a, sizeof *w);
+    if (!w)
+        return NULL;
+    const size_t S = inputs->S + 2, rows = c->H * c->T_q;
+    w->pool.allocator = a;
+    w->inputs = inputs;
+    w->own_keys = take(w, S * c->H_kv * c->d_k);
+    w->own_values = take(w, S * c->H_kv * c->d_v);
+    w->scores = take(w, rows * S);
+    w->visible = mha__arena_take(&w->pool, rows * S);
+    w->scored = mha__arena_take(&w->pool, rows);
+    w->weighed = mha__arena_take(&w->pool, rows);
+    w->added = take(w, S);
+    w->hidden = mha__arena_take(&w->pool, S);
+    w->heads = take(w, rows * c->d_v);
+    w->merged = take(w, rows * c->d_v);
+    w->lse = take(w, rows);
+    const bool whole = w->own_keys && w->own_values && w->scores && w->visible && w->scored && w->weighed && w->added &&
+                       w->hidden && w->heads && w->merged && w->lse;
+    if (whole && mha__row_maker_begin(&w->maker, inputs, needed, bytes, &w->pool))
+        return w;
+    mha__variant_bench_destroy(w);
+    return NULL;
+}
+
+void mha__variant_bench_destroy(mha__variant_bench *bench)
+{
+    if (!bench)
+        return;
+    mha__arena_free(&bench->pool);
+    mha_allocator a = bench->pool.allocator;
+    mha__release(&a, bench, sizeof *bench);
+}
+
 /* ---------------------------------------------------------------- keys and values of one batch row */
 
-static void gather_keys(mha__dialect_bench *w, size_t b)
+/* Cached, new and extra rows in one array; the new rows themselves where there are no others. */
+static const double *gather(mha__variant_bench *w, size_t b, int part, const double *new_rows)
 {
-    const mha_case *c = w->c;
-    for (int part = 0; part < 2; part++) {
-        size_t d = part ? c->d_v : c->d_k, row = c->H_kv * d;
-        double *to = part ? w->values : w->keys;
-        for (size_t h = 0; h < c->H_kv && c->P > 0; h++)
-            for (size_t j = 0; j < c->P; j++)
-                memcpy(to + j * row + h * d, w->past[part] + ((b * c->H_kv + h) * c->P + j) * d, d * sizeof *to);
-        memcpy(to + c->P * row, w->split[1 + part], c->T_k * row * sizeof *to);
-        double *extra = to + w->S * row;
-        memset(extra, 0, 2 * row * sizeof *to);
-        if (w->bias_kv[part])
-            memcpy(extra, w->bias_kv[part], row * sizeof *to);
-    }
+    const mha__variant_inputs *in = w->inputs;
+    const mha_case *c = in->c;
+    const size_t d = part ? c->d_v : c->d_k, row = c->H_kv * d;
+    double *to = part ? w->own_values : w->own_keys;
+    if (c->P == 0 && extra_rows(c) == 0)
+        return new_rows;
+    for (size_t h = 0; c->P > 0 && h < c->H_kv; h++)
+        for (size_t j = 0; j < c->P; j++)
+            memcpy(to + j * row + h * d, in->past[part] + ((b * c->H_kv + h) * c->P + j) * d, d * sizeof *to);
+    memcpy(to + c->P * row, new_rows, c->T_k * row * sizeof *to);
+    double *extra = to + in->S * row;
+    memset(extra, 0, 2 * row * sizeof *to);
+    if (in->bias_kv[part])
+        memcpy(extra, in->bias_kv[part], row * sizeof *to);
+    return to;
 }
 
 /* ---------------------------------------------------------------- what is hidden, what is added */
 
 /* One score on its way. */
-typedef struct place {
+typedef struct score_at {
     size_t b, h, i, j;
-} place;
+} score_at;
 
-/* The mask's value at a place, or `missing` where it does not reach. */
-static double mask_value(const mha_view *v, const place *at, size_t S, double missing)
+/* The mask's value for a score, or `missing` where the mask does not reach. */
+static double mask_value(const mha_view *v, const score_at *at, size_t S, double missing)
 {
     const size_t whole[] = {at->b, at->h, at->i, at->j};
     size_t index[4] = {0};
@@ -119,132 +163,188 @@ static double mask_value(const mha_view *v, const place *at, size_t S, double mi
     return mha_view_get(v, index);
 }
 
-static bool rules_hide(const mha__dialect_bench *w, const mha__dialect *d, const place *at)
+static bool rules_hide(const mha__variant_inputs *w, const mha__knobs *k, const score_at *at)
 {
     const mha_case *c = w->c;
-    int64_t offset = mha__dialect_offset(c, at->b), i = (int64_t)at->i, j = (int64_t)at->j;
-    int64_t causal_offset = d->causal_align == 1 ? 0 : d->causal_align == 2 ? (int64_t)w->S - (int64_t)c->T_q : offset;
-    if (d->causal && j > i + causal_offset + d->causal_shift)
+    const int64_t offset = mha__case_offset(c, at->b), i = (int64_t)at->i, j = (int64_t)at->j;
+    const int64_t bottom = (int64_t)w->S - (int64_t)c->T_q;
+    const int64_t causal_offset = k->causal_align == CAUSAL_TOP_LEFT       ? 0
+                                  : k->causal_align == CAUSAL_BOTTOM_RIGHT ? bottom
+                                                                           : offset;
+    if (k->causal && j > i + causal_offset + k->causal_shift)
         return true;
-    if (d->window && d->window_left >= 0 && j < i + offset - d->window_left)
+    if (k->window && k->window_left >= 0 && j < i + offset - k->window_left)
         return true;
-    if (d->window && d->window_right >= 0 && j > i + offset + d->window_right)
+    if (k->window && k->window_right >= 0 && j > i + offset + k->window_right)
         return true;
-    if (d->use_lengths && j >= c->semantics.kv_lengths[at->b] + d->lengths_shift)
+    if (k->use_lengths && j >= c->semantics.kv_lengths[at->b] + k->lengths_shift)
         return true;
-    return !d->use_cache && at->j < c->P;
+    return !k->use_cache && at->j < c->P;
 }
 
-/* Whether a real key is hidden, and what is added to its score. */
-static bool is_hidden(const mha__dialect_bench *w, const mha__dialect *d, const place *at, double *added)
+/* Whether a real key is hidden, and what is added to its score. This is the third of three places that say what is
+ * visible (steps/mask.c, exact.c): the only one with knobs. */
+static bool is_hidden(const mha__variant_inputs *w, const mha__knobs *k, const score_at *at, double *added)
 {
     const mha_semantics *s = &w->c->semantics;
-    bool hidden = rules_hide(w, d, at);
+    bool hidden = rules_hide(w, k, at);
     *added = 0;
-    if (d->mask_kind == MHA_MASK_ADDITIVE) {
-        double m = d->mask_sign * mask_value(&s->mask.values, at, w->S, -INFINITY * d->mask_sign);
+    if (k->mask_kind == MHA_MASK_ADDITIVE) {
+        double m = k->mask_sign * mask_value(&s->mask.values, at, w->S, -INFINITY * k->mask_sign);
         hidden |= m == -INFINITY;
         *added += m == -INFINITY ? 0 : m;
-    } else if (d->mask_kind != MHA_MASK_NONE) {
-        double hides = d->mask_kind == MHA_MASK_HIDES;
-        hidden |= (mask_value(&s->mask.values, at, w->S, hides) != 0) == (d->mask_kind == MHA_MASK_HIDES);
+    } else if (k->mask_kind != MHA_MASK_NONE) {
+        double hides = k->mask_kind == MHA_MASK_HIDES;
+        hidden |= (mask_value(&s->mask.values, at, w->S, hides) != 0) == (k->mask_kind == MHA_MASK_HIDES);
     }
     const mha_view *padding = &s->key_padding.values;
-    if (d->padding_kind != MHA_MASK_NONE) {
+    if (k->padding_kind != MHA_MASK_NONE) {
         double p = mha_view_get(padding, (const size_t[]){padding->shape[0] == 1 ? 0 : at->b, at->j});
-        if (d->padding_kind == MHA_MASK_ADDITIVE) {
+        if (k->padding_kind == MHA_MASK_ADDITIVE) {
             hidden |= p == -INFINITY;
             *added += p == -INFINITY ? 0 : p;
-        } else if ((p != 0) == (d->padding_kind == MHA_MASK_HIDES)) {
-            if (d->use_padding_fill)
+        } else if ((p != 0) == (k->padding_kind == MHA_MASK_HIDES)) {
+            if (k->use_padding_fill)
                 *added += s->padding_fill;
             else
                 hidden = true;
         }
     }
-    if (d->alibi_sign != 0) {
-        int64_t offset = d->alibi_from_0 ? 0 : mha__dialect_offset(w->c, at->b);
-        *added -= d->alibi_sign * s->alibi_slopes[at->h] * (double)(offset + (int64_t)at->i - (int64_t)at->j);
+    if (k->alibi_sign != 0) {
+        int64_t offset = k->alibi_from_0 ? 0 : mha__case_offset(w->c, at->b);
+        *added -= k->alibi_sign * s->alibi_slopes[at->h] * (double)(offset + (int64_t)at->i - (int64_t)at->j);
     }
     return hidden;
 }
 
-static double capped(const mha__dialect *d, double s)
+/* Whether every head hides and adds the same. */
+static bool heads_see_alike(const mha_case *c, const mha__knobs *k)
 {
-    if (!(d->softcap > 0))
+    const mha_view *mask = &c->semantics.mask.values;
+    const bool by_head = k->mask_kind != MHA_MASK_NONE && mask->rank >= 3 && mask->shape[mask->rank - 3] > 1;
+    return !by_head && k->alibi_sign == 0;
+}
+
+bool mha__variant_sees_alike(const mha__variant_inputs *w, const mha__knobs *one, const mha__knobs *other, size_t b,
+                             size_t i)
+{
+    const size_t heads = heads_see_alike(w->c, one) && heads_see_alike(w->c, other) ? 1 : w->c->H;
+    for (size_t h = 0; h < heads; h++)
+        for (size_t j = 0; j < w->S; j++) {
+            const score_at at = {b, h, i, j};
+            double x, y;
+            const bool hidden = is_hidden(w, one, &at, &x);
+            if (hidden != is_hidden(w, other, &at, &y) || (!hidden && x != y))
+                return false;
+        }
+    return true;
+}
+
+size_t mha__variant_count_hidden(const mha__variant_inputs *w, const mha__knobs *knobs, size_t b, size_t i)
+{
+    double added;
+    size_t count = 0;
+    for (size_t j = 0; j < w->S; j++)
+        count += is_hidden(w, knobs, &(score_at){b, 0, i, j}, &added);
+    return count;
+}
+
+/* ---------------------------------------------------------------- scores */
+
+static double capped(const mha__knobs *k, double s)
+{
+    if (!(k->softcap > 0))
         return s;
-    double t = tanh(s / d->softcap);
-    return d->cap_no_factor ? t : d->softcap * t;
+    double t = tanh(s / k->softcap);
+    return k->cap_no_factor ? t : k->softcap * t;
 }
 
-/* Whether a query row is left out: none where rows depend on each other. */
-static bool is_left_out(const mha__dialect_bench *w, const mha__dialect *d, size_t i)
+/* Four sums beside each other, so that one addition need not wait for the last. */
+static double dot(const double *x, const double *y, size_t n)
 {
-    return w->skipped[i] && d->axis != AXIS_QUERIES && d->merge != HEADS_UNTRANSPOSED;
+    double sum[4] = {0, 0, 0, 0};
+    size_t i = 0;
+    for (; i + 4 <= n; i += 4)
+        for (size_t s = 0; s < 4; s++)
+            sum[s] += x[i + s] * y[i + s];
+    for (; i < n; i++)
+        sum[0] += x[i] * y[i];
+    return (sum[0] + sum[1]) + (sum[2] + sum[3]);
 }
 
-unsigned char *mha__dialect_skipped(mha__dialect_bench *bench)
+/* What stands in the place of a score, up to `stage`; *visible: whether it takes part in the softmax. */
+static double score_of(const mha__knobs *k, double product, bool real, bool hidden, double added, mha_stage stage,
+                       unsigned char *visible)
 {
-    return bench->skipped;
+    double s = k->cap_before_scale ? capped(k, product) * k->scale : product * k->scale;
+    *visible = !hidden;
+    if (stage == MHA_STAGE_SCORES)
+        return s;
+    if (!k->cap_before_scale && !k->cap_after_mask)
+        s = capped(k, s);
+    if (stage != MHA_STAGE_CAPPED) {
+        const bool fill = hidden && k->fill != FILL_EXCLUDE && real;
+        if (fill && k->fill == FILL_REPLACE)
+            s = k->fill_value;
+        else if (fill)
+            s = (double)((float)(s + added) + (float)k->fill_value);
+        else
+            s = hidden ? -INFINITY : s + added;
+        *visible |= fill;
+    }
+    if (!k->cap_before_scale && k->cap_after_mask) {
+        s = capped(k, s);
+        *visible |= hidden && real;
+    }
+    return s;
+}
+
+/* The scores of one query row under one head, w->hidden and w->added being those of its real keys. */
+static void score_row(mha__variant_bench *w, const mha__knobs *k, size_t h, size_t i, mha_stage stage)
+{
+    const mha_case *c = w->inputs->c;
+    const size_t S = w->inputs->S, all = S + extra_rows(c), at = (h * c->T_q + i) * all;
+    const size_t head = k->tiled ? h % c->H_kv : h / (c->H / c->H_kv);
+    const bool bias = w->inputs->bias_kv[0] != NULL;
+    const double *q = w->q + (i * c->H + h) * c->d_k;
+    for (size_t j = 0; j < all; j++) {
+        const bool real = j < S;
+        const size_t row = real || bias ? j : S + 1; /* the zero row lies behind the bias row's place */
+        const bool hidden = real ? w->hidden[j] : row == S + 1 ? !k->zero_row : !k->bias_row;
+        const double product = dot(q, w->keys + (row * c->H_kv + head) * c->d_k, c->d_k);
+        w->scores[at + j] = score_of(k, product, real, hidden, real ? w->added[j] : 0, stage, &w->visible[at + j]);
+    }
 }
 
 /* Fills w->scores up to `stage` and w->visible, for one batch row. */
-static void score(mha__dialect_bench *w, const mha__dialect *d, size_t b, mha_stage stage)
+static void score(mha__variant_bench *w, const mha__knobs *k, size_t b, mha_stage stage)
 {
-    const mha_case *c = w->c;
-    size_t extra = extra_rows(c), S = w->S + extra, group = c->H / c->H_kv, bias = w->bias_kv[0] != NULL;
-    for (size_t h = 0; h < c->H; h++)
-        for (size_t i = 0; i < c->T_q; i++)
-            for (size_t j = 0; j < S && !is_left_out(w, d, i); j++) {
-                size_t at = (h * c->T_q + i) * S + j, head = d->tiled ? h % c->H_kv : h / group;
-                size_t row = j < w->S || bias ? j : w->S + 1; /* the zero row lies behind the bias row's place */
-                const double *q = w->split[0] + (i * c->H + h) * c->d_k;
-                const double *k = w->keys + (row * c->H_kv + head) * c->d_k;
-                double sum = 0, added = 0;
-                for (size_t f = 0; f < c->d_k; f++)
-                    sum += q[f] * k[f];
-                double s = d->cap_before_scale ? capped(d, sum) * d->scale : sum * d->scale;
-                bool hidden = false;
-                if (j < w->S)
-                    hidden = is_hidden(w, d, &(place){b, h, i, j}, &added);
-                else
-                    hidden = row == w->S + 1 ? !d->zero_row : !d->bias_row;
-                w->visible[at] = !hidden;
-                bool cap_here = !d->cap_before_scale;
-                if (stage == MHA_STAGE_SCORES) {
-                    w->scores[at] = s;
-                    continue;
-                }
-                if (cap_here && !d->cap_after_mask)
-                    s = capped(d, s);
-                if (stage != MHA_STAGE_CAPPED) {
-                    bool fill = hidden && d->fill != FILL_EXCLUDE && j < w->S;
-                    if (fill && d->fill == FILL_REPLACE)
-                        s = d->fill_value;
-                    else if (fill)
-                        s = (double)((float)(s + added) + (float)d->fill_value);
-                    else
-                        s = hidden ? -INFINITY : s + added;
-                    w->visible[at] |= fill;
-                }
-                if (cap_here && d->cap_after_mask) {
-                    s = capped(d, s);
-                    w->visible[at] |= hidden && j < w->S;
-                }
-                w->scores[at] = s;
-            }
+    const mha_case *c = w->inputs->c;
+    const bool alike = heads_see_alike(c, k);
+    for (size_t i = 0; i < c->T_q; i++) {
+        bool known = false;
+        for (size_t h = 0; h < c->H; h++) {
+            if (!w->scored[h * c->T_q + i])
+                continue;
+            if (!known || !alike)
+                for (size_t j = 0; j < w->inputs->S; j++)
+                    w->hidden[j] = is_hidden(w->inputs, k, &(score_at){b, h, i, j}, &w->added[j]);
+            known = true;
+            score_row(w, k, h, i, stage);
+        }
+    }
 }
 
 /* ---------------------------------------------------------------- softmax */
 
 /* Softmax over n scores `step` apart; `rest` more logits join the denominator. */
-static void softmax(const mha__dialect *d, double *s, const unsigned char *visible, size_t n, size_t step,
+static void softmax(const mha__knobs *k, double *s, const unsigned char *visible, size_t n, size_t step,
                     const double *rest, size_t n_rest, double *lse)
 {
     double most = -INFINITY;
     bool any = n_rest > 0, wrong = false;
-    for (size_t k = 0; k < n_rest; k++)
-        most = fmax(most, rest[k]);
+    for (size_t r = 0; r < n_rest; r++)
+        most = fmax(most, rest[r]);
     for (size_t j = 0; j < n; j++)
         if (visible[j * step]) {
             any = true;
@@ -253,15 +353,15 @@ static void softmax(const mha__dialect *d, double *s, const unsigned char *visib
         }
     if (!any) {
         for (size_t j = 0; j < n; j++)
-            s[j * step] = d->empty_nan ? NAN : 0;
-        *lse = d->empty_nan ? NAN : -INFINITY;
+            s[j * step] = k->empty_nan ? NAN : 0;
+        *lse = k->empty_nan ? NAN : -INFINITY;
         return;
     }
     if (wrong || isinf(most))
         most = NAN;
     double sum = 0;
-    for (size_t k = 0; k < n_rest; k++)
-        sum += exp(rest[k] - most);
+    for (size_t r = 0; r < n_rest; r++)
+        sum += exp(rest[r] - most);
     for (size_t j = 0; j < n; j++) {
         double *x = &s[j * step];
         *x = visible[j * step] ? exp(*x - most) : 0;
@@ -273,83 +373,109 @@ static void softmax(const mha__dialect *d, double *s, const unsigned char *visib
     *lse = most + log(sum);
 }
 
-static void weigh(mha__dialect_bench *w, const mha__dialect *d)
+static void weigh_over_keys(mha__variant_bench *w, const mha__knobs *k)
 {
-    const mha_case *c = w->c;
-    size_t S = w->S + extra_rows(c), rows = c->T_q * S;
-    double unused;
-    for (size_t h = 0; h < c->H && d->axis == AXIS_KEYS; h++)
+    const mha_case *c = w->inputs->c;
+    const double *sinks = k->use_sinks ? w->inputs->sinks : NULL;
+    const size_t S = w->inputs->S + extra_rows(c);
+    for (size_t h = 0; h < c->H; h++)
         for (size_t i = 0; i < c->T_q; i++) {
-            if (is_left_out(w, d, i))
-                continue;
+            const size_t row = h * c->T_q + i;
             double rest[2];
             size_t n = 0;
-            if (w->sinks && d->use_sinks && w->sinks[h] != -INFINITY)
-                rest[n++] = w->sinks[h];
-            if (d->plus_one)
+            if (!w->scored[row])
+                continue;
+            if (sinks && sinks[h] != -INFINITY)
+                rest[n++] = sinks[h];
+            if (k->plus_one)
                 rest[n++] = 0;
-            size_t at = h * rows + i * S;
-            softmax(d, w->scores + at, w->visible + at, S, 1, rest, n, &w->lse[h * c->T_q + i]);
+            softmax(k, w->scores + row * S, w->visible + row * S, S, 1, rest, n, &w->lse[row]);
         }
-    for (size_t h = 0; h < c->H && d->axis == AXIS_QUERIES; h++)
-        for (size_t j = 0; j < S; j++)
-            softmax(d, w->scores + h * rows + j, w->visible + h * rows + j, c->T_q, S, NULL, 0, &unused);
-    for (size_t at = 0; at < rows && d->axis == AXIS_HEADS; at++)
-        softmax(d, w->scores + at, w->visible + at, c->H, rows, NULL, 0, &unused);
+}
+
+static void weigh(mha__variant_bench *w, const mha__knobs *k)
+{
+    const mha_case *c = w->inputs->c;
+    const size_t S = w->inputs->S + extra_rows(c), rows = c->T_q * S;
+    double unused;
+    if (k->axis == AXIS_KEYS)
+        weigh_over_keys(w, k);
+    else if (k->axis == AXIS_QUERIES)
+        for (size_t h = 0; h < c->H; h++)
+            for (size_t j = 0; j < S; j++)
+                softmax(k, w->scores + h * rows + j, w->visible + h * rows + j, c->T_q, S, NULL, 0, &unused);
+    else
+        for (size_t at = 0; at < rows; at++)
+            if (w->scored[at / S])
+                softmax(k, w->scores + at, w->visible + at, c->H, rows, NULL, 0, &unused);
 }
 
 /* ---------------------------------------------------------------- values, merging, output */
 
-static void sum_values(mha__dialect_bench *w, const mha__dialect *d)
+static void sum_row(mha__variant_bench *w, const mha__knobs *k, size_t h, size_t i)
 {
-    const mha_case *c = w->c;
-    size_t S = w->S + extra_rows(c), group = c->H / c->H_kv, bias = w->bias_kv[0] != NULL;
-    memset(w->heads, 0, c->T_q * c->H * c->d_v * sizeof *w->heads);
-    for (size_t h = 0; h < c->H; h++)
-        for (size_t i = 0; i < c->T_q; i++)
-            for (size_t j = 0; j < S && !is_left_out(w, d, i); j++) {
-                size_t at = (h * c->T_q + i) * S + j, head = d->tiled ? h % c->H_kv : h / group;
-                size_t row = j < w->S || bias ? j : w->S + 1;
-                double weight = w->scores[at], *o = w->heads + (i * c->H + h) * c->d_v;
-                const double *v = w->values + (row * c->H_kv + head) * c->d_v;
-                bool taken = w->visible[at] || (d->propagate && j < w->S) || isnan(weight);
-                for (size_t f = 0; f < c->d_v && taken; f++)
-                    o[f] += weight * v[f];
-            }
-    for (size_t i = 0; i < c->T_q; i++)
-        for (size_t h = 0; h < c->H; h++)
-            for (size_t f = 0; f < c->d_v; f++)
-                w->merged[mha__dialect_column(d->merge, c->T_q, c->H, c->d_v, i, h, f)] =
-                    w->heads[(i * c->H + h) * c->d_v + f];
+    const mha_case *c = w->inputs->c;
+    const size_t S = w->inputs->S, all = S + extra_rows(c), at = (h * c->T_q + i) * all;
+    const size_t head = k->tiled ? h % c->H_kv : h / (c->H / c->H_kv);
+    const bool bias = w->inputs->bias_kv[0] != NULL;
+    double *o = w->heads + (i * c->H + h) * c->d_v;
+    memset(o, 0, c->d_v * sizeof *o);
+    for (size_t j = 0; j < all; j++) {
+        const size_t row = j < S || bias ? j : S + 1;
+        const double weight = w->scores[at + j], *v = w->values + (row * c->H_kv + head) * c->d_v;
+        if (!w->visible[at + j] && !(k->propagate && j < S) && !isnan(weight))
+            continue;
+        for (size_t f = 0; f < c->d_v; f++)
+            o[f] += weight * v[f];
+    }
 }
 
-static void project_out(const mha__dialect_bench *w, const mha__dialect *d, double *y)
+static void sum_values(mha__variant_bench *w, const mha__knobs *k)
 {
-    const dialect_projection *p = &d->projection;
-    const double *W = w->W[p->round_weights][DIALECT_O];
-    const double *b = p->no_bias[DIALECT_O] ? NULL : w->b[p->round_weights][DIALECT_O];
-    size_t in = w->in[DIALECT_O], out = w->out[DIALECT_O];
+    const mha_case *c = w->inputs->c;
+    for (size_t h = 0; h < c->H; h++)
+        for (size_t i = 0; i < c->T_q; i++) {
+            if (!w->weighed[h * c->T_q + i])
+                continue;
+            sum_row(w, k, h, i);
+            for (size_t f = 0; f < c->d_v; f++)
+                w->merged[mha__head_column(k->merge, c->T_q, c->H, c->d_v, i, h, f)] =
+                    w->heads[(i * c->H + h) * c->d_v + f];
+        }
+}
+
+/* Whether row t of a batch row is asked for. */
+static bool is_kept(const unsigned char *kept, size_t t)
+{
+    return !kept || kept[t];
+}
+
+/* The rows that are asked for, close together so that they can be multiplied at once, and back to where they belong. */
+static void project_out(mha__variant_bench *w, const mha__knobs *k, const unsigned char *kept, double *y)
+{
+    const size_t in = w->inputs->in[PROJECTION_O], out = w->inputs->out[PROJECTION_O], T = w->inputs->c->T_q;
+    const double *b, *W = mha__output_matrix(&w->maker, &k->rows, &b);
+    size_t count = 0;
     if (!W) {
-        memcpy(y, w->merged, w->c->T_q * in * sizeof *y);
+        memcpy(y, w->merged, T * in * sizeof *y);
         return;
     }
-    if (p->transposed[DIALECT_O]) {
-        for (size_t i = 0; i < in; i++)
-            for (size_t j = 0; j < out; j++)
-                w->W_effective[i * out + j] = W[j * in + i];
-        W = w->W_effective;
+    for (size_t t = 0; t < T; t++)
+        if (is_kept(kept, t))
+            memmove(w->merged + count++ * in, w->merged + t * in, in * sizeof *y);
+    mha__gemm_double(count, out, in, w->merged, in, W, out, y, out);
+    for (size_t t = T; t-- > 0 && count > 0;) {
+        if (!is_kept(kept, t))
+            continue;
+        memmove(y + t * out, y + --count * out, out * sizeof *y);
+        if (!b)
+            continue;
+        for (size_t j = 0; j < out; j++)
+            y[t * out + j] += b[j];
     }
-    size_t kept = 0; /* rows close up, so that they can be multiplied together */
-    for (size_t t = 0; t < w->c->T_q; t++)
-        if (!is_left_out(w, d, t))
-            memmove(w->merged + kept++ * in, w->merged + t * in, in * sizeof *y);
-    mha__dialect_multiply(w->merged, kept, in, W, b, out, y);
-    for (size_t t = w->c->T_q; t-- > 0 && kept > 0;)
-        if (!is_left_out(w, d, t))
-            memmove(y + t * out, y + --kept * out, out * sizeof *y);
 }
 
-/* ---------------------------------------------------------------- one stage */
+/* ---------------------------------------------------------------- one batch row */
 
 static void heads_first(const double *x, size_t T, size_t h, size_t d, double *y)
 {
@@ -358,61 +484,107 @@ static void heads_first(const double *x, size_t T, size_t h, size_t d, double *y
             memcpy(y, x + (t * h + head) * d, d * sizeof *y);
 }
 
-static void run_row(mha__dialect_bench *w, const mha__dialect *d, mha_stage stage, size_t b, double *y, size_t n)
+/* Marks what the kept rows of the stage need: normally their own scores under every head, but softmax over queries needs
+ * all scores, and heads merged without a transpose mix rows and heads. */
+static void mark(mha__variant_bench *w, const mha__knobs *k, mha_stage stage, const unsigned char *kept)
 {
-    const mha_case *c = w->c;
-    const double *rows[3];
-    mha__dialect_rows(w, d, b, rows);
-    if (c->kind == CASE_ROPE) {
-        memcpy(y, w->split[0], n * sizeof *y);
-        return;
+    const mha_case *c = w->inputs->c;
+    const bool mixes = k->merge == HEADS_UNTRANSPOSED && (stage == MHA_STAGE_HEADS || stage == MHA_STAGE_OUTPUT);
+    for (size_t h = 0; h < c->H; h++)
+        for (size_t i = 0; i < c->T_q; i++) {
+            const size_t row = h * c->T_q + i, first = row * c->d_v, last = first + c->d_v - 1, width = c->H * c->d_v;
+            bool wanted = is_kept(kept, i);
+            if (mixes) {
+                wanted = false;
+                for (size_t t = first / width; t <= last / width; t++)
+                    wanted |= is_kept(kept, t);
+            }
+            w->weighed[row] = wanted;
+            w->scored[row] = wanted || k->axis == AXIS_QUERIES;
+        }
+    if (k->axis == AXIS_HEADS && mixes) /* a row's weights under one head depend on its scores under all */
+        memset(w->scored, 1, c->H * c->T_q);
+}
+
+static void mean_over_heads(const mha__variant_bench *w, size_t n, double *y)
+{
+    const size_t H = w->inputs->c->H;
+    for (size_t e = 0; e < n; e++) {
+        y[e] = 0;
+        for (size_t h = 0; h < H; h++)
+            y[e] += w->scores[h * n + e] / (double)H;
     }
-    switch (stage) {
-    case MHA_STAGE_Q:
-    case MHA_STAGE_K:
-    case MHA_STAGE_V: memcpy(y, rows[stage - MHA_STAGE_Q], n * sizeof *y); return;
-    case MHA_STAGE_Q_ROT:
-    case MHA_STAGE_K_ROT: memcpy(y, w->split[stage - MHA_STAGE_Q_ROT], n * sizeof *y); return;
-    default: break;
-    }
-    gather_keys(w, b);
-    if (stage == MHA_STAGE_PRESENT_KEY || stage == MHA_STAGE_PRESENT_VALUE) {
-        bool values = stage == MHA_STAGE_PRESENT_VALUE;
-        heads_first(values ? w->values : w->keys, w->S, c->H_kv, values ? c->d_v : c->d_k, y);
-        return;
-    }
-    score(w, d, b, stage);
+}
+
+/* Stages from the scores on. */
+static void attend(mha__variant_bench *w, const mha__knobs *k, mha_stage stage, size_t b, const unsigned char *kept,
+                   double *y, size_t n)
+{
+    mark(w, k, stage, kept);
+    score(w, k, b, stage);
     if (stage == MHA_STAGE_SCORES || stage == MHA_STAGE_CAPPED || stage == MHA_STAGE_MASKED) {
         memcpy(y, w->scores, n * sizeof *y);
         return;
     }
-    weigh(w, d);
+    weigh(w, k);
     if (stage == MHA_STAGE_WEIGHTS)
         memcpy(y, w->scores, n * sizeof *y);
     else if (stage == MHA_STAGE_LSE)
         memcpy(y, w->lse, n * sizeof *y);
     else if (stage == MHA_STAGE_WEIGHTS_MEAN)
-        for (size_t e = 0; e < n; e++) {
-            y[e] = 0;
-            for (size_t h = 0; h < c->H; h++)
-                y[e] += w->scores[h * n + e] / (double)c->H;
-        }
+        mean_over_heads(w, n, y);
     else {
-        sum_values(w, d);
+        sum_values(w, k);
         if (stage == MHA_STAGE_HEADS)
             memcpy(y, w->merged, n * sizeof *y);
         else
-            project_out(w, d, y);
+            project_out(w, k, kept, y);
     }
 }
 
-void mha__dialect_run(mha__dialect_bench *bench, const mha__dialect *dialect, mha_stage stage, size_t from, size_t count,
-                     double *result)
+static void run_row(mha__variant_bench *w, const mha__knobs *k, mha_stage stage, size_t b, const unsigned char *kept,
+                    double *y, size_t n)
 {
+    const mha_case *c = w->inputs->c;
+    const bool all_rows = k->axis == AXIS_QUERIES || k->merge == HEADS_UNTRANSPOSED || !mha__stage_is_by_query(c, stage);
+    const double *rows;
+    switch (stage) {
+    case MHA_STAGE_Q: rows = mha__rows_unsplit(&w->maker, &k->rows, PROJECTION_Q, b); break;
+    case MHA_STAGE_K: rows = mha__rows_unsplit(&w->maker, &k->rows, PROJECTION_K, b); break;
+    case MHA_STAGE_V: rows = mha__rows_unsplit(&w->maker, &k->rows, PROJECTION_V, b); break;
+    case MHA_STAGE_Q_ROT: rows = mha__rows_make(&w->maker, &k->rows, PROJECTION_Q, b, true); break;
+    case MHA_STAGE_K_ROT: rows = mha__rows_make(&w->maker, &k->rows, PROJECTION_K, b, true); break;
+    default: rows = c->kind == CASE_ROPE ? mha__rows_make(&w->maker, &k->rows, PROJECTION_Q, b, true) : NULL; break;
+    }
+    if (rows) {
+        memcpy(y, rows, n * sizeof *y);
+        return;
+    }
+    if (stage != MHA_STAGE_PRESENT_VALUE)
+        w->keys = gather(w, b, 0, mha__rows_make(&w->maker, &k->rows, PROJECTION_K, b, true));
+    if (stage != MHA_STAGE_PRESENT_KEY)
+        w->values = gather(w, b, 1, mha__rows_make(&w->maker, &k->rows, PROJECTION_V, b, true));
+    if (stage == MHA_STAGE_PRESENT_KEY)
+        heads_first(w->keys, w->inputs->S, c->H_kv, c->d_k, y);
+    else if (stage == MHA_STAGE_PRESENT_VALUE)
+        heads_first(w->values, w->inputs->S, c->H_kv, c->d_v, y);
+    else {
+        w->q = mha__rows_make(&w->maker, &k->rows, PROJECTION_Q, b, all_rows);
+        attend(w, k, stage, b, kept, y, n);
+    }
+}
+
+void mha__variant_run(mha__variant_bench *bench, const mha__knobs *knobs, mha_stage stage, const unsigned char *kept,
+                      double *result)
+{
+    const mha_case *c = bench->inputs->c;
     size_t shape[4], n = 1;
-    int rank = mha__dialect_shape(bench, stage, shape);
-    for (int k = 1; k < rank; k++)
-        n *= shape[k];
-    for (size_t b = from; b < from + count; b++, result += n)
-        run_row(bench, dialect, stage, b, result, n);
+    int rank = mha__variant_shape(bench->inputs, stage, shape);
+    for (int i = 1; i < rank; i++)
+        n *= shape[i];
+    for (size_t b = 0; b < c->B; b++) {
+        const unsigned char *rows = kept ? kept + b * c->T_q : NULL;
+        if (!rows || memchr(rows, 1, c->T_q))
+            run_row(bench, knobs, stage, b, rows, result + b * n, n);
+    }
 }

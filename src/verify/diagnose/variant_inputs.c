@@ -1,32 +1,163 @@
-/* The first half of a dialect: the case's numbers as doubles, projections, heads, norm, rotation. */
+/* The first half of a variant: the case's numbers as doubles, projections, heads, norm, rotation. */
 #include <math.h>
 #include <string.h>
 
 #include "base/base.h"
+#include "compute/gemm.h"
 #include "verify/diagnose/variant_inputs.h"
 
 /* ---------------------------------------------------------------- reading the case */
 
-static double *doubles(mha__dialect_bench *w, const mha_view *v)
+static mha_status no_memory(const mha_case *c, mha_error *error)
+{
+    return mha__fail(error, MHA_NO_MEMORY, c->name, "no memory to diagnose the case");
+}
+
+/* A contiguous copy in float64, NULL of no data; `missing` is set where there is no memory. */
+static double *doubles(mha__variant_inputs *w, const mha_view *v, bool *missing)
 {
     if (!v->data)
         return NULL;
     mha_view copy = mha__arena_view(&w->pool, MHA_F64, v->rank, v->shape);
-    if (!copy.data || mha_view_copy(&copy, v)) {
-        w->starved = true;
-        return NULL;
-    }
-    return copy.data;
+    if (copy.data && mha_view_copy(&copy, v) == MHA_OK)
+        return copy.data;
+    *missing = true;
+    return NULL;
 }
 
-double *mha__dialect_take(mha__dialect_bench *w, size_t n)
+static bool read_numbers(mha__variant_inputs *w)
+{
+    static const mha_weight W[] = {MHA_W_Q, MHA_W_K, MHA_W_V, MHA_W_O}, b[] = {MHA_B_Q, MHA_B_K, MHA_B_V, MHA_B_O};
+    static const mha_weight norms[] = {MHA_Q_NORM, MHA_K_NORM}, bias_kv[] = {MHA_BIAS_K, MHA_BIAS_V};
+    static const case_tensor past[] = {CASE_PAST_KEY, CASE_PAST_VALUE};
+    const mha_case *c = w->c;
+    const mha_view *recorded = c->weights[CASE_RECORDED];
+    const mha_call call = mha_case_call(c);
+    const mha_view *x[] = {&call.query, &call.key, &call.value};
+    bool missing = false;
+    for (int i = 0; i < 3; i++)
+        w->x[i] = doubles(w, x[i], &missing);
+    for (int i = 0; i < PROJECTION_COUNT; i++) {
+        w->W[i] = doubles(w, &recorded[W[i]], &missing);
+        w->b[i] = doubles(w, &recorded[b[i]], &missing);
+    }
+    for (int i = 0; i < 2; i++) {
+        const mha_view *norm = &recorded[norms[i]];
+        w->norm[i] = doubles(w, norm, &missing);
+        w->norm_terms[i] = norm->data ? norm->shape[0] : 0;
+        w->bias_kv[i] = doubles(w, &recorded[bias_kv[i]], &missing);
+        if (c->P > 0)
+            w->past[i] = doubles(w, &c->tensors[past[i]], &missing);
+    }
+    w->sinks = doubles(w, &recorded[MHA_SINKS], &missing);
+    return !missing;
+}
+
+mha_status mha__variant_inputs_create(const mha_case *c, mha__variant_inputs **inputs, mha_error *error)
+{
+    *inputs = NULL;
+    if (*c->skip)
+        return mha__fail(error, MHA_UNSUPPORTED, c->name, "the case cannot be computed: %s", c->skip);
+    if (c->semantics.n_sequences)
+        return mha__fail(error, MHA_UNSUPPORTED, "cu_seqlens_q",
+                         "expected a batch of equal lengths, found a ragged one");
+    mha_allocator a = c->pool.allocator;
+    mha__variant_inputs *w = mha__allocate(&a, sizeof *w);
+    if (!w)
+        return no_memory(c, error);
+    w->pool.allocator = a;
+    w->c = c;
+    w->S = c->P + c->T_k;
+    const size_t in[] = {c->E_q, c->E_k, c->E_v, c->H * c->d_v};
+    const size_t out[] = {c->H * c->d_k, c->H_kv * c->d_k, c->H_kv * c->d_v, c->E_out};
+    const size_t T[] = {c->T_q, c->T_k, c->T_k}, h[] = {c->H, c->H_kv, c->H_kv}, d[] = {c->d_k, c->d_k, c->d_v};
+    memcpy(w->in, in, sizeof in);
+    memcpy(w->out, out, sizeof out);
+    memcpy(w->T, T, sizeof T);
+    memcpy(w->h, h, sizeof h);
+    memcpy(w->d, d, sizeof d);
+    if (!read_numbers(w)) {
+        mha__variant_inputs_destroy(w);
+        return no_memory(c, error);
+    }
+    *inputs = w;
+    return MHA_OK;
+}
+
+void mha__variant_inputs_destroy(mha__variant_inputs *inputs)
+{
+    if (!inputs)
+        return;
+    mha__arena_free(&inputs->pool);
+    mha_allocator a = inputs->pool.allocator;
+    mha__release(&a, inputs, sizeof *inputs);
+}
+
+/* ---------------------------------------------------------------- room */
+
+static size_t larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+static double *take(mha__arena *pool, size_t n)
 {
     size_t bytes;
-    double *x = mha__mul(n, sizeof *x, &bytes) ? mha__arena_take(&w->pool, bytes) : NULL;
-    if (!x)
-        w->starved = true;
-    return x;
+    return mha__mul(n + 1, sizeof(double), &bytes) ? mha__arena_take(pool, bytes) : NULL;
 }
+
+bool mha__row_maker_begin(mha__row_maker *maker, const mha__variant_inputs *inputs, const unsigned char *needed,
+                          size_t bytes, mha__arena *pool)
+{
+    size_t rows = 0, matrix = 0, widest = 0, input = 0;
+    for (int i = 0; i < 3; i++) {
+        rows = larger(rows, inputs->T[i] * inputs->h[i] * inputs->d[i]);
+        input = larger(input, inputs->T[i] * inputs->in[i]);
+    }
+    for (int i = 0; i < PROJECTION_COUNT; i++) {
+        matrix = larger(matrix, inputs->in[i] * inputs->out[i]);
+        widest = larger(widest, inputs->out[i]);
+    }
+    size_t count = bytes / (rows * sizeof(double) + 1);
+    count = count > MHA_ROW_SLOTS_MOST ? MHA_ROW_SLOTS_MOST : larger(count, MHA_ROW_SLOTS_LEAST);
+    *maker = (mha__row_maker){.inputs = inputs, .needed = needed};
+    maker->slots = mha__arena_take(pool, count * sizeof *maker->slots);
+    maker->W = take(pool, inputs->c->kind == CASE_MHA ? matrix : 0);
+    maker->x = take(pool, input);
+    maker->bias = take(pool, widest);
+    maker->unsplit = take(pool, rows);
+    if (!maker->slots || !maker->W || !maker->x || !maker->bias || !maker->unsplit)
+        return false;
+    for (; maker->count < count; maker->count++) {
+        double *more = take(pool, rows);
+        if (!more)
+            break;
+        maker->slots[maker->count] = (mha__row_slot){.which = -1, .rows = more};
+    }
+    return maker->count >= MHA_ROW_SLOTS_LEAST;
+}
+
+/* The slot with these rows (*found), else the one used longest ago, to be filled with them. */
+static mha__row_slot *slot_for(mha__row_maker *m, const mha__row_slot *wanted, bool *found)
+{
+    mha__row_slot *oldest = &m->slots[0];
+    *found = false;
+    for (size_t i = 0; i < m->count && !*found; i++) {
+        mha__row_slot *s = &m->slots[i];
+        *found = s->which == wanted->which && s->b == wanted->b && s->product == wanted->product &&
+                 s->all_rows == wanted->all_rows && mha__row_knobs_equal(&s->key, &wanted->key);
+        if (*found || s->used < oldest->used)
+            oldest = s;
+    }
+    double *rows = oldest->rows;
+    if (!*found)
+        *oldest = *wanted;
+    oldest->rows = rows;
+    oldest->used = ++m->clock;
+    return oldest;
+}
+
+/* ---------------------------------------------------------------- projections */
 
 static double rounded(double x, int rounding)
 {
@@ -37,262 +168,167 @@ static double rounded(double x, int rounding)
     return x;
 }
 
-static double *rounded_copy(mha__dialect_bench *w, const double *x, size_t n, int rounding)
-{
-    double *copy = x ? mha__dialect_take(w, n) : NULL;
-    for (size_t i = 0; copy && i < n; i++)
-        copy[i] = rounded(x[i], rounding);
-    return copy;
-}
-
-static void read_weights(mha__dialect_bench *w)
-{
-    const mha_case *c = w->c;
-    const mha_view *recorded = c->weights[CASE_RECORDED];
-    static const mha_weight W[] = {MHA_W_Q, MHA_W_K, MHA_W_V, MHA_W_O}, b[] = {MHA_B_Q, MHA_B_K, MHA_B_V, MHA_B_O};
-    const size_t in[] = {c->E_q, c->E_k, c->E_v, c->H * c->d_v};
-    const size_t out[] = {c->H * c->d_k, c->H_kv * c->d_k, c->H_kv * c->d_v, c->E_out};
-    for (int i = 0; i < DIALECT_WEIGHTS; i++) {
-        w->in[i] = in[i], w->out[i] = out[i];
-        w->W[ROUND_NOT][i] = doubles(w, &recorded[W[i]]);
-        w->b[ROUND_NOT][i] = doubles(w, &recorded[b[i]]);
-        for (int r = ROUND_F16; r < ROUNDINGS; r++) {
-            w->W[r][i] = rounded_copy(w, w->W[ROUND_NOT][i], in[i] * out[i], r);
-            w->b[r][i] = rounded_copy(w, w->b[ROUND_NOT][i], out[i], r);
-        }
-    }
-    static const mha_weight norms[] = {MHA_Q_NORM, MHA_K_NORM};
-    for (int i = 0; i < 2; i++) {
-        const mha_view *v = &recorded[norms[i]];
-        w->norm[i] = doubles(w, v);
-        w->norm_terms[i] = v->data ? v->shape[0] : 0;
-    }
-    w->bias_kv[0] = doubles(w, &recorded[MHA_BIAS_K]);
-    w->bias_kv[1] = doubles(w, &recorded[MHA_BIAS_V]);
-    w->sinks = doubles(w, &recorded[MHA_SINKS]);
-}
-
-mha_status mha__dialect_bench_create(const mha_case *c, mha__dialect_bench **bench, mha_error *error)
-{
-    if (*c->skip)
-        return mha__fail(error, MHA_UNSUPPORTED, c->name, "the case cannot be computed: %s", c->skip);
-    if (c->semantics.n_sequences)
-        return mha__fail(error, MHA_UNSUPPORTED, "cu_seqlens_q",
-                        "expected a batch of equal lengths, found a ragged one");
-    mha_allocator a = c->pool.allocator;
-    mha__dialect_bench *w = mha__allocate(&a, sizeof *w);
-    if (!w)
-        return mha__fail(error, MHA_NO_MEMORY, c->name, "no memory to diagnose the case");
-    w->pool.allocator = a;
-    w->c = c;
-    w->S = c->P + c->T_k;
-    mha_call call = mha_case_call(c);
-    const mha_view *inputs[] = {&call.query, &call.key, &call.value};
-    for (int i = 0; i < 3; i++) {
-        w->x[ROUND_NOT][i] = doubles(w, inputs[i]);
-        for (int r = ROUND_F16; r < ROUNDINGS; r++)
-            w->x[r][i] = rounded_copy(w, w->x[ROUND_NOT][i], mha_view_elements(inputs[i]), r);
-    }
-    if (c->P) {
-        w->past[0] = doubles(w, &c->tensors[CASE_PAST_KEY]);
-        w->past[1] = doubles(w, &c->tensors[CASE_PAST_VALUE]);
-    }
-    read_weights(w);
-    const size_t T[] = {c->T_q, c->T_k, c->T_k}, h[] = {c->H, c->H_kv, c->H_kv}, d[] = {c->d_k, c->d_k, c->d_v};
-    for (int i = 0; i < 3; i++) {
-        w->T[i] = T[i], w->h[i] = h[i], w->d[i] = d[i];
-        w->split[i] = mha__dialect_take(w, T[i] * h[i] * d[i]);
-        w->rows[i] = mha__dialect_take(w, T[i] * h[i] * d[i]);
-        w->memo_size = c->B * T[i] * h[i] * d[i] > w->memo_size ? c->B * T[i] * h[i] * d[i] : w->memo_size;
-    }
-    size_t matrix = 0, widest = 0;
-    for (int i = 0; i < DIALECT_WEIGHTS; i++) {
-        matrix = w->in[i] * w->out[i] > matrix ? w->in[i] * w->out[i] : matrix;
-        widest = w->out[i] > widest ? w->out[i] : widest;
-    }
-    w->memo[0].rows = mha__dialect_take(w, w->memo_size);
-    w->memo[0].part.which = -1;
-    w->memos = 1;
-    w->W_effective = mha__dialect_take(w, c->kind == CASE_MHA ? matrix : 0);
-    w->b_effective = mha__dialect_take(w, widest);
-    w->skipped = mha__arena_take(&w->pool, c->T_q);
-    size_t S = w->S + 2, scores = c->H * c->T_q * S;
-    w->keys = mha__dialect_take(w, S * c->H_kv * c->d_k);
-    w->values = mha__dialect_take(w, S * c->H_kv * c->d_v);
-    w->scores = mha__dialect_take(w, scores);
-    w->visible = mha__arena_take(&w->pool, scores);
-    w->heads = mha__dialect_take(w, c->T_q * c->H * c->d_v);
-    w->merged = mha__dialect_take(w, c->T_q * c->H * c->d_v);
-    w->lse = mha__dialect_take(w, c->H * c->T_q);
-    if (w->starved || !w->visible || !w->skipped) {
-        mha__dialect_bench_destroy(w);
-        return mha__fail(error, MHA_NO_MEMORY, c->name, "no memory to diagnose the case");
-    }
-    *bench = w;
-    return MHA_OK;
-}
-
-void mha__dialect_bench_destroy(mha__dialect_bench *bench)
-{
-    if (!bench)
-        return;
-    mha__arena_free(&bench->pool);
-    mha_allocator a = bench->pool.allocator;
-    mha__release(&a, bench, sizeof *bench);
-}
-
-/* ---------------------------------------------------------------- projections */
-
 /* Which projection's which column is taken for column `column` of `which`. */
-static void source_of(const mha__dialect_bench *w, const dialect_projection *p, int which, size_t column, int *source,
+static void source_of(const mha__variant_inputs *w, const mha__row_knobs *k, int which, size_t column, int *source,
                       size_t *from)
 {
     size_t d = w->d[which], block = w->out[which], h = w->h[which];
-    *source = p->source[which];
+    *source = k->source[which];
     *from = column;
-    if (p->packing == PACKING_READ_INTERLEAVED) {
+    if (k->packing == PACKING_READ_INTERLEAVED) {
         size_t packed = column / d * 3 * d + (size_t)which * d + column % d;
         *source = (int)(packed / block);
         *from = packed % block;
-    } else if (p->packing == PACKING_READ_BLOCKS) {
+    } else if (k->packing == PACKING_READ_BLOCKS) {
         size_t packed = (size_t)which * h * d + column;
         *source = (int)(packed / d % 3);
         *from = packed / (3 * d) * d + packed % d;
     }
 }
 
-/* The matrix that stands for all of this: column after column from where it is taken. */
-static void effective(mha__dialect_bench *w, const dialect_projection *p, int which)
+/* The matrix that stands for all of this, each column from where it is taken; the projection's own where nothing is
+ * changed. */
+static const double *matrix_of(mha__row_maker *m, const mha__row_knobs *k, int which)
 {
-    size_t in = w->in[which], width = w->out[which];
+    const mha__variant_inputs *w = m->inputs;
+    const size_t in = w->in[which], width = w->out[which];
+    const int own = k->source[which];
+    if (k->packing == PACKING_RIGHT && k->round_weights == ROUND_NOT && !k->transposed[own])
+        return w->W[own];
     for (size_t column = 0; column < width; column++) {
         int s;
         size_t from;
-        source_of(w, p, which, column, &s, &from);
-        const double *W = w->W[p->round_weights][s];
-        size_t start = p->transposed[s] ? from * in : from, stride = p->transposed[s] ? 1 : w->out[s];
+        source_of(w, k, which, column, &s, &from);
+        const size_t start = k->transposed[s] ? from * in : from, stride = k->transposed[s] ? 1 : w->out[s];
         for (size_t i = 0; i < in; i++)
-            w->W_effective[i * width + column] = W[start + i * stride];
+            m->W[i * width + column] = rounded(w->W[s][start + i * stride], k->round_weights);
     }
+    return m->W;
 }
 
-#ifdef __clang__
-#define UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define UNROLL _Pragma("GCC unroll 8")
-#endif
-
-typedef double four __attribute__((vector_size(32)));
-typedef double four_at __attribute__((vector_size(32), aligned(8), may_alias));
-
-/* Four columns of y = x W for up to four rows, whose number the compiler must see: the sums are registers. */
-__attribute__((always_inline)) static inline void multiply_tile(const double *x, size_t rows, size_t in,
-                                                                const double *W, size_t width, double *y)
+/* Input rows of one batch row, rounded as the variant has them: in place where nothing changes. Rows of queries that
+ * are not needed are left out: `count` are left. */
+static const double *inputs_of(mha__row_maker *m, const mha__row_knobs *k, int which, size_t b, bool all_rows,
+                               size_t *count)
 {
-    four sum[4] = {{0}, {0}, {0}, {0}};
-    for (size_t i = 0; i < in; i++, W += width) {
-        four w = *(const four_at *)W;
-        UNROLL for (size_t t = 0; t < rows; t++) sum[t] += x[t * in + i] * w;
-    }
-    UNROLL for (size_t t = 0; t < rows; t++) * (four_at *)(y + t * width) = sum[t];
-}
-
-static void multiply_column(const double *x, size_t T, size_t in, const double *W, size_t width, double *y)
-{
+    const mha__variant_inputs *w = m->inputs;
+    const size_t T = w->T[which], in = w->in[which];
+    const double *x = w->x[which] + b * T * in;
+    const unsigned char *needed = all_rows || which != PROJECTION_Q || !m->needed ? NULL : m->needed + b * T;
+    *count = T;
+    if (!needed && k->round_inputs == ROUND_NOT)
+        return x;
+    *count = 0;
     for (size_t t = 0; t < T; t++) {
-        double sum = 0;
+        if (needed && !needed[t])
+            continue;
         for (size_t i = 0; i < in; i++)
-            sum += x[t * in + i] * W[i * width];
-        y[t * width] = sum;
+            m->x[*count * in + i] = rounded(x[t * in + i], k->round_inputs);
+        ++*count;
     }
+    return m->x;
 }
 
-void mha__dialect_multiply(const double *x, size_t T, size_t in, const double *W, const double *b, size_t width,
-                          double *y)
+/* Rows that were computed without gaps go where they belong, the last one first. */
+static void spread(mha__row_maker *m, size_t b, size_t count, size_t width, double *y)
 {
-    size_t whole = T / 4 * 4, j = 0;
-    for (; j + 4 <= width; j += 4) {
-        for (size_t t = 0; t < whole; t += 4)
-            multiply_tile(x + t * in, 4, in, W + j, width, y + t * width + j);
-        for (size_t t = whole; t < T; t++)
-            multiply_tile(x + t * in, 1, in, W + j, width, y + t * width + j);
-    }
-    for (; j < width; j++)
-        multiply_column(x, T, in, W + j, width, y + j);
-    for (size_t t = 0; b && t < T; t++)
-        for (j = 0; j < width; j++)
-            y[t * width + j] += b[j];
+    const size_t T = m->inputs->T[PROJECTION_Q];
+    const unsigned char *needed = m->needed + b * T;
+    for (size_t t = T; t-- > 0 && count > 0;)
+        if (needed[t])
+            memmove(y + t * width, y + --count * width, width * sizeof *y);
 }
 
-/* x W for all batch rows. */
-static void project(mha__dialect_bench *w, const dialect_projection *p, int which, double *y)
+/* x W of one batch row. */
+static void project(mha__row_maker *m, const mha__row_knobs *k, int which, size_t b, bool all_rows, double *y)
 {
-    size_t rows = w->c->B * w->T[which], width = w->out[which];
+    const mha__variant_inputs *w = m->inputs;
+    const size_t T = w->T[which], width = w->out[which];
     if (w->c->kind == CASE_MHA) {
-        effective(w, p, which);
-        mha__dialect_multiply(w->x[p->round_inputs][which], rows, w->in[which], w->W_effective, NULL, width, y);
+        size_t count;
+        const double *W = matrix_of(m, k, which), *x = inputs_of(m, k, which, b, all_rows, &count);
+        mha__gemm_double(count, width, w->in[which], x, w->in[which], W, width, y, width);
+        if (count < T)
+            spread(m, b, count, width, y);
         return;
     }
     for (size_t column = 0; column < width; column++) {
         int s;
         size_t from;
-        source_of(w, p, which, column, &s, &from);
-        const double *x = w->x[p->round_inputs][s] + from;
-        for (size_t t = 0; t < rows; t++)
-            y[t * width + column] = x[t * w->out[s]];
+        source_of(w, k, which, column, &s, &from);
+        const double *x = w->x[s] + b * w->T[s] * w->out[s] + from;
+        for (size_t t = 0; t < T; t++)
+            y[t * width + column] = rounded(x[t * w->out[s]], k->round_inputs);
     }
 }
 
-/* x W as remembered, else computed in the place of what was computed longest ago. */
-static const double *projected(mha__dialect_bench *w, const dialect_projection *p, int which)
+/* The knobs that x W depends on. */
+static mha__row_knobs product_key(const mha__row_knobs *k, int which)
 {
-    bool packed = p->packing != PACKING_RIGHT;
-    dialect_part part = {.which = which,
-                         .source = packed ? -1 : p->source[which],
-                         .packing = p->packing,
-                         .round_weights = p->round_weights,
-                         .round_inputs = p->round_inputs};
+    const bool packed = k->packing != PACKING_RIGHT;
+    mha__row_knobs key = {.packing = k->packing, .round_weights = k->round_weights, .round_inputs = k->round_inputs};
+    key.source[which] = packed ? 0 : k->source[which];
     for (int s = 0; s < 3; s++)
-        part.transposed[s] = packed || s == p->source[which] ? p->transposed[s] : 0;
-    for (size_t i = 0; i < w->memos; i++)
-        if (memcmp(&w->memo[i].part, &part, sizeof part) == 0)
-            return w->memo[i].rows;
-    size_t slot = w->oldest;
-    if (w->memos < DIALECT_MEMOS && (w->memos + 1) * w->memo_size <= DIALECT_MEMO_ELEMENTS) {
-        double *more = mha__arena_take(&w->pool, w->memo_size * sizeof *more);
-        if (more) {
-            slot = w->memos++;
-            w->memo[slot].rows = more;
-        }
-    }
-    if (slot == w->oldest)
-        w->oldest = (w->oldest + 1) % w->memos;
-    w->memo[slot].part = part;
-    project(w, p, which, w->memo[slot].rows);
-    return w->memo[slot].rows;
+        key.transposed[s] = packed || s == k->source[which] ? k->transposed[s] : 0;
+    return key;
 }
 
-/* q, k or v of one batch row, bias and all. */
-static const double *biased(mha__dialect_bench *w, const dialect_projection *p, int which, size_t b)
+static const double *product(mha__row_maker *m, const mha__row_knobs *k, int which, size_t b, bool all_rows)
 {
-    size_t width = w->out[which], n = w->T[which] * width;
-    const double *x = projected(w, p, which) + b * n;
+    bool found;
+    mha__row_slot *slot = slot_for(
+        m, &(mha__row_slot){product_key(k, which), which, true, all_rows || which != PROJECTION_Q, b, 0, NULL}, &found);
+    if (!found)
+        project(m, k, which, b, all_rows, slot->rows);
+    return slot->rows;
+}
+
+/* Adds the bias, each column's from where it is taken: y = x + b. */
+static void add_bias(mha__row_maker *m, const mha__row_knobs *k, int which, const double *x, double *y)
+{
+    const mha__variant_inputs *w = m->inputs;
+    const size_t width = w->out[which];
     for (size_t column = 0; column < width; column++) {
         int s;
         size_t from;
-        source_of(w, p, which, column, &s, &from);
-        const double *bias = p->no_bias[s] ? NULL : w->b[p->round_weights][s];
-        w->b_effective[column] = bias ? bias[from] : 0;
+        source_of(w, k, which, column, &s, &from);
+        const double *bias = k->no_bias[s] ? NULL : w->b[s];
+        m->bias[column] = bias ? rounded(bias[from], k->round_weights) : 0;
     }
     for (size_t t = 0; t < w->T[which]; t++)
         for (size_t column = 0; column < width; column++)
-            w->rows[which][t * width + column] = x[t * width + column] + w->b_effective[column];
-    return w->rows[which];
+            y[t * width + column] = x[t * width + column] + m->bias[column];
+}
+
+const double *mha__rows_unsplit(mha__row_maker *maker, const mha__row_knobs *knobs, int which, size_t b)
+{
+    add_bias(maker, knobs, which, product(maker, knobs, which, b, true), maker->unsplit);
+    return maker->unsplit;
+}
+
+const double *mha__output_matrix(mha__row_maker *maker, const mha__row_knobs *knobs, const double **bias)
+{
+    const mha__variant_inputs *w = maker->inputs;
+    const size_t in = w->in[PROJECTION_O], out = w->out[PROJECTION_O];
+    const bool transposed = knobs->transposed[PROJECTION_O];
+    const double *W = w->W[PROJECTION_O], *b = w->b[PROJECTION_O];
+    *bias = NULL;
+    if (b && !knobs->no_bias[PROJECTION_O]) {
+        for (size_t j = 0; j < out; j++)
+            maker->bias[j] = rounded(b[j], knobs->round_weights);
+        *bias = maker->bias;
+    }
+    if (!W || (!transposed && knobs->round_weights == ROUND_NOT))
+        return W;
+    for (size_t i = 0; i < in; i++)
+        for (size_t j = 0; j < out; j++)
+            maker->W[i * out + j] = rounded(W[transposed ? j * in + i : i * out + j], knobs->round_weights);
+    return maker->W;
 }
 
 /* ---------------------------------------------------------------- heads, norm, rotation */
 
-size_t mha__dialect_column(int heads, size_t T, size_t h, size_t d, size_t t, size_t head, size_t f)
+size_t mha__head_column(int heads, size_t T, size_t h, size_t d, size_t t, size_t head, size_t f)
 {
     if (heads == HEADS_INTERLEAVED)
         return t * h * d + f * h + head;
@@ -301,10 +337,23 @@ size_t mha__dialect_column(int heads, size_t T, size_t h, size_t d, size_t t, si
     return t * h * d + head * d + f;
 }
 
-static void normalise(const mha__dialect_bench *w, const mha__dialect *d, int which, double *x)
+static void split_heads(const mha__variant_inputs *w, int heads, int which, const double *from, double *to)
+{
+    const size_t T = w->T[which], h = w->h[which], d = w->d[which];
+    if (heads == HEADS_RIGHT) {
+        memcpy(to, from, T * h * d * sizeof *to);
+        return;
+    }
+    for (size_t t = 0; t < T; t++)
+        for (size_t head = 0; head < h; head++)
+            for (size_t f = 0; f < d; f++)
+                *to++ = from[mha__head_column(heads, T, h, d, t, head, f)];
+}
+
+static void normalise(const mha__variant_inputs *w, const mha__row_knobs *k, int which, double *x)
 {
     const double *weight = w->norm[which];
-    if (!weight || d->no_norm)
+    if (!weight || k->no_norm)
         return;
     size_t n = w->norm_terms[which], lines = w->T[which] * w->h[which] * w->d[which] / n;
     double eps = w->c->semantics.norm_eps > 0 ? w->c->semantics.norm_eps : 1e-6;
@@ -314,36 +363,34 @@ static void normalise(const mha__dialect_bench *w, const mha__dialect *d, int wh
             sum += x[i] * x[i];
         double r = sqrt(sum / (double)n + eps);
         for (size_t i = 0; i < n; i++)
-            x[i] = x[i] / r * (weight[i] + (d->norm_plus_one ? 1 : 0));
+            x[i] = x[i] / r * (weight[i] + (k->norm_plus_one ? 1 : 0));
     }
 }
 
-int64_t mha__dialect_offset(const mha_case *c, size_t b)
+int64_t mha__case_offset(const mha_case *c, size_t b)
 {
     return c->semantics.position_offset ? c->semantics.position_offset[b] : (int64_t)c->P;
 }
 
 /* Where row t of the queries or of the new keys stands. */
-static int64_t position_of(const mha__dialect_bench *w, const mha__dialect *d, bool keys, size_t b, size_t t)
+static int64_t position_of(const mha_case *c, const mha__row_knobs *k, bool keys, size_t b, size_t t)
 {
-    const mha_case *c = w->c;
     const mha_view *ids = &c->semantics.rope.q_positions;
-    int64_t shift = keys ? d->rope_shift_k : d->rope_shift_q;
-    if (d->rope_restart)
+    int64_t shift = keys ? k->rope_shift_k : k->rope_shift_q;
+    if (k->rope_restart)
         return (int64_t)t + shift;
     if (ids->data && (!keys || c->T_q == c->T_k))
         return ((const int64_t *)ids->data)[(ids->shape[0] == 1 ? 0 : b) * ids->shape[1] + t] + shift;
-    return (keys ? (int64_t)c->P : mha__dialect_offset(c, b)) + (int64_t)t + shift;
+    return (keys ? (int64_t)c->P : mha__case_offset(c, b)) + (int64_t)t + shift;
 }
 
-static void cos_sin(const mha__dialect_bench *w, const mha__dialect *d, bool keys, size_t b, size_t t, size_t i,
+static void cos_sin(const mha_case *c, const mha__row_knobs *k, int64_t position, size_t b, size_t t, size_t i,
                     double *cosine, double *sine)
 {
-    const mha_view *tc = &w->c->semantics.rope.cos_table, *ts = &w->c->semantics.rope.sin_table;
-    int64_t position = position_of(w, d, keys, b, t);
-    size_t half = (size_t)d->rope_dim / 2;
+    const mha_view *tc = &c->semantics.rope.cos_table, *ts = &c->semantics.rope.sin_table;
+    size_t half = (size_t)k->rope_dim / 2;
     bool per_row = tc->rank == 3;
-    if (tc->data && !d->rope_formula && i < tc->shape[tc->rank - 1]) {
+    if (tc->data && !k->rope_formula && i < tc->shape[tc->rank - 1]) {
         const size_t by_row[] = {tc->shape[0] == 1 ? 0 : b, t, i}, by_position[] = {(size_t)position, i};
         if (per_row || (position >= 0 && (size_t)position < tc->shape[0])) {
             *cosine = mha_view_get(tc, per_row ? by_row : by_position);
@@ -351,47 +398,77 @@ static void cos_sin(const mha__dialect_bench *w, const mha__dialect *d, bool key
             return;
         }
     }
-    double angle = (double)position * pow(d->rope_base, -(double)i / (double)half);
+    double angle = (double)position * pow(k->rope_base, -(double)i / (double)half);
     *cosine = cos(angle);
     *sine = sin(angle);
 }
 
-static void rotate(const mha__dialect_bench *w, const mha__dialect *d, int which, size_t b, double *x)
+static void rotate(const mha__variant_inputs *w, const mha__row_knobs *k, int which, size_t b, double *x)
 {
-    size_t dim = (size_t)d->rope_dim, half = dim / 2, width = w->d[which];
-    if (d->rope == MHA_ROPE_NONE || dim > width)
+    size_t dim = (size_t)k->rope_dim, half = dim / 2, width = w->d[which];
+    if (k->rope == MHA_ROPE_NONE || dim > width)
         return;
-    for (size_t t = 0; t < w->T[which]; t++)
+    for (size_t t = 0; t < w->T[which]; t++) {
+        const int64_t position = position_of(w->c, k, which != PROJECTION_Q, b, t);
         for (size_t i = 0; i < half; i++) {
             double c, s;
-            cos_sin(w, d, which != DIALECT_Q, b, t, i, &c, &s);
-            if (d->rope_inverse)
+            cos_sin(w->c, k, position, b, t, i, &c, &s);
+            if (k->rope_inverse)
                 s = -s;
-            size_t first = d->rope == MHA_ROPE_INTERLEAVED ? 2 * i : i;
-            size_t second = d->rope == MHA_ROPE_INTERLEAVED ? 2 * i + 1 : i + half;
+            size_t first = k->rope == MHA_ROPE_INTERLEAVED ? 2 * i : i;
+            size_t second = k->rope == MHA_ROPE_INTERLEAVED ? 2 * i + 1 : i + half;
             for (size_t h = 0; h < w->h[which]; h++) {
                 double *row = x + (t * w->h[which] + h) * width, x1 = row[first], x2 = row[second];
                 row[first] = x1 * c - x2 * s;
                 row[second] = x2 * c + x1 * s;
             }
         }
+    }
 }
 
-void mha__dialect_rows(mha__dialect_bench *w, const mha__dialect *d, size_t b, const double *rows[3])
+/* The knobs that the rows of q, k or v depend on. */
+static mha__row_knobs row_key(const mha__variant_inputs *w, const mha__row_knobs *k, int which)
 {
-    int parts = w->c->kind == CASE_ROPE ? 1 : 3;
-    for (int i = 0; i < parts; i++) {
-        rows[i] = biased(w, &d->projection, i, b);
-        double *x = w->split[i];
-        for (size_t t = 0; t < w->T[i]; t++)
-            for (size_t h = 0; h < w->h[i]; h++)
-                for (size_t f = 0; f < w->d[i]; f++)
-                    *x++ = rows[i][mha__dialect_column(d->split, w->T[i], w->h[i], w->d[i], t, h, f)];
-        if (i < 2 && !d->norm_after_rope)
-            normalise(w, d, i, w->split[i]);
-        if (i < 2 || d->rope_values)
-            rotate(w, d, i, b, w->split[i]);
-        if (i < 2 && d->norm_after_rope)
-            normalise(w, d, i, w->split[i]);
+    mha__row_knobs key = product_key(k, which);
+    for (int s = 0; s < 3; s++)
+        key.no_bias[s] = k->packing != PACKING_RIGHT || s == k->source[which] ? k->no_bias[s] : 0;
+    key.split = k->split;
+    if (which < 2 && w->norm[which]) {
+        key.no_norm = k->no_norm;
+        key.norm_after_rope = k->norm_after_rope;
+        key.norm_plus_one = k->norm_plus_one;
     }
+    if (which < 2 || k->rope_values) {
+        key.rope = k->rope;
+        key.rope_dim = k->rope_dim;
+        key.rope_inverse = k->rope_inverse;
+        key.rope_restart = k->rope_restart;
+        key.rope_formula = k->rope_formula;
+        key.rope_base = k->rope_base;
+        key.rope_shift_q = which == PROJECTION_Q ? k->rope_shift_q : 0;
+        key.rope_shift_k = which != PROJECTION_Q ? k->rope_shift_k : 0;
+    }
+    return key;
+}
+
+const double *mha__rows_make(mha__row_maker *maker, const mha__row_knobs *knobs, int which, size_t b, bool all_rows)
+{
+    const mha__variant_inputs *w = maker->inputs;
+    all_rows |= which != PROJECTION_Q || !maker->needed || knobs->split == HEADS_UNTRANSPOSED;
+    const double *x = NULL;
+    bool found;
+    const mha__row_slot wanted = {row_key(w, knobs, which), which, false, all_rows, b, 0, NULL};
+    mha__row_slot *slot = slot_for(maker, &wanted, &found);
+    if (found)
+        return slot->rows;
+    x = product(maker, knobs, which, b, all_rows);
+    add_bias(maker, knobs, which, x, maker->unsplit);
+    split_heads(w, knobs->split, which, maker->unsplit, slot->rows);
+    if (which < 2 && !knobs->norm_after_rope)
+        normalise(w, knobs, which, slot->rows);
+    if (which < 2 || knobs->rope_values)
+        rotate(w, knobs, which, b, slot->rows);
+    if (which < 2 && knobs->norm_after_rope)
+        normalise(w, knobs, which, slot->rows);
+    return slot->rows;
 }

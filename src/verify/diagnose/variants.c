@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "verify/diagnose/variant_forward.h"
+#include "verify/diagnose/knobs.h"
 
 /* ---------------------------------------------------------------- what a case has */
 
@@ -73,7 +73,7 @@ static bool tables_reach(const mha_case *c, int64_t shift)
 
 /* One line each: the name of the function, when it applies, what it changes. */
 #define APPLY(name, when, change)                                                                                      \
-    static bool name(const mha_case *c, mha__dialect *d)                                                                \
+    static bool name(const mha_case *c, mha__knobs *k)                                                                \
     {                                                                                                                  \
         (void)c;                                                                                                       \
         if (!(when))                                                                                                   \
@@ -82,149 +82,149 @@ static bool tables_reach(const mha_case *c, int64_t shift)
         return true;                                                                                                   \
     }
 
-APPLY(transpose_q, is_square(c, MHA_W_Q), d->projection.transposed[DIALECT_Q] = 1)
-APPLY(transpose_k, is_square(c, MHA_W_K), d->projection.transposed[DIALECT_K] = 1)
-APPLY(transpose_v, is_square(c, MHA_W_V), d->projection.transposed[DIALECT_V] = 1)
-APPLY(transpose_o, is_square(c, MHA_W_O), d->projection.transposed[DIALECT_O] = 1)
+APPLY(transpose_q, is_square(c, MHA_W_Q), k->rows.transposed[PROJECTION_Q] = 1)
+APPLY(transpose_k, is_square(c, MHA_W_K), k->rows.transposed[PROJECTION_K] = 1)
+APPLY(transpose_v, is_square(c, MHA_W_V), k->rows.transposed[PROJECTION_V] = 1)
+APPLY(transpose_o, is_square(c, MHA_W_O), k->rows.transposed[PROJECTION_O] = 1)
 
-static bool transpose_all(const mha_case *c, mha__dialect *d)
+static bool transpose_all(const mha_case *c, mha__knobs *k)
 {
-    return transpose_q(c, d) && transpose_k(c, d) && transpose_v(c, d) && transpose_o(c, d);
+    return transpose_q(c, k) && transpose_k(c, k) && transpose_v(c, k) && transpose_o(c, k);
 }
 
-static bool order(const mha_case *c, mha__dialect *d, int q, int k, int v)
+static bool order(const mha_case *c, mha__knobs *knobs, int q, int k, int v)
 {
     if (!is_packable(c))
         return false;
     const int source[] = {q, k, v};
-    memcpy(d->projection.source, source, sizeof source);
+    memcpy(knobs->rows.source, source, sizeof source);
     return true;
 }
 
-static bool order_kqv(const mha_case *c, mha__dialect *d)
+static bool order_kqv(const mha_case *c, mha__knobs *k)
 {
-    return order(c, d, 1, 0, 2);
+    return order(c, k, 1, 0, 2);
 }
-static bool order_qvk(const mha_case *c, mha__dialect *d)
+static bool order_qvk(const mha_case *c, mha__knobs *k)
 {
-    return order(c, d, 0, 2, 1);
+    return order(c, k, 0, 2, 1);
 }
-static bool order_vkq(const mha_case *c, mha__dialect *d)
+static bool order_vkq(const mha_case *c, mha__knobs *k)
 {
-    return order(c, d, 2, 1, 0);
+    return order(c, k, 2, 1, 0);
 }
-static bool order_kvq(const mha_case *c, mha__dialect *d)
+static bool order_kvq(const mha_case *c, mha__knobs *k)
 {
-    return order(c, d, 1, 2, 0);
+    return order(c, k, 1, 2, 0);
 }
-static bool order_vqk(const mha_case *c, mha__dialect *d)
+static bool order_vqk(const mha_case *c, mha__knobs *k)
 {
-    return order(c, d, 2, 0, 1);
+    return order(c, k, 2, 0, 1);
 }
-APPLY(packed_interleaved, is_packable(c) && c->H > 1, d->projection.packing = PACKING_READ_INTERLEAVED)
-APPLY(packed_blocks, is_packable(c) && c->H > 1, d->projection.packing = PACKING_READ_BLOCKS)
+APPLY(packed_interleaved, is_packable(c) && c->H > 1, k->rows.packing = PACKING_READ_INTERLEAVED)
+APPLY(packed_blocks, is_packable(c) && c->H > 1, k->rows.packing = PACKING_READ_BLOCKS)
 
-APPLY(no_bias_q, has_weight(c, MHA_B_Q), d->projection.no_bias[DIALECT_Q] = 1)
-APPLY(no_bias_k, has_weight(c, MHA_B_K), d->projection.no_bias[DIALECT_K] = 1)
-APPLY(no_bias_v, has_weight(c, MHA_B_V), d->projection.no_bias[DIALECT_V] = 1)
-APPLY(no_bias_o, has_weight(c, MHA_B_O), d->projection.no_bias[DIALECT_O] = 1)
+APPLY(no_bias_q, has_weight(c, MHA_B_Q), k->rows.no_bias[PROJECTION_Q] = 1)
+APPLY(no_bias_k, has_weight(c, MHA_B_K), k->rows.no_bias[PROJECTION_K] = 1)
+APPLY(no_bias_v, has_weight(c, MHA_B_V), k->rows.no_bias[PROJECTION_V] = 1)
+APPLY(no_bias_o, has_weight(c, MHA_B_O), k->rows.no_bias[PROJECTION_O] = 1)
 
-static bool no_bias(const mha_case *c, mha__dialect *d)
+static bool no_bias(const mha_case *c, mha__knobs *k)
 {
-    int n = no_bias_q(c, d);
-    n += no_bias_k(c, d);
-    n += no_bias_v(c, d);
-    return n + no_bias_o(c, d) > 1;
+    int n = no_bias_q(c, k);
+    n += no_bias_k(c, k);
+    n += no_bias_v(c, k);
+    return n + no_bias_o(c, k) > 1;
 }
 
-APPLY(weights_f16, has_layer(c), d->projection.round_weights = ROUND_F16)
-APPLY(weights_bf16, has_layer(c), d->projection.round_weights = ROUND_BF16)
-APPLY(inputs_f16, true, d->projection.round_inputs = ROUND_F16)
-APPLY(inputs_bf16, true, d->projection.round_inputs = ROUND_BF16)
+APPLY(weights_f16, has_layer(c), k->rows.round_weights = ROUND_F16)
+APPLY(weights_bf16, has_layer(c), k->rows.round_weights = ROUND_BF16)
+APPLY(inputs_f16, true, k->rows.round_inputs = ROUND_F16)
+APPLY(inputs_bf16, true, k->rows.round_inputs = ROUND_BF16)
 
-APPLY(split_interleaved, c->H > 1, d->split = HEADS_INTERLEAVED)
-APPLY(split_untransposed, c->H > 1, d->split = HEADS_UNTRANSPOSED)
-APPLY(merge_interleaved, attends(c) && c->H > 1, d->merge = HEADS_INTERLEAVED)
-APPLY(merge_untransposed, attends(c) && c->H > 1, d->merge = HEADS_UNTRANSPOSED)
-APPLY(groups_tiled, attends(c) && c->H_kv > 1 && c->H_kv < c->H, d->tiled = 1)
+APPLY(split_interleaved, c->H > 1, k->rows.split = HEADS_INTERLEAVED)
+APPLY(split_untransposed, c->H > 1, k->rows.split = HEADS_UNTRANSPOSED)
+APPLY(merge_interleaved, attends(c) && c->H > 1, k->merge = HEADS_INTERLEAVED)
+APPLY(merge_untransposed, attends(c) && c->H > 1, k->merge = HEADS_UNTRANSPOSED)
+APPLY(groups_tiled, attends(c) && c->H_kv > 1 && c->H_kv < c->H, k->tiled = 1)
 
 /* ---------------------------------------------------------------- norm and rotation */
 
-APPLY(norm_missing, has_norm(c), d->no_norm = 1)
-APPLY(norm_after_rope, has_norm(c) && has_rope(c), d->norm_after_rope = 1)
-APPLY(norm_plus_one, has_norm(c), d->norm_plus_one = 1)
+APPLY(norm_missing, has_norm(c), k->rows.no_norm = 1)
+APPLY(norm_after_rope, has_norm(c) && has_rope(c), k->rows.norm_after_rope = 1)
+APPLY(norm_plus_one, has_norm(c), k->rows.norm_plus_one = 1)
 
-APPLY(rope_missing, has_rope(c), d->rope = MHA_ROPE_NONE)
-APPLY(rope_pairing, has_rope(c), d->rope = d->rope == MHA_ROPE_INTERLEAVED ? MHA_ROPE_HALF_SPLIT : MHA_ROPE_INTERLEAVED)
-APPLY(rope_inverse, has_rope(c), d->rope_inverse = 1)
-APPLY(rope_query_ahead, has_rope(c) && attends(c) && tables_reach(c, 1), d->rope_shift_q += 1)
-APPLY(rope_query_behind, has_rope(c) && attends(c) && tables_reach(c, -1), d->rope_shift_q -= 1)
-APPLY(rope_from_1, has_rope(c) && tables_reach(c, 1), d->rope_shift_q += 1; d->rope_shift_k += 1)
+APPLY(rope_missing, has_rope(c), k->rows.rope = MHA_ROPE_NONE)
+APPLY(rope_pairing, has_rope(c), k->rows.rope = k->rows.rope == MHA_ROPE_INTERLEAVED ? MHA_ROPE_HALF_SPLIT : MHA_ROPE_INTERLEAVED)
+APPLY(rope_inverse, has_rope(c), k->rows.rope_inverse = 1)
+APPLY(rope_query_ahead, has_rope(c) && attends(c) && tables_reach(c, 1), k->rows.rope_shift_q += 1)
+APPLY(rope_query_behind, has_rope(c) && attends(c) && tables_reach(c, -1), k->rows.rope_shift_q -= 1)
+APPLY(rope_from_1, has_rope(c) && tables_reach(c, 1), k->rows.rope_shift_q += 1; k->rows.rope_shift_k += 1)
 APPLY(rope_restart, has_rope(c) && (c->P > 0 || c->semantics.rope.q_positions.data) && tables_reach(c, 0),
-      d->rope_restart = 1)
-APPLY(rope_values, has_rope(c) && attends(c), d->rope_values = 1)
-APPLY(rope_full, has_rope(c) && (size_t)d->rope_dim < c->d_k && c->d_k % 2 == 0, d->rope_dim = (int)c->d_k;
-      d->rope_formula = 1)
+      k->rows.rope_restart = 1)
+APPLY(rope_values, has_rope(c) && attends(c), k->rows.rope_values = 1)
+APPLY(rope_full, has_rope(c) && (size_t)k->rows.rope_dim < c->d_k && c->d_k % 2 == 0, k->rows.rope_dim = (int)c->d_k;
+      k->rows.rope_formula = 1)
 
-static bool rope_base(const mha_case *c, mha__dialect *d, double base)
+static bool rope_base(const mha_case *c, mha__knobs *k, double base)
 {
-    if (!has_rope(c) || (!c->semantics.rope.cos_table.data && d->rope_base == base))
+    if (!has_rope(c) || (!c->semantics.rope.cos_table.data && k->rows.rope_base == base))
         return false;
-    d->rope_base = base;
-    d->rope_formula = 1;
+    k->rows.rope_base = base;
+    k->rows.rope_formula = 1;
     return true;
 }
 
-static bool rope_base_1e4(const mha_case *c, mha__dialect *d)
+static bool rope_base_1e4(const mha_case *c, mha__knobs *k)
 {
-    return rope_base(c, d, 1e4);
+    return rope_base(c, k, 1e4);
 }
-static bool rope_base_5e5(const mha_case *c, mha__dialect *d)
+static bool rope_base_5e5(const mha_case *c, mha__knobs *k)
 {
-    return rope_base(c, d, 5e5);
+    return rope_base(c, k, 5e5);
 }
-static bool rope_base_1e6(const mha_case *c, mha__dialect *d)
+static bool rope_base_1e6(const mha_case *c, mha__knobs *k)
 {
-    return rope_base(c, d, 1e6);
+    return rope_base(c, k, 1e6);
 }
 
 /* ---------------------------------------------------------------- scores */
 
-static bool scale_to(const mha_case *c, mha__dialect *d, double scale)
+static bool scale_to(const mha_case *c, mha__knobs *k, double scale)
 {
-    if (!attends(c) || fabs(d->scale - scale) <= 1e-9 * fabs(scale))
+    if (!attends(c) || fabs(k->scale - scale) <= 1e-9 * fabs(scale))
         return false;
-    d->scale = scale;
+    k->scale = scale;
     return true;
 }
 
-static bool scale_default(const mha_case *c, mha__dialect *d)
+static bool scale_default(const mha_case *c, mha__knobs *k)
 {
-    return scale_to(c, d, 1 / sqrt((double)c->d_k));
+    return scale_to(c, k, 1 / sqrt((double)c->d_k));
 }
-static bool scale_missing(const mha_case *c, mha__dialect *d)
+static bool scale_missing(const mha_case *c, mha__knobs *k)
 {
-    return scale_to(c, d, 1);
+    return scale_to(c, k, 1);
 }
-static bool scale_twice(const mha_case *c, mha__dialect *d)
+static bool scale_twice(const mha_case *c, mha__knobs *k)
 {
-    return scale_to(c, d, d->scale * d->scale);
+    return scale_to(c, k, k->scale * k->scale);
 }
-static bool scale_no_root(const mha_case *c, mha__dialect *d)
+static bool scale_no_root(const mha_case *c, mha__knobs *k)
 {
-    return scale_to(c, d, 1 / (double)c->d_k);
+    return scale_to(c, k, 1 / (double)c->d_k);
 }
-static bool scale_d_v(const mha_case *c, mha__dialect *d)
+static bool scale_d_v(const mha_case *c, mha__knobs *k)
 {
-    return scale_to(c, d, 1 / sqrt((double)c->d_v));
+    return scale_to(c, k, 1 / sqrt((double)c->d_v));
 }
-static bool scale_inverse(const mha_case *c, mha__dialect *d)
+static bool scale_inverse(const mha_case *c, mha__knobs *k)
 {
-    return scale_to(c, d, sqrt((double)c->d_k));
+    return scale_to(c, k, sqrt((double)c->d_k));
 }
-static bool scale_d_model(const mha_case *c, mha__dialect *d)
+static bool scale_d_model(const mha_case *c, mha__knobs *k)
 {
-    return scale_to(c, d, 1 / sqrt((double)c->E_q));
+    return scale_to(c, k, 1 / sqrt((double)c->E_q));
 }
 
 static bool has_cap(const mha_case *c)
@@ -232,18 +232,18 @@ static bool has_cap(const mha_case *c)
     return attends(c) && c->semantics.softcap > 0;
 }
 
-APPLY(softcap_missing, has_cap(c), d->softcap = 0)
-APPLY(softcap_after_mask, has_cap(c), d->cap_after_mask = 1)
-APPLY(softcap_before_scale, has_cap(c), d->cap_before_scale = 1)
-APPLY(softcap_no_factor, has_cap(c), d->cap_no_factor = 1)
+APPLY(softcap_missing, has_cap(c), k->softcap = 0)
+APPLY(softcap_after_mask, has_cap(c), k->cap_after_mask = 1)
+APPLY(softcap_before_scale, has_cap(c), k->cap_before_scale = 1)
+APPLY(softcap_no_factor, has_cap(c), k->cap_no_factor = 1)
 
 /* ---------------------------------------------------------------- what is visible */
 
-APPLY(causal_missing, c->semantics.causal, d->causal = 0)
-APPLY(causal_top_left, attends(c), d->causal = 1; d->causal_align = 1)
-APPLY(causal_bottom_right, attends(c), d->causal = 1; d->causal_align = 2)
-APPLY(causal_strict, c->semantics.causal, d->causal_shift -= 1)
-APPLY(causal_plus_1, c->semantics.causal, d->causal_shift += 1)
+APPLY(causal_missing, c->semantics.causal, k->causal = 0)
+APPLY(causal_top_left, attends(c), k->causal = 1; k->causal_align = CAUSAL_TOP_LEFT)
+APPLY(causal_bottom_right, attends(c), k->causal = 1; k->causal_align = CAUSAL_BOTTOM_RIGHT)
+APPLY(causal_strict, c->semantics.causal, k->causal_shift -= 1)
+APPLY(causal_plus_1, c->semantics.causal, k->causal_shift += 1)
 
 static bool has_left(const mha_case *c)
 {
@@ -255,84 +255,84 @@ static bool has_right(const mha_case *c)
     return c->semantics.window && c->semantics.window_right >= 0;
 }
 
-APPLY(window_missing, c->semantics.window, d->window = 0)
-APPLY(window_left_less, has_left(c) && d->window_left > 0, d->window_left -= 1)
-APPLY(window_left_more, has_left(c), d->window_left += 1)
-APPLY(window_right_less, has_right(c) && d->window_right > 0, d->window_right -= 1)
-APPLY(window_right_more, has_right(c), d->window_right += 1)
-APPLY(window_both_sides, has_left(c), d->window_right = d->window_left)
-APPLY(window_left_only, has_left(c) && has_right(c), d->window_right = -1)
-APPLY(window_right_only, has_left(c) && has_right(c), d->window_left = -1)
+APPLY(window_missing, c->semantics.window, k->window = 0)
+APPLY(window_left_less, has_left(c) && k->window_left > 0, k->window_left -= 1)
+APPLY(window_left_more, has_left(c), k->window_left += 1)
+APPLY(window_right_less, has_right(c) && k->window_right > 0, k->window_right -= 1)
+APPLY(window_right_more, has_right(c), k->window_right += 1)
+APPLY(window_both_sides, has_left(c), k->window_right = k->window_left)
+APPLY(window_left_only, has_left(c) && has_right(c), k->window_right = -1)
+APPLY(window_right_only, has_left(c) && has_right(c), k->window_left = -1)
 
 static int flipped(int kind)
 {
     return kind == MHA_MASK_KEEPS ? MHA_MASK_HIDES : MHA_MASK_KEEPS;
 }
 
-APPLY(mask_polarity, c->semantics.mask.kind > MHA_MASK_ADDITIVE, d->mask_kind = flipped(d->mask_kind))
-APPLY(padding_polarity, c->semantics.key_padding.kind > MHA_MASK_ADDITIVE, d->padding_kind = flipped(d->padding_kind))
-APPLY(mask_missing, c->semantics.mask.kind != MHA_MASK_NONE, d->mask_kind = MHA_MASK_NONE)
-APPLY(mask_subtracted, c->semantics.mask.kind == MHA_MASK_ADDITIVE, d->mask_sign = -1)
-APPLY(padding_missing, c->semantics.key_padding.kind != MHA_MASK_NONE, d->padding_kind = MHA_MASK_NONE)
-APPLY(padding_excluded, c->semantics.has_padding_fill, d->use_padding_fill = 0)
-APPLY(lengths_missing, c->semantics.kv_lengths, d->use_lengths = 0)
-APPLY(lengths_less, c->semantics.kv_lengths, d->lengths_shift -= 1)
-APPLY(lengths_more, c->semantics.kv_lengths, d->lengths_shift += 1)
-APPLY(cache_ignored, c->P > 0, d->use_cache = 0)
+APPLY(mask_polarity, c->semantics.mask.kind > MHA_MASK_ADDITIVE, k->mask_kind = flipped(k->mask_kind))
+APPLY(padding_polarity, c->semantics.key_padding.kind > MHA_MASK_ADDITIVE, k->padding_kind = flipped(k->padding_kind))
+APPLY(mask_missing, c->semantics.mask.kind != MHA_MASK_NONE, k->mask_kind = MHA_MASK_NONE)
+APPLY(mask_subtracted, c->semantics.mask.kind == MHA_MASK_ADDITIVE, k->mask_sign = -1)
+APPLY(padding_missing, c->semantics.key_padding.kind != MHA_MASK_NONE, k->padding_kind = MHA_MASK_NONE)
+APPLY(padding_excluded, c->semantics.has_padding_fill, k->use_padding_fill = 0)
+APPLY(lengths_missing, c->semantics.kv_lengths, k->use_lengths = 0)
+APPLY(lengths_less, c->semantics.kv_lengths, k->lengths_shift -= 1)
+APPLY(lengths_more, c->semantics.kv_lengths, k->lengths_shift += 1)
+APPLY(cache_ignored, c->P > 0, k->use_cache = 0)
 
-static bool fill(const mha_case *c, mha__dialect *d, dialect_fill how, double value)
+static bool fill(const mha_case *c, mha__knobs *k, int how, double value)
 {
     if (!attends(c))
         return false;
-    d->fill = how;
-    d->fill_value = value;
+    k->fill = how;
+    k->fill_value = value;
     return true;
 }
 
 static const double lowest = -3.4028234663852886e38; /* of float32 */
 
-static bool fill_1e4(const mha_case *c, mha__dialect *d)
+static bool fill_1e4(const mha_case *c, mha__knobs *k)
 {
-    return fill(c, d, FILL_REPLACE, -1e4);
+    return fill(c, k, FILL_REPLACE, -1e4);
 }
-static bool fill_1e9(const mha_case *c, mha__dialect *d)
+static bool fill_1e9(const mha_case *c, mha__knobs *k)
 {
-    return fill(c, d, FILL_REPLACE, -1e9);
+    return fill(c, k, FILL_REPLACE, -1e9);
 }
-static bool fill_lowest(const mha_case *c, mha__dialect *d)
+static bool fill_lowest(const mha_case *c, mha__knobs *k)
 {
-    return fill(c, d, FILL_REPLACE, lowest);
+    return fill(c, k, FILL_REPLACE, lowest);
 }
-static bool fill_add_1e4(const mha_case *c, mha__dialect *d)
+static bool fill_add_1e4(const mha_case *c, mha__knobs *k)
 {
-    return fill(c, d, FILL_ADD, -1e4);
+    return fill(c, k, FILL_ADD, -1e4);
 }
-static bool fill_add_1e9(const mha_case *c, mha__dialect *d)
+static bool fill_add_1e9(const mha_case *c, mha__knobs *k)
 {
-    return fill(c, d, FILL_ADD, -1e9);
+    return fill(c, k, FILL_ADD, -1e9);
 }
-static bool fill_zero(const mha_case *c, mha__dialect *d)
+static bool fill_zero(const mha_case *c, mha__knobs *k)
 {
-    return fill(c, d, FILL_REPLACE, 0);
+    return fill(c, k, FILL_REPLACE, 0);
 }
 
-APPLY(alibi_missing, c->semantics.alibi_slopes, d->alibi_sign = 0)
-APPLY(alibi_sign, c->semantics.alibi_slopes, d->alibi_sign = -1)
-APPLY(alibi_from_0, c->semantics.alibi_slopes, d->alibi_from_0 = 1)
+APPLY(alibi_missing, c->semantics.alibi_slopes, k->alibi_sign = 0)
+APPLY(alibi_sign, c->semantics.alibi_slopes, k->alibi_sign = -1)
+APPLY(alibi_from_0, c->semantics.alibi_slopes, k->alibi_from_0 = 1)
 
 /* ---------------------------------------------------------------- softmax */
 
-APPLY(softmax_queries, attends(c), d->axis = AXIS_QUERIES)
-APPLY(softmax_heads, attends(c) && c->H > 1, d->axis = AXIS_HEADS)
-APPLY(sinks_missing, has_weight(c, MHA_SINKS), d->use_sinks = 0)
-APPLY(plus_one_missing, c->semantics.softmax_plus_one, d->plus_one = 0)
-APPLY(plus_one_added, attends(c) && !c->semantics.softmax_plus_one, d->plus_one = 1)
-APPLY(bias_row_missing, has_weight(c, MHA_BIAS_K), d->bias_row = 0)
-APPLY(zero_row_missing, c->semantics.zero_row, d->zero_row = 0)
-APPLY(empty_nan, attends(c) && hides(c) && !d->empty_nan, d->empty_nan = 1)
-APPLY(empty_zero, attends(c) && hides(c) && d->empty_nan, d->empty_nan = 0)
-APPLY(hidden_propagate, attends(c) && hides(c) && !d->propagate, d->propagate = 1)
-APPLY(hidden_ignore, attends(c) && hides(c) && d->propagate, d->propagate = 0)
+APPLY(softmax_queries, attends(c), k->axis = AXIS_QUERIES)
+APPLY(softmax_heads, attends(c) && c->H > 1, k->axis = AXIS_HEADS)
+APPLY(sinks_missing, has_weight(c, MHA_SINKS), k->use_sinks = 0)
+APPLY(plus_one_missing, c->semantics.softmax_plus_one, k->plus_one = 0)
+APPLY(plus_one_added, attends(c) && !c->semantics.softmax_plus_one, k->plus_one = 1)
+APPLY(bias_row_missing, has_weight(c, MHA_BIAS_K), k->bias_row = 0)
+APPLY(zero_row_missing, c->semantics.zero_row, k->zero_row = 0)
+APPLY(empty_nan, attends(c) && hides(c) && !k->empty_nan, k->empty_nan = 1)
+APPLY(empty_zero, attends(c) && hides(c) && k->empty_nan, k->empty_nan = 0)
+APPLY(hidden_propagate, attends(c) && hides(c) && !k->propagate, k->propagate = 1)
+APPLY(hidden_ignore, attends(c) && hides(c) && k->propagate, k->propagate = 0)
 
 /* ---------------------------------------------------------------- the list */
 

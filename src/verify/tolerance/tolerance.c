@@ -63,6 +63,12 @@ static void worst_case(const mha__request *request, const mha__attempt *exact, m
     }
 }
 
+/* What follows from the error E of float32 and the largest element. */
+static double usual(int wide, double E, double largest)
+{
+    return wide ? 64 * (0x1p-29 * E + 0x1p-53 * largest) : 16 * (E + 0x1p-24 * largest);
+}
+
 static mha_status run(mha__attempt *attempt, const mha__request *request, mha_path path, mha_layout layout,
                       const bool wanted[MHA_STAGE_COUNT], mha_error *error)
 {
@@ -97,11 +103,21 @@ mha_status mha__tolerance_of(const mha__request *request, mha_layout layout, con
             continue;
         mha_difference d;
         TRY(mha_compare(&runs->narrow.stages[s], &runs->exact.stages[s], 0, 0, &d, error));
-        double E = d.max_abs;
-        tolerance->atol[0][s] = fmin(tolerance->atol[0][s], 16 * (E + 0x1p-24 * most) + angles[0][s]);
-        tolerance->atol[1][s] = fmin(tolerance->atol[1][s], 64 * (0x1p-29 * E + 0x1p-53 * most) + angles[1][s]);
+        for (int wide = 0; wide < 2; wide++)
+            tolerance->atol[wide][s] =
+                fmin(tolerance->atol[wide][s], usual(wide, d.max_abs, most) + angles[wide][s]);
     }
     return MHA_OK;
+}
+
+void mha__tolerance_of_error(const mha__request *request, const mha__attempt *ran, mha_stage stage, double error,
+                             double largest, double atol[2])
+{
+    mha__tolerance t;
+    double angles[2][MHA_STAGE_COUNT];
+    worst_case(request, ran, &t, angles);
+    for (int wide = 0; wide < 2; wide++)
+        atol[wide] = fmin(t.atol[wide][stage], usual(wide, error, largest) + angles[wide][stage]);
 }
 
 void mha__two_runs_free(mha__two_runs *runs)

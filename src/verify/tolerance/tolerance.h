@@ -42,6 +42,10 @@ typedef struct mha__two_runs {
 mha_status mha__tolerance_of(const mha__request *request, mha_layout layout, const bool wanted[MHA_STAGE_COUNT],
                              mha__two_runs *runs, mha__tolerance *tolerance, mha_error *error);
 void mha__two_runs_free(mha__two_runs *runs);
+/* The same for one stage, where the error that float32 makes on this call is known, and the largest element of the
+ * stage. `ran`: a forward of the request that kept the stages of mha__magnitudes_want, on any path. */
+void mha__tolerance_of_error(const mha__request *request, const mha__attempt *ran, mha_stage stage, double error,
+                             double largest, double atol[2]);
 /* The tolerance of a case of kind rope, for each stage: one rotation alone. */
 mha__tolerance mha__tolerance_of_rope(const mha_case *c);
 

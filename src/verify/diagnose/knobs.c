@@ -1,0 +1,66 @@
+/* The knobs as a case has them, and which sets of them are the same. */
+#include <math.h>
+#include <string.h>
+
+#include "verify/diagnose/knobs.h"
+
+mha__knobs mha__knobs_of(const mha_case *c)
+{
+    const mha_semantics *s = &c->semantics;
+    return (mha__knobs){
+        .rows = {.source = {0, 1, 2},
+                 .rope = (int)s->rope.kind,
+                 .rope_dim = (int)(s->rope.dim ? s->rope.dim : c->d_k),
+                 .rope_base = s->rope.base > 0 ? s->rope.base : 10000},
+        .scale = s->has_scale || s->scale != 0 ? s->scale : 1 / sqrt((double)c->d_k),
+        .softcap = s->softcap,
+        .causal = s->causal,
+        .window = s->window,
+        .window_left = s->window_left,
+        .window_right = s->window_right,
+        .use_lengths = s->kv_lengths != NULL,
+        .mask_kind = (int)s->mask.kind,
+        .padding_kind = (int)s->key_padding.kind,
+        .use_padding_fill = s->has_padding_fill || s->padding_fill != 0,
+        .mask_sign = 1,
+        .alibi_sign = s->alibi_slopes ? 1 : 0,
+        .use_cache = 1,
+        .use_sinks = 1,
+        .plus_one = s->softmax_plus_one,
+        .bias_row = c->weights[CASE_RECORDED][MHA_BIAS_K].data != NULL,
+        .zero_row = s->zero_row,
+        .empty_nan = s->empty_rows == MHA_EMPTY_NAN,
+        .propagate = s->hidden_values == MHA_HIDDEN_PROPAGATE,
+    };
+}
+
+/* Field by field: what lies between the fields of a struct need not be equal. */
+bool mha__row_knobs_equal(const mha__row_knobs *a, const mha__row_knobs *b)
+{
+    bool equal = memcmp(a->source, b->source, sizeof a->source) == 0 &&
+                 memcmp(a->transposed, b->transposed, sizeof a->transposed) == 0 &&
+                 memcmp(a->no_bias, b->no_bias, sizeof a->no_bias) == 0;
+#define SAME(type, name) equal = equal && a->name == b->name;
+    ROW_KNOB_LIST(SAME)
+#undef SAME
+    return equal;
+}
+
+bool mha__knobs_equal(const mha__knobs *a, const mha__knobs *b)
+{
+    bool equal = mha__row_knobs_equal(&a->rows, &b->rows);
+#define SAME(type, name) equal = equal && a->name == b->name;
+    KNOB_LIST(SAME)
+#undef SAME
+    return equal;
+}
+
+bool mha__knobs_see_alike(const mha__knobs *a, const mha__knobs *b)
+{
+    return a->causal == b->causal && a->causal_align == b->causal_align && a->causal_shift == b->causal_shift &&
+           a->window == b->window && a->window_left == b->window_left && a->window_right == b->window_right &&
+           a->use_lengths == b->use_lengths && a->lengths_shift == b->lengths_shift && a->mask_kind == b->mask_kind &&
+           a->mask_sign == b->mask_sign && a->padding_kind == b->padding_kind &&
+           a->use_padding_fill == b->use_padding_fill && a->alibi_sign == b->alibi_sign &&
+           a->alibi_from_0 == b->alibi_from_0 && a->use_cache == b->use_cache;
+}

@@ -1,0 +1,117 @@
+/* A variant of attention as a set of knobs: one for each way in which people's attention differs from what was meant. */
+#ifndef MHA_VERIFY_DIAGNOSE_KNOBS_H
+#define MHA_VERIFY_DIAGNOSE_KNOBS_H
+
+#include "verify/case/record.h"
+
+enum { PROJECTION_Q, PROJECTION_K, PROJECTION_V, PROJECTION_O, PROJECTION_COUNT };
+
+/* Which column of which projection is taken for column c of q, k or v. */
+enum {
+    PACKING_RIGHT,
+    PACKING_READ_INTERLEAVED, /* a packed tensor of blocks q|k|v read as h times (q, k, v) */
+    PACKING_READ_BLOCKS       /* a packed tensor of h times (q, k, v) read as blocks */
+};
+
+enum { ROUND_NOT, ROUND_F16, ROUND_BF16 };
+
+/* How heads lie in a row of features. */
+enum {
+    HEADS_RIGHT,       /* column h*d + f */
+    HEADS_INTERLEAVED, /* column f*h_count + h: viewed as (d, h) */
+    HEADS_UNTRANSPOSED /* (T, h*d) viewed as (h, T, d) without moving anything */
+};
+
+enum {
+    FILL_EXCLUDE, /* a hidden key takes no part */
+    FILL_REPLACE, /* its score becomes `fill_value` */
+    FILL_ADD      /* `fill_value` is added to it in float32 */
+};
+
+enum { AXIS_KEYS, AXIS_QUERIES, AXIS_HEADS };
+enum { CAUSAL_OFFSET, CAUSAL_TOP_LEFT, CAUSAL_BOTTOM_RIGHT };
+
+/* Type and name of each knob that decides the rows of q, k and v before they meet, beside the arrays. */
+#define ROW_KNOB_LIST(X)                                                                                               \
+    X(int, packing)                                                                                                    \
+    X(int, round_weights)                                                                                              \
+    X(int, round_inputs)                                                                                               \
+    X(int, split) /* how heads lie in the rows */                                                                      \
+    X(int, no_norm)                                                                                                    \
+    X(int, norm_after_rope)                                                                                            \
+    X(int, norm_plus_one)                                                                                              \
+    X(int, rope) /* mha_rope_kind */                                                                                   \
+    X(int, rope_dim)                                                                                                   \
+    X(int, rope_values) /* values are rotated, too */                                                                  \
+    X(int, rope_inverse)                                                                                               \
+    X(int, rope_restart) /* positions begin at 0 in every call */                                                      \
+    X(int, rope_formula) /* angles by rope_base, even if there are tables */                                           \
+    X(double, rope_base)                                                                                               \
+    X(int64_t, rope_shift_q) /* added to positions */                                                                  \
+    X(int64_t, rope_shift_k)
+
+typedef struct mha__row_knobs {
+    int source[3]; /* projection (or, without layer, input) taken for q, k, v */
+    int transposed[PROJECTION_COUNT], no_bias[PROJECTION_COUNT];
+#define ROW_KNOB(type, name) type name;
+    ROW_KNOB_LIST(ROW_KNOB)
+#undef ROW_KNOB
+} mha__row_knobs;
+
+/* The knobs of what follows. */
+#define KNOB_LIST(X)                                                                                                   \
+    X(int, merge) /* how heads are merged */                                                                           \
+    X(int, tiled) /* query head i reads key/value head i % h_kv */                                                     \
+    X(double, scale)                                                                                                   \
+    X(double, softcap)                                                                                                 \
+    X(int, cap_after_mask)                                                                                             \
+    X(int, cap_before_scale)                                                                                           \
+    X(int, cap_no_factor)                                                                                              \
+    X(int, causal)                                                                                                     \
+    X(int, causal_align)                                                                                               \
+    X(int64_t, causal_shift) /* a key is visible iff j <= i + offset + shift */                                        \
+    X(int, window)                                                                                                     \
+    X(int64_t, window_left)                                                                                            \
+    X(int64_t, window_right)                                                                                           \
+    X(int64_t, lengths_shift)                                                                                          \
+    X(int, use_lengths)                                                                                                \
+    X(int, mask_kind)                                                                                                  \
+    X(int, padding_kind)                                                                                               \
+    X(int, use_padding_fill)                                                                                           \
+    X(double, mask_sign)                                                                                               \
+    X(double, alibi_sign) /* 0: none */                                                                                \
+    X(int, alibi_from_0)                                                                                               \
+    X(int, fill) /* what becomes of a hidden key's score */                                                            \
+    X(double, fill_value)                                                                                              \
+    X(int, use_cache)                                                                                                  \
+    X(int, use_sinks)                                                                                                  \
+    X(int, plus_one)                                                                                                   \
+    X(int, bias_row)                                                                                                   \
+    X(int, zero_row)                                                                                                   \
+    X(int, axis) /* over which softmax normalises */                                                                   \
+    X(int, empty_nan)                                                                                                  \
+    X(int, propagate) /* weight 0 times a hidden value counts */
+
+typedef struct mha__knobs {
+    mha__row_knobs rows;
+#define KNOB(type, name) type name;
+    KNOB_LIST(KNOB)
+#undef KNOB
+} mha__knobs;
+
+/* All knobs as the case says. */
+mha__knobs mha__knobs_of(const mha_case *c);
+bool mha__row_knobs_equal(const mha__row_knobs *a, const mha__row_knobs *b);
+bool mha__knobs_equal(const mha__knobs *a, const mha__knobs *b);
+/* Whether the knobs are equal that decide which keys a query sees and what is added to their scores. */
+bool mha__knobs_see_alike(const mha__knobs *a, const mha__knobs *b);
+
+typedef struct mha__variant_entry {
+    mha_variant shown;
+    /* Turns the knobs; false where the case has nothing of the kind. */
+    bool (*apply)(const mha_case *c, mha__knobs *k);
+} mha__variant_entry;
+
+const mha__variant_entry *mha__variant_entry_at(size_t index); /* NULL past the end */
+
+#endif

@@ -1,0 +1,282 @@
+/* Which rows of a case are judged, and what rounding may explain there. */
+#include <math.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "compute/gemm.h"
+#include "verify/diagnose/search.h"
+
+enum {
+    FAR = 12,     /* rows farthest from what the case says */
+    SPREAD = 12,  /* rows at equal distances from the first to the last */
+    SCREENED = 8, /* rows on which pairs are tried first, of a part */
+    SCREENED_OF_ALL = 12
+};
+
+/* Multiplications and additions of one forward beyond which a part of the case is judged. */
+static const double large = 1e8;
+
+static double work_of(const mha_case *c)
+{
+    const double B = (double)c->B, T_q = (double)c->T_q, T_k = (double)c->T_k, H = (double)c->H, H_kv = (double)c->H_kv;
+    const double d_k = (double)c->d_k, d_v = (double)c->d_v, S = (double)(c->P + c->T_k);
+    const double projections = T_q * (double)c->E_q * H * d_k + T_k * (double)c->E_k * H_kv * d_k +
+                               T_k * (double)c->E_v * H_kv * d_v + T_q * H * d_v * (double)c->E_out;
+    return B * (H * T_q * S * (d_k + d_v) + (c->kind == CASE_MHA ? projections : 0));
+}
+
+static mha_status no_memory(const mha__search *s, mha_error *error)
+{
+    return mha__fail(error, MHA_NO_MEMORY, s->c->name, "no memory to diagnose the case");
+}
+
+/* ---------------------------------------------------------------- distances */
+
+/* How far each query row of `computed` is from the tensor: the sum of the squares. Of a stage that is not by query the
+ * whole batch row counts for its first row. */
+static void measure_distances(mha__search *s, const double *computed)
+{
+    const mha__target *t = &s->target;
+    const size_t T_q = s->c->T_q, lines = t->row / t->columns;
+    for (size_t b = 0; b < s->c->B; b++)
+        for (size_t l = 0; l < lines; l++) {
+            const double *x = computed + b * t->row + l * t->columns;
+            const double *y = t->values + (b * lines + l) * t->recorded_columns;
+            double *sum = &s->distance[b * T_q + (t->by_query ? l % T_q : 0)];
+            for (size_t j = 0; j < t->recorded_columns; j++) {
+                const bool same = x[j] == y[j] || (isnan(x[j]) && isnan(y[j]));
+                *sum += same ? 0 : isfinite(x[j] - y[j]) ? (x[j] - y[j]) * (x[j] - y[j]) : t->rms * t->rms;
+            }
+        }
+}
+
+/* The batch row that is farthest from the tensor. */
+static size_t farthest_batch(const mha__search *s)
+{
+    size_t row = 0;
+    double most = -1;
+    for (size_t b = 0; b < s->c->B; b++) {
+        double sum = 0;
+        for (size_t i = 0; i < s->c->T_q; i++)
+            sum += s->distance[b * s->c->T_q + i];
+        if (sum > most)
+            most = sum, row = b;
+    }
+    return row;
+}
+
+/* Marks `far` rows of one batch row, those farthest from the tensor, and `spread` more at equal distances, of those that
+ * `among` marks (NULL: all). */
+static void mark_rows(const mha__search *s, size_t b, size_t far, size_t spread, const unsigned char *among,
+                      unsigned char *marks)
+{
+    const size_t T = s->c->T_q, first = b * T;
+    size_t count = 0, seen = 0;
+    for (size_t i = 0; i < T; i++)
+        count += !among || among[first + i];
+    for (size_t i = 0; i < T; i++) {
+        if (among && !among[first + i])
+            continue;
+        /* the k-th of the rows is one of them when k is the rounded place of one */
+        const size_t k = seen++;
+        for (size_t n = 0; n < spread; n++)
+            if (k == (spread > 1 ? n * (count - 1) / (spread - 1) : 0))
+                marks[first + i] = 1;
+    }
+    for (size_t n = 0; n < far; n++) {
+        size_t best = T;
+        for (size_t i = 0; i < T; i++)
+            if (!marks[first + i] && (!among || among[first + i]) &&
+                (best == T || s->distance[first + i] > s->distance[first + best]))
+                best = i;
+        if (best < T)
+            marks[first + best] = 1;
+    }
+}
+
+void mha__search_screen(mha__search *s)
+{
+    const size_t rows = s->c->B * s->c->T_q, most = s->in_part ? SCREENED : SCREENED_OF_ALL, b = farthest_batch(s);
+    memset(s->screened, 0, rows);
+    if (s->target.by_query)
+        mark_rows(s, b, most / 2, most / 2, s->judged, s->screened);
+    else
+        memset(s->screened + b * s->c->T_q, 1, s->c->T_q);
+}
+
+/* ---------------------------------------------------------------- rows in which variants differ */
+
+/* Whether a row that is judged already shows the difference between two sets of knobs; else the first row that does is
+ * judged, too. */
+static void show_difference(mha__search *s, const mha__knobs *other)
+{
+    const size_t T = s->c->T_q, rows = s->c->B * T;
+    for (size_t r = 0; r < rows; r++)
+        if (s->judged[r] && !mha__variant_sees_alike(s->inputs, &s->said, other, r / T, r % T))
+            return;
+    for (size_t r = 0; r < rows; r++)
+        if (!s->judged[r] && !mha__variant_sees_alike(s->inputs, &s->said, other, r / T, r % T)) {
+            s->judged[r] = 1;
+            return;
+        }
+}
+
+/* A row from which all keys are hidden, and one from which some are: variants differ in what becomes of them. */
+static void show_hidden(mha__search *s, bool all)
+{
+    const size_t T = s->c->T_q, rows = s->c->B * T;
+    for (int judged = 1; judged >= 0; judged--)
+        for (size_t r = 0; r < rows; r++) {
+            if (s->judged[r] != judged)
+                continue;
+            const size_t hidden = mha__variant_count_hidden(s->inputs, &s->said, r / T, r % T);
+            if (all ? hidden == s->inputs->S : hidden > 0) {
+                s->judged[r] = 1;
+                return;
+            }
+        }
+}
+
+/* Rows enough that each variant which applies still differs from what the case says, if it does on any row: variants of
+ * projections, heads, rotation and softmax change every row, and these differ in what is visible. */
+static void choose_part(mha__search *s)
+{
+    const size_t b = farthest_batch(s), T = s->c->T_q;
+    if (!s->target.by_query) {
+        memset(s->judged + b * T, 1, T);
+        return;
+    }
+    mark_rows(s, b, FAR, SPREAD, NULL, s->judged);
+    show_hidden(s, false);
+    show_hidden(s, true);
+    for (size_t v = 0; v < mha_variant_count(); v++) {
+        mha__knobs knobs;
+        if (mha__search_knobs(s, (int)v, -1, &knobs) && !mha__knobs_see_alike(&knobs, &s->said))
+            show_difference(s, &knobs);
+    }
+}
+
+/* ---------------------------------------------------------------- what rounding may explain */
+
+/* Largest finite element of `base`, how many are finite, and how far the float32 stage is from it, on the judged rows. */
+static double error_on_part(const mha__search *s, const double *narrow, double *largest)
+{
+    const mha__target *t = &s->target;
+    const size_t T_q = s->c->T_q, lines = t->row / t->columns;
+    double error = 0;
+    *largest = 0;
+    for (size_t b = 0; b < s->c->B; b++)
+        for (size_t l = 0; l < lines; l++) {
+            const unsigned char *judged = s->judged + b * T_q;
+            if (t->by_query ? !judged[l % T_q] : !memchr(judged, 1, T_q))
+                continue;
+            for (size_t j = 0; j < t->columns; j++) {
+                const double x = narrow[b * t->row + l * t->columns + j], y = s->base[b * t->row + l * t->columns + j];
+                if (!isfinite(y))
+                    continue;
+                *largest = fmax(*largest, fabs(y));
+                error = fmax(error, isfinite(x) ? fabs(x - y) : 0);
+            }
+        }
+    return error;
+}
+
+static void allow(mha__search *s, const double atol[2])
+{
+    mha__target *t = &s->target;
+    mha__tolerance derived = {0};
+    for (int wide = 0; wide < 2; wide++)
+        derived.atol[wide][t->stage] = atol[wide];
+    for (int wide = 0; wide < 2; wide++) {
+        t->allowed[wide] = mha__allowed_of(s->c, t->slot, wide, t->stage, t->stored, &derived);
+        t->states[wide] = !t->allowed[wide].derived;
+        t->noise[wide] = 4 * atol[wide]; /* somebody's float32 is not ours: another factor of 4 */
+    }
+}
+
+static mha__request request_of(const mha_case *c, const mha_call *call)
+{
+    mha__request request = {.layer = c->layer, .call = call};
+    mha_case_past(c, &request.past_key, &request.past_value);
+    return request;
+}
+
+/* ---------------------------------------------------------------- both together */
+
+/* The stage as the case says, computed by a bench of its own. */
+static mha_status compute_base(mha__search *s, mha_error *error)
+{
+    mha__variant_bench *bench = mha__variant_bench_create(s->inputs, s->in_part ? s->judged : NULL, 0);
+    if (!bench)
+        return no_memory(s, error);
+    mha__variant_run(bench, &s->said, s->target.stage, s->in_part ? s->judged : NULL, s->base);
+    mha__variant_bench_destroy(bench);
+    return MHA_OK;
+}
+
+static mha_status prepare_whole(mha__search *s, mha_error *error)
+{
+    const mha__target *t = &s->target;
+    mha__tolerance tolerance;
+    memset(s->judged, 1, s->c->B * s->c->T_q);
+    if (s->c->kind == CASE_ROPE)
+        tolerance = mha__tolerance_of_rope(s->c);
+    else {
+        bool wanted[MHA_STAGE_COUNT] = {false};
+        wanted[t->stage] = true;
+        mha__two_runs runs;
+        const mha_call call = mha_case_call(s->c);
+        const mha__request request = request_of(s->c, &call);
+        mha_status status = mha__tolerance_of(&request, MHA_BTE, wanted, &runs, &tolerance, error);
+        mha__two_runs_free(&runs);
+        TRY(status);
+    }
+    allow(s, (const double[]){tolerance.atol[0][t->stage], tolerance.atol[1][t->stage]});
+    TRY(compute_base(s, error));
+    measure_distances(s, s->base);
+    return MHA_OK;
+}
+
+/* One forward in float32 tells where the case is far from the tensor, and beside float64 on the rows that are judged,
+ * what float32 costs. The maximum over all rows may be larger than that over some: twice. */
+static mha_status prepare_from(mha__search *s, const mha__request *request, const mha__attempt *ran, mha_error *error)
+{
+    const mha__target *t = &s->target;
+    double *narrow = mha__arena_take(&s->pool, s->c->B * t->row * sizeof *narrow), largest, atol[2];
+    if (!narrow)
+        return no_memory(s, error);
+    const mha_view *stage = &ran->stages[t->stage];
+    const mha_view copy = mha_view_of(narrow, MHA_F64, stage->rank, stage->shape);
+    (void)mha_view_copy(&copy, stage); /* of floats into floats of one shape */
+    measure_distances(s, narrow);
+    choose_part(s);
+    TRY(compute_base(s, error));
+    const double found = error_on_part(s, narrow, &largest);
+    mha__tolerance_of_error(request, ran, t->stage, 2 * found, largest, atol);
+    allow(s, atol);
+    return MHA_OK;
+}
+
+static mha_status prepare_part(mha__search *s, mha_error *error)
+{
+    mha_call call = mha_case_call(s->c);
+    call.path = MHA_PATH_BLAS;
+    const mha__request request = request_of(s->c, &call);
+    bool wanted[MHA_STAGE_COUNT] = {false};
+    wanted[s->target.stage] = true;
+    mha__magnitudes_want(wanted);
+    mha__attempt attempt;
+    mha_status status = mha__attempt_begin(&attempt, NULL, &request, error);
+    if (status == MHA_OK)
+        status = mha__attempt_run(&attempt, MHA_BTE, wanted, error);
+    if (status == MHA_OK)
+        status = prepare_from(s, &request, &attempt, error);
+    mha__attempt_free(&attempt);
+    return status;
+}
+
+mha_status mha__search_prepare(mha__search *s, mha_error *error)
+{
+    s->in_part = s->c->kind != CASE_ROPE && work_of(s->c) > large;
+    return s->in_part ? prepare_part(s, error) : prepare_whole(s, error);
+}
