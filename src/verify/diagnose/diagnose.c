@@ -367,7 +367,7 @@ static mha_status report_closest(mha__search *s, size_t *which, mha_diagnosis *d
     double last = -1, best = s->candidates[0].relative;
     for (size_t i = 0; i < s->count && d->closest_count < 3; i++) {
         const mha__candidate *x = &s->candidates[i];
-        if (!x->complete || x->unchanged || !(x->relative < said * (1 - 1e-9)) ||
+        if (!x->complete || x->unchanged || !(x->relative < 0.99 * said) ||
             (last >= 0 && x->relative <= last * (1 + 1e-9)))
             continue;
         last = x->relative;
