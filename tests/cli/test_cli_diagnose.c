@@ -98,16 +98,19 @@ static void test_a_wrong_result_is_named(void **state)
     graft(right, wrong, made, 0);
     json_decref(RUN_JSON(1, "check", made, "--json"));
     json_t *root = RUN_JSON(0, "diagnose", made, "--json"), *match;
-    assert_keys(root, "matches,closest,tensor,tried");
+    assert_keys(root, "matches,closest,tensor,tried,stored,rows_judged,rows,undecided,baseline");
+    assert_int_equal(json_integer_value(json_object_get(root, "rows_judged")),
+                     json_integer_value(json_object_get(root, "rows")));
     assert_string_equal(json_string_value(json_object_get(root, "tensor")), "expected.output");
     assert_true(explains(json_object_get(root, "matches"), "causal-missing", NULL));
     match = json_array_get(json_object_get(root, "matches"), 0);
-    assert_keys(match, "variants,max_abs,exact");
+    assert_keys(match, "variants,max_abs,exact,within");
+    assert_string_equal(json_string_value(json_object_get(match, "within")), "F32");
     assert_true(json_is_true(json_object_get(match, "exact")));
     json_decref(root);
     program_result r = RUN("diagnose", made);
     assert_int_equal(r.code, 0);
-    assert_non_null(strstr(r.out, "Reproduced, within rounding, by"));
+    assert_non_null(strstr(r.out, "Reproduced, within float32 rounding, by"));
     assert_non_null(strstr(r.out, "causal-missing"));
     assert_non_null(strstr(r.out, "future keys not hidden"));
     program_free(&r);
@@ -170,7 +173,7 @@ static void test_one_answer_and_near_ones(void **state)
         double shift;
         int code;
         const char *heading, *ending;
-    } rows[] = {{0, 0, "Reproduced, within rounding, by", "On this input they give the same numbers, so they are one answer."},
+    } rows[] = {{0, 0, "Reproduced, within float32 rounding, by", "On this input they give the same numbers, so they are one answer."},
                 {1e-4, 1, "Nothing reproduces it; these come near:", "causal-bottom-right"}};
     for (size_t i = 0; i < 2; i++) {
         graft(right, wrong, made, rows[i].shift);

@@ -320,7 +320,7 @@ static void cases(void **state)
     (void)state;
     static const telling tellings[] = {
         {{"diagnose", "tests/vectors/torch_one_token.safetensors"}, 0,
-         {"It is what the case says it should be, within rounding.", "This input would not show the difference to:"}},
+         {"It is what the case says it should be, within float32 rounding.", "This input would not show the difference to:"}},
         {{"check", "tests/vectors/torch_one_token.safetensors"}, 0, {"1 passed, 0 failed, 0 skipped", "output"}},
         {{"check", "tests/vectors/torch_one_token.safetensors", "tests/vectors/torch_padding.safetensors"}, 0,
          {"of the tolerance used", "2 passed, 0 failed, 0 skipped"}},

@@ -65,7 +65,7 @@ static mha_status load(mha__search *s, const char *name, mha_diagnosis *d, mha_e
     mha__target *t = &s->target;
     int wide;
     if (!find_tensor(c, name, &wide, &t->slot))
-        return name ? mha__fail(error, MHA_NOT_FOUND, name, "expected a recorded stage, found none of this name")
+        return name ? mha__fail(error, MHA_NOT_FOUND, "tensor", "expected a recorded stage, found none named %s", name)
                     : mha__fail(error, MHA_NOT_FOUND, NULL, "expected a recorded stage, found none");
     const case_expected *e = &c->expected[wide][t->slot];
     mha__text_print(d->tensor, sizeof d->tensor, "%s", e->name);
