@@ -188,7 +188,12 @@ static void forwards(void **state)
           "rank of W_0: 4 of at most d_k = 4", "elements: 144 in the pair, 162 merged"}},
         {{"forward", LAYER, "--merged-qk", "--no-bias"}, 0, {"matrix per head\n", "elements: 128 in the pair, 128 merged"}},
         {{"forward", LAYER, "--merged-qk", "--quiet"}, 0, {"!Scores"}},
-        {{"forward", "--d-model", "16", "--heads", "1", "--seq", "2049", "--threads", "1"}, 0, {"!What head 0 looks at"}},
+        {{"forward", "--d-model", "16", "--heads", "1", "--seq", "2049", "--threads", "1"}, 0,
+         {"!What head 0 looks at", "4,198,401 weights are too many"}},
+        {{"forward", LAYER}, 0, {"What head 0 looks at", "keys 0 to 3 from left to right", "head 1", "--head N shows one head"}},
+        {{"forward", LAYER, "--head", "1"}, 0, {"What head 1 looks at", "head 1", "!head 0", "!--head N"}},
+        {{"forward", LAYER, "--head", "1", "--query", "3"}, 0, {"What head 1 looks at", "query     3", "!query     0", "!left to right"}},
+        {{"forward", LAYER, "--cu-seqlens", "0,3,4", "--query", "2"}, 0, {"each query has 3 weights", "query     2"}},
         {{"forward", LAYER, "--mask", "@mask.safetensors"}, 0, {"meaning  mask\n", ", hidden keys left out"}},
         {{"forward", LAYER, "--path", "exact", "--kv-seq", "5"}, 0, {"4 queries, 5 keys (cross-attention)", "run on   path exact, 1 thread\n", "!timed together"}},
         {{"forward", "--weights", "@layer.gguf", "--seq", "2"}, 0, {"(GGUF names)", "model    llama, as its metadata says"}},
@@ -196,6 +201,9 @@ static void forwards(void **state)
     };
     EACH_TELLS(tellings);
     assert_program_refuses(RUN("forward", LAYER, "--merged-qk", "--rope", "half"), 2, "--merged-qk: *rotation");
+    assert_program_refuses(RUN("forward", LAYER, "--head", "2"), 2, "--head: expected a head from 0 to 1, found 2");
+    assert_program_refuses(RUN("forward", LAYER, "--query", "4"), 2, "--query: expected one of 4 queries");
+    assert_program_refuses(RUN("forward", LAYER, "--cu-seqlens", "0,3,4", "--query", "3"), 2, "--query: expected one of 3 queries");
     assert_program_refuses(RUN("forward", LAYER, "--merged-qk", "--output", "x.npy"), 2, "--output");
     assert_program_refuses(RUN("params", "--merged-qk", "--preset", "gpt2"), 2, "--preset");
     assert_program_refuses(RUN("forward", LAYER, "--input", scratch("whole.safetensors")), 2, "--input: expected floating-point numbers, found I32");

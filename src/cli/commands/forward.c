@@ -437,7 +437,7 @@ static int perform(request *r, const arguments *args, mha_writer *writer)
         printf("\n%sStages%s\n", bold(), plain());
         print_stages(r, &time);
         print_output(r, &s, as_asked);
-        code = glimpse_print(r, hides_keys(&r->call.semantics) || !r->random_weights);
+        code = attention_map_print(r, args);
     }
     if (code == EXIT_DONE && !as_asked)
         code = blame_non_finite(r, &s);
@@ -464,6 +464,8 @@ int run_forward(const arguments *args)
         code = request_layer(&r, args, &config);
     if (code == EXIT_DONE)
         code = request_call(&r, args);
+    if (code == EXIT_DONE)
+        code = attention_map_check(&r, args);
     if (code == EXIT_DONE && r.plan.path == MHA_PATH_FAST && !given(args, OPT_NO_PACK))
         code = pack(&r);
     if (code == EXIT_DONE)

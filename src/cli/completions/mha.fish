@@ -222,6 +222,12 @@ complete -c mha -n '__mha_runs params' -l format -x \
     -a '
       table json csv markdown' \
     -d 'how the table is written'
+complete -c mha -n '__mha_runs forward' -l head -x \
+    -d 'the head whose attention is shown, counted from 0 [the '\
+'first ones]'
+complete -c mha -n '__mha_runs forward' -l query -x \
+    -d 'the query whose attention is shown, counted from 0 [a '\
+'few]'
 complete -c mha -n '__mha_runs forward' -l output -r -F \
     -d 'writes the output: .npy or .safetensors'
 complete -c mha -n '__mha_runs forward' -l trace -r -F \

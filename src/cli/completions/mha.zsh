@@ -106,6 +106,8 @@ _mha() {
       elements name'); return ;;
   *:--format) compadd -- $(echo '
       table json csv markdown'); return ;;
+  *:--head) _message 'N'; return ;;
+  *:--query) _message 'N'; return ;;
   *:--output) _files; return ;;
   *:--trace) _files; return ;;
   *:--save-case) _files; return ;;
@@ -177,6 +179,10 @@ _mha() {
 'softmax, (heads)'
       '--cu-seqlens:''where sequences packed into one batch row begin and '\
 'the last one ends'
+      '--head:''the head whose attention is shown, counted from 0 [the '\
+'first ones]'
+      '--query:''the query whose attention is shown, counted from 0 [a '\
+'few]'
       '--output:''writes the output: .npy or .safetensors'
       '--trace:''writes every stage, by name: .safetensors'
       '--save-case:''writes inputs, weights and every stage as a case for '\

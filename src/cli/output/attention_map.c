@@ -1,4 +1,4 @@
-/* A look at one head's attention weights: the strongest keys of a few queries, and the matrix as a picture. */
+/* A look at attention weights: the strongest keys of a few queries, and the matrices of a few heads as pictures. */
 #include "cli/output/attention_map.h"
 
 #include <math.h>
@@ -13,14 +13,14 @@ static double weight_at(const mha_view *weights, size_t head, size_t query, size
     return mha_view_get(weights, (size_t[]){0, head, query, key});
 }
 
-/* The keys with the largest weights of head 0, largest first; those of weight 0 or NaN are not among them. */
-static size_t strongest_keys(const mha_view *weights, size_t query, size_t keys[STRONGEST])
+/* The keys with the largest weights of a query, largest first; those of weight 0 or NaN are not among them. */
+static size_t strongest_keys(const mha_view *weights, size_t head, size_t query, size_t keys[STRONGEST])
 {
     size_t n = 0;
     for (size_t key = 0; key < weights->shape[3]; key++) {
-        double w = weight_at(weights, 0, query, key);
+        double w = weight_at(weights, head, query, key);
         size_t at = n;
-        while (at > 0 && w > weight_at(weights, 0, query, keys[at - 1]))
+        while (at > 0 && w > weight_at(weights, head, query, keys[at - 1]))
             at--;
         if (!(w > 0) || at == STRONGEST)
             continue;
@@ -32,14 +32,14 @@ static size_t strongest_keys(const mha_view *weights, size_t query, size_t keys[
     return n;
 }
 
-static void print_query(const mha_view *weights, size_t query)
+static void print_query(const mha_view *weights, size_t head, size_t query)
 {
-    size_t keys[STRONGEST], n = strongest_keys(weights, query, keys);
+    size_t keys[STRONGEST], n = strongest_keys(weights, head, query, keys);
     printf("  query %5zu  looks at", query);
     if (n == 0)
-        printf(isnan(weight_at(weights, 0, query, 0)) ? " NaN" : " no key");
+        printf(isnan(weight_at(weights, head, query, 0)) ? " NaN" : " no key");
     for (size_t i = 0; i < n; i++)
-        printf("%s key %zu (%.1f %%)", i ? "," : "", keys[i], 100 * weight_at(weights, 0, query, keys[i]));
+        printf("%s key %zu (%.1f %%)", i ? "," : "", keys[i], 100 * weight_at(weights, head, query, keys[i]));
     putchar('\n');
 }
 
@@ -98,30 +98,35 @@ static void print_heads(const picture *p, size_t first, size_t past)
     }
 }
 
-static void print_pictures(const mha_view *weights)
+/* As many heads from the first on as fit on two lines of pictures, or one alone. */
+static void print_pictures(const mha_view *weights, size_t first, bool alone)
 {
     size_t h = weights->shape[1], T = weights->shape[2], S = weights->shape[3];
     picture p = {.weights = weights,
                  .rows = T < PICTURE_ROWS ? T : PICTURE_ROWS,
                  .columns = S < PICTURE_COLUMNS ? S : PICTURE_COLUMNS,
                  .cell = S <= 16 ? 2 : 1};
-    p.abreast = p.columns * p.cell < 5 ? 1 : LINE / (p.columns * p.cell + 3);
-    size_t shown = p.abreast == 1 ? 1 : 2 * p.abreast;
+    p.abreast = alone || p.columns * p.cell < 5 ? 1 : LINE / (p.columns * p.cell + 3);
+    const size_t most = first + (p.abreast == 1 ? 1 : 2 * p.abreast), past_all = most < h ? most : h;
     printf("\n  Queries from top to bottom, keys 0 to %zu from left to right; darker is more attention.\n", S - 1);
-    for (size_t head = 0; head < h && head < shown; head += p.abreast) {
-        size_t past = head + p.abreast < h ? head + p.abreast : h;
-        print_heads(&p, head, past < shown ? past : shown);
-    }
+    for (size_t head = first; head < past_all; head += p.abreast)
+        print_heads(&p, head, head + p.abreast < past_all ? head + p.abreast : past_all);
 }
 
-static void print_weights(const mha_view *weights, bool pictures)
+static void print_weights(const mha_view *weights, const arguments *args)
 {
-    size_t T = weights->shape[2];
-    printf("\n%sWhat head 0 looks at%s (each query has %zu weights, their sum is 1)\n", bold(), plain(), weights->shape[3]);
-    for (size_t i = 0; i < 3 && i < T; i++)
-        print_query(weights, T < 3 ? i : i * (T - 1) / 2);
-    if (pictures)
-        print_pictures(weights);
+    const size_t T = weights->shape[2], head = count_of(args, OPT_HEAD);
+    printf("\n%sWhat head %zu looks at%s (each query has %zu weights, their sum is 1)\n", bold(), head, plain(),
+           weights->shape[3]);
+    if (given(args, OPT_QUERY))
+        print_query(weights, head, count_of(args, OPT_QUERY));
+    else
+        for (size_t i = 0; i < 3 && i < T; i++)
+            print_query(weights, head, T < 3 ? i : i * (T - 1) / 2);
+    if (!given(args, OPT_QUERY))
+        print_pictures(weights, head, given(args, OPT_HEAD));
+    if (!given(args, OPT_QUERY) && !given(args, OPT_HEAD))
+        printf("\n  --head N shows one head, --query N one query.\n");
 }
 
 /* The same forward once more, which keeps the weights. */
@@ -133,17 +138,41 @@ static int run_again(request *r)
     return code == EXIT_DONE ? request_run(r, &ms) : code;
 }
 
-int glimpse_print(request *r, bool pictures)
+int attention_map_check(const request *r, const arguments *args)
+{
+    const size_t T = r->call.semantics.cu_seqlens_q ? (size_t)r->call.semantics.cu_seqlens_q[1] : r->plan.T_q;
+    if (count_of(args, OPT_HEAD) >= r->plan.h)
+        return refuse_option(OPT_HEAD, "expected a head from 0 to %zu, found %zu", r->plan.h - 1, count_of(args, OPT_HEAD));
+    if (given(args, OPT_QUERY) && count_of(args, OPT_QUERY) >= T)
+        return refuse_option(OPT_QUERY, "expected one of %zu queries, counted from 0, found %zu", T, count_of(args, OPT_QUERY));
+    return EXIT_DONE;
+}
+
+int attention_map_print(request *r, const arguments *args)
 {
     const size_t most = (size_t)1 << 22; /* 16 MiB of weights */
+    const mha_semantics *s = &r->call.semantics;
     size_t shape[4];
     const int rank = mha_plan_stage(&r->plan, MHA_STAGE_WEIGHTS, shape);
     const mha_view sized = mha_view_of(NULL, MHA_F32, rank, shape);
-    const mha_view *weights = request_stage(r, MHA_STAGE_WEIGHTS);
-    if (mha_view_elements(&sized) > most || mha_view_elements(&sized) == 0)
+    const size_t elements = mha_view_elements(&sized);
+    if (elements == 0)
         return EXIT_DONE;
-    int code = weights->data ? EXIT_DONE : run_again(r);
-    if (code == EXIT_DONE)
-        print_weights(weights, pictures);
-    return code;
+    if (elements > most) {
+        char count[SHORT_TEXT];
+        printf("\n%s weights are too many to keep for a look at them; with fewer --seq or --batch they are shown.\n",
+               count_text(count, elements));
+        return EXIT_DONE;
+    }
+    int code = request_stage(r, MHA_STAGE_WEIGHTS)->data ? EXIT_DONE : run_again(r);
+    if (code != EXIT_DONE)
+        return code;
+    mha_view weights = *request_stage(r, MHA_STAGE_WEIGHTS);
+    if (s->cu_seqlens_q) { /* the first of the sequences, without what lies behind its end */
+        weights = mha_view_slice(&weights, 2, 0, (size_t)s->cu_seqlens_q[1]);
+        weights = mha_view_slice(&weights, 3, 0, (size_t)s->cu_seqlens_q[1] + r->plan.S_extra);
+    }
+    if (mha_view_elements(&weights) > 0)
+        print_weights(&weights, args);
+    return EXIT_DONE;
 }

@@ -1,12 +1,14 @@
-/* A look at one head's attention weights, small enough to read. */
+/* A look at attention weights: the strongest keys of a few queries, and the matrices of a few heads as pictures. */
 #ifndef MHA_CLI_OUTPUT_ATTENTION_MAP_H
 #define MHA_CLI_OUTPUT_ATTENTION_MAP_H
 
 #include "cli/setup/call.h"
 
-/* Runs the request once more with its weights kept and prints what a few queries of the first head look
- * at, and with `pictures` whole heads in shades. Prints nothing when the weights are too large to keep for
- * a look. Gives an exit code. */
-int glimpse_print(request *r, bool pictures);
+/* Whether there are the head and the query that --head and --query ask for. Gives 0, or the exit code after one line. */
+int attention_map_check(const request *r, const arguments *args);
+/* Runs the request once more with its weights kept and prints what --query, or a few queries, of --head, or the first
+ * head, look at, and that head or the first heads in shades; of the first batch row or sequence. Weights too large to
+ * keep for a look are told instead. Gives 0, or the exit code after one line. */
+int attention_map_print(request *r, const arguments *args);
 
 #endif
