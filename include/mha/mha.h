@@ -22,6 +22,7 @@
 #define MHA_MHA_H
 
 #include "mha/attention.h"
+#include "mha/cache.h"
 #include "mha/case.h"
 #include "mha/compare.h"
 #include "mha/file.h"
