@@ -107,12 +107,12 @@ MHA_API void mha_verdict_clear(mha_verdict *verdict);
 /* ---------------------------------------------------------------- writing cases */
 
 /* Writes a call and its results as a case that mha_case_open accepts: inputs, weights, semantics, and
- * every stage with data as expected.<stage> (F32) or expected64.<stage> (F64), with tolerances that
- * follow from what float32 costs on this call (src/verify/tolerance/tolerance.c). Errors: MHA_INVALID, MHA_UNSUPPORTED (the format has no word for it, named), MHA_IO. */
+ * every stage with data as expected.<stage> (F32) or, of the exact path, as expected64.<stage> (F64). It states no
+ * tolerance: what a judge allows follows from the call. So it is also a template, in which only expected.output has to
+ * be replaced by somebody's own result. Errors: MHA_INVALID; MHA_UNSUPPORTED (the format has no word for something,
+ * which is named); MHA_IO. */
 MHA_API mha_status mha_case_save(const char *path, const mha_layer *layer, const mha_call *call,
                                  const mha_case_notes *notes, mha_error *error);
-/* Writes every stage with data under its own name. */
-MHA_API mha_status mha_trace_save(const char *path, const mha_call *call, mha_error *error);
 
 /* ---------------------------------------------------------------- the diagnosis */
 

@@ -417,14 +417,12 @@ static mha_status save_case(const char *path, mha_error *error)
     mha_status status = make_layer(&table, &layer, error);
     if (status != MHA_OK)
         return status;
-    const char *target = scratch_path(path), *trace = scratch_path("trace.safetensors");
+    const char *target = scratch_path(path);
     mha_call call = small_call(MHA_PATH_BLAS);
     mha_case_notes notes = {.name = "a name"};
     status = run_layer(layer, MHA_PATH_BLAS, NULL, error);
     if (status == MHA_OK)
         status = mha_case_save(target, layer, &call, &notes, error);
-    if (status == MHA_OK)
-        status = mha_trace_save(trace, &call, error);
     mha_layer_destroy(layer);
     mha_params_destroy(table);
     return status;

@@ -407,7 +407,7 @@ static void expect_judged(const char *from, const recase *changes, const char *r
             if (wrong)
                 assert_string_equal(v.stages[v.culprit].name, row);
             mha_verdict_clear(&v);
-            assert_true(judge_with_failing_memory(path, paths[p], wrong ? MHA_OUTCOME_FAILED : MHA_OUTCOME_PASSED) > 10);
+            assert_true(judge_with_failing_memory(path, paths[p], wrong ? MHA_OUTCOME_FAILED : MHA_OUTCOME_PASSED) > 5);
         }
     }
 }

@@ -626,7 +626,6 @@ static void calls_that_no_case_can_hold(void **state)
                            mha_dtype_name(no_floats[i]));
         }
     assert_refused(mha_case_save(scratch_path("no/such.safetensors"), layer, &call, NULL, &error), MHA_IO, error, "no/such");
-    assert_refused(mha_trace_save(scratch_path("no/such.safetensors"), &call, &error), MHA_IO, error, "no/such");
     mha_cache_destroy(cache);
     mha_layer_destroy(layer);
     mha_params_destroy(table);

@@ -264,6 +264,26 @@ static int write_output(const request *r, mha_writer *writer)
     return status == MHA_OK ? EXIT_DONE : refuse_error("--output", &error);
 }
 
+/* Every kept stage and the output, under the names of the stages. */
+static int write_trace(const request *r, const char *path)
+{
+    mha_error error = {0};
+    mha_writer *writer;
+    mha_status status = mha_writer_create(path, &writer, &error);
+    if (status != MHA_OK)
+        return refuse_error("--trace", &error);
+    for (size_t i = 0; i < r->call.keep_count && status == MHA_OK; i++) {
+        const mha_keep *kept = &r->call.keep[i];
+        const mha_view *view = kept->stage == MHA_STAGE_OUTPUT ? &r->call.output : &kept->view;
+        if (view->data)
+            status = mha_writer_add(writer, mha_stage_name(kept->stage), view, &error);
+    }
+    if (status == MHA_OK)
+        status = mha_writer_commit(writer, &error);
+    mha_writer_destroy(writer);
+    return status == MHA_OK ? EXIT_DONE : refuse_error("--trace", &error);
+}
+
 /* ---------------------------------------------------------------- the command */
 
 /* The answer is no: says where the first number came in that is not finite. Gives EXIT_NO. */
@@ -425,9 +445,8 @@ static int perform(request *r, const arguments *args, mha_writer *writer)
     mha_error error = {0};
     if (code == EXIT_DONE && writer)
         code = write_output(r, writer);
-    if (code == EXIT_DONE && given(args, OPT_TRACE) &&
-        mha_trace_save(args->option[OPT_TRACE].text, &r->call, &error) != MHA_OK)
-        code = refuse_error("--trace", &error);
+    if (code == EXIT_DONE && given(args, OPT_TRACE))
+        code = write_trace(r, args->option[OPT_TRACE].text);
     if (code == EXIT_DONE && given(args, OPT_SAVE_CASE) &&
         mha_case_save(args->option[OPT_SAVE_CASE].text, r->layer, &r->call, NULL, &error) != MHA_OK)
         code = refuse_error("--save-case", &error);
