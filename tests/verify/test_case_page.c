@@ -206,7 +206,7 @@ static void the_wrong_port_is_found_out(void **state)
     mha_error error;
     mha_diagnosis d;
     assert_ok(mha_case_open(file, NULL, &c, &error), error);
-    assert_ok(mha_case_diagnose(c, NULL, &d, &error), error);
+    assert_ok(mha_case_diagnose(c, NULL, 0, NULL, &d, &error), error);
     assert_int_equal(d.match_count, 1);
     assert_true(d.matches[0].exact);
     assert_int_equal(d.matches[0].count, 1);

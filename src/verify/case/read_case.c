@@ -85,10 +85,11 @@ static mha_status read_names(mha_case *c, mha_error *error)
         if (!mha__case_knows_key(key) && !mha__case_is_own(key) && !*c->skip)
             mha__case_explain_unknown(c->skip, sizeof c->skip, key, true);
     }
+    const bool npz = strcmp(mha_file_format(c->file), "npz") == 0; /* whose metadata are arrays without extents */
     for (size_t i = 0; i < mha_file_count(c->file); i++) {
         const mha_file_tensor *t = mha_file_at(c->file, i);
-        if (mha__case_is_own(t->name) || (t->rank == 0 && mha_file_metadata(c->file, t->name)))
-            continue; /* an npz tells its metadata in arrays without extent */
+        if (mha__case_is_own(t->name) || (npz && t->rank == 0))
+            continue;
         const mha__case_place place = mha__case_place_of(t->name);
         if (place.word)
             TRY(read_placed(c, t, &place, error));
@@ -149,10 +150,13 @@ static mha_status take_from_torch(mha_case *c, mha_error *error)
         if (!torch->data)
             continue;
         const size_t n = torch->shape[0] / rows[i].count;
-        bool all = torch->shape[0] % rows[i].count == 0; /* else its shape is refused later */
+        bool all = true;
         for (size_t p = 0; p < rows[i].count; p++) {
             const mha_view part = mha_view_slice(torch, 0, p * n, n);
             bool taken;
+            if (n * rows[i].count != torch->shape[0] && !c->weights[CASE_RECORDED][rows[i].parts[p]].data)
+                return mha__fail(error, MHA_INVALID, mha__case_tensor_name(rows[i].torch),
+                                 "expected the rows of q, k and v, as many of each, found %zu", torch->shape[0]);
             TRY(take_weight(c, rows[i].parts[p], &part, &taken, error));
             all &= taken;
         }
