@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "attention/work.h"
+
 #define FLOATS(...) {__VA_ARGS__, MHA_F32, MHA_F32}
 
 /* Name, B, T_q, T_k, d_model, heads, key/value heads, d_k, causal, bias; the standard ones come first. */
@@ -109,7 +111,8 @@ double bench_flops(const bench_shape *s, bench_part part)
 {
     double B = (double)s->B, T_q = (double)s->T_q, T_k = (double)s->T_k, d = (double)s->d_model;
     double wide = (double)(s->h * s->d_k), narrow = (double)(s->h_kv * s->d_k);
-    double core = 4 * B * T_q * T_k * wide * (s->causal && s->T_q > 1 ? 0.5 : 1.0);
+    const int64_t offset = bench_decodes(s) ? (int64_t)s->T_k - 1 : 0;
+    double core = 4 * B * wide * (double)mha__visible_pairs(s->T_q, s->T_k, offset, s->causal, -1, -1);
     double new_keys = bench_decodes(s) ? T_q : T_k;
     double projections = 4 * B * T_q * d * wide + 4 * B * new_keys * d * narrow;
     return (part != BENCH_PROJ ? core : 0) + (part != BENCH_CORE ? projections : 0);

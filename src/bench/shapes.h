@@ -28,8 +28,8 @@ char *bench_shape_text(char text[BENCH_SHAPE_TEXT], const bench_shape *shape);
 static inline bool bench_decodes(const bench_shape *s) { return s->T_q == 1 && s->T_k > 1; }
 static inline bool bench_crosses(const bench_shape *s) { return s->T_q != s->T_k && !bench_decodes(s); }
 
-/* Floating-point operations, two for each multiply-add: 2 B T_q S h (d_k + d_v) of the core, half of it when
- * causal and T_q > 1; the projections of T_q queries and of the new keys and values; for a layer both. */
+/* Floating-point operations, two for each multiply-add: of the core 2 h (d_k + d_v) for each pair of a query and a key
+ * that it sees; the projections of T_q queries and of the new keys and values; for a layer both. */
 double bench_flops(const bench_shape *s, bench_part part);
 /* Bytes that decoding has to read: the cache, the weights, for a layer both, each once. */
 double bench_bytes(const bench_shape *s, bench_part part);

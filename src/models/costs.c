@@ -1,6 +1,7 @@
 /* What a forward pass of a model costs: floating-point operations by part, and the key/value cache. */
 #include <string.h>
 
+#include "attention/work.h"
 #include "models/model.h"
 
 typedef struct sum {
@@ -24,7 +25,7 @@ static void add_layer(sum *s, const mha_model_layer *layer, uint64_t batch, uint
         return;
     tokens *= seq;
     pairs *= seq * seq;
-    visible *= layer->causal ? seq * (seq + 1) / 2 : seq * seq;
+    visible *= mha__visible_pairs(seq, seq, 0, layer->causal, -1, -1);
     uint64_t matrices = 0, width = c->n_heads * (c->d_k + c->d_v);
     add(s, &matrices, c->d_q, c->n_heads, c->d_k);
     add(s, &matrices, c->d_kin, c->kv_heads, c->d_k);

@@ -219,6 +219,31 @@ static void test_summary_and_operations(void **state)
     json_decref(root);
 }
 
+/* Only pairs of a query and a key that it sees are counted, whatever hides the others. */
+static void test_operations_of_visible_pairs(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *options[6];
+        double pairs;
+    } rows[] = {{{NULL}, 36}, {{"--causal"}, 21}, {{"--causal", "--position-offset", "2"}, 3 + 4 + 5 + 6 + 6 + 6},
+                {{"--window", "2,0"}, 1 + 2 + 3 * 4}, {{"--window", "-1,1"}, 2 + 3 + 4 + 5 + 6 + 6}, {{"--lengths", "4"}, 24},
+                {{"--causal", "--lengths", "4"}, 1 + 2 + 3 + 4 * 3}, {{"--cu-seqlens", "0,2,6"}, 4 + 16},
+                {{"--cu-seqlens", "0,2,6", "--causal"}, 3 + 10}, {{"--window", "0,9223372036854775807", "--causal"}, 6}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const char *args[20] = {"forward", SMALL, "--json", "--threads", "1"};
+        for (size_t k = 0; k < 6 && rows[i].options[k]; k++)
+            args[10 + k] = rows[i].options[k];
+        json_t *root = run_json(0, args);
+        const double operations = 2 * (4 * 6 * 24 * 24 + 2 * rows[i].pairs * 24);
+        const double ms = json_real_value(json_object_get(root, "total_ms"));
+        const double said = json_real_value(json_object_get(root, "gflops")) * ms * 1e6;
+        if (!(fabs(said / operations - 1) < 1e-3 + 1e-6 / ms)) /* milliseconds are printed to the nanosecond */
+            fail_msg("option set %zu: expected %g operations, found %g", i, operations, said);
+        json_decref(root);
+    }
+}
+
 /* The strongest keys of a query, strongest first, and no other ones. */
 static void test_the_glimpse_is_sorted(void **state)
 {
@@ -245,6 +270,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_alibi_slopes),
+        cmocka_unit_test(test_operations_of_visible_pairs),
         cmocka_unit_test(test_positions_and_windows),
         cmocka_unit_test(test_scores),
         cmocka_unit_test(test_rotation),

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "attention/work.h"
 #include "cli/output/print.h"
 #include "cli/setup/tensor_arg.h"
 
@@ -296,10 +297,20 @@ double request_flops(const request *r)
 {
     const mha_plan *p = &r->plan;
     const mha_config *c = mha_layer_config(r->layer);
-    double Q = (double)(p->h * p->d_k), K = (double)(p->h_kv * p->d_k), V = (double)(p->h_kv * p->d_v),
-           heads = (double)(p->h * p->d_v), rows = (double)(p->B * p->T_q), keys = (double)(p->B * p->T_k);
-    double projections = rows * (double)c->d_q * Q + keys * ((double)c->d_kin * K + (double)c->d_vin * V) +
-                         rows * heads * (double)c->d_out;
-    double core = rows * (double)(p->S + p->S_extra) * (double)p->h * (double)(p->d_k + p->d_v);
-    return 2 * (projections + core);
+    const mha_semantics *s = &r->call.semantics;
+    const double Q = (double)(p->h * p->d_k), K = (double)(p->h_kv * p->d_k), V = (double)(p->h_kv * p->d_v);
+    double rows = 0, keys = 0, pairs = 0;
+    for (size_t b = 0; b < p->B; b++) {
+        const size_t own = s->cu_seqlens_q ? (size_t)(s->cu_seqlens_q[b + 1] - s->cu_seqlens_q[b]) : 0;
+        const size_t T_q = s->cu_seqlens_q ? own : p->T_q, all = s->cu_seqlens_q ? own : p->S;
+        const size_t S = s->kv_lengths && (size_t)s->kv_lengths[b] < all ? (size_t)s->kv_lengths[b] : all;
+        rows += (double)T_q;
+        keys += (double)(s->cu_seqlens_q ? own : p->T_k);
+        pairs += (double)mha__visible_pairs(T_q, S, s->offset, s->causal, s->window ? s->window_left : -1,
+                                            s->window ? s->window_right : -1) +
+                 (double)(T_q * p->S_extra);
+    }
+    const double projections = rows * (double)c->d_q * Q + keys * ((double)c->d_kin * K + (double)c->d_vin * V) +
+                               rows * (double)(p->h * p->d_v) * (double)c->d_out;
+    return 2 * (projections + pairs * (double)p->h * (double)(p->d_k + p->d_v));
 }

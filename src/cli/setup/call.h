@@ -17,8 +17,8 @@ mha_view *request_stage(request *r, mha_stage stage);
 int request_run(request *r, double *milliseconds);
 void request_free(request *r);
 
-/* Floating-point operations of one forward: two for each multiply-add of the projections, of Q K^T and
- * of A V, hidden keys included; softmax is not counted. */
+/* Floating-point operations of one forward: two for each multiply-add of the projections, and of Q K^T and A V for the
+ * pairs of a query and a key that it sees by position and length; a mask is not looked into, softmax is not counted. */
 double request_flops(const request *r);
 
 #endif
