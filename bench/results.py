@@ -180,7 +180,7 @@ def report(kept, contenders, pieces, plotted):
     out += ratio_table(pieces, shapes, keys)
     out += ["", "## Times", "", "Each cell: best ms / median ms (GFLOP/s of the best, per cent of the FMA peak, the "
                                 "highest of this run). "
-            "A GEMM counts 2MNK; a core 4 h d_k for each pair of a query and a key that it sees, whatever is really computed; the "
+            "A GEMM counts 2MNK; a core 4 h d_k for each pair of a query and a key that it sees; the "
             "projections "
             "8 B T d^2 where all widths are d; a layer both. Decoding also says how much of the read bandwidth it "
             "reaches, reading cache and "
