@@ -83,7 +83,7 @@ static int show(const judged_case *cases, size_t n, const arguments *args)
     for (size_t i = 0; i < n; i++)
         count[cases[i].verdict.outcome]++;
     if (n == 1 && cases[0].open_error.status != MHA_OK)
-        return refuse_file(cases[0].path, &cases[0].open_error);
+        return refuse_error(cases[0].path, &cases[0].open_error);
     if (given(args, OPT_JSON))
         verdicts_json(cases, n, count);
     else if (!given(args, OPT_QUIET))

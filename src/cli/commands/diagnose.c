@@ -167,7 +167,7 @@ static int diagnose(const mha_case *c, const arguments *args)
         fprintf(stderr, "\r%40s\r", "");
     if (status != MHA_OK)
         return tensor && error.status == MHA_NOT_FOUND ? refuse_field("--tensor", &error)
-                                                       : refuse_file(mha_case_name(c), &error);
+                                                       : refuse_error(mha_case_name(c), &error);
     if (given(args, OPT_JSON))
         print_json(&d);
     else if (!given(args, OPT_QUIET))
@@ -186,7 +186,7 @@ int run_diagnose(const arguments *args)
     if (code == EXIT_DONE && given(args, OPT_EXPECTED))
         code = recorded_open(&r, args, &c);
     else if (code == EXIT_DONE && mha_case_open(args->operands[0], NULL, &c, &error) != MHA_OK)
-        code = refuse_file(args->operands[0], &error);
+        code = refuse_error(args->operands[0], &error);
     if (code == EXIT_DONE)
         code = diagnose(c, args);
     mha_case_close(c);

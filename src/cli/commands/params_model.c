@@ -104,7 +104,7 @@ static int open_beside(report *r, const arguments *args, const char *config)
         fits = mha_model_create(&spec, r->model_table, &r->model, &error) == MHA_OK;
         r->model_from = "the config.json beside it";
     }
-    if (!fits && ((described && given(args, OPT_CLASS)) || mha_status_exit_code(error.status) == EXIT_MACHINE))
+    if (!fits && ((described && given(args, OPT_CLASS)) || exit_code_of(error.status) == EXIT_MACHINE))
         return refuse_error(config, &error);
     return EXIT_DONE;
 }

@@ -50,76 +50,34 @@ int refuse(const char *about, const char *format, ...)
     return EXIT_REQUEST;
 }
 
-/* Behind "NAME: ", or behind "...END: " where the message shows only the end of a long name; else `words` itself. */
-static const char *behind(const char *words, const char *name)
+/* 2: the request is wrong; 3: the machine could not. */
+int exit_code_of(mha_status status)
 {
-    const bool shortened = strncmp(words, "...", 3) == 0;
-    const char *at = shortened ? words + 3 : words;
-    for (; *name; name += shortened ? 1 : strlen(name)) {
-        const size_t length = strlen(name);
-        if (strncmp(at, name, length) == 0 && strncmp(at + length, ": ", 2) == 0)
-            return at + length + 2;
-    }
-    return words;
+    return status == MHA_OK ? EXIT_DONE : status == MHA_IO || status == MHA_NO_MEMORY ? EXIT_MACHINE : EXIT_REQUEST;
 }
 
-/* What the error says, without what it is about where the message begins with that, and with the byte. To be freed. */
-static char *words_of(const mha_error *error, const char *subject)
+/* Whether a name, "FILE: TENSOR" or "FILE", begins with `path`, or with "..." and the end of a path too long for it. */
+static bool names_file(const char *name, const char *path)
 {
-    char at[48] = "";
-    if (error->offset && !strstr(error->message, "byte"))
-        snprintf(at, sizeof at, " (byte %" PRIu64 ")", error->offset);
-    const char *words = *error->message ? error->message : mha_status_meaning(error->status);
-    return text_of("%s%s", behind(behind(words, subject), error->name), at);
-}
-
-/* What the error is about inside `about`: "TENSOR" of "FILE: TENSOR", "" for FILE itself. NULL when its name does not
- * begin with `about`; a name too long for its field has "..." there. */
-static const char *inside_of(const mha_error *error, const char *about)
-{
-    const char *name = error->name;
-    const size_t length = strlen(about), shown = strlen(name);
-    if (strncmp(name, about, length) == 0 && (name[length] == 0 || strncmp(name + length, ": ", 2) == 0))
-        return name[length] ? name + length + 2 : name + length;
-    if (strncmp(name, "...", 3) != 0)
-        return NULL;
-    if (length >= shown - 3 && strcmp(about + length - (shown - 3), name + 3) == 0)
-        return name + shown;
-    const char *separator = strstr(name, ": ");
-    return separator ? separator + 2 : NULL;
+    const size_t length = strlen(path);
+    return strncmp(name, "...", 3) == 0 ||
+           (strncmp(name, path, length) == 0 && (name[length] == 0 || strncmp(name + length, ": ", 2) == 0));
 }
 
 int refuse_error(const char *about, const mha_error *error)
 {
+    char text[sizeof *error];
     about = strcmp(about, "-") == 0 ? "standard input" : about;
-    const bool inside = *about && *error->name && !inside_of(error, about); /* a field of an option, a file of it */
-    char *both = inside ? text_of("%s: %s", about, error->name) : text_of("%s", *error->name ? error->name : about);
-    char *words = words_of(error, both);
-    say(both, words);
-    free(both);
-    free(words);
-    return mha_status_exit_code(error->status);
+    say(names_file(error->name, about) ? "" : about, mha_error_text(text, sizeof text, error));
+    return exit_code_of(error->status);
 }
 
 char *file_error_text(const char *path, const mha_error *error)
 {
+    char whole[sizeof *error];
     path = strcmp(path, "-") == 0 ? "standard input" : path;
-    const char *inside = inside_of(error, path), *name = inside ? inside : error->name;
-    char *words = words_of(error, path);
-    if (*name && (inside || !strstr(words, name))) {
-        char *longer = text_of("%s: %s", name, words);
-        free(words);
-        words = longer;
-    }
-    return words;
-}
-
-int refuse_file(const char *path, const mha_error *error)
-{
-    char *words = file_error_text(path, error);
-    say(strcmp(path, "-") == 0 ? "standard input" : path, words);
-    free(words);
-    return mha_status_exit_code(error->status);
+    mha_error_text(whole, sizeof whole, error);
+    return text_of("%s", strncmp(error->name, path, strlen(path)) == 0 ? whole + strlen(path) + 2 : whole);
 }
 
 /* Who reads has seen enough: a pipe without a reader. */

@@ -17,12 +17,12 @@ enum { EXIT_DONE = 0, EXIT_NO = 1, EXIT_REQUEST = 2, EXIT_MACHINE = 3 };
 void speak_as(const char *name);
 /* One line on standard error, about an option, file or tensor ("" for none). Gives EXIT_REQUEST. */
 __attribute__((format(printf, 2, 3))) int refuse(const char *about, const char *format, ...);
-/* The same for an error of the library, about the option its name stands for, or about the file or option
- * `about` ("" for none) and what the error itself names. Gives the exit code of its status. */
+/* The same for an error of the library: "ABOUT: NAME: MESSAGE" with the file or option `about` ("" for none), which is
+ * not said again where the error's name begins with it. Gives the exit code of its status. */
 int refuse_error(const char *about, const mha_error *error);
-/* The same for an error in a file that was read: about the file, and then what is wrong in it, by the file's own names. */
-int refuse_file(const char *path, const mha_error *error);
-/* What it says of the file, without the file's name; to be freed. */
+/* The exit code of a status: EXIT_REQUEST, or EXIT_MACHINE for memory, reading and writing. */
+int exit_code_of(mha_status status);
+/* What an error says of a file, without the file's name; to be freed. */
 char *file_error_text(const char *path, const mha_error *error);
 /* Closes standard output; EXIT_MACHINE, with a line, if something could not be written, else `code`. */
 int finish_output(int code);

@@ -37,7 +37,7 @@ static int read_facts(request *r, const arguments *args, const mha_file *file, c
         r->facts_from = "metadata";
     if (!config || mha_model_read_config(config, &r->facts, &error) == MHA_OK)
         return EXIT_DONE;
-    return refuse_file(config, &error);
+    return refuse_error(config, &error);
 }
 
 /* The layer that `asked` means by the whole prefix of its tensors' names, or by a part that no other layer has: "0".

@@ -55,7 +55,7 @@ int model_open(const arguments *args, size_t n_heads, mha_params *params, mha_mo
                            .dtype = dtype_of(args, OPT_DTYPE)};
     if (mha_model_create(&spec, params, model, &error) == MHA_OK)
         return EXIT_DONE;
-    return config && !blames_option(args, &error) ? refuse_file(config, &error) : refuse_field("", &error);
+    return config && !blames_option(args, &error) ? refuse_error(config, &error) : refuse_field("", &error);
 }
 
 /* ---------------------------------------------------------------- beside weights */

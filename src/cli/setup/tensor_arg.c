@@ -10,7 +10,7 @@
 static int open_named(mha_file **file, const char *path)
 {
     mha_error error = {0};
-    return mha_file_open(path, file, &error) == MHA_OK ? EXIT_DONE : refuse_file(path, &error);
+    return mha_file_open(path, file, &error) == MHA_OK ? EXIT_DONE : refuse_error(path, &error);
 }
 
 /* Whether somebody who wrote `asked` may have meant `name`: a part of it, or a few letters away. */
@@ -83,7 +83,7 @@ int source_read(const source *s, const mha_file_tensor *tensor, mha_dtype dtype,
 {
     mha_error error = {0};
     *view = obtain_view(arena, dtype, tensor->rank, tensor->shape);
-    return mha_file_read(s->file, tensor, view, &error) == MHA_OK ? EXIT_DONE : refuse_file(mha_file_path(s->file), &error);
+    return mha_file_read(s->file, tensor, view, &error) == MHA_OK ? EXIT_DONE : refuse_error(mha_file_path(s->file), &error);
 }
 
 void source_close(source *s)
