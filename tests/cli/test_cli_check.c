@@ -163,7 +163,7 @@ static void test_directories_skips_and_unreadable_files(void **state)
     snprintf(directory, sizeof directory, "%s", scratch("cases"));
     snprintf(inner, sizeof inner, "%s/inner", directory);
     mkdir(directory, 0700);
-    assert_program_refuses(RUN("check", directory), 2, "expected case files (.safetensors), found none");
+    assert_program_refuses(RUN("check", directory), 2, "expected case files (.safetensors, .npz), found none");
     mkdir(inner, 0700);
     char paths[4][700];
     snprintf(paths[0], sizeof paths[0], "%s/a.safetensors", directory);
@@ -171,6 +171,14 @@ static void test_directories_skips_and_unreadable_files(void **state)
     snprintf(paths[2], sizeof paths[2], "%s/c.safetensors", directory);
     snprintf(paths[3], sizeof paths[3], "%s/notes.txt", directory);
     record(paths[0], "5", "auto");
+    snprintf(paths[3], sizeof paths[3], "%s/d.npz", directory); /* listed, though it is none */
+    fclose(fopen(paths[3], "w"));
+    json_t *listed = RUN_JSON(1, "check", directory, "--json");
+    assert_int_equal(count(listed, "passed"), 1);
+    assert_int_equal(count(listed, "failed"), 1);
+    json_decref(listed);
+    remove(paths[3]);
+    snprintf(paths[3], sizeof paths[3], "%s/notes.txt", directory);
     spoil(paths[0], paths[1], NULL, 0, 0, "a_rule_nobody_knows");
     for (int i = 3; i < 4; i++)
         fclose(fopen(paths[i], "w"));
@@ -220,7 +228,7 @@ static void test_what_is_wrong_in_a_case_is_said_of_the_file(void **state)
         {"atol", "-1", "atol: expected 0 or more, found -1"},
         {"rtol64", "inf", "rtol64: expected a finite number, found inf"},
         {"kv_heads", "0", "kv_heads: expected a whole number of 1 or more, found 0"},
-        {"num_heads", "5", "kv_heads: expected a divisor of num_heads 5, found 4"},
+        {"num_heads", "5", "num_heads: expected 4, as W_q, W_k and W_v are 24 wide and kv_heads is 4, found 5"},
         {"scale", "inf", "scale: expected a finite scale, found inf"},
         {"softcap", "-1", "softcap: expected a finite cap of 0 (off) or more, found -1"},
         {"layout", "TE", "query: expected rank 2 in layout TE, found shape (2, 6, 24)"},

@@ -109,7 +109,7 @@ static int check_files(const arguments *args)
     for (size_t i = 0; i < args->n_operands && code == EXIT_DONE; i++)
         code = case_list_add(&list, args->operands[i]);
     if (code == EXIT_DONE && list.n == 0)
-        code = refuse(args->operands[0], "expected case files (.safetensors), found none");
+        code = refuse(args->operands[0], "expected case files (.safetensors, .npz), found none");
     if (code == EXIT_DONE) {
         size_t jobs = count_of(args, OPT_JOBS);
         workshop shop = {.list = &list,

@@ -1,4 +1,4 @@
-/* The case files that operands name: files as they are, directories with every .safetensors below them. */
+/* The case files that operands name: files as they are, directories with every .safetensors and .npz below them. */
 #include "cli/setup/case_list.h"
 
 #include <dirent.h>
@@ -17,9 +17,14 @@ static void add_path(case_list *list, char *owned)
 
 static bool is_case_name(const char *name)
 {
-    static const char ending[] = ".safetensors";
-    size_t length = strlen(name);
-    return length >= sizeof ending && strcmp(name + length - (sizeof ending - 1), ending) == 0;
+    static const char *const endings[] = {".safetensors", ".npz"};
+    const size_t length = strlen(name);
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
+        const size_t tail = strlen(endings[i]);
+        if (length > tail && strcmp(name + length - tail, endings[i]) == 0)
+            return true;
+    }
+    return false;
 }
 
 static int refuse_path(const char *path)

@@ -34,7 +34,10 @@ mha_status mha__case_whole(const mha_case *c, const char *key, int64_t low, int6
                            mha_error *error)
 {
     double x;
-    TRY(mha__case_number(c, key, (double)missing, &x, error));
+    *value = missing;
+    if (!mha_file_metadata(c->file, key))
+        return MHA_OK;
+    TRY(mha__case_number(c, key, 0, &x, error));
     if (x != floor(x) || x < (double)low || x > 0x1p53)
         return mha__fail(error, MHA_INVALID, key, "expected a whole number of %lld or more, found %g", (long long)low,
                          x);

@@ -43,7 +43,7 @@ struct mha_case {
 /* A key as a number, `missing` without it. MHA_INVALID for text that is no number, for NaN, and for numbers that no
  * double holds (1e999, 1e-400); "inf" is one. */
 mha_status mha__case_number(const mha_case *c, const char *key, double missing, double *value, mha_error *error);
-/* A key as a whole number of `low` or more. */
+/* A key as a whole number of `low` or more, `missing` without it. */
 mha_status mha__case_whole(const mha_case *c, const char *key, int64_t low, int64_t missing, int64_t *value,
                            mha_error *error);
 /* A key of the table of words as a number; without it the default of the table, NaN where that is no number. */

@@ -91,14 +91,15 @@ static size_t kv_heads_of(const head_widths *w, size_t h)
     return whole && h % h_kv == 0 ? h_kv : 0;
 }
 
-/* "1, 2, 4 or 8": the head counts that fit; "" when none does. */
-static void list_heads(char *text, size_t size, const head_widths *w)
+/* "1, 2, 4 or 8": the head counts that fit, and that go with h_kv key/value heads (0: any); "" when none does. */
+static void list_heads(char *text, size_t size, const head_widths *w, size_t h_kv)
 {
     enum { MOST = 12, FARTHEST = 1 << 16 };
     size_t fitting[MOST], n = 0;
     bool more = false;
     for (size_t h = 1; h <= w->q && h <= FARTHEST && !more; h++) {
-        if (kv_heads_of(w, h) == 0)
+        const size_t goes_with = kv_heads_of(w, h);
+        if (goes_with == 0 || (h_kv > 0 && goes_with != h_kv))
             continue;
         more = n == MOST;
         if (!more)
@@ -112,11 +113,16 @@ static void list_heads(char *text, size_t size, const head_widths *w)
     }
 }
 
-/* A number of heads that is missing (`found` 0) or does not divide the widths: says which ones would. */
-static mha_status refuse_heads(const head_widths *w, size_t found, mha_error *error)
+/* A number of heads that is missing (`found` 0) or does not divide the widths: says which ones would, beside h_kv
+ * key/value heads where the file states them (else 0). */
+static mha_status refuse_heads(const head_widths *w, size_t h_kv, size_t found, mha_error *error)
 {
-    char heads[160], widths[200], stated[32] = "none";
-    list_heads(heads, sizeof heads, w);
+    char heads[160], widths[200], kv_heads[48] = "", stated[32] = "none";
+    list_heads(heads, sizeof heads, w, h_kv);
+    if (!*heads && h_kv > 0)
+        list_heads(heads, sizeof heads, w, h_kv = 0);
+    if (h_kv > 0)
+        mha__text_print(kv_heads, sizeof kv_heads, " and kv_heads is %zu", h_kv);
     if (w->q == w->k && w->k == w->v)
         mha__text_print(widths, sizeof widths, "%s, %s and %s are %zu wide", w->names[0], w->names[1], w->names[2],
                         w->q);
@@ -128,43 +134,47 @@ static mha_status refuse_heads(const head_widths *w, size_t found, mha_error *er
     if (!*heads)
         return mha__fail(error, MHA_INVALID, "num_heads", "expected widths that heads can share, but %s, found %s",
                          widths, stated);
-    return mha__fail(error, MHA_INVALID, "num_heads", "expected %s, as %s, found %s", heads, widths, stated);
+    return mha__fail(error, MHA_INVALID, "num_heads", "expected %s, as %s%s, found %s", heads, widths, kv_heads, stated);
 }
 
-/* h and h_kv: what the layout tells, what the metadata says, and the key/value heads else from the widths. */
+/* The heads that a layout with an axis of its own for them tells must be those of the metadata. */
+static mha_status check_told_heads(const mha_case *c, const input_sizes inputs[3], size_t h, size_t h_kv,
+                                   mha_error *error)
+{
+    static const case_tensor tensors[] = {CASE_QUERY, CASE_KEY, CASE_VALUE};
+    const size_t expected[] = {h, h_kv, h_kv}, count = c->kind == CASE_ROPE ? 1 : 3;
+    for (size_t i = 0; i < count; i++)
+        if (inputs[i].heads > 0 && inputs[i].heads != expected[i])
+            return mha__fail(error, MHA_INVALID, mha__case_tensor_name(tensors[i]),
+                             "expected %zu heads in layout %s, found %zu", expected[i], mha_layout_name(c->layout),
+                             inputs[i].heads);
+    return MHA_OK;
+}
+
+/* h and h_kv: what the layout tells, what the metadata states, and the key/value heads else from the widths. */
 static mha_status read_heads(mha_case *c, const input_sizes inputs[3], const head_widths *w, mha_error *error)
 {
-    const bool told = inputs[0].heads > 0, told_kv = told && c->kind != CASE_ROPE;
-    int64_t h, h_kv;
-    if (!told && !mha_file_metadata(c->file, "num_heads"))
-        return refuse_heads(w, 0, error);
-    TRY(mha__case_whole(c, "num_heads", 1, (int64_t)inputs[0].heads, &h, error));
-    const size_t fitting = kv_heads_of(w, (size_t)h);
-    TRY(mha__case_whole(c, "kv_heads", 1,
-                        told_kv       ? (int64_t)inputs[1].heads
-                        : fitting > 0 ? (int64_t)fitting
-                                      : 1,
-                        &h_kv, error));
-    static const case_tensor tensors[] = {CASE_QUERY, CASE_KEY, CASE_VALUE};
-    for (size_t i = 0; i < (c->kind == CASE_ROPE ? 1 : 3); i++)
-        if (told && inputs[i].heads != (size_t)(i == 0 ? h : h_kv))
-            return mha__fail(error, MHA_INVALID, mha__case_tensor_name(tensors[i]),
-                             "expected %lld heads in layout %s, found %zu", (long long)(i == 0 ? h : h_kv),
-                             mha_layout_name(c->layout), inputs[i].heads);
-    if (h % h_kv != 0)
-        return mha__fail(error, MHA_INVALID, "kv_heads", "expected a divisor of num_heads %lld, found %lld",
-                         (long long)h, (long long)h_kv);
-    if (fitting == 0 && told)
+    const bool told = inputs[0].heads > 0;
+    int64_t stated, stated_kv;
+    TRY(mha__case_whole(c, "num_heads", 1, (int64_t)inputs[0].heads, &stated, error));
+    TRY(mha__case_whole(c, "kv_heads", 1, told && c->kind != CASE_ROPE ? (int64_t)inputs[1].heads : 0, &stated_kv,
+                        error));
+    const size_t h = (size_t)stated, fitting = kv_heads_of(w, h);
+    const size_t h_kv = stated_kv > 0 ? (size_t)stated_kv : fitting;
+    if (told)
+        TRY(check_told_heads(c, inputs, h, h_kv, error));
+    if (fitting == 0 && told && h_kv > 0 && h % h_kv == 0)
         return mha__fail(error, MHA_INVALID, "key",
-                         "expected heads as wide as those of query, which are %zu, found %zu", w->q / (size_t)h,
-                         w->k / (size_t)h_kv);
-    if (fitting == 0)
-        return refuse_heads(w, (size_t)h, error);
-    if (fitting != (size_t)h_kv)
-        return mha__fail(error, MHA_INVALID, "kv_heads", "expected %zu, as %s is %zu wide and one head %zu, found %lld",
-                         fitting, w->names[1], w->k, w->q / (size_t)h, (long long)h_kv);
-    c->H = (size_t)h;
-    c->H_kv = (size_t)h_kv;
+                         "expected heads as wide as those of query, which are %zu, found %zu", w->q / h, w->k / h_kv);
+    if (fitting == 0 && (!told || h_kv == 0))
+        return refuse_heads(w, (size_t)stated_kv, h, error);
+    if (h % h_kv != 0)
+        return mha__fail(error, MHA_INVALID, "kv_heads", "expected a divisor of num_heads %zu, found %zu", h, h_kv);
+    if (fitting != h_kv)
+        return mha__fail(error, MHA_INVALID, "kv_heads", "expected %zu, as %s is %zu wide and one head %zu, found %zu",
+                         fitting, w->names[1], w->k, w->q / h, h_kv);
+    c->H = h;
+    c->H_kv = h_kv;
     return MHA_OK;
 }
 
