@@ -1,4 +1,4 @@
-/* From what a case file says to a call: layers, semantics, and what contradicts itself. */
+/* Turns what a case file says into layers and semantics, and refuses what contradicts itself. */
 #include <math.h>
 #include <string.h>
 
@@ -22,7 +22,7 @@ static mha_status norm_kind(const mha_case *c, mha_weight weight, size_t heads, 
     return MHA_OK;
 }
 
-/* The weights of `set`, with those it does not replace taken from the recorded ones. */
+/* A weight of `set`; the recorded one where the set does not replace it. */
 static mha_view weight_of(const mha_case *c, case_weights set, mha_weight weight)
 {
     const mha_view *own = &c->weights[set][weight];
@@ -92,7 +92,8 @@ static mha_status build_layers(mha_case *c, mha_error *error)
 
 /* ---------------------------------------------------------------- semantics */
 
-/* A switch. With a `tensor` that it needs, `present` says whether the file has that tensor; both must agree. */
+/* A boolean key. Where it needs a tensor (`tensor` is its name), `present` says whether the file has it, which is the
+ * default of the key and must agree with it. */
 static mha_status read_switch(const mha_case *c, const char *key, bool present, const char *tensor, bool *on,
                               mha_error *error)
 {
@@ -107,7 +108,7 @@ static mha_status read_switch(const mha_case *c, const char *key, bool present, 
 
 static mha_status build_mask(const mha_case *c, case_tensor tensor, const char *key, mha_mask *mask, mha_error *error)
 {
-    enum { NONE, ADDITIVE, KEEPS, MASKS }; /* as the table of words lists the values */
+    enum { NONE, ADDITIVE, KEEPS, MASKS }; /* the order in which the table of words lists the values */
     static const mha_mask_kind kinds[] = {
         [NONE] = MHA_MASK_NONE, [ADDITIVE] = MHA_MASK_ADDITIVE, [KEEPS] = MHA_MASK_KEEPS, [MASKS] = MHA_MASK_HIDES};
     const mha_view *v = &c->tensors[tensor];
@@ -133,7 +134,7 @@ static mha_status build_mask(const mha_case *c, case_tensor tensor, const char *
     return MHA_OK;
 }
 
-/* An additive mask in which what hides, -inf, is `fill`; in doubles, which hold every fill. */
+/* Replaces -inf, which hides a key, by `fill` in an additive mask. The result is F64, which holds every fill. */
 static mha_status fill_hidden(mha_case *c, mha_view *mask, double fill, mha_error *error)
 {
     mha_view filled = mha__arena_view(&c->pool, MHA_F64, mask->rank, mask->shape);
@@ -159,7 +160,7 @@ static mha_status build_masks(mha_case *c, mha_error *error)
     TRY(mha__case_value(c, "mask_filter_value", &fill, error));
     if (fill == INFINITY)
         return mha__fail(error, MHA_INVALID, "mask_filter_value", "expected less than inf");
-    if (fill == -INFINITY || !p->data) /* adding -inf is hiding */
+    if (fill == -INFINITY || !p->data) /* adding -inf is the same as hiding */
         return MHA_OK;
     if (s->key_padding.kind == MHA_MASK_ADDITIVE)
         return fill_hidden(c, p, fill, error);
@@ -231,7 +232,8 @@ static mha_status build_window(mha_case *c, mha_error *error)
     return MHA_OK;
 }
 
-/* "none" means that the equation is taken as it stands, and its 0/0 is NaN. */
+/* Rows without a visible key, and values of hidden keys. fully_masked "none" takes the equation as it stands, in which
+ * such a row is 0/0: NaN. */
 static mha_status build_rows(mha_case *c, mha_error *error)
 {
     static const mha_empty_rows empty[] = {MHA_EMPTY_ZERO, MHA_EMPTY_NAN, MHA_EMPTY_NAN};
@@ -256,7 +258,8 @@ static mha_status one_per(const mha_case *c, case_tensor tensor, const char *wha
     return MHA_OK;
 }
 
-/* The lengths as a call takes them, between 0 and the keys there are: beyond either end they say the same. */
+/* Replaces the lengths by a copy between 0 and the number of keys, as a call takes them. Below 0 a length hides all keys,
+ * as 0 does; beyond the last key it hides none, as that number does. */
 static mha_status clamp_lengths(mha_case *c, size_t rows, const int64_t **lengths, mha_error *error)
 {
     const mha_semantics *s = &c->semantics;
@@ -346,7 +349,8 @@ static mha_status check_past(const mha_case *c, mha_error *error)
     return mha__expect_shape(error, "past_value", value, 4, (const size_t[]){c->B, c->H_kv, c->P, c->d_v});
 }
 
-/* A tensor that says the same in another way, and where that makes sense. */
+/* Checks a tensor that says in another way what other tensors say: only one kind can have it, some need T_q = T_k, and
+ * its shape follows. */
 static mha_status check_companion(const mha_case *c, case_tensor tensor, case_kind kind, bool equal_lengths, int rank,
                                   const size_t *shape, mha_error *error)
 {
@@ -395,7 +399,7 @@ static mha_status check_expected(const mha_case *c, const mha_plan *plan, int wi
     return mha__expect_shape(error, e->name, &e->view, shaped.rank, shaped.shape);
 }
 
-/* Asks the library what it makes of the call. What no path can do is not wrong: the judge will skip it. */
+/* A call that no path supports is no mistake of the file: the judge will skip it. */
 mha_status mha__case_check_plan(mha_case *c, mha_error *error)
 {
     mha_call call = mha_case_call(c);

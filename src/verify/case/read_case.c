@@ -59,7 +59,7 @@ static mha_status read_tensor(mha_case *c, const mha_file_tensor *t, const mha__
     return MHA_OK;
 }
 
-/* Reads one tensor of the file to where its name says that it belongs. */
+/* Reads one tensor of the file into the field of the case that its name stands for. */
 static mha_status read_placed(mha_case *c, const mha_file_tensor *t, const mha__case_place *place, mha_error *error)
 {
     const mha__case_word *word = place->word;
@@ -85,7 +85,7 @@ static mha_status read_names(mha_case *c, mha_error *error)
         if (!mha__case_knows_key(key) && !mha__case_is_own(key) && !*c->skip)
             mha__case_explain_unknown(c->skip, sizeof c->skip, key, true);
     }
-    const bool npz = strcmp(mha_file_format(c->file), "npz") == 0; /* whose metadata are arrays without extents */
+    const bool npz = strcmp(mha_file_format(c->file), "npz") == 0; /* its arrays without extents are its metadata */
     for (size_t i = 0; i < mha_file_count(c->file); i++) {
         const mha_file_tensor *t = mha_file_at(c->file, i);
         if (mha__case_is_own(t->name) || (npz && t->rank == 0))
@@ -99,7 +99,8 @@ static mha_status read_names(mha_case *c, mha_error *error)
     return MHA_OK;
 }
 
-/* A file that neither says its kind nor has a query is no case; a tensor that may have been meant as one is named. */
+/* Refuses a file that neither states a kind nor has a query. If the name of a tensor is near "query", the message says
+ * so. */
 static mha_status refuse_other_files(const mha_case *c, mha_error *error)
 {
     char text[sizeof c->skip] = "it has no tensor query (mha help case: what a case holds)";
@@ -166,7 +167,7 @@ static mha_status take_from_torch(mha_case *c, mha_error *error)
     return MHA_OK;
 }
 
-/* The kind the file names; else mha where there is anything to project with. */
+/* Sets the kind: the one the file states, else mha if it has a projection, else sdpa. */
 static mha_status read_kind(mha_case *c, mha_error *error)
 {
     static const mha_weight projections[] = {MHA_W_Q, MHA_W_K, MHA_W_V, MHA_W_O};
@@ -219,7 +220,7 @@ static mha_status read_qk(mha_case *c, mha_error *error)
     return MHA_OK;
 }
 
-/* A tolerance, which is finite: with an infinite one every result would do. NaN where the file has none. */
+/* Reads a tolerance, NaN where the file has none. Infinity is refused: with it, every result would pass. */
 static mha_status read_tolerance(const mha_case *c, const char *key, double *value, mha_error *error)
 {
     TRY(mha__case_number(c, key, NAN, value, error));

@@ -21,20 +21,20 @@ struct mha_case {
     case_kind kind;
     mha_layout layout;
     char name[128];
-    char skip[400]; /* why it cannot be judged; "" when it can */
+    char skip[400]; /* why the case cannot be judged; "" when it can */
     size_t B, T_q, T_k, P, H, H_kv, d_k, d_v;
     size_t E_q, E_k, E_v, E_out; /* widths of the inputs and of the output, heads merged */
     mha_view tensors[CASE_TENSOR_COUNT];
     mha_view weights[CASE_WEIGHTS_COUNT][MHA_WEIGHT_COUNT];
     bool has_set[CASE_WEIGHTS_COUNT];
     case_expected expected[2][CASE_EXPECTED_COUNT]; /* expected.*, expected64.* */
-    mha_stage qk_stage;                             /* what `qk` is */
+    mha_stage qk_stage;                             /* the stage that expected.qk holds */
     mha_params *params[CASE_WEIGHTS_COUNT];
     mha_layer *layers[CASE_WEIGHTS_COUNT]; /* made here; NULL without projections */
     const mha_layer *layer;                /* of the recorded weights; NULL without projections */
     mha_rope_kind permuted_rope;           /* the pairing that goes with the permuted weights */
     mha_semantics semantics;
-    bool overflow; /* float32 may give either recorded result */
+    bool overflow; /* a float32 result may be that of expected.* or of expected64.* */
     double rtol, atol, rtol64, atol64; /* NaN where the file has none */
 };
 
@@ -54,9 +54,9 @@ mha_status mha__case_choice(const mha_case *c, const char *key, int *choice, mha
 
 /* ---------------------------------------------------------------- reading (read_case.c, sizes.c, build.c) */
 
-/* Reads names, kinds and values of the file: all of the struct up to the layers. */
+/* Fills everything from the file but layers and semantics. */
 mha_status mha__case_read(mha_case *c, mha_error *error);
-/* Fills sizes and widths, which the tensors tell. */
+/* Fills sizes and widths from the shapes of the tensors. */
 mha_status mha__case_read_sizes(mha_case *c, mha_error *error);
 /* Builds layers and semantics from what was read, and validates the call. */
 mha_status mha__case_build(mha_case *c, mha_error *error);

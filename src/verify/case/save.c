@@ -311,7 +311,8 @@ mha_status mha_case_save(const char *path, const mha_layer *layer, const mha_cal
         return refuse(&s, "cache", "a cache that has evicted rows");
     const size_t new_rows = call->key.data ? call->key.shape[1] : call->query.shape[1];
     if (call->cache && !s.notes->past_key.data && mha_cache_length(call->cache) > new_rows)
-        return mha__fail(error, MHA_INVALID, "past_key", "the call has a cache: expected its rows from before the call");
+        return mha__fail(error, MHA_INVALID, "past_key",
+                         "the call has a cache: expected its rows from before the call");
     TRY(plan_record(&s));
     TRY(mha_writer_create(path, &s.writer, error));
     const mha_status status = put_all(&s);

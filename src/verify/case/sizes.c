@@ -1,4 +1,4 @@
-/* The sizes of a case: told by its tensors, and where the metadata tells them too, in agreement. */
+/* Reads the sizes of a case from the shapes of its tensors; where the metadata states them, too, both must agree. */
 #include <string.h>
 
 #include "base/base.h"
@@ -16,7 +16,8 @@ static mha_status agree(const mha_case *c, const char *key, size_t found, mha_er
 
 /* ---------------------------------------------------------------- inputs */
 
-/* B, T, heads (0 where the layout does not tell them) and merged width E of an input. */
+/* Sizes of an input: E is the width of a row with all heads side by side; heads is 0 where the layout has no axis for
+ * them. */
 typedef struct input_sizes {
     size_t B, T, heads, E;
 } input_sizes;
@@ -134,7 +135,8 @@ static mha_status refuse_heads(const head_widths *w, size_t h_kv, size_t found, 
     if (!*heads)
         return mha__fail(error, MHA_INVALID, "num_heads", "expected widths that heads can share, but %s, found %s",
                          widths, stated);
-    return mha__fail(error, MHA_INVALID, "num_heads", "expected %s, as %s%s, found %s", heads, widths, kv_heads, stated);
+    return mha__fail(error, MHA_INVALID, "num_heads", "expected %s, as %s%s, found %s", heads, widths, kv_heads,
+                     stated);
 }
 
 /* The heads that a layout with an axis of its own for them tells must be those of the metadata. */
@@ -151,7 +153,8 @@ static mha_status check_told_heads(const mha_case *c, const input_sizes inputs[3
     return MHA_OK;
 }
 
-/* h and h_kv: what the layout tells, what the metadata states, and the key/value heads else from the widths. */
+/* Finds h and h_kv: from the layout where it has an axis for heads, else from the metadata; h_kv, where neither tells
+ * it, from the widths. */
 static mha_status read_heads(mha_case *c, const input_sizes inputs[3], const head_widths *w, mha_error *error)
 {
     const bool told = inputs[0].heads > 0;
@@ -215,7 +218,7 @@ mha_status mha__case_read_sizes(mha_case *c, mha_error *error)
     const struct {
         const char *key;
         size_t found;
-        bool ragged_too; /* in a ragged batch the others count sequences and their lengths, which no extent tells */
+        bool ragged_too; /* in a ragged batch, too: there, the others count sequences, which no extent tells */
     } sizes[] = {{"d_k", c->d_k, true},    {"d_v", c->d_v, true},  {"d_model", c->E_out, true},
                  {"past_len", c->P, true}, {"batch", c->B, false}, {"q_len", c->T_q, false},
                  {"kv_len", c->T_k, false}};
