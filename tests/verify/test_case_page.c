@@ -306,7 +306,7 @@ static void unknown_words_name_the_nearest(void **state)
         {"casual", true, "did you mean causal?", NULL},
         {"atol.output", true, "unknown metadata key atol.output", NULL},
         {"atol.expected.ouput", true, "did you mean atol.expected.output?", NULL},
-        {"query", true, "unknown metadata key query: that is a tensor", NULL},
+        {"query", true, "unknown metadata key query: that is a tensor, (B, T_q, d_q), by layout", NULL},
         {"a_name_that_is_much_longer_than_any_word_of_the_format_and_goes_on", false, "unknown tensor a_name",
          "goes_on"},
     };

@@ -258,8 +258,8 @@ static mha_status one_per(const mha_case *c, case_tensor tensor, const char *wha
     return MHA_OK;
 }
 
-/* Replaces the lengths by a copy between 0 and the number of keys, as a call takes them. Below 0 a length hides all keys,
- * as 0 does; beyond the last key it hides none, as that number does. */
+/* Replaces the lengths by a copy between 0 and the number of keys, as a call takes them. A length below 0 hides all
+ * keys, as 0 does; one beyond the last key hides none, as the number of keys does. */
 static mha_status clamp_lengths(mha_case *c, size_t rows, const int64_t **lengths, mha_error *error)
 {
     const mha_semantics *s = &c->semantics;

@@ -454,10 +454,14 @@ void mha__case_explain_unknown(char *text, size_t size, const char *name, bool i
     if (near && (!*family || near->kind == (result ? WORD_RESULT : WORD_WEIGHT)))
         mha__text_print(hint, sizeof hint, " did you mean %s%s?", family,
                         near->shown.name + (result ? strlen("expected.") : 0));
-    if (is_key ? mha__case_place_of(name).word != NULL : mha__case_key(name) != NULL) {
-        mha__text_print(
-            text, size,
-            is_key ? "unknown metadata key %s: that is a tensor" : "unknown tensor %s: that is a metadata key", name);
+    const mha__case_word *tensor = mha__case_place_of(name).word;
+    if (is_key && tensor) {
+        mha__text_print(text, size, "unknown metadata key %s: that is a tensor, %s", name, tensor->shown.form);
+        return;
+    }
+    if (!is_key && mha__case_key(name)) {
+        mha__text_print(text, size, "unknown tensor %s: that is a metadata key, in an npz an array without extents",
+                        name);
         return;
     }
     mha__text_print(text, size,
