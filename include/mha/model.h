@@ -1,4 +1,4 @@
-/* Public checkpoints: attention layers recognised by the names of their tensors. */
+/* Public checkpoints and models: configurations, attention layers found by the names of their tensors, whole models. */
 #ifndef MHA_MODEL_H
 #define MHA_MODEL_H
 
@@ -40,6 +40,10 @@ typedef struct mha_model_facts {
 MHA_API mha_status mha_model_read_config(const char *path, mha_model_facts *facts, mha_error *error);
 /* The same from the file's own metadata, which only GGUF has; false, all zero, for other files. */
 MHA_API bool mha_model_read_metadata(const mha_file *file, mha_model_facts *facts);
+
+/* What the facts mean for a call: causal, scale, softcap, rotation, window, the epsilon of q/k norms; all else is zero.
+ * Without has_semantics everything is. */
+MHA_API mha_semantics mha_model_semantics(const mha_model_facts *facts);
 
 /* ---------------------------------------------------------------- a layer from a weights file */
 
@@ -156,20 +160,17 @@ MHA_API const char *mha_preset_at(size_t index, const char **config);
 /* ---------------------------------------------------------------- checkpoints as they are */
 
 /* What a tensor of a file is found to be when held against a model. */
-#define MHA_FINDING_LIST(X)                                                                        \
-    X(MHA_FINDING_MISSING, "missing")     /* the model has it, the file does not */                \
-    X(MHA_FINDING_EXTRA, "extra")         /* the file has it, the model does not */                \
-    X(MHA_FINDING_MISSHAPEN, "misshapen") /* both have it, with different shapes */                \
-    X(MHA_FINDING_TIED, "stored twice")   /* tied in the model, stored on its own in the file */   \
-    X(MHA_FINDING_BUFFER, "buffer")       /* in the file, but no parameter: public counters include it by mistake */
-
 typedef enum mha_finding_kind {
-#define MHA_FINDING_ENUM(code, name) code,
-    MHA_FINDING_LIST(MHA_FINDING_ENUM)
-#undef MHA_FINDING_ENUM
+    MHA_FINDING_MISSING,   /* the model has it, the file does not */
+    MHA_FINDING_EXTRA,     /* the file has it, the model does not */
+    MHA_FINDING_MISSHAPEN, /* both have it, with different shapes */
+    MHA_FINDING_TIED,      /* tied in the model, stored on its own in the file */
+    MHA_FINDING_BUFFER,    /* in the file, but no parameter: public counters include it by mistake */
+    MHA_FINDING_COUNT
 } mha_finding_kind;
 
-MHA_API const char *mha_finding_name(mha_finding_kind kind); /* "missing"; "?" outside the list */
+/* "missing", "extra", "misshapen", "stored twice", "buffer"; "?" outside the list. */
+MHA_API const char *mha_finding_name(mha_finding_kind kind);
 
 typedef struct mha_finding {
     mha_finding_kind kind;

@@ -15,19 +15,18 @@
 extern "C" {
 #endif
 
-/* Code, name, meaning, exit code of the program when a command ends with it. The list is the only
- * place where a status is described; a status without a sentence cannot exist. */
+/* Code, name, meaning. The list is the only place where a status is described, so that none can be without a name. */
 #define MHA_STATUS_LIST(X)                                                                         \
-    X(MHA_OK, "ok", "done", 0)                                                                     \
-    X(MHA_INVALID, "invalid", "an argument, option or shape is wrong", 2)                          \
-    X(MHA_UNSUPPORTED, "unsupported", "a combination without meaning, or one not built in", 2)     \
-    X(MHA_FORMAT, "format", "a file does not hold what its format promises", 2)                    \
-    X(MHA_NOT_FOUND, "not found", "no such file, tensor or name", 2)                               \
-    X(MHA_IO, "i/o", "the machine could not read or write", 3)                                     \
-    X(MHA_NO_MEMORY, "no memory", "the machine could not give the memory", 3)
+    X(MHA_OK, "ok", "done")                                                                        \
+    X(MHA_INVALID, "invalid", "an argument, option or shape is wrong")                             \
+    X(MHA_UNSUPPORTED, "unsupported", "a combination without meaning, or one not built in")        \
+    X(MHA_FORMAT, "format", "a file does not hold what its format promises")                       \
+    X(MHA_NOT_FOUND, "not found", "no such file, tensor or name")                                  \
+    X(MHA_IO, "i/o", "the machine could not read or write")                                        \
+    X(MHA_NO_MEMORY, "no memory", "the machine could not give the memory")
 
 typedef enum mha_status {
-#define MHA_STATUS_ENUM(code, name, meaning, exit_code) code,
+#define MHA_STATUS_ENUM(code, name, meaning) code,
     MHA_STATUS_LIST(MHA_STATUS_ENUM)
 #undef MHA_STATUS_ENUM
 } mha_status;
@@ -50,8 +49,6 @@ MHA_API const char *mha_status_meaning(mha_status status);
  * the meaning of its status. Cut between two characters to `size` bytes, the final NUL included; a buffer of
  * sizeof(mha_error) holds all of it. Returns `text`. */
 MHA_API char *mha_error_text(char *text, size_t size, const mha_error *error);
-/* The exit code the program gives for it: 0, 2 (the request is wrong) or 3 (the machine could not). */
-MHA_API int mha_status_exit_code(mha_status status);
 
 /* Where the library gets memory. NULL functions mean the default (lazily committed for large
  * blocks). Every block is zero-filled by the library's own wrapper, 64-byte aligned, and given back

@@ -90,6 +90,10 @@ size_t mha__memory_at_hand(void);
 int mha__name_find(const char *const *names, size_t count, const char *text);
 const char *mha__name_at(const char *const *names, size_t count, size_t index);
 
+/* The least number of bytes to insert, remove or exchange that turns one text into the other (Levenshtein's distance);
+ * only the first 128 bytes of each are looked at. */
+size_t mha__text_distance(const char *a, const char *b);
+
 /* The largest n <= length for which text[0, n) does not end inside a UTF-8 character. All text that is shortened is
  * cut there. */
 size_t mha__text_whole(const char *text, size_t length);

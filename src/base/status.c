@@ -8,9 +8,8 @@
 
 static const struct {
     const char *name, *meaning;
-    int exit_code;
 } statuses[] = {
-#define STATUS_ROW(code, name, meaning, exit_code) [code] = {name, meaning, exit_code},
+#define STATUS_ROW(code, name, meaning) [code] = {name, meaning},
     MHA_STATUS_LIST(STATUS_ROW)
 #undef STATUS_ROW
 };
@@ -28,11 +27,6 @@ const char *mha_status_name(mha_status status)
 const char *mha_status_meaning(mha_status status)
 {
     return known(status) ? statuses[status].meaning : "unknown";
-}
-
-int mha_status_exit_code(mha_status status)
-{
-    return known(status) ? statuses[status].exit_code : 3;
 }
 
 /* ---------------------------------------------------------------- names and text */
@@ -80,6 +74,26 @@ void mha__text_print(char *text, size_t size, const char *format, ...)
     va_start(arguments, format);
     mha__text_vprint(text, size, format, arguments);
     va_end(arguments);
+}
+
+size_t mha__text_distance(const char *a, const char *b)
+{
+    enum { MOST = 128 };
+    size_t row[MOST + 1];
+    const size_t m = strnlen(a, MOST), n = strnlen(b, MOST);
+    for (size_t j = 0; j <= n; j++)
+        row[j] = j;
+    for (size_t i = 1; i <= m; i++) {
+        size_t diagonal = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= n; j++) {
+            size_t replaced = diagonal + (a[i - 1] != b[j - 1]);
+            diagonal = row[j];
+            row[j] = row[j] < row[j - 1] ? row[j] + 1 : row[j - 1] + 1;
+            row[j] = replaced < row[j] ? replaced : row[j];
+        }
+    }
+    return row[n];
 }
 
 /* ---------------------------------------------------------------- errors */

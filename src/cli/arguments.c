@@ -128,7 +128,7 @@ static int refuse_word(const char *word, command_code command)
                 if (takes(c, code))
                     snprintf(owners + strlen(owners), sizeof owners - strlen(owners), "%s%s", *owners ? ", " : "",
                              command_rows[c].name);
-        size_t d = word_distance(name, row->name);
+        size_t d = mha__text_distance(name, row->name);
         if (takes(command, code) && d < nearest)
             nearest = d, closest = code;
     }

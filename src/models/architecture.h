@@ -4,9 +4,6 @@
 
 #include "models/expression.h"
 
-/* Rows of the tables leave out their last columns where these are empty. */
-#pragma GCC diagnostic ignored "-Wmissing-field-initializers"
-
 /* Every list below ends with an all-zero row. Formulas are expressions (expression.h) over the
  * symbols of the architecture, evaluated in the order of its keys.
  *
@@ -70,6 +67,7 @@ typedef struct mha__architecture {
     const mha__arch_key *keys;
     const mha__arch_real *reals;
     const mha__arch_class *classes; /* the first is the default */
+    const char *class_families;     /* what the classes' names begin with, and what else may stand there; NULL: one */
     const mha__arch_tensor *tensors;
     const mha__arch_attention *attention;
     const mha__arch_refusal *refusals;

@@ -8,12 +8,13 @@
 
 const char *mha_finding_name(mha_finding_kind kind)
 {
-    static const char *const names[] = {
-#define FINDING_NAME(code, name) [code] = name,
-        MHA_FINDING_LIST(FINDING_NAME)
-#undef FINDING_NAME
-    };
-    return (size_t)kind < sizeof names / sizeof *names ? names[kind] : "?";
+    static const char *const names[] = {[MHA_FINDING_MISSING] = "missing",
+                                        [MHA_FINDING_EXTRA] = "extra",
+                                        [MHA_FINDING_MISSHAPEN] = "misshapen",
+                                        [MHA_FINDING_TIED] = "stored twice",
+                                        [MHA_FINDING_BUFFER] = "buffer"};
+    _Static_assert(sizeof names / sizeof *names == MHA_FINDING_COUNT, "every kind has a name");
+    return mha__name_at(names, MHA_FINDING_COUNT, (size_t)kind);
 }
 
 static void tell(mha_finding_function found, void *context, mha_finding finding)

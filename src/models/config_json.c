@@ -193,6 +193,16 @@ static bool has_part(const mha__arch_class *c, const char *part)
 /* By its whole name; by what follows "For" ("MaskedLM"); by a part it adds ("pooler"). */
 static const mha__arch_class *find_class(const mha__architecture *architecture, const char *name)
 {
+    const char *family = architecture->class_families, *rest = name;
+    for (size_t own = family ? strcspn(family, " ") : 0; family && *family;) {
+        const size_t length = strcspn(family, " ");
+        if (strncmp(name, family, length) == 0)
+            rest = name + length;
+        for (const mha__arch_class *c = architecture->classes; c->name && rest != name; c++)
+            if (strcmp(c->name + own, rest) == 0)
+                return c;
+        family += length + (family[length] == ' ');
+    }
     for (const mha__arch_class *c = architecture->classes; c->name; c++)
         if (strcmp(c->name, name) == 0)
             return c;
@@ -245,13 +255,21 @@ static bool set_parts(mha__setup *setup)
 static mha_status find_architecture(const json_t *config, mha__setup *setup, mha_error *error)
 {
     const json_t *type = json_object_get(config, "model_type");
+    const json_t *class_name = json_array_get(json_object_get(config, "architectures"), 0);
     const char *name = json_is_string(type) ? json_string_value(type) : "";
     setup->architecture = mha__architecture_find(name);
     if (setup->architecture)
         return MHA_OK;
-    char known[300];
-    return mha__fail(error, MHA_UNSUPPORTED, "model_type", "expected one of %s, found '%.*s'",
-                    mha__architecture_list(known, sizeof known), MHA_CUT_ARGS(40, name));
+    char known[300], found[160];
+    if (*name)
+        snprintf(found, sizeof found, "'%.*s'", MHA_CUT_ARGS(40, name));
+    else if (json_is_string(class_name))
+        snprintf(found, sizeof found, "none (architectures says '%.*s')", MHA_CUT_ARGS(40, json_string_value(class_name)));
+    else
+        snprintf(found, sizeof found, "none");
+    return mha__fail(error, MHA_UNSUPPORTED, "model_type",
+                     "expected one of %s, found %s; mha params --weights FILE counts any checkpoint",
+                     mha__architecture_list(known, sizeof known), found);
 }
 
 /* Sizes whose product or quotient would make no sense; widths that heads do not divide are told as a layer would. */
@@ -396,25 +414,22 @@ mha_model_facts mha__setup_facts(const mha__setup *setup)
 /* The head counts of a config whose model type is not described, under the keys most libraries use. */
 static mha_status read_heads(const json_t *config, mha_model_facts *facts, mha_error *error)
 {
-    static const struct {
-        const char *keys;
-        size_t offset;
-    } wanted[] = {
-        {"hidden_size n_embd d_model dim", offsetof(mha_model_facts, d_model)},
-        {"num_attention_heads n_head num_heads n_heads encoder_attention_heads", offsetof(mha_model_facts, n_heads)},
-        {"num_key_value_heads n_kv_heads num_kv_heads", offsetof(mha_model_facts, kv_heads)},
-        {"head_dim d_kv", offsetof(mha_model_facts, d_k)}};
+    static const char *const keys[] = {
+        "hidden_size n_embd d_model dim", "num_attention_heads n_head num_heads n_heads encoder_attention_heads",
+        "num_key_value_heads n_kv_heads num_kv_heads", "head_dim d_kv"};
+    int64_t number[4] = {0};
     const json_t *type = json_object_get(config, "model_type");
     mha__text_print(facts->model_type, sizeof facts->model_type, "%s", json_is_string(type) ? json_string_value(type) : "");
-    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         char key[64];
-        int64_t number = 0;
-        const json_t *value = first_present(config, wanted[i].keys, key);
-        mha_status status = value ? whole_number(value, key, &number, error) : MHA_OK;
-        if (status)
-            return status;
-        memcpy((char *)facts + wanted[i].offset, &(size_t){(size_t)number}, sizeof(size_t));
+        const json_t *value = first_present(config, keys[i], key);
+        if (value)
+            TRY(whole_number(value, key, &number[i], error));
     }
+    facts->d_model = (size_t)number[0];
+    facts->n_heads = (size_t)number[1];
+    facts->kv_heads = (size_t)number[2];
+    facts->d_k = (size_t)number[3];
     facts->caveat = "";
     return MHA_OK;
 }

@@ -171,12 +171,12 @@ static mha_status read_config(const mha_model_spec *spec, json_t **config, mha_e
 mha_status mha__model_create_from(const json_t *config, const mha_model_spec *spec, mha_params *table, mha_model **model,
                                  mha_error *error)
 {
-    const mha_allocator allocator = mha__allocator_default();
+    const mha_allocator *allocator = mha_params_allocator(table);
     size_t count = 0;
-    if (spec->dtype != MHA_F32 && spec->dtype != MHA_F64 && spec->dtype != MHA_F16 && spec->dtype != MHA_BF16)
+    if (!mha__dtype_is_float(spec->dtype))
         return mha__fail(error, MHA_INVALID, "dtype", "expected F32, F64, F16 or BF16, found %s",
                         mha_dtype_name(spec->dtype));
-    mha_model *made = mha__allocate(&allocator, sizeof *made);
+    mha_model *made = mha__allocate(allocator, sizeof *made);
     if (!made)
         return mha__fail(error, MHA_NO_MEMORY, "model", "no memory for a model");
     made->table = table;
@@ -186,7 +186,7 @@ mha_status mha__model_create_from(const json_t *config, const mha_model_spec *sp
         status = walk_rows(made, &count, error);
     if (!status) {
         made->rows_bytes = count * sizeof *made->rows;
-        made->rows = mha__allocate(&allocator, made->rows_bytes);
+        made->rows = mha__allocate(allocator, made->rows_bytes);
         status = made->rows ? walk_rows(made, &count, error)
                             : mha__fail(error, MHA_NO_MEMORY, "model", "no memory for %zu rows", count);
     }
@@ -211,13 +211,13 @@ mha_status mha_model_create(const mha_model_spec *spec, mha_params *table, mha_m
 
 void mha_model_destroy(mha_model *model)
 {
-    const mha_allocator allocator = mha__allocator_default();
     if (!model)
         return;
+    const mha_allocator *allocator = mha_params_allocator(model->table);
     while (model->n_rows > 0)
         mha_params_remove(model->table, model->rows[--model->n_rows].tensor); /* NOLINT: counted rows exist */
-    mha__release(&allocator, model->rows, model->rows_bytes);
-    mha__release(&allocator, model, sizeof *model);
+    mha__release(allocator, model->rows, model->rows_bytes);
+    mha__release(allocator, model, sizeof *model);
 }
 
 /* ---------------------------------------------------------------- what it is */
@@ -235,6 +235,26 @@ const char *mha_model_class(const mha_model *model)
 mha_model_facts mha_model_facts_of(const mha_model *model)
 {
     return mha__setup_facts(&model->setup);
+}
+
+mha_semantics mha_model_semantics(const mha_model_facts *facts)
+{
+    mha_semantics s = {0};
+    if (!facts->has_semantics)
+        return s;
+    s.causal = facts->causal;
+    s.has_scale = facts->has_scale;
+    s.scale = facts->has_scale ? facts->scale : 0;
+    s.softcap = facts->softcap;
+    s.norm_eps = facts->norm_eps;
+    if (facts->rope != MHA_ROPE_NONE)
+        s.rope = (mha_rope){.kind = facts->rope, .dim = facts->rope_dim, .base = facts->rope_base};
+    if (facts->window > 0) {
+        s.window = true;
+        s.window_left = (int64_t)facts->window - 1;
+        s.window_right = -1;
+    }
+    return s;
 }
 
 size_t mha_model_assumptions(const mha_model *model, const mha_assumption **list)

@@ -357,6 +357,44 @@ static void missing_keys_take_the_librarys_defaults_and_are_told(void **state)
     unbuild(&b);
 }
 
+static void relatives_bring_their_own_class_names(void **state)
+{
+    (void)state;
+    static const char *const types[][2] = {
+        {"roberta", "Roberta"}, {"xlm-roberta", "XLMRoberta"}, {"camembert", "Camembert"}};
+    size_t parameters[3];
+    for (size_t i = 0; i < 3; i++) {
+        char text[160];
+        snprintf(text, sizeof text, "{\"model_type\": \"%s\", \"architectures\": [\"%sForMaskedLM\"]}", types[i][0],
+                 types[i][1]);
+        built b;
+        assert_ok(build(&b, (mha_model_spec){.config = config_file(text)}), b.error);
+        assert_string_equal(mha_model_class(b.model), "RobertaForMaskedLM");
+        parameters[i] = mha_params_totals(b.table, NULL).parameters;
+        unbuild(&b);
+    }
+    assert_true(parameters[0] == parameters[1] && parameters[0] == parameters[2]);
+}
+
+static void a_preset_that_is_not_there_names_the_nearest(void **state)
+{
+    (void)state;
+    static const char *const asked[][2] = {{"gpt-2", "did you mean gpt2?"},
+                                           {"GPT2", "did you mean gpt2?"},
+                                           {"BERT base cased", "did you mean bert-base-cased?"},
+                                           {"nothing like it", "--preset list"}};
+    for (size_t i = 0; i < sizeof asked / sizeof *asked; i++) {
+        mha_error error;
+        mha_model *model = NULL;
+        mha_params *table = NULL;
+        assert_int_equal(mha_params_create(NULL, &table), MHA_OK);
+        assert_refused(mha_model_create(&(mha_model_spec){.preset = asked[i][0]}, table, &model, &error), MHA_NOT_FOUND,
+                       error, asked[i][0], asked[i][1]);
+        assert_true(i < 3 || !strstr(error.message, "did you mean"));
+        mha_params_destroy(table);
+    }
+}
+
 static void what_is_wrong_in_a_config_is_named(void **state)
 {
     (void)state;
@@ -366,7 +404,9 @@ static void what_is_wrong_in_a_config_is_named(void **state)
         const char *a, *b;
     } cases[] = {
         {"{\"model_type\": \"mamba\"}", MHA_UNSUPPORTED, "'mamba'", "bert, roberta, xlm-roberta"},
-        {"{}", MHA_UNSUPPORTED, "model_type", "expected one of"},
+        {"{\"model_type\": \"phi3\"}", MHA_UNSUPPORTED, "found 'phi3'", "mha params --weights FILE"},
+        {"{}", MHA_UNSUPPORTED, "model_type", "found none; "},
+        {"{\"architectures\": [\"LlamaForCausalLM\"]}", MHA_UNSUPPORTED, "found none", "'LlamaForCausalLM'"},
         {"{\"model_type\": \"bert\", \"hidden_size\": -1}", MHA_INVALID, "hidden_size", "found -1"},
         {"{\"model_type\": \"bert\", \"hidden_size\": \"768\"}", MHA_INVALID, "hidden_size", "text"},
         {"{\"model_type\": \"bert\", \"hidden_size\": 768.5}", MHA_INVALID, "hidden_size", "real"},
@@ -399,7 +439,7 @@ static void what_is_wrong_in_a_config_is_named(void **state)
         {"{\"model_type\": \"bert\", \"position_embedding_type\": \"relative_key\", \"max_position_embeddings\": 0}",
          MHA_INVALID, "distance_embedding", "found -1"},
         {"{\"model_type\": 7}", MHA_UNSUPPORTED, "model_type", "expected one of"},
-        {"{\"model_type\": \"\"}", MHA_UNSUPPORTED, "model_type", "found ''"},
+        {"{\"model_type\": \"\"}", MHA_UNSUPPORTED, "model_type", "found none"},
         {"{\"model_type\": \"roberta xlm\"}", MHA_UNSUPPORTED, "model_type", "found 'roberta xlm'"},
         {"{\"model_type\": \"ert\"}", MHA_UNSUPPORTED, "model_type", "found 'ert'"},
         {"{\"model_type\": \"rober\"}", MHA_UNSUPPORTED, "model_type", "found 'rober'"},
@@ -704,6 +744,8 @@ int main(void)
         cmocka_unit_test(layers_allocate_what_the_model_counts),
         cmocka_unit_test(head_counts_change_nothing_where_d_k_follows),
         cmocka_unit_test(missing_keys_take_the_librarys_defaults_and_are_told),
+        cmocka_unit_test(relatives_bring_their_own_class_names),
+        cmocka_unit_test(a_preset_that_is_not_there_names_the_nearest),
         cmocka_unit_test(what_is_wrong_in_a_config_is_named),
         cmocka_unit_test(a_class_is_found_by_parts_of_its_name),
         cmocka_unit_test(real_numbers_that_are_missing_have_their_default),

@@ -273,9 +273,27 @@ static void costs_beyond_64_bits_are_refused(void **state)
     }
 }
 
+static void facts_become_semantics(void **state)
+{
+    (void)state;
+    mha_model_facts facts = {.causal = true, .softcap = 2, .window = 4, .has_scale = true, .scale = 0.5};
+    mha_semantics s = mha_model_semantics(&facts);
+    assert_false(s.causal || s.window || s.has_scale || s.softcap > 0); /* of a model that is not known */
+    facts.has_semantics = true;
+    facts.norm_eps = 1e-5;
+    s = mha_model_semantics(&facts);
+    assert_true(s.causal && s.window && s.window_left == 3 && s.window_right == -1 && s.has_scale && s.scale == 0.5);
+    assert_true(s.softcap == 2 && s.norm_eps == 1e-5 && s.rope.kind == MHA_ROPE_NONE && s.rope.base == 0);
+    facts = (mha_model_facts){.has_semantics = true, .rope = MHA_ROPE_HALF_SPLIT, .rope_dim = 8, .rope_base = 5e5};
+    s = mha_model_semantics(&facts);
+    assert_true(s.rope.kind == MHA_ROPE_HALF_SPLIT && s.rope.dim == 8 && s.rope.base == 5e5);
+    assert_false(s.causal || s.window || s.has_scale || s.window_left || s.window_right);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(facts_become_semantics),
         cmocka_unit_test(an_unknown_model_type_tells_its_heads),
         cmocka_unit_test(values_that_are_no_counts_are_named),
         cmocka_unit_test(stretched_rotations_are_told),

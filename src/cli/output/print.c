@@ -251,27 +251,6 @@ char *shape_text(char text[SHAPE_TEXT], int rank, const size_t *shape)
     return text;
 }
 
-size_t word_distance(const char *a, const char *b)
-{
-    const size_t n = strlen(b);
-    size_t *row = obtain(n + 1, sizeof *row), last;
-    for (size_t j = 0; j <= n; j++)
-        row[j] = j;
-    for (size_t i = 1; a[i - 1]; i++) {
-        size_t diagonal = row[0];
-        row[0] = i;
-        for (size_t j = 1; j <= n; j++) {
-            size_t replaced = diagonal + (a[i - 1] != b[j - 1]);
-            diagonal = row[j];
-            row[j] = row[j] < row[j - 1] ? row[j] + 1 : row[j - 1] + 1;
-            row[j] = replaced < row[j] ? replaced : row[j];
-        }
-    }
-    last = row[n];
-    free(row);
-    return last;
-}
-
 bool is_terminal(void)
 {
     return isatty(STDOUT_FILENO);

@@ -72,9 +72,6 @@ void write_prose(const char *text);
  * terminal. Tables and errors see to it themselves. */
 char *harmless(char *text);
 
-/* Letters to insert, delete or replace to turn one word into the other; at most the length of the longer one. */
-size_t word_distance(const char *a, const char *b);
-
 typedef enum table_style { TABLE_TEXT, TABLE_MARKDOWN, TABLE_CSV } table_style;
 /* By the word of --format. */
 table_style table_style_named(const char *format);

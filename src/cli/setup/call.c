@@ -126,20 +126,6 @@ static int make_mask(request *r, const arguments *args)
     return EXIT_DONE;
 }
 
-/* What the configuration beside the weights says about the model; options come after it, and win. */
-static void follow_facts(mha_semantics *s, const mha_model_facts *f)
-{
-    s->causal = f->causal;
-    s->has_scale = f->has_scale;
-    s->scale = f->scale;
-    s->softcap = f->softcap;
-    s->norm_eps = f->norm_eps;
-    s->rope = (mha_rope){.kind = f->rope, .dim = f->rope_dim, .base = f->rope_base};
-    s->window = f->window > 0;
-    s->window_left = (int64_t)f->window - 1;
-    s->window_right = -1;
-}
-
 /* Press et al. 2022: 2^(-8 i / n) for n heads, i from 1, when n is a power of two; else those of the next lower power
  * of two, and then every other one of twice as many. */
 static const double *alibi_slopes(request *r)
@@ -158,8 +144,8 @@ static const double *alibi_slopes(request *r)
 static int make_semantics(request *r, const arguments *args)
 {
     mha_semantics *s = &r->call.semantics;
-    if (r->facts_from && r->facts.has_semantics)
-        follow_facts(s, &r->facts);
+    if (r->facts_from) /* options come after what the configuration says, and win */
+        *s = mha_model_semantics(&r->facts);
     if (given(args, OPT_SCALE)) {
         s->has_scale = true;
         s->scale = args->option[OPT_SCALE].real;

@@ -16,7 +16,7 @@ static int open_named(mha_file **file, const char *path)
 /* Whether somebody who wrote `asked` may have meant `name`: a part of it, or a few letters away. */
 static bool is_near(const char *name, const char *asked)
 {
-    const size_t few = strlen(asked) / 4 + 1, letters = word_distance(name, asked);
+    const size_t few = strlen(asked) / 4 + 1, letters = mha__text_distance(name, asked);
     return strstr(name, asked) || (letters <= few && letters < strlen(asked));
 }
 

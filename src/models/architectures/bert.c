@@ -1,6 +1,9 @@
 /* BERT and RoBERTa: post-norm encoders with biases everywhere (names as in their Hugging Face checkpoints). */
 #include "models/architecture.h"
 
+/* Rows of the tables leave out their last columns where these are empty. */
+#pragma GCC diagnostic ignored "-Wmissing-field-initializers"
+
 /* clang-format off */
 
 /* ---------------------------------------------------------------- what both share, but for the prefix */
@@ -135,5 +138,6 @@ static const mha__arch_tensor roberta_tensors[] = {
 static const mha__arch_attention roberta_attention[] = {{"L", "roberta.encoder.layer.{i}.attention"}, {0}};
 
 const mha__architecture mha__arch_roberta = {
-    .model_types = "roberta xlm-roberta camembert", .title = "RoBERTa", .base_prefix = "roberta.", .keys = roberta_keys,
+    .model_types = "roberta xlm-roberta camembert", .title = "RoBERTa", .base_prefix = "roberta.",
+    .class_families = "Roberta XLMRoberta Camembert", .keys = roberta_keys,
     .classes = roberta_classes, .tensors = roberta_tensors, .attention = roberta_attention, .refusals = refusals};

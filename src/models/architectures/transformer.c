@@ -1,6 +1,9 @@
 /* The original Transformer (Vaswani et al. 2017) as Tensor2Tensor lays it out. */
 #include "models/architecture.h"
 
+/* Rows of the tables leave out their last columns where these are empty. */
+#pragma GCC diagnostic ignored "-Wmissing-field-initializers"
+
 /* clang-format off */
 
 static const mha__arch_key keys[] = {

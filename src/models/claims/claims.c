@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/base.h"
 #include "models/claims/claims.h"
 #include "models/claims/merged_qk.h"
 #include "models/claims/statements.h"
@@ -12,11 +13,9 @@
 const char *mha__claim_verdict_name(mha__claim_verdict verdict)
 {
     static const char *const names[] = {
-#define VERDICT_NAME(code, name) [code] = name,
-        MHA_CLAIM_VERDICT_LIST(VERDICT_NAME)
-#undef VERDICT_NAME
-    };
-    return (size_t)verdict < sizeof names / sizeof *names ? names[verdict] : "?";
+        [MHA_CLAIM_TRUE] = "true", [MHA_CLAIM_FALSE] = "false", [MHA_CLAIM_ONLY_IF] = "only if"};
+    _Static_assert(sizeof names / sizeof *names == MHA_CLAIM_VERDICT_COUNT, "every verdict has a name");
+    return mha__name_at(names, MHA_CLAIM_VERDICT_COUNT, (size_t)verdict);
 }
 
 size_t mha__claim_count(void)

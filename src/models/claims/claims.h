@@ -4,16 +4,11 @@
 
 #include "mha/status.h"
 
-
-#define MHA_CLAIM_VERDICT_LIST(X)                                                                                      \
-    X(MHA_CLAIM_TRUE, "true")                                                                                          \
-    X(MHA_CLAIM_FALSE, "false")                                                                                        \
-    X(MHA_CLAIM_ONLY_IF, "only if") /* holds for the configuration it speaks of, fails for another one it covers */
-
 typedef enum mha__claim_verdict {
-#define MHA_CLAIM_VERDICT_ENUM(code, name) code,
-    MHA_CLAIM_VERDICT_LIST(MHA_CLAIM_VERDICT_ENUM)
-#undef MHA_CLAIM_VERDICT_ENUM
+    MHA_CLAIM_TRUE,
+    MHA_CLAIM_FALSE,
+    MHA_CLAIM_ONLY_IF, /* holds for the configuration it speaks of, fails for another one it covers */
+    MHA_CLAIM_VERDICT_COUNT
 } mha__claim_verdict;
 
 const char *mha__claim_verdict_name(mha__claim_verdict verdict); /* "only if"; "?" outside the list */
