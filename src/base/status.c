@@ -1,4 +1,4 @@
-/* Statuses in words, text that is cut between characters, and the one place where an error is written. */
+/* Statuses in words, and the one place where an error is written. */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -28,75 +28,6 @@ const char *mha_status_meaning(mha_status status)
 {
     return known(status) ? statuses[status].meaning : "unknown";
 }
-
-/* ---------------------------------------------------------------- names and text */
-
-int mha__name_find(const char *const *names, size_t count, const char *text)
-{
-    for (size_t i = 0; i < count; i++)
-        if (strcmp(names[i], text) == 0)
-            return (int)i;
-    return -1;
-}
-
-const char *mha__name_at(const char *const *names, size_t count, size_t index)
-{
-    return index < count ? names[index] : "?";
-}
-
-size_t mha__text_whole(const char *text, size_t length)
-{
-    size_t first = length, most = length < 4 ? length : 4;
-    while (first > length - most && ((unsigned char)text[first - 1] & 0xc0) == 0x80)
-        first--;
-    if (first == length - most) /* empty, or no UTF-8 */
-        return length;
-    const unsigned char lead = (unsigned char)text[first - 1];
-    const size_t needed = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : lead >= 0xc0 ? 2 : 1;
-    return length - first + 1 < needed ? first - 1 : length;
-}
-
-int mha__text_precision(const char *text, size_t most)
-{
-    const size_t length = strnlen(text, most);
-    return (int)(text[length] ? mha__text_whole(text, length) : length);
-}
-
-void mha__text_vprint(char *text, size_t size, const char *format, va_list arguments)
-{
-    if (vsnprintf(text, size, format, arguments) >= (int)size)
-        text[mha__text_whole(text, size - 1)] = '\0';
-}
-
-void mha__text_print(char *text, size_t size, const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    mha__text_vprint(text, size, format, arguments);
-    va_end(arguments);
-}
-
-size_t mha__text_distance(const char *a, const char *b)
-{
-    enum { MOST = 128 };
-    size_t row[MOST + 1];
-    const size_t m = strnlen(a, MOST), n = strnlen(b, MOST);
-    for (size_t j = 0; j <= n; j++)
-        row[j] = j;
-    for (size_t i = 1; i <= m; i++) {
-        size_t diagonal = row[0];
-        row[0] = i;
-        for (size_t j = 1; j <= n; j++) {
-            size_t replaced = diagonal + (a[i - 1] != b[j - 1]);
-            diagonal = row[j];
-            row[j] = row[j] < row[j - 1] ? row[j] + 1 : row[j - 1] + 1;
-            row[j] = replaced < row[j] ? replaced : row[j];
-        }
-    }
-    return row[n];
-}
-
-/* ---------------------------------------------------------------- errors */
 
 /* The end of `text` that fits a field of `size` bytes beginning with "...", from the first whole character on. */
 static const char *end_that_fits(const char *text, size_t size)

@@ -317,21 +317,6 @@ mha_status mha_view_copy(const mha_view *to, const mha_view *from)
     return MHA_OK;
 }
 
-char *mha__shape_text(char *text, size_t size, const size_t *shape, int rank)
-{
-    size_t used = 0;
-    text[0] = '\0';
-    if (!is_rank(rank)) {
-        snprintf(text, size, "rank %d", rank);
-        return text;
-    }
-    for (int k = 0; k < rank && used < size; k++)
-        used += (size_t)snprintf(text + used, size - used, "%s%zu", k ? ", " : "(", shape[k]);
-    if (used < size)
-        snprintf(text + used, size - used, "%s", rank == 0 ? "()" : rank == 1 ? ",)" : ")");
-    return text;
-}
-
 /* ---------------------------------------------------------------- layouts */
 
 static const char *const layout_names[] = {
