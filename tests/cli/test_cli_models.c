@@ -187,7 +187,10 @@ static void requests_without_meaning_are_refused(void **state)
     assert_program_refuses(RUN("params", "--weights", "weights/lookup/model.safetensors", "--heads", "2"), 2,
                            "--heads*--weights");
     assert_program_refuses(RUN("heads", "--class", "x"), 2, "--class*--preset");
-    assert_program_refuses(RUN("heads", "--preset", "gpt2", "--heads", "5"), 2, "768*5 heads");
+    assert_program_refuses(RUN("heads", "--preset", "gpt2", "--heads", "5"), 2, "768*5 heads*6, 8");
+    program_result advice = RUN("heads", "--preset", "gpt2", "--heads", "7"); /* none that the program refuses itself */
+    assert_null(strstr(advice.err, "d_k"));
+    program_free(&advice);
     assert_program_refuses(RUN("heads", "--preset", "nope"), 2, "--preset*'nope'");
 }
 
@@ -253,6 +256,26 @@ static void head_counts_of_models_are_compared(void **state)
     }
     assert_int_equal(i, 7);
     json_decref(root);
+    static const struct {
+        const char *preset, *asked;
+        long long own;
+        size_t rows;
+    } models[] = {{"llama-2-70b", NULL, 64, 4}, {"gpt2", "1,2", 12, 3}, {"gpt2", "12,6", 12, 2}, {"t5-11b", NULL, 128, 11}};
+    for (size_t m = 0; m < 4; m++) { /* the model's own head count is always among the rows, and marked */
+        program_result r = RUN("heads", "--preset", models[m].preset, "--json", models[m].asked ? "--heads" : NULL, models[m].asked);
+        root = json_loads(r.out, 0, NULL);
+        json_t *list = json_object_get(root, "rows"), *one;
+        size_t at, marked = 0;
+        assert_int_equal(json_array_size(list), models[m].rows);
+        json_array_foreach(list, at, one)
+        {
+            assert_int_equal(json_is_true(json_object_get(one, "own")), json_integer_value(json_object_get(one, "heads")) == models[m].own);
+            marked += json_is_true(json_object_get(one, "own"));
+        }
+        assert_int_equal(marked, 1);
+        json_decref(root);
+        program_free(&r);
+    }
     root = RUN_JSON(1, "heads", "--preset", "gemma-2b", "--heads", "4,8", "--json");
     assert_non_null(strstr(json_string_value(json_object_get(root, "reason")), "d_k = 256 is held fixed"));
     json_decref(root);

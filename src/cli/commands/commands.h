@@ -15,10 +15,9 @@ int run_bench(const arguments *args);
 int run_info(const arguments *args);
 int run_completion(const arguments *args);
 
-/* What forward and params do with --merged-qk, and params and heads with a whole model or a file of weights. */
+/* What forward and params do with --merged-qk, and params with a whole model or a file of weights. */
 int run_merged_params(const arguments *args);
 int run_merged_forward(const arguments *args);
 int run_model_params(const arguments *args);
-int run_model_heads(const arguments *args);
 
 #endif

@@ -3,18 +3,13 @@
 #include <stdlib.h>
 
 #include "cli/commands/commands.h"
+#include "cli/commands/heads.h"
 #include "cli/output/parameters.h"
 #include "cli/output/presets.h"
 #include "cli/setup/call.h"
 #include "cli/setup/layer.h"
 #include "cli/setup/model.h"
 #include "cli/output/summary.h"
-
-typedef struct heads_row {
-    mha_config config; /* resolved */
-    mha_totals totals;
-    double output_max_abs, milliseconds;
-} heads_row;
 
 static int run_one(const arguments *args, size_t heads, heads_row *row)
 {
@@ -44,20 +39,41 @@ static bool divides(size_t part, size_t whole)
     return part != 0 && whole % part == 0;
 }
 
-/* Those asked for, else the usual ones that need no further option. */
-static size_t choose(const arguments *args, size_t **heads)
+/* Whether a head count needs no further option of a single layer. */
+static bool layer_fits(const arguments *args, size_t heads)
 {
-    static const size_t usual[] = {1, 2, 3, 4, 6, 8, 12};
+    const size_t kv = count_of(args, OPT_KV_HEADS);
+    return (count_of(args, OPT_D_K) || divides(heads, count_of(args, OPT_D_MODEL))) && (!kv || divides(kv, heads));
+}
+
+static int by_number(const void *a, const void *b)
+{
+    const size_t x = *(const size_t *)a, y = *(const size_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* Those asked for, in their order, else the usual ones that fit; and the model's own (0: there is none). A model that
+ * fits none of them is tried as it is, to hear what is wrong. To be freed. */
+static size_t choose(const arguments *args, size_t own, size_t **heads)
+{
+    static const size_t usual[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32}, n_usual = sizeof usual / sizeof *usual, n_of_layer = 7;
     const option_value *list = &args->option[OPT_HEAD_LIST];
-    size_t n = 0, kv = count_of(args, OPT_KV_HEADS);
-    bool free_width = count_of(args, OPT_D_K) && count_of(args, OPT_D_V);
-    *heads = obtain(list->given ? list->n_numbers : sizeof usual / sizeof *usual, sizeof **heads);
+    const bool model = model_asked(args);
+    size_t n = 0;
+    bool has_own = own == 0;
+    *heads = obtain((list->given ? list->n_numbers : n_usual) + 1, sizeof **heads);
     for (size_t i = 0; i < list->n_numbers; i++)
         (*heads)[n++] = (size_t)list->numbers[i];
-    for (size_t i = 0; !list->given && i < sizeof usual / sizeof *usual; i++)
-        if ((free_width || count_of(args, OPT_D_K) || divides(usual[i], count_of(args, OPT_D_MODEL))) &&
-            (!kv || divides(kv, usual[i])))
-            (*heads)[n++] = usual[i];
+    if (!list->given)
+        for (size_t i = 0; i < (model ? n_usual : n_of_layer); i++)
+            if (model ? model_heads_fit(args, usual[i]) : layer_fits(args, usual[i]))
+                (*heads)[n++] = usual[i];
+    for (size_t i = 0; i < n; i++)
+        has_own |= (*heads)[i] == own;
+    if (!has_own || (model && n == 0))
+        (*heads)[n++] = own;
+    if (!list->given)
+        qsort(*heads, n, sizeof **heads, by_number);
     return n;
 }
 
@@ -136,50 +152,72 @@ static void print_rows(const heads_row *rows, size_t n)
     table_print(t);
 }
 
-static void write_json(const heads_row *rows, size_t n, const char *why)
+static void write_json(const arguments *args, const heads_row *rows, size_t n, const char *why)
 {
+    const bool model = model_asked(args);
     json_t *list = json_array();
     for (size_t i = 0; i < n; i++) {
         const mha_config *c = &rows[i].config;
-        json_array_append_new(
-            list, json_pack("{so so so so so so so so}", "heads", json_count(c->n_heads), "kv_heads", json_count(c->kv_heads),
-                            "d_k", json_count(c->d_k), "d_v", json_count(c->d_v), "total_parameters",
-                            json_count(rows[i].totals.parameters), "storages", json_count(rows[i].totals.storages),
-                            "output_max_abs", json_number(rows[i].output_max_abs), "ms", json_milliseconds(rows[i].milliseconds)));
+        const bool ran = !model || given(args, OPT_RUN);
+        json_t *row = json_pack("{so so so so so so so}", "heads", json_count(c->n_heads), "kv_heads", json_count(c->kv_heads),
+                                "d_k", json_count(c->d_k), "d_v", json_count(c->d_v), "total_parameters",
+                                json_count(rows[i].totals.parameters), "storages", json_count(rows[i].totals.storages),
+                                "output_max_abs", ran ? json_number(rows[i].output_max_abs) : json_null());
+        if (model) {
+            json_object_set_new(row, "attention_parameters", json_count(rows[i].attention.parameters));
+            json_object_set_new(row, "differing_shapes", json_count(rows[i].differing));
+            json_object_set_new(row, "own", json_boolean(rows[i].own));
+        } else
+            json_object_set_new(row, "ms", json_milliseconds(rows[i].milliseconds));
+        json_array_append_new(list, row);
     }
     json_print(json_pack("{sb so so}", "invariant", (int)invariant(rows, n), "rows", list, "reason", json_text(why)));
 }
 
+/* The rows, and a sentence that says why they agree or differ. Gives the exit code. */
+static int show(const arguments *args, const heads_row *rows, size_t n)
+{
+    char *why = model_asked(args) ? model_heads_reason(rows, n) : reason(args, rows, n), count[SHORT_TEXT];
+    const bool same = invariant(rows, n);
+    if (given(args, OPT_JSON))
+        write_json(args, rows, n, why);
+    else if (!given(args, OPT_QUIET)) {
+        if (model_asked(args))
+            model_heads_print(args, rows, n);
+        else
+            print_rows(rows, n);
+        putchar('\n');
+        if (same)
+            printf("%sThe same total in every row: %s parameters.%s\n", bold(), count_text(count, rows[0].totals.parameters),
+                   plain());
+        write_prose(why);
+    }
+    free(why);
+    return same ? EXIT_DONE : EXIT_NO;
+}
+
 int run_heads(const arguments *args)
 {
+    static const option_code of_models[] = {OPT_CLASS, OPT_RUN, OPTION_COUNT};
+    const bool model = model_asked(args);
+    size_t *heads = NULL, n = 0;
+    heads_row *rows = NULL;
     if (presets_asked(args))
         return list_presets(args);
-    if (model_asked(args))
-        return run_model_heads(args);
-    static const option_code of_models[] = {OPT_CLASS, OPT_RUN, OPTION_COUNT};
-    int code = refuse_each(args, of_models, "--preset or --config beside it, found none");
-    if (code != EXIT_DONE)
-        return code;
-    size_t *heads, n = choose(args, &heads);
-    heads_row *rows = obtain(n, sizeof *rows);
-    code = n == 0 ? refuse("--heads", "expected head counts that fit the other widths, found none to try") : EXIT_DONE;
-    for (size_t i = 0; i < n && code == EXIT_DONE; i++)
-        code = run_one(args, heads[i], &rows[i]);
+    const size_t own = model ? model_heads_fit(args, 0) : 0;
+    int code = model ? EXIT_DONE : refuse_each(args, of_models, "--preset or --config beside it, found none");
     if (code == EXIT_DONE) {
-        char *why = reason(args, rows, n), count[SHORT_TEXT];
-        code = invariant(rows, n) ? EXIT_DONE : EXIT_NO;
-        if (given(args, OPT_JSON))
-            write_json(rows, n, why);
-        else if (!given(args, OPT_QUIET)) {
-            print_rows(rows, n);
-            putchar('\n');
-            if (code == EXIT_DONE)
-                printf("%sThe same total in every row: %s parameters.%s\n", bold(),
-                       count_text(count, rows[0].totals.parameters), plain());
-            write_prose(why);
-        }
-        free(why);
+        n = choose(args, own, &heads);
+        rows = obtain(n, sizeof *rows);
     }
+    if (code == EXIT_DONE && n == 0)
+        code = refuse("--heads", "expected head counts that fit the other widths, found none to try");
+    for (size_t i = 0; i < n && code == EXIT_DONE; i++) {
+        code = model ? model_heads_try(args, heads[i], i ? heads[0] : 0, &rows[i]) : run_one(args, heads[i], &rows[i]);
+        rows[i].own = model && heads[i] == own;
+    }
+    if (code == EXIT_DONE)
+        code = show(args, rows, n);
     free(rows);
     free(heads);
     return code;

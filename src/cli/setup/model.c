@@ -38,6 +38,16 @@ static bool blames_option(const arguments *args, const mha_error *error)
     return false;
 }
 
+mha_model_spec model_spec(const arguments *args, size_t n_heads)
+{
+    return (mha_model_spec){.preset = text_for(args, OPT_PRESET),
+                            .config = text_for(args, OPT_CONFIG),
+                            .class_name = text_for(args, OPT_CLASS),
+                            .n_heads = n_heads,
+                            .kv_heads = count_of(args, OPT_KV_HEADS),
+                            .dtype = dtype_of(args, OPT_DTYPE)};
+}
+
 int model_open(const arguments *args, size_t n_heads, mha_params *params, mha_model **model)
 {
     mha_error error = {0};
@@ -47,14 +57,12 @@ int model_open(const arguments *args, size_t n_heads, mha_params *params, mha_mo
     int code = refuse_shapes(args, preset ? "--preset" : "--config");
     if (code != EXIT_DONE)
         return code;
-    mha_model_spec spec = {.preset = preset,
-                           .config = config,
-                           .class_name = args->option[OPT_CLASS].text,
-                           .n_heads = n_heads,
-                           .kv_heads = count_of(args, OPT_KV_HEADS),
-                           .dtype = dtype_of(args, OPT_DTYPE)};
+    const mha_model_spec spec = model_spec(args, n_heads);
     if (mha_model_create(&spec, params, model, &error) == MHA_OK)
         return EXIT_DONE;
+    char *advice = strstr(error.message, "; or give d_k"); /* to a single layer: a model's architecture decides d_k */
+    if (advice)
+        *advice = '\0';
     return config && !blames_option(args, &error) ? refuse_error(config, &error) : refuse_field("", &error);
 }
 

@@ -11,6 +11,8 @@
 bool model_asked(const arguments *args);
 /* Refuses options for what the architecture, or the file of weights, decides by itself. */
 int refuse_shapes(const arguments *args, const char *beside);
+/* What --preset, --config, --class, --kv-heads and --dtype ask for; `n_heads` 0: as many heads as it has. */
+mha_model_spec model_spec(const arguments *args, size_t n_heads);
 /* The model of --preset or --config with its --class and --dtype; `n_heads` 0: as many heads as it has. */
 int model_open(const arguments *args, size_t n_heads, mha_params *params, mha_model **model);
 
