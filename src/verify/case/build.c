@@ -1,5 +1,6 @@
 /* Turns what a case file says into layers and semantics, and refuses what contradicts itself. */
 #include <math.h>
+#include <pthread.h>
 #include <string.h>
 
 #include "base/base.h"
@@ -63,7 +64,22 @@ static mha_status build_layer(mha_case *c, case_weights set, mha_error *error)
         if (from.data)
             TRY(mha_layer_set(c->layers[set], weight, &from, error));
     }
-    return mha_layer_pack(c->layers[set], error);
+    return MHA_OK;
+}
+
+mha_status mha__case_pack(const mha_case *c, mha_error *error)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* several threads may judge one case */
+    mha_status status = MHA_OK;
+    if (!c->packed) /* there is nothing to pack, or it is not the case's own */
+        return MHA_OK;
+    pthread_mutex_lock(&lock);
+    for (int set = 0; set < CASE_WEIGHTS_COUNT; set++)
+        if (!*c->packed && c->layers[set] && status == MHA_OK)
+            status = mha_layer_pack(c->layers[set], error);
+    *c->packed = status == MHA_OK;
+    pthread_mutex_unlock(&lock);
+    return status;
 }
 
 static mha_status build_layers(mha_case *c, mha_error *error)
@@ -77,6 +93,9 @@ static mha_status build_layers(mha_case *c, mha_error *error)
             if (set == CASE_RECORDED || c->has_set[set])
                 TRY(build_layer(c, (case_weights)set, error));
         c->layer = c->layers[CASE_RECORDED];
+        c->packed = mha__arena_take(&c->pool, sizeof *c->packed);
+        if (!c->packed)
+            return mha__fail(error, MHA_NO_MEMORY, "", "no memory for the case");
         return MHA_OK;
     }
     static const mha_weight projections[] = {MHA_W_Q, MHA_W_K, MHA_W_V, MHA_W_O, MHA_B_O};

@@ -32,6 +32,7 @@ struct mha_case {
     mha_params *params[CASE_WEIGHTS_COUNT];
     mha_layer *layers[CASE_WEIGHTS_COUNT]; /* made here; NULL without projections */
     const mha_layer *layer;                /* of the recorded weights; NULL without projections */
+    bool *packed;                          /* whether `layers` are packed; NULL without any */
     mha_rope_kind permuted_rope;           /* the pairing that goes with the permuted weights */
     mha_semantics semantics;
     bool overflow; /* a float32 result may be that of expected.* or of expected64.* */
@@ -61,6 +62,8 @@ mha_status mha__case_read_sizes(mha_case *c, mha_error *error);
 /* Builds layers and semantics from what was read, and validates the call. */
 mha_status mha__case_build(mha_case *c, mha_error *error);
 /* Plans the call and checks the shapes of what was recorded against the plan. */
+/* Packs the weights of the case's own layers, once. Needed by no path, but the fast one shall be judged as it is used. */
+mha_status mha__case_pack(const mha_case *c, mha_error *error);
 mha_status mha__case_check_plan(mha_case *c, mha_error *error);
 
 /* ---------------------------------------------------------------- results */

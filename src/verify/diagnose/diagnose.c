@@ -100,19 +100,12 @@ static mha_status load(mha__search *s, const char *name, mha_diagnosis *d, mha_e
 
 /* ---------------------------------------------------------------- one candidate */
 
-bool mha__search_knobs(const mha__search *s, int a, int b, mha__knobs *knobs)
-{
-    *knobs = s->said;
-    return (a < 0 || mha__variant_entry_at((size_t)a)->apply(s->c, knobs)) &&
-           (b < 0 || mha__variant_entry_at((size_t)b)->apply(s->c, knobs));
-}
-
 /* Two variants go together when each still does something after the other, and the order does not matter. */
 static bool are_compatible(const mha__search *s, int a, int b)
 {
     mha__knobs one, other, both, reverse;
-    return mha__search_knobs(s, a, -1, &one) && mha__search_knobs(s, b, -1, &other) &&
-           mha__search_knobs(s, a, b, &both) && mha__search_knobs(s, b, a, &reverse) &&
+    return mha__variants_apply(s->c, a, -1, &one) && mha__variants_apply(s->c, b, -1, &other) &&
+           mha__variants_apply(s->c, a, b, &both) && mha__variants_apply(s->c, b, a, &reverse) &&
            mha__knobs_equal(&both, &reverse) && !mha__knobs_equal(&both, &one) && !mha__knobs_equal(&both, &other);
 }
 
@@ -157,7 +150,7 @@ static void fit(const mha__search *s, size_t worker, const unsigned char *kept, 
     const size_t T_q = s->c->T_q, lines = t->row / t->columns;
     double *computed = s->computed[worker];
     mha__knobs knobs;
-    mha__search_knobs(s, x->a, x->b, &knobs);
+    (void)mha__variants_apply(s->c, x->a, x->b, &knobs);
     mha__variant_run(s->bench[worker], &knobs, t->stage, kept, computed);
     comparison g = {0};
     x->max_abs = x->excess = x->needed[0] = x->needed[1] = 0;
@@ -396,7 +389,7 @@ static mha_status list_candidates(mha__search *s, mha_error *error)
     if (!s->candidates)
         return no_memory(s, error);
     for (int a = -1; a < n; a++)
-        if (mha__search_knobs(s, a, -1, &knobs))
+        if (mha__variants_apply(s->c, a, -1, &knobs))
             s->candidates[s->singles++] = (mha__candidate){.a = a, .b = -1, .order = a >= 0};
     s->total = s->singles;
     for (int a = 0; a < n; a++)

@@ -113,5 +113,7 @@ typedef struct mha__variant_entry {
 } mha__variant_entry;
 
 const mha__variant_entry *mha__variant_entry_at(size_t index); /* NULL past the end */
+/* The knobs of the case with up to two variants, by their numbers (-1: none); false when they do not apply. */
+bool mha__variants_apply(const mha_case *c, int a, int b, mha__knobs *knobs);
 
 #endif

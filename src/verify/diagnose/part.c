@@ -151,7 +151,7 @@ static void choose_part(mha__search *s)
     show_hidden(s, true);
     for (size_t v = 0; v < mha_variant_count(); v++) {
         mha__knobs knobs;
-        if (mha__search_knobs(s, (int)v, -1, &knobs) && !mha__knobs_see_alike(&knobs, &s->said))
+        if (mha__variants_apply(s->c, (int)v, -1, &knobs) && !mha__knobs_see_alike(&knobs, &s->said))
             show_difference(s, &knobs);
     }
 }

@@ -62,7 +62,5 @@ typedef struct mha__search {
 mha_status mha__search_prepare(mha__search *s, mha_error *error);
 /* Chooses the rows on which pairs are tried first: some of the judged ones. */
 void mha__search_screen(mha__search *s);
-/* The knobs of the case with one or two variants (-1: none); false when they do not apply. */
-bool mha__search_knobs(const mha__search *s, int a, int b, mha__knobs *knobs);
 
 #endif

@@ -450,3 +450,9 @@ const mha_variant *mha_variant_at(size_t index)
     const mha__variant_entry *e = mha__variant_entry_at(index);
     return e ? &e->shown : NULL;
 }
+
+bool mha__variants_apply(const mha_case *c, int a, int b, mha__knobs *knobs)
+{
+    *knobs = mha__knobs_of(c);
+    return (a < 0 || entries[a].apply(c, knobs)) && (b < 0 || entries[b].apply(c, knobs));
+}

@@ -429,6 +429,8 @@ static mha_status judge_all(mha__judgement *j, mha_path *used, mha_error *error)
 {
     if (j->c->kind == CASE_ROPE)
         return judge_rope(j, used, error);
+    if (j->path != MHA_PATH_EXACT)
+        TRY(mha__case_pack(j->c, error));
     TRY(judge_imports(j, error));
     TRY(judge_recorded(j, used, error));
     TRY(judge_packed(j, error));
