@@ -96,10 +96,10 @@ typedef struct mha_verdict {
 /* Runs a case on a path and compares every expected tensor: `exact` against expected64.* with rtol64,
  * atol64 (against expected.* where that is all there is), the others against expected.* with rtol,
  * atol, atol.<tensor>. packed.*, permuted.*, repeated.*, prefill.* are run too. `stage` (NULL: all)
- * restricts to one stage. `threads` 0: as many as there are. What the library refuses to run as
- * unsupported gives MHA_OUTCOME_SKIPPED with the reason; where `fast` hands over to `blas` (attention.h, mha_path), verdict.path
- * says so. Errors: MHA_NO_MEMORY, MHA_NOT_FOUND (no stage of that name anywhere);
- * *verdict is then empty. The caller frees the verdict. */
+ * restricts to one stage. `threads` 0: as many as there are. What the library refuses to run as unsupported gives
+ * MHA_OUTCOME_SKIPPED with the reason; where `fast` hands over to `blas` (attention.h, mha_path), verdict.path says so.
+ * Errors: MHA_NO_MEMORY, MHA_NOT_FOUND (no stage of that name anywhere); *verdict is then empty. The caller clears the
+ * verdict. */
 MHA_API mha_status mha_case_judge(const mha_case *c, mha_path path, const char *stage, int threads,
                                   mha_verdict *verdict, mha_error *error);
 MHA_API void mha_verdict_clear(mha_verdict *verdict);
@@ -150,7 +150,7 @@ typedef struct mha_diagnosis {
     size_t undecided_count;
     const char **undecided;
     mha_explanation baseline; /* the case as it says */
-    size_t closest_count;     /* at most 3, best first, with unequal results; 0: nothing comes closer than the baseline */
+    size_t closest_count;     /* at most 3, best first, with unequal results; 0: none is closer than the baseline */
     mha_explanation closest[3];
     size_t tried; /* explanations computed */
     struct {
