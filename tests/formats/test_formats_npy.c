@@ -481,8 +481,9 @@ static void an_array_without_extents_is_metadata_of_an_npz(void **state)
     assert_ok(mha_file_open(scalar("<c8", "12345678", 8), &file, &error), error);
     assert_int_equal(mha_file_metadata_count(file), 0);
     mha_file_close(file);
-    assert_refused(try_open(write_npy(1, "{'descr': '<U1', 'fortran_order': False, 'shape': ()}", "a\0\0\0", 4), &error),
-                   MHA_UNSUPPORTED, error, "found text");
+    assert_refused(
+        try_open(write_npy(1, "{'descr': '<U1', 'fortran_order': False, 'shape': ()}", "a\0\0\0", 4), &error),
+        MHA_UNSUPPORTED, error, "found text");
     bytes texts = npy(1, "{'descr': '|S1', 'fortran_order': False, 'shape': (2,)}", "ab", 2);
     assert_refused(try_open(archive_of(texts, false, texts.count), &error), MHA_UNSUPPORTED, error, "found text", "x.npy");
     /* A member whose bytes end before it says, or are not what was summed up. */

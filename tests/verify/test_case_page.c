@@ -32,7 +32,7 @@ static void put(char *text, size_t size, const char *piece)
     memcpy(text + used, piece, strlen(piece) + 1);
 }
 
-/* Text in a Markdown table, where * would make it italic. */
+/* Text in Markdown, where * would make it italic. */
 static void put_plain(char *text, size_t size, const char *piece)
 {
     for (; *piece; piece++) {
@@ -41,8 +41,8 @@ static void put_plain(char *text, size_t size, const char *piece)
     }
 }
 
-/* The tables of the page as they should be, each line "| `name`, `also` | form | missing | meaning |". */
-static char *tables(void)
+/* The lists of the page as they should be, each item "`name`, `also`: form [missing]" and the meaning below it. */
+static char *lists(void)
 {
     enum { SIZE = 1 << 16 };
     char *text = calloc(1, SIZE);
@@ -53,20 +53,20 @@ static char *tables(void)
         if (strcmp(group, word->group) != 0) {
             put(text, SIZE, "\n### ");
             put(text, SIZE, word->group);
-            put(text, SIZE, "\n\n| word | shape or values | without it | meaning |\n|---|---|---|---|\n");
+            put(text, SIZE, "\n\n");
         }
         group = word->group;
-        put(text, SIZE, "| `");
+        put(text, SIZE, "- `");
         put(text, SIZE, word->name);
         put(text, SIZE, *word->also ? "`, `" : "`");
         put(text, SIZE, word->also);
-        put(text, SIZE, *word->also ? "` | " : " | ");
+        put(text, SIZE, *word->also ? "`: " : ": ");
         put_plain(text, SIZE, word->form);
-        put(text, SIZE, " | ");
+        put(text, SIZE, *word->missing ? " [" : "");
         put_plain(text, SIZE, word->missing);
-        put(text, SIZE, " | ");
+        put(text, SIZE, *word->missing ? "]\n  " : "\n  ");
         put_plain(text, SIZE, word->meaning);
-        put(text, SIZE, " |\n");
+        put(text, SIZE, "\n");
     }
     put(text, SIZE, "\n");
     return text;
@@ -75,7 +75,7 @@ static char *tables(void)
 static void the_page_holds_every_word_and_no_other(void **state)
 {
     (void)state;
-    char *page = page_text(), *wanted = tables();
+    char *page = page_text(), *wanted = lists();
     char *from = strstr(page, "<!-- words:"), *to = strstr(page, "<!-- end of words -->");
     assert_true(from && to && from < to);
     from = strstr(from, "-->\n");
@@ -93,7 +93,7 @@ static void the_page_holds_every_word_and_no_other(void **state)
         for (const char *a = from, *b = wanted; *a == *b && *a; a++, b++)
             line += *a == '\n';
         fail_msg(
-            "%s: line %zu of its tables is not as src/verify/case/words.c says; run this test with MHA_WRITE_CASES=1",
+            "%s: line %zu of its lists is not as src/verify/case/words.c says; run this test with MHA_WRITE_CASES=1",
             page_path, line + 1);
     }
     free(page);

@@ -35,9 +35,10 @@ typedef struct made {
 } made;
 
 static const entry plain[] = {
-    {"query", MHA_F32, 3, {1, 2, 4}, 0}, {"key", MHA_F32, 3, {1, 2, 4}, 0},  {"value", MHA_F32, 3, {1, 2, 4}, 0},
-    {"expected.output", MHA_F32, 3, {1, 2, 4}, 0},
-    {"W_q", MHA_F32, 2, {4, 4}, 0}, {"W_k", MHA_F32, 2, {4, 4}, 0}, {"W_v", MHA_F32, 2, {4, 4}, 0}, {"W_o", MHA_F32, 2, {4, 4}, 0},
+    {"query", MHA_F32, 3, {1, 2, 4}, 0}, {"key", MHA_F32, 3, {1, 2, 4}, 0},
+    {"value", MHA_F32, 3, {1, 2, 4}, 0}, {"expected.output", MHA_F32, 3, {1, 2, 4}, 0},
+    {"W_q", MHA_F32, 2, {4, 4}, 0},      {"W_k", MHA_F32, 2, {4, 4}, 0},
+    {"W_v", MHA_F32, 2, {4, 4}, 0},      {"W_o", MHA_F32, 2, {4, 4}, 0},
 };
 
 static void add_entry(mha_writer *w, const entry *e)
@@ -77,7 +78,10 @@ static const char *write_made(const made *m)
     for (size_t k = 0; k < MAX_CHANGES; k++)
         if (m->tensors[k].name && m->tensors[k].rank >= 0)
             add_entry(w, &m->tensors[k]);
-    const char *const own[][2] = {{"kind", m->kind}, {"num_heads", "2"}, {"rtol", "0"}, {"atol", "1e-6"},
+    const char *const own[][2] = {{"kind", m->kind},
+                                  {"num_heads", "2"},
+                                  {"rtol", "0"},
+                                  {"atol", "1e-6"},
                                   {"rope", strcmp(m->kind, "rope") == 0 ? "interleaved" : "none"}};
     for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
         bool replaced = false;
@@ -103,7 +107,11 @@ static void what_contradicts_itself_is_refused(void **state)
         made file;
         const char *texts[3];
     } rows[] = {
-        {{"mha", {{"layout", "BTHD"}}, {{"query", MHA_F32, 4, {1, 2, 2, 2}, 0}, {"key", MHA_F32, 4, {1, 2, 2, 2}, 0}, {"value", MHA_F32, 4, {1, 2, 2, 2}, 0}}},
+        {{"mha",
+          {{"layout", "BTHD"}},
+          {{"query", MHA_F32, 4, {1, 2, 2, 2}, 0},
+           {"key", MHA_F32, 4, {1, 2, 2, 2}, 0},
+           {"value", MHA_F32, 4, {1, 2, 2, 2}, 0}}},
          {"kind mha", "BTE, TBE or TE", "BTHD"}},
         {{"mha", {{NULL}}, {{"W_v", MHA_F32, -1, {0}, 0}}}, {"W_v", "is missing", ""}},
         {{"mha", {{NULL}}, {{"W_q", MHA_F32, -1, {0}, 0}}}, {"W_q", "is missing", ""}},
@@ -111,12 +119,16 @@ static void what_contradicts_itself_is_refused(void **state)
         {{"mha", {{NULL}}, {{"W_k", MHA_F32, 1, {4}, 0}}}, {"W_k", "a matrix", "(4,)"}},
         {{"mha", {{NULL}}, {{"W_o", MHA_F32, -1, {0}, 0}}}, {"W_o", "is missing", "kind mha"}},
         {{"mha", {{NULL}}, {{"W_o", MHA_F32, 1, {4}, 0}}}, {"W_o", "a matrix", "(4,)"}},
-        {{"mha", {{NULL}}, {{"q_norm_weight", MHA_F32, 1, {3}, 0}}}, {"q_norm_weight", "2 (per head) or 4 (per row)", "found 3"}},
+        {{"mha", {{NULL}}, {{"q_norm_weight", MHA_F32, 1, {3}, 0}}},
+         {"q_norm_weight", "2 (per head) or 4 (per row)", "found 3"}},
         {{"mha", {{NULL}}, {{"k_norm_weight", MHA_F32, 1, {7}, 0}}}, {"k_norm_weight", "found 7", ""}},
         {{"mha", {{NULL}}, {{"prefill.query", MHA_F32, 3, {1, 3, 4}, 0}}}, {"prefill.query", "(1, 2, 4)", "(1, 3, 4)"}},
-        {{"mha", {{NULL}}, {{"torch.in_proj_weight", MHA_F32, 2, {11, 4}, 0}}}, {"torch.in_proj_weight", "(12, 4)", "(11, 4)"}},
-        {{"sdpa", {{NULL}}, {{"prefill.query", MHA_F32, 3, {1, 2, 4}, 0}}}, {"prefill.query", "kind mha", "found kind sdpa"}},
-        {{"sdpa", {{NULL}}, {{"torch.out_proj.bias", MHA_F32, 1, {4}, 0}}}, {"torch.out_proj.bias", "kind mha", "kind sdpa"}},
+        {{"mha", {{NULL}}, {{"torch.in_proj_weight", MHA_F32, 2, {11, 4}, 0}}},
+         {"torch.in_proj_weight", "(12, 4)", "(11, 4)"}},
+        {{"sdpa", {{NULL}}, {{"prefill.query", MHA_F32, 3, {1, 2, 4}, 0}}},
+         {"prefill.query", "kind mha", "found kind sdpa"}},
+        {{"sdpa", {{NULL}}, {{"torch.out_proj.bias", MHA_F32, 1, {4}, 0}}},
+         {"torch.out_proj.bias", "kind mha", "kind sdpa"}},
         {{"sdpa", {{NULL}}, {{"permuted.W_q", MHA_F32, 2, {4, 4}, 0}}}, {"kind sdpa", "no weights to replace", ""}},
         {{"sdpa", {{NULL}}, {{"repeated.W_k", MHA_F32, 2, {4, 4}, 0}}}, {"kind sdpa", "no weights to replace", ""}},
         {{"sdpa", {{NULL}}, {{"bias_k", MHA_F32, 1, {4}, 0}}}, {"bias_v: is missing", "bias_k is there", ""}},
@@ -145,7 +157,8 @@ static void what_contradicts_itself_is_refused(void **state)
         {{"sdpa", {{"qk_mode", "4"}}, {{"expected.qk", MHA_F32, 4, {1, 2, 2, 2}, 0}}}, {"qk_mode", "0, 1, 2, 3", "4"}},
         {{"sdpa", {{NULL}}, {{"cu_seqlens_k", MHA_I64, 1, {2}, 0}}}, {"cu_seqlens_k", "cu_seqlens_q is missing", ""}},
         {{"sdpa", {{NULL}}, {{"cu_seqlens_q", MHA_I64, 1, {1}, 0}}}, {"cu_seqlens_q", "2 or more", "1"}},
-        {{"sdpa", {{NULL}}, {{"cu_seqlens_q", MHA_I64, 1, {3}, 0}, {"cu_seqlens_k", MHA_I64, 1, {2}, 0}}}, {"of one length", "3", "2"}},
+        {{"sdpa", {{NULL}}, {{"cu_seqlens_q", MHA_I64, 1, {3}, 0}, {"cu_seqlens_k", MHA_I64, 1, {2}, 0}}},
+         {"of one length", "3", "2"}},
         {{"sdpa", {{NULL}}, {{"position_offset", MHA_I64, 1, {2}, 0}}}, {"position_offset", "one per batch row", "2"}},
         {{"sdpa", {{"alibi", "1"}}, {{"alibi_slopes", MHA_F32, 1, {3}, 0}}}, {"alibi_slopes", "one per head", "3"}},
         {{"sdpa", {{NULL}}, {{"past_key", MHA_F32, 4, {1, 2, 3, 3}, 0}, {"past_value", MHA_F32, 4, {1, 2, 3, 2}, 0}}},
@@ -154,8 +167,13 @@ static void what_contradicts_itself_is_refused(void **state)
          {"past_value", "(1, 2, 3, 2)", "(1, 2, 4, 2)"}},
         {{"sdpa", {{NULL}}, {{"kv_lengths", MHA_I64, 2, {1, 1}, 0}}}, {"kv_lengths", "rank 1 to 1", "found 2"}},
         {{"sdpa", {{NULL}}, {{"kv_lengths", MHA_F32, 1, {1}, 0}}}, {"kv_lengths", "I64", "F32"}},
-        {{"sdpa", {{"attn_mask_kind", "additive"}}, {{"attn_mask", MHA_I64, 2, {2, 2}, 0}}}, {"attn_mask", "BOOL or F32", "I64"}},
-        {{"sdpa", {{"layout", "BHTD"}}, {{"query", MHA_F32, 4, {1, 3, 2, 2}, 0}, {"key", MHA_F32, 4, {1, 2, 2, 2}, 0}, {"value", MHA_F32, 4, {1, 2, 2, 2}, 0}}},
+        {{"sdpa", {{"attn_mask_kind", "additive"}}, {{"attn_mask", MHA_I64, 2, {2, 2}, 0}}},
+         {"attn_mask", "BOOL or F32", "I64"}},
+        {{"sdpa",
+          {{"layout", "BHTD"}},
+          {{"query", MHA_F32, 4, {1, 3, 2, 2}, 0},
+           {"key", MHA_F32, 4, {1, 2, 2, 2}, 0},
+           {"value", MHA_F32, 4, {1, 2, 2, 2}, 0}}},
          {"query", "2 heads in layout BHTD", "found 3"}},
         {{"sdpa", {{NULL}}, {{"query", MHA_I64, 3, {1, 2, 4}, 1}}}, {"query", "expected F32", "I64"}},
         {{"rope", {{NULL}}, {{"query", MHA_I64, 3, {1, 2, 4}, 1}}}, {"query", "expected F32", "I64"}},
@@ -181,32 +199,46 @@ static void what_contradicts_itself_is_refused(void **state)
         {{"sdpa", {{"rope", "half_split"}, {"rope_dim", "-2"}}, {{NULL}}}, {"rope_dim", "0 to 2", "-2"}},
         {{"sdpa", {{"alibi", "1"}}, {{NULL}}}, {"alibi_slopes", "alibi is 1", "missing"}},
         {{"sdpa", {{"alibi", "0"}}, {{"alibi_slopes", MHA_F32, 1, {2}, 0}}}, {"alibi_slopes", "alibi is 0", "there"}},
-        {{"sdpa", {{"attn_mask_kind", "none"}}, {{"attn_mask", MHA_F32, 2, {2, 2}, 0}}}, {"attn_mask", "is none", "there"}},
-        {{"sdpa", {{"attn_mask_kind", "bool_true_keeps"}}, {{"attn_mask", MHA_F32, 2, {2, 2}, 0}}}, {"attn_mask", "expected BOOL, as metadata attn_mask_kind is bool_true_keeps", "found F32"}},
-        {{"sdpa", {{"attn_mask_kind", "additive"}}, {{"attn_mask", MHA_BOOL, 2, {2, 2}, 0}}}, {"attn_mask", "expected F32, as metadata attn_mask_kind is additive", "found BOOL"}},
+        {{"sdpa", {{"attn_mask_kind", "none"}}, {{"attn_mask", MHA_F32, 2, {2, 2}, 0}}},
+         {"attn_mask", "is none", "there"}},
+        {{"sdpa", {{"attn_mask_kind", "bool_true_keeps"}}, {{"attn_mask", MHA_F32, 2, {2, 2}, 0}}},
+         {"attn_mask", "expected BOOL, as metadata attn_mask_kind is bool_true_keeps", "found F32"}},
+        {{"sdpa", {{"attn_mask_kind", "additive"}}, {{"attn_mask", MHA_BOOL, 2, {2, 2}, 0}}},
+         {"attn_mask", "expected F32, as metadata attn_mask_kind is additive", "found BOOL"}},
         {{"mha", {{NULL}}, {{"packed.qkv", MHA_F32, 3, {1, 2, 12}, 0}}}, {"packed.qkv", "kind sdpa", "found kind mha"}},
         {{"sdpa", {{NULL}}, {{"packed.qkv", MHA_F32, 3, {1, 2, 11}, 0}}}, {"packed.qkv", "(1, 2, 12)", "(1, 2, 11)"}},
-        {{"sdpa", {{NULL}}, {{"packed.qkv", MHA_F32, 3, {1, 2, 12}, 0}, {"key", MHA_F32, 3, {1, 3, 4}, 0}, {"value", MHA_F32, 3, {1, 3, 4}, 0}}},
+        {{"sdpa",
+          {{NULL}},
+          {{"packed.qkv", MHA_F32, 3, {1, 2, 12}, 0},
+           {"key", MHA_F32, 3, {1, 3, 4}, 0},
+           {"value", MHA_F32, 3, {1, 3, 4}, 0}}},
          {"packed.qkv", "T_q = T_k", "T_k 3"}},
-        {{"mha", {{NULL}}, {{"prefill.query", MHA_F32, 3, {1, 2, 4}, 0}, {"key", MHA_F32, 3, {1, 3, 4}, 0}, {"value", MHA_F32, 3, {1, 3, 4}, 0}}},
+        {{"mha",
+          {{NULL}},
+          {{"prefill.query", MHA_F32, 3, {1, 2, 4}, 0},
+           {"key", MHA_F32, 3, {1, 3, 4}, 0},
+           {"value", MHA_F32, 3, {1, 3, 4}, 0}}},
          {"prefill.query", "T_q = T_k", "T_k 3"}},
-        {{"mha", {{NULL}}, {{"expected64.prefill_output", MHA_F64, 3, {1, 2, 4}, 0}}}, {"prefill_output", "prefill.query", "missing"}},
+        {{"mha", {{NULL}}, {{"expected64.prefill_output", MHA_F64, 3, {1, 2, 4}, 0}}},
+         {"prefill_output", "prefill.query", "missing"}},
         {{"sdpa", {{NULL}}, {{"expected.output", MHA_F32, 2, {2, 4}, 0}}}, {"expected.output", "(1, 2, 4)", "(2, 4)"}},
-        {{"sdpa", {{NULL}}, {{"expected.output", MHA_F32, 3, {1, 2, 5}, 0}}}, {"expected.output", "(1, 2, 4)", "(1, 2, 5)"}},
+        {{"sdpa", {{NULL}}, {{"expected.output", MHA_F32, 3, {1, 2, 5}, 0}}},
+         {"expected.output", "(1, 2, 4)", "(1, 2, 5)"}},
         {{"sdpa", {{NULL}}, {{"expected64.qk", MHA_F64, 4, {1, 2, 2, 2}, 0}}}, {"qk_mode", "missing", ""}},
-        {{"sdpa", {{NULL}}, {{"sin_cache", MHA_F32, 2, {2, 1}, 0}}}, {"cos_cache: is missing", "sin_cache is there", ""}},
+        {{"sdpa", {{NULL}}, {{"sin_cache", MHA_F32, 2, {2, 1}, 0}}},
+         {"cos_cache: is missing", "sin_cache is there", ""}},
         {{"sdpa", {{NULL}}, {{"query", MHA_F32, 1, {4}, 0}}}, {"query", "rank", "found 1"}},
         {{"mha", {{"num_heads", NULL}}, {{NULL}}},
          {"num_heads: expected 1, 2 or 4", "W_q, W_k and W_v are 4 wide", "found none"}},
         {{"mha", {{"num_heads", "3"}}, {{NULL}}}, {"num_heads: expected 1, 2 or 4", "4 wide", "found 3"}},
         {{"mha", {{"kv_heads", "1"}}, {{NULL}}}, {"kv_heads: expected 2", "W_k is 4 wide and one head 2", "found 1"}},
-        {{"sdpa",
-          {{"num_heads", NULL}},
-          {{"key", MHA_F32, 3, {1, 2, 6}, 0}, {"value", MHA_F32, 3, {1, 2, 6}, 0}}},
+        {{"sdpa", {{"num_heads", NULL}}, {{"key", MHA_F32, 3, {1, 2, 6}, 0}, {"value", MHA_F32, 3, {1, 2, 6}, 0}}},
          {"num_heads: expected widths that heads can share", "query is 4 wide, key 6, value 6", "found none"}},
         {{"sdpa",
           {{"layout", "BHTD"}, {"num_heads", NULL}},
-          {{"query", MHA_F32, 4, {1, 2, 2, 4}, 0}, {"key", MHA_F32, 4, {1, 2, 2, 3}, 0}, {"value", MHA_F32, 4, {1, 2, 2, 3}, 0}}},
+          {{"query", MHA_F32, 4, {1, 2, 2, 4}, 0},
+           {"key", MHA_F32, 4, {1, 2, 2, 3}, 0},
+           {"value", MHA_F32, 4, {1, 2, 2, 3}, 0}}},
          {"key: expected heads as wide as those of query", "which are 4", "found 3"}},
         {{"mha", {{NULL}}, {{"W_Q", MHA_F32, 2, {4, 4}, 0}}}, {"W_q and W_Q", "one word", ""}},
         {{"sdpa", {{NULL}}, {{"output", MHA_F32, 3, {1, 2, 4}, 0}}}, {"expected.output and output", "one word", ""}},
@@ -256,55 +288,155 @@ static void unusual_cases_are_judged(void **state)
         {{"sdpa", {{"fully_masked", "nan"}}, {{"kv_lengths", MHA_I32, 1, {1}, 1}}}, MHA_OUTCOME_PASSED, ""},
         {{"sdpa", {{"fully_masked", "nan"}}, {{"kv_lengths", MHA_I32, 1, {1}, 0}}}, MHA_OUTCOME_FAILED, "exact nan"},
         {{"sdpa", {{"fully_masked", "none"}}, {{"kv_lengths", MHA_I64, 1, {1}, 0}}}, MHA_OUTCOME_FAILED, "exact nan"},
-        {{"sdpa", {{"layout", "TE"}, {"key_padding_mask_kind", "bool_true_keeps"}, {"fully_masked", "nan"}},
-          {{"query", MHA_F32, 2, {2, 4}, 0}, {"key", MHA_F32, 2, {2, 4}, 0}, {"value", MHA_F32, 2, {2, 4}, 0}, {"expected.output", MHA_F32, 2, {2, 4}, 0}}},
-         MHA_OUTCOME_FAILED, "mask kind without its mask"},
+        {{"sdpa",
+          {{"layout", "TE"}, {"key_padding_mask_kind", "bool_true_keeps"}, {"fully_masked", "nan"}},
+          {{"query", MHA_F32, 2, {2, 4}, 0},
+           {"key", MHA_F32, 2, {2, 4}, 0},
+           {"value", MHA_F32, 2, {2, 4}, 0},
+           {"expected.output", MHA_F32, 2, {2, 4}, 0}}},
+         MHA_OUTCOME_FAILED,
+         "mask kind without its mask"},
         {{"sdpa", {{"rope", "half_split"}}, {{"position_ids", MHA_I64, 1, {2}, 3}}}, MHA_OUTCOME_PASSED, ""},
         {{"mha", {{"rtol", NULL}, {"atol", NULL}}, {{NULL}}}, MHA_OUTCOME_PASSED, ""},
         {{"rope", {{"rtol", NULL}, {"atol", NULL}}, {{NULL}}}, MHA_OUTCOME_PASSED, ""},
         {{"sdpa", {{"rtol", NULL}}, {{NULL}}}, MHA_OUTCOME_PASSED, ""},
-        {{"sdpa", {{"key_padding_mask_kind", "bool_true_masks"}}, {{"key_padding_mask", MHA_BOOL, 1, {2}, 0}}}, MHA_OUTCOME_PASSED, ""},
-        {{"sdpa", {{"key_padding_mask_kind", "bool_true_masks"}, {"mask_filter_value", "-1e4"}}, {{"key_padding_mask", MHA_BOOL, 1, {2}, 0}}}, MHA_OUTCOME_PASSED, ""},
+        {{"sdpa", {{"key_padding_mask_kind", "bool_true_masks"}}, {{"key_padding_mask", MHA_BOOL, 1, {2}, 0}}},
+         MHA_OUTCOME_PASSED,
+         ""},
+        {{"sdpa",
+          {{"key_padding_mask_kind", "bool_true_masks"}, {"mask_filter_value", "-1e4"}},
+          {{"key_padding_mask", MHA_BOOL, 1, {2}, 0}}},
+         MHA_OUTCOME_PASSED,
+         ""},
         {{"sdpa", {{"mask_filter_value", "-1e4"}}, {{NULL}}}, MHA_OUTCOME_PASSED, ""},
-        {{"sdpa", {{"key_padding_mask_kind", "additive"}, {"mask_filter_value", "-1e4"}}, {{"key_padding_mask", MHA_F32, 2, {1, 2}, 0}}}, MHA_OUTCOME_PASSED, ""},
+        {{"sdpa",
+          {{"key_padding_mask_kind", "additive"}, {"mask_filter_value", "-1e4"}},
+          {{"key_padding_mask", MHA_F32, 2, {1, 2}, 0}}},
+         MHA_OUTCOME_PASSED,
+         ""},
         {{"rope", {{NULL}}, {{"position_offset", MHA_I64, 1, {1}, 3}}}, MHA_OUTCOME_PASSED, ""},
-        {{"sdpa", {{"scale", "1e300"}, {"rtol64", "0"}, {"atol64", "1e-6"}}, {{"expected64.output", MHA_F64, 3, {1, 2, 4}, 0}}}, MHA_OUTCOME_PASSED, ""},
-        {{"sdpa", {{"scale", "1e300"}, {"rtol", NULL}, {"atol", NULL}}, {{"expected64.output", MHA_F64, 3, {1, 2, 4}, 0}}}, MHA_OUTCOME_SKIPPED, "no tolerance is given, and none is derived where float32 cannot run it: expected a number that float can hold"},
-        {{"sdpa", {{"rtol", NULL}, {"atol", NULL}, {"qk_mode", "0"}}, {{"expected64.qk", MHA_F64, 4, {1, 2, 2, 2}, 0}}}, MHA_OUTCOME_PASSED, ""},
-        {{"sdpa", {{"rtol", NULL}, {"atol", NULL}, {"qk_mode", "2"}}, {{"expected.qk", MHA_F32, 4, {1, 2, 2, 2}, 0}, {"expected64.scores", MHA_F64, 4, {1, 2, 2, 2}, 0}}}, MHA_OUTCOME_PASSED, ""},
-        {{"mha", {{"rtol", NULL}, {"atol", NULL}}, {{"prefill.query", MHA_F32, 3, {1, 2, 4}, 0}, {"expected64.prefill_output", MHA_F64, 3, {1, 2, 4}, 0}}}, MHA_OUTCOME_PASSED, ""},
-        {{"mha", {{"rtol", NULL}, {"atol", NULL}}, {{"prefill.query", MHA_F32, 3, {1, 2, 4}, 0}, {"expected.prefill_output", MHA_F32, 3, {1, 2, 4}, 0}, {"expected.output", MHA_F32, -1, {0}, 0}}}, MHA_OUTCOME_PASSED, ""},
-        {{"sdpa", {{NULL}}, {{"expected64.output", MHA_F64, 3, {1, 2, 4}, 0}, {"expected.output", MHA_F32, -1, {0}, 0}}}, MHA_OUTCOME_PASSED, ""},
-        {{"sdpa", {{"layout", "TE"}}, {{"query", MHA_F32, 2, {2, 4}, 0}, {"key", MHA_F32, 2, {2, 4}, 0}, {"value", MHA_F32, 2, {2, 4}, 0}, {"expected.output", MHA_F32, 2, {2, 4}, 0}, {"expected.scores", MHA_F32, 4, {1, 2, 2, 2}, 0}}}, MHA_OUTCOME_PASSED, ""},
-        {{"sdpa", {{"layout", "TE"}}, {{"query", MHA_F32, 2, {2, 4}, 0}, {"key", MHA_F32, 2, {2, 4}, 0}, {"value", MHA_F32, 2, {2, 4}, 0}, {"expected.output", MHA_F32, 2, {2, 4}, 0}, {"expected.scores", MHA_F32, 3, {2, 2, 2}, 0}}}, MHA_OUTCOME_PASSED, ""},
-        {{"sdpa", {{"add_zero_attn", "1"}, {"qk_mode", "0"}}, {{"expected.qk", MHA_F32, 4, {1, 2, 2, 2}, 0}}}, MHA_OUTCOME_PASSED, ""},
+        {{"sdpa",
+          {{"scale", "1e300"}, {"rtol64", "0"}, {"atol64", "1e-6"}},
+          {{"expected64.output", MHA_F64, 3, {1, 2, 4}, 0}}},
+         MHA_OUTCOME_PASSED,
+         ""},
+        {{"sdpa",
+          {{"scale", "1e300"}, {"rtol", NULL}, {"atol", NULL}},
+          {{"expected64.output", MHA_F64, 3, {1, 2, 4}, 0}}},
+         MHA_OUTCOME_SKIPPED,
+         "no tolerance is given, and none is derived where float32 cannot run it: expected a number that float can "
+         "hold"},
+        {{"sdpa", {{"rtol", NULL}, {"atol", NULL}, {"qk_mode", "0"}}, {{"expected64.qk", MHA_F64, 4, {1, 2, 2, 2}, 0}}},
+         MHA_OUTCOME_PASSED,
+         ""},
+        {{"sdpa",
+          {{"rtol", NULL}, {"atol", NULL}, {"qk_mode", "2"}},
+          {{"expected.qk", MHA_F32, 4, {1, 2, 2, 2}, 0}, {"expected64.scores", MHA_F64, 4, {1, 2, 2, 2}, 0}}},
+         MHA_OUTCOME_PASSED,
+         ""},
+        {{"mha",
+          {{"rtol", NULL}, {"atol", NULL}},
+          {{"prefill.query", MHA_F32, 3, {1, 2, 4}, 0}, {"expected64.prefill_output", MHA_F64, 3, {1, 2, 4}, 0}}},
+         MHA_OUTCOME_PASSED,
+         ""},
+        {{"mha",
+          {{"rtol", NULL}, {"atol", NULL}},
+          {{"prefill.query", MHA_F32, 3, {1, 2, 4}, 0},
+           {"expected.prefill_output", MHA_F32, 3, {1, 2, 4}, 0},
+           {"expected.output", MHA_F32, -1, {0}, 0}}},
+         MHA_OUTCOME_PASSED,
+         ""},
+        {{"sdpa",
+          {{NULL}},
+          {{"expected64.output", MHA_F64, 3, {1, 2, 4}, 0}, {"expected.output", MHA_F32, -1, {0}, 0}}},
+         MHA_OUTCOME_PASSED,
+         ""},
+        {{"sdpa",
+          {{"layout", "TE"}},
+          {{"query", MHA_F32, 2, {2, 4}, 0},
+           {"key", MHA_F32, 2, {2, 4}, 0},
+           {"value", MHA_F32, 2, {2, 4}, 0},
+           {"expected.output", MHA_F32, 2, {2, 4}, 0},
+           {"expected.scores", MHA_F32, 4, {1, 2, 2, 2}, 0}}},
+         MHA_OUTCOME_PASSED,
+         ""},
+        {{"sdpa",
+          {{"layout", "TE"}},
+          {{"query", MHA_F32, 2, {2, 4}, 0},
+           {"key", MHA_F32, 2, {2, 4}, 0},
+           {"value", MHA_F32, 2, {2, 4}, 0},
+           {"expected.output", MHA_F32, 2, {2, 4}, 0},
+           {"expected.scores", MHA_F32, 3, {2, 2, 2}, 0}}},
+         MHA_OUTCOME_PASSED,
+         ""},
+        {{"sdpa", {{"add_zero_attn", "1"}, {"qk_mode", "0"}}, {{"expected.qk", MHA_F32, 4, {1, 2, 2, 2}, 0}}},
+         MHA_OUTCOME_PASSED,
+         ""},
         {{"sdpa", {{"fully_masked", "nan"}}, {{"kv_lengths", MHA_I64, 1, {1}, INT64_MAX}}}, MHA_OUTCOME_PASSED, ""},
-        {{"sdpa", {{"fully_masked", "nan"}}, {{"kv_lengths", MHA_I64, 1, {1}, INT64_MIN}}}, MHA_OUTCOME_FAILED, "exact nan"},
+        {{"sdpa", {{"fully_masked", "nan"}}, {{"kv_lengths", MHA_I64, 1, {1}, INT64_MIN}}},
+         MHA_OUTCOME_FAILED,
+         "exact nan"},
         {{"sdpa", {{NULL}}, {{"kv_lengths", MHA_I64, 1, {1}, -1}}}, MHA_OUTCOME_PASSED, ""},
         {{"sdpa", {{"atol", NULL}}, {{NULL}}}, MHA_OUTCOME_PASSED, ""},
         {{"sdpa", {{"tags", "overflowing,no_overflow"}}, {{NULL}}}, MHA_OUTCOME_PASSED, ""},
         {{"sdpa", {{"atol.expected.output", "0"}, {"atol.expected64.output", "0"}}, {{NULL}}}, MHA_OUTCOME_PASSED, ""},
         {{"sdpa", {{"atol.output", "0"}}, {{NULL}}}, MHA_OUTCOME_SKIPPED, "unknown metadata key atol.output"},
-        {{"sdpa", {{"atol.expected.nothing", "0"}, {"future", "1"}}, {{NULL}}}, MHA_OUTCOME_SKIPPED, "unknown metadata key atol.expected.nothing"},
+        {{"sdpa", {{"atol.expected.nothing", "0"}, {"future", "1"}}, {{NULL}}},
+         MHA_OUTCOME_SKIPPED,
+         "unknown metadata key atol.expected.nothing"},
         {{"sdpa", {{NULL}}, {{"expected_fast.output", MHA_F32, 3, {1, 2, 4}, 0}}}, MHA_OUTCOME_PASSED, ""},
-        {{"sdpa", {{NULL}}, {{"expected_fast.nothing", MHA_F32, 3, {1, 2, 4}, 0}, {"future", MHA_F32, 1, {1}, 0}}}, MHA_OUTCOME_SKIPPED, "unknown tensor expected_fast.nothing"},
-        {{"sdpa", {{"future", "1"}}, {{"future", MHA_F32, 1, {1}, 0}}}, MHA_OUTCOME_SKIPPED, "unknown metadata key future"},
+        {{"sdpa", {{NULL}}, {{"expected_fast.nothing", MHA_F32, 3, {1, 2, 4}, 0}, {"future", MHA_F32, 1, {1}, 0}}},
+         MHA_OUTCOME_SKIPPED,
+         "unknown tensor expected_fast.nothing"},
+        {{"sdpa", {{"future", "1"}}, {{"future", MHA_F32, 1, {1}, 0}}},
+         MHA_OUTCOME_SKIPPED,
+         "unknown metadata key future"},
         {{"sdpa", {{"kind", NULL}}, {{NULL}}}, MHA_OUTCOME_PASSED, ""},
         {{"mha", {{"kind", NULL}}, {{NULL}}}, MHA_OUTCOME_PASSED, ""},
         {{"mha", {{NULL}}, {{"key", MHA_F32, -1, {0}, 0}, {"value", MHA_F32, -1, {0}, 0}}}, MHA_OUTCOME_PASSED, ""},
         {{"sdpa", {{NULL}}, {{"value", MHA_F32, -1, {0}, 0}}}, MHA_OUTCOME_PASSED, ""},
-        {{"mha", {{NULL}}, {{"W_q", MHA_F32, -1, {0}, 0}, {"W_Q", MHA_F32, 2, {4, 4}, 0}, {"b_O", MHA_F32, 1, {4}, 0}}}, MHA_OUTCOME_PASSED, ""},
-        {{"sdpa", {{NULL}}, {{"expected.output", MHA_F32, -1, {0}, 0}, {"output", MHA_F32, 3, {1, 2, 4}, 0}}}, MHA_OUTCOME_PASSED, ""},
-        {{"sdpa", {{"atol.expected.output", "0"}}, {{"expected.output", MHA_F32, -1, {0}, 0}, {"output", MHA_F64, 3, {1, 2, 4}, 0}}}, MHA_OUTCOME_PASSED, ""},
-        {{"sdpa", {{"causal", "True"}, {"add_zero_attn", "FALSE"}, {"softmax_plus_one", "false"}}, {{NULL}}}, MHA_OUTCOME_PASSED, ""},
-        {{"sdpa", {{"my.author", "1"}, {"my_seed", "2"}}, {{"my.debug", MHA_BOOL, 1, {3}, 0}, {"my_debug", MHA_F32, 1, {3}, 0}}}, MHA_OUTCOME_PASSED, ""},
+        {{"mha", {{NULL}}, {{"W_q", MHA_F32, -1, {0}, 0}, {"W_Q", MHA_F32, 2, {4, 4}, 0}, {"b_O", MHA_F32, 1, {4}, 0}}},
+         MHA_OUTCOME_PASSED,
+         ""},
+        {{"sdpa", {{NULL}}, {{"expected.output", MHA_F32, -1, {0}, 0}, {"output", MHA_F32, 3, {1, 2, 4}, 0}}},
+         MHA_OUTCOME_PASSED,
+         ""},
+        {{"sdpa",
+          {{"atol.expected.output", "0"}},
+          {{"expected.output", MHA_F32, -1, {0}, 0}, {"output", MHA_F64, 3, {1, 2, 4}, 0}}},
+         MHA_OUTCOME_PASSED,
+         ""},
+        {{"sdpa", {{"causal", "True"}, {"add_zero_attn", "FALSE"}, {"softmax_plus_one", "false"}}, {{NULL}}},
+         MHA_OUTCOME_PASSED,
+         ""},
+        {{"sdpa",
+          {{"my.author", "1"}, {"my_seed", "2"}},
+          {{"my.debug", MHA_BOOL, 1, {3}, 0}, {"my_debug", MHA_F32, 1, {3}, 0}}},
+         MHA_OUTCOME_PASSED,
+         ""},
         {{"sdpa", {{"mystery", "1"}}, {{NULL}}}, MHA_OUTCOME_SKIPPED, "unknown metadata key mystery"},
-        {{"sdpa", {{NULL}}, {{"attn_mask", MHA_F32, 2, {2, 2}, 0}, {"key_padding_mask", MHA_F32, 1, {2}, 0}}}, MHA_OUTCOME_PASSED, ""},
-        {{"sdpa", {{NULL}}, {{"key", MHA_F32, 3, {1, 2, 2}, 0}, {"value", MHA_F32, 3, {1, 2, 2}, 0}}}, MHA_OUTCOME_PASSED, ""},
-        {{"sdpa", {{NULL}}, {{"q", MHA_F32, 3, {1, 2, 4}, 0}}}, MHA_OUTCOME_SKIPPED, "unknown tensor q; did you mean query?"},
-        {{"sdpa", {{NULL}}, {{"num_heads", MHA_I64, 0, {0}, 2}}}, MHA_OUTCOME_SKIPPED, "unknown tensor num_heads: that is a metadata key"},
-        {{"mha", {{"kind", NULL}}, {{"W_q", MHA_F32, -1, {0}, 0}, {"W_k", MHA_F32, -1, {0}, 0}, {"W_v", MHA_F32, -1, {0}, 0},
-          {"torch.in_proj_weight", MHA_F32, 2, {12, 4}, 0}, {"W_o", MHA_F32, -1, {0}, 0}, {"torch.out_proj.weight", MHA_F32, 2, {4, 4}, 0}}}, MHA_OUTCOME_PASSED, ""},
+        {{"sdpa", {{NULL}}, {{"attn_mask", MHA_F32, 2, {2, 2}, 0}, {"key_padding_mask", MHA_F32, 1, {2}, 0}}},
+         MHA_OUTCOME_PASSED,
+         ""},
+        {{"sdpa", {{NULL}}, {{"key", MHA_F32, 3, {1, 2, 2}, 0}, {"value", MHA_F32, 3, {1, 2, 2}, 0}}},
+         MHA_OUTCOME_PASSED,
+         ""},
+        {{"sdpa", {{NULL}}, {{"q", MHA_F32, 3, {1, 2, 4}, 0}}},
+         MHA_OUTCOME_SKIPPED,
+         "unknown tensor q; did you mean query?"},
+        {{"sdpa", {{NULL}}, {{"num_heads", MHA_I64, 0, {0}, 2}}},
+         MHA_OUTCOME_SKIPPED,
+         "unknown tensor num_heads: that is a metadata key"},
+        {{"mha",
+          {{"kind", NULL}},
+          {{"W_q", MHA_F32, -1, {0}, 0},
+           {"W_k", MHA_F32, -1, {0}, 0},
+           {"W_v", MHA_F32, -1, {0}, 0},
+           {"torch.in_proj_weight", MHA_F32, 2, {12, 4}, 0},
+           {"W_o", MHA_F32, -1, {0}, 0},
+           {"torch.out_proj.weight", MHA_F32, 2, {4, 4}, 0}}},
+         MHA_OUTCOME_PASSED,
+         ""},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const char *path = write_made(&rows[i].file);
@@ -338,8 +470,9 @@ static bool applies(const mha_case *c, const char *variant)
 static void a_rotation_has_few_variants(void **state)
 {
     (void)state;
-    static const char *const there[] = {"inputs-f16", "inputs-bf16", "split-interleaved", "split-untransposed", "rope-missing",
-                                        "rope-pairing", "rope-inverse", "rope-from-1", "rope-base-5e5", "rope-base-1e6"};
+    static const char *const there[] = {"inputs-f16",    "inputs-bf16",  "split-interleaved", "split-untransposed",
+                                        "rope-missing",  "rope-pairing", "rope-inverse",      "rope-from-1",
+                                        "rope-base-5e5", "rope-base-1e6"};
     mha_case *c;
     mha_error error;
     assert_ok(mha_case_open(write_made(&(made){"rope", {{NULL}}, {{NULL}}}), NULL, &c, &error), error);
@@ -359,15 +492,21 @@ static void variants_stay_inside_the_tables(void **state)
 {
     (void)state;
     static const struct {
-        size_t rows;     /* of the tables; 0: one for each row of the input */
-        bool positions;  /* all of them the first */
+        size_t rows;    /* of the tables; 0: one for each row of the input */
+        bool positions; /* all of them the first */
         bool ahead, behind;
-    } rows[] = {{2, false, false, true}, {3, false, true, true}, {2, true, true, false}, {1, true, false, false}, {0, false, false, false}};
+    } rows[] = {{2, false, false, true},
+                {3, false, true, true},
+                {2, true, true, false},
+                {1, true, false, false},
+                {0, false, false, false}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const int rank = rows[i].rows ? 2 : 3;
         const size_t n = rows[i].rows;
-        const made file = {"sdpa", {{"rope", "half_split"}},
-                           {{"cos_cache", MHA_F32, rank, {n ? n : 1, n ? 1 : 2, 1}, 0}, {"sin_cache", MHA_F32, rank, {n ? n : 1, n ? 1 : 2, 1}, 0},
+        const made file = {"sdpa",
+                           {{"rope", "half_split"}},
+                           {{"cos_cache", MHA_F32, rank, {n ? n : 1, n ? 1 : 2, 1}, 0},
+                            {"sin_cache", MHA_F32, rank, {n ? n : 1, n ? 1 : 2, 1}, 0},
                             {rows[i].positions ? "position_ids" : NULL, MHA_I64, 1, {2}, 0}}};
         mha_case *c;
         mha_error error;
@@ -382,7 +521,10 @@ static void variants_stay_inside_the_tables(void **state)
 static void a_verdict_for_every_path_and_stage(void **state)
 {
     (void)state;
-    static const made with_prefill = {"mha", {{NULL}}, {{"prefill.query", MHA_F32, 3, {1, 2, 4}, 0}, {"expected.prefill_output", MHA_F32, 3, {1, 2, 4}, 0}}};
+    static const made with_prefill = {
+        "mha",
+        {{NULL}},
+        {{"prefill.query", MHA_F32, 3, {1, 2, 4}, 0}, {"expected.prefill_output", MHA_F32, 3, {1, 2, 4}, 0}}};
     static const char *const stages[] = {"output", "prefill_output", "weights"};
     static const mha_outcome outcomes[] = {MHA_OUTCOME_PASSED, MHA_OUTCOME_PASSED, MHA_OUTCOME_SKIPPED};
     for (size_t i = 0; i < 3; i++) {
@@ -411,9 +553,13 @@ static void a_verdict_for_every_path_and_stage(void **state)
 static void a_prefill_without_rows_for_it_is_skipped(void **state)
 {
     (void)state;
-    static const entry whole = {"prefill.query", MHA_F32, 3, {1, 2, 4}, 0}, there = {"expected.prefill_output", MHA_F32, 3, {1, 2, 4}, 0};
+    static const entry whole = {"prefill.query", MHA_F32, 3, {1, 2, 4}, 0},
+                       there = {"expected.prefill_output", MHA_F32, 3, {1, 2, 4}, 0};
     const made masked = {"mha", {{"attn_mask_kind", "additive"}}, {whole, there, {"attn_mask", MHA_F32, 2, {2, 2}, 0}}};
-    const made tables = {"mha", {{"rope", "half_split"}}, {whole, there, {"cos_cache", MHA_F32, 3, {1, 2, 1}, 0}, {"sin_cache", MHA_F32, 3, {1, 2, 1}, 0}}};
+    const made tables = {
+        "mha",
+        {{"rope", "half_split"}},
+        {whole, there, {"cos_cache", MHA_F32, 3, {1, 2, 1}, 0}, {"sin_cache", MHA_F32, 3, {1, 2, 1}, 0}}};
     const made *const files[] = {&masked, &tables};
     static const char *const reasons[] = {"attn_mask has no rows", "cos_cache has no rows"};
     for (size_t i = 0; i < 2; i++) {
@@ -431,11 +577,28 @@ static void a_prefill_takes_what_reaches(void **state)
     (void)state;
     static const entry whole = {"prefill.query", MHA_F32, 3, {1, 2, 4}, 0};
     static const made files[] = {
-        {"mha", {{"attn_mask_kind", "additive"}}, {whole, {"expected.prefill_output", MHA_F32, 3, {1, 2, 4}, 0}, {"attn_mask", MHA_F32, 2, {1, 2}, 0}}},
-        {"mha", {{"attn_mask_kind", "additive"}}, {{"prefill.query", MHA_F32, 3, {1, 3, 4}, 0}, {"expected.prefill_output", MHA_F32, 3, {1, 3, 4}, 0}, {"attn_mask", MHA_F32, 2, {1, 3}, 0}, {"past_key", MHA_F32, 4, {1, 2, 1, 2}, 0}, {"past_value", MHA_F32, 4, {1, 2, 1, 2}, 0}}},
-        {"mha", {{"key_padding_mask_kind", "additive"}}, {whole, {"expected.prefill_output", MHA_F32, 3, {1, 2, 4}, 0}, {"key_padding_mask", MHA_F32, 2, {1, 2}, 0}}},
-        {"mha", {{NULL}}, {whole, {"expected.prefill_output", MHA_F32, 3, {1, 2, 4}, 0}, {"kv_lengths", MHA_I64, 1, {1}, 1}}},
-        {"mha", {{"rope", "half_split"}}, {whole, {"expected.prefill_output", MHA_F32, 3, {1, 2, 4}, 0}, {"cos_cache", MHA_F32, 2, {2, 1}, 0}, {"sin_cache", MHA_F32, 2, {2, 1}, 0}}},
+        {"mha",
+         {{"attn_mask_kind", "additive"}},
+         {whole, {"expected.prefill_output", MHA_F32, 3, {1, 2, 4}, 0}, {"attn_mask", MHA_F32, 2, {1, 2}, 0}}},
+        {"mha",
+         {{"attn_mask_kind", "additive"}},
+         {{"prefill.query", MHA_F32, 3, {1, 3, 4}, 0},
+          {"expected.prefill_output", MHA_F32, 3, {1, 3, 4}, 0},
+          {"attn_mask", MHA_F32, 2, {1, 3}, 0},
+          {"past_key", MHA_F32, 4, {1, 2, 1, 2}, 0},
+          {"past_value", MHA_F32, 4, {1, 2, 1, 2}, 0}}},
+        {"mha",
+         {{"key_padding_mask_kind", "additive"}},
+         {whole, {"expected.prefill_output", MHA_F32, 3, {1, 2, 4}, 0}, {"key_padding_mask", MHA_F32, 2, {1, 2}, 0}}},
+        {"mha",
+         {{NULL}},
+         {whole, {"expected.prefill_output", MHA_F32, 3, {1, 2, 4}, 0}, {"kv_lengths", MHA_I64, 1, {1}, 1}}},
+        {"mha",
+         {{"rope", "half_split"}},
+         {whole,
+          {"expected.prefill_output", MHA_F32, 3, {1, 2, 4}, 0},
+          {"cos_cache", MHA_F32, 2, {2, 1}, 0},
+          {"sin_cache", MHA_F32, 2, {2, 1}, 0}}},
     };
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         mha_verdict v = judge(write_made(&files[i]), MHA_PATH_EXACT, NULL);
@@ -464,7 +627,11 @@ static void tolerances_are_derived(void **state)
             output[t->elements / 2] += wrong ? 1e-3f : 0.0f;
             const recase changes = {.drop = "expected",
                                     .tensors = {{"expected.output", view}},
-                                    .metadata = {{"rtol", NULL}, {"atol", NULL}, {"rtol64", NULL}, {"atol64", NULL}, {"atol.expected.output", NULL}}};
+                                    .metadata = {{"rtol", NULL},
+                                                 {"atol", NULL},
+                                                 {"rtol64", NULL},
+                                                 {"atol64", NULL},
+                                                 {"atol.expected.output", NULL}}};
             const char *path = scratch_path("derived.safetensors");
             recase_write(files[f], path, &changes);
             mha_file_close(file);
@@ -483,7 +650,9 @@ static void half_an_overflow_is_none(void **state)
     (void)state;
     static const made files[] = {
         {"sdpa", {{"tags", "overflow"}}, {{NULL}}},
-        {"sdpa", {{"tags", "overflow"}}, {{"expected64.output", MHA_F64, 3, {1, 2, 4}, 0}, {"expected.output", MHA_F32, -1, {0}, 0}}},
+        {"sdpa",
+         {{"tags", "overflow"}},
+         {{"expected64.output", MHA_F64, 3, {1, 2, 4}, 0}, {"expected.output", MHA_F32, -1, {0}, 0}}},
         {"sdpa", {{"tags", "overflow"}}, {{"expected64.output", MHA_F64, 3, {1, 2, 4}, 0}}},
         {"sdpa", {{NULL}}, {{"query", MHA_F64, 3, {1, 2, 4}, 0}}}, /* made narrower for this path */
     };
@@ -509,18 +678,67 @@ static void every_recorded_tensor_can_be_diagnosed(void **state)
     } rows[] = {
         {{"rope", {{NULL}}, {{NULL}}}, NULL, "expected.output", MHA_OK, NULL},
         {{"mha", {{NULL}}, {{NULL}}}, "expected.output", "expected.output", MHA_OK, NULL},
-        {{"mha", {{"layout", "TBE"}}, {{"expected.output", MHA_F32, 3, {1, 2, 4}, 0}}}, "output", "expected.output", MHA_OK, NULL},
-        {{"sdpa", {{"layout", "BHTD"}}, {{"query", MHA_F32, 4, {1, 2, 3, 2}, 0}, {"key", MHA_F32, 4, {1, 2, 2, 2}, 0}, {"value", MHA_F32, 4, {1, 2, 2, 2}, 0}, {"expected.output", MHA_F32, 4, {1, 2, 3, 2}, 0}}},
-         NULL, "expected.output", MHA_OK, NULL},
-        {{"sdpa", {{"qk_mode", "0"}}, {{"expected64.qk", MHA_F64, 4, {1, 2, 2, 2}, 0}}}, "qk", "expected64.qk", MHA_OK, NULL},
-        {{"sdpa", {{"qk_mode", "2"}}, {{"expected.qk", MHA_F32, 4, {1, 2, 2, 2}, 0}, {"expected.output", MHA_F32, -1, {0}, 0}}}, NULL, "expected.qk", MHA_OK, NULL},
-        {{"sdpa", {{NULL}}, {{"query", MHA_F32, 3, {1, 0, 4}, 0}, {"expected.output", MHA_F32, 3, {1, 0, 4}, 0}}}, NULL, NULL, MHA_UNSUPPORTED, NULL},
-        {{"mha", {{NULL}}, {{"prefill.query", MHA_F32, 3, {1, 2, 4}, 0}, {"expected.prefill_output", MHA_F32, 3, {1, 2, 4}, 0}, {"expected.output", MHA_F32, -1, {0}, 0}}},
-         NULL, NULL, MHA_NOT_FOUND, NULL},
-        {{"sdpa", {{NULL}}, {{"cu_seqlens_q", MHA_I64, 1, {2}, 0}, {"query", MHA_F32, 3, {1, 0, 4}, 0}, {"key", MHA_F32, 3, {1, 0, 4}, 0}, {"value", MHA_F32, 3, {1, 0, 4}, 0}, {"expected.output", MHA_F32, 3, {1, 0, 4}, 0}}},
-         NULL, NULL, MHA_UNSUPPORTED, NULL},
-        {{"sdpa", {{"fully_masked", "nan"}}, {{"query", MHA_F32, 3, {1, 16, 4}, 0}, {"expected.output", MHA_F32, 3, {1, 16, 4}, 0}, {"kv_lengths", MHA_I64, 1, {1}, 0}}},
-         NULL, "expected.output", MHA_OK, "lengths-missing"},
+        {{"mha", {{"layout", "TBE"}}, {{"expected.output", MHA_F32, 3, {1, 2, 4}, 0}}},
+         "output",
+         "expected.output",
+         MHA_OK,
+         NULL},
+        {{"sdpa",
+          {{"layout", "BHTD"}},
+          {{"query", MHA_F32, 4, {1, 2, 3, 2}, 0},
+           {"key", MHA_F32, 4, {1, 2, 2, 2}, 0},
+           {"value", MHA_F32, 4, {1, 2, 2, 2}, 0},
+           {"expected.output", MHA_F32, 4, {1, 2, 3, 2}, 0}}},
+         NULL,
+         "expected.output",
+         MHA_OK,
+         NULL},
+        {{"sdpa", {{"qk_mode", "0"}}, {{"expected64.qk", MHA_F64, 4, {1, 2, 2, 2}, 0}}},
+         "qk",
+         "expected64.qk",
+         MHA_OK,
+         NULL},
+        {{"sdpa",
+          {{"qk_mode", "2"}},
+          {{"expected.qk", MHA_F32, 4, {1, 2, 2, 2}, 0}, {"expected.output", MHA_F32, -1, {0}, 0}}},
+         NULL,
+         "expected.qk",
+         MHA_OK,
+         NULL},
+        {{"sdpa", {{NULL}}, {{"query", MHA_F32, 3, {1, 0, 4}, 0}, {"expected.output", MHA_F32, 3, {1, 0, 4}, 0}}},
+         NULL,
+         NULL,
+         MHA_UNSUPPORTED,
+         NULL},
+        {{"mha",
+          {{NULL}},
+          {{"prefill.query", MHA_F32, 3, {1, 2, 4}, 0},
+           {"expected.prefill_output", MHA_F32, 3, {1, 2, 4}, 0},
+           {"expected.output", MHA_F32, -1, {0}, 0}}},
+         NULL,
+         NULL,
+         MHA_NOT_FOUND,
+         NULL},
+        {{"sdpa",
+          {{NULL}},
+          {{"cu_seqlens_q", MHA_I64, 1, {2}, 0},
+           {"query", MHA_F32, 3, {1, 0, 4}, 0},
+           {"key", MHA_F32, 3, {1, 0, 4}, 0},
+           {"value", MHA_F32, 3, {1, 0, 4}, 0},
+           {"expected.output", MHA_F32, 3, {1, 0, 4}, 0}}},
+         NULL,
+         NULL,
+         MHA_UNSUPPORTED,
+         NULL},
+        {{"sdpa",
+          {{"fully_masked", "nan"}},
+          {{"query", MHA_F32, 3, {1, 16, 4}, 0},
+           {"expected.output", MHA_F32, 3, {1, 16, 4}, 0},
+           {"kv_lengths", MHA_I64, 1, {1}, 0}}},
+         NULL,
+         "expected.output",
+         MHA_OK,
+         "lengths-missing"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         mha_case *c;
@@ -535,10 +753,12 @@ static void every_recorded_tensor_can_be_diagnosed(void **state)
             bool found = false;
             for (size_t k = 0; k < d.match_count; k++) {
                 const mha_explanation *e = &d.matches[k];
-                found |= e->exact && (rows[i].variant ? e->count == 1 && strcmp(e->variants[0], rows[i].variant) == 0 : e->count == 0);
+                found |= e->exact && (rows[i].variant ? e->count == 1 && strcmp(e->variants[0], rows[i].variant) == 0
+                                                      : e->count == 0);
             }
             if (!found)
-                fail_msg("row %zu: %zu matches, none of them %s", i, d.match_count, rows[i].variant ? rows[i].variant : "the case");
+                fail_msg("row %zu: %zu matches, none of them %s", i, d.match_count,
+                         rows[i].variant ? rows[i].variant : "the case");
             mha_diagnosis_clear(&d);
         }
         mha_case_close(c);
@@ -561,8 +781,10 @@ static void a_tolerance_beyond_float32_is_infinite(void **state)
         assert_ok(mha_file_read(file, t, &view, &error), error);
         for (size_t i = 0; i < t->elements; i++)
             query[i] *= huge ? 1e30f : 1e3f;
-        const recase changes = {.tensors = {{"query", view}, {"key", view}},
-                                .metadata = {{"rtol", NULL}, {"atol", NULL}, {"rtol64", NULL}, {"atol64", NULL}, {"atol.expected.output", NULL}}};
+        const recase changes = {
+            .tensors = {{"query", view}, {"key", view}},
+            .metadata = {
+                {"rtol", NULL}, {"atol", NULL}, {"rtol64", NULL}, {"atol64", NULL}, {"atol.expected.output", NULL}}};
         const char *path = scratch_path("huge.safetensors");
         recase_write(from, path, &changes);
         mha_file_close(file);
@@ -579,7 +801,9 @@ static void diagnosing_survives_every_failing_allocation(void **state)
 {
     (void)state;
     static const made files[] = {
-        {"sdpa", {{"fully_masked", "none"}, {"causal", "1"}}, {{"kv_lengths", MHA_I64, 1, {1}, 0}, {"value", MHA_F64, 3, {1, 2, 4}, 0}}},
+        {"sdpa",
+         {{"fully_masked", "none"}, {"causal", "1"}},
+         {{"kv_lengths", MHA_I64, 1, {1}, 0}, {"value", MHA_F64, 3, {1, 2, 4}, 0}}},
         {"mha", {{NULL}}, {{NULL}}},
     };
     for (size_t f = 0; f < sizeof files / sizeof *files; f++) {
@@ -599,7 +823,8 @@ static void diagnosing_survives_every_failing_allocation(void **state)
                 memory.fail_at = 0;
                 assert_ok(mha_case_open(path, &allocator, &c, &error), error);
                 memory.fail_at = memory.calls + n;
-                status = what ? mha_case_variant(c, &variant, f == 1, MHA_STAGE_OUTPUT, &to, &error) : mha_case_diagnose(c, NULL, 0, NULL, &d, &error);
+                status = what ? mha_case_variant(c, &variant, f == 1, MHA_STAGE_OUTPUT, &to, &error)
+                              : mha_case_diagnose(c, NULL, 0, NULL, &d, &error);
                 if (status != MHA_OK)
                     assert_refused(status, MHA_NO_MEMORY, error, "no memory");
                 else if (!what)
@@ -614,7 +839,8 @@ static void diagnosing_survives_every_failing_allocation(void **state)
 static void a_note_names_the_other_pairing(void **state)
 {
     (void)state;
-    static const made file = {"mha", {{"rope", "half_split"}, {"note", "permuted weights go with rope=interleaved"}},
+    static const made file = {"mha",
+                              {{"rope", "half_split"}, {"note", "permuted weights go with rope=interleaved"}},
                               {{"permuted.W_q", MHA_F32, 2, {4, 4}, 0}, {"permuted.W_k", MHA_F32, 2, {4, 4}, 0}}};
     static const made none = {"mha", {{NULL}}, {{"permuted.W_q", MHA_F32, 2, {4, 4}, 0}}};
     static const made other = {"mha", {{"rope", "half_split"}}, {{"permuted.W_q", MHA_F32, 2, {4, 4}, 0}}};
@@ -642,13 +868,17 @@ static void calls_that_no_case_can_hold(void **state)
     assert_int_equal(mha_params_create(NULL, &table), MHA_OK);
     assert_ok(mha_layer_create(&config, table, NULL, &layer, &error), error);
     assert_ok(mha_cache_create(&spec, NULL, &cache, &error), error);
-    mha_call call = {.query = mha_view_of(x, MHA_F32, 3, (const size_t[]){1, 2, 8}), .cache = cache, .path = MHA_PATH_BLAS, .threads = 1};
+    mha_call call = {.query = mha_view_of(x, MHA_F32, 3, (const size_t[]){1, 2, 8}),
+                     .cache = cache,
+                     .path = MHA_PATH_BLAS,
+                     .threads = 1};
     call.output = mha_view_of(out, MHA_F32, 3, (const size_t[]){1, 2, 8});
     const char *path = scratch_path("unsaved.safetensors");
     for (int step = 0; step < 3; step++) {
         run_call(layer, &call);
         if (step == 1)
-            assert_refused(mha_case_save(path, layer, &call, NULL, &error), MHA_INVALID, error, "rows from before the call");
+            assert_refused(mha_case_save(path, layer, &call, NULL, &error), MHA_INVALID, error,
+                           "rows from before the call");
     }
     assert_true(mha_cache_first(cache) > 0);
     assert_refused(mha_case_save(path, layer, &call, NULL, &error), MHA_UNSUPPORTED, error, "evicted rows");
@@ -666,10 +896,11 @@ static void calls_that_no_case_can_hold(void **state)
             mha_call odd = call;
             odd.path = (mha_path)p;
             odd.query.dtype = no_floats[i];
-            assert_refused(mha_case_save(path, layer, &odd, NULL, &error), MHA_INVALID, error, "query: ",
-                           mha_dtype_name(no_floats[i]));
+            assert_refused(mha_case_save(path, layer, &odd, NULL, &error), MHA_INVALID, error,
+                           "query: ", mha_dtype_name(no_floats[i]));
         }
-    assert_refused(mha_case_save(scratch_path("no/such.safetensors"), layer, &call, NULL, &error), MHA_IO, error, "no/such");
+    assert_refused(mha_case_save(scratch_path("no/such.safetensors"), layer, &call, NULL, &error), MHA_IO, error,
+                   "no/such");
     mha_cache_destroy(cache);
     mha_layer_destroy(layer);
     mha_params_destroy(table);
