@@ -61,8 +61,9 @@ typedef enum mha_hidden_values {
  * row, append the zero row, scores * scale, softcap, hide and add, softmax (sinks join the
  * denominator), weights V, merge heads, W_O, b_O. All arrays are borrowed for the call. */
 typedef struct mha_semantics {
-    bool has_scale; /* scale is meant; otherwise 1/sqrt(d_k) */
-    double scale;
+    /* A scale, offset or padding_fill other than 0 is meant; its has_ switch is needed only to mean 0 itself. */
+    bool has_scale;
+    double scale;   /* without: 1/sqrt(d_k) */
     double softcap; /* c > 0: c * tanh(score / c), before anything is hidden or added */
 
     /* Query i stands at position p = offset + i, key j at first_key + j (first_key is 0 unless a cache
@@ -72,8 +73,8 @@ typedef struct mha_semantics {
     int64_t offset;                 /* the same for all batch rows, */
     const int64_t *position_offset; /* or (B), one per batch row; wins when not NULL */
     bool causal;                    /* key at position <= p */
-    bool window;                    /* p - window_left <= position <= p + window_right; -1 is open */
-    int64_t window_left, window_right;
+    bool window;                    /* p - window_left <= position <= p + window_right; -1 is open. Without: no window, */
+    int64_t window_left, window_right; /* and counts other than 0 and -1 are refused */
 
     const int64_t *kv_lengths; /* (B): key j of row b is hidden iff j >= kv_lengths[b]; counts cached keys */
     mha_mask key_padding;      /* (B, S) */
@@ -82,7 +83,7 @@ typedef struct mha_semantics {
     mha_mask mask;
     const double *alibi_slopes; /* (h): adds -slope[h] * (p - position of the key) (Press et al. 2022) */
 
-    mha_rope rope;
+    mha_rope rope; /* its other fields are refused without a kind */
     double norm_eps; /* of q/k norm; 0: 1e-6 */
 
     bool zero_row;          /* add_zero_attn: one more key and value of zeros, always visible */
@@ -91,8 +92,8 @@ typedef struct mha_semantics {
     mha_hidden_values hidden_values;
 
     /* Ragged batches without padding: sequence b is rows [cu[b], cu[b+1]) of inputs given with batch
-     * extent 1. (n_sequences + 1) entries, starting at 0, never decreasing. Per-row arrays above count
-     * sequences as batch rows. cu_seqlens_k NULL: as cu_seqlens_q. */
+     * extent 1. (n_sequences + 1) entries, starting at 0, never decreasing. Without cu_seqlens_q the other
+     * two are refused. Per-row arrays above count sequences as batch rows. cu_seqlens_k NULL: as cu_seqlens_q. */
     size_t n_sequences;
     const int64_t *cu_seqlens_q, *cu_seqlens_k;
 } mha_semantics;
@@ -178,8 +179,9 @@ typedef struct mha_keep {
  * Inputs are F32; the exact path takes any plain float type. Their last stride is 1, and their rows do not overlap
  * (time stride at least their width) but for the exact path. The strides of extents below 2 mean nothing and may be any
  * numbers. For all paths but the exact one time strides, in elements, and the number of keys are at most 2^31 - 1.
- * Output and kept stages are F32 or F64 with any strides;
- * the blas and fast paths compute in float all the same. */
+ * Output and kept stages are F32 or F64 with any strides; the blas and fast paths compute in float all the same. They
+ * share no memory with each other nor with anything the call reads: inputs, masks, tables, weights, cache. Columns of
+ * one packed tensor are apart. */
 typedef struct mha_call {
     mha_view query, key, value;
     mha_view output; /* no data: no output is written */

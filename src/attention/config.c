@@ -126,10 +126,9 @@ static mha_status check_widths(const mha_config *c, mha_error *error)
         if (mha__mul(rows[i].heads, rows[i].width, &features) && features <= INT_MAX)
             continue;
         return rows[i].heads == 1
-                   ? mha__fail(error, MHA_INVALID, rows[i].name, "%s: expected a width of at most %d, found %zu", rows[i].name,
+                   ? mha__fail(error, MHA_INVALID, rows[i].name, "expected a width of at most %d, found %zu",
                               INT_MAX, rows[i].width)
-                   : mha__fail(error, MHA_INVALID, rows[i].name, "%s: expected at most %d features in a row of all heads, found %zu x %zu",
-                              rows[i].name, INT_MAX, rows[i].heads, rows[i].width);
+                   : mha__fail(error, MHA_INVALID, rows[i].name, "expected at most %d features in a row of all heads, found %zu x %zu", INT_MAX, rows[i].heads, rows[i].width);
     }
     return MHA_OK;
 }

@@ -121,6 +121,7 @@ mha_status mha_forward(const mha_plan *plan, void *workspace, size_t workspace_b
         return mha__fail(error, MHA_INVALID, "workspace", "expected a workspace of %zu bytes, found %zu",
                          r->plan.workspace_bytes, workspace ? workspace_bytes : 0);
     TRY(check_unchanged(r, error));
+    mha__times_clear(r);
     char *base = (char *)workspace + (MHA_ALIGNMENT - (uintptr_t)workspace % MHA_ALIGNMENT) % MHA_ALIGNMENT;
     if (r->plan.path == MHA_PATH_EXACT) {
         mha__exact(r, base);

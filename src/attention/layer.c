@@ -132,7 +132,7 @@ static mha_status add_packed(mha_layer *layer, mha_weight w, mha_error *error)
     mha_tensor_spec spec = {
         .name = name, .role = role, .group = info.group, .kind = MHA_TENSOR_DERIVED, .dtype = dtype, .rank = 1};
     if (!mha__packed_floats(info.shape[0], info.shape[1], &spec.shape[0]))
-        return mha__fail(error, MHA_NO_MEMORY, name, "%s does not fit a size", name); /* unreachable: its matrix does */
+        return mha__fail(error, MHA_NO_MEMORY, name, "does not fit a size"); /* unreachable: its matrix does */
     return mha_params_add(layer->params, &spec, &layer->packed[w], error);
 }
 
@@ -252,7 +252,7 @@ mha_status mha_layer_set(mha_layer *layer, mha_weight weight, const mha_view *fr
         return mha__fail(error, MHA_NOT_FOUND, name, "the layer has no %s", name);
     mha_view to = mha_tensor_view(tensor);
     if (!from->data && mha_view_elements(from) != 0)
-        return mha__fail(error, MHA_INVALID, name, "%s: no data", name);
+        return mha__fail(error, MHA_INVALID, name, "no data");
     mha_status status = mha_view_copy(&to, from);
     if (status == MHA_OK) {
         renew(layer, (int)weight);
@@ -261,7 +261,7 @@ mha_status mha_layer_set(mha_layer *layer, mha_weight weight, const mha_view *fr
     char expected[80], found[200];
     mha__shape_text(expected, sizeof expected, to.shape, to.rank);
     mha__shape_text(found, sizeof found, from->shape, from->rank);
-    return mha__fail(error, status, name, "%s: expected shape %s of a floating type, found %s of %s", name, expected,
+    return mha__fail(error, status, name, "expected shape %s of a floating type, found %s of %s", expected,
                     found, mha_dtype_name(from->dtype));
 }
 

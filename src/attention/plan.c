@@ -5,6 +5,7 @@
 
 #include "attention/forward.h"
 #include "attention/layer.h"
+#include "attention/overlap.h"
 #include "attention/steps/cache.h"
 #include "attention/validate.h"
 #include "mha/system.h"
@@ -14,21 +15,8 @@ enum { MOST_THREADS = 1024 };
 static mha_status wrong_shape(mha_error *error, const char *name, const mha_view *view, const char *expected)
 {
     char found[200];
-    return mha__fail(error, MHA_INVALID, name, "%s: expected shape %s, found %s", name, expected,
+    return mha__fail(error, MHA_INVALID, name, "expected shape %s, found %s", expected,
                     mha__shape_text(found, sizeof found, view->shape, view->rank));
-}
-
-static mha_status expect_shape(mha_error *error, const char *name, const mha_view *view, int rank, const size_t *shape)
-{
-    if (view->rank == rank && memcmp(view->shape, shape, (size_t)rank * sizeof *shape) == 0)
-        return MHA_OK;
-    char expected[200];
-    return wrong_shape(error, name, view, mha__shape_text(expected, sizeof expected, shape, rank));
-}
-
-static bool is_float(mha_dtype dtype)
-{
-    return dtype == MHA_F32 || dtype == MHA_F64 || dtype == MHA_F16 || dtype == MHA_BF16;
 }
 
 /* ---------------------------------------------------------------- inputs */
@@ -37,28 +25,28 @@ static mha_status check_input(const mha__resolved *r, mha_path path, const char 
 {
     int rank = r->layer ? 3 : 4;
     if (!view->data && mha_view_elements(view) != 0)
-        return mha__fail(error, MHA_INVALID, name, "%s: no data", name);
+        return mha__fail(error, MHA_INVALID, name, "no data");
     if (view->rank != rank)
         return wrong_shape(error, name, view, r->layer ? "(B, T, width)" : "(B, T, heads, width)");
-    if (path == MHA_PATH_EXACT ? !is_float(view->dtype) : view->dtype != MHA_F32)
-        return mha__fail(error, MHA_INVALID, name, "%s: expected elements of F32%s, found %s", name,
+    if (path == MHA_PATH_EXACT ? !mha__dtype_is_float(view->dtype) : view->dtype != MHA_F32)
+        return mha__fail(error, MHA_INVALID, name, "expected elements of F32%s, found %s",
                         path == MHA_PATH_EXACT ? ", F64, F16 or BF16" : " (the exact path takes other floats)",
                         mha_dtype_name(view->dtype));
     const bool nothing = mha_view_elements(view) == 0; /* whose strides mean nothing */
     if (view->shape[rank - 1] > 1 && view->stride[rank - 1] != 1 && !nothing)
-        return mha__fail(error, MHA_INVALID, name, "%s: the last index must be contiguous, found a stride of %td", name,
+        return mha__fail(error, MHA_INVALID, name, "the last index must be contiguous, found a stride of %td",
                         view->stride[rank - 1]);
     for (int k = 0; k < rank; k++)
         if (view->shape[k] > INT_MAX)
-            return mha__fail(error, MHA_INVALID, name, "%s: expected extents of at most %d, found %zu", name, INT_MAX, view->shape[k]);
+            return mha__fail(error, MHA_INVALID, name, "expected extents of at most %d, found %zu", INT_MAX, view->shape[k]);
     if (path == MHA_PATH_EXACT || view->shape[1] < 2 || nothing)
         return MHA_OK;
     /* CBLAS steps from row to row, in int */
     if (view->stride[1] < (ptrdiff_t)view->shape[rank - 1])
-        return mha__fail(error, MHA_INVALID, name, "%s: rows of %zu elements must not overlap, found a stride of %td", name,
+        return mha__fail(error, MHA_INVALID, name, "rows of %zu elements must not overlap, found a stride of %td",
                         view->shape[rank - 1], view->stride[1]);
     if (view->stride[1] > INT_MAX)
-        return mha__fail(error, MHA_INVALID, name, "%s: expected a row stride of at most %d elements, found %td", name, INT_MAX,
+        return mha__fail(error, MHA_INVALID, name, "expected a row stride of at most %d elements, found %td", INT_MAX,
                         view->stride[1]);
     return MHA_OK;
 }
@@ -83,15 +71,15 @@ static mha_status resolve_inputs(mha__resolved *r, const mha_call *call, mha_err
         plan->h = c->n_heads, plan->h_kv = c->kv_heads, plan->d_k = c->d_k, plan->d_v = c->d_v, plan->d_out = c->d_out;
         const size_t q[3] = {plan->B, plan->T_q, c->d_q}, k[3] = {plan->B, plan->T_k, c->d_kin},
                      v[3] = {plan->B, plan->T_k, c->d_vin};
-        TRY(expect_shape(error, "query", &r->query, 3, q));
-        TRY(expect_shape(error, "key", &r->key, 3, k));
-        return expect_shape(error, "value", &r->value, 3, v);
+        TRY(mha__expect_shape(error, "query", &r->query, 3, q));
+        TRY(mha__expect_shape(error, "key", &r->key, 3, k));
+        return mha__expect_shape(error, "value", &r->value, 3, v);
     }
     plan->h = r->query.shape[2], plan->h_kv = r->key.shape[2];
     plan->d_k = r->query.shape[3], plan->d_v = r->value.shape[3], plan->d_out = plan->h * plan->d_v;
     const size_t k[4] = {plan->B, plan->T_k, plan->h_kv, plan->d_k}, v[4] = {plan->B, plan->T_k, plan->h_kv, plan->d_v};
-    TRY(expect_shape(error, "key", &r->key, 4, k));
-    TRY(expect_shape(error, "value", &r->value, 4, v));
+    TRY(mha__expect_shape(error, "key", &r->key, 4, k));
+    TRY(mha__expect_shape(error, "value", &r->value, 4, v));
     if (plan->d_k == 0 || plan->d_v == 0)
         return mha__fail(error, MHA_INVALID, plan->d_k == 0 ? "key" : "value", "heads of width 0 have nothing to attend with");
     if (plan->h == 0 || plan->h_kv == 0 || plan->h % plan->h_kv != 0)
@@ -130,10 +118,10 @@ static mha_status resolve_own_weights(mha__resolved *r, const mha_view *weights,
         if (!view->data)
             continue;
         if (mha_config_weight_shape(&every, (mha_weight)w, shape, NULL) != 1)
-            return mha__fail(error, MHA_UNSUPPORTED, name, "%s needs a layer: without one Q, K and V are given and the heads are the output", name);
-        TRY(expect_shape(error, name, view, 1, shape));
-        if (!is_float(view->dtype))
-            return mha__fail(error, MHA_INVALID, name, "%s: expected a floating type, found %s", name,
+            return mha__fail(error, MHA_UNSUPPORTED, name, "needs a layer: without one Q, K and V are given and the heads are the output");
+        TRY(mha__expect_shape(error, name, view, 1, shape));
+        if (!mha__dtype_is_float(view->dtype))
+            return mha__fail(error, MHA_INVALID, name, "expected a floating type, found %s",
                             mha_dtype_name(view->dtype));
         r->weight[w] = *view;
     }
@@ -147,7 +135,7 @@ static mha_status resolve_weights(mha__resolved *r, const mha_call *call, mha_er
     if (!r->layer)
         return call->weights ? resolve_own_weights(r, call->weights, error) : MHA_OK;
     if (call->weights)
-        return mha__fail(error, MHA_INVALID, "weights", "weights: the layer has its own; those of the call are for calls without a layer");
+        return mha__fail(error, MHA_INVALID, "weights", "the layer has its own; those of the call are for calls without a layer");
     for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
         const mha_tensor *tensor = mha_layer_weight(r->layer, (mha_weight)w);
         if (tensor)
@@ -169,8 +157,8 @@ static mha_status resolve_cache(mha__resolved *r, mha_path path, mha_error *erro
         return MHA_OK;
     mha_view keys = mha_cache_keys(cache), values = mha_cache_values(cache);
     const size_t k[4] = {plan->B, plan->h_kv, keys.shape[2], plan->d_k}, v[4] = {plan->B, plan->h_kv, keys.shape[2], plan->d_v};
-    TRY(expect_shape(error, "cache keys", &keys, 4, k));
-    TRY(expect_shape(error, "cache values", &values, 4, v));
+    TRY(mha__expect_shape(error, "cache keys", &keys, 4, k));
+    TRY(mha__expect_shape(error, "cache values", &values, 4, v));
     if (path != MHA_PATH_EXACT && keys.dtype == MHA_F64)
         return mha__fail(error, MHA_UNSUPPORTED, "cache", "a cache of %s needs the exact path", mha_dtype_name(keys.dtype));
     size_t kept;
@@ -181,19 +169,19 @@ static mha_status resolve_cache(mha__resolved *r, mha_path path, mha_error *erro
     plan->S = kept + plan->T_k;
     if (path != MHA_PATH_EXACT && plan->S > INT_MAX) /* CBLAS counts in int */
         return mha__fail(error, MHA_UNSUPPORTED, "cache", /* unreachable: without 16 GiB for a test's cache */
-                         "cache: %zu keys need the exact path, which has no limit of %d", plan->S, INT_MAX);
+                         "%zu keys need the exact path, which has no limit of %d", plan->S, INT_MAX);
     return MHA_OK;
 }
 
 static mha_status longest(const char *name, const int64_t *cu, size_t n, size_t total, size_t *result, mha_error *error)
 {
     if (cu[0] != 0 || cu[n] != (int64_t)total)
-        return mha__fail(error, MHA_INVALID, name, "%s: expected offsets from 0 to %zu, found %lld to %lld", name, total,
+        return mha__fail(error, MHA_INVALID, name, "expected offsets from 0 to %zu, found %lld to %lld", total,
                         (long long)cu[0], (long long)cu[n]);
     *result = 0;
     for (size_t b = 0; b < n; b++) {
         if (cu[b + 1] < cu[b] || cu[b + 1] > (int64_t)total)
-            return mha__fail(error, MHA_INVALID, name, "%s: offset %zu is %lld after %lld", name, b + 1,
+            return mha__fail(error, MHA_INVALID, name, "offset %zu is %lld after %lld", b + 1,
                             (long long)cu[b + 1], (long long)cu[b]);
         if ((size_t)(cu[b + 1] - cu[b]) > *result)
             *result = (size_t)(cu[b + 1] - cu[b]);
@@ -264,15 +252,15 @@ static mha_status check_stage(const mha__resolved *r, mha_stage stage, const mha
 {
     const char *name = mha_stage_name(stage);
     if (view->dtype != MHA_F32 && view->dtype != MHA_F64)
-        return mha__fail(error, MHA_INVALID, name, "stage %s: expected memory of F32 or F64, found %s", name,
+        return mha__fail(error, MHA_INVALID, name, "expected memory of F32 or F64, found %s",
                          mha_dtype_name(view->dtype));
     size_t shape[4];
     int rank = mha__stage_shape(r, stage, shape);
     if (rank == 0)
-        return mha__fail(error, MHA_UNSUPPORTED, name, "stage %s: a ragged batch has no cache", name);
+        return mha__fail(error, MHA_UNSUPPORTED, name, "a ragged batch has no cache");
     if (stage == MHA_STAGE_OUTPUT && !r->layer && view->rank == 4)
         rank = 4, shape[2] = r->plan.h, shape[3] = r->plan.d_v;
-    return expect_shape(error, name, view, rank, shape);
+    return mha__expect_shape(error, name, view, rank, shape);
 }
 
 static mha_status resolve_stages(mha__resolved *r, const mha_call *call, mha_error *error)
@@ -293,12 +281,12 @@ static mha_status resolve_stages(mha__resolved *r, const mha_call *call, mha_err
         if ((unsigned)stage >= MHA_STAGE_COUNT)
             return mha__fail(error, MHA_INVALID, "keep", "unknown stage");
         if (r->keep_at[stage] >= 0)
-            return mha__fail(error, MHA_INVALID, mha_stage_name(stage), "stage %s: listed twice", mha_stage_name(stage));
+            return mha__fail(error, MHA_INVALID, mha_stage_name(stage), "listed twice");
         r->keep_at[stage] = (signed char)i;
         if (!view->data)
             continue;
         if (stage == MHA_STAGE_OUTPUT)
-            return mha__fail(error, MHA_INVALID, "output", "stage output: its memory goes into the call's `output`");
+            return mha__fail(error, MHA_INVALID, "output", "its memory goes into the call's `output`");
         TRY(check_stage(r, stage, view, error));
         r->has_data[stage] = true;
     }
@@ -309,7 +297,8 @@ static mha_status resolve_stages(mha__resolved *r, const mha_call *call, mha_err
 
 static mha_status resolve(mha__resolved *r, const mha_layer *layer, const mha_call *call, mha_error *error)
 {
-    *r = (mha__resolved){.layer = layer, .semantics = call->semantics, .cache = call->cache};
+    *r = (mha__resolved){.layer = layer, .semantics = mha__semantics_meant(&call->semantics), .cache = call->cache};
+    TRY(mha__validate_switches(&r->semantics, error));
     TRY(resolve_inputs(r, call, error));
     TRY(check_extents(&r->plan, error));
     TRY(choose_path(r, call, error));
@@ -320,6 +309,7 @@ static mha_status resolve(mha__resolved *r, const mha_layer *layer, const mha_ca
     r->plan.scale = r->semantics.has_scale ? r->semantics.scale : 1.0 / sqrt((double)r->plan.d_k);
     TRY(mha__validate_semantics(r, error));
     TRY(resolve_stages(r, call, error));
+    TRY(mha__expect_apart(r, error));
     r->kernels = mha__kernels_get();
     r->generation = layer ? mha__layer_generation(layer) : 0;
     const size_t bytes = mha__forward_bytes(r);
@@ -351,7 +341,8 @@ int mha_plan_stage(const mha_plan *plan, mha_stage stage, size_t shape[4])
 mha_status mha_plan_move(mha_plan *plan, const void *query, const void *key, const void *value, void *output,
                          mha_error *error)
 {
-    mha__resolved *r = (mha__resolved *)(void *)&plan->internal;
+    mha_plan moved = *plan;
+    mha__resolved *r = (mha__resolved *)(void *)&moved.internal;
     if (output && !r->output.data)
         return mha__fail(error, MHA_INVALID, "output", "the call was planned without an output: plan it again");
     const struct {
@@ -373,5 +364,7 @@ mha_status mha_plan_move(mha_plan *plan, const void *query, const void *key, con
     }
     if (output)
         r->output.data = output;
+    TRY(mha__expect_apart(r, error));
+    *plan = moved;
     return MHA_OK;
 }

@@ -5,6 +5,15 @@
 
 _Static_assert(sizeof(mha__resolved) <= MHA_PLAN_PRIVATE_BYTES, "a plan must hold the validated call");
 
+mha_semantics mha__semantics_meant(const mha_semantics *given)
+{
+    mha_semantics meant = *given;
+    meant.has_scale |= given->scale != 0;
+    meant.has_offset |= given->offset != 0;
+    meant.has_padding_fill |= given->padding_fill != 0;
+    return meant;
+}
+
 const mha__resolved *mha__plan_resolved(const mha_plan *plan)
 {
     return (const mha__resolved *)(const void *)&plan->internal;

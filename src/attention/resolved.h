@@ -43,6 +43,9 @@ typedef struct mha__resolved {
     unsigned long generation;    /* of the layer's packed weights */
 } mha__resolved;
 
+/* The same semantics with has_scale, has_offset and has_padding_fill set where their number says so. */
+mha_semantics mha__semantics_meant(const mha_semantics *given);
+
 /* The validated call in a plan. */
 const mha__resolved *mha__plan_resolved(const mha_plan *plan);
 

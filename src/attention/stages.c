@@ -11,10 +11,14 @@ static double now(void)
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
 }
 
-mha__clock mha__clock_start(const mha__resolved *r)
+void mha__times_clear(const mha__resolved *r)
 {
     for (size_t i = 0; i < r->keep_count; i++)
         r->keep[i].ms = 0;
+}
+
+mha__clock mha__clock_start(const mha__resolved *r)
+{
     return (mha__clock){r->keep_count > 0 ? now() : 0};
 }
 

@@ -3,25 +3,55 @@
 
 #include "attention/validate.h"
 
+/* ---------------------------------------------------------------- switches */
+
+mha_status mha__validate_switches(const mha_semantics *s, mha_error *error)
+{
+    const mha_rope *r = &s->rope;
+    const bool window = s->window, rope = r->kind != MHA_ROPE_NONE, ragged = s->cu_seqlens_q != NULL;
+    const struct {
+        const char *name, *needs;
+        bool given, on;
+    } fields[] = {
+        {"window_left", "window", s->window_left != 0 && s->window_left != -1, window}, /* -1 is open: no window */
+        {"window_right", "window", s->window_right != 0 && s->window_right != -1, window},
+        {"rope.dim", "rope.kind", r->dim != 0, rope},
+        {"rope.base", "rope.kind", r->base != 0, rope},
+        {"rope.q_positions", "rope.kind", r->q_positions.data != NULL, rope},
+        {"rope.k_positions", "rope.kind", r->k_positions.data != NULL, rope},
+        {"rope.cos_table", "rope.kind", r->cos_table.data != NULL, rope},
+        {"rope.sin_table", "rope.kind", r->sin_table.data != NULL, rope},
+        {"n_sequences", "cu_seqlens_q", s->n_sequences != 0, ragged},
+        {"cu_seqlens_k", "cu_seqlens_q", s->cu_seqlens_k != NULL, ragged},
+    };
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+        if (fields[i].given && !fields[i].on)
+            return mha__fail(error, MHA_INVALID, fields[i].name, "means nothing without `%s`, which is not set",
+                             fields[i].needs);
+    return MHA_OK;
+}
+
+/* ---------------------------------------------------------------- masks */
+
 static mha_status check_mask(const char *name, const mha_mask *mask, const size_t *full, int full_rank, bool may_be_short,
                              mha_error *error)
 {
     const mha_view *v = &mask->values;
     if (mask->kind == MHA_MASK_NONE && v->data)
-        return mha__fail(error, MHA_INVALID, name, "%s: values are given, but no kind", name);
+        return mha__fail(error, MHA_INVALID, name, "values are given, but no kind");
     if (mask->kind == MHA_MASK_NONE)
         return MHA_OK;
     if ((unsigned)mask->kind > MHA_MASK_HIDES)
-        return mha__fail(error, MHA_INVALID, name, "%s: unknown kind of mask", name);
+        return mha__fail(error, MHA_INVALID, name, "unknown kind of mask");
     if (!v->data)
-        return mha__fail(error, MHA_INVALID, name, "%s: a kind is given, but no values", name);
+        return mha__fail(error, MHA_INVALID, name, "a kind is given, but no values");
     bool additive = mask->kind == MHA_MASK_ADDITIVE;
     if (additive ? v->dtype != MHA_F32 && v->dtype != MHA_F64 : v->dtype != MHA_BOOL && v->dtype != MHA_U8)
-        return mha__fail(error, MHA_INVALID, name, "%s: expected %s, found %s", name,
+        return mha__fail(error, MHA_INVALID, name, "expected %s, found %s",
                         additive ? "F32 or F64 for an additive mask" : "BOOL or U8 for a mask that keeps or hides",
                         mha_dtype_name(v->dtype));
     bool fits = v->rank >= 1 && v->rank <= full_rank;
-    for (int k = 0; fits && k < v->rank; k++) {
+    for (int k = 0; k < v->rank && fits; k++) {
         size_t extent = v->shape[k], whole = full[full_rank - v->rank + k];
         bool last = k == v->rank - 1;
         fits = extent == 1 || extent == whole || (last && may_be_short && extent >= 1 && extent < whole);
@@ -29,7 +59,7 @@ static mha_status check_mask(const char *name, const mha_mask *mask, const size_
     if (fits)
         return MHA_OK;
     char expected[120], found[200];
-    return mha__fail(error, MHA_INVALID, name, "%s: shape %s cannot be broadcast to %s", name,
+    return mha__fail(error, MHA_INVALID, name, "shape %s cannot be broadcast to %s",
                     mha__shape_text(found, sizeof found, v->shape, v->rank),
                     mha__shape_text(expected, sizeof expected, full, full_rank));
 }
@@ -42,14 +72,14 @@ static mha_status check_positions(const mha__resolved *r, const char *name, cons
         return MHA_OK;
     if (p->dtype != MHA_I64 || p->rank != 2 || (p->shape[0] != r->query.shape[0] && p->shape[0] != 1) || p->shape[1] != T) {
         char found[200];
-        return mha__fail(error, MHA_INVALID, name, "%s: expected I64 of shape (%zu, %zu), found %s of %s", name,
+        return mha__fail(error, MHA_INVALID, name, "expected I64 of shape (%zu, %zu), found %s of %s",
                         r->query.shape[0], T, mha_dtype_name(p->dtype), mha__shape_text(found, sizeof found, p->shape, p->rank));
     }
     return MHA_OK;
 }
 
 /* Every position must have a row in a table of n rows. */
-static mha_status check_range(const mha__resolved *r, const char *name, const mha_view *p, int64_t from, size_t T, size_t n,
+static mha_status check_range(const char *name, const mha_view *p, int64_t from, size_t T, size_t n,
                               mha_error *error)
 {
     int64_t low = from, high = from + (int64_t)T - 1;
@@ -60,9 +90,8 @@ static mha_status check_range(const mha__resolved *r, const char *name, const mh
                 low = (b == 0 && t == 0) || at < low ? at : low;
                 high = (b == 0 && t == 0) || at > high ? at : high;
             }
-    (void)r;
     if (T > 0 && (low < 0 || high >= (int64_t)n))
-        return mha__fail(error, MHA_INVALID, name, "%s: positions from %lld to %lld, but the rotation tables have %zu rows", name,
+        return mha__fail(error, MHA_INVALID, name, "positions from %lld to %lld, but the rotation tables have %zu rows",
                         (long long)low, (long long)high, n);
     return MHA_OK;
 }
@@ -98,9 +127,9 @@ static mha_status check_tables(const mha__resolved *r, const mha_rope *rope, siz
     mha_status status = MHA_OK;
     for (size_t b = 0; b < r->plan.B && status == MHA_OK; b++) {
         mha__sequence seq = mha__resolved_sequence(r, b);
-        status = check_range(r, "rope queries", q, seq.offset, q->data ? T_q : seq.T_q, c->shape[0], error);
+        status = check_range("rope queries", q, seq.offset, q->data ? T_q : seq.T_q, c->shape[0], error);
         if (status == MHA_OK)
-            status = check_range(r, "rope keys", k, r->cached, k->data ? T_k : seq.T_k, c->shape[0], error);
+            status = check_range("rope keys", k, r->cached, k->data ? T_k : seq.T_k, c->shape[0], error);
     }
     return status;
 }
@@ -120,11 +149,9 @@ static mha_status check_rope(mha__resolved *r, mha_error *error)
     if (!(r->rope_base > 0) || !isfinite(r->rope_base))
         return mha__fail(error, MHA_INVALID, "rope_base", "expected a positive base, found %g", r->rope_base);
     size_t T_q = r->query.shape[1], T_k = r->key.shape[1];
-    mha_status status;
-    (void)((status = check_positions(r, "rope q_positions", &rope->q_positions, T_q, error)) ||
-           (status = check_positions(r, "rope k_positions", &rope->k_positions, T_k, error)) ||
-           (status = check_tables(r, rope, T_q, T_k, error)));
-    return status;
+    TRY(check_positions(r, "rope q_positions", &rope->q_positions, T_q, error));
+    TRY(check_positions(r, "rope k_positions", &rope->k_positions, T_k, error));
+    return check_tables(r, rope, T_q, T_k, error);
 }
 
 /* ---------------------------------------------------------------- all of it */
@@ -138,7 +165,9 @@ static mha_status check_float_range(const mha__resolved *r, mha_error *error)
         double value;
         bool divides;
     } numbers[] = {{"scale", r->plan.scale, false}, {"softcap", s->softcap, s->softcap > 0}};
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers && r->plan.path != MHA_PATH_EXACT; i++) {
+    if (r->plan.path == MHA_PATH_EXACT)
+        return MHA_OK;
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         const float held = (float)numbers[i].value;
         if (!isfinite(held) || (numbers[i].divides && held == 0.0f))
             return mha__fail(error, MHA_UNSUPPORTED, numbers[i].name,
@@ -152,7 +181,6 @@ mha_status mha__validate_semantics(mha__resolved *r, mha_error *error)
 {
     const mha_semantics *s = &r->semantics;
     const mha__sizes *p = &r->plan;
-    mha_status status;
     if (!isfinite(p->scale))
         return mha__fail(error, MHA_INVALID, "scale", "expected a finite scale, found %g", p->scale);
     if (!(s->softcap >= 0) || !isfinite(s->softcap))
@@ -179,13 +207,12 @@ mha_status mha__validate_semantics(mha__resolved *r, mha_error *error)
         return mha__fail(error, MHA_UNSUPPORTED, "padding_fill", "a fill value needs a boolean key padding mask to fill");
     if (s->has_padding_fill && !isfinite(s->padding_fill))
         return mha__fail(error, MHA_INVALID, "padding_fill", "expected a finite fill value, found %g", s->padding_fill);
-    if ((status = check_float_range(r, error)) != MHA_OK)
-        return status;
+    TRY(check_float_range(r, error));
     r->norm_eps = s->norm_eps != 0 ? s->norm_eps : 1e-6;
     if (!(r->norm_eps > 0) || !isfinite(r->norm_eps))
         return mha__fail(error, MHA_INVALID, "norm_eps", "expected a positive epsilon, found %g", s->norm_eps);
     const size_t full[4] = {p->B, p->h, p->T_q, p->S}, padding[2] = {p->B, p->S};
-    (void)((status = check_mask("mask", &s->mask, full, 4, true, error)) ||
-           (status = check_mask("key_padding", &s->key_padding, padding, 2, false, error)) || (status = check_rope(r, error)));
-    return status;
+    TRY(check_mask("mask", &s->mask, full, 4, true, error));
+    TRY(check_mask("key_padding", &s->key_padding, padding, 2, false, error));
+    return check_rope(r, error);
 }

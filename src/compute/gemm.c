@@ -199,7 +199,7 @@ mha_status mha__singular_values(double *A, size_t m, size_t n, double *values, m
                         "rank: expected LAPACK's dgesvd, found a BLAS without LAPACK"); /* unreachable: so */
     if (m == 0 || n == 0 || m > INT_MAX || n > INT_MAX)
         return mha__fail(error, MHA_INVALID, "rank",
-                        "rank: expected a matrix of 1 to %d rows and columns, found (%zu, %zu)", INT_MAX, m, n);
+                        "expected a matrix of 1 to %d rows and columns, found (%zu, %zu)", INT_MAX, m, n);
     int rows = (int)m, columns = (int)n, one = 1, info = 0, asked = -1;
     double best = 0;
     int openmp_default = mha__gemm_begin();
@@ -213,8 +213,8 @@ mha_status mha__singular_values(double *A, size_t m, size_t n, double *values, m
     mha__gemm_end(openmp_default);
     mha__release(&allocator, work, (size_t)length * sizeof *work);
     if (!work)
-        return mha__fail(error, MHA_NO_MEMORY, "rank", "rank: no memory for LAPACK's work");
+        return mha__fail(error, MHA_NO_MEMORY, "rank", "no memory for LAPACK's work");
     return info == 0
                ? MHA_OK
-               : mha__fail(error, MHA_UNSUPPORTED, "rank", "rank: expected dgesvd to converge, found info %d", info);
+               : mha__fail(error, MHA_UNSUPPORTED, "rank", "expected dgesvd to converge, found info %d", info);
 }

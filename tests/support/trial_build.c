@@ -363,6 +363,19 @@ static void build_cache(rig *r)
     fill_uniform(r, &r->past.values, -1, 1);
 }
 
+/* Numbers whose switch is off are left out: a call is refused with some of them, and takes others as meant. */
+static mha_semantics only_what_is_on(mha_semantics s)
+{
+    if (!s.window)
+        s.window_left = s.window_right = 0;
+    if (s.rope.kind == MHA_ROPE_NONE)
+        s.rope = (mha_rope){0};
+    s.scale = s.has_scale ? s.scale : 0;
+    s.offset = s.has_offset ? s.offset : 0;
+    s.padding_fill = s.has_padding_fill ? s.padding_fill : 0;
+    return s;
+}
+
 void trial_build(const trial *t, rig *r)
 {
     *r = (rig){.t = *t, .random = t->seed};
@@ -373,7 +386,7 @@ void trial_build(const trial *t, rig *r)
         build_weights(r);
     } else
         build_layer(r);
-    r->call.semantics = t->semantics;
+    r->call.semantics = only_what_is_on(t->semantics);
     build_inputs(r);
     build_cache(r);
     build_semantics(r);

@@ -21,10 +21,10 @@ static bool holds(mha_dtype dtype)
 mha_status mha_cache_create(const mha_cache_spec *spec, const mha_allocator *allocator, mha_cache **cache, mha_error *error)
 {
     if (!holds(spec->dtype))
-        return mha__fail(error, MHA_INVALID, "cache", "cache: expected elements of F32, F16, BF16 or F64, found %s",
+        return mha__fail(error, MHA_INVALID, "cache", "expected elements of F32, F16, BF16 or F64, found %s",
                         mha_dtype_name(spec->dtype));
     if (spec->capacity < spec->window)
-        return mha__fail(error, MHA_INVALID, "cache", "cache: a capacity of %zu rows cannot hold a window of %zu", spec->capacity,
+        return mha__fail(error, MHA_INVALID, "cache", "a capacity of %zu rows cannot hold a window of %zu", spec->capacity,
                         spec->window);
     const size_t k[4] = {spec->batch, spec->kv_heads, spec->capacity, spec->d_k},
                  v[4] = {spec->batch, spec->kv_heads, spec->capacity, spec->d_v};
@@ -33,7 +33,7 @@ mha_status mha_cache_create(const mha_cache_spec *spec, const mha_allocator *all
     if (mha_view_elements(&keys) == SIZE_MAX || mha_view_elements(&values) == SIZE_MAX ||
         mha_dtype_bytes(spec->dtype, mha_view_elements(&keys), &key_bytes) != MHA_OK ||
         mha_dtype_bytes(spec->dtype, mha_view_elements(&values), &value_bytes) != MHA_OK)
-        return mha__fail(error, MHA_INVALID, "cache", "cache: %zu rows of %zu heads for %zu batch rows have no size on this machine",
+        return mha__fail(error, MHA_INVALID, "cache", "%zu rows of %zu heads for %zu batch rows have no size on this machine",
                         spec->capacity, spec->kv_heads, spec->batch);
     mha_allocator a = mha__allocator_or_default(allocator);
     mha_cache *c = mha__allocate(&a, sizeof *c);
@@ -83,8 +83,7 @@ void mha_cache_truncate(mha_cache *cache, size_t length)
     cache->length = length < cache->length ? length : cache->length;
 }
 
-/* All rows there is room for. */
-static mha_view whole(const mha_cache *cache, bool values)
+mha_view mha__cache_memory(const mha_cache *cache, bool values)
 {
     const mha_cache_spec *s = &cache->spec;
     return mha_view_of(values ? cache->values : cache->keys, s->dtype, 4,
@@ -93,7 +92,7 @@ static mha_view whole(const mha_cache *cache, bool values)
 
 static mha_view held(const mha_cache *cache, bool values)
 {
-    mha_view view = whole(cache, values);
+    mha_view view = mha__cache_memory(cache, values);
     return mha_view_slice(&view, 2, 0, cache->length);
 }
 
@@ -124,7 +123,7 @@ static void evict(mha_cache *cache, size_t keep)
 {
     size_t gone = cache->length - keep;
     for (int values = 0; values < 2 && gone > 0; values++) {
-        mha_view all = whole(cache, values);
+        mha_view all = mha__cache_memory(cache, values);
         size_t element = 0;
         (void)mha_dtype_bytes(all.dtype, 1, &element);
         size_t row = all.shape[3] * element, plane = all.shape[2] * row;
@@ -144,7 +143,7 @@ void mha__cache_append(mha_cache *cache, const mha_view *keys, const mha_view *v
         return; /* unreachable: the call was planned with room for them */
     evict(cache, keep);
     for (int v = 0; v < 2; v++) {
-        mha_view all = whole(cache, v), from = *(v ? values : keys);
+        mha_view all = mha__cache_memory(cache, v), from = *(v ? values : keys);
         mha_view to = mha_view_slice(&all, 2, cache->length, rows);
         ptrdiff_t time_stride = from.stride[1];
         from.shape[1] = from.shape[2], from.stride[1] = from.stride[2]; /* (B, T, h, d) as (B, h, T, d) */
@@ -164,7 +163,7 @@ mha_status mha_cache_load(mha_cache *cache, const mha_view *keys, const mha_view
             from->shape[2] != keys->shape[2]) {
             char found[200];
             const char *name = v ? "past values" : "past keys";
-            return mha__fail(error, MHA_INVALID, name, "%s: expected shape (%zu, %zu, %zu, %zu), found %s", name, s->batch,
+            return mha__fail(error, MHA_INVALID, name, "expected shape (%zu, %zu, %zu, %zu), found %s", s->batch,
                             s->kv_heads, keys->rank > 2 ? keys->shape[2] : 0, d,
                             mha__shape_text(found, sizeof found, from->shape, from->rank));
         }
@@ -175,12 +174,12 @@ mha_status mha_cache_load(mha_cache *cache, const mha_view *keys, const mha_view
         const mha_view *from = v ? values : keys;
         const mha_dtype dtype = from->dtype;
         if (!from->data && mha_view_elements(from) != 0)
-            return mha__fail(error, MHA_INVALID, "cache", "past %s: no data", v ? "values" : "keys");
+            return mha__fail(error, MHA_INVALID, v ? "past values" : "past keys", "no data");
         if (!holds(dtype))
             return mha__fail(error, MHA_UNSUPPORTED, "cache", "past rows of %s cannot be loaded", mha_dtype_name(dtype));
     }
     for (int v = 0; v < 2; v++) {
-        mha_view all = whole(cache, v), to = mha_view_slice(&all, 2, 0, keys->shape[2]);
+        mha_view all = mha__cache_memory(cache, v), to = mha_view_slice(&all, 2, 0, keys->shape[2]);
         mha__narrow(&to, v ? values : keys);
     }
     cache->length = keys->shape[2];

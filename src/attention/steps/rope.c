@@ -76,13 +76,13 @@ static mha_status check_alone(const mha_view *x, const mha_rope *rope, const mha
 {
     char found[200];
     if (x->rank != 4 || y->rank != 4)
-        return mha__fail(error, MHA_INVALID, "x", "x: expected shape (B, T, heads, d), found %s",
+        return mha__fail(error, MHA_INVALID, "x", "expected shape (B, T, heads, d), found %s",
                         mha__shape_text(found, sizeof found, x->shape, x->rank));
     if ((!x->data || !y->data) && mha_view_elements(x) != 0)
-        return mha__fail(error, MHA_INVALID, x->data ? "y" : "x", "%s: no data", x->data ? "y" : "x");
+        return mha__fail(error, MHA_INVALID, x->data ? "y" : "x", "no data");
     for (int k = 0; k < 4; k++)
         if (x->shape[k] != y->shape[k])
-            return mha__fail(error, MHA_INVALID, "y", "y: expected the shape of x, found %s",
+            return mha__fail(error, MHA_INVALID, "y", "expected the shape of x, found %s",
                             mha__shape_text(found, sizeof found, y->shape, y->rank));
     if (rope->kind != MHA_ROPE_INTERLEAVED && rope->kind != MHA_ROPE_HALF_SPLIT)
         return mha__fail(error, MHA_INVALID, "rope", "a kind of rotation is needed: interleaved or half-split");
@@ -97,7 +97,7 @@ static mha_status check_alone(const mha_view *x, const mha_rope *rope, const mha
     const mha_view *c = &rope->cos_table, *s = &rope->sin_table, *p = &rope->q_positions;
     if (p->data && (p->dtype != MHA_I64 || p->rank != 2 || (p->shape[0] != x->shape[0] && p->shape[0] != 1) ||
                     p->shape[1] != x->shape[1]))
-        return mha__fail(error, MHA_INVALID, "q_positions", "q_positions: expected I64 of shape (%zu, %zu), found %s of %s",
+        return mha__fail(error, MHA_INVALID, "q_positions", "expected I64 of shape (%zu, %zu), found %s of %s",
                         x->shape[0], x->shape[1], mha_dtype_name(p->dtype), mha__shape_text(found, sizeof found, p->shape, p->rank));
     if (!c->data && !s->data)
         return MHA_OK;

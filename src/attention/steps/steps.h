@@ -50,7 +50,8 @@ void mha__narrow(const mha_view *to, const mha_view *from);
 typedef struct mha__clock {
     double last;
 } mha__clock;
-mha__clock mha__clock_start(const mha__resolved *r); /* and no time for any stage yet */
+void mha__times_clear(const mha__resolved *r); /* no time for any stage yet */
+mha__clock mha__clock_start(const mha__resolved *r);
 void mha__stage_done(const mha__resolved *r, mha_stage stage, const mha_view *values, mha__clock *clock);
 /* The same for n stages that were made together: each gets its part, by size, of the time. */
 void mha__stages_done(const mha__resolved *r, const mha_stage *stages, const mha_view *values, size_t n, mha__clock *clock);

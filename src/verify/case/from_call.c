@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "attention/resolved.h"
 #include "base/base.h"
 #include "verify/attempt.h"
 #include "verify/case/record.h"
@@ -76,7 +77,7 @@ static void read_weights(mha_case *c, const mha_call *call)
 static mha_status read_semantics(mha_case *c, const mha_call *call, size_t rows, mha_error *error)
 {
     mha_semantics *s = &c->semantics;
-    *s = call->semantics;
+    *s = mha__semantics_meant(&call->semantics);
     if (s->has_offset && !s->position_offset) {
         int64_t *offset = mha__arena_take(&c->pool, rows * sizeof *offset);
         if (!offset)

@@ -305,7 +305,9 @@ mha_status mha_case_save(const char *path, const mha_layer *layer, const mha_cal
                          mha_error *error)
 {
     static const mha_case_notes none;
-    saving s = {.layer = layer, .call = call, .notes = notes ? notes : &none, .error = error};
+    mha_call meant = *call;
+    meant.semantics = mha__semantics_meant(&call->semantics);
+    saving s = {.layer = layer, .call = &meant, .notes = notes ? notes : &none, .error = error};
     s.pool.allocator = mha__allocator_default();
     if (call->cache && mha_cache_first(call->cache) > 0)
         return refuse(&s, "cache", "a cache that has evicted rows");

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "attention/resolved.h"
 #include "base/base.h"
 #include "verify/attempt.h"
 #include "verify/tolerance/tolerance.h"
@@ -222,8 +223,10 @@ static void measure_cache(const mha_cache *cache, mha__magnitudes *m)
 void mha__magnitudes_of(const mha__request *request, const mha__attempt *ran, mha__magnitudes *magnitudes)
 {
     const mha_layer *layer = request->layer;
-    const mha_call *call = request->call;
-    const mha_semantics *s = &call->semantics;
+    mha_call meant = *request->call;
+    meant.semantics = mha__semantics_meant(&meant.semantics);
+    const mha_call *call = &meant;
+    const mha_semantics *s = &meant.semantics;
     mha__magnitudes m = {.softcap = s->softcap};
     const mha_view bias_k = weight_view(layer, call, MHA_BIAS_K), bias_v = weight_view(layer, call, MHA_BIAS_V);
     if (layer)

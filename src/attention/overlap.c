@@ -1,0 +1,138 @@
+/* Whether what a forward writes meets what it reads: bytes against bytes, as far as strides tell. */
+#include "attention/overlap.h"
+#include "attention/steps/cache.h"
+
+/* The bytes of a view: `step[k]` from one index to the next along axes longer than 1, all positive; the lowest byte. */
+typedef struct region {
+    intptr_t low;
+    int64_t extent[MHA_MAX_RANK], step[MHA_MAX_RANK];
+    int rank;
+    int64_t element;
+} region;
+
+/* False for a view of no bytes, or of more than can be counted: another check refuses those. */
+static bool region_of(const mha_view *view, region *g)
+{
+    size_t element = 0;
+    if (!view->data || mha_view_elements(view) == 0 || mha_dtype_bytes(view->dtype, 1, &element) != MHA_OK)
+        return false;
+    *g = (region){.low = (intptr_t)view->data, .element = (int64_t)element};
+    for (int k = 0; k < view->rank; k++) {
+        int64_t step, across;
+        if (view->shape[k] < 2 || view->stride[k] == 0)
+            continue;
+        if (view->shape[k] > INT64_MAX / 2 || __builtin_mul_overflow(view->stride[k], (int64_t)element, &step) ||
+            __builtin_mul_overflow(step, (int64_t)view->shape[k] - 1, &across))
+            return false;
+        if (step < 0 && __builtin_add_overflow(g->low, across, &g->low))
+            return false;
+        g->extent[g->rank] = (int64_t)view->shape[k];
+        g->step[g->rank++] = step < 0 ? -step : step;
+    }
+    return true;
+}
+
+/* Bytes from the first to the last that axes with steps below `limit` reach; -1 when they cannot be counted. */
+static int64_t span_below(const region *g, int64_t limit)
+{
+    int64_t span = g->element;
+    for (int k = 0; k < g->rank; k++) {
+        int64_t across;
+        if (g->step[k] < limit && (__builtin_mul_overflow(g->step[k], g->extent[k] - 1, &across) ||
+                                   __builtin_add_overflow(span, across, &span)))
+            return -1;
+    }
+    return span;
+}
+
+/* All steps from `pitch` on are multiples of it: then byte n of a period of `pitch` bytes stays byte n of a period. */
+static bool has_period(const region *g, int64_t pitch)
+{
+    bool has = true;
+    for (int k = 0; k < g->rank; k++)
+        has &= g->step[k] < pitch || g->step[k] % pitch == 0;
+    return has;
+}
+
+/* Within a period of `pitch` bytes both take up parts that do not meet. */
+static bool apart_in_period(const region *a, const region *b, int64_t pitch)
+{
+    const int64_t span_a = span_below(a, pitch), span_b = span_below(b, pitch);
+    if (span_a < 0 || span_b < 0 || span_a > pitch || span_b > pitch || !has_period(a, pitch) || !has_period(b, pitch))
+        return false;
+    int64_t from_a = (b->low - a->low) % pitch; /* addresses are positive, so that nothing overflows */
+    from_a += from_a < 0 ? pitch : 0;
+    return from_a >= span_a && pitch - from_a >= span_b;
+}
+
+/* False only when the views have no byte in common. */
+static bool may_meet(const mha_view *one, const mha_view *other)
+{
+    region a, b;
+    if (!region_of(one, &a) || !region_of(other, &b))
+        return false;
+    const int64_t span_a = span_below(&a, INT64_MAX), span_b = span_below(&b, INT64_MAX);
+    if (span_a >= 0 && a.low <= INTPTR_MAX - span_a && a.low + span_a <= b.low)
+        return false;
+    if (span_b >= 0 && b.low <= INTPTR_MAX - span_b && b.low + span_b <= a.low)
+        return false;
+    for (int k = 0; k < a.rank; k++)
+        if (apart_in_period(&a, &b, a.step[k]))
+            return false;
+    for (int k = 0; k < b.rank; k++)
+        if (apart_in_period(&a, &b, b.step[k]))
+            return false;
+    return true;
+}
+
+static mha_status expect_apart_from(const char *name, const mha_view *written, const char *other_name,
+                                    const mha_view *other, mha_error *error)
+{
+    if (!may_meet(written, other))
+        return MHA_OK;
+    return mha__fail(error, MHA_INVALID, name, "expected memory of its own, found that of %s in it", other_name);
+}
+
+static mha_status expect_apart_from_inputs(const mha__resolved *r, const char *name, const mha_view *written,
+                                           mha_error *error)
+{
+    const mha_semantics *s = &r->semantics;
+    const struct {
+        const char *name;
+        const mha_view *view;
+    } inputs[] = {{"query", &r->query},
+                  {"key", &r->key},
+                  {"value", &r->value},
+                  {"the mask", &s->mask.values},
+                  {"key_padding", &s->key_padding.values},
+                  {"the rotation tables", &s->rope.cos_table},
+                  {"the rotation tables", &s->rope.sin_table},
+                  {"q_positions", &s->rope.q_positions},
+                  {"k_positions", &s->rope.k_positions}};
+    for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++)
+        TRY(expect_apart_from(name, written, inputs[i].name, inputs[i].view, error));
+    for (int w = 0; w < MHA_WEIGHT_COUNT; w++)
+        TRY(expect_apart_from(name, written, mha_weight_name((mha_weight)w), &r->weight[w], error));
+    if (!r->cache)
+        return MHA_OK;
+    const mha_view keys = mha__cache_memory(r->cache, false), values = mha__cache_memory(r->cache, true);
+    TRY(expect_apart_from(name, written, "the cache", &keys, error));
+    return expect_apart_from(name, written, "the cache", &values, error);
+}
+
+mha_status mha__expect_apart(const mha__resolved *r, mha_error *error)
+{
+    if (r->output.data)
+        TRY(expect_apart_from_inputs(r, "output", &r->output, error));
+    for (size_t i = 0; i < r->keep_count; i++) {
+        const mha_view *view = &r->keep[i].view;
+        const char *name = mha_stage_name(r->keep[i].stage);
+        if (!view->data)
+            continue;
+        TRY(expect_apart_from_inputs(r, name, view, error));
+        TRY(expect_apart_from(name, view, "output", &r->output, error));
+        for (size_t j = 0; j < i; j++)
+            TRY(expect_apart_from(name, view, mha_stage_name(r->keep[j].stage), &r->keep[j].view, error));
+    }
+    return MHA_OK;
+}

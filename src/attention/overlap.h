@@ -1,0 +1,12 @@
+/* Whether what a forward writes meets what it reads. */
+#ifndef MHA_ATTENTION_OVERLAP_H
+#define MHA_ATTENTION_OVERLAP_H
+
+#include "attention/resolved.h"
+
+/* MHA_INVALID when the output or a kept stage shares memory with an input, a mask, a rotation table, a weight, the
+ * cache or another stage. Rows of one tensor that lie side by side (query, key, value and output as columns of one
+ * packed tensor) do not. */
+mha_status mha__expect_apart(const mha__resolved *r, mha_error *error);
+
+#endif

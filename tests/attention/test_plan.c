@@ -1,0 +1,337 @@
+/* Plans: run many times, moved to other memory, refused when what they stand on has changed; what a call may write. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "mha/mha.h"
+#include "support/call.h"
+#include "support/stages.h"
+#include "support/unit.h"
+
+enum { B = 2, T = 6, H = 2, D = 4, WIDTH = H * D, ROWS = B * T * WIDTH };
+
+static float x[2][ROWS], y[2][ROWS];
+static const mha_path paths[] = {MHA_PATH_FAST, MHA_PATH_BLAS, MHA_PATH_EXACT};
+
+typedef struct fixture {
+    mha_layer *layer;
+    char *workspace;
+    size_t bytes;
+} fixture;
+
+static int set_up(void **state)
+{
+    static fixture f;
+    *state = &f;
+    for (int s = 0; s < 2; s++)
+        for (size_t i = 0; i < ROWS; i++)
+            x[s][i] = mha_random_unit(3, (uint64_t)s, i) - 0.5f;
+    if (mha_layer_create(&(mha_config){.d_model = WIDTH, .n_heads = H}, NULL, NULL, &f.layer, NULL) != MHA_OK)
+        return -1;
+    mha_layer_init(f.layer, 1);
+    f.workspace = malloc(f.bytes = 1 << 20);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    fixture *f = *state;
+    mha_layer_destroy(f->layer);
+    free(f->workspace);
+    return 0;
+}
+
+static mha_call call_of(const float *input, float *output, mha_path path)
+{
+    return (mha_call){.query = mha_rows(input, B, T, WIDTH), .output = mha_rows(output, B, T, WIDTH),
+                      .semantics.causal = true, .path = path, .threads = 1};
+}
+
+/* ---------------------------------------------------------------- running */
+
+/* One plan, copied too, gives the bits of a run whatever ran before; it needs neither the call nor the error. */
+static void a_plan_runs_many_times(void **state)
+{
+    fixture *f = *state;
+    for (size_t p = 0; p < sizeof paths / sizeof *paths; p++) {
+        mha_error error;
+        mha_plan plan;
+        mha_call call = call_of(x[0], y[0], paths[p]);
+        assert_ok(mha_run(f->layer, &call, &error), error);
+        call.output = mha_rows(y[1], B, T, WIDTH);
+        assert_ok(mha_plan_call(f->layer, &call, &plan, &error), error);
+        memset(&call, 0xFF, sizeof call);
+        mha_plan copy = plan;
+        memset(&plan, 0xFF, sizeof plan);
+        for (int i = 0; i < 3; i++) {
+            memset(y[1], 0xFF, sizeof y[1]);
+            assert_ok(mha_forward(&copy, f->workspace + i, f->bytes - 8, NULL), error);
+            assert_memory_equal(y[0], y[1], sizeof y[0]);
+        }
+    }
+}
+
+/* Moved, a plan does what one made for the other memory does; keys and values that were not given follow. */
+static void a_plan_moves(void **state)
+{
+    fixture *f = *state;
+    for (size_t p = 0; p < sizeof paths / sizeof *paths; p++)
+        for (int way = 0; way < 8; way++) {
+            const bool query = way & 1, key = way & 2, value = way & 4;
+            mha_error error;
+            mha_plan plan;
+            float moved[ROWS], made[ROWS];
+            mha_call call = call_of(x[0], y[0], paths[p]);
+            call.key = mha_rows(x[0], B, T, WIDTH), call.value = mha_rows(x[0], B, T, WIDTH);
+            assert_ok(mha_plan_call(f->layer, &call, &plan, &error), error);
+            assert_ok(mha_plan_move(&plan, query ? x[1] : NULL, key ? x[1] : NULL, value ? x[1] : NULL, moved, &error), error);
+            assert_ok(mha_forward(&plan, f->workspace, f->bytes, &error), error);
+            call = call_of(x[query], made, paths[p]);
+            call.key = mha_rows(x[key], B, T, WIDTH), call.value = mha_rows(x[value], B, T, WIDTH);
+            assert_ok(mha_run(f->layer, &call, &error), error);
+            assert_memory_equal(moved, made, sizeof made);
+
+            call = call_of(x[0], y[0], paths[p]); /* key and value left out */
+            call.key = key ? mha_rows(x[0], B, T, WIDTH) : (mha_view){0};
+            assert_ok(mha_plan_call(f->layer, &call, &plan, &error), error);
+            assert_ok(mha_plan_move(&plan, x[1], NULL, NULL, moved, &error), error);
+            assert_ok(mha_forward(&plan, f->workspace, f->bytes, &error), error);
+            call = call_of(x[1], made, paths[p]);
+            call.key = key ? mha_rows(x[0], B, T, WIDTH) : (mha_view){0};
+            assert_ok(mha_run(f->layer, &call, &error), error);
+            assert_memory_equal(moved, made, sizeof made);
+        }
+    mha_error error;
+    mha_plan plan;
+    mha_call call = call_of(x[0], y[0], MHA_PATH_BLAS);
+    assert_ok(mha_plan_call(f->layer, &call, &plan, &error), error);
+    mha_plan before = plan;
+    assert_refused(mha_plan_move(&plan, NULL, NULL, NULL, x[0], &error), MHA_INVALID, error, "output", "query");
+    assert_refused(mha_plan_move(&plan, y[0] + WIDTH, NULL, NULL, NULL, &error), MHA_INVALID, error, "output", "query");
+    assert_memory_equal(&plan, &before, sizeof plan);
+    call.output = (mha_view){0};
+    assert_ok(mha_plan_call(f->layer, &call, &plan, &error), error);
+    assert_refused(mha_plan_move(&plan, NULL, NULL, NULL, y[0], &error), MHA_INVALID, error, "output", "plan");
+}
+
+/* ---------------------------------------------------------------- what has changed since */
+
+static void a_plan_knows_what_has_changed(void **state)
+{
+    fixture *f = *state;
+    mha_error error;
+    for (size_t p = 0; p < sizeof paths / sizeof *paths; p++) {
+        mha_plan plan;
+        mha_cache *cache;
+        const mha_cache_spec spec = {.batch = B, .kv_heads = H, .d_k = D, .d_v = D, .capacity = 2 * T,
+                                     .dtype = paths[p] == MHA_PATH_EXACT ? MHA_F64 : MHA_F32};
+        assert_ok(mha_cache_create(&spec, NULL, &cache, &error), error);
+        mha_call call = call_of(x[0], y[0], paths[p]);
+        call.cache = cache;
+        assert_ok(mha_plan_call(f->layer, &call, &plan, &error), error);
+        assert_ok(mha_forward(&plan, f->workspace, f->bytes, &error), error);
+        memset(y[0], 0x55, sizeof y[0]);
+        memcpy(y[1], y[0], sizeof y[0]);
+        assert_refused(mha_forward(&plan, f->workspace, f->bytes, &error), MHA_INVALID, error, "cache", "plan it again");
+        assert_int_equal(mha_cache_length(cache), T);
+        mha_cache_truncate(cache, 0); /* as it was */
+        const char *isa = mha_isa();
+        assert_int_equal(mha_isa_select("scalar"), MHA_OK);
+        if (strcmp(isa, "scalar") != 0)
+            assert_refused(mha_forward(&plan, f->workspace, f->bytes, &error), MHA_INVALID, error, "scalar", "plan");
+        assert_int_equal(mha_isa_select(isa), MHA_OK);
+        assert_ok(mha_layer_pack(f->layer, &error), error);
+        assert_refused(mha_forward(&plan, f->workspace, f->bytes, &error), MHA_INVALID, error, "layer", "packed");
+        assert_memory_equal(y[0], y[1], sizeof y[0]);
+        assert_int_equal(mha_cache_length(cache), 0);
+        assert_ok(mha_plan_call(f->layer, &call, &plan, &error), error);
+        assert_ok(mha_layer_pack(f->layer, &error), error); /* again: the same copies, renewed */
+        assert_ok(mha_forward(&plan, f->workspace, f->bytes, &error), error);
+        mha_cache_clear(cache);
+        assert_ok(mha_plan_call(f->layer, &call, &plan, &error), error);
+        mha_layer_unpack(f->layer);
+        assert_refused(mha_forward(&plan, f->workspace, f->bytes, &error), MHA_INVALID, error, "layer", "packed");
+        mha_cache_destroy(cache);
+    }
+}
+
+/* ---------------------------------------------------------------- the keep list */
+
+static void a_keep_list_holds_a_stage_once(void **state)
+{
+    fixture *f = *state;
+    mha_error error;
+    mha_plan plan;
+    double q[ROWS];
+    mha_keep keep[] = {{.stage = MHA_STAGE_Q, .view = mha_view_of(q, MHA_F64, 3, (size_t[]){B, T, WIDTH})},
+                       {.stage = MHA_STAGE_OUTPUT}};
+    mha_call call = call_of(x[0], y[0], MHA_PATH_BLAS);
+    call.keep = keep, call.keep_count = 2;
+    assert_ok(mha_plan_call(f->layer, &call, &plan, &error), error);
+    keep[0].ms = keep[1].ms = -1;
+    assert_ok(mha_forward(&plan, f->workspace, f->bytes, &error), error);
+    assert_true(keep[0].ms >= 0 && keep[1].ms >= 0);
+    call.path = MHA_PATH_EXACT;
+    assert_ok(mha_run(f->layer, &call, &error), error);
+    assert_true(keep[0].ms == 0 && keep[1].ms == 0);
+    keep[1].stage = MHA_STAGE_Q;
+    assert_refused(mha_plan_call(f->layer, &call, &plan, &error), MHA_INVALID, error, "q: ", "twice");
+    keep[1] = (mha_keep){.stage = MHA_STAGE_OUTPUT, .view = mha_rows(y[1], B, T, WIDTH)};
+    assert_refused(mha_plan_call(f->layer, &call, &plan, &error), MHA_INVALID, error, "output");
+    keep[1].stage = MHA_STAGE_COUNT;
+    assert_refused(mha_plan_call(f->layer, &call, &plan, &error), MHA_INVALID, error, "keep", "stage");
+    call.keep = NULL;
+    assert_refused(mha_plan_call(f->layer, &call, &plan, &error), MHA_INVALID, error, "keep", "2");
+    call.keep = keep, call.keep_count = MHA_STAGE_COUNT + 1;
+    assert_refused(mha_plan_call(f->layer, &call, &plan, &error), MHA_INVALID, error, "keep", "16");
+    call.keep_count = 0;
+    call.weights = &(mha_view[MHA_WEIGHT_COUNT]){{0}}[0];
+    assert_refused(mha_plan_call(f->layer, &call, &plan, &error), MHA_INVALID, error, "weights", "layer");
+}
+
+/* ---------------------------------------------------------------- what may not meet */
+
+static void output_apart_from_inputs(const mha_layer *layer, const mha_call *good, const mha_view *taken, const char *name,
+                                     const size_t *output_shape, int rank)
+{
+    mha_error error;
+    mha_plan plan;
+    static const ptrdiff_t shifts[] = {0, 1, -1};
+    for (size_t i = 0; i < sizeof shifts / sizeof *shifts; i++)
+        for (int kept = 0; kept < 2; kept++) {
+            mha_call call = *good;
+            mha_view meets = mha_view_of((float *)taken->data + shifts[i], MHA_F32, rank, output_shape);
+            mha_keep keep = {.stage = MHA_STAGE_HEADS, .view = meets};
+            if (kept)
+                call.keep = &keep, call.keep_count = 1;
+            else
+                call.output = meets;
+            assert_refused(mha_plan_call(layer, &call, &plan, &error), MHA_INVALID, error, kept ? "heads" : "output", name);
+        }
+}
+
+static void what_is_written_is_apart_from_what_is_read(void **state)
+{
+    (void)state;
+    enum { PAD = 4096 };
+    static float memory[12][PAD];
+    mha_error error;
+    mha_plan plan;
+    const size_t out[3] = {1, T, WIDTH};
+    mha_view w[MHA_WEIGHT_COUNT] = {0};
+    w[MHA_B_Q] = mha_view_of(memory[3] + 1024, MHA_F32, 1, (size_t[]){WIDTH});
+    w[MHA_SINKS] = mha_view_of(memory[4] + 1024, MHA_F32, 1, (size_t[]){H});
+    mha_call good = {.query = mha_heads(memory[0] + 1024, 1, T, H, D), .key = mha_heads(memory[1] + 1024, 1, T, H, D),
+                     .value = mha_heads(memory[2] + 1024, 1, T, H, D), .weights = w, .path = MHA_PATH_BLAS};
+    mha_semantics *s = &good.semantics;
+    s->mask = (mha_mask){MHA_MASK_ADDITIVE, mha_view_of(memory[5] + 1024, MHA_F32, 2, (size_t[]){T, T})};
+    s->key_padding = (mha_mask){MHA_MASK_ADDITIVE, mha_view_of(memory[6] + 1024, MHA_F32, 2, (size_t[]){1, T})};
+    s->rope.kind = MHA_ROPE_HALF_SPLIT;
+    s->rope.cos_table = mha_view_of(memory[7] + 1024, MHA_F32, 2, (size_t[]){2 * T, D / 2});
+    s->rope.sin_table = mha_view_of(memory[8] + 1024, MHA_F32, 2, (size_t[]){2 * T, D / 2});
+    assert_ok(mha_plan_call(NULL, &good, &plan, &error), error);
+    const struct {
+        const mha_view *view;
+        const char *name;
+    } taken[] = {{&good.query, "query"},         {&good.key, "key"},           {&good.value, "value"},
+                 {&w[MHA_B_Q], "b_Q"},           {&w[MHA_SINKS], "sinks"},     {&s->mask.values, "mask"},
+                 {&s->key_padding.values, "key_padding"}, {&s->rope.cos_table, "rotation"}, {&s->rope.sin_table, "rotation"}};
+    for (size_t i = 0; i < sizeof taken / sizeof *taken; i++)
+        output_apart_from_inputs(NULL, &good, taken[i].view, taken[i].name, out, 3);
+    /* the cache: also where its rows are still to come */
+    mha_cache *cache;
+    const mha_cache_spec spec = {.batch = 1, .kv_heads = H, .d_k = D, .d_v = D, .capacity = 4 * T};
+    assert_ok(mha_cache_create(&spec, NULL, &cache, &error), error);
+    good.cache = cache;
+    assert_ok(mha_cache_load(cache, &(mha_view){.rank = 4, .shape = {1, H, 0, D}}, &(mha_view){.rank = 4, .shape = {1, H, 0, D}}, &error), error);
+    const mha_view keys = mha_cache_keys(cache), values = mha_cache_values(cache);
+    const mha_view later[2] = {{.data = (float *)keys.data + 3 * T * D}, {.data = (float *)values.data + 3 * T * D}};
+    s->mask = s->key_padding = (mha_mask){0};
+    for (int i = 0; i < 2; i++)
+        output_apart_from_inputs(NULL, &good, &later[i], "cache", out, 3);
+    mha_cache_destroy(cache);
+}
+
+/* Stages and the output against each other; a layer's weights. */
+static void stages_are_apart_from_each_other(void **state)
+{
+    fixture *f = *state;
+    static float memory[4 * ROWS];
+    mha_error error;
+    mha_plan plan;
+    for (size_t shift = 0; shift <= 2 * ROWS; shift += ROWS / 2)
+        for (int stage = 0; stage < MHA_STAGE_COUNT; stage++)
+            for (int other = 0; other < stage; other++) {
+                mha_call call = call_of(x[0], y[0], MHA_PATH_BLAS);
+                mha_keep list[MHA_STAGE_COUNT];
+                stages_list(&call, list);
+                call.output = (mha_view){0};
+                assert_ok(mha_plan_call(f->layer, &call, &plan, &error), error);
+                *stage_view(&call, (mha_stage)stage) = stage_of_plan(&plan, (mha_stage)stage, memory, MHA_F32);
+                *stage_view(&call, (mha_stage)other) = stage_of_plan(&plan, (mha_stage)other, memory + shift, MHA_F32);
+                const bool apart = shift >= mha_view_elements(stage_view(&call, (mha_stage)stage));
+                const mha_status status = mha_plan_call(f->layer, &call, &plan, &error);
+                if (apart)
+                    assert_ok(status, error);
+                else
+                    assert_refused(status, MHA_INVALID, error, mha_stage_name((mha_stage)stage), mha_stage_name((mha_stage)other));
+            }
+    mha_call call = call_of(x[0], mha_tensor_view(mha_layer_weight(f->layer, MHA_W_V)).data, MHA_PATH_BLAS);
+    assert_refused(mha_plan_call(f->layer, &call, &plan, &error), MHA_INVALID, error, "output", "W_");
+}
+
+/* Columns of one tensor: query, key, value and output side by side, in any order, do not meet; one feature more does.
+ * Output in the gaps between rows that lie far apart, batch rows in reverse. */
+static void columns_of_one_tensor_are_apart(void **state)
+{
+    (void)state;
+    enum { ROW = 4 * WIDTH };
+    static float packed[B * T * ROW], alone[B * T * ROW];
+    static const int orders[][4] = {{0, 1, 2, 3}, {3, 2, 1, 0}, {1, 3, 0, 2}};
+    mha_error error;
+    mha_plan plan;
+    for (size_t p = 0; p < sizeof paths / sizeof *paths; p++)
+        for (size_t o = 0; o < sizeof orders / sizeof *orders; o++)
+            for (int backwards = 0; backwards < 2; backwards++) {
+                for (size_t i = 0; i < B * T * ROW; i++)
+                    packed[i] = alone[i] = mha_random_unit(9, 9, i) - 0.5f;
+                mha_call call = {.path = paths[p], .threads = 1};
+                mha_view *const views[] = {&call.query, &call.key, &call.value, &call.output};
+                for (int i = 0; i < 4; i++)
+                    *views[i] = (mha_view){.data = packed + orders[o][i] * WIDTH + (backwards ? T * ROW : 0), .rank = 4,
+                                           .shape = {B, T, H, D}, .stride = {backwards ? -T * ROW : T * ROW, ROW, D, 1}};
+                assert_ok(mha_plan_call(NULL, &call, &plan, &error), error);
+                run_call(NULL, &call);
+                mha_view result = call.output;
+                for (int i = 0; i < 3; i++)
+                    views[i]->data = alone + ((float *)views[i]->data - packed);
+                float *separate = calloc(ROWS, sizeof *separate);
+                call.output = mha_heads(separate, B, T, H, D);
+                run_call(NULL, &call);
+                mha_difference d;
+                assert_ok(mha_compare(&result, &call.output, 0, 0, &d, &error), error);
+                assert_int_equal(d.mismatches, 0);
+                free(separate);
+                for (int i = 0; i < 3; i++)
+                    views[i]->data = packed + ((float *)views[i]->data - alone);
+                call.output = result;
+                for (int shift = -1; shift <= 1; shift += 2) { /* one feature into its neighbours, or out of the row */
+                    call.output.data = (float *)result.data + shift;
+                    assert_refused(mha_plan_call(NULL, &call, &plan, &error), MHA_INVALID, error, "output");
+                }
+            }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_plan_runs_many_times),
+        cmocka_unit_test(a_plan_moves),
+        cmocka_unit_test(a_plan_knows_what_has_changed),
+        cmocka_unit_test(a_keep_list_holds_a_stage_once),
+        cmocka_unit_test(what_is_written_is_apart_from_what_is_read),
+        cmocka_unit_test(stages_are_apart_from_each_other),
+        cmocka_unit_test(columns_of_one_tensor_are_apart),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
