@@ -340,7 +340,7 @@ static void wrong_no_causal(scene *s)
 }
 static void wrong_no_window(scene *s)
 {
-    s->call.semantics.window = false;
+    s->call.semantics.window = false, s->call.semantics.window_left = s->call.semantics.window_right = 0;
 }
 static void wrong_window(scene *s)
 {
