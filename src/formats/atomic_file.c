@@ -83,9 +83,7 @@ static mha_status check(const char *path, mode_t *mode, char target[PATH_MAX], m
         return mha__fail(error, MHA_IO, path, "cannot write it: %s", strerror(errno));
     if (is_device(*mode))
         return MHA_OK;
-    status = follow(path, target, error);
-    if (status != MHA_OK)
-        return status;
+    TRY(follow(path, target, error));
     size_t length = directory_length(target);
     char directory[PATH_MAX] = ".";
     if (length > 0) {

@@ -109,8 +109,8 @@ static mha_status find_original(const mha_file *file, owners *candidates, const 
             bool equal = false;
             candidates->copies++;
             mha_status status = mha__file_same_bytes(file, tensor, owner, &equal, error);
-            if (status || equal) {
-                *original = status ? NULL : owner;
+            if (status != MHA_OK || equal) {
+                *original = status != MHA_OK ? NULL : owner;
                 return status;
             }
         }
@@ -141,9 +141,9 @@ mha_status mha_file_list_params(const mha_file *file, mha_params *table, mha_fin
                         : mha__weight_is_matrix(layer.weight)          ? "W_QKV"
                                                                        : "b_QKV";
         mha_status status = mha_params_add(table, &spec, NULL, error);
-        if (!status)
+        if (status == MHA_OK)
             status = find_original(file, &candidates, tensor, &original, error);
-        if (status)
+        if (status != MHA_OK)
             return status;
         sum.tensors++;
         sum.elements += tensor->elements;

@@ -37,11 +37,11 @@ mha_status mha__config_load(const char *path, json_t **config, mha_error *error)
     char *text = NULL;
     size_t bytes = 0;
     mha_status status = mha__source_open(&source, path, error);
-    if (status)
+    if (status != MHA_OK)
         return status;
     status = mha__source_text(&source, &allocator, CONFIG_LIMIT, "config.json", &text, &bytes, error);
     mha__source_close(&source);
-    if (!status)
+    if (status == MHA_OK)
         status = mha__config_parse(text, bytes - 1, mha__source_name(path), config, error);
     mha__release(&allocator, text, bytes);
     return status;
@@ -126,7 +126,7 @@ static mha_status read_key(const json_t *config, const mha__arch_key *key, mha__
         status = whole_number(value, name, &number, error);
     else
         status = mha__expression_evaluate(key->fallback, &setup->values, &number, error);
-    if (status)
+    if (status != MHA_OK)
         return status;
     int64_t matters = 1;
     if (key->matters && (status = mha__expression_evaluate(key->matters, &setup->values, &matters, error)) != MHA_OK)
@@ -171,7 +171,7 @@ static mha_status read_reals(const json_t *config, mha__setup *setup, mha_error 
                  {"softcap", false, &setup->softcap},
                  {"scale_square", true, &setup->scale_square}};
     mha_status status = MHA_OK;
-    for (size_t i = 0; i < sizeof reals / sizeof *reals && !status; i++)
+    for (size_t i = 0; i < sizeof reals / sizeof *reals && status == MHA_OK; i++)
         status = read_real(config, setup->architecture, reals[i].symbol, reals[i].positive, reals[i].number, error);
     return status;
 }
@@ -285,7 +285,7 @@ static mha_status check_values(const json_t *config, const mha__setup *setup, mh
         mha_config attempt = {.d_model = (size_t)mha__values_get(v, "d_model"),
                               .n_heads = (size_t)mha__values_get(v, "h")};
         mha_status status = mha_config_resolve(&attempt, error);
-        if (status)
+        if (status != MHA_OK)
             return status;
     }
     if (mha__values_get(v, "d_k") < 1)
@@ -297,8 +297,8 @@ static mha_status check_values(const json_t *config, const mha__setup *setup, mh
     for (const mha__arch_refusal *r = setup->architecture->refusals; r && r->when; r++) {
         int64_t refused = 0;
         mha_status status = mha__expression_evaluate(r->when, v, &refused, error);
-        if (status || refused)
-            return status ? status : mha__fail(error, MHA_UNSUPPORTED, "config", "%s", r->why);
+        if (status != MHA_OK || refused)
+            return status != MHA_OK ? status : mha__fail(error, MHA_UNSUPPORTED, "config", "%s", r->why);
     }
     return MHA_OK;
 }
@@ -327,9 +327,9 @@ mha_status mha__setup_read(const json_t *config, const char *class_name, size_t 
 {
     *setup = (mha__setup){0};
     mha_status status = find_architecture(config, setup, error);
-    if (!status)
+    if (status == MHA_OK)
         status = choose_class(config, class_name, setup, error);
-    if (status)
+    if (status != MHA_OK)
         return status;
     if (!set_parts(setup))
         return mha__fail(error, MHA_INVALID, "class", /* unreachable: the descriptions are shorter lists */
@@ -338,20 +338,14 @@ mha_status mha__setup_read(const json_t *config, const char *class_name, size_t 
         return mha__fail(error, MHA_INVALID, "heads", "expected at most 2^40, found %zu and %zu", n_heads,
                         kv_heads);
     for (const mha__arch_key *key = setup->architecture->keys; key->symbol; key++) {
-        status = read_key(config, key, setup, error);
-        if (status)
-            return status;
+        TRY(read_key(config, key, setup, error));
         if (strcmp(key->symbol, "h") == 0 && n_heads > 0)
             mha__values_set(&setup->values, "h", (int64_t)n_heads);
         if (strcmp(key->symbol, "h_kv") == 0 && kv_heads > 0)
             mha__values_set(&setup->values, "h_kv", (int64_t)kv_heads);
-        status = check_divisor(setup, key, error);
-        if (status)
-            return status;
+        TRY(check_divisor(setup, key, error));
     }
-    status = read_reals(config, setup, error);
-    if (status)
-        return status;
+    TRY(read_reals(config, setup, error));
     const json_t *scaling = json_object_get(config, "rope_scaling");
     setup->rope_scaled = scaling && !json_is_null(scaling);
     return check_values(config, setup, error);
@@ -440,13 +434,13 @@ mha_status mha_model_read_config(const char *path, mha_model_facts *facts, mha_e
     mha__setup setup;
     *facts = (mha_model_facts){.caveat = ""};
     mha_status status = mha__config_load(path, &config, error);
-    if (status)
+    if (status != MHA_OK)
         return status;
     const json_t *type = json_object_get(config, "model_type");
     if (json_is_string(type) && mha__architecture_find(json_string_value(type))) {
         const mha__architecture *architecture = mha__architecture_find(json_string_value(type));
         status = mha__setup_read(config, architecture->classes->name, 0, 0, &setup, error);
-        if (!status)
+        if (status == MHA_OK)
             *facts = mha__setup_facts(&setup);
     } else {
         status = read_heads(config, facts, error);

@@ -59,7 +59,7 @@ static mha_status mark_inert(const mha_model *model, mha_tensor *tensor, const c
         strcmp(role, "b_K") == 0
             ? "the key bias adds one number to all scores of a query; softmax does not see it"
             : "its slice for the keys adds one number to all scores of a query; softmax does not see it");
-    return status ? mha__fail(error, status, role, "no memory for a row's note") : MHA_OK;
+    return status != MHA_OK ? mha__fail(error, status, role, "no memory for a row's note") : MHA_OK;
 }
 
 static mha_status row_shape(const mha_model *model, const mha__arch_tensor *row, mha_tensor_spec *spec, mha_error *error)
@@ -67,7 +67,7 @@ static mha_status row_shape(const mha_model *model, const mha__arch_tensor *row,
     int64_t extents[MHA_MAX_RANK];
     size_t rank = 0;
     mha_status status = mha__expression_list(row->shape, &model->setup.values, extents, MHA_MAX_RANK, &rank, error);
-    if (status)
+    if (status != MHA_OK)
         return status;
     for (size_t i = 0; i < rank; i++) {
         if (extents[i] < 0)
@@ -89,14 +89,14 @@ static mha_status add_tensor(mha_model *model, const mha__arch_tensor *row, cons
     if (row->kind == MHA_ARCH_BUFFER_I64)
         spec.dtype = MHA_I64;
     mha_status status = row_shape(model, row, &spec, error);
-    if (!status && row->alias_of)
+    if (status == MHA_OK && row->alias_of)
         status = value_of(model, row->tied, 1, &tied, error);
-    if (status)
+    if (status != MHA_OK)
         return status; /* unreachable: the descriptions are our own text */
     mha_tensor *owner = tied ? mha_params_find(model->table, row->alias_of) : NULL;
     status = owner ? mha_params_alias(model->table, &spec, owner, &tensor, error)
                    : mha_params_add(model->table, &spec, &tensor, error);
-    if (status)
+    if (status != MHA_OK)
         return status;
     model->rows[model->n_rows++] = (struct mha__model_row){tensor, row};
     return owner ? MHA_OK : mark_inert(model, tensor, row->role, error);
@@ -110,7 +110,7 @@ static mha_status add_run(mha_model *model, const mha__arch_tensor *first, const
         for (const mha__arch_tensor *row = first; row < end; row++) {
             int64_t wanted;
             mha_status status = value_of(model, row->when, 1, &wanted, error);
-            if (status)
+            if (status != MHA_OK)
                 return status;
             if (!wanted)
                 continue;
@@ -121,9 +121,7 @@ static mha_status add_run(mha_model *model, const mha__arch_tensor *first, const
             if (!expand(row->name, block / inner, block % inner, name, sizeof name))
                 return mha__fail(error, MHA_INVALID, row->name, /* unreachable: names are our own, numbers short */
                                 "the name '%s' is too long", row->name); /* unreachable: so */
-            status = add_tensor(model, row, name, error);
-            if (status)
-                return status;
+            TRY(add_tensor(model, row, name, error));
         }
     return MHA_OK;
 }
@@ -140,14 +138,14 @@ static mha_status walk_rows(mha_model *model, size_t *count, mha_error *error)
     int64_t inner = 1, blocks;
     mha_status status = value_of(model, architecture->inner, 1, &inner, error);
     *count = 0;
-    for (const mha__arch_tensor *row = architecture->tensors, *end; row->name && !status; row = end) {
+    for (const mha__arch_tensor *row = architecture->tensors, *end; row->name && status == MHA_OK; row = end) {
         for (end = row + 1; row->blocks && end->name && same_text(end->blocks, row->blocks);)
             end++;
         status = value_of(model, row->blocks, 1, &blocks, error);
-        if (!status && blocks > MHA_BLOCK_LIMIT)
+        if (status == MHA_OK && blocks > MHA_BLOCK_LIMIT)
             status = mha__fail(error, MHA_INVALID, mha__setup_key(&model->setup, row->blocks),
                               "expected at most %d blocks, found %" PRId64, MHA_BLOCK_LIMIT, blocks);
-        if (!status)
+        if (status == MHA_OK)
             status =
                 add_run(model, row, end, blocks > 0 ? (size_t)blocks : 0, inner > 0 ? (size_t)inner : 1, count, error);
     }
@@ -165,7 +163,7 @@ static mha_status read_config(const mha_model_spec *spec, json_t **config, mha_e
         return mha__config_load(spec->config, config, error);
     const char *text = NULL;
     mha_status status = mha__preset_find(spec->preset, &text, error);
-    return status ? status : mha__config_parse(text, strlen(text), spec->preset, config, error);
+    return status != MHA_OK ? status : mha__config_parse(text, strlen(text), spec->preset, config, error);
 }
 
 mha_status mha__model_create_from(const json_t *config, const mha_model_spec *spec, mha_params *table, mha_model **model,
@@ -182,15 +180,15 @@ mha_status mha__model_create_from(const json_t *config, const mha_model_spec *sp
     made->table = table;
     made->dtype = spec->dtype;
     mha_status status = mha__setup_read(config, spec->class_name, spec->n_heads, spec->kv_heads, &made->setup, error);
-    if (!status)
+    if (status == MHA_OK)
         status = walk_rows(made, &count, error);
-    if (!status) {
+    if (status == MHA_OK) {
         made->rows_bytes = count * sizeof *made->rows;
         made->rows = mha__allocate(allocator, made->rows_bytes);
         status = made->rows ? walk_rows(made, &count, error)
                             : mha__fail(error, MHA_NO_MEMORY, "model", "no memory for %zu rows", count);
     }
-    if (status) {
+    if (status != MHA_OK) {
         mha_model_destroy(made);
         return status;
     }
@@ -202,7 +200,7 @@ mha_status mha_model_create(const mha_model_spec *spec, mha_params *table, mha_m
 {
     json_t *config = NULL;
     mha_status status = read_config(spec, &config, error);
-    if (status)
+    if (status != MHA_OK)
         return status;
     status = mha__model_create_from(config, spec, table, model, error);
     json_decref(config);

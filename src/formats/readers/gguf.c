@@ -230,9 +230,7 @@ static mha_status parse_tensor(stream *s, size_t index)
     tensor->rank = (int)rank;
     for (int k = tensor->rank - 1; k >= 0; k--) { /* the fastest comes first in the file */
         uint64_t extent = 0;
-        status = next_number(s, 8, "a tensor's shape", &extent);
-        if (status != MHA_OK)
-            return status;
+        TRY(next_number(s, 8, "a tensor's shape", &extent));
         if (extent > SIZE_MAX)
             return mha__fail_inside(s->error, MHA_FORMAT, s->source->path, name, s->at - 8,
                                     "expected an extent that fits, found %" PRIu64, extent);

@@ -93,9 +93,7 @@ static mha_status parse_tensor(const header *h, const json_t *key, const json_t 
     if (status != MHA_OK)
         return status;
     entry.tensor.offset = h->data_begins + begin;
-    status = mha__file_add_tensor(h->file, name, json_string_length(key), &entry, where, error);
-    if (status != MHA_OK)
-        return status;
+    TRY(mha__file_add_tensor(h->file, name, json_string_length(key), &entry, where, error));
     const mha_file_tensor *added = mha_file_at(h->file, mha_file_count(h->file) - 1);
     if (added->bytes != end - begin) {
         char shape[200];

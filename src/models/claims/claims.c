@@ -113,13 +113,13 @@ static mha_status count_merged(counts *c, const mha_layer *layer, bool with_rank
     if (mha_params_create(NULL, &table) != MHA_OK)
         return mha__fail(error, MHA_NO_MEMORY, "claims", "no memory for a parameter table");
     mha_status status = mha__merged_create(&config, table, NULL, &merged, error);
-    if (!status)
+    if (status == MHA_OK)
         set(c, "merged_qk", mha_params_totals(table, NULL).parameters);
-    if (!status && with_rank)
+    if (status == MHA_OK && with_rank)
         status = mha__merged_fill(merged, layer, error);
-    if (!status && with_rank)
+    if (status == MHA_OK && with_rank)
         status = mha__merged_rank(merged, 0, &rank, error);
-    if (!status && with_rank)
+    if (status == MHA_OK && with_rank)
         set(c, "rank_qk", rank);
     mha__merged_destroy(merged);
     mha_params_destroy(table);
@@ -134,7 +134,7 @@ static mha_status count_layer(counts *c, const mha_config *config, bool alone, b
 {
     mha_layer *layer = NULL;
     mha_status status = mha_layer_create(config, table, NULL, &layer, error);
-    if (status)
+    if (status != MHA_OK)
         return status;
     count_heads(c, layer);
     if (with_rank)
@@ -170,9 +170,9 @@ static mha_status count_layer_of(counts *c, const char *words, bool merged, bool
                          .bias_v = bias,
                          .bias_o = bias,
                          .bias_kv = symbol(c, "bias_kv")};
-    if (!status)
+    if (status == MHA_OK)
         status = mha_config_resolve(&config, error);
-    if (status)
+    if (status != MHA_OK)
         return status; /* unreachable: the claims are our own text */
     set(c, "d_model", config.d_model);
     set(c, "h", config.n_heads);
@@ -189,9 +189,9 @@ static mha_status read_preset(const char *words, json_t **config, char class_nam
     size_t length = strcspn(words, " ");
     snprintf(word, sizeof word, "%.*s", (int)length, words);
     mha_status status = mha__preset_find(word, &text, error);
-    if (!status)
+    if (status == MHA_OK)
         status = mha__config_parse(text, strlen(text), word, config, error);
-    for (words += length; !status && *words; words += length) {
+    for (words += length; status == MHA_OK && *words; words += length) {
         words += strspn(words, " ");
         length = strcspn(words, " ");
         snprintf(word, sizeof word, "%.*s", (int)length, words);
@@ -230,11 +230,11 @@ static mha_status count_model_of(counts *c, const char *words, mha_params *table
     mha_params *other = NULL;
     mha_model_layer layer;
     mha_status status = read_preset(words, &config, class_name, error);
-    if (!status)
+    if (status == MHA_OK)
         status = mha__model_create_from(config, &(mha_model_spec){.class_name = *class_name ? class_name : NULL}, table,
                                        &model, error);
     json_decref(config);
-    if (status)
+    if (status != MHA_OK)
         return status;
     count_model(c, model);
     if (mha_model_layer_at(model, 0, &layer)) {
@@ -260,12 +260,12 @@ static mha_status judge_side(const mha__claim_row *row, mha__claim_side *side, m
         alone ? count_layer_of(&c, side->configuration + sizeof layer - 1, merged, with_rank, table, error)
               : count_model_of(&c, side->configuration, table, error);
     mha_params_destroy(table);
-    if (!status && c.full)
+    if (status == MHA_OK && c.full)
         status = mha__fail(error, MHA_INVALID, "claims", /* unreachable: a layer or model has fewer */
                           "expected at most %d counts", MHA_VALUES);
-    if (!status)
+    if (status == MHA_OK)
         status = mha__expression_evaluate(row->stated, &c.values, &side->stated, error);
-    return status ? status : mha__expression_evaluate(row->counted, &c.values, &side->counted, error);
+    return status != MHA_OK ? status : mha__expression_evaluate(row->counted, &c.values, &side->counted, error);
 }
 
 /* ---------------------------------------------------------------- verdicts */
@@ -292,9 +292,9 @@ mha_status mha__claim_judge(size_t index, mha__claim *claim, mha_error *error)
                         .fails = {.configuration = row->otherwise},
                         .condition = row->condition};
     mha_status status = judge_side(row, &judged.holds, error);
-    if (!status && row->otherwise)
+    if (status == MHA_OK && row->otherwise)
         status = judge_side(row, &judged.fails, error);
-    if (status)
+    if (status != MHA_OK)
         return status;
     bool here = agrees(&judged.holds, judged.unit);
     bool there = !row->otherwise || agrees(&judged.fails, judged.unit);

@@ -39,7 +39,7 @@ mha_status mha__merged_create(const mha_config *config, mha_params *table, const
     mha_config c = *config;
     const mha_allocator allocator = mha__allocator_default();
     mha_status status = mha_config_resolve(&c, error);
-    if (status)
+    if (status != MHA_OK)
         return status;
     if (c.q_norm != MHA_NORM_NONE || c.k_norm != MHA_NORM_NONE)
         return mha__fail(error, MHA_UNSUPPORTED, "merged-qk",
@@ -53,13 +53,13 @@ mha_status mha__merged_create(const mha_config *config, mha_params *table, const
     made->config = c;
     made->table = table;
     status = add_row(made, W_QK, "W_QK", prefix, 3, c.d_q, c.d_kin, error);
-    if (!status && c.bias_k)
+    if (status == MHA_OK && c.bias_k)
         status = add_row(made, U_Q, "u_Q", prefix, 2, c.d_q, 0, error);
-    if (!status && c.bias_q)
+    if (status == MHA_OK && c.bias_q)
         status = add_row(made, U_K, "u_K", prefix, 2, c.d_kin, 0, error);
-    if (!status && c.bias_q && c.bias_k)
+    if (status == MHA_OK && c.bias_q && c.bias_k)
         status = add_row(made, C_QK, "c_QK", prefix, 1, 0, 0, error);
-    if (status) {
+    if (status != MHA_OK) {
         mha__merged_destroy(made);
         return status;
     }
@@ -135,7 +135,7 @@ mha_status mha__merged_fill(mha__merged *merged, const mha_layer *layer, mha_err
         return mha__fail(error, MHA_INVALID, "merged-qk",
                         "expected a layer of the configuration it was made for");
     mha_status status = MHA_OK;
-    for (size_t head = 0; head < c->n_heads && !status; head++) {
+    for (size_t head = 0; head < c->n_heads && status == MHA_OK; head++) {
         size_t kv = head / (c->n_heads / c->kv_heads), bytes[4] = {0};
         const mha_weight weights[4] = {MHA_W_Q, MHA_W_K, MHA_B_Q, MHA_B_K};
         double *values[4] = {0};
@@ -144,7 +144,7 @@ mha_status mha__merged_fill(mha__merged *merged, const mha_layer *layer, mha_err
             if (view.data && !(values[i] = widened(&view, &bytes[i])))
                 status = mha__fail(error, MHA_NO_MEMORY, "merged-qk", "no memory for head %zu", head);
         }
-        if (!status)
+        if (status == MHA_OK)
             fill_head(merged, head, values[0], values[1], values[2], values[3]);
         for (int i = 0; i < 4; i++)
             mha__release(&allocator, values[i], bytes[i]);
@@ -197,7 +197,7 @@ mha_status mha__merged_scores(const mha__merged *merged, const mha_view *query, 
     mha_status status = MHA_OK;
     if (!enough || !h[X_Q].values || !h[X_K].values || !h[ASKED].values)
         status = mha__fail(error, MHA_NO_MEMORY, "merged-qk", "no memory for its scores");
-    for (size_t b = 0; b < B && !status; b++)
+    for (size_t b = 0; b < B && status == MHA_OK; b++)
         for (size_t head = 0; head < c->n_heads; head++)
             for (size_t t = 0; t < T_q; t++) {
                 const double *x = h[X_Q].values + (b * T_q + t) * c->d_q;
@@ -235,7 +235,7 @@ mha_status mha__merged_rank(const mha__merged *merged, size_t head, size_t *rank
                      : c->dtype == MHA_F32  ? (double)FLT_EPSILON
                      : c->dtype == MHA_BF16 ? 0x1p-7
                                             : 0x1p-10;
-    if (!status) {
+    if (status == MHA_OK) {
         *rank = 0;
         while (*rank < smaller && values[*rank] > (double)larger * epsilon * values[0])
             ++*rank;
