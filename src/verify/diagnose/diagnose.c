@@ -471,7 +471,8 @@ static mha_status find(mha__search *s, mha_diagnosis *d, mha_error *error)
 
 static mha_status make_benches(mha__search *s, int threads, mha_error *error)
 {
-    const size_t bytes = (size_t)1 << 29; /* for rows to be used again, by all threads together */
+    /* for rows to be used again, by all threads together */
+    const size_t most = (size_t)1 << 30, quarter = mha__memory_at_hand() / 4, bytes = quarter < most ? quarter : most;
     const int wanted = threads > 0 ? threads : mha__parallel_default();
     s->workers = wanted < MHA_SEARCH_WORKERS ? (size_t)wanted : MHA_SEARCH_WORKERS;
     for (size_t w = 0; w < s->workers; w++) {
