@@ -293,8 +293,8 @@ static void an_npz_holds_its_members_by_name(void **state)
     mha_file_close(file);
 }
 
-/* An archive as NumPy's own savez writes it, with 64-bit sizes in the local header: a member "x.npy", said to have `size`
- * bytes; as it is, or deflated, which is one block that says its length (RFC 1951, 3.2.4). Frees the member. */
+/* An archive as NumPy's own savez writes it, with 64-bit sizes in the local header: a member "x.npy", said to have
+ * `size` bytes; as it is, or deflated, which is one block that says its length (RFC 1951, 3.2.4). Frees the member. */
 static const char *archive_of(bytes member, bool deflated, size_t size)
 {
     bytes b = {0};
@@ -485,7 +485,8 @@ static void an_array_without_extents_is_metadata_of_an_npz(void **state)
         try_open(write_npy(1, "{'descr': '<U1', 'fortran_order': False, 'shape': ()}", "a\0\0\0", 4), &error),
         MHA_UNSUPPORTED, error, "found text");
     bytes texts = npy(1, "{'descr': '|S1', 'fortran_order': False, 'shape': (2,)}", "ab", 2);
-    assert_refused(try_open(archive_of(texts, false, texts.count), &error), MHA_UNSUPPORTED, error, "found text", "x.npy");
+    assert_refused(try_open(archive_of(texts, false, texts.count), &error), MHA_UNSUPPORTED, error, "found text",
+                   "x.npy");
     /* A member whose bytes end before it says, or are not what was summed up. */
     for (int deflated = 0; deflated < 2; deflated++) {
         bytes member = npy(1, "{'descr': '|S100', 'fortran_order': False, 'shape': ()}", "abc", 3);
