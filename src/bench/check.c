@@ -50,8 +50,8 @@ static mha_status exact_stage(const mha_layer *layer, const mha_call *call, mha_
 }
 
 /* Runs the path and keeps stages as float. */
-static mha_status run_keeping(bench_subject *b, mha_path path, int threads, const mha_stage *stages, size_t n, float **kept,
-                              judgement *j)
+static mha_status run_keeping(bench_subject *b, mha_path path, int threads, const mha_stage *stages, size_t n,
+                              float **kept, judgement *j)
 {
     mha_call call = b->call;
     mha_keep keep[MHA_STAGE_COUNT];
@@ -129,11 +129,16 @@ static mha_status gather(const float *from, size_t width, const size_t *chosen, 
 }
 
 /* y = x W + b of chosen rows, in float64, as the query projection of a layer that has nothing else. */
-static mha_status check_projection(const mha_layer *layer, mha_weight W, mha_weight bias, const float *x, const float *y,
-                                   size_t rows, judgement *j)
+static mha_status check_projection(const mha_layer *layer, mha_weight W, mha_weight bias, const float *x,
+                                   const float *y, size_t rows, judgement *j)
 {
     mha_view matrix = mha_tensor_view(mha_layer_weight(layer, W));
-    mha_config config = {.d_model = matrix.shape[0], .n_heads = 1, .d_k = matrix.shape[1], .d_v = 1, .d_kin = 1, .d_out = 1,
+    mha_config config = {.d_model = matrix.shape[0],
+                         .n_heads = 1,
+                         .d_k = matrix.shape[1],
+                         .d_v = 1,
+                         .d_kin = 1,
+                         .d_out = 1,
                          .bias_q = mha_layer_weight(layer, bias) != NULL};
     size_t chosen[MOST_ROWS], n = choose_rows(rows, chosen);
     float *some_x, *some_y, key = 0;
@@ -194,8 +199,9 @@ static mha_status check_core(bench_subject *b, const mha_view *keys, const mha_v
 
 static mha_status check_rows(bench_subject *b, mha_path path, int threads, judgement *j)
 {
-    static const mha_stage of_layer[] = {MHA_STAGE_Q, MHA_STAGE_K, MHA_STAGE_V, MHA_STAGE_PRESENT_KEY, MHA_STAGE_PRESENT_VALUE,
-                                         MHA_STAGE_HEADS, MHA_STAGE_OUTPUT};
+    static const mha_stage of_layer[] = {
+        MHA_STAGE_Q,     MHA_STAGE_K,     MHA_STAGE_V, MHA_STAGE_PRESENT_KEY, MHA_STAGE_PRESENT_VALUE,
+        MHA_STAGE_HEADS, MHA_STAGE_OUTPUT};
     static const mha_stage of_core[] = {MHA_STAGE_HEADS, MHA_STAGE_PRESENT_KEY, MHA_STAGE_PRESENT_VALUE};
     const bench_shape *s = &b->shape;
     const size_t queries = s->B * s->T_q, new_keys = s->B * (bench_decodes(s) ? s->T_q : s->T_k);

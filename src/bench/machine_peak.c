@@ -57,7 +57,7 @@ static double fastest(size_t tasks, int threads, mha__task task, limits *l, int 
     return best;
 }
 
-/* Sweeps one after the other until some milliseconds are filled, as work on the same bytes would be timed; their mean. */
+/* The mean of sweeps, one after the other until some milliseconds are filled, as work on the same bytes is timed. */
 static double mean_sweep(int threads, limits *l)
 {
     double start = seconds(), taken;

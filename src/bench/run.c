@@ -34,7 +34,8 @@ static mha_status fill_cache(bench_subject *b, mha_error *error)
 {
     const bench_shape *s = &b->shape;
     const size_t shape[4] = {s->B, s->h_kv, s->T_k - 1, s->d_k}, n = shape[0] * shape[1] * shape[2] * shape[3];
-    mha_cache_spec spec = {.batch = s->B, .kv_heads = s->h_kv, .d_k = s->d_k, .d_v = s->d_k, .capacity = s->T_k, .dtype = s->cache};
+    mha_cache_spec spec = {
+        .batch = s->B, .kv_heads = s->h_kv, .d_k = s->d_k, .d_v = s->d_k, .capacity = s->T_k, .dtype = s->cache};
     mha__arena aside = {.allocator = mha__allocator_default()};
     float *keys, *values;
     TRY(mha_cache_create(&spec, NULL, &b->cache, error));
@@ -56,7 +57,8 @@ static mha_status make_core(bench_subject *b, mha_error *error)
     const bench_shape *s = &b->shape;
     const bool cached = bench_decodes(s) && s->cache != MHA_F32;
     const mha_layout layout = bench_decodes(s) ? MHA_BHTD : MHA_BTHD;
-    const size_t T_k = cached ? s->T_q : s->T_k, queries = s->B * s->T_q * s->h * s->d_k, keys = s->B * T_k * s->h_kv * s->d_k;
+    const size_t T_k = cached ? s->T_q : s->T_k, queries = s->B * s->T_q * s->h * s->d_k,
+                 keys = s->B * T_k * s->h_kv * s->d_k;
     TRY(take_random(&b->memory, queries, QUERY_STREAM, &b->query, error));
     TRY(take_random(&b->memory, keys, KEY_STREAM, &b->key, error));
     TRY(take_random(&b->memory, keys, VALUE_STREAM, &b->value, error));
@@ -150,7 +152,8 @@ static mha_status time_runs(bench_subject *b, const mha_plan *plan, size_t runs,
     return MHA_OK;
 }
 
-mha_status bench_subject_run(bench_subject *b, mha_path path, int threads, mha_path *taken, double *ms, mha_error *error)
+mha_status bench_subject_run(bench_subject *b, mha_path path, int threads, mha_path *taken, double *ms,
+                             mha_error *error)
 {
     static const mha_stage between[BENCH_TIMED] = {MHA_STAGE_Q_ROT, MHA_STAGE_K_ROT, MHA_STAGE_PRESENT_KEY,
                                                    MHA_STAGE_PRESENT_VALUE, MHA_STAGE_HEADS};
@@ -169,7 +172,8 @@ mha_status bench_subject_run(bench_subject *b, mha_path path, int threads, mha_p
         bench_subject_forget(b);
         b->workspace = mha__allocate(&b->memory.allocator, plan.workspace_bytes);
         if (!b->workspace)
-            return mha__fail(error, MHA_NO_MEMORY, "", "expected %zu bytes of memory, found fewer", plan.workspace_bytes);
+            return mha__fail(error, MHA_NO_MEMORY, "", "expected %zu bytes of memory, found fewer",
+                             plan.workspace_bytes);
         b->workspace_bytes = plan.workspace_bytes;
     }
     *taken = plan.path;

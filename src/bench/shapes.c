@@ -36,7 +36,8 @@ static const bench_shape shapes[] = {
 
 const char *bench_part_name(bench_part part)
 {
-    static const char *const names[BENCH_PARTS] = {[BENCH_LAYER] = "layer", [BENCH_CORE] = "core", [BENCH_PROJ] = "proj"};
+    static const char *const names[BENCH_PARTS] = {
+        [BENCH_LAYER] = "layer", [BENCH_CORE] = "core", [BENCH_PROJ] = "proj"};
     return names[part];
 }
 

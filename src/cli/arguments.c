@@ -30,7 +30,8 @@ static int refuse_number(const option_row *row, const char *what, const char *fo
     if (row->low == INT64_MIN)
         snprintf(expected, sizeof expected, "%s%s", what, !large ? "" : " from -2^63 to 2^63 - 1");
     else if (row->high == INT64_MAX)
-        snprintf(expected, sizeof expected, "%s, at least %lld%s", what, (long long)row->low, large ? " and below 2^63" : "");
+        snprintf(expected, sizeof expected, "%s, at least %lld%s", what, (long long)row->low,
+                 large ? " and below 2^63" : "");
     else
         snprintf(expected, sizeof expected, "%s from %lld to %lld", what, (long long)row->low, (long long)row->high);
     return refuse_value(row, expected, found);
@@ -51,7 +52,8 @@ static bool read_integer(const option_row *row, const char *text, const char *en
 
 static int read_integers(const option_row *row, option_value *value)
 {
-    const char *what = row->type == INTEGERS ? "two whole numbers with a comma between" : "whole numbers between commas";
+    const char *what =
+        row->type == INTEGERS ? "two whole numbers with a comma between" : "whole numbers between commas";
     size_t n = 1;
     for (const char *c = value->text; *c; c++)
         n += *c == ',';
@@ -70,7 +72,8 @@ static int read_choice(const option_row *row, option_value *value)
     for (value->choice = 0; option_choice(row, value->choice, word); value->choice++) {
         if (strcmp(word, value->text) == 0)
             return EXIT_DONE;
-        snprintf(expected + strlen(expected), sizeof expected - strlen(expected), "%s%s", value->choice ? " or " : "", word);
+        snprintf(expected + strlen(expected), sizeof expected - strlen(expected), "%s%s", value->choice ? " or " : "",
+                 word);
     }
     return refuse_value(row, expected, value->text);
 }
@@ -133,8 +136,8 @@ static int refuse_word(const char *word, command_code command)
             nearest = d, closest = code;
     }
     if (*owners)
-        refuse(about, "not an option of mha %s; expected one of \"mha %s --help\", this is one of: %s", command_rows[command].name,
-               command_rows[command].name, owners);
+        refuse(about, "not an option of mha %s; expected one of \"mha %s --help\", this is one of: %s",
+               command_rows[command].name, command_rows[command].name, owners);
     else if (closest < OPTION_COUNT)
         refuse(about, "unknown option; did you mean --%s?", option_rows[closest].name);
     else
@@ -179,7 +182,8 @@ static int take_words(arguments *args, int argc, char **argv)
     size_t n_known = 0;
     for (option_code code = 0; code < OPTION_COUNT; code++)
         if (takes(args->command, code))
-            known[n_known++] = (struct option){option_rows[code].name, option_rows[code].type != FLAG, NULL, 256 + (int)code};
+            known[n_known++] =
+                (struct option){option_rows[code].name, option_rows[code].type != FLAG, NULL, 256 + (int)code};
     opterr = 0;
     optind = 1;
     for (;;) {
@@ -240,8 +244,8 @@ int arguments_parse(arguments *args, command_code command, int argc, char **argv
     if (given(args, OPT_EXPECTED) && args->n_operands > 0)
         return refuse_option(OPT_EXPECTED, "expected no case file beside it, found \"%s\"", args->operands[0]);
     if (args->n_operands > c->most)
-        return refuse("", "expected %s%s, found \"%s\"", c->most ? "no more than " : "no operand", c->most ? c->operands : "",
-                      args->operands[c->most]);
+        return refuse("", "expected %s%s, found \"%s\"", c->most ? "no more than " : "no operand",
+                      c->most ? c->operands : "", args->operands[c->most]);
     if (args->n_operands < c->least && !given(args, OPT_EXPECTED))
         return refuse("", "expected %s, found %s", c->operands, args->n_operands ? "too few" : "nothing");
     return refuse_standard_input_twice(args);

@@ -24,10 +24,12 @@ static void tell_case(void)
     }
     if (t)
         table_print(t);
-    printf("\nFrom numpy:\n\n  np.savez(\"case.npz\", query=x, W_q=W_q, W_k=W_k, W_v=W_v, W_o=W_o, output=y, num_heads=4)\n\n");
-    write_prose("\"mha forward --save-case mine.safetensors\" writes a case in which only expected.output has to be replaced by "
-                "what you computed. Without a case file: mha check --weights FILE --heads 4 --causal --input x.npy --expected "
-                "y.npy.");
+    printf("\nFrom numpy:\n\n  np.savez(\"case.npz\", query=x, W_q=W_q, W_k=W_k, W_v=W_v, W_o=W_o, output=y, "
+           "num_heads=4)\n\n");
+    write_prose(
+        "\"mha forward --save-case mine.safetensors\" writes a case in which only expected.output has to be replaced "
+        "by what you computed. Without a case file: mha check --weights FILE --heads 4 --causal --input x.npy "
+        "--expected y.npy.");
 }
 
 static void tell_variants(void)
@@ -55,46 +57,49 @@ static const struct {
     void (*more)(void); /* what the library knows about it; NULL: nothing */
 } topics[] = {
     {"inert",
-     "A parameter is inert when no value of it can change the output. The key bias b_K is: it adds the same number to all "
-     "scores of a query, and softmax does not see a number that is added to all. It is not inert where something stands "
-     "between b_K and softmax or joins it there: a rotation, a key norm, a softcap, sinks, an extra key row. Inert parameters "
-     "are counted like all others; \"mha params\" says how many there are, and why.",
+     "A parameter is inert when no value of it can change the output. The key bias b_K is: it adds the same number "
+     "to all scores of a query, and softmax does not see a number that is added to all. It is not inert where "
+     "something stands between b_K and softmax or joins it there: a rotation, a key norm, a softcap, sinks, an extra "
+     "key row. Inert parameters are counted like all others; \"mha params\" says how many there are, and why.",
      NULL},
     {"storage",
-     "A storage is one block of memory that holds a tensor. A total counts every storage once, so that tied weights, which "
-     "are two names for one storage (the second is an alias), are not counted twice. A head's slice of a weight is a view: "
-     "it has no storage of its own and is in no total.",
+     "A storage is one block of memory that holds a tensor. A total counts every storage once, so that tied weights, "
+     "which are two names for one storage (the second is an alias), are not counted twice. A head's slice of a "
+     "weight is a view: it has no storage of its own and is in no total.",
      NULL},
     {"derived",
-     "Derived memory is built from parameters to go faster: copies of W_Q, W_K, W_V and W_O in the order in which the "
-     "kernels read them. It shows in bytes and is never counted as parameters. \"mha forward --no-pack\" does without.",
+     "Derived memory is built from parameters to go faster: copies of W_Q, W_K, W_V and W_O in the order in which "
+     "the kernels read them. It shows in bytes and is never counted as parameters. \"mha forward --no-pack\" does "
+     "without.",
      NULL},
     {"stage",
-     "A stage is a named intermediate result on the way from the inputs to the output, in the order data flows: q, k and v are "
-     "the projected inputs, scores are scale * Q K^T, weights are their softmax over the keys, heads are weights V side by "
-     "side, output is heads W_O + b_O. \"mha forward --trace FILE\" writes all of them, \"mha check\" compares those that a "
-     "case holds and marks the first that diverges.",
+     "A stage is a named intermediate result on the way from the inputs to the output, in the order data flows: q, k "
+     "and v are the projected inputs, scores are scale * Q K^T, weights are their softmax over the keys, heads are "
+     "weights V side by side, output is heads W_O + b_O. \"mha forward --trace FILE\" writes all of them, \"mha "
+     "check\" compares those that a case holds and marks the first that diverges.",
      tell_stages},
     {"paths",
-     "A path is a way to compute the same forward. exact: float64 in plain loops, the judge. blas: the paper spelt out, SGEMM "
-     "for the projections and for the products of each head. fast: packed projections, and a core that streams over the keys "
-     "and never holds scores or weights whole. auto: the fastest that can do what is asked; the program says which. fast and "
-     "blas compute in float32; each gives the same bits on every run and for any number of threads.",
+     "A path is a way to compute the same forward. exact: float64 in plain loops, the judge. blas: the paper spelt "
+     "out, SGEMM for the projections and for the products of each head. fast: packed projections, and a core that "
+     "streams over the keys and never holds scores or weights whole. auto: the fastest that can do what is asked; "
+     "the program says which. fast and blas compute in float32; each gives the same bits on every run and for any "
+     "number of threads.",
      NULL},
     {"masks",
-     "A mask says which keys a query sees. --causal hides the keys after the query, --window all but those near it, --lengths "
-     "the end of each batch row, --cu-seqlens the other sequences of a packed row. --mask takes a tensor that is broadcast from "
-     "the right to (B, h, T_q, S): numbers to add to the scores (-inf hides), or truth values, of which --mask-kind says "
-     "whether true keeps a key or hides it. A query that sees no key gets weights 0, or NaN with --empty-rows nan.",
+     "A mask says which keys a query sees. --causal hides the keys after the query, --window all but those near it, "
+     "--lengths the end of each batch row, --cu-seqlens the other sequences of a packed row. --mask takes a tensor "
+     "that is broadcast from the right to (B, h, T_q, S): numbers to add to the scores (-inf hides), or truth "
+     "values, of which --mask-kind says whether true keeps a key or hides it. A query that sees no key gets weights "
+     "0, or NaN with --empty-rows nan.",
      NULL},
     {"case",
-     "A case is a file of named tensors and texts (safetensors, or npz): the inputs and weights of one call of attention, what "
-     "attention shall mean, and the results that somebody got, as expected.output or another stage. \"mha check\" judges it, "
-     "\"mha diagnose\" looks for the mistake.",
+     "A case is a file of named tensors and texts (safetensors, or npz): the inputs and weights of one call of "
+     "attention, what attention shall mean, and the results that somebody got, as expected.output or another stage. "
+     "\"mha check\" judges it, \"mha diagnose\" looks for the mistake.",
      tell_case},
     {"variants",
-     "A variant is an attention with one mistake, or with one convention of other programs. \"mha diagnose\" computes a case with "
-     "each of them, and with pairs, and tells which reproduce somebody's result.",
+     "A variant is an attention with one mistake, or with one convention of other programs. \"mha diagnose\" "
+     "computes a case with each of them, and with pairs, and tells which reproduce somebody's result.",
      tell_variants},
 };
 

@@ -50,11 +50,13 @@ static void keys_of_the_contract(void **state)
         assert_string_equal(text(row, "path"), i % 2 ? "blas" : "fast");
         assert_int_equal(json_integer_value(json_object_get(row, "rounds")), 2);
         assert_true(number(row, "ms_min") > 0 && number(row, "ms_median") >= number(row, "ms_min"));
-        /* 2 B h d_k multiply-adds for each of T (T + 1) / 2 pairs; projections of 32 x 32, 32 x 16, 32 x 16 and 32 x 32 for 40 rows */
+        /* 2 B h d_k multiply-adds for each of T (T + 1) / 2 pairs; projections of 32 x 32, 32 x 16, 32 x 16 and
+         * 32 x 32 for 40 rows */
         double core = 4.0 * 2 * (20 * 21 / 2) * 32, proj = 2.0 * 40 * 32 * (32 + 16 + 16 + 32);
         double expected = i / 2 == 0 ? core + proj : i / 2 == 1 ? core : proj;
         assert_close(number(row, "gflops") * number(row, "ms_min") * 1e6, expected, 1e-6);
-        assert_close(number(row, "percent_of_peak"), 100 * number(row, "gflops") / number(machine, "peak_gflops"), 1e-6);
+        assert_close(number(row, "percent_of_peak"), 100 * number(row, "gflops") / number(machine, "peak_gflops"),
+                     1e-6);
         assert_true(number(row, "tokens_per_s") > 0);
         assert_true(number(row, "error_of_bound") <= 1);
         assert_true(number(row, "workspace_mib") > 0 && number(row, "grew_mib") >= 0);
@@ -100,7 +102,8 @@ static void decoding_counts_what_it_reads(void **state)
 static void long_sequences_need_little_memory(void **state)
 {
     (void)state;
-    program_result r = RUN("bench", "--shape", "1,16384,16384,64,1,causal", "--part", "both", "--path", "fast", "--rounds", "1", "--json");
+    program_result r = RUN("bench", "--shape", "1,16384,16384,64,1,causal", "--part", "both", "--path", "fast",
+                           "--rounds", "1", "--json");
     assert_int_equal(r.code, 0);
     json_t *root = json_loads(r.out, 0, NULL), *rows = json_object_get(root, "rows");
     const double q_k_v_concat = 4.0 * 16384 * 64 * 4 / 1048576; /* 16 MiB */
@@ -126,14 +129,16 @@ static void shapes_are_listed(void **state)
     assert_string_equal(r.err, "");
     for (size_t i = 0; i < json_array_size(shapes); i++) {
         char line[200];
-        snprintf(line, sizeof line, "  %-14s%s", text(json_array_get(shapes, i), "name"), text(json_array_get(shapes, i), "shape"));
+        snprintf(line, sizeof line, "  %-14s%s", text(json_array_get(shapes, i), "name"),
+                 text(json_array_get(shapes, i), "shape"));
         assert_non_null(strstr(r.out, line));
     }
     program_free(&r);
     assert_string_equal(text(json_array_get(shapes, 0), "name"), "tiny16");
     assert_string_equal(text(json_array_get(shapes, 0), "shape"), "1,16,16,256,4,nobias");
     json_t *named = bench("tiny16", "core"), *written = bench("1,16,16,256,4,nobias", "core");
-    const json_t *a = json_array_get(json_object_get(named, "rows"), 0), *b = json_array_get(json_object_get(written, "rows"), 0);
+    const json_t *a = json_array_get(json_object_get(named, "rows"), 0),
+                 *b = json_array_get(json_object_get(written, "rows"), 0);
     assert_true(number(a, "workspace_mib") == number(b, "workspace_mib"));
     json_decref(named);
     json_decref(written);
@@ -144,8 +149,9 @@ static void shapes_are_listed(void **state)
 static void what_it_refuses(void **state)
 {
     (void)state;
-    static const char *const wrong[] = {"bert", "1,2,3", "1,16,16,30,4", "1,16,16,32,4,kv=3", "1,16,16,32,4,fast", "0,1,1,4,1",
-                                        "1,16,16,32,4,", "1,16,16,32,4x", "-1,16,16,32,4", "1,16,16,32,99999999999999999999"};
+    static const char *const wrong[] = {
+        "bert",      "1,2,3",         "1,16,16,30,4",  "1,16,16,32,4,kv=3", "1,16,16,32,4,fast",
+        "0,1,1,4,1", "1,16,16,32,4,", "1,16,16,32,4x", "-1,16,16,32,4",     "1,16,16,32,99999999999999999999"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         program_result r = RUN("bench", "--shape", wrong[i]);
         assert_int_equal(r.code, 2);
@@ -182,11 +188,13 @@ static void csv_and_json_use_the_same_names(void **state)
 static void several_shapes_as_a_table(void **state)
 {
     (void)state;
-    program_result r = RUN("bench", "--shape", "1,7,7,12,3,nobias", "--shape", "1,5,9,12,2,dk=5", "--shape", "tiny16", "--shape",
-                           "200,1,3,8,2,nobias", "--part", "both", "--path", "fast", "--rounds", "9", "--seconds", "0", "--threads", "1", "--csv");
+    program_result r = RUN("bench", "--shape", "1,7,7,12,3,nobias", "--shape", "1,5,9,12,2,dk=5", "--shape", "tiny16",
+                           "--shape", "200,1,3,8,2,nobias", "--part", "both", "--path", "fast", "--rounds", "9",
+                           "--seconds", "0", "--threads", "1", "--csv");
     assert_int_equal(r.code, 0);
     static const char *const rows[] = {"\"1,7,7,12,3,nobias\",core,fast,1,", "\"1,5,9,12,2,dk=5\",core,fast,1,",
-                                       "\n\"1,5,9,12,2,dk=5\",layer,fast,1,", "\ntiny16,layer,fast,1,", "\n\"200,1,3,8,2,nobias\",core,fast,1,"};
+                                       "\n\"1,5,9,12,2,dk=5\",layer,fast,1,", "\ntiny16,layer,fast,1,",
+                                       "\n\"200,1,3,8,2,nobias\",core,fast,1,"};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (!strstr(r.out, rows[i]))
             fail_msg("no row %s in %s", rows[i], r.out);

@@ -12,14 +12,16 @@
 
 static void record(const char *path, const char *seed, const char *arithmetic)
 {
-    program_result r = RUN("forward", "--d-model", "24", "--heads", "4", "--seq", "6", "--batch", "2", "--causal", "--seed", seed,
-                           "--path", arithmetic, "--save-case", path, "--quiet");
+    program_result r = RUN("forward", "--d-model", "24", "--heads", "4", "--seq", "6", "--batch", "2", "--causal",
+                           "--seed", seed, "--path", arithmetic, "--save-case", path, "--quiet");
     assert_int_equal(r.code, 0);
     program_free(&r);
 }
 
-/* Copies a file of tensors and metadata, with one element of one tensor changed, or one key added or given another value. */
-static void respoil(const char *from, const char *to, const char *tensor, size_t element, double add, const char *key, const char *said)
+/* Copies a file of tensors and metadata, with one element of one tensor changed, or one key added or
+ * given another value. */
+static void respoil(const char *from, const char *to, const char *tensor, size_t element, double add, const char *key,
+                    const char *said)
 {
     mha_file *file;
     mha_writer *writer;
@@ -85,7 +87,8 @@ static void test_a_recorded_case_passes_on_every_path(void **state)
             json_t *root = RUN_JSON(0, "check", file, "--json", "--path", paths[to]);
             assert_int_equal(count(root, "passed"), 1);
             assert_int_equal(count(root, "failed") + count(root, "skipped"), 0);
-            json_t *c = json_array_get(json_object_get(root, "cases"), 0), *stages = json_object_get(c, "stages"), *stage;
+            json_t *c = json_array_get(json_object_get(root, "cases"), 0), *stages = json_object_get(c, "stages"),
+                   *stage;
             assert_keys(c, "name,status,path,reason,stages,file,culprit");
             assert_string_equal(json_string_value(json_object_get(c, "status")), "passed");
             assert_true(json_is_null(json_object_get(c, "reason")));
@@ -93,7 +96,8 @@ static void test_a_recorded_case_passes_on_every_path(void **state)
             size_t i;
             json_array_foreach(stages, i, stage)
             {
-                assert_keys(stage, "name,max_abs,max_rel,max_ulp,worst_index,tolerance_needed,ok,rms,cosine,mismatches");
+                assert_keys(stage,
+                            "name,max_abs,max_rel,max_ulp,worst_index,tolerance_needed,ok,rms,cosine,mismatches");
                 assert_true(json_is_true(json_object_get(stage, "ok")));
             }
             json_decref(root);
@@ -106,10 +110,12 @@ static void test_a_recorded_case_passes_on_every_path(void **state)
     json_t *whole = RUN_JSON(0, "check", "tests/vectors/torch_self.safetensors", "--json");
     json_t *output = RUN_JSON(0, "check", "tests/vectors/torch_self.safetensors", "--json", "--stage", "output");
     assert_true(json_array_size(json_object_get(json_array_get(json_object_get(whole, "cases"), 0), "stages")) > 3);
-    assert_int_equal(json_array_size(json_object_get(json_array_get(json_object_get(output, "cases"), 0), "stages")), 1);
+    assert_int_equal(json_array_size(json_object_get(json_array_get(json_object_get(output, "cases"), 0), "stages")),
+                     1);
     json_decref(whole);
     json_decref(output);
-    assert_program_refuses(RUN("check", file, "--stage", "wieghts"), 2, "mha check: --stage: expected one of q, k, v,*prefill_output, found wieghts\n");
+    assert_program_refuses(RUN("check", file, "--stage", "wieghts"), 2,
+                           "mha check: --stage: expected one of q, k, v,*prefill_output, found wieghts\n");
 }
 
 static void test_the_first_stage_that_diverges_is_named(void **state)
@@ -139,9 +145,11 @@ static void test_the_first_stage_that_diverges_is_named(void **state)
         }
     }
     json_decref(root);
-    program_result r = RUN("check", bad, good); /* people see the failure first, and the first stage that diverges marked */
+    program_result r =
+        RUN("check", bad, good); /* people see the failure first, and the first stage that diverges marked */
     assert_int_equal(r.code, 1);
-    char *failed = strstr(r.out, "failed  "), *first = strstr(r.out, "\n  q "), *culprit = strstr(r.out, "\n  weights ");
+    char *failed = strstr(r.out, "failed  "), *first = strstr(r.out, "\n  q "),
+         *culprit = strstr(r.out, "\n  weights ");
     assert_true(failed && first && culprit && failed < first && first < culprit);
     char *mark = strstr(r.out, " FIRST ");
     assert_true(mark && mark > culprit && !memchr(culprit + 1, '\n', (size_t)(mark - culprit - 1)));
@@ -233,7 +241,8 @@ static void test_what_is_wrong_in_a_case_is_said_of_the_file(void **state)
         {"softcap", "-1", "softcap: expected a finite cap of 0 (off) or more, found -1"},
         {"layout", "TE", "query: expected rank 2 in layout TE, found shape (2, 6, 24)"},
     };
-    const char *good = scratch("right.safetensors"), *bad = scratch("wrong.safetensors"), *odd = scratch("odd.safetensors");
+    const char *good = scratch("right.safetensors"), *bad = scratch("wrong.safetensors"),
+               *odd = scratch("odd.safetensors");
     record(good, "11", "auto");
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         say(good, bad, wrong[i].key, wrong[i].value);
@@ -261,7 +270,8 @@ static void test_what_is_wrong_in_a_case_is_said_of_the_file(void **state)
 static void test_names_in_cases_do_not_drive_the_terminal(void **state)
 {
     (void)state;
-    const char *good = scratch("tame.safetensors"), *named = scratch("named.safetensors"), *bad = scratch("wild.safetensors");
+    const char *good = scratch("tame.safetensors"), *named = scratch("named.safetensors"),
+               *bad = scratch("wild.safetensors");
     record(good, "13", "auto");
     say(good, named, "name", "wild\033[2Jname\nline");
     say(named, bad, "scale", "7");
@@ -291,7 +301,8 @@ static void test_text_is_cut_between_characters(void **state)
             program_result r = RUN("check", bad, good, "--json");
             json_t *root = json_loads(r.out, 0, NULL); /* strict UTF-8 */
             const json_t *c = json_array_get(json_object_get(root, "cases"), 0);
-            const char *name = json_string_value(json_object_get(c, "name")), *reason = json_string_value(json_object_get(c, "reason"));
+            const char *name = json_string_value(json_object_get(c, "name")),
+                       *reason = json_string_value(json_object_get(c, "reason"));
             assert_null(strchr(k == 0 ? name : reason, '?')); /* what is no UTF-8 is shown so */
             assert_non_null(strstr(k == 0 ? name : reason, "\xe6\x97\xa5\xf0\x9f\x98\x80\xc3\xa9"));
             json_decref(root);
@@ -366,7 +377,8 @@ static void test_compare_finds_the_difference(void **state)
     json_array_foreach(json_object_get(root, "tensors"), i, tensor)
     {
         assert_keys(tensor, "name,max_abs,max_rel,max_ulp,rms,cosine,worst_index,mismatches");
-        assert_int_equal(count(tensor, "mismatches"), strcmp(json_string_value(json_object_get(tensor, "name")), "W_o") == 0);
+        assert_int_equal(count(tensor, "mismatches"),
+                         strcmp(json_string_value(json_object_get(tensor, "name")), "W_o") == 0);
     }
     json_decref(root);
     snprintf(named, sizeof named, "%s:W_o", a);

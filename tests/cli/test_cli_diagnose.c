@@ -20,7 +20,8 @@ static int name_files(void **state)
 
 static void record(const char *path, const char *const *more)
 {
-    const char *args[32] = {"forward", "--d-model", "24", "--heads", "4", "--seq", "6", "--batch", "2", "--quiet", "--save-case", path};
+    const char *args[32] = {"forward", "--d-model", "24", "--heads", "4",           "--seq",
+                            "6",       "--batch",   "2",  "--quiet", "--save-case", path};
     size_t n = 12;
     while (*more)
         args[n++] = *more++;
@@ -158,7 +159,8 @@ static void test_what_nothing_explains_is_no(void **state)
     assert_int_equal(r.code, 1);
     assert_non_null(strstr(r.out, "No variant or pair of variants reproduces it. The closest:"));
     program_free(&r);
-    assert_program_refuses(RUN("diagnose", right, "--tensor", "nothing"), 2, "mha diagnose: --tensor: expected a recorded stage, found none named nothing\n");
+    assert_program_refuses(RUN("diagnose", right, "--tensor", "nothing"), 2,
+                           "mha diagnose: --tensor: expected a recorded stage, found none named nothing\n");
     assert_program_refuses(RUN("diagnose", scratch("absent")), 2, "absent: expected a file");
     assert_program_refuses(RUN("diagnose"), 2, "expected FILE, found nothing");
 }
@@ -173,7 +175,8 @@ static void test_one_answer_and_near_ones(void **state)
         double shift;
         int code;
         const char *heading, *ending;
-    } rows[] = {{0, 0, "Reproduced, within float32 rounding, by", "On this input they give the same numbers, so they are one answer."},
+    } rows[] = {{0, 0, "Reproduced, within float32 rounding, by",
+                 "On this input they give the same numbers, so they are one answer."},
                 {1e-4, 1, "Nothing reproduces it; these come near:", "causal-bottom-right"}};
     for (size_t i = 0; i < 2; i++) {
         graft(right, wrong, made, rows[i].shift);

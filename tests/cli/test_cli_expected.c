@@ -26,8 +26,10 @@ static int write_files(void **state)
     (void)state;
     static float x[T * WIDTH], logits[HEADS] = {0.5f, 1.5f, -0.25f, 0, 2, 1};
     static uint8_t sees[T * T];
-    mha_view rows = mha_view_of(x, MHA_F32, 3, (size_t[]){1, T, WIDTH}), one = mha_view_of(x, MHA_F32, 2, (size_t[]){T, WIDTH});
-    mha_view heads = mha_view_of(logits, MHA_F32, 1, (size_t[]){HEADS}), keeps = mha_view_of(sees, MHA_BOOL, 2, (size_t[]){T, T});
+    mha_view rows = mha_view_of(x, MHA_F32, 3, (size_t[]){1, T, WIDTH}),
+             one = mha_view_of(x, MHA_F32, 2, (size_t[]){T, WIDTH});
+    mha_view heads = mha_view_of(logits, MHA_F32, 1, (size_t[]){HEADS}),
+             keeps = mha_view_of(sees, MHA_BOOL, 2, (size_t[]){T, T});
     mha_random_fill(&rows, 5, 1, -1.5f, 1.5f);
     for (size_t i = 0; i < T * T; i++)
         sees[i] = i % 3 != 1;
@@ -63,11 +65,20 @@ static void every_option_means_the_same(void **state)
 {
     (void)state;
     static const char *const none[] = {NULL};
-    const char *const options[][8] = {
-        {"--scale", "0.3"}, {"--softcap", "2"}, {"--rope", "half"}, {"--rope", "interleaved", "--rope-dim", "4", "--rope-base", "50"},
-        {"--window", "2,0"}, {"--position-offset", "2"}, {"--alibi"}, {"--sinks", sinks}, {"--mask", mask, "--mask-kind", "keeps"},
-        {"--mask", mask, "--mask-kind", "hides"}, {"--cu-seqlens", "0,3,7"}, {"--lengths", "3"}, {"--key-input", input, "--alibi"},
-        {"--alibi", "--sinks", sinks, "--cu-seqlens", "0,2,7", "--scale", "0.5"}};
+    const char *const options[][8] = {{"--scale", "0.3"},
+                                      {"--softcap", "2"},
+                                      {"--rope", "half"},
+                                      {"--rope", "interleaved", "--rope-dim", "4", "--rope-base", "50"},
+                                      {"--window", "2,0"},
+                                      {"--position-offset", "2"},
+                                      {"--alibi"},
+                                      {"--sinks", sinks},
+                                      {"--mask", mask, "--mask-kind", "keeps"},
+                                      {"--mask", mask, "--mask-kind", "hides"},
+                                      {"--cu-seqlens", "0,3,7"},
+                                      {"--lengths", "3"},
+                                      {"--key-input", input, "--alibi"},
+                                      {"--alibi", "--sinks", sinks, "--cu-seqlens", "0,2,7", "--scale", "0.5"}};
     const char *const commands[] = {"check", "diagnose"}, *const inputs[] = {input, unbatched};
     for (size_t i = 0; i < sizeof options / sizeof *options; i++)
         for (size_t c = 0; c < 2; c++)
@@ -90,9 +101,11 @@ static void a_stage_is_judged_as_well(void **state)
     char weights[700];
     snprintf(weights, sizeof weights, "%s:weights", other);
     assert_int_equal(run("check", input, "--expected", weights, (const char *const[]){"--stage", "weights", NULL}), 0);
-    assert_int_equal(run("diagnose", input, "--expected", weights, (const char *const[]){"--stage", "weights", NULL}), 0);
+    assert_int_equal(run("diagnose", input, "--expected", weights, (const char *const[]){"--stage", "weights", NULL}),
+                     0);
     assert_int_equal(run("check", input, "--expected", weights, (const char *const[]){"--stage", "masked", NULL}), 1);
-    assert_program_refuses(RUN("check", WEIGHTS, "--input", input, "--expected", weights), 2, "--expected*expected shape*found (1, 6, 7, 7)");
+    assert_program_refuses(RUN("check", WEIGHTS, "--input", input, "--expected", weights), 2,
+                           "--expected*expected shape*found (1, 6, 7, 7)");
     assert_program_refuses(RUN("check", WEIGHTS, "--input", input, "--expected", weights, "--stage", "wieghts"), 2,
                            "--stage: expected one of q, k, v*lse, found \"wieghts\"");
 }
@@ -104,7 +117,8 @@ static void what_is_missing_is_named(void **state)
     static const char *const commands[] = {"check", "diagnose"};
     for (size_t i = 0; i < 2; i++) {
         const char *c = commands[i];
-        assert_program_refuses(RUN(c, "--expected", output, "--input", input), 2, "--expected: expected --weights beside it");
+        assert_program_refuses(RUN(c, "--expected", output, "--input", input), 2,
+                               "--expected: expected --weights beside it");
         assert_program_refuses(RUN(c, "--expected", output, WEIGHTS), 2, "--expected: expected --input beside it");
         assert_program_refuses(RUN(c, WEIGHTS, "--input", input, "--expected", output, "case.safetensors"), 2,
                                "--expected: expected no case file beside it, found \"case.safetensors\"");

@@ -37,8 +37,12 @@ static const command commands[] = {
     {{"info", "--json"}, .output = NULL},
     {{"forward", LAYER, "--json"}, .timed = true},
     {{"forward", LAYER, "--output", "@out.npy", "--trace", "/dev/null"}, .output = "out.npy", .timed = true},
-    {{"forward", LAYER, "--path", "exact", "--trace", "@trace.safetensors"}, .output = "trace.safetensors", .timed = true},
-    {{"forward", LAYER, "--path", "blas", "--save-case", "@case.safetensors"}, .output = "case.safetensors", .timed = true},
+    {{"forward", LAYER, "--path", "exact", "--trace", "@trace.safetensors"},
+     .output = "trace.safetensors",
+     .timed = true},
+    {{"forward", LAYER, "--path", "blas", "--save-case", "@case.safetensors"},
+     .output = "case.safetensors",
+     .timed = true},
     {{"forward", "--weights", "weights/lookup/model.safetensors", "--seq", "4", "--threads", "1"}, .timed = true},
     {{"forward", LAYER, "--input", "-"}, .input = "input.npy", .timed = true},
     {{"params", "--d-model", "8", "--heads", "2", "--per-head"}, .output = NULL},
@@ -54,7 +58,8 @@ static const command commands[] = {
     {{"params", "--merged-qk", "--d-model", "8", "--heads", "2"}, .output = NULL},
     {{"forward", LAYER, "--merged-qk"}, .output = NULL},
     {{"params", "--weights", "weights/lookup/model.safetensors", "--per-head", "--seq", "3"}, .output = NULL},
-    {{"heads", "--config", "weights/lookup/config.json", "--heads", "1,2", "--run", "--seq", "2", "--threads", "1"}, .output = NULL},
+    {{"heads", "--config", "weights/lookup/config.json", "--heads", "1,2", "--run", "--seq", "2", "--threads", "1"},
+     .output = NULL},
     {{"forward", "--config", "weights/lookup/config.json", "--seq", "2", "--threads", "1"}, .timed = true},
     {{"forward", LAYER, "--dtype", "bf16", "--cache-dtype", "f16"}, .timed = true},
 };
@@ -114,7 +119,8 @@ static void child(const command *c, inject_mode mode, size_t at)
     char name[] = "mha", *argv[MAX_ARGS + 2] = {name};
     int argc = 1;
     for (; c->args[argc - 1]; argc++)
-        argv[argc] = (char *)(uintptr_t)(c->args[argc - 1][0] == '@' ? scratch_path(c->args[argc - 1] + 1) : c->args[argc - 1]);
+        argv[argc] =
+            (char *)(uintptr_t)(c->args[argc - 1][0] == '@' ? scratch_path(c->args[argc - 1] + 1) : c->args[argc - 1]);
     int in = open(c->input ? scratch_path(c->input) : "/dev/null", O_RDONLY);
     int out = open(scratch_path(".stdout"), O_WRONLY | O_CREAT | O_TRUNC, 0600);
     int err = open(scratch_path(".stderr"), O_WRONLY | O_CREAT | O_TRUNC, 0600);
@@ -139,7 +145,8 @@ static run run_command(const command *c, inject_mode mode, size_t at)
     if (pid == 0)
         child(c, mode, at);
     close(ends[1]);
-    if (read(ends[0], r.fired, sizeof r.fired) != sizeof r.fired || read(ends[0], &r.calls, sizeof r.calls) != sizeof r.calls)
+    if (read(ends[0], r.fired, sizeof r.fired) != sizeof r.fired ||
+        read(ends[0], &r.calls, sizeof r.calls) != sizeof r.calls)
         snprintf(r.fired, sizeof r.fired, "?");
     close(ends[0]);
     assert_int_equal(waitpid(pid, &status, 0), pid);
@@ -214,8 +221,8 @@ static void survives(const command *c)
             run r = run_command(c, (inject_mode)mode, at);
             const char *wrong = *r.fired ? judge(c, &r, &normal, (inject_mode)mode) : NULL;
             if (wrong)
-                fail_msg("mha%s: call %zu, a %s %s: %s; exit code %d, standard error: %s", line, at, modes[mode], r.fired,
-                         wrong, r.code, r.err);
+                fail_msg("mha%s: call %zu, a %s %s: %s; exit code %d, standard error: %s", line, at, modes[mode],
+                         r.fired, wrong, r.code, r.err);
             bool fired = *r.fired;
             run_free(&r);
             if (!fired)

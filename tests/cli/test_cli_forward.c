@@ -69,9 +69,12 @@ static void test_json_has_the_promised_keys(void **state)
     json_t *root = RUN_JSON(0, "forward", "--json", "--seed", "7");
     assert_keys(root, "config,path,threads,parameters,stages,total_ms,gflops,output");
     assert_keys(json_object_get(root, "config"), "d_model,heads,kv_heads,d_k,d_v,batch,seq,kv_seq,scale,seed,causal");
-    assert_keys(json_object_get(root, "parameters"), "total_parameters,attention_parameters,total_bytes,buffer_elements,storages");
-    assert_int_equal(json_integer_value(json_object_get(json_object_get(root, "parameters"), "total_parameters")), 2362368);
-    assert_int_equal(json_integer_value(json_object_get(json_object_get(root, "parameters"), "storages")), 8); /* packed or not */
+    assert_keys(json_object_get(root, "parameters"),
+                "total_parameters,attention_parameters,total_bytes,buffer_elements,storages");
+    assert_int_equal(json_integer_value(json_object_get(json_object_get(root, "parameters"), "total_parameters")),
+                     2362368);
+    assert_int_equal(json_integer_value(json_object_get(json_object_get(root, "parameters"), "storages")),
+                     8); /* packed or not */
     assert_int_equal(json_integer_value(json_object_get(json_object_get(root, "config"), "seed")), 7);
     json_t *output = json_object_get(root, "output"), *stages = json_object_get(root, "stages"), *stage;
     assert_keys(output, "shape,mean,rms,max_abs,finite");
@@ -133,7 +136,9 @@ static void test_text_tells_the_whole_story(void **state)
     program_free(&r);
     r = RUN("forward", "--causal", SMALL);
     assert_non_null(strstr(r.out, "query     0  looks at key 0 (100.0 %)\n"));
-    assert_non_null(strstr(r.out, "      0 |@@          | |@@          | |@@          | |@@          |\n")); /* nothing to the right of the diagonal */
+    assert_non_null(strstr( /* nothing to the right of the diagonal */
+        r.out,
+        "      0 |@@          | |@@          | |@@          | |@@          |\n"));
     program_free(&r);
     r = RUN("forward", "--quiet", SMALL);
     assert_int_equal(r.code + (int)r.out_size, 0);
@@ -194,8 +199,10 @@ static void test_inputs_from_files(void **state)
     /* two axes in, two axes out; "-" is standard input */
     const char *out = scratch("rows.npy");
     mha_file_tensor about;
-    program_result r = program_run_with(NULL, key, (const char *const[]){"forward", "--d-model", "24", "--heads", "4", "--input",
-                                                                         "-", "--output", out, "--path", "exact", "--quiet", NULL});
+    program_result r =
+        program_run_with(NULL, key,
+                         (const char *const[]){"forward", "--d-model", "24", "--heads", "4", "--input", "-", "--output",
+                                               out, "--path", "exact", "--quiet", NULL});
     assert_int_equal(r.code, 0);
     program_free(&r);
     free(read_tensor(out, NULL, &about));
@@ -223,11 +230,12 @@ static void test_masks_and_lengths_mean_what_they_say(void **state)
     write_tensor(keeps, "mask", &view);
     view = mha_view_of(add, MHA_F32, 1, (size_t[]){6});
     write_tensor(adds, "mask", &view);
-    const char *const requests[][4] = {
-        {"--mask", keeps, "--mask-kind", "keeps"}, {"--mask", adds, "--mask-kind", "additive"}, {"--lengths", "2", "--threads", "1"}};
+    const char *const requests[][4] = {{"--mask", keeps, "--mask-kind", "keeps"},
+                                       {"--mask", adds, "--mask-kind", "additive"},
+                                       {"--lengths", "2", "--threads", "1"}};
     for (size_t i = 0; i < 3; i++) {
-        program_result r = RUN("forward", SMALL, requests[i][0], requests[i][1], requests[i][2], requests[i][3], "--trace", trace,
-                               "--quiet");
+        program_result r = RUN("forward", SMALL, requests[i][0], requests[i][1], requests[i][2], requests[i][3],
+                               "--trace", trace, "--quiet");
         assert_int_equal(r.code, 0);
         program_free(&r);
         mha_file_tensor about;
@@ -236,14 +244,18 @@ static void test_masks_and_lengths_mean_what_they_say(void **state)
             assert_true(e % 6 < 2 ? weights[e] > 0 : weights[e] == 0);
         free(weights);
     }
-    assert_program_refuses(RUN("forward", SMALL, "--mask", keeps), 2, "--mask-kind: expected keeps or hides for a mask of BOOL");
-    assert_program_refuses(RUN("forward", SMALL, "--mask", adds, "--mask-kind", "hides"), 2, "--mask-kind: expected additive");
+    assert_program_refuses(RUN("forward", SMALL, "--mask", keeps), 2,
+                           "--mask-kind: expected keeps or hides for a mask of BOOL");
+    assert_program_refuses(RUN("forward", SMALL, "--mask", adds, "--mask-kind", "hides"), 2,
+                           "--mask-kind: expected additive");
     assert_program_refuses(RUN("forward", SMALL, "--mask-kind", "hides"), 2, "--mask-kind: expected --mask beside it");
     int64_t counts[6] = {1, 1, 0, 0, 0, 0};
     view = mha_view_of(counts, MHA_I64, 1, (size_t[]){6});
     write_tensor(keeps, "mask", &view);
-    assert_program_refuses(RUN("forward", SMALL, "--mask", keeps), 2, "--mask: expected floating-point numbers to add, or BOOL or U8 to keep or hide, found I64");
-    assert_program_refuses(RUN("forward", SMALL, "--mask", keeps, "--mask-kind", "keeps"), 2, "--mask: expected*found I64");
+    assert_program_refuses(RUN("forward", SMALL, "--mask", keeps), 2,
+                           "--mask: expected floating-point numbers to add, or BOOL or U8 to keep or hide, found I64");
+    assert_program_refuses(RUN("forward", SMALL, "--mask", keeps, "--mask-kind", "keeps"), 2,
+                           "--mask: expected*found I64");
     assert_program_refuses(RUN("forward", SMALL, "--lengths", "2,3"), 2, "--lengths: expected 1 numbers*found 2");
     assert_program_refuses(RUN("forward", SMALL, "--rope-base", "500000"), 2, "--rope-base: expected --rope beside it");
 }
@@ -260,8 +272,8 @@ static void test_a_trained_layer_gives_its_recorded_output(void **state)
     snprintf(trace, sizeof trace, "%s", scratch("lookup.safetensors"));
     snprintf(tensor[0], sizeof tensor[0], "%s:output", trace);
     snprintf(tensor[1], sizeof tensor[1], "%s:weights", trace);
-    program_result r = RUN("forward", "--weights", LOOKUP, "--input", "weights/lookup/recorded.safetensors:input", "--path",
-                           "exact", "--trace", trace);
+    program_result r = RUN("forward", "--weights", LOOKUP, "--input", "weights/lookup/recorded.safetensors:input",
+                           "--path", "exact", "--trace", trace);
     assert_int_equal(r.code, 0);
     assert_non_null(strstr(r.out, "as its config.json says"));
     assert_non_null(strstr(r.out, "6 heads x d_k 8"));
@@ -269,8 +281,10 @@ static void test_a_trained_layer_gives_its_recorded_output(void **state)
     program_free(&r);
     /* Both sides in float64 from the same float32 numbers: sums of 48 products of size up to 100 err by less
      * than 48 * 100 * 2^-53 = 6e-13. */
-    json_decref(RUN_JSON(0, "compare", tensor[0], "weights/lookup/recorded.safetensors:output64", "--atol", "1e-12", "--json"));
-    json_decref(RUN_JSON(0, "compare", tensor[1], "weights/lookup/recorded.safetensors:weights64", "--atol", "1e-12", "--json"));
+    json_decref(
+        RUN_JSON(0, "compare", tensor[0], "weights/lookup/recorded.safetensors:output64", "--atol", "1e-12", "--json"));
+    json_decref(RUN_JSON(0, "compare", tensor[1], "weights/lookup/recorded.safetensors:weights64", "--atol", "1e-12",
+                         "--json"));
     json_t *root = RUN_JSON(0, "forward", "--weights", LOOKUP, "--heads", "3", "--seq", "5", "--json");
     assert_int_equal(json_integer_value(json_object_get(json_object_get(root, "config"), "d_k")), 16);
     json_decref(root);
@@ -291,7 +305,8 @@ static void test_what_is_left_out_is_told(void **state)
 {
     (void)state;
     const char *bias = "T5 adds a bias per head and relative position to its scores, which is counted, not computed";
-    json_t *t5 = RUN_JSON(0, "forward", "--seq", "4", "--preset", "t5-small", "--json"), *gpt2 = RUN_JSON(0, "forward", "--seq", "4", "--preset", "gpt2", "--json"),
+    json_t *t5 = RUN_JSON(0, "forward", "--seq", "4", "--preset", "t5-small", "--json"),
+           *gpt2 = RUN_JSON(0, "forward", "--seq", "4", "--preset", "gpt2", "--json"),
            *none = RUN_JSON(0, "forward", "--seq", "4", "--json");
     assert_text(json_object_get(t5, "config"), "model", "t5");
     assert_text(json_object_get(t5, "config"), "caveat", bias);
@@ -312,27 +327,35 @@ static void test_what_is_left_out_is_told(void **state)
 static void test_layers_of_models(void **state)
 {
     (void)state;
-    json_t *root = RUN_JSON(0, "forward", "--preset", "gpt2", "--seq", "4", "--json"), *config = json_object_get(root, "config");
+    json_t *root = RUN_JSON(0, "forward", "--preset", "gpt2", "--seq", "4", "--json"),
+           *config = json_object_get(root, "config");
     assert_true(json_is_true(json_object_get(config, "causal")));
     assert_int_equal(json_integer_value(json_object_get(config, "heads")), 12);
-    assert_int_equal(json_integer_value(json_object_get(json_object_get(root, "parameters"), "total_parameters")), 2362368);
+    assert_int_equal(json_integer_value(json_object_get(json_object_get(root, "parameters"), "total_parameters")),
+                     2362368);
     json_decref(root);
-    root = RUN_JSON(0, "forward", "--preset", "qwen2-0.5b", "--seq", "4", "--json", "--layer", "model.layers.3.self_attn");
+    root =
+        RUN_JSON(0, "forward", "--preset", "qwen2-0.5b", "--seq", "4", "--json", "--layer", "model.layers.3.self_attn");
     config = json_object_get(root, "config");
     assert_int_equal(json_integer_value(json_object_get(config, "kv_heads")), 2);
     assert_true(json_is_true(json_object_get(config, "bias_q")) && json_is_false(json_object_get(config, "bias_o")));
-    assert_string_equal(json_string_value(json_object_get(json_array_get(json_object_get(root, "stages"), 3), "name")), "q_rot");
+    assert_string_equal(json_string_value(json_object_get(json_array_get(json_object_get(root, "stages"), 3), "name")),
+                        "q_rot");
     json_decref(root);
     program_result r = RUN("forward", "--config", "weights/lookup/config.json", "--seq", "4");
     assert_int_equal(r.code, 0);
     assert_non_null(strstr(r.out, "random, Xavier uniform"));
     assert_non_null(strstr(r.out, "6 heads x d_k 8"));
     program_free(&r);
-    assert_program_refuses(RUN("forward", "--preset", "gpt2", "--layer", "h.12.attn"), 2,
-                           "--layer: expected one of the 12 attention layers from h.0.attn to h.11.attn, found h.12.attn");
-    assert_program_refuses(RUN("forward", "--preset", "gpt2", "--d-k", "8"), 2, "--d-k: expected nothing beside --preset");
-    assert_program_refuses(RUN("forward", "--preset", "no-such-model"), 2, "--preset: expected one of *found 'no-such-model'");
-    assert_program_refuses(RUN("forward", "--preset", "gpt2", "--weights", LOOKUP), 2, "--preset: expected nothing beside --weights");
+    assert_program_refuses(
+        RUN("forward", "--preset", "gpt2", "--layer", "h.12.attn"), 2,
+        "--layer: expected one of the 12 attention layers from h.0.attn to h.11.attn, found h.12.attn");
+    assert_program_refuses(RUN("forward", "--preset", "gpt2", "--d-k", "8"), 2,
+                           "--d-k: expected nothing beside --preset");
+    assert_program_refuses(RUN("forward", "--preset", "no-such-model"), 2,
+                           "--preset: expected one of *found 'no-such-model'");
+    assert_program_refuses(RUN("forward", "--preset", "gpt2", "--weights", LOOKUP), 2,
+                           "--preset: expected nothing beside --weights");
 }
 
 static void test_weights_that_do_not_fit_the_request(void **state)
@@ -341,20 +364,25 @@ static void test_weights_that_do_not_fit_the_request(void **state)
     assert_program_refuses(RUN("forward", "--weights", LOOKUP, "--d-model", "48"), 2,
                            "--d-model: expected nothing beside --weights, whose file decides it");
     assert_program_refuses(RUN("forward", "--weights", LOOKUP, "--heads", "5"), 2, "48*5");
-    assert_program_refuses(RUN("forward", "--weights", LOOKUP, "--layer", "h.3.attn"), 2, "--layer: *expected one of '' (names without a prefix)*h.3.attn");
-    assert_program_refuses(RUN("forward", "--weights", "weights/lookup/recorded.safetensors"), 2, "recorded.safetensors");
+    assert_program_refuses(RUN("forward", "--weights", LOOKUP, "--layer", "h.3.attn"), 2,
+                           "--layer: *expected one of '' (names without a prefix)*h.3.attn");
+    assert_program_refuses(RUN("forward", "--weights", "weights/lookup/recorded.safetensors"), 2,
+                           "recorded.safetensors");
     assert_program_refuses(RUN("forward", "--weights", scratch("absent")), 2, "absent: expected a file, found none");
     assert_program_refuses(RUN("forward", "--layer", "h.0"), 2, "--layer: expected --weights beside it");
     /* alone in its directory, nothing says how many heads there are */
     char line[900];
     snprintf(line, sizeof line, "cp %s %s", LOOKUP, scratch("alone.safetensors"));
     assert_int_equal(system(line), 0);
-    assert_program_refuses(RUN("forward", "--weights", scratch("alone.safetensors")), 2, "--heads: expected their number");
-    json_t *root = RUN_JSON(0, "forward", "--weights", scratch("alone.safetensors"), "--heads", "6", "--json", "--seq", "4");
-    assert_true(json_is_false(json_object_get(json_object_get(root, "config"), "causal"))); /* names switch nothing on */
+    assert_program_refuses(RUN("forward", "--weights", scratch("alone.safetensors")), 2,
+                           "--heads: expected their number");
+    json_t *root =
+        RUN_JSON(0, "forward", "--weights", scratch("alone.safetensors"), "--heads", "6", "--json", "--seq", "4");
+    assert_true(
+        json_is_false(json_object_get(json_object_get(root, "config"), "causal"))); /* names switch nothing on */
     json_decref(root);
-    root = RUN_JSON(0, "forward", "--weights", scratch("alone.safetensors"), "--config", "weights/lookup/config.json", "--json",
-                    "--seq", "4");
+    root = RUN_JSON(0, "forward", "--weights", scratch("alone.safetensors"), "--config", "weights/lookup/config.json",
+                    "--json", "--seq", "4");
     assert_true(json_is_true(json_object_get(json_object_get(root, "config"), "causal")));
     json_decref(root);
 }
@@ -372,15 +400,18 @@ static void test_not_a_number_is_said_and_is_no(void **state)
     write_tensor(path, "x", &view);
     program_result r = RUN("forward", "--d-model", "8", "--heads", "2", "--input", path, "--json");
     assert_int_equal(r.code, 1);
-    assert_non_null(strstr(r.err, "mha forward: --input: expected finite numbers, found 1 NaN or infinite, the first at (0, 1, 3)"));
+    assert_non_null(strstr(
+        r.err, "mha forward: --input: expected finite numbers, found 1 NaN or infinite, the first at (0, 1, 3)"));
     json_t *root = json_loads(r.out, 0, NULL);
     assert_true(json_is_false(json_object_get(json_object_get(root, "output"), "finite")));
     assert_true(json_is_null(json_object_get(json_object_get(root, "output"), "max_abs")));
     json_decref(root);
     program_free(&r);
-    assert_program_refuses(RUN("forward", "--d-model", "8", "--heads", "2", "--input", path, "--quiet"), 1, "--input: expected finite");
+    assert_program_refuses(RUN("forward", "--d-model", "8", "--heads", "2", "--input", path, "--quiet"), 1,
+                           "--input: expected finite");
     /* NaN of the input is not excused by NaN that was asked for */
-    assert_program_refuses(RUN("forward", "--d-model", "8", "--heads", "2", "--input", path, "--quiet", "--empty-rows", "nan", "--lengths", "1"),
+    assert_program_refuses(RUN("forward", "--d-model", "8", "--heads", "2", "--input", path, "--quiet", "--empty-rows",
+                               "nan", "--lengths", "1"),
                            1, "--input: expected finite");
 }
 
@@ -398,7 +429,8 @@ static void test_truncated_files_are_refused(void **state)
         file = fopen(cut, "wb");
         fwrite(bytes, 1, n, file);
         fclose(file);
-        assert_program_refuses(RUN("forward", "--d-model", "24", "--heads", "4", "--input", cut, "--quiet"), 2, "cut.safetensors: ");
+        assert_program_refuses(RUN("forward", "--d-model", "24", "--heads", "4", "--input", cut, "--quiet"), 2,
+                               "cut.safetensors: ");
     }
 }
 
@@ -412,16 +444,19 @@ static void test_outputs_that_cannot_be_written(void **state)
     assert_false(exists(scratch("trace.npy")));
     const char *const written[] = {"--output", "--trace", "--save-case"};
     for (size_t i = 0; i < 3; i++) { /* before a run that may take long: nothing is on standard output yet */
-        assert_program_refuses(RUN("forward", SMALL, written[i], scratch("out.txt")), 2, "out.txt: expected a name that ends");
+        assert_program_refuses(RUN("forward", SMALL, written[i], scratch("out.txt")), 2,
+                               "out.txt: expected a name that ends");
         snprintf(nowhere, sizeof nowhere, "%s/none/out.safetensors", scratch("."));
         assert_program_refuses(RUN("forward", SMALL, written[i], nowhere), 3, "none/out.safetensors: ");
     }
-    assert_program_refuses(RUN("forward", SMALL, "--quiet", "--output", scratch("out.txt")), 2, "out.txt: expected a name that ends");
+    assert_program_refuses(RUN("forward", SMALL, "--quiet", "--output", scratch("out.txt")), 2,
+                           "out.txt: expected a name that ends");
     assert_false(exists(scratch("out.txt")));
     if (access("/dev/full", W_OK) == 0)
         assert_program_refuses(RUN("forward", SMALL, "--quiet", "--output", "/dev/full"), 3, "/dev/full: ");
     /* a request refused after the name was checked leaves nothing behind */
-    assert_program_refuses(RUN("forward", "--d-model", "512", "--heads", "12", "--output", scratch("never.npy")), 2, "512*12");
+    assert_program_refuses(RUN("forward", "--d-model", "512", "--heads", "12", "--output", scratch("never.npy")), 2,
+                           "512*12");
     assert_false(exists(scratch("never.npy")));
 }
 
@@ -430,7 +465,8 @@ static void test_more_than_the_machine_has_is_exit_3(void **state)
 {
     (void)state;
     assert_program_refuses(RUN("forward", "--seq", "100000000"), 3, "mha forward: no memory");
-    assert_program_refuses(RUN("forward", "--seq", "2000000000", "--batch", "2000000000"), 2, "expected arrays that fit in memory");
+    assert_program_refuses(RUN("forward", "--seq", "2000000000", "--batch", "2000000000"), 2,
+                           "expected arrays that fit in memory");
 }
 
 /* A file that may not grow is an error, not the end by a signal. */
@@ -462,10 +498,11 @@ static void test_a_limit_on_files_leaves_nothing_behind(void **state)
 static void test_names_near_the_one_asked_for(void **state)
 {
     (void)state;
-    assert_program_refuses(RUN("forward", "--weights", LOOKUP, "--input", "weights/lookup/recorded.safetensors:imput"), 2,
+    assert_program_refuses(RUN("forward", "--weights", LOOKUP, "--input", "weights/lookup/recorded.safetensors:imput"),
+                           2,
                            "recorded.safetensors: expected a tensor called \"imput\", found only near ones: input\n");
-    assert_program_refuses(RUN("forward", "--weights", LOOKUP, "--input", "weights/lookup/recorded.safetensors:put6"), 2,
-                           "found only near ones: output64\n");
+    assert_program_refuses(RUN("forward", "--weights", LOOKUP, "--input", "weights/lookup/recorded.safetensors:put6"),
+                           2, "found only near ones: output64\n");
     assert_program_refuses(RUN("forward", "--weights", LOOKUP, "--input", "weights/lookup/recorded.safetensors:x"), 2,
                            "expected a tensor called \"x\", found none near it: tokens, ");
 }
@@ -474,15 +511,18 @@ static void test_names_near_the_one_asked_for(void **state)
 static void test_layers_are_named_by_a_part(void **state)
 {
     (void)state;
-    static const char *const parts[] = {"h.3.attn", "h.3.attn.", "h.3", "3"}, *const none[] = {"h", "attn", "12", "h.1.a", ""};
+    static const char *const parts[] = {"h.3.attn", "h.3.attn.", "h.3", "3"}, *const none[] = {"h", "attn", "12",
+                                                                                               "h.1.a", ""};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        program_result r = RUN("forward", "--preset", "gpt2", "--layer", parts[i], "--seq", "2", "--path", "exact", "--threads", "1");
+        program_result r =
+            RUN("forward", "--preset", "gpt2", "--layer", parts[i], "--seq", "2", "--path", "exact", "--threads", "1");
         assert_int_equal(r.code, 0);
         assert_non_null(strstr(r.out, "h.3.attn"));
         program_free(&r);
     }
     for (size_t i = 0; i < sizeof none / sizeof *none; i++)
-        assert_program_refuses(RUN("forward", "--preset", "gpt2", "--layer", none[i], "--seq", "2"), 2, "--layer: expected");
+        assert_program_refuses(RUN("forward", "--preset", "gpt2", "--layer", none[i], "--seq", "2"), 2,
+                               "--layer: expected");
 }
 
 static void test_one_name_is_not_written_twice(void **state)
@@ -505,8 +545,10 @@ static void test_one_name_is_not_written_twice(void **state)
     assert_int_equal(r.code, 0);
     assert_true(exists(path) && exists(other));
     program_free(&r);
-    assert_program_refuses(RUN("forward", SMALL, "--trace", "a.npy"), 2, "--trace: expected a name that ends in .safetensors, found a.npy\n");
-    assert_program_refuses(RUN("forward", SMALL, "--save-case", "a.npy"), 2, "--save-case: expected a name that ends in .safetensors");
+    assert_program_refuses(RUN("forward", SMALL, "--trace", "a.npy"), 2,
+                           "--trace: expected a name that ends in .safetensors, found a.npy\n");
+    assert_program_refuses(RUN("forward", SMALL, "--save-case", "a.npy"), 2,
+                           "--save-case: expected a name that ends in .safetensors");
 }
 
 /* Bytes for another program: no text around them. A safetensors file begins with the length of its header, then "{". */
@@ -541,8 +583,8 @@ static void test_a_path_that_cannot_says_why(void **state)
     json_t *root = RUN_JSON(0, "forward", "--json", SMALL, "--path", "blas", "--causal");
     assert_string_equal(json_string_value(json_object_get(root, "path")), "blas");
     json_decref(root);
-    root = RUN_JSON(0, "forward", "--json", SMALL, "--path", "exact", "--window", "2,-1", "--softcap", "30", "--scale", "0.5",
-                    "--rope", "half", "--rope-dim", "4", "--position-offset", "-1", "--empty-rows", "zero");
+    root = RUN_JSON(0, "forward", "--json", SMALL, "--path", "exact", "--window", "2,-1", "--softcap", "30", "--scale",
+                    "0.5", "--rope", "half", "--rope-dim", "4", "--position-offset", "-1", "--empty-rows", "zero");
     assert_string_equal(json_string_value(json_object_get(root, "path")), "exact");
     assert_true(json_real_value(json_object_get(json_object_get(root, "config"), "scale")) == 0.5);
     json_t *stages = json_object_get(root, "stages");

@@ -63,8 +63,14 @@ static void test_help_in_every_spelling(void **state)
     says(RUN("help"), 0, "Commands");
     static const struct {
         const char *name, *text;
-    } topics[] = {{"inert", "b_K"}, {"storage", "alias"}, {"derived", "--no-pack"}, {"stage", "present_value"}, {"paths", "float64"},
-                  {"masks", "--cu-seqlens"}, {"case", "expected.output, output"}, {"variants", "causal-top-left"}};
+    } topics[] = {{"inert", "b_K"},
+                  {"storage", "alias"},
+                  {"derived", "--no-pack"},
+                  {"stage", "present_value"},
+                  {"paths", "float64"},
+                  {"masks", "--cu-seqlens"},
+                  {"case", "expected.output, output"},
+                  {"variants", "causal-top-left"}};
     program_result all = RUN("help");
     for (size_t i = 0; i < sizeof topics / sizeof *topics; i++) {
         says(RUN("help", topics[i].name), 0, topics[i].text);
@@ -167,24 +173,25 @@ static void test_completion_for_bash(void **state)
     assert_program_refuses(RUN("completion", "tcsh"), 2, "expected bash, zsh or fish*found \"tcsh\"");
     assert_program_refuses(RUN("completion"), 2, "expected SHELL*found nothing");
     run_completion_script("bash", "",
-        "offers() { local wanted=$1; shift; COMP_WORDS=(\"$@\"); COMP_CWORD=$(($# - 1)); _mha\n"
-        "  test \"${COMPREPLY[*]}\" = \"$wanted\" || { echo \"$*: expected $wanted, found ${COMPREPLY[*]}\"; exit 1; }; }\n"
-        "offers params mha para\n"
-        "offers --d-model mha params --d-m\n"
-        "offers interleaved mha forward --rope i\n"
-        "offers gpt2-large mha params --preset gpt2-l\n"
-        "offers params mha help par\n"
-        "offers inert mha help ine\n"
-        "offers 'bash zsh fish' mha completion ''\n"
-        "offers 'f32 f16 bf16' mha bench --dtype ''\n"
-        "offers 'f32 f64 f16 bf16' mha forward --dtype ''\n"
-        "offers 'weights weights_mean' mha check --stage weights\n"
-        "offers 'bert1x128 bert1x512' mha bench --shape bert1\n"
-        "offers 'avx512 avx2' mha forward --isa avx\n"
-        "offers 'exact' mha check --path e\n"
-        "offers tests/vectors mha check tests/vec\n"
-        "offers weights/lookup mha forward --weights weights/lo\n"
-        "offers '' mha forward --seq ''\n");
+                          "offers() { local wanted=$1; shift; COMP_WORDS=(\"$@\"); COMP_CWORD=$(($# - 1)); _mha\n"
+                          "  test \"${COMPREPLY[*]}\" = \"$wanted\" || { echo \"$*: expected $wanted, found "
+                          "${COMPREPLY[*]}\"; exit 1; }; }\n"
+                          "offers params mha para\n"
+                          "offers --d-model mha params --d-m\n"
+                          "offers interleaved mha forward --rope i\n"
+                          "offers gpt2-large mha params --preset gpt2-l\n"
+                          "offers params mha help par\n"
+                          "offers inert mha help ine\n"
+                          "offers 'bash zsh fish' mha completion ''\n"
+                          "offers 'f32 f16 bf16' mha bench --dtype ''\n"
+                          "offers 'f32 f64 f16 bf16' mha forward --dtype ''\n"
+                          "offers 'weights weights_mean' mha check --stage weights\n"
+                          "offers 'bert1x128 bert1x512' mha bench --shape bert1\n"
+                          "offers 'avx512 avx2' mha forward --isa avx\n"
+                          "offers 'exact' mha check --path e\n"
+                          "offers tests/vectors mha check tests/vec\n"
+                          "offers weights/lookup mha forward --weights weights/lo\n"
+                          "offers '' mha forward --seq ''\n");
 }
 
 /* The functions that zsh's completion system provides stand here as ones that print what they are given. */
@@ -257,7 +264,8 @@ static void test_commands_are_refused_by_name(void **state)
 static void test_options_are_refused_by_name(void **state)
 {
     (void)state;
-    assert_program_refuses(RUN("params", "--d-modle", "512"), 2, "mha params: --d-modle: unknown option; did you mean --d-model?");
+    assert_program_refuses(RUN("params", "--d-modle", "512"), 2,
+                           "mha params: --d-modle: unknown option; did you mean --d-model?");
     assert_program_refuses(RUN("params", "--frobnicate"), 2, "--frobnicate: unknown option");
     assert_program_refuses(RUN("params", "--frobnicate=3"), 2, "mha params: --frobnicate: unknown option");
     assert_program_refuses(RUN("params", "-x"), 2, "-x: unknown option");
@@ -285,25 +293,33 @@ static void test_numbers_are_read_strictly(void **state)
     static const char *const wrong[] = {"",  " 8",    "8 ",  "+8",  "8x",  "0x8", "8.0", "eight",
                                         "0", "-8", "1e3", "99999999999999999999", "8,8"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
-        assert_program_refuses(RUN("params", "--heads", wrong[i]), 2, "mha params: --heads: expected a whole number from 1 to 2147483647, found \"");
-    assert_program_refuses(RUN("forward", "--threads", "1025"), 2, "--threads: expected a whole number from 1 to 1024, found \"1025\"");
+        assert_program_refuses(RUN("params", "--heads", wrong[i]), 2,
+                               "mha params: --heads: expected a whole number from 1 to 2147483647, found \"");
+    assert_program_refuses(RUN("forward", "--threads", "1025"), 2,
+                           "--threads: expected a whole number from 1 to 1024, found \"1025\"");
     assert_program_refuses(RUN("forward", "--scale", "nan"), 2, "--scale: expected a finite number, found \"nan\"");
     assert_program_refuses(RUN("forward", "--scale", "1e999"), 2, "--scale: expected a finite number");
     assert_program_refuses(RUN("forward", "--softcap", "1e-400"), 2,
                            "--softcap: expected a number that a double can hold, at least 0, found \"1e-400\"");
     assert_program_refuses(RUN("forward", "--scale", "-1e-400"), 2,
                            "--scale: expected a number that a double can hold");
-    assert_program_refuses(RUN("forward", "--scale", "1e300"), 2, "--scale: expected a number that float can hold*found 1e+300");
-    says(RUN("forward", "--d-model", "8", "--heads", "2", "--seq", "3", "--rope", "half", "--rope-base", "1e300"), 0, "base 1e+300");
+    assert_program_refuses(RUN("forward", "--scale", "1e300"), 2,
+                           "--scale: expected a number that float can hold*found 1e+300");
+    says(RUN("forward", "--d-model", "8", "--heads", "2", "--seq", "3", "--rope", "half", "--rope-base", "1e300"), 0,
+         "base 1e+300");
     assert_program_refuses(RUN("forward", "--scale", "1 "), 2, "--scale: expected a finite number");
     assert_program_refuses(RUN("forward", "--softcap", "-1"), 2, "--softcap: expected a finite number, at least 0");
-    assert_program_refuses(RUN("forward", "--window", "3"), 2, "--window: expected two whole numbers with a comma between*found \"3\"");
+    assert_program_refuses(RUN("forward", "--window", "3"), 2,
+                           "--window: expected two whole numbers with a comma between*found \"3\"");
     assert_program_refuses(RUN("forward", "--window", "3,-2"), 2, "--window: expected*at least -1, found \"3,-2\"");
     assert_program_refuses(RUN("forward", "--window", "3,2,1"), 2, "--window: expected");
-    assert_program_refuses(RUN("heads", "--heads", "1,,2"), 2, "--heads: expected whole numbers between commas from 1 to");
+    assert_program_refuses(RUN("heads", "--heads", "1,,2"), 2,
+                           "--heads: expected whole numbers between commas from 1 to");
     assert_program_refuses(RUN("heads", "--heads", "1,2,"), 2, "--heads: expected whole numbers between commas");
-    assert_program_refuses(RUN("forward", "--path", "slow"), 2, "--path: expected auto or fast or blas or exact, found \"slow\"");
-    assert_program_refuses(RUN("forward", "--rope", "inter"), 2, "--rope: expected interleaved or half, found \"inter\"");
+    assert_program_refuses(RUN("forward", "--path", "slow"), 2,
+                           "--path: expected auto or fast or blas or exact, found \"slow\"");
+    assert_program_refuses(RUN("forward", "--rope", "inter"), 2,
+                           "--rope: expected interleaved or half, found \"inter\"");
 }
 
 static void test_widths_that_do_not_fit_name_the_numbers(void **state)
@@ -313,14 +329,18 @@ static void test_widths_that_do_not_fit_name_the_numbers(void **state)
     assert_program_refuses(RUN("params", "--heads", "12", "--kv-heads", "5"), 2, "--kv-heads: *12*5");
     assert_program_refuses(RUN("params", "--bias", "--no-bias"), 2, "found both");
     /* at once, before any memory is asked for */
-    assert_program_refuses(RUN("params", "--d-model", "2147483648", "--heads", "1"), 2, "--d-model: expected*2147483647*\"2147483648\"");
+    assert_program_refuses(RUN("params", "--d-model", "2147483648", "--heads", "1"), 2,
+                           "--d-model: expected*2147483647*\"2147483648\"");
     assert_program_refuses(RUN("forward", "--d-k", "4294967296"), 2, "--d-k: expected*2147483647*\"4294967296\"");
-    assert_program_refuses(RUN("forward", "--d-k", "200000000"), 2, "--d-k: expected at most 2147483647*found 12 x 200000000");
-    assert_program_refuses(RUN("heads", "--d-v", "2147483647", "--heads", "2"), 2, "--d-v: expected at most 2147483647*found 2 x");
+    assert_program_refuses(RUN("forward", "--d-k", "200000000"), 2,
+                           "--d-k: expected at most 2147483647*found 12 x 200000000");
+    assert_program_refuses(RUN("heads", "--d-v", "2147483647", "--heads", "2"), 2,
+                           "--d-v: expected at most 2147483647*found 2 x");
     assert_program_refuses(RUN("forward", "--seq", "1099511627776"), 2, "--seq: expected*2147483647");
     assert_program_refuses(RUN("heads", "--batch", "1099511627776"), 2, "--batch: expected*2147483647");
     /* 4 TB: counted all the same, but not filled */
-    assert_program_refuses(RUN("forward", "--d-model", "500000", "--heads", "1"), 3, "bytes of memory for the weights, found");
+    assert_program_refuses(RUN("forward", "--d-model", "500000", "--heads", "1"), 3,
+                           "bytes of memory for the weights, found");
 }
 
 static void test_counting_writes_no_weight(void **state)
@@ -344,11 +364,15 @@ static void test_errors_hold_no_control_characters(void **state)
 static void test_numbers_beyond_64_bits_are_told_the_limit(void **state)
 {
     (void)state;
-    assert_program_refuses(RUN("forward", "--seed", "18446744073709551615"), 2,
-                           "--seed: expected a whole number, at least 0 and below 2^63, found \"18446744073709551615\"");
-    assert_program_refuses(RUN("forward", "--seed", "-1"), 2, "--seed: expected a whole number, at least 0, found \"-1\"");
-    assert_program_refuses(RUN("forward", "--position-offset", "9223372036854775808"), 2, "from -2^63 to 2^63 - 1, found");
-    json_t *root = RUN_JSON(0, "forward", "--d-model", "8", "--heads", "2", "--seq", "2", "--seed", "9223372036854775807", "--json");
+    assert_program_refuses(
+        RUN("forward", "--seed", "18446744073709551615"), 2,
+        "--seed: expected a whole number, at least 0 and below 2^63, found \"18446744073709551615\"");
+    assert_program_refuses(RUN("forward", "--seed", "-1"), 2,
+                           "--seed: expected a whole number, at least 0, found \"-1\"");
+    assert_program_refuses(RUN("forward", "--position-offset", "9223372036854775808"), 2,
+                           "from -2^63 to 2^63 - 1, found");
+    json_t *root = RUN_JSON(0, "forward", "--d-model", "8", "--heads", "2", "--seq", "2", "--seed",
+                            "9223372036854775807", "--json");
     assert_int_equal(json_integer_value(json_object_get(json_object_get(root, "config"), "seed")), INT64_MAX);
     json_decref(root);
 }
@@ -363,7 +387,8 @@ static void test_file_and_tensor_are_named_once(void **state)
     bytes_zeros(&b, 4);
     const char *path = scratch_take("torn.safetensors", &b);
     char line[500];
-    snprintf(line, sizeof line, "mha params: %s: a: expected 8 bytes for (2,) of F32, found data_offsets of 4 bytes (byte 9)\n", path);
+    snprintf(line, sizeof line,
+             "mha params: %s: a: expected 8 bytes for (2,) of F32, found data_offsets of 4 bytes (byte 9)\n", path);
     program_result r = RUN("params", "--weights", path);
     assert_int_equal(r.code, 2);
     assert_string_equal(r.err, line);
@@ -375,11 +400,13 @@ static void test_output_that_cannot_be_written_is_exit_3(void **state)
     (void)state;
     if (access("/dev/full", W_OK) != 0)
         skip_because("there is no /dev/full to write to");
-    const char *const *commands[] = {(const char *const[]){"params", NULL}, (const char *const[]){"params", "--json", NULL},
-                                     (const char *const[]){"--help", NULL},  (const char *const[]){"help", "forward", NULL},
-                                     (const char *const[]){"info", NULL},    (const char *const[]){"--version", NULL}};
+    const char *const *commands[] = {
+        (const char *const[]){"params", NULL}, (const char *const[]){"params", "--json", NULL},
+        (const char *const[]){"--help", NULL}, (const char *const[]){"help", "forward", NULL},
+        (const char *const[]){"info", NULL},   (const char *const[]){"--version", NULL}};
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
-        assert_program_refuses(program_run_with("/dev/full", NULL, commands[i]), 3, "standard output: No space left on device");
+        assert_program_refuses(program_run_with("/dev/full", NULL, commands[i]), 3,
+                               "standard output: No space left on device");
 }
 
 static void test_text_to_a_file_has_no_colours(void **state)
@@ -409,7 +436,8 @@ static void test_info(void **state)
     assert_string_equal(json_string_value(json_object_get(info, "isa")), "scalar");
     json_decref(info);
     says(RUN("info"), 0, "instruction set");
-    assert_program_refuses(RUN("info", "--isa", "mmx"), 2, "--isa: expected one this machine has (*scalar), found \"mmx\"");
+    assert_program_refuses(RUN("info", "--isa", "mmx"), 2,
+                           "--isa: expected one this machine has (*scalar), found \"mmx\"");
     program_result quiet = RUN("info", "--quiet");
     assert_int_equal(quiet.code, 0);
     assert_int_equal(quiet.out_size, 0);

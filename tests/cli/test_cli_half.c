@@ -101,7 +101,8 @@ static void the_table_shows_the_type_and_its_bytes(void **state)
         json_int_t bytes;
     } types[] = {{"f32", "F32", 4}, {"f64", "F64", 8}, {"f16", "F16", 2}, {"bf16", "BF16", 2}};
     for (size_t t = 0; t < 4; t++) {
-        json_t *root = RUN_JSON(0, "params", "--json", "--d-model", "48", "--heads", "4", "--dtype", types[t].option), *row;
+        json_t *root = RUN_JSON(0, "params", "--json", "--d-model", "48", "--heads", "4", "--dtype", types[t].option),
+               *row;
         size_t i;
         json_array_foreach(json_object_get(root, "tensors"), i, row)
         {
@@ -147,15 +148,17 @@ static double real(const json_t *row, const char *key)
 static void bench_counts_the_bytes_it_reads(void **state)
 {
     (void)state;
-    json_t *root = RUN_JSON(0, "bench", "--json", "--shape", "2,1,300,32,4", "--part", "all", "--rounds", "1", "--threads", "1",
-                            "--dtype", "f16", "--cache-dtype", "bf16"), *row;
+    json_t *root = RUN_JSON(0, "bench", "--json", "--shape", "2,1,300,32,4", "--part", "all", "--rounds", "1",
+                            "--threads", "1", "--dtype", "f16", "--cache-dtype", "bf16"),
+           *row;
     size_t i;
     const double cache = 2.0 * 2 * 300 * 32 * 2, weights = 4.0 * 32 * 32 * 2;
     assert_int_equal(json_array_size(json_object_get(root, "rows")), 6);
     json_array_foreach(json_object_get(root, "rows"), i, row)
     {
         const bool core = strcmp(text(row, "part"), "core") == 0, proj = strcmp(text(row, "part"), "proj") == 0;
-        const double bytes = (proj ? 0 : cache) + (core ? 0 : weights), found = real(row, "gbs") * real(row, "ms_min") * 1e6;
+        const double bytes = (proj ? 0 : cache) + (core ? 0 : weights),
+                     found = real(row, "gbs") * real(row, "ms_min") * 1e6;
         assert_true(fabs(found - bytes) <= 0.01 * bytes); /* times are rounded to the nanosecond */
         assert_true(real(row, "error_of_bound") <= 1);
         if (core)
@@ -168,13 +171,14 @@ static void bench_counts_the_bytes_it_reads(void **state)
             assert_string_equal(text(row, "cache_dtype"), "BF16");
     }
     json_decref(root);
-    root = RUN_JSON(0, "bench", "--json", "--shape", "1,9,9,32,4", "--part", "layer", "--rounds", "1", "--threads", "1");
+    root =
+        RUN_JSON(0, "bench", "--json", "--shape", "1,9,9,32,4", "--part", "layer", "--rounds", "1", "--threads", "1");
     row = json_array_get(json_object_get(root, "rows"), 0);
     assert_string_equal(text(row, "weights_dtype"), "F32");
     assert_true(json_is_null(json_object_get(row, "cache_dtype"))); /* it does not decode */
     json_decref(root);
-    program_result r = RUN("bench", "--shape", "1,1,20,32,4", "--rounds", "1", "--threads", "1", "--csv", "--cache-dtype", "f16",
-                           "--part", "layer", "--path", "fast");
+    program_result r = RUN("bench", "--shape", "1,1,20,32,4", "--rounds", "1", "--threads", "1", "--csv",
+                           "--cache-dtype", "f16", "--part", "layer", "--path", "fast");
     assert_non_null(strstr(r.out, ",F32,F16\n"));
     program_free(&r);
 }
@@ -184,10 +188,12 @@ static void what_is_refused(void **state)
     (void)state;
     assert_program_refuses(RUN("forward", SMALL, "--cache-dtype", "f64"), 2, "--cache-dtype*f32 or f16 or bf16*f64");
     assert_program_refuses(RUN("forward", SMALL, "--dtype", "int8"), 2, "--dtype*int8");
-    assert_program_refuses(RUN("bench", "--shape", "1,1,20,32,4", "--dtype", "f64"), 2, "--dtype*f32 or f16 or bf16*f64");
+    assert_program_refuses(RUN("bench", "--shape", "1,1,20,32,4", "--dtype", "f64"), 2,
+                           "--dtype*f32 or f16 or bf16*f64");
     assert_program_refuses(RUN("forward", SMALL, "--cache-dtype", "f16", "--save-case", scratch("c.safetensors")), 2,
                            "--cache-dtype*--save-case");
-    assert_program_refuses(RUN("forward", SMALL, "--merged-qk", "--cache-dtype", "f16"), 2, "--cache-dtype*--merged-qk");
+    assert_program_refuses(RUN("forward", SMALL, "--merged-qk", "--cache-dtype", "f16"), 2,
+                           "--cache-dtype*--merged-qk");
 }
 
 int main(void)

@@ -62,15 +62,18 @@ static void presets_have_their_published_totals(void **state)
 static void presets_are_listed(void **state)
 {
     (void)state;
-    json_t *root = RUN_JSON(0, "params", "--preset", "list", "--json"), *presets = json_object_get(root, "presets"), *preset;
-    program_result table = RUN("params", "--preset", "list"), csv = RUN("params", "--preset", "list", "--format", "csv");
+    json_t *root = RUN_JSON(0, "params", "--preset", "list", "--json"), *presets = json_object_get(root, "presets"),
+           *preset;
+    program_result table = RUN("params", "--preset", "list"),
+                   csv = RUN("params", "--preset", "list", "--format", "csv");
     assert_int_equal(table.code, 0);
     assert_string_equal(table.err, "");
     assert_non_null(strstr(csv.out, "\ngpt2-large,GPT-2,GPT2LMHeadModel,1280,20,20,64,36,774030080\n"));
     size_t i, lines = 0;
     json_array_foreach(presets, i, preset)
     {
-        static const char *const same[] = {"model_type", "class", "d_model", "heads", "kv_heads", "d_k", "attention_layers"};
+        static const char *const same[] = {"model_type", "class", "d_model",         "heads",
+                                           "kv_heads",   "d_k",   "attention_layers"};
         const char *name = json_string_value(json_object_get(preset, "name"));
         char start[64], path[120];
         snprintf(start, sizeof start, "\n  %s ", name);
@@ -86,7 +89,8 @@ static void presets_are_listed(void **state)
     for (const char *line = table.out; *line; line += strcspn(line, "\n") + 1)
         lines++;
     assert_int_equal(lines, i + 1);
-    program_result others[] = {RUN("forward", "--preset", "list"), RUN("heads", "--preset", "list"), RUN("forward", "--preset", "list", "--quiet")};
+    program_result others[] = {RUN("forward", "--preset", "list"), RUN("heads", "--preset", "list"),
+                               RUN("forward", "--preset", "list", "--quiet")};
     assert_string_equal(others[0].out, table.out);
     assert_string_equal(others[1].out, table.out);
     assert_string_equal(others[2].out, "");
@@ -96,9 +100,12 @@ static void presets_are_listed(void **state)
     }
     program_free(&table);
     program_free(&csv);
-    assert_program_refuses(RUN("params", "--preset", "list", "--heads", "4"), 2, "--heads: expected nothing beside --preset list");
-    assert_program_refuses(RUN("forward", "--output", "x.npy", "--preset", "list"), 2, "--output: expected nothing beside --preset list");
-    assert_program_refuses(RUN("params", "--preset", "list", "--json", "--format", "csv"), 2, "--format: expected json beside --json");
+    assert_program_refuses(RUN("params", "--preset", "list", "--heads", "4"), 2,
+                           "--heads: expected nothing beside --preset list");
+    assert_program_refuses(RUN("forward", "--output", "x.npy", "--preset", "list"), 2,
+                           "--output: expected nothing beside --preset list");
+    assert_program_refuses(RUN("params", "--preset", "list", "--json", "--format", "csv"), 2,
+                           "--format: expected json beside --json");
     json_decref(root);
 }
 
@@ -194,7 +201,8 @@ static void requests_without_meaning_are_refused(void **state)
     assert_program_refuses(RUN("heads", "--preset", "nope"), 2, "--preset*'nope'");
 }
 
-/* What is wrong in a configuration is said of the file, by the file's own names; of an option only where one was given. */
+/* What is wrong in a configuration is said of the file, by the file's own names; of an option only
+ * where one was given. */
 static void configurations_are_blamed_for_themselves(void **state)
 {
     (void)state;
@@ -204,7 +212,8 @@ static void configurations_are_blamed_for_themselves(void **state)
     assert_program_refuses(RUN("params", "--config", config, "--heads", "7"), 2, "--heads: *768*7 heads");
     assert_program_refuses(RUN("forward", "--config", config), 2, "blamed.json: *768*5 heads");
     assert_program_refuses(RUN("heads", "--config", config, "--heads", "7"), 2, "--heads: *768*7 heads");
-    assert_program_refuses(RUN("forward", "--weights", "weights/lookup/model.safetensors", "--config", config), 2, "blamed.json: *768*5 heads");
+    assert_program_refuses(RUN("forward", "--weights", "weights/lookup/model.safetensors", "--config", config), 2,
+                           "blamed.json: *768*5 heads");
     write_text(config, "{\"model_type\": \"llama\", \"num_key_value_heads\": 5}");
     assert_program_refuses(RUN("params", "--config", config), 2, "blamed.json: kv_heads: *32 heads, found 5");
     assert_program_refuses(RUN("params", "--config", config, "--kv-heads", "7"), 2, "--kv-heads: *32 heads, found 7");
@@ -212,7 +221,8 @@ static void configurations_are_blamed_for_themselves(void **state)
     assert_program_refuses(RUN("params", "--config", config), 2, "blamed.json: architectures: *'BertForFun'");
     assert_program_refuses(RUN("params", "--config", config, "--class", "Fun"), 2, "--class: *'Fun'");
     write_text(config, "{\"model_type\": \"bert\", \"num_hidden_layers\": 0}");
-    assert_program_refuses(RUN("forward", "--config", config), 2, "--config: expected a model with attention layers, found none");
+    assert_program_refuses(RUN("forward", "--config", config), 2,
+                           "--config: expected a model with attention layers, found none");
 }
 
 static void files_are_listed_and_held_against_their_configs(void **state)
@@ -260,16 +270,19 @@ static void head_counts_of_models_are_compared(void **state)
         const char *preset, *asked;
         long long own;
         size_t rows;
-    } models[] = {{"llama-2-70b", NULL, 64, 4}, {"gpt2", "1,2", 12, 3}, {"gpt2", "12,6", 12, 2}, {"t5-11b", NULL, 128, 11}};
+    } models[] = {
+        {"llama-2-70b", NULL, 64, 4}, {"gpt2", "1,2", 12, 3}, {"gpt2", "12,6", 12, 2}, {"t5-11b", NULL, 128, 11}};
     for (size_t m = 0; m < 4; m++) { /* the model's own head count is always among the rows, and marked */
-        program_result r = RUN("heads", "--preset", models[m].preset, "--json", models[m].asked ? "--heads" : NULL, models[m].asked);
+        program_result r =
+            RUN("heads", "--preset", models[m].preset, "--json", models[m].asked ? "--heads" : NULL, models[m].asked);
         root = json_loads(r.out, 0, NULL);
         json_t *list = json_object_get(root, "rows"), *one;
         size_t at, marked = 0;
         assert_int_equal(json_array_size(list), models[m].rows);
         json_array_foreach(list, at, one)
         {
-            assert_int_equal(json_is_true(json_object_get(one, "own")), json_integer_value(json_object_get(one, "heads")) == models[m].own);
+            assert_int_equal(json_is_true(json_object_get(one, "own")),
+                             json_integer_value(json_object_get(one, "heads")) == models[m].own);
             marked += json_is_true(json_object_get(one, "own"));
         }
         assert_int_equal(marked, 1);
@@ -284,8 +297,8 @@ static void head_counts_of_models_are_compared(void **state)
     json_decref(root);
     const char *config = scratch("small.json");
     write_text(config,
-               "{\"model_type\": \"bert\", \"hidden_size\": 24, \"num_attention_heads\": 2, \"intermediate_size\": 48, "
-               "\"num_hidden_layers\": 2}");
+               "{\"model_type\": \"bert\", \"hidden_size\": 24, \"num_attention_heads\": 2, \"intermediate_size\": "
+               "48, \"num_hidden_layers\": 2}");
     root = RUN_JSON(0, "heads", "--config", config, "--run", "--seq", "5", "--json");
     json_array_foreach(json_object_get(root, "rows"), i, row)
         assert_true(json_real_value(json_object_get(row, "output_max_abs")) > 0);

@@ -47,7 +47,8 @@ static void test_rows_add_up_and_have_their_keys(void **state)
 {
     (void)state;
     json_t *root = RUN_JSON(0, "params", "--format", "json");
-    assert_keys(root, "total_parameters,attention_parameters,total_bytes,buffer_elements,inert_elements,storages,tensors");
+    assert_keys(root,
+                "total_parameters,attention_parameters,total_bytes,buffer_elements,inert_elements,storages,tensors");
     assert_int_equal(number(root, "storages"), 8);
     assert_int_equal(number(root, "inert_elements"), 768);
     assert_int_equal(number(root, "buffer_elements"), 0);
@@ -88,7 +89,8 @@ static void test_per_head_slices(void **state)
                     {"b_K", 2, {6, 0}, 6, 6},        {"W_V", 2, {24, 6}, 6, 144}, {"b_V", 2, {6, 0}, 6, 6},
                     {"W_O", 4, {6, 24}, 6 * 24, 144}, {"b_O", 0, {0, 0}, 0, 0}};
     for (size_t t = 0; t < 8; t++) {
-        json_t *row = json_array_get(json_object_get(root, "tensors"), t), *heads = json_object_get(row, "heads"), *head;
+        json_t *row = json_array_get(json_object_get(root, "tensors"), t), *heads = json_object_get(row, "heads"),
+               *head;
         assert_string_equal(json_string_value(json_object_get(row, "name")), expected[t].name);
         assert_int_equal(json_array_size(heads), expected[t].heads);
         size_t i;
@@ -97,8 +99,10 @@ static void test_per_head_slices(void **state)
             assert_int_equal(number(head, "head"), i);
             assert_int_equal(number(head, "first_element"), (json_int_t)i * expected[t].step);
             assert_int_equal(number(head, "elements"), expected[t].elements);
-            assert_int_equal(json_integer_value(json_array_get(json_object_get(head, "shape"), 0)), expected[t].shape[0]);
-            assert_int_equal(json_integer_value(json_array_get(json_object_get(head, "shape"), 1)), expected[t].shape[1]);
+            assert_int_equal(json_integer_value(json_array_get(json_object_get(head, "shape"), 0)),
+                             expected[t].shape[0]);
+            assert_int_equal(json_integer_value(json_array_get(json_object_get(head, "shape"), 1)),
+                             expected[t].shape[1]);
         }
     }
     json_decref(root);
@@ -107,13 +111,15 @@ static void test_per_head_slices(void **state)
 static void test_text_has_separators_and_csv_has_none(void **state)
 {
     (void)state;
-    program_result text = RUN("params"), markdown = RUN("params", "--format", "markdown"), csv = RUN("params", "--format", "csv");
+    program_result text = RUN("params"), markdown = RUN("params", "--format", "markdown"),
+                   csv = RUN("params", "--format", "csv");
     assert_int_equal(text.code + markdown.code + csv.code, 0);
     assert_non_null(strstr(text.out, "total  2,362,368 parameters in 9.01 MiB, 8 storages"));
     assert_non_null(strstr(text.out, "768 of them, b_K, cannot change the output"));
     assert_null(strstr(text.out, " \n")); /* no blanks at line ends */
     assert_int_equal(strncmp(markdown.out, "| name ", 7), 0);
-    assert_non_null(strstr(markdown.out, "\n| total |            |                   |      | 2,362,368 | 9.01 MiB |\n"));
+    assert_non_null(
+        strstr(markdown.out, "\n| total |            |                   |      | 2,362,368 | 9.01 MiB |\n"));
     assert_int_equal(strncmp(csv.out, "name,role,shape,dtype,source_dtype,elements,bytes,", 50), 0);
     assert_non_null(strstr(csv.out, "\nW_O,W_O,\"(768, 768)\",F32,F32,589824,2359296,6,,true,parameter,0\n"));
     program_free(&text);
@@ -127,7 +133,8 @@ static void test_text_has_separators_and_csv_has_none(void **state)
     text = RUN("params", "--quiet");
     assert_int_equal(text.out_size, 0);
     program_free(&text);
-    assert_program_refuses(RUN("params", "--json", "--format", "csv"), 2, "--format: expected json beside --json, found csv");
+    assert_program_refuses(RUN("params", "--json", "--format", "csv"), 2,
+                           "--format: expected json beside --json, found csv");
 }
 
 /* A table of 2^60 bytes cannot be had; the machine is asked and says so. */
@@ -174,7 +181,8 @@ static void test_head_counts_share_one_total(void **state)
 static void test_fixed_head_width_changes_the_total(void **state)
 {
     (void)state;
-    json_t *root = RUN_JSON(1, "heads", "--d-model", "512", "--d-k", "64", "--heads", "1,4,8,12", "--json", "--seq", "8");
+    json_t *root =
+        RUN_JSON(1, "heads", "--d-model", "512", "--d-k", "64", "--heads", "1,4,8,12", "--json", "--seq", "8");
     assert_true(json_is_false(json_object_get(root, "invariant")));
     check_heads(root, (const json_int_t[]){131776, 525568, 1050624, 1575680}, 4);
     json_decref(root);

@@ -73,7 +73,8 @@ static void save(const char *path, const char *const *more)
 }
 #define SAVE(path, ...) save(path, (const char *const[]){__VA_ARGS__, NULL})
 
-/* Press et al. 2022: for a power of two heads 2^(-8 i / heads), else those of the next lower one and of every other of twice as many. */
+/* Press et al. 2022: for a power of two heads 2^(-8 i / heads), else those of the next lower one and
+ * every other one of twice as many. */
 static void test_alibi_slopes(void **state)
 {
     (void)state;
@@ -135,7 +136,8 @@ static void test_hidden_keys(void **state)
     assert_true(number_in(path, "expected.weights", 0) == 0); /* row 0 sees no key, and its weights are zero */
     SAVE(path, "--lengths", "3,5");
     assert_true(says(path, "hidden_values", "ignore"));
-    json_t *asked = RUN_JSON(0, "forward", SMALL, "--lengths", "0", "--empty-rows", "nan", "--json"); /* NaN was asked for */
+    json_t *asked =
+        RUN_JSON(0, "forward", SMALL, "--lengths", "0", "--empty-rows", "nan", "--json"); /* NaN was asked for */
     assert_true(json_is_false(json_object_get(json_object_get(asked, "output"), "finite")));
     json_decref(asked);
     program_result r = RUN("forward", SMALL, "--lengths", "0", "--empty-rows", "nan");
@@ -156,7 +158,8 @@ static void test_float64_inputs_stay_so_on_the_exact_path(void **state)
     char wide_path[600], narrow_path[600], outputs[2][600];
     snprintf(wide_path, sizeof wide_path, "%s", scratch("wide.npy"));
     snprintf(narrow_path, sizeof narrow_path, "%s", scratch("narrow.npy"));
-    mha_view views[2] = {mha_view_of(wide, MHA_F64, 2, (size_t[]){1, 24}), mha_view_of(narrow, MHA_F32, 2, (size_t[]){1, 24})};
+    mha_view views[2] = {mha_view_of(wide, MHA_F64, 2, (size_t[]){1, 24}),
+                         mha_view_of(narrow, MHA_F32, 2, (size_t[]){1, 24})};
     write_tensors(wide_path, 1, (const char *const[]){"x"}, &views[0]);
     write_tensors(narrow_path, 1, (const char *const[]){"x"}, &views[1]);
     for (int i = 0; i < 2; i++) {
@@ -214,7 +217,8 @@ static void test_summary_and_operations(void **state)
     assert_true(fabs(json_real_value(json_object_get(output, "max_abs")) - max) < 1e-12);
     /* Two for each multiply-add: W_Q and W_O on 6 rows, W_K and W_V on 5, scores and sums of 6 x 5 x 24 each. */
     double operations = 2 * (2 * 6 * 24 * 24 + 2 * 5 * 24 * 24 + 2 * 6 * 5 * 24);
-    double said = json_real_value(json_object_get(root, "gflops")) * json_real_value(json_object_get(root, "total_ms")) * 1e6;
+    double said =
+        json_real_value(json_object_get(root, "gflops")) * json_real_value(json_object_get(root, "total_ms")) * 1e6;
     assert_true(fabs(said / operations - 1) < 1e-3); /* milliseconds are printed to the nanosecond */
     json_decref(root);
 }
@@ -226,10 +230,16 @@ static void test_operations_of_visible_pairs(void **state)
     static const struct {
         const char *options[6];
         double pairs;
-    } rows[] = {{{NULL}, 36}, {{"--causal"}, 21}, {{"--causal", "--position-offset", "2"}, 3 + 4 + 5 + 6 + 6 + 6},
-                {{"--window", "2,0"}, 1 + 2 + 3 * 4}, {{"--window", "-1,1"}, 2 + 3 + 4 + 5 + 6 + 6}, {{"--lengths", "4"}, 24},
-                {{"--causal", "--lengths", "4"}, 1 + 2 + 3 + 4 * 3}, {{"--cu-seqlens", "0,2,6"}, 4 + 16},
-                {{"--cu-seqlens", "0,2,6", "--causal"}, 3 + 10}, {{"--window", "0,1000000000", "--causal"}, 6}};
+    } rows[] = {{{NULL}, 36},
+                {{"--causal"}, 21},
+                {{"--causal", "--position-offset", "2"}, 3 + 4 + 5 + 6 + 6 + 6},
+                {{"--window", "2,0"}, 1 + 2 + 3 * 4},
+                {{"--window", "-1,1"}, 2 + 3 + 4 + 5 + 6 + 6},
+                {{"--lengths", "4"}, 24},
+                {{"--causal", "--lengths", "4"}, 1 + 2 + 3 + 4 * 3},
+                {{"--cu-seqlens", "0,2,6"}, 4 + 16},
+                {{"--cu-seqlens", "0,2,6", "--causal"}, 3 + 10},
+                {{"--window", "0,1000000000", "--causal"}, 6}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const char *args[20] = {"forward", SMALL, "--json", "--threads", "1"};
         for (size_t k = 0; k < 6 && rows[i].options[k]; k++)

@@ -29,7 +29,8 @@ static void says(program_result r, int code, const char *words)
 static void test_every_command_that_reads_a_file_reads_standard_input(void **state)
 {
     (void)state;
-    const char *file = scratch("case.safetensors"), *trace = scratch("trace.safetensors"), *text = scratch("config.json");
+    const char *file = scratch("case.safetensors"), *trace = scratch("trace.safetensors"),
+               *text = scratch("config.json");
     program_result r = RUN("forward", SMALL, "--causal", "--save-case", file, "--trace", trace, "--quiet");
     assert_int_equal(r.code, 0);
     program_free(&r);
@@ -56,9 +57,12 @@ static void test_what_standard_input_cannot_be(void **state)
     assert_program_refuses(FROM(NULL, "params", "--config", "-"), 2, "standard input: expected JSON");
     assert_program_refuses(FROM("/", "check", "-"), 2, "standard input: cannot read it: Is a directory");
     assert_program_refuses(FROM(CLOSED, "check", "-"), 3, "standard input: cannot read it: ");
-    assert_program_refuses(FROM(trace, "compare", "-:none", trace), 2, "standard input: expected a tensor called \"none\"");
-    assert_program_refuses(FROM(trace, "compare", "-", "-"), 2, "standard input: expected \"-\" once, found it 2 times");
-    assert_program_refuses(FROM(trace, "forward", "--weights", "-", "--input", "-:x"), 2, "standard input: expected \"-\" once");
+    assert_program_refuses(FROM(trace, "compare", "-:none", trace), 2,
+                           "standard input: expected a tensor called \"none\"");
+    assert_program_refuses(FROM(trace, "compare", "-", "-"), 2,
+                           "standard input: expected \"-\" once, found it 2 times");
+    assert_program_refuses(FROM(trace, "forward", "--weights", "-", "--input", "-:x"), 2,
+                           "standard input: expected \"-\" once");
     assert_int_equal(setenv("TMPDIR", "/nowhere", 1), 0);
     program_result r = FROM(trace, "check", "-");
     assert_int_equal(unsetenv("TMPDIR"), 0);
@@ -93,11 +97,13 @@ static void test_no_file_takes_the_place_of_a_closed_stream(void **state)
     program_result r = RUN("forward", SMALL, "--output", same, "--quiet");
     assert_int_equal(r.code, 0);
     program_free(&r);
-    assert_program_refuses(program_run_with(CLOSED, CLOSED, (const char *const[]){"forward", SMALL, "--output", file, NULL}), 3,
-                           "standard output: ");
+    assert_program_refuses(
+        program_run_with(CLOSED, CLOSED, (const char *const[]){"forward", SMALL, "--output", file, NULL}), 3,
+        "standard output: ");
     says(RUN("compare", file, same), 0, "Equal");
-    assert_program_refuses(program_run_with(CLOSED, NULL, (const char *const[]){"forward", SMALL, "--output", "-", NULL}), 3,
-                           "cannot write it: ");
+    assert_program_refuses(
+        program_run_with(CLOSED, NULL, (const char *const[]){"forward", SMALL, "--output", "-", NULL}), 3,
+        "cannot write it: ");
 }
 
 /* `mha ... | true`, with the pipe's reader gone before the program starts. */
@@ -128,8 +134,11 @@ static int run_without_reader(const char *const *args, const char *errors)
 static void test_a_reader_who_leaves_is_no_failure(void **state)
 {
     (void)state;
-    static const char *const commands[][8] = {
-        {"info"}, {"params", "--preset", "gpt2", "--all"}, {"claims"}, {"claims", "--json"}, {"heads", "--heads", "1,2", "--d-model", "8"}};
+    static const char *const commands[][8] = {{"info"},
+                                              {"params", "--preset", "gpt2", "--all"},
+                                              {"claims"},
+                                              {"claims", "--json"},
+                                              {"heads", "--heads", "1,2", "--d-model", "8"}};
     const char *errors = scratch("errors"), *file = scratch("kept.npy");
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
         assert_int_equal(run_without_reader(commands[i], errors), 0);

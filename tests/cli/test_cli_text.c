@@ -94,7 +94,8 @@ __attribute__((format(printf, 2, 3))) static void write_text(const char *name, c
 /* A LLaMA layer of width 8 whose metadata knows its heads. */
 static void write_gguf(const char *name)
 {
-    static const char *const tensors[] = {"blk.0.attn_q.weight", "blk.0.attn_k.weight", "blk.0.attn_v.weight", "blk.0.attn_output.weight"};
+    static const char *const tensors[] = {"blk.0.attn_q.weight", "blk.0.attn_k.weight", "blk.0.attn_v.weight",
+                                          "blk.0.attn_output.weight"};
     static const char *const keys[] = {"general.architecture", "llama.embedding_length", "llama.attention.head_count"};
     enum { TEXT = 8, U32 = 4, F32 = 0, WIDTH = 8, MATRIX = WIDTH * WIDTH * 4 };
     bytes b = {0};
@@ -131,8 +132,12 @@ static int write_files(void **state)
     (void)state;
     static const float values[8] = {1, 2, 3, 4, 5, 6, 7, 8}, others[8] = {1, 2, 3, 4, 5, 6, 7, 9};
     static const float broken[12] = {0}; /* of a layer; one weight is set to NaN below */
-    const named a[] = {{"x", values, 2, {2, 4, 0}, MHA_F32}, {"y", values, 1, {8, 0, 0}, MHA_F32}, {"only\ta", values, 1, {3, 0, 0}, MHA_F32}};
-    const named b[] = {{"x", others, 2, {2, 4, 0}, MHA_F32}, {"y", values, 2, {4, 2, 0}, MHA_F32}, {"only b|c", values, 1, {3, 0, 0}, MHA_F32}};
+    const named a[] = {{"x", values, 2, {2, 4, 0}, MHA_F32},
+                       {"y", values, 1, {8, 0, 0}, MHA_F32},
+                       {"only\ta", values, 1, {3, 0, 0}, MHA_F32}};
+    const named b[] = {{"x", others, 2, {2, 4, 0}, MHA_F32},
+                       {"y", values, 2, {4, 2, 0}, MHA_F32},
+                       {"only b|c", values, 1, {3, 0, 0}, MHA_F32}};
     const named row[] = {{"row", values, 2, {2, 4, 0}, MHA_F32}}, batch[] = {{"batch", values, 3, {1, 2, 4}, MHA_F32}};
     write_tensors("a.safetensors", a, 3);
     write_tensors("b.safetensors", b, 3);
@@ -148,11 +153,14 @@ static int write_files(void **state)
     const named layer[] = {{"W_Q", weights[0], 2, {4, 4, 0}, MHA_F32}, {"W_K", weights[1], 2, {4, 4, 0}, MHA_F32},
                            {"W_V", weights[2], 2, {4, 4, 0}, MHA_F32}, {"W_O", weights[3], 2, {4, 4, 0}, MHA_F32}};
     write_tensors("poisoned.safetensors", layer, 4);
-    const named misshapen[] = {{"wte.weight", broken, 2, {3, 4, 0}, MHA_F32}, {"h.0.ln_1.bias", broken, 1, {12, 0, 0}, MHA_F32}};
+    const named misshapen[] = {{"wte.weight", broken, 2, {3, 4, 0}, MHA_F32},
+                               {"h.0.ln_1.bias", broken, 1, {12, 0, 0}, MHA_F32}};
     write_tensors("misshapen.safetensors", misshapen, 2);
     static const float many[60] = {1, 2, 3}, large[8] = {1e30f, -2e30f, 3e30f, 1e30f, 2e30f, -1e30f, 1e30f, 5e30f};
-    const named tied[] = {{"wte.weight", many, 2, {5, 8, 0}, MHA_F32}, {"lm_head.weight", many, 2, {5, 8, 0}, MHA_F32},
-                          {"h.0.attn.bias", many, 4, {1, 1, 6, 6}, MHA_F32}, {"say \"so\"", many, 1, {2, 0, 0}, MHA_F32}};
+    const named tied[] = {{"wte.weight", many, 2, {5, 8, 0}, MHA_F32},
+                          {"lm_head.weight", many, 2, {5, 8, 0}, MHA_F32},
+                          {"h.0.attn.bias", many, 4, {1, 1, 6, 6}, MHA_F32},
+                          {"say \"so\"", many, 1, {2, 0, 0}, MHA_F32}};
     const named whole[] = {{"x", many, 3, {1, 2, 8}, MHA_I32}}, huge[] = {{"x", large, 2, {1, 8, 0}, MHA_F32}};
     const named mask[] = {{"m", many + 4, 2, {4, 4, 0}, MHA_F32}};
     const named half[] = {{"W_Q", weights[0], 2, {4, 4, 0}, MHA_F16}, {"W_K", weights[1], 2, {4, 4, 0}, MHA_F16},
@@ -163,9 +171,14 @@ static int write_files(void **state)
     write_tensors("mask.safetensors", mask, 1);
     write_tensors("half.safetensors", half, 4);
     write_tensors("not \xff UTF-8.safetensors", row, 1);
-    write_text("twice.safetensors", "%c%c%c%c%c%c%c%c{\"__metadata__\":{},\"__metadata__\":{}}", 37, 0, 0, 0, 0, 0, 0, 0);
-    write_text("tiny.json", "{\"model_type\":\"gpt2\",\"n_embd\":8,\"n_head\":2,\"n_layer\":%d,\"vocab_size\":5,\"n_positions\":6}", 1);
-    write_text("none.json", "{\"model_type\":\"gpt2\",\"n_embd\":8,\"n_head\":2,\"n_layer\":%d,\"vocab_size\":5,\"n_positions\":6}", 0);
+    write_text("twice.safetensors", "%c%c%c%c%c%c%c%c{\"__metadata__\":{},\"__metadata__\":{}}", 37, 0, 0, 0, 0, 0, 0,
+               0);
+    write_text("tiny.json",
+               "{\"model_type\":\"gpt2\",\"n_embd\":8,\"n_head\":2,\"n_layer\":%d,\"vocab_size\":5,\"n_positions\":6}",
+               1);
+    write_text("none.json",
+               "{\"model_type\":\"gpt2\",\"n_embd\":8,\"n_head\":2,\"n_layer\":%d,\"vocab_size\":5,\"n_positions\":6}",
+               0);
     write_gguf("layer.gguf");
     return 0;
 }
@@ -178,41 +191,60 @@ static void forwards(void **state)
 {
     (void)state;
     static const telling tellings[] = {
-        {{"forward", LAYER, "--causal", "--window", "1,0", "--lengths", "3", "--softcap", "5", "--rope", "half"}, 0,
+        {{"forward", LAYER, "--causal", "--window", "1,0", "--lengths", "3", "--softcap", "5", "--rope", "half"},
+         0,
          {"causal, window 1,0, lengths, softcap 5, rotated by position (half-split, base 10000)", "cap(Q_i K_i^T"}},
-        {{"forward", LAYER, "--kv-heads", "1", "--d-v", "3", "--rope", "interleaved", "--rope-base", "500"}, 0,
+        {{"forward", LAYER, "--kv-heads", "1", "--d-v", "3", "--rope", "interleaved", "--rope-base", "500"},
+         0,
          {", d_v 3; 1 key/value heads, each read by 2 query heads", "rotated by position (interleaved, base 500)"}},
         {{"forward", LAYER, "--lengths", "0"}, 0, {"query     0  looks at no key"}},
-        {{"forward", LAYER, "--merged-qk"}, 0,
-         {"Scores (1, 2, 4, 4), float64", "with one (8, 8) matrix per head; the biases' terms are carried as vectors", ": equal",
-          "rank of W_0: 4 of at most d_k = 4", "elements: 144 in the pair, 162 merged"}},
-        {{"forward", LAYER, "--merged-qk", "--no-bias"}, 0, {"matrix per head\n", "elements: 128 in the pair, 128 merged"}},
+        {{"forward", LAYER, "--merged-qk"},
+         0,
+         {"Scores (1, 2, 4, 4), float64", "with one (8, 8) matrix per head; the biases' terms are carried as vectors",
+          ": equal", "rank of W_0: 4 of at most d_k = 4", "elements: 144 in the pair, 162 merged"}},
+        {{"forward", LAYER, "--merged-qk", "--no-bias"},
+         0,
+         {"matrix per head\n", "elements: 128 in the pair, 128 merged"}},
         {{"forward", LAYER, "--merged-qk", "--quiet"}, 0, {"!Scores"}},
-        {{"forward", "--d-model", "16", "--heads", "1", "--seq", "2049", "--threads", "1"}, 0,
+        {{"forward", "--d-model", "16", "--heads", "1", "--seq", "2049", "--threads", "1"},
+         0,
          {"!What head 0 looks at", "4,198,401 weights are too many"}},
-        {{"forward", LAYER}, 0, {"What head 0 looks at", "keys 0 to 3 from left to right", "head 1", "--head N shows one head"}},
+        {{"forward", LAYER},
+         0,
+         {"What head 0 looks at", "keys 0 to 3 from left to right", "head 1", "--head N shows one head"}},
         {{"forward", LAYER, "--head", "1"}, 0, {"What head 1 looks at", "head 1", "!head 0", "!--head N"}},
-        {{"forward", LAYER, "--head", "1", "--query", "3"}, 0, {"What head 1 looks at", "query     3", "!query     0", "!left to right"}},
+        {{"forward", LAYER, "--head", "1", "--query", "3"},
+         0,
+         {"What head 1 looks at", "query     3", "!query     0", "!left to right"}},
         {{"forward", LAYER, "--cu-seqlens", "0,3,4", "--query", "2"}, 0, {"each query has 3 weights", "query     2"}},
         {{"forward", LAYER, "--mask", "@mask.safetensors"}, 0, {"meaning  mask\n", ", hidden keys left out"}},
-        {{"forward", LAYER, "--path", "exact", "--kv-seq", "5"}, 0, {"4 queries, 5 keys (cross-attention)", "run on   path exact, 1 thread\n", "!timed together"}},
-        {{"forward", "--weights", "@layer.gguf", "--seq", "2"}, 0, {"(GGUF names)", "model    llama, as its metadata says"}},
-        {{"forward", "--weights", "@half.safetensors", "--heads", "2", "--seq", "2", "--orientation", "in-out"}, 0, {"F32 (file: F16)"}},
+        {{"forward", LAYER, "--path", "exact", "--kv-seq", "5"},
+         0,
+         {"4 queries, 5 keys (cross-attention)", "run on   path exact, 1 thread\n", "!timed together"}},
+        {{"forward", "--weights", "@layer.gguf", "--seq", "2"},
+         0,
+         {"(GGUF names)", "model    llama, as its metadata says"}},
+        {{"forward", "--weights", "@half.safetensors", "--heads", "2", "--seq", "2", "--orientation", "in-out"},
+         0,
+         {"F32 (file: F16)"}},
     };
     EACH_TELLS(tellings);
     assert_program_refuses(RUN("forward", LAYER, "--merged-qk", "--rope", "half"), 2, "--merged-qk: *rotation");
     assert_program_refuses(RUN("forward", LAYER, "--head", "2"), 2, "--head: expected a head from 0 to 1, found 2");
     assert_program_refuses(RUN("forward", LAYER, "--query", "4"), 2, "--query: expected one of 4 queries");
-    assert_program_refuses(RUN("forward", LAYER, "--cu-seqlens", "0,3,4", "--query", "3"), 2, "--query: expected one of 3 queries");
+    assert_program_refuses(RUN("forward", LAYER, "--cu-seqlens", "0,3,4", "--query", "3"), 2,
+                           "--query: expected one of 3 queries");
     assert_program_refuses(RUN("forward", LAYER, "--merged-qk", "--output", "x.npy"), 2, "--output");
     assert_program_refuses(RUN("params", "--merged-qk", "--preset", "gpt2"), 2, "--preset");
-    assert_program_refuses(RUN("forward", LAYER, "--input", scratch("whole.safetensors")), 2, "--input: expected floating-point numbers, found I32");
+    assert_program_refuses(RUN("forward", LAYER, "--input", scratch("whole.safetensors")), 2,
+                           "--input: expected floating-point numbers, found I32");
     program_result r = RUN("forward", "--d-model", "8", "--heads", "2", "--input", scratch("huge.safetensors"));
     assert_int_equal(r.code, 1);
     assert_non_null(strstr(r.err, "mha forward: output: expected finite numbers, found "));
     assert_non_null(strstr(r.out, "query     0  looks at NaN"));
     program_free(&r);
-    r = RUN("forward", "--weights", scratch("poisoned.safetensors"), "--heads", "2", "--seq", "3", "--orientation", "in-out");
+    r = RUN("forward", "--weights", scratch("poisoned.safetensors"), "--heads", "2", "--seq", "3", "--orientation",
+            "in-out");
     assert_int_equal(r.code, 1);
     assert_non_null(strstr(r.err, "W_V: expected finite weights, found 1 NaN or infinite; so are "));
     program_free(&r);
@@ -222,54 +254,89 @@ static void tables(void **state)
 {
     (void)state;
     static const telling tellings[] = {
-        {{"params", "--preset", "gpt2", "--seq", "16"}, 0,
+        {{"params", "--preset", "gpt2", "--seq", "16"},
+         0,
          {"GPT-2 (GPT2LMHeadModel): d_model 768, 12 heads of 64, 12 attention layers",
           "160 storages, 1 of the 161 names an alias", "buffers, not learned: 12,582,912 elements in 48.0 MiB",
           "one forward pass, batch 1, length 16", "key/value cache: 1.12 MiB in F32, 576 KiB in F16",
           "workspace of one attention layer: "}},
         {{"params", "--preset", "bert-base-uncased", "--seq", "4"}, 0, {"!key/value cache", "one forward pass"}},
-        {{"params", "--preset", "llama-2-70b", "--group", "dtype"}, 0, {"64 heads, 8 key/value heads of 128", "  F32 "}},
-        {{"params", "--preset", "gpt2", "--group", "layer"}, 0, {"(outside the blocks)        4  39,385,344", "  h.11  "}},
+        {{"params", "--preset", "llama-2-70b", "--group", "dtype"},
+         0,
+         {"64 heads, 8 key/value heads of 128", "  F32 "}},
+        {{"params", "--preset", "gpt2", "--group", "layer"},
+         0,
+         {"(outside the blocks)        4  39,385,344", "  h.11  "}},
         {{"params", "--preset", "gpt2", "--group", "part", "--format", "markdown"}, 0, {"| part ", "!GPT-2"}},
         {{"params", "--preset", "gpt2", "--sort", "elements"}, 0, {"elements"}},
-        {{"params", "--preset", "gpt2", "--only", "attention"}, 0,
-         {"total  28,348,416 parameters of attention in 108 MiB, 60 storages", "that is 22.78 % of all 124,439,808 parameters"}},
+        {{"params", "--preset", "gpt2", "--only", "attention"},
+         0,
+         {"total  28,348,416 parameters of attention in 108 MiB, 60 storages",
+          "that is 22.78 % of all 124,439,808 parameters"}},
         {{"params", "--weights", "@a.safetensors"}, 0, {" elements in ", "the elements in F64", "!parameters"}},
-        {{"params", "--preset", "gpt2", "--per-head"}, 0, {"One attention layer, head by head", "head 11", "columns 704 to 767"}},
+        {{"params", "--preset", "gpt2", "--per-head"},
+         0,
+         {"One attention layer, head by head", "head 11", "columns 704 to 767"}},
         {{"params", "--weights", "@a.safetensors"}, 0, {"safetensors, 3 tensors, 76 B of data", "only?a"}},
         {{"params", "--weights", "@b.safetensors", "--format", "markdown"}, 0, {"only b\\|c"}},
         {{"params", "--weights", "@b.safetensors", "--format", "csv"}, 0, {"only b|c,"}},
-        {{"params", "--weights", "@misshapen.safetensors", "--preset", "gpt2"}, 1,
-         {"against gpt2 (GPT-2, GPT2LMHeadModel): 124,439,808 parameters expected", "wte.weight: expected (50257, 768), found (3, 4)",
-          "missing ", "... and "}},
-        {{"params", "--weights", "weights/lookup/model.safetensors", "--per-head", "--seq", "3"}, 0,
+        {{"params", "--weights", "@misshapen.safetensors", "--preset", "gpt2"},
+         1,
+         {"against gpt2 (GPT-2, GPT2LMHeadModel): 124,439,808 parameters expected",
+          "wte.weight: expected (50257, 768), found (3, 4)", "missing ", "... and "}},
+        {{"params", "--weights", "weights/lookup/model.safetensors", "--per-head", "--seq", "3"},
+         0,
          {"0 tensors missing, extra or misshapen", "head 5  (48, 8)   columns 40 to 47", "key/value cache: 1.12 KiB"}},
-        {{"params", "--format", "csv", "--per-head", "--d-model", "8", "--heads", "2"}, 0,
+        {{"params", "--format", "csv", "--per-head", "--d-model", "8", "--heads", "2"},
+         0,
          {"W_K[head 1],W_K,\"(8, 4)\",F32,F32,32,128,2,W_K,true,view,0\n", "!b_O[head"}},
-        {{"params", "--merged-qk", "--d-model", "24", "--heads", "4"}, 0,
-         {"biases become vectors u_Q, u_K and a number c_QK", "      1   24           1,200               625", "rank of W_0: 6 of at most d_k = 6"}},
-        {{"params", "--merged-qk", "--d-model", "24", "--heads", "4", "--no-bias"}, 0,
+        {{"params", "--merged-qk", "--d-model", "24", "--heads", "4"},
+         0,
+         {"biases become vectors u_Q, u_K and a number c_QK", "      1   24           1,200               625",
+          "rank of W_0: 6 of at most d_k = 6"}},
+        {{"params", "--merged-qk", "--d-model", "24", "--heads", "4", "--no-bias"},
+         0,
          {"(24, 24) for each of 4 heads\n", "1,152              1,152  equal", "from 3 heads on the pair is smaller"}},
-        {{"heads", "--d-model", "24", "--heads", "2,4", "--d-k", "4", "--d-v", "8", "--seq", "2"}, 1, {"d_k and d_v are held fixed"}},
-        {{"heads", "--preset", "llama-2-70b", "--heads", "32,64"}, 1,
+        {{"heads", "--d-model", "24", "--heads", "2,4", "--d-k", "4", "--d-v", "8", "--seq", "2"},
+         1,
+         {"d_k and d_v are held fixed"}},
+        {{"heads", "--preset", "llama-2-70b", "--heads", "32,64"},
+         1,
          {"key/value heads are held fixed while d_k = d_model / heads shrinks"}},
-        {{"heads", "--config", "@tiny.json", "--run", "--seq", "4", "--heads", "1,2"}, 0,
+        {{"heads", "--config", "@tiny.json", "--run", "--seq", "4", "--heads", "1,2"},
+         0,
          {"The same total in every row", "largest |output|"}},
-        {{"params", "--weights", "@tied.safetensors"}, 0,
-         {"in the file 118, tied tensors once 42, without buffers 82", "stored twice lm_head.weight (5, 8), tied to wte.weight\n",
+        {{"params", "--weights", "@tied.safetensors"},
+         0,
+         {"in the file 118, tied tensors once 42, without buffers 82",
+          "stored twice lm_head.weight (5, 8), tied to wte.weight\n",
           "h.0.attn.bias (1, 1, 6, 6), not learned: counters that sum a file include it by mistake"}},
-        {{"params", "--weights", "@tied.safetensors", "--config", "@tiny.json"}, 1, {"missing, extra or misshapen", "extra        say \"so\" (2,)"}},
+        {{"params", "--weights", "@tied.safetensors", "--config", "@tiny.json"},
+         1,
+         {"missing, extra or misshapen", "extra        say \"so\" (2,)"}},
         {{"params", "--weights", "@tied.safetensors", "--config", "@tiny.json", "--quiet"}, 1, {"!missing"}},
-        {{"params", "--weights", "@tied.safetensors", "--config", "@tiny.json", "--json"}, 1,
+        {{"params", "--weights", "@tied.safetensors", "--config", "@tiny.json", "--json"},
+         1,
          {"\"differences\": 16", "\"tied_to\": \"wte.weight\"", "\"kind\": \"extra\""}},
-        {{"params", "--weights", "@tied.safetensors", "--format", "csv"}, 0, {"\n\"say \"\"so\"\"\",,\"(2,)\",F32,F32,2,8,3,,true,parameter,0\n"}},
+        {{"params", "--weights", "@tied.safetensors", "--format", "csv"},
+         0,
+         {"\n\"say \"\"so\"\"\",,\"(2,)\",F32,F32,2,8,3,,true,parameter,0\n"}},
         {{"params", "--weights", "@not \xff UTF-8.safetensors", "--json"}, 0, {"not ? UTF-8.safetensors\""}},
-        {{"params", "--preset", "gpt2", "--group", "role", "--format", "csv"}, 0, {"\npositions,1,786432,0.63,3145728\n"}},
-        {{"params", "--d-model", "4", "--heads", "4", "--per-head"}, 0, {"head 3  (4, 1)  column 3 ", "head 2  (1,)    element 2", "head 1  (1, 4)  row 1 "}},
-        {{"params", "--config", "@none.json", "--seq", "3"}, 0, {"one forward pass", "0 attention layers", "!workspace"}},
-        {{"heads", "--d-model", "24", "--heads", "2,4", "--kv-heads", "2", "--d-v", "6", "--seq", "2", "--no-bias"}, 0,
+        {{"params", "--preset", "gpt2", "--group", "role", "--format", "csv"},
+         0,
+         {"\npositions,1,786432,0.63,3145728\n"}},
+        {{"params", "--d-model", "4", "--heads", "4", "--per-head"},
+         0,
+         {"head 3  (4, 1)  column 3 ", "head 2  (1,)    element 2", "head 1  (1, 4)  row 1 "}},
+        {{"params", "--config", "@none.json", "--seq", "3"},
+         0,
+         {"one forward pass", "0 attention layers", "!workspace"}},
+        {{"heads", "--d-model", "24", "--heads", "2,4", "--kv-heads", "2", "--d-v", "6", "--seq", "2", "--no-bias"},
+         0,
          {"The widths differ from row to row, and the totals come out the same here."}},
-        {{"heads", "--d-model", "24", "--heads", "2,4", "--kv-heads", "2", "--seq", "2"}, 1, {"the number of key/value heads is held fixed"}},
+        {{"heads", "--d-model", "24", "--heads", "2,4", "--kv-heads", "2", "--seq", "2"},
+         1,
+         {"the number of key/value heads is held fixed"}},
         {{"heads", "--d-model", "24", "--kdim", "12", "--heads", "2,4", "--seq", "2", "--quiet"}, 0, {"!heads"}},
         {{"heads", "--config", "@tiny.json", "--heads", "1,2", "--quiet"}, 0, {"!heads"}},
         {{"claims"}, 0, {"page 001", "  false "}},
@@ -281,21 +348,30 @@ static void tables(void **state)
                   unneeded = {{"params", "--d-model", "8", "--heads", "2", "--quiet"}, 0, {"!8"}};
     setenv("MHA_ISA", "scalar", 1);
     tells(&scalar);
-    setenv("MHA_ISA", "abacus", 1); /* not one of this machine; an option comes before it, and who needs none does not mind */
-    assert_program_refuses(RUN("info"), 2, "mha info: MHA_ISA: expected one this machine has (*scalar), found \"abacus\"");
+    setenv("MHA_ISA", "abacus",
+           1); /* not one of this machine; an option comes before it, and who needs none does not mind */
+    assert_program_refuses(RUN("info"), 2,
+                           "mha info: MHA_ISA: expected one this machine has (*scalar), found \"abacus\"");
     assert_program_refuses(RUN("check", "tests/vectors/torch_one_token.safetensors"), 2, "mha check: MHA_ISA: *abacus");
     tells(&(telling){{"info", "--isa", "scalar"}, 0, {"instruction set  scalar"}});
     tells(&unneeded);
     setenv("MHA_ISA", "", 1);
     tells(&unset);
     unsetenv("MHA_ISA");
-    assert_program_refuses(RUN("check", "--isa", "abacus", "tests/vectors/torch_one_token.safetensors"), 2, "--isa: *abacus");
-    assert_program_refuses(RUN("params", "--weights", scratch("a.safetensors"), "--per-head"), 2, "--per-head: *unknown configuration");
-    assert_program_refuses(RUN("params", "--weights", scratch("a.safetensors"), "--seq", "4"), 2, "--seq: *unknown configuration");
-    assert_program_refuses(RUN("params", "--config", scratch("none.json"), "--per-head"), 2, "--per-head: *attention layers, found none");
-    assert_program_refuses(RUN("params", "--weights", scratch("twice.safetensors")), 2, "__metadata__: expected it once, found it twice (byte ");
-    assert_program_refuses(RUN("params", "--preset", "gpt2", "--seq", "16777216", "--batch", "16777216"), 2, "--seq: *fit in 64 bits");
-    assert_program_refuses(RUN("params", "--preset", "gpt2", "--seq", "16777216", "--batch", "16777216", "--json"), 2, "--seq: *fit in 64 bits");
+    assert_program_refuses(RUN("check", "--isa", "abacus", "tests/vectors/torch_one_token.safetensors"), 2,
+                           "--isa: *abacus");
+    assert_program_refuses(RUN("params", "--weights", scratch("a.safetensors"), "--per-head"), 2,
+                           "--per-head: *unknown configuration");
+    assert_program_refuses(RUN("params", "--weights", scratch("a.safetensors"), "--seq", "4"), 2,
+                           "--seq: *unknown configuration");
+    assert_program_refuses(RUN("params", "--config", scratch("none.json"), "--per-head"), 2,
+                           "--per-head: *attention layers, found none");
+    assert_program_refuses(RUN("params", "--weights", scratch("twice.safetensors")), 2,
+                           "__metadata__: expected it once, found it twice (byte ");
+    assert_program_refuses(RUN("params", "--preset", "gpt2", "--seq", "16777216", "--batch", "16777216"), 2,
+                           "--seq: *fit in 64 bits");
+    assert_program_refuses(RUN("params", "--preset", "gpt2", "--seq", "16777216", "--batch", "16777216", "--json"), 2,
+                           "--seq: *fit in 64 bits");
     assert_program_refuses(RUN("heads", "--d-model", "7", "--kv-heads", "5"), 2, "--heads: *none to try");
     assert_program_refuses(RUN("heads", "--preset", "gpt2", "--heads", "5"), 2, "--heads: *768*5");
 }
@@ -304,10 +380,14 @@ static void comparisons(void **state)
 {
     (void)state;
     static const telling tellings[] = {
-        {{"compare", "@a.safetensors", "@b.safetensors"}, 1,
-         {"x              8       1          1    0.111", "only?a: only in the first file", "only b|c: only in the second file",
-          "y: shapes differ: (8,) and (4, 2)", "Not all equal", "4 of 4 tensors differ."}},
-        {{"compare", "@a.safetensors", "@b.safetensors", "--json"}, 1, {"\"reason\": \"only in the second file\"", "\"equal\": false"}},
+        {{"compare", "@a.safetensors", "@b.safetensors"},
+         1,
+         {"x              8       1          1    0.111", "only?a: only in the first file",
+          "only b|c: only in the second file", "y: shapes differ: (8,) and (4, 2)", "Not all equal",
+          "4 of 4 tensors differ."}},
+        {{"compare", "@a.safetensors", "@b.safetensors", "--json"},
+         1,
+         {"\"reason\": \"only in the second file\"", "\"equal\": false"}},
         {{"compare", "@a.safetensors:x", "@b.safetensors"}, 1, {"Not equal", "!tensors differ"}},
         {{"compare", "@a.safetensors", "@b.safetensors:x", "--atol", "1"}, 0, {"Equal (rtol 0, atol 1)"}},
         {{"compare", "@row.npy", "@batch.npy"}, 0, {"(unnamed)", "Equal"}},
@@ -319,20 +399,27 @@ static void comparisons(void **state)
         {{"compare", "@a.safetensors", "@a.safetensors", "--quiet"}, 0, {"!Equal"}},
     };
     EACH_TELLS(tellings);
-    assert_program_refuses(RUN("compare", scratch("none.safetensors"), scratch("none.safetensors")), 2, "expected tensors to compare");
-    assert_program_refuses(RUN("compare", scratch("row.npy"), scratch("a.safetensors")), 2, "expected FILE:TENSOR, found a file of 3");
+    assert_program_refuses(RUN("compare", scratch("none.safetensors"), scratch("none.safetensors")), 2,
+                           "expected tensors to compare");
+    assert_program_refuses(RUN("compare", scratch("row.npy"), scratch("a.safetensors")), 2,
+                           "expected FILE:TENSOR, found a file of 3");
 }
 
 static void cases(void **state)
 {
     (void)state;
     static const telling tellings[] = {
-        {{"diagnose", "tests/vectors/torch_one_token.safetensors"}, 0,
-         {"It is what the case says it should be, within float32 rounding.", "This input would not show the difference to:"}},
+        {{"diagnose", "tests/vectors/torch_one_token.safetensors"},
+         0,
+         {"It is what the case says it should be, within float32 rounding.",
+          "This input would not show the difference to:"}},
         {{"check", "tests/vectors/torch_one_token.safetensors"}, 0, {"1 passed, 0 failed, 0 skipped", "output"}},
-        {{"check", "tests/vectors/torch_one_token.safetensors", "tests/vectors/torch_padding.safetensors"}, 0,
+        {{"check", "tests/vectors/torch_one_token.safetensors", "tests/vectors/torch_padding.safetensors"},
+         0,
          {"of the tolerance used", "2 passed, 0 failed, 0 skipped"}},
-        {{"check", "tests/vectors/torch_one_token.safetensors", "@a.safetensors"}, 1, {"1 passed, 1 failed, 0 skipped"}},
+        {{"check", "tests/vectors/torch_one_token.safetensors", "@a.safetensors"},
+         1,
+         {"1 passed, 1 failed, 0 skipped"}},
     };
     EACH_TELLS(tellings);
 }

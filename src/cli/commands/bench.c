@@ -53,7 +53,12 @@ static const struct {
     {"rss_mib", "?>MiB", "%.0f", offsetof(bench_row, rss_mib)},
     {"error_of_bound", ">error / bound", "%.2g", offsetof(bench_row, error_of_bound)},
 };
-enum { N_NUMBERS = sizeof numbers / sizeof *numbers, N_WORDS = 4, N_TYPES = 2, N_COLUMNS = N_WORDS + N_NUMBERS + N_TYPES };
+enum {
+    N_NUMBERS = sizeof numbers / sizeof *numbers,
+    N_WORDS = 4,
+    N_TYPES = 2,
+    N_COLUMNS = N_WORDS + N_NUMBERS + N_TYPES
+};
 
 typedef struct bench {
     const arguments *args;
@@ -66,7 +71,7 @@ typedef struct bench {
 
 /* ---------------------------------------------------------------- memory */
 
-/* What the process holds (VmRSS) or held at most since the last reset (VmHWM), in MiB; 0 where the system does not say. */
+/* What the process holds (VmRSS) or held at most since the last reset (VmHWM), in MiB; 0 where the system is silent. */
 static double memory(const char *which)
 {
     double mib = 0;
@@ -157,10 +162,18 @@ static void add_row(bench *b, const bench_subject *subject, way *w, size_t round
 {
     qsort(w->ms, rounds, sizeof *w->ms, by_size);
     const bench_shape *s = &subject->shape;
-    bench_row row = {.shape = s->name, .path = mha_path_name(w->taken), .part = bench_part_name(subject->part),
-                     .threads = b->limits[w->limit].threads, .limit = w->limit, .ms_min = w->ms[0],
-                     .ms_median = w->ms[rounds / 2], .rounds = rounds, .rss_mib = w->mib, .workspace_mib = w->workspace_mib,
-                     .grew_mib = w->grew_mib, .error_of_bound = error};
+    bench_row row = {.shape = s->name,
+                     .path = mha_path_name(w->taken),
+                     .part = bench_part_name(subject->part),
+                     .threads = b->limits[w->limit].threads,
+                     .limit = w->limit,
+                     .ms_min = w->ms[0],
+                     .ms_median = w->ms[rounds / 2],
+                     .rounds = rounds,
+                     .rss_mib = w->mib,
+                     .workspace_mib = w->workspace_mib,
+                     .grew_mib = w->grew_mib,
+                     .error_of_bound = error};
     row.weights = subject->part == BENCH_CORE ? NULL : mha_dtype_name(s->weights);
     row.cache = !bench_decodes(s) || subject->part == BENCH_PROJ ? NULL : mha_dtype_name(s->cache);
     row.gflops = bench_flops(s, subject->part) / row.ms_min * 1e-6;
@@ -189,7 +202,8 @@ static int judge_ways(bench *b, bench_subject *subject, const way *ways, size_t 
         }
         if (!(worst[i] <= 1)) {
             end_progress(b); /* unreachable: while the library is right */
-            refuse(subject->shape.name, "%s is wrong by %g bounds", mha_path_name(ways[i].asked), worst[i]); /* unreachable: so */
+            refuse(subject->shape.name, "%s is wrong by %g bounds", mha_path_name(ways[i].asked),
+                   worst[i]); /* unreachable: so */
             return EXIT_NO; /* unreachable: so */
         }
         if (subject->part == BENCH_LAYER)
@@ -261,7 +275,8 @@ static int refuse_shape(const char *text)
     char known[512] = "";
     for (size_t i = 0; bench_shape_at(i); i++)
         snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i ? ", " : "", bench_shape_at(i)->name);
-    return refuse("--shape", "expected B,Tq,Tk,d_model,h[,kv=N][,dk=N][,causal][,nobias] or one of %s; found \"%s\"", known, text);
+    return refuse("--shape", "expected B,Tq,Tk,d_model,h[,kv=N][,dk=N][,causal][,nobias] or one of %s; found \"%s\"",
+                  known, text);
 }
 
 static bool wants_list(const option_value *asked)
@@ -280,7 +295,8 @@ static int list_shapes(const arguments *args)
     for (size_t i = 0; (shape = bench_shape_at(i)); i++) {
         char text[BENCH_SHAPE_TEXT];
         bench_shape_text(text, shape);
-        json_array_append_new(list, json_pack("{ss ss sb}", "name", shape->name, "shape", text, "standard", i < BENCH_STANDARD));
+        json_array_append_new(
+            list, json_pack("{ss ss sb}", "name", shape->name, "shape", text, "standard", i < BENCH_STANDARD));
         table_cell(t, shape->name);
         table_cell(t, text);
         table_cell(t, i < BENCH_STANDARD ? "of the standard set" : "");
@@ -358,7 +374,8 @@ static void hold_against_limits(bench *b)
 static void print_table(const bench *b, table_style style)
 {
     const char *titles[N_COLUMNS] = {"shape", "part", "path", ">threads"};
-    const bool csv = style == TABLE_CSV, types = csv || given(b->args, OPT_BENCH_DTYPE) || given(b->args, OPT_CACHE_DTYPE);
+    const bool csv = style == TABLE_CSV,
+               types = csv || given(b->args, OPT_BENCH_DTYPE) || given(b->args, OPT_CACHE_DTYPE);
     for (size_t i = 0; i < N_NUMBERS; i++)
         titles[N_WORDS + i] = csv ? numbers[i].name : numbers[i].title;
     titles[N_WORDS + N_NUMBERS] = csv ? "weights_dtype" : "weights";
@@ -388,19 +405,22 @@ static void print_text(const bench *b)
 {
     printf("%s, %s, BLAS %s (%s)\n", mha_isa(), mha_version(), mha_blas_name(), mha_blas_threading());
     for (size_t i = 0; i < b->n_limits; i++)
-        printf("  %d thread%s: %.1f GFLOP/s of multiply-adds, %.1f GB/s of reads from memory (512 MiB), the best of all rounds\n",
-               b->limits[i].threads, b->limits[i].threads == 1 ? "" : "s", b->limits[i].peak_gflops, b->limits[i].read_gbs);
+        printf("  %d thread%s: %.1f GFLOP/s of multiply-adds, %.1f GB/s of reads from memory (512 MiB), the best of "
+               "all rounds\n",
+               b->limits[i].threads, b->limits[i].threads == 1 ? "" : "s", b->limits[i].peak_gflops,
+               b->limits[i].read_gbs);
     putchar('\n');
     print_table(b, TABLE_TEXT);
-    write_prose("\nms is the best round, median the middle one. A multiply-add counts as two operations: a product of (m, k) and "
-                "(k, n) is 2mnk; the core is 4 B h d_k for each pair of a query and a key that it sees, others are not counted; softmax is not counted; proj is the projections "
-                "alone, 8 B T d^2 where all widths are d; layer is both. Programs that count hidden pairs too show up to twice as many for a causal core. tokens/s are of one "
-                "layer: a model divides them by its layers. GB/s is shown where one token reads a cache: cache and "
-                "weights, once, held against reading 512 MiB, which is reading from memory, and against reading as many bytes as "
-                "it does over and over, of which the caches keep a part. Memory is in "
-                "MiB: the workspace the library asks for, how much the process grew while it ran, and the whole process, inputs "
-                "included, at its largest. Every path was first judged against float64; the last column is its largest error as a part "
-                "of the error bound.");
+    write_prose("\nms is the best round, median the middle one. A multiply-add counts as two operations: a product of "
+                "(m, k) and (k, n) is 2mnk; the core is 4 B h d_k for each pair of a query and a key that it sees, "
+                "others are not counted; softmax is not counted; proj is the projections alone, 8 B T d^2 where all "
+                "widths are d; layer is both. Programs that count hidden pairs too show up to twice as many for a "
+                "causal core. tokens/s are of one layer: a model divides them by its layers. GB/s is shown where one "
+                "token reads a cache: cache and weights, once, held against reading 512 MiB, which is reading from "
+                "memory, and against reading as many bytes as it does over and over, of which the caches keep a "
+                "part. Memory is in MiB: the workspace the library asks for, how much the process grew while it ran, "
+                "and the whole process, inputs included, at its largest. Every path was first judged against "
+                "float64; the last column is its largest error as a part of the error bound.");
 }
 
 /* The name of the processor into `name`; "" where the system does not say. */
@@ -424,19 +444,21 @@ static void write_json(const bench *b)
     json_t *rows = json_array(), *each = json_array();
     for (size_t i = 0; i < b->n_limits; i++)
         json_array_append_new(each, json_pack("{si so so}", "threads", b->limits[i].threads, "peak_gflops",
-                                              json_number(b->limits[i].peak_gflops), "read_gbs", json_number(b->limits[i].read_gbs)));
+                                              json_number(b->limits[i].peak_gflops), "read_gbs",
+                                              json_number(b->limits[i].read_gbs)));
     for (size_t i = 0; i < b->n_rows; i++) {
         const bench_row *r = &b->rows[i];
-        json_t *row = json_pack("{ss ss ss si sI so so}", "shape", r->shape, "part", r->part, "path", r->path, "threads",
-                                r->threads, "rounds", (json_int_t)r->rounds, "weights_dtype", json_text(r->weights),
-                                "cache_dtype", json_text(r->cache));
+        json_t *row = json_pack("{ss ss ss si sI so so}", "shape", r->shape, "part", r->part, "path", r->path,
+                                "threads", r->threads, "rounds", (json_int_t)r->rounds, "weights_dtype",
+                                json_text(r->weights), "cache_dtype", json_text(r->cache));
         for (size_t k = 0; k < N_NUMBERS; k++)
             json_object_set_new(row, numbers[k].name, json_number(number_of(r, k)));
         json_array_append_new(rows, row);
     }
-    json_print(json_pack("{s{so ss ss ss si so so so} so}", "machine", "cpu", json_text(*cpu_name(cpu) ? cpu : NULL), "isa", mha_isa(), "blas",
-                         mha_blas_name(), "blas_threading", mha_blas_threading(), "threads", all->threads, "peak_gflops",
-                         json_number(all->peak_gflops), "read_gbs", json_number(all->read_gbs), "limits", each, "rows", rows));
+    json_print(json_pack("{s{so ss ss ss si so so so} so}", "machine", "cpu", json_text(*cpu_name(cpu) ? cpu : NULL),
+                         "isa", mha_isa(), "blas", mha_blas_name(), "blas_threading", mha_blas_threading(), "threads",
+                         all->threads, "peak_gflops", json_number(all->peak_gflops), "read_gbs",
+                         json_number(all->read_gbs), "limits", each, "rows", rows));
 }
 
 int run_bench(const arguments *args)

@@ -77,12 +77,13 @@ int run_claims(const arguments *args)
                              "claims", list));
     } else if (code == EXIT_DONE && !given(args, OPT_QUIET)) {
         print_claims(claims, n);
-        char *sum = text_of("%zu statements: %zu true, %zu false, %zu true only under a condition. Stated: evaluated from "
-                            "the number or formula as published. Counted: read from the storages of the configuration it "
-                            "speaks of. Pages 000 to 004: five public questions with answers about the parameters of "
-                            "multi-head attention (BERT in keras-bert, a general recipe, head counts in RoBERTa, LLaMA-7B, "
-                            "W_Q and W_K as one matrix).",
-                            n, verdicts[MHA_CLAIM_TRUE], verdicts[MHA_CLAIM_FALSE], verdicts[MHA_CLAIM_ONLY_IF]);
+        char *sum =
+            text_of("%zu statements: %zu true, %zu false, %zu true only under a condition. Stated: evaluated from "
+                    "the number or formula as published. Counted: read from the storages of the configuration it "
+                    "speaks of. Pages 000 to 004: five public questions with answers about the parameters of "
+                    "multi-head attention (BERT in keras-bert, a general recipe, head counts in RoBERTa, LLaMA-7B, "
+                    "W_Q and W_K as one matrix).",
+                    n, verdicts[MHA_CLAIM_TRUE], verdicts[MHA_CLAIM_FALSE], verdicts[MHA_CLAIM_ONLY_IF]);
         putchar('\n');
         write_prose(sum);
         free(sum);

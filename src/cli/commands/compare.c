@@ -64,7 +64,8 @@ static int compare_pair(pair *p, const source *a, const source *b, double rtol, 
     y = without_leading_ones(&y, rank);
     mha_status status = code == EXIT_DONE ? mha_compare(&x, &y, rtol, atol, &p->difference, &error) : MHA_OK;
     if (status != MHA_OK)
-        snprintf(p->obstacle, sizeof p->obstacle, "%.199s", error.message); /* unreachable: what was read can be compared */
+        snprintf(p->obstacle, sizeof p->obstacle, "%.199s",
+                 error.message); /* unreachable: what was read can be compared */
     mha__arena_free(&memory);
     return code;
 }
@@ -172,20 +173,20 @@ static json_t *json_pair(const pair *p)
 {
     const mha_difference *d = &p->difference;
     if (!p->a || !p->b || *p->obstacle)
-        return json_pack("{so so so so so so so sn so ss}", "name", json_text(p->name), "max_abs", json_null(), "max_rel", json_null(),
-                         "max_ulp", json_null(), "rms", json_null(), "cosine", json_null(), "mismatches", json_null(),
-                         "worst_index", "equal", json_false(), "reason",
+        return json_pack("{so so so so so so so sn so ss}", "name", json_text(p->name), "max_abs", json_null(),
+                         "max_rel", json_null(), "max_ulp", json_null(), "rms", json_null(), "cosine", json_null(),
+                         "mismatches", json_null(), "worst_index", "equal", json_false(), "reason",
                          p->a && p->b ? p->obstacle
                          : p->a       ? "only in the first file"
                                       : "only in the second file");
     return json_pack("{so so so so so so so so so so so so so so so so sb}", "name", json_text(p->name), "elements",
                      json_count(d->elements), "max_abs", json_number(d->max_abs), "max_rel", json_number(d->max_rel),
                      "max_ulp", json_number(d->max_ulp), "rms", json_number(d->rms), "cosine", json_number(d->cosine),
-                     "worst_index", json_shape(d->rank, d->worst_index), "worst_a", json_number(d->worst_actual), "worst_b",
-                     json_number(d->worst_expected), "mismatches", json_count(d->mismatches), "tolerance_needed",
-                     json_number(d->tolerance_needed), "nan_a", json_count(d->nan_actual), "nan_b",
-                     json_count(d->nan_expected), "inf_a", json_count(d->inf_actual), "inf_b", json_count(d->inf_expected),
-                     "equal", (int)equal(p));
+                     "worst_index", json_shape(d->rank, d->worst_index), "worst_a", json_number(d->worst_actual),
+                     "worst_b", json_number(d->worst_expected), "mismatches", json_count(d->mismatches),
+                     "tolerance_needed", json_number(d->tolerance_needed), "nan_a", json_count(d->nan_actual), "nan_b",
+                     json_count(d->nan_expected), "inf_a", json_count(d->inf_actual), "inf_b",
+                     json_count(d->inf_expected), "equal", (int)equal(p));
 }
 
 static void write_json(const pair *pairs, size_t n, bool all)

@@ -76,7 +76,8 @@ static bool stage_happens(const request *r, mha_stage stage)
 /* The library times the run from the scores to the heads as one, and the exact path not at all. */
 static bool stage_timed(const request *r, mha_stage stage)
 {
-    return r->plan.path != MHA_PATH_EXACT && (stage <= MHA_STAGE_K_ROT || stage == MHA_STAGE_HEADS || stage == MHA_STAGE_OUTPUT);
+    return r->plan.path != MHA_PATH_EXACT &&
+           (stage <= MHA_STAGE_K_ROT || stage == MHA_STAGE_HEADS || stage == MHA_STAGE_OUTPUT);
 }
 
 static void print_stages(const request *r, const timing *time)
@@ -125,8 +126,8 @@ static void print_weights(const request *r, const arguments *args)
     if (r->random_weights)
         printf("  weights  random, Xavier uniform, seed %zu\n", count_of(args, OPT_SEED));
     else {
-        char *from = harmless(text_of("%s%s%s", args->option[OPT_WEIGHTS].text, *r->loaded.layer.prefix ? ", layer " : "",
-                                      r->loaded.layer.prefix));
+        char *from = harmless(text_of("%s%s%s", args->option[OPT_WEIGHTS].text,
+                                      *r->loaded.layer.prefix ? ", layer " : "", r->loaded.layer.prefix));
         printf("  weights  %s (%s names)\n", from, r->loaded.layer.scheme);
         free(from);
     }
@@ -153,7 +154,8 @@ static void print_meaning(const mha_semantics *s)
     if (s->softcap > 0)
         printf("%ssoftcap %g", lead, s->softcap), lead = ", ";
     if (s->rope.kind != MHA_ROPE_NONE)
-        printf("%srotated by position (%s, base %g)", lead, pairing[s->rope.kind], s->rope.base > 0 ? s->rope.base : 10000),
+        printf("%srotated by position (%s, base %g)", lead, pairing[s->rope.kind],
+               s->rope.base > 0 ? s->rope.base : 10000),
             lead = ", ";
     if (*lead == ',')
         putchar('\n');
@@ -176,8 +178,8 @@ static void print_configuration(const request *r, const arguments *args)
            r->call.key.data ? " (cross-attention)" : " (self-attention)",
            r->random_inputs ? "random" : args->option[OPT_INPUT].text);
     if (r->cache)
-        printf("  cache    %s, %zu rows of keys and values, %zu bytes\n", mha_dtype_name(mha_cache_keys(r->cache).dtype), p->S,
-               mha_cache_bytes(r->cache));
+        printf("  cache    %s, %zu rows of keys and values, %zu bytes\n",
+               mha_dtype_name(mha_cache_keys(r->cache).dtype), p->S, mha_cache_bytes(r->cache));
     print_meaning(&r->call.semantics);
     printf("  run on   path %s%s%s%s, %s%s%d thread%s\n\n", mha_path_name(p->path),
            *p->path_reason ? " (" : "", p->path_reason, *p->path_reason ? ")" : "",
@@ -222,9 +224,14 @@ static json_t *json_config(const request *r, const arguments *args)
     json_object_set_new(config, "scale", json_number(p->scale));
     json_object_set_new(config, "seed", json_count(count_of(args, OPT_SEED)));
     json_object_set_new(config, "dtype", json_text(mha_dtype_name(c->dtype)));
-    json_object_set_new(config, "cache_dtype", json_text(r->cache ? mha_dtype_name(mha_cache_keys(r->cache).dtype) : NULL));
-    json_object_set_new(config, "model", !r->facts_from ? json_null() : json_text(*r->facts.model_type ? r->facts.model_type : "unknown"));
-    json_object_set_new(config, "caveat", json_text(r->facts_from && r->facts.has_semantics && *r->facts.caveat ? r->facts.caveat : NULL));
+    json_object_set_new(config, "cache_dtype",
+                        json_text(r->cache ? mha_dtype_name(mha_cache_keys(r->cache).dtype) : NULL));
+    json_object_set_new(config, "model",
+                        !r->facts_from ? json_null()
+                                       : json_text(*r->facts.model_type ? r->facts.model_type : "unknown"));
+    json_object_set_new(
+        config, "caveat",
+        json_text(r->facts_from && r->facts.has_semantics && *r->facts.caveat ? r->facts.caveat : NULL));
     return config;
 }
 
@@ -235,19 +242,20 @@ static void write_json(const request *r, const arguments *args, const summary *s
         size_t shape[4];
         const int rank = mha_plan_stage(&r->plan, stage, shape);
         if (stage_happens(r, stage))
-            json_array_append_new(stages, json_pack("{so so so}", "name", json_text(mha_stage_name(stage)), "shape",
-                                                    json_shape(rank, shape), "ms",
-                                                    stage_timed(r, stage) ? json_milliseconds(time->stage_ms[stage]) : json_null()));
+            json_array_append_new(
+                stages,
+                json_pack("{so so so}", "name", json_text(mha_stage_name(stage)), "shape", json_shape(rank, shape),
+                          "ms", stage_timed(r, stage) ? json_milliseconds(time->stage_ms[stage]) : json_null()));
     }
     parameters_json_totals(parameters, r->table);
     const mha_view *output = &r->call.output;
     json_print(json_pack(
         "{so so so si so so so so so}", "config", json_config(r, args), "path", json_text(mha_path_name(r->plan.path)),
-        "path_reason", json_text(*r->plan.path_reason ? r->plan.path_reason : NULL), "threads", r->plan.threads, "parameters",
-        parameters, "stages", stages, "total_ms", json_milliseconds(time->ms), "gflops", json_number(request_flops(r) / time->ms * 1e-6),
-        "output",
-        json_pack("{so so so so sb}", "shape", json_shape(output->rank, output->shape), "mean", json_number(s->mean), "rms",
-                  json_number(s->rms), "max_abs", json_number(s->max_abs), "finite", s->non_finite == 0)));
+        "path_reason", json_text(*r->plan.path_reason ? r->plan.path_reason : NULL), "threads", r->plan.threads,
+        "parameters", parameters, "stages", stages, "total_ms", json_milliseconds(time->ms), "gflops",
+        json_number(request_flops(r) / time->ms * 1e-6), "output",
+        json_pack("{so so so so sb}", "shape", json_shape(output->rank, output->shape), "mean", json_number(s->mean),
+                  "rms", json_number(s->rms), "max_abs", json_number(s->max_abs), "finite", s->non_finite == 0)));
 }
 
 /* ---------------------------------------------------------------- files */
@@ -298,7 +306,8 @@ static int blame_non_finite(const request *r, const summary *output)
         summary s = inputs[i].view->data ? summarise(inputs[i].view) : (summary){0};
         if (s.non_finite == 0)
             continue;
-        refuse(inputs[i].name, "expected finite numbers, found %zu NaN or infinite, the first at %s; so are %zu of the output",
+        refuse(inputs[i].name,
+               "expected finite numbers, found %zu NaN or infinite, the first at %s; so are %zu of the output",
                s.non_finite, shape_text(where, 3, s.first_non_finite), output->non_finite);
         return EXIT_NO;
     }
@@ -307,8 +316,9 @@ static int blame_non_finite(const request *r, const summary *output)
         mha_statistics s;
         if (mha_tensor_statistics(tensor, &s) != MHA_OK || s.non_finite == 0)
             continue;
-        refuse(mha_tensor_info_of(tensor).name, "expected finite weights, found %zu NaN or infinite; so are %zu of the output",
-               s.non_finite, output->non_finite);
+        refuse(mha_tensor_info_of(tensor).name,
+               "expected finite weights, found %zu NaN or infinite; so are %zu of the output", s.non_finite,
+               output->non_finite);
         return EXIT_NO;
     }
     refuse("output", "expected finite numbers, found %zu NaN or infinite, the first at %s", output->non_finite,
@@ -319,7 +329,8 @@ static int blame_non_finite(const request *r, const summary *output)
 static int pack(const request *r)
 {
     mha_error error = {.status = MHA_NO_MEMORY};
-    int code = expect_memory(mha_params_totals(r->table, NULL).parameter_bytes, "packed weights (--no-pack does without)");
+    int code =
+        expect_memory(mha_params_totals(r->table, NULL).parameter_bytes, "packed weights (--no-pack does without)");
     return code == EXIT_DONE && mha_layer_pack(r->layer, &error) != MHA_OK ? refuse_error("", &error) : code;
 }
 
@@ -476,7 +487,8 @@ int run_forward(const arguments *args)
     if (code == EXIT_DONE)
         code = refuse_npy_for_many(args);
     if (code == EXIT_DONE && given(args, OPT_CACHE_DTYPE) && given(args, OPT_SAVE_CASE))
-        code = refuse("--cache-dtype", "expected no --save-case beside it: a case file has no word for the type of a cache");
+        code = refuse("--cache-dtype",
+                      "expected no --save-case beside it: a case file has no word for the type of a cache");
     if (code == EXIT_DONE)
         code = try_destinations(args, &writer);
     if (code == EXIT_DONE)

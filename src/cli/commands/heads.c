@@ -56,7 +56,8 @@ static int by_number(const void *a, const void *b)
  * fits none of them is tried as it is, to hear what is wrong. To be freed. */
 static size_t choose(const arguments *args, size_t own, size_t **heads)
 {
-    static const size_t usual[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32}, n_usual = sizeof usual / sizeof *usual, n_of_layer = 7;
+    static const size_t usual[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32}, n_usual = sizeof usual / sizeof *usual,
+                        n_of_layer = 7;
     const option_value *list = &args->option[OPT_HEAD_LIST];
     const bool model = model_asked(args);
     size_t n = 0;
@@ -106,9 +107,10 @@ static char *reason(const arguments *args, const heads_row *rows, size_t n)
     const mha_config *first = &rows[0].config, *last = &rows[n - 1].config;
     if (invariant(rows, n) && all_equal(rows, n, columns_of_Q) && all_equal(rows, n, columns_of_V) &&
         all_equal(rows, n, columns_of_K))
-        return text_of("heads x d_k = %zu and heads x d_v = %zu in every row. A head is a slice of the columns of W_Q, W_K "
-                       "and W_V and of the rows of W_O: more heads cut the same matrices into narrower slices and add nothing.",
-                       columns_of_Q(first), rows_of_O(first));
+        return text_of(
+            "heads x d_k = %zu and heads x d_v = %zu in every row. A head is a slice of the columns of W_Q, W_K and "
+            "W_V and of the rows of W_O: more heads cut the same matrices into narrower slices and add nothing.",
+            columns_of_Q(first), rows_of_O(first));
     if (invariant(rows, n))
         return text_of("The widths differ from row to row, and the totals come out the same here.");
     char text[400] = "";
@@ -122,8 +124,8 @@ static char *reason(const arguments *args, const heads_row *rows, size_t n)
                   {"rows of W_O (heads x d_v)", rows_of_O}};
     for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
         if (!all_equal(rows, n, widths[i].value))
-            at += (size_t)snprintf(text + at, sizeof text - at, "%s%s go from %zu to %zu", at ? ", " : "", widths[i].what,
-                                   widths[i].value(first), widths[i].value(last));
+            at += (size_t)snprintf(text + at, sizeof text - at, "%s%s go from %zu to %zu", at ? ", " : "",
+                                   widths[i].what, widths[i].value(first), widths[i].value(last));
     const char *held = given(args, OPT_D_K) && given(args, OPT_D_V)  ? "d_k and d_v are"
                        : given(args, OPT_D_K)                        ? "d_k is"
                        : given(args, OPT_D_V)                        ? "d_v is"
@@ -159,10 +161,11 @@ static void write_json(const arguments *args, const heads_row *rows, size_t n, c
     for (size_t i = 0; i < n; i++) {
         const mha_config *c = &rows[i].config;
         const bool ran = !model || given(args, OPT_RUN);
-        json_t *row = json_pack("{so so so so so so so}", "heads", json_count(c->n_heads), "kv_heads", json_count(c->kv_heads),
-                                "d_k", json_count(c->d_k), "d_v", json_count(c->d_v), "total_parameters",
-                                json_count(rows[i].totals.parameters), "storages", json_count(rows[i].totals.storages),
-                                "output_max_abs", ran ? json_number(rows[i].output_max_abs) : json_null());
+        json_t *row =
+            json_pack("{so so so so so so so}", "heads", json_count(c->n_heads), "kv_heads", json_count(c->kv_heads),
+                      "d_k", json_count(c->d_k), "d_v", json_count(c->d_v), "total_parameters",
+                      json_count(rows[i].totals.parameters), "storages", json_count(rows[i].totals.storages),
+                      "output_max_abs", ran ? json_number(rows[i].output_max_abs) : json_null());
         if (model) {
             json_object_set_new(row, "attention_parameters", json_count(rows[i].attention.parameters));
             json_object_set_new(row, "differing_shapes", json_count(rows[i].differing));
@@ -188,8 +191,8 @@ static int show(const arguments *args, const heads_row *rows, size_t n)
             print_rows(rows, n);
         putchar('\n');
         if (same)
-            printf("%sThe same total in every row: %s parameters.%s\n", bold(), count_text(count, rows[0].totals.parameters),
-                   plain());
+            printf("%sThe same total in every row: %s parameters.%s\n", bold(),
+                   count_text(count, rows[0].totals.parameters), plain());
         write_prose(why);
     }
     free(why);

@@ -18,7 +18,7 @@ int run_info(const arguments *args)
     printf("mha %s\n  instruction set  %s  (available:", mha_version(), mha_isa());
     for (size_t i = 0; mha_isa_at(i); i++)
         printf(" %s", mha_isa_at(i));
-    printf(")\n  BLAS             %s\n  BLAS threading   %s\n  threads          %d\n", mha_blas_name(), mha_blas_threading(),
-           mha_threads_available());
+    printf(")\n  BLAS             %s\n  BLAS threading   %s\n  threads          %d\n", mha_blas_name(),
+           mha_blas_threading(), mha_threads_available());
     return EXIT_DONE;
 }

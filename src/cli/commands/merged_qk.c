@@ -159,7 +159,8 @@ int run_merged_params(const arguments *args)
     request r = {0};
     size_t rank = 0, n = 0;
     mha_config config = request_config(args);
-    int code = refuse_each(args, pointless, "nothing beside --merged-qk, which is told of one layer, as text or --json");
+    int code =
+        refuse_each(args, pointless, "nothing beside --merged-qk, which is told of one layer, as text or --json");
     if (code == EXIT_DONE)
         code = count_cost(&config, &c);
     if (code == EXIT_DONE)
@@ -258,10 +259,12 @@ static int prepare(request *r, const arguments *args, outcome *o)
 
 int run_merged_forward(const arguments *args)
 {
-    static const option_code pointless[] = {OPT_OUTPUT, OPT_TRACE, OPT_SAVE_CASE, OPT_PATH, OPT_CACHE_DTYPE, OPTION_COUNT};
+    static const option_code pointless[] = {OPT_OUTPUT, OPT_TRACE,       OPT_SAVE_CASE,
+                                            OPT_PATH,   OPT_CACHE_DTYPE, OPTION_COUNT};
     request r = {0};
     outcome o = {0};
-    int code = refuse_each(args, pointless, "nothing beside --merged-qk, which compares scores on the exact path and writes nothing");
+    int code = refuse_each(args, pointless,
+                           "nothing beside --merged-qk, which compares scores on the exact path and writes nothing");
     if (code == EXIT_DONE)
         code = prepare(&r, args, &o);
     if (code == EXIT_DONE)

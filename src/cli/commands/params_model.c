@@ -198,19 +198,22 @@ static void print_totals(const report *r, const char *only)
     mha_totals all = mha_params_totals(r->table, NULL), attention = mha_params_totals(r->table, "attention");
     mha_totals shown = only ? mha_params_totals(r->table, only) : all;
     char a[SHORT_TEXT], b[SHORT_TEXT], c[SHORT_TEXT];
-    printf("\n  %stotal  %s %s%s%s%s in %s, %zu storages", bold(), count_text(a, shown.parameters), word_for_elements(r),
-           only ? " of " : "", only ? only : "", plain(), bytes_text(b, shown.parameter_bytes), shown.storages);
+    printf("\n  %stotal  %s %s%s%s%s in %s, %zu storages", bold(), count_text(a, shown.parameters),
+           word_for_elements(r), only ? " of " : "", only ? only : "", plain(), bytes_text(b, shown.parameter_bytes),
+           shown.storages);
     if (shown.aliases)
         printf(", %zu of the %zu names an alias", shown.aliases, shown.tensors);
     if (only)
-        printf("\n  that is %.2f %% of all %s %s", all.parameters ? 100.0 * (double)shown.parameters / (double)all.parameters : 0,
+        printf("\n  that is %.2f %% of all %s %s",
+               all.parameters ? 100.0 * (double)shown.parameters / (double)all.parameters : 0,
                count_text(a, all.parameters), word_for_elements(r));
     else if (attention.parameters)
         printf("\n  attention  %s (%.2f %%)", count_text(a, attention.parameters),
                100.0 * (double)attention.parameters / (double)all.parameters);
     putchar('\n');
     if (shown.buffers)
-        printf("  buffers, not learned: %s elements in %s\n", count_text(a, shown.buffers), bytes_text(b, shown.buffer_bytes));
+        printf("  buffers, not learned: %s elements in %s\n", count_text(a, shown.buffers),
+               bytes_text(b, shown.buffer_bytes));
     if (shown.inert)
         printf("  inert: %s elements cannot change the output (key biases add one number to all scores of a query; "
                "softmax does not see it)\n",

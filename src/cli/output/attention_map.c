@@ -142,9 +142,11 @@ int attention_map_check(const request *r, const arguments *args)
 {
     const size_t T = r->call.semantics.cu_seqlens_q ? (size_t)r->call.semantics.cu_seqlens_q[1] : r->plan.T_q;
     if (count_of(args, OPT_HEAD) >= r->plan.h)
-        return refuse_option(OPT_HEAD, "expected a head from 0 to %zu, found %zu", r->plan.h - 1, count_of(args, OPT_HEAD));
+        return refuse_option(OPT_HEAD, "expected a head from 0 to %zu, found %zu", r->plan.h - 1,
+                             count_of(args, OPT_HEAD));
     if (given(args, OPT_QUERY) && count_of(args, OPT_QUERY) >= T)
-        return refuse_option(OPT_QUERY, "expected one of %zu queries, counted from 0, found %zu", T, count_of(args, OPT_QUERY));
+        return refuse_option(OPT_QUERY, "expected one of %zu queries, counted from 0, found %zu", T,
+                             count_of(args, OPT_QUERY));
     return EXIT_DONE;
 }
 

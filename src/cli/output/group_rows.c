@@ -178,7 +178,9 @@ static void drop(census *c)
 
 static double share(const fold *f, const mha_totals *all)
 {
-    return all->parameters && f->one.kind == MHA_TENSOR_PARAMETER ? 100.0 * (double)f->elements / (double)all->parameters : 0;
+    return all->parameters && f->one.kind == MHA_TENSOR_PARAMETER
+               ? 100.0 * (double)f->elements / (double)all->parameters
+               : 0;
 }
 
 /* A folded name once more: its pattern when several rows stand behind it. */

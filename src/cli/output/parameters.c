@@ -15,9 +15,13 @@ static mha_weight weight_of(const mha_layer *layer, const mha_tensor *row)
 /* ---------------------------------------------------------------- text */
 
 static const char *const text_titles[] = {"name", "shape", "in symbols", "type", ">elements", ">bytes", ""};
-static const char *const data_titles[] = {"name",    "role",     "shape",         "dtype",     "source_dtype", ">elements",
-                                          ">bytes", ">storage", "alias_of", "trainable", "kind",         ">inert_elements"};
-enum { TEXT_COLUMNS = sizeof text_titles / sizeof *text_titles, DATA_COLUMNS = sizeof data_titles / sizeof *data_titles };
+static const char *const data_titles[] = {"name",         "role",      "shape",  "dtype",
+                                          "source_dtype", ">elements", ">bytes", ">storage",
+                                          "alias_of",     "trainable", "kind",   ">inert_elements"};
+enum {
+    TEXT_COLUMNS = sizeof text_titles / sizeof *text_titles,
+    DATA_COLUMNS = sizeof data_titles / sizeof *data_titles
+};
 
 static const char *kind_name(const mha_tensor_info *info)
 {
@@ -108,13 +112,13 @@ static void print_totals(mha_params *params, const mha_totals *all)
     printf("\n  %stotal  %s parameters%s in %s, %zu storages\n", bold(), count_text(elements, all->parameters), plain(),
            bytes_text(bytes, all->parameter_bytes), all->storages);
     if (all->derived_bytes)
-        printf("  packed copies made to go faster, not counted: %s in %zu storages\n", bytes_text(bytes, all->derived_bytes),
-               all->derived_storages);
+        printf("  packed copies made to go faster, not counted: %s in %zu storages\n",
+               bytes_text(bytes, all->derived_bytes), all->derived_storages);
     for (size_t i = 0; all->inert && i < mha_params_count(params); i++) {
         mha_tensor_info info = mha_tensor_info_of(mha_params_at(params, i));
         if (info.inert_elements)
-            printf("  %s of them, %s, cannot change the output: %s\n", count_text(elements, info.inert_elements), info.name,
-                   info.inert_why);
+            printf("  %s of them, %s, cannot change the output: %s\n", count_text(elements, info.inert_elements),
+                   info.name, info.inert_why);
     }
 }
 
@@ -192,8 +196,8 @@ json_t *parameters_json_rows(mha_params *params, const mha_layer *layer)
         json_t *row = json_pack("{so so so so so so so so so sb ss so}", "name", json_text(info.name), "role",
                                 json_text(info.role), "shape", json_shape(info.rank, info.shape), "dtype",
                                 json_text(mha_dtype_name(info.dtype)), "source_dtype",
-                                json_text(mha_dtype_name(info.source_dtype)), "elements", json_count(info.elements), "bytes",
-                                json_count(info.bytes), "storage", json_count(info.storage), "alias_of",
+                                json_text(mha_dtype_name(info.source_dtype)), "elements", json_count(info.elements),
+                                "bytes", json_count(info.bytes), "storage", json_count(info.storage), "alias_of",
                                 json_text(info.alias_of), "trainable", (int)info.trainable, "kind", kind_name(&info),
                                 "inert_elements", json_count(info.inert_elements));
         if (weight != MHA_WEIGHT_COUNT)

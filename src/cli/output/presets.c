@@ -32,11 +32,12 @@ static void add_model(const mha_model *model, const char *name, size_t parameter
     table_format(t, "%zu", facts.d_k);
     table_format(t, "%zu", layers);
     table_count(t, parameters);
-    json_array_append_new(
-        list, json_pack("{ss ss ss ss so so so so so so}", "name", name, "architecture", mha_model_title(model), "model_type",
-                        facts.model_type, "class", mha_model_class(model), "d_model", json_count(facts.d_model), "heads",
-                        json_count(facts.n_heads), "kv_heads", json_count(facts.kv_heads), "d_k", json_count(facts.d_k),
-                        "attention_layers", json_count(layers), "total_parameters", json_count(parameters)));
+    json_array_append_new(list, json_pack("{ss ss ss ss so so so so so so}", "name", name, "architecture",
+                                          mha_model_title(model), "model_type", facts.model_type, "class",
+                                          mha_model_class(model), "d_model", json_count(facts.d_model), "heads",
+                                          json_count(facts.n_heads), "kv_heads", json_count(facts.kv_heads), "d_k",
+                                          json_count(facts.d_k), "attention_layers", json_count(layers),
+                                          "total_parameters", json_count(parameters)));
 }
 
 static int add_preset(const char *name, table *t, json_t *list)

@@ -111,8 +111,8 @@ int expect_memory(size_t bytes, const char *what)
     if (memory_allows(bytes))
         return EXIT_DONE;
     mha_error error = {.status = MHA_NO_MEMORY};
-    snprintf(error.message, sizeof error.message, "expected about %zu bytes of memory for %s, found %zu at hand", bytes, what,
-             mha__memory_at_hand());
+    snprintf(error.message, sizeof error.message, "expected about %zu bytes of memory for %s, found %zu at hand", bytes,
+             what, mha__memory_at_hand());
     return refuse_error("", &error);
 }
 

@@ -139,8 +139,8 @@ static void write_line(const table *t, const size_t *width, char *const *row)
     putchar('\n');
 }
 
-/* On a terminal columns of '?' go, from the right, while the rows are wider than the line; then the last column is made narrower
- * if it holds text. */
+/* On a terminal columns of '?' go, from the right, while the rows are wider than the line; then the last column is made
+ * narrower if it holds text. */
 static void fit(const table *t, size_t *width)
 {
     enum { NARROWEST = 24 };

@@ -84,7 +84,8 @@ static void print_rest(const judged_case *cases, size_t n, mha_outcome outcome)
 {
     static const char *const skipped[] = {"case", "skipped because"};
     static const char *const passed[] = {"case", "path", ">stages", ">of the tolerance used"};
-    table *t = outcome == MHA_OUTCOME_PASSED ? table_create(TABLE_TEXT, 4, passed) : table_create(TABLE_TEXT, 2, skipped);
+    table *t =
+        outcome == MHA_OUTCOME_PASSED ? table_create(TABLE_TEXT, 4, passed) : table_create(TABLE_TEXT, 2, skipped);
     for (size_t i = 0; i < n; i++) {
         const mha_verdict *v = &cases[i].verdict;
         if (v->outcome != outcome)
@@ -119,8 +120,8 @@ void verdicts_print(const judged_case *cases, size_t n, const size_t count[3])
             free(path);
             break;
         }
-    printf("%s%zu passed, %zu failed, %zu skipped%s\n", bold(), count[MHA_OUTCOME_PASSED], count[MHA_OUTCOME_FAILED], count[MHA_OUTCOME_SKIPPED],
-           plain());
+    printf("%s%zu passed, %zu failed, %zu skipped%s\n", bold(), count[MHA_OUTCOME_PASSED], count[MHA_OUTCOME_FAILED],
+           count[MHA_OUTCOME_SKIPPED], plain());
 }
 
 /* ---------------------------------------------------------------- JSON */
@@ -131,13 +132,14 @@ static json_t *json_stage(const mha_stage_verdict *s)
     return json_pack("{so so sb so so so so so so so so so so so so so so so so so sb so}", "name", json_text(s->name),
                      "against", json_text(s->against), "ok", (int)s->ok, "max_abs", json_number(d->max_abs), "max_rel",
                      json_number(d->max_rel), "max_ulp", json_number(d->max_ulp), "rms", json_number(d->rms), "cosine",
-                     json_number(d->cosine), "elements", json_count(d->elements), "mismatches", json_count(d->mismatches),
-                     "worst_index", json_shape(d->rank, d->worst_index), "worst_actual", json_number(d->worst_actual),
-                     "worst_expected", json_number(d->worst_expected), "nan_actual", json_count(d->nan_actual),
-                     "nan_expected", json_count(d->nan_expected), "inf_actual", json_count(d->inf_actual), "inf_expected",
-                     json_count(d->inf_expected), "rtol", json_number(s->rtol), "atol", json_number(s->atol),
-                     "tolerance_needed", json_number(d->tolerance_needed), "tolerance_derived", (int)s->derived,
-                     "worst_head", s->worst_head < 0 ? json_null() : json_integer(s->worst_head));
+                     json_number(d->cosine), "elements", json_count(d->elements), "mismatches",
+                     json_count(d->mismatches), "worst_index", json_shape(d->rank, d->worst_index), "worst_actual",
+                     json_number(d->worst_actual), "worst_expected", json_number(d->worst_expected), "nan_actual",
+                     json_count(d->nan_actual), "nan_expected", json_count(d->nan_expected), "inf_actual",
+                     json_count(d->inf_actual), "inf_expected", json_count(d->inf_expected), "rtol",
+                     json_number(s->rtol), "atol", json_number(s->atol), "tolerance_needed",
+                     json_number(d->tolerance_needed), "tolerance_derived", (int)s->derived, "worst_head",
+                     s->worst_head < 0 ? json_null() : json_integer(s->worst_head));
 }
 
 void verdicts_json(const judged_case *cases, size_t n, const size_t count[3])
@@ -149,12 +151,14 @@ void verdicts_json(const judged_case *cases, size_t n, const size_t count[3])
         for (size_t s = 0; s < v->stage_count; s++)
             json_array_append_new(stages, json_stage(&v->stages[s]));
         json_array_append_new(
-            list, json_pack("{so so so so so so so}", "name", json_text(cases[i].name), "file", json_text(cases[i].path),
-                            "status", json_text(mha_outcome_name(v->outcome)), "path", json_text(mha_path_name(v->path)),
-                            "reason", json_text(*reason_of(&cases[i]) ? reason_of(&cases[i]) : NULL), "culprit",
-                            v->culprit < v->stage_count ? json_text(v->stages[v->culprit].name) : json_null(), "stages",
-                            stages));
+            list,
+            json_pack("{so so so so so so so}", "name", json_text(cases[i].name), "file", json_text(cases[i].path),
+                      "status", json_text(mha_outcome_name(v->outcome)), "path", json_text(mha_path_name(v->path)),
+                      "reason", json_text(*reason_of(&cases[i]) ? reason_of(&cases[i]) : NULL), "culprit",
+                      v->culprit < v->stage_count ? json_text(v->stages[v->culprit].name) : json_null(), "stages",
+                      stages));
     }
-    json_print(json_pack("{so so so so}", "passed", json_count(count[MHA_OUTCOME_PASSED]), "failed", json_count(count[MHA_OUTCOME_FAILED]),
-                         "skipped", json_count(count[MHA_OUTCOME_SKIPPED]), "cases", list));
+    json_print(json_pack("{so so so so}", "passed", json_count(count[MHA_OUTCOME_PASSED]), "failed",
+                         json_count(count[MHA_OUTCOME_FAILED]), "skipped", json_count(count[MHA_OUTCOME_SKIPPED]),
+                         "cases", list));
 }

@@ -83,7 +83,8 @@ int source_read(const source *s, const mha_file_tensor *tensor, mha_dtype dtype,
 {
     mha_error error = {0};
     *view = obtain_view(arena, dtype, tensor->rank, tensor->shape);
-    return mha_file_read(s->file, tensor, view, &error) == MHA_OK ? EXIT_DONE : refuse_error(mha_file_path(s->file), &error);
+    return mha_file_read(s->file, tensor, view, &error) == MHA_OK ? EXIT_DONE
+                                                                  : refuse_error(mha_file_path(s->file), &error);
 }
 
 void source_close(source *s)
