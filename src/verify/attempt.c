@@ -4,7 +4,7 @@
 
 static mha_status no_memory(const char *what, mha_error *error)
 {
-    return mha__fail(error, MHA_NO_MEMORY, what, "no memory for %s", what);
+    return mha__fail(error, MHA_NO_MEMORY, what, "no memory for this part of a call");
 }
 
 /* The float paths take F32 alone. What is no float is left for the plan to refuse. */
@@ -34,11 +34,9 @@ static mha_status fill_cache(mha__attempt *attempt, const mha__request *request,
         .capacity = k->shape[2] + new_rows,
         .dtype = call->path == MHA_PATH_EXACT ? MHA_F64 : MHA_F32,
     };
-    mha_status status = mha_cache_create(&spec, &attempt->pool.allocator, &attempt->cache, error);
-    if (!status)
-        status = mha_cache_load(attempt->cache, k, v, error);
+    TRY(mha_cache_create(&spec, &attempt->pool.allocator, &attempt->cache, error));
     attempt->call.cache = attempt->cache;
-    return status;
+    return mha_cache_load(attempt->cache, k, v, error);
 }
 
 mha_status mha__attempt_begin(mha__attempt *attempt, const mha_allocator *allocator, const mha__request *request,
@@ -57,12 +55,11 @@ mha_status mha__attempt_begin(mha__attempt *attempt, const mha_allocator *alloca
         mha_view *view;
         const char *name;
     } inputs[] = {{&attempt->call.query, "query"}, {&attempt->call.key, "key"}, {&attempt->call.value, "value"}};
-    mha_status status = MHA_OK;
-    for (size_t i = 0; i < 3 && !status; i++)
-        status = narrow(attempt, inputs[i].view, inputs[i].name, error);
-    if (!status && !call->cache && request->past_key.data)
-        status = fill_cache(attempt, request, error);
-    return status ? status : mha_plan_call(request->layer, &attempt->call, &attempt->plan, error);
+    for (size_t i = 0; i < 3; i++)
+        TRY(narrow(attempt, inputs[i].view, inputs[i].name, error));
+    if (!call->cache && request->past_key.data)
+        TRY(fill_cache(attempt, request, error));
+    return mha_plan_call(request->layer, &attempt->call, &attempt->plan, error);
 }
 
 /* Memory for the output as `layout` orders it, seen in the order of the call. */
@@ -98,9 +95,7 @@ mha_status mha__attempt_run(mha__attempt *attempt, mha_layout layout, const bool
             return no_memory(mha_stage_name((mha_stage)s), error);
     }
     /* Again, now that the stages are known: they may change the path and the workspace. */
-    mha_status status = mha_plan_call(attempt->layer, call, &attempt->plan, error);
-    if (status)
-        return status;
+    TRY(mha_plan_call(attempt->layer, call, &attempt->plan, error));
     void *workspace = mha__arena_take(&attempt->pool, attempt->plan.workspace_bytes);
     if (!workspace)
         return no_memory("workspace", error);

@@ -6,7 +6,7 @@
 #include "base/base.h"
 #include "mha/compare.h"
 
-/* Element `at` elements behind the view's first. */
+/* The element that lies `at` elements behind the view's first one, as a double. */
 static double element(const mha_view *view, ptrdiff_t at)
 {
     if (view->dtype == MHA_F32)
@@ -65,7 +65,7 @@ static double squares_root(const squares *s)
     return s->scale * sqrt(s->sum);
 }
 
-/* What is gathered while the elements pass. */
+/* Sums and maxima over the elements seen so far. */
 typedef struct gathering {
     mha_difference *d;
     double rtol, atol;
@@ -140,9 +140,8 @@ static void gather(gathering *g, double a, double e)
 
 static mha_status check(const mha_view *a, const mha_view *e, double rtol, double atol, mha_error *error)
 {
-    bool equal = a->rank == e->rank && a->rank >= 0 && a->rank <= MHA_MAX_RANK;
-    for (int k = 0; equal && k < a->rank; k++)
-        equal = a->shape[k] == e->shape[k];
+    const bool equal = a->rank == e->rank && a->rank >= 0 && a->rank <= MHA_MAX_RANK &&
+                       memcmp(a->shape, e->shape, (size_t)a->rank * sizeof *a->shape) == 0;
     char actual[128], expected[128];
     if (!equal)
         return mha__fail(error, MHA_INVALID, "shape", "expected %s, found %s",
@@ -154,9 +153,9 @@ static mha_status check(const mha_view *a, const mha_view *e, double rtol, doubl
     const mha_view *views[] = {a, e};
     size_t size;
     for (int i = 0; i < 2; i++)
-        if (mha_dtype_bytes(views[i]->dtype, 1, &size)) /* no single element has a size */
-            return mha__fail(error, MHA_UNSUPPORTED, mha_dtype_name(views[i]->dtype),
-                            "expected a plain element type, found %s", mha_dtype_name(views[i]->dtype));
+        if (mha_dtype_bytes(views[i]->dtype, 1, &size) != MHA_OK) /* its elements have no size of their own */
+            return mha__fail(error, MHA_UNSUPPORTED, "type", "expected a plain element type, found %s",
+                             mha_dtype_name(views[i]->dtype));
     size_t n = mha_view_elements(a);
     if (n == SIZE_MAX || (n > 0 && (!a->data || !e->data)))
         return mha__fail(error, MHA_INVALID, "data", "expected two tensors with data");
@@ -166,9 +165,7 @@ static mha_status check(const mha_view *a, const mha_view *e, double rtol, doubl
 mha_status mha_compare(const mha_view *actual, const mha_view *expected, double rtol, double atol,
                        mha_difference *difference, mha_error *error)
 {
-    mha_status status = check(actual, expected, rtol, atol, error);
-    if (status)
-        return status;
+    TRY(check(actual, expected, rtol, atol, error));
     mha_difference d = {.rank = actual->rank, .elements = mha_view_elements(actual)};
     gathering g = {.d = &d, .rtol = rtol, .atol = atol};
     g.wide = actual->dtype == MHA_F64 && expected->dtype == MHA_F64;
