@@ -34,7 +34,7 @@ typedef struct mha_file_tensor {
 MHA_API mha_status mha_file_open(const char *path, mha_file **file, mha_error *error);
 MHA_API void mha_file_close(mha_file *file); /* NULL is allowed */
 
-MHA_API const char *mha_file_path(const mha_file *file); /* "standard input" for "-" */
+MHA_API const char *mha_file_path(const mha_file *file);   /* "standard input" for "-" */
 MHA_API const char *mha_file_format(const mha_file *file); /* "safetensors", "npy", "npz", "gguf" */
 /* Tensors in the order of the file's header. `at` gives NULL past the end, `find` for an unknown name. */
 MHA_API size_t mha_file_count(const mha_file *file);

@@ -105,9 +105,10 @@ typedef struct mha_model mha_model;
 
 /* Which one: a preset or a config.json. */
 typedef struct mha_model_spec {
-    const char *preset;     /* "gpt2", ... (mha_preset_at), or the beginning of one name only ("vit"); or */
-    const char *config;     /* path of a config.json */
-    const char *class_name; /* "BertForMaskedLM", "MaskedLM" or a part ("pooler"); NULL: by the config's architectures */
+    const char *preset; /* "gpt2", ... (mha_preset_at), or the beginning of one name only ("vit"); or */
+    const char *config; /* path of a config.json */
+    const char
+        *class_name; /* "BertForMaskedLM", "MaskedLM" or a part ("pooler"); NULL: by the config's architectures */
     size_t n_heads, kv_heads; /* replace the config's; 0: leave them */
     mha_dtype dtype;          /* of the weights: F32, F64, F16 or BF16 */
 } mha_model_spec;
@@ -151,7 +152,7 @@ typedef struct mha_model_costs {
 
 /* Counts them. MHA_INVALID when the operations of that many tokens do not fit in 64 bits; *costs is then untouched. */
 MHA_API mha_status mha_model_costs_of(const mha_model *model, size_t batch, size_t seq, mha_model_costs *costs,
-                                       mha_error *error);
+                                      mha_error *error);
 
 /* The presets built in, in the order of their names; NULL past the end. `config` (may be NULL) receives the
  * text of its config.json. */
@@ -174,8 +175,8 @@ MHA_API const char *mha_finding_name(mha_finding_kind kind);
 
 typedef struct mha_finding {
     mha_finding_kind kind;
-    const char *name;  /* in the file; the model's where the file has none */
-    const char *other; /* the name it is tied to, or NULL */
+    const char *name;              /* in the file; the model's where the file has none */
+    const char *other;             /* the name it is tied to, or NULL */
     int expected_rank, found_rank; /* 0 and no shape where there is none */
     size_t expected_shape[MHA_MAX_RANK], found_shape[MHA_MAX_RANK];
     size_t elements; /* in the file, or in the model where the file has none */
@@ -197,11 +198,11 @@ typedef struct mha_file_totals {
  * with names that models tie have equal shapes: these are compared in up to 64 places, and reported
  * (MHA_FINDING_TIED) when equal. `found` and `totals` may be NULL. Errors: MHA_NO_MEMORY, MHA_IO. */
 MHA_API mha_status mha_file_list_params(const mha_file *file, mha_params *table, mha_finding_function found,
-                                       void *context, mha_file_totals *totals, mha_error *error);
+                                        void *context, mha_file_totals *totals, mha_error *error);
 /* Holds a file against a model, tensor by tensor: every difference is told to `found`. Names may differ by
  * the model's own prefix ("bert.", "transformer."). Returns the number of missing, extra and misshapen tensors. */
 MHA_API size_t mha_model_check_file(const mha_model *model, const mha_file *file, mha_finding_function found,
-                                      void *context);
+                                    void *context);
 
 #ifdef __cplusplus
 }

@@ -55,14 +55,14 @@ typedef struct mha_tensor_info {
 
 /* Sums over storages (each once), except `tensors` and `aliases`, which count rows. */
 typedef struct mha_totals {
-    size_t parameters;      /* elements of parameter storages */
+    size_t parameters; /* elements of parameter storages */
     size_t parameter_bytes;
-    size_t trainable;       /* those not frozen */
-    size_t buffers;         /* elements of buffer storages */
+    size_t trainable; /* those not frozen */
+    size_t buffers;   /* elements of buffer storages */
     size_t buffer_bytes;
     size_t derived_bytes;
-    size_t inert;           /* inert elements among the parameters */
-    size_t storages;        /* of parameters and buffers */
+    size_t inert;    /* inert elements among the parameters */
+    size_t storages; /* of parameters and buffers */
     size_t derived_storages;
     size_t tensors, aliases;
     size_t bytes_allocated; /* what was asked of the allocator for all storages, paddings included */
@@ -91,8 +91,8 @@ MHA_API mha_status mha_params_add(mha_params *table, const mha_tensor_spec *spec
 /* Adds a second name for the storage of `of`, with its dtype, kind and training state; `spec` gives
  * name, role, group and a shape of the same number of elements (rank 0 with shape unset and
  * `of` larger: the shape of `of`). */
-MHA_API mha_status mha_params_alias(mha_params *table, const mha_tensor_spec *spec, mha_tensor *of,
-                                    mha_tensor **tensor, mha_error *error);
+MHA_API mha_status mha_params_alias(mha_params *table, const mha_tensor_spec *spec, mha_tensor *of, mha_tensor **tensor,
+                                    mha_error *error);
 /* Takes the row out; its storage is released when no other row uses it (the oldest remaining row
  * then owns it). NULL is allowed. */
 MHA_API void mha_params_remove(mha_params *table, mha_tensor *tensor);

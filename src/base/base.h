@@ -23,10 +23,10 @@
  * `name` (NULL: "") is the subject: a field, option or tensor, "FILE", or "FILE: TENSOR". The message does not repeat
  * it. A message longer than its field loses its end; a name loses its beginning, which "..." replaces. */
 __attribute__((format(printf, 4, 5))) mha_status mha__fail(mha_error *error, mha_status status, const char *name,
-                                                         const char *format, ...);
+                                                           const char *format, ...);
 /* The same, with the byte offset of what is wrong in a file. */
 __attribute__((format(printf, 5, 6))) mha_status mha__fail_at(mha_error *error, mha_status status, const char *name,
-                                                             uint64_t offset, const char *format, ...);
+                                                              uint64_t offset, const char *format, ...);
 
 /* The same about something inside a file, under the name "FILE: TENSOR"; an empty `tensor` stands for the file. */
 __attribute__((format(printf, 6, 7))) mha_status mha__fail_inside(mha_error *error, mha_status status, const char *file,
@@ -40,8 +40,14 @@ mha_status mha__expect_shape(mha_error *error, const char *name, const mha_view 
 /* ---------------------------------------------------------------- sizes and indices */
 
 /* a * b, a + b into *r; false when it does not fit. */
-static inline bool mha__mul(size_t a, size_t b, size_t *r) { return !__builtin_mul_overflow(a, b, r); }
-static inline bool mha__add(size_t a, size_t b, size_t *r) { return !__builtin_add_overflow(a, b, r); }
+static inline bool mha__mul(size_t a, size_t b, size_t *r)
+{
+    return !__builtin_mul_overflow(a, b, r);
+}
+static inline bool mha__add(size_t a, size_t b, size_t *r)
+{
+    return !__builtin_add_overflow(a, b, r);
+}
 
 /* Steps `index` to the next element of `shape` in row-major order. After the last one it is all zeros again, and the
  * answer is false. Every extent is at least 1. */
@@ -99,7 +105,8 @@ size_t mha__text_distance(const char *a, const char *b);
 size_t mha__text_whole(const char *text, size_t length);
 /* snprintf, cut between two characters when it does not fit. */
 __attribute__((format(printf, 3, 4))) void mha__text_print(char *text, size_t size, const char *format, ...);
-__attribute__((format(printf, 3, 0))) void mha__text_vprint(char *text, size_t size, const char *format, va_list arguments);
+__attribute__((format(printf, 3, 0))) void mha__text_vprint(char *text, size_t size, const char *format,
+                                                            va_list arguments);
 /* Stands for both arguments of "%.*s": the first `most` bytes of `text`, or fewer, cut between two characters. */
 #define MHA_CUT_ARGS(most, text) mha__text_precision(text, most), text
 int mha__text_precision(const char *text, size_t most);

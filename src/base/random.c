@@ -21,7 +21,8 @@ void mha_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4
 
 static void block(uint64_t seed, uint64_t stream, uint64_t number, uint32_t out[4])
 {
-    const uint32_t counter[4] = {(uint32_t)number, (uint32_t)(number >> 32), (uint32_t)stream, (uint32_t)(stream >> 32)};
+    const uint32_t counter[4] = {(uint32_t)number, (uint32_t)(number >> 32), (uint32_t)stream,
+                                 (uint32_t)(stream >> 32)};
     const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
     mha_philox(counter, key, out);
 }

@@ -127,9 +127,10 @@ mha_status mha__source_read(const mha__source *source, uint64_t offset, void *to
             return mha__fail_at(error, MHA_IO, source->path, offset, "cannot read at byte %" PRIu64 ": %s", offset,
                                 strerror(errno));
         if (got == 0)
-            return mha__fail_at(error, MHA_IO, source->path, offset, "expected %zu more bytes at byte %" PRIu64
-                                ", found the end: the file became shorter"
-                                " than the %" PRIu64 " bytes it had when it was opened", bytes, offset, source->size);
+            return mha__fail_at(error, MHA_IO, source->path, offset,
+                                "expected %zu more bytes at byte %" PRIu64 ", found the end: the file became shorter"
+                                " than the %" PRIu64 " bytes it had when it was opened",
+                                bytes, offset, source->size);
         at += got;
         offset += (uint64_t)got;
         bytes -= (size_t)got;
@@ -138,7 +139,7 @@ mha_status mha__source_read(const mha__source *source, uint64_t offset, void *to
 }
 
 mha_status mha__source_text(const mha__source *source, const mha_allocator *allocator, size_t limit, const char *what,
-                           char **text, size_t *bytes, mha_error *error)
+                            char **text, size_t *bytes, mha_error *error)
 {
     if (source->size > limit)
         return mha__fail(error, MHA_FORMAT, source->path, "expected %s of at most %zu bytes, found %" PRIu64, what,

@@ -25,6 +25,6 @@ mha_status mha__source_read(const mha__source *source, uint64_t offset, void *to
 /* Reads the whole file as text with a final NUL into a block of *bytes bytes, which the caller
  * releases. More than `limit` bytes: MHA_FORMAT, saying that this is no `what`. */
 mha_status mha__source_text(const mha__source *source, const mha_allocator *allocator, size_t limit, const char *what,
-                           char **text, size_t *bytes, mha_error *error);
+                            char **text, size_t *bytes, mha_error *error);
 
 #endif

@@ -38,8 +38,8 @@ static mha_status expected(const mha__json_walk *walk, const char *what, mha_err
     if (c > 32 && c < 127)
         return mha__fail_at(error, MHA_FORMAT, walk->path, offset, "expected %s at byte %" PRIu64 ", found '%c'", what,
                             offset, c);
-    return mha__fail_at(error, MHA_FORMAT, walk->path, offset,
-                        "expected %s at byte %" PRIu64 ", found the byte 0x%02x", what, offset, c);
+    return mha__fail_at(error, MHA_FORMAT, walk->path, offset, "expected %s at byte %" PRIu64 ", found the byte 0x%02x",
+                        what, offset, c);
 }
 
 static bool take(mha__json_walk *walk, char c)
@@ -69,7 +69,7 @@ mha_status mha__json_value(mha__json_walk *walk, json_t **value, mha_error *erro
     json_error_t why;
     bool starved;
     *value = mha__json_load(walk->text + walk->at, window,
-                           JSON_DECODE_ANY | JSON_DISABLE_EOF_CHECK | JSON_REJECT_DUPLICATES, &why, &starved);
+                            JSON_DECODE_ANY | JSON_DISABLE_EOF_CHECK | JSON_REJECT_DUPLICATES, &why, &starved);
     if (!*value) {
         uint64_t offset = mha__json_offset(walk);
         if (starved)
@@ -77,8 +77,8 @@ mha_status mha__json_value(mha__json_walk *walk, json_t **value, mha_error *erro
                                 offset);
         if (cut && json_error_code(&why) == json_error_premature_end_of_input)
             return mha__fail_at(error, MHA_FORMAT, walk->path, offset,
-                                "expected a JSON value of at most %d bytes at byte %" PRIu64
-                                ", found a longer one", MHA_JSON_ENTRY_LIMIT, offset);
+                                "expected a JSON value of at most %d bytes at byte %" PRIu64 ", found a longer one",
+                                MHA_JSON_ENTRY_LIMIT, offset);
         offset += why.position > 0 ? (uint64_t)why.position : 0;
         return mha__fail_at(error, MHA_FORMAT, walk->path, offset, "expected JSON near byte %" PRIu64 ": %s", offset,
                             why.text);

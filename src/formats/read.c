@@ -118,8 +118,8 @@ static mha_status close_member(reading *state, mha_status status)
         status = zip_failure(state, zip_file_get_error(state->member));
     else if (got > 0)
         status = mha__fail_inside(state->error, MHA_FORMAT, mha__entry_path(state->file, state->entry),
-                                  state->entry->tensor.name, 0,
-                                  "expected %zu bytes of data, found more in the archive", state->entry->tensor.bytes);
+                                  state->entry->tensor.name, 0, "expected %zu bytes of data, found more in the archive",
+                                  state->entry->tensor.bytes);
     zip_fclose(state->member);
     return status;
 }
@@ -148,9 +148,10 @@ static mha_status check_target(const mha_file *file, const mha__entry *entry, co
         return mha__fail_inside(error, MHA_INVALID, mha__entry_path(file, entry), tensor->name, 0,
                                 "expected memory to read into, found a view without data");
     if (mha__element_bytes(tensor->dtype) == 0)
-        return mha__fail_inside(error, MHA_UNSUPPORTED, mha__entry_path(file, entry), tensor->name, 0,
-                                "expected a plain element type, found the quantised %s, whose values are not decoded here",
-                                mha_dtype_name(tensor->dtype));
+        return mha__fail_inside(
+            error, MHA_UNSUPPORTED, mha__entry_path(file, entry), tensor->name, 0,
+            "expected a plain element type, found the quantised %s, whose values are not decoded here",
+            mha_dtype_name(tensor->dtype));
     if (entry->fortran && strcmp(held, wanted) != 0)
         return mha__fail_inside(error, MHA_INVALID, mha__entry_path(file, entry), tensor->name, 0,
                                 "expected %s, found %s in Fortran order, which only a view of the same shape can take",
@@ -177,11 +178,10 @@ static mha_status read_entry(const mha_file *file, const mha__entry *entry, cons
         status = mha__view_pieces(&target, SIZE_MAX, read_straight, &state);
     else if (status == MHA_OK) {
         state.buffer = mha__allocate(&file->allocator, BUFFER_BYTES);
-        status =
-            state.buffer
-                ? mha__view_pieces(&target, BUFFER_BYTES / mha__element_bytes(tensor->dtype), read_converted, &state)
-                : mha__fail_inside(error, MHA_NO_MEMORY, mha__entry_path(file, entry), tensor->name, 0,
-                                   "no memory for %d bytes of buffer", BUFFER_BYTES);
+        status = state.buffer ? mha__view_pieces(&target, BUFFER_BYTES / mha__element_bytes(tensor->dtype),
+                                                 read_converted, &state)
+                              : mha__fail_inside(error, MHA_NO_MEMORY, mha__entry_path(file, entry), tensor->name, 0,
+                                                 "no memory for %d bytes of buffer", BUFFER_BYTES);
         mha__release(&file->allocator, state.buffer, BUFFER_BYTES);
     }
     return state.member ? close_member(&state, status) : status;

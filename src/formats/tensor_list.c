@@ -80,7 +80,7 @@ const char *mha__entry_path(const mha_file *file, const mha__entry *entry)
 }
 
 mha_status mha__file_add_tensor(mha_file *file, const char *name, size_t name_length, const mha__entry *entry,
-                               uint64_t where, mha_error *error)
+                                uint64_t where, mha_error *error)
 {
     mha__entry added = *entry;
     mha_file_tensor *tensor = &added.tensor;
@@ -102,7 +102,7 @@ mha_status mha__file_add_tensor(mha_file *file, const char *name, size_t name_le
 }
 
 mha_status mha__file_add_metadata(mha_file *file, const char *key, size_t key_length, const char *value,
-                                 size_t value_length, mha_error *error)
+                                  size_t value_length, mha_error *error)
 {
     mha__pair added = {mha__file_text(file, key, key_length), mha__file_text(file, value, value_length)};
     mha__pair *place = added.key && added.value ? mha__list_add(&file->allocator, &file->metadata) : NULL;

@@ -31,10 +31,10 @@ struct mha_file {
     mha__list sources;            /* mha__source */
     mha__list entries;            /* mha__entry */
     mha__list metadata;           /* mha__pair */
-    const void **by_name;        /* pointers to the entries in order of their names */
-    const void **by_key;         /* the same for the metadata */
+    const void **by_name;         /* pointers to the entries in order of their names */
+    const void **by_key;          /* the same for the metadata */
     struct mha__text_block *text; /* the strings of the file object */
-    void *archive;               /* npz: the zip_t */
+    void *archive;                /* npz: the zip_t */
 };
 
 /* Opens `path` as one more source of the file. *index is its number. */
@@ -45,9 +45,9 @@ const char *mha__entry_path(const mha_file *file, const mha__entry *entry);
 /* Appends a tensor: name, dtype, shape, offset, source and order are given, elements and bytes are
  * computed here. `where` is the byte of its description, for messages. */
 mha_status mha__file_add_tensor(mha_file *file, const char *name, size_t name_length, const mha__entry *entry,
-                               uint64_t where, mha_error *error);
+                                uint64_t where, mha_error *error);
 mha_status mha__file_add_metadata(mha_file *file, const char *key, size_t key_length, const char *value,
-                                 size_t value_length, mha_error *error);
+                                  size_t value_length, mha_error *error);
 /* A copy of `length` bytes (zeros for NULL) with a final NUL, owned by the file object; NULL when there
  * is no memory. */
 char *mha__file_text(mha_file *file, const char *text, size_t length);

@@ -20,7 +20,7 @@ struct mha_writer {
     mha_allocator allocator;
     char *path;
     bool npy;
-    mha__list items;   /* item */
+    mha__list items;  /* item */
     json_t *metadata; /* object of strings */
 };
 
@@ -46,7 +46,7 @@ static bool ends_with(const char *text, const char *end)
 }
 
 mha_status mha__writer_create_using(const mha_allocator *allocator, const char *path, mha_writer **writer,
-                                   mha_error *error)
+                                    mha_error *error)
 {
     *writer = NULL;
     bool npy = ends_with(path, ".npy");
@@ -109,13 +109,12 @@ static mha_status check_view(const mha_writer *writer, const char *name, const m
                                 "expected a shape whose bytes can be counted");
     for (int k = 0; k < view->rank; k++)
         if (view->shape[k] > INT64_MAX)
-            return mha__fail_inside(error, MHA_INVALID, writer->path, name, 0,
-                                    "expected extents under 2^63, found %zu", view->shape[k]);
+            return mha__fail_inside(error, MHA_INVALID, writer->path, name, 0, "expected extents under 2^63, found %zu",
+                                    view->shape[k]);
     if (!view->data && elements > 0)
         return mha__fail_inside(error, MHA_INVALID, writer->path, name, 0, "expected data, found a view without any");
     if (mha__element_bytes(view->dtype) == 0 && !mha_view_is_contiguous(view))
-        return mha__fail_inside(error, MHA_INVALID, writer->path, name, 0,
-                                "expected packed elements to be contiguous");
+        return mha__fail_inside(error, MHA_INVALID, writer->path, name, 0, "expected packed elements to be contiguous");
     return MHA_OK;
 }
 

@@ -121,7 +121,7 @@ static mha_status find_original(const mha_file *file, owners *candidates, const 
 /* ---------------------------------------------------------------- listing */
 
 mha_status mha_file_list_params(const mha_file *file, mha_params *table, mha_finding_function found, void *context,
-                               mha_file_totals *totals, mha_error *error)
+                                mha_file_totals *totals, mha_error *error)
 {
     mha_file_totals sum = {0};
     const mha_file_tensor *tensor, *original;

@@ -22,7 +22,7 @@ mha_status mha__config_parse(const char *text, size_t length, const char *path, 
         return mha__fail(error, MHA_NO_MEMORY, path, "no memory for its JSON");
     if (!*config)
         return mha__fail_at(error, MHA_FORMAT, path, (uint64_t)(why.position > 0 ? why.position : 0),
-                           "expected JSON, found at line %d, byte %d: %s", why.line, why.position, why.text);
+                            "expected JSON, found at line %d, byte %d: %s", why.line, why.position, why.text);
     if (json_is_object(*config))
         return MHA_OK;
     json_decref(*config);
@@ -136,14 +136,14 @@ static mha_status read_key(const json_t *config, const mha__arch_key *key, mha__
         setup->assumed[setup->n_assumed++] = (mha_assumption){key->keys, number};
     if (!mha__values_set(&setup->values, key->symbol, number))
         return mha__fail(error, MHA_INVALID, key->symbol, /* unreachable: the descriptions are shorter lists */
-                        "%s: expected at most %d symbols", key->symbol, MHA_VALUES); /* unreachable: so */
+                         "%s: expected at most %d symbols", key->symbol, MHA_VALUES); /* unreachable: so */
     return MHA_OK;
 }
 
 /* A real number of the config, or the architecture's default. What a formula divides by must not be 0, which would
  * mean the library's own default. */
-static mha_status read_real(const json_t *config, const mha__architecture *architecture, const char *symbol, bool positive,
-                            double *number, mha_error *error)
+static mha_status read_real(const json_t *config, const mha__architecture *architecture, const char *symbol,
+                            bool positive, double *number, mha_error *error)
 {
     char name[64];
     for (const mha__arch_real *real = architecture->reals; real && real->symbol; real++) {
@@ -154,8 +154,8 @@ static mha_status read_real(const json_t *config, const mha__architecture *archi
             return mha__fail(error, MHA_INVALID, name, "expected a number, found %s", kind_of(value));
         *number = value ? json_number_value(value) : real->fallback;
         if (*number < 0 || (positive && *number == 0))
-            return mha__fail(error, MHA_INVALID, name, "expected a number %s 0, found %g", positive ? "above" : "of at least",
-                            *number);
+            return mha__fail(error, MHA_INVALID, name, "expected a number %s 0, found %g",
+                             positive ? "above" : "of at least", *number);
     }
     return MHA_OK;
 }
@@ -264,7 +264,8 @@ static mha_status find_architecture(const json_t *config, mha__setup *setup, mha
     if (*name)
         snprintf(found, sizeof found, "'%.*s'", MHA_CUT_ARGS(40, name));
     else if (json_is_string(class_name))
-        snprintf(found, sizeof found, "none (architectures says '%.*s')", MHA_CUT_ARGS(40, json_string_value(class_name)));
+        snprintf(found, sizeof found, "none (architectures says '%.*s')",
+                 MHA_CUT_ARGS(40, json_string_value(class_name)));
     else
         snprintf(found, sizeof found, "none");
     return mha__fail(error, MHA_UNSUPPORTED, "model_type",
@@ -291,9 +292,8 @@ static mha_status check_values(const json_t *config, const mha__setup *setup, mh
     if (mha__values_get(v, "d_k") < 1)
         return mha__fail(error, MHA_INVALID, "d_k", "expected at least 1, found %" PRId64, mha__values_get(v, "d_k"));
     if (mha__values_get(v, "h") % mha__values_get(v, "h_kv") != 0)
-        return mha__fail(error, MHA_INVALID, "kv_heads",
-                        "expected a divisor of %" PRId64 " heads, found %" PRId64, mha__values_get(v, "h"),
-                        mha__values_get(v, "h_kv"));
+        return mha__fail(error, MHA_INVALID, "kv_heads", "expected a divisor of %" PRId64 " heads, found %" PRId64,
+                         mha__values_get(v, "h"), mha__values_get(v, "h_kv"));
     for (const mha__arch_refusal *r = setup->architecture->refusals; r && r->when; r++) {
         int64_t refused = 0;
         mha_status status = mha__expression_evaluate(r->when, v, &refused, error);
@@ -323,7 +323,7 @@ const char *mha__setup_key(const mha__setup *setup, const char *symbol)
 }
 
 mha_status mha__setup_read(const json_t *config, const char *class_name, size_t n_heads, size_t kv_heads,
-                          mha__setup *setup, mha_error *error)
+                           mha__setup *setup, mha_error *error)
 {
     *setup = (mha__setup){0};
     mha_status status = find_architecture(config, setup, error);
@@ -333,10 +333,9 @@ mha_status mha__setup_read(const json_t *config, const char *class_name, size_t 
         return status;
     if (!set_parts(setup))
         return mha__fail(error, MHA_INVALID, "class", /* unreachable: the descriptions are shorter lists */
-                        "expected at most %d symbols", MHA_VALUES);
+                         "expected at most %d symbols", MHA_VALUES);
     if (n_heads > (size_t)largest || kv_heads > (size_t)largest)
-        return mha__fail(error, MHA_INVALID, "heads", "expected at most 2^40, found %zu and %zu", n_heads,
-                        kv_heads);
+        return mha__fail(error, MHA_INVALID, "heads", "expected at most 2^40, found %zu and %zu", n_heads, kv_heads);
     for (const mha__arch_key *key = setup->architecture->keys; key->symbol; key++) {
         TRY(read_key(config, key, setup, error));
         if (strcmp(key->symbol, "h") == 0 && n_heads > 0)
@@ -408,12 +407,13 @@ mha_model_facts mha__setup_facts(const mha__setup *setup)
 /* The head counts of a config whose model type is not described, under the keys most libraries use. */
 static mha_status read_heads(const json_t *config, mha_model_facts *facts, mha_error *error)
 {
-    static const char *const keys[] = {
-        "hidden_size n_embd d_model dim", "num_attention_heads n_head num_heads n_heads encoder_attention_heads",
-        "num_key_value_heads n_kv_heads num_kv_heads", "head_dim d_kv"};
+    static const char *const keys[] = {"hidden_size n_embd d_model dim",
+                                       "num_attention_heads n_head num_heads n_heads encoder_attention_heads",
+                                       "num_key_value_heads n_kv_heads num_kv_heads", "head_dim d_kv"};
     int64_t number[4] = {0};
     const json_t *type = json_object_get(config, "model_type");
-    mha__text_print(facts->model_type, sizeof facts->model_type, "%s", json_is_string(type) ? json_string_value(type) : "");
+    mha__text_print(facts->model_type, sizeof facts->model_type, "%s",
+                    json_is_string(type) ? json_string_value(type) : "");
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         char key[64];
         const json_t *value = first_present(config, keys[i], key);

@@ -28,7 +28,7 @@ mha_status mha__config_load(const char *path, json_t **config, mha_error *error)
 /* Evaluates an object. `class_name` NULL: by its "architectures". n_heads and kv_heads replace what the config
  * says, where they are not 0. */
 mha_status mha__setup_read(const json_t *config, const char *class_name, size_t n_heads, size_t kv_heads,
-                          mha__setup *setup, mha_error *error);
+                           mha__setup *setup, mha_error *error);
 
 /* The keys a symbol is read from, with blanks between; the symbol itself where it is computed. Static text. */
 const char *mha__setup_key(const mha__setup *setup, const char *symbol);

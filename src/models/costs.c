@@ -39,7 +39,7 @@ static void add_layer(sum *s, const mha_model_layer *layer, uint64_t batch, uint
 }
 
 mha_status mha_model_costs_of(const mha_model *model, size_t batch, size_t seq, mha_model_costs *costs,
-                               mha_error *error)
+                              mha_error *error)
 {
     mha_model_costs sums = {0};
     sum s = {0};
@@ -66,8 +66,7 @@ mha_status mha_model_costs_of(const mha_model *model, size_t batch, size_t seq, 
     }
     if (s.overflow)
         return mha__fail(error, MHA_INVALID, "seq",
-                        "expected a length and batch whose operations fit in 64 bits, found %zu x %zu", batch,
-                        seq);
+                         "expected a length and batch whose operations fit in 64 bits, found %zu x %zu", batch, seq);
     *costs = sums;
     return MHA_OK;
 }

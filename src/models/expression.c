@@ -199,11 +199,11 @@ static int64_t evaluate(parser *p, int level)
 static mha_status failed(const parser *p, mha_error *error)
 {
     return mha__fail(error, MHA_INVALID, "expression", "expression '%.*s': expected %s at character %zu",
-                    MHA_CUT_ARGS(160, p->text), p->wanted, (size_t)(p->at - p->text) + 1);
+                     MHA_CUT_ARGS(160, p->text), p->wanted, (size_t)(p->at - p->text) + 1);
 }
 
 mha_status mha__expression_list(const char *text, const mha__values *values, int64_t *results, size_t capacity,
-                               size_t *count, mha_error *error)
+                                size_t *count, mha_error *error)
 {
     parser p = {.text = text, .at = text, .values = values};
     size_t n = 0;
@@ -250,13 +250,14 @@ mha_status mha__values_parse(mha__values *values, const char *text, mha_error *e
         int used = 0;
         int64_t value;
         if (sscanf(text, "%23[A-Za-z0-9_]=%159[^ ]%n", symbol, formula, &used) != 2)
-            return mha__fail(error, MHA_INVALID, "values", "expected name=value, found '%.*s'", MHA_CUT_ARGS(160, text));
+            return mha__fail(error, MHA_INVALID, "values", "expected name=value, found '%.*s'",
+                             MHA_CUT_ARGS(160, text));
         mha_status status = mha__expression_evaluate(formula, values, &value, error);
         if (status != MHA_OK)
             return status;
         if (!mha__values_set(values, symbol, value))
-            return mha__fail(error, MHA_INVALID, symbol,
-                            "expected at most %d names, '%s' is one more", MHA_VALUES, symbol);
+            return mha__fail(error, MHA_INVALID, symbol, "expected at most %d names, '%s' is one more", MHA_VALUES,
+                             symbol);
         for (text += used; *text == ' ';)
             text++;
     }

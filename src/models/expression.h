@@ -28,6 +28,6 @@ mha_status mha__values_parse(mha__values *values, const char *text, mha_error *e
 mha_status mha__expression_evaluate(const char *text, const mha__values *values, int64_t *result, mha_error *error);
 /* Evaluates "a, b, c" into at most `capacity` results. */
 mha_status mha__expression_list(const char *text, const mha__values *values, int64_t *results, size_t capacity,
-                               size_t *count, mha_error *error);
+                                size_t *count, mha_error *error);
 
 #endif

@@ -59,7 +59,7 @@ static mha_status refuse_relative_bias(const loader *l)
     for (size_t i = 0; (tensor = mha_file_at(l->file, i)); i++)
         if (strstr(tensor->name, "relative_attention_bias.weight"))
             return refuse(l, tensor, MHA_UNSUPPORTED,
-                            "expected no bias per relative position (T5), which is counted, not computed; found one");
+                          "expected no bias per relative position (T5), which is counted, not computed; found one");
     return MHA_OK;
 }
 
@@ -71,7 +71,7 @@ static mha_status choose_layer(loader *l)
         length--;
     if (length >= sizeof wanted)
         return mha__fail(l->error, MHA_NOT_FOUND, "layer", "expected a prefix below %zu bytes, found %zu",
-                        sizeof wanted, length);
+                         sizeof wanted, length);
     snprintf(wanted, sizeof wanted, "%.*s", (int)length, l->options.layer ? l->options.layer : "");
 
     mha__file_layer layer;
@@ -94,13 +94,12 @@ static mha_status choose_layer(loader *l)
     }
     if (matching == 0) {
         list_layers(l->file, "", names, sizeof names);
-        return mha__fail(l->error, MHA_NOT_FOUND, "layer", "expected one of %s, found no prefix '%s'", names,
-                        wanted);
+        return mha__fail(l->error, MHA_NOT_FOUND, "layer", "expected one of %s, found no prefix '%s'", names, wanted);
     }
     if (matching > 1) {
         list_layers(l->file, wanted, names, sizeof names);
-        return mha__fail(l->error, MHA_INVALID, "layer",
-                        "expected the prefix of one attention layer, found %zu: %s", matching, names);
+        return mha__fail(l->error, MHA_INVALID, "layer", "expected the prefix of one attention layer, found %zu: %s",
+                         matching, names);
     }
     snprintf(l->prefix, sizeof l->prefix, "%.*s", (int)l->layer.prefix_length, l->layer.tensor->name);
     return MHA_OK;
@@ -241,16 +240,15 @@ static mha_status find_heads(loader *l, size_t q_width)
     if (c->n_heads == 0 && sinks)
         c->n_heads = sinks->elements;
     if (c->n_heads == 0)
-        return mha__fail(
-            l->error, MHA_INVALID, "heads",
-            "expected their number, which a weights file does not say (query width %zu); found neither an "
-            "option nor a config.json",
-            q_width);
+        return mha__fail(l->error, MHA_INVALID, "heads",
+                         "expected their number, which a weights file does not say (query width %zu); found neither an "
+                         "option nor a config.json",
+                         q_width);
     if (q_width == 0 || q_width % c->n_heads != 0 || (l->options.d_k > 0 && q_width / c->n_heads != l->options.d_k))
         return mha__fail(l->error, MHA_INVALID, "heads",
-                        "expected %s%zu that divides the query width, found %zu for '%s' of width %zu",
-                        l->options.d_k ? "d_k " : "a number, at most ", l->options.d_k ? l->options.d_k : q_width,
-                        c->n_heads, l->found[MHA_W_Q]->name, q_width);
+                         "expected %s%zu that divides the query width, found %zu for '%s' of width %zu",
+                         l->options.d_k ? "d_k " : "a number, at most ", l->options.d_k ? l->options.d_k : q_width,
+                         c->n_heads, l->found[MHA_W_Q]->name, q_width);
     c->d_k = q_width / c->n_heads;
     return MHA_OK;
 }
@@ -270,7 +268,8 @@ static mha_status find_config(loader *l)
         }
         if (q_width % parts != 0)
             return refuse(l, l->found[MHA_W_Q], MHA_INVALID,
-                "expected query, key and value side by side, a multiple of %zu outputs; found %zu", parts, q_width);
+                          "expected query, key and value side by side, a multiple of %zu outputs; found %zu", parts,
+                          q_width);
         size_t unit = q_width / parts;
         q_width = unit * q_parts;
         k_width = v_width = unit * (parts - q_parts) / 2;
@@ -280,8 +279,8 @@ static mha_status find_config(loader *l)
     if (c->kv_heads == 0 || c->n_heads % c->kv_heads != 0 || k_width % c->kv_heads != 0 ||
         k_width / c->kv_heads != c->d_k)
         return mha__fail(l->error, MHA_INVALID, "kv_heads",
-                        "expected a divisor of %zu heads with d_k %zu each, found %zu for '%s' of width %zu",
-                        c->n_heads, c->d_k, c->kv_heads, l->found[MHA_W_K]->name, k_width);
+                         "expected a divisor of %zu heads with d_k %zu each, found %zu for '%s' of width %zu",
+                         c->n_heads, c->d_k, c->kv_heads, l->found[MHA_W_K]->name, k_width);
     bool free_widths = l->layer.scheme->free_widths;
     c->d_v = free_widths && v_width % c->kv_heads == 0 && v_width > 0 ? v_width / c->kv_heads : c->d_k;
     c->d_model = c->d_q = width_in(l, MHA_W_Q);

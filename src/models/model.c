@@ -62,7 +62,8 @@ static mha_status mark_inert(const mha_model *model, mha_tensor *tensor, const c
     return status != MHA_OK ? mha__fail(error, status, role, "no memory for a row's note") : MHA_OK;
 }
 
-static mha_status row_shape(const mha_model *model, const mha__arch_tensor *row, mha_tensor_spec *spec, mha_error *error)
+static mha_status row_shape(const mha_model *model, const mha__arch_tensor *row, mha_tensor_spec *spec,
+                            mha_error *error)
 {
     int64_t extents[MHA_MAX_RANK];
     size_t rank = 0;
@@ -71,8 +72,8 @@ static mha_status row_shape(const mha_model *model, const mha__arch_tensor *row,
         return status;
     for (size_t i = 0; i < rank; i++) {
         if (extents[i] < 0)
-            return mha__fail(error, MHA_INVALID, spec->name,
-                            "expected extents of at least 0, found %" PRId64, extents[i]);
+            return mha__fail(error, MHA_INVALID, spec->name, "expected extents of at least 0, found %" PRId64,
+                             extents[i]);
         spec->shape[i] = (size_t)extents[i];
     }
     spec->rank = (int)rank;
@@ -120,7 +121,7 @@ static mha_status add_run(mha_model *model, const mha__arch_tensor *first, const
             char name[200];
             if (!expand(row->name, block / inner, block % inner, name, sizeof name))
                 return mha__fail(error, MHA_INVALID, row->name, /* unreachable: names are our own, numbers short */
-                                "the name '%s' is too long", row->name); /* unreachable: so */
+                                 "the name '%s' is too long", row->name); /* unreachable: so */
             TRY(add_tensor(model, row, name, error));
         }
     return MHA_OK;
@@ -144,7 +145,7 @@ static mha_status walk_rows(mha_model *model, size_t *count, mha_error *error)
         status = value_of(model, row->blocks, 1, &blocks, error);
         if (status == MHA_OK && blocks > MHA_BLOCK_LIMIT)
             status = mha__fail(error, MHA_INVALID, mha__setup_key(&model->setup, row->blocks),
-                              "expected at most %d blocks, found %" PRId64, MHA_BLOCK_LIMIT, blocks);
+                               "expected at most %d blocks, found %" PRId64, MHA_BLOCK_LIMIT, blocks);
         if (status == MHA_OK)
             status =
                 add_run(model, row, end, blocks > 0 ? (size_t)blocks : 0, inner > 0 ? (size_t)inner : 1, count, error);
@@ -158,7 +159,7 @@ static mha_status read_config(const mha_model_spec *spec, json_t **config, mha_e
 {
     if (!spec->preset == !spec->config)
         return mha__fail(error, MHA_INVALID, "preset", "expected a preset or a config.json, found %s",
-                        spec->preset ? "both" : "neither");
+                         spec->preset ? "both" : "neither");
     if (spec->config)
         return mha__config_load(spec->config, config, error);
     const char *text = NULL;
@@ -166,14 +167,14 @@ static mha_status read_config(const mha_model_spec *spec, json_t **config, mha_e
     return status != MHA_OK ? status : mha__config_parse(text, strlen(text), spec->preset, config, error);
 }
 
-mha_status mha__model_create_from(const json_t *config, const mha_model_spec *spec, mha_params *table, mha_model **model,
-                                 mha_error *error)
+mha_status mha__model_create_from(const json_t *config, const mha_model_spec *spec, mha_params *table,
+                                  mha_model **model, mha_error *error)
 {
     const mha_allocator *allocator = mha_params_allocator(table);
     size_t count = 0;
     if (!mha__dtype_is_float(spec->dtype))
         return mha__fail(error, MHA_INVALID, "dtype", "expected F32, F64, F16 or BF16, found %s",
-                        mha_dtype_name(spec->dtype));
+                         mha_dtype_name(spec->dtype));
     mha_model *made = mha__allocate(allocator, sizeof *made);
     if (!made)
         return mha__fail(error, MHA_NO_MEMORY, "model", "no memory for a model");

@@ -11,10 +11,10 @@ enum { MHA_SCHEME_OTHERS = 8 }; /* with the NULL that ends the list */
  * tensor, which holds the three side by side along its outputs. */
 typedef struct mha__scheme {
     const char *name;
-    mha_orientation orientation; /* AUTO: decided by the shape of the fused matrix */
-    bool free_widths;            /* keys, values and output may have widths of their own (d_kin, d_vin, d_v, d_out) */
-    const char *words[3];        /* of query, key and value; NULL: "q", "k", "v" */
-    const char *matrices, *biases;           /* W_Q, W_K, W_V; b_Q, b_K, b_V */
+    mha_orientation orientation;   /* AUTO: decided by the shape of the fused matrix */
+    bool free_widths;              /* keys, values and output may have widths of their own (d_kin, d_vin, d_v, d_out) */
+    const char *words[3];          /* of query, key and value; NULL: "q", "k", "v" */
+    const char *matrices, *biases; /* W_Q, W_K, W_V; b_Q, b_K, b_V */
     const char *output_matrix, *output_bias; /* W_O; b_O */
     const char *extra_rows, *sinks, *norms;  /* bias_k, bias_v; sinks; q_norm, k_norm. '*' is always "q", "k", "v" */
     const char *scope; /* names that start with prefix + scope belong to the layer; NULL: those with the prefix */

@@ -77,6 +77,7 @@ mha_status mha__preset_find(const char *name, const char **config, mha_error *er
     const char *nearest = begin_alike == 0 ? nearest_preset(name) : NULL;
     if (nearest)
         snprintf(near, sizeof near, "; did you mean %s?", nearest);
-    return mha__fail(error, MHA_NOT_FOUND, "preset", "expected one of %s%s (--preset list shows them all), found '%.*s'%s",
-                     list, all ? "" : ", ...", MHA_CUT_ARGS(40, name), near);
+    return mha__fail(error, MHA_NOT_FOUND, "preset",
+                     "expected one of %s%s (--preset list shows them all), found '%.*s'%s", list, all ? "" : ", ...",
+                     MHA_CUT_ARGS(40, name), near);
 }

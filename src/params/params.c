@@ -190,8 +190,8 @@ static mha_status check_spec(const mha_params *table, const mha_tensor_spec *spe
     if (mha_params_find(table, spec->name))
         return mha__fail(error, MHA_INVALID, spec->name, "the table already has a tensor named %s", spec->name);
     if (spec->rank < 0 || spec->rank > MHA_MAX_RANK)
-        return mha__fail(error, MHA_INVALID, spec->name, "expected a rank of 0 to %d, found %d",
-                        MHA_MAX_RANK, spec->rank);
+        return mha__fail(error, MHA_INVALID, spec->name, "expected a rank of 0 to %d, found %d", MHA_MAX_RANK,
+                         spec->rank);
     return MHA_OK;
 }
 
@@ -200,8 +200,12 @@ static storage *allocate_storage(mha_params *table, const mha_tensor_spec *spec,
     storage *s = mha__allocate(&table->allocator, sizeof *s);
     if (!s)
         return NULL;
-    *s = (storage){.data = mha__allocate(&table->allocator, bytes), .elements = elements, .bytes = bytes,
-                   .dtype = spec->dtype, .kind = spec->kind, .frozen = spec->frozen};
+    *s = (storage){.data = mha__allocate(&table->allocator, bytes),
+                   .elements = elements,
+                   .bytes = bytes,
+                   .dtype = spec->dtype,
+                   .kind = spec->kind,
+                   .frozen = spec->frozen};
     if (s->data || bytes == 0)
         return s;
     release_storage(table, s);
@@ -218,14 +222,15 @@ mha_status mha_params_add(mha_params *table, const mha_tensor_spec *spec, mha_te
     mha_view extent = mha_view_of(NULL, spec->dtype, spec->rank, spec->shape);
     size_t elements = mha_view_elements(&extent), bytes;
     if (elements == SIZE_MAX || mha_dtype_bytes(spec->dtype, elements, &bytes) != MHA_OK || bytes > PTRDIFF_MAX)
-        return mha__fail(error, MHA_INVALID, spec->name, "shape %s of %s has no size in bytes on this machine", shape, mha_dtype_name(spec->dtype));
+        return mha__fail(error, MHA_INVALID, spec->name, "shape %s of %s has no size in bytes on this machine", shape,
+                         mha_dtype_name(spec->dtype));
     storage *s = allocate_storage(table, spec, elements, bytes);
     mha_tensor *t = s ? add_row(table, spec, spec->rank, spec->shape, s) : NULL;
     if (!t) {
         if (s)
             release_storage(table, s);
-        return mha__fail(error, MHA_NO_MEMORY, spec->name, "no memory for shape %s of %s (%zu bytes)",
-                        shape, mha_dtype_name(spec->dtype), bytes);
+        return mha__fail(error, MHA_NO_MEMORY, spec->name, "no memory for shape %s of %s (%zu bytes)", shape,
+                         mha_dtype_name(spec->dtype), bytes);
     }
     s->number = table->next_number++;
     s->previous = table->last;
@@ -251,7 +256,7 @@ mha_status mha_params_alias(mha_params *table, const mha_tensor_spec *spec, mha_
     if (mha_view_elements(&extent) != of->storage->elements) {
         char found[160];
         return mha__fail(error, MHA_INVALID, spec->name, "expected %zu elements, as in %s, found shape %s",
-                        of->storage->elements, of->name, mha__shape_text(found, sizeof found, shape, rank));
+                         of->storage->elements, of->name, mha__shape_text(found, sizeof found, shape, rank));
     }
     mha_tensor *t = add_row(table, spec, rank, shape, of->storage);
     if (!t)

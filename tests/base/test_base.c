@@ -239,7 +239,8 @@ static void check_rounding(int exponent_bits, int fraction_bits, uint16_t (*conv
     unsigned infinity = (unsigned)((1 << exponent_bits) - 1) << fraction_bits;
     for (unsigned bits = 0; bits < infinity; bits++) {
         double low = meaning(bits, exponent_bits, fraction_bits);
-        double high = bits + 1 == infinity ? pow(2, 1 << (exponent_bits - 1)) : meaning(bits + 1, exponent_bits, fraction_bits);
+        double high =
+            bits + 1 == infinity ? pow(2, 1 << (exponent_bits - 1)) : meaning(bits + 1, exponent_bits, fraction_bits);
         double middle = low + (high - low) / 2; /* exact in double, and in float where the short float has room */
         float m = (float)middle;
         if ((double)m != middle)
@@ -340,7 +341,7 @@ static void get_reads_every_plain_type(void **state)
         {MHA_F8_E5M2, {0x7c}, INFINITY},
         {MHA_F8_E5M2, {0x81}, -0x1p-16},
         {MHA_F8_E5M2, {0x3c}, 1},
-        {MHA_F8_E4M3FNUZ, {0x40}, 1}, /* one more in the bias, */
+        {MHA_F8_E4M3FNUZ, {0x40}, 1},   /* one more in the bias, */
         {MHA_F8_E4M3FNUZ, {0x7f}, 240}, /* no infinity, */
         {MHA_F8_E4M3FNUZ, {0x81}, -0x1p-10},
         {MHA_F8_E5M2FNUZ, {0x40}, 1},
@@ -376,10 +377,11 @@ static void get_reads_every_plain_type(void **state)
         void *data;
         mha_dtype dtype;
         double value;
-    } words[] = {{&i16, MHA_I16, -32768},     {&u16, MHA_U16, 65535},      {&f16, MHA_F16, -2},
-                 {&bf16, MHA_BF16, -2},       {&i32, MHA_I32, -0x1p31},    {&u32, MHA_U32, 0x1p32 - 1},
-                 {&i64, MHA_I64, -0x1p53},    {&u64, MHA_U64, 0x1p63},     {&f32, MHA_F32, -0x1.8p-140},
-                 {&f64, MHA_F64, 0x1.23456789abcdep+1000}};
+    } words[] = {{&i16, MHA_I16, -32768},      {&u16, MHA_U16, 65535},
+                 {&f16, MHA_F16, -2},          {&bf16, MHA_BF16, -2},
+                 {&i32, MHA_I32, -0x1p31},     {&u32, MHA_U32, 0x1p32 - 1},
+                 {&i64, MHA_I64, -0x1p53},     {&u64, MHA_U64, 0x1p63},
+                 {&f32, MHA_F32, -0x1.8p-140}, {&f64, MHA_F64, 0x1.23456789abcdep+1000}};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         mha_view view = mha_view_of(words[i].data, words[i].dtype, 0, NULL);
         assert_true(same(mha_view_get(&view, NULL), words[i].value));
@@ -552,10 +554,11 @@ static void layouts_are_views_of_the_same_four_indices(void **state)
             for (size_t h = 0; h < H; h++)
                 for (size_t d = 0; d < D; d++) {
                     size_t at[4] = {b, t, h, d}, row[3] = {b, t, h * D + d};
-                    const size_t expected[MHA_LAYOUT_COUNT] = {
-                        [MHA_BTE] = (b * T + t) * H * D + h * D + d,  [MHA_TBE] = (t * B + b) * H * D + h * D + d,
-                        [MHA_TE] = t * H * D + h * D + d,             [MHA_BHTD] = ((b * H + h) * T + t) * D + d,
-                        [MHA_BTHD] = ((b * T + t) * H + h) * D + d};
+                    const size_t expected[MHA_LAYOUT_COUNT] = {[MHA_BTE] = (b * T + t) * H * D + h * D + d,
+                                                               [MHA_TBE] = (t * B + b) * H * D + h * D + d,
+                                                               [MHA_TE] = t * H * D + h * D + d,
+                                                               [MHA_BHTD] = ((b * H + h) * T + t) * D + d,
+                                                               [MHA_BTHD] = ((b * T + t) * H + h) * D + d};
                     for (int l = 0; l < MHA_LAYOUT_COUNT; l++) {
                         size_t batch = l == MHA_TE ? 1 : B;
                         if (b >= batch)
@@ -604,7 +607,10 @@ static void shapes_in_words_are_cut_not_overrun(void **state)
 static void text_is_cut_between_characters(void **state)
 {
     (void)state;
-    static const char text[] = "a\xc3\xa9" "\xe6\x97\xa5" "\xf0\x9f\x98\x80" "b"; /* one, two, three, four bytes and one */
+    static const char text[] = "a\xc3\xa9"
+                               "\xe6\x97\xa5"
+                               "\xf0\x9f\x98\x80"
+                               "b"; /* one, two, three, four bytes and one */
     static const size_t whole[] = {0, 1, 1, 3, 3, 3, 6, 6, 6, 6, 10, 11};
     for (size_t length = 0; length <= strlen(text); length++) {
         assert_int_equal(mha__text_whole(text, length), whole[length]);
@@ -616,7 +622,7 @@ static void text_is_cut_between_characters(void **state)
         guard_release(tight);
     }
     assert_int_equal(mha__text_precision(text, 99), (int)strlen(text));
-    assert_int_equal(mha__text_precision("\xc3", 99), 1); /* not cut here */
+    assert_int_equal(mha__text_precision("\xc3", 99), 1);            /* not cut here */
     assert_int_equal(mha__text_whole("\x80\x80\x80\x80\x80", 5), 5); /* no UTF-8 at all */
     assert_int_equal(mha__text_whole("\x80", 1), 1);
     mha_error error;

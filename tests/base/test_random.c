@@ -51,7 +51,8 @@ static void unit_and_bits_come_from_the_counter(void **state)
     for (uint64_t i = far; i < far + 9; i++) {
         uint64_t number = i / 4;
         const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
-        const uint32_t counter[4] = {(uint32_t)number, (uint32_t)(number >> 32), (uint32_t)stream, (uint32_t)(stream >> 32)};
+        const uint32_t counter[4] = {(uint32_t)number, (uint32_t)(number >> 32), (uint32_t)stream,
+                                     (uint32_t)(stream >> 32)};
         uint32_t word[4];
         mha_philox(counter, key, word);
         assert_true(mha_random_unit(seed, stream, i) == (float)(word[i % 4] >> 8) / 16777216.0f);

@@ -96,7 +96,8 @@ static mha_file *weights_file(const weight *weights, size_t n)
     const char *path = scratch_path("weights.safetensors");
     assert_ok(mha_writer_create(path, &writer, &error), error);
     for (size_t i = 0; i < n; i++) {
-        mha_view view = mha_view_of(zeros, MHA_F32, weights[i].columns ? 2 : 1, (const size_t[]){weights[i].rows, weights[i].columns});
+        mha_view view = mha_view_of(zeros, MHA_F32, weights[i].columns ? 2 : 1,
+                                    (const size_t[]){weights[i].rows, weights[i].columns});
         assert_ok(mha_writer_add(writer, weights[i].name, &view, &error), error);
     }
     assert_ok(mha_writer_commit(writer, &error), error);
@@ -122,15 +123,17 @@ static void many_layers_are_listed_in_short(void **state)
     mha_load_report report;
     assert_int_equal(mha_params_create(NULL, &table), MHA_OK);
     mha_load_options options = {.n_heads = 2};
-    assert_refused(mha_model_load_layer(file, &options, table, &layer, NULL, &error), MHA_INVALID, error, "'model.layers.0.self_attn'",
-                   "'model.layers.5.self_attn'", "... (9 in all)");
+    assert_refused(mha_model_load_layer(file, &options, table, &layer, NULL, &error), MHA_INVALID, error,
+                   "'model.layers.0.self_attn'", "'model.layers.5.self_attn'", "... (9 in all)");
     assert_null(strstr(error.message, "layers.6"));
     options.layer = "model.layers.77";
-    assert_refused(mha_model_load_layer(file, &options, table, &layer, NULL, &error), MHA_NOT_FOUND, error, "model.layers.77");
+    assert_refused(mha_model_load_layer(file, &options, table, &layer, NULL, &error), MHA_NOT_FOUND, error,
+                   "model.layers.77");
     static char prefix[400];
     memset(prefix, 'p', sizeof prefix - 1);
     options.layer = prefix;
-    assert_refused(mha_model_load_layer(file, &options, table, &layer, NULL, &error), MHA_NOT_FOUND, error, "below 256 bytes", "399");
+    assert_refused(mha_model_load_layer(file, &options, table, &layer, NULL, &error), MHA_NOT_FOUND, error,
+                   "below 256 bytes", "399");
     assert_int_equal(mha_params_count(table), 0);
     options.layer = "model.layers.3.";
     assert_ok(mha_model_load_layer(file, &options, table, &layer, &report, &error), error);
@@ -154,14 +157,20 @@ static void what_no_layer_can_be_made_of_is_named(void **state)
         mha_status status;
         const char *texts[2];
     } rows[] = {
-        {{{"in_proj_weight", 11, 4}, {"out_proj.weight", 4, 4}}, {.n_heads = 2}, MHA_INVALID, {"in_proj_weight", "multiple of 3"}},
+        {{{"in_proj_weight", 11, 4}, {"out_proj.weight", 4, 4}},
+         {.n_heads = 2},
+         MHA_INVALID,
+         {"in_proj_weight", "multiple of 3"}},
         {{{"in_proj_weight", 12, 4}, {"out_proj.weight", 4, 4}}, {0}, MHA_INVALID, {"heads", ""}},
         {{{"in_proj_weight", 12, 4}, {"out_proj.weight", 4, 4}}, {.n_heads = 3}, MHA_INVALID, {"3", "4"}},
         {{{"in_proj_weight", 12, 4}}, {.n_heads = 2}, MHA_NOT_FOUND, {"out", ""}},
         {{{"W_Q", 8, 8}, {"W_K", 8, 8}, {"W_V", 8, 8}, {"W_O", 8, 0}}, {.n_heads = 2}, MHA_INVALID, {"W_O", ""}},
         {{{"W_Q", 8, 8}, {"W_K", 8, 6}, {"W_V", 8, 8}, {"W_O", 8, 8}}, {.n_heads = 2}, MHA_INVALID, {"W_K", ""}},
         {{{"embedding", 8, 8}}, {.n_heads = 2}, MHA_NOT_FOUND, {"", ""}},
-        {{{"W_Q", 8, 8}, {"W_K", 8, 8}, {"W_V", 8, 8}, {"W_O", 8, 8}, {"b_Q", 7, 0}}, {.n_heads = 2}, MHA_INVALID, {"b_Q", "7"}},
+        {{{"W_Q", 8, 8}, {"W_K", 8, 8}, {"W_V", 8, 8}, {"W_O", 8, 8}, {"b_Q", 7, 0}},
+         {.n_heads = 2},
+         MHA_INVALID,
+         {"b_Q", "7"}},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         size_t n = 0;

@@ -287,16 +287,19 @@ static void counts_are_held_against_the_file(void **state)
     put_string(&b, "k"), bytes_number(&b, ARRAY, 4), bytes_number(&b, U8, 4), bytes_number(&b, 100000000, 8);
     path = scratch_take("sparse.gguf", &b);
     if (truncate(path, (off_t)1 << 40) == 0)
-        assert_refused(mha_file_open(path, &file, &error), MHA_FORMAT, error, "k: expected metadata of at most 100000000");
+        assert_refused(mha_file_open(path, &file, &error), MHA_FORMAT, error,
+                       "k: expected metadata of at most 100000000");
     /* As many descriptions, or pairs, as the file has room for, but a header has not. */
     b = begin(3, 4166667, 0);
     path = scratch_take("sparse.gguf", &b);
     if (truncate(path, (off_t)1 << 40) == 0)
-        assert_refused(mha_file_open(path, &file, &error), MHA_FORMAT, error, "a count of tensors that fits 100000000 bytes, found 4166667");
+        assert_refused(mha_file_open(path, &file, &error), MHA_FORMAT, error,
+                       "a count of tensors that fits 100000000 bytes, found 4166667");
     b = begin(3, 0, 7692308);
     path = scratch_take("sparse.gguf", &b);
     if (truncate(path, (off_t)1 << 40) == 0)
-        assert_refused(mha_file_open(path, &file, &error), MHA_FORMAT, error, "a count of metadata that fits 100000000 bytes, found 7692308");
+        assert_refused(mha_file_open(path, &file, &error), MHA_FORMAT, error,
+                       "a count of metadata that fits 100000000 bytes, found 7692308");
     getrusage(RUSAGE_SELF, &after);
     assert_true(after.ru_maxrss - before.ru_maxrss < 32 * 1024); /* KiB */
 }

@@ -301,7 +301,8 @@ static void a_file_that_was_there_is_replaced_and_keeps_its_permissions(void **s
 
     /* what cannot be followed: a link to itself; one that says more than a path can, from deep down */
     assert_int_equal(symlink("loop.npy", scratch_path("loop.npy")), 0);
-    assert_refused(write_six(scratch_path("loop.npy"), &error), MHA_IO, error, "loop.npy: cannot write it: Too many levels");
+    assert_refused(write_six(scratch_path("loop.npy"), &error), MHA_IO, error,
+                   "loop.npy: cannot write it: Too many levels");
     char deep[3200], far[2000], component[201];
     memset(component, 'd', 200);
     component[200] = '\0';

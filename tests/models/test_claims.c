@@ -44,22 +44,38 @@ static void verdicts_are_those_worked_out_by_hand(void **state)
         int64_t stated, counted;
         mha__claim_verdict verdict;
     } cases[] = {
-        {"page 000", 2362368, 2362368, MHA_CLAIM_TRUE},     {"page 000", 589824, 49152, MHA_CLAIM_FALSE},
-        {"page 000", 21261312, 1771776, MHA_CLAIM_FALSE},   {"page 000", 7078656, 590592, MHA_CLAIM_FALSE},
-        {"page 000", 28341504, 2362368, MHA_CLAIM_FALSE},   {"page 000", 2363904, 2362368, MHA_CLAIM_FALSE},
-        {"page 000", 2474328, 2362368, MHA_CLAIM_FALSE},    {"page 000", 2362368, 7087872, MHA_CLAIM_FALSE},
-        {"page 000", 590592, 4722432, MHA_CLAIM_FALSE},     {"page 001", 2560, 2048, MHA_CLAIM_FALSE},
-        {"page 001", 1051136, 1050624, MHA_CLAIM_FALSE},    {"page 001", 917504, 786432, MHA_CLAIM_FALSE},
-        {"page 001", 262144, 262144, MHA_CLAIM_ONLY_IF},    {"page 001", 1036288, 1032192, MHA_CLAIM_FALSE},
-        {"page 002", 109514298, 124697433, MHA_CLAIM_FALSE}, {"page 002", 132985716, 109514298, MHA_CLAIM_FALSE},
-        {"page 002", 109514298, 109514298, MHA_CLAIM_TRUE}, {"page 003", 205621559296, 2147483648, MHA_CLAIM_FALSE},
-        {"page 003", 210990268416, 2147483648, MHA_CLAIM_FALSE}, {"page 003", 6476005376, 6476005376, MHA_CLAIM_TRUE},
-        {"page 003", 6476005376, 6476271616, MHA_CLAIM_FALSE}, {"page 003", 6885605376, 6738415616, MHA_CLAIM_FALSE},
-        {"page 003", 67108864, 2147483648, MHA_CLAIM_FALSE}, {"page 003", 2147483648, 16777216, MHA_CLAIM_FALSE},
-        {"page 003", 16777216, 16777216, MHA_CLAIM_ONLY_IF}, {"page 004", 262144, 262144, MHA_CLAIM_ONLY_IF},
-        {"page 004", 1, 16, MHA_CLAIM_FALSE},               {"page 004", 65536, 65536, MHA_CLAIM_TRUE},
-        {"Vaswani", 65000000, 64581632, MHA_CLAIM_ONLY_IF}, {"Vaswani", 213000000, 213147648, MHA_CLAIM_ONLY_IF},
-        {"Hub, gpt2", 137022720, 124439808, MHA_CLAIM_FALSE}, {"Hub, Llama-2-70b", 68976653312, 68976648192, MHA_CLAIM_FALSE},
+        {"page 000", 2362368, 2362368, MHA_CLAIM_TRUE},
+        {"page 000", 589824, 49152, MHA_CLAIM_FALSE},
+        {"page 000", 21261312, 1771776, MHA_CLAIM_FALSE},
+        {"page 000", 7078656, 590592, MHA_CLAIM_FALSE},
+        {"page 000", 28341504, 2362368, MHA_CLAIM_FALSE},
+        {"page 000", 2363904, 2362368, MHA_CLAIM_FALSE},
+        {"page 000", 2474328, 2362368, MHA_CLAIM_FALSE},
+        {"page 000", 2362368, 7087872, MHA_CLAIM_FALSE},
+        {"page 000", 590592, 4722432, MHA_CLAIM_FALSE},
+        {"page 001", 2560, 2048, MHA_CLAIM_FALSE},
+        {"page 001", 1051136, 1050624, MHA_CLAIM_FALSE},
+        {"page 001", 917504, 786432, MHA_CLAIM_FALSE},
+        {"page 001", 262144, 262144, MHA_CLAIM_ONLY_IF},
+        {"page 001", 1036288, 1032192, MHA_CLAIM_FALSE},
+        {"page 002", 109514298, 124697433, MHA_CLAIM_FALSE},
+        {"page 002", 132985716, 109514298, MHA_CLAIM_FALSE},
+        {"page 002", 109514298, 109514298, MHA_CLAIM_TRUE},
+        {"page 003", 205621559296, 2147483648, MHA_CLAIM_FALSE},
+        {"page 003", 210990268416, 2147483648, MHA_CLAIM_FALSE},
+        {"page 003", 6476005376, 6476005376, MHA_CLAIM_TRUE},
+        {"page 003", 6476005376, 6476271616, MHA_CLAIM_FALSE},
+        {"page 003", 6885605376, 6738415616, MHA_CLAIM_FALSE},
+        {"page 003", 67108864, 2147483648, MHA_CLAIM_FALSE},
+        {"page 003", 2147483648, 16777216, MHA_CLAIM_FALSE},
+        {"page 003", 16777216, 16777216, MHA_CLAIM_ONLY_IF},
+        {"page 004", 262144, 262144, MHA_CLAIM_ONLY_IF},
+        {"page 004", 1, 16, MHA_CLAIM_FALSE},
+        {"page 004", 65536, 65536, MHA_CLAIM_TRUE},
+        {"Vaswani", 65000000, 64581632, MHA_CLAIM_ONLY_IF},
+        {"Vaswani", 213000000, 213147648, MHA_CLAIM_ONLY_IF},
+        {"Hub, gpt2", 137022720, 124439808, MHA_CLAIM_FALSE},
+        {"Hub, Llama-2-70b", 68976653312, 68976648192, MHA_CLAIM_FALSE},
     };
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         bool found = false;
@@ -71,7 +87,8 @@ static void verdicts_are_those_worked_out_by_hand(void **state)
         }
         if (!found)
             fail_msg("no claim of %s states %lld where %lld are counted, verdict %s", cases[c].source,
-                     (long long)cases[c].stated, (long long)cases[c].counted, mha__claim_verdict_name(cases[c].verdict));
+                     (long long)cases[c].stated, (long long)cases[c].counted,
+                     mha__claim_verdict_name(cases[c].verdict));
     }
 }
 

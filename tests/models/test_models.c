@@ -179,7 +179,8 @@ static void rows_have_the_public_names_and_shapes(void **state)
     assert_null(mha_params_find(b.table, "model.layers.23.self_attn.o_proj.bias"));
     unbuild(&b);
     assert_ok(build(&b, (mha_model_spec){.preset = "t5-11b"}), b.error);
-    assert_row(b.table, "decoder.block.23.layer.1.EncDecAttention.q.weight", 2, 16384, 1024, NULL, MHA_TENSOR_PARAMETER);
+    assert_row(b.table, "decoder.block.23.layer.1.EncDecAttention.q.weight", 2, 16384, 1024, NULL,
+               MHA_TENSOR_PARAMETER);
     assert_row(b.table, "decoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight", 2, 32, 128, NULL,
                MHA_TENSOR_PARAMETER);
     assert_row(b.table, "decoder.embed_tokens.weight", 2, 32128, 1024, "shared.weight", MHA_TENSOR_PARAMETER);
@@ -197,8 +198,7 @@ static void rows_have_the_public_names_and_shapes(void **state)
     assert_ok(build(&b, (mha_model_spec){.preset = "bert-base-uncased"}), b.error);
     assert_row(b.table, "bert.embeddings.position_ids", 2, 1, 512, NULL, MHA_TENSOR_BUFFER);
     assert_int_equal(mha_tensor_info_of(mha_params_find(b.table, "bert.embeddings.position_ids")).dtype, MHA_I64);
-    mha_tensor_info bias =
-        mha_tensor_info_of(mha_params_find(b.table, "bert.encoder.layer.0.attention.self.key.bias"));
+    mha_tensor_info bias = mha_tensor_info_of(mha_params_find(b.table, "bert.encoder.layer.0.attention.self.key.bias"));
     assert_int_equal(bias.inert_elements, 768);
     assert_true(strstr(bias.inert_why, "softmax"));
     unbuild(&b);
@@ -309,11 +309,11 @@ static void head_counts_change_nothing_where_d_k_follows(void **state)
     assert_int_equal(mha_params_totals(b.table, "attention").parameters, 21474836480);
     unbuild(&b);
     const size_t beyond = ((size_t)1 << 40) + 1;
-    assert_refused(build(&b, (mha_model_spec){.preset = "llama-3-8b", .n_heads = beyond}), MHA_INVALID, b.error, "heads",
-                   "2^40", "1099511627777 and 0");
+    assert_refused(build(&b, (mha_model_spec){.preset = "llama-3-8b", .n_heads = beyond}), MHA_INVALID, b.error,
+                   "heads", "2^40", "1099511627777 and 0");
     unbuild(&b);
-    assert_refused(build(&b, (mha_model_spec){.preset = "llama-3-8b", .kv_heads = beyond}), MHA_INVALID, b.error, "heads",
-                   "2^40", "0 and 1099511627777");
+    assert_refused(build(&b, (mha_model_spec){.preset = "llama-3-8b", .kv_heads = beyond}), MHA_INVALID, b.error,
+                   "heads", "2^40", "0 and 1099511627777");
     unbuild(&b);
     assert_refused(build(&b, (mha_model_spec){.preset = "llama-3-8b", .n_heads = 4}), MHA_INVALID, b.error, "kv_heads",
                    "found 8");
@@ -413,16 +413,19 @@ static void what_is_wrong_in_a_config_is_named(void **state)
         {"{\"model_type\": \"bert\", \"num_attention_heads\": 0}", MHA_INVALID, "num_attention_heads", "at least 1"},
         {"{\"model_type\": \"bert\", \"num_attention_heads\": 11}", MHA_INVALID, "768", "11"},
         {"{\"model_type\": \"bert\", \"hidden_size\": 0}", MHA_INVALID, "hidden_size", "expected at least 1, found 0"},
-        {"{\"model_type\": \"bert\", \"hidden_size\": 0, \"num_attention_heads\": 8}", MHA_INVALID, "hidden_size", "at least 1"},
+        {"{\"model_type\": \"bert\", \"hidden_size\": 0, \"num_attention_heads\": 8}", MHA_INVALID, "hidden_size",
+         "at least 1"},
         {"{\"model_type\": \"llama\", \"num_key_value_heads\": 0}", MHA_INVALID, "num_key_value_heads", "at least 1"},
         {"{\"model_type\": \"llama\", \"head_dim\": 0}", MHA_INVALID, "d_k", "at least 1"},
         {"{\"model_type\": \"vit\", \"patch_size\": 0}", MHA_INVALID, "patch_size", "at least 1"},
         {"{\"model_type\": \"vit\", \"image_size\": [224, 224]}", MHA_INVALID, "image_size", "found a list"},
-        {"{\"model_type\": \"llama\", \"num_attention_heads\": {}}", MHA_INVALID, "num_attention_heads", "found an object"},
+        {"{\"model_type\": \"llama\", \"num_attention_heads\": {}}", MHA_INVALID, "num_attention_heads",
+         "found an object"},
         {"{\"model_type\": \"t5\", \"feed_forward_proj\": 3}", MHA_INVALID, "feed_forward_proj", "expected text"},
         {"{\"model_type\": \"llama\", \"rope_theta\": \"much\"}", MHA_INVALID, "rope_theta", "found text"},
         {"{\"model_type\": \"llama\", \"rope_theta\": 0}", MHA_INVALID, "rope_theta", "above 0, found 0"},
-        {"{\"model_type\": \"llama\", \"rms_norm_eps\": -1e-6}", MHA_INVALID, "rms_norm_eps", "at least 0, found -1e-06"},
+        {"{\"model_type\": \"llama\", \"rms_norm_eps\": -1e-6}", MHA_INVALID, "rms_norm_eps",
+         "at least 0, found -1e-06"},
         {"{\"model_type\": \"gemma2\", \"query_pre_attn_scalar\": 0}", MHA_INVALID, "query_pre_attn_scalar", "above 0"},
         {"{\"model_type\": \"bert\", \"add_cross_attention\": true}", MHA_UNSUPPORTED, "cross-attention", ""},
         {"{\"model_type\": \"bert\", \"architectures\": [\"BertForFun\"]}", MHA_INVALID, "BertForMaskedLM",
@@ -452,7 +455,8 @@ static void what_is_wrong_in_a_config_is_named(void **state)
         unbuild(&b);
     }
     built b;
-    static const char zero[] = "{\"model_type\": \"bert\"}\0more"; /* what stands behind a zero byte is not overlooked */
+    static const char zero[] =
+        "{\"model_type\": \"bert\"}\0more"; /* what stands behind a zero byte is not overlooked */
     const char *with_zero = scratch_write("config.json", zero, sizeof zero - 1);
     assert_refused(build(&b, (mha_model_spec){.config = with_zero}), MHA_FORMAT, b.error, "config.json", "line 1");
     unbuild(&b);
@@ -466,8 +470,8 @@ static void what_is_wrong_in_a_config_is_named(void **state)
     unbuild(&b);
     assert_refused(build(&b, (mha_model_spec){0}), MHA_INVALID, b.error, "preset", "neither");
     unbuild(&b);
-    assert_refused(build(&b, (mha_model_spec){.preset = "gpt2", .config = "config.json"}), MHA_INVALID, b.error, "preset",
-                   "both");
+    assert_refused(build(&b, (mha_model_spec){.preset = "gpt2", .config = "config.json"}), MHA_INVALID, b.error,
+                   "preset", "both");
     unbuild(&b);
     assert_refused(build(&b, (mha_model_spec){.preset = "bert-base-uncased", .n_heads = ((size_t)1 << 40) + 1}),
                    MHA_INVALID, b.error, "heads", "2^40");
@@ -523,7 +527,9 @@ static void real_numbers_that_are_missing_have_their_default(void **state)
         unbuild(&b);
     }
     built b;
-    assert_ok(build(&b, (mha_model_spec){.config = config_file("{\"model_type\": \"gemma2\", \"attn_logit_softcapping\": 0}")}), b.error);
+    assert_ok(build(&b, (mha_model_spec){.config = config_file(
+                                             "{\"model_type\": \"gemma2\", \"attn_logit_softcapping\": 0}")}),
+              b.error);
     assert_true(mha_model_facts_of(b.model).softcap == 0);
     unbuild(&b);
 }

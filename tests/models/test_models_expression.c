@@ -102,7 +102,8 @@ static void what_is_wrong_is_pointed_at(void **state)
     int64_t list[2];
     size_t count;
     assert_refused(mha__expression_list("1,2,3", &v, list, 2, &count, &error), MHA_INVALID, error, "fewer");
-    assert_refused(mha__expression_list("1 2", &v, list, 2, &count, &error), MHA_INVALID, error, "an operator or the end");
+    assert_refused(mha__expression_list("1 2", &v, list, 2, &count, &error), MHA_INVALID, error,
+                   "an operator or the end");
     assert_refused(mha__expression_list("1,", &v, list, 2, &count, &error), MHA_INVALID, error, "behind the comma");
     assert_refused(mha__values_parse(&v, "h", &error), MHA_INVALID, error, "name=value");
 }

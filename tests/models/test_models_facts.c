@@ -23,7 +23,9 @@ static void an_unknown_model_type_tells_its_heads(void **state)
         const char *text, *model_type;
         size_t d_model, n_heads, kv_heads, d_k;
     } rows[] = {
-        {"{\"model_type\":\"novel\",\"hidden_size\":64,\"num_attention_heads\":8,\"num_key_value_heads\":2,\"head_dim\":16}", "novel", 64, 8, 2, 16},
+        {"{\"model_type\":\"novel\",\"hidden_size\":64,\"num_attention_heads\":8,\"num_key_value_heads\":2,\"head_"
+         "dim\":16}",
+         "novel", 64, 8, 2, 16},
         {"{\"n_embd\":32,\"n_head\":4}", "", 32, 4, 0, 0},
         {"{\"model_type\":7,\"d_model\":48,\"encoder_attention_heads\":6,\"d_kv\":8}", "", 48, 6, 0, 8},
         {"{}", "", 0, 0, 0, 0},
@@ -47,12 +49,18 @@ static void values_that_are_no_counts_are_named(void **state)
     (void)state;
     mha_model_facts facts;
     mha_error error;
-    assert_refused(mha_model_read_config(config_file("{\"hidden_size\":\"64\"}"), &facts, &error), MHA_INVALID, error, "hidden_size", "text");
-    assert_refused(mha_model_read_config(config_file("{\"n_head\":2.5}"), &facts, &error), MHA_INVALID, error, "n_head", "a real number");
-    assert_refused(mha_model_read_config(config_file("{\"n_kv_heads\":[1,2,3]}"), &facts, &error), MHA_INVALID, error, "n_kv_heads", "a list");
-    assert_refused(mha_model_read_config(config_file("{\"num_heads\":{\"a\":1}}"), &facts, &error), MHA_INVALID, error, "num_heads", "an object");
-    assert_refused(mha_model_read_config(config_file("{\"d_kv\":-1}"), &facts, &error), MHA_INVALID, error, "d_kv", "-1");
-    assert_refused(mha_model_read_config(config_file("{\"dim\":1099511627777}"), &facts, &error), MHA_INVALID, error, "dim", "2^40");
+    assert_refused(mha_model_read_config(config_file("{\"hidden_size\":\"64\"}"), &facts, &error), MHA_INVALID, error,
+                   "hidden_size", "text");
+    assert_refused(mha_model_read_config(config_file("{\"n_head\":2.5}"), &facts, &error), MHA_INVALID, error, "n_head",
+                   "a real number");
+    assert_refused(mha_model_read_config(config_file("{\"n_kv_heads\":[1,2,3]}"), &facts, &error), MHA_INVALID, error,
+                   "n_kv_heads", "a list");
+    assert_refused(mha_model_read_config(config_file("{\"num_heads\":{\"a\":1}}"), &facts, &error), MHA_INVALID, error,
+                   "num_heads", "an object");
+    assert_refused(mha_model_read_config(config_file("{\"d_kv\":-1}"), &facts, &error), MHA_INVALID, error, "d_kv",
+                   "-1");
+    assert_refused(mha_model_read_config(config_file("{\"dim\":1099511627777}"), &facts, &error), MHA_INVALID, error,
+                   "dim", "2^40");
     assert_refused(mha_model_read_config(config_file("{\"dim\":"), &facts, &error), MHA_FORMAT, error, "config.json");
     assert_refused(mha_model_read_config(config_file("[1]"), &facts, &error), MHA_FORMAT, error, "config.json");
     assert_refused(mha_model_read_config(scratch_path("none.json"), &facts, &error), MHA_NOT_FOUND, error, "none.json");
@@ -62,14 +70,16 @@ static void values_that_are_no_counts_are_named(void **state)
 static void stretched_rotations_are_told(void **state)
 {
     (void)state;
-    static const char *const scaling[] = {"", ",\"rope_scaling\":null", ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":2.0}"};
+    static const char *const scaling[] = {"", ",\"rope_scaling\":null",
+                                          ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":2.0}"};
     for (size_t i = 0; i < 3; i++) {
         char text[400];
         mha_model_facts facts;
         mha_error error;
         snprintf(text, sizeof text,
                  "{\"model_type\":\"llama\",\"hidden_size\":64,\"num_attention_heads\":4,\"num_hidden_layers\":1,"
-                 "\"intermediate_size\":96,\"vocab_size\":10,\"rope_theta\":500000.0%s}", scaling[i]);
+                 "\"intermediate_size\":96,\"vocab_size\":10,\"rope_theta\":500000.0%s}",
+                 scaling[i]);
         assert_ok(mha_model_read_config(config_file(text), &facts, &error), error);
         assert_true(facts.has_semantics && facts.causal);
         assert_int_equal(facts.rope, MHA_ROPE_HALF_SPLIT);
@@ -260,7 +270,8 @@ static void costs_beyond_64_bits_are_refused(void **state)
             mha_params_destroy(table); /* a beginning of several names */
             continue;
         }
-        assert_refused(mha_model_costs_of(model, (size_t)1 << 40, (size_t)1 << 30, &costs, &error), MHA_INVALID, error, "seq", "64 bits");
+        assert_refused(mha_model_costs_of(model, (size_t)1 << 40, (size_t)1 << 30, &costs, &error), MHA_INVALID, error,
+                       "seq", "64 bits");
         assert_int_equal(costs.projections, 77);
         assert_ok(mha_model_costs_of(model, 1, 8, &costs, &error), error);
         assert_ok(mha_model_costs_of(model, 2, 8, &more, &error), error);

@@ -540,7 +540,8 @@ static void what_is_missing_wrong_or_unknown_is_named(void **state)
 
     make_begin(&m, "t5.safetensors");
     for (size_t i = 0; i < 4; i++)
-        make_tensor(&m, "encoder.block.0.layer.0.SelfAttention.", (const char *[]){"q.weight", "k.weight", "v.weight", "o.weight"}[i], 2, 4, 4);
+        make_tensor(&m, "encoder.block.0.layer.0.SelfAttention.",
+                    (const char *[]){"q.weight", "k.weight", "v.weight", "o.weight"}[i], 2, 4, 4);
     make_tensor(&m, "encoder.block.0.layer.0.SelfAttention.", "relative_attention_bias.weight", 2, 32, 2);
     refuse(make_end(&m), heads, MHA_UNSUPPORTED, "relative_attention_bias.weight: ", "(T5)", "counted, not computed");
 }
@@ -591,7 +592,8 @@ static void a_fused_matrix_without_biases_tells_its_orientation_by_thirds(void *
         make_begin(&m, "thirds.safetensors");
         make_tensor(&m, "h.0.attn.", "c_attn.weight", 2, neither[i].rows, neither[i].columns);
         make_tensor(&m, "h.0.attn.", "c_proj.weight", 2, 12, 12);
-        refuse(make_end(&m), (mha_load_options){.n_heads = 4}, MHA_INVALID, "orientation", "a stated orientation", "c_attn");
+        refuse(make_end(&m), (mha_load_options){.n_heads = 4}, MHA_INVALID, "orientation", "a stated orientation",
+               "c_attn");
     }
 }
 

@@ -22,7 +22,8 @@ static mha_tensor *add(counted *f, mha_tensor_spec spec)
 /* Walks the rows and the allocator's own record: every storage's bytes, each once, nothing more. */
 static void assert_honest(const counted *f)
 {
-    size_t bytes = 0, storages = 0, parameters = 0, trainable = 0, buffers = 0, derived = 0, derived_storages = 0, aliases = 0;
+    size_t bytes = 0, storages = 0, parameters = 0, trainable = 0, buffers = 0, derived = 0, derived_storages = 0,
+           aliases = 0;
     for (size_t i = 0; i < mha_params_count(f->table); i++) {
         mha_tensor_info info = mha_tensor_info_of(mha_params_at(f->table, i));
         assert_ptr_equal(mha_params_find(f->table, info.name), mha_params_at(f->table, i));
@@ -104,12 +105,17 @@ static void totals_change_by_exactly_one_tensor(void **state)
                 size_t bytes, live = f->memory.live_bytes, calls = f->memory.calls;
                 snprintf(name, sizeof name, "%s.%d.%d", mha_dtype_name((mha_dtype)d), kind, frozen);
                 assert_int_equal(mha_dtype_bytes((mha_dtype)d, 3 * 256, &bytes), MHA_OK);
-                mha_tensor *t = add(f, (mha_tensor_spec){.name = name, .dtype = (mha_dtype)d, .rank = 2, .shape = {3, 256},
-                                                         .kind = (mha_tensor_kind)kind, .frozen = frozen});
+                mha_tensor *t = add(f, (mha_tensor_spec){.name = name,
+                                                         .dtype = (mha_dtype)d,
+                                                         .rank = 2,
+                                                         .shape = {3, 256},
+                                                         .kind = (mha_tensor_kind)kind,
+                                                         .frozen = frozen});
                 assert_true(f->memory.calls > calls && f->memory.live_bytes >= live + bytes);
                 mha_totals after = mha_params_totals(f->table, NULL);
                 assert_int_equal(after.parameters - before.parameters, kind == MHA_TENSOR_PARAMETER ? 768 : 0);
-                assert_int_equal(after.parameter_bytes - before.parameter_bytes, kind == MHA_TENSOR_PARAMETER ? bytes : 0);
+                assert_int_equal(after.parameter_bytes - before.parameter_bytes,
+                                 kind == MHA_TENSOR_PARAMETER ? bytes : 0);
                 assert_int_equal(after.trainable - before.trainable, kind == MHA_TENSOR_PARAMETER && !frozen ? 768 : 0);
                 assert_int_equal(after.buffers - before.buffers, kind == MHA_TENSOR_BUFFER ? 768 : 0);
                 assert_int_equal(after.buffer_bytes - before.buffer_bytes, kind == MHA_TENSOR_BUFFER ? bytes : 0);
@@ -138,7 +144,8 @@ static void an_alias_is_a_row_without_memory_of_its_own(void **state)
     counted *f = *state;
     mha_error error;
     add(f, (mha_tensor_spec){.name = "front"}); /* a row before it */
-    mha_tensor *owner = add(f, (mha_tensor_spec){.name = "embedding", .dtype = MHA_F16, .rank = 2, .shape = {6, 4}, .frozen = true});
+    mha_tensor *owner =
+        add(f, (mha_tensor_spec){.name = "embedding", .dtype = MHA_F16, .rank = 2, .shape = {6, 4}, .frozen = true});
     mha_totals before = mha_params_totals(f->table, NULL);
     mha_tensor *head, *flat;
     mha_tensor_spec spec = {.name = "lm_head", .role = "output"};
@@ -345,7 +352,8 @@ static void inert_elements_carry_their_reason(void **state)
     mha__tensor_set_source_dtype(b, MHA_BF16);
     assert_int_equal(mha_tensor_info_of(b).source_dtype, MHA_BF16);
     assert_int_equal(mha_tensor_info_of(b).dtype, MHA_F32);
-    mha_tensor *w = add(f, (mha_tensor_spec){.name = "w", .rank = 1, .shape = {8}, .source_dtype = MHA_F16, .has_source = true});
+    mha_tensor *w =
+        add(f, (mha_tensor_spec){.name = "w", .rank = 1, .shape = {8}, .source_dtype = MHA_F16, .has_source = true});
     assert_int_equal(mha_tensor_info_of(w).source_dtype, MHA_F16);
 }
 
@@ -374,7 +382,8 @@ static void statistics_describe_the_numbers(void **state)
     mha_tensor *wide = add(f, (mha_tensor_spec){.name = "wide", .dtype = MHA_F64, .rank = 1, .shape = {2}});
     memcpy(mha_tensor_info_of(wide).data, (double[]){1.5e300, -1.5e300}, 16);
     assert_int_equal(mha_tensor_statistics(wide, &s), MHA_OK);
-    assert_true(s.mean == 0 && fabs(s.rms / 1.5e300 - 1) < 1e-15); /* the squares leave double's range, the rms does not */
+    assert_true(s.mean == 0 &&
+                fabs(s.rms / 1.5e300 - 1) < 1e-15); /* the squares leave double's range, the rms does not */
 
     mha_tensor *q = add(f, (mha_tensor_spec){.name = "q", .dtype = MHA_Q4_0, .rank = 1, .shape = {32}});
     assert_int_equal(mha_tensor_statistics(q, &s), MHA_UNSUPPORTED);
@@ -408,7 +417,8 @@ static void every_allocation_may_fail(void **state)
                 mha_tensor *of = mha_params_find(table, name[0]);
                 if (alias && !of)
                     continue;
-                status = alias ? mha_params_alias(table, &spec, of, NULL, &error) : mha_params_add(table, &spec, NULL, &error);
+                status = alias ? mha_params_alias(table, &spec, of, NULL, &error)
+                               : mha_params_add(table, &spec, NULL, &error);
                 mha_totals after = mha_params_totals(table, NULL);
                 if (status != MHA_OK) {
                     assert_refused(status, MHA_NO_MEMORY, error, name[alias]);

@@ -52,8 +52,8 @@ static uint64_t left(const stream *s)
 static mha_status truncated(const stream *s, uint64_t wanted, const char *what)
 {
     return mha__fail_at(s->error, MHA_FORMAT, s->source->path, s->at,
-                        "expected %s of %" PRIu64 " bytes at byte %" PRIu64 ", found only %" PRIu64
-                        " bytes to the end", what, wanted, s->at, left(s));
+                        "expected %s of %" PRIu64 " bytes at byte %" PRIu64 ", found only %" PRIu64 " bytes to the end",
+                        what, wanted, s->at, left(s));
 }
 
 /* `count` bytes (at most a buffer full) at the current position, which moves behind them. */
@@ -104,8 +104,8 @@ static mha_status next_string(stream *s, uint64_t limit, const char *what, const
     s->kept += claimed;
     if (claimed > limit || s->kept > MHA_HEADER_LIMIT)
         return mha__fail_at(s->error, MHA_FORMAT, s->source->path, s->at,
-                            "expected %s of at most %" PRIu64 " bytes at byte %" PRIu64 ", found %" PRIu64, what,
-                            limit, s->at, claimed);
+                            "expected %s of at most %" PRIu64 " bytes at byte %" PRIu64 ", found %" PRIu64, what, limit,
+                            s->at, claimed);
     char *copy = mha__file_text(s->file, NULL, (size_t)claimed);
     if (!copy)
         return mha__file_no_memory(s->file, s->error);
@@ -245,9 +245,9 @@ static mha_status parse_tensor(stream *s, size_t index)
     while (row < sizeof types / sizeof *types && types[row].number != type)
         row++;
     if (row == sizeof types / sizeof *types)
-        return mha__fail_inside(s->error, MHA_UNSUPPORTED, s->source->path, name, s->at - 12,
-                                "expected a tensor type of ggml, found number %" PRIu64 " (withdrawn, or newer than this program)",
-                                type);
+        return mha__fail_inside(
+            s->error, MHA_UNSUPPORTED, s->source->path, name, s->at - 12,
+            "expected a tensor type of ggml, found number %" PRIu64 " (withdrawn, or newer than this program)", type);
     tensor->dtype = types[row].dtype;
     tensor->offset = offset;
     size_t blocks;
@@ -268,12 +268,13 @@ static mha_status place_tensors(stream *s, uint64_t alignment)
         mha_file_tensor *tensor = &((mha__entry *)s->file->entries.items)[i].tensor;
         if (tensor->offset % alignment != 0)
             status = mha__fail_inside(s->error, MHA_FORMAT, s->source->path, tensor->name, 0,
-                                      "expected an offset that is a multiple of %" PRIu64 ", found %" PRIu64,
-                                      alignment, tensor->offset);
+                                      "expected an offset that is a multiple of %" PRIu64 ", found %" PRIu64, alignment,
+                                      tensor->offset);
         else if (data > size || tensor->offset > size - data || tensor->bytes > size - data - tensor->offset)
             status = mha__fail_inside(s->error, MHA_FORMAT, s->source->path, tensor->name, 0,
-                                      "expected %zu bytes inside the file of %" PRIu64 " bytes, found the offset %" PRIu64
-                                      " from byte %" PRIu64, tensor->bytes, size, tensor->offset, data);
+                                      "expected %zu bytes inside the file of %" PRIu64
+                                      " bytes, found the offset %" PRIu64 " from byte %" PRIu64,
+                                      tensor->bytes, size, tensor->offset, data);
         else
             tensor->offset += data;
     }
@@ -303,9 +304,10 @@ static mha_status parse_counts(stream *s, uint64_t *tensors, uint64_t *pairs)
         return status;
     if (version != 2 && version != 3)
         return mha__fail_at(s->error, MHA_UNSUPPORTED, s->source->path, 4, "expected GGUF version 2 or 3, found %s",
-                            version == 1                                       ? "version 1: convert it again with llama.cpp"
-                            : version == 0x02000000u || version == 0x03000000u ? "a big-endian file: convert it for this machine"
-                            : "another");
+                            version == 1 ? "version 1: convert it again with llama.cpp"
+                            : version == 0x02000000u || version == 0x03000000u
+                                ? "a big-endian file: convert it for this machine"
+                                : "another");
     status = next_number(s, 8, "the count of tensors", tensors);
     if (status == MHA_OK)
         status = next_number(s, 8, "the count of metadata", pairs);

@@ -27,7 +27,7 @@ const char *mha__npy_descr(mha_dtype dtype)
 }
 
 mha_status mha__npy_header_length(const unsigned char *bytes, size_t available, const char *name, size_t *length,
-                                 mha_error *error)
+                                  mha_error *error)
 {
     if (available < 10 || memcmp(bytes, "\x93NUMPY", 6) != 0)
         return mha__fail(error, MHA_FORMAT, name, "expected an npy array, found %s",
@@ -177,7 +177,7 @@ static mha_status parse_shape(scanner *s, mha_file_tensor *tensor)
 }
 
 mha_status mha__npy_header_parse(const unsigned char *bytes, size_t length, const char *name, mha__npy_header *header,
-                                mha_error *error)
+                                 mha_error *error)
 {
     size_t prefix = bytes[6] == 1 ? 10 : 12;
     const char *text = (const char *)bytes + prefix;
@@ -226,8 +226,9 @@ mha_status mha__npy_needs_numbers(const mha__npy_header *header, const char *nam
 {
     if (header->character_bytes == 0)
         return MHA_OK;
-    return mha__fail(error, MHA_UNSUPPORTED, name, "expected numbers, found text, which only an npz may hold, one"
-                           " text at a time");
+    return mha__fail(error, MHA_UNSUPPORTED, name,
+                     "expected numbers, found text, which only an npz may hold, one"
+                     " text at a time");
 }
 
 mha_status mha__npy_parse(mha_file *file, size_t index, mha_error *error)

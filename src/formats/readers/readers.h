@@ -32,10 +32,10 @@ typedef struct mha__npy_header {
 enum { MHA_NPY_PREFIX = 12 }; /* enough bytes to know how long the header is */
 /* Length of the whole header from its first bytes; needs MHA_NPY_PREFIX of them, or all there are. */
 mha_status mha__npy_header_length(const unsigned char *bytes, size_t available, const char *name, size_t *length,
-                                 mha_error *error);
+                                  mha_error *error);
 /* Reads the header: `length` bytes as mha__npy_header_length said. */
 mha_status mha__npy_header_parse(const unsigned char *bytes, size_t length, const char *name, mha__npy_header *header,
-                                mha_error *error);
+                                 mha_error *error);
 /* MHA_UNSUPPORTED for an array of text where numbers are needed. */
 mha_status mha__npy_needs_numbers(const mha__npy_header *header, const char *name, mha_error *error);
 /* Of an array without extents, a number or a text: the bytes of its data, and those as metadata of the file under

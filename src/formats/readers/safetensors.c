@@ -43,9 +43,11 @@ static mha_status parse_shape(const header *h, const json_t *shape, const char *
         const json_t *extent = json_array_get(shape, (size_t)k);
         if (!json_is_integer(extent) || json_integer_value(extent) < 0 ||
             (uint64_t)json_integer_value(extent) > SIZE_MAX)
-            return mha__fail_inside(error, MHA_FORMAT, h->path, name, where,
-                                    "expected extents that are whole numbers from 0, found another one in dimension %d (at byte %" PRIu64
-                                    ")", k, where);
+            return mha__fail_inside(
+                error, MHA_FORMAT, h->path, name, where,
+                "expected extents that are whole numbers from 0, found another one in dimension %d (at byte %" PRIu64
+                ")",
+                k, where);
         tensor->shape[k] = (size_t)json_integer_value(extent);
     }
     return MHA_OK;
@@ -120,7 +122,7 @@ static mha_status parse_metadata(const header *h, mha__json_walk *walk, mha_erro
                                       "expected metadata that is a string (at byte %" PRIu64 ")", where);
         else if (status == MHA_OK)
             status = mha__file_add_metadata(h->file, json_string_value(key), json_string_length(key),
-                                           json_string_value(value), json_string_length(value), error);
+                                            json_string_value(value), json_string_length(value), error);
         json_decref(value);
         json_decref(key);
     }
@@ -172,13 +174,15 @@ static mha_status check_layout(const header *h, size_t first, mha_error *error)
         if (order[i]->offset != end)
             status = mha__fail_inside(error, MHA_FORMAT, h->path, order[i]->name, order[i]->offset,
                                       "expected its data at byte %" PRIu64
-                                      ", where the tensor before ends, found %s at byte %" PRIu64, end,
-                                      order[i]->offset < end ? "an overlap" : "a hole", order[i]->offset);
+                                      ", where the tensor before ends, found %s at byte %" PRIu64,
+                                      end, order[i]->offset < end ? "an overlap" : "a hole", order[i]->offset);
         end = order[i]->offset + order[i]->bytes;
     }
     if (status == MHA_OK && end != h->file_size)
-        status = mha__fail_at(error, MHA_FORMAT, h->path, end, "expected the end of the file at byte %" PRIu64
-                              ", where the last tensor ends, found %" PRIu64 " more bytes", end, h->file_size - end);
+        status = mha__fail_at(error, MHA_FORMAT, h->path, end,
+                              "expected the end of the file at byte %" PRIu64
+                              ", where the last tensor ends, found %" PRIu64 " more bytes",
+                              end, h->file_size - end);
     mha__release(&h->file->allocator, order, (count + 1) * sizeof *order);
     return status;
 }
@@ -198,12 +202,16 @@ mha_status mha__safetensors_parse(mha_file *file, size_t index, mha_error *error
         return status;
     uint64_t length = mha__little_endian(prefix, LENGTH_BYTES), available = source->size - LENGTH_BYTES;
     if (length > available && prefix[LENGTH_BYTES] != '{')
-        return mha__fail(error, MHA_FORMAT, source->path, "expected safetensors, npy, npz or GGUF, found none of them"
+        return mha__fail(error, MHA_FORMAT, source->path,
+                         "expected safetensors, npy, npz or GGUF, found none of them"
                          " (as safetensors its header would have %" PRIu64 " bytes); save tensors of other programs"
-                        " (ONNX, llama2.c, ...) with safetensors.numpy.save_file", length);
+                         " (ONNX, llama2.c, ...) with safetensors.numpy.save_file",
+                         length);
     if (length > available)
-        return mha__fail(error, MHA_FORMAT, source->path, "expected a safetensors header of at most the %" PRIu64
-                         " bytes that follow, found the length %" PRIu64 " (a truncated file?)", available, length);
+        return mha__fail(error, MHA_FORMAT, source->path,
+                         "expected a safetensors header of at most the %" PRIu64
+                         " bytes that follow, found the length %" PRIu64 " (a truncated file?)",
+                         available, length);
     if (length >= MHA_HEADER_LIMIT)
         return mha__fail(error, MHA_FORMAT, source->path,
                          "expected a safetensors header under %d bytes, found %" PRIu64, MHA_HEADER_LIMIT, length);

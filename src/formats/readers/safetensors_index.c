@@ -99,7 +99,7 @@ static mha_status add_metadata(shard_index *index, const json_t *key, const json
     if (!text)
         return MHA_OK;
     return mha__file_add_metadata(index->file, json_string_value(key), json_string_length(key), text, strlen(text),
-                                 index->error);
+                                  index->error);
 }
 
 typedef mha_status (*take_entry)(shard_index *index, const json_t *key, const json_t *value, uint64_t where);
@@ -149,8 +149,9 @@ static mha_status parse_index(shard_index *index, const char *text, size_t lengt
     if (status == MHA_OK)
         status = mha__json_end(&walk, index->error);
     if (status == MHA_OK && !map_seen)
-        status = mha__fail(index->error, MHA_UNSUPPORTED, index->path,
-                           "expected a file of tensors, found JSON without a \"weight_map\": neither tensors nor the index of a set");
+        status = mha__fail(
+            index->error, MHA_UNSUPPORTED, index->path,
+            "expected a file of tensors, found JSON without a \"weight_map\": neither tensors nor the index of a set");
     return status;
 }
 

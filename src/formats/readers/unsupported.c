@@ -78,6 +78,6 @@ mha_status mha__foreign_refuse(const mha__source *source, mha_error *error)
         }
     if (!name)
         return MHA_OK;
-    return mha__fail(error, MHA_UNSUPPORTED, source->path, "expected safetensors, npy, npz or GGUF, found %s: %s",
-                     name, advice);
+    return mha__fail(error, MHA_UNSUPPORTED, source->path, "expected safetensors, npy, npz or GGUF, found %s: %s", name,
+                     advice);
 }

@@ -17,8 +17,8 @@ struct mha__merged {
 
 /* ---------------------------------------------------------------- allocation */
 
-static mha_status add_row(mha__merged *merged, enum row row, const char *name, const char *prefix, int rank, size_t rows,
-                          size_t columns, mha_error *error)
+static mha_status add_row(mha__merged *merged, enum row row, const char *name, const char *prefix, int rank,
+                          size_t rows, size_t columns, mha_error *error)
 {
     char full[512];
     mha_tensor_spec spec = {.name = full,
@@ -34,7 +34,7 @@ static mha_status add_row(mha__merged *merged, enum row row, const char *name, c
 }
 
 mha_status mha__merged_create(const mha_config *config, mha_params *table, const char *prefix, mha__merged **merged,
-                             mha_error *error)
+                              mha_error *error)
 {
     mha_config c = *config;
     const mha_allocator allocator = mha__allocator_default();
@@ -43,10 +43,10 @@ mha_status mha__merged_create(const mha_config *config, mha_params *table, const
         return status;
     if (c.q_norm != MHA_NORM_NONE || c.k_norm != MHA_NORM_NONE)
         return mha__fail(error, MHA_UNSUPPORTED, "merged-qk",
-                        "expected nothing between W_Q and W_K, found a q/k norm, which is not linear");
+                         "expected nothing between W_Q and W_K, found a q/k norm, which is not linear");
     if (c.bias_kv)
         return mha__fail(error, MHA_UNSUPPORTED, "merged-qk",
-                        "expected keys that all come from W_K, found bias_k, a row that does not");
+                         "expected keys that all come from W_K, found bias_k, a row that does not");
     mha__merged *made = mha__allocate(&allocator, sizeof *made);
     if (!made)
         return mha__fail(error, MHA_NO_MEMORY, "merged-qk", "no memory for merged matrices");
@@ -91,7 +91,7 @@ static double *widened(const mha_view *view, size_t *bytes)
     mha_view wide = mha_view_of(values, MHA_F64, view->rank, view->shape);
     if (values && mha_view_copy(&wide, view) != MHA_OK) {
         mha__release(&allocator, values, *bytes); /* unreachable: all types of weights are widened */
-        return NULL; /* unreachable: as above */
+        return NULL;                              /* unreachable: as above */
     }
     return values;
 }
@@ -132,8 +132,7 @@ mha_status mha__merged_fill(mha__merged *merged, const mha_layer *layer, mha_err
     const mha_allocator allocator = mha__allocator_default();
     if (c->n_heads != l->n_heads || c->kv_heads != l->kv_heads || c->d_k != l->d_k || c->d_q != l->d_q ||
         c->d_kin != l->d_kin || c->bias_q != l->bias_q || c->bias_k != l->bias_k)
-        return mha__fail(error, MHA_INVALID, "merged-qk",
-                        "expected a layer of the configuration it was made for");
+        return mha__fail(error, MHA_INVALID, "merged-qk", "expected a layer of the configuration it was made for");
     mha_status status = MHA_OK;
     for (size_t head = 0; head < c->n_heads && status == MHA_OK; head++) {
         size_t kv = head / (c->n_heads / c->kv_heads), bytes[4] = {0};
@@ -170,7 +169,7 @@ typedef struct held {
 } held;
 
 mha_status mha__merged_scores(const mha__merged *merged, const mha_view *query, const mha_view *key, double scale,
-                             const mha_view *scores, mha_error *error)
+                              const mha_view *scores, mha_error *error)
 {
     enum { X_Q = ROWS, X_K, ASKED, HELD };
     const mha_config *c = &merged->config;
@@ -179,8 +178,8 @@ mha_status mha__merged_scores(const mha__merged *merged, const mha_view *query, 
         key->shape[2] != c->d_kin || key->shape[0] != query->shape[0] || scores->shape[0] != query->shape[0] ||
         scores->shape[1] != c->n_heads || scores->shape[2] != query->shape[1] || scores->shape[3] != key->shape[1])
         return mha__fail(error, MHA_INVALID, "merged-qk",
-                        "expected query (B, T_q, %zu), key (B, S, %zu) and scores (B, %zu, T_q, S)", c->d_q,
-                        c->d_kin, c->n_heads);
+                         "expected query (B, T_q, %zu), key (B, S, %zu) and scores (B, %zu, T_q, S)", c->d_q, c->d_kin,
+                         c->n_heads);
     size_t B = query->shape[0], T_q = query->shape[1], S = key->shape[1];
     held h[HELD] = {0};
     bool enough = true;
@@ -228,9 +227,8 @@ mha_status mha__merged_rank(const mha__merged *merged, size_t head, size_t *rank
     mha_view whole = mha_tensor_view(merged->row[W_QK]);
     mha_view one = mha_view_slice(&whole, 0, head, 1);
     double *matrix = widened(&one, &bytes), *values = mha__allocate(&allocator, smaller * sizeof *values);
-    mha_status status = matrix && values
-                            ? mha__singular_values(matrix, c->d_kin, c->d_q, values, error)
-                            : mha__fail(error, MHA_NO_MEMORY, "merged-qk", "no memory for its rank");
+    mha_status status = matrix && values ? mha__singular_values(matrix, c->d_kin, c->d_q, values, error)
+                                         : mha__fail(error, MHA_NO_MEMORY, "merged-qk", "no memory for its rank");
     double epsilon = c->dtype == MHA_F64    ? DBL_EPSILON
                      : c->dtype == MHA_F32  ? (double)FLT_EPSILON
                      : c->dtype == MHA_BF16 ? 0x1p-7
