@@ -166,9 +166,9 @@ typedef struct mha_progress {
 
 /* Looks for variants, alone and in pairs, that turn the case's inputs into a tensor it holds. `tensor`: its
  * name ("expected.output", or the stage alone); NULL: the output, else the last stage there is. Computed in
- * float64. The case as it says reproduces the tensor when mha_case_judge passes it: within the case's own rtol and atol,
- * else within the tolerance that is derived for it; a variant, when the rest is what rounding explains or what rtol and
- * atol allow. `threads` 0: as many as there are; the answer is the same for any number. `progress` may be NULL. Errors:
+ * float64. The case as it says reproduces the tensor when mha_case_judge passes it: within the case's own rtol and
+ * atol, else within the tolerance that is derived for it; a variant does, when rounding explains the difference that is
+ * left, or rtol and atol allow it. `threads` 0: as many as there are; the answer is the same for any number. `progress` may be NULL. Errors:
  * MHA_NOT_FOUND (no such tensor), MHA_UNSUPPORTED (a ragged batch, a case that would be skipped), MHA_NO_MEMORY. The
  * caller clears the diagnosis. */
 MHA_API mha_status mha_case_diagnose(const mha_case *c, const char *tensor, int threads, const mha_progress *progress,

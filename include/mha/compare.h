@@ -43,7 +43,7 @@ MHA_API mha_status mha_compare(const mha_view *actual, const mha_view *expected,
 
 /* bound[s]: how far any element of stage s may lie from its exact value when the call is computed with unit roundoff
  * `unit` (2^-24 for float, 2^-53 for double), rounding to nearest, with subnormals kept, in any order of summation.
- * Derived once, in src/verify/tolerance/error_bound.c, from the sizes of the numbers that go in; these are measured here, with
+ * Derived once, in src/verify/tolerance/error_bound.c, from the sizes of the numbers that go in; they are measured, with
  * one float64 forward inside. Infinite when a number on the way to the stage (a projection, a score, a sum of weighted
  * values) may exceed the range of the type.
  *

@@ -111,8 +111,8 @@ static finding find(const char *path, const char *const *variants, size_t count)
     return result;
 }
 
-/* Whether the judge takes the planted result for right, float32 being no better on this call: then the diagnosis must say
- * the same. */
+/* Whether the judge takes the planted result for right, float32 being no better on this call: then the diagnosis must
+ * say the same. */
 static bool passes(const char *path)
 {
     mha_case *c = open_case(path);

@@ -266,8 +266,8 @@ static void test_a_match_says_within_what(void **state)
     }
 }
 
-/* What changes nothing on this input is told apart and never called an explanation: a scale of 1/sqrt(d_k) where that is
- * the scale already does not apply; W_K's bias, constant for each query, does nothing. */
+/* A variant that changes nothing on this input is told apart and never called an explanation: no window instead of one
+ * that is wider than there are keys. */
 static void test_what_changes_nothing_is_folded(void **state)
 {
     (void)state;

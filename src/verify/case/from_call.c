@@ -160,7 +160,7 @@ mha_status mha_case_of_call(const mha_layer *layer, const mha_call *call, const 
     notes = notes ? notes : &none;
     *result = NULL;
     if (call->cache && !notes->past_key.data && mha_cache_length(call->cache) > 0)
-        return mha__fail(error, MHA_INVALID, "past_key", "the call has a cache: expected its rows from before the call");
+        return mha__fail(error, MHA_INVALID, "past_key", "expected the rows of the call's cache from before the call");
     mha_allocator a = mha__allocator_default();
     mha_case *c = mha__allocate(&a, sizeof *c);
     if (!c)

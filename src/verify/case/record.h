@@ -62,7 +62,7 @@ mha_status mha__case_read_sizes(mha_case *c, mha_error *error);
 /* Builds layers and semantics from what was read, and validates the call. */
 mha_status mha__case_build(mha_case *c, mha_error *error);
 /* Plans the call and checks the shapes of what was recorded against the plan. */
-/* Packs the weights of the case's own layers, once. Needed by no path, but the fast one shall be judged as it is used. */
+/* Packs the weights of the case's own layers, once: no path needs it, but the fast path is judged as it is used. */
 mha_status mha__case_pack(const mha_case *c, mha_error *error);
 mha_status mha__case_check_plan(mha_case *c, mha_error *error);
 

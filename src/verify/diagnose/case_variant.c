@@ -10,8 +10,7 @@ static mha_status apply_named(const mha_case *c, const char *name, mha__knobs *k
     for (size_t i = 0; i < mha_variant_count(); i++) {
         const mha__variant_entry *e = mha__variant_entry_at(i);
         if (strcmp(e->shown.name, name) == 0)
-            return e->apply(c, knobs) ? MHA_OK
-                                      : mha__fail(error, MHA_UNSUPPORTED, name, "this variant does not apply to the case");
+            return e->apply(c, knobs) ? MHA_OK : mha__fail(error, MHA_UNSUPPORTED, name, "does not apply to this case");
     }
     return mha__fail(error, MHA_NOT_FOUND, name, "expected the name of a variant");
 }

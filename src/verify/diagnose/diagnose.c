@@ -29,7 +29,7 @@ static mha_view in_order(const mha_case *c, const case_expected *e, mha_stage st
 static bool find_tensor(const mha_case *c, const char *name, int *wide, int *slot)
 {
     static const char *const prefix[] = {"expected.", "expected64."};
-    /* Without a name: the output, else what comes latest. */
+    /* Without a name the output is taken, else the last stage that is recorded. */
     for (int s = name ? CASE_EXPECTED_COUNT - 1 : CASE_EXPECTED_COUNT; s >= 0; s--) {
         int candidate_slot = s == CASE_EXPECTED_COUNT ? (int)MHA_STAGE_OUTPUT : s;
         for (int w = 0; w < 2; w++) {
@@ -100,7 +100,7 @@ static mha_status load(mha__search *s, const char *name, mha_diagnosis *d, mha_e
 
 /* ---------------------------------------------------------------- one candidate */
 
-/* Two variants go together when each still does something after the other, and the order does not matter. */
+/* Whether two variants make a pair: each still turns a knob after the other, and their order does not matter. */
 static bool are_compatible(const mha__search *s, int a, int b)
 {
     mha__knobs one, other, both, reverse;
@@ -109,8 +109,8 @@ static bool are_compatible(const mha__search *s, int a, int b)
            mha__knobs_equal(&both, &reverse) && !mha__knobs_equal(&both, &one) && !mha__knobs_equal(&both, &other);
 }
 
-/* Both the same: equal numbers or none; a number that is the lowest of its type where a key is hidden; an infinity where
- * the type ends. */
+/* Whether a computed and a recorded element count as the same: equal numbers, or none on either side; the lowest number
+ * of the recorded type where a key is hidden; an infinity where the recorded type ends. */
 static bool is_same(const mha__target *t, double x, double y)
 {
     if (x == y || (isnan(x) && isnan(y)))
@@ -217,8 +217,8 @@ static double best_of(const mha__search *s, size_t order)
     return best;
 }
 
-/* Whether a candidate is within rounding: within the noise, which grows with the scale of its scores, and within 16 times
- * of what the best candidate leaves, as the noise is generous. */
+/* Whether rounding explains the difference of a candidate: it is within the noise, which grows with the scale of the
+ * scores, and as the noise is generous, within 16 times the difference of the best candidate. */
 static bool is_rounding(const mha__search *s, const mha__candidate *x, int wide, double best)
 {
     const mha__target *t = &s->target;
@@ -318,7 +318,8 @@ static mha_status report_undecided(const mha__search *s, bool too, int wide, mha
 }
 
 /* All candidates of `order` that reproduce the tensor. */
-static mha_status report_exact(mha__search *s, size_t order, int wide, size_t *which, mha_diagnosis *d, mha_error *error)
+static mha_status report_exact(mha__search *s, size_t order, int wide, size_t *which, mha_diagnosis *d,
+                               mha_error *error)
 {
     const double best = best_of(s, order);
     size_t n = 0;
@@ -342,7 +343,8 @@ static int by_fit(const void *x, const void *y)
     return a->a != b->a ? a->a - b->a : a->b - b->b;
 }
 
-/* The rms differs by little, and by no more than twice what the best one leaves; a variant comes nearer than the case. */
+/* Whether the rms of a candidate's difference is small, and at most twice that of the best candidate; a variant must also
+ * be nearer than the case as it says. */
 static bool is_near(const mha__candidate *x, double best, double said)
 {
     const double near = 0.02;
@@ -379,7 +381,7 @@ static mha_status report_closest(mha__search *s, size_t *which, mha_diagnosis *d
 
 /* ---------------------------------------------------------------- searching */
 
-/* Lists the case as it says, what applies to it alone, and pairs of that. */
+/* Lists the case as it says, the single variants that apply to it, and their pairs. */
 static mha_status list_candidates(mha__search *s, mha_error *error)
 {
     const int n = (int)mha_variant_count();

@@ -1,4 +1,4 @@
-/* A variant of attention as a set of knobs: one for each way in which people's attention differs from what was meant. */
+/* A variant of attention as a set of knobs: one for each way in which an implementation may differ from the case. */
 #ifndef MHA_VERIFY_DIAGNOSE_KNOBS_H
 #define MHA_VERIFY_DIAGNOSE_KNOBS_H
 
@@ -58,7 +58,7 @@ typedef struct mha__row_knobs {
 #undef ROW_KNOB
 } mha__row_knobs;
 
-/* The knobs of what follows. */
+/* Type and name of each knob that decides the scores, the softmax, and how heads are merged. */
 #define KNOB_LIST(X)                                                                                                   \
     X(int, merge) /* how heads are merged */                                                                           \
     X(int, tiled) /* query head i reads key/value head i % h_kv */                                                     \

@@ -65,8 +65,8 @@ static size_t farthest_batch(const mha__search *s)
     return row;
 }
 
-/* Marks `far` rows of one batch row, those farthest from the tensor, and `spread` more at equal distances, of those that
- * `among` marks (NULL: all). */
+/* Marks query rows of one batch row: `spread` of them at equal distances, and the `far` ones farthest from the tensor
+ * that are left. Only rows that `among` marks are taken (NULL: all). */
 static void mark_rows(const mha__search *s, size_t b, size_t far, size_t spread, const unsigned char *among,
                       unsigned char *marks)
 {
@@ -77,7 +77,6 @@ static void mark_rows(const mha__search *s, size_t b, size_t far, size_t spread,
     for (size_t i = 0; i < T; i++) {
         if (among && !among[first + i])
             continue;
-        /* the k-th of the rows is one of them when k is the rounded place of one */
         const size_t k = seen++;
         for (size_t n = 0; n < spread; n++)
             if (k == (spread > 1 ? n * (count - 1) / (spread - 1) : 0))
@@ -121,7 +120,8 @@ static void show_difference(mha__search *s, const mha__knobs *other)
         }
 }
 
-/* A row from which all keys are hidden, and one from which some are: variants differ in what becomes of them. */
+/* Makes sure that a row is judged from which all keys are hidden, or if not `all`, some: variants differ in what they do
+ * with hidden keys. */
 static void show_hidden(mha__search *s, bool all)
 {
     const size_t T = s->c->T_q, rows = s->c->B * T;
@@ -137,8 +137,9 @@ static void show_hidden(mha__search *s, bool all)
         }
 }
 
-/* Rows enough that each variant which applies still differs from what the case says, if it does on any row: variants of
- * projections, heads, rotation and softmax change every row, and these differ in what is visible. */
+/* Chooses enough rows that each variant which changes anything on any row does so on one of them. Variants of the
+ * projections, heads, rotation and softmax change nearly every row; variants that hide other keys or add something else
+ * to the scores may change only a few rows, which are looked for. */
 static void choose_part(mha__search *s)
 {
     const size_t b = farthest_batch(s), T = s->c->T_q;
@@ -158,7 +159,7 @@ static void choose_part(mha__search *s)
 
 /* ---------------------------------------------------------------- what rounding may explain */
 
-/* Largest finite element of `base`, how many are finite, and how far the float32 stage is from it, on the judged rows. */
+/* How far the float32 stage is from `base` on the judged rows; *largest: the largest finite element of `base` there. */
 static double error_on_part(const mha__search *s, const double *narrow, double *largest)
 {
     const mha__target *t = &s->target;

@@ -293,7 +293,7 @@ static void add_scaled(double a, const double *x, double *y, size_t n)
         y[i] += a * x[i];
 }
 
-/* What stands in the place of a score, up to `stage`; *visible: whether it takes part in the softmax. */
+/* A score as it is at `stage`, from its product q.k; *visible: whether it takes part in the softmax. */
 static double score_of(const mha__knobs *k, double product, bool real, bool hidden, double added, mha_stage stage,
                        unsigned char *visible)
 {
@@ -508,8 +508,8 @@ static void heads_first(const double *x, size_t T, size_t h, size_t d, double *y
             memcpy(y, x + (t * h + head) * d, d * sizeof *y);
 }
 
-/* Marks what the kept rows of the stage need: normally their own scores under every head, but softmax over queries needs
- * all scores, and heads merged without a transpose mix rows and heads. */
+/* Marks the scores and the sums of values that the kept rows of the stage depend on: normally those of the same query
+ * rows. Softmax over queries needs all scores; heads merged without a transpose mix rows and heads. */
 static void mark(mha__variant_bench *w, const mha__knobs *k, mha_stage stage, const unsigned char *kept)
 {
     const mha_case *c = w->inputs->c;
@@ -570,7 +570,8 @@ static void run_row(mha__variant_bench *w, const mha__knobs *k, mha_stage stage,
                     double *y, size_t n)
 {
     const mha_case *c = w->inputs->c;
-    const bool all_rows = k->axis == AXIS_QUERIES || k->merge == HEADS_UNTRANSPOSED || !mha__stage_is_by_query(c, stage);
+    const bool mixes_rows = k->axis == AXIS_QUERIES || k->merge == HEADS_UNTRANSPOSED;
+    const bool all_rows = mixes_rows || !mha__stage_is_by_query(c, stage);
     const double *rows;
     switch (stage) {
     case MHA_STAGE_Q: rows = mha__rows_unsplit(&w->maker, &k->rows, PROJECTION_Q, b); break;

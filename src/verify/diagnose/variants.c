@@ -154,8 +154,13 @@ APPLY(norm_missing, has_norm(c), k->rows.no_norm = 1)
 APPLY(norm_after_rope, has_norm(c) && has_rope(c), k->rows.norm_after_rope = 1)
 APPLY(norm_plus_one, has_norm(c), k->rows.norm_plus_one = 1)
 
+static int other_pairing(int kind)
+{
+    return kind == MHA_ROPE_INTERLEAVED ? MHA_ROPE_HALF_SPLIT : MHA_ROPE_INTERLEAVED;
+}
+
 APPLY(rope_missing, has_rope(c), k->rows.rope = MHA_ROPE_NONE)
-APPLY(rope_pairing, has_rope(c), k->rows.rope = k->rows.rope == MHA_ROPE_INTERLEAVED ? MHA_ROPE_HALF_SPLIT : MHA_ROPE_INTERLEAVED)
+APPLY(rope_pairing, has_rope(c), k->rows.rope = other_pairing(k->rows.rope))
 APPLY(rope_inverse, has_rope(c), k->rows.rope_inverse = 1)
 APPLY(rope_query_ahead, has_rope(c) && attends(c) && tables_reach(c, 1), k->rows.rope_shift_q += 1)
 APPLY(rope_query_behind, has_rope(c) && attends(c) && tables_reach(c, -1), k->rows.rope_shift_q -= 1)

@@ -1,5 +1,5 @@
 /* The judge: plans a case on a path, derives the tolerance where none is given, runs it, and compares every recorded
- * result with what comes out. Each of these once. */
+ * result with the computed one. Each of these happens once. */
 #include <math.h>
 #include <string.h>
 
@@ -34,7 +34,7 @@ static const mha_stage flow[] = {
 };
 _Static_assert(sizeof flow / sizeof *flow == MHA_STAGE_COUNT, "every stage has its place");
 
-/* The slots to which a stage is compared: its own, and `qk` where this is what the file means by it. */
+/* Whether the file records a stage: under its own name, or as `qk` where the file means this stage by it. */
 static bool records(const mha_case *c, mha_stage stage)
 {
     const bool qk = stage == c->qk_stage && (c->expected[0][CASE_QK].name || c->expected[1][CASE_QK].name);
@@ -450,7 +450,8 @@ static void explain(mha_verdict *v)
     const mha_difference *d = &s->difference;
     char index[128];
     mha__text_print(v->reason, sizeof v->reason,
-                    "%s diverges first: %zu of %zu elements beyond %g + %g |yours|, worst at %s: yours %.9g, exact %.9g",
+                    "%s diverges first: %zu of %zu elements beyond %g + %g |yours|, worst at %s: yours %.9g, "
+                    "exact %.9g",
                     s->name, d->mismatches, d->elements, s->atol, s->rtol,
                     mha__shape_text(index, sizeof index, d->worst_index, d->rank), s->yours, s->exact);
 }
@@ -469,7 +470,7 @@ static mha_status give_rows(mha__judgement *j, mha_verdict *verdict, mha_error *
     return MHA_OK;
 }
 
-/* What the names of the stages are, for who asked for another. */
+/* Refuses a stage that does not exist, and names those that do. */
 static mha_status refuse_stage(const char *stage, mha_error *error)
 {
     char names[300] = "";

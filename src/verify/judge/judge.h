@@ -1,4 +1,4 @@
-/* State of one mha_case_judge call, between the runs of the case and the comparisons of what comes out. */
+/* State of one mha_case_judge call, which its runs and its comparisons share. */
 #ifndef MHA_VERIFY_JUDGE_JUDGE_H
 #define MHA_VERIFY_JUDGE_JUDGE_H
 

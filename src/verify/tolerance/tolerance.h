@@ -16,7 +16,7 @@ typedef struct mha__magnitudes {
     double norm_weight;        /* largest absolute weight of the norms */
     double norm_rms;           /* smallest sqrt(mean(x^2) + eps) they divide by */
     bool rotated;
-    double q_turn, k_turn; /* how far rounded angles may move a rotated row, in 2-norm; 0 where tables give cos and sin */
+    double q_turn, k_turn; /* how far rounded angles may move a rotated row, in 2-norm; 0 with tables of cos and sin */
     double q_row, k_row; /* largest 2-norm of one head's row as it enters the scores, cached rows included */
     double v_max;        /* largest absolute value of V, cached rows and bias_v included */
     double added;        /* largest finite absolute value added to a score (masks, fill, ALiBi) */
@@ -58,9 +58,9 @@ typedef struct mha__storage {
 
 mha__storage mha__storage_of(mha_dtype dtype);
 
-/* The tolerance of a comparison with an expected tensor: |exact - yours| <= atol + rtol |yours|. `wide`: of float64
- * against float64. `derived` (NULL: none is wanted, and what the file leaves open is infinite) is used for what the file
- * leaves open. */
+/* The tolerance of a comparison with an expected tensor: |exact - yours| <= atol + rtol |yours|. `wide`: both are
+ * computed in float64. Where the file states no rtol or atol they follow from `stored` and `derived`; without `derived`
+ * (NULL) such an atol is infinite. */
 typedef struct mha__allowed {
     double rtol, atol;
     bool derived; /* the file leaves one of them open */
