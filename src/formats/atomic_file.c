@@ -1,4 +1,4 @@
-/* Writing a file so that it appears whole or not at all: a temporary file, without a name or beside it, then a rename. */
+/* Writing a file so that it appears whole or not at all: a temporary file, with or without a name, then a rename. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -135,7 +135,7 @@ static int open_nameless(const mha__output *output)
     return -1;
 }
 
-/* Makes the file ".mha-PROCESS-N.tmp" in the directory of the target, of the file `fd` or, if that is -1, new and empty.
+/* Makes the file ".mha-PROCESS-N.tmp" in the directory of the target, of the file `fd` or, for -1, new and empty.
  * Returns -1, and errno says why, or what the last call gave. */
 static int make_temporary(mha__output *output, int fd)
 {
