@@ -267,12 +267,6 @@ MHA_API mha_status mha_run(const mha_layer *layer, const mha_call *call, mha_err
  * Rounding. How the calling thread rounds and whether it flushes subnormals to zero holds for the threads that help as
  * well; bounds and tests are for rounding to nearest. Floating-point traps stay the calling thread's own. */
 
-/* Rotation alone: rotates x (B, T, h, d) of F32 or F64 into y of the same shape (y may be x). In float64
- * when `exact`. Without positions or per-row tables, row t stands at first_position + t; MHA_INVALID when that is beyond
- * 2^61 in size. */
-MHA_API mha_status mha_rotate(const mha_view *x, const mha_rope *rope, int64_t first_position, bool exact,
-                              const mha_view *y, mha_error *error);
-
 /* Finds the elements that cannot change the output, and marks them in the table: the key bias adds one
  * number to all scores of a query, which softmax does not see. Not so where rotation (on the features it
  * turns), a key norm or softcap comes after it, nor with sinks, a learned or zero extra row, or

@@ -12,6 +12,7 @@
 #include "support/recase.h"
 #include "support/scratch.h"
 #include "bench/machine_peak.h"
+#include "support/rotate.h"
 #include "support/stages.h"
 
 /* ---------------------------------------------------------------- system.h, layer.h */
@@ -152,24 +153,17 @@ static void rotations_say_what_is_wrong(void **state)
 #define WRONG(status, text, ...)                                                                                       \
     a = in, b = out, rope = good;                                                                                      \
     __VA_ARGS__;                                                                                                       \
-    assert_refused(mha_rotate(&a, &rope, 0, true, &b, &error), status, error, text)
+    assert_refused(rotate_alone(&a, &rope, 0, MHA_PATH_EXACT, &b, &error), status, error, text)
 #define TABLE(rank, ...) mha_view_of(tables, MHA_F32, rank, (const size_t[]){__VA_ARGS__})
 #define BOTH(rank, ...) rope.cos_table = rope.sin_table = TABLE(rank, __VA_ARGS__)
-    WRONG(MHA_INVALID, "(B, T, heads, d)", a.rank = 3);
-    WRONG(MHA_INVALID, "(B, T, heads, d)", b.rank = 3);
-    for (int k = 0; k < 4; k++) {
-        WRONG(MHA_INVALID, "the shape of x", b.shape[k]--);
-    }
-    WRONG(MHA_INVALID, "x: no data", a.data = NULL);
-    WRONG(MHA_INVALID, "y: no data", b.data = NULL);
-    WRONG(MHA_INVALID, "kind of rotation", rope.kind = MHA_ROPE_NONE);
-    WRONG(MHA_UNSUPPORTED, "x of F16", a.dtype = MHA_F16);
-    WRONG(MHA_UNSUPPORTED, "y of BF16", b.dtype = MHA_BF16);
+    WRONG(MHA_INVALID, "(B, T, heads, width)", a.rank = 3);
+    WRONG(MHA_INVALID, "query: no data", a.data = NULL);
+    WRONG(MHA_INVALID, "kind of rotation", rope.kind = (mha_rope_kind)3);
     WRONG(MHA_INVALID, "base", rope.base = -1);
     WRONG(MHA_INVALID, "base", rope.base = NAN);
     WRONG(MHA_INVALID, "base", rope.base = INFINITY);
-    WRONG(MHA_INVALID, "d = 4, found 3", rope.dim = 3);
-    WRONG(MHA_INVALID, "d = 4, found 6", rope.dim = 6);
+    WRONG(MHA_INVALID, "d_k = 4, found 3", rope.dim = 3);
+    WRONG(MHA_INVALID, "d_k = 4, found 6", rope.dim = 6);
     WRONG(MHA_INVALID, "q_positions", rope.q_positions = mha_view_of(positions, MHA_F64, 2, shape));
     WRONG(MHA_INVALID, "q_positions", rope.q_positions = mha_view_of(positions, MHA_I64, 1, shape + 1));
     WRONG(MHA_INVALID, "q_positions", rope.q_positions = mha_view_of(positions, MHA_I64, 2, (const size_t[]){3, 3}));
@@ -185,13 +179,13 @@ static void rotations_say_what_is_wrong(void **state)
     WRONG(MHA_INVALID, "rotation tables", BOTH(2, 8, 2); rope.sin_table = TABLE(3, 2, 3, 2));
     WRONG(MHA_INVALID, "rotation tables", BOTH(3, 3, 3, 2));
     WRONG(MHA_INVALID, "rotation tables", BOTH(3, 2, 2, 2));
-    WRONG(MHA_INVALID, "position 2 has no row in rotation tables of 2", BOTH(2, 2, 2));
-    WRONG(MHA_INVALID, "position 5 has no row", BOTH(2, 5, 2); rope.q_positions = mha_view_of(positions, MHA_I64, 2, shape));
+    WRONG(MHA_INVALID, "positions from 0 to 2, but the rotation tables have 2 rows", BOTH(2, 2, 2));
+    WRONG(MHA_INVALID, "positions from 0 to 5", BOTH(2, 5, 2); rope.q_positions = mha_view_of(positions, MHA_I64, 2, shape));
     a = in, b = out, rope = good;
-    assert_ok((BOTH(2, 3, 2), mha_rotate(&a, &rope, 0, true, &b, &error)), error);
-    assert_refused(mha_rotate(&a, &rope, 1, true, &b, &error), MHA_INVALID, error, "position 3");
-    assert_refused(mha_rotate(&a, &rope, -1, true, &b, &error), MHA_INVALID, error, "position -1");
-    assert_ok((BOTH(3, 1, 3, 2), mha_rotate(&a, &rope, -1, true, &b, &error)), error);
+    assert_ok((BOTH(2, 3, 2), rotate_alone(&a, &rope, 0, MHA_PATH_EXACT, &b, &error)), error);
+    assert_refused(rotate_alone(&a, &rope, 1, MHA_PATH_EXACT, &b, &error), MHA_INVALID, error, "positions from 1 to 3");
+    assert_refused(rotate_alone(&a, &rope, -1, MHA_PATH_EXACT, &b, &error), MHA_INVALID, error, "positions from -1 to 1");
+    assert_ok((BOTH(3, 1, 3, 2), rotate_alone(&a, &rope, -1, MHA_PATH_EXACT, &b, &error)), error);
 #undef WRONG
 #undef TABLE
 #undef BOTH

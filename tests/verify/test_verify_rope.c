@@ -10,6 +10,7 @@
 #include "support/rerun.h"
 #include "support/scratch.h"
 #include "support/verdict.h"
+#include "support/rotate.h"
 
 enum { B = 2, T = 5, H = 3, D = 8, MOST = 80 };
 
@@ -28,12 +29,12 @@ static mha_verdict judged(mha_layout layout, mha_path path, double wrong, const 
     for (size_t row = 0; row < b; row++) {
         mha_view from = mha_view_slice(&in, 0, row, 1), to = mha_view_slice(&out, 0, row, 1), to64 = mha_view_slice(&out64, 0, row, 1);
         if (offset[row] == INT64_MAX) {
-            assert_int_equal(mha_rotate(&from, &rope, offset[row], true, &to, &error), MHA_INVALID);
-            assert_string_equal(error.name, "first_position");
+            assert_int_equal(rotate_alone(&from, &rope, offset[row], MHA_PATH_EXACT, &to, &error), MHA_INVALID);
+            assert_string_equal(error.name, "position_offset");
             continue;
         }
-        assert_ok(mha_rotate(&from, &rope, offset[row], true, &to, &error), error);
-        assert_ok(mha_rotate(&from, &rope, offset[row], true, &to64, &error), error);
+        assert_ok(rotate_alone(&from, &rope, offset[row], MHA_PATH_EXACT, &to, &error), error);
+        assert_ok(rotate_alone(&from, &rope, offset[row], MHA_PATH_EXACT, &to64, &error), error);
     }
     y[n - 1] += (float)wrong;
     y64[n - 1] += wrong;
