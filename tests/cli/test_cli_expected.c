@@ -94,6 +94,27 @@ static void every_option_means_the_same(void **state)
             }
 }
 
+/* What is wrong leads on to the diagnosis; standard input, which has been read, does not. */
+static void what_failed_leads_on(void **state)
+{
+    (void)state;
+    assert_int_equal(run("forward", input, "--output", output, (const char *const[]){"--scale", "0.3", NULL}), 0);
+    program_result r = RUN("check", WEIGHTS, "--input", input, "--expected", output);
+    assert_int_equal(r.code, 1);
+    assert_non_null(strstr(r.out, "\"mha diagnose ...\" with the same options looks for"));
+    program_free(&r);
+    r = RUN("check", WEIGHTS, "--input", input, "--expected", output, "--json");
+    assert_int_equal(r.code, 1);
+    json_t *root = json_loads(r.out, 0, NULL);
+    assert_true(json_is_null(json_object_get(json_array_get(json_object_get(root, "cases"), 0), "file")));
+    json_decref(root);
+    program_free(&r);
+    r = program_run_with(NULL, "weights/lookup/wrong_port.safetensors", (const char *const[]){"check", "-", NULL});
+    assert_int_equal(r.code, 1);
+    assert_null(strstr(r.out, "mha diagnose"));
+    program_free(&r);
+}
+
 static void a_stage_is_judged_as_well(void **state)
 {
     (void)state;
@@ -104,6 +125,12 @@ static void a_stage_is_judged_as_well(void **state)
     assert_int_equal(run("diagnose", input, "--expected", weights, (const char *const[]){"--stage", "weights", NULL}),
                      0);
     assert_int_equal(run("check", input, "--expected", weights, (const char *const[]){"--stage", "masked", NULL}), 1);
+    assert_int_equal(run("forward", input, "--trace", output, (const char *const[]){"--stage", "weights", NULL}), 0);
+    assert_int_equal(run("check", input, "--expected", output, (const char *const[]){"--stage", "weights", NULL}), 0);
+    assert_program_refuses(RUN("forward", "--seq", "4", "--stage", "weights"), 2,
+                           "--stage: expected --trace beside it");
+    assert_program_refuses(RUN("forward", "--seq", "4", "--trace", output, "--stage", "wei"), 2,
+                           "--stage: expected a stage*\"wei\"");
     assert_program_refuses(RUN("check", WEIGHTS, "--input", input, "--expected", weights), 2,
                            "--expected*expected shape*found (1, 6, 7, 7)");
     assert_program_refuses(RUN("check", WEIGHTS, "--input", input, "--expected", weights, "--stage", "wieghts"), 2,
@@ -134,6 +161,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_option_means_the_same),
+        cmocka_unit_test(what_failed_leads_on),
         cmocka_unit_test(a_stage_is_judged_as_well),
         cmocka_unit_test(what_is_missing_is_named),
     };

@@ -546,7 +546,7 @@ static void test_one_name_is_not_written_twice(void **state)
     assert_true(exists(path) && exists(other));
     program_free(&r);
     assert_program_refuses(RUN("forward", SMALL, "--trace", "a.npy"), 2,
-                           "--trace: expected a name that ends in .safetensors, found a.npy\n");
+                           "--trace: expected a name that ends in .safetensors, or --stage beside it, found a.npy\n");
     assert_program_refuses(RUN("forward", SMALL, "--save-case", "a.npy"), 2,
                            "--save-case: expected a name that ends in .safetensors");
 }

@@ -273,7 +273,8 @@ static int write_output(const request *r, mha_writer *writer)
 }
 
 /* Every kept stage and the output, under the names of the stages. */
-static int write_trace(const request *r, const char *path)
+/* Every stage, or `only` one. */
+static int write_trace(const request *r, const char *path, const char *only)
 {
     mha_error error = {0};
     mha_writer *writer;
@@ -283,7 +284,7 @@ static int write_trace(const request *r, const char *path)
     for (size_t i = 0; i < r->call.keep_count && status == MHA_OK; i++) {
         const mha_keep *kept = &r->call.keep[i];
         const mha_view *view = kept->stage == MHA_STAGE_OUTPUT ? &r->call.output : &kept->view;
-        if (view->data)
+        if (view->data && (!only || strcmp(only, mha_stage_name(kept->stage)) == 0))
             status = mha_writer_add(writer, mha_stage_name(kept->stage), view, &error);
     }
     if (status == MHA_OK)
@@ -371,15 +372,21 @@ static bool writes_to_standard_output(const arguments *args)
     return false;
 }
 
-/* npy holds one tensor; a trace and a case are many. */
+/* npy holds one tensor; a case is many, and so is a trace without --stage. */
 static int refuse_npy_for_many(const arguments *args)
 {
+    mha_stage stage;
     for (int i = 0; i < N_WRITTEN; i++) {
         const char *path = destination(args, i), *dot = strrchr(path, '.');
-        if (written[i] != OPT_OUTPUT && dot && strcmp(dot, ".npy") == 0)
-            return refuse(written_names[i], "expected a name that ends in .safetensors, found %s", path);
+        const bool one = written[i] == OPT_OUTPUT || (written[i] == OPT_TRACE && given(args, OPT_STAGE));
+        if (!one && dot && strcmp(dot, ".npy") == 0)
+            return refuse(written_names[i], "expected a name that ends in .safetensors%s, found %s",
+                          written[i] == OPT_TRACE ? ", or --stage beside it" : "", path);
     }
-    return EXIT_DONE;
+    if (given(args, OPT_STAGE) && !mha_stage_find(text_for(args, OPT_STAGE), &stage))
+        return refuse_option(OPT_STAGE, "expected a stage (\"mha help stage\" lists them), found \"%s\"",
+                             text_for(args, OPT_STAGE));
+    return refuse_alone(args, OPT_STAGE, OPT_TRACE);
 }
 
 /* Two files of one name: the later would replace the earlier, or on standard output neither could be read. */
@@ -457,7 +464,7 @@ static int perform(request *r, const arguments *args, mha_writer *writer)
     if (code == EXIT_DONE && writer)
         code = write_output(r, writer);
     if (code == EXIT_DONE && given(args, OPT_TRACE))
-        code = write_trace(r, args->option[OPT_TRACE].text);
+        code = write_trace(r, text_for(args, OPT_TRACE), text_for(args, OPT_STAGE));
     if (code == EXIT_DONE && given(args, OPT_SAVE_CASE) &&
         mha_case_save(args->option[OPT_SAVE_CASE].text, r->layer, &r->call, NULL, &error) != MHA_OK)
         code = refuse_error("--save-case", &error);

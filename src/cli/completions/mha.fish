@@ -194,12 +194,12 @@ complete -c mha -n '__mha_runs bench' -l csv \
 complete -c mha -n '__mha_runs diagnose' -l tensor -x \
     -d 'the tensor to explain: expected.output, or a stage alone '\
 '[the output]'
-complete -c mha -n '__mha_runs check diagnose' -l stage -x \
+complete -c mha -n '__mha_runs forward check diagnose' -l stage -x \
     -a '
       q k v q_rot k_rot scores capped masked weights weights_mean heads output present_key
       present_value lse' \
-    -d 'check: judges this stage only; with --expected: the '\
-'stage that it holds [the output]'
+    -d 'this stage alone is judged, or written by --trace; with '\
+'--expected: what it holds [the output]'
 complete -c mha -n '__mha_runs params' -l group -x \
     -a '
       role layer dtype part' \

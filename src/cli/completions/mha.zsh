@@ -179,6 +179,8 @@ _mha() {
 'softmax, (heads)'
       '--cu-seqlens:''where sequences packed into one batch row begin and '\
 'the last one ends'
+      '--stage:''this stage alone is judged, or written by --trace; with '\
+'--expected: what it holds [the output]'
       '--head:''the head whose attention is shown, counted from 0 [the '\
 'first ones]'
       '--query:''the query whose attention is shown, counted from 0 [a '\
@@ -310,8 +312,8 @@ _mha() {
 'the last one ends'
       '--expected:''somebody'\''s output for --weights and --input, in place '\
 'of a case file'
-      '--stage:''check: judges this stage only; with --expected: the '\
-'stage that it holds [the output]'
+      '--stage:''this stage alone is judged, or written by --trace; with '\
+'--expected: what it holds [the output]'
       '--json:''one JSON object instead of text'
       '--quiet:''no text: only files and the exit code'
       '--help:''this text'
@@ -372,8 +374,8 @@ _mha() {
 'of a case file'
       '--tensor:''the tensor to explain: expected.output, or a stage alone '\
 '[the output]'
-      '--stage:''check: judges this stage only; with --expected: the '\
-'stage that it holds [the output]'
+      '--stage:''this stage alone is judged, or written by --trace; with '\
+'--expected: what it holds [the output]'
       '--json:''one JSON object instead of text'
       '--quiet:''no text: only files and the exit code'
       '--help:''this text'

@@ -102,6 +102,20 @@ static void print_rest(const judged_case *cases, size_t n, mha_outcome outcome)
     putchar('\n');
 }
 
+/* Where to go on from the first case that failed; standard input has been read. */
+static void advise(const judged_case *cases, size_t n)
+{
+    size_t i = 0;
+    while (i < n && !(cases[i].verdict.outcome == MHA_OUTCOME_FAILED && cases[i].verdict.stage_count > 0))
+        i++;
+    if (i == n || (cases[i].path && strcmp(cases[i].path, "-") == 0))
+        return;
+    char *path = harmless(text_of("%s", cases[i].path ? cases[i].path : "..."));
+    printf("\"mha diagnose %s\"%s looks for the variant of attention that explains it.\n", path,
+           cases[i].path ? "" : " with the same options");
+    free(path);
+}
+
 void verdicts_print(const judged_case *cases, size_t n, const size_t count[3])
 {
     for (size_t i = 0; i < n; i++)
@@ -113,13 +127,7 @@ void verdicts_print(const judged_case *cases, size_t n, const size_t count[3])
         print_stages(&cases[0].verdict);
     else if (count[MHA_OUTCOME_PASSED])
         print_rest(cases, n, MHA_OUTCOME_PASSED);
-    for (size_t i = 0; i < n && count[MHA_OUTCOME_FAILED]; i++)
-        if (cases[i].verdict.stage_count > 0 && cases[i].verdict.outcome == MHA_OUTCOME_FAILED) {
-            char *path = harmless(text_of("%s", cases[i].path));
-            printf("\"mha diagnose %s\" looks for the variant of attention that explains it.\n", path);
-            free(path);
-            break;
-        }
+    advise(cases, n);
     printf("%s%zu passed, %zu failed, %zu skipped%s\n", bold(), count[MHA_OUTCOME_PASSED], count[MHA_OUTCOME_FAILED],
            count[MHA_OUTCOME_SKIPPED], plain());
 }

@@ -5,7 +5,7 @@
 #include "cli/output/print.h"
 
 typedef struct judged_case {
-    const char *path;
+    const char *path; /* NULL without a case file */
     char *name;
     mha_error open_error; /* status MHA_OK: it was read, and `verdict` is the judge's */
     char *obstacle;       /* why it was not; NULL when it was */
