@@ -53,29 +53,33 @@ static int by_number(const void *a, const void *b)
 }
 
 /* Those asked for, in their order, else the usual ones that fit; and the model's own (0: there is none). A model that
- * fits none of them is tried as it is, to hear what is wrong. To be freed. */
-static size_t choose(const arguments *args, size_t own, size_t **heads)
+ * fits none of them is tried as it is, to hear what is wrong. *heads is to be freed. */
+static int choose(const arguments *args, size_t own, size_t **heads, size_t *n)
 {
-    static const size_t usual[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32}, n_usual = sizeof usual / sizeof *usual,
-                        n_of_layer = 7;
+    static const size_t usual[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32};
+    enum { USUAL = sizeof usual / sizeof *usual, USUAL_OF_LAYERS = 7 };
     const option_value *list = &args->option[OPT_HEAD_LIST];
     const bool model = model_asked(args);
-    size_t n = 0;
+    const size_t candidates = list->given ? 0 : model ? USUAL : USUAL_OF_LAYERS;
     bool has_own = own == 0;
-    *heads = obtain((list->given ? list->n_numbers : n_usual) + 1, sizeof **heads);
+    int code = EXIT_DONE;
+    *heads = obtain(list->n_numbers + USUAL + 1, sizeof **heads);
     for (size_t i = 0; i < list->n_numbers; i++)
-        (*heads)[n++] = (size_t)list->numbers[i];
-    if (!list->given)
-        for (size_t i = 0; i < (model ? n_usual : n_of_layer); i++)
-            if (model ? model_heads_fit(args, usual[i]) : layer_fits(args, usual[i]))
-                (*heads)[n++] = usual[i];
-    for (size_t i = 0; i < n; i++)
+        (*heads)[(*n)++] = (size_t)list->numbers[i];
+    for (size_t i = 0; i < candidates && code == EXIT_DONE; i++) {
+        size_t fits = layer_fits(args, usual[i]);
+        if (model)
+            code = model_heads_fit(args, usual[i], &fits);
+        if (fits)
+            (*heads)[(*n)++] = usual[i];
+    }
+    for (size_t i = 0; i < *n; i++)
         has_own |= (*heads)[i] == own;
-    if (!has_own || (model && n == 0))
-        (*heads)[n++] = own;
+    if (!has_own || (model && *n == 0))
+        (*heads)[(*n)++] = own;
     if (!list->given)
-        qsort(*heads, n, sizeof **heads, by_number);
-    return n;
+        qsort(*heads, *n, sizeof **heads, by_number);
+    return code;
 }
 
 /* ---------------------------------------------------------------- what it shows */
@@ -207,12 +211,12 @@ int run_heads(const arguments *args)
     heads_row *rows = NULL;
     if (presets_asked(args))
         return list_presets(args);
-    const size_t own = model ? model_heads_fit(args, 0) : 0;
-    int code = model ? EXIT_DONE : refuse_each(args, of_models, "--preset or --config beside it, found none");
-    if (code == EXIT_DONE) {
-        n = choose(args, own, &heads);
-        rows = obtain(n, sizeof *rows);
-    }
+    size_t own = 0;
+    int code = model ? model_heads_fit(args, 0, &own)
+                     : refuse_each(args, of_models, "--preset or --config beside it, found none");
+    if (code == EXIT_DONE)
+        code = choose(args, own, &heads, &n);
+    rows = obtain(n, sizeof *rows);
     if (code == EXIT_DONE && n == 0)
         code = refuse("--heads", "expected head counts that fit the other widths, found none to try");
     for (size_t i = 0; i < n && code == EXIT_DONE; i++) {

@@ -15,8 +15,9 @@ typedef struct heads_row {
     double output_max_abs, milliseconds;
 } heads_row;
 
-/* The heads of the model when it is made with so many (0: its own); 0 when it cannot be. */
-size_t model_heads_fit(const arguments *args, size_t heads);
+/* The heads of the model when it is made with so many (0: its own) into *fits, 0 when it cannot have them. Gives 0, or
+ * the exit code after one line when the machine could not. */
+int model_heads_fit(const arguments *args, size_t heads, size_t *fits);
 /* Allocates one, compares its shapes with those of `first` heads (0: nothing to compare with), runs it for --run. */
 int model_heads_try(const arguments *args, size_t heads, size_t first, heads_row *row);
 void model_heads_print(const arguments *args, const heads_row *rows, size_t n);

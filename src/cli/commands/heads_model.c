@@ -56,15 +56,17 @@ static void close_model(opened *o)
     mha_params_destroy(o->params);
 }
 
-size_t model_heads_fit(const arguments *args, size_t heads)
+int model_heads_fit(const arguments *args, size_t heads, size_t *fits)
 {
     opened o = {0};
+    mha_error error = {.status = MHA_NO_MEMORY};
     const mha_model_spec spec = model_spec(args, heads);
-    size_t fits = 0;
-    if (mha_params_create(NULL, &o.params) == MHA_OK && mha_model_create(&spec, o.params, &o.model, NULL) == MHA_OK)
-        fits = mha_model_facts_of(o.model).n_heads;
+    mha_status status = mha_params_create(NULL, &o.params);
+    if (status == MHA_OK)
+        status = mha_model_create(&spec, o.params, &o.model, &error);
+    *fits = status == MHA_OK ? mha_model_facts_of(o.model).n_heads : 0;
     close_model(&o);
-    return fits;
+    return exit_code_of(status) == EXIT_MACHINE ? refuse_error("", &error) : EXIT_DONE;
 }
 
 static void compare_shapes(mha_params *params, mha_params *first, heads_row *row)
