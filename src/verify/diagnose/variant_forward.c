@@ -17,7 +17,7 @@ struct mha__variant_bench {
     double *scores;                          /* (h, T_q, S') */
     unsigned char *visible;                  /* the same */
     unsigned char *scored, *weighed;         /* (h, T_q): rows whose scores, whose sums of values are needed */
-    double *added;                           /* of one query row, (S) */
+    double *added;                           /* (T_q, S), of one head or, where all see the same, of all */
     unsigned char *hidden;                   /* the same */
     double *heads, *merged;                  /* (T_q, h, d_v), (T_q, h*d_v) */
     double *lse;                             /* (h, T_q) */
@@ -97,8 +97,8 @@ mha__variant_bench *mha__variant_bench_create(const mha__variant_inputs *inputs,
     w->visible = mha__arena_take(&w->pool, rows * S);
     w->scored = mha__arena_take(&w->pool, rows);
     w->weighed = mha__arena_take(&w->pool, rows);
-    w->added = take(w, S);
-    w->hidden = mha__arena_take(&w->pool, S);
+    w->added = take(w, c->T_q * S);
+    w->hidden = mha__arena_take(&w->pool, c->T_q * S);
     w->heads = take(w, rows * c->d_v);
     w->merged = take(w, rows * c->d_v);
     w->lse = take(w, rows);
@@ -320,7 +320,15 @@ static double score_of(const mha__knobs *k, double product, bool real, bool hidd
     return s;
 }
 
-/* The scores of one query row under one head, w->hidden and w->added being those of its real keys. */
+/* Which keys one query row sees under one head, and what is added to their scores. */
+static void see(mha__variant_bench *w, const mha__knobs *k, size_t b, size_t h, size_t i)
+{
+    const size_t S = w->inputs->S;
+    for (size_t j = 0; j < S; j++)
+        w->hidden[i * S + j] = is_hidden(w->inputs, k, &(score_at){b, h, i, j}, &w->added[i * S + j]);
+}
+
+/* The scores of one query row under one head, for which `see` was called. */
 static void score_row(mha__variant_bench *w, const mha__knobs *k, size_t h, size_t i, mha_stage stage)
 {
     const mha_case *c = w->inputs->c;
@@ -334,30 +342,34 @@ static void score_row(mha__variant_bench *w, const mha__knobs *k, size_t h, size
     for (size_t j = 0; j < all; j++) {
         const bool real = j < S;
         const size_t row = real || bias ? j : S + 1; /* the zero row lies behind the bias row's place */
-        const bool hidden = real ? w->hidden[j] : row == S + 1 ? !k->zero_row : !k->bias_row;
+        const bool hidden = real ? w->hidden[i * S + j] : row == S + 1 ? !k->zero_row : !k->bias_row;
         const double *key = w->keys + (row * c->H_kv + head) * c->d_k;
         const double product = hidden && !score_hidden ? 0 : dot(q, key, c->d_k);
-        w->scores[at + j] = score_of(k, product, real, hidden, real ? w->added[j] : 0, stage, &w->visible[at + j]);
+        w->scores[at + j] = score_of(k, product, real, hidden, real ? w->added[i * S + j] : 0, stage,
+                                     &w->visible[at + j]);
     }
 }
 
-/* Fills w->scores up to `stage` and w->visible, for one batch row. */
+/* Fills w->scores up to `stage` and w->visible, for one batch row: head by head, so that a head's keys stay near. */
 static void score(mha__variant_bench *w, const mha__knobs *k, size_t b, mha_stage stage)
 {
     const mha_case *c = w->inputs->c;
     const bool alike = heads_see_alike(c, k);
     for (size_t i = 0; i < c->T_q; i++) {
-        bool known = false;
-        for (size_t h = 0; h < c->H; h++) {
+        bool wanted = false;
+        for (size_t h = 0; h < c->H; h++)
+            wanted |= w->scored[h * c->T_q + i];
+        if (wanted && alike)
+            see(w, k, b, 0, i);
+    }
+    for (size_t h = 0; h < c->H; h++)
+        for (size_t i = 0; i < c->T_q; i++) {
             if (!w->scored[h * c->T_q + i])
                 continue;
-            if (!known || !alike)
-                for (size_t j = 0; j < w->inputs->S; j++)
-                    w->hidden[j] = is_hidden(w->inputs, k, &(score_at){b, h, i, j}, &w->added[j]);
-            known = true;
+            if (!alike)
+                see(w, k, b, h, i);
             score_row(w, k, h, i, stage);
         }
-    }
 }
 
 /* ---------------------------------------------------------------- softmax */
