@@ -197,6 +197,7 @@ static void forwards(void **state)
         {{"forward", LAYER, "--kv-heads", "1", "--d-v", "3", "--rope", "interleaved", "--rope-base", "500"},
          0,
          {", d_v 3; 1 key/value heads, each read by 2 query heads", "rotated by position (interleaved, base 500)"}},
+        {{"forward", LAYER, "--alibi", "--cu-seqlens", "0,3,4"}, 0, {"meaning  packed sequences, ALiBi\n"}},
         {{"forward", LAYER, "--lengths", "0"}, 0, {"query     0  looks at no key"}},
         {{"forward", LAYER, "--merged-qk"},
          0,

@@ -142,23 +142,31 @@ static void print_weights(const request *r, const arguments *args)
 static void print_meaning(const mha_semantics *s)
 {
     static const char *const pairing[] = {"", "interleaved", "half-split"};
-    const char *lead = "  meaning  ";
+    const char *parts[8];
+    char window[64], softcap[40], rotated[80];
+    size_t n = 0;
+    snprintf(window, sizeof window, "window %lld,%lld", (long long)s->window_left, (long long)s->window_right);
+    snprintf(softcap, sizeof softcap, "softcap %g", s->softcap);
+    snprintf(rotated, sizeof rotated, "rotated by position (%s, base %g)", pairing[s->rope.kind],
+             s->rope.base > 0 ? s->rope.base : 10000);
     if (s->causal)
-        printf("%scausal", lead), lead = ", ";
+        parts[n++] = "causal";
     if (s->window)
-        printf("%swindow %lld,%lld", lead, (long long)s->window_left, (long long)s->window_right), lead = ", ";
+        parts[n++] = window;
     if (s->kv_lengths)
-        printf("%slengths", lead), lead = ", ";
+        parts[n++] = "lengths";
+    if (s->cu_seqlens_q)
+        parts[n++] = "packed sequences";
     if (s->mask.kind != MHA_MASK_NONE)
-        printf("%smask", lead), lead = ", ";
+        parts[n++] = "mask";
+    if (s->alibi_slopes)
+        parts[n++] = "ALiBi";
     if (s->softcap > 0)
-        printf("%ssoftcap %g", lead, s->softcap), lead = ", ";
+        parts[n++] = softcap;
     if (s->rope.kind != MHA_ROPE_NONE)
-        printf("%srotated by position (%s, base %g)", lead, pairing[s->rope.kind],
-               s->rope.base > 0 ? s->rope.base : 10000),
-            lead = ", ";
-    if (*lead == ',')
-        putchar('\n');
+        parts[n++] = rotated;
+    for (size_t i = 0; i < n; i++)
+        printf("%s%s%s", i ? ", " : "  meaning  ", parts[i], i + 1 == n ? "\n" : "");
 }
 
 static void print_configuration(const request *r, const arguments *args)
