@@ -280,8 +280,5 @@ int refuse_field(const char *about, const mha_error *error)
         return refuse_error(about, error);
     mha_error told = *error;
     snprintf(told.name, sizeof told.name, "--%s", option_rows[code].name);
-    const size_t length = strlen(error->name);
-    if (strncmp(error->message, error->name, length) == 0 && strncmp(error->message + length, ": ", 2) == 0)
-        memmove(told.message, error->message + length + 2, strlen(error->message + length + 2) + 1);
     return refuse_error("", &told);
 }

@@ -147,15 +147,6 @@ void *obtain(size_t count, size_t size)
     return memory;
 }
 
-void *obtain_tensor(size_t count, size_t size)
-{
-    void *memory = NULL;
-    const size_t bytes = is_hopeless(count, size) ? SIZE_MAX : count * size;
-    if (bytes == SIZE_MAX || posix_memalign(&memory, 64, bytes > 0 ? bytes : 1) != 0)
-        give_up(count, size);
-    return memset(memory, 0, bytes);
-}
-
 mha_view obtain_view(mha__arena *arena, mha_dtype dtype, int rank, const size_t *shape)
 {
     size_t bytes = SIZE_MAX;

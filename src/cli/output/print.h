@@ -33,8 +33,6 @@ bool memory_allows(size_t bytes);
 int expect_memory(size_t bytes, const char *what);
 /* Memory of the program itself, zeroed; the program ends with EXIT_MACHINE when there is none. */
 void *obtain(size_t count, size_t size);
-/* The same for a tensor, aligned. */
-void *obtain_tensor(size_t count, size_t size);
 /* A contiguous view of zeroed memory that lives as long as the arena: aligned, and in large pages, as the library's own
  * tensors are. The program ends when there is none. */
 mha_view obtain_view(mha__arena *arena, mha_dtype dtype, int rank, const size_t *shape);
