@@ -129,6 +129,7 @@ MHA_API const mha_variant *mha_variant_at(size_t index);
 typedef struct mha_explanation {
     size_t count;            /* of variants; 0: the case as it says */
     const char *variants[2]; /* names */
+    size_t heads;            /* 0, or: the case as it says, but with so many query heads */
     double max_abs;          /* largest difference from the tensor; infinite where only one has a number */
     double relative;         /* rms of the difference / rms of the tensor, plus the share of elements where only
                                 one has a number */

@@ -123,6 +123,27 @@ static void test_a_wrong_result_is_named(void **state)
     json_decref(root);
 }
 
+static void test_a_wrong_number_of_heads_is_named(void **state)
+{
+    (void)state;
+    RECORD(wrong, "--causal");
+    program_result r = RUN("forward", "--d-model", "24", "--heads", "8", "--seq", "6", "--batch", "2", "--quiet",
+                           "--causal", "--save-case", right);
+    assert_int_equal(r.code, 0);
+    program_free(&r);
+    graft(right, wrong, made, 0);
+    json_t *root = RUN_JSON(0, "diagnose", made, "--json"), *match;
+    match = json_array_get(json_object_get(root, "matches"), 0);
+    assert_int_equal(json_integer_value(json_object_get(match, "num_heads")), 4);
+    assert_int_equal(json_array_size(json_object_get(match, "variants")), 0);
+    json_decref(root);
+    r = RUN("diagnose", made);
+    assert_int_equal(r.code, 0);
+    assert_non_null(strstr(r.out, "  num_heads 4  the case as it says, but with so many heads "));
+    assert_null(strstr(r.out, "It is what the case says"));
+    program_free(&r);
+}
+
 static void test_a_right_result_raises_no_alarm(void **state)
 {
     (void)state;
@@ -204,7 +225,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_wrong_result_is_named),
-        cmocka_unit_test(test_a_right_result_raises_no_alarm),
+        cmocka_unit_test(test_a_wrong_number_of_heads_is_named), cmocka_unit_test(test_a_right_result_raises_no_alarm),
         cmocka_unit_test(test_what_nothing_explains_is_no),
         cmocka_unit_test(test_one_answer_and_near_ones),
         cmocka_unit_test(test_help_lists_the_variants),

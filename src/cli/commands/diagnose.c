@@ -24,8 +24,13 @@ static void print_explanations(const mha_explanation *list, size_t n)
     table *t = table_create(TABLE_TEXT, sizeof titles / sizeof *titles, titles);
     for (size_t i = 0; i < n; i++) {
         const mha_explanation *e = &list[i];
-        table_cell(t, e->count ? e->variants[0] : "(none)");
-        table_cell(t, e->count ? help_of(e->variants[0]) : "the case as it says");
+        if (e->heads) {
+            table_format(t, "num_heads %zu", e->heads);
+            table_cell(t, "the case as it says, but with so many heads");
+        } else {
+            table_cell(t, e->count ? e->variants[0] : "(none)");
+            table_cell(t, e->count ? help_of(e->variants[0]) : "the case as it says");
+        }
         table_format(t, "%.2g", e->max_abs);
         table_format(t, "%.2g", e->relative);
         if (e->count == 2) {
@@ -84,7 +89,7 @@ static void print_diagnosis(const mha_case *c, const mha_diagnosis *d)
         printf("judged on %s of %s query rows, with all keys\n", count_text(judged, d->part.judged),
                count_text(rows, d->part.rows));
     putchar('\n');
-    if (is_exact(d) && d->matches[0].count == 0) {
+    if (is_exact(d) && d->matches[0].count == 0 && d->matches[0].heads == 0) {
         printf("It is what the case says it should be, %s.\n", within(&d->matches[0]));
         print_undecided(d);
         return;
@@ -114,6 +119,8 @@ static json_t *json_explanation(const mha_explanation *e, json_t *variants)
 {
     json_t *object = json_pack("{so so so sb}", "variants", variants, "max_abs", json_number(e->max_abs), "relative",
                                json_number(e->relative), "exact", (int)e->exact);
+    if (e->heads)
+        json_object_set_new(object, "num_heads", json_count(e->heads));
     if (e->exact)
         json_object_set_new(object, "within", json_text(e->stated ? "stated tolerance" : mha_dtype_name(e->rounding)));
     return object;

@@ -59,11 +59,14 @@ mha_status mha__case_choice(const mha_case *c, const char *key, int *choice, mha
 mha_status mha__case_read(mha_case *c, mha_error *error);
 /* Fills sizes and widths from the shapes of the tensors. */
 mha_status mha__case_read_sizes(mha_case *c, mha_error *error);
+/* The number of key/value heads that h query heads go with when q, k and v are so wide with all heads side by side; 0
+ * when there is none. */
+size_t mha__kv_heads_of(size_t q, size_t k, size_t v, size_t h);
 /* Builds layers and semantics from what was read, and validates the call. */
 mha_status mha__case_build(mha_case *c, mha_error *error);
-/* Plans the call and checks the shapes of what was recorded against the plan. */
 /* Packs the weights of the case's own layers, once: no path needs it, but the fast path is judged as it is used. */
 mha_status mha__case_pack(const mha_case *c, mha_error *error);
+/* Plans the call and checks the shapes of what was recorded against the plan. */
 mha_status mha__case_check_plan(mha_case *c, mha_error *error);
 
 /* ---------------------------------------------------------------- results */

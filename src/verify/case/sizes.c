@@ -82,14 +82,18 @@ static mha_status read_widths(const mha_case *c, const input_sizes inputs[3], he
     return projection_width(c, MHA_W_O, &unused, error);
 }
 
-/* The number of key/value heads that h query heads of these widths go with; 0 when there is none. */
+size_t mha__kv_heads_of(size_t q, size_t k, size_t v, size_t h)
+{
+    if (h == 0 || q % h != 0 || q == 0)
+        return 0;
+    const size_t d_k = q / h, h_kv = k / d_k;
+    const bool whole = h_kv > 0 && k % d_k == 0 && v % h_kv == 0;
+    return whole && h % h_kv == 0 ? h_kv : 0;
+}
+
 static size_t kv_heads_of(const head_widths *w, size_t h)
 {
-    if (h == 0 || w->q % h != 0 || w->q == 0)
-        return 0;
-    const size_t d_k = w->q / h, h_kv = w->k / d_k;
-    const bool whole = h_kv > 0 && w->k % d_k == 0 && w->v % h_kv == 0;
-    return whole && h % h_kv == 0 ? h_kv : 0;
+    return mha__kv_heads_of(w->q, w->k, w->v, h);
 }
 
 /* "1, 2, 4 or 8": the head counts that fit, and that go with h_kv key/value heads (0: any); "" when none does. */

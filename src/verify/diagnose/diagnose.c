@@ -143,8 +143,7 @@ static void compare_element(const mha__target *t, double x, double y, comparison
         result->needed[wide] = fmax(result->needed[wide], distance - t->allowed[wide].rtol * fabs(y));
 }
 
-/* Computes a candidate on the rows of `kept` and compares it with the tensor. */
-static void fit(const mha__search *s, size_t worker, const unsigned char *kept, mha__candidate *x)
+void mha__search_fit(const mha__search *s, size_t worker, const unsigned char *kept, mha__candidate *x)
 {
     const mha__target *t = &s->target;
     const size_t T_q = s->c->T_q, lines = t->row / t->columns;
@@ -191,7 +190,7 @@ static void fit_task(void *context, size_t task, int worker)
     const work *w = context;
     mha__search *s = w->s;
     mha__candidate *x = &s->candidates[w->which[task]];
-    fit(s, (size_t)worker, w->kept, x);
+    mha__search_fit(s, (size_t)worker, w->kept, x);
     x->complete = w->complete;
     const size_t done = __atomic_add_fetch(&s->done, 1, __ATOMIC_RELAXED);
     if (worker == 0 && s->progress && s->progress->report) /* this is the calling thread */
@@ -330,6 +329,29 @@ static mha_status report_exact(mha__search *s, size_t order, int wide, size_t *w
     return report_matches(s, which, n, true, wide, d, error);
 }
 
+/* Reports the case with another number of heads, where that reproduces the tensor and no single variant does. */
+static mha_status report_other_heads(mha__search *s, mha_diagnosis *d, mha_error *error)
+{
+    const mha__candidate *said = &s->candidates[0];
+    mha_allocator a = mha__allocator_default();
+    mha__candidate x;
+    size_t heads;
+    TRY(mha__search_other_heads(s, &heads, &x, error));
+    int wide = s->target.wide;
+    if (wide && !is_rounding(s, &x, wide, best_of(s, 1)) && least_order(s, 0, 1) > 1)
+        wide = 0; /* what explains the tensor to float64 comes before what does to float32 */
+    const bool nearer = !said->numbers || x.excess < 0.9 * said->excess;
+    if (heads == 0 || !nearer || !is_rounding(s, &x, wide, best_of(s, 1)))
+        return MHA_OK;
+    TRY(report_undecided(s, false, wide, d, error));
+    d->matches = mha__allocate(&a, sizeof *d->matches);
+    if (!d->matches)
+        return no_memory(s, error);
+    d->matches[d->match_count++] = explain(s, &x, true, wide);
+    d->matches[0].heads = heads;
+    return MHA_OK;
+}
+
 /* A total order: how qsort leaves equals is the C library's affair, and the memory's that it finds. */
 static int by_fit(const void *x, const void *y)
 {
@@ -458,8 +480,12 @@ static mha_status find(mha__search *s, mha_diagnosis *d, mha_error *error)
     d->baseline = explain(s, &s->candidates[0], is_exact(s, &s->candidates[0], s->target.wide, 0), s->target.wide);
     /* What was computed in float64 is explained to float64; only then is float32 taken into account. */
     for (size_t most = 1; most <= 2; most++) {
-        if (most == 2)
+        if (most == 2) {
+            TRY(report_other_heads(s, d, error));
+            if (d->match_count > 0)
+                return MHA_OK;
             try_pairs(s, which);
+        }
         d->tried = s->count;
         const size_t order = least_order(s, s->target.wide, most);
         if (order <= 2)

@@ -62,5 +62,11 @@ typedef struct mha__search {
 mha_status mha__search_prepare(mha__search *s, mha_error *error);
 /* Chooses the rows on which pairs are tried first: some of the judged ones. */
 void mha__search_screen(mha__search *s);
+/* Computes candidate *x on the rows of `kept`, in the room of a worker, and compares it with the tensor. */
+void mha__search_fit(const mha__search *s, size_t worker, const unsigned char *kept, mha__candidate *x);
+/* The case as it says, but for its number of query heads: which of the other numbers that fit its widths comes nearest
+ * to the tensor, on the rows that are judged. *heads is 0 when there is none, or when a weight, a cached row or a mask
+ * is cut by head and tells the number. */
+mha_status mha__search_other_heads(const mha__search *s, size_t *heads, mha__candidate *best, mha_error *error);
 
 #endif
