@@ -100,37 +100,25 @@ typedef struct mha_semantics {
 
 /* ---------------------------------------------------------------- stages */
 
-/* Code, name, in the order data flows. S' = S plus the rows of bias_kv and zero_row. In a ragged batch
- * B is the number of sequences, T_q and S' the longest; what lies beyond a sequence's own length is 0.
- *   q (B,T_q,h*d_k)  k (B,T_k,h_kv*d_k)  v (B,T_k,h_kv*d_v)   after bias, before norm and rotation
- *   q_rot k_rot      after norm and rotation; ragged: q, k, v, q_rot, k_rot, heads, output stay packed (1,total,..)
- *   scores (B,h,T_q,S')   scale * Q K^T, hidden keys too      capped   after softcap
- *   masked           hidden keys -inf, additive masks and ALiBi added       weights   after softmax
- *   weights_mean (B,T_q,S')   mean of weights over the heads
- *   heads (B,T_q,h*d_v)   concat, before W_O                  output (B,T_q,d_out)
- *   present_key (B,h_kv,S,d_k)  present_value (B,h_kv,S,d_v)  what the cache holds afterwards, or would
- *   lse (B,h,T_q)    log sum exp of the visible masked scores, sinks and plus-one included */
-#define MHA_STAGE_LIST(X)                                                                          \
-    X(MHA_STAGE_Q, "q")                                                                            \
-    X(MHA_STAGE_K, "k")                                                                            \
-    X(MHA_STAGE_V, "v")                                                                            \
-    X(MHA_STAGE_Q_ROT, "q_rot")                                                                    \
-    X(MHA_STAGE_K_ROT, "k_rot")                                                                    \
-    X(MHA_STAGE_SCORES, "scores")                                                                  \
-    X(MHA_STAGE_CAPPED, "capped")                                                                  \
-    X(MHA_STAGE_MASKED, "masked")                                                                  \
-    X(MHA_STAGE_WEIGHTS, "weights")                                                                \
-    X(MHA_STAGE_WEIGHTS_MEAN, "weights_mean")                                                      \
-    X(MHA_STAGE_HEADS, "heads")                                                                    \
-    X(MHA_STAGE_OUTPUT, "output")                                                                  \
-    X(MHA_STAGE_PRESENT_KEY, "present_key")                                                        \
-    X(MHA_STAGE_PRESENT_VALUE, "present_value")                                                    \
-    X(MHA_STAGE_LSE, "lse")
-
+/* In the order data flows. S' = S plus the rows of bias_kv and zero_row. In a ragged batch B is the number of sequences,
+ * T_q and S' the longest; what lies beyond a sequence's own length is 0, and q, k, v, q_rot, k_rot, heads and output stay
+ * packed (1, total, ...). */
 typedef enum mha_stage {
-#define MHA_STAGE_ENUM(code, name) code,
-    MHA_STAGE_LIST(MHA_STAGE_ENUM)
-#undef MHA_STAGE_ENUM
+    MHA_STAGE_Q,             /* (B, T_q, h*d_k)      after bias, before norm and rotation */
+    MHA_STAGE_K,             /* (B, T_k, h_kv*d_k) */
+    MHA_STAGE_V,             /* (B, T_k, h_kv*d_v) */
+    MHA_STAGE_Q_ROT,         /* (B, T_q, h*d_k)      after norm and rotation */
+    MHA_STAGE_K_ROT,         /* (B, T_k, h_kv*d_k) */
+    MHA_STAGE_SCORES,        /* (B, h, T_q, S')      scale * Q K^T, of hidden keys too */
+    MHA_STAGE_CAPPED,        /* (B, h, T_q, S')      after softcap */
+    MHA_STAGE_MASKED,        /* (B, h, T_q, S')      hidden keys -inf, additive masks and ALiBi added */
+    MHA_STAGE_WEIGHTS,       /* (B, h, T_q, S')      after softmax */
+    MHA_STAGE_WEIGHTS_MEAN,  /* (B, T_q, S')         mean of the weights over the heads */
+    MHA_STAGE_HEADS,         /* (B, T_q, h*d_v)      the heads side by side, before W_O */
+    MHA_STAGE_OUTPUT,        /* (B, T_q, d_out) */
+    MHA_STAGE_PRESENT_KEY,   /* (B, h_kv, S, d_k)    what a cache holds afterwards, or would; not in a ragged batch */
+    MHA_STAGE_PRESENT_VALUE, /* (B, h_kv, S, d_v) */
+    MHA_STAGE_LSE,           /* (B, h, T_q)          log sum exp of the visible masked scores, sinks and plus-one included */
     MHA_STAGE_COUNT
 } mha_stage;
 
@@ -141,16 +129,11 @@ MHA_API bool mha_stage_find(const char *name, mha_stage *stage); /* false: no st
 
 enum { MHA_PLAN_PRIVATE_BYTES = 6144 };
 
-#define MHA_PATH_LIST(X)                                                                           \
-    X(MHA_PATH_AUTO, "auto")   /* the fastest that supports the request */                         \
-    X(MHA_PATH_FAST, "fast")   /* packed projections, streaming core; see below */                 \
-    X(MHA_PATH_BLAS, "blas")   /* SGEMM for projections and per-head products: the paper spelled out */ \
-    X(MHA_PATH_EXACT, "exact") /* float64, plain loops: the judge */
-
 typedef enum mha_path {
-#define MHA_PATH_ENUM(code, name) code,
-    MHA_PATH_LIST(MHA_PATH_ENUM)
-#undef MHA_PATH_ENUM
+    MHA_PATH_AUTO,  /* the fastest that supports the request */
+    MHA_PATH_FAST,  /* packed projections, streaming core; see "paths and bits" below */
+    MHA_PATH_BLAS,  /* SGEMM for projections and per-head products: the paper spelled out */
+    MHA_PATH_EXACT, /* float64, plain loops: the judge */
     MHA_PATH_COUNT
 } mha_path;
 

@@ -35,30 +35,22 @@ typedef struct mha_config {
     mha_dtype dtype; /* of the weights: F32, F64, F16 or BF16 */
 } mha_config;
 
-/* Every weight a layer can have, in the order of the equation: code, name. Shapes, which of them a
- * config asks for, allocation, loading and saving all follow this one list (src/attention/layer.c
- * holds the shapes).
- *   W_Q (d_q, h*d_k)   W_K (d_kin, h_kv*d_k)   W_V (d_vin, h_kv*d_v)   W_O (h*d_v, d_out)
- * y = x W + b; head i of W_Q is columns [i*d_k, (i+1)*d_k). */
-#define MHA_WEIGHT_LIST(X)                                                                         \
-    X(MHA_W_Q, "W_Q")                                                                              \
-    X(MHA_B_Q, "b_Q")                                                                              \
-    X(MHA_W_K, "W_K")                                                                              \
-    X(MHA_B_K, "b_K")                                                                              \
-    X(MHA_W_V, "W_V")                                                                              \
-    X(MHA_B_V, "b_V")                                                                              \
-    X(MHA_W_O, "W_O")                                                                              \
-    X(MHA_B_O, "b_O")                                                                              \
-    X(MHA_BIAS_K, "bias_k")                                                                        \
-    X(MHA_BIAS_V, "bias_v")                                                                        \
-    X(MHA_SINKS, "sinks")                                                                          \
-    X(MHA_Q_NORM, "q_norm")                                                                        \
-    X(MHA_K_NORM, "k_norm")
-
+/* Every weight a layer can have, in the order of the equation. y = x W + b; head i of W_Q is columns
+ * [i*d_k, (i+1)*d_k). Names, shapes in symbols and which of them a config asks for: src/attention/config.c. */
 typedef enum mha_weight {
-#define MHA_WEIGHT_ENUM(code, name) code,
-    MHA_WEIGHT_LIST(MHA_WEIGHT_ENUM)
-#undef MHA_WEIGHT_ENUM
+    MHA_W_Q,    /* (d_q, h*d_k) */
+    MHA_B_Q,    /* (h*d_k) */
+    MHA_W_K,    /* (d_kin, h_kv*d_k) */
+    MHA_B_K,    /* (h_kv*d_k) */
+    MHA_W_V,    /* (d_vin, h_kv*d_v) */
+    MHA_B_V,    /* (h_kv*d_v) */
+    MHA_W_O,    /* (h*d_v, d_out) */
+    MHA_B_O,    /* (d_out) */
+    MHA_BIAS_K, /* (h_kv*d_k), the learned key row of bias_kv */
+    MHA_BIAS_V, /* (h_kv*d_v), its value row */
+    MHA_SINKS,  /* (h) */
+    MHA_Q_NORM, /* (d_k), or (h*d_k) for a norm over the row */
+    MHA_K_NORM, /* (d_k), or (h_kv*d_k) */
     MHA_WEIGHT_COUNT
 } mha_weight;
 
@@ -106,10 +98,10 @@ MHA_API mha_status mha_layer_set(mha_layer *layer, mha_weight weight, const mha_
  * F16 and BF16 as they are stored and all else as F32, as derived rows ("W_Q.packed") of the table: their bytes are shown, their elements
  * never counted. Without it the fast path leaves the projections to BLAS. Calling it again renews the copies.
  * mha_layer_set and mha_layer_init renew them too; who writes to a weight through a view calls
- * mha_layer_changed, or the fast path goes on with what was there before. mha_layer_unpack gives the memory
+ * mha_layer_repack, or the fast path goes on with what was there before. mha_layer_unpack gives the memory
  * back. None of these during a forward. Errors: MHA_NO_MEMORY; then nothing is packed. */
 MHA_API mha_status mha_layer_pack(mha_layer *layer, mha_error *error);
-MHA_API void mha_layer_changed(mha_layer *layer);
+MHA_API void mha_layer_repack(mha_layer *layer);
 MHA_API void mha_layer_unpack(mha_layer *layer);
 
 #ifdef __cplusplus

@@ -16,8 +16,12 @@
  * npy, GGUF), model (names in public checkpoints), compare (the difference of two results, the error
  * bound), case (case files, the judge, the diagnosis), system (instruction set, BLAS, threads).
  *
- * The library never prints, exits or aborts, and keeps no state between calls but the chosen
- * instruction set and a count of forwards inside the BLAS. */
+ * The library never prints, exits or aborts. Between calls it keeps three things of its own: the instruction set that
+ * was chosen, a count of the forwards that are inside the BLAS (whose threads it sets aside meanwhile), and the threads
+ * that helped a forward, asleep until the next one.
+ *
+ * Versions 0.x promise no binary interface: structs may grow, and the name of the shared library carries the minor
+ * version. */
 #ifndef MHA_MHA_H
 #define MHA_MHA_H
 

@@ -103,7 +103,7 @@ MHA_API mha_tensor *mha_params_at(const mha_params *table, size_t index);
 MHA_API mha_tensor *mha_params_find(const mha_params *table, const char *name);
 
 MHA_API mha_tensor_info mha_tensor_info_of(const mha_tensor *tensor);
-/* The whole tensor as a contiguous view. Writing through it changes the weight: see mha_layer_changed. */
+/* The whole tensor as a contiguous view. Writing through it changes the weight: see mha_layer_repack. */
 MHA_API mha_view mha_tensor_view(const mha_tensor *tensor);
 
 /* Totals of the whole table, or of one group ("attention") when `group` is not NULL: a storage

@@ -7,84 +7,68 @@
 
 /* ---------------------------------------------------------------- weights and their shapes */
 
-/* Whether the config asks for the weight; its extents in a resolved config; the same in symbols. */
-typedef struct weight_rule {
+static const struct {
     const char *name, *symbol;
-    int rank;
-    bool (*present)(const mha_config *);
-    size_t (*rows)(const mha_config *), (*columns)(const mha_config *);
-} weight_rule;
-
-#define FIELD(name, value)                                                                         \
-    static size_t name(const mha_config *c) { return value; }
-FIELD(d_q, c->d_q)
-FIELD(d_kin, c->d_kin)
-FIELD(d_vin, c->d_vin)
-FIELD(d_out, c->d_out)
-FIELD(h, c->n_heads)
-FIELD(h_d_k, c->n_heads * c->d_k)
-FIELD(h_d_v, c->n_heads * c->d_v)
-FIELD(kv_d_k, c->kv_heads * c->d_k)
-FIELD(kv_d_v, c->kv_heads * c->d_v)
-FIELD(q_norm_width, c->q_norm == MHA_NORM_ROW ? c->n_heads * c->d_k : c->d_k)
-FIELD(k_norm_width, c->k_norm == MHA_NORM_ROW ? c->kv_heads * c->d_k : c->d_k)
-#undef FIELD
-
-static size_t one(const mha_config *c)
-{
-    (void)c;
-    return 1;
-}
-
-#define WHEN(name, condition)                                                                      \
-    static bool name(const mha_config *c) { return condition; }
-WHEN(with_bias_q, c->bias_q)
-WHEN(with_bias_k, c->bias_k)
-WHEN(with_bias_v, c->bias_v)
-WHEN(with_bias_o, c->bias_o)
-WHEN(with_bias_kv, c->bias_kv)
-WHEN(with_sinks, c->sinks)
-WHEN(with_q_norm, c->q_norm != MHA_NORM_NONE)
-WHEN(with_k_norm, c->k_norm != MHA_NORM_NONE)
-#undef WHEN
-
-static bool always(const mha_config *c)
-{
-    (void)c;
-    return true;
-}
-
-static const weight_rule rules[MHA_WEIGHT_COUNT] = {
-    [MHA_W_Q] = {"W_Q", "(d_q, h*d_k)", 2, always, d_q, h_d_k},
-    [MHA_B_Q] = {"b_Q", "(h*d_k)", 1, with_bias_q, h_d_k, one},
-    [MHA_W_K] = {"W_K", "(d_kin, h_kv*d_k)", 2, always, d_kin, kv_d_k},
-    [MHA_B_K] = {"b_K", "(h_kv*d_k)", 1, with_bias_k, kv_d_k, one},
-    [MHA_W_V] = {"W_V", "(d_vin, h_kv*d_v)", 2, always, d_vin, kv_d_v},
-    [MHA_B_V] = {"b_V", "(h_kv*d_v)", 1, with_bias_v, kv_d_v, one},
-    [MHA_W_O] = {"W_O", "(h*d_v, d_out)", 2, always, h_d_v, d_out},
-    [MHA_B_O] = {"b_O", "(d_out)", 1, with_bias_o, d_out, one},
-    [MHA_BIAS_K] = {"bias_k", "(h_kv*d_k)", 1, with_bias_kv, kv_d_k, one},
-    [MHA_BIAS_V] = {"bias_v", "(h_kv*d_v)", 1, with_bias_kv, kv_d_v, one},
-    [MHA_SINKS] = {"sinks", "(h)", 1, with_sinks, h, one},
-    [MHA_Q_NORM] = {"q_norm", "(d_k) or (h*d_k)", 1, with_q_norm, q_norm_width, one},
-    [MHA_K_NORM] = {"k_norm", "(d_k) or (h_kv*d_k)", 1, with_k_norm, k_norm_width, one},
+} weights[] = {
+    [MHA_W_Q] = {"W_Q", "(d_q, h*d_k)"},
+    [MHA_B_Q] = {"b_Q", "(h*d_k)"},
+    [MHA_W_K] = {"W_K", "(d_kin, h_kv*d_k)"},
+    [MHA_B_K] = {"b_K", "(h_kv*d_k)"},
+    [MHA_W_V] = {"W_V", "(d_vin, h_kv*d_v)"},
+    [MHA_B_V] = {"b_V", "(h_kv*d_v)"},
+    [MHA_W_O] = {"W_O", "(h*d_v, d_out)"},
+    [MHA_B_O] = {"b_O", "(d_out)"},
+    [MHA_BIAS_K] = {"bias_k", "(h_kv*d_k)"},
+    [MHA_BIAS_V] = {"bias_v", "(h_kv*d_v)"},
+    [MHA_SINKS] = {"sinks", "(h)"},
+    [MHA_Q_NORM] = {"q_norm", "(d_k) or (h*d_k)"},
+    [MHA_K_NORM] = {"k_norm", "(d_k) or (h_kv*d_k)"},
 };
+_Static_assert(sizeof weights / sizeof *weights == MHA_WEIGHT_COUNT, "a row for every weight");
 
 const char *mha_weight_name(mha_weight weight)
 {
-    return (unsigned)weight < MHA_WEIGHT_COUNT ? rules[weight].name : "?";
+    return (unsigned)weight < MHA_WEIGHT_COUNT ? weights[weight].name : "?";
 }
 
-int mha_config_weight_shape(const mha_config *config, mha_weight weight, size_t shape[2], const char **symbol)
+static int matrix(size_t shape[2], size_t rows, size_t columns)
 {
-    if ((unsigned)weight >= MHA_WEIGHT_COUNT || !rules[weight].present(config))
-        return 0;
-    const weight_rule *rule = &rules[weight];
-    shape[0] = rule->rows(config);
-    shape[1] = rule->columns(config);
-    if (symbol)
-        *symbol = rule->symbol;
-    return rule->rank;
+    shape[0] = rows;
+    shape[1] = columns;
+    return 2;
+}
+
+/* Rank 0 when the config has none. */
+static int vector(size_t shape[2], bool present, size_t n)
+{
+    shape[0] = present ? n : shape[0];
+    shape[1] = present ? 1 : shape[1];
+    return present;
+}
+
+int mha_config_weight_shape(const mha_config *c, mha_weight weight, size_t shape[2], const char **symbol)
+{
+    const size_t q = c->n_heads * c->d_k, k = c->kv_heads * c->d_k, v = c->kv_heads * c->d_v, heads = c->n_heads * c->d_v;
+    int rank = 0;
+    switch (weight) {
+    case MHA_W_Q: rank = matrix(shape, c->d_q, q); break;
+    case MHA_W_K: rank = matrix(shape, c->d_kin, k); break;
+    case MHA_W_V: rank = matrix(shape, c->d_vin, v); break;
+    case MHA_W_O: rank = matrix(shape, heads, c->d_out); break;
+    case MHA_B_Q: rank = vector(shape, c->bias_q, q); break;
+    case MHA_B_K: rank = vector(shape, c->bias_k, k); break;
+    case MHA_B_V: rank = vector(shape, c->bias_v, v); break;
+    case MHA_B_O: rank = vector(shape, c->bias_o, c->d_out); break;
+    case MHA_BIAS_K: rank = vector(shape, c->bias_kv, k); break;
+    case MHA_BIAS_V: rank = vector(shape, c->bias_kv, v); break;
+    case MHA_SINKS: rank = vector(shape, c->sinks, c->n_heads); break;
+    case MHA_Q_NORM: rank = vector(shape, c->q_norm != MHA_NORM_NONE, c->q_norm == MHA_NORM_ROW ? q : c->d_k); break;
+    case MHA_K_NORM: rank = vector(shape, c->k_norm != MHA_NORM_NONE, c->k_norm == MHA_NORM_ROW ? k : c->d_k); break;
+    default: break;
+    }
+    if (rank > 0 && symbol)
+        *symbol = weights[weight].symbol;
+    return rank;
 }
 
 /* ---------------------------------------------------------------- defaults and validation */

@@ -1,50 +1,56 @@
-/* The names of stages and paths, from their lists. */
-#include <string.h>
-
+/* The names of stages and paths. */
+#include "base/base.h"
 #include "mha/attention.h"
 
-static const char *const stages[MHA_STAGE_COUNT] = {
-#define STAGE_ROW(code, name) [code] = name,
-    MHA_STAGE_LIST(STAGE_ROW)
-#undef STAGE_ROW
+static const char *const stages[] = {
+    [MHA_STAGE_Q] = "q",
+    [MHA_STAGE_K] = "k",
+    [MHA_STAGE_V] = "v",
+    [MHA_STAGE_Q_ROT] = "q_rot",
+    [MHA_STAGE_K_ROT] = "k_rot",
+    [MHA_STAGE_SCORES] = "scores",
+    [MHA_STAGE_CAPPED] = "capped",
+    [MHA_STAGE_MASKED] = "masked",
+    [MHA_STAGE_WEIGHTS] = "weights",
+    [MHA_STAGE_WEIGHTS_MEAN] = "weights_mean",
+    [MHA_STAGE_HEADS] = "heads",
+    [MHA_STAGE_OUTPUT] = "output",
+    [MHA_STAGE_PRESENT_KEY] = "present_key",
+    [MHA_STAGE_PRESENT_VALUE] = "present_value",
+    [MHA_STAGE_LSE] = "lse",
 };
+_Static_assert(sizeof stages / sizeof *stages == MHA_STAGE_COUNT, "a name for every stage");
 
-static const char *const paths[MHA_PATH_COUNT] = {
-#define PATH_ROW(code, name) [code] = name,
-    MHA_PATH_LIST(PATH_ROW)
-#undef PATH_ROW
+static const char *const paths[] = {
+    [MHA_PATH_AUTO] = "auto",
+    [MHA_PATH_FAST] = "fast",
+    [MHA_PATH_BLAS] = "blas",
+    [MHA_PATH_EXACT] = "exact",
 };
-
-static int find(const char *const *names, int count, const char *name)
-{
-    int i = 0;
-    while (i < count && strcmp(names[i], name) != 0)
-        i++;
-    return i;
-}
+_Static_assert(sizeof paths / sizeof *paths == MHA_PATH_COUNT, "a name for every path");
 
 const char *mha_stage_name(mha_stage stage)
 {
-    return (unsigned)stage < MHA_STAGE_COUNT ? stages[stage] : "?";
+    return mha__name_at(stages, MHA_STAGE_COUNT, (size_t)stage);
 }
 
 bool mha_stage_find(const char *name, mha_stage *stage)
 {
-    int i = find(stages, MHA_STAGE_COUNT, name);
-    if (i < MHA_STAGE_COUNT)
-        *stage = (mha_stage)i;
-    return i < MHA_STAGE_COUNT;
+    const int found = mha__name_find(stages, MHA_STAGE_COUNT, name);
+    if (found >= 0)
+        *stage = (mha_stage)found;
+    return found >= 0;
 }
 
 const char *mha_path_name(mha_path path)
 {
-    return (unsigned)path < MHA_PATH_COUNT ? paths[path] : "?";
+    return mha__name_at(paths, MHA_PATH_COUNT, (size_t)path);
 }
 
 bool mha_path_find(const char *name, mha_path *path)
 {
-    int i = find(paths, MHA_PATH_COUNT, name);
-    if (i < MHA_PATH_COUNT)
-        *path = (mha_path)i;
-    return i < MHA_PATH_COUNT;
+    const int found = mha__name_find(paths, MHA_PATH_COUNT, name);
+    if (found >= 0)
+        *path = (mha_path)found;
+    return found >= 0;
 }

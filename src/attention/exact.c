@@ -49,7 +49,8 @@ static void product_rows(void *context, size_t task, int worker)
     for (size_t i = from; i < to; i++)
         for (size_t c = 0; c < p->out; c++)
             p->y[i * p->out + c] = p->W->data ? 0.0 : input(p, i, c);
-    for (size_t k = 0; p->W->data && k < p->in; k++) {
+    const size_t terms = p->W->data ? p->in : 0;
+    for (size_t k = 0; k < terms; k++) {
         for (size_t c = 0; c < p->out; c++)
             w[c] = mha_view_get(p->W, (size_t[]){k, c});
         for (size_t i = from; i < to; i++) {
@@ -58,7 +59,9 @@ static void product_rows(void *context, size_t task, int worker)
                 p->y[i * p->out + c] += x * w[c];
         }
     }
-    for (size_t i = from; p->b->data && i < to; i++)
+    if (!p->b->data)
+        return;
+    for (size_t i = from; i < to; i++)
         for (size_t c = 0; c < p->out; c++)
             p->y[i * p->out + c] += mha_view_get(p->b, &c);
 }
@@ -248,13 +251,15 @@ static void attend(const judge *m, const mha__sequence *s, size_t b, size_t head
         seen[j] = j >= s->S || visible(r, s, b, head, i, j, &added);
         terms += seen[j] != 0;
         score[j] = 0;
-        for (size_t c = 0; c < p->d_k && (seen[j] != 0 || show); c++)
+        const size_t features = seen[j] != 0 || show ? p->d_k : 0;
+        for (size_t c = 0; c < features; c++)
             score[j] += q[c] * key_element(m, s, b, g, j, c);
         score[j] *= p->scale;
     }
     keep_row(r, MHA_STAGE_SCORES, b, head, i, score, n);
-    for (size_t j = 0; j < n && sem->softcap > 0; j++)
-        score[j] = sem->softcap * tanh(score[j] / sem->softcap);
+    if (sem->softcap > 0)
+        for (size_t j = 0; j < n; j++)
+            score[j] = sem->softcap * tanh(score[j] / sem->softcap);
     keep_row(r, MHA_STAGE_CAPPED, b, head, i, score, n);
     for (size_t j = 0; j < n; j++) {
         double added = 0;
@@ -273,11 +278,12 @@ static void attend(const judge *m, const mha__sequence *s, size_t b, size_t head
     double lse = max + log(sum);
     for (size_t j = 0; j < n; j++)
         score[j] = exp(score[j] - max) / sum;
-    bool nothing = terms == 0, zero = sem->empty_rows == MHA_EMPTY_ZERO;
-    for (size_t j = 0; j < n && nothing; j++)
-        score[j] = zero ? 0.0 : NAN;
-    if (nothing)
+    if (terms == 0) { /* the query sees nothing */
+        const bool zero = sem->empty_rows == MHA_EMPTY_ZERO;
+        for (size_t j = 0; j < n; j++)
+            score[j] = zero ? 0.0 : NAN;
         lse = zero ? -INFINITY : NAN;
+    }
     keep_row(r, MHA_STAGE_WEIGHTS, b, head, i, score, n);
     if (mha__is_kept(r, MHA_STAGE_LSE))
         mha_view_set(mha__stage_view(r, MHA_STAGE_LSE), (size_t[]){b, head, i}, lse);
@@ -287,9 +293,12 @@ static void attend(const judge *m, const mha__sequence *s, size_t b, size_t head
     double *out = m->heads + (row * p->h + head) * p->d_v;
     for (size_t c = 0; c < p->d_v; c++)
         out[c] = isnan(lse) ? NAN : 0.0;
-    for (size_t j = 0; j < n; j++)
-        for (size_t c = 0; c < p->d_v && (seen[j] != 0 || sem->hidden_values == MHA_HIDDEN_PROPAGATE); c++)
+    for (size_t j = 0; j < n; j++) {
+        if (seen[j] == 0 && sem->hidden_values != MHA_HIDDEN_PROPAGATE)
+            continue;
+        for (size_t c = 0; c < p->d_v; c++)
             out[c] += score[j] * value_element(m, s, g, j, c);
+    }
 }
 
 static void attend_row(void *context, size_t task, int worker)

@@ -169,13 +169,13 @@ mha_status mha_layer_pack(mha_layer *layer, mha_error *error)
             layer->generation++;
         }
     if (status == MHA_OK)
-        mha_layer_changed(layer);
+        mha_layer_repack(layer);
     else
         mha_layer_unpack(layer);
     return status;
 }
 
-void mha_layer_changed(mha_layer *layer)
+void mha_layer_repack(mha_layer *layer)
 {
     for (int w = 0; w < MHA_WEIGHT_COUNT; w++)
         renew(layer, w);
@@ -207,7 +207,18 @@ unsigned long mha__layer_generation(const mha_layer *layer)
 
 /* ---------------------------------------------------------------- values */
 
-/* Nothing is left at a value that could be dropped unseen: no bias at 0, no norm at 1. */
+/* The matrix whose rows decide the range of a bias. */
+static mha_weight matrix_of(mha_weight bias)
+{
+    switch (bias) {
+    case MHA_B_Q: return MHA_W_Q;
+    case MHA_B_K: return MHA_W_K;
+    case MHA_B_V: return MHA_W_V;
+    default: return MHA_W_O;
+    }
+}
+
+/* No bias starts at 0 and no norm at 1, so that an implementation which drops one gives another output. */
 static void random_range(const mha_layer *layer, int w, float *low, float *high)
 {
     const size_t rows = mha_tensor_view(layer->weight[w]).shape[0];
@@ -220,7 +231,7 @@ static void random_range(const mha_layer *layer, int w, float *low, float *high)
     case MHA_B_Q:
     case MHA_B_K:
     case MHA_B_V:
-    case MHA_B_O: bound = 1 / sqrt((double)mha_tensor_view(layer->weight[w - 1]).shape[0]); break; /* of its matrix */
+    case MHA_B_O: bound = 1 / sqrt((double)mha_tensor_view(layer->weight[matrix_of((mha_weight)w)]).shape[0]); break;
     case MHA_BIAS_K:
     case MHA_BIAS_V: bound = sqrt(6.0 / (double)(rows + 1)); break;
     case MHA_Q_NORM:
@@ -265,18 +276,20 @@ mha_status mha_layer_set(mha_layer *layer, mha_weight weight, const mha_view *fr
                     found, mha_dtype_name(from->dtype));
 }
 
+size_t mha__inert_key_bias(const mha_config *c, const mha_semantics *s)
+{
+    const bool matters = c->k_norm != MHA_NORM_NONE || c->sinks || c->bias_kv || s->softcap > 0 || s->zero_row ||
+                         s->softmax_plus_one;
+    const size_t rotated = s->rope.kind == MHA_ROPE_NONE ? 0 : s->rope.dim ? s->rope.dim : c->d_k;
+    return matters || rotated > c->d_k ? 0 : c->kv_heads * (c->d_k - rotated);
+}
+
 mha_status mha_layer_mark_inert(mha_layer *layer, const mha_semantics *semantics)
 {
     static const mha_semantics plain;
-    const mha_semantics *s = semantics ? semantics : &plain;
-    const mha_config *c = &layer->config;
     if (!layer->weight[MHA_B_K])
         return MHA_OK;
-    bool seen =
-        c->k_norm != MHA_NORM_NONE || c->sinks || c->bias_kv || s->softcap > 0 || s->zero_row || s->softmax_plus_one;
-    size_t rotated = s->rope.kind == MHA_ROPE_NONE ? 0 : s->rope.dim ? s->rope.dim : c->d_k;
-    size_t inert = seen || rotated > c->d_k ? 0 : c->kv_heads * (c->d_k - rotated);
-    return mha__tensor_set_inert(layer->weight[MHA_B_K], inert,
-                                inert ? "the key bias adds one number to all scores of a query; softmax does not see it"
-                                      : "");
+    const size_t inert = mha__inert_key_bias(&layer->config, semantics ? semantics : &plain);
+    const char *why = inert ? "the key bias adds one number to all scores of a query; softmax does not see it" : "";
+    return mha__tensor_set_inert(layer->weight[MHA_B_K], inert, why);
 }

@@ -109,7 +109,7 @@ static mha_status check_tables(const mha__resolved *r, const mha_rope *rope, siz
     bool types = (c->dtype == MHA_F32 || c->dtype == MHA_F64) && s->dtype == c->dtype;
     bool by_position = c->rank == 2 && s->rank == 2 && c->shape[0] == s->shape[0];
     bool by_row = c->rank == 3 && s->rank == 3;
-    for (int k = 0; by_row && k < 2; k++) {
+    for (int k = 0; k < 2 && by_row; k++) {
         size_t whole = k ? T_q : r->query.shape[0];
         by_row = c->shape[k] == s->shape[k] && (c->shape[k] == whole || (k == 0 && c->shape[k] == 1));
     }

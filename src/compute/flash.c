@@ -213,7 +213,9 @@ static void remove_poison(const work *w, const block *b, span some, bool *poison
         for (size_t e = 0; e < d_v; e++)
             zero += v[e] * 0.0f;
         poisoned[j] = zero != 0.0f;
-        for (size_t e = 0; poisoned[j] && e < d_v; e += MHA_PANEL)
+        if (!poisoned[j])
+            continue;
+        for (size_t e = 0; e < d_v; e += MHA_PANEL)
             memset(w->V + e * w->block + j * MHA_PANEL, 0, MHA_PANEL * sizeof(float));
     }
 }
@@ -365,13 +367,14 @@ static bool pack_halves(const work *w, block *b, span all)
     bool finite = true;
     b->K.data = keys_in_place(w, keys) ? NULL : b->K.data;
     b->V.data = values_in_place(w, b->from, b->end) ? NULL : b->V.data;
-    for (size_t j = all.begin / MHA_PANEL * MHA_PANEL, n; b->K.data && j < all.end; j += n) {
+    const size_t keys_end = b->K.data ? all.end : 0, values_end = b->V.data ? all.end : 0; /* of what is packed */
+    for (size_t j = all.begin / MHA_PANEL * MHA_PANEL, n; j < keys_end; j += n) {
         const uint16_t *K = keys->K16 + (b->from + j) * keys->k_stride;
         n = all.end - j < MHA_PANEL ? all.end - j : MHA_PANEL;
         k->widen(n, d_k, K, keys->k_stride, keys->dtype, w->widened, d_k, more ? K + w->block * keys->k_stride : NULL);
         k->pack_transposed(d_k, n, w->widened, d_k, w->K + j * d_k, d_k * MHA_PANEL, 0);
     }
-    for (size_t j = all.begin, n; b->V.data && j < all.end; j += n) {
+    for (size_t j = all.begin, n; j < values_end; j += n) {
         const uint16_t *V = keys->V16 + (b->from + j) * keys->v_stride;
         n = all.end - j < MHA_PANEL ? all.end - j : MHA_PANEL;
         k->widen(n, d_v, V, keys->v_stride, keys->dtype, w->widened, d_v, more ? V + w->block * keys->v_stride : NULL);

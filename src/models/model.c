@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "attention/layer.h"
 #include "mha/random.h"
 #include "models/model.h"
 #include "params/params.h"
@@ -36,17 +37,18 @@ static mha_status value_of(const mha_model *model, const char *formula, int64_t 
     return formula ? mha__expression_evaluate(formula, &model->setup.values, value, error) : MHA_OK;
 }
 
-/* The key bias adds one number to all scores of a query, which softmax does not see, unless something
- * position-dependent, a norm or a cap comes in between, or a row without it joins the softmax. */
+/* The rule of a layer's key bias, and nothing where something else that depends on positions reads the keys. */
 static size_t inert_elements(const mha_model *model, const char *role)
 {
     const mha__values *v = &model->setup.values;
     mha_model_facts facts = mha__setup_facts(&model->setup);
     bool key_bias = strcmp(role, "b_K") == 0 || strcmp(role, "b_QKV") == 0;
-    if (!key_bias || mha__values_get(v, "moving") || mha__values_get(v, "qk_norm") || facts.softcap > 0)
+    if (!key_bias || mha__values_get(v, "moving"))
         return 0;
-    size_t rotated = facts.rope == MHA_ROPE_NONE ? 0 : facts.rope_dim;
-    return facts.kv_heads * (facts.d_k - rotated);
+    const mha_config config = {.kv_heads = facts.kv_heads, .d_k = facts.d_k,
+                               .k_norm = mha__values_get(v, "qk_norm") ? MHA_NORM_HEAD : MHA_NORM_NONE};
+    const mha_semantics semantics = mha_model_semantics(&facts);
+    return mha__inert_key_bias(&config, &semantics);
 }
 
 static mha_status mark_inert(const mha_model *model, mha_tensor *tensor, const char *role, mha_error *error)

@@ -283,7 +283,7 @@ static void packed_copies_are_renewed_when_the_layer_is_told(void **state)
         for (size_t j = 0; j < head.shape[1]; j++)
             mha_view_set(&head, (size_t[]){i, j}, 0.25);
     assert_false(fresh(&k));
-    mha_layer_changed(k.layer);
+    mha_layer_repack(k.layer);
     assert_true(fresh(&k));
     drop(&k);
 }

@@ -371,7 +371,7 @@ static void assert_equivalent(const trial *t, change first, change second, bool 
         if (second)
             second(&b);
         if (a.layer) /* weights were written through views */
-            mha_layer_changed(a.layer), mha_layer_changed(b.layer);
+            mha_layer_repack(a.layer), mha_layer_repack(b.layer);
         snapshot x = snapshot_run(&a, (mha_path)p, 1, MHA_STAGE_OUTPUT, !same_bits);
         snapshot y = snapshot_run(&b, (mha_path)p, 1, MHA_STAGE_OUTPUT, false);
         snprintf(text, sizeof text, "%s: %s", mha_path_name((mha_path)p), what);

@@ -219,12 +219,12 @@ static void everywhere(rig *r, const mha_view *v, const char *what, mha_layer *l
             float *place = at(v, e), before = *place;
             *place = strange[s];
             if (layer)
-                mha_layer_changed(layer);
+                mha_layer_repack(layer);
             hold(r, what, e, strange[s]);
             *place = before;
         }
     if (layer)
-        mha_layer_changed(layer);
+        mha_layer_repack(layer);
 }
 
 static trial small(uint64_t seed)

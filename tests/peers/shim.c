@@ -8,7 +8,7 @@
 typedef struct peer_layer {
     int64_t B, T_q, T_k, d_model, heads, d_kin, d_vin;
     int32_t bias, bias_kv, zero_attn, empty_nan;
-    const double *weight[MHA_WEIGHT_COUNT]; /* in the order of MHA_WEIGHT_LIST, (in, out); NULL where absent */
+    const double *weight[MHA_WEIGHT_COUNT]; /* in the order of mha_weight, (in, out); NULL where absent */
     const float *query, *key, *value;       /* (B, T, width) */
     const float *mask;                      /* additive, (mask_rows, T_q, T_k) with mask_rows 1, B or B*heads; NULL */
     int64_t mask_rows;

@@ -198,7 +198,9 @@ static void score(const attention *a, const block *k, const scratch *m, mha__int
                 mha__row(a->Q, k->s->batch, k->s->q_from + k->first, k->head), (size_t)a->Q->stride[1],
                 mha__row(a->K, k->s->batch, k->s->k_from + keys.from, k->g), (size_t)a->K->stride[1],
                 m->scores + keys.from, m->width);
-    for (size_t i = 0; i < k->rows && scale == 0.0f; i++) /* BLAS would not look at NaN and infinity */
+    if (scale != 0.0f)
+        return;
+    for (size_t i = 0; i < k->rows; i++) /* a BLAS that is given a factor of 0 does not look at NaN and infinity */
         for (size_t j = keys.from; j < keys.to; j++)
             m->scores[i * m->width + j] *= scale;
 }
@@ -274,7 +276,9 @@ static void add_non_finite(const attention *a, const block *k, const scratch *m,
         (void)mha__visible_terms(r, k->s, k->b, k->head, query, keys, m->terms);
     for (size_t j = keys.from; j < keys.to; j++) {
         const float *v = mha__row(a->V, k->s->batch, k->s->k_from + j, k->g);
-        for (size_t c = 0; c < r->plan.d_v && !(terms && m->terms[j - keys.from] == -INFINITY); c++)
+        if (terms && m->terms[j - keys.from] == -INFINITY)
+            continue;
+        for (size_t c = 0; c < r->plan.d_v; c++)
             if (!isfinite(v[c]))
                 out[c] += weights[j] * v[c];
     }
@@ -289,8 +293,9 @@ static void weighted_sum(const attention *a, const block *k, const scratch *m)
     const float *values = keys.from < keys.to ? mha__row(a->V, k->s->batch, k->s->k_from + keys.from, k->g) : out;
     size_t stride = (size_t)a->heads->stride[1], d_v = r->plan.d_v, n = keys.to - keys.from;
     mha__gemm(k->rows, d_v, n, 1.0f, m->scores + keys.from, m->width, values, (size_t)a->V->stride[1], out, stride);
-    for (size_t i = 0; i < k->rows && !dense; i++)
-        finite = finite && all_finite(out + i * stride, d_v);
+    if (!dense)
+        for (size_t i = 0; i < k->rows && finite; i++)
+            finite = all_finite(out + i * stride, d_v);
     /* A weight of 0 times NaN in a hidden row must not reach the output. The same sums without them, so that
      * what hidden rows hold changes no bit. */
     if (!finite)
@@ -310,7 +315,7 @@ static void attend_block(const attention *a, const block *k, const scratch *m)
 {
     const mha__resolved *r = a->r;
     score(a, k, m, k->keys);
-    if (mha__is_kept(r, MHA_STAGE_SCORES) || mha__is_kept(r, MHA_STAGE_CAPPED)) { /* hidden scores, for the eye only */
+    if (mha__is_kept(r, MHA_STAGE_SCORES) || mha__is_kept(r, MHA_STAGE_CAPPED)) { /* hidden scores are computed only because the stage is kept */
         score(a, k, m, (mha__interval){0, k->keys.from});
         score(a, k, m, (mha__interval){k->keys.to, k->s->S});
     }
@@ -352,7 +357,9 @@ static void task(void *context, size_t number, int worker)
         if (mha__is_kept(r, MHA_STAGE_WEIGHTS_MEAN))
             add_to_mean(&k, &m, r->plan.h, s.S + r->plan.S_extra);
     }
-    for (size_t i = 0; i < k.rows && mha__is_kept(r, MHA_STAGE_WEIGHTS_MEAN); i++)
+    if (!mha__is_kept(r, MHA_STAGE_WEIGHTS_MEAN))
+        return;
+    for (size_t i = 0; i < k.rows; i++)
         mha__stage_row(r, MHA_STAGE_WEIGHTS_MEAN, b, k.first + i, 0, m.mean + i * m.width, s.S + r->plan.S_extra);
 }
 

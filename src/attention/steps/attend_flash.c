@@ -1,4 +1,4 @@
-/* The fast path's core: the same softmax(Q K^T * scale) V as attend.c, but key block by key block, so that no
+/* The fast path's core: the same softmax(Q K^T * scale) V as attend_dense.c, but key block by key block, so that no
  * row of scores ever exists as a whole. Here rows are handed out; the arithmetic is in compute/flash.c. */
 #include <math.h>
 
@@ -121,7 +121,9 @@ static void fill_extras(const streaming *a)
                 a->extra_v[(g * p->S_extra + e) * p->d_v + c] =
                     learned ? (float)mha_view_get(v, (size_t[]){g * p->d_v + c}) : 0;
         }
-    for (size_t head = 0; head < p->h && a->n_logits; head++) {
+    if (a->n_logits == 0)
+        return;
+    for (size_t head = 0; head < p->h; head++) {
         float *to = a->logits + head * a->n_logits;
         if (a->r->weight[MHA_SINKS].data)
             *to++ = mha__sink(a->r, head);
@@ -227,7 +229,9 @@ static bool prepare(const streaming *a, size_t number, const worker *w, stretch 
 
 static void keep_lse(const stretch *t, const worker *w)
 {
-    for (size_t i = 0; i < t->rows && mha__is_kept(t->a->r, MHA_STAGE_LSE); i++) {
+    if (!mha__is_kept(t->a->r, MHA_STAGE_LSE))
+        return;
+    for (size_t i = 0; i < t->rows; i++) {
         size_t row = t->first + i;
         mha__stage_row(t->a->r, MHA_STAGE_LSE, t->b, t->g * t->a->group + row % t->a->group, row / t->a->group,
                       &w->lse[i], 1);

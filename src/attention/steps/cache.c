@@ -122,7 +122,9 @@ mha_status mha__cache_room(const mha_cache *cache, size_t rows, size_t *kept, mh
 static void evict(mha_cache *cache, size_t keep)
 {
     size_t gone = cache->length - keep;
-    for (int values = 0; values < 2 && gone > 0; values++) {
+    if (gone == 0)
+        return;
+    for (int values = 0; values < 2; values++) {
         mha_view all = mha__cache_memory(cache, values);
         size_t element = 0;
         (void)mha_dtype_bytes(all.dtype, 1, &element);

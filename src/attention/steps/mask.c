@@ -131,7 +131,9 @@ bool mha__visible_terms_alike(const mha__resolved *r)
 {
     const mha_mask *mask = &r->semantics.mask;
     bool alike = !r->semantics.alibi_slopes;
-    for (int k = 2; mask->kind != MHA_MASK_NONE && k <= 3 && k <= mask->values.rank; k++) /* queries, heads */
+    if (mask->kind == MHA_MASK_NONE)
+        return alike;
+    for (int k = 2; k <= 3 && k <= mask->values.rank; k++) /* queries, heads */
         alike &= mask->values.shape[mask->values.rank - k] == 1;
     return alike;
 }

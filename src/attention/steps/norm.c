@@ -29,8 +29,9 @@ void mha__normalise(const mha__resolved *r, mha__side side, const mha_view *x)
     for (size_t b = 0; b < x->shape[0]; b++)
         for (size_t t = 0; t < x->shape[1]; t++) {
             double row = 0;
-            for (size_t g = 0; over_row && g < heads; g++)
-                row += sum_of_squares(mha__row(x, b, t, g), d);
+            if (over_row)
+                for (size_t g = 0; g < heads; g++)
+                    row += sum_of_squares(mha__row(x, b, t, g), d);
             for (size_t g = 0; g < heads; g++) {
                 float *head = mha__row(x, b, t, g);
                 normalise(head, d, w, over_row ? g * d : 0, over_row ? row : sum_of_squares(head, d),

@@ -43,7 +43,9 @@ static void piece(void *context, size_t task, int worker)
     size_t y_stride = (size_t)p->y->stride[1];
     if (p->W)
         mha__gemm(m, n, p->in, 1.0f, x, (size_t)p->x->stride[1], p->W + column, p->out, y, y_stride);
-    for (size_t i = 0; p->b.data && i < m; i++)
+    if (!p->b.data)
+        return;
+    for (size_t i = 0; i < m; i++)
         for (size_t j = 0; j < n; j++)
             y[i * y_stride + j] += (float)mha_view_get(&p->b, (size_t[]){column + j});
 }

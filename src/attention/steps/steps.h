@@ -21,17 +21,17 @@ bool mha__project_uses_blas(const mha__resolved *r);
 /* norm.c: x = x * w / sqrt(mean(x^2) + eps) in place, x (B, T, heads, d). Nothing without a norm weight. */
 void mha__normalise(const mha__resolved *r, mha__side side, const mha_view *x);
 
-/* rotary.c: rotates x (B, T, heads, d) in place. Nothing without rotation. */
+/* rope.c: rotates x (B, T, heads, d) in place. Nothing without rotation. */
 void mha__rotate_heads(const mha__resolved *r, mha__side side, const mha_view *x);
 
-/* attend.c: heads = softmax(Q K^T * scale, visible keys) V for every (batch, head). Q (B, T_q, h, d_k),
+/* attend_dense.c: heads = softmax(Q K^T * scale, visible keys) V for every (batch, head). Q (B, T_q, h, d_k),
  * K (B, S, h_kv, d_k), V (B, S, h_kv, d_v), heads (B, T_q, h, d_v). Keeps the stages from scores to
  * weights_mean and lse. K and V may be F16 or BF16. `scratch` is mha__attend_dense_scratch bytes in all. */
 void mha__attend_dense(const mha__resolved *r, const mha_view *Q, const mha_view *K, const mha_view *V, const mha_view *heads,
                 char *scratch);
 size_t mha__attend_dense_scratch(const mha__resolved *r);
 
-/* stream.c: the same for the fast path, which never holds scores or weights as a whole. Where these are to be
+/* attend_flash.c: the same for the fast path, which never holds scores or weights as a whole. Where these are to be
  * kept they come from mha__attend_dense, so that the heads have the same bits whether or not anything is kept.
  * `scratch` is mha__attend_flash_scratch bytes in all. */
 void mha__attend_flash(const mha__resolved *r, const mha_view *Q, const mha_view *K, const mha_view *V, const mha_view *heads,
@@ -39,13 +39,13 @@ void mha__attend_flash(const mha__resolved *r, const mha_view *Q, const mha_view
 size_t mha__attend_flash_scratch(const mha__resolved *r);
 bool mha__attend_flash_uses_blas(const mha__resolved *r); /* for the stages it does not hold */
 
-/* widen.c: copies `from` (B, T, heads, d), of any floating type, to floats `to` of the same shape; last strides 1. */
+/* half.c: copies `from` (B, T, heads, d), of any floating type, to floats `to` of the same shape; last strides 1. */
 void mha__widen(const mha_view *to, const mha_view *from, int threads);
 /* Copies rank-4 views of equal shape and any floating types, as mha_view_copy does: floats to 16 bits row by row. The
  * last stride of `to` is 1. */
 void mha__narrow(const mha_view *to, const mha_view *from);
 
-/* trace.c: keeps a stage if it is asked for, and the time since the last one. `values` is (B, T, heads, d), kept so
+/* stages.c: keeps a stage if it is asked for, and the time since the last one. `values` is (B, T, heads, d), kept so
  * or as (B, T, heads*d). */
 typedef struct mha__clock {
     double last;

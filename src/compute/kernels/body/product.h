@@ -65,9 +65,11 @@ INLINE void tile(const int m, const int nv, const bool paired, const operands *o
         }
     }
 #if ISA_LANES == 16
-    UNROLL
-    for (int i = 0; paired && i < m; i++)
-        sum[i][0] = evens(sum[i][0]) + odds(sum[i][0]);
+    if (paired) {
+        UNROLL
+        for (int i = 0; i < m; i++)
+            sum[i][0] = evens(sum[i][0]) + odds(sum[i][0]);
+    }
 #endif
     if (o->n < (size_t)nv * LANES) {
         float spill[TILE_ROWS * FLAT_VECS * LANES];
