@@ -99,7 +99,8 @@ static const struct {
      tell_case},
     {"variants",
      "A variant is an attention with one mistake, or with one convention of other programs. \"mha diagnose\" "
-     "computes a case with each of them, and with pairs, and with other numbers of heads, and tells which reproduce somebody's result.",
+     "computes a case with each of them, and with pairs, and with other numbers of heads, and tells which reproduce "
+     "somebody's result.",
      tell_variants},
 };
 

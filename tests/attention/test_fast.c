@@ -54,7 +54,8 @@ static void every_feature_takes_the_fast_path(void **state)
         {"lengths", {.config = c, .lengths = true}},
         {"padding", {.config = c, .semantics = {.key_padding = {.kind = MHA_MASK_HIDES}}}},
         {"filled padding",
-         {.config = c, .semantics = {.key_padding = {.kind = MHA_MASK_KEEPS}, .has_padding_fill = true, .padding_fill = -1e4}}},
+         {.config = c,
+          .semantics = {.key_padding = {.kind = MHA_MASK_KEEPS}, .has_padding_fill = true, .padding_fill = -1e4}}},
         {"mask that keeps", {.config = c, .semantics = {.mask = {.kind = MHA_MASK_KEEPS}}}},
         {"mask that hides", {.config = c, .semantics = {.mask = {.kind = MHA_MASK_HIDES}}}},
         {"additive mask", {.config = c, .semantics = {.mask = {.kind = MHA_MASK_ADDITIVE}}}},
@@ -196,7 +197,8 @@ static void packed_copies_are_shown_and_never_counted(void **state)
         const mha_totals packed = mha_params_totals(k.table, NULL);
         assert_int_equal(packed.parameters, before.parameters);
         assert_int_equal(packed.parameter_bytes, before.parameter_bytes);
-        const mha_dtype kept = dtypes[d] == MHA_F64 ? MHA_F32 : dtypes[d]; /* in the type of the weight, if that is short */
+        const mha_dtype kept =
+            dtypes[d] == MHA_F64 ? MHA_F32 : dtypes[d]; /* in the type of the weight, if that is short */
         const size_t each = kept == MHA_F32 ? sizeof(float) : sizeof(uint16_t);
         assert_int_equal(packed.derived_bytes, 4 * WIDTH * 64 * each); /* 40 columns fill two panels of 32 */
         assert_int_equal(packed.tensors, before.tensors + 4);
@@ -409,8 +411,8 @@ static void hidden_keys_add_nothing_however_the_caller_rounds(void **state)
         }
 }
 
-/* Scale times q is beyond float in some rows of Q, while the scores are ordinary numbers: the scale is then not put into
- * those rows whole. The other rows have the bits that they have without such company. */
+/* Scale times q is beyond float in some rows of Q, while the scores are ordinary numbers: the scale is then not put
+ * into those rows whole. The other rows have the bits that they have without such company. */
 static void a_scale_that_takes_a_query_beyond_float_gives_its_scores(void **state)
 {
     enum { QUERIES = 40, KEYS = 600, D = 20 };
@@ -437,7 +439,8 @@ static void a_scale_that_takes_a_query_beyond_float_gives_its_scores(void **stat
         stages_list(&call, list);
         for (int company = 1; company >= 0; company--) { /* the large queries, and then none of them */
             for (size_t i = 0; i < QUERIES * D; i++)
-                q[i] = (company && i / D % 3 == 0 ? sizes[n].large : sizes[n].small) * (mha_random_unit(5, 3, i) - 0.5f);
+                q[i] =
+                    (company && i / D % 3 == 0 ? sizes[n].large : sizes[n].small) * (mha_random_unit(5, 3, i) - 0.5f);
             call.output = mha_view_rows(out[company], MHA_F32, MHA_BTE, 1, QUERIES, D);
             *stage_view(&call, MHA_STAGE_LSE) = mha_view_of(lse[company], MHA_F32, 3, (size_t[]){1, 1, QUERIES});
             run_call(NULL, &call);

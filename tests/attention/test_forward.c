@@ -75,11 +75,17 @@ static void head_counts_and_groups(void **state)
 static void long_inputs_cross_every_cut(void **state)
 {
     (void)state;
-    trial t = {.seed = 3, .B = 1, .T_q = 530, .T_k = 70, .config = all_biases((mha_config){.d_model = 9, .n_heads = 1, .d_k = 4})};
+    trial t = {.seed = 3,
+               .B = 1,
+               .T_q = 530,
+               .T_k = 70,
+               .config = all_biases((mha_config){.d_model = 9, .n_heads = 1, .d_k = 4})};
     assert_trial(&t);
-    t = (trial){.seed = 4, .B = 1, .T_q = 2, .T_k = 3, .config = all_biases((mha_config){.d_model = 300, .n_heads = 2})};
+    t = (trial){
+        .seed = 4, .B = 1, .T_q = 2, .T_k = 3, .config = all_biases((mha_config){.d_model = 300, .n_heads = 2})};
     assert_trial(&t);
-    t = (trial){.seed = 5, .B = 2, .T_q = 1, .T_k = 3, .config = all_biases((mha_config){.d_model = 1030, .n_heads = 10})};
+    t = (trial){
+        .seed = 5, .B = 2, .T_q = 1, .T_k = 3, .config = all_biases((mha_config){.d_model = 1030, .n_heads = 10})};
     assert_trial(&t);
 }
 
@@ -100,7 +106,9 @@ static void long_keys_and_wide_heads_cross_every_cut(void **state)
             case 3: t.lengths = t.poison = true; break;
             case 4: s->mask.kind = MHA_MASK_KEEPS, t.mask_rank = 2; break;
             case 5: t.alibi = true, s->softcap = 3, t.config.sinks = true; break;
-            case 6: s->key_padding.kind = MHA_MASK_HIDES, t.poison = true, s->zero_row = true, t.config.bias_kv = true; break;
+            case 6:
+                s->key_padding.kind = MHA_MASK_HIDES, t.poison = true, s->zero_row = true, t.config.bias_kv = true;
+                break;
             case 7: t.past = lengths[k] - 1, t.T_k = 1, s->causal = true; break;
             case 8: t.amplitude = 30, s->softmax_plus_one = true; break;
             default: break;
@@ -110,8 +118,16 @@ static void long_keys_and_wide_heads_cross_every_cut(void **state)
     static const size_t widths[] = {127, 128, 129, 255, 256, 257, 512, 513, 600};
     for (size_t k = 0; k < COUNT(widths); k++)
         for (size_t j = 0; j < 2; j++) {
-            trial t = {.seed = k, .B = 1, .T_q = 9, .T_k = 130, .bare = true,
-                       .config = {.d_model = 4, .n_heads = 2, .kv_heads = 1, .d_k = j ? widths[k] : 16, .d_v = j ? 16 : widths[k]},
+            trial t = {.seed = k,
+                       .B = 1,
+                       .T_q = 9,
+                       .T_k = 130,
+                       .bare = true,
+                       .config = {.d_model = 4,
+                                  .n_heads = 2,
+                                  .kv_heads = 1,
+                                  .d_k = j ? widths[k] : 16,
+                                  .d_v = j ? 16 : widths[k]},
                        .semantics = {.causal = true, .has_offset = true, .offset = 100}};
             assert_trial(&t);
         }
@@ -158,7 +174,8 @@ static void every_semantic_alone(void **state)
     for (int64_t left = -1; left < 4; left++)
         for (int64_t right = -1; right < 3; right++) {
             ALONE(t.semantics.window = true, t.semantics.window_left = left, t.semantics.window_right = right)
-            ALONE(t.semantics.window = true, t.semantics.window_left = left, t.semantics.window_right = right, t.offset_each = true)
+            ALONE(t.semantics.window = true, t.semantics.window_left = left, t.semantics.window_right = right,
+                  t.offset_each = true)
         }
     ALONE(t.lengths = true)
     for (int kind = 1; kind <= 3; kind++) {
@@ -170,8 +187,10 @@ static void every_semantic_alone(void **state)
         ALONE(t.semantics.mask.kind = (mha_mask_kind)kind, t.mask_short = 3)
         ALONE(t.semantics.mask.kind = (mha_mask_kind)kind, t.mask_short = 11) /* two keys reached */
         if (kind > 1) {
-            ALONE(t.semantics.key_padding.kind = (mha_mask_kind)kind, t.semantics.has_padding_fill = true, t.semantics.padding_fill = -10000)
-            ALONE(t.semantics.key_padding.kind = (mha_mask_kind)kind, t.semantics.has_padding_fill = true, t.semantics.padding_fill = 1)
+            ALONE(t.semantics.key_padding.kind = (mha_mask_kind)kind, t.semantics.has_padding_fill = true,
+                  t.semantics.padding_fill = -10000)
+            ALONE(t.semantics.key_padding.kind = (mha_mask_kind)kind, t.semantics.has_padding_fill = true,
+                  t.semantics.padding_fill = 1)
         }
     }
     ALONE(t.alibi = true)
@@ -181,7 +200,8 @@ static void every_semantic_alone(void **state)
         ALONE(t.semantics.rope.kind = (mha_rope_kind)kind, t.semantics.rope.dim = 4, t.semantics.rope.base = 500)
         ALONE(t.semantics.rope.kind = (mha_rope_kind)kind, t.offset_each = true)
         ALONE(t.semantics.rope.kind = (mha_rope_kind)kind, t.rope_positions = true)
-        ALONE(t.semantics.rope.kind = (mha_rope_kind)kind, t.rope_positions = true, t.T_k = t.T_q) /* keys follow queries */
+        ALONE(t.semantics.rope.kind = (mha_rope_kind)kind, t.rope_positions = true,
+              t.T_k = t.T_q) /* keys follow queries */
         ALONE(t.semantics.rope.kind = (mha_rope_kind)kind, t.rope_positions = t.rope_key_positions = true)
         ALONE(t.semantics.rope.kind = (mha_rope_kind)kind, t.rope_tables = 2)
         ALONE(t.semantics.rope.kind = (mha_rope_kind)kind, t.rope_tables = 3, t.T_k = t.T_q)
@@ -215,8 +235,12 @@ static void empty_rows_follow_their_rule(void **state)
         for (int hidden = MHA_HIDDEN_IGNORE; hidden <= MHA_HIDDEN_PROPAGATE; hidden++)
             for (int extra = 0; extra < 5; extra++) {
                 trial t = rich((uint64_t)(rule * 100 + hidden * 10 + extra));
-                t.semantics = (mha_semantics){.causal = true, .has_offset = true, .offset = -4, .empty_rows = (mha_empty_rows)rule,
-                                              .hidden_values = (mha_hidden_values)hidden, .zero_row = extra == 1,
+                t.semantics = (mha_semantics){.causal = true,
+                                              .has_offset = true,
+                                              .offset = -4,
+                                              .empty_rows = (mha_empty_rows)rule,
+                                              .hidden_values = (mha_hidden_values)hidden,
+                                              .zero_row = extra == 1,
                                               .softmax_plus_one = extra == 2};
                 t.config.sinks = extra == 3;
                 t.config.bias_kv = extra == 4;
@@ -239,7 +263,8 @@ static void an_empty_row_gives_the_output_bias(void **state)
         mha_status status = trial_run(&r, (mha_path)p, 1, trial_stages(&r), MHA_F32, &error);
         if (p != MHA_PATH_FAST || status != MHA_UNSUPPORTED) {
             assert_ok(status, error);
-            const float *weights = stage_view(&r.call, MHA_STAGE_WEIGHTS)->data, *lse = stage_view(&r.call, MHA_STAGE_LSE)->data;
+            const float *weights = stage_view(&r.call, MHA_STAGE_WEIGHTS)->data,
+                        *lse = stage_view(&r.call, MHA_STAGE_LSE)->data;
             for (size_t e = 0; e < 3 * 6 * 9 * 13; e++)
                 assert_true(weights[e] == 0.0f);
             for (size_t e = 0; e < 3 * 6 * 9; e++)
@@ -270,7 +295,11 @@ static void bad_numbers_go_where_the_equation_takes_them(void **state)
         for (size_t k = 0; k < COUNT(bad); k++)
             for (int hidden = 0; hidden < 2; hidden++)
                 for (int p = MHA_PATH_FAST; p <= MHA_PATH_EXACT; p++) {
-                    trial t = {.seed = (uint64_t)which + 3 * k, .B = 2, .T_q = 70, .T_k = 70, .config = {.d_model = 4, .n_heads = 2},
+                    trial t = {.seed = (uint64_t)which + 3 * k,
+                               .B = 2,
+                               .T_q = 70,
+                               .T_k = 70,
+                               .config = {.d_model = 4, .n_heads = 2},
                                .semantics = {.causal = true, .hidden_values = (mha_hidden_values)hidden}};
                     rig r;
                     mha_error error;
@@ -283,8 +312,8 @@ static void bad_numbers_go_where_the_equation_takes_them(void **state)
                     if (p != MHA_PATH_FAST || status != MHA_UNSUPPORTED) {
                         assert_ok(status, error);
                         if (!trial_judge(&r, (mha_path)p, text, sizeof text))
-                            fail_msg("%s, %g in input %d, hidden values rule %d: %s", mha_path_name((mha_path)p), (double)bad[k],
-                                     which, hidden, text);
+                            fail_msg("%s, %g in input %d, hidden values rule %d: %s", mha_path_name((mha_path)p),
+                                     (double)bad[k], which, hidden, text);
                     }
                     trial_release(&r);
                 }
@@ -330,7 +359,8 @@ static void finite_fills_stay_finite(void **state)
                 if (additive)
                     t.semantics.mask = (mha_mask){MHA_MASK_ADDITIVE, mha_view_of(values, MHA_F64, 1, (size_t[]){3})};
                 else {
-                    t.semantics.key_padding = (mha_mask){MHA_MASK_HIDES, mha_view_of(hides, MHA_U8, 2, (size_t[]){1, 3})};
+                    t.semantics.key_padding =
+                        (mha_mask){MHA_MASK_HIDES, mha_view_of(hides, MHA_U8, 2, (size_t[]){1, 3})};
                     t.semantics.has_padding_fill = true, t.semantics.padding_fill = fills[k];
                 }
                 rig r;
@@ -385,7 +415,8 @@ static void keeping_a_stage_changes_no_bit(void **state)
                 assert_ok(trial_run(&one, (mha_path)p, 1, keep, MHA_F64, &error), error);
                 for (int k = 0; k < MHA_STAGE_COUNT; k++)
                     if (stage_view(&one.call, (mha_stage)k)->data &&
-                        !compare_bits(mha_stage_name((mha_stage)k), stage_view(&one.call, (mha_stage)k), stage_view(&all.call, (mha_stage)k), text, sizeof text))
+                        !compare_bits(mha_stage_name((mha_stage)k), stage_view(&one.call, (mha_stage)k),
+                                      stage_view(&all.call, (mha_stage)k), text, sizeof text))
                         fail_msg("%s, seed %d, kept %x: %s", mha_path_name((mha_path)p), (int)seed, keep, text);
             }
             trial_release(&one);
@@ -559,11 +590,21 @@ static void a_plan_says_what_will_happen(void **state)
     assert_true(plan.h == 6 && plan.h_kv == 2 && plan.d_k == 6 && plan.d_v == 5 && plan.d_out == 12);
     assert_true(plan.scale == 1 / sqrt(6) && plan.threads == 2);
     const size_t shapes[MHA_STAGE_COUNT][5] = {
-        [MHA_STAGE_Q] = {3, 3, 9, 36},           [MHA_STAGE_K] = {3, 3, 13, 12},          [MHA_STAGE_V] = {3, 3, 13, 10},
-        [MHA_STAGE_Q_ROT] = {3, 3, 9, 36},       [MHA_STAGE_K_ROT] = {3, 3, 13, 12},      [MHA_STAGE_SCORES] = {4, 3, 6, 9, 19},
-        [MHA_STAGE_CAPPED] = {4, 3, 6, 9, 19},   [MHA_STAGE_MASKED] = {4, 3, 6, 9, 19},   [MHA_STAGE_WEIGHTS] = {4, 3, 6, 9, 19},
-        [MHA_STAGE_WEIGHTS_MEAN] = {3, 3, 9, 19}, [MHA_STAGE_HEADS] = {3, 3, 9, 30},      [MHA_STAGE_OUTPUT] = {3, 3, 9, 12},
-        [MHA_STAGE_PRESENT_KEY] = {4, 3, 2, 17, 6}, [MHA_STAGE_PRESENT_VALUE] = {4, 3, 2, 17, 5}, [MHA_STAGE_LSE] = {3, 3, 6, 9},
+        [MHA_STAGE_Q] = {3, 3, 9, 36},
+        [MHA_STAGE_K] = {3, 3, 13, 12},
+        [MHA_STAGE_V] = {3, 3, 13, 10},
+        [MHA_STAGE_Q_ROT] = {3, 3, 9, 36},
+        [MHA_STAGE_K_ROT] = {3, 3, 13, 12},
+        [MHA_STAGE_SCORES] = {4, 3, 6, 9, 19},
+        [MHA_STAGE_CAPPED] = {4, 3, 6, 9, 19},
+        [MHA_STAGE_MASKED] = {4, 3, 6, 9, 19},
+        [MHA_STAGE_WEIGHTS] = {4, 3, 6, 9, 19},
+        [MHA_STAGE_WEIGHTS_MEAN] = {3, 3, 9, 19},
+        [MHA_STAGE_HEADS] = {3, 3, 9, 30},
+        [MHA_STAGE_OUTPUT] = {3, 3, 9, 12},
+        [MHA_STAGE_PRESENT_KEY] = {4, 3, 2, 17, 6},
+        [MHA_STAGE_PRESENT_VALUE] = {4, 3, 2, 17, 5},
+        [MHA_STAGE_LSE] = {3, 3, 6, 9},
     };
     for (int s = 0; s < MHA_STAGE_COUNT; s++) {
         size_t shape[4] = {0};

@@ -47,7 +47,8 @@ static void run(fixture *f, mha_call *call, size_t from, float *out)
 static int set_up(void **state)
 {
     fixture *f = calloc(1, sizeof *f);
-    mha_config config = {.d_model = D, .n_heads = H, .kv_heads = G, .d_k = D_K, .bias_q = true, .bias_k = true, .bias_v = true};
+    mha_config config = {
+        .d_model = D, .n_heads = H, .kv_heads = G, .d_k = D_K, .bias_q = true, .bias_k = true, .bias_v = true};
     f->workspace = malloc(WORKSPACE);
     *state = f;
     if (mha_params_create(NULL, &f->table) || mha_layer_create(&config, f->table, "", &f->layer, NULL))
@@ -80,7 +81,8 @@ static mha_cache *make_cache(size_t capacity, size_t window, mha_dtype dtype)
     mha_cache *cache;
     mha_error error;
     const mha_allocator allocator = guard_allocator(GUARD_AFTER);
-    mha_cache_spec spec = {.batch = B, .kv_heads = G, .d_k = D_K, .d_v = D_K, .capacity = capacity, .window = window, .dtype = dtype};
+    mha_cache_spec spec = {
+        .batch = B, .kv_heads = G, .d_k = D_K, .d_v = D_K, .capacity = capacity, .window = window, .dtype = dtype};
     assert_ok(mha_cache_create(&spec, &allocator, &cache, &error), error);
     return cache;
 }
@@ -163,8 +165,8 @@ static void stages_take_time(void **state)
         for (int s = 0; s < MHA_STAGE_COUNT; s++)
             list[s].ms = -1;
         run(f, &call, 0, out);
-        static const mha_stage timed[] = {MHA_STAGE_Q, MHA_STAGE_K, MHA_STAGE_V, MHA_STAGE_Q_ROT, MHA_STAGE_K_ROT, MHA_STAGE_HEADS,
-                                          MHA_STAGE_OUTPUT};
+        static const mha_stage timed[] = {MHA_STAGE_Q,     MHA_STAGE_K,     MHA_STAGE_V,     MHA_STAGE_Q_ROT,
+                                          MHA_STAGE_K_ROT, MHA_STAGE_HEADS, MHA_STAGE_OUTPUT};
         for (size_t i = 0; i < sizeof timed / sizeof *timed; i++) {
             assert_true(list[timed[i]].ms >= 0 && list[timed[i]].ms < 60000);
             total += list[timed[i]].ms;
@@ -216,7 +218,8 @@ static void a_cache_holds_what_the_stages_show(void **state)
 {
     fixture *f = *state;
     for (int p = MHA_PATH_BLAS; p <= MHA_PATH_EXACT; p++) {
-        double keys[B * G * T * D_K], values[B * G * T * D_K], other_keys[B * G * T * D_K], other_values[B * G * T * D_K];
+        double keys[B * G * T * D_K], values[B * G * T * D_K], other_keys[B * G * T * D_K],
+            other_values[B * G * T * D_K];
         const size_t shape[4] = {B, G, T, D_K};
         char text[300];
         mha_error error;
@@ -231,13 +234,15 @@ static void a_cache_holds_what_the_stages_show(void **state)
         mha_keep other_list[MHA_STAGE_COUNT];
         stages_list(&cached, other_list);
         cached.cache = cache;
-        stage_view(&cached, MHA_STAGE_PRESENT_KEY)->data = other_keys, stage_view(&cached, MHA_STAGE_PRESENT_VALUE)->data = other_values;
+        stage_view(&cached, MHA_STAGE_PRESENT_KEY)->data = other_keys,
+                            stage_view(&cached, MHA_STAGE_PRESENT_VALUE)->data = other_values;
         assert_ok(mha_run(f->layer, &cached, &error), error);
         assert_memory_equal(keys, other_keys, sizeof keys);
         assert_memory_equal(values, other_values, sizeof values);
         mha_view held = mha_cache_keys(cache), held_values = mha_cache_values(cache);
         assert_true(compare_bits("keys", &held, stage_view(&call, MHA_STAGE_PRESENT_KEY), text, sizeof text));
-        assert_true(compare_bits("values", &held_values, stage_view(&call, MHA_STAGE_PRESENT_VALUE), text, sizeof text));
+        assert_true(
+            compare_bits("values", &held_values, stage_view(&call, MHA_STAGE_PRESENT_VALUE), text, sizeof text));
         mha_cache_clear(cache);
         assert_int_equal(mha_cache_length(cache), 0);
         assert_int_equal(mha_cache_keys(cache).shape[2], 0);
@@ -378,13 +383,17 @@ static void loading_replaces_all_or_nothing(void **state)
     for (size_t e = 0; e < B * G * 3 * D_K; e++)
         half[e] = mha_f32_to_f16((float)e / 4), wide[e] = -(double)e;
     memset(block, 0, sizeof block);
-    mha_view keys = {.data = half, .dtype = MHA_F16, .rank = 4, .shape = {B, G, 3, D_K}, .stride = {G * 3 * D_K, 3 * D_K, 1, 3}};
+    mha_view keys = {
+        .data = half, .dtype = MHA_F16, .rank = 4, .shape = {B, G, 3, D_K}, .stride = {G * 3 * D_K, 3 * D_K, 1, 3}};
     mha_view values = mha_view_of(wide, MHA_F64, 4, (size_t[]){B, G, 3, D_K});
     assert_ok(mha_cache_load(cache, &keys, &values, &error), error);
     const mha_view bad[] = {
-        mha_view_of(block, MHA_F32, 4, (size_t[]){B, G, 5, D_K}),     mha_view_of(block, MHA_F32, 4, (size_t[]){B, G, 3, D_K - 1}),
-        mha_view_of(block, MHA_F32, 4, (size_t[]){1, G, 3, D_K}),     mha_view_of(block, MHA_F32, 4, (size_t[]){B, 1, 3, D_K}),
-        mha_view_of(block, MHA_F32, 3, (size_t[]){B * G, 3, D_K}),    mha_view_of(quantised, MHA_Q8_0, 4, (size_t[]){B, G, 3, D_K}),
+        mha_view_of(block, MHA_F32, 4, (size_t[]){B, G, 5, D_K}),
+        mha_view_of(block, MHA_F32, 4, (size_t[]){B, G, 3, D_K - 1}),
+        mha_view_of(block, MHA_F32, 4, (size_t[]){1, G, 3, D_K}),
+        mha_view_of(block, MHA_F32, 4, (size_t[]){B, 1, 3, D_K}),
+        mha_view_of(block, MHA_F32, 3, (size_t[]){B * G, 3, D_K}),
+        mha_view_of(quantised, MHA_Q8_0, 4, (size_t[]){B, G, 3, D_K}),
         mha_view_of(block, MHA_F32, 4, (size_t[]){B, G, 2, D_K}),
     };
     mha_view fine = mha_view_of(block, MHA_F32, 4, (size_t[]){B, G, 3, D_K});
@@ -432,7 +441,8 @@ static void rotation_alone_is_the_rotation_of_the_forward(void **state)
                     for (size_t i = 0; i < WIDTH; i++) {
                         size_t b = row / 3 / ROWS, t = row / 3 % ROWS, h = row % 3, pair = kind == 1 ? i / 2 : i % 3;
                         size_t one = kind == 1 ? 2 * pair : pair, two = kind == 1 ? 2 * pair + 1 : pair + 3;
-                        double a = (double)(3 + t) * pow(100, -2.0 * (double)pair / DIM), expected = kept[row * WIDTH + i];
+                        double a = (double)(3 + t) * pow(100, -2.0 * (double)pair / DIM),
+                               expected = kept[row * WIDTH + i];
                         if (i < DIM) {
                             double x1 = kept[row * WIDTH + one], x2 = kept[row * WIDTH + two];
                             expected = i == one ? x1 * cos(a) - x2 * sin(a) : x2 * cos(a) + x1 * sin(a);

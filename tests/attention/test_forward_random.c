@@ -25,7 +25,8 @@ static void forwards_at_the_edges_of_float_do_too(void **state)
     (void)state;
     static const double amplitudes[] = {1e-41, 1e-38, 1e-20, 100, 1e4, 1e10, 1e18, 1e30, 3e38};
     for (size_t k = 0; k < sizeof amplitudes / sizeof *amplitudes; k++)
-        run(trial_number("FORWARD_SEED", 1) + 100000 * (k + 1), trial_number("FORWARD_TRIALS", 600) / 40, amplitudes[k]);
+        run(trial_number("FORWARD_SEED", 1) + 100000 * (k + 1), trial_number("FORWARD_TRIALS", 600) / 40,
+            amplitudes[k]);
 }
 
 int main(void)

@@ -111,7 +111,7 @@ static void refused(fixture *f, const mha_layer *layer, mha_call *good, const mh
         mha_keep own_list[MHA_STAGE_COUNT];                                                                            \
         stages_list(&call, own_list);                                                                                  \
         __VA_ARGS__;                                                                                                   \
-        refused(f, layer, &good, &call, status, word);                                                                        \
+        refused(f, layer, &good, &call, status, word);                                                                 \
     }
 
 static void shapes_that_do_not_fit_are_named(void **state)
@@ -225,12 +225,14 @@ static void semantics_without_meaning_are_refused(void **state)
     SPOIL(MHA_INVALID, "mask", MASK(MHA_MASK_KEEPS, MHA_BOOL, borrowed.u8, 1, 0))
 #define PADDING(kind_, dtype_, memory, rank, ...)                                                                      \
     S.key_padding = (mha_mask){kind_, mha_view_of(memory, dtype_, rank, (size_t[]){__VA_ARGS__})}
-    SPOIL(MHA_INVALID, "key_padding: values are given, but no kind", PADDING(MHA_MASK_NONE, MHA_BOOL, borrowed.u8, 2, 2, 5))
+    SPOIL(MHA_INVALID, "key_padding: values are given, but no kind",
+          PADDING(MHA_MASK_NONE, MHA_BOOL, borrowed.u8, 2, 2, 5))
     SPOIL(MHA_INVALID, "padding", PADDING(MHA_MASK_KEEPS, MHA_BOOL, borrowed.u8, 2, 2, 4))
     SPOIL(MHA_INVALID, "padding", PADDING(MHA_MASK_KEEPS, MHA_BOOL, borrowed.u8, 2, 3, 5))
     SPOIL(MHA_INVALID, "padding", PADDING(MHA_MASK_KEEPS, MHA_BOOL, borrowed.u8, 3, 1, 2, 5))
     SPOIL(MHA_UNSUPPORTED, "fill", S.has_padding_fill = true; S.padding_fill = -1)
-    SPOIL(MHA_UNSUPPORTED, "fill", PADDING(MHA_MASK_ADDITIVE, MHA_F32, borrowed.f32, 2, 2, 5); S.has_padding_fill = true)
+    SPOIL(MHA_UNSUPPORTED, "fill", PADDING(MHA_MASK_ADDITIVE, MHA_F32, borrowed.f32, 2, 2, 5);
+          S.has_padding_fill = true)
     SPOIL(MHA_INVALID, "fill", PADDING(MHA_MASK_HIDES, MHA_U8, borrowed.u8, 2, 2, 5); S.has_padding_fill = true;
           S.padding_fill = -INFINITY)
     SPOIL(MHA_INVALID, "fill", PADDING(MHA_MASK_HIDES, MHA_U8, borrowed.u8, 2, 2, 5); S.has_padding_fill = true;
@@ -250,10 +252,14 @@ static void semantics_without_meaning_are_refused(void **state)
     SPOIL(MHA_INVALID, "k_positions", ROPE(.k_positions = VIEW(borrowed.i64, MHA_I64, 2, 2, 3)))
     SPOIL(MHA_INVALID, "cos", ROPE(.cos_table = VIEW(borrowed.f32, MHA_F32, 2, 8, 2)))
     SPOIL(MHA_INVALID, "cos", ROPE(.sin_table = VIEW(borrowed.f32, MHA_F32, 2, 8, 2)))
-    SPOIL(MHA_INVALID, "tables", ROPE(.cos_table = VIEW(borrowed.f32, MHA_F32, 2, 8, 2), .sin_table = VIEW(borrowed.f32, MHA_F32, 2, 7, 2)))
-    SPOIL(MHA_INVALID, "tables", ROPE(.cos_table = VIEW(borrowed.f32, MHA_F32, 2, 8, 3), .sin_table = VIEW(borrowed.f32, MHA_F32, 2, 8, 3)))
-    SPOIL(MHA_INVALID, "tables", ROPE(.cos_table = VIEW(borrowed.f32, MHA_F32, 2, 8, 2), .sin_table = VIEW(borrowed.f64, MHA_F64, 2, 8, 2)))
-    SPOIL(MHA_INVALID, "tables", ROPE(.cos_table = VIEW(borrowed.u8, MHA_U8, 2, 8, 2), .sin_table = VIEW(borrowed.u8, MHA_U8, 2, 8, 2)))
+    SPOIL(MHA_INVALID, "tables",
+          ROPE(.cos_table = VIEW(borrowed.f32, MHA_F32, 2, 8, 2), .sin_table = VIEW(borrowed.f32, MHA_F32, 2, 7, 2)))
+    SPOIL(MHA_INVALID, "tables",
+          ROPE(.cos_table = VIEW(borrowed.f32, MHA_F32, 2, 8, 3), .sin_table = VIEW(borrowed.f32, MHA_F32, 2, 8, 3)))
+    SPOIL(MHA_INVALID, "tables",
+          ROPE(.cos_table = VIEW(borrowed.f32, MHA_F32, 2, 8, 2), .sin_table = VIEW(borrowed.f64, MHA_F64, 2, 8, 2)))
+    SPOIL(MHA_INVALID, "tables",
+          ROPE(.cos_table = VIEW(borrowed.u8, MHA_U8, 2, 8, 2), .sin_table = VIEW(borrowed.u8, MHA_U8, 2, 8, 2)))
     SPOIL(MHA_INVALID, "4 rows", /* queries 0 to 2 fit, keys 0 to 4 do not */
           ROPE(.cos_table = VIEW(borrowed.f32, MHA_F32, 2, 4, 2), .sin_table = VIEW(borrowed.f32, MHA_F32, 2, 4, 2)))
     memset(&borrowed, 0, sizeof borrowed);
@@ -267,7 +273,8 @@ static void semantics_without_meaning_are_refused(void **state)
           ROPE(.cos_table = VIEW(borrowed.f32, MHA_F32, 2, 9, 2), .sin_table = VIEW(borrowed.f32, MHA_F32, 2, 9, 2),
                .q_positions = VIEW(borrowed.i64, MHA_I64, 2, 2, 3)))
     SPOIL(MHA_UNSUPPORTED, "3 queries", /* a row for each token serves one length */
-          ROPE(.cos_table = VIEW(borrowed.f32, MHA_F32, 3, 2, 3, 2), .sin_table = VIEW(borrowed.f32, MHA_F32, 3, 2, 3, 2)))
+          ROPE(.cos_table = VIEW(borrowed.f32, MHA_F32, 3, 2, 3, 2),
+               .sin_table = VIEW(borrowed.f32, MHA_F32, 3, 2, 3, 2)))
     /* ragged batches */
     SPOIL(MHA_INVALID, "cu_seqlens_q", S.n_sequences = 2)
     SPOIL(MHA_INVALID, "cu_seqlens_q", S.cu_seqlens_k = borrowed.i64)
@@ -279,7 +286,8 @@ static void ragged_offsets_must_cut_the_rows(void **state)
 {
     fixture *f = *state;
     const mha_layer *layer = f->layer;
-    static const int64_t bad[][4] = {{1, 2, 3, 6}, {0, 2, 3, 5}, {0, 4, 3, 6}, {0, 7, 7, 6}, {0, -1, 3, 6}, {0, 2, 3, 7}, {0, INT64_MAX, 3, 6}};
+    static const int64_t bad[][4] = {{1, 2, 3, 6},  {0, 2, 3, 5}, {0, 4, 3, 6},        {0, 7, 7, 6},
+                                     {0, -1, 3, 6}, {0, 2, 3, 7}, {0, INT64_MAX, 3, 6}};
     static const int64_t right[4] = {0, 2, 3, 6};
     mha_plan plan;
     mha_error error;
@@ -302,7 +310,8 @@ static void ragged_offsets_must_cut_the_rows(void **state)
     SPOIL(MHA_INVALID, "cache", call.cache = f->cache) /* of two batch rows */
     SPOIL(MHA_UNSUPPORTED, "cache", call.cache = single)
     mha_cache_destroy(single);
-    SPOIL(MHA_UNSUPPORTED, "present_key", *stage_view(&call, MHA_STAGE_PRESENT_KEY) = mha_view_of(f->input, MHA_F32, 4, (size_t[]){3, 1, 3, 4}))
+    SPOIL(MHA_UNSUPPORTED, "present_key",
+          *stage_view(&call, MHA_STAGE_PRESENT_KEY) = mha_view_of(f->input, MHA_F32, 4, (size_t[]){3, 1, 3, 4}))
 }
 
 static void caches_that_do_not_fit_are_refused(void **state)
@@ -365,7 +374,8 @@ static void weights_that_do_not_fit_are_named(void **state)
     SPOIL(MHA_INVALID, "3 key/value", call.key = V4(2, 6, 3, 5); call.value = V4(2, 6, 3, 3))
     SPOIL(MHA_INVALID, "8 key/value", call.key = V4(2, 2, 8, 5); call.value = V4(2, 2, 8, 3))
     SPOIL(MHA_INVALID, "0 key/value", call.key = V4(2, 6, 0, 5); call.value = V4(2, 6, 0, 3))
-    SPOIL(MHA_INVALID, "width 0", call.query = V4(2, 3, 4, 0); call.key = V4(2, 6, 2, 0); call.semantics.has_scale = true)
+    SPOIL(MHA_INVALID, "width 0", call.query = V4(2, 3, 4, 0); call.key = V4(2, 6, 2, 0);
+          call.semantics.has_scale = true)
     SPOIL(MHA_INVALID, "width 0", call.value = V4(2, 6, 2, 0))
     SPOIL(MHA_INVALID, "b_Q", WEIGHT(MHA_B_Q) = V1(19))
     SPOIL(MHA_INVALID, "b_K", WEIGHT(MHA_B_K) = V1(20))
@@ -440,7 +450,10 @@ static void sizes_beyond_the_machine_are_refused(void **state)
                 call.query.stride[0] = 0, call.query.stride[1] = 8; /* never read */
                 if (keep)
                     *stage_view(&call, MHA_STAGE_WEIGHTS_MEAN) =
-                        (mha_view){.data = (void *)((uintptr_t)f->input + ((uintptr_t)1 << 45)), .rank = 3, .shape = {many, many, many}, .stride = {1, 1, 1}};
+                        (mha_view){.data = (void *)((uintptr_t)f->input + ((uintptr_t)1 << 45)),
+                                   .rank = 3,
+                                   .shape = {many, many, many},
+                                   .stride = {1, 1, 1}};
                 mha_status status = mha_plan_call(f->layer, &call, &plan, &error);
                 if (p == MHA_PATH_FAST && status == MHA_UNSUPPORTED)
                     continue;
@@ -451,11 +464,13 @@ static void sizes_beyond_the_machine_are_refused(void **state)
                 *stage_view(&call, MHA_STAGE_WEIGHTS_MEAN) = (mha_view){0};
                 call.query = view3(f->input, 1, many, 8);
                 status = mha_plan_call(f->layer, &call, &plan, &error);
-                assert_true(status == MHA_OK || status == MHA_INVALID || (p == MHA_PATH_FAST && status == MHA_UNSUPPORTED));
+                assert_true(status == MHA_OK || status == MHA_INVALID ||
+                            (p == MHA_PATH_FAST && status == MHA_UNSUPPORTED));
                 if (status == MHA_OK)
                     assert_true(plan.workspace_bytes / 8 / 4 >= many);
             }
-    mha_view wide = mha_view_of(f->input, MHA_F32, 4, (size_t[]){(size_t)1 << 30, (size_t)1 << 30, 4, 4}); /* 2^64 elements */
+    mha_view wide =
+        mha_view_of(f->input, MHA_F32, 4, (size_t[]){(size_t)1 << 30, (size_t)1 << 30, 4, 4}); /* 2^64 elements */
     wide.stride[0] = 0;
     mha_call call = {.query = wide, .key = wide, .value = wide, .threads = 2};
     for (int p = MHA_PATH_AUTO; p <= MHA_PATH_EXACT; p++) {

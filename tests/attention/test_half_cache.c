@@ -53,10 +53,16 @@ static size_t run(const problem *p, mha_path path, mha_dtype cache_dtype, mha_dt
     mha_error error;
     mha_cache *cache;
     const size_t S = p->past + p->new * p->steps;
-    const mha_cache_spec spec = {.batch = p->B, .kv_heads = p->h_kv, .d_k = p->d_k, .d_v = p->d_v,
-                                 .capacity = p->window ? p->window + p->new : S, .window = p->window, .dtype = cache_dtype};
+    const mha_cache_spec spec = {.batch = p->B,
+                                 .kv_heads = p->h_kv,
+                                 .d_k = p->d_k,
+                                 .d_v = p->d_v,
+                                 .capacity = p->window ? p->window + p->new : S,
+                                 .window = p->window,
+                                 .dtype = cache_dtype};
     assert_ok(mha_cache_create(&spec, NULL, &cache, &error), error);
-    float *K = floats(p->B * p->h_kv * S * p->d_k, 1, values_are), *V = floats(p->B * p->h_kv * S * p->d_v, 2, values_are);
+    float *K = floats(p->B * p->h_kv * S * p->d_k, 1, values_are),
+          *V = floats(p->B * p->h_kv * S * p->d_v, 2, values_are);
     float *Q = floats(p->B * p->new * p->steps * p->h * p->d_k, 3, MHA_F32);
     for (size_t b = 0; b < p->B * p->h_kv && p->poison; b++) {
         V[(b * S + S - 1) * p->d_v] = NAN; /* hidden from all but the last query when causal */
@@ -72,9 +78,13 @@ static size_t run(const problem *p, mha_path path, mha_dtype cache_dtype, mha_dt
     size_t n = 0;
     for (size_t step = 0; step < p->steps; step++) {
         const size_t from = p->past + step * p->new;
-        mha_call call = {.query = mha_view_slice(&all_q, 1, step * p->new, p->new), .key = mha_view_slice(&all_k, 2, from, p->new),
-                         .value = mha_view_slice(&all_v, 2, from, p->new), .semantics = p->semantics, .cache = cache,
-                         .path = path, .threads = p->threads};
+        mha_call call = {.query = mha_view_slice(&all_q, 1, step * p->new, p->new),
+                         .key = mha_view_slice(&all_k, 2, from, p->new),
+                         .value = mha_view_slice(&all_v, 2, from, p->new),
+                         .semantics = p->semantics,
+                         .cache = cache,
+                         .path = path,
+                         .threads = p->threads};
         mha_view *const turned[] = {&call.key, &call.value}; /* (B, h, T, d) as (B, T, h, d) */
         for (size_t i = 0; i < 2; i++) {
             const size_t T = turned[i]->shape[2];
@@ -86,7 +96,8 @@ static size_t run(const problem *p, mha_path path, mha_dtype cache_dtype, mha_dt
         assert_ok(mha_plan_call(NULL, &call, &plan, &error), error);
         mha_keep list[MHA_STAGE_COUNT];
         stages_list(&call, list);
-        const mha_stage stages[] = {MHA_STAGE_OUTPUT, MHA_STAGE_LSE, MHA_STAGE_PRESENT_KEY, MHA_STAGE_PRESENT_VALUE, MHA_STAGE_WEIGHTS};
+        const mha_stage stages[] = {MHA_STAGE_OUTPUT, MHA_STAGE_LSE, MHA_STAGE_PRESENT_KEY, MHA_STAGE_PRESENT_VALUE,
+                                    MHA_STAGE_WEIGHTS};
         for (size_t i = 0; i < (p->keeps_weights ? 5 : 4); i++) {
             mha_view *view = stage_view(&call, stages[i]);
             *view = stage_of_plan(&plan, stages[i], out + n, MHA_F32);
@@ -127,11 +138,21 @@ static void assert_same_bits(const problem *p, const char *what)
 static void one_query_at_a_time(void **state)
 {
     FOR_EACH_ISA {
-        assert_same_bits(&(problem){.B = 2, .h = 4, .h_kv = 4, .d_k = 16, .d_v = 16, .past = 40, .new = 1, .steps = 3, .threads = 1}, "plain");
-        assert_same_bits(&(problem){.B = 1, .h = 6, .h_kv = 2, .d_k = 40, .d_v = 48, .past = 300, .new = 1, .steps = 2, .threads = 2}, "grouped");
-        assert_same_bits(&(problem){.B = 1, .h = 3, .h_kv = 1, .d_k = 7, .d_v = 5, .past = 1100, .new = 1, .steps = 2, .threads = 3}, "odd widths, two segments");
-        assert_same_bits(&(problem){.B = 1, .h = 2, .h_kv = 2, .d_k = 35, .d_v = 33, .past = 70, .new = 1, .steps = 2, .threads = 1}, "rows that begin between words");
-        problem window = {.B = 1, .h = 2, .h_kv = 1, .d_k = 32, .d_v = 32, .past = 300, .new = 1, .steps = 3, .threads = 1};
+        assert_same_bits(
+            &(problem){.B = 2, .h = 4, .h_kv = 4, .d_k = 16, .d_v = 16, .past = 40, .new = 1, .steps = 3, .threads = 1},
+            "plain");
+        assert_same_bits(
+            &(problem){
+                .B = 1, .h = 6, .h_kv = 2, .d_k = 40, .d_v = 48, .past = 300, .new = 1, .steps = 2, .threads = 2},
+            "grouped");
+        assert_same_bits(
+            &(problem){.B = 1, .h = 3, .h_kv = 1, .d_k = 7, .d_v = 5, .past = 1100, .new = 1, .steps = 2, .threads = 3},
+            "odd widths, two segments");
+        assert_same_bits(
+            &(problem){.B = 1, .h = 2, .h_kv = 2, .d_k = 35, .d_v = 33, .past = 70, .new = 1, .steps = 2, .threads = 1},
+            "rows that begin between words");
+        problem window = {
+            .B = 1, .h = 2, .h_kv = 1, .d_k = 32, .d_v = 32, .past = 300, .new = 1, .steps = 3, .threads = 1};
         window.semantics.window = true, window.semantics.window_left = 60;
         assert_same_bits(&window, "the last of many");
     }
@@ -140,9 +161,24 @@ static void one_query_at_a_time(void **state)
 static void many_queries_at_a_time(void **state)
 {
     FOR_EACH_ISA {
-        assert_same_bits(&(problem){.B = 1, .h = 2, .h_kv = 2, .d_k = 32, .d_v = 32, .new = 70, .steps = 2, .threads = 1}, "prefill in two");
-        assert_same_bits(&(problem){.B = 2, .h = 4, .h_kv = 2, .d_k = 24, .d_v = 20, .past = 33, .new = 45, .steps = 1, .threads = 2, .semantics.causal = true}, "causal");
-        assert_same_bits(&(problem){.B = 1, .h = 2, .h_kv = 1, .d_k = 300, .d_v = 260, .past = 100, .new = 9, .steps = 1, .threads = 1}, "wide heads");
+        assert_same_bits(
+            &(problem){.B = 1, .h = 2, .h_kv = 2, .d_k = 32, .d_v = 32, .new = 70, .steps = 2, .threads = 1},
+            "prefill in two");
+        assert_same_bits(&(problem){.B = 2,
+                                    .h = 4,
+                                    .h_kv = 2,
+                                    .d_k = 24,
+                                    .d_v = 20,
+                                    .past = 33,
+                                    .new = 45,
+                                    .steps = 1,
+                                    .threads = 2,
+                                    .semantics.causal = true},
+                         "causal");
+        assert_same_bits(
+            &(problem){
+                .B = 1, .h = 2, .h_kv = 1, .d_k = 300, .d_v = 260, .past = 100, .new = 9, .steps = 1, .threads = 1},
+            "wide heads");
     }
 }
 
@@ -153,7 +189,8 @@ static void everything_that_hides_keys(void **state)
     uint8_t keeps[61];
     for (size_t i = 0; i < sizeof keeps; i++)
         keeps[i] = i % 5 != 2;
-    const problem plain = {.B = 2, .h = 4, .h_kv = 2, .d_k = 16, .d_v = 16, .past = 40, .new = 21, .steps = 1, .threads = 1};
+    const problem plain = {
+        .B = 2, .h = 4, .h_kv = 2, .d_k = 16, .d_v = 16, .past = 40, .new = 21, .steps = 1, .threads = 1};
     problem p = plain;
     p.semantics.window = true, p.semantics.window_left = 11, p.semantics.window_right = 3;
     assert_same_bits(&p, "window");
@@ -209,10 +246,11 @@ static void appended_rows_are_rounded_to_nearest_even(void **state)
             const mha_view held[] = {mha_cache_keys(cache), mha_cache_values(cache)};
             for (size_t k = 0; k < 2; k++)
                 for (size_t i = 0; i < N; i++) {
-                    const float wanted = (d ? bf16 : f16)[i], found = (float)mha_view_get(&held[k], (size_t[]){0, 0, 0, i});
+                    const float wanted = (d ? bf16 : f16)[i],
+                                found = (float)mha_view_get(&held[k], (size_t[]){0, 0, 0, i});
                     if (isnan(wanted) ? !isnan(found) : found != wanted || signbit(found) != signbit(wanted))
-                        fail_msg("%s: %a expected %a, found %a", mha_dtype_name(halves[d]), (double)x[i], (double)wanted,
-                                 (double)found);
+                        fail_msg("%s: %a expected %a, found %a", mha_dtype_name(halves[d]), (double)x[i],
+                                 (double)wanted, (double)found);
                 }
             assert_ok(mha_cache_load(cache, &as_loaded, &as_loaded, &error), error); /* or loaded */
         }
@@ -224,7 +262,8 @@ static void appended_rows_are_rounded_to_nearest_even(void **state)
 static void loaded_rows_may_lie_anyhow(void **state)
 {
     enum { H = 2, ROWS = 3, WIDTH = 5, GAP = 2 };
-    static const ptrdiff_t strides[][2] = {{-WIDTH * GAP, 1}, {WIDTH * GAP, -1}, {WIDTH * GAP, GAP}, {-WIDTH * GAP, GAP}};
+    static const ptrdiff_t strides[][2] = {
+        {-WIDTH * GAP, 1}, {WIDTH * GAP, -1}, {WIDTH * GAP, GAP}, {-WIDTH * GAP, GAP}};
     static float x[H * ROWS * WIDTH * GAP];
     mha_view all = mha_view_of(x, MHA_F32, 1, (size_t[]){sizeof x / sizeof *x});
     mha_random_fill(&all, 1, 1, -1, 1);
@@ -233,7 +272,8 @@ static void loaded_rows_may_lie_anyhow(void **state)
         for (size_t way = 0; way < sizeof strides / sizeof *strides; way++) {
             mha_error error;
             mha_cache *cache;
-            const mha_cache_spec spec = {.batch = 1, .kv_heads = H, .d_k = WIDTH, .d_v = WIDTH, .capacity = ROWS, .dtype = halves[d]};
+            const mha_cache_spec spec = {
+                .batch = 1, .kv_heads = H, .d_k = WIDTH, .d_v = WIDTH, .capacity = ROWS, .dtype = halves[d]};
             assert_ok(mha_cache_create(&spec, NULL, &cache, &error), error);
             const ptrdiff_t row = strides[way][0], feature = strides[way][1];
             mha_view from = mha_view_of(x, MHA_F32, 4, (size_t[]){1, H, ROWS, WIDTH});
@@ -246,8 +286,10 @@ static void loaded_rows_may_lie_anyhow(void **state)
                 for (size_t h = 0; h < H; h++)
                     for (ptrdiff_t t = 0; t < ROWS; t++)
                         for (ptrdiff_t c = 0; c < WIDTH; c++) {
-                            const float wanted = rounded(first[(ptrdiff_t)h * from.stride[1] + t * row + c * feature], halves[d]);
-                            assert_true(mha_view_get(&held[k], (size_t[]){0, h, (size_t)t, (size_t)c}) == (double)wanted);
+                            const float wanted =
+                                rounded(first[(ptrdiff_t)h * from.stride[1] + t * row + c * feature], halves[d]);
+                            assert_true(mha_view_get(&held[k], (size_t[]){0, h, (size_t)t, (size_t)c}) ==
+                                        (double)wanted);
                         }
             mha_cache_destroy(cache);
         }
@@ -295,8 +337,16 @@ static void run_layer(mha_dtype weights, bool as_floats, bool packs, mha_path pa
     mha_params *tables[2];
     mha_layer *layers[2];
     for (int i = 0; i < 2; i++) {
-        const mha_config config = {.d_model = D, .n_heads = 6, .kv_heads = 2, .bias_q = true, .bias_k = true, .bias_v = true,
-                                   .bias_o = true, .bias_kv = true, .sinks = true, .dtype = i ? MHA_F32 : weights};
+        const mha_config config = {.d_model = D,
+                                   .n_heads = 6,
+                                   .kv_heads = 2,
+                                   .bias_q = true,
+                                   .bias_k = true,
+                                   .bias_v = true,
+                                   .bias_o = true,
+                                   .bias_kv = true,
+                                   .sinks = true,
+                                   .dtype = i ? MHA_F32 : weights};
         assert_int_equal(mha_params_create(NULL, &tables[i]), MHA_OK);
         assert_ok(mha_layer_create(&config, tables[i], NULL, &layers[i], &error), error);
         for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
@@ -327,14 +377,16 @@ static void run_layer(mha_dtype weights, bool as_floats, bool packs, mha_path pa
 static void weights_of_halves_give_the_bits_of_floats(void **state)
 {
     static const size_t lengths[] = {1, 2, 5, 16, 17, 150};
-    FOR_HALVES_AND_PATHS for (int packs = 0; packs < 2; packs++) for (size_t t = 0; t < sizeof lengths / sizeof *lengths; t++) {
+    FOR_HALVES_AND_PATHS for (int packs = 0; packs < 2; packs++) for (size_t t = 0;
+                                                                      t < sizeof lengths / sizeof *lengths; t++)
+    {
         const size_t n = lengths[t] * 72;
         float *wanted = malloc(n * sizeof *wanted), *found = malloc(n * sizeof *found);
         run_layer(halves[d], true, packs, paths[p], lengths[t], wanted);
         run_layer(halves[d], false, packs, paths[p], lengths[t], found);
         if (memcmp(wanted, found, n * sizeof *wanted) != 0)
-            fail_msg("%s, %s, %zu rows, %s: other bits than floats give", mha_dtype_name(halves[d]), mha_path_name(paths[p]),
-                     lengths[t], packs ? "packed" : "not packed");
+            fail_msg("%s, %s, %zu rows, %s: other bits than floats give", mha_dtype_name(halves[d]),
+                     mha_path_name(paths[p]), lengths[t], packs ? "packed" : "not packed");
         assert_true(isfinite(found[n - 1]) && found[n - 1] != 0.0f);
         free(wanted);
         free(found);

@@ -28,8 +28,18 @@ static mha_config with_biases(mha_config c)
 /* Every bias, extra and norm on, all widths different. */
 static mha_config everything(void)
 {
-    return with_biases((mha_config){.d_model = 24, .n_heads = 6, .kv_heads = 2, .d_k = 5, .d_v = 7, .d_q = 11, .d_kin = 13,
-                                    .d_vin = 17, .d_out = 19, .bias_kv = true, .sinks = true, .q_norm = MHA_NORM_ROW,
+    return with_biases((mha_config){.d_model = 24,
+                                    .n_heads = 6,
+                                    .kv_heads = 2,
+                                    .d_k = 5,
+                                    .d_v = 7,
+                                    .d_q = 11,
+                                    .d_kin = 13,
+                                    .d_vin = 17,
+                                    .d_out = 19,
+                                    .bias_kv = true,
+                                    .sinks = true,
+                                    .q_norm = MHA_NORM_ROW,
                                     .k_norm = MHA_NORM_HEAD});
 }
 
@@ -55,17 +65,49 @@ static void each_default_follows_its_rule(void **state)
         mha_config given, resolved;
     } rules[] = {
         {{.d_model = 96, .n_heads = 12},
-         {.d_model = 96, .n_heads = 12, .kv_heads = 12, .d_k = 8, .d_v = 8, .d_q = 96, .d_kin = 96, .d_vin = 96, .d_out = 96}},
+         {.d_model = 96,
+          .n_heads = 12,
+          .kv_heads = 12,
+          .d_k = 8,
+          .d_v = 8,
+          .d_q = 96,
+          .d_kin = 96,
+          .d_vin = 96,
+          .d_out = 96}},
         {{.d_model = 96, .n_heads = 5, .d_k = 4}, /* d_v follows a given d_k; d_model need not divide */
-         {.d_model = 96, .n_heads = 5, .kv_heads = 5, .d_k = 4, .d_v = 4, .d_q = 96, .d_kin = 96, .d_vin = 96, .d_out = 96}},
+         {.d_model = 96,
+          .n_heads = 5,
+          .kv_heads = 5,
+          .d_k = 4,
+          .d_v = 4,
+          .d_q = 96,
+          .d_kin = 96,
+          .d_vin = 96,
+          .d_out = 96}},
         {{.d_model = 96, .n_heads = 4, .d_v = 3}, /* d_k does not follow d_v */
-         {.d_model = 96, .n_heads = 4, .kv_heads = 4, .d_k = 24, .d_v = 3, .d_q = 96, .d_kin = 96, .d_vin = 96, .d_out = 96}},
+         {.d_model = 96,
+          .n_heads = 4,
+          .kv_heads = 4,
+          .d_k = 24,
+          .d_v = 3,
+          .d_q = 96,
+          .d_kin = 96,
+          .d_vin = 96,
+          .d_out = 96}},
         {{.d_model = 8, .n_heads = 4, .kv_heads = 2, .d_q = 3, .d_kin = 5}, /* d_vin follows d_kin */
          {.d_model = 8, .n_heads = 4, .kv_heads = 2, .d_k = 2, .d_v = 2, .d_q = 3, .d_kin = 5, .d_vin = 5, .d_out = 8}},
         {{.d_model = 8, .n_heads = 1, .d_vin = 6, .d_out = 9},
          {.d_model = 8, .n_heads = 1, .kv_heads = 1, .d_k = 8, .d_v = 8, .d_q = 8, .d_kin = 8, .d_vin = 6, .d_out = 9}},
         {{.d_model = 8, .n_heads = 1, .d_q = INT_MAX, .d_k = INT_MAX}, /* as far as CBLAS can count */
-         {.d_model = 8, .n_heads = 1, .kv_heads = 1, .d_k = INT_MAX, .d_v = INT_MAX, .d_q = INT_MAX, .d_kin = 8, .d_vin = 8, .d_out = 8}},
+         {.d_model = 8,
+          .n_heads = 1,
+          .kv_heads = 1,
+          .d_k = INT_MAX,
+          .d_v = INT_MAX,
+          .d_q = INT_MAX,
+          .d_kin = 8,
+          .d_vin = 8,
+          .d_out = 8}},
     };
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
         mha_config c = rules[i].given;
@@ -85,7 +127,8 @@ static void what_is_wrong_is_said_in_words_and_numbers(void **state)
         /* both numbers, divisors on either side, the way out */
         {{.d_model = 512, .n_heads = 12}, {"512", "12", "1, 2, 4, 8, 16, 32, 64, 128", "d_k", "divis", "", "", ""}},
         {{.d_model = 7, .n_heads = 8}, {"7", "8", "1, 7", "d_k", "", "", "", ""}},
-        {{.d_model = 100000, .n_heads = 70000}, {"70000", "12500, 20000, 25000, 50000, 100000", "", "", "", "", "", ""}},
+        {{.d_model = 100000, .n_heads = 70000},
+         {"70000", "12500, 20000, 25000, 50000, 100000", "", "", "", "", "", ""}},
         {{.n_heads = 8, .kv_heads = 3}, {"8", "3", "2", "4", "", "", "", ""}},
         {{.n_heads = 8, .kv_heads = 16}, {"8", "16", "", "", "", "", "", ""}},
         {{.dtype = MHA_I32}, {"I32", "F32", "F64", "F16", "BF16", "", "", ""}},
@@ -94,11 +137,16 @@ static void what_is_wrong_is_said_in_words_and_numbers(void **state)
         {{.k_norm = (mha_norm)-1}, {"norm", "", "", "", "", "", "", ""}},
         {{.n_heads = (size_t)1 << 40, .d_k = (size_t)1 << 30}, {"1099511627776", "1073741824", "", "", "", "", "", ""}},
         /* rows and widths beyond what CBLAS can count */
-        {{.d_k = (size_t)1 << 32}, {"d_k: expected at most 2147483647", "found 8 x 4294967296", "", "", "", "", "", ""}},
-        {{.n_heads = 2, .d_k = 1 << 30}, {"d_k: expected at most 2147483647", "2 x 1073741824", "", "", "", "", "", ""}},
-        {{.d_k = 64, .d_v = INT_MAX}, {"d_v: expected at most 2147483647", "found 8 x 2147483647", "", "", "", "", "", ""}},
-        {{.d_model = (size_t)1 << 40, .d_k = 64, .d_v = 64}, {"d_model: expected a width of at most 2147483647", "1099511627776", "", "", "", "", "", ""}},
-        {{.d_q = (size_t)1 << 31}, {"d_q: expected a width of at most 2147483647", "found 2147483648", "", "", "", "", "", ""}},
+        {{.d_k = (size_t)1 << 32},
+         {"d_k: expected at most 2147483647", "found 8 x 4294967296", "", "", "", "", "", ""}},
+        {{.n_heads = 2, .d_k = 1 << 30},
+         {"d_k: expected at most 2147483647", "2 x 1073741824", "", "", "", "", "", ""}},
+        {{.d_k = 64, .d_v = INT_MAX},
+         {"d_v: expected at most 2147483647", "found 8 x 2147483647", "", "", "", "", "", ""}},
+        {{.d_model = (size_t)1 << 40, .d_k = 64, .d_v = 64},
+         {"d_model: expected a width of at most 2147483647", "1099511627776", "", "", "", "", "", ""}},
+        {{.d_q = (size_t)1 << 31},
+         {"d_q: expected a width of at most 2147483647", "found 2147483648", "", "", "", "", "", ""}},
         {{.d_kin = (size_t)1 << 31}, {"d_kin: expected a width", "found 2147483648", "", "", "", "", "", ""}},
         {{.d_vin = (size_t)1 << 31}, {"d_vin: expected a width", "found 2147483648", "", "", "", "", "", ""}},
         {{.d_out = SIZE_MAX}, {"d_out: expected a width", "found 18446744073709551615", "", "", "", "", "", ""}},
@@ -133,10 +181,11 @@ static void every_weight_has_the_shape_of_the_equation(void **state)
         int rank;
         size_t shape[2];
     } expected[] = {
-        {MHA_W_Q, "W_Q", 2, {11, 30}}, {MHA_B_Q, "b_Q", 1, {30}},        {MHA_W_K, "W_K", 2, {13, 10}}, {MHA_B_K, "b_K", 1, {10}},
-        {MHA_W_V, "W_V", 2, {17, 14}}, {MHA_B_V, "b_V", 1, {14}},        {MHA_W_O, "W_O", 2, {42, 19}}, {MHA_B_O, "b_O", 1, {19}},
-        {MHA_BIAS_K, "bias_k", 1, {10}}, {MHA_BIAS_V, "bias_v", 1, {14}}, {MHA_SINKS, "sinks", 1, {6}},
-        {MHA_Q_NORM, "q_norm", 1, {30}}, {MHA_K_NORM, "k_norm", 1, {5}},
+        {MHA_W_Q, "W_Q", 2, {11, 30}},   {MHA_B_Q, "b_Q", 1, {30}},     {MHA_W_K, "W_K", 2, {13, 10}},
+        {MHA_B_K, "b_K", 1, {10}},       {MHA_W_V, "W_V", 2, {17, 14}}, {MHA_B_V, "b_V", 1, {14}},
+        {MHA_W_O, "W_O", 2, {42, 19}},   {MHA_B_O, "b_O", 1, {19}},     {MHA_BIAS_K, "bias_k", 1, {10}},
+        {MHA_BIAS_V, "bias_v", 1, {14}}, {MHA_SINKS, "sinks", 1, {6}},  {MHA_Q_NORM, "q_norm", 1, {30}},
+        {MHA_K_NORM, "k_norm", 1, {5}},
     };
     size_t elements = 0;
     assert_int_equal(sizeof expected / sizeof *expected, MHA_WEIGHT_COUNT);
@@ -157,7 +206,8 @@ static void every_weight_has_the_shape_of_the_equation(void **state)
         assert_int_equal(info.rank, expected[i].rank);
         for (int k = 0; k < info.rank; k++)
             assert_int_equal(info.shape[k], expected[i].shape[k]);
-        assert_int_equal(mha_config_weight_shape(mha_layer_config(layer), expected[i].weight, shape, &symbol), info.rank);
+        assert_int_equal(mha_config_weight_shape(mha_layer_config(layer), expected[i].weight, shape, &symbol),
+                         info.rank);
         assert_int_equal(shape[0], info.shape[0]);
         assert_true(symbol && symbol[0] == '(');
         elements += info.elements;
@@ -276,7 +326,8 @@ static void heads_are_slices_of_the_weights(void **state)
             size_t rows = head.rank == 2 ? head.shape[0] : 1, columns = head.shape[head.rank - 1];
             for (size_t r = 0; r < rows; r++)
                 for (size_t k = 0; k < columns; k++, covered++) {
-                    size_t two[2] = {r, k}, row = r + (w == MHA_W_O ? i * width : 0), column = k + (w == MHA_W_O ? 0 : i * width);
+                    size_t two[2] = {r, k}, row = r + (w == MHA_W_O ? i * width : 0),
+                           column = k + (w == MHA_W_O ? 0 : i * width);
                     size_t expected = head.rank == 2 ? row * whole.shape[1] + column : column;
                     assert_int_equal((size_t)mha_view_get(&head, head.rank == 2 ? two : two + 1), expected);
                 }
@@ -317,9 +368,11 @@ static void initialisation_is_xavier_uniform_and_depends_on_the_counter_alone(vo
             }
             assert_true(largest > 0.9 * bound); /* 130 and more numbers: missing the last tenth has odds of e^-13 */
         } else {
-            static const float widest[MHA_WEIGHT_COUNT] = { /* 1 / sqrt(rows of W), the rows as everything() has them */
-                [MHA_B_Q] = 0.30152f, [MHA_B_K] = 0.27736f, [MHA_B_V] = 0.24254f, [MHA_B_O] = 0.15431f, [MHA_BIAS_K] = 2,
-                [MHA_BIAS_V] = 2, [MHA_SINKS] = 1, [MHA_Q_NORM] = 0.5f, [MHA_K_NORM] = 0.5f};
+            static const float widest[MHA_WEIGHT_COUNT] = {
+                /* 1 / sqrt(rows of W), the rows as everything() has them */
+                [MHA_B_Q] = 0.30152f, [MHA_B_K] = 0.27736f, [MHA_B_V] = 0.24254f,
+                [MHA_B_O] = 0.15431f, [MHA_BIAS_K] = 2,     [MHA_BIAS_V] = 2,
+                [MHA_SINKS] = 1,      [MHA_Q_NORM] = 0.5f,  [MHA_K_NORM] = 0.5f};
             float centre = w == MHA_Q_NORM || w == MHA_K_NORM ? 1 : 0, largest = 0;
             for (size_t e = 0; e < info.elements; e++) {
                 assert_true(x[e] != centre && fabsf(x[e] - centre) <= widest[w]);

@@ -66,7 +66,8 @@ static void merged_scores_are_the_pairs(void **state)
                                              (c->bias_q && c->bias_k)));
         assert_ok(mha__merged_fill(merged, layer, &error), error);
 
-        mha_view query = random_input(T_Q, c->d_q, 0), key = random_input(S, c->d_kin, 1), value = random_input(S, c->d_vin, 2);
+        mha_view query = random_input(T_Q, c->d_q, 0), key = random_input(S, c->d_kin, 1),
+                 value = random_input(S, c->d_vin, 2);
         double pair[B * 6 * T_Q * S], *one = guard_allocate(B * c->n_heads * T_Q * S * sizeof *one, GUARD_AFTER, 0xff);
         mha_call call = {.query = query, .key = key, .value = value, .path = MHA_PATH_EXACT};
         assert_ok(mha_plan_call(layer, &call, &plan, &error), error);
@@ -91,7 +92,8 @@ static void merged_scores_are_the_pairs(void **state)
         size_t rank;
         assert_refused(mha__merged_rank(merged, c->n_heads, &rank, &error), MHA_INVALID, error, "head");
         key.shape[2]--;
-        assert_refused(mha__merged_scores(merged, &query, &key, 1, &scores, &error), MHA_INVALID, error, "expected query");
+        assert_refused(mha__merged_scores(merged, &query, &key, 1, &scores, &error), MHA_INVALID, error,
+                       "expected query");
         free(workspace);
         guard_release(one);
         free(query.data);
@@ -152,11 +154,14 @@ static void another_layer_is_refused(void **state)
 {
     (void)state;
     const mha_config made = {.d_model = 8, .n_heads = 4, .d_k = 2};
-    const mha_config others[] = {
-        {.d_model = 8, .n_heads = 2, .d_k = 2, .kv_heads = 2}, {.d_model = 8, .n_heads = 4, .d_k = 2, .kv_heads = 2},
-        {.d_model = 8, .n_heads = 4, .d_k = 3},                {.d_model = 8, .n_heads = 4, .d_k = 2, .d_q = 6},
-        {.d_model = 8, .n_heads = 4, .d_k = 2, .d_kin = 6},    {.d_model = 8, .n_heads = 4, .d_k = 2, .bias_q = true},
-        {.d_model = 8, .n_heads = 4, .d_k = 2, .bias_k = true}, {.d_model = 8, .n_heads = 4, .d_k = 2, .d_v = 5, .bias_v = true}};
+    const mha_config others[] = {{.d_model = 8, .n_heads = 2, .d_k = 2, .kv_heads = 2},
+                                 {.d_model = 8, .n_heads = 4, .d_k = 2, .kv_heads = 2},
+                                 {.d_model = 8, .n_heads = 4, .d_k = 3},
+                                 {.d_model = 8, .n_heads = 4, .d_k = 2, .d_q = 6},
+                                 {.d_model = 8, .n_heads = 4, .d_k = 2, .d_kin = 6},
+                                 {.d_model = 8, .n_heads = 4, .d_k = 2, .bias_q = true},
+                                 {.d_model = 8, .n_heads = 4, .d_k = 2, .bias_k = true},
+                                 {.d_model = 8, .n_heads = 4, .d_k = 2, .d_v = 5, .bias_v = true}};
     const size_t n = sizeof others / sizeof *others;
     for (size_t i = 0; i < n; i++) {
         mha_params *table;
@@ -198,7 +203,8 @@ static void scores_of_other_shapes_are_refused(void **state)
                 views[which].shape[axis]--;
             if (which == 2 && axis < 0)
                 continue; /* the shape behind the rank is still there */
-            assert_refused(mha__merged_scores(merged, &views[0], &views[1], 1, &views[2], &error), MHA_INVALID, error, "expected query");
+            assert_refused(mha__merged_scores(merged, &views[0], &views[1], 1, &views[2], &error), MHA_INVALID, error,
+                           "expected query");
         }
     free(query.data);
     free(key.data);
@@ -217,7 +223,8 @@ static void prefixes_too_long_are_refused(void **state)
     prefix[sizeof prefix - 1] = '\0';
     const mha_config config = {.d_model = 8, .n_heads = 2};
     assert_int_equal(mha_params_create(NULL, &table), MHA_OK);
-    assert_refused(mha__merged_create(&config, table, prefix, &merged, &error), MHA_INVALID, error, "prefix", "too long", "603");
+    assert_refused(mha__merged_create(&config, table, prefix, &merged, &error), MHA_INVALID, error, "prefix",
+                   "too long", "603");
     assert_int_equal(mha_params_count(table), 0);
     mha_params_destroy(table);
     mha__merged_destroy(NULL);
@@ -259,7 +266,8 @@ static void filling_ends_where_the_matrices_end(void **state)
     mha_error error;
     mha__merged *merged;
     assert_int_equal(mha_params_create(&allocator, &table), MHA_OK);
-    mha_layer *layer = make(table, (mha_config){.d_model = 8, .n_heads = 8, .bias_q = true, .bias_k = true, .dtype = MHA_F64});
+    mha_layer *layer =
+        make(table, (mha_config){.d_model = 8, .n_heads = 8, .bias_q = true, .bias_k = true, .dtype = MHA_F64});
     assert_ok(mha__merged_create(mha_layer_config(layer), table, "merged.", &merged, &error), error);
     assert_ok(mha__merged_fill(merged, layer, &error), error);
     mha__merged_destroy(merged);

@@ -84,7 +84,8 @@ static void a_plan_moves(void **state)
             mha_call call = call_of(x[0], y[0], paths[p]);
             call.key = mha_rows(x[0], B, T, WIDTH), call.value = mha_rows(x[0], B, T, WIDTH);
             assert_ok(mha_plan_call(f->layer, &call, &plan, &error), error);
-            assert_ok(mha_plan_move(&plan, query ? x[1] : NULL, key ? x[1] : NULL, value ? x[1] : NULL, moved, &error), error);
+            assert_ok(mha_plan_move(&plan, query ? x[1] : NULL, key ? x[1] : NULL, value ? x[1] : NULL, moved, &error),
+                      error);
             assert_ok(mha_forward(&plan, f->workspace, f->bytes, &error), error);
             call = call_of(x[query], made, paths[p]);
             call.key = mha_rows(x[key], B, T, WIDTH), call.value = mha_rows(x[value], B, T, WIDTH);
@@ -132,7 +133,8 @@ static void a_plan_knows_what_has_changed(void **state)
         assert_ok(mha_forward(&plan, f->workspace, f->bytes, &error), error);
         memset(y[0], 0x55, sizeof y[0]);
         memcpy(y[1], y[0], sizeof y[0]);
-        assert_refused(mha_forward(&plan, f->workspace, f->bytes, &error), MHA_INVALID, error, "cache", "plan it again");
+        assert_refused(mha_forward(&plan, f->workspace, f->bytes, &error), MHA_INVALID, error, "cache",
+                       "plan it again");
         assert_int_equal(mha_cache_length(cache), T);
         mha_cache_truncate(cache, 0); /* as it was */
         const char *isa = mha_isa();
@@ -191,8 +193,8 @@ static void a_keep_list_holds_a_stage_once(void **state)
 
 /* ---------------------------------------------------------------- what may not meet */
 
-static void output_apart_from_inputs(const mha_layer *layer, const mha_call *good, const mha_view *taken, const char *name,
-                                     const size_t *output_shape, int rank)
+static void output_apart_from_inputs(const mha_layer *layer, const mha_call *good, const mha_view *taken,
+                                     const char *name, const size_t *output_shape, int rank)
 {
     mha_error error;
     mha_plan plan;
@@ -206,7 +208,8 @@ static void output_apart_from_inputs(const mha_layer *layer, const mha_call *goo
                 call.keep = &keep, call.keep_count = 1;
             else
                 call.output = meets;
-            assert_refused(mha_plan_call(layer, &call, &plan, &error), MHA_INVALID, error, kept ? "heads" : "output", name);
+            assert_refused(mha_plan_call(layer, &call, &plan, &error), MHA_INVALID, error, kept ? "heads" : "output",
+                           name);
         }
 }
 
@@ -233,9 +236,15 @@ static void what_is_written_is_apart_from_what_is_read(void **state)
     const struct {
         const mha_view *view;
         const char *name;
-    } taken[] = {{&good.query, "query"},         {&good.key, "key"},           {&good.value, "value"},
-                 {&w[MHA_B_Q], "b_Q"},           {&w[MHA_SINKS], "sinks"},     {&s->mask.values, "mask"},
-                 {&s->key_padding.values, "key_padding"}, {&s->rope.cos_table, "rotation"}, {&s->rope.sin_table, "rotation"}};
+    } taken[] = {{&good.query, "query"},
+                 {&good.key, "key"},
+                 {&good.value, "value"},
+                 {&w[MHA_B_Q], "b_Q"},
+                 {&w[MHA_SINKS], "sinks"},
+                 {&s->mask.values, "mask"},
+                 {&s->key_padding.values, "key_padding"},
+                 {&s->rope.cos_table, "rotation"},
+                 {&s->rope.sin_table, "rotation"}};
     for (size_t i = 0; i < sizeof taken / sizeof *taken; i++)
         output_apart_from_inputs(NULL, &good, taken[i].view, taken[i].name, out, 3);
     /* the cache: also where its rows are still to come */
@@ -243,7 +252,9 @@ static void what_is_written_is_apart_from_what_is_read(void **state)
     const mha_cache_spec spec = {.batch = 1, .kv_heads = H, .d_k = D, .d_v = D, .capacity = 4 * T};
     assert_ok(mha_cache_create(&spec, NULL, &cache, &error), error);
     good.cache = cache;
-    assert_ok(mha_cache_load(cache, &(mha_view){.rank = 4, .shape = {1, H, 0, D}}, &(mha_view){.rank = 4, .shape = {1, H, 0, D}}, &error), error);
+    assert_ok(mha_cache_load(cache, &(mha_view){.rank = 4, .shape = {1, H, 0, D}},
+                             &(mha_view){.rank = 4, .shape = {1, H, 0, D}}, &error),
+              error);
     const mha_view keys = mha_cache_keys(cache), values = mha_cache_values(cache);
     const mha_view later[2] = {{.data = (float *)keys.data + 3 * T * D}, {.data = (float *)values.data + 3 * T * D}};
     s->mask = s->key_padding = (mha_mask){0};
@@ -274,7 +285,8 @@ static void stages_are_apart_from_each_other(void **state)
                 if (apart)
                     assert_ok(status, error);
                 else
-                    assert_refused(status, MHA_INVALID, error, mha_stage_name((mha_stage)stage), mha_stage_name((mha_stage)other));
+                    assert_refused(status, MHA_INVALID, error, mha_stage_name((mha_stage)stage),
+                                   mha_stage_name((mha_stage)other));
             }
     mha_call call = call_of(x[0], mha_tensor_view(mha_layer_weight(f->layer, MHA_W_V)).data, MHA_PATH_BLAS);
     assert_refused(mha_plan_call(f->layer, &call, &plan, &error), MHA_INVALID, error, "output", "W_");
@@ -298,8 +310,10 @@ static void columns_of_one_tensor_are_apart(void **state)
                 mha_call call = {.path = paths[p], .threads = 1};
                 mha_view *const views[] = {&call.query, &call.key, &call.value, &call.output};
                 for (int i = 0; i < 4; i++)
-                    *views[i] = (mha_view){.data = packed + orders[o][i] * WIDTH + (backwards ? T * ROW : 0), .rank = 4,
-                                           .shape = {B, T, H, D}, .stride = {backwards ? -T * ROW : T * ROW, ROW, D, 1}};
+                    *views[i] = (mha_view){.data = packed + orders[o][i] * WIDTH + (backwards ? T * ROW : 0),
+                                           .rank = 4,
+                                           .shape = {B, T, H, D},
+                                           .stride = {backwards ? -T * ROW : T * ROW, ROW, D, 1}};
                 assert_ok(mha_plan_call(NULL, &call, &plan, &error), error);
                 run_call(NULL, &call);
                 mha_view result = call.output;

@@ -12,17 +12,30 @@
 
 static const mha_path paths[] = {MHA_PATH_FAST, MHA_PATH_BLAS, MHA_PATH_EXACT};
 /* Every property is checked on every path. */
-#define EACH_PATH(p) for (size_t path_##p = 0, p = 0; path_##p < COUNT(paths) && ((p = (size_t)paths[path_##p]), 1); path_##p++)
+#define EACH_PATH(p)                                                                                                   \
+    for (size_t path_##p = 0, p = 0; path_##p < COUNT(paths) && ((p = (size_t)paths[path_##p]), 1); path_##p++)
 
 static trial medium(uint64_t seed)
 {
-    return (trial){.seed = seed, .B = 2, .T_q = 19, .T_k = 35, .config = {.d_model = 20, .n_heads = 4, .kv_heads = 2, .d_k = 6,
-                   .d_v = 5, .bias_q = true, .bias_k = true, .bias_v = true, .bias_o = true}};
+    return (trial){.seed = seed,
+                   .B = 2,
+                   .T_q = 19,
+                   .T_k = 35,
+                   .config = {.d_model = 20,
+                              .n_heads = 4,
+                              .kv_heads = 2,
+                              .d_k = 6,
+                              .d_v = 5,
+                              .bias_q = true,
+                              .bias_k = true,
+                              .bias_v = true,
+                              .bias_o = true}};
 }
 
 static float *at(const mha_view *v, size_t b, size_t t, size_t c)
 {
-    return (float *)v->data + (ptrdiff_t)b * v->stride[0] + (ptrdiff_t)t * v->stride[1] + (ptrdiff_t)c * v->stride[v->rank - 1];
+    return (float *)v->data + (ptrdiff_t)b * v->stride[0] + (ptrdiff_t)t * v->stride[1] +
+           (ptrdiff_t)c * v->stride[v->rank - 1];
 }
 
 /* ---------------------------------------------------------------- the softmax */
@@ -65,7 +78,8 @@ static void equal_keys_give_the_mean_of_the_values(void **state)
             for (size_t j = 1; j < t.T_k; j++)
                 for (size_t c = 0; c < 20; c++)
                     *at(&r.call.key, b, j, c) = *at(&r.call.key, b, 0, c);
-        snapshot heads = snapshot_run(&r, (mha_path)p, 1, MHA_STAGE_HEADS, true), v = snapshot_run(&r, (mha_path)p, 1, MHA_STAGE_V, true);
+        snapshot heads = snapshot_run(&r, (mha_path)p, 1, MHA_STAGE_HEADS, true),
+                 v = snapshot_run(&r, (mha_path)p, 1, MHA_STAGE_V, true);
         const double *x = heads.view.data, *values = v.view.data;
         for (size_t e = 0; x && e < 2 * 19 * 4 * 5; e++) {
             size_t b = e / (19 * 20), head = e % 20 / 5, c = e % 5;
@@ -130,12 +144,14 @@ static void stages_agree_with_each_other(void **state)
                 double mean = 0;
                 for (size_t h = 0; h < 4; h++) {
                     double w = oracle_get(stage_view(&r.call, MHA_STAGE_WEIGHTS), 1, h, i, j);
-                    double s = oracle_get(stage_view(&r.call, MHA_STAGE_MASKED), 1, h, i, j), lse = oracle_get(stage_view(&r.call, MHA_STAGE_LSE), 1, h, i, 0);
+                    double s = oracle_get(stage_view(&r.call, MHA_STAGE_MASKED), 1, h, i, j),
+                           lse = oracle_get(stage_view(&r.call, MHA_STAGE_LSE), 1, h, i, 0);
                     /* both logits are off by a rounding of their size, at most 40 here; exp makes that relative */
                     assert_true(fabs(w - exp(s - lse)) <= 200 * 0x1p-24 * w);
                     mean += w / 4;
                 }
-                assert_true(fabs(mean - oracle_get(stage_view(&r.call, MHA_STAGE_WEIGHTS_MEAN), 1, i, j, 0)) <= 8 * 0x1p-24 * mean);
+                assert_true(fabs(mean - oracle_get(stage_view(&r.call, MHA_STAGE_WEIGHTS_MEAN), 1, i, j, 0)) <=
+                            8 * 0x1p-24 * mean);
             }
         trial_release(&r);
     }
@@ -174,7 +190,12 @@ static void later_rows_change_no_bit_of_earlier_ones(void **state)
     (void)state;
     EACH_PATH(p)
     for (size_t from = 1; from < 70; from += 17) {
-        trial t = {.seed = from, .B = 1, .T_q = 70, .T_k = 70, .inputs = TRIAL_SELF, .config = {.d_model = 24, .n_heads = 3},
+        trial t = {.seed = from,
+                   .B = 1,
+                   .T_q = 70,
+                   .T_k = 70,
+                   .inputs = TRIAL_SELF,
+                   .config = {.d_model = 24, .n_heads = 3},
                    .semantics = {.causal = true}};
         rig r;
         trial_build(&t, &r);
@@ -237,7 +258,8 @@ static void splitting_a_batch_changes_no_bit(void **state)
     (void)state;
     static const struct {
         size_t B, T_q, T_k, width, heads;
-    } sizes[] = {{4, 1, 1, 8, 2}, {3, 1, 40, 300, 4}, {3, 5, 70, 130, 2}, {2, 70, 70, 24, 3}, {5, 2, 9, 64, 1}, {2, 129, 3, 16, 2}, {2, 3, 600, 16, 2}};
+    } sizes[] = {{4, 1, 1, 8, 2},  {3, 1, 40, 300, 4}, {3, 5, 70, 130, 2}, {2, 70, 70, 24, 3},
+                 {5, 2, 9, 64, 1}, {2, 129, 3, 16, 2}, {2, 3, 600, 16, 2}};
     for (size_t k = 0; k < COUNT(sizes); k++)
         EACH_PATH(p)
         {
@@ -287,7 +309,8 @@ static void a_ragged_batch_is_its_sequences_alone(void **state)
                 r.t.T_q = n;
                 snapshot alone = snapshot_run(&r, (mha_path)p, 2, MHA_STAGE_OUTPUT, false), part = whole;
                 part.view = mha_view_slice(&whole.view, 1, from, n);
-                snprintf(what, sizeof what, "%s, width %zu, sequence %zu", mha_path_name((mha_path)p), t.config.d_model, b);
+                snprintf(what, sizeof what, "%s, width %zu, sequence %zu", mha_path_name((mha_path)p), t.config.d_model,
+                         b);
                 assert_same(&part, &alone, what);
                 snapshot_release(&alone);
             }
@@ -303,8 +326,12 @@ static void segments_of_a_ragged_batch_are_its_sequences_alone(void **state)
     static int64_t cu_q[] = {0, 2, 3, 3, 4}, cu_k[] = {0, 2190, 2193, 2200, 3300};
     EACH_PATH(p)
     {
-        trial t = {.seed = 8, .B = 1, .T_q = 4, .T_k = 3300,
-                   .config = {.d_model = 16, .n_heads = 2, .kv_heads = 1, .bias_o = true}, .semantics = {.zero_row = true}};
+        trial t = {.seed = 8,
+                   .B = 1,
+                   .T_q = 4,
+                   .T_k = 3300,
+                   .config = {.d_model = 16, .n_heads = 2, .kv_heads = 1, .bias_o = true},
+                   .semantics = {.zero_row = true}};
         rig r;
         char what[60];
         trial_build(&t, &r);
@@ -399,9 +426,18 @@ static void make_masks(void)
     }
 }
 
-static void keeping(rig *r) { r->call.semantics.mask = (mha_mask){MHA_MASK_KEEPS, mha_view_of(keeps, MHA_BOOL, 2, (size_t[]){19, 35})}; }
-static void hiding(rig *r) { r->call.semantics.mask = (mha_mask){MHA_MASK_HIDES, mha_view_of(hides, MHA_U8, 2, (size_t[]){19, 35})}; }
-static void adding(rig *r) { r->call.semantics.mask = (mha_mask){MHA_MASK_ADDITIVE, mha_view_of(added, MHA_F64, 2, (size_t[]){19, 35})}; }
+static void keeping(rig *r)
+{
+    r->call.semantics.mask = (mha_mask){MHA_MASK_KEEPS, mha_view_of(keeps, MHA_BOOL, 2, (size_t[]){19, 35})};
+}
+static void hiding(rig *r)
+{
+    r->call.semantics.mask = (mha_mask){MHA_MASK_HIDES, mha_view_of(hides, MHA_U8, 2, (size_t[]){19, 35})};
+}
+static void adding(rig *r)
+{
+    r->call.semantics.mask = (mha_mask){MHA_MASK_ADDITIVE, mha_view_of(added, MHA_F64, 2, (size_t[]){19, 35})};
+}
 
 static void the_three_kinds_of_mask_say_the_same(void **state)
 {
@@ -412,7 +448,10 @@ static void the_three_kinds_of_mask_say_the_same(void **state)
     assert_equivalent(&t, keeping, adding, true, "keeps and -inf");
 }
 
-static void causal(rig *r) { r->call.semantics.causal = true, r->call.semantics.has_offset = true, r->call.semantics.offset = 16; }
+static void causal(rig *r)
+{
+    r->call.semantics.causal = true, r->call.semantics.has_offset = true, r->call.semantics.offset = 16;
+}
 static void window(rig *r)
 {
     causal(r);
@@ -436,7 +475,10 @@ static void causal_is_a_window_and_a_mask(void **state)
 }
 
 static const double slopes[4] = {0.5, 0.25, 0.125, 1};
-static void alibi(rig *r) { r->call.semantics.alibi_slopes = slopes, r->call.semantics.has_offset = true, r->call.semantics.offset = 5; }
+static void alibi(rig *r)
+{
+    r->call.semantics.alibi_slopes = slopes, r->call.semantics.has_offset = true, r->call.semantics.offset = 5;
+}
 static void alibi_mask(rig *r)
 {
     for (size_t h = 0; h < 4; h++)
@@ -533,7 +575,12 @@ static void grouped_heads_are_repeated_heads(void **state)
     (void)state;
     EACH_PATH(p)
     {
-        trial t = {.seed = 15, .B = 2, .T_q = 9, .T_k = 13, .bare = true, .config = {.d_model = 24, .n_heads = 6, .kv_heads = 2, .d_k = 4}};
+        trial t = {.seed = 15,
+                   .B = 2,
+                   .T_q = 9,
+                   .T_k = 13,
+                   .bare = true,
+                   .config = {.d_model = 24, .n_heads = 6, .kv_heads = 2, .d_k = 4}};
         trial u = t;
         u.config.kv_heads = 6;
         rig grouped, repeated;
@@ -542,11 +589,13 @@ static void grouped_heads_are_repeated_heads(void **state)
         (void)mha_view_copy(&repeated.call.query, &grouped.call.query);
         for (size_t h = 0; h < 6; h++)
             for (int which = 0; which < 2; which++) {
-                mha_view *from = which ? &grouped.call.value : &grouped.call.key, *to = which ? &repeated.call.value : &repeated.call.key;
+                mha_view *from = which ? &grouped.call.value : &grouped.call.key,
+                         *to = which ? &repeated.call.value : &repeated.call.key;
                 mha_view source = mha_view_slice(from, 2, h / 3, 1), target = mha_view_slice(to, 2, h, 1);
                 assert_int_equal(mha_view_copy(&target, &source), MHA_OK);
             }
-        snapshot a = snapshot_run(&grouped, (mha_path)p, 1, MHA_STAGE_HEADS, false), b = snapshot_run(&repeated, (mha_path)p, 1, MHA_STAGE_HEADS, false);
+        snapshot a = snapshot_run(&grouped, (mha_path)p, 1, MHA_STAGE_HEADS, false),
+                 b = snapshot_run(&repeated, (mha_path)p, 1, MHA_STAGE_HEADS, false);
         assert_same(&a, &b, "grouped and repeated");
         snapshot_release(&a);
         snapshot_release(&b);

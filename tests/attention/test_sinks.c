@@ -87,8 +87,9 @@ static void scores_of_minus_infinity(void **state)
             set_up(&r, &denominators[i], &patterns[k], own);
             for (int p = MHA_PATH_FAST; p <= MHA_PATH_EXACT; p++)
                 for (int threads = 1; threads <= (p == MHA_PATH_FAST ? 4 : 1); threads += 3) {
-                    assert_ok(trial_run(&r, (mha_path)p, threads, p == MHA_PATH_FAST && threads == 1 ? shown : trial_stages(&r),
-                                        MHA_F32, &error), error);
+                    assert_ok(trial_run(&r, (mha_path)p, threads,
+                                        p == MHA_PATH_FAST && threads == 1 ? shown : trial_stages(&r), MHA_F32, &error),
+                              error);
                     if (!trial_judge(&r, (mha_path)p, text, sizeof text))
                         fail_msg("%s, %d threads, %s, pattern %zu, rule %d: %s", mha_path_name((mha_path)p), threads,
                                  denominators[i].name, k, rule, text);
@@ -197,7 +198,8 @@ static void infinite_values_of_weight_zero(void **state)
                     for (size_t c = 0; c < 4 * 32; c++) {
                         const double found = mha_view_get(stage_view(&r.call, MHA_STAGE_HEADS), (size_t[]){0, i, c});
                         if (c % 32 == 7 ? !isnan(found) : !isfinite(found))
-                            fail_msg("%s, pattern %zu, %d threads, row %zu, column %zu: %g", mha_path_name((mha_path)p), k, threads, i, c, found);
+                            fail_msg("%s, pattern %zu, %d threads, row %zu, column %zu: %g", mha_path_name((mha_path)p),
+                                     k, threads, i, c, found);
                     }
                 trial_release(&r);
             }

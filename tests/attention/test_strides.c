@@ -45,7 +45,8 @@ static void run(mha_path path, sizes n, int way, float *output, float *weights)
 static void strides_change_no_bit(void **state)
 {
     (void)state;
-    static const size_t T[] = {1, 2, 3, 5}, S[] = {1, 2, 3, 4, 7, 16, 17, 33, 64, 69}, d[] = {1, 2, 3, 4, 5, 6, 8, 12, 16, 17, 20};
+    static const size_t T[] = {1, 2, 3, 5}, S[] = {1, 2, 3, 4, 7, 16, 17, 33, 64, 69},
+                        d[] = {1, 2, 3, 4, 5, 6, 8, 12, 16, 17, 20};
     static float first[MOST], again[MOST], weights[MOST], weights_again[MOST];
     for (int path = MHA_PATH_FAST; path <= MHA_PATH_EXACT; path++)
         for (size_t a = 0; a < sizeof T / sizeof *T; a++)
@@ -56,10 +57,12 @@ static void strides_change_no_bit(void **state)
                     for (int way = 0; way < GAPS; way++) {
                         run((mha_path)path, n, way, again, way ? weights_again : NULL); /* kept or not */
                         if (memcmp(first, again, n.T * n.d * sizeof *first) != 0)
-                            fail_msg("%s, %zu queries, %zu keys of width %zu: laid out in way %d the output has other bits",
-                                     mha_path_name((mha_path)path), n.T, n.S, n.d, way);
+                            fail_msg(
+                                "%s, %zu queries, %zu keys of width %zu: laid out in way %d the output has other bits",
+                                mha_path_name((mha_path)path), n.T, n.S, n.d, way);
                         if (way && memcmp(weights, weights_again, n.T * n.S * sizeof *weights) != 0)
-                            fail_msg("%s, %zu queries, %zu keys of width %zu: laid out in way %d the weights have other bits",
+                            fail_msg("%s, %zu queries, %zu keys of width %zu: laid out in way %d the weights have "
+                                     "other bits",
                                      mha_path_name((mha_path)path), n.T, n.S, n.d, way);
                     }
                 }

@@ -30,8 +30,14 @@ static mha_call call_of(const mha_semantics *s, mha_path path, double *masked)
 {
     static mha_keep keep;
     keep = (mha_keep){.stage = MHA_STAGE_MASKED, .view = mha_view_of(masked, MHA_F64, 4, (size_t[]){1, 1, T, T})};
-    return (mha_call){.query = mha_heads(q, 1, T, 1, D), .key = mha_heads(k, 1, T, 1, D), .value = mha_heads(v, 1, T, 1, D),
-                      .semantics = *s, .path = path, .threads = 1, .keep = &keep, .keep_count = 1};
+    return (mha_call){.query = mha_heads(q, 1, T, 1, D),
+                      .key = mha_heads(k, 1, T, 1, D),
+                      .value = mha_heads(v, 1, T, 1, D),
+                      .semantics = *s,
+                      .path = path,
+                      .threads = 1,
+                      .keep = &keep,
+                      .keep_count = 1};
 }
 
 static mha_view unwritten(const void *data, mha_dtype dtype, int rank, const size_t *shape)
@@ -108,8 +114,9 @@ static void an_offset_of_0_is_meant_with_its_switch(void **state)
 
 enum { WINDOW_LEFT, WINDOW_RIGHT, ROPE_DIM, ROPE_BASE, Q_POSITIONS, K_POSITIONS, TABLES, N_SEQUENCES, CU_K, FIELDS };
 
-static const char *const names[FIELDS] = {"window_left", "window_right",     "rope.dim",       "rope.base", "rope.q_positions",
-                                          "rope.k_positions", "rope.cos_table", "n_sequences", "cu_seqlens_k"};
+static const char *const names[FIELDS] = {"window_left",    "window_right",     "rope.dim",
+                                          "rope.base",      "rope.q_positions", "rope.k_positions",
+                                          "rope.cos_table", "n_sequences",      "cu_seqlens_k"};
 static const char *const switches[FIELDS] = {"window",    "window",    "rope.kind",    "rope.kind",   "rope.kind",
                                              "rope.kind", "rope.kind", "cu_seqlens_q", "cu_seqlens_q"};
 
@@ -164,7 +171,9 @@ static void fields_without_their_switch_are_refused(void **state)
                 bool refused = false;
                 for (int i = 0; i < 2; i++) {
                     const int f = given[i];
-                    off[f] = f <= WINDOW_RIGHT ? !s.window : f <= TABLES ? s.rope.kind == MHA_ROPE_NONE : !s.cu_seqlens_q;
+                    off[f] = f <= WINDOW_RIGHT ? !s.window
+                             : f <= TABLES     ? s.rope.kind == MHA_ROPE_NONE
+                                               : !s.cu_seqlens_q;
                     refused |= off[f];
                 }
                 const mha_call call = call_of(&s, MHA_PATH_BLAS, masked);

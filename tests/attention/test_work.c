@@ -17,8 +17,8 @@ static mha__kernels counting;
 static _Atomic(const mha__kernels *) real;
 static _Atomic uint64_t products, scored, packed;
 
-static void count_product(size_t m, size_t n, size_t k, const float *A, mha__panels B, const mha__panels *next, float *C,
-                          size_t ldc, const float *factor, const float *bias)
+static void count_product(size_t m, size_t n, size_t k, const float *A, mha__panels B, const mha__panels *next,
+                          float *C, size_t ldc, const float *factor, const float *bias)
 {
     products += (uint64_t)m * n * k;
     atomic_load(&real)->product(m, n, k, A, B, next, C, ldc, factor, bias);
@@ -69,7 +69,8 @@ static float *floats(size_t n, uint64_t stream)
 
 static counts run(size_t T_q, size_t T_k, const mha_semantics *semantics)
 {
-    float *q = floats(T_q * WIDTH, 1), *k = floats(T_k * WIDTH, 2), *v = floats(T_k * WIDTH, 3), *out = floats(T_q * WIDTH, 4);
+    float *q = floats(T_q * WIDTH, 1), *k = floats(T_k * WIDTH, 2), *v = floats(T_k * WIDTH, 3),
+          *out = floats(T_q * WIDTH, 4);
     mha_call call = {.query = mha_view_heads(q, MHA_F32, MHA_BTHD, 1, T_q, 1, WIDTH),
                      .key = mha_view_heads(k, MHA_F32, MHA_BTHD, 1, T_k, 1, WIDTH),
                      .value = mha_view_heads(v, MHA_F32, MHA_BTHD, 1, T_k, 1, WIDTH),
@@ -174,7 +175,11 @@ static void long_sequences_need_little_memory(void **state)
     for (int threads = 1; threads <= 2; threads++) {
         mha_view heads = mha_heads(x, 1, LONG, HEADS, MODEL / HEADS);
         mha_view rows = mha_rows(x, 1, LONG, MODEL);
-        mha_call core = {.query = heads, .key = heads, .value = heads, .semantics = {.causal = true}, .path = MHA_PATH_FAST,
+        mha_call core = {.query = heads,
+                         .key = heads,
+                         .value = heads,
+                         .semantics = {.causal = true},
+                         .path = MHA_PATH_FAST,
                          .threads = threads};
         core.output = mha_rows(y, 1, LONG, MODEL);
         assert_ok(mha_plan_call(NULL, &core, &plan, &error), error);

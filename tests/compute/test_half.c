@@ -101,9 +101,13 @@ static void floats_narrow_to_the_nearest_even_number(void **state)
             uint32_t bits = (uint32_t)mha_random_bits(31, 30, i);
             if (i < AROUND * NUMBERS) {
                 const float number = (float)meaning((unsigned)(i / AROUND), dtypes[d]);
-                const float half = dtypes[d] == MHA_F16 && fabsf(number) < 0x1p-14f ? number + copysignf(0x1p-25f, number) : 0;
-                memcpy(&bits, half != 0 ? &half : &number, sizeof bits); /* subnormal numbers of F16 are normal floats */
-                const uint32_t step = i % AROUND == 0 ? 0 : half != 0 ? (uint32_t)(i % AROUND) - 2 : last / 2 + (uint32_t)(i % AROUND) - 2;
+                const float half =
+                    dtypes[d] == MHA_F16 && fabsf(number) < 0x1p-14f ? number + copysignf(0x1p-25f, number) : 0;
+                memcpy(&bits, half != 0 ? &half : &number,
+                       sizeof bits); /* subnormal numbers of F16 are normal floats */
+                const uint32_t step = i % AROUND == 0 ? 0
+                                      : half != 0     ? (uint32_t)(i % AROUND) - 2
+                                                      : last / 2 + (uint32_t)(i % AROUND) - 2;
                 bits += step;
             }
             memcpy(&x[i], &bits, sizeof bits);
@@ -158,11 +162,12 @@ static void a_product_of_halves_has_the_bits_of_floats(void **state)
             float *wanted = floats((m - 1) * ldc + n, 7), *found = floats((m - 1) * ldc + n, 7);
             const float *f = begin == 1 ? factor : NULL, *b = begin == 2 ? bias : NULL;
             mha__kernels_get()->product(m, n, k, A, (mha__panels){B, ldb, MHA_PANEL}, NULL, wanted, ldc, f, b);
-            mha__kernels_get()->product_half(m, n, k, A, (mha__half_panels){B16, ldb, MHA_PANEL, dtypes[d]}, NULL, found, ldc, f, b);
+            mha__kernels_get()->product_half(m, n, k, A, (mha__half_panels){B16, ldb, MHA_PANEL, dtypes[d]}, NULL,
+                                             found, ldc, f, b);
             for (size_t i = 0; i < (m - 1) * ldc + n; i++)
                 if (!same(wanted[i], found[i]))
-                    fail_msg("%s: %s (%zu, %zu, %zu), beginning %d: element (%zu, %zu) expected %.9g, found %.9g", mha_isa(),
-                             mha_dtype_name(dtypes[d]), m, n, k, begin, i / ldc, i % ldc, (double)wanted[i],
+                    fail_msg("%s: %s (%zu, %zu, %zu), beginning %d: element (%zu, %zu) expected %.9g, found %.9g",
+                             mha_isa(), mha_dtype_name(dtypes[d]), m, n, k, begin, i / ldc, i % ldc, (double)wanted[i],
                              (double)found[i]);
         }
         guard_release_all();
@@ -177,7 +182,8 @@ static void a_product_of_halves_writes_its_columns_only(void **state)
         float *A = floats((M - 1) * MHA_STAGED + K, 2), *bias = floats(n, 4), *B;
         uint16_t *B16 = halves(2 * K * MHA_PANEL, 6, dtypes[d], &B);
         float *wanted = floats((M - 1) * 70 + n, 7), *found = floats((M - 1) * 70 + n, 7);
-        mha__kernels_get()->product(M, n, K, A, (mha__panels){B, MHA_PANEL, K * MHA_PANEL}, NULL, wanted, 70, NULL, bias);
+        mha__kernels_get()->product(M, n, K, A, (mha__panels){B, MHA_PANEL, K * MHA_PANEL}, NULL, wanted, 70, NULL,
+                                    bias);
         const mha__half_panels halves16 = {B16, MHA_PANEL, K * MHA_PANEL, dtypes[d]};
         mha__kernels_get()->product_half(M, n, K, A, halves16, &halves16, found, 70, NULL, bias);
         assert_memory_equal(found, wanted, ((M - 1) * 70 + n) * sizeof(float));
@@ -191,7 +197,8 @@ static void a_product_with_rows_of_halves_has_the_bits_of_packed_floats(void **s
 {
     static const struct {
         size_t n, k, ldx;
-    } shapes[] = {{1, 1, 2}, {16, 32, 32}, {33, 40, 40}, {64, 64, 66}, {256, 128, 128}, {50, 7, 8}, {31, 256, 256}, {100, 80, 80}};
+    } shapes[] = {{1, 1, 2},       {16, 32, 32}, {33, 40, 40},   {64, 64, 66},
+                  {256, 128, 128}, {50, 7, 8},   {31, 256, 256}, {100, 80, 80}};
     FOR_EACH_ISA for (size_t d = 0; d < 2; d++) for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
         for (size_t m = 1; m <= MHA_FEW_ROWS; m++) {
             const size_t n = shapes[s].n, k = shapes[s].k, ldx = shapes[s].ldx, room = (n + 31) / 32 * 32;
@@ -202,14 +209,17 @@ static void a_product_with_rows_of_halves_has_the_bits_of_packed_floats(void **s
                 X16[i] = (uint16_t)mha_random_bits(31, 20, i);
                 X[i] = (float)meaning(X16[i], dtypes[d]);
             }
-            float *panels = floats((n + 31) / 32 * 32 * k, 1), *wanted = floats(m * room, 7), *found = floats(m * room, 7);
+            float *panels = floats((n + 31) / 32 * 32 * k, 1), *wanted = floats(m * room, 7),
+                  *found = floats(m * room, 7);
             mha__kernels_get()->pack_transposed(k, n, X, ldx, panels, k * MHA_PANEL, 0);
-            mha__kernels_get()->product(m, n, k, A, (mha__panels){panels, MHA_PANEL, k * MHA_PANEL}, NULL, wanted, room, NULL, NULL);
+            mha__kernels_get()->product(m, n, k, A, (mha__panels){panels, MHA_PANEL, k * MHA_PANEL}, NULL, wanted, room,
+                                        NULL, NULL);
             mha__kernels_get()->product_half_rows(m, n, k, A, X16, ldx, dtypes[d], found, room);
             for (size_t i = 0; i < m * room; i++)
                 if (i % room < n && !same(wanted[i], found[i]))
                     fail_msg("%s: %s (%zu, %zu, %zu): element (%zu, %zu) expected %.9g, found %.9g", mha_isa(),
-                             mha_dtype_name(dtypes[d]), m, n, k, i / room, i % room, (double)wanted[i], (double)found[i]);
+                             mha_dtype_name(dtypes[d]), m, n, k, i / room, i % room, (double)wanted[i],
+                             (double)found[i]);
             guard_release_all();
         }
 }

@@ -184,7 +184,8 @@ static void a_plain_right_factor_gives_the_bits_of_a_packed_one(void **state)
             (void)kernels->pack(k, n, B, ld, P, k * MHA_PANEL);
             for (int init = 0; init < 3; init++) {
                 float *want = random_floats(floats, 3), *found = random_floats(floats, 3);
-                kernels->product(m, n, k, A, packed, NULL, want, ldc, init == 1 ? factor : NULL, init == 2 ? bias : NULL);
+                kernels->product(m, n, k, A, packed, NULL, want, ldc, init == 1 ? factor : NULL,
+                                 init == 2 ? bias : NULL);
                 kernels->product(m, n, k, A, plain, init ? &plain : NULL, found, ldc, init == 1 ? factor : NULL,
                                  init == 2 ? bias : NULL);
                 if (!same_bits(want, found, floats))
@@ -212,8 +213,8 @@ static void few_rows_meet_rows_with_the_bits_of_a_packed_product(void **state)
             kernels->product(m, n, k, A, (mha__panels){P, MHA_PANEL, stride}, NULL, want, ldc, NULL, NULL);
             kernels->product_rows(m, n, k, A, X, ldx, n % 2 ? X : NULL, ldx, found, ldc);
             if (!same_bits(want, found, (m - 1) * ldc + n))
-                fail_msg("%s: m %zu n %zu k %zu: other bits than the product with the packed transpose", kernels->isa, m,
-                         n, k);
+                fail_msg("%s: m %zu n %zu k %zu: other bits than the product with the packed transpose", kernels->isa,
+                         m, n, k);
             guard_release_all();
         }
     }

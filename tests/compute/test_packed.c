@@ -71,7 +71,8 @@ static void check(shape s, bool bias, int threads)
 static void every_element_is_its_own_chain(void **state)
 {
     (void)state;
-    /* 279 rows: two even pieces of whole tiles of 6 would be more than 140. 150 columns: five pieces on three threads. */
+    /* 279 rows: two even pieces of whole tiles of 6 would be more than 140. 150 columns: five pieces on three threads.
+     */
     static const shape shapes[] = {{1, 1, 1},      {1, 33, 5},     {2, 128, 256}, {3, 129, 257},  {1, 300, 1100},
                                    {5, 64, 64},    {14, 40, 300},  {15, 96, 512}, {16, 200, 513}, {17, 200, 513},
                                    {29, 31, 100},  {140, 64, 256}, {141, 65, 31}, {300, 37, 70},  {600, 260, 16},

@@ -57,15 +57,16 @@ static void set_up(problem *p)
             p->bias_values[i] = -INFINITY;
     p->logit_values = floats(2, 7, 2.0f);
     p->scratch = guard_allocate((mha__stream_scratch(p->rows, p->d_k, p->d_v) + 63) / 64 * 64, GUARD_AFTER, 0xff);
-    p->stream = (mha__stream){.d_k = p->d_k,
-                             .d_v = p->d_v,
-                             .scale = 0.3f,
-                             .softcap = p->cap ? 5.0f : 0.0f,
-                             .keys = {.K = p->K, .V = p->V, .k_stride = k_stride, .v_stride = v_stride, .n = p->keys},
-                             .extra = {.K = p->K_extra, .V = p->V_extra, .k_stride = p->d_k, .v_stride = p->d_v, .n = p->extra},
-                             .bias = p->bias ? bias_of : NULL,
-                             .context = p,
-                             .empty = 0.0f};
+    p->stream = (mha__stream){
+        .d_k = p->d_k,
+        .d_v = p->d_v,
+        .scale = 0.3f,
+        .softcap = p->cap ? 5.0f : 0.0f,
+        .keys = {.K = p->K, .V = p->V, .k_stride = k_stride, .v_stride = v_stride, .n = p->keys},
+        .extra = {.K = p->K_extra, .V = p->V_extra, .k_stride = p->d_k, .v_stride = p->d_v, .n = p->extra},
+        .bias = p->bias ? bias_of : NULL,
+        .context = p,
+        .empty = 0.0f};
     for (size_t i = 0; i < p->rows; i++) {
         size_t end = p->see == CAUSAL ? i * p->keys / p->rows + 1 : p->keys;
         size_t begin = p->see == WINDOW ? i * p->keys / p->rows : 0;
@@ -245,8 +246,10 @@ static void hidden_keys_contribute_nothing(void **state)
     for (int see = ALL; see <= WINDOW; see++)
         for (int form = 0; form < 4; form++)
             for (size_t z = 0; z < 4; z++) {
-                const bool bias = form & 1, few = form & 2; /* few: values are read where they lie, if all rows see all */
-                problem p = {.rows = few ? 4 : 20, .keys = 600, .d_k = 32, .d_v = few ? 48 : 40, .bias = bias, .see = see};
+                const bool bias = form & 1,
+                           few = form & 2; /* few: values are read where they lie, if all rows see all */
+                problem p = {
+                    .rows = few ? 4 : 20, .keys = 600, .d_k = 32, .d_v = few ? 48 : 40, .bias = bias, .see = see};
                 set_up(&p);
                 mha__stream_rows(&p.stream, p.row, p.rows, p.scratch);
                 float *clean = floats(p.rows * p.d_v, 1, 1.0f);

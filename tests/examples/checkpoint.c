@@ -48,7 +48,8 @@ int main(void)
             status = mha_compare(&call.output, &expected, 0, 1e-4, &difference, &error);
     }
     if (status == MHA_OK)
-        printf("%zu heads; farthest from the recorded output: %g\n", mha_layer_config(layer)->n_heads, difference.max_abs);
+        printf("%zu heads; farthest from the recorded output: %g\n", mha_layer_config(layer)->n_heads,
+               difference.max_abs);
     else
         fprintf(stderr, "%s: %s\n", error.name, error.message);
 

@@ -33,7 +33,9 @@ static void my_kernel(void)
 
 int main(void)
 {
-    mha_call call = {.query = mha_heads(q, 1, T, H, D), .key = mha_heads(k, 1, T, H, D), .value = mha_heads(v, 1, T, H, D),
+    mha_call call = {.query = mha_heads(q, 1, T, H, D),
+                     .key = mha_heads(k, 1, T, H, D),
+                     .value = mha_heads(v, 1, T, H, D),
                      .semantics.causal = true};
     mha_random_fill(&call.query, 1, 0, -2.0f, 2.0f);
     mha_random_fill(&call.key, 1, 1, -2.0f, 2.0f);
@@ -50,7 +52,8 @@ int main(void)
         status = mha_case_judge(recorded, MHA_PATH_EXACT, NULL, 0, &verdict, &error);
     if (status == MHA_OK)
         status = mha_case_diagnose(recorded, NULL, &diagnosis, &error);
-    const char *name = diagnosis.match_count > 0 && diagnosis.matches[0].count > 0 ? diagnosis.matches[0].variants[0] : "";
+    const char *name =
+        diagnosis.match_count > 0 && diagnosis.matches[0].count > 0 ? diagnosis.matches[0].variants[0] : "";
     if (status == MHA_OK)
         printf("%s; what it computes: %s\n", mha_outcome_name(verdict.outcome), name);
     else

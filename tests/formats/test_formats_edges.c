@@ -14,7 +14,8 @@
 
 /* ---------------------------------------------------------------- pieces */
 
-/* Strided views of a few million bytes are written piece by piece: rows that fit together, single rows, parts of a row. */
+/* Strided views of a few million bytes are written piece by piece: rows that fit together, single rows, parts of a row.
+ */
 static void large_strided_views_come_back(void **state)
 {
     (void)state;

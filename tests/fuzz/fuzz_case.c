@@ -1,7 +1,8 @@
 /* Case files: the input is one in words, a line for each entry, so that most mutations still are case files:
  *   m KEY VALUE                  metadata
  *   t NAME DTYPE 2x3 1,-4,0      a tensor; its first elements, the others follow from their number
- * What opens is planned; now and then, when small, it is judged, which takes ten times as long. (Bytes that are no safetensors file: fuzz_safetensors.c.) */
+ * What opens is planned; now and then, when small, it is judged, which takes ten times as long. (Bytes that are no
+ * safetensors file: fuzz_safetensors.c.) */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -25,7 +25,7 @@
 #define HAS_FEATURE(x) 0
 #endif
 /* Seen by the shared libraries, which shall call these too; but a sanitizer's own versions must not be in their way. */
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && !HAS_FEATURE(address_sanitizer) &&                \
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && !HAS_FEATURE(address_sanitizer) &&              \
     !HAS_FEATURE(thread_sanitizer)
 #pragma GCC visibility push(default)
 enum { REACHES_LIBRARIES = 1 };
@@ -82,7 +82,8 @@ static int note_module(struct dl_phdr_info *info, size_t size, void *context)
 static size_t range_of(const void *caller)
 {
     size_t i = 0;
-    while (i < inject.n_ranges && ((uintptr_t)caller < inject.ranges[i].from || (uintptr_t)caller >= inject.ranges[i].to))
+    while (i < inject.n_ranges &&
+           ((uintptr_t)caller < inject.ranges[i].from || (uintptr_t)caller >= inject.ranges[i].to))
         i++;
     return i;
 }

@@ -131,8 +131,12 @@ static mha_status live_and_die(uint64_t seed, float *y)
     for (size_t from = 0, n = LIFE_ROWS; status == MHA_OK && n > 0; from += n, n = from == LIFE_ROWS) {
         const size_t shape[3] = {1, n, LIFE_WIDTH};
         mha_plan plan;
-        mha_call call = {.query = mha_view_of(x + from * LIFE_WIDTH, MHA_F32, 3, shape), .cache = cache,
-                         .semantics.causal = true, .path = seed % 3 == 0 ? MHA_PATH_EXACT : seed % 3 == 1 ? MHA_PATH_BLAS : MHA_PATH_FAST,
+        mha_call call = {.query = mha_view_of(x + from * LIFE_WIDTH, MHA_F32, 3, shape),
+                         .cache = cache,
+                         .semantics.causal = true,
+                         .path = seed % 3 == 0   ? MHA_PATH_EXACT
+                                 : seed % 3 == 1 ? MHA_PATH_BLAS
+                                                 : MHA_PATH_FAST,
                          .threads = 1 + (int)(seed % 3)};
         call.output = mha_view_of(y + from * LIFE_WIDTH, MHA_F32, 3, shape);
         status = mha_plan_call(layer, &call, &plan, NULL);
@@ -226,7 +230,8 @@ static void *multiply_alone(void *context)
         if (memcmp(C, expected, n * sizeof *C) != 0)
             crew_blame(&shared, "another user of the BLAS got a wrong product");
         if (omp_get_max_threads() != openmp)
-            crew_blame(&shared, "the OpenMP default of another user of the BLAS was %d, is %d", openmp, omp_get_max_threads());
+            crew_blame(&shared, "the OpenMP default of another user of the BLAS was %d, is %d", openmp,
+                       omp_get_max_threads());
     } while (now() < c->deadline && !shared.wrong[0]);
     free(A);
     return NULL;
@@ -292,7 +297,9 @@ static void use_everything(void)
     float *output = malloc(j->elements * sizeof *output);
     memcpy(output, j->expected, j->elements * sizeof *output);
     call.output = mha_view_of(output, MHA_F32, j->rank, j->shape);
-    assert_ok(mha_case_save(scratch_path("case.safetensors"), j->layer, &call, &(mha_case_notes){.name = "some"}, &error), error);
+    assert_ok(
+        mha_case_save(scratch_path("case.safetensors"), j->layer, &call, &(mha_case_notes){.name = "some"}, &error),
+        error);
     assert_ok(mha_case_open(scratch_path("case.safetensors"), NULL, &c, &error), error);
     assert_ok(mha_case_judge(c, MHA_PATH_AUTO, NULL, 2, &verdict, &error), error);
     mha_verdict_clear(&verdict);

@@ -110,7 +110,8 @@ static void what_a_cache_cannot_load_leaves_it_alone(void **state)
     mha_error error;
     x[5] = 5;
     assert_ok(mha_cache_create(&spec, NULL, &cache, &error), error);
-    const mha_view keys = mha_view_of(x, MHA_F32, 4, (const size_t[]){2, 2, 2, 3}), values = mha_view_of(x, MHA_F32, 4, (const size_t[]){2, 2, 2, 2});
+    const mha_view keys = mha_view_of(x, MHA_F32, 4, (const size_t[]){2, 2, 2, 3}),
+                   values = mha_view_of(x, MHA_F32, 4, (const size_t[]){2, 2, 2, 2});
     assert_ok(mha_cache_load(cache, &keys, &values, &error), error);
     for (int which = 0; which < 2; which++)
         for (int axis = -1; axis < 5; axis++) {
@@ -131,7 +132,8 @@ static void what_a_cache_cannot_load_leaves_it_alone(void **state)
                        which ? "past values" : "past keys", "no data");
     }
     static float many[2 * 2 * 5 * 3];
-    const mha_view more_keys = mha_view_of(many, MHA_F32, 4, (const size_t[]){2, 2, 5, 3}), more_values = mha_view_of(many, MHA_F32, 4, (const size_t[]){2, 2, 5, 2});
+    const mha_view more_keys = mha_view_of(many, MHA_F32, 4, (const size_t[]){2, 2, 5, 3}),
+                   more_values = mha_view_of(many, MHA_F32, 4, (const size_t[]){2, 2, 5, 2});
     assert_refused(mha_cache_load(cache, &more_keys, &more_values, &error), MHA_INVALID, error, "4 rows cannot hold 5");
     assert_int_equal(mha_cache_length(cache), 2);
     mha_view held = mha_cache_keys(cache);
@@ -180,11 +182,13 @@ static void rotations_say_what_is_wrong(void **state)
     WRONG(MHA_INVALID, "rotation tables", BOTH(3, 3, 3, 2));
     WRONG(MHA_INVALID, "rotation tables", BOTH(3, 2, 2, 2));
     WRONG(MHA_INVALID, "positions from 0 to 2, but the rotation tables have 2 rows", BOTH(2, 2, 2));
-    WRONG(MHA_INVALID, "positions from 0 to 5", BOTH(2, 5, 2); rope.q_positions = mha_view_of(positions, MHA_I64, 2, shape));
+    WRONG(MHA_INVALID, "positions from 0 to 5", BOTH(2, 5, 2);
+          rope.q_positions = mha_view_of(positions, MHA_I64, 2, shape));
     a = in, b = out, rope = good;
     assert_ok((BOTH(2, 3, 2), rotate_alone(&a, &rope, 0, MHA_PATH_EXACT, &b, &error)), error);
     assert_refused(rotate_alone(&a, &rope, 1, MHA_PATH_EXACT, &b, &error), MHA_INVALID, error, "positions from 1 to 3");
-    assert_refused(rotate_alone(&a, &rope, -1, MHA_PATH_EXACT, &b, &error), MHA_INVALID, error, "positions from -1 to 1");
+    assert_refused(rotate_alone(&a, &rope, -1, MHA_PATH_EXACT, &b, &error), MHA_INVALID, error,
+                   "positions from -1 to 1");
     assert_ok((BOTH(3, 1, 3, 2), rotate_alone(&a, &rope, -1, MHA_PATH_EXACT, &b, &error)), error);
 #undef WRONG
 #undef TABLE
@@ -207,7 +211,8 @@ static void variants_say_what_is_wrong(void **state)
     call.path = MHA_PATH_EXACT;
     assert_ok(mha_plan_call(mha_case_layer(c), &call, &plan, &error), error);
     mha_view to = stage_of_plan(&plan, MHA_STAGE_OUTPUT, out, MHA_F64);
-    assert_refused(mha_case_variant(c, (const char *[]){"no-such"}, 1, MHA_STAGE_OUTPUT, &to, &error), MHA_NOT_FOUND, error, "no-such");
+    assert_refused(mha_case_variant(c, (const char *[]){"no-such"}, 1, MHA_STAGE_OUTPUT, &to, &error), MHA_NOT_FOUND,
+                   error, "no-such");
     size_t refused = 0, computed = 0;
     for (size_t i = 0; i < mha_variant_count(); i++) {
         const char *name = mha_variant_at(i)->name;
@@ -219,19 +224,22 @@ static void variants_say_what_is_wrong(void **state)
     assert_true(refused > 0 && computed > 10);
     assert_null(mha_variant_at(mha_variant_count()));
     to.shape[0]++;
-    assert_refused(mha_case_variant(c, NULL, 0, MHA_STAGE_OUTPUT, &to, &error), MHA_INVALID, error, "output", "expected shape");
+    assert_refused(mha_case_variant(c, NULL, 0, MHA_STAGE_OUTPUT, &to, &error), MHA_INVALID, error, "output",
+                   "expected shape");
     assert_refused(mha_case_diagnose(c, "no-such", 0, NULL, &d, &error), MHA_NOT_FOUND, error, "no-such");
     mha_case_close(c);
 
     const char *path = scratch_path("variant.safetensors");
     recase_write(from, path, &(const recase){.metadata = {{"future", "1"}}});
     assert_ok(mha_case_open(path, NULL, &c, &error), error);
-    assert_refused(mha_case_diagnose(c, NULL, 0, NULL, &d, &error), MHA_UNSUPPORTED, error, "cannot be computed", "future");
+    assert_refused(mha_case_diagnose(c, NULL, 0, NULL, &d, &error), MHA_UNSUPPORTED, error, "cannot be computed",
+                   "future");
     assert_refused(mha_case_variant(c, NULL, 0, MHA_STAGE_OUTPUT, &to, &error), MHA_UNSUPPORTED, error, "future");
     mha_case_close(c);
     recase_write(from, path, &(const recase){.drop = "expected"});
     assert_ok(mha_case_open(path, NULL, &c, &error), error);
-    assert_refused(mha_case_diagnose(c, NULL, 0, NULL, &d, &error), MHA_NOT_FOUND, error, "a recorded stage, found none");
+    assert_refused(mha_case_diagnose(c, NULL, 0, NULL, &d, &error), MHA_NOT_FOUND, error,
+                   "a recorded stage, found none");
     mha_case_close(c);
 }
 
@@ -240,8 +248,10 @@ static void variants_say_what_is_wrong(void **state)
 static void no_variant_is_the_judge(void **state)
 {
     (void)state;
-    static const char *const files[] = {"torch_self", "torch_cross", "torch_causal", "torch_bias_kv", "torch_padding", "torch_mask_per_head",
-                                        "torch_cross_kdim_vdim", "torch_bias_kv_zero_attn_padding", "torch_self_tbe", "torch_mask_hides"};
+    static const char *const files[] = {
+        "torch_self",     "torch_cross",         "torch_causal",          "torch_bias_kv",
+        "torch_padding",  "torch_mask_per_head", "torch_cross_kdim_vdim", "torch_bias_kv_zero_attn_padding",
+        "torch_self_tbe", "torch_mask_hides"};
     for (size_t f = 0; f < sizeof files / sizeof *files; f++) {
         char path[100];
         mha_case *c;
@@ -256,7 +266,8 @@ static void no_variant_is_the_judge(void **state)
         stages_list(&call, list);
         for (int s = 0; s < MHA_STAGE_COUNT; s++) {
             *stage_view(&call, (mha_stage)s) = stage_of_plan(&plan, (mha_stage)s, NULL, MHA_F64);
-            stage_view(&call, (mha_stage)s)->data = calloc(mha_view_elements(stage_view(&call, (mha_stage)s)) + 1, sizeof(double));
+            stage_view(&call, (mha_stage)s)->data =
+                calloc(mha_view_elements(stage_view(&call, (mha_stage)s)) + 1, sizeof(double));
         }
         assert_ok(mha_plan_call(mha_case_layer(c), &call, &plan, &error), error);
         void *workspace = malloc(plan.workspace_bytes + 1);

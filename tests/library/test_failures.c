@@ -98,7 +98,8 @@ static size_t every_point(const char *name, scenario run, const char *path)
             const char *wrong = judge(&o, &normal, (inject_mode)mode);
             if (wrong) {
                 fprintf(stderr, "%s: call %zu, a %s %s: %s: %s (%s), without it %s, %ld held\n", name, at, modes[mode],
-                        o.fired, wrong, mha_status_name(o.status), o.error.message, mha_status_name(normal.status), o.live);
+                        o.fired, wrong, mha_status_name(o.status), o.error.message, mha_status_name(normal.status),
+                        o.live);
                 return 0;
             }
         }
@@ -385,7 +386,8 @@ static mha_status write_over(const char *path, mha_error *error)
     bool mess = scratch_count_files() != 1 && !(fired && strcmp(fired, "unlink") == 0);
     remove(target);
     if (status != MHA_OK ? !old : old)
-        return snprintf(error->message, sizeof error->message, "the file is neither the old one nor whole"), MHA_INVALID;
+        return snprintf(error->message, sizeof error->message, "the file is neither the old one nor whole"),
+               MHA_INVALID;
     if (mess)
         return snprintf(error->message, sizeof error->message, "another file was left"), MHA_INVALID;
     return status;
@@ -494,7 +496,8 @@ static mha_status claim(const char *path, mha_error *error)
     mha__claim judged;
     mha_status status = mha__claim_judge((size_t)atoi(path), &judged, error);
     if (status == MHA_OK)
-        digest_bytes(&judged.verdict, sizeof judged.verdict), digest_bytes(&judged.holds.counted, sizeof judged.holds.counted);
+        digest_bytes(&judged.verdict, sizeof judged.verdict),
+            digest_bytes(&judged.holds.counted, sizeof judged.holds.counted);
     return status;
 }
 
@@ -580,7 +583,8 @@ static void a_set_by_a_long_path_survives(void)
     for (int second = 0; second < 2; second++) {
         char header[80];
         bytes b = {0};
-        snprintf(header, sizeof header, "{\"%c\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", "ab"[second]);
+        snprintf(header, sizeof header, "{\"%c\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}",
+                 "ab"[second]);
         bytes_number(&b, strlen(header), 8), bytes_text(&b, header), bytes_number(&b, 7, 1);
         scratch_take(second ? "two.safetensors" : "one.safetensors", &b);
     }
@@ -596,11 +600,12 @@ static void a_set_by_a_long_path_survives(void)
 static void readers_survive(void **state)
 {
     (void)state;
-    const char *const formats[][2] = {{"safetensors", "safetensors"},
-                                      {"npy", "\x93NUMPY"},
-                                      {"npz", inject_reaches_libraries() ? "PK\3\4" : NULL}, /* its stream is libzip's */
-                                      {"gguf", "GGUF"},
-                                      {"file", NULL}};
+    const char *const formats[][2] = {
+        {"safetensors", "safetensors"},
+        {"npy", "\x93NUMPY"},
+        {"npz", inject_reaches_libraries() ? "PK\3\4" : NULL}, /* its stream is libzip's */
+        {"gguf", "GGUF"},
+        {"file", NULL}};
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
         char directory[64];
         snprintf(directory, sizeof directory, "tests/fuzz/corpus/%s", formats[i][0]);

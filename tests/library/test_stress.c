@@ -106,9 +106,20 @@ static void equal_logits_give_the_mean_whatever_their_size(void **state)
 
 static trial layered(uint64_t seed)
 {
-    return (trial){.seed = seed, .B = 2, .T_q = 5, .T_k = 40, .config = {.d_model = 12, .n_heads = 2, .kv_heads = 1 + seed % 2,
-                   .bias_q = true, .bias_k = true, .bias_v = true, .bias_o = true}, .semantics.causal = seed % 2,
-                   .semantics.has_offset = true, .semantics.offset = 35};
+    return (trial){.seed = seed,
+                   .B = 2,
+                   .T_q = 5,
+                   .T_k = 40,
+                   .config = {.d_model = 12,
+                              .n_heads = 2,
+                              .kv_heads = 1 + seed % 2,
+                              .bias_q = true,
+                              .bias_k = true,
+                              .bias_v = true,
+                              .bias_o = true},
+                   .semantics.causal = seed % 2,
+                   .semantics.has_offset = true,
+                   .semantics.offset = 35};
 }
 
 static trial bare(uint64_t seed)
@@ -251,14 +262,16 @@ static void strange_inputs_reach_those_who_see_them(void **state)
 static void strange_masks_reach_their_rows(void **state)
 {
     (void)state;
-    for (uint64_t k = 0; k < 6; k++) { /* a mask for each head, and one for all; alone, and added to what distance says */
+    for (uint64_t k = 0; k < 6;
+         k++) { /* a mask for each head, and one for all; alone, and added to what distance says */
         trial t = small(3 + k);
         rig r;
         t.bare = k % 2, t.mask_rank = k < 2 ? 4 : 2, t.alibi = k > 3;
         trial_build(&t, &r);
         float numbers[2 * 4 * 5] = {0};
-        r.call.semantics.mask = (mha_mask){MHA_MASK_ADDITIVE, k < 2 ? mha_view_of(numbers, MHA_F32, 4, (size_t[]){1, 2, 4, 5})
-                                                                    : mha_view_of(numbers, MHA_F32, 2, (size_t[]){4, 5})};
+        r.call.semantics.mask =
+            (mha_mask){MHA_MASK_ADDITIVE, k < 2 ? mha_view_of(numbers, MHA_F32, 4, (size_t[]){1, 2, 4, 5})
+                                                : mha_view_of(numbers, MHA_F32, 2, (size_t[]){4, 5})};
         everywhere(&r, &r.call.semantics.mask.values, "mask", NULL);
         trial_release(&r);
     }
@@ -287,7 +300,12 @@ static void a_hidden_nan_changes_no_bit(void **state)
     for (size_t p = 0; p < COUNT(paths); p++)
         for (size_t j = 0; j < T; j += 13)
             for (int which = 0; which < 2; which++) {
-                trial t = {.seed = 2, .B = 1, .T_q = T, .T_k = T, .bare = true, .config = {.d_model = 2 * D, .n_heads = 2},
+                trial t = {.seed = 2,
+                           .B = 1,
+                           .T_q = T,
+                           .T_k = T,
+                           .bare = true,
+                           .config = {.d_model = 2 * D, .n_heads = 2},
                            .semantics.causal = true};
                 rig r;
                 trial_build(&t, &r);
@@ -298,7 +316,8 @@ static void a_hidden_nan_changes_no_bit(void **state)
                 for (size_t e = 0; e < (size_t)T * 2 * D; e++) {
                     size_t i = e / (2 * D), c = e % (2 * D);
                     bool reached = i >= j && c >= D && (!which || c == D + 3);
-                    bool beside = i >= j && c >= D && !reached; /* other columns of that head: to rounding, values are below 1 */
+                    bool beside =
+                        i >= j && c >= D && !reached; /* other columns of that head: to rounding, values are below 1 */
                     if (reached ? !isnan(b[e]) : beside ? !(fabs(a[e] - b[e]) <= 4 * T * 0x1p-24) : a[e] != b[e])
                         fail_msg("%s, NaN in %s row %zu: query %zu, column %zu is %g, was %g", mha_path_name(paths[p]),
                                  which ? "value" : "key", j, i, c, b[e], a[e]);
@@ -338,9 +357,11 @@ static void attend_in_double(const float *q, const float *K, const float *V, dou
 static void a_million_keys_stay_within_the_bound(void **state)
 {
     (void)state;
-    float *q = malloc(NARROW * sizeof *q), *K = malloc(2 * (size_t)MILLION * NARROW * sizeof *K), *V = K + (size_t)MILLION * NARROW;
+    float *q = malloc(NARROW * sizeof *q), *K = malloc(2 * (size_t)MILLION * NARROW * sizeof *K),
+          *V = K + (size_t)MILLION * NARROW;
     const size_t one[4] = {1, 1, 1, NARROW}, all[4] = {1, MILLION, 1, NARROW};
-    const mha_view query = mha_view_of(q, MHA_F32, 4, one), key = mha_view_of(K, MHA_F32, 4, all), value = mha_view_of(V, MHA_F32, 4, all);
+    const mha_view query = mha_view_of(q, MHA_F32, 4, one), key = mha_view_of(K, MHA_F32, 4, all),
+                   value = mha_view_of(V, MHA_F32, 4, all);
     mha_random_fill(&query, 5, 1, -3, 3);
     mha_random_fill(&key, 5, 2, -2, 2);
     mha_random_fill(&value, 5, 3, 0, 1); /* of one sign: what is lost does not cancel */

@@ -47,22 +47,35 @@ static void any_number_of_threads_gives_the_same_bits(void **state)
     static const struct {
         size_t B, T_q, T_k, d_model, heads;
         bool causal;
-    } sizes[] = {{1, 1, 1, 8, 2, false},      {1, 1, 700, 64, 4, false},  {3, 1, 5, 300, 3, false}, {1, 200, 200, 48, 3, true},
-                 {2, 65, 130, 130, 2, true}, {1, 520, 17, 16, 1, false}, {1, 3, 3000, 8, 1, false}};
+    } sizes[] = {{1, 1, 1, 8, 2, false},     {1, 1, 700, 64, 4, false},  {3, 1, 5, 300, 3, false},
+                 {1, 200, 200, 48, 3, true}, {2, 65, 130, 130, 2, true}, {1, 520, 17, 16, 1, false},
+                 {1, 3, 3000, 8, 1, false}};
     for (size_t k = 0; k < COUNT(sizes); k++) {
         char what[40];
-        trial t = {.seed = k, .B = sizes[k].B, .T_q = sizes[k].T_q, .T_k = sizes[k].T_k,
+        trial t = {.seed = k,
+                   .B = sizes[k].B,
+                   .T_q = sizes[k].T_q,
+                   .T_k = sizes[k].T_k,
                    .config = {.d_model = sizes[k].d_model, .n_heads = sizes[k].heads, .bias_q = true},
-                   .semantics = {.causal = sizes[k].causal, .has_offset = true, .offset = (int64_t)sizes[k].T_k - (int64_t)sizes[k].T_q}};
+                   .semantics = {.causal = sizes[k].causal,
+                                 .has_offset = true,
+                                 .offset = (int64_t)sizes[k].T_k - (int64_t)sizes[k].T_q}};
         snprintf(what, sizeof what, "sizes %zu", k);
         assert_same_bits_for_any_team(&t, what);
     }
     /* Few queries and enough keys that segments of them become tasks, whatever else joins the denominator. */
     for (int kind = 0; kind < 6; kind++) {
-        static const char *const names[] = {"segments", "segments, grouped", "segments, a learned row", "segments, sinks",
-                                            "segments, causal", "segments of two sequences"};
-        trial t = {.seed = 99, .B = 1, .T_q = kind == 1 ? 1 : 3, .T_k = 20000,
-                   .config = {.d_model = 32, .n_heads = 2, .kv_heads = kind == 1 ? 1 : 0, .bias_kv = kind == 2, .sinks = kind == 3},
+        static const char *const names[] = {"segments",        "segments, grouped", "segments, a learned row",
+                                            "segments, sinks", "segments, causal",  "segments of two sequences"};
+        trial t = {.seed = 99,
+                   .B = 1,
+                   .T_q = kind == 1 ? 1 : 3,
+                   .T_k = 20000,
+                   .config = {.d_model = 32,
+                              .n_heads = 2,
+                              .kv_heads = kind == 1 ? 1 : 0,
+                              .bias_kv = kind == 2,
+                              .sinks = kind == 3},
                    .semantics = {.causal = kind == 4, .has_offset = kind == 4, .offset = 9000, .zero_row = kind == 2}};
         if (kind == 5)
             t.T_q = 4, t.sequences = 2;
@@ -86,7 +99,11 @@ static void the_blas_gets_its_threads_back(void **state)
         print_message("this BLAS has no thread count to put back\n");
         return;
     }
-    trial t = {.seed = 1, .B = 2, .T_q = 70, .T_k = 90, .config = {.d_model = 48, .n_heads = 4, .kv_heads = 2, .bias_o = true},
+    trial t = {.seed = 1,
+               .B = 2,
+               .T_q = 70,
+               .T_k = 90,
+               .config = {.d_model = 48, .n_heads = 4, .kv_heads = 2, .bias_o = true},
                .semantics = {.causal = true, .rope.kind = MHA_ROPE_HALF_SPLIT}};
     rig r;
     mha_error error;
@@ -164,7 +181,12 @@ static void a_forward_that_uses_the_blas_makes_it_serial(void **state)
     } ways[] = {{true, MHA_PATH_BLAS, MHA_STAGE_OUTPUT},   {false, MHA_PATH_BLAS, MHA_STAGE_OUTPUT},
                 {false, MHA_PATH_FAST, MHA_STAGE_OUTPUT},  {true, MHA_PATH_FAST, MHA_STAGE_SCORES}};
     for (size_t i = 0; i < COUNT(ways); i++) {
-        trial t = {.seed = 1, .bare = ways[i].bare, .B = 1, .T_q = 256, .T_k = 256, .config = {.d_model = 128, .n_heads = 2, .d_k = 64, .d_v = 64}};
+        trial t = {.seed = 1,
+                   .bare = ways[i].bare,
+                   .B = 1,
+                   .T_q = 256,
+                   .T_k = 256,
+                   .config = {.d_model = 128, .n_heads = 2, .d_k = 64, .d_v = 64}};
         rig r;
         mha_error error;
         pthread_t thread;

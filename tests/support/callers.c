@@ -49,7 +49,11 @@ void crew_make(crew *c)
     memset(c, 0, sizeof *c);
     pthread_mutex_init(&c->lock, NULL);
     const trial chosen[] = {
-        {.seed = 1, .B = 2, .T_q = 70, .T_k = 90, .config = {.d_model = 48, .n_heads = 4, .kv_heads = 2, .bias_o = true},
+        {.seed = 1,
+         .B = 2,
+         .T_q = 70,
+         .T_k = 90,
+         .config = {.d_model = 48, .n_heads = 4, .kv_heads = 2, .bias_o = true},
          .semantics = {.causal = true, .rope.kind = MHA_ROPE_HALF_SPLIT}},
         /* many keys for one query: they are cut, and the pieces are put together; weights packed */
         {.seed = 2, .B = 1, .T_q = 1, .T_k = 3000, .config = {.d_model = 32, .n_heads = 2}},

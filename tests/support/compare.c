@@ -36,7 +36,8 @@ bool compare_stage(const char *name, const mha_view *found, const oracle_stage *
 {
     size_t worst = 0, wrong = 0, index[4];
     double most = -1;
-    if (found->rank != expected->rank || memcmp(found->shape, expected->shape, sizeof *found->shape * (size_t)found->rank) != 0) {
+    if (found->rank != expected->rank ||
+        memcmp(found->shape, expected->shape, sizeof *found->shape * (size_t)found->rank) != 0) {
         snprintf(text, size, "%s: the shapes differ", name);
         return false;
     }
@@ -51,7 +52,8 @@ bool compare_stage(const char *name, const mha_view *found, const oracle_stage *
     if (wrong == 0)
         return true;
     unravel(worst, expected->rank, expected->shape, index);
-    snprintf(text, size, "%s: %zu of %zu elements wrong; worst at (%zu, %zu, %zu, %zu): found %.9g, expected %.17g within %.3g",
+    snprintf(text, size,
+             "%s: %zu of %zu elements wrong; worst at (%zu, %zu, %zu, %zu): found %.9g, expected %.17g within %.3g",
              name, wrong, expected->elements, index[0], index[1], index[2], index[3],
              oracle_get(found, index[0], index[1], index[2], index[3]), expected->value[worst], expected->slack[worst]);
     return false;
@@ -64,11 +66,12 @@ bool compare_bits(const char *name, const mha_view *a, const mha_view *b, char *
         n *= a->shape[k];
     for (size_t e = 0; e < n; e++) {
         unravel(e, a->rank, a->shape, index);
-        double x = oracle_get(a, index[0], index[1], index[2], index[3]), y = oracle_get(b, index[0], index[1], index[2], index[3]);
+        double x = oracle_get(a, index[0], index[1], index[2], index[3]),
+               y = oracle_get(b, index[0], index[1], index[2], index[3]);
         bool same = (isnan(x) && isnan(y)) || (x == y && !signbit(x) == !signbit(y));
         if (!same) {
-            snprintf(text, size, "%s: not the same bits at (%zu, %zu, %zu, %zu): %.9g and %.9g", name, index[0], index[1],
-                     index[2], index[3], x, y);
+            snprintf(text, size, "%s: not the same bits at (%zu, %zu, %zu, %zu): %.9g and %.9g", name, index[0],
+                     index[1], index[2], index[3], x, y);
             return false;
         }
     }

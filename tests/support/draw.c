@@ -27,7 +27,8 @@ void trial_text(const trial *t, char *words, size_t size)
     const mha_config *c = &t->config;
     const mha_semantics *s = &t->semantics;
     text w = {words, size};
-    say(&w, "seed %llu%s: B %zu T_q %zu T_k %zu", (unsigned long long)t->seed, t->bare ? " bare" : "", t->B, t->T_q, t->T_k);
+    say(&w, "seed %llu%s: B %zu T_q %zu T_k %zu", (unsigned long long)t->seed, t->bare ? " bare" : "", t->B, t->T_q,
+        t->T_k);
     say(&w, " d_model %zu h %zu h_kv %zu d_k %zu d_v %zu d_q %zu d_kin %zu d_vin %zu d_out %zu", c->d_model, c->n_heads,
         c->kv_heads, c->d_k, c->d_v, c->d_q, c->d_kin, c->d_vin, c->d_out);
     say(&w, " biases %d%d%d%d", c->bias_q, c->bias_k, c->bias_v, c->bias_o);
@@ -51,10 +52,11 @@ void trial_text(const trial *t, char *words, size_t size)
     FLAG(t->lengths, " lengths")
     FLAG(s->key_padding.kind, " padding %d", (int)s->key_padding.kind)
     FLAG(s->has_padding_fill, " fill %g", s->padding_fill)
-    FLAG(s->mask.kind, " mask %d rank %d ones %x short %zu", (int)s->mask.kind, t->mask_rank, t->mask_ones, t->mask_short)
+    FLAG(s->mask.kind, " mask %d rank %d ones %x short %zu", (int)s->mask.kind, t->mask_rank, t->mask_ones,
+         t->mask_short)
     FLAG(t->alibi, " alibi")
-    FLAG(s->rope.kind, " rope %d dim %zu base %g positions %d%d tables %d", (int)s->rope.kind, s->rope.dim, s->rope.base,
-         t->rope_positions, t->rope_key_positions, t->rope_tables)
+    FLAG(s->rope.kind, " rope %d dim %zu base %g positions %d%d tables %d", (int)s->rope.kind, s->rope.dim,
+         s->rope.base, t->rope_positions, t->rope_key_positions, t->rope_tables)
     FLAG(s->zero_row, " zero_row")
     FLAG(s->softmax_plus_one, " plus_one")
     FLAG(s->empty_rows, " empty nan")
@@ -86,7 +88,8 @@ static bool one_in(uint64_t *state, unsigned n)
 
 static mha_config draw_config(uint64_t *x)
 {
-    static const size_t heads[] = {1, 1, 2, 3, 4, 6}, widths[] = {1, 2, 3, 4, 5, 8, 16, 17}, inputs[] = {1, 3, 8, 16, 17, 24};
+    static const size_t heads[] = {1, 1, 2, 3, 4, 6}, widths[] = {1, 2, 3, 4, 5, 8, 16, 17},
+                        inputs[] = {1, 3, 8, 16, 17, 24};
     mha_config c = {.n_heads = pick(x, heads, 6), .d_k = pick(x, widths, 8), .d_v = pick(x, widths, 8)};
     c.kv_heads = c.n_heads;
     if (one_in(x, 2))
@@ -94,7 +97,8 @@ static mha_config draw_config(uint64_t *x)
             ;
     c.d_model = pick(x, inputs, 6);
     if (one_in(x, 3))
-        c.d_q = pick(x, inputs, 6), c.d_kin = pick(x, inputs, 6), c.d_vin = pick(x, inputs, 6), c.d_out = pick(x, inputs, 6);
+        c.d_q = pick(x, inputs, 6), c.d_kin = pick(x, inputs, 6), c.d_vin = pick(x, inputs, 6),
+        c.d_out = pick(x, inputs, 6);
     c.bias_q = one_in(x, 2), c.bias_k = one_in(x, 2), c.bias_v = one_in(x, 2), c.bias_o = one_in(x, 2);
     c.bias_kv = one_in(x, 6), c.sinks = one_in(x, 6);
     c.q_norm = one_in(x, 5) ? (mha_norm)(1 + word(x) % 2) : MHA_NORM_NONE;
@@ -107,7 +111,8 @@ static mha_config draw_config(uint64_t *x)
 static mha_semantics draw_semantics(uint64_t *x, const mha_config *c)
 {
     static const double scales[] = {0.0, 1.0, -0.3, 0.05, 2.0};
-    mha_semantics s = {.causal = one_in(x, 3), .window = one_in(x, 5), .zero_row = one_in(x, 8), .softmax_plus_one = one_in(x, 8)};
+    mha_semantics s = {
+        .causal = one_in(x, 3), .window = one_in(x, 5), .zero_row = one_in(x, 8), .softmax_plus_one = one_in(x, 8)};
     if (one_in(x, 5))
         s.has_scale = true, s.scale = scales[word(x) % 5];
     if (one_in(x, 5))

@@ -19,7 +19,8 @@ static void *allocate(void *context, size_t bytes, size_t alignment)
         f->mistakes++;
     if (bytes > f->largest)
         f->largest = bytes;
-    if ((f->fail_at && (f->then_all ? f->calls >= f->fail_at : f->calls == f->fail_at)) || (f->limit && bytes > f->limit))
+    if ((f->fail_at && (f->then_all ? f->calls >= f->fail_at : f->calls == f->fail_at)) ||
+        (f->limit && bytes > f->limit))
         return NULL;
     failing_block *b = malloc(sizeof *b);
     void *data = NULL;

@@ -169,7 +169,8 @@ static number *turn(const run *r, const number *x, size_t rows, size_t heads, bo
         for (size_t t = 0; t < (key ? new_keys_of(r, b) : queries_of(r, b)); t++)
             for (size_t head = 0; head < heads; head++) {
                 size_t row = key ? key_row(r, b, t) : query_row(r, b, t);
-                rotate(r, y + row * width + head * r->d_k, ragged(r) ? 0 : b, ragged(r) ? row : t, rope_position(r, b, t, key));
+                rotate(r, y + row * width + head * r->d_k, ragged(r) ? 0 : b, ragged(r) ? row : t,
+                       rope_position(r, b, t, key));
             }
     return y;
 }
@@ -206,7 +207,8 @@ static void put_present(run *r, mha_stage which, const number *all, size_t d)
         for (size_t g = 0; g < r->h_kv; g++)
             for (size_t j = 0; j < r->P + new_keys_of(r, b); j++)
                 for (size_t f = 0; f < d; f++)
-                    put(s, ((b * r->h_kv + g) * r->S + j) * d + f, all[((b * r->h_kv + g) * (r->S + r->extra) + j) * d + f]);
+                    put(s, ((b * r->h_kv + g) * r->S + j) * d + f,
+                        all[((b * r->h_kv + g) * (r->S + r->extra) + j) * d + f]);
 }
 
 static void put_output(run *r, const number *heads, const mha_view *W, const mha_view *b)
@@ -314,7 +316,8 @@ void oracle_run(const mha_config *config, const mha_view weights[MHA_WEIGHT_COUN
     put_rows(&r, MHA_STAGE_HEADS, &call->query, heads, r.h * r.d_v);
     put_output(&r, heads, config ? &w[MHA_W_O] : NULL, &w[MHA_B_O]);
 
-    void *mine[] = {r.norm_q, r.norm_k, r.q, r.k, r.v, r.q_rot, r.k_rot, r.keys, r.values, heads, a.logit, a.weight, a.seen};
+    void *mine[] = {r.norm_q, r.norm_k, r.q,   r.k,     r.v,      r.q_rot, r.k_rot,
+                    r.keys,   r.values, heads, a.logit, a.weight, a.seen};
     for (size_t k = 0; k < sizeof mine / sizeof *mine; k++)
         free(mine[k]);
 }

@@ -71,13 +71,15 @@ static number score(const run *r, const number *q, const number *k)
         carried += fabs(q[f].v) * k[f].e + q[f].e * fabs(k[f].v) + q[f].e * k[f].e;
     }
     double e = fabs(scale) * (carried + oracle_gamma((double)r->d_k + 6, r->u) * size);
-    return limited(r, scale * sum, size * fmax(1, fabs(scale)), e + ((double)r->d_k + 2) * (1 + fabs(scale)) * oracle_subnormal(r->u));
+    return limited(r, scale * sum, size * fmax(1, fabs(scale)),
+                   e + ((double)r->d_k + 2) * (1 + fabs(scale)) * oracle_subnormal(r->u));
 }
 
 static number cap(const run *r, number s)
 {
     double c = r->s->softcap;
-    return c > 0 ? (number){c * tanh(s.v / c), s.e + 8 * r->u * fmin(fabs(s.v), c) + (1 + c) * oracle_subnormal(r->u)} : s;
+    return c > 0 ? (number){c * tanh(s.v / c), s.e + 8 * r->u * fmin(fabs(s.v), c) + (1 + c) * oracle_subnormal(r->u)}
+                 : s;
 }
 
 /* Softmax of the seen logits; `sink` may be NULL. A query that sees nothing at all follows empty_rows. */
@@ -109,7 +111,8 @@ static void soften(const run *r, attended *a, const double *sink)
     bool lost = false;
     for (int k = 0; k < 2; k++)
         if (more[k])
-            sum += exp(*more[k] - top), off += exp(*more[k] - top) * expm1(r->u * (3 * fabs(*more[k]) + 2 * fabs(top) + 8));
+            sum += exp(*more[k] - top),
+                off += exp(*more[k] - top) * expm1(r->u * (3 * fabs(*more[k]) + 2 * fabs(top) + 8));
     for (size_t j = 0; j < a->n; j++) {
         double d = a->logit[j].e + r->u * (2 * (fabs(a->logit[j].v) + fabs(top)) + 8);
         a->weight[j] = a->seen[j] ? (number){exp(a->logit[j].v - top), expm1(d)} : (number){0, 0};
@@ -140,7 +143,8 @@ static number weigh(const run *r, const attended *a, const number *values, size_
         size += (fabs(w.v) + w.e) * (fabs(v.v) + v.e);
         carried += w.e * (fabs(v.v) + v.e) + fabs(w.v) * v.e;
     }
-    return limited(r, sum, size, carried + oracle_gamma(2 * (double)a->n + 8, r->u) * size + (double)a->n * oracle_subnormal(r->u));
+    return limited(r, sum, size,
+                   carried + oracle_gamma(2 * (double)a->n + 8, r->u) * size + (double)a->n * oracle_subnormal(r->u));
 }
 
 void oracle_attend(run *r, size_t b, size_t head, size_t i, attended *a, number *heads)

@@ -89,8 +89,8 @@ static const char *find_words(const char *text, const char *words)
 void assert_program_refuses(program_result r, int code, const char *words)
 {
     if (r.code != code || r.out_size != 0 || !find_words(r.err, words))
-        print_error("exit code %d (expected %d), %zu bytes of output, error: %s(expected words: %s)\n", r.code, code, r.out_size,
-                    r.err, words);
+        print_error("exit code %d (expected %d), %zu bytes of output, error: %s(expected words: %s)\n", r.code, code,
+                    r.out_size, r.err, words);
     assert_int_equal(r.code, code);
     assert_int_equal(r.out_size, 0);
     assert_non_null(find_words(r.err, words));

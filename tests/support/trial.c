@@ -49,7 +49,8 @@ static void make_stages(rig *r, const mha_plan *plan, unsigned keep, mha_dtype d
             continue;
         mha_view *v = stage_view(&r->call, (mha_stage)s);
         if (s == MHA_STAGE_OUTPUT) { /* in the layout of the inputs */
-            *v = trial_rows(r, dtype, r->t.T_q, r->t.bare ? plan->h : 1, r->t.bare ? plan->d_v : plan->d_out, stage_memory);
+            *v = trial_rows(r, dtype, r->t.T_q, r->t.bare ? plan->h : 1, r->t.bare ? plan->d_v : plan->d_out,
+                            stage_memory);
             continue;
         }
         *v = stage_of_plan(plan, (mha_stage)s, NULL, dtype);
@@ -121,8 +122,8 @@ bool trial_judge(rig *r, mha_path path, char *text, size_t size)
 {
     int k = path == MHA_PATH_EXACT;
     if (!r->has_expected[k]) {
-        oracle_run(r->layer ? &r->t.config : NULL, r->weights, &r->call, r->cache ? &r->past : NULL, k ? 0x1p-52 : 0x1p-24,
-                   &r->expected[k]);
+        oracle_run(r->layer ? &r->t.config : NULL, r->weights, &r->call, r->cache ? &r->past : NULL,
+                   k ? 0x1p-52 : 0x1p-24, &r->expected[k]);
         r->has_expected[k] = true;
     }
     for (int s = 0; s < MHA_STAGE_COUNT; s++) {

@@ -36,7 +36,10 @@ static void *input_memory(rig *r, size_t bytes)
 
 size_t trial_size_of(mha_dtype dtype)
 {
-    return dtype == MHA_F64 || dtype == MHA_I64 ? 8 : dtype == MHA_F32 ? 4 : dtype == MHA_F16 || dtype == MHA_BF16 ? 2 : 1;
+    return dtype == MHA_F64 || dtype == MHA_I64    ? 8
+           : dtype == MHA_F32                      ? 4
+           : dtype == MHA_F16 || dtype == MHA_BF16 ? 2
+                                                   : 1;
 }
 
 static mha_view dense(rig *r, mha_dtype dtype, int rank, const size_t *shape)
@@ -229,7 +232,9 @@ static int64_t *cuts(rig *r, size_t n, size_t total)
 
 static void build_mask(rig *r, mha_mask *mask, int rank, const size_t *shape)
 {
-    mha_dtype dtype = mask->kind == MHA_MASK_ADDITIVE ? (next(r) % 2 ? MHA_F32 : MHA_F64) : next(r) % 2 ? MHA_BOOL : MHA_U8;
+    mha_dtype dtype = mask->kind == MHA_MASK_ADDITIVE ? (next(r) % 2 ? MHA_F32 : MHA_F64)
+                      : next(r) % 2                   ? MHA_BOOL
+                                                      : MHA_U8;
     mask->values = spread(r, dtype, rank, shape);
     size_t index[8] = {0};
     if (count(&mask->values) == 0)
@@ -281,7 +286,8 @@ static void build_semantics(rig *r)
 {
     const trial *t = &r->t;
     mha_semantics *s = &r->call.semantics;
-    size_t n = t->sequences, B = n ? n : t->B, T_q = t->T_q, T_k = t->inputs == TRIAL_SELF && !t->bare ? t->T_q : t->T_k;
+    size_t n = t->sequences, B = n ? n : t->B, T_q = t->T_q,
+           T_k = t->inputs == TRIAL_SELF && !t->bare ? t->T_q : t->T_k;
     size_t longest_q = T_q, S = t->past + T_k;
     int64_t most[TRIAL_MAX_BATCH];
     build_rope(r, n, T_q, T_k);
@@ -341,7 +347,9 @@ static void poison(rig *r)
             bool hidden = s->kv_lengths && (int64_t)key >= s->kv_lengths[b];
             if (s->key_padding.kind != MHA_MASK_NONE && !s->has_padding_fill) {
                 double x = oracle_get(v, v->shape[0] == 1 ? 0 : b, key, 0, 0);
-                hidden |= s->key_padding.kind == MHA_MASK_ADDITIVE ? isinf(x) : (x != 0) == (s->key_padding.kind == MHA_MASK_HIDES);
+                hidden |= s->key_padding.kind == MHA_MASK_ADDITIVE
+                              ? isinf(x)
+                              : (x != 0) == (s->key_padding.kind == MHA_MASK_HIDES);
             }
             size_t index[4] = {b, j, 0, 0};
             if (!hidden)

@@ -31,7 +31,8 @@
             fail_msg("%s: %s: %s", #call, mha_status_name(assert_ok_status), (error).message);                         \
     } while (0)
 
-/* The call must end with `expected`, and say so in *error: one line; every text given is in "NAME: MESSAGE (byte N)". */
+/* The call must end with `expected`, and say so in *error: one line; every text given is in "NAME: MESSAGE (byte N)".
+ */
 #define assert_refused(call, expected, error, ...)                                                                     \
     assert_refusal((call), (expected), &(error), (const char *const[]){__VA_ARGS__, NULL}, #call, __FILE__, __LINE__)
 void assert_refusal(mha_status found, mha_status expected, const mha_error *error, const char *const *texts,

@@ -269,8 +269,8 @@ static void test_a_short_type_is_allowed_its_rounding(void **state)
                 v = judge_stored(&s, &output, (mha_path)path);
                 if (v.outcome != MHA_OUTCOME_FAILED)
                     fail_msg("%s of size %g on %s: %g stands for %g, allowed %g + %g", mha_dtype_name(types[t]),
-                             sizes[n], mha_path_name((mha_path)path), v.stages[0].yours, v.stages[0].exact, v.stages[0].atol,
-                             v.stages[0].rtol);
+                             sizes[n], mha_path_name((mha_path)path), v.stages[0].yours, v.stages[0].exact,
+                             v.stages[0].atol, v.stages[0].rtol);
                 mha_verdict_clear(&v);
 
                 float widened[ROWS * WIDTH];

@@ -94,7 +94,8 @@ static void test_compare_needed_is_enough(void **state)
     for (uint64_t i = 0; i < 4000; i++) {
         double a = (double)mha_random_bits(11, 0, i) * 0x1p-64, e = (double)mha_random_bits(11, 1, i) * 0x1p-64;
         const double rtol = (double)mha_random_bits(11, 2, i) * 0x1p-64;
-        mha_view va = mha_view_of(&a, MHA_F64, 1, (const size_t[]){1}), ve = mha_view_of(&e, MHA_F64, 1, (const size_t[]){1});
+        mha_view va = mha_view_of(&a, MHA_F64, 1, (const size_t[]){1}),
+                 ve = mha_view_of(&e, MHA_F64, 1, (const size_t[]){1});
         mha_difference d = compare(&va, &ve, rtol, 0);
         if (compare(&va, &ve, rtol, d.tolerance_needed).mismatches != 0)
             fail_msg("%.17g and %.17g with %.17g: %.17g is not enough", a, e, rtol, d.tolerance_needed);
@@ -741,7 +742,8 @@ static void test_malformed(void **state)
         {{.key = "num_heads"}, {"num_heads", "expected 1, 2 or 4", "found none"}},
         {{.key = "num_heads", .value = "two"}, {"num_heads", "two", ""}},
         {{.key = "num_heads", .value = "2.5"}, {"num_heads", "2.5", ""}},
-        {{.key = "num_heads", .value = "3"}, {"num_heads", "expected 1, 2 or 4, as query, key and value are 4 wide", "found 3"}},
+        {{.key = "num_heads", .value = "3"},
+         {"num_heads", "expected 1, 2 or 4, as query, key and value are 4 wide", "found 3"}},
         {{.key = "kv_heads", .value = "3"}, {"kv_heads", "2", "3"}},
         {{.key = "d_k", .value = "5"}, {"d_k", "5", "2"}},
         {{.key = "batch", .value = "9"}, {"batch", "9", "1"}},
@@ -752,7 +754,8 @@ static void test_malformed(void **state)
         {{.key = "add_bias_kv", .value = "1"}, {"bias_k", "missing", ""}},
         {{.key = "rope", .value = "spiral"}, {"rope", "spiral", "half_split"}},
         {{.key = "attn_mask_kind", .value = "additive"}, {"attn_mask", "missing", ""}},
-        {{.key = "attn_mask_kind", .value = "none", .tensor = "attn_mask", .rank = 2, .shape = {2, 2}}, {"attn_mask", "none", "there"}},
+        {{.key = "attn_mask_kind", .value = "none", .tensor = "attn_mask", .rank = 2, .shape = {2, 2}},
+         {"attn_mask", "none", "there"}},
         {{.key = "attn_mask_kind", .value = "bool_true_keeps", .tensor = "attn_mask", .rank = 2, .shape = {2, 2}},
          {"attn_mask", "BOOL", "F32"}},
         {{.key = "attn_mask_kind", .value = "additive", .tensor = "attn_mask", .rank = 2, .shape = {3, 2}},

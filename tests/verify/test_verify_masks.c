@@ -102,7 +102,8 @@ static void an_additive_padding_mask_may_have_a_fill(void **state)
     (void)state;
     const float mask[2 * T] = {-INFINITY, 0, logf(2), -INFINITY, -INFINITY, -INFINITY, -INFINITY, -INFINITY};
     static const char *const fills[] = {"0.6931471805599453", "-1e4", "-1e300", NULL};
-    const float some[] = {(2 * 1 + 2 + 2 * 4 + 2 * 8) / 7.0f, 10 / 3.0f, 10 / 3.0f, 10 / 3.0f}, all[] = {3.75f, 3.75f, 3.75f, 0};
+    const float some[] = {(2 * 1 + 2 + 2 * 4 + 2 * 8) / 7.0f, 10 / 3.0f, 10 / 3.0f, 10 / 3.0f},
+                all[] = {3.75f, 3.75f, 3.75f, 0};
     for (size_t i = 0; i < 4; i++) {
         const float expected[2 * D] = {some[i], some[i], all[i], all[i]};
         file f = begin("fill.safetensors");
@@ -123,7 +124,8 @@ static void cached_doubles_are_rounded(void **state)
 {
     (void)state;
     double past[2][T * D];
-    mha_view keys = mha_view_of(past[0], MHA_F64, 4, (size_t[]){1, 1, T, D}), rows = mha_view_of(past[1], MHA_F64, 4, keys.shape);
+    mha_view keys = mha_view_of(past[0], MHA_F64, 4, (size_t[]){1, 1, T, D}),
+             rows = mha_view_of(past[1], MHA_F64, 4, keys.shape);
     for (size_t i = 0; i < T * D; i++)
         past[0][i] = 1.0 / (double)(i + 3), past[1][i] = -1.0 / (double)(i + 7);
     mha_call call = {.query = mha_view_of(past[0], MHA_F64, 4, (size_t[]){1, 1, 1, D}),
@@ -139,7 +141,8 @@ static void cached_doubles_are_rounded(void **state)
     mha_plan plan;
     assert_ok(mha_plan_call(NULL, &call, &plan, &error), error);
     static double stages[MHA_STAGE_COUNT][T * D];
-    static const mha_stage kept[] = {MHA_STAGE_PRESENT_KEY, MHA_STAGE_PRESENT_VALUE, MHA_STAGE_SCORES, MHA_STAGE_OUTPUT};
+    static const mha_stage kept[] = {MHA_STAGE_PRESENT_KEY, MHA_STAGE_PRESENT_VALUE, MHA_STAGE_SCORES,
+                                     MHA_STAGE_OUTPUT};
     mha_keep list[MHA_STAGE_COUNT];
     stages_list(&call, list);
     for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)

@@ -16,7 +16,8 @@ enum { B = 2, T = 5, H = 3, D = 8, MOST = 80 };
 
 /* The case in `layout` (TE: the first batch row), its expected numbers off by `wrong` in one place; batch row b begins
  * at position `offset`[b], which the file says when `given`; how far they may be off it says when `tolerant`. */
-static mha_verdict judged(mha_layout layout, mha_path path, double wrong, const int64_t offset[B], bool given, bool tolerant)
+static mha_verdict judged(mha_layout layout, mha_path path, double wrong, const int64_t offset[B], bool given,
+                          bool tolerant)
 {
     static float x[B * T * H * D], y[B * T * H * D];
     static double y64[B * T * H * D];
@@ -27,7 +28,8 @@ static mha_verdict judged(mha_layout layout, mha_path path, double wrong, const 
     mha_rope rope = {.kind = MHA_ROPE_INTERLEAVED, .dim = 6, .base = 100};
     mha_error error;
     for (size_t row = 0; row < b; row++) {
-        mha_view from = mha_view_slice(&in, 0, row, 1), to = mha_view_slice(&out, 0, row, 1), to64 = mha_view_slice(&out64, 0, row, 1);
+        mha_view from = mha_view_slice(&in, 0, row, 1), to = mha_view_slice(&out, 0, row, 1),
+                 to64 = mha_view_slice(&out64, 0, row, 1);
         if (offset[row] == INT64_MAX) {
             assert_int_equal(rotate_alone(&from, &rope, offset[row], MHA_PATH_EXACT, &to, &error), MHA_INVALID);
             assert_string_equal(error.name, "position_offset");
@@ -38,10 +40,14 @@ static mha_verdict judged(mha_layout layout, mha_path path, double wrong, const 
     }
     y[n - 1] += (float)wrong;
     y64[n - 1] += wrong;
-    static const size_t shapes[][4] = {
-        [MHA_BTE] = {B, T, H * D}, [MHA_TBE] = {T, B, H * D}, [MHA_TE] = {T, H * D}, [MHA_BHTD] = {B, H, T, D}, [MHA_BTHD] = {B, T, H, D}};
+    static const size_t shapes[][4] = {[MHA_BTE] = {B, T, H * D},
+                                       [MHA_TBE] = {T, B, H * D},
+                                       [MHA_TE] = {T, H * D},
+                                       [MHA_BHTD] = {B, H, T, D},
+                                       [MHA_BTHD] = {B, T, H, D}};
     int rank = layout == MHA_TE ? 2 : layout == MHA_BHTD || layout == MHA_BTHD ? 4 : 3;
-    mha_view stored = mha_view_of(x, MHA_F32, rank, shapes[layout]), expected = mha_view_of(y, MHA_F32, rank, shapes[layout]);
+    mha_view stored = mha_view_of(x, MHA_F32, rank, shapes[layout]),
+             expected = mha_view_of(y, MHA_F32, rank, shapes[layout]);
     mha_view expected64 = mha_view_of(y64, MHA_F64, rank, shapes[layout]);
     const char *file = scratch_path("rope.safetensors");
     const char *const metadata[][2] = {{"format_version", "1"}, {"kind", "rope"}, {"name", "rope"}, {"num_heads", "3"},
@@ -75,7 +81,8 @@ static void rotation_is_judged_in_every_layout(void **state)
             mha_verdict right = judged((mha_layout)layout, (mha_path)path, 0, none, false, true),
                         wrong = judged((mha_layout)layout, (mha_path)path, 1e-3, none, false, true);
             if (right.outcome != MHA_OUTCOME_PASSED)
-                fail_msg("%s, %s: %s", mha_layout_name((mha_layout)layout), mha_path_name((mha_path)path), right.reason);
+                fail_msg("%s, %s: %s", mha_layout_name((mha_layout)layout), mha_path_name((mha_path)path),
+                         right.reason);
             assert_int_equal(right.stages[0].difference.elements, (layout == MHA_TE ? 1 : B) * T * H * D);
             assert_int_equal(wrong.outcome, MHA_OUTCOME_FAILED);
             assert_int_equal(wrong.stages[0].difference.mismatches, 1);
@@ -108,13 +115,15 @@ static void offsets_without_tolerance(void **state)
     (void)state;
     static const int64_t near[B] = {7, -3}, far[][B] = {{INT64_C(1) << 40, -3}, {7, -(INT64_C(1) << 40)}};
     for (int path = 0; path < MHA_PATH_COUNT; path++) {
-        mha_verdict right = judged(MHA_BTE, (mha_path)path, 0, near, true, false), wrong = judged(MHA_BTE, (mha_path)path, 1e-4, near, true, false);
+        mha_verdict right = judged(MHA_BTE, (mha_path)path, 0, near, true, false),
+                    wrong = judged(MHA_BTE, (mha_path)path, 1e-4, near, true, false);
         assert_int_equal(right.outcome, MHA_OUTCOME_PASSED);
         assert_int_equal(wrong.outcome, MHA_OUTCOME_FAILED);
         mha_verdict_clear(&right);
         mha_verdict_clear(&wrong);
         for (size_t i = 0; i < sizeof far / sizeof *far; i++) {
-            mha_verdict rounded = judged(MHA_BTE, (mha_path)path, 1e-4, far[i], true, false), off = judged(MHA_BTE, (mha_path)path, 1e-2, far[i], true, false);
+            mha_verdict rounded = judged(MHA_BTE, (mha_path)path, 1e-4, far[i], true, false),
+                        off = judged(MHA_BTE, (mha_path)path, 1e-2, far[i], true, false);
             assert_int_equal(rounded.outcome, MHA_OUTCOME_PASSED);
             assert_int_equal(off.outcome, MHA_OUTCOME_FAILED);
             mha_verdict_clear(&rounded);
@@ -143,7 +152,8 @@ static mha_verdict judged_far(const char *kind, mha_path path, int64_t first, do
     static float x[T * H * D], y[T * H * D];
     static double y64[T * H * D];
     static int64_t positions[T];
-    mha_view in = mha_view_of(x, MHA_F32, 3, (size_t[]){1, T, H * D}), ids = mha_view_of(positions, MHA_I64, 2, (size_t[]){1, T});
+    mha_view in = mha_view_of(x, MHA_F32, 3, (size_t[]){1, T, H * D}),
+             ids = mha_view_of(positions, MHA_I64, 2, (size_t[]){1, T});
     mha_view out = mha_view_of(y, MHA_F32, 3, in.shape), out64 = mha_view_of(y64, MHA_F64, 3, in.shape);
     mha_random_fill(&in, 5, 0, -1.0f, 1.0f);
     for (size_t t = 0; t < T; t++) {
@@ -191,14 +201,16 @@ static void far_positions_have_coarser_angles(void **state)
                 for (int f = 0; f < FORMULAS; f++) {
                     mha_verdict v = judged_far(kinds[k], (mha_path)path, first[i], 0, (formula)f);
                     if (v.outcome != MHA_OUTCOME_PASSED)
-                        fail_msg("%s, %s, from %lld on, formula %d: %s", kinds[k], mha_path_name((mha_path)path), (long long)first[i], f, v.reason);
+                        fail_msg("%s, %s, from %lld on, formula %d: %s", kinds[k], mha_path_name((mha_path)path),
+                                 (long long)first[i], f, v.reason);
                     mha_verdict_clear(&v);
                 }
                 const double shifts[] = {1, -1, llabs(first[i]) <= 1000000 ? 1e-3 : 4e-3};
                 for (size_t s = 0; s < 3; s++) {
                     mha_verdict v = judged_far(kinds[k], (mha_path)path, first[i], shifts[s], QUOTIENT);
                     if (v.outcome != MHA_OUTCOME_FAILED)
-                        fail_msg("%s, %s, from %lld on: a shift of %g passed", kinds[k], mha_path_name((mha_path)path), (long long)first[i], shifts[s]);
+                        fail_msg("%s, %s, from %lld on: a shift of %g passed", kinds[k], mha_path_name((mha_path)path),
+                                 (long long)first[i], shifts[s]);
                     mha_verdict_clear(&v);
                 }
             }
@@ -222,7 +234,9 @@ static rotation draw(uint64_t seed)
     const size_t d = 2 * (1 + word[0] % (MOST / 2)), pairs = 1 + word[1] % (d / 2);
     const int64_t far = (int64_t)pow(2, (double)(word[4] % 4600) / 100);
     return (rotation){.d = d,
-                      .rope = {.kind = word[2] % 2 ? MHA_ROPE_INTERLEAVED : MHA_ROPE_HALF_SPLIT, .dim = 2 * pairs, .base = bases[word[3] % 6]},
+                      .rope = {.kind = word[2] % 2 ? MHA_ROPE_INTERLEAVED : MHA_ROPE_HALF_SPLIT,
+                               .dim = 2 * pairs,
+                               .base = bases[word[3] % 6]},
                       .position = word[2] & 2 ? far : -far};
 }
 
@@ -256,8 +270,9 @@ static double hold(const rotation *r, float *x, mha_path path, double *part)
         for (int s = MHA_STAGE_Q_ROT; s <= MHA_STAGE_K_ROT; s++) {
             const double off = fabs((double)(mha_view_get(&run.stages[s], (size_t[]){0, 0, e}) - turned(r, x, e)));
             if (!(off <= bound[s]))
-                fail_msg("%s, d %zu, dim %zu, base %g, position %lld, feature %zu: off by %g, bound %g", mha_path_name(path), r->d, r->rope.dim,
-                         r->rope.base, (long long)r->position, e, off, bound[s]);
+                fail_msg("%s, d %zu, dim %zu, base %g, position %lld, feature %zu: off by %g, bound %g",
+                         mha_path_name(path), r->d, r->rope.dim, r->rope.base, (long long)r->position, e, off,
+                         bound[s]);
             *part = fmax(*part, off / bound[s]);
         }
     rerun_free(&run);
@@ -298,8 +313,11 @@ static void slow_pairs_are_hardly_off(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(rotation_is_judged_in_every_layout), cmocka_unit_test(every_row_has_its_own_offset),
-                                       cmocka_unit_test(offsets_without_tolerance), cmocka_unit_test(far_positions_have_coarser_angles),
-                                       cmocka_unit_test(rounded_angles_stay_within_the_bound), cmocka_unit_test(slow_pairs_are_hardly_off)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(rotation_is_judged_in_every_layout),
+                                       cmocka_unit_test(every_row_has_its_own_offset),
+                                       cmocka_unit_test(offsets_without_tolerance),
+                                       cmocka_unit_test(far_positions_have_coarser_angles),
+                                       cmocka_unit_test(rounded_angles_stay_within_the_bound),
+                                       cmocka_unit_test(slow_pairs_are_hardly_off)};
     return cmocka_run_group_tests_name("verify_rope", tests, NULL, NULL);
 }

@@ -365,8 +365,8 @@ static int by_fit(const void *x, const void *y)
     return a->a != b->a ? a->a - b->a : a->b - b->b;
 }
 
-/* Whether the rms of a candidate's difference is small, and at most twice that of the best candidate; a variant must also
- * be nearer than the case as it says. */
+/* Whether the rms of a candidate's difference is small, and at most twice that of the best candidate; a variant must
+ * also be nearer than the case as it says. */
 static bool is_near(const mha__candidate *x, double best, double said)
 {
     const double near = 0.02;

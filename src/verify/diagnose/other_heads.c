@@ -1,4 +1,5 @@
-/* The case with another number of heads: where none has an axis of its own for heads, the widths do not tell a wrong one. */
+/* The case with another number of heads: where none has an axis of its own for heads, the widths do not tell a wrong
+ * one. */
 #include <math.h>
 
 #include "base/base.h"

@@ -120,8 +120,8 @@ static void show_difference(mha__search *s, const mha__knobs *other)
         }
 }
 
-/* Makes sure that a row is judged from which all keys are hidden, or if not `all`, some: variants differ in what they do
- * with hidden keys. */
+/* Makes sure that a row is judged from which all keys are hidden, or if not `all`, some: variants differ in what they
+ * do with hidden keys. */
 static void show_hidden(mha__search *s, bool all)
 {
     const size_t T = s->c->T_q, rows = s->c->B * T;

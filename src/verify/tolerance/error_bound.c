@@ -4,10 +4,10 @@
  * without fused multiply-add, blocked, in any number of accumulators) is off by at most gamma(n) times the
  * sum of the absolute products (Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., eq. 3.5).
  * eta is the smallest subnormal: what a product, a quotient or a number rounded to the type can lose by underflow (a
- * sum loses nothing by it). Where a number on the way may leave the range of the type, infinity and NaN may come out of it,
- * and the bound is infinite, as is that of whatever follows. No sum is larger on the way than the sum of the absolute
- * products, which is what is held against the range; the scale is taken to be applied so that it leads out of the
- * range only where the scores themselves, or q.k, may.
+ * sum loses nothing by it). Where a number on the way may leave the range of the type, infinity and NaN may come out of
+ * it, and the bound is infinite, as is that of whatever follows. No sum is larger on the way than the sum of the
+ * absolute products, which is what is held against the range; the scale is taken to be applied so that it leads out of
+ * the range only where the scores themselves, or q.k, may.
  *
  *   projection   q = x W + b. By Cauchy-Schwarz |x||W| <= |x|_2 |W column|_2, so each element is off by
  *                  E_q = gamma(d_q + 2) (x_q W_Q + b_Q) + (d_q + 3 + sqrt(d_q) (x_q + W_Q)) eta,
@@ -22,21 +22,18 @@
  *                sqrt(n). Squares are summed in double whatever u is; with what they lose, 2^-1073 of the mean, y is
  *                off by 2^-1073 |y| / (r - E)^2 more.
  *   rotation     keeps 2-norms; cos and sin are good to 2u and eta, each element is two products and a sum:
- *                D grows by sqrt(2) (gamma(2) + 2u) |row| + 2 (|row| + sqrt(d_k)) eta, with |row| as it is when it comes,
- *                its error included. The angle of pair i, a = p f with f = base^(-2i/d), is
- *                computed in double whatever u is; with w = 2^-53 the exponent is off by w of itself, the power thereby
- *                by w |ln f| of itself, by 2w more as pow is good to that, and by w each for a reciprocal, for p as a
- *                double and for the product: a is off by w (|ln f| + 5) |a|. Turning a pair by that much more moves it
- *                by 2 sin of half of it, at most by A_i |pair i| with A_i = min(w (|ln f| + 5) |a|, 2). A row is moved
- *                by sqrt(sum of (A_i |pair i|)^2), so D grows by that, with the largest pairs i of all rows and the
- *                farthest p: few pairs turn fast, and those that turn slowly are hardly off. Tables are taken as they
- *                are: A_i = 0.
- *   cache        of 16 bits: with its unit roundoff c and smallest subnormal e, a row k' appended to it is off by
- *                c |k'| + e / 2 for each element more, and if the exact rows are rounded to 16 bits too, the two may be
- *                rounded to neighbours: by twice that. D_k grows by 2 c (|k| + D_k) + 2 sqrt(d_k) e, and holds
- *                against the exact rows and against the exact rows rounded. The same for v.
- *   scores       s = scale q.k: D_q and D_k perturb the factors, the sum has d_k terms, the scale is rounded
- *                and may be put into q or k, or split between them. With Q = |q| + D_q and K = |k| + D_k:
+ *                D grows by sqrt(2) (gamma(2) + 2u) |row| + 2 (|row| + sqrt(d_k)) eta, with |row| as it is when it
+ * comes, its error included. The angle of pair i, a = p f with f = base^(-2i/d), is computed in double whatever u is;
+ * with w = 2^-53 the exponent is off by w of itself, the power thereby by w |ln f| of itself, by 2w more as pow is good
+ * to that, and by w each for a reciprocal, for p as a double and for the product: a is off by w (|ln f| + 5) |a|.
+ * Turning a pair by that much more moves it by 2 sin of half of it, at most by A_i |pair i| with A_i = min(w (|ln f| +
+ * 5) |a|, 2). A row is moved by sqrt(sum of (A_i |pair i|)^2), so D grows by that, with the largest pairs i of all rows
+ * and the farthest p: few pairs turn fast, and those that turn slowly are hardly off. Tables are taken as they are: A_i
+ * = 0. cache        of 16 bits: with its unit roundoff c and smallest subnormal e, a row k' appended to it is off by c
+ * |k'| + e / 2 for each element more, and if the exact rows are rounded to 16 bits too, the two may be rounded to
+ * neighbours: by twice that. D_k grows by 2 c (|k| + D_k) + 2 sqrt(d_k) e, and holds against the exact rows and against
+ * the exact rows rounded. The same for v. scores       s = scale q.k: D_q and D_k perturb the factors, the sum has d_k
+ * terms, the scale is rounded and may be put into q or k, or split between them. With Q = |q| + D_q and K = |k| + D_k:
  *                  E_s = |scale| (gamma(d_k + 4) Q K + D_q |k| + |q| D_k + D_q D_k)
  *                        + ((d_k + 2 + sqrt(d_k) (Q + K)) max(1, |scale|) + Q K) eta:
  *                eta for each product, for each element of q and k that the scale is put into, and of the scale itself.
