@@ -107,10 +107,11 @@ check-headers: ## every public header compiles alone, in C11 and in C++
 	  $(CXX) -std=c++11 -Wall -Wextra -Wpedantic -Werror -Iinclude -fsyntax-only -x c++ $$h || exit 1; done
 	@echo "$(words $(HEADERS)) headers compile alone in C11 and in C++"
 
-# The first C block of README is one of the examples, apart from the comment an example begins with.
-check-example: ## the example in README is one of tests/examples
+# The first C block of README is one of the examples, apart from the comment an example begins with. It is C++ as well.
+check-example: ## the example in README is one of tests/examples, and compiles as C++
 	@mkdir -p $(BUILD)/tests/examples; code=$(BUILD)/tests/examples/README.c; \
 	awk '/^```c$$/ {on = 1; next} /^```$$/ {if (on) exit} on' README.md >$$code; \
+	$(CXX) -std=c++20 -Wall -Wpedantic -Werror -Iinclude -fsyntax-only -x c++ $$code || exit 1; \
 	for e in $(EXAMPLE_SRC); do sed -n '/^#/,$$p' $$e | cmp -s - $$code && \
 	  { echo "README's example is $$e"; exit; }; done; \
 	echo "the first C block of README.md is none of tests/examples" >&2; exit 1
