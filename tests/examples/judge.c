@@ -51,7 +51,7 @@ int main(void)
     if (status == MHA_OK)
         status = mha_case_judge(recorded, MHA_PATH_EXACT, NULL, 0, &verdict, &error);
     if (status == MHA_OK)
-        status = mha_case_diagnose(recorded, NULL, &diagnosis, &error);
+        status = mha_case_diagnose(recorded, NULL, 0, NULL, &diagnosis, &error);
     const char *name =
         diagnosis.match_count > 0 && diagnosis.matches[0].count > 0 ? diagnosis.matches[0].variants[0] : "";
     if (status == MHA_OK)
