@@ -102,15 +102,20 @@ size_t mha__forward_bytes(const mha__resolved *r)
 /* What the plan depends on and does not hold. */
 static mha_status check_unchanged(const mha__resolved *r, mha_error *error)
 {
-    if (r->cache && (int64_t)(mha_cache_first(r->cache) + mha_cache_length(r->cache)) != r->cached)
+    const size_t rows = r->cache ? mha_cache_first(r->cache) + mha_cache_length(r->cache) : 0;
+    size_t kept = 0; /* a window may leave another number of rows behind the same position */
+    if (r->cache && (rows != (size_t)r->cached ||
+                     mha__cache_room(r->cache, r->plan.T_k, &kept, NULL) != MHA_OK || kept != r->kept))
         return mha__fail(error, MHA_INVALID, "cache",
-                         "the cache has moved on from %lld to %zu rows since this call was planned: plan it again",
-                         (long long)r->cached, mha_cache_first(r->cache) + mha_cache_length(r->cache));
+                         "planned for %zu rows up to position %lld, found %zu up to %zu: plan the call again", r->kept,
+                         (long long)r->cached, mha_cache_length(r->cache), rows);
+    if (!r->kernels)
+        return mha__fail(error, MHA_INVALID, "plan", "holds no call: mha_plan_call makes it");
     if (r->kernels != mha__kernels_get())
         return mha__fail(error, MHA_INVALID, "isa", "planned for %s, but %s has been chosen since: plan the call again",
                          r->kernels->isa, mha__kernels_get()->isa);
     if (r->layer && r->generation != mha__layer_generation(r->layer))
-        return mha__fail(error, MHA_INVALID, "layer", "the layer was packed or unpacked since this call was planned: plan it again");
+        return mha__fail(error, MHA_INVALID, "layer", "its weights were packed or unpacked since: plan the call again");
     return MHA_OK;
 }
 

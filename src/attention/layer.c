@@ -27,7 +27,7 @@ static mha_status add_weight(mha_layer *layer, mha_weight w, const char *prefix,
     char name[512];
     int length = snprintf(name, sizeof name, "%s%s", prefix ? prefix : "", spec.role);
     if (length < 0 || (size_t)length >= sizeof name)
-        return mha__fail(error, MHA_INVALID, spec.role, "the prefix of %s is too long: %d bytes", spec.role, length);
+        return mha__fail(error, MHA_INVALID, spec.role, "its name with the prefix is too long: %d bytes", length);
     spec.name = name;
     return mha_params_add(layer->params, &spec, &layer->weight[w], error);
 }
@@ -260,7 +260,7 @@ mha_status mha_layer_set(mha_layer *layer, mha_weight weight, const mha_view *fr
     mha_tensor *tensor = mha_layer_weight(layer, weight);
     const char *name = mha_weight_name(weight);
     if (!tensor)
-        return mha__fail(error, MHA_NOT_FOUND, name, "the layer has no %s", name);
+        return mha__fail(error, MHA_NOT_FOUND, name, "the layer has none");
     mha_view to = mha_tensor_view(tensor);
     if (!from->data && mha_view_elements(from) != 0)
         return mha__fail(error, MHA_INVALID, name, "no data");

@@ -93,10 +93,25 @@ static mha_status expect_apart_from(const char *name, const mha_view *written, c
     return mha__fail(error, MHA_INVALID, name, "expected memory of its own, found that of %s in it", other_name);
 }
 
+/* An array of the semantics; it is only read. */
+static mha_view array(const void *data, mha_dtype dtype, size_t count)
+{
+    union {
+        const void *in;
+        void *out;
+    } memory = {data}; /* a view does not say that it is only read */
+    return mha_view_of(memory.out, dtype, 1, &count);
+}
+
 static mha_status expect_apart_from_inputs(const mha__resolved *r, const char *name, const mha_view *written,
                                            mha_error *error)
 {
     const mha_semantics *s = &r->semantics;
+    const mha_view offsets = array(s->position_offset, MHA_I64, r->plan.B),
+                   lengths = array(s->kv_lengths, MHA_I64, r->plan.B),
+                   slopes = array(s->alibi_slopes, MHA_F64, r->plan.h),
+                   cu_q = array(s->cu_seqlens_q, MHA_I64, s->n_sequences + 1),
+                   cu_k = array(s->cu_seqlens_k, MHA_I64, s->n_sequences + 1);
     const struct {
         const char *name;
         const mha_view *view;
@@ -108,7 +123,12 @@ static mha_status expect_apart_from_inputs(const mha__resolved *r, const char *n
                   {"the rotation tables", &s->rope.cos_table},
                   {"the rotation tables", &s->rope.sin_table},
                   {"q_positions", &s->rope.q_positions},
-                  {"k_positions", &s->rope.k_positions}};
+                  {"k_positions", &s->rope.k_positions},
+                  {"position_offset", &offsets},
+                  {"kv_lengths", &lengths},
+                  {"alibi_slopes", &slopes},
+                  {"cu_seqlens_q", &cu_q},
+                  {"cu_seqlens_k", &cu_k}};
     for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++)
         TRY(expect_apart_from(name, written, inputs[i].name, inputs[i].view, error));
     for (int w = 0; w < MHA_WEIGHT_COUNT; w++)

@@ -134,7 +134,7 @@ static void a_plan_knows_what_has_changed(void **state)
         memset(y[0], 0x55, sizeof y[0]);
         memcpy(y[1], y[0], sizeof y[0]);
         assert_refused(mha_forward(&plan, f->workspace, f->bytes, &error), MHA_INVALID, error, "cache",
-                       "plan it again");
+                       "plan the call again");
         assert_int_equal(mha_cache_length(cache), T);
         mha_cache_truncate(cache, 0); /* as it was */
         const char *isa = mha_isa();
@@ -155,6 +155,44 @@ static void a_plan_knows_what_has_changed(void **state)
         assert_refused(mha_forward(&plan, f->workspace, f->bytes, &error), MHA_INVALID, error, "layer", "packed");
         mha_cache_destroy(cache);
     }
+}
+
+/* A window may leave another number of rows behind the same position: the plan has room for its own number alone. */
+static void a_plan_knows_the_rows_of_a_window(void **state)
+{
+    fixture *f = *state;
+    enum { WINDOW = 4, CAPACITY = 8, HELD = 5, POSITION = 7 };
+    static float rows[B * H * CAPACITY * D];
+    mha_error error;
+    for (size_t p = 0; p < sizeof paths / sizeof *paths; p++) {
+        mha_plan plan;
+        mha_cache *cache;
+        const mha_cache_spec spec = {.batch = B, .kv_heads = H, .d_k = D, .d_v = D, .capacity = CAPACITY, .window = WINDOW};
+        assert_ok(mha_cache_create(&spec, NULL, &cache, &error), error);
+        const mha_view six = mha_view_of(rows, MHA_F32, 4, (size_t[]){B, H, 6, D}),
+                       seven = mha_view_of(rows, MHA_F32, 4, (size_t[]){B, H, POSITION, D});
+        assert_ok(mha_cache_load(cache, &six, &six, &error), error);
+        mha_call call = {.query = mha_rows(x[0], B, 3, WIDTH), .cache = cache, .path = paths[p], .threads = 1};
+        assert_ok(mha_run(f->layer, &call, &error), error); /* evicts two rows */
+        mha_cache_truncate(cache, HELD);
+        assert_int_equal(mha_cache_first(cache) + HELD, POSITION);
+        call.query = mha_rows(x[0], B, 1, WIDTH);
+        assert_ok(mha_plan_call(f->layer, &call, &plan, &error), error);
+        assert_ok(mha_cache_load(cache, &seven, &seven, &error), error); /* the same position, nothing evicted */
+        assert_refused(mha_forward(&plan, f->workspace, f->bytes, &error), MHA_INVALID, error, "cache", "plan");
+        assert_int_equal(mha_cache_length(cache), POSITION);
+        mha_cache_destroy(cache);
+    }
+}
+
+static void a_plan_that_was_never_made_is_refused(void **state)
+{
+    fixture *f = *state;
+    mha_error error;
+    const mha_plan none = {0};
+    size_t shape[4];
+    assert_int_equal(mha_plan_stage(&none, MHA_STAGE_COUNT, shape), 0);
+    assert_refused(mha_forward(&none, f->workspace, f->bytes, &error), MHA_INVALID, error, "plan", "mha_plan_call");
 }
 
 /* ---------------------------------------------------------------- the keep list */
@@ -232,6 +270,12 @@ static void what_is_written_is_apart_from_what_is_read(void **state)
     s->rope.kind = MHA_ROPE_HALF_SPLIT;
     s->rope.cos_table = mha_view_of(memory[7] + 1024, MHA_F32, 2, (size_t[]){2 * T, D / 2});
     s->rope.sin_table = mha_view_of(memory[8] + 1024, MHA_F32, 2, (size_t[]){2 * T, D / 2});
+    static int64_t offsets[PAD], lengths[PAD], cu[PAD];
+    static double slopes[PAD];
+    const mha_view offset = {.data = offsets + 1024}, length = {.data = lengths + 1024}, slope = {.data = slopes + 1024},
+                   sequences = {.data = cu + 1024};
+    s->position_offset = offset.data, s->kv_lengths = length.data, s->alibi_slopes = slope.data;
+    lengths[1024] = cu[1025] = T;
     assert_ok(mha_plan_call(NULL, &good, &plan, &error), error);
     const struct {
         const mha_view *view;
@@ -244,9 +288,19 @@ static void what_is_written_is_apart_from_what_is_read(void **state)
                  {&s->mask.values, "mask"},
                  {&s->key_padding.values, "key_padding"},
                  {&s->rope.cos_table, "rotation"},
-                 {&s->rope.sin_table, "rotation"}};
+                 {&s->rope.sin_table, "rotation"},
+                 {&offset, "position_offset"},
+                 {&length, "kv_lengths"},
+                 {&slope, "alibi_slopes"}};
     for (size_t i = 0; i < sizeof taken / sizeof *taken; i++)
         output_apart_from_inputs(NULL, &good, taken[i].view, taken[i].name, out, 3);
+    s->position_offset = s->kv_lengths = NULL, s->alibi_slopes = NULL;
+    s->cu_seqlens_q = sequences.data, s->n_sequences = 1;
+    s->key_padding = (mha_mask){0};
+    output_apart_from_inputs(NULL, &good, &sequences, "cu_seqlens_q", out, 3);
+    s->cu_seqlens_q = (const int64_t[]){0, T}, s->cu_seqlens_k = sequences.data;
+    output_apart_from_inputs(NULL, &good, &sequences, "cu_seqlens_k", out, 3);
+    s->cu_seqlens_q = s->cu_seqlens_k = NULL, s->n_sequences = 0;
     /* the cache: also where its rows are still to come */
     mha_cache *cache;
     const mha_cache_spec spec = {.batch = 1, .kv_heads = H, .d_k = D, .d_v = D, .capacity = 4 * T};
@@ -342,6 +396,8 @@ int main(void)
         cmocka_unit_test(a_plan_runs_many_times),
         cmocka_unit_test(a_plan_moves),
         cmocka_unit_test(a_plan_knows_what_has_changed),
+        cmocka_unit_test(a_plan_knows_the_rows_of_a_window),
+        cmocka_unit_test(a_plan_that_was_never_made_is_refused),
         cmocka_unit_test(a_keep_list_holds_a_stage_once),
         cmocka_unit_test(what_is_written_is_apart_from_what_is_read),
         cmocka_unit_test(stages_are_apart_from_each_other),

@@ -57,7 +57,7 @@ static inline vec exp_nonpositive(vec x)
     __m512 t = _mm512_fmadd_round_ps((__m512)x, _mm512_set1_ps(0x1.715476p+4f), shift,
                                      _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     __m512 n = _mm512_sub_ps(t, shift);
-    __m512 r = _mm512_fmadd_ps(n, _mm512_set1_ps(-0x1.62e400p-5f), (__m512)x); /* in two parts, as in functions.h */
+    __m512 r = _mm512_fmadd_ps(n, _mm512_set1_ps(-0x1.62e400p-5f), (__m512)x); /* in two parts, as in exp.h */
     r = _mm512_fmadd_ps(n, _mm512_set1_ps(-0x1.7f7d1cp-24f), r);
     __m512i bits = _mm512_permutexvar_epi32((__m512i)t, powers);
     __m512 power = (__m512)_mm512_add_epi32(bits, _mm512_slli_epi32((__m512i)t, 19));
