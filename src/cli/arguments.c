@@ -141,7 +141,7 @@ static int refuse_word(const char *word, command_code command)
     else if (closest < OPTION_COUNT)
         refuse(about, "unknown option; did you mean --%s?", option_rows[closest].name);
     else
-        refuse(about, "unknown option; expected one of \"mha %s --help\"", command_rows[command].name);
+        refuse(about, "unknown option; \"mha %s --help\" lists those there are", command_rows[command].name);
     free(about);
     return EXIT_REQUEST;
 }
@@ -246,6 +246,10 @@ int arguments_parse(arguments *args, command_code command, int argc, char **argv
     if (args->n_operands > c->most)
         return refuse("", "expected %s%s, found \"%s\"", c->most ? "no more than " : "no operand",
                       c->most ? c->operands : "", args->operands[c->most]);
+    if (args->n_operands == 0 && takes(args->command, OPT_EXPECTED) && !given(args, OPT_EXPECTED) &&
+        (given(args, OPT_WEIGHTS) || given(args, OPT_INPUT)))
+        return refuse("--expected", "expected somebody's output beside %s, found nothing",
+                      given(args, OPT_WEIGHTS) ? "--weights" : "--input");
     if (args->n_operands < c->least && !given(args, OPT_EXPECTED))
         return refuse("", "expected %s, found %s", c->operands, args->n_operands ? "too few" : "nothing");
     return refuse_standard_input_twice(args);

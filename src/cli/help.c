@@ -8,15 +8,20 @@
 
 void help_program(void)
 {
-    printf("mha: multi-head attention on a CPU: what it computes, how many parameters it has, how fast it goes\n\n"
-           "  mha COMMAND [OPTION]...     mha help COMMAND     mha --version\n\n%sCommands%s\n", bold(), plain());
-    for (command_code c = 0; c < COMMAND_COUNT; c++)
-        printf("  %-12s %s\n", command_rows[c].name, command_rows[c].help);
-    printf("\n%sExit code%s\n"
-           "  0  done, and the answer is yes     2  the request is wrong: option, file or shape\n"
-           "  1  done, and the answer is no      3  the machine could not: memory, reading, writing\n\n"
-           "%sTopics%s, explained by \"mha help TOPIC\"\n ",
-           bold(), plain(), bold(), plain());
+    enum { INDENT = 15 };
+    static const char *const codes[] = {"done, and the answer is yes", "done, and the answer is no",
+                                        "the request is wrong: option, file or shape",
+                                        "the machine could not: memory, reading, writing"};
+    write_prose("mha: multi-head attention on a CPU: what it computes, how many parameters it has, how fast it goes");
+    printf("\n  mha COMMAND [OPTION]...     mha help COMMAND     mha --version\n\n%sCommands%s\n", bold(), plain());
+    for (command_code c = 0; c < COMMAND_COUNT; c++) {
+        printf("  %-12s ", command_rows[c].name);
+        write_folded(command_rows[c].help, INDENT);
+    }
+    printf("\n%sExit code%s\n", bold(), plain());
+    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
+        printf("  %zu  %s\n", i, codes[i]);
+    printf("\n%sTopics%s, explained by \"mha help TOPIC\"\n ", bold(), plain());
     for (size_t i = 0; topic_name(i); i++)
         printf(" %s", topic_name(i));
     printf("\n\nStart with \"mha forward\", then \"mha heads\".\n");
@@ -40,7 +45,10 @@ static void help_option(const option_row *row)
 void help_command(command_code code)
 {
     const command_row *c = &command_rows[code];
-    printf("mha %s%s%s [OPTION]...\n%s\n", c->name, *c->operands ? " " : "", c->operands, c->help);
+    printf("mha %s%s%s [OPTION]...\n", c->name, *c->operands ? " " : "", c->operands);
+    if (takes(code, OPT_EXPECTED))
+        printf("mha %s --weights FILE --input FILE --expected FILE [OPTION]...\n", c->name);
+    printf("%s\n", c->help);
     for (section s = 0; s < SECTION_COUNT; s++) {
         bool titled = false;
         for (option_code o = 0; o < OPTION_COUNT; o++) {

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/base.h"
 #include "cli/commands/commands.h"
 #include "cli/help.h"
 #include "cli/options.h"
@@ -26,9 +27,32 @@ static command_code find_command(const char *name)
     return code;
 }
 
+/* The command, or if `topics` the command or topic, whose name is spelt nearly so; NULL when there is none. */
+static const char *near_name(const char *name, bool topics)
+{
+    const char *topic, *near = mha__text_distance(name, "help") < 3 ? "help" : NULL;
+    size_t least = near ? mha__text_distance(name, near) : 3;
+    for (size_t i = 0; i < COMMAND_COUNT; i++) {
+        const size_t distance = mha__text_distance(name, command_rows[i].name);
+        if (distance < least)
+            least = distance, near = command_rows[i].name;
+    }
+    for (size_t i = 0; (topic = topic_name(i)); i++) {
+        if (!topics)
+            break;
+        const size_t distance = mha__text_distance(name, topic);
+        if (distance < least)
+            least = distance, near = topic;
+    }
+    return near;
+}
+
 static int refuse_command(const char *name)
 {
     char known[256] = "";
+    const char *near = near_name(name, false);
+    if (near)
+        return refuse(name, "unknown command; did you mean %s? \"mha --help\" lists all", near);
     for (command_code c = 0; c < COMMAND_COUNT; c++)
         snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", c ? ", " : "", command_rows[c].name);
     return refuse(name, "unknown command; expected one of %s", known);
@@ -69,6 +93,9 @@ static int run_command(command_code code, int argc, char **argv)
 static int refuse_topic(const char *name)
 {
     char known[128] = "";
+    const char *near = near_name(name, true);
+    if (near)
+        return refuse(name, "unknown command or topic; did you mean %s? \"mha --help\" lists all", near);
     for (size_t i = 0; topic_name(i); i++)
         snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i ? ", " : "", topic_name(i));
     return refuse(name, "unknown command or topic; topics are %s; \"mha --help\" lists the commands", known);

@@ -115,6 +115,32 @@ static void what_failed_leads_on(void **state)
     program_free(&r);
 }
 
+/* A result that was rounded to float16 is right, and the table shows the rounding that is allowed. */
+static void a_short_result_shows_what_is_allowed(void **state)
+{
+    (void)state;
+    static float y[T * WIDTH];
+    static uint16_t rounded[T * WIDTH];
+    const size_t shape[] = {1, T, WIDTH};
+    mha_view read = mha_view_of(y, MHA_F32, 3, shape), half = mha_view_of(rounded, MHA_F16, 3, shape);
+    mha_file *file;
+    mha_error error;
+    assert_int_equal(run("forward", input, "--output", output, (const char *const[]){NULL}), 0);
+    program_result r = RUN("check", WEIGHTS, "--input", input, "--expected", output);
+    assert_int_equal(r.code, 0);
+    assert_null(strstr(r.out, "|yours|"));
+    program_free(&r);
+    assert_ok(mha_file_open(output, &file, &error), error);
+    assert_ok(mha_file_read(file, mha_file_at(file, 0), &read, &error), error);
+    mha_file_close(file);
+    assert_int_equal(mha_view_copy(&half, &read), MHA_OK);
+    write_view(output, &half);
+    r = RUN("check", WEIGHTS, "--input", input, "--expected", output);
+    assert_int_equal(r.code, 0);
+    assert_non_null(strstr(r.out, " + 0.00049 |yours|  0 of 336 "));
+    program_free(&r);
+}
+
 static void a_stage_is_judged_as_well(void **state)
 {
     (void)state;
@@ -140,6 +166,10 @@ static void a_stage_is_judged_as_well(void **state)
 static void what_is_missing_is_named(void **state)
 {
     (void)state;
+    char named[700];
+    snprintf(named, sizeof named, "%s:x", input);
+    assert_program_refuses(RUN("check", WEIGHTS, "--input", named, "--expected", output), 2,
+                           "x.npy: expected no name behind the file, whose one tensor has none, found \"x\"");
     assert_int_equal(run("forward", input, "--output", output, (const char *const[]){NULL}), 0);
     static const char *const commands[] = {"check", "diagnose"};
     for (size_t i = 0; i < 2; i++) {
@@ -162,6 +192,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_option_means_the_same),
         cmocka_unit_test(what_failed_leads_on),
+        cmocka_unit_test(a_short_result_shows_what_is_allowed),
         cmocka_unit_test(a_stage_is_judged_as_well),
         cmocka_unit_test(what_is_missing_is_named),
     };

@@ -253,7 +253,11 @@ static void test_completion_for_fish(void **state)
 static void test_commands_are_refused_by_name(void **state)
 {
     (void)state;
-    assert_program_refuses(RUN("parms"), 2, "mha: parms: unknown command; expected one of *params");
+    assert_program_refuses(RUN("parms"), 2, "mha: parms: unknown command; did you mean params?");
+    assert_program_refuses(RUN("hepl"), 2, "mha: hepl: unknown command; did you mean help?");
+    assert_program_refuses(RUN("variants"), 2, "mha: variants: unknown command; expected one of forward, params");
+    assert_program_refuses(RUN("help", "varients"), 2, "varients: unknown command or topic; did you mean variants?");
+    assert_program_refuses(RUN("help", "chek"), 2, "chek: unknown command or topic; did you mean check?");
     assert_program_refuses(RUN("--json"), 2, "--json: expected a command before options");
     assert_program_refuses(RUN("help", "nothing"), 2, "nothing: unknown command or topic; topics are inert, storage");
     assert_program_refuses(RUN("--version", "x"), 2, "found \"x\"");
@@ -266,7 +270,8 @@ static void test_options_are_refused_by_name(void **state)
     (void)state;
     assert_program_refuses(RUN("params", "--d-modle", "512"), 2,
                            "mha params: --d-modle: unknown option; did you mean --d-model?");
-    assert_program_refuses(RUN("params", "--frobnicate"), 2, "--frobnicate: unknown option");
+    assert_program_refuses(RUN("params", "--frobnicate"), 2,
+                           "--frobnicate: unknown option; \"mha params --help\" lists");
     assert_program_refuses(RUN("params", "--frobnicate=3"), 2, "mha params: --frobnicate: unknown option");
     assert_program_refuses(RUN("params", "-x"), 2, "-x: unknown option");
     assert_program_refuses(RUN("params", "--causal"), 2, "--causal: not an option of mha params*forward");

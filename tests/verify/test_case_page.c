@@ -300,6 +300,7 @@ static void unknown_words_name_the_nearest(void **state)
         {"nothing_of_the_kind", false, "the known ones are query, key, value, W_q,", "did you mean"},
         {"num_heads", false, "unknown tensor num_heads: that is a metadata key", NULL},
         {"zzz", true, "the known ones are kind, layout, num_heads,", "did you mean"},
+        {"outputs", false, "unknown tensor outputs; did you mean expected.output?", NULL},
         {"n_heads", true, "unknown metadata key n_heads; did you mean num_heads?", NULL},
         {"head_dim", true, "did you mean d_k?", NULL},
         {"is_causal", true, "did you mean causal?", NULL},

@@ -18,7 +18,10 @@ static void stage_row(table *t, const mha_stage_verdict *s, bool first)
     table_cell(t, s->name);
     table_cell(t, s->ok ? "ok" : first ? "FIRST" : "differs");
     table_format(t, "%.2g", d->max_abs);
-    table_format(t, "%.2g", s->atol);
+    if (s->rtol > 0)
+        table_format(t, "%.2g + %.2g |yours|", s->atol, s->rtol);
+    else
+        table_format(t, "%.2g", s->atol);
     table_format(t, "%zu of %zu", d->mismatches, d->elements);
     table_shape(t, d->rank, d->worst_index);
     table_format(t, "%.7g", d->worst_expected);

@@ -42,6 +42,9 @@ static char *names_of(const mha_file *file, const char *near)
 
 static int refuse_name(const mha_file *file, const char *asked)
 {
+    if (mha_file_count(file) == 1 && !*mha_file_at(file, 0)->name)
+        return refuse(mha_file_path(file), "expected no name behind the file, whose one tensor has none, found \"%s\"",
+                      asked);
     char *near = names_of(file, asked), *all = names_of(file, NULL);
     int code = refuse(mha_file_path(file), "expected a tensor called \"%s\", found %s %s", asked,
                       *near ? "only near ones:" : "none near it:", *near ? near : all);

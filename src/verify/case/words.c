@@ -424,9 +424,13 @@ const mha__case_word *mha__case_nearest(const char *name, bool is_key)
     for (size_t i = 0; i < WORDS; i++) {
         if (!is_for(&words[i], is_key))
             continue;
+        const char *also = words[i].shown.also;
         const size_t apart = letters_apart(name, words[i].shown.name);
-        if (apart < least)
-            least = apart, best = &words[i];
+        const size_t other = *also ? letters_apart(name, also) : apart;
+        if (apart < least || other < least) {
+            least = other < apart ? other : apart;
+            best = &words[i];
+        }
     }
     return best;
 }
