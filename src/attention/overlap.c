@@ -69,7 +69,7 @@ static bool apart_in_period(const region *a, const region *b, int64_t pitch)
 static bool may_meet(const mha_view *one, const mha_view *other)
 {
     region a, b;
-    if (!region_of(one, &a) || !region_of(other, &b))
+    if (!region_of(other, &b) || !region_of(one, &a)) /* most calls lack most of the others */
         return false;
     const int64_t span_a = span_below(&a, INT64_MAX), span_b = span_below(&b, INT64_MAX);
     if (span_a >= 0 && a.low <= INTPTR_MAX - span_a && a.low + span_a <= b.low)

@@ -3,8 +3,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "attention/forward.h"
 #include "attention/layer.h"
+#include "attention/layout.h"
 #include "attention/overlap.h"
 #include "attention/steps/cache.h"
 #include "attention/validate.h"
@@ -164,6 +164,8 @@ static mha_status resolve_cache(mha__resolved *r, mha_path path, mha_error *erro
     size_t kept;
     TRY(mha__cache_room(cache, plan->T_k, &kept, error));
     r->kept = kept;
+    r->held = mha_cache_length(cache);
+    r->gone = mha_cache_first(cache);
     r->cached = (int64_t)(mha_cache_first(cache) + mha_cache_length(cache));
     r->first_key = r->cached - (int64_t)kept;
     plan->S = kept + plan->T_k;
@@ -312,7 +314,7 @@ static mha_status resolve(mha__resolved *r, const mha_layer *layer, const mha_ca
     TRY(mha__expect_apart(r, error));
     r->kernels = mha__kernels_get();
     r->generation = layer ? mha__layer_generation(layer) : 0;
-    const size_t bytes = mha__forward_bytes(r);
+    const size_t bytes = mha__lay_out(r);
     if (bytes > PTRDIFF_MAX - MHA_ALIGNMENT)
         return mha__fail(error, MHA_INVALID, "workspace", "the workspace of this call has no size on this machine");
     r->plan.workspace_bytes = bytes + MHA_ALIGNMENT; /* the caller's block may lie at any address */
@@ -362,8 +364,12 @@ mha_status mha_plan_move(mha_plan *plan, const void *query, const void *key, con
         else if (inputs[i].follows)
             inputs[i].view->data = inputs[i].follows->data;
     }
-    if (output)
+    if (output) {
+        mha_view *const direct[] = {&r->layout.heads.view, &r->layout.output.view}; /* written without a copy */
+        for (size_t i = 0; i < sizeof direct / sizeof *direct; i++)
+            direct[i]->data = direct[i]->data ? output : NULL;
         r->output.data = output;
+    }
     TRY(mha__expect_apart(r, error));
     *plan = moved;
     return MHA_OK;

@@ -17,6 +17,19 @@ typedef struct mha__sizes {
     size_t workspace_bytes;
 } mha__sizes;
 
+/* Where a step puts its result: at an offset into the workspace, into memory of the caller, or nowhere, when it passes on
+ * what it was given. */
+typedef struct mha__result {
+    mha_view view; /* without data in the workspace and nowhere */
+    size_t offset; /* in bytes; SIZE_MAX: not in the workspace */
+} mha__result;
+
+typedef struct mha__layout {
+    mha__result Q, K, V, heads, output;
+    size_t project_scratch, attend_scratch; /* offsets */
+    bool uses_blas;
+} mha__layout;
+
 typedef struct mha__resolved {
     const mha_layer *layer; /* NULL: Q, K, V were given */
     mha_semantics semantics;
@@ -30,6 +43,7 @@ typedef struct mha__resolved {
     double rope_base, norm_eps;
 
     mha_cache *cache;
+    size_t held, gone; /* rows in the cache, and rows evicted from it, when the call was planned */
     size_t kept;       /* cached rows that stay in front of the new ones */
     int64_t cached;    /* position of new key 0: rows cached so far, evicted ones counted */
     int64_t first_key; /* position of key 0 */
@@ -39,8 +53,10 @@ typedef struct mha__resolved {
     signed char keep_at[MHA_STAGE_COUNT]; /* where a stage stands in `keep`; -1: nowhere */
     bool has_data[MHA_STAGE_COUNT];       /* the stage is kept, not only timed */
 
-    const mha__kernels *kernels; /* what was true when the call was planned */
-    unsigned long generation;    /* of the layer's packed weights */
+    mha__layout layout; /* of the workspace; not of the exact path */
+
+    const mha__kernels *kernels; /* those chosen when the call was planned, */
+    unsigned long generation;    /* and the state of the layer's packed weights */
 } mha__resolved;
 
 /* The same semantics with has_scale, has_offset and has_padding_fill set where their number says so. */

@@ -24,6 +24,11 @@ void mha__normalise(const mha__resolved *r, mha__side side, const mha_view *x);
 /* rope.c: rotates x (B, T, heads, d) in place. Nothing without rotation. */
 void mha__rotate_heads(const mha__resolved *r, mha__side side, const mha_view *x);
 
+/* attend.c: one of the two below, by the path. */
+void mha__attend(const mha__resolved *r, const mha_view *Q, const mha_view *K, const mha_view *V, const mha_view *heads,
+                 char *scratch);
+size_t mha__attend_scratch(const mha__resolved *r);
+
 /* attend_dense.c: heads = softmax(Q K^T * scale, visible keys) V for every (batch, head). Q (B, T_q, h, d_k),
  * K (B, S, h_kv, d_k), V (B, S, h_kv, d_v), heads (B, T_q, h, d_v). Keeps the stages from scores to
  * weights_mean and lse. K and V may be F16 or BF16. `scratch` is mha__attend_dense_scratch bytes in all. */

@@ -1,0 +1,53 @@
+/* The workspace of a call: which steps make something of their own, and where it goes. */
+#include <limits.h>
+
+#include "attention/layout.h"
+#include "attention/steps/steps.h"
+
+/* The offset of `count` items of `size` bytes. */
+static size_t take(mha__workspace *arena, size_t count, size_t size)
+{
+    const size_t at = arena->used;
+    (void)mha__workspace_take(arena, count, size);
+    return at;
+}
+
+/* Rows (B, T, width) in the workspace; nowhere when they are not needed. */
+static mha__result rows(mha__workspace *arena, bool needed, size_t B, size_t T, size_t width)
+{
+    const mha_view view = mha_view_of(NULL, MHA_F32, 3, (size_t[]){B, T, width});
+    return (mha__result){view, needed ? take(arena, B * T, width * sizeof(float)) : SIZE_MAX};
+}
+
+/* The last step writes straight to the caller's memory where that is F32 with contiguous rows, which are no farther
+ * apart than CBLAS can count; else to the workspace, from where it is copied. */
+static bool writes_output(const mha__resolved *r)
+{
+    const mha_view *kept = &r->output;
+    int last = kept->rank - 1;
+    return kept->data && kept->dtype == MHA_F32 && kept->stride[last] == 1 &&
+           kept->stride[1] >= (ptrdiff_t)kept->shape[last] && kept->stride[1] <= INT_MAX;
+}
+
+size_t mha__lay_out(mha__resolved *r)
+{
+    const mha__sizes *p = &r->plan;
+    mha__layout *at = &r->layout;
+    mha__workspace arena = {NULL, 0};
+    if (p->path == MHA_PATH_EXACT)
+        return mha__exact(r, NULL);
+    const size_t B = r->query.shape[0], T_q = r->query.shape[1], T_k = r->key.shape[1];
+    const bool made = r->layer != NULL, turned = r->semantics.rope.kind != MHA_ROPE_NONE, direct = writes_output(r);
+    const mha_view *w = r->weight;
+    at->Q = rows(&arena, made || turned || w[MHA_B_Q].data || w[MHA_Q_NORM].data, B, T_q, p->h * p->d_k);
+    at->K = rows(&arena, made || turned || w[MHA_B_K].data || w[MHA_K_NORM].data, B, T_k, p->h_kv * p->d_k);
+    at->V = rows(&arena, made || w[MHA_B_V].data, B, T_k, p->h_kv * p->d_v);
+    at->heads = !made && direct ? (mha__result){r->output, SIZE_MAX} : rows(&arena, true, B, T_q, p->h * p->d_v);
+    if (at->heads.view.rank == 3)
+        at->heads.view = mha__split_heads(&at->heads.view, p->h);
+    at->output = made && direct ? (mha__result){r->output, SIZE_MAX} : rows(&arena, made, B, T_q, p->d_out);
+    at->project_scratch = take(&arena, mha__project_scratch(r), sizeof(float));
+    at->attend_scratch = take(&arena, mha__attend_scratch(r), 1);
+    at->uses_blas = p->path == MHA_PATH_BLAS || mha__project_uses_blas(r) || mha__attend_flash_uses_blas(r);
+    return arena.used;
+}
