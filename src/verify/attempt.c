@@ -7,7 +7,7 @@ static mha_status no_memory(const char *what, mha_error *error)
     return mha__fail(error, MHA_NO_MEMORY, what, "no memory for this part of a call");
 }
 
-/* The float paths take F32 alone. What is no float is left for the plan to refuse. */
+/* Converts an input to F32, which the float paths need. The plan refuses an input that is not a float. */
 static mha_status narrow(mha__attempt *attempt, mha_view *view, const char *name, mha_error *error)
 {
     const bool other = view->dtype == MHA_F64 || view->dtype == MHA_F16 || view->dtype == MHA_BF16;
@@ -50,7 +50,7 @@ mha_status mha__attempt_begin(mha__attempt *attempt, const mha_allocator *alloca
     attempt->call.keep_count = 0;
     const size_t small = (size_t)1 << 14;
     if (call->threads == 0 && mha_view_elements(&call->query) < small && mha_view_elements(&call->key) < small)
-        attempt->call.threads = 1; /* waking a team would take longer */
+        attempt->call.threads = 1; /* waking the pool's threads would take longer */
     const struct {
         mha_view *view;
         const char *name;
@@ -62,7 +62,7 @@ mha_status mha__attempt_begin(mha__attempt *attempt, const mha_allocator *alloca
     return mha_plan_call(request->layer, &attempt->call, &attempt->plan, error);
 }
 
-/* Memory for the output as `layout` orders it, seen in the order of the call. */
+/* Allocates the output in the memory order of `layout` and returns it seen in the order of the call. */
 static mha_view output_view(mha__attempt *attempt, mha_dtype dtype, mha_layout layout)
 {
     const mha_plan *plan = &attempt->plan;
@@ -94,7 +94,7 @@ mha_status mha__attempt_run(mha__attempt *attempt, mha_layout layout, const bool
         if (!attempt->stages[s].data)
             return no_memory(mha_stage_name((mha_stage)s), error);
     }
-    /* Again, now that the stages are known: they may change the path and the workspace. */
+    /* The plan is made again with the stages to keep: they may change the path and the size of the workspace. */
     TRY(mha_plan_call(attempt->layer, call, &attempt->plan, error));
     void *workspace = mha__arena_take(&attempt->pool, attempt->plan.workspace_bytes);
     if (!workspace)

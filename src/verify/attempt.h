@@ -5,8 +5,8 @@
 #include "base/arena.h"
 #include "mha/attention.h"
 
-/* A call with what it starts from: its layer (NULL: Q, K, V are given) and the rows already cached, (B, h_kv, P, d)
- * (no data: none). All of it is borrowed. */
+/* A call and what it starts from: its layer (NULL when Q, K and V are given) and the rows already cached, (B, h_kv,
+ * P, d) (without data when none are). All of it is borrowed. */
 typedef struct mha__request {
     const mha_layer *layer;
     const mha_call *call;
@@ -18,17 +18,17 @@ typedef struct mha__attempt {
     mha__arena pool;
     const mha_layer *layer;
     mha_call call;
-    mha_cache *cache; /* its own */
+    mha_cache *cache; /* owned; made when past rows are given */
     mha_plan plan;
     mha_keep keep[MHA_STAGE_COUNT];   /* the call's list */
-    mha_view stages[MHA_STAGE_COUNT]; /* contiguous, of the plan's shapes, output in memory order of its layout */
+    mha_view stages[MHA_STAGE_COUNT]; /* contiguous, in the plan's shapes; the output in the order of its layout */
 } mha__attempt;
 
-/* Converts inputs that the path does not take, makes a cache holding the past rows unless the call has a cache, and
- * plans. Free the attempt in any case. */
+/* Converts inputs to types that the path takes, makes a cache of the past rows unless the call has a cache, and
+ * plans. The attempt must be freed in any case. */
 mha_status mha__attempt_begin(mha__attempt *attempt, const mha_allocator *allocator, const mha__request *request,
                               mha_error *error);
-/* Runs it with the wanted stages kept, in F64 on the exact path, else in F32. */
+/* Runs the attempt and keeps the wanted stages: in F64 on the exact path, else in F32. */
 mha_status mha__attempt_run(mha__attempt *attempt, mha_layout layout, const bool wanted[MHA_STAGE_COUNT],
                             mha_error *error);
 void mha__attempt_free(mha__attempt *attempt);

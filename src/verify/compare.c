@@ -1,4 +1,4 @@
-/* The difference of two tensors: everything one wants to know about it, in one pass. */
+/* Measures the difference of two tensors in one pass. */
 #include <float.h>
 #include <math.h>
 #include <string.h>
@@ -6,7 +6,7 @@
 #include "base/base.h"
 #include "mha/compare.h"
 
-/* The element that lies `at` elements behind the view's first one, as a double. */
+/* The element `at` elements after the view's first one, as a double. */
 static double element(const mha_view *view, ptrdiff_t at)
 {
     if (view->dtype == MHA_F32)
@@ -19,8 +19,8 @@ static double element(const mha_view *view, ptrdiff_t at)
     return mha_view_get(&one, NULL);
 }
 
-/* Representable values are numbered in order, so that a distance is a subtraction: negative patterns
- * count down from zero, and both zeros are number 0. */
+/* The distance in ULPs. Floats are numbered in increasing order, so that a distance is a subtraction: numbers of
+ * negative floats count down from zero, and both zeros are number 0. */
 static double ulp32(float a, float e)
 {
     int32_t i, j;
@@ -40,7 +40,7 @@ static double ulp64(double a, double e)
     return (double)distance;
 }
 
-/* Sums of squares that neither overflow nor underflow: scale^2 * sum, as LAPACK's dlassq keeps them. */
+/* A sum of squares that neither overflows nor underflows: scale^2 * sum, as in LAPACK's dlassq. */
 typedef struct squares {
     double scale, sum;
 } squares;
@@ -69,7 +69,7 @@ static double squares_root(const squares *s)
 typedef struct gathering {
     mha_difference *d;
     double rtol, atol;
-    bool wide; /* ULPs of float64 */
+    bool wide; /* ULPs are those of float64 */
     double worst_excess, worst_abs;
     squares error, actual, expected;
     double scale_a, scale_e; /* the dot product is kept as dot * scale_a * scale_e */
@@ -108,7 +108,7 @@ static void gather(gathering *g, double a, double e)
             ulp = g->wide ? ulp64(a, e) : ulp32((float)a, (float)e);
             double relative_part = g->rtol * fabs(e), tolerance = g->atol + relative_part;
             excess = fmax(distance - relative_part, 0);
-            while (excess + relative_part < distance) /* rounding must not make it too small */
+            while (excess + relative_part < distance) /* rounding must not make `excess` too small */
                 excess = nextafter(excess, INFINITY);
             factor = distance / tolerance;
             d->mismatches += !(distance <= tolerance);
@@ -153,7 +153,7 @@ static mha_status check(const mha_view *a, const mha_view *e, double rtol, doubl
     const mha_view *views[] = {a, e};
     size_t size;
     for (int i = 0; i < 2; i++)
-        if (mha_dtype_bytes(views[i]->dtype, 1, &size) != MHA_OK) /* its elements have no size of their own */
+        if (mha_dtype_bytes(views[i]->dtype, 1, &size) != MHA_OK) /* quantised in blocks */
             return mha__fail(error, MHA_UNSUPPORTED, "type", "expected a plain element type, found %s",
                              mha_dtype_name(views[i]->dtype));
     size_t n = mha_view_elements(a);

@@ -1,4 +1,4 @@
-/* Turns what a case file says into layers and semantics, and refuses what contradicts itself. */
+/* Turns the contents of a case file into layers and semantics, and refuses contradictions. */
 #include <math.h>
 #include <pthread.h>
 #include <string.h>
@@ -23,7 +23,7 @@ static mha_status norm_kind(const mha_case *c, mha_weight weight, size_t heads, 
     return MHA_OK;
 }
 
-/* A weight of `set`; the recorded one where the set does not replace it. */
+/* A weight of `set`, or the recorded weight where the set does not replace it. */
 static mha_view weight_of(const mha_case *c, case_weights set, mha_weight weight)
 {
     const mha_view *own = &c->weights[set][weight];
@@ -71,7 +71,7 @@ mha_status mha__case_pack(const mha_case *c, mha_error *error)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* several threads may judge one case */
     mha_status status = MHA_OK;
-    if (!c->packed) /* there is nothing to pack, or it is not the case's own */
+    if (!c->packed) /* the case has no weights, or borrows its layer */
         return MHA_OK;
     pthread_mutex_lock(&lock);
     for (int set = 0; set < CASE_WEIGHTS_COUNT; set++)
@@ -111,8 +111,8 @@ static mha_status build_layers(mha_case *c, mha_error *error)
 
 /* ---------------------------------------------------------------- semantics */
 
-/* A boolean key. Where it needs a tensor (`tensor` is its name), `present` says whether the file has it, which is the
- * default of the key and must agree with it. */
+/* Reads a boolean key. When the key needs a tensor (named `tensor`), `present` says whether the file has that tensor:
+ * this is the key's default, and a stated value must agree with it. */
 static mha_status read_switch(const mha_case *c, const char *key, bool present, const char *tensor, bool *on,
                               mha_error *error)
 {
@@ -127,7 +127,7 @@ static mha_status read_switch(const mha_case *c, const char *key, bool present, 
 
 static mha_status build_mask(const mha_case *c, case_tensor tensor, const char *key, mha_mask *mask, mha_error *error)
 {
-    enum { NONE, ADDITIVE, KEEPS, MASKS }; /* the order in which the table of words lists the values */
+    enum { NONE, ADDITIVE, KEEPS, MASKS }; /* in the order of the values in the table of words */
     static const mha_mask_kind kinds[] = {
         [NONE] = MHA_MASK_NONE, [ADDITIVE] = MHA_MASK_ADDITIVE, [KEEPS] = MHA_MASK_KEEPS, [MASKS] = MHA_MASK_HIDES};
     const mha_view *v = &c->tensors[tensor];
@@ -217,8 +217,8 @@ static mha_status build_rope(mha_case *c, mha_error *error)
     return MHA_OK;
 }
 
-/* The pairing that goes with permuted weights: the one the note names ("rope=half_split"), else the
- * other one than the recorded weights have. */
+/* The pairing that belongs to the permuted weights: the one that the note names ("rope=half_split"), else the pairing
+ * that the recorded weights do not use. */
 static mha_rope_kind permuted_rope(const mha_case *c)
 {
     const char *note = mha_file_metadata(c->file, "note");
@@ -251,8 +251,8 @@ static mha_status build_window(mha_case *c, mha_error *error)
     return MHA_OK;
 }
 
-/* Rows without a visible key, and values of hidden keys. fully_masked "none" takes the equation as it stands, in which
- * such a row is 0/0: NaN. */
+/* Reads what rows without a visible key give, and whether values of hidden keys count. With fully_masked "none" the
+ * equation is taken literally, and a row without a visible key is 0/0: NaN. */
 static mha_status build_rows(mha_case *c, mha_error *error)
 {
     static const mha_empty_rows empty[] = {MHA_EMPTY_ZERO, MHA_EMPTY_NAN, MHA_EMPTY_NAN};
@@ -265,7 +265,7 @@ static mha_status build_rows(mha_case *c, mha_error *error)
     return MHA_OK;
 }
 
-/* A tensor of one number per `what`; NULL when the file has none. */
+/* Finds a tensor of n numbers, one for each `what` ("head"); *data is NULL when the file has none. */
 static mha_status one_per(const mha_case *c, case_tensor tensor, const char *what, size_t n, const void **data,
                           mha_error *error)
 {
@@ -277,8 +277,8 @@ static mha_status one_per(const mha_case *c, case_tensor tensor, const char *wha
     return MHA_OK;
 }
 
-/* Replaces the lengths by a copy between 0 and the number of keys, as a call takes them. A length below 0 hides all
- * keys, as 0 does; one beyond the last key hides none, as the number of keys does. */
+/* Replaces the lengths by a copy clamped to 0 ... number of keys, the range that a call accepts. A length below 0
+ * hides all keys, as 0 does; a length beyond the last key hides none. */
 static mha_status clamp_lengths(mha_case *c, size_t rows, const int64_t **lengths, mha_error *error)
 {
     const mha_semantics *s = &c->semantics;
@@ -289,7 +289,7 @@ static mha_status clamp_lengths(mha_case *c, size_t rows, const int64_t **length
     if (!own)
         return mha__fail(error, MHA_NO_MEMORY, "kv_lengths", "no memory");
     for (size_t b = 0; b < rows; b++) {
-        const bool sound = !cu || (cu[b] >= 0 && cu[b] <= cu[b + 1]); /* the call refuses others by name */
+        const bool sound = !cu || (cu[b] >= 0 && cu[b] <= cu[b + 1]); /* the call refuses unsound cu_seqlens by name */
         const int64_t most = !cu ? (int64_t)(c->P + c->T_k) : sound ? cu[b + 1] - cu[b] : 0;
         own[b] = given[b] < 0 ? 0 : given[b] > most ? most : given[b];
     }
@@ -368,8 +368,8 @@ static mha_status check_past(const mha_case *c, mha_error *error)
     return mha__expect_shape(error, "past_value", value, 4, (const size_t[]){c->B, c->H_kv, c->P, c->d_v});
 }
 
-/* Checks a tensor that says in another way what other tensors say: only one kind can have it, some need T_q = T_k, and
- * its shape follows. */
+/* Checks a tensor that repeats the contents of other tensors: only one kind of case may have it, some of these
+ * tensors need T_q = T_k, and the shape follows from the other tensors. */
 static mha_status check_companion(const mha_case *c, case_tensor tensor, case_kind kind, bool equal_lengths, int rank,
                                   const size_t *shape, mha_error *error)
 {
@@ -411,14 +411,14 @@ static mha_status check_expected(const mha_case *c, const mha_plan *plan, int wi
         return MHA_OK;
     size_t shape[4];
     const int rank = mha_plan_stage(plan, stage, shape);
-    if (rank == 0) /* the judge will say so and skip it */
+    if (rank == 0) /* the judge skips this stage and says why */
         return MHA_OK;
     const mha_view stored = mha_view_of(NULL, MHA_F32, rank, shape);
     const mha_view shaped = mha__case_shape(c, &stored, stage, slot == CASE_QK, plan->S, e->view.rank);
     return mha__expect_shape(error, e->name, &e->view, shaped.rank, shaped.shape);
 }
 
-/* A call that no path supports is no mistake of the file: the judge will skip it. */
+/* A call that no path supports is not a mistake in the file: the judge skips it. */
 mha_status mha__case_check_plan(mha_case *c, mha_error *error)
 {
     mha_call call = mha_case_call(c);

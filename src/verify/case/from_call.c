@@ -1,4 +1,4 @@
-/* A case made of a call in memory and of results recorded for it, without a file. */
+/* Makes a case of a call in memory and of results recorded for it, without a file. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,7 +19,7 @@ static bool is_real(mha_dtype dtype)
            dtype == MHA_F8_E5M2;
 }
 
-/* A contiguous copy, F64 of F64 and F32 of shorter floats; no data of no data. */
+/* A contiguous copy: F64 stays F64, other floats become F32. A view without data gives a view without data. */
 static mha_status copy_reals(mha_case *c, const char *name, const mha_view *from, mha_view *to, mha_error *error)
 {
     *to = (mha_view){0};
@@ -72,8 +72,8 @@ static void read_weights(mha_case *c, const mha_call *call)
     }
 }
 
-/* Semantics as a case has them: positions of the first query rows as an array, positions of rows contiguous and the
- * same for queries and keys. */
+/* Brings semantics to the form of a case: the positions of the first query rows are an array, and the positions of
+ * all rows are contiguous and equal for queries and keys. */
 static mha_status read_semantics(mha_case *c, const mha_call *call, size_t rows, mha_error *error)
 {
     mha_semantics *s = &c->semantics;
@@ -102,7 +102,7 @@ static mha_status read_semantics(mha_case *c, const mha_call *call, size_t rows,
     return MHA_OK;
 }
 
-/* A stage somebody recorded, contiguous and of the shape that the case's layout gives it. */
+/* Records a stage that the caller gives: contiguous, in the shape that the case's layout gives it. */
 static mha_status record_stage(mha_case *c, mha_stage stage, const mha_view *recorded, mha_error *error)
 {
     mha_view copy;

@@ -1,4 +1,4 @@
-/* Reading a case file: which tensors and keys it holds, what they say, and what holds where they are missing. */
+/* Reads a case file: its tensors and metadata keys, their meaning, and the defaults for what is missing. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,7 +14,7 @@ static bool is_short(mha_dtype dtype)
     return dtype == MHA_F16 || dtype == MHA_BF16 || dtype == MHA_F8_E4M3 || dtype == MHA_F8_E5M2;
 }
 
-/* The type in which results were recorded: metadata source_dtype where they were widened to F32 since. */
+/* The type in which a result was recorded. For results widened to F32, metadata source_dtype names it. */
 static mha_dtype recorded_type(const mha_case *c, mha_dtype found)
 {
     const char *source = mha_file_metadata(c->file, "source_dtype");
@@ -85,7 +85,7 @@ static mha_status read_names(mha_case *c, mha_error *error)
         if (!mha__case_knows_key(key) && !mha__case_is_own(key) && !*c->skip)
             mha__case_explain_unknown(c->skip, sizeof c->skip, key, true);
     }
-    const bool npz = strcmp(mha_file_format(c->file), "npz") == 0; /* its arrays without extents are its metadata */
+    const bool npz = strcmp(mha_file_format(c->file), "npz") == 0; /* in an npz, arrays of rank 0 are metadata */
     for (size_t i = 0; i < mha_file_count(c->file); i++) {
         const mha_file_tensor *t = mha_file_at(c->file, i);
         if (mha__case_is_own(t->name) || (npz && t->rank == 0))
@@ -99,8 +99,8 @@ static mha_status read_names(mha_case *c, mha_error *error)
     return MHA_OK;
 }
 
-/* Refuses a file that neither states a kind nor has a query. If the name of a tensor is near "query", the message says
- * so. */
+/* Refuses a file that neither states a kind nor has a query. If a tensor's name resembles "query", the message
+ * suggests it. */
 static mha_status refuse_other_files(const mha_case *c, mha_error *error)
 {
     char text[sizeof c->skip] = "it has no tensor query (mha help case: what a case holds)";
@@ -117,7 +117,7 @@ static mha_status refuse_other_files(const mha_case *c, mha_error *error)
 
 /* ---------------------------------------------------------------- defaults */
 
-/* Takes a weight that the file does not have from `part` of a tensor as PyTorch keeps it. *taken says whether. */
+/* Takes a weight from `part` of a PyTorch tensor. If the file has the weight itself, *taken is false. */
 static mha_status take_weight(mha_case *c, mha_weight weight, const mha_view *part, bool *taken, mha_error *error)
 {
     mha_view *w = &c->weights[CASE_RECORDED][weight], from = *part;
@@ -134,8 +134,8 @@ static mha_status take_weight(mha_case *c, mha_weight weight, const mha_view *pa
     return mha_view_copy(w, &from);
 }
 
-/* Fills in weights that the file holds only as PyTorch packs them. A tensor from which all was taken is forgotten:
- * holding it against itself would show nothing. */
+/* Fills in weights that the file has only in PyTorch's packed tensors. A tensor from which all parts were taken is
+ * dropped: comparing it with itself would show nothing. */
 static mha_status take_from_torch(mha_case *c, mha_error *error)
 {
     static const struct {
@@ -220,7 +220,7 @@ static mha_status read_qk(mha_case *c, mha_error *error)
     return MHA_OK;
 }
 
-/* Reads a tolerance, NaN where the file has none. Infinity is refused: with it, every result would pass. */
+/* Reads a tolerance; NaN when the file has none. Infinity is refused: every result would pass. */
 static mha_status read_tolerance(const mha_case *c, const char *key, double *value, mha_error *error)
 {
     TRY(mha__case_number(c, key, NAN, value, error));
@@ -273,7 +273,7 @@ mha_status mha__case_read(mha_case *c, mha_error *error)
     return mha__case_read_sizes(c, error);
 }
 
-/* Puts the file in front of the name of an error about something in it. */
+/* Puts the file's name in front of the name in an error. */
 static mha_status inside(mha_error *error, mha_status status, const char *path)
 {
     char name[sizeof error->name];

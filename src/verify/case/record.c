@@ -1,4 +1,4 @@
-/* What a case that was read says: its metadata as numbers and choices, its call and the shapes of its results. */
+/* Answers questions about a case: metadata as numbers and choices, its call, and the shapes of its results. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 
 /* ---------------------------------------------------------------- metadata */
 
-enum { SHOWN = 60 }; /* bytes of a value that messages repeat */
+enum { SHOWN = 60 }; /* largest number of bytes of a value that a message repeats */
 
 mha_status mha__case_number(const mha_case *c, const char *key, double missing, double *value, mha_error *error)
 {
@@ -53,7 +53,7 @@ mha_status mha__case_value(const mha_case *c, const char *key, double *value, mh
     return mha__case_number(c, key, end == missing || *end != '\0' ? NAN : x, value, error);
 }
 
-/* The place of `text` in `list`, whose items are separated by ", "; -1 when it is none of them. */
+/* The index of `text` in `list`, whose items are separated by ", "; -1 when it is not in the list. */
 static int place_in(const char *list, const char *text)
 {
     const size_t n = strlen(text);

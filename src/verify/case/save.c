@@ -1,4 +1,4 @@
-/* Writing a call and its results as a case file. */
+/* Writes a call and its results as a case file. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "verify/attempt.h"
 #include "verify/case/record.h"
 
-/* A case being written. The arena holds, until the file is complete, what is not borrowed from the call. */
+/* A case being written. Until the file is complete, the arena holds everything that is not borrowed from the call. */
 typedef struct saving {
     mha_writer *writer;
     mha__arena pool;
@@ -19,7 +19,7 @@ typedef struct saving {
     mha_error *error;
 } saving;
 
-/* ---------------------------------------------------------------- one word */
+/* ---------------------------------------------------------------- one tensor or key */
 
 static mha_status put_text(saving *s, const char *key, const char *text)
 {
@@ -33,7 +33,7 @@ static mha_status put_count(saving *s, const char *key, int64_t value)
     return put_text(s, key, text);
 }
 
-/* In 17 digits, which give the same double when they are read again. */
+/* Writes a number with 17 digits: reading it gives the same double. */
 static mha_status put_real(saving *s, const char *key, double value)
 {
     char text[40];
@@ -41,7 +41,7 @@ static mha_status put_real(saving *s, const char *key, double value)
     return put_text(s, key, text);
 }
 
-/* A tensor, if the view has data. */
+/* Writes a tensor if the view has data. */
 static mha_status put_view(saving *s, const char *name, const mha_view *view)
 {
     return view->data ? mha_writer_add(s->writer, name, view, s->error) : MHA_OK;
@@ -53,18 +53,18 @@ static mha_status take(saving *s, mha_dtype dtype, int rank, const size_t *shape
     return view->data ? MHA_OK : mha__fail(s->error, MHA_NO_MEMORY, name, "no memory for a copy");
 }
 
-/* Numbers in F32 or F64; shorter floats are widened. */
+/* Writes numbers as F32 or F64; shorter floats are widened. */
 static mha_status put_reals(saving *s, const char *name, const mha_view *view)
 {
     if (!view->data || view->dtype == MHA_F32 || view->dtype == MHA_F64)
         return put_view(s, name, view);
     mha_view wide;
     TRY(take(s, MHA_F32, view->rank, view->shape, name, &wide));
-    (void)mha_view_copy(&wide, view); /* of floats, else there would be no plan */
+    (void)mha_view_copy(&wide, view); /* cannot fail: the plan accepts floats only */
     return put_view(s, name, &wide);
 }
 
-/* Booleans, each 0 or 1. */
+/* Writes booleans as 0 and 1. */
 static mha_status put_truths(saving *s, const char *name, const mha_view *view)
 {
     mha_view truth;
@@ -178,7 +178,7 @@ static mha_status put_rope(saving *s)
     return put_reals(s, "sin_cache", &r->sin_table);
 }
 
-/* The position of query 0 of each batch row or sequence, where something depends on it. */
+/* Writes the position of query 0 of each batch row or sequence when the semantics depend on it. */
 static mha_status put_positions(saving *s)
 {
     const mha_semantics *m = &s->call->semantics;
@@ -288,7 +288,7 @@ static mha_status put_all(saving *s)
     return mha_writer_commit(s->writer, s->error);
 }
 
-/* The plan of the recorded call, whose cache may have moved on since. */
+/* Plans the recorded call without its cache, which may have grown since the call. */
 static mha_status plan_record(saving *s)
 {
     mha__attempt attempt;

@@ -4,7 +4,7 @@
 #include "base/base.h"
 #include "verify/case/record.h"
 
-/* A size that the tensors tell: where the metadata tells it too, both must agree. */
+/* Checks a size found in the shapes of the tensors: where the metadata states the size too, both must agree. */
 static mha_status agree(const mha_case *c, const char *key, size_t found, mha_error *error)
 {
     int64_t stated;
@@ -16,8 +16,8 @@ static mha_status agree(const mha_case *c, const char *key, size_t found, mha_er
 
 /* ---------------------------------------------------------------- inputs */
 
-/* Sizes of an input: E is the width of a row with all heads side by side; heads is 0 where the layout has no axis for
- * them. */
+/* Sizes of an input. E is the width of a row with all heads side by side; heads is 0 when the layout has no axis for
+ * heads. */
 typedef struct input_sizes {
     size_t B, T, heads, E;
 } input_sizes;
@@ -47,7 +47,7 @@ static mha_status read_input(const mha_case *c, case_tensor which, input_sizes *
 
 /* ---------------------------------------------------------------- heads */
 
-/* The widths of which num_heads and kv_heads must be divisors: those of q, k and v with all heads side by side. */
+/* The widths that num_heads and kv_heads must divide: those of q, k and v with all heads side by side. */
 typedef struct head_widths {
     const char *names[3];
     size_t q, k, v;
@@ -96,7 +96,7 @@ static size_t kv_heads_of(const head_widths *w, size_t h)
     return mha__kv_heads_of(w->q, w->k, w->v, h);
 }
 
-/* "1, 2, 4 or 8": the head counts that fit, and that go with h_kv key/value heads (0: any); "" when none does. */
+/* Lists the head counts that fit, as "1, 2, 4 or 8" ("": none); h_kv > 0: only those with h_kv key/value heads. */
 static void list_heads(char *text, size_t size, const head_widths *w, size_t h_kv)
 {
     enum { MOST = 12, FARTHEST = 1 << 16 };
@@ -118,8 +118,8 @@ static void list_heads(char *text, size_t size, const head_widths *w, size_t h_k
     }
 }
 
-/* A number of heads that is missing (`found` 0) or does not divide the widths: says which ones would, beside h_kv
- * key/value heads where the file states them (else 0). */
+/* Refuses a number of heads that is missing (`found` is 0) or does not divide the widths, and lists the numbers that
+ * would fit; h_kv > 0: the number of key/value heads that the file states. */
 static mha_status refuse_heads(const head_widths *w, size_t h_kv, size_t found, mha_error *error)
 {
     char heads[160], widths[200], kv_heads[48] = "", stated[32] = "none";
@@ -143,7 +143,7 @@ static mha_status refuse_heads(const head_widths *w, size_t h_kv, size_t found, 
                      stated);
 }
 
-/* The heads that a layout with an axis of its own for them tells must be those of the metadata. */
+/* When the layout has an axis for heads, its extent must equal the number of heads in the metadata. */
 static mha_status check_told_heads(const mha_case *c, const input_sizes inputs[3], size_t h, size_t h_kv,
                                    mha_error *error)
 {
@@ -157,8 +157,8 @@ static mha_status check_told_heads(const mha_case *c, const input_sizes inputs[3
     return MHA_OK;
 }
 
-/* Finds h and h_kv: from the layout where it has an axis for heads, else from the metadata; h_kv, where neither tells
- * it, from the widths. */
+/* Finds h and h_kv: from the layout when it has an axis for heads, else from the metadata. If neither states h_kv, it
+ * follows from the widths. */
 static mha_status read_heads(mha_case *c, const input_sizes inputs[3], const head_widths *w, mha_error *error)
 {
     const bool told = inputs[0].heads > 0;
@@ -222,7 +222,7 @@ mha_status mha__case_read_sizes(mha_case *c, mha_error *error)
     const struct {
         const char *key;
         size_t found;
-        bool ragged_too; /* in a ragged batch, too: there, the others count sequences, which no extent tells */
+        bool ragged_too; /* compared in ragged batches too; the other keys count sequences there */
     } sizes[] = {{"d_k", c->d_k, true},    {"d_v", c->d_v, true},  {"d_model", c->E_out, true},
                  {"past_len", c->P, true}, {"batch", c->B, false}, {"q_len", c->T_q, false},
                  {"kv_len", c->T_k, false}};

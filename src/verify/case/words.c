@@ -1,4 +1,4 @@
-/* The words of the case format, each once: reading, messages, `mha help case` and CASES.md all follow this table. */
+/* The words of the case format, each once: reading, messages, `mha help case` and CASES.md all use this table. */
 #include <ctype.h>
 #include <string.h>
 
@@ -310,7 +310,7 @@ const mha__case_word *mha__case_key(const char *key)
     return NULL;
 }
 
-/* The word of that kind and name; NULL when there is none. */
+/* The row of that kind and name; NULL when there is none. */
 static const mha__case_word *find(case_word_kind kind, const char *name)
 {
     for (size_t i = 0; i < WORDS; i++)
@@ -319,7 +319,7 @@ static const mha__case_word *find(case_word_kind kind, const char *name)
     return NULL;
 }
 
-/* The result called "expected.NAME" where `name` is NAME alone. */
+/* The row of result "expected.NAME", where `name` is NAME alone. */
 static const mha__case_word *find_result(const char *name)
 {
     const char *rest;
@@ -373,7 +373,7 @@ bool mha__case_is_own(const char *name)
 
 enum { LONGEST_NAME = 40 }; /* longer names have no nearest word */
 
-/* How many letters have to be put in, left out or exchanged to turn `a` into `b`, whatever their case. */
+/* The edit distance of two names: how many letters have to be inserted, removed or replaced, ignoring case. */
 static size_t letters_apart(const char *a, const char *b)
 {
     const size_t columns = strlen(b);
@@ -437,7 +437,7 @@ const mha__case_word *mha__case_nearest(const char *name, bool is_key)
 
 void mha__case_explain_unknown(char *text, size_t size, const char *name, bool is_key)
 {
-    enum { ENOUGH = 120 }; /* bytes of known words: the most common ones come first */
+    enum { ENOUGH = 120 }; /* bytes of known words in a message: the table lists the most common words first */
     static const char *const families[] = {"expected64.", "expected_fast.",   "permuted.",
                                            "repeated.",   "atol.expected64.", "atol.expected."};
     char known[ENOUGH + 64] = "";
@@ -446,7 +446,7 @@ void mha__case_explain_unknown(char *text, size_t size, const char *name, bool i
             const size_t used = strlen(known);
             mha__text_print(known + used, sizeof known - used, "%s, ", words[i].shown.name);
         }
-    /* A name of a family is held against the words of that family. */
+    /* A name with the prefix of a family is compared with the words of that family. */
     char plain[LONGEST_NAME + 16] = "", hint[128] = "";
     const char *rest = name, *family = "";
     for (size_t i = 0; i < sizeof families / sizeof *families && !*family; i++)

@@ -30,17 +30,17 @@ typedef enum case_tensor {
     CASE_TENSOR_COUNT
 } case_tensor;
 
-/* Sets of weights: as recorded, and two other ones that give the same output. */
+/* Sets of weights: the recorded one, and two more that give the same output. */
 typedef enum case_weights { CASE_RECORDED, CASE_PERMUTED, CASE_REPEATED, CASE_WEIGHTS_COUNT } case_weights;
 
-/* The slots of recorded results: the stages, and two more. */
+/* The slots of recorded results: one for each stage, and two more. */
 enum { CASE_PREFILL_OUTPUT = MHA_STAGE_COUNT, CASE_QK, CASE_EXPECTED_COUNT };
 
-/* What a tensor holds, and what it is read as. */
+/* What a tensor contains, and the type it is read as. */
 typedef enum case_content {
     CASE_REAL,   /* F32 and F64 as they are, shorter floats widened to F32 */
     CASE_DOUBLE, /* floats as F64 */
-    CASE_MASK,   /* BOOL and U8 as they are, or as CASE_REAL */
+    CASE_MASK,   /* BOOL and U8 as they are, floats as CASE_REAL */
     CASE_COUNT   /* integers as I64 */
 } case_content;
 
@@ -48,18 +48,18 @@ typedef enum case_word_kind {
     WORD_TENSOR,       /* `code` is a case_tensor */
     WORD_WEIGHT,       /* `code` is an mha_weight */
     WORD_RESULT,       /* `code` is a slot of results */
-    WORD_OTHER_TENSOR, /* a family, "expected64.*": others of these words with that in front */
-    WORD_KEY,          /* metadata; its values and its default are read from `form` and `missing` */
+    WORD_OTHER_TENSOR, /* a family, "expected64.*": a prefix to words of this table */
+    WORD_KEY,          /* a metadata key; its values and its default are parsed from `form` and `missing` */
     WORD_OTHER_KEY     /* a family of metadata keys, "atol.*" */
 } case_word_kind;
 
 typedef struct mha__case_word {
     mha_case_word shown;
-    const char *foreign; /* what other programs call it, separated by blanks: for messages alone */
+    const char *foreign; /* names of it in other programs, separated by blanks; used in messages only */
     case_word_kind kind;
     int code;
-    case_content content; /* of tensors */
-    int low, high;        /* ranks allowed; 0 for keys */
+    case_content content; /* of a tensor */
+    int low, high;        /* allowed ranks of a tensor; 0 for keys */
 } mha__case_word;
 
 const mha__case_word *mha__case_word_at(size_t index); /* NULL past the end */
@@ -67,25 +67,25 @@ const mha__case_word *mha__case_word_at(size_t index); /* NULL past the end */
 const char *mha__case_tensor_name(case_tensor tensor);
 /* The name a case gives to a weight of the layer: "W_q", "head_sink", "q_norm_weight". */
 const char *mha__case_weight_name(mha_weight weight);
-/* The row of a metadata key without family; NULL for an unknown one. */
+/* The row of a metadata key that belongs to no family; NULL for an unknown key. */
 const mha__case_word *mha__case_key(const char *key);
 
 /* What the name of a tensor means. */
 typedef struct mha__case_place {
     const mha__case_word *word; /* a tensor, a weight or a result; NULL: the name is unknown */
-    case_weights set;           /* of a weight */
-    enum { PLACE_FLOAT, PLACE_DOUBLE, PLACE_FUSED } record; /* of a result: expected, expected64, expected_fast */
+    case_weights set;           /* for a weight */
+    enum { PLACE_FLOAT, PLACE_DOUBLE, PLACE_FUSED } record; /* for a result: expected, expected64, expected_fast */
 } mha__case_place;
 
 mha__case_place mha__case_place_of(const char *tensor);
-/* Whether a metadata key is known, by itself or as one of a family. */
+/* Whether a metadata key is known, by its own name or as a member of a family. */
 bool mha__case_knows_key(const char *key);
-/* Whether a name says that it is the author's own: "my.debug", "my_debug". */
+/* Whether a name is marked as the author's own: "my.debug", "my_debug". */
 bool mha__case_is_own(const char *name);
-/* The word an unknown name may stand for: one that other programs call so, else the nearest in letters, of which a
- * third may differ. NULL when none is near. */
+/* The known word that is probably meant by an unknown name: the one that other programs give this name, else the
+ * nearest in letters, of which at most a third may differ. NULL when none is near. */
 const mha__case_word *mha__case_nearest(const char *name, bool is_key);
-/* What to say about an unknown tensor or key: the nearest word, the known ones, and how to name one's own. */
+/* The message about an unknown tensor or key: the nearest word, the known words, and how to name one's own. */
 void mha__case_explain_unknown(char *text, size_t size, const char *name, bool is_key);
 
 #endif

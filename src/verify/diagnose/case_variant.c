@@ -1,4 +1,4 @@
-/* A case computed as some variants would compute it. */
+/* Computes a case as given variants would compute it. */
 #include <string.h>
 
 #include "base/base.h"

@@ -1,4 +1,4 @@
-/* The diagnosis: which variants, alone or in pairs, turn the inputs of a case into the tensor it holds. */
+/* The diagnosis: finds the variants, alone or in pairs, that turn the inputs of a case into its recorded tensor. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@ static mha_status no_memory(const mha__search *s, mha_error *error)
 
 /* ---------------------------------------------------------------- the tensor */
 
-/* An expected tensor in the order and shape in which variants are computed, batch row by batch row. */
+/* An expected tensor in the order and shape in which variants compute it, batch row by batch row. */
 static mha_view in_order(const mha_case *c, const case_expected *e, mha_stage stage)
 {
     const mha_view *v = &e->view;
@@ -29,7 +29,7 @@ static mha_view in_order(const mha_case *c, const case_expected *e, mha_stage st
 static bool find_tensor(const mha_case *c, const char *name, int *wide, int *slot)
 {
     static const char *const prefix[] = {"expected.", "expected64."};
-    /* Without a name the output is taken, else the last stage that is recorded. */
+    /* Without a name, the output is taken; without an output, the last stage that is recorded. */
     for (int s = name ? CASE_EXPECTED_COUNT - 1 : CASE_EXPECTED_COUNT; s >= 0; s--) {
         int candidate_slot = s == CASE_EXPECTED_COUNT ? (int)MHA_STAGE_OUTPUT : s;
         for (int w = 0; w < 2; w++) {
@@ -93,14 +93,14 @@ static mha_status load(mha__search *s, const char *name, mha_diagnosis *d, mha_e
     if (!t->values || !s->base || !s->judged || !s->screened || !s->distance)
         return no_memory(s, error);
     const mha_view copy = mha_view_of(t->values, MHA_F64, v.rank, v.shape);
-    (void)mha_view_copy(&copy, &v); /* of floats into floats */
+    (void)mha_view_copy(&copy, &v); /* cannot fail: both are floats */
     measure_size(t, elements);
     return MHA_OK;
 }
 
 /* ---------------------------------------------------------------- one candidate */
 
-/* Whether two variants make a pair: each still turns a knob after the other, and their order does not matter. */
+/* Whether two variants make a pair: each changes a knob even after the other, and their order does not matter. */
 static bool are_compatible(const mha__search *s, int a, int b)
 {
     mha__knobs one, other, both, reverse;
@@ -109,8 +109,8 @@ static bool are_compatible(const mha__search *s, int a, int b)
            mha__knobs_equal(&both, &reverse) && !mha__knobs_equal(&both, &one) && !mha__knobs_equal(&both, &other);
 }
 
-/* Whether a computed and a recorded element count as the same: equal numbers, or none on either side; the lowest number
- * of the recorded type where a key is hidden; an infinity where the recorded type ends. */
+/* Whether a computed element x and a recorded element y count as equal: equal numbers; NaN on both sides; x is a
+ * hidden score and y the lowest number of the recorded type; x overflows the recorded type and y is infinite. */
 static bool is_same(const mha__target *t, double x, double y)
 {
     if (x == y || (isnan(x) && isnan(y)))
@@ -120,9 +120,9 @@ static bool is_same(const mha__target *t, double x, double y)
     return isinf(y) && isfinite(x) && (x > 0) == (y > 0) && fabs(x) + t->allowed[0].atol >= t->storage.overflow;
 }
 
-/* What is gathered while elements are compared. */
+/* Counts and sums over the elements compared so far. */
 typedef struct comparison {
-    size_t elements, odd; /* odd: only one side has a number */
+    size_t elements, odd; /* odd: finite on one side only */
     double sum, changed;
 } comparison;
 
@@ -193,7 +193,7 @@ static void fit_task(void *context, size_t task, int worker)
     mha__search_fit(s, (size_t)worker, w->kept, x);
     x->complete = w->complete;
     const size_t done = __atomic_add_fetch(&s->done, 1, __ATOMIC_RELAXED);
-    if (worker == 0 && s->progress && s->progress->report) /* this is the calling thread */
+    if (worker == 0 && s->progress && s->progress->report) /* only the calling thread reports */
         s->progress->report(s->progress->context, done < s->total ? done : s->total, s->total);
 }
 
@@ -206,7 +206,7 @@ static void fit_all(mha__search *s, const size_t *which, size_t n, const unsigne
 
 /* ---------------------------------------------------------------- which of them explain the tensor */
 
-/* Of the complete candidates with at most `order` variants the one that is least beyond the rounding of its type. */
+/* The least excess among the complete candidates with at most `order` variants. */
 static double best_of(const mha__search *s, size_t order)
 {
     double best = INFINITY;
@@ -216,8 +216,8 @@ static double best_of(const mha__search *s, size_t order)
     return best;
 }
 
-/* Whether rounding explains the difference of a candidate: it is within the noise, which grows with the scale of the
- * scores, and as the noise is generous, within 16 times the difference of the best candidate. */
+/* Whether rounding explains a candidate's excess: it is within the noise floor, which grows with the scale of the
+ * scores, and, because the noise floor is generous, within 16 times the excess of the best candidate. */
 static bool is_rounding(const mha__search *s, const mha__candidate *x, int wide, double best)
 {
     const mha__target *t = &s->target;
@@ -226,8 +226,8 @@ static bool is_rounding(const mha__search *s, const mha__candidate *x, int wide,
     return x->excess <= noise + t->storage.absolute && x->excess <= 16 * fmax(best, 4 * unit * t->largest);
 }
 
-/* Whether a candidate reproduces the tensor. The case as it says does when the judge passes it. A variant must come
- * nearer than the case as it says, or the noise of louder scores would excuse those that change nothing. */
+/* Whether a candidate reproduces the tensor. The unmodified case does if the judge would pass it. A variant must also
+ * come nearer than the unmodified case, because the noise floor of a variant with a larger scale is larger. */
 static bool is_exact(const mha__search *s, const mha__candidate *x, int wide, double best)
 {
     const mha__target *t = &s->target;
@@ -241,7 +241,7 @@ static bool is_exact(const mha__search *s, const mha__candidate *x, int wide, do
     return !x->unchanged && nearer && (is_rounding(s, x, wide, best) || (t->states[wide] && allowed));
 }
 
-/* The least number of variants with which there is an exact explanation; 3 when there is none. */
+/* The least number of variants in an exact candidate; 3 when no candidate is exact. */
 static size_t least_order(const mha__search *s, int wide, size_t most)
 {
     const double best = best_of(s, most);
@@ -277,7 +277,7 @@ void mha_diagnosis_clear(mha_diagnosis *diagnosis)
     diagnosis->match_count = diagnosis->undecided_count = 0;
 }
 
-/* Makes the matches of the candidates whose numbers are given. */
+/* Makes the matches from the candidates with the given indices. */
 static mha_status report_matches(const mha__search *s, const size_t *which, size_t n, bool exact, int wide,
                                  mha_diagnosis *d, mha_error *error)
 {
@@ -292,7 +292,7 @@ static mha_status report_matches(const mha__search *s, const size_t *which, size
     return MHA_OK;
 }
 
-/* Single variants that change nothing, or `too`: nothing that the tolerance would show, when the case is right. */
+/* Reports single variants that change nothing on the judged rows; with `too`, also those that pass the tolerance. */
 static mha_status report_undecided(const mha__search *s, bool too, int wide, mha_diagnosis *d, mha_error *error)
 {
     mha_allocator a = mha__allocator_default();
@@ -316,7 +316,7 @@ static mha_status report_undecided(const mha__search *s, bool too, int wide, mha
     return n == 0 || d->undecided ? MHA_OK : no_memory(s, error);
 }
 
-/* All candidates of `order` that reproduce the tensor. */
+/* Reports all candidates of `order` that reproduce the tensor. */
 static mha_status report_exact(mha__search *s, size_t order, int wide, size_t *which, mha_diagnosis *d,
                                mha_error *error)
 {
@@ -329,7 +329,7 @@ static mha_status report_exact(mha__search *s, size_t order, int wide, size_t *w
     return report_matches(s, which, n, true, wide, d, error);
 }
 
-/* Reports the case with another number of heads, where that reproduces the tensor and no single variant does. */
+/* Reports another number of heads when it reproduces the tensor and no single variant does. */
 static mha_status report_other_heads(mha__search *s, mha_diagnosis *d, mha_error *error)
 {
     const mha__candidate *said = &s->candidates[0];
@@ -339,7 +339,7 @@ static mha_status report_other_heads(mha__search *s, mha_diagnosis *d, mha_error
     TRY(mha__search_other_heads(s, &heads, &x, error));
     int wide = s->target.wide;
     if (wide && !is_rounding(s, &x, wide, best_of(s, 1)) && least_order(s, 0, 1) > 1)
-        wide = 0; /* what explains the tensor to float64 comes before what does to float32 */
+        wide = 0; /* an explanation to float64 accuracy comes before one to float32 accuracy */
     const bool nearer = !said->numbers || x.excess < 0.9 * said->excess;
     if (heads == 0 || !nearer || !is_rounding(s, &x, wide, best_of(s, 1)))
         return MHA_OK;
@@ -352,7 +352,7 @@ static mha_status report_other_heads(mha__search *s, mha_diagnosis *d, mha_error
     return MHA_OK;
 }
 
-/* A total order: how qsort leaves equals is the C library's affair, and the memory's that it finds. */
+/* A total order, so that the result does not depend on the C library: qsort need not be stable. */
 static int by_fit(const void *x, const void *y)
 {
     const mha__candidate *a = x, *b = y;
@@ -365,8 +365,8 @@ static int by_fit(const void *x, const void *y)
     return a->a != b->a ? a->a - b->a : a->b - b->b;
 }
 
-/* Whether the rms of a candidate's difference is small, and at most twice that of the best candidate; a variant must
- * also be nearer than the case as it says. */
+/* Whether the rms of a candidate's difference is small, and at most twice that of the best candidate. A variant must
+ * also be nearer than the unmodified case. */
 static bool is_near(const mha__candidate *x, double best, double said)
 {
     const double near = 0.02;
@@ -374,7 +374,7 @@ static bool is_near(const mha__candidate *x, double best, double said)
            (x->order == 0 || x->relative < 0.9 * said);
 }
 
-/* Without an exact explanation: near ones, and the closest three that differ from each other. */
+/* Reports, when nothing is exact, the near candidates and the three closest ones that differ from each other. */
 static mha_status report_closest(mha__search *s, size_t *which, mha_diagnosis *d, mha_error *error)
 {
     enum { MOST_NEAR = 8 };
@@ -403,7 +403,7 @@ static mha_status report_closest(mha__search *s, size_t *which, mha_diagnosis *d
 
 /* ---------------------------------------------------------------- searching */
 
-/* Lists the case as it says, the single variants that apply to it, and their pairs. */
+/* Lists the unmodified case, the single variants that apply to it, and their pairs. */
 static mha_status list_candidates(mha__search *s, mha_error *error)
 {
     const int n = (int)mha_variant_count();
@@ -430,7 +430,7 @@ static void add_up(size_t *which, size_t from, size_t to)
         which[i - from] = i;
 }
 
-/* Whether a pair may explain the tensor, by the rows on which it was tried. */
+/* Whether a pair may explain the tensor, judging by the rows on which it was tried. */
 static bool is_promising(const mha__search *s, const mha__candidate *x)
 {
     const mha__target *t = &s->target;
@@ -438,7 +438,7 @@ static bool is_promising(const mha__search *s, const mha__candidate *x)
                           (t->states[0] && x->needed[0] <= t->allowed[0].atol));
 }
 
-/* Pairs are tried on some of the judged rows; those that fit there, and the best few, on all of these. */
+/* Tries all pairs on some of the judged rows, then the pairs that fit there, and the best 16, on all judged rows. */
 static void try_pairs(mha__search *s, size_t *which)
 {
     enum { BEST = 16 };
@@ -478,7 +478,7 @@ static mha_status find(mha__search *s, mha_diagnosis *d, mha_error *error)
     fit_all(s, which, s->singles, s->judged, true);
     d->tried = s->count;
     d->baseline = explain(s, &s->candidates[0], is_exact(s, &s->candidates[0], s->target.wide, 0), s->target.wide);
-    /* What was computed in float64 is explained to float64; only then is float32 taken into account. */
+    /* A tensor recorded in float64 is explained to float64 accuracy; only if that fails is float32 accuracy tried. */
     for (size_t most = 1; most <= 2; most++) {
         if (most == 2) {
             TRY(report_other_heads(s, d, error));
@@ -499,7 +499,7 @@ static mha_status find(mha__search *s, mha_diagnosis *d, mha_error *error)
 
 static mha_status make_benches(mha__search *s, int threads, mha_error *error)
 {
-    /* for rows to be used again, by all threads together */
+    /* memory for cached rows, shared out among all threads */
     const size_t most = (size_t)1 << 30, quarter = mha__memory_at_hand() / 4, bytes = quarter < most ? quarter : most;
     const int wanted = threads > 0 ? threads : mha__parallel_default();
     s->workers = wanted < MHA_SEARCH_WORKERS ? (size_t)wanted : MHA_SEARCH_WORKERS;

@@ -1,4 +1,4 @@
-/* The knobs as a case has them, and which sets of them are the same. */
+/* Sets the knobs to the values of a case, and compares sets of knobs. */
 #include <math.h>
 #include <string.h>
 
@@ -34,7 +34,7 @@ mha__knobs mha__knobs_of(const mha_case *c)
     };
 }
 
-/* Field by field: what lies between the fields of a struct need not be equal. */
+/* Compares field by field, because padding between the fields of a struct need not be equal. */
 bool mha__row_knobs_equal(const mha__row_knobs *a, const mha__row_knobs *b)
 {
     bool equal = memcmp(a->source, b->source, sizeof a->source) == 0 &&

@@ -1,4 +1,4 @@
-/* A variant of attention as a set of knobs: one for each way in which an implementation may differ from the case. */
+/* A variant of attention as a set of knobs, one for each way in which an implementation may differ from the case. */
 #ifndef MHA_VERIFY_DIAGNOSE_KNOBS_H
 #define MHA_VERIFY_DIAGNOSE_KNOBS_H
 
@@ -6,7 +6,7 @@
 
 enum { PROJECTION_Q, PROJECTION_K, PROJECTION_V, PROJECTION_O, PROJECTION_COUNT };
 
-/* Which column of which projection is taken for column c of q, k or v. */
+/* Which column of which projection is read as column c of q, k or v. */
 enum {
     PACKING_RIGHT,
     PACKING_READ_INTERLEAVED, /* a packed tensor of blocks q|k|v read as h times (q, k, v) */
@@ -15,7 +15,7 @@ enum {
 
 enum { ROUND_NOT, ROUND_F16, ROUND_BF16 };
 
-/* How heads lie in a row of features. */
+/* How heads are arranged in a row of features. */
 enum {
     HEADS_RIGHT,       /* column h*d + f */
     HEADS_INTERLEAVED, /* column f*h_count + h: viewed as (d, h) */
@@ -23,7 +23,7 @@ enum {
 };
 
 enum {
-    FILL_EXCLUDE, /* a hidden key takes no part */
+    FILL_EXCLUDE, /* a hidden key does not enter the softmax */
     FILL_REPLACE, /* its score becomes `fill_value` */
     FILL_ADD      /* `fill_value` is added to it in float32 */
 };
@@ -31,36 +31,36 @@ enum {
 enum { AXIS_KEYS, AXIS_QUERIES, AXIS_HEADS };
 enum { CAUSAL_OFFSET, CAUSAL_TOP_LEFT, CAUSAL_BOTTOM_RIGHT };
 
-/* Type and name of each knob that decides the rows of q, k and v before they meet, beside the arrays. */
+/* Type and name of each scalar knob that changes the rows of q, k and v before the scores. */
 #define ROW_KNOB_LIST(X)                                                                                               \
     X(int, packing)                                                                                                    \
     X(int, round_weights)                                                                                              \
     X(int, round_inputs)                                                                                               \
-    X(int, split) /* how heads lie in the rows */                                                                      \
+    X(int, split) /* heads in the rows */                                                                              \
     X(int, no_norm)                                                                                                    \
     X(int, norm_after_rope)                                                                                            \
     X(int, norm_plus_one)                                                                                              \
     X(int, rope) /* mha_rope_kind */                                                                                   \
     X(int, rope_dim)                                                                                                   \
-    X(int, rope_values) /* values are rotated, too */                                                                  \
+    X(int, rope_values) /* values are rotated too */                                                                   \
     X(int, rope_inverse)                                                                                               \
     X(int, rope_restart) /* positions begin at 0 in every call */                                                      \
-    X(int, rope_formula) /* angles by rope_base, even if there are tables */                                           \
+    X(int, rope_formula) /* angles from rope_base, not tables */                                                       \
     X(double, rope_base)                                                                                               \
     X(int64_t, rope_shift_q) /* added to positions */                                                                  \
     X(int64_t, rope_shift_k)
 
 typedef struct mha__row_knobs {
-    int source[3]; /* projection (or, without layer, input) taken for q, k, v */
+    int source[3]; /* the projection (without a layer: the input) read as q, k, v */
     int transposed[PROJECTION_COUNT], no_bias[PROJECTION_COUNT];
 #define ROW_KNOB(type, name) type name;
     ROW_KNOB_LIST(ROW_KNOB)
 #undef ROW_KNOB
 } mha__row_knobs;
 
-/* Type and name of each knob that decides the scores, the softmax, and how heads are merged. */
+/* Type and name of each knob that changes the scores, the softmax, or the merging of heads. */
 #define KNOB_LIST(X)                                                                                                   \
-    X(int, merge) /* how heads are merged */                                                                           \
+    X(int, merge) /* arrangement of heads in the merged rows */                                                        \
     X(int, tiled) /* query head i reads key/value head i % h_kv */                                                     \
     X(double, scale)                                                                                                   \
     X(double, softcap)                                                                                                 \
@@ -81,16 +81,16 @@ typedef struct mha__row_knobs {
     X(double, mask_sign)                                                                                               \
     X(double, alibi_sign) /* 0: none */                                                                                \
     X(int, alibi_from_0)                                                                                               \
-    X(int, fill) /* what becomes of a hidden key's score */                                                            \
+    X(int, fill) /* how a hidden key's score is treated */                                                             \
     X(double, fill_value)                                                                                              \
     X(int, use_cache)                                                                                                  \
     X(int, use_sinks)                                                                                                  \
     X(int, plus_one)                                                                                                   \
     X(int, bias_row)                                                                                                   \
     X(int, zero_row)                                                                                                   \
-    X(int, axis) /* over which softmax normalises */                                                                   \
+    X(int, axis) /* the axis that softmax normalises */                                                                \
     X(int, empty_nan)                                                                                                  \
-    X(int, propagate) /* weight 0 times a hidden value counts */
+    X(int, propagate) /* hidden values are multiplied by weight 0, not skipped */
 
 typedef struct mha__knobs {
     mha__row_knobs rows;
@@ -99,21 +99,21 @@ typedef struct mha__knobs {
 #undef KNOB
 } mha__knobs;
 
-/* All knobs as the case says. */
+/* All knobs at the values of the case. */
 mha__knobs mha__knobs_of(const mha_case *c);
 bool mha__row_knobs_equal(const mha__row_knobs *a, const mha__row_knobs *b);
 bool mha__knobs_equal(const mha__knobs *a, const mha__knobs *b);
-/* Whether the knobs are equal that decide which keys a query sees and what is added to their scores. */
+/* Whether two sets agree on all knobs that decide which keys a query sees and what is added to their scores. */
 bool mha__knobs_see_alike(const mha__knobs *a, const mha__knobs *b);
 
 typedef struct mha__variant_entry {
     mha_variant shown;
-    /* Turns the knobs; false where the case has nothing of the kind. */
+    /* Changes the knobs; false when the variant does not apply to the case. */
     bool (*apply)(const mha_case *c, mha__knobs *k);
 } mha__variant_entry;
 
 const mha__variant_entry *mha__variant_entry_at(size_t index); /* NULL past the end */
-/* The knobs of the case with up to two variants, by their numbers (-1: none); false when they do not apply. */
+/* The knobs of the case with up to two variants, given by index (-1: none); false when the variants do not apply. */
 bool mha__variants_apply(const mha_case *c, int a, int b, mha__knobs *knobs);
 
 #endif

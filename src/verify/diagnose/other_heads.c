@@ -1,12 +1,11 @@
-/* The case with another number of heads: where none has an axis of its own for heads, the widths do not tell a wrong
- * one. */
+/* Tries the case with other numbers of heads: without an axis for heads, a wrong number fits the widths unnoticed. */
 #include <math.h>
 
 #include "base/base.h"
 #include "verify/diagnose/search.h"
 
-/* Whether nothing but the split of the rows depends on the number of heads: no weight, cached row or mask is cut by
- * head already, and the tensor to be explained has its heads side by side. */
+/* Whether the number of heads changes only how rows are split: no weight, cached row or mask has an axis of heads,
+ * and the tensor to be explained has its heads side by side. */
 static bool leaves_heads_open(const mha__search *s)
 {
     const mha_case *c = s->c;
@@ -22,8 +21,8 @@ static bool leaves_heads_open(const mha__search *s)
            c->layout != MHA_BTHD;
 }
 
-/* The case with h query heads; false where they do not fit its widths. A scale that is the default of its own heads
- * becomes that of the others: many writers state it. */
+/* Makes the case with h query heads; false when they do not fit its widths. A scale that equals the case's default
+ * becomes the default for the new heads: many writers state the default. */
 static bool with_heads(const mha_case *c, size_t h, mha_case *other)
 {
     const size_t q = c->H * c->d_k, k = c->H_kv * c->d_k, v = c->H_kv * c->d_v, h_kv = mha__kv_heads_of(q, k, v, h);

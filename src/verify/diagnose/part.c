@@ -1,4 +1,4 @@
-/* Which rows of a case are judged, and what rounding may explain there. */
+/* Chooses the rows of a case that are judged, and derives what rounding may explain there. */
 #include <math.h>
 #include <string.h>
 
@@ -7,13 +7,13 @@
 #include "verify/diagnose/search.h"
 
 enum {
-    FAR = 12,     /* rows farthest from what the case says */
-    SPREAD = 12,  /* rows at equal distances from the first to the last */
-    SCREENED = 8, /* rows on which pairs are tried first, of a part */
+    FAR = 12,     /* judged rows: those farthest from the unmodified case */
+    SPREAD = 12,  /* judged rows: those at equal distances from the first to the last */
+    SCREENED = 8, /* rows on which pairs are tried first, when a part is judged */
     SCREENED_OF_ALL = 12
 };
 
-/* Multiplications and additions of one forward beyond which a part of the case is judged. */
+/* Only a part of the case is judged when one forward takes more multiply-adds than this. */
 static const double large = 1e8;
 
 static double work_of(const mha_case *c)
@@ -32,8 +32,8 @@ static mha_status no_memory(const mha__search *s, mha_error *error)
 
 /* ---------------------------------------------------------------- distances */
 
-/* How far each query row of `computed` is from the tensor: the sum of the squares. Of a stage that is not by query the
- * whole batch row counts for its first row. */
+/* Adds up each query row's squared distance between `computed` and the tensor. If the stage's lines do not belong to
+ * query rows, the sum of a batch row is stored at its first row. */
 static void measure_distances(mha__search *s, const double *computed)
 {
     const mha__target *t = &s->target;
@@ -65,8 +65,8 @@ static size_t farthest_batch(const mha__search *s)
     return row;
 }
 
-/* Marks query rows of one batch row: `spread` of them at equal distances, and the `far` ones farthest from the tensor
- * that are left. Only rows that `among` marks are taken (NULL: all). */
+/* Marks query rows of one batch row: `spread` of them at equal distances, and the `far` farthest of the others. Only
+ * rows marked in `among` are considered (NULL: all). */
 static void mark_rows(const mha__search *s, size_t b, size_t far, size_t spread, const unsigned char *among,
                       unsigned char *marks)
 {
@@ -105,8 +105,8 @@ void mha__search_screen(mha__search *s)
 
 /* ---------------------------------------------------------------- rows in which variants differ */
 
-/* Whether a row that is judged already shows the difference between two sets of knobs; else the first row that does is
- * judged, too. */
+/* Judges one more row if no judged row shows the difference between the case and another set of knobs: the first row
+ * that shows it. */
 static void show_difference(mha__search *s, const mha__knobs *other)
 {
     const size_t T = s->c->T_q, rows = s->c->B * T;
@@ -120,8 +120,8 @@ static void show_difference(mha__search *s, const mha__knobs *other)
         }
 }
 
-/* Makes sure that a row is judged from which all keys are hidden, or if not `all`, some: variants differ in what they
- * do with hidden keys. */
+/* Makes sure that a row with hidden keys is judged (`all`: a row whose keys are all hidden), because variants treat
+ * hidden keys differently. */
 static void show_hidden(mha__search *s, bool all)
 {
     const size_t T = s->c->T_q, rows = s->c->B * T;
@@ -137,9 +137,9 @@ static void show_hidden(mha__search *s, bool all)
         }
 }
 
-/* Chooses enough rows that each variant which changes anything on any row does so on one of them. Variants of the
- * projections, heads, rotation and softmax change nearly every row; variants that hide other keys or add something else
- * to the scores may change only a few rows, which are looked for. */
+/* Chooses rows such that each variant which changes any row changes a chosen one. Variants of the projections, heads,
+ * rotation and softmax change nearly every row. Variants of masks and of terms added to the scores may change few
+ * rows, so these rows are searched for. */
 static void choose_part(mha__search *s)
 {
     const size_t b = farthest_batch(s), T = s->c->T_q;
@@ -159,7 +159,7 @@ static void choose_part(mha__search *s)
 
 /* ---------------------------------------------------------------- what rounding may explain */
 
-/* How far the float32 stage is from `base` on the judged rows; *largest: the largest finite element of `base` there. */
+/* The largest error of the float32 stage on the judged rows; *largest: the largest finite element of `base` there. */
 static double error_on_part(const mha__search *s, const double *narrow, double *largest)
 {
     const mha__target *t = &s->target;
@@ -191,7 +191,7 @@ static void allow(mha__search *s, const double atol[2])
     for (int wide = 0; wide < 2; wide++) {
         t->allowed[wide] = mha__allowed_of(s->c, t->slot, wide, t->stage, t->stored, &derived);
         t->states[wide] = !t->allowed[wide].derived;
-        t->noise[wide] = 4 * atol[wide]; /* somebody's float32 is not ours: another factor of 4 */
+        t->noise[wide] = 4 * atol[wide]; /* for a recorder whose float32 rounds differently */
     }
 }
 
@@ -202,9 +202,9 @@ static mha__request request_of(const mha_case *c, const mha_call *call)
     return request;
 }
 
-/* ---------------------------------------------------------------- both together */
+/* ---------------------------------------------------------------- rows and rounding together */
 
-/* The stage as the case says, computed by a bench of its own. */
+/* Computes the stage of the unmodified case. */
 static mha_status compute_base(mha__search *s, mha_error *error)
 {
     mha__variant_bench *bench = mha__variant_bench_create(s->inputs, s->in_part ? s->judged : NULL, 0);
@@ -238,8 +238,8 @@ static mha_status prepare_whole(mha__search *s, mha_error *error)
     return MHA_OK;
 }
 
-/* One forward in float32 tells where the case is far from the tensor, and beside float64 on the rows that are judged,
- * what float32 costs. The maximum over all rows may be larger than that over some: twice. */
+/* Uses one forward in float32 to find the rows that are far from the tensor; its error against float64 on the judged
+ * rows gives the tolerance. That error is doubled, because other rows may have a larger one. */
 static mha_status prepare_from(mha__search *s, const mha__request *request, const mha__attempt *ran, mha_error *error)
 {
     const mha__target *t = &s->target;
@@ -248,7 +248,7 @@ static mha_status prepare_from(mha__search *s, const mha__request *request, cons
         return no_memory(s, error);
     const mha_view *stage = &ran->stages[t->stage];
     const mha_view copy = mha_view_of(narrow, MHA_F64, stage->rank, stage->shape);
-    (void)mha_view_copy(&copy, stage); /* of floats into floats of one shape */
+    (void)mha_view_copy(&copy, stage); /* cannot fail: both are floats of one shape */
     measure_distances(s, narrow);
     choose_part(s);
     TRY(compute_base(s, error));

@@ -1,4 +1,4 @@
-/* The second half of a variant: cache, scores, what is hidden and added, softmax, values, merging. */
+/* The second half of a variant: cache, scores, masks and added terms, softmax, values, merging. */
 #include <math.h>
 #include <string.h>
 
@@ -10,20 +10,20 @@ struct mha__variant_bench {
     const mha__variant_inputs *inputs;
     mha__arena pool;
     mha__row_maker maker;
-    /* of one batch row: */
+    /* of the batch row being computed: */
     const double *q;                         /* (T_q, h, d_k), rotated */
-    double *own_keys, *own_values;           /* room for (S', h_kv, d) */
+    double *own_keys, *own_values;           /* memory for (S', h_kv, d) */
     const double *keys, *values;             /* (S', h_kv, d), cached rows first, extra rows last */
     double *scores;                          /* (h, T_q, S') */
-    unsigned char *visible;                  /* the same */
-    unsigned char *scored, *weighed;         /* (h, T_q): rows whose scores, whose sums of values are needed */
-    double *added;                           /* (T_q, S), of one head or, where all see the same, of all */
-    unsigned char *hidden;                   /* the same */
+    unsigned char *visible;                  /* (h, T_q, S') */
+    unsigned char *scored, *weighed;         /* (h, T_q): rows whose scores, and whose sums of values, are needed */
+    double *added;                           /* (T_q, S): of one head, or of all heads when they see alike */
+    unsigned char *hidden;                   /* (T_q, S), likewise */
     double *heads, *merged;                  /* (T_q, h, d_v), (T_q, h*d_v) */
     double *lse;                             /* (h, T_q) */
 };
 
-/* Rows behind the real keys as the case has them; a variant without them leaves theirs empty. */
+/* Rows after the real keys in the case. A variant that switches them off hides them. */
 static size_t extra_rows(const mha_case *c)
 {
     return (c->weights[CASE_RECORDED][MHA_BIAS_K].data != NULL) + (size_t)c->semantics.zero_row;
@@ -72,7 +72,7 @@ bool mha__stage_is_by_query(const mha_case *c, mha_stage stage)
     }
 }
 
-/* ---------------------------------------------------------------- room */
+/* ---------------------------------------------------------------- memory */
 
 static double *take(mha__variant_bench *w, size_t n)
 {
@@ -84,7 +84,7 @@ mha__variant_bench *mha__variant_bench_create(const mha__variant_inputs *inputs,
                                               size_t bytes)
 {
     const mha_case *c = inputs->c;
-    mha_allocator a = mha__allocator_default(); /* which any thread may use */
+    mha_allocator a = mha__allocator_default(); /* any thread may use this one */
     mha__variant_bench *w = mha__allocate(&a, sizeof *w);
     if (!w)
         return NULL;
@@ -121,7 +121,7 @@ void mha__variant_bench_destroy(mha__variant_bench *bench)
 
 /* ---------------------------------------------------------------- keys and values of one batch row */
 
-/* Cached, new and extra rows in one array; the new rows themselves where there are no others. */
+/* Cached, new and extra rows in one array; when there are only new rows, `new_rows` itself. */
 static const double *gather(mha__variant_bench *w, size_t b, int part, const double *new_rows)
 {
     const mha__variant_inputs *in = w->inputs;
@@ -143,12 +143,12 @@ static const double *gather(mha__variant_bench *w, size_t b, int part, const dou
 
 /* ---------------------------------------------------------------- what is hidden, what is added */
 
-/* One score on its way. */
+/* The indices of one score. */
 typedef struct score_at {
     size_t b, h, i, j;
 } score_at;
 
-/* The mask's value for a score, or `missing` where the mask does not reach. */
+/* The mask's value for a score; `missing` for keys beyond the mask's last column. */
 static double mask_value(const mha_view *v, const score_at *at, size_t S, double missing)
 {
     const size_t whole[] = {at->b, at->h, at->i, at->j};
@@ -182,8 +182,8 @@ static bool rules_hide(const mha__variant_inputs *w, const mha__knobs *k, const 
     return !k->use_cache && at->j < c->P;
 }
 
-/* Whether a real key is hidden, and what is added to its score. This is the third of three places that say what is
- * visible (steps/mask.c, exact.c): the only one with knobs. */
+/* Whether a real key is hidden, and what is added to its score. Visibility is implemented in three places
+ * (steps/mask.c, exact.c and here); only this one has knobs. */
 static bool is_hidden(const mha__variant_inputs *w, const mha__knobs *k, const score_at *at, double *added)
 {
     const mha_semantics *s = &w->c->semantics;
@@ -217,7 +217,7 @@ static bool is_hidden(const mha__variant_inputs *w, const mha__knobs *k, const s
     return hidden;
 }
 
-/* Whether every head hides and adds the same. */
+/* Whether all heads hide the same keys and add the same terms. */
 static bool heads_see_alike(const mha_case *c, const mha__knobs *k)
 {
     const mha_view *mask = &c->semantics.mask.values;
@@ -259,11 +259,11 @@ static double capped(const mha__knobs *k, double s)
     return k->cap_no_factor ? t : k->softcap * t;
 }
 
-/* Two doubles, which every processor we compile for adds and multiplies at once. */
+/* Two doubles, which every supported processor adds and multiplies at once. */
 typedef double two __attribute__((vector_size(16)));
 typedef double two_at __attribute__((vector_size(16), aligned(8), may_alias));
 
-/* Eight sums beside each other, so that one addition need not wait for the last. */
+/* Eight independent sums, so that additions do not wait for each other. */
 static double dot(const double *x, const double *y, size_t n)
 {
     two a = {0}, b = {0}, c = {0}, d = {0};
@@ -293,7 +293,7 @@ static void add_scaled(double a, const double *x, double *y, size_t n)
         y[i] += a * x[i];
 }
 
-/* A score as it is at `stage`, from its product q.k; *visible: whether it takes part in the softmax. */
+/* The score at `stage` of one query and key, from its product q.k; *visible says whether it enters the softmax. */
 static double score_of(const mha__knobs *k, double product, bool real, bool hidden, double added, mha_stage stage,
                        unsigned char *visible)
 {
@@ -320,7 +320,7 @@ static double score_of(const mha__knobs *k, double product, bool real, bool hidd
     return s;
 }
 
-/* Which keys one query row sees under one head, and what is added to their scores. */
+/* Finds the keys that one query row sees under one head, and the terms added to their scores. */
 static void see(mha__variant_bench *w, const mha__knobs *k, size_t b, size_t h, size_t i)
 {
     const size_t S = w->inputs->S;
@@ -328,7 +328,7 @@ static void see(mha__variant_bench *w, const mha__knobs *k, size_t b, size_t h, 
         w->hidden[i * S + j] = is_hidden(w->inputs, k, &(score_at){b, h, i, j}, &w->added[i * S + j]);
 }
 
-/* The scores of one query row under one head, for which `see` was called. */
+/* Computes the scores of one query row under one head; `see` must have been called for them. */
 static void score_row(mha__variant_bench *w, const mha__knobs *k, size_t h, size_t i, mha_stage stage)
 {
     const mha_case *c = w->inputs->c;
@@ -336,12 +336,12 @@ static void score_row(mha__variant_bench *w, const mha__knobs *k, size_t h, size
     const size_t head = k->tiled ? h % c->H_kv : h / (c->H / c->H_kv);
     const bool bias = w->inputs->bias_kv[0] != NULL;
     const double *q = w->q + (i * c->H + h) * c->d_k;
-    /* A hidden key's score is replaced in most variants, so that it need not be computed. */
+    /* Most variants replace a hidden key's score: its product need not be computed. */
     const bool score_hidden = stage == MHA_STAGE_SCORES || stage == MHA_STAGE_CAPPED || k->fill == FILL_ADD ||
                               k->cap_after_mask;
     for (size_t j = 0; j < all; j++) {
         const bool real = j < S;
-        const size_t row = real || bias ? j : S + 1; /* the zero row lies behind the bias row's place */
+        const size_t row = real || bias ? j : S + 1; /* the zero row is stored at S + 1 */
         const bool hidden = real ? w->hidden[i * S + j] : row == S + 1 ? !k->zero_row : !k->bias_row;
         const double *key = w->keys + (row * c->H_kv + head) * c->d_k;
         const double product = hidden && !score_hidden ? 0 : dot(q, key, c->d_k);
@@ -350,7 +350,7 @@ static void score_row(mha__variant_bench *w, const mha__knobs *k, size_t h, size
     }
 }
 
-/* Fills w->scores up to `stage` and w->visible, for one batch row: head by head, so that a head's keys stay near. */
+/* Fills w->scores up to `stage` and w->visible of one batch row. By head, because its keys then stay in the cache. */
 static void score(mha__variant_bench *w, const mha__knobs *k, size_t b, mha_stage stage)
 {
     const mha_case *c = w->inputs->c;
@@ -374,7 +374,7 @@ static void score(mha__variant_bench *w, const mha__knobs *k, size_t b, mha_stag
 
 /* ---------------------------------------------------------------- softmax */
 
-/* Softmax over n scores `step` apart; `rest` more logits join the denominator. */
+/* Softmax over n scores `step` apart; the `n_rest` logits of `rest` join the denominator. */
 static void softmax(const mha__knobs *k, double *s, const unsigned char *visible, size_t n, size_t step,
                     const double *rest, size_t n_rest, double *lse)
 {
@@ -480,13 +480,13 @@ static void sum_values(mha__variant_bench *w, const mha__knobs *k)
         }
 }
 
-/* Whether row t of a batch row is asked for. */
+/* Whether row t of a batch row is wanted. */
 static bool is_kept(const unsigned char *kept, size_t t)
 {
     return !kept || kept[t];
 }
 
-/* The rows that are asked for, close together so that they can be multiplied at once, and back to where they belong. */
+/* Multiplies the wanted rows by W_O: gathers them without gaps, and moves the results back to their own rows. */
 static void project_out(mha__variant_bench *w, const mha__knobs *k, const unsigned char *kept, double *y)
 {
     const size_t in = w->inputs->in[PROJECTION_O], out = w->inputs->out[PROJECTION_O], T = w->inputs->c->T_q;
@@ -520,8 +520,8 @@ static void heads_first(const double *x, size_t T, size_t h, size_t d, double *y
             memcpy(y, x + (t * h + head) * d, d * sizeof *y);
 }
 
-/* Marks the scores and the sums of values that the kept rows of the stage depend on: normally those of the same query
- * rows. Softmax over queries needs all scores; heads merged without a transpose mix rows and heads. */
+/* Marks the scores and the sums of values on which the wanted rows of the stage depend: usually those of the same
+ * query rows. Softmax over queries needs all scores; heads merged without a transpose mix rows and heads. */
 static void mark(mha__variant_bench *w, const mha__knobs *k, mha_stage stage, const unsigned char *kept)
 {
     const mha_case *c = w->inputs->c;
@@ -538,7 +538,7 @@ static void mark(mha__variant_bench *w, const mha__knobs *k, mha_stage stage, co
             w->weighed[row] = wanted;
             w->scored[row] = wanted || k->axis == AXIS_QUERIES;
         }
-    if (k->axis == AXIS_HEADS && mixes) /* a row's weights under one head depend on its scores under all */
+    if (k->axis == AXIS_HEADS && mixes) /* a row's weights under one head depend on its scores under all heads */
         memset(w->scored, 1, c->H * c->T_q);
 }
 
@@ -552,7 +552,7 @@ static void mean_over_heads(const mha__variant_bench *w, size_t n, double *y)
     }
 }
 
-/* Stages from the scores on. */
+/* Computes the stages from the scores on. */
 static void attend(mha__variant_bench *w, const mha__knobs *k, mha_stage stage, size_t b, const unsigned char *kept,
                    double *y, size_t n)
 {

@@ -1,28 +1,28 @@
-/* Attention as people write it, mistakes included: one forward with all the knobs of a variant. */
+/* Attention as people write it, mistakes included: one forward controlled by the knobs of a variant. */
 #ifndef MHA_VERIFY_DIAGNOSE_VARIANT_FORWARD_H
 #define MHA_VERIFY_DIAGNOSE_VARIANT_FORWARD_H
 
 #include "verify/diagnose/variant_inputs.h"
 
-/* Room to compute in, for one thread. */
+/* Memory for one thread's computation. */
 typedef struct mha__variant_bench mha__variant_bench;
 
-/* `needed`: the query rows (B, T_q) that are ever asked for; NULL: all. `bytes`: at most so much for rows to be used
- * again. NULL without memory. */
+/* `needed`: the query rows (B, T_q) that later calls may ask for (NULL: all). `bytes`: the most memory for cached
+ * rows. NULL without memory. */
 mha__variant_bench *mha__variant_bench_create(const mha__variant_inputs *inputs, const unsigned char *needed,
                                               size_t bytes);
 void mha__variant_bench_destroy(mha__variant_bench *bench); /* NULL is allowed */
 
-/* Rank and shape of a stage, as in the plan of the case's call. */
+/* The rank and shape of a stage, as in the plan of the case's call. */
 int mha__variant_shape(const mha__variant_inputs *inputs, mha_stage stage, size_t shape[4]);
-/* Whether the lines of a stage belong to query rows, one after the other, so that some can be computed alone. */
+/* Whether the lines of a stage belong to query rows in order, so that some of them can be computed alone. */
 bool mha__stage_is_by_query(const mha_case *c, mha_stage stage);
-/* Computes `stage` into `result`, row-major in its shape: the numbers of the exact path when every knob is as the case
- * says. `kept`: the query rows (B, T_q) that are asked for (NULL: all); batch rows without any are left out, and where
- * the stage is by query so is what belongs to other rows: what stands in their place is unspecified. */
+/* Computes `stage` into `result`, row-major: the numbers of the exact path when every knob is at the case's value.
+ * `kept`: the wanted query rows (B, T_q) (NULL: all). Batch rows without a wanted row are skipped, and so are other
+ * query rows when the stage is by query; the elements of skipped rows are unspecified. */
 void mha__variant_run(mha__variant_bench *bench, const mha__knobs *knobs, mha_stage stage, const unsigned char *kept,
                       double *result);
-/* Whether query row i of batch row b sees the same keys under both, with the same added to their scores. */
+/* Whether query row i of batch row b sees the same keys with the same added terms under both sets of knobs. */
 bool mha__variant_sees_alike(const mha__variant_inputs *inputs, const mha__knobs *one, const mha__knobs *other,
                              size_t b, size_t i);
 /* How many keys are hidden from query row i of batch row b under the first head. */

@@ -1,4 +1,4 @@
-/* The first half of a variant: the case's numbers as doubles, projections, heads, norm, rotation. */
+/* The first half of a variant: inputs and weights as doubles, projections, heads, norm, rotation. */
 #include <math.h>
 #include <string.h>
 
@@ -13,7 +13,7 @@ static mha_status no_memory(const mha_case *c, mha_error *error)
     return mha__fail(error, MHA_NO_MEMORY, c->name, "no memory to diagnose the case");
 }
 
-/* A contiguous copy in float64, NULL of no data; `missing` is set where there is no memory. */
+/* A contiguous copy in float64; NULL for a view without data. Without memory, *missing is set. */
 static double *doubles(mha__variant_inputs *w, const mha_view *v, bool *missing)
 {
     if (!v->data)
@@ -93,7 +93,7 @@ void mha__variant_inputs_destroy(mha__variant_inputs *inputs)
     mha__release(&a, inputs, sizeof *inputs);
 }
 
-/* ---------------------------------------------------------------- room */
+/* ---------------------------------------------------------------- memory */
 
 static size_t larger(size_t a, size_t b)
 {
@@ -137,7 +137,7 @@ bool mha__row_maker_begin(mha__row_maker *maker, const mha__variant_inputs *inpu
     return maker->count >= MHA_ROW_SLOTS_LEAST;
 }
 
-/* The slot with these rows (*found), else the one used longest ago, to be filled with them. */
+/* The slot that has these rows (then *found is true), else the least recently used slot, for the caller to fill. */
 static mha__row_slot *slot_for(mha__row_maker *m, const mha__row_slot *wanted, bool *found)
 {
     mha__row_slot *oldest = &m->slots[0];
@@ -168,7 +168,7 @@ static double rounded(double x, int rounding)
     return x;
 }
 
-/* Which projection's which column is taken for column `column` of `which`. */
+/* Finds the projection and its column that the variant reads as column `column` of `which`. */
 static void source_of(const mha__variant_inputs *w, const mha__row_knobs *k, int which, size_t column, int *source,
                       size_t *from)
 {
@@ -186,7 +186,7 @@ static void source_of(const mha__variant_inputs *w, const mha__row_knobs *k, int
     }
 }
 
-/* The matrix that stands for all of this, each column from where it is taken; the projection's own where nothing is
+/* The matrix of a projection as the variant reads it, column by column; the case's own matrix when nothing is
  * changed. */
 static const double *matrix_of(mha__row_maker *m, const mha__row_knobs *k, int which)
 {
@@ -206,8 +206,8 @@ static const double *matrix_of(mha__row_maker *m, const mha__row_knobs *k, int w
     return m->W;
 }
 
-/* Input rows of one batch row, rounded as the variant has them: in place where nothing changes. Rows of queries that
- * are not needed are left out: `count` are left. */
+/* Input rows of one batch row, rounded if the variant rounds them; the case's own rows when nothing is changed. Query
+ * rows that are not needed are left out; *count rows remain. */
 static const double *inputs_of(mha__row_maker *m, const mha__row_knobs *k, int which, size_t b, bool all_rows,
                                size_t *count)
 {
@@ -229,7 +229,7 @@ static const double *inputs_of(mha__row_maker *m, const mha__row_knobs *k, int w
     return m->x;
 }
 
-/* Rows that were computed without gaps go where they belong, the last one first. */
+/* Moves rows that were computed without gaps to their own rows, the last one first. */
 static void spread(mha__row_maker *m, size_t b, size_t count, size_t width, double *y)
 {
     const size_t T = m->inputs->T[PROJECTION_Q];
@@ -283,7 +283,7 @@ static const double *product(mha__row_maker *m, const mha__row_knobs *k, int whi
     return slot->rows;
 }
 
-/* Adds the bias, each column's from where it is taken: y = x + b. */
+/* Adds the bias, read from the same columns as the matrix: y = x + b. */
 static void add_bias(mha__row_maker *m, const mha__row_knobs *k, int which, const double *x, double *y)
 {
     const mha__variant_inputs *w = m->inputs;
@@ -372,7 +372,7 @@ int64_t mha__case_offset(const mha_case *c, size_t b)
     return c->semantics.position_offset ? c->semantics.position_offset[b] : (int64_t)c->P;
 }
 
-/* Where row t of the queries or of the new keys stands. */
+/* The position of row t of the queries or of the new keys. */
 static int64_t position_of(const mha_case *c, const mha__row_knobs *k, bool keys, size_t b, size_t t)
 {
     const mha_view *ids = &c->semantics.rope.q_positions;

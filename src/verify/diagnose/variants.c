@@ -1,4 +1,4 @@
-/* The variants: each way in which an attention is known to differ from what was meant, by name. */
+/* The list of variants: each known way in which an attention differs from the intended one, by name. */
 #include <math.h>
 #include <string.h>
 
@@ -23,7 +23,7 @@ static bool is_square(const mha_case *c, mha_weight w)
     return v->data && v->rank == 2 && v->shape[0] == v->shape[1];
 }
 
-/* q, k and v could be taken for each other: of one width, from inputs of one shape. */
+/* Whether q, k and v can be mistaken for each other: they have one width, and inputs of one shape. */
 static bool is_packable(const mha_case *c)
 {
     bool same = c->kind != CASE_ROPE && c->H == c->H_kv && c->d_k == c->d_v && c->E_q == c->E_k && c->E_k == c->E_v;
@@ -51,7 +51,7 @@ static bool hides(const mha_case *c)
     return s->causal || s->window || s->kv_lengths || s->mask.kind || (s->key_padding.kind && !s->has_padding_fill);
 }
 
-/* Every position, moved by `shift`, still has a row in the tables. */
+/* Whether the tables still have a row for every position moved by `shift`. */
 static bool tables_reach(const mha_case *c, int64_t shift)
 {
     const mha_rope *r = &c->semantics.rope;
@@ -71,7 +71,7 @@ static bool tables_reach(const mha_case *c, int64_t shift)
 
 /* ---------------------------------------------------------------- projections and heads */
 
-/* One line each: the name of the function, when it applies, what it changes. */
+/* Defines a variant in one line: its function's name, when it applies, what it changes. */
 #define APPLY(name, when, change)                                                                                      \
     static bool name(const mha_case *c, mha__knobs *k)                                                                \
     {                                                                                                                  \
@@ -294,7 +294,7 @@ static bool fill(const mha_case *c, mha__knobs *k, int how, double value)
     return true;
 }
 
-static const double lowest = -3.4028234663852886e38; /* of float32 */
+static const double lowest = -3.4028234663852886e38; /* the lowest float32 */
 
 static bool fill_1e4(const mha_case *c, mha__knobs *k)
 {
@@ -341,7 +341,7 @@ APPLY(hidden_ignore, attends(c) && hides(c) && k->propagate, k->propagate = 0)
 
 /* ---------------------------------------------------------------- the list */
 
-/* The one list: it drives the search, the help text and the tests. In the order data flows. */
+/* The one list, in the order of the data flow: it drives the search, the help text and the tests. */
 static const mha__variant_entry entries[] = {
     {{"inputs-f16", "inputs rounded to float16"}, inputs_f16},
     {{"inputs-bf16", "inputs rounded to bfloat16"}, inputs_bf16},

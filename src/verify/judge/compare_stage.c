@@ -1,4 +1,4 @@
-/* Compares one computed stage with the tensor a case recorded: shapes, tolerances, the worst head. */
+/* Compares one computed stage with the tensor recorded in a case: shapes, tolerances, the worst head. */
 #include <float.h>
 #include <math.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 
 /* ---------------------------------------------------------------- shapes */
 
-/* The view with an axis that counts heads, and which axis that is; -1 where there is none. */
+/* Returns the index of the axis of heads, after adding that axis to the view if needed; -1 without heads. */
 static int head_axis(const mha_case *c, mha_view *v, mha_stage stage)
 {
     size_t heads = c->H;
@@ -32,7 +32,7 @@ static int head_axis(const mha_case *c, mha_view *v, mha_stage stage)
         break;
     default: break;
     }
-    int last = v->rank - 1; /* heads lie side by side in the last extent */
+    int last = v->rank - 1; /* heads are side by side in the last extent */
     v->shape[last + 1] = v->shape[last] / heads;
     v->stride[last + 1] = v->stride[last];
     v->shape[last] = heads;
@@ -97,20 +97,20 @@ const case_expected *mha__judgement_expected(const mha__judgement *j, int slot, 
     return e->name ? e : NULL;
 }
 
-/* ---------------------------------------------------------------- what is recorded in another way */
+/* ---------------------------------------------------------------- results recorded in another form */
 
-/* A copy of the expected tensor, to be changed where the same thing is recorded in other words. */
+/* A copy of the expected tensor, in which equivalent values are replaced before the comparison. */
 static mha_status copy_of(mha__arena *pool, const mha_view *expected, mha_view *copy, mha_error *error)
 {
     *copy = mha__arena_view(pool, MHA_F64, expected->rank, expected->shape);
     if (!copy->data)
         return no_memory(error);
-    (void)mha_view_copy(copy, expected); /* of floats into floats */
+    (void)mha_view_copy(copy, expected); /* cannot fail: both are floats */
     return MHA_OK;
 }
 
-/* A source may write a hidden key's masked score as the lowest finite number of its type (ONNX Runtime's ai.onnx
- * Attention does). Where ours is -inf such an entry means the same; anything else stays as it is. */
+/* Some programs write a hidden key's masked score as the lowest finite number of its type (ONNX Runtime's ai.onnx
+ * Attention does). Where the computed score is -inf, that number is replaced by -inf. */
 static void hide_lowest(const mha_view *computed, mha_view *expected, double lowest)
 {
     size_t index[MHA_MAX_RANK] = {0};
@@ -121,8 +121,8 @@ static void hide_lowest(const mha_view *computed, mha_view *expected, double low
             *e = -INFINITY;
 }
 
-/* A result that has become infinite because its type ends before it was rounded as well as it can be. Returns how many
- * there are. */
+/* Replaces recorded infinities by the computed value where the exact result overflows the recorded type. Returns how
+ * many there are. */
 static size_t accept_overflow(const mha_view *computed, mha_view *expected, double overflow, double atol)
 {
     size_t index[MHA_MAX_RANK] = {0}, count = 0;
@@ -138,8 +138,8 @@ static size_t accept_overflow(const mha_view *computed, mha_view *expected, doub
     return count;
 }
 
-/* Where float32 may give either recorded result, each element is held against the nearer one. `merged` holds the
- * float32 one at first. */
+/* Where float32 may give either recorded result, each element is compared with the nearer one. `merged` holds the
+ * float32 result at first. */
 static void merge(const mha_view *computed, const mha_view *e64, double rtol, double atol, mha_view *merged)
 {
     size_t index[MHA_MAX_RANK] = {0};
@@ -160,7 +160,7 @@ static mha_status compare(const mha__judgement *j, const mha__stage_result *resu
     const mha_case *c = j->c;
     const mha__storage storage = mha__storage_of(e->stored);
     mha_view x = *result->computed, copy = e->view;
-    if (result->slot != CASE_PREFILL_OUTPUT) /* which is (B, T, E) whatever the layout */
+    if (result->slot != CASE_PREFILL_OUTPUT) /* prefill_output is (B, T, E) in every layout */
         x = mha__case_shape(c, &x, result->stage, result->slot == CASE_QK, result->S, e->view.rank);
     const bool either = c->overflow && j->path != MHA_PATH_EXACT && c->expected[0][result->slot].name &&
                         c->expected[1][result->slot].name;
@@ -174,7 +174,7 @@ static mha_status compare(const mha__judgement *j, const mha__stage_result *resu
     if (overflows)
         row->overflowed = accept_overflow(&x, &copy, storage.overflow, row->atol);
     if (!either && row->overflowed == 0 && copy.dtype == MHA_F64 && e->view.dtype == MHA_F32) {
-        /* in float32 again, in which the representable values between two numbers are counted */
+        /* ULPs are counted between float32 numbers */
         mha_view narrow = mha__arena_view(pool, MHA_F32, copy.rank, copy.shape);
         if (!narrow.data)
             return no_memory(error);

@@ -26,7 +26,7 @@ static mha_call base_call(const mha__judgement *j)
     return call;
 }
 
-/* The order in which data flows, which is not quite that of the enum: a cache is filled before it is read. */
+/* Stages in the order of the data flow. Unlike in the enum, the cache is filled before it is read. */
 static const mha_stage flow[] = {
     MHA_STAGE_Q,       MHA_STAGE_K,           MHA_STAGE_V,             MHA_STAGE_Q_ROT,  MHA_STAGE_K_ROT,
     MHA_STAGE_PRESENT_KEY, MHA_STAGE_PRESENT_VALUE, MHA_STAGE_SCORES,  MHA_STAGE_CAPPED, MHA_STAGE_MASKED,
@@ -34,14 +34,14 @@ static const mha_stage flow[] = {
 };
 _Static_assert(sizeof flow / sizeof *flow == MHA_STAGE_COUNT, "every stage has its place");
 
-/* Whether the file records a stage: under its own name, or as `qk` where the file means this stage by it. */
+/* Whether the file records a stage under its own name, or as `qk` with qk_stage naming this stage. */
 static bool records(const mha_case *c, mha_stage stage)
 {
     const bool qk = stage == c->qk_stage && (c->expected[0][CASE_QK].name || c->expected[1][CASE_QK].name);
     return c->expected[0][stage].name || c->expected[1][stage].name || qk;
 }
 
-/* The stages of the case's call that are recorded and asked for. */
+/* Chooses the stages of the case's call that are recorded and wanted; false when there are none. */
 static bool choose(const mha__judgement *j, bool output_only, bool wanted[MHA_STAGE_COUNT])
 {
     bool any = false;
@@ -58,7 +58,7 @@ typedef struct judged_call {
     const char *prefix;
     const mha_layer *layer;
     const mha_call *call;
-    bool output_only;   /* what lies before differs on purpose */
+    bool output_only;   /* the stages before the output differ on purpose */
     bool cache_rounded; /* see mha__stage_result */
 } judged_call;
 
@@ -108,7 +108,7 @@ static mha_status judge_call(mha__judgement *j, const judged_call *of, mha_error
 
 /* ---------------------------------------------------------------- the case's own call */
 
-/* Whether the file leaves open the tolerance of anything that will be compared. */
+/* Whether the file leaves open the tolerance of any result that will be compared. */
 static bool needs_tolerance(const mha__judgement *j)
 {
     for (int slot = 0; slot < CASE_EXPECTED_COUNT; slot++)
@@ -121,7 +121,7 @@ static bool needs_tolerance(const mha__judgement *j)
     return false;
 }
 
-/* Derives the tolerance of all recorded stages from two runs of the case, which are left in `runs`. */
+/* Derives the tolerance of all recorded stages from two runs of the case, which the caller keeps in `runs`. */
 static mha_status derive(mha__judgement *j, mha__two_runs *runs, mha_error *error)
 {
     const mha_case *c = j->c;
@@ -141,7 +141,7 @@ static mha_status derive(mha__judgement *j, mha__two_runs *runs, mha_error *erro
     return status;
 }
 
-/* Plan, tolerance, run, compare: the call as it is recorded. */
+/* Judges the call as it is recorded: plan, tolerance, run, compare. */
 static mha_status judge_recorded(mha__judgement *j, mha_path *used, mha_error *error)
 {
     const mha_case *c = j->c;
@@ -170,9 +170,9 @@ static mha_status judge_recorded(mha__judgement *j, mha_path *used, mha_error *e
     return status;
 }
 
-/* ---------------------------------------------------------------- the same in another way */
+/* ---------------------------------------------------------------- the call in another form */
 
-/* packed.qkv: query, key and value as columns of one tensor, read in place. */
+/* Judges packed.qkv: query, key and value are columns of one tensor, read in place. */
 static mha_status judge_packed(mha__judgement *j, mha_error *error)
 {
     const mha_case *c = j->c;
@@ -200,8 +200,8 @@ static mha_status judge_packed(mha__judgement *j, mha_error *error)
     return judge_call(j, &(judged_call){.prefix = "packed.", .call = &call}, error);
 }
 
-/* Other weights with the same output: permuted ones regroup the rotated pairs, repeated ones are one
- * key/value head per query head. */
+/* Judges other weights that give the same output: permuted weights regroup the rotated pairs, repeated weights have
+ * one key/value head per query head. */
 static mha_status judge_identities(mha__judgement *j, mha_error *error)
 {
     const mha_case *c = j->c;
@@ -214,7 +214,7 @@ static mha_status judge_identities(mha__judgement *j, mha_error *error)
     return MHA_OK;
 }
 
-/* The two axes of a matrix exchanged. */
+/* The matrix with its two axes exchanged. */
 static mha_view exchanged(const mha_view *matrix)
 {
     mha_view v = *matrix;
@@ -223,7 +223,7 @@ static mha_view exchanged(const mha_view *matrix)
     return v;
 }
 
-/* PyTorch's packed projection against W_q, W_k, W_v: the same numbers, transposed. */
+/* Compares PyTorch's packed projections with W_q, W_k, W_v: the numbers must be equal after transposing. */
 static mha_status judge_imports(mha__judgement *j, mha_error *error)
 {
     const mha_case *c = j->c;
@@ -252,7 +252,7 @@ static mha_status judge_imports(mha__judgement *j, mha_error *error)
             if (!row)
                 return mha__fail(error, MHA_NO_MEMORY, c->name, "no memory to judge the case");
             TRY(mha_compare(&part, &to, 0, 0, &row->difference, error));
-            row->exact = row->difference.worst_expected; /* the weights are what is computed with */
+            row->exact = row->difference.worst_expected; /* the case computes with its own weights */
             row->yours = row->difference.worst_actual;
             row->ok = row->difference.mismatches == 0;
         }
@@ -262,8 +262,8 @@ static mha_status judge_imports(mha__judgement *j, mha_error *error)
 
 /* ---------------------------------------------------------------- prefill */
 
-/* The call on the first `T` rows of the whole sequence, without anything cached: every position moves
- * back by the cached rows. Tables of one row per new row do not reach so far. */
+/* The call on the first `T` rows of the whole sequence without a cache: every position moves back by the P cached
+ * rows. Refused when masks or tables have no rows for the earlier positions. */
 static mha_status whole_call(mha__judgement *j, mha__arena *pool, size_t T, mha_call *result, mha_error *error)
 {
     const mha_case *c = j->c;
@@ -306,7 +306,7 @@ static mha_status whole_call(mha__judgement *j, mha__arena *pool, size_t T, mha_
     return MHA_OK;
 }
 
-/* Fills a cache with the first P rows of the whole sequence and judges the step once more with it. */
+/* Fills a cache with the first P rows of the whole sequence, then judges the recorded call again with that cache. */
 static mha_status fill_and_judge(mha__judgement *j, mha__arena *pool, mha_cache *cache, mha_error *error)
 {
     const mha_case *c = j->c;
@@ -382,7 +382,7 @@ static mha_status judge_prefill(mha__judgement *j, mha_error *error)
 
 /* ---------------------------------------------------------------- rotation alone */
 
-/* A call whose keys and values are its queries, of which only the rotated queries are kept. */
+/* Judges a rotation: runs a call whose keys and values are its queries, and keeps only the rotated queries. */
 static mha_status judge_rope(mha__judgement *j, mha_path *used, mha_error *error)
 {
     const mha_case *c = j->c;
@@ -398,7 +398,7 @@ static mha_status judge_rope(mha__judgement *j, mha_path *used, mha_error *error
     if (status == MHA_OK)
         status = mha__attempt_run(&attempt, MHA_BTE, wanted, error);
     if (status == MHA_OK) {
-        /* in the order of memory in which the case has its tensors */
+        /* copied to the memory order of the case's tensors */
         const mha_view *rotated = &attempt.stages[MHA_STAGE_Q_ROT];
         const mha_view heads = mha_view_heads(rotated->data, rotated->dtype, MHA_BTE, c->B, c->T_q, c->H, c->d_k);
         mha_view stored = mha__arena_view(&attempt.pool, rotated->dtype, rotated->rank, rotated->shape);
@@ -456,7 +456,7 @@ static void explain(mha_verdict *v)
                     mha__shape_text(index, sizeof index, d->worst_index, d->rank), s->yours, s->exact);
 }
 
-/* The rows, in memory of their own size. */
+/* Copies the rows to the verdict, in memory of exactly their size. */
 static mha_status give_rows(mha__judgement *j, mha_verdict *verdict, mha_error *error)
 {
     mha_allocator a = mha__allocator_default();

@@ -10,27 +10,27 @@ typedef struct mha__judgement {
     const mha_case *c;
     mha_path path;
     int threads;
-    const char *only;        /* the one stage asked for, or NULL */
-    mha__tolerance derived;  /* for what the file gives no tolerance; derived when anything needs it */
-    mha_stage_verdict *rows; /* of the verdict to be */
+    const char *only;        /* the only stage wanted, or NULL */
+    mha__tolerance derived;  /* for results without a stated tolerance; derived if there are any */
+    mha_stage_verdict *rows; /* rows of the verdict being made */
     size_t count, room;
 } mha__judgement;
 
-/* One computed stage and what it is compared with. */
+/* One computed stage, and what it is compared with. */
 typedef struct mha__stage_result {
-    const char *prefix; /* of the row's name: "packed." */
+    const char *prefix; /* prefix of the row's name: "packed." */
     const mha_view *computed;
     mha_stage stage;
-    int slot;           /* of the expected tensors */
-    size_t S;           /* keys, without the extra rows of S' */
-    bool cache_rounded; /* a cache of float32 lies between: compared with the float32 record whatever the path */
+    int slot;           /* index of the expected tensor */
+    size_t S;           /* keys without the extra rows of S' */
+    bool cache_rounded; /* has passed through a float32 cache: always compared with the float32 record */
 } mha__stage_result;
 
-/* The expected tensor a slot is compared with on the judgement's path, and whether in float64; NULL without one. */
+/* The expected tensor of a slot that is compared on this judgement's path, or NULL; *wide: whether in float64. */
 const case_expected *mha__judgement_expected(const mha__judgement *j, int slot, bool cache_rounded, bool *wide);
-/* Whether a stage is asked for. */
+/* Whether a stage is wanted. */
 bool mha__judgement_wants(const mha__judgement *j, const char *name);
-/* A new row; NULL without memory. */
+/* Adds a row to the verdict; NULL without memory. */
 mha_stage_verdict *mha__judgement_row(mha__judgement *j, const char *prefix, const char *name, const char *against);
 /* Compares one computed stage with the expected tensor of its slot, if there is one. */
 mha_status mha__judgement_compare(mha__judgement *j, const mha__stage_result *result, mha_error *error);

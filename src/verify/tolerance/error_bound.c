@@ -23,17 +23,20 @@
  *                off by 2^-1073 |y| / (r - E)^2 more.
  *   rotation     keeps 2-norms; cos and sin are good to 2u and eta, each element is two products and a sum:
  *                D grows by sqrt(2) (gamma(2) + 2u) |row| + 2 (|row| + sqrt(d_k)) eta, with |row| as it is when it
- * comes, its error included. The angle of pair i, a = p f with f = base^(-2i/d), is computed in double whatever u is;
- * with w = 2^-53 the exponent is off by w of itself, the power thereby by w |ln f| of itself, by 2w more as pow is good
- * to that, and by w each for a reciprocal, for p as a double and for the product: a is off by w (|ln f| + 5) |a|.
- * Turning a pair by that much more moves it by 2 sin of half of it, at most by A_i |pair i| with A_i = min(w (|ln f| +
- * 5) |a|, 2). A row is moved by sqrt(sum of (A_i |pair i|)^2), so D grows by that, with the largest pairs i of all rows
- * and the farthest p: few pairs turn fast, and those that turn slowly are hardly off. Tables are taken as they are: A_i
- * = 0. cache        of 16 bits: with its unit roundoff c and smallest subnormal e, a row k' appended to it is off by c
- * |k'| + e / 2 for each element more, and if the exact rows are rounded to 16 bits too, the two may be rounded to
- * neighbours: by twice that. D_k grows by 2 c (|k| + D_k) + 2 sqrt(d_k) e, and holds against the exact rows and against
- * the exact rows rounded. The same for v. scores       s = scale q.k: D_q and D_k perturb the factors, the sum has d_k
- * terms, the scale is rounded and may be put into q or k, or split between them. With Q = |q| + D_q and K = |k| + D_k:
+ *                comes, its error included. The angle of pair i, a = p f with f = base^(-2i/d), is computed in double
+ *                whatever u is; with w = 2^-53 the exponent is off by w of itself, the power thereby by w |ln f| of
+ *                itself, by 2w more as pow is good to that, and by w each for a reciprocal, for p as a double and for
+ *                the product: a is off by w (|ln f| + 5) |a|. Turning a pair by that much more moves it by 2 sin of
+ *                half of it, at most by A_i |pair i| with A_i = min(w (|ln f| + 5) |a|, 2). A row is moved by
+ *                sqrt(sum of (A_i |pair i|)^2), so D grows by that, with the largest pairs i of all rows and the
+ *                farthest p: few pairs turn fast, and those that turn slowly are hardly off. Tables are taken as they
+ *                are: A_i = 0.
+ *   cache        of 16 bits: with its unit roundoff c and smallest subnormal e, a row k' appended to it is off by
+ *                c |k'| + e / 2 for each element more, and if the exact rows are rounded to 16 bits too, the two may be
+ *                rounded to neighbours: by twice that. D_k grows by 2 c (|k| + D_k) + 2 sqrt(d_k) e, and holds
+ *                against the exact rows and against the exact rows rounded. The same for v.
+ *   scores       s = scale q.k: D_q and D_k perturb the factors, the sum has d_k terms, the scale is rounded
+ *                and may be put into q or k, or split between them. With Q = |q| + D_q and K = |k| + D_k:
  *                  E_s = |scale| (gamma(d_k + 4) Q K + D_q |k| + |q| D_k + D_q D_k)
  *                        + ((d_k + 2 + sqrt(d_k) (Q + K)) max(1, |scale|) + Q K) eta:
  *                eta for each product, for each element of q and k that the scale is put into, and of the scale itself.
@@ -75,17 +78,17 @@ double mha__angle_error(double position, double frequency)
     return fmin(0x1p-53 * (fabs(log(frequency)) + 5) * fabs(position) * frequency, 2);
 }
 
-/* What numbers are computed with. */
+/* The floating-point type of a computation: unit roundoff, smallest subnormal, largest number. */
 typedef struct arithmetic {
     double u, eta, largest;
 } arithmetic;
 
-/* One of q, k, v on its way: what its elements and its head rows may be off by, and what its elements may be. */
+/* Errors of one of q, k, v so far: of an element and of a head's row (2-norm); `size`: the largest element. */
 typedef struct error_of {
     double element, row, size;
 } error_of;
 
-/* y = x W + b: elements of sums of `terms` products, or of x + b where there are none. */
+/* The error of an element of y = x W + b, a sum of `terms` products; of x + b when `terms` is 0. */
 static double sum_error(const arithmetic *a, size_t terms, double x, double W, double b)
 {
     const double n = (double)terms, size = terms ? x * W + b : x + b;
@@ -121,10 +124,10 @@ static void rotate_error(const arithmetic *a, const mha__magnitudes *m, size_t d
             e->row = INFINITY;
         e->element = e->row;
     }
-    e->row = fmax(e->row, a->u * row + width * a->eta); /* cached rows given in a wider type */
+    e->row = fmax(e->row, a->u * row + width * a->eta); /* cached rows may be given in a wider type */
 }
 
-/* Elements of at most `size`, or rows of that 2-norm and of d of them, on their way into a cache of 16 bits. */
+/* The error after storing in a 16-bit cache; `size`: the largest element (d = 1) or norm of rows of d elements. */
 static double cached(const mha__magnitudes *m, double e, double size, size_t d)
 {
     if (m->cache_unit == 0)
@@ -148,7 +151,7 @@ void mha__bound_of(const mha_plan *plan, const mha__magnitudes *m, double unit, 
     bound[MHA_STAGE_Q] = q.element;
     bound[MHA_STAGE_K] = k.element;
     bound[MHA_STAGE_V] = v.element;
-    v.element = fmax(v.element, u * m->v_max + eta); /* cached rows given in a wider type */
+    v.element = fmax(v.element, u * m->v_max + eta); /* cached rows may be given in a wider type */
     v.element = cached(m, v.element, m->v_max, 1);
     bound[MHA_STAGE_PRESENT_VALUE] = v.element;
     rotate_error(&a, m, plan->d_k, m->q_row, m->q_turn, &q);
@@ -162,7 +165,7 @@ void mha__bound_of(const mha_plan *plan, const mha__magnitudes *m, double unit, 
     double scores = scale * m->q_row * m->k_row;
     double E_s = scale * (gamma_of(d_k + 4, u) * Q * K + q.row * m->k_row + m->q_row * k.row + q.row * k.row) +
                  ((d_k + 2 + sqrt(d_k) * (Q + K)) * fmax(1, scale) + Q * K) * eta;
-    if (!(fmax(scale, 1) * Q * K + E_s + m->added < largest)) /* nor where one of them is infinite and another 0 */
+    if (!(fmax(scale, 1) * Q * K + E_s + m->added < largest)) /* also true for NaN, infinity times 0 */
         E_s = INFINITY;
     bound[MHA_STAGE_SCORES] = E_s;
     double E_m = E_s;
@@ -192,7 +195,7 @@ void mha__bound_of(const mha_plan *plan, const mha__magnitudes *m, double unit, 
     const double row_of_heads = sqrt((double)width) * (V + E_o);
     if (isfinite(E_o) && (m->W_O_sum > 0 || m->b_O > 0))
         bound[MHA_STAGE_OUTPUT] = sum_error(&a, width, row_of_heads, m->W_O, m->b_O) + E_o * m->W_O_sum;
-    for (int s = MHA_STAGE_SCORES; s < MHA_STAGE_COUNT; s++) /* overflow: infinities and NaN may stand anywhere */
+    for (int s = MHA_STAGE_SCORES; s < MHA_STAGE_COUNT; s++) /* after overflow, infinities and NaN may stand anywhere */
         if (E_s == INFINITY && s != MHA_STAGE_PRESENT_KEY && s != MHA_STAGE_PRESENT_VALUE)
             bound[s] = INFINITY;
 }

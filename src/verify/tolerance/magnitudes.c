@@ -24,8 +24,8 @@ static double max_abs(const mha_view *v)
     return most;
 }
 
-/* The smallest and largest norm of the view's lines along its last axis, cut into pieces of `width`:
- * sqrt(sum x^2), over finite elements. */
+/* The smallest and largest 2-norm of pieces of `width` elements of the view's lines, over finite elements. A line
+ * runs along the last axis. */
 static void line_norms(const mha_view *v, size_t width, double *least, double *most)
 {
     if (!v->data || v->rank == 0 || width == 0)
@@ -55,7 +55,7 @@ static double max_norm(const mha_view *v, size_t width)
     return most;
 }
 
-/* Columns become lines. */
+/* The transposed view: columns become lines. */
 static mha_view transposed(mha_view v)
 {
     size_t rows = v.shape[0];
@@ -117,7 +117,7 @@ static void measure_layer(const mha_layer *layer, const mha_call *call, mha__mag
     m->W_O_sum = column_sum(layer, call, MHA_W_O);
 }
 
-/* What can be added to a score. */
+/* The largest absolute value of the terms added to a score. */
 static double measure_added(const mha_call *call, const mha_plan *plan, size_t cached)
 {
     const mha_semantics *s = &call->semantics;
@@ -157,14 +157,14 @@ mha__turn mha__turn_of(const mha_rope *rope, const mha_view *x, double farthest)
     return turn;
 }
 
-/* The same for the rows of a stage, rotated or not: their pairs are as long. */
+/* mha__turn_of for the rows of a stage; a rotation keeps the norms of pairs, so the stage may be rotated or not. */
 static double turn_of_stage(const mha_rope *rope, const mha_view *stage, size_t heads, size_t d, double farthest)
 {
     mha_view x = mha_view_heads(stage->data, stage->dtype, MHA_BTE, stage->shape[0], stage->shape[1], heads, d);
     return mha__turn_of(rope, &x, farthest).row;
 }
 
-/* The farthest position at which a query or a new key of the call stands. */
+/* The largest position, in absolute value, of a query or a new key of the call. */
 static double farthest_position(const mha_call *call, const mha_plan *plan, size_t cached)
 {
     const mha_semantics *s = &call->semantics;
@@ -248,7 +248,7 @@ void mha__magnitudes_of(const mha__request *request, const mha__attempt *ran, mh
         m.v_max = fmax(m.v_max, max_abs(&request->past_value));
         cached = request->past_key.shape[2];
     }
-    plan.S = cached + plan.T_k; /* whether that forward had the cached rows or not */
+    plan.S = cached + plan.T_k; /* all keys, even if `ran` left out the cached rows */
     m.added = measure_added(call, &plan, cached);
     const double farthest = farthest_position(call, &plan, cached);
     m.rotated = s->rope.kind != MHA_ROPE_NONE;
@@ -258,7 +258,7 @@ void mha__magnitudes_of(const mha__request *request, const mha__attempt *ran, mh
     *magnitudes = m;
 }
 
-/* What is visible to which query changes no norm of a row: a forward without masks and rotation measures them. */
+/* Measures with a forward without masks and rotation, which change no norm of a row. */
 static mha_status measure_plain(const mha__request *request, mha__magnitudes *magnitudes, mha_error *error)
 {
     mha_call plain = *request->call;
@@ -285,7 +285,7 @@ static mha_status measure_plain(const mha__request *request, mha__magnitudes *ma
 mha_status mha_error_bound(const mha_layer *layer, const mha_call *call, double unit, double bound[MHA_STAGE_COUNT],
                            mha_error *error)
 {
-    mha_call exact = *call; /* the exact path refuses no numbers */
+    mha_call exact = *call; /* only the exact path accepts all magnitudes */
     exact.path = MHA_PATH_EXACT;
     exact.output = (mha_view){0};
     exact.keep_count = 0;

@@ -28,7 +28,7 @@
 #include "verify/case/record.h"
 #include "verify/tolerance/tolerance.h"
 
-/* Largest absolute finite value, and how many finite ones there are. */
+/* The largest absolute finite value, and the number of finite values. */
 static double largest_of(const mha_view *v, size_t *finite)
 {
     const double *x = v->data;
@@ -43,7 +43,7 @@ static double largest_of(const mha_view *v, size_t *finite)
     return most;
 }
 
-/* Twice what the bound says, and twice the part of it that comes from angles. */
+/* Twice the error bound, and twice the part of it that comes from rounded angles. */
 static void worst_case(const mha__request *request, const mha__attempt *exact, mha__tolerance *t,
                        double angles[2][MHA_STAGE_COUNT])
 {
@@ -63,7 +63,7 @@ static void worst_case(const mha__request *request, const mha__attempt *exact, m
     }
 }
 
-/* What follows from the error E of float32 and the largest element. */
+/* The formula above without A, from the error E of float32 and the largest element. */
 static double usual(int wide, double E, double largest)
 {
     return wide ? 64 * (0x1p-29 * E + 0x1p-53 * largest) : 16 * (E + 0x1p-24 * largest);
@@ -128,7 +128,7 @@ void mha__two_runs_free(mha__two_runs *runs)
 
 mha__tolerance mha__tolerance_of_rope(const mha_case *c)
 {
-    /* Nothing is summed up: the bound itself is near. */
+    /* A rotation sums nothing up, so the bound itself is close to the error. */
     const mha_view x = mha_case_call(c).query;
     const mha_semantics *semantics = &c->semantics;
     const mha_view *positions = &semantics->rope.q_positions;
@@ -146,7 +146,7 @@ mha__tolerance mha__tolerance_of_rope(const mha_case *c)
     } else if (semantics->position_offset)
         for (size_t b = 0; b < c->B; b++)
             farthest = fmax(farthest, fabs((double)semantics->position_offset[b]) + (double)c->T_q);
-    mha__magnitudes m = {.rotated = true, .q_row = sqrt(2) * most}; /* of a pair, which is all that is mixed */
+    mha__magnitudes m = {.rotated = true, .q_row = sqrt(2) * most}; /* bounds the 2-norm of a pair */
     m.q_turn = mha__turn_of(&semantics->rope, &x, farthest).pair;
     mha__tolerance t;
     for (int wide = 0; wide < 2; wide++) {
