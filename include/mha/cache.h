@@ -14,26 +14,30 @@ typedef struct mha_cache mha_cache;
 
 typedef struct mha_cache_spec {
     size_t batch, kv_heads, d_k, d_v;
-    size_t capacity; /* rows; appending beyond it is MHA_INVALID, unless `window` */
-    size_t window;   /* > 0: before rows are appended, rows older than the last `window` are evicted if
-                        there is no room; capacity must be at least window */
-    mha_dtype dtype; /* F32; F16 or BF16, to which appended rows are rounded, to nearest even (what is too large for
-                        F16, from 65520, becomes infinite); F64 for the exact path. All else is computed as ever */
+    size_t capacity; /* rows; a call whose new rows have no room, even after eviction, is MHA_INVALID */
+    size_t window;   /* > 0: where there is no room for new rows, all but the last `window` rows are first evicted;
+                        capacity must be at least window */
+    mha_dtype dtype; /* F32; F16 or BF16, to which appended rows are rounded to nearest even (in F16 magnitudes from
+                        65520 become infinite); F64, for the exact path only. No other number is rounded to it */
 } mha_cache_spec;
 
+/* An empty cache. `allocator` NULL: the default; otherwise its functions are copied and its context must outlive the
+ * cache, which the caller destroys. Errors: MHA_INVALID (a type, capacity or size, see above), MHA_NO_MEMORY. */
 MHA_API mha_status mha_cache_create(const mha_cache_spec *spec, const mha_allocator *allocator, mha_cache **cache,
                                     mha_error *error);
-MHA_API void mha_cache_destroy(mha_cache *cache);
-MHA_API size_t mha_cache_length(const mha_cache *cache); /* rows held */
-MHA_API size_t mha_cache_first(const mha_cache *cache);  /* position of row 0: rows evicted so far */
-MHA_API size_t mha_cache_bytes(const mha_cache *cache);
-MHA_API void mha_cache_clear(mha_cache *cache);
-/* Forgets the newest rows until `length` are held; nothing happens when there are no more than that. */
+MHA_API void mha_cache_destroy(mha_cache *cache);        /* NULL is allowed */
+MHA_API size_t mha_cache_length(const mha_cache *cache); /* rows in the cache */
+MHA_API size_t mha_cache_first(const mha_cache *cache);  /* position of row 0: the number of rows evicted */
+MHA_API size_t mha_cache_bytes(const mha_cache *cache);  /* allocated for keys and values */
+MHA_API void mha_cache_clear(mha_cache *cache);          /* forgets all rows; position 0 comes next */
+/* Forgets the newest rows until `length` rows are left; nothing happens when there are no more than that. */
 MHA_API void mha_cache_truncate(mha_cache *cache, size_t length);
-/* The rows held, (B, h_kv, length, d). Valid until the next append, load, clear or destroy. */
+/* The rows in the cache, (B, h_kv, length, d). Valid until the next append, load, clear or destroy. */
 MHA_API mha_view mha_cache_keys(const mha_cache *cache);
 MHA_API mha_view mha_cache_values(const mha_cache *cache);
-/* Replaces the content by given rows, (B, h_kv, P, d_k) and (B, h_kv, P, d_v), any plain float dtype. */
+/* Replaces the content by copies of the given rows, (B, h_kv, P, d_k) and (B, h_kv, P, d_v), of any plain floating
+ * dtype; the first one gets position 0. Errors, which leave the cache as it was: MHA_INVALID (shapes, both in the
+ * message; more rows than the capacity; no data), MHA_UNSUPPORTED (another dtype). */
 MHA_API mha_status mha_cache_load(mha_cache *cache, const mha_view *keys, const mha_view *values, mha_error *error);
 
 #ifdef __cplusplus

@@ -10,21 +10,20 @@ extern "C" {
 
 /* ---------------------------------------------------------------- comparison */
 
-/* Everything about the difference of two tensors, actual a against expected e. NaN equals NaN and an
- * infinity equals the infinity of the same sign: such a pair has difference 0. Any other pair with a
- * NaN or an infinity on either side is infinitely far apart. */
+/* The difference of two tensors, actual a and expected e. Two NaN are equal, and so are two infinities of one sign:
+ * their difference is 0. In any other pair with a NaN or an infinity the difference is infinite. */
 typedef struct mha_difference {
     size_t elements;
     size_t mismatches; /* not |a - e| <= atol + rtol * |e| */
     double max_abs;    /* largest |a - e| */
     double max_rel;    /* largest |a - e| / |e|; infinite where e is 0 and a is not */
-    /* Largest number of representable values from a to e: of float64 when both tensors are F64, else of
-     * float32 (to which both are rounded). The two zeros are one value. */
+    /* Largest number of steps between representable values from a to e: values of float64 when both tensors are F64,
+     * else of float32, to which both are rounded. The two zeros are one value. */
     double max_ulp;
     double rms;    /* sqrt(mean((a - e)^2)) */
     double cosine; /* a.e / (|a| |e|) over the pairs finite on both sides; 1 when both norms are 0, 0 when one is */
-    /* Where |a - e| - rtol * |e| is largest (then |a - e|, then the first): the element that decides
-     * whether the tensors agree. Index in row-major order of the views' shape, rank entries. */
+    /* The element that decides whether the tensors agree: the one with the largest |a - e| - rtol * |e|, among equals
+     * the one with the largest |a - e|, then the first in row-major order. `rank` entries. */
     int rank;
     size_t worst_index[MHA_MAX_RANK];
     double worst_actual, worst_expected;
@@ -33,9 +32,8 @@ typedef struct mha_difference {
     double tolerance_factor; /* the smallest factor on both rtol and atol that leaves none; 1 or less: they agree */
 } mha_difference;
 
-/* Compares two views of equal shape and any plain floating dtype (integers and BOOL are compared as
- * numbers). Errors: MHA_INVALID (shapes differ, both named; a negative or NaN tolerance),
- * MHA_UNSUPPORTED (a quantised type). */
+/* Compares two views of equal shape and any plain dtype (integers and BOOL as numbers). Errors: MHA_INVALID (the
+ * shapes differ: the message has both; a tolerance is negative or NaN), MHA_UNSUPPORTED (a quantised type). */
 MHA_API mha_status mha_compare(const mha_view *actual, const mha_view *expected, double rtol, double atol,
                                mha_difference *difference, mha_error *error);
 
@@ -43,19 +41,18 @@ MHA_API mha_status mha_compare(const mha_view *actual, const mha_view *expected,
 
 /* bound[s]: how far any element of stage s may lie from its exact value when the call is computed with unit roundoff
  * `unit` (2^-24 for float, 2^-53 for double), rounding to nearest, with subnormals kept, in any order of summation.
- * Derived once, in src/verify/tolerance/error_bound.c, from the sizes of the numbers that go in; they are measured, with
- * one float64 forward inside. Infinite when a number on the way to the stage (a projection, a score, a sum of weighted
- * values) may exceed the range of the type.
+ * It is infinite when a number that the stage depends on (a projection, a score, a sum of weighted values) may exceed
+ * the range of the type. The derivation is in src/verify/tolerance/error_bound.c; the magnitudes that enter it are
+ * measured here, by a forward in float64.
  *
- * The bound speaks of elements whose exact value is finite, and of the sizes of finite numbers. An element whose exact
- * value is infinite or NaN is found infinite or NaN, but not always the same: a visible key with an infinite value and
- * a weight that rounds to 0 gives 0 * inf, NaN, where the exact value is infinite. With a cache of 16 bits the bound
- * holds against both exact values that one may mean: attention over the exact rows, and over the exact rows rounded to
- * 16 bits.
+ * The bound holds for elements whose exact value is finite, and depends on finite numbers only. An element whose
+ * exact value is infinite or NaN is computed as infinite or NaN, but not always as the same one: a visible key with
+ * an infinite value and a weight that rounds to 0 gives 0 * inf = NaN where the exact value is infinite. With a cache
+ * of F16 or BF16 the bound holds against attention over the exact rows and against attention over the rounded rows.
  *
- * The call is given as it will be
- * run: a cache holds the rows from before it and has room for the new ones; it is read, not appended to. Which stages
- * are kept, the path and the threads do not matter. Errors: as mha_plan_call, MHA_NO_MEMORY. */
+ * The call is given as it will be run: its cache holds the rows from before the call and has room for the new ones;
+ * it is read, not appended to. Kept stages, path and threads do not matter. Errors: as of mha_plan_call,
+ * MHA_NO_MEMORY. */
 MHA_API mha_status mha_error_bound(const mha_layer *layer, const mha_call *call, double unit,
                                    double bound[MHA_STAGE_COUNT], mha_error *error);
 

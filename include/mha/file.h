@@ -8,29 +8,29 @@
 extern "C" {
 #endif
 
-/* An open file whose header has been read and checked; tensor data is read on request with
- * positioned reads (nothing is mapped: a file that shrinks gives MHA_IO, not a signal). */
+/* An open file whose header has been read and checked. Tensor data is read on request and never mapped: a file that
+ * shrinks meanwhile gives MHA_IO, not a signal. */
 typedef struct mha_file mha_file;
 
 typedef struct mha_file_tensor {
     const char *name; /* borrowed from the file object; an npy file's only tensor is called "" */
     mha_dtype dtype;
     int rank;
-    size_t shape[MHA_MAX_RANK]; /* row-major, slowest first (GGUF's reversed order is put right) */
+    size_t shape[MHA_MAX_RANK]; /* row-major, slowest index first (GGUF lists its extents the other way round) */
     size_t elements, bytes;
-    uint64_t offset; /* of the first byte in the file (npz: in the unpacked member; a set: in its own file) */
-    size_t index;    /* its number in the file, as for mha_file_at */
+    uint64_t offset; /* of the first byte: in the file; npz: in the unpacked member; a set of files: in its file */
+    size_t index;    /* number of the tensor in the file, as mha_file_at takes it */
 } mha_file_tensor;
 
-/* Opens a file, its format told by content, not by its name. Nothing in the header is believed
- * unchecked: sizes against the file, offsets against each other, names against duplicates.
- * The index of a set of safetensors files (model.safetensors.index.json) opens as one file that holds
- * all their tensors, in the order of the index's files, with the metadata of the index; the files lie
- * beside it and hold just what it says. "-" is standard input, read to its end now and kept in a file
- * without a name under $TMPDIR or /tmp. A directory stands for the model.safetensors in it, or else
- * for the index. Headers of 100 million bytes and more are refused: memory stays bounded.
- * Errors: MHA_NOT_FOUND, MHA_FORMAT (with the byte offset), MHA_UNSUPPORTED (a known foreign format,
- * by name, with the way to convert it), MHA_INVALID (a FIFO or device), MHA_IO, MHA_NO_MEMORY. */
+/* Opens a file; its content tells the format, not its name. The whole header is checked: sizes against the file,
+ * offsets against each other, names against duplicates. Headers of 100 million bytes and more are refused, which
+ * bounds the memory. The caller closes the file. The index of a set of safetensors files
+ * (model.safetensors.index.json) opens as one file with the tensors of the whole set, in the order of the index's
+ * files, and with the metadata of the index; the files lie in the directory of the index and have exactly the tensors
+ * that it lists. A directory stands for the model.safetensors in it, or else for the index. "-" is standard input: it
+ * is read to its end and kept in an unnamed temporary file in $TMPDIR or /tmp. Errors: MHA_NOT_FOUND, MHA_FORMAT
+ * (with the byte offset), MHA_UNSUPPORTED (a known format that is not read; the message says how to convert it),
+ * MHA_INVALID (a FIFO or device), MHA_IO, MHA_NO_MEMORY. */
 MHA_API mha_status mha_file_open(const char *path, mha_file **file, mha_error *error);
 MHA_API void mha_file_close(mha_file *file); /* NULL is allowed */
 
@@ -40,40 +40,39 @@ MHA_API const char *mha_file_format(const mha_file *file); /* "safetensors", "np
 MHA_API size_t mha_file_count(const mha_file *file);
 MHA_API const mha_file_tensor *mha_file_at(const mha_file *file, size_t index);
 MHA_API const mha_file_tensor *mha_file_find(const mha_file *file, const char *name);
-/* String metadata: __metadata__ of safetensors; the values of GGUF as text (numbers in digits, "true" and "false",
- * arrays as "array of N"); of an npz its arrays without extents, as np.savez(path, ..., num_heads=4, kind="mha") makes
- * them: numbers in digits, "true" and "false", and texts of at most 65536 characters (a number is also a tensor with no
- * extent, a text is none). NULL for an unknown key. */
+/* Metadata, all as text (numbers in digits, "true" and "false"): __metadata__ of safetensors; the values of GGUF,
+ * arrays as "array of N"; the arrays of rank 0 in an npz, which np.savez(path, ..., num_heads=4, kind="mha") writes:
+ * numbers, which are tensors, too, and texts of at most 65536 characters, which are not. NULL for an unknown key. The
+ * text lives as long as the file object. */
 MHA_API const char *mha_file_metadata(const mha_file *file, const char *key);
 MHA_API size_t mha_file_metadata_count(const mha_file *file);
 MHA_API void mha_file_metadata_at(const mha_file *file, size_t index, const char **key, const char **value);
 
-/* Reads one tensor (as mha_file_at or mha_file_find gave it, or a copy) into `to`, which has its number of elements (any shape, row-major order; strides
- * allowed), converting plain dtypes as mha_view_copy does; numbers come in this machine's byte order.
- * An npy array in Fortran order needs a `to` of its own shape, and is then put in order.
- * Several threads may read one file at a time, except an npz. Errors: MHA_INVALID (element count, with
- * both shapes), MHA_UNSUPPORTED (quantised), MHA_NOT_FOUND (a tensor of another file), MHA_FORMAT (a damaged npz), MHA_IO (short read; `to` is
- * then unspecified). */
+/* Reads one tensor, which mha_file_at or mha_file_find returned or a copy of it, into `to`: a view of any shape with
+ * the same number of elements, in row-major order, with any strides. Plain dtypes are converted as in mha_view_copy,
+ * byte order to this machine's. An npy array in Fortran order needs a `to` of its own shape. Several threads may read
+ * one file at a time, except an npz. Errors: MHA_INVALID (another number of elements; the message has both shapes),
+ * MHA_UNSUPPORTED (a quantised type), MHA_NOT_FOUND (a tensor of another file), MHA_FORMAT (a damaged npz), MHA_IO
+ * (the file is shorter than before; the content of `to` is then unspecified). */
 MHA_API mha_status mha_file_read(const mha_file *file, const mha_file_tensor *tensor, const mha_view *to,
                                  mha_error *error);
 
-/* A tensor file being made. Nothing appears under `path` until mha_writer_commit: data goes to a
- * temporary file beside it, which takes the name when all of it is written and closed without error.
- * A `path` that is a device or FIFO, or "-" for standard output, is written directly.
- * Permissions of a file that is replaced are kept; a symbolic link is followed,
- * also to where there is nothing yet.
- * Format by extension: ".npy" (one tensor, metadata refused) or ".safetensors"; what is written
- * directly and has neither is safetensors. Errors of create, which writes nothing yet: MHA_INVALID (the
- * extension, a directory), MHA_IO (read-only, no such directory), MHA_NO_MEMORY. */
+/* A tensor file to be written. mha_writer_commit writes all data to a temporary file in the same directory and
+ * renames it to `path` when it has been closed without error; until then nothing appears under `path`. A device or
+ * FIFO, and "-", which is standard output, are written directly. A file that is replaced leaves its permissions to
+ * the new one; a symbolic link is followed, even if its target does not exist yet. The extension of `path` chooses
+ * the format: ".npy" (one tensor, no metadata) or ".safetensors", which is also the format of devices, FIFOs and "-"
+ * without extension. Errors of mha_writer_create, which writes nothing: MHA_INVALID (extension, a directory), MHA_IO
+ * (read-only, no such directory), MHA_NO_MEMORY. */
 typedef struct mha_writer mha_writer;
 
 MHA_API mha_status mha_writer_create(const char *path, mha_writer **writer, mha_error *error);
-/* Names a tensor to be written. The view is borrowed until commit or destroy. Errors: MHA_INVALID
- * (duplicate or empty name, a second tensor in npy), MHA_UNSUPPORTED (a dtype the format lacks). */
+/* Adds a tensor. The name is copied, the view is borrowed until commit or destroy. Errors: MHA_INVALID (a name that
+ * is empty or in use, a second tensor in npy), MHA_UNSUPPORTED (a dtype that the format lacks), MHA_NO_MEMORY. */
 MHA_API mha_status mha_writer_add(mha_writer *writer, const char *name, const mha_view *view, mha_error *error);
 MHA_API mha_status mha_writer_add_metadata(mha_writer *writer, const char *key, const char *value, mha_error *error);
-/* Writes header and data. Tensors lie in the file ordered by element size (8, 4, 2, 1 bytes), then
- * as added, so each is naturally aligned. Errors: MHA_IO; then no file of that name was made or changed. */
+/* Writes header and data. Tensors are ordered by element size (8, 4, 2, 1 bytes), then as added, which aligns each
+ * one. Errors: MHA_IO; then no file of that name has been created or changed. */
 MHA_API mha_status mha_writer_commit(mha_writer *writer, mha_error *error);
 /* Ends the writer, committed or not. NULL is allowed. */
 MHA_API void mha_writer_destroy(mha_writer *writer);

@@ -1,4 +1,4 @@
-/* mha: multi-head attention on a CPU. Includes the whole interface; here is the glossary.
+/* mha: multi-head attention on a CPU. Includes the whole interface and explains its symbols.
  *
  *   MultiHead(x) = concat(head_1 ... head_h) W_O + b_O
  *   head_i = softmax(Q_i K_i^T * scale) V_i,   Q = x_q W_Q + b_Q,  K = x_k W_K + b_K,  V = x_v W_V + b_V
@@ -11,16 +11,16 @@
  *   scores     Q K^T * scale                    weights    softmax of the scores
  *   causal     key j is visible to query i iff j <= i + offset
  *
- * A header per noun: status (errors), tensor (types and views), params (the parameter table), layer
- * (configuration and weights), attention (semantics, stages, forward), random, file (safetensors,
- * npy, GGUF), model (names in public checkpoints), compare (the difference of two results, the error
- * bound), case (case files, the judge, the diagnosis), system (instruction set, BLAS, threads).
+ * One header for each noun: status (errors), tensor (types and views), params (the parameter table), layer
+ * (configuration and weights), cache (keys and values of earlier calls), attention (semantics, stages, forward),
+ * random (random numbers), file (safetensors, npy, npz, GGUF), model (public checkpoints), compare (the difference of
+ * two results, the error bound), case (case files, judge, diagnosis), system (instruction set, BLAS, threads).
  *
- * The library never prints, exits or aborts. Between calls it keeps three things of its own: the instruction set that
- * was chosen, a count of the forwards that are inside the BLAS (whose threads it sets aside meanwhile), and the threads
- * that helped a forward, asleep until the next one.
+ * The library never prints, exits or aborts. Between calls it keeps three things of its own: the chosen instruction
+ * set, a count of the forwards that are inside the BLAS (whose threads it sets aside meanwhile), and a pool of
+ * threads, which sleep until the next forward.
  *
- * Versions 0.x promise no binary interface: structs may grow, and the name of the shared library carries the minor
+ * Versions 0.x promise no binary interface: structs may grow, and the name of the shared library contains the minor
  * version. */
 #ifndef MHA_MHA_H
 #define MHA_MHA_H

@@ -1,4 +1,4 @@
-/* The parameter table: the only way a weight gets memory, so that counting is reading what exists. */
+/* The parameter table: all weights are allocated through it, and are counted by what has been allocated. */
 #ifndef MHA_PARAMS_H
 #define MHA_PARAMS_H
 
@@ -12,7 +12,7 @@ extern "C" {
  * tensor   a named, typed, shaped use of a storage: one row of the table.
  * alias    a second name for the same storage (tied weights): a row, but no new elements.
  * view     a slice of a tensor, made on demand: never a row, never counted.
- * Totals are always computed by walking the storages. */
+ * Totals are always computed by walking the storages. `mha_params` is the table. */
 typedef struct mha_params mha_params;
 typedef struct mha_tensor mha_tensor; /* a row; valid until removed or until the table is destroyed */
 
@@ -22,14 +22,14 @@ typedef enum mha_tensor_kind {
     MHA_TENSOR_DERIVED        /* built from parameters to go faster; bytes are shown, elements never counted */
 } mha_tensor_kind;
 
-/* What one row shall be. Zero-initialised fields are the common case. The strings are copied. */
+/* One row to be added. Zero in a field is its usual value. The strings are copied. */
 typedef struct mha_tensor_spec {
     const char *name;  /* unique in the table, not empty */
-    const char *role;  /* what it is for: "W_Q", "embedding", ...; NULL is "" */
-    const char *group; /* what it is part of: "attention", "ffn", ...; NULL is "" */
+    const char *role;  /* the tensor's purpose: "W_Q", "embedding", ...; NULL is "" */
+    const char *group; /* the part of the model it belongs to: "attention", "ffn", ...; NULL is "" */
     mha_dtype dtype;
     mha_dtype source_dtype; /* of the file it will be read from */
-    bool has_source;        /* source_dtype is meant; otherwise it equals dtype */
+    bool has_source;        /* false: source_dtype equals dtype */
     int rank;
     size_t shape[MHA_MAX_RANK];
     mha_tensor_kind kind;
@@ -47,7 +47,7 @@ typedef struct mha_tensor_info {
     size_t elements;       /* product of the shape */
     size_t bytes;          /* what these elements occupy in the storage */
     size_t inert_elements; /* parameter elements that cannot change the output */
-    const char *inert_why; /* the rule that says so, "" if none */
+    const char *inert_why; /* the rule that makes them inert; "" when there are none */
     size_t storage;        /* number of the storage, counted from 0 in order of allocation */
     const char *alias_of;  /* name of the row that owns the storage, NULL for the owner itself */
     void *data;            /* 64-byte aligned; NULL for zero elements */
@@ -65,7 +65,7 @@ typedef struct mha_totals {
     size_t storages; /* of parameters and buffers */
     size_t derived_storages;
     size_t tensors, aliases;
-    size_t bytes_allocated; /* what was asked of the allocator for all storages, paddings included */
+    size_t bytes_allocated; /* asked of the allocator for all storages, padding included */
 } mha_totals;
 
 typedef struct mha_statistics {
@@ -73,9 +73,9 @@ typedef struct mha_statistics {
     size_t zeros, non_finite;
 } mha_statistics;
 
-/* An empty table. `allocator` NULL: the default; otherwise its functions are copied and its context
- * must outlive the table. Errors: MHA_NO_MEMORY. The caller destroys the table, after every object
- * (layer, model) that registered rows in it. */
+/* An empty table. `allocator` NULL: the default; otherwise its functions are copied and its context must outlive the
+ * table. The caller destroys the table, after every object (layer, model) that added rows to it.
+ * Errors: MHA_NO_MEMORY. */
 MHA_API mha_status mha_params_create(const mha_allocator *allocator, mha_params **table);
 /* Releases all storages. NULL is allowed. */
 MHA_API void mha_params_destroy(mha_params *table);
@@ -83,18 +83,18 @@ MHA_API void mha_params_destroy(mha_params *table);
 /* The allocator of the table, for objects that live beside its rows. Valid as long as the table. */
 MHA_API const mha_allocator *mha_params_allocator(const mha_params *table);
 
-/* Adds a row with a storage of its own, filled with zeros; large storages are committed lazily by
- * the system, page by page, as they are written. *tensor may be NULL. Errors: MHA_INVALID (empty or
- * taken name, rank, size that does not fit), MHA_NO_MEMORY; the table is then as before. */
+/* Adds a row with a storage of its own, filled with zeros; the system commits a large storage page by page, as it is
+ * written. `tensor` may be NULL. Errors: MHA_INVALID (a name that is empty or in use, a rank out of range, a size
+ * that does not fit a size_t), MHA_NO_MEMORY; the table is then as before. */
 MHA_API mha_status mha_params_add(mha_params *table, const mha_tensor_spec *spec, mha_tensor **tensor,
                                   mha_error *error);
-/* Adds a second name for the storage of `of`, with its dtype, kind and training state; `spec` gives
- * name, role, group and a shape of the same number of elements (rank 0 with shape unset and
- * `of` larger: the shape of `of`). */
+/* Adds a second name for the storage of `of`, with the dtype, kind and training state of `of`. `spec` gives name,
+ * role, group and a shape with the same number of elements; with rank 0 the row takes the shape of `of`. Errors as of
+ * mha_params_add. */
 MHA_API mha_status mha_params_alias(mha_params *table, const mha_tensor_spec *spec, mha_tensor *of, mha_tensor **tensor,
                                     mha_error *error);
-/* Takes the row out; its storage is released when no other row uses it (the oldest remaining row
- * then owns it). NULL is allowed. */
+/* Removes the row. Its storage is released when no other row uses it; otherwise the oldest remaining row owns it.
+ * NULL is allowed. */
 MHA_API void mha_params_remove(mha_params *table, mha_tensor *tensor);
 
 /* Rows in the order they were added. `at` gives NULL past the end; `find` NULL for an unknown name. */
@@ -103,7 +103,7 @@ MHA_API mha_tensor *mha_params_at(const mha_params *table, size_t index);
 MHA_API mha_tensor *mha_params_find(const mha_params *table, const char *name);
 
 MHA_API mha_tensor_info mha_tensor_info_of(const mha_tensor *tensor);
-/* The whole tensor as a contiguous view. Writing through it changes the weight: see mha_layer_repack. */
+/* The whole tensor as a contiguous view. Whoever changes a packed weight through it calls mha_layer_repack. */
 MHA_API mha_view mha_tensor_view(const mha_tensor *tensor);
 
 /* Totals of the whole table, or of one group ("attention") when `group` is not NULL: a storage

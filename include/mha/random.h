@@ -1,4 +1,4 @@
-/* Random numbers from a counter: element i is the same whoever computes it, on every machine. */
+/* Random numbers computed from a counter: element i is the same on every machine, in any order. */
 #ifndef MHA_RANDOM_H
 #define MHA_RANDOM_H
 

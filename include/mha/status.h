@@ -1,4 +1,4 @@
-/* What can go wrong, and how the library says it: a status for every call, a sentence on request. */
+/* Errors and memory: a status for every call, a message on request, and the allocator. */
 #ifndef MHA_STATUS_H
 #define MHA_STATUS_H
 
@@ -15,7 +15,7 @@
 extern "C" {
 #endif
 
-/* Code, name, meaning. The list is the only place where a status is described, so that none can be without a name. */
+/* Code, name, meaning. A status is described nowhere else, which gives each one a name. */
 #define MHA_STATUS_LIST(X)                                                                         \
     X(MHA_OK, "ok", "done")                                                                        \
     X(MHA_INVALID, "invalid", "an argument, option or shape is wrong")                             \
@@ -31,29 +31,29 @@ typedef enum mha_status {
 #undef MHA_STATUS_ENUM
 } mha_status;
 
-/* Filled by calls that load or validate, when the caller passes one (NULL is always allowed).
- * After MHA_OK its content is unspecified. `message` is one line without a newline: what was expected and what was
- * found. It does not repeat `name`, the subject: a field, option, tensor or file, and for something inside a file
- * "FILE: TENSOR". Of a name that is too long only the end is kept, behind "...". */
+/* Filled by a call that fails, when the caller passes one (NULL is always allowed). After MHA_OK its content is
+ * unspecified. `message` is one line without a newline: what was expected and what was found. It does not repeat
+ * `name`, which is a field, option, tensor or file; something inside a file is named "FILE: TENSOR". A name that is
+ * too long is cut to "..." and its end. */
 typedef struct mha_error {
     mha_status status;
     char message[400];
-    char name[256];  /* what the message is about, see above; "" if nothing in particular */
-    uint64_t offset; /* byte in the file the message is about, 0 if none */
+    char name[256];  /* what the message is about; "" for nothing in particular */
+    uint64_t offset; /* the byte of the file that the message is about; 0 for none */
 } mha_error;
 
 /* The short name and the meaning of a status; "unknown" for a value outside the list. Static text. */
 MHA_API const char *mha_status_name(mha_status status);
 MHA_API const char *mha_status_meaning(mha_status status);
-/* "NAME: MESSAGE (byte N)" for a person to read, without the parts that are missing; an error without a message gives
- * the meaning of its status. Cut between two characters to `size` bytes, the final NUL included; a buffer of
- * sizeof(mha_error) holds all of it. Returns `text`. */
+/* Writes "NAME: MESSAGE (byte N)", without the parts that are missing; an error without a message gives the meaning
+ * of its status. The text is cut between two characters to `size` bytes, the final NUL included; a buffer of
+ * sizeof(mha_error) bytes holds every text whole. Returns `text`. */
 MHA_API char *mha_error_text(char *text, size_t size, const mha_error *error);
 
-/* Where the library gets memory. NULL functions mean the default (lazily committed for large
- * blocks). Every block is zero-filled by the library's own wrapper, 64-byte aligned, and given back
- * with the size it was asked with. `allocate` may be called from one thread at a time per object
- * that was created with it; it returns NULL when it cannot. */
+/* Where the library gets memory. With NULL functions it uses its default allocator, which commits large blocks
+ * lazily. `allocate` returns `bytes` bytes at the given alignment (64), or NULL when it cannot; the library fills
+ * them with zeros. `release` gets the block with the size that was asked for. The library calls them from one thread
+ * at a time for each object that was created with the allocator. */
 typedef struct mha_allocator {
     void *(*allocate)(void *context, size_t bytes, size_t alignment);
     void (*release)(void *context, void *block, size_t bytes);

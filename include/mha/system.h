@@ -12,24 +12,24 @@ extern "C" {
 #define MHA_VERSION_MINOR 2
 #define MHA_VERSION_PATCH 0
 
-MHA_API const char *mha_version(void); /* "0.1.0": of the library that runs, not of this header */
+MHA_API const char *mha_version(void); /* "0.2.0": the version of the library that runs, not of this header */
 
-/* The BLAS behind the path `blas`: its name and configuration as it gives them ("OpenBLAS 0.3.21 ..."; "CBLAS" when it
- * gives none), and how it threads: "pthread", "openmp", "serial" or "unknown". Static text. */
+/* The BLAS behind the path `blas`: its own text of name and configuration ("OpenBLAS 0.3.21 ..."; "CBLAS" when it has
+ * none), and its kind of threads: "pthread", "openmp", "serial" or "unknown". Static text. */
 MHA_API const char *mha_blas_name(void);
 MHA_API const char *mha_blas_threading(void);
 
-/* Threads a call uses when it does not say: OMP_NUM_THREADS, else the processors the process may run on. */
+/* The number of threads of a call with threads = 0: OMP_NUM_THREADS, else the processors the process may run on. */
 MHA_API int mha_threads_available(void);
 
-/* The instruction set of the kernels in use, and all that this machine could use: best first, "scalar" last, NULL past
- * the end. */
+/* The instruction set of the kernels in use, and all those that this machine has: the best first, "scalar" last, NULL
+ * past the end. */
 MHA_API const char *mha_isa(void);
 MHA_API const char *mha_isa_at(size_t index);
-/* Chooses the instruction set of every later call: "scalar", "avx2", "avx512", "neon", or "auto" for the best. Must not
- * be called during a forward. The environment variable MHA_ISA makes the same choice at first use; a value that names
- * no instruction set of this machine is ignored there (the program mha refuses it). MHA_INVALID: `name` is NULL.
- * MHA_NOT_FOUND: there is no such name. MHA_UNSUPPORTED: this machine does not have it. */
+/* Chooses the instruction set of every later call: "scalar", "avx2", "avx512", "neon", or "auto" for the best. Must
+ * not be called during a forward. The environment variable MHA_ISA makes the same choice at first use; a value that
+ * names no instruction set of this machine is ignored there (the program mha refuses it). MHA_INVALID: `name` is
+ * NULL. MHA_NOT_FOUND: there is no such name. MHA_UNSUPPORTED: this machine does not have it. */
 MHA_API mha_status mha_isa_select(const char *name);
 
 #ifdef __cplusplus

@@ -1,4 +1,4 @@
-/* The plain values everything passes around: element types and strided views of memory. */
+/* Element types, and strided views of memory. */
 #ifndef MHA_TENSOR_H
 #define MHA_TENSOR_H
 
@@ -12,9 +12,9 @@
 extern "C" {
 #endif
 
-/* Type, name as files spell it, elements per block, bytes per block. A plain type is a block of
- * one; the quantised GGUF types hold 32 to 256 elements a block, the packed F6 and F4 as many as fill
- * whole bytes. C64 is two F32, real and imaginary: it is copied, never converted. Zero is F32. */
+/* Type, name as files spell it, elements per block, bytes per block. A plain type has one element in a block; a
+ * quantised type of GGUF has 32 to 256; the packed F6 and F4 have as many as fill whole bytes. C64 is two F32, real
+ * and imaginary part: it is copied, never converted. The value 0 is F32. */
 #define MHA_DTYPE_LIST(X)                                                                          \
     X(MHA_F32, "F32", 1, 4)                                                                        \
     X(MHA_F64, "F64", 1, 8)                                                                        \
@@ -75,15 +75,15 @@ typedef enum mha_dtype {
 
 MHA_API const char *mha_dtype_name(mha_dtype dtype);            /* "F32"; "?" outside the list */
 MHA_API bool mha_dtype_find(const char *name, mha_dtype *dtype); /* false: no type of that name */
-/* Bytes of `elements` elements of `dtype`. MHA_INVALID when they do not fit a size_t or do not
+/* Bytes of `elements` elements of `dtype`. MHA_INVALID when the number does not fit a size_t or the elements do not
  * fill whole blocks; *bytes is then untouched. */
 MHA_API mha_status mha_dtype_bytes(mha_dtype dtype, size_t elements, size_t *bytes);
 
 enum { MHA_MAX_RANK = 8 };
 
-/* A borrowed, strided piece of memory. Element (i0, i1, ...) lies at data + sum(i_k * stride[k])
- * elements of `dtype`. Strides may be zero (broadcast). `data` NULL means "no tensor". Inputs are
- * never written through a view; the type does not say so because the same view serves results. */
+/* A tensor in memory that somebody else owns. Element (i_0, i_1, ...) lies sum(i_k * stride[k]) elements of `dtype`
+ * behind `data`. A stride may be 0 (broadcast). `data` NULL means "no tensor". `data` is not const because views
+ * serve for inputs and results; inputs are never written. */
 typedef struct mha_view {
     void *data;
     mha_dtype dtype;
@@ -92,19 +92,19 @@ typedef struct mha_view {
     ptrdiff_t stride[MHA_MAX_RANK]; /* in elements */
 } mha_view;
 
-/* A contiguous (row-major, last index fastest) view of `data`. `shape` has `rank` entries.
- * A rank outside 0..MHA_MAX_RANK gives a view without data. */
+/* A contiguous view of `data`: row-major, the last index varies fastest. `shape` has `rank` entries. A rank outside
+ * 0..MHA_MAX_RANK gives a view without data. */
 MHA_API mha_view mha_view_of(void *data, mha_dtype dtype, int rank, const size_t *shape);
-/* Product of the extents: 1 for rank 0; SIZE_MAX when it does not fit, or for a rank outside 0..MHA_MAX_RANK. */
+/* Product of the extents; 1 for rank 0; SIZE_MAX when it does not fit, or for a rank outside 0..MHA_MAX_RANK. */
 MHA_API size_t mha_view_elements(const mha_view *view);
 MHA_API bool mha_view_is_contiguous(const mha_view *view);
 /* Elements [from, from + count) of `axis`: same memory, smaller extent. */
 MHA_API mha_view mha_view_slice(const mha_view *view, int axis, size_t from, size_t count);
-/* Axes i and j exchanged: same memory, transposed. A view without data when either is outside the view's rank. */
+/* The same memory with axes i and j exchanged. A view without data when i or j is outside the view's rank. */
 MHA_API mha_view mha_view_swap(const mha_view *view, int i, int j);
 
-/* How the rows of one input or output lie in memory. All are views of the same four indices
- * (batch, time, head, feature); E = h*d. */
+/* The order in memory of an input's or output's indices: batch B, time T, head H, feature d, slowest first; E = h*d
+ * is a head's features side by side with those of the next head. */
 typedef enum mha_layout {
     MHA_BTE,  /* [B, T, E], the default */
     MHA_TBE,  /* [T, B, E] */
@@ -116,29 +116,29 @@ typedef enum mha_layout {
 
 MHA_API const char *mha_layout_name(mha_layout layout); /* "BTE"; "?" outside the list */
 MHA_API bool mha_layout_find(const char *name, mha_layout *layout);
-/* Memory in `layout` seen as (B, T, h, d), the index order every call of this library uses.
- * TE takes B = 1; another B gives a view without data. */
+/* Memory in `layout` as a view (B, T, h, d), the index order of every call of this library. TE takes B = 1; another B
+ * gives a view without data. */
 MHA_API mha_view mha_view_heads(void *data, mha_dtype dtype, mha_layout layout, size_t B, size_t T, size_t h, size_t d);
-/* The same seen as (B, T, E), heads side by side. In BHTD they do not lie so: that layout gives a view without data
- * (with one head it is BTE). */
+/* Memory in `layout` as a view (B, T, E). BHTD gives a view without data, because the heads of one time step do not
+ * lie side by side in it (with one head use BTE). */
 MHA_API mha_view mha_view_rows(void *data, mha_dtype dtype, mha_layout layout, size_t B, size_t T, size_t E);
-/* The two views most callers make, of float memory without gaps: (B, T, width), and (B, T, h, d) with the heads of a
- * time step side by side. `data` is const for the sake of inputs; give memory that may be written for results. */
+/* The two views that most callers make, of row-major F32 memory without gaps: (B, T, width) and (B, T, h, d). `data`
+ * is const for the sake of inputs; a view of a result needs memory that may be written. */
 MHA_API mha_view mha_rows(const float *data, size_t B, size_t T, size_t width);
 MHA_API mha_view mha_heads(const float *data, size_t B, size_t T, size_t h, size_t d);
 
-/* One element as a double, whatever its plain dtype (F8 included); NaN for a quantised type.
- * Integers beyond 2^53 round. `index` has view->rank entries and is not checked. */
+/* One element of any plain dtype (F8 included) as a double; NaN for a quantised type. Integers beyond 2^53 are
+ * rounded. `index` has view->rank entries and is not checked. */
 MHA_API double mha_view_get(const mha_view *view, const size_t *index);
-/* Stores a double into an F32, F64, F16 or BF16 element, rounding once (to nearest even, unless the calling thread has
- * chosen another rounding). Nothing happens for another type. */
+/* Stores a double into an F32, F64, F16 or BF16 element, rounded once: to nearest even, unless the calling thread has
+ * chosen another rounding mode. Nothing happens for another type. */
 MHA_API void mha_view_set(const mha_view *view, const size_t *index, double value);
-/* Copies all elements between views of equal shape, converting plain dtypes (widening is exact,
- * narrowing rounds to nearest even). MHA_INVALID on unequal shapes or elements without data, MHA_UNSUPPORTED on a
- * quantised type or on a target that is not a floating type (unless both dtypes are equal). */
+/* Copies all elements between views of equal shape and converts plain dtypes (widening is exact, narrowing rounds to
+ * nearest even). MHA_INVALID: unequal shapes, or elements without data. MHA_UNSUPPORTED: a quantised type, or unequal
+ * dtypes where the target is not a floating type. */
 MHA_API mha_status mha_view_copy(const mha_view *to, const mha_view *from);
 
-/* f16 and bf16 <-> f32: exact one way, round to nearest even the other; NaN stays NaN. */
+/* F16 or BF16 to F32, which is exact, and back, rounded to nearest even. NaN stays NaN. */
 MHA_API float mha_f16_to_f32(uint16_t bits);
 MHA_API float mha_bf16_to_f32(uint16_t bits);
 MHA_API uint16_t mha_f32_to_f16(float value);
