@@ -174,7 +174,7 @@ static void test_what_nothing_explains_is_no(void **state)
     graft(right, right, made, 3);
     json_t *root = RUN_JSON(1, "diagnose", made, "--json");
     assert_int_equal(json_array_size(json_object_get(root, "matches")), 0);
-    assert_int_equal(json_array_size(json_object_get(root, "closest")), 3);
+    assert_in_range(json_array_size(json_object_get(root, "closest")), 1, 3);
     json_decref(root);
     program_result r = RUN("diagnose", made);
     assert_int_equal(r.code, 1);

@@ -392,6 +392,13 @@ static void wrong_bias(scene *s)
     memset(weight(s, MHA_B_V).data, 0, WIDTH * sizeof(float));
 }
 
+static void wrong_bias_twice(scene *s)
+{
+    float *b = weight(s, MHA_B_O).data;
+    for (size_t i = 0; i < WIDTH; i++)
+        b[i] *= 2;
+}
+
 static void wrong_rounding(scene *s)
 {
     for (int w = 0; w < MHA_WEIGHT_COUNT; w++)
@@ -456,6 +463,7 @@ static void test_wrong_calls_are_named(void **state)
         {wrong_transpose, {"transpose-v"}},
         {wrong_order, {"order-kqv"}},
         {wrong_bias, {"bias-v-dropped"}},
+        {wrong_bias_twice, {"bias-o-twice"}},
         {wrong_rounding, {"weights-bf16"}},
         {wrong_packing, {"packed-interleaved"}},
         {wrong_merge, {"merge-interleaved"}},
@@ -509,6 +517,35 @@ static void test_no_explanation(void **state)
     free(o.data);
 }
 
+/* A mistake that has no name beside one that has: the closest are no pairs of it with a rounding, which brings nothing
+ * nearer but by chance. */
+static void test_closest_pairs_need_both(void **state)
+{
+    (void)state;
+    static const char from[] = "weights/lookup/wrong_port.safetensors";
+    static const char *const named[] = {"transpose-o"};
+    mha_case *c = open_case(from);
+    mha_diagnosis d;
+    mha_error error;
+    output o;
+    assert_true(compute(c, named, 1, &o));
+    mha_case_close(c);
+    for (size_t i = 0; i < mha_view_elements(&o.view); i++)
+        o.data[i] += 0.5 * sin((double)(i * i));
+    o.view = mha_view_of(o.data, MHA_F64, 2, o.view.shape + 1); /* the case has no batch axis */
+    c = open_case(replant(from, "output", &o.view));
+    assert_ok(mha_case_diagnose(c, NULL, 0, NULL, &d, &error), error);
+    assert_true(d.closest_count > 0);
+    for (size_t i = 0; i < d.closest_count; i++)
+        for (size_t v = 0; v < d.closest[i].count; v++)
+            if (d.closest[i].count == 2 && strstr(d.closest[i].variants[v], "16"))
+                fail_msg("%s and %s come closest", d.closest[i].variants[0], d.closest[i].variants[1]);
+    assert_string_equal(d.closest[0].variants[0], "transpose-o");
+    mha_diagnosis_clear(&d);
+    mha_case_close(c);
+    free(o.data);
+}
+
 /* One token attends to itself alone, whatever the scale: a wrong scale does not explain an output 1.5 % off, although
  * it may make rounding errors louder. */
 static void test_what_changes_nothing_explains_nothing(void **state)
@@ -537,6 +574,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_changes_nothing_explains_nothing),
+        cmocka_unit_test(test_closest_pairs_need_both),
         cmocka_unit_test(test_names_are_unique),       cmocka_unit_test(test_no_false_alarm),
         cmocka_unit_test(test_wrong_calls_are_named),  cmocka_unit_test(test_no_explanation),
         cmocka_unit_test(test_every_variant_is_found), cmocka_unit_test(test_random_pairs_are_found),

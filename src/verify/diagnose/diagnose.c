@@ -374,6 +374,20 @@ static bool is_near(const mha__candidate *x, double best, double said)
            (x->order == 0 || x->relative < 0.9 * said);
 }
 
+/* Whether both variants of a pair bring it nearer: it is clearly nearer than each of them alone. */
+static bool needs_both(const mha__search *s, const mha__candidate *x)
+{
+    const double clearly = 0.95;
+    if (x->order < 2)
+        return true;
+    for (size_t i = 0; i < s->count; i++) {
+        const mha__candidate *y = &s->candidates[i];
+        if (y->order == 1 && (y->a == x->a || y->a == x->b) && !(x->relative < clearly * y->relative))
+            return false;
+    }
+    return true;
+}
+
 /* Reports, when nothing is exact, the near candidates and the three closest ones that differ from each other. */
 static mha_status report_closest(mha__search *s, size_t *which, mha_diagnosis *d, mha_error *error)
 {
@@ -385,7 +399,7 @@ static mha_status report_closest(mha__search *s, size_t *which, mha_diagnosis *d
     for (size_t i = 0; i < s->count && d->closest_count < 3; i++) {
         const mha__candidate *x = &s->candidates[i];
         if (!x->complete || x->unchanged || !(x->relative < 0.99 * said) ||
-            (last >= 0 && x->relative <= last * (1 + 1e-9)))
+            (last >= 0 && x->relative <= last * (1 + 1e-9)) || !needs_both(s, x))
             continue;
         last = x->relative;
         d->closest[d->closest_count++] = explain(s, x, false, 0);

@@ -90,7 +90,9 @@ typedef struct mha__row_knobs {
     X(int, zero_row)                                                                                                   \
     X(int, axis) /* the axis that softmax normalises */                                                                \
     X(int, empty_nan)                                                                                                  \
-    X(int, propagate) /* hidden values are multiplied by weight 0, not skipped */
+    X(int, propagate) /* hidden values are multiplied by weight 0, not skipped */                                      \
+    X(int, bias_o_twice)                                                                                               \
+    X(int, residual) /* the query input is added to the output */
 
 typedef struct mha__knobs {
     mha__row_knobs rows;

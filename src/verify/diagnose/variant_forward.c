@@ -487,10 +487,11 @@ static bool is_kept(const unsigned char *kept, size_t t)
 }
 
 /* Multiplies the wanted rows by W_O: gathers them without gaps, and moves the results back to their own rows. */
-static void project_out(mha__variant_bench *w, const mha__knobs *k, const unsigned char *kept, double *y)
+static void project_out(mha__variant_bench *w, const mha__knobs *k, size_t row, const unsigned char *kept, double *y)
 {
     const size_t in = w->inputs->in[PROJECTION_O], out = w->inputs->out[PROJECTION_O], T = w->inputs->c->T_q;
     const double *b, *W = mha__output_matrix(&w->maker, &k->rows, &b);
+    const double *query = w->inputs->x[PROJECTION_Q] + row * T * w->inputs->in[PROJECTION_Q];
     size_t count = 0;
     if (!W) {
         memcpy(y, w->merged, T * in * sizeof *y);
@@ -504,10 +505,12 @@ static void project_out(mha__variant_bench *w, const mha__knobs *k, const unsign
         if (!is_kept(kept, t))
             continue;
         memmove(y + t * out, y + --count * out, out * sizeof *y);
-        if (!b)
-            continue;
-        for (size_t j = 0; j < out; j++)
-            y[t * out + j] += b[j];
+        if (b)
+            for (size_t j = 0; j < out; j++)
+                y[t * out + j] += k->bias_o_twice ? 2 * b[j] : b[j];
+        if (k->residual)
+            for (size_t j = 0; j < out; j++)
+                y[t * out + j] += query[t * out + j];
     }
 }
 
@@ -574,7 +577,7 @@ static void attend(mha__variant_bench *w, const mha__knobs *k, mha_stage stage, 
         if (stage == MHA_STAGE_HEADS)
             memcpy(y, w->merged, n * sizeof *y);
         else
-            project_out(w, k, kept, y);
+            project_out(w, k, b, kept, y);
     }
 }
 

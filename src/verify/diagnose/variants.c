@@ -129,6 +129,10 @@ APPLY(no_bias_k, has_weight(c, MHA_B_K), k->rows.no_bias[PROJECTION_K] = 1)
 APPLY(no_bias_v, has_weight(c, MHA_B_V), k->rows.no_bias[PROJECTION_V] = 1)
 APPLY(no_bias_o, has_weight(c, MHA_B_O), k->rows.no_bias[PROJECTION_O] = 1)
 
+/* What was dropped is not added twice. */
+APPLY(bias_o_twice, has_weight(c, MHA_B_O) && !k->rows.no_bias[PROJECTION_O], k->bias_o_twice = 1)
+APPLY(residual, c->kind == CASE_MHA && c->E_q == c->E_out, k->residual = 1)
+
 static bool no_bias(const mha_case *c, mha__knobs *k)
 {
     int n = no_bias_q(c, k);
@@ -438,6 +442,8 @@ static const mha__variant_entry entries[] = {
     {{"hidden-ignore", "hidden values without any effect"}, hidden_ignore},
     {{"merge-interleaved", "heads merged as (d_v, h) instead of (h, d_v)"}, merge_interleaved},
     {{"merge-untransposed", "(h, T, d_v) viewed as (T, h*d_v) without a transpose"}, merge_untransposed},
+    {{"bias-o-twice", "b_O added twice"}, bias_o_twice},
+    {{"residual-added", "the query input added to the output"}, residual},
 };
 
 const mha__variant_entry *mha__variant_entry_at(size_t index)
