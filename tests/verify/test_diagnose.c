@@ -513,6 +513,8 @@ static void test_no_explanation(void **state)
     const char *unknown[] = {"no-such-variant"};
     assert_refused(mha_case_variant(c, unknown, 1, MHA_STAGE_OUTPUT, &o.view, &error), MHA_NOT_FOUND, error,
                    "no-such-variant");
+    for (int stage = -1; stage <= MHA_STAGE_COUNT; stage += MHA_STAGE_COUNT + 1)
+        assert_refused(mha_case_variant(c, NULL, 0, (mha_stage)stage, &o.view, &error), MHA_INVALID, error, "stage");
     mha_case_close(c);
     free(o.data);
 }

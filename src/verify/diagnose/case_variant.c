@@ -45,6 +45,8 @@ static mha_status compute(const mha__variant_inputs *inputs, const mha__knobs *k
 mha_status mha_case_variant(const mha_case *c, const char *const *variants, size_t count, mha_stage stage,
                             const mha_view *result, mha_error *error)
 {
+    if ((unsigned)stage >= MHA_STAGE_COUNT)
+        return mha__fail(error, MHA_INVALID, "stage", "expected one of mha_stage, found %d", (int)stage);
     mha__variant_inputs *inputs;
     TRY(mha__variant_inputs_create(c, &inputs, error));
     mha__knobs knobs = mha__knobs_of(c);
