@@ -98,7 +98,8 @@ MHA_API mha_view mha_view_of(void *data, mha_dtype dtype, int rank, const size_t
 /* Product of the extents; 1 for rank 0; SIZE_MAX when it does not fit, or for a rank outside 0..MHA_MAX_RANK. */
 MHA_API size_t mha_view_elements(const mha_view *view);
 MHA_API bool mha_view_is_contiguous(const mha_view *view);
-/* Elements [from, from + count) of `axis`: same memory, smaller extent. */
+/* Elements [from, from + count) of `axis`: same memory, smaller extent. A view without data and extents when the axis
+ * or some of the elements are not the view's. */
 MHA_API mha_view mha_view_slice(const mha_view *view, int axis, size_t from, size_t count);
 /* The same memory with axes i and j exchanged. A view without data when i or j is outside the view's rank. */
 MHA_API mha_view mha_view_swap(const mha_view *view, int i, int j);

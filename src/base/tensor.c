@@ -254,6 +254,9 @@ static ptrdiff_t position(const mha_view *view, const size_t *index)
 
 mha_view mha_view_slice(const mha_view *view, int axis, size_t from, size_t count)
 {
+    if (!is_rank(view->rank) || axis < 0 || axis >= view->rank || from > view->shape[axis] ||
+        count > view->shape[axis] - from)
+        return (mha_view){0};
     mha_view slice = *view;
     if (slice.data && dtypes[view->dtype].block_elements == 1)
         slice.data =
@@ -264,7 +267,7 @@ mha_view mha_view_slice(const mha_view *view, int axis, size_t from, size_t coun
 
 mha_view mha_view_swap(const mha_view *view, int i, int j)
 {
-    if (i < 0 || j < 0 || i >= view->rank || j >= view->rank)
+    if (!is_rank(view->rank) || i < 0 || j < 0 || i >= view->rank || j >= view->rank)
         return (mha_view){0};
     mha_view swapped = *view;
     swapped.shape[i] = view->shape[j], swapped.stride[i] = view->stride[j];

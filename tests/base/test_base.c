@@ -152,6 +152,32 @@ static void two_axes_are_exchanged(void **state)
     assert_true(rows.shape[0] == 2 && rows.shape[1] == 3 && rows.shape[2] == 4);
 }
 
+/* What is not there is neither cut out nor exchanged, and nothing beyond the view's extents is touched. */
+static void axes_and_elements_outside_a_view_give_none(void **state)
+{
+    (void)state;
+    float data[24] = {0};
+    const mha_view rows = mha_rows(data, 2, 3, 4);
+    const mha_view last = mha_view_slice(&rows, 1, 2, 1), none = mha_view_slice(&rows, 1, 3, 0);
+    assert_true(last.data == data + 8 && last.shape[1] == 1 && none.rank == 3 && none.shape[1] == 0);
+    const struct {
+        int axis;
+        size_t from, count;
+    } outside[] = {{-1, 0, 1}, {3, 0, 1}, {1000, 0, 1}, {1, 4, 0}, {1, 3, 1}, {1, 0, 4}, {1, 1, SIZE_MAX}, {1, SIZE_MAX, 1}};
+    for (size_t i = 0; i < sizeof outside / sizeof *outside; i++)
+        assert_null(mha_view_slice(&rows, outside[i].axis, outside[i].from, outside[i].count).data);
+    static const int axes[][2] = {{-1, 0}, {0, -1}, {3, 0}, {0, 3}, {1000, 1000}};
+    for (size_t i = 0; i < sizeof axes / sizeof *axes; i++)
+        assert_null(mha_view_swap(&rows, axes[i][0], axes[i][1]).data);
+    static const int ranks[] = {-1, MHA_MAX_RANK + 1, 1000};
+    for (size_t i = 0; i < sizeof ranks / sizeof *ranks; i++) {
+        mha_view broken = rows;
+        broken.rank = ranks[i];
+        assert_null(mha_view_slice(&broken, broken.rank - 1, 0, 0).data);
+        assert_null(mha_view_swap(&broken, broken.rank - 1, broken.rank - 1).data);
+    }
+}
+
 /* ---------------------------------------------------------------- element types */
 
 static void every_dtype_is_found_by_its_name_and_sized_by_its_block(void **state)
@@ -726,6 +752,7 @@ int main(void)
         cmocka_unit_test(the_distance_of_two_texts_counts_their_edits),
         cmocka_unit_test(the_clock_goes_forward_in_its_units),
         cmocka_unit_test(two_axes_are_exchanged),
+        cmocka_unit_test(axes_and_elements_outside_a_view_give_none),
         cmocka_unit_test(every_dtype_is_found_by_its_name_and_sized_by_its_block),
         cmocka_unit_test(every_f16_and_bf16_pattern_means_what_it_should),
         cmocka_unit_test(rounding_to_short_floats_is_to_nearest_even),

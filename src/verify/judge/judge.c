@@ -262,6 +262,13 @@ static mha_status judge_imports(mha__judgement *j, mha_error *error)
 
 /* ---------------------------------------------------------------- prefill */
 
+/* A mask's values for the first T keys. One that does not tell keys apart stays as it is. */
+static mha_view first_keys(const mha_view *mask, size_t T)
+{
+    const bool longer = mask->data && mask->shape[mask->rank - 1] > T;
+    return longer ? mha_view_slice(mask, mask->rank - 1, 0, T) : *mask;
+}
+
 /* The call on the first `T` rows of the whole sequence without a cache: every position moves back by the P cached
  * rows. Refused when masks or tables have no rows for the earlier positions. */
 static mha_status whole_call(mha__judgement *j, mha__arena *pool, size_t T, mha_call *result, mha_error *error)
@@ -296,10 +303,8 @@ static mha_status whole_call(mha__judgement *j, mha__arena *pool, size_t T, mha_
     s->position_offset = offset;
     if (s->kv_lengths)
         s->kv_lengths = lengths;
-    if (s->key_padding.values.data)
-        s->key_padding.values = mha_view_slice(&s->key_padding.values, 1, 0, T);
-    if (mask->data && mask->shape[mask->rank - 1] > T)
-        s->mask.values = mha_view_slice(mask, mask->rank - 1, 0, T);
+    s->key_padding.values = first_keys(&s->key_padding.values, T);
+    s->mask.values = first_keys(&s->mask.values, T);
     if (s->rope.kind != MHA_ROPE_NONE)
         s->rope.q_positions = mha_view_of(positions, MHA_I64, 2, (const size_t[]){c->B, T});
     *result = call;
