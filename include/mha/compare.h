@@ -51,8 +51,8 @@ MHA_API mha_status mha_compare(const mha_view *actual, const mha_view *expected,
  * of F16 or BF16 the bound holds against attention over the exact rows and against attention over the rounded rows.
  *
  * The call is given as it will be run: its cache holds the rows from before the call and has room for the new ones;
- * it is read, not appended to. Kept stages, path and threads do not matter. Errors: as of mha_plan_call,
- * MHA_NO_MEMORY. */
+ * it is read, not appended to. Kept stages, path and threads do not matter. Errors: as of mha_plan_call;
+ * MHA_INVALID (a unit that is not between 0 and 1); MHA_NO_MEMORY. */
 MHA_API mha_status mha_error_bound(const mha_layer *layer, const mha_call *call, double unit,
                                    double bound[MHA_STAGE_COUNT], mha_error *error);
 

@@ -46,8 +46,8 @@ typedef struct mha_error {
 MHA_API const char *mha_status_name(mha_status status);
 MHA_API const char *mha_status_meaning(mha_status status);
 /* Writes "NAME: MESSAGE (byte N)", without the parts that are missing; an error without a message gives the meaning
- * of its status. The text is cut between two characters to `size` bytes, the final NUL included; a buffer of
- * sizeof(mha_error) bytes holds every text whole. Returns `text`. */
+ * of its status. The text is cut between two characters to `size` bytes, the final NUL included; 700 bytes hold
+ * every text whole, and with a size of 0 nothing is written. Returns `text`. */
 MHA_API char *mha_error_text(char *text, size_t size, const mha_error *error);
 
 /* Where the library gets memory. With NULL functions it uses its default allocator, which commits large blocks

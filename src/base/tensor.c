@@ -341,7 +341,7 @@ bool mha_layout_find(const char *name, mha_layout *layout)
 
 mha_view mha_view_heads(void *data, mha_dtype dtype, mha_layout layout, size_t B, size_t T, size_t h, size_t d)
 {
-    if (layout == MHA_TE && B != 1)
+    if ((unsigned)layout >= MHA_LAYOUT_COUNT || (layout == MHA_TE && B != 1))
         return (mha_view){0};
     mha_view view = mha_view_of(data, dtype, 4, (size_t[]){B, T, h, d});
     if (layout == MHA_TBE) {
@@ -356,7 +356,7 @@ mha_view mha_view_heads(void *data, mha_dtype dtype, mha_layout layout, size_t B
 
 mha_view mha_view_rows(void *data, mha_dtype dtype, mha_layout layout, size_t B, size_t T, size_t E)
 {
-    if (layout == MHA_BHTD || (layout == MHA_TE && B != 1))
+    if ((unsigned)layout >= MHA_LAYOUT_COUNT || layout == MHA_BHTD || (layout == MHA_TE && B != 1))
         return (mha_view){0};
     mha_view view = mha_view_of(data, dtype, 3, (size_t[]){B, T, E});
     if (layout == MHA_TBE) {

@@ -37,7 +37,7 @@ int mha__text_precision(const char *text, size_t most)
 
 void mha__text_vprint(char *text, size_t size, const char *format, va_list arguments)
 {
-    if (vsnprintf(text, size, format, arguments) >= (int)size)
+    if (vsnprintf(text, size, format, arguments) >= (int)size && size > 0)
         text[mha__text_whole(text, size - 1)] = '\0';
 }
 

@@ -66,6 +66,10 @@ static void an_error_reads_as_name_message_and_byte(void **state)
     assert_string_equal(mha_error_text(text, sizeof text, &error), "x: the machine could not give the memory");
     mha__fail(&error, MHA_IO, "aaaaaaaa", "\xc3\xa4");
     assert_string_equal(mha_error_text(small, sizeof small, &error), "aaaaaaaa: ");
+    memset(small, 'x', sizeof small);
+    assert_ptr_equal(mha_error_text(small + 6, 0, &error), small + 6); /* nothing is written, nor before it */
+    for (size_t i = 0; i < sizeof small; i++)
+        assert_int_equal(small[i], 'x');
 
     char inside[256], directory[400], tensor[300];
     memset(directory, 'd', sizeof directory - 1), directory[sizeof directory - 1] = 0;
@@ -166,6 +170,8 @@ static void axes_and_elements_outside_a_view_give_none(void **state)
     } outside[] = {{-1, 0, 1}, {3, 0, 1}, {1000, 0, 1}, {1, 4, 0}, {1, 3, 1}, {1, 0, 4}, {1, 1, SIZE_MAX}, {1, SIZE_MAX, 1}};
     for (size_t i = 0; i < sizeof outside / sizeof *outside; i++)
         assert_null(mha_view_slice(&rows, outside[i].axis, outside[i].from, outside[i].count).data);
+    assert_null(mha_view_heads(data, MHA_F32, MHA_LAYOUT_COUNT, 1, 2, 3, 4).data);
+    assert_null(mha_view_rows(data, MHA_F32, MHA_LAYOUT_COUNT, 1, 2, 3).data);
     static const int axes[][2] = {{-1, 0}, {0, -1}, {3, 0}, {0, 3}, {1000, 1000}};
     for (size_t i = 0; i < sizeof axes / sizeof *axes; i++)
         assert_null(mha_view_swap(&rows, axes[i][0], axes[i][1]).data);

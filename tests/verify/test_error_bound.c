@@ -208,6 +208,21 @@ static void caches_of_16_bits_are_within_the_bound(void **state)
             }
 }
 
+/* Only a number between 0 and 1 is a roundoff. */
+static void a_unit_that_is_none_is_refused(void **state)
+{
+    (void)state;
+    const float row[D] = {1};
+    const mha_view one = mha_heads(row, 1, 1, 1, D);
+    const mha_call call = {.query = one, .key = one, .value = one};
+    const double units[] = {0, -0x1p-24, 1, INFINITY, NAN};
+    double bound[MHA_STAGE_COUNT];
+    mha_error error;
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+        assert_refused(mha_error_bound(NULL, &call, units[i], bound, &error), MHA_INVALID, error, "unit");
+    assert_ok(mha_error_bound(NULL, &call, 0x1p-24, bound, &error), error);
+}
+
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_teardown(f, isa_teardown)
@@ -217,6 +232,7 @@ int main(void)
         TEST(projections_may_overflow_on_the_way),
         TEST(weighted_values_may_overflow_on_the_way),
         TEST(caches_of_16_bits_are_within_the_bound),
+        TEST(a_unit_that_is_none_is_refused),
     };
     return cmocka_run_group_tests_name("error bound", tests, NULL, NULL);
 }

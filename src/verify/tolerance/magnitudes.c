@@ -285,6 +285,8 @@ static mha_status measure_plain(const mha__request *request, mha__magnitudes *ma
 mha_status mha_error_bound(const mha_layer *layer, const mha_call *call, double unit, double bound[MHA_STAGE_COUNT],
                            mha_error *error)
 {
+    if (!(unit > 0 && unit < 1))
+        return mha__fail(error, MHA_INVALID, "unit", "expected a roundoff between 0 and 1, found %g", unit);
     mha_call exact = *call; /* only the exact path accepts all magnitudes */
     exact.path = MHA_PATH_EXACT;
     exact.output = (mha_view){0};
