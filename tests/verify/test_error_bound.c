@@ -212,8 +212,8 @@ static void caches_of_16_bits_are_within_the_bound(void **state)
 static void a_unit_that_is_none_is_refused(void **state)
 {
     (void)state;
-    const float row[D] = {1};
-    const mha_view one = mha_heads(row, 1, 1, 1, D);
+    const float row[4] = {1};
+    const mha_view one = mha_heads(row, 1, 1, 1, 4);
     const mha_call call = {.query = one, .key = one, .value = one};
     const double units[] = {0, -0x1p-24, 1, INFINITY, NAN};
     double bound[MHA_STAGE_COUNT];
