@@ -1,4 +1,4 @@
-/* A benchmark shape judged before it is timed: against float64, in all of its elements or in chosen rows. */
+/* Checks a benchmark shape against float64 before it is timed: all elements, or those of chosen rows. */
 #include <math.h>
 #include <string.h>
 
@@ -6,11 +6,11 @@
 #include "bench/run.h"
 
 enum { SEEDED_ROWS = 64, MOST_ROWS = SEEDED_ROWS + 2, ROW_STREAM = 64 };
-static const double all_of_it = 1e9; /* operations up to which every element is judged */
+static const double all_of_it = 1e9; /* operations up to which every element is checked */
 
 typedef struct judgement {
-    double worst;      /* largest error as a part of its bound */
-    mha__arena memory; /* of all that is computed and gathered */
+    double worst;      /* largest error divided by its bound */
+    mha__arena memory; /* everything computed and gathered */
     mha_error *error;
 } judgement;
 
@@ -21,7 +21,7 @@ static mha_status take(judgement *j, size_t bytes, void *memory)
     return taken ? MHA_OK : mha__fail(j->error, MHA_NO_MEMORY, "", "expected %zu bytes of memory, found fewer", bytes);
 }
 
-/* A stage of `call` in float64, and how far a float path may be from it. */
+/* Computes a stage of `call` in float64, and the bound of a float path's error in that stage. */
 static mha_status exact_stage(const mha_layer *layer, const mha_call *call, mha_cache *cache, mha_stage stage,
                               double **values, double *bound, judgement *j)
 {
@@ -49,7 +49,7 @@ static mha_status exact_stage(const mha_layer *layer, const mha_call *call, mha_
     return mha_run(layer, &exact, j->error);
 }
 
-/* Runs the path and keeps stages as float. */
+/* Runs the path and keeps stages in float32. */
 static mha_status run_keeping(bench_subject *b, mha_path path, int threads, const mha_stage *stages, size_t n,
                               float **kept, judgement *j)
 {
@@ -80,7 +80,7 @@ static mha_status run_keeping(bench_subject *b, mha_path path, int threads, cons
     return status;
 }
 
-static void hold(judgement *j, const float *found, const double *exact, size_t n, double bound)
+static void compare_elements(judgement *j, const float *found, const double *exact, size_t n, double bound)
 {
     for (size_t i = 0; i < n; i++) {
         double part = fabs(found[i] - exact[i]) / bound;
@@ -88,7 +88,7 @@ static void hold(judgement *j, const float *found, const double *exact, size_t n
     }
 }
 
-/* ---------------------------------------------------------------- everything */
+/* ---------------------------------------------------------------- all elements */
 
 static mha_status check_all(bench_subject *b, mha_path path, int threads, judgement *j)
 {
@@ -97,13 +97,13 @@ static mha_status check_all(bench_subject *b, mha_path path, int threads, judgem
     double bound, *exact;
     TRY(run_keeping(b, path, threads, output, 1, kept, j));
     TRY(exact_stage(b->weights, &b->call, b->cache, MHA_STAGE_OUTPUT, &exact, &bound, j));
-    hold(j, kept[MHA_STAGE_OUTPUT], exact, mha_view_elements(&b->call.output), bound);
+    compare_elements(j, kept[MHA_STAGE_OUTPUT], exact, mha_view_elements(&b->call.output), bound);
     return MHA_OK;
 }
 
 /* ---------------------------------------------------------------- chosen rows */
 
-/* Rows of B * T in order: the first, the last, seeded ones between. */
+/* Chooses the first row, the last, and seeded random ones between; all when there are few. Returns their number. */
 static size_t choose_rows(size_t rows, size_t *chosen)
 {
     const bool all = rows <= MOST_ROWS;
@@ -128,7 +128,7 @@ static mha_status gather(const float *from, size_t width, const size_t *chosen, 
     return MHA_OK;
 }
 
-/* y = x W + b of chosen rows, in float64, as the query projection of a layer that has nothing else. */
+/* Checks y = x W + b of chosen rows against float64, as the query projection of a layer that has no other weights. */
 static mha_status check_projection(const mha_layer *layer, mha_weight W, mha_weight bias, const float *x,
                                    const float *y, size_t rows, judgement *j)
 {
@@ -159,13 +159,13 @@ static mha_status check_projection(const mha_layer *layer, mha_weight W, mha_wei
         status = exact_stage(alone, &call, NULL, MHA_STAGE_Q, &exact, &bound, j);
     }
     if (status == MHA_OK)
-        hold(j, some_y, exact, n * matrix.shape[1], bound);
+        compare_elements(j, some_y, exact, n * matrix.shape[1], bound);
     mha_layer_destroy(alone);
     return status;
 }
 
-/* Chosen queries of each batch row against all of its keys; causal is spelt out as a mask, since the chosen are
- * not neighbours. q (B, T_q, h, d_k), heads (B, T_q, h, d_v). */
+/* Checks chosen queries of each batch row against all of its keys. A causal mask is written out, since the chosen
+ * queries are not consecutive. q (B, T_q, h, d_k), heads (B, T_q, h, d_v). */
 static mha_status check_core(bench_subject *b, const mha_view *keys, const mha_view *values, const float *q,
                              const float *heads, judgement *j)
 {
@@ -192,7 +192,7 @@ static mha_status check_core(bench_subject *b, const mha_view *keys, const mha_v
                          .value = mha_view_slice(values, 0, batch, 1)};
         call.semantics.mask = (mha_mask){MHA_MASK_KEEPS, mha_view_of(sees, MHA_BOOL, 2, (size_t[]){m, s->T_k})};
         TRY(exact_stage(NULL, &call, NULL, MHA_STAGE_HEADS, &exact, &bound, j));
-        hold(j, some_heads, exact, m * width, bound);
+        compare_elements(j, some_heads, exact, m * width, bound);
     }
     return MHA_OK;
 }

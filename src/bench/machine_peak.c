@@ -1,4 +1,4 @@
-/* The machine's own limits, measured: multiply-adds in registers, and reads beyond the caches. */
+/* Measures the machine's own limits: multiply-adds in registers, and reads beyond the caches. */
 #include <stdint.h>
 #include <time.h>
 
@@ -9,14 +9,14 @@
 #include "bench/machine_peak.h"
 
 enum { ROUNDS = 200000, MOST_WORKERS = 1024 };
-/* Sixteen times a last-level cache of 32 MiB: of 128 MiB such a cache still keeps a third, swept again and again. */
+/* Sixteen times a last-level cache of 32 MiB, which still keeps a third of a repeatedly swept block of 128 MiB. */
 static const size_t block_bytes = (size_t)512 << 20;
 static const double enough_seconds = 4e-3;
 
 typedef struct limits {
     const mha__kernels *kernels;
     const float *block;
-    size_t floats; /* for each task */
+    size_t floats; /* read by each task */
     double operations[MOST_WORKERS];
     bool sink[MOST_WORKERS];
 } limits;
@@ -44,7 +44,7 @@ static void sweep(void *context, size_t task, int worker)
     l->sink[task] = l->kernels->read(l->block + task * l->floats, l->floats) != 0.0f;
 }
 
-/* The best of a few tries: what others do on the machine only ever slows one down. */
+/* The shortest of a few tries: other work on the machine can only slow a try down. */
 static double fastest(size_t tasks, int threads, mha__task task, limits *l, int tries)
 {
     double best = 1e30;
@@ -57,7 +57,7 @@ static double fastest(size_t tasks, int threads, mha__task task, limits *l, int 
     return best;
 }
 
-/* The mean of sweeps, one after the other until some milliseconds are filled, as work on the same bytes is timed. */
+/* The mean time of sweeps that fill some milliseconds; a benchmark on the same bytes is timed likewise. */
 static double mean_sweep(int threads, limits *l)
 {
     double start = seconds(), taken;
@@ -81,7 +81,7 @@ mha_status mha__machine_reads(int threads, size_t bytes, double *read_gbs)
     mha_status status = l && block ? MHA_OK : MHA_NO_MEMORY;
     if (status == MHA_OK) {
         for (size_t i = 0; i < bytes / sizeof *block; i += 128)
-            block[i] = 1.0f; /* pages of zeros would all be one page */
+            block[i] = 1.0f; /* every page is written: unwritten pages would share one page of zeros */
         size_t tasks = (size_t)threads;
         *l = (limits){.kernels = mha__kernels_get(), .block = block, .floats = bytes / unit / tasks * 128};
         double best = mean_sweep(threads, l);

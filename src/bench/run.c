@@ -1,4 +1,4 @@
-/* A benchmark shape: making it, and running it. */
+/* Makes the inputs and the layer of a benchmark shape, and times it. */
 #include "bench/run.h"
 
 #include <math.h>
@@ -9,8 +9,8 @@
 enum { QUERY_STREAM = 48, KEY_STREAM, VALUE_STREAM };
 static const double enough_ms = 4, long_ms = 500;
 
-/* Memory for floats, which lives as long as the arena. Large blocks are reserved without asking the system, so that is
- * done here. */
+/* Takes memory for n floats from the arena. The system grants large blocks that it may not have, so the free memory
+ * is compared first. */
 static mha_status take(mha__arena *arena, size_t n, float **data, mha_error *error)
 {
     const size_t large = (size_t)1 << 28;
@@ -20,7 +20,7 @@ static mha_status take(mha__arena *arena, size_t n, float **data, mha_error *err
     return *data ? MHA_OK : mha__fail(error, MHA_NO_MEMORY, "", "expected %zu bytes of memory, found fewer", bytes);
 }
 
-/* The same with values, uniform with variance 1. */
+/* Takes memory for n floats and fills it with uniform random values of variance 1. */
 static mha_status take_random(mha__arena *arena, size_t n, uint64_t stream, float **data, mha_error *error)
 {
     TRY(take(arena, n, data, error));
@@ -29,7 +29,7 @@ static mha_status take_random(mha__arena *arena, size_t n, uint64_t stream, floa
     return MHA_OK;
 }
 
-/* Rows in the cache before the new one. */
+/* Makes the cache and fills its rows before the new one with random values. */
 static mha_status fill_cache(bench_subject *b, mha_error *error)
 {
     const bench_shape *s = &b->shape;
@@ -51,7 +51,7 @@ static mha_status fill_cache(bench_subject *b, mha_error *error)
     return status;
 }
 
-/* Decoding reads K and V as a cache keeps them; from a cache itself when that holds anything but floats. */
+/* Makes Q, K and V. For decoding, K and V are in the order of a cache, or in a cache if its type is not F32. */
 static mha_status make_core(bench_subject *b, mha_error *error)
 {
     const bench_shape *s = &b->shape;
@@ -99,7 +99,7 @@ mha_status bench_subject_make(bench_subject *b, const bench_shape *shape, bench_
     b->call.semantics.causal = part != BENCH_PROJ && shape->causal;
     b->call.semantics.window = part == BENCH_PROJ;
     TRY(part == BENCH_CORE ? make_core(b, error) : make_layer(b, error));
-    const size_t n = mha_view_elements(&b->call.output); /* written here: its pages are no memory that a run needs */
+    const size_t n = mha_view_elements(&b->call.output); /* written here, so that no run counts these pages */
     for (size_t i = 0; i < n; i++)
         b->output[i] = NAN;
     return MHA_OK;
@@ -129,7 +129,7 @@ static double now_ms(void)
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
 }
 
-/* Of the last run: from the third projection to the fourth. */
+/* The time between the third and the fourth projection of the last run, in ms. */
 static double between_projections(const bench_subject *b)
 {
     double ms = 0;
@@ -138,7 +138,7 @@ static double between_projections(const bench_subject *b)
     return ms;
 }
 
-/* The mean of `runs` runs. */
+/* The mean time of `runs` runs. */
 static mha_status time_runs(bench_subject *b, const mha_plan *plan, size_t runs, double *ms, mha_error *error)
 {
     double start = now_ms(), aside = 0;
@@ -177,7 +177,7 @@ mha_status bench_subject_run(bench_subject *b, mha_path path, int threads, mha_p
         b->workspace_bytes = plan.workspace_bytes;
     }
     *taken = plan.path;
-    /* The first call warms up: in a program that runs layer after layer, memory and caches are in use already. */
+    /* The first run warms up: within a longer program, memory and caches would already be in use. */
     TRY(time_runs(b, &plan, 1, ms, error));
     if (*ms < long_ms)
         TRY(time_runs(b, &plan, 1 + (size_t)(enough_ms / (*ms > 0.001 ? *ms : 0.001)), ms, error));

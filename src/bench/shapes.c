@@ -1,4 +1,4 @@
-/* The list of benchmark shapes, reading others, and what they count. */
+/* The list of benchmark shapes, reading shapes from text, and their operations and bytes. */
 #include "bench/shapes.h"
 
 #include <ctype.h>
@@ -10,7 +10,7 @@
 
 #define FLOATS(...) {__VA_ARGS__, MHA_F32, MHA_F32}
 
-/* Name, B, T_q, T_k, d_model, heads, key/value heads, d_k, causal, bias; the standard ones come first. */
+/* Name, B, T_q, T_k, d_model, heads, key/value heads, d_k, causal, bias. The standard shapes come first. */
 static const bench_shape shapes[] = {
     FLOATS("tiny16", 1, 16, 16, 256, 4, 4, 64, false, false),
     FLOATS("bert1x128", 1, 128, 128, 768, 12, 12, 64, false, true),

@@ -1,4 +1,4 @@
-/* Reads a command line against the table of options: strictly, and saying what was expected. */
+/* Reads a command line against the table of options; every refusal says what was expected. */
 #include <ctype.h>
 #include <errno.h>
 #include <getopt.h>
@@ -26,7 +26,7 @@ static bool has_large_number(const char *text)
 static int refuse_number(const option_row *row, const char *what, const char *found)
 {
     char expected[96];
-    const bool large = row->type != REAL && has_large_number(found); /* whole numbers are of 64 bits */
+    const bool large = row->type != REAL && has_large_number(found); /* beyond 64 bits */
     if (row->low == INT64_MIN)
         snprintf(expected, sizeof expected, "%s%s", what, !large ? "" : " from -2^63 to 2^63 - 1");
     else if (row->high == INT64_MAX)
@@ -37,7 +37,7 @@ static int refuse_number(const option_row *row, const char *what, const char *fo
     return refuse_value(row, expected, found);
 }
 
-/* The whole of [text, end) is a number in range: no spaces, no plus sign, nothing behind it. */
+/* Reads a number in range that fills all of [text, end): no spaces, no plus sign, nothing after it. */
 static bool read_integer(const option_row *row, const char *text, const char *end, int64_t *number)
 {
     const char *digits = text + (*text == '-');
@@ -93,7 +93,7 @@ static int read_value(const option_row *row, option_value *value)
     case REAL:
         errno = 0;
         value->real = strtod(value->text, &stop);
-        if (errno == ERANGE && value->real == 0) /* 0 often means something else than a small number */
+        if (errno == ERANGE && value->real == 0) /* underflow: a default of 0 may have a special meaning */
             return refuse_number(row, "a number that a double can hold", value->text);
         return *value->text && !isspace((unsigned char)*value->text) && !*stop && isfinite(value->real) &&
                        (row->low == INT64_MIN || value->real >= (double)row->low)
@@ -117,7 +117,7 @@ static int read_value(const option_row *row, option_value *value)
 
 /* ---------------------------------------------------------------- the line */
 
-/* A word that is no option of this command: somebody else's, a misspelt one, or none at all. */
+/* Refuses a word that is no option of this command: an option of other commands, a misspelt option, or neither. */
 static int refuse_word(const char *word, command_code command)
 {
     char *about = text_of("%.*s", (int)strcspn(word, "="), word);
@@ -146,7 +146,7 @@ static int refuse_word(const char *word, command_code command)
     return EXIT_REQUEST;
 }
 
-/* getopt_long takes any unambiguous beginning of a name; a request is clearer without. */
+/* Whether an option's name is complete: getopt_long accepts abbreviations, which this program does not. */
 static bool spelt_out(const char *word, option_code code)
 {
     const char *name = word + 2;
@@ -170,7 +170,7 @@ static int refuse_argument(const char *word)
     return EXIT_REQUEST;
 }
 
-/* "-", or "-:TENSOR". */
+/* Whether a text is "-" or "-:TENSOR". */
 static bool is_standard_input(const char *text)
 {
     return text[0] == '-' && (text[1] == 0 || text[1] == ':');
@@ -188,11 +188,11 @@ static int take_words(arguments *args, int argc, char **argv)
     optind = 1;
     for (;;) {
         const char *word = optind < argc ? argv[optind] : "";
-        if (is_standard_input(word)) { /* "-:TENSOR" would be taken for options */
+        if (is_standard_input(word)) { /* getopt_long would read "-:TENSOR" as options */
             args->operands[args->n_operands++] = argv[optind++];
             continue;
         }
-        int found = getopt_long(argc, argv, "-:h", known, NULL); /* '-': operands come in order, as option 1 */
+        int found = getopt_long(argc, argv, "-:h", known, NULL); /* '-': operands are returned in order, with code 1 */
         int code = EXIT_DONE;
         if (found == -1)
             break;
@@ -212,12 +212,12 @@ static int take_words(arguments *args, int argc, char **argv)
         if (code != EXIT_DONE)
             return code;
     }
-    while (optind < argc) /* what follows "--" */
+    while (optind < argc) /* words after "--" */
         args->operands[args->n_operands++] = argv[optind++];
     return EXIT_DONE;
 }
 
-/* It can be read only once. */
+/* Refuses standard input given twice: it can be read only once. */
 static int refuse_standard_input_twice(const arguments *args)
 {
     size_t n = 0;

@@ -1,5 +1,5 @@
 /* mha completion: scripts that let bash, zsh and fish complete commands, options and their arguments. All three are
- * written from the tables of options.c; src/cli/completions holds what is written, for `make install`. */
+ * written from the tables of options.c; `make install` uses the stored copies in src/cli/completions. */
 #include <string.h>
 
 #include "bench/shapes.h"
@@ -8,13 +8,13 @@
 #include "cli/output/print.h"
 
 static const char *const shells[] = {"bash", "zsh", "fish"};
-static const char *const instruction_sets[] = {"auto", "avx512", "avx2", "neon", "scalar"}; /* on any machine */
+static const char *const instruction_sets[] = {"auto", "avx512", "avx2", "neon", "scalar"}; /* of every machine type */
 enum { N_SHELLS = sizeof shells / sizeof *shells, N_ISAS = sizeof instruction_sets / sizeof *instruction_sets };
 
 /* ---------------------------------------------------------------- words */
 
-/* Word `index` of those that can be the argument of an option; NULL past the last, at once where any number or name
- * can. Valid until the next call. */
+/* Possible argument `index` of an option; NULL past the last, and for options that take any number or name. Valid
+ * until the next call. */
 static const char *argument_word(const option_row *row, size_t index)
 {
     static char word[32];
@@ -30,9 +30,9 @@ static const char *argument_word(const option_row *row, size_t index)
     }
 }
 
-enum { WIDEST = 100 }; /* columns after which a list or a text goes on in the next line */
+enum { WIDEST = 100 }; /* width of a line: longer lists and texts are continued on the next one */
 
-/* Writes words one after the other from a column on; they go on in further lines. */
+/* Writes a word of a list that has reached `column`; starts a new line if the word does not fit. */
 static void write_word(const char *word, size_t *column)
 {
     const size_t length = strlen(word);
@@ -44,7 +44,7 @@ static void write_word(const char *word, size_t *column)
 static void write_arguments(const option_row *row)
 {
     const char *word;
-    size_t column = WIDEST; /* the first in a line of its own: what stands before may be long */
+    size_t column = WIDEST; /* starts a new line, because the current one may be long */
     for (size_t i = 0; (word = argument_word(row, i)); i++)
         write_word(word, &column);
 }
@@ -64,7 +64,7 @@ static void write_topics(size_t column)
         write_word(topic_name(i), &column);
 }
 
-/* Text between single quotes, as all three shells read it; one that is long goes on in the next line. */
+/* Writes a text in single quotes, as all three shells read it; a long text is continued on the next line. */
 static void write_quoted(const char *text)
 {
     size_t column = 50;
@@ -80,7 +80,7 @@ static void write_quoted(const char *text)
     putchar('\'');
 }
 
-/* Whether other commands read this name differently, so that the command decides what is offered. */
+/* Whether other commands give this name another meaning, so that completion depends on the command. */
 static bool has_namesake(const option_row *row)
 {
     for (option_code o = 0; o < OPTION_COUNT; o++)
@@ -89,7 +89,7 @@ static bool has_namesake(const option_row *row)
     return false;
 }
 
-/* The pattern of COMMAND:OPTION for which an option's argument is completed, in bash and zsh. */
+/* Writes the pattern of COMMAND:OPTION under which bash and zsh complete an option's argument. */
 static void write_pattern(const option_row *row)
 {
     if (!has_namesake(row)) {

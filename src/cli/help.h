@@ -7,9 +7,9 @@
 void help_program(void);
 void help_command(command_code code);
 
-/* The words explained beside the commands; NULL past the last. */
+/* Name `index` of the topics, which explain words; NULL past the last. */
 const char *topic_name(size_t index);
-/* False when there is no topic of that name. */
+/* Prints a topic; false when there is no topic of that name. */
 bool help_topic(const char *name);
 
 #endif

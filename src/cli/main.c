@@ -1,4 +1,4 @@
-/* The program `mha`: picks the command, reads its options, runs it, ends with its exit code. */
+/* The program `mha`: finds the command, reads its options, runs it, and returns its exit code. */
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 #include "cli/options.h"
 #include "cli/output/print.h"
 
-/* What runs each command; it gives the exit code. */
+/* The function of each command; it returns the exit code. */
 static int (*const run[COMMAND_COUNT])(const arguments *args) = {
     [CMD_FORWARD] = run_forward,   [CMD_PARAMS] = run_params,         [CMD_HEADS] = run_heads,
     [CMD_CHECK] = run_check,       [CMD_COMPARE] = run_compare,       [CMD_DIAGNOSE] = run_diagnose,
@@ -27,7 +27,7 @@ static command_code find_command(const char *name)
     return code;
 }
 
-/* The command, or if `topics` the command or topic, whose name is spelt nearly so; NULL when there is none. */
+/* The command, or with `topics` also the topic, whose name is nearest to a misspelt one; NULL when none is near. */
 static const char *near_name(const char *name, bool topics)
 {
     const char *topic, *near = mha__text_distance(name, "help") < 3 ? "help" : NULL;
@@ -58,8 +58,8 @@ static int refuse_command(const char *name)
     return refuse(name, "unknown command; expected one of %s", known);
 }
 
-/* The instruction set of --isa, or else of the environment variable MHA_ISA, which the library would ignore where it
- * does not know it. */
+/* Chooses the instruction set of --isa or of the environment variable MHA_ISA. An unknown MHA_ISA is refused here;
+ * the library itself would ignore it. */
 static int choose_isa(const arguments *args)
 {
     const char *name = given(args, OPT_ISA) ? text_for(args, OPT_ISA) : getenv("MHA_ISA");
@@ -120,9 +120,9 @@ static int run_general(int argc, char **argv)
     return finish_output(EXIT_DONE);
 }
 
-/* A standard stream that was closed gives its number to the next file that is opened, which would then be
- * taken for it. What stands in can be neither read as input nor written as output. */
-static void hold_standard_streams(void)
+/* Opens /dev/null for every closed standard stream, because the next opened file would get its number and be taken
+ * for the stream. The replacements fail: standard input cannot be read, and the outputs cannot be written. */
+static void open_standard_streams(void)
 {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
         if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) != fd)
@@ -131,10 +131,10 @@ static void hold_standard_streams(void)
 
 int main(int argc, char **argv)
 {
-    hold_standard_streams();
+    open_standard_streams();
     json_mind_memory();
-    signal(SIGPIPE, SIG_IGN); /* "mha ... | head -1": the files asked for are written all the same */
-    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error like a full disk, and leaves nothing behind */
+    signal(SIGPIPE, SIG_IGN); /* "mha ... | head -1" still writes the requested files */
+    signal(SIGXFSZ, SIG_IGN); /* a file size limit is then an error like a full disk, and no partial file is left */
     static const char *const general[] = {"help", "--help", "-h", "--version"};
     if (argc < 2)
         return refuse("", "expected a command, found nothing; \"mha --help\" lists them");

@@ -1,4 +1,4 @@
-/* The tables of commands and options, from which parsing, help and completion follow. */
+/* The tables of commands and options, which parsing, help and completion use. */
 #include "cli/options.h"
 
 #include <ctype.h>
@@ -44,12 +44,12 @@ enum {
     ON_INFO = 1 << CMD_INFO,
     ON_ALL = (1 << COMMAND_COUNT) - 1,
     ON_REPORT = ON_ALL & ~(1 << CMD_COMPLETION),
-    ON_RUN = ON_FORWARD | ON_HEADS,               /* commands that run a layer */
-    ON_JUDGE = ON_RUN | ON_CHECK | ON_BENCH,      /* commands that run something */
-    ON_LAYER = ON_FORWARD | ON_PARAMS | ON_HEADS, /* commands that make one */
-    ON_ONE_LAYER = ON_FORWARD | ON_PARAMS,        /* commands that make exactly one */
-    ON_RECORDED = ON_CHECK | ON_DIAGNOSE,         /* commands that judge what somebody recorded */
-    ON_CALL = ON_FORWARD | ON_RECORDED            /* commands that take weights, inputs and what attention shall mean */
+    ON_RUN = ON_FORWARD | ON_HEADS,               /* commands that run layers */
+    ON_JUDGE = ON_RUN | ON_CHECK | ON_BENCH,      /* commands that compute */
+    ON_LAYER = ON_FORWARD | ON_PARAMS | ON_HEADS, /* commands that make layers */
+    ON_ONE_LAYER = ON_FORWARD | ON_PARAMS,        /* commands that make exactly one layer */
+    ON_RECORDED = ON_CHECK | ON_DIAGNOSE,         /* commands that judge recorded results */
+    ON_CALL = ON_FORWARD | ON_RECORDED            /* commands that take weights, inputs and semantics */
 };
 
 #define RANGE(low, high) low, high
@@ -251,11 +251,11 @@ int refuse_alone(const arguments *args, option_code option, option_code other)
     return refuse_option(option, "expected --%s beside it, found none", option_rows[other].name);
 }
 
-/* The fields whose options have other names; all others are spelt alike, with '-' for '_'. */
+/* Fields whose options have another name; all other options are spelt like the field, with '-' for '_'. */
 static const char *const renamed[][2] = {{"n_heads", "heads"}, {"d_kin", "kdim"},    {"d_vin", "vdim"},
                                          {"query", "input"},   {"key", "key-input"}, {"value", "value-input"}};
 
-/* The option of a field; OPTION_COUNT when no option sets it. */
+/* The option that sets a field; OPTION_COUNT when there is none. */
 static option_code option_of_field(const char *field)
 {
     for (size_t i = 0; i < sizeof renamed / sizeof *renamed; i++)

@@ -1,4 +1,4 @@
-/* The commands and options of the program: what they are called, what they take, what was given. */
+/* The commands and options of the program: names, arguments, and the values given on a command line. */
 #ifndef MHA_CLI_OPTIONS_H
 #define MHA_CLI_OPTIONS_H
 
@@ -26,7 +26,7 @@ typedef enum command_code {
 
 typedef struct command_row {
     const char *name, *operands;
-    size_t least, most; /* how many operands */
+    size_t least, most; /* least and largest number of operands */
     const char *help;
 } command_row;
 
@@ -37,14 +37,14 @@ extern const command_row command_rows[COMMAND_COUNT];
 typedef enum option_type {
     FLAG,     /* no argument */
     COUNT,    /* a whole number */
-    COUNTS,   /* whole numbers between commas */
-    INTEGER,  /* a whole number, perhaps negative */
-    INTEGERS, /* two of them with a comma between */
+    COUNTS,   /* whole numbers separated by commas */
+    INTEGER,  /* a whole number that may be negative */
+    INTEGERS, /* two whole numbers separated by a comma */
     REAL,     /* a finite number */
-    CHOICE,   /* one word of those its form lists */
+    CHOICE,   /* one of the words in its form */
     TEXT,     /* a name */
-    TEXTS,    /* a name, as often as one likes */
-    FILE_NAME /* a file, perhaps with :TENSOR behind it */
+    TEXTS,    /* names, one for each time the option is given */
+    FILE_NAME /* a file, with an optional :TENSOR after it */
 } option_type;
 
 /* The headings of the help text. */
@@ -76,14 +76,14 @@ typedef enum option_code {
 typedef struct option_row {
     const char *name;
     option_type type;
-    const char *form, *fallback; /* of the argument; the default, NULL where there is none or it is computed */
-    int64_t low, high;           /* smallest and largest value; reals have no largest */
+    const char *form, *fallback; /* of the argument; the default, NULL without one or when it is computed */
+    int64_t low, high;           /* smallest and largest value; real numbers have no largest */
     section section;
     unsigned commands; /* the commands that take it: bit 1 << command_code */
     const char *help;
 } option_row;
 
-/* A name has two rows where commands read it differently. */
+/* A name that commands read differently has two rows. */
 extern const option_row option_rows[OPTION_COUNT];
 
 static inline bool takes(command_code command, option_code option)
@@ -91,21 +91,21 @@ static inline bool takes(command_code command, option_code option)
     return option_rows[option].commands & 1u << command;
 }
 
-/* Word `index` of a choice's form, cut out of it into `word`; false past the last. */
+/* Copies word `index` of a choice's form into `word`; false past the last. */
 bool option_choice(const option_row *row, size_t index, char word[32]);
 
-/* ---------------------------------------------------------------- what was given */
+/* ---------------------------------------------------------------- values given */
 
-/* What was given for one option, read as its type asks; defaults are filled in the same way. */
+/* The value of one option, converted to its type; defaults are converted likewise. */
 typedef struct option_value {
     bool given;
-    const char *text;   /* as written, or the default's; NULL when neither */
+    const char *text;   /* as written, else the default; NULL without either */
     int64_t number;     /* COUNT, INTEGER */
     double real;        /* REAL */
-    size_t choice;      /* CHOICE: number of the word in the form */
+    size_t choice;      /* CHOICE: index of the word in the form */
     int64_t *numbers;   /* COUNTS, INTEGERS */
     size_t n_numbers;
-    const char **texts; /* TEXTS: all that were given */
+    const char **texts; /* TEXTS: all texts given */
     size_t n_texts;
 } option_value;
 
@@ -116,30 +116,30 @@ typedef struct arguments {
     size_t n_operands;
 } arguments;
 
-/* Reads argv[1..] of a command. Gives 0, or the exit code after one line on standard error. */
+/* Reads argv[1..] of a command. Returns 0, or the exit code after one line on standard error. */
 int arguments_parse(arguments *args, command_code command, int argc, char **argv);
 void arguments_free(arguments *args);
 
 static inline bool given(const arguments *args, option_code option) { return args->option[option].given; }
-/* The text of an option or its default; NULL when there is neither. */
+/* The text of an option or of its default; NULL without either. */
 static inline const char *text_for(const arguments *args, option_code option) { return args->option[option].text; }
-/* The number or its default; 0 when there is neither. */
+/* The number of an option or of its default; 0 without either. */
 static inline size_t count_of(const arguments *args, option_code option) { return (size_t)args->option[option].number; }
-/* The type that --dtype or --cache-dtype names; F32 without. */
+/* The type that --dtype or --cache-dtype names; F32 without one. */
 mha_dtype dtype_of(const arguments *args, option_code option);
 
 /* ---------------------------------------------------------------- refusing */
 
-/* All of these write one line on standard error, which begins with the option's name, and give the exit code. */
+/* Each of these writes one line on standard error, which begins with the option's name, and returns the exit code. */
 
 __attribute__((format(printf, 2, 3))) int refuse_option(option_code option, const char *format, ...);
-/* The first of `options` (which end with OPTION_COUNT) that was given is refused: "expected EXPECTED". Gives 0 when
- * none was given. */
+/* Refuses the first of `options` (the list ends with OPTION_COUNT) that was given: "expected EXPECTED". Returns 0
+ * when none was given. */
 int refuse_each(const arguments *args, const option_code *options, const char *expected);
-/* An option that means nothing without `other` is refused alone. Gives 0 when it is not alone or not given. */
+/* Refuses an option given without `other`, which it needs. Returns 0 when both or neither were given. */
 int refuse_alone(const arguments *args, option_code option, option_code other);
-/* An error of the library: about a field of a request by the option that sets it (kv_heads is --kv-heads), else about
- * the file or option `about` ("" for none) and what the error itself names. */
+/* Prints an error of the library under the option that sets the field it names (kv_heads: --kv-heads); without such
+ * an option, under the file or option `about` ("" for none) and the name in the error. */
 int refuse_field(const char *about, const mha_error *error);
 
 #endif

@@ -1,4 +1,4 @@
-/* mha help TOPIC: the words that the program uses and that a newcomer cannot know, a few sentences for each. */
+/* mha help TOPIC: explains the program's special words, in a few sentences each. */
 #include <string.h>
 
 #include "cli/help.h"
@@ -54,7 +54,7 @@ static void tell_stages(void)
 
 static const struct {
     const char *name, *text;
-    void (*more)(void); /* what the library knows about it; NULL: nothing */
+    void (*more)(void); /* prints more from the library's tables; NULL: nothing */
 } topics[] = {
     {"inert",
      "A parameter is inert when no value of it can change the output. The key bias b_K is: it adds the same number "

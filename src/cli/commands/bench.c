@@ -1,4 +1,4 @@
-/* mha bench: throughput, against the machine's limit measured in the same rounds. */
+/* mha bench: throughput, compared with the machine's limits measured in the same rounds. */
 #include <math.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -13,29 +13,29 @@
 
 enum { MOST_WAYS = 8, MOST_ROUNDS = 1000 };
 
-/* The limits of the machine at one thread count: the best seen in any round. */
+/* The limits of the machine at one thread count: the largest of all rounds. */
 typedef struct limits {
     int threads;
     double peak_gflops, read_gbs;
-    double same_gbs; /* reading as many bytes as the shape at work */
+    double same_gbs; /* reading as many bytes as the current shape reads */
 } limits;
 
-/* What one path of one part of a shape took. */
+/* The results of one path for one part of a shape. */
 typedef struct bench_row {
     const char *shape, *path, *part;
-    const char *weights, *cache; /* types; NULL where there are none */
+    const char *weights, *cache; /* their types; NULL where there are none */
     int threads;
-    size_t limit; /* which thread count's limits it is held against */
+    size_t limit; /* index of the limits with its thread count */
     size_t rounds;
     double ms_min, ms_median, gflops, tokens_per_s;
-    double gbs, same_gbs;       /* what it reads, and reading as many bytes alone; NaN where reading is not the limit */
-    double workspace_mib;       /* what the library asks for */
-    double grew_mib, rss_mib;   /* by how much the process grew while it ran, workspace included; at its largest */
+    double gbs, same_gbs;       /* reads of the shape, and reads of as many bytes alone; NaN where reads are no limit */
+    double workspace_mib;       /* size of the library's workspace */
+    double grew_mib, rss_mib;   /* growth of the process in the first run, workspace included; its peak */
     double error_of_bound;
-    double percent_of_peak, percent_of_reads, percent_of_same_reads; /* known when all rounds are over */
+    double percent_of_peak, percent_of_reads, percent_of_same_reads; /* computed after all rounds */
 } bench_row;
 
-/* The numbers of a row: their name in CSV and JSON, the title of their column, how it shows them. */
+/* The numeric columns: name in CSV and JSON, title, format. */
 static const struct {
     const char *name, *title, *format;
     size_t offset;
@@ -64,14 +64,14 @@ typedef struct bench {
     const arguments *args;
     limits limits[2];
     size_t n_limits;
-    double judged[MHA_PATH_COUNT]; /* the layer of the shape at hand, by path: part of the bound; negative: not yet */
+    double judged[MHA_PATH_COUNT]; /* of the current shape's layer, by path: error / bound; negative: not yet judged */
     bench_row *rows;
     size_t n_rows, room;
 } bench;
 
 /* ---------------------------------------------------------------- memory */
 
-/* What the process holds (VmRSS) or held at most since the last reset (VmHWM), in MiB; 0 where the system is silent. */
+/* Memory of the process now (VmRSS) or at most since the last reset (VmHWM), in MiB; 0 where it is unknown. */
 static double memory(const char *which)
 {
     double mib = 0;
@@ -128,7 +128,7 @@ static void measure_limits(bench *b, const bench_subject *subject, size_t round)
         limits *l = &b->limits[i];
         double gflops = 0, gbs = 0, same = 0;
         bool beyond = reads || (round == 0 && l->read_gbs == 0);
-        (void)mha__machine_limits(l->threads, &gflops, beyond ? &gbs : NULL); /* without memory for it they stay 0 */
+        (void)mha__machine_limits(l->threads, &gflops, beyond ? &gbs : NULL); /* 0 without memory for the measurement */
         keep_largest(&l->peak_gflops, gflops);
         keep_largest(&l->read_gbs, gbs);
         if (reads)
@@ -137,7 +137,7 @@ static void measure_limits(bench *b, const bench_subject *subject, size_t round)
     }
 }
 
-/* A path with a thread count, and how long each round took. */
+/* A path with a thread count, and its time in each round. */
 typedef struct way {
     mha_path asked, taken;
     size_t limit;
@@ -146,7 +146,7 @@ typedef struct way {
 
 static size_t choose_ways(const bench *b, way *ways)
 {
-    size_t n = 0, path = b->args->option[OPT_PATH].choice; /* auto: both float paths, side by side */
+    size_t n = 0, path = b->args->option[OPT_PATH].choice; /* auto: both float paths */
     for (size_t i = 0; i < b->n_limits; i++) {
         if (path != 0) {
             ways[n++] = (way){.asked = (mha_path)path, .limit = i};
@@ -184,7 +184,7 @@ static void add_row(bench *b, const bench_subject *subject, way *w, size_t round
     b->rows[b->n_rows++] = row;
 }
 
-/* Each path once: thread counts give the same bits. A layer's projections are judged with it. */
+/* Judges each path once, since thread counts give the same bits. The projections are judged with the whole layer. */
 static int judge_ways(bench *b, bench_subject *subject, const way *ways, size_t n, double *worst)
 {
     for (size_t i = 0; i < n; i++) {
@@ -201,10 +201,10 @@ static int judge_ways(bench *b, bench_subject *subject, const way *ways, size_t 
             return refuse_error("", &error);
         }
         if (!(worst[i] <= 1)) {
-            end_progress(b); /* unreachable: while the library is right */
+            end_progress(b); /* unreachable: the library is right */
             refuse(subject->shape.name, "%s is wrong by %g bounds", mha_path_name(ways[i].asked),
-                   worst[i]); /* unreachable: so */
-            return EXIT_NO; /* unreachable: so */
+                   worst[i]); /* unreachable: as above */
+            return EXIT_NO; /* unreachable: as above */
         }
         if (subject->part == BENCH_LAYER)
             b->judged[ways[i].asked] = worst[i];
@@ -212,7 +212,7 @@ static int judge_ways(bench *b, bench_subject *subject, const way *ways, size_t 
     return EXIT_DONE;
 }
 
-/* One turn of one way. The first also shows what memory it takes, in a workspace of its own. */
+/* Runs one path in one round. The first round also measures its memory, with a new workspace. */
 static int take_turn(const bench *b, bench_subject *subject, way *w, size_t round)
 {
     mha_error error;
@@ -233,7 +233,7 @@ static int take_turn(const bench *b, bench_subject *subject, way *w, size_t roun
     return EXIT_DONE;
 }
 
-/* Judges every way first, then lets them take turns. */
+/* Judges all paths and thread counts first, then runs them in turn. */
 static int run_shape(bench *b, const bench_shape *shape, bench_part part)
 {
     size_t rounds = count_of(b->args, OPT_ROUNDS);
@@ -284,7 +284,7 @@ static bool wants_list(const option_value *asked)
     return asked->n_texts == 1 && strcmp(asked->texts[0], "list") == 0;
 }
 
-/* --shape list: the names and what they stand for. */
+/* mha bench --shape list: the names of the shapes and what they stand for. */
 static int list_shapes(const arguments *args)
 {
     static const char *const titles[] = {"name", "B,Tq,Tk,d_model,h", ""};
@@ -317,7 +317,7 @@ static int run_parts(bench *b, const bench_shape *named)
     bench_shape with_types = *named, *shape = &with_types;
     shape->weights = dtype_of(b->args, OPT_BENCH_DTYPE);
     shape->cache = dtype_of(b->args, OPT_CACHE_DTYPE);
-    enum { ALL, BOTH, ONE }; /* the choices of --part; the third is the first part */
+    enum { ALL, BOTH, ONE }; /* the choices of --part; from the third on, each is one part */
     size_t asked = b->args->option[OPT_PART].choice;
     int code = EXIT_DONE;
     for (int path = 0; path < MHA_PATH_COUNT; path++)
@@ -328,7 +328,7 @@ static int run_parts(bench *b, const bench_shape *named)
     return code;
 }
 
-/* Shape i of those asked for, read into `room`, or else of the standard ones; NULL past the end. */
+/* Shape `i` of those given, read into `room`; without any given, of the standard ones; NULL past the last. */
 static const bench_shape *chosen_shape(const option_value *asked, size_t i, bench_shape *room)
 {
     bool read = i < asked->n_texts && bench_shape_read(asked->texts[i], room);
@@ -339,7 +339,7 @@ static int run_shapes(bench *b)
 {
     const option_value *asked = &b->args->option[OPT_SHAPE];
     int code = EXIT_DONE;
-    for (size_t i = 0; i < asked->n_texts; i++) { /* all are read before any is run */
+    for (size_t i = 0; i < asked->n_texts; i++) { /* all are checked before any is run */
         bench_shape shape;
         if (!bench_shape_read(asked->texts[i], &shape))
             return refuse_shape(asked->texts[i]);
@@ -360,8 +360,8 @@ static double number_of(const bench_row *row, size_t i)
     return x;
 }
 
-/* The limits are the best of all rounds of all shapes, so that they come last. */
-static void hold_against_limits(bench *b)
+/* Compares all rows with the limits, which are known only after all rounds of all shapes. */
+static void compare_with_limits(bench *b)
 {
     for (size_t i = 0; i < b->n_rows; i++) {
         bench_row *row = &b->rows[i];
@@ -423,7 +423,7 @@ static void print_text(const bench *b)
                 "float64; the last column is its largest error as a part of the error bound.");
 }
 
-/* The name of the processor into `name`; "" where the system does not say. */
+/* Writes the processor's name into `name`; "" where the system does not state it. */
 static const char *cpu_name(char name[128])
 {
     char line[256];
@@ -472,7 +472,7 @@ int run_bench(const arguments *args)
     b.limits[b.n_limits++].threads = most;
     int code = run_shapes(&b);
     end_progress(&b);
-    hold_against_limits(&b);
+    compare_with_limits(&b);
     if (code == EXIT_DONE && given(args, OPT_JSON))
         write_json(&b);
     else if (code == EXIT_DONE && given(args, OPT_CSV))

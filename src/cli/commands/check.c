@@ -1,4 +1,4 @@
-/* mha check: judges case files, every stage against what was expected. */
+/* mha check: judges case files, comparing every recorded stage. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,8 +10,8 @@
 #include "cli/commands/commands.h"
 #include "cli/output/verdicts.h"
 
-/* Work handed out to the jobs: case after case, to whoever is free. */
-typedef struct workshop {
+/* The cases to be judged and the next one to take; shared by the threads. */
+typedef struct case_queue {
     const case_list *list;
     judged_case *cases;
     mha_path path;
@@ -20,22 +20,22 @@ typedef struct workshop {
     bool progress;
     pthread_mutex_t lock;
     size_t next, done;
-    mha_error error; /* the first request that no case can answer */
-} workshop;
+    mha_error error; /* the first error in the request itself, which applies to every case */
+} case_queue;
 
-static void judge(workshop *shop, const char *path, judged_case *c, mha_error *error)
+static void judge(case_queue *queue, const char *path, judged_case *c, mha_error *error)
 {
     mha_case *opened = NULL;
     c->path = path;
     c->open_error.status = mha_case_open(path, NULL, &opened, &c->open_error);
     if (c->open_error.status == MHA_OK) {
         c->name = text_of("%s", mha_case_name(opened));
-        error->status = mha_case_judge(opened, shop->path, shop->stage, shop->threads, &c->verdict, error);
+        error->status = mha_case_judge(opened, queue->path, queue->stage, queue->threads, &c->verdict, error);
     } else {
         const char *slash = strrchr(path, '/');
         c->name = text_of("%s", slash ? slash + 1 : path);
         c->verdict.outcome = MHA_OUTCOME_FAILED;
-        c->verdict.path = shop->path;
+        c->verdict.path = queue->path;
         c->obstacle = file_error_text(path, &c->open_error);
     }
     mha_case_close(opened);
@@ -43,37 +43,37 @@ static void judge(workshop *shop, const char *path, judged_case *c, mha_error *e
 
 static void *work(void *context)
 {
-    workshop *shop = context;
+    case_queue *queue = context;
     for (;;) {
-        pthread_mutex_lock(&shop->lock);
-        size_t mine = shop->error.status == MHA_OK ? shop->next++ : shop->list->n;
-        pthread_mutex_unlock(&shop->lock);
-        if (mine >= shop->list->n)
+        pthread_mutex_lock(&queue->lock);
+        size_t mine = queue->error.status == MHA_OK ? queue->next++ : queue->list->n;
+        pthread_mutex_unlock(&queue->lock);
+        if (mine >= queue->list->n)
             return NULL;
         mha_error error = {0};
-        judge(shop, shop->list->paths[mine], &shop->cases[mine], &error);
-        pthread_mutex_lock(&shop->lock);
-        shop->done++;
-        if (error.status != MHA_OK && shop->error.status == MHA_OK)
-            shop->error = error;
-        if (shop->progress)
-            fprintf(stderr, "\r  %zu of %zu cases ", shop->done, shop->list->n);
-        pthread_mutex_unlock(&shop->lock);
+        judge(queue, queue->list->paths[mine], &queue->cases[mine], &error);
+        pthread_mutex_lock(&queue->lock);
+        queue->done++;
+        if (error.status != MHA_OK && queue->error.status == MHA_OK)
+            queue->error = error;
+        if (queue->progress)
+            fprintf(stderr, "\r  %zu of %zu cases ", queue->done, queue->list->n);
+        pthread_mutex_unlock(&queue->lock);
     }
 }
 
-/* As many jobs as asked for, this thread being one of them; fewer when the system gives no more. */
-static void judge_all(workshop *shop, size_t jobs)
+/* Judges all cases on up to `jobs` threads, this thread included; on fewer when the system refuses to start more. */
+static void judge_all(case_queue *queue, size_t jobs)
 {
     pthread_t *helpers = obtain(jobs, sizeof *helpers);
     size_t n = 0;
-    while (n + 1 < jobs && n + 1 < shop->list->n && pthread_create(&helpers[n], NULL, work, shop) == 0)
+    while (n + 1 < jobs && n + 1 < queue->list->n && pthread_create(&helpers[n], NULL, work, queue) == 0)
         n++;
-    work(shop);
+    work(queue);
     while (n > 0)
         pthread_join(helpers[--n], NULL);
     free(helpers);
-    if (shop->progress)
+    if (queue->progress)
         fprintf(stderr, "\r%40s\r", "");
 }
 
@@ -101,7 +101,7 @@ static void drop_cases(judged_case *cases, size_t n)
     free(cases);
 }
 
-/* Case files, and directories of them. */
+/* Judges case files, and directories of case files. */
 static int check_files(const arguments *args)
 {
     case_list list = {0};
@@ -112,22 +112,22 @@ static int check_files(const arguments *args)
         code = refuse(args->operands[0], "expected case files (.safetensors, .npz), found none");
     if (code == EXIT_DONE) {
         size_t jobs = count_of(args, OPT_JOBS);
-        workshop shop = {.list = &list,
-                         .cases = obtain(list.n, sizeof *shop.cases),
-                         .stage = text_for(args, OPT_STAGE),
-                         .threads = jobs > 1 && !given(args, OPT_THREADS) ? 1 : (int)count_of(args, OPT_THREADS),
-                         .progress = isatty(STDERR_FILENO) && list.n > 8 && !given(args, OPT_QUIET),
-                         .lock = PTHREAD_MUTEX_INITIALIZER};
-        mha_path_find(text_for(args, OPT_PATH), &shop.path);
-        judge_all(&shop, jobs);
-        code = shop.error.status != MHA_OK ? refuse_field("", &shop.error) : show(shop.cases, list.n, args);
-        drop_cases(shop.cases, list.n);
+        case_queue queue = {.list = &list,
+                            .cases = obtain(list.n, sizeof *queue.cases),
+                            .stage = text_for(args, OPT_STAGE),
+                            .threads = jobs > 1 && !given(args, OPT_THREADS) ? 1 : (int)count_of(args, OPT_THREADS),
+                            .progress = isatty(STDERR_FILENO) && list.n > 8 && !given(args, OPT_QUIET),
+                            .lock = PTHREAD_MUTEX_INITIALIZER};
+        mha_path_find(text_for(args, OPT_PATH), &queue.path);
+        judge_all(&queue, jobs);
+        code = queue.error.status != MHA_OK ? refuse_field("", &queue.error) : show(queue.cases, list.n, args);
+        drop_cases(queue.cases, list.n);
     }
     case_list_free(&list);
     return code;
 }
 
-/* --expected beside weights and inputs. */
+/* Judges --expected with weights and inputs. */
 static int check_expected(const arguments *args)
 {
     request r = {0};

@@ -1,4 +1,4 @@
-/* mha claims: published statements about parameter counts, held against what is allocated. */
+/* mha claims: published statements about parameter counts, compared with what is allocated. */
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -24,7 +24,7 @@ static json_t *claim_json(const mha__claim *c)
     return object;
 }
 
-/* "64,581,632", with a sign where there is one. */
+/* A cell like "64,581,632", with a sign for negative numbers. */
 static void table_signed(table *t, int64_t n)
 {
     char text[SHORT_TEXT];
@@ -32,7 +32,7 @@ static void table_signed(table *t, int64_t n)
     table_format(t, "%s%s", n < 0 ? "-" : "", text);
 }
 
-/* A source is written once, above its statements. */
+/* Prints each statement with its source; a second row shows a configuration in which the statement fails. */
 static void print_claims(const mha__claim *claims, size_t n)
 {
     static const char *const titles[] = {"verdict", ">stated", ">counted", "statement"};

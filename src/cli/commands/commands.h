@@ -1,4 +1,4 @@
-/* The commands: each reads what was given, does its work, and gives the exit code. */
+/* The commands: each reads its arguments, does its work, and returns the exit code. */
 #ifndef MHA_CLI_COMMANDS_COMMANDS_H
 #define MHA_CLI_COMMANDS_COMMANDS_H
 
@@ -15,7 +15,7 @@ int run_bench(const arguments *args);
 int run_info(const arguments *args);
 int run_completion(const arguments *args);
 
-/* What forward and params do with --merged-qk, and params with a whole model or a file of weights. */
+/* Parts of two commands: --merged-qk of forward and params; params with a whole model or a file of weights. */
 int run_merged_params(const arguments *args);
 int run_merged_forward(const arguments *args);
 int run_model_params(const arguments *args);

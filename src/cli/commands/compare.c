@@ -1,4 +1,4 @@
-/* mha compare: two tensors, or all tensors of two files, and everything about their difference. */
+/* mha compare: the difference of two tensors, or of all tensors of two files. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,12 +7,12 @@
 #include "cli/output/print.h"
 #include "cli/setup/tensor_arg.h"
 
-/* One pair: a name that both sides have, or only one of them. */
+/* A name, with its tensors on both sides or on one side only. */
 typedef struct pair {
     const char *name;
-    const mha_file_tensor *a, *b; /* NULL: that side lacks it */
+    const mha_file_tensor *a, *b; /* NULL where the side lacks it */
     mha_difference difference;
-    char obstacle[200]; /* why they could not be compared, "" if they were */
+    char obstacle[200]; /* why they could not be compared; "" when they were */
 } pair;
 
 static bool equal(const pair *p)
@@ -20,13 +20,13 @@ static bool equal(const pair *p)
     return p->a && p->b && !*p->obstacle && p->difference.mismatches == 0;
 }
 
-/* Numbers as they are, so that float64 is compared as such; narrower floats and integers are exact in float64. */
+/* Reads a tensor without conversion: float64 is compared as float64; narrower numbers are exact in float64. */
 static int read_side(const source *s, const mha_file_tensor *tensor, mha__arena *arena, mha_view *view)
 {
     return source_read(s, tensor, tensor->dtype, arena, view);
 }
 
-/* Shapes are the same but for axes of extent 1 in front: an unbatched row beside a batch of one. */
+/* Whether shapes are equal. The caller removes leading axes of extent 1, as in a batch of one. */
 static bool same_shape(const mha_view *x, const mha_view *y)
 {
     return x->rank == y->rank && memcmp(x->shape, y->shape, (size_t)x->rank * sizeof *x->shape) == 0;
@@ -65,7 +65,7 @@ static int compare_pair(pair *p, const source *a, const source *b, double rtol, 
     mha_status status = code == EXIT_DONE ? mha_compare(&x, &y, rtol, atol, &p->difference, &error) : MHA_OK;
     if (status != MHA_OK)
         snprintf(p->obstacle, sizeof p->obstacle, "%.199s",
-                 error.message); /* unreachable: what was read can be compared */
+                 error.message); /* unreachable: these types can be compared */
     mha__arena_free(&memory);
     return code;
 }
@@ -79,7 +79,7 @@ static size_t pair_named(const source *a, const source *b, pair **pairs)
     return 1;
 }
 
-/* By name, in the order of the first file, then what only the second has. */
+/* Pairs tensors by name: first those of the first file in its order, then those of the second file alone. */
 static size_t pair_all(const source *a, const source *b, pair **pairs)
 {
     size_t n = 0;
@@ -96,7 +96,7 @@ static size_t pair_all(const source *a, const source *b, pair **pairs)
     return n;
 }
 
-/* A named tensor meets the one named on the other side, or the one of its own name, or the only one. */
+/* Pairs a named tensor with the tensor named for the other file, else the one of equal name, else the only one. */
 static int make_pairs(source *a, source *b, pair **pairs, size_t *n)
 {
     if (!a->tensor && mha_file_count(a->file) == 1)

@@ -1,4 +1,4 @@
-/* mha diagnose: which named variant of attention produces somebody's output. */
+/* mha diagnose: finds the named variants of attention that produce a recorded output. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -48,7 +48,7 @@ static bool is_exact(const mha_diagnosis *d)
     return d->match_count > 0 && d->matches[0].exact;
 }
 
-/* What this input cannot decide. */
+/* Prints the variants that this input cannot tell apart from the case. */
 static void print_undecided(const mha_diagnosis *d)
 {
     char *names = text_of("%s", "");
@@ -64,7 +64,7 @@ static void print_undecided(const mha_diagnosis *d)
     free(names);
 }
 
-/* "within float16 rounding" */
+/* The accuracy of an explanation: "within float16 rounding". */
 static const char *within(const mha_explanation *e)
 {
     if (e->stated)
@@ -114,7 +114,7 @@ static void print_diagnosis(const mha_case *c, const mha_diagnosis *d)
 
 /* ---------------------------------------------------------------- JSON */
 
-/* Takes `variants`. */
+/* The ownership of `variants` passes to the result. */
 static json_t *json_explanation(const mha_explanation *e, json_t *variants)
 {
     json_t *object = json_pack("{so so so sb}", "variants", variants, "max_abs", json_number(e->max_abs), "relative",
@@ -153,7 +153,7 @@ static void print_json(const mha_diagnosis *d)
 
 /* ---------------------------------------------------------------- the command */
 
-/* On a terminal: how many explanations were tried, of at most how many. */
+/* Shows on a terminal how many of at most `total` explanations were tried. */
 static void show_progress(void *context, size_t done, size_t total)
 {
     (void)context;

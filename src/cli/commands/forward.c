@@ -14,12 +14,12 @@
 /* ---------------------------------------------------------------- timing */
 
 typedef struct timing {
-    double ms, stage_ms[MHA_STAGE_COUNT]; /* of the fastest run */
+    double ms, stage_ms[MHA_STAGE_COUNT]; /* times of the fastest run */
     size_t runs;
 } timing;
 
-/* The first run pays for cold caches and threads being started; so the best of a few is shown, unless
- * one run takes so long that waiting again teaches nothing. */
+/* Times the fastest of a few runs, because the first run starts threads and fills caches. A run that takes long is
+ * not repeated. */
 static int run_best(request *r, timing *best)
 {
     const double patience = 300;
@@ -41,7 +41,7 @@ static int run_best(request *r, timing *best)
 
 /* ---------------------------------------------------------------- stages */
 
-/* What each stage is, in the words of the equation. Those without a sentence are shown only in traces. */
+/* What each stage is, in the symbols of the equation. Stages without a text appear only in traces. */
 static const char *const stage_text[MHA_STAGE_COUNT] = {
     [MHA_STAGE_Q] = "x_q W_Q + b_Q: what each position asks",
     [MHA_STAGE_K] = "x_k W_K + b_K: what each position offers",
@@ -73,7 +73,7 @@ static bool stage_happens(const request *r, mha_stage stage)
     }
 }
 
-/* The library times the run from the scores to the heads as one, and the exact path not at all. */
+/* Whether a stage has a time of its own. The exact path times none; scores to heads are timed together, as heads. */
 static bool stage_timed(const request *r, mha_stage stage)
 {
     return r->plan.path != MHA_PATH_EXACT &&
@@ -138,7 +138,7 @@ static void print_weights(const request *r, const arguments *args)
            f->has_semantics && *f->caveat ? "; " : "", f->has_semantics ? f->caveat : "");
 }
 
-/* What of the semantics is not plain attention. */
+/* Prints the semantics that differ from plain attention. */
 static void print_meaning(const mha_semantics *s)
 {
     static const char *const pairing[] = {"", "interleaved", "half-split"};
@@ -280,8 +280,7 @@ static int write_output(const request *r, mha_writer *writer)
     return status == MHA_OK ? EXIT_DONE : refuse_error("--output", &error);
 }
 
-/* Every kept stage and the output, under the names of the stages. */
-/* Every stage, or `only` one. */
+/* Writes every kept stage and the output, or `only` one of them, under the names of the stages. */
 static int write_trace(const request *r, const char *path, const char *only)
 {
     mha_error error = {0};
@@ -303,7 +302,7 @@ static int write_trace(const request *r, const char *path, const char *only)
 
 /* ---------------------------------------------------------------- the command */
 
-/* The answer is no: says where the first number came in that is not finite. Gives EXIT_NO. */
+/* Says in which stage the first number that is not finite appeared. Returns EXIT_NO. */
 static int blame_non_finite(const request *r, const summary *output)
 {
     const struct {
@@ -361,7 +360,7 @@ static const char *destination(const arguments *args, int i)
     return given(args, written[i]) ? args->option[written[i]].text : "";
 }
 
-/* "-" and the name that systems have for it. */
+/* Whether a path is "-" or the system's own name of standard output. */
 static bool is_standard_output(const char *path)
 {
     return strcmp(path, "-") == 0 || strcmp(path, "/dev/stdout") == 0;
@@ -380,7 +379,7 @@ static bool writes_to_standard_output(const arguments *args)
     return false;
 }
 
-/* npy holds one tensor; a case is many, and so is a trace without --stage. */
+/* Refuses npy for more than one tensor: a case is many tensors, and so is a trace without --stage. */
 static int refuse_npy_for_many(const arguments *args)
 {
     mha_stage stage;
@@ -397,7 +396,7 @@ static int refuse_npy_for_many(const arguments *args)
     return refuse_alone(args, OPT_STAGE, OPT_TRACE);
 }
 
-/* Two files of one name: the later would replace the earlier, or on standard output neither could be read. */
+/* Refuses one name for two files: the second would replace the first, or both would be mixed on standard output. */
 static int refuse_one_name_for_two(const arguments *args)
 {
     for (int i = 0; i < N_WRITTEN; i++)
@@ -410,7 +409,7 @@ static int refuse_one_name_for_two(const arguments *args)
     return EXIT_DONE;
 }
 
-/* Before anything is run: a place where nothing can be written. What --output needs is kept for it. */
+/* Tries before the run whether all files can be written. The writer of --output is kept in *output. */
 static int try_destinations(const arguments *args, mha_writer **output)
 {
     mha_error error = {0};
@@ -426,7 +425,7 @@ static int try_destinations(const arguments *args, mha_writer **output)
     return EXIT_DONE;
 }
 
-/* Whether NaN is in the output only because --empty-rows nan puts it there: it goes when empty rows are zero. */
+/* Whether all NaN in the output come from --empty-rows nan: runs the call again with zeros for empty rows. */
 static int only_empty_rows(const request *r, bool *only)
 {
     double ms;
@@ -443,12 +442,12 @@ static int only_empty_rows(const request *r, bool *only)
         code = request_run(&other, &ms);
     if (code == EXIT_DONE)
         *only = summarise(&other.call.output).non_finite == 0;
-    other.layer = NULL; /* not its own */
+    other.layer = NULL; /* borrowed */
     request_free(&other);
     return code;
 }
 
-/* Runs, shows, writes: everything is ready. */
+/* Runs the request, prints the results and writes the files. */
 static int perform(request *r, const arguments *args, mha_writer *writer)
 {
     bool json = given(args, OPT_JSON);

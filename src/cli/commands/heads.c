@@ -1,5 +1,5 @@
-/* mha heads: one width, many head counts. Each layer is allocated, initialised and run; the totals are
- * compared, and a sentence says why they agree or differ. */
+/* mha heads: allocates, initialises and runs a layer or model for each head count, compares the totals, and says in a
+ * sentence why they agree or differ. */
 #include <stdlib.h>
 
 #include "cli/commands/commands.h"
@@ -39,7 +39,7 @@ static bool divides(size_t part, size_t whole)
     return part != 0 && whole % part == 0;
 }
 
-/* Whether a head count needs no further option of a single layer. */
+/* Whether a single layer can have this head count without further options. */
 static bool layer_fits(const arguments *args, size_t heads)
 {
     const size_t kv = count_of(args, OPT_KV_HEADS);
@@ -52,8 +52,8 @@ static int by_number(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Those asked for, in their order, else the usual ones that fit; and the model's own (0: there is none). A model that
- * fits none of them is tried as it is, to hear what is wrong. *heads is to be freed. */
+/* Chooses the head counts: the given ones in their order, else the usual ones that fit, and the model's own (0:
+ * none). A model without a fitting count is tried with its own, which tells what is wrong. *heads must be freed. */
 static int choose(const arguments *args, size_t own, size_t **heads, size_t *n)
 {
     static const size_t usual[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32};
@@ -105,7 +105,7 @@ static size_t columns_of_K(const mha_config *c) { return c->kv_heads * c->d_k; }
 static size_t columns_of_V(const mha_config *c) { return c->kv_heads * c->d_v; }
 static size_t rows_of_O(const mha_config *c) { return c->n_heads * c->d_v; }
 
-/* The widths that moved, read from the rows, and the option that moved them. */
+/* Says which widths changed, read from the rows, and which option changed them. */
 static char *reason(const arguments *args, const heads_row *rows, size_t n)
 {
     const mha_config *first = &rows[0].config, *last = &rows[n - 1].config;
@@ -181,7 +181,7 @@ static void write_json(const arguments *args, const heads_row *rows, size_t n, c
     json_print(json_pack("{sb so so}", "invariant", (int)invariant(rows, n), "rows", list, "reason", json_text(why)));
 }
 
-/* The rows, and a sentence that says why they agree or differ. Gives the exit code. */
+/* Shows the rows and a sentence that says why they agree or differ. Returns the exit code. */
 static int show(const arguments *args, const heads_row *rows, size_t n)
 {
     char *why = model_asked(args) ? model_heads_reason(rows, n) : reason(args, rows, n), count[SHORT_TEXT];

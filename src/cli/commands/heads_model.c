@@ -1,4 +1,4 @@
-/* mha heads for whole models: each head count allocated, every tensor's shape and the totals compared. */
+/* mha heads for whole models: allocates each head count and compares the totals and every tensor's shape. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@
 
 /* ---------------------------------------------------------------- running the attention layers */
 
-/* Random weights and inputs of variance 1, one forward; the largest |output| in *max_abs. */
+/* Runs one layer with random weights and inputs of variance 1; the largest |output| goes into *max_abs. */
 static int run_layer(const arguments *args, const mha_model_layer *described, uint64_t seed, double *max_abs)
 {
     const float root_3 = 1.7320508f;
@@ -27,7 +27,7 @@ static int run_layer(const arguments *args, const mha_model_layer *described, ui
         status = mha_run(layer, &call, &error);
     }
     const double largest = summarise(&call.output).max_abs;
-    if (status == MHA_OK && !(largest <= *max_abs)) /* NaN counts */
+    if (status == MHA_OK && !(largest <= *max_abs)) /* also true for NaN */
         *max_abs = largest;
     mha_layer_destroy(layer);
     mha__arena_free(&memory);

@@ -1,4 +1,4 @@
-/* mha info: what the program runs on. */
+/* mha info: processor, instruction set, BLAS and threads that the program uses. */
 #include "cli/commands/commands.h"
 #include "cli/output/print.h"
 

@@ -1,4 +1,4 @@
-/* --merged-qk: W_i = W_i^Q (W_i^K)^T beside the pair: allocated, counted, its rank taken, both scored with. */
+/* --merged-qk: compares W_i = W_i^Q (W_i^K)^T with the pair W_i^Q, W_i^K in size, rank and scores. */
 #include "cli/commands/commands.h"
 
 #include <math.h>
@@ -10,11 +10,11 @@
 #include "cli/setup/layer.h"
 #include "models/claims/merged_qk.h"
 
-/* What the pair and the merged matrices hold, biases and their terms included. */
+/* Elements of the pair and of the merged matrices, including biases and the terms that replace them. */
 typedef struct cost {
     mha_config config;
     size_t pair, merged;           /* elements of all heads */
-    size_t head_pair, head_merged; /* of one */
+    size_t head_pair, head_merged; /* elements of one head */
 } cost;
 
 static size_t elements_of(const mha_layer *layer, mha_weight weight)
@@ -23,7 +23,7 @@ static size_t elements_of(const mha_layer *layer, mha_weight weight)
     return tensor ? mha_tensor_info_of(tensor).elements : 0;
 }
 
-/* Allocates both and counts. */
+/* Allocates both and counts their elements. */
 static int count_cost(const mha_config *config, cost *c)
 {
     mha_params *pair = NULL, *one = NULL;
@@ -56,7 +56,7 @@ static int count_cost(const mha_config *config, cost *c)
 
 enum { MOST_COSTS = 10 };
 
-/* Other head counts of the same options, as far as they fit. */
+/* Counts the elements for other head counts that fit the same options. */
 static int other_heads(const arguments *args, cost costs[MOST_COSTS], size_t *n)
 {
     static const size_t usual[MOST_COSTS] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32};
@@ -71,7 +71,7 @@ static int other_heads(const arguments *args, cost costs[MOST_COSTS], size_t *n)
     return code;
 }
 
-/* The least number of heads among those tried from which on the pair is the smaller one; 0: none. */
+/* The least of the tried head counts from which on the pair is smaller; 0 when there is none. */
 static size_t pair_wins_from(const cost *costs, size_t n)
 {
     size_t from = 0;
@@ -131,7 +131,7 @@ static json_t *merged_json(const cost *c, const cost *costs, size_t n, size_t ra
                      "rows", list);
 }
 
-/* The rank of the first head's matrix, under the layer's weights. */
+/* The rank of the first head's merged matrix with the layer's weights. */
 static int first_rank(const mha_layer *layer, size_t *rank)
 {
     mha_params *params = NULL;
@@ -183,7 +183,7 @@ int run_merged_params(const arguments *args)
 
 /* ---------------------------------------------------------------- forward */
 
-/* Both sides are sums of products in float64; differences far above their rounding are mistakes. */
+/* Both sides are sums of products in float64: a difference far above their rounding is a mistake. */
 static const double tolerance = 1e-12;
 
 typedef struct outcome {
@@ -197,14 +197,14 @@ static void compare_scores(const mha_view *pair, const double *merged, outcome *
     const double *scores = pair->data;
     for (size_t i = 0; i < mha_view_elements(pair); i++) {
         double difference = fabs(scores[i] - merged[i]);
-        if (!(difference <= o->difference)) /* NaN counts */
+        if (!(difference <= o->difference)) /* also true for NaN */
             o->difference = difference;
         if (fabs(scores[i]) > o->largest)
             o->largest = fabs(scores[i]);
     }
 }
 
-/* The merged matrices in float64, so that only sums are rounded. */
+/* Computes both scores with merged matrices in float64, so that only sums are rounded. */
 static int score_both(request *r, outcome *o)
 {
     mha_params *params = NULL;
@@ -236,7 +236,7 @@ static int score_both(request *r, outcome *o)
     return code != EXIT_DONE || status == MHA_OK ? code : refuse_error("", &error);
 }
 
-/* The request on the exact path, with its scores kept. */
+/* Makes the request ready for the exact path, with its scores kept. */
 static int prepare(request *r, const arguments *args, outcome *o)
 {
     mha_config config = request_config(args);

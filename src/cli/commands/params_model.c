@@ -1,4 +1,4 @@
-/* mha params for whole models and for checkpoint files: allocated, counted, held against each other. */
+/* mha params for whole models and checkpoint files: allocates, counts and compares them. */
 #include "cli/commands/commands.h"
 
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #include "cli/setup/layer.h"
 #include "cli/setup/model.h"
 
-/* ---------------------------------------------------------------- what a file has and lacks */
+/* ---------------------------------------------------------------- differences of a file from its model */
 
 typedef struct finding_list {
     mha_finding *items;
@@ -73,13 +73,13 @@ static json_t *findings_json(const finding_list *list)
 
 typedef struct report {
     mha_params *table, *model_table;
-    mha_model *model; /* NULL: a file without a known configuration */
+    mha_model *model; /* NULL for a file without a known configuration */
     const char *model_from;
-    mha_file *file; /* NULL: no file */
+    mha_file *file; /* NULL without a file */
     mha_file_totals file_totals;
     finding_list findings;
-    size_t wrong; /* missing, extra, misshapen */
-    model_costs costs; /* of --seq */
+    size_t wrong; /* number of missing, extra and misshapen tensors */
+    model_costs costs; /* costs for --seq */
 } report;
 
 static void close_report(report *r)
@@ -92,7 +92,7 @@ static void close_report(report *r)
     free(r->findings.items);
 }
 
-/* The model of the config.json beside the file, when it is one that is described and fits. */
+/* Opens the model of the config.json beside the file, if its architecture is known and the configuration is valid. */
 static int open_beside(report *r, const arguments *args, const char *config)
 {
     mha_error error = {0};
@@ -125,7 +125,7 @@ static int open_file(report *r, const arguments *args)
     } else if (code == EXIT_DONE && config)
         code = open_beside(r, args, config);
     if (code == EXIT_DONE && r->model) {
-        r->findings.count = 0; /* told again, with what the model knows */
+        r->findings.count = 0; /* found again below, with the model's expectations */
         r->wrong = mha_model_check_file(r->model, r->file, keep_finding, &r->findings);
     }
     free(config);
@@ -173,7 +173,7 @@ static void print_heading(const report *r)
     printf("%s\n", n ? "\n" : "");
 }
 
-/* A file in which no attention layer is known, and that no model describes, may hold anything: activations, say. */
+/* A file without known attention layers and without a model may contain anything, such as activations. */
 static const char *word_for_elements(const report *r)
 {
     return r->model || r->file_totals.attention ? "parameters" : "elements";
@@ -192,7 +192,7 @@ static void print_memory(const report *r, size_t elements)
     putchar('\n');
 }
 
-/* The sums of the rows shown: of one part of a model (--only), or of everything. */
+/* Prints the sums of the rows shown: of one part of a model (--only), or of all rows. */
 static void print_totals(const report *r, const char *only)
 {
     mha_totals all = mha_params_totals(r->table, NULL), attention = mha_params_totals(r->table, "attention");
@@ -233,7 +233,7 @@ static void print_report(const report *r, const arguments *args, table_style sty
     if (style == TABLE_TEXT)
         print_heading(r);
     if (style == TABLE_CSV && plain_rows)
-        parameters_print(r->table, NULL, false, style); /* the same columns as for a layer */
+        parameters_print(r->table, NULL, false, style); /* with the columns of a layer's table */
     else
         census_print(r->table, &view, style);
     if (style != TABLE_TEXT)
@@ -275,7 +275,7 @@ static json_t *model_json(const report *r)
                      list);
 }
 
-/* The rows of a group alone. */
+/* Removes the rows that --only leaves out. */
 static void only_rows(json_t *rows, mha_params *params, const census_view *view)
 {
     for (size_t i = json_array_size(rows); view->only && i-- > 0;) {
@@ -316,7 +316,7 @@ static void write_report(const report *r, const arguments *args)
     json_print(root);
 }
 
-/* Each head's slices, for one attention layer in the library's own orientation. */
+/* Prints each head's slices of the first attention layer, with weights in the library's own orientation. */
 static int print_heads(const report *r, table_style style)
 {
     mha_model_layer described;
@@ -324,7 +324,7 @@ static int print_heads(const report *r, table_style style)
     mha_layer *layer = NULL;
     mha_error error = {.status = MHA_NO_MEMORY};
     int code = EXIT_DONE;
-    (void)mha_model_layer_at(r->model, 0, &described); /* there is one */
+    (void)mha_model_layer_at(r->model, 0, &described); /* never fails: a model without layers is refused */
     if (mha_params_create(NULL, &params) != MHA_OK ||
         mha_layer_create(&described.config, params, NULL, &layer, &error) != MHA_OK)
         code = refuse_error("", &error);

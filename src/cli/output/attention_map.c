@@ -1,4 +1,4 @@
-/* A look at attention weights: the strongest keys of a few queries, and the matrices of a few heads as pictures. */
+/* Prints attention weights: the strongest keys of a few queries, and the matrices of a few heads as pictures. */
 #include "cli/output/attention_map.h"
 
 #include <math.h>
@@ -13,7 +13,7 @@ static double weight_at(const mha_view *weights, size_t head, size_t query, size
     return mha_view_get(weights, (size_t[]){0, head, query, key});
 }
 
-/* The keys with the largest weights of a query, largest first; those of weight 0 or NaN are not among them. */
+/* Finds the keys with the largest weights of a query, largest first, without keys of weight 0 or NaN. */
 static size_t strongest_keys(const mha_view *weights, size_t head, size_t query, size_t keys[STRONGEST])
 {
     size_t n = 0;
@@ -45,12 +45,12 @@ static void print_query(const mha_view *weights, size_t head, size_t query)
 
 /* ---------------------------------------------------------------- pictures */
 
-/* Heads side by side: what stands for a block of queries and keys is its mean weight. */
+/* Heads drawn side by side: a character shows the mean weight of a block of queries and keys. */
 typedef struct picture {
     const mha_view *weights;
-    size_t rows, columns; /* blocks */
-    size_t cell;          /* characters for each */
-    size_t abreast;       /* heads on a line */
+    size_t rows, columns; /* number of blocks */
+    size_t cell;          /* characters for each block */
+    size_t abreast;       /* number of heads in a line */
 } picture;
 
 static double block_mean(const picture *p, size_t head, size_t row, size_t column)
@@ -65,8 +65,8 @@ static double block_mean(const picture *p, size_t head, size_t row, size_t colum
     return sum / (double)((past - first) * (right - left));
 }
 
-/* Each line is as dark as its own largest block allows, so that early rows of a causal layer, which share
- * their weight among few keys, do not hide the later ones. */
+/* Prints one line of blocks. Shades are relative to the line's largest block: otherwise the early rows of a causal
+ * layer, which share their weight among few keys, would outshine the later ones. */
 static void print_line(const picture *p, size_t head, size_t row)
 {
     static const char shades[] = " .:-=+*#%@";
@@ -98,7 +98,7 @@ static void print_heads(const picture *p, size_t first, size_t past)
     }
 }
 
-/* As many heads from the first on as fit on two lines of pictures, or one alone. */
+/* Prints the heads from the first on that fit on two lines of pictures; one head only if `alone`. */
 static void print_pictures(const mha_view *weights, size_t first, bool alone)
 {
     size_t h = weights->shape[1], T = weights->shape[2], S = weights->shape[3];
@@ -129,7 +129,7 @@ static void print_weights(const mha_view *weights, const arguments *args)
         printf("\n  --head N shows one head, --query N one query.\n");
 }
 
-/* The same forward once more, which keeps the weights. */
+/* Runs the forward again and keeps the weights. */
 static int run_again(request *r)
 {
     double ms;
@@ -170,7 +170,7 @@ int attention_map_print(request *r, const arguments *args)
     if (code != EXIT_DONE)
         return code;
     mha_view weights = *request_stage(r, MHA_STAGE_WEIGHTS);
-    if (s->cu_seqlens_q) { /* the first of the sequences, without what lies behind its end */
+    if (s->cu_seqlens_q) { /* the first sequence alone, up to its end */
         weights = mha_view_slice(&weights, 2, 0, (size_t)s->cu_seqlens_q[1]);
         weights = mha_view_slice(&weights, 3, 0, (size_t)s->cu_seqlens_q[1] + r->plan.S_extra);
     }

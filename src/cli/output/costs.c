@@ -1,4 +1,4 @@
-/* What a forward pass of a whole model costs: operations by part, key/value cache, workspace. */
+/* Computes the costs of a forward pass of a whole model: operations by part, key/value cache, workspace. */
 #include "cli/output/costs.h"
 
 /* Plans one attention layer of the model on inputs that are allocated but never written. */
@@ -18,7 +18,7 @@ static int plan_layer(const arguments *args, const mha_model *model, mha_plan *p
         .rank = 3,
         .shape = {count_of(args, OPT_BATCH), count_of(args, OPT_COST_SEQ), described.config.d_q}};
     mha_config config = described.config;
-    config.dtype = MHA_F32; /* as the kernels hold weights */
+    config.dtype = MHA_F32; /* the type in which kernels read weights */
     mha_status status = mha_params_create(NULL, &params);
     if (status == MHA_OK)
         status = mha_layer_create(&config, params, NULL, &layer, &error);

@@ -1,13 +1,13 @@
-/* A large parameter table told briefly: rows folded by name, part, role, layer or type, with shares of the whole. */
+/* Summarises a large parameter table: rows grouped by name, part, role, layer or type, with shares of the whole. */
 #include "cli/output/group_rows.h"
 
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Rows that are told as one. */
+/* Rows that are shown as one. */
 typedef struct fold {
-    char *key;           /* what they have in common */
+    char *key;           /* the key that they share */
     mha_tensor_info one; /* the first of them */
     size_t tensors, elements, bytes, inert;
     size_t order;
@@ -59,7 +59,7 @@ static char *pattern_of(const char *name)
     return pattern;
 }
 
-/* The first `depth` components. */
+/* The first `depth` components of a name. */
 static char *head_of(const char *name, size_t depth)
 {
     const char *end = name;
@@ -70,7 +70,7 @@ static char *head_of(const char *name, size_t depth)
     return text_of("%.*s", (int)(end - name), name);
 }
 
-/* Up to the first number: the block a row stands in. */
+/* The name up to its first number: the transformer block of a row. */
 static char *layer_of(const char *name)
 {
     for (const char *at = name; *at; at += strcspn(at, "."), at += *at == '.')
@@ -111,7 +111,7 @@ static size_t hash_of(const char *text)
     return (size_t)(h ^ h >> 32);
 }
 
-/* The fold of a key, which is taken over; a new one is empty. */
+/* Finds the fold of a key or makes an empty one; takes over `key`. */
 static fold *fold_of(census *c, char *key)
 {
     size_t at = hash_of(key) & (c->n_buckets - 1);
@@ -147,8 +147,7 @@ static census take(mha_params *params, const census_view *view)
         c.n_buckets *= 2;
     c.folds = obtain(c.room + 1, sizeof *c.folds);
     c.buckets = obtain(c.n_buckets, sizeof *c.buckets);
-    bool names =
-        !view->by && !view->depth; /* aliases and buffers are rows of their own; in groups they weigh nothing */
+    bool names = !view->by && !view->depth; /* then aliases and buffers are rows too, else they are left out */
     for (size_t i = 0; i < mha_params_count(params); i++) {
         mha_tensor_info info = mha_tensor_info_of(mha_params_at(params, i));
         bool counts = !info.alias_of && info.kind == MHA_TENSOR_PARAMETER;
@@ -183,7 +182,7 @@ static double share(const fold *f, const mha_totals *all)
                : 0;
 }
 
-/* A folded name once more: its pattern when several rows stand behind it. */
+/* The label of a fold: the pattern of the name for several rows, the name for one. */
 static char *label_of(const census_view *view, const fold *f)
 {
     return view->by || view->depth ? text_of("%s", f->key)

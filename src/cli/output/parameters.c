@@ -1,9 +1,9 @@
-/* The rows and totals of a parameter table, as text or JSON: the same wherever they are shown. */
+/* Shows the rows and totals of a parameter table, as text or JSON, in one form for all commands. */
 #include "cli/output/parameters.h"
 
 #include <string.h>
 
-/* The weight of the layer that a row is; MHA_WEIGHT_COUNT for somebody else's row. */
+/* The weight of the layer in a row; MHA_WEIGHT_COUNT for a row that is not the layer's. */
 static mha_weight weight_of(const mha_layer *layer, const mha_tensor *row)
 {
     int w = 0;
@@ -58,14 +58,14 @@ static void data_row(table *t, const mha_tensor_info *info)
     table_count(t, info->inert_elements);
 }
 
-/* A head's slice: a view of the row above, so its elements are shown but belong to no total. */
+/* Adds a row for a head's slice: a view of the row above, whose elements belong to no total. */
 static void head_row(table *t, table_style style, const mha_tensor_info *info, mha_weight weight, size_t head,
                      const mha_view *slice)
 {
     size_t bytes = 0, first = (size_t)((const char *)slice->data - (const char *)info->data);
     mha_dtype_bytes(slice->dtype, mha_view_elements(slice), &bytes);
     if (style != TABLE_CSV) {
-        bool rows = weight == MHA_W_O; /* all other matrices are cut by columns */
+        bool rows = weight == MHA_W_O; /* W_O is cut by rows, all other matrices by columns */
         size_t from = first / (info->bytes / info->elements) / (rows ? info->shape[1] : 1);
         size_t width = slice->shape[rows ? 0 : slice->rank - 1];
         const char *what = rows ? "row" : slice->rank == 2 ? "column" : "element";

@@ -1,4 +1,4 @@
-/* --preset list: the models that are built in, each allocated and counted. */
+/* --preset list: allocates and counts the built-in models. */
 #include "cli/output/presets.h"
 
 #include <string.h>
@@ -10,7 +10,7 @@ bool presets_asked(const arguments *args)
     return given(args, OPT_PRESET) && strcmp(args->option[OPT_PRESET].text, "list") == 0;
 }
 
-/* Nothing is made of the models, so whatever would say how means nothing. */
+/* Refuses options that say what to do with a model: the list only shows the models. */
 static int refuse_others(const arguments *args)
 {
     for (option_code code = 0; code < OPTION_COUNT; code++)

@@ -1,12 +1,12 @@
-/* --preset list: the models that are built in. */
+/* --preset list: the built-in models. */
 #ifndef MHA_CLI_OUTPUT_PRESETS_H
 #define MHA_CLI_OUTPUT_PRESETS_H
 
 #include "cli/options.h"
 
-/* Whether they are asked for, in place of one of them. */
+/* Whether --preset asks for the list. */
 bool presets_asked(const arguments *args);
-/* Writes them with their shapes and sizes, as --format or --json says. Gives the exit code. */
+/* Writes the models with their shapes and sizes in the form of --format or --json. Returns the exit code. */
 int list_presets(const arguments *args);
 
 #endif

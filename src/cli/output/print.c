@@ -1,4 +1,4 @@
-/* How the program speaks: errors in one line, numbers people can read, JSON. Tables are in table.c. */
+/* Prints errors in one line, numbers in a readable form, folded text and JSON. Tables are in table.c. */
 #include "cli/output/print.h"
 
 #include <errno.h>
@@ -16,11 +16,11 @@
 
 /* ---------------------------------------------------------------- errors */
 
-static const char *speaker = "mha";
+static const char *program = "mha";
 
 void speak_as(const char *name)
 {
-    speaker = name;
+    program = name;
 }
 
 char *harmless(char *text)
@@ -33,7 +33,7 @@ char *harmless(char *text)
 
 static void say(const char *about, const char *message)
 {
-    char *line = harmless(text_of("%s: %s%s%s", speaker, about, *about ? ": " : "", message));
+    char *line = harmless(text_of("%s: %s%s%s", program, about, *about ? ": " : "", message));
     fflush(stdout);
     fprintf(stderr, "%s\n", line);
     free(line);
@@ -56,7 +56,7 @@ int exit_code_of(mha_status status)
     return status == MHA_OK ? EXIT_DONE : status == MHA_IO || status == MHA_NO_MEMORY ? EXIT_MACHINE : EXIT_REQUEST;
 }
 
-/* Whether a name, "FILE: TENSOR" or "FILE", begins with `path`, or with "..." and the end of a path too long for it. */
+/* Whether a name, "FILE: TENSOR" or "FILE", begins with `path`, or with "..." for a path that was too long. */
 static bool names_file(const char *name, const char *path)
 {
     const size_t length = strlen(path);
@@ -80,7 +80,7 @@ char *file_error_text(const char *path, const mha_error *error)
     return text_of("%s", strncmp(error->name, path, strlen(path)) == 0 ? whole + strlen(path) + 2 : whole);
 }
 
-/* Who reads has seen enough: a pipe without a reader. */
+/* Whether standard output is a pipe whose reader has closed it. */
 static bool reader_is_gone(void)
 {
     struct pollfd output = {.fd = STDOUT_FILENO, .events = POLLOUT};
@@ -98,8 +98,8 @@ int finish_output(int code)
     return EXIT_MACHINE;
 }
 
-/* The system promises more memory than it has and ends programs that believe it; so large requests are held
- * against what is free. */
+/* Large requests are compared with the free memory, because the system grants more than it has and later ends the
+ * program that uses it. */
 bool memory_allows(size_t bytes)
 {
     const size_t large = (size_t)1 << 28;
@@ -135,7 +135,7 @@ static bool is_hopeless(size_t count, size_t size)
 
 static _Noreturn void give_up(size_t count, size_t size)
 {
-    fprintf(stderr, "%s: no memory: expected %zu x %zu bytes, found none\n", speaker, count, size);
+    fprintf(stderr, "%s: no memory: expected %zu x %zu bytes, found none\n", program, count, size);
     exit(EXIT_MACHINE);
 }
 
@@ -261,7 +261,7 @@ size_t width_of(const char *text)
     return width;
 }
 
-/* Bytes of `text` that stand in one line of `width` characters: whole words where one fits. */
+/* The number of bytes of `text` that fit in a line of `width` characters: whole words where one fits. */
 static size_t bytes_of_line(const char *text, size_t width)
 {
     size_t at = 0, break_at = 0;

@@ -1,4 +1,4 @@
-/* An array of three axes in a few numbers. */
+/* Summarises an array of three axes in a few numbers. */
 #include "cli/output/summary.h"
 
 #include <math.h>
@@ -10,7 +10,7 @@ static void take(summary *s, double x, const size_t index[3])
         memcpy(s->first_non_finite, index, sizeof s->first_non_finite);
     s->mean += x;
     s->rms += x * x;
-    if (!isnan(s->max_abs) && !(fabs(x) <= s->max_abs)) /* a NaN comes in, and stays */
+    if (!isnan(s->max_abs) && !(fabs(x) <= s->max_abs)) /* once NaN, it stays NaN */
         s->max_abs = fabs(x);
 }
 

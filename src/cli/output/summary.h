@@ -1,11 +1,11 @@
-/* An array of three axes in a few numbers. */
+/* Summarises an array of three axes in a few numbers. */
 #ifndef MHA_CLI_OUTPUT_SUMMARY_H
 #define MHA_CLI_OUTPUT_SUMMARY_H
 
 #include "mha/mha.h"
 
 typedef struct summary {
-    double mean, rms, max_abs; /* NaN or infinite when an element is */
+    double mean, rms, max_abs; /* NaN or infinite if an element is */
     size_t non_finite, first_non_finite[3];
 } summary;
 

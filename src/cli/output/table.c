@@ -1,4 +1,4 @@
-/* Tables: cells first, widths afterwards; as aligned text, Markdown or CSV. */
+/* Tables: collects cells, then finds widths and writes them as aligned text, Markdown or CSV. */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -32,7 +32,7 @@ static void add(table *t, char *owned)
     t->cells[t->n_cells++] = owned;
 }
 
-/* Names come from files: on a terminal they must not act, in Markdown not end the cell. */
+/* Adds a cell, with characters replaced that would control a terminal or end a Markdown cell. */
 void table_cell(table *t, const char *text)
 {
     char *cell = obtain(2 * strlen(text) + 1, 1), *to = cell;
@@ -111,8 +111,8 @@ static void write_cell(const table *t, size_t column, const char *text, size_t w
     spaces(right ? 0 : pad, ' ');
 }
 
-/* One row without spaces at its end, and the end of its line; `row` NULL: the titles. A column of width 0 is left out,
- * and text too long for the last column goes on in lines below it. */
+/* Writes one row without spaces at its end; `row` NULL: the titles. A column of width 0 is left out, and text too
+ * long for the last column is continued on the lines below. */
 static void write_line(const table *t, const size_t *width, char *const *row)
 {
     size_t pending = 0, column = 0;
@@ -120,7 +120,7 @@ static void write_line(const table *t, const size_t *width, char *const *row)
         const char *text = row ? row[c] : title_of(t, c);
         if (width[c] == 0)
             continue;
-        if (width_of(text) > width[c]) { /* the last one */
+        if (width_of(text) > width[c]) { /* only the last column can be too narrow */
             spaces(pending + 2, ' ');
             write_folded(text, column + 2);
             return;
@@ -139,8 +139,8 @@ static void write_line(const table *t, const size_t *width, char *const *row)
     putchar('\n');
 }
 
-/* On a terminal columns of '?' go, from the right, while the rows are wider than the line; then the last column is made
- * narrower if it holds text. */
+/* Fits the table to a terminal: leaves out columns with '?', from the right, while rows are wider than the line; then
+ * narrows the last column if it is text. */
 static void fit(const table *t, size_t *width)
 {
     enum { NARROWEST = 24 };
@@ -168,7 +168,7 @@ static void write_text(const table *t, size_t *width)
         write_line(t, width, t->cells + i);
 }
 
-/* A column without a title and without text is left out. */
+/* Leaves out a column without title and text. */
 static void write_markdown(const table *t, const size_t *width)
 {
     for (size_t c = 0; c < t->n_columns; c++)
@@ -191,7 +191,7 @@ static void write_markdown(const table *t, const size_t *width)
     }
 }
 
-/* RFC 4180: quotes around what holds a comma, a quote or a line end; quotes doubled. */
+/* Writes a cell as in RFC 4180: quotes around text with a comma, a quote or a line end; quotes inside are doubled. */
 static void write_csv_cell(const char *text, bool last)
 {
     bool quoted = strpbrk(text, ",\"\r\n") != NULL;

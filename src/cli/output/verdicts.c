@@ -1,4 +1,4 @@
-/* What the judge found, case by case, as text or JSON. */
+/* Shows the judge's verdicts case by case, as text or JSON. */
 #include "cli/output/verdicts.h"
 
 #include <stdlib.h>
@@ -11,7 +11,7 @@ static const char *reason_of(const judged_case *c)
 
 /* ---------------------------------------------------------------- text */
 
-/* `first`: the first stage that diverges, where the data flows on from. */
+/* `first`: this is the first stage that diverges; later stages depend on it. */
 static void stage_row(table *t, const mha_stage_verdict *s, bool first)
 {
     const mha_difference *d = &s->difference;
@@ -33,7 +33,7 @@ static void stage_row(table *t, const mha_stage_verdict *s, bool first)
     table_format(t, "%.3g", d->max_ulp);
 }
 
-/* Every stage of one case in the order data flows. */
+/* Prints every stage of one case in the order of the data flow. */
 static void print_stages(const mha_verdict *v)
 {
     static const char *const titles[] = {"stage",    "",       ">max abs", "?>allowed", "?>differ",
@@ -73,7 +73,7 @@ static void print_failure(const judged_case *c)
     putchar('\n');
 }
 
-/* How much of what was allowed the worst stage used. */
+/* The largest error of any stage divided by its tolerance. */
 static double used(const mha_verdict *v)
 {
     double most = 0;
@@ -105,7 +105,7 @@ static void print_rest(const judged_case *cases, size_t n, mha_outcome outcome)
     putchar('\n');
 }
 
-/* Where to go on from the first case that failed; standard input has been read. */
+/* Suggests what to do about the first failed case. A case from standard input cannot be read again. */
 static void advise(const judged_case *cases, size_t n)
 {
     size_t i = 0;

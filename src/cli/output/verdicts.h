@@ -1,4 +1,4 @@
-/* What the judge found, case by case, as text or JSON. */
+/* Shows the judge's verdicts case by case, as text or JSON. */
 #ifndef MHA_CLI_OUTPUT_VERDICTS_H
 #define MHA_CLI_OUTPUT_VERDICTS_H
 
@@ -7,12 +7,12 @@
 typedef struct judged_case {
     const char *path; /* NULL without a case file */
     char *name;
-    mha_error open_error; /* status MHA_OK: it was read, and `verdict` is the judge's */
-    char *obstacle;       /* why it was not; NULL when it was */
+    mha_error open_error; /* status MHA_OK: the file was read, and `verdict` is valid */
+    char *obstacle;       /* why it could not be read; NULL when it was */
     mha_verdict verdict;
 } judged_case;
 
-/* `count` has one number for each mha_outcome. Failures come first, then what was skipped and why. */
+/* `count` has one number for each mha_outcome. Failed cases come first, then skipped cases with the reason. */
 void verdicts_print(const judged_case *cases, size_t n, const size_t count[3]);
 void verdicts_json(const judged_case *cases, size_t n, const size_t count[3]);
 

@@ -1,4 +1,4 @@
-/* From options to a call of a layer: its inputs, what attention shall mean, where results go; and running it. */
+/* Makes the call of a layer from options: inputs, semantics, outputs; and runs it. */
 #include "cli/setup/call.h"
 
 #include <math.h>
@@ -37,7 +37,7 @@ static int random_input(request *r, const arguments *args, uint64_t stream, size
     return code;
 }
 
-/* The judge takes numbers as they are recorded, the exact path keeps float64, the others compute in float32. */
+/* Reads an input: as recorded for the judge, in float64 for the exact path, else in float32. */
 static int read_input(request *r, const arguments *args, option_code option, size_t width, mha_view *view)
 {
     char text[SHAPE_TEXT];
@@ -55,7 +55,7 @@ static int read_input(request *r, const arguments *args, option_code option, siz
     return EXIT_DONE;
 }
 
-/* A length that a file decides cannot also be asked for with another value. */
+/* Refuses an option for a length that a file decides, unless both agree. */
 static int agree(const arguments *args, option_code option, size_t found, const char *where)
 {
     if (!given(args, option) || count_of(args, option) == found)
@@ -126,8 +126,8 @@ static int make_mask(request *r, const arguments *args)
     return EXIT_DONE;
 }
 
-/* Press et al. 2022: 2^(-8 i / n) for n heads, i from 1, when n is a power of two; else those of the next lower power
- * of two, and then every other one of twice as many. */
+/* Slopes of Press et al. 2022: 2^(-8 i / n) for n heads, i from 1, if n is a power of two. Else the slopes of the
+ * next lower power of two, followed by every other slope of twice that power. */
 static const double *alibi_slopes(request *r)
 {
     const size_t h = mha_layer_config(r->layer)->n_heads;
@@ -144,7 +144,7 @@ static const double *alibi_slopes(request *r)
 static int make_semantics(request *r, const arguments *args)
 {
     mha_semantics *s = &r->call.semantics;
-    if (r->facts_from) /* options come after what the configuration says, and win */
+    if (r->facts_from) /* options are read later and override the configuration */
         *s = mha_model_semantics(&r->facts);
     if (given(args, OPT_SCALE)) {
         s->has_scale = true;
@@ -192,7 +192,7 @@ static int make_semantics(request *r, const arguments *args)
 
 /* ---------------------------------------------------------------- running */
 
-/* Room for all keys: they go into the cache and are attended to from there. */
+/* Makes a cache with room for all keys. The forward appends all keys to it and attends to them there. */
 static mha_status make_cache(request *r, const arguments *args, mha_error *error)
 {
     const mha_config *c = mha_layer_config(r->layer);
@@ -218,7 +218,7 @@ int request_call(request *r, const arguments *args)
     mha_error error = {0};
     if (given(args, OPT_CACHE_DTYPE) && make_cache(r, args, &error) != MHA_OK)
         return refuse_error("--cache-dtype", &error);
-    if (!given(args, OPT_EXPECTED)) /* else the judge takes the path */
+    if (!given(args, OPT_EXPECTED)) /* with --expected, the judge chooses the path */
         mha_path_find(text_for(args, OPT_PATH), &r->call.path);
     r->call.threads = (int)count_of(args, OPT_THREADS);
     if (mha_layer_mark_inert(r->layer, &r->call.semantics) != MHA_OK)
@@ -229,7 +229,7 @@ int request_call(request *r, const arguments *args)
 int request_keep(request *r, mha_stage stage)
 {
     mha_dtype dtype = r->plan.path == MHA_PATH_EXACT ? MHA_F64 : MHA_F32;
-    free(r->workspace); /* its size depends on what is kept */
+    free(r->workspace); /* its size depends on the kept stages */
     r->workspace = NULL;
     size_t shape[4];
     const int rank = mha_plan_stage(&r->plan, stage, shape);
@@ -259,7 +259,7 @@ int request_run(request *r, double *milliseconds)
     if (r->cache)
         mha_cache_clear(r->cache);
     if (!r->workspace) {
-        status = mha_plan_call(r->layer, &r->call, &r->plan, &error); /* kept stages may ask for more */
+        status = mha_plan_call(r->layer, &r->call, &r->plan, &error); /* kept stages may need more workspace */
         r->workspace = obtain(1, r->plan.workspace_bytes);
     }
     double start = now();

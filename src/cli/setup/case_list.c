@@ -1,4 +1,4 @@
-/* The case files that operands name: files as they are, directories with every .safetensors and .npz below them. */
+/* Lists the case files that operands name: files as given, directories with every .safetensors and .npz in them. */
 #include "cli/setup/case_list.h"
 
 #include <dirent.h>
@@ -34,7 +34,7 @@ static int refuse_path(const char *path)
     return why == ENOENT || why == ENOTDIR || why == EACCES ? EXIT_REQUEST : EXIT_MACHINE;
 }
 
-/* Links to directories are not followed: they may lead back. */
+/* Links to directories are not followed, because they may form a cycle. */
 static int add_directory(case_list *list, const char *path)
 {
     struct dirent **entries;
@@ -48,7 +48,7 @@ static int add_directory(case_list *list, const char *path)
         bool known = code == EXIT_DONE && strcmp(name, ".") != 0 && strcmp(name, "..") != 0;
         if (known && lstat(below, &status) != 0) {
             known = false;
-            code = errno == ENOENT ? EXIT_DONE : refuse_path(below); /* gone meanwhile */
+            code = errno == ENOENT ? EXIT_DONE : refuse_path(below); /* removed since the directory was read */
         }
         if (known && S_ISDIR(status.st_mode))
             code = add_directory(list, below);
@@ -70,7 +70,7 @@ int case_list_add(case_list *list, const char *operand)
         return refuse_path(operand);
     if (found && S_ISDIR(status.st_mode))
         return add_directory(list, operand);
-    add_path(list, text_of("%s", operand)); /* what cannot be read is found out, and said, when it is opened */
+    add_path(list, text_of("%s", operand)); /* a file that cannot be read is refused when it is opened */
     return EXIT_DONE;
 }
 

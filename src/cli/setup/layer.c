@@ -1,4 +1,4 @@
-/* From options to a layer with its weights: read from a file, or random in the shape that options or a model give. */
+/* Makes a layer from options: weights from a file, or random in the shape that options or a model give. */
 #include "cli/setup/layer.h"
 
 #include <stdlib.h>
@@ -9,8 +9,8 @@
 #include "cli/output/print.h"
 #include "cli/setup/tensor_arg.h"
 
-/* Whether the parts of `asked`, which dots separate, stand in this order in a prefix: "0" and "h.0" in "h.0.attn". A
- * final dot does not matter. */
+/* Whether the dotted parts of `asked` occur in this order in a prefix: "0" and "h.0" in "h.0.attn". A final dot is
+ * ignored. */
 static bool names_layer(const char *prefix, const char *asked)
 {
     size_t length = strlen(asked);
@@ -23,11 +23,11 @@ static bool names_layer(const char *prefix, const char *asked)
 
 /* ---------------------------------------------------------------- weights from a file */
 
-/* The file decides these; with both, one of them would be ignored. */
+/* Options that the file decides: with both, one of them would be ignored. */
 static const option_code decided[] = {OPT_PRESET, OPT_D_MODEL, OPT_D_V,  OPT_D_Q,     OPT_KDIM,
                                       OPT_VDIM,   OPT_D_OUT,   OPT_BIAS, OPT_NO_BIAS, OPTION_COUNT};
 
-/* What a configuration says, or else the metadata of the file. */
+/* Reads the model's facts from a configuration, or else from the metadata of the file. */
 static int read_facts(request *r, const arguments *args, const mha_file *file, const char *config)
 {
     mha_error error = {0};
@@ -40,8 +40,8 @@ static int read_facts(request *r, const arguments *args, const mha_file *file, c
     return refuse_error(config, &error);
 }
 
-/* The layer that `asked` means by the whole prefix of its tensors' names, or by a part that no other layer has: "0".
- * What means none or several is left to the library, which lists them. To be freed. */
+/* The layer that `asked` names, by the whole prefix of its tensors' names or by a part that no other layer has: "0".
+ * If no layer or several match, `asked` is returned, and the library refuses it with a list. Must be freed. */
 static char *meant_prefix(const mha_file *file, const char *asked)
 {
     const size_t n = mha_model_find_layers(file, NULL, 0);
@@ -94,7 +94,7 @@ static int layer_of_file(request *r, const arguments *args)
 
 /* ---------------------------------------------------------------- the shape of a model's layer */
 
-/* The only layer that --layer means; the first one without. */
+/* Finds the only layer that --layer matches; without --layer the first one. */
 static int choose_layer(const arguments *args, const mha_model *model, mha_model_layer *layer)
 {
     const char *asked = text_for(args, OPT_LAYER);
@@ -120,7 +120,7 @@ static int choose_layer(const arguments *args, const mha_model *model, mha_model
                   last.prefix, asked, matches ? ", which is a part of several" : "");
 }
 
-/* The configuration of an attention layer of --preset or --config, and the model's facts; no weights. */
+/* Reads the configuration of an attention layer of --preset or --config and the model's facts, but no weights. */
 static int layer_of_model(request *r, const arguments *args, mha_config *config)
 {
     mha_params *params = NULL;
@@ -163,7 +163,7 @@ mha_config request_config(const arguments *args)
                         .dtype = dtype_of(args, OPT_DTYPE)};
 }
 
-/* Counting needs no numbers; running does, and memory for them. */
+/* Fills the layer with numbers and checks the memory for them; commands that only count do not need this. */
 static int fill_layer(request *r, const arguments *args)
 {
     int code = expect_memory(mha_params_totals(r->table, NULL).parameter_bytes, "the weights");
@@ -189,7 +189,7 @@ static int make_layer(request *r, const arguments *args, const mha_config *confi
     return args->command == CMD_PARAMS && !given(args, OPT_MERGED_QK) ? EXIT_DONE : fill_layer(r, args);
 }
 
-/* The same layer with room for the sinks of --sinks, which may come from another file than its weights. */
+/* Makes an equal layer with room for the sinks of --sinks, which may come from another file than its weights. */
 static mha_status with_sinks(request *r, const mha_view *sinks, mha_error *error)
 {
     mha_config config = *mha_layer_config(r->layer);

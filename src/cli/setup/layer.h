@@ -1,13 +1,13 @@
-/* From options to a layer with its weights: read from a file, or random in the shape that options or a model give. */
+/* Makes a layer from options: weights from a file, or random in the shape that options or a model give. */
 #ifndef MHA_CLI_SETUP_LAYER_H
 #define MHA_CLI_SETUP_LAYER_H
 
 #include "cli/setup/request.h"
 
-/* The shape options; not yet resolved. */
+/* The configuration of the shape options; not yet resolved. */
 mha_config request_config(const arguments *args);
-/* Table and layer with the weights of --weights, or random ones in the shape of --preset, --config or `config`.
- * Gives 0, or the exit code after one line on standard error. */
+/* Makes table and layer with the weights of --weights, or random ones in the shape of --preset, --config or `config`.
+ * Returns 0, or the exit code after one line on standard error. */
 int request_layer(request *r, const arguments *args, const mha_config *config);
 
 #endif

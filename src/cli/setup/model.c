@@ -12,7 +12,7 @@ bool model_asked(const arguments *args)
     return given(args, OPT_PRESET) || given(args, OPT_CONFIG);
 }
 
-/* What the architecture decides; with both, one of them would be ignored. */
+/* Options that the architecture decides: with both, one of them would be ignored. */
 static const option_code decided[] = {OPT_D_MODEL, OPT_D_K,   OPT_D_V,  OPT_D_Q,     OPT_KDIM,
                                       OPT_VDIM,    OPT_D_OUT, OPT_BIAS, OPT_NO_BIAS, OPTION_COUNT};
 
@@ -24,7 +24,7 @@ int refuse_shapes(const arguments *args, const char *beside)
     return code;
 }
 
-/* Whether the error is about an option that was given, not about what the file says in its place. */
+/* Whether an error is about a given option, not about a value of the file. */
 static bool blames_option(const arguments *args, const mha_error *error)
 {
     static const struct {
@@ -60,7 +60,7 @@ int model_open(const arguments *args, size_t n_heads, mha_params *params, mha_mo
     const mha_model_spec spec = model_spec(args, n_heads);
     if (mha_model_create(&spec, params, model, &error) == MHA_OK)
         return EXIT_DONE;
-    char *advice = strstr(error.message, "; or give d_k"); /* to a single layer: a model's architecture decides d_k */
+    char *advice = strstr(error.message, "; or give d_k"); /* no advice for models: they decide d_k */
     if (advice)
         *advice = '\0';
     return config && !blames_option(args, &error) ? refuse_error(config, &error) : refuse_field("", &error);
@@ -74,13 +74,13 @@ static int refuse_path(const char *path)
     return EXIT_MACHINE;
 }
 
-/* The config.json in the directory of a file, or in the directory that `path` is. *config is to be freed; NULL when
+/* Finds the config.json in the directory of a file, or in the directory `path`. *config must be freed; NULL when
  * there is none. */
 static int config_beside(const char *path, char **config)
 {
     struct stat status = {0};
     *config = NULL;
-    if (stat(path, &status) != 0 && errno != ENOENT) /* "-" is no file */
+    if (stat(path, &status) != 0 && errno != ENOENT) /* "-" is not a file */
         return refuse_path(path);
     const char *slash = S_ISDIR(status.st_mode) ? strchr(path, 0) : strrchr(path, '/');
     char *beside = text_of("%.*s/config.json", slash ? (int)(slash - path) : 1, slash ? path : ".");

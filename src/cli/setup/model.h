@@ -5,19 +5,19 @@
 #include "cli/options.h"
 #include "cli/output/print.h"
 
-/* Functions that can fail give 0, or the exit code after one line on standard error. */
+/* Functions that can fail return 0, or the exit code after one line on standard error. */
 
 /* Whether a whole model is asked for. */
 bool model_asked(const arguments *args);
-/* Refuses options for what the architecture, or the file of weights, decides by itself. */
+/* Refuses options that the architecture, or the file of weights, decides. */
 int refuse_shapes(const arguments *args, const char *beside);
-/* What --preset, --config, --class, --kv-heads and --dtype ask for; `n_heads` 0: as many heads as it has. */
+/* The model that --preset, --config, --class, --kv-heads and --dtype describe; `n_heads` 0: its own number. */
 mha_model_spec model_spec(const arguments *args, size_t n_heads);
-/* The model of --preset or --config with its --class and --dtype; `n_heads` 0: as many heads as it has. */
+/* Makes the model of --preset or --config with its --class and --dtype; `n_heads` 0: its own number of heads. */
 int model_open(const arguments *args, size_t n_heads, mha_params *params, mha_model **model);
 
-/* The file of --weights, to be closed, and the config.json that says what it holds, to be freed: that of --config, or
- * else the one in the same directory; NULL when there is none. What was opened stays so on error. */
+/* Opens the file of --weights, and finds the config.json that describes it: that of --config, else the one in the
+ * same directory, else NULL. The caller closes the file and frees *config, also after an error. */
 int weights_open(const arguments *args, mha_file **file, char **config);
 
 #endif

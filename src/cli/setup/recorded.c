@@ -1,4 +1,4 @@
-/* What somebody recorded, to be judged or diagnosed: a case file, or --expected beside weights and inputs. */
+/* Opens recorded results to be judged or diagnosed: a case file, or --expected with weights and inputs. */
 #include "cli/setup/recorded.h"
 
 #include <string.h>
@@ -21,7 +21,7 @@ int recorded_check(const arguments *args)
     return code == EXIT_DONE ? refuse_alone(args, OPT_EXPECTED, OPT_INPUT) : code;
 }
 
-/* The stage that --expected holds. */
+/* Finds the stage that --expected contains. */
 static int find_stage(const arguments *args, mha_stage *stage)
 {
     const char *name = text_for(args, OPT_STAGE);
@@ -34,7 +34,7 @@ static int find_stage(const arguments *args, mha_stage *stage)
     return refuse_option(OPT_STAGE, "expected one of %s, found \"%s\"", known, name);
 }
 
-/* The tensor as it is; of an unbatched call it may lack the batch axis, too. */
+/* Reads the tensor without conversion; for an unbatched call it may lack the batch axis. */
 static int read_stage(request *r, const arguments *args, mha_stage stage, mha_view *view)
 {
     int code = tensor_of_option(args, OPT_EXPECTED, NUMBERS_AS_THEY_ARE, &r->memory, view);

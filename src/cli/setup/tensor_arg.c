@@ -1,4 +1,4 @@
-/* FILE[:TENSOR] on the command line: which file, which tensor, read into memory. */
+/* Reads FILE[:TENSOR] of the command line: finds the file and the tensor, and reads it into memory. */
 #include "cli/setup/tensor_arg.h"
 
 #include <stdlib.h>
@@ -13,18 +13,18 @@ static int open_named(mha_file **file, const char *path)
     return mha_file_open(path, file, &error) == MHA_OK ? EXIT_DONE : refuse_error(path, &error);
 }
 
-/* Whether somebody who wrote `asked` may have meant `name`: a part of it, or a few letters away. */
+/* Whether `name` may be meant by `asked`: it contains `asked`, or differs in a few letters. */
 static bool is_near(const char *name, const char *asked)
 {
     const size_t few = strlen(asked) / 4 + 1, letters = mha__text_distance(name, asked);
     return strstr(name, asked) || (letters <= few && letters < strlen(asked));
 }
 
-/* The names of a file's tensors, as many as a line holds, between commas; with `near` those near to it alone, ""
- * when there is none. To be freed. */
+/* The names of a file's tensors, separated by commas, as many as fit in a line; `near`: only names near to it, ""
+ * when there are none. Must be freed. */
 static char *names_of(const mha_file *file, const char *near)
 {
-    const size_t enough = 200; /* bytes */
+    const size_t enough = 200; /* bytes of names */
     char *names = text_of("%s", "");
     for (size_t i = 0; i < mha_file_count(file); i++) {
         const char *name = mha_file_at(file, i)->name;
