@@ -4,7 +4,7 @@
 #include "cli/help.h"
 #include "cli/output/print.h"
 
-static void tell_case(void)
+static void print_case(void)
 {
     static const char *const titles[] = {"word", "form", "meaning"};
     const char *group = "";
@@ -32,7 +32,7 @@ static void tell_case(void)
         "--expected y.npy.");
 }
 
-static void tell_variants(void)
+static void print_variants(void)
 {
     static const char *const titles[] = {"variant", "what it does"};
     table *t = table_create(TABLE_TEXT, 2, titles);
@@ -44,7 +44,7 @@ static void tell_variants(void)
     table_print(t);
 }
 
-static void tell_stages(void)
+static void print_stages(void)
 {
     printf("\nThey are called");
     for (mha_stage s = 0; s < MHA_STAGE_COUNT; s++)
@@ -58,9 +58,9 @@ static const struct {
 } topics[] = {
     {"inert",
      "A parameter is inert when no value of it can change the output. The key bias b_K is: it adds the same number "
-     "to all scores of a query, and softmax does not see a number that is added to all. It is not inert where "
-     "something stands between b_K and softmax or joins it there: a rotation, a key norm, a softcap, sinks, an extra "
-     "key row. Inert parameters are counted like all others; \"mha params\" says how many there are, and why.",
+     "to all scores of a query, and a number added to all scores does not change their softmax. It is not inert with "
+     "a rotation, a key norm or a softcap between b_K and softmax, or with sinks or an extra key row in the softmax. "
+     "Inert parameters are counted like all others; \"mha params\" says how many there are, and why.",
      NULL},
     {"storage",
      "A storage is one block of memory that holds a tensor. A total counts every storage once, so that tied weights, "
@@ -68,40 +68,40 @@ static const struct {
      "weight is a view: it has no storage of its own and is in no total.",
      NULL},
     {"derived",
-     "Derived memory is built from parameters to go faster: copies of W_Q, W_K, W_V and W_O in the order in which "
-     "the kernels read them. It shows in bytes and is never counted as parameters. \"mha forward --no-pack\" does "
-     "without.",
+     "Derived memory is built from parameters to save time: copies of W_Q, W_K, W_V and W_O in the order in which "
+     "the kernels read them. It is shown in bytes and never counted as parameters. \"mha forward --no-pack\" "
+     "computes without it.",
      NULL},
     {"stage",
      "A stage is a named intermediate result on the way from the inputs to the output, in the order data flows: q, k "
      "and v are the projected inputs, scores are scale * Q K^T, weights are their softmax over the keys, heads are "
      "weights V side by side, output is heads W_O + b_O. \"mha forward --trace FILE\" writes all of them, \"mha "
-     "check\" compares those that a case holds and marks the first that diverges.",
-     tell_stages},
+     "check\" compares the stages recorded in a case and marks the first that diverges.",
+     print_stages},
     {"paths",
-     "A path is a way to compute the same forward. exact: float64 in plain loops, the judge. blas: the paper spelt "
-     "out, SGEMM for the projections and for the products of each head. fast: packed projections, and a core that "
-     "streams over the keys and never holds scores or weights whole. auto: the fastest that can do what is asked; "
-     "the program says which. fast and blas compute in float32; each gives the same bits on every run and for any "
-     "number of threads.",
+     "A path is a way to compute the same forward. exact: float64 in plain loops, by which the others are judged. "
+     "blas: the paper step by step, with SGEMM for the projections and for the products of each head. fast: packed "
+     "projections, and a core that reads the keys block by block and never stores all scores or weights. auto: the "
+     "fastest path that can compute what is asked for; the program says which. fast and blas compute in float32; "
+     "each gives the same bits on every run and for any number of threads.",
      NULL},
     {"masks",
      "A mask says which keys a query sees. --causal hides the keys after the query, --window all but those near it, "
      "--lengths the end of each batch row, --cu-seqlens the other sequences of a packed row. --mask takes a tensor "
-     "that is broadcast from the right to (B, h, T_q, S): numbers to add to the scores (-inf hides), or truth "
-     "values, of which --mask-kind says whether true keeps a key or hides it. A query that sees no key gets weights "
-     "0, or NaN with --empty-rows nan.",
+     "that is broadcast from the right to (B, h, T_q, S): numbers to add to the scores (-inf hides), or booleans, "
+     "with --mask-kind saying whether true keeps a key or hides it. A query that sees no key gets weights 0, or NaN "
+     "with --empty-rows nan.",
      NULL},
     {"case",
      "A case is a file of named tensors and texts (safetensors, or npz): the inputs and weights of one call of "
-     "attention, what attention shall mean, and the results that somebody got, as expected.output or another stage. "
+     "attention, which variant of attention it computes, and recorded results, as expected.output or another stage. "
      "\"mha check\" judges it, \"mha diagnose\" looks for the mistake.",
-     tell_case},
+     print_case},
     {"variants",
      "A variant is an attention with one mistake, or with one convention of other programs. \"mha diagnose\" "
-     "computes a case with each of them, and with pairs, and with other numbers of heads, and tells which reproduce "
-     "somebody's result.",
-     tell_variants},
+     "computes a case with each of them, with pairs of them, and with other numbers of heads, and shows which "
+     "reproduce the recorded result.",
+     print_variants},
 };
 
 const char *topic_name(size_t index)

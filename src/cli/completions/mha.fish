@@ -17,16 +17,17 @@ complete -c mha -n __mha_runs -a params -d 'the parameter table of a layer, coun
 'allocated'
 complete -c mha -n __mha_runs -a heads -d 'one width, many head counts: allocate, run, compare '\
 'the totals'
-complete -c mha -n __mha_runs -a check -d 'judge case files: every stage against what was expected'
+complete -c mha -n __mha_runs -a check -d 'judge case files: compare every stage with the expected '\
+'one'
 complete -c mha -n '__mha_runs check' -F
-complete -c mha -n __mha_runs -a compare -d 'two tensors, or two files of tensors, and everything '\
-'about their difference'
+complete -c mha -n __mha_runs -a compare -d 'compare two tensors, or two files of tensors, and show '\
+'their difference'
 complete -c mha -n '__mha_runs compare' -F
-complete -c mha -n __mha_runs -a diagnose -d 'somebody'\''s output in a case file: which named variant '\
-'of attention produces it'
+complete -c mha -n __mha_runs -a diagnose -d 'find the named variant of attention that produces the '\
+'output recorded in a case file'
 complete -c mha -n '__mha_runs diagnose' -F
-complete -c mha -n __mha_runs -a claims -d 'published statements about parameter counts, held against '\
-'what is allocated'
+complete -c mha -n __mha_runs -a claims -d 'published statements about parameter counts, compared '\
+'with what is allocated'
 complete -c mha -n __mha_runs -a bench -d 'throughput of one layer, in tokens/s and GFLOP/s, against '\
 'the machine'\''s limits'
 complete -c mha -n __mha_runs -a info -d 'version, instruction set, BLAS, threads'
@@ -34,7 +35,7 @@ complete -c mha -n __mha_runs -a completion -d 'completion script for a shell: b
 complete -c mha -n '__mha_runs forward params heads' -l d-model -x \
     -d 'width of the model'
 complete -c mha -n '__mha_runs forward params check diagnose' -l heads -x \
-    -d 'query heads [of --weights: what its configuration says]'
+    -d 'query heads [with --weights: as its configuration states]'
 complete -c mha -n '__mha_runs heads' -l heads -x \
     -d 'head counts to compare [those of 1,2,3,4,6,8,12 that '\
 'divide d_model]'
@@ -55,7 +56,7 @@ complete -c mha -n '__mha_runs forward params heads' -l d-out -x \
 complete -c mha -n '__mha_runs forward params heads' -l bias \
     -d 'with b_Q, b_K, b_V and b_O (the default)'
 complete -c mha -n '__mha_runs forward params heads' -l no-bias \
-    -d 'without them'
+    -d 'without these biases'
 complete -c mha -n '__mha_runs forward params heads' -l batch -x \
     -d 'batch rows; params: sequences of the pass that --seq '\
 'counts'
@@ -65,8 +66,8 @@ complete -c mha -n '__mha_runs forward heads' -l kv-seq -x \
     -d 'keys in each batch row: cross-attention [self-attention: '\
 'as many as queries]'
 complete -c mha -n '__mha_runs forward params' -l merged-qk \
-    -d 'one matrix per head in place of W_Q and W_K: its cost, '\
-'its rank, the same scores'
+    -d 'one matrix per head in place of W_Q and W_K: its size, '\
+'its rank, its scores'
 complete -c mha -n '__mha_runs forward params heads' -l preset -x \
     -a '
       list albert-base-v2 bert-base-cased bert-base-uncased bert-large-uncased gemma-2-2b gemma-2b
@@ -77,10 +78,10 @@ complete -c mha -n '__mha_runs forward params heads' -l preset -x \
     -d 'a model that is built in: gpt2, bert-base-uncased, llama-2-70b, '\
 '...; "list" lists them'
 complete -c mha -n '__mha_runs forward params heads check diagnose' -l config -r -F \
-    -d 'the model of a config.json'
+    -d 'the model that a config.json describes'
 complete -c mha -n '__mha_runs params heads' -l class -x \
-    -d 'its head: BertForMaskedLM, MaskedLM, pooler, ... [what '\
-'its configuration names]'
+    -d 'the model'\''s head: BertForMaskedLM, MaskedLM, pooler, '\
+'... [as its configuration states]'
 complete -c mha -n '__mha_runs forward params heads' -l dtype -x \
     -a '
       f32 f64 f16 bf16' \
@@ -95,21 +96,21 @@ complete -c mha -n '__mha_runs forward bench' -l cache-dtype -x \
     -d 'type of the key/value cache [bench, where it decodes: '\
 'f32; forward: no cache]'
 complete -c mha -n '__mha_runs params' -l seq -x \
-    -d 'length: shows what a forward pass and the key/value '\
-'cache of a model cost'
+    -d 'tokens in a sequence: shows the cost of a model'\''s forward '\
+'pass and key/value cache'
 complete -c mha -n '__mha_runs heads' -l run \
-    -d 'runs the attention layers of the model, too'
+    -d 'also runs the attention layers of the model'
 complete -c mha -n '__mha_runs forward params check diagnose' -l weights -r -F \
-    -d 'weights of a public checkpoint or of our own names; '\
-'--heads or a config.json beside it'
+    -d 'weights of a public checkpoint or with mha'\''s own names; '\
+'needs --heads or a config.json beside it'
 complete -c mha -n '__mha_runs forward check diagnose' -l layer -x \
-    -d 'which attention layer of the file or model: how the '\
-'names of its tensors begin'
+    -d 'which attention layer of the file or model: the beginning '\
+'of its tensors'\'' names'
 complete -c mha -n '__mha_runs forward check diagnose' -l orientation -x \
     -a '
       in-out out-in' \
-    -d 'how matrices lie in the file, where names and shapes '\
-'do not tell'
+    -d 'order of the axes of the file'\''s matrices, where names '\
+'and shapes do not show it'
 complete -c mha -n '__mha_runs forward check diagnose' -l input -r -F \
     -d 'query input, (B, T, d_q) or (T, d_q); keys and values '\
 'too unless given'
@@ -143,11 +144,10 @@ complete -c mha -n '__mha_runs forward check diagnose' -l mask -r -F \
 complete -c mha -n '__mha_runs forward check diagnose' -l mask-kind -x \
     -a '
       additive keeps hides' \
-    -d 'numbers to add, or true where a key stays or goes [additive '\
-'for numbers]'
+    -d 'numbers to add, or booleans: true keeps a key, or true '\
+'hides it [additive for numbers]'
 complete -c mha -n '__mha_runs forward check diagnose' -l lengths -x \
-    -d 'keys that are real, one number for each batch row; later '\
-'ones are hidden'
+    -d 'number of keys of each batch row; later keys are hidden'
 complete -c mha -n '__mha_runs forward check diagnose' -l empty-rows -x \
     -a '
       zero nan' \
@@ -164,10 +164,10 @@ complete -c mha -n '__mha_runs forward check diagnose' -l sinks -r -F \
     -d 'one more logit of each head in the denominator of its '\
 'softmax, (heads)'
 complete -c mha -n '__mha_runs forward check diagnose' -l cu-seqlens -x \
-    -d 'where sequences packed into one batch row begin and '\
-'the last one ends'
+    -d 'starts of the sequences packed into one batch row, and '\
+'the end of the last one'
 complete -c mha -n '__mha_runs check diagnose' -l expected -r -F \
-    -d 'somebody'\''s output for --weights and --input, in place '\
+    -d 'a recorded output for --weights and --input, in place '\
 'of a case file'
 complete -c mha -n '__mha_runs compare' -l rtol -x \
     -d 'a and b agree when |a - b| <= atol + rtol |b|'
@@ -178,46 +178,48 @@ complete -c mha -n '__mha_runs bench' -l shape -x \
       list tiny16 bert1x128 bert8x128 bert1x512 bert8x512 gpt2_1024 llama512 llama3_1024 long8192
       cross decode2048 decode8x4096 vit197 llama2048 long16384 width40 width80 width96 width128
       width256' \
-    -d 'what to measure, as often as one likes; "list" lists '\
-'the names [a standard set]'
+    -d 'what to measure; may be given several times; "list" '\
+'lists the names [a standard set]'
 complete -c mha -n '__mha_runs bench' -l part -x \
     -a '
       all both layer core proj' \
     -d 'the whole layer; attention alone, with Q, K, V given; '\
 'the projections alone; both: the first two'
 complete -c mha -n '__mha_runs bench' -l rounds -x \
-    -d 'rounds in which all take turns'
+    -d 'number of rounds; each round runs all paths and thread '\
+'counts'
 complete -c mha -n '__mha_runs bench' -l seconds -x \
-    -d 'no third or later round of a part of a shape after this'
+    -d 'time after which a part of a shape gets no third or '\
+'later round'
 complete -c mha -n '__mha_runs bench' -l csv \
     -d 'comma-separated values'
 complete -c mha -n '__mha_runs diagnose' -l tensor -x \
-    -d 'the tensor to explain: expected.output, or a stage alone '\
-'[the output]'
+    -d 'the tensor to explain: expected.output, or the name '\
+'of a stage [the output]'
 complete -c mha -n '__mha_runs forward check diagnose' -l stage -x \
     -a '
       q k v q_rot k_rot scores capped masked weights weights_mean heads output present_key
       present_value lse' \
-    -d 'this stage alone is judged, or written by --trace; with '\
-'--expected: what it holds [the output]'
+    -d 'the only stage to judge, or to write with --trace; with '\
+'--expected: the stage in its file [the output]'
 complete -c mha -n '__mha_runs params' -l group -x \
     -a '
       role layer dtype part' \
-    -d 'sums of a model or file by this'
+    -d 'show the sums of a model or file by this property'
 complete -c mha -n '__mha_runs params' -l depth -x \
-    -d 'sums by the first N components of the names'
+    -d 'show the sums by the first N components of the names'
 complete -c mha -n '__mha_runs params' -l only -x \
     -a '
       attention ffn norm embedding head' \
-    -d 'this part alone'
+    -d 'show only this part of a model'
 complete -c mha -n '__mha_runs params' -l sort -x \
     -a '
       elements name' \
-    -d 'in this order [the checkpoint'\''s]'
+    -d 'order of the rows [the checkpoint'\''s]'
 complete -c mha -n '__mha_runs params' -l all \
     -d 'every row of a model: blocks are not folded'
 complete -c mha -n '__mha_runs params' -l per-head \
-    -d 'each head'\''s slice of every weight, too'
+    -d 'also show each head'\''s slice of every weight'
 complete -c mha -n '__mha_runs params' -l format -x \
     -a '
       table json csv markdown' \
@@ -244,7 +246,8 @@ complete -c mha -n '__mha_runs forward params heads check compare diagnose claim
 complete -c mha -n '__mha_runs forward heads check bench' -l path -x \
     -a '
       auto fast blas exact' \
-    -d 'which arithmetic; exact is float64 in plain loops'
+    -d 'how to compute (mha help paths); exact is float64 in '\
+'plain loops'
 complete -c mha -n '__mha_runs forward heads check bench info' -l isa -x \
     -a '
       auto avx512 avx2 neon scalar' \
@@ -255,5 +258,5 @@ complete -c mha -n '__mha_runs forward bench' -l no-pack \
     -d 'no packed copies of the weights: the fast path projects '\
 'by BLAS'
 complete -c mha -n '__mha_runs check' -l jobs -x \
-    -d 'cases judged at a time; more than one share no threads '\
-'inside a case'
+    -d 'cases judged at a time; with more than one, each case '\
+'runs on one thread unless --threads says otherwise'

@@ -8,13 +8,14 @@ _mha() {
 'allocated'
       'heads:''one width, many head counts: allocate, run, compare '\
 'the totals'
-      'check:''judge case files: every stage against what was expected'
-      'compare:''two tensors, or two files of tensors, and everything '\
-'about their difference'
-      'diagnose:''somebody'\''s output in a case file: which named variant '\
-'of attention produces it'
-      'claims:''published statements about parameter counts, held against '\
-'what is allocated'
+      'check:''judge case files: compare every stage with the expected '\
+'one'
+      'compare:''compare two tensors, or two files of tensors, and show '\
+'their difference'
+      'diagnose:''find the named variant of attention that produces the '\
+'output recorded in a case file'
+      'claims:''published statements about parameter counts, compared '\
+'with what is allocated'
       'bench:''throughput of one layer, in tokens/s and GFLOP/s, against '\
 'the machine'\''s limits'
       'info:''version, instruction set, BLAS, threads'
@@ -122,7 +123,7 @@ _mha() {
   forward)
     options=(
       '--d-model:''width of the model'
-      '--heads:''query heads [of --weights: what its configuration says]'
+      '--heads:''query heads [with --weights: as its configuration states]'
       '--kv-heads:''key/value heads; must divide heads [heads]'
       '--d-k:''width of one head of Q and K [d_model / heads]'
       '--d-v:''width of one head of V [d_k]'
@@ -131,26 +132,26 @@ _mha() {
       '--vdim:''width of the value input [kdim]'
       '--d-out:''width of the output [d_model]'
       '--bias:''with b_Q, b_K, b_V and b_O (the default)'
-      '--no-bias:''without them'
+      '--no-bias:''without these biases'
       '--batch:''batch rows; params: sequences of the pass that --seq '\
 'counts'
       '--seq:''queries in each batch row'
       '--kv-seq:''keys in each batch row: cross-attention [self-attention: '\
 'as many as queries]'
-      '--merged-qk:''one matrix per head in place of W_Q and W_K: its cost, '\
-'its rank, the same scores'
+      '--merged-qk:''one matrix per head in place of W_Q and W_K: its size, '\
+'its rank, its scores'
       '--preset:''a model that is built in: gpt2, bert-base-uncased, llama-2-70b, '\
 '...; "list" lists them'
-      '--config:''the model of a config.json'
+      '--config:''the model that a config.json describes'
       '--dtype:''type the weights are stored in'
       '--cache-dtype:''type of the key/value cache [bench, where it decodes: '\
 'f32; forward: no cache]'
-      '--weights:''weights of a public checkpoint or of our own names; '\
-'--heads or a config.json beside it'
-      '--layer:''which attention layer of the file or model: how the '\
-'names of its tensors begin'
-      '--orientation:''how matrices lie in the file, where names and shapes '\
-'do not tell'
+      '--weights:''weights of a public checkpoint or with mha'\''s own names; '\
+'needs --heads or a config.json beside it'
+      '--layer:''which attention layer of the file or model: the beginning '\
+'of its tensors'\'' names'
+      '--orientation:''order of the axes of the file'\''s matrices, where names '\
+'and shapes do not show it'
       '--input:''query input, (B, T, d_q) or (T, d_q); keys and values '\
 'too unless given'
       '--key-input:''key input; values too unless given'
@@ -166,10 +167,9 @@ _mha() {
       '--rope-dim:''features of each head rotated [d_k]'
       '--rope-base:''base of the rotation'\''s angles [10000]'
       '--mask:''mask, broadcast from the right to (B, h, T_q, S)'
-      '--mask-kind:''numbers to add, or true where a key stays or goes [additive '\
-'for numbers]'
-      '--lengths:''keys that are real, one number for each batch row; later '\
-'ones are hidden'
+      '--mask-kind:''numbers to add, or booleans: true keeps a key, or true '\
+'hides it [additive for numbers]'
+      '--lengths:''number of keys of each batch row; later keys are hidden'
       '--empty-rows:''weights of a query that sees no key'
       '--hidden-values:''a hidden key'\''s value row: left out, or times 0, which '\
 'keeps its NaN'
@@ -177,10 +177,10 @@ _mha() {
 'with the slopes of Press et al.'
       '--sinks:''one more logit of each head in the denominator of its '\
 'softmax, (heads)'
-      '--cu-seqlens:''where sequences packed into one batch row begin and '\
-'the last one ends'
-      '--stage:''this stage alone is judged, or written by --trace; with '\
-'--expected: what it holds [the output]'
+      '--cu-seqlens:''starts of the sequences packed into one batch row, and '\
+'the end of the last one'
+      '--stage:''the only stage to judge, or to write with --trace; with '\
+'--expected: the stage in its file [the output]'
       '--head:''the head whose attention is shown, counted from 0 [the '\
 'first ones]'
       '--query:''the query whose attention is shown, counted from 0 [a '\
@@ -192,7 +192,8 @@ _mha() {
       '--json:''one JSON object instead of text'
       '--quiet:''no text: only files and the exit code'
       '--help:''this text'
-      '--path:''which arithmetic; exact is float64 in plain loops'
+      '--path:''how to compute (mha help paths); exact is float64 in '\
+'plain loops'
       '--isa:''instruction set of the kernels [the best]'
       '--threads:''threads [all that are available]'
       '--no-pack:''no packed copies of the weights: the fast path projects '\
@@ -201,7 +202,7 @@ _mha() {
   params)
     options=(
       '--d-model:''width of the model'
-      '--heads:''query heads [of --weights: what its configuration says]'
+      '--heads:''query heads [with --weights: as its configuration states]'
       '--kv-heads:''key/value heads; must divide heads [heads]'
       '--d-k:''width of one head of Q and K [d_model / heads]'
       '--d-v:''width of one head of V [d_k]'
@@ -210,27 +211,27 @@ _mha() {
       '--vdim:''width of the value input [kdim]'
       '--d-out:''width of the output [d_model]'
       '--bias:''with b_Q, b_K, b_V and b_O (the default)'
-      '--no-bias:''without them'
+      '--no-bias:''without these biases'
       '--batch:''batch rows; params: sequences of the pass that --seq '\
 'counts'
-      '--merged-qk:''one matrix per head in place of W_Q and W_K: its cost, '\
-'its rank, the same scores'
+      '--merged-qk:''one matrix per head in place of W_Q and W_K: its size, '\
+'its rank, its scores'
       '--preset:''a model that is built in: gpt2, bert-base-uncased, llama-2-70b, '\
 '...; "list" lists them'
-      '--config:''the model of a config.json'
-      '--class:''its head: BertForMaskedLM, MaskedLM, pooler, ... [what '\
-'its configuration names]'
+      '--config:''the model that a config.json describes'
+      '--class:''the model'\''s head: BertForMaskedLM, MaskedLM, pooler, '\
+'... [as its configuration states]'
       '--dtype:''type the weights are stored in'
-      '--seq:''length: shows what a forward pass and the key/value '\
-'cache of a model cost'
-      '--weights:''weights of a public checkpoint or of our own names; '\
-'--heads or a config.json beside it'
-      '--group:''sums of a model or file by this'
-      '--depth:''sums by the first N components of the names'
-      '--only:''this part alone'
-      '--sort:''in this order [the checkpoint'\''s]'
+      '--seq:''tokens in a sequence: shows the cost of a model'\''s forward '\
+'pass and key/value cache'
+      '--weights:''weights of a public checkpoint or with mha'\''s own names; '\
+'needs --heads or a config.json beside it'
+      '--group:''show the sums of a model or file by this property'
+      '--depth:''show the sums by the first N components of the names'
+      '--only:''show only this part of a model'
+      '--sort:''order of the rows [the checkpoint'\''s]'
       '--all:''every row of a model: blocks are not folded'
-      '--per-head:''each head'\''s slice of every weight, too'
+      '--per-head:''also show each head'\''s slice of every weight'
       '--format:''how the table is written'
       '--json:''one JSON object instead of text'
       '--quiet:''no text: only files and the exit code'
@@ -249,7 +250,7 @@ _mha() {
       '--vdim:''width of the value input [kdim]'
       '--d-out:''width of the output [d_model]'
       '--bias:''with b_Q, b_K, b_V and b_O (the default)'
-      '--no-bias:''without them'
+      '--no-bias:''without these biases'
       '--batch:''batch rows; params: sequences of the pass that --seq '\
 'counts'
       '--seq:''queries in each batch row'
@@ -257,32 +258,33 @@ _mha() {
 'as many as queries]'
       '--preset:''a model that is built in: gpt2, bert-base-uncased, llama-2-70b, '\
 '...; "list" lists them'
-      '--config:''the model of a config.json'
-      '--class:''its head: BertForMaskedLM, MaskedLM, pooler, ... [what '\
-'its configuration names]'
+      '--config:''the model that a config.json describes'
+      '--class:''the model'\''s head: BertForMaskedLM, MaskedLM, pooler, '\
+'... [as its configuration states]'
       '--dtype:''type the weights are stored in'
-      '--run:''runs the attention layers of the model, too'
+      '--run:''also runs the attention layers of the model'
       '--seed:''seed of random weights and inputs'
       '--causal:''query i sees key j only if j <= i + offset'
       '--json:''one JSON object instead of text'
       '--quiet:''no text: only files and the exit code'
       '--help:''this text'
-      '--path:''which arithmetic; exact is float64 in plain loops'
+      '--path:''how to compute (mha help paths); exact is float64 in '\
+'plain loops'
       '--isa:''instruction set of the kernels [the best]'
       '--threads:''threads [all that are available]'
     ) ;;
   check)
     options=(
-      '--heads:''query heads [of --weights: what its configuration says]'
+      '--heads:''query heads [with --weights: as its configuration states]'
       '--kv-heads:''key/value heads; must divide heads [heads]'
       '--d-k:''width of one head of Q and K [d_model / heads]'
-      '--config:''the model of a config.json'
-      '--weights:''weights of a public checkpoint or of our own names; '\
-'--heads or a config.json beside it'
-      '--layer:''which attention layer of the file or model: how the '\
-'names of its tensors begin'
-      '--orientation:''how matrices lie in the file, where names and shapes '\
-'do not tell'
+      '--config:''the model that a config.json describes'
+      '--weights:''weights of a public checkpoint or with mha'\''s own names; '\
+'needs --heads or a config.json beside it'
+      '--layer:''which attention layer of the file or model: the beginning '\
+'of its tensors'\'' names'
+      '--orientation:''order of the axes of the file'\''s matrices, where names '\
+'and shapes do not show it'
       '--input:''query input, (B, T, d_q) or (T, d_q); keys and values '\
 'too unless given'
       '--key-input:''key input; values too unless given'
@@ -297,10 +299,9 @@ _mha() {
       '--rope-dim:''features of each head rotated [d_k]'
       '--rope-base:''base of the rotation'\''s angles [10000]'
       '--mask:''mask, broadcast from the right to (B, h, T_q, S)'
-      '--mask-kind:''numbers to add, or true where a key stays or goes [additive '\
-'for numbers]'
-      '--lengths:''keys that are real, one number for each batch row; later '\
-'ones are hidden'
+      '--mask-kind:''numbers to add, or booleans: true keeps a key, or true '\
+'hides it [additive for numbers]'
+      '--lengths:''number of keys of each batch row; later keys are hidden'
       '--empty-rows:''weights of a query that sees no key'
       '--hidden-values:''a hidden key'\''s value row: left out, or times 0, which '\
 'keeps its NaN'
@@ -308,20 +309,21 @@ _mha() {
 'with the slopes of Press et al.'
       '--sinks:''one more logit of each head in the denominator of its '\
 'softmax, (heads)'
-      '--cu-seqlens:''where sequences packed into one batch row begin and '\
-'the last one ends'
-      '--expected:''somebody'\''s output for --weights and --input, in place '\
+      '--cu-seqlens:''starts of the sequences packed into one batch row, and '\
+'the end of the last one'
+      '--expected:''a recorded output for --weights and --input, in place '\
 'of a case file'
-      '--stage:''this stage alone is judged, or written by --trace; with '\
-'--expected: what it holds [the output]'
+      '--stage:''the only stage to judge, or to write with --trace; with '\
+'--expected: the stage in its file [the output]'
       '--json:''one JSON object instead of text'
       '--quiet:''no text: only files and the exit code'
       '--help:''this text'
-      '--path:''which arithmetic; exact is float64 in plain loops'
+      '--path:''how to compute (mha help paths); exact is float64 in '\
+'plain loops'
       '--isa:''instruction set of the kernels [the best]'
       '--threads:''threads [all that are available]'
-      '--jobs:''cases judged at a time; more than one share no threads '\
-'inside a case'
+      '--jobs:''cases judged at a time; with more than one, each case '\
+'runs on one thread unless --threads says otherwise'
     ) ;;
   compare)
     options=(
@@ -333,16 +335,16 @@ _mha() {
     ) ;;
   diagnose)
     options=(
-      '--heads:''query heads [of --weights: what its configuration says]'
+      '--heads:''query heads [with --weights: as its configuration states]'
       '--kv-heads:''key/value heads; must divide heads [heads]'
       '--d-k:''width of one head of Q and K [d_model / heads]'
-      '--config:''the model of a config.json'
-      '--weights:''weights of a public checkpoint or of our own names; '\
-'--heads or a config.json beside it'
-      '--layer:''which attention layer of the file or model: how the '\
-'names of its tensors begin'
-      '--orientation:''how matrices lie in the file, where names and shapes '\
-'do not tell'
+      '--config:''the model that a config.json describes'
+      '--weights:''weights of a public checkpoint or with mha'\''s own names; '\
+'needs --heads or a config.json beside it'
+      '--layer:''which attention layer of the file or model: the beginning '\
+'of its tensors'\'' names'
+      '--orientation:''order of the axes of the file'\''s matrices, where names '\
+'and shapes do not show it'
       '--input:''query input, (B, T, d_q) or (T, d_q); keys and values '\
 'too unless given'
       '--key-input:''key input; values too unless given'
@@ -357,10 +359,9 @@ _mha() {
       '--rope-dim:''features of each head rotated [d_k]'
       '--rope-base:''base of the rotation'\''s angles [10000]'
       '--mask:''mask, broadcast from the right to (B, h, T_q, S)'
-      '--mask-kind:''numbers to add, or true where a key stays or goes [additive '\
-'for numbers]'
-      '--lengths:''keys that are real, one number for each batch row; later '\
-'ones are hidden'
+      '--mask-kind:''numbers to add, or booleans: true keeps a key, or true '\
+'hides it [additive for numbers]'
+      '--lengths:''number of keys of each batch row; later keys are hidden'
       '--empty-rows:''weights of a query that sees no key'
       '--hidden-values:''a hidden key'\''s value row: left out, or times 0, which '\
 'keeps its NaN'
@@ -368,14 +369,14 @@ _mha() {
 'with the slopes of Press et al.'
       '--sinks:''one more logit of each head in the denominator of its '\
 'softmax, (heads)'
-      '--cu-seqlens:''where sequences packed into one batch row begin and '\
-'the last one ends'
-      '--expected:''somebody'\''s output for --weights and --input, in place '\
+      '--cu-seqlens:''starts of the sequences packed into one batch row, and '\
+'the end of the last one'
+      '--expected:''a recorded output for --weights and --input, in place '\
 'of a case file'
-      '--tensor:''the tensor to explain: expected.output, or a stage alone '\
-'[the output]'
-      '--stage:''this stage alone is judged, or written by --trace; with '\
-'--expected: what it holds [the output]'
+      '--tensor:''the tensor to explain: expected.output, or the name '\
+'of a stage [the output]'
+      '--stage:''the only stage to judge, or to write with --trace; with '\
+'--expected: the stage in its file [the output]'
       '--json:''one JSON object instead of text'
       '--quiet:''no text: only files and the exit code'
       '--help:''this text'
@@ -391,17 +392,20 @@ _mha() {
       '--dtype:''type the weights are stored in'
       '--cache-dtype:''type of the key/value cache [bench, where it decodes: '\
 'f32; forward: no cache]'
-      '--shape:''what to measure, as often as one likes; "list" lists '\
-'the names [a standard set]'
+      '--shape:''what to measure; may be given several times; "list" '\
+'lists the names [a standard set]'
       '--part:''the whole layer; attention alone, with Q, K, V given; '\
 'the projections alone; both: the first two'
-      '--rounds:''rounds in which all take turns'
-      '--seconds:''no third or later round of a part of a shape after this'
+      '--rounds:''number of rounds; each round runs all paths and thread '\
+'counts'
+      '--seconds:''time after which a part of a shape gets no third or '\
+'later round'
       '--csv:''comma-separated values'
       '--json:''one JSON object instead of text'
       '--quiet:''no text: only files and the exit code'
       '--help:''this text'
-      '--path:''which arithmetic; exact is float64 in plain loops'
+      '--path:''how to compute (mha help paths); exact is float64 in '\
+'plain loops'
       '--isa:''instruction set of the kernels [the best]'
       '--threads:''threads [all that are available]'
       '--no-pack:''no packed copies of the weights: the fast path projects '\
