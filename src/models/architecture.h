@@ -7,18 +7,18 @@
 /* Every list below ends with an all-zero row. Formulas are expressions (expression.h) over the
  * symbols of the architecture, evaluated in the order of its keys.
  *
- * Symbols every architecture defines, because the rest of the library asks for them:
+ * Symbols that every architecture defines, because the rest of the library reads them:
  *   d_model h h_kv d_k   and where they are not 0:  d_v (default d_k)  bias_q bias_k bias_v bias_o
  *   qk_norm (1: per head, 2: per row)  causal  rope (1: interleaved, 2: half-split; of all d_k)
- *   moving: something position-dependent besides rotation touches the keys, so the key bias matters */
+ *   moving: something other than rotation makes the scores depend on the key bias, which is then not inert */
 
 /* A symbol and where its value comes from. */
 typedef struct mha__arch_key {
     const char *symbol;
-    const char *keys;     /* config keys separated by blanks, the first one present counts; NULL: computed */
+    const char *keys;     /* config keys separated by blanks, the first one present is used; NULL: computed */
     const char *fallback; /* formula when no key is present: the default of the architecture's library */
     const char *contains; /* for a key whose value is text: 1 when the text contains this, else 0 */
-    const char *matters;  /* formula over parts: whether a missing key is worth telling; NULL: it is */
+    const char *matters;  /* formula over parts: whether a missing key is reported; NULL: it is */
 } mha__arch_key;
 
 /* The same for a real number. */
@@ -40,18 +40,18 @@ typedef enum mha__arch_kind {
 
 /* One tensor, or one per block: {i} is the block, {j} the one inside it. */
 typedef struct mha__arch_tensor {
-    const char *blocks; /* formula: how many; NULL: one. Neighbours with the same formula are told block by block */
+    const char *blocks; /* formula: number of blocks; NULL: one. Neighbours with one formula are added block by block */
     const char *name, *shape, *group, *role;
     const char *when;     /* formula; NULL: always */
     const char *alias_of; /* the tensor whose storage it shares (a name without {i}) */
-    const char *tied;     /* formula: whether it does; NULL: always */
+    const char *tied;     /* formula: whether the storage is shared; NULL: always */
     mha__arch_kind kind;
 } mha__arch_tensor;
 
 /* An attention layer, or one per block. */
 typedef struct mha__arch_attention {
     const char *blocks, *prefix, *when;
-    const char *uses;   /* formula: how often a forward pass runs each; NULL: once */
+    const char *uses;   /* formula: times that a forward pass runs each layer; NULL: once */
     const char *causal; /* formula; NULL: the symbol causal */
 } mha__arch_attention;
 
@@ -63,20 +63,20 @@ typedef struct mha__arch_refusal {
 typedef struct mha__architecture {
     const char *model_types; /* separated by blanks; the first is its name */
     const char *title;
-    const char *base_prefix; /* which files of the bare model leave out, or wrapped ones put in front */
+    const char *base_prefix; /* prefix of tensor names that files of the bare model lack and files of a class have */
     const mha__arch_key *keys;
     const mha__arch_real *reals;
     const mha__arch_class *classes; /* the first is the default */
-    const char *class_families;     /* what the classes' names begin with, and what else may stand there; NULL: one */
+    const char *class_families;     /* beginning of the classes' names, and its alternatives; NULL: only one */
     const mha__arch_tensor *tensors;
     const mha__arch_attention *attention;
     const mha__arch_refusal *refusals;
-    const char *caveat; /* what an attention layer on its own leaves out; NULL: nothing */
-    const char *inner;  /* formula: {j} runs below this, inside {i}; NULL: there is no {j} */
+    const char *caveat; /* what one attention layer alone does not reproduce of the model; NULL: nothing */
+    const char *inner;  /* formula: the number of values of {j} in each {i}; NULL: there is no {j} */
 } mha__architecture;
 
 const mha__architecture *mha__architecture_find(const char *model_type);
-/* "bert, roberta, ...": every model type, for messages. */
+/* Text for messages: every model type, "bert, roberta, ...". */
 char *mha__architecture_list(char *text, size_t size);
 
 extern const mha__architecture mha__arch_bert, mha__arch_roberta, mha__arch_albert, mha__arch_gpt2, mha__arch_llama,

@@ -1,4 +1,4 @@
-/* Checkpoint files as they are: listed tensor by tensor, and held against a model. */
+/* Checkpoint files: the table of all their tensors, and their differences from a model. */
 #include <stdio.h>
 #include <string.h>
 
@@ -39,7 +39,8 @@ static bool ends_in(const char *name, const char *ending)
     return n >= e && strcmp(name + n - e, ending) == 0;
 }
 
-/* Names under which libraries store what is not learned. A GPT-2 mask is told from a bias by its four extents. */
+/* Names under which libraries store tensors that are not learned. GPT-2's causal mask is called a bias, but has rank
+ * 4. */
 static bool is_buffer(const mha_file_tensor *tensor)
 {
     static const char *const endings[] = {"position_ids",     "rotary_emb.inv_freq", "rope.freqs",
@@ -50,7 +51,7 @@ static bool is_buffer(const mha_file_tensor *tensor)
     return ends_in(tensor->name, "attn.bias") && tensor->rank == 4;
 }
 
-/* Names that libraries tie, as they end; the second is the owner's. */
+/* Endings of the names of tensors that libraries tie. */
 static const struct {
     const char *alias, *owner;
 } ties[] = {
@@ -75,12 +76,13 @@ static bool same_place(const mha_file_tensor *a, const mha_file_tensor *b)
            memcmp(a->shape, b->shape, (size_t)a->rank * sizeof *a->shape) == 0;
 }
 
-/* Tensors that could own a tied copy: few in a real file, and no more are looked at in another. */
+/* The numbers of tensors that may own a copy and of pairs that are compared. A real file has fewer; in a hostile one
+ * they bound the work. */
 enum { OWNERS = 64, COPIES = 64 };
 
 typedef struct owners {
     const mha_file_tensor *list[OWNERS];
-    size_t count, copies; /* copies: candidates compared so far */
+    size_t count, copies; /* copies: pairs compared so far */
 } owners;
 
 static void find_owners(const mha_file *file, owners *found)
@@ -94,7 +96,7 @@ static void find_owners(const mha_file *file, owners *found)
             }
 }
 
-/* The tensor whose copy `tensor` is, or NULL. */
+/* *original: the tensor of which `tensor` is a copy, or NULL. */
 static mha_status find_original(const mha_file *file, owners *candidates, const mha_file_tensor *tensor,
                                 const mha_file_tensor **original, mha_error *error)
 {
@@ -163,7 +165,8 @@ mha_status mha_file_list_params(const mha_file *file, mha_params *table, mha_fin
 
 /* ---------------------------------------------------------------- against a model */
 
-/* The model's name for a file's tensor, or the file's for a model's: as it is, without the base prefix, with it. */
+/* The spellings under which a tensor of the model may be in a file, and the other way round: unchanged, without the
+ * base prefix, with it. */
 static const char *variant(const mha_model *model, const char *name, int which, char room[320])
 {
     const char *prefix = model->setup.architecture->base_prefix;
@@ -214,7 +217,7 @@ size_t mha_model_check_file(const mha_model *model, const mha_file *file, mha_fi
         bool same = tensor && tensor->rank == info.rank &&
                     memcmp(tensor->shape, info.shape, (size_t)info.rank * sizeof *info.shape) == 0;
         if (!tensor && (info.kind == MHA_TENSOR_BUFFER || info.alias_of))
-            continue; /* neither has to be stored */
+            continue; /* a file need not have them */
         if (tensor && (same || info.kind == MHA_TENSOR_BUFFER)) {
             finding.kind = info.kind == MHA_TENSOR_BUFFER ? MHA_FINDING_BUFFER : MHA_FINDING_TIED;
             if (info.kind == MHA_TENSOR_BUFFER || info.alias_of)

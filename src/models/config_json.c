@@ -49,7 +49,8 @@ mha_status mha__config_load(const char *path, json_t **config, mha_error *error)
 
 /* ---------------------------------------------------------------- single values */
 
-/* The value of the first key of a list that is there and not null; *key is its name, cut out into `room`. */
+/* The value of the first key in the list `keys` that the config has and that is not null; *key is its name, a copy in
+ * `room`. */
 static const json_t *first_present(const json_t *config, const char *keys, char room[64])
 {
     for (const char *at = keys; *at;) {
@@ -63,7 +64,7 @@ static const json_t *first_present(const json_t *config, const char *keys, char 
     return NULL;
 }
 
-/* A key that says null asks for the default, so nothing is assumed. */
+/* A key with the value null asks for the default, which is then not an assumption. */
 static bool stated_null(const json_t *config, const char *keys)
 {
     char name[64];
@@ -88,7 +89,7 @@ static const char *kind_of(const json_t *value)
                                    : "a whole number or a flag";
 }
 
-/* A size, a flag, or the number of classes that have a name (id2label). */
+/* Reads a size, a flag (1 or 0), or the number of named classes (id2label). */
 static mha_status whole_number(const json_t *value, const char *key, int64_t *number, mha_error *error)
 {
     if (json_is_boolean(value))
@@ -140,8 +141,8 @@ static mha_status read_key(const json_t *config, const mha__arch_key *key, mha__
     return MHA_OK;
 }
 
-/* A real number of the config, or the architecture's default. What a formula divides by must not be 0, which would
- * mean the library's own default. */
+/* A real number of the config, or the architecture's default. A divisor must not be 0, which stands for the default
+ * in mha_model_facts. */
 static mha_status read_real(const json_t *config, const mha__architecture *architecture, const char *symbol,
                             bool positive, double *number, mha_error *error)
 {
@@ -190,7 +191,7 @@ static bool has_part(const mha__arch_class *c, const char *part)
     return false;
 }
 
-/* By its whole name; by what follows "For" ("MaskedLM"); by a part it adds ("pooler"). */
+/* Finds a class by its whole name, by the part of it after "For" ("MaskedLM"), or by a part that it adds ("pooler"). */
 static const mha__arch_class *find_class(const mha__architecture *architecture, const char *name)
 {
     const char *family = architecture->class_families, *rest = name;
@@ -235,7 +236,7 @@ static mha_status choose_class(const json_t *config, const char *wanted, mha__se
     return mha__fail(error, MHA_INVALID, said_by, "expected one of %s, found '%.*s'", known, MHA_CUT_ARGS(60, wanted));
 }
 
-/* Every part any class could add becomes a symbol: 1 if this one does. */
+/* Makes every part of any class a symbol: 1 if this class has the part, else 0. */
 static bool set_parts(mha__setup *setup)
 {
     for (const mha__arch_class *c = setup->architecture->classes; c->name; c++)
@@ -273,13 +274,13 @@ static mha_status find_architecture(const json_t *config, mha__setup *setup, mha
                      mha__architecture_list(known, sizeof known), found);
 }
 
-/* Sizes whose product or quotient would make no sense; widths that heads do not divide are told as a layer would. */
+/* Refuses sizes that do not go together; a width that the heads do not divide with the message of a layer. */
 static mha_status check_values(const json_t *config, const mha__setup *setup, mha_error *error)
 {
     const mha__values *v = &setup->values;
     const mha__arch_key *d_k = setup->architecture->keys;
     char name[64];
-    for (; strcmp(d_k->symbol, "d_k") != 0; d_k++) /* NOLINT: and a d_k */
+    for (; strcmp(d_k->symbol, "d_k") != 0; d_k++) /* NOLINT: every architecture has a key d_k */
         ;
     bool tied_to_heads = !d_k->keys || !first_present(config, d_k->keys, name);
     if (tied_to_heads && strcmp(d_k->fallback, "d_model/h") == 0) {
@@ -303,7 +304,7 @@ static mha_status check_values(const json_t *config, const mha__setup *setup, mh
     return MHA_OK;
 }
 
-/* What formulas divide by, as each is read. */
+/* Refuses 0 for a symbol that formulas divide by, as soon as it is read. */
 static mha_status check_divisor(const mha__setup *setup, const mha__arch_key *key, mha_error *error)
 {
     static const char *const divisors[] = {"d_model", "h", "h_kv", "patch"};
@@ -404,7 +405,7 @@ mha_model_facts mha__setup_facts(const mha__setup *setup)
 
 /* ---------------------------------------------------------------- for a layer's loader */
 
-/* The head counts of a config whose model type is not described, under the keys most libraries use. */
+/* Reads width and head counts of a config with an unknown model type, under the keys that most libraries use. */
 static mha_status read_heads(const json_t *config, mha_model_facts *facts, mha_error *error)
 {
     static const char *const keys[] = {"hidden_size n_embd d_model dim",
@@ -449,7 +450,7 @@ mha_status mha_model_read_config(const char *path, mha_model_facts *facts, mha_e
     return status;
 }
 
-/* "llama.attention.head_count": GGUF puts the architecture's name in front. */
+/* The number under a key of GGUF, which begins with the architecture: "llama.attention.head_count". */
 static double metadata_number(const mha_file *file, const char *architecture, const char *key)
 {
     char name[128];
@@ -471,7 +472,7 @@ bool mha_model_read_metadata(const mha_file *file, mha_model_facts *facts)
     facts->kv_heads = (size_t)metadata_number(file, architecture, "attention.head_count_kv");
     facts->d_k = (size_t)metadata_number(file, architecture, "attention.key_length");
     facts->norm_eps = metadata_number(file, architecture, "attention.layer_norm_rms_epsilon");
-    if (strcmp(architecture, "llama") == 0) { /* GGUF keeps Meta's pairs, whatever the file it was converted from */
+    if (strcmp(architecture, "llama") == 0) { /* GGUF rotates Meta's pairs, also when converted from Hugging Face */
         facts->has_semantics = facts->causal = true;
         facts->rope = MHA_ROPE_INTERLEAVED;
         facts->rope_dim = (size_t)metadata_number(file, architecture, "rope.dimension_count");

@@ -1,4 +1,4 @@
-/* A config.json brought together with the architecture it names: every symbol gets its value. */
+/* A config.json evaluated for the architecture that it names: every symbol gets its value. */
 #ifndef MHA_MODELS_CONFIG_JSON_H
 #define MHA_MODELS_CONFIG_JSON_H
 
@@ -19,14 +19,14 @@ typedef struct mha__setup {
     mha_assumption assumed[MHA_SETUP_ASSUMED];
 } mha__setup;
 
-/* Reads the text of a config.json into a JSON object, which the caller gives back with json_decref.
- * `path` is for messages. */
+/* Parses the text of a config.json into a JSON object, which the caller releases with json_decref. `path` is for
+ * messages. */
 mha_status mha__config_parse(const char *text, size_t length, const char *path, json_t **config, mha_error *error);
 /* The same from a file. */
 mha_status mha__config_load(const char *path, json_t **config, mha_error *error);
 
-/* Evaluates an object. `class_name` NULL: by its "architectures". n_heads and kv_heads replace what the config
- * says, where they are not 0. */
+/* Evaluates an object. `class_name` NULL: the class that "architectures" names. n_heads and kv_heads, where not 0,
+ * replace those of the config. */
 mha_status mha__setup_read(const json_t *config, const char *class_name, size_t n_heads, size_t kv_heads,
                            mha__setup *setup, mha_error *error);
 
@@ -35,7 +35,7 @@ const char *mha__setup_key(const mha__setup *setup, const char *symbol);
 
 /* The attention configuration of a setup: widths, heads, biases, norms; dtype is left F32. */
 mha_config mha__setup_attention(const mha__setup *setup);
-/* What it says about attention's meaning. */
+/* What the setup says about the semantics of attention. */
 mha_model_facts mha__setup_facts(const mha__setup *setup);
 
 #endif

@@ -1,4 +1,4 @@
-/* What a forward pass of a model costs: floating-point operations by part, and the key/value cache. */
+/* The costs of a model's forward pass: floating-point operations by part, and the key/value cache. */
 #include <string.h>
 
 #include "attention/work.h"
@@ -8,7 +8,7 @@ typedef struct sum {
     bool overflow;
 } sum;
 
-/* *total += a * b * c, remembering when that does not fit. */
+/* *total += a * b * c; s->overflow is set when it does not fit. */
 static void add(sum *s, uint64_t *total, uint64_t a, uint64_t b, uint64_t c)
 {
     uint64_t product;

@@ -51,11 +51,11 @@ int64_t mha__values_get(const mha__values *values, const char *name)
 typedef struct parser {
     const char *text, *at;
     const mha__values *values;
-    const char *wanted; /* what was expected when something failed; NULL: all is well */
+    const char *wanted; /* after an error: what was expected; else NULL */
     int depth;
 } parser;
 
-/* From loosest to tightest. Longer spellings first: "<=" before "<". */
+/* From the lowest precedence to the highest. Longer spellings come first: "<=" before "<". */
 static const struct operator
 {
     const char *spelling;

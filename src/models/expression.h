@@ -1,4 +1,4 @@
-/* Small integer formulas as text ("h*(2*d_k + d_v) + d_model"), over named values: shapes and claims. */
+/* Integer formulas as text, "h*(2*d_k + d_v) + d_model", over named values: for shapes and claims. */
 #ifndef MHA_MODELS_EXPRESSION_H
 #define MHA_MODELS_EXPRESSION_H
 
@@ -15,11 +15,11 @@ typedef struct mha__values {
     } items[MHA_VALUES];
 } mha__values;
 
-/* Sets a name, new or known. false: the name is too long, or too many names. */
+/* Sets the value of a name, which may be new. false: the name is too long, or there are too many names. */
 bool mha__values_set(mha__values *values, const char *name, int64_t value);
 const int64_t *mha__values_find(const mha__values *values, const char *name); /* NULL: unknown */
 int64_t mha__values_get(const mha__values *values, const char *name);         /* 0: unknown */
-/* Reads "d_model=512 h=8" into names. A value may be an expression of the names before it. */
+/* Sets the names of "d_model=512 h=8". A value may be an expression of the names before it. */
 mha_status mha__values_parse(mha__values *values, const char *text, mha_error *error);
 
 /* Evaluates in 64-bit integers: names, decimal numbers, ( ), ! - (unary), ^ (power), * / %, + -,

@@ -1,4 +1,4 @@
-/* One attention layer out of a weights file: found by name, shaped by its tensors, read into the table. */
+/* Loading one attention layer of a weights file: finding its tensors, deriving its configuration, reading. */
 #include <stdio.h>
 #include <string.h>
 
@@ -13,7 +13,7 @@ typedef struct loader {
     char prefix[256];
     mha_orientation orientation;
     mha_config config;
-    const mha_file_tensor *found[MHA_WEIGHT_COUNT]; /* NULL: the file has none. A fused tensor stands three times */
+    const mha_file_tensor *found[MHA_WEIGHT_COUNT]; /* NULL: not in the file. A fused tensor is at three indices */
     size_t tensors, ignored;
     mha_error *error;
 } loader;
@@ -24,7 +24,7 @@ typedef struct loader {
 
 /* ---------------------------------------------------------------- which layer */
 
-/* "a, b, c, ... (12 in all)": the layers of the file under `wanted`, as many as fit. */
+/* Text for messages: the layers of the file under `wanted`, as many as fit, "a, b, c, ... (12 in all)". */
 static void list_layers(const mha_file *file, const char *wanted, char *text, size_t size)
 {
     enum { SHOWN = 6 };
@@ -45,14 +45,14 @@ static void list_layers(const mha_file *file, const char *wanted, char *text, si
         snprintf(text + used, size - used, ", ... (%zu in all)", count);
 }
 
-/* `wanted` names a layer when its tensors' names start with wanted and a dot. */
+/* `wanted` is the prefix of a layer when the names of the layer's tensors start with `wanted` and a dot. */
 static bool is_under(const mha__file_layer *layer, const char *wanted, size_t length)
 {
     const char *name = layer->tensor->name;
     return length == 0 || (strncmp(name, wanted, length) == 0 && name[length] == '.');
 }
 
-/* T5 is counted, but its names are no scheme: without the bias its scores would be others. */
+/* T5 can be counted, but not loaded: its scores need the relative position bias, which is not computed. */
 static mha_status refuse_relative_bias(const loader *l)
 {
     const mha_file_tensor *tensor;
@@ -107,7 +107,7 @@ static mha_status choose_layer(loader *l)
 
 /* ---------------------------------------------------------------- its tensors */
 
-/* Whether the tensor that holds the weight holds two more. */
+/* Whether the weight is part of a fused tensor of three weights. */
 static bool is_fused(const loader *l, mha_weight weight)
 {
     return mha__scheme_fuses(l->layer.scheme, weight);
@@ -144,8 +144,8 @@ static bool listed(const char *const *names, const char *name)
     return false;
 }
 
-/* What else stands under the layer's prefix might change its result, so an unknown name is refused.
- * A layer without a prefix shares its file with anything. */
+/* Refuses unknown names under the layer's prefix, because such a tensor might change the result. A layer without a
+ * prefix may share its file with any tensors. */
 static mha_status refuse_unknown(loader *l)
 {
     const mha__scheme *scheme = l->layer.scheme;
@@ -199,8 +199,8 @@ static mha_status matrices_have_rank_two(loader *l)
     return MHA_OK;
 }
 
-/* The scheme's orientation, or what was stated. Fused GPT-2 weights come either way: the bias has as
- * many elements as there are outputs; without one, outputs are three times the inputs. */
+/* The orientation that was given, or else the scheme's. Fused GPT-2 weights come in both: a bias has as many elements
+ * as there are outputs; without a bias there are three times as many outputs as inputs. */
 static mha_status find_orientation(loader *l)
 {
     l->orientation =
@@ -229,7 +229,7 @@ static size_t width_out(const loader *l, mha_weight weight)
     return l->found[weight]->shape[l->orientation == MHA_ORIENTATION_OUT_IN ? 0 : 1];
 }
 
-/* The number of query heads: stated, or from d_k, or one sink each. */
+/* The number of query heads: as given, or the width divided by d_k, or the number of sinks. */
 static mha_status find_heads(loader *l, size_t q_width)
 {
     const mha_file_tensor *sinks = l->found[MHA_SINKS];
@@ -253,7 +253,7 @@ static mha_status find_heads(loader *l, size_t q_width)
     return MHA_OK;
 }
 
-/* Rows of q and k (of all three, when fused) give the widths; k against q gives the key/value heads. */
+/* The outputs of query and key (of all three when fused) give the widths; their ratio gives the key/value heads. */
 static mha_status find_config(loader *l)
 {
     mha_config *c = &l->config;
@@ -290,7 +290,7 @@ static mha_status find_config(loader *l)
     return MHA_OK;
 }
 
-/* A norm's weight covers one head or the whole row. */
+/* A norm is over one head or over the whole row, by the length of its weight. */
 static mha_norm find_norm(const loader *l, mha_weight weight)
 {
     const mha_file_tensor *tensor = l->found[weight];
@@ -319,11 +319,11 @@ static mha_status find_extras(loader *l)
     return mha_config_resolve(c, l->error);
 }
 
-/* Rank and shape a weight must have in the file. */
+/* The rank and shape that a weight must have in the file. */
 static int file_shape(const loader *l, mha_weight weight, size_t shape[2])
 {
     int rank = mha_config_weight_shape(&l->config, weight, shape, NULL);
-    if (is_fused(l, weight)) { /* the outputs of all three */
+    if (is_fused(l, weight)) { /* the outputs of all three weights */
         const mha_weight *parts = rank == 2 ? mha__matrices_in : mha__biases_in;
         size_t part[2], outputs = 0;
         for (size_t i = 0; i < 3; i++) {
@@ -365,7 +365,7 @@ static mha_view weight_view(const loader *l, const mha_layer *layer, mha_weight 
     return view.rank == 2 && l->orientation == MHA_ORIENTATION_OUT_IN ? mha_view_swap(&view, 0, 1) : view;
 }
 
-/* Query, key and value of a fused tensor are slices of its outputs: read whole, then cut. */
+/* Reads a whole fused tensor and copies its slices of outputs, which are the weights of query, key and value. */
 static mha_status read_fused(loader *l, const mha_layer *layer, const mha_weight parts[3])
 {
     const mha_file_tensor *tensor = l->found[parts[0]];
@@ -409,7 +409,7 @@ static mha_status read_weights(loader *l, const mha_layer *layer)
     return MHA_OK;
 }
 
-/* What the caller left open, from the config's facts or the file's own. */
+/* Fills in head numbers that the caller did not give, from the facts of the config or of the file. */
 static void take_facts(loader *l)
 {
     mha_model_facts own;

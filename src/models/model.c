@@ -10,7 +10,7 @@
 
 /* ---------------------------------------------------------------- rows */
 
-/* `pattern` with {i} and {j} replaced. false: it does not fit. */
+/* Writes `pattern` with {i} and {j} replaced. false: the text does not fit. */
 static bool expand(const char *pattern, size_t i, size_t j, char *text, size_t size)
 {
     size_t used = 0;
@@ -29,7 +29,7 @@ static bool expand(const char *pattern, size_t i, size_t j, char *text, size_t s
     return true;
 }
 
-/* A formula, or `otherwise` when there is none. */
+/* The value of a formula, or `otherwise` when there is no formula. */
 static mha_status value_of(const mha_model *model, const char *formula, int64_t otherwise, int64_t *value,
                            mha_error *error)
 {
@@ -37,7 +37,7 @@ static mha_status value_of(const mha_model *model, const char *formula, int64_t 
     return formula ? mha__expression_evaluate(formula, &model->setup.values, value, error) : MHA_OK;
 }
 
-/* The rule of a layer's key bias, and nothing where something else that depends on positions reads the keys. */
+/* The rule of a layer's key bias; 0 where the architecture's symbol `moving` says that the bias matters. */
 static size_t inert_elements(const mha_model *model, const char *role)
 {
     const mha__values *v = &model->setup.values;
@@ -134,7 +134,7 @@ static bool same_text(const char *a, const char *b)
     return a == b || (a && b && strcmp(a, b) == 0);
 }
 
-/* Blocks follow one another as wholes: neighbours with the same block formula are one run. */
+/* Adds a run of neighbouring rows with one block formula block by block: all rows of block 0, then those of block 1. */
 static mha_status walk_rows(mha_model *model, size_t *count, mha_error *error)
 {
     const mha__architecture *architecture = model->setup.architecture;
@@ -266,7 +266,7 @@ size_t mha_model_assumptions(const mha_model *model, const mha_assumption **list
 
 /* ---------------------------------------------------------------- its attention layers */
 
-/* Layers of one row of the description; 0 where its condition fails. */
+/* The number of layers of one row of the description; 0 when its condition is false. */
 static size_t layers_of(const mha_model *model, const mha__arch_attention *row)
 {
     int64_t wanted, blocks;

@@ -1,4 +1,4 @@
-/* The inside of a model, for the files that build it, hold files against it and count with it. */
+/* The inside of a model, for model.c, checkpoint.c, costs.c and the claims. */
 #ifndef MHA_MODELS_MODEL_H
 #define MHA_MODELS_MODEL_H
 
@@ -17,11 +17,11 @@ struct mha_model {
     size_t n_rows, rows_bytes;
 };
 
-/* mha_model_create from a config that has been read; spec's preset and config are not looked at. */
+/* mha_model_create from a config that has been parsed; preset and config of `spec` are ignored. */
 mha_status mha__model_create_from(const json_t *config, const mha_model_spec *spec, mha_params *table,
                                   mha_model **model, mha_error *error);
 
-/* The config.json of a preset, by its name or the beginning of one name only. */
+/* The text of a preset's config.json; `name` is its name or the first letters of only one name. */
 mha_status mha__preset_find(const char *name, const char **config, mha_error *error);
 
 #endif

@@ -5,8 +5,8 @@
 #include "base/base.h"
 #include "models/naming.h"
 
-/* Names are relative to the module that holds the projections, so a prefix is that module's path
- * ("bert.encoder.layer.0.attention"). To teach a scheme: add an entry. */
+/* Names are relative to the module with the projections: a prefix is the path of that module, such as
+ * "bert.encoder.layer.0.attention". A new scheme needs one more entry. */
 /* clang-format off */
 static const mha__scheme schemes[] = {
     {.name = "own", .orientation = MHA_ORIENTATION_IN_OUT, .free_widths = true, .words = {"Q", "K", "V"},
@@ -36,8 +36,8 @@ static const mha__scheme schemes[] = {
     {.name = "DistilBERT", .orientation = MHA_ORIENTATION_OUT_IN,
      .matrices = "*_lin.weight", .biases = "*_lin.bias", .output_matrix = "out_lin.weight",
      .output_bias = "out_lin.bias"},
-    /* Its matrices are Conv1D (in, out) in the public files, Linear (out, in) in minGPT's and nanoGPT's; the others are
-     * buffers: the causal mask and its fill. */
+    /* The matrices are Conv1D (in, out) in the public files, Linear (out, in) in those of minGPT and nanoGPT.
+     * `others` are buffers: the causal mask and its fill. */
     {.name = "GPT-2", .orientation = MHA_ORIENTATION_AUTO,
      .matrices = "c_attn.weight", .biases = "c_attn.bias", .output_matrix = "c_proj.weight",
      .output_bias = "c_proj.bias",
@@ -75,7 +75,7 @@ const mha__scheme *mha__scheme_at(size_t index)
 
 /* ---------------------------------------------------------------- the name of a weight */
 
-/* The pattern of a weight's name, NULL for none; *word is what '*' in it stands for. */
+/* The pattern of a weight's name, or NULL; *word is the text that replaces its '*'. */
 static const char *pattern_of(const mha__scheme *scheme, mha_weight weight, const char **word)
 {
     static const char *const letters[] = {"q", "k", "v"};
@@ -105,7 +105,7 @@ bool mha__scheme_fuses(const mha__scheme *scheme, mha_weight weight)
     return pattern && *word && !strchr(pattern, '*');
 }
 
-/* Whether `name` ends in that of the weight, at its start or behind a dot; *length is what stands before. */
+/* Whether `name` is the weight's name, or ends in a dot and that name; *length is the length of what comes before. */
 static bool prefix_before(const char *name, const mha__scheme *scheme, mha_weight weight, size_t *length)
 {
     const char *word, *pattern = pattern_of(scheme, weight, &word);
@@ -159,8 +159,8 @@ static size_t missing_matrices(const mha_file *file, const mha__file_layer *laye
     return missing;
 }
 
-/* One tensor can look like part of several schemes ("attention.self.query.weight" ends in ALBERT's
- * "query.weight"): the scheme that misses least wins, then the longer name. */
+/* One name can match several schemes: "attention.self.query.weight" ends in ALBERT's "query.weight". The scheme with
+ * the fewest missing weights wins, and among equals the longer name. */
 static bool best_scheme(const mha_file *file, const mha_file_tensor *tensor, mha__file_layer *best)
 {
     size_t best_missing = SIZE_MAX;
@@ -179,7 +179,7 @@ static bool best_scheme(const mha_file *file, const mha_file_tensor *tensor, mha
     return best_missing != SIZE_MAX;
 }
 
-/* A layer is met once, at the first of its query, key and value matrices that the file has. */
+/* A layer is reported once, at the first of its query, key and value matrices in the file. */
 static bool is_met_here(const mha_file *file, const mha__file_layer *layer)
 {
     for (size_t i = 0; mha__matrices_in[i] != layer->weight; i++)
@@ -200,7 +200,7 @@ bool mha__file_layer_next(const mha_file *file, size_t *index, mha__file_layer *
 
 bool mha__file_layer_of(const mha_file *file, const mha_file_tensor *tensor, mha__file_layer *layer)
 {
-    size_t shortest = SIZE_MAX; /* the prefix: a longer name says more */
+    size_t shortest = SIZE_MAX; /* length of the prefix: the shorter it is, the longer is the matching name */
     for (const mha__scheme *scheme = schemes; scheme < schemes + sizeof schemes / sizeof *schemes; scheme++)
         for (int weight = 0; weight < MHA_WEIGHT_COUNT; weight++) {
             mha__file_layer candidate = {scheme, tensor, (mha_weight)weight, 0};

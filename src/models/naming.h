@@ -1,4 +1,4 @@
-/* How public checkpoints call the tensors of an attention layer, and the layers of a file found by these names. */
+/* The names that public checkpoints give the tensors of an attention layer, and layers found by these names. */
 #ifndef MHA_MODELS_NAMING_H
 #define MHA_MODELS_NAMING_H
 
@@ -11,7 +11,7 @@ enum { MHA_SCHEME_OTHERS = 8 }; /* with the NULL that ends the list */
  * tensor, which holds the three side by side along its outputs. */
 typedef struct mha__scheme {
     const char *name;
-    mha_orientation orientation;   /* AUTO: decided by the shape of the fused matrix */
+    mha_orientation orientation;   /* AUTO: the shape of the fused matrix decides */
     bool free_widths;              /* keys, values and output may have widths of their own (d_kin, d_vin, d_v, d_out) */
     const char *words[3];          /* of query, key and value; NULL: "q", "k", "v" */
     const char *matrices, *biases; /* W_Q, W_K, W_V; b_Q, b_K, b_V */
@@ -33,7 +33,7 @@ bool mha__scheme_names(const mha__scheme *scheme, mha_weight weight, const char 
 typedef struct mha__file_layer {
     const mha__scheme *scheme;
     const mha_file_tensor *tensor;
-    mha_weight weight; /* what `tensor` holds; of a fused tensor the first */
+    mha_weight weight; /* the weight in `tensor`; the first one of a fused tensor */
     size_t prefix_length;
 } mha__file_layer;
 
@@ -45,7 +45,8 @@ const char *mha__file_layer_name(const mha__file_layer *layer, mha_weight weight
 /* The tensor that holds a weight of the layer, or NULL. */
 const mha_file_tensor *mha__file_layer_tensor(const mha_file *file, const mha__file_layer *layer, mha_weight weight);
 
-/* The complete layer that a tensor belongs to, with `weight` saying what it holds; false when there is none. */
+/* The complete layer that a tensor belongs to, with `weight` set to that of the tensor; false: there is no such
+ * layer. */
 bool mha__file_layer_of(const mha_file *file, const mha_file_tensor *tensor, mha__file_layer *layer);
 
 /* The query, key and value weights in this order, matrices and biases. */

@@ -1,4 +1,4 @@
-/* The configurations of weights/presets, built in. */
+/* The built-in configurations of weights/presets. */
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,7 +20,7 @@ const char *mha_preset_at(size_t index, const char **config)
     return presets[index].name;
 }
 
-/* The letters and digits of a name, in lower case: "GPT-2" and "gpt2" agree. */
+/* Copies the letters and digits of a name in lower case, which makes "GPT-2" and "gpt2" equal. */
 static void plain_name(const char *name, char *text, size_t size)
 {
     size_t used = 0;

@@ -44,7 +44,7 @@ static const mha__arch_tensor tensors[] = {
 
 static const mha__arch_attention attention[] = {{"L", "model.layers.{i}.self_attn"}, {0}};
 
-/* What each member of the family says of itself; a symbol may stand twice, the later row counts. */
+/* The keys of each member of the family. Where a symbol stands twice, the later row is used. */
 #define KEYS(vocabulary, width, feed_forward, layers, heads, kv_heads, head_width, tie)                                \
     {"V", "vocab_size", vocabulary},                                                                                   \
     {"d_model", "hidden_size", width},                                                                                 \

@@ -1,4 +1,4 @@
-/* The original Transformer (Vaswani et al. 2017) as Tensor2Tensor lays it out. */
+/* The original Transformer (Vaswani et al. 2017), with the tensors of Tensor2Tensor. */
 #include "models/architecture.h"
 
 /* Rows of the tables leave out their last columns where these are empty. */

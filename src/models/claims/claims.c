@@ -1,4 +1,4 @@
-/* Judges published statements: allocates what they speak of, reads the count from the storages, compares. */
+/* Judges published statements: allocates their configurations, counts in the storages, compares. */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +25,7 @@ size_t mha__claim_count(void)
 
 /* ---------------------------------------------------------------- what storages hold */
 
-/* Names and their values, filling up until one does not fit. */
+/* The list of names and values that is being filled; `full` once one did not fit. */
 typedef struct counts {
     mha__values values;
     bool full;
@@ -41,7 +41,7 @@ static void add(counts *c, const char *name, size_t value)
     set(c, name, (size_t)mha__values_get(&c->values, name) + value);
 }
 
-/* Whether a role can be written in a formula. */
+/* Whether a role has only characters that a formula allows in a name. */
 static bool is_symbol(const char *role)
 {
     if (!isalpha((unsigned char)*role))
@@ -128,7 +128,7 @@ static mha_status count_merged(counts *c, const mha_layer *layer, bool with_rank
 
 /* ---------------------------------------------------------------- configurations */
 
-/* What one layer's heads hold; the table too when it is `alone`. */
+/* Adds the counts of one layer's heads, and those of the table when the layer is `alone` in it. */
 static mha_status count_layer(counts *c, const mha_config *config, bool alone, bool merged, bool with_rank,
                               mha_params *table, mha_error *error)
 {
@@ -152,7 +152,7 @@ static size_t symbol(const counts *c, const char *name)
     return (size_t)mha__values_get(&c->values, name);
 }
 
-/* "d_model=512 h=8 ...": the layer, and its resolved widths as symbols. */
+/* Creates the layer of "d_model=512 h=8 ...", and makes its resolved widths symbols. */
 static mha_status count_layer_of(counts *c, const char *words, bool merged, bool with_rank, mha_params *table,
                                  mha_error *error)
 {
@@ -181,7 +181,7 @@ static mha_status count_layer_of(counts *c, const char *words, bool merged, bool
     return count_layer(c, &config, true, merged, with_rank, table, error);
 }
 
-/* "PRESET KEY=VALUE ... class=NAME": the preset's config with keys replaced. */
+/* The config of "PRESET KEY=VALUE ... class=NAME": the preset's with the values replaced. */
 static mha_status read_preset(const char *words, json_t **config, char class_name[64], mha_error *error)
 {
     char word[128];
@@ -270,7 +270,7 @@ static mha_status judge_side(const mha__claim_row *row, mha__claim_side *side, m
 
 /* ---------------------------------------------------------------- verdicts */
 
-/* Equal, or as near as a rounded number can be. */
+/* Equal, or within half a unit when the statement is rounded to units. */
 static bool agrees(const mha__claim_side *side, int64_t unit)
 {
     int64_t difference = side->stated - side->counted;

@@ -1,4 +1,4 @@
-/* Published statements about parameter counts, held against what is counted when the configuration is allocated. */
+/* Published statements about parameter counts, compared with the counts of their configurations when allocated. */
 #ifndef MHA_MODELS_CLAIMS_CLAIMS_H
 #define MHA_MODELS_CLAIMS_CLAIMS_H
 
@@ -7,13 +7,13 @@
 typedef enum mha__claim_verdict {
     MHA_CLAIM_TRUE,
     MHA_CLAIM_FALSE,
-    MHA_CLAIM_ONLY_IF, /* holds for the configuration it speaks of, fails for another one it covers */
+    MHA_CLAIM_ONLY_IF, /* holds for the configuration it names, fails for another one that it covers */
     MHA_CLAIM_VERDICT_COUNT
 } mha__claim_verdict;
 
 const char *mha__claim_verdict_name(mha__claim_verdict verdict); /* "only if"; "?" outside the list */
 
-/* A configuration, what the statement gives for it, and what its storages hold. */
+/* A configuration with the number that the statement gives for it and the number counted in its storages. */
 typedef struct mha__claim_side {
     const char *configuration; /* "layer d_model=512 h=8", "gpt2", "transformer-base vocab_size=40000"; NULL: none */
     int64_t stated, counted;
@@ -21,18 +21,18 @@ typedef struct mha__claim_side {
 
 /* One statement, judged. All texts are static. */
 typedef struct mha__claim {
-    const char *source;          /* who says it, where */
-    const char *statement;       /* what is said */
-    const char *formula;         /* the number as stated, or the formula it comes from */
-    const char *count;           /* what was counted, in the words of `mha params` */
-    int64_t unit;                /* stated to the nearest this many; 1: exactly */
+    const char *source;          /* author and place */
+    const char *statement;       /* the statement in words */
+    const char *formula;         /* the number as stated, or its formula */
+    const char *count;           /* the quantity that was counted, in the words of `mha params` */
+    int64_t unit;                /* the number is rounded to multiples of this; 1: it is exact */
     mha__claim_side holds, fails; /* `fails` has a configuration only for a verdict "only if" */
     mha__claim_verdict verdict;
-    const char *condition; /* what it depends on, or what is meant instead; NULL: nothing to add */
+    const char *condition; /* the condition under which it holds, or the correction; NULL: none */
 } mha__claim;
 
 size_t mha__claim_count(void);
-/* Allocates the configurations of claim `index`, counts and compares. Nothing stays allocated.
+/* Allocates the configurations of claim `index`, counts, compares and releases them.
  * Errors: MHA_NOT_FOUND past the end, MHA_NO_MEMORY. */
 mha_status mha__claim_judge(size_t index, mha__claim *claim, mha_error *error);
 

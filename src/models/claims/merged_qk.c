@@ -1,4 +1,4 @@
-/* W_i^Q (W_i^K)^T as one matrix per head: allocated, filled, scored with, and its rank. */
+/* W_i^Q (W_i^K)^T as one matrix for each head: its memory, its values, its scores and its rank. */
 #include <float.h>
 #include <stdio.h>
 
@@ -79,7 +79,7 @@ void mha__merged_destroy(mha__merged *merged)
 
 /* ---------------------------------------------------------------- values */
 
-/* A matrix or vector in float64, row-major, in memory the caller releases; NULL when there is none. */
+/* A matrix or vector in float64, row-major, in memory that the caller releases; NULL when there is no memory. */
 static double *widened(const mha_view *view, size_t *bytes)
 {
     const mha_allocator allocator = mha__allocator_default();
@@ -153,7 +153,7 @@ mha_status mha__merged_fill(mha__merged *merged, const mha_layer *layer, mha_err
 
 /* ---------------------------------------------------------------- scores */
 
-/* One row of W_i^T x_q: what the query asks of each feature of the key input. */
+/* W_i^T x_q (d_kin): the factor of each feature of the key input in the query's scores. */
 static void ask(const double *x, const double *w, size_t d_q, size_t d_kin, double *asked)
 {
     for (size_t j = 0; j < d_kin; j++)

@@ -1,5 +1,5 @@
-/* What has been said in public about parameter counts. Only the statements are typed in; every count comes
- * from storages (claims.c). Pages 000 to 004 are five public questions and answers about multi-head attention:
+/* Public statements about parameter counts, as data. claims.c counts what they state in storages.
+ * Pages 000 to 004 are five public questions with answers about multi-head attention:
  * 000 BERT-base in keras-bert, 001 a general recipe with d_k and d_v, 002 head counts in RoBERTa, 003 LLaMA-7B,
  * 004 why W_Q and W_K are not one matrix. */
 #include "models/claims/statements.h"

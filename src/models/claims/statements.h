@@ -1,4 +1,4 @@
-/* The list of published statements, and the row it is written in. */
+/* The list of published statements, and the form of its rows. */
 #ifndef MHA_MODELS_CLAIMS_STATEMENTS_H
 #define MHA_MODELS_CLAIMS_STATEMENTS_H
 
@@ -14,14 +14,14 @@
  *   aliased buffers inert layers              elements of second names, of buffers, inert ones; attention layers
  *   W_Q b_Q ...       elements of all tensors in a role; W_Q_0, W_Q_1: extents of the first of them, as stored
  *   heads head_W_Q head_b_V ...               head views one attention layer gives; elements of the first one
- *   merged_qk rank_qk one d_model x d_model matrix per head in place of W_Q and W_K: elements of all, rank of the first */
+ *   merged_qk rank_qk one d_model x d_model matrix per head in place of W_Q and W_K: all elements, rank of the first */
 typedef struct mha__claim_row {
     const char *source, *statement;
     const char *stated;
     const char *configuration;
     const char *counted;
     int64_t unit;          /* 0 means 1 */
-    const char *otherwise; /* a configuration the statement also covers, where it fails; NULL: none */
+    const char *otherwise; /* a configuration that the statement also covers and fails for; NULL: none */
     const char *condition;
 } mha__claim_row;
 
