@@ -1,7 +1,7 @@
-/* The arena: a list of blocks, each in front of the memory it hands out. */
+/* The arena: a list of allocations, each with a head in front of the memory that is handed out. */
 #include "base/arena.h"
 
-/* Takes up the first MHA_ALIGNMENT bytes of an allocation; the memory handed out follows. */
+/* The head: the first MHA_ALIGNMENT bytes of an allocation. The memory that is handed out follows. */
 struct arena_block {
     struct arena_block *next;
     size_t bytes;

@@ -1,4 +1,4 @@
-/* What every room stands on: errors, checked sizes, zeroed memory, names, index steps, text, the clock. */
+/* What all rooms use: errors, checked sizes, zeroed memory, names, index steps, text, the clock. */
 #ifndef MHA_BASE_BASE_H
 #define MHA_BASE_BASE_H
 
@@ -80,8 +80,8 @@ mha_allocator mha__allocator_or_default(const mha_allocator *allocator);
 void *mha__allocate(const mha_allocator *allocator, size_t bytes);
 void mha__release(const mha_allocator *allocator, void *block, size_t bytes); /* NULL is allowed */
 /* An array of `count` items of `item_bytes` each, with room for one more: `items` itself while *room is larger than
- * count, else a copy with twice the room, which takes the place of `items` (NULL and 0: no array yet). What lies behind
- * the items is zero. NULL when there is no memory: `items` then stays as it is. */
+ * count, else a copy with twice the room, which takes the place of `items` (NULL and 0: no array yet). What lies
+ * behind the items is zero. NULL when there is no memory; `items` is then unchanged. */
 void *mha__array_grow(const mha_allocator *allocator, void *items, size_t count, size_t *room, size_t item_bytes);
 
 /* Bytes that can be written now without swapping, by the kernel's estimate and the control group's limit; SIZE_MAX
@@ -96,8 +96,8 @@ size_t mha__memory_at_hand(void);
 int mha__name_find(const char *const *names, size_t count, const char *text);
 const char *mha__name_at(const char *const *names, size_t count, size_t index);
 
-/* The least number of bytes to insert, remove or exchange that turns one text into the other (Levenshtein's distance);
- * only the first 128 bytes of each are looked at. */
+/* The least number of bytes to insert, remove or exchange that turns one text into the other (Levenshtein's
+ * distance); only the first 128 bytes of each are looked at. */
 size_t mha__text_distance(const char *a, const char *b);
 
 /* The largest n <= length for which text[0, n) does not end inside a UTF-8 character. All text that is shortened is
@@ -107,11 +107,11 @@ size_t mha__text_whole(const char *text, size_t length);
 __attribute__((format(printf, 3, 4))) void mha__text_print(char *text, size_t size, const char *format, ...);
 __attribute__((format(printf, 3, 0))) void mha__text_vprint(char *text, size_t size, const char *format,
                                                             va_list arguments);
-/* Stands for both arguments of "%.*s": the first `most` bytes of `text`, or fewer, cut between two characters. */
+/* Both arguments of "%.*s" for at most the first `most` bytes of `text`, cut between two characters. */
 #define MHA_CUT_ARGS(most, text) mha__text_precision(text, most), text
 int mha__text_precision(const char *text, size_t most);
 
-/* "(2, 128, 768)" into a buffer, for messages; cut when it does not fit. "rank 9" for what is none of a view's ranks.
+/* Writes a shape for messages, "(2, 128, 768)", cut when it does not fit; "rank 9" for a rank that no view has.
  * Returns `text`. */
 char *mha__shape_text(char *text, size_t size, const size_t *shape, int rank);
 

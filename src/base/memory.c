@@ -1,4 +1,4 @@
-/* Memory: the default allocator, the wrapper that zeroes and aligns every block, how much the machine has left. */
+/* Memory: the default allocator, the functions that zero and align every block, the memory that is available. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,9 +9,9 @@
 #include "base/base.h"
 #include "mha/system.h"
 
-/* From here on a block is a mapping of its own: zero pages from the system, committed when written. */
+/* Bytes from which a block is a mapping of its own: pages of zeros, which the system commits when they are written. */
 static const size_t mapping_threshold = (size_t)1 << 20;
-/* And in huge pages, if the system has them: reading weights from end to end spends less on finding their pages. */
+/* Bytes from which the mapping asks for huge pages: reading weights from end to end then has fewer TLB misses. */
 static const size_t huge_threshold = (size_t)8 << 20;
 
 static void *default_allocate(void *context, size_t bytes, size_t alignment)
@@ -27,7 +27,7 @@ static void *default_allocate(void *context, size_t bytes, size_t alignment)
 #endif
         return block;
     }
-    void *block; /* not aligned_alloc, which wants whole alignments: the end would lie behind what tools can watch */
+    void *block; /* aligned_alloc would need a rounded size, and sanitizers would miss writes behind the end */
     return posix_memalign(&block, alignment, bytes) == 0 ? block : NULL;
 }
 
@@ -84,7 +84,7 @@ void *mha__array_grow(const mha_allocator *allocator, void *items, size_t count,
 
 /* ---------------------------------------------------------------- the machine's */
 
-/* The number behind `label` in a file of the system; false when there is none. */
+/* Reads the number behind `label` in a file of the system; false when there is no such file or number. */
 static bool system_number(const char *path, const char *label, size_t *number)
 {
     char line[128];
@@ -97,7 +97,7 @@ static bool system_number(const char *path, const char *label, size_t *number)
     return found;
 }
 
-/* What the kernel estimates, and what is left of a control group's limit. */
+/* The smaller of the kernel's estimate and what is left of the control group's limit. */
 size_t mha__memory_at_hand(void)
 {
     size_t available = SIZE_MAX, kib, limit, used;

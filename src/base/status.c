@@ -1,4 +1,4 @@
-/* Statuses in words, and the one place where an error is written. */
+/* Names of statuses, and the only place where an mha_error is filled. */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -29,7 +29,7 @@ const char *mha_status_meaning(mha_status status)
     return known(status) ? statuses[status].meaning : "unknown";
 }
 
-/* The end of `text` that fits a field of `size` bytes beginning with "...", from the first whole character on. */
+/* The longest end of `text` of whole characters that fits a field of `size` bytes after "...". */
 static const char *end_that_fits(const char *text, size_t size)
 {
     const char *end = text + strlen(text) - (size - sizeof "...");
@@ -46,7 +46,7 @@ static void keep_end(char *field, size_t size, const char *text)
         mha__text_print(field, size, "...%s", end_that_fits(text, size));
 }
 
-/* Names from files must not break the line or the terminal. */
+/* Replaces control characters: a name from a file must not break a line or control the terminal. */
 static void make_printable(char *text)
 {
     for (char *c = text; *c; c++)

@@ -1,4 +1,4 @@
-/* Views of memory: element types, strides, layouts, conversion while copying. */
+/* Element types and views: sizes, strides, layouts, reading and writing elements, copies with conversion. */
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -53,7 +53,7 @@ static bool is_plain(mha_dtype dtype)
     return is_dtype(dtype) && dtypes[dtype].block_elements == 1;
 }
 
-/* A small binary float: sign, `exponent_bits`, `fraction_bits`, gradual underflow. */
+/* Decodes a small binary float: sign, `exponent_bits`, `fraction_bits`, with subnormals. */
 static double small_float(unsigned bits, int exponent_bits, int fraction_bits, bool has_infinity)
 {
     unsigned exponent_max = (1u << exponent_bits) - 1;
@@ -70,7 +70,7 @@ static double small_float(unsigned bits, int exponent_bits, int fraction_bits, b
     return sign * ldexp(fraction + (1u << fraction_bits), (int)exponent - bias - fraction_bits);
 }
 
-/* The variants without infinity and negative zero: one more in the bias, and minus zero is the NaN. */
+/* The FNUZ types have no infinity and no negative zero: the exponent bias is one larger, and the bits of -0 are NaN. */
 static double small_float_nuz(unsigned bits, int exponent_bits, int fraction_bits)
 {
     unsigned fraction = bits & ((1u << fraction_bits) - 1);
@@ -83,7 +83,7 @@ static double small_float_nuz(unsigned bits, int exponent_bits, int fraction_bit
                          : sign * ldexp(fraction + (1u << fraction_bits), (int)exponent + scale);
 }
 
-/* E8M0: an exponent alone. */
+/* E8M0 is an exponent alone. */
 static double power_of_two(unsigned bits)
 {
     return bits == 0xff ? NAN : ldexp(1.0, (int)bits - 127);
@@ -124,7 +124,7 @@ uint16_t mha_f32_to_f16(float value)
         return (uint16_t)(sign | 0x7e00u | (rest >> 13 & 0x1ffu));
     if (rest >= 0x47800000u) /* 65536 and more; 65520 to 65536 overflow by rounding below */
         return sign | 0x7c00u;
-    if (rest < 0x38800000u) { /* below 2^-14: round m * 2^(e - 126) to an integer, whatever the caller's rounding is */
+    if (rest < 0x38800000u) { /* below 2^-14: rounds m * 2^(e - 126) to an integer in any rounding mode of the caller */
         const uint32_t m = (rest & 0x7fffffu) | 0x800000u, away = 126 - (rest >> 23);
         return away > 24 ? sign : (uint16_t)(sign | (m + (1u << (away - 1)) - 1 + (m >> away & 1)) >> away);
     }
@@ -197,7 +197,7 @@ static void store(void *data, mha_dtype dtype, ptrdiff_t at, double value)
 
 /* ---------------------------------------------------------------- views */
 
-/* A view's struct can be filled by hand: nothing of it is read behind its arrays. */
+/* Callers may fill a view by hand: a rank beyond its arrays is refused before they are read. */
 static bool is_rank(int rank)
 {
     return rank >= 0 && rank <= MHA_MAX_RANK;
@@ -366,7 +366,7 @@ mha_view mha_view_rows(void *data, mha_dtype dtype, mha_layout layout, size_t B,
     return view;
 }
 
-/* A view has one type of pointer for inputs and results, hence the cast. */
+/* Casts const away, because views of inputs and of results have one type. */
 mha_view mha_rows(const float *data, size_t B, size_t T, size_t width)
 {
     return mha_view_rows((void *)(uintptr_t)data, MHA_F32, MHA_BTE, B, T, width);

@@ -22,7 +22,7 @@ size_t mha__text_whole(const char *text, size_t length)
     size_t first = length, most = length < 4 ? length : 4;
     while (first > length - most && ((unsigned char)text[first - 1] & 0xc0) == 0x80)
         first--;
-    if (first == length - most) /* empty, or no UTF-8 */
+    if (first == length - most) /* empty, or not UTF-8 */
         return length;
     const unsigned char lead = (unsigned char)text[first - 1];
     const size_t needed = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : lead >= 0xc0 ? 2 : 1;

@@ -1,4 +1,4 @@
-/* Writing a file so that it appears whole or not at all: a temporary file, with or without a name, then a rename. */
+/* Atomic replacement of a file: data goes to a temporary file, with or without a name, which is renamed at the end. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -18,8 +18,8 @@ static bool is_standard_output(const char *path)
     return strcmp(path, "-") == 0 || strcmp(path, "/dev/stdout") == 0;
 }
 
-/* What the path leads to now: the mode and kind of a file, or 0 for a name that is free. Whether it is there
- * must be known for sure: a device that is not recognised would be replaced by a file. */
+/* *mode: mode and kind of the file that the path leads to; 0 when there is none. An answer that is not certain is an
+ * error, because a device that is not recognised would be replaced by a file. */
 static mha_status look(const char *path, mode_t *mode, mha_error *error)
 {
     struct stat status;
@@ -44,25 +44,25 @@ mha_status mha__output_is_direct(const char *path, bool *direct, mha_error *erro
     return status;
 }
 
-/* Bytes of `path` up to and with the last slash. */
+/* The number of bytes of `path` up to and with the last slash. */
 static size_t directory_length(const char *path)
 {
     const char *slash = strrchr(path, '/');
     return slash ? (size_t)(slash - path) + 1 : 0;
 }
 
-/* Where `path` leads when its last component is a symbolic link, or a chain of them; at their end there need be
- * nothing yet, which realpath() would not find. */
+/* The target of `path` when its last component is a symbolic link or a chain of them. Unlike realpath() it accepts a
+ * target that does not exist yet. */
 static mha_status follow(const char *path, char target[PATH_MAX], mha_error *error)
 {
-    enum { MOST_LINKS = 40 }; /* as the system */
+    enum { MOST_LINKS = 40 }; /* the limit of Linux */
     char link[PATH_MAX];
     size_t kept = 0, length = strlen(path);
     for (int links = 0; links <= MOST_LINKS && kept + length < PATH_MAX; links++) {
         memcpy(target + kept, links ? link : path, length);
         target[kept + length] = '\0';
         ssize_t read = readlink(target, link, sizeof link);
-        if (read < 0) /* no link */
+        if (read < 0) /* not a symbolic link */
             return MHA_OK;
         length = (size_t)read;
         kept = link[0] == '/' ? 0 : directory_length(target);
@@ -71,7 +71,7 @@ static mha_status follow(const char *path, char target[PATH_MAX], mha_error *err
                      strerror(kept + length < PATH_MAX ? ELOOP : ENAMETOOLONG));
 }
 
-/* Says what cannot be written, and fills in where it would be: `target` only where it is no device. */
+/* Refuses what cannot be written, and fills in `direct`, and for a file also `target`. */
 static mha_status check(const char *path, mode_t *mode, char target[PATH_MAX], mha_error *error)
 {
     mha_status status = look(path, mode, error);
@@ -111,14 +111,14 @@ static char *copy_text(const mha_allocator *allocator, const char *text, size_t 
     return copy;
 }
 
-/* The way to an open file of ours that has no name. */
+/* The path under /proc to an open file without a name. */
 static void way_to(int fd, char way[32])
 {
     snprintf(way, 32, "/proc/self/fd/%d", fd);
 }
 
-/* A file without a name on the file system of the target: should the process be ended, nothing is left of it. -1 where
- * there is no such thing, or no way to give it a name in the end. */
+/* Opens a file without a name on the file system of the target: nothing is left of it if the process is killed. -1
+ * where the system cannot create such a file or cannot give it a name later. */
 static int open_nameless(const mha__output *output)
 {
     char directory[PATH_MAX] = ".", way[32];
@@ -135,8 +135,8 @@ static int open_nameless(const mha__output *output)
     return -1;
 }
 
-/* Makes the file ".mha-PROCESS-N.tmp" in the directory of the target, of the file `fd` or, for -1, new and empty.
- * Returns -1, and errno says why, or what the last call gave. */
+/* Creates ".mha-PROCESS-N.tmp" in the directory of the target: as a name of the open file `fd`, or for -1 as a new
+ * file. Returns -1 with errno set on failure, else the result of the last call. */
 static int make_temporary(mha__output *output, int fd)
 {
     enum { TRIES = 1000 };
@@ -157,8 +157,8 @@ static int make_temporary(mha__output *output, int fd)
     return made;
 }
 
-/* A new file on the file system of the target, without a name until it is whole where that is possible. The mode of
- * open(2) is cut by the umask, as for any new file; `mode` is that of the file it replaces, or 0. */
+/* Opens a new file on the file system of the target, without a name where that is possible. `mode` is that of the
+ * file it replaces, or 0; the umask then decides, as for any new file. */
 static mha_status open_temporary(mha__output *output, mode_t mode, mha_error *error)
 {
     output->temporary[0] = '\0';
@@ -214,7 +214,7 @@ mha_status mha__output_write(mha__output *output, const void *data, size_t bytes
     return MHA_OK;
 }
 
-/* Gives the file its name, by way of a temporary one: a link cannot replace a file, a new name can. */
+/* Gives the file its name, by way of a temporary one: link() cannot replace a file, rename() can. */
 static mha_status close_and_name(mha__output *output, mha_error *error)
 {
     mha_status status = MHA_OK;
@@ -227,13 +227,13 @@ static mha_status close_and_name(mha__output *output, mha_error *error)
     if (status == MHA_OK && !output->direct && rename(output->temporary, output->target) != 0)
         status = mha__fail(error, MHA_IO, output->path, "cannot give it its name: %s", strerror(errno));
     if (status == MHA_OK && !output->direct)
-        output->temporary[0] = '\0'; /* nothing left to remove */
+        output->temporary[0] = '\0'; /* there is no temporary name to remove any more */
     return status;
 }
 
 mha_status mha__output_finish(mha__output *output, mha_error *error)
 {
-    sigset_t all, before; /* a signal that ends the process waits while there is a temporary name */
+    sigset_t all, before; /* signals are blocked while there is a temporary name, which would otherwise stay behind */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     const mha_status status = close_and_name(output, error);

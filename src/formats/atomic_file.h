@@ -8,23 +8,24 @@ typedef struct mha__output {
     mha_allocator allocator;
     const char *path; /* as given, borrowed; for messages */
     int fd;           /* -1: closed */
-    bool direct;      /* standard output, a device, a FIFO: written as it comes */
-    char *target;     /* where it will appear: `path` with symbolic links followed */
-    char *temporary;  /* beside the target; "" while the file has no name at all */
+    bool direct;      /* standard output, a device or a FIFO: written without a temporary file */
+    char *target;     /* the file that will appear: `path` with symbolic links followed */
+    char *temporary;  /* name in the directory of the target; "" while the file has no name */
     size_t target_bytes, temporary_bytes;
 } mha__output;
 
 /* Whether `path` names something that is written directly: "-" (standard output), a device, a FIFO. */
 mha_status mha__output_is_direct(const char *path, bool *direct, mha_error *error);
-/* Says early what mha__output_open would refuse: a directory, a read-only file, a directory that
- * is missing or not writable. MHA_INVALID, MHA_IO. */
+/* Refuses early what mha__output_open would refuse: a directory, a read-only file, a directory that is missing or not
+ * writable. MHA_INVALID, MHA_IO. */
 mha_status mha__output_check(const char *path, mha_error *error);
-/* Opens a temporary file for the directory of `path`, with the permissions the file has or would get. */
+/* Opens a temporary file in the directory of `path`, with the permissions of the file that it replaces or of a new
+ * file. */
 mha_status mha__output_open(mha__output *output, const mha_allocator *allocator, const char *path, mha_error *error);
 mha_status mha__output_write(mha__output *output, const void *data, size_t bytes, mha_error *error);
-/* Closes and gives the file its name. After an error nothing of that name was made or changed. */
+/* Closes the file and gives it its name. After an error no file of that name has been created or changed. */
 mha_status mha__output_finish(mha__output *output, mha_error *error);
-/* Ends it without a trace, if it was not finished. */
+/* Releases the output. Without mha__output_finish before it no file remains. */
 void mha__output_abandon(mha__output *output);
 
 #endif

@@ -1,4 +1,4 @@
-/* Pieces of strided views in row-major order, and byte order: what reading and writing share. */
+/* Chunks of strided views in row-major order, and byte order, for reading and writing. */
 #include <string.h>
 
 #include "formats/chunks.h"

@@ -1,4 +1,4 @@
-/* Byte order, and strided views in pieces: what reading and writing share. */
+/* Byte order, and strided views in chunks, for reading and writing. */
 #ifndef MHA_FORMATS_CHUNKS_H
 #define MHA_FORMATS_CHUNKS_H
 
@@ -12,14 +12,14 @@ static inline uint64_t mha__little_endian(const unsigned char *bytes, int count)
     return value;
 }
 
-/* Bytes of one element; 0 for a type that comes in blocks. */
+/* Bytes of one element; 0 for a type with several elements in a block. */
 static inline size_t mha__element_bytes(mha_dtype dtype)
 {
     size_t bytes = 0;
     return mha_dtype_bytes(dtype, 1, &bytes) == MHA_OK ? bytes : 0;
 }
 
-/* Reverses the bytes of each of `count` numbers; those of a complex element apart. */
+/* Reverses the bytes of each of `count` elements; real and imaginary part of a complex element each by itself. */
 void mha__swap_bytes(void *data, mha_dtype dtype, size_t count);
 
 static inline bool mha__host_is_big_endian(void)

@@ -1,4 +1,4 @@
-/* Opening a file of tensors: telling its format, handing it to the reader, looking up names. */
+/* Opening a file of tensors: recognising its format, calling the reader, looking up names. */
 #include <stdlib.h>
 #include <string.h>
 #include <zip.h>
@@ -8,14 +8,14 @@
 
 /* ---------------------------------------------------------------- names */
 
-/* a and b point to pointers to items; items of both lists begin with the string they are looked up by. */
+/* For qsort: a and b point to pointers to items. An item of either list begins with its name. */
 static int compare_names(const void *a, const void *b)
 {
     const char *const *left = *(const void *const *)a, *const *right = *(const void *const *)b;
     return strcmp(*left, *right);
 }
 
-/* Pointers to the items of `list` in order of their names. *twice is a name that occurs twice. */
+/* Pointers to the items of `list` in order of their names. *twice: a name that occurs twice, or NULL. */
 static const void **sort_by_name(const mha_file *file, const mha__list *list, const char **twice, mha_error *error)
 {
     const void **index = mha__allocate(&file->allocator, (list->count + 1) * sizeof *index);
@@ -74,8 +74,7 @@ static const struct {
     {"npz", "PK\x05\x06", 4, mha__npz_parse}, /* an archive without members */
 };
 
-/* JSON is the index of a set of files; whatever else has no magic number is held against safetensors,
- * which has none either. */
+/* JSON is the index of a set of files. Any other text or data without a magic number is read as safetensors. */
 static mha_status parse(mha_file *file, mha_error *error)
 {
     unsigned char start[17] = {0};

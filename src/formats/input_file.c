@@ -1,4 +1,4 @@
-/* Regular files and standard input: opening them, saying why not, reading at a position. */
+/* Regular files and standard input: opening them and reading at a position. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -13,12 +13,12 @@
 
 static const char *kind_of(mode_t mode)
 {
-    return S_ISDIR(mode) ? "a directory" : S_ISFIFO(mode) ? "a FIFO or pipe" : "a device"; /* no other can be opened */
+        return S_ISDIR(mode) ? "a directory" : S_ISFIFO(mode) ? "a FIFO or pipe" : "a device"; /* no other kind opens */
 }
 
 static mha_status cannot_open(const char *path, mha_error *error)
 {
-    /* A name that leads nowhere is a wrong name; the machine is not to blame. */
+    /* A name without a file is MHA_NOT_FOUND; other failures are the machine's, MHA_IO. */
     return errno == ENOENT || errno == ENOTDIR || errno == ELOOP || errno == ENAMETOOLONG
                ? mha__fail(error, MHA_NOT_FOUND, path, "expected a file, found none: %s", strerror(errno))
                : mha__fail(error, MHA_IO, path, "cannot open it for reading: %s", strerror(errno));
@@ -43,7 +43,7 @@ mha_status mha__source_is_directory(const char *path, bool *directory, mha_error
     return MHA_OK;
 }
 
-/* All of standard input into a file; false with errno set when that fails. */
+/* Copies standard input to a file, up to its end; false with errno set on failure. */
 static bool copy_standard_input(int target)
 {
     char block[65536];
@@ -62,7 +62,7 @@ static bool copy_standard_input(int target)
     }
 }
 
-/* A pipe has no positions to read at: its bytes go to a file without a name. */
+/* Copies standard input to a file without a name, because a pipe cannot be read at a position. */
 static mha_status open_standard_input(int *fd, const char *name, mha_error *error)
 {
     static const char ending[] = "/mha-stdin-XXXXXX";

@@ -25,20 +25,19 @@ typedef struct mha__json_walk {
 
 enum { MHA_JSON_ENTRY_LIMIT = 1 << 16 }; /* bytes of one key or one value */
 
-/* json_loadb; when it gives nothing, *starved says whether that was for want of memory, which jansson's own error
- * does not tell everywhere. */
+/* json_loadb. When it returns NULL, *starved says whether there was no memory, which jansson does not always report. */
 json_t *mha__json_load(const char *text, size_t length, size_t flags, json_error_t *why, bool *starved);
 
-/* Where the walk stands, in the file. */
+/* The walk's position, in bytes from the beginning of the file. */
 uint64_t mha__json_offset(const mha__json_walk *walk);
 /* Steps over the '{' of an object. */
 mha_status mha__json_enter(mha__json_walk *walk, mha_error *error);
 /* Reads the next key and its ':', or the '}' that ends the object (*key is then NULL). The caller
- * gives the key back with json_decref. */
+ * releases the key with json_decref. */
 mha_status mha__json_key(mha__json_walk *walk, json_t **key, mha_error *error);
-/* Reads one value; the caller gives it back with json_decref. Duplicate keys inside are refused. */
+/* Reads one value; the caller releases it with json_decref. Duplicate keys inside are refused. */
 mha_status mha__json_value(mha__json_walk *walk, json_t **value, mha_error *error);
-/* What follows the outermost object must be blank. */
+/* Expects nothing but white space after the outermost object. */
 mha_status mha__json_end(mha__json_walk *walk, mha_error *error);
 
 #endif

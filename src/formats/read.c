@@ -9,18 +9,18 @@
 
 enum { BUFFER_BYTES = 1 << 16 };
 
-/* A tensor being read front to back. */
+/* The state of reading one tensor from its first byte to its last. */
 typedef struct reading {
     const mha_file *file;
     const mha__entry *entry;
     uint64_t offset;    /* of the next byte, in a file */
     zip_file_t *member; /* of an npz, else NULL */
-    bool swap;          /* the bytes of an element come in the other order than this machine's */
+    bool swap;          /* the file's byte order is not this machine's */
     void *buffer;
     mha_error *error;
 } reading;
 
-/* The entry behind what the caller holds, which may be a copy; NULL when it is none of this file's. */
+/* The file's entry for a tensor that the caller has, perhaps as a copy; NULL when it is not of this file. */
 static const mha__entry *entry_of(const mha_file *file, const mha_file_tensor *tensor)
 {
     const mha__entry *entry = (const mha__entry *)file->entries.items + tensor->index;
@@ -61,7 +61,7 @@ static mha_status read_bytes(reading *state, void *to, size_t bytes)
     return status;
 }
 
-/* A piece that has the file's dtype and order takes the bytes as they come. */
+/* Reads into a chunk of the file's dtype and byte order directly, else by way of the buffer. */
 static mha_status read_straight(void *context, const mha_view *piece)
 {
     reading *state = context;
@@ -91,7 +91,7 @@ static mha_status read_converted(void *context, const mha_view *piece)
     return MHA_OK;
 }
 
-/* Steps over the npy header, which was read when the file was opened. */
+/* Skips the npy header, which was read when the file was opened. */
 static mha_status open_member(reading *state)
 {
     const mha_file_tensor *tensor = &state->entry->tensor;
@@ -109,7 +109,7 @@ static mha_status open_member(reading *state)
     return status;
 }
 
-/* The checksum of a member is only known to be right at its end. */
+/* Reads to the end of a member, because libzip checks its checksum only there. */
 static mha_status close_member(reading *state, mha_status status)
 {
     char beyond;

@@ -1,4 +1,4 @@
-/* The list of tensors and metadata of a file: filled by the readers, asked by everybody. */
+/* The list of tensors and metadata of a file, which the readers fill. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +25,7 @@ void mha__list_release(const mha_allocator *allocator, mha__list *list)
 
 struct mha__text_block {
     struct mha__text_block *next;
-    size_t bytes, used; /* of the block, this head included */
+    size_t bytes, used; /* of the block, with this head */
 };
 
 enum { TEXT_BLOCK = 4096 };

@@ -5,12 +5,12 @@
 #include "formats/input_file.h"
 #include "mha/file.h"
 
-/* A tensor as the public knows it, and where its bytes are. */
+/* A tensor as mha/file.h shows it, and the position of its bytes. */
 typedef struct mha__entry {
     mha_file_tensor tensor; /* first: what mha_file_at returns points here */
-    size_t source;          /* which of the files; in an npz: which member */
+    size_t source;          /* number of the file, or of the member in an npz */
     bool big_endian;
-    bool fortran; /* first index fastest */
+    bool fortran; /* the first index varies fastest */
 } mha__entry;
 
 typedef struct mha__pair {
@@ -42,8 +42,8 @@ mha_status mha__file_add_source(mha_file *file, const char *path, size_t *index,
 const mha__source *mha__file_source(const mha_file *file, size_t index);
 /* The path of the file that holds a tensor: in a set one of its files. */
 const char *mha__entry_path(const mha_file *file, const mha__entry *entry);
-/* Appends a tensor: name, dtype, shape, offset, source and order are given, elements and bytes are
- * computed here. `where` is the byte of its description, for messages. */
+/* Appends a tensor with the given name, dtype, shape, offset, source and order; computes elements and bytes. `where`
+ * is the byte of its description, for messages. */
 mha_status mha__file_add_tensor(mha_file *file, const char *name, size_t name_length, const mha__entry *entry,
                                 uint64_t where, mha_error *error);
 mha_status mha__file_add_metadata(mha_file *file, const char *key, size_t key_length, const char *value,
@@ -51,13 +51,13 @@ mha_status mha__file_add_metadata(mha_file *file, const char *key, size_t key_le
 /* A copy of `length` bytes (zeros for NULL) with a final NUL, owned by the file object; NULL when there
  * is no memory. */
 char *mha__file_text(mha_file *file, const char *text, size_t length);
-/* The tensors from number `first` on in the order of their data: an array of one pointer more than
- * there are, released by the caller; NULL when there is no memory. */
+/* The tensors from number `first` on, in the order of their data: an array with a NULL pointer at its end, which the
+ * caller releases; NULL when there is no memory. */
 const mha_file_tensor **mha__file_by_offset(const mha_file *file, size_t first);
 /* Closes the sources, releases lists and strings. */
 void mha__file_release_lists(mha_file *file);
 mha_status mha__file_no_memory(const mha_file *file, mha_error *error);
-/* Room for one more item, zeroed and counted; NULL when there is no memory. Older items may move. */
+/* Appends one zeroed item and returns it; NULL when there is no memory. The other items may move. */
 void *mha__list_add(const mha_allocator *allocator, mha__list *list);
 void mha__list_release(const mha_allocator *allocator, mha__list *list);
 

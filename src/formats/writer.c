@@ -13,7 +13,7 @@
 typedef struct item {
     char *name;
     mha_view view;
-    size_t bytes, element_bytes; /* element_bytes 0: comes in blocks */
+    size_t bytes, element_bytes; /* element_bytes 0: a type with several elements in a block */
 } item;
 
 struct mha_writer {
@@ -118,7 +118,7 @@ static mha_status check_view(const mha_writer *writer, const char *name, const m
     return MHA_OK;
 }
 
-/* What jansson did not take: there was no memory for it, or it is no text. */
+/* The error for a text that jansson did not take: no memory, or not UTF-8. */
 static mha_status refuse_text(const mha_writer *writer, const char *name, const char *what, mha_error *error)
 {
     if (errno == ENOMEM)
@@ -178,8 +178,8 @@ mha_status mha_writer_add_metadata(mha_writer *writer, const char *key, const ch
 
 /* ---------------------------------------------------------------- headers */
 
-/* Widest elements first, then as added: with a header of a multiple of 8 bytes each tensor is aligned.
- * `visit` gets the position of its data behind the header. */
+/* Visits the tensors with the widest elements first, then as added: after a header of a multiple of 8 bytes each one
+ * is aligned. `visit` gets the position of the tensor's data behind the header. */
 typedef mha_status (*item_visit)(void *context, const item *one, uint64_t begin);
 
 static mha_status in_file_order(const mha_writer *writer, item_visit visit, void *context)
@@ -295,7 +295,7 @@ mha_status mha_writer_commit(mha_writer *writer, mha_error *error)
 {
     if (writer->npy && writer->items.count == 0)
         return mha__fail(error, MHA_INVALID, writer->path, "expected one tensor for an npy file, found none");
-    char *header = writer->npy ? NULL : safetensors_header(writer); /* all memory first, then the file */
+    char *header = writer->npy ? NULL : safetensors_header(writer); /* before the file: it may lack memory */
     void *buffer = mha__allocate(&writer->allocator, BUFFER_BYTES);
     mha__output output;
     mha_status status = buffer && (header || writer->npy)

@@ -8,7 +8,7 @@
 typedef struct storage {
     void *data;
     size_t elements, bytes;
-    size_t number; /* in the order of allocation */
+    size_t number; /* counted in the order of allocation */
     mha_dtype dtype;
     mha_tensor_kind kind;
     bool frozen;
@@ -127,7 +127,7 @@ void mha_params_destroy(mha_params *table)
     mha__release(&a, table, sizeof *table);
 }
 
-/* Room for one more row. */
+/* Makes room for one more row. */
 static bool grow(mha_params *table)
 {
     if (table->count < table->capacity)
@@ -151,7 +151,7 @@ static bool grow(mha_params *table)
     return true;
 }
 
-/* A row that uses `s`; the strings of `spec` are copied. NULL when there is no memory. */
+/* Adds a row that uses `s`; the strings of `spec` are copied. NULL when there is no memory. */
 static mha_tensor *add_row(mha_params *table, const mha_tensor_spec *spec, int rank, const size_t *shape, storage *s)
 {
     const char *role = spec->role ? spec->role : "", *group = spec->group ? spec->group : "";

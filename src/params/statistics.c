@@ -1,4 +1,4 @@
-/* What the numbers in a tensor look like: range, mean, rms, zeros, non-finite values. */
+/* Statistics of a tensor's elements: range, mean, rms, zeros, non-finite values. */
 #include <math.h>
 
 #include "mha/params.h"
@@ -11,7 +11,7 @@ mha_status mha_tensor_statistics(const mha_tensor *tensor, mha_statistics *stati
         return MHA_UNSUPPORTED;
     mha_view flat = mha_view_of(view.data, view.dtype, 1, &n);
     mha_statistics s = {.min = INFINITY, .max = -INFINITY};
-    double sum = 0, largest = 0, squares = 0; /* squares in units of largest^2: they would leave double's range */
+    double sum = 0, largest = 0, squares = 0; /* squares are in units of largest^2, which keeps them in range */
     for (size_t i = 0; i < n; i++) {
         double x = mha_view_get(&flat, &i);
         s.zeros += x == 0;

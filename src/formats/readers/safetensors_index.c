@@ -1,4 +1,4 @@
-/* A model in several safetensors files: the index that says which tensor is in which, and directories. */
+/* Models in several safetensors files: the index with the file of each tensor, and directories. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -28,7 +28,7 @@ typedef struct shard_index {
 
 /* ---------------------------------------------------------------- reading the index */
 
-/* A name beside the index: not absolute, and not out of its directory by "..". */
+/* Whether a name stays in the directory of the index: not absolute, and without "..". */
 static bool stays_inside(const char *name)
 {
     if (name[0] == '/' || name[0] == '\0')
@@ -45,7 +45,7 @@ static bool stays_inside(const char *name)
 static mha_status find_shard(shard_index *index, const char *tensor, const char *name, size_t *number)
 {
     const char **names = index->shards.items;
-    for (size_t i = index->shards.count; i-- > 0;) /* neighbours are mostly in the same file, the latest */
+    for (size_t i = index->shards.count; i-- > 0;) /* backwards: most neighbours are in the file met last */
         if (strcmp(names[i], name) == 0) {
             *number = i;
             return MHA_OK;
@@ -186,7 +186,7 @@ static mha_status open_shard(shard_index *index, const char *name)
     return status == MHA_OK ? mha__safetensors_parse(file, number, index->error) : status;
 }
 
-/* Puts the index in front of the name of an error about one of its files. */
+/* Prefixes an error about one of the files with the name of the index. */
 static mha_status named_by_index(const shard_index *index, mha_status status)
 {
     if (status == MHA_OK || !index->error)
@@ -200,7 +200,7 @@ static int compare_placements(const void *a, const void *b)
     return strcmp(((const placement *)a)->tensor, ((const placement *)b)->tensor);
 }
 
-/* Every tensor of the files stands in the map, for the file it is in, and the other way round. */
+/* Refuses unless every tensor of the files is in the map with its file, and every tensor of the map in that file. */
 static mha_status check_map(shard_index *index, size_t first_source)
 {
     placement *placements = index->placements.items;
@@ -254,7 +254,7 @@ mha_status mha__shards_parse(mha_file *file, size_t number, mha_error *error)
         const char *name = ((const char **)index.shards.items)[i];
         size_t metadata = file->metadata.count;
         status = named_by_index(&index, open_shard(&index, name));
-        file->metadata.count = metadata; /* the files of a set repeat theirs; that of the index speaks for all */
+        file->metadata.count = metadata; /* metadata of the files is dropped; the index has that of the set */
     }
     if (status == MHA_OK)
         status = check_map(&index, first_source);

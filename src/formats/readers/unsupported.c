@@ -1,4 +1,4 @@
-/* Formats that are not read here, recognised so that the answer is their name and a way out. */
+/* Formats that are not read: recognised, to answer with their name and a way to convert them. */
 #include <string.h>
 
 #include "formats/readers/readers.h"
@@ -8,7 +8,7 @@
 #define CONVERT_GGML "convert it to GGUF with the scripts of llama.cpp"
 #define UNPACK "unpack it first"
 
-/* Told by bytes at a fixed place; a negative place counts from the end. */
+/* A format is recognised by bytes at a fixed position; a negative position counts from the end. */
 static const struct {
     int at;
     const char *bytes;
@@ -47,7 +47,7 @@ static const struct {
     {257, "ustar", 5, "a tar archive", UNPACK},
 };
 
-/* What is looked at: the first bytes and the last. */
+/* The parts of the file that are examined: its first bytes and its last. */
 typedef struct glimpse {
     unsigned char head[512], tail[8];
     size_t head_bytes;
