@@ -248,7 +248,7 @@ int arguments_parse(arguments *args, command_code command, int argc, char **argv
                       c->most ? c->operands : "", args->operands[c->most]);
     if (args->n_operands == 0 && takes(args->command, OPT_EXPECTED) && !given(args, OPT_EXPECTED) &&
         (given(args, OPT_WEIGHTS) || given(args, OPT_INPUT)))
-        return refuse("--expected", "expected somebody's output beside %s, found nothing",
+        return refuse("--expected", "expected a recorded output beside %s, found nothing",
                       given(args, OPT_WEIGHTS) ? "--weights" : "--input");
     if (args->n_operands < c->least && !given(args, OPT_EXPECTED))
         return refuse("", "expected %s, found %s", c->operands, args->n_operands ? "too few" : "nothing");

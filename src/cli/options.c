@@ -278,7 +278,7 @@ int refuse_field(const char *about, const mha_error *error)
     option_code code = option_of_field(error->name);
     if (code == OPTION_COUNT)
         return refuse_error(about, error);
-    mha_error told = *error;
-    snprintf(told.name, sizeof told.name, "--%s", option_rows[code].name);
-    return refuse_error("", &told);
+    mha_error named = *error;
+    snprintf(named.name, sizeof named.name, "--%s", option_rows[code].name);
+    return refuse_error("", &named);
 }

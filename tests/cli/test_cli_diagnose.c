@@ -185,7 +185,7 @@ static void test_what_nothing_explains_is_no(void **state)
     assert_program_refuses(RUN("diagnose", scratch("absent")), 2, "absent: expected a file");
     assert_program_refuses(RUN("diagnose"), 2, "expected FILE, found nothing");
     assert_program_refuses(RUN("diagnose", "--weights", right, "--input", right), 2,
-                           "mha diagnose: --expected: expected somebody's output beside --weights, found nothing");
+                           "mha diagnose: --expected: expected a recorded output beside --weights, found nothing");
     assert_program_refuses(RUN("check", "--input", right), 2, "output beside --input, found nothing");
 }
 

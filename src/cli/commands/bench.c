@@ -416,8 +416,8 @@ static void print_text(const bench *b)
                 "others are not counted; softmax is not counted; proj is the projections alone, 8 B T d^2 where all "
                 "widths are d; layer is both. Programs that count hidden pairs too show up to twice as many for a "
                 "causal core. tokens/s are of one layer: a model divides them by its layers. GB/s is shown where one "
-                "token reads a cache: cache and weights, once, held against reading 512 MiB, which is reading from "
-                "memory, and against reading as many bytes as it does over and over, of which the caches keep a "
+                "token reads a cache: cache and weights, once, compared with reading 512 MiB, which is reading from "
+                "memory, and with reading as many bytes again and again, of which the caches keep a "
                 "part. Memory is in MiB: the workspace the library asks for, how much the process grew while it ran, "
                 "and the whole process, inputs included, at its largest. Every path was first judged against "
                 "float64; the last column is its largest error as a part of the error bound.");

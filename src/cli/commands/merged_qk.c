@@ -160,7 +160,7 @@ int run_merged_params(const arguments *args)
     size_t rank = 0, n = 0;
     mha_config config = request_config(args);
     int code =
-        refuse_each(args, pointless, "nothing beside --merged-qk, which is told of one layer, as text or --json");
+        refuse_each(args, pointless, "nothing beside --merged-qk, which reports one layer, as text or --json");
     if (code == EXIT_DONE)
         code = count_cost(&config, &c);
     if (code == EXIT_DONE)

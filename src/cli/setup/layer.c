@@ -42,7 +42,7 @@ static int read_facts(request *r, const arguments *args, const mha_file *file, c
 
 /* The layer that `asked` names, by the whole prefix of its tensors' names or by a part that no other layer has: "0".
  * If no layer or several match, `asked` is returned, and the library refuses it with a list. Must be freed. */
-static char *meant_prefix(const mha_file *file, const char *asked)
+static char *prefix_of_layer(const mha_file *file, const char *asked)
 {
     const size_t n = mha_model_find_layers(file, NULL, 0);
     mha_found_layer *layers = obtain(n, sizeof *layers);
@@ -69,7 +69,7 @@ static int layer_of_file(request *r, const arguments *args)
     if (code == EXIT_DONE)
         code = read_facts(r, args, file, config);
     if (code == EXIT_DONE)
-        prefix = meant_prefix(file, text_for(args, OPT_LAYER));
+        prefix = prefix_of_layer(file, text_for(args, OPT_LAYER));
     mha_load_options options = {
         .layer = prefix,
         .n_heads = given(args, OPT_HEADS) ? count_of(args, OPT_HEADS) : 0,

@@ -144,7 +144,7 @@ static mha_status refuse_heads(const head_widths *w, size_t h_kv, size_t found, 
 }
 
 /* When the layout has an axis for heads, its extent must equal the number of heads in the metadata. */
-static mha_status check_told_heads(const mha_case *c, const input_sizes inputs[3], size_t h, size_t h_kv,
+static mha_status check_layout_heads(const mha_case *c, const input_sizes inputs[3], size_t h, size_t h_kv,
                                    mha_error *error)
 {
     static const case_tensor tensors[] = {CASE_QUERY, CASE_KEY, CASE_VALUE};
@@ -161,19 +161,19 @@ static mha_status check_told_heads(const mha_case *c, const input_sizes inputs[3
  * follows from the widths. */
 static mha_status read_heads(mha_case *c, const input_sizes inputs[3], const head_widths *w, mha_error *error)
 {
-    const bool told = inputs[0].heads > 0;
+    const bool has_axis = inputs[0].heads > 0;
     int64_t stated, stated_kv;
     TRY(mha__case_whole(c, "num_heads", 1, (int64_t)inputs[0].heads, &stated, error));
-    TRY(mha__case_whole(c, "kv_heads", 1, told && c->kind != CASE_ROPE ? (int64_t)inputs[1].heads : 0, &stated_kv,
+    TRY(mha__case_whole(c, "kv_heads", 1, has_axis && c->kind != CASE_ROPE ? (int64_t)inputs[1].heads : 0, &stated_kv,
                         error));
     const size_t h = (size_t)stated, fitting = kv_heads_of(w, h);
     const size_t h_kv = stated_kv > 0 ? (size_t)stated_kv : fitting;
-    if (told)
-        TRY(check_told_heads(c, inputs, h, h_kv, error));
-    if (fitting == 0 && told && h_kv > 0 && h % h_kv == 0)
+    if (has_axis)
+        TRY(check_layout_heads(c, inputs, h, h_kv, error));
+    if (fitting == 0 && has_axis && h_kv > 0 && h % h_kv == 0)
         return mha__fail(error, MHA_INVALID, "key",
                          "expected heads as wide as those of query, which are %zu, found %zu", w->q / h, w->k / h_kv);
-    if (fitting == 0 && (!told || h_kv == 0))
+    if (fitting == 0 && (!has_axis || h_kv == 0))
         return refuse_heads(w, (size_t)stated_kv, h, error);
     if (h % h_kv != 0)
         return mha__fail(error, MHA_INVALID, "kv_heads", "expected a divisor of num_heads %zu, found %zu", h, h_kv);

@@ -45,7 +45,7 @@
 #define NUMBER "number"
 #define COUNT "whole number"
 #define TEXT "text"
-#define TOLD "told by the tensors"
+#define TOLD "from the tensors' shapes"
 
 static const mha__case_word words[] = {
     TENSOR(INPUTS, CASE_QUERY, "query", CASE_REAL, 2, 4, "q Q x X input inputs hidden_states x_q",
@@ -107,7 +107,7 @@ static const mha__case_word words[] = {
     RESULT(CASE_PREFILL_OUTPUT, "expected.prefill_output", "", "", "(B, P+T_q, d_out)",
            "causal result of prefill.query"),
     FAMILY(RESULTS, "expected64.*", "", "as expected.*",
-           "the same results in float64, which the exact path is held against"),
+           "results in float64, with which the exact path is compared"),
     FAMILY(RESULTS, "expected_fast.*", "", "as expected.*",
            "results of a source's fused kernels; known and not judged"),
 
@@ -134,7 +134,7 @@ static const mha__case_word words[] = {
     TENSOR(MASKS, CASE_ALIBI, "alibi_slopes", CASE_DOUBLE, 1, 1, "slopes", "(h,)", "",
            "adds -slope * (position of the query - position of the key)"),
     TENSOR(MASKS, CASE_CU_Q, "cu_seqlens_q", CASE_COUNT, 1, 1, "cu_seqlens", "(n+1,)", "",
-           "n sequences behind one another in one batch row: where each begins, and the end"),
+           "n sequences packed into one batch row: the start of each, and the end of the last"),
     TENSOR(MASKS, CASE_CU_K, "cu_seqlens_k", CASE_COUNT, 1, 1, "cu_seqlens_kv", "(n+1,)", "cu_seqlens_q",
            "the same for the keys"),
 
@@ -149,7 +149,7 @@ static const mha__case_word words[] = {
     TENSOR(AGAIN, CASE_PACKED, "packed.qkv", CASE_REAL, 3, 3, "qkv", "(B, T, (h+2*h_kv)*d)", "",
            "query, key and value of kind sdpa side by side: computed again from there"),
     TENSOR(AGAIN, CASE_PREFILL, "prefill.query", CASE_REAL, 3, 3, "", "(B, P+T_q, d_q)", "",
-           "all rows of a decoding step: computed at once, held against expected.prefill_output"),
+           "all rows of a decoding step: computed at once, compared with expected.prefill_output"),
     FAMILY(AGAIN, "permuted.*", "", "as the weight",
            "weights for the other pairing of the rotation, with the same output"),
     FAMILY(AGAIN, "repeated.*", "", "as the weight",
