@@ -258,7 +258,7 @@ static mha_status parse_tensor(stream *s, size_t index)
     return mha__file_add_tensor(s->file, name, name_length, &entry, where, s->error);
 }
 
-/* Makes offsets count from the start of the file, and holds them against each other and its size. */
+/* Makes offsets count from the start of the file, and checks them against each other and its size. */
 static mha_status place_tensors(stream *s, uint64_t alignment)
 {
     uint64_t data = s->at + (alignment - s->at % alignment) % alignment, size = s->source->size;

@@ -25,8 +25,8 @@ int64_t mha__zip_read(zip_file_t *member, void *to, size_t bytes)
     return zip_fread(member, to, bytes);
 }
 
-/* libzip (1.7) takes an archive for damaged when it had no memory for a piece of it, and for cut off when it could
- * not be read; errno knows. */
+/* libzip (1.7) reports a damaged archive when there was no memory, and a truncated one when it could not be read; errno
+ * tells the true cause. */
 mha_status mha__zip_failed(zip_error_t *why, const char *name, mha_error *error)
 {
     const int machine = errno, code = zip_error_code_zip(why);

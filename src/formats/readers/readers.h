@@ -10,7 +10,7 @@ enum {
     MHA_NPY_TEXT_LIMIT = 1 << 16 /* characters of a text in an npz */
 };
 
-/* Each reads the header of source `index` and adds what it describes. */
+/* Each parser reads the header of source `index` and adds its tensors and metadata to the file. */
 mha_status mha__safetensors_parse(mha_file *file, size_t index, mha_error *error);
 mha_status mha__npy_parse(mha_file *file, size_t index, mha_error *error);
 mha_status mha__gguf_parse(mha_file *file, size_t index, mha_error *error);
@@ -23,7 +23,7 @@ mha_status mha__shards_find(mha_file *file, const char *directory, const char **
 /* The dtypes a safetensors file can hold. */
 bool mha__safetensors_has(mha_dtype dtype);
 
-/* What the header of an npy array says. `name` is for messages (the file, or the member of an npz). */
+/* The contents of an npy header. `name` is for messages (the file, or the member of an npz). */
 typedef struct mha__npy_header {
     size_t bytes; /* the data begins here */
     mha__entry entry;

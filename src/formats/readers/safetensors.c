@@ -21,7 +21,7 @@ bool mha__safetensors_has(mha_dtype dtype)
     return false;
 }
 
-/* What is being read: the file, and the numbers every check needs. */
+/* The file that is being read, and the numbers that the checks need. */
 typedef struct header {
     mha_file *file;
     size_t source;
