@@ -48,7 +48,8 @@ static int vector(size_t shape[2], bool present, size_t n)
 
 int mha_config_weight_shape(const mha_config *c, mha_weight weight, size_t shape[2], const char **symbol)
 {
-    const size_t q = c->n_heads * c->d_k, k = c->kv_heads * c->d_k, v = c->kv_heads * c->d_v, heads = c->n_heads * c->d_v;
+    const size_t q = c->n_heads * c->d_k, k = c->kv_heads * c->d_k, v = c->kv_heads * c->d_v,
+                 heads = c->n_heads * c->d_v;
     int rank = 0;
     switch (weight) {
     case MHA_W_Q: rank = matrix(shape, c->d_q, q); break;
@@ -103,16 +104,18 @@ static mha_status check_widths(const mha_config *c, mha_error *error)
     const struct {
         const char *name;
         size_t heads, width;
-    } rows[] = {{"d_k", c->n_heads, c->d_k}, {"d_v", c->n_heads, c->d_v}, {"d_model", 1, c->d_model}, {"d_q", 1, c->d_q},
-                {"d_kin", 1, c->d_kin},      {"d_vin", 1, c->d_vin},      {"d_out", 1, c->d_out}};
+    } rows[] = {{"d_k", c->n_heads, c->d_k}, {"d_v", c->n_heads, c->d_v}, {"d_model", 1, c->d_model},
+                {"d_q", 1, c->d_q},          {"d_kin", 1, c->d_kin},      {"d_vin", 1, c->d_vin},
+                {"d_out", 1, c->d_out}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         size_t features;
         if (mha__mul(rows[i].heads, rows[i].width, &features) && features <= INT_MAX)
             continue;
-        return rows[i].heads == 1
-                   ? mha__fail(error, MHA_INVALID, rows[i].name, "expected a width of at most %d, found %zu",
-                              INT_MAX, rows[i].width)
-                   : mha__fail(error, MHA_INVALID, rows[i].name, "expected at most %d features in a row of all heads, found %zu x %zu", INT_MAX, rows[i].heads, rows[i].width);
+        return rows[i].heads == 1 ? mha__fail(error, MHA_INVALID, rows[i].name,
+                                              "expected a width of at most %d, found %zu", INT_MAX, rows[i].width)
+                                  : mha__fail(error, MHA_INVALID, rows[i].name,
+                                              "expected at most %d features in a row of all heads, found %zu x %zu",
+                                              INT_MAX, rows[i].heads, rows[i].width);
     }
     return MHA_OK;
 }
@@ -129,10 +132,11 @@ mha_status mha_config_resolve(mha_config *config, mha_error *error)
     if (c.d_k == 0 && c.d_model % c.n_heads != 0) {
         char fits[120];
         divisors(fits, sizeof fits, c.d_model, c.n_heads);
-        return mha__fail(error, MHA_INVALID, "heads",
-                        "d_model %zu is not divisible by %zu heads: head counts near it that divide are %s; or give d_k, "
-                        "which frees the head width from d_model / heads",
-                        c.d_model, c.n_heads, fits);
+        return mha__fail(
+            error, MHA_INVALID, "heads",
+            "d_model %zu is not divisible by %zu heads: head counts near it that divide are %s; or give d_k, "
+            "which frees the head width from d_model / heads",
+            c.d_model, c.n_heads, fits);
     }
     if (c.n_heads % c.kv_heads != 0) {
         char fits[120];

@@ -66,10 +66,11 @@ static void product_rows(void *context, size_t task, int worker)
             p->y[i * p->out + c] += mha_view_get(p->b, &c);
 }
 
-static void project(const judge *j, const mha_view *x, const double *x64, size_t rows, mha_weight W, mha_weight b, double *y,
-                    size_t out)
+static void project(const judge *j, const mha_view *x, const double *x64, size_t rows, mha_weight W, mha_weight b,
+                    double *y, size_t out)
 {
-    product p = {.j = j, .x = x, .x64 = x64, .W = &j->r->weight[W], .b = &j->r->weight[b], .y = y, .rows = rows, .out = out};
+    product p = {
+        .j = j, .x = x, .x64 = x64, .W = &j->r->weight[W], .b = &j->r->weight[b], .y = y, .rows = rows, .out = out};
     p.in = p.W->data ? p.W->shape[0] : out;
     mha__parallel_for((rows + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE, j->r->plan.threads, product_rows, &p);
 }
@@ -159,7 +160,8 @@ static bool mask_element(const mha_view *mask, const size_t *index, int rank, si
 }
 
 /* Whether query i of sequence b sees key j, and what is added to that score. */
-static bool visible(const mha__resolved *r, const mha__sequence *s, size_t b, size_t head, size_t i, size_t j, double *added)
+static bool visible(const mha__resolved *r, const mha__sequence *s, size_t b, size_t head, size_t i, size_t j,
+                    double *added)
 {
     const mha_semantics *sem = &r->semantics;
     int64_t p = s->offset + (int64_t)i, key = r->first_key + (int64_t)j;
@@ -219,7 +221,8 @@ static double key_element(const judge *m, const mha__sequence *s, size_t b, size
     const mha__sizes *p = &m->r->plan;
     const mha_view *bias = &m->r->weight[MHA_BIAS_K];
     if (j < s->S)
-        return m->keys[((s->batch * (m->r->cache ? p->S : m->r->key.shape[1]) + s->k_from + j) * p->h_kv + g) * p->d_k + c];
+        return m
+            ->keys[((s->batch * (m->r->cache ? p->S : m->r->key.shape[1]) + s->k_from + j) * p->h_kv + g) * p->d_k + c];
     (void)b;
     return bias->data && j == s->S ? mha_view_get(bias, (size_t[]){g * p->d_k + c}) : 0.0;
 }
@@ -229,12 +232,15 @@ static double value_element(const judge *m, const mha__sequence *s, size_t g, si
     const mha__sizes *p = &m->r->plan;
     const mha_view *bias = &m->r->weight[MHA_BIAS_V];
     if (j < s->S)
-        return m->values[((s->batch * (m->r->cache ? p->S : m->r->key.shape[1]) + s->k_from + j) * p->h_kv + g) * p->d_v + c];
+        return m
+            ->values[((s->batch * (m->r->cache ? p->S : m->r->key.shape[1]) + s->k_from + j) * p->h_kv + g) * p->d_v +
+                     c];
     return bias->data && j == s->S ? mha_view_get(bias, (size_t[]){g * p->d_v + c}) : 0.0;
 }
 
 /* One query of one head; `score` and `seen` have a place for every key, extra rows behind the real ones. */
-static void attend(const judge *m, const mha__sequence *s, size_t b, size_t head, size_t i, double *score, double *seen, double *mean)
+static void attend(const judge *m, const mha__sequence *s, size_t b, size_t head, size_t i, double *score, double *seen,
+                   double *mean)
 {
     const mha__resolved *r = m->r;
     const mha_semantics *sem = &r->semantics;
@@ -348,7 +354,8 @@ static void through_cache(judge *m)
     mha__cache_append(r->cache, &k, &v);
     mha_view keys = mha__swap_time_and_heads(mha_cache_keys(r->cache));
     mha_view values = mha__swap_time_and_heads(mha_cache_values(r->cache));
-    mha_view all_k = mha_view_of(m->keys, MHA_F64, 4, keys.shape), all_v = mha_view_of(m->values, MHA_F64, 4, values.shape);
+    mha_view all_k = mha_view_of(m->keys, MHA_F64, 4, keys.shape),
+             all_v = mha_view_of(m->values, MHA_F64, 4, values.shape);
     (void)mha_view_copy(&all_k, &keys);
     (void)mha_view_copy(&all_v, &values);
 }

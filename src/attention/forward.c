@@ -64,7 +64,8 @@ static mha_status check_unchanged(const mha__resolved *r, mha_error *error)
         return mha__fail(error, MHA_INVALID, "plan", "holds no call: mha_plan_call makes it");
     if (r->cache && (mha_cache_length(r->cache) != r->held || mha_cache_first(r->cache) != r->gone))
         return mha__fail(error, MHA_INVALID, "cache",
-                         "holds %zu rows after %zu evicted ones, and held %zu after %zu when this call was planned: plan the call again",
+                         "holds %zu rows after %zu evicted ones, and held %zu after %zu when this call was planned: "
+                         "plan the call again",
                          mha_cache_length(r->cache), mha_cache_first(r->cache), r->held, r->gone);
     if (r->kernels != mha__kernels_get())
         return mha__fail(error, MHA_INVALID, "isa", "planned for %s, but %s has been chosen since: plan the call again",

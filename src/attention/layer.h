@@ -9,8 +9,9 @@ const void *mha__layer_packed(const mha_layer *layer, mha_weight weight, mha_dty
 /* Another number whenever packed copies have come or gone. */
 unsigned long mha__layer_generation(const mha_layer *layer);
 
-/* How many elements of the key bias cannot change the output: it adds one number to all scores of a query, which softmax
- * does not see, but for features that rotate, and unless a key norm, a cap or a row without the bias comes in between. */
+/* How many elements of the key bias cannot change the output: it adds one number to all scores of a query, which
+ * softmax does not see, but for features that rotate, and unless a key norm, a cap or a row without the bias comes in
+ * between. */
 size_t mha__inert_key_bias(const mha_config *config, const mha_semantics *semantics);
 
 #endif

@@ -4,7 +4,8 @@
 
 #include "attention/resolved.h"
 
-/* Fills r->layout. Returns the bytes of workspace that the call takes, aligned; SIZE_MAX when they do not fit a size. */
+/* Fills r->layout. Returns the bytes of workspace that the call takes, aligned; SIZE_MAX when they do not fit a size.
+ * */
 size_t mha__lay_out(mha__resolved *r);
 
 #endif

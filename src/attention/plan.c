@@ -21,7 +21,8 @@ static mha_status wrong_shape(mha_error *error, const char *name, const mha_view
 
 /* ---------------------------------------------------------------- inputs */
 
-static mha_status check_input(const mha__resolved *r, mha_path path, const char *name, const mha_view *view, mha_error *error)
+static mha_status check_input(const mha__resolved *r, mha_path path, const char *name, const mha_view *view,
+                              mha_error *error)
 {
     int rank = r->layer ? 3 : 4;
     if (!view->data && mha_view_elements(view) != 0)
@@ -38,7 +39,8 @@ static mha_status check_input(const mha__resolved *r, mha_path path, const char 
                         view->stride[rank - 1]);
     for (int k = 0; k < rank; k++)
         if (view->shape[k] > INT_MAX)
-            return mha__fail(error, MHA_INVALID, name, "expected extents of at most %d, found %zu", INT_MAX, view->shape[k]);
+            return mha__fail(error, MHA_INVALID, name, "expected extents of at most %d, found %zu", INT_MAX,
+                             view->shape[k]);
     if (path == MHA_PATH_EXACT || view->shape[1] < 2 || nothing)
         return MHA_OK;
     /* CBLAS steps from row to row, in int */
@@ -81,7 +83,8 @@ static mha_status resolve_inputs(mha__resolved *r, const mha_call *call, mha_err
     TRY(mha__expect_shape(error, "key", &r->key, 4, k));
     TRY(mha__expect_shape(error, "value", &r->value, 4, v));
     if (plan->d_k == 0 || plan->d_v == 0)
-        return mha__fail(error, MHA_INVALID, plan->d_k == 0 ? "key" : "value", "heads of width 0 have nothing to attend with");
+        return mha__fail(error, MHA_INVALID, plan->d_k == 0 ? "key" : "value",
+                         "heads of width 0 have nothing to attend with");
     if (plan->h == 0 || plan->h_kv == 0 || plan->h % plan->h_kv != 0)
         return mha__fail(error, MHA_INVALID, "key", "%zu query heads cannot share %zu key/value heads evenly", plan->h,
                         plan->h_kv);
@@ -94,7 +97,8 @@ static mha_status check_extents(const mha__sizes *p, mha_error *error)
     const size_t extents[] = {p->h * p->d_k, p->h * p->d_v, p->d_out}; /* key/value heads are no more than h */
     for (size_t i = 0; i < sizeof extents / sizeof *extents; i++)
         if (extents[i] > INT_MAX)
-            return mha__fail(error, MHA_INVALID, "heads", "a row of %zu features is longer than %d", extents[i], INT_MAX);
+            return mha__fail(error, MHA_INVALID, "heads", "a row of %zu features is longer than %d", extents[i],
+                             INT_MAX);
     return MHA_OK;
 }
 
@@ -118,7 +122,8 @@ static mha_status resolve_own_weights(mha__resolved *r, const mha_view *weights,
         if (!view->data)
             continue;
         if (mha_config_weight_shape(&every, (mha_weight)w, shape, NULL) != 1)
-            return mha__fail(error, MHA_UNSUPPORTED, name, "needs a layer: without one Q, K and V are given and the heads are the output");
+            return mha__fail(error, MHA_UNSUPPORTED, name,
+                             "needs a layer: without one Q, K and V are given and the heads are the output");
         TRY(mha__expect_shape(error, name, view, 1, shape));
         if (!mha__dtype_is_float(view->dtype))
             return mha__fail(error, MHA_INVALID, name, "expected a floating type, found %s",
@@ -126,7 +131,8 @@ static mha_status resolve_own_weights(mha__resolved *r, const mha_view *weights,
         r->weight[w] = *view;
     }
     if (!weights[MHA_BIAS_K].data != !weights[MHA_BIAS_V].data)
-        return mha__fail(error, MHA_UNSUPPORTED, "bias_k", "bias_k and bias_v are one key/value row: give both or neither");
+        return mha__fail(error, MHA_UNSUPPORTED, "bias_k",
+                         "bias_k and bias_v are one key/value row: give both or neither");
     return MHA_OK;
 }
 
@@ -135,7 +141,8 @@ static mha_status resolve_weights(mha__resolved *r, const mha_call *call, mha_er
     if (!r->layer)
         return call->weights ? resolve_own_weights(r, call->weights, error) : MHA_OK;
     if (call->weights)
-        return mha__fail(error, MHA_INVALID, "weights", "the layer has its own; those of the call are for calls without a layer");
+        return mha__fail(error, MHA_INVALID, "weights",
+                         "the layer has its own; those of the call are for calls without a layer");
     for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
         const mha_tensor *tensor = mha_layer_weight(r->layer, (mha_weight)w);
         if (tensor)
@@ -156,11 +163,13 @@ static mha_status resolve_cache(mha__resolved *r, mha_path path, mha_error *erro
     if (!cache)
         return MHA_OK;
     mha_view keys = mha_cache_keys(cache), values = mha_cache_values(cache);
-    const size_t k[4] = {plan->B, plan->h_kv, keys.shape[2], plan->d_k}, v[4] = {plan->B, plan->h_kv, keys.shape[2], plan->d_v};
+    const size_t k[4] = {plan->B, plan->h_kv, keys.shape[2], plan->d_k},
+                 v[4] = {plan->B, plan->h_kv, keys.shape[2], plan->d_v};
     TRY(mha__expect_shape(error, "cache keys", &keys, 4, k));
     TRY(mha__expect_shape(error, "cache values", &values, 4, v));
     if (path != MHA_PATH_EXACT && keys.dtype == MHA_F64)
-        return mha__fail(error, MHA_UNSUPPORTED, "cache", "a cache of %s needs the exact path", mha_dtype_name(keys.dtype));
+        return mha__fail(error, MHA_UNSUPPORTED, "cache", "a cache of %s needs the exact path",
+                         mha_dtype_name(keys.dtype));
     size_t kept;
     TRY(mha__cache_room(cache, plan->T_k, &kept, error));
     r->kept = kept;
@@ -202,10 +211,11 @@ static mha_status resolve_ragged(mha__resolved *r, mha_error *error)
     }
     if (s->n_sequences == 0 || plan->B != 1)
         return mha__fail(error, MHA_INVALID, "cu_seqlens_q",
-                        "a ragged batch has inputs of batch extent 1 and at least one sequence, found %zu and %zu", plan->B,
-                        s->n_sequences);
+                         "a ragged batch has inputs of batch extent 1 and at least one sequence, found %zu and %zu",
+                         plan->B, s->n_sequences);
     if (r->cache)
-        return mha__fail(error, MHA_UNSUPPORTED, "cache", "a ragged batch has no cache: rows of one cache have one length");
+        return mha__fail(error, MHA_UNSUPPORTED, "cache",
+                         "a ragged batch has no cache: rows of one cache have one length");
     const int64_t *cu_k = s->cu_seqlens_k ? s->cu_seqlens_k : s->cu_seqlens_q;
     size_t total_q = plan->T_q, total_k = plan->T_k;
     mha_status status = longest("cu_seqlens_q", s->cu_seqlens_q, s->n_sequences, total_q, &plan->T_q, error);
@@ -243,7 +253,8 @@ static mha_status choose_path(mha__resolved *r, const mha_call *call, mha_error 
     default: return mha__fail(error, MHA_INVALID, "path", "unknown path");
     }
     if (call->threads < 0 || call->threads > MOST_THREADS)
-        return mha__fail(error, MHA_INVALID, "threads", "expected 1 to %d threads, found %d", MOST_THREADS, call->threads);
+        return mha__fail(error, MHA_INVALID, "threads", "expected 1 to %d threads, found %d", MOST_THREADS,
+                         call->threads);
     plan->threads = call->threads ? call->threads : mha_threads_available();
     return MHA_OK;
 }

@@ -17,8 +17,8 @@ typedef struct mha__sizes {
     size_t workspace_bytes;
 } mha__sizes;
 
-/* Where a step puts its result: at an offset into the workspace, into memory of the caller, or nowhere, when it passes on
- * what it was given. */
+/* Where a step puts its result: at an offset into the workspace, into memory of the caller, or nowhere, when it passes
+ * on what it was given. */
 typedef struct mha__result {
     mha_view view; /* without data in the workspace and nowhere */
     size_t offset; /* in bytes; SIZE_MAX: not in the workspace */

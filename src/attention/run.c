@@ -9,7 +9,8 @@ mha_status mha_run(const mha_layer *layer, const mha_call *call, mha_error *erro
     TRY(mha_plan_call(layer, call, &plan, error));
     void *workspace = mha__allocate(&allocator, plan.workspace_bytes);
     if (!workspace)
-        return mha__fail(error, MHA_NO_MEMORY, "workspace", "no memory for a workspace of %zu bytes", plan.workspace_bytes);
+        return mha__fail(error, MHA_NO_MEMORY, "workspace", "no memory for a workspace of %zu bytes",
+                         plan.workspace_bytes);
     const mha_status status = mha_forward(&plan, workspace, plan.workspace_bytes, error);
     mha__release(&allocator, workspace, plan.workspace_bytes);
     return status;

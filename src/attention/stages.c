@@ -44,7 +44,8 @@ void mha__stage_done(const mha__resolved *r, mha_stage stage, const mha_view *va
     clock->last = time;
 }
 
-void mha__stages_done(const mha__resolved *r, const mha_stage *stages, const mha_view *values, size_t n, mha__clock *clock)
+void mha__stages_done(const mha__resolved *r, const mha_stage *stages, const mha_view *values, size_t n,
+                      mha__clock *clock)
 {
     if (r->keep_count == 0)
         return;
@@ -56,7 +57,8 @@ void mha__stages_done(const mha__resolved *r, const mha_stage *stages, const mha
     for (size_t i = 0; i < n; i++) {
         mha__stage_done(r, stages[i], &values[i], clock);
         if (r->keep_at[stages[i]] >= 0)
-            r->keep[r->keep_at[stages[i]]].ms += taken * (double)mha_view_elements(&values[i]) / (double)(all ? all : 1);
+            r->keep[r->keep_at[stages[i]]].ms +=
+                taken * (double)mha_view_elements(&values[i]) / (double)(all ? all : 1);
     }
 }
 

@@ -33,8 +33,8 @@ mha_status mha__validate_switches(const mha_semantics *s, mha_error *error)
 
 /* ---------------------------------------------------------------- masks */
 
-static mha_status check_mask(const char *name, const mha_mask *mask, const size_t *full, int full_rank, bool may_be_short,
-                             mha_error *error)
+static mha_status check_mask(const char *name, const mha_mask *mask, const size_t *full, int full_rank,
+                             bool may_be_short, mha_error *error)
 {
     const mha_view *v = &mask->values;
     if (mask->kind == MHA_MASK_NONE && v->data)
@@ -66,14 +66,17 @@ static mha_status check_mask(const char *name, const mha_mask *mask, const size_
 
 /* ---------------------------------------------------------------- rotation */
 
-static mha_status check_positions(const mha__resolved *r, const char *name, const mha_view *p, size_t T, mha_error *error)
+static mha_status check_positions(const mha__resolved *r, const char *name, const mha_view *p, size_t T,
+                                  mha_error *error)
 {
     if (!p->data)
         return MHA_OK;
-    if (p->dtype != MHA_I64 || p->rank != 2 || (p->shape[0] != r->query.shape[0] && p->shape[0] != 1) || p->shape[1] != T) {
+    if (p->dtype != MHA_I64 || p->rank != 2 || (p->shape[0] != r->query.shape[0] && p->shape[0] != 1) ||
+        p->shape[1] != T) {
         char found[200];
         return mha__fail(error, MHA_INVALID, name, "expected I64 of shape (%zu, %zu), found %s of %s",
-                        r->query.shape[0], T, mha_dtype_name(p->dtype), mha__shape_text(found, sizeof found, p->shape, p->rank));
+                         r->query.shape[0], T, mha_dtype_name(p->dtype),
+                         mha__shape_text(found, sizeof found, p->shape, p->rank));
     }
     return MHA_OK;
 }
@@ -115,12 +118,14 @@ static mha_status check_tables(const mha__resolved *r, const mha_rope *rope, siz
     }
     if (!types || !(by_position || by_row) || c->shape[c->rank - 1] != r->rope_dim / 2 ||
         s->shape[s->rank - 1] != r->rope_dim / 2)
-        return mha__fail(error, MHA_INVALID, "rope",
-                        "rotation tables: expected cos and sin of F32 or F64, (n, %zu) or (%zu, %zu, %zu), found %s and %s",
-                        r->rope_dim / 2, r->query.shape[0], T_q, r->rope_dim / 2, found_c, found_s);
+        return mha__fail(
+            error, MHA_INVALID, "rope",
+            "rotation tables: expected cos and sin of F32 or F64, (n, %zu) or (%zu, %zu, %zu), found %s and %s",
+            r->rope_dim / 2, r->query.shape[0], T_q, r->rope_dim / 2, found_c, found_s);
     if (by_row && T_q != T_k)
         return mha__fail(error, MHA_UNSUPPORTED, "rope",
-                        "tables with a row per token serve queries and keys alike: %zu queries, %zu new keys", T_q, T_k);
+                         "tables with a row per token serve queries and keys alike: %zu queries, %zu new keys", T_q,
+                         T_k);
     if (by_row)
         return MHA_OK;
     const mha_view *q = &rope->q_positions, *k = rope->k_positions.data || T_q != T_k ? &rope->k_positions : q;
@@ -144,8 +149,8 @@ static mha_status check_rope(mha__resolved *r, mha_error *error)
     r->rope_dim = rope->dim ? rope->dim : r->plan.d_k;
     r->rope_base = rope->base != 0 ? rope->base : 10000.0;
     if (r->rope_dim % 2 != 0 || r->rope_dim > r->plan.d_k)
-        return mha__fail(error, MHA_INVALID, "rope_dim", "expected an even number of features up to d_k = %zu, found %zu",
-                        r->plan.d_k, r->rope_dim);
+        return mha__fail(error, MHA_INVALID, "rope_dim",
+                         "expected an even number of features up to d_k = %zu, found %zu", r->plan.d_k, r->rope_dim);
     if (!(r->rope_base > 0) || !isfinite(r->rope_base))
         return mha__fail(error, MHA_INVALID, "rope_base", "expected a positive base, found %g", r->rope_base);
     size_t T_q = r->query.shape[1], T_k = r->key.shape[1];
@@ -184,7 +189,8 @@ mha_status mha__validate_semantics(mha__resolved *r, mha_error *error)
     if (!isfinite(p->scale))
         return mha__fail(error, MHA_INVALID, "scale", "expected a finite scale, found %g", p->scale);
     if (!(s->softcap >= 0) || !isfinite(s->softcap))
-        return mha__fail(error, MHA_INVALID, "softcap", "expected a finite cap of 0 (off) or more, found %g", s->softcap);
+        return mha__fail(error, MHA_INVALID, "softcap", "expected a finite cap of 0 (off) or more, found %g",
+                         s->softcap);
     if (s->window && (s->window_left < -1 || s->window_right < -1))
         return mha__fail(error, MHA_INVALID, "window", "expected counts of 0 or more, or -1 for open, found %lld,%lld",
                         (long long)s->window_left, (long long)s->window_right);
@@ -193,18 +199,20 @@ mha_status mha__validate_semantics(mha__resolved *r, mha_error *error)
     for (size_t b = 0; b < (by_row ? p->B : 1); b++) {
         mha__sequence q = mha__resolved_sequence(r, b);
         if (q.offset > far || q.offset < -far)
-            return mha__fail(error, MHA_INVALID, "position_offset", "offset %lld of row %zu is out of range", (long long)q.offset, b);
+            return mha__fail(error, MHA_INVALID, "position_offset", "offset %lld of row %zu is out of range",
+                             (long long)q.offset, b);
         if (s->kv_lengths && (s->kv_lengths[b] < 0 || s->kv_lengths[b] > (int64_t)q.S))
             return mha__fail(error, MHA_INVALID, "lengths", "length %lld of row %zu is not between 0 and its %zu keys",
                             (long long)s->kv_lengths[b], b, q.S);
     }
     if (s->window && (s->window_left > far || s->window_right > far))
-        return mha__fail(error, MHA_INVALID, "window", "a window of %lld,%lld is out of range", (long long)s->window_left,
-                        (long long)s->window_right);
+        return mha__fail(error, MHA_INVALID, "window", "a window of %lld,%lld is out of range",
+                         (long long)s->window_left, (long long)s->window_right);
     if ((unsigned)s->empty_rows > MHA_EMPTY_NAN || (unsigned)s->hidden_values > MHA_HIDDEN_PROPAGATE)
         return mha__fail(error, MHA_INVALID, "semantics", "unknown rule for empty rows or hidden values");
     if (s->has_padding_fill && s->key_padding.kind != MHA_MASK_KEEPS && s->key_padding.kind != MHA_MASK_HIDES)
-        return mha__fail(error, MHA_UNSUPPORTED, "padding_fill", "a fill value needs a boolean key padding mask to fill");
+        return mha__fail(error, MHA_UNSUPPORTED, "padding_fill",
+                         "a fill value needs a boolean key padding mask to fill");
     if (s->has_padding_fill && !isfinite(s->padding_fill))
         return mha__fail(error, MHA_INVALID, "padding_fill", "expected a finite fill value, found %g", s->padding_fill);
     TRY(check_float_range(r, error));

@@ -8,7 +8,8 @@
 
 /* Pairs of a query and a key that it sees by position, in one sequence: query i stands at offset + i, key j < S at j.
  * `left` and `right` are a window, -1 is open. T_q * S must fit. What masks hide besides is not looked at. */
-static inline uint64_t mha__visible_pairs(size_t T_q, size_t S, int64_t offset, bool causal, int64_t left, int64_t right)
+static inline uint64_t mha__visible_pairs(size_t T_q, size_t S, int64_t offset, bool causal, int64_t left,
+                                          int64_t right)
 {
     const bool window = left >= 0 || right >= 0;
     double pairs = 0;

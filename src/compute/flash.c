@@ -1,5 +1,5 @@
-/* The streaming attention core: key blocks, and the segments they make up; how segments are joined is in running.c,
- * the arithmetic in kernels/. */
+/* The attention core of the fast path: key blocks, and the segments they make up. How segments are joined is in
+ * online_softmax.c, the arithmetic in kernels/. */
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
@@ -29,13 +29,13 @@ static layout lay_out(size_t rows, size_t d_k, size_t d_v)
     at.scores = at.V + keys * mha__round_up(d_v, MHA_PANEL);
     at.bias = at.scores + tile * MHA_STAGED;
     at.first = at.bias + MHA_BLOCK;
-    at.second = at.first + mha__stream_part_floats(rows, d_v);
-    at.widened = at.second + mha__stream_part_floats(rows, d_v);
+    at.second = at.first + mha__flash_partial_floats(rows, d_v);
+    at.widened = at.second + mha__flash_partial_floats(rows, d_v);
     at.end = at.widened + MHA_PANEL * mha__round_up(d_k > d_v ? d_k : d_v, 16);
     return at;
 }
 
-size_t mha__stream_scratch(size_t rows, size_t d_k, size_t d_v)
+size_t mha__flash_scratch(size_t rows, size_t d_k, size_t d_v)
 {
     return lay_out(rows, d_k, d_v).end * sizeof(float);
 }
@@ -51,19 +51,19 @@ typedef struct tile {
     span any, all;
 } tile;
 
-enum { LEAST_TILE_ROWS = 4, MOST_TILES = MHA_STREAM_ROWS / LEAST_TILE_ROWS };
+enum { LEAST_TILE_ROWS = 4, MOST_TILES = MHA_FLASH_ROWS / LEAST_TILE_ROWS };
 
 /* A call at work. */
 typedef struct work {
     const mha__kernels *kernels;
-    const mha__stream *stream;
-    const mha__stream_row *rows;
+    const mha__flash *stream;
+    const mha__flash_row *rows;
     size_t count, block;
     float *Q, *K, *V, *scores, *bias;
     size_t chunks;
     float *widened; /* as many rows of keys or values as a panel has columns */
     bool holds_back;                    /* some row does: */
-    uint8_t held_back[MHA_STREAM_ROWS]; /* this power of 2 of the scale, which its scores are multiplied by afterwards */
+    uint8_t held_back[MHA_FLASH_ROWS]; /* this power of 2 of the scale, which its scores are multiplied by afterwards */
     size_t n_tiles;
     tile tiles[MOST_TILES];
     span any, all;
@@ -145,7 +145,7 @@ static void give_back(const work *w, const tile *t, size_t n, float *scores)
         }
 }
 
-static void start(work *w, const mha__stream *stream, const mha__stream_row *rows, size_t count, float *scratch)
+static void start(work *w, const mha__flash *stream, const mha__flash_row *rows, size_t count, float *scratch)
 {
     const layout at = lay_out(count, stream->d_k, stream->d_v);
     const mha__kernels *kernels = mha__kernels_get();
@@ -177,14 +177,14 @@ static span within(span keys, bool extra, size_t from, size_t to)
     return some.begin < some.end ? (span){some.begin - from, some.end - from} : (span){0, 0};
 }
 
-static span seen(const mha__stream_row *row, bool extra, size_t from, size_t to)
+static span seen(const mha__flash_row *row, bool extra, size_t from, size_t to)
 {
     return within((span){row->begin, row->end}, extra, from, to);
 }
 
 /* One block of keys, packed: its first key is number `from`, of `end` - `from`. */
-typedef struct block {
-    const mha__stream_keys *keys;
+typedef struct key_block {
+    const mha__flash_keys *keys;
     bool extra;
     size_t from, end;
     mha__panels K, V;        /* key 0 of the block is row 0 of V, column 0 of K; no K: it is read where it lies */
@@ -192,9 +192,9 @@ typedef struct block {
     const bool *poisoned;   /* NULL when every value row is finite */
     const mha__panels *soon; /* rows to fetch while scores are computed, or NULL */
     const mha__panels *next; /* and while values are summed */
-} block;
+} key_block;
 
-static const float *value_row(const work *w, const mha__stream_keys *keys, size_t j)
+static const float *value_row(const work *w, const mha__flash_keys *keys, size_t j)
 {
     if (keys->dtype == MHA_F32)
         return keys->V + j * keys->v_stride;
@@ -204,7 +204,7 @@ static const float *value_row(const work *w, const mha__stream_keys *keys, size_
 
 /* Keys whose value row holds NaN or infinity must not meet the weight 0 of rows they are hidden from: they are
  * taken out of the packed block, and added afterwards to those who see them. */
-static void remove_poison(const work *w, const block *b, span some, bool *poisoned)
+static void remove_poison(const work *w, const key_block *b, span some, bool *poisoned)
 {
     const size_t d_v = w->stream->d_v;
     for (size_t j = some.begin; j < some.end; j++) {
@@ -220,7 +220,7 @@ static void remove_poison(const work *w, const block *b, span some, bool *poison
     }
 }
 
-static void add_poison(const work *w, const block *b, span some, const float *weight, const float *bias, float *sum)
+static void add_poison(const work *w, const key_block *b, span some, const float *weight, const float *bias, float *sum)
 {
     for (size_t j = some.begin; j < some.end; j++) {
         if (!b->poisoned[j] || (bias && bias[j] == -INFINITY))
@@ -233,11 +233,11 @@ static void add_poison(const work *w, const block *b, span some, const float *we
 
 /* Scores of rows [first, first + m) for n keys of the block from `left` on; what is beyond them in the last 16 is
  * overwritten. */
-static void score(const work *w, size_t first, size_t m, const block *b, size_t left, size_t n, float *scores)
+static void score(const work *w, size_t first, size_t m, const key_block *b, size_t left, size_t n, float *scores)
 {
     const mha__kernels *k = w->kernels;
     if (!b->K.data) {
-        const mha__stream_keys *keys = b->keys;
+        const mha__flash_keys *keys = b->keys;
         const size_t at = (b->from + left) * keys->k_stride, d_k = w->stream->d_k;
         if (keys->dtype == MHA_F32)
             k->product_rows(m, n, d_k, w->Q, keys->K + at, keys->k_stride,
@@ -262,11 +262,13 @@ static void score(const work *w, size_t first, size_t m, const block *b, size_t 
     }
 }
 
-/* Values are summed in chains of at most this many keys, wherever a row's own begin: longer ones lose more to rounding. */
+/* Values are summed in chains of at most this many keys, wherever a row's own begin: longer ones lose more to rounding.
+ * */
 enum { VALUES_TOGETHER = 256 };
 
 /* Sums of m rows: times their factors (NULL: from 0), plus the weighted values of keys [from, to) of the block. */
-static void add_values(const work *w, const block *b, size_t m, size_t from, size_t to, float *sum, const float *factor)
+static void add_values(const work *w, const key_block *b, size_t m, size_t from, size_t to, float *sum,
+                       const float *factor)
 {
     const size_t width = mha__round_up(w->stream->d_v, 16);
     if (!b->V.data) {
@@ -288,9 +290,9 @@ static void add_values(const work *w, const block *b, size_t m, size_t from, siz
 }
 
 /* The rows of a tile against one block. */
-static void tile_step(const work *w, const tile *t, const block *b, mha__part *into, bool *begun)
+static void tile_step(const work *w, const tile *t, const key_block *b, mha__partial *into, bool *begun)
 {
-    const mha__stream *s = w->stream;
+    const mha__flash *s = w->stream;
     const mha__kernels *k = w->kernels;
     const size_t first = t->first, m = t->m;
     const span all = within(t->any, b->extra, b->from, b->end), common = within(t->all, b->extra, b->from, b->end);
@@ -305,7 +307,7 @@ static void tile_step(const work *w, const tile *t, const block *b, mha__part *i
         give_back(w, t, n, scores);
     const bool plain = alike && all.begin == left && n % 16 == 0 && s->softcap == 0.0f;
     for (size_t i = 0; i < m; i++) {
-        const mha__stream_row *row = &w->rows[first + i];
+        const mha__flash_row *row = &w->rows[first + i];
         mha__running_softmax *state = &into->state[first + i];
         const span one = alike ? all : seen(row, b->extra, b->from, b->end);
         const float *bias = NULL;
@@ -332,7 +334,7 @@ static void tile_step(const work *w, const tile *t, const block *b, mha__part *i
     }
     if (b->poisoned)
         for (size_t i = 0; i < m; i++) {
-            const mha__stream_row *row = &w->rows[first + i];
+            const mha__flash_row *row = &w->rows[first + i];
             const span one = seen(row, b->extra, b->from, b->end);
             const float *bias = NULL;
             if (s->bias && !b->extra && one.begin < one.end)
@@ -349,7 +351,7 @@ static bool values_in_place(const work *w, size_t from, size_t end)
 }
 
 /* The same for keys of 16 bits: few rows, which the transposing product is for. */
-static bool keys_in_place(const work *w, const mha__stream_keys *keys)
+static bool keys_in_place(const work *w, const mha__flash_keys *keys)
 {
     return w->count <= MHA_FEW_ROWS && w->n_tiles == 1 && w->chunks == 1 && keys->k_stride % 2 == 0 &&
            (uintptr_t)keys->K16 % sizeof(uint32_t) == 0;
@@ -358,10 +360,10 @@ static bool keys_in_place(const work *w, const mha__stream_keys *keys)
 /* Packs what is seen of a block of 16 bits and must not be read where it lies, a panel's worth of rows at a time:
  * widened they stay in a first-level cache until they are packed. False when a value is NaN or infinite and must not
  * meet the weight 0. */
-static bool pack_halves(const work *w, block *b, span all)
+static bool pack_halves(const work *w, key_block *b, span all)
 {
     const mha__kernels *k = w->kernels;
-    const mha__stream_keys *keys = b->keys;
+    const mha__flash_keys *keys = b->keys;
     const size_t d_k = w->stream->d_k, d_v = w->stream->d_v;
     const bool more = keys->n - b->end >= w->block;
     bool finite = true;
@@ -384,10 +386,10 @@ static bool pack_halves(const work *w, block *b, span all)
 }
 
 /* Packs what is seen of a block of floats, unless it is better read where it lies. False as above. */
-static bool pack_floats(const work *w, block *b, span all)
+static bool pack_floats(const work *w, key_block *b, span all)
 {
     const mha__kernels *k = w->kernels;
-    const mha__stream_keys *keys = b->keys;
+    const mha__flash_keys *keys = b->keys;
     const float *K = keys->K + b->from * keys->k_stride, *V = keys->V + b->from * keys->v_stride;
     const size_t d_k = w->stream->d_k, left = all.begin / MHA_PANEL * MHA_PANEL;
     if (w->n_tiles == 1 && w->count <= k->few_rows && w->chunks == 1)
@@ -404,7 +406,7 @@ static bool pack_floats(const work *w, block *b, span all)
 }
 
 /* Where 8 columns or less are left of the packed values they are summed two keys at a time, from an even one on. */
-static void pair_values(const work *w, block *b, span all)
+static void pair_values(const work *w, key_block *b, span all)
 {
     const size_t left = w->stream->d_v % 16, column = w->stream->d_v - left, begin = all.begin / 2 * 2;
     if (!w->kernels->pair_rows || left == 0 || left > 8 || !b->V.data)
@@ -419,14 +421,14 @@ static void pair_values(const work *w, block *b, span all)
 }
 
 /* All rows against keys [from, end). */
-static void block_step(const work *w, bool extra, size_t from, size_t end, mha__part *into, bool *begun)
+static void block_step(const work *w, bool extra, size_t from, size_t end, mha__partial *into, bool *begun)
 {
-    const mha__stream_keys *keys = extra ? &w->stream->extra : &w->stream->keys;
+    const mha__flash_keys *keys = extra ? &w->stream->extra : &w->stream->keys;
     const bool halves = keys->dtype != MHA_F32, more = keys->n - end >= w->block;
     const span all = within(w->any, extra, from, end);
     if (all.begin == all.end)
         return;
-    block b = {
+    key_block b = {
         keys, extra, from, end, {w->K, MHA_PANEL, w->stream->d_k * MHA_PANEL}, {w->V, MHA_PANEL, w->block * MHA_PANEL},
         NULL, NULL, NULL, NULL};
     bool poisoned[MHA_BLOCK];
@@ -435,8 +437,9 @@ static void block_step(const work *w, bool extra, size_t from, size_t end, mha__
         b.poisoned = poisoned;
     }
     pair_values(w, &b, all);
-    /* Meanwhile what comes next is fetched: the next block, or values that are read where they lie. Those of few rows are
-     * read from end to end; more rows take some columns at a time, and find all in a cache if it was fetched before. */
+    /* Meanwhile what comes next is fetched: the next block, or values that are read where they lie. Those of few rows
+     * are read from end to end; more rows take some columns at a time, and find all in a cache if it was fetched
+     * before. */
     mha__panels next_K = {0}, next_V = {0}, soon_V = {0};
     if (!halves) {
         const float *V = keys->V + from * keys->v_stride;
@@ -457,7 +460,7 @@ static void block_step(const work *w, bool extra, size_t from, size_t end, mha__
 }
 
 /* The running softmax of all rows over keys [from, to), from its start. */
-static void segment(const work *w, bool extra, size_t from, size_t to, mha__part *into)
+static void segment(const work *w, bool extra, size_t from, size_t to, mha__partial *into)
 {
     bool begun[MOST_TILES] = {false};
     for (size_t i = 0; i < w->count; i++)
@@ -469,20 +472,20 @@ static void segment(const work *w, bool extra, size_t from, size_t to, mha__part
             memset(into->sum + w->tiles[i].first * into->width, 0, w->tiles[i].m * into->width * sizeof(float));
 }
 
-static size_t key_segments(const mha__stream *stream)
+static size_t key_segments(const mha__flash *stream)
 {
     return stream->keys.n == 0 ? 0 : (stream->keys.n - 1) / MHA_SEGMENT + 1;
 }
 
-size_t mha__stream_segments(const mha__stream *stream)
+size_t mha__flash_segments(const mha__flash *stream)
 {
     return key_segments(stream) + (stream->extra.n > 0);
 }
 
 /* False, and `into` is left alone, when no row sees anything of the segment. */
-static bool numbered_segment(const work *w, size_t number, mha__part *into)
+static bool numbered_segment(const work *w, size_t number, mha__partial *into)
 {
-    const mha__stream *s = w->stream;
+    const mha__flash *s = w->stream;
     const bool extra = number == key_segments(s);
     const size_t from = extra ? 0 : number * MHA_SEGMENT, n = extra ? s->extra.n : s->keys.n;
     const size_t to = n - from < MHA_SEGMENT ? n : from + MHA_SEGMENT;
@@ -493,45 +496,45 @@ static bool numbered_segment(const work *w, size_t number, mha__part *into)
     return true;
 }
 
-void mha__stream_rows(const mha__stream *stream, const mha__stream_row *rows, size_t count, void *scratch)
+void mha__flash_rows(const mha__flash *stream, const mha__flash_row *rows, size_t count, void *scratch)
 {
     const layout at = lay_out(count, stream->d_k, stream->d_v);
     work w;
     start(&w, stream, rows, count, scratch);
-    mha__part total = mha__part_at((float *)scratch + at.first, count, stream->d_v);
-    mha__part next = mha__part_at((float *)scratch + at.second, count, stream->d_v);
+    mha__partial total = mha__partial_at((float *)scratch + at.first, count, stream->d_v);
+    mha__partial next = mha__partial_at((float *)scratch + at.second, count, stream->d_v);
     bool begun = false;
-    for (size_t number = 0; number < mha__stream_segments(stream); number++) {
+    for (size_t number = 0; number < mha__flash_segments(stream); number++) {
         if (!numbered_segment(&w, number, begun ? &next : &total))
             continue;
         if (begun)
-            mha__part_join(&total, &next, count);
+            mha__partial_join(&total, &next, count);
         begun = true;
     }
     if (!begun)
-        mha__part_clear(&total, count);
-    mha__part_finish(stream, rows, count, &total);
+        mha__partial_clear(&total, count);
+    mha__partial_finish(stream, rows, count, &total);
 }
 
-void mha__stream_segment(const mha__stream *stream, const mha__stream_row *rows, size_t count, size_t number,
+void mha__flash_segment(const mha__flash *stream, const mha__flash_row *rows, size_t count, size_t number,
                         float *memory, void *scratch)
 {
     work w;
     start(&w, stream, rows, count, scratch);
-    mha__part into = mha__part_at(memory, count, stream->d_v);
+    mha__partial into = mha__partial_at(memory, count, stream->d_v);
     if (!numbered_segment(&w, number, &into))
-        mha__part_clear(&into, count);
+        mha__partial_clear(&into, count);
 }
 
-void mha__stream_merge(const mha__stream *stream, const mha__stream_row *rows, size_t count, float *parts)
+void mha__flash_merge(const mha__flash *stream, const mha__flash_row *rows, size_t count, float *parts)
 {
-    const size_t n = mha__stream_segments(stream), floats = mha__stream_part_floats(count, stream->d_v);
-    mha__part total = mha__part_at(parts, count, stream->d_v);
+    const size_t n = mha__flash_segments(stream), floats = mha__flash_partial_floats(count, stream->d_v);
+    mha__partial total = mha__partial_at(parts, count, stream->d_v);
     if (n == 0)
-        mha__part_clear(&total, count);
+        mha__partial_clear(&total, count);
     for (size_t number = 1; number < n; number++) {
-        mha__part next = mha__part_at(parts + number * floats, count, stream->d_v);
-        mha__part_join(&total, &next, count);
+        mha__partial next = mha__partial_at(parts + number * floats, count, stream->d_v);
+        mha__partial_join(&total, &next, count);
     }
-    mha__part_finish(stream, rows, count, &total);
+    mha__partial_finish(stream, rows, count, &total);
 }

@@ -4,7 +4,6 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/base.h"
 #include "compute/gemm.h"
@@ -25,47 +24,29 @@ extern void dgesvd_(const char *jobu, const char *jobvt, const int *m, const int
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static unsigned inside;     /* brackets open now */
 static int threads_outside; /* the thread count to put back */
-static bool left_inside;    /* a child of fork: its BLAS is still on the one thread that brackets of its parent set */
+static bool left_inside;    /* in a child of fork: its BLAS is still on the one thread that its parent's brackets set */
 
 /* ---------------------------------------------------------------- fork */
 
-#ifdef PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP
-#define CALLS_INITIALIZER PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP
-#else
-#define CALLS_INITIALIZER PTHREAD_RWLOCK_INITIALIZER
-#endif
-
-/* Read by every call of the BLAS, written by fork: what locks the BLAS takes for itself when a call begins and ends a
- * child would never see opened again. */
-static pthread_rwlock_t calls = CALLS_INITIALIZER;
-static bool calls_wait;
-
-/* Not for ever: amid a long call the BLAS holds no lock, and a signal's handler may fork that interrupted one. */
+/* A child of fork has none of its parent's brackets open. */
 static void before_fork(void)
 {
-    struct timespec until;
     pthread_mutex_lock(&lock);
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += 1;
-    calls_wait = pthread_rwlock_timedwrlock(&calls, &until) == 0;
 }
 
 static void after_fork(void)
 {
-    if (calls_wait)
-        pthread_rwlock_unlock(&calls);
     pthread_mutex_unlock(&lock);
 }
 
 static void after_fork_in_child(void)
 {
     pthread_mutex_init(&lock, NULL);
-    calls = (pthread_rwlock_t)CALLS_INITIALIZER;
     left_inside |= inside > 0;
     inside = 0;
 }
 
-/* When the program starts: later, another thread could fork just then. */
+/* Done when the program starts, because later another thread could fork at the same time. */
 __attribute__((constructor)) static void prepare_for_fork(void)
 {
     (void)pthread_atfork(before_fork, after_fork, after_fork_in_child);
@@ -102,14 +83,16 @@ void mha__gemm_end(int openmp_default)
 
 /* ---------------------------------------------------------------- products */
 
-/* From one row to the next but one. Only a single row, whose stride means nothing, may be too long for that. */
+/* The stride from a row to the next but one. Only that of a single row, which means nothing, may be too large to
+ * double. */
 static int gap_stride(size_t ld)
 {
     return (int)(ld <= MHA_GEMM_GAP_STRIDE ? 2 * ld : ld);
 }
 
-/* C += alpha * B A for B (rows, columns), or with its transpose. OpenBLAS goes another way, to other last
- * bits, where rows lie without a gap; so it is given every other row, and then the rest: a gap is always there. */
+/* C += alpha * B A for B (rows, columns), or with its transpose. OpenBLAS picks another kernel, which rounds
+ * differently, when there is no gap between rows. To get the same bits for any stride it is given every other row, and
+ * then the rest: there is always a gap. */
 static void gemv(CBLAS_TRANSPOSE transpose, size_t rows, size_t columns, float alpha, const float *B, size_t ldb,
                  const float *A, float *C)
 {
@@ -125,8 +108,8 @@ static void gemv(CBLAS_TRANSPOSE transpose, size_t rows, size_t columns, float a
 
 /* CBLAS counts in int; plan.c refuses extents and strides beyond it, but for the stride of a matrix of one row, which
  * means nothing and may be any number. CBLAS looks at it all the same, so it is given the row's length. */
-static void call_blas(CBLAS_TRANSPOSE transpose_b, size_t m, size_t n, size_t k, float alpha, const float *A,
-                      size_t lda, const float *B, size_t ldb, float *C, size_t ldc)
+static void gemm(CBLAS_TRANSPOSE transpose_b, size_t m, size_t n, size_t k, float alpha, const float *A, size_t lda,
+                 const float *B, size_t ldb, float *C, size_t ldc)
 {
     const bool transposed = transpose_b == CblasTrans;
     const size_t b_rows = transposed ? n : k, b_columns = transposed ? k : n;
@@ -150,14 +133,6 @@ static void call_blas(CBLAS_TRANSPOSE transpose_b, size_t m, size_t n, size_t k,
                 C, (int)ldc);
 }
 
-static void gemm(CBLAS_TRANSPOSE transpose_b, size_t m, size_t n, size_t k, float alpha, const float *A, size_t lda,
-                 const float *B, size_t ldb, float *C, size_t ldc)
-{
-    pthread_rwlock_rdlock(&calls);
-    call_blas(transpose_b, m, n, k, alpha, A, lda, B, ldb, C, ldc);
-    pthread_rwlock_unlock(&calls);
-}
-
 void mha__gemm(size_t m, size_t n, size_t k, float alpha, const float *A, size_t lda, const float *B, size_t ldb,
               float *C, size_t ldc)
 {
@@ -174,8 +149,8 @@ void mha__gemm_double(size_t m, size_t n, size_t k, const double *A, size_t lda,
                       size_t ldc)
 {
     if (m > 0 && n > 0)
-        cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)m, (int)n, (int)k, 1, A, (int)lda, B, (int)ldb, 0, C,
-                    (int)ldc);
+        cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)m, (int)n, (int)k, 1, A, (int)lda, B, (int)ldb, 0,
+                    C, (int)ldc);
 }
 
 const char *mha__blas_name(void)
@@ -195,21 +170,18 @@ mha_status mha__singular_values(double *A, size_t m, size_t n, double *values, m
 {
     const mha_allocator allocator = mha__allocator_default();
     if (!dgesvd_)
-        return mha__fail(error, MHA_UNSUPPORTED, "rank", /* unreachable: where the BLAS has a LAPACK */
-                        "rank: expected LAPACK's dgesvd, found a BLAS without LAPACK"); /* unreachable: so */
+        return mha__fail(error, MHA_UNSUPPORTED, "rank", "expected LAPACK, found none"); /* unreachable: ours has one */
     if (m == 0 || n == 0 || m > INT_MAX || n > INT_MAX)
         return mha__fail(error, MHA_INVALID, "rank",
                         "expected a matrix of 1 to %d rows and columns, found (%zu, %zu)", INT_MAX, m, n);
     int rows = (int)m, columns = (int)n, one = 1, info = 0, asked = -1;
     double best = 0;
     int openmp_default = mha__gemm_begin();
-    pthread_rwlock_rdlock(&calls);
     dgesvd_("N", "N", &rows, &columns, A, &rows, values, NULL, &one, NULL, &one, &best, &asked, &info, 1, 1);
     int length = info == 0 && best >= 1 && best < INT_MAX ? (int)best : 0;
     double *work = mha__allocate(&allocator, (size_t)length * sizeof *work);
     if (work)
         dgesvd_("N", "N", &rows, &columns, A, &rows, values, NULL, &one, NULL, &one, work, &length, &info, 1, 1);
-    pthread_rwlock_unlock(&calls);
     mha__gemm_end(openmp_default);
     mha__release(&allocator, work, (size_t)length * sizeof *work);
     if (!work)

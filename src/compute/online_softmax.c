@@ -6,19 +6,19 @@
 
 static const mha__running_softmax start = {-INFINITY, 0.0f, false};
 
-mha__part mha__part_at(float *memory, size_t count, size_t d_v)
+mha__partial mha__partial_at(float *memory, size_t count, size_t d_v)
 {
     size_t width = mha__round_up(d_v, 16);
-    return (mha__part){memory, (mha__running_softmax *)(void *)(memory + count * width), width};
+    return (mha__partial){memory, (mha__running_softmax *)(void *)(memory + count * width), width};
 }
 
-size_t mha__stream_part_floats(size_t count, size_t d_v)
+size_t mha__flash_partial_floats(size_t count, size_t d_v)
 {
     size_t states = mha__round_up(count * sizeof(mha__running_softmax), 64) / sizeof(float);
     return count * mha__round_up(d_v, 16) + states;
 }
 
-void mha__part_clear(mha__part *p, size_t count)
+void mha__partial_clear(mha__partial *p, size_t count)
 {
     memset(p->sum, 0, count * p->width * sizeof *p->sum);
     for (size_t i = 0; i < count; i++)
@@ -32,7 +32,7 @@ static float exp_difference(const mha__kernels *kernels, float x, float max)
     return difference;
 }
 
-void mha__part_join(mha__part *total, const mha__part *next, size_t count)
+void mha__partial_join(mha__partial *total, const mha__partial *next, size_t count)
 {
     const mha__kernels *kernels = mha__kernels_get();
     for (size_t i = 0; i < count; i++) {
@@ -55,11 +55,11 @@ void mha__part_join(mha__part *total, const mha__part *next, size_t count)
     }
 }
 
-void mha__part_finish(const mha__stream *stream, const mha__stream_row *rows, size_t count, const mha__part *total)
+void mha__partial_finish(const mha__flash *stream, const mha__flash_row *rows, size_t count, const mha__partial *total)
 {
     const mha__kernels *kernels = mha__kernels_get();
     for (size_t i = 0; i < count; i++) {
-        const mha__stream_row *row = &rows[i];
+        const mha__flash_row *row = &rows[i];
         mha__running_softmax state = total->state[i];
         float factor = 1.0f; /* of the weighted sum, should a logit be the new maximum */
         bool empty = !state.visible;

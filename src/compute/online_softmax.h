@@ -1,4 +1,4 @@
-/* Running softmaxes of some rows: what a stretch of keys adds up to, before it is divided by the denominator. */
+/* Partial softmaxes of some rows: the weighted sums over some of the keys, before the division by the denominator. */
 #ifndef MHA_COMPUTE_ONLINE_SOFTMAX_H
 #define MHA_COMPUTE_ONLINE_SOFTMAX_H
 
@@ -16,20 +16,20 @@ typedef struct mha__running_softmax {
     bool visible;
 } mha__running_softmax;
 
-/* What was accumulated for some rows: weighted sums, `width` floats apart, and the state of each softmax. */
-typedef struct mha__part {
+/* The partial softmaxes of some rows: weighted sums, `width` floats apart, and the state of each softmax. */
+typedef struct mha__partial {
     float *sum;
     mha__running_softmax *state;
     size_t width;
-} mha__part;
+} mha__partial;
 
-/* The part of `count` rows that lies in mha__stream_part_floats(count, d_v) floats of `memory`. */
-mha__part mha__part_at(float *memory, size_t count, size_t d_v);
+/* The partial softmaxes of `count` rows that lie in mha__flash_partial_floats(count, d_v) floats of `memory`. */
+mha__partial mha__partial_at(float *memory, size_t count, size_t d_v);
 /* Nothing seen yet. */
-void mha__part_clear(mha__part *p, size_t count);
-/* Joins the part `next` to `total`, row by row: both are sums of exp(score - own maximum). */
-void mha__part_join(mha__part *total, const mha__part *next, size_t count);
-/* Lets the logits join, divides by the denominator, writes out and lse. */
-void mha__part_finish(const mha__stream *stream, const mha__stream_row *rows, size_t count, const mha__part *total);
+void mha__partial_clear(mha__partial *p, size_t count);
+/* Joins `next` to `total`, row by row: both are sums of exp(score - own maximum). */
+void mha__partial_join(mha__partial *total, const mha__partial *next, size_t count);
+/* Adds the logits without a value to the denominator, divides by it, and writes `out` and `lse` of each row. */
+void mha__partial_finish(const mha__flash *stream, const mha__flash_row *rows, size_t count, const mha__partial *total);
 
 #endif

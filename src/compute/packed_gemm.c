@@ -1,4 +1,4 @@
-/* Products with packed weights: how they are cut into pieces; the arithmetic is in kernels/. */
+/* Products with packed weights: how they are divided into pieces, one for each task; the arithmetic is in kernels/. */
 #include <string.h>
 
 #include "base/base.h"
@@ -6,15 +6,15 @@
 #include "compute/packed_gemm.h"
 #include "compute/thread_pool.h"
 
-/* A piece is up to this many rows by so many columns, of which some are worked on together: one block of terms of its
- * staged rows, and what they come to, stay in a second-level cache of 512 KiB. In rows it is whole tiles, which 140
- * need not be. */
+/* A piece is a rectangle of the outputs, of at most this many rows and columns. COLUMNS_TOGETHER of its columns are
+ * computed at a time: one block of terms of its staged rows, and their results, then stay in a second-level cache of
+ * 512 KiB. PIECE_ROWS is an upper limit: pieces are rounded down to whole tiles. */
 enum { PIECE_ROWS = 140, PIECE_COLUMNS = 1024, COLUMNS_TOGETHER = 256 };
-/* Terms of a block, at most: more lose more to rounding, fewer take more passes over Y. */
+/* The most terms of a block: longer sums lose more to rounding, shorter ones take more passes over Y. */
 enum { BLOCK_TERMS = 384 };
-/* Up to this many rows the product is reading W: each panel is read from end to end, a few of them together. */
+/* Up to this many rows the time is that of reading W: each panel is read from end to end, a few of them at once. */
 enum { FEW_ROWS = 16 };
-enum { SOON_FLOATS = 2048 }; /* two pages */
+enum { SOON_FLOATS = 2048 }; /* how far ahead of the product memory is fetched: two pages */
 
 static size_t pieces_of(size_t n, size_t piece)
 {
@@ -54,13 +54,12 @@ void mha__pack_half(size_t k, size_t n, const uint16_t *W, size_t ldw, uint16_t 
         }
 }
 
-/* What a worker's scratch begins with: whose rows are staged there, so that the next piece of the same rows need not
- * stage them again. */
-typedef struct desk {
-    const mha__packed_job *job; /* NULL: nobody's yet */
+/* Head of a worker's scratch: which rows are staged behind it. The next piece of the same rows uses them again. */
+typedef struct staged_rows {
+    const mha__packed_product *product; /* NULL: no rows yet */
     size_t first;
     char pad[64 - sizeof(void *) - sizeof(size_t)];
-} desk;
+} staged_rows;
 
 /* Terms of a block: even ones, in whole cache lines. */
 static size_t block_terms(size_t k)
@@ -76,69 +75,71 @@ static size_t staged_floats(size_t m, size_t k)
 size_t mha__packed_scratch(size_t m, size_t k, mha_dtype dtype)
 {
     const size_t widened = dtype == MHA_F32 || m <= FEW_ROWS ? 0 : BLOCK_TERMS * COLUMNS_TOGETHER;
-    return sizeof(desk) + (staged_floats(m, k) + widened) * sizeof(float);
+    return sizeof(staged_rows) + (staged_floats(m, k) + widened) * sizeof(float);
 }
 
-/* How one job is cut: into pieces of even numbers of tiles by so many columns, those of all outputs side by side, each
- * output rounded up to `unit`; column pieces form groups, one for each thread or a single one. */
-typedef struct cut {
-    size_t tile, tiles; /* rows of one, and how many */
+/* How one product is divided into row_pieces x column_pieces pieces. The columns of all outputs stand side by side,
+ * each output rounded up to `unit`; a piece has `columns` of them. Column pieces form groups, as many as there are
+ * threads, or a single one. */
+typedef struct division {
+    size_t tile, tiles; /* rows of a tile, and number of tiles */
     size_t columns, unit, row_pieces, column_pieces, group, first_task;
-} cut;
+} division;
 
-static cut cut_job(const mha__packed_job *j, size_t tile, int threads, size_t tasks)
+static division divide(const mha__packed_product *j, size_t tile, int threads, size_t tasks)
 {
-    cut c = {.unit = j->m <= FEW_ROWS ? 4 * MHA_PANEL : MHA_PANEL, .tiles = pieces_of(j->m, tile), .tile = tile};
+    division c = {.unit = j->m <= FEW_ROWS ? 4 * MHA_PANEL : MHA_PANEL, .tiles = pieces_of(j->m, tile), .tile = tile};
     size_t n = 0;
     for (size_t o = 0; o < j->n_outputs; o++)
         n += rounded(j->outputs[o].n, c.unit);
     if (j->m == 0 || n == 0)
-        return (cut){0};
+        return (division){0};
     c.row_pieces = pieces_of(c.tiles, PIECE_ROWS / tile);
     const size_t least = c.row_pieces > 1 ? pieces_of(n, PIECE_COLUMNS) : 1, enough = pieces_of(tasks, c.row_pieces);
     c.columns = rounded(pieces_of(n, rounded(enough > least ? enough : least, (size_t)threads)), c.unit);
     c.column_pieces = pieces_of(n, c.columns);
-    /* Each thread its own rows where there are enough, which it then stages once; else its own columns. */
+    /* Where there are rows enough each thread gets rows of its own, which it stages once; else columns of its own. */
     c.group = c.row_pieces >= 2 * (size_t)threads ? c.column_pieces : pieces_of(c.column_pieces, (size_t)threads);
     return c;
 }
 
-/* The first row and column of a piece, and its rows. */
-typedef struct place {
+/* The first row and column of a piece, and how many rows it has. */
+typedef struct piece {
     size_t first, column, m;
-} place;
+} piece;
 
 /* One group of column pieces after the other, in each row by row: workers that begin far from each other stay with
  * their rows, or their columns of W, and with the rows they have staged. */
-static place place_of(const cut *c, size_t m, size_t task)
+static piece piece_of(const division *c, size_t m, size_t task)
 {
     const size_t group = task / (c->row_pieces * c->group) * c->group, in_group = task - group * c->row_pieces;
     const size_t width = c->column_pieces - group < c->group ? c->column_pieces - group : c->group;
     const size_t row = in_group / width, column = group + in_group % width;
     const size_t first = row * c->tiles / c->row_pieces * c->tile, end = (row + 1) * c->tiles / c->row_pieces * c->tile;
-    return (place){first, column * c->columns, (end < m ? end : m) - first};
+    return (piece){first, column * c->columns, (end < m ? end : m) - first};
 }
 
-typedef struct run {
-    const mha__packed_job *jobs;
-    cut cuts[MHA_PACKED_JOBS];
-    size_t n_jobs;
+typedef struct work {
+    const mha__packed_product *products;
+    division of[MHA_PACKED_PRODUCTS];
+    size_t n_products;
     char *scratch;
     size_t scratch_bytes;
-} run;
+} work;
 
-static desk *desk_of(const run *r, int worker)
+static staged_rows *staged_of(const work *r, int worker)
 {
-    return (desk *)(void *)(r->scratch + (size_t)worker * r->scratch_bytes);
+    return (staged_rows *)(void *)(r->scratch + (size_t)worker * r->scratch_bytes);
 }
 
-/* Rows [first, first + m), block of terms by block of terms, unless they are there already. */
-static float *stage(desk *at, const mha__packed_job *j, size_t first, size_t m)
+/* Copies rows [first, first + m) of X into the layout of the kernels, block of terms by block of terms, unless they are
+ * staged already. */
+static float *stage(staged_rows *at, const mha__packed_product *j, size_t first, size_t m)
 {
     float *staged = (float *)(void *)(at + 1);
-    if (at->job == j && at->first == first)
+    if (at->product == j && at->first == first)
         return staged;
-    at->job = j, at->first = first;
+    at->product = j, at->first = first;
     const size_t block = block_terms(j->k);
     for (size_t from = 0, row = 0; from < j->k; from += block)
         for (size_t i = 0; i < m; i++, row++)
@@ -147,32 +148,32 @@ static float *stage(desk *at, const mha__packed_job *j, size_t first, size_t m)
     return staged;
 }
 
-/* A rectangle of one output. */
-typedef struct part {
-    const mha__packed_job *job;
+/* What a piece has of one output. */
+typedef struct rectangle {
+    const mha__packed_product *product;
     const mha__packed_output *out;
     size_t first, m, column, n;
     float *room; /* BLOCK_TERMS * COLUMNS_TOGETHER floats, for panels of 16 bits that many rows share: widened once */
-} part;
+} rectangle;
 
 /* One block of terms, of columns [column, column + n) of W. */
-static void multiply(const part *p, size_t column, size_t n, size_t block, const float *staged)
+static void multiply(const rectangle *p, size_t column, size_t n, size_t block, const float *staged)
 {
-    const size_t most = block_terms(p->job->k), from = block * most;
-    const size_t terms = p->job->k - from < most ? p->job->k - from : most;
+    const size_t most = block_terms(p->product->k), from = block * most;
+    const size_t terms = p->product->k - from < most ? p->product->k - from : most;
     const mha__kernels *kernels = mha__kernels_get();
     const mha__packed_output *o = p->out;
-    const size_t k = p->job->k, at = column * k + from * MHA_PANEL, panel = k * MHA_PANEL;
-    /* What is read next: further on in the same panels, or the panels after them. */
+    const size_t k = p->product->k, at = column * k + from * MHA_PANEL, panel = k * MHA_PANEL;
+    /* The next terms of the same panels are read next, or the panels after these. */
     const size_t ahead = from + terms < k ? at + terms * MHA_PANEL : (column + n) * k;
-    const bool few = p->job->m <= FEW_ROWS;
+    const bool few = p->product->m <= FEW_ROWS;
     float ones[PIECE_ROWS], *Y = o->Y + p->first * o->ldy + column;
     const float *b = o->b ? o->b + column : NULL;
     for (size_t i = 0; i < p->m; i++)
         ones[i] = 1.0f;
     if (o->dtype == MHA_F32) {
         const float *data = o->panels;
-        /* Few rows read memory fastest with hints two pages ahead, of all panels together. */
+        /* With few rows reading is fastest when it is prefetched two pages ahead, over all panels together. */
         const size_t soon = p->m <= kernels->tile_rows ? at + SOON_FLOATS / pieces_of(n, MHA_PANEL) : ahead;
         const mha__panels W = {data + at, MHA_PANEL, panel}, next = {data + soon, MHA_PANEL, panel};
         kernels->product(p->m, n, terms, staged, W, few ? &next : NULL, Y, o->ldy, from ? ones : NULL, b);
@@ -193,14 +194,14 @@ static void multiply(const part *p, size_t column, size_t n, size_t block, const
                      from ? ones : NULL, b);
 }
 
-static void no_terms(const part *p)
+static void no_terms(const rectangle *p)
 {
     for (size_t i = 0; i < p->m; i++)
         for (size_t e = p->column; e < p->column + p->n; e++)
             p->out->Y[(p->first + i) * p->out->ldy + e] = p->out->b ? p->out->b[e] : 0.0f;
 }
 
-/* As many panels at once as the kernel's tiles of so few rows are wide. */
+/* Columns computed at once: for few rows as many panels as the kernel's tile for so few rows is wide. */
 static size_t columns_together(size_t m, mha_dtype dtype)
 {
     if (m > FEW_ROWS)
@@ -208,20 +209,21 @@ static size_t columns_together(size_t m, mha_dtype dtype)
     return dtype == MHA_F32 ? m > 3 ? MHA_PANEL : 4 * MHA_PANEL : m < 8 ? 2 * MHA_PANEL : MHA_PANEL;
 }
 
-static void piece(void *context, size_t task, int worker)
+static void compute_piece(void *context, size_t task, int worker)
 {
-    const run *r = context;
+    const work *r = context;
     size_t number = 0, start = 0;
-    while (number + 1 < r->n_jobs && task >= r->cuts[number + 1].first_task)
+    while (number + 1 < r->n_products && task >= r->of[number + 1].first_task)
         number++;
-    const mha__packed_job *j = &r->jobs[number];
-    const cut *c = &r->cuts[number];
-    const place at = place_of(c, j->m, task - c->first_task);
+    const mha__packed_product *j = &r->products[number];
+    const division *c = &r->of[number];
+    const piece at = piece_of(c, j->m, task - c->first_task);
     const size_t m = at.m, column = at.column;
     const size_t terms = block_terms(j->k);
-    float *staged = stage(desk_of(r, worker), j, at.first, m);
-    part p = {.job = j, .first = at.first, .m = m, .room = staged + staged_floats(j->m, j->k)};
-    for (const mha__packed_output *o = j->outputs; o < j->outputs + j->n_outputs; start += rounded(o->n, c->unit), o++) {
+    float *staged = stage(staged_of(r, worker), j, at.first, m);
+    rectangle p = {.product = j, .first = at.first, .m = m, .room = staged + staged_floats(j->m, j->k)};
+    for (const mha__packed_output *o = j->outputs; o < j->outputs + j->n_outputs;
+         start += rounded(o->n, c->unit), o++) {
         const size_t from = column > start ? column - start : 0;
         const size_t to = column + c->columns < start + o->n ? column + c->columns - start : o->n;
         if (column + c->columns <= start || from >= to)
@@ -237,21 +239,21 @@ static void piece(void *context, size_t task, int worker)
     }
 }
 
-void mha__packed_run(const mha__packed_job *jobs, size_t n_jobs, int threads, void *scratch)
+void mha__packed_run(const mha__packed_product *products, size_t n_products, int threads, void *scratch)
 {
-    run r = {.jobs = jobs, .n_jobs = n_jobs, .scratch = scratch};
-    size_t tasks = 0, wanted = threads > 1 ? pieces_of(4 * (size_t)threads, n_jobs) : 1;
-    for (size_t i = 0; i < n_jobs; i++) {
-        const mha__packed_job *j = &jobs[i];
-        r.cuts[i] = cut_job(j, mha__kernels_get()->tile_rows, threads, wanted);
-        r.cuts[i].first_task = tasks;
-        tasks += r.cuts[i].row_pieces * r.cuts[i].column_pieces;
+    work r = {.products = products, .n_products = n_products, .scratch = scratch};
+    size_t tasks = 0, wanted = threads > 1 ? pieces_of(4 * (size_t)threads, n_products) : 1;
+    for (size_t i = 0; i < n_products; i++) {
+        const mha__packed_product *j = &products[i];
+        r.of[i] = divide(j, mha__kernels_get()->tile_rows, threads, wanted);
+        r.of[i].first_task = tasks;
+        tasks += r.of[i].row_pieces * r.of[i].column_pieces;
         for (size_t o = 0; o < j->n_outputs; o++) {
             size_t bytes = mha__packed_scratch(j->m, j->k, j->outputs[o].dtype);
             r.scratch_bytes = bytes > r.scratch_bytes ? bytes : r.scratch_bytes;
         }
     }
     for (int w = 0; w < threads; w++)
-        desk_of(&r, w)->job = NULL;
-    mha__parallel_for(tasks, threads, piece, &r);
+        staged_of(&r, w)->product = NULL;
+    mha__parallel_for(tasks, threads, compute_piece, &r);
 }

@@ -2,7 +2,7 @@
  *
  * Every element is bias (or 0) + p_0 + p_1 + ..., where p_c is one chain of multiply-adds over the terms of block c;
  * the k terms are cut into as few blocks of at most 384 as can be, even ones, up to a multiple of 16: the same bits
- * whichever rows are computed beside it, however the work is cut. */
+ * whichever rows are computed beside it, and however the work is divided. */
 #ifndef MHA_COMPUTE_PACKED_GEMM_H
 #define MHA_COMPUTE_PACKED_GEMM_H
 
@@ -35,20 +35,20 @@ typedef struct mha__packed_output {
 enum { MHA_PACKED_OUTPUTS = 3 };
 
 /* Products that share the rows X (m, k), of row stride ldx, which are read once for all of them. */
-typedef struct mha__packed_job {
+typedef struct mha__packed_product {
     size_t m, k, ldx;
     const float *X;
     size_t n_outputs;
     mha__packed_output outputs[MHA_PACKED_OUTPUTS];
-} mha__packed_job;
+} mha__packed_product;
 
-enum { MHA_PACKED_JOBS = 4 };
+enum { MHA_PACKED_PRODUCTS = 4 };
 
-/* Bytes of 64-byte aligned scratch each worker needs for a job of m rows and k terms, with panels of 16 bits if one of
- * its outputs has such. */
+/* Bytes of 64-byte aligned scratch that each worker needs for a product of m rows and k terms; `dtype` is F16 or BF16
+ * when an output has panels of 16 bits. */
 size_t mha__packed_scratch(size_t m, size_t k, mha_dtype dtype);
-/* Does all jobs, at most MHA_PACKED_JOBS, on `threads` workers. `scratch` holds a block for each worker, as
- * large as the largest job needs. */
-void mha__packed_run(const mha__packed_job *jobs, size_t n_jobs, int threads, void *scratch);
+/* Computes all products, at most MHA_PACKED_PRODUCTS, on `threads` workers. `scratch` holds for each worker as many
+ * bytes as the largest product needs. */
+void mha__packed_run(const mha__packed_product *products, size_t n_products, int threads, void *scratch);
 
 #endif

@@ -16,7 +16,7 @@ extern int omp_get_max_threads(void) __attribute__((weak));
 extern void omp_set_num_threads(int) __attribute__((weak));
 extern int omp_in_parallel(void) __attribute__((weak));
 
-/* Tasks that lie together, on a cache line of their own. */
+/* Neighbouring tasks of a job, counted on a cache line of their own. */
 typedef struct share {
     _Alignas(64) atomic_size_t next; /* the first task nobody has taken */
     size_t end;
@@ -24,37 +24,37 @@ typedef struct share {
 
 enum { MOST_SHARES = 32, MOST_JOBS = 16 };
 
-/* A place where a caller offers its tasks. A helper that has taken a seat may read what is here until it has left; the
- * caller waits for all that did. */
+/* One mha__parallel_for in progress. A helper joins by decrementing `seats`; from then on until it increments `left`
+ * the job must not be used for anything else, so the caller waits for every helper that joined. */
 typedef struct job {
-    _Alignas(64) atomic_int seats; /* helpers that may still come; the rest of this line is written before it is */
-    atomic_bool taken;             /* by a caller */
-    int wanted;                    /* seats there were: the helpers' worker numbers are 1, 2, ... wanted */
+    _Alignas(64) atomic_int seats; /* helpers that may still join; the rest of this cache line is written before it */
+    atomic_bool taken;             /* a caller uses it */
+    int wanted;                    /* seats at first: the worker numbers of helpers are 1, 2, ... wanted */
     mha__task task;
     void *context;
     size_t n_shares;
     mha__float_mode mode; /* the caller's */
-    _Alignas(64) atomic_int left; /* helpers that have come and left again */
-    atomic_bool asleep;           /* the caller, waiting for them */
+    _Alignas(64) atomic_int left; /* helpers that joined and are done */
+    atomic_bool asleep;           /* the caller sleeps until they are */
     share shares[MOST_SHARES];
 } job;
 
-/* On its own stack. */
+/* A helper thread; the struct lies on its stack. */
 typedef struct helper {
     pthread_t thread;
-    bool confined; /* to some of the processors it may run on, until it runs */
+    bool confined; /* it may run on fewer processors than `allowed` until it wakes up: see make_way */
     cpu_set_t allowed;
     struct helper *after;
 } helper;
 
 static job jobs[MOST_JOBS];
 
-/* Helpers that are awake take seats without the lock: it is for those who sleep, and for making new ones. */
+/* Helpers that are awake join without the lock. It guards falling asleep, waking up and starting new helpers. */
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t offer, leave;
     atomic_int threads, asleep; /* written with the lock held */
-    helper *helpers;            /* the threads that have come to life */
+    helper *helpers;            /* every thread that runs `help` */
 } pool = {.lock = PTHREAD_MUTEX_INITIALIZER, .offer = PTHREAD_COND_INITIALIZER, .leave = PTHREAD_COND_INITIALIZER};
 
 /* ---------------------------------------------------------------- waiting */
@@ -75,7 +75,7 @@ static long nanoseconds(void)
     return (long)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* Whether to go on looking for what may come any moment: for a few times what waking a sleeper takes. */
+/* True while spinning is worth it: for 200 microseconds, a few times what waking a sleeping thread takes. */
 static bool patient(unsigned *tries, long *start)
 {
     const long patience = 200000;
@@ -90,7 +90,8 @@ static bool patient(unsigned *tries, long *start)
 
 /* ---------------------------------------------------------------- helpers */
 
-/* A worker's own share first: neighbouring tasks read the same memory. Then what is left of the others'. */
+/* A worker runs its own share first, since neighbouring tasks read the same memory, and then what is left of the
+ * others. */
 static void run_tasks(job *j, int worker)
 {
     for (size_t s = 0; s < j->n_shares; s++) {
@@ -100,7 +101,7 @@ static void run_tasks(job *j, int worker)
     }
 }
 
-/* A job that had a seat left, and which worker one is there; NULL when there is none. */
+/* Joins a job that has a seat left, and says which worker number that gives; NULL when no job has one. */
 static job *take_seat(int *worker)
 {
     for (job *j = jobs; j < jobs + MOST_JOBS; j++) {
@@ -114,8 +115,9 @@ static job *take_seat(int *worker)
     return NULL;
 }
 
-/* Waits for a job: awake for a while, then asleep. Who offers seats looks for sleepers afterwards, and who falls asleep
- * for seats: one of them sees the other. */
+/* Waits for a job: spinning for a while, then asleep. No wake-up is lost: the caller stores `seats` and then loads
+ * `asleep`; a helper increments `asleep` and then loads `seats`. All four are sequentially consistent, so at least one
+ * of the two sees the store of the other. */
 static job *await_job(helper *self, int *worker)
 {
     job *j;
@@ -141,7 +143,7 @@ static job *await_job(helper *self, int *worker)
 static void leave(job *j)
 {
     atomic_fetch_add(&j->left, 1);
-    if (!atomic_load(&j->asleep)) /* by now it may be somebody else's job, who is woken in vain */
+    if (!atomic_load(&j->asleep)) /* the job may belong to another caller by now: a spurious wake-up is harmless */
         return;
     pthread_mutex_lock(&pool.lock);
     pthread_cond_broadcast(&pool.leave);
@@ -168,7 +170,7 @@ static void *help(void *unused)
     return NULL;
 }
 
-/* A child of fork has none of its parent's helpers. */
+/* A child of fork has none of its parent's helpers: it begins with an empty pool. */
 static void before_fork(void)
 {
     pthread_mutex_lock(&pool.lock);
@@ -195,19 +197,21 @@ static void after_fork_in_child(void)
     }
 }
 
-/* When the program starts: later, another thread could fork just then. */
+/* Done when the program starts, because later another thread could fork at the same time. */
 __attribute__((constructor)) static void prepare_for_fork(void)
 {
     (void)pthread_atfork(before_fork, after_fork, after_fork_in_child);
 }
 
-/* A kernel may well queue a woken thread behind the one that wakes it, with other processors idle, and leave it there
- * for milliseconds. So when all helpers sleep they are kept off the caller's processor until they run. */
+/* The operating system may queue a woken thread behind the thread that wakes it, for milliseconds, while other
+ * processors are idle. So when all helpers sleep they are kept off the caller's processor until they run. Called with
+ * the lock held. */
 static void make_way(void)
 {
     cpu_set_t allowed, others;
     const int here = sched_getcpu();
-    if (atomic_load(&pool.asleep) < atomic_load(&pool.threads) || here < 0 || sched_getaffinity(0, sizeof allowed, &allowed) != 0)
+    if (atomic_load(&pool.asleep) < atomic_load(&pool.threads) || here < 0 ||
+        sched_getaffinity(0, sizeof allowed, &allowed) != 0)
         return;
     others = allowed;
     CPU_CLR(here, &others);
@@ -217,8 +221,8 @@ static void make_way(void)
     }
 }
 
-/* As many as there can be: the caller does what is left. They take no signals and end with the process. With the lock
- * held, as make_way. */
+/* Starts helpers until there are `wanted`, or as many as the system allows: the caller runs what tasks are left.
+ * Helpers take no signals and end with the process. Called with the lock held. */
 static void have_helpers(int wanted)
 {
     sigset_t all, before;
@@ -237,8 +241,8 @@ static void have_helpers(int wanted)
 
 /* ---------------------------------------------------------------- callers */
 
-/* NULL when there are more callers at once than places: one that does without help. */
-static job *take_place(void)
+/* NULL when more callers than MOST_JOBS are at work: this one does without help. */
+static job *take_job(void)
 {
     for (job *j = jobs; j < jobs + MOST_JOBS; j++)
         if (!atomic_load_explicit(&j->taken, memory_order_relaxed) && !atomic_exchange(&j->taken, true))
@@ -280,7 +284,7 @@ static void await_helpers(job *j)
 
 void mha__parallel_for(size_t n, int threads, mha__task task, void *context)
 {
-    job *j = n < 2 || threads < 2 || (omp_in_parallel && omp_in_parallel()) ? NULL : take_place();
+    job *j = n < 2 || threads < 2 || (omp_in_parallel && omp_in_parallel()) ? NULL : take_job();
     if (!j) {
         for (size_t i = 0; i < n; i++)
             task(context, i, 0);

@@ -7,15 +7,17 @@
 typedef void (*mha__task)(void *context, size_t task, int worker);
 
 /* Runs task(context, i, worker) for every i in [0, n), on at most `threads` workers numbered from 0, the calling
- * thread one of them; each task runs exactly once, one at a time per worker, in no promised order. Whoever is free
- * takes the next task, so that helpers that come late, or not at all (no thread to be had, a caller's own OpenMP
- * region, where all processors are taken), cost nothing but their help. Any number of threads may call it at once. */
+ * thread one of them; each task runs exactly once, one at a time per worker, in no promised order. A worker that is
+ * free takes the next task, so a helper that comes late, or never (no thread could be started, or the caller is inside
+ * an OpenMP region, where all processors are in use), costs nothing but its help. Any number of threads may call it at
+ * once. */
 void mha__parallel_for(size_t n, int threads, mha__task task, void *context);
 
-/* How many of `threads` are worth waking for so many floating-point operations. */
+/* How many of `threads` are worth waking for this many floating-point operations. */
 int mha__parallel_worth(double operations, int threads);
 
-/* Threads to use when nobody says: OMP_NUM_THREADS, else the processors this process may run on; at least 1. */
+/* Threads to use when a call names no number: OMP_NUM_THREADS, else the processors this process may run on; at least 1.
+ * */
 int mha__parallel_default(void);
 
 /* The OpenMP team size of the calling thread, and setting it: an OpenBLAS that threads by OpenMP follows it. 1, and

@@ -167,7 +167,8 @@ static void a_plan_knows_the_rows_of_a_window(void **state)
     for (size_t p = 0; p < sizeof paths / sizeof *paths; p++) {
         mha_plan plan;
         mha_cache *cache;
-        const mha_cache_spec spec = {.batch = B, .kv_heads = H, .d_k = D, .d_v = D, .capacity = CAPACITY, .window = WINDOW};
+        const mha_cache_spec spec = {
+            .batch = B, .kv_heads = H, .d_k = D, .d_v = D, .capacity = CAPACITY, .window = WINDOW};
         assert_ok(mha_cache_create(&spec, NULL, &cache, &error), error);
         const mha_view six = mha_view_of(rows, MHA_F32, 4, (size_t[]){B, H, 6, D}),
                        seven = mha_view_of(rows, MHA_F32, 4, (size_t[]){B, H, POSITION, D});
@@ -272,8 +273,8 @@ static void what_is_written_is_apart_from_what_is_read(void **state)
     s->rope.sin_table = mha_view_of(memory[8] + 1024, MHA_F32, 2, (size_t[]){2 * T, D / 2});
     static int64_t offsets[PAD], lengths[PAD], cu[PAD];
     static double slopes[PAD];
-    const mha_view offset = {.data = offsets + 1024}, length = {.data = lengths + 1024}, slope = {.data = slopes + 1024},
-                   sequences = {.data = cu + 1024};
+    const mha_view offset = {.data = offsets + 1024}, length = {.data = lengths + 1024},
+                   slope = {.data = slopes + 1024}, sequences = {.data = cu + 1024};
     s->position_offset = offset.data, s->kv_lengths = length.data, s->alibi_slopes = slope.data;
     lengths[1024] = cu[1025] = T;
     assert_ok(mha_plan_call(NULL, &good, &plan, &error), error);

@@ -54,7 +54,7 @@ static void check(shape s, bool bias, int threads)
     float *Y = floats((s.m - 1) * ldy + s.n, 4), *panels = aligned(packed);
     float *scratch = aligned(mha__packed_scratch(s.m, s.k, MHA_F32) / sizeof(float) * (size_t)threads);
     mha__pack(s.k, s.n, W, ldw, panels);
-    const mha__packed_job job = {s.m, s.k, ldx, X, 1, {{s.n, ldy, panels, MHA_F32, bias ? b : NULL, Y}}};
+    const mha__packed_product job = {s.m, s.k, ldx, X, 1, {{s.n, ldy, panels, MHA_F32, bias ? b : NULL, Y}}};
     mha__packed_run(&job, 1, threads, scratch);
     for (size_t i = 0; i < s.m; i++)
         for (size_t j = 0; j < s.n; j++) {
@@ -91,13 +91,13 @@ static void jobs_run_together_as_they_run_alone(void **state)
     size_t packed;
     assert_true(mha__packed_floats(s.k, s.n, &packed));
     float *X = floats(s.m * s.k, 1), *b = floats(s.n, 3), *Y[2][4], *panels[4];
-    mha__packed_job jobs[4];
+    mha__packed_product jobs[4];
     for (size_t i = 0; i < 4; i++) {
         panels[i] = aligned(packed);
         float *W = floats(s.k * s.n, 10 + i);
         mha__pack(s.k, s.n, W, s.n, panels[i]);
         Y[0][i] = floats(s.m * s.n, 1), Y[1][i] = floats(s.m * s.n, 2);
-        jobs[i] = (mha__packed_job){
+        jobs[i] = (mha__packed_product){
             s.m - i * 15, s.k, s.k, X, 1, {{s.n - i * 77, s.n, panels[i], MHA_F32, i % 2 ? b : NULL, Y[0][i]}}};
     }
     float *scratch = aligned(mha__packed_scratch(s.m, s.k, MHA_F32) / sizeof(float) * 3);
@@ -117,7 +117,7 @@ static void outputs_share_their_rows(void **state)
     static const size_t widths[] = {300, 1, 129};
     for (size_t m = 1; m <= 200; m += m < 20 ? 3 : 90)
         for (size_t k = 0; k <= 520; k += 260) {
-            mha__packed_job all = {.m = m, .k = k, .ldx = k, .X = floats(m * k + 1, 1), .n_outputs = 3};
+            mha__packed_product all = {.m = m, .k = k, .ldx = k, .X = floats(m * k + 1, 1), .n_outputs = 3};
             float *alone[3];
             for (size_t o = 0; o < 3; o++) {
                 size_t packed;
@@ -132,7 +132,7 @@ static void outputs_share_their_rows(void **state)
             float *scratch = aligned(mha__packed_scratch(m, k, MHA_F32) / sizeof(float) * 3 + 1);
             mha__packed_run(&all, 1, 3, scratch);
             for (size_t o = 0; o < 3; o++) {
-                mha__packed_job one = all;
+                mha__packed_product one = all;
                 one.n_outputs = 1;
                 one.outputs[0] = all.outputs[o];
                 one.outputs[0].Y = alone[o];
@@ -152,7 +152,7 @@ static void every_call_reads_its_own_rows(void **state)
     assert_true(mha__packed_floats(K, N, &packed));
     float *X = floats(M * K, 1), *panels = aligned(packed), *Y = floats(M * N, 2), *again = floats(M * N, 2);
     mha__pack(K, N, floats(K * N, 3), N, panels);
-    mha__packed_job job = {M, K, K, X, 1, {{N, N, panels, MHA_F32, NULL, Y}}};
+    mha__packed_product job = {M, K, K, X, 1, {{N, N, panels, MHA_F32, NULL, Y}}};
     float *scratch = aligned(mha__packed_scratch(M, K, MHA_F32) / sizeof(float));
     for (int call = 0; call < 2; call++) {
         mha__packed_run(&job, 1, 1, scratch);

@@ -18,8 +18,8 @@ typedef struct problem {
     bool bias, cap;
     enum { ALL, CAUSAL, WINDOW, NOTHING } see;
 
-    mha__stream stream;
-    mha__stream_row row[64];
+    mha__flash stream;
+    mha__flash_row row[64];
     float *q, *out, *lse, *bias_values, *logit_values, *scratch;
     float *K, *V, *K_extra, *V_extra;
 } problem;
@@ -56,8 +56,8 @@ static void set_up(problem *p)
         if (mha_random_unit(12, 1, i) < 0.2f)
             p->bias_values[i] = -INFINITY;
     p->logit_values = floats(2, 7, 2.0f);
-    p->scratch = guard_allocate((mha__stream_scratch(p->rows, p->d_k, p->d_v) + 63) / 64 * 64, GUARD_AFTER, 0xff);
-    p->stream = (mha__stream){
+    p->scratch = guard_allocate((mha__flash_scratch(p->rows, p->d_k, p->d_v) + 63) / 64 * 64, GUARD_AFTER, 0xff);
+    p->stream = (mha__flash){
         .d_k = p->d_k,
         .d_v = p->d_v,
         .scale = 0.3f,
@@ -74,7 +74,7 @@ static void set_up(problem *p)
             end = begin + p->keys / 3 + 1 < p->keys ? begin + p->keys / 3 + 1 : p->keys;
         if (p->see == NOTHING)
             end = begin;
-        p->row[i] = (mha__stream_row){p->q + i * p->d_k,
+        p->row[i] = (mha__flash_row){p->q + i * p->d_k,
                                      p->out + i * p->d_v,
                                      p->lse + i,
                                      begin,
@@ -94,7 +94,7 @@ static bool sees(const problem *p, size_t i, size_t j)
 /* Row i in double, by the textbook; the largest magnitude a score had on its way, and that of a visible value. */
 static void textbook(const problem *p, size_t i, double *out, double *lse, double *largest, double *value)
 {
-    const mha__stream *s = &p->stream;
+    const mha__flash *s = &p->stream;
     const size_t n = p->keys + p->extra;
     double *score = malloc((n + 1) * sizeof *score), max = -INFINITY, sum = 0.0;
     size_t seen = 0;
@@ -191,7 +191,7 @@ static void outputs_agree_with_the_textbook(void **state)
                          .cap = turn % 3 == 1,
                          .see = (const int[]){ALL, CAUSAL, WINDOW, CAUSAL, WINDOW, ALL, NOTHING}[(turn + a) % 7]};
             set_up(&p);
-            mha__stream_rows(&p.stream, p.row, p.rows, p.scratch);
+            mha__flash_rows(&p.stream, p.row, p.rows, p.scratch);
             check(&p);
             guard_release_all();
         }
@@ -213,25 +213,25 @@ static void the_bits_depend_on_neither_segments_nor_company(void **state)
                          .bias = form % 2,
                          .see = (const int[]){ALL, CAUSAL, WINDOW}[form % 3]};
             set_up(&p);
-            mha__stream_rows(&p.stream, p.row, p.rows, p.scratch);
+            mha__flash_rows(&p.stream, p.row, p.rows, p.scratch);
             float *once = floats(p.rows * p.d_v, 1, 1.0f), *lse = floats(p.rows, 1, 1.0f);
             memcpy(once, p.out, p.rows * p.d_v * sizeof *once);
             memcpy(lse, p.lse, p.rows * sizeof *lse);
 
             memset(p.out, 0xff, p.rows * p.d_v * sizeof *once);
-            const size_t segments = mha__stream_segments(&p.stream), part = mha__stream_part_floats(p.rows, p.d_v);
+            const size_t segments = mha__flash_segments(&p.stream), part = mha__flash_partial_floats(p.rows, p.d_v);
             assert_int_equal(segments, (keys[a] - 1) / MHA_SEGMENT + 1 + p.extra);
             float *parts = floats(segments * part, 1, 1.0f);
             for (size_t s = segments; s-- > 0;)
-                mha__stream_segment(&p.stream, p.row, p.rows, s, parts + s * part, p.scratch);
-            mha__stream_merge(&p.stream, p.row, p.rows, parts);
+                mha__flash_segment(&p.stream, p.row, p.rows, s, parts + s * part, p.scratch);
+            mha__flash_merge(&p.stream, p.row, p.rows, parts);
             assert_memory_equal(once, p.out, p.rows * p.d_v * sizeof *once);
             assert_memory_equal(lse, p.lse, p.rows * sizeof *lse);
 
             memset(p.out, 0xff, p.rows * p.d_v * sizeof *once);
             for (size_t i = 0; i < p.rows; i++) {
-                memset(p.scratch, 0xff, mha__stream_scratch(1, p.d_k, p.d_v));
-                mha__stream_rows(&p.stream, p.row + i, 1, p.scratch);
+                memset(p.scratch, 0xff, mha__flash_scratch(1, p.d_k, p.d_v));
+                mha__flash_rows(&p.stream, p.row + i, 1, p.scratch);
             }
             assert_memory_equal(once, p.out, p.rows * p.d_v * sizeof *once);
             guard_release_all();
@@ -251,7 +251,7 @@ static void hidden_keys_contribute_nothing(void **state)
                 problem p = {
                     .rows = few ? 4 : 20, .keys = 600, .d_k = 32, .d_v = few ? 48 : 40, .bias = bias, .see = see};
                 set_up(&p);
-                mha__stream_rows(&p.stream, p.row, p.rows, p.scratch);
+                mha__flash_rows(&p.stream, p.row, p.rows, p.scratch);
                 float *clean = floats(p.rows * p.d_v, 1, 1.0f);
                 memcpy(clean, p.out, p.rows * p.d_v * sizeof *clean);
                 const size_t bad[] = {0, 1, 37, 511, 512, 513, 599};
@@ -260,7 +260,7 @@ static void hidden_keys_contribute_nothing(void **state)
                     p.K[bad[b] * p.stream.keys.k_stride + b] = poison[z];
                     p.V[bad[b] * p.stream.keys.v_stride + 3 * b] = poison[z];
                 }
-                mha__stream_rows(&p.stream, p.row, p.rows, p.scratch);
+                mha__flash_rows(&p.stream, p.row, p.rows, p.scratch);
                 size_t untouched = 0;
                 for (size_t i = 0; i < p.rows; i++) {
                     bool sees_bad = false, finite = true;
@@ -286,15 +286,15 @@ static void rows_without_keys_and_scores_without_limits(void **state)
         problem p = {.rows = 3, .keys = 300, .d_k = 16, .d_v = 16, .see = NOTHING};
         set_up(&p);
         p.stream.empty = NAN;
-        mha__stream_rows(&p.stream, p.row, p.rows, p.scratch);
+        mha__flash_rows(&p.stream, p.row, p.rows, p.scratch);
         assert_true(isnan(p.out[0]) && isnan(p.out[47]) && isnan(p.lse[0]));
         p.stream.keys.n = 0;
-        mha__stream_rows(&p.stream, p.row, p.rows, p.scratch);
+        mha__flash_rows(&p.stream, p.row, p.rows, p.scratch);
         assert_true(isnan(p.out[0]));
         p.stream.empty = 0.0f;
         float part[4096];
-        assert_int_equal(mha__stream_segments(&p.stream), 0);
-        mha__stream_merge(&p.stream, p.row, p.rows, part);
+        assert_int_equal(mha__flash_segments(&p.stream), 0);
+        mha__flash_merge(&p.stream, p.row, p.rows, part);
         assert_true(p.out[0] == 0.0f && p.out[47] == 0.0f);
 
         problem q = {.rows = 3, .keys = 600, .d_k = 16, .d_v = 16, .see = ALL};
@@ -309,7 +309,7 @@ static void rows_without_keys_and_scores_without_limits(void **state)
         q.row[0].end = 90;
         q.K[599 * q.stream.keys.k_stride] = NAN;
         q.row[2].begin = 512;
-        mha__stream_rows(&q.stream, q.row, q.rows, q.scratch);
+        mha__flash_rows(&q.stream, q.row, q.rows, q.scratch);
         for (size_t e = 0; e < 48; e++)
             assert_true(isnan(q.out[e]));
         guard_release_all();
@@ -326,7 +326,7 @@ static void a_segment_of_nothing_but_nan_is_not_forgotten(void **state)
         p.row[0].begin = second ? 1020 : 1023;
         p.row[0].end = second ? 1025 : 1029;
         p.K[(second ? 1024 : 1023) * p.stream.keys.k_stride] = NAN;
-        mha__stream_rows(&p.stream, p.row, p.rows, p.scratch);
+        mha__flash_rows(&p.stream, p.row, p.rows, p.scratch);
         for (size_t e = 0; e < p.d_v; e++)
             assert_true(isnan(p.out[e]));
         assert_true(isnan(p.lse[0]));

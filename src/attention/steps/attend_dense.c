@@ -8,7 +8,7 @@
 #include "compute/gemm.h"
 #include "compute/thread_pool.h"
 
-enum { BLOCK_ROWS = 64 };
+enum { QUERY_ROWS = 64 };
 
 /* Everything the blocks share. */
 typedef struct attention {
@@ -29,7 +29,7 @@ typedef struct scratch {
 static size_t lay_out(const mha__resolved *r, char *base, scratch *m)
 {
     mha__workspace arena = {base, 0};
-    size_t rows = r->plan.T_q < BLOCK_ROWS ? r->plan.T_q : BLOCK_ROWS;
+    size_t rows = r->plan.T_q < QUERY_ROWS ? r->plan.T_q : QUERY_ROWS;
     m->width = r->plan.S + r->plan.S_extra;
     m->scores = mha__workspace_take(&arena, rows, m->width * sizeof(float));
     m->terms = mha__workspace_take(&arena, m->width, sizeof(float));
@@ -167,14 +167,14 @@ static float softmax(const mha__resolved *r, size_t head, float *s, size_t n)
 
 /* ---------------------------------------------------------------- one block of rows */
 
-typedef struct block {
+typedef struct query_block {
     const mha__sequence *s;
     size_t b, head, g; /* sequence, query head, its key/value head */
     size_t first, rows;
     mha__interval keys; /* all keys that any row of the block may see */
-} block;
+} query_block;
 
-static mha__interval hull(const mha__resolved *r, const block *k)
+static mha__interval hull(const mha__resolved *r, const query_block *k)
 {
     mha__interval all = {0, 0};
     for (size_t i = 0; i < k->rows; i++) {
@@ -189,7 +189,7 @@ static mha__interval hull(const mha__resolved *r, const block *k)
     return all;
 }
 
-static void score(const attention *a, const block *k, const scratch *m, mha__interval keys)
+static void score(const attention *a, const query_block *k, const scratch *m, mha__interval keys)
 {
     if (keys.from == keys.to)
         return;
@@ -206,7 +206,7 @@ static void score(const attention *a, const block *k, const scratch *m, mha__int
 }
 
 /* Row i of the block, scores to weights; its stages are kept on the way. */
-static void weigh(const attention *a, const block *k, const scratch *m, size_t i)
+static void weigh(const attention *a, const query_block *k, const scratch *m, size_t i)
 {
     const mha__resolved *r = a->r;
     size_t S = k->s->S, n = S + r->plan.S_extra, query = k->first + i;
@@ -252,7 +252,7 @@ static bool all_finite(const float *x, size_t n)
 }
 
 /* The values of the block's keys with zeros for NaN and infinity. */
-static const float *finite_values(const attention *a, const block *k, const scratch *m, mha__interval keys)
+static const float *finite_values(const attention *a, const query_block *k, const scratch *m, mha__interval keys)
 {
     size_t d_v = a->r->plan.d_v;
     for (size_t j = keys.from; j < keys.to; j++) {
@@ -265,7 +265,7 @@ static const float *finite_values(const attention *a, const block *k, const scra
 }
 
 /* What NaN and infinity in visible value rows add to row i. */
-static void add_non_finite(const attention *a, const block *k, const scratch *m, size_t i, float *out)
+static void add_non_finite(const attention *a, const query_block *k, const scratch *m, size_t i, float *out)
 {
     const mha__resolved *r = a->r;
     size_t query = k->first + i;
@@ -284,7 +284,7 @@ static void add_non_finite(const attention *a, const block *k, const scratch *m,
     }
 }
 
-static void weighted_sum(const attention *a, const block *k, const scratch *m)
+static void weighted_sum(const attention *a, const query_block *k, const scratch *m)
 {
     const mha__resolved *r = a->r;
     bool dense = r->semantics.hidden_values == MHA_HIDDEN_PROPAGATE, finite = true;
@@ -299,7 +299,8 @@ static void weighted_sum(const attention *a, const block *k, const scratch *m)
     /* A weight of 0 times NaN in a hidden row must not reach the output. The same sums without them, so that
      * what hidden rows hold changes no bit. */
     if (!finite)
-        mha__gemm(k->rows, d_v, n, 1.0f, m->scores + keys.from, m->width, finite_values(a, k, m, keys), d_v, out, stride);
+        mha__gemm(k->rows, d_v, n, 1.0f, m->scores + keys.from, m->width, finite_values(a, k, m, keys), d_v, out,
+                  stride);
     for (size_t i = 0; i < k->rows; i++) {
         float *row = out + i * stride;
         if (m->nan[i])
@@ -311,11 +312,12 @@ static void weighted_sum(const attention *a, const block *k, const scratch *m)
     }
 }
 
-static void attend_block(const attention *a, const block *k, const scratch *m)
+static void attend_block(const attention *a, const query_block *k, const scratch *m)
 {
     const mha__resolved *r = a->r;
     score(a, k, m, k->keys);
-    if (mha__is_kept(r, MHA_STAGE_SCORES) || mha__is_kept(r, MHA_STAGE_CAPPED)) { /* hidden scores are computed only because the stage is kept */
+    if (mha__is_kept(r, MHA_STAGE_SCORES) ||
+        mha__is_kept(r, MHA_STAGE_CAPPED)) { /* hidden scores are computed only because the stage is kept */
         score(a, k, m, (mha__interval){0, k->keys.from});
         score(a, k, m, (mha__interval){k->keys.to, k->s->S});
     }
@@ -326,7 +328,7 @@ static void attend_block(const attention *a, const block *k, const scratch *m)
 
 /* ---------------------------------------------------------------- all of them */
 
-static void add_to_mean(const block *k, const scratch *m, size_t heads, size_t n)
+static void add_to_mean(const query_block *k, const scratch *m, size_t heads, size_t n)
 {
     for (size_t i = 0; i < k->rows; i++)
         for (size_t j = 0; j < n; j++) {
@@ -344,10 +346,11 @@ static void task(void *context, size_t number, int worker)
     const mha__resolved *r = a->r;
     size_t b = number / a->groups / a->blocks, group = number / a->blocks % a->groups;
     mha__sequence s = mha__resolved_sequence(r, b);
-    block k = {.s = &s, .b = b, .first = (a->blocks - 1 - number % a->blocks) * BLOCK_ROWS}; /* causal: longest first */
+    query_block k = {
+        .s = &s, .b = b, .first = (a->blocks - 1 - number % a->blocks) * QUERY_ROWS}; /* causal: longest first */
     if (k.first >= s.T_q)
         return;
-    k.rows = s.T_q - k.first < BLOCK_ROWS ? s.T_q - k.first : BLOCK_ROWS;
+    k.rows = s.T_q - k.first < QUERY_ROWS ? s.T_q - k.first : QUERY_ROWS;
     k.keys = hull(r, &k);
     scratch m;
     lay_out(r, a->scratch + (size_t)worker * a->scratch_bytes, &m);
@@ -363,8 +366,8 @@ static void task(void *context, size_t number, int worker)
         mha__stage_row(r, MHA_STAGE_WEIGHTS_MEAN, b, k.first + i, 0, m.mean + i * m.width, s.S + r->plan.S_extra);
 }
 
-void mha__attend_dense(const mha__resolved *r, const mha_view *Q, const mha_view *K, const mha_view *V, const mha_view *heads,
-                char *scratch_memory)
+void mha__attend_dense(const mha__resolved *r, const mha_view *Q, const mha_view *K, const mha_view *V,
+                       const mha_view *heads, char *scratch_memory)
 {
     bool together = mha__is_kept(r, MHA_STAGE_WEIGHTS_MEAN);
     memory m;
@@ -372,7 +375,7 @@ void mha__attend_dense(const mha__resolved *r, const mha_view *Q, const mha_view
     const mha_view keys = for_blas(K, m.K, r->plan.threads), values = for_blas(V, m.V, r->plan.threads);
     attention a = {.r = r, .Q = Q, .K = &keys, .V = &values, .heads = heads,
                    .scratch = m.workers, .scratch_bytes = m.worker_bytes,
-                   .blocks = (r->plan.T_q + BLOCK_ROWS - 1) / BLOCK_ROWS,
+                   .blocks = (r->plan.T_q + QUERY_ROWS - 1) / QUERY_ROWS,
                    .groups = together ? 1 : r->plan.h, .heads_per_group = together ? r->plan.h : 1};
     mha__stages_clear_ragged(r);
     mha__parallel_for(r->plan.B * a.groups * a.blocks, r->plan.threads, task, &a);

@@ -27,7 +27,7 @@ typedef struct streaming {
 
 /* One worker's memory. */
 typedef struct worker {
-    mha__stream_row *rows;
+    mha__flash_row *rows;
     float *lse;
     void *scratch;
 } worker;
@@ -37,7 +37,7 @@ static size_t lay_out_worker(const streaming *a, char *base, worker *w)
     mha__workspace arena = {base, 0};
     w->rows = mha__workspace_take(&arena, a->block_rows, sizeof *w->rows);
     w->lse = mha__workspace_take(&arena, a->block_rows, sizeof *w->lse);
-    w->scratch = mha__workspace_take(&arena, mha__stream_scratch(a->block_rows, a->r->plan.d_k, a->r->plan.d_v), 1);
+    w->scratch = mha__workspace_take(&arena, mha__flash_scratch(a->block_rows, a->r->plan.d_k, a->r->plan.d_v), 1);
     return arena.used;
 }
 
@@ -57,7 +57,7 @@ static void cut(const mha__sizes *p, streaming *a)
     a->threads = mha__parallel_worth(2 * (pairs + ready) * (double)(p->d_k + p->d_v), p->threads);
     const size_t rows = p->T_q * a->group, heads = p->B * p->h_kv;
     const size_t wanted = a->threads > 1 ? 4 * (size_t)a->threads : 1;
-    a->blocks = ceiling(rows, MHA_STREAM_ROWS);
+    a->blocks = ceiling(rows, MHA_FLASH_ROWS);
     if (heads * a->blocks < wanted && heads > 0) {
         size_t blocks = ceiling(wanted, heads), limit = ceiling(rows, LEAST_ROWS);
         blocks = blocks < limit ? blocks : limit;
@@ -79,7 +79,7 @@ static size_t lay_out(const mha__resolved *r, char *base, streaming *a)
     a->extra_k = mha__workspace_take(&arena, p->h_kv * p->S_extra, p->d_k * sizeof(float));
     a->extra_v = mha__workspace_take(&arena, p->h_kv * p->S_extra, p->d_v * sizeof(float));
     a->logits = mha__workspace_take(&arena, p->h * a->n_logits, sizeof(float));
-    a->part_floats = mha__stream_part_floats(a->block_rows, p->d_v);
+    a->part_floats = mha__flash_partial_floats(a->block_rows, p->d_v);
     size_t parts = a->segments > 1 ? p->B * p->h_kv * a->blocks * a->segments : 0;
     a->parts = mha__workspace_take(&arena, parts, a->part_floats * sizeof(float));
     worker unused;
@@ -100,7 +100,8 @@ bool mha__attend_flash_uses_blas(const mha__resolved *r)
 size_t mha__attend_flash_scratch(const mha__resolved *r)
 {
     streaming unused;
-    const size_t streams = lay_out(r, NULL, &unused), rows = mha__attend_flash_uses_blas(r) ? mha__attend_dense_scratch(r) : 0;
+    const size_t streams = lay_out(r, NULL, &unused),
+                 rows = mha__attend_flash_uses_blas(r) ? mha__attend_dense_scratch(r) : 0;
     return streams > rows ? streams : rows;
 }
 
@@ -140,7 +141,7 @@ typedef struct stretch {
     bool alike;        /* its rows share their terms: */
     mha__interval held; /* those of these keys are in the room already, */
     bool any;          /* unless they are all 0 */
-    mha__stream stream;
+    mha__flash stream;
 } stretch;
 
 static const float *terms(void *context, size_t row, size_t key, size_t n, float *room)
@@ -158,10 +159,10 @@ static const float *terms(void *context, size_t row, size_t key, size_t n, float
 }
 
 /* The keys and values of one head of a sequence; a cache may hold them in 16 bits. */
-static mha__stream_keys keys_of(const streaming *a, const mha__sequence *s, size_t g)
+static mha__flash_keys keys_of(const streaming *a, const mha__sequence *s, size_t g)
 {
     const mha_view *K = a->K, *V = a->V;
-    mha__stream_keys keys = {
+    mha__flash_keys keys = {
         .k_stride = (size_t)K->stride[1], .v_stride = (size_t)V->stride[1], .n = s->S, .dtype = K->dtype};
     if (K->dtype == MHA_F32) {
         keys.K = mha__row(K, s->batch, s->k_from, g);
@@ -185,7 +186,7 @@ static bool prepare(const streaming *a, size_t number, const worker *w, stretch 
     if (t->first >= rows)
         return false;
     t->rows = rows - t->first < a->block_rows ? rows - t->first : a->block_rows;
-    t->stream = (mha__stream){
+    t->stream = (mha__flash){
         .d_k = p->d_k,
         .d_v = p->d_v,
         .scale = (float)p->scale,
@@ -210,7 +211,7 @@ static bool prepare(const streaming *a, size_t number, const worker *w, stretch 
     mha__interval keys = mha__visible_interval(r, &t->s, t->b, query);
     t->alike = mha__visible_terms_alike(r);
     for (size_t i = 0; i < t->rows; i++) {
-        w->rows[i] = (mha__stream_row){.q = q + (ptrdiff_t)query * q_query + (ptrdiff_t)shared * q_head,
+        w->rows[i] = (mha__flash_row){.q = q + (ptrdiff_t)query * q_query + (ptrdiff_t)shared * q_head,
                                       .out = out + (ptrdiff_t)query * out_query + (ptrdiff_t)shared * out_head,
                                       .lse = lse ? &w->lse[i] : NULL,
                                       .begin = keys.from > unpadded.from ? keys.from : unpadded.from,
@@ -254,7 +255,7 @@ static void whole_block(void *context, size_t task, int number)
     stretch t;
     if (!prepare(a, task, &w, &t))
         return;
-    mha__stream_rows(&t.stream, w.rows, t.rows, w.scratch);
+    mha__flash_rows(&t.stream, w.rows, t.rows, w.scratch);
     keep_lse(&t, &w);
 }
 
@@ -270,10 +271,10 @@ static void one_segment(void *context, size_t task, int number)
     worker w = worker_at(a, number);
     stretch t;
     size_t block = task / a->segments, segment = task % a->segments;
-    if (!prepare(a, block, &w, &t) || segment >= mha__stream_segments(&t.stream))
+    if (!prepare(a, block, &w, &t) || segment >= mha__flash_segments(&t.stream))
         return;
-    float *part = parts_of(a, block) + segment * mha__stream_part_floats(t.rows, a->r->plan.d_v);
-    mha__stream_segment(&t.stream, w.rows, t.rows, segment, part, w.scratch);
+    float *part = parts_of(a, block) + segment * mha__flash_partial_floats(t.rows, a->r->plan.d_v);
+    mha__flash_segment(&t.stream, w.rows, t.rows, segment, part, w.scratch);
 }
 
 static void merge_block(void *context, size_t task, int number)
@@ -283,7 +284,7 @@ static void merge_block(void *context, size_t task, int number)
     stretch t;
     if (!prepare(a, task, &w, &t))
         return;
-    mha__stream_merge(&t.stream, w.rows, t.rows, parts_of(a, task));
+    mha__flash_merge(&t.stream, w.rows, t.rows, parts_of(a, task));
     keep_lse(&t, &w);
 }
 

@@ -18,14 +18,15 @@ static bool holds(mha_dtype dtype)
     return dtype == MHA_F32 || dtype == MHA_F64 || dtype == MHA_F16 || dtype == MHA_BF16;
 }
 
-mha_status mha_cache_create(const mha_cache_spec *spec, const mha_allocator *allocator, mha_cache **cache, mha_error *error)
+mha_status mha_cache_create(const mha_cache_spec *spec, const mha_allocator *allocator, mha_cache **cache,
+                            mha_error *error)
 {
     if (!holds(spec->dtype))
         return mha__fail(error, MHA_INVALID, "cache", "expected elements of F32, F16, BF16 or F64, found %s",
                         mha_dtype_name(spec->dtype));
     if (spec->capacity < spec->window)
-        return mha__fail(error, MHA_INVALID, "cache", "a capacity of %zu rows cannot hold a window of %zu", spec->capacity,
-                        spec->window);
+        return mha__fail(error, MHA_INVALID, "cache", "a capacity of %zu rows cannot hold a window of %zu",
+                         spec->capacity, spec->window);
     const size_t k[4] = {spec->batch, spec->kv_heads, spec->capacity, spec->d_k},
                  v[4] = {spec->batch, spec->kv_heads, spec->capacity, spec->d_v};
     mha_view keys = mha_view_of(NULL, spec->dtype, 4, k), values = mha_view_of(NULL, spec->dtype, 4, v);
@@ -33,8 +34,9 @@ mha_status mha_cache_create(const mha_cache_spec *spec, const mha_allocator *all
     if (mha_view_elements(&keys) == SIZE_MAX || mha_view_elements(&values) == SIZE_MAX ||
         mha_dtype_bytes(spec->dtype, mha_view_elements(&keys), &key_bytes) != MHA_OK ||
         mha_dtype_bytes(spec->dtype, mha_view_elements(&values), &value_bytes) != MHA_OK)
-        return mha__fail(error, MHA_INVALID, "cache", "%zu rows of %zu heads for %zu batch rows have no size on this machine",
-                        spec->capacity, spec->kv_heads, spec->batch);
+        return mha__fail(error, MHA_INVALID, "cache",
+                         "%zu rows of %zu heads for %zu batch rows have no size on this machine", spec->capacity,
+                         spec->kv_heads, spec->batch);
     mha_allocator a = mha__allocator_or_default(allocator);
     mha_cache *c = mha__allocate(&a, sizeof *c);
     if (c)
@@ -113,8 +115,8 @@ mha_status mha__cache_room(const mha_cache *cache, size_t rows, size_t *kept, mh
     if (s->window && rows > s->capacity - keep && keep > s->window)
         keep = s->window;
     if (rows > s->capacity - keep)
-        return mha__fail(error, MHA_INVALID, "cache", "a cache of %zu rows that holds %zu%s has no room for %zu more", s->capacity,
-                        cache->length, s->window ? " (and must keep its window)" : "", rows);
+        return mha__fail(error, MHA_INVALID, "cache", "a cache of %zu rows that holds %zu%s has no room for %zu more",
+                         s->capacity, cache->length, s->window ? " (and must keep its window)" : "", rows);
     *kept = keep;
     return MHA_OK;
 }
@@ -171,14 +173,16 @@ mha_status mha_cache_load(mha_cache *cache, const mha_view *keys, const mha_view
         }
     }
     if (keys->shape[2] > s->capacity)
-        return mha__fail(error, MHA_INVALID, "cache", "a cache of %zu rows cannot hold %zu", s->capacity, keys->shape[2]);
+        return mha__fail(error, MHA_INVALID, "cache", "a cache of %zu rows cannot hold %zu", s->capacity,
+                         keys->shape[2]);
     for (int v = 0; v < 2; v++) { /* all or nothing */
         const mha_view *from = v ? values : keys;
         const mha_dtype dtype = from->dtype;
         if (!from->data && mha_view_elements(from) != 0)
             return mha__fail(error, MHA_INVALID, v ? "past values" : "past keys", "no data");
         if (!holds(dtype))
-            return mha__fail(error, MHA_UNSUPPORTED, "cache", "past rows of %s cannot be loaded", mha_dtype_name(dtype));
+            return mha__fail(error, MHA_UNSUPPORTED, "cache", "past rows of %s cannot be loaded",
+                             mha_dtype_name(dtype));
     }
     for (int v = 0; v < 2; v++) {
         mha_view all = mha__cache_memory(cache, v), to = mha_view_slice(&all, 2, 0, keys->shape[2]);

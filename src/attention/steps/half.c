@@ -5,15 +5,15 @@
 
 enum { ROWS_AT_ONCE = 64 };
 
-typedef struct job {
+typedef struct conversion {
     const mha_view *to, *from;
     size_t blocks; /* of rows */
-} job;
+} conversion;
 
 static void widen_rows(void *context, size_t task, int worker)
 {
     (void)worker;
-    const job *j = context;
+    const conversion *j = context;
     const size_t heads = j->to->shape[2], T = j->to->shape[1];
     const size_t first = task % j->blocks * ROWS_AT_ONCE, g = task / j->blocks % heads, b = task / j->blocks / heads;
     const uint16_t *from = (const uint16_t *)j->from->data + mha__row_offset(j->from, b, first, g);
@@ -28,7 +28,7 @@ void mha__widen(const mha_view *to, const mha_view *from, int threads)
         (void)mha_view_copy(to, from);
         return;
     }
-    job j = {to, from, (to->shape[1] + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE};
+    conversion j = {to, from, (to->shape[1] + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE};
     mha__parallel_for(to->shape[0] * to->shape[2] * j.blocks, threads, widen_rows, &j);
 }
 
@@ -43,6 +43,7 @@ void mha__narrow(const mha_view *to, const mha_view *from)
         return;
     for (size_t a = 0; a < to->shape[0]; a++)
         for (size_t b = 0; b < to->shape[1]; b++)
-            mha__kernels_get()->narrow(to->shape[2], to->shape[3], mha__row(from, a, b, 0), (size_t)from->stride[2], to->dtype,
-                                      (uint16_t *)to->data + mha__row_offset(to, a, b, 0), (size_t)to->stride[2]);
+            mha__kernels_get()->narrow(to->shape[2], to->shape[3], mha__row(from, a, b, 0), (size_t)from->stride[2],
+                                       to->dtype, (uint16_t *)to->data + mha__row_offset(to, a, b, 0),
+                                       (size_t)to->stride[2]);
 }

@@ -103,7 +103,9 @@ static bool apply_mask(const mha_mask *mask, const size_t *index, int full_rank,
     } else {
         for (size_t i = 0; i < reached; i++) {
             const size_t j = keys.from + i;
-            const float add = mask->kind == MHA_MASK_ADDITIVE ? additive(&row, j) : is_flagged(mask, &row, j) ? flagged : 0;
+            const float add = mask->kind == MHA_MASK_ADDITIVE ? additive(&row, j)
+                              : is_flagged(mask, &row, j)     ? flagged
+                                                              : 0;
             any |= add != 0;
             terms[i] = both(terms[i], add);
         }
@@ -151,14 +153,15 @@ static void slope_down(double slope, double distance, size_t n, float *terms)
         terms[j] = clamp(-slope * (distance - (double)j));
 }
 
-bool mha__visible_terms(const mha__resolved *r, const mha__sequence *s, size_t b, size_t head, size_t i, mha__interval keys,
-                       float *terms)
+bool mha__visible_terms(const mha__resolved *r, const mha__sequence *s, size_t b, size_t head, size_t i,
+                        mha__interval keys, float *terms)
 {
     const mha_semantics *sem = &r->semantics;
     const size_t n = keys.to - keys.from;
     bool any = sem->alibi_slopes != NULL;
     if (any)
-        slope_down(sem->alibi_slopes[head], (double)(s->offset + (int64_t)i - r->first_key - (int64_t)keys.from), n, terms);
+        slope_down(sem->alibi_slopes[head], (double)(s->offset + (int64_t)i - r->first_key - (int64_t)keys.from), n,
+                   terms);
     else
         memset(terms, 0, n * sizeof *terms);
     if (sem->key_padding.kind != MHA_MASK_NONE)

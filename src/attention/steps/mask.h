@@ -26,8 +26,8 @@ bool mha__visible_terms_alike(const mha__resolved *r);
 
 /* terms[j - from] for the keys of the interval: -inf where a mask hides the key, else the sum of what is
  * added to its score, kept finite. False when they are all 0. */
-bool mha__visible_terms(const mha__resolved *r, const mha__sequence *s, size_t b, size_t head, size_t i, mha__interval keys,
-                         float *terms);
+bool mha__visible_terms(const mha__resolved *r, const mha__sequence *s, size_t b, size_t head, size_t i,
+                        mha__interval keys, float *terms);
 
 /* The same terms where they lie, if an additive mask of floats is all there is; else NULL. */
 const float *mha__visible_terms_in_place(const mha__resolved *r, size_t b, size_t head, size_t i, mha__interval keys);

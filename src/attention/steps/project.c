@@ -93,7 +93,7 @@ static void project_packed(const mha__resolved *r, const mha_view *x, const prod
 {
     const size_t B = x->shape[0], T = x->shape[1], in = r->weight[products->W].shape[0];
     const int along = T == 1 ? 0 : 1; /* the dimension whose stride leads from row to row */
-    mha__packed_job job = {.m = T, .k = in, .ldx = (size_t)x->stride[along], .X = x->data, .n_outputs = n};
+    mha__packed_product job = {.m = T, .k = in, .ldx = (size_t)x->stride[along], .X = x->data, .n_outputs = n};
     size_t columns = 0;
     bool together = true;
     for (size_t i = 0; i < n; i++) {
@@ -113,9 +113,9 @@ static void project_packed(const mha__resolved *r, const mha_view *x, const prod
         return;
     }
     for (size_t b = 0; b < B;) {
-        mha__packed_job jobs[MHA_PACKED_JOBS];
+        mha__packed_product jobs[MHA_PACKED_PRODUCTS];
         size_t some = 0;
-        for (; some < MHA_PACKED_JOBS && b < B; some++, b++) {
+        for (; some < MHA_PACKED_PRODUCTS && b < B; some++, b++) {
             jobs[some] = job;
             jobs[some].X = (const float *)x->data + (ptrdiff_t)b * x->stride[0];
             for (size_t i = 0; i < n; i++)
@@ -169,8 +169,8 @@ size_t mha__project_scratch(const mha__resolved *r)
     return most;
 }
 
-mha_view mha__project(const mha__resolved *r, mha__side side, const mha_view *x, mha_weight W, mha_weight b, size_t heads,
-                     const mha_view *y, float *scratch)
+mha_view mha__project(const mha__resolved *r, mha__side side, const mha_view *x, mha_weight W, mha_weight b,
+                      size_t heads, const mha_view *y, float *scratch)
 {
     if (!y->data)
         return *x;
@@ -201,8 +201,8 @@ static bool same_rows(const mha_view *a, const mha_view *b)
     return same;
 }
 
-void mha__project_inputs(const mha__resolved *r, const mha_view *Q, const mha_view *K, const mha_view *V, mha_view heads[3],
-                        float *scratch)
+void mha__project_inputs(const mha__resolved *r, const mha_view *Q, const mha_view *K, const mha_view *V,
+                         mha_view heads[3], float *scratch)
 {
     const mha_view *const x[] = {&r->query, &r->key, &r->value}, *const y[] = {Q, K, V};
     static const product all[] = {{MHA_W_Q, MHA_B_Q, NULL}, {MHA_W_K, MHA_B_K, NULL}, {MHA_W_V, MHA_B_V, NULL}};

@@ -58,7 +58,8 @@ void mha__rotate_heads(const mha__resolved *r, mha__side side, const mha_view *x
         return;
     rotation rot = {rope, r->rope_dim, r->rope_base};
     bool same = r->query.shape[1] == r->key.shape[1];
-    const mha_view *positions = side == MHA_KEYS && (rope->k_positions.data || !same) ? &rope->k_positions : &rope->q_positions;
+    const mha_view *positions =
+        side == MHA_KEYS && (rope->k_positions.data || !same) ? &rope->k_positions : &rope->q_positions;
     for (size_t b = 0; b < r->plan.B; b++) {
         mha__sequence s = mha__resolved_sequence(r, b);
         size_t from = side == MHA_QUERIES ? s.q_from : s.k_from, T = side == MHA_QUERIES ? s.T_q : s.T_k;

@@ -10,11 +10,11 @@ typedef enum mha__side { MHA_QUERIES, MHA_KEYS } mha__side;
 /* project.c: y = x W + b for the rows of `side`, sequence by sequence; returns y as (B, T, heads, width).
  * x (B, T, in) or (B, T, h, d) with contiguous heads, y (B, T, out), F32, last stride 1. Without W (Q, K, V
  * were given) y = x + b, or x itself when `y` has no data. `scratch` holds mha__project_scratch floats. */
-mha_view mha__project(const mha__resolved *r, mha__side side, const mha_view *x, mha_weight W, mha_weight b, size_t heads,
-                     const mha_view *y, float *scratch);
+mha_view mha__project(const mha__resolved *r, mha__side side, const mha_view *x, mha_weight W, mha_weight b,
+                      size_t heads, const mha_view *y, float *scratch);
 /* Q, K and V as (B, T, heads, width), from the rows the call gives; what is made of the same rows is made together. */
-void mha__project_inputs(const mha__resolved *r, const mha_view *Q, const mha_view *K, const mha_view *V, mha_view heads[3],
-                        float *scratch);
+void mha__project_inputs(const mha__resolved *r, const mha_view *Q, const mha_view *K, const mha_view *V,
+                         mha_view heads[3], float *scratch);
 size_t mha__project_scratch(const mha__resolved *r);
 bool mha__project_uses_blas(const mha__resolved *r);
 
@@ -32,15 +32,15 @@ size_t mha__attend_scratch(const mha__resolved *r);
 /* attend_dense.c: heads = softmax(Q K^T * scale, visible keys) V for every (batch, head). Q (B, T_q, h, d_k),
  * K (B, S, h_kv, d_k), V (B, S, h_kv, d_v), heads (B, T_q, h, d_v). Keeps the stages from scores to
  * weights_mean and lse. K and V may be F16 or BF16. `scratch` is mha__attend_dense_scratch bytes in all. */
-void mha__attend_dense(const mha__resolved *r, const mha_view *Q, const mha_view *K, const mha_view *V, const mha_view *heads,
-                char *scratch);
+void mha__attend_dense(const mha__resolved *r, const mha_view *Q, const mha_view *K, const mha_view *V,
+                       const mha_view *heads, char *scratch);
 size_t mha__attend_dense_scratch(const mha__resolved *r);
 
 /* attend_flash.c: the same for the fast path, which never holds scores or weights as a whole. Where these are to be
  * kept they come from mha__attend_dense, so that the heads have the same bits whether or not anything is kept.
  * `scratch` is mha__attend_flash_scratch bytes in all. */
-void mha__attend_flash(const mha__resolved *r, const mha_view *Q, const mha_view *K, const mha_view *V, const mha_view *heads,
-                       char *scratch);
+void mha__attend_flash(const mha__resolved *r, const mha_view *Q, const mha_view *K, const mha_view *V,
+                       const mha_view *heads, char *scratch);
 size_t mha__attend_flash_scratch(const mha__resolved *r);
 bool mha__attend_flash_uses_blas(const mha__resolved *r); /* for the stages it does not hold */
 
@@ -59,7 +59,8 @@ void mha__times_clear(const mha__resolved *r); /* no time for any stage yet */
 mha__clock mha__clock_start(const mha__resolved *r);
 void mha__stage_done(const mha__resolved *r, mha_stage stage, const mha_view *values, mha__clock *clock);
 /* The same for n stages that were made together: each gets its part, by size, of the time. */
-void mha__stages_done(const mha__resolved *r, const mha_stage *stages, const mha_view *values, size_t n, mha__clock *clock);
+void mha__stages_done(const mha__resolved *r, const mha_stage *stages, const mha_view *values, size_t n,
+                      mha__clock *clock);
 /* Keeps n values of one row of a stage, at index (a, b, c) or as many as the stage has before its last. */
 void mha__stage_row(const mha__resolved *r, mha_stage stage, size_t a, size_t b, size_t c, const float *row, size_t n);
 

@@ -39,7 +39,8 @@ typedef struct mha__kernels {
     /* C (m, n) = init + A B, every element one chain of multiply-adds over k = 0, 1, ... from 0, then
      * added to init. A: staged rows, k <= MHA_BLOCK. C: row stride ldc; exactly n columns are written. init is
      * factor[i] * C[i][j] when factor is given, else bias[j] when bias is given (n floats), else nothing
-     * and C is not read. (k, n) floats at `next`, unless NULL, are wanted soon: fetched meanwhile. */
+     * and C is not read. Unless `next` is NULL, the (k, n) floats there are
+     * prefetched meanwhile. */
     void (*product)(size_t m, size_t n, size_t k, const float *A, mha__panels B, const mha__panels *next, float *C,
                     size_t ldc, const float *factor, const float *bias);
 
@@ -65,23 +66,25 @@ typedef struct mha__kernels {
      * more rows follow, for which this is done too. */
     void (*pack_transposed)(size_t k, size_t n, const float *X, size_t ldx, float *panels, size_t panel, size_t after);
 
-    /* Both NULL where vectors are no longer than eight floats. Where 8 columns are left, others would multiply as many
-     * zeros: for p = 0, 1, ... below n / 2 the first 16 floats of row 2p of X, n rows of a panel, become the first 8 of
-     * rows 2p and 2p + 1 in turns. Then C (m, 16) = init + A X, of which the last 8 columns are zeros; every element is
-     * the sum of two chains. init as for `product`. Should k be odd, column k of A is 0. */
+    /* For a last panel of at most 8 columns, where vectors of 16 floats would multiply 8 zeros; both NULL where vectors
+     * are shorter. pair_rows interleaves the first 8 floats of rows 2p and 2p + 1 of X (n rows of a panel) into the
+     * first 16 of row 2p, so that one vector holds two terms of every sum. product_pairs then computes C (m, 16) = init
+     * + A X, of which the last 8 columns are zeros: every element is the sum of the chain of its even terms and that of
+     * its odd ones. init as for `product`; when k is odd, column k of A is 0. */
     void (*pair_rows)(size_t n, float *X);
-    void (*product_pairs)(size_t m, size_t k, const float *A, const float *X, float *C, size_t ldc, const float *factor);
+    void (*product_pairs)(size_t m, size_t k, const float *A, const float *X, float *C, size_t ldc,
+                          const float *factor);
 
     /* C (m, n) = A X^T for m <= few_rows staged rows A of k <= MHA_BLOCK floats, X (n, k) of row stride ldx; C has the
-     * bits that `product` gives with the packed transpose of X. (n, k) floats at `next`, row stride ld_next, are wanted
-     * soon, unless it is NULL: more than MHA_FEW_ROWS rows leave the time to fetch them meanwhile. */
+     * bits that `product` gives with the packed transpose of X. Unless `next` is NULL, the (n, k) floats there, row
+     * stride ld_next, are prefetched meanwhile when there are more than MHA_FEW_ROWS rows. */
     void (*product_rows)(size_t m, size_t n, size_t k, const float *A, const float *X, size_t ldx, const float *next,
                          size_t ld_next, float *C, size_t ldc);
 
-    /* What a softmax over n scores of a row takes in: caps them (softcap > 0: softcap * tanh(x / softcap)), adds bias (n
-     * floats, -inf hides; may be NULL), replaces all hidden ones and all but [begin, end) by -inf. True when a key is
-     * left. x has room for n rounded up to 16; what is there is overwritten. Not needed for a row that has none of
-     * this, if n is a multiple of 16. */
+    /* Makes n scores of a row ready for softmax_rows: caps them (softcap > 0: softcap * tanh(x / softcap)), adds bias
+     * (n floats, -inf hides; may be NULL), replaces all hidden ones and all but [begin, end) by -inf. True when a key
+     * is left. x has room for n rounded up to 16; what is there is overwritten. A row that needs none of this can go
+     * without when n is a multiple of 16. */
     bool (*softmax_prepare)(float *x, size_t n, size_t begin, size_t end, const float *bias, float softcap);
     /* Then, for m <= MHA_TILE_ROWS rows of such scores, ldx apart, and arrays of MHA_TILE_ROWS numbers: max becomes the
      * largest of max and the row, NaN left aside; x = exp(x - max), exactly 0 where hidden; factor = exp(max before -
@@ -99,7 +102,7 @@ typedef struct mha__kernels {
     void (*scale)(float *y, const float *x, size_t n, float a);
     void (*blend)(float *y, const float *x, size_t n, float a, float b);
     void (*divide)(float *y, const float *x, size_t n, float a);
-    /* Independent multiply-adds in registers and nothing else, what no kernel can beat; returns how many
+    /* Independent multiply-adds in registers and nothing else, the most that any kernel can do; returns how many
      * floating-point operations that was (two each). *sink keeps the compiler from leaving them out. */
     double (*peak)(size_t rounds, float *sink);
     /* Reads n floats, a multiple of 128, and returns their sum: what no kernel can beat when memory is the limit. */

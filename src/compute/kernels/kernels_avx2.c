@@ -48,7 +48,8 @@ static inline vec halves(const uint16_t *x)
 
 static inline vec half_lanes(vec x)
 {
-    const __m256i lower = _mm256_and_si256((__m256i)x, _mm256_set1_epi32(0xffff)), four = _mm256_packus_epi32(lower, lower);
+    const __m256i lower = _mm256_and_si256((__m256i)x, _mm256_set1_epi32(0xffff)),
+                  four = _mm256_packus_epi32(lower, lower);
     return (vec)_mm256_cvtph_ps(_mm256_castsi256_si128(_mm256_permute4x64_epi64(four, 8)));
 }
 

@@ -38,11 +38,11 @@ static inline void store_part(float *p, size_t n, vec x)
     _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), (__m512)x);
 }
 
-/* exp(x) for x <= 0: x = n ln(2)/16 + r with n rounded to nearest by adding 1.5 * 2^23; the last four bits of n choose one
- * of 16 powers of 2 in a register, the others move to the exponent (their last four, in the way there, are taken off the
- * powers' own bits); exp(r) = 1 + r + r^2 (0.5000165 + r/6), which takes up most of r^4/24: relative error 1.7e-9. The clamp
- * makes n at least -2032, where that power is 0; NaN passes it. The instruction that rounds to n does so to nearest
- * whatever the caller's rounding is. */
+/* exp(x) for x <= 0: x = n ln(2)/16 + r with n rounded to nearest by adding 1.5 * 2^23; the last four bits of n choose
+ * one of 16 powers of 2 in a register, the others move to the exponent (their last four, in the way there, are taken
+ * off the powers' own bits); exp(r) = 1 + r + r^2 (0.5000165 + r/6), which takes up most of r^4/24: relative error
+ * 1.7e-9. The clamp makes n at least -2032, where that power is 0; NaN passes it. The instruction that rounds to n does
+ * so to nearest whatever the caller's rounding is. */
 #define ISA_EXP
 static inline vec exp_nonpositive(vec x)
 {

@@ -1,5 +1,5 @@
-/* Part of the body of every kernel: few rows times the transpose of rows of 16 bits, which are read once, transposed and
- * widened in registers, and kept nowhere. */
+/* Part of the body of every kernel: few rows times the transpose of rows of 16 bits, which are read once, transposed
+ * and widened in registers, and kept nowhere. */
 
 enum { HALF_GROUPS = 2, HALF_AHEAD = 2 * HALF_GROUPS };
 

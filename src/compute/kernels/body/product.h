@@ -143,7 +143,8 @@ INLINE const float *data_at(mha__panels B, size_t j)
     return B.data + j / MHA_PANEL * B.panel + j % MHA_PANEL;
 }
 
-/* Even tiles: a last one of two rows would take as long as one of five. When `parted`, each fetches a part of what is next. */
+/* Even tiles: a last one of two rows would take as long as one of five. When `parted`, each fetches a part of what is
+ * next. */
 INLINE void all_rows(size_t m, void (*columns)(size_t, const operands *), operands *o, const float *A, float *C,
                      const float *factor, bool parted)
 {
@@ -181,7 +182,7 @@ static void product(size_t m, size_t n, size_t k, const float *A, mha__panels B,
             columns = narrow_tile, width = TILE_VECS / 2 * LANES;
         o.B = data_at(B, j);
         o.bias = bias ? bias + j : NULL;
-        /* Asked, a tile fetches the columns below its own; unasked, those after its own, and a flat one nothing. */
+        /* What a tile prefetches: `next` when it is given, else the panel to the right; flat tiles only `next`. */
         if (width > TILE_VECS * LANES)
             o.next = next ? data_at(*next, j) : NULL;
         else

@@ -93,8 +93,8 @@ INLINE float sum_lanes(vec x)
     return x[0];
 }
 
-/* n vectors, whose memory is overwritten, to one: lane l is the sum of vector l, or its largest lane; lanes from n on are
- * of no use. */
+/* n vectors, whose memory is overwritten, to one: lane l is the sum of vector l, or its largest lane; lanes from n on
+ * are of no use. */
 INLINE vec sum_of_each(const int n, vec *x)
 {
     UNROLL

@@ -119,7 +119,8 @@ INLINE vec weigh(float *x, size_t n, vec shift)
 }
 
 /* `most` is a constant wherever this is expanded: m rows at most. */
-INLINE void softmax_some(const int most, size_t m, size_t n, float *x, size_t ldx, float *max, float *sum, float *factor)
+INLINE void softmax_some(const int most, size_t m, size_t n, float *x, size_t ldx, float *max, float *sum,
+                         float *factor)
 {
     const size_t room = (n + 15) / 16 * 16;
     const vec zero = {0}, hidden = splat(minus_infinity);
