@@ -70,8 +70,8 @@ MEMCHECK       = valgrind --quiet --error-exitcode=9 --leak-check=full --show-le
                  --errors-for-leak-kinds=definite --suppressions=tests/valgrind.supp
 MEMCHECK_TESTS = $(call named,test_base test_random test_params test_layer test_kernels test_packed test_streaming \
                  test_fast test_forward_cache test_forward_refusals test_merged test_formats_safetensors \
-                 test_formats_npy test_formats_gguf test_formats_sets test_formats_writer test_formats_models test_models_load \
-                 test_models_expression test_verify test_verify_rope test_failures)
+                 test_formats_npy test_formats_gguf test_formats_sets test_formats_writer test_formats_models \
+                 test_models_load test_models_expression test_verify test_verify_rope test_failures)
 
 valgrind: $(BUILD)/mha ## tests under valgrind's memcheck: bad accesses, uninitialised values, leaks
 	@CONFORMANCE_DIR= MODELS_DIR= $(MAKE) --no-print-directory RESULTS=$(BUILD)/memcheck RUNNER="$(MEMCHECK)" \

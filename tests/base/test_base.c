@@ -167,7 +167,8 @@ static void axes_and_elements_outside_a_view_give_none(void **state)
     const struct {
         int axis;
         size_t from, count;
-    } outside[] = {{-1, 0, 1}, {3, 0, 1}, {1000, 0, 1}, {1, 4, 0}, {1, 3, 1}, {1, 0, 4}, {1, 1, SIZE_MAX}, {1, SIZE_MAX, 1}};
+    } outside[] = {{-1, 0, 1}, {3, 0, 1}, {1000, 0, 1},     {1, 4, 0},
+                   {1, 3, 1},  {1, 0, 4}, {1, 1, SIZE_MAX}, {1, SIZE_MAX, 1}};
     for (size_t i = 0; i < sizeof outside / sizeof *outside; i++)
         assert_null(mha_view_slice(&rows, outside[i].axis, outside[i].from, outside[i].count).data);
     assert_null(mha_view_heads(data, MHA_F32, MHA_LAYOUT_COUNT, 1, 2, 3, 4).data);

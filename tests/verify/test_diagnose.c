@@ -509,6 +509,7 @@ static void test_no_explanation(void **state)
     assert_int_equal(d.match_count, 0);
     assert_int_equal(d.closest_count, 3);
     assert_true(d.closest[0].relative <= d.closest[1].relative && d.closest[1].relative <= d.closest[2].relative);
+    mha_diagnosis_clear(&d);
     assert_refused(mha_case_diagnose(c, "weights", 0, NULL, &d, &error), MHA_NOT_FOUND, error, "weights");
     const char *unknown[] = {"no-such-variant"};
     assert_refused(mha_case_variant(c, unknown, 1, MHA_STAGE_OUTPUT, &o.view, &error), MHA_NOT_FOUND, error,
