@@ -76,7 +76,8 @@ def case(name, *, E=24, h=4, B=2, T=7, S=None, layout="BTE", bias=True, kdim=Non
     tensors.update(query=lay(x), key=lay(key), value=lay(value))
     for prefix, (out, weights) in results.items():
         tensors[f"{prefix}.output"] = lay(out)
-        tensors[f"{prefix}.weights_mean" if mean else f"{prefix}.weights"] = unbatch(weights.mean(1) if mean else weights)
+        name = f"{prefix}.weights_mean" if mean else f"{prefix}.weights"
+        tensors[name] = unbatch(weights.mean(1) if mean else weights)
     if attn_mask is not None:
         tensors["attn_mask"] = attn_mask
     if padding is not None:
