@@ -221,9 +221,10 @@ MHA_API mha_status mha_plan_move(mha_plan *plan, const void *query, const void *
  * again.
  *
  * Fork. A child of fork can use the library at once and gets its own threads; a cache or workspace that the parent was
- * writing has undefined contents in the child. When another thread of the parent was inside a forward on the blas path
- * this rests on the BLAS, whose own locks the child may find closed (OpenBLAS passes the tests), and the child sees the
- * BLAS use one thread until its first forward on that path is done. */
+ * writing has undefined contents in the child. Any thread may fork during a forward, but a signal handler that may
+ * interrupt one must not: fork waits, at most one second, until the BLAS calls of this library have returned, because
+ * the child would find the locks of the BLAS closed. It does not wait for BLAS calls of other code. A child made during
+ * a forward on the blas path sees the BLAS use one thread until the child's first forward on that path is done. */
 MHA_API mha_status mha_forward(const mha_plan *plan, void *workspace, size_t workspace_bytes, mha_error *error);
 
 /* Plans a call and runs it once. The workspace comes from the allocator of the layer's table, or without a layer from

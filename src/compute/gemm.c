@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/base.h"
 #include "compute/gemm.h"
@@ -28,20 +29,39 @@ static bool left_inside;    /* in a child of fork: its BLAS is still on the one 
 
 /* ---------------------------------------------------------------- fork */
 
-/* A child of fork has none of its parent's brackets open. */
+#ifdef PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP
+#define CALLS_INITIALIZER PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP
+#else
+#define CALLS_INITIALIZER PTHREAD_RWLOCK_INITIALIZER
+#endif
+
+/* Held for reading by every call of the BLAS and for writing by fork. The BLAS has locks of its own, which it takes
+ * when a call begins and ends; a child made while another thread holds one would find it closed for ever. */
+static pthread_rwlock_t calls = CALLS_INITIALIZER;
+static bool fork_has_calls;
+
+/* Waits for at most 1 s: the BLAS takes its locks only at the beginning and the end of a call, and a signal handler
+ * that interrupted a call of this very thread may fork, for which waiting would never end. */
 static void before_fork(void)
 {
+    struct timespec until;
     pthread_mutex_lock(&lock);
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += 1;
+    fork_has_calls = pthread_rwlock_timedwrlock(&calls, &until) == 0;
 }
 
 static void after_fork(void)
 {
+    if (fork_has_calls)
+        pthread_rwlock_unlock(&calls);
     pthread_mutex_unlock(&lock);
 }
 
 static void after_fork_in_child(void)
 {
     pthread_mutex_init(&lock, NULL);
+    calls = (pthread_rwlock_t)CALLS_INITIALIZER;
     left_inside |= inside > 0;
     inside = 0;
 }
@@ -108,8 +128,8 @@ static void gemv(CBLAS_TRANSPOSE transpose, size_t rows, size_t columns, float a
 
 /* CBLAS counts in int; plan.c refuses extents and strides beyond it, but for the stride of a matrix of one row, which
  * means nothing and may be any number. CBLAS looks at it all the same, so it is given the row's length. */
-static void gemm(CBLAS_TRANSPOSE transpose_b, size_t m, size_t n, size_t k, float alpha, const float *A, size_t lda,
-                 const float *B, size_t ldb, float *C, size_t ldc)
+static void call_blas(CBLAS_TRANSPOSE transpose_b, size_t m, size_t n, size_t k, float alpha, const float *A,
+                      size_t lda, const float *B, size_t ldb, float *C, size_t ldc)
 {
     const bool transposed = transpose_b == CblasTrans;
     const size_t b_rows = transposed ? n : k, b_columns = transposed ? k : n;
@@ -131,6 +151,14 @@ static void gemm(CBLAS_TRANSPOSE transpose_b, size_t m, size_t n, size_t k, floa
     }
     cblas_sgemm(CblasRowMajor, CblasNoTrans, transpose_b, (int)m, (int)n, (int)k, alpha, A, (int)lda, B, (int)ldb, 0.0f,
                 C, (int)ldc);
+}
+
+static void gemm(CBLAS_TRANSPOSE transpose_b, size_t m, size_t n, size_t k, float alpha, const float *A, size_t lda,
+                 const float *B, size_t ldb, float *C, size_t ldc)
+{
+    pthread_rwlock_rdlock(&calls);
+    call_blas(transpose_b, m, n, k, alpha, A, lda, B, ldb, C, ldc);
+    pthread_rwlock_unlock(&calls);
 }
 
 void mha__gemm(size_t m, size_t n, size_t k, float alpha, const float *A, size_t lda, const float *B, size_t ldb,
@@ -177,11 +205,13 @@ mha_status mha__singular_values(double *A, size_t m, size_t n, double *values, m
     int rows = (int)m, columns = (int)n, one = 1, info = 0, asked = -1;
     double best = 0;
     int openmp_default = mha__gemm_begin();
+    pthread_rwlock_rdlock(&calls);
     dgesvd_("N", "N", &rows, &columns, A, &rows, values, NULL, &one, NULL, &one, &best, &asked, &info, 1, 1);
     int length = info == 0 && best >= 1 && best < INT_MAX ? (int)best : 0;
     double *work = mha__allocate(&allocator, (size_t)length * sizeof *work);
     if (work)
         dgesvd_("N", "N", &rows, &columns, A, &rows, values, NULL, &one, NULL, &one, work, &length, &info, 1, 1);
+    pthread_rwlock_unlock(&calls);
     mha__gemm_end(openmp_default);
     mha__release(&allocator, work, (size_t)length * sizeof *work);
     if (!work)

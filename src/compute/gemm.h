@@ -11,7 +11,7 @@
  * is open the BLAS is set to one thread; the last one to close puts its thread count back. Other users
  * of the same BLAS in the process see one thread meanwhile. The OpenMP flavour of OpenBLAS also follows,
  * and sets, the calling thread's OpenMP default: mha__gemm_end puts back what mha__gemm_begin returned. In a child of
- * fork no bracket is open. */
+ * fork no bracket is open; fork waits for calls of the BLAS made here, so that the child can use it. */
 int mha__gemm_begin(void);
 void mha__gemm_end(int openmp_default);
 

@@ -175,7 +175,7 @@ static mha__flash_keys keys_of(const streaming *a, const mha__sequence *s, size_
 }
 
 /* False when the block has no rows: sequences of a ragged batch differ in length. */
-static bool prepare(const streaming *a, size_t number, const worker *w, stretch *t)
+static bool describe(const streaming *a, size_t number, stretch *t)
 {
     const mha__resolved *r = a->r;
     const mha__sizes *p = &r->plan;
@@ -201,6 +201,15 @@ static bool prepare(const streaming *a, size_t number, const worker *w, stretch 
         .context = t,
         .empty = r->semantics.empty_rows == MHA_EMPTY_ZERO ? 0.0f : NAN,
     };
+    t->alike = mha__visible_terms_alike(r);
+    return true;
+}
+
+/* The rows of a block: where each has its query and output, and which keys it sees. */
+static void fill_rows(const stretch *t, const worker *w)
+{
+    const streaming *a = t->a;
+    const mha__resolved *r = a->r;
     size_t query = t->first / a->group, shared = t->first % a->group; /* the row's query, and which head of the group */
     const float *q = mha__row(a->Q, t->s.batch, t->s.q_from, t->g * a->group);
     float *out = mha__row(a->heads, t->s.batch, t->s.q_from, t->g * a->group);
@@ -209,7 +218,6 @@ static bool prepare(const streaming *a, size_t number, const worker *w, stretch 
     const bool moves = mha__visible_moves(r), lse = mha__is_kept(r, MHA_STAGE_LSE);
     const mha__interval unpadded = mha__visible_unpadded(r, &t->s, t->b);
     mha__interval keys = mha__visible_interval(r, &t->s, t->b, query);
-    t->alike = mha__visible_terms_alike(r);
     for (size_t i = 0; i < t->rows; i++) {
         w->rows[i] = (mha__flash_row){.q = q + (ptrdiff_t)query * q_query + (ptrdiff_t)shared * q_head,
                                       .out = out + (ptrdiff_t)query * out_query + (ptrdiff_t)shared * out_head,
@@ -225,6 +233,13 @@ static bool prepare(const streaming *a, size_t number, const worker *w, stretch 
                 keys = mha__visible_interval(r, &t->s, t->b, query);
         }
     }
+}
+
+static bool prepare(const streaming *a, size_t number, const worker *w, stretch *t)
+{
+    if (!describe(a, number, t))
+        return false;
+    fill_rows(t, w);
     return true;
 }
 
