@@ -98,10 +98,11 @@ static inline ptrdiff_t mha__row_offset(const mha_view *v, size_t b, size_t t, s
     return (ptrdiff_t)b * v->stride[0] + (ptrdiff_t)t * v->stride[1] + (ptrdiff_t)g * v->stride[2];
 }
 
-/* Row (b, t) of head g in a float view (B, T, heads, d); NULL in a view without data. */
+/* Row (b, t) of head g in a float view (B, T, heads, d). Reckoned in integers: a view of no elements may have no data,
+ * and C gives no meaning to an offset from NULL. */
 static inline float *mha__row(const mha_view *v, size_t b, size_t t, size_t g)
 {
-    return v->data ? (float *)v->data + mha__row_offset(v, b, t, g) : NULL;
+    return (float *)((uintptr_t)v->data + (uintptr_t)mha__row_offset(v, b, t, g) * sizeof(float));
 }
 
 #endif
