@@ -1,0 +1,72 @@
+/* Fits one candidate: computes it and compares it with the recorded tensor, element by element. */
+#include <math.h>
+#include <string.h>
+
+#include "verify/diagnose/search.h"
+
+/* Whether a computed element x and a recorded element y count as equal: equal numbers; NaN on both sides; x is a
+ * hidden score and y the lowest number of the recorded type; x overflows the recorded type and y is infinite. */
+static bool is_same(const mha__target *t, double x, double y)
+{
+    if (x == y || (isnan(x) && isnan(y)))
+        return true;
+    if (t->stage == MHA_STAGE_MASKED && x == -INFINITY)
+        return y == t->storage.lowest || y == -0x1.fffffep127;
+    return isinf(y) && isfinite(x) && (x > 0) == (y > 0) && fabs(x) + t->allowed[0].atol >= t->storage.overflow;
+}
+
+/* Counts and sums over the elements compared so far. */
+typedef struct comparison {
+    size_t elements, odd; /* odd: finite on one side only */
+    double sum, changed;
+} comparison;
+
+static void compare_element(const mha__target *t, double x, double y, comparison *g, mha__candidate *result)
+{
+    g->elements++;
+    if (is_same(t, x, y))
+        return;
+    const double distance = fabs(x - y);
+    if (!isfinite(distance)) {
+        g->odd++;
+        return;
+    }
+    g->sum += distance * distance;
+    result->max_abs = fmax(result->max_abs, distance);
+    result->excess = fmax(result->excess, distance - t->storage.relative * fabs(y));
+    for (int wide = 0; wide < 2; wide++)
+        result->needed[wide] = fmax(result->needed[wide], distance - t->allowed[wide].rtol * fabs(y));
+}
+
+void mha__search_fit(const mha__search *s, size_t worker, const unsigned char *kept, mha__candidate *x)
+{
+    const mha__target *t = &s->target;
+    const size_t T_q = s->c->T_q, lines = t->row / t->columns;
+    double *computed = s->computed[worker];
+    mha__knobs knobs;
+    (void)mha__variants_apply(s->c, x->a, x->b, &knobs);
+    mha__variant_run(s->bench[worker], &knobs, t->stage, kept, computed);
+    comparison g = {0};
+    x->max_abs = x->excess = x->needed[0] = x->needed[1] = 0;
+    for (size_t b = 0; b < s->c->B; b++)
+        for (size_t l = 0; l < lines; l++) {
+            const unsigned char *rows = kept + b * T_q;
+            if (t->by_query ? !rows[l % T_q] : !memchr(rows, 1, T_q))
+                continue;
+            const size_t at = b * t->row + l * t->columns;
+            const double *y = t->values + (b * lines + l) * t->recorded_columns;
+            for (size_t j = 0; j < t->recorded_columns; j++) {
+                const double found = computed[at + j], base = s->base[at + j], moved = fabs(found - base);
+                compare_element(t, found, y[j], &g, x);
+                if (!(found == base || (isnan(found) && isnan(base))))
+                    g.changed = fmax(g.changed, isfinite(moved) ? moved : INFINITY);
+            }
+        }
+    const double n = g.elements > 0 ? (double)g.elements : 1;
+    x->numbers = g.odd == 0;
+    if (g.odd > 0)
+        x->max_abs = x->excess = x->needed[0] = x->needed[1] = INFINITY;
+    x->relative = sqrt(g.sum / n) / (t->rms > 0 ? t->rms : 1) + (double)g.odd / n;
+    x->unchanged = x->order > 0 && g.changed <= 0x1p-40 * t->largest;
+    x->louder = fmax(1, fabs(knobs.scale / s->said.scale));
+}
