@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bench/run.h"
+#include "bench/timed_run.h"
 #include "mha/mha.h"
 #include "bench/machine_peak.h"
 

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "bench/run.h"
+#include "bench/timed_run.h"
 
 enum { SEEDED_ROWS = 64, MOST_ROWS = SEEDED_ROWS + 2, ROW_STREAM = 64 };
 static const double all_of_it = 1e9; /* operations up to which every element is checked */

@@ -6,7 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "bench/run.h"
+#include "bench/timed_run.h"
 #include "cli/commands/commands.h"
 #include "cli/output/print.h"
 #include "bench/machine_peak.h"

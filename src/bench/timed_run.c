@@ -1,5 +1,5 @@
 /* Makes the inputs and the layer of a benchmark shape, and times it. */
-#include "bench/run.h"
+#include "bench/timed_run.h"
 
 #include <math.h>
 #include <time.h>

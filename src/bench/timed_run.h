@@ -1,6 +1,6 @@
 /* One benchmark shape made ready to be checked against float64 and timed: inputs, a layer, its cache. */
-#ifndef MHA_BENCH_RUN_H
-#define MHA_BENCH_RUN_H
+#ifndef MHA_BENCH_TIMED_RUN_H
+#define MHA_BENCH_TIMED_RUN_H
 
 #include "base/arena.h"
 #include "bench/shapes.h"
