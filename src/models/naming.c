@@ -182,7 +182,7 @@ static bool best_scheme(const mha_file *file, const mha_file_tensor *tensor, mha
 /* A layer is reported once, at the first of its query, key and value matrices in the file. */
 static bool is_met_here(const mha_file *file, const mha__file_layer *layer)
 {
-    for (size_t i = 0; mha__matrices_in[i] != layer->weight; i++)
+    for (size_t i = 0; i < 3 && mha__matrices_in[i] != layer->weight; i++)
         if (mha__file_layer_tensor(file, layer, mha__matrices_in[i]))
             return false;
     return true;

@@ -28,7 +28,7 @@ static void print_number(mha_dtype dtype, unsigned char bytes[8], bool big_endia
         uint64_t u64;
         double f64;
         float f32;
-    } number;
+    } number = {{0}};
     memcpy(number.bytes, bytes, width);
     if (dtype == MHA_I64)
         snprintf(text, size, "%" PRId64, number.i64);

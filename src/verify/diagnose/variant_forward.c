@@ -11,16 +11,16 @@ struct mha__variant_bench {
     mha__arena pool;
     mha__row_maker maker;
     /* of the batch row being computed: */
-    const double *q;                         /* (T_q, h, d_k), rotated */
-    double *own_keys, *own_values;           /* memory for (S', h_kv, d) */
-    const double *keys, *values;             /* (S', h_kv, d), cached rows first, extra rows last */
-    double *scores;                          /* (h, T_q, S') */
-    unsigned char *visible;                  /* (h, T_q, S') */
-    unsigned char *scored, *weighed;         /* (h, T_q): rows whose scores, and whose sums of values, are needed */
-    double *added;                           /* (T_q, S): of one head, or of all heads when they see alike */
-    unsigned char *hidden;                   /* (T_q, S), likewise */
-    double *heads, *merged;                  /* (T_q, h, d_v), (T_q, h*d_v) */
-    double *lse;                             /* (h, T_q) */
+    const double *q;                 /* (T_q, h, d_k), rotated */
+    double *own_keys, *own_values;   /* memory for (S', h_kv, d) */
+    const double *keys, *values;     /* (S', h_kv, d), cached rows first, extra rows last */
+    double *scores;                  /* (h, T_q, S') */
+    unsigned char *visible;          /* (h, T_q, S') */
+    unsigned char *scored, *weighed; /* (h, T_q): rows whose scores, and whose sums of values, are needed */
+    double *added;                   /* (T_q, S): of one head, or of all heads when they see alike */
+    unsigned char *hidden;           /* (T_q, S), likewise */
+    double *heads, *merged;          /* (T_q, h, d_v), (T_q, h*d_v) */
+    double *lse;                     /* (h, T_q) */
 };
 
 /* Rows after the real keys in the case. A variant that switches them off hides them. */
@@ -29,10 +29,10 @@ static size_t extra_rows(const mha_case *c)
     return (c->weights[CASE_RECORDED][MHA_BIAS_K].data != NULL) + (size_t)c->semantics.zero_row;
 }
 
-int mha__variant_shape(const mha__variant_inputs *w, mha_stage stage, size_t shape[4])
+int mha__variant_shape(const mha__variant_inputs *inputs, mha_stage stage, size_t shape[4])
 {
-    const mha_case *c = w->c;
-    const size_t S = w->S + extra_rows(c), out = c->kind == CASE_ROPE ? c->H * c->d_k : c->E_out;
+    const mha_case *c = inputs->c;
+    const size_t S = inputs->S + extra_rows(c), out = c->kind == CASE_ROPE ? c->H * c->d_k : c->E_out;
     const struct {
         int rank;
         size_t shape[4];
@@ -49,8 +49,8 @@ int mha__variant_shape(const mha__variant_inputs *w, mha_stage stage, size_t sha
         [MHA_STAGE_WEIGHTS_MEAN] = {3, {c->B, c->T_q, S, 0}},
         [MHA_STAGE_HEADS] = {3, {c->B, c->T_q, c->H * c->d_v, 0}},
         [MHA_STAGE_OUTPUT] = {3, {c->B, c->T_q, out, 0}},
-        [MHA_STAGE_PRESENT_KEY] = {4, {c->B, c->H_kv, w->S, c->d_k}},
-        [MHA_STAGE_PRESENT_VALUE] = {4, {c->B, c->H_kv, w->S, c->d_v}},
+        [MHA_STAGE_PRESENT_KEY] = {4, {c->B, c->H_kv, inputs->S, c->d_k}},
+        [MHA_STAGE_PRESENT_VALUE] = {4, {c->B, c->H_kv, inputs->S, c->d_v}},
         [MHA_STAGE_LSE] = {3, {c->B, c->H, c->T_q, 0}},
     };
     memcpy(shape, shapes[stage].shape, sizeof shapes[stage].shape);
@@ -240,12 +240,12 @@ bool mha__variant_sees_alike(const mha__variant_inputs *w, const mha__knobs *one
     return true;
 }
 
-size_t mha__variant_count_hidden(const mha__variant_inputs *w, const mha__knobs *knobs, size_t b, size_t i)
+size_t mha__variant_count_hidden(const mha__variant_inputs *inputs, const mha__knobs *knobs, size_t b, size_t i)
 {
     double added;
     size_t count = 0;
-    for (size_t j = 0; j < w->S; j++)
-        count += is_hidden(w, knobs, &(score_at){b, 0, i, j}, &added);
+    for (size_t j = 0; j < inputs->S; j++)
+        count += is_hidden(inputs, knobs, &(score_at){b, 0, i, j}, &added);
     return count;
 }
 
@@ -337,16 +337,16 @@ static void score_row(mha__variant_bench *w, const mha__knobs *k, size_t h, size
     const bool bias = w->inputs->bias_kv[0] != NULL;
     const double *q = w->q + (i * c->H + h) * c->d_k;
     /* Most variants replace a hidden key's score: its product need not be computed. */
-    const bool score_hidden = stage == MHA_STAGE_SCORES || stage == MHA_STAGE_CAPPED || k->fill == FILL_ADD ||
-                              k->cap_after_mask;
+    const bool score_hidden =
+        stage == MHA_STAGE_SCORES || stage == MHA_STAGE_CAPPED || k->fill == FILL_ADD || k->cap_after_mask;
     for (size_t j = 0; j < all; j++) {
         const bool real = j < S;
         const size_t row = real || bias ? j : S + 1; /* the zero row is stored at S + 1 */
         const bool hidden = real ? w->hidden[i * S + j] : row == S + 1 ? !k->zero_row : !k->bias_row;
         const double *key = w->keys + (row * c->H_kv + head) * c->d_k;
         const double product = hidden && !score_hidden ? 0 : dot(q, key, c->d_k);
-        w->scores[at + j] = score_of(k, product, real, hidden, real ? w->added[i * S + j] : 0, stage,
-                                     &w->visible[at + j]);
+        w->scores[at + j] =
+            score_of(k, product, real, hidden, real ? w->added[i * S + j] : 0, stage, &w->visible[at + j]);
     }
 }
 
