@@ -13,6 +13,9 @@ NEON_PACKAGES = libc6-dev libgomp1 libopenblas-pthread-dev libjansson-dev libzip
 NEON_APT      = apt-get -qq -y --no-install-recommends -o APT::Architecture=arm64 -o APT::Architectures=arm64 \
                 -o APT::Sandbox::User= -o Dir::State=$(NEON)/apt -o Dir::State::status=$(NEON)/apt/status \
                 -o Dir::Cache=$(NEON)/apt
+# The emulator keeps a record of every page of address space that a program asks for, used or not: with a limit, tests
+# that ask for hundreds of gigabytes are told that there are none.
+NEON_SPACE    = 16G
 NEON_BLAS     = /usr/lib/aarch64-linux-gnu/openblas-pthread
 
 $(NEON_ROOT): tests/neon.mk
@@ -23,7 +26,7 @@ $(NEON_ROOT): tests/neon.mk
 
 neon: $(NEON_ROOT) ## the kernels and what stands on them for AArch64, under an emulator (qemu)
 	@CONFORMANCE_DIR= MODELS_DIR= $(MAKE) --no-print-directory BUILD=$(NEON) WERROR=-Werror AR=aarch64-linux-gnu-ar \
-	  CC="aarch64-linux-gnu-gcc --sysroot=$(NEON_ROOT)" RUNNER="qemu-aarch64 -L $(NEON_ROOT)" \
+	  CC="aarch64-linux-gnu-gcc --sysroot=$(NEON_ROOT)" RUNNER="qemu-aarch64 -R $(NEON_SPACE) -L $(NEON_ROOT)" \
 	  BLAS_CFLAGS=-I$(NEON_ROOT)/usr/include/aarch64-linux-gnu/openblas-pthread \
 	  BLAS_LIBS="-L$(NEON_ROOT)$(NEON_BLAS) -Wl,-rpath,$(NEON_BLAS) -lopenblas" JANSSON_CFLAGS= JANSSON_LIBS=-ljansson \
 	  LIBZIP_CFLAGS= LIBZIP_LIBS=-lzip CMOCKA_CFLAGS= CMOCKA_LIBS=-lcmocka $(NEON_TESTS:$(BUILD)/%=$(NEON)/%.run)
