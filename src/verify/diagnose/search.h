@@ -2,7 +2,7 @@
 #ifndef MHA_VERIFY_DIAGNOSE_SEARCH_H
 #define MHA_VERIFY_DIAGNOSE_SEARCH_H
 
-#include "verify/diagnose/variant_forward.h"
+#include "verify/variant_forward/variant_forward.h"
 #include "verify/tolerance/tolerance.h"
 
 enum { MHA_SEARCH_WORKERS = 8 };

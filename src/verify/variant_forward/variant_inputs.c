@@ -4,7 +4,7 @@
 
 #include "base/base.h"
 #include "compute/gemm.h"
-#include "verify/diagnose/variant_inputs.h"
+#include "verify/variant_forward/variant_inputs.h"
 
 /* ---------------------------------------------------------------- reading the case */
 

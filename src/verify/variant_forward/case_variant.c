@@ -3,7 +3,7 @@
 
 #include "base/base.h"
 #include "compute/gemm.h"
-#include "verify/diagnose/variant_forward.h"
+#include "verify/variant_forward/variant_forward.h"
 
 static mha_status apply_named(const mha_case *c, const char *name, mha__knobs *knobs, mha_error *error)
 {

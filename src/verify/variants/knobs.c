@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "verify/diagnose/knobs.h"
+#include "verify/variants/knobs.h"
 
 mha__knobs mha__knobs_of(const mha_case *c)
 {
@@ -50,7 +50,8 @@ bool mha__knobs_equal(const mha__knobs *a, const mha__knobs *b)
 {
     bool equal = mha__row_knobs_equal(&a->rows, &b->rows);
 #define SAME(type, name) equal = equal && a->name == b->name;
-    KNOB_LIST(SAME)
+    SCORE_KNOB_LIST(SAME)
+    OUTPUT_KNOB_LIST(SAME)
 #undef SAME
     return equal;
 }

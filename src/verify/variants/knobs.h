@@ -58,9 +58,8 @@ typedef struct mha__row_knobs {
 #undef ROW_KNOB
 } mha__row_knobs;
 
-/* Type and name of each knob that changes the scores, the softmax, or the merging of heads. */
-#define KNOB_LIST(X)                                                                                                   \
-    X(int, merge) /* arrangement of heads in the merged rows */                                                        \
+/* Type and name of each knob that changes what lies between q, k, v and the heads. */
+#define SCORE_KNOB_LIST(X)                                                                                             \
     X(int, tiled) /* query head i reads key/value head i % h_kv */                                                     \
     X(double, scale)                                                                                                   \
     X(double, softcap)                                                                                                 \
@@ -90,14 +89,19 @@ typedef struct mha__row_knobs {
     X(int, zero_row)                                                                                                   \
     X(int, axis) /* the axis that softmax normalises */                                                                \
     X(int, empty_nan)                                                                                                  \
-    X(int, propagate) /* hidden values are multiplied by weight 0, not skipped */                                      \
+    X(int, propagate) /* hidden values are multiplied by weight 0, not skipped */
+
+/* Type and name of each knob that changes the merging of heads or what follows it. */
+#define OUTPUT_KNOB_LIST(X)                                                                                            \
+    X(int, merge) /* arrangement of heads in the merged rows */                                                        \
     X(int, bias_o_twice)                                                                                               \
     X(int, residual) /* the query input is added to the output */
 
 typedef struct mha__knobs {
     mha__row_knobs rows;
 #define KNOB(type, name) type name;
-    KNOB_LIST(KNOB)
+    SCORE_KNOB_LIST(KNOB)
+    OUTPUT_KNOB_LIST(KNOB)
 #undef KNOB
 } mha__knobs;
 

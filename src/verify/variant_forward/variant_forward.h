@@ -2,7 +2,7 @@
 #ifndef MHA_VERIFY_DIAGNOSE_VARIANT_FORWARD_H
 #define MHA_VERIFY_DIAGNOSE_VARIANT_FORWARD_H
 
-#include "verify/diagnose/variant_inputs.h"
+#include "verify/variant_forward/variant_inputs.h"
 
 /* Memory for one thread's computation. */
 typedef struct mha__variant_bench mha__variant_bench;

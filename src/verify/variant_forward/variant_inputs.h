@@ -2,7 +2,7 @@
 #ifndef MHA_VERIFY_DIAGNOSE_VARIANT_INPUTS_H
 #define MHA_VERIFY_DIAGNOSE_VARIANT_INPUTS_H
 
-#include "verify/diagnose/knobs.h"
+#include "verify/variants/knobs.h"
 
 /* Read once and then shared by all threads. */
 typedef struct mha__variant_inputs {

@@ -1,0 +1,49 @@
+/* One thread's memory for computing variants, and the steps from a batch row's keys to its weights. */
+#ifndef MHA_VERIFY_VARIANT_FORWARD_VARIANT_BENCH_H
+#define MHA_VERIFY_VARIANT_FORWARD_VARIANT_BENCH_H
+
+#include "verify/variant_forward/variant_forward.h"
+
+struct mha__variant_bench {
+    const mha__variant_inputs *inputs;
+    mha__arena pool;
+    mha__row_maker maker;
+    /* of the batch row being computed: */
+    const double *q;                 /* (T_q, h, d_k), rotated */
+    double *own_keys, *own_values;   /* memory for (S', h_kv, d) */
+    const double *keys, *values;     /* (S', h_kv, d), cached rows first, extra rows last */
+    double *scores;                  /* (h, T_q, S') */
+    unsigned char *visible;          /* (h, T_q, S') */
+    unsigned char *scored, *weighed; /* (h, T_q): rows whose scores, and whose sums of values, are needed */
+    double *added;                   /* (T_q, S): of one head, or of all heads when they see alike */
+    unsigned char *hidden;           /* (T_q, S), likewise */
+    double *heads, *merged;          /* (T_q, h, d_v), (T_q, h*d_v) */
+    double *lse;                     /* (h, T_q) */
+};
+
+/* Rows after the real keys in the case. A variant that switches them off hides them. */
+static inline size_t mha__extra_rows(const mha_case *c)
+{
+    return (c->weights[CASE_RECORDED][MHA_BIAS_K].data != NULL) + (size_t)c->semantics.zero_row;
+}
+
+/* ---------------------------------------------------------------- what a query sees (variant_see.c) */
+
+/* The indices of one score. */
+typedef struct mha__score_at {
+    size_t b, h, i, j;
+} mha__score_at;
+
+/* Whether a real key is hidden, and what is added to its score. */
+bool mha__variant_hides(const mha__variant_inputs *inputs, const mha__knobs *k, const mha__score_at *at, double *added);
+/* Whether all heads hide the same keys and add the same terms. */
+bool mha__variant_heads_see_alike(const mha_case *c, const mha__knobs *k);
+
+/* ---------------------------------------------------------------- scores (variant_scores.c) and softmax */
+
+/* Fills `scores` up to `stage`, and `visible`, of one batch row, where `scored` is set. */
+void mha__variant_score(mha__variant_bench *w, const mha__knobs *k, size_t b, mha_stage stage);
+/* Turns `scores` into weights and fills `lse` (variant_softmax.c). */
+void mha__variant_weigh(mha__variant_bench *w, const mha__knobs *k);
+
+#endif

@@ -1,0 +1,317 @@
+/* The second half of a variant: cache, the steps from scores to weights, values, merging, output. */
+#include <math.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "compute/gemm.h"
+#include "verify/variant_forward/variant_bench.h"
+
+int mha__variant_shape(const mha__variant_inputs *inputs, mha_stage stage, size_t shape[4])
+{
+    const mha_case *c = inputs->c;
+    const size_t S = inputs->S + mha__extra_rows(c), out = c->kind == CASE_ROPE ? c->H * c->d_k : c->E_out;
+    const struct {
+        int rank;
+        size_t shape[4];
+    } shapes[MHA_STAGE_COUNT] = {
+        [MHA_STAGE_Q] = {3, {c->B, c->T_q, c->H * c->d_k, 0}},
+        [MHA_STAGE_K] = {3, {c->B, c->T_k, c->H_kv * c->d_k, 0}},
+        [MHA_STAGE_V] = {3, {c->B, c->T_k, c->H_kv * c->d_v, 0}},
+        [MHA_STAGE_Q_ROT] = {3, {c->B, c->T_q, c->H * c->d_k, 0}},
+        [MHA_STAGE_K_ROT] = {3, {c->B, c->T_k, c->H_kv * c->d_k, 0}},
+        [MHA_STAGE_SCORES] = {4, {c->B, c->H, c->T_q, S}},
+        [MHA_STAGE_CAPPED] = {4, {c->B, c->H, c->T_q, S}},
+        [MHA_STAGE_MASKED] = {4, {c->B, c->H, c->T_q, S}},
+        [MHA_STAGE_WEIGHTS] = {4, {c->B, c->H, c->T_q, S}},
+        [MHA_STAGE_WEIGHTS_MEAN] = {3, {c->B, c->T_q, S, 0}},
+        [MHA_STAGE_HEADS] = {3, {c->B, c->T_q, c->H * c->d_v, 0}},
+        [MHA_STAGE_OUTPUT] = {3, {c->B, c->T_q, out, 0}},
+        [MHA_STAGE_PRESENT_KEY] = {4, {c->B, c->H_kv, inputs->S, c->d_k}},
+        [MHA_STAGE_PRESENT_VALUE] = {4, {c->B, c->H_kv, inputs->S, c->d_v}},
+        [MHA_STAGE_LSE] = {3, {c->B, c->H, c->T_q, 0}},
+    };
+    memcpy(shape, shapes[stage].shape, sizeof shapes[stage].shape);
+    return shapes[stage].rank;
+}
+
+bool mha__stage_is_by_query(const mha_case *c, mha_stage stage)
+{
+    switch (stage) {
+    case MHA_STAGE_SCORES:
+    case MHA_STAGE_CAPPED:
+    case MHA_STAGE_MASKED:
+    case MHA_STAGE_WEIGHTS:
+    case MHA_STAGE_WEIGHTS_MEAN:
+    case MHA_STAGE_HEADS:
+    case MHA_STAGE_LSE: return true;
+    case MHA_STAGE_OUTPUT: return c->kind != CASE_ROPE;
+    default: return false;
+    }
+}
+
+/* ---------------------------------------------------------------- memory */
+
+static double *take(mha__variant_bench *w, size_t n)
+{
+    size_t bytes;
+    return mha__mul(n + 1, sizeof(double), &bytes) ? mha__arena_take(&w->pool, bytes) : NULL;
+}
+
+mha__variant_bench *mha__variant_bench_create(const mha__variant_inputs *inputs, const unsigned char *needed,
+                                              size_t bytes)
+{
+    const mha_case *c = inputs->c;
+    mha_allocator a = mha__allocator_default(); /* any thread may use this one */
+    mha__variant_bench *w = mha__allocate(&a, sizeof *w);
+    if (!w)
+        return NULL;
+    const size_t S = inputs->S + 2, rows = c->H * c->T_q;
+    w->pool.allocator = a;
+    w->inputs = inputs;
+    w->own_keys = take(w, S * c->H_kv * c->d_k);
+    w->own_values = take(w, S * c->H_kv * c->d_v);
+    w->scores = take(w, rows * S);
+    w->visible = mha__arena_take(&w->pool, rows * S);
+    w->scored = mha__arena_take(&w->pool, rows);
+    w->weighed = mha__arena_take(&w->pool, rows);
+    w->added = take(w, c->T_q * S);
+    w->hidden = mha__arena_take(&w->pool, c->T_q * S);
+    w->heads = take(w, rows * c->d_v);
+    w->merged = take(w, rows * c->d_v);
+    w->lse = take(w, rows);
+    const bool whole = w->own_keys && w->own_values && w->scores && w->visible && w->scored && w->weighed && w->added &&
+                       w->hidden && w->heads && w->merged && w->lse;
+    if (whole && mha__row_maker_begin(&w->maker, inputs, needed, bytes, &w->pool))
+        return w;
+    mha__variant_bench_destroy(w);
+    return NULL;
+}
+
+void mha__variant_bench_destroy(mha__variant_bench *bench)
+{
+    if (!bench)
+        return;
+    mha__arena_free(&bench->pool);
+    mha_allocator a = bench->pool.allocator;
+    mha__release(&a, bench, sizeof *bench);
+}
+
+/* ---------------------------------------------------------------- keys and values of one batch row */
+
+/* Cached, new and extra rows in one array; when there are only new rows, `new_rows` itself. */
+static const double *gather(mha__variant_bench *w, size_t b, int part, const double *new_rows)
+{
+    const mha__variant_inputs *in = w->inputs;
+    const mha_case *c = in->c;
+    const size_t d = part ? c->d_v : c->d_k, row = c->H_kv * d;
+    double *to = part ? w->own_values : w->own_keys;
+    if (c->P == 0 && mha__extra_rows(c) == 0)
+        return new_rows;
+    for (size_t h = 0; c->P > 0 && h < c->H_kv; h++)
+        for (size_t j = 0; j < c->P; j++)
+            memcpy(to + j * row + h * d, in->past[part] + ((b * c->H_kv + h) * c->P + j) * d, d * sizeof *to);
+    memcpy(to + c->P * row, new_rows, c->T_k * row * sizeof *to);
+    double *extra = to + in->S * row;
+    memset(extra, 0, 2 * row * sizeof *to);
+    if (in->bias_kv[part])
+        memcpy(extra, in->bias_kv[part], row * sizeof *to);
+    return to;
+}
+
+/* ---------------------------------------------------------------- values, merging, output */
+
+/* Two doubles, which every supported processor adds and multiplies at once. */
+typedef double two __attribute__((vector_size(16)));
+typedef double two_at __attribute__((vector_size(16), aligned(8), may_alias));
+
+/* y += a x */
+static void add_scaled(double a, const double *x, double *y, size_t n)
+{
+    size_t i = 0;
+    for (; i + 4 <= n; i += 4) {
+        *(two_at *)(y + i) += a * *(const two_at *)(x + i);
+        *(two_at *)(y + i + 2) += a * *(const two_at *)(x + i + 2);
+    }
+    for (; i < n; i++)
+        y[i] += a * x[i];
+}
+
+static void sum_row(mha__variant_bench *w, const mha__knobs *k, size_t h, size_t i)
+{
+    const mha_case *c = w->inputs->c;
+    const size_t S = w->inputs->S, all = S + mha__extra_rows(c), at = (h * c->T_q + i) * all;
+    const size_t head = k->tiled ? h % c->H_kv : h / (c->H / c->H_kv);
+    const bool bias = w->inputs->bias_kv[0] != NULL;
+    double *o = w->heads + (i * c->H + h) * c->d_v;
+    memset(o, 0, c->d_v * sizeof *o);
+    for (size_t j = 0; j < all; j++) {
+        const size_t row = j < S || bias ? j : S + 1;
+        const double weight = w->scores[at + j], *v = w->values + (row * c->H_kv + head) * c->d_v;
+        if (!w->visible[at + j] && !(k->propagate && j < S) && !isnan(weight))
+            continue;
+        add_scaled(weight, v, o, c->d_v);
+    }
+}
+
+static void sum_values(mha__variant_bench *w, const mha__knobs *k)
+{
+    const mha_case *c = w->inputs->c;
+    for (size_t h = 0; h < c->H; h++)
+        for (size_t i = 0; i < c->T_q; i++) {
+            if (!w->weighed[h * c->T_q + i])
+                continue;
+            sum_row(w, k, h, i);
+            for (size_t f = 0; f < c->d_v; f++)
+                w->merged[mha__head_column(k->merge, c->T_q, c->H, c->d_v, i, h, f)] =
+                    w->heads[(i * c->H + h) * c->d_v + f];
+        }
+}
+
+/* Whether row t of a batch row is wanted. */
+static bool is_kept(const unsigned char *kept, size_t t)
+{
+    return !kept || kept[t];
+}
+
+/* Multiplies the wanted rows by W_O: gathers them without gaps, and moves the results back to their own rows. */
+static void project_out(mha__variant_bench *w, const mha__knobs *k, size_t row, const unsigned char *kept, double *y)
+{
+    const size_t in = w->inputs->in[PROJECTION_O], out = w->inputs->out[PROJECTION_O], T = w->inputs->c->T_q;
+    const double *b, *W = mha__output_matrix(&w->maker, &k->rows, &b);
+    const double *query = w->inputs->x[PROJECTION_Q] + row * T * w->inputs->in[PROJECTION_Q];
+    size_t count = 0;
+    if (!W) {
+        memcpy(y, w->merged, T * in * sizeof *y);
+        return;
+    }
+    for (size_t t = 0; t < T; t++)
+        if (is_kept(kept, t))
+            memmove(w->merged + count++ * in, w->merged + t * in, in * sizeof *y);
+    mha__gemm_double(count, out, in, w->merged, in, W, out, y, out);
+    for (size_t t = T; t-- > 0 && count > 0;) {
+        if (!is_kept(kept, t))
+            continue;
+        memmove(y + t * out, y + --count * out, out * sizeof *y);
+        if (b)
+            for (size_t j = 0; j < out; j++)
+                y[t * out + j] += k->bias_o_twice ? 2 * b[j] : b[j];
+        if (k->residual)
+            for (size_t j = 0; j < out; j++)
+                y[t * out + j] += query[t * out + j];
+    }
+}
+
+/* ---------------------------------------------------------------- one batch row */
+
+static void heads_first(const double *x, size_t T, size_t h, size_t d, double *y)
+{
+    for (size_t head = 0; head < h; head++)
+        for (size_t t = 0; t < T; t++, y += d)
+            memcpy(y, x + (t * h + head) * d, d * sizeof *y);
+}
+
+/* Marks the scores and the sums of values on which the wanted rows of the stage depend: usually those of the same
+ * query rows. Softmax over queries needs all scores; heads merged without a transpose mix rows and heads. */
+static void mark(mha__variant_bench *w, const mha__knobs *k, mha_stage stage, const unsigned char *kept)
+{
+    const mha_case *c = w->inputs->c;
+    const bool mixes = k->merge == HEADS_UNTRANSPOSED && (stage == MHA_STAGE_HEADS || stage == MHA_STAGE_OUTPUT);
+    for (size_t h = 0; h < c->H; h++)
+        for (size_t i = 0; i < c->T_q; i++) {
+            const size_t row = h * c->T_q + i, first = row * c->d_v, last = first + c->d_v - 1, width = c->H * c->d_v;
+            bool wanted = is_kept(kept, i);
+            if (mixes) {
+                wanted = false;
+                for (size_t t = first / width; t <= last / width; t++)
+                    wanted |= is_kept(kept, t);
+            }
+            w->weighed[row] = wanted;
+            w->scored[row] = wanted || k->axis == AXIS_QUERIES;
+        }
+    if (k->axis == AXIS_HEADS && mixes) /* a row's weights under one head depend on its scores under all heads */
+        memset(w->scored, 1, c->H * c->T_q);
+}
+
+static void mean_over_heads(const mha__variant_bench *w, size_t n, double *y)
+{
+    const size_t H = w->inputs->c->H;
+    for (size_t e = 0; e < n; e++) {
+        y[e] = 0;
+        for (size_t h = 0; h < H; h++)
+            y[e] += w->scores[h * n + e] / (double)H;
+    }
+}
+
+/* Computes the stages from the scores on. */
+static void attend(mha__variant_bench *w, const mha__knobs *k, mha_stage stage, size_t b, const unsigned char *kept,
+                   double *y, size_t n)
+{
+    mark(w, k, stage, kept);
+    mha__variant_score(w, k, b, stage);
+    if (stage == MHA_STAGE_SCORES || stage == MHA_STAGE_CAPPED || stage == MHA_STAGE_MASKED) {
+        memcpy(y, w->scores, n * sizeof *y);
+        return;
+    }
+    mha__variant_weigh(w, k);
+    if (stage == MHA_STAGE_WEIGHTS)
+        memcpy(y, w->scores, n * sizeof *y);
+    else if (stage == MHA_STAGE_LSE)
+        memcpy(y, w->lse, n * sizeof *y);
+    else if (stage == MHA_STAGE_WEIGHTS_MEAN)
+        mean_over_heads(w, n, y);
+    else {
+        sum_values(w, k);
+        if (stage == MHA_STAGE_HEADS)
+            memcpy(y, w->merged, n * sizeof *y);
+        else
+            project_out(w, k, b, kept, y);
+    }
+}
+
+static void run_row(mha__variant_bench *w, const mha__knobs *k, mha_stage stage, size_t b, const unsigned char *kept,
+                    double *y, size_t n)
+{
+    const mha_case *c = w->inputs->c;
+    const bool mixes_rows = k->axis == AXIS_QUERIES || k->merge == HEADS_UNTRANSPOSED;
+    const bool all_rows = mixes_rows || !mha__stage_is_by_query(c, stage);
+    const double *rows;
+    switch (stage) {
+    case MHA_STAGE_Q: rows = mha__rows_unsplit(&w->maker, &k->rows, PROJECTION_Q, b); break;
+    case MHA_STAGE_K: rows = mha__rows_unsplit(&w->maker, &k->rows, PROJECTION_K, b); break;
+    case MHA_STAGE_V: rows = mha__rows_unsplit(&w->maker, &k->rows, PROJECTION_V, b); break;
+    case MHA_STAGE_Q_ROT: rows = mha__rows_make(&w->maker, &k->rows, PROJECTION_Q, b, true); break;
+    case MHA_STAGE_K_ROT: rows = mha__rows_make(&w->maker, &k->rows, PROJECTION_K, b, true); break;
+    default: rows = c->kind == CASE_ROPE ? mha__rows_make(&w->maker, &k->rows, PROJECTION_Q, b, true) : NULL; break;
+    }
+    if (rows) {
+        memcpy(y, rows, n * sizeof *y);
+        return;
+    }
+    if (stage != MHA_STAGE_PRESENT_VALUE)
+        w->keys = gather(w, b, 0, mha__rows_make(&w->maker, &k->rows, PROJECTION_K, b, true));
+    if (stage != MHA_STAGE_PRESENT_KEY)
+        w->values = gather(w, b, 1, mha__rows_make(&w->maker, &k->rows, PROJECTION_V, b, true));
+    if (stage == MHA_STAGE_PRESENT_KEY)
+        heads_first(w->keys, w->inputs->S, c->H_kv, c->d_k, y);
+    else if (stage == MHA_STAGE_PRESENT_VALUE)
+        heads_first(w->values, w->inputs->S, c->H_kv, c->d_v, y);
+    else {
+        w->q = mha__rows_make(&w->maker, &k->rows, PROJECTION_Q, b, all_rows);
+        attend(w, k, stage, b, kept, y, n);
+    }
+}
+
+void mha__variant_run(mha__variant_bench *bench, const mha__knobs *knobs, mha_stage stage, const unsigned char *kept,
+                      double *result)
+{
+    const mha_case *c = bench->inputs->c;
+    size_t shape[4], n = 1;
+    int rank = mha__variant_shape(bench->inputs, stage, shape);
+    for (int i = 1; i < rank; i++)
+        n *= shape[i];
+    for (size_t b = 0; b < c->B; b++) {
+        const unsigned char *rows = kept ? kept + b * c->T_q : NULL;
+        if (!rows || memchr(rows, 1, c->T_q))
+            run_row(bench, knobs, stage, b, rows, result + b * n, n);
+    }
+}

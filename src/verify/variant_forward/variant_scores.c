@@ -1,0 +1,113 @@
+/* The scores of a variant: products, scale, softcap, masks and added terms. */
+#include <math.h>
+
+#include "verify/variant_forward/variant_bench.h"
+
+static double capped(const mha__knobs *k, double s)
+{
+    if (!(k->softcap > 0))
+        return s;
+    double t = tanh(s / k->softcap);
+    return k->cap_no_factor ? t : k->softcap * t;
+}
+
+/* Two doubles, which every supported processor adds and multiplies at once. */
+typedef double two __attribute__((vector_size(16)));
+typedef double two_at __attribute__((vector_size(16), aligned(8), may_alias));
+
+/* Eight independent sums, so that additions do not wait for each other. */
+static double dot(const double *x, const double *y, size_t n)
+{
+    two a = {0}, b = {0}, c = {0}, d = {0};
+    size_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        a += *(const two_at *)(x + i) * *(const two_at *)(y + i);
+        b += *(const two_at *)(x + i + 2) * *(const two_at *)(y + i + 2);
+        c += *(const two_at *)(x + i + 4) * *(const two_at *)(y + i + 4);
+        d += *(const two_at *)(x + i + 6) * *(const two_at *)(y + i + 6);
+    }
+    a = (a + b) + (c + d);
+    double sum = a[0] + a[1];
+    for (; i < n; i++)
+        sum += x[i] * y[i];
+    return sum;
+}
+
+/* The score at `stage` of one query and key, from its product q.k; *visible says whether it enters the softmax. */
+static double score_of(const mha__knobs *k, double product, bool real, bool hidden, double added, mha_stage stage,
+                       unsigned char *visible)
+{
+    double s = k->cap_before_scale ? capped(k, product) * k->scale : product * k->scale;
+    *visible = !hidden;
+    if (stage == MHA_STAGE_SCORES)
+        return s;
+    if (!k->cap_before_scale && !k->cap_after_mask)
+        s = capped(k, s);
+    if (stage != MHA_STAGE_CAPPED) {
+        const bool fill = hidden && k->fill != FILL_EXCLUDE && real;
+        if (fill && k->fill == FILL_REPLACE)
+            s = k->fill_value;
+        else if (fill)
+            s = (double)((float)(s + added) + (float)k->fill_value);
+        else
+            s = hidden ? -INFINITY : s + added;
+        *visible |= fill;
+    }
+    if (!k->cap_before_scale && k->cap_after_mask) {
+        s = capped(k, s);
+        *visible |= hidden && real;
+    }
+    return s;
+}
+
+/* Finds the keys that one query row sees under one head, and the terms added to their scores. */
+static void see(mha__variant_bench *w, const mha__knobs *k, size_t b, size_t h, size_t i)
+{
+    const size_t S = w->inputs->S;
+    for (size_t j = 0; j < S; j++)
+        w->hidden[i * S + j] = mha__variant_hides(w->inputs, k, &(mha__score_at){b, h, i, j}, &w->added[i * S + j]);
+}
+
+/* Computes the scores of one query row under one head; `see` must have been called for them. */
+static void score_row(mha__variant_bench *w, const mha__knobs *k, size_t h, size_t i, mha_stage stage)
+{
+    const mha_case *c = w->inputs->c;
+    const size_t S = w->inputs->S, all = S + mha__extra_rows(c), at = (h * c->T_q + i) * all;
+    const size_t head = k->tiled ? h % c->H_kv : h / (c->H / c->H_kv);
+    const bool bias = w->inputs->bias_kv[0] != NULL;
+    const double *q = w->q + (i * c->H + h) * c->d_k;
+    /* Most variants replace a hidden key's score: its product need not be computed. */
+    const bool score_hidden =
+        stage == MHA_STAGE_SCORES || stage == MHA_STAGE_CAPPED || k->fill == FILL_ADD || k->cap_after_mask;
+    for (size_t j = 0; j < all; j++) {
+        const bool real = j < S;
+        const size_t row = real || bias ? j : S + 1; /* the zero row is stored at S + 1 */
+        const bool hidden = real ? w->hidden[i * S + j] : row == S + 1 ? !k->zero_row : !k->bias_row;
+        const double *key = w->keys + (row * c->H_kv + head) * c->d_k;
+        const double product = hidden && !score_hidden ? 0 : dot(q, key, c->d_k);
+        w->scores[at + j] =
+            score_of(k, product, real, hidden, real ? w->added[i * S + j] : 0, stage, &w->visible[at + j]);
+    }
+}
+
+/* Fills w->scores up to `stage` and w->visible of one batch row. By head, because its keys then stay in the cache. */
+void mha__variant_score(mha__variant_bench *w, const mha__knobs *k, size_t b, mha_stage stage)
+{
+    const mha_case *c = w->inputs->c;
+    const bool alike = mha__variant_heads_see_alike(c, k);
+    for (size_t i = 0; i < c->T_q; i++) {
+        bool wanted = false;
+        for (size_t h = 0; h < c->H; h++)
+            wanted |= w->scored[h * c->T_q + i];
+        if (wanted && alike)
+            see(w, k, b, 0, i);
+    }
+    for (size_t h = 0; h < c->H; h++)
+        for (size_t i = 0; i < c->T_q; i++) {
+            if (!w->scored[h * c->T_q + i])
+                continue;
+            if (!alike)
+                see(w, k, b, h, i);
+            score_row(w, k, h, i, stage);
+        }
+}

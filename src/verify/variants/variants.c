@@ -1,0 +1,39 @@
+/* The one list of variants, in the order of the data flow: it drives the search, the help text and the tests. */
+#include "verify/variants/variants.h"
+
+static const mha__variant_list *const lists[] = {
+    &mha__variants_of_rows,
+    &mha__variants_of_scores,
+    &mha__variants_of_output,
+};
+
+const mha__variant_entry *mha__variant_entry_at(size_t index)
+{
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+        if (index < lists[i]->count)
+            return &lists[i]->entries[index];
+        index -= lists[i]->count;
+    }
+    return NULL;
+}
+
+size_t mha_variant_count(void)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+        count += lists[i]->count;
+    return count;
+}
+
+const mha_variant *mha_variant_at(size_t index)
+{
+    const mha__variant_entry *e = mha__variant_entry_at(index);
+    return e ? &e->shown : NULL;
+}
+
+bool mha__variants_apply(const mha_case *c, int a, int b, mha__knobs *knobs)
+{
+    *knobs = mha__knobs_of(c);
+    return (a < 0 || mha__variant_entry_at((size_t)a)->apply(c, knobs)) &&
+           (b < 0 || mha__variant_entry_at((size_t)b)->apply(c, knobs));
+}

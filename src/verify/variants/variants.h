@@ -1,0 +1,38 @@
+/* What the lists of variants share: the predicates of a case, and the form of a row. */
+#ifndef MHA_VERIFY_VARIANTS_VARIANTS_H
+#define MHA_VERIFY_VARIANTS_VARIANTS_H
+
+#include "verify/variants/knobs.h"
+
+/* The list is written region by region, in the order of the data flow. */
+typedef struct mha__variant_list {
+    const mha__variant_entry *entries;
+    size_t count;
+} mha__variant_list;
+
+extern const mha__variant_list mha__variants_of_rows;   /* projections, splitting, norm, rotation */
+extern const mha__variant_list mha__variants_of_scores; /* keys, scores, masks, softmax, values */
+extern const mha__variant_list mha__variants_of_output; /* merging of heads, output projection */
+
+static inline bool has_weight(const mha_case *c, mha_weight w)
+{
+    return c->weights[CASE_RECORDED][w].data != NULL;
+}
+
+static inline bool attends(const mha_case *c)
+{
+    return c->kind != CASE_ROPE;
+}
+
+/* Defines a variant in one line: its function's name, when it applies, what it changes. */
+#define APPLY(name, when, change)                                                                                      \
+    static bool name(const mha_case *c, mha__knobs *k)                                                                 \
+    {                                                                                                                  \
+        (void)c;                                                                                                       \
+        if (!(when))                                                                                                   \
+            return false;                                                                                              \
+        change;                                                                                                        \
+        return true;                                                                                                   \
+    }
+
+#endif

@@ -1,0 +1,207 @@
+/* Variants of the rows of q, k and v: projections, splitting into heads, norm, rotation. */
+#include <string.h>
+
+#include "verify/variants/variants.h"
+
+/* ---------------------------------------------------------------- what a case has */
+
+static bool has_layer(const mha_case *c)
+{
+    return c->kind == CASE_MHA;
+}
+
+static bool is_square(const mha_case *c, mha_weight w)
+{
+    const mha_view *v = &c->weights[CASE_RECORDED][w];
+    return v->data && v->rank == 2 && v->shape[0] == v->shape[1];
+}
+
+/* Whether q, k and v can be mistaken for each other: they have one width, and inputs of one shape. */
+static bool is_packable(const mha_case *c)
+{
+    bool same = c->kind != CASE_ROPE && c->H == c->H_kv && c->d_k == c->d_v && c->E_q == c->E_k && c->E_k == c->E_v;
+    return same && (has_layer(c) || c->T_q == c->T_k);
+}
+
+static bool has_rope(const mha_case *c)
+{
+    return c->semantics.rope.kind != MHA_ROPE_NONE;
+}
+
+static bool has_norm(const mha_case *c)
+{
+    return has_weight(c, MHA_Q_NORM) || has_weight(c, MHA_K_NORM);
+}
+
+/* Whether the tables still have a row for every position moved by `shift`. */
+static bool tables_reach(const mha_case *c, int64_t shift)
+{
+    const mha_rope *r = &c->semantics.rope;
+    if (!r->cos_table.data)
+        return true;
+    const mha_view *ids = &r->q_positions;
+    if (r->cos_table.rank != 2)
+        return false;
+    int64_t rows = (int64_t)r->cos_table.shape[0], most = (int64_t)(c->P + (c->T_q > c->T_k ? c->T_q : c->T_k)) - 1;
+    for (size_t i = 0; ids->data && i < mha_view_elements(ids); i++) {
+        int64_t at = ((const int64_t *)ids->data)[i];
+        if (at + shift < 0 || at + shift >= rows)
+            return false;
+    }
+    return ids->data || most + shift < rows;
+}
+
+/* ---------------------------------------------------------------- projections, splitting into heads */
+
+APPLY(transpose_q, is_square(c, MHA_W_Q), k->rows.transposed[PROJECTION_Q] = 1)
+APPLY(transpose_k, is_square(c, MHA_W_K), k->rows.transposed[PROJECTION_K] = 1)
+APPLY(transpose_v, is_square(c, MHA_W_V), k->rows.transposed[PROJECTION_V] = 1)
+APPLY(transpose_o, is_square(c, MHA_W_O), k->rows.transposed[PROJECTION_O] = 1)
+
+static bool transpose_all(const mha_case *c, mha__knobs *k)
+{
+    return transpose_q(c, k) && transpose_k(c, k) && transpose_v(c, k) && transpose_o(c, k);
+}
+
+static bool order(const mha_case *c, mha__knobs *knobs, int q, int k, int v)
+{
+    if (!is_packable(c))
+        return false;
+    const int source[] = {q, k, v};
+    memcpy(knobs->rows.source, source, sizeof source);
+    return true;
+}
+
+static bool order_kqv(const mha_case *c, mha__knobs *k)
+{
+    return order(c, k, 1, 0, 2);
+}
+static bool order_qvk(const mha_case *c, mha__knobs *k)
+{
+    return order(c, k, 0, 2, 1);
+}
+static bool order_vkq(const mha_case *c, mha__knobs *k)
+{
+    return order(c, k, 2, 1, 0);
+}
+static bool order_kvq(const mha_case *c, mha__knobs *k)
+{
+    return order(c, k, 1, 2, 0);
+}
+static bool order_vqk(const mha_case *c, mha__knobs *k)
+{
+    return order(c, k, 2, 0, 1);
+}
+APPLY(packed_interleaved, is_packable(c) && c->H > 1, k->rows.packing = PACKING_READ_INTERLEAVED)
+APPLY(packed_blocks, is_packable(c) && c->H > 1, k->rows.packing = PACKING_READ_BLOCKS)
+
+APPLY(no_bias_q, has_weight(c, MHA_B_Q), k->rows.no_bias[PROJECTION_Q] = 1)
+APPLY(no_bias_k, has_weight(c, MHA_B_K), k->rows.no_bias[PROJECTION_K] = 1)
+APPLY(no_bias_v, has_weight(c, MHA_B_V), k->rows.no_bias[PROJECTION_V] = 1)
+APPLY(no_bias_o, has_weight(c, MHA_B_O), k->rows.no_bias[PROJECTION_O] = 1)
+
+static bool no_bias(const mha_case *c, mha__knobs *k)
+{
+    int n = no_bias_q(c, k);
+    n += no_bias_k(c, k);
+    n += no_bias_v(c, k);
+    return n + no_bias_o(c, k) > 1;
+}
+
+APPLY(weights_f16, has_layer(c), k->rows.round_weights = ROUND_F16)
+APPLY(weights_bf16, has_layer(c), k->rows.round_weights = ROUND_BF16)
+APPLY(inputs_f16, true, k->rows.round_inputs = ROUND_F16)
+APPLY(inputs_bf16, true, k->rows.round_inputs = ROUND_BF16)
+
+APPLY(split_interleaved, c->H > 1, k->rows.split = HEADS_INTERLEAVED)
+APPLY(split_untransposed, c->H > 1, k->rows.split = HEADS_UNTRANSPOSED)
+
+/* ---------------------------------------------------------------- norm and rotation */
+
+APPLY(norm_missing, has_norm(c), k->rows.no_norm = 1)
+APPLY(norm_after_rope, has_norm(c) && has_rope(c), k->rows.norm_after_rope = 1)
+APPLY(norm_plus_one, has_norm(c), k->rows.norm_plus_one = 1)
+
+static int other_pairing(int kind)
+{
+    return kind == MHA_ROPE_INTERLEAVED ? MHA_ROPE_HALF_SPLIT : MHA_ROPE_INTERLEAVED;
+}
+
+APPLY(rope_missing, has_rope(c), k->rows.rope = MHA_ROPE_NONE)
+APPLY(rope_pairing, has_rope(c), k->rows.rope = other_pairing(k->rows.rope))
+APPLY(rope_inverse, has_rope(c), k->rows.rope_inverse = 1)
+APPLY(rope_query_ahead, has_rope(c) && attends(c) && tables_reach(c, 1), k->rows.rope_shift_q += 1)
+APPLY(rope_query_behind, has_rope(c) && attends(c) && tables_reach(c, -1), k->rows.rope_shift_q -= 1)
+APPLY(rope_from_1, has_rope(c) && tables_reach(c, 1), k->rows.rope_shift_q += 1; k->rows.rope_shift_k += 1)
+APPLY(rope_restart, has_rope(c) && (c->P > 0 || c->semantics.rope.q_positions.data) && tables_reach(c, 0),
+      k->rows.rope_restart = 1)
+APPLY(rope_values, has_rope(c) && attends(c), k->rows.rope_values = 1)
+APPLY(rope_full, has_rope(c) && (size_t)k->rows.rope_dim < c->d_k && c->d_k % 2 == 0, k->rows.rope_dim = (int)c->d_k;
+      k->rows.rope_formula = 1)
+
+static bool rope_base(const mha_case *c, mha__knobs *k, double base)
+{
+    if (!has_rope(c) || (!c->semantics.rope.cos_table.data && k->rows.rope_base == base))
+        return false;
+    k->rows.rope_base = base;
+    k->rows.rope_formula = 1;
+    return true;
+}
+
+static bool rope_base_1e4(const mha_case *c, mha__knobs *k)
+{
+    return rope_base(c, k, 1e4);
+}
+static bool rope_base_5e5(const mha_case *c, mha__knobs *k)
+{
+    return rope_base(c, k, 5e5);
+}
+static bool rope_base_1e6(const mha_case *c, mha__knobs *k)
+{
+    return rope_base(c, k, 1e6);
+}
+
+/* ---------------------------------------------------------------- the list */
+
+static const mha__variant_entry entries[] = {
+    {{"inputs-f16", "inputs rounded to float16"}, inputs_f16},
+    {{"inputs-bf16", "inputs rounded to bfloat16"}, inputs_bf16},
+    {{"weights-f16", "weights rounded to float16 on the way"}, weights_f16},
+    {{"weights-bf16", "weights rounded to bfloat16 on the way"}, weights_bf16},
+    {{"transpose-q", "W_Q transposed"}, transpose_q},
+    {{"transpose-k", "W_K transposed"}, transpose_k},
+    {{"transpose-v", "W_V transposed"}, transpose_v},
+    {{"transpose-o", "W_O transposed"}, transpose_o},
+    {{"transpose-all", "all four matrices transposed"}, transpose_all},
+    {{"order-kqv", "q and k taken for each other"}, order_kqv},
+    {{"order-qvk", "k and v taken for each other"}, order_qvk},
+    {{"order-vkq", "q and v taken for each other"}, order_vkq},
+    {{"order-kvq", "k, v, q taken for q, k, v"}, order_kvq},
+    {{"order-vqk", "v, q, k taken for q, k, v"}, order_vqk},
+    {{"packed-interleaved", "a packed tensor of blocks q|k|v read as (q, k, v) for each head"}, packed_interleaved},
+    {{"packed-blocks", "a packed tensor of (q, k, v) for each head read as blocks q|k|v"}, packed_blocks},
+    {{"bias-q-dropped", "b_Q dropped"}, no_bias_q},
+    {{"bias-k-dropped", "b_K dropped"}, no_bias_k},
+    {{"bias-v-dropped", "b_V dropped"}, no_bias_v},
+    {{"bias-o-dropped", "b_O dropped"}, no_bias_o},
+    {{"biases-dropped", "all projection biases dropped"}, no_bias},
+    {{"split-interleaved", "features split as (d_k, h) instead of (h, d_k)"}, split_interleaved},
+    {{"split-untransposed", "(T, h*d_k) viewed as (h, T, d_k) without a transpose"}, split_untransposed},
+    {{"norm-missing", "q/k norm left out"}, norm_missing},
+    {{"norm-after-rope", "q/k norm after the rotation"}, norm_after_rope},
+    {{"norm-plus-one", "q/k norm multiplies by 1 + weight"}, norm_plus_one},
+    {{"rope-missing", "no rotation"}, rope_missing},
+    {{"rope-pairing", "rotation pairs (2i, 2i+1) instead of (i, i + dim/2), or the reverse"}, rope_pairing},
+    {{"rope-inverse", "rotation in the other direction"}, rope_inverse},
+    {{"rope-query-ahead", "queries rotated one position too far"}, rope_query_ahead},
+    {{"rope-query-behind", "queries rotated one position too little"}, rope_query_behind},
+    {{"rope-from-1", "positions counted from 1"}, rope_from_1},
+    {{"rope-restart", "positions start at 0 in every call: cached rows forgotten"}, rope_restart},
+    {{"rope-values", "the values rotated, too"}, rope_values},
+    {{"rope-full", "all features rotated instead of the first rope_dim"}, rope_full},
+    {{"rope-base-1e4", "rotation base 10,000"}, rope_base_1e4},
+    {{"rope-base-5e5", "rotation base 500,000"}, rope_base_5e5},
+    {{"rope-base-1e6", "rotation base 1,000,000"}, rope_base_1e6},
+};
+
+const mha__variant_list mha__variants_of_rows = {entries, sizeof entries / sizeof *entries};

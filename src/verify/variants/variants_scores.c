@@ -1,0 +1,222 @@
+/* Variants between q, k, v and the heads: which keys are read, scores, masks and added terms, softmax. */
+#include <math.h>
+
+#include "verify/variants/variants.h"
+
+/* ---------------------------------------------------------------- what a case has */
+
+static bool hides(const mha_case *c)
+{
+    const mha_semantics *s = &c->semantics;
+    return s->causal || s->window || s->kv_lengths || s->mask.kind || (s->key_padding.kind && !s->has_padding_fill);
+}
+
+/* ---------------------------------------------------------------- scores */
+
+APPLY(groups_tiled, attends(c) && c->H_kv > 1 && c->H_kv < c->H, k->tiled = 1)
+
+static bool scale_to(const mha_case *c, mha__knobs *k, double scale)
+{
+    if (!attends(c) || fabs(k->scale - scale) <= 1e-9 * fabs(scale))
+        return false;
+    k->scale = scale;
+    return true;
+}
+
+static bool scale_default(const mha_case *c, mha__knobs *k)
+{
+    return scale_to(c, k, 1 / sqrt((double)c->d_k));
+}
+static bool scale_missing(const mha_case *c, mha__knobs *k)
+{
+    return scale_to(c, k, 1);
+}
+static bool scale_twice(const mha_case *c, mha__knobs *k)
+{
+    return scale_to(c, k, k->scale * k->scale);
+}
+static bool scale_no_root(const mha_case *c, mha__knobs *k)
+{
+    return scale_to(c, k, 1 / (double)c->d_k);
+}
+static bool scale_d_v(const mha_case *c, mha__knobs *k)
+{
+    return scale_to(c, k, 1 / sqrt((double)c->d_v));
+}
+static bool scale_inverse(const mha_case *c, mha__knobs *k)
+{
+    return scale_to(c, k, sqrt((double)c->d_k));
+}
+static bool scale_d_model(const mha_case *c, mha__knobs *k)
+{
+    return scale_to(c, k, 1 / sqrt((double)c->E_q));
+}
+
+static bool has_cap(const mha_case *c)
+{
+    return attends(c) && c->semantics.softcap > 0;
+}
+
+APPLY(softcap_missing, has_cap(c), k->softcap = 0)
+APPLY(softcap_after_mask, has_cap(c), k->cap_after_mask = 1)
+APPLY(softcap_before_scale, has_cap(c), k->cap_before_scale = 1)
+APPLY(softcap_no_factor, has_cap(c), k->cap_no_factor = 1)
+
+/* ---------------------------------------------------------------- what is visible */
+
+APPLY(causal_missing, c->semantics.causal, k->causal = 0)
+APPLY(causal_top_left, attends(c), k->causal = 1; k->causal_align = CAUSAL_TOP_LEFT)
+APPLY(causal_bottom_right, attends(c), k->causal = 1; k->causal_align = CAUSAL_BOTTOM_RIGHT)
+APPLY(causal_strict, c->semantics.causal, k->causal_shift -= 1)
+APPLY(causal_plus_1, c->semantics.causal, k->causal_shift += 1)
+
+static bool has_left(const mha_case *c)
+{
+    return c->semantics.window && c->semantics.window_left >= 0;
+}
+
+static bool has_right(const mha_case *c)
+{
+    return c->semantics.window && c->semantics.window_right >= 0;
+}
+
+APPLY(window_missing, c->semantics.window, k->window = 0)
+APPLY(window_left_less, has_left(c) && k->window_left > 0, k->window_left -= 1)
+APPLY(window_left_more, has_left(c), k->window_left += 1)
+APPLY(window_right_less, has_right(c) && k->window_right > 0, k->window_right -= 1)
+APPLY(window_right_more, has_right(c), k->window_right += 1)
+APPLY(window_both_sides, has_left(c), k->window_right = k->window_left)
+APPLY(window_left_only, has_left(c) && has_right(c), k->window_right = -1)
+APPLY(window_right_only, has_left(c) && has_right(c), k->window_left = -1)
+
+static int flipped(int kind)
+{
+    return kind == MHA_MASK_KEEPS ? MHA_MASK_HIDES : MHA_MASK_KEEPS;
+}
+
+APPLY(mask_polarity, c->semantics.mask.kind > MHA_MASK_ADDITIVE, k->mask_kind = flipped(k->mask_kind))
+APPLY(padding_polarity, c->semantics.key_padding.kind > MHA_MASK_ADDITIVE, k->padding_kind = flipped(k->padding_kind))
+APPLY(mask_missing, c->semantics.mask.kind != MHA_MASK_NONE, k->mask_kind = MHA_MASK_NONE)
+APPLY(mask_subtracted, c->semantics.mask.kind == MHA_MASK_ADDITIVE, k->mask_sign = -1)
+APPLY(padding_missing, c->semantics.key_padding.kind != MHA_MASK_NONE, k->padding_kind = MHA_MASK_NONE)
+APPLY(padding_excluded, c->semantics.has_padding_fill, k->use_padding_fill = 0)
+APPLY(lengths_missing, c->semantics.kv_lengths, k->use_lengths = 0)
+APPLY(lengths_less, c->semantics.kv_lengths, k->lengths_shift -= 1)
+APPLY(lengths_more, c->semantics.kv_lengths, k->lengths_shift += 1)
+APPLY(cache_ignored, c->P > 0, k->use_cache = 0)
+
+static bool fill(const mha_case *c, mha__knobs *k, int how, double value)
+{
+    if (!attends(c))
+        return false;
+    k->fill = how;
+    k->fill_value = value;
+    return true;
+}
+
+static const double lowest = -3.4028234663852886e38; /* the lowest float32 */
+
+static bool fill_1e4(const mha_case *c, mha__knobs *k)
+{
+    return fill(c, k, FILL_REPLACE, -1e4);
+}
+static bool fill_1e9(const mha_case *c, mha__knobs *k)
+{
+    return fill(c, k, FILL_REPLACE, -1e9);
+}
+static bool fill_lowest(const mha_case *c, mha__knobs *k)
+{
+    return fill(c, k, FILL_REPLACE, lowest);
+}
+static bool fill_add_1e4(const mha_case *c, mha__knobs *k)
+{
+    return fill(c, k, FILL_ADD, -1e4);
+}
+static bool fill_add_1e9(const mha_case *c, mha__knobs *k)
+{
+    return fill(c, k, FILL_ADD, -1e9);
+}
+static bool fill_zero(const mha_case *c, mha__knobs *k)
+{
+    return fill(c, k, FILL_REPLACE, 0);
+}
+
+APPLY(alibi_missing, c->semantics.alibi_slopes, k->alibi_sign = 0)
+APPLY(alibi_sign, c->semantics.alibi_slopes, k->alibi_sign = -1)
+APPLY(alibi_from_0, c->semantics.alibi_slopes, k->alibi_from_0 = 1)
+
+/* ---------------------------------------------------------------- softmax */
+
+APPLY(softmax_queries, attends(c), k->axis = AXIS_QUERIES)
+APPLY(softmax_heads, attends(c) && c->H > 1, k->axis = AXIS_HEADS)
+APPLY(sinks_missing, has_weight(c, MHA_SINKS), k->use_sinks = 0)
+APPLY(plus_one_missing, c->semantics.softmax_plus_one, k->plus_one = 0)
+APPLY(plus_one_added, attends(c) && !c->semantics.softmax_plus_one, k->plus_one = 1)
+APPLY(bias_row_missing, has_weight(c, MHA_BIAS_K), k->bias_row = 0)
+APPLY(zero_row_missing, c->semantics.zero_row, k->zero_row = 0)
+APPLY(empty_nan, attends(c) && hides(c) && !k->empty_nan, k->empty_nan = 1)
+APPLY(empty_zero, attends(c) && hides(c) && k->empty_nan, k->empty_nan = 0)
+APPLY(hidden_propagate, attends(c) && hides(c) && !k->propagate, k->propagate = 1)
+APPLY(hidden_ignore, attends(c) && hides(c) && k->propagate, k->propagate = 0)
+
+/* ---------------------------------------------------------------- the list */
+
+static const mha__variant_entry entries[] = {
+    {{"cache-ignored", "cached keys not attended to"}, cache_ignored},
+    {{"bias-row-missing", "the bias_k/bias_v row left out"}, bias_row_missing},
+    {{"zero-row-missing", "the zero row left out"}, zero_row_missing},
+    {{"groups-tiled", "query head i reads key/value head i % h_kv instead of i / (h/h_kv)"}, groups_tiled},
+    {{"scale-default", "scale 1/sqrt(d_k) instead of the given one"}, scale_default},
+    {{"scale-missing", "scores not scaled"}, scale_missing},
+    {{"scale-twice", "scale applied twice"}, scale_twice},
+    {{"scale-no-root", "scale 1/d_k"}, scale_no_root},
+    {{"scale-d-model", "scale 1/sqrt(d_model)"}, scale_d_model},
+    {{"scale-d-v", "scale 1/sqrt(d_v)"}, scale_d_v},
+    {{"scale-inverse", "scale sqrt(d_k)"}, scale_inverse},
+    {{"softcap-missing", "no softcap"}, softcap_missing},
+    {{"softcap-after-mask", "softcap after the mask: hidden keys get -c"}, softcap_after_mask},
+    {{"softcap-before-scale", "softcap before the scale"}, softcap_before_scale},
+    {{"softcap-no-factor", "tanh(s/c) without the factor c"}, softcap_no_factor},
+    {{"causal-missing", "future keys not hidden"}, causal_missing},
+    {{"causal-top-left", "causal, aligned top-left: j <= i"}, causal_top_left},
+    {{"causal-bottom-right", "causal, aligned bottom-right: j <= i + S - T_q"}, causal_bottom_right},
+    {{"causal-strict", "causal without the query's own position: j < i"}, causal_strict},
+    {{"causal-plus-1", "causal off by one: j <= i + 1"}, causal_plus_1},
+    {{"window-missing", "no window"}, window_missing},
+    {{"window-left-less", "window: the query's own key counted among the left ones"}, window_left_less},
+    {{"window-left-more", "window: one more key to the left"}, window_left_more},
+    {{"window-right-less", "window: the query's own key counted among the right ones"}, window_right_less},
+    {{"window-right-more", "window: one more key to the right"}, window_right_more},
+    {{"window-both-sides", "window as wide to the right as to the left"}, window_both_sides},
+    {{"window-left-only", "window open to the right"}, window_left_only},
+    {{"window-right-only", "window open to the left"}, window_right_only},
+    {{"mask-polarity", "boolean mask read the other way round"}, mask_polarity},
+    {{"mask-missing", "mask left out"}, mask_missing},
+    {{"mask-subtracted", "additive mask subtracted"}, mask_subtracted},
+    {{"padding-polarity", "key padding mask read the other way round"}, padding_polarity},
+    {{"padding-missing", "key padding mask left out"}, padding_missing},
+    {{"padding-excluded", "padded keys excluded instead of filled"}, padding_excluded},
+    {{"lengths-missing", "key lengths left out"}, lengths_missing},
+    {{"lengths-less", "one key too few of each length"}, lengths_less},
+    {{"lengths-more", "one key too many of each length"}, lengths_more},
+    {{"fill-0", "hidden scores set to 0"}, fill_zero},
+    {{"fill-1e4", "hidden scores set to -10,000"}, fill_1e4},
+    {{"fill-1e9", "hidden scores set to -1e9"}, fill_1e9},
+    {{"fill-lowest", "hidden scores set to the lowest float"}, fill_lowest},
+    {{"fill-add-1e4", "-10,000 added to hidden scores in float32"}, fill_add_1e4},
+    {{"fill-add-1e9", "-1e9 added to hidden scores in float32"}, fill_add_1e9},
+    {{"alibi-missing", "no ALiBi"}, alibi_missing},
+    {{"alibi-sign", "ALiBi with the other sign"}, alibi_sign},
+    {{"alibi-from-0", "ALiBi with queries counted from 0: cached rows forgotten"}, alibi_from_0},
+    {{"softmax-queries", "softmax over the queries"}, softmax_queries},
+    {{"softmax-heads", "softmax over the heads"}, softmax_heads},
+    {{"sinks-missing", "sinks left out of the denominator"}, sinks_missing},
+    {{"plus-one-missing", "no extra exp(0) in the denominator"}, plus_one_missing},
+    {{"plus-one-added", "an extra exp(0) in the denominator"}, plus_one_added},
+    {{"empty-nan", "NaN for queries that see no key"}, empty_nan},
+    {{"empty-zero", "zero for queries that see no key"}, empty_zero},
+    {{"hidden-propagate", "weight 0 times a hidden value: NaN and infinity pass"}, hidden_propagate},
+    {{"hidden-ignore", "hidden values without any effect"}, hidden_ignore},
+};
+
+const mha__variant_list mha__variants_of_scores = {entries, sizeof entries / sizeof *entries};
