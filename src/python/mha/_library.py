@@ -1,0 +1,80 @@
+"""Finds the library: MHA_LIBRARY, then beside this file, then the system. Refuses one of another version."""
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import os
+from typing import Any
+
+from . import _abi
+from .errors import check
+
+
+def _candidates() -> list[str]:
+    named = os.environ.get("MHA_LIBRARY")
+    if named:
+        return [os.path.abspath(named)]
+    beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), "libmha.so")
+    if os.path.exists(beside):
+        return [beside]
+    return [f"libmha.so.{_abi.SERIES}", ctypes.util.find_library("mha") or "libmha.so"]
+
+
+def _load() -> Any:
+    reasons = []
+    for path in _candidates():
+        try:
+            library = ctypes.CDLL(path)
+            library.mha_version.restype = ctypes.c_char_p
+            version = library.mha_version().decode()
+        except (OSError, AttributeError) as reason:
+            reasons.append(str(reason))
+            continue
+        if not version.startswith(_abi.SERIES + "."):
+            raise ImportError(f"{path} is mha {version}; this module is for {_abi.SERIES}.x: install the two together")
+        _abi.declare(library)
+        return library
+    raise ImportError(f"the library of mha was not found ({'; '.join(reasons)}): set MHA_LIBRARY to the path of "
+                      "libmha.so, or install it (make install)")
+
+
+lib: Any = _load()
+__version__: str = lib.mha_version().decode()
+
+
+def call(function: Any, *arguments: Any) -> None:
+    """Calls a function of the library whose last argument is an error, and raises what it says."""
+    error = _abi.Error()
+    check(function(*arguments, ctypes.byref(error)), error)
+
+
+class Handle:
+    """An object of the library, destroyed when nobody needs it any more or when it is closed."""
+
+    def __init__(self, what: str, address: Any, destroy: Any, *needs: object) -> None:
+        self._what, self._address, self._destroy, self._needs = what, address, destroy, needs
+
+    @property
+    def address(self) -> Any:
+        """Its address; ValueError once it is closed."""
+        if not self._address:
+            raise ValueError(f"the {self._what} is closed")
+        return self._address
+
+    def close(self) -> None:
+        """Destroys it; what it needs is let go afterwards."""
+        address, self._address = self._address, None
+        if address:
+            self._destroy(address)
+        self._needs = ()
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def create(what: str, destroy: Any, function: Any, *arguments: Any, needs: tuple[object, ...] = (),
+           after: tuple[Any, ...] = ()) -> Handle:
+    """Calls a function that makes an object: function(*arguments, &object, *after, &error)."""
+    address = ctypes.c_void_p()
+    call(function, *arguments, ctypes.byref(address), *after)
+    return Handle(what, address.value, destroy, *needs)

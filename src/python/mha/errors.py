@@ -1,0 +1,64 @@
+"""What the module raises: Error for what the library refuses, beside Python's own kinds of it."""
+from __future__ import annotations
+
+from . import _abi
+
+
+class Error(Exception):
+    """Something that the library refused or could not do.
+
+    status: "invalid", "unsupported", "format", "not found", "i/o" or "no memory".
+    name: the argument, tensor, field or file that it is about; "" for nothing in particular.
+    message: what was expected and what was found, in one line.
+    """
+
+    def __init__(self, status: str, name: str, message: str, text: str) -> None:
+        super().__init__(text)
+        self.status, self.name, self.message = status, name, message
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.status, self.name, self.message, str(self))
+
+
+class InvalidError(Error, ValueError):
+    """An argument, option or shape is wrong."""
+
+
+class UnsupportedError(Error, ValueError):
+    """A combination without meaning, or one that is not built in."""
+
+
+class FormatError(Error, ValueError):
+    """A file does not hold what its format promises."""
+
+
+class NotFoundError(Error, LookupError):
+    """No such file, tensor or name."""
+
+
+class MachineError(Error, OSError):
+    """The machine could not read or write."""
+
+
+class NoMemoryError(Error, MemoryError):
+    """The machine could not give the memory."""
+
+
+# In the order of _abi.STATUS.
+KINDS = (Error, InvalidError, UnsupportedError, FormatError, NotFoundError, MachineError, NoMemoryError)
+
+
+def error_of(status: int, error: _abi.Error) -> Error:
+    """The exception for a status and what the library says of it."""
+    name, message = (text.decode("utf-8", "replace") for text in (error.name, error.message))
+    text = f"{name}: {message}" if name and message else message or name or _abi.STATUS[status]
+    if error.offset and message:
+        text += f" (byte {error.offset})"
+    return KINDS[status](_abi.STATUS[status], name, message, text)
+
+
+def check(status: int, error: _abi.Error) -> None:
+    """Raises what a call of the library says, unless it says that all is well."""
+    if status:
+        error.status = status
+        raise error_of(status, error)

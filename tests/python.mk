@@ -1,0 +1,16 @@
+# Tests of the Python module, where python3 has numpy and pytest. Included by the Makefile.
+
+PYTHON_TESTS := $(sort $(wildcard tests/python/test_*.py))
+PYTHON_RUNS  := $(PYTHON_TESTS:tests/%.py=$(BUILD)/tests/%.run)
+# The sanitizers' runtime must be there before python3 is; what python3 itself never frees is not looked for.
+PRELOAD       = $(if $(SANITIZE),LD_PRELOAD=$(shell $(CC) -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0)
+PYTEST        = $(PRELOAD) PYTHONPATH=src/python PYTHONDONTWRITEBYTECODE=1 CC="$(CC)" \
+                MHA_LIBRARY=$(abspath $(BUILD))/libmha.so $(PYTHON) -m pytest -q -p no:cacheprovider
+
+.PHONY: test-python $(PYTHON_RUNS)
+$(PYTHON_RUNS): $(BUILD)/tests/%.run: tests/%.py all | $(RESULTS)
+	$(call run,$*,sh tests/python/run.sh $(PYTHON) '$(PYTEST) $<')
+
+test: $(PYTHON_RUNS)
+test-python: $(PYTHON_RUNS) ## the tests of the Python module
+	@sh tests/summary.sh $(RESULTS)

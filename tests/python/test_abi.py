@@ -1,0 +1,120 @@
+"""Every declaration of the module against the headers: a C program is compiled that knows both."""
+import ctypes
+import os
+import re
+import subprocess
+
+from mha import _abi
+from mha._library import __version__, lib
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+CC = os.environ.get("CC", "cc").split()
+
+
+def compiled(source, folder):
+    """What a C program prints that is compiled against the headers."""
+    (folder / "abi.c").write_text(source)
+    flags = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-Wno-array-parameter", f"-I{ROOT}/include"]
+    run = subprocess.run([*CC, *flags, "-o", folder / "abi", folder / "abi.c"], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    return subprocess.run([folder / "abi"], capture_output=True, text=True, check=True).stdout.split()
+
+
+def structs():
+    return [s for s in _abi.Struct.__subclasses__() if s.c_name]
+
+
+def kind(field):
+    """How a C field of this ctypes type answers to _Generic below."""
+    if field is ctypes.c_double:
+        return "real"
+    if field is ctypes.c_bool:
+        return "bool"
+    if issubclass(field, (ctypes.Structure, ctypes.Array)):
+        return "other"
+    if field in (ctypes.c_void_p, ctypes.c_char_p) or issubclass(field, ctypes._Pointer):
+        return "other"
+    return "signed" if field(-1).value < 0 else "unsigned"
+
+
+KIND = ('_Generic((x), double: "real", bool: "bool", int: "signed", long: "signed", long long: "signed", '
+        'unsigned: "enum", unsigned long: "unsigned", unsigned long long: "unsigned", default: "other")')
+
+
+def test_layout_of_every_struct(tmp_path):
+    lines, expected = [], []
+    for s in structs():
+        lines.append(f'printf("%zu\\n", sizeof({s.c_name}));')
+        expected.append(str(ctypes.sizeof(s)))
+        for name, field in s._fields_:
+            lines.append(f'{{ {s.c_name} *p = 0; printf("%zu %zu %s\\n", offsetof({s.c_name}, {name}), '
+                         f"sizeof p->{name}, KIND(p->{name})); }}")
+            at = getattr(s, name)
+            expected += [str(at.offset), str(at.size), kind(field)]
+    source = (f"#include <mha/mha.h>\n#include <stddef.h>\n#include <stdio.h>\n#define KIND(x) {KIND}\n"
+              "int main(void)\n{\n" + "\n".join(lines) + "\n}\n")
+    found = [word.replace("enum", "signed") for word in compiled(source, tmp_path)]  # gcc's enums are unsigned
+    assert len(structs()) > 25 and found == expected
+
+
+def test_every_field_of_every_struct_is_declared():
+    """A struct that grows in the header must grow here: counted from the text of the headers."""
+    text = "".join(open(f"{ROOT}/include/mha/{name}").read() for name in sorted(os.listdir(f"{ROOT}/include/mha")))
+    text = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
+    for s in structs():
+        start = f"typedef struct {s.c_name} {{"
+        body = text[text.index(start) + len(start):text.index(f"}} {s.c_name};")]
+        body = re.sub(r"(struct|union) \{.*?\}", "int", body, flags=re.S)
+        count = sum(declaration.count(",") + 1 for declaration in body.split(";") if declaration.strip())
+        assert count == len(s._fields_), s.c_name
+
+
+def test_signature_of_every_function(tmp_path):
+    """The compiler refuses a declaration that differs from the header's."""
+    compiled(f"#include <mha/mha.h>\n{_abi.PROTOTYPES}\nint main(void)\n{{\n    return 0;\n}}\n", tmp_path)
+    names = re.findall(r"(mha_\w+)\(", _abi.PROTOTYPES)
+    assert len(names) == len(set(names)) > 80
+    assert all(getattr(lib, n).argtypes is not None for n in names)
+
+
+def test_order_of_every_enum(tmp_path):
+    lists = {"MHA_": _abi.DTYPES, "MHA_PATH_": _abi.PATHS, "MHA_STAGE_": _abi.STAGES, "MHA_MASK_": _abi.MASK_KINDS,
+             "MHA_ROPE_": _abi.ROPE_KINDS, "MHA_EMPTY_": _abi.EMPTY_ROWS, "MHA_HIDDEN_": _abi.HIDDEN_VALUES,
+             "MHA_NORM_": _abi.NORMS, "MHA_TENSOR_": _abi.TENSOR_KINDS, "MHA_ORIENTATION_": _abi.ORIENTATIONS,
+             "MHA_OUTCOME_": _abi.OUTCOMES}
+    codes, expected = [], []
+    for prefix, names in lists.items():
+        for i, name in enumerate(names):
+            codes.append(prefix + name.upper())
+            expected.append(i)
+    for i, name in enumerate(_abi.WEIGHTS):
+        codes.append("MHA_" + name.upper())
+        expected.append(i)
+    for i, name in enumerate(_abi.STATUS):
+        codes.append("MHA_" + {"i/o": "IO"}.get(name, name.upper().replace(" ", "_")))
+        expected.append(i)
+    for i, name in enumerate(_abi.FINDINGS):
+        codes.append({"stored twice": "MHA_FINDING_TIED"}.get(name, "MHA_FINDING_" + name.upper()))
+        expected.append(i)
+    counts = {"MHA_PATH_COUNT": len(_abi.PATHS), "MHA_STAGE_COUNT": len(_abi.STAGES),
+              "MHA_WEIGHT_COUNT": len(_abi.WEIGHTS), "MHA_FINDING_COUNT": len(_abi.FINDINGS),
+              "MHA_MAX_RANK": _abi.MAX_RANK, "MHA_PLAN_PRIVATE_BYTES": ctypes.sizeof(_abi.Plan().internal)}
+    codes += list(counts)
+    expected += list(counts.values())
+    source = ("#include <mha/mha.h>\n#include <stdio.h>\nint main(void)\n{\n"
+              + "\n".join(f'    printf("%d\\n", (int){code});' for code in codes) + "\n}\n")
+    assert [int(word) for word in compiled(source, tmp_path)] == expected
+
+
+def test_names_are_the_library_s():
+    for function, names in ((lib.mha_dtype_name, _abi.DTYPES), (lib.mha_path_name, _abi.PATHS),
+                            (lib.mha_stage_name, _abi.STAGES), (lib.mha_weight_name, _abi.WEIGHTS),
+                            (lib.mha_finding_name, _abi.FINDINGS)):
+        assert tuple(function(i).decode() for i in range(len(names))) == names
+
+
+def test_version(tmp_path):
+    source = ('#include <mha/mha.h>\n#include <stdio.h>\nint main(void)\n{\n    printf("%d.%d", MHA_VERSION_MAJOR, '
+              'MHA_VERSION_MINOR);\n}\n')
+    assert compiled(source, tmp_path) == [_abi.SERIES]
+    assert __version__.startswith(_abi.SERIES + ".")
