@@ -100,8 +100,8 @@ typedef struct mha_verdict {
  * atol.<tensor>. packed.*, permuted.*, repeated.* and prefill.* are run, too. `stage` restricts the comparison to one
  * stage; NULL: all. `threads` 0: mha_threads_available(). A call that the library does not support gives
  * MHA_OUTCOME_SKIPPED with the reason; when `fast` hands over to `blas` (end of attention.h), verdict.path is `blas`.
- * The caller clears the verdict. Errors: MHA_NO_MEMORY, MHA_NOT_FOUND (there is no stage of that name); *verdict is
- * then empty. */
+ * The caller clears the verdict. Errors: MHA_NO_MEMORY, MHA_NOT_FOUND (there is no stage of that name), MHA_INVALID
+ * (path or threads); *verdict is then empty. */
 MHA_API mha_status mha_case_judge(const mha_case *c, mha_path path, const char *stage, int threads,
                                   mha_verdict *verdict, mha_error *error);
 MHA_API void mha_verdict_clear(mha_verdict *verdict);
@@ -174,7 +174,7 @@ typedef struct mha_progress {
  * case, or else within the derived tolerance. A variant reproduces it when rounding explains the remaining difference
  * or rtol and atol allow it. `threads` 0: mha_threads_available(); any number gives the same answer. `progress` may
  * be NULL. The caller clears the diagnosis. Errors: MHA_NOT_FOUND (no such tensor), MHA_UNSUPPORTED (a ragged batch,
- * a case that would be skipped), MHA_NO_MEMORY. */
+ * a case that would be skipped), MHA_INVALID (threads), MHA_NO_MEMORY. */
 MHA_API mha_status mha_case_diagnose(const mha_case *c, const char *tensor, int threads, const mha_progress *progress,
                                      mha_diagnosis *diagnosis, mha_error *error);
 MHA_API void mha_diagnosis_clear(mha_diagnosis *diagnosis);

@@ -8,9 +8,8 @@
 #include "attention/overlap.h"
 #include "attention/steps/cache.h"
 #include "attention/validate.h"
+#include "compute/thread_pool.h"
 #include "mha/system.h"
-
-enum { MOST_THREADS = 1024 };
 
 static mha_status wrong_shape(mha_error *error, const char *name, const mha_view *view, const char *expected)
 {
@@ -252,9 +251,7 @@ static mha_status choose_path(mha__resolved *r, const mha_call *call, mha_error 
     case MHA_PATH_EXACT: plan->path = call->path; break;
     default: return mha__fail(error, MHA_INVALID, "path", "unknown path");
     }
-    if (call->threads < 0 || call->threads > MOST_THREADS)
-        return mha__fail(error, MHA_INVALID, "threads", "expected 1 to %d threads, found %d", MOST_THREADS,
-                         call->threads);
+    TRY(mha__parallel_check(call->threads, error));
     plan->threads = call->threads ? call->threads : mha_threads_available();
     return MHA_OK;
 }

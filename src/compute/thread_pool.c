@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/base.h"
 #include "compute/float_mode.h"
 #include "compute/thread_pool.h"
 
@@ -320,6 +321,14 @@ int mha__parallel_default(void)
         return CPU_COUNT(&processors);
     threads = sysconf(_SC_NPROCESSORS_ONLN); /* more than a cpu_set_t holds */
     return threads < 1 ? 1 : (int)threads;
+}
+
+mha_status mha__parallel_check(int threads, mha_error *error)
+{
+    enum { MOST = 1024 };
+    if (threads >= 0 && threads <= MOST)
+        return MHA_OK;
+    return mha__fail(error, MHA_INVALID, "threads", "expected 1 to %d threads, found %d", MOST, threads);
 }
 
 int mha__openmp_default(void)

@@ -4,6 +4,8 @@
 
 #include <stddef.h>
 
+#include "mha/status.h"
+
 typedef void (*mha__task)(void *context, size_t task, int worker);
 
 /* Runs task(context, i, worker) for every i in [0, n), on at most `threads` workers numbered from 0, the calling
@@ -16,9 +18,11 @@ void mha__parallel_for(size_t n, int threads, mha__task task, void *context);
 /* How many of `threads` are worth waking for this many floating-point operations. */
 int mha__parallel_worth(double operations, int threads);
 
-/* Threads to use when a call names no number: OMP_NUM_THREADS, else the processors this process may run on; at least 1.
- * */
+/* Threads to use when a call names no number: OMP_NUM_THREADS, else the processors this process may run on; at least
+ * 1. */
 int mha__parallel_default(void);
+/* MHA_INVALID for a number of threads that no call may ask for; 0 asks for the default. */
+mha_status mha__parallel_check(int threads, mha_error *error);
 
 /* The OpenMP team size of the calling thread, and setting it: an OpenBLAS that threads by OpenMP follows it. 1, and
  * nothing, where no OpenMP runtime is loaded. */

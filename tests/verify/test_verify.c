@@ -696,6 +696,10 @@ static void test_plain_odd_case(void **state)
     assert_ok(mha_case_open(file_named("plain"), NULL, &c, &error), error);
     assert_refused(mha_case_judge(c, MHA_PATH_EXACT, "no_such_stage", 1, &v, &error), MHA_NOT_FOUND, error,
                    "no_such_stage");
+    assert_refused(mha_case_judge(c, MHA_PATH_COUNT, NULL, 1, &v, &error), MHA_INVALID, error, "path");
+    assert_refused(mha_case_judge(c, MHA_PATH_EXACT, NULL, -1, &v, &error), MHA_INVALID, error, "threads");
+    mha_diagnosis d;
+    assert_refused(mha_case_diagnose(c, NULL, -1, NULL, &d, &error), MHA_INVALID, error, "threads");
     mha_case_close(c);
 }
 
@@ -712,7 +716,7 @@ static void test_skipped(void **state)
         {{.key = "future_key", .value = "1"}, "future_key"},
         {{.key = "atol.query", .value = "1"}, "atol.query"},
         {{.key = "format_version", .value = "2"}, "format_version 2"},
-        {{.tensor = "expected.output", .rank = -1}, "no expected tensor"},
+        {{.tensor = "expected.output", .rank = -1}, "goes into the case as `output`"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         write_odd(file_named("skipped"), &rows[i].what);

@@ -477,6 +477,7 @@ mha_status mha_case_diagnose(const mha_case *c, const char *tensor, int threads,
                              mha_diagnosis *diagnosis, mha_error *error)
 {
     *diagnosis = (mha_diagnosis){0};
+    TRY(mha__parallel_check(threads, error));
     mha__search s = {.c = c, .progress = progress};
     s.pool.allocator = mha__allocator_default();
     const int openmp = mha__gemm_begin();

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "compute/thread_pool.h"
 #include "verify/judge/judge.h"
 
 const char *mha_outcome_name(mha_outcome outcome)
@@ -493,6 +494,9 @@ mha_status mha_case_judge(const mha_case *c, mha_path path, const char *stage, i
     *verdict = (mha_verdict){.path = path};
     if (stage && !mha_stage_find(stage, &known) && strcmp(stage, "prefill_output") != 0)
         return refuse_stage(stage, error);
+    if ((unsigned)path > MHA_PATH_EXACT)
+        return mha__fail(error, MHA_INVALID, "path", "expected one of mha_path, found %d", (int)path);
+    TRY(mha__parallel_check(threads, error));
     if (*c->skip) {
         verdict->outcome = MHA_OUTCOME_SKIPPED;
         mha__text_print(verdict->reason, sizeof verdict->reason, "%s", c->skip);
@@ -517,7 +521,8 @@ mha_status mha_case_judge(const mha_case *c, mha_path path, const char *stage, i
             mha_error_text(verdict->reason, sizeof verdict->reason, &inner);
     } else if (verdict->stage_count == 0) {
         verdict->outcome = MHA_OUTCOME_SKIPPED;
-        mha__text_print(verdict->reason, sizeof verdict->reason, "no expected tensor%s%s", stage ? " for stage " : "",
+        mha__text_print(verdict->reason, sizeof verdict->reason, "no expected tensor%s%s",
+                        stage ? " for stage " : ": the result to be judged goes into the case as `output`",
                         stage ? stage : "");
     }
     return MHA_OK;
