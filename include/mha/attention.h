@@ -39,8 +39,10 @@ typedef struct mha_rope {
     size_t dim;  /* the first `dim` features, an even number, are rotated; the rest stay as they are. 0: d_k */
     double base; /* 0: 10000 */
     /* I64 (B, T): positions of the new rows. Without data query i has position offset + i (see mha_semantics), and
-     * new key j has position P + j, where P counts all keys cached before this call, evicted ones included. */
-    mha_view q_positions, k_positions; /* k_positions without data: q_positions when T_q = T_k */
+     * new key j has position key_offset + P + j, where P counts all keys cached before this call, evicted ones
+     * included. */
+    mha_view q_positions, k_positions; /* k_positions without data: q_positions when T_q = T_k and there is no
+                                        * key_offset */
     /* F32 or F64: (n, dim/2), indexed by position, or (B, T, dim/2), one row for each new row (then T_q = T_k) */
     mha_view cos_table, sin_table;
 } mha_rope;
@@ -67,17 +69,28 @@ typedef struct mha_semantics {
     double scale;   /* not given: 1/sqrt(d_k) */
     double softcap; /* c > 0: c * tanh(score / c), before anything is hidden or added */
 
-    /* Query i has position p = offset + i, key j has position first_key + j; first_key is the number of rows that the
-     * cache has evicted. Offset 0 aligns a causal mask top-left, S - T_q bottom-right. With neither offset nor
-     * position_offset given, the offset is the number of keys cached before the call. */
+    /* Query i has position p = offset + i, key j has position key_offset + first_key + j; first_key is the number of
+     * rows that the cache has evicted. Offset 0 aligns a causal mask top-left, S - T_q bottom-right. With neither
+     * offset nor position_offset given, the offset is the number of keys cached before the call. */
     bool has_offset;
     int64_t offset;                 /* of all batch rows */
     const int64_t *position_offset; /* (B): of each batch row, instead of `offset`; NULL: not given */
+    /* The keys of the call are a part of a longer sequence, of which key_offset keys come before (see mha_merge):
+     * causal, window, ALiBi and implied positions of a rotation count from the beginning of the sequence, and so does
+     * kv_lengths, which may then be longer than the part. Masks and key padding are those of the part:
+     * mha_view_slice cuts them. The queries keep their positions; with a cache their offset must be given. */
+    bool has_key_offset; /* needed for key_offset 0, the first part */
+    int64_t key_offset;
+    /* The softmax is over the keys alone: sinks, softmax_plus_one, the bias_k/bias_v row and the zero row are left out,
+     * because another part counts them. */
+    bool keys_only;
+
     bool causal;                    /* a query sees keys at positions <= p */
     bool window;                    /* it sees p - window_left <= position <= p + window_right; -1: no limit */
     int64_t window_left, window_right; /* must be 0 or -1 without `window` */
 
-    const int64_t *kv_lengths; /* (B): key j of row b is hidden iff j >= kv_lengths[b]; j counts cached keys, too */
+    /* (B): key j of row b is hidden iff key_offset + j >= kv_lengths[b]; j counts cached keys, too */
+    const int64_t *kv_lengths;
     mha_mask key_padding;      /* (B, S) */
     bool has_padding_fill;     /* padding_fill, finite, is added to the score of keys that key_padding would hide */
     double padding_fill;

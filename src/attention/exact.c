@@ -99,7 +99,7 @@ static void rotate(const mha__resolved *r, mha__side side, double *x, size_t hea
     if (rope->kind == MHA_ROPE_NONE)
         return;
     const mha_view *given = side == MHA_QUERIES ? &rope->q_positions : &rope->k_positions;
-    if (side == MHA_KEYS && !given->data && r->query.shape[1] == r->key.shape[1])
+    if (side == MHA_KEYS && !given->data && r->query.shape[1] == r->key.shape[1] && !r->semantics.has_key_offset)
         given = &rope->q_positions;
     int64_t position = implied;
     if (given->data)
@@ -172,7 +172,7 @@ static bool visible(const mha__resolved *r, const mha__sequence *s, size_t b, si
         return false;
     if (sem->window && sem->window_right >= 0 && key > p + sem->window_right)
         return false;
-    if (sem->kv_lengths && (int64_t)j >= sem->kv_lengths[b])
+    if (sem->kv_lengths && sem->key_offset + (int64_t)j >= sem->kv_lengths[b])
         return false;
     if (sem->alibi_slopes)
         *added -= sem->alibi_slopes[head] * (double)(p - key);

@@ -159,8 +159,12 @@ static mha_status resolve_cache(mha__resolved *r, mha_path path, mha_error *erro
     mha__sizes *plan = &r->plan;
     plan->S = plan->T_k;
     const mha_cache *cache = r->cache;
+    r->cached = r->first_key = r->semantics.key_offset;
     if (!cache)
         return MHA_OK;
+    if (r->semantics.has_key_offset && !r->semantics.has_offset && !r->semantics.position_offset)
+        return mha__fail(error, MHA_INVALID, "key_offset",
+                         "with a cache the position of the queries must be given: set `offset` or `position_offset`");
     mha_view keys = mha_cache_keys(cache), values = mha_cache_values(cache);
     const size_t k[4] = {plan->B, plan->h_kv, keys.shape[2], plan->d_k},
                  v[4] = {plan->B, plan->h_kv, keys.shape[2], plan->d_v};
@@ -174,7 +178,7 @@ static mha_status resolve_cache(mha__resolved *r, mha_path path, mha_error *erro
     r->kept = kept;
     r->held = mha_cache_length(cache);
     r->gone = mha_cache_first(cache);
-    r->cached = (int64_t)(mha_cache_first(cache) + mha_cache_length(cache));
+    r->cached += (int64_t)(mha_cache_first(cache) + mha_cache_length(cache));
     r->first_key = r->cached - (int64_t)kept;
     plan->S = kept + plan->T_k;
     if (path != MHA_PATH_EXACT && plan->S > INT_MAX) /* CBLAS counts in int */
@@ -313,6 +317,9 @@ static mha_status resolve(mha__resolved *r, const mha_layer *layer, const mha_ca
     TRY(check_extents(&r->plan, error));
     TRY(choose_path(r, call, error));
     TRY(resolve_weights(r, call, error));
+    static const mha_weight beside_keys[] = {MHA_SINKS, MHA_BIAS_K, MHA_BIAS_V};
+    for (size_t i = 0; r->semantics.keys_only && i < sizeof beside_keys / sizeof *beside_keys; i++)
+        r->weight[beside_keys[i]] = (mha_view){0};
     TRY(resolve_cache(r, call->path, error));
     TRY(resolve_ragged(r, error));
     r->plan.S_extra = (r->weight[MHA_BIAS_K].data != NULL) + (size_t)r->semantics.zero_row;

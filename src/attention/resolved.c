@@ -10,7 +10,10 @@ mha_semantics mha__semantics_meant(const mha_semantics *given)
     mha_semantics meant = *given;
     meant.has_scale |= given->scale != 0;
     meant.has_offset |= given->offset != 0;
+    meant.has_key_offset |= given->key_offset != 0;
     meant.has_padding_fill |= given->padding_fill != 0;
+    meant.softmax_plus_one &= !given->keys_only;
+    meant.zero_row &= !given->keys_only;
     return meant;
 }
 
@@ -79,7 +82,7 @@ mha__sequence mha__resolved_sequence(const mha__resolved *r, size_t b)
         q.q_from = (size_t)cu_q[b], q.T_q = (size_t)(cu_q[b + 1] - cu_q[b]);
         q.k_from = (size_t)cu_k[b], q.T_k = q.S = (size_t)(cu_k[b + 1] - cu_k[b]);
     }
-    q.offset = s->position_offset ? s->position_offset[b] : s->has_offset ? s->offset : r->cached;
+    q.offset = s->position_offset ? s->position_offset[b] : s->has_offset ? s->offset : r->cached - s->key_offset;
     return q;
 }
 

@@ -45,7 +45,7 @@ typedef struct mha__resolved {
     mha_cache *cache;
     size_t held, gone; /* rows in the cache, and rows evicted from it, when the call was planned */
     size_t kept;       /* cached rows that stay in front of the new ones */
-    int64_t cached;    /* position of new key 0: rows cached so far, evicted ones counted */
+    int64_t cached;    /* position of new key 0: rows before the part and rows cached so far, evicted ones counted */
     int64_t first_key; /* position of key 0 */
 
     mha_keep *keep;
@@ -59,7 +59,8 @@ typedef struct mha__resolved {
     unsigned long generation;    /* and the state of the layer's packed weights */
 } mha__resolved;
 
-/* The same semantics with has_scale, has_offset and has_padding_fill set where their number says so. */
+/* The same semantics with has_scale, has_offset, has_key_offset and has_padding_fill set where their number says so,
+ * and without what keys_only leaves out. */
 mha_semantics mha__semantics_meant(const mha_semantics *given);
 
 /* The validated call in a plan. */

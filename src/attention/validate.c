@@ -3,6 +3,8 @@
 
 #include "attention/validate.h"
 
+static const int64_t far = INT64_MAX / 4; /* positions, windows and their sums stay representable */
+
 /* ---------------------------------------------------------------- switches */
 
 mha_status mha__validate_switches(const mha_semantics *s, mha_error *error)
@@ -28,6 +30,8 @@ mha_status mha__validate_switches(const mha_semantics *s, mha_error *error)
         if (fields[i].given && !fields[i].on)
             return mha__fail(error, MHA_INVALID, fields[i].name, "means nothing without `%s`, which is not set",
                              fields[i].needs);
+    if (s->key_offset > far || s->key_offset < -far)
+        return mha__fail(error, MHA_INVALID, "key_offset", "offset %lld is out of range", (long long)s->key_offset);
     return MHA_OK;
 }
 
@@ -122,13 +126,18 @@ static mha_status check_tables(const mha__resolved *r, const mha_rope *rope, siz
             error, MHA_INVALID, "rope",
             "rotation tables: expected cos and sin of F32 or F64, (n, %zu) or (%zu, %zu, %zu), found %s and %s",
             r->rope_dim / 2, r->query.shape[0], T_q, r->rope_dim / 2, found_c, found_s);
+    const bool part = r->semantics.has_key_offset;
+    if (by_row && part)
+        return mha__fail(error, MHA_UNSUPPORTED, "key_offset",
+                         "tables with a row per token serve queries and keys alike: a part of the keys needs tables by "
+                         "position");
     if (by_row && T_q != T_k)
         return mha__fail(error, MHA_UNSUPPORTED, "rope",
                          "tables with a row per token serve queries and keys alike: %zu queries, %zu new keys", T_q,
                          T_k);
     if (by_row)
         return MHA_OK;
-    const mha_view *q = &rope->q_positions, *k = rope->k_positions.data || T_q != T_k ? &rope->k_positions : q;
+    const mha_view *q = &rope->q_positions, *k = rope->k_positions.data || T_q != T_k || part ? &rope->k_positions : q;
     mha_status status = MHA_OK;
     for (size_t b = 0; b < r->plan.B && status == MHA_OK; b++) {
         mha__sequence seq = mha__resolved_sequence(r, b);
@@ -194,14 +203,13 @@ mha_status mha__validate_semantics(mha__resolved *r, mha_error *error)
     if (s->window && (s->window_left < -1 || s->window_right < -1))
         return mha__fail(error, MHA_INVALID, "window", "expected counts of 0 or more, or -1 for open, found %lld,%lld",
                         (long long)s->window_left, (long long)s->window_right);
-    const int64_t far = INT64_MAX / 4; /* positions, windows and their sums stay representable */
     bool by_row = s->position_offset || s->kv_lengths;
     for (size_t b = 0; b < (by_row ? p->B : 1); b++) {
         mha__sequence q = mha__resolved_sequence(r, b);
         if (q.offset > far || q.offset < -far)
             return mha__fail(error, MHA_INVALID, "position_offset", "offset %lld of row %zu is out of range",
                              (long long)q.offset, b);
-        if (s->kv_lengths && (s->kv_lengths[b] < 0 || s->kv_lengths[b] > (int64_t)q.S))
+        if (s->kv_lengths && (s->kv_lengths[b] < 0 || s->kv_lengths[b] > (s->has_key_offset ? far : (int64_t)q.S)))
             return mha__fail(error, MHA_INVALID, "lengths", "length %lld of row %zu is not between 0 and its %zu keys",
                             (long long)s->kv_lengths[b], b, q.S);
     }

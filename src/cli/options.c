@@ -114,6 +114,8 @@ const option_row option_rows[OPTION_COUNT] = {
         "query i sees key j only if j <= i + offset"},
     [OPT_POSITION_OFFSET] = {"position-offset", INTEGER, "N", NULL, ANY, SECTION_MEANING, ON_CALL,
         "position of query 0 for causal, window and rope [0]"},
+    [OPT_KEY_OFFSET] = {"key-offset", INTEGER, "N", NULL, ANY, SECTION_MEANING, ON_CALL,
+        "the keys are a part of a sequence: position of key 0 for causal, window, lengths, ALiBi and rope"},
     [OPT_WINDOW] = {"window", INTEGERS, "L,R", NULL, RANGE(-1, INT64_MAX), SECTION_MEANING, ON_CALL,
         "a query at position p sees keys p-L to p+R; -1 is open"},
     [OPT_SCALE] = {"scale", REAL, "X", NULL, ANY, SECTION_MEANING, ON_CALL, "factor on Q K^T [1/sqrt(d_k)]"},

@@ -100,6 +100,8 @@ static void test_positions_and_windows(void **state)
     assert_true(says(path, "causal", "0"));
     assert_true(number_in(path, "position_offset", 0) == -2);
     assert_true(number_in(path, "window_left", 0) == -1 && number_in(path, "window_right", 0) == 5);
+    SAVE(path, "--causal", "--position-offset", "4", "--key-offset", "2", "--rope", "half", "--alibi");
+    assert_true(number_in(path, "position_offset", 0) == 4 && number_in(path, "key_offset", 0) == 2);
 }
 
 static void test_scores(void **state)

@@ -245,8 +245,8 @@ static bool chunks_differ(subject *s)
     const trial *t = &s->r->t;
     const mha_semantics *m = &s->r->call.semantics;
     const mha_plan *p = &s->whole.plan;
-    if (!no_cache_or_ragged(t) || !m->causal || m->has_offset || m->position_offset || p->T_q != p->T_k ||
-        m->hidden_values == MHA_HIDDEN_PROPAGATE)
+    if (!no_cache_or_ragged(t) || !m->causal || m->has_offset || m->position_offset || m->has_key_offset ||
+        p->T_q != p->T_k || m->hidden_values == MHA_HIDDEN_PROPAGATE)
         return false;
     bool failed = false;
     mha_view past_key = {0}, past_value = {0};
@@ -344,7 +344,7 @@ static bool ragged_differs(subject *s)
     const mha_plan *p = &s->whole.plan;
     bool short_mask = m->mask.values.data && m->mask.values.shape[m->mask.values.rank - 1] != p->S &&
                       m->mask.values.shape[m->mask.values.rank - 1] != 1;
-    if (!no_cache_or_ragged(t) || !m->kv_lengths || m->rope.cos_table.rank == 3 || short_mask ||
+    if (!no_cache_or_ragged(t) || !m->kv_lengths || m->has_key_offset || m->rope.cos_table.rank == 3 || short_mask ||
         (m->hidden_values == MHA_HIDDEN_PROPAGATE && t->poison))
         return false;
     rerun r;
@@ -470,7 +470,30 @@ static void random_forwards_agree_with_themselves(void **state)
 
 /* ---------------------------------------------------------------- saved cases */
 
-static void judge_saved(const char *path, mha_path how, uint64_t seed)
+/* The diagnosis computes a case without any variant as the judge does. */
+static void no_variant_agrees(const mha_case *c, const mha_verdict *v, const rerun *run, uint64_t seed)
+{
+    static const mha_stage stages[] = {MHA_STAGE_Q_ROT, MHA_STAGE_K_ROT, MHA_STAGE_LSE, MHA_STAGE_OUTPUT};
+    for (size_t i = 0; i < sizeof stages / sizeof *stages; i++) {
+        const mha_view *whole = &run->stages[stages[i]];
+        mha_difference d;
+        mha_error error;
+        double *memory = calloc(mha_view_elements(whole) + 1, sizeof *memory), atol = -1, rtol = 0;
+        const mha_view found = mha_view_of(memory, MHA_F64, whole->rank, whole->shape);
+        for (size_t k = 0; k < v->stage_count; k++)
+            if (strcmp(v->stages[k].name, mha_stage_name(stages[i])) == 0)
+                atol = v->stages[k].atol, rtol = v->stages[k].rtol;
+        assert_true(atol >= 0);
+        assert_ok(mha_case_variant(c, NULL, 0, stages[i], &found, &error), error);
+        assert_ok(mha_compare(&found, whole, rtol, atol, &d, &error), error);
+        if (d.mismatches)
+            fail_msg("seed %llu: without a variant %s is %g off, allowed %g", (unsigned long long)seed,
+                     mha_stage_name(stages[i]), d.max_abs, atol);
+        free(memory);
+    }
+}
+
+static void judge_saved(const char *path, mha_path how, const rerun *run, uint64_t seed)
 {
     mha_case *c;
     mha_error error;
@@ -481,6 +504,8 @@ static void judge_saved(const char *path, mha_path how, uint64_t seed)
     if (v.outcome != MHA_OUTCOME_PASSED)
         fail_msg("seed %llu, judged by %s: %s: %s", (unsigned long long)seed, mha_path_name(how),
                  mha_outcome_name(v.outcome), v.reason);
+    if (how == MHA_PATH_EXACT && !run->call.semantics.cu_seqlens_q)
+        no_variant_agrees(c, &v, run, seed);
     mha_verdict_clear(&v);
     mha_case_close(c);
 }
@@ -508,8 +533,8 @@ static void saved_forwards_are_accepted(void **state)
         else if (status)
             fail_msg("seed %llu: %s", (unsigned long long)seed, error.message);
         else {
-            judge_saved(file, MHA_PATH_EXACT, seed);
-            judge_saved(file, MHA_PATH_BLAS, seed);
+            judge_saved(file, MHA_PATH_EXACT, &run, seed);
+            judge_saved(file, MHA_PATH_BLAS, &run, seed);
         }
         rerun_free(&run);
         trial_release(&r);

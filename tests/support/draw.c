@@ -47,6 +47,8 @@ void trial_text(const trial *t, char *words, size_t size)
     FLAG(s->softcap > 0, " softcap %g", s->softcap)
     FLAG(s->has_offset, " offset %lld", (long long)s->offset)
     FLAG(t->offset_each, " offset for each row")
+    FLAG(s->has_key_offset, " key offset %lld", (long long)s->key_offset)
+    FLAG(s->keys_only, " keys only")
     FLAG(s->causal, " causal")
     FLAG(s->window, " window %lld,%lld", (long long)s->window_left, (long long)s->window_right)
     FLAG(t->lengths, " lengths")
@@ -172,6 +174,11 @@ trial trial_draw(uint64_t seed)
     t.poison = t.semantics.hidden_values == MHA_HIDDEN_IGNORE || one_in(x, 2);
     t.input_dtype = one_in(x, 12) ? (mha_dtype)(1 + word(x) % 3) : MHA_F32;
     t.side = one_in(x, 2) ? GUARD_AFTER : GUARD_BEFORE;
+    if (one_in(x, 5) && t.rope_tables != 3) { /* refused with tables by row, and with a cache but no offset */
+        t.semantics.has_key_offset = true, t.semantics.key_offset = (int64_t)(word(x) % 30) - 5;
+        t.semantics.has_offset |= t.use_cache;
+    }
+    t.semantics.keys_only = one_in(x, 8);
     return t;
 }
 
@@ -206,6 +213,7 @@ SIMPLER(no_alibi, t->alibi = false)
 SIMPLER(no_rope, t->semantics.rope.kind = MHA_ROPE_NONE)
 SIMPLER(no_tables, t->rope_tables = 0)
 SIMPLER(no_positions, t->rope_positions = t->rope_key_positions = false)
+SIMPLER(no_part, t->semantics.has_key_offset = t->semantics.keys_only = false)
 SIMPLER(no_extra, t->semantics.zero_row = t->semantics.softmax_plus_one = false)
 SIMPLER(no_rules, t->semantics.empty_rows = MHA_EMPTY_ZERO; t->semantics.hidden_values = MHA_HIDDEN_IGNORE)
 SIMPLER(no_poison, t->poison = false)
@@ -220,7 +228,7 @@ trial trial_shrink(const trial *t, trial_failure fails)
         fewer_rows,  half_queries, half_keys,   no_past,    fewer_heads, narrow_k,     narrow_v,  narrow_in,
         no_biases,   no_bias_kv,   no_sinks,    no_norm,    plain_weights, plain_inputs, no_scale, no_softcap,
         no_causal,   no_window,    no_offset,   no_lengths, no_padding,  no_mask,      no_alibi,  no_rope,
-        no_tables,   no_positions, no_extra,    no_rules,   no_poison,   plain_layout, small_numbers};
+        no_tables,   no_positions, no_part,     no_extra,   no_rules,    no_poison,    plain_layout, small_numbers};
     trial smallest = *t;
     for (bool progress = true; progress;) {
         progress = false;

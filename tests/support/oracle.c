@@ -146,10 +146,10 @@ static double rope_position(const run *r, size_t b, size_t t, bool key)
     const mha_view *given = &r->s->rope.q_positions, *query = &r->call->query, *keys = &r->call->key;
     if (key && r->s->rope.k_positions.data)
         given = &r->s->rope.k_positions;
-    else if (key && keys->data && query->shape[1] != keys->shape[1])
+    else if (key && (r->s->has_key_offset || (keys->data && query->shape[1] != keys->shape[1])))
         given = NULL;
     if (!given || !given->data)
-        return key ? (double)(r->first + r->P + t) : offset_of(r, b) + (double)t;
+        return key ? (double)r->s->key_offset + (double)(r->first + r->P + t) : offset_of(r, b) + (double)t;
     size_t batch = ragged(r) || given->shape[0] == 1 ? 0 : b;
     size_t row = !ragged(r) ? t : key ? key_row(r, b, t) : query_row(r, b, t);
     return oracle_get(given, batch, row, 0, 0);
@@ -278,8 +278,13 @@ void oracle_run(const mha_config *config, const mha_view weights[MHA_WEIGHT_COUN
     static const mha_view nothing[MHA_WEIGHT_COUNT];
     const mha_view *w = config ? weights : call->weights ? call->weights : nothing, none = {0};
     mha_view key = call->key.data ? call->key : call->query, value = call->value.data ? call->value : key;
-    run r = {.call = call, .s = &call->semantics, .past = past, .u = unit, .out = result, .bias_k = w[MHA_BIAS_K],
-             .bias_v = w[MHA_BIAS_V], .sinks = w[MHA_SINKS]};
+    mha_semantics meant = call->semantics;
+    meant.has_key_offset |= meant.key_offset != 0;
+    run r = {.call = call, .s = &meant, .past = past, .u = unit, .out = result};
+    if (meant.keys_only)
+        meant.softmax_plus_one = meant.zero_row = false;
+    else
+        r.bias_k = w[MHA_BIAS_K], r.bias_v = w[MHA_BIAS_V], r.sinks = w[MHA_SINKS];
     memset(result, 0, sizeof *result);
     measure(&r, config, &key, &value);
     r.norm_q = norm_weights(&w[MHA_Q_NORM], r.h, r.d_k, &r.norm_q_width);

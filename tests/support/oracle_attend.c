@@ -24,7 +24,7 @@ static bool mask_at(const mha_view *m, size_t b, size_t head, size_t i, size_t j
 static bool visible(const run *r, size_t b, size_t head, size_t i, size_t j, number *add)
 {
     const mha_semantics *s = r->s;
-    double p = offset_of(r, b) + (double)i, at = (double)(r->first + j), m, sum = 0, size = 0;
+    double p = offset_of(r, b) + (double)i, at = (double)s->key_offset + (double)(r->first + j), m, sum = 0, size = 0;
     bool seen = true;
     if (s->causal && at > p)
         seen = false;
@@ -32,7 +32,7 @@ static bool visible(const run *r, size_t b, size_t head, size_t i, size_t j, num
         seen = false;
     if (s->window && s->window_right >= 0 && at > p + (double)s->window_right)
         seen = false;
-    if (s->kv_lengths && (double)j >= (double)s->kv_lengths[b])
+    if (s->kv_lengths && (double)s->key_offset + (double)j >= (double)s->kv_lengths[b])
         seen = false;
     if (s->mask.kind != MHA_MASK_NONE) {
         if (!mask_at(&s->mask.values, b, head, i, j, &m))

@@ -118,7 +118,7 @@ void rerun_spell_out(rerun *r)
         c->key = c->query;
     if (r->layer && !c->value.data)
         c->value = c->key;
-    if (s->rope.q_positions.data && !s->rope.k_positions.data && T_q == c->key.shape[1])
+    if (s->rope.q_positions.data && !s->rope.k_positions.data && T_q == c->key.shape[1] && !s->has_key_offset)
         s->rope.k_positions = s->rope.q_positions;
     if (!s->has_offset && !s->position_offset)
         s->offset = r->past_key.data ? (int64_t)r->past_key.shape[2] : 0;

@@ -207,11 +207,15 @@ static void build_inputs(rig *r)
 
 /* ---------------------------------------------------------------- semantics */
 
+/* Counted from the beginning of the sequence of which the keys are a part. */
 static int64_t *lengths_up_to(rig *r, size_t n, const int64_t *most)
 {
     int64_t *x = input_memory(r, n * sizeof *x);
-    for (size_t b = 0; b < n; b++)
+    for (size_t b = 0; b < n; b++) {
         x[b] = below(r, 4) == 0 ? most[b] : (int64_t)below(r, (size_t)most[b] + 1);
+        x[b] += r->call.semantics.key_offset;
+        x[b] = x[b] < 0 ? 0 : x[b];
+    }
     return x;
 }
 
@@ -257,12 +261,12 @@ static void build_rope(rig *r, size_t sequences, size_t T_q, size_t T_k)
         return;
     size_t B = sequences ? 1 : t->B;
     const size_t of_q[2] = {next(r) % 3 ? B : 1, T_q}, of_k[2] = {next(r) % 3 ? B : 1, T_k};
-    bool by_position = t->rope_tables == 2;
+    bool by_position = t->rope_tables == 2, part = r->call.semantics.has_key_offset;
     if (t->rope_positions || by_position) { /* tables are looked up in: every row needs a place in them */
         rope->q_positions = spread(r, MHA_I64, 2, of_q);
         fill_uniform(r, &rope->q_positions, 0, (double)far);
     }
-    if (t->rope_key_positions || (by_position && T_q != T_k)) {
+    if (t->rope_key_positions || (by_position && (T_q != T_k || part))) {
         rope->k_positions = spread(r, MHA_I64, 2, of_k);
         fill_uniform(r, &rope->k_positions, 0, (double)far);
     }
@@ -344,7 +348,7 @@ static void poison(rig *r)
         for (size_t j = 0; j < r->t.T_k; j++) {
             const mha_view *v = &s->key_padding.values;
             size_t key = r->t.past + j;
-            bool hidden = s->kv_lengths && (int64_t)key >= s->kv_lengths[b];
+            bool hidden = s->kv_lengths && s->key_offset + (int64_t)key >= s->kv_lengths[b];
             if (s->key_padding.kind != MHA_MASK_NONE && !s->has_padding_fill) {
                 double x = oracle_get(v, v->shape[0] == 1 ? 0 : b, key, 0, 0);
                 hidden |= s->key_padding.kind == MHA_MASK_ADDITIVE
@@ -380,6 +384,7 @@ static mha_semantics only_what_is_on(mha_semantics s)
         s.rope = (mha_rope){0};
     s.scale = s.has_scale ? s.scale : 0;
     s.offset = s.has_offset ? s.offset : 0;
+    s.key_offset = s.has_key_offset ? s.key_offset : 0;
     s.padding_fill = s.has_padding_fill ? s.padding_fill : 0;
     return s;
 }

@@ -24,7 +24,7 @@ mha__interval mha__visible_interval(const mha__resolved *r, const mha__sequence 
     if (sem->window && sem->window_right >= 0)
         to = at_most(to, p + sem->window_right + 1);
     if (sem->kv_lengths)
-        to = at_most(to, sem->kv_lengths[b]);
+        to = at_most(to, sem->kv_lengths[b] - sem->key_offset);
     return from < to ? (mha__interval){(size_t)from, (size_t)to} : (mha__interval){0, 0};
 }
 

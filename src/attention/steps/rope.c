@@ -57,7 +57,7 @@ void mha__rotate_heads(const mha__resolved *r, mha__side side, const mha_view *x
     if (rope->kind == MHA_ROPE_NONE)
         return;
     rotation rot = {rope, r->rope_dim, r->rope_base};
-    bool same = r->query.shape[1] == r->key.shape[1];
+    bool same = r->query.shape[1] == r->key.shape[1] && !r->semantics.has_key_offset; /* keys may follow the queries */
     const mha_view *positions =
         side == MHA_KEYS && (rope->k_positions.data || !same) ? &rope->k_positions : &rope->q_positions;
     for (size_t b = 0; b < r->plan.B; b++) {

@@ -52,6 +52,7 @@ _mha() {
   *:--value-input) _mha_files; return ;;
   *:--seed) return ;;
   *:--position-offset) return ;;
+  *:--key-offset) return ;;
   *:--window) return ;;
   *:--scale) return ;;
   *:--softcap) return ;;
@@ -113,10 +114,10 @@ _mha() {
   forward) options='
       --d-model --heads --kv-heads --d-k --d-v --d-q --kdim --vdim --d-out --bias --no-bias --batch
       --seq --kv-seq --merged-qk --preset --config --dtype --cache-dtype --weights --layer
-      --orientation --input --key-input --value-input --seed --causal --position-offset --window
-      --scale --softcap --rope --rope-dim --rope-base --mask --mask-kind --lengths --empty-rows
-      --hidden-values --alibi --sinks --cu-seqlens --stage --head --query --output --trace
-      --save-case --json --quiet --help --path --isa --threads --no-pack' ;;
+      --orientation --input --key-input --value-input --seed --causal --position-offset --key-offset
+      --window --scale --softcap --rope --rope-dim --rope-base --mask --mask-kind --lengths
+      --empty-rows --hidden-values --alibi --sinks --cu-seqlens --stage --head --query --output
+      --trace --save-case --json --quiet --help --path --isa --threads --no-pack' ;;
   params) options='
       --d-model --heads --kv-heads --d-k --d-v --d-q --kdim --vdim --d-out --bias --no-bias --batch
       --merged-qk --preset --config --class --dtype --seq --weights --group --depth --only --sort
@@ -127,16 +128,16 @@ _mha() {
       --path --isa --threads' ;;
   check) options='
       --heads --kv-heads --d-k --config --weights --layer --orientation --input --key-input
-      --value-input --causal --position-offset --window --scale --softcap --rope --rope-dim
-      --rope-base --mask --mask-kind --lengths --empty-rows --hidden-values --alibi --sinks
-      --cu-seqlens --expected --stage --json --quiet --help --path --isa --threads --jobs' ;;
+      --value-input --causal --position-offset --key-offset --window --scale --softcap --rope
+      --rope-dim --rope-base --mask --mask-kind --lengths --empty-rows --hidden-values --alibi
+      --sinks --cu-seqlens --expected --stage --json --quiet --help --path --isa --threads --jobs' ;;
   compare) options='
       --rtol --atol --json --quiet --help' ;;
   diagnose) options='
       --heads --kv-heads --d-k --config --weights --layer --orientation --input --key-input
-      --value-input --causal --position-offset --window --scale --softcap --rope --rope-dim
-      --rope-base --mask --mask-kind --lengths --empty-rows --hidden-values --alibi --sinks
-      --cu-seqlens --expected --tensor --stage --json --quiet --help' ;;
+      --value-input --causal --position-offset --key-offset --window --scale --softcap --rope
+      --rope-dim --rope-base --mask --mask-kind --lengths --empty-rows --hidden-values --alibi
+      --sinks --cu-seqlens --expected --tensor --stage --json --quiet --help' ;;
   claims) options='
       --json --quiet --help' ;;
   bench) options='

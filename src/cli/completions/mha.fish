@@ -124,6 +124,9 @@ complete -c mha -n '__mha_runs forward heads check diagnose' -l causal \
     -d 'query i sees key j only if j <= i + offset'
 complete -c mha -n '__mha_runs forward check diagnose' -l position-offset -x \
     -d 'position of query 0 for causal, window and rope [0]'
+complete -c mha -n '__mha_runs forward check diagnose' -l key-offset -x \
+    -d 'the keys are a part of a sequence: position of key 0 '\
+'for causal, window, lengths, ALiBi and rope'
 complete -c mha -n '__mha_runs forward check diagnose' -l window -x \
     -d 'a query at position p sees keys p-L to p+R; -1 is open'
 complete -c mha -n '__mha_runs forward check diagnose' -l scale -x \

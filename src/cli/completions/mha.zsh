@@ -66,6 +66,7 @@ _mha() {
   *:--value-input) _files; return ;;
   *:--seed) _message 'N'; return ;;
   *:--position-offset) _message 'N'; return ;;
+  *:--key-offset) _message 'N'; return ;;
   *:--window) _message 'L,R'; return ;;
   *:--scale) _message 'X'; return ;;
   *:--softcap) _message 'X'; return ;;
@@ -159,6 +160,8 @@ _mha() {
       '--seed:''seed of random weights and inputs'
       '--causal:''query i sees key j only if j <= i + offset'
       '--position-offset:''position of query 0 for causal, window and rope [0]'
+      '--key-offset:''the keys are a part of a sequence: position of key 0 '\
+'for causal, window, lengths, ALiBi and rope'
       '--window:''a query at position p sees keys p-L to p+R; -1 is open'
       '--scale:''factor on Q K^T [1/sqrt(d_k)]'
       '--softcap:''scores become X tanh(score / X) before keys are hidden; '\
@@ -291,6 +294,8 @@ _mha() {
       '--value-input:''value input'
       '--causal:''query i sees key j only if j <= i + offset'
       '--position-offset:''position of query 0 for causal, window and rope [0]'
+      '--key-offset:''the keys are a part of a sequence: position of key 0 '\
+'for causal, window, lengths, ALiBi and rope'
       '--window:''a query at position p sees keys p-L to p+R; -1 is open'
       '--scale:''factor on Q K^T [1/sqrt(d_k)]'
       '--softcap:''scores become X tanh(score / X) before keys are hidden; '\
@@ -351,6 +356,8 @@ _mha() {
       '--value-input:''value input'
       '--causal:''query i sees key j only if j <= i + offset'
       '--position-offset:''position of query 0 for causal, window and rope [0]'
+      '--key-offset:''the keys are a part of a sequence: position of key 0 '\
+'for causal, window, lengths, ALiBi and rope'
       '--window:''a query at position p sees keys p-L to p+R; -1 is open'
       '--scale:''factor on Q K^T [1/sqrt(d_k)]'
       '--softcap:''scores become X tanh(score / X) before keys are hidden; '\

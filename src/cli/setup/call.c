@@ -154,6 +154,8 @@ static int make_semantics(request *r, const arguments *args)
         s->softcap = args->option[OPT_SOFTCAP].real;
     s->has_offset = given(args, OPT_POSITION_OFFSET);
     s->offset = args->option[OPT_POSITION_OFFSET].number;
+    s->has_key_offset = given(args, OPT_KEY_OFFSET);
+    s->key_offset = args->option[OPT_KEY_OFFSET].number;
     s->causal |= given(args, OPT_CAUSAL);
     if (given(args, OPT_WINDOW)) {
         s->window = true;

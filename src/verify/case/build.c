@@ -242,6 +242,17 @@ static mha_status read_reach(const mha_case *c, const char *key, int64_t *reach,
     return MHA_OK;
 }
 
+/* Where the keys begin if they are a part of a sequence, and whether another part counts what is beside them. */
+static mha_status build_part(mha_case *c, mha_error *error)
+{
+    mha_semantics *s = &c->semantics;
+    s->has_key_offset = mha_file_metadata(c->file, "key_offset") != NULL;
+    TRY(mha__case_whole(c, "key_offset", -((int64_t)1 << 53), 0, &s->key_offset, error));
+    TRY(read_switch(c, "keys_only", false, NULL, &s->keys_only, error));
+    mha__case_keys_only(c);
+    return MHA_OK;
+}
+
 static mha_status build_window(mha_case *c, mha_error *error)
 {
     mha_semantics *s = &c->semantics;
@@ -291,7 +302,8 @@ static mha_status clamp_lengths(mha_case *c, size_t rows, const int64_t **length
     for (size_t b = 0; b < rows; b++) {
         const bool sound = !cu || (cu[b] >= 0 && cu[b] <= cu[b + 1]); /* the call refuses unsound cu_seqlens by name */
         const int64_t most = !cu ? (int64_t)(c->P + c->T_k) : sound ? cu[b + 1] - cu[b] : 0;
-        own[b] = given[b] < 0 ? 0 : given[b] > most ? most : given[b];
+        const int64_t end = s->key_offset + most;
+        own[b] = given[b] < 0 || end < 0 ? 0 : given[b] > end ? end : given[b];
     }
     *lengths = own;
     return MHA_OK;
@@ -346,6 +358,7 @@ static mha_status build_semantics(mha_case *c, mha_error *error)
                          bias_k ? "bias_k" : "bias_v");
     TRY(read_switch(c, "add_bias_kv", bias_k, "bias_k", &bias_kv, error));
     TRY(read_switch(c, "alibi", slopes, "alibi_slopes", &alibi, error));
+    TRY(build_part(c, error));
     TRY(build_arrays(c, error));
     TRY(build_window(c, error));
     TRY(build_masks(c, error));

@@ -88,7 +88,7 @@ static mha_status read_semantics(mha_case *c, const mha_call *call, size_t rows,
     }
     mha_rope *r = &s->rope;
     mha_difference d;
-    if (r->k_positions.data && (!r->q_positions.data || mha_compare(&r->q_positions, &r->k_positions, 0, 0, &d, NULL) ||
+    if (r->k_positions.data && (s->has_key_offset || !r->q_positions.data || mha_compare(&r->q_positions, &r->k_positions, 0, 0, &d, NULL) ||
                                 d.mismatches > 0))
         return mha__fail(error, MHA_UNSUPPORTED, "k_positions",
                          "a case has keys at the positions of the queries: expected equal positions");
@@ -147,6 +147,7 @@ static mha_status fill(mha_case *c, const mha_layer *layer, const mha_call *call
     read_sizes(c, &plan);
     read_weights(c, call);
     TRY(read_semantics(c, call, plan.B, error));
+    mha__case_keys_only(c);
     for (int s = 0; s < MHA_STAGE_COUNT; s++)
         if (recorded[s].data)
             TRY(record_stage(c, (mha_stage)s, &recorded[s], error));

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "attention/resolved.h"
 #include "base/base.h"
 #include "verify/case/record.h"
 
@@ -51,6 +52,16 @@ mha_status mha__case_value(const mha_case *c, const char *key, double *value, mh
     char *end;
     const double x = strtod(missing, &end);
     return mha__case_number(c, key, end == missing || *end != '\0' ? NAN : x, value, error);
+}
+
+void mha__case_keys_only(mha_case *c)
+{
+    static const mha_weight left_out[] = {MHA_SINKS, MHA_BIAS_K, MHA_BIAS_V};
+    if (!c->semantics.keys_only)
+        return;
+    for (size_t i = 0; i < sizeof left_out / sizeof *left_out; i++)
+        c->weights[CASE_RECORDED][left_out[i]] = (mha_view){0};
+    c->semantics = mha__semantics_meant(&c->semantics);
 }
 
 /* The index of `text` in `list`, whose items are separated by ", "; -1 when it is not in the list. */

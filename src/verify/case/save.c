@@ -169,9 +169,10 @@ static mha_status put_rope(saving *s)
         return MHA_OK;
     TRY(put_count(s, "rope_dim", (int64_t)(r->dim ? r->dim : s->plan.d_k)));
     TRY(put_real(s, "rope_base", r->base > 0 ? r->base : 10000));
-    if (!same_positions(&r->q_positions, &r->k_positions))
+    const bool part = s->call->semantics.has_key_offset || s->call->semantics.key_offset != 0;
+    if (part ? r->k_positions.data != NULL : !same_positions(&r->q_positions, &r->k_positions))
         return refuse(s, "position_ids", "keys at other positions than the queries");
-    if (r->q_positions.data && !r->k_positions.data && s->plan.T_q != s->plan.T_k)
+    if (r->q_positions.data && !r->k_positions.data && s->plan.T_q != s->plan.T_k && !part)
         return refuse(s, "position_ids", "positions of the queries alone");
     TRY(put_view(s, "position_ids", &r->q_positions));
     TRY(put_reals(s, "cos_cache", &r->cos_table));
@@ -212,6 +213,9 @@ static mha_status put_semantics(saving *s)
     TRY(put_count(s, "scale_is_default", !m->has_scale));
     TRY(put_real(s, "softcap", m->softcap));
     TRY(put_count(s, "causal", m->causal));
+    if (m->has_key_offset || m->key_offset != 0)
+        TRY(put_count(s, "key_offset", m->key_offset));
+    TRY(put_count(s, "keys_only", m->keys_only));
     TRY(put_count(s, "window_left", m->window ? m->window_left : -1));
     TRY(put_count(s, "window_right", m->window ? m->window_right : -1));
     TRY(put_mask(s, "attn_mask_kind", "attn_mask", &m->mask));

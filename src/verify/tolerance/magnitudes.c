@@ -134,7 +134,7 @@ static double measure_added(const mha_call *call, const mha_plan *plan, size_t c
             offset = fabs((double)s->offset);
         for (size_t b = 0; s->position_offset && b < plan->B; b++)
             offset = fmax(offset, fabs((double)s->position_offset[b]));
-        added += slope * (offset + (double)(plan->T_q + plan->S));
+        added += slope * (offset + fabs((double)s->key_offset) + (double)(plan->T_q + plan->S));
     }
     return added;
 }
@@ -173,7 +173,7 @@ static double farthest_position(const mha_call *call, const mha_plan *plan, size
         far = fmax(far, fabs((double)s->offset));
     for (size_t b = 0; s->position_offset && b < plan->B; b++)
         far = fmax(far, fabs((double)s->position_offset[b]));
-    far += (double)(plan->T_q > plan->T_k ? plan->T_q : plan->T_k);
+    far += fabs((double)s->key_offset) + (double)(plan->T_q > plan->T_k ? plan->T_q : plan->T_k);
     return fmax(far, fmax(max_abs(&s->rope.q_positions), max_abs(&s->rope.k_positions)));
 }
 

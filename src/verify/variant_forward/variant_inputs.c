@@ -369,7 +369,7 @@ static void normalise(const mha__variant_inputs *w, const mha__row_knobs *k, int
 
 int64_t mha__case_offset(const mha_case *c, size_t b)
 {
-    return c->semantics.position_offset ? c->semantics.position_offset[b] : (int64_t)c->P;
+    return (c->semantics.position_offset ? c->semantics.position_offset[b] : (int64_t)c->P) - c->semantics.key_offset;
 }
 
 /* The position of row t of the queries or of the new keys. */
@@ -379,9 +379,9 @@ static int64_t position_of(const mha_case *c, const mha__row_knobs *k, bool keys
     int64_t shift = keys ? k->rope_shift_k : k->rope_shift_q;
     if (k->rope_restart)
         return (int64_t)t + shift;
-    if (ids->data && (!keys || c->T_q == c->T_k))
+    if (ids->data && (!keys || (c->T_q == c->T_k && !c->semantics.has_key_offset)))
         return ((const int64_t *)ids->data)[(ids->shape[0] == 1 ? 0 : b) * ids->shape[1] + t] + shift;
-    return (keys ? (int64_t)c->P : mha__case_offset(c, b)) + (int64_t)t + shift;
+    return (keys ? (int64_t)c->P : mha__case_offset(c, b)) + c->semantics.key_offset + (int64_t)t + shift;
 }
 
 static void cos_sin(const mha_case *c, const mha__row_knobs *k, int64_t position, size_t b, size_t t, size_t i,

@@ -32,7 +32,7 @@ static bool rules_hide(const mha__variant_inputs *w, const mha__knobs *k, const 
         return true;
     if (k->window && k->window_right >= 0 && j > i + offset + k->window_right)
         return true;
-    if (k->use_lengths && j >= c->semantics.kv_lengths[at->b] + k->lengths_shift)
+    if (k->use_lengths && c->semantics.key_offset + j >= c->semantics.kv_lengths[at->b] + k->lengths_shift)
         return true;
     return !k->use_cache && at->j < c->P;
 }
