@@ -81,8 +81,8 @@ class Rope(Struct):
 class Semantics(Struct):
     c_name = "mha_semantics"
     _fields_ = [("has_scale", c.c_bool), ("scale", _double), ("softcap", _double), ("has_offset", c.c_bool),
-                ("offset", _i64), ("position_offset", c.c_void_p), ("causal", c.c_bool), ("window", c.c_bool),
-                ("window_left", _i64), ("window_right", _i64), ("kv_lengths", c.c_void_p), ("key_padding", Mask),
+                ("offset", _i64), ("position_offset", c.c_void_p), ("has_key_offset", c.c_bool), ("key_offset", _i64),
+                ("keys_only", c.c_bool), ("causal", c.c_bool), ("window", c.c_bool), ("window_left", _i64), ("window_right", _i64), ("kv_lengths", c.c_void_p), ("key_padding", Mask),
                 ("has_padding_fill", c.c_bool), ("padding_fill", _double), ("mask", Mask),
                 ("alibi_slopes", c.c_void_p), ("rope", Rope), ("norm_eps", _double), ("zero_row", c.c_bool),
                 ("softmax_plus_one", c.c_bool), ("empty_rows", c.c_int), ("hidden_values", c.c_int),

@@ -88,8 +88,9 @@ static mha_status read_semantics(mha_case *c, const mha_call *call, size_t rows,
     }
     mha_rope *r = &s->rope;
     mha_difference d;
-    if (r->k_positions.data && (s->has_key_offset || !r->q_positions.data || mha_compare(&r->q_positions, &r->k_positions, 0, 0, &d, NULL) ||
-                                d.mismatches > 0))
+    const bool other_keys = s->has_key_offset || !r->q_positions.data ||
+                            mha_compare(&r->q_positions, &r->k_positions, 0, 0, &d, NULL) || d.mismatches > 0;
+    if (r->k_positions.data && other_keys)
         return mha__fail(error, MHA_UNSUPPORTED, "k_positions",
                          "a case has keys at the positions of the queries: expected equal positions");
     r->k_positions = (mha_view){0};
