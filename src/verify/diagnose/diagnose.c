@@ -100,10 +100,13 @@ static mha_status load(mha__search *s, const char *name, mha_diagnosis *d, mha_e
 
 /* ---------------------------------------------------------------- one candidate */
 
-/* Whether two variants make a pair: each changes a knob even after the other, and their order does not matter. */
+/* Whether two variants make a pair: both are tried in pairs, each changes a knob even after the other, and their order
+ * does not matter. */
 static bool are_compatible(const mha__search *s, int a, int b)
 {
     mha__knobs one, other, both, reverse;
+    if (!mha_variant_is_paired((size_t)a) || !mha_variant_is_paired((size_t)b))
+        return false;
     return mha__variants_apply(s->c, a, -1, &one) && mha__variants_apply(s->c, b, -1, &other) &&
            mha__variants_apply(s->c, a, b, &both) && mha__variants_apply(s->c, b, a, &reverse) &&
            mha__knobs_equal(&both, &reverse) && !mha__knobs_equal(&both, &one) && !mha__knobs_equal(&both, &other);

@@ -27,6 +27,16 @@ static inline size_t mha__extra_rows(const mha_case *c)
     return (c->weights[CASE_RECORDED][MHA_BIAS_K].data != NULL) + (size_t)c->semantics.zero_row;
 }
 
+/* The key/value head that a query head reads. */
+static inline size_t mha__variant_kv_head(const mha_case *c, const mha__knobs *k, int how, size_t head)
+{
+    const size_t h_kv = k->groups ? (size_t)k->groups : c->H_kv, right = head * h_kv / c->H;
+    return how == GROUPS_TILED        ? head % h_kv
+           : how == GROUPS_FIRST      ? 0
+           : how == GROUPS_LAST_FIRST ? h_kv - 1 - right
+                                      : right;
+}
+
 /* ---------------------------------------------------------------- what a query sees (variant_see.c) */
 
 /* The indices of one score. */
@@ -45,5 +55,14 @@ bool mha__variant_heads_see_alike(const mha_case *c, const mha__knobs *k);
 void mha__variant_score(mha__variant_bench *w, const mha__knobs *k, size_t b, mha_stage stage);
 /* Turns `scores` into weights and fills `lse` (variant_softmax.c). */
 void mha__variant_weigh(mha__variant_bench *w, const mha__knobs *k);
+
+/* ---------------------------------------------------------------- values, merging, output (variant_output.c) */
+
+/* Whether the merged rows mix rows of the heads. */
+bool mha__variant_mixes(const mha__knobs *k);
+/* Sums the weighted values into `heads` and `merged`, where `weighed` is set. */
+void mha__variant_sum_values(mha__variant_bench *w, const mha__knobs *k);
+/* Multiplies the rows wanted of `merged` by W_O; what is not wanted is unspecified. `kept` NULL: all. */
+void mha__variant_project(mha__variant_bench *w, const mha__knobs *k, size_t b, const unsigned char *kept, double *y);
 
 #endif

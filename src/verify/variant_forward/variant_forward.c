@@ -1,9 +1,7 @@
-/* The second half of a variant: cache, the steps from scores to weights, values, merging, output. */
-#include <math.h>
+/* The second half of a variant: the cache, and the steps from scores to the output. */
 #include <string.h>
 
 #include "base/base.h"
-#include "compute/gemm.h"
 #include "verify/variant_forward/variant_bench.h"
 
 int mha__variant_shape(const mha__variant_inputs *inputs, mha_stage stage, size_t shape[4])
@@ -118,89 +116,6 @@ static const double *gather(mha__variant_bench *w, size_t b, int part, const dou
     return to;
 }
 
-/* ---------------------------------------------------------------- values, merging, output */
-
-/* Two doubles, which every supported processor adds and multiplies at once. */
-typedef double two __attribute__((vector_size(16)));
-typedef double two_at __attribute__((vector_size(16), aligned(8), may_alias));
-
-/* y += a x */
-static void add_scaled(double a, const double *x, double *y, size_t n)
-{
-    size_t i = 0;
-    for (; i + 4 <= n; i += 4) {
-        *(two_at *)(y + i) += a * *(const two_at *)(x + i);
-        *(two_at *)(y + i + 2) += a * *(const two_at *)(x + i + 2);
-    }
-    for (; i < n; i++)
-        y[i] += a * x[i];
-}
-
-static void sum_row(mha__variant_bench *w, const mha__knobs *k, size_t h, size_t i)
-{
-    const mha_case *c = w->inputs->c;
-    const size_t S = w->inputs->S, all = S + mha__extra_rows(c), at = (h * c->T_q + i) * all;
-    const size_t head = k->tiled ? h % c->H_kv : h / (c->H / c->H_kv);
-    const bool bias = w->inputs->bias_kv[0] != NULL;
-    double *o = w->heads + (i * c->H + h) * c->d_v;
-    memset(o, 0, c->d_v * sizeof *o);
-    for (size_t j = 0; j < all; j++) {
-        const size_t row = j < S || bias ? j : S + 1;
-        const double weight = w->scores[at + j], *v = w->values + (row * c->H_kv + head) * c->d_v;
-        if (!w->visible[at + j] && !(k->propagate && j < S) && !isnan(weight))
-            continue;
-        add_scaled(weight, v, o, c->d_v);
-    }
-}
-
-static void sum_values(mha__variant_bench *w, const mha__knobs *k)
-{
-    const mha_case *c = w->inputs->c;
-    for (size_t h = 0; h < c->H; h++)
-        for (size_t i = 0; i < c->T_q; i++) {
-            if (!w->weighed[h * c->T_q + i])
-                continue;
-            sum_row(w, k, h, i);
-            for (size_t f = 0; f < c->d_v; f++)
-                w->merged[mha__head_column(k->merge, c->T_q, c->H, c->d_v, i, h, f)] =
-                    w->heads[(i * c->H + h) * c->d_v + f];
-        }
-}
-
-/* Whether row t of a batch row is wanted. */
-static bool is_kept(const unsigned char *kept, size_t t)
-{
-    return !kept || kept[t];
-}
-
-/* Multiplies the wanted rows by W_O: gathers them without gaps, and moves the results back to their own rows. */
-static void project_out(mha__variant_bench *w, const mha__knobs *k, size_t row, const unsigned char *kept, double *y)
-{
-    const size_t in = w->inputs->in[PROJECTION_O], out = w->inputs->out[PROJECTION_O], T = w->inputs->c->T_q;
-    const double *b, *W = mha__output_matrix(&w->maker, &k->rows, &b);
-    const double *query = w->inputs->x[PROJECTION_Q] + row * T * w->inputs->in[PROJECTION_Q];
-    size_t count = 0;
-    if (!W) {
-        memcpy(y, w->merged, T * in * sizeof *y);
-        return;
-    }
-    for (size_t t = 0; t < T; t++)
-        if (is_kept(kept, t))
-            memmove(w->merged + count++ * in, w->merged + t * in, in * sizeof *y);
-    mha__gemm_double(count, out, in, w->merged, in, W, out, y, out);
-    for (size_t t = T; t-- > 0 && count > 0;) {
-        if (!is_kept(kept, t))
-            continue;
-        memmove(y + t * out, y + --count * out, out * sizeof *y);
-        if (b)
-            for (size_t j = 0; j < out; j++)
-                y[t * out + j] += k->bias_o_twice ? 2 * b[j] : b[j];
-        if (k->residual)
-            for (size_t j = 0; j < out; j++)
-                y[t * out + j] += query[t * out + j];
-    }
-}
-
 /* ---------------------------------------------------------------- one batch row */
 
 static void heads_first(const double *x, size_t T, size_t h, size_t d, double *y)
@@ -210,23 +125,26 @@ static void heads_first(const double *x, size_t T, size_t h, size_t d, double *y
             memcpy(y, x + (t * h + head) * d, d * sizeof *y);
 }
 
+/* Whether row i under head h of the heads is part of a wanted row of the merged heads. */
+static bool is_merged_into(const mha_case *c, const mha__knobs *k, size_t h, size_t i, const unsigned char *kept)
+{
+    for (size_t f = 0; f < c->d_v; f++)
+        if (kept[mha__head_column(k->merge, c->T_q, c->H, c->d_v, i, h, f) / (c->H * c->d_v)])
+            return true;
+    return false;
+}
+
 /* Marks the scores and the sums of values on which the wanted rows of the stage depend: usually those of the same
- * query rows. Softmax over queries needs all scores; heads merged without a transpose mix rows and heads. */
+ * query rows. Softmax over queries needs all scores; merging may mix rows and heads. */
 static void mark(mha__variant_bench *w, const mha__knobs *k, mha_stage stage, const unsigned char *kept)
 {
     const mha_case *c = w->inputs->c;
-    const bool mixes = k->merge == HEADS_UNTRANSPOSED && (stage == MHA_STAGE_HEADS || stage == MHA_STAGE_OUTPUT);
+    const bool mixes = mha__variant_mixes(k) && (stage == MHA_STAGE_HEADS || stage == MHA_STAGE_OUTPUT);
     for (size_t h = 0; h < c->H; h++)
         for (size_t i = 0; i < c->T_q; i++) {
-            const size_t row = h * c->T_q + i, first = row * c->d_v, last = first + c->d_v - 1, width = c->H * c->d_v;
-            bool wanted = is_kept(kept, i);
-            if (mixes) {
-                wanted = false;
-                for (size_t t = first / width; t <= last / width; t++)
-                    wanted |= is_kept(kept, t);
-            }
-            w->weighed[row] = wanted;
-            w->scored[row] = wanted || k->axis == AXIS_QUERIES;
+            const size_t row = h * c->T_q + i;
+            w->weighed[row] = !kept || (mixes ? is_merged_into(c, k, h, i, kept) : kept[i]);
+            w->scored[row] = w->weighed[row] || k->axis == AXIS_QUERIES;
         }
     if (k->axis == AXIS_HEADS && mixes) /* a row's weights under one head depend on its scores under all heads */
         memset(w->scored, 1, c->H * c->T_q);
@@ -260,11 +178,11 @@ static void attend(mha__variant_bench *w, const mha__knobs *k, mha_stage stage, 
     else if (stage == MHA_STAGE_WEIGHTS_MEAN)
         mean_over_heads(w, n, y);
     else {
-        sum_values(w, k);
+        mha__variant_sum_values(w, k);
         if (stage == MHA_STAGE_HEADS)
             memcpy(y, w->merged, n * sizeof *y);
         else
-            project_out(w, k, b, kept, y);
+            mha__variant_project(w, k, b, kept, y);
     }
 }
 
@@ -272,8 +190,8 @@ static void run_row(mha__variant_bench *w, const mha__knobs *k, mha_stage stage,
                     double *y, size_t n)
 {
     const mha_case *c = w->inputs->c;
-    const bool mixes_rows = k->axis == AXIS_QUERIES || k->merge == HEADS_UNTRANSPOSED;
-    const bool all_rows = mixes_rows || !mha__stage_is_by_query(c, stage);
+    const bool mixes = k->axis == AXIS_QUERIES || mha__variant_mixes(k);
+    const bool all_rows = mixes || !mha__stage_is_by_query(c, stage);
     const double *rows;
     switch (stage) {
     case MHA_STAGE_Q: rows = mha__rows_unsplit(&w->maker, &k->rows, PROJECTION_Q, b); break;

@@ -43,6 +43,7 @@ typedef struct mha__row_maker {
     double *x;       /* input rows gathered or rounded */
     double *bias;    /* bias of one projection */
     double *unsplit; /* rows before heads are split */
+    double *turn;    /* cosines, sines and features of one head */
 } mha__row_maker;
 
 enum { MHA_ROW_SLOTS_LEAST = 8, MHA_ROW_SLOTS_MOST = 160 };
@@ -58,6 +59,12 @@ const double *mha__rows_unsplit(mha__row_maker *maker, const mha__row_knobs *kno
 /* W_O as the variant reads it, and its bias (NULL: none). */
 const double *mha__output_matrix(mha__row_maker *maker, const mha__row_knobs *knobs, const double **bias);
 
+/* What happens to the rows of q, k or v (variant_turn.c). Splitting into heads makes (T, h, d) of (T, h*d). */
+void mha__rows_split(const mha__variant_inputs *w, int heads, int which, const double *from, double *to);
+void mha__rows_normalise(const mha__variant_inputs *w, const mha__row_knobs *k, int which, double *x);
+/* `memory`: for two numbers of each feature of a head. */
+void mha__rows_rotate(const mha__variant_inputs *w, const mha__row_knobs *k, int which, size_t b, double *x,
+                      double *memory);
 /* The index of element (t, head, f) in (T, h*d) rows. */
 size_t mha__head_column(int heads, size_t T, size_t h, size_t d, size_t t, size_t head, size_t f);
 /* The position of query row 0 in the case. */

@@ -73,7 +73,7 @@ static void score_row(mha__variant_bench *w, const mha__knobs *k, size_t h, size
 {
     const mha_case *c = w->inputs->c;
     const size_t S = w->inputs->S, all = S + mha__extra_rows(c), at = (h * c->T_q + i) * all;
-    const size_t head = k->tiled ? h % c->H_kv : h / (c->H / c->H_kv);
+    const size_t head = mha__variant_kv_head(c, k, k->group_k, h);
     const bool bias = w->inputs->bias_kv[0] != NULL;
     const double *q = w->q + (i * c->H + h) * c->d_k;
     /* Most variants replace a hidden key's score: its product need not be computed. */

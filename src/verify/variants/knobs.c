@@ -9,6 +9,8 @@ mha__knobs mha__knobs_of(const mha_case *c)
     const mha_semantics *s = &c->semantics;
     return (mha__knobs){
         .rows = {.source = {0, 1, 2},
+                 .bias_q_times = 1,
+                 .norm_eps = s->norm_eps > 0 ? s->norm_eps : 1e-6,
                  .rope = (int)s->rope.kind,
                  .rope_dim = (int)(s->rope.dim ? s->rope.dim : c->d_k),
                  .rope_base = s->rope.base > 0 ? s->rope.base : 10000},
@@ -31,6 +33,7 @@ mha__knobs mha__knobs_of(const mha_case *c)
         .zero_row = s->zero_row,
         .empty_nan = s->empty_rows == MHA_EMPTY_NAN,
         .propagate = s->hidden_values == MHA_HIDDEN_PROPAGATE,
+        .bias_o_times = 1,
     };
 }
 

@@ -17,9 +17,27 @@ enum { ROUND_NOT, ROUND_F16, ROUND_BF16 };
 
 /* How heads are arranged in a row of features. */
 enum {
-    HEADS_RIGHT,       /* column h*d + f */
-    HEADS_INTERLEAVED, /* column f*h_count + h: viewed as (d, h) */
-    HEADS_UNTRANSPOSED /* (T, h*d) viewed as (h, T, d) without moving anything */
+    HEADS_RIGHT,          /* column h*d + f */
+    HEADS_INTERLEAVED,    /* column f*h_count + h: viewed as (d, h) */
+    HEADS_REVERSED,       /* the last head first */
+    HEADS_UNTRANSPOSED,   /* (T, h*d) viewed as (h, T, d) without moving anything; this and the next mix rows */
+    HEADS_FEATURES_FIRST, /* (T, h*d) viewed as (h, d, T) */
+    HEADS_TURNED          /* in each head, (T, d) viewed as (d, T) */
+};
+
+/* How the features of a head are permuted by those who change weights from one pairing of the rotation to the other. */
+enum { PERMUTED_NOT, PERMUTED_TO_PAIRS, PERMUTED_TO_HALVES };
+
+enum { INPUT_NORM_NOT, INPUT_NORM_LAYER, INPUT_NORM_RMS };
+enum { BIAS_FIRST, BIAS_AFTER_NORM, BIAS_AFTER_ROPE };
+enum { NORM_RMS, NORM_LAYER, NORM_L2 };
+
+/* Which key/value head a query head reads. */
+enum {
+    GROUPS_RIGHT, /* i / (h/h_kv) */
+    GROUPS_TILED, /* i % h_kv */
+    GROUPS_FIRST, /* the first one */
+    GROUPS_LAST_FIRST
 };
 
 enum {
@@ -36,10 +54,29 @@ enum { CAUSAL_OFFSET, CAUSAL_TOP_LEFT, CAUSAL_BOTTOM_RIGHT };
     X(int, packing)                                                                                                    \
     X(int, round_weights)                                                                                              \
     X(int, round_inputs)                                                                                               \
+    X(int, input_norm) /* the inputs are normalised */                                                                 \
+    X(int, inputs_reversed) /* in time */                                                                              \
+    X(int, permuted_q)                                                                                                 \
+    X(int, permuted_k)                                                                                                 \
+    X(int, bias_place) /* where b_Q and b_K are added */                                                               \
+    X(double, bias_q_times)                                                                                            \
     X(int, split) /* heads in the rows */                                                                              \
-    X(int, no_norm)                                                                                                    \
+    X(int, no_norm) /* bits: 1 of q, 2 of k */                                                                         \
+    X(int, norm_kind)                                                                                                  \
+    X(int, norm_lacking) /* a norm without weights where the case has none */                                          \
+    X(int, norm_other_span) /* over the row instead of each head, or the reverse */                                    \
+    X(int, norm_no_weight)                                                                                             \
+    X(int, norm_eps_outside)                                                                                           \
+    X(double, norm_eps)                                                                                                \
     X(int, norm_after_rope)                                                                                            \
     X(int, norm_plus_one)                                                                                              \
+    X(int, rope_not) /* bits: 1 q, 2 k is not rotated */                                                               \
+    X(int, rope_last) /* the last features are rotated instead of the first */                                         \
+    X(int, rope_width) /* in the exponent of the angles; 0: rope_dim */                                                \
+    X(int, rope_reversed) /* positions count from the last row */                                                      \
+    X(int, rope_regrouped) /* the result in the order of the other pairing */                                          \
+    X(int, rope_mixed) /* angles laid out for the other pairing */                                                     \
+    X(int, rope_swapped) /* sine and cosine */                                                                         \
     X(int, rope) /* mha_rope_kind */                                                                                   \
     X(int, rope_dim)                                                                                                   \
     X(int, rope_values) /* values are rotated too */                                                                   \
@@ -60,7 +97,9 @@ typedef struct mha__row_knobs {
 
 /* Type and name of each knob that changes what lies between q, k, v and the heads. */
 #define SCORE_KNOB_LIST(X)                                                                                             \
-    X(int, tiled) /* query head i reads key/value head i % h_kv */                                                     \
+    X(int, group_k)                                                                                                    \
+    X(int, group_v)                                                                                                    \
+    X(int, groups) /* how many key/value heads are read; 0: those of the case */                                       \
     X(double, scale)                                                                                                   \
     X(double, softcap)                                                                                                 \
     X(int, cap_after_mask)                                                                                             \
@@ -94,7 +133,9 @@ typedef struct mha__row_knobs {
 /* Type and name of each knob that changes the merging of heads or what follows it. */
 #define OUTPUT_KNOB_LIST(X)                                                                                            \
     X(int, merge) /* arrangement of heads in the merged rows */                                                        \
-    X(int, bias_o_twice)                                                                                               \
+    X(int, output_unprojected)                                                                                         \
+    X(int, bias_o_before) /* added to the merged heads */                                                              \
+    X(double, bias_o_times)                                                                                            \
     X(int, residual) /* the query input is added to the output */
 
 typedef struct mha__knobs {

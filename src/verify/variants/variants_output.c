@@ -1,19 +1,47 @@
 /* Variants of the output: merging of heads, projection, what is added. */
 #include "verify/variants/variants.h"
 
-APPLY(merge_interleaved, attends(c) && c->H > 1, k->merge = HEADS_INTERLEAVED)
-APPLY(merge_untransposed, attends(c) && c->H > 1, k->merge = HEADS_UNTRANSPOSED)
+static bool merges(const mha_case *c)
+{
+    return attends(c) && c->H > 1;
+}
 
-/* What was dropped is not added twice. */
-APPLY(bias_o_twice, has_weight(c, MHA_B_O) && !k->rows.no_bias[PROJECTION_O], k->bias_o_twice = 1)
+APPLY(merge_interleaved, merges(c), k->merge = HEADS_INTERLEAVED)
+APPLY(merge_reversed, merges(c), k->merge = HEADS_REVERSED)
+APPLY(merge_untransposed, merges(c), k->merge = HEADS_UNTRANSPOSED)
+APPLY(merge_features_first, attends(c), k->merge = HEADS_FEATURES_FIRST)
+APPLY(merge_turned, merges(c), k->merge = HEADS_TURNED)
+
+/* What was dropped is not added twice, and needs no other place. */
+static bool adds_bias_o(const mha_case *c, const mha__knobs *k)
+{
+    return has_weight(c, MHA_B_O) && !k->rows.no_bias[PROJECTION_O];
+}
+
+/* Whether the merged heads are as wide as the output. */
+static bool is_as_wide(const mha_case *c)
+{
+    return c->kind == CASE_MHA && c->H * c->d_v == c->E_out;
+}
+
+APPLY(output_unprojected, is_as_wide(c), k->output_unprojected = 1)
+APPLY(bias_o_before, is_as_wide(c) && adds_bias_o(c, k), k->bias_o_before = 1)
+APPLY(bias_o_twice, adds_bias_o(c, k), k->bias_o_times = 2)
+APPLY(bias_o_per_head, adds_bias_o(c, k) && c->H > 1, k->bias_o_times = (double)c->H)
 APPLY(residual, c->kind == CASE_MHA && c->E_q == c->E_out, k->residual = 1)
 
 /* ---------------------------------------------------------------- the list */
 
 static const mha__variant_entry entries[] = {
     {{"merge-interleaved", "heads merged as (d_v, h) instead of (h, d_v)"}, merge_interleaved},
+    {{"merge-reversed", "heads merged in reverse order"}, merge_reversed},
     {{"merge-untransposed", "(h, T, d_v) viewed as (T, h*d_v) without a transpose"}, merge_untransposed},
+    {{"merge-features-first", "(h, d_v, T) viewed as (T, h*d_v) without a transpose"}, merge_features_first},
+    {{"merge-turned", "in each head, (d_v, T) viewed as (T, d_v)"}, merge_turned},
+    {{"output-unprojected", "W_O left out"}, output_unprojected},
+    {{"bias-o-before", "b_O added before W_O"}, bias_o_before},
     {{"bias-o-twice", "b_O added twice"}, bias_o_twice},
+    {{"bias-o-per-head", "b_O added once for each head"}, bias_o_per_head},
     {{"residual-added", "the query input added to the output"}, residual},
 };
 

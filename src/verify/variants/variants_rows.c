@@ -113,14 +113,62 @@ APPLY(weights_bf16, has_layer(c), k->rows.round_weights = ROUND_BF16)
 APPLY(inputs_f16, true, k->rows.round_inputs = ROUND_F16)
 APPLY(inputs_bf16, true, k->rows.round_inputs = ROUND_BF16)
 
+APPLY(input_layer_norm, has_layer(c), k->rows.input_norm = INPUT_NORM_LAYER)
+APPLY(input_rms_norm, has_layer(c), k->rows.input_norm = INPUT_NORM_RMS)
+APPLY(inputs_reversed, attends(c), k->rows.inputs_reversed = 1)
+
+/* A head of two features has one pair, whatever the pairing. */
+static bool has_pairs(const mha_case *c)
+{
+    return c->d_k % 2 == 0 && c->d_k > 2;
+}
+
+APPLY(permute_q, has_pairs(c), k->rows.permuted_q = PERMUTED_TO_PAIRS)
+APPLY(permute_k, has_pairs(c) && attends(c), k->rows.permuted_k = PERMUTED_TO_PAIRS)
+APPLY(permute_qk, has_pairs(c) && attends(c), k->rows.permuted_q = k->rows.permuted_k = PERMUTED_TO_PAIRS)
+APPLY(unpermute_q, has_pairs(c), k->rows.permuted_q = PERMUTED_TO_HALVES)
+APPLY(unpermute_k, has_pairs(c) && attends(c), k->rows.permuted_k = PERMUTED_TO_HALVES)
+APPLY(unpermute_qk, has_pairs(c) && attends(c), k->rows.permuted_q = k->rows.permuted_k = PERMUTED_TO_HALVES)
+
+/* A norm takes the factor away again. */
+APPLY(bias_q_unscaled, has_weight(c, MHA_B_Q) && !has_weight(c, MHA_Q_NORM) && attends(c) && k->scale != 0,
+      k->rows.bias_q_times = 1 / k->scale)
+
+static bool has_bias_qk(const mha_case *c)
+{
+    return has_weight(c, MHA_B_Q) || has_weight(c, MHA_B_K);
+}
+
 APPLY(split_interleaved, c->H > 1, k->rows.split = HEADS_INTERLEAVED)
 APPLY(split_untransposed, c->H > 1, k->rows.split = HEADS_UNTRANSPOSED)
 
 /* ---------------------------------------------------------------- norm and rotation */
 
-APPLY(norm_missing, has_norm(c), k->rows.no_norm = 1)
-APPLY(norm_after_rope, has_norm(c) && has_rope(c), k->rows.norm_after_rope = 1)
+APPLY(norm_missing, has_norm(c), k->rows.no_norm = 3)
+APPLY(norm_q_missing, has_weight(c, MHA_Q_NORM) && has_weight(c, MHA_K_NORM), k->rows.no_norm = 1)
+APPLY(norm_k_missing, has_weight(c, MHA_Q_NORM) && has_weight(c, MHA_K_NORM), k->rows.no_norm = 2)
+APPLY(norm_layer, has_norm(c), k->rows.norm_kind = NORM_LAYER)
+APPLY(norm_l2, has_norm(c), k->rows.norm_kind = NORM_L2)
+APPLY(norm_other_span, has_norm(c) && c->H > 1, k->rows.norm_other_span = 1)
+APPLY(norm_no_weight, has_norm(c), k->rows.norm_no_weight = 1)
 APPLY(norm_plus_one, has_norm(c), k->rows.norm_plus_one = 1)
+APPLY(norm_eps_outside, has_norm(c), k->rows.norm_eps_outside = 1)
+
+static bool norm_eps(const mha_case *c, mha__knobs *k, double eps)
+{
+    if (!has_norm(c) || k->rows.norm_eps == eps)
+        return false;
+    k->rows.norm_eps = eps;
+    return true;
+}
+
+APPLY(norm_eps_1e5, norm_eps(c, k, 1e-5), )
+APPLY(norm_eps_1e6, norm_eps(c, k, 1e-6), )
+APPLY(norm_eps_1e8, norm_eps(c, k, 1e-8), )
+APPLY(norm_eps_0, norm_eps(c, k, 0), )
+APPLY(norm_after_rope, has_norm(c) && has_rope(c), k->rows.norm_after_rope = 1)
+APPLY(bias_after_norm, has_bias_qk(c) && has_norm(c), k->rows.bias_place = BIAS_AFTER_NORM)
+APPLY(bias_after_rope, has_bias_qk(c) && has_rope(c), k->rows.bias_place = BIAS_AFTER_ROPE)
 
 static int other_pairing(int kind)
 {
@@ -135,6 +183,17 @@ APPLY(rope_query_behind, has_rope(c) && attends(c) && tables_reach(c, -1), k->ro
 APPLY(rope_from_1, has_rope(c) && tables_reach(c, 1), k->rows.rope_shift_q += 1; k->rows.rope_shift_k += 1)
 APPLY(rope_restart, has_rope(c) && (c->P > 0 || c->semantics.rope.q_positions.data) && tables_reach(c, 0),
       k->rows.rope_restart = 1)
+APPLY(rope_queries_only, has_rope(c) && attends(c), k->rows.rope_not = 2)
+APPLY(rope_keys_only, has_rope(c) && attends(c), k->rows.rope_not = 1)
+APPLY(rope_reversed, has_rope(c), k->rows.rope_reversed = 1)
+APPLY(rope_swapped, has_rope(c), k->rows.rope_swapped = 1)
+APPLY(rope_mixed, has_rope(c) && k->rows.rope_dim > 2, k->rows.rope_mixed = 1)
+APPLY(rope_regrouped, has_rope(c) && k->rows.rope_dim > 2, k->rows.rope_regrouped = 1)
+APPLY(rope_last, has_rope(c) && (size_t)k->rows.rope_dim < c->d_k, k->rows.rope_last = 1)
+APPLY(rope_half, has_rope(c) && k->rows.rope_dim % 4 == 0, k->rows.rope_dim /= 2; k->rows.rope_formula = 1)
+APPLY(rope_width_model, has_rope(c) && c->H > 1, k->rows.rope_width = (int)(c->H * c->d_k); k->rows.rope_formula = 1)
+APPLY(rope_width_head, has_rope(c) && (size_t)k->rows.rope_dim < c->d_k, k->rows.rope_width = (int)c->d_k;
+      k->rows.rope_formula = 1)
 APPLY(rope_values, has_rope(c) && attends(c), k->rows.rope_values = 1)
 APPLY(rope_full, has_rope(c) && (size_t)k->rows.rope_dim < c->d_k && c->d_k % 2 == 0, k->rows.rope_dim = (int)c->d_k;
       k->rows.rope_formula = 1)
@@ -180,14 +239,37 @@ static const mha__variant_entry entries[] = {
     {{"order-vqk", "v, q, k taken for q, k, v"}, order_vqk},
     {{"packed-interleaved", "a packed tensor of blocks q|k|v read as (q, k, v) for each head"}, packed_interleaved},
     {{"packed-blocks", "a packed tensor of (q, k, v) for each head read as blocks q|k|v"}, packed_blocks},
+    {{"input-layer-norm", "a layer norm of the inputs, without weights"}, input_layer_norm},
+    {{"input-rms-norm", "an RMS norm of the inputs, without weights"}, input_rms_norm},
+    {{"inputs-reversed", "the inputs read from the last row to the first"}, inputs_reversed},
+    {{"permute-q", "features of q from halves to pairs, as converters of weights move them"}, permute_q},
+    {{"permute-k", "features of k from halves to pairs"}, permute_k},
+    {{"permute-qk", "features of q and k from halves to pairs"}, permute_qk},
+    {{"unpermute-q", "features of q from pairs to halves, as converters of weights move them"}, unpermute_q},
+    {{"unpermute-k", "features of k from pairs to halves"}, unpermute_k},
+    {{"unpermute-qk", "features of q and k from pairs to halves"}, unpermute_qk},
     {{"bias-q-dropped", "b_Q dropped"}, no_bias_q},
     {{"bias-k-dropped", "b_K dropped"}, no_bias_k},
     {{"bias-v-dropped", "b_V dropped"}, no_bias_v},
     {{"bias-o-dropped", "b_O dropped"}, no_bias_o},
     {{"biases-dropped", "all projection biases dropped"}, no_bias},
+    {{"bias-q-unscaled", "q scaled before b_Q is added"}, bias_q_unscaled},
+    {{"bias-after-norm", "b_Q and b_K added after the norm"}, bias_after_norm},
+    {{"bias-after-rope", "b_Q and b_K added after the rotation"}, bias_after_rope},
     {{"split-interleaved", "features split as (d_k, h) instead of (h, d_k)"}, split_interleaved},
     {{"split-untransposed", "(T, h*d_k) viewed as (h, T, d_k) without a transpose"}, split_untransposed},
     {{"norm-missing", "q/k norm left out"}, norm_missing},
+    {{"norm-q-missing", "norm of q left out"}, norm_q_missing},
+    {{"norm-k-missing", "norm of k left out"}, norm_k_missing},
+    {{"norm-layer", "q/k norm subtracts the mean, as a layer norm"}, norm_layer},
+    {{"norm-l2", "q/k norm divides by the length of the row instead of its root mean square"}, norm_l2},
+    {{"norm-other-span", "q/k norm over the whole row instead of each head, or the reverse"}, norm_other_span},
+    {{"norm-no-weight", "q/k norm without its weight"}, norm_no_weight},
+    {{"norm-eps-outside", "q/k norm adds eps outside the root"}, norm_eps_outside},
+    {{"norm-eps-1e-5", "q/k norm with eps 1e-5"}, norm_eps_1e5},
+    {{"norm-eps-1e-6", "q/k norm with eps 1e-6"}, norm_eps_1e6},
+    {{"norm-eps-1e-8", "q/k norm with eps 1e-8"}, norm_eps_1e8},
+    {{"norm-eps-0", "q/k norm without eps"}, norm_eps_0},
     {{"norm-after-rope", "q/k norm after the rotation"}, norm_after_rope},
     {{"norm-plus-one", "q/k norm multiplies by 1 + weight"}, norm_plus_one},
     {{"rope-missing", "no rotation"}, rope_missing},
@@ -197,8 +279,18 @@ static const mha__variant_entry entries[] = {
     {{"rope-query-behind", "queries rotated one position too little"}, rope_query_behind},
     {{"rope-from-1", "positions counted from 1"}, rope_from_1},
     {{"rope-restart", "positions start at 0 in every call: cached rows forgotten"}, rope_restart},
+    {{"rope-reversed", "positions counted from the last row"}, rope_reversed},
+    {{"rope-queries-only", "only the queries rotated"}, rope_queries_only},
+    {{"rope-keys-only", "only the keys rotated"}, rope_keys_only},
+    {{"rope-sin-cos", "sine and cosine exchanged"}, rope_swapped},
+    {{"rope-angles-mixed", "angles laid out for the other pairing"}, rope_mixed},
+    {{"rope-regrouped", "rotated features in the order of the other pairing"}, rope_regrouped},
     {{"rope-values", "the values rotated, too"}, rope_values},
     {{"rope-full", "all features rotated instead of the first rope_dim"}, rope_full},
+    {{"rope-last-features", "the last rope_dim features rotated instead of the first"}, rope_last},
+    {{"rope-half-dim", "half of the rope_dim features rotated"}, rope_half},
+    {{"rope-theta-d-model", "angles base^(-2i/(h*d_k)) instead of base^(-2i/rope_dim)"}, rope_width_model},
+    {{"rope-theta-d-k", "angles base^(-2i/d_k) instead of base^(-2i/rope_dim)"}, rope_width_head},
     {{"rope-base-1e4", "rotation base 10,000"}, rope_base_1e4},
     {{"rope-base-5e5", "rotation base 500,000"}, rope_base_5e5},
     {{"rope-base-1e6", "rotation base 1,000,000"}, rope_base_1e6},

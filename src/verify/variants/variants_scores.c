@@ -13,7 +13,16 @@ static bool hides(const mha_case *c)
 
 /* ---------------------------------------------------------------- scores */
 
-APPLY(groups_tiled, attends(c) && c->H_kv > 1 && c->H_kv < c->H, k->tiled = 1)
+static bool has_groups(const mha_case *c)
+{
+    return attends(c) && c->H_kv > 1 && c->H_kv < c->H;
+}
+
+APPLY(groups_tiled, has_groups(c), k->group_k = k->group_v = GROUPS_TILED)
+APPLY(groups_k_tiled, has_groups(c), k->group_k = GROUPS_TILED)
+APPLY(groups_v_tiled, has_groups(c), k->group_v = GROUPS_TILED)
+APPLY(groups_first, attends(c) && c->H_kv > 1, k->group_k = k->group_v = GROUPS_FIRST)
+APPLY(groups_last_first, attends(c) && c->H_kv > 1, k->group_k = k->group_v = GROUPS_LAST_FIRST)
 
 static bool scale_to(const mha_case *c, mha__knobs *k, double scale)
 {
@@ -166,6 +175,10 @@ static const mha__variant_entry entries[] = {
     {{"bias-row-missing", "the bias_k/bias_v row left out"}, bias_row_missing},
     {{"zero-row-missing", "the zero row left out"}, zero_row_missing},
     {{"groups-tiled", "query head i reads key/value head i % h_kv instead of i / (h/h_kv)"}, groups_tiled},
+    {{"groups-k-tiled", "the same for the keys alone"}, groups_k_tiled},
+    {{"groups-v-tiled", "the same for the values alone"}, groups_v_tiled},
+    {{"groups-first", "all query heads read the first key/value head"}, groups_first},
+    {{"groups-last-first", "key/value heads in reverse order"}, groups_last_first},
     {{"scale-default", "scale 1/sqrt(d_k) instead of the given one"}, scale_default},
     {{"scale-missing", "scores not scaled"}, scale_missing},
     {{"scale-twice", "scale applied twice"}, scale_twice},

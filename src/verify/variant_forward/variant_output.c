@@ -1,0 +1,105 @@
+/* The last steps of a variant: weighted values, merging of heads, the output projection and what is added to it. */
+#include <math.h>
+#include <string.h>
+
+#include "compute/gemm.h"
+#include "verify/variant_forward/variant_bench.h"
+
+/* Two doubles, which every supported processor adds and multiplies at once. */
+typedef double two __attribute__((vector_size(16)));
+typedef double two_at __attribute__((vector_size(16), aligned(8), may_alias));
+
+/* y += a x */
+static void add_scaled(double a, const double *x, double *y, size_t n)
+{
+    size_t i = 0;
+    for (; i + 4 <= n; i += 4) {
+        *(two_at *)(y + i) += a * *(const two_at *)(x + i);
+        *(two_at *)(y + i + 2) += a * *(const two_at *)(x + i + 2);
+    }
+    for (; i < n; i++)
+        y[i] += a * x[i];
+}
+
+static void sum_row(mha__variant_bench *w, const mha__knobs *k, size_t h, size_t i)
+{
+    const mha_case *c = w->inputs->c;
+    const size_t S = w->inputs->S, all = S + mha__extra_rows(c), at = (h * c->T_q + i) * all;
+    const size_t head = mha__variant_kv_head(c, k, k->group_v, h);
+    const bool bias = w->inputs->bias_kv[0] != NULL;
+    double *o = w->heads + (i * c->H + h) * c->d_v;
+    memset(o, 0, c->d_v * sizeof *o);
+    for (size_t j = 0; j < all; j++) {
+        const size_t row = j < S || bias ? j : S + 1;
+        const double weight = w->scores[at + j], *v = w->values + (row * c->H_kv + head) * c->d_v;
+        if (!w->visible[at + j] && !(k->propagate && j < S) && !isnan(weight))
+            continue;
+        add_scaled(weight, v, o, c->d_v);
+    }
+}
+
+void mha__variant_sum_values(mha__variant_bench *w, const mha__knobs *k)
+{
+    const mha_case *c = w->inputs->c;
+    for (size_t h = 0; h < c->H; h++)
+        for (size_t i = 0; i < c->T_q; i++) {
+            if (!w->weighed[h * c->T_q + i])
+                continue;
+            sum_row(w, k, h, i);
+            for (size_t f = 0; f < c->d_v; f++)
+                w->merged[mha__head_column(k->merge, c->T_q, c->H, c->d_v, i, h, f)] =
+                    w->heads[(i * c->H + h) * c->d_v + f];
+        }
+}
+
+bool mha__variant_mixes(const mha__knobs *k)
+{
+    return k->merge >= HEADS_UNTRANSPOSED;
+}
+
+/* Whether row t of a batch row is wanted. */
+static bool is_kept(const unsigned char *kept, size_t t)
+{
+    return !kept || kept[t];
+}
+
+/* Moves the wanted rows of `merged` together, with b_O where it is added before W_O; how many there are. */
+static size_t gather_merged(mha__variant_bench *w, const unsigned char *kept, const double *bias)
+{
+    const size_t in = w->inputs->in[PROJECTION_O], T = w->inputs->c->T_q;
+    size_t count = 0;
+    for (size_t t = 0; t < T; t++) {
+        if (!is_kept(kept, t))
+            continue;
+        double *row = w->merged + count++ * in;
+        memmove(row, w->merged + t * in, in * sizeof *row);
+        for (size_t j = 0; bias && j < in; j++)
+            row[j] += bias[j];
+    }
+    return count;
+}
+
+void mha__variant_project(mha__variant_bench *w, const mha__knobs *k, size_t b, const unsigned char *kept, double *y)
+{
+    const size_t in = w->inputs->in[PROJECTION_O], out = w->inputs->out[PROJECTION_O], T = w->inputs->c->T_q;
+    const double *bias, *W = mha__output_matrix(&w->maker, &k->rows, &bias);
+    const double *query = w->inputs->x[PROJECTION_Q] + b * T * w->inputs->in[PROJECTION_Q];
+    if (!W) {
+        memcpy(y, w->merged, T * in * sizeof *y);
+        return;
+    }
+    size_t count = gather_merged(w, kept, k->bias_o_before ? bias : NULL);
+    if (k->output_unprojected)
+        memcpy(y, w->merged, count * in * sizeof *y);
+    else
+        mha__gemm_double(count, out, in, w->merged, in, W, out, y, out);
+    for (size_t t = T; t-- > 0 && count > 0;) {
+        if (!is_kept(kept, t))
+            continue;
+        memmove(y + t * out, y + --count * out, out * sizeof *y);
+        for (size_t j = 0; bias && !k->bias_o_before && j < out; j++)
+            y[t * out + j] += k->bias_o_times * bias[j];
+        for (size_t j = 0; k->residual && j < out; j++)
+            y[t * out + j] += query[t * out + j];
+    }
+}

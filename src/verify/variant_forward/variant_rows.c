@@ -1,0 +1,373 @@
+/* The first half of a variant: the rows of q, k and v, from the inputs on. */
+#include <math.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "compute/gemm.h"
+#include "verify/variant_forward/variant_inputs.h"
+
+/* ---------------------------------------------------------------- memory */
+
+static size_t larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+static double *take(mha__arena *pool, size_t n)
+{
+    size_t bytes;
+    return mha__mul(n + 1, sizeof(double), &bytes) ? mha__arena_take(pool, bytes) : NULL;
+}
+
+bool mha__row_maker_begin(mha__row_maker *maker, const mha__variant_inputs *inputs, const unsigned char *needed,
+                          size_t bytes, mha__arena *pool)
+{
+    size_t rows = 0, matrix = 0, widest = 0, input = 0;
+    for (int i = 0; i < 3; i++) {
+        rows = larger(rows, inputs->T[i] * inputs->h[i] * inputs->d[i]);
+        input = larger(input, inputs->T[i] * inputs->in[i]);
+    }
+    for (int i = 0; i < PROJECTION_COUNT; i++) {
+        matrix = larger(matrix, inputs->in[i] * inputs->out[i]);
+        widest = larger(widest, inputs->out[i]);
+    }
+    size_t count = bytes / (rows * sizeof(double) + 1);
+    count = count > MHA_ROW_SLOTS_MOST ? MHA_ROW_SLOTS_MOST : larger(count, MHA_ROW_SLOTS_LEAST);
+    *maker = (mha__row_maker){.inputs = inputs, .needed = needed};
+    maker->slots = mha__arena_take(pool, count * sizeof *maker->slots);
+    maker->W = take(pool, inputs->c->kind == CASE_MHA ? matrix : 0);
+    maker->x = take(pool, input);
+    maker->bias = take(pool, widest);
+    maker->unsplit = take(pool, rows);
+    maker->turn = take(pool, 2 * larger(inputs->d[PROJECTION_K], inputs->d[PROJECTION_V]));
+    if (!maker->slots || !maker->W || !maker->x || !maker->bias || !maker->unsplit || !maker->turn)
+        return false;
+    for (; maker->count < count; maker->count++) {
+        double *more = take(pool, rows);
+        if (!more)
+            break;
+        maker->slots[maker->count] = (mha__row_slot){.which = -1, .rows = more};
+    }
+    return maker->count >= MHA_ROW_SLOTS_LEAST;
+}
+
+/* The slot that has these rows (then *found is true), else the least recently used slot, for the caller to fill. */
+static mha__row_slot *slot_for(mha__row_maker *m, const mha__row_slot *wanted, bool *found)
+{
+    mha__row_slot *oldest = &m->slots[0];
+    *found = false;
+    for (size_t i = 0; i < m->count && !*found; i++) {
+        mha__row_slot *s = &m->slots[i];
+        *found = s->which == wanted->which && s->b == wanted->b && s->product == wanted->product &&
+                 s->all_rows == wanted->all_rows && mha__row_knobs_equal(&s->key, &wanted->key);
+        if (*found || s->used < oldest->used)
+            oldest = s;
+    }
+    double *rows = oldest->rows;
+    if (!*found)
+        *oldest = *wanted;
+    oldest->rows = rows;
+    oldest->used = ++m->clock;
+    return oldest;
+}
+
+/* ---------------------------------------------------------------- projections */
+
+static double rounded(double x, int rounding)
+{
+    if (rounding == ROUND_F16)
+        return (double)mha_f16_to_f32(mha_f32_to_f16((float)x));
+    if (rounding == ROUND_BF16)
+        return (double)mha_bf16_to_f32(mha_f32_to_bf16((float)x));
+    return x;
+}
+
+static int permuted_by(const mha__row_knobs *k, int which)
+{
+    return which == PROJECTION_Q ? k->permuted_q : which == PROJECTION_K ? k->permuted_k : PERMUTED_NOT;
+}
+
+/* Finds the projection and its column that the variant reads as column `column` of `which`. */
+static void source_of(const mha__variant_inputs *w, const mha__row_knobs *k, int which, size_t column, int *source,
+                      size_t *from)
+{
+    size_t d = w->d[which], block = w->out[which], h = w->h[which];
+    const int permuted = permuted_by(k, which);
+    if (permuted) {
+        const size_t f = column % d;
+        column = column - f + (permuted == PERMUTED_TO_PAIRS ? f % 2 * (d / 2) + f / 2 : f % (d / 2) * 2 + f / (d / 2));
+    }
+    *source = k->source[which];
+    *from = column;
+    if (k->packing == PACKING_READ_INTERLEAVED) {
+        size_t packed = column / d * 3 * d + (size_t)which * d + column % d;
+        *source = (int)(packed / block);
+        *from = packed % block;
+    } else if (k->packing == PACKING_READ_BLOCKS) {
+        size_t packed = (size_t)which * h * d + column;
+        *source = (int)(packed / d % 3);
+        *from = packed / (3 * d) * d + packed % d;
+    }
+}
+
+/* The matrix of a projection as the variant reads it, column by column; the case's own matrix when nothing is
+ * changed. */
+static const double *matrix_of(mha__row_maker *m, const mha__row_knobs *k, int which)
+{
+    const mha__variant_inputs *w = m->inputs;
+    const size_t in = w->in[which], width = w->out[which];
+    const int own = k->source[which];
+    if (k->packing == PACKING_RIGHT && k->round_weights == ROUND_NOT && !k->transposed[own] && !permuted_by(k, which))
+        return w->W[own];
+    for (size_t column = 0; column < width; column++) {
+        int s;
+        size_t from;
+        source_of(w, k, which, column, &s, &from);
+        const size_t start = k->transposed[s] ? from * in : from, stride = k->transposed[s] ? 1 : w->out[s];
+        for (size_t i = 0; i < in; i++)
+            m->W[i * width + column] = rounded(w->W[s][start + i * stride], k->round_weights);
+    }
+    return m->W;
+}
+
+/* An input norm without weights, with the eps that is usual for it. */
+static void normalise_input(double *x, size_t n, int how)
+{
+    double mean = 0, squares = 0;
+    for (size_t i = 0; i < n && how == INPUT_NORM_LAYER; i++)
+        mean += x[i] / (double)n;
+    for (size_t i = 0; i < n; i++) {
+        x[i] -= mean;
+        squares += x[i] * x[i];
+    }
+    const double root = sqrt(squares / (double)n + (how == INPUT_NORM_LAYER ? 1e-5 : 1e-6));
+    for (size_t i = 0; i < n; i++)
+        x[i] /= root;
+}
+
+/* Input rows of one batch row, changed as the variant changes them; the case's own rows when nothing is changed. Query
+ * rows that are not needed are left out; *count rows remain. */
+static const double *inputs_of(mha__row_maker *m, const mha__row_knobs *k, int which, size_t b, bool all_rows,
+                               size_t *count)
+{
+    const mha__variant_inputs *w = m->inputs;
+    const size_t T = w->T[which], in = w->in[which];
+    const double *x = w->x[which] + b * T * in;
+    const unsigned char *needed = all_rows || which != PROJECTION_Q || !m->needed ? NULL : m->needed + b * T;
+    *count = T;
+    if (!needed && k->round_inputs == ROUND_NOT && k->input_norm == INPUT_NORM_NOT && !k->inputs_reversed)
+        return x;
+    *count = 0;
+    for (size_t t = 0; t < T; t++) {
+        if (needed && !needed[t])
+            continue;
+        const double *from = x + (k->inputs_reversed ? T - 1 - t : t) * in;
+        double *to = m->x + (*count)++ * in;
+        for (size_t i = 0; i < in; i++)
+            to[i] = rounded(from[i], k->round_inputs);
+        if (k->input_norm)
+            normalise_input(to, in, k->input_norm);
+    }
+    return m->x;
+}
+
+/* Moves rows that were computed without gaps to their own rows, the last one first. */
+static void spread(mha__row_maker *m, size_t b, size_t count, size_t width, double *y)
+{
+    const size_t T = m->inputs->T[PROJECTION_Q];
+    const unsigned char *needed = m->needed + b * T;
+    for (size_t t = T; t-- > 0 && count > 0;)
+        if (needed[t])
+            memmove(y + t * width, y + --count * width, width * sizeof *y);
+}
+
+/* x W of one batch row. */
+static void project(mha__row_maker *m, const mha__row_knobs *k, int which, size_t b, bool all_rows, double *y)
+{
+    const mha__variant_inputs *w = m->inputs;
+    const size_t T = w->T[which], width = w->out[which];
+    if (w->c->kind == CASE_MHA) {
+        size_t count;
+        const double *W = matrix_of(m, k, which), *x = inputs_of(m, k, which, b, all_rows, &count);
+        mha__gemm_double(count, width, w->in[which], x, w->in[which], W, width, y, width);
+        if (count < T)
+            spread(m, b, count, width, y);
+        return;
+    }
+    for (size_t column = 0; column < width; column++) {
+        int s;
+        size_t from;
+        source_of(w, k, which, column, &s, &from);
+        const double *x = w->x[s] + b * w->T[s] * w->out[s] + from;
+        for (size_t t = 0; t < T; t++)
+            y[t * width + column] = rounded(x[(k->inputs_reversed ? T - 1 - t : t) * w->out[s]], k->round_inputs);
+    }
+}
+
+/* The knobs that x W depends on. */
+static mha__row_knobs product_key(const mha__row_knobs *k, int which)
+{
+    const bool packed = k->packing != PACKING_RIGHT;
+    mha__row_knobs key = {.packing = k->packing,
+                          .round_weights = k->round_weights,
+                          .round_inputs = k->round_inputs,
+                          .input_norm = k->input_norm,
+                          .inputs_reversed = k->inputs_reversed,
+                          .permuted_q = which == PROJECTION_Q ? k->permuted_q : 0,
+                          .permuted_k = which == PROJECTION_K ? k->permuted_k : 0};
+    key.source[which] = packed ? 0 : k->source[which];
+    for (int s = 0; s < 3; s++)
+        key.transposed[s] = packed || s == k->source[which] ? k->transposed[s] : 0;
+    return key;
+}
+
+static const double *product(mha__row_maker *m, const mha__row_knobs *k, int which, size_t b, bool all_rows)
+{
+    bool found;
+    mha__row_slot *slot = slot_for(
+        m, &(mha__row_slot){product_key(k, which), which, true, all_rows || which != PROJECTION_Q, b, 0, NULL}, &found);
+    if (!found)
+        project(m, k, which, b, all_rows, slot->rows);
+    return slot->rows;
+}
+
+/* Reads the bias of a projection into m->bias, from the same columns as the matrix; false when there is none. */
+static bool read_bias(mha__row_maker *m, const mha__row_knobs *k, int which)
+{
+    const mha__variant_inputs *w = m->inputs;
+    const double times = which == PROJECTION_Q ? k->bias_q_times : 1;
+    bool any = false;
+    for (size_t column = 0; column < w->out[which]; column++) {
+        int s;
+        size_t from;
+        source_of(w, k, which, column, &s, &from);
+        const double *bias = k->no_bias[s] ? NULL : w->b[s];
+        m->bias[column] = bias ? times * rounded(bias[from], k->round_weights) : 0;
+        any |= bias != NULL;
+    }
+    return any;
+}
+
+/* Where the bias of a projection is added; that of the values has one place. */
+static int bias_place(const mha__row_knobs *k, int which)
+{
+    return which == PROJECTION_V ? BIAS_FIRST : k->bias_place;
+}
+
+/* y = x + b, or y = x when the bias is added later. */
+static void add_bias(mha__row_maker *m, const mha__row_knobs *k, int which, const double *x, double *y)
+{
+    const size_t width = m->inputs->out[which], T = m->inputs->T[which];
+    const bool adds = bias_place(k, which) == BIAS_FIRST && read_bias(m, k, which);
+    for (size_t t = 0; t < T; t++)
+        for (size_t column = 0; column < width; column++)
+            y[t * width + column] = x[t * width + column] + (adds ? m->bias[column] : 0);
+}
+
+/* Adds the bias to rows (T, h, d) at `place`, if that is where it is added. */
+static void add_bias_late(mha__row_maker *m, const mha__row_knobs *k, int which, int place, double *y)
+{
+    const mha__variant_inputs *w = m->inputs;
+    const size_t T = w->T[which], h = w->h[which], d = w->d[which];
+    if (bias_place(k, which) != place || !read_bias(m, k, which))
+        return;
+    for (size_t t = 0; t < T; t++)
+        for (size_t head = 0; head < h; head++)
+            for (size_t f = 0; f < d; f++)
+                *y++ += m->bias[mha__head_column(k->split, T, h, d, t, head, f) % (h * d)];
+}
+
+const double *mha__rows_unsplit(mha__row_maker *maker, const mha__row_knobs *knobs, int which, size_t b)
+{
+    add_bias(maker, knobs, which, product(maker, knobs, which, b, true), maker->unsplit);
+    return maker->unsplit;
+}
+
+const double *mha__output_matrix(mha__row_maker *maker, const mha__row_knobs *knobs, const double **bias)
+{
+    const mha__variant_inputs *w = maker->inputs;
+    const size_t in = w->in[PROJECTION_O], out = w->out[PROJECTION_O];
+    const bool transposed = knobs->transposed[PROJECTION_O];
+    const double *W = w->W[PROJECTION_O], *b = w->b[PROJECTION_O];
+    *bias = NULL;
+    if (b && !knobs->no_bias[PROJECTION_O]) {
+        for (size_t j = 0; j < out; j++)
+            maker->bias[j] = rounded(b[j], knobs->round_weights);
+        *bias = maker->bias;
+    }
+    if (!W || (!transposed && knobs->round_weights == ROUND_NOT))
+        return W;
+    for (size_t i = 0; i < in; i++)
+        for (size_t j = 0; j < out; j++)
+            maker->W[i * out + j] = rounded(W[transposed ? j * in + i : i * out + j], knobs->round_weights);
+    return maker->W;
+}
+
+/* ---------------------------------------------------------------- rows for attention */
+
+/* The knobs that the rows of q, k or v depend on. */
+static mha__row_knobs row_key(const mha__variant_inputs *w, const mha__row_knobs *k, int which)
+{
+    mha__row_knobs key = product_key(k, which);
+    for (int s = 0; s < 3; s++)
+        key.no_bias[s] = k->packing != PACKING_RIGHT || s == k->source[which] ? k->no_bias[s] : 0;
+    key.split = k->split;
+    if (which == PROJECTION_Q)
+        key.bias_q_times = k->bias_q_times;
+    if (which < 2) {
+        key.bias_place = k->bias_place;
+        key.norm_lacking = k->norm_lacking;
+    }
+    if (which < 2 && (w->norm[which] || k->norm_lacking)) {
+        key.no_norm = k->no_norm >> which & 1;
+        key.norm_kind = k->norm_kind;
+        key.norm_other_span = k->norm_other_span;
+        key.norm_no_weight = k->norm_no_weight;
+        key.norm_eps_outside = k->norm_eps_outside;
+        key.norm_eps = k->norm_eps;
+        key.norm_after_rope = k->norm_after_rope;
+        key.norm_plus_one = k->norm_plus_one;
+    }
+    if (which < 2 || k->rope_values) {
+        key.rope = k->rope;
+        key.rope_dim = k->rope_dim;
+        key.rope_not = k->rope_not >> which & 1;
+        key.rope_last = k->rope_last;
+        key.rope_width = k->rope_width;
+        key.rope_reversed = k->rope_reversed;
+        key.rope_regrouped = k->rope_regrouped;
+        key.rope_mixed = k->rope_mixed;
+        key.rope_swapped = k->rope_swapped;
+        key.rope_inverse = k->rope_inverse;
+        key.rope_restart = k->rope_restart;
+        key.rope_formula = k->rope_formula;
+        key.rope_base = k->rope_base;
+        key.rope_shift_q = which == PROJECTION_Q ? k->rope_shift_q : 0;
+        key.rope_shift_k = which != PROJECTION_Q ? k->rope_shift_k : 0;
+    }
+    return key;
+}
+
+const double *mha__rows_make(mha__row_maker *maker, const mha__row_knobs *knobs, int which, size_t b, bool all_rows)
+{
+    const mha__variant_inputs *w = maker->inputs;
+    all_rows |= which != PROJECTION_Q || !maker->needed || knobs->split >= HEADS_UNTRANSPOSED;
+    const double *x = NULL;
+    bool found;
+    const mha__row_slot wanted = {row_key(w, knobs, which), which, false, all_rows, b, 0, NULL};
+    mha__row_slot *slot = slot_for(maker, &wanted, &found);
+    if (found)
+        return slot->rows;
+    x = product(maker, knobs, which, b, all_rows);
+    add_bias(maker, knobs, which, x, maker->unsplit);
+    mha__rows_split(w, knobs->split, which, maker->unsplit, slot->rows);
+    if (which < 2 && !knobs->norm_after_rope)
+        mha__rows_normalise(w, knobs, which, slot->rows);
+    add_bias_late(maker, knobs, which, BIAS_AFTER_NORM, slot->rows);
+    if (which < 2 || knobs->rope_values)
+        mha__rows_rotate(w, knobs, which, b, slot->rows, maker->turn);
+    add_bias_late(maker, knobs, which, BIAS_AFTER_ROPE, slot->rows);
+    if (which < 2 && knobs->norm_after_rope)
+        mha__rows_normalise(w, knobs, which, slot->rows);
+    return slot->rows;
+}

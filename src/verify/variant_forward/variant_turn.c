@@ -1,0 +1,155 @@
+/* What a variant does to rows of q and k once they are projected: splitting into heads, norm, rotation. */
+#include <math.h>
+#include <string.h>
+
+#include "verify/variant_forward/variant_inputs.h"
+
+size_t mha__head_column(int heads, size_t T, size_t h, size_t d, size_t t, size_t head, size_t f)
+{
+    const size_t in_head = f * T + t; /* where features come first */
+    switch (heads) {
+    case HEADS_INTERLEAVED: return t * h * d + f * h + head;
+    case HEADS_REVERSED: return t * h * d + (h - 1 - head) * d + f;
+    case HEADS_UNTRANSPOSED: return head * T * d + t * d + f;
+    case HEADS_FEATURES_FIRST: return head * T * d + in_head;
+    case HEADS_TURNED: return in_head / d * h * d + head * d + in_head % d;
+    default: return t * h * d + head * d + f;
+    }
+}
+
+void mha__rows_split(const mha__variant_inputs *w, int heads, int which, const double *from, double *to)
+{
+    const size_t T = w->T[which], h = w->h[which], d = w->d[which];
+    if (heads == HEADS_RIGHT) {
+        memcpy(to, from, T * h * d * sizeof *to);
+        return;
+    }
+    for (size_t t = 0; t < T; t++)
+        for (size_t head = 0; head < h; head++)
+            for (size_t f = 0; f < d; f++)
+                *to++ = from[mha__head_column(heads, T, h, d, t, head, f)];
+}
+
+/* ---------------------------------------------------------------- norm */
+
+/* What n neighbours are divided by, after their mean was subtracted for a layer norm. */
+static double divisor(const mha__row_knobs *k, double *x, size_t n)
+{
+    double mean = 0, squares = 0;
+    for (size_t i = 0; i < n && k->norm_kind == NORM_LAYER; i++)
+        mean += x[i] / (double)n;
+    for (size_t i = 0; i < n; i++) {
+        x[i] -= mean;
+        squares += x[i] * x[i];
+    }
+    if (k->norm_kind != NORM_L2)
+        squares /= (double)n;
+    return k->norm_eps_outside ? sqrt(squares) + k->norm_eps : sqrt(squares + k->norm_eps);
+}
+
+void mha__rows_normalise(const mha__variant_inputs *w, const mha__row_knobs *k, int which, double *x)
+{
+    const double *weight = w->norm[which];
+    if (!(weight || k->norm_lacking) || (k->no_norm >> which & 1))
+        return;
+    const size_t head = w->d[which], row = w->h[which] * head, own = weight ? w->norm_terms[which] : head;
+    const size_t n = !k->norm_other_span ? own : own == head ? row : head;
+    for (size_t at = 0; at < w->T[which] * row; at += n) {
+        const double r = divisor(k, x + at, n);
+        for (size_t i = 0; i < n; i++) {
+            const double factor = weight && !k->norm_no_weight ? weight[(at + i) % own] : 1;
+            x[at + i] = x[at + i] / r * (factor + (k->norm_plus_one ? 1 : 0));
+        }
+    }
+}
+
+/* ---------------------------------------------------------------- rotation */
+
+int64_t mha__case_offset(const mha_case *c, size_t b)
+{
+    return (c->semantics.position_offset ? c->semantics.position_offset[b] : (int64_t)c->P) - c->semantics.key_offset;
+}
+
+/* The position of row t of the queries or of the new keys. */
+static int64_t position_of(const mha_case *c, const mha__row_knobs *k, bool keys, size_t b, size_t t)
+{
+    const mha_view *ids = &c->semantics.rope.q_positions;
+    int64_t shift = keys ? k->rope_shift_k : k->rope_shift_q;
+    if (k->rope_restart)
+        return (int64_t)t + shift;
+    if (ids->data && (!keys || (c->T_q == c->T_k && !c->semantics.has_key_offset)))
+        return ((const int64_t *)ids->data)[(ids->shape[0] == 1 ? 0 : b) * ids->shape[1] + t] + shift;
+    return (keys ? (int64_t)c->P : mha__case_offset(c, b)) + c->semantics.key_offset + (int64_t)t + shift;
+}
+
+static void cos_sin(const mha_case *c, const mha__row_knobs *k, int64_t position, size_t b, size_t t, size_t i,
+                    double *cosine, double *sine)
+{
+    const mha_view *tc = &c->semantics.rope.cos_table, *ts = &c->semantics.rope.sin_table;
+    bool per_row = tc->rank == 3;
+    if (tc->data && !k->rope_formula && i < tc->shape[tc->rank - 1]) {
+        const size_t by_row[] = {tc->shape[0] == 1 ? 0 : b, t, i}, by_position[] = {(size_t)position, i};
+        if (per_row || (position >= 0 && (size_t)position < tc->shape[0])) {
+            *cosine = mha_view_get(tc, per_row ? by_row : by_position);
+            *sine = mha_view_get(ts, per_row ? by_row : by_position);
+            return;
+        }
+    }
+    const double width = k->rope_width ? k->rope_width : k->rope_dim;
+    double angle = (double)position * pow(k->rope_base, -2 * (double)i / width);
+    *cosine = cos(angle);
+    *sine = sin(angle);
+}
+
+/* The two features of pair i. */
+static void pair_of(int kind, size_t half, size_t i, size_t pair[2])
+{
+    pair[0] = kind == MHA_ROPE_INTERLEAVED ? 2 * i : i;
+    pair[1] = kind == MHA_ROPE_INTERLEAVED ? 2 * i + 1 : i + half;
+}
+
+/* The angle that turns a feature of pair i. */
+static size_t angle_of(const mha__row_knobs *k, size_t half, size_t i, size_t feature)
+{
+    return !k->rope_mixed ? i : k->rope == MHA_ROPE_INTERLEAVED ? feature % half : feature / 2;
+}
+
+/* Rotates one head's features, given the cosine and sine of each angle. */
+static void turn(const mha__row_knobs *k, size_t half, const double *cosine, const double *sine, double *x,
+                 double *kept)
+{
+    const int order = !k->rope_regrouped                ? k->rope
+                      : k->rope == MHA_ROPE_INTERLEAVED ? MHA_ROPE_HALF_SPLIT
+                                                        : MHA_ROPE_INTERLEAVED;
+    memcpy(kept, x, 2 * half * sizeof *x);
+    if (k->rope_swapped) {
+        const double *swap = cosine;
+        cosine = sine, sine = swap;
+    }
+    for (size_t i = 0; i < half; i++) {
+        size_t from[2], to[2];
+        pair_of(k->rope, half, i, from);
+        pair_of(order, half, i, to);
+        const size_t a = angle_of(k, half, i, from[0]), b = angle_of(k, half, i, from[1]);
+        const double one = kept[from[0]], two = kept[from[1]], sign = k->rope_inverse ? -1 : 1;
+        x[to[0]] = one * cosine[a] - sign * two * sine[a];
+        x[to[1]] = two * cosine[b] + sign * one * sine[b];
+    }
+}
+
+void mha__rows_rotate(const mha__variant_inputs *w, const mha__row_knobs *k, int which, size_t b, double *x,
+                      double *memory)
+{
+    const size_t dim = (size_t)k->rope_dim, half = dim / 2, width = w->d[which], T = w->T[which];
+    double *cosine = memory, *sine = memory + half, *kept = memory + dim;
+    if (k->rope == MHA_ROPE_NONE || dim > width || (k->rope_not >> which & 1))
+        return;
+    for (size_t t = 0; t < T; t++) {
+        const size_t at = k->rope_reversed ? T - 1 - t : t;
+        const int64_t position = position_of(w->c, k, which != PROJECTION_Q, b, at);
+        for (size_t i = 0; i < half; i++)
+            cos_sin(w->c, k, position, b, at, i, &cosine[i], &sine[i]);
+        for (size_t h = 0; h < w->h[which]; h++)
+            turn(k, half, cosine, sine, x + (t * w->h[which] + h) * width + (k->rope_last ? width - dim : 0), kept);
+    }
+}
