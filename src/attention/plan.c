@@ -207,11 +207,8 @@ static mha_status resolve_ragged(mha__resolved *r, mha_error *error)
 {
     const mha_semantics *s = &r->semantics;
     mha__sizes *plan = &r->plan;
-    if (!s->cu_seqlens_q) {
-        if (s->cu_seqlens_k || s->n_sequences)
-            return mha__fail(error, MHA_INVALID, "cu_seqlens_q", "a ragged batch needs cu_seqlens_q");
+    if (!s->cu_seqlens_q)
         return MHA_OK;
-    }
     if (s->n_sequences == 0 || plan->B != 1)
         return mha__fail(error, MHA_INVALID, "cu_seqlens_q",
                          "a ragged batch has inputs of batch extent 1 and at least one sequence, found %zu and %zu",

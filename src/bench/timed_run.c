@@ -76,7 +76,8 @@ static mha_status make_layer(bench_subject *b, mha_error *error)
     mha_config config = {.d_model = s->d_model, .n_heads = s->h, .kv_heads = s->h_kv, .d_k = s->d_k, .bias_q = s->bias,
                          .bias_k = s->bias, .bias_v = s->bias, .bias_o = s->bias, .dtype = s->weights};
     const size_t rows = s->B * s->T_q * s->d_model;
-    TRY(mha_params_create(NULL, &b->table));
+    if (mha_params_create(NULL, &b->table) != MHA_OK)
+        return mha__fail(error, MHA_NO_MEMORY, "", "expected memory for a layer, found none");
     TRY(mha_layer_create(&config, b->table, NULL, &b->weights, error));
     mha_layer_init(b->weights, 0);
     if (b->packs)
@@ -95,7 +96,6 @@ static mha_status make_layer(bench_subject *b, mha_error *error)
 mha_status bench_subject_make(bench_subject *b, const bench_shape *shape, bench_part part, bool packs, mha_error *error)
 {
     *b = (bench_subject){.shape = *shape, .part = part, .packs = packs, .memory.allocator = mha__allocator_default()};
-    *error = (mha_error){.status = MHA_NO_MEMORY};
     b->call.semantics.causal = part != BENCH_PROJ && shape->causal;
     b->call.semantics.window = part == BENCH_PROJ;
     TRY(part == BENCH_CORE ? make_core(b, error) : make_layer(b, error));

@@ -273,9 +273,7 @@ static mha_status write_piece(void *context, const mha_view *piece)
     mha_view packed = mha_view_of(state->buffer, piece->dtype, piece->rank, piece->shape);
     mha_status status = mha_view_copy(&packed, piece);
     if (status != MHA_OK)
-        return mha__fail(state->error, status, state->output->path,
-                         /* unreachable: types that come in blocks are contiguous */
-                         "cannot gather elements of %s", mha_dtype_name(piece->dtype)); /* unreachable: so */
+        return mha__fail(state->error, status, state->output->path, "is scattered"); /* unreachable: blocks never are */
     if (mha__host_is_big_endian())
         mha__swap_bytes(state->buffer, piece->dtype, elements);
     return mha__output_write(state->output, state->buffer, elements * mha__element_bytes(piece->dtype), state->error);

@@ -47,6 +47,15 @@ static void an_error_is_one_line_whatever_it_is_given(void **state)
     assert_string_equal(error.name, "");
     assert_int_equal(error.offset, 0);
     assert_int_equal(mha__fail(NULL, MHA_IO, "x", "y"), MHA_IO);
+
+    /* a name too long for its field keeps its end, from a whole character on: here the cut meets the third byte */
+    const size_t kept = sizeof error.name - 4;
+    memset(name, 'n', sizeof name);
+    memcpy(name + sizeof name - 1 - kept - 2, "\u20ac", 3);
+    name[sizeof name - 1] = '\0';
+    mha__fail(&error, MHA_INVALID, name, "x");
+    assert_int_equal(strlen(error.name), 3 + kept - 1);
+    assert_memory_equal(error.name, "...nnn", 6);
 }
 
 static void an_error_reads_as_name_message_and_byte(void **state)

@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "bench/timed_run.h"
 #include "inject/inject.h"
 #include "models/claims/claims.h"
 #include "models/claims/merged_qk.h"
@@ -430,6 +431,61 @@ static mha_status save_case(const char *path, mha_error *error)
     return status;
 }
 
+/* A call with all that a case copies, judged by what it was told. */
+static mha_status case_of_call(const char *path, mha_error *error)
+{
+    (void)path;
+    static int64_t positions[T] = {4, 1, 7};
+    mha_params *table = NULL;
+    mha_layer *layer = NULL;
+    mha_case *c = NULL;
+    mha_verdict verdict = {0};
+    mha_status status = make_layer(&table, &layer, error);
+    if (status != MHA_OK)
+        return status;
+    mha_call call = small_call(MHA_PATH_AUTO);
+    call.semantics.offset = 1;
+    call.semantics.rope = (mha_rope){
+        .kind = MHA_ROPE_HALF_SPLIT, .q_positions = mha_view_of(positions, MHA_I64, 2, (const size_t[]){1, T})};
+    mha_view recorded[MHA_STAGE_COUNT] = {{0}};
+    recorded[MHA_STAGE_OUTPUT] = call.query; /* a wrong one */
+    status = mha_case_of_call(layer, &call, recorded, NULL, &c, error);
+    if (status == MHA_OK)
+        status = mha_case_judge(c, MHA_PATH_AUTO, NULL, 1, &verdict, error);
+    digest_bytes(&verdict.outcome, sizeof verdict.outcome);
+    digest_bytes(&verdict.stage_count, sizeof verdict.stage_count);
+    mha_verdict_clear(&verdict);
+    mha_case_close(c);
+    mha_layer_destroy(layer);
+    mha_params_destroy(table);
+    return status;
+}
+
+/* A shape of mha bench, checked and timed; the first word is the part. */
+static mha_status benchmark(const char *words, mha_error *error)
+{
+    bench_shape shape;
+    bench_subject subject;
+    mha_path taken = MHA_PATH_AUTO;
+    double worst = 0, ms;
+    size_t part = 0;
+    const char *text = strchr(words, ' ') + 1;
+    while (part < BENCH_PARTS && strncmp(words, bench_part_name((bench_part)part), (size_t)(text - words - 1)) != 0)
+        part++;
+    if (part == BENCH_PARTS || !bench_shape_read(text, &shape))
+        return snprintf(error->message, sizeof error->message, "no shape: %s", words), MHA_INVALID;
+    shape.cache = shape.T_q == 1 ? MHA_F16 : MHA_F32;
+    mha_status status = bench_subject_make(&subject, &shape, (bench_part)part, true, error);
+    if (status == MHA_OK)
+        status = bench_subject_check(&subject, MHA_PATH_FAST, 1, &worst, error);
+    if (status == MHA_OK)
+        status = bench_subject_run(&subject, MHA_PATH_FAST, 1, &taken, &ms, error);
+    digest_bytes(&worst, sizeof worst);
+    digest_bytes(&taken, sizeof taken);
+    bench_subject_free(&subject);
+    return status;
+}
+
 static mha_status diagnose_case(const char *path, mha_error *error)
 {
     mha_case *c = NULL;
@@ -647,8 +703,18 @@ static void judges_survive(void **state)
     (void)state;
     survives("case with a bias row", judge_case, "tests/vectors/torch_bias_kv.safetensors");
     survives("case with a mask", judge_case, "tests/vectors/torch_mask_per_head.safetensors");
+    survives("case of a call", case_of_call, NULL);
     survives("diagnosis", diagnose_case, "tests/vectors/torch_one_token.safetensors");
     survives("diagnosis without an answer", diagnose_case, nearly_explained());
+}
+
+static void benchmarks_survive(void **state)
+{
+    (void)state;
+    static const char *const each[] = {"layer 1,3,3,8,2", "layer 1,2,3,8,2",  "layer 1,1,4,8,2", "core 1,3,3,8,2",
+                                       "core 1,1,4,8,2",  "proj 1,70,70,8,2", "proj 1,1,4,8,2"};
+    for (size_t i = 0; i < sizeof each / sizeof *each; i++)
+        survives(each[i], benchmark, each[i]);
 }
 
 static void models_survive(void **state)
@@ -679,7 +745,8 @@ int main(void)
     tzset();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(layers_survive),  cmocka_unit_test(readers_survive), cmocka_unit_test(writers_survive),
-        cmocka_unit_test(judges_survive), cmocka_unit_test(models_survive),
+        cmocka_unit_test(judges_survive), cmocka_unit_test(benchmarks_survive),
+        cmocka_unit_test(models_survive),
     };
     return cmocka_run_group_tests(tests, NULL, report);
 }

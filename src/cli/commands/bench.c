@@ -202,8 +202,8 @@ static int judge_ways(bench *b, bench_subject *subject, const way *ways, size_t 
         }
         if (!(worst[i] <= 1)) {
             end_progress(b); /* unreachable: the library is right */
-            refuse(subject->shape.name, "%s is wrong by %g bounds", mha_path_name(ways[i].asked),
-                   worst[i]); /* unreachable: as above */
+            const char *path = mha_path_name(ways[i].asked); /* unreachable: as above */
+            refuse(subject->shape.name, "%s is wrong by %g bounds", path, worst[i]); /* unreachable: as above */
             return EXIT_NO; /* unreachable: as above */
         }
         if (subject->part == BENCH_LAYER)

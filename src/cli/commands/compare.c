@@ -64,8 +64,7 @@ static int compare_pair(pair *p, const source *a, const source *b, double rtol, 
     y = without_leading_ones(&y, rank);
     mha_status status = code == EXIT_DONE ? mha_compare(&x, &y, rtol, atol, &p->difference, &error) : MHA_OK;
     if (status != MHA_OK)
-        snprintf(p->obstacle, sizeof p->obstacle, "%.199s",
-                 error.message); /* unreachable: these types can be compared */
+        snprintf(p->obstacle, sizeof p->obstacle, "%.199s", error.message); /* unreachable: these types compare */
     mha__arena_free(&memory);
     return code;
 }

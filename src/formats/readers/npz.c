@@ -144,8 +144,7 @@ static mha_status parse_member(mha_file *file, zip_t *archive, zip_uint64_t inde
     zip_stat_t facts;
     if (zip_stat_index(archive, index, ZIP_FL_ENC_RAW, &facts) != 0 || !(facts.valid & ZIP_STAT_SIZE) ||
         !(facts.valid & ZIP_STAT_NAME))
-        return mha__zip_failed(zip_get_error(archive), file->path,
-                               error); /* unreachable: opening checked the directory */
+        return mha__zip_failed(zip_get_error(archive), file->path, error); /* unreachable: opening checked this */
     if (facts.encryption_method != ZIP_EM_NONE)
         return mha__fail_inside(error, MHA_UNSUPPORTED, file->path, facts.name, 0,
                                 "expected a plain member, found an encrypted one");
