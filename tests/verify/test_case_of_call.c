@@ -174,6 +174,63 @@ static void test_a_wrong_call_is_named(void **state)
     mha_params_destroy(params);
 }
 
+/* What a case has no word for, and what it cannot know, is refused by the name of the field. */
+static void test_what_a_case_cannot_hold_is_refused(void **state)
+{
+    (void)state;
+    float x[6 * 8], kept[6 * 8];
+    int64_t at[6] = {0, 2, 4, 6, 8, 10}, elsewhere[6] = {0, 2, 4, 6, 8, 11};
+    mha_layer *layer;
+    mha_cache *cache;
+    mha_case *c;
+    mha_error error;
+    const mha_cache_spec spec = {.batch = 1, .kv_heads = 2, .d_k = 4, .d_v = 4, .capacity = 8};
+    assert_ok(mha_layer_create(&(mha_config){.d_model = 8, .n_heads = 2}, NULL, NULL, &layer, &error), error);
+    assert_ok(mha_cache_create(&spec, NULL, &cache, &error), error);
+    mha_layer_init(layer, 1);
+    mha_call call = {.query = mha_rows(x, 1, 6, 8), .output = mha_rows(kept, 1, 6, 8), .path = MHA_PATH_BLAS};
+    mha_random_fill(&call.query, 2, 0, -1, 1);
+    mha_view none[MHA_STAGE_COUNT] = {{0}};
+
+    mha_rope *rope = &call.semantics.rope;
+    const mha_view positions = mha_view_of(at, MHA_I64, 2, (const size_t[]){1, 6}),
+                   others = mha_view_of(elsewhere, MHA_I64, 2, (const size_t[]){1, 6});
+    *rope = (mha_rope){.kind = MHA_ROPE_INTERLEAVED, .k_positions = positions};
+    assert_refused(mha_case_of_call(layer, &call, none, NULL, &c, &error), MHA_UNSUPPORTED, error, "k_positions");
+    rope->q_positions = others;
+    assert_refused(mha_case_of_call(layer, &call, none, NULL, &c, &error), MHA_UNSUPPORTED, error, "k_positions");
+    call.key = mha_rows(x, 1, 5, 8); /* one key less, and so no position for each query */
+    rope->k_positions.shape[1] = 5;
+    assert_refused(mha_case_of_call(layer, &call, none, NULL, &c, &error), MHA_UNSUPPORTED, error, "k_positions");
+    call.key = (mha_view){0};
+    rope->k_positions = others;
+    assert_ok(mha_case_of_call(layer, &call, none, NULL, &c, &error), error);
+    mha_case_close(c);
+    *rope = (mha_rope){.kind = MHA_ROPE_NONE};
+
+    call.cache = cache; /* whose rows from before the call only the caller knows */
+    assert_ok(mha_case_of_call(layer, &call, none, NULL, &c, &error), error);
+    mha_case_close(c);
+    assert_ok(mha_run(layer, &call, &error), error);
+    assert_refused(mha_case_of_call(layer, &call, none, NULL, &c, &error), MHA_INVALID, error,
+                   "past_key: expected the rows of the call's cache from before the call");
+    assert_null(c);
+
+    call.cache = NULL;
+    const mha_view rows = mha_view_of(kept, MHA_I32, 4, (const size_t[]){1, 2, 3, 4});
+    for (int which = 0; which < 2; which++) { /* 0 and 1: queries and keys of integers, told by the plan */
+        mha_call odd = call;
+        odd.key = odd.value = call.query;
+        *(which ? &odd.key : &odd.query) = mha_view_of(x, MHA_I32, 3, (const size_t[]){1, 6, 8});
+        assert_refused(mha_case_of_call(layer, &odd, none, NULL, &c, &error), MHA_INVALID, error,
+                       which ? "key" : "query");
+    }
+    const mha_case_notes past = {.past_key = rows, .past_value = rows};
+    assert_refused(mha_case_of_call(layer, &call, none, &past, &c, &error), MHA_UNSUPPORTED, error, "I32");
+    mha_cache_destroy(cache);
+    mha_layer_destroy(layer);
+}
+
 /* ---------------------------------------------------------------- the type of what is recorded */
 
 enum { ROWS = 10, WIDTH = 8 }; /* enough elements to derive a tolerance from the error that occurs */
@@ -215,17 +272,55 @@ static void scene_close(scene *s)
     mha_params_destroy(s->params);
 }
 
-static float stored_as(double x, mha_dtype type)
+/* The pattern of a type of 8 bits that is nearest to x; of two such the even one. */
+static unsigned nearest(double x, mha_dtype type)
 {
-    return type == MHA_F16 ? mha_f16_to_f32(mha_f32_to_f16((float)x)) : mha_bf16_to_f32(mha_f32_to_bf16((float)x));
+    unsigned best = 0;
+    double least = INFINITY;
+    for (unsigned code = 0; code < 256; code++) {
+        uint8_t byte = (uint8_t)code;
+        const mha_view view = mha_view_of(&byte, type, 0, NULL);
+        const double distance = fabs(mha_view_get(&view, NULL) - x);
+        if (distance < least || (distance == least && code % 2 == 0))
+            least = distance, best = code;
+    }
+    return best;
+}
+
+static unsigned pattern_of(double x, mha_dtype type)
+{
+    switch (type) {
+    case MHA_F16: return mha_f32_to_f16((float)x);
+    case MHA_BF16: return mha_f32_to_bf16((float)x);
+    default: return nearest(x, type);
+    }
+}
+
+static void set_pattern(const mha_view *v, size_t i, unsigned pattern)
+{
+    if (v->dtype == MHA_F16 || v->dtype == MHA_BF16)
+        ((uint16_t *)v->data)[i] = (uint16_t)pattern;
+    else
+        ((uint8_t *)v->data)[i] = (uint8_t)pattern;
 }
 
 /* The output as a tensor of that type. */
-static mha_view stored_view(const double *y, mha_dtype type, uint16_t *bits)
+static mha_view stored_view(const double *y, mha_dtype type, uint16_t *memory)
 {
+    const mha_view v = mha_view_of(memory, type, 3, (const size_t[]){1, ROWS, WIDTH});
     for (size_t i = 0; i < ROWS * WIDTH; i++)
-        bits[i] = type == MHA_F16 ? mha_f32_to_f16((float)y[i]) : mha_f32_to_bf16((float)y[i]);
-    return mha_view_of(bits, type, 3, (const size_t[]){1, ROWS, WIDTH});
+        set_pattern(&v, i, pattern_of(y[i], type));
+    return v;
+}
+
+/* The same numbers as F32. */
+static mha_view widened_view(const double *y, mha_dtype type, float *memory)
+{
+    uint16_t bits[ROWS * WIDTH];
+    const mha_view v = mha_view_of(memory, MHA_F32, 3, (const size_t[]){1, ROWS, WIDTH});
+    const mha_view from = stored_view(y, type, bits);
+    assert_int_equal(mha_view_copy(&v, &from), MHA_OK);
+    return v;
 }
 
 static mha_verdict judge_stored(scene *s, const mha_view *output, mha_path path)
@@ -245,9 +340,9 @@ static mha_verdict judge_stored(scene *s, const mha_view *output, mha_path path)
 static void test_a_short_type_is_allowed_its_rounding(void **state)
 {
     (void)state;
-    static const mha_dtype types[] = {MHA_F16, MHA_BF16};
-    static const double sizes[] = {1, 1e-7}; /* normal, and where F16 is subnormal */
-    for (size_t t = 0; t < 2; t++)
+    static const mha_dtype types[] = {MHA_F16, MHA_BF16, MHA_F8_E4M3, MHA_F8_E5M2};
+    static const double sizes[] = {1, 1e-7}; /* normal, and where F16 is subnormal and 8 bits are 0 */
+    for (size_t t = 0; t < sizeof types / sizeof *types; t++)
         for (size_t n = 0; n < 2; n++)
             for (int path = MHA_PATH_AUTO; path <= MHA_PATH_EXACT; path++) {
                 scene s;
@@ -265,7 +360,8 @@ static void test_a_short_type_is_allowed_its_rounding(void **state)
                 size_t largest = 0; /* the others may drown in what float32 costs */
                 for (size_t i = 0; i < ROWS * WIDTH; i++)
                     largest = fabs(s.y[i]) > fabs(s.y[largest]) ? i : largest;
-                bits[largest] += 2; /* the second next value of the type: half to a whole spacing is allowed */
+                /* the second next value of the type: half to a whole spacing is allowed */
+                set_pattern(&output, largest, pattern_of(s.y[largest], types[t]) + 2);
                 v = judge_stored(&s, &output, (mha_path)path);
                 if (v.outcome != MHA_OUTCOME_FAILED)
                     fail_msg("%s of size %g on %s: %g stands for %g, allowed %g + %g", mha_dtype_name(types[t]),
@@ -274,9 +370,7 @@ static void test_a_short_type_is_allowed_its_rounding(void **state)
                 mha_verdict_clear(&v);
 
                 float widened[ROWS * WIDTH];
-                for (size_t i = 0; i < ROWS * WIDTH; i++)
-                    widened[i] = stored_as(s.y[i], types[t]);
-                output = mha_view_of(widened, MHA_F32, 3, (const size_t[]){1, ROWS, WIDTH});
+                output = widened_view(s.y, types[t], widened);
                 v = judge_stored(&s, &output, (mha_path)path);
                 assert_int_equal(v.outcome, sizes[n] == 1 ? MHA_OUTCOME_FAILED : v.outcome);
                 mha_verdict_clear(&v);
@@ -319,10 +413,7 @@ static void test_a_file_says_the_type(void **state)
     float widened[ROWS * WIDTH];
     mha_error error;
     scene_open(&s, 1);
-    for (size_t i = 0; i < ROWS * WIDTH; i++)
-        widened[i] = stored_as(s.y[i], MHA_F16);
-    const mha_view shorter = stored_view(s.y, MHA_F16, bits);
-    const mha_view wide = mha_view_of(widened, MHA_F32, 3, (const size_t[]){1, ROWS, WIDTH});
+    const mha_view shorter = stored_view(s.y, MHA_F16, bits), wide = widened_view(s.y, MHA_F16, widened);
     s.call.output = wide;
     const char *from = scratch_path("wide.safetensors"), *to = scratch_path("as.safetensors");
     assert_ok(mha_case_save(from, s.layer, &s.call, NULL, &error), error);
@@ -357,6 +448,7 @@ int main(void)
         cmocka_unit_test(test_the_same_as_a_file),
         cmocka_unit_test(test_a_wrong_number_is_found),
         cmocka_unit_test(test_a_wrong_call_is_named),
+        cmocka_unit_test(test_what_a_case_cannot_hold_is_refused),
         cmocka_unit_test(test_a_short_type_is_allowed_its_rounding),
         cmocka_unit_test(test_an_overflow_is_told),
         cmocka_unit_test(test_a_file_says_the_type),

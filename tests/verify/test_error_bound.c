@@ -111,6 +111,62 @@ static void rotated_rows_may_be_subnormal(void **state)
     }
 }
 
+static double bound_of(const mha_layer *layer, const mha_call *call, mha_stage stage)
+{
+    mha_error error;
+    double bound[MHA_STAGE_COUNT];
+    assert_ok(mha_error_bound(layer, call, 0x1p-24, bound, &error), error);
+    return bound[stage];
+}
+
+/* A rotation adds two products, which may both be as large as there are. */
+static void rotated_rows_may_overflow(void **state)
+{
+    (void)state;
+    enum { T = 40, D = 16 };
+    static const float sizes[] = {1e37f, 3.4e38f};
+    for (size_t n = 0; n < sizeof sizes / sizeof *sizes; n++) {
+        float *x = random_numbers(T * D, 5, sizes[n]), *one = random_numbers(T * D, 6, 1);
+        mha_call call = {.query = mha_view_heads(x, MHA_F32, MHA_BTHD, 1, T, 1, D),
+                         .key = mha_view_heads(one, MHA_F32, MHA_BTHD, 1, T, 1, D),
+                         .value = mha_view_heads(one, MHA_F32, MHA_BTHD, 1, T, 1, D),
+                         .semantics.rope.kind = MHA_ROPE_HALF_SPLIT};
+        assert_int_equal(isinf(bound_of(NULL, &call, MHA_STAGE_Q_ROT)), n);
+        assert_false(isinf(bound_of(NULL, &call, MHA_STAGE_K_ROT)));
+        hold_against(NULL, call, MHA_STAGE_Q_ROT, n > 0, "large rows", NULL);
+        free(x);
+        free(one);
+    }
+}
+
+/* A norm's weight times the root of its terms may be beyond float; and zeros divided by next to nothing, anything. */
+static void norms_may_have_no_bound(void **state)
+{
+    (void)state;
+    enum { T = 3, WIDTH = 8 };
+    static const struct {
+        double input, weight, eps;
+        bool bounded;
+    } rows[] = {{1, 1, 1e-6, true}, {1, 3.4e38, 1e-6, false}, {0, 1, 1e-6, true}, {0, 1, 1e-300, false}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        mha_layer *layer;
+        mha_error error;
+        const mha_config config = {.d_model = WIDTH, .n_heads = 2, .q_norm = MHA_NORM_ROW};
+        assert_ok(mha_layer_create(&config, NULL, NULL, &layer, &error), error);
+        mha_layer_init(layer, 1);
+        const mha_view weight = mha_tensor_view(mha_layer_weight(layer, MHA_Q_NORM));
+        for (size_t k = 0; k < WIDTH; k++)
+            mha_view_set(&weight, &k, rows[i].weight);
+        float *x = random_numbers(T * WIDTH, 7, (float)rows[i].input);
+        const mha_call call = {.query = mha_rows(x, 1, T, WIDTH), .semantics.norm_eps = rows[i].eps};
+        assert_int_equal(isfinite(bound_of(layer, &call, MHA_STAGE_Q_ROT)), rows[i].bounded);
+        assert_true(isfinite(bound_of(layer, &call, MHA_STAGE_Q))); /* before the norm */
+        hold_against(layer, call, MHA_STAGE_Q_ROT, !rows[i].bounded, "norm", NULL);
+        free(x);
+        mha_layer_destroy(layer);
+    }
+}
+
 /* Products that are beyond float and cancel. */
 static void projections_may_overflow_on_the_way(void **state)
 {
@@ -229,6 +285,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(scaled_queries_may_be_subnormal),
         TEST(rotated_rows_may_be_subnormal),
+        TEST(rotated_rows_may_overflow),
+        TEST(norms_may_have_no_bound),
         TEST(projections_may_overflow_on_the_way),
         TEST(weighted_values_may_overflow_on_the_way),
         TEST(caches_of_16_bits_are_within_the_bound),
