@@ -253,16 +253,9 @@ int refuse_alone(const arguments *args, option_code option, option_code other)
     return refuse_option(option, "expected --%s beside it, found none", option_rows[other].name);
 }
 
-/* Fields whose options have another name; all other options are spelt like the field, with '-' for '_'. */
-static const char *const renamed[][2] = {{"n_heads", "heads"}, {"d_kin", "kdim"},    {"d_vin", "vdim"},
-                                         {"query", "input"},   {"key", "key-input"}, {"value", "value-input"}};
-
-/* The option that sets a field; OPTION_COUNT when there is none. */
+/* The option that sets a field, which is spelt like it, with '-' for '_'; OPTION_COUNT when there is none. */
 static option_code option_of_field(const char *field)
 {
-    for (size_t i = 0; i < sizeof renamed / sizeof *renamed; i++)
-        if (strcmp(field, renamed[i][0]) == 0)
-            field = renamed[i][1];
     option_code code = 0;
     for (; code < OPTION_COUNT; code++) {
         const char *name = option_rows[code].name;

@@ -201,6 +201,23 @@ static void several_shapes_as_a_table(void **state)
     program_free(&r);
 }
 
+/* On a terminal standard error shows the round, in a line that is erased in the end. */
+static void a_terminal_shows_the_round(void **state)
+{
+    (void)state;
+    static const char erase[] = "\r\x1b[K";
+    program_result r = RUN_ON_TERMINALS(80, ONE);
+    assert_int_equal(r.code, 0);
+    assert_non_null(strstr(r.err, "\r\x1b[K1,1,3,8,2 core, round 1 of 1"));
+    assert_string_equal(r.err + strlen(r.err) - strlen(erase), erase);
+    assert_null(strstr(r.out, "round 1"));
+    program_free(&r);
+    r = RUN_ON_TERMINALS(80, ONE, "--quiet");
+    assert_int_equal(r.code, 0);
+    assert_string_equal(r.err, "");
+    program_free(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -212,6 +229,7 @@ int main(void)
         cmocka_unit_test(what_it_refuses),
         cmocka_unit_test(csv_and_json_use_the_same_names),
         cmocka_unit_test(several_shapes_as_a_table),
+        cmocka_unit_test(a_terminal_shows_the_round),
     };
     return cmocka_run_group_tests_name("cli_bench", tests, NULL, NULL);
 }

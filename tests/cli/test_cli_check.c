@@ -453,6 +453,29 @@ static void test_colons_in_names(void **state)
     json_decref(root);
 }
 
+/* On a terminal standard error counts many cases, in a line that is blank in the end; few are done at once. */
+static void test_a_terminal_counts_the_cases(void **state)
+{
+    (void)state;
+    const char *c = scratch("counted.safetensors");
+    record(c, "3", "exact");
+    program_result r = RUN_ON_TERMINALS(90, "check", c, c, c, c, c, c, c, c, c);
+    assert_int_equal(r.code, 0);
+    assert_non_null(strstr(r.err, "\r  1 of 9 cases "));
+    assert_non_null(strstr(r.err, "\r  9 of 9 cases \r  "));
+    assert_int_equal(r.err[strlen(r.err) - 1], '\r');
+    assert_null(strchr(r.err, '\n'));
+    program_free(&r);
+    r = RUN_ON_TERMINALS(90, "check", c, c, c, c, c, c, c, c);
+    assert_int_equal(r.code, 0);
+    assert_string_equal(r.err, "");
+    program_free(&r);
+    r = RUN_ON_TERMINALS(90, "check", c, c, c, c, c, c, c, c, c, "--quiet");
+    assert_int_equal(r.code, 0);
+    assert_string_equal(r.err, "");
+    program_free(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -463,6 +486,7 @@ int main(void)
         cmocka_unit_test(test_names_in_cases_do_not_drive_the_terminal),
         cmocka_unit_test(test_text_is_cut_between_characters),
         cmocka_unit_test(test_directories_are_read_in_order),
+        cmocka_unit_test(test_a_terminal_counts_the_cases),
         cmocka_unit_test(test_the_corpus_passes),
         cmocka_unit_test(test_compare_finds_the_difference),
         cmocka_unit_test(test_colons_in_names),

@@ -5,6 +5,8 @@
 
 #include "mha/mha.h"
 #include "support/program.h"
+#include "support/recase.h"
+#include "support/short_float.h"
 #include "support/unit.h"
 
 static char right[600], wrong[600], made[600];
@@ -212,6 +214,104 @@ static void test_one_answer_and_near_ones(void **state)
     }
 }
 
+/* Of a large case the rows that tell variants apart are judged; for keys those are all rows of one batch row. */
+static void test_a_large_case_is_judged_in_part(void **state)
+{
+    (void)state;
+    enum { B = 2, ROWS = 640, WIDTH = 64 };
+    static float k[B * ROWS * WIDTH];
+    const mha_view view = mha_view_of(k, MHA_F32, 3, (const size_t[]){B, ROWS, WIDTH});
+    mha_file *file;
+    mha_error error;
+    for (int spoilt = 0; spoilt < 2; spoilt++) {
+        program_result r = RUN("forward", "--d-model", "64", "--heads", "4", "--seq", "640", "--batch", "2", "--quiet",
+                               spoilt ? "--trace" : "--save-case", spoilt ? wrong : right,
+                               spoilt ? "--no-bias" : "--bias");
+        assert_int_equal(r.code, 0);
+        program_free(&r);
+    }
+    assert_ok(mha_file_open(wrong, &file, &error), error);
+    assert_ok(mha_file_read(file, mha_file_find(file, "k"), &view, &error), error);
+    mha_file_close(file);
+    recase_write(right, made, &(recase){.drop = "expected", .tensors = {{"expected.k", view}}});
+    program_result r = RUN("diagnose", made);
+    assert_int_equal(r.code, 0);
+    assert_non_null(strstr(r.out, "judged on 640 of 1,280 query rows, with all keys\n"));
+    assert_non_null(strstr(r.out, "  bias-k-dropped "));
+    program_free(&r);
+}
+
+/* Each type that a result is stored in allows for its own rounding, which the answer names. */
+static void test_the_rounding_of_each_type_is_named(void **state)
+{
+    (void)state;
+    static const struct {
+        mha_dtype type;
+        const char *words, *within;
+    } rows[] = {{MHA_F64, "within float64 rounding", "F64"},      {MHA_F32, "within float32 rounding", "F32"},
+                {MHA_F16, "within float16 rounding", "F16"},      {MHA_BF16, "within bfloat16 rounding", "BF16"},
+                {MHA_F8_E4M3, "within float8 rounding", "F8_E4M3"}, {MHA_F8_E5M2, "within float8 rounding", "F8_E5M2"}};
+    enum { OUTPUT = 2 * 6 * 24 };
+    static double y[OUTPUT];
+    static double stored[OUTPUT];
+    const size_t shape[] = {2, 6, 24};
+    mha_file *file;
+    mha_error error;
+    record(right, (const char *const[]){"--path", "exact", NULL});
+    assert_ok(mha_file_open(right, &file, &error), error);
+    const mha_file_tensor *output = mha_file_find(file, "expected64.output");
+    assert_non_null(output);
+    const mha_view exact = mha_view_of(y, MHA_F64, 3, shape);
+    assert_ok(mha_file_read(file, output, &exact, &error), error);
+    mha_file_close(file);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const bool wide = rows[i].type == MHA_F64;
+        const mha_view view = mha_view_of(stored, rows[i].type, 3, shape);
+        if (mha_view_copy(&view, &exact) != MHA_OK) /* which rounds to 16 bits and more only */
+            for (size_t e = 0; e < OUTPUT; e++)
+                short_float_set(&view, e, short_float_pattern(y[e], rows[i].type));
+        recase_write(right, made, &(recase){.drop = "expected",
+                                            .tensors = {{wide ? "expected64.output" : "expected.output", view}}});
+        json_t *root = RUN_JSON(0, "diagnose", made, "--json");
+        json_t *first = json_array_get(json_object_get(root, "matches"), 0);
+        assert_string_equal(json_string_value(json_object_get(first, "within")), rows[i].within);
+        json_decref(root);
+        program_result r = RUN("diagnose", made);
+        assert_int_equal(r.code, 0);
+        if (!strstr(r.out, rows[i].words))
+            fail_msg("%s: %s", rows[i].within, r.out);
+        program_free(&r);
+    }
+}
+
+/* On a terminal standard error counts what was tried and is blank again; --quiet says nothing, nor does a file. */
+static void test_a_terminal_shows_how_far_it_is(void **state)
+{
+    (void)state;
+    RECORD(right, "--causal");
+    RECORD(wrong, "--seed", "0");
+    graft(right, wrong, made, 0);
+    program_result r = RUN_ON_TERMINALS(100, "diagnose", made);
+    assert_int_equal(r.code, 0);
+    assert_non_null(strstr(r.err, "\r  16 of "));
+    const char *blank = strrchr(r.err, '\r');
+    assert_non_null(blank);
+    assert_int_equal(blank[1], '\0');
+    while (blank[-1] == ' ')
+        blank--;
+    assert_true(blank[-1] == '\r' && strlen(blank) == 40 + 1);
+    assert_ptr_equal(strstr(r.out, "\x1b[1mexpected.output\x1b[0m of "), r.out);
+    program_free(&r);
+    r = RUN_ON_TERMINALS(100, "diagnose", made, "--quiet");
+    assert_string_equal(r.err, "");
+    assert_string_equal(r.out, "");
+    program_free(&r);
+    r = RUN("diagnose", made);
+    assert_string_equal(r.err, "");
+    assert_null(strchr(r.out, '\x1b'));
+    program_free(&r);
+}
+
 /* The help lists what the search tries. */
 static void test_help_lists_the_variants(void **state)
 {
@@ -231,6 +331,9 @@ int main(void)
         cmocka_unit_test(test_a_wrong_number_of_heads_is_named), cmocka_unit_test(test_a_right_result_raises_no_alarm),
         cmocka_unit_test(test_what_nothing_explains_is_no),
         cmocka_unit_test(test_one_answer_and_near_ones),
+        cmocka_unit_test(test_a_large_case_is_judged_in_part),
+        cmocka_unit_test(test_the_rounding_of_each_type_is_named),
+        cmocka_unit_test(test_a_terminal_shows_how_far_it_is),
         cmocka_unit_test(test_help_lists_the_variants),
     };
     return cmocka_run_group_tests_name("cli_diagnose", tests, name_files, scratch_remove);

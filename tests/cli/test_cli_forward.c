@@ -525,6 +525,44 @@ static void test_layers_are_named_by_a_part(void **state)
                                "--layer: expected");
 }
 
+/* The same of a file with two layers, the second of zeros: only its output is zero. */
+static void test_layers_of_a_file_are_named_by_a_part(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"in_proj_weight", "out_proj.weight"};
+    static const struct {
+        const char *part;
+        bool zeros;
+    } parts[] = {{"layers.0.attn", false}, {"0", false}, {"layers.1.attn", true}, {"layers.1", true}, {"1", true}};
+    static const char *const none[] = {"layers", "2", "1.a", ""};
+    static float x[3 * 8 * 8], zeros[3 * 8 * 8];
+    const char *path = scratch("two_layers.safetensors");
+    mha_writer *writer;
+    mha_error error;
+    mha_view drawn = mha_view_of(x, MHA_F32, 1, (size_t[]){3 * 8 * 8});
+    mha_random_fill(&drawn, 1, 1, 1, 2);
+    assert_ok(mha_writer_create(path, &writer, &error), error);
+    for (size_t i = 0; i < 4; i++) {
+        char name[64];
+        const mha_view view = mha_view_of(i < 2 ? x : zeros, MHA_F32, 2, (size_t[]){i % 2 ? 8 : 24, 8});
+        snprintf(name, sizeof name, "layers.%zu.attn.%s", i / 2, names[i % 2]);
+        assert_ok(mha_writer_add(writer, name, &view, &error), error);
+    }
+    assert_ok(mha_writer_commit(writer, &error), error);
+    mha_writer_destroy(writer);
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        json_t *root = RUN_JSON(0, "forward", "--weights", path, "--heads", "2", "--layer", parts[i].part, "--seq", "2",
+                                "--json");
+        const json_t *largest = json_object_get(json_object_get(root, "output"), "max_abs");
+        assert_true(json_is_number(largest));
+        assert_int_equal(json_number_value(largest) == 0, parts[i].zeros);
+        json_decref(root);
+    }
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++)
+        assert_program_refuses(RUN("forward", "--weights", path, "--heads", "2", "--layer", none[i], "--seq", "2"), 2,
+                               "--layer: expected");
+}
+
 static void test_one_name_is_not_written_twice(void **state)
 {
     (void)state;
@@ -614,6 +652,7 @@ int main(void)
         cmocka_unit_test(test_a_limit_on_files_leaves_nothing_behind),
         cmocka_unit_test(test_names_near_the_one_asked_for),
         cmocka_unit_test(test_layers_are_named_by_a_part),
+        cmocka_unit_test(test_layers_of_a_file_are_named_by_a_part),
         cmocka_unit_test(test_one_name_is_not_written_twice),
         cmocka_unit_test(test_files_on_standard_output_stand_alone),
         cmocka_unit_test(test_names_that_lead_nowhere_are_wrong_requests),

@@ -81,6 +81,33 @@ static void names_that_lead_nowhere_are_named(void **state)
     mha_writer_destroy(NULL);
 }
 
+/* Reading needs memory to read into, unless there is nothing to read. */
+static void without_memory_nothing_is_read(void **state)
+{
+    (void)state;
+    mha_file *file;
+    mha_error error;
+    float x[6] = {1, 2, 3, 4, 5, 6};
+    for (size_t rows = 0; rows < 4; rows += 3) {
+        mha_writer *writer;
+        const size_t shape[] = {rows, 2};
+        const mha_view from = mha_view_of(x, MHA_F32, 2, shape), nowhere = mha_view_of(NULL, MHA_F32, 2, shape);
+        const char *path = scratch_path("six.npy");
+        assert_ok(mha_writer_create(path, &writer, &error), error);
+        assert_ok(mha_writer_add(writer, "x", &from, &error), error);
+        assert_ok(mha_writer_commit(writer, &error), error);
+        mha_writer_destroy(writer);
+        assert_ok(mha_file_open(path, &file, &error), error);
+        const mha_file_tensor *tensor = mha_file_at(file, 0);
+        if (rows > 0)
+            assert_refused(mha_file_read(file, tensor, &nowhere, &error), MHA_INVALID, error, "six.npy",
+                           "expected memory to read into, found a view without data");
+        else
+            assert_ok(mha_file_read(file, tensor, &nowhere, &error), error);
+        mha_file_close(file);
+    }
+}
+
 /* ---------------------------------------------------------------- layers of a weights file */
 
 typedef struct weight {
@@ -198,6 +225,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(large_strided_views_come_back),
         cmocka_unit_test(names_that_lead_nowhere_are_named),
+        cmocka_unit_test(without_memory_nothing_is_read),
         cmocka_unit_test(many_layers_are_listed_in_short),
         cmocka_unit_test(what_no_layer_can_be_made_of_is_named),
     };

@@ -385,6 +385,22 @@ static void a_process_that_is_ended_leaves_no_file(void **state)
     assert_int_equal(scratch_count_files(), files);
 }
 
+/* A process that may open nothing more is told so, whether the new file would have a name or not. */
+static void without_a_free_descriptor_nothing_is_opened(void **state)
+{
+    (void)state;
+    mha_error error = {0};
+    struct rlimit old, none;
+    const char *path = scratch_path("one_too_many.npy");
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
+    none = (struct rlimit){0, old.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    mha_status status = write_six(path, &error);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
+    assert_refused(status, MHA_IO, error, "one_too_many.npy: cannot write into its directory: Too many open files");
+    assert_int_equal(access(path, F_OK), -1);
+}
+
 static void read_only_places_are_refused(void **state)
 {
     (void)state;
@@ -481,6 +497,7 @@ int main(void)
         cmocka_unit_test(a_file_that_was_there_is_replaced_and_keeps_its_permissions),
         cmocka_unit_test(a_failed_write_leaves_no_trace),
         cmocka_unit_test(a_process_that_is_ended_leaves_no_file),
+        cmocka_unit_test(without_a_free_descriptor_nothing_is_opened),
         cmocka_unit_test(read_only_places_are_refused),
         cmocka_unit_test(devices_and_pipes_are_written_directly),
         cmocka_unit_test(every_failing_allocation_is_survived),

@@ -2,11 +2,15 @@
 #include "support/program.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include "support/unit.h"
@@ -23,16 +27,16 @@ static char *slurp(FILE *file, size_t *size)
     return text;
 }
 
-static void child(const char *output, const char *input, FILE *out, FILE *err, const char *const *args)
+static void child(const char *output, const char *input, int out, int err, const char *const *args)
 {
     const char *program = getenv("MHA_PROGRAM");
     const char *argv[64] = {"mha"};
     for (size_t i = 0; args[i] && i < 62; i++)
         argv[i + 1] = args[i];
     bool silent = output && !*output, deaf = input && !*input;
-    int to = silent ? dup(fileno(out)) : output ? open(output, O_WRONLY | O_CREAT | O_TRUNC, 0600) : fileno(out);
+    int to = silent ? dup(out) : output ? open(output, O_WRONLY | O_CREAT | O_TRUNC, 0600) : out;
     int from = open(input && *input ? input : "/dev/null", O_RDONLY);
-    if (to < 0 || from < 0 || dup2(from, 0) < 0 || dup2(to, 1) < 0 || dup2(fileno(err), 2) < 0)
+    if (to < 0 || from < 0 || dup2(from, 0) < 0 || dup2(to, 1) < 0 || dup2(err, 2) < 0)
         _exit(126);
     if (silent)
         close(1);
@@ -40,6 +44,19 @@ static void child(const char *output, const char *input, FILE *out, FILE *err, c
         close(0);
     execv(program && *program ? program : "build/mha", (char *const *)(uintptr_t)argv);
     _exit(127);
+}
+
+/* Waits for the child's end and takes over what it wrote. */
+static program_result result_of(pid_t pid, FILE *out, FILE *err)
+{
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    program_result r = {.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status)};
+    size_t err_size;
+    r.out = slurp(out, &r.out_size);
+    r.err = slurp(err, &err_size);
+    assert_int_not_equal(r.code, 127); /* MHA_PROGRAM names the program */
+    return r;
 }
 
 program_result program_run_with(const char *output, const char *input, const char *const *args)
@@ -51,15 +68,52 @@ program_result program_run_with(const char *output, const char *input, const cha
     pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid == 0)
-        child(output, input, out, err, args);
-    int status;
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-    program_result r = {.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status)};
-    size_t err_size;
-    r.out = slurp(out, &r.out_size);
-    r.err = slurp(err, &err_size);
-    assert_int_not_equal(r.code, 127); /* MHA_PROGRAM names the program */
-    return r;
+        child(output, input, fileno(out), fileno(err), args);
+    return result_of(pid, out, err);
+}
+
+program_result program_run_on_terminals(unsigned short width, const char *const *args)
+{
+    FILE *said[2] = {tmpfile(), tmpfile()};
+    struct pollfd screens[2];
+    int lines[2];
+    for (int i = 0; i < 2; i++) {
+        assert_non_null(said[i]);
+        screens[i] = (struct pollfd){.fd = posix_openpt(O_RDWR | O_NOCTTY), .events = POLLIN};
+        if (screens[i].fd < 0)
+            skip_because("this system gives no terminal: %s", strerror(errno));
+        assert_int_equal(grantpt(screens[i].fd) | unlockpt(screens[i].fd), 0);
+        assert_true((lines[i] = open(ptsname(screens[i].fd), O_RDWR | O_NOCTTY)) >= 0);
+        struct termios as_it_is;
+        assert_int_equal(tcgetattr(lines[i], &as_it_is), 0);
+        cfmakeraw(&as_it_is);
+        assert_int_equal(tcsetattr(lines[i], TCSANOW, &as_it_is), 0);
+        assert_int_equal(ioctl(lines[i], TIOCSWINSZ, &(struct winsize){.ws_row = 24, .ws_col = width}), 0);
+    }
+    fflush(NULL);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        setenv("TERM", "xterm", 1);
+        unsetenv("NO_COLOR");
+        child(NULL, NULL, lines[0], lines[1], args);
+    }
+    for (int i = 0; i < 2; i++)
+        close(lines[i]);
+    while (screens[0].fd >= 0 || screens[1].fd >= 0) { /* poll passes over those below 0 */
+        assert_true(poll(screens, 2, -1) > 0);
+        for (int i = 0; i < 2; i++) {
+            char text[4096];
+            if (screens[i].fd < 0 || !screens[i].revents)
+                continue;
+            ssize_t n = read(screens[i].fd, text, sizeof text);
+            if (n > 0)
+                assert_int_equal(fwrite(text, 1, (size_t)n, said[i]), n);
+            else /* nobody writes any more */
+                close(screens[i].fd), screens[i].fd = -1;
+        }
+    }
+    return result_of(pid, said[0], said[1]);
 }
 
 program_result program_run(const char *const *args)

@@ -9,6 +9,7 @@
 #include "support/recase.h"
 #include "support/rerun.h"
 #include "support/scratch.h"
+#include "support/short_float.h"
 #include "support/trial.h"
 
 enum { KEPT = 1u << MHA_STAGE_OUTPUT | 1u << MHA_STAGE_WEIGHTS | 1u << MHA_STAGE_Q | 1u << MHA_STAGE_LSE };
@@ -272,44 +273,12 @@ static void scene_close(scene *s)
     mha_params_destroy(s->params);
 }
 
-/* The pattern of a type of 8 bits that is nearest to x; of two such the even one. */
-static unsigned nearest(double x, mha_dtype type)
-{
-    unsigned best = 0;
-    double least = INFINITY;
-    for (unsigned code = 0; code < 256; code++) {
-        uint8_t byte = (uint8_t)code;
-        const mha_view view = mha_view_of(&byte, type, 0, NULL);
-        const double distance = fabs(mha_view_get(&view, NULL) - x);
-        if (distance < least || (distance == least && code % 2 == 0))
-            least = distance, best = code;
-    }
-    return best;
-}
-
-static unsigned pattern_of(double x, mha_dtype type)
-{
-    switch (type) {
-    case MHA_F16: return mha_f32_to_f16((float)x);
-    case MHA_BF16: return mha_f32_to_bf16((float)x);
-    default: return nearest(x, type);
-    }
-}
-
-static void set_pattern(const mha_view *v, size_t i, unsigned pattern)
-{
-    if (v->dtype == MHA_F16 || v->dtype == MHA_BF16)
-        ((uint16_t *)v->data)[i] = (uint16_t)pattern;
-    else
-        ((uint8_t *)v->data)[i] = (uint8_t)pattern;
-}
-
 /* The output as a tensor of that type. */
 static mha_view stored_view(const double *y, mha_dtype type, uint16_t *memory)
 {
     const mha_view v = mha_view_of(memory, type, 3, (const size_t[]){1, ROWS, WIDTH});
     for (size_t i = 0; i < ROWS * WIDTH; i++)
-        set_pattern(&v, i, pattern_of(y[i], type));
+        short_float_set(&v, i, short_float_pattern(y[i], type));
     return v;
 }
 
@@ -361,7 +330,7 @@ static void test_a_short_type_is_allowed_its_rounding(void **state)
                 for (size_t i = 0; i < ROWS * WIDTH; i++)
                     largest = fabs(s.y[i]) > fabs(s.y[largest]) ? i : largest;
                 /* the second next value of the type: half to a whole spacing is allowed */
-                set_pattern(&output, largest, pattern_of(s.y[largest], types[t]) + 2);
+                short_float_set(&output, largest, short_float_pattern(s.y[largest], types[t]) + 2);
                 v = judge_stored(&s, &output, (mha_path)path);
                 if (v.outcome != MHA_OUTCOME_FAILED)
                     fail_msg("%s of size %g on %s: %g stands for %g, allowed %g + %g", mha_dtype_name(types[t]),

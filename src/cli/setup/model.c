@@ -30,8 +30,10 @@ static bool blames_option(const arguments *args, const mha_error *error)
     static const struct {
         const char *name;
         option_code option;
-    } replaced[] = {{"class", OPT_CLASS}, {"n_heads", OPT_HEADS}, {"heads", OPT_HEADS}, {"n_heads", OPT_HEAD_LIST},
-                    {"heads", OPT_HEAD_LIST}, {"kv_heads", OPT_KV_HEADS}};
+    } replaced[] = {{"class", OPT_CLASS},
+                    {"heads", OPT_HEADS},
+                    {"heads", OPT_HEAD_LIST},
+                    {"kv_heads", OPT_KV_HEADS}};
     for (size_t i = 0; i < sizeof replaced / sizeof *replaced; i++)
         if (strcmp(error->name, replaced[i].name) == 0 && given(args, replaced[i].option))
             return true;
