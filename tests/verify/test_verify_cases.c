@@ -505,7 +505,8 @@ static void a_rotation_has_few_variants(void **state)
     (void)state;
     static const char *const there[] = {"inputs-f16",    "inputs-bf16",  "split-interleaved", "split-untransposed",
                                         "rope-missing",  "rope-pairing", "rope-inverse",      "rope-from-1",
-                                        "rope-base-5e5", "rope-base-1e6"};
+                                        "rope-base-5e5", "rope-base-1e6", "rope-reversed",    "rope-sin-cos",
+                                        "rope-theta-d-model"};
     mha_case *c;
     mha_error error;
     assert_ok(mha_case_open(write_made(&(made){"rope", {{NULL}}, {{NULL}}}), NULL, &c, &error), error);
