@@ -57,14 +57,15 @@ typedef struct mha_case_notes {
 } mha_case_notes;
 
 /* Makes a case in memory, to be judged and diagnosed, from a call and the results that were recorded for it.
- * recorded[s] is stage s in its shape, of any plain floating type, with any strides; without data it was not
- * recorded. Its type says how exact it can be: F64 is compared with the results in float64. `notes` may be NULL.
+ * `recorded` lists `count` stages, each at most once, in their shapes, of any plain floating type, with any strides (a
+ * view without data was not recorded; `ms` is not read). The type says how exact a result can be: F64 is compared with
+ * the results in float64. `notes` may be NULL.
  * Inputs and results are copied; the layer, and all that semantics and weights point to, are borrowed until
  * mha_case_close. A cache of the call is not read: its rows before the call are notes->past_key and past_value.
- * Errors: as of mha_plan_call; MHA_INVALID (a recorded stage of another shape, or not of a floating type);
+ * Errors: as of mha_plan_call; MHA_INVALID (a recorded stage of another shape, or not of a floating type, or twice in the list);
  * MHA_UNSUPPORTED (keys at other positions than the queries); MHA_NO_MEMORY. */
 MHA_API mha_status mha_case_of_call(const mha_layer *layer, const mha_call *call,
-                                    const mha_view recorded[MHA_STAGE_COUNT], const mha_case_notes *notes,
+                                    const mha_keep *recorded, size_t count, const mha_case_notes *notes,
                                     mha_case **result, mha_error *error);
 
 /* ---------------------------------------------------------------- the judge */

@@ -39,8 +39,8 @@ MHA_API mha_status mha_compare(const mha_view *actual, const mha_view *expected,
 
 /* ---------------------------------------------------------------- the error bound */
 
-/* bound[s]: how far any element of stage s may lie from its exact value when the call is computed with unit roundoff
- * `unit` (2^-24 for float, 2^-53 for double), rounding to nearest, with subnormals kept, in any order of summation.
+/* bound[s], for the stages s < count: how far any element of stage s may lie from its exact value when the call is
+ * computed with unit roundoff `unit` (2^-24 for float, 2^-53 for double), rounding to nearest, with subnormals kept, in any order of summation.
  * It is infinite when a number that the stage depends on (a projection, a score, a sum of weighted values) may exceed
  * the range of the type. The derivation is in src/verify/tolerance/error_bound.c; the magnitudes that enter it are
  * measured here, by a forward in float64.
@@ -54,7 +54,7 @@ MHA_API mha_status mha_compare(const mha_view *actual, const mha_view *expected,
  * it is read, not appended to. Kept stages, path and threads do not matter. Errors: as of mha_plan_call;
  * MHA_INVALID (a unit that is not between 0 and 1); MHA_NO_MEMORY. */
 MHA_API mha_status mha_error_bound(const mha_layer *layer, const mha_call *call, double unit,
-                                   double bound[MHA_STAGE_COUNT], mha_error *error);
+                                   double *bound, size_t count, mha_error *error);
 
 #ifdef __cplusplus
 }

@@ -34,7 +34,7 @@ static mha_status exact_stage(const mha_layer *layer, const mha_call *call, mha_
     double bounds[MHA_STAGE_COUNT];
     size_t shape[4];
     TRY(mha_plan_call(layer, &exact, &plan, j->error));
-    TRY(mha_error_bound(layer, &exact, 0x1p-24, bounds, j->error));
+    TRY(mha_error_bound(layer, &exact, 0x1p-24, bounds, MHA_STAGE_COUNT, j->error));
     *bound = bounds[stage];
     const int rank = mha_plan_stage(&plan, stage, shape);
     mha_keep keep = {.stage = stage, .view = mha_view_of(NULL, MHA_F64, rank, shape)};

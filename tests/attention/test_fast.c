@@ -452,7 +452,7 @@ static void a_scale_that_takes_a_query_beyond_float_gives_its_scores(void **stat
             call.output = mha_view_rows(want, MHA_F64, MHA_BTE, 1, QUERIES, D);
             *stage_view(&call, MHA_STAGE_LSE) = mha_view_of(want_lse, MHA_F64, 3, (size_t[]){1, 1, QUERIES});
             run_call(NULL, &call);
-            assert_ok(mha_error_bound(NULL, &call, 0x1p-24, bound, &error), error);
+            assert_ok(mha_error_bound(NULL, &call, 0x1p-24, bound, MHA_STAGE_COUNT, &error), error);
             assert_true(isfinite(bound[MHA_STAGE_OUTPUT]));
             for (size_t i = 0; i < QUERIES * D; i++)
                 if (!(fabs(out[company][i] - want[i]) <= bound[MHA_STAGE_OUTPUT]))

@@ -46,8 +46,8 @@ int main(void)
     mha_verdict verdict = {0};
     mha_diagnosis diagnosis = {0};
     mha_error error;
-    mha_view results[MHA_STAGE_COUNT] = {[MHA_STAGE_OUTPUT] = mha_heads(mine, 1, T, H, D)};
-    mha_status status = mha_case_of_call(NULL, &call, results, NULL, &recorded, &error);
+    const mha_keep result = {.stage = MHA_STAGE_OUTPUT, .view = mha_heads(mine, 1, T, H, D)};
+    mha_status status = mha_case_of_call(NULL, &call, &result, 1, NULL, &recorded, &error);
     if (status == MHA_OK)
         status = mha_case_judge(recorded, MHA_PATH_EXACT, NULL, 0, &verdict, &error);
     if (status == MHA_OK)

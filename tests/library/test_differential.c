@@ -429,7 +429,7 @@ static bool measure(subject *s)
     }
     call.cache = cache;
     if (!status)
-        status = mha_error_bound(s->r->layer, &call, s->path == MHA_PATH_EXACT ? 0x1p-53 : 0x1p-24, s->bound, &error);
+        status = mha_error_bound(s->r->layer, &call, s->path == MHA_PATH_EXACT ? 0x1p-53 : 0x1p-24, s->bound, MHA_STAGE_COUNT, &error);
     if (status)
         snprintf(s->text, sizeof s->text, "bound: %.200s", error.message);
     mha_cache_destroy(cache);
@@ -563,7 +563,7 @@ static void many_keys_stay_within_the_bound(void **state)
         rerun_init(&exact, NULL, &call, NULL, NULL);
         assert_ok(rerun_run(&exact, MHA_PATH_EXACT, 1, keep, &error), error);
         double bound[MHA_STAGE_COUNT];
-        assert_ok(mha_error_bound(NULL, &call, 0x1p-24, bound, &error), error);
+        assert_ok(mha_error_bound(NULL, &call, 0x1p-24, bound, MHA_STAGE_COUNT, &error), error);
         assert_true(bound[MHA_STAGE_OUTPUT] < 0.1); /* which says something: values are up to 1 */
         for (int path = MHA_PATH_AUTO; path <= MHA_PATH_BLAS; path++) {
             rerun narrow;

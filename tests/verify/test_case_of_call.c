@@ -14,6 +14,16 @@
 
 enum { KEPT = 1u << MHA_STAGE_OUTPUT | 1u << MHA_STAGE_WEIGHTS | 1u << MHA_STAGE_Q | 1u << MHA_STAGE_LSE };
 
+/* A case of a call and of all stages of its last run. */
+static mha_status case_of_run(const rerun *run, const mha_layer *layer, const mha_call *call,
+                              const mha_case_notes *notes, mha_case **c, mha_error *error)
+{
+    mha_keep recorded[MHA_STAGE_COUNT];
+    for (int s = 0; s < MHA_STAGE_COUNT; s++)
+        recorded[s] = (mha_keep){.stage = (mha_stage)s, .view = run->stages[s]};
+    return mha_case_of_call(layer, call, recorded, MHA_STAGE_COUNT, notes, c, error);
+}
+
 /* A random forward on the exact path with its stages, its case from memory, and its case from a file (NULL where the
  * format has no word for it). */
 typedef struct pair {
@@ -34,7 +44,7 @@ static bool pair_open(pair *p, uint64_t seed)
     assert_ok(rerun_run(&p->run, MHA_PATH_EXACT, 1, KEPT, &error), error);
     const mha_case_notes notes = {.name = "trial", .past_key = p->r.past.keys, .past_value = p->r.past.values};
     p->memory = p->file = NULL;
-    mha_status status = mha_case_of_call(p->r.layer, &p->run.call, p->run.stages, &notes, &p->memory, &error);
+    mha_status status = case_of_run(&p->run, p->r.layer, &p->run.call, &notes, &p->memory, &error);
     if (status != MHA_OK && status != MHA_UNSUPPORTED)
         fail_msg("seed %llu: %s", (unsigned long long)seed, error.message);
     const char *path = scratch_path("call.safetensors");
@@ -104,7 +114,6 @@ static void test_a_wrong_number_is_found(void **state)
             pair_close(&p);
             continue;
         }
-        mha_view recorded[MHA_STAGE_COUNT] = {{0}};
         const mha_view *q = &p.run.stages[MHA_STAGE_Q];
         const size_t B = q->shape[0], T = q->shape[1], E = q->shape[2];
         double *backwards = malloc(B * T * E * sizeof *backwards);
@@ -112,14 +121,14 @@ static void test_a_wrong_number_is_found(void **state)
         v.shape[0] = B, v.shape[2] = E;
         v.stride[0] = 1, v.stride[1] = (ptrdiff_t)B, v.stride[2] = (ptrdiff_t)(T * B);
         assert_int_equal(mha_view_copy(&v, q), MHA_OK);
-        recorded[MHA_STAGE_Q] = v;
-        recorded[MHA_STAGE_OUTPUT] = p.run.stages[MHA_STAGE_OUTPUT];
+        const mha_keep recorded[] = {{.stage = MHA_STAGE_OUTPUT, .view = p.run.stages[MHA_STAGE_OUTPUT]},
+                                     {.stage = MHA_STAGE_Q, .view = v}};
         for (int wrong = 0; wrong < 2; wrong++) {
             mha_case *c;
             const mha_case_notes notes = {.past_key = p.r.past.keys, .past_value = p.r.past.values};
             if (wrong)
                 backwards[B * T * E - 1] += 1; /* the last element in either order */
-            assert_ok(mha_case_of_call(p.r.layer, &p.run.call, recorded, &notes, &c, &error), error);
+            assert_ok(mha_case_of_call(p.r.layer, &p.run.call, recorded, 2, &notes, &c, &error), error);
             mha_verdict verdict = judged(c, MHA_PATH_EXACT);
             assert_int_equal(verdict.outcome, wrong ? MHA_OUTCOME_FAILED : MHA_OUTCOME_PASSED);
             assert_int_equal(verdict.stage_count, 2);
@@ -154,7 +163,7 @@ static void test_a_wrong_call_is_named(void **state)
     assert_ok(rerun_run(&wrong, MHA_PATH_BLAS, 1, 1u << MHA_STAGE_OUTPUT, &error), error);
     call.semantics.causal = true; /* what was meant */
     mha_case *c;
-    assert_ok(mha_case_of_call(layer, &call, wrong.stages, NULL, &c, &error), error);
+    assert_ok(case_of_run(&wrong, layer, &call, NULL, &c, &error), error);
     mha_diagnosis d;
     assert_ok(mha_case_diagnose(c, NULL, 0, NULL, &d, &error), error);
     assert_string_equal(d.tensor, "expected.output");
@@ -163,12 +172,19 @@ static void test_a_wrong_call_is_named(void **state)
     mha_diagnosis_clear(&d);
     mha_case_close(c);
 
-    mha_view bad[MHA_STAGE_COUNT] = {{0}};
-    bad[MHA_STAGE_OUTPUT] = mha_view_of(x, MHA_F32, 3, (const size_t[]){2, 5, 8});
-    assert_refused(mha_case_of_call(layer, &call, bad, NULL, &c, &error), MHA_INVALID, error, "(2, 6, 8)");
+    const size_t right[] = {2, 6, 8}, short_of_a_row[] = {2, 5, 8};
+    mha_keep bad[] = {{.stage = MHA_STAGE_OUTPUT, .view = mha_view_of(x, MHA_F32, 3, short_of_a_row)},
+                      {.stage = MHA_STAGE_OUTPUT, .view = mha_view_of(x, MHA_F64, 3, right)}};
+    assert_refused(mha_case_of_call(layer, &call, bad, 1, NULL, &c, &error), MHA_INVALID, error, "(2, 6, 8)");
     assert_null(c);
-    bad[MHA_STAGE_OUTPUT] = mha_view_of(x, MHA_I32, 3, (const size_t[]){2, 6, 8});
-    assert_refused(mha_case_of_call(layer, &call, bad, NULL, &c, &error), MHA_INVALID, error, "floating-point");
+    bad[0].view = mha_view_of(x, MHA_I32, 3, right);
+    assert_refused(mha_case_of_call(layer, &call, bad, 1, NULL, &c, &error), MHA_INVALID, error, "floating-point");
+    assert_null(c);
+    bad[0].view = mha_view_of(x, MHA_F32, 3, right);
+    assert_refused(mha_case_of_call(layer, &call, bad, 2, NULL, &c, &error), MHA_INVALID, error, "twice");
+    assert_null(c);
+    bad[0].stage = MHA_STAGE_COUNT;
+    assert_refused(mha_case_of_call(layer, &call, bad, 1, NULL, &c, &error), MHA_INVALID, error, "mha_stage");
     assert_null(c);
     rerun_free(&wrong);
     mha_layer_destroy(layer);
@@ -296,9 +312,8 @@ static mha_verdict judge_stored(scene *s, const mha_view *output, mha_path path)
 {
     mha_error error;
     mha_case *c;
-    mha_view recorded[MHA_STAGE_COUNT] = {{0}};
-    recorded[MHA_STAGE_OUTPUT] = *output;
-    assert_ok(mha_case_of_call(s->layer, &s->call, recorded, NULL, &c, &error), error);
+    const mha_keep recorded = {.stage = MHA_STAGE_OUTPUT, .view = *output};
+    assert_ok(mha_case_of_call(s->layer, &s->call, &recorded, 1, NULL, &c, &error), error);
     mha_verdict v = judged(c, path);
     mha_case_close(c);
     return v;

@@ -58,10 +58,10 @@ static mha_diagnosis diagnose(const setting *s)
         call.semantics.rope = (mha_rope){.kind = MHA_ROPE_HALF_SPLIT, .dim = 4};
     mha_random_fill(&call.query, 2, 0, -2, 2);
     assert_ok(mha_run(right, &call, &error), error);
-    mha_view recorded[MHA_STAGE_COUNT] = {{0}};
-    recorded[MHA_STAGE_OUTPUT] = mha_view_of(stored, s->dtype, 3, (const size_t[]){BATCH, T, WIDTH});
-    assert_int_equal(mha_view_copy(&recorded[MHA_STAGE_OUTPUT], &call.output), MHA_OK);
-    assert_ok(mha_case_of_call(said, &call, recorded, NULL, &c, &error), error);
+    mha_keep recorded = {.stage = MHA_STAGE_OUTPUT};
+    recorded.view = mha_view_of(stored, s->dtype, 3, (const size_t[]){BATCH, T, WIDTH});
+    assert_int_equal(mha_view_copy(&recorded.view, &call.output), MHA_OK);
+    assert_ok(mha_case_of_call(said, &call, &recorded, 1, NULL, &c, &error), error);
     assert_ok(mha_case_diagnose(c, NULL, 1, NULL, &d, &error), error);
     assert_int_equal(d.part.judged < d.part.rows, s->large);
     mha_case_close(c);

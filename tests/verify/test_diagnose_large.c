@@ -55,9 +55,9 @@ static mha_case *case_with(const scene *s, const mha_view *output)
 {
     mha_case *c;
     mha_error error;
-    mha_view recorded[MHA_STAGE_COUNT] = {{0}};
-    recorded[MHA_STAGE_OUTPUT] = *output;
-    assert_ok(mha_case_of_call(s->layer, &s->call, recorded, NULL, &c, &error), error);
+    mha_keep recorded = {.stage = MHA_STAGE_OUTPUT};
+    recorded.view = *output;
+    assert_ok(mha_case_of_call(s->layer, &s->call, &recorded, 1, NULL, &c, &error), error);
     return c;
 }
 

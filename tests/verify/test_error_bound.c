@@ -23,7 +23,7 @@ static void hold_against(const mha_layer *layer, mha_call call, mha_stage stage,
     mha_cache *const cache = call.cache;
     call.path = MHA_PATH_EXACT;
     call.threads = 1;
-    assert_ok(mha_error_bound(layer, &call, 0x1p-24, bound, &error), error);
+    assert_ok(mha_error_bound(layer, &call, 0x1p-24, bound, MHA_STAGE_COUNT, &error), error);
     call.cache = exact_cache;
     if (exact_cache)
         mha_cache_clear(exact_cache);
@@ -275,8 +275,8 @@ static void a_unit_that_is_none_is_refused(void **state)
     double bound[MHA_STAGE_COUNT];
     mha_error error;
     for (size_t i = 0; i < sizeof units / sizeof *units; i++)
-        assert_refused(mha_error_bound(NULL, &call, units[i], bound, &error), MHA_INVALID, error, "unit");
-    assert_ok(mha_error_bound(NULL, &call, 0x1p-24, bound, &error), error);
+        assert_refused(mha_error_bound(NULL, &call, units[i], bound, MHA_STAGE_COUNT, &error), MHA_INVALID, error, "unit");
+    assert_ok(mha_error_bound(NULL, &call, 0x1p-24, bound, MHA_STAGE_COUNT, &error), error);
 }
 
 int main(void)

@@ -49,19 +49,18 @@ static int read_stage(request *r, const arguments *args, mha_stage stage, mha_vi
 
 int recorded_open(request *r, const arguments *args, mha_case **c)
 {
-    mha_stage stage;
     mha_error error = {0};
-    mha_view recorded[MHA_STAGE_COUNT] = {0};
+    mha_keep recorded = {0};
     const mha_config of_file = {0};
     const mha_case_notes notes = {.name = text_for(args, OPT_EXPECTED)};
-    int code = find_stage(args, &stage);
+    int code = find_stage(args, &recorded.stage);
     if (code == EXIT_DONE)
         code = request_layer(r, args, &of_file);
     if (code == EXIT_DONE)
         code = request_call(r, args);
     if (code == EXIT_DONE)
-        code = read_stage(r, args, stage, &recorded[stage]);
-    if (code == EXIT_DONE && mha_case_of_call(r->layer, &r->call, recorded, &notes, c, &error) != MHA_OK)
+        code = read_stage(r, args, recorded.stage, &recorded.view);
+    if (code == EXIT_DONE && mha_case_of_call(r->layer, &r->call, &recorded, 1, &notes, c, &error) != MHA_OK)
         code = refuse_field("--expected", &error);
     return code;
 }

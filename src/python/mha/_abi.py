@@ -259,7 +259,7 @@ const char *mha_weight_name(mha_weight);
 const char *mha_finding_name(mha_finding_kind);
 mha_status mha_view_copy(const mha_view *, const mha_view *);
 mha_status mha_compare(const mha_view *, const mha_view *, double, double, mha_difference *, mha_error *);
-mha_status mha_error_bound(const mha_layer *, const mha_call *, double, double *, mha_error *);
+mha_status mha_error_bound(const mha_layer *, const mha_call *, double, double *, size_t, mha_error *);
 
 mha_status mha_plan_call(const mha_layer *, const mha_call *, mha_plan *, mha_error *);
 int mha_plan_stage(const mha_plan *, mha_stage, size_t *);
@@ -337,7 +337,8 @@ mha_status mha_file_list_params(const mha_file *, mha_params *, mha_finding_func
 mha_status mha_case_open(const char *, const mha_allocator *, mha_case **, mha_error *);
 void mha_case_close(mha_case *);
 const char *mha_case_name(const mha_case *);
-mha_status mha_case_of_call(const mha_layer *, const mha_call *, const mha_view *, const mha_case_notes *, mha_case **,
+mha_status mha_case_of_call(const mha_layer *, const mha_call *, const mha_keep *, size_t, const mha_case_notes *,
+    mha_case **,
                             mha_error *);
 mha_status mha_case_judge(const mha_case *, mha_path, const char *, int, mha_verdict *, mha_error *);
 void mha_verdict_clear(mha_verdict *);

@@ -107,6 +107,10 @@ static mha_status read_semantics(mha_case *c, const mha_call *call, size_t rows,
 static mha_status record_stage(mha_case *c, mha_stage stage, const mha_view *recorded, mha_error *error)
 {
     mha_view copy;
+    if ((unsigned)stage >= MHA_STAGE_COUNT)
+        return mha__fail(error, MHA_INVALID, "recorded", "expected stages of mha_stage, found %d", (int)stage);
+    if (c->expected[0][stage].name || c->expected[1][stage].name)
+        return mha__fail(error, MHA_INVALID, mha_stage_name(stage), "expected each stage once, found it twice");
     TRY(copy_reals(c, mha_stage_name(stage), recorded, &copy, error));
     const int wide = recorded->dtype == MHA_F64;
     case_expected *e = &c->expected[wide][stage];
@@ -122,8 +126,8 @@ static mha_status record_stage(mha_case *c, mha_stage stage, const mha_view *rec
     return MHA_OK;
 }
 
-static mha_status fill(mha_case *c, const mha_layer *layer, const mha_call *call, const mha_view *recorded,
-                       const mha_case_notes *notes, mha_error *error)
+static mha_status fill(mha_case *c, const mha_layer *layer, const mha_call *call, const mha_keep *recorded,
+                       size_t count, const mha_case_notes *notes, mha_error *error)
 {
     mha__text_print(c->name, sizeof c->name, "%s", notes->name ? notes->name : "the call");
     c->kind = layer ? CASE_MHA : CASE_SDPA;
@@ -149,13 +153,13 @@ static mha_status fill(mha_case *c, const mha_layer *layer, const mha_call *call
     read_weights(c, call);
     TRY(read_semantics(c, call, plan.B, error));
     mha__case_keys_only(c);
-    for (int s = 0; s < MHA_STAGE_COUNT; s++)
-        if (recorded[s].data)
-            TRY(record_stage(c, (mha_stage)s, &recorded[s], error));
+    for (size_t i = 0; i < count; i++)
+        if (recorded[i].view.data)
+            TRY(record_stage(c, recorded[i].stage, &recorded[i].view, error));
     return mha__case_check_plan(c, error);
 }
 
-mha_status mha_case_of_call(const mha_layer *layer, const mha_call *call, const mha_view recorded[MHA_STAGE_COUNT],
+mha_status mha_case_of_call(const mha_layer *layer, const mha_call *call, const mha_keep *recorded, size_t count,
                             const mha_case_notes *notes, mha_case **result, mha_error *error)
 {
     static const mha_case_notes none;
@@ -168,7 +172,7 @@ mha_status mha_case_of_call(const mha_layer *layer, const mha_call *call, const 
     if (!c)
         return no_memory("case", error);
     c->pool.allocator = a;
-    mha_status status = fill(c, layer, call, recorded, notes, error);
+    mha_status status = fill(c, layer, call, recorded, count, notes, error);
     if (status != MHA_OK) {
         mha_case_close(c);
         return status;

@@ -282,7 +282,7 @@ static mha_status measure_plain(const mha__request *request, mha__magnitudes *ma
     return status;
 }
 
-mha_status mha_error_bound(const mha_layer *layer, const mha_call *call, double unit, double bound[MHA_STAGE_COUNT],
+mha_status mha_error_bound(const mha_layer *layer, const mha_call *call, double unit, double *bound, size_t count,
                            mha_error *error)
 {
     if (!(unit > 0 && unit < 1))
@@ -301,8 +301,9 @@ mha_status mha_error_bound(const mha_layer *layer, const mha_call *call, double 
     mha_status status = mha_plan_call(layer, &exact, &plan, error);
     if (status != MHA_OK)
         return status;
-    status = measure_plain(&request, &magnitudes, error);
-    if (status == MHA_OK)
-        mha__bound_of(&plan, &magnitudes, unit, bound);
-    return status;
+    double all[MHA_STAGE_COUNT];
+    TRY(measure_plain(&request, &magnitudes, error));
+    mha__bound_of(&plan, &magnitudes, unit, all);
+    memcpy(bound, all, (count < MHA_STAGE_COUNT ? count : MHA_STAGE_COUNT) * sizeof *bound);
+    return MHA_OK;
 }
