@@ -62,8 +62,8 @@ typedef struct mha_case_notes {
  * the results in float64. `notes` may be NULL.
  * Inputs and results are copied; the layer, and all that semantics and weights point to, are borrowed until
  * mha_case_close. A cache of the call is not read: its rows before the call are notes->past_key and past_value.
- * Errors: as of mha_plan_call; MHA_INVALID (a recorded stage of another shape, or not of a floating type, or twice in the list);
- * MHA_UNSUPPORTED (keys at other positions than the queries); MHA_NO_MEMORY. */
+ * Errors: as of mha_plan_call; MHA_INVALID (a recorded stage of another shape, not of a floating type, or twice in
+ * the list); MHA_UNSUPPORTED (keys at other positions than the queries); MHA_NO_MEMORY. */
 MHA_API mha_status mha_case_of_call(const mha_layer *layer, const mha_call *call,
                                     const mha_keep *recorded, size_t count, const mha_case_notes *notes,
                                     mha_case **result, mha_error *error);

@@ -40,10 +40,10 @@ MHA_API mha_status mha_compare(const mha_view *actual, const mha_view *expected,
 /* ---------------------------------------------------------------- the error bound */
 
 /* bound[s], for the stages s < count: how far any element of stage s may lie from its exact value when the call is
- * computed with unit roundoff `unit` (2^-24 for float, 2^-53 for double), rounding to nearest, with subnormals kept, in any order of summation.
- * It is infinite when a number that the stage depends on (a projection, a score, a sum of weighted values) may exceed
- * the range of the type. The derivation is in src/verify/tolerance/error_bound.c; the magnitudes that enter it are
- * measured here, by a forward in float64.
+ * computed with unit roundoff `unit` (2^-24 for float, 2^-53 for double), rounding to nearest, with subnormals kept,
+ * in any order of summation. It is infinite when a number that the stage depends on (a projection, a score, a sum of
+ * weighted values) may exceed the range of the type. The derivation is in src/verify/tolerance/error_bound.c; the
+ * magnitudes that enter it are measured here, by a forward in float64.
  *
  * The bound holds for elements whose exact value is finite, and depends on finite numbers only. An element whose
  * exact value is infinite or NaN is computed as infinite or NaN, but not always as the same one: a visible key with

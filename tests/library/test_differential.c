@@ -429,7 +429,8 @@ static bool measure(subject *s)
     }
     call.cache = cache;
     if (!status)
-        status = mha_error_bound(s->r->layer, &call, s->path == MHA_PATH_EXACT ? 0x1p-53 : 0x1p-24, s->bound, MHA_STAGE_COUNT, &error);
+        status = mha_error_bound(s->r->layer, &call, s->path == MHA_PATH_EXACT ? 0x1p-53 : 0x1p-24, s->bound,
+                                 MHA_STAGE_COUNT, &error);
     if (status)
         snprintf(s->text, sizeof s->text, "bound: %.200s", error.message);
     mha_cache_destroy(cache);

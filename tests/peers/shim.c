@@ -85,7 +85,8 @@ static mha_status run(const peer_layer *p, mha_layer *layer, mha_path path, doub
     double bounds[MHA_STAGE_COUNT];
     mha_status status = mha_plan_call(layer, &call, &plan, error);
     if (status == MHA_OK)
-        status = mha_error_bound(layer, &call, path == MHA_PATH_EXACT ? 0x1p-53 : 0x1p-24, bounds, MHA_STAGE_COUNT, error);
+        status =
+            mha_error_bound(layer, &call, path == MHA_PATH_EXACT ? 0x1p-53 : 0x1p-24, bounds, MHA_STAGE_COUNT, error);
     if (status != MHA_OK)
         return status;
     bound[0] = bounds[MHA_STAGE_OUTPUT];

@@ -275,7 +275,8 @@ static void a_unit_that_is_none_is_refused(void **state)
     double bound[MHA_STAGE_COUNT];
     mha_error error;
     for (size_t i = 0; i < sizeof units / sizeof *units; i++)
-        assert_refused(mha_error_bound(NULL, &call, units[i], bound, MHA_STAGE_COUNT, &error), MHA_INVALID, error, "unit");
+        assert_refused(mha_error_bound(NULL, &call, units[i], bound, MHA_STAGE_COUNT, &error), MHA_INVALID, error,
+                       "unit");
     assert_ok(mha_error_bound(NULL, &call, 0x1p-24, bound, MHA_STAGE_COUNT, &error), error);
 }
 

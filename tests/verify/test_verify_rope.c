@@ -265,7 +265,8 @@ static double hold(const rotation *r, float *x, mha_path path, double *part)
     rerun run;
     rerun_init(&run, NULL, &call, NULL, NULL);
     assert_ok(rerun_run(&run, path, 1, 1u << MHA_STAGE_Q_ROT | 1u << MHA_STAGE_K_ROT, &error), error);
-    assert_ok(mha_error_bound(NULL, &call, path == MHA_PATH_EXACT ? 0x1p-53 : 0x1p-24, bound, MHA_STAGE_COUNT, &error), error);
+    assert_ok(mha_error_bound(NULL, &call, path == MHA_PATH_EXACT ? 0x1p-53 : 0x1p-24, bound, MHA_STAGE_COUNT, &error),
+              error);
     for (size_t e = 0; e < r->d; e++)
         for (int s = MHA_STAGE_Q_ROT; s <= MHA_STAGE_K_ROT; s++) {
             const double off = fabs((double)(mha_view_get(&run.stages[s], (size_t[]){0, 0, e}) - turned(r, x, e)));

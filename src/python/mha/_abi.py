@@ -82,7 +82,8 @@ class Semantics(Struct):
     c_name = "mha_semantics"
     _fields_ = [("has_scale", c.c_bool), ("scale", _double), ("softcap", _double), ("has_offset", c.c_bool),
                 ("offset", _i64), ("position_offset", c.c_void_p), ("has_key_offset", c.c_bool), ("key_offset", _i64),
-                ("keys_only", c.c_bool), ("causal", c.c_bool), ("window", c.c_bool), ("window_left", _i64), ("window_right", _i64), ("kv_lengths", c.c_void_p), ("key_padding", Mask),
+                ("keys_only", c.c_bool), ("causal", c.c_bool),
+                ("window", c.c_bool), ("window_left", _i64), ("window_right", _i64), ("kv_lengths", c.c_void_p), ("key_padding", Mask),
                 ("has_padding_fill", c.c_bool), ("padding_fill", _double), ("mask", Mask),
                 ("alibi_slopes", c.c_void_p), ("rope", Rope), ("norm_eps", _double), ("zero_row", c.c_bool),
                 ("softmax_plus_one", c.c_bool), ("empty_rows", c.c_int), ("hidden_values", c.c_int),
@@ -338,8 +339,7 @@ mha_status mha_case_open(const char *, const mha_allocator *, mha_case **, mha_e
 void mha_case_close(mha_case *);
 const char *mha_case_name(const mha_case *);
 mha_status mha_case_of_call(const mha_layer *, const mha_call *, const mha_keep *, size_t, const mha_case_notes *,
-    mha_case **,
-                            mha_error *);
+                            mha_case **, mha_error *);
 mha_status mha_case_judge(const mha_case *, mha_path, const char *, int, mha_verdict *, mha_error *);
 void mha_verdict_clear(mha_verdict *);
 mha_status mha_case_save(const char *, const mha_layer *, const mha_call *, const mha_case_notes *, mha_error *);
