@@ -111,6 +111,10 @@ __attribute__((format(printf, 3, 0))) void mha__text_vprint(char *text, size_t s
 #define MHA_CUT_ARGS(most, text) mha__text_precision(text, most), text
 int mha__text_precision(const char *text, size_t most);
 
+/* Replaces by '?' what would break a line, control a terminal or reorder what it shows: ASCII's control characters,
+ * U+0080 to U+009F, and Unicode's line separators and changes of direction. Returns `text`. */
+char *mha__text_harmless(char *text);
+
 /* Writes a shape for messages, "(2, 128, 768)", cut when it does not fit; "rank 9" for a rank that no view has.
  * Returns `text`. */
 char *mha__shape_text(char *text, size_t size, const size_t *shape, int rank);

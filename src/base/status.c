@@ -46,14 +46,6 @@ static void keep_end(char *field, size_t size, const char *text)
         mha__text_print(field, size, "...%s", end_that_fits(text, size));
 }
 
-/* Replaces control characters: a name from a file must not break a line or control the terminal. */
-static void make_printable(char *text)
-{
-    for (char *c = text; *c; c++)
-        if ((unsigned char)*c < 32 || *c == 127)
-            *c = '?';
-}
-
 static mha_status fail(mha_error *error, mha_status status, const char *name, uint64_t offset, const char *format,
                        va_list arguments)
 {
@@ -62,8 +54,8 @@ static mha_status fail(mha_error *error, mha_status status, const char *name, ui
         error->offset = offset;
         keep_end(error->name, sizeof error->name, name ? name : "");
         mha__text_vprint(error->message, sizeof error->message, format, arguments);
-        make_printable(error->name);
-        make_printable(error->message);
+        mha__text_harmless(error->name);
+        mha__text_harmless(error->message);
     }
     return status;
 }

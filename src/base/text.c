@@ -49,6 +49,30 @@ void mha__text_print(char *text, size_t size, const char *format, ...)
     va_end(arguments);
 }
 
+/* The bytes of the character at `c` if it is one that mha__text_harmless replaces, else 0. */
+static size_t harm_at(const unsigned char *c)
+{
+    if (c[0] == 0xc2)
+        return c[1] >= 0x80 && c[1] <= 0x9f ? 2 : 0;
+    if (c[0] == 0xe2 && c[1] == 0x80) /* U+2028 to U+202E */
+        return c[2] >= 0xa8 && c[2] <= 0xae ? 3 : 0;
+    if (c[0] == 0xe2 && c[1] == 0x81) /* U+2066 to U+2069 */
+        return c[2] >= 0xa6 && c[2] <= 0xa9 ? 3 : 0;
+    return c[0] < 32 || c[0] == 127;
+}
+
+char *mha__text_harmless(char *text)
+{
+    unsigned char *to = (unsigned char *)text;
+    for (const unsigned char *from = to; *from;) {
+        const size_t harm = harm_at(from);
+        *to++ = harm ? '?' : *from;
+        from += harm ? harm : 1;
+    }
+    *to = '\0';
+    return text;
+}
+
 size_t mha__text_distance(const char *a, const char *b)
 {
     enum { MOST = 128 };

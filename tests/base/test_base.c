@@ -58,6 +58,28 @@ static void an_error_is_one_line_whatever_it_is_given(void **state)
     assert_memory_equal(error.name, "...nnn", 6);
 }
 
+/* ASCII's control characters, those of Latin-1 (U+009B begins an escape sequence), and changes of direction. */
+static void harmless_text_has_no_controls(void **state)
+{
+    (void)state;
+    static const char *const texts[][2] = {
+        {"a\x1b[1m\x7f\n\r\t\x01", "a?[1m?????"},
+        {"\xc2\x80\xc2\x9b"
+         "31m\xc2\x9f\xc2\xa0\xc3\x9f",
+         "??31m?\xc2\xa0\xc3\x9f"},
+        {"\xe2\x80\xa7\xe2\x80\xa8\xe2\x80\xae\xe2\x80\xaf", "\xe2\x80\xa7??\xe2\x80\xaf"},
+        {"\xe2\x81\xa5\xe2\x81\xa6\xe2\x81\xa9\xe2\x81\xaa", "\xe2\x81\xa5??\xe2\x81\xaa"},
+        {"\xe2\x82\xa9 \xe2\x80", "\xe2\x82\xa9 \xe2\x80"}, /* the last character is cut */
+        {"\xc2", "\xc2"},
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        char text[40];
+        strcpy(text, texts[i][0]);
+        assert_ptr_equal(mha__text_harmless(text), text);
+        assert_string_equal(text, texts[i][1]);
+    }
+}
+
 static void an_error_reads_as_name_message_and_byte(void **state)
 {
     (void)state;
@@ -761,6 +783,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_status_has_words),
         cmocka_unit_test(an_error_is_one_line_whatever_it_is_given),
+        cmocka_unit_test(harmless_text_has_no_controls),
         cmocka_unit_test(an_error_reads_as_name_message_and_byte),
         cmocka_unit_test(a_shape_is_expected_in_words),
         cmocka_unit_test(an_index_steps_in_row_major_order),

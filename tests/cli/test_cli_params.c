@@ -119,7 +119,7 @@ static void test_text_has_separators_and_csv_has_none(void **state)
     assert_null(strstr(text.out, " \n")); /* no blanks at line ends */
     assert_int_equal(strncmp(markdown.out, "| name ", 7), 0);
     assert_non_null(
-        strstr(markdown.out, "\n| total |            |                   |      | 2,362,368 | 9.01 MiB |\n"));
+        strstr(markdown.out, "\n| total |            |                    |      | 2,362,368 | 9.01 MiB |\n"));
     assert_int_equal(strncmp(csv.out, "name,role,shape,dtype,source_dtype,elements,bytes,", 50), 0);
     assert_non_null(strstr(csv.out, "\nW_O,W_O,\"(768, 768)\",F32,F32,589824,2359296,6,,true,parameter,0\n"));
     program_free(&text);

@@ -126,16 +126,16 @@ static void print_weights(const request *r, const arguments *args)
     if (r->random_weights)
         printf("  weights  random, Xavier uniform, seed %zu\n", count_of(args, OPT_SEED));
     else {
-        char *from = harmless(text_of("%s%s%s", args->option[OPT_WEIGHTS].text,
-                                      *r->loaded.layer.prefix ? ", layer " : "", r->loaded.layer.prefix));
-        printf("  weights  %s (%s names)\n", from, r->loaded.layer.scheme);
-        free(from);
+        print_harmless("  weights  %s%s%s (%s names)", args->option[OPT_WEIGHTS].text,
+                       *r->loaded.layer.prefix ? ", layer " : "", r->loaded.layer.prefix, r->loaded.layer.scheme);
+        putchar('\n');
     }
     if (!r->facts_from)
         return;
-    printf("  model    %s%s%s, as its %s says%s%s\n", *f->model_type ? f->model_type : "unknown",
-           r->random_weights ? ", layer " : "", r->random_weights ? r->loaded.layer.prefix : "", r->facts_from,
-           f->has_semantics && *f->caveat ? "; " : "", f->has_semantics ? f->caveat : "");
+    print_harmless("  model    %s%s%s, as its %s says%s%s", *f->model_type ? f->model_type : "unknown",
+                   r->random_weights ? ", layer " : "", r->random_weights ? r->loaded.layer.prefix : "",
+                   r->facts_from, f->has_semantics && *f->caveat ? "; " : "", f->has_semantics ? f->caveat : "");
+    putchar('\n');
 }
 
 /* Prints the semantics that differ from plain attention. */

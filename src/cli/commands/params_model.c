@@ -155,9 +155,12 @@ static void print_heading(const report *r)
 {
     const mha_assumption *assumed;
     char text[SHORT_TEXT];
-    if (r->file)
-        printf("%s%s%s: %s, %zu tensors, %s of data\n\n", bold(), mha_file_path(r->file), plain(),
-               mha_file_format(r->file), r->file_totals.tensors, bytes_text(text, r->file_totals.bytes));
+    if (r->file) {
+        fputs(bold(), stdout);
+        print_harmless("%s", mha_file_path(r->file));
+        printf("%s: %s, %zu tensors, %s of data\n\n", plain(), mha_file_format(r->file), r->file_totals.tensors,
+               bytes_text(text, r->file_totals.bytes));
+    }
     if (!r->model || r->file)
         return;
     mha_model_facts facts = mha_model_facts_of(r->model);
@@ -242,9 +245,11 @@ static void print_report(const report *r, const arguments *args, table_style sty
     if (r->model && r->file) {
         mha_totals expected = mha_params_totals(r->model_table, NULL);
         char a[SHORT_TEXT];
-        printf("\n  against %s (%s, %s): %s parameters expected, %zu tensors missing, extra or misshapen\n",
-               r->model_from, mha_model_title(r->model), mha_model_class(r->model), count_text(a, expected.parameters),
-               r->wrong);
+        putchar('\n');
+        print_harmless("  against %s (%s, %s): %s parameters expected, %zu tensors missing, extra or misshapen",
+                       r->model_from, mha_model_title(r->model), mha_model_class(r->model),
+                       count_text(a, expected.parameters), r->wrong);
+        putchar('\n');
     } else if (r->findings.count)
         putchar('\n');
     print_findings(&r->findings);

@@ -25,10 +25,17 @@ void speak_as(const char *name)
 
 char *harmless(char *text)
 {
-    for (char *c = text; *c; c++)
-        if ((unsigned char)*c < 32 || *c == 127)
-            *c = '?';
-    return text;
+    return mha__text_harmless(text);
+}
+
+void print_harmless(const char *format, ...)
+{
+    va_list values;
+    va_start(values, format);
+    char *text = harmless(text_of_list(format, values));
+    va_end(values);
+    fputs(text, stdout);
+    free(text);
 }
 
 static void say(const char *about, const char *message)
@@ -56,19 +63,22 @@ int exit_code_of(mha_status status)
     return status == MHA_OK ? EXIT_DONE : status == MHA_IO || status == MHA_NO_MEMORY ? EXIT_MACHINE : EXIT_REQUEST;
 }
 
-/* Whether a name, "FILE: TENSOR" or "FILE", begins with `path`, or with "..." for a path that was too long. */
-static bool names_file(const char *name, const char *path)
+/* How many bytes of the name in an error repeat `path`: "PATH: TENSOR" or "PATH", which are harmless there; else 0. */
+static size_t repeats(const char *name, const char *path)
 {
-    const size_t length = strlen(path);
-    return strncmp(name, "...", 3) == 0 ||
-           (strncmp(name, path, length) == 0 && (name[length] == 0 || strncmp(name + length, ": ", 2) == 0));
+    char *file = harmless(text_of("%s", path));
+    const size_t length = strlen(file);
+    const bool same = strncmp(name, file, length) == 0;
+    free(file);
+    return same && (name[length] == 0 || strncmp(name + length, ": ", 2) == 0) ? length : 0;
 }
 
 int refuse_error(const char *about, const mha_error *error)
 {
     char text[sizeof *error];
     about = strcmp(about, "-") == 0 ? "standard input" : about;
-    say(names_file(error->name, about) ? "" : about, mha_error_text(text, sizeof text, error));
+    const bool named = strncmp(error->name, "...", 3) == 0 || repeats(error->name, about); /* "...": was too long */
+    say(named ? "" : about, mha_error_text(text, sizeof text, error));
     return exit_code_of(error->status);
 }
 
@@ -77,7 +87,8 @@ char *file_error_text(const char *path, const mha_error *error)
     char whole[sizeof *error];
     path = strcmp(path, "-") == 0 ? "standard input" : path;
     mha_error_text(whole, sizeof whole, error);
-    return text_of("%s", strncmp(error->name, path, strlen(path)) == 0 ? whole + strlen(path) + 2 : whole);
+    const size_t length = repeats(error->name, path);
+    return text_of("%s", whole + (length ? length + strlen(": ") : 0));
 }
 
 /* Whether standard output is a pipe whose reader has closed it. */
@@ -343,7 +354,7 @@ json_t *json_text(const char *text)
 
 void json_print(json_t *root)
 {
-    char *text = json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
+    char *text = json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(15) | JSON_ENSURE_ASCII);
     json_decref(root);
     puts(text);
     free(text);

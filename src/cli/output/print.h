@@ -67,8 +67,10 @@ void write_folded(const char *text, size_t indent);
 void write_prose(const char *text);
 
 /* Replaces the control characters of a text, and returns it. Names come from outside and must neither break a line
- * nor control the terminal. Tables and errors do this themselves. */
+ * nor control the terminal. Tables, errors and JSON do this themselves. */
 char *harmless(char *text);
+/* printf of harmless text on one line; the format has no escape sequence and no line end. */
+__attribute__((format(printf, 1, 2))) void print_harmless(const char *format, ...);
 
 typedef enum table_style { TABLE_TEXT, TABLE_MARKDOWN, TABLE_CSV } table_style;
 /* The style for a word of --format. */

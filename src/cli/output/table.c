@@ -32,15 +32,25 @@ static void add(table *t, char *owned)
     t->cells[t->n_cells++] = owned;
 }
 
-/* Adds a cell, with characters replaced that would control a terminal or end a Markdown cell. */
+/* Whether a spreadsheet would compute the text: one that begins like a formula and is no number. */
+static bool is_formula(const char *text)
+{
+    char *end;
+    return *text && strchr("=+-@", *text) && (strtod(text, &end), *end);
+}
+
+/* Adds a cell, without what would control a terminal, be markup in Markdown or a formula in a spreadsheet. */
 void table_cell(table *t, const char *text)
 {
-    char *cell = obtain(2 * strlen(text) + 1, 1), *to = cell;
-    for (const char *from = text; *from; from++) {
-        if (t->style == TABLE_MARKDOWN && *from == '|')
+    char *plain_text = harmless(text_of("%s", text)), *cell = obtain(2 * strlen(plain_text) + 2, 1), *to = cell;
+    if (t->style == TABLE_CSV && is_formula(plain_text))
+        *to++ = '\'';
+    for (const char *from = plain_text; *from; from++) {
+        if (t->style == TABLE_MARKDOWN && strchr("\\`*[<|~$&", *from))
             *to++ = '\\';
-        *to++ = t->style != TABLE_CSV && ((unsigned char)*from < 32 || *from == 127) ? '?' : *from;
+        *to++ = *from;
     }
+    free(plain_text);
     add(t, cell);
 }
 
@@ -191,10 +201,10 @@ static void write_markdown(const table *t, const size_t *width)
     }
 }
 
-/* Writes a cell as in RFC 4180: quotes around text with a comma, a quote or a line end; quotes inside are doubled. */
+/* Writes a cell as in RFC 4180: quotes around text with a comma or a quote; quotes inside are doubled. */
 static void write_csv_cell(const char *text, bool last)
 {
-    bool quoted = strpbrk(text, ",\"\r\n") != NULL;
+    bool quoted = strpbrk(text, ",\"") != NULL;
     if (quoted)
         putchar('"');
     for (; *text; text++) {
