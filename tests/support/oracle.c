@@ -8,6 +8,12 @@
 
 #include "support/oracle_run.h"
 
+const oracle_mistake *oracle_wrong;
+
+#define MISTAKE(step, ...)                                                                                             \
+    if (oracle_wrong && oracle_wrong->step)                                                                            \
+    oracle_wrong->step(__VA_ARGS__)
+
 /* ---------------------------------------------------------------- reading */
 
 static double half(uint16_t bits, int exponent_bits, int fraction_bits)
@@ -108,7 +114,7 @@ static void normalise(const run *r, number *x, size_t n, const double *weight)
 }
 
 /* Tables with a row per token follow the inputs: (b, t) is the row of the input. */
-static void angle(const run *r, size_t b, size_t t, double position, size_t i, size_t dim, double *c, double *s,
+void oracle_angle(const run *r, size_t b, size_t t, double position, size_t i, size_t dim, double *c, double *s,
                   double *off)
 {
     const mha_rope *rope = &r->s->rope;
@@ -133,7 +139,7 @@ static void rotate(const run *r, number *x, size_t b, size_t t, double position)
         bool pairs = rope->kind == MHA_ROPE_INTERLEAVED;
         number *one = &x[pairs ? 2 * i : i], *two = &x[pairs ? 2 * i + 1 : i + dim / 2], a = *one, z = *two;
         double c, s, off;
-        angle(r, b, t, position, i, dim, &c, &s, &off);
+        oracle_angle(r, b, t, position, i, dim, &c, &s, &off);
         double e = a.e + z.e + (6 * r->u + off) * (fabs(a.v) + fabs(z.v)) + 2 * oracle_subnormal(r->u);
         *one = limited(r, a.v * c - z.v * s, fabs(a.v) + fabs(z.v), e);
         *two = limited(r, z.v * c + a.v * s, fabs(a.v) + fabs(z.v), e);
@@ -141,7 +147,7 @@ static void rotate(const run *r, number *x, size_t b, size_t t, double position)
 }
 
 /* Where row t of sequence b stands; positions that are given are those of the inputs' rows. */
-static double rope_position(const run *r, size_t b, size_t t, bool key)
+double oracle_position(const run *r, size_t b, size_t t, bool key)
 {
     const mha_view *given = &r->s->rope.q_positions, *query = &r->call->query, *keys = &r->call->key;
     if (key && r->s->rope.k_positions.data)
@@ -170,7 +176,7 @@ static number *turn(const run *r, const number *x, size_t rows, size_t heads, bo
             for (size_t head = 0; head < heads; head++) {
                 size_t row = key ? key_row(r, b, t) : query_row(r, b, t);
                 rotate(r, y + row * width + head * r->d_k, ragged(r) ? 0 : b, ragged(r) ? row : t,
-                       rope_position(r, b, t, key));
+                       oracle_position(r, b, t, key));
             }
     return y;
 }
@@ -277,6 +283,9 @@ void oracle_run(const mha_config *config, const mha_view weights[MHA_WEIGHT_COUN
 {
     static const mha_view nothing[MHA_WEIGHT_COUNT];
     const mha_view *w = config ? weights : call->weights ? call->weights : nothing, none = {0};
+    mha_call read = *call;
+    call = &read;
+    MISTAKE(inputs, &read);
     mha_view key = call->key.data ? call->key : call->query, value = call->value.data ? call->value : key;
     mha_semantics meant = call->semantics;
     meant.has_key_offset |= meant.key_offset != 0;
@@ -285,6 +294,7 @@ void oracle_run(const mha_config *config, const mha_view weights[MHA_WEIGHT_COUN
         meant.softmax_plus_one = meant.zero_row = false;
     else
         r.bias_k = w[MHA_BIAS_K], r.bias_v = w[MHA_BIAS_V], r.sinks = w[MHA_SINKS];
+    r.weights = w;
     memset(result, 0, sizeof *result);
     measure(&r, config, &key, &value);
     r.norm_q = norm_weights(&w[MHA_Q_NORM], r.h, r.d_k, &r.norm_q_width);
@@ -293,11 +303,14 @@ void oracle_run(const mha_config *config, const mha_view weights[MHA_WEIGHT_COUN
     r.q = project(&r, &call->query, config ? &w[MHA_W_Q] : NULL, &w[MHA_B_Q], r.h * r.d_k);
     r.k = project(&r, &key, config ? &w[MHA_W_K] : NULL, &w[MHA_B_K], r.h_kv * r.d_k);
     r.v = project(&r, &value, config ? &w[MHA_W_V] : NULL, &w[MHA_B_V], r.h_kv * r.d_v);
+    MISTAKE(projected, &r);
     r.q_rot = turn(&r, r.q, r.rows_q, r.h, false);
     r.k_rot = turn(&r, r.k, r.rows_k, r.h_kv, true);
+    MISTAKE(turned, &r);
     r.keys = gather(&r, r.k_rot, past ? &past->keys : &none, &r.bias_k, r.d_k);
     r.values = gather(&r, r.v, past ? &past->values : &none, &r.bias_v, r.d_v);
 
+    MISTAKE(gathered, &r);
     put_rows(&r, MHA_STAGE_Q, &call->query, r.q, r.h * r.d_k);
     put_rows(&r, MHA_STAGE_K, &key, r.k, r.h_kv * r.d_k);
     put_rows(&r, MHA_STAGE_V, &value, r.v, r.h_kv * r.d_v);
@@ -318,8 +331,10 @@ void oracle_run(const mha_config *config, const mha_view weights[MHA_WEIGHT_COUN
         for (size_t head = 0; head < r.h; head++)
             for (size_t i = 0; i < queries_of(&r, b); i++)
                 oracle_attend(&r, b, head, i, &a, heads);
+    MISTAKE(merged, &r, heads);
     put_rows(&r, MHA_STAGE_HEADS, &call->query, heads, r.h * r.d_v);
     put_output(&r, heads, config ? &w[MHA_W_O] : NULL, &w[MHA_B_O]);
+    MISTAKE(finished, &r, heads, &result->stage[MHA_STAGE_OUTPUT]);
 
     void *mine[] = {r.norm_q, r.norm_k, r.q,   r.k,     r.v,      r.q_rot, r.k_rot,
                     r.keys,   r.values, heads, a.logit, a.weight, a.seen};

@@ -26,8 +26,28 @@ typedef struct run {
     mha_view bias_k, bias_v, sinks;
     number *q, *k, *v, *q_rot, *k_rot;  /* (rows, width) */
     number *keys, *values;              /* (B, h_kv, S + extra, d) */
+    const mha_view *weights;            /* MHA_WEIGHT_COUNT of them */
     oracle *out;
 } run;
+
+/* What somebody may get wrong, step by step; a step that is NULL is right. */
+typedef struct oracle_mistake {
+    const char *name;
+    void (*inputs)(mha_call *call);         /* gives other inputs */
+    void (*projected)(run *r);              /* changes q, k, v */
+    void (*turned)(run *r);                 /* changes q_rot, k_rot */
+    void (*gathered)(run *r);               /* changes keys, values */
+    void (*merged)(run *r, number *heads);  /* changes the heads (rows_q, h*d_v) */
+    void (*finished)(run *r, const number *heads, oracle_stage *output);
+} oracle_mistake;
+
+/* What the next runs get wrong; NULL: nothing. */
+extern const oracle_mistake *oracle_wrong;
+
+/* Where row t of sequence b stands, and the cosine and sine of angle i there. */
+double oracle_position(const run *r, size_t b, size_t t, bool key);
+void oracle_angle(const run *r, size_t b, size_t t, double position, size_t i, size_t dim, double *c, double *s,
+                  double *off);
 
 static inline bool ragged(const run *r)
 {

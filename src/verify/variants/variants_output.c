@@ -10,7 +10,7 @@ APPLY(merge_interleaved, merges(c), k->merge = HEADS_INTERLEAVED)
 APPLY(merge_reversed, merges(c), k->merge = HEADS_REVERSED)
 APPLY(merge_untransposed, merges(c), k->merge = HEADS_UNTRANSPOSED)
 APPLY(merge_features_first, attends(c), k->merge = HEADS_FEATURES_FIRST)
-APPLY(merge_turned, merges(c), k->merge = HEADS_TURNED)
+APPLY(merge_turned, attends(c), k->merge = HEADS_TURNED)
 
 /* What was dropped is not added twice, and needs no other place. */
 static bool adds_bias_o(const mha_case *c, const mha__knobs *k)

@@ -144,9 +144,9 @@ APPLY(split_untransposed, c->H > 1, k->rows.split = HEADS_UNTRANSPOSED)
 
 /* ---------------------------------------------------------------- norm and rotation */
 
-APPLY(norm_missing, has_norm(c), k->rows.no_norm = 3)
-APPLY(norm_q_missing, has_weight(c, MHA_Q_NORM) && has_weight(c, MHA_K_NORM), k->rows.no_norm = 1)
-APPLY(norm_k_missing, has_weight(c, MHA_Q_NORM) && has_weight(c, MHA_K_NORM), k->rows.no_norm = 2)
+APPLY(norm_missing, has_weight(c, MHA_Q_NORM) && has_weight(c, MHA_K_NORM), k->rows.no_norm = 3)
+APPLY(norm_q_missing, has_weight(c, MHA_Q_NORM), k->rows.no_norm = 1)
+APPLY(norm_k_missing, has_weight(c, MHA_K_NORM), k->rows.no_norm = 2)
 APPLY(norm_layer, has_norm(c), k->rows.norm_kind = NORM_LAYER)
 APPLY(norm_l2, has_norm(c), k->rows.norm_kind = NORM_L2)
 APPLY(norm_other_span, has_norm(c) && c->H > 1, k->rows.norm_other_span = 1)
@@ -191,7 +191,9 @@ APPLY(rope_mixed, has_rope(c) && k->rows.rope_dim > 2, k->rows.rope_mixed = 1)
 APPLY(rope_regrouped, has_rope(c) && k->rows.rope_dim > 2, k->rows.rope_regrouped = 1)
 APPLY(rope_last, has_rope(c) && (size_t)k->rows.rope_dim < c->d_k, k->rows.rope_last = 1)
 APPLY(rope_half, has_rope(c) && k->rows.rope_dim % 4 == 0, k->rows.rope_dim /= 2; k->rows.rope_formula = 1)
-APPLY(rope_width_model, has_rope(c) && c->H > 1, k->rows.rope_width = (int)(c->H * c->d_k); k->rows.rope_formula = 1)
+APPLY(rope_width_model, has_rope(c) && c->H * c->d_k > (size_t)k->rows.rope_dim,
+      k->rows.rope_width = (int)(c->H * c->d_k);
+      k->rows.rope_formula = 1)
 APPLY(rope_width_head, has_rope(c) && (size_t)k->rows.rope_dim < c->d_k, k->rows.rope_width = (int)c->d_k;
       k->rows.rope_formula = 1)
 APPLY(rope_values, has_rope(c) && attends(c), k->rows.rope_values = 1)
@@ -258,7 +260,7 @@ static const mha__variant_entry entries[] = {
     {{"bias-after-rope", "b_Q and b_K added after the rotation"}, bias_after_rope},
     {{"split-interleaved", "features split as (d_k, h) instead of (h, d_k)"}, split_interleaved},
     {{"split-untransposed", "(T, h*d_k) viewed as (h, T, d_k) without a transpose"}, split_untransposed},
-    {{"norm-missing", "q/k norm left out"}, norm_missing},
+    {{"norm-missing", "norms of q and k left out"}, norm_missing},
     {{"norm-q-missing", "norm of q left out"}, norm_q_missing},
     {{"norm-k-missing", "norm of k left out"}, norm_k_missing},
     {{"norm-layer", "q/k norm subtracts the mean, as a layer norm"}, norm_layer},

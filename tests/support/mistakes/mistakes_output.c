@@ -1,0 +1,103 @@
+/* Mistakes in which heads are read, how they are merged, and in the output projection. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/mistakes/mistakes.h"
+
+static bool is(const char *name)
+{
+    return strcmp(oracle_wrong->name, name) == 0;
+}
+
+/* ---------------------------------------------------------------- key/value heads */
+
+/* Makes one key/value head for each query head, as kernels do that do not know groups. */
+static void repeat_heads(run *r)
+{
+    size_t all = (r->S + r->extra), each = r->h / r->h_kv;
+    number **parts[] = {&r->keys, &r->values};
+    const size_t widths[] = {r->d_k, r->d_v};
+    for (int part = 0; part < 2; part++) {
+        size_t size = all * widths[part];
+        bool right = is(part ? "groups-k-tiled" : "groups-v-tiled");
+        number *more = malloc((r->B * r->h * size + 1) * sizeof *more);
+        for (size_t b = 0; b < r->B; b++)
+            for (size_t h = 0; h < r->h; h++) {
+                size_t g = right || is("groups-last-first") ? h / each : is("groups-first") ? 0 : h % r->h_kv;
+                if (is("groups-last-first"))
+                    g = r->h_kv - 1 - g;
+                memcpy(more + (b * r->h + h) * size, *parts[part] + (b * r->h_kv + g) * size, size * sizeof *more);
+            }
+        free(*parts[part]);
+        *parts[part] = more;
+    }
+    r->h_kv = r->h;
+}
+
+/* ---------------------------------------------------------------- merging */
+
+/* Writes each number of the heads to another place of the memory that is then read as (B, T, h*d_v). */
+static void merge(run *r, number *heads)
+{
+    size_t T = r->T_q, h = r->h, d = r->d_v, size = T * h * d;
+    number *old = malloc((size + 1) * sizeof *old);
+    for (size_t b = 0; b < r->B; b++, heads += size) {
+        memcpy(old, heads, size * sizeof *old);
+        for (size_t t = 0; t < T; t++)
+            for (size_t i = 0; i < h; i++)
+                for (size_t f = 0; f < d; f++) {
+                    number x = old[(t * h + i) * d + f];
+                    if (is("merge-reversed"))
+                        heads[(t * h + h - 1 - i) * d + f] = x;
+                    else if (is("merge-features-first")) /* np.ascontiguousarray(o.transpose(1, 2, 0)).reshape(T, -1) */
+                        heads[(i * d + f) * T + t] = x;
+                    else /* o[:, head] = o[:, head].T.reshape(T, d) */
+                        heads[((f * T + t) / d * h + i) * d + (f * T + t) % d] = x;
+                }
+    }
+    free(old);
+}
+
+/* ---------------------------------------------------------------- output */
+
+static double bias(const run *r, size_t j)
+{
+    return r->weights[MHA_B_O].data ? oracle_get(&r->weights[MHA_B_O], j, 0, 0, 0) : 0;
+}
+
+/* (heads + b_O) W_O: the oracle adds b_O behind. */
+static void add_before(run *r, number *heads)
+{
+    for (size_t e = 0; e < r->rows_q * r->h * r->d_v && r->h * r->d_v == r->d_out; e++)
+        heads[e].v += bias(r, e % r->d_out);
+}
+
+static void finish(run *r, const number *heads, oracle_stage *y)
+{
+    for (size_t e = 0; e < y->elements; e++) {
+        size_t j = e % r->d_out;
+        if (is("bias-o-per-head"))
+            y->value[e] += ((double)r->h - 1) * bias(r, j);
+        else if (is("bias-o-before") && r->h * r->d_v == r->d_out)
+            y->value[e] -= bias(r, j);
+        else if (is("output-unprojected") && r->h * r->d_v == r->d_out)
+            y->value[e] = heads[e].v + bias(r, j);
+    }
+}
+
+const oracle_mistake *mistake_of_output_at(size_t index)
+{
+    static const oracle_mistake all[] = {
+        {.name = "groups-k-tiled", .gathered = repeat_heads},
+        {.name = "groups-v-tiled", .gathered = repeat_heads},
+        {.name = "groups-first", .gathered = repeat_heads},
+        {.name = "groups-last-first", .gathered = repeat_heads},
+        {.name = "merge-reversed", .merged = merge},
+        {.name = "merge-features-first", .merged = merge},
+        {.name = "merge-turned", .merged = merge},
+        {.name = "bias-o-per-head", .finished = finish},
+        {.name = "bias-o-before", .merged = add_before, .finished = finish},
+        {.name = "output-unprojected", .finished = finish},
+    };
+    return index < sizeof all / sizeof *all ? &all[index] : NULL;
+}

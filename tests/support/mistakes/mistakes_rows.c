@@ -1,0 +1,230 @@
+/* Mistakes in projections, biases, norms and rotations, before the scores. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/mistakes/mistakes.h"
+
+static bool is(const char *name)
+{
+    return strcmp(oracle_wrong->name, name) == 0;
+}
+
+static bool begins(const char *name)
+{
+    return strncmp(oracle_wrong->name, name, strlen(name)) == 0;
+}
+
+/* ---------------------------------------------------------------- inputs */
+
+/* A copy of the input, each token's features normalised, or the tokens of each sequence in reverse order. */
+static mha_view reread(const mha_view *x, double **memory)
+{
+    size_t shape[4] = {1, 1, 1, 1}, T = x->shape[1], n = 1;
+    for (int k = 0; k < x->rank; k++)
+        shape[k] = x->shape[k];
+    n = shape[2] * shape[3];
+    free(*memory);
+    double *y = *memory = malloc((shape[0] * T * n + 1) * sizeof *y);
+    for (size_t row = 0; row < shape[0] * T; row++) {
+        size_t b = row / T, t = is("inputs-reversed") ? T - 1 - row % T : row % T;
+        double mean = 0, var = 0, *to = y + row * n;
+        for (size_t e = 0; e < n; e++)
+            mean += (to[e] = oracle_get(x, b, t, e / shape[3], e % shape[3]));
+        mean = is("input-layer-norm") ? mean / (double)n : 0;
+        for (size_t e = 0; e < n; e++)
+            var += (to[e] - mean) * (to[e] - mean) / (double)n;
+        for (size_t e = 0; e < n && begins("input-"); e++)
+            to[e] = (to[e] - mean) / sqrt(var + (is("input-layer-norm") ? 1e-5 : 1e-6));
+    }
+    return mha_view_of(y, MHA_F64, x->rank, x->shape);
+}
+
+static void other_inputs(mha_call *call)
+{
+    static double *memory[3];
+    mha_view *x[] = {&call->query, &call->key, &call->value};
+    for (int i = 0; i < 3; i++)
+        if (x[i]->data && (is("inputs-reversed") || x[i]->rank == 3)) /* heads that are given come from norms */
+            *x[i] = reread(x[i], &memory[i]);
+}
+
+/* ---------------------------------------------------------------- biases and columns */
+
+/* q = scale * (x W_Q) + b_Q, and no scale later. The oracle scales later. */
+static void add_after_scale(run *r)
+{
+    double scale = r->s->has_scale ? r->s->scale : 1 / sqrt((double)r->d_k);
+    for (size_t e = 0; e < r->rows_q * r->h * r->d_k && r->weights[MHA_B_Q].data && !r->norm_q; e++)
+        r->q[e].v += oracle_get(&r->weights[MHA_B_Q], e % (r->h * r->d_k), 0, 0, 0) * (1 / scale - 1);
+}
+
+/* w.reshape(h, 2, d/2).swapaxes(1, 2), as a converter does for the other pairing, or its reverse. */
+static void convert(const run *r, number *x, size_t rows, size_t heads)
+{
+    size_t d = r->d_k;
+    number *old = malloc(d * sizeof *old);
+    for (size_t at = 0; at < rows * heads; at++, x += d) {
+        memcpy(old, x, d * sizeof *old);
+        for (size_t a = 0; a < 2; a++)
+            for (size_t i = 0; i < d / 2; i++)
+                if (begins("un"))
+                    x[a * (d / 2) + i] = old[i * 2 + a];
+                else
+                    x[i * 2 + a] = old[a * (d / 2) + i];
+    }
+    free(old);
+}
+
+static void permute(run *r)
+{
+    const char *which = strrchr(oracle_wrong->name, '-');
+    if (r->d_k % 2)
+        return;
+    if (strchr(which, 'q'))
+        convert(r, r->q, r->rows_q, r->h);
+    if (strchr(which, 'k'))
+        convert(r, r->k, r->rows_k, r->h_kv);
+}
+
+/* ---------------------------------------------------------------- norm */
+
+static void normalise(double *x, size_t n, const double *weight, size_t period, double eps)
+{
+    double mean = 0, squares = 0;
+    for (size_t i = 0; i < n && is("norm-layer"); i++)
+        mean += x[i] / (double)n;
+    for (size_t i = 0; i < n; i++)
+        x[i] -= mean, squares += x[i] * x[i];
+    double mean_square = is("norm-l2") ? squares : squares / (double)n;
+    double by = is("norm-eps-outside") ? sqrt(mean_square) + eps : sqrt(mean_square + eps);
+    for (size_t i = 0; i < n; i++)
+        x[i] = x[i] / by * (is("norm-no-weight") ? 1 : weight[i % period]);
+}
+
+static void norm_rows(const run *r, double *x, size_t rows, size_t width, bool key)
+{
+    const double *weight = key ? r->norm_k : r->norm_q;
+    size_t period = key ? r->norm_k_width : r->norm_q_width, span = period;
+    double eps = r->s->norm_eps > 0 ? r->s->norm_eps : 1e-6;
+    if (!weight || is(key ? "norm-k-missing" : "norm-q-missing"))
+        return;
+    if (is("norm-other-span"))
+        span = period == r->d_k ? width : r->d_k;
+    if (begins("norm-eps-1e-"))
+        eps = atof(oracle_wrong->name + strlen("norm-eps-"));
+    if (is("norm-eps-0"))
+        eps = 0;
+    for (size_t at = 0; at < rows * width; at += span) {
+        size_t first = at % period;
+        normalise(x + at, span, weight + first, span < period ? span : period, eps);
+    }
+}
+
+/* ---------------------------------------------------------------- rotation */
+
+/* y = x * cos + rotate(x) * sin over the rotated features of one head, as libraries write it: with the two tables
+ * laid out feature by feature. */
+static void rotate_row(const run *r, double *row, size_t b, size_t t, size_t T, bool key)
+{
+    const mha_rope *rope = &r->s->rope;
+    bool pairs = rope->kind == MHA_ROPE_INTERLEAVED, laid = is("rope-angles-mixed") ? !pairs : pairs;
+    size_t full = rope->dim ? rope->dim : r->d_k, half = is("rope-half-dim") && full % 4 == 0 ? full / 4 : full / 2;
+    size_t dim = 2 * half;
+    double *x = row + (is("rope-last-features") ? r->d_k - full : 0), turned[64], c, s, off;
+    if (is(key ? "rope-queries-only" : "rope-keys-only"))
+        return;
+    if (is("rope-reversed"))
+        t = T - 1 - t;
+    double position = oracle_position(r, b, t, key);
+    for (size_t e = 0; e < dim; e++) {
+        size_t i = laid ? e / 2 : e % half;
+        double over = is("rope-theta-d-model") ? (double)(r->h * r->d_k) : is("rope-theta-d-k") ? (double)r->d_k : dim;
+        oracle_angle(r, b, t, position, i, full, &c, &s, &off);
+        if (begins("rope-theta") || is("rope-half-dim")) {
+            double a = position / pow(rope->base > 0 ? rope->base : 10000, 2 * (double)i / over);
+            c = cos(a), s = sin(a);
+        }
+        if (is("rope-sin-cos")) {
+            double swap = c;
+            c = s, s = swap;
+        }
+        double other = pairs ? e % 2 ? x[e - 1] : -x[e + 1] : e < half ? -x[e + half] : x[e - half];
+        turned[e] = x[e] * c + other * s;
+    }
+    for (size_t e = 0; e < dim; e++) {
+        size_t to = !is("rope-regrouped") ? e : pairs ? e / 2 + e % 2 * half : e % half * 2 + e / half;
+        x[to] = turned[e];
+    }
+}
+
+/* ---------------------------------------------------------------- both */
+
+static void turn_rows(run *r, bool key)
+{
+    size_t heads = key ? r->h_kv : r->h, width = heads * r->d_k, rows = key ? r->rows_k : r->rows_q;
+    const number *from = key ? r->k : r->q;
+    number *to = key ? r->k_rot : r->q_rot;
+    const mha_view *bias = &r->weights[key ? MHA_B_K : MHA_B_Q];
+    bool late = bias->data && (is("bias-after-norm") || (is("bias-after-rope") && r->s->rope.kind));
+    size_t T = key ? r->T_k : r->T_q;
+    double *x = malloc((rows * width + 1) * sizeof *x);
+    for (size_t e = 0; e < rows * width; e++)
+        x[e] = from[e].v - (late ? oracle_get(bias, e % width, 0, 0, 0) : 0);
+    norm_rows(r, x, rows, width, key);
+    for (size_t e = 0; e < rows * width && late && is("bias-after-norm"); e++)
+        x[e] += oracle_get(bias, e % width, 0, 0, 0);
+    for (size_t row = 0; row < rows && r->s->rope.kind; row++)
+        for (size_t h = 0; h < heads; h++)
+            rotate_row(r, x + row * width + h * r->d_k, row / T, row % T, T, key);
+    for (size_t e = 0; e < rows * width && late && is("bias-after-rope"); e++)
+        x[e] += oracle_get(bias, e % width, 0, 0, 0);
+    for (size_t e = 0; e < rows * width; e++)
+        to[e] = (number){x[e], 0};
+    free(x);
+}
+
+static void turn_wrongly(run *r)
+{
+    turn_rows(r, false);
+    turn_rows(r, true);
+}
+
+const oracle_mistake *mistake_of_rows_at(size_t index)
+{
+    static const oracle_mistake all[] = {
+        {.name = "input-layer-norm", .inputs = other_inputs},
+        {.name = "input-rms-norm", .inputs = other_inputs},
+        {.name = "inputs-reversed", .inputs = other_inputs},
+        {.name = "permute-q", .projected = permute},
+        {.name = "permute-k", .projected = permute},
+        {.name = "permute-qk", .projected = permute},
+        {.name = "unpermute-q", .projected = permute},
+        {.name = "unpermute-k", .projected = permute},
+        {.name = "unpermute-qk", .projected = permute},
+        {.name = "bias-q-unscaled", .projected = add_after_scale},
+        {.name = "bias-after-norm", .turned = turn_wrongly},
+        {.name = "bias-after-rope", .turned = turn_wrongly},
+        {.name = "norm-q-missing", .turned = turn_wrongly},
+        {.name = "norm-k-missing", .turned = turn_wrongly},
+        {.name = "norm-layer", .turned = turn_wrongly},
+        {.name = "norm-l2", .turned = turn_wrongly},
+        {.name = "norm-other-span", .turned = turn_wrongly},
+        {.name = "norm-no-weight", .turned = turn_wrongly},
+        {.name = "norm-eps-outside", .turned = turn_wrongly},
+        {.name = "norm-eps-1e-5", .turned = turn_wrongly},
+        {.name = "norm-eps-1e-6", .turned = turn_wrongly},
+        {.name = "norm-eps-1e-8", .turned = turn_wrongly},
+        {.name = "norm-eps-0", .turned = turn_wrongly},
+        {.name = "rope-reversed", .turned = turn_wrongly},
+        {.name = "rope-queries-only", .turned = turn_wrongly},
+        {.name = "rope-keys-only", .turned = turn_wrongly},
+        {.name = "rope-sin-cos", .turned = turn_wrongly},
+        {.name = "rope-angles-mixed", .turned = turn_wrongly},
+        {.name = "rope-regrouped", .turned = turn_wrongly},
+        {.name = "rope-last-features", .turned = turn_wrongly},
+        {.name = "rope-half-dim", .turned = turn_wrongly},
+        {.name = "rope-theta-d-model", .turned = turn_wrongly},
+        {.name = "rope-theta-d-k", .turned = turn_wrongly},
+    };
+    return index < sizeof all / sizeof *all ? &all[index] : NULL;
+}

@@ -1,0 +1,134 @@
+/* The diagnosis of mistakes that were planted in the oracle, as somebody makes them in a kernel: each by its name. */
+#include "support/unit.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "mha/mha.h"
+#include "support/mistakes/mistakes.h"
+#include "support/trial.h"
+
+/* ---------------------------------------------------------------- one case */
+
+static void run_oracle(rig *r, const oracle_mistake *wrong, oracle *result)
+{
+    oracle_wrong = wrong;
+    oracle_run(r->layer ? &r->t.config : NULL, r->weights, &r->call, r->past.keys.data ? &r->past : NULL,
+               0x1p-53, result);
+    oracle_wrong = NULL;
+}
+
+/* The largest difference as a share of the largest number; 0 where either is not finite throughout. */
+static double far_apart(const oracle_stage *a, const oracle_stage *b)
+{
+    double most = 0, size = 0;
+    for (size_t e = 0; e < a->elements; e++) {
+        if (!isfinite(a->value[e]) || !isfinite(b->value[e]))
+            return 0;
+        most = fmax(most, fabs(a->value[e] - b->value[e])), size = fmax(size, fabs(a->value[e]));
+    }
+    return size > 0 ? most / size : 0;
+}
+
+/* A case of the call with the wrong output; NULL for what a case has no word for. */
+static mha_case *case_with(rig *r, const oracle_stage *output)
+{
+    mha_case *c;
+    mha_error error;
+    const size_t heads[] = {output->shape[0], output->shape[1], r->t.config.n_heads, r->t.config.d_v};
+    const mha_keep recorded = {.stage = MHA_STAGE_OUTPUT,
+                               .view = mha_view_of(output->value, MHA_F64, r->layer ? 3 : 4,
+                                                   r->layer ? output->shape : heads)};
+    const mha_case_notes notes = {.past_key = r->past.keys, .past_value = r->past.values};
+    const mha_status status = mha_case_of_call(r->layer, &r->call, &recorded, 1, &notes, &c, &error);
+    if (status != MHA_OK && status != MHA_UNSUPPORTED)
+        fail_msg("seed %llu: %s: %s", (unsigned long long)r->t.seed, error.name, error.message);
+    return status == MHA_OK ? c : NULL;
+}
+
+/* Diagnoses the wrong output: its name must be among the exact explanations of one variant. */
+static void expect_name(const mha_case *c, const char *name, const trial *t)
+{
+    char text[1000];
+    mha_diagnosis d;
+    mha_error error;
+    bool found = false;
+    assert_ok(mha_case_diagnose(c, NULL, 1, NULL, &d, &error), error);
+    for (size_t i = 0; i < d.match_count; i++)
+        found |= d.matches[i].exact && d.matches[i].count == 1 && strcmp(d.matches[i].variants[0], name) == 0;
+    if (!found)
+        trial_text(t, text, sizeof text);
+    if (!found)
+        fail_msg("%s in %s: off by %g, right %g; found %s", name, text, d.closest[0].max_abs, d.baseline.max_abs,
+                 d.match_count == 0             ? "nothing"
+                 : d.matches[0].count == 0      ? "nothing wrong"
+                 : !d.matches[0].exact          ? "only what is near"
+                                                : d.matches[0].variants[0]);
+    mha_diagnosis_clear(&d);
+}
+
+/* ---------------------------------------------------------------- all of them */
+
+enum { TIMES = 3, MOST_MISTAKES = 64, SEEDS = 3000 };
+
+/* Every mistake in several random cases on which it matters, with a layer and without where both are met. */
+static void find_all(const oracle_mistake *(*at)(size_t))
+{
+    int done[MOST_MISTAKES][2] = {{0}};
+    size_t n = 0, open = 0;
+    for (; at(n); n++)
+        open++;
+    assert_true(n <= MOST_MISTAKES);
+    for (uint64_t seed = 1; open > 0 && seed <= SEEDS; seed++) {
+        trial t = trial_draw(seed);
+        rig r;
+        oracle right;
+        t.sequences = 0, t.poison = false, t.amplitude = 0, t.input_dtype = MHA_F32;
+        t.T_q = t.T_q > 17 ? 17 : t.T_q, t.T_k = t.inputs == TRIAL_SELF ? t.T_q : t.T_k > 17 ? 17 : t.T_k;
+        trial_build(&t, &r);
+        run_oracle(&r, NULL, &right);
+        for (size_t i = 0; i < n; i++) {
+            oracle wrong;
+            if (done[i][t.bare] == TIMES)
+                continue;
+            run_oracle(&r, at(i), &wrong);
+            const oracle_stage *output = &wrong.stage[MHA_STAGE_OUTPUT];
+            mha_case *c = NULL;
+            if (far_apart(output, &right.stage[MHA_STAGE_OUTPUT]) > 1e-6)
+                c = case_with(&r, output);
+            if (c) {
+                expect_name(c, at(i)->name, &t);
+                open -= ++done[i][t.bare] == TIMES && !t.bare;
+                mha_case_close(c);
+            }
+            oracle_free(&wrong);
+        }
+        oracle_free(&right);
+        trial_release(&r);
+    }
+    for (size_t i = 0; i < n; i++)
+        if (done[i][0] < TIMES)
+            fail_msg("%s mattered in %d cases", at(i)->name, done[i][0]);
+}
+
+static void test_mistakes_in_rows(void **state)
+{
+    (void)state;
+    find_all(mistake_of_rows_at);
+}
+
+static void test_mistakes_in_the_output(void **state)
+{
+    (void)state;
+    find_all(mistake_of_output_at);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_mistakes_in_rows),
+        cmocka_unit_test(test_mistakes_in_the_output),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
