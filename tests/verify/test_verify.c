@@ -715,7 +715,7 @@ static void test_skipped(void **state)
         {{.tensor = "permuted.query", .rank = 1, .shape = {2}}, "permuted.query"},
         {{.key = "future_key", .value = "1"}, "future_key"},
         {{.key = "atol.query", .value = "1"}, "atol.query"},
-        {{.key = "format_version", .value = "2"}, "format_version 2"},
+        {{.key = "format_version", .value = "2"}, "expected format_version 1, found 2"},
         {{.tensor = "expected.output", .rank = -1}, "goes into the case as `output`"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

@@ -166,16 +166,16 @@ static void what_contradicts_itself_is_refused(void **state)
         {{"sdpa", {{NULL}}, {{"past_key", MHA_F32, 4, {1, 2, 3, 2}, 0}, {"past_value", MHA_F32, 4, {1, 2, 4, 2}, 0}}},
          {"past_value", "(1, 2, 3, 2)", "(1, 2, 4, 2)"}},
         {{"sdpa", {{NULL}}, {{"kv_lengths", MHA_I64, 2, {1, 1}, 0}}}, {"kv_lengths", "rank 1 to 1", "found 2"}},
-        {{"sdpa", {{NULL}}, {{"kv_lengths", MHA_F32, 1, {1}, 0}}}, {"kv_lengths", "I64", "F32"}},
+        {{"sdpa", {{NULL}}, {{"kv_lengths", MHA_F32, 1, {1}, 0}}}, {"kv_lengths", "I64 or I32", "F32"}},
         {{"sdpa", {{"attn_mask_kind", "additive"}}, {{"attn_mask", MHA_I64, 2, {2, 2}, 0}}},
-         {"attn_mask", "BOOL or F32", "I64"}},
+         {"attn_mask", "BOOL, U8, F32, F64, F16 or BF16", "I64"}},
         {{"sdpa",
           {{"layout", "BHTD"}},
           {{"query", MHA_F32, 4, {1, 3, 2, 2}, 0},
            {"key", MHA_F32, 4, {1, 2, 2, 2}, 0},
            {"value", MHA_F32, 4, {1, 2, 2, 2}, 0}}},
          {"query", "2 heads in layout BHTD", "found 3"}},
-        {{"sdpa", {{NULL}}, {{"query", MHA_I64, 3, {1, 2, 4}, 1}}}, {"query", "expected F32", "I64"}},
+        {{"sdpa", {{NULL}}, {{"query", MHA_I64, 3, {1, 2, 4}, 1}}}, {"query", "expected F32, F64, F16 or BF16", "I64"}},
         {{"rope", {{NULL}}, {{"query", MHA_I64, 3, {1, 2, 4}, 1}}}, {"query", "expected F32", "I64"}},
         {{"sdpa", {{"rtol64", "-2"}}, {{NULL}}}, {"rtol64", "0 or more", "-2"}},
         {{"sdpa", {{"rtol", "inf"}}, {{NULL}}}, {"rtol", "finite", "inf"}},
@@ -190,6 +190,8 @@ static void what_contradicts_itself_is_refused(void **state)
         {{"sdpa", {{"rtol", "1e-3x"}}, {{NULL}}}, {"rtol", "a number", "1e-3x"}},
         {{"sdpa", {{"rtol", "nan"}}, {{NULL}}}, {"rtol", "a number", "nan"}},
         {{"sdpa", {{"num_heads", "1.5"}}, {{NULL}}}, {"num_heads", "a whole number", "1.5"}},
+        {{"sdpa", {{"num_heads", "0x2"}}, {{NULL}}}, {"num_heads", "a number", "0x2"}},
+        {{"sdpa", {{"source_dtype", "float16"}}, {{NULL}}}, {"source_dtype", "F16, BF16, F32", "float16"}},
         {{"sdpa", {{"num_heads", "0"}}, {{NULL}}}, {"num_heads", "a whole number", "0"}},
         {{"sdpa", {{"num_heads", "1e300"}}, {{NULL}}}, {"num_heads", "a whole number", "1e+300"}},
         {{"sdpa", {{"window_left", "1e300"}}, {{NULL}}}, {"window_left", "a whole number", "1e+300"}},
@@ -580,7 +582,26 @@ static void a_verdict_for_every_path_and_stage(void **state)
     assert_ok(mha_case_open(write_made(&(made){"sdpa", {{"future", "1"}}, {{NULL}}}), NULL, &c, &error), error);
     assert_non_null(strstr(mha_case_skip_reason(c), "unknown metadata key future;"));
     mha_case_close(c);
+    assert_ok(mha_case_open(write_made(&(made){"sdpa", {{"format_version", "2"}, {"name", ""}}, {{NULL}}}), NULL, &c,
+                            &error),
+              error);
+    assert_string_equal(mha_case_skip_reason(c), "expected format_version 1, found 2");
+    assert_string_equal(mha_case_name(c), "made.safetensors");
+    mha_case_close(c);
     mha_case_close(NULL);
+}
+
+/* No queries, and no output of any: nothing that could be wrong has been compared. */
+static void results_without_elements_are_not_judged(void **state)
+{
+    (void)state;
+    const made file = {"sdpa",
+                       {{NULL}},
+                       {{"query", MHA_F32, 3, {1, 0, 4}, 0}, {"expected.output", MHA_F32, 3, {1, 0, 4}, 0}}};
+    mha_verdict v = judge(write_made(&file), MHA_PATH_AUTO, NULL);
+    assert_int_equal(v.outcome, MHA_OUTCOME_SKIPPED);
+    assert_string_equal(v.reason, "expected elements to compare, found none in output");
+    mha_verdict_clear(&v);
 }
 
 /* Words that the whole of prefill.query cannot be run with: skipped, with the reason. */
@@ -960,6 +981,7 @@ int main(void)
         cmocka_unit_test(a_rotation_has_few_variants),
         cmocka_unit_test(variants_stay_inside_the_tables),
         cmocka_unit_test(a_verdict_for_every_path_and_stage),
+        cmocka_unit_test(results_without_elements_are_not_judged),
         cmocka_unit_test(a_prefill_without_rows_for_it_is_skipped),
         cmocka_unit_test(a_prefill_takes_what_reaches),
         cmocka_unit_test(tolerances_are_derived),

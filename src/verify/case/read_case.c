@@ -38,9 +38,9 @@ static mha_status read_tensor(mha_case *c, const mha_file_tensor *t, const mha__
     const bool fits = word->content == CASE_COUNT ? count : word->content == CASE_MASK ? real || truth : real;
     if (!fits)
         return mha__fail(error, MHA_INVALID, t->name, "expected %s, found %s",
-                         word->content == CASE_COUNT  ? "I64"
-                         : word->content == CASE_MASK ? "BOOL or F32"
-                                                      : "F32",
+                         word->content == CASE_COUNT  ? "I64 or I32"
+                         : word->content == CASE_MASK ? "BOOL, U8, F32, F64, F16 or BF16"
+                                                      : "F32, F64, F16 or BF16",
                          mha_dtype_name(t->dtype));
     const bool wide = word->content == CASE_DOUBLE || t->dtype == MHA_F64;
     const mha_dtype stored = wide ? MHA_F64 : real ? MHA_F32 : t->dtype;
@@ -249,18 +249,30 @@ static mha_status read_tolerances(mha_case *c, mha_error *error)
     return MHA_OK;
 }
 
+/* Refuses a source_dtype that names no type: the rounding of the meant one would not be allowed for. */
+static mha_status check_source_type(const mha_case *c, mha_error *error)
+{
+    const char *source = mha_file_metadata(c->file, "source_dtype");
+    mha_dtype dtype;
+    if (!source || mha_dtype_find(source, &dtype))
+        return MHA_OK;
+    return mha__fail(error, MHA_INVALID, "source_dtype", "expected the name of a type (%s), found \"%.*s\"",
+                     mha__case_key("source_dtype")->shown.form, MHA_CUT_ARGS(60, source));
+}
+
 mha_status mha__case_read(mha_case *c, mha_error *error)
 {
     const char *path = mha_file_path(c->file), *slash = strrchr(path, '/');
     const char *name = mha_file_metadata(c->file, "name");
     const char *version = mha_file_metadata(c->file, "format_version");
-    mha__text_print(c->name, sizeof c->name, "%s", name ? name : slash ? slash + 1 : path);
+    mha__text_print(c->name, sizeof c->name, "%s", name && *name ? name : slash ? slash + 1 : path);
     if (version && strcmp(version, "1") != 0)
-        mha__text_print(c->skip, sizeof c->skip, "format_version %s", version);
+        mha__text_print(c->skip, sizeof c->skip, "expected format_version 1, found %s", version);
 
     int layout;
     TRY(mha__case_choice(c, "layout", &layout, error));
     c->layout = (mha_layout)layout;
+    TRY(check_source_type(c, error));
     TRY(read_names(c, error));
     TRY(refuse_other_files(c, error));
     TRY(read_kind(c, error));

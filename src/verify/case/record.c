@@ -22,7 +22,7 @@ mha_status mha__case_number(const mha_case *c, const char *key, double missing, 
     char *end;
     errno = 0;
     const double x = strtod(text, &end);
-    if (end == text || *end != '\0' || isnan(x))
+    if (end == text || *end != '\0' || isnan(x) || strpbrk(text, "xX")) /* strtod reads 0x10 */
         return mha__fail(error, MHA_INVALID, key, "expected a number, found \"%.*s\"", MHA_CUT_ARGS(SHOWN, text));
     if (errno == ERANGE && (x == 0 || isinf(x)))
         return mha__fail(error, MHA_INVALID, key, "expected a finite number that a double can hold, found \"%.*s\"",

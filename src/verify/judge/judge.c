@@ -487,6 +487,15 @@ static mha_status refuse_stage(const char *stage, mha_error *error)
     return mha__fail(error, MHA_NOT_FOUND, "stage", "expected one of %sprefill_output, found %s", names, stage);
 }
 
+/* Whether everything that was compared is empty: such a result cannot be wrong. */
+static bool compared_nothing(const mha_verdict *verdict)
+{
+    for (size_t i = 0; i < verdict->stage_count; i++)
+        if (verdict->stages[i].difference.elements > 0)
+            return false;
+    return true;
+}
+
 mha_status mha_case_judge(const mha_case *c, mha_path path, const char *stage, int threads, mha_verdict *verdict,
                           mha_error *error)
 {
@@ -524,6 +533,10 @@ mha_status mha_case_judge(const mha_case *c, mha_path path, const char *stage, i
         mha__text_print(verdict->reason, sizeof verdict->reason, "no expected tensor%s%s",
                         stage ? " for stage " : ": the result to be judged goes into the case as `output`",
                         stage ? stage : "");
+    } else if (compared_nothing(verdict)) {
+        verdict->outcome = MHA_OUTCOME_SKIPPED;
+        mha__text_print(verdict->reason, sizeof verdict->reason, "expected elements to compare, found none in %s",
+                        verdict->stages[0].name);
     }
     return MHA_OK;
 }
