@@ -207,29 +207,28 @@ static void test_what_a_case_cannot_hold_is_refused(void **state)
     mha_layer_init(layer, 1);
     mha_call call = {.query = mha_rows(x, 1, 6, 8), .output = mha_rows(kept, 1, 6, 8), .path = MHA_PATH_BLAS};
     mha_random_fill(&call.query, 2, 0, -1, 1);
-    mha_view none[MHA_STAGE_COUNT] = {{0}};
 
     mha_rope *rope = &call.semantics.rope;
     const mha_view positions = mha_view_of(at, MHA_I64, 2, (const size_t[]){1, 6}),
                    others = mha_view_of(elsewhere, MHA_I64, 2, (const size_t[]){1, 6});
     *rope = (mha_rope){.kind = MHA_ROPE_INTERLEAVED, .k_positions = positions};
-    assert_refused(mha_case_of_call(layer, &call, none, NULL, &c, &error), MHA_UNSUPPORTED, error, "k_positions");
+    assert_refused(mha_case_of_call(layer, &call, NULL, 0, NULL, &c, &error), MHA_UNSUPPORTED, error, "k_positions");
     rope->q_positions = others;
-    assert_refused(mha_case_of_call(layer, &call, none, NULL, &c, &error), MHA_UNSUPPORTED, error, "k_positions");
+    assert_refused(mha_case_of_call(layer, &call, NULL, 0, NULL, &c, &error), MHA_UNSUPPORTED, error, "k_positions");
     call.key = mha_rows(x, 1, 5, 8); /* one key less, and so no position for each query */
     rope->k_positions.shape[1] = 5;
-    assert_refused(mha_case_of_call(layer, &call, none, NULL, &c, &error), MHA_UNSUPPORTED, error, "k_positions");
+    assert_refused(mha_case_of_call(layer, &call, NULL, 0, NULL, &c, &error), MHA_UNSUPPORTED, error, "k_positions");
     call.key = (mha_view){0};
     rope->k_positions = others;
-    assert_ok(mha_case_of_call(layer, &call, none, NULL, &c, &error), error);
+    assert_ok(mha_case_of_call(layer, &call, NULL, 0, NULL, &c, &error), error);
     mha_case_close(c);
     *rope = (mha_rope){.kind = MHA_ROPE_NONE};
 
     call.cache = cache; /* whose rows from before the call only the caller knows */
-    assert_ok(mha_case_of_call(layer, &call, none, NULL, &c, &error), error);
+    assert_ok(mha_case_of_call(layer, &call, NULL, 0, NULL, &c, &error), error);
     mha_case_close(c);
     assert_ok(mha_run(layer, &call, &error), error);
-    assert_refused(mha_case_of_call(layer, &call, none, NULL, &c, &error), MHA_INVALID, error,
+    assert_refused(mha_case_of_call(layer, &call, NULL, 0, NULL, &c, &error), MHA_INVALID, error,
                    "past_key: expected the rows of the call's cache from before the call");
     assert_null(c);
 
@@ -239,11 +238,11 @@ static void test_what_a_case_cannot_hold_is_refused(void **state)
         mha_call odd = call;
         odd.key = odd.value = call.query;
         *(which ? &odd.key : &odd.query) = mha_view_of(x, MHA_I32, 3, (const size_t[]){1, 6, 8});
-        assert_refused(mha_case_of_call(layer, &odd, none, NULL, &c, &error), MHA_INVALID, error,
+        assert_refused(mha_case_of_call(layer, &odd, NULL, 0, NULL, &c, &error), MHA_INVALID, error,
                        which ? "key" : "query");
     }
     const mha_case_notes past = {.past_key = rows, .past_value = rows};
-    assert_refused(mha_case_of_call(layer, &call, none, &past, &c, &error), MHA_UNSUPPORTED, error, "I32");
+    assert_refused(mha_case_of_call(layer, &call, NULL, 0, &past, &c, &error), MHA_UNSUPPORTED, error, "I32");
     mha_cache_destroy(cache);
     mha_layer_destroy(layer);
 }
