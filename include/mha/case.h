@@ -119,7 +119,8 @@ MHA_API mha_status mha_case_save(const char *path, const mha_layer *layer, const
 
 /* ---------------------------------------------------------------- the diagnosis */
 
-/* One way in which an implementation may differ from what a case says: "causal-top-left", "W_Q transposed". */
+/* One way in which an implementation may differ from what a case says: "causal-top-left", "causal, aligned ...". Some
+ * variants have a number, which the diagnosis finds: "case-lacks-softcap", with the softcap. */
 typedef struct mha_variant {
     const char *name, *help;
 } mha_variant;
@@ -135,6 +136,8 @@ MHA_API bool mha_variant_is_paired(size_t index);
 typedef struct mha_explanation {
     size_t count;            /* number of variants; 0: the baseline, or another number of heads */
     const char *variants[2]; /* their names */
+    double number[2];        /* the number that was found for each; NaN: it has none, or one for each batch row or head */
+    char found[2][64];       /* the same in words: "30", "5, 9, 7"; "": it has none */
     size_t heads;            /* 0, or: the baseline but for this number of query heads */
     double max_abs;          /* largest difference from the tensor; infinite where only one side is finite */
     double relative;         /* rms of the difference / rms of the tensor, plus the share of elements in which only one
@@ -181,9 +184,10 @@ typedef struct mha_progress {
 MHA_API mha_status mha_case_diagnose(const mha_case *c, const char *tensor, int threads, const mha_progress *progress,
                                      mha_diagnosis *diagnosis, mha_error *error);
 MHA_API void mha_diagnosis_clear(mha_diagnosis *diagnosis);
-/* Computes a case with `count` variants and writes one stage to `result`: F32 or F64, of the stage's shape (output:
+/* Computes a case with `count` variants, each a name, or a name, a blank and its numbers ("case-lacks-softcap 30",
+ * "case-lacks-lengths 5, 9, 7"), and writes one stage to `result`: F32 or F64, of the stage's shape (output:
  * (B, T_q, d_out) or (B, T_q, h, d_v)), any strides. MHA_NOT_FOUND: there is no such variant. MHA_UNSUPPORTED: a
- * variant does not apply to this case. */
+ * variant does not apply to this case, or comes without its numbers. MHA_INVALID: they cannot be read. */
 MHA_API mha_status mha_case_variant(const mha_case *c, const char *const *variants, size_t count, mha_stage stage,
                                     const mha_view *result, mha_error *error);
 

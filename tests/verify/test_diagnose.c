@@ -89,9 +89,40 @@ static mha_case *open_case(const char *path)
     return c;
 }
 
+/* Variants with a number, and one for each to be planted. */
+static const char *const numbered[] = {
+    "scale-other 0.83",         "softcap-other 2.5",       "case-lacks-softcap 2.5", "window-left-other 3",
+    "window-right-other 3",     "case-lacks-window 2",     "case-lacks-window-left 2",
+    "case-lacks-window-right 2",
+};
+
+/* The name of a variant, with a number if it needs one. */
+static const char *planted_name(size_t index)
+{
+    const char *name = mha_variant_at(index)->name;
+    for (size_t i = 0; i < sizeof numbered / sizeof *numbered; i++)
+        if (strncmp(numbered[i], name, strlen(name)) == 0 && numbered[i][strlen(name)] == ' ')
+            return numbered[i];
+    return name;
+}
+
+/* Whether an explanation's variant is the one of that name, and has that number. */
+static bool is_named(const mha_explanation *e, size_t which, const char *name)
+{
+    char text[128];
+    snprintf(text, sizeof text, "%s%s%s", e->variants[which], *e->found[which] ? " " : "", e->found[which]);
+    return strcmp(text, name) == 0;
+}
+
+static bool has_number(const char *name)
+{
+    return strchr(name, ' ') != NULL;
+}
+
 typedef enum finding { MISSING, FOUND, SIMPLER } finding;
 
-/* FOUND: the class of exact explanations holds this one. SIMPLER: fewer variants do the same on this input. */
+/* FOUND: the class of exact explanations holds this one. SIMPLER: fewer variants, or one without a number, do the same
+ * on this input. */
 static finding find(const char *path, const char *const *variants, size_t count)
 {
     mha_case *c = open_case(path);
@@ -103,8 +134,9 @@ static finding find(const char *path, const char *const *variants, size_t count)
         const mha_explanation *e = &d.matches[i];
         bool same = e->exact && e->count == count;
         for (size_t k = 0; k < count && same; k++)
-            same = strcmp(e->variants[k], variants[0]) == 0 || strcmp(e->variants[k], variants[count - 1]) == 0;
-        result = same ? FOUND : e->exact && e->count < count ? SIMPLER : MISSING;
+            same = is_named(e, k, variants[0]) || is_named(e, k, variants[count - 1]);
+        const bool simpler = e->count < count || (has_number(variants[0]) && !*e->found[0]);
+        result = same ? FOUND : e->exact && simpler ? SIMPLER : MISSING;
     }
     mha_diagnosis_clear(&d);
     mha_case_close(c);
@@ -151,7 +183,7 @@ static bool plant(const char *right, const char *const *variants, size_t count)
         finding found = find(narrow_case, variants, count);
         if (passed)
             assert_int_equal(found, SIMPLER);
-        else if (wide == MISSING || found == MISSING || (count == 1 && (wide == SIMPLER || found == SIMPLER)))
+        else if (wide == MISSING || found == MISSING || (count == 1 && !has_number(variants[0]) && (wide == SIMPLER || found == SIMPLER)))
             fail_msg("%s %s: not found%s", variants[0], count == 2 ? variants[1] : "",
                      wide == FOUND ? " in float32" : "");
         planted = wide == FOUND && found == FOUND;
@@ -169,7 +201,7 @@ static void test_every_variant_is_found(void **state)
     for (uint64_t seed = 1; pending > 0 && seed <= 1000; seed++) {
         const char *right = saved_trial(seed, MHA_PATH_EXACT, seed % 4 == 0);
         for (size_t i = 0; i < n && right; i++) {
-            const char *name = mha_variant_at(i)->name;
+            const char *name = planted_name(i);
             if (!done[i] && plant(right, &name, 1))
                 done[i] = true, pending--;
         }

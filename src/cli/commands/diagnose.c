@@ -1,4 +1,5 @@
 /* mha diagnose: finds the named variants of attention that produce a recorded output. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -18,6 +19,12 @@ static const char *help_of(const char *variant)
 
 /* ---------------------------------------------------------------- text */
 
+/* A cell with the name of a variant and the number that was found for it. */
+static void print_variant(table *t, const char *indent, const mha_explanation *e, size_t which)
+{
+    table_format(t, "%s%s%s%s", indent, e->variants[which], *e->found[which] ? " " : "", e->found[which]);
+}
+
 static void print_explanations(const mha_explanation *list, size_t n)
 {
     static const char *const titles[] = {"variant", "what it is", ">max |difference|", ">relative"};
@@ -28,13 +35,16 @@ static void print_explanations(const mha_explanation *list, size_t n)
             table_format(t, "num_heads %zu", e->heads);
             table_cell(t, "the case as it says, but with so many heads");
         } else {
-            table_cell(t, e->count ? e->variants[0] : "(none)");
+            if (e->count)
+                print_variant(t, "", e, 0);
+            else
+                table_cell(t, "(none)");
             table_cell(t, e->count ? help_of(e->variants[0]) : "the case as it says");
         }
         table_format(t, "%.2g", e->max_abs);
         table_format(t, "%.2g", e->relative);
         if (e->count == 2) {
-            table_format(t, "  and %s", e->variants[1]);
+            print_variant(t, "  and ", e, 1);
             table_cell(t, help_of(e->variants[1]));
             table_cell(t, "");
             table_cell(t, "");
@@ -131,9 +141,18 @@ static json_t *json_explanations(const mha_explanation *list, size_t n)
     json_t *array = json_array();
     for (size_t i = 0; i < n; i++) {
         json_t *variants = json_array();
-        for (size_t v = 0; v < list[i].count; v++)
+        json_t *found = json_array();
+        for (size_t v = 0; v < list[i].count; v++) {
+            const char *words = list[i].found[v];
+            const double number = list[i].number[v];
             json_array_append_new(variants, json_text(list[i].variants[v]));
-        json_array_append_new(array, json_explanation(&list[i], variants));
+            json_array_append_new(found, !*words         ? json_null()
+                                         : isnan(number) ? json_text(words)
+                                                         : json_number(number));
+        }
+        json_t *one = json_explanation(&list[i], variants);
+        json_object_set_new(one, "found", found);
+        json_array_append_new(array, one);
     }
     return array;
 }
@@ -143,12 +162,11 @@ static void print_json(const mha_diagnosis *d)
     json_t *undecided = json_array();
     for (size_t i = 0; i < d->undecided_count; i++)
         json_array_append_new(undecided, json_text(d->undecided[i]));
-    json_print(json_pack("{so so so so so so so so so}", "tensor", json_text(d->tensor), "stored",
-                         json_text(mha_dtype_name(d->stored)), "tried", json_count(d->tried), "rows_judged",
-                         json_count(d->part.judged), "rows", json_count(d->part.rows), "matches",
-                         json_explanations(d->matches, d->match_count), "undecided", undecided, "baseline",
-                         json_explanation(&d->baseline, json_array()), "closest",
-                         json_explanations(d->closest, d->closest_count)));
+    json_print(json_pack(
+        "{so so so so so so so so so}", "tensor", json_text(d->tensor), "stored", json_text(mha_dtype_name(d->stored)),
+        "tried", json_count(d->tried), "rows_judged", json_count(d->part.judged), "rows", json_count(d->part.rows),
+        "matches", json_explanations(d->matches, d->match_count), "undecided", undecided, "baseline",
+        json_explanation(&d->baseline, json_array()), "closest", json_explanations(d->closest, d->closest_count)));
 }
 
 /* ---------------------------------------------------------------- the command */

@@ -56,7 +56,7 @@ static mha_status fit_other(const mha__search *s, const mha_case *other, mha__ca
     }
     mha__variant_bench_destroy(bench);
     mha__variant_inputs_destroy(search.inputs);
-    return bench ? MHA_OK : mha__fail(error, MHA_NO_MEMORY, s->c->name, "no memory to diagnose the case");
+    return bench ? MHA_OK : mha__search_no_memory(s, error);
 }
 
 mha_status mha__search_other_heads(const mha__search *s, size_t *heads, mha__candidate *best, mha_error *error)
@@ -72,7 +72,7 @@ mha_status mha__search_other_heads(const mha__search *s, size_t *heads, mha__can
         if (h == s->c->H || !with_heads(s->c, h, &other))
             continue;
         TRY(fit_other(s, &other, &x, error));
-        if (x.numbers && x.excess < best->excess) {
+        if (x.finite && x.excess < best->excess) {
             *best = x;
             *heads = h;
         }

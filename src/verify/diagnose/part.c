@@ -25,11 +25,6 @@ static double work_of(const mha_case *c)
     return B * (H * T_q * S * (d_k + d_v) + (c->kind == CASE_MHA ? projections : 0));
 }
 
-static mha_status no_memory(const mha__search *s, mha_error *error)
-{
-    return mha__fail(error, MHA_NO_MEMORY, s->c->name, "no memory to diagnose the case");
-}
-
 /* ---------------------------------------------------------------- distances */
 
 /* Adds up each query row's squared distance between `computed` and the tensor. If the stage's lines do not belong to
@@ -209,7 +204,7 @@ static mha_status compute_base(mha__search *s, mha_error *error)
 {
     mha__variant_bench *bench = mha__variant_bench_create(s->inputs, s->in_part ? s->judged : NULL, 0);
     if (!bench)
-        return no_memory(s, error);
+        return mha__search_no_memory(s, error);
     mha__variant_run(bench, &s->said, s->target.stage, s->in_part ? s->judged : NULL, s->base);
     mha__variant_bench_destroy(bench);
     return MHA_OK;
@@ -245,7 +240,7 @@ static mha_status prepare_from(mha__search *s, const mha__request *request, cons
     const mha__target *t = &s->target;
     double *narrow = mha__arena_take(&s->pool, s->c->B * t->row * sizeof *narrow), largest, atol[2];
     if (!narrow)
-        return no_memory(s, error);
+        return mha__search_no_memory(s, error);
     const mha_view *stage = &ran->stages[t->stage];
     const mha_view copy = mha_view_of(narrow, MHA_F64, stage->rank, stage->shape);
     (void)mha_view_copy(&copy, stage); /* cannot fail: both are floats of one shape */

@@ -2,10 +2,14 @@
 #ifndef MHA_VERIFY_DIAGNOSE_SEARCH_H
 #define MHA_VERIFY_DIAGNOSE_SEARCH_H
 
+#include "base/base.h"
 #include "verify/variant_forward/variant_forward.h"
 #include "verify/tolerance/tolerance.h"
 
-enum { MHA_SEARCH_WORKERS = 8 };
+enum {
+    MHA_SEARCH_WORKERS = 8,
+    MHA_SEARCH_TIES = 4 /* numbers of one variant that are reported, because they do the same */
+};
 
 /* The tensor to be explained, batch row by batch row, in the order in which variants are computed. */
 typedef struct mha__target {
@@ -27,9 +31,10 @@ typedef struct mha__target {
 /* One candidate: up to two indices into the list of variants (-1: none), and how well it fits. */
 typedef struct mha__candidate {
     int a, b;
+    const double *numbers; /* of a; NULL: it has none */
     size_t order;     /* number of variants */
     bool complete;    /* compared on all rows that are judged */
-    bool numbers;     /* finite in exactly the elements in which the tensor is */
+    bool finite;      /* finite in exactly the elements in which the tensor is */
     bool unchanged;   /* equal to the unmodified case on the judged rows */
     double max_abs, relative;
     double excess;    /* largest |x - y| - u |y|; u: unit roundoff of the stored type, 0 from 32 bits on */
@@ -52,10 +57,17 @@ typedef struct mha__search {
     mha__variant_bench *bench[MHA_SEARCH_WORKERS];
     double *computed[MHA_SEARCH_WORKERS];
     mha__candidate *candidates;
-    size_t singles, count;
+    size_t singles, count; /* the unmodified case and single variants come first */
+    mha__candidate *pairs; /* which are tried last */
+    size_t pair_count;
     const mha_progress *progress;
     size_t done, total;
 } mha__search;
+
+static inline mha_status mha__search_no_memory(const mha__search *s, mha_error *error)
+{
+    return mha__fail(error, MHA_NO_MEMORY, s->c->name, "no memory to diagnose the case");
+}
 
 /* Chooses the rows to be judged (all rows of a small case), derives what rounding may explain, and computes `base`.
  * `judged` and `distance` must be zero before. */
@@ -64,9 +76,34 @@ mha_status mha__search_prepare(mha__search *s, mha_error *error);
 void mha__search_screen(mha__search *s);
 /* Computes candidate *x on the rows marked in `kept`, with a worker's bench, and compares it with the tensor. */
 void mha__search_fit(const mha__search *s, size_t worker, const unsigned char *kept, mha__candidate *x);
+/* Counts one more candidate as done, and tells the caller if this is its thread. */
+void mha__search_step(mha__search *s, size_t worker);
+/* How many elements of the tensor belong to the rows marked in `kept`. */
+size_t mha__search_elements(const mha__search *s, const unsigned char *kept);
+/* Computes the candidate on these rows and stores the difference of each such element; 0 where no finite difference
+ * exists. */
+void mha__search_differences(const mha__search *s, size_t worker, const unsigned char *kept, const mha__candidate *x,
+                             double *differences);
+/* How many variants have numbers that can be looked for on the screened rows. */
+size_t mha__search_count_solved(const mha__search *s);
+/* Looks for these numbers, and appends the best ones to the single candidates, which must be the only ones so far. */
+mha_status mha__search_solve(mha__search *s, mha_error *error);
 /* Tries other numbers of query heads that fit the widths of the case, and returns the one that comes nearest to the
  * tensor on the judged rows. *heads is 0 when there is none, or when a weight, a cached row or a mask has an axis of
  * heads and so fixes the number. */
 mha_status mha__search_other_heads(const mha__search *s, size_t *heads, mha__candidate *best, mha_error *error);
+
+/* Whether a candidate reproduces the tensor to float32 or float64 accuracy; `best`: the least excess of all. */
+bool mha__search_is_exact(const mha__search *s, const mha__candidate *x, int wide, double best);
+/* The least number of variants in an exact candidate with at most `most`; 3 when no candidate is exact. */
+size_t mha__search_least_order(const mha__search *s, int wide, size_t most);
+mha_explanation mha__search_explain(const mha__search *s, const mha__candidate *x, bool exact, int wide);
+/* Reports all candidates of `order` that reproduce the tensor; `which`: memory for an index of each. */
+mha_status mha__report_exact(mha__search *s, size_t order, int wide, size_t *which, mha_diagnosis *d,
+                             mha_error *error);
+/* Reports another number of heads when it reproduces the tensor and no single variant does. */
+mha_status mha__report_other_heads(mha__search *s, mha_diagnosis *d, mha_error *error);
+/* Reports, when nothing is exact, the near candidates and the three closest ones that differ from each other. */
+mha_status mha__report_closest(mha__search *s, size_t *which, mha_diagnosis *d, mha_error *error);
 
 #endif

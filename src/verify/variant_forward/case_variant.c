@@ -1,18 +1,51 @@
 /* Computes a case as given variants would compute it. */
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
 #include "compute/gemm.h"
 #include "verify/variant_forward/variant_forward.h"
 
-static mha_status apply_named(const mha_case *c, const char *name, mha__knobs *knobs, mha_error *error)
+/* Reads the numbers of a variant, which commas separate, into memory of the pool; NULL: it has none. */
+static mha_status read_numbers(const mha_case *c, size_t index, const char *text, mha__arena *pool, double **numbers,
+                               mha_error *error)
 {
-    for (size_t i = 0; i < mha_variant_count(); i++) {
-        const mha__variant_entry *e = mha__variant_entry_at(i);
-        if (strcmp(e->shown.name, name) == 0)
-            return e->apply(c, knobs) ? MHA_OK : mha__fail(error, MHA_UNSUPPORTED, name, "does not apply to this case");
+    const mha__solved_entry *e = mha__solved_entry_at(index);
+    const size_t n = e ? mha__solved_count(c, e) : 0;
+    const char *name = mha_variant_at(index)->name;
+    *numbers = n > 0 ? mha__arena_take(pool, n * sizeof **numbers) : NULL;
+    if (n > 0 && !*numbers)
+        return mha__fail(error, MHA_NO_MEMORY, name, "no memory for %zu numbers", n);
+    if (n > 0 && !*text)
+        return mha__fail(error, MHA_UNSUPPORTED, name, "does not apply to this case without its number after a blank");
+    for (size_t i = 0; i < n; i++) {
+        char *end;
+        (*numbers)[i] = strtod(text, &end);
+        if (end == text || !isfinite((*numbers)[i]) || (i + 1 < n && *end != ','))
+            return mha__fail(error, MHA_INVALID, name, "expected %zu numbers, separated by commas, found \"%s\"", n,
+                             text);
+        text = end + (i + 1 < n);
     }
-    return mha__fail(error, MHA_NOT_FOUND, name, "expected the name of a variant");
+    return *text ? mha__fail(error, MHA_INVALID, name, "expected nothing more, found \"%s\"", text) : MHA_OK;
+}
+
+/* Changes the knobs to those of a variant: its name, or its name, a blank and its numbers. */
+static mha_status apply_named(const mha_case *c, const char *text, mha__arena *pool, mha__knobs *knobs,
+                              mha_error *error)
+{
+    const size_t length = strcspn(text, " ");
+    double *numbers;
+    for (size_t i = 0; i < mha_variant_count(); i++) {
+        const char *name = mha_variant_at(i)->name;
+        if (strlen(name) != length || strncmp(name, text, length) != 0)
+            continue;
+        TRY(read_numbers(c, i, text + length, pool, &numbers, error));
+        return mha__variant_apply(c, i, numbers, knobs)
+                   ? MHA_OK
+                   : mha__fail(error, MHA_UNSUPPORTED, name, "does not apply to this case");
+    }
+    return mha__fail(error, MHA_NOT_FOUND, text, "expected the name of a variant");
 }
 
 static mha_status compute(const mha__variant_inputs *inputs, const mha__knobs *knobs, mha_stage stage,
@@ -53,7 +86,7 @@ mha_status mha_case_variant(const mha_case *c, const char *const *variants, size
     mha__arena pool = {.allocator = c->pool.allocator};
     mha_status status = MHA_OK;
     for (size_t i = 0; i < count && status == MHA_OK; i++)
-        status = apply_named(c, variants[i], &knobs, error);
+        status = apply_named(c, variants[i], &pool, &knobs, error);
     if (status == MHA_OK)
         status = compute(inputs, &knobs, stage, result, &pool, error);
     mha__arena_free(&pool);

@@ -159,8 +159,30 @@ typedef struct mha__variant_entry {
     bool (*apply)(const mha_case *c, mha__knobs *k);
 } mha__variant_entry;
 
-const mha__variant_entry *mha__variant_entry_at(size_t index); /* NULL past the end */
-/* The knobs of the case with up to two variants, given by index (-1: none); false when the variants do not apply. */
+/* How the numbers of a variant are found. */
+enum {
+    SOLVE_LISTED, /* one of a list */
+    SOLVE_REAL    /* any between two others of the same sign */
+};
+
+/* A variant with a number that the diagnosis looks for. */
+typedef struct mha__solved_entry {
+    mha_variant shown;
+    /* Changes the knobs to those of the numbers x, which must live as long as the knobs; false when the variant does
+     * not apply to the case. */
+    bool (*apply)(const mha_case *c, mha__knobs *k, const double *x);
+    int how;
+    double low, high;                                           /* of SOLVE_REAL */
+    bool (*choice)(const mha_case *c, size_t index, double *x); /* of SOLVE_LISTED; false past the end */
+} mha__solved_entry;
+
+/* The variant at an index of the one list as one with a number; NULL when it has none. */
+const mha__solved_entry *mha__solved_entry_at(size_t index);
+size_t mha__solved_count(const mha_case *c, const mha__solved_entry *e); /* how many numbers it has */
+/* Changes the knobs to those of one variant; `numbers`: of a variant that has some. False when it does not apply. */
+bool mha__variant_apply(const mha_case *c, size_t index, const double *numbers, mha__knobs *knobs);
+/* The knobs of the case with up to two variants without numbers, given by index (-1: none); false when the variants do
+ * not apply. */
 bool mha__variants_apply(const mha_case *c, int a, int b, mha__knobs *knobs);
 
 #endif

@@ -20,40 +20,67 @@ static const char *const alone[] = {
     "bias-o-per-head",
 };
 
-const mha__variant_entry *mha__variant_entry_at(size_t index)
+/* The variant at an index, in one of two forms; NULL past the end. */
+typedef struct place {
+    const mha__variant_entry *plain;
+    const mha__solved_entry *solved;
+} place;
+
+static place find(size_t index)
 {
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
-        if (index < lists[i]->count)
-            return &lists[i]->entries[index];
-        index -= lists[i]->count;
+        const mha__variant_list *l = lists[i];
+        if (index < l->count)
+            return (place){&l->entries[index], NULL};
+        index -= l->count;
+        if (index < l->solved_count)
+            return (place){NULL, &l->solved[index]};
+        index -= l->solved_count;
     }
-    return NULL;
+    return (place){NULL, NULL};
 }
 
 size_t mha_variant_count(void)
 {
     size_t count = 0;
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
-        count += lists[i]->count;
+        count += lists[i]->count + lists[i]->solved_count;
     return count;
 }
 
 const mha_variant *mha_variant_at(size_t index)
 {
-    const mha__variant_entry *e = mha__variant_entry_at(index);
-    return e ? &e->shown : NULL;
+    const place at = find(index);
+    return at.plain ? &at.plain->shown : at.solved ? &at.solved->shown : NULL;
+}
+
+const mha__solved_entry *mha__solved_entry_at(size_t index)
+{
+    return find(index).solved;
+}
+
+size_t mha__solved_count(const mha_case *c, const mha__solved_entry *e)
+{
+    (void)c, (void)e;
+    return 1;
+}
+
+bool mha__variant_apply(const mha_case *c, size_t index, const double *numbers, mha__knobs *knobs)
+{
+    const place at = find(index);
+    return at.plain ? at.plain->apply(c, knobs) : at.solved && numbers && at.solved->apply(c, knobs, numbers);
 }
 
 bool mha__variants_apply(const mha_case *c, int a, int b, mha__knobs *knobs)
 {
     *knobs = mha__knobs_of(c);
-    return (a < 0 || mha__variant_entry_at((size_t)a)->apply(c, knobs)) &&
-           (b < 0 || mha__variant_entry_at((size_t)b)->apply(c, knobs));
+    return (a < 0 || mha__variant_apply(c, (size_t)a, NULL, knobs)) &&
+           (b < 0 || mha__variant_apply(c, (size_t)b, NULL, knobs));
 }
 
 bool mha_variant_is_paired(size_t index)
 {
-    const mha__variant_entry *e = mha__variant_entry_at(index);
+    const mha__variant_entry *e = find(index).plain;
     for (size_t i = 0; e && i < sizeof alone / sizeof *alone; i++)
         if (strcmp(alone[i], e->shown.name) == 0)
             return false;

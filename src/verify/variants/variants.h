@@ -8,6 +8,8 @@
 typedef struct mha__variant_list {
     const mha__variant_entry *entries;
     size_t count;
+    const mha__solved_entry *solved; /* come after them */
+    size_t solved_count;
 } mha__variant_list;
 
 extern const mha__variant_list mha__variants_of_rows;   /* projections, splitting, norm, rotation */
@@ -27,6 +29,17 @@ static inline bool attends(const mha_case *c)
 /* Defines a variant in one line: its function's name, when it applies, what it changes. */
 #define APPLY(name, when, change)                                                                                      \
     static bool name(const mha_case *c, mha__knobs *k)                                                                 \
+    {                                                                                                                  \
+        (void)c;                                                                                                       \
+        if (!(when))                                                                                                   \
+            return false;                                                                                              \
+        change;                                                                                                        \
+        return true;                                                                                                   \
+    }
+
+/* APPLY for a variant with numbers x. */
+#define SOLVE(name, when, change)                                                                                      \
+    static bool name(const mha_case *c, mha__knobs *k, const double *x)                                                \
     {                                                                                                                  \
         (void)c;                                                                                                       \
         if (!(when))                                                                                                   \

@@ -45,4 +45,4 @@ static const mha__variant_entry entries[] = {
     {{"residual-added", "the query input added to the output"}, residual},
 };
 
-const mha__variant_list mha__variants_of_output = {entries, sizeof entries / sizeof *entries};
+const mha__variant_list mha__variants_of_output = {entries, sizeof entries / sizeof *entries, NULL, 0};

@@ -298,4 +298,4 @@ static const mha__variant_entry entries[] = {
     {{"rope-base-1e6", "rotation base 1,000,000"}, rope_base_1e6},
 };
 
-const mha__variant_list mha__variants_of_rows = {entries, sizeof entries / sizeof *entries};
+const mha__variant_list mha__variants_of_rows = {entries, sizeof entries / sizeof *entries, NULL, 0};

@@ -168,6 +168,33 @@ APPLY(empty_zero, attends(c) && hides(c) && k->empty_nan, k->empty_nan = 0)
 APPLY(hidden_propagate, attends(c) && hides(c) && !k->propagate, k->propagate = 1)
 APPLY(hidden_ignore, attends(c) && hides(c) && k->propagate, k->propagate = 0)
 
+/* ---------------------------------------------------------------- with a number */
+
+/* All sizes up to 256, then powers of two and their neighbours, as far as there are keys. */
+static bool any_size(const mha_case *c, size_t index, double *x)
+{
+    const size_t all = 257, power = (size_t)1 << (index < all ? 0 : (index - all) / 3 + 9);
+    const size_t size = index < all ? index : power + (index - all) % 3 - 1;
+    *x = (double)size;
+    return size < c->P + c->T_k;
+}
+
+static double sign_of(double x)
+{
+    return x < 0 ? -1 : 1;
+}
+
+SOLVE(scale_other, attends(c), k->scale = *x * sign_of(k->scale))
+SOLVE(softcap_other, has_cap(c), k->softcap = *x)
+SOLVE(lacks_softcap, attends(c) && !has_cap(c), k->softcap = *x)
+SOLVE(window_left_other, has_left(c), k->window_left = (int64_t)*x)
+SOLVE(window_right_other, has_right(c), k->window_right = (int64_t)*x)
+SOLVE(lacks_window, attends(c) && !c->semantics.window, k->window = 1; k->window_left = k->window_right = (int64_t)*x)
+SOLVE(lacks_window_left, attends(c) && !has_left(c), if (!k->window) k->window_right = -1; k->window = 1;
+      k->window_left = (int64_t)*x)
+SOLVE(lacks_window_right, attends(c) && !has_right(c), if (!k->window) k->window_left = -1; k->window = 1;
+      k->window_right = (int64_t)*x)
+
 /* ---------------------------------------------------------------- the list */
 
 static const mha__variant_entry entries[] = {
@@ -232,4 +259,36 @@ static const mha__variant_entry entries[] = {
     {{"hidden-ignore", "hidden values without any effect"}, hidden_ignore},
 };
 
-const mha__variant_list mha__variants_of_scores = {entries, sizeof entries / sizeof *entries};
+static const mha__solved_entry solved[] = {
+    {{"scale-other", "another scale: the number"}, scale_other, SOLVE_REAL, 1e-3, 1e2, NULL},
+    {{"softcap-other", "another softcap: the number"}, softcap_other, SOLVE_REAL, 0.1, 1e3, NULL},
+    {{"case-lacks-softcap", "a softcap that the case does not have: the number"},
+     lacks_softcap,
+     SOLVE_REAL,
+     0.1,
+     1e3,
+     NULL},
+    {{"window-left-other", "window: so many keys to the left"}, window_left_other, SOLVE_LISTED, 0, 0, any_size},
+    {{"window-right-other", "window: so many keys to the right"}, window_right_other, SOLVE_LISTED, 0, 0, any_size},
+    {{"case-lacks-window", "a window that the case does not have: so many keys to each side"},
+     lacks_window,
+     SOLVE_LISTED,
+     0,
+     0,
+     any_size},
+    {{"case-lacks-window-left", "a window that the case does not have: so many keys to the left"},
+     lacks_window_left,
+     SOLVE_LISTED,
+     0,
+     0,
+     any_size},
+    {{"case-lacks-window-right", "a window that the case does not have: so many keys to the right"},
+     lacks_window_right,
+     SOLVE_LISTED,
+     0,
+     0,
+     any_size},
+};
+
+const mha__variant_list mha__variants_of_scores = {entries, sizeof entries / sizeof *entries, solved,
+                                                   sizeof solved / sizeof *solved};

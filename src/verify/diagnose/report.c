@@ -1,0 +1,242 @@
+/* Which candidates explain the tensor, and what is said about them. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "verify/diagnose/search.h"
+
+/* ---------------------------------------------------------------- which of them explain the tensor */
+
+/* The least excess among the complete candidates with at most `order` variants. */
+static double best_of(const mha__search *s, size_t order)
+{
+    double best = INFINITY;
+    for (size_t i = 0; i < s->count; i++)
+        if (s->candidates[i].complete && s->candidates[i].order <= order)
+            best = fmin(best, s->candidates[i].excess);
+    return best;
+}
+
+/* Whether rounding explains a candidate's excess: it is within the noise floor, which grows with the scale of the
+ * scores, and, because the noise floor is generous, within 16 times the excess of the best candidate. */
+static bool is_rounding(const mha__search *s, const mha__candidate *x, int wide, double best)
+{
+    const mha__target *t = &s->target;
+    const double unit = wide ? 0x1p-53 : 0x1p-24;
+    const double noise = fmax(x->louder * t->noise[wide], 64 * unit * t->largest);
+    return x->excess <= noise + t->storage.absolute && x->excess <= 16 * fmax(best, 4 * unit * t->largest);
+}
+
+/* Whether a candidate reproduces the tensor. The unmodified case does if the judge would pass it. A variant must also
+ * come nearer than the unmodified case, because the noise floor of a variant with a larger scale is larger. */
+bool mha__search_is_exact(const mha__search *s, const mha__candidate *x, int wide, double best)
+{
+    const mha__target *t = &s->target;
+    const mha__candidate *said = &s->candidates[0];
+    if (!x->complete || !x->finite)
+        return false;
+    const bool allowed = x->needed[wide] <= t->allowed[wide].atol;
+    if (x->order == 0)
+        return allowed;
+    const double clearly = x->numbers ? 0.25 : 0.9; /* a number that is free can make a little noise less */
+    const bool nearer = !said->finite || x->excess < clearly * said->excess;
+    return !x->unchanged && nearer && (is_rounding(s, x, wide, best) || (t->states[wide] && allowed));
+}
+
+size_t mha__search_least_order(const mha__search *s, int wide, size_t most)
+{
+    const double best = best_of(s, most);
+    size_t least = 3;
+    for (size_t i = 0; i < s->count; i++)
+        if (s->candidates[i].order < least && mha__search_is_exact(s, &s->candidates[i], wide, best))
+            least = s->candidates[i].order;
+    return least;
+}
+
+/* ---------------------------------------------------------------- reporting */
+
+/* The numbers of a variant in words, as many as have room, and as a number if there is one. */
+static void say_numbers(const mha__search *s, size_t index, const double *numbers, double *number, char *words,
+                        size_t size)
+{
+    if (!numbers)
+        return;
+    const size_t n = mha__solved_count(s->c, mha__solved_entry_at(index));
+    if (n == 1)
+        *number = numbers[0];
+    for (size_t i = 0, at = 0; i < n; i++) {
+        char one[32];
+        mha__text_print(one, sizeof one, "%s%.6g", i > 0 ? ", " : "", numbers[i]);
+        const size_t length = strlen(one);
+        if (at + length + sizeof ", ..." > size) {
+            mha__text_print(words + at, size - at, ", ...");
+            return;
+        }
+        memcpy(words + at, one, length + 1);
+        at += length;
+    }
+}
+
+mha_explanation mha__search_explain(const mha__search *s, const mha__candidate *x, bool exact, int wide)
+{
+    const mha__target *t = &s->target;
+    const int which[] = {x->a, x->b};
+    const mha_dtype rounding = wide ? MHA_F64 : t->storage.relative > 0 ? t->stored : MHA_F32;
+    mha_explanation e = {.max_abs = x->max_abs, .relative = x->relative, .exact = exact, .rounding = rounding};
+    e.stated = exact && !is_rounding(s, x, wide, INFINITY);
+    for (int i = 0; i < 2; i++) {
+        const double *numbers = i == 0 ? x->numbers : NULL;
+        e.number[i] = NAN;
+        if (which[i] < 0)
+            continue;
+        e.variants[e.count] = mha_variant_at((size_t)which[i])->name;
+        say_numbers(s, (size_t)which[i], numbers, &e.number[e.count], e.found[e.count], sizeof e.found[0]);
+        e.count++;
+    }
+    return e;
+}
+
+void mha_diagnosis_clear(mha_diagnosis *diagnosis)
+{
+    mha_allocator a = mha__allocator_default();
+    mha__release(&a, diagnosis->matches, diagnosis->match_count * sizeof *diagnosis->matches);
+    mha__release(&a, diagnosis->undecided, diagnosis->undecided_count * sizeof *diagnosis->undecided);
+    diagnosis->matches = NULL;
+    diagnosis->undecided = NULL;
+    diagnosis->match_count = diagnosis->undecided_count = 0;
+}
+
+/* Makes the matches from the candidates with the given indices. */
+static mha_status report_matches(const mha__search *s, const size_t *which, size_t n, bool exact, int wide,
+                                 mha_diagnosis *d, mha_error *error)
+{
+    mha_allocator a = mha__allocator_default();
+    if (n == 0)
+        return MHA_OK;
+    d->matches = mha__allocate(&a, n * sizeof *d->matches);
+    if (!d->matches)
+        return mha__search_no_memory(s, error);
+    for (d->match_count = 0; d->match_count < n; d->match_count++)
+        d->matches[d->match_count] = mha__search_explain(s, &s->candidates[which[d->match_count]], exact, wide);
+    return MHA_OK;
+}
+
+/* Reports single variants that change nothing on the judged rows; with `too`, also those that pass the tolerance. */
+static mha_status report_undecided(const mha__search *s, bool too, int wide, mha_diagnosis *d, mha_error *error)
+{
+    mha_allocator a = mha__allocator_default();
+    const double atol = s->target.allowed[wide].atol;
+    size_t n = 0;
+    const char **names = mha__allocate(&a, (s->singles + 1) * sizeof *names);
+    if (!names)
+        return mha__search_no_memory(s, error);
+    for (size_t i = 1; i < s->singles; i++) {
+        const mha__candidate *x = &s->candidates[i];
+        if (x->unchanged || (too && x->finite && x->needed[wide] <= atol))
+            names[n++] = mha_variant_at((size_t)x->a)->name;
+    }
+    if (n > 0)
+        d->undecided = mha__allocate(&a, n * sizeof *names);
+    if (d->undecided) {
+        memcpy(d->undecided, names, n * sizeof *names);
+        d->undecided_count = n;
+    }
+    mha__release(&a, names, (s->singles + 1) * sizeof *names);
+    return n == 0 || d->undecided ? MHA_OK : mha__search_no_memory(s, error);
+}
+
+mha_status mha__report_exact(mha__search *s, size_t order, int wide, size_t *which, mha_diagnosis *d, mha_error *error)
+{
+    const double best = best_of(s, order);
+    size_t n = 0;
+    for (size_t i = 0; i < s->count; i++)
+        if (s->candidates[i].order == order && mha__search_is_exact(s, &s->candidates[i], wide, best))
+            which[n++] = i;
+    TRY(report_undecided(s, order == 0, wide, d, error));
+    return report_matches(s, which, n, true, wide, d, error);
+}
+
+mha_status mha__report_other_heads(mha__search *s, mha_diagnosis *d, mha_error *error)
+{
+    const mha__candidate *said = &s->candidates[0];
+    mha_allocator a = mha__allocator_default();
+    mha__candidate x;
+    size_t heads;
+    TRY(mha__search_other_heads(s, &heads, &x, error));
+    int wide = s->target.wide;
+    if (wide && !is_rounding(s, &x, wide, best_of(s, 1)) && mha__search_least_order(s, 0, 1) > 1)
+        wide = 0; /* an explanation to float64 accuracy comes before one to float32 accuracy */
+    const bool nearer = !said->finite || x.excess < 0.9 * said->excess;
+    if (heads == 0 || !nearer || !is_rounding(s, &x, wide, best_of(s, 1)))
+        return MHA_OK;
+    TRY(report_undecided(s, false, wide, d, error));
+    d->matches = mha__allocate(&a, sizeof *d->matches);
+    if (!d->matches)
+        return mha__search_no_memory(s, error);
+    d->matches[d->match_count++] = mha__search_explain(s, &x, true, wide);
+    d->matches[0].heads = heads;
+    return MHA_OK;
+}
+
+/* A total order, so that the result does not depend on the C library: qsort need not be stable. */
+static int by_fit(const void *x, const void *y)
+{
+    const mha__candidate *a = x, *b = y;
+    if (a->complete != b->complete)
+        return a->complete ? -1 : 1;
+    if (a->relative != b->relative)
+        return a->relative < b->relative ? -1 : 1;
+    if (a->order != b->order)
+        return a->order < b->order ? -1 : 1;
+    return a->a != b->a ? a->a - b->a : a->b - b->b;
+}
+
+/* Whether the rms of a candidate's difference is small, and at most twice that of the best candidate. A variant must
+ * also be nearer than the unmodified case. */
+static bool is_near(const mha__candidate *x, double best, double said)
+{
+    const double near = 0.02;
+    return x->complete && x->finite && !x->unchanged && x->relative <= near && x->relative <= 2 * best &&
+           (x->order == 0 || x->relative < 0.9 * said);
+}
+
+/* Whether both variants of a pair bring it nearer: it is clearly nearer than each of them alone. */
+static bool needs_both(const mha__search *s, const mha__candidate *x)
+{
+    const double clearly = 0.95;
+    if (x->order < 2)
+        return true;
+    for (size_t i = 0; i < s->count; i++) {
+        const mha__candidate *y = &s->candidates[i];
+        if (y->order == 1 && (y->a == x->a || y->a == x->b) && !(x->relative < clearly * y->relative))
+            return false;
+    }
+    return true;
+}
+
+mha_status mha__report_closest(mha__search *s, size_t *which, mha_diagnosis *d, mha_error *error)
+{
+    enum { MOST_NEAR = 8 };
+    const double said = s->candidates[0].relative;
+    TRY(report_undecided(s, false, 0, d, error));
+    qsort(s->candidates, s->count, sizeof *s->candidates, by_fit);
+    double last = -1, best = s->candidates[0].relative;
+    for (size_t i = 0; i < s->count && d->closest_count < 3; i++) {
+        const mha__candidate *x = &s->candidates[i];
+        if (!x->complete || x->unchanged || !(x->relative < 0.99 * said) ||
+            (last >= 0 && x->relative <= last * (1 + 1e-9)) || !needs_both(s, x))
+            continue;
+        last = x->relative;
+        d->closest[d->closest_count++] = mha__search_explain(s, x, false, 0);
+    }
+    size_t least = 3, n = 0;
+    for (size_t i = 0; i < s->count; i++)
+        if (is_near(&s->candidates[i], best, said) && s->candidates[i].order < least)
+            least = s->candidates[i].order;
+    for (size_t order = least; order <= 2 && order <= least + (least == 0); order++)
+        for (size_t i = 0; i < s->count && n < MOST_NEAR; i++)
+            if (s->candidates[i].order == order && is_near(&s->candidates[i], best, said))
+                which[n++] = i;
+    return report_matches(s, which, n, false, 0, d, error);
+}

@@ -1,0 +1,304 @@
+/* Finds the numbers of variants that have some: one of a list by trying all, any number by least squares. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "compute/thread_pool.h"
+#include "verify/diagnose/search.h"
+
+enum { MOST_CHOSEN = 32 }; /* numbers of a list that are tried on all judged rows */
+
+/* Memory for one worker, and for what one variant's search has found. */
+typedef struct scratch {
+    double *r, *tried, *J; /* differences: of the present numbers, of others; derivatives by each number */
+    double *normal;        /* J^T J and J^T r: (n, n + 1) */
+    double *x, *other;     /* numbers */
+} scratch;
+
+typedef struct found {
+    size_t index, count; /* of the variant; of the candidates */
+    double *numbers;     /* memory for those of MOST_CHOSEN candidates */
+    mha__candidate candidates[MOST_CHOSEN];
+} found;
+
+typedef struct solving {
+    mha__search *s;
+    size_t elements; /* on the screened rows */
+    found *all;
+    scratch scratch[MHA_SEARCH_WORKERS];
+} solving;
+
+static mha__candidate candidate(size_t index, const double *numbers)
+{
+    return (mha__candidate){.a = (int)index, .b = -1, .numbers = numbers, .order = 1};
+}
+
+/* ---------------------------------------------------------------- one of a list */
+
+/* Keeps the numbers that fit the screened rows best. */
+static void choose(const mha__search *s, size_t worker, const mha__solved_entry *e, found *f)
+{
+    double x;
+    for (size_t i = 0; e->choice(s->c, i, &x); i++) {
+        mha__knobs knobs = s->said;
+        mha__candidate one = candidate(f->index, &x);
+        if (!e->apply(s->c, &knobs, &x) || mha__knobs_equal(&knobs, &s->said))
+            continue;
+        mha__search_fit(s, worker, s->screened, &one);
+        size_t at = f->count < MOST_CHOSEN ? f->count : MOST_CHOSEN - 1;
+        if (f->count == MOST_CHOSEN && !(one.relative < f->candidates[at].relative))
+            continue;
+        f->count += f->count < MOST_CHOSEN;
+        for (; at > 0 && f->candidates[at - 1].relative > one.relative; at--) {
+            f->candidates[at] = f->candidates[at - 1];
+            f->numbers[at] = f->numbers[at - 1];
+        }
+        f->candidates[at] = one;
+        f->numbers[at] = x;
+    }
+    for (size_t i = 0; i < f->count; i++)
+        f->candidates[i].numbers = &f->numbers[i];
+}
+
+/* ---------------------------------------------------------------- least squares */
+
+static double squares(const double *r, size_t n)
+{
+    double sum = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += r[i] * r[i];
+    return sum;
+}
+
+static double product(const double *x, const double *y, size_t n)
+{
+    double sum = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += x[i] * y[i];
+    return sum;
+}
+
+/* Solves the n equations in `a` (n, n + 1) by elimination; the solution replaces the last column. */
+static bool eliminate(double *a, size_t n)
+{
+    const size_t w = n + 1;
+    for (size_t c = 0; c < n; c++) {
+        size_t pivot = c;
+        for (size_t i = c + 1; i < n; i++)
+            if (fabs(a[i * w + c]) > fabs(a[pivot * w + c]))
+                pivot = i;
+        if (!(fabs(a[pivot * w + c]) > 0))
+            return false;
+        for (size_t j = 0; j < w; j++) {
+            const double swap = a[c * w + j];
+            a[c * w + j] = a[pivot * w + j];
+            a[pivot * w + j] = swap;
+        }
+        for (size_t i = 0; i < n; i++) {
+            const double factor = i == c ? 0 : a[i * w + c] / a[c * w + c];
+            for (size_t j = c; j < w && factor != 0; j++)
+                a[i * w + j] -= factor * a[c * w + j];
+        }
+    }
+    for (size_t i = 0; i < n; i++)
+        a[i * w + n] /= a[i * w + i];
+    return true;
+}
+
+/* The number of equal ratio to its neighbours: x + step times x where numbers keep their sign, else x + step. */
+static double moved(const mha__solved_entry *e, double x, double step)
+{
+    return e->low * e->high > 0 ? fmin(fmax(x * exp(step), e->low), e->high) : x + step;
+}
+
+/* The sum of squared differences of these numbers on the screened rows; stores the differences. */
+static double evaluate(const solving *w, size_t worker, size_t index, const double *x, double *differences)
+{
+    const mha__candidate one = candidate(index, x);
+    mha__search_differences(w->s, worker, w->s->screened, &one, differences);
+    return squares(differences, w->elements);
+}
+
+/* Least squares after Levenberg and Marquardt from the numbers in m->x, which it improves. */
+static void descend(const solving *w, size_t worker, const mha__solved_entry *e, size_t index, size_t n)
+{
+    enum { MOST_STEPS = 40 };
+    const scratch *m = &w->scratch[worker];
+    const double tiny = 1e-6;
+    double damping = 1e-3, now = evaluate(w, worker, index, m->x, m->r);
+    for (int step = 0; step < MOST_STEPS && damping < 1e6 && now > 0; step++) {
+        memcpy(m->other, m->x, n * sizeof *m->x);
+        for (size_t k = 0; k < n; k++) {
+            double *column = m->J + k * w->elements;
+            m->other[k] = moved(e, m->x[k], tiny);
+            (void)evaluate(w, worker, index, m->other, column);
+            for (size_t i = 0; i < w->elements; i++)
+                column[i] = (column[i] - m->r[i]) / tiny;
+            m->other[k] = m->x[k];
+        }
+        double gained = 0;
+        for (; damping < 1e6 && gained <= 0; damping *= gained > 0 ? 0.01 : 10) {
+            for (size_t i = 0; i < n; i++) {
+                const double *column = m->J + i * w->elements;
+                for (size_t j = 0; j < n; j++)
+                    m->normal[i * (n + 1) + j] = product(column, m->J + j * w->elements, w->elements);
+                m->normal[i * (n + 1) + i] *= 1 + damping;
+                m->normal[i * (n + 1) + n] = -product(column, m->r, w->elements);
+            }
+            if (!eliminate(m->normal, n))
+                return;
+            for (size_t k = 0; k < n; k++)
+                m->other[k] = moved(e, m->x[k], m->normal[k * (n + 1) + n]);
+            const double then = evaluate(w, worker, index, m->other, m->tried);
+            gained = now - then;
+            if (gained > 0) {
+                memcpy(m->x, m->other, n * sizeof *m->x);
+                memcpy(m->r, m->tried, w->elements * sizeof *m->r);
+                now = then;
+            }
+        }
+    }
+}
+
+/* Tries numbers in equal ratios, descends from the best one, and offers shorter numbers beside the one it finds. */
+static void descend_from_best(const solving *w, size_t worker, const mha__solved_entry *e, found *f)
+{
+    enum { STEPS = 32, MOST_DIGITS = 6 };
+    const mha__search *s = w->s;
+    double best = INFINITY, *x = w->scratch[worker].x;
+    *x = e->low;
+    for (int i = 0; i <= STEPS; i++) {
+        const double one = e->low * pow(e->high / e->low, (double)i / STEPS);
+        mha__candidate tried = candidate(f->index, &one);
+        mha__search_fit(s, worker, s->screened, &tried);
+        if (tried.relative < best) {
+            best = tried.relative;
+            *x = one;
+        }
+    }
+    descend(w, worker, e, f->index, 1);
+    for (int digits = 1; digits <= MOST_DIGITS + 1; digits++) {
+        char text[32];
+        mha__text_print(text, sizeof text, "%.*g", digits, *x);
+        f->numbers[f->count] = digits <= MOST_DIGITS ? strtod(text, NULL) : *x;
+        f->candidates[f->count] = candidate(f->index, &f->numbers[f->count]);
+        f->count++;
+    }
+}
+
+/* ---------------------------------------------------------------- one variant */
+
+/* Whether what is judged has more to say than n numbers can be fitted to: more elements, and more weights that are
+ * free to differ. */
+static bool is_enough(const mha__search *s, size_t n)
+{
+    const size_t T = s->c->T_q, most = n + 4;
+    size_t free_weights = 0;
+    for (size_t r = 0; r < s->c->B * T && free_weights < most; r++) {
+        const size_t seen = s->inputs->S - mha__variant_count_hidden(s->inputs, &s->said, r / T, r % T);
+        free_weights += s->screened[r] && seen > 1 ? (seen - 1) * s->c->H : 0;
+    }
+    return free_weights >= most && mha__search_elements(s, s->screened) >= most;
+}
+
+/* Leaves the best candidate, shortest number first, and those that do the same. */
+static void leave_best(const mha__search *s, size_t worker, int how, found *f)
+{
+    const double unit = s->target.wide ? 0x1p-53 : 0x1p-24, ulp = 4 * unit * s->target.largest;
+    double best = INFINITY;
+    size_t n = 0;
+    for (size_t i = 0; i < f->count; i++) {
+        mha__candidate *x = &f->candidates[i];
+        mha__search_fit(s, worker, s->judged, x);
+        x->complete = true;
+        if (x->finite && !x->unchanged)
+            best = fmin(best, x->excess);
+    }
+    for (size_t i = 0; i < f->count && n < (how == SOLVE_REAL ? 1 : MHA_SEARCH_TIES); i++) {
+        const mha__candidate *x = &f->candidates[i];
+        if (x->finite && !x->unchanged && x->excess <= 2 * best + ulp)
+            f->candidates[n++] = *x;
+    }
+    f->count = n;
+}
+
+static void solve_one(void *context, size_t task, int worker)
+{
+    const solving *w = context;
+    mha__search *s = w->s;
+    found *f = &w->all[task];
+    const mha__solved_entry *e = mha__solved_entry_at(f->index);
+    if (e->how == SOLVE_LISTED)
+        choose(s, (size_t)worker, e, f);
+    else
+        descend_from_best(w, (size_t)worker, e, f);
+    leave_best(s, (size_t)worker, e->how, f);
+    mha__search_step(s, (size_t)worker);
+}
+
+/* ---------------------------------------------------------------- all of them */
+
+/* Whether a variant applies to the case with the first of its numbers. */
+static bool applies(const mha__search *s, const mha__solved_entry *e)
+{
+    mha__knobs knobs = s->said;
+    double x = e->low;
+    return (e->how != SOLVE_LISTED || e->choice(s->c, 0, &x)) && e->apply(s->c, &knobs, &x);
+}
+
+/* The variant at an index of the list if its numbers can be looked for. */
+static const mha__solved_entry *entry_at(const mha__search *s, size_t index)
+{
+    const mha__solved_entry *e = mha__solved_entry_at(index);
+    return e && applies(s, e) && is_enough(s, mha__solved_count(s->c, e)) ? e : NULL;
+}
+
+size_t mha__search_count_solved(const mha__search *s)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < mha_variant_count(); i++)
+        n += entry_at(s, i) != NULL;
+    return n;
+}
+
+static bool make_scratch(mha__search *s, solving *w, size_t n)
+{
+    bool whole = true;
+    for (size_t i = 0; i < s->workers && whole; i++) {
+        scratch *m = &w->scratch[i];
+        double *memory = mha__arena_take(&s->pool, ((n + 2) * w->elements + (n + 3) * n) * sizeof *memory);
+        whole = memory != NULL;
+        if (whole)
+            *m = (scratch){.r = memory, .tried = memory + w->elements, .J = memory + 2 * w->elements};
+        if (whole) {
+            m->normal = m->J + n * w->elements;
+            m->x = m->normal + n * (n + 1);
+            m->other = m->x + n;
+        }
+    }
+    return whole;
+}
+
+mha_status mha__search_solve(mha__search *s, mha_error *error)
+{
+    const size_t variants = mha_variant_count();
+    solving w = {.s = s, .elements = mha__search_elements(s, s->screened)};
+    size_t n = 0;
+    w.all = mha__arena_take(&s->pool, variants * sizeof *w.all);
+    if (!w.all || !make_scratch(s, &w, 1))
+        return mha__search_no_memory(s, error);
+    for (size_t i = 0; i < variants; i++) {
+        if (!entry_at(s, i))
+            continue;
+        w.all[n] = (found){.index = i, .numbers = mha__arena_take(&s->pool, MOST_CHOSEN * sizeof(double))};
+        if (!w.all[n++].numbers)
+            return mha__search_no_memory(s, error);
+    }
+    mha__parallel_for(n, (int)s->workers, solve_one, &w);
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < w.all[i].count; k++)
+            s->candidates[s->count++] = w.all[i].candidates[k];
+    s->singles = s->count;
+    return MHA_OK;
+}
