@@ -227,8 +227,9 @@ class Variant(Struct):
 
 class Explanation(Struct):
     c_name = "mha_explanation"
-    _fields_ = [("count", _size), ("variants", c.c_char_p * 2), ("heads", _size), ("max_abs", _double),
-                ("relative", _double), ("exact", c.c_bool), ("rounding", c.c_int), ("stated", c.c_bool)]
+    _fields_ = [("count", _size), ("variants", c.c_char_p * 2), ("number", _double * 2),
+                ("found", (c.c_char * 64) * 2), ("heads", _size), ("max_abs", _double), ("relative", _double),
+                ("exact", c.c_bool), ("rounding", c.c_int), ("stated", c.c_bool)]
 
 
 class Part(Struct):
@@ -346,6 +347,7 @@ void mha_verdict_clear(mha_verdict *);
 mha_status mha_case_save(const char *, const mha_layer *, const mha_call *, const mha_case_notes *, mha_error *);
 size_t mha_variant_count(void);
 const mha_variant *mha_variant_at(size_t);
+bool mha_variant_is_paired(size_t);
 mha_status mha_case_diagnose(const mha_case *, const char *, int, const mha_progress *, mha_diagnosis *, mha_error *);
 void mha_diagnosis_clear(mha_diagnosis *);
 mha_status mha_case_variant(const mha_case *, const char *const *, size_t, mha_stage, const mha_view *, mha_error *);
