@@ -10,7 +10,7 @@ typedef struct region {
     int64_t element;
 } region;
 
-/* False for a view of no bytes, or of more than can be counted: another check refuses those. */
+/* False for a view of no bytes, or of more than can be counted, which no memory holds. */
 static bool region_of(const mha_view *view, region *g)
 {
     size_t element = 0;
@@ -18,16 +18,17 @@ static bool region_of(const mha_view *view, region *g)
         return false;
     *g = (region){.low = (intptr_t)view->data, .element = (int64_t)element};
     for (int k = 0; k < view->rank; k++) {
-        int64_t step, across;
+        int64_t step, size, across;
         if (view->shape[k] < 2 || view->stride[k] == 0)
             continue;
         if (view->shape[k] > INT64_MAX / 2 || __builtin_mul_overflow(view->stride[k], (int64_t)element, &step) ||
+            __builtin_sub_overflow((int64_t)0, step, &size) ||
             __builtin_mul_overflow(step, (int64_t)view->shape[k] - 1, &across))
             return false;
         if (step < 0 && __builtin_add_overflow(g->low, across, &g->low))
             return false;
         g->extent[g->rank] = (int64_t)view->shape[k];
-        g->step[g->rank++] = step < 0 ? -step : step;
+        g->step[g->rank++] = step < 0 ? size : step;
     }
     return true;
 }

@@ -391,6 +391,40 @@ static void columns_of_one_tensor_are_apart(void **state)
             }
 }
 
+/* Strides that leave all memory are counted without overflow: a view so long lies nowhere, and meets nothing. */
+static void strides_beyond_all_memory_meet_nothing(void **state)
+{
+    (void)state;
+    static const ptrdiff_t most = PTRDIFF_MAX, bytes = (ptrdiff_t)sizeof(float);
+    const struct {
+        ptrdiff_t batch, row;
+        const char *key, *output; /* why it is refused as one or the other */
+    } rows[] = {{most, WIDTH, NULL, NULL},
+                {most / bytes, WIDTH, NULL, NULL},
+                {most / bytes, most / bytes / T, "row stride", "memory of its own"}, /* in sum too long to count */
+                {most / bytes / 2, most / bytes / T, "row stride", NULL},
+                {PTRDIFF_MIN, WIDTH, NULL, NULL},
+                {PTRDIFF_MIN / bytes, WIDTH, NULL, NULL},
+                {-most / bytes, -most / bytes / T, "must not overlap", NULL},
+                {-most / bytes / 2, most / bytes / T, "row stride", NULL}};
+    mha_error error;
+    mha_plan plan;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (int written = 0; written < 2; written++) {
+            mha_call call = {.query = mha_heads(x[0], B, T, H, D), .output = mha_heads(y[0], B, T, H, D)};
+            call.key = call.value = mha_heads(x[1], B, T, H, D);
+            mha_view *view = written ? &call.output : &call.key;
+            view->stride[0] = rows[i].batch;
+            view->stride[1] = rows[i].row;
+            const char *refused = written ? rows[i].output : rows[i].key;
+            const mha_status status = mha_plan_call(NULL, &call, &plan, &error);
+            if (refused)
+                assert_refused(status, MHA_INVALID, error, refused);
+            else
+                assert_ok(status, error);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -403,6 +437,7 @@ int main(void)
         cmocka_unit_test(what_is_written_is_apart_from_what_is_read),
         cmocka_unit_test(stages_are_apart_from_each_other),
         cmocka_unit_test(columns_of_one_tensor_are_apart),
+        cmocka_unit_test(strides_beyond_all_memory_meet_nothing),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
