@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/arena.h"
-#include "cli/commands/heads.h"
+#include "cli/commands/counting/heads.h"
 #include "cli/output/summary.h"
 #include "cli/setup/model.h"
 

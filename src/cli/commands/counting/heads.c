@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "cli/commands/commands.h"
-#include "cli/commands/heads.h"
+#include "cli/commands/counting/heads.h"
 #include "cli/output/parameters.h"
 #include "cli/output/presets.h"
 #include "cli/setup/call.h"
