@@ -33,6 +33,7 @@
 #include "mha/layer.h"
 #include "mha/model.h"
 #include "mha/params.h"
+#include "mha/power.h"
 #include "mha/random.h"
 #include "mha/status.h"
 #include "mha/system.h"

@@ -18,6 +18,8 @@ const command_row command_rows[COMMAND_COUNT] = {
         "compare two tensors, or two files of tensors, and show their difference"},
     [CMD_DIAGNOSE] = {"diagnose", "FILE", 1, 1,
         "find the named variant of attention that produces the output recorded in a case file"},
+    [CMD_POWER] = {"power", "[FILE]", 0, 1,
+        "which wrong attentions a test with these inputs and this tolerance would accept"},
     [CMD_CLAIMS] = {"claims", "", 0, 0, "published statements about parameter counts, compared with what is allocated"},
     [CMD_BENCH] = {"bench", "", 0, 0, "throughput of one layer, in tokens/s and GFLOP/s, against the machine's limits"},
     [CMD_INFO] = {"info", "", 0, 0, "version, instruction set, BLAS, threads"},
@@ -40,16 +42,18 @@ enum {
     ON_CHECK = 1 << CMD_CHECK,
     ON_COMPARE = 1 << CMD_COMPARE,
     ON_DIAGNOSE = 1 << CMD_DIAGNOSE,
+    ON_POWER = 1 << CMD_POWER,
     ON_BENCH = 1 << CMD_BENCH,
     ON_INFO = 1 << CMD_INFO,
     ON_ALL = (1 << COMMAND_COUNT) - 1,
     ON_REPORT = ON_ALL & ~(1 << CMD_COMPLETION),
     ON_RUN = ON_FORWARD | ON_HEADS,               /* commands that run layers */
     ON_JUDGE = ON_RUN | ON_CHECK | ON_BENCH,      /* commands that compute */
-    ON_LAYER = ON_FORWARD | ON_PARAMS | ON_HEADS, /* commands that make layers */
-    ON_ONE_LAYER = ON_FORWARD | ON_PARAMS,        /* commands that make exactly one layer */
+    ON_LAYER = ON_FORWARD | ON_PARAMS | ON_HEADS | ON_POWER, /* commands that make layers */
+    ON_ONE_LAYER = ON_FORWARD | ON_PARAMS | ON_POWER,        /* commands that make exactly one layer */
     ON_RECORDED = ON_CHECK | ON_DIAGNOSE,         /* commands that judge recorded results */
-    ON_CALL = ON_FORWARD | ON_RECORDED            /* commands that take weights, inputs and semantics */
+    ON_DRAWN = ON_RUN | ON_POWER,                 /* commands that draw inputs */
+    ON_CALL = ON_FORWARD | ON_RECORDED | ON_POWER /* commands that take weights, inputs and semantics */
 };
 
 #define RANGE(low, high) low, high
@@ -73,10 +77,10 @@ const option_row option_rows[OPTION_COUNT] = {
     [OPT_D_OUT] = {"d-out", COUNT, "N", NULL, WIDTH, SECTION_SHAPE, ON_LAYER, "width of the output [d_model]"},
     [OPT_BIAS] = {"bias", FLAG, NULL, NULL, ANY, SECTION_SHAPE, ON_LAYER, "with b_Q, b_K, b_V and b_O (the default)"},
     [OPT_NO_BIAS] = {"no-bias", FLAG, NULL, NULL, ANY, SECTION_SHAPE, ON_LAYER, "without these biases"},
-    [OPT_BATCH] = {"batch", COUNT, "N", "1", WIDTH, SECTION_SHAPE, ON_RUN | ON_PARAMS,
+    [OPT_BATCH] = {"batch", COUNT, "N", "1", WIDTH, SECTION_SHAPE, ON_DRAWN | ON_PARAMS,
         "batch rows; params: sequences of the pass that --seq counts"},
-    [OPT_SEQ] = {"seq", COUNT, "N", "128", WIDTH, SECTION_SHAPE, ON_RUN, "queries in each batch row"},
-    [OPT_KV_SEQ] = {"kv-seq", COUNT, "N", NULL, WIDTH, SECTION_SHAPE, ON_RUN,
+    [OPT_SEQ] = {"seq", COUNT, "N", "128", WIDTH, SECTION_SHAPE, ON_DRAWN, "queries in each batch row"},
+    [OPT_KV_SEQ] = {"kv-seq", COUNT, "N", NULL, WIDTH, SECTION_SHAPE, ON_DRAWN,
         "keys in each batch row: cross-attention [self-attention: as many as queries]"},
     [OPT_MERGED_QK] = {"merged-qk", FLAG, NULL, NULL, ANY, SECTION_SHAPE, ON_FORWARD | ON_PARAMS,
         "one matrix per head in place of W_Q and W_K: its size, its rank, its scores"},
@@ -108,9 +112,9 @@ const option_row option_rows[OPTION_COUNT] = {
         "key input; values too unless given"},
     [OPT_VALUE_INPUT] = {"value-input", FILE_NAME, "FILE[:TENSOR]", NULL, ANY, SECTION_SOURCE, ON_CALL,
         "value input"},
-    [OPT_SEED] = {"seed", COUNT, "N", "0", RANGE(0, INT64_MAX), SECTION_SOURCE, ON_RUN,
+    [OPT_SEED] = {"seed", COUNT, "N", "0", RANGE(0, INT64_MAX), SECTION_SOURCE, ON_DRAWN,
         "seed of random weights and inputs"},
-    [OPT_CAUSAL] = {"causal", FLAG, NULL, NULL, ANY, SECTION_MEANING, ON_RUN | ON_RECORDED,
+    [OPT_CAUSAL] = {"causal", FLAG, NULL, NULL, ANY, SECTION_MEANING, ON_RUN | ON_CALL,
         "query i sees key j only if j <= i + offset"},
     [OPT_POSITION_OFFSET] = {"position-offset", INTEGER, "N", NULL, ANY, SECTION_MEANING, ON_CALL,
         "position of query 0 for causal, window and rope [0]"},
@@ -145,9 +149,23 @@ const option_row option_rows[OPTION_COUNT] = {
         "starts of the sequences packed into one batch row, and the end of the last one"},
     [OPT_EXPECTED] = {"expected", FILE_NAME, "FILE[:TENSOR]", NULL, ANY, SECTION_COMPARED, ON_RECORDED,
         "a recorded output for --weights and --input, in place of a case file"},
-    [OPT_RTOL] = {"rtol", REAL, "X", "0", RANGE(0, INT64_MAX), SECTION_COMPARED, ON_COMPARE,
-        "a and b agree when |a - b| <= atol + rtol |b|"},
-    [OPT_ATOL] = {"atol", REAL, "X", "0", RANGE(0, INT64_MAX), SECTION_COMPARED, ON_COMPARE, "see --rtol"},
+    [OPT_RTOL] = {"rtol", REAL, "X", "0", RANGE(0, INT64_MAX), SECTION_COMPARED, ON_COMPARE | ON_POWER,
+        "a and b agree when |a - b| <= atol + rtol |b|; power: [what mha check allows]"},
+    [OPT_ATOL] = {"atol", REAL, "X", "0", RANGE(0, INT64_MAX), SECTION_COMPARED, ON_COMPARE | ON_POWER,
+        "see --rtol"},
+    [OPT_NMSE] = {"nmse", REAL, "X", NULL, RANGE(0, INT64_MAX), SECTION_COMPARED, ON_POWER,
+        "the test accepts a normalised mean squared error up to X, in place of --rtol and --atol"},
+    [OPT_COSINE] = {"cosine", REAL, "X", NULL, RANGE(-1, INT64_MAX), SECTION_COMPARED, ON_POWER,
+        "the test accepts a cosine similarity from X on, in place of --rtol and --atol"},
+    [OPT_PRECISION] = {"precision", CHOICE, "f32|f16|bf16", "f32", ANY, SECTION_COMPARED, ON_POWER,
+        "type in which the tested implementation computes: rounding to it is no mistake"},
+    [OPT_SUGGEST] = {"suggest", FILE_NAME, "FILE", NULL, ANY, SECTION_RESULT, ON_POWER,
+        "writes a case with inputs that show as much as possible, for the given sizes and options"},
+    [OPT_WITH] = {"with", TEXT,
+        "mask|keeps|padding|lengths|empty|poison|past|sinks|norms", NULL, ANY, SECTION_RESULT, ON_POWER,
+        "what the suggested inputs have, with commas between"},
+    [OPT_KIND] = {"kind", CHOICE, "mha|sdpa", "mha", ANY, SECTION_RESULT, ON_POWER,
+        "suggest a whole layer, or query, key and value for each head"},
     [OPT_SHAPE] = {"shape", TEXTS,
         "NAME|B,Tq,Tk,d_model,h[,kv=N][,dk=N][,causal][,nobias]", NULL, ANY, SECTION_SHAPE, ON_BENCH,
         "what to measure; may be given several times; \"list\" lists the names [a standard set]"},
@@ -193,7 +211,7 @@ const option_row option_rows[OPTION_COUNT] = {
         "how to compute (mha help paths); exact is float64 in plain loops"},
     [OPT_ISA] = {"isa", TEXT, "NAME", NULL, ANY, SECTION_MACHINE, ON_JUDGE | ON_INFO,
         "instruction set of the kernels [the best]"},
-    [OPT_THREADS] = {"threads", COUNT, "N", NULL, RANGE(1, 1024), SECTION_MACHINE, ON_JUDGE,
+    [OPT_THREADS] = {"threads", COUNT, "N", NULL, RANGE(1, 1024), SECTION_MACHINE, ON_JUDGE | ON_DIAGNOSE | ON_POWER,
         "threads [all that are available]"},
     [OPT_NO_PACK] = {"no-pack", FLAG, NULL, NULL, ANY, SECTION_MACHINE, ON_FORWARD | ON_BENCH,
         "no packed copies of the weights: the fast path projects by BLAS"},

@@ -53,6 +53,7 @@ static const command commands[] = {
     {{"check", "@cases", "--threads", "2", "--json"}, .judges = true},
     {{"compare", "weights/lookup/model.safetensors", "weights/lookup/model.safetensors"}, .output = NULL},
     {{"diagnose", "tests/vectors/torch_one_token.safetensors"}, .output = NULL},
+    {{"power", "tests/vectors/torch_one_token.safetensors", "--threads", "1"}, .output = NULL},
     {{"check", "-", "--threads", "1"}, .input = "cases/one.safetensors", .judges = true},
     {{"completion", "bash"}, .output = NULL},
     {{"params", "--merged-qk", "--d-model", "8", "--heads", "2"}, .output = NULL},

@@ -503,6 +503,31 @@ static mha_status diagnose_case(const char *path, mha_error *error)
     return status;
 }
 
+static mha_status measure_power(const char *path, mha_error *error)
+{
+    mha_case *c = NULL;
+    mha_power power = {0};
+    mha_status status = mha_case_open(path, NULL, &c, error);
+    if (status == MHA_OK)
+        status = mha_case_power(c, &(mha_criterion){0}, 1, NULL, &power, error);
+    digest_bytes(&power.rejected, sizeof power.rejected);
+    mha_power_clear(&power);
+    mha_case_close(c);
+    return status;
+}
+
+static mha_status suggest_case(const char *name, mha_error *error)
+{
+    const mha_suggestion wish = {.config = {.n_heads = 1, .d_k = 1, .sinks = true, .q_norm = MHA_NORM_HEAD},
+                                 .by_head = true,
+                                 .batch = 1,
+                                 .q_len = 1,
+                                 .kv_len = 2,
+                                 .past_len = 1,
+                                 .with = MHA_WITH_MASK | MHA_WITH_PADDING | MHA_WITH_LENGTHS | MHA_WITH_POISON};
+    return mha_case_suggest(scratch_path(name), &wish, 1, NULL, error);
+}
+
 static mha_status whole_model(const char *config, mha_error *error)
 {
     mha_params *table = NULL;
@@ -705,6 +730,8 @@ static void judges_survive(void **state)
     survives("case with a mask", judge_case, "tests/vectors/torch_mask_per_head.safetensors");
     survives("case of a call", case_of_call, NULL);
     survives("diagnosis", diagnose_case, "tests/vectors/torch_one_token.safetensors");
+    survives("power", measure_power, "tests/vectors/torch_one_token.safetensors");
+    survives("suggestion", suggest_case, "suggested.safetensors");
     survives("diagnosis without an answer", diagnose_case, nearly_explained());
 }
 

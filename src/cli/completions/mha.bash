@@ -7,16 +7,16 @@ _mha() {
   local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} options= words=
   COMPREPLY=()
   if [ "$COMP_CWORD" = 1 ]; then
-    words='forward params heads check compare diagnose claims bench info completion help --help --version'
+    words='forward params heads check compare diagnose power claims bench info completion help --help --version'
     COMPREPLY=($(compgen -W "$words" -- "$word"))
     return
   fi
   case ${COMP_WORDS[1]}:$before in
-  help:help) words='forward params heads check compare diagnose claims bench info completion
+  help:help) words='forward params heads check compare diagnose power claims bench info completion
       inert storage derived stage paths masks case variants' ;;
   completion:completion) words='bash zsh fish' ;;
   *:--d-model) return ;;
-  forward:--heads|params:--heads|check:--heads|diagnose:--heads) return ;;
+  forward:--heads|params:--heads|check:--heads|diagnose:--heads|power:--heads) return ;;
   heads:--heads) return ;;
   *:--kv-heads) return ;;
   *:--d-k) return ;;
@@ -26,7 +26,7 @@ _mha() {
   *:--vdim) return ;;
   *:--d-out) return ;;
   *:--batch) return ;;
-  forward:--seq|heads:--seq) return ;;
+  forward:--seq|heads:--seq|power:--seq) return ;;
   *:--kv-seq) return ;;
   *:--preset) words='
       list albert-base-v2 bert-base-cased bert-base-uncased bert-large-uncased gemma-2-2b gemma-2b
@@ -36,7 +36,7 @@ _mha() {
       t5-small transformer-base transformer-big vit-base-patch16-224' ;;
   *:--config) _mha_files; return ;;
   *:--class) return ;;
-  forward:--dtype|params:--dtype|heads:--dtype) words='
+  forward:--dtype|params:--dtype|heads:--dtype|power:--dtype) words='
       f32 f64 f16 bf16' ;;
   bench:--dtype) words='
       f32 f16 bf16' ;;
@@ -73,6 +73,14 @@ _mha() {
   *:--expected) _mha_files; return ;;
   *:--rtol) return ;;
   *:--atol) return ;;
+  *:--nmse) return ;;
+  *:--cosine) return ;;
+  *:--precision) words='
+      f32 f16 bf16' ;;
+  *:--suggest) _mha_files; return ;;
+  *:--with) return ;;
+  *:--kind) words='
+      mha sdpa' ;;
   *:--shape) words='
       list tiny16 bert1x128 bert8x128 bert1x512 bert8x512 gpt2_1024 llama512 llama3_1024 long8192
       cross decode2048 decode8x4096 vit197 llama2048 long16384 width40 width80 width96 width128
@@ -137,7 +145,14 @@ _mha() {
       --heads --kv-heads --d-k --config --weights --layer --orientation --input --key-input
       --value-input --causal --position-offset --key-offset --window --scale --softcap --rope
       --rope-dim --rope-base --mask --mask-kind --lengths --empty-rows --hidden-values --alibi
-      --sinks --cu-seqlens --expected --tensor --stage --json --quiet --help' ;;
+      --sinks --cu-seqlens --expected --tensor --stage --json --quiet --help --threads' ;;
+  power) options='
+      --d-model --heads --kv-heads --d-k --d-v --d-q --kdim --vdim --d-out --bias --no-bias --batch
+      --seq --kv-seq --preset --config --dtype --weights --layer --orientation --input --key-input
+      --value-input --seed --causal --position-offset --key-offset --window --scale --softcap --rope
+      --rope-dim --rope-base --mask --mask-kind --lengths --empty-rows --hidden-values --alibi
+      --sinks --cu-seqlens --rtol --atol --nmse --cosine --precision --suggest --with --kind --stage
+      --json --quiet --help --threads' ;;
   claims) options='
       --json --quiet --help' ;;
   bench) options='
@@ -153,6 +168,7 @@ _mha() {
   *:check) _mha_files; return ;;
   *:compare) _mha_files; return ;;
   *:diagnose) _mha_files; return ;;
+  *:power) _mha_files; return ;;
   esac
   COMPREPLY=($(compgen -W "$options" -- "$word"))
 }

@@ -9,7 +9,7 @@ function __mha_runs --description 'the command of mha is one of these; none: the
 end
 complete -c mha -f
 complete -c mha -n __mha_runs -a 'help --help --version'
-complete -c mha -n '__mha_runs help' -a 'forward params heads check compare diagnose claims bench info completion
+complete -c mha -n '__mha_runs help' -a 'forward params heads check compare diagnose power claims bench info completion
       inert storage derived stage paths masks case variants'
 complete -c mha -n '__mha_runs completion' -a 'bash zsh fish'
 complete -c mha -n __mha_runs -a forward -d 'run a layer: random inputs, or real weights and inputs'
@@ -26,49 +26,52 @@ complete -c mha -n '__mha_runs compare' -F
 complete -c mha -n __mha_runs -a diagnose -d 'find the named variant of attention that produces the '\
 'output recorded in a case file'
 complete -c mha -n '__mha_runs diagnose' -F
+complete -c mha -n __mha_runs -a power -d 'which wrong attentions a test with these inputs and '\
+'this tolerance would accept'
+complete -c mha -n '__mha_runs power' -F
 complete -c mha -n __mha_runs -a claims -d 'published statements about parameter counts, compared '\
 'with what is allocated'
 complete -c mha -n __mha_runs -a bench -d 'throughput of one layer, in tokens/s and GFLOP/s, against '\
 'the machine'\''s limits'
 complete -c mha -n __mha_runs -a info -d 'version, instruction set, BLAS, threads'
 complete -c mha -n __mha_runs -a completion -d 'completion script for a shell: bash, zsh or fish'
-complete -c mha -n '__mha_runs forward params heads' -l d-model -x \
+complete -c mha -n '__mha_runs forward params heads power' -l d-model -x \
     -d 'width of the model'
-complete -c mha -n '__mha_runs forward params check diagnose' -l heads -x \
+complete -c mha -n '__mha_runs forward params check diagnose power' -l heads -x \
     -d 'query heads [with --weights: as its configuration states]'
 complete -c mha -n '__mha_runs heads' -l heads -x \
     -d 'head counts to compare [those of 1,2,3,4,6,8,12 that '\
 'divide d_model]'
-complete -c mha -n '__mha_runs forward params heads check diagnose' -l kv-heads -x \
+complete -c mha -n '__mha_runs forward params heads check diagnose power' -l kv-heads -x \
     -d 'key/value heads; must divide heads [heads]'
-complete -c mha -n '__mha_runs forward params heads check diagnose' -l d-k -x \
+complete -c mha -n '__mha_runs forward params heads check diagnose power' -l d-k -x \
     -d 'width of one head of Q and K [d_model / heads]'
-complete -c mha -n '__mha_runs forward params heads' -l d-v -x \
+complete -c mha -n '__mha_runs forward params heads power' -l d-v -x \
     -d 'width of one head of V [d_k]'
-complete -c mha -n '__mha_runs forward params heads' -l d-q -x \
+complete -c mha -n '__mha_runs forward params heads power' -l d-q -x \
     -d 'width of the query input [d_model]'
-complete -c mha -n '__mha_runs forward params heads' -l kdim -x \
+complete -c mha -n '__mha_runs forward params heads power' -l kdim -x \
     -d 'width of the key input [d_model]'
-complete -c mha -n '__mha_runs forward params heads' -l vdim -x \
+complete -c mha -n '__mha_runs forward params heads power' -l vdim -x \
     -d 'width of the value input [kdim]'
-complete -c mha -n '__mha_runs forward params heads' -l d-out -x \
+complete -c mha -n '__mha_runs forward params heads power' -l d-out -x \
     -d 'width of the output [d_model]'
-complete -c mha -n '__mha_runs forward params heads' -l bias \
+complete -c mha -n '__mha_runs forward params heads power' -l bias \
     -d 'with b_Q, b_K, b_V and b_O (the default)'
-complete -c mha -n '__mha_runs forward params heads' -l no-bias \
+complete -c mha -n '__mha_runs forward params heads power' -l no-bias \
     -d 'without these biases'
-complete -c mha -n '__mha_runs forward params heads' -l batch -x \
+complete -c mha -n '__mha_runs forward params heads power' -l batch -x \
     -d 'batch rows; params: sequences of the pass that --seq '\
 'counts'
-complete -c mha -n '__mha_runs forward heads' -l seq -x \
+complete -c mha -n '__mha_runs forward heads power' -l seq -x \
     -d 'queries in each batch row'
-complete -c mha -n '__mha_runs forward heads' -l kv-seq -x \
+complete -c mha -n '__mha_runs forward heads power' -l kv-seq -x \
     -d 'keys in each batch row: cross-attention [self-attention: '\
 'as many as queries]'
 complete -c mha -n '__mha_runs forward params' -l merged-qk \
     -d 'one matrix per head in place of W_Q and W_K: its size, '\
 'its rank, its scores'
-complete -c mha -n '__mha_runs forward params heads' -l preset -x \
+complete -c mha -n '__mha_runs forward params heads power' -l preset -x \
     -a '
       list albert-base-v2 bert-base-cased bert-base-uncased bert-large-uncased gemma-2-2b gemma-2b
       gemma-7b gpt2 gpt2-large gpt2-medium gpt2-xl llama-13b llama-2-70b llama-2-7b llama-3-70b
@@ -77,12 +80,12 @@ complete -c mha -n '__mha_runs forward params heads' -l preset -x \
       t5-small transformer-base transformer-big vit-base-patch16-224' \
     -d 'a model that is built in: gpt2, bert-base-uncased, llama-2-70b, '\
 '...; "list" lists them'
-complete -c mha -n '__mha_runs forward params heads check diagnose' -l config -r -F \
+complete -c mha -n '__mha_runs forward params heads check diagnose power' -l config -r -F \
     -d 'the model that a config.json describes'
 complete -c mha -n '__mha_runs params heads' -l class -x \
     -d 'the model'\''s head: BertForMaskedLM, MaskedLM, pooler, '\
 '... [as its configuration states]'
-complete -c mha -n '__mha_runs forward params heads' -l dtype -x \
+complete -c mha -n '__mha_runs forward params heads power' -l dtype -x \
     -a '
       f32 f64 f16 bf16' \
     -d 'type the weights are stored in'
@@ -100,82 +103,104 @@ complete -c mha -n '__mha_runs params' -l seq -x \
 'pass and key/value cache'
 complete -c mha -n '__mha_runs heads' -l run \
     -d 'also runs the attention layers of the model'
-complete -c mha -n '__mha_runs forward params check diagnose' -l weights -r -F \
+complete -c mha -n '__mha_runs forward params check diagnose power' -l weights -r -F \
     -d 'weights of a public checkpoint or with mha'\''s own names; '\
 'needs --heads or a config.json beside it'
-complete -c mha -n '__mha_runs forward check diagnose' -l layer -x \
+complete -c mha -n '__mha_runs forward check diagnose power' -l layer -x \
     -d 'which attention layer of the file or model: the beginning '\
 'of its tensors'\'' names'
-complete -c mha -n '__mha_runs forward check diagnose' -l orientation -x \
+complete -c mha -n '__mha_runs forward check diagnose power' -l orientation -x \
     -a '
       in-out out-in' \
     -d 'order of the axes of the file'\''s matrices, where names '\
 'and shapes do not show it'
-complete -c mha -n '__mha_runs forward check diagnose' -l input -r -F \
+complete -c mha -n '__mha_runs forward check diagnose power' -l input -r -F \
     -d 'query input, (B, T, d_q) or (T, d_q); keys and values '\
 'too unless given'
-complete -c mha -n '__mha_runs forward check diagnose' -l key-input -r -F \
+complete -c mha -n '__mha_runs forward check diagnose power' -l key-input -r -F \
     -d 'key input; values too unless given'
-complete -c mha -n '__mha_runs forward check diagnose' -l value-input -r -F \
+complete -c mha -n '__mha_runs forward check diagnose power' -l value-input -r -F \
     -d 'value input'
-complete -c mha -n '__mha_runs forward heads' -l seed -x \
+complete -c mha -n '__mha_runs forward heads power' -l seed -x \
     -d 'seed of random weights and inputs'
-complete -c mha -n '__mha_runs forward heads check diagnose' -l causal \
+complete -c mha -n '__mha_runs forward heads check diagnose power' -l causal \
     -d 'query i sees key j only if j <= i + offset'
-complete -c mha -n '__mha_runs forward check diagnose' -l position-offset -x \
+complete -c mha -n '__mha_runs forward check diagnose power' -l position-offset -x \
     -d 'position of query 0 for causal, window and rope [0]'
-complete -c mha -n '__mha_runs forward check diagnose' -l key-offset -x \
+complete -c mha -n '__mha_runs forward check diagnose power' -l key-offset -x \
     -d 'the keys are a part of a sequence: position of key 0 '\
 'for causal, window, lengths, ALiBi and rope'
-complete -c mha -n '__mha_runs forward check diagnose' -l window -x \
+complete -c mha -n '__mha_runs forward check diagnose power' -l window -x \
     -d 'a query at position p sees keys p-L to p+R; -1 is open'
-complete -c mha -n '__mha_runs forward check diagnose' -l scale -x \
+complete -c mha -n '__mha_runs forward check diagnose power' -l scale -x \
     -d 'factor on Q K^T [1/sqrt(d_k)]'
-complete -c mha -n '__mha_runs forward check diagnose' -l softcap -x \
+complete -c mha -n '__mha_runs forward check diagnose power' -l softcap -x \
     -d 'scores become X tanh(score / X) before keys are hidden; '\
 '0 is off'
-complete -c mha -n '__mha_runs forward check diagnose' -l rope -x \
+complete -c mha -n '__mha_runs forward check diagnose power' -l rope -x \
     -a '
       interleaved half' \
     -d 'rotate Q and K by position, in this pairing'
-complete -c mha -n '__mha_runs forward check diagnose' -l rope-dim -x \
+complete -c mha -n '__mha_runs forward check diagnose power' -l rope-dim -x \
     -d 'features of each head rotated [d_k]'
-complete -c mha -n '__mha_runs forward check diagnose' -l rope-base -x \
+complete -c mha -n '__mha_runs forward check diagnose power' -l rope-base -x \
     -d 'base of the rotation'\''s angles [10000]'
-complete -c mha -n '__mha_runs forward check diagnose' -l mask -r -F \
+complete -c mha -n '__mha_runs forward check diagnose power' -l mask -r -F \
     -d 'mask, broadcast from the right to (B, h, T_q, S)'
-complete -c mha -n '__mha_runs forward check diagnose' -l mask-kind -x \
+complete -c mha -n '__mha_runs forward check diagnose power' -l mask-kind -x \
     -a '
       additive keeps hides' \
     -d 'numbers to add, or booleans: true keeps a key, or true '\
 'hides it [additive for numbers]'
-complete -c mha -n '__mha_runs forward check diagnose' -l lengths -x \
+complete -c mha -n '__mha_runs forward check diagnose power' -l lengths -x \
     -d 'number of keys of each batch row; later keys are hidden'
-complete -c mha -n '__mha_runs forward check diagnose' -l empty-rows -x \
+complete -c mha -n '__mha_runs forward check diagnose power' -l empty-rows -x \
     -a '
       zero nan' \
     -d 'weights of a query that sees no key'
-complete -c mha -n '__mha_runs forward check diagnose' -l hidden-values -x \
+complete -c mha -n '__mha_runs forward check diagnose power' -l hidden-values -x \
     -a '
       ignore propagate' \
     -d 'a hidden key'\''s value row: left out, or times 0, which '\
 'keeps its NaN'
-complete -c mha -n '__mha_runs forward check diagnose' -l alibi \
+complete -c mha -n '__mha_runs forward check diagnose power' -l alibi \
     -d 'adds -slope (distance from query to key) to the scores, '\
 'with the slopes of Press et al.'
-complete -c mha -n '__mha_runs forward check diagnose' -l sinks -r -F \
+complete -c mha -n '__mha_runs forward check diagnose power' -l sinks -r -F \
     -d 'one more logit of each head in the denominator of its '\
 'softmax, (heads)'
-complete -c mha -n '__mha_runs forward check diagnose' -l cu-seqlens -x \
+complete -c mha -n '__mha_runs forward check diagnose power' -l cu-seqlens -x \
     -d 'starts of the sequences packed into one batch row, and '\
 'the end of the last one'
 complete -c mha -n '__mha_runs check diagnose' -l expected -r -F \
     -d 'a recorded output for --weights and --input, in place '\
 'of a case file'
-complete -c mha -n '__mha_runs compare' -l rtol -x \
-    -d 'a and b agree when |a - b| <= atol + rtol |b|'
-complete -c mha -n '__mha_runs compare' -l atol -x \
+complete -c mha -n '__mha_runs compare power' -l rtol -x \
+    -d 'a and b agree when |a - b| <= atol + rtol |b|; power: '\
+'[what mha check allows]'
+complete -c mha -n '__mha_runs compare power' -l atol -x \
     -d 'see --rtol'
+complete -c mha -n '__mha_runs power' -l nmse -x \
+    -d 'the test accepts a normalised mean squared error up '\
+'to X, in place of --rtol and --atol'
+complete -c mha -n '__mha_runs power' -l cosine -x \
+    -d 'the test accepts a cosine similarity from X on, in place '\
+'of --rtol and --atol'
+complete -c mha -n '__mha_runs power' -l precision -x \
+    -a '
+      f32 f16 bf16' \
+    -d 'type in which the tested implementation computes: rounding '\
+'to it is no mistake'
+complete -c mha -n '__mha_runs power' -l suggest -r -F \
+    -d 'writes a case with inputs that show as much as possible, '\
+'for the given sizes and options'
+complete -c mha -n '__mha_runs power' -l with -x \
+    -d 'what the suggested inputs have, with commas between'
+complete -c mha -n '__mha_runs power' -l kind -x \
+    -a '
+      mha sdpa' \
+    -d 'suggest a whole layer, or query, key and value for each '\
+'head'
 complete -c mha -n '__mha_runs bench' -l shape -x \
     -a '
       list tiny16 bert1x128 bert8x128 bert1x512 bert8x512 gpt2_1024 llama512 llama3_1024 long8192
@@ -199,7 +224,7 @@ complete -c mha -n '__mha_runs bench' -l csv \
 complete -c mha -n '__mha_runs diagnose' -l tensor -x \
     -d 'the tensor to explain: expected.output, or the name '\
 'of a stage [the output]'
-complete -c mha -n '__mha_runs forward check diagnose' -l stage -x \
+complete -c mha -n '__mha_runs forward check diagnose power' -l stage -x \
     -a '
       q k v q_rot k_rot scores capped masked weights weights_mean heads output present_key
       present_value lse' \
@@ -240,11 +265,11 @@ complete -c mha -n '__mha_runs forward' -l trace -r -F \
 complete -c mha -n '__mha_runs forward' -l save-case -r -F \
     -d 'writes inputs, weights and every stage as a case for '\
 'mha check'
-complete -c mha -n '__mha_runs forward params heads check compare diagnose claims bench info' -l json \
+complete -c mha -n '__mha_runs forward params heads check compare diagnose power claims bench info' -l json \
     -d 'one JSON object instead of text'
-complete -c mha -n '__mha_runs forward params heads check compare diagnose claims bench info' -l quiet \
+complete -c mha -n '__mha_runs forward params heads check compare diagnose power claims bench info' -l quiet \
     -d 'no text: only files and the exit code'
-complete -c mha -n '__mha_runs forward params heads check compare diagnose claims bench info completion' -l help \
+complete -c mha -n '__mha_runs forward params heads check compare diagnose power claims bench info completion' -l help \
     -d 'this text'
 complete -c mha -n '__mha_runs forward heads check bench' -l path -x \
     -a '
@@ -255,7 +280,7 @@ complete -c mha -n '__mha_runs forward heads check bench info' -l isa -x \
     -a '
       auto avx512 avx2 neon scalar' \
     -d 'instruction set of the kernels [the best]'
-complete -c mha -n '__mha_runs forward heads check bench' -l threads -x \
+complete -c mha -n '__mha_runs forward heads check diagnose power bench' -l threads -x \
     -d 'threads [all that are available]'
 complete -c mha -n '__mha_runs forward bench' -l no-pack \
     -d 'no packed copies of the weights: the fast path projects '\

@@ -14,6 +14,8 @@ _mha() {
 'their difference'
       'diagnose:''find the named variant of attention that produces the '\
 'output recorded in a case file'
+      'power:''which wrong attentions a test with these inputs and '\
+'this tolerance would accept'
       'claims:''published statements about parameter counts, compared '\
 'with what is allocated'
       'bench:''throughput of one layer, in tokens/s and GFLOP/s, against '\
@@ -30,7 +32,7 @@ _mha() {
   help:help) _describe -t commands command commands; compadd -- inert storage derived stage paths masks case variants; return ;;
   completion:completion) compadd -- bash zsh fish; return ;;
   *:--d-model) _message 'N'; return ;;
-  forward:--heads|params:--heads|check:--heads|diagnose:--heads) _message 'N'; return ;;
+  forward:--heads|params:--heads|check:--heads|diagnose:--heads|power:--heads) _message 'N'; return ;;
   heads:--heads) _message 'N,N,...'; return ;;
   *:--kv-heads) _message 'N'; return ;;
   *:--d-k) _message 'N'; return ;;
@@ -40,7 +42,7 @@ _mha() {
   *:--vdim) _message 'N'; return ;;
   *:--d-out) _message 'N'; return ;;
   *:--batch) _message 'N'; return ;;
-  forward:--seq|heads:--seq) _message 'N'; return ;;
+  forward:--seq|heads:--seq|power:--seq) _message 'N'; return ;;
   *:--kv-seq) _message 'N'; return ;;
   *:--preset) compadd -- $(echo '
       list albert-base-v2 bert-base-cased bert-base-uncased bert-large-uncased gemma-2-2b gemma-2b
@@ -50,7 +52,7 @@ _mha() {
       t5-small transformer-base transformer-big vit-base-patch16-224'); return ;;
   *:--config) _files; return ;;
   *:--class) _message 'NAME'; return ;;
-  forward:--dtype|params:--dtype|heads:--dtype) compadd -- $(echo '
+  forward:--dtype|params:--dtype|heads:--dtype|power:--dtype) compadd -- $(echo '
       f32 f64 f16 bf16'); return ;;
   bench:--dtype) compadd -- $(echo '
       f32 f16 bf16'); return ;;
@@ -87,6 +89,14 @@ _mha() {
   *:--expected) _files; return ;;
   *:--rtol) _message 'X'; return ;;
   *:--atol) _message 'X'; return ;;
+  *:--nmse) _message 'X'; return ;;
+  *:--cosine) _message 'X'; return ;;
+  *:--precision) compadd -- $(echo '
+      f32 f16 bf16'); return ;;
+  *:--suggest) _files; return ;;
+  *:--with) _message 'mask|keeps|padding|lengths|empty|poison|past|sinks|norms'; return ;;
+  *:--kind) compadd -- $(echo '
+      mha sdpa'); return ;;
   *:--shape) compadd -- $(echo '
       list tiny16 bert1x128 bert8x128 bert1x512 bert8x512 gpt2_1024 llama512 llama3_1024 long8192
       cross decode2048 decode8x4096 vit197 llama2048 long16384 width40 width80 width96 width128
@@ -332,7 +342,8 @@ _mha() {
     ) ;;
   compare)
     options=(
-      '--rtol:''a and b agree when |a - b| <= atol + rtol |b|'
+      '--rtol:''a and b agree when |a - b| <= atol + rtol |b|; power: '\
+'[what mha check allows]'
       '--atol:''see --rtol'
       '--json:''one JSON object instead of text'
       '--quiet:''no text: only files and the exit code'
@@ -387,6 +398,85 @@ _mha() {
       '--json:''one JSON object instead of text'
       '--quiet:''no text: only files and the exit code'
       '--help:''this text'
+      '--threads:''threads [all that are available]'
+    ) ;;
+  power)
+    options=(
+      '--d-model:''width of the model'
+      '--heads:''query heads [with --weights: as its configuration states]'
+      '--kv-heads:''key/value heads; must divide heads [heads]'
+      '--d-k:''width of one head of Q and K [d_model / heads]'
+      '--d-v:''width of one head of V [d_k]'
+      '--d-q:''width of the query input [d_model]'
+      '--kdim:''width of the key input [d_model]'
+      '--vdim:''width of the value input [kdim]'
+      '--d-out:''width of the output [d_model]'
+      '--bias:''with b_Q, b_K, b_V and b_O (the default)'
+      '--no-bias:''without these biases'
+      '--batch:''batch rows; params: sequences of the pass that --seq '\
+'counts'
+      '--seq:''queries in each batch row'
+      '--kv-seq:''keys in each batch row: cross-attention [self-attention: '\
+'as many as queries]'
+      '--preset:''a model that is built in: gpt2, bert-base-uncased, llama-2-70b, '\
+'...; "list" lists them'
+      '--config:''the model that a config.json describes'
+      '--dtype:''type the weights are stored in'
+      '--weights:''weights of a public checkpoint or with mha'\''s own names; '\
+'needs --heads or a config.json beside it'
+      '--layer:''which attention layer of the file or model: the beginning '\
+'of its tensors'\'' names'
+      '--orientation:''order of the axes of the file'\''s matrices, where names '\
+'and shapes do not show it'
+      '--input:''query input, (B, T, d_q) or (T, d_q); keys and values '\
+'too unless given'
+      '--key-input:''key input; values too unless given'
+      '--value-input:''value input'
+      '--seed:''seed of random weights and inputs'
+      '--causal:''query i sees key j only if j <= i + offset'
+      '--position-offset:''position of query 0 for causal, window and rope [0]'
+      '--key-offset:''the keys are a part of a sequence: position of key 0 '\
+'for causal, window, lengths, ALiBi and rope'
+      '--window:''a query at position p sees keys p-L to p+R; -1 is open'
+      '--scale:''factor on Q K^T [1/sqrt(d_k)]'
+      '--softcap:''scores become X tanh(score / X) before keys are hidden; '\
+'0 is off'
+      '--rope:''rotate Q and K by position, in this pairing'
+      '--rope-dim:''features of each head rotated [d_k]'
+      '--rope-base:''base of the rotation'\''s angles [10000]'
+      '--mask:''mask, broadcast from the right to (B, h, T_q, S)'
+      '--mask-kind:''numbers to add, or booleans: true keeps a key, or true '\
+'hides it [additive for numbers]'
+      '--lengths:''number of keys of each batch row; later keys are hidden'
+      '--empty-rows:''weights of a query that sees no key'
+      '--hidden-values:''a hidden key'\''s value row: left out, or times 0, which '\
+'keeps its NaN'
+      '--alibi:''adds -slope (distance from query to key) to the scores, '\
+'with the slopes of Press et al.'
+      '--sinks:''one more logit of each head in the denominator of its '\
+'softmax, (heads)'
+      '--cu-seqlens:''starts of the sequences packed into one batch row, and '\
+'the end of the last one'
+      '--rtol:''a and b agree when |a - b| <= atol + rtol |b|; power: '\
+'[what mha check allows]'
+      '--atol:''see --rtol'
+      '--nmse:''the test accepts a normalised mean squared error up '\
+'to X, in place of --rtol and --atol'
+      '--cosine:''the test accepts a cosine similarity from X on, in place '\
+'of --rtol and --atol'
+      '--precision:''type in which the tested implementation computes: rounding '\
+'to it is no mistake'
+      '--suggest:''writes a case with inputs that show as much as possible, '\
+'for the given sizes and options'
+      '--with:''what the suggested inputs have, with commas between'
+      '--kind:''suggest a whole layer, or query, key and value for each '\
+'head'
+      '--stage:''the only stage to judge, or to write with --trace; with '\
+'--expected: the stage in its file [the output]'
+      '--json:''one JSON object instead of text'
+      '--quiet:''no text: only files and the exit code'
+      '--help:''this text'
+      '--threads:''threads [all that are available]'
     ) ;;
   claims)
     options=(
@@ -434,6 +524,7 @@ _mha() {
   check) _files; return ;;
   compare) _files; return ;;
   diagnose) _files; return ;;
+  power) _files; return ;;
   esac
   _describe -o -t options option options
 }

@@ -41,7 +41,8 @@ static int random_input(request *r, const arguments *args, uint64_t stream, size
 static int read_input(request *r, const arguments *args, option_code option, size_t width, mha_view *view)
 {
     char text[SHAPE_TEXT];
-    const bool wide = strcmp(text_for(args, OPT_PATH), "exact") == 0 || given(args, OPT_EXPECTED);
+    const bool wide =
+        strcmp(text_for(args, OPT_PATH), "exact") == 0 || given(args, OPT_EXPECTED) || args->command == CMD_POWER;
     int code = tensor_of_option(args, option, wide ? WIDE_FLOATS : FLOATS, &r->memory, view);
     if (code != EXIT_DONE)
         return code;

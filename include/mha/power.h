@@ -1,0 +1,102 @@
+/* The power of a test: which wrong variants of attention its inputs and its tolerance would let pass. */
+#ifndef MHA_POWER_H
+#define MHA_POWER_H
+
+#include "mha/case.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* When a test takes a result x for the right one, y. */
+typedef enum mha_criterion_kind {
+    MHA_CRITERION_JUDGE = 0, /* as mha_case_judge on the float paths: within the tolerance that the case states, or
+                                else within the one that is derived from its call */
+    MHA_CRITERION_CLOSE,     /* |x - y| <= atol + rtol |y| everywhere: numpy.isclose, torch.allclose */
+    MHA_CRITERION_NMSE,      /* sum (x - y)^2 <= limit * sum y^2 */
+    MHA_CRITERION_COSINE     /* x.y >= limit * |x| |y| */
+} mha_criterion_kind;
+
+typedef struct mha_criterion {
+    mha_criterion_kind kind;
+    double rtol, atol; /* of MHA_CRITERION_CLOSE */
+    double limit;      /* of MHA_CRITERION_NMSE and _COSINE */
+    const char *stage; /* the stage that the test compares; NULL: the output */
+    /* The type in which the tested implementation stores its results: F32, F16 or BF16. A variant that does nothing
+     * but round inputs or weights to this type or to a finer one is right for it, and is not tried. */
+    mha_dtype precision;
+} mha_criterion;
+
+typedef enum mha_power_answer {
+    MHA_POWER_REJECTED = 0,
+    MHA_POWER_ACCEPTED, /* wrong, and the test takes it for right */
+    MHA_POWER_SAME      /* this input does not show it: the result is the right one, but for rounding in float64 */
+} mha_power_answer;
+
+/* One variant that applies to the case. */
+typedef struct mha_power_row {
+    const mha_variant *variant;
+    mha_power_answer answer;
+    double max_abs; /* largest |x - y|; infinite where only one of them is finite */
+    /* Its largest violation as a multiple of what the test allows: more than 1 is rejected. With a cosine: (1 - cosine)
+     * / (1 - limit). Infinite where only x or only y is finite. */
+    double factor;
+    /* It is within the derived tolerance, too: as far as float32 can tell, this input does not show it. */
+    bool faint;
+} mha_power_row;
+
+typedef struct mha_power {
+    mha_stage stage;
+    mha_criterion criterion;           /* as it was applied: of MHA_CRITERION_JUDGE, rtol and atol are filled in */
+    double derived_rtol, derived_atol; /* the tolerance derived from the call, for results stored in `precision` */
+    double largest;                    /* largest finite |y| */
+    size_t count;
+    mha_power_row *rows; /* in the order of mha_variant_at */
+    size_t rejected, accepted, same;
+    size_t faint; /* accepted rows that are faint */
+} mha_power;
+
+/* Computes a case with each variant that applies to it, one at a time and in float64, and asks whether a test that
+ * compares the result with the right one would accept it. What the case records is not used. `threads` 0:
+ * mha_threads_available(); any number gives the same answer. `progress` may be NULL. The caller clears the result.
+ * Errors: MHA_NOT_FOUND (no such stage); MHA_INVALID (a tolerance or limit that is negative or NaN, a cosine above 1,
+ * a precision that is none); MHA_UNSUPPORTED (as of mha_case_diagnose); MHA_NO_MEMORY. */
+MHA_API mha_status mha_case_power(const mha_case *c, const mha_criterion *criterion, int threads,
+                                  const mha_progress *progress, mha_power *result, mha_error *error);
+MHA_API void mha_power_clear(mha_power *result);
+
+/* ---------------------------------------------------------------- inputs that show more */
+
+/* Parts of a call whose contents mha_case_suggest makes up. */
+enum {
+    MHA_WITH_MASK = 1,    /* numbers added to the scores, other ones for each head; some are -inf */
+    MHA_WITH_KEEPS = 2,   /* a boolean mask, another one for each batch row; not beside MHA_WITH_MASK */
+    MHA_WITH_PADDING = 4, /* a key padding mask */
+    MHA_WITH_LENGTHS = 8, /* another number of keys for each batch row */
+    MHA_WITH_EMPTY = 16,  /* lengths, too, the last of them 0: queries that see no key */
+    MHA_WITH_POISON = 32  /* NaN in the key and value rows that lengths hide; not where they are queries, too */
+};
+
+/* The kind of call for which inputs are wanted. */
+typedef struct mha_suggestion {
+    mha_config config; /* of the layer */
+    bool by_head;      /* no layer: query, key and value are given for each head; of config, heads and widths */
+    size_t batch, q_len, kv_len; /* 0: short, with unequal lengths */
+    size_t past_len;             /* rows in the cache before the call */
+    mha_semantics semantics;     /* what the attention does; its arrays may be given, or be made up by `with` */
+    unsigned with;               /* sum of MHA_WITH_... */
+    uint64_t seed;
+} mha_suggestion;
+
+/* Writes a case of which mha_case_power answers as well as it can: short rows of unequal lengths, scores that differ
+ * much, heads that differ. Random inputs of several sizes are tried; the case with the fewest variants that are
+ * accepted or not shown is written, with its exact result as expected64.output. `threads` and `progress` are as in
+ * mha_case_power. Errors: MHA_INVALID (parts that do not go together, and as of mha_plan_call); as of mha_case_save
+ * and mha_case_power. */
+MHA_API mha_status mha_case_suggest(const char *path, const mha_suggestion *wish, int threads,
+                                    const mha_progress *progress, mha_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,311 @@
+/* mha power: which wrong variants a test with these inputs and this tolerance would accept; and inputs for a better
+ * one. */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/commands/commands.h"
+#include "cli/output/print.h"
+#include "cli/setup/call.h"
+#include "cli/setup/layer.h"
+#include "mha/power.h"
+
+/* ---------------------------------------------------------------- text */
+
+/* "accepted when ...", in the words of the criterion. */
+static char *rule_text(const mha_power *p)
+{
+    const mha_criterion *k = &p->criterion;
+    if (k->kind == MHA_CRITERION_NMSE)
+        return text_of("sum (x - y)^2 <= %g sum y^2", k->limit);
+    if (k->kind == MHA_CRITERION_COSINE)
+        return text_of("cosine(x, y) >= %.9g", k->limit);
+    return text_of(k->rtol > 0 ? "|x - y| <= %.3g + %.3g |y|" : "|x - y| <= %.3g", k->atol, k->rtol);
+}
+
+static int by_factor(const void *a, const void *b)
+{
+    const mha_power_row *const *x = a, *const *y = b;
+    if ((*x)->factor != (*y)->factor)
+        return (*x)->factor < (*y)->factor ? -1 : 1;
+    return *x < *y ? -1 : *x > *y; /* rows of one array */
+}
+
+/* The rows with this answer, the nearest to what is allowed first. Must be freed. */
+static const mha_power_row **rows_with(const mha_power *p, mha_power_answer answer, size_t *n)
+{
+    const mha_power_row **rows = obtain(p->count + 1, sizeof *rows);
+    *n = 0;
+    for (size_t i = 0; i < p->count; i++)
+        if (p->rows[i].answer == answer)
+            rows[(*n)++] = &p->rows[i];
+    qsort(rows, *n, sizeof *rows, by_factor);
+    return rows;
+}
+
+static void print_rows(const mha_power *p, mha_power_answer answer, size_t most)
+{
+    static const char *const titles[] = {"variant", "what it is", ">max |difference|", ">times what is allowed"};
+    size_t n;
+    const mha_power_row **rows = rows_with(p, answer, &n);
+    table *t = table_create(TABLE_TEXT, sizeof titles / sizeof *titles, titles);
+    for (size_t i = 0; i < n && i < most; i++) {
+        table_cell(t, rows[i]->variant->name);
+        table_cell(t, rows[i]->variant->help);
+        table_format(t, "%.2g", rows[i]->max_abs);
+        table_format(t, "%.2g", rows[i]->factor);
+    }
+    table_print(t);
+    free(rows);
+}
+
+static void print_same(const mha_power *p)
+{
+    char *names = text_of("%s", "");
+    for (size_t i = 0; i < p->count; i++)
+        if (p->rows[i].answer == MHA_POWER_SAME) {
+            char *longer = text_of("%s%s%s", names, *names ? ", " : "", p->rows[i].variant->name);
+            free(names);
+            names = longer;
+        }
+    if (*names) {
+        printf("\nThis input cannot show %zu more, which give the same result on it:\n", p->same);
+        write_prose(names);
+    }
+    free(names);
+}
+
+static void print_power(const mha_case *c, const mha_power *p, bool suggested)
+{
+    enum { NEAREST = 3 };
+    const size_t shown = p->rejected + p->accepted;
+    char *name = harmless(text_of("%s", mha_case_name(c))), *rule = rule_text(p);
+    printf("%s%s%s of %s: wrong variants x against the right result y\naccepted when %s\n\n", bold(),
+           mha_stage_name(p->stage), plain(), name, rule);
+    free(name);
+    free(rule);
+    if (p->accepted == 0)
+        printf("All %zu wrong variants that this input shows are rejected. The nearest:\n", shown);
+    else
+        printf("%zu of the %zu wrong variants that this input shows are accepted:\n", p->accepted, shown);
+    print_rows(p, p->accepted ? MHA_POWER_ACCEPTED : MHA_POWER_REJECTED, p->accepted ? SIZE_MAX : NEAREST);
+    print_same(p);
+    if (p->accepted > p->faint)
+        printf("\nRounding in %s explains no more than atol %.2g, rtol %.2g here, which would reject %zu of them.\n",
+               p->criterion.precision == MHA_F16    ? "float16"
+               : p->criterion.precision == MHA_BF16 ? "bfloat16"
+                                                    : "float32",
+               p->derived_atol, p->derived_rtol, p->accepted - p->faint);
+    if (!suggested && p->faint + p->same > 0)
+        printf("\nOther inputs can show more: \"mha power --suggest FILE\" looks for them.\n");
+}
+
+/* ---------------------------------------------------------------- JSON */
+
+static void print_json(const mha_power *p)
+{
+    json_t *same = json_array(), *lists[2] = {json_array(), json_array()}; /* rejected, accepted */
+    for (size_t i = 0; i < p->count; i++) {
+        const mha_power_row *row = &p->rows[i];
+        if (row->answer == MHA_POWER_SAME)
+            json_array_append_new(same, json_text(row->variant->name));
+        else
+            json_array_append_new(lists[row->answer == MHA_POWER_ACCEPTED],
+                                  json_pack("{s[o] so so sb}", "variants", json_text(row->variant->name), "max_abs",
+                                            json_number(row->max_abs), "factor", json_number(row->factor), "faint",
+                                            (int)row->faint));
+    }
+    static const char *const kinds[] = {"judge", "close", "nmse", "cosine"};
+    const mha_criterion *k = &p->criterion;
+    const bool close = k->kind == MHA_CRITERION_JUDGE || k->kind == MHA_CRITERION_CLOSE;
+    json_t *criterion = close ? json_pack("{so so so}", "kind", json_text(kinds[k->kind]), "rtol", json_number(k->rtol),
+                                          "atol", json_number(k->atol))
+                              : json_pack("{so so}", "kind", json_text(kinds[k->kind]), "limit", json_number(k->limit));
+    json_print(json_pack("{so so so so so so so so so}", "stage", json_text(mha_stage_name(p->stage)), "criterion",
+                         criterion, "derived_rtol", json_number(p->derived_rtol), "derived_atol",
+                         json_number(p->derived_atol), "tried", json_count(p->count), "same", same, "accepted",
+                         lists[1], "rejected", json_count(p->rejected), "rejections", lists[0]));
+}
+
+/* ---------------------------------------------------------------- the request */
+
+/* Reads how the test compares. */
+static int read_criterion(const arguments *args, mha_criterion *k)
+{
+    const bool close = given(args, OPT_RTOL) || given(args, OPT_ATOL);
+    if (close + given(args, OPT_NMSE) + given(args, OPT_COSINE) > 1)
+        return refuse_option(given(args, OPT_COSINE) ? OPT_COSINE : OPT_NMSE,
+                             "expected one of --rtol with --atol, --nmse and --cosine, found two");
+    *k = (mha_criterion){.kind = close                     ? MHA_CRITERION_CLOSE
+                                 : given(args, OPT_NMSE)   ? MHA_CRITERION_NMSE
+                                 : given(args, OPT_COSINE) ? MHA_CRITERION_COSINE
+                                                           : MHA_CRITERION_JUDGE,
+                         .rtol = args->option[OPT_RTOL].real,
+                         .atol = args->option[OPT_ATOL].real,
+                         .limit = args->option[given(args, OPT_NMSE) ? OPT_NMSE : OPT_COSINE].real,
+                         .stage = text_for(args, OPT_STAGE),
+                         .precision = dtype_of(args, OPT_PRECISION)};
+    return EXIT_DONE;
+}
+
+/* A case file decides everything but the comparison. */
+static int refuse_beside_file(const arguments *args)
+{
+    for (option_code o = 0; o < OPTION_COUNT; o++) {
+        const section s = option_rows[o].section;
+        const bool decided = s == SECTION_SHAPE || s == SECTION_SOURCE || s == SECTION_MEANING || o == OPT_SUGGEST;
+        if (takes(args->command, o) && given(args, o) && decided)
+            return refuse_option(o, "expected nothing beside a case file, which decides it");
+    }
+    return EXIT_DONE;
+}
+
+/* ---------------------------------------------------------------- suggested inputs */
+
+/* The words of --with; bits 0: past, alibi, sinks and norms, which other fields of a suggestion hold. */
+static const struct {
+    const char *word;
+    unsigned bits;
+} parts[] = {{"mask", MHA_WITH_MASK},
+             {"keeps", MHA_WITH_KEEPS},
+             {"padding", MHA_WITH_PADDING},
+             {"lengths", MHA_WITH_LENGTHS},
+             {"empty", MHA_WITH_EMPTY},
+             {"poison", MHA_WITH_POISON},
+             {"past", 0},
+             {"sinks", 0},
+             {"norms", 0}};
+enum { N_PARTS = sizeof parts / sizeof *parts };
+
+static int read_parts(const char *text, mha_suggestion *wish)
+{
+    enum { PAST = 3 };
+    for (const char *from = text; from && *from;) {
+        const size_t length = strcspn(from, ",");
+        size_t i = 0;
+        while (i < N_PARTS && (strlen(parts[i].word) != length || strncmp(parts[i].word, from, length) != 0))
+            i++;
+        if (i == N_PARTS)
+            return refuse_option(OPT_WITH, "expected %s, found \"%.*s\"", option_rows[OPT_WITH].form, (int)length,
+                                 from);
+        wish->with |= parts[i].bits;
+        if (strcmp(parts[i].word, "past") == 0)
+            wish->past_len = PAST;
+        if (strcmp(parts[i].word, "sinks") == 0)
+            wish->config.sinks = true;
+        if (strcmp(parts[i].word, "norms") == 0)
+            wish->config.q_norm = wish->config.k_norm = MHA_NORM_HEAD;
+        from += length + (from[length] == ',');
+    }
+    return EXIT_DONE;
+}
+
+/* The shape of the options, but narrow where they leave it open. */
+static mha_config small_config(const arguments *args)
+{
+    mha_config c = request_config(args);
+    const size_t heads = given(args, OPT_HEADS) ? c.n_heads : 4, width = c.d_k ? c.d_k : 8;
+    if (!given(args, OPT_HEADS) && !given(args, OPT_D_MODEL))
+        c.n_heads = heads;
+    if (!given(args, OPT_D_MODEL))
+        c.d_model = heads * width;
+    return c;
+}
+
+/* Writes suggested inputs, and opens the written file. */
+static int suggest(request *r, const arguments *args, const mha_progress *progress, mha_case **c)
+{
+    static const option_code read[] = {OPT_WEIGHTS, OPT_INPUT, OPT_KEY_INPUT, OPT_VALUE_INPUT, OPTION_COUNT};
+    const char *path = text_for(args, OPT_SUGGEST);
+    mha_error error = {0};
+    const mha_config config = small_config(args);
+    int code = refuse_each(args, read, "nothing beside --suggest, which makes up the inputs");
+    if (code == EXIT_DONE)
+        code = request_layer(r, args, &config);
+    if (code == EXIT_DONE)
+        code = request_call(r, args); /* for its semantics */
+    if (code != EXIT_DONE)
+        return code;
+    mha_suggestion wish = {.config = *mha_layer_config(r->layer),
+                           .by_head = args->option[OPT_KIND].choice == 1,
+                           .batch = given(args, OPT_BATCH) ? count_of(args, OPT_BATCH) : 0,
+                           .q_len = given(args, OPT_SEQ) ? count_of(args, OPT_SEQ) : 0,
+                           .kv_len = given(args, OPT_KV_SEQ) ? count_of(args, OPT_KV_SEQ) : 0,
+                           .semantics = r->call.semantics,
+                           .seed = count_of(args, OPT_SEED)};
+    code = read_parts(text_for(args, OPT_WITH), &wish);
+    if (code == EXIT_DONE &&
+        mha_case_suggest(path, &wish, (int)count_of(args, OPT_THREADS), progress, &error) != MHA_OK)
+        code = refuse_field(error.status == MHA_INVALID ? "--with" : "", &error);
+    if (code == EXIT_DONE && mha_case_open(path, NULL, c, &error) != MHA_OK)
+        code = refuse_error(path, &error);
+    return code;
+}
+
+/* ---------------------------------------------------------------- the command */
+
+/* Shows on a terminal how many of `total` variants were computed. */
+static void show_progress(void *context, size_t done, size_t total)
+{
+    (void)context;
+    if (done % 4 == 0)
+        fprintf(stderr, "\r  %zu of %zu variants ", done, total);
+}
+
+/* Makes a case of the options of mha forward: given or random weights and inputs. */
+static int case_of_options(request *r, const arguments *args, mha_case **c)
+{
+    const mha_case_notes notes = {.name = given(args, OPT_INPUT) ? text_for(args, OPT_INPUT) : "random inputs"};
+    const mha_config config = request_config(args);
+    mha_error error = {0};
+    int code = request_layer(r, args, &config);
+    if (code == EXIT_DONE)
+        code = request_call(r, args);
+    if (code == EXIT_DONE && mha_case_of_call(r->layer, &r->call, NULL, 0, &notes, c, &error) != MHA_OK)
+        code = refuse_field("", &error);
+    return code;
+}
+
+static int measure(const mha_case *c, const arguments *args, const mha_criterion *criterion,
+                   const mha_progress *progress)
+{
+    mha_power power;
+    mha_error error = {0};
+    if (mha_case_power(c, criterion, (int)count_of(args, OPT_THREADS), progress, &power, &error) != MHA_OK)
+        return refuse_field(mha_case_name(c), &error);
+    if (progress)
+        fprintf(stderr, "\r%40s\r", "");
+    if (given(args, OPT_JSON))
+        print_json(&power);
+    else if (!given(args, OPT_QUIET))
+        print_power(c, &power, given(args, OPT_SUGGEST));
+    const int code = power.accepted ? EXIT_NO : EXIT_DONE;
+    mha_power_clear(&power);
+    return code;
+}
+
+int run_power(const arguments *args)
+{
+    request r = {0};
+    mha_case *c = NULL;
+    mha_error error = {0};
+    mha_criterion criterion;
+    const mha_progress shown = {show_progress, NULL},
+                       *progress = isatty(STDERR_FILENO) && !given(args, OPT_QUIET) ? &shown : NULL;
+    int code = read_criterion(args, &criterion);
+    if (code == EXIT_DONE)
+        code = refuse_alone(args, OPT_WITH, OPT_SUGGEST);
+    if (code == EXIT_DONE)
+        code = refuse_alone(args, OPT_KIND, OPT_SUGGEST);
+    if (code == EXIT_DONE && args->n_operands > 0) {
+        code = refuse_beside_file(args);
+        if (code == EXIT_DONE && mha_case_open(args->operands[0], NULL, &c, &error) != MHA_OK)
+            code = refuse_error(args->operands[0], &error);
+    } else if (code == EXIT_DONE)
+        code = given(args, OPT_SUGGEST) ? suggest(&r, args, progress, &c) : case_of_options(&r, args, &c);
+    if (code == EXIT_DONE)
+        code = measure(c, args, &criterion, progress);
+    mha_case_close(c);
+    request_free(&r);
+    return code;
+}

@@ -1,0 +1,251 @@
+/* The power of a test: computes a case with each variant, and asks whether the test would accept the result. */
+#include "mha/power.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "compute/gemm.h"
+#include "compute/thread_pool.h"
+#include "verify/tolerance/tolerance.h"
+#include "verify/variant_forward/variant_forward.h"
+
+enum { WORKERS = 8 };
+
+/* State of one mha_case_power call. */
+typedef struct examination {
+    const mha_case *c;
+    mha__variant_inputs *inputs;
+    mha__knobs said; /* the knobs of the case as it is */
+    mha__arena pool;
+    mha_view right; /* the stage of the case as it is, F64 */
+    double square;  /* sum of its squares */
+    mha_power *result;
+    size_t *which; /* the index of each row's variant in the list */
+    size_t workers, done;
+    mha__variant_bench *bench[WORKERS];
+    mha_view computed[WORKERS];
+    const mha_progress *progress;
+} examination;
+
+static mha_status no_memory(const examination *x, mha_error *error)
+{
+    return mha__fail(error, MHA_NO_MEMORY, x->c->name, "no memory to compute the variants");
+}
+
+/* ---------------------------------------------------------------- the criterion */
+
+static mha_status check(const mha_criterion *k, mha_error *error)
+{
+    if (k->kind == MHA_CRITERION_CLOSE && (!(k->rtol >= 0) || !(k->atol >= 0)))
+        return mha__fail(error, MHA_INVALID, k->rtol >= 0 ? "atol" : "rtol", "expected a number of 0 or more, found %g",
+                         k->rtol >= 0 ? k->atol : k->rtol);
+    if (k->kind == MHA_CRITERION_NMSE && !(k->limit >= 0))
+        return mha__fail(error, MHA_INVALID, "nmse", "expected a number of 0 or more, found %g", k->limit);
+    if (k->kind == MHA_CRITERION_COSINE && !(k->limit >= -1 && k->limit <= 1))
+        return mha__fail(error, MHA_INVALID, "cosine", "expected a number from -1 to 1, found %g", k->limit);
+    if (k->precision != MHA_F32 && k->precision != MHA_F16 && k->precision != MHA_BF16)
+        return mha__fail(error, MHA_INVALID, "precision", "expected F32, F16 or BF16, found %s",
+                         mha_dtype_name(k->precision));
+    return MHA_OK;
+}
+
+static mha_status find_stage(const mha_case *c, const char *name, mha_stage *stage, mha_error *error)
+{
+    *stage = MHA_STAGE_OUTPUT;
+    if (name && !mha_stage_find(name, stage))
+        return mha__fail(error, MHA_NOT_FOUND, "stage", "expected the name of a stage, found %s", name);
+    if (c->kind == CASE_ROPE && *stage != MHA_STAGE_OUTPUT)
+        return mha__fail(error, MHA_UNSUPPORTED, "stage", "a case of kind rope has no stage but the output");
+    return MHA_OK;
+}
+
+/* Derives the tolerance of the stage, and fills in that of MHA_CRITERION_JUDGE. */
+static mha_status derive(examination *x, mha_error *error)
+{
+    const mha_case *c = x->c;
+    mha_power *p = x->result;
+    mha__tolerance t;
+    if (c->kind == CASE_ROPE)
+        t = mha__tolerance_of_rope(c);
+    else {
+        bool wanted[MHA_STAGE_COUNT] = {false};
+        wanted[p->stage] = true;
+        const mha_call call = mha_case_call(c);
+        mha__request request = {.layer = c->layer, .call = &call};
+        mha_case_past(c, &request.past_key, &request.past_value);
+        mha__two_runs runs;
+        const mha_status status = mha__tolerance_of(&request, MHA_BTE, wanted, &runs, &t, error);
+        mha__two_runs_free(&runs);
+        TRY(status);
+    }
+    const mha__storage storage = mha__storage_of(p->criterion.precision);
+    p->derived_rtol = storage.relative;
+    p->derived_atol = t.atol[0][p->stage] + storage.absolute;
+    if (p->criterion.kind == MHA_CRITERION_JUDGE) {
+        const mha__allowed allowed = mha__allowed_of(c, (int)p->stage, false, p->stage, p->criterion.precision, &t);
+        p->criterion.rtol = allowed.rtol;
+        p->criterion.atol = allowed.atol;
+    }
+    return MHA_OK;
+}
+
+/* How often the violation contains what is allowed; 0 when there is no violation at all. */
+static double times(double violation, double allowed)
+{
+    return violation > 0 ? violation / allowed : 0;
+}
+
+/* The factor of mha_power_row. */
+static double factor_of(const examination *x, const mha_difference *d)
+{
+    const mha_criterion *k = &x->result->criterion;
+    if (isinf(d->max_abs))
+        return INFINITY;
+    switch (k->kind) {
+    case MHA_CRITERION_NMSE: return times(d->rms * d->rms * (double)d->elements / x->square, k->limit);
+    case MHA_CRITERION_COSINE: return times(1 - d->cosine, 1 - k->limit);
+    default: return d->tolerance_factor;
+    }
+}
+
+/* ---------------------------------------------------------------- the variants */
+
+/* Whether a variant does nothing but round inputs and weights to the type of the tested implementation, or to a finer
+ * one. */
+static bool only_rounds(const examination *x, mha__knobs k)
+{
+    const int inputs = k.rows.round_inputs, weights = k.rows.round_weights;
+    const bool bf16 = inputs == ROUND_BF16 || weights == ROUND_BF16;
+    const mha_dtype precision = x->result->criterion.precision;
+    k.rows.round_inputs = k.rows.round_weights = ROUND_NOT;
+    return mha__knobs_equal(&k, &x->said) && (precision == MHA_BF16 || (precision == MHA_F16 && !bf16));
+}
+
+static mha_status list_rows(examination *x, mha_error *error)
+{
+    const mha_allocator a = mha__allocator_default();
+    const size_t n = mha_variant_count();
+    mha_power *p = x->result;
+    size_t *which = x->which = mha__arena_take(&x->pool, n * sizeof *which);
+    if (!which)
+        return no_memory(x, error);
+    for (size_t i = 0; i < n; i++) {
+        mha__knobs knobs;
+        if (mha__variants_apply(x->c, (int)i, -1, &knobs) && !mha__knobs_equal(&knobs, &x->said) &&
+            !only_rounds(x, knobs))
+            which[p->count++] = i;
+    }
+    if (p->count > 0 && !(p->rows = mha__allocate(&a, p->count * sizeof *p->rows))) {
+        p->count = 0;
+        return no_memory(x, error);
+    }
+    for (size_t i = 0; i < p->count; i++)
+        p->rows[i] = (mha_power_row){.variant = mha_variant_at(which[i])};
+    return MHA_OK;
+}
+
+/* Differences up to this part of the largest element are rounding errors of float64, not of the variant. */
+static const double nothing = 0x1p-40;
+
+static void examine(void *context, size_t task, int worker)
+{
+    examination *x = context;
+    mha_power *p = x->result;
+    mha_power_row *row = &p->rows[task];
+    const mha_view *found = &x->computed[worker];
+    const bool close = p->criterion.kind == MHA_CRITERION_JUDGE || p->criterion.kind == MHA_CRITERION_CLOSE;
+    mha__knobs knobs;
+    mha_difference d, fine;
+    (void)mha__variants_apply(x->c, (int)x->which[task], -1, &knobs);
+    mha__variant_run(x->bench[worker], &knobs, p->stage, NULL, found->data);
+    /* Neither can fail: the shapes are equal and the tolerances were checked. */
+    (void)mha_compare(found, &x->right, close ? p->criterion.rtol : 0, close ? p->criterion.atol : 0, &d, NULL);
+    (void)mha_compare(found, &x->right, p->derived_rtol, p->derived_atol, &fine, NULL);
+    row->max_abs = d.max_abs;
+    row->factor = factor_of(x, &d);
+    row->faint = fine.mismatches == 0;
+    row->answer = d.max_abs <= nothing * p->largest ? MHA_POWER_SAME
+                  : row->factor <= 1                ? MHA_POWER_ACCEPTED
+                                                    : MHA_POWER_REJECTED;
+    const size_t done = __atomic_add_fetch(&x->done, 1, __ATOMIC_RELAXED);
+    if (worker == 0 && x->progress && x->progress->report) /* only the calling thread reports */
+        x->progress->report(x->progress->context, done, p->count);
+}
+
+/* ---------------------------------------------------------------- the whole */
+
+/* Makes each worker's memory, and computes the right result. */
+static mha_status make_benches(examination *x, int threads, mha_error *error)
+{
+    /* memory for cached rows, shared out among all workers */
+    const size_t most = (size_t)1 << 30, quarter = mha__memory_at_hand() / 4, bytes = quarter < most ? quarter : most;
+    const int wanted = threads > 0 ? threads : mha__parallel_default();
+    size_t shape[4];
+    const int rank = mha__variant_shape(x->inputs, x->result->stage, shape);
+    x->right = mha__arena_view(&x->pool, MHA_F64, rank, shape);
+    x->workers = wanted < WORKERS ? (size_t)wanted : WORKERS;
+    for (size_t w = 0; w < x->workers; w++) {
+        x->bench[w] = mha__variant_bench_create(x->inputs, NULL, bytes / x->workers);
+        x->computed[w] = mha__arena_view(&x->pool, MHA_F64, rank, shape);
+        if (!x->bench[w] || !x->computed[w].data)
+            return no_memory(x, error);
+    }
+    if (!x->right.data)
+        return no_memory(x, error);
+    mha__variant_run(x->bench[0], &x->said, x->result->stage, NULL, x->right.data);
+    const double *y = x->right.data;
+    for (size_t i = 0; i < mha_view_elements(&x->right); i++)
+        if (isfinite(y[i])) {
+            x->result->largest = fmax(x->result->largest, fabs(y[i]));
+            x->square += y[i] * y[i];
+        }
+    return MHA_OK;
+}
+
+static mha_status run(examination *x, int threads, mha_error *error)
+{
+    mha_power *p = x->result;
+    TRY(check(&p->criterion, error));
+    TRY(find_stage(x->c, p->criterion.stage, &p->stage, error));
+    TRY(mha__variant_inputs_create(x->c, &x->inputs, error));
+    x->said = mha__knobs_of(x->c);
+    TRY(derive(x, error));
+    TRY(list_rows(x, error));
+    TRY(make_benches(x, threads, error));
+    mha__parallel_for(p->count, (int)x->workers, examine, x);
+    for (size_t i = 0; i < p->count; i++) {
+        const mha_power_row *row = &p->rows[i];
+        p->rejected += row->answer == MHA_POWER_REJECTED;
+        p->accepted += row->answer == MHA_POWER_ACCEPTED;
+        p->same += row->answer == MHA_POWER_SAME;
+        p->faint += row->answer == MHA_POWER_ACCEPTED && row->faint;
+    }
+    return MHA_OK;
+}
+
+mha_status mha_case_power(const mha_case *c, const mha_criterion *criterion, int threads, const mha_progress *progress,
+                          mha_power *result, mha_error *error)
+{
+    *result = (mha_power){.criterion = *criterion};
+    examination x = {.c = c, .result = result, .progress = progress};
+    x.pool.allocator = mha__allocator_default();
+    const int openmp = mha__gemm_begin();
+    const mha_status status = run(&x, threads, error);
+    mha__gemm_end(openmp);
+    for (size_t w = 0; w < x.workers; w++)
+        mha__variant_bench_destroy(x.bench[w]);
+    mha__variant_inputs_destroy(x.inputs);
+    mha__arena_free(&x.pool);
+    if (status != MHA_OK)
+        mha_power_clear(result);
+    return status;
+}
+
+void mha_power_clear(mha_power *result)
+{
+    const mha_allocator a = mha__allocator_default();
+    mha__release(&a, result->rows, result->count * sizeof *result->rows);
+    result->rows = NULL;
+    result->count = 0;
+}

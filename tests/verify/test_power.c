@@ -1,0 +1,418 @@
+/* The power of a test: each variant's answer against a plain comparison, and inputs that are suggested. */
+#include "support/unit.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "mha/mha.h"
+#include "support/scratch.h"
+#include "support/trial.h"
+
+/* ---------------------------------------------------------------- cases */
+
+/* NULL for what a case has no word for. */
+static mha_case *case_of(const rig *r)
+{
+    const mha_case_notes notes = {.past_key = r->past.keys, .past_value = r->past.values};
+    mha_case *c;
+    mha_error error;
+    const mha_status status = mha_case_of_call(r->layer, &r->call, NULL, 0, &notes, &c, &error);
+    if (status != MHA_OK && status != MHA_UNSUPPORTED)
+        fail_msg("%s", error.message);
+    return c;
+}
+
+/* A random trial that is no ragged batch. */
+static mha_case *drawn(uint64_t seed, rig *r)
+{
+    trial t = trial_draw(seed);
+    t.sequences = 0;
+    trial_build(&t, r);
+    return case_of(r);
+}
+
+/* A causal call of grouped heads by head, in which masks, lengths and heads matter. */
+static mha_case *plain_case(rig *r)
+{
+    const trial t = {.seed = 5,
+                     .config = {.d_model = 32, .n_heads = 4, .kv_heads = 2, .d_k = 8, .d_v = 8},
+                     .bare = true,
+                     .B = 2,
+                     .T_q = 6,
+                     .T_k = 9,
+                     .layout = MHA_BTHD,
+                     .lengths = true,
+                     .semantics = {.causal = true, .has_offset = true, .offset = 2}};
+    trial_build(&t, r);
+    return case_of(r);
+}
+
+static mha_power measure(const mha_case *c, const mha_criterion *criterion, int threads)
+{
+    mha_power p;
+    mha_error error;
+    assert_ok(mha_case_power(c, criterion, threads, NULL, &p, &error), error);
+    return p;
+}
+
+static const mha_power_row *row_of(const mha_power *p, const char *variant)
+{
+    for (size_t i = 0; i < p->count; i++)
+        if (strcmp(p->rows[i].variant->name, variant) == 0)
+            return &p->rows[i];
+    return NULL;
+}
+
+/* ---------------------------------------------------------------- by hand */
+
+/* A stage of a case under one variant (NULL: none), contiguous, to be freed. */
+static double *stage_of(const mha_case *c, const char *variant, mha_stage stage, int rank, const size_t *shape)
+{
+    size_t n = 1;
+    for (int i = 0; i < rank; i++)
+        n *= shape[i];
+    double *x = malloc((n + 1) * sizeof *x);
+    assert_non_null(x);
+    const mha_view v = mha_view_of(x, MHA_F64, rank, shape);
+    mha_error error;
+    assert_ok(mha_case_variant(c, &variant, variant != NULL, stage, &v, &error), error);
+    return x;
+}
+
+/* The largest violation as a multiple of what is allowed, spelt out. */
+static double factor_by_hand(const mha_criterion *k, const double *x, const double *y, size_t n)
+{
+    double most = 0, error = 0, square = 0, dot = 0, square_x = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (x[i] == y[i] || (isnan(x[i]) && isnan(y[i])))
+            continue;
+        if (!isfinite(x[i]) || !isfinite(y[i]))
+            return INFINITY;
+        most = fmax(most, fabs(x[i] - y[i]) / (k->atol + k->rtol * fabs(y[i])));
+    }
+    if (k->kind == MHA_CRITERION_JUDGE || k->kind == MHA_CRITERION_CLOSE)
+        return most;
+    for (size_t i = 0; i < n; i++)
+        if (isfinite(x[i]) && isfinite(y[i])) {
+            error += (x[i] - y[i]) * (x[i] - y[i]);
+            square += y[i] * y[i];
+            square_x += x[i] * x[i];
+            dot += x[i] * y[i];
+        }
+    if (most == 0)
+        return 0;
+    if (k->kind == MHA_CRITERION_NMSE)
+        return error / square / k->limit;
+    return (1 - (square * square_x > 0 ? dot / sqrt(square * square_x) : 0)) / (1 - k->limit);
+}
+
+/* Compares every row with the comparison by hand, and the counts with the rows. */
+static void hold_against_hand(const mha_case *c, const mha_power *p, size_t d_out)
+{
+    const mha_call call = mha_case_call(c);
+    const size_t shape[] = {call.query.shape[0], call.query.shape[1], d_out}, n = shape[0] * shape[1] * shape[2];
+    double *y = stage_of(c, NULL, MHA_STAGE_OUTPUT, 3, shape), largest = 0;
+    size_t counts[3] = {0};
+    for (size_t i = 0; i < n; i++)
+        largest = isfinite(y[i]) ? fmax(largest, fabs(y[i])) : largest;
+    for (size_t i = 0; i < p->count; i++) {
+        const mha_power_row *row = &p->rows[i];
+        double *x = stage_of(c, row->variant->name, MHA_STAGE_OUTPUT, 3, shape);
+        const double factor = factor_by_hand(&p->criterion, x, y, n);
+        const mha_criterion judge = {.rtol = p->derived_rtol, .atol = p->derived_atol};
+        const bool faint = factor_by_hand(&judge, x, y, n) <= 1;
+        const bool same = row->max_abs <= 0x1p-40 * largest;
+        /* 1 - cosine has an absolute error of some units in the last place of 1 */
+        const double slack = p->criterion.kind == MHA_CRITERION_COSINE ? 1e-14 / (1 - p->criterion.limit) : 0;
+        if (!(row->factor == factor || fabs(row->factor - factor) <= 1e-9 * factor + slack))
+            fail_msg("%s: factor %g instead of %g", row->variant->name, row->factor, factor);
+        if (fabs(factor - 1) > 1e-6)
+            assert_int_equal(row->answer, same ? MHA_POWER_SAME : factor > 1 ? MHA_POWER_REJECTED : MHA_POWER_ACCEPTED);
+        assert_int_equal(row->faint, faint);
+        counts[row->answer]++;
+        free(x);
+    }
+    free(y);
+    assert_int_equal(counts[MHA_POWER_REJECTED], p->rejected);
+    assert_int_equal(counts[MHA_POWER_ACCEPTED], p->accepted);
+    assert_int_equal(counts[MHA_POWER_SAME], p->same);
+}
+
+static void every_answer_is_that_of_a_plain_comparison(void **state)
+{
+    (void)state;
+    static const mha_criterion criteria[] = {
+        {0},
+        {.kind = MHA_CRITERION_CLOSE, .rtol = 0.1, .atol = 0.05},
+        {.kind = MHA_CRITERION_CLOSE, .rtol = 0, .atol = 0.5},
+        {.kind = MHA_CRITERION_NMSE, .limit = 1e-2},
+        {.kind = MHA_CRITERION_COSINE, .limit = 0.95},
+        {.kind = MHA_CRITERION_CLOSE, .rtol = 0.2, .precision = MHA_BF16},
+    };
+    enum { CRITERIA = sizeof criteria / sizeof *criteria };
+    size_t accepted = 0, rejected = 0, same = 0, measured = 0;
+    for (uint64_t seed = 0; seed < 90; seed++) {
+        rig r;
+        mha_case *c = drawn(seed, &r);
+        mha_power p;
+        mha_error error;
+        const mha_status status =
+            c ? mha_case_power(c, &criteria[seed % CRITERIA], 0, NULL, &p, &error) : MHA_UNSUPPORTED;
+        if (status == MHA_OK) {
+            const size_t heads = mha_case_call(c).query.shape[2] * mha_case_call(c).value.shape[3];
+            hold_against_hand(c, &p, r.layer ? mha_layer_config(r.layer)->d_out : heads);
+            accepted += p.accepted;
+            rejected += p.rejected;
+            same += p.same;
+            measured++;
+            mha_power_clear(&p);
+        } else if (status != MHA_UNSUPPORTED)
+            fail_msg("seed %llu: %s", (unsigned long long)seed, error.message);
+        mha_case_close(c);
+        trial_release(&r);
+    }
+    assert_true(measured > 60 && accepted > 100 && rejected > 500 && same > 100); /* or nothing was tested */
+}
+
+/* ---------------------------------------------------------------- what is compared */
+
+static void the_judge_allows_what_power_says_it_does(void **state)
+{
+    (void)state;
+    rig r;
+    mha_case *c = plain_case(&r);
+    static const mha_dtype types[] = {MHA_F32, MHA_F16, MHA_BF16};
+    for (size_t i = 0; i < 3; i++) {
+        mha_power p = measure(c, &(mha_criterion){.precision = types[i]}, 1);
+        float zeros[2 * 6 * 4 * 8] = {0};
+        const mha_keep recorded = {.stage = MHA_STAGE_OUTPUT,
+                                   .view = mha_view_of(zeros, types[i], 4, (const size_t[]){2, 6, 4, 8})};
+        mha_case *with;
+        mha_verdict v;
+        mha_error error;
+        assert_ok(mha_case_of_call(NULL, &r.call, &recorded, 1, NULL, &with, &error), error);
+        assert_ok(mha_case_judge(with, MHA_PATH_FAST, NULL, 1, &v, &error), error);
+        assert_true(v.stages[0].atol == p.criterion.atol && v.stages[0].rtol == p.criterion.rtol);
+        assert_true(p.derived_atol == p.criterion.atol && p.derived_rtol == p.criterion.rtol);
+        mha_verdict_clear(&v);
+        mha_case_close(with);
+        mha_power_clear(&p);
+    }
+    mha_case_close(c);
+    trial_release(&r);
+}
+
+static void rounding_to_the_type_of_the_implementation_is_no_mistake(void **state)
+{
+    (void)state;
+    rig r;
+    mha_case *c = plain_case(&r);
+    static const struct {
+        mha_dtype precision;
+        bool f16, bf16;
+    } expected[] = {{MHA_F32, true, true}, {MHA_F16, false, true}, {MHA_BF16, false, false}};
+    for (size_t i = 0; i < 3; i++) {
+        const mha_criterion criterion = {.kind = MHA_CRITERION_CLOSE, .atol = 1e-6, .precision = expected[i].precision};
+        mha_power p = measure(c, &criterion, 1);
+        assert_int_equal(row_of(&p, "inputs-f16") != NULL, expected[i].f16);
+        assert_int_equal(row_of(&p, "inputs-bf16") != NULL, expected[i].bf16);
+        assert_non_null(row_of(&p, "scale-missing"));
+        mha_power_clear(&p);
+    }
+    mha_case_close(c);
+    trial_release(&r);
+}
+
+/* Values and their merging cannot show in the weights, and a wrong scale does. */
+static void another_stage_is_compared_when_asked(void **state)
+{
+    (void)state;
+    rig r;
+    mha_case *c = plain_case(&r);
+    mha_power weights = measure(c, &(mha_criterion){.stage = "weights"}, 1),
+              output = measure(c, &(mha_criterion){0}, 1);
+    assert_int_equal(weights.stage, MHA_STAGE_WEIGHTS);
+    assert_int_equal(row_of(&weights, "merge-interleaved")->answer, MHA_POWER_SAME);
+    assert_int_equal(row_of(&output, "merge-interleaved")->answer, MHA_POWER_REJECTED);
+    assert_int_equal(row_of(&weights, "scale-missing")->answer, MHA_POWER_REJECTED);
+    mha_power_clear(&weights);
+    mha_power_clear(&output);
+    mha_case_close(c);
+    trial_release(&r);
+}
+
+typedef struct reports {
+    size_t calls, last, total;
+} reports;
+
+static void note(void *context, size_t done, size_t total)
+{
+    reports *r = context;
+    assert_true(done > r->last && done <= total);
+    r->calls++;
+    r->last = done;
+    r->total = total;
+}
+
+static void any_number_of_threads_gives_the_same_answer(void **state)
+{
+    (void)state;
+    rig r;
+    mha_case *c = plain_case(&r);
+    mha_power one, three;
+    mha_error error;
+    reports seen = {0};
+    const mha_progress progress = {note, &seen};
+    assert_ok(mha_case_power(c, &(mha_criterion){0}, 1, &progress, &one, &error), error);
+    three = measure(c, &(mha_criterion){0}, 3);
+    assert_int_equal(seen.calls, one.count);
+    assert_true(seen.last == one.count && seen.total == one.count);
+    assert_int_equal(one.count, three.count);
+    for (size_t i = 0; i < one.count; i++)
+        assert_true(one.rows[i].variant == three.rows[i].variant && one.rows[i].factor == three.rows[i].factor &&
+                    one.rows[i].max_abs == three.rows[i].max_abs && one.rows[i].answer == three.rows[i].answer);
+    mha_power_clear(&one);
+    mha_power_clear(&three);
+    mha_case_close(c);
+    trial_release(&r);
+}
+
+static void what_has_no_meaning_is_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        mha_criterion criterion;
+        mha_status status;
+        const char *words[2];
+    } wrong[] = {
+        {{.kind = MHA_CRITERION_CLOSE, .rtol = -1}, MHA_INVALID, {"rtol", "found -1"}},
+        {{.kind = MHA_CRITERION_CLOSE, .atol = NAN}, MHA_INVALID, {"atol", "found nan"}},
+        {{.kind = MHA_CRITERION_NMSE, .limit = -0.5}, MHA_INVALID, {"nmse", "found -0.5"}},
+        {{.kind = MHA_CRITERION_COSINE, .limit = 1.5}, MHA_INVALID, {"cosine", "from -1 to 1"}},
+        {{.precision = MHA_F64}, MHA_INVALID, {"precision", "F32, F16 or BF16, found F64"}},
+        {{.stage = "nothing"}, MHA_NOT_FOUND, {"stage", "found nothing"}},
+    };
+    rig r;
+    mha_case *c = plain_case(&r);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        mha_power p;
+        mha_error error = {0};
+        assert_refused(mha_case_power(c, &wrong[i].criterion, 1, NULL, &p, &error), wrong[i].status, error,
+                       wrong[i].words[0], wrong[i].words[1]);
+        assert_true(p.rows == NULL && p.count == 0);
+    }
+    mha_case_close(c);
+    trial_release(&r);
+}
+
+/* ---------------------------------------------------------------- suggested inputs */
+
+static mha_power proof_of(const mha_suggestion *wish, mha_call *call, mha_case **c)
+{
+    const char *path = scratch_path("suggested.safetensors");
+    mha_error error;
+    assert_ok(mha_case_suggest(path, wish, 0, NULL, &error), error);
+    assert_ok(mha_case_open(path, NULL, c, &error), error);
+    *call = mha_case_call(*c);
+    for (mha_path p = MHA_PATH_AUTO; p <= MHA_PATH_EXACT; p++) {
+        mha_verdict v;
+        assert_ok(mha_case_judge(*c, p, NULL, 1, &v, &error), error);
+        if (v.outcome != MHA_OUTCOME_PASSED)
+            fail_msg("%s", v.reason);
+        mha_verdict_clear(&v);
+    }
+    return measure(*c, &(mha_criterion){0}, 0);
+}
+
+static void suggested_inputs_let_nothing_pass(void **state)
+{
+    (void)state;
+    static const mha_config narrow = {.d_model = 32, .n_heads = 4, .bias_q = true, .bias_v = true, .bias_o = true};
+    static const mha_config grouped = {.n_heads = 4, .kv_heads = 2, .d_k = 8, .sinks = true};
+    static const mha_config normed = {.n_heads = 4, .d_k = 8, .q_norm = MHA_NORM_HEAD, .k_norm = MHA_NORM_HEAD};
+    const struct {
+        mha_suggestion wish;
+        const char *shown[8]; /* variants that these inputs must show */
+    } wishes[] = {
+        {{.config = narrow}, {"causal-top-left", "causal-bottom-right", "order-kqv", "bias-v-dropped", "transpose-o"}},
+        {{.config = grouped, .by_head = true, .semantics.causal = true, .with = MHA_WITH_LENGTHS | MHA_WITH_POISON},
+         {"causal-bottom-right", "causal-missing", "lengths-more", "lengths-missing", "groups-tiled", "sinks-missing",
+          "hidden-propagate"}},
+        {{.config = grouped, .by_head = true, .with = MHA_WITH_EMPTY},
+         {"lengths-less", "lengths-more", "split-untransposed"}},
+        {{.config = narrow, .with = MHA_WITH_EMPTY}, {"fill-lowest", "fill-1e9", "empty-nan"}},
+        {{.config = normed,
+          .by_head = true,
+          .semantics = {.window = true, .window_left = 3, .window_right = 1, .softcap = 20},
+          .with = MHA_WITH_MASK | MHA_WITH_PADDING,
+          .past_len = 3},
+         {"window-left-more", "window-right-more", "window-both-sides", "mask-subtracted", "padding-polarity",
+          "softcap-before-scale", "cache-ignored", "norm-missing"}},
+        {{.config = narrow,
+          .q_len = 6,
+          .kv_len = 6,
+          .past_len = 3,
+          .semantics = {.causal = true, .rope.kind = MHA_ROPE_HALF_SPLIT},
+          .with = MHA_WITH_KEEPS,
+          .seed = 3},
+         {"rope-restart", "rope-pairing", "causal-top-left", "mask-polarity", "cache-ignored"}},
+    };
+    for (size_t i = 0; i < sizeof wishes / sizeof *wishes; i++) {
+        mha_case *c;
+        mha_call call;
+        mha_power p = proof_of(&wishes[i].wish, &call, &c);
+        if (p.accepted > 0)
+            fail_msg("wish %zu: %zu accepted", i, p.accepted);
+        for (size_t k = 0; k < 8 && wishes[i].shown[k]; k++)
+            if (!row_of(&p, wishes[i].shown[k]) || row_of(&p, wishes[i].shown[k])->answer != MHA_POWER_REJECTED)
+                fail_msg("wish %zu: %s is not shown", i, wishes[i].shown[k]);
+        assert_true(call.query.shape[0] == 3 && call.query.shape[1] < 16 &&
+                    (wishes[i].wish.kv_len || call.key.shape[1] != call.query.shape[1]));
+        mha_power_clear(&p);
+        mha_case_close(c);
+    }
+}
+
+static void parts_that_do_not_go_together_are_refused(void **state)
+{
+    (void)state;
+    static const int64_t lengths[] = {3, 2, 1};
+    static const float numbers[11] = {0};
+    const struct {
+        mha_suggestion wish;
+        const char *words[2];
+    } wrong[] = {
+        {{.with = MHA_WITH_MASK | MHA_WITH_KEEPS}, {"mask", "found two"}},
+        {{.with = MHA_WITH_MASK, .semantics.mask = {MHA_MASK_ADDITIVE, {0}}}, {"mask", "found two"}},
+        {{.with = MHA_WITH_EMPTY, .semantics.kv_lengths = lengths}, {"lengths", "found both"}},
+        {{.with = MHA_WITH_PADDING, .semantics.key_padding = {MHA_MASK_HIDES, {0}}}, {"padding", "found two"}},
+        {{.with = MHA_WITH_POISON}, {"poison", "expected lengths"}},
+        {{.with = MHA_WITH_POISON | MHA_WITH_LENGTHS, .q_len = 4, .kv_len = 4}, {"poison", "not the queries"}},
+        {{.config.d_model = 10, .config.n_heads = 4}, {"d_model", "10"}},
+        {{.semantics.mask = {MHA_MASK_ADDITIVE, mha_view_of((void *)(uintptr_t)numbers, MHA_F32, 1, &(size_t){11})}},
+         {"mask", "11"}},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        mha_error error = {0};
+        assert_refused(mha_case_suggest(scratch_path("refused.safetensors"), &wrong[i].wish, 1, NULL, &error),
+                       MHA_INVALID, error, wrong[i].words[0], wrong[i].words[1]);
+    }
+    mha_error error = {0};
+    assert_int_equal(mha_case_suggest("/nowhere/a.safetensors", &(mha_suggestion){0}, 1, NULL, &error), MHA_IO);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_answer_is_that_of_a_plain_comparison),
+        cmocka_unit_test(the_judge_allows_what_power_says_it_does),
+        cmocka_unit_test(rounding_to_the_type_of_the_implementation_is_no_mistake),
+        cmocka_unit_test(another_stage_is_compared_when_asked),
+        cmocka_unit_test(any_number_of_threads_gives_the_same_answer),
+        cmocka_unit_test(what_has_no_meaning_is_refused),
+        cmocka_unit_test(suggested_inputs_let_nothing_pass),
+        cmocka_unit_test(parts_that_do_not_go_together_are_refused),
+    };
+    return cmocka_run_group_tests_name("power", tests, NULL, NULL);
+}
