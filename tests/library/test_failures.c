@@ -447,9 +447,8 @@ static mha_status case_of_call(const char *path, mha_error *error)
     call.semantics.offset = 1;
     call.semantics.rope = (mha_rope){
         .kind = MHA_ROPE_HALF_SPLIT, .q_positions = mha_view_of(positions, MHA_I64, 2, (const size_t[]){1, T})};
-    mha_view recorded[MHA_STAGE_COUNT] = {{0}};
-    recorded[MHA_STAGE_OUTPUT] = call.query; /* a wrong one */
-    status = mha_case_of_call(layer, &call, recorded, NULL, &c, error);
+    const mha_keep recorded = {.stage = MHA_STAGE_OUTPUT, .view = call.query}; /* a wrong one */
+    status = mha_case_of_call(layer, &call, &recorded, 1, NULL, &c, error);
     if (status == MHA_OK)
         status = mha_case_judge(c, MHA_PATH_AUTO, NULL, 1, &verdict, error);
     digest_bytes(&verdict.outcome, sizeof verdict.outcome);
