@@ -136,8 +136,8 @@ static int refuse_word(const char *word, command_code command)
             nearest = d, closest = code;
     }
     if (*owners)
-        refuse(about, "not an option of mha %s; expected one of \"mha %s --help\", this is one of: %s",
-               command_rows[command].name, command_rows[command].name, owners);
+        refuse(about, "not an option of mha %s, but of %s; \"mha %s --help\" lists those there are",
+               command_rows[command].name, owners, command_rows[command].name);
     else if (closest < OPTION_COUNT)
         refuse(about, "unknown option; did you mean --%s?", option_rows[closest].name);
     else

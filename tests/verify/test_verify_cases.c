@@ -25,7 +25,7 @@ typedef struct entry {
     mha_dtype dtype;
     int rank;
     size_t shape[4];
-    int64_t value; /* of integers */
+    int64_t value; /* of integers; of floats the bits of two F32 */
 } entry;
 
 typedef struct made {
@@ -604,6 +604,29 @@ static void results_without_elements_are_not_judged(void **state)
     mha_verdict_clear(&v);
 }
 
+/* Where the exact result is NaN, the failure says which input or weight is; and of a finite one it does not. */
+static void a_failure_names_the_input_that_is_not_finite(void **state)
+{
+    (void)state;
+    enum { ROWS = 4 };
+    static const int64_t nan = 0x7fc000007fc00000, infinity = 0x7f8000007f800000, seven = 0x40e0000040e00000;
+    const entry spoilt[ROWS] = {{"query", MHA_F32, 3, {1, 2, 4}, nan},
+                                {"value", MHA_F32, 3, {1, 2, 4}, infinity},
+                                {"W_v", MHA_F32, 2, {4, 4}, nan},
+                                {"expected.output", MHA_F32, 3, {1, 2, 4}, seven}};
+    static const char *const words[ROWS] = {"; query holds 8 NaN and 0 infinities",
+                                            "; value holds 0 NaN and 8 infinities",
+                                            "; W_V holds 16 NaN and 0 infinities", NULL};
+    for (size_t i = 0; i < ROWS; i++) {
+        const made file = {"mha", {{NULL}}, {spoilt[i]}};
+        mha_verdict v = judge(write_made(&file), MHA_PATH_EXACT, NULL);
+        assert_int_equal(v.outcome, MHA_OUTCOME_FAILED);
+        if (words[i] ? !strstr(v.reason, words[i]) : strstr(v.reason, "holds") != NULL)
+            fail_msg("%s: %s", spoilt[i].name, v.reason);
+        mha_verdict_clear(&v);
+    }
+}
+
 /* Words that the whole of prefill.query cannot be run with: skipped, with the reason. */
 static void a_prefill_without_rows_for_it_is_skipped(void **state)
 {
@@ -982,6 +1005,7 @@ int main(void)
         cmocka_unit_test(variants_stay_inside_the_tables),
         cmocka_unit_test(a_verdict_for_every_path_and_stage),
         cmocka_unit_test(results_without_elements_are_not_judged),
+        cmocka_unit_test(a_failure_names_the_input_that_is_not_finite),
         cmocka_unit_test(a_prefill_without_rows_for_it_is_skipped),
         cmocka_unit_test(a_prefill_takes_what_reaches),
         cmocka_unit_test(tolerances_are_derived),

@@ -34,5 +34,7 @@ bool mha__judgement_wants(const mha__judgement *j, const char *name);
 mha_stage_verdict *mha__judgement_row(mha__judgement *j, const char *prefix, const char *name, const char *against);
 /* Compares one computed stage with the expected tensor of its slot, if there is one. */
 mha_status mha__judgement_compare(mha__judgement *j, const mha__stage_result *result, mha_error *error);
+/* Sets the outcome, the culprit and the reason that follow from the rows of the verdict, if there are any. */
+void mha__judgement_explain(const mha__judgement *j, mha_verdict *verdict);
 
 #endif
