@@ -272,8 +272,9 @@ mha_status mha_layer_set(mha_layer *layer, mha_weight weight, const mha_view *fr
     char expected[80], found[200];
     mha__shape_text(expected, sizeof expected, to.shape, to.rank);
     mha__shape_text(found, sizeof found, from->shape, from->rank);
-    return mha__fail(error, status, name, "expected shape %s of a floating type, found %s of %s", expected,
-                    found, mha_dtype_name(from->dtype));
+    return mha__fail(error, status, name, "expected shape %s of a floating type%s, found %s of %s", expected,
+                     to.rank == 2 ? ", input dimension first (nn.Linear has it last)" : "", found,
+                     mha_dtype_name(from->dtype));
 }
 
 size_t mha__inert_key_bias(const mha_config *c, const mha_semantics *s)

@@ -415,7 +415,8 @@ static void weights_are_set_from_any_floating_view_of_their_shape(void **state)
         for (size_t j = 0; j < 4; j++)
             assert_true((double)w[i * 4 + j] == values[j * 3 + i]);
     mha_view wrong = mha_view_of(values, MHA_F64, 2, (size_t[]){4, 3});
-    assert_refused(mha_layer_set(layer, MHA_W_Q, &wrong, &error), MHA_INVALID, error, "W_Q", "(3, 4)", "(4, 3)");
+    assert_refused(mha_layer_set(layer, MHA_W_Q, &wrong, &error), MHA_INVALID, error, "W_Q", "(3, 4)",
+                   "input dimension first", "(4, 3)");
     wrong = mha_view_of(values, MHA_F64, 1, (size_t[]){12});
     assert_refused(mha_layer_set(layer, MHA_W_Q, &wrong, &error), MHA_INVALID, error, "W_Q", "(3, 4)", "(12,)");
     mha_view nowhere = mha_view_of(NULL, MHA_F32, 2, (size_t[]){3, 4});
