@@ -41,7 +41,7 @@ INLINE void dots(const int m, size_t k, const float *A, const float *X, size_t l
         store(C + (size_t)i * ldc, sum[i]);
 }
 
-#define DOTS_CASE(M)                                                                                                   \
+#define DOTS_CASE(M, X)                                                                                                \
     case M:                                                                                                            \
         for (; M <= MOST_FEW_ROWS && j + LANES <= n; j += LANES, next += ld_next * LANES)                              \
             dots(M <= MOST_FEW_ROWS ? M : 1, k, A, X + j * ldx, ldx, next, ld_next, C + j, ldc);                       \
@@ -54,14 +54,7 @@ static void product_rows(size_t m, size_t n, size_t k, const float *A, const flo
     if (!next)
         next = X, ld_next = ldx;
     switch (m) {
-        DOTS_CASE(1)
-        DOTS_CASE(2)
-        DOTS_CASE(3)
-        DOTS_CASE(4)
-        DOTS_CASE(5)
-        DOTS_CASE(6)
-        DOTS_CASE(7)
-        DOTS_CASE(8)
+        CASES_TO_8(DOTS_CASE, X)
     }
     for (; j < n; j++)
         for (size_t i = 0; i < m; i++) {

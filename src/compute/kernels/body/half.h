@@ -150,14 +150,7 @@ INLINE void half_tile(const int m, const int nv, const operands *o, const uint16
     static __attribute__((noinline)) void NAME(size_t m, const operands *o, const uint16_t *B, const uint16_t *next)   \
     {                                                                                                                  \
         switch (m) {                                                                                                   \
-            HALF_CASE(1, LIMIT, NV, BRAIN)                                                                             \
-            HALF_CASE(2, LIMIT, NV, BRAIN)                                                                             \
-            HALF_CASE(3, LIMIT, NV, BRAIN)                                                                             \
-            HALF_CASE(4, LIMIT, NV, BRAIN)                                                                             \
-            HALF_CASE(5, LIMIT, NV, BRAIN)                                                                             \
-            HALF_CASE(6, LIMIT, NV, BRAIN)                                                                             \
-            HALF_CASE(7, LIMIT, NV, BRAIN)                                                                             \
-            HALF_CASE(8, LIMIT, NV, BRAIN)                                                                             \
+            CASES_TO_8(HALF_CASE, LIMIT, NV, BRAIN)                                                                    \
         }                                                                                                              \
     }
 

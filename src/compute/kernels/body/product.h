@@ -115,14 +115,7 @@ INLINE void tile(const int m, const int nv, const bool paired, const operands *o
     static __attribute__((noinline)) void NAME(size_t m, const operands *o)                                            \
     {                                                                                                                  \
         switch (m) {                                                                                                   \
-            TILE_CASE(1, LIMIT, NV, PAIRED)                                                                            \
-            TILE_CASE(2, LIMIT, NV, PAIRED)                                                                            \
-            TILE_CASE(3, LIMIT, NV, PAIRED)                                                                            \
-            TILE_CASE(4, LIMIT, NV, PAIRED)                                                                            \
-            TILE_CASE(5, LIMIT, NV, PAIRED)                                                                            \
-            TILE_CASE(6, LIMIT, NV, PAIRED)                                                                            \
-            TILE_CASE(7, LIMIT, NV, PAIRED)                                                                            \
-            TILE_CASE(8, LIMIT, NV, PAIRED)                                                                            \
+            CASES_TO_8(TILE_CASE, LIMIT, NV, PAIRED)                                                                   \
             TILE_CASE(9, LIMIT, NV, PAIRED)                                                                            \
             TILE_CASE(10, LIMIT, NV, PAIRED)                                                                           \
             TILE_CASE(11, LIMIT, NV, PAIRED)                                                                           \
