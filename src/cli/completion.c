@@ -104,6 +104,31 @@ static void write_pattern(const option_row *row)
         }
 }
 
+/* Writes a case of bash or zsh for each option with an argument: `files` where it is a file, its words between `before`
+ * and `after`, and else the form of the argument after `message`, if that is not NULL. */
+static void write_option_cases(const char *files, const char *before, const char *after, const char *message)
+{
+    for (option_code o = 0; o < OPTION_COUNT; o++) {
+        const option_row *row = &option_rows[o];
+        if (row->type == FLAG)
+            continue;
+        printf("  ");
+        write_pattern(row);
+        if (row->type == FILE_NAME)
+            printf(") %s; return ;;\n", files);
+        else if (argument_word(row, 0)) {
+            printf(") %s", before);
+            write_arguments(row);
+            printf("%s ;;\n", after);
+        } else if (message) {
+            printf(") %s", message);
+            write_quoted(row->form);
+            printf("; return ;;\n");
+        } else
+            printf(") return ;;\n");
+    }
+}
+
 /* ---------------------------------------------------------------- the three shells */
 
 static void write_bash(void)
@@ -124,21 +149,7 @@ static void write_bash(void)
     write_commands("");
     write_topics(WIDEST);
     printf("' ;;\n  completion:completion) words='%s %s %s' ;;\n", shells[0], shells[1], shells[2]);
-    for (option_code o = 0; o < OPTION_COUNT; o++) {
-        const option_row *row = &option_rows[o];
-        if (row->type == FLAG)
-            continue;
-        printf("  ");
-        write_pattern(row);
-        if (row->type == FILE_NAME)
-            printf(") _mha_files; return ;;\n");
-        else if (argument_word(row, 0)) {
-            printf(") words='");
-            write_arguments(row);
-            printf("' ;;\n");
-        } else
-            printf(") return ;;\n");
-    }
+    write_option_cases("_mha_files", "words='", "'", NULL);
     printf("  esac\n"
            "  if [ -n \"$words\" ]; then\n    COMPREPLY=($(compgen -W \"$words\" -- \"$word\"))\n    return\n  fi\n"
            "  case ${COMP_WORDS[1]} in\n");
@@ -188,24 +199,7 @@ static void write_zsh(void)
     write_topics(0);
     printf("; return ;;\n"
            "  completion:completion) compadd -- %s %s %s; return ;;\n", shells[0], shells[1], shells[2]);
-    for (option_code o = 0; o < OPTION_COUNT; o++) {
-        const option_row *row = &option_rows[o];
-        if (row->type == FLAG)
-            continue;
-        printf("  ");
-        write_pattern(row);
-        if (row->type == FILE_NAME)
-            printf(") _files; return ;;\n");
-        else if (argument_word(row, 0)) {
-            printf(") compadd -- $(echo '");
-            write_arguments(row);
-            printf("'); return ;;\n");
-        } else {
-            printf(") _message ");
-            write_quoted(row->form);
-            printf("; return ;;\n");
-        }
-    }
+    write_option_cases("_files", "compadd -- $(echo '", "'); return", "_message ");
     printf("  esac\n  case $words[2] in\n");
     for (command_code c = 0; c < COMMAND_COUNT; c++) {
         printf("  %s)\n    options=(\n", command_rows[c].name);
