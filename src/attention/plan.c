@@ -367,12 +367,8 @@ mha_status mha_plan_move(mha_plan *plan, const void *query, const void *key, con
                   {key, &r->key, r->key_follows ? &r->query : NULL},
                   {value, &r->value, r->value_follows ? &r->key : NULL}};
     for (size_t i = 0; i < 3; i++) {
-        union {
-            const void *in;
-            void *out;
-        } data = {inputs[i].given}; /* a view does not say that it is only read */
-        if (data.in)
-            inputs[i].view->data = data.out;
+        if (inputs[i].given)
+            inputs[i].view->data = mha__unconst(inputs[i].given);
         else if (inputs[i].follows)
             inputs[i].view->data = inputs[i].follows->data;
     }

@@ -1,15 +1,7 @@
 /* Kept stages: copies what was computed into the memory the caller gave for it, and takes the time. */
 #include <string.h>
-#include <time.h>
 
 #include "attention/steps/steps.h"
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
-}
 
 void mha__times_clear(const mha__resolved *r)
 {
@@ -19,7 +11,7 @@ void mha__times_clear(const mha__resolved *r)
 
 mha__clock mha__clock_start(const mha__resolved *r)
 {
-    return (mha__clock){r->keep_count > 0 ? now() : 0};
+    return (mha__clock){r->keep_count > 0 ? mha__clock_ms() : 0};
 }
 
 /* The caller's view (B, T, heads*d) with the heads of `like` split. */
@@ -38,7 +30,7 @@ void mha__stage_done(const mha__resolved *r, mha_stage stage, const mha_view *va
     }
     if (r->keep_count == 0)
         return;
-    double time = now();
+    double time = mha__clock_ms();
     if (r->keep_at[stage] >= 0)
         r->keep[r->keep_at[stage]].ms = time - clock->last;
     clock->last = time;
@@ -49,7 +41,7 @@ void mha__stages_done(const mha__resolved *r, const mha_stage *stages, const mha
 {
     if (r->keep_count == 0)
         return;
-    const double taken = now() - clock->last;
+    const double taken = mha__clock_ms() - clock->last;
     size_t all = 0;
     for (size_t i = 0; i < n; i++)
         all += mha_view_elements(&values[i]);
@@ -78,11 +70,7 @@ void mha__stage_row(const mha__resolved *r, mha_stage stage, size_t a, size_t b,
     to.rank = 1;
     to.shape[0] = n;
     to.stride[0] = to.stride[last];
-    union {
-        const float *in;
-        void *out;
-    } values = {row}; /* a view does not say that it is only read */
-    mha_view from = mha_view_of(values.out, MHA_F32, 1, &n);
+    const mha_view from = mha_view_of(mha__unconst(row), MHA_F32, 1, &n);
     (void)mha_view_copy(&to, &from);
 }
 

@@ -67,6 +67,12 @@ static inline bool mha__dtype_is_float(mha_dtype dtype)
     return dtype == MHA_F32 || dtype == MHA_F64 || dtype == MHA_F16 || dtype == MHA_BF16;
 }
 
+/* Casts const away for a view: views of inputs, which are only read, and of results have one type. */
+static inline void *mha__unconst(const void *data)
+{
+    return (void *)(uintptr_t)data;
+}
+
 /* ---------------------------------------------------------------- memory */
 
 enum { MHA_ALIGNMENT = 64 };
@@ -95,6 +101,9 @@ size_t mha__memory_at_hand(void);
  * outside the array. */
 int mha__name_find(const char *const *names, size_t count, const char *text);
 const char *mha__name_at(const char *const *names, size_t count, size_t index);
+
+/* FNV-1a of 64 bits, folded so that the low bits depend on all of it. */
+uint64_t mha__text_hash(const char *text);
 
 /* The least number of bytes to insert, remove or exchange that turns one text into the other (Levenshtein's
  * distance); only the first 128 bytes of each are looked at. */

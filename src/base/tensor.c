@@ -366,13 +366,12 @@ mha_view mha_view_rows(void *data, mha_dtype dtype, mha_layout layout, size_t B,
     return view;
 }
 
-/* Casts const away, because views of inputs and of results have one type. */
 mha_view mha_rows(const float *data, size_t B, size_t T, size_t width)
 {
-    return mha_view_rows((void *)(uintptr_t)data, MHA_F32, MHA_BTE, B, T, width);
+    return mha_view_rows(mha__unconst(data), MHA_F32, MHA_BTE, B, T, width);
 }
 
 mha_view mha_heads(const float *data, size_t B, size_t T, size_t h, size_t d)
 {
-    return mha_view_heads((void *)(uintptr_t)data, MHA_F32, MHA_BTE, B, T, h, d);
+    return mha_view_heads(mha__unconst(data), MHA_F32, MHA_BTE, B, T, h, d);
 }

@@ -1,8 +1,16 @@
-/* Text: names of enums, cutting between characters, shapes in words. */
+/* Text: names of enums, hashes, cutting between characters, shapes in words. */
 #include <stdio.h>
 #include <string.h>
 
 #include "base/base.h"
+
+uint64_t mha__text_hash(const char *text)
+{
+    uint64_t h = 0xcbf29ce484222325u;
+    for (; *text; text++)
+        h = (h ^ (unsigned char)*text) * 0x100000001b3u;
+    return h ^ h >> 32;
+}
 
 int mha__name_find(const char *const *names, size_t count, const char *text)
 {

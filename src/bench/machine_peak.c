@@ -1,6 +1,5 @@
 /* Measures the machine's own limits: multiply-adds in registers, and reads beyond the caches. */
 #include <stdint.h>
-#include <time.h>
 
 #include "base/base.h"
 #include "compute/kernels/kernels.h"
@@ -20,13 +19,6 @@ typedef struct limits {
     double operations[MOST_WORKERS];
     bool sink[MOST_WORKERS];
 } limits;
-
-static double seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 static void compute(void *context, size_t task, int worker)
 {
@@ -49,9 +41,9 @@ static double fastest(size_t tasks, int threads, mha__task task, limits *l, int 
 {
     double best = 1e30;
     for (int i = 0; i < tries; i++) {
-        double start = seconds();
+        double start = mha__clock_seconds();
         mha__parallel_for(tasks, threads, task, l);
-        double taken = seconds() - start;
+        double taken = mha__clock_seconds() - start;
         best = taken < best ? taken : best;
     }
     return best;
@@ -60,12 +52,12 @@ static double fastest(size_t tasks, int threads, mha__task task, limits *l, int 
 /* The mean time of sweeps that fill some milliseconds; a benchmark on the same bytes is timed likewise. */
 static double mean_sweep(int threads, limits *l)
 {
-    double start = seconds(), taken;
+    double start = mha__clock_seconds(), taken;
     int sweeps = 0;
     do {
         mha__parallel_for((size_t)threads, threads, sweep, l);
         sweeps++;
-        taken = seconds() - start;
+        taken = mha__clock_seconds() - start;
     } while (taken < enough_seconds);
     return taken / sweeps;
 }

@@ -2,7 +2,6 @@
 #include "bench/timed_run.h"
 
 #include <math.h>
-#include <time.h>
 
 #include "base/base.h"
 
@@ -122,13 +121,6 @@ void bench_subject_free(bench_subject *b)
     *b = (bench_subject){0};
 }
 
-static double now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
-}
-
 /* The time between the third and the fourth projection of the last run, in ms. */
 static double between_projections(const bench_subject *b)
 {
@@ -141,14 +133,14 @@ static double between_projections(const bench_subject *b)
 /* The mean time of `runs` runs. */
 static mha_status time_runs(bench_subject *b, const mha_plan *plan, size_t runs, double *ms, mha_error *error)
 {
-    double start = now_ms(), aside = 0;
+    double start = mha__clock_ms(), aside = 0;
     for (size_t i = 0; i < runs; i++) {
         if (b->cache)
             mha_cache_truncate(b->cache, b->shape.T_k - 1);
         TRY(mha_forward(plan, b->workspace, b->workspace_bytes, error));
         aside += b->part == BENCH_PROJ ? between_projections(b) : 0;
     }
-    *ms = (now_ms() - start - aside) / (double)runs;
+    *ms = (mha__clock_ms() - start - aside) / (double)runs;
     return MHA_OK;
 }
 

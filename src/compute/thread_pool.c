@@ -5,7 +5,6 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/base.h"
@@ -69,21 +68,14 @@ static inline void pause_briefly(void)
 #endif
 }
 
-static long nanoseconds(void)
+/* True while spinning is worth it: for 0.2 ms, a few times what waking a sleeping thread takes. */
+static bool patient(unsigned *tries, double *start)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (long)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
-/* True while spinning is worth it: for 200 microseconds, a few times what waking a sleeping thread takes. */
-static bool patient(unsigned *tries, long *start)
-{
-    const long patience = 200000;
+    const double patience = 0.2;
     pause_briefly();
     if (++*tries % 64 != 0)
         return true;
-    const long now = nanoseconds();
+    const double now = mha__clock_ms();
     if (*tries == 64)
         *start = now;
     return now - *start < patience;
@@ -123,7 +115,7 @@ static job *await_job(helper *self, int *worker)
 {
     job *j;
     unsigned tries = 0;
-    long start = 0;
+    double start = 0;
     do {
         if ((j = take_seat(worker)))
             return j;
@@ -269,7 +261,7 @@ static void await_helpers(job *j)
 {
     const int came = j->wanted - atomic_exchange(&j->seats, 0);
     unsigned tries = 0;
-    long start = 0;
+    double start = 0;
     while (atomic_load(&j->left) < came)
         if (!patient(&tries, &start)) {
             pthread_mutex_lock(&pool.lock);

@@ -137,7 +137,7 @@ static mha_status read_key(const json_t *config, const mha__arch_key *key, mha__
         setup->assumed[setup->n_assumed++] = (mha_assumption){key->keys, number};
     if (!mha__values_set(&setup->values, key->symbol, number))
         return mha__fail(error, MHA_INVALID, key->symbol, /* unreachable: the descriptions are shorter lists */
-                         "%s: expected at most %d symbols", key->symbol, MHA_VALUES); /* unreachable: so */
+                         "expected at most %d symbols", MHA_VALUES); /* unreachable: so */
     return MHA_OK;
 }
 
@@ -351,9 +351,8 @@ mha_status mha__setup_read(const json_t *config, const char *class_name, size_t 
     return check_values(config, setup, error);
 }
 
-mha_config mha__setup_attention(const mha__setup *setup)
+mha_config mha__values_attention(const mha__values *v)
 {
-    const mha__values *v = &setup->values;
     int64_t norm = mha__values_get(v, "qk_norm");
     mha_norm qk_norm = norm == 1 ? MHA_NORM_HEAD : norm == 2 ? MHA_NORM_ROW : MHA_NORM_NONE;
     return (mha_config){

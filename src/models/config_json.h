@@ -33,8 +33,8 @@ mha_status mha__setup_read(const json_t *config, const char *class_name, size_t 
 /* The keys a symbol is read from, with blanks between; the symbol itself where it is computed. Static text. */
 const char *mha__setup_key(const mha__setup *setup, const char *symbol);
 
-/* The attention configuration of a setup: widths, heads, biases, norms; dtype is left F32. */
-mha_config mha__setup_attention(const mha__setup *setup);
+/* The attention configuration that the symbols describe: widths, heads, biases, norms; dtype is left F32. */
+mha_config mha__values_attention(const mha__values *v);
 /* What the setup says about the semantics of attention. */
 mha_model_facts mha__setup_facts(const mha__setup *setup);
 

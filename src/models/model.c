@@ -293,7 +293,7 @@ bool mha_model_layer_at(const mha_model *model, size_t index, mha_model_layer *l
             index -= count;
             continue;
         }
-        mha_model_layer made = {.config = mha__setup_attention(&model->setup)};
+        mha_model_layer made = {.config = mha__values_attention(&model->setup.values)};
         value_of(model, row->uses, 1, &uses, NULL);
         value_of(model, row->causal, mha__values_get(&model->setup.values, "causal"), &causal, NULL);
         made.config.dtype = model->dtype;

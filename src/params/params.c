@@ -44,10 +44,7 @@ struct mha_params {
 
 static mha_tensor **bucket_of(const mha_params *table, const char *name)
 {
-    uint64_t h = 0xcbf29ce484222325u; /* FNV-1a */
-    for (; *name; name++)
-        h = (h ^ (unsigned char)*name) * 0x100000001b3u;
-    return &table->buckets[(h ^ h >> 32) & (table->capacity - 1)];
+    return &table->buckets[mha__text_hash(name) & (table->capacity - 1)];
 }
 
 mha_tensor *mha_params_find(const mha_params *table, const char *name)

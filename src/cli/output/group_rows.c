@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/base.h"
+
 /* Rows that are shown as one. */
 typedef struct fold {
     char *key;           /* the key that they share */
@@ -103,18 +105,10 @@ static char *key_of(const census_view *view, const mha_tensor_info *info)
 
 /* ---------------------------------------------------------------- folding */
 
-static size_t hash_of(const char *text)
-{
-    uint64_t h = 0xcbf29ce484222325u; /* FNV-1a */
-    for (; *text; text++)
-        h = (h ^ (unsigned char)*text) * 0x100000001b3u;
-    return (size_t)(h ^ h >> 32);
-}
-
 /* Finds the fold of a key or makes an empty one; takes over `key`. */
 static fold *fold_of(census *c, char *key)
 {
-    size_t at = hash_of(key) & (c->n_buckets - 1);
+    size_t at = mha__text_hash(key) & (c->n_buckets - 1);
     while (c->buckets[at] && strcmp(c->folds[c->buckets[at] - 1].key, key) != 0)
         at = (at + 1) & (c->n_buckets - 1);
     if (c->buckets[at]) {

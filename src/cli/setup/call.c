@@ -4,9 +4,9 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "attention/work.h"
+#include "base/base.h"
 #include "cli/output/print.h"
 #include "cli/setup/tensor_arg.h"
 
@@ -248,13 +248,6 @@ mha_view *request_stage(request *r, mha_stage stage)
     return stage == MHA_STAGE_OUTPUT ? &r->call.output : &r->keep[stage].view;
 }
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
-}
-
 int request_run(request *r, double *milliseconds)
 {
     mha_error error = {0};
@@ -265,10 +258,10 @@ int request_run(request *r, double *milliseconds)
         status = mha_plan_call(r->layer, &r->call, &r->plan, &error); /* kept stages may need more workspace */
         r->workspace = obtain(1, r->plan.workspace_bytes);
     }
-    double start = now();
+    double start = mha__clock_ms();
     if (status == MHA_OK)
         status = mha_forward(&r->plan, r->workspace, r->plan.workspace_bytes, &error);
-    *milliseconds = now() - start;
+    *milliseconds = mha__clock_ms() - start;
     return status == MHA_OK ? EXIT_DONE : refuse_error("", &error);
 }
 

@@ -157,19 +157,9 @@ static mha_status count_layer_of(counts *c, const char *words, bool merged, bool
                                  mha_error *error)
 {
     mha_status status = mha__values_parse(&c->values, words, error);
-    bool bias = symbol(c, "bias");
-    mha_config config = {.d_model = symbol(c, "d_model"),
-                         .n_heads = symbol(c, "h"),
-                         .kv_heads = symbol(c, "h_kv"),
-                         .d_k = symbol(c, "d_k"),
-                         .d_v = symbol(c, "d_v"),
-                         .d_kin = symbol(c, "kdim"),
-                         .d_vin = symbol(c, "vdim"),
-                         .bias_q = bias,
-                         .bias_k = bias,
-                         .bias_v = bias,
-                         .bias_o = bias,
-                         .bias_kv = symbol(c, "bias_kv")};
+    mha_config config = mha__values_attention(&c->values);
+    config.d_kin = symbol(c, "kdim"), config.d_vin = symbol(c, "vdim"), config.bias_kv = symbol(c, "bias_kv");
+    config.bias_q = config.bias_k = config.bias_v = config.bias_o = symbol(c, "bias");
     if (status == MHA_OK)
         status = mha_config_resolve(&config, error);
     if (status != MHA_OK)
