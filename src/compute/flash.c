@@ -53,17 +53,19 @@ typedef struct tile {
 
 enum { LEAST_TILE_ROWS = 4, MOST_TILES = MHA_FLASH_ROWS / LEAST_TILE_ROWS };
 
-/* A call at work. */
+/* One call of mha__flash_rows or mha__flash_segment. */
 typedef struct work {
     const mha__kernels *kernels;
-    const mha__flash *stream;
+    const mha__flash *flash;
     const mha__flash_row *rows;
     size_t count, block;
     float *Q, *K, *V, *scores, *bias;
     size_t chunks;
     float *widened; /* as many rows of keys or values as a panel has columns */
-    bool holds_back;                    /* some row does: */
-    uint8_t held_back[MHA_FLASH_ROWS]; /* this power of 2 of the scale, which its scores are multiplied by afterwards */
+    /* Of each row the power of 2 by which its scale is divided, and its scores are multiplied afterwards, so that
+     * scale * q does not overflow. */
+    uint8_t held_back[MHA_FLASH_ROWS];
+    bool holds_back; /* whether any of them is not 0 */
     size_t n_tiles;
     tile tiles[MOST_TILES];
     span any, all;
@@ -90,7 +92,7 @@ static span shared(span a, span b)
     return (span){larger(a.begin, b.begin), smaller(a.end, b.end)};
 }
 
-/* Tiles about as large as each other: a last one of two rows would take as long as one of five. */
+/* Makes tiles of about equal size, because a last tile of two rows would take as long as one of five. */
 static void make_tiles(work *w)
 {
     const size_t most = w->kernels->tile_rows;
@@ -109,7 +111,7 @@ static void make_tiles(work *w)
     }
 }
 
-/* The power of 2 by which scale * q must be made smaller to stay below 2^128, the end of float; 0 unless scale > 1. */
+/* The power of 2 by which scale * q must be divided to stay below 2^128, where float ends; 0 unless |scale| > 1. */
 static uint8_t excess(const float *q, size_t n, float scale)
 {
     float most = 0.0f;
@@ -127,15 +129,15 @@ static uint8_t excess(const float *q, size_t n, float scale)
 static void hold_back(work *w)
 {
     w->holds_back = false;
-    if (fabsf(w->stream->scale) <= 1.0f)
+    if (fabsf(w->flash->scale) <= 1.0f)
         return;
     for (size_t i = 0; i < w->count; i++) {
-        w->held_back[i] = excess(w->rows[i].q, w->stream->d_k, w->stream->scale);
+        w->held_back[i] = excess(w->rows[i].q, w->flash->d_k, w->flash->scale);
         w->holds_back |= w->held_back[i] > 0;
     }
 }
 
-/* 2^128 is no float: in two steps. */
+/* Multiplies in steps of at most 2^64, because the whole power may exceed the range of float. */
 static void give_back(const work *w, const tile *t, size_t n, float *scores)
 {
     for (size_t i = 0; i < t->m; i++)
@@ -145,30 +147,30 @@ static void give_back(const work *w, const tile *t, size_t n, float *scores)
         }
 }
 
-static void start(work *w, const mha__flash *stream, const mha__flash_row *rows, size_t count, float *scratch)
+static void start(work *w, const mha__flash *flash, const mha__flash_row *rows, size_t count, float *scratch)
 {
-    const layout at = lay_out(count, stream->d_k, stream->d_v);
+    const layout at = lay_out(count, flash->d_k, flash->d_v);
     const mha__kernels *kernels = mha__kernels_get();
-    w->kernels = kernels, w->stream = stream, w->rows = rows, w->count = count;
-    w->block = block_keys(stream->d_k, stream->d_v);
+    w->kernels = kernels, w->flash = flash, w->rows = rows, w->count = count;
+    w->block = block_keys(flash->d_k, flash->d_v);
     w->Q = scratch + at.Q, w->K = scratch + at.K, w->V = scratch + at.V;
     w->scores = scratch + at.scores, w->bias = scratch + at.bias, w->widened = scratch + at.widened;
     w->chunks = at.chunks;
     make_tiles(w);
     hold_back(w);
-    /* The scale goes into Q once; chunk c of all rows lies together, as the product wants its left factor. */
+    /* The scale is multiplied into Q. Chunk c of all rows lies together, as `product` reads its left factor. */
     for (size_t i = 0; i < count; i++)
-        for (size_t e = 0; e < stream->d_k; e += 16)
+        for (size_t e = 0; e < flash->d_k; e += 16)
             __builtin_prefetch(rows[i].q + e);
     for (size_t i = 0; i < count; i++)
         for (size_t c = 0; c < w->chunks; c++) {
-            size_t from = c * MHA_BLOCK, n = stream->d_k - from < MHA_BLOCK ? stream->d_k - from : MHA_BLOCK;
-            const float scale = w->holds_back ? ldexpf(stream->scale, -(int)w->held_back[i]) : stream->scale;
+            size_t from = c * MHA_BLOCK, n = flash->d_k - from < MHA_BLOCK ? flash->d_k - from : MHA_BLOCK;
+            const float scale = w->holds_back ? ldexpf(flash->scale, -(int)w->held_back[i]) : flash->scale;
             kernels->scale(w->Q + (c * count + i) * MHA_STAGED, rows[i].q + from, n, scale);
         }
 }
 
-/* What `keys` has of the keys [from, to), counted from `from`; the extra rows are seen by everybody. */
+/* The part of `keys` inside [from, to), counted from `from`. Every query sees all extra rows. */
 static span within(span keys, bool extra, size_t from, size_t to)
 {
     if (extra)
@@ -182,31 +184,31 @@ static span seen(const mha__flash_row *row, bool extra, size_t from, size_t to)
     return within((span){row->begin, row->end}, extra, from, to);
 }
 
-/* One block of keys, packed: its first key is number `from`, of `end` - `from`. */
+/* One block: the keys [from, end), packed or read where they lie. */
 typedef struct key_block {
     const mha__flash_keys *keys;
     bool extra;
     size_t from, end;
-    mha__panels K, V;        /* key 0 of the block is row 0 of V, column 0 of K; no K: it is read where it lies */
-    const float *pairs;     /* the last 8 columns of V, by two keys; NULL when they are not paired */
-    const bool *poisoned;   /* NULL when every value row is finite */
-    const mha__panels *soon; /* rows to fetch while scores are computed, or NULL */
-    const mha__panels *next; /* and while values are summed */
+    mha__panels K, V;        /* key 0 of the block is row 0 of V and column 0 of K; without data: read where it lies */
+    const float *pairs;     /* the last 8 columns of V, interleaved by mha__kernels.pair_rows; NULL: they are not */
+    const bool *poisoned;   /* of each key whether its value row has a NaN or infinity; NULL: none has */
+    const mha__panels *soon; /* prefetched while scores are computed, or NULL */
+    const mha__panels *next; /* prefetched while values are summed, or NULL */
 } key_block;
 
 static const float *value_row(const work *w, const mha__flash_keys *keys, size_t j)
 {
     if (keys->dtype == MHA_F32)
         return keys->V + j * keys->v_stride;
-    w->kernels->widen(1, w->stream->d_v, keys->V16 + j * keys->v_stride, 0, keys->dtype, w->widened, 0, NULL);
+    w->kernels->widen(1, w->flash->d_v, keys->V16 + j * keys->v_stride, 0, keys->dtype, w->widened, 0, NULL);
     return w->widened;
 }
 
-/* Keys whose value row holds NaN or infinity must not meet the weight 0 of rows they are hidden from: they are
- * taken out of the packed block, and added afterwards to those who see them. */
+/* A value row with a NaN or infinity must not be multiplied by the weight 0 of a query that does not see it. It becomes
+ * zeros in the packed block; add_poison adds it for the queries that see it. */
 static void remove_poison(const work *w, const key_block *b, span some, bool *poisoned)
 {
-    const size_t d_v = w->stream->d_v;
+    const size_t d_v = w->flash->d_v;
     for (size_t j = some.begin; j < some.end; j++) {
         const float *v = value_row(w, b->keys, b->from + j);
         float zero = 0.0f;
@@ -226,19 +228,19 @@ static void add_poison(const work *w, const key_block *b, span some, const float
         if (!b->poisoned[j] || (bias && bias[j] == -INFINITY))
             continue;
         const float *v = value_row(w, b->keys, b->from + j);
-        for (size_t e = 0; e < w->stream->d_v; e++)
+        for (size_t e = 0; e < w->flash->d_v; e++)
             sum[e] += weight[j] * v[e];
     }
 }
 
-/* Scores of rows [first, first + m) for n keys of the block from `left` on; what is beyond them in the last 16 is
- * overwritten. */
+/* Scores of rows [first, first + m) for n keys of the block from `left` on. Numbers behind them are overwritten, up to
+ * a multiple of 16. */
 static void score(const work *w, size_t first, size_t m, const key_block *b, size_t left, size_t n, float *scores)
 {
     const mha__kernels *k = w->kernels;
     if (!b->K.data) {
         const mha__flash_keys *keys = b->keys;
-        const size_t at = (b->from + left) * keys->k_stride, d_k = w->stream->d_k;
+        const size_t at = (b->from + left) * keys->k_stride, d_k = w->flash->d_k;
         if (keys->dtype == MHA_F32)
             k->product_rows(m, n, d_k, w->Q, keys->K + at, keys->k_stride,
                             b->soon ? b->soon->data + left * b->soon->row : NULL, b->soon ? b->soon->row : 0, scores,
@@ -250,9 +252,9 @@ static void score(const work *w, size_t first, size_t m, const key_block *b, siz
     float ones[MHA_TILE_ROWS];
     for (size_t i = 0; i < m; i++)
         ones[i] = 1.0f;
-    const size_t step = b->soon ? mha__round_up(w->stream->d_v, MHA_PANEL) : mha__round_up(n, 16);
+    const size_t step = b->soon ? mha__round_up(w->flash->d_v, MHA_PANEL) : mha__round_up(n, 16);
     for (size_t c = 0; c < w->chunks; c++) {
-        const size_t terms = smaller(w->stream->d_k - c * MHA_BLOCK, MHA_BLOCK);
+        const size_t terms = smaller(w->flash->d_k - c * MHA_BLOCK, MHA_BLOCK);
         const float *Q = w->Q + (c * w->count + first) * MHA_STAGED;
         mha__panels K = b->K, soon = b->soon ? *b->soon : K;
         K.data += left / MHA_PANEL * K.panel + c * MHA_BLOCK * K.row;
@@ -262,15 +264,15 @@ static void score(const work *w, size_t first, size_t m, const key_block *b, siz
     }
 }
 
-/* Values are summed in chains of at most this many keys, wherever a row's own begin: longer ones lose more to rounding.
- * */
+/* Values are summed over at most this many keys at a time, because longer sums lose more to rounding. The cuts are
+ * counted from the block's first key, wherever the keys that a row sees begin. */
 enum { VALUES_TOGETHER = 256 };
 
-/* Sums of m rows: times their factors (NULL: from 0), plus the weighted values of keys [from, to) of the block. */
+/* sum = factor * sum + the weighted values of keys [from, to) of the block, for m rows; `factor` NULL: from 0. */
 static void add_values(const work *w, const key_block *b, size_t m, size_t from, size_t to, float *sum,
                        const float *factor)
 {
-    const size_t width = mha__round_up(w->stream->d_v, 16);
+    const size_t width = mha__round_up(w->flash->d_v, 16);
     if (!b->V.data) {
         enum { SOON = 32 }; /* rows */
         const size_t stride = b->keys->v_stride;
@@ -278,7 +280,7 @@ static void add_values(const work *w, const key_block *b, size_t m, size_t from,
                               next = {V.data + SOON * stride, stride, MHA_PANEL, V.dtype};
         w->kernels->product_half(m, width, to - from, w->scores + from, V, &next, sum, width, factor, NULL);
     } else {
-        const size_t whole = b->pairs ? width - 16 : width, even = from / 2 * 2; /* the weight between them is 0 */
+        const size_t whole = b->pairs ? width - 16 : width, even = from / 2 * 2; /* weights before `from` are 0 */
         mha__panels V = b->V, next = b->next ? *b->next : V;
         V.data += from * V.row;
         next.data += from * next.row;
@@ -289,10 +291,10 @@ static void add_values(const work *w, const key_block *b, size_t m, size_t from,
     }
 }
 
-/* The rows of a tile against one block. */
+/* Adds one block of keys to the softmax of a tile's rows. */
 static void tile_step(const work *w, const tile *t, const key_block *b, mha__partial *into, bool *begun)
 {
-    const mha__flash *s = w->stream;
+    const mha__flash *s = w->flash;
     const mha__kernels *k = w->kernels;
     const size_t first = t->first, m = t->m;
     const span all = within(t->any, b->extra, b->from, b->end), common = within(t->all, b->extra, b->from, b->end);
@@ -308,7 +310,7 @@ static void tile_step(const work *w, const tile *t, const key_block *b, mha__par
     const bool plain = alike && all.begin == left && n % 16 == 0 && s->softcap == 0.0f;
     for (size_t i = 0; i < m; i++) {
         const mha__flash_row *row = &w->rows[first + i];
-        mha__running_softmax *state = &into->state[first + i];
+        mha__softmax_state *state = &into->state[first + i];
         const span one = alike ? all : seen(row, b->extra, b->from, b->end);
         const float *bias = NULL;
         if (s->bias && !b->extra && one.begin < one.end)
@@ -343,33 +345,33 @@ static void tile_step(const work *w, const tile *t, const key_block *b, mha__par
         }
 }
 
-/* Value rows can be read where they lie if that takes no more than packing them would read, and nothing is
- * hidden in them: one tile, whole vectors, every key of the block seen by every row. */
+/* Value rows are read where they lie if each is read only once (there is one tile), has whole vectors, and is seen by
+ * every query. */
 static bool values_in_place(const work *w, size_t from, size_t end)
 {
-    return w->n_tiles == 1 && w->stream->d_v % 16 == 0 && !w->stream->bias && w->all.begin <= from && w->all.end >= end;
+    return w->n_tiles == 1 && w->flash->d_v % 16 == 0 && !w->flash->bias && w->all.begin <= from && w->all.end >= end;
 }
 
-/* The same for keys of 16 bits: few rows, which the transposing product is for. */
+/* Keys of 16 bits are read where they lie if the kernel that transposes them in registers takes them. */
 static bool keys_in_place(const work *w, const mha__flash_keys *keys)
 {
     return w->count <= MHA_FEW_ROWS && w->n_tiles == 1 && w->chunks == 1 && keys->k_stride % 2 == 0 &&
            (uintptr_t)keys->K16 % sizeof(uint32_t) == 0;
 }
 
-/* Packs what is seen of a block of 16 bits and must not be read where it lies, a panel's worth of rows at a time:
- * widened they stay in a first-level cache until they are packed. False when a value is NaN or infinite and must not
- * meet the weight 0. */
+/* Packs the keys and values of a block of 16 bits that are seen and cannot be read where they lie: as many rows at a
+ * time as a panel has columns, which stay in a first-level cache between widening and packing. False: a value that was
+ * packed is NaN or infinite. */
 static bool pack_halves(const work *w, key_block *b, span all)
 {
     const mha__kernels *k = w->kernels;
     const mha__flash_keys *keys = b->keys;
-    const size_t d_k = w->stream->d_k, d_v = w->stream->d_v;
+    const size_t d_k = w->flash->d_k, d_v = w->flash->d_v;
     const bool more = keys->n - b->end >= w->block;
     bool finite = true;
     b->K.data = keys_in_place(w, keys) ? NULL : b->K.data;
     b->V.data = values_in_place(w, b->from, b->end) ? NULL : b->V.data;
-    const size_t keys_end = b->K.data ? all.end : 0, values_end = b->V.data ? all.end : 0; /* of what is packed */
+    const size_t keys_end = b->K.data ? all.end : 0, values_end = b->V.data ? all.end : 0; /* 0: none are packed */
     for (size_t j = all.begin / MHA_PANEL * MHA_PANEL, n; j < keys_end; j += n) {
         const uint16_t *K = keys->K16 + (b->from + j) * keys->k_stride;
         n = all.end - j < MHA_PANEL ? all.end - j : MHA_PANEL;
@@ -385,13 +387,13 @@ static bool pack_halves(const work *w, key_block *b, span all)
     return finite;
 }
 
-/* Packs what is seen of a block of floats, unless it is better read where it lies. False as above. */
+/* The same for a block of floats. */
 static bool pack_floats(const work *w, key_block *b, span all)
 {
     const mha__kernels *k = w->kernels;
     const mha__flash_keys *keys = b->keys;
     const float *K = keys->K + b->from * keys->k_stride, *V = keys->V + b->from * keys->v_stride;
-    const size_t d_k = w->stream->d_k, left = all.begin / MHA_PANEL * MHA_PANEL;
+    const size_t d_k = w->flash->d_k, left = all.begin / MHA_PANEL * MHA_PANEL;
     if (w->n_tiles == 1 && w->count <= k->few_rows && w->chunks == 1)
         b->K.data = NULL;
     else
@@ -401,14 +403,14 @@ static bool pack_floats(const work *w, key_block *b, span all)
         b->V = (mha__panels){V, keys->v_stride, MHA_PANEL};
         return true;
     }
-    return k->pack(all.end - all.begin, w->stream->d_v, V + all.begin * keys->v_stride, keys->v_stride,
+    return k->pack(all.end - all.begin, w->flash->d_v, V + all.begin * keys->v_stride, keys->v_stride,
                    w->V + all.begin * MHA_PANEL, w->block * MHA_PANEL);
 }
 
-/* Where 8 columns or less are left of the packed values they are summed two keys at a time, from an even one on. */
+/* If 8 columns or less remain behind the last whole 16 of the packed values, interleaves them for product_pairs. */
 static void pair_values(const work *w, key_block *b, span all)
 {
-    const size_t left = w->stream->d_v % 16, column = w->stream->d_v - left, begin = all.begin / 2 * 2;
+    const size_t left = w->flash->d_v % 16, column = w->flash->d_v - left, begin = all.begin / 2 * 2;
     if (!w->kernels->pair_rows || left == 0 || left > 8 || !b->V.data)
         return;
     float *pairs = w->V + column / MHA_PANEL * b->V.panel + column % MHA_PANEL;
@@ -420,16 +422,16 @@ static void pair_values(const work *w, key_block *b, span all)
     b->pairs = pairs;
 }
 
-/* All rows against keys [from, end). */
+/* Adds the block of keys [from, end) to the softmax of all rows. */
 static void block_step(const work *w, bool extra, size_t from, size_t end, mha__partial *into, bool *begun)
 {
-    const mha__flash_keys *keys = extra ? &w->stream->extra : &w->stream->keys;
+    const mha__flash_keys *keys = extra ? &w->flash->extra : &w->flash->keys;
     const bool halves = keys->dtype != MHA_F32, more = keys->n - end >= w->block;
     const span all = within(w->any, extra, from, end);
     if (all.begin == all.end)
         return;
     key_block b = {
-        keys, extra, from, end, {w->K, MHA_PANEL, w->stream->d_k * MHA_PANEL}, {w->V, MHA_PANEL, w->block * MHA_PANEL},
+        keys, extra, from, end, {w->K, MHA_PANEL, w->flash->d_k * MHA_PANEL}, {w->V, MHA_PANEL, w->block * MHA_PANEL},
         NULL, NULL, NULL, NULL};
     bool poisoned[MHA_BLOCK];
     if (!(halves ? pack_halves : pack_floats)(w, &b, all)) {
@@ -437,9 +439,8 @@ static void block_step(const work *w, bool extra, size_t from, size_t end, mha__
         b.poisoned = poisoned;
     }
     pair_values(w, &b, all);
-    /* Meanwhile what comes next is fetched: the next block, or values that are read where they lie. Those of few rows
-     * are read from end to end; more rows take some columns at a time, and find all in a cache if it was fetched
-     * before. */
+    /* Prefetched are the next block, or values that are read where they lie: for few query rows shortly before each
+     * value row is read; for more, which read some columns of all value rows at a time, during the scores. */
     mha__panels next_K = {0}, next_V = {0}, soon_V = {0};
     if (!halves) {
         const float *V = keys->V + from * keys->v_stride;
@@ -459,12 +460,12 @@ static void block_step(const work *w, bool extra, size_t from, size_t end, mha__
     }
 }
 
-/* The running softmax of all rows over keys [from, to), from its start. */
+/* The online softmax of all rows over keys [from, to). */
 static void segment(const work *w, bool extra, size_t from, size_t to, mha__partial *into)
 {
     bool begun[MOST_TILES] = {false};
     for (size_t i = 0; i < w->count; i++)
-        into->state[i] = (mha__running_softmax){-INFINITY, 0.0f, false};
+        into->state[i] = (mha__softmax_state){-INFINITY, 0.0f, false};
     for (size_t at = from; at < to; at += w->block)
         block_step(w, extra, at, to - at < w->block ? to : at + w->block, into, begun);
     for (size_t i = 0; i < w->n_tiles; i++)
@@ -472,20 +473,20 @@ static void segment(const work *w, bool extra, size_t from, size_t to, mha__part
             memset(into->sum + w->tiles[i].first * into->width, 0, w->tiles[i].m * into->width * sizeof(float));
 }
 
-static size_t key_segments(const mha__flash *stream)
+static size_t key_segments(const mha__flash *flash)
 {
-    return stream->keys.n == 0 ? 0 : (stream->keys.n - 1) / MHA_SEGMENT + 1;
+    return flash->keys.n == 0 ? 0 : (flash->keys.n - 1) / MHA_SEGMENT + 1;
 }
 
-size_t mha__flash_segments(const mha__flash *stream)
+size_t mha__flash_segments(const mha__flash *flash)
 {
-    return key_segments(stream) + (stream->extra.n > 0);
+    return key_segments(flash) + (flash->extra.n > 0);
 }
 
-/* False, and `into` is left alone, when no row sees anything of the segment. */
+/* Computes segment `number`. False, with `into` untouched, when no row sees a key of it. */
 static bool numbered_segment(const work *w, size_t number, mha__partial *into)
 {
-    const mha__flash *s = w->stream;
+    const mha__flash *s = w->flash;
     const bool extra = number == key_segments(s);
     const size_t from = extra ? 0 : number * MHA_SEGMENT, n = extra ? s->extra.n : s->keys.n;
     const size_t to = n - from < MHA_SEGMENT ? n : from + MHA_SEGMENT;
@@ -496,15 +497,15 @@ static bool numbered_segment(const work *w, size_t number, mha__partial *into)
     return true;
 }
 
-void mha__flash_rows(const mha__flash *stream, const mha__flash_row *rows, size_t count, void *scratch)
+void mha__flash_rows(const mha__flash *flash, const mha__flash_row *rows, size_t count, void *scratch)
 {
-    const layout at = lay_out(count, stream->d_k, stream->d_v);
+    const layout at = lay_out(count, flash->d_k, flash->d_v);
     work w;
-    start(&w, stream, rows, count, scratch);
-    mha__partial total = mha__partial_at((float *)scratch + at.first, count, stream->d_v);
-    mha__partial next = mha__partial_at((float *)scratch + at.second, count, stream->d_v);
+    start(&w, flash, rows, count, scratch);
+    mha__partial total = mha__partial_at((float *)scratch + at.first, count, flash->d_v);
+    mha__partial next = mha__partial_at((float *)scratch + at.second, count, flash->d_v);
     bool begun = false;
-    for (size_t number = 0; number < mha__flash_segments(stream); number++) {
+    for (size_t number = 0; number < mha__flash_segments(flash); number++) {
         if (!numbered_segment(&w, number, begun ? &next : &total))
             continue;
         if (begun)
@@ -513,28 +514,28 @@ void mha__flash_rows(const mha__flash *stream, const mha__flash_row *rows, size_
     }
     if (!begun)
         mha__partial_clear(&total, count);
-    mha__partial_finish(stream, rows, count, &total);
+    mha__partial_finish(flash, rows, count, &total);
 }
 
-void mha__flash_segment(const mha__flash *stream, const mha__flash_row *rows, size_t count, size_t number,
+void mha__flash_segment(const mha__flash *flash, const mha__flash_row *rows, size_t count, size_t number,
                         float *memory, void *scratch)
 {
     work w;
-    start(&w, stream, rows, count, scratch);
-    mha__partial into = mha__partial_at(memory, count, stream->d_v);
+    start(&w, flash, rows, count, scratch);
+    mha__partial into = mha__partial_at(memory, count, flash->d_v);
     if (!numbered_segment(&w, number, &into))
         mha__partial_clear(&into, count);
 }
 
-void mha__flash_merge(const mha__flash *stream, const mha__flash_row *rows, size_t count, float *parts)
+void mha__flash_join(const mha__flash *flash, const mha__flash_row *rows, size_t count, float *parts)
 {
-    const size_t n = mha__flash_segments(stream), floats = mha__flash_partial_floats(count, stream->d_v);
-    mha__partial total = mha__partial_at(parts, count, stream->d_v);
+    const size_t n = mha__flash_segments(flash), floats = mha__flash_partial_floats(count, flash->d_v);
+    mha__partial total = mha__partial_at(parts, count, flash->d_v);
     if (n == 0)
         mha__partial_clear(&total, count);
     for (size_t number = 1; number < n; number++) {
-        mha__partial next = mha__partial_at(parts + number * floats, count, stream->d_v);
+        mha__partial next = mha__partial_at(parts + number * floats, count, flash->d_v);
         mha__partial_join(&total, &next, count);
     }
-    mha__partial_finish(stream, rows, count, &total);
+    mha__partial_finish(flash, rows, count, &total);
 }

@@ -1,6 +1,6 @@
-/* How a thread rounds and what it does with subnormals, handed from one to another. Reading the control register takes
- * a few cycles, where fegetenv, the portable way, takes 200 ns. Traps are left out: what
- * handles one in the caller's thread is not there in others. */
+/* How a thread rounds and whether it keeps subnormals, handed from one thread to another. Reading the control register
+ * takes a few cycles; fegetenv, the portable way, takes 200 ns. Traps are left out, because a handler that the caller
+ * has installed need not work in other threads. */
 #ifndef MHA_COMPUTE_FLOAT_MODE_H
 #define MHA_COMPUTE_FLOAT_MODE_H
 

@@ -66,7 +66,7 @@ static void after_fork_in_child(void)
     inside = 0;
 }
 
-/* Done when the program starts, because later another thread could fork at the same time. */
+/* Runs when the program starts, because later another thread could fork at the same time. */
 __attribute__((constructor)) static void prepare_for_fork(void)
 {
     (void)pthread_atfork(before_fork, after_fork, after_fork_in_child);
@@ -103,8 +103,8 @@ void mha__gemm_end(int openmp_default)
 
 /* ---------------------------------------------------------------- products */
 
-/* The stride from a row to the next but one. Only that of a single row, which means nothing, may be too large to
- * double. */
+/* The stride between every second row. Only the stride of a single row, which is not used, may be too large to double.
+ */
 static int gap_stride(size_t ld)
 {
     return (int)(ld <= MHA_GEMM_GAP_STRIDE ? 2 * ld : ld);
@@ -198,7 +198,7 @@ mha_status mha__singular_values(double *A, size_t m, size_t n, double *values, m
 {
     const mha_allocator allocator = mha__allocator_default();
     if (!dgesvd_)
-        return mha__fail(error, MHA_UNSUPPORTED, "rank", "expected LAPACK, found none"); /* unreachable: ours has one */
+        return mha__fail(error, MHA_UNSUPPORTED, "rank", "no LAPACK in this BLAS"); /* unreachable: OpenBLAS has it */
     if (m == 0 || n == 0 || m > INT_MAX || n > INT_MAX)
         return mha__fail(error, MHA_INVALID, "rank",
                         "expected a matrix of 1 to %d rows and columns, found (%zu, %zu)", INT_MAX, m, n);

@@ -1,20 +1,20 @@
-/* Running softmaxes of some rows: joining what was accumulated apart, and dividing by the denominator at the end. */
+/* Online softmaxes: joins partial ones, and divides by the denominator at the end. */
 #include <math.h>
 #include <string.h>
 
 #include "compute/online_softmax.h"
 
-static const mha__running_softmax start = {-INFINITY, 0.0f, false};
+static const mha__softmax_state start = {-INFINITY, 0.0f, false};
 
 mha__partial mha__partial_at(float *memory, size_t count, size_t d_v)
 {
     size_t width = mha__round_up(d_v, 16);
-    return (mha__partial){memory, (mha__running_softmax *)(void *)(memory + count * width), width};
+    return (mha__partial){memory, (mha__softmax_state *)(void *)(memory + count * width), width};
 }
 
 size_t mha__flash_partial_floats(size_t count, size_t d_v)
 {
-    size_t states = mha__round_up(count * sizeof(mha__running_softmax), 64) / sizeof(float);
+    size_t states = mha__round_up(count * sizeof(mha__softmax_state), 64) / sizeof(float);
     return count * mha__round_up(d_v, 16) + states;
 }
 
@@ -36,11 +36,11 @@ void mha__partial_join(mha__partial *total, const mha__partial *next, size_t cou
 {
     const mha__kernels *kernels = mha__kernels_get();
     for (size_t i = 0; i < count; i++) {
-        mha__running_softmax *a = &total->state[i];
-        const mha__running_softmax *b = &next->state[i];
+        mha__softmax_state *a = &total->state[i];
+        const mha__softmax_state *b = &next->state[i];
         float *sum = total->sum + i * total->width;
         const float *other = next->sum + i * next->width;
-        if (b->max == -INFINITY) { /* nothing there, or weights of 0 and NaN alone */
+        if (b->max == -INFINITY) { /* no visible key, or no score above -inf */
             a->sum += b->sum;
             if (b->visible)
                 kernels->blend(sum, other, total->width, 1.0f, 1.0f);
@@ -55,13 +55,13 @@ void mha__partial_join(mha__partial *total, const mha__partial *next, size_t cou
     }
 }
 
-void mha__partial_finish(const mha__flash *stream, const mha__flash_row *rows, size_t count, const mha__partial *total)
+void mha__partial_finish(const mha__flash *flash, const mha__flash_row *rows, size_t count, const mha__partial *total)
 {
     const mha__kernels *kernels = mha__kernels_get();
     for (size_t i = 0; i < count; i++) {
         const mha__flash_row *row = &rows[i];
-        mha__running_softmax state = total->state[i];
-        float factor = 1.0f; /* of the weighted sum, should a logit be the new maximum */
+        mha__softmax_state state = total->state[i];
+        float factor = 1.0f; /* scales the weighted sum when a logit is the new maximum */
         bool empty = !state.visible;
         for (size_t l = 0; l < row->n_logits; l++) {
             float x = row->logits[l], max = x > state.max ? x : state.max;
@@ -74,19 +74,19 @@ void mha__partial_finish(const mha__flash *stream, const mha__flash_row *rows, s
             state.max = max;
         }
         if (empty) {
-            for (size_t e = 0; e < stream->d_v; e++)
-                row->out[e] = stream->empty;
+            for (size_t e = 0; e < flash->d_v; e++)
+                row->out[e] = flash->empty;
             if (row->lse)
-                *row->lse = isnan(stream->empty) ? NAN : -INFINITY;
+                *row->lse = isnan(flash->empty) ? NAN : -INFINITY;
             continue;
         }
         if (state.max == -INFINITY)
-            state.sum = NAN; /* every visible score is -inf, and nothing else is there: 0 / 0 */
+            state.sum = NAN; /* every visible score is -inf, and there is no logit: 0 / 0 */
         if (factor == 1.0f) {
-            kernels->divide(row->out, total->sum + i * total->width, stream->d_v, state.sum);
+            kernels->divide(row->out, total->sum + i * total->width, flash->d_v, state.sum);
         } else {
-            kernels->scale(row->out, total->sum + i * total->width, stream->d_v, factor);
-            kernels->divide(row->out, row->out, stream->d_v, state.sum);
+            kernels->scale(row->out, total->sum + i * total->width, flash->d_v, factor);
+            kernels->divide(row->out, row->out, flash->d_v, state.sum);
         }
         if (row->lse)
             *row->lse = state.max + logf(state.sum);

@@ -1,4 +1,4 @@
-/* Partial softmaxes of some rows: the weighted sums over some of the keys, before the division by the denominator. */
+/* Partial softmaxes: the online softmax of query rows over some of the keys, before the division by the denominator. */
 #ifndef MHA_COMPUTE_ONLINE_SOFTMAX_H
 #define MHA_COMPUTE_ONLINE_SOFTMAX_H
 
@@ -10,26 +10,26 @@ static inline size_t mha__round_up(size_t n, size_t unit)
     return (n + unit - 1) / unit * unit;
 }
 
-/* Of one row: the largest visible score, the sum of exp(score - max), whether any key was visible. */
-typedef struct mha__running_softmax {
+/* One row: the largest visible score, the sum of exp(score - max), whether any key was visible. */
+typedef struct mha__softmax_state {
     float max, sum;
     bool visible;
-} mha__running_softmax;
+} mha__softmax_state;
 
-/* The partial softmaxes of some rows: weighted sums, `width` floats apart, and the state of each softmax. */
+/* The partial softmaxes of query rows: weighted sums of values, `width` floats apart, and the state of each softmax. */
 typedef struct mha__partial {
     float *sum;
-    mha__running_softmax *state;
+    mha__softmax_state *state;
     size_t width;
 } mha__partial;
 
 /* The partial softmaxes of `count` rows that lie in mha__flash_partial_floats(count, d_v) floats of `memory`. */
 mha__partial mha__partial_at(float *memory, size_t count, size_t d_v);
-/* Nothing seen yet. */
+/* Makes them those of no keys. */
 void mha__partial_clear(mha__partial *p, size_t count);
 /* Joins `next` to `total`, row by row: both are sums of exp(score - own maximum). */
 void mha__partial_join(mha__partial *total, const mha__partial *next, size_t count);
 /* Adds the logits without a value to the denominator, divides by it, and writes `out` and `lse` of each row. */
-void mha__partial_finish(const mha__flash *stream, const mha__flash_row *rows, size_t count, const mha__partial *total);
+void mha__partial_finish(const mha__flash *flash, const mha__flash_row *rows, size_t count, const mha__partial *total);
 
 #endif

@@ -61,7 +61,7 @@ typedef struct staged_rows {
     char pad[64 - sizeof(void *) - sizeof(size_t)];
 } staged_rows;
 
-/* Terms of a block: even ones, in whole cache lines. */
+/* The number of terms of a block: about equal blocks, in whole cache lines. */
 static size_t block_terms(size_t k)
 {
     return k <= BLOCK_TERMS ? BLOCK_TERMS : rounded(pieces_of(k, pieces_of(k, BLOCK_TERMS)), 16);
@@ -98,7 +98,7 @@ static division divide(const mha__packed_product *j, size_t tile, int threads, s
     const size_t least = c.row_pieces > 1 ? pieces_of(n, PIECE_COLUMNS) : 1, enough = pieces_of(tasks, c.row_pieces);
     c.columns = rounded(pieces_of(n, rounded(enough > least ? enough : least, (size_t)threads)), c.unit);
     c.column_pieces = pieces_of(n, c.columns);
-    /* Where there are rows enough each thread gets rows of its own, which it stages once; else columns of its own. */
+    /* With rows enough each thread gets rows of its own, which it stages once; else columns of its own. */
     c.group = c.row_pieces >= 2 * (size_t)threads ? c.column_pieces : pieces_of(c.column_pieces, (size_t)threads);
     return c;
 }
@@ -108,8 +108,8 @@ typedef struct piece {
     size_t first, column, m;
 } piece;
 
-/* One group of column pieces after the other, in each row by row: workers that begin far from each other stay with
- * their rows, or their columns of W, and with the rows they have staged. */
+/* Tasks go through one group of column pieces after the other, and in each row by row: so a worker mostly stays with
+ * its staged rows, or with its columns of W. */
 static piece piece_of(const division *c, size_t m, size_t task)
 {
     const size_t group = task / (c->row_pieces * c->group) * c->group, in_group = task - group * c->row_pieces;
@@ -148,7 +148,7 @@ static float *stage(staged_rows *at, const mha__packed_product *j, size_t first,
     return staged;
 }
 
-/* What a piece has of one output. */
+/* The part of a piece that lies in one output. */
 typedef struct rectangle {
     const mha__packed_product *product;
     const mha__packed_output *out;
@@ -164,7 +164,7 @@ static void multiply(const rectangle *p, size_t column, size_t n, size_t block, 
     const mha__kernels *kernels = mha__kernels_get();
     const mha__packed_output *o = p->out;
     const size_t k = p->product->k, at = column * k + from * MHA_PANEL, panel = k * MHA_PANEL;
-    /* The next terms of the same panels are read next, or the panels after these. */
+    /* Read next are the next terms of the same panels, or the panels after these. */
     const size_t ahead = from + terms < k ? at + terms * MHA_PANEL : (column + n) * k;
     const bool few = p->product->m <= FEW_ROWS;
     float ones[PIECE_ROWS], *Y = o->Y + p->first * o->ldy + column;

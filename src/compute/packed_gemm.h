@@ -1,8 +1,8 @@
 /* y = x W + b with W packed once into the layout of the kernels, in floats or in the 16 bits it is stored in.
  *
  * Every element is bias (or 0) + p_0 + p_1 + ..., where p_c is one chain of multiply-adds over the terms of block c;
- * the k terms are cut into as few blocks of at most 384 as can be, even ones, up to a multiple of 16: the same bits
- * whichever rows are computed beside it, and however the work is divided. */
+ * the k terms are cut into as few blocks of at most 384 as possible, of equal length but for rounding up to a multiple
+ * of 16: the same bits whichever rows are computed beside it, and however the work is divided. */
 #ifndef MHA_COMPUTE_PACKED_GEMM_H
 #define MHA_COMPUTE_PACKED_GEMM_H
 

@@ -94,7 +94,7 @@ static void run_tasks(job *j, int worker)
     }
 }
 
-/* Joins a job that has a seat left, and says which worker number that gives; NULL when no job has one. */
+/* Joins a job with a free seat, which gives the worker number; NULL when there is none. */
 static job *take_seat(int *worker)
 {
     for (job *j = jobs; j < jobs + MOST_JOBS; j++) {
@@ -190,7 +190,7 @@ static void after_fork_in_child(void)
     }
 }
 
-/* Done when the program starts, because later another thread could fork at the same time. */
+/* Runs when the program starts, because later another thread could fork at the same time. */
 __attribute__((constructor)) static void prepare_for_fork(void)
 {
     (void)pthread_atfork(before_fork, after_fork, after_fork_in_child);
@@ -234,7 +234,7 @@ static void have_helpers(int wanted)
 
 /* ---------------------------------------------------------------- callers */
 
-/* NULL when more callers than MOST_JOBS are at work: this one does without help. */
+/* NULL when MOST_JOBS callers have a job; this caller then runs its tasks alone. */
 static job *take_job(void)
 {
     for (job *j = jobs; j < jobs + MOST_JOBS; j++)

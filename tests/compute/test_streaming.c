@@ -224,7 +224,7 @@ static void the_bits_depend_on_neither_segments_nor_company(void **state)
             float *parts = floats(segments * part, 1, 1.0f);
             for (size_t s = segments; s-- > 0;)
                 mha__flash_segment(&p.stream, p.row, p.rows, s, parts + s * part, p.scratch);
-            mha__flash_merge(&p.stream, p.row, p.rows, parts);
+            mha__flash_join(&p.stream, p.row, p.rows, parts);
             assert_memory_equal(once, p.out, p.rows * p.d_v * sizeof *once);
             assert_memory_equal(lse, p.lse, p.rows * sizeof *lse);
 
@@ -294,7 +294,7 @@ static void rows_without_keys_and_scores_without_limits(void **state)
         p.stream.empty = 0.0f;
         float part[4096];
         assert_int_equal(mha__flash_segments(&p.stream), 0);
-        mha__flash_merge(&p.stream, p.row, p.rows, part);
+        mha__flash_join(&p.stream, p.row, p.rows, part);
         assert_true(p.out[0] == 0.0f && p.out[47] == 0.0f);
 
         problem q = {.rows = 3, .keys = 600, .d_k = 16, .d_v = 16, .see = ALL};

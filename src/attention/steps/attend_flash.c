@@ -1,5 +1,5 @@
-/* The fast path's core: the same softmax(Q K^T * scale) V as attend_dense.c, but key block by key block, so that no
- * row of scores ever exists as a whole. Here rows are handed out; the arithmetic is in compute/flash.c. */
+/* softmax(Q K^T * scale) V on the fast path, key block by key block: divides the query rows into tasks; the arithmetic
+ * is in compute/flash.c. */
 #include <math.h>
 
 #include "attention/steps/steps.h"
@@ -7,23 +7,23 @@
 #include "compute/thread_pool.h"
 #include "compute/flash.h"
 
-/* What all tasks share. The rows of a (batch, key/value head) are its queries times the query heads that
- * share it, position by position; a block is a stretch of them. */
-typedef struct streaming {
+/* What all tasks share. The rows of a key/value head of a sequence are its queries under all query heads that share it,
+ * position by position; a block is some consecutive rows. */
+typedef struct attention {
     const mha__resolved *r;
     const mha_view *Q, *K, *V, *heads;
     size_t group;              /* query heads for each key/value head */
-    size_t block_rows, blocks; /* of one (batch, key/value head) */
-    int threads;               /* as many as are worth it */
-    size_t segments;           /* tasks that share a block's keys; 1: the block is one task */
+    size_t block_rows, blocks; /* of one key/value head of a sequence */
+    int threads;               /* as many as are worth waking */
+    size_t segments;           /* tasks into which the keys of a block are divided; 1: the block is one task */
     float *extra_k, *extra_v;  /* (h_kv, S_extra, d) */
-    float *logits;             /* (h, n_logits): what joins the denominator without a key */
+    float *logits;             /* (h, n_logits): terms of the denominator without a key */
     size_t n_logits;
-    float *parts; /* of every block and segment, when there are several */
-    size_t part_floats;
+    float *partials; /* of every block and segment, when there are several segments */
+    size_t partial_floats;
     char *workers;
     size_t worker_bytes;
-} streaming;
+} attention;
 
 /* One worker's memory. */
 typedef struct worker {
@@ -32,7 +32,7 @@ typedef struct worker {
     void *scratch;
 } worker;
 
-static size_t lay_out_worker(const streaming *a, char *base, worker *w)
+static size_t lay_out_worker(const attention *a, char *base, worker *w)
 {
     mha__workspace arena = {base, 0};
     w->rows = mha__workspace_take(&arena, a->block_rows, sizeof *w->rows);
@@ -46,13 +46,13 @@ static size_t ceiling(size_t n, size_t unit)
     return (n + unit - 1) / unit;
 }
 
-/* How the work is cut, for some tasks a thread; a row's bits do not depend on it. Even blocks; smaller ones where
- * there are few; where queries are few as well, as in decoding, the segments of the keys become tasks. */
-static void cut(const mha__sizes *p, streaming *a)
+/* Cuts the work into a few tasks for each thread: into blocks of equal size, smaller ones when there are few; if
+ * queries are few as well, as in decoding, into segments of the keys. The bits of a row do not depend on it. */
+static void cut(const mha__sizes *p, attention *a)
 {
     enum { LEAST_ROWS = 28 };
     const double pairs = (double)p->B * (double)p->h * (double)p->T_q * (double)(p->S + p->S_extra);
-    /* Getting a row of Q, K or V ready costs about as much as meeting a few dozen others. */
+    /* Preparing a row of Q, K or V costs about as much as computing 32 pairs. */
     const double ready = 32.0 * (double)p->B * (double)p->h * (double)(p->T_q + p->S);
     a->threads = mha__parallel_worth(2 * (pairs + ready) * (double)(p->d_k + p->d_v), p->threads);
     const size_t rows = p->T_q * a->group, heads = p->B * p->h_kv;
@@ -68,7 +68,7 @@ static void cut(const mha__sizes *p, streaming *a)
     a->segments = heads * a->blocks < wanted && segments > 1 ? segments : 1;
 }
 
-static size_t lay_out(const mha__resolved *r, char *base, streaming *a)
+static size_t lay_out(const mha__resolved *r, char *base, attention *a)
 {
     const mha__sizes *p = &r->plan;
     mha__workspace arena = {base, 0};
@@ -79,16 +79,15 @@ static size_t lay_out(const mha__resolved *r, char *base, streaming *a)
     a->extra_k = mha__workspace_take(&arena, p->h_kv * p->S_extra, p->d_k * sizeof(float));
     a->extra_v = mha__workspace_take(&arena, p->h_kv * p->S_extra, p->d_v * sizeof(float));
     a->logits = mha__workspace_take(&arena, p->h * a->n_logits, sizeof(float));
-    a->part_floats = mha__flash_partial_floats(a->block_rows, p->d_v);
-    size_t parts = a->segments > 1 ? p->B * p->h_kv * a->blocks * a->segments : 0;
-    a->parts = mha__workspace_take(&arena, parts, a->part_floats * sizeof(float));
+    a->partial_floats = mha__flash_partial_floats(a->block_rows, p->d_v);
+    size_t partials = a->segments > 1 ? p->B * p->h_kv * a->blocks * a->segments : 0;
+    a->partials = mha__workspace_take(&arena, partials, a->partial_floats * sizeof(float));
     worker unused;
     a->worker_bytes = lay_out_worker(a, NULL, &unused);
     a->workers = mha__workspace_take(&arena, a->worker_bytes, (size_t)a->threads);
     return arena.used;
 }
 
-/* Stages that only exist when whole rows of scores do. */
 bool mha__attend_flash_uses_blas(const mha__resolved *r)
 {
     bool keeps = false;
@@ -99,16 +98,16 @@ bool mha__attend_flash_uses_blas(const mha__resolved *r)
 
 size_t mha__attend_flash_scratch(const mha__resolved *r)
 {
-    streaming unused;
-    const size_t streams = lay_out(r, NULL, &unused),
+    attention unused;
+    const size_t own = lay_out(r, NULL, &unused),
                  rows = mha__attend_flash_uses_blas(r) ? mha__attend_dense_scratch(r) : 0;
-    return streams > rows ? streams : rows;
+    return own > rows ? own : rows;
 }
 
-/* ---------------------------------------------------------------- what a block sees */
+/* ---------------------------------------------------------------- a block */
 
-/* The learned row, then the row of zeros, for every key/value head; sinks and the one of softmax-plus-one. */
-static void fill_extras(const streaming *a)
+/* Fills the extra rows, the learned one and then the zeros, and the logits: sink and the 0 of softmax-plus-one. */
+static void fill_extras(const attention *a)
 {
     const mha__sizes *p = &a->r->plan;
     const mha_view *k = &a->r->weight[MHA_BIAS_K], *v = &a->r->weight[MHA_BIAS_V];
@@ -133,20 +132,20 @@ static void fill_extras(const streaming *a)
     }
 }
 
-/* A block of rows of one (sequence, key/value head). */
-typedef struct stretch {
-    const streaming *a;
+/* A block of rows of one key/value head of a sequence. */
+typedef struct query_block {
+    const attention *a;
     mha__sequence s;
     size_t b, g, first, rows;
-    bool alike;        /* its rows share their terms: */
-    mha__interval held; /* those of these keys are in the room already, */
-    bool any;          /* unless they are all 0 */
-    mha__flash stream;
-} stretch;
+    bool alike;         /* all rows have the same terms */
+    mha__interval held; /* the keys whose terms were computed last */
+    bool any;           /* whether one of these terms is not 0 */
+    mha__flash flash;
+} query_block;
 
 static const float *terms(void *context, size_t row, size_t key, size_t n, float *room)
 {
-    stretch *t = context;
+    query_block *t = context;
     const size_t head = t->g * t->a->group + row % t->a->group, query = row / t->a->group;
     const mha__interval keys = {key, key + n};
     const float *there = mha__visible_terms_in_place(t->a->r, t->b, head, query, keys);
@@ -159,7 +158,7 @@ static const float *terms(void *context, size_t row, size_t key, size_t n, float
 }
 
 /* The keys and values of one head of a sequence; a cache may hold them in 16 bits. */
-static mha__flash_keys keys_of(const streaming *a, const mha__sequence *s, size_t g)
+static mha__flash_keys keys_of(const attention *a, const mha__sequence *s, size_t g)
 {
     const mha_view *K = a->K, *V = a->V;
     mha__flash_keys keys = {
@@ -175,18 +174,18 @@ static mha__flash_keys keys_of(const streaming *a, const mha__sequence *s, size_
 }
 
 /* False when the block has no rows: sequences of a ragged batch differ in length. */
-static bool describe(const streaming *a, size_t number, stretch *t)
+static bool describe(const attention *a, size_t number, query_block *t)
 {
     const mha__resolved *r = a->r;
     const mha__sizes *p = &r->plan;
-    *t = (stretch){.a = a, .b = number / a->blocks / p->h_kv, .g = number / a->blocks % p->h_kv};
+    *t = (query_block){.a = a, .b = number / a->blocks / p->h_kv, .g = number / a->blocks % p->h_kv};
     t->s = mha__resolved_sequence(r, t->b);
     t->first = (a->blocks - 1 - number % a->blocks) * a->block_rows; /* causal: longest first */
     size_t rows = t->s.T_q * a->group;
     if (t->first >= rows)
         return false;
     t->rows = rows - t->first < a->block_rows ? rows - t->first : a->block_rows;
-    t->stream = (mha__flash){
+    t->flash = (mha__flash){
         .d_k = p->d_k,
         .d_v = p->d_v,
         .scale = (float)p->scale,
@@ -205,10 +204,10 @@ static bool describe(const streaming *a, size_t number, stretch *t)
     return true;
 }
 
-/* The rows of a block: where each has its query and output, and which keys it sees. */
-static void fill_rows(const stretch *t, const worker *w)
+/* Fills in the query, the output and the visible keys of each row of a block. */
+static void fill_rows(const query_block *t, const worker *w)
 {
-    const streaming *a = t->a;
+    const attention *a = t->a;
     const mha__resolved *r = a->r;
     size_t query = t->first / a->group, shared = t->first % a->group; /* the row's query, and which head of the group */
     const float *q = mha__row(a->Q, t->s.batch, t->s.q_from, t->g * a->group);
@@ -235,7 +234,7 @@ static void fill_rows(const stretch *t, const worker *w)
     }
 }
 
-static bool prepare(const streaming *a, size_t number, const worker *w, stretch *t)
+static bool prepare(const attention *a, size_t number, const worker *w, query_block *t)
 {
     if (!describe(a, number, t))
         return false;
@@ -243,7 +242,7 @@ static bool prepare(const streaming *a, size_t number, const worker *w, stretch 
     return true;
 }
 
-static void keep_lse(const stretch *t, const worker *w)
+static void keep_lse(const query_block *t, const worker *w)
 {
     if (!mha__is_kept(t->a->r, MHA_STAGE_LSE))
         return;
@@ -256,7 +255,7 @@ static void keep_lse(const stretch *t, const worker *w)
 
 /* ---------------------------------------------------------------- tasks */
 
-static worker worker_at(const streaming *a, int number)
+static worker worker_at(const attention *a, int number)
 {
     worker w;
     lay_out_worker(a, a->workers + (size_t)number * a->worker_bytes, &w);
@@ -265,41 +264,41 @@ static worker worker_at(const streaming *a, int number)
 
 static void whole_block(void *context, size_t task, int number)
 {
-    const streaming *a = context;
+    const attention *a = context;
     worker w = worker_at(a, number);
-    stretch t;
+    query_block t;
     if (!prepare(a, task, &w, &t))
         return;
-    mha__flash_rows(&t.stream, w.rows, t.rows, w.scratch);
+    mha__flash_rows(&t.flash, w.rows, t.rows, w.scratch);
     keep_lse(&t, &w);
 }
 
-/* Parts of one block lie one after the other, as many as its own stream has segments. */
-static float *parts_of(const streaming *a, size_t block)
+/* The partial softmaxes of a block: one after the other, as many as its sequence has segments. */
+static float *partials_of(const attention *a, size_t block)
 {
-    return a->parts + block * a->segments * a->part_floats;
+    return a->partials + block * a->segments * a->partial_floats;
 }
 
 static void one_segment(void *context, size_t task, int number)
 {
-    const streaming *a = context;
+    const attention *a = context;
     worker w = worker_at(a, number);
-    stretch t;
+    query_block t;
     size_t block = task / a->segments, segment = task % a->segments;
-    if (!prepare(a, block, &w, &t) || segment >= mha__flash_segments(&t.stream))
+    if (!prepare(a, block, &w, &t) || segment >= mha__flash_segments(&t.flash))
         return;
-    float *part = parts_of(a, block) + segment * mha__flash_partial_floats(t.rows, a->r->plan.d_v);
-    mha__flash_segment(&t.stream, w.rows, t.rows, segment, part, w.scratch);
+    float *partial = partials_of(a, block) + segment * mha__flash_partial_floats(t.rows, a->r->plan.d_v);
+    mha__flash_segment(&t.flash, w.rows, t.rows, segment, partial, w.scratch);
 }
 
-static void merge_block(void *context, size_t task, int number)
+static void join_block(void *context, size_t task, int number)
 {
-    const streaming *a = context;
+    const attention *a = context;
     worker w = worker_at(a, number);
-    stretch t;
+    query_block t;
     if (!prepare(a, task, &w, &t))
         return;
-    mha__flash_merge(&t.stream, w.rows, t.rows, parts_of(a, task));
+    mha__flash_join(&t.flash, w.rows, t.rows, partials_of(a, task));
     keep_lse(&t, &w);
 }
 
@@ -308,7 +307,7 @@ void mha__attend_flash(const mha__resolved *r, const mha_view *Q, const mha_view
 {
     if (mha__attend_flash_uses_blas(r))
         mha__attend_dense(r, Q, K, V, heads, scratch);
-    streaming a = {.Q = Q, .K = K, .V = V, .heads = heads};
+    attention a = {.Q = Q, .K = K, .V = V, .heads = heads};
     lay_out(r, scratch, &a);
     fill_extras(&a);
     if (!mha__attend_flash_uses_blas(r))
@@ -319,5 +318,5 @@ void mha__attend_flash(const mha__resolved *r, const mha_view *Q, const mha_view
         return;
     }
     mha__parallel_for(blocks * a.segments, a.threads, one_segment, &a);
-    mha__parallel_for(blocks, a.threads, merge_block, &a);
+    mha__parallel_for(blocks, a.threads, join_block, &a);
 }

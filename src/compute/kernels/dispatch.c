@@ -9,14 +9,14 @@
 #if defined(__x86_64__) || defined(__i386__)
 #include <cpuid.h>
 
-/* Not among the names that every compiler's own check knows. */
+/* Asked of the CPU, because not every compiler's __builtin_cpu_supports knows "f16c". */
 static bool has_f16c(void)
 {
     unsigned a, b, c, d;
     return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
 }
 
-/* The compiler's own check asks the CPU and, by XGETBV, whether the system saves the registers. */
+/* __builtin_cpu_supports asks the CPU and, by XGETBV, whether the system saves the registers. */
 static bool has_avx2(void)
 {
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();

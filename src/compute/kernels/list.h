@@ -1,6 +1,5 @@
-/* The list of instruction sets, best first: the only place that changes when one joins.
- * Name in the code, whether this machine and its system have it. A row whose file is not for this
- * architecture is left out by its condition. */
+/* The list of instruction sets, best first: name in the code, and whether this machine and its system have it. A row
+ * for another architecture is left out by its condition. */
 #ifndef MHA_COMPUTE_KERNELS_LIST_H
 #define MHA_COMPUTE_KERNELS_LIST_H
 

@@ -1,7 +1,7 @@
 /* Part of the body of every kernel: few rows times the transpose of rows that are read once. */
 
-/* C (m, LANES) = A X^T: the rows of X are transposed in registers and kept nowhere, those after them fetched, and as
- * many at `next` when m is more than MHA_FEW_ROWS. */
+/* C (m, LANES) = A X^T, the rows of X transposed in registers. Prefetches the rows after them, and with m above
+ * MHA_FEW_ROWS as many rows at `next`. */
 INLINE void dots(const int m, size_t k, const float *A, const float *X, size_t ldx, const float *next, size_t ld_next,
                  float *C, size_t ldc)
 {

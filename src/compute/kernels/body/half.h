@@ -50,7 +50,7 @@ INLINE bits_vec choose_bits(bits_vec mask, bits_vec a, bits_vec b)
     return (a & mask) | (b & ~mask);
 }
 
-/* The upper halves of x, rounded; the quiet bit keeps a NaN one. */
+/* The upper halves of x, rounded to nearest even; the quiet bit keeps a NaN a NaN. */
 INLINE bits_vec to_bf16(bits_vec x)
 {
     const bits_vec nan = (bits_vec)((x & 0x7fffffff) > 0x7f800000);
@@ -68,7 +68,7 @@ INLINE bits_vec to_f16(bits_vec x)
     const bits_vec by = choose_bits((bits_vec)(away - 14 < 11), away, (bits_vec){0} + 25);
     const bits_vec tiny = (m + (((bits_vec){0} + 1) << (by - 1)) - 1 + (m >> by & 1)) >> by;
     const bits_vec fits = choose_bits((bits_vec)(size < 0x38800000), tiny, normal);
-    /* From 65536 on; less may have been rounded up to it. */
+    /* From 65536 on infinite; smaller numbers may have been rounded up to infinity above. */
     const bits_vec number = choose_bits((bits_vec)(size >= 0x47800000), (bits_vec){0} + 0x7c00, fits);
     const bits_vec half = choose_bits((bits_vec)(size > 0x7f800000), 0x7e00 | (size >> 13 & 0x1ff), number);
     return half | (x >> 16 & 0x8000);
@@ -105,7 +105,7 @@ enum {
     MOST_WIDE = TILE_ROWS < 8 ? TILE_ROWS : 8
 };
 
-/* The tile of product.h with a right factor of 16 bits; it fetches two lines of what is read next with every term. */
+/* The tile of product.h with a right factor of 16 bits. Prefetches two cache lines at `next` with every term. */
 INLINE void half_tile(const int m, const int nv, const operands *o, const uint16_t *B, const uint16_t *next,
                       const bool brain)
 {
@@ -119,7 +119,7 @@ INLINE void half_tile(const int m, const int nv, const operands *o, const uint16
         sum[i][j] = (vec){0};
     for (size_t p = o->k; p > 0; p--, A++, B += row, next += next_row) {
         vec b[HALF_FLAT_VECS];
-        __builtin_prefetch(next, 0, 3); /* hints, which need not be addresses of ours */
+        __builtin_prefetch(next, 0, 3); /* a hint: any address is allowed */
         __builtin_prefetch(next + next_panel, 0, 3);
         UNROLL
         for (int j = 0; j < nv; j++)

@@ -1,9 +1,9 @@
-/* Part of the body of every kernel: few rows times the transpose of rows of 16 bits, which are read once, transposed
- * and widened in registers, and kept nowhere. */
+/* Part of the body of every kernel: few rows times the transpose of rows of 16 bits, which are read once, and
+ * transposed and widened in registers. */
 
 enum { HALF_GROUPS = 2, HALF_AHEAD = 2 * HALF_GROUPS };
 
-/* One number of the lower halves of the lanes, and of the upper ones. */
+/* The numbers in the lower halves of the lanes as floats, and those in the upper halves. */
 INLINE vec lower_halves(vec pairs, const bool brain)
 {
     return brain ? (vec)((ivec)pairs << 16) : half_lanes(pairs);
@@ -15,7 +15,7 @@ INLINE vec upper_halves(vec pairs, const bool brain)
     return brain ? (vec)((uvec)pairs & 0xffff0000u) : half_lanes((vec)((uvec)pairs >> 16));
 }
 
-/* Two columns of LANES rows to a lane: rows of `columns` numbers, of which 2 * LANES are meant at most, or zeros. */
+/* Vector c holds columns 2c and 2c + 1 of LANES rows, two numbers in each lane; zeros beyond `rows` and `columns`. */
 INLINE void load_pairs(const uint16_t *x, size_t ldx, size_t rows, size_t columns, vec pairs[LANES])
 {
     if (rows >= LANES && columns >= 2 * LANES) {
@@ -28,7 +28,7 @@ INLINE void load_pairs(const uint16_t *x, size_t ldx, size_t rows, size_t column
     load_transposed(square, LANES, pairs);
 }
 
-/* C (m, HALF_GROUPS * LANES); m is a constant wherever this is expanded. n: rows of X that are there. */
+/* C (m, HALF_GROUPS * LANES) = A X^T, where X has n rows; m is a constant wherever this is expanded. */
 INLINE void half_dots(const int m, size_t n, size_t k, const float *A, const uint16_t *X, size_t ldx, float *C,
                       size_t ldc, const bool brain)
 {

@@ -1,6 +1,6 @@
 /* Part of the body of every kernel: matrices into panels, as they are or transposed. */
 
-/* 32 floats, or the first `width` of them and zeros; what is not finite makes *poison NaN. */
+/* 32 floats, or the first `width` of them and zeros; a NaN or infinity makes a lane of `poison` NaN. */
 INLINE void pack_panel_row(const float *x, size_t width, float *to, vec poison[PANEL_VECS])
 {
     UNROLL
@@ -36,7 +36,7 @@ static bool pack(size_t k, size_t n, const float *X, size_t ldx, float *panels, 
     return sum == sum;
 }
 
-/* A square of `rows` by `columns`, filled up with zeros. */
+/* Packs the transpose of (rows, columns), both at most LANES, filled up with zeros to LANES rows. */
 static __attribute__((noinline)) void pack_part(size_t rows, size_t columns, const float *x, size_t ldx, float *to)
 {
     float square[LANES * LANES] = {0};

@@ -1,9 +1,9 @@
 /* Part of the body of every kernel: C = A B, register tile by register tile. */
 
-/* What one tile works on: `n` is what is left of the columns. */
+/* The operands of one tile; `n` columns of C are left. */
 typedef struct operands {
     const float *A, *B;
-    const float *next; /* row 0 of what is read after this: fetched meanwhile, by every tile, since hints get lost */
+    const float *next; /* row 0 of what is read next; every tile prefetches it again, because the CPU may drop a hint */
     size_t n, k, row, panel, next_row, next_panel;
     float *C;
     size_t ldc;
@@ -44,7 +44,7 @@ INLINE void tile(const int m, const int nv, const bool paired, const operands *o
     const size_t step = paired ? 2 : 1;
     for (size_t p = (o->k + step - 1) / step; p > 0; p--, A += step, B += step * row, next += step * next_row) {
         vec b[FLAT_VECS];
-        if (nv <= TILE_VECS) { /* hints, which need not be addresses of ours */
+        if (nv <= TILE_VECS) { /* a hint: any address is allowed */
             UNROLL
             for (int line = 0; line < (nv * LANES + 15) / 16; line++)
                 __builtin_prefetch(next + line * 16, 0, 2);
@@ -136,8 +136,8 @@ INLINE const float *data_at(mha__panels B, size_t j)
     return B.data + j / MHA_PANEL * B.panel + j % MHA_PANEL;
 }
 
-/* Even tiles: a last one of two rows would take as long as one of five. When `parted`, each fetches a part of what is
- * next. */
+/* Cuts the rows into tiles of about equal size, because a last tile of two rows would take as long as one of five. When
+ * `parted`, each tile prefetches a part of `next`. */
 INLINE void all_rows(size_t m, void (*columns)(size_t, const operands *), operands *o, const float *A, float *C,
                      const float *factor, bool parted)
 {

@@ -63,7 +63,7 @@ INLINE vec choose(ivec mask, vec a, vec b)
     return (vec)(((ivec)a & mask) | ((ivec)b & ~mask));
 }
 
-/* The lanes of a and b in turns: of their first halves, and of their second halves. */
+/* The lanes of a and b interleaved: those of their first halves, and those of their second halves. */
 #if ISA_LANES == 4
 #define zip_low(a, b) __builtin_shufflevector(a, b, 0, 4, 1, 5)
 #define zip_high(a, b) __builtin_shufflevector(a, b, 2, 6, 3, 7)
@@ -75,8 +75,8 @@ INLINE vec choose(ivec mask, vec a, vec b)
 #define zip_high(a, b) __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)
 #endif
 
-/* In each quarter (four lanes) of a and b: their lanes in turns, the first two of each or the last two; and the first
- * or last two of a, then of b. */
+/* In each quarter (four lanes), pairs: the first or last two lanes of a and b interleaved; halves: the first or last
+ * two lanes of a, then those of b. */
 #if ISA_LANES == 4
 #define pairs_low(a, b) __builtin_shufflevector(a, b, 0, 4, 1, 5)
 #define pairs_high(a, b) __builtin_shufflevector(a, b, 2, 6, 3, 7)
@@ -103,8 +103,8 @@ INLINE float sum_lanes(vec x)
     return x[0];
 }
 
-/* n vectors, whose memory is overwritten, to one: lane l is the sum of vector l, or its largest lane; lanes from n on
- * are of no use. */
+/* Lane l is the sum of the lanes of vector x[l], or the largest of them; lanes from n on are unspecified. Overwrites x.
+ */
 INLINE vec sum_of_each(const int n, vec *x)
 {
     UNROLL
@@ -129,7 +129,7 @@ INLINE vec max_of_each(const int n, vec *x)
     return x[0];
 }
 
-/* Two floats in every pair of lanes. */
+/* Every pair of lanes holds the two floats at p. */
 INLINE vec splat_pair(const float *p)
 {
     typedef uint64_t pair_at __attribute__((aligned(4), may_alias));
@@ -137,13 +137,13 @@ INLINE vec splat_pair(const float *p)
     return (vec)((pairs){0} + *(const pair_at *)p);
 }
 
-/* Pairs of lanes added up; then as many zeros. */
+/* The even lanes of x, or the odd ones, then as many zeros. */
 #if ISA_LANES == 16
 #define evens(x) __builtin_shufflevector(x, (vec){0}, 0, 2, 4, 6, 8, 10, 12, 14, 16, 17, 18, 19, 20, 21, 22, 23)
 #define odds(x) __builtin_shufflevector(x, (vec){0}, 1, 3, 5, 7, 9, 11, 13, 15, 16, 17, 18, 19, 20, 21, 22, 23)
 #endif
 
-/* The even quarters of a, then of b; the odd ones. */
+/* The even quarters of a, then of b, or the odd ones. */
 #if ISA_LANES == 8
 #define even_quarters(a, b) __builtin_shufflevector(a, b, 0, 1, 2, 3, 8, 9, 10, 11)
 #define odd_quarters(a, b) __builtin_shufflevector(a, b, 4, 5, 6, 7, 12, 13, 14, 15)

@@ -80,7 +80,7 @@ static bool softmax_prepare(float *x, size_t n, size_t begin, size_t end, const 
     return true;
 }
 
-/* In every lane the largest of some of n numbers, NaN left aside. */
+/* Each lane holds the largest of a share of the n numbers, NaN left aside. */
 INLINE vec largest(const float *x, size_t n)
 {
     vec high[4];
@@ -97,7 +97,8 @@ INLINE vec largest(const float *x, size_t n)
     return greater(greater(high[0], high[1]), greater(high[2], high[3]));
 }
 
-/* x = exp(x - shift); in the lanes, sums of some of them: the same of the four whatever n is. */
+/* x = exp(x - shift). Each lane of the result sums a share of x; which of the four sums a vector joins does not depend
+ * on n. */
 INLINE vec weigh(float *x, size_t n, vec shift)
 {
     vec sum[4] = {{0}};
@@ -130,7 +131,7 @@ INLINE void softmax_some(const int most, size_t m, size_t n, float *x, size_t ld
         row[i] = i < m ? largest(x + i * ldx, room) : hidden;
     for (size_t i = 0; i < m; i += LANES) {
         const vec before = load(max + i), now = greater(max_of_each(most, row + i), before);
-        const vec base = choose(now == hidden, zero, now); /* -inf - 0 weighs 0; -inf - -inf would be invalid */
+        const vec base = choose(now == hidden, zero, now); /* exp(-inf - 0) is 0; -inf - -inf would be NaN */
         store(max + i, now);
         store(shift + i, base);
         store(factor + i, exp_nonpositive(choose(before == now, base, before) - base));
