@@ -49,11 +49,11 @@
 
 static const mha__case_word words[] = {
     TENSOR(INPUTS, CASE_QUERY, "query", CASE_REAL, 2, 4, "q Q x X input inputs hidden_states x_q",
-           "(B, T_q, d_q), by layout", "required", "what asks"),
+           "(B, T_q, d_q), by layout", "required", "input of the queries"),
     TENSOR(INPUTS, CASE_KEY, "key", CASE_REAL, 2, 4, "k K keys x_k x_kv memory context", "(B, T_k, d_kin), by layout",
-           "query", "what is matched"),
+           "query", "input of the keys"),
     TENSOR(INPUTS, CASE_VALUE, "value", CASE_REAL, 2, 4, "v V values x_v", "(B, T_k, d_vin), by layout", "key",
-           "what is averaged"),
+           "input of the values"),
 
     MATRIX(MHA_W_Q, "W_q", "W_Q", "Wq WQ w_q wq q_proj.weight q_proj q_proj_weight", "(d_q, h*d_k)",
            "projection q = query W_q + b_q: input dimension first, so nn.Linear's weight is transposed"),
