@@ -1,4 +1,4 @@
-/* Configuration: defaults, validation in words, and the one list of a layer's weights with their shapes. */
+/* Configuration: defaults, validation, and the one list of a layer's weights with their shapes. */
 #include <limits.h>
 #include <stdio.h>
 
@@ -38,7 +38,7 @@ static int matrix(size_t shape[2], size_t rows, size_t columns)
     return 2;
 }
 
-/* Rank 0 when the config has none. */
+/* Rank 1 and the shape of a vector; rank 0 when it is not `present`. */
 static int vector(size_t shape[2], bool present, size_t n)
 {
     shape[0] = present ? n : shape[0];
@@ -74,8 +74,7 @@ int mha_config_weight_shape(const mha_config *c, mha_weight weight, size_t shape
 
 /* ---------------------------------------------------------------- defaults and validation */
 
-/* "1, 2, 4, 8": the divisors of n nearest to `around`, at most eight of them, looked for no further
- * away than a person would try; 1 always divides. */
+/* Writes the divisors of n nearest to `around`, "1, 2, 4, 8": at most eight, none farther away than FARTHEST but 1. */
 static void divisors(char *text, size_t size, size_t n, size_t around)
 {
     enum { FARTHEST = 65536 };
@@ -98,7 +97,7 @@ static void divisors(char *text, size_t size, size_t n, size_t around)
         used += (size_t)snprintf(text + used, size - used, "%s%zu", i ? ", " : "", found[i]);
 }
 
-/* CBLAS counts in int, and so do the rows of all heads side by side. */
+/* CBLAS counts in int: the limit of a width and of a row of all heads side by side. */
 static mha_status check_widths(const mha_config *c, mha_error *error)
 {
     const struct {
@@ -141,7 +140,7 @@ mha_status mha_config_resolve(mha_config *config, mha_error *error)
     if (c.n_heads % c.kv_heads != 0) {
         char fits[120];
         divisors(fits, sizeof fits, c.n_heads, c.kv_heads);
-        return mha__fail(error, MHA_INVALID, "kv-heads",
+        return mha__fail(error, MHA_INVALID, "kv_heads",
                         "%zu query heads cannot share %zu key/value heads evenly: counts near it that divide are %s",
                         c.n_heads, c.kv_heads, fits);
     }

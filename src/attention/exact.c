@@ -1,21 +1,20 @@
-/* The judge: the same equation in float64 and plain loops. It shares the validated request with the other
- * paths and nothing else: no kernel, no BLAS, no visibility interval, no softmax. Its arithmetic is meant to
- * be read against the definitions in attention.h, one function per step. */
+/* The exact path, which judges the others: the same equation in float64 and plain loops. It shares the validated call
+ * with the other paths, and no arithmetic. Each function is one step as mha/attention.h defines it. */
 #include <math.h>
 
 #include "attention/steps/cache.h"
 #include "attention/steps/steps.h"
 #include "compute/thread_pool.h"
 
-/* Everything in float64; row-major. `row` is one worker's memory. */
+/* Inputs and results in float64, row-major. */
 typedef struct judge {
     const mha__resolved *r;
     double *Q, *K, *V;            /* (rows, h, d_k), (rows, h_kv, d_k), (rows, h_kv, d_v) of the inputs */
-    double *keys, *values;        /* (B, S, h_kv, d) as attended to: K, V or the cache */
+    double *keys, *values;        /* (B, S, h_kv, d): K and V, or those in the cache */
     double *heads, *output;       /* (rows, h, d_v), (rows, d_out) */
-    double *row;
+    double *row;                  /* memory of the workers */
     size_t row_size;              /* doubles for each worker */
-    size_t q_rows, k_rows;        /* B * T as the inputs lie */
+    size_t q_rows, k_rows;        /* B * T of the inputs */
 } judge;
 
 /* ---------------------------------------------------------------- projections */
@@ -92,7 +91,7 @@ static void normalise(const mha__resolved *r, mha__side side, double *x, size_t 
     }
 }
 
-/* Row t (of the input's extent) of batch row b, the i-th of its sequence. */
+/* Rotates row t of batch row b. `implied` is its position when the call gives none. */
 static void rotate(const mha__resolved *r, mha__side side, double *x, size_t heads, size_t b, size_t t, int64_t implied)
 {
     const mha_rope *rope = &r->semantics.rope;
@@ -144,7 +143,7 @@ static void norm_and_rotate(const judge *j, mha__side side, double *x, size_t he
 
 /* ---------------------------------------------------------------- visibility */
 
-/* Element (index) of a mask, broadcast from the right; false when a short mask does not reach it. */
+/* The element of a mask at `index`, broadcast from the right; false when the mask is too short to have it. */
 static bool mask_element(const mha_view *mask, const size_t *index, int rank, size_t S, double *value)
 {
     size_t at[4] = {0};
@@ -215,15 +214,14 @@ static void keep_row(const mha__resolved *r, mha_stage stage, size_t a, size_t b
     }
 }
 
-/* Key row j: a real one, the learned extra, or the row of zeros. */
-static double key_element(const judge *m, const mha__sequence *s, size_t b, size_t g, size_t j, size_t c)
+/* An element of key row j: of a real key, of bias_k, or of the row of zeros. */
+static double key_element(const judge *m, const mha__sequence *s, size_t g, size_t j, size_t c)
 {
     const mha__sizes *p = &m->r->plan;
     const mha_view *bias = &m->r->weight[MHA_BIAS_K];
     if (j < s->S)
         return m
             ->keys[((s->batch * (m->r->cache ? p->S : m->r->key.shape[1]) + s->k_from + j) * p->h_kv + g) * p->d_k + c];
-    (void)b;
     return bias->data && j == s->S ? mha_view_get(bias, (size_t[]){g * p->d_k + c}) : 0.0;
 }
 
@@ -238,7 +236,7 @@ static double value_element(const judge *m, const mha__sequence *s, size_t g, si
     return bias->data && j == s->S ? mha_view_get(bias, (size_t[]){g * p->d_v + c}) : 0.0;
 }
 
-/* One query of one head; `score` and `seen` have a place for every key, extra rows behind the real ones. */
+/* Computes one query of one head. `score` and `seen` have an element for every key; extra rows follow the real keys. */
 static void attend(const judge *m, const mha__sequence *s, size_t b, size_t head, size_t i, double *score, double *seen,
                    double *mean)
 {
@@ -259,7 +257,7 @@ static void attend(const judge *m, const mha__sequence *s, size_t b, size_t head
         score[j] = 0;
         const size_t features = seen[j] != 0 || show ? p->d_k : 0;
         for (size_t c = 0; c < features; c++)
-            score[j] += q[c] * key_element(m, s, b, g, j, c);
+            score[j] += q[c] * key_element(m, s, g, j, c);
         score[j] *= p->scale;
     }
     keep_row(r, MHA_STAGE_SCORES, b, head, i, score, n);
@@ -321,9 +319,9 @@ static void attend_row(void *context, size_t task, int worker)
     keep_row(r, MHA_STAGE_WEIGHTS_MEAN, b, i, 0, mean, s.S + r->plan.S_extra);
 }
 
-/* ---------------------------------------------------------------- the whole of it */
+/* ---------------------------------------------------------------- the whole forward */
 
-/* Keeps a stage that lies as (B, T, width). */
+/* Keeps a stage whose values are (B, T, width). */
 static void keep(const mha__resolved *r, mha_stage stage, double *values, const size_t *shape, size_t heads)
 {
     const mha_view *to = mha__stage_view(r, stage);
@@ -344,7 +342,7 @@ static void keep_present(const judge *m, mha_stage stage, double *values, size_t
         (void)mha_view_copy(mha__stage_view(m->r, stage), &from);
 }
 
-/* New rows into the cache, all of its rows out of it. */
+/* Appends the new rows to the cache, and copies all of its rows out of it. */
 static void through_cache(judge *m)
 {
     const mha__resolved *r = m->r;

@@ -10,7 +10,7 @@
 #include "attention/steps/steps.h"
 #include "compute/gemm.h"
 
-/* Where a step puts its result, now that the workspace is there. */
+/* The view for the result of a step, in this workspace. */
 static mha_view result_in(char *workspace, const mha__result *result)
 {
     mha_view view = result->view;
@@ -57,14 +57,14 @@ static void forward(const mha__resolved *r, char *workspace)
 
 /* ---------------------------------------------------------------- one forward */
 
-/* What the plan depends on and does not hold. */
+/* Refuses a plan when something that it depends on has changed since. */
 static mha_status check_unchanged(const mha__resolved *r, mha_error *error)
 {
     if (!r->kernels)
-        return mha__fail(error, MHA_INVALID, "plan", "holds no call: mha_plan_call makes it");
+        return mha__fail(error, MHA_INVALID, "plan", "expected a plan made by mha_plan_call, found zeros");
     if (r->cache && (mha_cache_length(r->cache) != r->held || mha_cache_first(r->cache) != r->gone))
         return mha__fail(error, MHA_INVALID, "cache",
-                         "holds %zu rows after %zu evicted ones, and held %zu after %zu when this call was planned: "
+                         "has %zu rows after %zu evicted ones, and had %zu after %zu when this call was planned: "
                          "plan the call again",
                          mha_cache_length(r->cache), mha_cache_first(r->cache), r->held, r->gone);
     if (r->kernels != mha__kernels_get())

@@ -14,7 +14,7 @@ struct mha_layer {
     mha_params *params;
     mha_tensor *weight[MHA_WEIGHT_COUNT]; /* NULL where the config asks for none */
     mha_tensor *packed[MHA_WEIGHT_COUNT]; /* copies in the layout of the kernels; NULL where there is none */
-    unsigned long generation;             /* counts how often packed copies came or went */
+    unsigned long generation;             /* number of times that packed copies were made or released */
     bool owns_table;
 };
 
@@ -150,7 +150,7 @@ static void renew(mha_layer *layer, int w)
         return;
     }
     float row[1024];
-    for (size_t p = 0; p < W.shape[0]; p++) /* F64: rounded piece by piece */
+    for (size_t p = 0; p < W.shape[0]; p++) /* F64 is rounded piece by piece */
         for (size_t j = 0; j < W.shape[1]; j += sizeof row / sizeof *row) {
             size_t n = W.shape[1] - j < sizeof row / sizeof *row ? W.shape[1] - j : sizeof row / sizeof *row;
             mha_view line = mha_view_slice(&W, 0, p, 1), to = mha_view_of(row, MHA_F32, 2, (size_t[]){1, n});
@@ -207,7 +207,7 @@ unsigned long mha__layer_generation(const mha_layer *layer)
 
 /* ---------------------------------------------------------------- values */
 
-/* The matrix whose rows decide the range of a bias. */
+/* The matrix whose number of rows gives the range of a bias. */
 static mha_weight matrix_of(mha_weight bias)
 {
     switch (bias) {

@@ -1,4 +1,4 @@
-/* The workspace of a call: which steps make something of their own, and where it goes. */
+/* The workspace of a call: which steps need memory for their results, and where it is. */
 #include <limits.h>
 
 #include "attention/layout.h"
@@ -19,8 +19,8 @@ static mha__result rows(mha__workspace *arena, bool needed, size_t B, size_t T, 
     return (mha__result){view, needed ? take(arena, B * T, width * sizeof(float)) : SIZE_MAX};
 }
 
-/* The last step writes straight to the caller's memory where that is F32 with contiguous rows, which are no farther
- * apart than CBLAS can count; else to the workspace, from where it is copied. */
+/* Whether the last step can write to the caller's memory: F32 with contiguous rows, no farther apart than CBLAS can
+ * count. Otherwise it writes to the workspace, and the result is copied. */
 static bool writes_output(const mha__resolved *r)
 {
     const mha_view *kept = &r->output;

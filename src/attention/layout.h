@@ -4,8 +4,7 @@
 
 #include "attention/resolved.h"
 
-/* Fills r->layout. Returns the bytes of workspace that the call takes, aligned; SIZE_MAX when they do not fit a size.
- * */
+/* Fills in r->layout. Returns the bytes of aligned workspace that the call takes, or SIZE_MAX for too many. */
 size_t mha__lay_out(mha__resolved *r);
 
 #endif

@@ -1,8 +1,8 @@
-/* Whether what a forward writes meets what it reads: bytes against bytes, as far as strides tell. */
+/* Refuses calls whose results would overwrite their inputs or each other, as far as strides and extents show it. */
 #include "attention/overlap.h"
 #include "attention/steps/cache.h"
 
-/* The bytes of a view: `step[k]` from one index to the next along axes longer than 1, all positive; the lowest byte. */
+/* The bytes of a view: the lowest address, and the positive steps in bytes along the axes longer than 1. */
 typedef struct region {
     intptr_t low;
     int64_t extent[MHA_MAX_RANK], step[MHA_MAX_RANK];
@@ -10,7 +10,7 @@ typedef struct region {
     int64_t element;
 } region;
 
-/* False for a view of no bytes, or of more than can be counted, which no memory holds. */
+/* False for a view without bytes, or with more than can be counted, which no memory holds. */
 static bool region_of(const mha_view *view, region *g)
 {
     size_t element = 0;
@@ -33,7 +33,7 @@ static bool region_of(const mha_view *view, region *g)
     return true;
 }
 
-/* Bytes from the first to the last that axes with steps below `limit` reach; -1 when they cannot be counted. */
+/* The number of bytes from the first to the last along axes with steps below `limit`; -1 when it does not fit. */
 static int64_t span_below(const region *g, int64_t limit)
 {
     int64_t span = g->element;
@@ -46,7 +46,7 @@ static int64_t span_below(const region *g, int64_t limit)
     return span;
 }
 
-/* All steps from `pitch` on are multiples of it: then byte n of a period of `pitch` bytes stays byte n of a period. */
+/* Whether all steps of at least `pitch` are multiples of it: the view then repeats itself every `pitch` bytes. */
 static bool has_period(const region *g, int64_t pitch)
 {
     bool has = true;
@@ -55,7 +55,7 @@ static bool has_period(const region *g, int64_t pitch)
     return has;
 }
 
-/* Within a period of `pitch` bytes both take up parts that do not meet. */
+/* Whether both views repeat themselves every `pitch` bytes and take up different bytes of each period. */
 static bool apart_in_period(const region *a, const region *b, int64_t pitch)
 {
     const int64_t span_a = span_below(a, pitch), span_b = span_below(b, pitch);
@@ -66,11 +66,11 @@ static bool apart_in_period(const region *a, const region *b, int64_t pitch)
     return from_a >= span_a && pitch - from_a >= span_b;
 }
 
-/* False only when the views have no byte in common. */
+/* False only when the views surely have no byte in common. */
 static bool may_meet(const mha_view *one, const mha_view *other)
 {
     region a, b;
-    if (!region_of(other, &b) || !region_of(one, &a)) /* most calls lack most of the others */
+    if (!region_of(other, &b) || !region_of(one, &a)) /* b first: most calls lack most inputs */
         return false;
     const int64_t span_a = span_below(&a, INT64_MAX), span_b = span_below(&b, INT64_MAX);
     if (span_a >= 0 && a.low <= INTPTR_MAX - span_a && a.low + span_a <= b.low)
@@ -91,7 +91,7 @@ static mha_status expect_apart_from(const char *name, const mha_view *written, c
 {
     if (!may_meet(written, other))
         return MHA_OK;
-    return mha__fail(error, MHA_INVALID, name, "expected memory of its own, found that of %s in it", other_name);
+    return mha__fail(error, MHA_INVALID, name, "expected memory of its own, found an overlap with %s", other_name);
 }
 
 static mha_view array(const void *data, mha_dtype dtype, size_t count)

@@ -1,4 +1,4 @@
-/* Whether what a forward writes meets what it reads. */
+/* Refuses calls whose results would overwrite their inputs or each other. */
 #ifndef MHA_ATTENTION_OVERLAP_H
 #define MHA_ATTENTION_OVERLAP_H
 

@@ -1,4 +1,4 @@
-/* A call against its layer: shapes, paths, sizes; what has no meaning is refused here. */
+/* Plans a call: checks it against its layer, chooses the path, computes the sizes. */
 #include <limits.h>
 #include <math.h>
 #include <string.h>
@@ -32,7 +32,7 @@ static mha_status check_input(const mha__resolved *r, mha_path path, const char 
         return mha__fail(error, MHA_INVALID, name, "expected elements of F32%s, found %s",
                         path == MHA_PATH_EXACT ? ", F64, F16 or BF16" : " (the exact path takes other floats)",
                         mha_dtype_name(view->dtype));
-    const bool nothing = mha_view_elements(view) == 0; /* whose strides mean nothing */
+    const bool nothing = mha_view_elements(view) == 0; /* strides do not matter */
     if (view->shape[rank - 1] > 1 && view->stride[rank - 1] != 1 && !nothing)
         return mha__fail(error, MHA_INVALID, name, "the last index must be contiguous, found a stride of %td",
                         view->stride[rank - 1]);
@@ -42,7 +42,7 @@ static mha_status check_input(const mha__resolved *r, mha_path path, const char 
                              view->shape[k]);
     if (path == MHA_PATH_EXACT || view->shape[1] < 2 || nothing)
         return MHA_OK;
-    /* CBLAS steps from row to row, in int */
+    /* CBLAS counts the stride from row to row in int */
     if (view->stride[1] < (ptrdiff_t)view->shape[rank - 1])
         return mha__fail(error, MHA_INVALID, name, "rows of %zu elements must not overlap, found a stride of %td",
                         view->shape[rank - 1], view->stride[1]);
@@ -52,7 +52,7 @@ static mha_status check_input(const mha__resolved *r, mha_path path, const char 
     return MHA_OK;
 }
 
-/* Fills the sizes that the inputs decide. */
+/* Fills in the sizes that follow from the inputs. */
 static mha_status resolve_inputs(mha__resolved *r, const mha_call *call, mha_error *error)
 {
     mha__sizes *plan = &r->plan;
@@ -83,7 +83,7 @@ static mha_status resolve_inputs(mha__resolved *r, const mha_call *call, mha_err
     TRY(mha__expect_shape(error, "value", &r->value, 4, v));
     if (plan->d_k == 0 || plan->d_v == 0)
         return mha__fail(error, MHA_INVALID, plan->d_k == 0 ? "key" : "value",
-                         "heads of width 0 have nothing to attend with");
+                         "expected heads of width 1 or more, found width 0");
     if (plan->h == 0 || plan->h_kv == 0 || plan->h % plan->h_kv != 0)
         return mha__fail(error, MHA_INVALID, "key", "%zu query heads cannot share %zu key/value heads evenly", plan->h,
                         plan->h_kv);
@@ -93,17 +93,17 @@ static mha_status resolve_inputs(mha__resolved *r, const mha_call *call, mha_err
 /* CBLAS counts in int. */
 static mha_status check_extents(const mha__sizes *p, mha_error *error)
 {
-    const size_t extents[] = {p->h * p->d_k, p->h * p->d_v, p->d_out}; /* key/value heads are no more than h */
+    const size_t extents[] = {p->h * p->d_k, p->h * p->d_v, p->d_out}; /* h_kv is at most h */
     for (size_t i = 0; i < sizeof extents / sizeof *extents; i++)
         if (extents[i] > INT_MAX)
-            return mha__fail(error, MHA_INVALID, "heads", "a row of %zu features is longer than %d", extents[i],
-                             INT_MAX);
+            return mha__fail(error, MHA_INVALID, i == 0 ? "query" : "value",
+                             "expected at most %d features in a row of all heads, found %zu", INT_MAX, extents[i]);
     return MHA_OK;
 }
 
 /* ---------------------------------------------------------------- weights */
 
-/* The weights a call without a layer may bring: their shapes are those of a layer of its sizes. */
+/* Checks the weights of a call without a layer: their shapes are those in a layer with the sizes of the call. */
 static mha_status resolve_own_weights(mha__resolved *r, const mha_view *weights, mha_error *error)
 {
     const mha__sizes *p = &r->plan;
@@ -131,7 +131,7 @@ static mha_status resolve_own_weights(mha__resolved *r, const mha_view *weights,
     }
     if (!weights[MHA_BIAS_K].data != !weights[MHA_BIAS_V].data)
         return mha__fail(error, MHA_UNSUPPORTED, "bias_k",
-                         "bias_k and bias_v are one key/value row: give both or neither");
+                         "expected bias_k and bias_v together, found only one");
     return MHA_OK;
 }
 
@@ -182,7 +182,7 @@ static mha_status resolve_cache(mha__resolved *r, mha_path path, mha_error *erro
     r->first_key = r->cached - (int64_t)kept;
     plan->S = kept + plan->T_k;
     if (path != MHA_PATH_EXACT && plan->S > INT_MAX) /* CBLAS counts in int */
-        return mha__fail(error, MHA_UNSUPPORTED, "cache", /* unreachable: without 16 GiB for a test's cache */
+        return mha__fail(error, MHA_UNSUPPORTED, "cache", /* unreachable: a test would need 16 GiB */
                          "%zu keys need the exact path, which has no limit of %d", plan->S, INT_MAX);
     return MHA_OK;
 }
@@ -226,13 +226,13 @@ static mha_status resolve_ragged(mha__resolved *r, mha_error *error)
     return status;
 }
 
-/* ---------------------------------------------------------------- path and stages */
+/* ---------------------------------------------------------------- path */
 
-/* Why not the streaming core; "" when nothing speaks against it. */
-static const char *not_streamed(const mha__resolved *r, mha_path path)
+/* Why a call for `path` runs on blas, not on fast; "" when it runs on fast. */
+static const char *why_not_fast(const mha__resolved *r, mha_path path)
 {
     if (r->semantics.hidden_values == MHA_HIDDEN_PROPAGATE)
-        return "hidden values propagate only through the whole matrix of weights";
+        return "hidden values propagate only through whole rows of weights";
     if (path == MHA_PATH_AUTO && strcmp(mha_isa(), "scalar") == 0)
         return "BLAS is faster than the portable kernels";
     return "";
@@ -245,7 +245,7 @@ static mha_status choose_path(mha__resolved *r, const mha_call *call, mha_error 
     switch (call->path) {
     case MHA_PATH_AUTO:
     case MHA_PATH_FAST:
-        plan->path_reason = not_streamed(r, call->path);
+        plan->path_reason = why_not_fast(r, call->path);
         plan->path = *plan->path_reason ? MHA_PATH_BLAS : MHA_PATH_FAST;
         break;
     case MHA_PATH_BLAS:
@@ -257,7 +257,7 @@ static mha_status choose_path(mha__resolved *r, const mha_call *call, mha_error 
     return MHA_OK;
 }
 
-/* ---------------------------------------------------------------- what is kept */
+/* ---------------------------------------------------------------- stages */
 
 static mha_status check_stage(const mha__resolved *r, mha_stage stage, const mha_view *view, mha_error *error)
 {
@@ -328,8 +328,8 @@ static mha_status resolve(mha__resolved *r, const mha_layer *layer, const mha_ca
     r->generation = layer ? mha__layer_generation(layer) : 0;
     const size_t bytes = mha__lay_out(r);
     if (bytes > PTRDIFF_MAX - MHA_ALIGNMENT)
-        return mha__fail(error, MHA_INVALID, "workspace", "the workspace of this call has no size on this machine");
-    r->plan.workspace_bytes = bytes + MHA_ALIGNMENT; /* the caller's block may lie at any address */
+        return mha__fail(error, MHA_INVALID, "workspace", "takes more bytes than a size can count");
+    r->plan.workspace_bytes = bytes + MHA_ALIGNMENT; /* room to align the caller's block */
     return MHA_OK;
 }
 
@@ -373,7 +373,7 @@ mha_status mha_plan_move(mha_plan *plan, const void *query, const void *key, con
             inputs[i].view->data = inputs[i].follows->data;
     }
     if (output) {
-        mha_view *const direct[] = {&r->layout.heads.view, &r->layout.output.view}; /* written without a copy */
+        mha_view *const direct[] = {&r->layout.heads.view, &r->layout.output.view}; /* data: computed in place */
         for (size_t i = 0; i < sizeof direct / sizeof *direct; i++)
             direct[i]->data = direct[i]->data ? output : NULL;
         r->output.data = output;

@@ -1,4 +1,4 @@
-/* A validated call: its stages, one sequence of it, and the cutting of its workspace. */
+/* A validated call: its stages, its sequences, and memory taken from its workspace. */
 #include <string.h>
 
 #include "attention/resolved.h"

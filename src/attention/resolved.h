@@ -1,4 +1,4 @@
-/* One validated call with its defaults filled in: what every path works from. It lies in the private part of a plan. */
+/* A validated call with its defaults filled in, which every path reads. It lies in the private part of a plan. */
 #ifndef MHA_ATTENTION_RESOLVED_H
 #define MHA_ATTENTION_RESOLVED_H
 
@@ -6,7 +6,7 @@
 #include "compute/kernels/kernels.h"
 #include "mha/attention.h"
 
-/* What mha_plan shows, where the steps read it. */
+/* The public fields of mha_plan, for the steps. */
 typedef struct mha__sizes {
     mha_path path;
     const char *path_reason;
@@ -17,11 +17,10 @@ typedef struct mha__sizes {
     size_t workspace_bytes;
 } mha__sizes;
 
-/* Where a step puts its result: at an offset into the workspace, into memory of the caller, or nowhere, when it passes
- * on what it was given. */
+/* Where a step puts its result: in the workspace, in memory of the caller, or nowhere when its input is its result. */
 typedef struct mha__result {
-    mha_view view; /* without data in the workspace and nowhere */
-    size_t offset; /* in bytes; SIZE_MAX: not in the workspace */
+    mha_view view; /* has data only in memory of the caller */
+    size_t offset; /* into the workspace, in bytes; SIZE_MAX: not there */
 } mha__result;
 
 typedef struct mha__layout {
@@ -35,9 +34,9 @@ typedef struct mha__resolved {
     mha_semantics semantics;
     mha__sizes plan;
     mha_view query, key, value;        /* with a layer (B, T, width), without (B, T, heads, width) */
-    bool key_follows, value_follows;   /* the key was not given and is the query; the value is the key */
-    mha_view output;                   /* no data: none is written */
-    mha_view weight[MHA_WEIGHT_COUNT]; /* of the layer, or the call's own; no data where absent */
+    bool key_follows, value_follows;   /* the key was left out and is the query; the value is the key */
+    mha_view output;                   /* without data no output is written */
+    mha_view weight[MHA_WEIGHT_COUNT]; /* of the layer or of the call; no data where absent */
     bool norm_over_row[2];             /* of q and of k */
     size_t rope_dim;
     double rope_base, norm_eps;
@@ -50,17 +49,18 @@ typedef struct mha__resolved {
 
     mha_keep *keep;
     size_t keep_count;
-    signed char keep_at[MHA_STAGE_COUNT]; /* where a stage stands in `keep`; -1: nowhere */
+    signed char keep_at[MHA_STAGE_COUNT]; /* index of a stage in `keep`; -1: it is not there */
     bool has_data[MHA_STAGE_COUNT];       /* the stage is kept, not only timed */
 
-    mha__layout layout; /* of the workspace; not of the exact path */
+    mha__layout layout; /* not used by the exact path */
 
-    const mha__kernels *kernels; /* those chosen when the call was planned, */
-    unsigned long generation;    /* and the state of the layer's packed weights */
+    /* When the call was planned: the kernels in use, and mha__layer_generation. */
+    const mha__kernels *kernels;
+    unsigned long generation;
 } mha__resolved;
 
-/* The same semantics with has_scale, has_offset, has_key_offset and has_padding_fill set where their number says so,
- * and without what keys_only leaves out. */
+/* The same semantics with has_scale, has_offset, has_key_offset and has_padding_fill set where the number is not 0, and
+ * without what keys_only leaves out. */
 mha_semantics mha__semantics_meant(const mha_semantics *given);
 
 /* The validated call in a plan. */
@@ -77,7 +77,7 @@ int mha__stage_shape(const mha__resolved *r, mha_stage stage, size_t shape[4]);
 
 /* The view a stage is kept in; NULL when it is not kept. */
 const mha_view *mha__stage_view(const mha__resolved *r, mha_stage stage);
-/* The same of a call: `output`, or the view in its keep list. */
+/* The same for a call that has not been planned. */
 const mha_view *mha__call_stage(const mha_call *call, mha_stage stage);
 
 /* One sequence: a batch row, or a stretch of packed rows in a ragged batch. */
@@ -85,13 +85,13 @@ typedef struct mha__sequence {
     size_t batch;       /* index along the batch extent of the inputs */
     size_t q_from, T_q; /* rows of the query */
     size_t k_from, T_k; /* rows of the new keys */
-    size_t S;           /* keys with the cached ones */
+    size_t S;           /* keys, cached ones included */
     int64_t offset;     /* position of query 0 */
 } mha__sequence;
 
 mha__sequence mha__resolved_sequence(const mha__resolved *r, size_t b);
 
-/* Memory cut from the caller's workspace. With base NULL it only counts. */
+/* Memory taken from the caller's workspace piece by piece; with base NULL bytes are only counted. */
 typedef struct mha__workspace {
     char *base;
     size_t used; /* SIZE_MAX once it does not fit a size */

@@ -1,4 +1,4 @@
-/* Kept stages: copies what was computed into the memory the caller gave for it, and takes the time. */
+/* Kept stages: copies results into the memory that the caller gave for them, and takes the time. */
 #include <string.h>
 
 #include "attention/steps/steps.h"
@@ -23,7 +23,7 @@ static mha_view split_like(const mha_view *stage, const mha_view *like)
 void mha__stage_done(const mha__resolved *r, mha_stage stage, const mha_view *values, mha__clock *clock)
 {
     const mha_view *kept = mha__stage_view(r, stage);
-    if (kept && kept->data != values->data) { /* the output may have been made in place */
+    if (kept && kept->data != values->data) { /* the output may have been computed in place */
         bool by_head = stage == MHA_STAGE_PRESENT_KEY || stage == MHA_STAGE_PRESENT_VALUE;
         mha_view to = split_like(kept, values), from = by_head ? mha__swap_time_and_heads(*values) : *values;
         (void)mha_view_copy(&to, &from);
@@ -45,7 +45,7 @@ void mha__stages_done(const mha__resolved *r, const mha_stage *stages, const mha
     size_t all = 0;
     for (size_t i = 0; i < n; i++)
         all += mha_view_elements(&values[i]);
-    clock->last += taken; /* keeping what the caller wants takes time too */
+    clock->last += taken; /* the time of the copies is added to their own stage */
     for (size_t i = 0; i < n; i++) {
         mha__stage_done(r, stages[i], &values[i], clock);
         if (r->keep_at[stages[i]] >= 0)

@@ -15,7 +15,7 @@ mha_status mha__validate_switches(const mha_semantics *s, mha_error *error)
         const char *name, *needs;
         bool given, on;
     } fields[] = {
-        {"window_left", "window", s->window_left != 0 && s->window_left != -1, window}, /* -1 is open: no window */
+        {"window_left", "window", s->window_left != 0 && s->window_left != -1, window}, /* -1: no limit */
         {"window_right", "window", s->window_right != 0 && s->window_right != -1, window},
         {"rope.dim", "rope.kind", r->dim != 0, rope},
         {"rope.base", "rope.kind", r->base != 0, rope},
@@ -28,7 +28,7 @@ mha_status mha__validate_switches(const mha_semantics *s, mha_error *error)
     };
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
         if (fields[i].given && !fields[i].on)
-            return mha__fail(error, MHA_INVALID, fields[i].name, "means nothing without `%s`, which is not set",
+            return mha__fail(error, MHA_INVALID, fields[i].name, "has no effect without `%s`, which is not set",
                              fields[i].needs);
     if (s->key_offset > far || s->key_offset < -far)
         return mha__fail(error, MHA_INVALID, "key_offset", "offset %lld is out of range", (long long)s->key_offset);
@@ -168,9 +168,9 @@ static mha_status check_rope(mha__resolved *r, mha_error *error)
     return check_tables(r, rope, T_q, T_k, error);
 }
 
-/* ---------------------------------------------------------------- all of it */
+/* ---------------------------------------------------------------- numbers */
 
-/* The float paths hold these in float, where they must neither overflow nor, as divisors, vanish. */
+/* The float paths compute with these numbers as floats, which must be finite and, as divisors, not 0. */
 static mha_status check_float_range(const mha__resolved *r, mha_error *error)
 {
     const mha_semantics *s = &r->semantics;

@@ -4,7 +4,7 @@
 
 #include "attention/resolved.h"
 
-/* Refuses numbers and arrays that mean nothing without a switch that is off. */
+/* Refuses numbers and arrays that have no effect because the switch they need is off. */
 mha_status mha__validate_switches(const mha_semantics *s, mha_error *error);
 /* Checks masks, lengths, windows, rotation and numbers of a call whose sizes are known, and fills in the defaults of
  * rotation and norms. MHA_INVALID and MHA_UNSUPPORTED name the field. */

@@ -1,4 +1,4 @@
-/* How much work attention is: the one count of pairs behind every figure of operations. */
+/* The number of pairs of a query and a key that are computed, from which all counts of operations follow. */
 #ifndef MHA_ATTENTION_WORK_H
 #define MHA_ATTENTION_WORK_H
 
@@ -6,8 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Pairs of a query and a key that it sees by position, in one sequence: query i stands at offset + i, key j < S at j.
- * `left` and `right` are a window, -1 is open. T_q * S must fit. What masks hide besides is not looked at. */
+/* The pairs of a query and a key that it sees by its position, in one sequence: query i is at offset + i, key j < S at
+ * j. `left` and `right` are a window, -1 is open. T_q * S must fit. Masks are not considered. */
 static inline uint64_t mha__visible_pairs(size_t T_q, size_t S, int64_t offset, bool causal, int64_t left,
                                           int64_t right)
 {

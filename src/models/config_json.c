@@ -137,7 +137,7 @@ static mha_status read_key(const json_t *config, const mha__arch_key *key, mha__
         setup->assumed[setup->n_assumed++] = (mha_assumption){key->keys, number};
     if (!mha__values_set(&setup->values, key->symbol, number))
         return mha__fail(error, MHA_INVALID, key->symbol, /* unreachable: the descriptions are shorter lists */
-                         "expected at most %d symbols", MHA_VALUES); /* unreachable: so */
+                         "expected at most %d symbols", MHA_VALUES); /* unreachable: see above */
     return MHA_OK;
 }
 

@@ -123,7 +123,7 @@ static mha_status add_run(mha_model *model, const mha__arch_tensor *first, const
             char name[200];
             if (!expand(row->name, block / inner, block % inner, name, sizeof name))
                 return mha__fail(error, MHA_INVALID, row->name, /* unreachable: names are our own, numbers short */
-                                 "the name '%s' is too long", row->name); /* unreachable: so */
+                                 "its name is too long with its numbers"); /* unreachable: see above */
             TRY(add_tensor(model, row, name, error));
         }
     return MHA_OK;

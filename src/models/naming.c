@@ -200,7 +200,7 @@ bool mha__file_layer_next(const mha_file *file, size_t *index, mha__file_layer *
 
 bool mha__file_layer_of(const mha_file *file, const mha_file_tensor *tensor, mha__file_layer *layer)
 {
-    size_t shortest = SIZE_MAX; /* length of the prefix: the shorter it is, the longer is the matching name */
+    size_t shortest = SIZE_MAX; /* length of the prefix; the shorter it is, the longer is the matching name */
     for (const mha__scheme *scheme = schemes; scheme < schemes + sizeof schemes / sizeof *schemes; scheme++)
         for (int weight = 0; weight < MHA_WEIGHT_COUNT; weight++) {
             mha__file_layer candidate = {scheme, tensor, (mha_weight)weight, 0};

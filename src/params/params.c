@@ -219,7 +219,7 @@ mha_status mha_params_add(mha_params *table, const mha_tensor_spec *spec, mha_te
     mha_view extent = mha_view_of(NULL, spec->dtype, spec->rank, spec->shape);
     size_t elements = mha_view_elements(&extent), bytes;
     if (elements == SIZE_MAX || mha_dtype_bytes(spec->dtype, elements, &bytes) != MHA_OK || bytes > PTRDIFF_MAX)
-        return mha__fail(error, MHA_INVALID, spec->name, "shape %s of %s has no size in bytes on this machine", shape,
+        return mha__fail(error, MHA_INVALID, spec->name, "shape %s of %s takes more bytes than a size can count", shape,
                          mha_dtype_name(spec->dtype));
     storage *s = allocate_storage(table, spec, elements, bytes);
     mha_tensor *t = s ? add_row(table, spec, spec->rank, spec->shape, s) : NULL;

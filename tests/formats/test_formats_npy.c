@@ -457,10 +457,10 @@ static void an_array_without_extents_is_metadata_of_an_npz(void **state)
         mha_status status;
         const char *says;
     } bad[] = {
-        {"<U2", 8, "a\0\0\0\0\xd8\0\0", MHA_FORMAT, "a character that is none"}, /* half a pair of UTF-16 */
-        {"<U1", 4, "\0\0\x11\0", MHA_FORMAT, "a character that is none"},         /* beyond U+10FFFF */
-        {"<U3", 12, "a\0\0\0\0\0\0\0b\0\0\0", MHA_FORMAT, "a character that is none"},
-        {"|S2", 2, "\xc3\xa9", MHA_FORMAT, "a character that is none"},
+        {"<U2", 8, "a\0\0\0\0\xd8\0\0", MHA_FORMAT, "a number that is no character"}, /* half a pair of UTF-16 */
+        {"<U1", 4, "\0\0\x11\0", MHA_FORMAT, "a number that is no character"},         /* beyond U+10FFFF */
+        {"<U3", 12, "a\0\0\0\0\0\0\0b\0\0\0", MHA_FORMAT, "a number that is no character"},
+        {"|S2", 2, "\xc3\xa9", MHA_FORMAT, "a number that is no character"},
         {"<U2", 4, "a\0\0\0", MHA_FORMAT, "expected 8 bytes"},
         {"|S2", 3, "abc", MHA_FORMAT, "expected 2 bytes"},
         {"<i8", 7, "1234567", MHA_FORMAT, "expected 8 bytes"},

@@ -79,10 +79,10 @@ static void caches_say_what_is_wrong(void **state)
     } rows[] = {
         {{1, 1, 1, 1, 1, 0, MHA_I32}, MHA_INVALID, "I32"},
         {{1, 1, 1, 1, 3, 4, MHA_F32}, MHA_INVALID, "window of 4"},
-        {{SIZE_MAX, 2, 1, 1, 1, 0, MHA_F32}, MHA_INVALID, "no size"},
-        {{1, 1, SIZE_MAX / 2, 1, 1, 0, MHA_F32}, MHA_INVALID, "no size"},
-        {{1, 1, 1, SIZE_MAX / 2, 1, 0, MHA_F64}, MHA_INVALID, "no size"},
-        {{1, 1, 1, SIZE_MAX / 2, 3, 0, MHA_F64}, MHA_INVALID, "no size"},
+        {{SIZE_MAX, 2, 1, 1, 1, 0, MHA_F32}, MHA_INVALID, "more bytes than"},
+        {{1, 1, SIZE_MAX / 2, 1, 1, 0, MHA_F32}, MHA_INVALID, "more bytes than"},
+        {{1, 1, 1, SIZE_MAX / 2, 1, 0, MHA_F64}, MHA_INVALID, "more bytes than"},
+        {{1, 1, 1, SIZE_MAX / 2, 3, 0, MHA_F64}, MHA_INVALID, "more bytes than"},
     };
     mha_cache *cache = NULL;
     mha_error error;

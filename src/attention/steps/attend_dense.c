@@ -1,5 +1,5 @@
-/* One (batch, head) at a time: scores, visibility, softmax, weighted sum. A = softmax(Q_h K_h^T * scale),
- * head = A V_h (Vaswani et al. 2017, eq. 1), a block of query rows at a time. */
+/* softmax(Q K^T * scale) V over whole rows of scores (Vaswani et al. 2017, eq. 1), a block of query rows of one head at
+ * a time. */
 #include <math.h>
 #include <string.h>
 
@@ -18,11 +18,11 @@ typedef struct attention {
     size_t scratch_bytes, blocks, groups, heads_per_group;
 } attention;
 
-/* One worker's memory: scores, then weights, of a block (rows of `width` = S'); one row of mask terms; the
- * mean of the weights over the heads, if it is kept; values without NaN and infinity, should there be some. */
+/* One worker's memory: scores, then weights, of a block (rows of `width` = S'); one row of mask terms; the mean of the
+ * weights over the heads, if it is kept; the values with zeros for NaN and infinity, if there are any. */
 typedef struct scratch {
     float *scores, *terms, *mean, *values;
-    bool *nan; /* of each row: whether it is NaN, keys or none */
+    bool *nan; /* whether a row is NaN throughout, with or without keys */
     size_t width;
 } scratch;
 
@@ -40,20 +40,20 @@ static size_t lay_out(const mha__resolved *r, char *base, scratch *m)
     return arena.used;
 }
 
-/* Of all workers; a copy of keys and values, should the cache hold them in 16 bits or their rows lie too far apart. */
+/* The memory of all workers, and copies of keys and values if the cache has 16 bits or rows are too far apart. */
 typedef struct memory {
     char *workers;
     size_t worker_bytes;
     float *K, *V;
 } memory;
 
-/* Rows (B, S, h_kv, d) are farther apart than a product of one query can have without other last bits. */
+/* Whether rows (B, S, h_kv, d) are so far apart that a product with a single query would round differently. */
 static bool too_far_apart(const mha_view *rows)
 {
     return rows->shape[1] > 1 && rows->stride[1] > MHA_GEMM_GAP_STRIDE;
 }
 
-/* A copy may be needed. When the workspace is laid out only the rows that the call is given are known. */
+/* Whether a copy may be needed. While the workspace is laid out, only the rows that the call gives are known. */
 static bool may_copy(const mha__resolved *r, const mha_view *given, size_t width)
 {
     const bool halves = r->cache && mha_cache_keys(r->cache).dtype != MHA_F32;
@@ -82,7 +82,7 @@ size_t mha__attend_dense_scratch(const mha__resolved *r)
     return lay_out_all(r, NULL, &unused);
 }
 
-/* Rows (B, S, h_kv, d) as BLAS takes them: where they lie, or as floats in `room`, head by head as in a cache. */
+/* Rows (B, S, h_kv, d) as BLAS takes them: where they lie, or copied to `room` as floats, head by head. */
 static mha_view for_blas(const mha_view *rows, float *room, int threads)
 {
     if (rows->dtype == MHA_F32 && !too_far_apart(rows))
@@ -105,7 +105,7 @@ static float extra(const mha__resolved *r, mha_weight bias, size_t e, size_t at)
 static float extra_score(const mha__resolved *r, const float *q, size_t e, size_t g)
 {
     size_t d = r->plan.d_k;
-    double sum = 0; /* also for the zero row: 0 * infinity is NaN there too */
+    double sum = 0; /* computed for the zero row, too, where 0 * infinity is NaN */
     for (size_t c = 0; c < d; c++)
         sum += (double)q[c] * extra(r, MHA_BIAS_K, e, g * d + c);
     return (float)(sum * r->plan.scale);
@@ -133,7 +133,7 @@ static void fill(float *row, size_t n, float value)
         row[j] = value;
 }
 
-/* A query that sees nothing, by the rule the caller chose. */
+/* Weights and lse of a query that sees no key, by the rule that the call states. */
 static float empty(const mha__resolved *r, float *s, size_t n)
 {
     bool zero = r->semantics.empty_rows == MHA_EMPTY_ZERO;
@@ -141,8 +141,8 @@ static float empty(const mha__resolved *r, float *s, size_t n)
     return zero ? -INFINITY : NAN;
 }
 
-/* Weights in place of n masked scores, hidden ones -inf: exp(s - max) / sum, with what joins the
- * denominator without a key. Returns log(sum exp). */
+/* Replaces n masked scores (hidden ones are -inf) by their weights, exp(s - max) / sum, where the sum has the terms
+ * without a key, too. Returns log(sum exp). */
 static float softmax(const mha__resolved *r, size_t head, float *s, size_t n)
 {
     const float sink = mha__sink(r, head);
@@ -200,12 +200,12 @@ static void score(const attention *a, const query_block *k, const scratch *m, mh
                 m->scores + keys.from, m->width);
     if (scale != 0.0f)
         return;
-    for (size_t i = 0; i < k->rows; i++) /* a BLAS that is given a factor of 0 does not look at NaN and infinity */
+    for (size_t i = 0; i < k->rows; i++) /* with a factor of 0 a BLAS would not pass NaN and infinity on */
         for (size_t j = keys.from; j < keys.to; j++)
             m->scores[i * m->width + j] *= scale;
 }
 
-/* Row i of the block, scores to weights; its stages are kept on the way. */
+/* Turns the scores of row i of the block into weights, and keeps its stages. */
 static void weigh(const attention *a, const query_block *k, const scratch *m, size_t i)
 {
     const mha__resolved *r = a->r;
@@ -251,7 +251,7 @@ static bool all_finite(const float *x, size_t n)
     return finite;
 }
 
-/* The values of the block's keys with zeros for NaN and infinity. */
+/* A copy of the values of the keys, with zeros for NaN and infinity. */
 static const float *finite_values(const attention *a, const query_block *k, const scratch *m, mha__interval keys)
 {
     size_t d_v = a->r->plan.d_v;
@@ -264,7 +264,7 @@ static const float *finite_values(const attention *a, const query_block *k, cons
     return m->values;
 }
 
-/* What NaN and infinity in visible value rows add to row i. */
+/* Adds NaN and infinity in visible value rows to row i. */
 static void add_non_finite(const attention *a, const query_block *k, const scratch *m, size_t i, float *out)
 {
     const mha__resolved *r = a->r;
@@ -296,8 +296,8 @@ static void weighted_sum(const attention *a, const query_block *k, const scratch
     if (!dense)
         for (size_t i = 0; i < k->rows && finite; i++)
             finite = all_finite(out + i * stride, d_v);
-    /* A weight of 0 times NaN in a hidden row must not reach the output. The same sums without them, so that
-     * what hidden rows hold changes no bit. */
+    /* The weight 0 of a hidden key times NaN must not reach the output: computed again with zeros for NaN and infinity,
+     * in the same order, so that the numbers in hidden rows change no bit. */
     if (!finite)
         mha__gemm(k->rows, d_v, n, 1.0f, m->scores + keys.from, m->width, finite_values(a, k, m, keys), d_v, out,
                   stride);
@@ -326,7 +326,7 @@ static void attend_block(const attention *a, const query_block *k, const scratch
     weighted_sum(a, k, m);
 }
 
-/* ---------------------------------------------------------------- all of them */
+/* ---------------------------------------------------------------- all blocks */
 
 static void add_to_mean(const query_block *k, const scratch *m, size_t heads, size_t n)
 {
@@ -339,7 +339,7 @@ static void add_to_mean(const query_block *k, const scratch *m, size_t heads, si
         }
 }
 
-/* A task is a block of rows of one head; of all heads one after the other when their mean is kept. */
+/* Computes a block of rows of one head, or of all heads one after the other when the mean of their weights is kept. */
 static void task(void *context, size_t number, int worker)
 {
     const attention *a = context;

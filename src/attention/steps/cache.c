@@ -35,8 +35,8 @@ mha_status mha_cache_create(const mha_cache_spec *spec, const mha_allocator *all
         mha_dtype_bytes(spec->dtype, mha_view_elements(&keys), &key_bytes) != MHA_OK ||
         mha_dtype_bytes(spec->dtype, mha_view_elements(&values), &value_bytes) != MHA_OK)
         return mha__fail(error, MHA_INVALID, "cache",
-                         "%zu rows of %zu heads for %zu batch rows have no size on this machine", spec->capacity,
-                         spec->kv_heads, spec->batch);
+                         "%zu rows of %zu heads for %zu batch rows take more bytes than a size can count",
+                         spec->capacity, spec->kv_heads, spec->batch);
     mha_allocator a = mha__allocator_or_default(allocator);
     mha_cache *c = mha__allocate(&a, sizeof *c);
     if (c)
@@ -175,7 +175,7 @@ mha_status mha_cache_load(mha_cache *cache, const mha_view *keys, const mha_view
     if (keys->shape[2] > s->capacity)
         return mha__fail(error, MHA_INVALID, "cache", "a cache of %zu rows cannot hold %zu", s->capacity,
                          keys->shape[2]);
-    for (int v = 0; v < 2; v++) { /* all or nothing */
+    for (int v = 0; v < 2; v++) { /* both are checked before either is copied */
         const mha_view *from = v ? values : keys;
         const mha_dtype dtype = from->dtype;
         if (!from->data && mha_view_elements(from) != 0)

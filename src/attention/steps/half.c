@@ -1,4 +1,4 @@
-/* 16-bit floats as floats, for the steps that BLAS does; floats as 16-bit ones, for the cache. */
+/* Conversion of 16-bit floats to floats, which BLAS needs, and of floats to 16-bit floats, for the cache. */
 #include "attention/steps/steps.h"
 #include "compute/kernels/kernels.h"
 #include "compute/thread_pool.h"

@@ -1,5 +1,5 @@
-/* Which keys a query may see: causal, window and lengths leave an interval; padding, mask and ALiBi speak
- * key by key inside it. A hidden key is excluded, never pushed down by a large number. */
+/* Which keys a query sees: causal, window and lengths leave an interval, inside which padding, mask and ALiBi give a
+ * term for each key. A hidden key is left out of the softmax; no large negative number stands for it. */
 #include <float.h>
 #include <math.h>
 #include <string.h>
@@ -15,7 +15,7 @@ static int64_t at_most(int64_t a, int64_t b)
 mha__interval mha__visible_interval(const mha__resolved *r, const mha__sequence *s, size_t b, size_t i)
 {
     const mha_semantics *sem = &r->semantics;
-    int64_t p = s->offset + (int64_t)i - r->first_key; /* the key index that stands where the query does */
+    int64_t p = s->offset + (int64_t)i - r->first_key; /* the index of the key at the query's position */
     int64_t from = 0, to = (int64_t)s->S;
     if (sem->causal)
         to = at_most(to, p + 1);
@@ -39,7 +39,7 @@ bool mha__visible_has_terms(const mha__resolved *r)
     return sem->mask.kind != MHA_MASK_NONE || sem->key_padding.kind != MHA_MASK_NONE || sem->alibi_slopes;
 }
 
-/* One row of a mask, broadcast: where it starts, its step, how many keys it reaches. */
+/* One row of a mask, broadcast: where it begins, its stride, the number of keys that it reaches. */
 typedef struct mask_row {
     const void *values;
     mha_dtype dtype;
@@ -66,7 +66,7 @@ static float clamp(double x)
     return x > FLT_MAX ? FLT_MAX : x < -FLT_MAX ? -FLT_MAX : (float)x;
 }
 
-/* What an additive mask says; -inf and NaN as they are, a finite double stays finite as a float. */
+/* An element of an additive mask as a float: -inf and NaN as they are, and a finite double stays finite. */
 static float additive(const mask_row *row, size_t j)
 {
     ptrdiff_t at = (ptrdiff_t)j * row->step;
@@ -76,7 +76,7 @@ static float additive(const mask_row *row, size_t j)
     return isfinite(x) ? clamp(x) : (float)x;
 }
 
-/* What the masks say together; hidden stays hidden, whatever else is added. */
+/* The sum of two terms. A hidden key stays hidden whatever is added. */
 static float both(float a, float b)
 {
     if (a == -INFINITY || b == -INFINITY)
@@ -89,7 +89,7 @@ static bool is_flagged(const mha_mask *mask, const mask_row *row, size_t j)
     return (((const uint8_t *)row->values)[(ptrdiff_t)j * row->step] != 0) == (mask->kind == MHA_MASK_HIDES);
 }
 
-/* `flagged` is what a key gets that a mask of flags names. True when anything was added. */
+/* Adds the terms of a mask. `flagged` is the term of a key that a boolean mask hides. True when a term is not 0. */
 static bool apply_mask(const mha_mask *mask, const size_t *index, int full_rank, size_t S, float flagged,
                        mha__interval keys, float *terms)
 {
@@ -140,12 +140,12 @@ bool mha__visible_terms_alike(const mha__resolved *r)
     return alike;
 }
 
-/* -slope times the distance of the first key, of the next one, ... */
+/* -slope * (distance - j) for j = 0, 1, ..., n - 1. */
 static void slope_down(double slope, double distance, size_t n, float *terms)
 {
     enum { AT_ONCE = 8 };
     size_t j = 0;
-    if (fabs(slope) * (fabs(distance) + (double)n) <= FLT_MAX) /* nowhere too large */
+    if (fabs(slope) * (fabs(distance) + (double)n) <= FLT_MAX) /* all terms fit a float */
         for (; j + AT_ONCE <= n; j += AT_ONCE)
             for (int l = 0; l < AT_ONCE; l++)
                 terms[j + (size_t)l] = (float)(-slope * (distance - (double)j - l));

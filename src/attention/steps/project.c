@@ -1,4 +1,4 @@
-/* y = x W + b: the four projections, by packed weights or by SGEMM in pieces that depend on the shapes alone. */
+/* The four projections, y = x W + b: with packed weights, or by SGEMM in pieces that depend on the shapes alone. */
 #include <string.h>
 
 #include "attention/layer.h"
@@ -7,10 +7,11 @@
 #include "compute/packed_gemm.h"
 #include "compute/thread_pool.h"
 
-/* A piece is up to this many rows of one sequence times this many columns; a single row takes more. */
+/* A piece has up to this many rows of one sequence and this many columns, more when the sequence is a single row. */
 enum { PIECE_ROWS = 512, PIECE_COLUMNS = 128, PIECE_COLUMNS_OF_ONE_ROW = 1024 };
 
-/* Decided by the sequence, not by its neighbours in a ragged batch: they must not change its bits. */
+/* The columns of a piece depend on the length of the sequence alone, because other sequences of a ragged batch must not
+ * change its bits. */
 static size_t piece_columns(size_t T)
 {
     return T == 1 ? PIECE_COLUMNS_OF_ONE_ROW : PIECE_COLUMNS;
@@ -50,7 +51,7 @@ static void piece(void *context, size_t task, int worker)
             y[i * y_stride + j] += (float)mha_view_get(&p->b, (size_t[]){column + j});
 }
 
-/* Weights kept in another type are widened for the call. */
+/* The weights, widened to floats if they have another type. */
 static const float *as_floats(const mha_view *W, float *widened, int threads)
 {
     if (W->dtype == MHA_F32)
@@ -63,13 +64,13 @@ static const float *as_floats(const mha_view *W, float *widened, int threads)
 
 /* ---------------------------------------------------------------- packed weights */
 
-/* What is made of x: y = x W + b. */
+/* One projection of x: y = x W + b. */
 typedef struct product {
     mha_weight W, b;
     const mha_view *y;
 } product;
 
-/* Rows of x and of y, one stride apart through all batches: B * T of them if that is how they lie. */
+/* Whether the B * T rows of x and those of y lie one stride apart from the first batch row to the last. */
 static bool one_after_the_other(const mha_view *x, const mha_view *y)
 {
     const ptrdiff_t T = (ptrdiff_t)y->shape[1];
@@ -105,7 +106,7 @@ static void project_packed(const mha__resolved *r, const mha_view *x, const prod
         columns += o->n;
         together &= one_after_the_other(x, y);
     }
-    const size_t rows = B * T < 8 ? 8 : B * T; /* with few rows the time is that of reading W */
+    const size_t rows = B * T < 8 ? 8 : B * T; /* with few rows most of the time is spent reading W */
     const int threads = mha__parallel_worth(2.0 * (double)rows * (double)columns * (double)in, r->plan.threads);
     if (together) {
         job.m = B * T;
@@ -143,9 +144,9 @@ static size_t packed_room(const mha__resolved *r)
     return most * (size_t)r->plan.threads + MHA_PACKED_OUTPUTS * (widest + 16);
 }
 
-/* ---------------------------------------------------------------- both */
+/* ---------------------------------------------------------------- packed or not */
 
-/* The path is the one that uses packed weights, and the layer has them: all or none. */
+/* Whether the call is on the fast path and its layer is packed, which all of its matrices are or none. */
 static bool uses_packed(const mha__resolved *r)
 {
     return r->plan.path == MHA_PATH_FAST && r->layer && mha__layer_packed(r->layer, MHA_W_Q, NULL);

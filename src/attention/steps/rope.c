@@ -4,14 +4,14 @@
 
 #include "attention/steps/steps.h"
 
-/* Where the pairs are and where the angles come from. */
+/* The pairs and the base of their angles. */
 typedef struct rotation {
     const mha_rope *rope;
     size_t dim;
     double base;
 } rotation;
 
-/* cos and sin of pair i for row t of batch row b, standing at `position`. */
+/* cos and sin of pair i for row t of batch row b, which is at `position`. */
 static void turn(const rotation *rot, size_t b, size_t t, int64_t position, size_t i, double *c, double *s)
 {
     const mha_view *cos_table = &rot->rope->cos_table, *sin_table = &rot->rope->sin_table;
@@ -33,7 +33,7 @@ static int64_t given_position(const mha_view *positions, size_t b, size_t t)
     return ((const int64_t *)positions->data)[row * positions->stride[0] + (ptrdiff_t)t * positions->stride[1]];
 }
 
-/* Rotates all heads of row t of x, F32, in place. The angles of a row are found once. */
+/* Rotates all heads of row t of x, F32, in place, with the same angles. */
 static void rotate_row(const rotation *rot, size_t b, size_t t, int64_t position, const mha_view *x)
 {
     bool interleaved = rot->rope->kind == MHA_ROPE_INTERLEAVED;

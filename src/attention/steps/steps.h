@@ -1,4 +1,4 @@
-/* What the pages of forward.c are made of: one declaration per step of the equation. */
+/* The steps of the equation, in the order in which forward.c calls them. */
 #ifndef MHA_ATTENTION_STEPS_STEPS_H
 #define MHA_ATTENTION_STEPS_STEPS_H
 
@@ -12,7 +12,8 @@ typedef enum mha__side { MHA_QUERIES, MHA_KEYS } mha__side;
  * were given) y = x + b, or x itself when `y` has no data. `scratch` holds mha__project_scratch floats. */
 mha_view mha__project(const mha__resolved *r, mha__side side, const mha_view *x, mha_weight W, mha_weight b,
                       size_t heads, const mha_view *y, float *scratch);
-/* Q, K and V as (B, T, heads, width), from the rows the call gives; what is made of the same rows is made together. */
+/* Projects the inputs of the call to Q, K and V, (B, T, heads, width); projections of equal rows are computed
+ * together. */
 void mha__project_inputs(const mha__resolved *r, const mha_view *Q, const mha_view *K, const mha_view *V,
                          mha_view heads[3], float *scratch);
 size_t mha__project_scratch(const mha__resolved *r);
@@ -24,7 +25,7 @@ void mha__normalise(const mha__resolved *r, mha__side side, const mha_view *x);
 /* rope.c: rotates x (B, T, heads, d) in place. Nothing without rotation. */
 void mha__rotate_heads(const mha__resolved *r, mha__side side, const mha_view *x);
 
-/* attend.c: one of the two below, by the path. */
+/* attend.c: calls one of the two below, by the path. */
 void mha__attend(const mha__resolved *r, const mha_view *Q, const mha_view *K, const mha_view *V, const mha_view *heads,
                  char *scratch);
 size_t mha__attend_scratch(const mha__resolved *r);
@@ -36,13 +37,13 @@ void mha__attend_dense(const mha__resolved *r, const mha_view *Q, const mha_view
                        const mha_view *heads, char *scratch);
 size_t mha__attend_dense_scratch(const mha__resolved *r);
 
-/* attend_flash.c: the same for the fast path, which never holds scores or weights as a whole. Where these are to be
- * kept they come from mha__attend_dense, so that the heads have the same bits whether or not anything is kept.
- * `scratch` is mha__attend_flash_scratch bytes in all. */
+/* attend_flash.c: the same for the fast path, which never stores whole rows of scores or weights. If they are to be
+ * kept, mha__attend_dense computes them in addition, so that the heads have the same bits whether or not anything is
+ * kept. `scratch` is mha__attend_flash_scratch bytes in all. */
 void mha__attend_flash(const mha__resolved *r, const mha_view *Q, const mha_view *K, const mha_view *V,
                        const mha_view *heads, char *scratch);
 size_t mha__attend_flash_scratch(const mha__resolved *r);
-bool mha__attend_flash_uses_blas(const mha__resolved *r); /* for the stages it does not hold */
+bool mha__attend_flash_uses_blas(const mha__resolved *r); /* for scores or weights to keep */
 
 /* half.c: copies `from` (B, T, heads, d), of any floating type, to floats `to` of the same shape; last strides 1. */
 void mha__widen(const mha_view *to, const mha_view *from, int threads);
@@ -50,24 +51,24 @@ void mha__widen(const mha_view *to, const mha_view *from, int threads);
  * last stride of `to` is 1. */
 void mha__narrow(const mha_view *to, const mha_view *from);
 
-/* stages.c: keeps a stage if it is asked for, and the time since the last one. `values` is (B, T, heads, d), kept so
- * or as (B, T, heads*d). */
+/* stages.c: mha__stage_done keeps a stage, and the time since the last one, if the call asks for them. `values` is
+ * (B, T, heads, d); the memory for the stage may also be (B, T, heads*d). */
 typedef struct mha__clock {
     double last;
 } mha__clock;
-void mha__times_clear(const mha__resolved *r); /* no time for any stage yet */
+void mha__times_clear(const mha__resolved *r); /* sets all times to 0 */
 mha__clock mha__clock_start(const mha__resolved *r);
 void mha__stage_done(const mha__resolved *r, mha_stage stage, const mha_view *values, mha__clock *clock);
-/* The same for n stages that were made together: each gets its part, by size, of the time. */
+/* The same for n stages that were computed together: they share the time in proportion to their sizes. */
 void mha__stages_done(const mha__resolved *r, const mha_stage *stages, const mha_view *values, size_t n,
                       mha__clock *clock);
-/* Keeps n values of one row of a stage, at index (a, b, c) or as many as the stage has before its last. */
+/* Keeps a row of n values of a stage; (a, b, c) are its indices before the last one. */
 void mha__stage_row(const mha__resolved *r, mha_stage stage, size_t a, size_t b, size_t c, const float *row, size_t n);
 
-/* Zeros in what a ragged batch's kept stages hold beyond each sequence. */
+/* Fills the kept stages of a ragged batch with zeros, which remain where a sequence is shorter than the longest one. */
 void mha__stages_clear_ragged(const mha__resolved *r);
 
-/* exact.c: the whole of it in float64. With workspace NULL only counts: returns the bytes it needs. */
+/* exact.c: the whole forward in float64. Returns the bytes of workspace; with `workspace` NULL it only counts them. */
 size_t mha__exact(const mha__resolved *r, char *workspace);
 
 /* A view (B, T, heads*d) seen as (B, T, heads, d). */
@@ -82,7 +83,7 @@ static inline mha_view mha__split_heads(const mha_view *rows, size_t heads)
     return v;
 }
 
-/* A view (B, S, h_kv, d) of what lies as (B, h_kv, S, d). */
+/* A view (B, S, h_kv, d) of memory in the order (B, h_kv, S, d), or the reverse. */
 static inline mha_view mha__swap_time_and_heads(mha_view v)
 {
     size_t shape = v.shape[1];
@@ -98,8 +99,8 @@ static inline ptrdiff_t mha__row_offset(const mha_view *v, size_t b, size_t t, s
     return (ptrdiff_t)b * v->stride[0] + (ptrdiff_t)t * v->stride[1] + (ptrdiff_t)g * v->stride[2];
 }
 
-/* Row (b, t) of head g in a float view (B, T, heads, d). Reckoned in integers: a view of no elements may have no data,
- * and C gives no meaning to an offset from NULL. */
+/* Row (b, t) of head g in a float view (B, T, heads, d). Computed in integers, because a view without elements may have
+ * no data, and C does not define an offset from NULL. */
 static inline float *mha__row(const mha_view *v, size_t b, size_t t, size_t g)
 {
     return (float *)((uintptr_t)v->data + (uintptr_t)mha__row_offset(v, b, t, g) * sizeof(float));

@@ -21,14 +21,14 @@ static const struct {
     {35, MHA_TQ2_0},  {39, MHA_MXFP4}, {40, MHA_NVFP4},   {41, MHA_Q1_0},   {42, MHA_Q2_0},
 };
 
-/* Types of metadata values: width in bytes, 0 where the value says itself how long it is. */
+/* Types of metadata values: width in bytes; 0 for a value that states its own length. */
 enum { U8, I8, U16, I16, U32, I32, F32, BOOLEAN, STRING, ARRAY, U64, I64, F64, VALUE_TYPES };
 static const unsigned char widths[VALUE_TYPES] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
 
 enum {
     BUFFER_BYTES = 1 << 16,
     NAME_LIMIT = 65535, /* of a key, by the specification, and of a tensor's name */
-    ARRAY_DEPTH = 4,    /* arrays in arrays: nobody writes them, the specification allows them */
+    ARRAY_DEPTH = 4,    /* of arrays in arrays, which the specification allows */
     DEFAULT_ALIGNMENT = 32
 };
 
@@ -228,7 +228,7 @@ static mha_status parse_tensor(stream *s, size_t index)
         return mha__fail_inside(s->error, MHA_UNSUPPORTED, s->source->path, name, s->at - 4,
                                 "expected at most %d dimensions, found %" PRIu64, MHA_MAX_RANK, rank);
     tensor->rank = (int)rank;
-    for (int k = tensor->rank - 1; k >= 0; k--) { /* the fastest comes first in the file */
+    for (int k = tensor->rank - 1; k >= 0; k--) { /* the file has the fastest index first */
         uint64_t extent = 0;
         TRY(next_number(s, 8, "a tensor's shape", &extent));
         if (extent > SIZE_MAX)

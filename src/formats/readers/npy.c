@@ -170,7 +170,7 @@ static mha_status parse_shape(scanner *s, mha_file_tensor *tensor)
         for (; s->at < s->end && *s->at >= '0' && *s->at <= '9'; s->at++)
             if (!mha__mul(extent, 10, &extent) || !mha__add(extent, (size_t)(*s->at - '0'), &extent))
                 return expected(s, "an extent that fits 64 bits");
-        take(s, 'L'); /* Python 2 wrote long integers so */
+        take(s, 'L'); /* Python 2 wrote 3L for a long integer */
         tensor->shape[tensor->rank++] = extent;
     }
     return MHA_OK;

@@ -42,7 +42,7 @@ static void print_number(mha_dtype dtype, unsigned char bytes[8], bool big_endia
     }
 }
 
-/* Appends a character in UTF-8; false for what is none. */
+/* Appends a character in UTF-8; false when `c` is no Unicode character. */
 static bool append_utf8(char *text, size_t *used, uint32_t c)
 {
     if (c == 0 || (c >= 0xD800 && c < 0xE000) || c > 0x10FFFF)
@@ -67,7 +67,7 @@ static size_t count_characters(const unsigned char *bytes, size_t count, size_t 
 static uint32_t character(const unsigned char *at, size_t width, bool big_endian)
 {
     if (width == 1)
-        return at[0] < 0x80 ? at[0] : 0; /* ASCII alone */
+        return at[0] < 0x80 ? at[0] : 0; /* 0: not ASCII */
     if (big_endian)
         return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
     return (uint32_t)mha__little_endian(at, 4);
@@ -98,8 +98,8 @@ mha_status mha__npy_scalar_add(mha_file *file, const char *key, size_t key_lengt
         sound = append_utf8(text, &used, character(bytes + i * width, width, header->entry.big_endian));
     const mha_status status = sound ? mha__file_add_metadata(file, key, key_length, text, used, error)
                                     : mha__fail(error, MHA_FORMAT, name,
-                                                "expected text (Unicode, or ASCII in an S array), found a character"
-                                                " that is none");
+                                                "expected text (Unicode, or ASCII in an S array), found a number that"
+                                                " is no character");
     mha__release(&file->allocator, text, room);
     return status;
 }

@@ -25,8 +25,8 @@ int64_t mha__zip_read(zip_file_t *member, void *to, size_t bytes)
     return zip_fread(member, to, bytes);
 }
 
-/* libzip (1.7) reports a damaged archive when there was no memory, and a truncated one when it could not be read; errno
- * tells the true cause. */
+/* Without memory libzip (1.7) reports a damaged archive, and after a failed read a truncated one; errno has the
+ * cause. */
 mha_status mha__zip_failed(zip_error_t *why, const char *name, mha_error *error)
 {
     const int machine = errno, code = zip_error_code_zip(why);
@@ -100,7 +100,7 @@ static mha_status read_scalar(mha_file *file, zip_file_t *member, const char *ke
     unsigned char *data = mha__allocate(&file->allocator, room);
     if (!data)
         return mha__file_no_memory(file, error);
-    unsigned char behind; /* reading on to the end makes libzip check the sum */
+    unsigned char behind; /* libzip checks the checksum only when the end is read */
     const int64_t got = bytes > 0 ? mha__zip_read(member, data, bytes) : 0;
     const int64_t more = got >= 0 ? mha__zip_read(member, &behind, 1) : got;
     mha_status status;
@@ -161,7 +161,7 @@ static mha_status parse_member(mha_file *file, zip_t *archive, zip_uint64_t inde
 mha_status mha__npz_parse(mha_file *file, size_t index, mha_error *error)
 {
     const mha__source *source = mha__file_source(file, index);
-    int own = dup(source->fd), code = 0; /* libzip closes what it is given */
+    int own = dup(source->fd), code = 0; /* libzip closes the descriptor that it gets */
     errno = 0;
     zip_t *archive = own < 0 ? NULL : zip_fdopen(own, ZIP_CHECKCONS, &code);
     if (!archive) {

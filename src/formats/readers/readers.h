@@ -38,21 +38,22 @@ mha_status mha__npy_header_parse(const unsigned char *bytes, size_t length, cons
                                  mha_error *error);
 /* MHA_UNSUPPORTED for an array of text where numbers are needed. */
 mha_status mha__npy_needs_numbers(const mha__npy_header *header, const char *name, mha_error *error);
-/* Of an array without extents, a number or a text: the bytes of its data, and those as metadata of the file under
- * `key`. `name` is for messages. The bytes may be changed on the way. */
+/* An array without extents, which holds a number or a text: the number of bytes of its data, and the data added to the
+ * metadata of the file under `key`. `name` is for messages. The bytes may be changed. */
 size_t mha__npy_scalar_bytes(const mha__npy_header *header);
 mha_status mha__npy_scalar_add(mha_file *file, const char *key, size_t key_length, const mha__npy_header *header,
                                unsigned char *bytes, const char *name, mha_error *error);
 /* The descr of npy for a dtype ("<f4"); NULL when it has none. */
 const char *mha__npy_descr(mha_dtype dtype);
 
-/* Member `index` of an archive, and the next bytes of it; what libzip does, with nothing in errno before. */
+/* Member `index` of an archive, and its next bytes, from libzip. errno is set to 0 before. */
 struct zip;
 struct zip_file;
 struct zip_error;
 struct zip_file *mha__zip_member(struct zip *archive, size_t index);
 int64_t mha__zip_read(struct zip_file *member, void *to, size_t bytes);
-/* What libzip and errno say went wrong with the archive or its member `name`: no memory, input/output, or damage. */
+/* The error that libzip and errno report about the archive or its member `name`: no memory, a failed read, or
+ * damage. */
 mha_status mha__zip_failed(struct zip_error *why, const char *name, mha_error *error);
 
 /* MHA_OK when the source is none of the known foreign formats; else MHA_UNSUPPORTED with the

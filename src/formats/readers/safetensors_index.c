@@ -45,7 +45,7 @@ static bool stays_inside(const char *name)
 static mha_status find_shard(shard_index *index, const char *tensor, const char *name, size_t *number)
 {
     const char **names = index->shards.items;
-    for (size_t i = index->shards.count; i-- > 0;) /* backwards: most neighbours are in the file met last */
+    for (size_t i = index->shards.count; i-- > 0;) /* backwards: mostly it is the file met last */
         if (strcmp(names[i], name) == 0) {
             *number = i;
             return MHA_OK;
@@ -186,7 +186,7 @@ static mha_status open_shard(shard_index *index, const char *name)
     return status == MHA_OK ? mha__safetensors_parse(file, number, index->error) : status;
 }
 
-/* Prefixes an error about one of the files with the name of the index. */
+/* Puts the name of the index in front of an error about one of its files. */
 static mha_status named_by_index(const shard_index *index, mha_status status)
 {
     if (status == MHA_OK || !index->error)

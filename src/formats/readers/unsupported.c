@@ -1,4 +1,4 @@
-/* Formats that are not read: recognised, to answer with their name and a way to convert them. */
+/* Formats that are not read: a file of one is refused with the name of the format and a way to convert it. */
 #include <string.h>
 
 #include "formats/readers/readers.h"
@@ -15,7 +15,7 @@ static const struct {
     size_t count;
     const char *name, *advice;
 } magics[] = {
-    {0, "\x80\x02\x8a\x0al\xfc\x9c\x46\xf9\x20j\xa8P\x19", 14, "a PyTorch checkpoint (pickle of before version 1.6)",
+    {0, "\x80\x02\x8a\x0al\xfc\x9c\x46\xf9\x20j\xa8P\x19", 14, "a PyTorch checkpoint (pickle from before version 1.6)",
      CONVERT_TORCH},
     {0, "\x80\x02", 2, "a Python pickle, which holds code to run", CONVERT_TORCH},
     {0, "\x80\x03", 2, "a Python pickle, which holds code to run", CONVERT_TORCH},
@@ -23,7 +23,7 @@ static const struct {
     {0, "\x80\x05", 2, "a Python pickle, which holds code to run", CONVERT_TORCH},
     {0, "\x89HDF\r\n\x1a\n", 8, "HDF5 (Keras or another program)",
      "load it with h5py or keras and save with safetensors.numpy.save_file"},
-    {0, "PK\x03\x04", 4, "a zip archive (PyTorch keeps its checkpoints so)", CONVERT_TORCH},
+    {0, "PK\x03\x04", 4, "a zip archive (as PyTorch writes checkpoints)", CONVERT_TORCH},
     {0, "24ka", 4, "a llama2.c checkpoint (version 1 or 2)",
      "export it with llama2.c's export.py --version -1 (Hugging Face)"},
     {0, "lmgg", 4, "a ggml file of before GGUF", CONVERT_GGML},

@@ -48,10 +48,10 @@
  *   weights      w_j = exp(m_j - M) / sum. Moving all m_j by at most d multiplies numerators and denominator by
  *                factors in [exp(-d), exp(d)]. M cancels as long as all use the same M, so its own error
  *                does not count. The difference m_j - M is rounded: u R, where R is the range of the
- *                scores as far as exp does not underflow; a streaming softmax rescales by exp(M_old - M_new),
+ *                scores as far as exp does not underflow; an online softmax rescales by exp(M_old - M_new),
  *                whose arguments add up to at most R again. exp is taken to be good to 4u.
  *                  d = E_m + 2 u R + 8 u,   |w' - w| <= F w,   F = exp(2 d) (1 + gamma(2 S' + 16)) - 1:
- *                S' terms in the sum, and at most S' more factors when a stream rescales every few keys.
+ *                S' terms in the sum, and at most S' more factors when it is rescaled every few keys.
  *                Weights lie in [0, 1], so min(F, 1) bounds one of them and min(F, 2) their sum.
  *   lse          log of the sum: E_m + 2 u R + gamma(2 S' + 16) + 4 u |lse|.
  *   heads        o = sum w_j v_j, a convex combination: with V = max|v| + E_v

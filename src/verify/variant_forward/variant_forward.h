@@ -1,6 +1,6 @@
 /* Attention as people write it, mistakes included: one forward controlled by the knobs of a variant. */
-#ifndef MHA_VERIFY_DIAGNOSE_VARIANT_FORWARD_H
-#define MHA_VERIFY_DIAGNOSE_VARIANT_FORWARD_H
+#ifndef MHA_VERIFY_VARIANT_FORWARD_VARIANT_FORWARD_H
+#define MHA_VERIFY_VARIANT_FORWARD_VARIANT_FORWARD_H
 
 #include "verify/variant_forward/variant_inputs.h"
 

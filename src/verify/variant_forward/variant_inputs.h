@@ -1,6 +1,6 @@
 /* Inputs and weights of a case as doubles, and the rows of q, k and v that a variant makes from them. */
-#ifndef MHA_VERIFY_DIAGNOSE_VARIANT_INPUTS_H
-#define MHA_VERIFY_DIAGNOSE_VARIANT_INPUTS_H
+#ifndef MHA_VERIFY_VARIANT_FORWARD_VARIANT_INPUTS_H
+#define MHA_VERIFY_VARIANT_FORWARD_VARIANT_INPUTS_H
 
 #include "verify/variants/knobs.h"
 

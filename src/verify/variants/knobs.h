@@ -1,6 +1,6 @@
 /* A variant of attention as a set of knobs, one for each way in which an implementation may differ from the case. */
-#ifndef MHA_VERIFY_DIAGNOSE_KNOBS_H
-#define MHA_VERIFY_DIAGNOSE_KNOBS_H
+#ifndef MHA_VERIFY_VARIANTS_KNOBS_H
+#define MHA_VERIFY_VARIANTS_KNOBS_H
 
 #include "verify/case/record.h"
 
