@@ -399,6 +399,31 @@ static void archives_of_something_else_are_refused(void **state)
                    error, "damaged");
 }
 
+/* Archives that end too early, or in which one name stands twice, which libzip does not write. */
+static void a_damaged_archive_is_told_how(void **state)
+{
+    (void)state;
+    static const char one[] = "{'descr': '<f4', 'fortran_order': False, 'shape': (1,)}";
+    const char *path = scratch_path("pair.npz");
+    mha_error error;
+    int code;
+    zip_t *archive = zip_open(path, ZIP_CREATE | ZIP_TRUNCATE, &code);
+    bytes members[] = {npy(1, one, "1234", 4), npy(1, one, "1234", 4)};
+    add_member(archive, "one.npy", &members[0], ZIP_CM_STORE);
+    add_member(archive, "two.npy", &members[1], ZIP_CM_STORE);
+    assert_int_equal(zip_close(archive), 0);
+    size_t count;
+    unsigned char *whole = scratch_read(path, &count);
+    assert_refused(try_open(scratch_write("short.npz", whole, count - 40), &error), MHA_FORMAT, error, "short.npz",
+                   "its end is missing (a truncated file?)");
+    for (size_t i = 0; i + 7 <= count; i++)
+        if (memcmp(whole + i, "two.npy", 7) == 0)
+            memcpy(whole + i, "one", 3);
+    assert_refused(try_open(scratch_write("twice.npz", whole, count), &error), MHA_FORMAT, error, "twice.npz",
+                   "two members have the same name");
+    free(whole);
+}
+
 /* An archive of one array without extents. */
 static const char *scalar(const char *descr, const void *data, size_t count)
 {
@@ -549,6 +574,7 @@ int main(void)
         cmocka_unit_test(fortran_order_is_put_in_order),
         cmocka_unit_test(bad_headers_are_refused),
         cmocka_unit_test(an_npz_holds_its_members_by_name),
+        cmocka_unit_test(a_damaged_archive_is_told_how),
         cmocka_unit_test(an_array_without_extents_is_metadata_of_an_npz),
         cmocka_unit_test(an_archive_with_64_bit_local_headers_is_read),
         cmocka_unit_test(a_member_that_ends_early_is_refused),

@@ -37,7 +37,9 @@ mha_status mha__zip_failed(zip_error_t *why, const char *name, mha_error *error)
     if (zip_error_system_type(why) == ZIP_ET_SYS)
         return mha__fail(error, MHA_IO, name, "cannot read the archive: %s", zip_error_strerror(why));
     return mha__fail(error, MHA_FORMAT, name, "expected a zip archive, found a damaged one: %s",
-                     zip_error_strerror(why));
+                     code == ZIP_ER_NOZIP    ? "its end is missing (a truncated file?)"
+                     : code == ZIP_ER_EXISTS ? "two members have the same name"
+                                             : zip_error_strerror(why));
 }
 
 /* PyTorch and Keras keep their models in zip archives too. */
