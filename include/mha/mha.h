@@ -14,7 +14,8 @@
  * One header for each noun: status (errors), tensor (types and views), params (the parameter table), layer
  * (configuration and weights), cache (keys and values of earlier calls), attention (semantics, stages, forward),
  * random (random numbers), file (safetensors, npy, npz, GGUF), model (public checkpoints), compare (the difference of
- * two results, the error bound), case (case files, judge, diagnosis), system (instruction set, BLAS, threads).
+ * two results, the error bound), case (case files, judge, diagnosis), power (what a test would accept), system
+ * (instruction set, BLAS, threads).
  *
  * The library never prints, exits or aborts. Between calls it keeps three things of its own: the chosen instruction
  * set, a count of the forwards that are inside the BLAS (whose threads it sets aside meanwhile), and a pool of

@@ -1,4 +1,4 @@
-/* Holding what a forward kept against the oracle, element by element. */
+/* Compares the stages that a forward kept with those of the oracle, element by element. */
 #include <float.h>
 #include <math.h>
 #include <stdio.h>

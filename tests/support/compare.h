@@ -1,4 +1,4 @@
-/* Holding what a forward kept against the oracle, element by element. */
+/* Compares the stages that a forward kept with those of the oracle, element by element. */
 #ifndef TEST_COMPARE_H
 #define TEST_COMPARE_H
 

@@ -5,7 +5,7 @@
 #include "mha/params.h"
 #include "support/failing.h"
 
-/* What tests of tables and of layers start from; *state of the test. */
+/* The state of a test of tables or layers. */
 typedef struct counted {
     failing memory;
     mha_allocator allocator;
@@ -13,11 +13,12 @@ typedef struct counted {
 } counted;
 
 int counted_set_up(void **state);
-/* Every test ends with nothing left and no wrong size given back. */
+/* Fails when memory is left or was released with a wrong size. */
 int counted_tear_down(void **state);
 
-/* Calls `make` with an empty table whose first allocation fails, then the second, and so on until none does; what it
- * makes it gives back. Each time that must be MHA_NO_MEMORY, and no row may stay in the table. How many failed. */
+/* Calls `make` with an empty table whose first allocation fails, then the second, and so on until none does. `make`
+ * releases what it makes. Each failure must give MHA_NO_MEMORY and leave no row in the table. Returns how many
+ * failed. */
 size_t counted_until_it_works(mha_status (*make)(mha_params *table, const void *context, mha_error *error),
                               const void *context);
 

@@ -184,7 +184,7 @@ trial trial_draw(uint64_t seed)
 
 /* ---------------------------------------------------------------- shrinking */
 
-/* One way to make a trial simpler each; a trial it does not change is no progress. */
+/* Defines a way to make a trial simpler. */
 #define SIMPLER(name, change)                                                                                          \
     static void name(trial *t) { change; }
 SIMPLER(fewer_rows, t->B = 1; t->sequences = 0)

@@ -5,11 +5,11 @@
 #include "mha/file.h"
 #include "mha/case.h"
 
-/* Opens and closes `path`; the status, and in *error the reason. */
+/* Opens and closes `path`. Returns the status; *error has the reason. */
 mha_status try_open(const char *path, mha_error *error);
 /* Opens `path` and reads the tensor called `tensor` (NULL: none) into F32, with the first allocation
  * failing, then the second, and so on until none fails. Each attempt must end with MHA_NO_MEMORY, one
- * line, and nothing left allocated. The number of attempts. */
+ * line, and nothing left allocated. Returns the number of attempts. */
 size_t open_with_failing_memory(const char *path, const char *tensor);
 /* The same for the case in `path`, opened and judged: without failures it must end as `expected`. */
 size_t judge_with_failing_memory(const char *path, mha_path how, mha_outcome expected);

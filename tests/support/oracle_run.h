@@ -79,8 +79,8 @@ static inline size_t key_row(const run *r, size_t b, size_t j)
     return ragged(r) ? (size_t)cu_k(r)[b] + j : b * r->T_k + j;
 }
 
-/* A number whose computation went through sums of that size: beyond the largest number of the format it may
- * have become anything, infinity and NaN included. */
+/* A number computed through sums of that size: if they exceed the largest number of the format, it may be anything,
+ * infinity and NaN included. */
 static inline number limited(const run *r, double v, double size, double e)
 {
     bool lost = !(size + e <= oracle_largest(r->u) / 4);

@@ -1,4 +1,4 @@
-/* Stages as they were after a run, to hold two runs against each other. */
+/* Copies of stages after a run, to compare two runs. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -6,8 +6,8 @@
 
 #include "mha/attention.h"
 
-/* Gives the call a list of its own, with what its list held so far if that was such a one. Places without data are
- * only timed. */
+/* Gives the call `list`, which has an entry for every stage: those of its present list if that has as many, else new
+ * ones without data, which are only timed. */
 static inline void stages_list(mha_call *call, mha_keep list[MHA_STAGE_COUNT])
 {
     if (call->keep_count == MHA_STAGE_COUNT)
@@ -19,7 +19,7 @@ static inline void stages_list(mha_call *call, mha_keep list[MHA_STAGE_COUNT])
     call->keep_count = MHA_STAGE_COUNT;
 }
 
-/* Where a stage goes. Others than output need a list as above. */
+/* The view that a stage is written to. All stages but the output need a list of stages_list. */
 static inline mha_view *stage_view(mha_call *call, mha_stage stage)
 {
     return stage == MHA_STAGE_OUTPUT ? &call->output : &call->keep[stage].view;

@@ -1,4 +1,4 @@
-/* A trial run on any path and held against the oracle. */
+/* Runs a trial on any path and compares it with the oracle. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

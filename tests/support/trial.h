@@ -16,11 +16,11 @@ typedef enum trial_inputs {
     TRIAL_KEY_VALUE  /* value is left out */
 } trial_inputs;
 
-/* What it is. Zero is the plain case; arrays that semantics borrow are made by trial_build from the seed:
- * a mask or padding where semantics.mask.kind or key_padding.kind is set (values NULL), the rest by flags. */
+/* The description of a forward. Zero is the plain case. trial_build makes the arrays that semantics borrow from the
+ * seed: a mask or padding where semantics.mask.kind or key_padding.kind is set (values NULL), others by flags. */
 typedef struct trial {
     uint64_t seed;
-    mha_config config; /* with bare: n_heads, kv_heads, d_k, d_v, biases, extras, norms are what counts */
+    mha_config config; /* with bare only n_heads, kv_heads, d_k, d_v, biases, extras and norms matter */
     bool bare;         /* no layer: Q, K, V are given per head */
     trial_inputs inputs;
     size_t B, T_q, T_k;
@@ -41,7 +41,7 @@ typedef struct trial {
     guard_side side;
 } trial;
 
-/* What trial_build made of it. Everything but stages and workspace may be made read-only. */
+/* A trial that trial_build has made. Everything but stages and workspace may be made read-only. */
 typedef struct rig {
     trial t;
     mha_params *table;
@@ -53,8 +53,8 @@ typedef struct rig {
     mha_keep keep[MHA_STAGE_COUNT];     /* the call's list */
     oracle expected[2]; /* for float and for double; computed when first asked for */
     bool has_expected[2];
-    void *inputs[32];   /* guarded blocks to be protected while a forward runs, */
-    size_t n_inputs;    /* as are the weights */
+    void *inputs[32]; /* guarded blocks that, like the weights, are protected while a forward runs */
+    size_t n_inputs;
     uint64_t random;
 } rig;
 
@@ -85,7 +85,7 @@ trial trial_shrink(const trial *t, trial_failure fails);
 /* True when a path differs from the oracle or refuses (the fast path may). */
 bool trial_fails(const trial *t, char *text, size_t size);
 /* Draws n trials from seed `first` on, with inputs of size `amplitude` (0: as drawn), until five have failed: they
- * are shown, with the smallest like them. How many failed. */
+ * are shown, with the smallest trial that fails likewise. Returns how many failed. */
 size_t trials_that_fail(uint64_t first, uint64_t n, double amplitude, trial_failure fails);
 /* A number from the environment. */
 uint64_t trial_number(const char *name, uint64_t otherwise);

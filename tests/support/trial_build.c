@@ -375,7 +375,7 @@ static void build_cache(rig *r)
     fill_uniform(r, &r->past.values, -1, 1);
 }
 
-/* Numbers whose switch is off are left out: a call is refused with some of them, and takes others as meant. */
+/* Clears numbers whose switch is off, because a call refuses some of them and uses others. */
 static mha_semantics only_what_is_on(mha_semantics s)
 {
     if (!s.window)

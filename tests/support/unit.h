@@ -22,7 +22,7 @@
         skip();                                                                                                        \
     } while (0)
 
-/* The call must succeed; what it complained about is shown otherwise. `error` is an mha_error. */
+/* The call must succeed; otherwise `error`, an mha_error, is shown. */
 #define assert_ok(call, error)                                                                                         \
     do {                                                                                                               \
         (error).message[0] = '\0';                                                                                     \

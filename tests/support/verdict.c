@@ -1,4 +1,4 @@
-/* What the library says of a case file. */
+/* Judging a case file in one call. */
 #include "support/unit.h"
 #include "support/verdict.h"
 

@@ -1,4 +1,4 @@
-/* What the library says of a case file. */
+/* Judging a case file in one call. */
 #ifndef TEST_VERDICT_H
 #define TEST_VERDICT_H
 

@@ -242,7 +242,7 @@ static mha_status read_reach(const mha_case *c, const char *key, int64_t *reach,
     return MHA_OK;
 }
 
-/* Where the keys begin if they are a part of a sequence, and whether another part counts what is beside them. */
+/* Reads key_offset and keys_only, which say that the keys are a part of a longer sequence. */
 static mha_status build_part(mha_case *c, mha_error *error)
 {
     mha_semantics *s = &c->semantics;
