@@ -136,7 +136,7 @@ MHA_API bool mha_variant_is_paired(size_t index);
 typedef struct mha_explanation {
     size_t count;            /* number of variants; 0: the baseline, or another number of heads */
     const char *variants[2]; /* their names */
-    double number[2];        /* the number that was found for each; NaN: it has none, or one for each batch row or head */
+    double number[2];        /* the number that was found for each; NaN: none, or one for each batch row or head */
     char found[2][64];       /* the same in words: "30", "5, 9, 7"; "": it has none */
     size_t heads;            /* 0, or: the baseline but for this number of query heads */
     double max_abs;          /* largest difference from the tensor; infinite where only one side is finite */

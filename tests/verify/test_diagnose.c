@@ -183,7 +183,8 @@ static bool plant(const char *right, const char *const *variants, size_t count)
         finding found = find(narrow_case, variants, count);
         if (passed)
             assert_int_equal(found, SIMPLER);
-        else if (wide == MISSING || found == MISSING || (count == 1 && !has_number(variants[0]) && (wide == SIMPLER || found == SIMPLER)))
+        else if (wide == MISSING || found == MISSING ||
+                 (count == 1 && !has_number(variants[0]) && (wide == SIMPLER || found == SIMPLER)))
             fail_msg("%s %s: not found%s", variants[0], count == 2 ? variants[1] : "",
                      wide == FOUND ? " in float32" : "");
         planted = wide == FOUND && found == FOUND;

@@ -63,8 +63,8 @@ int exit_code_of(mha_status status)
     return status == MHA_OK ? EXIT_DONE : status == MHA_IO || status == MHA_NO_MEMORY ? EXIT_MACHINE : EXIT_REQUEST;
 }
 
-/* The length of `path`, made harmless, with which the name in an error begins: "PATH: TENSOR" or "PATH"; 0 when the name
- * does not begin with it. */
+/* The length of `path`, made harmless, with which the name in an error begins: "PATH: TENSOR" or "PATH"; 0 when the
+ * name does not begin with it. */
 static size_t repeats(const char *name, const char *path)
 {
     char *file = harmless(text_of("%s", path));
