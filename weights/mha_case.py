@@ -13,7 +13,7 @@ import numpy as np
 
 # Types of safetensors by the names of numpy.
 TYPES = {"float64": "F64", "float32": "F32", "float16": "F16", "int64": "I64", "int32": "I32", "uint8": "U8",
-         "bool": "BOOL"}
+         "bool": "BOOL", "bfloat16": "BF16"}
 
 
 def write(path, tensors, metadata=None):

@@ -1,0 +1,92 @@
+/* What other libraries recorded (tests/vectors) is judged right on each path, and no wrong variant of it would be. */
+#include "support/unit.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "mha/mha.h"
+#include "verify/case/record.h"
+
+static const char folder[] = "tests/vectors"; /* tests run where `make` does */
+
+/* Opens the case of the next file; false when there is none left. */
+static bool next_case(DIR *d, char path[600], mha_case **c)
+{
+    for (struct dirent *e; (e = readdir(d));) {
+        const char *end = strstr(e->d_name, ".safetensors");
+        mha_error error;
+        if (!end)
+            continue;
+        snprintf(path, 600, "%s/%s", folder, e->d_name);
+        assert_ok(mha_case_open(path, NULL, c, &error), error);
+        return true;
+    }
+    return false;
+}
+
+static void every_recorded_result_is_right_on_each_path(void **state)
+{
+    (void)state;
+    static const mha_path paths[] = {MHA_PATH_EXACT, MHA_PATH_BLAS, MHA_PATH_FAST};
+    static const char *const sources[] = {"PyTorch 1", "PyTorch 2", "JAX 0", "onnx 1"};
+    size_t of_source[4] = {0}, stages = 0;
+    DIR *d = opendir(folder);
+    assert_non_null(d);
+    char path[600];
+    for (mha_case *c; next_case(d, path, &c);) {
+        mha_error error;
+        const char *version = mha_file_metadata(c->file, "source_version");
+        for (size_t i = 0; i < 4; i++)
+            of_source[i] += version && strncmp(version, sources[i], strlen(sources[i])) == 0;
+        for (size_t i = 0; i < 3; i++) {
+            mha_verdict v;
+            assert_ok(mha_case_judge(c, paths[i], NULL, 1, &v, &error), error);
+            if (v.outcome != MHA_OUTCOME_PASSED)
+                fail_msg("%s on %s: %s", path, mha_path_name(paths[i]), v.reason);
+            stages += v.stage_count;
+            mha_verdict_clear(&v);
+        }
+        mha_case_close(c);
+    }
+    closedir(d);
+    for (size_t i = 0; i < 4; i++)
+        assert_true(of_source[i] >= 5);
+    assert_true(stages > 100);
+}
+
+/* The tolerances are no wider than what they are for: results in float32 tell every wrong variant that their inputs
+ * show; results of 16 bits tell all that do more than round. */
+static void no_wrong_variant_would_be_right(void **state)
+{
+    (void)state;
+    size_t judged = 0;
+    DIR *d = opendir(folder);
+    assert_non_null(d);
+    char path[600];
+    for (mha_case *c; next_case(d, path, &c); mha_case_close(c)) {
+        const case_expected *output = &c->expected[0][MHA_STAGE_OUTPUT];
+        mha_power p;
+        mha_error error;
+        if (!output->name)
+            continue;
+        const mha_criterion criterion = {.precision = output->stored};
+        assert_ok(mha_case_power(c, &criterion, 1, NULL, &p, &error), error);
+        for (size_t i = 0; i < p.count; i++)
+            if (p.rows[i].answer == MHA_POWER_ACCEPTED)
+                fail_msg("%s: %s would pass", path, p.rows[i].variant->name);
+        judged += p.rejected;
+        mha_power_clear(&p);
+    }
+    closedir(d);
+    assert_true(judged > 500);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_recorded_result_is_right_on_each_path),
+        cmocka_unit_test(no_wrong_variant_would_be_right),
+    };
+    return cmocka_run_group_tests_name("vectors", tests, NULL, NULL);
+}
