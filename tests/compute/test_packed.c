@@ -1,4 +1,4 @@
-/* Products with packed weights: every element is the chain that packed.h promises, for any shape, cut and
+/* Products with packed weights: every element is the chain that packed_gemm.h promises, for any shape, cut and
  * number of threads, on every instruction set. */
 #include <math.h>
 #include <string.h>

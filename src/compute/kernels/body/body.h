@@ -1,16 +1,16 @@
 /* The body of every kernel, written once. A file per instruction set includes it after saying:
  *   ISA_NAME, ISA_LANES    name; floats in a vector
  *   TILE_ROWS, TILE_VECS   registers of the product's accumulator: TILE_ROWS x TILE_VECS vectors
- *   FLAT_ROWS, FLAT_VECS   the same for FLAT_ROWS rows or less,
- *   HALF_FLAT_ROWS         and half as many vectors for this many
- *   FLAT_ROWS_IN_PLACE     FLAT_ROWS where B is read where it lies, mostly from memory; if it is another number
- *   MOST_FEW_ROWS          rows that can meet others transposed in registers; if it is not MHA_FEW_ROWS
+ *   FLAT_ROWS, FLAT_VECS   the same for FLAT_ROWS rows or less
+ *   HALF_FLAT_ROWS         rows of a tile with half as many vectors as FLAT_VECS
+ *   FLAT_ROWS_IN_PLACE     FLAT_ROWS where B is read where it lies, mostly from memory; if it differs
+ *   MOST_FEW_ROWS          most rows that product_rows takes; if it is not MHA_FEW_ROWS
  *   KERNELS                name of the table it exports
  *   vec                    GNU C vector of ISA_LANES floats
  *   madd(a, b, c)          a * b + c
  *   greater(a, b)          the larger; b when one is NaN
- *   ISA_PARTS              if it has a load_part and a store_part of its own (vectors.h)
- *   ISA_EXP                if it has an exp_nonpositive of its own (functions.h)
+ *   ISA_PARTS              if it has a load_part and a store_part of its own (simd.h)
+ *   ISA_EXP                if it has an exp_nonpositive of its own (exp.h)
  *   halves(x)              the vector whose F16 bits are at x
  *   half_lanes(x)          the vector whose F16 bits are in the lower halves of the lanes of x */
 #include <stdint.h>
