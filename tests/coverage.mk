@@ -3,13 +3,16 @@
 .PHONY: coverage coverage-programs coverage-runs mutants mutant-programs
 
 # Least percentage of lines and of branches; a line that says "unreachable: " and why counts for neither.
-# What is not reached are lines for memory that ends at places no test stops at; machines differ by a few of them.
+# What is not reached are lines for memory that ends at places no test stops at, and lines of flash.c for kernels that
+# sum keys in pairs, which only AVX-512 has.
 # gcc counts as branches what is no decision of the source, too: entries of the kernels' loops over constants, the
 # default of a switch that names every case, the bounds test inside CPU_CLR. Those are counted, not left out.
-COVERAGE_LINES    = 95
-COVERAGE_BRANCHES = 85
+COVERAGE_LINES    = 99.8
+COVERAGE_BRANCHES = 95
 COVERAGE          = $(BUILD)/coverage
 
+# What was compiled for an instruction set that this machine lacks cannot run here: its notes go, so that the headers of
+# kernels/body are not counted once more as never reached.
 # Recorded cases and trained models are left out: the project's own tests must reach everything.
 coverage: ## lines and branches of src/ that the tests reach; HTML in build/coverage/html (needs gcovr)
 	@$(PYTHON) tests/mutate.py --list >/dev/null # whether tests/mutants_kept.txt still matches
@@ -19,9 +22,9 @@ coverage: ## lines and branches of src/ that the tests reach; HTML in build/cove
 	  coverage-runs
 	@rm -rf $(COVERAGE)/html && mkdir -p $(COVERAGE)/html
 	@echo "$$(grep -r 'unreachable: ' src | wc -l) lines of src/ are marked unreachable"
+	@has="$$($(COVERAGE)/mha info --json)"; for isa in avx2 avx512 neon; do \
+	  echo "$$has" | grep -q "\"$$isa\"" || rm -f $(COVERAGE)/obj/compute/kernels/*_$$isa.gc??; done
 	@gcovr --root . --object-directory $(COVERAGE)/obj --filter src/ $(COVERAGE)/obj \
-	  $$(for isa in avx2 avx512 neon; do \
-	    $(COVERAGE)/mha info --json | grep -q "\"$$isa\"" || echo "--exclude src/.*_$$isa"; done) \
 	  --exclude-unreachable-branches --exclude-lines-by-pattern '.*unreachable: .*' \
 	  --html-details $(COVERAGE)/html/index.html --txt $(COVERAGE)/summary.txt --print-summary \
 	  --fail-under-line $(COVERAGE_LINES) --fail-under-branch $(COVERAGE_BRANCHES)

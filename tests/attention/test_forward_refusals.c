@@ -278,6 +278,9 @@ static void semantics_without_meaning_are_refused(void **state)
     SPOIL(MHA_UNSUPPORTED, "3 queries", /* a row for each token serves one length */
           ROPE(.cos_table = VIEW(borrowed.f32, MHA_F32, 3, 2, 3, 2),
                .sin_table = VIEW(borrowed.f32, MHA_F32, 3, 2, 3, 2)))
+    SPOIL(MHA_UNSUPPORTED, "a part of the keys needs tables by position", S.has_key_offset = true;
+          ROPE(.cos_table = VIEW(borrowed.f32, MHA_F32, 3, 2, 3, 2),
+               .sin_table = VIEW(borrowed.f32, MHA_F32, 3, 2, 3, 2)))
     /* ragged batches */
     SPOIL(MHA_INVALID, "cu_seqlens_q", S.n_sequences = 2)
     SPOIL(MHA_INVALID, "cu_seqlens_q", S.cu_seqlens_k = borrowed.i64)
