@@ -1,0 +1,29 @@
+"""Multi-head attention as a reference computes it, for arrays of numpy, PyTorch and JAX.
+
+    mha.scaled_dot_product_attention(query, key, value, is_causal=True)      PyTorch's signature
+    mha.attention(q, k, v, causal=True)                                      flash-attn's dialect
+    mha.MultiHeadAttention(512, 8)(x)                                        a layer, or .from_torch, .from_file
+    mha.diagnose(mine, query, key, value, is_causal=True)                    which named mistake is it?
+    mha.testing.assert_attention_close(mine, query, key, value)              the judge in a test
+    mha.Model.from_preset("gpt2"), mha.count(state_dict), mha.load(path)     parameters, files
+
+src/python/README.md shows each of them at work.
+"""
+from . import testing
+from ._library import __version__
+from .cache import Cache
+from .errors import (Error, FormatError, InvalidError, MachineError, NoMemoryError, NotFoundError, UnsupportedError)
+from .files import File, load, save
+from .functional import attention, scaled_dot_product_attention
+from .judge import Diagnosis, Verdict, check, diagnose, variants
+from .layer import MultiHeadAttention
+from .model import Model, count, presets
+from .parameters import Parameter, Parameters, Totals
+from .semantics import SETTINGS, Rope
+from .tables import Table
+from .trace import Trace
+
+__all__ = ["Cache", "Diagnosis", "Error", "File", "FormatError", "InvalidError", "MachineError", "Model",
+           "MultiHeadAttention", "NoMemoryError", "NotFoundError", "Parameter", "Parameters", "Rope", "SETTINGS",
+           "Table", "Totals", "Trace", "UnsupportedError", "Verdict", "__version__", "attention", "check", "count",
+           "diagnose", "load", "presets", "save", "scaled_dot_product_attention", "testing", "variants"]

@@ -37,6 +37,11 @@ MAX_RANK = 8
 _size, _ssize, _i64, _double = c.c_size_t, c.c_ssize_t, c.c_int64, c.c_double
 
 
+def _each(names: str, kind: Any) -> list[Any]:
+    """Fields of one type."""
+    return [(name, kind) for name in names.split()]
+
+
 class Struct(c.Structure):
     """A struct of the library, called `c_name` there."""
 
@@ -56,14 +61,14 @@ class View(Struct):
 
 class Config(Struct):
     c_name = "mha_config"
-    _fields_ = ([(n, _size) for n in ("d_model", "n_heads", "kv_heads", "d_k", "d_v", "d_q", "d_kin", "d_vin", "d_out")]
-                + [(n, c.c_bool) for n in ("bias_q", "bias_k", "bias_v", "bias_o", "bias_kv", "sinks")]
+    _fields_ = (_each("d_model n_heads kv_heads d_k d_v d_q d_kin d_vin d_out", _size)
+                + _each("bias_q bias_k bias_v bias_o bias_kv sinks", c.c_bool)
                 + [("q_norm", c.c_int), ("k_norm", c.c_int), ("dtype", c.c_int)])
 
 
 class CacheSpec(Struct):
     c_name = "mha_cache_spec"
-    _fields_ = ([(n, _size) for n in ("batch", "kv_heads", "d_k", "d_v", "capacity", "window")]
+    _fields_ = (_each("batch kv_heads d_k d_v capacity window", _size)
                 + [("dtype", c.c_int)])
 
 
@@ -75,16 +80,15 @@ class Mask(Struct):
 class Rope(Struct):
     c_name = "mha_rope"
     _fields_ = ([("kind", c.c_int), ("dim", _size), ("base", _double)]
-                + [(n, View) for n in ("q_positions", "k_positions", "cos_table", "sin_table")])
+                + _each("q_positions k_positions cos_table sin_table", View))
 
 
 class Semantics(Struct):
     c_name = "mha_semantics"
     _fields_ = [("has_scale", c.c_bool), ("scale", _double), ("softcap", _double), ("has_offset", c.c_bool),
                 ("offset", _i64), ("position_offset", c.c_void_p), ("has_key_offset", c.c_bool), ("key_offset", _i64),
-                ("keys_only", c.c_bool), ("causal", c.c_bool),
-                ("window", c.c_bool), ("window_left", _i64), ("window_right", _i64),
-                ("kv_lengths", c.c_void_p), ("key_padding", Mask),
+                ("keys_only", c.c_bool), ("causal", c.c_bool), ("window", c.c_bool),
+                ("window_left", _i64), ("window_right", _i64), ("kv_lengths", c.c_void_p), ("key_padding", Mask),
                 ("has_padding_fill", c.c_bool), ("padding_fill", _double), ("mask", Mask),
                 ("alibi_slopes", c.c_void_p), ("rope", Rope), ("norm_eps", _double), ("zero_row", c.c_bool),
                 ("softmax_plus_one", c.c_bool), ("empty_rows", c.c_int), ("hidden_values", c.c_int),
@@ -98,7 +102,7 @@ class Keep(Struct):
 
 class Call(Struct):
     c_name = "mha_call"
-    _fields_ = ([(n, View) for n in ("query", "key", "value", "output")]
+    _fields_ = (_each("query key value output", View)
                 + [("semantics", Semantics), ("weights", c.POINTER(View)), ("cache", c.c_void_p),
                    ("keep", c.POINTER(Keep)), ("keep_count", _size), ("path", c.c_int), ("threads", c.c_int)])
 
@@ -106,7 +110,7 @@ class Call(Struct):
 class Plan(Struct):
     c_name = "mha_plan"
     _fields_ = ([("path", c.c_int), ("path_reason", c.c_char_p)]
-                + [(n, _size) for n in ("B", "T_q", "T_k", "S", "S_extra", "h", "h_kv", "d_k", "d_v", "d_out")]
+                + _each("B T_q T_k S S_extra h h_kv d_k d_v d_out", _size)
                 + [("scale", _double), ("threads", c.c_int), ("workspace_bytes", _size),
                    ("internal", c.c_uint64 * (6144 // 8))])
 
@@ -128,9 +132,8 @@ class TensorInfo(Struct):
 
 class Totals(Struct):
     c_name = "mha_totals"
-    _fields_ = [(n, _size) for n in (
-        "parameters", "parameter_bytes", "trainable", "buffers", "buffer_bytes", "derived_bytes", "inert", "storages",
-        "derived_storages", "tensors", "aliases", "bytes_allocated")]
+    _fields_ = _each("parameters parameter_bytes trainable buffers buffer_bytes derived_bytes inert storages "
+                     "derived_storages tensors aliases bytes_allocated", _size)
 
 
 class FileTensor(Struct):
@@ -141,7 +144,7 @@ class FileTensor(Struct):
 
 class FileTotals(Struct):
     c_name = "mha_file_totals"
-    _fields_ = [(n, _size) for n in ("tensors", "elements", "bytes", "parameters", "buffers", "unique", "attention")]
+    _fields_ = _each("tensors elements bytes parameters buffers unique attention", _size)
 
 
 class ModelFacts(Struct):
@@ -182,8 +185,7 @@ class ModelLayer(Struct):
 
 class ModelCosts(Struct):
     c_name = "mha_model_costs"
-    _fields_ = [(n, c.c_uint64) for n in ("projections", "scores_full", "scores_causal", "feed_forward", "heads",
-                                          "patches", "cache_elements")]
+    _fields_ = _each("projections scores_full scores_causal feed_forward heads patches cache_elements", c.c_uint64)
 
 
 class Assumption(Struct):
@@ -194,10 +196,10 @@ class Assumption(Struct):
 class Difference(Struct):
     c_name = "mha_difference"
     _fields_ = ([("elements", _size), ("mismatches", _size)]
-                + [(n, _double) for n in ("max_abs", "max_rel", "max_ulp", "rms", "cosine")]
+                + _each("max_abs max_rel max_ulp rms cosine", _double)
                 + [("rank", c.c_int), ("worst_index", _size * MAX_RANK), ("worst_actual", _double),
                    ("worst_expected", _double)]
-                + [(n, _size) for n in ("nan_actual", "nan_expected", "inf_actual", "inf_expected")]
+                + _each("nan_actual nan_expected inf_actual inf_expected", _size)
                 + [("tolerance_needed", _double), ("tolerance_factor", _double)])
 
 
@@ -268,6 +270,7 @@ mha_status mha_plan_call(const mha_layer *, const mha_call *, mha_plan *, mha_er
 int mha_plan_stage(const mha_plan *, mha_stage, size_t *);
 mha_status mha_plan_move(mha_plan *, const void *, const void *, const void *, void *, mha_error *);
 mha_status mha_forward(const mha_plan *, void *, size_t, mha_error *);
+mha_status mha_run(const mha_layer *, const mha_call *, mha_error *);
 mha_status mha_layer_mark_inert(mha_layer *, const mha_semantics *);
 
 mha_status mha_config_resolve(mha_config *, mha_error *);

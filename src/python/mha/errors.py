@@ -48,9 +48,15 @@ class NoMemoryError(Error, MemoryError):
 KINDS = (Error, InvalidError, UnsupportedError, FormatError, NotFoundError, MachineError, NoMemoryError)
 
 
+# The library's names of arguments that are called otherwise here.
+_OURS = {"kv-heads": "kv_heads", "kv_lengths": "lengths", "alibi_slopes": "alibi", "position_offset": "offset",
+         "window_left": "window", "window_right": "window"}
+
+
 def error_of(status: int, error: _abi.Error) -> Error:
     """The exception for a status and what the library says of it."""
     name, message = (text.decode("utf-8", "replace") for text in (error.name, error.message))
+    name = _OURS.get(name, name)
     text = f"{name}: {message}" if name and message else message or name or _abi.STATUS[status]
     if error.offset and message:
         text += f" (byte {error.offset})"

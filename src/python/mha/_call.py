@@ -1,0 +1,100 @@
+"""One call of attention: views in, plan, memory for results, forward."""
+from __future__ import annotations
+
+import ctypes
+from typing import Any, Mapping, Optional, Sequence
+
+import numpy as np
+
+from . import _abi
+from . import arrays as a
+from ._library import Handle, call, lib
+from .cache import Cache
+from .semantics import Semantics
+
+EXACT = _abi.PATHS.index("exact")
+
+
+class Request:
+    """The struct of a call, and what it borrows."""
+
+    def __init__(self, inputs: Sequence[Optional[a.Tensor]], semantics: Semantics, *, path: str = "auto",
+                 threads: int = 0, cache: Optional[Cache] = None, layer: Optional[Handle] = None) -> None:
+        code = a.choice("path", path, _abi.PATHS)
+        types = {t.dtype for t in inputs if t is not None}
+        self.exact = code == EXACT or (code == 0 and types != {_abi.F32})
+        self.inputs = [self._fit(name, t) for name, t in zip(("query", "key", "value"), inputs)]
+        self.layer, self.semantics, self._cache = layer, semantics, cache
+        s = self.struct = _abi.Call()
+        s.query, s.key, s.value = (a.view_of(t) for t in self.inputs)
+        s.semantics = semantics.struct
+        s.path, s.threads = (EXACT if self.exact else code), a.whole_number("threads", threads, 0)
+        if semantics.sinks is not None:
+            self._weights = (_abi.View * len(_abi.WEIGHTS))()
+            sinks = a.Tensor(semantics.sinks, _abi.F64, a.wrap_numpy)
+            self._weights[_abi.WEIGHTS.index("sinks")] = a.view_of(sinks)
+            s.weights = self._weights
+        if cache is not None:
+            s.cache = cache.handle.address
+
+    def _fit(self, name: str, tensor: Optional[a.Tensor]) -> Optional[a.Tensor]:
+        """An input as its path takes it: float paths take float32, to which halves are widened."""
+        if tensor is None or tensor.array.ndim not in (3, 4):
+            return tensor
+        if not self.exact and tensor.dtype == _abi.F64:
+            raise TypeError(f"{name}: the float paths would round float64 away: ask for path='exact', or give "
+                            f"{name} as float32")
+        return a.stepped(tensor if self.exact else a.widened(tensor), not self.exact)
+
+    @property
+    def _layer_address(self) -> Any:
+        return self.layer.address if self.layer else None
+
+    def plan(self) -> _abi.Plan:
+        """Validates the call."""
+        plan = _abi.Plan()
+        call(lib.mha_plan_call, self._layer_address, ctypes.byref(self.struct), ctypes.byref(plan))
+        return plan
+
+    def keep(self, plan: _abi.Plan, stages: Sequence[int], dtype: int) -> dict[int, Any]:
+        """Memory for the stages, which the call then keeps."""
+        shape = (ctypes.c_size_t * 4)()
+        kept = {}
+        self._keep = (_abi.Keep * len(stages))()
+        for slot, stage in zip(self._keep, stages):
+            rank = lib.mha_plan_stage(ctypes.byref(plan), stage, shape)
+            if rank == 0:
+                raise ValueError(f"{_abi.STAGES[stage]}: this call has no such stage")
+            kept[stage] = a.empty(shape[:rank], dtype)
+            slot.stage, slot.view = stage, a.view_of(a.Tensor(kept[stage], dtype, a.wrap_numpy))
+        self.struct.keep, self.struct.keep_count = self._keep, len(stages)
+        return kept
+
+    def run(self, output: Any, stages: Sequence[int] = ()) -> Mapping[int, Any]:
+        """Runs the call into `output`, an array of float32 or float64 of the output's shape; returns the stages."""
+        dtype = a.CODES[output.dtype.name]
+        self.struct.output = a.view_of(a.Tensor(output, dtype, a.wrap_numpy))
+        plan = self.plan()
+        kept = {}
+        if stages:
+            kept = self.keep(plan, stages, dtype)
+            plan = self.plan()
+        workspace = np.empty(plan.workspace_bytes, np.uint8)
+        call(lib.mha_forward, ctypes.byref(plan), workspace.ctypes.data, workspace.size)
+        return kept
+
+
+def stage_numbers(name: str, stages: Any) -> list[int]:
+    """Stages by their names; the output itself is always there."""
+    if isinstance(stages, str) or not isinstance(stages, (list, tuple, set, frozenset)):
+        raise TypeError(f"{name}: expected a list of names of stages, found {type(stages).__name__}")
+    found = [a.choice(name, stage, _abi.STAGES) for stage in stages]
+    if len(set(found)) != len(found):
+        raise ValueError(f"{name}: a stage stands there twice")
+    return found
+
+
+def result_type(query: a.Tensor, exact: bool, out_dtype: Any) -> tuple[int, int]:
+    """The type in which a result is computed, F32 or F64, and the one in which it is handed back."""
+    back = query.dtype if out_dtype is None else a.float_type("out_dtype", out_dtype)
+    return (_abi.F64 if exact and back != _abi.F32 else _abi.F32), back

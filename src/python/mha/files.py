@@ -1,0 +1,114 @@
+"""Files of named tensors: safetensors, npy, npz and GGUF are read, safetensors and npy written."""
+from __future__ import annotations
+
+import ctypes
+import os
+from typing import Any, Iterator, Mapping, Optional
+
+import numpy as np
+
+from . import _abi
+from . import arrays as a
+from ._library import Handle, call, create, lib
+from .parameters import dtype_name
+from .tables import Table, optional
+
+
+def path_of(name: str, path: Any) -> bytes:
+    """A path as the library takes it."""
+    try:
+        return os.fsencode(path)
+    except TypeError:
+        raise TypeError(f"{name}: expected a path, found {type(path).__name__}") from None
+
+
+def open_file(path: Any) -> Handle:
+    """An open file of tensors."""
+    return create("file", lib.mha_file_close, lib.mha_file_open, path_of("path", path))
+
+
+class File(Mapping[str, Any]):
+    """The tensors of a file as arrays of numpy, each read when it is asked for; dict(file) reads them all.
+
+    bfloat16 and float8 are arrays of ml_dtypes where that is installed, else widened, exactly, to float32. Quantised
+    tensors are listed and counted, but not read: mha.UnsupportedError.
+    """
+
+    def __init__(self, path: Any) -> None:
+        self._handle = open_file(path)
+        self._rows: dict[str, _abi.FileTensor] = {}
+        for index in range(lib.mha_file_count(self._handle.address)):
+            row = lib.mha_file_at(self._handle.address, index).contents
+            self._rows[str(optional(row.name))] = row
+
+    @property
+    def format(self) -> str:
+        """"safetensors", "npy", "npz" or "gguf"."""
+        return str(lib.mha_file_format(self._handle.address).decode())
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """All metadata, as text."""
+        found, key, value = {}, ctypes.c_char_p(), ctypes.c_char_p()
+        for index in range(lib.mha_file_metadata_count(self._handle.address)):
+            lib.mha_file_metadata_at(self._handle.address, index, ctypes.byref(key), ctypes.byref(value))
+            found[str(optional(key.value))] = str(optional(value.value))
+        return found
+
+    def __getitem__(self, name: str) -> Any:
+        row = self._rows[name]
+        code = row.dtype
+        if code >= len(_abi.DTYPES):
+            code = _abi.F32  # what cannot be read says so itself
+        wrap: Any = a.wrap_numpy
+        if code in (_abi.BF16, _abi.F8_E4M3, _abi.F8_E5M2):
+            try:
+                import ml_dtypes  # noqa: F401
+            except ImportError:
+                code = _abi.F32
+        array = np.empty(tuple(row.shape[:row.rank]), {_abi.BF16: "uint16", _abi.F8_E4M3: "uint8",
+                                                       _abi.F8_E5M2: "uint8"}.get(code, a.NAMES[code]))
+        view = a.view_of(a.Tensor(array, code, wrap))
+        call(lib.mha_file_read, self._handle.address, ctypes.byref(row), ctypes.byref(view))
+        return wrap(array, code)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def table(self) -> Table:
+        """Names, types and shapes, from the header alone."""
+        return Table(("name", "dtype", "shape", "elements", "bytes"),
+                     [(name, dtype_name(r.dtype), tuple(r.shape[:r.rank]), r.elements, r.bytes)
+                      for name, r in self._rows.items()])
+
+    def __repr__(self) -> str:
+        return str(self.table())
+
+    def _repr_html_(self) -> str:
+        return self.table()._repr_html_()
+
+
+def load(path: Any) -> File:
+    """Opens a file of tensors, or a folder with a model's: a mapping from names to arrays, with .metadata."""
+    return File(path)
+
+
+def save(path: Any, tensors: Mapping[str, a.Array], metadata: Optional[Mapping[str, str]] = None) -> None:
+    """Writes arrays under their names: ".safetensors", or ".npy" for one array. A file that is there is replaced when
+    all is written, never left half-written."""
+    writer = create("writer", lib.mha_writer_destroy, lib.mha_writer_create, path_of("path", path))
+    held = []
+    for name, value in tensors.items():
+        if not isinstance(name, str):
+            raise TypeError(f"tensors: expected names that are texts, found {type(name).__name__}")
+        tensor = a.given(f"tensors[{name!r}]", value)
+        held.append(tensor)
+        call(lib.mha_writer_add, writer.address, name.encode(), ctypes.byref(a.view_of(tensor)))
+    for key, text in (metadata or {}).items():
+        if not isinstance(key, str) or not isinstance(text, str):
+            raise TypeError(f"metadata: expected texts, found {key!r}: {type(text).__name__}")
+        call(lib.mha_writer_add_metadata, writer.address, key.encode(), text.encode())
+    call(lib.mha_writer_commit, writer.address)

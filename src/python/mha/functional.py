@@ -1,0 +1,124 @@
+"""Attention of given queries, keys and values, in the two dialects that people hold in their hands."""
+from __future__ import annotations
+
+from typing import Any, Optional, Sequence
+
+import numpy as np
+
+from . import _abi
+from . import arrays as a
+from ._call import Request
+from ._lean import Lean
+from .semantics import Semantics
+from .shapes import Heads, run
+
+_lean = Lean()
+
+
+def torch_settings(heads: Heads, attn_mask: Optional[a.Array], is_causal: bool, enable_gqa: bool,
+                   settings: dict[str, Any]) -> dict[str, Any]:
+    """PyTorch's words among the settings: a boolean mask keeps where it is true, causal is aligned top-left."""
+    if not a.flag("enable_gqa", enable_gqa) and heads.h != heads.h_kv:
+        raise ValueError(f"key: {heads.h_kv} heads for {heads.h} query heads: enable_gqa=True shares them")
+    for name in ("mask", "mask_kind"):
+        if name in settings:
+            raise TypeError(f"{name}: the mask of this call is attn_mask: numbers are added, True keeps")
+    if a.flag("is_causal", is_causal):
+        settings = {"causal": True, "offset": 0, **settings}
+    if attn_mask is not None:
+        mask = a.given("attn_mask", attn_mask)
+        shape = heads.lead + (heads.h, heads.T_q, heads.S)
+        if mask.dtype != _abi.BOOL and mask.dtype not in a.FLOATS:
+            raise TypeError(f"attn_mask: expected booleans or floating-point numbers, found {a.NAMES[mask.dtype]}")
+        if len(heads.lead) != 1 or mask.array.ndim == 0:
+            widest = shape if heads.axes > 2 else shape[1:]
+            try:
+                whole = np.broadcast_to(mask.array, widest)
+            except ValueError:
+                raise ValueError(f"attn_mask: shape {mask.array.shape} cannot be broadcast to {widest}") from None
+            mask = mask.on(whole.reshape((heads.B, heads.h, heads.T_q, heads.S)))
+        try:
+            np.broadcast_shapes(mask.array.shape, (heads.B, heads.h, heads.T_q, heads.S))
+        except ValueError:
+            raise ValueError(f"attn_mask: shape {mask.array.shape} cannot be broadcast to {shape}") from None
+        array = mask.array if mask.dtype in (_abi.BOOL, _abi.F32, _abi.F64) else a.widened(mask).array
+        settings = {**settings, "mask": array, "mask_kind": "keeps" if mask.dtype == _abi.BOOL else "additive"}
+    return settings
+
+
+def scaled_dot_product_attention(
+        query: a.Array, key: a.Array, value: a.Array, attn_mask: Optional[a.Array] = None, dropout_p: float = 0.0,
+        is_causal: bool = False, scale: Optional[float] = None, enable_gqa: bool = False, *,
+        return_lse: bool = False, return_stages: Sequence[str] = (), path: str = "auto", threads: int = 0,
+        out_dtype: Any = None, **settings: Any) -> Any:
+    """softmax(query key^T * scale) value, with the signature of PyTorch's function of this name.
+
+    query: (..., h, T_q, d_k), key: (..., h_kv, S, d_k), value: (..., h_kv, S, d_v); arrays of numpy, PyTorch (CPU),
+        JAX and others, without a copy where features lie side by side. Output: (..., h, T_q, d_v), of query's kind.
+    attn_mask: broadcast to (..., h, T_q, S). Booleans: True takes part. Numbers are added to the scores.
+    dropout_p: must be 0.
+    is_causal: query i sees keys j <= i, aligned top-left as in PyTorch also where T_q and S differ; bottom-right, as
+        in flash-attn, is offset="bottom-right" beside it. A mask beside it hides further keys.
+    scale: 1/sqrt(d_k) when None.
+    enable_gqa: query head i reads key/value head i // (h / h_kv).
+
+    float64 is computed by the exact path, in float64; so are float16 and bfloat16 and rounded once, unless path is
+    "fast" or "blas", which widen them to float32. A query that sees no key gives zeros.
+
+    return_lse: also log sum exp of the scores, (..., h, T_q).
+    return_stages: also the named intermediate results, as mha.Trace, in the library's shapes: "scores", "weights", ...
+    path: "auto", "fast", "blas" or "exact" (float64 in plain loops). threads: 0 is all.
+    out_dtype: of the output, instead of query's: float64 with path="exact" is the judge's own result.
+    settings: see mha.SETTINGS: window, softcap, sinks, alibi, lengths, rope, offset, cu_seqlens_q, ...
+    """
+    plain = attn_mask is None and not settings and not return_stages and return_lse is False and out_dtype is None
+    how = (dropout_p, is_causal, scale, enable_gqa, path, threads)
+    if plain:
+        result = _lean.run(query, key, value, how)
+        if result is not None:
+            return result
+    if a.number("dropout_p", dropout_p) != 0:
+        raise ValueError(f"dropout_p: expected 0, found {dropout_p}: a reference drops nothing")
+    heads = Heads(query, key, value, "BHTD")
+    settings = torch_settings(heads, attn_mask, is_causal, enable_gqa, {"scale": scale, **settings})
+    request = Request(heads.inputs, Semantics(heads.sizes(), settings), path=path, threads=threads)
+    result = run(heads, request, return_lse=return_lse, return_stages=return_stages, out_dtype=out_dtype)
+    if plain and not request.exact:
+        _lean.keep(request, (query, key, value), how, result.shape)
+    return result
+
+
+def flash_settings(heads: Heads, causal: bool, window_size: Sequence[int], settings: dict[str, Any]) -> dict[str, Any]:
+    """flash-attn's words among the settings: causal and windows are aligned bottom-right."""
+    window = a.whole_numbers("window_size", window_size, 2)
+    causal = a.flag("causal", causal)
+    if (window < 0).all() and not causal:
+        return settings
+    if settings.get("alibi") is not None and not causal:
+        raise ValueError("alibi: flash-attn's bias without causal falls off on both sides, which is given as a mask")
+    aligned: dict[str, Any] = {"causal": causal, "offset": "bottom-right"}
+    if (window >= 0).any():
+        aligned["window"] = np.maximum(window, -1)
+    return {**aligned, **settings}
+
+
+def attention(q: a.Array, k: a.Array, v: a.Array, *, layout: str = "BTHD", causal: bool = False,
+              window_size: Sequence[int] = (-1, -1), softmax_scale: Optional[float] = None, softcap: float = 0.0,
+              alibi_slopes: Optional[a.Array] = None, cu_seqlens_q: Optional[a.Array] = None,
+              cu_seqlens_k: Optional[a.Array] = None, return_lse: bool = False, return_stages: Sequence[str] = (),
+              path: str = "auto", threads: int = 0, out_dtype: Any = None, **settings: Any) -> Any:
+    """Attention in flash-attn's dialect: (batch, T, heads, width), causal and windows aligned bottom-right.
+
+    q: (B, T_q, h, d_k), k: (B, S, h_kv, d_k), v: (B, S, h_kv, d_v), or with layout "BHTD" heads before T. Output as q.
+    causal: query i sees keys j <= i + S - T_q. window_size: (left, right) around i + S - T_q; -1 is open.
+    cu_seqlens_q, cu_seqlens_k: sequences without padding, (total, heads, width): sequence b is rows [cu[b], cu[b+1]),
+        each aligned bottom-right by its own lengths.
+    alibi_slopes: (h), with causal.
+    The rest is as in scaled_dot_product_attention.
+    """
+    heads = Heads(q, k, v, layout)
+    settings = {"scale": softmax_scale, "softcap": softcap, "alibi": alibi_slopes, "cu_seqlens_q": cu_seqlens_q,
+                "cu_seqlens_k": cu_seqlens_k, **settings}
+    settings = flash_settings(heads, causal, window_size, settings)
+    request = Request(heads.inputs, Semantics(heads.sizes(), settings), path=path, threads=threads)
+    return run(heads, request, return_lse=return_lse, return_stages=return_stages, out_dtype=out_dtype)

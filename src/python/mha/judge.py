@@ -1,0 +1,329 @@
+"""The judge: somebody's results held against the exact ones, and the named mistake that explains a wrong one."""
+from __future__ import annotations
+
+import ctypes
+import textwrap
+from dataclasses import dataclass
+from typing import Any, Mapping, Optional, Union
+
+from . import _abi
+from . import arrays as a
+from ._call import EXACT, Request
+from ._library import Handle, call, create, lib
+from .files import path_of
+from .functional import flash_settings, torch_settings
+from .layer import MultiHeadAttention
+from .parameters import dtype_name
+from .semantics import Semantics
+from .shapes import Heads, Rows, run
+from .tables import Table, optional
+
+# ---------------------------------------------------------------- a call as it was meant
+
+
+class Meant:
+    """A call as it was meant, computed exactly: of a layer, or of given heads in one of the two dialects.
+
+    layout "BHTD" speaks as PyTorch does (is_causal, attn_mask, aligned top-left), "BTHD" as flash-attn (causal,
+    window_size, aligned bottom-right); with a layer the layouts are those of the layer.
+    """
+
+    def __init__(self, query: a.Array, key: Optional[a.Array], value: Optional[a.Array],
+                 layer: Optional[MultiHeadAttention], layout: Optional[str], settings: dict[str, Any]) -> None:
+        self.layer = layer
+        self.shape: Union[Heads, Rows]
+        if layer is not None:
+            if not isinstance(layer, MultiHeadAttention):
+                raise TypeError(f"layer: expected mha.MultiHeadAttention, found {type(layer).__name__}")
+            self.shape, self.request = layer.request(query, key, value, settings, layout=layout, path="exact")
+            return
+        if key is None or value is None:
+            raise TypeError("key, value: both are needed without a layer")
+        heads = Heads(query, key, value, layout or "BHTD")
+        settings = dict(settings)
+        if heads.swapped:
+            settings.pop("enable_gqa", None)
+            settings = torch_settings(heads, settings.pop("attn_mask", None), settings.pop("is_causal", False), True,
+                                      settings)
+        else:
+            for theirs, ours in (("softmax_scale", "scale"), ("alibi_slopes", "alibi")):
+                if theirs in settings:
+                    settings[ours] = settings.pop(theirs)
+            settings = flash_settings(heads, settings.pop("causal", False), settings.pop("window_size", (-1, -1)),
+                                      settings)
+        self.shape = heads
+        self.request = Request(heads.inputs, Semantics(heads.sizes(), settings), path="exact")
+
+    def exact(self, stages: Any = ()) -> Any:
+        """The exact output in float64, and with stages their Trace."""
+        return run(self.shape, self.request, return_stages=stages, out_dtype="float64")
+
+    def bound(self, unit: float) -> dict[str, float]:
+        """How far rounding may take each stage from exact in a type of this unit roundoff, see mha_error_bound."""
+        bound = (ctypes.c_double * len(_abi.STAGES))()
+        call(lib.mha_error_bound, self.layer.handle.address if self.layer else None, ctypes.byref(self.request.struct),
+             unit, bound)
+        return dict(zip(_abi.STAGES, bound))
+
+    def case(self, recorded: Mapping[str, a.Tensor], name: str = "the call") -> Handle:
+        """A case of this call and of what somebody computed for it."""
+        views = (_abi.View * len(_abi.STAGES))()
+        for stage, tensor in recorded.items():
+            views[a.choice("stages", stage, _abi.STAGES)] = a.view_of(tensor)
+        notes = _abi.CaseNotes(name=name.encode())
+        return create("case", lib.mha_case_close, lib.mha_case_of_call,
+                      self.layer.handle.address if self.layer else None, ctypes.byref(self.request.struct), views,
+                      ctypes.byref(notes), needs=(self,))
+
+    def save(self, path: Any, recorded: Mapping[str, a.Tensor]) -> None:
+        """Writes a case file of this call and of what somebody computed for it."""
+        keep = (_abi.Keep * len(recorded))()
+        call_ = _abi.Call.from_buffer_copy(self.request.struct)
+        wide = any(t.dtype == _abi.F64 for t in recorded.values())
+        call_.path = EXACT if wide else _abi.PATHS.index("blas")
+        held = []
+        for slot, (stage, tensor) in zip(keep, (item for item in recorded.items() if item[0] != "output")):
+            held.append(a.widened(tensor, _abi.F64 if wide else _abi.F32))
+            slot.stage, slot.view = _abi.STAGES.index(stage), a.view_of(held[-1])
+        if "output" in recorded:
+            held.append(a.widened(recorded["output"], _abi.F64 if wide else _abi.F32))
+            call_.output = a.view_of(held[-1])
+        call_.keep, call_.keep_count = keep, len(recorded) - ("output" in recorded)
+        call(lib.mha_case_save, path_of("path", path), self.layer.handle.address if self.layer else None,
+             ctypes.byref(call_), None)
+
+    def recorded(self, actual: Optional[a.Array], stages: Optional[Mapping[str, a.Array]]) -> dict[str, a.Tensor]:
+        """What somebody computed, as the library sees it: stages are in its shapes already."""
+        found = {}
+        if actual is not None:
+            found["output"] = self.shape.seen(a.floats("actual", actual), "actual")
+        if stages is not None and not isinstance(stages, Mapping):
+            raise TypeError(f"stages: expected a dict from names to arrays, found {type(stages).__name__}")
+        for name, value in (stages or {}).items():
+            a.choice("stages", name, _abi.STAGES)
+            found[name] = a.floats(f"stages[{name!r}]", value)
+        if not found:
+            raise TypeError("actual: an output, or stages, are needed")
+        return found
+
+
+def _case_of(actual: Any, query: Any, key: Any, value: Any, layer: Any, layout: Any, stages: Any,
+             settings: dict[str, Any]) -> Handle:
+    if query is None:
+        if key is not None or value is not None or layer is not None or stages is not None or settings:
+            raise TypeError("query: needed, unless `actual` is the path of a case file and stands alone")
+        return create("case", lib.mha_case_close, lib.mha_case_open, path_of("actual", actual), None)
+    meant = Meant(query, key, value, layer, layout, settings)
+    return meant.case(meant.recorded(actual, stages))
+
+
+# ---------------------------------------------------------------- the diagnosis
+
+
+def variants() -> Table:
+    """All named variants of attention, in the order data flows."""
+    rows = (lib.mha_variant_at(i).contents for i in range(lib.mha_variant_count()))
+    return Table(("variant", "what it is"), [(optional(v.name), optional(v.help)) for v in rows])
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The call with up to two named variants, and how far it is from the recorded tensor.
+
+    variants: names; none for the call as it was meant, or with another number of heads (`heads`).
+    relative: rms of the difference / rms of the tensor. within: "float32", ... when it explains every element.
+    """
+
+    variants: tuple[str, ...]
+    help: tuple[str, ...]
+    heads: int
+    max_abs: float
+    relative: float
+    exact: bool
+    within: Optional[str]
+
+    def __str__(self) -> str:
+        if self.heads:
+            return f"{self.heads} heads (the call as it was meant, but with so many)"
+        return " and ".join(f"{n} ({h})" for n, h in zip(self.variants, self.help)) or "the call as it was meant"
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """Which named variants of attention give the recorded tensor.
+
+    matches: the explanations with the fewest variants that reproduce it, or come within 2 percent; equal on this input.
+    closest: where none reproduces it, the nearest. baseline: the call as it was meant.
+    undecided: variants that this input could not show.
+    """
+
+    tensor: str
+    matches: tuple[Explanation, ...]
+    closest: tuple[Explanation, ...]
+    baseline: Explanation
+    undecided: tuple[str, ...]
+    tried: int
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the variants that reproduce the tensor, those of a pair joined by "+"; none when it is right."""
+        return ["+".join(m.variants) or f"heads={m.heads}" for m in self.matches if m.exact and (m.variants or m.heads)]
+
+    @property
+    def right(self) -> bool:
+        """Whether the tensor is what it was meant to be, within rounding."""
+        first = self.matches[0] if self.matches else self.baseline
+        return first.exact and not first.variants and not first.heads
+
+    @property
+    def sentence(self) -> str:
+        """The answer in one line."""
+        first = self.matches[0] if self.matches else None
+        if self.right and first:
+            return f"your numbers are right, within {first.within} rounding"
+        if first and first.exact:
+            others = f", or {len(self.matches) - 1} more that this input cannot tell apart" if self.matches[1:] else ""
+            return f"your numbers equal, within {first.within} rounding, {first}{others}"
+        near = (self.matches or self.closest)[:1]
+        if near:
+            return f"no named variant gives your numbers; the closest is {near[0]}, off by {near[0].relative:.2g} (rms)"
+        return "no named variant gives your numbers, or comes closer than the call as it was meant"
+
+    def table(self) -> Table:
+        """The explanations: those that match, else the closest."""
+        rows = [(" + ".join(e.variants) or (f"{e.heads} heads" if e.heads else "(none)"), "; ".join(e.help), e.max_abs,
+                 e.relative, e.within or "") for e in (self.matches or self.closest)]
+        return Table(("variant", "what it is", "max |difference|", "relative", "within"), rows)
+
+    def __str__(self) -> str:
+        lines = [f"{self.tensor}, against {self.tried} explanations: {self.sentence}"]
+        if not self.right and (self.matches or self.closest):
+            lines += ["", str(self.table())]
+        if not self.right:
+            off = self.baseline
+            lines += ["", f"As it was meant it is off by {off.max_abs:.2g} (relative {off.relative:.2g})."]
+        elif self.undecided:
+            names = ", ".join(self.undecided)
+            lines += textwrap.wrap(f"This input would not show the difference to {names}.", 100)
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        table = self.table()
+        table.note = self.sentence
+        return table._repr_html_()
+
+
+def _within(e: _abi.Explanation) -> Optional[str]:
+    if not e.exact:
+        return None
+    return "the case's own tolerance's" if e.stated else a.NAMES.get(e.rounding, dtype_name(e.rounding))
+
+
+def _explanation(e: _abi.Explanation) -> Explanation:
+    names = tuple(str(optional(e.variants[i])) for i in range(e.count))
+    known = dict(variants().rows)
+    return Explanation(names, tuple(known.get(n, "") for n in names), e.heads, e.max_abs, e.relative, e.exact,
+                       _within(e))
+
+
+def diagnose(actual: Any, query: Optional[a.Array] = None, key: Optional[a.Array] = None,
+             value: Optional[a.Array] = None, *, layer: Optional[MultiHeadAttention] = None,
+             layout: Optional[str] = None, stages: Optional[Mapping[str, a.Array]] = None,
+             tensor: Optional[str] = None, threads: int = 0, **settings: Any) -> Diagnosis:
+    """Looks for the named variants of attention, alone and in pairs, that give somebody's numbers.
+
+        print(mha.diagnose(mine, query, key, value, is_causal=True))
+        mha.diagnose("case.npz")                                         a case file
+
+    actual: somebody's output, in the axes of query. query, key, value: as in scaled_dot_product_attention (layout
+        "BHTD", PyTorch's words), as in attention (layout "BTHD", flash-attn's words), or of a layer.
+    stages: other stages that somebody computed, by name, in the library's shapes. tensor: which of them is explained;
+        the output when None. settings: what the call was meant to be.
+    """
+    case = _case_of(actual, query, key, value, layer, layout, stages, settings)
+    found = _abi.Diagnosis()
+    call(lib.mha_case_diagnose, case.address, None if tensor is None else str(tensor).encode(),
+         a.whole_number("threads", threads, 0), None, ctypes.byref(found))
+    try:
+        return Diagnosis(
+            found.tensor.decode(), tuple(_explanation(found.matches[i]) for i in range(found.match_count)),
+            tuple(_explanation(found.closest[i]) for i in range(found.closest_count)), _explanation(found.baseline),
+            tuple(str(optional(found.undecided[i])) for i in range(found.undecided_count)), found.tried)
+    finally:
+        lib.mha_diagnosis_clear(ctypes.byref(found))
+
+
+# ---------------------------------------------------------------- stage by stage
+
+
+@dataclass(frozen=True)
+class StageVerdict:
+    """One stage: equal within atol + rtol |yours|, or the element that decides it."""
+
+    name: str
+    ok: bool
+    max_abs: float
+    rtol: float
+    atol: float
+    mismatches: int
+    elements: int
+    worst_index: tuple[int, ...]
+    yours: float
+    exact: float
+    worst_head: Optional[int]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Every recorded stage in the order data flows; `first` is the first that diverges."""
+
+    outcome: str
+    reason: str
+    stages: tuple[StageVerdict, ...]
+    first: Optional[str]
+
+    @property
+    def passed(self) -> bool:
+        """Whether every stage is right."""
+        return self.outcome == "passed"
+
+    def table(self) -> Table:
+        """One row for each stage."""
+        rows = [(s.name, "ok" if s.ok else "FIRST" if s.name == self.first else "differs", s.max_abs, s.atol,
+                 s.mismatches, s.elements, s.worst_index, s.yours, s.exact, s.worst_head) for s in self.stages]
+        return Table(("stage", "", "max abs", "allowed", "differ", "of", "worst at", "yours", "exact", "head"), rows,
+                     self.outcome + (f": {self.reason}" if self.reason else ""))
+
+    def __str__(self) -> str:
+        return str(self.table())
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return self.table()._repr_html_()
+
+
+def check(actual: Any, query: Optional[a.Array] = None, key: Optional[a.Array] = None, value: Optional[a.Array] = None,
+          *, layer: Optional[MultiHeadAttention] = None, layout: Optional[str] = None,
+          stages: Optional[Mapping[str, a.Array]] = None, threads: int = 0, **settings: Any) -> Verdict:
+    """Holds somebody's output, and the stages that are there too, against the exact ones, stage by stage.
+
+    Arguments as in diagnose. What rounding to float32, and to the type of each array, may cost is allowed.
+    """
+    case = _case_of(actual, query, key, value, layer, layout, stages, settings)
+    v = _abi.Verdict()
+    call(lib.mha_case_judge, case.address, EXACT, None, a.whole_number("threads", threads, 0), ctypes.byref(v))
+    try:
+        found = []
+        for i in range(v.stage_count):
+            s = v.stages[i]
+            d = s.difference
+            found.append(StageVerdict(s.name.decode(), s.ok, d.max_abs, s.rtol, s.atol, d.mismatches, d.elements,
+                                      tuple(d.worst_index[:d.rank]), s.yours, s.exact,
+                                      s.worst_head if s.worst_head >= 0 else None))
+        first = found[v.culprit].name if v.culprit < len(found) else None
+        return Verdict(_abi.OUTCOMES[v.outcome], v.reason.decode("utf-8", "replace"), tuple(found), first)
+    finally:
+        lib.mha_verdict_clear(ctypes.byref(v))

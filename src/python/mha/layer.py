@@ -1,0 +1,271 @@
+"""A multi-head attention layer: its sizes, its weights, and calls of it."""
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from contextlib import contextmanager, nullcontext
+from typing import Any, Iterator, Optional, Sequence
+
+import numpy as np
+
+from . import _abi
+from . import arrays as a
+from ._call import Request
+from ._library import Handle, call, create, lib
+from .cache import Cache
+from .files import open_file
+from .parameters import Parameters, Totals, new_table, parameters_of, totals_of
+from .semantics import Rope, Semantics
+from .shapes import Rows, run
+
+_SIZES = ("d_model", "n_heads", "kv_heads", "d_k", "d_v", "d_q", "d_kin", "d_vin", "d_out")
+_FLAGS = ("bias_q", "bias_k", "bias_v", "bias_o", "bias_kv", "sinks")
+
+
+class MultiHeadAttention:
+    """softmax(Q K^T / sqrt(d_k)) V of every head, side by side, times W_O (Vaswani et al. 2017, section 3.2).
+
+    layer(query, key, value) computes it. Q = query W_Q + b_Q, K = key W_K + b_K, V = value W_V + b_V; matrices multiply
+    from the right, (in, out), so that the weight of torch.nn.Linear is their transpose.
+
+    d_model, n_heads: width of the model; number of heads.
+    kv_heads: key/value heads, which divide n_heads; n_heads when 0. d_k, d_v: widths of a head; d_model / n_heads.
+    d_q, d_kin, d_vin, d_out: widths of the inputs and of the output; d_model.
+    bias: all four biases; bias_kv: one learned key and value row; sinks: one learned logit per head.
+    q_norm, k_norm: "none", "head" or "row": an RMS norm before the rotation.
+    dtype: of the weights. seed: of random weights; None: zeros.
+    settings: what every call of the layer takes unless it says otherwise, see mha.SETTINGS.
+    """
+
+    def __init__(self, d_model: int, n_heads: int, *, kv_heads: int = 0, d_k: int = 0, d_v: int = 0, d_q: int = 0,
+                 d_kin: int = 0, d_vin: int = 0, d_out: int = 0, bias: bool = True, bias_kv: bool = False,
+                 sinks: bool = False, q_norm: str = "none", k_norm: str = "none", dtype: Any = "float32",
+                 seed: Optional[int] = 0, **settings: Any) -> None:
+        config = _abi.Config()
+        for name, value in zip(_SIZES, (d_model, n_heads, kv_heads, d_k, d_v, d_q, d_kin, d_vin, d_out)):
+            setattr(config, name, a.whole_number(name, value, 1 if name in ("d_model", "n_heads") else 0))
+        for name in _FLAGS[:4]:
+            setattr(config, name, a.flag("bias", bias))
+        config.bias_kv, config.sinks = a.flag("bias_kv", bias_kv), a.flag("sinks", sinks)
+        config.q_norm, config.k_norm = (a.choice(n, v, _abi.NORMS) for n, v in (("q_norm", q_norm), ("k_norm", k_norm)))
+        config.dtype = a.float_type("dtype", dtype)
+        self._begin(create("layer", lib.mha_layer_destroy, lib.mha_layer_create, ctypes.byref(config), None, None),
+                    settings, "BTE")
+        if seed is not None:
+            self.init(seed)
+
+    def _begin(self, handle: Handle, settings: dict[str, Any], layout: str) -> None:
+        self.handle, self.settings, self.layout = handle, settings, layout
+        self._lock, self._calls = threading.Lock(), 0
+        config = lib.mha_layer_config(handle.address).contents
+        self.config = {name: getattr(config, name) for name in _SIZES + _FLAGS}
+        self.config.update(q_norm=_abi.NORMS[config.q_norm], k_norm=_abi.NORMS[config.k_norm],
+                           dtype=a.NAMES[config.dtype])
+
+    # ---------------------------------------------------------------- from elsewhere
+
+    @classmethod
+    def from_torch(cls, module: Any, **settings: Any) -> MultiHeadAttention:
+        """A copy of a torch.nn.MultiheadAttention: its weights, its layout (batch_first), add_zero_attn."""
+        weights = {name: tensor for name, tensor in module.state_dict().items()}
+        unknown = set(weights) - {"in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight", "in_proj_bias",
+                                  "out_proj.weight", "out_proj.bias", "bias_k", "bias_v"}
+        if unknown or "out_proj.weight" not in weights:
+            raise TypeError(f"module: expected a torch.nn.MultiheadAttention, found {type(module).__name__}")
+        biased, rows = "in_proj_bias" in weights, "bias_k" in weights
+        dtype = a.floats("out_proj.weight", weights["out_proj.weight"]).dtype
+        self = cls(module.embed_dim, module.num_heads, d_kin=module.kdim, d_vin=module.vdim, bias=biased, bias_kv=rows,
+                   dtype=a.NAMES[dtype], seed=None, **settings)
+        if module.add_zero_attn:
+            self.settings.setdefault("zero_row", True)
+        self.layout = "BTE" if module.batch_first else "TBE"
+        thirds = weights.get("in_proj_weight")
+        third = (lambda i: thirds[i * module.embed_dim:(i + 1) * module.embed_dim]) if thirds is not None else None
+        for i, letter in enumerate("QKV"):
+            matrix = third(i) if third else weights[f"{letter.lower()}_proj_weight"]
+            self.set(f"W_{letter}", matrix.t())
+            if biased:
+                self.set(f"b_{letter}", weights["in_proj_bias"][i * module.embed_dim:(i + 1) * module.embed_dim])
+        self.set("W_O", weights["out_proj.weight"].t())
+        if biased:
+            self.set("b_O", weights["out_proj.bias"])
+        for name in ("bias_k", "bias_v") if rows else ():
+            self.set(name, weights[name].reshape(-1))
+        return self
+
+    @classmethod
+    def from_file(cls, path: Any, layer: Optional[str] = None, *, n_heads: int = 0, kv_heads: int = 0, d_k: int = 0,
+                  config: Any = None, orientation: str = "auto", dtype: Any = None,
+                  **settings: Any) -> MultiHeadAttention:
+        """One attention layer of a checkpoint (safetensors, its index, GGUF, npz), under public names of many models.
+
+        layer: prefix of its tensors' names; None when the file has only one.
+        config: path of a config.json, which says the heads, and from which causal, rotation, scale, window and softcap
+            become the layer's settings. Without it n_heads or d_k is needed.
+        orientation: "in_out" or "out_in" of the matrices in the file; "auto": that of the naming scheme.
+        dtype: of the weights; float32 when None.
+        """
+        file, table = open_file(path), new_table()
+        options, report = _abi.LoadOptions(), _abi.LoadReport()
+        options.layer = None if layer is None else _text("layer", layer)
+        options.n_heads, options.kv_heads, options.d_k = (
+            a.whole_number(n, v, 0) for n, v in (("n_heads", n_heads), ("kv_heads", kv_heads), ("d_k", d_k)))
+        options.orientation = a.choice("orientation", orientation, _abi.ORIENTATIONS)
+        if dtype is not None:
+            options.has_dtype, options.dtype = True, a.float_type("dtype", dtype)
+        facts = _abi.ModelFacts()
+        if config is not None:
+            call(lib.mha_model_read_config, os.fsencode(config), ctypes.byref(facts))
+            options.facts = ctypes.pointer(facts)
+            settings = {**settings_of(facts), **settings}
+        handle = create("layer", lib.mha_layer_destroy, lib.mha_model_load_layer, file.address, ctypes.byref(options),
+                        table.address, needs=(table,), after=(ctypes.byref(report),))
+        self = cls.__new__(cls)
+        self._begin(handle, settings, "BTE")
+        return self
+
+    # ---------------------------------------------------------------- weights
+
+    @contextmanager
+    def _calling(self) -> Iterator[None]:
+        with self._lock:
+            self._calls += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._calls -= 1
+
+    @contextmanager
+    def _writing(self) -> Iterator[Any]:
+        """Nobody calls the layer while its weights change."""
+        with self._lock:
+            if self._calls:
+                raise RuntimeError("the weights of a layer cannot change during a call of it")
+            yield self.handle.address
+
+    def init(self, seed: int) -> None:
+        """Random weights, the same on every machine."""
+        seed = a.whole_number("seed", seed, 0)
+        with self._writing() as layer:
+            lib.mha_layer_init(layer, seed)
+
+    def set(self, name: str, values: a.Array) -> None:
+        """Copies values into a weight: layer.set("W_Q", array), (in, out)."""
+        weight, tensor = a.choice("name", name, _abi.WEIGHTS), a.floats(name, values)
+        with self._writing() as layer:
+            call(lib.mha_layer_set, layer, weight, ctypes.byref(a.view_of(tensor)))
+
+    @property
+    def weights(self) -> dict[str, Any]:
+        """The weights by name: "W_Q", "b_Q", ...; read-only views of the layer's memory (bfloat16: float32 copies)."""
+        found = {}
+        for index, name in enumerate(_abi.WEIGHTS):
+            row = lib.mha_layer_weight(self.handle.address, index)
+            if row:
+                found[name] = a.of_memory(lib.mha_tensor_view(row), self.handle)
+                found[name].flags.writeable = False
+        return found
+
+    def head(self, name: str, head: int) -> Any:
+        """The part of a weight that belongs to one head: columns of W_Q, rows of W_O, ...; read-only."""
+        view = lib.mha_layer_head(self.handle.address, a.choice("name", name, _abi.WEIGHTS),
+                                  a.whole_number("head", head, 0))
+        if not view.data:
+            raise ValueError(f"{name}: the layer has no such weight of head {head}")
+        array = a.of_memory(view, self.handle)
+        array.flags.writeable = False
+        return array
+
+    def pack(self) -> None:
+        """Copies the weights into the order of the fast path's kernels."""
+        with self._writing() as layer:
+            call(lib.mha_layer_pack, layer)
+
+    def parameters(self) -> Parameters:
+        """The parameter table: a list of rows that prints, turns into dicts and shows itself in a notebook."""
+        c = self.config
+        semantics = Semantics(Rows(np.empty((1, 1, c["d_q"]), np.float32), None, None, "BTE", c["d_out"])
+                              .sizes(c["n_heads"], 0), _plain(self.settings))
+        with self._writing() as layer:
+            call(lib.mha_layer_mark_inert, layer, ctypes.byref(semantics.struct))
+            return parameters_of(lib.mha_layer_params(layer))
+
+    @property
+    def totals(self) -> Totals:
+        """Totals over the storages that the layer allocated."""
+        return totals_of(lib.mha_layer_params(self.handle.address))
+
+    # ---------------------------------------------------------------- calls
+
+    def cache(self, batch: int, capacity: int, *, window: int = 0, dtype: Any = "float32") -> Cache:
+        """An empty key/value cache for calls of this layer."""
+        c = self.config
+        return Cache(batch, c["kv_heads"], c["d_k"], capacity, d_v=c["d_v"], window=window, dtype=dtype)
+
+    def request(self, query: a.Array, key: Optional[a.Array], value: Optional[a.Array], settings: dict[str, Any], *,
+                layout: Optional[str] = None, cache: Optional[Cache] = None, path: str = "auto",
+                threads: int = 0) -> tuple[Rows, Request]:
+        """A call of the layer that is not run yet."""
+        c = self.config
+        if layout is None:
+            layout = "TE" if a.given("query", query).array.ndim == 2 else self.layout
+        rows = Rows(query, key, value, layout, c["d_out"])
+        if cache is not None and not isinstance(cache, Cache):
+            raise TypeError(f"cache: expected mha.Cache, found {type(cache).__name__}")
+        semantics = Semantics(rows.sizes(c["n_heads"], len(cache) if cache is not None else 0),
+                              {**self.settings, **settings})
+        return rows, Request(rows.inputs, semantics, path=path, threads=threads, cache=cache, layer=self.handle)
+
+    def __call__(self, query: a.Array, key: Optional[a.Array] = None, value: Optional[a.Array] = None, *,
+                 layout: Optional[str] = None, keep: Sequence[str] = (), cache: Optional[Cache] = None,
+                 path: str = "auto", threads: int = 0, out_dtype: Any = None, **settings: Any) -> Any:
+        """The layer's output, of query's kind; with `keep` also mha.Trace with the named stages.
+
+        query: (B, T_q, d_q), key: (B, T_k, d_kin), value: (B, T_k, d_vin); key is query and value is key when None.
+        layout: "BTE", "TBE" or "TE", which has no batch; the layer's own when None.
+        cache: keys and values of earlier calls, to which those of this call are appended.
+        path, threads, out_dtype: as in scaled_dot_product_attention. settings: see mha.SETTINGS.
+        """
+        with cache if isinstance(cache, Cache) else nullcontext():
+            rows, request = self.request(query, key, value, settings, layout=layout, cache=cache, path=path,
+                                         threads=threads)
+            with self._calling():
+                return run(rows, request, return_stages=keep, out_dtype=out_dtype)
+
+    def __repr__(self) -> str:
+        c = self.config
+        said = "".join(f", {name}={value!r}" for name, value in self.settings.items())
+        return (f"<mha.MultiHeadAttention: d_model {c['d_model']}, {c['n_heads']} heads, {c['kv_heads']} key/value "
+                f"heads of {c['d_k']}, {self.totals.parameters:,} parameters{said}>")
+
+
+def _plain(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings that do not depend on the sizes of a call."""
+    return {k: v for k, v in settings.items() if k in ("causal", "scale", "softcap", "norm_eps", "zero_row",
+                                                       "softmax_plus_one", "rope")}
+
+
+def _text(name: str, value: Any) -> bytes:
+    if not isinstance(value, str) or "\0" in value:
+        raise TypeError(f"{name}: expected a text, found {type(value).__name__}")
+    return value.encode()
+
+
+def settings_of(facts: _abi.ModelFacts) -> dict[str, Any]:
+    """What a config.json says about the calls of its attention layers."""
+    s = lib.mha_model_semantics(ctypes.byref(facts))
+    found: dict[str, Any] = {}
+    if s.causal:
+        found["causal"] = True
+    if s.window:
+        found["window"] = (s.window_left, s.window_right)
+    if s.has_scale or s.scale:
+        found["scale"] = s.scale
+    for name in ("softcap", "norm_eps"):
+        if getattr(s, name):
+            found[name] = getattr(s, name)
+    if s.rope.kind:
+        found["rope"] = Rope(_abi.ROPE_KINDS[s.rope.kind], s.rope.dim, s.rope.base or 10000.0)
+    return found

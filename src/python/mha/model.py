@@ -1,0 +1,219 @@
+"""Whole models: every tensor of a public checkpoint allocated under its name, and counted."""
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import tempfile
+from typing import Any, Mapping, NamedTuple, Optional, Sequence
+
+from . import _abi
+from . import arrays as a
+from ._library import call, create, lib
+from .files import open_file, path_of
+from .layer import settings_of
+from .parameters import Parameters, Totals, new_table, parameters_of, totals_of
+from .tables import Table, optional
+
+
+class ModelLayer(NamedTuple):
+    """One attention layer of a model: the prefix of its tensors' names, its sizes, how often a forward pass runs it."""
+
+    prefix: str
+    d_model: int
+    n_heads: int
+    kv_heads: int
+    d_k: int
+    d_v: int
+    causal: bool
+    uses: int
+
+
+class Costs(NamedTuple):
+    """Operations of a forward pass, a multiply-add being two, and elements of its key/value caches."""
+
+    projections: int
+    scores_full: int
+    scores_causal: int
+    feed_forward: int
+    heads: int
+    patches: int
+    cache_elements: int
+
+
+class Model:
+    """A model by its configuration: mha.Model.from_preset("gpt2"), mha.Model.from_config("config.json").
+
+    Every tensor of its public checkpoint is allocated, without values (the system commits no memory to it): tied
+    weights are one storage, masks and tables are buffers, key biases that cannot change the output are inert.
+    """
+
+    def __init__(self, *, preset: Optional[str] = None, config: Any = None, class_name: Optional[str] = None,
+                 n_heads: int = 0, kv_heads: int = 0, dtype: Any = "float32") -> None:
+        self._how: dict[str, Any] = {"preset": preset, "config": config, "class_name": class_name, "dtype": dtype}
+        spec = _abi.ModelSpec()
+        for name, text in (("preset", preset), ("class_name", class_name)):
+            if text is not None and (not isinstance(text, str) or "\0" in text):
+                raise TypeError(f"{name}: expected a text, found {type(text).__name__}")
+            setattr(spec, name, None if text is None else text.encode())
+        spec.config = None if config is None else path_of("config", config)
+        spec.n_heads = a.whole_number("n_heads", n_heads, 0)
+        spec.kv_heads = a.whole_number("kv_heads", kv_heads, 0)
+        spec.dtype = a.float_type("dtype", dtype)
+        self._table = new_table()
+        self._model = create("model", lib.mha_model_destroy, lib.mha_model_create, ctypes.byref(spec),
+                             self._table.address, needs=(self._table,))
+
+    @classmethod
+    def from_config(cls, config: Any, **options: Any) -> Model:
+        """The model of a config.json: its path, or what json.load makes of it.
+
+        options: class_name ("BertForMaskedLM" or a part of it), n_heads and kv_heads instead of the config's, dtype.
+        """
+        if not isinstance(config, Mapping):
+            return cls(config=config, **options)
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "config.json")
+            with open(path, "w", encoding="utf-8") as file:
+                json.dump(dict(config), file)
+            model = cls(config=path, **options)
+        model._how["config"] = dict(config)
+        return model
+
+    @classmethod
+    def from_preset(cls, name: str, **options: Any) -> Model:
+        """A model that is built in, by its name or the first letters of it: see mha.presets()."""
+        return cls(preset=name, **options)
+
+    @property
+    def title(self) -> str:
+        """"BERT (BertForMaskedLM)"."""
+        names = (lib.mha_model_title(self._model.address), lib.mha_model_class(self._model.address))
+        return "{} ({})".format(*(name.decode() for name in names))
+
+    @property
+    def totals(self) -> Totals:
+        """Totals over all storages."""
+        return totals_of(self._table.address)
+
+    def group_totals(self, group: str) -> Totals:
+        """Totals of one group of tensors: "attention", "ffn", "embedding", ..."""
+        return totals_of(self._table.address, group)
+
+    def parameters(self) -> Parameters:
+        """The parameter table."""
+        return parameters_of(self._table.address)
+
+    @property
+    def layers(self) -> list[ModelLayer]:
+        """The attention layers."""
+        row = _abi.ModelLayer()
+        found: list[ModelLayer] = []
+        while lib.mha_model_layer_at(self._model.address, len(found), ctypes.byref(row)):
+            c = row.config
+            found.append(ModelLayer(str(optional(row.prefix)), c.d_model, c.n_heads, c.kv_heads, c.d_k, c.d_v,
+                                    row.causal, row.uses))
+        return found
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What the configuration says about calls of the attention layers: causal, rope, window, ..."""
+        return settings_of(lib.mha_model_facts_of(self._model.address))
+
+    @property
+    def assumptions(self) -> dict[str, int]:
+        """Keys that the configuration lacks, with the defaults that were used."""
+        rows = ctypes.POINTER(_abi.Assumption)()
+        count = lib.mha_model_assumptions(self._model.address, ctypes.byref(rows))
+        return {str(optional(rows[i].key)): rows[i].value for i in range(count)}
+
+    def costs(self, batch: int, seq: int) -> Costs:
+        """Operations and cache of a forward pass over `batch` sequences of `seq` tokens."""
+        costs = _abi.ModelCosts()
+        call(lib.mha_model_costs_of, self._model.address, a.whole_number("batch", batch, 0),
+             a.whole_number("seq", seq, 0), ctypes.byref(costs))
+        return Costs(*(getattr(costs, name) for name in Costs._fields))
+
+    def heads(self, counts: Sequence[int]) -> Table:
+        """The same model with other numbers of heads: each allocated, and its parameters counted."""
+        rows = []
+        for count in counts:
+            how = {**self._how, "n_heads": count}
+            config = how.pop("config")
+            model = (Model.from_config(config, **{k: v for k, v in how.items() if k != "preset"})
+                     if config is not None else Model(**how))
+            first = model.layers[0]
+            rows.append((count, first.kv_heads, first.d_k, first.d_v, model.group_totals("attention").parameters,
+                         model.totals.parameters))
+        return Table(("heads", "kv_heads", "d_k", "d_v", "attention", "parameters"), rows)
+
+    def __repr__(self) -> str:
+        totals = self.totals
+        return (f"<mha.Model: {self.title}, {len(self.layers)} attention layers, {totals.parameters:,} parameters in "
+                f"{totals.storages:,} storages>")
+
+    def _repr_html_(self) -> str:
+        return self.parameters()._repr_html_()
+
+
+def presets() -> list[str]:
+    """The models that are built in."""
+    names: list[str] = []
+    while True:
+        name = lib.mha_preset_at(len(names), None)
+        if not name:
+            return names
+        names.append(name.decode())
+
+
+# ---------------------------------------------------------------- what one has in hand
+
+
+def _place(tensor: Any) -> Any:
+    """Where the numbers of a tensor lie; None where that cannot be said."""
+    if hasattr(tensor, "data_ptr"):
+        return tensor.data_ptr() or None
+    interface = getattr(tensor, "__array_interface__", None)
+    return interface["data"][0] if interface else None
+
+
+def count(what: Any) -> Parameters:
+    """The parameters of what one has in hand: a path of a checkpoint, a torch module, or a dict of arrays.
+
+    Tensors that share their memory are one storage: the second name is an alias. In a module, what it calls buffers
+    are buffers; in a dict, integers and booleans are. A checkpoint's roles and groups follow from its names.
+    """
+    table = new_table()
+    if isinstance(what, (str, bytes, os.PathLike)):
+        file, totals = open_file(what), _abi.FileTotals()
+        call(lib.mha_file_list_params, file.address, table.address, None, None, ctypes.byref(totals))
+        return parameters_of(table.address)
+    learned = None
+    if hasattr(what, "named_parameters") and hasattr(what, "state_dict"):
+        learned = {name: p.requires_grad for name, p in what.named_parameters()}  # the first name of a tied one
+        trained = {_place(p): p.requires_grad for p in what.parameters() if _place(p)}
+        what = what.state_dict()
+        learned.update({name: trained[_place(t)] for name, t in what.items() if _place(t) in trained})
+    if not isinstance(what, Mapping):
+        raise TypeError(f"what: expected a path, a torch module or a dict of arrays, found {type(what).__name__}")
+    owners: dict[Any, Any] = {}
+    for name, tensor in what.items():
+        spec = _abi.TensorSpec()
+        if not isinstance(name, str) or not hasattr(tensor, "dtype") or not hasattr(tensor, "shape"):
+            raise TypeError(f"{name}: expected an array with a dtype and a shape, found {type(tensor).__name__}")
+        kind = str(getattr(tensor.dtype, "name", None) or tensor.dtype).replace("torch.", "")
+        if kind not in a.CODES or len(tensor.shape) > _abi.MAX_RANK:
+            raise TypeError(f"{name}: {kind} of {len(tensor.shape)} axes has no type here")
+        spec.name, spec.dtype, spec.rank = name.encode(), a.CODES[kind], len(tensor.shape)
+        spec.shape[:spec.rank] = [int(n) for n in tensor.shape]
+        buffer = spec.dtype not in a.FLOATS if learned is None else name not in learned
+        spec.kind = _abi.TENSOR_KINDS.index("buffer" if buffer else "parameter")
+        spec.frozen = learned is not None and not learned.get(name, True)
+        place, row = (_place(tensor), kind, tuple(spec.shape)), ctypes.c_void_p()
+        owner = owners.get(place) if place[0] is not None else None
+        if owner is not None:
+            call(lib.mha_params_alias, table.address, ctypes.byref(spec), owner, ctypes.byref(row))
+            continue
+        call(lib.mha_params_add, table.address, ctypes.byref(spec), ctypes.byref(row))
+        owners[place] = row.value
+    return parameters_of(table.address)

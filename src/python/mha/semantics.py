@@ -1,0 +1,216 @@
+"""The settings of a call, given as keyword arguments, as the library's struct."""
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from typing import Any, Optional, Sequence
+
+import numpy as np
+
+from . import _abi
+from . import arrays as a
+
+# Every setting, with what it means; the same words in every function of the module.
+SETTINGS = {
+    "causal": "a query sees keys at positions up to its own",
+    "offset": "position of query 0: a number, one for each batch row, 'top-left' (0) or 'bottom-right' (S - T_q)",
+    "key_offset": "number of keys that come before those of this call, which are a part of a longer sequence",
+    "keys_only": "the softmax is over the keys alone: sinks and extra rows are counted by another part",
+    "window": "(left, right): keys farther away than that are hidden; -1 is open",
+    "scale": "factor of the scores; 1/sqrt(d_k) when None",
+    "softcap": "c > 0: scores become c * tanh(score / c), before masks",
+    "mask": "broadcast to (B, h, T_q, S): numbers are added, booleans keep or hide as mask_kind says",
+    "mask_kind": "'additive', 'keeps' or 'hides'",
+    "key_padding": "(B, S): as mask, one value for each key",
+    "key_padding_kind": "'additive', 'keeps' or 'hides'",
+    "padding_fill": "added to keys that key_padding hides, instead of hiding them",
+    "lengths": "(B): key j of batch row b is hidden from j = lengths[b] on",
+    "alibi": "(h): slopes; adds -slope * (position of the query - position of the key)",
+    "sinks": "(h): one more logit for each head in the softmax denominator",
+    "rope": "mha.Rope: rotates queries and new keys",
+    "norm_eps": "epsilon of a layer's q/k norms; 1e-6 when 0",
+    "zero_row": "one more key and value of zeros, always visible",
+    "softmax_plus_one": "one more exp(0) in the denominator",
+    "empty_rows": "'zero' or 'nan': the weights of a query that sees no key",
+    "hidden_values": "'ignore' or 'propagate': whether NaN in the value of a hidden key reaches the output",
+    "cu_seqlens_q": "(n + 1): starts of n sequences in one batch row, and their end",
+    "cu_seqlens_k": "the same for the keys; cu_seqlens_q when None",
+}
+
+
+@dataclass(frozen=True)
+class Rope:
+    """Rotary position embedding of queries and new keys (Su et al. 2021).
+
+    kind: "interleaved" rotates features (0, 1), (2, 3), ...; "half_split" (i, i + dim/2), as Hugging Face does.
+    dim: number of features that are rotated; 0: all of a head.
+    base: angle = position * base^(-2 i / dim).
+    q_positions, k_positions: (B, T) whole numbers; None: offset + i, and the position in the cache.
+    cos, sin: (n, dim/2) by position, or (B, T, dim/2) for each row; float32 or float64. None: computed.
+    """
+
+    kind: str = "half_split"
+    dim: int = 0
+    base: float = 10000.0
+    q_positions: Any = None
+    k_positions: Any = None
+    cos: Any = None
+    sin: Any = None
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What settings are held against: batch rows or sequences, heads, queries and keys (cached ones included)."""
+
+    B: int
+    h: int
+    T_q: int
+    S: int
+
+
+class Semantics:
+    """The struct of the settings, the sinks, and the arrays that both borrow."""
+
+    def __init__(self, sizes: Sizes, settings: dict[str, Any]) -> None:
+        for name in settings:
+            if name not in SETTINGS:
+                near = difflib.get_close_matches(name, SETTINGS, 1)
+                raise TypeError(f"unknown setting {name!r}" + (f": is {near[0]!r} meant?" if near else ""))
+        self.struct, self.sinks = _abi.Semantics(), None
+        self._held: list[Any] = []
+        self._given = {name: value for name, value in settings.items() if value is not None}
+        self._sizes = sizes
+        self._sequences()
+        self._numbers()
+        self._positions()
+        self._hiding()
+        if "rope" in self._given:
+            self._rotation(self._given["rope"])
+
+    def _held_view(self, tensor: a.Tensor) -> _abi.View:
+        self._held.append(tensor)
+        return a.view_of(tensor)
+
+    def _address(self, array: Any) -> Any:
+        self._held.append(array)
+        return array.ctypes.data
+
+    def _number(self, name: str) -> Optional[float]:
+        return a.number(name, self._given[name]) if name in self._given else None
+
+    def _flag(self, name: str) -> bool:
+        return a.flag(name, self._given.get(name, False))
+
+    def _sequences(self) -> None:
+        """A ragged batch: B is then the number of sequences, T_q and S the longest lengths."""
+        self._lengths_q = self._lengths_k = None
+        if "cu_seqlens_q" not in self._given:
+            if "cu_seqlens_k" in self._given:
+                raise ValueError("cu_seqlens_k: means nothing without cu_seqlens_q")
+            return
+        s, rows = self.struct, self._sizes
+        q = a.whole_numbers("cu_seqlens_q", self._given["cu_seqlens_q"])
+        k = a.whole_numbers("cu_seqlens_k", self._given.get("cu_seqlens_k", q), len(q))
+        for name, cu, total in (("cu_seqlens_q", q, rows.T_q), ("cu_seqlens_k", k, rows.S)):
+            if len(cu) < 1 or cu[0] != 0 or (np.diff(cu) < 0).any() or cu[-1] > total:
+                raise ValueError(f"{name}: expected numbers from 0 up to {total} that never decrease, found {cu}")
+        s.n_sequences, s.cu_seqlens_q, s.cu_seqlens_k = len(q) - 1, self._address(q), self._address(k)
+        self._lengths_q, self._lengths_k = np.diff(q), np.diff(k)
+        longest = [int(lengths.max(initial=0)) for lengths in (self._lengths_q, self._lengths_k)]
+        self._sizes = Sizes(len(q) - 1, rows.h, longest[0], longest[1])
+
+    def _numbers(self) -> None:
+        s, h = self.struct, self._sizes.h
+        scale, fill = self._number("scale"), self._number("padding_fill")
+        if scale is not None:
+            s.has_scale, s.scale = True, scale
+        if fill is not None:
+            s.has_padding_fill, s.padding_fill = True, fill
+        s.softcap, s.norm_eps = self._number("softcap") or 0.0, self._number("norm_eps") or 0.0
+        s.zero_row, s.softmax_plus_one = self._flag("zero_row"), self._flag("softmax_plus_one")
+        s.keys_only = self._flag("keys_only")
+        s.empty_rows = a.choice("empty_rows", self._given.get("empty_rows", "zero"), _abi.EMPTY_ROWS)
+        s.hidden_values = a.choice("hidden_values", self._given.get("hidden_values", "ignore"), _abi.HIDDEN_VALUES)
+        if "alibi" in self._given:
+            s.alibi_slopes = self._address(a.numbers("alibi", self._given["alibi"], (h,)))
+        if "sinks" in self._given:
+            self.sinks = a.numbers("sinks", self._given["sinks"], (h,))
+
+    def _positions(self) -> None:
+        s, sizes, offset = self.struct, self._sizes, self._given.get("offset")
+        s.causal = self._flag("causal")
+        if "key_offset" in self._given:
+            s.has_key_offset, s.key_offset = True, a.whole_number("key_offset", self._given["key_offset"])
+        if "window" in self._given:
+            pair = a.whole_numbers("window", self._given["window"], 2)
+            s.window, s.window_left, s.window_right = True, int(pair[0]), int(pair[1])
+        if "lengths" in self._given:
+            s.kv_lengths = self._address(a.whole_numbers("lengths", self._given["lengths"], sizes.B))
+        if offset is None:
+            return
+        if isinstance(offset, str):
+            offset = self._aligned(a.choice("offset", offset, ("top-left", "bottom-right")) == 1)
+        if hasattr(type(offset), "__index__") and getattr(offset, "ndim", 0) == 0:
+            s.has_offset, s.offset = True, a.whole_number("offset", offset)
+        else:
+            s.position_offset = self._address(a.whole_numbers("offset", offset, sizes.B))
+
+    def _aligned(self, bottom_right: bool) -> Any:
+        """The offset of an alignment."""
+        if not bottom_right:
+            return 0
+        if "lengths" in self._given:
+            raise ValueError("offset: 'bottom-right' beside lengths is not clear: give lengths - T_q or S - T_q")
+        if self._lengths_q is not None and self._lengths_k is not None:
+            return self._lengths_k - self._lengths_q
+        return self._sizes.S - self._sizes.T_q
+
+    # ---------------------------------------------------------------- masks
+
+    def _hiding(self) -> None:
+        n = self._sizes
+        self._mask("mask", self.struct.mask, (n.B, n.h, n.T_q, n.S))
+        self._mask("key_padding", self.struct.key_padding, (n.B, n.S))
+
+    def _mask(self, name: str, mask: _abi.Mask, full: Sequence[int]) -> None:
+        kind = self._given.get(name + "_kind")
+        if name not in self._given:
+            if kind is not None:
+                raise ValueError(f"{name}_kind: means nothing without {name}")
+            return
+        tensor = a.given(name, self._given[name])
+        boolean = tensor.dtype == _abi.BOOL
+        if not boolean and tensor.dtype not in a.FLOATS:
+            raise TypeError(f"{name}: expected booleans or floating-point numbers, found {a.NAMES[tensor.dtype]}")
+        if boolean and kind is None:
+            raise ValueError(f"{name}_kind: a boolean mask 'keeps' or 'hides' where it is true: say which")
+        mask.kind = a.choice(name + "_kind", kind or "additive", _abi.MASK_KINDS)
+        if (mask.kind == 1) == boolean or mask.kind == 0:
+            raise ValueError(f"{name}_kind: {kind!r} does not go with a mask of {a.NAMES[tensor.dtype]}")
+        shape = tensor.array.shape
+        fits = 1 <= len(shape) <= len(full) and all(
+            n in (1, whole) for n, whole in zip(shape[::-1], tuple(full)[::-1]))
+        if not fits:
+            raise ValueError(f"{name}: shape {shape} cannot be broadcast to {tuple(full)}")
+        mask.values = self._held_view(a.widened(tensor) if tensor.dtype in a.HALVES else tensor)
+
+    # ---------------------------------------------------------------- rotation
+
+    def _rotation(self, rope: Any) -> None:
+        if not isinstance(rope, Rope):
+            raise TypeError(f"rope: expected mha.Rope, found {type(rope).__name__}")
+        r = self.struct.rope
+        r.kind = a.choice("rope.kind", rope.kind, _abi.ROPE_KINDS)
+        r.dim = a.whole_number("rope.dim", rope.dim, 0)
+        r.base = a.number("rope.base", rope.base)
+        for name, value in (("q_positions", rope.q_positions), ("k_positions", rope.k_positions)):
+            if value is not None:
+                tensor = a.given(f"rope.{name}", value)
+                if tensor.dtype not in a.INTEGERS:
+                    raise TypeError(f"rope.{name}: expected whole numbers, found {a.NAMES[tensor.dtype]}")
+                positions = a.Tensor(np.array(tensor.array, np.int64, order="C"), _abi.I64, a.wrap_numpy)
+                setattr(r, name, self._held_view(positions))
+        for name, value in (("cos_table", rope.cos), ("sin_table", rope.sin)):
+            if value is not None:
+                tensor = a.floats(f"rope.{name[:3]}", value)
+                setattr(r, name, self._held_view(a.widened(tensor) if tensor.dtype in a.HALVES else tensor))

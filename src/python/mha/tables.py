@@ -1,0 +1,66 @@
+"""Tables that print, turn into dicts, and show themselves in a notebook."""
+from __future__ import annotations
+
+import html
+from typing import Any, Iterator, Optional, Sequence
+
+
+def shown(value: Any) -> str:
+    """A cell as text: whole numbers in groups of three, others in four digits."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return "".join(c if c.isprintable() else "?" for c in str(value))
+
+
+class Table(Sequence[Any]):
+    """Rows under column titles. table[i] is a row; to_dicts() gives one dict for each; print(table) lines them up."""
+
+    def __init__(self, columns: Sequence[str], rows: Sequence[Sequence[Any]], note: str = "") -> None:
+        self.columns, self.rows, self.note = tuple(columns), [tuple(row) for row in rows], note
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.rows[index]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.rows)
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """One dict for each row, by column title."""
+        return [dict(zip(self.columns, row)) for row in self.rows]
+
+    def __str__(self) -> str:
+        cells = [[shown(value) for value in row] for row in self.rows]
+        right = [bool(self.rows) and all(v is None or isinstance(v, (int, float)) and not isinstance(v, bool)
+                                         for v in column) for column in zip(*self.rows)] or [False] * len(self.columns)
+        widths = [max(map(len, column)) for column in zip(self.columns, *cells)]
+        lines = ["  ".join(cell.rjust(w) if r else cell.ljust(w) for cell, w, r in zip(row, widths, right)).rstrip()
+                 for row in [self.columns, *cells]]
+        return "\n".join(lines + ([self.note] if self.note else []))
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        def row(cells: Sequence[Any], tag: str) -> str:
+            return "<tr>" + "".join(f"<{tag}>{html.escape(shown(c))}</{tag}>" for c in cells) + "</tr>"
+
+        body = "".join(row(cells, "td") for cells in self.rows)
+        note = f"<p>{html.escape(self.note)}</p>" if self.note else ""
+        return f"<table><thead>{row(self.columns, 'th')}</thead><tbody>{body}</tbody></table>{note}"
+
+    def column(self, title: str) -> list[Any]:
+        """The values under a title."""
+        return [row[self.columns.index(title)] for row in self.rows]
+
+
+def optional(text: Optional[bytes]) -> Optional[str]:
+    """A text of the library, or None."""
+    return None if text is None else text.decode("utf-8", "replace")

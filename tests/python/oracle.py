@@ -1,0 +1,42 @@
+"""Attention in numpy and float64, written for these tests: shares no code with the library."""
+import numpy as np
+
+
+def attention(q, k, v, mask=None, causal=False, offset=0, window=None, scale=None, softcap=0.0, sinks=None, alibi=None,
+              lengths=None, plus_one=False):
+    """q (B, h, T_q, d), k and v (B, h_kv, S, d): output, lse and weights. mask: booleans keep, numbers are added."""
+    q, k, v = (np.asarray(x).astype(np.float64) for x in (q, k, v))
+    B, h, T, d = q.shape
+    S = k.shape[2]
+    k, v = (np.repeat(x, h // x.shape[1], axis=1) for x in (k, v))
+    scores = np.einsum("bhid,bhjd->bhij", q, k) * (d**-0.5 if scale is None else scale)
+    if softcap:
+        scores = softcap * np.tanh(scores / softcap)
+    p = (np.arange(T) + np.reshape(offset, (-1, 1)))[:, None, :, None]  # (B or 1, 1, T, 1)
+    j = np.arange(S)
+    seen = np.ones((B, h, T, S), bool)
+    if causal:
+        seen &= j <= p
+    if window is not None:
+        left, right = window
+        seen &= (left < 0) | (j >= p - left)
+        seen &= (right < 0) | (j <= p + right)
+    if lengths is not None:
+        seen &= j < np.reshape(lengths, (-1, 1, 1, 1))
+    if alibi is not None:
+        scores = scores - np.reshape(alibi, (1, -1, 1, 1)) * (p - j)
+    if mask is not None and mask.dtype == bool:
+        seen &= mask
+    elif mask is not None:
+        seen &= mask != -np.inf
+        scores = scores + mask.astype(np.float64)
+    scores = np.where(seen, scores, -np.inf)
+    extra = np.full((B, h, T, 0), 0.0)
+    if sinks is not None:
+        extra = np.concatenate([extra, np.broadcast_to(np.reshape(sinks, (1, -1, 1, 1)), (B, h, T, 1))], -1)
+    if plus_one:
+        extra = np.concatenate([extra, np.zeros((B, h, T, 1))], -1)
+    with np.errstate(divide="ignore"):
+        lse = np.log(np.exp(scores).sum(-1) + np.exp(extra).sum(-1))
+    weights = np.where(np.isinf(lse)[..., None], 0.0, np.exp(scores - np.where(np.isinf(lse), 0, lse)[..., None]))
+    return weights @ v, lse, weights

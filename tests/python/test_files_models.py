@@ -1,0 +1,87 @@
+"""Files and whole models: what is read, written and counted."""
+import json
+
+import mha
+import numpy as np
+import pytest
+from conftest import ROOT
+
+R = np.random.default_rng(4)
+
+
+def test_round_trip(tmp_path):
+    tensors = {name: (R.standard_normal((3, 4)) * 9).astype(name) for name in (
+        "float64", "float32", "float16", "int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8",
+        "bool")}
+    tensors["none"], tensors["scalar"], tensors["T"] = np.zeros((0, 3), "f4"), np.array(2.5), tensors["float32"].T
+    mha.save(tmp_path / "a.safetensors", tensors, {"who": "tests", "é": "ü"})
+    file = mha.load(tmp_path / "a.safetensors")
+    assert file.format == "safetensors" and file.metadata == {"who": "tests", "é": "ü"} and set(file) == set(tensors)
+    for name, array in tensors.items():
+        assert file[name].dtype == array.dtype
+        np.testing.assert_array_equal(file[name], array)
+    assert "float16" in file.table().column("name") and "F16" in str(file) and "<table>" in file._repr_html_()
+    mha.save(tmp_path / "a.npy", {"only": tensors["float32"].T})
+    np.testing.assert_array_equal(np.load(tmp_path / "a.npy"), tensors["float32"].T)
+    np.savez(tmp_path / "a.npz", x=tensors["int16"], h=4)
+    file = mha.load(str(tmp_path / "a.npz"))
+    assert file["x"].dtype == np.int16 and file.metadata["h"] == "4"
+
+
+def test_what_is_refused(tmp_path):
+    with pytest.raises(KeyError):
+        mha.load(f"{ROOT}/weights/lookup/model.safetensors")["nothing"]
+    with pytest.raises(mha.NotFoundError, match="/no/such"):
+        mha.load("/no/such")
+    with pytest.raises(TypeError, match="path: expected a path, found float"):
+        mha.load(1.5)
+    (tmp_path / "bad.safetensors").write_bytes(b"\x10\0\0\0\0\0\0\0{not json")
+    with pytest.raises(mha.FormatError):
+        mha.load(tmp_path / "bad.safetensors")
+    for tensors, words in (({"x": np.array([object()])}, "x"), ({3: np.ones(2)}, "names"), ({"x": "text"}, "x")):
+        with pytest.raises(TypeError, match=words):
+            mha.save(tmp_path / "x.safetensors", tensors)
+    with pytest.raises(mha.Error):
+        mha.save(tmp_path / "x.txt", {"x": np.ones(2)})
+    with pytest.raises(TypeError, match="metadata"):
+        mha.save(tmp_path / "x.safetensors", {"x": np.ones(2)}, {"a": 1})
+    assert [p.name for p in tmp_path.iterdir()] == ["bad.safetensors"]
+
+
+def test_short_floats(tmp_path):
+    """bfloat16 widened where numpy has no type for it: 1.5 is 0x3FC0."""
+    header = json.dumps({"x": {"dtype": "BF16", "shape": [2], "data_offsets": [0, 4]}}).encode()
+    header += b" " * (-len(header) % 8)
+    (tmp_path / "b.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + b"\xc0\x3f\x00\xc0")
+    x = mha.load(tmp_path / "b.safetensors")["x"]
+    assert x.dtype.name in ("float32", "bfloat16") and x.astype("f4").tolist() == [1.5, -2.0]
+
+
+def test_models():
+    assert "gpt2" in mha.presets()
+    model = mha.Model.from_preset("gpt2")
+    assert model.totals.parameters == 124_439_808 and len(model.layers) == 12 and model.layers[0].n_heads == 12
+    assert model.settings["causal"] is True and model.costs(1, 10).scores_full > 0
+    sweep = model.heads([1, 2, 12])
+    assert sweep.column("parameters") == [124_439_808] * 3 and sweep.column("d_k") == [768, 384, 64]
+    config = json.loads(open(f"{ROOT}/weights/presets/gpt2.json").read())
+    assert mha.Model.from_config(config).totals == model.totals
+    assert mha.Model.from_config(f"{ROOT}/weights/presets/gpt2.json").totals == model.totals
+    assert mha.Model.from_config({**config, "n_layer": 1}).heads([3]).column("parameters")[0] < 124_439_808
+    with pytest.raises(LookupError, match="gtp"):
+        mha.Model.from_preset("gtp")
+    with pytest.raises(ValueError):
+        mha.Model.from_config({"model_type": "nonsense"})
+    assert any(p.alias_of for p in mha.Model.from_preset("gpt2").parameters())
+
+
+def test_count():
+    shared = np.zeros((3, 4), "f4")
+    table = mha.count({"a": shared, "b": shared, "c": np.zeros(5, "f2"), "ids": np.arange(7)})
+    assert table.totals.parameters == 17 and table.totals.buffers == 7 and table.totals.aliases == 1
+    assert mha.count(f"{ROOT}/weights/lookup/model.safetensors").totals.parameters == 9408
+    assert mha.count(mha.load(f"{ROOT}/weights/lookup/model.safetensors")).totals.parameters == 9408
+    with pytest.raises(TypeError, match="x: expected an array"):
+        mha.count({"x": 3})
+    with pytest.raises(TypeError, match="what: expected"):
+        mha.count(3)

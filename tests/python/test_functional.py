@@ -1,0 +1,188 @@
+"""scaled_dot_product_attention and attention against numpy, in every option and kind of array."""
+import itertools
+
+import mha
+import numpy as np
+import oracle
+import pytest
+from mha.judge import Meant
+
+R = np.random.default_rng(1)
+
+
+def heads(B=2, h=4, h_kv=2, T_q=5, S=9, d=8, d_v=6, dtype="float32"):
+    return [R.standard_normal(s).astype(dtype) for s in ((B, h, T_q, d), (B, h_kv, S, d), (B, h_kv, S, d_v))]
+
+
+def within(actual, exact, meant, dtype, stage="output"):
+    """Every element lies within the error bound of the library for this call (twice: float64 has one of its own)."""
+    unit = {"float32": 2.0**-24, "float64": 2.0**-53}[dtype]
+    allowed = meant.bound(unit)[stage] + meant.bound(2.0**-53)[stage]
+    assert actual.dtype == dtype and actual.shape == exact.shape
+    assert np.array_equal(np.isfinite(actual), np.isfinite(exact))
+    finite = np.isfinite(exact)
+    assert np.all(np.abs(actual[finite] - exact[finite]) <= allowed)
+
+
+OPTIONS = [{}, {"is_causal": True}, {"is_causal": True, "offset": "bottom-right"}, {"window": (2, 1)}, {"scale": 0.3},
+           {"softcap": 2.0}, {"sinks": R.standard_normal(4)}, {"alibi": [0.5, 0.25, 0.1, 0.0]}, {"lengths": [0, 7]},
+           {"softmax_plus_one": True}, {"offset": [3, -1], "is_causal": True}]
+
+
+def theirs(said, T_q=5, S=9):
+    """The options in the oracle's words."""
+    said = dict(said)
+    said.pop("enable_gqa", None)
+    if "is_causal" in said:
+        said["causal"] = said.pop("is_causal")
+    if said.get("offset") == "bottom-right":
+        said["offset"] = S - T_q
+    if "softmax_plus_one" in said:
+        said["plus_one"] = said.pop("softmax_plus_one")
+    return said
+
+
+@pytest.mark.parametrize("dtype, path", [("float32", "fast"), ("float32", "blas"), ("float32", "exact"),
+                                         ("float64", "auto")])
+def test_every_option_with_every_other(dtype, path):
+    for one, other in itertools.combinations(OPTIONS, 2):
+        said = {**one, **other}
+        q, k, v = heads(dtype=dtype)
+        if said.get("offset") == "bottom-right" and "lengths" in said:
+            with pytest.raises(ValueError, match="^offset: 'bottom-right' beside lengths"):
+                mha.scaled_dot_product_attention(q, k, v, enable_gqa=True, path=path, **said)
+            continue
+        output, lse = mha.scaled_dot_product_attention(q, k, v, enable_gqa=True, path=path, return_lse=True, **said)
+        exact, exact_lse, _ = oracle.attention(q, k, v, **theirs(said))
+        meant = Meant(q, k, v, None, None, said)
+        within(output, exact, meant, dtype)
+        within(lse, exact_lse, meant, dtype, "lse")
+
+
+@pytest.mark.parametrize("shape", [(9,), (5, 9), (1, 9), (5, 1), (4, 5, 9), (2, 1, 5, 9), (2, 4, 1, 9), (2, 4, 5, 9)])
+@pytest.mark.parametrize("kind", ["bool", "float32", "float64", "float16"])
+def test_masks(shape, kind):
+    q, k, v = heads()
+    mask = R.random(shape) < 0.6 if kind == "bool" else np.where(R.random(shape) < 0.2, -np.inf, R.random(shape))
+    mask = mask.astype(kind)
+    output = mha.scaled_dot_product_attention(q, k, v, mask, enable_gqa=True)
+    within(output, oracle.attention(q, k, v, mask)[0], Meant(q, k, v, None, None, {"attn_mask": mask}), "float32")
+    np.testing.assert_array_equal(
+        output, mha.scaled_dot_product_attention(q, k, v, np.asfortranarray(mask), enable_gqa=True))
+
+
+@pytest.mark.parametrize("lead", [(), (3,), (2, 3), (2, 2, 3), (2, 1, 2, 3)])
+def test_leading_axes(lead):
+    q, k, v = (R.standard_normal(lead + s).astype("f4") for s in ((5, 8), (7, 8), (7, 4)))
+    mask = R.random(lead + (5, 7)) < 0.7
+    output, lse = mha.scaled_dot_product_attention(q, k, v, mask, return_lse=True)
+    flat = [x.reshape((-1, lead[-1] if lead else 1) + x.shape[-2:]) for x in (q, k, v, mask)]
+    exact, exact_lse, _ = oracle.attention(*flat)
+    assert output.shape == lead + (5, 4) and lse.shape == lead + (5,)
+    within(output.reshape(exact.shape), exact, Meant(*flat[:3], None, None, {"attn_mask": flat[3]}), "float32")
+    np.testing.assert_allclose(lse.reshape(exact_lse.shape), exact_lse, rtol=1e-5)
+
+
+def test_flash_dialect():
+    q, k, v = heads(T_q=3, S=7)
+    swapped = [x.swapaxes(1, 2) for x in (q, k, v)]
+    for said, exact in (({}, {}), ({"causal": True}, {"causal": True, "offset": 4}),
+                        ({"window_size": (2, -1)}, {"window": (2, -1), "offset": 4}),
+                        ({"causal": True, "window_size": (1, 0), "softcap": 3.0, "softmax_scale": 0.2},
+                         {"causal": True, "window": (1, 0), "offset": 4, "softcap": 3.0, "scale": 0.2}),
+                        ({"causal": True, "alibi_slopes": [1, 0.5, 0.2, 0.1]},
+                         {"causal": True, "offset": 4, "alibi": [1, 0.5, 0.2, 0.1]})):
+        output = mha.attention(*swapped, **said)
+        within(output.swapaxes(1, 2), oracle.attention(q, k, v, **exact)[0],
+               Meant(*swapped, None, "BTHD", said), "float32")
+    np.testing.assert_array_equal(mha.attention(q, k, v, layout="BHTD", causal=True),
+                                  mha.attention(*swapped, causal=True).swapaxes(1, 2))
+
+
+def test_ragged():
+    """Sequences without padding: each as if it stood alone, aligned bottom-right by its own lengths."""
+    cu_q, cu_k = [0, 3, 3, 8], [0, 5, 6, 13]
+    q, k, v = (R.standard_normal(s).astype("f4") for s in ((8, 4, 8), (13, 2, 8), (13, 2, 8)))
+    output = mha.attention(q, k, v, causal=True, cu_seqlens_q=cu_q, cu_seqlens_k=np.array(cu_k, "i4"))
+    for b in range(3):
+        rows, keys = slice(cu_q[b], cu_q[b + 1]), slice(cu_k[b], cu_k[b + 1])
+        if cu_q[b] < cu_q[b + 1]:
+            alone = mha.attention(q[rows], k[keys], v[keys], causal=True)
+            np.testing.assert_array_equal(output[rows], alone)
+
+
+def test_stages_and_rotation():
+    q, k, v = heads(S=5)
+    output, lse, trace = mha.scaled_dot_product_attention(q, k, v, enable_gqa=True, return_lse=True, path="exact",
+                                                          return_stages=["output", "weights", "k_rot"],
+                                                          rope=mha.Rope("half_split"), out_dtype="float64")
+    assert list(trace) == ["k_rot", "weights", "output"] and trace["output"] is output
+    assert output.dtype == lse.dtype == trace["weights"].dtype == np.float64
+    angle = np.arange(5)[:, None] * 10000.0 ** (-np.arange(4) / 4)
+    turn = lambda x: np.concatenate([x[..., :4] * np.cos(angle) - x[..., 4:] * np.sin(angle),
+                                     x[..., 4:] * np.cos(angle) + x[..., :4] * np.sin(angle)], -1)
+    exact, _, weights = oracle.attention(turn(q.astype("f8")), turn(k.astype("f8")), v)
+    np.testing.assert_allclose(output, exact, rtol=1e-12, atol=1e-13)
+    np.testing.assert_allclose(trace["weights"], weights, rtol=1e-12, atol=1e-15)
+    assert "weights" in str(trace) and "<table>" in trace._repr_html_()
+
+
+def test_same_bits_as_the_program(tmp_path):
+    """The C program and the module give the same bits for the same layer and input."""
+    import os
+    import subprocess
+    from conftest import ROOT
+    program = os.path.join(os.path.dirname(os.environ["MHA_LIBRARY"]), "mha")
+    x = R.standard_normal((2, 12, 48)).astype("f4")
+    mha.save(tmp_path / "x.safetensors", {"x": x})
+    for path in ("fast", "blas", "exact"):
+        subprocess.run([program, "forward", "--weights", f"{ROOT}/weights/lookup/model.safetensors", "--input",
+                        f"{tmp_path}/x.safetensors:x", "--heads", "6", "--causal", "--path", path, "--output",
+                        f"{tmp_path}/y.npy", "--quiet"], check=True, capture_output=True)
+        layer = mha.MultiHeadAttention.from_file(f"{ROOT}/weights/lookup/model.safetensors", n_heads=6)
+        if path == "fast":
+            layer.pack()
+        theirs = np.load(tmp_path / "y.npy")
+        np.testing.assert_array_equal(layer(x, causal=True, path=path, out_dtype=theirs.dtype), theirs)
+
+
+def test_kept_calls_give_what_new_ones_give():
+    """The second call of a signature takes another way: same bits, and other arrays do not meet in it."""
+    shapes = [(2, 3, 5, 8), (1, 3, 5, 8)]
+    first = {}
+    for _ in range(3):
+        for shape, causal in itertools.product(shapes, (False, True)):
+            x = np.arange(np.prod(shape), dtype="f4").reshape(shape) % 7 / 5
+            y = mha.scaled_dot_product_attention(x, x[..., ::-1].copy(), x + 1, is_causal=causal)
+            assert first.setdefault((shape, causal), y) is y or np.array_equal(first[shape, causal], y)
+            assert not np.shares_memory(first[shape, causal], y) or first[shape, causal] is y
+    buffer = np.zeros(4 * 2 * 3 * 5 * 8 + 1, np.uint8)[1:].view("f4").reshape(2, 3, 5, 8)  # not aligned
+    buffer[...] = R.standard_normal(buffer.shape)
+    assert not buffer.flags.aligned
+    for _ in range(2):
+        np.testing.assert_array_equal(mha.scaled_dot_product_attention(buffer, buffer, buffer),
+                                      mha.scaled_dot_product_attention(*[buffer.copy()] * 3))
+
+
+def test_refusals_name_the_argument():
+    q, k, v = heads()
+    with pytest.raises(ValueError, match="key: 2 heads for 4"):
+        mha.scaled_dot_product_attention(q, k, v)
+    for kind, words, said in (
+            (ValueError, "dropout_p", {"dropout_p": 0.1}), (TypeError, "enable_gqa", {"enable_gqa": 1}),
+            (ValueError, r"attn_mask: shape \(3, 9\)", {"attn_mask": np.ones((3, 9), bool)}),
+            (TypeError, "attn_mask", {"attn_mask": np.ones((5, 9), int)}),
+            (TypeError, "attn_mask", {"mask": np.ones((5, 9))}),
+            (TypeError, "is 'window' meant", {"wnidow": (1, 1)}), (ValueError, "window", {"window": (1,)}),
+            (TypeError, "scale", {"scale": "a"}), (ValueError, "path", {"path": "quick"}),
+            (ValueError, "sinks", {"sinks": [1, 2]}), (TypeError, "lengths", {"lengths": [1.5, 2]}),
+            (ValueError, "offset", {"offset": "middle"}), (ValueError, "threads", {"threads": -1}),
+            (ValueError, "return_stages", {"return_stages": ["weihgts"]}), (ValueError, "softcap", {"softcap": -1.0}),
+            (TypeError, "out_dtype", {"out_dtype": "int8"}), (ValueError, "cu_seqlens_k", {"cu_seqlens_k": [0, 9]})):
+        with pytest.raises(kind, match=words):
+            mha.scaled_dot_product_attention(q, k, v, **{"enable_gqa": True, **said})
+    with pytest.raises(TypeError, match="query: the float paths would round float64 away"):
+        mha.scaled_dot_product_attention(q.astype("f8"), k, v, enable_gqa=True, path="fast")
+    with pytest.raises(mha.Error) as caught:
+        mha.scaled_dot_product_attention(q, k, v, enable_gqa=True, norm_eps=float("nan"))
+    assert caught.value.status == "invalid" and caught.value.name == "norm_eps" and caught.value.message

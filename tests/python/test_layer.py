@@ -1,0 +1,164 @@
+"""Layers: from sizes, from PyTorch, from files; stages, caches, the parameter table."""
+import mha
+import numpy as np
+import pytest
+from conftest import ROOT
+
+R = np.random.default_rng(3)
+LOOKUP = f"{ROOT}/weights/lookup"
+
+
+def rows(B=2, T=5, E=48):
+    return R.standard_normal((B, T, E)).astype("f4")
+
+
+def test_layer_is_the_equation():
+    layer = mha.MultiHeadAttention(48, 6, kv_heads=2, d_v=5, d_kin=11, d_vin=7, d_out=9, seed=4)
+    x, key, value = rows(), rows(T=8, E=11), rows(T=8, E=7)
+    w = {name: array.astype("f8") for name, array in layer.weights.items()}
+    q = (x @ w["W_Q"] + w["b_Q"]).reshape(2, 5, 6, 8).swapaxes(1, 2)
+    k = np.repeat((key @ w["W_K"] + w["b_K"]).reshape(2, 8, 2, 8).swapaxes(1, 2), 3, axis=1)
+    v = np.repeat((value @ w["W_V"] + w["b_V"]).reshape(2, 8, 2, 5).swapaxes(1, 2), 3, axis=1)
+    weights = np.exp(q @ k.swapaxes(2, 3) / 8**0.5)
+    weights /= weights.sum(-1, keepdims=True)
+    y = (weights @ v).swapaxes(1, 2).reshape(2, 5, 30) @ w["W_O"] + w["b_O"]
+    output, trace = layer(x, key, value, keep=["weights", "heads"], path="exact", out_dtype="float64")
+    np.testing.assert_allclose(output, y, rtol=1e-12, atol=1e-13)
+    np.testing.assert_allclose(trace["weights"], weights, rtol=1e-12, atol=1e-14)
+    assert layer(x, key, value).shape == (2, 5, 9) and layer(x, key, value).dtype == np.float32
+    np.testing.assert_array_equal(layer.head("W_Q", 2), layer.weights["W_Q"][:, 16:24])
+    np.testing.assert_array_equal(layer.head("W_O", 2), layer.weights["W_O"][10:15])
+
+
+def test_layouts():
+    layer, x = mha.MultiHeadAttention(48, 6), rows()
+    y = layer(x, causal=True)
+    np.testing.assert_array_equal(layer(x.swapaxes(0, 1), layout="TBE", causal=True), y.swapaxes(0, 1))
+    np.testing.assert_array_equal(layer(x.swapaxes(0, 1).copy(), layout="TBE", causal=True), y.swapaxes(0, 1))
+    np.testing.assert_array_equal(layer(x[0], causal=True), y[0])
+    with pytest.raises(ValueError, match="query: expected the axes"):
+        layer(x, layout="TE")
+    with pytest.raises(ValueError, match=r"query: expected shape \(2, 5, 48\), found \(2, 5, 7\)"):
+        layer(rows(E=7))
+    with pytest.raises(ValueError, match="value: given without key"):
+        layer(x, None, x)
+
+
+def test_weights_are_read_only_and_outlive_the_layer():
+    layer = mha.MultiHeadAttention(16, 2)
+    w = layer.weights["W_Q"]
+    with pytest.raises(ValueError, match="read-only"):
+        w[0, 0] = 1
+    layer.set("W_Q", np.asfortranarray(np.arange(256.0).reshape(16, 16)))
+    assert w[0, 1] == 1
+    del layer
+    import gc
+    gc.collect()
+    assert w.sum() == sum(range(256))
+    with pytest.raises(ValueError, match="W_Q: expected shape"):
+        mha.MultiHeadAttention(16, 2).set("W_Q", np.zeros((16, 15)))
+    with pytest.raises(LookupError, match="sinks"):
+        mha.MultiHeadAttention(16, 2).set("sinks", np.zeros(2))
+    with pytest.raises(ValueError, match="b_O: the layer has no such weight of head 0"):
+        mha.MultiHeadAttention(16, 2).head("b_O", 0)
+
+
+def test_packing_follows_the_weights():
+    layer, x = mha.MultiHeadAttention(48, 6), rows()
+    layer.pack()
+    before = layer(x, path="fast")
+    layer.set("W_V", np.zeros((48, 48)))
+    assert not np.array_equal(layer(x, path="fast"), before)
+
+
+def test_parameters():
+    layer = mha.MultiHeadAttention(48, 6, sinks=True)
+    table = layer.parameters()
+    assert table.totals.parameters == 4 * (48 * 48 + 48) + 6 == sum(p.elements for p in table)
+    assert [p.name for p in table][:2] == ["W_Q", "b_Q"] and table[0].shape == (48, 48)
+    assert table.to_dicts()[0]["elements"] == 2304 and "9,414 parameters" in str(table) and len(table) == 9
+    assert "<td>W_Q</td>" in table._repr_html_()
+    inert = mha.MultiHeadAttention(48, 6).parameters()
+    assert inert.totals.inert == 48 and {p.name: p.inert for p in inert}["b_K"] == 48
+    assert mha.MultiHeadAttention(48, 6, rope=mha.Rope()).parameters().totals.inert == 0
+    hostile = mha.Table(["<b>"], [["<script>\x1b[31m"]])
+    assert "<script>" not in hostile._repr_html_() and "\x1b" not in str(hostile)
+
+
+def test_cache():
+    """Decoding token by token gives what the whole sequence gives, within rounding; positions count on."""
+    layer = mha.MultiHeadAttention(48, 6, kv_heads=3, causal=True, rope=mha.Rope("half_split"))
+    x = rows(T=7)
+    whole = layer(x, path="exact", out_dtype="float64")
+    cache = layer.cache(2, 7, dtype="float64")
+    steps = [layer(x[:, :3], cache=cache, path="exact", out_dtype="float64")]
+    steps += [layer(x[:, t:t + 1], cache=cache, path="exact", out_dtype="float64") for t in range(3, 7)]
+    np.testing.assert_allclose(np.concatenate(steps, 1), whole, rtol=1e-12, atol=1e-13)
+    assert len(cache) == 7 and cache.keys.shape == (2, 3, 7, 8) and cache.first == 0
+    with pytest.raises(ValueError):
+        layer(x[:, :1], cache=cache, path="exact")
+    other = layer.cache(2, 9)
+    other.load(cache.keys, cache.values)
+    assert len(other) == 7
+    other.truncate(2)
+    np.testing.assert_allclose(layer(x[:, 2:3], cache=other), whole[:, 2:3], rtol=1e-4, atol=1e-5)
+    other.clear()
+    assert len(other) == 0 and other.keys.shape == (2, 3, 0, 8)
+    with cache, pytest.raises(RuntimeError, match="in use by another thread"):
+        layer(x, cache=cache)
+    with pytest.raises(TypeError, match="cache: expected mha.Cache"):
+        layer(x, cache={})
+    with pytest.raises(ValueError, match="window"):
+        mha.Cache(1, 1, 8, 4, window=5)
+
+
+def test_settings_of_a_layer_hold_unless_a_call_says_otherwise():
+    x = rows()
+    plain, causal = mha.MultiHeadAttention(48, 6), mha.MultiHeadAttention(48, 6, causal=True)
+    np.testing.assert_array_equal(causal(x), plain(x, causal=True))
+    np.testing.assert_array_equal(causal(x, causal=False), plain(x))
+
+
+def test_from_file():
+    recorded = mha.load(f"{LOOKUP}/recorded.safetensors")
+    layer = mha.MultiHeadAttention.from_file(f"{LOOKUP}/model.safetensors", n_heads=6, causal=True)
+    y, trace = layer(recorded["input"], path="exact", out_dtype="float64", keep=["weights"])
+    np.testing.assert_allclose(y, recorded["output64"], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(trace["weights"], recorded["weights64"], rtol=0, atol=1e-13)
+    with pytest.raises(ValueError, match="heads"):
+        mha.MultiHeadAttention.from_file(f"{LOOKUP}/model.safetensors")
+    with pytest.raises(LookupError, match="no.such"):
+        mha.MultiHeadAttention.from_file(f"{LOOKUP}/model.safetensors", "no.such", n_heads=6)
+    with pytest.raises(mha.NotFoundError):
+        mha.MultiHeadAttention.from_file("/no/such/file", n_heads=6)
+
+
+def test_from_file_with_a_config(tmp_path):
+    """What a config.json says becomes the layer's settings, and a call can unsay it."""
+    import json
+    config = {"model_type": "llama", "hidden_size": 48, "num_attention_heads": 6, "num_key_value_heads": 2,
+              "intermediate_size": 8, "num_hidden_layers": 1, "vocab_size": 10, "rope_theta": 500.0}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    weights = {f"model.layers.0.self_attn.{n}_proj.weight": R.standard_normal((m, 48)).astype("f4") / 7
+               for n, m in (("q", 48), ("k", 16), ("v", 16), ("o", 48))}
+    mha.save(tmp_path / "model.safetensors", weights)
+    layer = mha.MultiHeadAttention.from_file(tmp_path / "model.safetensors", config=tmp_path / "config.json")
+    assert layer.settings["causal"] is True and layer.settings["rope"].base == 500.0
+    assert layer.config["kv_heads"] == 2
+    x = rows()
+    other = mha.MultiHeadAttention(48, 6, kv_heads=2, bias=False, seed=None)
+    for name, n in zip("QKVO", "qkvo"):
+        other.set(f"W_{name}", weights[f"model.layers.0.self_attn.{n}_proj.weight"].T)
+    rope = mha.Rope("half_split", 0, 500.0)
+    np.testing.assert_array_equal(layer(x), other(x, causal=True, rope=rope, norm_eps=layer.settings.get("norm_eps")))
+
+
+def test_wrong_sizes():
+    for words, said in (("d_model|heads", {"d_model": 10, "n_heads": 3}), ("d_model", {"d_model": 0}),
+                        ("n_heads", {"n_heads": -2}), ("d_model", {"d_model": 8.0}), ("kv_heads", {"kv_heads": 3}),
+                        ("d_k", {"d_model": 2**40}), ("dtype", {"dtype": "int8"}), ("bias", {"bias": 3}),
+                        ("q_norm", {"q_norm": "all"}), ("seed", {"seed": -1})):
+        with pytest.raises((ValueError, TypeError), match=words):
+            mha.MultiHeadAttention(**{"d_model": 8, "n_heads": 2, **said})
+    with pytest.raises(TypeError, match="unknown setting 'casual': is 'causal' meant"):
+        mha.MultiHeadAttention(8, 2, casual=True)(rows(E=8))
