@@ -62,18 +62,18 @@ class Meant:
         """How far rounding may take each stage from exact in a type of this unit roundoff, see mha_error_bound."""
         bound = (ctypes.c_double * len(_abi.STAGES))()
         call(lib.mha_error_bound, self.layer.handle.address if self.layer else None, ctypes.byref(self.request.struct),
-             unit, bound)
+             unit, bound, len(bound))
         return dict(zip(_abi.STAGES, bound))
 
     def case(self, recorded: Mapping[str, a.Tensor], name: str = "the call") -> Handle:
         """A case of this call and of what somebody computed for it."""
-        views = (_abi.View * len(_abi.STAGES))()
-        for stage, tensor in recorded.items():
-            views[a.choice("stages", stage, _abi.STAGES)] = a.view_of(tensor)
+        keep = (_abi.Keep * len(recorded))()
+        for slot, (stage, tensor) in zip(keep, recorded.items()):
+            slot.stage, slot.view = _abi.STAGES.index(stage), a.view_of(tensor)
         notes = _abi.CaseNotes(name=name.encode())
         return create("case", lib.mha_case_close, lib.mha_case_of_call,
-                      self.layer.handle.address if self.layer else None, ctypes.byref(self.request.struct), views,
-                      ctypes.byref(notes), needs=(self,))
+                      self.layer.handle.address if self.layer else None, ctypes.byref(self.request.struct), keep,
+                      len(keep), ctypes.byref(notes), needs=(self,))
 
     def save(self, path: Any, recorded: Mapping[str, a.Tensor]) -> None:
         """Writes a case file of this call and of what somebody computed for it."""
@@ -130,7 +130,7 @@ def variants() -> Table:
 class Explanation:
     """The call with up to two named variants, and how far it is from the recorded tensor.
 
-    variants: names; none for the call as it was meant, or with another number of heads (`heads`).
+    variants: names, with the numbers that were found ("case-lacks-softcap 30"); none for the call as it was meant, or with another number of heads (`heads`).
     relative: rms of the difference / rms of the tensor. within: "float32", ... when it explains every element.
     """
 
@@ -224,7 +224,8 @@ def _within(e: _abi.Explanation) -> Optional[str]:
 def _explanation(e: _abi.Explanation) -> Explanation:
     names = tuple(str(optional(e.variants[i])) for i in range(e.count))
     known = dict(variants().rows)
-    return Explanation(names, tuple(known.get(n, "") for n in names), e.heads, e.max_abs, e.relative, e.exact,
+    found = tuple(f"{n} {e.found[i].value.decode()}".rstrip() for i, n in enumerate(names))
+    return Explanation(found, tuple(known.get(n, "") for n in names), e.heads, e.max_abs, e.relative, e.exact,
                        _within(e))
 
 
