@@ -130,7 +130,8 @@ def variants() -> Table:
 class Explanation:
     """The call with up to two named variants, and how far it is from the recorded tensor.
 
-    variants: names, with the numbers that were found ("case-lacks-softcap 30"); none for the call as it was meant, or with another number of heads (`heads`).
+    variants: names, with the numbers that were found ("case-lacks-softcap 30"); none for the call as it was meant, or
+        with another number of heads (`heads`).
     relative: rms of the difference / rms of the tensor. within: "float32", ... when it explains every element.
     """
 
