@@ -38,7 +38,7 @@ def test_what_is_refused(tmp_path):
     (tmp_path / "bad.safetensors").write_bytes(b"\x10\0\0\0\0\0\0\0{not json")
     with pytest.raises(mha.FormatError):
         mha.load(tmp_path / "bad.safetensors")
-    for tensors, words in (({"x": np.array([object()])}, "x"), ({3: np.ones(2)}, "names"), ({"x": "text"}, "x")):
+    for tensors, words in (({"x": np.array([object()])}, "x"), ({3: np.ones(2)}, "tensors"), ({"x": "text"}, "x")):
         with pytest.raises(TypeError, match=words):
             mha.save(tmp_path / "x.safetensors", tensors)
     with pytest.raises(mha.Error):

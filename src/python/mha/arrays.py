@@ -209,7 +209,7 @@ def whole_number(name: str, value: Any, least: int = -(2**63)) -> int:
 
 
 def number(name: str, value: Any) -> float:
-    if isinstance(value, (str, bytes, bool, np.bool_)) or not hasattr(type(value), "__float__"):
+    if isinstance(value, (str, bytes, bool, np.bool_, np.ndarray)) or not hasattr(type(value), "__float__"):
         raise TypeError(f"{name}: expected a number, found {type(value).__name__}")
     try:
         return float(value)
@@ -231,6 +231,15 @@ def choice(name: str, value: Any, names: Sequence[str]) -> int:
     if value not in names:
         raise ValueError(f"{name}: expected one of {', '.join(names)}, found {value!r}")
     return names.index(value)
+
+
+def text(name: str, value: Any) -> bytes:
+    """A text as the library takes it."""
+    if not isinstance(value, str):
+        raise TypeError(f"{name}: expected a text, found {type(value).__name__}")
+    if "\0" in value:
+        raise ValueError(f"{name}: a text with a zero byte in it")
+    return value.encode("utf-8", "surrogateescape")
 
 
 def float_type(name: str, dtype: Any) -> int:

@@ -15,11 +15,14 @@ from .tables import Table, optional
 
 
 def path_of(name: str, path: Any) -> bytes:
-    """A path as the library takes it."""
+    """A path as the library takes it; "-" is a file of that name, not a standard stream."""
     try:
-        return os.fsencode(path)
+        found = os.fsencode(path)
     except TypeError:
         raise TypeError(f"{name}: expected a path, found {type(path).__name__}") from None
+    if not found or b"\0" in found:
+        raise ValueError(f"{name}: expected a path, found {path!r}")
+    return b"./-" if found == b"-" else found
 
 
 def open_file(path: Any) -> Handle:
@@ -101,14 +104,15 @@ def save(path: Any, tensors: Mapping[str, a.Array], metadata: Optional[Mapping[s
     all is written, never left half-written."""
     writer = create("writer", lib.mha_writer_destroy, lib.mha_writer_create, path_of("path", path))
     held = []
+    metadata = {} if metadata is None else metadata
+    for name, given in (("tensors", tensors), ("metadata", metadata)):
+        if not isinstance(given, Mapping):
+            raise TypeError(f"{name}: expected a dict by names, found {type(given).__name__}")
     for name, value in tensors.items():
-        if not isinstance(name, str):
-            raise TypeError(f"tensors: expected names that are texts, found {type(name).__name__}")
+        key = a.text("tensors", name)
         tensor = a.given(f"tensors[{name!r}]", value)
         held.append(tensor)
-        call(lib.mha_writer_add, writer.address, name.encode(), ctypes.byref(a.view_of(tensor)))
-    for key, text in (metadata or {}).items():
-        if not isinstance(key, str) or not isinstance(text, str):
-            raise TypeError(f"metadata: expected texts, found {key!r}: {type(text).__name__}")
-        call(lib.mha_writer_add_metadata, writer.address, key.encode(), text.encode())
+        call(lib.mha_writer_add, writer.address, key, ctypes.byref(a.view_of(tensor)))
+    for name, value in metadata.items():
+        call(lib.mha_writer_add_metadata, writer.address, a.text("metadata", name), a.text("metadata", value))
     call(lib.mha_writer_commit, writer.address)

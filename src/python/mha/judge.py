@@ -38,7 +38,7 @@ class Meant:
             self.shape, self.request = layer.request(query, key, value, settings, layout=layout, path="exact")
             return
         if key is None or value is None:
-            raise TypeError("key, value: both are needed without a layer")
+            raise TypeError(f"{'key' if key is None else 'value'}: needed without a layer")
         heads = Heads(query, key, value, layout or "BHTD")
         settings = dict(settings)
         if heads.swapped:
@@ -246,7 +246,7 @@ def diagnose(actual: Any, query: Optional[a.Array] = None, key: Optional[a.Array
     """
     case = _case_of(actual, query, key, value, layer, layout, stages, settings)
     found = _abi.Diagnosis()
-    call(lib.mha_case_diagnose, case.address, None if tensor is None else str(tensor).encode(),
+    call(lib.mha_case_diagnose, case.address, None if tensor is None else a.text("tensor", tensor),
          a.whole_number("threads", threads, 0), None, ctypes.byref(found))
     try:
         return Diagnosis(

@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import threading
 from contextlib import contextmanager, nullcontext
 from typing import Any, Iterator, Optional, Sequence
@@ -14,7 +13,7 @@ from . import arrays as a
 from ._call import Request
 from ._library import Handle, call, create, lib
 from .cache import Cache
-from .files import open_file
+from .files import open_file, path_of
 from .parameters import Parameters, Totals, new_table, parameters_of, totals_of
 from .semantics import Rope, Semantics
 from .shapes import Rows, run
@@ -108,7 +107,7 @@ class MultiHeadAttention:
         """
         file, table = open_file(path), new_table()
         options, report = _abi.LoadOptions(), _abi.LoadReport()
-        options.layer = None if layer is None else _text("layer", layer)
+        options.layer = None if layer is None else a.text("layer", layer)
         options.n_heads, options.kv_heads, options.d_k = (
             a.whole_number(n, v, 0) for n, v in (("n_heads", n_heads), ("kv_heads", kv_heads), ("d_k", d_k)))
         options.orientation = a.choice("orientation", orientation, _abi.ORIENTATIONS)
@@ -116,7 +115,7 @@ class MultiHeadAttention:
             options.has_dtype, options.dtype = True, a.float_type("dtype", dtype)
         facts = _abi.ModelFacts()
         if config is not None:
-            call(lib.mha_model_read_config, os.fsencode(config), ctypes.byref(facts))
+            call(lib.mha_model_read_config, path_of("config", config), ctypes.byref(facts))
             options.facts = ctypes.pointer(facts)
             settings = {**settings_of(facts), **settings}
         handle = create("layer", lib.mha_layer_destroy, lib.mha_model_load_layer, file.address, ctypes.byref(options),
@@ -245,12 +244,6 @@ def _plain(settings: dict[str, Any]) -> dict[str, Any]:
     """The settings that do not depend on the sizes of a call."""
     return {k: v for k, v in settings.items() if k in ("causal", "scale", "softcap", "norm_eps", "zero_row",
                                                        "softmax_plus_one", "rope")}
-
-
-def _text(name: str, value: Any) -> bytes:
-    if not isinstance(value, str) or "\0" in value:
-        raise TypeError(f"{name}: expected a text, found {type(value).__name__}")
-    return value.encode()
 
 
 def settings_of(facts: _abi.ModelFacts) -> dict[str, Any]:

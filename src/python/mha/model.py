@@ -53,9 +53,7 @@ class Model:
         self._how: dict[str, Any] = {"preset": preset, "config": config, "class_name": class_name, "dtype": dtype}
         spec = _abi.ModelSpec()
         for name, text in (("preset", preset), ("class_name", class_name)):
-            if text is not None and (not isinstance(text, str) or "\0" in text):
-                raise TypeError(f"{name}: expected a text, found {type(text).__name__}")
-            setattr(spec, name, None if text is None else text.encode())
+            setattr(spec, name, None if text is None else a.text(name, text))
         spec.config = None if config is None else path_of("config", config)
         spec.n_heads = a.whole_number("n_heads", n_heads, 0)
         spec.kv_heads = a.whole_number("kv_heads", kv_heads, 0)
@@ -75,7 +73,10 @@ class Model:
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "config.json")
             with open(path, "w", encoding="utf-8") as file:
-                json.dump(dict(config), file)
+                try:
+                    json.dump(dict(config), file)
+                except TypeError as reason:
+                    raise TypeError(f"config: {reason}") from None
             model = cls(config=path, **options)
         model._how["config"] = dict(config)
         return model
@@ -204,7 +205,7 @@ def count(what: Any) -> Parameters:
         kind = str(getattr(tensor.dtype, "name", None) or tensor.dtype).replace("torch.", "")
         if kind not in a.CODES or len(tensor.shape) > _abi.MAX_RANK:
             raise TypeError(f"{name}: {kind} of {len(tensor.shape)} axes has no type here")
-        spec.name, spec.dtype, spec.rank = name.encode(), a.CODES[kind], len(tensor.shape)
+        spec.name, spec.dtype, spec.rank = a.text("name", name), a.CODES[kind], len(tensor.shape)
         spec.shape[:spec.rank] = [int(n) for n in tensor.shape]
         buffer = spec.dtype not in a.FLOATS if learned is None else name not in learned
         spec.kind = _abi.TENSOR_KINDS.index("buffer" if buffer else "parameter")

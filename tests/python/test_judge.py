@@ -1,0 +1,203 @@
+"""The judge: planted mistakes are named, right results pass, messages say what they promise."""
+import subprocess
+import sys
+
+import mha
+import numpy as np
+import oracle
+import pytest
+from conftest import ROOT
+from mha import testing
+
+R = np.random.default_rng(6)
+
+
+def heads(B=2, h=4, h_kv=4, T_q=5, S=9, d=8, d_v=8, dtype="float32"):
+    return [R.standard_normal(s).astype(dtype) for s in ((B, h, T_q, d), (B, h_kv, S, d), (B, h_kv, S, d_v))]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path):
+    testing.save_failures(str(tmp_path / "failures"))
+    yield tmp_path / "failures"
+    testing.save_failures(None)
+
+
+def failure(*arguments, **said):
+    with pytest.raises(AssertionError) as caught:
+        testing.assert_attention_close(*arguments, **said)
+    return str(caught.value)
+
+
+# What somebody computed by mistake, in the oracle's words, and its name; the call is meant to be causal, bottom-right.
+MISTAKES = [({"causal": True, "offset": 0}, "causal-top-left"), ({"causal": True, "offset": 3}, "causal-strict"),
+            ({}, "causal-missing"), ({"causal": True, "offset": 4, "scale": 1.0}, "scale-missing"),
+            ({"causal": True, "offset": 4, "plus_one": True}, "plus-one-added")]
+
+
+@pytest.mark.parametrize("mistake, name", MISTAKES)
+@pytest.mark.parametrize("layout", ["BHTD", "BTHD"])
+def test_planted_mistakes_are_named(mistake, name, layout):
+    q, k, v = heads()
+    wrong, right = (oracle.attention(q, k, v, **said)[0].astype("f4") for said in (mistake, MISTAKES_RIGHT))
+    inputs, said = [q, k, v], {"is_causal": True, "offset": "bottom-right"}
+    if layout == "BTHD":
+        inputs, said = [x.swapaxes(1, 2) for x in inputs], {"causal": True}
+        wrong, right = wrong.swapaxes(1, 2), right.swapaxes(1, 2)
+    found = mha.diagnose(wrong, *inputs, layout=layout, **said)
+    assert name in found.names and not found.right and name in str(found) and name in found._repr_html_()
+    assert mha.diagnose(right, *inputs, layout=layout, **said).right
+    assert mha.check(right, *inputs, layout=layout, **said).passed
+    verdict = mha.check(wrong, *inputs, layout=layout, **said)
+    assert verdict.outcome == "failed" and verdict.first == "output" and "FIRST" in str(verdict)
+    testing.assert_attention_close(right, *inputs, layout=layout, **said)
+    assert name in failure(wrong, *inputs, layout=layout, **said)
+
+
+MISTAKES_RIGHT = {"causal": True, "offset": 4}
+
+
+def test_message(folder):
+    """How many, the worst with its index, both values, what was allowed, the name, the place, the saved case."""
+    q, k, v = heads()
+    y = oracle.attention(q, k, v)[0].astype("f4")
+    exact = y[1, 2, 3, 4]
+    y[1, 2, 3, 4] += 0.5
+    y[1, 2, 4, 0] -= 0.25
+    text = failure(y, q, k, v)
+    assert "output differs: 2 of 320 elements" in text and "worst at (1, 2, 3, 4)" in text
+    assert f"yours {y[1, 2, 3, 4]:.9g}" in text and f"exact {exact:.5g}"[:9] in text and "off by 0.5" in text
+    assert "first that differs: batch row 1, head 2, query 3" in text
+    assert "no named variant gives your numbers" in text
+    path = text.split("case saved: mha check ")[1].split(";")[0]
+    assert path.startswith(str(folder))
+    program = [f"{__import__('os').environ['MHA_LIBRARY'].rsplit('/', 1)[0]}/mha"]
+    run = subprocess.run(program + ["check", path], capture_output=True, text=True)
+    assert run.returncode == 1 and "2 of 320" in run.stdout
+    assert str(mha.check(path)).startswith("stage") and not mha.diagnose(path).right
+    y[...] = np.nan
+    assert "NaN: yours 320, exact 0" in failure(y, q, k, v)
+
+
+def test_tolerances():
+    """Derived: a rounding more or less passes, a hundredth does not. Asked for: exactly what was asked for."""
+    for dtype, near in (("float32", 2.0**-23), ("float64", 2.0**-52), ("float16", 2.0**-10)):
+        q, k, v = heads(dtype=dtype)
+        y = oracle.attention(q, k, v)[0].astype(dtype)
+        testing.assert_attention_close((y * (1 + near)).astype(dtype), q, k, v)
+        failure((y + (0.01 if dtype != "float16" else 1)).astype(dtype), q, k, v)
+    q, k, v = heads()
+    y = oracle.attention(q, k, v)[0].astype("f4")
+    testing.assert_attention_close(y + np.float32(0.5), q, k, v, atol=0.51)
+    failure(y + np.float32(0.5), q, k, v, atol=0.49)
+    testing.assert_attention_close(y * np.float32(1.5), q, k, v, rtol=0.51)
+    failure(y * np.float32(1.5), q, k, v, rtol=0.49)
+    coarse = oracle.attention(*(x.astype("f2") for x in (q, k, v)))[0].astype("f4")
+    failure(coarse, q, k, v)
+    testing.assert_attention_close(coarse, q, k, v, dtype="float16")
+    for said in ({"rtol": -1}, {"atol": float("nan")}):
+        with pytest.raises(ValueError, match="tol: expected"):
+            testing.assert_attention_close(y, q, k, v, **said)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+def test_right_results_of_every_setting_pass(dtype):
+    h = 4
+    for said in ({"window": (2, 1)}, {"softcap": 2.0}, {"sinks": R.standard_normal(h)}, {"lengths": [0, 7]},
+                 {"alibi": [1, 0.5, 0.2, 0]}, {"attn_mask": R.random((5, 9)) < 0.5}, {"is_causal": True}):
+        q, k, v = heads(h_kv=2, dtype=dtype)
+        ours = {"mask": said["attn_mask"]} if "attn_mask" in said else {"causal": True} if "is_causal" in said else said
+        y = oracle.attention(q, k, v, **ours)[0].astype(dtype)
+        testing.assert_attention_close(y, q, k, v, **said)
+        failure(-y, q, k, v, **said)
+
+
+def test_stages():
+    q, k, v = heads()
+    y, lse, weights = oracle.attention(q, k, v)
+    stages = {"weights": weights.astype("f4"), "lse": lse.astype("f4")}
+    testing.assert_attention_close(y.astype("f4"), q, k, v, stages=stages)
+    testing.assert_attention_close(None, q, k, v, stages=stages)
+    stages["lse"] = stages["lse"] + 1
+    assert failure(y.astype("f4"), q, k, v, stages=stages).startswith("lse differs: 40 of 40 elements")
+    verdict = mha.check(y.astype("f4"), q, k, v, stages=stages)
+    assert verdict.first == "lse" and {s.name for s in verdict.stages if s.ok} == {"output", "weights"}
+    for kind, words, bad in ((ValueError, "stages", {"wieghts": weights}), (TypeError, "stages", [1]),
+                             (TypeError, "stages", {"lse": "text"}), (ValueError, "lse", {"lse": weights})):
+        with pytest.raises(kind, match=words):
+            mha.check(y, q, k, v, stages=bad)
+
+
+def test_layer():
+    layer = mha.MultiHeadAttention(48, 6, causal=True)
+    x = R.standard_normal((2, 7, 48)).astype("f4")
+    y, trace = layer(x, keep=["heads", "weights"])
+    testing.assert_attention_close(y, x, layer=layer, stages=trace)
+    testing.assert_attention_close(y.swapaxes(0, 1), x.swapaxes(0, 1), layer=layer, layout="TBE")
+    assert "causal-missing" in mha.diagnose(layer(x, causal=False), x, layer=layer).names
+    text = failure(layer(x, causal=False), x, layer=layer)
+    assert "causal-missing" in text and "batch row 0, query 0" in text
+    unmerged = trace["heads"].reshape(2, 7, 6, 8).swapaxes(1, 2).reshape(2, 7, 48)
+    found = mha.diagnose(unmerged @ layer.weights["W_O"] + layer.weights["b_O"], x, layer=layer)
+    assert found.names == ["merge-untransposed"]
+
+
+def test_case_files():
+    found = mha.diagnose(f"{ROOT}/weights/lookup/wrong_port.safetensors")
+    assert "merge-untransposed" in found.names
+    assert mha.check(f"{ROOT}/weights/lookup/wrong_port.safetensors").first == "heads"
+    with pytest.raises(mha.NotFoundError):
+        mha.check("/no/such/case")
+    with pytest.raises(TypeError, match="query: needed"):
+        mha.diagnose("case.npz", is_causal=True)
+    with pytest.raises(TypeError, match="key: needed without a layer"):
+        mha.diagnose(np.zeros((2, 3)), np.zeros((2, 3)))
+    with pytest.raises(ValueError, match=r"actual: expected shape \(2, 4, 5, 8\), found \(5,\)"):
+        mha.diagnose(np.zeros(5, "f4"), *heads())
+    assert len(mha.variants()) > 100 and "causal-top-left" in mha.variants().column("variant")
+
+
+def test_plugin(tmp_path):
+    """--mha-save-failures says where; the traceback ends at the line of the test."""
+    (tmp_path / "test_kernel.py").write_text(
+        "import mha, numpy as np\n"
+        "def test_kernel():\n"
+        "    q = np.random.default_rng(0).standard_normal((1, 2, 4, 8)).astype('f4')\n"
+        "    mha.testing.assert_attention_close(mha.scaled_dot_product_attention(q, q, q), q, q, q, is_causal=True)\n")
+    run = subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", "mha.pytest_plugin", "-p", "no:cacheprovider",
+                          "--mha-save-failures", str(tmp_path / "kept"), str(tmp_path)], capture_output=True, text=True)
+    assert run.returncode == 1 and "causal-missing" in run.stdout and "testing.py" not in run.stdout, run.stdout
+    assert [p.suffix for p in (tmp_path / "kept").iterdir()] == [".safetensors"]
+
+
+def test_only_so_many_cases_are_saved(folder):
+    q, k, v = heads()
+    for i in range(12):
+        text = failure(np.zeros_like(q), q, k, v)
+    assert "case not saved: 10 are" in text and len(list(folder.iterdir())) == 10
+
+
+def test_strategies():
+    hypothesis = pytest.importorskip("hypothesis")
+
+    seen = set()
+
+    @hypothesis.settings(max_examples=60, deadline=None, derandomize=True, database=None)
+    @hypothesis.given(testing.cases())
+    def right(case):
+        seen.update(case.settings)
+        testing.assert_attention_close(mha.scaled_dot_product_attention(*case.inputs, **case.settings), *case.inputs,
+                                       **case.settings)
+
+    right()
+    assert {"is_causal", "attn_mask", "window", "softcap", "lengths", "enable_gqa"} <= seen
+
+    @hypothesis.settings(max_examples=60, deadline=None, derandomize=True, database=None)
+    @hypothesis.given(testing.cases(settings=False, masks=False))
+    def wrong(case):  # forgets that it is causal
+        said = {key: value for key, value in case.settings.items() if key != "is_causal"}
+        testing.assert_attention_close(mha.scaled_dot_product_attention(*case.inputs, **said), *case.inputs,
+                                       **case.settings)
+
+    with pytest.raises(AssertionError, match="causal"):
+        wrong()

@@ -1,0 +1,149 @@
+"""Many Python threads, processes made by fork, and objects that are used by two at once."""
+import multiprocessing
+import threading
+import time
+
+import mha
+import numpy as np
+import pytest
+
+R = np.random.default_rng(7)
+
+
+def together(count, work):
+    """Runs work(i) in threads of their own; what any of them raises is raised here."""
+    wrong = []
+
+    def guarded(i):
+        try:
+            work(i)
+        except BaseException as reason:
+            wrong.append(reason)
+
+    threads = [threading.Thread(target=guarded, args=(i,)) for i in range(count)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    if wrong:
+        raise wrong[0]
+
+
+def test_threads_share_kept_calls_layers_and_files(tmp_path):
+    """The same bits in every thread, whoever else calls meanwhile."""
+    inputs = [R.standard_normal((1, 2, 5 + i % 3, 8)).astype("f4") for i in range(8)]
+    layer, rows = mha.MultiHeadAttention(16, 2), R.standard_normal((1, 6, 16)).astype("f4")
+    expected = [mha.scaled_dot_product_attention(x, x, x) for x in inputs]
+    whole = layer(rows)
+    mha.save(tmp_path / "x.safetensors", {"x": rows})
+    file = mha.load(tmp_path / "x.safetensors")
+
+    def work(i):
+        for _ in range(20):
+            x = inputs[i]
+            assert np.array_equal(mha.scaled_dot_product_attention(x, x, x), expected[i])
+            assert np.array_equal(layer(rows), whole)
+            assert np.array_equal(file["x"], rows)
+
+    together(8, work)
+
+
+def test_the_interpreter_runs_on_during_a_call():
+    """The global lock is released: another thread counts while one long call runs."""
+    x = R.standard_normal((1, 4, 1500, 32)).astype("f4")
+    counted, done = [], threading.Event()
+
+    def count():
+        while not done.is_set():
+            counted.append(time.monotonic())
+            time.sleep(0.0005)
+
+    counter = threading.Thread(target=count)
+    counter.start()
+    started = time.monotonic()
+    mha.scaled_dot_product_attention(x, x, x, path="exact", threads=1)
+    ended = time.monotonic()
+    done.set()
+    counter.join()
+    assert sum(started < t < ended for t in counted) >= 5
+
+
+def test_weights_do_not_change_during_a_call():
+    layer, x = mha.MultiHeadAttention(64, 4), R.standard_normal((1, 1500, 64)).astype("f4")
+    call = threading.Thread(target=lambda: layer(x, path="exact", threads=1))
+    call.start()
+    refused = 0
+    while call.is_alive():
+        try:
+            layer.set("b_O", np.zeros(64))
+        except RuntimeError as reason:
+            assert "during a call" in str(reason)
+            refused += 1
+            time.sleep(0.001)
+    assert refused
+    layer.set("b_O", np.ones(64))
+
+
+def test_a_cache_serves_one_call_at_a_time():
+    layer = mha.MultiHeadAttention(16, 2)
+    x, cache = R.standard_normal((1, 2, 16)).astype("f4"), layer.cache(1, 100_000)
+    rows = []
+
+    def work(i):
+        for _ in range(50):
+            try:
+                layer(x, cache=cache)
+                rows.append(2)
+            except RuntimeError as reason:
+                assert "in use by another thread" in str(reason)
+
+    together(4, work)
+    assert len(cache) == sum(rows)
+
+
+def child(x, expected, queue):
+    same = all(np.array_equal(mha.scaled_dot_product_attention(x, x, x, path=path), expected[path])
+               for path in ("fast", "blas", "exact") for _ in range(3))
+    queue.put(same and mha.diagnose(expected["fast"], x, x, x).right)
+
+
+def test_fork():
+    """Children of fork call the library at once, also while other threads of the parent are in it."""
+    x = R.standard_normal((2, 4, 33, 16)).astype("f4")
+    expected = {path: mha.scaled_dot_product_attention(x, x, x, path=path) for path in ("fast", "blas", "exact")}
+    fork, stop = multiprocessing.get_context("fork"), threading.Event()
+
+    def keep_busy():
+        while not stop.is_set():
+            mha.scaled_dot_product_attention(x, x, x)
+
+    busy = threading.Thread(target=keep_busy)
+    busy.start()
+    try:
+        queue = fork.Queue()
+        children = [fork.Process(target=child, args=(x, expected, queue)) for _ in range(4)]
+        for c in children:
+            c.start()
+        assert [queue.get(timeout=60) for _ in children] == [True] * 4
+        for c in children:
+            c.join(60)
+            assert c.exitcode == 0
+    finally:
+        stop.set()
+        busy.join()
+
+
+def test_handles_are_closed_once_and_say_so():
+    handle = mha.MultiHeadAttention(16, 2).handle
+    handle.close()
+    handle.close()
+    with pytest.raises(ValueError, match="the layer is closed"):
+        handle.address
+
+
+def test_errors_travel_between_processes():
+    import pickle
+    with pytest.raises(mha.Error) as caught:
+        mha.load("/no/such")
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert type(again) is mha.NotFoundError and str(again) == str(caught.value) and again.status == "not found"
