@@ -147,6 +147,42 @@ typedef struct mha_explanation {
     bool stated;             /* only within the tolerance that the case states */
 } mha_explanation;
 
+/* What the difference between a tensor and the baseline looks like, whatever made it. */
+typedef enum mha_clue_kind {
+    MHA_CLUE_RANGE = 0,   /* only the indices first ... last of the axis differ: "only head 3 differs" */
+    MHA_CLUE_EVERY,       /* every step-th index from `first` on differs, and no other */
+    MHA_CLUE_NONFINITE,   /* only `first` of `extent` elements differ, each NaN or infinite on one side */
+    MHA_CLUE_FACTOR,      /* the tensor is factor[0] times the baseline; 0: it is zero throughout */
+    MHA_CLUE_VECTOR,      /* the difference is one vector, the same in every row */
+    MHA_CLUE_ROW_FACTORS, /* each row of each head is the baseline's times a number of its own, factor[0] ... [1] */
+    MHA_CLUE_MOVED,       /* index `first` of the tensor is index `last` of the baseline */
+    MHA_CLUE_SHIFTED,     /* index i of the tensor is index i + shift of the baseline, where there is one */
+    MHA_CLUE_REVERSED     /* the axis is that of the baseline in reverse order */
+} mha_clue_kind;
+/* "range", "every", ..., "reversed" */
+MHA_API const char *mha_clue_kind_name(mha_clue_kind kind);
+
+typedef enum mha_clue_axis {
+    MHA_CLUE_BATCH_ROWS = 0,
+    MHA_CLUE_HEADS,  /* also behind W_O, if one head alone differs */
+    MHA_CLUE_ROWS,   /* of queries; of keys for stages of k and v */
+    MHA_CLUE_KEYS,   /* columns of scores and weights */
+    MHA_CLUE_COLUMNS /* features of a head, or of the output */
+} mha_clue_axis;
+/* "batch row", "head", "row", "key", "column" */
+MHA_API const char *mha_clue_axis_name(mha_clue_axis axis);
+
+typedef struct mha_clue {
+    mha_clue_kind kind;
+    mha_clue_axis axis;
+    size_t first, last, step, extent; /* `extent`: how many indices the axis has */
+    ptrdiff_t shift;
+    double factor[2];
+} mha_clue;
+
+/* Writes a clue as a sentence without its full stop, cut to `size` bytes. Returns `text`. */
+MHA_API char *mha_clue_text(const mha_clue *clue, char *text, size_t size);
+
 typedef struct mha_diagnosis {
     char tensor[48];  /* name of the tensor that is explained: "expected.output" */
     mha_dtype stored; /* its type */
@@ -162,6 +198,9 @@ typedef struct mha_diagnosis {
     mha_explanation baseline;
     size_t closest_count; /* at most 3, best first, with different results; 0: none is closer than the baseline */
     mha_explanation closest[3];
+    /* What the difference looks like; none when an explanation reproduces the tensor. */
+    size_t clue_count;
+    mha_clue *clues;
     size_t tried; /* number of explanations computed */
     struct {
         size_t judged, rows; /* query rows that were compared, each with all keys; query rows of all batch rows */

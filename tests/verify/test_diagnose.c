@@ -541,8 +541,8 @@ static void test_no_explanation(void **state)
     assert_ok(mha_case_diagnose(c, "output", 0, NULL, &d, &error), error);
     assert_string_equal(d.tensor, "expected64.output");
     assert_int_equal(d.match_count, 0);
-    assert_int_equal(d.closest_count, 3);
-    assert_true(d.closest[0].relative <= d.closest[1].relative && d.closest[1].relative <= d.closest[2].relative);
+    assert_int_equal(d.closest_count, 0); /* what comes a little nearer to noise explains none of it */
+    assert_int_equal(d.clue_count, 0);
     mha_diagnosis_clear(&d);
     assert_refused(mha_case_diagnose(c, "weights", 0, NULL, &d, &error), MHA_NOT_FOUND, error, "weights");
     const char *unknown[] = {"no-such-variant"};

@@ -74,6 +74,15 @@ static void print_undecided(const mha_diagnosis *d)
     free(names);
 }
 
+static void print_clues(const mha_diagnosis *d)
+{
+    char sentence[SHAPE_TEXT];
+    if (d->clue_count > 0)
+        printf("\nHeld against the case as it says:\n");
+    for (size_t i = 0; i < d->clue_count; i++)
+        printf("  %s\n", mha_clue_text(&d->clues[i], sentence, sizeof sentence));
+}
+
 /* The accuracy of an explanation: "within float16 rounding". */
 static const char *within(const mha_explanation *e)
 {
@@ -120,6 +129,7 @@ static void print_diagnosis(const mha_case *c, const mha_diagnosis *d)
     } else
         printf("No variant or pair of variants reproduces it, or comes closer than the case as it says.\n");
     printf("\nThe case as it says is off by %.2g (relative %.2g).\n", d->baseline.max_abs, d->baseline.relative);
+    print_clues(d);
 }
 
 /* ---------------------------------------------------------------- JSON */
@@ -157,16 +167,35 @@ static json_t *json_explanations(const mha_explanation *list, size_t n)
     return array;
 }
 
+static json_t *json_clues(const mha_diagnosis *d)
+{
+    char sentence[SHAPE_TEXT];
+    json_t *array = json_array();
+    for (size_t i = 0; i < d->clue_count; i++) {
+        const mha_clue *c = &d->clues[i];
+        json_array_append_new(
+            array, json_pack("{so so so so so so sI so so so}", "kind", json_text(mha_clue_kind_name(c->kind)), "axis",
+                             json_text(mha_clue_axis_name(c->axis)), "first", json_count(c->first), "last",
+                             json_count(c->last), "step", json_count(c->step), "extent", json_count(c->extent),
+                             "shift", (json_int_t)c->shift, "least", json_number(c->factor[0]), "most",
+                             json_number(c->factor[1]), "text",
+                             json_text(mha_clue_text(c, sentence, sizeof sentence))));
+    }
+    return array;
+}
+
 static void print_json(const mha_diagnosis *d)
 {
     json_t *undecided = json_array();
     for (size_t i = 0; i < d->undecided_count; i++)
         json_array_append_new(undecided, json_text(d->undecided[i]));
     json_print(json_pack(
-        "{so so so so so so so so so}", "tensor", json_text(d->tensor), "stored", json_text(mha_dtype_name(d->stored)),
+        "{so so so so so so so so so so}", "tensor", json_text(d->tensor), "stored",
+        json_text(mha_dtype_name(d->stored)),
         "tried", json_count(d->tried), "rows_judged", json_count(d->part.judged), "rows", json_count(d->part.rows),
         "matches", json_explanations(d->matches, d->match_count), "undecided", undecided, "baseline",
-        json_explanation(&d->baseline, json_array()), "closest", json_explanations(d->closest, d->closest_count)));
+        json_explanation(&d->baseline, json_array()), "closest", json_explanations(d->closest, d->closest_count),
+        "clues", json_clues(d)));
 }
 
 /* ---------------------------------------------------------------- the command */

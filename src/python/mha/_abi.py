@@ -238,11 +238,18 @@ class Part(Struct):
     _fields_ = [("judged", _size), ("rows", _size)]
 
 
+class Clue(Struct):
+    c_name = "mha_clue"
+    _fields_ = [("kind", c.c_int), ("axis", c.c_int), ("first", _size), ("last", _size), ("step", _size),
+                ("extent", _size), ("shift", c.c_ssize_t), ("factor", _double * 2)]
+
+
 class Diagnosis(Struct):
     c_name = "mha_diagnosis"
     _fields_ = [("tensor", c.c_char * 48), ("stored", c.c_int), ("match_count", _size),
                 ("matches", c.POINTER(Explanation)), ("undecided_count", _size), ("undecided", c.POINTER(c.c_char_p)),
-                ("baseline", Explanation), ("closest_count", _size), ("closest", Explanation * 3), ("tried", _size),
+                ("baseline", Explanation), ("closest_count", _size), ("closest", Explanation * 3),
+                ("clue_count", _size), ("clues", c.POINTER(Clue)), ("tried", _size),
                 ("part", Part)]
 
 

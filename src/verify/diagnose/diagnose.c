@@ -6,7 +6,7 @@
 #include "base/base.h"
 #include "compute/gemm.h"
 #include "compute/thread_pool.h"
-#include "verify/diagnose/search.h"
+#include "verify/diagnose/clues.h"
 
 /* ---------------------------------------------------------------- the tensor */
 
@@ -243,7 +243,10 @@ static mha_status find(mha__search *s, mha_diagnosis *d, mha_error *error)
     int wide = s->target.wide;
     if (order > 2 && wide)
         order = mha__search_least_order(s, wide = 0, 2);
-    return order <= 2 ? mha__report_exact(s, order, wide, which, d, error) : mha__report_closest(s, which, d, error);
+    if (order <= 2)
+        return mha__report_exact(s, order, wide, which, d, error);
+    TRY(mha__search_clues(s, d, error));
+    return mha__report_closest(s, which, d, error);
 }
 
 /* ---------------------------------------------------------------- the whole */

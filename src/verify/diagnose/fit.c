@@ -4,9 +4,7 @@
 
 #include "verify/diagnose/search.h"
 
-/* Whether a computed element x and a recorded element y count as equal: equal numbers; NaN on both sides; x is a
- * hidden score and y the lowest number of the recorded type; x overflows the recorded type and y is infinite. */
-static bool is_same(const mha__target *t, double x, double y)
+bool mha__search_same(const mha__target *t, double x, double y)
 {
     if (x == y || (isnan(x) && isnan(y)))
         return true;
@@ -24,7 +22,7 @@ typedef struct comparison {
 static void compare_element(const mha__target *t, double x, double y, comparison *g, mha__candidate *result)
 {
     g->elements++;
-    if (is_same(t, x, y))
+    if (mha__search_same(t, x, y))
         return;
     const double distance = fabs(x - y);
     if (!isfinite(distance)) {
@@ -112,6 +110,7 @@ void mha__search_differences(const mha__search *s, size_t worker, const unsigned
             const double *found = s->computed[worker] + b * t->row + l * t->columns;
             const double *y = t->values + (b * lines + l) * t->recorded_columns;
             for (size_t j = 0; is_compared(s, kept, b, l) && j < t->recorded_columns; j++)
-                *differences++ = is_same(t, found[j], y[j]) || !isfinite(found[j] - y[j]) ? 0 : found[j] - y[j];
+                *differences++ =
+                    mha__search_same(t, found[j], y[j]) || !isfinite(found[j] - y[j]) ? 0 : found[j] - y[j];
         }
 }

@@ -229,6 +229,7 @@ static mha_status prepare_whole(mha__search *s, mha_error *error)
     }
     allow(s, (const double[]){tolerance.atol[0][t->stage], tolerance.atol[1][t->stage]});
     TRY(compute_base(s, error));
+    s->whole = s->base;
     measure_distances(s, s->base);
     return MHA_OK;
 }
@@ -244,6 +245,7 @@ static mha_status prepare_from(mha__search *s, const mha__request *request, cons
     const mha_view *stage = &ran->stages[t->stage];
     const mha_view copy = mha_view_of(narrow, MHA_F64, stage->rank, stage->shape);
     (void)mha_view_copy(&copy, stage); /* cannot fail: both are floats of one shape */
+    s->whole = narrow;
     measure_distances(s, narrow);
     choose_part(s);
     TRY(compute_base(s, error));

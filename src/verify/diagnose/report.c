@@ -102,6 +102,9 @@ void mha_diagnosis_clear(mha_diagnosis *diagnosis)
     mha_allocator a = mha__allocator_default();
     mha__release(&a, diagnosis->matches, diagnosis->match_count * sizeof *diagnosis->matches);
     mha__release(&a, diagnosis->undecided, diagnosis->undecided_count * sizeof *diagnosis->undecided);
+    mha__release(&a, diagnosis->clues, diagnosis->clue_count * sizeof *diagnosis->clues);
+    diagnosis->clues = NULL;
+    diagnosis->clue_count = 0;
     diagnosis->matches = NULL;
     diagnosis->undecided = NULL;
     diagnosis->match_count = diagnosis->undecided_count = 0;
@@ -192,13 +195,17 @@ static int by_fit(const void *x, const void *y)
     return a->a != b->a ? a->a - b->a : a->b - b->b;
 }
 
+/* What comes near or closest explains most of the difference: at most this part of its rms is left. Of so many
+ * candidates some come a little nearer by chance. */
+static const double most_left = 0.5;
+
 /* Whether the rms of a candidate's difference is small, and at most twice that of the best candidate. A variant must
- * also be nearer than the unmodified case. */
+ * also be clearly nearer than the unmodified case. */
 static bool is_near(const mha__candidate *x, double best, double said)
 {
     const double near = 0.02;
     return x->complete && x->finite && !x->unchanged && x->relative <= near && x->relative <= 2 * best &&
-           (x->order == 0 || x->relative < 0.9 * said);
+           (x->order == 0 || x->relative < most_left * said);
 }
 
 /* Whether both variants of a pair bring it nearer: it is clearly nearer than each of them alone. */
@@ -224,7 +231,7 @@ mha_status mha__report_closest(mha__search *s, size_t *which, mha_diagnosis *d, 
     double last = -1, best = s->candidates[0].relative;
     for (size_t i = 0; i < s->count && d->closest_count < 3; i++) {
         const mha__candidate *x = &s->candidates[i];
-        if (!x->complete || x->unchanged || !(x->relative < 0.99 * said) ||
+        if (!x->complete || x->unchanged || !(x->relative < most_left * said) ||
             (last >= 0 && x->relative <= last * (1 + 1e-9)) || !needs_both(s, x))
             continue;
         last = x->relative;

@@ -51,7 +51,8 @@ typedef struct mha__search {
     unsigned char *judged; /* (B, T_q): query rows on which candidates are compared */
     unsigned char *screened; /* the fewer rows on which pairs are tried first */
     double *distance;      /* (B, T_q): distance between the tensor and the unmodified case */
-    double *base;          /* the stage of the unmodified case */
+    double *base;          /* the stage of the unmodified case, of the judged rows */
+    const double *whole;   /* the same of all rows: `base`, or in float32 where a part is judged */
     bool in_part;          /* not all rows are judged */
     size_t workers;
     mha__variant_bench *bench[MHA_SEARCH_WORKERS];
@@ -74,6 +75,9 @@ static inline mha_status mha__search_no_memory(const mha__search *s, mha_error *
 mha_status mha__search_prepare(mha__search *s, mha_error *error);
 /* Chooses the rows on which pairs are tried first: some of the judged ones. */
 void mha__search_screen(mha__search *s);
+/* Whether a computed element x and a recorded element y count as equal: equal numbers; NaN on both sides; x is a
+ * hidden score and y the lowest number of the recorded type; x overflows the recorded type and y is infinite. */
+bool mha__search_same(const mha__target *t, double x, double y);
 /* Computes candidate *x on the rows marked in `kept`, with a worker's bench, and compares it with the tensor. */
 void mha__search_fit(const mha__search *s, size_t worker, const unsigned char *kept, mha__candidate *x);
 /* Counts one more candidate as done, and tells the caller if this is its thread. */

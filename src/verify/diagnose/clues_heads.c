@@ -1,0 +1,202 @@
+/* What an output tells of single heads although W_O mixed them: each head adds vectors of its own to the rows. */
+#include <math.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "compute/gemm.h"
+#include "verify/diagnose/clues.h"
+
+static double dot(const double *x, const double *y, size_t n)
+{
+    double sum = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += x[i] * y[i];
+    return sum;
+}
+
+/* x -= (x.q) q for each of the orthonormal rows q. */
+static void remove_rows(const double *q, size_t rows, size_t n, double *x)
+{
+    for (size_t r = 0; r < rows; r++) {
+        const double along = dot(x, q + r * n, n);
+        for (size_t i = 0; i < n; i++)
+            x[i] -= along * q[r * n + i];
+    }
+}
+
+/* Makes the rows orthonormal, dropping those that depend on others; how many are left. */
+static size_t orthonormal(double *rows, size_t count, size_t n)
+{
+    size_t kept = 0;
+    for (size_t r = 0; r < count; r++) {
+        double *x = rows + kept * n;
+        memmove(x, rows + r * n, n * sizeof *x);
+        const double before = sqrt(dot(x, x, n));
+        for (int twice = 0; twice < 2; twice++)
+            remove_rows(rows, kept, n, x);
+        const double after = sqrt(dot(x, x, n));
+        for (size_t i = 0; i < n && after > 0x1p-40 * before; i++)
+            x[i] /= after;
+        kept += after > 0x1p-40 * before;
+    }
+    return kept;
+}
+
+/* ---------------------------------------------------------------- one head */
+
+/* Whether every row of the difference lies in the space that W_O makes of one head's features. `memory`: for one more
+ * row than those, of the output's width. */
+static bool is_of_head(const mha__search *s, const mha__grid *g, size_t head, double *memory)
+{
+    const size_t out = g->n[3], d_v = s->c->d_v;
+    double *rest = memory + d_v * out;
+    memcpy(memory, s->inputs->W[PROJECTION_O] + head * d_v * out, d_v * out * sizeof *memory);
+    const size_t space = orthonormal(memory, d_v, out);
+    for (size_t b = 0; b < g->n[0]; b++)
+        for (size_t t = 0; t < g->n[2]; t++) {
+            double allowed = 0;
+            for (size_t j = 0; j < out; j++) {
+                const double y = mha__grid_y(g, b, 0, t, j), x = mha__grid_x(g, b, 0, t, j);
+                rest[j] = mha__search_same(g->target, x, y) ? 0 : y - x;
+                allowed = fmax(allowed, mha__grid_limit(g, y));
+            }
+            remove_rows(memory, space, out, rest);
+            for (size_t j = 0; j < out; j++)
+                if (!(fabs(rest[j]) <= 2 * allowed))
+                    return false;
+        }
+    return true;
+}
+
+/* Names the one head that differs, where W_O leaves room to see that it is one. */
+static mha_status find_head(const mha__search *s, const mha__grid *g, mha__clue_list *list, mha_error *error)
+{
+    const mha_allocator a = mha__allocator_default();
+    const size_t out = g->n[3], bytes = (s->c->d_v + 1) * out * sizeof(double);
+    if (s->c->d_v + 2 > out)
+        return MHA_OK;
+    double *memory = mha__allocate(&a, bytes);
+    if (!memory)
+        return mha__search_no_memory(s, error);
+    size_t found = 0, which = 0;
+    for (size_t h = 0; h < s->c->H; h++)
+        if (is_of_head(s, g, h, memory))
+            which = h, found++;
+    if (found == 1)
+        mha__clue_add(
+            list,
+            (mha_clue){
+                .kind = MHA_CLUE_RANGE, .axis = MHA_CLUE_HEADS, .first = which, .last = which, .extent = s->c->H});
+    mha__release(&a, memory, bytes);
+    return MHA_OK;
+}
+
+/* ---------------------------------------------------------------- factors of heads */
+
+/* Solves G a = r by Cholesky's decomposition, G (n, n) and r are overwritten; false when G is singular. */
+static bool solve(double *G, double *r, size_t n)
+{
+    for (size_t j = 0; j < n; j++)
+        for (size_t i = j; i < n; i++) {
+            double sum = G[i * n + j];
+            for (size_t k = 0; k < j; k++)
+                sum -= G[i * n + k] * G[j * n + k];
+            if (i == j && !(sum > 0x1p-40 * fabs(G[j * n + j])))
+                return false;
+            G[i * n + j] = i == j ? sqrt(sum) : sum / G[j * n + j];
+        }
+    for (size_t i = 0; i < n; i++) {
+        r[i] -= dot(G + i * n, r, i);
+        r[i] /= G[i * n + i];
+    }
+    for (size_t i = n; i-- > 0;) {
+        for (size_t k = i + 1; k < n; k++)
+            r[i] -= G[k * n + i] * r[k];
+        r[i] /= G[i * n + i];
+    }
+    return true;
+}
+
+/* The memory for one row: what each head adds to it (h, d_out), the equations, the factors, and what is left. */
+typedef struct row_memory {
+    double *parts, *G, *factors, *rest;
+} row_memory;
+
+/* Finds the factors of the heads in one row; false when no factors give the row. */
+static bool factors_of_row(const mha__search *s, const mha__grid *g, const double *heads, size_t b, size_t t,
+                           const row_memory *m)
+{
+    const size_t H = s->c->H, d_v = s->c->d_v, out = g->n[3];
+    const double *bias = s->inputs->b[PROJECTION_O], *row = heads + (b * s->c->T_q + t) * H * d_v;
+    double allowed = 0, largest = 1;
+    for (size_t h = 0; h < H; h++)
+        mha__gemm_double(1, out, d_v, row + h * d_v, d_v, s->inputs->W[PROJECTION_O] + h * d_v * out, out,
+                         m->parts + h * out, out);
+    for (size_t j = 0; j < out; j++) {
+        m->rest[j] = mha__grid_y(g, b, 0, t, j) - (bias ? bias[j] : 0);
+        allowed = fmax(allowed, mha__grid_limit(g, mha__grid_y(g, b, 0, t, j)));
+    }
+    for (size_t h = 0; h < H; h++) {
+        m->factors[h] = dot(m->parts + h * out, m->rest, out);
+        for (size_t k = 0; k < H; k++)
+            m->G[h * H + k] = dot(m->parts + h * out, m->parts + k * out, out);
+    }
+    if (!solve(m->G, m->factors, H))
+        return false;
+    for (size_t h = 0; h < H; h++) {
+        largest = fmax(largest, fabs(m->factors[h]));
+        for (size_t j = 0; j < out; j++)
+            m->rest[j] -= m->factors[h] * m->parts[h * out + j];
+    }
+    for (size_t j = 0; j < out; j++)
+        if (!(fabs(m->rest[j]) <= 2 * largest * allowed))
+            return false;
+    return true;
+}
+
+/* Whether each judged row is made of the heads of the case, each times a number of its own. */
+static void find_factors(const mha__search *s, const mha__grid *g, const double *heads, const row_memory *m,
+                         mha__clue_list *list)
+{
+    double least = INFINITY, most = -INFINITY;
+    for (size_t r = 0; r < s->c->B * s->c->T_q; r++) {
+        if (!s->judged[r])
+            continue;
+        if (!factors_of_row(s, g, heads, r / s->c->T_q, r % s->c->T_q, m))
+            return;
+        for (size_t h = 0; h < s->c->H; h++)
+            least = fmin(least, m->factors[h]), most = fmax(most, m->factors[h]);
+    }
+    if (least < most)
+        mha__clue_add(list, (mha_clue){.kind = MHA_CLUE_ROW_FACTORS, .factor = {least, most}});
+}
+
+static mha_status prepare_factors(const mha__search *s, const mha__grid *g, mha__clue_list *list, mha_error *error)
+{
+    const size_t H = s->c->H, out = g->n[3], width = H * s->c->d_v;
+    mha__arena pool = {.allocator = mha__allocator_default()};
+    mha_status status = MHA_OK;
+    double *heads = mha__arena_take(&pool, s->c->B * s->c->T_q * width * sizeof *heads);
+    const row_memory m = {mha__arena_take(&pool, H * out * sizeof(double)),
+                          mha__arena_take(&pool, H * H * sizeof(double)), mha__arena_take(&pool, H * sizeof(double)),
+                          mha__arena_take(&pool, out * sizeof(double))};
+    if (heads && m.parts && m.G && m.factors && m.rest) {
+        mha__variant_run(s->bench[0], &s->said, MHA_STAGE_HEADS, s->judged, heads);
+        find_factors(s, g, heads, &m, list);
+    } else
+        status = mha__search_no_memory(s, error);
+    mha__arena_free(&pool);
+    return status;
+}
+
+mha_status mha__clues_of_heads(const mha__search *s, const mha__grid *g, mha__clue_list *list, mha_error *error)
+{
+    const size_t H = s->c->H;
+    if (s->target.stage != MHA_STAGE_OUTPUT || s->c->kind != CASE_MHA || H < 2)
+        return MHA_OK;
+    TRY(find_head(s, g, list, error));
+    for (size_t i = 0; i < list->count; i++)
+        if (list->clues[i].kind == MHA_CLUE_FACTOR || list->clues[i].kind == MHA_CLUE_VECTOR)
+            return MHA_OK;
+    return 2 * H <= g->n[3] ? prepare_factors(s, g, list, error) : MHA_OK;
+}

@@ -1,0 +1,329 @@
+/* What a diagnosis says of a result that no variant explains: what was planted, and nothing else. */
+#include "support/unit.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "mha/mha.h"
+
+enum { BATCH = 3, HEADS = 4, D = 5, D_OUT = 23 };
+
+/* A call with a layer or without, its exact output, and what the output becomes. */
+typedef struct scene {
+    mha_layer *layer;
+    mha_call call;
+    float *inputs[3];
+    size_t T, width, elements;
+    double *right, *wrong;
+    mha_view output;
+} scene;
+
+static void scene_open(scene *s, bool bare, size_t T)
+{
+    mha_error error;
+    const mha_config config = {.d_model = HEADS * D, .n_heads = HEADS, .d_out = D_OUT, .bias_o = true};
+    memset(s, 0, sizeof *s);
+    s->T = T, s->width = bare ? HEADS * D : D_OUT, s->elements = BATCH * T * s->width;
+    for (int i = 0; i < 3; i++)
+        s->inputs[i] = calloc(BATCH * T * HEADS * D, sizeof(float));
+    mha_view *x[] = {&s->call.query, &s->call.key, &s->call.value};
+    for (int i = 0; i < (bare ? 3 : 1); i++) {
+        *x[i] = bare ? mha_heads(s->inputs[i], BATCH, T, HEADS, D) : mha_rows(s->inputs[i], BATCH, T, HEADS * D);
+        mha_random_fill(x[i], 4, (uint64_t)i, -1, 1);
+    }
+    if (!bare) {
+        assert_ok(mha_layer_create(&config, NULL, NULL, &s->layer, &error), error);
+        mha_layer_init(s->layer, 5);
+        const mha_view bias = mha_tensor_view(mha_layer_weight(s->layer, MHA_B_O));
+        mha_random_fill(&bias, 6, 0, -1, 1);
+    }
+    s->right = malloc(s->elements * sizeof *s->right), s->wrong = malloc(s->elements * sizeof *s->wrong);
+    const size_t rows[] = {BATCH, T, s->width}, heads[] = {BATCH, T, HEADS, D};
+    s->output = mha_view_of(s->right, MHA_F64, bare ? 4 : 3, bare ? heads : rows);
+    s->call.output = s->output;
+    s->call.path = MHA_PATH_EXACT;
+    s->call.semantics.causal = true;
+    assert_ok(mha_run(s->layer, &s->call, &error), error);
+    s->call.output = (mha_view){0};
+    memcpy(s->wrong, s->right, s->elements * sizeof *s->wrong);
+}
+
+static void scene_close(scene *s)
+{
+    mha_layer_destroy(s->layer);
+    for (int i = 0; i < 3; i++)
+        free(s->inputs[i]);
+    free(s->right), free(s->wrong);
+}
+
+static double noise(size_t i)
+{
+    return sin((double)(i * i % 1009 + 3 * i + 1));
+}
+
+/* Element f of head h of row t: of the output without a layer. */
+static double *at(scene *s, size_t b, size_t t, size_t j)
+{
+    return &s->wrong[(b * s->T + t) * s->width + j];
+}
+
+/* ---------------------------------------------------------------- what is planted */
+
+static void plant_one_head(scene *s)
+{
+    for (size_t r = 0; r < BATCH * s->T; r++)
+        for (size_t f = 0; f < D; f++)
+            *at(s, 0, r, 2 * D + f) += noise(r * D + f);
+}
+
+/* The same behind W_O. */
+static void plant_one_head_behind(scene *s)
+{
+    const mha_view W = mha_tensor_view(mha_layer_weight(s->layer, MHA_W_O));
+    for (size_t r = 0; r < BATCH * s->T; r++)
+        for (size_t f = 0; f < D; f++)
+            for (size_t j = 0; j < D_OUT; j++)
+                *at(s, 0, r, j) += noise(r * D + f) * mha_view_get(&W, (const size_t[]){2 * D + f, j});
+}
+
+static void plant_batch_row(scene *s)
+{
+    for (size_t e = 0; e < s->T * s->width; e++)
+        s->wrong[s->T * s->width + e] += noise(e);
+}
+
+static void plant_rows(scene *s, size_t from, size_t to, size_t step)
+{
+    for (size_t b = 0; b < BATCH; b++)
+        for (size_t t = from; t < to; t += step)
+            for (size_t j = 0; j < s->width; j++)
+                *at(s, b, t, j) += noise(b * s->T * s->width + t * s->width + j);
+}
+
+static void plant_late_rows(scene *s)
+{
+    plant_rows(s, 5, s->T, 1);
+}
+static void plant_early_rows(scene *s)
+{
+    plant_rows(s, 0, 4, 1);
+}
+static void plant_every_second(scene *s)
+{
+    plant_rows(s, 1, s->T, 2);
+}
+static void plant_some_rows(scene *s)
+{
+    plant_rows(s, 2, 5, 1);
+}
+
+static void plant_columns(scene *s)
+{
+    for (size_t r = 0; r < BATCH * s->T; r++)
+        for (size_t j = s->width - 4; j < s->width; j++)
+            *at(s, 0, r, j) += noise(r * 4 + j);
+}
+
+static void plant_factor(scene *s)
+{
+    for (size_t e = 0; e < s->elements; e++)
+        s->wrong[e] *= 1.375;
+}
+static void plant_zero(scene *s)
+{
+    memset(s->wrong, 0, s->elements * sizeof *s->wrong);
+}
+static void plant_vector(scene *s)
+{
+    for (size_t e = 0; e < s->elements; e++)
+        s->wrong[e] += noise(e % s->width);
+}
+
+static void plant_nan(scene *s)
+{
+    for (size_t e = 7; e < s->elements; e += 31)
+        s->wrong[e] = e % 2 ? (double)NAN : (double)INFINITY;
+}
+
+static double factor_of(size_t r, size_t h)
+{
+    return 0.5 + 0.5 / (double)(1 + r * HEADS + h);
+}
+
+static void plant_row_factors(scene *s)
+{
+    for (size_t r = 0; r < BATCH * s->T; r++)
+        for (size_t j = 0; j < s->width; j++)
+            *at(s, 0, r, j) *= factor_of(r, j / D);
+}
+
+static void plant_row_factors_behind(scene *s)
+{
+    const mha_view W = mha_tensor_view(mha_layer_weight(s->layer, MHA_W_O));
+    mha_error error;
+    const mha_keep none = {.stage = MHA_STAGE_OUTPUT, .view = s->output};
+    mha_case *c;
+    double *heads = malloc(BATCH * s->T * HEADS * D * sizeof *heads);
+    const mha_view v = mha_view_of(heads, MHA_F64, 3, (const size_t[]){BATCH, s->T, HEADS * D});
+    assert_ok(mha_case_of_call(s->layer, &s->call, &none, 1, NULL, &c, &error), error);
+    assert_ok(mha_case_variant(c, NULL, 0, MHA_STAGE_HEADS, &v, &error), error);
+    mha_case_close(c);
+    for (size_t r = 0; r < BATCH * s->T; r++)
+        for (size_t k = 0; k < HEADS * D; k++)
+            for (size_t j = 0; j < D_OUT; j++)
+                *at(s, 0, r, j) +=
+                    (factor_of(r, k / D) - 1) * heads[r * HEADS * D + k] * mha_view_get(&W, (const size_t[]){k, j});
+    free(heads);
+}
+
+/* Moves rows of `size` numbers: row i is what row order(i) was. */
+static void move(scene *s, size_t rows, size_t size, size_t (*order)(size_t i, size_t n), size_t n)
+{
+    for (size_t i = 0; i < rows; i++)
+        memcpy(s->wrong + i * size, s->right + (i / n * n + order(i % n, n)) * size, size * sizeof(double));
+}
+
+static size_t next(size_t i, size_t n)
+{
+    return (i + 1) % n;
+}
+static size_t before(size_t i, size_t n)
+{
+    return i > 0 ? i - 1 : n - 1;
+}
+static size_t from_the_end(size_t i, size_t n)
+{
+    return n - 1 - i;
+}
+static void plant_batch_order(scene *s)
+{
+    move(s, BATCH, s->T * s->width, next, BATCH);
+}
+static void plant_head_order(scene *s)
+{
+    move(s, BATCH * s->T * HEADS, D, next, HEADS);
+}
+static void plant_shift(scene *s)
+{
+    move(s, BATCH * s->T, s->width, before, s->T);
+}
+static void plant_reversed(scene *s)
+{
+    move(s, BATCH * s->T, s->width, from_the_end, s->T);
+}
+static void plant_noise(scene *s)
+{
+    for (size_t e = 0; e < s->elements; e++)
+        s->wrong[e] += noise(e);
+}
+
+/* ---------------------------------------------------------------- what is said */
+
+/* All clues of a diagnosis, each with a full stop. */
+static void clues_of(scene *s, mha_dtype stored, char *text, size_t size)
+{
+    mha_error error;
+    mha_case *c;
+    mha_diagnosis d;
+    const mha_view wide = mha_view_of(s->wrong, MHA_F64, s->output.rank, s->output.shape);
+    mha_view narrow = mha_view_of(malloc(s->elements * sizeof(double)), stored, wide.rank, wide.shape);
+    assert_int_equal(mha_view_copy(&narrow, &wide), MHA_OK);
+    const mha_keep recorded = {.stage = MHA_STAGE_OUTPUT, .view = narrow};
+    assert_ok(mha_case_of_call(s->layer, &s->call, &recorded, 1, NULL, &c, &error), error);
+    assert_ok(mha_case_diagnose(c, NULL, 0, NULL, &d, &error), error);
+    assert_int_equal(d.part.judged<d.part.rows, s->T> 100);
+    *text = 0;
+    for (size_t i = 0, used = 0; i < d.clue_count; i++) {
+        char sentence[200];
+        used +=
+            (size_t)snprintf(text + used, size - used, "%s.", mha_clue_text(&d.clues[i], sentence, sizeof sentence));
+        assert_true(used < size);
+    }
+    for (size_t i = 0; i < d.closest_count; i++)
+        assert_true(d.closest[i].relative < 0.5 * d.baseline.relative);
+    mha_diagnosis_clear(&d);
+    mha_case_close(c);
+    free(narrow.data);
+}
+
+typedef struct row {
+    void (*plant)(scene *s);
+    const char *bare, *layer; /* what is said without W_O and behind it; NULL: not planted there */
+} row;
+
+static const row rows[] = {
+    {plant_one_head, "only head 2 differs.", NULL},
+    {plant_one_head_behind, NULL, "only head 2 differs."},
+    {plant_batch_row, "only batch row 1 differs.", "only batch row 1 differs."},
+    {plant_late_rows, "the rows up to row 4 agree.", "the rows up to row 4 agree."},
+    {plant_early_rows, "the rows from row 4 on agree.", "the rows from row 4 on agree."},
+    {plant_every_second, "one row of 2 differs, from row 1 on.", "one row of 2 differs, from row 1 on."},
+    {plant_some_rows, "only rows 2 to 4 differ.", "only rows 2 to 4 differ."},
+    {plant_columns, "only head 3 differs.the columns up to column 0 agree.", "the columns up to column 18 agree."},
+    {plant_factor, "it is what the case says times 1.375.", "it is what the case says times 1.375."},
+    {plant_zero, "it is zero throughout.", "it is zero throughout."},
+    {plant_vector, "the difference is one vector, the same in every row, as a bias makes it.",
+     "the difference is one vector, the same in every row, as a bias makes it."},
+    {plant_nan, NULL, NULL},
+    {plant_row_factors, "each row of each head", NULL},
+    {plant_row_factors_behind, NULL, "each row of each head"},
+    {plant_batch_order,
+     "batch row 0 is batch row 1 of the case.batch row 1 is batch row 2 of the case.batch row 2 is "
+     "batch row 0 of the case.",
+     "batch row 0 is batch row 1 of the case.batch row 1 is batch row 2 of the case."
+     "batch row 2 is batch row 0 of the case."},
+    {plant_head_order,
+     "head 0 is head 1 of the case.head 1 is head 2 of the case.head 2 is head 3 of the case.head 3 is "
+     "head 0 of the case.",
+     NULL},
+    {plant_shift, "row i is row i - 1 of the case.", "row i is row i - 1 of the case."},
+    {plant_reversed, "the rows are those of the case in reverse order.",
+     "the rows are those of the case in reverse order."},
+    {plant_noise, "", ""},
+};
+
+static void check(const row *r, bool bare, size_t T, mha_dtype stored)
+{
+    const char *expected = bare ? r->bare : r->layer;
+    char text[1000];
+    scene s;
+    if (!expected)
+        return;
+    scene_open(&s, bare, T);
+    r->plant(&s);
+    clues_of(&s, stored, text, sizeof text);
+    const bool begins = strncmp(expected, "each row", 8) == 0;
+    if (begins ? strncmp(text, expected, strlen(expected)) != 0 : strcmp(text, expected) != 0)
+        fail_msg("%s, T %zu, %s: expected \"%s\", found \"%s\"", bare ? "bare" : "layer", T, mha_dtype_name(stored),
+                 expected, text);
+    scene_close(&s);
+}
+
+static void test_each_clue_is_found_and_no_other(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (int bare = 0; bare < 2; bare++) {
+            check(&rows[i], bare, 9, MHA_F64);
+            check(&rows[i], bare, 9, MHA_F32);
+            check(&rows[i], bare, 9, MHA_F16);
+        }
+}
+
+/* A large case is judged on some of its rows; clues speak of all of them. */
+static void test_clues_of_a_large_case(void **state)
+{
+    (void)state;
+    check(&rows[1], false, 950, MHA_F32);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_each_clue_is_found_and_no_other),
+        cmocka_unit_test(test_clues_of_a_large_case),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
