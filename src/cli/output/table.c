@@ -42,15 +42,17 @@ static bool is_formula(const char *text)
 /* Adds a cell, without what would control a terminal, be markup in Markdown or a formula in a spreadsheet. */
 void table_cell(table *t, const char *text)
 {
-    char *plain_text = harmless(text_of("%s", text)), *cell = obtain(2 * strlen(plain_text) + 2, 1), *to = cell;
-    if (t->style == TABLE_CSV && is_formula(plain_text))
+    const size_t length = strlen(text);
+    char *cell = obtain(2 * length + 2, 1), *to = cell, *from = cell + length + 1; /* `to` never overtakes `from` */
+    memcpy(from, text, length);
+    if (t->style == TABLE_CSV && is_formula(harmless(from)))
         *to++ = '\'';
-    for (const char *from = plain_text; *from; from++) {
+    for (harmless(from); *from; from++) {
         if (t->style == TABLE_MARKDOWN && strchr("\\`*[<|~$&", *from))
             *to++ = '\\';
         *to++ = *from;
     }
-    free(plain_text);
+    *to = '\0';
     add(t, cell);
 }
 
