@@ -176,8 +176,9 @@ typedef struct mha_keep {
  * Inputs are F32 with last stride 1; their rows do not overlap (time stride at least the width), and time strides, in
  * elements, and the number of keys are at most 2^31 - 1. The exact path also takes F64, F16 and BF16, rows that
  * overlap, and larger strides and numbers. Strides of extents below 2 are ignored. Output and kept stages are F32 or
- * F64 with any strides; the blas and fast paths compute in float either way. They share no element with each other or
- * with anything the call reads: inputs, masks, tables, weights, cache. Different columns of one tensor may be used. */
+ * F64 with any strides; the blas and fast paths compute in float either way. They and `partial` share no element with
+ * each other or with anything the call reads: inputs, masks, tables, weights, cache. Different columns of one tensor
+ * may be used. */
 typedef struct mha_call {
     mha_view query, key, value;
     mha_view output; /* no data: no output is written */
@@ -190,6 +191,12 @@ typedef struct mha_call {
     mha_cache *cache; /* may be NULL */
     mha_keep *keep;   /* `keep_count` stages to keep or to time, each at most once; `output` can only be timed */
     size_t keep_count;
+    /* No data: none. Or F64 (B, h, T_q, d_v + 2) on the exact path: the softmax of each row over the keys of earlier
+     * calls, which this call continues and then writes back. A row is (r, l, a), with sum exp(score) = l e^r and
+     * sum exp(score) v = a e^r over the keys so far; before the first call it is (-inf, 0, 0). Weights, lse, heads and
+     * output are then those of all keys so far (weights: of this call's keys), and have the bits that one call with
+     * all keys gives. The first call counts what is not a key, the others set keys_only. */
+    mha_view partial;
     mha_path path;
     int threads; /* 0: mha_threads_available() */
 } mha_call;
@@ -260,8 +267,8 @@ MHA_API mha_status mha_run(const mha_layer *layer, const mha_call *call, mha_err
  * whichever stages are kept. For this the bits of the BLAS's SGEMM must not depend on strides and alignment, nor
  * those of its SGEMV where there is a gap between rows: OpenBLAS meets this, and the tests check it. A BLAS must not
  * skip zeros either, as those of GSL, ATLAS and BLIS do: the blas path then loses 0 * NaN, and MHA_HIDDEN_PROPAGATE
- * needs the exact path. Not promised are the same bits on another path, with packed instead of unpacked weights, or
- * for a sequence that is cut into several calls.
+ * needs the exact path. Not promised are the same bits on another path, with packed instead of unpacked weights, or,
+ * but for `partial`, for a sequence that is cut into several calls.
  *
  * Rounding. The calling thread's rounding mode and treatment of subnormals hold for the threads of the pool, too;
  * bounds and tests assume rounding to nearest. Floating-point traps stay with the calling thread. */

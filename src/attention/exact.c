@@ -236,6 +236,56 @@ static double value_element(const judge *m, const mha__sequence *s, size_t g, si
     return bias->data && j == s->S ? mha_view_get(bias, (size_t[]){g * p->d_v + c}) : 0.0;
 }
 
+/* The softmax of a row over the terms so far: sum exp(score) = l e^r and, in `a`, sum exp(score) v = a e^r. A score of
+ * -inf with nothing finite before it makes l NaN until something finite comes: 0 / 0 unless it does. */
+typedef struct running {
+    double r, l, *a;
+    size_t d_v;
+} running;
+
+/* Makes exp(score - r) part of the denominator and returns it. The reference r follows only scores that exceed it by
+ * more than 8: it moves seldom, and what was rescaled more than a few times is below a rounding of the rest. Terms are
+ * added one by one, so the sums do not depend on where the keys are cut into calls. */
+static double add_term(running *t, double score)
+{
+    if (score == -INFINITY && t->r == -INFINITY)
+        t->l = NAN;
+    if (score == -INFINITY)
+        return 0;
+    if (!(score <= t->r + 8)) { /* NaN, too */
+        double factor = exp(t->r - score);
+        t->l = t->r == -INFINITY ? 0 : t->l * factor;
+        for (size_t c = 0; c < t->d_v; c++)
+            t->a[c] *= factor;
+        t->r = score;
+    }
+    double term = exp(score - t->r);
+    t->l += term;
+    return term;
+}
+
+static running begin_row(const mha__resolved *r, size_t b, size_t head, size_t i, double *a)
+{
+    running t = {-INFINITY, 0, a, r->plan.d_v};
+    const mha_view *from = &r->partial;
+    if (from->data)
+        t.r = mha_view_get(from, (size_t[]){b, head, i, 0}), t.l = mha_view_get(from, (size_t[]){b, head, i, 1});
+    for (size_t c = 0; c < t.d_v; c++)
+        a[c] = from->data ? mha_view_get(from, (size_t[]){b, head, i, c + 2}) : 0;
+    return t;
+}
+
+static void end_row(const mha__resolved *r, size_t b, size_t head, size_t i, const running *t)
+{
+    const mha_view *to = &r->partial;
+    if (!to->data)
+        return;
+    mha_view_set(to, (size_t[]){b, head, i, 0}, t->r);
+    mha_view_set(to, (size_t[]){b, head, i, 1}, t->l);
+    for (size_t c = 0; c < t->d_v; c++)
+        mha_view_set(to, (size_t[]){b, head, i, c + 2}, t->a[c]);
+}
+
 /* Computes one query of one head. `score` and `seen` have an element for every key; extra rows follow the real keys. */
 static void attend(const judge *m, const mha__sequence *s, size_t b, size_t head, size_t i, double *score, double *seen,
                    double *mean)
@@ -248,12 +298,10 @@ static void attend(const judge *m, const mha__sequence *s, size_t b, size_t head
     bool show = mha__is_kept(r, MHA_STAGE_SCORES) || mha__is_kept(r, MHA_STAGE_CAPPED);
     const mha_view *sinks = &r->weight[MHA_SINKS];
     double sink = sinks->data ? mha_view_get(sinks, &head) : -INFINITY;
-    size_t terms = (sink != -INFINITY) + (size_t)sem->softmax_plus_one;
 
     for (size_t j = 0; j < n; j++) {
         double added = 0;
         seen[j] = j >= s->S || visible(r, s, b, head, i, j, &added);
-        terms += seen[j] != 0;
         score[j] = 0;
         const size_t features = seen[j] != 0 || show ? p->d_k : 0;
         for (size_t c = 0; c < features; c++)
@@ -273,36 +321,35 @@ static void attend(const judge *m, const mha__sequence *s, size_t b, size_t head
     }
     keep_row(r, MHA_STAGE_MASKED, b, head, i, score, n);
 
-    double max = sem->softmax_plus_one ? fmax(sink, 0.0) : sink;
-    for (size_t j = 0; j < n; j++)
-        max = fmax(max, score[j]);
-    double sum = (sink != -INFINITY ? exp(sink - max) : 0.0) + (sem->softmax_plus_one ? exp(-max) : 0.0);
-    for (size_t j = 0; j < n; j++)
-        sum += exp(score[j] - max);
-    double lse = max + log(sum);
-    for (size_t j = 0; j < n; j++)
-        score[j] = exp(score[j] - max) / sum;
-    if (terms == 0) { /* the query sees nothing */
-        const bool zero = sem->empty_rows == MHA_EMPTY_ZERO;
-        for (size_t j = 0; j < n; j++)
-            score[j] = zero ? 0.0 : NAN;
-        lse = zero ? -INFINITY : NAN;
-    }
-    keep_row(r, MHA_STAGE_WEIGHTS, b, head, i, score, n);
-    if (mha__is_kept(r, MHA_STAGE_LSE))
-        mha_view_set(mha__stage_view(r, MHA_STAGE_LSE), (size_t[]){b, head, i}, lse);
-    for (size_t j = 0; j < n; j++)
-        mean[j] = (head == 0 ? 0.0 : mean[j]) + score[j] / (double)p->h;
-
-    double *out = m->heads + (row * p->h + head) * p->d_v;
-    for (size_t c = 0; c < p->d_v; c++)
-        out[c] = isnan(lse) ? NAN : 0.0;
-    for (size_t j = 0; j < n; j++) {
+    /* What is not a key of the sequence comes first, as in the first of several calls. */
+    running t = begin_row(r, b, head, i, m->heads + (row * p->h + head) * p->d_v);
+    if (sink != -INFINITY)
+        add_term(&t, sink);
+    if (sem->softmax_plus_one)
+        add_term(&t, 0);
+    for (size_t k = 0; k < n; k++) {
+        size_t j = k < p->S_extra ? s->S + k : k - p->S_extra;
         if (seen[j] == 0 && sem->hidden_values != MHA_HIDDEN_PROPAGATE)
             continue;
+        double term = seen[j] != 0 ? add_term(&t, score[j]) : 0;
         for (size_t c = 0; c < p->d_v; c++)
-            out[c] += score[j] * value_element(m, s, g, j, c);
+            t.a[c] += term * value_element(m, s, g, j, c);
     }
+    end_row(r, b, head, i, &t);
+
+    const bool nothing = t.r == -INFINITY && t.l == 0, zero = sem->empty_rows == MHA_EMPTY_ZERO;
+    double lse = !nothing ? t.r + log(t.l) : zero ? -INFINITY : NAN;
+    for (size_t c = 0; c < p->d_v; c++)
+        t.a[c] = isnan(lse) ? NAN : nothing ? t.a[c] : t.a[c] / t.l;
+    if (mha__is_kept(r, MHA_STAGE_LSE))
+        mha_view_set(mha__stage_view(r, MHA_STAGE_LSE), (size_t[]){b, head, i}, lse);
+    if (!mha__is_kept(r, MHA_STAGE_WEIGHTS) && !mha__is_kept(r, MHA_STAGE_WEIGHTS_MEAN))
+        return;
+    for (size_t j = 0; j < n; j++)
+        score[j] = !nothing ? exp(score[j] - t.r) / t.l : zero ? 0.0 : NAN;
+    keep_row(r, MHA_STAGE_WEIGHTS, b, head, i, score, n);
+    for (size_t j = 0; j < n; j++)
+        mean[j] = (head == 0 ? 0.0 : mean[j]) + score[j] / (double)p->h;
 }
 
 static void attend_row(void *context, size_t task, int worker)

@@ -66,8 +66,7 @@ static bool apart_in_period(const region *a, const region *b, int64_t pitch)
     return from_a >= span_a && pitch - from_a >= span_b;
 }
 
-/* False only when the views surely have no byte in common. */
-static bool may_meet(const mha_view *one, const mha_view *other)
+bool mha__may_meet(const mha_view *one, const mha_view *other)
 {
     region a, b;
     if (!region_of(other, &b) || !region_of(one, &a)) /* b first: most calls lack most inputs */
@@ -89,7 +88,7 @@ static bool may_meet(const mha_view *one, const mha_view *other)
 static mha_status expect_apart_from(const char *name, const mha_view *written, const char *other_name,
                                     const mha_view *other, mha_error *error)
 {
-    if (!may_meet(written, other))
+    if (!mha__may_meet(written, other))
         return MHA_OK;
     return mha__fail(error, MHA_INVALID, name, "expected memory of its own, found an overlap with %s", other_name);
 }
@@ -140,6 +139,10 @@ mha_status mha__expect_apart(const mha__resolved *r, mha_error *error)
 {
     if (r->output.data)
         TRY(expect_apart_from_inputs(r, "output", &r->output, error));
+    if (r->partial.data) {
+        TRY(expect_apart_from_inputs(r, "partial", &r->partial, error));
+        TRY(expect_apart_from("partial", &r->partial, "output", &r->output, error));
+    }
     for (size_t i = 0; i < r->keep_count; i++) {
         const mha_view *view = &r->keep[i].view;
         const char *name = mha_stage_name(r->keep[i].stage);
@@ -147,6 +150,7 @@ mha_status mha__expect_apart(const mha__resolved *r, mha_error *error)
             continue;
         TRY(expect_apart_from_inputs(r, name, view, error));
         TRY(expect_apart_from(name, view, "output", &r->output, error));
+        TRY(expect_apart_from(name, view, "partial", &r->partial, error));
         for (size_t j = 0; j < i; j++)
             TRY(expect_apart_from(name, view, mha_stage_name(r->keep[j].stage), &r->keep[j].view, error));
     }

@@ -4,9 +4,11 @@
 
 #include "attention/resolved.h"
 
-/* MHA_INVALID when the output or a kept stage shares memory with an input, a mask, a rotation table, a weight, the
- * cache or another stage. Rows of one tensor that lie side by side (query, key, value and output as columns of one
- * packed tensor) do not. */
+/* MHA_INVALID when the output, a kept stage or the partial softmaxes share memory with an input, a mask, a rotation
+ * table, a weight, the cache or another stage. Rows of one tensor that lie side by side (query, key, value and output
+ * as columns of one packed tensor) do not. */
 mha_status mha__expect_apart(const mha__resolved *r, mha_error *error);
+/* False only when the views have no byte in common, as far as extents and strides tell. */
+bool mha__may_meet(const mha_view *one, const mha_view *other);
 
 #endif

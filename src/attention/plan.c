@@ -278,7 +278,14 @@ static mha_status resolve_stages(mha__resolved *r, const mha_call *call, mha_err
 {
     memset(r->keep_at, -1, sizeof r->keep_at);
     r->output = call->output;
+    r->partial = call->partial;
     r->keep = call->keep;
+    if (r->partial.data && (r->plan.path != MHA_PATH_EXACT || r->partial.dtype != MHA_F64))
+        return mha__fail(error, MHA_UNSUPPORTED, "partial", "expected F64 and the exact path, found %s and %s",
+                         mha_dtype_name(r->partial.dtype), mha_path_name(r->plan.path));
+    const size_t rows[4] = {r->plan.B, r->plan.h, r->plan.T_q, r->plan.d_v + 2};
+    if (r->partial.data)
+        TRY(mha__expect_shape(error, "partial", &r->partial, 4, rows));
     r->keep_count = call->keep ? call->keep_count : 0;
     if (call->keep_count > MHA_STAGE_COUNT || r->keep_count != call->keep_count)
         return mha__fail(error, MHA_INVALID, "keep", "expected a list of at most %d stages, found %s of %zu",

@@ -104,7 +104,8 @@ class Call(Struct):
     c_name = "mha_call"
     _fields_ = (_each("query key value output", View)
                 + [("semantics", Semantics), ("weights", c.POINTER(View)), ("cache", c.c_void_p),
-                   ("keep", c.POINTER(Keep)), ("keep_count", _size), ("path", c.c_int), ("threads", c.c_int)])
+                   ("keep", c.POINTER(Keep)), ("keep_count", _size), ("partial", View), ("path", c.c_int),
+                   ("threads", c.c_int)])
 
 
 class Plan(Struct):

@@ -315,6 +315,8 @@ mha_status mha_case_save(const char *path, const mha_layer *layer, const mha_cal
     s.pool.allocator = mha__allocator_default();
     if (call->cache && mha_cache_first(call->cache) > 0)
         return refuse(&s, "cache", "a cache that has evicted rows");
+    if (call->partial.data)
+        return refuse(&s, "partial", "keys of earlier calls");
     const size_t new_rows = call->key.data ? call->key.shape[1] : call->query.shape[1];
     if (call->cache && !s.notes->past_key.data && mha_cache_length(call->cache) > new_rows)
         return mha__fail(error, MHA_INVALID, "past_key",

@@ -57,7 +57,8 @@
  *   heads        o = sum w_j v_j, a convex combination: with V = max|v| + E_v
  *                  E_o = min(F, 2) V + E_v + gamma(2 S' + 16) (1 + min(F, 2)) V + (S' + 1) eta.
  *                Near a zero of o this is no relative bound, as it cannot be. The sum may be divided by that of the
- *                exponentials at its end: until then it may be as large as S' V.
+ *                exponentials at its end: until then it may be as large as S' V, and in double e^8 times that, as the
+ *                exact path takes exponentials of up to 8.
  *   output       gamma(h d_v + 2) (H W_O + b_O) + E_o max column sum of |W_O| + (h d_v + 3 + sqrt(h d_v) (H + W_O)) eta
  *                with H = sqrt(h d_v) (V + E_o), the 2-norm of a row of heads.
  *
@@ -188,7 +189,7 @@ void mha__bound_of(const mha_plan *plan, const mha__magnitudes *m, double unit, 
 
     double V = m->v_max + v.element;
     double E_o = F_2 * V + v.element + sum * (1 + F_2) * V + (S + 1) * eta;
-    if (!(fmax(S, 1) * V + E_o < largest))
+    if (!(fmax(S, 1) * V * (narrow ? 1 : 3000) + E_o < largest)) /* e^8 is 2981 */
         E_o = INFINITY;
     bound[MHA_STAGE_HEADS] = bound[MHA_STAGE_OUTPUT] = E_o;
     const size_t width = plan->h * plan->d_v;

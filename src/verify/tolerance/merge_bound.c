@@ -1,0 +1,32 @@
+/* The error bound of merged parts; its derivation is in compare.h. */
+#include <math.h>
+
+#include "base/base.h"
+#include "mha/compare.h"
+
+/* The largest absolute finite value. */
+static double largest_finite(const mha_view *v)
+{
+    double most = 0;
+    size_t index[MHA_MAX_RANK] = {0};
+    for (bool more = mha_view_elements(v) > 0; more; more = mha__index_next(index, v->shape, v->rank)) {
+        const double x = fabs(mha_view_get(v, index));
+        most = isfinite(x) ? fmax(most, x) : most;
+    }
+    return most;
+}
+
+void mha_merge_bound(const mha_part *parts, size_t count, const double part[MHA_STAGE_COUNT], double unit,
+                     double merged[MHA_STAGE_COUNT])
+{
+    const double w = 0x1p-53, n = (double)count, terms = (2 * n + 8) * w, gamma = terms / (1 - terms);
+    const double eta = unit > 0x1p-30 ? 0x1p-149 : 0x1p-1074, E = part[MHA_STAGE_LSE] + 750 * w;
+    double X = 0, m = 0;
+    for (size_t i = 0; i < count; i++) {
+        X = fmax(X, largest_finite(&parts[i].heads));
+        m = fmax(m, largest_finite(&parts[i].lse));
+    }
+    const double F = fmin(exp(2 * E) * (1 + gamma) - 1, 2), own = part[MHA_STAGE_HEADS];
+    merged[MHA_STAGE_HEADS] = F * X + own + 3 * gamma * X + unit * (X + own) + eta;
+    merged[MHA_STAGE_LSE] = E + gamma + (unit + 4 * w) * (m + log(n + 1) + 1) + eta;
+}
