@@ -56,18 +56,17 @@ MHA_API mha_status mha_compare(const mha_view *actual, const mha_view *expected,
 MHA_API mha_status mha_error_bound(const mha_layer *layer, const mha_call *call, double unit,
                                    double *bound, size_t count, mha_error *error);
 
-/* How far heads and lse that mha_merge made of `parts` may lie from exact attention over all keys, when those of each
- * part lie within part[MHA_STAGE_HEADS] and part[MHA_STAGE_LSE] of exact: the bound of one call over all keys will do.
- * `unit` is the roundoff of the type they are stored in. Writes merged[MHA_STAGE_HEADS] and merged[MHA_STAGE_LSE].
+/* How far heads and lse that mha_merge made of `parts` may lie from exact attention over all keys. *heads and *lse say
+ * how far those of each part may (the error bound of one call over all keys will do), and are replaced by the answer.
+ * `unit` is the roundoff of the type in which the merged ones are stored.
  *
- * With E = part[lse], w = 2^-53 and n parts: rounding lse_i - max, as far as exp does not underflow, and exp move an
- * exponential by E + 750 w in the exponent, the sum, quotient and product by gamma(2 n + 8). Numerator and denominator
- * together multiply a weight by at most 1 + F, F = exp(2 (E + 750 w)) (1 + gamma(2 n + 8)) - 1, and weights lie in
- * [0, 1]. With X the largest finite |heads_i| and m the largest finite |lse_i| of the parts:
- *   heads   min(F, 2) X + part[heads] + gamma(2 n + 8) 3 X + u (X + part[heads]) + eta
- *   lse     E + 750 w + gamma(2 n + 8) + (u + 4 w) (m + log n + 1) + eta */
-MHA_API void mha_merge_bound(const mha_part *parts, size_t count, const double part[MHA_STAGE_COUNT], double unit,
-                             double merged[MHA_STAGE_COUNT]);
+ * With H = *heads, E = *lse, w = 2^-53 and n parts: rounding lse_i - max, as far as exp does not underflow, and exp
+ * move an exponential by E + 750 w in the exponent; the sum, quotient and product add gamma(2 n + 8). Numerator and
+ * denominator together multiply a weight by at most 1 + F, F = exp(2 (E + 750 w)) (1 + gamma(2 n + 8)) - 1, and
+ * weights lie in [0, 1]. With X the largest finite |heads_i| and m the largest finite |lse_i| of the parts:
+ *   heads   min(F, 2) X + H + gamma(2 n + 8) 3 X + u (X + H) + eta
+ *   lse     E + 750 w + gamma(2 n + 8) + (u + 4 w) (m + log(n + 1) + 1) + eta */
+MHA_API void mha_merge_bound(const mha_part *parts, size_t count, double unit, double *heads, double *lse);
 
 #ifdef __cplusplus
 }

@@ -16,17 +16,16 @@ static double largest_finite(const mha_view *v)
     return most;
 }
 
-void mha_merge_bound(const mha_part *parts, size_t count, const double part[MHA_STAGE_COUNT], double unit,
-                     double merged[MHA_STAGE_COUNT])
+void mha_merge_bound(const mha_part *parts, size_t count, double unit, double *heads, double *lse)
 {
     const double w = 0x1p-53, n = (double)count, terms = (2 * n + 8) * w, gamma = terms / (1 - terms);
-    const double eta = unit > 0x1p-30 ? 0x1p-149 : 0x1p-1074, E = part[MHA_STAGE_LSE] + 750 * w;
+    const double eta = unit > 0x1p-30 ? 0x1p-149 : 0x1p-1074, H = *heads, E = *lse + 750 * w;
     double X = 0, m = 0;
     for (size_t i = 0; i < count; i++) {
         X = fmax(X, largest_finite(&parts[i].heads));
         m = fmax(m, largest_finite(&parts[i].lse));
     }
-    const double F = fmin(exp(2 * E) * (1 + gamma) - 1, 2), own = part[MHA_STAGE_HEADS];
-    merged[MHA_STAGE_HEADS] = F * X + own + 3 * gamma * X + unit * (X + own) + eta;
-    merged[MHA_STAGE_LSE] = E + gamma + (unit + 4 * w) * (m + log(n + 1) + 1) + eta;
+    const double F = fmin(exp(2 * E) * (1 + gamma) - 1, 2);
+    *heads = F * X + H + 3 * gamma * X + unit * (X + H) + eta;
+    *lse = E + gamma + (unit + 4 * w) * (m + log(n + 1) + 1) + eta;
 }
