@@ -125,6 +125,8 @@ static void wrong_requests_are_refused(void **state)
     assert_program_refuses(RUN("power", made, "--kind", "sdpa"), 2, "--kind: expected --suggest beside it");
     assert_program_refuses(RUN("power", made, "--stage", "nothing"), 2, "--stage: expected the name of a stage");
     assert_program_refuses(RUN("power", scratch("absent")), 2, "absent: expected a file");
+    assert_program_refuses(RUN("power", "--suggest", "/dev/full/suggested.safetensors"), 3, "/dev/full/suggested");
+    assert_program_refuses(RUN("power", "--suggest", "suggested.txt"), 2, "suggested.txt: expected a name that ends");
     assert_program_refuses(RUN("power", "--suggest", made, "--with", "mask,nothing"), 2,
                            "--with: expected mask|keeps*, found \"nothing\"");
     assert_program_refuses(RUN("power", "--suggest", made, "--with", "poison"), 2,

@@ -236,7 +236,8 @@ static int suggest(request *r, const arguments *args, const mha_progress *progre
     code = read_parts(text_for(args, OPT_WITH), &wish);
     if (code == EXIT_DONE &&
         mha_case_suggest(path, &wish, (int)count_of(args, OPT_THREADS), progress, &error) != MHA_OK)
-        code = refuse_field(error.status == MHA_INVALID ? "--with" : "", &error);
+        code = error.status != MHA_INVALID || strcmp(error.name, path) == 0 ? refuse_error("", &error)
+                                                                            : refuse_field("--with", &error);
     if (code == EXIT_DONE && mha_case_open(path, NULL, c, &error) != MHA_OK)
         code = refuse_error(path, &error);
     return code;
