@@ -297,6 +297,7 @@ void oracle_run(const mha_config *config, const mha_view weights[MHA_WEIGHT_COUN
     r.weights = w;
     memset(result, 0, sizeof *result);
     measure(&r, config, &key, &value);
+    MISTAKE(says, &r, &meant);
     r.norm_q = norm_weights(&w[MHA_Q_NORM], r.h, r.d_k, &r.norm_q_width);
     r.norm_k = norm_weights(&w[MHA_K_NORM], r.h_kv, r.d_k, &r.norm_k_width);
 
@@ -329,8 +330,10 @@ void oracle_run(const mha_config *config, const mha_view weights[MHA_WEIGHT_COUN
              .seen = get_memory(all, sizeof *a.seen)};
     for (size_t b = 0; b < r.B; b++)
         for (size_t head = 0; head < r.h; head++)
-            for (size_t i = 0; i < queries_of(&r, b); i++)
+            for (size_t i = 0; i < queries_of(&r, b); i++) {
                 oracle_attend(&r, b, head, i, &a, heads);
+                MISTAKE(attend, &r, b, head, i, heads);
+            }
     MISTAKE(merged, &r, heads);
     put_rows(&r, MHA_STAGE_HEADS, &call->query, heads, r.h * r.d_v);
     put_output(&r, heads, config ? &w[MHA_W_O] : NULL, &w[MHA_B_O]);

@@ -34,9 +34,11 @@ typedef struct run {
 typedef struct oracle_mistake {
     const char *name;
     void (*inputs)(mha_call *call);         /* gives other inputs */
+    void (*says)(const run *r, mha_semantics *s); /* gives other semantics */
     void (*projected)(run *r);              /* changes q, k, v */
     void (*turned)(run *r);                 /* changes q_rot, k_rot */
     void (*gathered)(run *r);               /* changes keys, values */
+    void (*attend)(run *r, size_t b, size_t head, size_t i, number *heads); /* computes query i of a head, and its lse */
     void (*merged)(run *r, number *heads);  /* changes the heads (rows_q, h*d_v) */
     void (*finished)(run *r, const number *heads, oracle_stage *output);
 } oracle_mistake;

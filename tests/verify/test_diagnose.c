@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "support/mistakes/mistakes.h"
 #include "support/recase.h"
 #include "support/rerun.h"
 #include "support/scratch.h"
@@ -19,19 +20,19 @@ static const char *saved_trial(uint64_t seed, mha_path path, bool poison)
 {
     trial t = trial_draw(seed);
     rig r;
-    rerun run;
+    rerun again;
     mha_error error;
     t.input_dtype = MHA_F32;
     t.poison = poison;
     t.sequences = 0;
     t.amplitude = 0;
     trial_build(&t, &r);
-    rerun_init(&run, r.layer, &r.call, &r.past.keys, &r.past.values);
-    assert_ok(rerun_run(&run, path, 1, TRIAL_OUTPUT, &error), error);
+    rerun_init(&again, r.layer, &r.call, &r.past.keys, &r.past.values);
+    assert_ok(rerun_run(&again, path, 1, TRIAL_OUTPUT, &error), error);
     mha_case_notes notes = {.past_key = r.past.keys, .past_value = r.past.values};
     const char *file = scratch_path("right.safetensors");
-    mha_status status = mha_case_save(file, r.layer, &run.call, &notes, &error);
-    rerun_free(&run);
+    mha_status status = mha_case_save(file, r.layer, &again.call, &notes, &error);
+    rerun_free(&again);
     trial_release(&r);
     if (status && status != MHA_UNSUPPORTED)
         fail_msg("seed %llu: %s", (unsigned long long)seed, error.message);
@@ -89,20 +90,15 @@ static mha_case *open_case(const char *path)
     return c;
 }
 
-/* Variants with a number, and one for each to be planted. */
-static const char *const numbered[] = {
-    "scale-other 0.83",         "softcap-other 2.5",       "case-lacks-softcap 2.5", "window-left-other 3",
-    "window-right-other 3",     "case-lacks-window 2",     "case-lacks-window-left 2",
-    "case-lacks-window-right 2",
-};
-
-/* The name of a variant, with a number if it needs one. */
+/* The name of a variant; with the number of a mistake that is planted in kernels, if it needs one. */
 static const char *planted_name(size_t index)
 {
     const char *name = mha_variant_at(index)->name;
-    for (size_t i = 0; i < sizeof numbered / sizeof *numbered; i++)
-        if (strncmp(numbered[i], name, strlen(name)) == 0 && numbered[i][strlen(name)] == ' ')
-            return numbered[i];
+    const oracle_mistake *(*const lists[])(size_t) = {mistake_of_rows_at, mistake_of_output_at, mistake_of_scores_at};
+    for (size_t l = 0; l < sizeof lists / sizeof *lists; l++)
+        for (size_t i = 0; lists[l](i); i++)
+            if (strncmp(lists[l](i)->name, name, strlen(name)) == 0 && lists[l](i)->name[strlen(name)] == ' ')
+                return lists[l](i)->name;
     return name;
 }
 
@@ -509,17 +505,17 @@ static void test_wrong_calls_are_named(void **state)
             scene_open(&right);
             scene_open(&wrong);
             rows[i].wrong(&wrong);
-            rerun run;
-            rerun_init(&run, wrong.layer, &wrong.call, NULL, NULL);
-            assert_ok(rerun_run(&run, (mha_path)path, 1, TRIAL_OUTPUT, &error), error);
+            rerun again;
+            rerun_init(&again, wrong.layer, &wrong.call, NULL, NULL);
+            assert_ok(rerun_run(&again, (mha_path)path, 1, TRIAL_OUTPUT, &error), error);
             right.call.path = (mha_path)path;
-            right.call.output = run.stages[MHA_STAGE_OUTPUT];
+            right.call.output = again.stages[MHA_STAGE_OUTPUT];
             const char *file = scratch_path("wrong.safetensors");
             assert_ok(mha_case_save(file, right.layer, &right.call, NULL, &error), error);
             size_t count = 1 + (rows[i].variants[1] != NULL);
             if (find(file, rows[i].variants, count) != FOUND)
                 fail_msg("%s on %s: not found", rows[i].variants[0], mha_path_name((mha_path)path));
-            rerun_free(&run);
+            rerun_free(&again);
             scene_close(&right);
             scene_close(&wrong);
         }

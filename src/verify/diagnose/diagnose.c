@@ -145,8 +145,9 @@ static mha_status list_candidates(mha__search *s, mha_error *error)
     s->pairs = mha__arena_take(&s->pool, most_pairs * sizeof *s->pairs);
     if (!s->candidates || !s->pairs)
         return mha__search_no_memory(s, error);
-    for (int a = -1; a < n; a++)
-        if (mha__variants_apply(s->c, a, -1, &knobs))
+    for (int a = -1; a < n; a++) /* mistakes of the log-sum-exp change nothing else */
+        if (mha__variants_apply(s->c, a, -1, &knobs) &&
+            (knobs.lse == s->said.lse || s->target.stage == MHA_STAGE_LSE))
             s->candidates[s->count++] = (mha__candidate){.a = a, .b = -1, .order = a >= 0};
     for (int a = 0; a < n; a++)
         for (int b = a + 1; b < n; b++)

@@ -247,11 +247,12 @@ static bool applies(const mha__search *s, const mha__solved_entry *e)
     return (e->how != SOLVE_LISTED || e->choice(s->c, 0, &x)) && e->apply(s->c, &knobs, &x);
 }
 
-/* The variant at an index of the list if its numbers can be looked for. */
+/* The variant at an index of the list if its numbers can be looked for. A list is too short to fit to anything. */
 static const mha__solved_entry *entry_at(const mha__search *s, size_t index)
 {
     const mha__solved_entry *e = mha__solved_entry_at(index);
-    return e && applies(s, e) && is_enough(s, mha__solved_count(s->c, e)) ? e : NULL;
+    const bool can = e && applies(s, e) && (e->how == SOLVE_LISTED || is_enough(s, mha__solved_count(s->c, e)));
+    return can ? e : NULL;
 }
 
 size_t mha__search_count_solved(const mha__search *s)

@@ -4,6 +4,20 @@
 
 #include "verify/variant_forward/variant_forward.h"
 
+enum {
+    SIGHT_SEEN,
+    SIGHT_HIDDEN,
+    SIGHT_LATE /* hidden only after the softmax: its weight becomes 0 */
+};
+
+/* Whether a real key is hidden, and what is added to its score: before the scale and at the end. */
+typedef struct mha__sight {
+    unsigned char hidden;
+    double early, added;
+} mha__sight;
+
+enum { KEEPS_NO_WEIGHT = 2 }; /* of a visible key */
+
 struct mha__variant_bench {
     const mha__variant_inputs *inputs;
     mha__arena pool;
@@ -13,10 +27,9 @@ struct mha__variant_bench {
     double *own_keys, *own_values;   /* memory for (S', h_kv, d) */
     const double *keys, *values;     /* (S', h_kv, d), cached rows first, extra rows last */
     double *scores;                  /* (h, T_q, S') */
-    unsigned char *visible;          /* (h, T_q, S') */
+    unsigned char *visible;          /* (h, T_q, S'): enters the softmax; KEEPS_NO_WEIGHT */
     unsigned char *scored, *weighed; /* (h, T_q): rows whose scores, and whose sums of values, are needed */
-    double *added;                   /* (T_q, S): of one head, or of all heads when they see alike */
-    unsigned char *hidden;           /* (T_q, S), likewise */
+    mha__sight *sight;               /* (T_q, S): of one head, or of all heads when they see alike */
     double *heads, *merged;          /* (T_q, h, d_v), (T_q, h*d_v) */
     double *lse;                     /* (h, T_q) */
 };
@@ -44,8 +57,9 @@ typedef struct mha__score_at {
     size_t b, h, i, j;
 } mha__score_at;
 
-/* Whether a real key is hidden, and what is added to its score. */
-bool mha__variant_hides(const mha__variant_inputs *inputs, const mha__knobs *k, const mha__score_at *at, double *added);
+mha__sight mha__variant_look(const mha__variant_inputs *inputs, const mha__knobs *k, const mha__score_at *at);
+/* How many keys beyond the last one, up to a multiple of the tile, no rule hides from a query row. */
+size_t mha__variant_count_padded(const mha__variant_inputs *inputs, const mha__knobs *k, size_t b, size_t i);
 /* Whether all heads hide the same keys and add the same terms. */
 bool mha__variant_heads_see_alike(const mha_case *c, const mha__knobs *k);
 
@@ -54,7 +68,7 @@ bool mha__variant_heads_see_alike(const mha_case *c, const mha__knobs *k);
 /* Fills `scores` up to `stage`, and `visible`, of one batch row, where `scored` is set. */
 void mha__variant_score(mha__variant_bench *w, const mha__knobs *k, size_t b, mha_stage stage);
 /* Turns `scores` into weights and fills `lse` (variant_softmax.c). */
-void mha__variant_weigh(mha__variant_bench *w, const mha__knobs *k);
+void mha__variant_weigh(mha__variant_bench *w, const mha__knobs *k, size_t b);
 
 /* ---------------------------------------------------------------- values, merging, output (variant_output.c) */
 

@@ -72,13 +72,12 @@ mha__variant_bench *mha__variant_bench_create(const mha__variant_inputs *inputs,
     w->visible = mha__arena_take(&w->pool, rows * S);
     w->scored = mha__arena_take(&w->pool, rows);
     w->weighed = mha__arena_take(&w->pool, rows);
-    w->added = take(w, c->T_q * S);
-    w->hidden = mha__arena_take(&w->pool, c->T_q * S);
+    w->sight = mha__arena_take(&w->pool, c->T_q * S * sizeof *w->sight);
     w->heads = take(w, rows * c->d_v);
     w->merged = take(w, rows * c->d_v);
     w->lse = take(w, rows);
-    const bool whole = w->own_keys && w->own_values && w->scores && w->visible && w->scored && w->weighed && w->added &&
-                       w->hidden && w->heads && w->merged && w->lse;
+    const bool whole = w->own_keys && w->own_values && w->scores && w->visible && w->scored && w->weighed && w->sight &&
+                       w->heads && w->merged && w->lse;
     if (whole && mha__row_maker_begin(&w->maker, inputs, needed, bytes, &w->pool))
         return w;
     mha__variant_bench_destroy(w);
@@ -96,23 +95,33 @@ void mha__variant_bench_destroy(mha__variant_bench *bench)
 
 /* ---------------------------------------------------------------- keys and values of one batch row */
 
+/* Copies n rows of new keys or values behind the first `at` rows, as far as there is room for them. */
+static void put(const mha__variant_inputs *in, const double *rows, size_t n, size_t row, size_t at, double *to)
+{
+    memcpy(to + at * row, rows, (at + n < in->S ? n : in->S - at) * row * sizeof *to);
+}
+
 /* Cached, new and extra rows in one array; when there are only new rows, `new_rows` itself. */
-static const double *gather(mha__variant_bench *w, size_t b, int part, const double *new_rows)
+static const double *gather(mha__variant_bench *w, const mha__knobs *k, size_t b, int part, const double *new_rows)
 {
     const mha__variant_inputs *in = w->inputs;
     const mha_case *c = in->c;
     const size_t d = part ? c->d_v : c->d_k, row = c->H_kv * d;
+    const size_t past = k->cache_order == CACHE_BEHIND ? c->T_k : 0;
+    const size_t first = k->cache_order == CACHE_BEHIND  ? 0
+                         : k->cache_order == CACHE_EARLY ? c->P - 1
+                         : k->cache_order == CACHE_LATE  ? c->P + 1
+                                                         : c->P;
     double *to = part ? w->own_values : w->own_keys;
     if (c->P == 0 && mha__extra_rows(c) == 0)
         return new_rows;
+    memset(to, 0, (in->S + 2) * row * sizeof *to);
     for (size_t h = 0; c->P > 0 && h < c->H_kv; h++)
         for (size_t j = 0; j < c->P; j++)
-            memcpy(to + j * row + h * d, in->past[part] + ((b * c->H_kv + h) * c->P + j) * d, d * sizeof *to);
-    memcpy(to + c->P * row, new_rows, c->T_k * row * sizeof *to);
-    double *extra = to + in->S * row;
-    memset(extra, 0, 2 * row * sizeof *to);
+            memcpy(to + (past + j) * row + h * d, in->past[part] + ((b * c->H_kv + h) * c->P + j) * d, d * sizeof *to);
+    put(in, new_rows, c->T_k, row, first, to);
     if (in->bias_kv[part])
-        memcpy(extra, in->bias_kv[part], row * sizeof *to);
+        memcpy(to + in->S * row, in->bias_kv[part], row * sizeof *to);
     return to;
 }
 
@@ -170,7 +179,7 @@ static void attend(mha__variant_bench *w, const mha__knobs *k, mha_stage stage, 
         memcpy(y, w->scores, n * sizeof *y);
         return;
     }
-    mha__variant_weigh(w, k);
+    mha__variant_weigh(w, k, b);
     if (stage == MHA_STAGE_WEIGHTS)
         memcpy(y, w->scores, n * sizeof *y);
     else if (stage == MHA_STAGE_LSE)
@@ -206,9 +215,9 @@ static void run_row(mha__variant_bench *w, const mha__knobs *k, mha_stage stage,
         return;
     }
     if (stage != MHA_STAGE_PRESENT_VALUE)
-        w->keys = gather(w, b, 0, mha__rows_make(&w->maker, &k->rows, PROJECTION_K, b, true));
+        w->keys = gather(w, k, b, 0, mha__rows_make(&w->maker, &k->rows, PROJECTION_K, b, true));
     if (stage != MHA_STAGE_PRESENT_KEY)
-        w->values = gather(w, b, 1, mha__rows_make(&w->maker, &k->rows, PROJECTION_V, b, true));
+        w->values = gather(w, k, b, 1, mha__rows_make(&w->maker, &k->rows, PROJECTION_V, b, true));
     if (stage == MHA_STAGE_PRESENT_KEY)
         heads_first(w->keys, w->inputs->S, c->H_kv, c->d_k, y);
     else if (stage == MHA_STAGE_PRESENT_VALUE)

@@ -7,7 +7,7 @@ static double capped(const mha__knobs *k, double s)
 {
     if (!(k->softcap > 0))
         return s;
-    double t = tanh(s / k->softcap);
+    double t = tanh(k->cap_no_divisor ? s : s / k->softcap);
     return k->cap_no_factor ? t : k->softcap * t;
 }
 
@@ -34,11 +34,13 @@ static double dot(const double *x, const double *y, size_t n)
 }
 
 /* The score at `stage` of one query and key, from its product q.k; *visible says whether it enters the softmax. */
-static double score_of(const mha__knobs *k, double product, bool real, bool hidden, double added, mha_stage stage,
+static double score_of(const mha__knobs *k, double product, bool real, const mha__sight *sight, mha_stage stage,
                        unsigned char *visible)
 {
+    const bool hidden = sight->hidden == SIGHT_HIDDEN;
+    product += sight->early;
     double s = k->cap_before_scale ? capped(k, product) * k->scale : product * k->scale;
-    *visible = !hidden;
+    *visible = hidden ? 0 : sight->hidden == SIGHT_LATE ? KEEPS_NO_WEIGHT : 1;
     if (stage == MHA_STAGE_SCORES)
         return s;
     if (!k->cap_before_scale && !k->cap_after_mask)
@@ -48,15 +50,17 @@ static double score_of(const mha__knobs *k, double product, bool real, bool hidd
         if (fill && k->fill == FILL_REPLACE)
             s = k->fill_value;
         else if (fill)
-            s = (double)((float)(s + added) + (float)k->fill_value);
+            s = (double)((float)(s + sight->added) + (float)k->fill_value);
         else
-            s = hidden ? -INFINITY : s + added;
+            s = hidden ? -INFINITY : s + sight->added;
         *visible |= fill;
     }
     if (!k->cap_before_scale && k->cap_after_mask) {
         s = capped(k, s);
         *visible |= hidden && real;
     }
+    if (sight->early == -INFINITY && s == -INFINITY)
+        *visible = 0;
     return s;
 }
 
@@ -65,7 +69,7 @@ static void see(mha__variant_bench *w, const mha__knobs *k, size_t b, size_t h, 
 {
     const size_t S = w->inputs->S;
     for (size_t j = 0; j < S; j++)
-        w->hidden[i * S + j] = mha__variant_hides(w->inputs, k, &(mha__score_at){b, h, i, j}, &w->added[i * S + j]);
+        w->sight[i * S + j] = mha__variant_look(w->inputs, k, &(mha__score_at){b, h, i, j});
 }
 
 /* Computes the scores of one query row under one head; `see` must have been called for them. */
@@ -82,11 +86,14 @@ static void score_row(mha__variant_bench *w, const mha__knobs *k, size_t h, size
     for (size_t j = 0; j < all; j++) {
         const bool real = j < S;
         const size_t row = real || bias ? j : S + 1; /* the zero row is stored at S + 1 */
-        const bool hidden = real ? w->hidden[i * S + j] : row == S + 1 ? !k->zero_row : !k->bias_row;
+        mha__sight sight = {.hidden = SIGHT_SEEN};
+        if (real)
+            sight = w->sight[i * S + j];
+        else if (row == S + 1 ? !k->zero_row : !k->bias_row)
+            sight.hidden = SIGHT_HIDDEN;
         const double *key = w->keys + (row * c->H_kv + head) * c->d_k;
-        const double product = hidden && !score_hidden ? 0 : dot(q, key, c->d_k);
-        w->scores[at + j] =
-            score_of(k, product, real, hidden, real ? w->added[i * S + j] : 0, stage, &w->visible[at + j]);
+        const double product = sight.hidden == SIGHT_HIDDEN && !score_hidden ? 0 : dot(q, key, c->d_k);
+        w->scores[at + j] = score_of(k, product, real, &sight, stage, &w->visible[at + j]);
     }
 }
 

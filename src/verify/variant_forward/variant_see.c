@@ -1,5 +1,6 @@
 /* What a query sees: which keys are hidden from it, and what is added to its scores. */
 #include <math.h>
+#include <stdlib.h>
 
 #include "verify/variant_forward/variant_bench.h"
 
@@ -18,57 +19,146 @@ static double mask_value(const mha_view *v, const mha__score_at *at, size_t S, d
     return mha_view_get(v, index);
 }
 
-static bool rules_hide(const mha__variant_inputs *w, const mha__knobs *k, const mha__score_at *at)
+/* x / n, rounded down. */
+static int64_t floor_divide(int64_t x, int64_t n)
 {
-    const mha_case *c = w->c;
-    const int64_t offset = mha__case_offset(c, at->b), i = (int64_t)at->i, j = (int64_t)at->j;
-    const int64_t bottom = (int64_t)w->S - (int64_t)c->T_q;
-    const int64_t causal_offset = k->causal_align == CAUSAL_TOP_LEFT       ? 0
-                                  : k->causal_align == CAUSAL_BOTTOM_RIGHT ? bottom
-                                                                           : offset;
-    if (k->causal && j > i + causal_offset + k->causal_shift)
-        return true;
-    if (k->window && k->window_left >= 0 && j < i + offset - k->window_left)
-        return true;
-    if (k->window && k->window_right >= 0 && j > i + offset + k->window_right)
-        return true;
-    if (k->use_lengths && c->semantics.key_offset + j >= c->semantics.kv_lengths[at->b] + k->lengths_shift)
-        return true;
-    return !k->use_cache && at->j < c->P;
+    return x / n - (x % n < 0);
+}
+
+static int64_t aligned(const mha__variant_inputs *w, int align, int64_t offset)
+{
+    return align == CAUSAL_TOP_LEFT ? 0 : align == CAUSAL_BOTTOM_RIGHT ? (int64_t)w->S - (int64_t)w->c->T_q : offset;
+}
+
+static bool causal_hides(const mha__variant_inputs *w, const mha__knobs *k, int64_t i, int64_t j, int64_t offset)
+{
+    const int64_t last = i + aligned(w, k->causal_align, offset) + k->causal_shift;
+    if (!k->causal || j < k->prefix)
+        return false;
+    if (k->causal_block > 0)
+        return floor_divide(j, k->causal_block) > floor_divide(last, k->causal_block);
+    return k->causal_reversed ? j < last : j > last;
+}
+
+static bool window_hides(const mha__variant_inputs *w, const mha__knobs *k, int64_t i, int64_t j, int64_t offset)
+{
+    const int64_t at = i + aligned(w, k->window_align, offset);
+    return k->window &&
+           ((k->window_left >= 0 && j < at - k->window_left) || (k->window_right >= 0 && j > at + k->window_right));
+}
+
+static bool length_hides(const mha__variant_inputs *w, const mha__knobs *k, size_t b, int64_t j)
+{
+    const mha_semantics *s = &w->c->semantics;
+    if (k->lengths)
+        return j >= (int64_t)k->lengths[b];
+    if (!k->use_lengths)
+        return false;
+    int64_t length = s->kv_lengths[b] + k->lengths_shift - s->key_offset;
+    if (k->lengths_block > 0)
+        length = (floor_divide(length - 1, k->lengths_block) + 1) * k->lengths_block;
+    return k->lengths_from_end ? j < (int64_t)w->S - length : j >= length;
+}
+
+/* The rules that hide a key: bits HIDES_...; the last bit is for those that are never late. */
+static int rules_hide(const mha__variant_inputs *w, const mha__knobs *k, const mha__score_at *at)
+{
+    enum { ALWAYS = 32 };
+    const int64_t offset = mha__case_offset(w->c, at->b), i = (int64_t)at->i, j = (int64_t)at->j;
+    int hides = (causal_hides(w, k, i, j, offset) ? HIDES_CAUSAL : 0) |
+                (window_hides(w, k, i, j, offset) ? HIDES_WINDOW : 0) |
+                (length_hides(w, k, at->b, j) ? HIDES_LENGTHS : 0);
+    if (k->window_or_causal && (hides & (HIDES_CAUSAL | HIDES_WINDOW)) != (HIDES_CAUSAL | HIDES_WINDOW))
+        hides &= ~(HIDES_CAUSAL | HIDES_WINDOW);
+    if (k->chunk > 0 && floor_divide(j, k->chunk) != floor_divide(i + offset, k->chunk))
+        hides |= ALWAYS;
+    if ((k->keys_below > 0 && j >= k->keys_below) || (!k->use_cache && at->j < w->c->P))
+        hides |= ALWAYS;
+    return hides;
+}
+
+/* What a mask says about a score: it hides it or adds a term. */
+static bool mask_hides(const mha__variant_inputs *w, const mha__knobs *k, mha__score_at at, double *added)
+{
+    const mha_view *values = &w->c->semantics.mask.values;
+    if (k->mask_transposed) {
+        const size_t i = at.i;
+        at.i = at.j;
+        at.j = i;
+    }
+    if (k->mask_kind == MHA_MASK_ADDITIVE) {
+        const double m = k->mask_sign * mask_value(values, &at, w->S, -INFINITY * k->mask_sign);
+        const bool hides = m == -INFINITY && !(k->early & ADDS_MASK); /* before the scale it is a number like others */
+        *added += hides ? 0 : m;
+        return hides;
+    }
+    const double m = mask_value(values, &at, w->S, k->mask_kind == MHA_MASK_HIDES) != 0;
+    if (k->mask_as_number)
+        *added += m;
+    return !k->mask_as_number && (m != 0) == (k->mask_kind == MHA_MASK_HIDES);
+}
+
+static bool padding_hides(const mha__variant_inputs *w, const mha__knobs *k, const mha__score_at *at, double *added)
+{
+    const mha_semantics *s = &w->c->semantics;
+    const mha_view *padding = &s->key_padding.values;
+    const size_t j = k->padding_reversed ? w->S - 1 - at->j : at->j;
+    const double p = mha_view_get(padding, (const size_t[]){padding->shape[0] == 1 ? 0 : at->b, j});
+    if (k->padding_kind == MHA_MASK_ADDITIVE) {
+        *added += p == -INFINITY ? 0 : p;
+        return p == -INFINITY;
+    }
+    const bool hides = (p != 0) == (k->padding_kind == MHA_MASK_HIDES);
+    if (hides && k->use_padding_fill)
+        *added += s->padding_fill;
+    return hides && !k->use_padding_fill;
+}
+
+static double slope_of(const mha_case *c, const mha__knobs *k, size_t h)
+{
+    const double H = (double)c->H, below = exp2(floor(log2(H))), i = (double)h;
+    if (k->alibi_slopes)
+        return k->alibi_slopes[h];
+    switch (k->alibi_formula) {
+    case ALIBI_FROM_0: return exp2(-8 * i / H);
+    case ALIBI_PLAIN: return exp2(-8 * (i + 1) / H);
+    case ALIBI_USUAL: return i < below ? exp2(-8 * (i + 1) / below) : exp2(-4 * (2 * (i - below) + 1) / below);
+    default: return c->semantics.alibi_slopes[h];
+    }
 }
 
 /* Visibility is implemented in three places (steps/mask.c, exact.c and here); only this one has knobs. */
-bool mha__variant_hides(const mha__variant_inputs *w, const mha__knobs *k, const mha__score_at *at, double *added)
+mha__sight mha__variant_look(const mha__variant_inputs *w, const mha__knobs *k, const mha__score_at *at)
 {
-    const mha_semantics *s = &w->c->semantics;
-    bool hidden = rules_hide(w, k, at);
-    *added = 0;
-    if (k->mask_kind == MHA_MASK_ADDITIVE) {
-        double m = k->mask_sign * mask_value(&s->mask.values, at, w->S, -INFINITY * k->mask_sign);
-        hidden |= m == -INFINITY;
-        *added += m == -INFINITY ? 0 : m;
-    } else if (k->mask_kind != MHA_MASK_NONE) {
-        double hides = k->mask_kind == MHA_MASK_HIDES;
-        hidden |= (mask_value(&s->mask.values, at, w->S, hides) != 0) == (k->mask_kind == MHA_MASK_HIDES);
-    }
-    const mha_view *padding = &s->key_padding.values;
-    if (k->padding_kind != MHA_MASK_NONE) {
-        double p = mha_view_get(padding, (const size_t[]){padding->shape[0] == 1 ? 0 : at->b, at->j});
-        if (k->padding_kind == MHA_MASK_ADDITIVE) {
-            hidden |= p == -INFINITY;
-            *added += p == -INFINITY ? 0 : p;
-        } else if ((p != 0) == (k->padding_kind == MHA_MASK_HIDES)) {
-            if (k->use_padding_fill)
-                *added += s->padding_fill;
-            else
-                hidden = true;
-        }
-    }
+    double masked = 0, distance = 0;
+    int hides = rules_hide(w, k, at);
+    if (k->mask_kind != MHA_MASK_NONE && mask_hides(w, k, *at, &masked))
+        hides |= HIDES_MASK;
+    mha__sight sight = {0};
+    if (k->early & ADDS_MASK)
+        sight.early += masked;
+    else
+        sight.added += masked;
+    if (k->padding_kind != MHA_MASK_NONE && padding_hides(w, k, at, &sight.added))
+        hides |= HIDES_PADDING;
     if (k->alibi_sign != 0) {
-        int64_t offset = k->alibi_from_0 ? 0 : mha__case_offset(w->c, at->b);
-        *added -= k->alibi_sign * s->alibi_slopes[at->h] * (double)(offset + (int64_t)at->i - (int64_t)at->j);
+        const int64_t offset = k->alibi_from_0 ? 0 : mha__case_offset(w->c, at->b);
+        distance = (double)(offset + (int64_t)at->i - (int64_t)at->j);
+        if (k->alibi_symmetric)
+            distance = fabs(distance);
+        *(k->early & ADDS_ALIBI ? &sight.early : &sight.added) -= k->alibi_sign * slope_of(w->c, k, at->h) * distance;
     }
-    return hidden;
+    sight.hidden = (hides & ~k->late) != 0 ? SIGHT_HIDDEN : hides != 0 ? SIGHT_LATE : SIGHT_SEEN;
+    return sight;
+}
+
+size_t mha__variant_count_padded(const mha__variant_inputs *w, const mha__knobs *k, size_t b, size_t i)
+{
+    const size_t n = w->S + mha__extra_rows(w->c), tile = (size_t)llabs(k->tile), end = (n + tile - 1) / tile * tile;
+    size_t count = 0;
+    for (size_t j = n; j < end; j++)
+        count += rules_hide(w, k, &(mha__score_at){b, 0, i, j}) == 0;
+    return count;
 }
 
 bool mha__variant_heads_see_alike(const mha_case *c, const mha__knobs *k)
@@ -81,14 +171,15 @@ bool mha__variant_heads_see_alike(const mha_case *c, const mha__knobs *k)
 bool mha__variant_sees_alike(const mha__variant_inputs *w, const mha__knobs *one, const mha__knobs *other, size_t b,
                              size_t i)
 {
+    if (one->cache_order != other->cache_order)
+        return false;
     const size_t heads =
         mha__variant_heads_see_alike(w->c, one) && mha__variant_heads_see_alike(w->c, other) ? 1 : w->c->H;
     for (size_t h = 0; h < heads; h++)
         for (size_t j = 0; j < w->S; j++) {
             const mha__score_at at = {b, h, i, j};
-            double x, y;
-            const bool hidden = mha__variant_hides(w, one, &at, &x);
-            if (hidden != mha__variant_hides(w, other, &at, &y) || (!hidden && x != y))
+            const mha__sight x = mha__variant_look(w, one, &at), y = mha__variant_look(w, other, &at);
+            if (x.hidden != y.hidden || (x.hidden != SIGHT_HIDDEN && (x.added != y.added || x.early != y.early)))
                 return false;
         }
     return true;
@@ -96,9 +187,8 @@ bool mha__variant_sees_alike(const mha__variant_inputs *w, const mha__knobs *one
 
 size_t mha__variant_count_hidden(const mha__variant_inputs *inputs, const mha__knobs *knobs, size_t b, size_t i)
 {
-    double added;
     size_t count = 0;
     for (size_t j = 0; j < inputs->S; j++)
-        count += mha__variant_hides(inputs, knobs, &(mha__score_at){b, 0, i, j}, &added);
+        count += mha__variant_look(inputs, knobs, &(mha__score_at){b, 0, i, j}).hidden == SIGHT_HIDDEN;
     return count;
 }

@@ -1,16 +1,46 @@
 /* The softmax of a variant, over keys or over a wrong axis. */
 #include <math.h>
+#include <stdlib.h>
 
 #include "verify/variant_forward/variant_bench.h"
 
-/* Softmax over n scores `step` apart; the `n_rest` logits of `rest` join the denominator. */
+/* Logits that join the denominator: sinks, the extra exp(0), padded keys. */
+typedef struct logits {
+    double logit[3], times[3];
+    size_t n;
+} logits;
+
+static void join(logits *rest, double logit, double times)
+{
+    rest->logit[rest->n] = logit;
+    rest->times[rest->n++] = times;
+}
+
+static double power(const mha__knobs *k, double x)
+{
+    return k->base_2 ? exp2(x) : exp(x);
+}
+
+/* What is stored as log-sum-exp; `most`: the maximum; `sum`: of exp(s - most), `keys`: without the rest. */
+static double lse_of(const mha__knobs *k, double most, double sum, double keys)
+{
+    switch (k->lse) {
+    case LSE_BASE_2: return (most + log(sum)) / log(2);
+    case LSE_NO_SINKS: return most + log(keys);
+    case LSE_NO_MAXIMUM: return log(sum);
+    case LSE_MAX_UNSCALED: return most / k->scale + log(sum);
+    default: return (k->base_2 ? most * log(2) : most) + log(sum);
+    }
+}
+
+/* Softmax over n scores `step` apart. */
 static void softmax(const mha__knobs *k, double *s, const unsigned char *visible, size_t n, size_t step,
-                    const double *rest, size_t n_rest, double *lse)
+                    const logits *rest, double *lse)
 {
     double most = -INFINITY;
-    bool any = n_rest > 0, wrong = false;
-    for (size_t r = 0; r < n_rest; r++)
-        most = fmax(most, rest[r]);
+    bool any = rest->n > 0, wrong = false;
+    for (size_t r = 0; r < rest->n; r++)
+        most = fmax(most, rest->logit[r]);
     for (size_t j = 0; j < n; j++)
         if (visible[j * step]) {
             any = true;
@@ -25,53 +55,113 @@ static void softmax(const mha__knobs *k, double *s, const unsigned char *visible
     }
     if (wrong || isinf(most))
         most = NAN;
-    double sum = 0;
-    for (size_t r = 0; r < n_rest; r++)
-        sum += exp(rest[r] - most);
+    double sum = 0, keys = 0;
+    for (size_t r = 0; r < rest->n; r++)
+        sum += rest->times[r] * power(k, rest->logit[r] - most);
     for (size_t j = 0; j < n; j++) {
         double *x = &s[j * step];
-        *x = visible[j * step] ? exp(*x - most) : 0;
+        *x = visible[j * step] ? power(k, *x - most) : 0;
         sum += *x;
+        keys += *x;
     }
     for (size_t j = 0; j < n; j++)
         if (visible[j * step] || isnan(sum))
             s[j * step] /= sum;
+    *lse = lse_of(k, most, sum, keys);
+}
+
+/* Softmax of one row of n scores over one tile of keys after the other, as a kernel that mistakes the rescaling. */
+static void softmax_in_tiles(const mha__knobs *k, double *s, const unsigned char *visible, size_t n, const logits *rest,
+                             double *lse)
+{
+    const size_t size = (size_t)llabs(k->tile), tiles = (n + size - 1) / size;
+    const bool rescale_sum = k->tile_mistake == TILE_VALUES_UNSCALED;
+    const bool rescale_values = k->tile_mistake == TILE_SUM_UNSCALED;
+    double most = -INFINITY, sum = 0;
+    for (size_t t = 0; t < tiles; t++) {
+        const size_t first = (k->tile > 0 ? t : tiles - 1 - t) * size, end = first + size < n ? first + size : n;
+        double greater = most;
+        for (size_t j = first; j < end; j++)
+            greater = visible[j] ? fmax(greater, s[j]) : greater;
+        const double shrink = most == greater ? 1 : exp(most - greater);
+        for (size_t j = 0; j < n && rescale_values && shrink != 1; j++) /* what is done already */
+            if (k->tile > 0 ? j < first : j >= end)
+                s[j] *= shrink;
+        sum *= rescale_sum ? shrink : 1;
+        for (size_t j = first; j < end; j++) {
+            s[j] = visible[j] ? exp(s[j] - greater) : 0;
+            sum += s[j];
+        }
+        most = greater;
+    }
+    for (size_t r = 0; r < rest->n; r++)
+        sum += rest->times[r] * exp(rest->logit[r] - most);
+    for (size_t j = 0; j < n; j++)
+        s[j] /= sum;
     *lse = most + log(sum);
 }
 
-static void weigh_over_keys(mha__variant_bench *w, const mha__knobs *k)
+static bool any_visible(const unsigned char *visible, size_t n)
+{
+    for (size_t j = 0; j < n; j++)
+        if (visible[j])
+            return true;
+    return false;
+}
+
+static void weigh_over_keys(mha__variant_bench *w, const mha__knobs *k, size_t b)
 {
     const mha_case *c = w->inputs->c;
-    const double *sinks = k->use_sinks ? w->inputs->sinks : NULL;
+    const double *sinks = k->sinks ? k->sinks : k->use_sinks ? w->inputs->sinks : NULL;
     const size_t S = w->inputs->S + mha__extra_rows(c);
+    const bool in_tiles = k->tile != 0 && k->tile_mistake != TILE_PADDED;
     for (size_t h = 0; h < c->H; h++)
         for (size_t i = 0; i < c->T_q; i++) {
             const size_t row = h * c->T_q + i;
-            double rest[2];
-            size_t n = 0;
+            double *s = w->scores + row * S;
+            const unsigned char *visible = w->visible + row * S;
+            logits rest = {.n = 0};
             if (!w->scored[row])
                 continue;
             if (sinks && sinks[h] != -INFINITY)
-                rest[n++] = sinks[h];
+                join(&rest, sinks[h], 1);
             if (k->plus_one)
-                rest[n++] = 0;
-            softmax(k, w->scores + row * S, w->visible + row * S, S, 1, rest, n, &w->lse[row]);
+                join(&rest, 0, 1);
+            if (k->tile_mistake == TILE_PADDED && mha__variant_count_padded(w->inputs, k, b, i) > 0)
+                join(&rest, 0, (double)mha__variant_count_padded(w->inputs, k, b, i));
+            if (in_tiles && any_visible(visible, S))
+                softmax_in_tiles(k, s, visible, S, &rest, &w->lse[row]);
+            else
+                softmax(k, s, visible, S, 1, &rest, &w->lse[row]);
         }
 }
 
-void mha__variant_weigh(mha__variant_bench *w, const mha__knobs *k)
+/* What becomes of finished weights: those of keys that are hidden late are 0, the others are multiplied. */
+static void finish(mha__variant_bench *w, const mha__knobs *k)
+{
+    const mha_case *c = w->inputs->c;
+    const size_t S = w->inputs->S + mha__extra_rows(c);
+    for (size_t row = 0; row < c->H * c->T_q; row++)
+        for (size_t at = row * S; w->scored[row] && at < (row + 1) * S; at++)
+            w->scores[at] *= w->visible[at] == KEEPS_NO_WEIGHT ? 0 : k->weights_times;
+}
+
+void mha__variant_weigh(mha__variant_bench *w, const mha__knobs *k, size_t b)
 {
     const mha_case *c = w->inputs->c;
     const size_t S = w->inputs->S + mha__extra_rows(c), rows = c->T_q * S;
+    const logits none = {.n = 0};
     double unused;
     if (k->axis == AXIS_KEYS)
-        weigh_over_keys(w, k);
+        weigh_over_keys(w, k, b);
     else if (k->axis == AXIS_QUERIES)
         for (size_t h = 0; h < c->H; h++)
             for (size_t j = 0; j < S; j++)
-                softmax(k, w->scores + h * rows + j, w->visible + h * rows + j, c->T_q, S, NULL, 0, &unused);
+                softmax(k, w->scores + h * rows + j, w->visible + h * rows + j, c->T_q, S, &none, &unused);
     else
         for (size_t at = 0; at < rows; at++)
             if (w->scored[at / S])
-                softmax(k, w->scores + at, w->visible + at, c->H, rows, NULL, 0, &unused);
+                softmax(k, w->scores + at, w->visible + at, c->H, rows, &none, &unused);
+    if (k->late || k->weights_times != 1)
+        finish(w, k);
 }

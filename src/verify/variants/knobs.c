@@ -27,6 +27,7 @@ mha__knobs mha__knobs_of(const mha_case *c)
         .mask_sign = 1,
         .alibi_sign = s->alibi_slopes ? 1 : 0,
         .use_cache = 1,
+        .weights_times = 1,
         .use_sinks = 1,
         .plus_one = s->softmax_plus_one,
         .bias_row = c->weights[CASE_RECORDED][MHA_BIAS_K].data != NULL,
@@ -61,10 +62,9 @@ bool mha__knobs_equal(const mha__knobs *a, const mha__knobs *b)
 
 bool mha__knobs_see_alike(const mha__knobs *a, const mha__knobs *b)
 {
-    return a->causal == b->causal && a->causal_align == b->causal_align && a->causal_shift == b->causal_shift &&
-           a->window == b->window && a->window_left == b->window_left && a->window_right == b->window_right &&
-           a->use_lengths == b->use_lengths && a->lengths_shift == b->lengths_shift && a->mask_kind == b->mask_kind &&
-           a->mask_sign == b->mask_sign && a->padding_kind == b->padding_kind &&
-           a->use_padding_fill == b->use_padding_fill && a->alibi_sign == b->alibi_sign &&
-           a->alibi_from_0 == b->alibi_from_0 && a->use_cache == b->use_cache;
+    bool equal = true;
+#define SAME(type, name) equal = equal && a->name == b->name;
+    SIGHT_KNOB_LIST(SAME)
+#undef SAME
+    return equal;
 }

@@ -47,6 +47,41 @@ enum {
 };
 
 enum { AXIS_KEYS, AXIS_QUERIES, AXIS_HEADS };
+enum { HIDES_MASK = 1, HIDES_PADDING = 2, HIDES_CAUSAL = 4, HIDES_WINDOW = 8, HIDES_LENGTHS = 16 };
+enum { ADDS_MASK = 1, ADDS_ALIBI = 2 };
+
+/* The slopes of ALiBi, head by head. */
+enum {
+    ALIBI_GIVEN,
+    ALIBI_USUAL,  /* Press et al.: 2^(-8 (i+1) / h); for h that is no power of two, those of the power below first */
+    ALIBI_FROM_0, /* 2^(-8 i / h) */
+    ALIBI_PLAIN   /* 2^(-8 (i+1) / h) for every h */
+};
+
+/* Where the new rows of keys and values join the cached ones. */
+enum {
+    CACHE_RIGHT,
+    CACHE_BEHIND, /* the cached rows come last */
+    CACHE_EARLY,  /* new rows begin one row too early; the last row is zero */
+    CACHE_LATE    /* new rows begin one row too late, behind a zero row; the last one is lost */
+};
+
+/* What goes wrong in a softmax that is computed over one tile of keys after the other. */
+enum {
+    TILE_RIGHT,
+    TILE_NEVER_RESCALED,  /* neither the sum nor the weighted values follow a greater maximum */
+    TILE_VALUES_UNSCALED, /* the sum follows, the weighted values do not */
+    TILE_SUM_UNSCALED,    /* the weighted values follow, the sum does not */
+    TILE_PADDED           /* keys up to a multiple of the tile join with score 0 and value 0 */
+};
+
+enum {
+    LSE_RIGHT,
+    LSE_BASE_2,      /* log2 of the sum */
+    LSE_NO_SINKS,    /* without sinks and the extra exp(0) */
+    LSE_NO_MAXIMUM,  /* log of the sum of exp(s - maximum) */
+    LSE_MAX_UNSCALED /* the maximum is that of the scores before the scale */
+};
 enum { CAUSAL_OFFSET, CAUSAL_TOP_LEFT, CAUSAL_BOTTOM_RIGHT };
 
 /* Type and name of each scalar knob that changes the rows of q, k and v before the scores. */
@@ -54,30 +89,30 @@ enum { CAUSAL_OFFSET, CAUSAL_TOP_LEFT, CAUSAL_BOTTOM_RIGHT };
     X(int, packing)                                                                                                    \
     X(int, round_weights)                                                                                              \
     X(int, round_inputs)                                                                                               \
-    X(int, input_norm) /* the inputs are normalised */                                                                 \
+    X(int, input_norm)      /* the inputs are normalised */                                                            \
     X(int, inputs_reversed) /* in time */                                                                              \
     X(int, permuted_q)                                                                                                 \
     X(int, permuted_k)                                                                                                 \
     X(int, bias_place) /* where b_Q and b_K are added */                                                               \
     X(double, bias_q_times)                                                                                            \
-    X(int, split) /* heads in the rows */                                                                              \
+    X(int, split)   /* heads in the rows */                                                                            \
     X(int, no_norm) /* bits: 1 of q, 2 of k */                                                                         \
     X(int, norm_kind)                                                                                                  \
-    X(int, norm_lacking) /* a norm without weights where the case has none */                                          \
+    X(int, norm_lacking)    /* a norm without weights where the case has none */                                       \
     X(int, norm_other_span) /* over the row instead of each head, or the reverse */                                    \
     X(int, norm_no_weight)                                                                                             \
     X(int, norm_eps_outside)                                                                                           \
     X(double, norm_eps)                                                                                                \
     X(int, norm_after_rope)                                                                                            \
     X(int, norm_plus_one)                                                                                              \
-    X(int, rope_not) /* bits: 1 q, 2 k is not rotated */                                                               \
-    X(int, rope_last) /* the last features are rotated instead of the first */                                         \
-    X(int, rope_width) /* in the exponent of the angles; 0: rope_dim */                                                \
-    X(int, rope_reversed) /* positions count from the last row */                                                      \
+    X(int, rope_not)       /* bits: 1 q, 2 k is not rotated */                                                         \
+    X(int, rope_last)      /* the last features are rotated instead of the first */                                    \
+    X(int, rope_width)     /* in the exponent of the angles; 0: rope_dim */                                            \
+    X(int, rope_reversed)  /* positions count from the last row */                                                     \
     X(int, rope_regrouped) /* the result in the order of the other pairing */                                          \
-    X(int, rope_mixed) /* angles laid out for the other pairing */                                                     \
-    X(int, rope_swapped) /* sine and cosine */                                                                         \
-    X(int, rope) /* mha_rope_kind */                                                                                   \
+    X(int, rope_mixed)     /* angles laid out for the other pairing */                                                 \
+    X(int, rope_swapped)   /* sine and cosine */                                                                       \
+    X(int, rope)           /* mha_rope_kind */                                                                         \
     X(int, rope_dim)                                                                                                   \
     X(int, rope_values) /* values are rotated too */                                                                   \
     X(int, rope_inverse)                                                                                               \
@@ -95,8 +130,46 @@ typedef struct mha__row_knobs {
 #undef ROW_KNOB
 } mha__row_knobs;
 
-/* Type and name of each knob that changes what lies between q, k, v and the heads. */
+/* Type and name of each knob that decides which keys a query sees and what is added to their scores. */
+#define SIGHT_KNOB_LIST(X)                                                                                             \
+    X(int, causal)                                                                                                     \
+    X(int, causal_align)                                                                                               \
+    X(int64_t, causal_shift) /* a key is visible iff j <= i + offset + shift */                                        \
+    X(int, causal_reversed)  /* a key is visible iff j >= i + offset + shift */                                        \
+    X(int64_t, causal_block) /* every key of a block of so many is visible as soon as one of them is; 0: none */       \
+    X(int64_t, prefix)       /* causal does not hide the first so many keys */                                         \
+    X(int64_t, chunk)        /* only keys of the query's own chunk of so many are visible; 0: no chunks */             \
+    X(int, window)                                                                                                     \
+    X(int, window_align)                                                                                               \
+    X(int64_t, window_left)                                                                                            \
+    X(int64_t, window_right)                                                                                           \
+    X(int, window_or_causal) /* a key is visible if one of the two allows it */                                        \
+    X(int64_t, lengths_shift)                                                                                          \
+    X(int64_t, lengths_block) /* lengths are rounded up to a multiple; 0: they are not */                              \
+    X(int, use_lengths)                                                                                                \
+    X(int, lengths_from_end)   /* the last keys are the real ones */                                                   \
+    X(const double *, lengths) /* (B), instead of those of the case; NULL: those */                                    \
+    X(int64_t, keys_below)     /* later keys are hidden; 0: none */                                                    \
+    X(int, mask_kind)                                                                                                  \
+    X(int, mask_transposed)                                                                                            \
+    X(int, mask_as_number) /* the numbers 0 and 1 of a boolean mask are added */                                       \
+    X(double, mask_sign)                                                                                               \
+    X(int, padding_kind)                                                                                               \
+    X(int, padding_reversed)                                                                                           \
+    X(int, use_padding_fill)                                                                                           \
+    X(int, late)          /* bits HIDES_...: hides keys only after the softmax, by weight 0 */                         \
+    X(int, early)         /* bits ADDS_...: is added before the scale */                                               \
+    X(double, alibi_sign) /* 0: none */                                                                                \
+    X(int, alibi_from_0)                                                                                               \
+    X(int, alibi_formula)                                                                                              \
+    X(const double *, alibi_slopes) /* (h), instead of the formula's; NULL: those */                                   \
+    X(int, alibi_symmetric)         /* by the distance in both directions */                                           \
+    X(int, use_cache)                                                                                                  \
+    X(int, cache_order)
+
+/* Type and name of each other knob that changes what lies between q, k, v and the heads. */
 #define SCORE_KNOB_LIST(X)                                                                                             \
+    SIGHT_KNOB_LIST(X)                                                                                                 \
     X(int, group_k)                                                                                                    \
     X(int, group_v)                                                                                                    \
     X(int, groups) /* how many key/value heads are read; 0: those of the case */                                       \
@@ -105,28 +178,20 @@ typedef struct mha__row_knobs {
     X(int, cap_after_mask)                                                                                             \
     X(int, cap_before_scale)                                                                                           \
     X(int, cap_no_factor)                                                                                              \
-    X(int, causal)                                                                                                     \
-    X(int, causal_align)                                                                                               \
-    X(int64_t, causal_shift) /* a key is visible iff j <= i + offset + shift */                                        \
-    X(int, window)                                                                                                     \
-    X(int64_t, window_left)                                                                                            \
-    X(int64_t, window_right)                                                                                           \
-    X(int64_t, lengths_shift)                                                                                          \
-    X(int, use_lengths)                                                                                                \
-    X(int, mask_kind)                                                                                                  \
-    X(int, padding_kind)                                                                                               \
-    X(int, use_padding_fill)                                                                                           \
-    X(double, mask_sign)                                                                                               \
-    X(double, alibi_sign) /* 0: none */                                                                                \
-    X(int, alibi_from_0)                                                                                               \
+    X(int, cap_no_divisor)                                                                                             \
     X(int, fill) /* how a hidden key's score is treated */                                                             \
     X(double, fill_value)                                                                                              \
-    X(int, use_cache)                                                                                                  \
+    X(int, base_2)   /* powers of 2 instead of e */                                                                    \
+    X(int64_t, tile) /* keys of a tile of the softmax; negative: the last tile comes first; 0: no tiles */             \
+    X(int, tile_mistake)                                                                                               \
     X(int, use_sinks)                                                                                                  \
+    X(const double *, sinks) /* (h), instead of those of the case; NULL: those */                                      \
     X(int, plus_one)                                                                                                   \
     X(int, bias_row)                                                                                                   \
     X(int, zero_row)                                                                                                   \
     X(int, axis) /* the axis that softmax normalises */                                                                \
+    X(double, weights_times)                                                                                           \
+    X(int, lse)                                                                                                        \
     X(int, empty_nan)                                                                                                  \
     X(int, propagate) /* hidden values are multiplied by weight 0, not skipped */
 

@@ -17,7 +17,12 @@ static const char *const alone[] = {
     "norm-eps-0", "rope-reversed", "rope-sin-cos", "rope-angles-mixed", "rope-regrouped", "rope-last-features",
     "rope-half-dim", "rope-theta-d-model", "rope-theta-d-k", "groups-k-tiled", "groups-v-tiled", "groups-first",
     "groups-last-first", "merge-features-first", "merge-turned", "output-unprojected", "bias-o-before",
-    "bias-o-per-head",
+    "bias-o-per-head", "cache-behind", "cache-row-early", "cache-row-late", "softcap-no-divisor", "causal-reversed",
+    "causal-after-softmax", "window-top-left", "window-bottom-right", "window-or-causal", "window-after-softmax",
+    "mask-transposed", "mask-added", "all-after-softmax", "padding-reversed", "lengths-from-end",
+    "lengths-after-softmax", "fill-add-f16", "fill-add-bf16", "alibi-scaled", "alibi-symmetric", "alibi-slopes-usual",
+    "alibi-slopes-from-0", "alibi-slopes-plain", "lse-base-2", "lse-without-sinks", "lse-without-maximum",
+    "lse-max-unscaled",
 };
 
 /* The variant at an index, in one of two forms; NULL past the end. */

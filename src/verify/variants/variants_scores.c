@@ -70,6 +70,7 @@ APPLY(softcap_missing, has_cap(c), k->softcap = 0)
 APPLY(softcap_after_mask, has_cap(c), k->cap_after_mask = 1)
 APPLY(softcap_before_scale, has_cap(c), k->cap_before_scale = 1)
 APPLY(softcap_no_factor, has_cap(c), k->cap_no_factor = 1)
+APPLY(softcap_no_divisor, has_cap(c), k->cap_no_divisor = 1)
 
 /* ---------------------------------------------------------------- what is visible */
 
@@ -78,6 +79,7 @@ APPLY(causal_top_left, attends(c), k->causal = 1; k->causal_align = CAUSAL_TOP_L
 APPLY(causal_bottom_right, attends(c), k->causal = 1; k->causal_align = CAUSAL_BOTTOM_RIGHT)
 APPLY(causal_strict, c->semantics.causal, k->causal_shift -= 1)
 APPLY(causal_plus_1, c->semantics.causal, k->causal_shift += 1)
+APPLY(causal_reversed, c->semantics.causal, k->causal_reversed = 1)
 
 static bool has_left(const mha_case *c)
 {
@@ -98,6 +100,15 @@ APPLY(window_both_sides, has_left(c), k->window_right = k->window_left)
 APPLY(window_left_only, has_left(c) && has_right(c), k->window_right = -1)
 APPLY(window_right_only, has_left(c) && has_right(c), k->window_left = -1)
 
+static bool is_windowed(const mha_case *c)
+{
+    return c->semantics.window;
+}
+
+APPLY(window_top_left, is_windowed(c), k->window_align = CAUSAL_TOP_LEFT)
+APPLY(window_bottom_right, is_windowed(c), k->window_align = CAUSAL_BOTTOM_RIGHT)
+APPLY(window_or_causal, is_windowed(c) && c->semantics.causal, k->window_or_causal = 1)
+
 static int flipped(int kind)
 {
     return kind == MHA_MASK_KEEPS ? MHA_MASK_HIDES : MHA_MASK_KEEPS;
@@ -107,12 +118,55 @@ APPLY(mask_polarity, c->semantics.mask.kind > MHA_MASK_ADDITIVE, k->mask_kind = 
 APPLY(padding_polarity, c->semantics.key_padding.kind > MHA_MASK_ADDITIVE, k->padding_kind = flipped(k->padding_kind))
 APPLY(mask_missing, c->semantics.mask.kind != MHA_MASK_NONE, k->mask_kind = MHA_MASK_NONE)
 APPLY(mask_subtracted, c->semantics.mask.kind == MHA_MASK_ADDITIVE, k->mask_sign = -1)
+static bool is_boolean(const mha_mask *mask)
+{
+    return mask->kind > MHA_MASK_ADDITIVE;
+}
+
+/* Whether the mask has a square of rows and columns that can be taken for each other. */
+static bool is_turnable(const mha_case *c)
+{
+    const mha_view *v = &c->semantics.mask.values;
+    return c->semantics.mask.kind && v->rank >= 2 && v->shape[v->rank - 1] > 1 &&
+           v->shape[v->rank - 1] == v->shape[v->rank - 2] && c->T_q == c->P + c->T_k;
+}
+
+APPLY(mask_transposed, is_turnable(c), k->mask_transposed = 1)
+APPLY(mask_added, is_boolean(&c->semantics.mask), k->mask_as_number = 1)
+APPLY(mask_scaled, c->semantics.mask.kind == MHA_MASK_ADDITIVE, k->early |= ADDS_MASK)
+
+/* Which rules of the case hide whole keys. */
+static int hiding(const mha_case *c)
+{
+    const mha_semantics *s = &c->semantics;
+    return (is_boolean(&s->mask) ? HIDES_MASK : 0) | (s->causal ? HIDES_CAUSAL : 0) | (s->window ? HIDES_WINDOW : 0) |
+           (is_boolean(&s->key_padding) && !s->has_padding_fill ? HIDES_PADDING : 0) |
+           (s->kv_lengths ? HIDES_LENGTHS : 0);
+}
+
+static bool is_several(int bits)
+{
+    return (bits & (bits - 1)) != 0;
+}
+
+APPLY(mask_late, hiding(c) & HIDES_MASK, k->late |= HIDES_MASK)
+APPLY(padding_late, hiding(c) & HIDES_PADDING, k->late |= HIDES_PADDING)
+APPLY(causal_late, hiding(c) & HIDES_CAUSAL, k->late |= HIDES_CAUSAL)
+APPLY(window_late, hiding(c) & HIDES_WINDOW, k->late |= HIDES_WINDOW)
+APPLY(lengths_late, hiding(c) & HIDES_LENGTHS, k->late |= HIDES_LENGTHS)
+APPLY(all_late, is_several(hiding(c)), k->late = hiding(c))
+
+APPLY(padding_reversed, c->semantics.key_padding.kind, k->padding_reversed = 1)
 APPLY(padding_missing, c->semantics.key_padding.kind != MHA_MASK_NONE, k->padding_kind = MHA_MASK_NONE)
 APPLY(padding_excluded, c->semantics.has_padding_fill, k->use_padding_fill = 0)
 APPLY(lengths_missing, c->semantics.kv_lengths, k->use_lengths = 0)
 APPLY(lengths_less, c->semantics.kv_lengths, k->lengths_shift -= 1)
 APPLY(lengths_more, c->semantics.kv_lengths, k->lengths_shift += 1)
+APPLY(lengths_from_end, c->semantics.kv_lengths, k->lengths_from_end = 1)
 APPLY(cache_ignored, c->P > 0, k->use_cache = 0)
+APPLY(cache_behind, c->P > 0 && k->use_cache, k->cache_order = CACHE_BEHIND)
+APPLY(cache_early, c->P > 0 && k->use_cache, k->cache_order = CACHE_EARLY)
+APPLY(cache_late, c->P > 0 && k->use_cache, k->cache_order = CACHE_LATE)
 
 static bool fill(const mha_case *c, mha__knobs *k, int how, double value)
 {
@@ -145,6 +199,14 @@ static bool fill_add_1e9(const mha_case *c, mha__knobs *k)
 {
     return fill(c, k, FILL_ADD, -1e9);
 }
+static bool fill_add_f16(const mha_case *c, mha__knobs *k)
+{
+    return fill(c, k, FILL_ADD, -65504);
+}
+static bool fill_add_bf16(const mha_case *c, mha__knobs *k)
+{
+    return fill(c, k, FILL_ADD, -0x1.fep127);
+}
 static bool fill_zero(const mha_case *c, mha__knobs *k)
 {
     return fill(c, k, FILL_REPLACE, 0);
@@ -153,11 +215,22 @@ static bool fill_zero(const mha_case *c, mha__knobs *k)
 APPLY(alibi_missing, c->semantics.alibi_slopes, k->alibi_sign = 0)
 APPLY(alibi_sign, c->semantics.alibi_slopes, k->alibi_sign = -1)
 APPLY(alibi_from_0, c->semantics.alibi_slopes, k->alibi_from_0 = 1)
+APPLY(alibi_scaled, c->semantics.alibi_slopes, k->early |= ADDS_ALIBI)
+APPLY(alibi_symmetric, c->semantics.alibi_slopes, k->alibi_symmetric = 1)
+APPLY(alibi_usual, c->semantics.alibi_slopes, k->alibi_formula = ALIBI_USUAL)
+APPLY(alibi_heads_from_0, c->semantics.alibi_slopes, k->alibi_formula = ALIBI_FROM_0)
+APPLY(alibi_plain, c->semantics.alibi_slopes && (c->H & (c->H - 1)) != 0, k->alibi_formula = ALIBI_PLAIN)
+APPLY(lacks_alibi, attends(c) && !c->semantics.alibi_slopes, k->alibi_sign = 1; k->alibi_formula = ALIBI_USUAL)
 
 /* ---------------------------------------------------------------- softmax */
 
 APPLY(softmax_queries, attends(c), k->axis = AXIS_QUERIES)
 APPLY(softmax_heads, attends(c) && c->H > 1, k->axis = AXIS_HEADS)
+APPLY(softmax_base_2, attends(c), k->base_2 = 1)
+APPLY(lse_base_2, attends(c), k->lse = LSE_BASE_2)
+APPLY(lse_no_sinks, has_weight(c, MHA_SINKS) || c->semantics.softmax_plus_one, k->lse = LSE_NO_SINKS)
+APPLY(lse_no_maximum, attends(c), k->lse = LSE_NO_MAXIMUM)
+APPLY(lse_max_unscaled, attends(c), k->lse = LSE_MAX_UNSCALED)
 APPLY(sinks_missing, has_weight(c, MHA_SINKS), k->use_sinks = 0)
 APPLY(plus_one_missing, c->semantics.softmax_plus_one, k->plus_one = 0)
 APPLY(plus_one_added, attends(c) && !c->semantics.softmax_plus_one, k->plus_one = 1)
@@ -184,6 +257,48 @@ static double sign_of(double x)
     return x < 0 ? -1 : 1;
 }
 
+/* Powers of two from 2 on, smaller than the number of keys. */
+static bool any_tile(const mha_case *c, size_t index, double *x)
+{
+    *x = ldexp(2, (int)index);
+    return index < 32 && *x < (double)(c->P + c->T_k);
+}
+
+/* Powers of two: keys up to a multiple of one may be many more than there are. */
+static bool any_padding(const mha_case *c, size_t index, double *x)
+{
+    (void)c;
+    *x = ldexp(2, (int)index);
+    return *x <= 1024;
+}
+
+/* Tiles in both directions: the last tile comes first in those that are negative. */
+static bool any_direction(const mha_case *c, size_t index, double *x)
+{
+    const bool is_tile = any_tile(c, index / 2, x);
+    *x *= index % 2 ? -1 : 1;
+    return is_tile;
+}
+
+static bool in_tiles(const mha_case *c, mha__knobs *k, double size, int mistake)
+{
+    k->tile = (int64_t)size;
+    k->tile_mistake = mistake;
+    return attends(c);
+}
+
+SOLVE(tile_not_rescaled, in_tiles(c, k, *x, TILE_NEVER_RESCALED), )
+SOLVE(tile_values_not_rescaled, in_tiles(c, k, *x, TILE_VALUES_UNSCALED), )
+SOLVE(tile_sum_not_rescaled, in_tiles(c, k, *x, TILE_SUM_UNSCALED), )
+SOLVE(tile_padded, in_tiles(c, k, *x, TILE_PADDED), )
+SOLVE(tile_last_dropped, attends(c), k->keys_below = (int64_t)(c->P + c->T_k) / (int64_t)*x * (int64_t)*x)
+SOLVE(tile_first_only, attends(c), k->keys_below = (int64_t)*x)
+SOLVE(causal_block, attends(c), k->causal = 1; k->causal_block = (int64_t)*x)
+SOLVE(causal_prefix, c->semantics.causal, k->prefix = (int64_t)*x)
+SOLVE(lacks_chunk, attends(c), k->chunk = (int64_t)*x)
+SOLVE(lengths_to_tile, c->semantics.kv_lengths, k->lengths_block = (int64_t)*x)
+SOLVE(dropout_scale, attends(c), k->weights_times = 1 / (1 - *x))
+SOLVE(dropout_scale_twice, attends(c), k->weights_times = 1 - *x)
 SOLVE(scale_other, attends(c), k->scale = *x * sign_of(k->scale))
 SOLVE(softcap_other, has_cap(c), k->softcap = *x)
 SOLVE(lacks_softcap, attends(c) && !has_cap(c), k->softcap = *x)
@@ -199,6 +314,9 @@ SOLVE(lacks_window_right, attends(c) && !has_right(c), if (!k->window) k->window
 
 static const mha__variant_entry entries[] = {
     {{"cache-ignored", "cached keys not attended to"}, cache_ignored},
+    {{"cache-behind", "cached keys behind the new ones"}, cache_behind},
+    {{"cache-row-early", "new keys written one row too early, over the last cached one"}, cache_early},
+    {{"cache-row-late", "new keys written one row too late, behind a row of zeros"}, cache_late},
     {{"bias-row-missing", "the bias_k/bias_v row left out"}, bias_row_missing},
     {{"zero-row-missing", "the zero row left out"}, zero_row_missing},
     {{"groups-tiled", "query head i reads key/value head i % h_kv instead of i / (h/h_kv)"}, groups_tiled},
@@ -217,11 +335,14 @@ static const mha__variant_entry entries[] = {
     {{"softcap-after-mask", "softcap after the mask: hidden keys get -c"}, softcap_after_mask},
     {{"softcap-before-scale", "softcap before the scale"}, softcap_before_scale},
     {{"softcap-no-factor", "tanh(s/c) without the factor c"}, softcap_no_factor},
+    {{"softcap-no-divisor", "c*tanh(s) instead of c*tanh(s/c)"}, softcap_no_divisor},
     {{"causal-missing", "future keys not hidden"}, causal_missing},
     {{"causal-top-left", "causal, aligned top-left: j <= i"}, causal_top_left},
     {{"causal-bottom-right", "causal, aligned bottom-right: j <= i + S - T_q"}, causal_bottom_right},
     {{"causal-strict", "causal without the query's own position: j < i"}, causal_strict},
     {{"causal-plus-1", "causal off by one: j <= i + 1"}, causal_plus_1},
+    {{"causal-reversed", "causal the other way round: j >= i"}, causal_reversed},
+    {{"causal-after-softmax", "causal mask multiplied after the softmax, not renormalised"}, causal_late},
     {{"window-missing", "no window"}, window_missing},
     {{"window-left-less", "window: the query's own key counted among the left ones"}, window_left_less},
     {{"window-left-more", "window: one more key to the left"}, window_left_more},
@@ -230,29 +351,55 @@ static const mha__variant_entry entries[] = {
     {{"window-both-sides", "window as wide to the right as to the left"}, window_both_sides},
     {{"window-left-only", "window open to the right"}, window_left_only},
     {{"window-right-only", "window open to the left"}, window_right_only},
+    {{"window-top-left", "window measured without the offset"}, window_top_left},
+    {{"window-bottom-right", "window aligned bottom-right"}, window_bottom_right},
+    {{"window-or-causal", "keys visible when the window or the causal mask allows it"}, window_or_causal},
+    {{"window-after-softmax", "window multiplied after the softmax, not renormalised"}, window_late},
     {{"mask-polarity", "boolean mask read the other way round"}, mask_polarity},
     {{"mask-missing", "mask left out"}, mask_missing},
     {{"mask-subtracted", "additive mask subtracted"}, mask_subtracted},
+    {{"mask-scaled", "additive mask added before the scale: scaled, too"}, mask_scaled},
+    {{"mask-transposed", "mask transposed: (key, query)"}, mask_transposed},
+    {{"mask-added", "boolean mask added as 0 and 1"}, mask_added},
+    {{"mask-after-softmax", "mask multiplied after the softmax, not renormalised"}, mask_late},
+    {{"all-after-softmax", "everything that hides keys multiplied after the softmax"}, all_late},
+    {{"padding-after-softmax", "key padding mask multiplied after the softmax, not renormalised"}, padding_late},
+    {{"padding-reversed", "key padding mask read from its other end"}, padding_reversed},
     {{"padding-polarity", "key padding mask read the other way round"}, padding_polarity},
     {{"padding-missing", "key padding mask left out"}, padding_missing},
     {{"padding-excluded", "padded keys excluded instead of filled"}, padding_excluded},
     {{"lengths-missing", "key lengths left out"}, lengths_missing},
     {{"lengths-less", "one key too few of each length"}, lengths_less},
     {{"lengths-more", "one key too many of each length"}, lengths_more},
+    {{"lengths-from-end", "lengths counted from the last key: padding on the left"}, lengths_from_end},
+    {{"lengths-after-softmax", "lengths applied after the softmax, not renormalised"}, lengths_late},
     {{"fill-0", "hidden scores set to 0"}, fill_zero},
     {{"fill-1e4", "hidden scores set to -10,000"}, fill_1e4},
     {{"fill-1e9", "hidden scores set to -1e9"}, fill_1e9},
     {{"fill-lowest", "hidden scores set to the lowest float"}, fill_lowest},
     {{"fill-add-1e4", "-10,000 added to hidden scores in float32"}, fill_add_1e4},
     {{"fill-add-1e9", "-1e9 added to hidden scores in float32"}, fill_add_1e9},
+    {{"fill-add-f16", "the lowest float16, -65,504, added to hidden scores in float32"}, fill_add_f16},
+    {{"fill-add-bf16", "the lowest bfloat16 added to hidden scores in float32"}, fill_add_bf16},
     {{"alibi-missing", "no ALiBi"}, alibi_missing},
     {{"alibi-sign", "ALiBi with the other sign"}, alibi_sign},
     {{"alibi-from-0", "ALiBi with queries counted from 0: cached rows forgotten"}, alibi_from_0},
+    {{"alibi-scaled", "ALiBi added before the scale"}, alibi_scaled},
+    {{"alibi-symmetric", "ALiBi by distance in both directions: -slope |i - j|"}, alibi_symmetric},
+    {{"alibi-slopes-usual", "the usual slopes, from 2^(-8/h) on"}, alibi_usual},
+    {{"alibi-slopes-from-0", "slopes 2^(-8i/h) with heads counted from 0"}, alibi_heads_from_0},
+    {{"alibi-slopes-plain", "slopes 2^(-8i/h) where h is no power of two"}, alibi_plain},
+    {{"case-lacks-alibi", "ALiBi with the usual slopes, which the case does not have"}, lacks_alibi},
+    {{"softmax-base-2", "powers of 2 instead of e in the softmax"}, softmax_base_2},
     {{"softmax-queries", "softmax over the queries"}, softmax_queries},
     {{"softmax-heads", "softmax over the heads"}, softmax_heads},
     {{"sinks-missing", "sinks left out of the denominator"}, sinks_missing},
     {{"plus-one-missing", "no extra exp(0) in the denominator"}, plus_one_missing},
     {{"plus-one-added", "an extra exp(0) in the denominator"}, plus_one_added},
+    {{"lse-base-2", "log-sum-exp in base 2"}, lse_base_2},
+    {{"lse-without-sinks", "log-sum-exp of the keys alone"}, lse_no_sinks},
+    {{"lse-without-maximum", "log of the sum of exp(s - maximum), the maximum not added"}, lse_no_maximum},
+    {{"lse-max-unscaled", "log-sum-exp with the maximum of the unscaled scores added"}, lse_max_unscaled},
     {{"empty-nan", "NaN for queries that see no key"}, empty_nan},
     {{"empty-zero", "zero for queries that see no key"}, empty_zero},
     {{"hidden-propagate", "weight 0 times a hidden value: NaN and infinity pass"}, hidden_propagate},
@@ -260,6 +407,28 @@ static const mha__variant_entry entries[] = {
 };
 
 static const mha__solved_entry solved[] = {
+    {{"tile-not-rescaled", "sum and values not rescaled when the maximum grows; keys of a tile (negative: last first)"},
+     tile_not_rescaled, SOLVE_LISTED, 0, 0, any_direction},
+    {{"tile-values-not-rescaled", "values not rescaled when the maximum grows; keys of a tile (negative: last first)"},
+     tile_values_not_rescaled, SOLVE_LISTED, 0, 0, any_direction},
+    {{"tile-sum-not-rescaled", "sum not rescaled when the maximum grows; keys of a tile (negative: last first)"},
+     tile_sum_not_rescaled, SOLVE_LISTED, 0, 0, any_direction},
+    {{"tile-padded", "zeros scored up to a multiple of a tile; its keys"}, tile_padded, SOLVE_LISTED, 0, 0, any_padding},
+    {{"tile-last-dropped", "keys of the last, partial tile dropped; keys of a tile"},
+     tile_last_dropped, SOLVE_LISTED, 0, 0, any_tile},
+    {{"tile-first-only", "keys of the first tile alone; how many"}, tile_first_only, SOLVE_LISTED, 0, 0, any_tile},
+    {{"causal-block", "causal by blocks: the query's whole block is visible; its keys"},
+     causal_block, SOLVE_LISTED, 0, 0, any_tile},
+    {{"case-lacks-prefix", "the first keys visible in spite of the causal mask; how many"},
+     causal_prefix, SOLVE_LISTED, 0, 0, any_size},
+    {{"case-lacks-chunk", "only keys of the query's own chunk visible; keys of a chunk"},
+     lacks_chunk, SOLVE_LISTED, 0, 0, any_size},
+    {{"lengths-to-tile", "lengths rounded up to a multiple of a tile; its keys"},
+     lengths_to_tile, SOLVE_LISTED, 0, 0, any_tile},
+    {{"dropout-scale", "weights multiplied by 1/(1-p), of a dropout left on; p"},
+     dropout_scale, SOLVE_REAL, 0.01, 0.95, NULL},
+    {{"dropout-scale-twice", "weights multiplied by 1-p, as after training without 1/(1-p); p"},
+     dropout_scale_twice, SOLVE_REAL, 0.01, 0.95, NULL},
     {{"scale-other", "another scale: the number"}, scale_other, SOLVE_REAL, 1e-3, 1e2, NULL},
     {{"softcap-other", "another softcap: the number"}, softcap_other, SOLVE_REAL, 0.1, 1e3, NULL},
     {{"case-lacks-softcap", "a softcap that the case does not have: the number"},

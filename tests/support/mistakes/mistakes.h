@@ -4,9 +4,10 @@
 
 #include "support/oracle_run.h"
 
-/* Mistakes in the rows of q and k, in the reading of heads, and behind the softmax: NULL past the end. Their names are
- * those of the library's variants. */
+/* Mistakes in the rows of q and k, in the reading of heads and behind the softmax, and between the two: NULL past the
+ * end. Their names are those of the library's variants, with the number of those that have one. */
 const oracle_mistake *mistake_of_rows_at(size_t index);
 const oracle_mistake *mistake_of_output_at(size_t index);
+const oracle_mistake *mistake_of_scores_at(size_t index);
 
 #endif

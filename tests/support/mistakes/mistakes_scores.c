@@ -1,0 +1,439 @@
+/* Mistakes between q, k, v and the heads: a call that says something else, and a kernel that computes something else. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/mistakes/mistakes.h"
+
+static bool is(const char *name)
+{
+    return strcmp(oracle_wrong->name, name) == 0;
+}
+
+static bool begins(const char *name)
+{
+    return strncmp(oracle_wrong->name, name, strlen(name)) == 0;
+}
+
+/* The number behind the name, as somebody configures it. */
+static double number_in_name(void)
+{
+    const char *blank = strchr(oracle_wrong->name, ' ');
+    return blank ? atof(blank) : 0;
+}
+
+/* ---------------------------------------------------------------- another call */
+
+static void say_slopes(mha_semantics *s, size_t h)
+{
+    static double slopes[64];
+    size_t n = 1;
+    while (2 * n <= h)
+        n *= 2;
+    for (size_t i = 0; i < h; i++)
+        if (is("alibi-slopes-from-0"))
+            slopes[i] = pow(2, -8.0 * (double)i / (double)h);
+        else if (is("alibi-slopes-plain") || i < n)
+            slopes[i] = pow(2, -8.0 * (double)(i + 1) / (double)(is("alibi-slopes-plain") ? h : n));
+        else /* every second one of twice as many */
+            slopes[i] = pow(2, -8.0 * (double)(2 * (i - n) + 1) / (double)(2 * n));
+    s->alibi_slopes = slopes;
+}
+
+static void say_alibi(const run *r, mha_semantics *s)
+{
+    if (is("case-lacks-alibi") ? !s->alibi_slopes
+                               : s->alibi_slopes && !(is("alibi-slopes-plain") && !(r->h & (r->h - 1))))
+        say_slopes(s, r->h);
+}
+
+static void say_lengths(const run *r, mha_semantics *s)
+{
+    static int64_t lengths[16];
+    const int64_t n = (int64_t)number_in_name(), most = (int64_t)r->S;
+    for (size_t b = 0; b < r->B && s->kv_lengths; b++) {
+        int64_t length = s->kv_lengths[b] - s->key_offset, whole = length > 0 ? (length + n - 1) / n * n : 0;
+        lengths[b] = (whole < most ? whole : most) + s->key_offset;
+    }
+    if (s->kv_lengths)
+        s->kv_lengths = lengths;
+}
+
+static void say_scale(const run *r, mha_semantics *s)
+{
+    (void)r;
+    s->scale = s->has_scale && s->scale < 0 ? -number_in_name() : number_in_name();
+    s->has_scale = true;
+}
+
+static void say_softcap(const run *r, mha_semantics *s)
+{
+    (void)r;
+    if ((s->softcap > 0) == begins("softcap-other"))
+        s->softcap = number_in_name();
+}
+
+static void say_window(const run *r, mha_semantics *s)
+{
+    (void)r;
+    if (begins("window-left-other") && s->window && s->window_left >= 0)
+        s->window_left = (int64_t)number_in_name();
+    else if (begins("window-right-other") && s->window && s->window_right >= 0)
+        s->window_right = (int64_t)number_in_name();
+    else if (begins("case-lacks") && !s->window) {
+        s->window = true;
+        s->window_left = strstr(oracle_wrong->name, "right") ? -1 : (int64_t)number_in_name();
+        s->window_right = strstr(oracle_wrong->name, "left") ? -1 : (int64_t)number_in_name();
+    }
+}
+
+/* ---------------------------------------------------------------- the cache */
+
+/* Puts the rows of the cache and the new ones together in another order. */
+static void join_cache(run *r)
+{
+    size_t all = r->S + r->extra, widths[] = {r->d_k, r->d_v};
+    number *parts[] = {r->keys, r->values};
+    for (int part = 0; part < 2 && r->P > 0; part++)
+        for (size_t head = 0; head < r->B * r->h_kv; head++) {
+            size_t d = widths[part], row = d * sizeof(number), new = r->S - r->P;
+            number *to = parts[part] + head * all * d, *old = malloc(r->S * row);
+            memcpy(old, to, r->S * row);
+            if (is("cache-behind")) {
+                memcpy(to, old + r->P * d, new *row);
+                memcpy(to + new *d, old, r->P * row);
+            } else if (is("cache-row-early")) {
+                memcpy(to + (r->P - 1) * d, old + r->P * d, new *row);
+                memset(to + (r->S - 1) * d, 0, row);
+            } else {
+                memset(to + r->P * d, 0, row);
+                memcpy(to + (r->P + 1) * d, old + r->P * d, (new - 1) * row);
+            }
+            free(old);
+        }
+}
+
+/* ---------------------------------------------------------------- the scores of a query */
+
+/* The keys of one query, one by one: the real ones first. */
+typedef struct row {
+    size_t n, real;
+    double *s;     /* scores; -inf: hidden */
+    bool *dropped; /* its weight is set to 0 later */
+    double *w;
+} row;
+
+static double mask_number(const run *r, size_t b, size_t head, size_t i, size_t j, bool *there)
+{
+    const mha_view *m = &r->s->mask.values;
+    size_t full[4] = {b, head, i, j}, index[4] = {0};
+    if (is("mask-transposed") && m->rank > 1 && m->shape[m->rank - 1] > 1 &&
+        m->shape[m->rank - 1] == m->shape[m->rank - 2] && r->T_q == r->S)
+        full[2] = j, full[3] = i;
+    *there = true;
+    for (int k = 0; k < m->rank; k++) {
+        index[k] = m->shape[k] == 1 ? 0 : full[4 - m->rank + k];
+        *there &= index[k] < m->shape[k];
+    }
+    return *there ? oracle_get(m, index[0], index[1], index[2], index[3]) : 0;
+}
+
+/* Where query i of sequence b stands among the keys of the call. */
+static double place_of(const run *r, size_t b, size_t i)
+{
+    return offset_of(r, b) - (double)r->s->key_offset - (double)r->first + (double)i;
+}
+
+static int block_of(double x, double n)
+{
+    return (int)floor(x / n);
+}
+
+static bool causal_hides(const run *r, double p, size_t j)
+{
+    double n = number_in_name(), at = (double)j;
+    if (begins("causal-block"))
+        return block_of(at, n) > block_of(p, n);
+    if (begins("case-lacks-prefix") && (double)j < n)
+        return false;
+    return r->s->causal && (is("causal-reversed") ? at < p : at > p);
+}
+
+static bool window_hides(const run *r, size_t b, size_t i, size_t j)
+{
+    const mha_semantics *s = r->s;
+    double p = place_of(r, b, i), at = (double)j;
+    if (is("window-top-left"))
+        p = (double)i;
+    if (is("window-bottom-right"))
+        p = (double)i + (double)r->S - (double)r->T_q;
+    return s->window && ((s->window_left >= 0 && p - at > (double)s->window_left) ||
+                         (s->window_right >= 0 && at - p > (double)s->window_right));
+}
+
+static bool length_hides(const run *r, size_t b, size_t j)
+{
+    if (!r->s->kv_lengths)
+        return false;
+    const int64_t n = r->s->kv_lengths[b] - r->s->key_offset;
+    return is("lengths-from-end") ? (int64_t)(r->S - 1 - j) >= n : (int64_t)j >= n;
+}
+
+/* Whether more than one rule hides whole keys. */
+static bool several_hide(const mha_semantics *s)
+{
+    return s->causal + s->window + (s->kv_lengths != NULL) + (s->mask.kind > MHA_MASK_ADDITIVE) +
+               (s->key_padding.kind > MHA_MASK_ADDITIVE && !s->has_padding_fill) >
+           1;
+}
+
+/* What is added to the score of a real key before and after the scale; whether it is hidden, or dropped later. */
+static double bias_of(const run *r, size_t b, size_t head, size_t i, size_t j, double *early, bool *hidden,
+                      bool *dropped)
+{
+    const mha_semantics *s = r->s;
+    double p = place_of(r, b, i), added = 0;
+    bool there, causal = causal_hides(r, p, j), window = window_hides(r, b, i, j),
+                all = is("all-after-softmax") && several_hide(s);
+    if (is("window-or-causal") && s->window && s->causal && !(causal && window))
+        causal = window = false;
+    const struct {
+        const char *late;
+        bool hides;
+    } rules[] = {{"causal-after-softmax", causal},
+                 {"window-after-softmax", window},
+                 {"lengths-after-softmax", length_hides(r, b, j)}};
+    for (size_t k = 0; k < 3; k++)
+        if (rules[k].hides)
+            *(is(rules[k].late) || all ? dropped : hidden) = true;
+    if (s->mask.kind == MHA_MASK_ADDITIVE) {
+        double m = mask_number(r, b, head, i, j, &there);
+        if (!there)
+            m = -(double)INFINITY;
+        if (begins("fill-add-") && isinf(m)) /* which cannot tell it from what else it hides */
+            *hidden = true;
+        else
+            *(is("mask-scaled") ? early : &added) += m;
+    } else if (s->mask.kind) {
+        double m = mask_number(r, b, head, i, j, &there);
+        if (!there)
+            m = s->mask.kind == MHA_MASK_HIDES;
+        if (is("mask-added"))
+            added += m;
+        else if ((m != 0) == (s->mask.kind == MHA_MASK_HIDES))
+            *(is("mask-after-softmax") || all ? dropped : hidden) = true;
+    }
+    if (s->key_padding.kind) {
+        const mha_view *v = &s->key_padding.values;
+        size_t column = is("padding-reversed") ? r->S - 1 - j : j;
+        double m = oracle_get(v, v->shape[0] == 1 ? 0 : b, v->shape[1] == 1 ? 0 : column, 0, 0);
+        if (s->key_padding.kind == MHA_MASK_ADDITIVE && !(begins("fill-add-") && isinf(m)))
+            added += m;
+        else if (s->key_padding.kind == MHA_MASK_ADDITIVE)
+            *hidden = true;
+        else if ((m != 0) == (s->key_padding.kind == MHA_MASK_HIDES)) {
+            if (s->has_padding_fill)
+                added += s->padding_fill;
+            else
+                *(is("padding-after-softmax") || all ? dropped : hidden) = true;
+        }
+    }
+    if (s->alibi_slopes) {
+        double apart = p - (double)j;
+        *(is("alibi-scaled") ? early : &added) -= s->alibi_slopes[head] * (is("alibi-symmetric") ? fabs(apart) : apart);
+    }
+    if (begins("tile-first-only") && j >= (size_t)number_in_name())
+        *hidden = true;
+    if (begins("tile-last-dropped") && j >= r->S / (size_t)number_in_name() * (size_t)number_in_name())
+        *hidden = true;
+    if (begins("case-lacks-chunk") && block_of((double)j, number_in_name()) != block_of(p, number_in_name()))
+        *hidden = true;
+    return added;
+}
+
+/* The score of key j, real or not, as the kernel has it before the softmax. */
+static void score(const run *r, size_t b, size_t head, size_t i, size_t j, row *x)
+{
+    const number *q = r->q_rot + query_row(r, b, i) * r->h * r->d_k + head * r->d_k;
+    const number *k = r->keys + ((b * r->h_kv + head / (r->h / r->h_kv)) * (r->S + r->extra) + j) * r->d_k;
+    double scale = r->s->has_scale ? r->s->scale : 1 / sqrt((double)r->d_k), c = r->s->softcap, early = 0;
+    bool hidden = false;
+    x->dropped[j] = false;
+    const double added = j < x->real ? bias_of(r, b, head, i, j, &early, &hidden, &x->dropped[j]) : 0;
+    for (size_t f = 0; f < r->d_k; f++)
+        early += q[f].v * k[f].v;
+    x->s[j] = scale * early;
+    if (c > 0)
+        x->s[j] = c * tanh(is("softcap-no-divisor") ? x->s[j] : x->s[j] / c);
+    x->s[j] += added;
+    if (hidden && begins("fill-add-")) /* not excluded: a great number is added in float32 */
+        x->s[j] = (double)((float)x->s[j] + (float)(is("fill-add-f16") ? -65504 : -3.3895313892515355e38));
+    else if (hidden)
+        x->s[j] = -(double)INFINITY;
+}
+
+/* ---------------------------------------------------------------- the softmax of a query */
+
+/* The softmax over one tile after the other, without some of its corrections. Whether there was anything to see. */
+static bool soften_in_tiles(row *x, const double *more, size_t n_more, double *lse)
+{
+    double m = -(double)INFINITY, l = 0, n = fabs(number_in_name());
+    size_t size = (size_t)n, tiles = (x->n + size - 1) / size;
+    for (size_t k = 0; k < tiles; k++) {
+        size_t t = number_in_name() < 0 ? tiles - 1 - k : k;
+        double before = m;
+        for (size_t j = t * size; j < x->n && j < (t + 1) * size; j++)
+            m = x->s[j] > m ? x->s[j] : m;
+        if (isinf(m))
+            continue;
+        double correction = exp(before - m);
+        if (!begins("tile-sum") && !begins("tile-not"))
+            l *= correction;
+        for (size_t j = 0; j < x->n && begins("tile-sum"); j++)
+            x->w[j] *= correction;
+        for (size_t j = t * size; j < x->n && j < (t + 1) * size; j++)
+            x->w[j] = exp(x->s[j] - m), l += x->w[j];
+    }
+    if (isinf(m))
+        return false;
+    for (size_t k = 0; k < n_more; k++)
+        l += exp(more[k] - m);
+    for (size_t j = 0; j < x->n; j++)
+        x->w[j] /= l;
+    *lse = m + log(l);
+    return true;
+}
+
+static void soften(const run *r, size_t b, size_t head, size_t i, row *x, double *lse)
+{
+    double more[2] = {0}, m = -(double)INFINITY, keys = 0, all = 0,
+           scale = r->s->has_scale ? r->s->scale : 1 / sqrt((double)r->d_k);
+    size_t n_more = 0, padded = 0;
+    if (r->sinks.data && isfinite(oracle_get(&r->sinks, head, 0, 0, 0)))
+        more[n_more++] = oracle_get(&r->sinks, head, 0, 0, 0);
+    if (r->s->softmax_plus_one)
+        more[n_more++] = 0;
+    for (size_t j = 0; j < x->n; j++)
+        x->w[j] = 0;
+    if (strstr(oracle_wrong->name, "not-rescaled") && soften_in_tiles(x, more, n_more, lse))
+        return;
+    for (size_t j = x->n; begins("tile-padded") && j % (size_t)number_in_name(); j++)
+        padded += !causal_hides(r, place_of(r, b, i), j) && !length_hides(r, b, j) && !window_hides(r, b, i, j);
+    for (size_t j = 0; j < x->n; j++)
+        m = fmax(m, x->s[j]);
+    for (size_t k = 0; k < n_more; k++)
+        m = fmax(m, more[k]);
+    if (isinf(m) && padded == 0) {
+        for (size_t j = 0; j < x->n; j++)
+            x->w[j] = r->s->empty_rows == MHA_EMPTY_NAN ? (double)NAN : 0;
+        *lse = r->s->empty_rows == MHA_EMPTY_NAN ? (double)NAN : -(double)INFINITY;
+        return;
+    }
+    if (isinf(m))
+        m = 0;
+    for (size_t j = 0; j < x->n; j++)
+        keys += x->w[j] = is("softmax-base-2") ? pow(2, x->s[j] - m) : exp(x->s[j] - m);
+    all = padded > 0 ? keys + (double)padded * exp(-m) : keys;
+    for (size_t k = 0; k < n_more; k++)
+        all += is("softmax-base-2") ? pow(2, more[k] - m) : exp(more[k] - m);
+    for (size_t j = 0; j < x->n; j++) {
+        x->w[j] = x->dropped[j] ? 0 : x->w[j] / all;
+        if (begins("dropout-scale "))
+            x->w[j] *= 1 / (1 - number_in_name());
+        if (begins("dropout-scale-twice "))
+            x->w[j] *= 1 - number_in_name();
+    }
+    *lse = m + log(all);
+    if (is("lse-base-2"))
+        *lse = m / log(2) + log2(all);
+    if (is("lse-without-sinks"))
+        *lse = m + log(keys);
+    if (is("lse-without-maximum"))
+        *lse = log(all);
+    if (is("lse-max-unscaled"))
+        *lse = m / scale + log(all);
+}
+
+static void attend(run *r, size_t b, size_t head, size_t i, number *heads)
+{
+    enum { MOST = 256 };
+    static double s[MOST], w[MOST];
+    static bool dropped[MOST];
+    row x = {.real = r->S, .n = r->S + r->extra, .s = s, .w = w, .dropped = dropped};
+    const number *v = r->values + (b * r->h_kv + head / (r->h / r->h_kv)) * x.n * r->d_v;
+    double lse;
+    if (x.n > MOST)
+        abort();
+    for (size_t j = 0; j < x.n; j++)
+        score(r, b, head, i, j, &x);
+    soften(r, b, head, i, &x, &lse);
+    r->out->stage[MHA_STAGE_LSE].value[(b * r->h + head) * r->T_q + i] = lse;
+    for (size_t f = 0; f < r->d_v; f++) {
+        double sum = 0;
+        for (size_t j = 0; j < x.n; j++)
+            if (w[j] != 0)
+                sum += w[j] * v[j * r->d_v + f].v;
+        heads[query_row(r, b, i) * r->h * r->d_v + head * r->d_v + f] = (number){sum, 0};
+    }
+}
+
+const oracle_mistake *mistake_of_scores_at(size_t index)
+{
+    static const oracle_mistake all[] = {
+        {.name = "scale-other 0.83", .says = say_scale},
+        {.name = "softcap-other 2.5", .says = say_softcap},
+        {.name = "case-lacks-softcap 0.75", .says = say_softcap},
+        {.name = "window-left-other 3", .says = say_window},
+        {.name = "window-right-other 3", .says = say_window},
+        {.name = "case-lacks-window 2", .says = say_window},
+        {.name = "case-lacks-window-left 2", .says = say_window},
+        {.name = "case-lacks-window-right 2", .says = say_window},
+        {.name = "lengths-to-tile 4", .says = say_lengths},
+        {.name = "case-lacks-alibi", .says = say_alibi},
+        {.name = "alibi-slopes-usual", .says = say_alibi},
+        {.name = "alibi-slopes-from-0", .says = say_alibi},
+        {.name = "alibi-slopes-plain", .says = say_alibi},
+        {.name = "cache-behind", .gathered = join_cache},
+        {.name = "cache-row-early", .gathered = join_cache},
+        {.name = "cache-row-late", .gathered = join_cache},
+        {.name = "softcap-no-divisor", .attend = attend},
+        {.name = "causal-reversed", .attend = attend},
+        {.name = "causal-block 4", .attend = attend},
+        {.name = "case-lacks-prefix 3", .attend = attend},
+        {.name = "case-lacks-chunk 5", .attend = attend},
+        {.name = "causal-after-softmax", .attend = attend},
+        {.name = "window-after-softmax", .attend = attend},
+        {.name = "lengths-after-softmax", .attend = attend},
+        {.name = "mask-after-softmax", .attend = attend},
+        {.name = "padding-after-softmax", .attend = attend},
+        {.name = "all-after-softmax", .attend = attend},
+        {.name = "window-top-left", .attend = attend},
+        {.name = "window-bottom-right", .attend = attend},
+        {.name = "window-or-causal", .attend = attend},
+        {.name = "mask-scaled", .attend = attend},
+        {.name = "mask-transposed", .attend = attend},
+        {.name = "mask-added", .attend = attend},
+        {.name = "padding-reversed", .attend = attend},
+        {.name = "lengths-from-end", .attend = attend},
+        {.name = "alibi-scaled", .attend = attend},
+        {.name = "alibi-symmetric", .attend = attend},
+        {.name = "fill-add-f16", .attend = attend},
+        {.name = "fill-add-bf16", .attend = attend},
+        {.name = "softmax-base-2", .attend = attend},
+        {.name = "tile-not-rescaled 4", .attend = attend},
+        {.name = "tile-values-not-rescaled 2", .attend = attend},
+        {.name = "tile-sum-not-rescaled 8", .attend = attend},
+        {.name = "tile-not-rescaled -4", .attend = attend},
+        {.name = "tile-values-not-rescaled -8", .attend = attend},
+        {.name = "tile-sum-not-rescaled -2", .attend = attend},
+        {.name = "tile-padded 8", .attend = attend},
+        {.name = "tile-last-dropped 4", .attend = attend},
+        {.name = "tile-first-only 4", .attend = attend},
+        {.name = "dropout-scale 0.1", .attend = attend},
+        {.name = "dropout-scale-twice 0.25", .attend = attend},
+        {.name = "lse-base-2", .attend = attend},
+        {.name = "lse-without-sinks", .attend = attend},
+        {.name = "lse-without-maximum", .attend = attend},
+        {.name = "lse-max-unscaled", .attend = attend},
+    };
+    return index < sizeof all / sizeof *all ? &all[index] : NULL;
+}
