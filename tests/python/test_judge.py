@@ -157,6 +157,22 @@ def test_case_files():
     assert len(mha.variants()) > 100 and "causal-top-left" in mha.variants().column("variant")
 
 
+def test_power():
+    """A coarse tolerance on inputs that hardly differ lets most mistakes pass; the derived one lets none."""
+    q, k, v = (R.uniform(0.5, 1, (1, 2, 32, 16)).astype("f4") for _ in range(3))
+    coarse = testing.power(q, k, v, is_causal=True, atol=0.5, rtol=0.2)
+    derived = testing.power(q, k, v, is_causal=True)
+    assert "causal-missing" in coarse.accepted and "causal-missing" in derived.rejected and not derived.accepted
+    assert "causal-top-left" in derived.same and len(coarse.accepted) > 10 and "would pass" in str(coarse)
+    assert testing.power(q, k, v, nmse=1e-9).rejected and testing.power(q, k, v, cosine=0.0).accepted
+    layer = mha.MultiHeadAttention(16, 2)
+    assert "merge-untransposed" in testing.power(q[0, 0, None], layer=layer).rejected
+    with pytest.raises(ValueError, match="nmse: one criterion at a time"):
+        testing.power(q, k, v, nmse=1, atol=1)
+    with pytest.raises(ValueError, match="stage"):
+        testing.power(q, k, v, stage="weihgts")
+
+
 def test_plugin(tmp_path):
     """--mha-save-failures says where; the traceback ends at the line of the test."""
     (tmp_path / "test_kernel.py").write_text(

@@ -28,6 +28,8 @@ HIDDEN_VALUES = ("ignore", "propagate")
 NORMS = ("none", "head", "row")
 TENSOR_KINDS = ("parameter", "buffer", "derived")
 ORIENTATIONS = ("auto", "in_out", "out_in")
+CRITERIA = ("judge", "close", "nmse", "cosine")
+POWER_ANSWERS = ("rejected", "accepted", "same")
 OUTCOMES = ("passed", "failed", "skipped")
 FINDINGS = ("missing", "extra", "misshapen", "stored twice", "buffer")
 MAX_RANK = 8
@@ -254,6 +256,25 @@ class Diagnosis(Struct):
                 ("part", Part)]
 
 
+class Criterion(Struct):
+    c_name = "mha_criterion"
+    _fields_ = [("kind", c.c_int), ("rtol", _double), ("atol", _double), ("limit", _double), ("stage", c.c_char_p),
+                ("precision", c.c_int)]
+
+
+class PowerRow(Struct):
+    c_name = "mha_power_row"
+    _fields_ = [("variant", c.POINTER(Variant)), ("answer", c.c_int), ("max_abs", _double), ("factor", _double),
+                ("faint", c.c_bool)]
+
+
+class Power(Struct):
+    c_name = "mha_power"
+    _fields_ = ([("stage", c.c_int), ("criterion", Criterion), ("derived_rtol", _double), ("derived_atol", _double),
+                 ("largest", _double), ("count", _size), ("rows", c.POINTER(PowerRow))]
+                + _each("rejected accepted same faint", _size))
+
+
 # ---------------------------------------------------------------- functions
 
 # As in the headers, without the names of arguments. Pointers to objects that the library hides are addresses.
@@ -361,6 +382,8 @@ const mha_variant *mha_variant_at(size_t);
 bool mha_variant_is_paired(size_t);
 mha_status mha_case_diagnose(const mha_case *, const char *, int, const mha_progress *, mha_diagnosis *, mha_error *);
 void mha_diagnosis_clear(mha_diagnosis *);
+mha_status mha_case_power(const mha_case *, const mha_criterion *, int, const mha_progress *, mha_power *, mha_error *);
+void mha_power_clear(mha_power *);
 mha_status mha_case_variant(const mha_case *, const char *const *, size_t, mha_stage, const mha_view *, mha_error *);
 """
 

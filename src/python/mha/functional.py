@@ -71,7 +71,8 @@ def scaled_dot_product_attention(
     out_dtype: of the output, instead of query's: float64 with path="exact" is the judge's own result.
     settings: see mha.SETTINGS: window, softcap, sinks, alibi, lengths, rope, offset, cu_seqlens_q, ...
     """
-    plain = attn_mask is None and not settings and not return_stages and return_lse is False and out_dtype is None
+    plain = (attn_mask is None and not settings and type(return_stages) is tuple and len(return_stages) == 0
+             and return_lse is False and out_dtype is None)
     how = (dropout_p, is_causal, scale, enable_gqa, path, threads)
     if plain:
         result = _lean.run(query, key, value, how)

@@ -14,6 +14,9 @@ from ._library import call, lib
 from .errors import Error
 from .judge import Meant, diagnose
 from .layer import MultiHeadAttention
+from .power import Power, power
+
+__all__ = ["Power", "assert_attention_close", "cases", "power", "save_failures"]
 
 _MOST_SAVED = 10  # cases that one process saves
 _saved: dict[str, Any] = {"folder": None, "count": 0, "own": None}

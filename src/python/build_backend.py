@@ -1,0 +1,76 @@
+"""Builds the wheel and the sdist with setuptools; the wheel carries the library.
+
+The library is built with make, or is the one that MHA_LIBRARY names; an empty MHA_LIBRARY makes a wheel without one,
+which uses the library of the system. The version is that of include/mha/system.h.
+"""
+import contextlib
+import os
+import re
+import shutil
+import subprocess
+import sysconfig
+import tempfile
+
+from setuptools import build_meta
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+BESIDE = os.path.join(ROOT, "src", "python", "mha", "libmha.so")
+
+with open(os.path.join(ROOT, "include", "mha", "system.h"), encoding="utf-8") as header:
+    VERSION = ".".join(re.findall(r"define MHA_VERSION_\w+ (\d+)", header.read()))
+
+
+@contextlib.contextmanager
+def _elsewhere():
+    """setuptools works in a folder of its own, not in build/, and leaves nothing among the sources."""
+    with tempfile.TemporaryDirectory() as folder:
+        with open(os.path.join(folder, "extra.cfg"), "w", encoding="utf-8") as extra:
+            extra.write(f"[build]\nbuild_base = {folder}/build\n[egg_info]\negg_base = {folder}\n")
+        os.environ["DIST_EXTRA_CONFIG"] = extra.name
+        try:
+            yield
+        finally:
+            del os.environ["DIST_EXTRA_CONFIG"]
+
+
+def get_requires_for_build_wheel(config_settings=None):
+    """Nothing beside pyproject.toml."""
+    return []
+
+
+get_requires_for_build_sdist = get_requires_for_build_wheel
+
+
+def prepare_metadata_for_build_wheel(metadata_directory, config_settings=None):
+    """The wheel's metadata."""
+    with _elsewhere():
+        return build_meta.prepare_metadata_for_build_wheel(metadata_directory, config_settings)
+
+
+def build_sdist(sdist_directory, config_settings=None):
+    """Everything that MANIFEST.in lists, from which make builds the library."""
+    with _elsewhere():
+        return build_meta.build_sdist(sdist_directory, config_settings)
+
+
+def _library():
+    named = os.environ.get("MHA_LIBRARY")
+    if named is None:
+        subprocess.run(["make", "-s", f"-j{os.cpu_count() or 1}", "build/libmha.so"], cwd=ROOT, check=True)
+        named = os.path.join(ROOT, "build", "libmha.so")
+    return named
+
+
+def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
+    """A wheel for this kind of machine and any Python 3."""
+    library, settings = _library(), dict(config_settings or {})
+    with _elsewhere():
+        try:
+            if library:
+                shutil.copyfile(library, BESIDE)
+                machine = re.sub(r"\W", "_", sysconfig.get_platform())
+                settings["--build-option"] = [f"--plat-name={machine}"]
+            return build_meta.build_wheel(wheel_directory, settings, metadata_directory)
+        finally:
+            if library:
+                os.remove(BESIDE)

@@ -1,0 +1,22 @@
+# The Python module, without pip: beside its library in build/python, or installed for Debian's python3. Included by the
+# Makefile.
+
+.PHONY: python install-python uninstall-python
+
+MODULE = $(sort $(wildcard src/python/mha/*.py)) src/python/mha/py.typed
+# Where Debian's python3 looks: below /usr without its minor version. Elsewhere: make install-python pythondir=...
+pythondir ?= $(prefix)/lib/$(if $(filter /usr,$(prefix)),python3,$(shell $(PYTHON) -c \
+             'import sys; print("python%d.%d" % sys.version_info[:2])'))/dist-packages
+
+python: $(BUILD)/libmha.so ## the Python module beside its library: PYTHONPATH=build/python python3
+	@rm -rf $(BUILD)/python && $(INSTALL) -d $(BUILD)/python/mha
+	$(Q)$(INSTALL) -m 644 $(MODULE) $(BUILD)/python/mha/
+	$(Q)$(INSTALL) -m 755 $< $(BUILD)/python/mha/libmha.so
+
+install-python: ## installs the Python module in $(pythondir); it finds the library that `make install` installs
+	@$(INSTALL) -d "$(DESTDIR)$(pythondir)/mha"
+	$(Q)$(INSTALL) -m 644 $(MODULE) "$(DESTDIR)$(pythondir)/mha/"
+	@echo "installed in $(DESTDIR)$(pythondir)/mha"
+
+uninstall-python: ## removes what install-python put there
+	$(Q)rm -rf "$(DESTDIR)$(pythondir)/mha"

@@ -1,0 +1,69 @@
+"""The module where it is installed: beside its library, with the system's, as a wheel; a library that does not fit."""
+import glob
+import os
+import subprocess
+import sys
+import zipfile
+
+import pytest
+from conftest import ROOT
+
+LIBRARY = os.environ["MHA_LIBRARY"]
+TRY = ("import numpy, mha; q = numpy.ones((1, 1, 2, 4), 'f4'); "
+       "print(mha.scaled_dot_product_attention(q, q, q).sum(), mha.__version__, mha.__file__)")
+
+
+def python(code, path, **env):
+    """What python3 says in an empty folder; only `path` is searched beside its own packages."""
+    env = {**os.environ, "PYTHONPATH": str(path), **env}
+    return subprocess.run([sys.executable, "-c", code], env={k: v for k, v in env.items() if v is not None}, cwd="/",
+                          capture_output=True, text=True)
+
+
+def make(*arguments):
+    env = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MFLAGS", "LD_PRELOAD")}
+    subprocess.run(["make", "-s", "-C", ROOT, f"BUILD={os.path.dirname(LIBRARY)}", *arguments], check=True, env=env,
+                   capture_output=True)
+
+
+def test_installed_without_pip(tmp_path):
+    make("install-python", f"DESTDIR={tmp_path}", "pythondir=/lib")
+    run = python(TRY, tmp_path / "lib", MHA_LIBRARY=None, LD_LIBRARY_PATH=os.path.dirname(LIBRARY))
+    assert run.stdout.startswith("8.0 0.") and str(tmp_path) in run.stdout, run.stderr
+    run = python("import mha", tmp_path / "lib", MHA_LIBRARY="/no/such/libmha.so")
+    assert run.returncode and "the library of mha was not found" in run.stderr and "MHA_LIBRARY" in run.stderr
+    make("uninstall-python", f"DESTDIR={tmp_path}", "pythondir=/lib")
+    assert not os.path.exists(tmp_path / "lib" / "mha")
+
+
+def test_another_version_is_refused_in_one_sentence(tmp_path):
+    (tmp_path / "other.c").write_text('const char *mha_version(void) { return "9.1.0"; }\n')
+    other = tmp_path / "libmha.so"
+    subprocess.run([*os.environ.get("CC", "cc").split(), "-shared", "-fPIC", "-o", other, tmp_path / "other.c"],
+                   check=True, env={k: v for k, v in os.environ.items() if k != "LD_PRELOAD"})
+    run = python("import mha", f"{ROOT}/src/python", MHA_LIBRARY=str(other))
+    assert run.stderr.strip().endswith("is mha 9.1.0; this module is for 0.2.x: install the two together")
+
+
+def test_wheel(tmp_path, monkeypatch):
+    """The wheel carries the library, names its kind of machine, and leaves nothing behind in the sources."""
+    pytest.importorskip("setuptools")
+    pytest.importorskip("wheel")
+    before = subprocess.run(["git", "-C", ROOT, "status", "--porcelain"], capture_output=True, text=True).stdout
+    code = f"import sys; sys.path.insert(0, 'src/python'); import build_backend as b; b.build_wheel({str(tmp_path)!r})"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True)
+    wheel, = glob.glob(f"{tmp_path}/mha-*-py3-none-linux_*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        assert {"mha/libmha.so", "mha/py.typed", "mha/_abi.py"} <= set(archive.namelist())
+        assert b"mha.pytest_plugin" in archive.read(next(n for n in archive.namelist() if "entry_points" in n))
+        archive.extractall(tmp_path / "site")
+    run = python(TRY, tmp_path / "site", MHA_LIBRARY=None)
+    assert run.stdout.startswith("8.0 0.") and str(tmp_path) in run.stdout, run.stderr
+    assert subprocess.run(["git", "-C", ROOT, "status", "--porcelain"], capture_output=True, text=True).stdout == before
+    assert not glob.glob(f"{ROOT}/src/python/mha/*.so") and not glob.glob(f"{ROOT}/src/python/*.egg-info")
+
+
+def test_nothing_but_numpy_is_imported():
+    run = python("import sys, mha; print([m for m in ('torch', 'jax', 'hypothesis', 'pytest', 'ml_dtypes', 'pandas') "
+                 "if m in sys.modules])", f"{ROOT}/src/python")
+    assert run.stdout.strip() == "[]", run.stderr
