@@ -102,6 +102,7 @@ static void suggested_inputs_are_written_with_their_proof(void **state)
     assert_int_equal(strncmp(r.out, again.out, strlen(r.out)), 0);
     program_free(&r);
     program_free(&again);
+    SAYS(0, RUN("power", "--suggest", scratch("layer.safetensors"), "--d-k", "6", "--with", "norms"), "are rejected");
     SAYS(0, RUN("check", to), "1 passed");
     json_t *root = RUN_JSON(0, "power", to, "--json");
     json_t *rejections = json_object_get(root, "rejections");

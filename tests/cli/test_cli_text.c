@@ -504,6 +504,7 @@ static void a_terminal_gets_colours_and_progress(void **state)
         {"TERM=dumb", {"forward", LAYER}, "Configuration", "\033["},
         {NULL, {"check", "tests/vectors"}, " cases \r", "no such text"},
         {NULL, {"check", "tests/vectors", "--quiet"}, "", " cases \r"},
+        {NULL, {"power", "tests/vectors/torch_one_token.safetensors"}, " variants \r", "no such text"},
         {NULL, {"bench", "--shape", "1,4,4,8,2", "--rounds", "1", "--threads", "1"}, "round 1 of 1", "no such text"},
         {NULL, {"bench", "--shape", "1,4,4,8,2", "--rounds", "1", "--threads", "1", "--quiet"}, "", "round"},
         {NULL, {"help", "forward"}, "--d-model", "no such text"},

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "mha/mha.h"
+#include "support/recase.h"
 #include "support/scratch.h"
 #include "support/trial.h"
 
@@ -242,6 +243,33 @@ static void another_stage_is_compared_when_asked(void **state)
     trial_release(&r);
 }
 
+/* A case of kind rope has one result, which the variants of rotation change. */
+static void a_rotation_alone_has_power(void **state)
+{
+    (void)state;
+    static const char from[] = "tests/vectors/torch_one_token.safetensors";
+    const char *path = scratch_path("rope.safetensors");
+    float x[2 * 5 * 2 * 8];
+    mha_view query = mha_view_of(x, MHA_F32, 3, (const size_t[]){2, 5, 16});
+    mha_random_fill(&query, 1, 1, -1, 1);
+    recase_write(from, path,
+                 &(recase){.drop = "",
+                           .tensors = {{"query", query}},
+                           .metadata = {{"kind", "rope"}, {"num_heads", "2"}, {"rope", "half_split"}}});
+    mha_case *c;
+    mha_power p;
+    mha_error error = {0};
+    assert_ok(mha_case_open(path, NULL, &c, &error), error);
+    p = measure(c, &(mha_criterion){0}, 1);
+    assert_int_equal(row_of(&p, "rope-pairing")->answer, MHA_POWER_REJECTED);
+    assert_int_equal(row_of(&p, "rope-base-5e5")->answer, MHA_POWER_REJECTED);
+    assert_int_equal(p.accepted, 0);
+    mha_power_clear(&p);
+    assert_refused(mha_case_power(c, &(mha_criterion){.stage = "weights"}, 1, NULL, &p, &error), MHA_UNSUPPORTED, error,
+                   "stage", "no stage but the output");
+    mha_case_close(c);
+}
+
 typedef struct reports {
     size_t calls, last, total;
 } reports;
@@ -349,6 +377,10 @@ static void suggested_inputs_let_nothing_pass(void **state)
           .past_len = 3},
          {"window-left-more", "window-right-more", "window-both-sides", "mask-subtracted", "padding-polarity",
           "softcap-before-scale", "cache-ignored", "norm-missing"}},
+        {{.config = {.d_model = 32, .n_heads = 4, .bias_q = true, .q_norm = MHA_NORM_ROW, .k_norm = MHA_NORM_HEAD}},
+         {"norm-missing", "norm-plus-one", "norm-eps-1e-5", "bias-q-dropped", "transpose-q"}},
+        {{.config = {.n_heads = 4, .kv_heads = 2, .d_k = 8, .k_norm = MHA_NORM_ROW}, .by_head = true},
+         {"norm-k-missing", "norm-eps-1e-5", "groups-tiled"}},
         {{.config = narrow,
           .q_len = 6,
           .kv_len = 6,
@@ -409,6 +441,7 @@ int main(void)
         cmocka_unit_test(the_judge_allows_what_power_says_it_does),
         cmocka_unit_test(rounding_to_the_type_of_the_implementation_is_no_mistake),
         cmocka_unit_test(another_stage_is_compared_when_asked),
+        cmocka_unit_test(a_rotation_alone_has_power),
         cmocka_unit_test(any_number_of_threads_gives_the_same_answer),
         cmocka_unit_test(what_has_no_meaning_is_refused),
         cmocka_unit_test(suggested_inputs_let_nothing_pass),
