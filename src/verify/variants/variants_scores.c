@@ -280,8 +280,16 @@ static bool any_direction(const mha_case *c, size_t index, double *x)
     return is_tile;
 }
 
+/* Whether a number can be a count of keys: what it is given as need not be one. */
+static bool is_size(double x)
+{
+    return fabs(x) >= 1 && fabs(x) <= 0x1p31;
+}
+
 static bool in_tiles(const mha_case *c, mha__knobs *k, double size, int mistake)
 {
+    if (!is_size(size))
+        return false;
     k->tile = (int64_t)size;
     k->tile_mistake = mistake;
     return attends(c);
@@ -291,23 +299,27 @@ SOLVE(tile_not_rescaled, in_tiles(c, k, *x, TILE_NEVER_RESCALED), )
 SOLVE(tile_values_not_rescaled, in_tiles(c, k, *x, TILE_VALUES_UNSCALED), )
 SOLVE(tile_sum_not_rescaled, in_tiles(c, k, *x, TILE_SUM_UNSCALED), )
 SOLVE(tile_padded, in_tiles(c, k, *x, TILE_PADDED), )
-SOLVE(tile_last_dropped, attends(c), k->keys_below = (int64_t)(c->P + c->T_k) / (int64_t)*x * (int64_t)*x)
-SOLVE(tile_first_only, attends(c), k->keys_below = (int64_t)*x)
-SOLVE(causal_block, attends(c), k->causal = 1; k->causal_block = (int64_t)*x)
-SOLVE(causal_prefix, c->semantics.causal, k->prefix = (int64_t)*x)
-SOLVE(lacks_chunk, attends(c), k->chunk = (int64_t)*x)
-SOLVE(lengths_to_tile, c->semantics.kv_lengths, k->lengths_block = (int64_t)*x)
+SOLVE(tile_last_dropped, attends(c) && is_size(*x),
+      k->keys_below = (int64_t)(c->P + c->T_k) / (int64_t)*x * (int64_t)*x)
+SOLVE(tile_first_only, attends(c) && is_size(*x), k->keys_below = (int64_t)*x)
+SOLVE(causal_block, attends(c) && is_size(*x), k->causal = 1; k->causal_block = (int64_t)*x)
+SOLVE(causal_prefix, c->semantics.causal && fabs(*x) <= 0x1p31, k->prefix = (int64_t)*x)
+SOLVE(lacks_chunk, attends(c) && fabs(*x) <= 0x1p31, k->chunk = (int64_t)*x)
+SOLVE(lengths_to_tile, c->semantics.kv_lengths && is_size(*x), k->lengths_block = (int64_t)*x)
 SOLVE(dropout_scale, attends(c), k->weights_times = 1 / (1 - *x))
 SOLVE(dropout_scale_twice, attends(c), k->weights_times = 1 - *x)
 SOLVE(scale_other, attends(c), k->scale = *x * sign_of(k->scale))
 SOLVE(softcap_other, has_cap(c), k->softcap = *x)
 SOLVE(lacks_softcap, attends(c) && !has_cap(c), k->softcap = *x)
-SOLVE(window_left_other, has_left(c), k->window_left = (int64_t)*x)
-SOLVE(window_right_other, has_right(c), k->window_right = (int64_t)*x)
-SOLVE(lacks_window, attends(c) && !c->semantics.window, k->window = 1; k->window_left = k->window_right = (int64_t)*x)
-SOLVE(lacks_window_left, attends(c) && !has_left(c), if (!k->window) k->window_right = -1; k->window = 1;
+SOLVE(window_left_other, has_left(c) && fabs(*x) <= 0x1p31, k->window_left = (int64_t)*x)
+SOLVE(window_right_other, has_right(c) && fabs(*x) <= 0x1p31, k->window_right = (int64_t)*x)
+SOLVE(lacks_window, attends(c) && !c->semantics.window && fabs(*x) <= 0x1p31, k->window = 1;
+      k->window_left = k->window_right = (int64_t)*x)
+SOLVE(lacks_window_left, attends(c) && !has_left(c) && fabs(*x) <= 0x1p31, if (!k->window) k->window_right = -1;
+      k->window = 1;
       k->window_left = (int64_t)*x)
-SOLVE(lacks_window_right, attends(c) && !has_right(c), if (!k->window) k->window_left = -1; k->window = 1;
+SOLVE(lacks_window_right, attends(c) && !has_right(c) && fabs(*x) <= 0x1p31, if (!k->window) k->window_left = -1;
+      k->window = 1;
       k->window_right = (int64_t)*x)
 
 /* ---------------------------------------------------------------- the list */
