@@ -38,7 +38,8 @@ typedef struct oracle_mistake {
     void (*projected)(run *r);              /* changes q, k, v */
     void (*turned)(run *r);                 /* changes q_rot, k_rot */
     void (*gathered)(run *r);               /* changes keys, values */
-    void (*attend)(run *r, size_t b, size_t head, size_t i, number *heads); /* computes query i of a head, and its lse */
+    /* computes query i of a head, and its log-sum-exp */
+    void (*attend)(run *r, size_t b, size_t head, size_t i, number *heads);
     void (*merged)(run *r, number *heads);  /* changes the heads (rows_q, h*d_v) */
     void (*finished)(run *r, const number *heads, oracle_stage *output);
 } oracle_mistake;

@@ -83,9 +83,10 @@ static mha_status load(mha__search *s, const char *name, mha_diagnosis *d, mha_e
     t->values = mha__arena_take(&s->pool, elements * sizeof *t->values);
     s->base = mha__arena_take(&s->pool, c->B * t->row * sizeof *s->base);
     s->judged = mha__arena_take(&s->pool, rows);
-    s->screened = mha__arena_take(&s->pool, rows);
+    s->screened.rows = mha__arena_take(&s->pool, rows);
+    s->probed.rows = mha__arena_take(&s->pool, rows);
     s->distance = mha__arena_take(&s->pool, rows * sizeof *s->distance);
-    if (!t->values || !s->base || !s->judged || !s->screened || !s->distance)
+    if (!t->values || !s->base || !s->judged || !s->screened.rows || !s->probed.rows || !s->distance)
         return mha__search_no_memory(s, error);
     const mha_view copy = mha_view_of(t->values, MHA_F64, v.rank, v.shape);
     (void)mha_view_copy(&copy, &v); /* cannot fail: both are floats */
@@ -112,8 +113,7 @@ static bool are_compatible(const mha__search *s, int a, int b)
 typedef struct work {
     mha__search *s;
     const size_t *which; /* candidates, by number */
-    const unsigned char *kept;
-    bool complete;
+    const mha__region *on;
 } work;
 
 static void fit_task(void *context, size_t task, int worker)
@@ -121,15 +121,15 @@ static void fit_task(void *context, size_t task, int worker)
     const work *w = context;
     mha__search *s = w->s;
     mha__candidate *x = &s->candidates[w->which[task]];
-    mha__search_fit(s, (size_t)worker, w->kept, x);
-    x->complete = w->complete;
+    mha__search_fit(s, (size_t)worker, w->on, x);
+    x->complete = w->on == &s->full;
     mha__search_step(s, (size_t)worker);
 }
 
-/* Fits n candidates on the rows of `kept`. */
-static void fit_all(mha__search *s, const size_t *which, size_t n, const unsigned char *kept, bool complete)
+/* Fits n candidates on a region. */
+static void fit_all(mha__search *s, const size_t *which, size_t n, const mha__region *on)
 {
-    work w = {s, which, kept, complete};
+    work w = {s, which, on};
     mha__parallel_for(n, (int)s->workers, fit_task, &w);
 }
 
@@ -146,8 +146,7 @@ static mha_status list_candidates(mha__search *s, mha_error *error)
     if (!s->candidates || !s->pairs)
         return mha__search_no_memory(s, error);
     for (int a = -1; a < n; a++) /* mistakes of the log-sum-exp change nothing else */
-        if (mha__variants_apply(s->c, a, -1, &knobs) &&
-            (knobs.lse == s->said.lse || s->target.stage == MHA_STAGE_LSE))
+        if (mha__variants_apply(s->c, a, -1, &knobs) && (knobs.lse == s->said.lse || s->target.stage == MHA_STAGE_LSE))
             s->candidates[s->count++] = (mha__candidate){.a = a, .b = -1, .order = a >= 0};
     for (int a = 0; a < n; a++)
         for (int b = a + 1; b < n; b++)
@@ -172,34 +171,47 @@ static bool is_promising(const mha__search *s, const mha__candidate *x)
                          (t->states[0] && x->needed[0] <= t->allowed[0].atol));
 }
 
-/* Tries all pairs on some of the judged rows, then the pairs that fit there, and the best 16, on all judged rows. */
-static void try_pairs(mha__search *s, size_t *which)
+/* Leaves those candidates that fit where they were tried, and the best `most` others. */
+static size_t leave_promising(const mha__search *s, size_t *which, size_t n, size_t most)
 {
-    enum { BEST = 16 };
-    const size_t first = s->count, end = first + s->pair_count;
-    size_t best[BEST], kept = 0, n = 0;
-    memcpy(s->candidates + first, s->pairs, s->pair_count * sizeof *s->pairs);
-    add_up(which, first, end);
-    fit_all(s, which, end - first, s->screened, false);
-    for (size_t i = first; i < end; i++) {
-        const mha__candidate *x = &s->candidates[i];
-        size_t at = kept < BEST ? kept : BEST - 1;
-        if (kept == BEST && !(x->relative < s->candidates[best[BEST - 1]].relative))
+    enum { MOST = 64 };
+    size_t best[MOST], kept = 0, left = 0;
+    for (size_t i = 0; i < n; i++) {
+        const mha__candidate *x = &s->candidates[which[i]];
+        size_t at = kept < most ? kept : most - 1;
+        if (kept == most && !(x->relative < s->candidates[best[at]].relative))
             continue;
-        kept += kept < BEST;
+        kept += kept < most;
         for (; at > 0 && s->candidates[best[at - 1]].relative > x->relative; at--)
             best[at] = best[at - 1];
-        best[at] = i;
+        best[at] = which[i];
     }
-    for (size_t i = first; i < end; i++) {
-        bool chosen = is_promising(s, &s->candidates[i]);
+    for (size_t i = 0; i < n; i++) {
+        bool chosen = is_promising(s, &s->candidates[which[i]]);
         for (size_t k = 0; k < kept && !chosen; k++)
-            chosen = best[k] == i;
+            chosen = best[k] == which[i];
         if (chosen)
-            which[n++] = i;
+            which[left++] = which[i];
     }
-    fit_all(s, which, n, s->judged, true);
-    s->count = end;
+    return left;
+}
+
+/* Tries all pairs where little is to be computed, those that fit there and the best others where it is more, and again
+ * on all that is judged. */
+static void try_pairs(mha__search *s, size_t *which)
+{
+    const size_t first = s->count;
+    size_t n = s->pair_count;
+    memcpy(s->candidates + first, s->pairs, n * sizeof *s->pairs);
+    add_up(which, first, first + n);
+    if (s->in_part) {
+        fit_all(s, which, n, &s->probed);
+        n = leave_promising(s, which, n, 64);
+    }
+    fit_all(s, which, n, &s->screened);
+    n = leave_promising(s, which, n, 16);
+    fit_all(s, which, n, &s->full);
+    s->count = first + s->pair_count;
 }
 
 /* Widens the search until something reproduces the tensor: single variants, another number of heads, variants with a
@@ -233,7 +245,7 @@ static mha_status find(mha__search *s, mha_diagnosis *d, mha_error *error)
     if (!which)
         return mha__search_no_memory(s, error);
     add_up(which, 0, s->singles);
-    fit_all(s, which, s->singles, s->judged, true);
+    fit_all(s, which, s->singles, &s->full);
     d->tried = s->count;
     const mha__candidate *said = &s->candidates[0];
     d->baseline = mha__search_explain(s, said, mha__search_is_exact(s, said, s->target.wide, 0), s->target.wide);

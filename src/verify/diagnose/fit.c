@@ -36,37 +36,38 @@ static void compare_element(const mha__target *t, double x, double y, comparison
         result->needed[wide] = fmax(result->needed[wide], distance - t->allowed[wide].rtol * fabs(y));
 }
 
-/* Whether line l of batch row b of the stage belongs to the rows marked in `kept`. */
-static bool is_compared(const mha__search *s, const unsigned char *kept, size_t b, size_t l)
+/* How many elements of line l of batch row b of the stage belong to a region. */
+static size_t compared(const mha__search *s, const mha__region *on, size_t b, size_t l)
 {
     const size_t T_q = s->c->T_q;
-    const unsigned char *rows = kept + b * T_q;
-    return s->target.by_query ? rows[l % T_q] : memchr(rows, 1, T_q) != NULL;
+    const unsigned char *rows = on->rows + b * T_q;
+    return (s->target.by_query ? rows[l % T_q] : memchr(rows, 1, T_q) != NULL) ? on->columns : 0;
 }
 
-static mha__knobs compute(const mha__search *s, size_t worker, const unsigned char *kept, const mha__candidate *x)
+static mha__knobs compute(const mha__search *s, size_t worker, const mha__region *on, const mha__candidate *x)
 {
     mha__knobs knobs = mha__knobs_of(s->c);
     if (x->a >= 0)
         (void)mha__variant_apply(s->c, (size_t)x->a, x->numbers, &knobs);
     if (x->b >= 0)
         (void)mha__variant_apply(s->c, (size_t)x->b, NULL, &knobs);
-    mha__variant_run(s->bench[worker], &knobs, s->target.stage, kept, s->computed[worker]);
+    mha__variant_bench_columns(s->bench[worker], on->columns < s->target.columns ? on->columns : 0);
+    mha__variant_run(s->bench[worker], &knobs, s->target.stage, on->rows, s->computed[worker]);
     return knobs;
 }
 
-void mha__search_fit(const mha__search *s, size_t worker, const unsigned char *kept, mha__candidate *x)
+void mha__search_fit(const mha__search *s, size_t worker, const mha__region *on, mha__candidate *x)
 {
     const mha__target *t = &s->target;
     const size_t lines = t->row / t->columns;
-    const mha__knobs knobs = compute(s, worker, kept, x);
+    const mha__knobs knobs = compute(s, worker, on, x);
     comparison g = {0};
     x->max_abs = x->excess = x->needed[0] = x->needed[1] = 0;
     for (size_t b = 0; b < s->c->B; b++)
         for (size_t l = 0; l < lines; l++) {
             const size_t at = b * t->row + l * t->columns;
             const double *y = t->values + (b * lines + l) * t->recorded_columns;
-            for (size_t j = 0; is_compared(s, kept, b, l) && j < t->recorded_columns; j++) {
+            for (size_t j = 0, n = compared(s, on, b, l); j < n; j++) {
                 const double found = s->computed[worker][at + j], base = s->base[at + j], moved = fabs(found - base);
                 compare_element(t, found, y[j], &g, x);
                 if (!(found == base || (isnan(found) && isnan(base))))
@@ -89,27 +90,27 @@ void mha__search_step(mha__search *s, size_t worker)
         s->progress->report(s->progress->context, done < s->total ? done : s->total, s->total);
 }
 
-size_t mha__search_elements(const mha__search *s, const unsigned char *kept)
+size_t mha__search_elements(const mha__search *s, const mha__region *on)
 {
     const size_t lines = s->target.row / s->target.columns;
     size_t n = 0;
     for (size_t b = 0; b < s->c->B; b++)
         for (size_t l = 0; l < lines; l++)
-            n += is_compared(s, kept, b, l) ? s->target.recorded_columns : 0;
+            n += compared(s, on, b, l);
     return n;
 }
 
-void mha__search_differences(const mha__search *s, size_t worker, const unsigned char *kept, const mha__candidate *x,
+void mha__search_differences(const mha__search *s, size_t worker, const mha__region *on, const mha__candidate *x,
                              double *differences)
 {
     const mha__target *t = &s->target;
     const size_t lines = t->row / t->columns;
-    (void)compute(s, worker, kept, x);
+    (void)compute(s, worker, on, x);
     for (size_t b = 0; b < s->c->B; b++)
         for (size_t l = 0; l < lines; l++) {
             const double *found = s->computed[worker] + b * t->row + l * t->columns;
             const double *y = t->values + (b * lines + l) * t->recorded_columns;
-            for (size_t j = 0; is_compared(s, kept, b, l) && j < t->recorded_columns; j++)
+            for (size_t j = 0, n = compared(s, on, b, l); j < n; j++)
                 *differences++ =
                     mha__search_same(t, found[j], y[j]) || !isfinite(found[j] - y[j]) ? 0 : found[j] - y[j];
         }

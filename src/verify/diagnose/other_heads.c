@@ -52,7 +52,7 @@ static mha_status fit_other(const mha__search *s, const mha_case *other, mha__ca
     if (bench) {
         search.bench[0] = bench;
         *x = (mha__candidate){.a = -1, .b = -1, .complete = true};
-        mha__search_fit(&search, 0, s->judged, x);
+        mha__search_fit(&search, 0, &s->full, x);
     }
     mha__variant_bench_destroy(bench);
     mha__variant_inputs_destroy(search.inputs);

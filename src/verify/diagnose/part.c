@@ -88,14 +88,28 @@ static void mark_rows(const mha__search *s, size_t b, size_t far, size_t spread,
     }
 }
 
+/* Columns of an output that are looked at first: enough to tell what does not fit. */
+static size_t some_columns(const mha__search *s)
+{
+    enum { SOME = 64 };
+    const mha__target *t = &s->target;
+    const bool projected = t->stage == MHA_STAGE_OUTPUT && s->c->kind == CASE_MHA;
+    return s->in_part && projected && t->columns > SOME ? SOME : t->recorded_columns;
+}
+
 void mha__search_screen(mha__search *s)
 {
-    const size_t rows = s->c->B * s->c->T_q, most = s->in_part ? SCREENED : SCREENED_OF_ALL, b = farthest_batch(s);
-    memset(s->screened, 0, rows);
-    if (s->target.by_query)
-        mark_rows(s, b, most / 2, most / 2, s->judged, s->screened);
+    const size_t T = s->c->T_q, most = s->in_part ? SCREENED : SCREENED_OF_ALL, b = farthest_batch(s);
+    s->full = (mha__region){s->judged, s->target.recorded_columns};
+    s->screened.columns = s->probed.columns = some_columns(s);
+    if (!s->target.by_query)
+        memset(s->screened.rows + b * T, 1, T);
     else
-        memset(s->screened + b * s->c->T_q, 1, s->c->T_q);
+        mark_rows(s, b, most / 2, most / 2, s->judged, s->screened.rows);
+    if (s->in_part && s->target.by_query)
+        mark_rows(s, b, 1, 0, s->screened.rows, s->probed.rows);
+    else
+        memcpy(s->probed.rows, s->screened.rows, s->c->B * T);
 }
 
 /* ---------------------------------------------------------------- rows in which variants differ */

@@ -32,15 +32,21 @@ typedef struct mha__target {
 typedef struct mha__candidate {
     int a, b;
     const double *numbers; /* of a; NULL: it has none */
-    size_t order;     /* number of variants */
-    bool complete;    /* compared on all rows that are judged */
-    bool finite;      /* finite in exactly the elements in which the tensor is */
-    bool unchanged;   /* equal to the unmodified case on the judged rows */
+    size_t order;          /* number of variants */
+    bool complete;         /* compared on all rows that are judged */
+    bool finite;           /* finite in exactly the elements in which the tensor is */
+    bool unchanged;        /* equal to the unmodified case on the judged rows */
     double max_abs, relative;
     double excess;    /* largest |x - y| - u |y|; u: unit roundoff of the stored type, 0 from 32 bits on */
     double needed[2]; /* least atol with which the judge would pass it, in float32 and float64 */
     double louder;    /* errors of scores grow with the scale: its scale by the case's, at least 1 */
 } mha__candidate;
+
+/* What is compared: the lines of some query rows (B, T_q), the first columns of each. */
+typedef struct mha__region {
+    unsigned char *rows;
+    size_t columns;
+} mha__region;
 
 typedef struct mha__search {
     const mha_case *c;
@@ -49,7 +55,9 @@ typedef struct mha__search {
     mha__target target;
     mha__arena pool;
     unsigned char *judged; /* (B, T_q): query rows on which candidates are compared */
-    unsigned char *screened; /* the fewer rows on which pairs are tried first */
+    mha__region full;      /* those rows, all columns */
+    mha__region screened;  /* a part of it, on which the many are tried before */
+    mha__region probed;    /* a part of that, on which the very many are tried before */
     double *distance;      /* (B, T_q): distance between the tensor and the unmodified case */
     double *base;          /* the stage of the unmodified case, of the judged rows */
     const double *whole;   /* the same of all rows: `base`, or in float32 where a part is judged */
@@ -73,20 +81,20 @@ static inline mha_status mha__search_no_memory(const mha__search *s, mha_error *
 /* Chooses the rows to be judged (all rows of a small case), derives what rounding may explain, and computes `base`.
  * `judged` and `distance` must be zero before. */
 mha_status mha__search_prepare(mha__search *s, mha_error *error);
-/* Chooses the rows on which pairs are tried first: some of the judged ones. */
+/* Chooses the regions on which many candidates are tried before: parts of what is judged. */
 void mha__search_screen(mha__search *s);
 /* Whether a computed element x and a recorded element y count as equal: equal numbers; NaN on both sides; x is a
  * hidden score and y the lowest number of the recorded type; x overflows the recorded type and y is infinite. */
 bool mha__search_same(const mha__target *t, double x, double y);
-/* Computes candidate *x on the rows marked in `kept`, with a worker's bench, and compares it with the tensor. */
-void mha__search_fit(const mha__search *s, size_t worker, const unsigned char *kept, mha__candidate *x);
+/* Computes candidate *x on a region, with a worker's bench, and compares it with the tensor. */
+void mha__search_fit(const mha__search *s, size_t worker, const mha__region *on, mha__candidate *x);
 /* Counts one more candidate as done, and tells the caller if this is its thread. */
 void mha__search_step(mha__search *s, size_t worker);
-/* How many elements of the tensor belong to the rows marked in `kept`. */
-size_t mha__search_elements(const mha__search *s, const unsigned char *kept);
-/* Computes the candidate on these rows and stores the difference of each such element; 0 where no finite difference
+/* How many elements a region has. */
+size_t mha__search_elements(const mha__search *s, const mha__region *on);
+/* Computes the candidate there and stores the difference of each such element; 0 where no finite difference
  * exists. */
-void mha__search_differences(const mha__search *s, size_t worker, const unsigned char *kept, const mha__candidate *x,
+void mha__search_differences(const mha__search *s, size_t worker, const mha__region *on, const mha__candidate *x,
                              double *differences);
 /* How many variants have numbers that can be looked for on the screened rows. */
 size_t mha__search_count_solved(const mha__search *s);
@@ -103,8 +111,7 @@ bool mha__search_is_exact(const mha__search *s, const mha__candidate *x, int wid
 size_t mha__search_least_order(const mha__search *s, int wide, size_t most);
 mha_explanation mha__search_explain(const mha__search *s, const mha__candidate *x, bool exact, int wide);
 /* Reports all candidates of `order` that reproduce the tensor; `which`: memory for an index of each. */
-mha_status mha__report_exact(mha__search *s, size_t order, int wide, size_t *which, mha_diagnosis *d,
-                             mha_error *error);
+mha_status mha__report_exact(mha__search *s, size_t order, int wide, size_t *which, mha_diagnosis *d, mha_error *error);
 /* Reports another number of heads when it reproduces the tensor and no single variant does. */
 mha_status mha__report_other_heads(mha__search *s, mha_diagnosis *d, mha_error *error);
 /* Reports, when nothing is exact, the near candidates and the three closest ones that differ from each other. */

@@ -11,9 +11,9 @@ enum { MOST_CHOSEN = 32 }; /* numbers of a list that are tried on all judged row
 
 /* Memory for one worker, and for what one variant's search has found. */
 typedef struct scratch {
-    double *r, *tried, *J; /* differences: of the present numbers, of others; derivatives by each number */
-    double *normal;        /* J^T J and J^T r: (n, n + 1) */
-    double *x, *other;     /* numbers */
+    double *r, *tried, *J;     /* differences: of the present numbers, of others; derivatives by each number */
+    double *products, *normal; /* J^T J and -J^T r: (n, n + 1); the same, damped */
+    double *x, *other;         /* numbers */
 } scratch;
 
 typedef struct found {
@@ -36,7 +36,7 @@ static mha__candidate candidate(size_t index, const double *numbers)
 
 /* ---------------------------------------------------------------- one of a list */
 
-/* Keeps the numbers that fit the screened rows best. */
+/* Keeps the numbers that fit best where little is to be computed. */
 static void choose(const mha__search *s, size_t worker, const mha__solved_entry *e, found *f)
 {
     double x;
@@ -45,7 +45,7 @@ static void choose(const mha__search *s, size_t worker, const mha__solved_entry 
         mha__candidate one = candidate(f->index, &x);
         if (!e->apply(s->c, &knobs, &x) || mha__knobs_equal(&knobs, &s->said))
             continue;
-        mha__search_fit(s, worker, s->screened, &one);
+        mha__search_fit(s, worker, &s->probed, &one);
         size_t at = f->count < MOST_CHOSEN ? f->count : MOST_CHOSEN - 1;
         if (f->count == MOST_CHOSEN && !(one.relative < f->candidates[at].relative))
             continue;
@@ -116,7 +116,7 @@ static double moved(const mha__solved_entry *e, double x, double step)
 static double evaluate(const solving *w, size_t worker, size_t index, const double *x, double *differences)
 {
     const mha__candidate one = candidate(index, x);
-    mha__search_differences(w->s, worker, w->s->screened, &one, differences);
+    mha__search_differences(w->s, worker, &w->s->screened, &one, differences);
     return squares(differences, w->elements);
 }
 
@@ -125,7 +125,7 @@ static void descend(const solving *w, size_t worker, const mha__solved_entry *e,
 {
     enum { MOST_STEPS = 40 };
     const scratch *m = &w->scratch[worker];
-    const double tiny = 1e-6;
+    const double tiny = 1e-6, little = 1e-3;
     double damping = 1e-3, now = evaluate(w, worker, index, m->x, m->r);
     for (int step = 0; step < MOST_STEPS && damping < 1e6 && now > 0; step++) {
         memcpy(m->other, m->x, n * sizeof *m->x);
@@ -137,15 +137,17 @@ static void descend(const solving *w, size_t worker, const mha__solved_entry *e,
                 column[i] = (column[i] - m->r[i]) / tiny;
             m->other[k] = m->x[k];
         }
+        for (size_t i = 0; i < n; i++) {
+            const double *column = m->J + i * w->elements;
+            for (size_t j = 0; j < n; j++)
+                m->products[i * (n + 1) + j] = product(column, m->J + j * w->elements, w->elements);
+            m->products[i * (n + 1) + n] = -product(column, m->r, w->elements);
+        }
         double gained = 0;
-        for (; damping < 1e6 && gained <= 0; damping *= gained > 0 ? 0.01 : 10) {
-            for (size_t i = 0; i < n; i++) {
-                const double *column = m->J + i * w->elements;
-                for (size_t j = 0; j < n; j++)
-                    m->normal[i * (n + 1) + j] = product(column, m->J + j * w->elements, w->elements);
+        for (; damping < 1e6 && gained <= 0; damping *= gained > 0 ? 0.01 : 100) {
+            memcpy(m->normal, m->products, n * (n + 1) * sizeof *m->normal);
+            for (size_t i = 0; i < n; i++)
                 m->normal[i * (n + 1) + i] *= 1 + damping;
-                m->normal[i * (n + 1) + n] = -product(column, m->r, w->elements);
-            }
             if (!eliminate(m->normal, n))
                 return;
             for (size_t k = 0; k < n; k++)
@@ -158,6 +160,8 @@ static void descend(const solving *w, size_t worker, const mha__solved_entry *e,
                 now = then;
             }
         }
+        if (!(gained > little * now)) /* the minimum, or so shallow that nothing is there */
+            return;
     }
 }
 
@@ -171,7 +175,7 @@ static void descend_from_best(const solving *w, size_t worker, const mha__solved
     for (int i = 0; i <= STEPS; i++) {
         const double one = e->low * pow(e->high / e->low, (double)i / STEPS);
         mha__candidate tried = candidate(f->index, &one);
-        mha__search_fit(s, worker, s->screened, &tried);
+        mha__search_fit(s, worker, &s->screened, &tried);
         if (tried.relative < best) {
             best = tried.relative;
             *x = one;
@@ -197,9 +201,9 @@ static bool is_enough(const mha__search *s, size_t n)
     size_t free_weights = 0;
     for (size_t r = 0; r < s->c->B * T && free_weights < most; r++) {
         const size_t seen = s->inputs->S - mha__variant_count_hidden(s->inputs, &s->said, r / T, r % T);
-        free_weights += s->screened[r] && seen > 1 ? (seen - 1) * s->c->H : 0;
+        free_weights += s->screened.rows[r] && seen > 1 ? (seen - 1) * s->c->H : 0;
     }
-    return free_weights >= most && mha__search_elements(s, s->screened) >= most;
+    return free_weights >= most && mha__search_elements(s, &s->screened) >= most;
 }
 
 /* Leaves the best candidate, shortest number first, and those that do the same. */
@@ -210,7 +214,7 @@ static void leave_best(const mha__search *s, size_t worker, int how, found *f)
     size_t n = 0;
     for (size_t i = 0; i < f->count; i++) {
         mha__candidate *x = &f->candidates[i];
-        mha__search_fit(s, worker, s->judged, x);
+        mha__search_fit(s, worker, &s->full, x);
         x->complete = true;
         if (x->finite && !x->unchanged)
             best = fmin(best, x->excess);
@@ -268,12 +272,13 @@ static bool make_scratch(mha__search *s, solving *w, size_t n)
     bool whole = true;
     for (size_t i = 0; i < s->workers && whole; i++) {
         scratch *m = &w->scratch[i];
-        double *memory = mha__arena_take(&s->pool, ((n + 2) * w->elements + (n + 3) * n) * sizeof *memory);
+        double *memory = mha__arena_take(&s->pool, ((n + 2) * w->elements + 2 * (n + 2) * n) * sizeof *memory);
         whole = memory != NULL;
         if (whole)
             *m = (scratch){.r = memory, .tried = memory + w->elements, .J = memory + 2 * w->elements};
         if (whole) {
-            m->normal = m->J + n * w->elements;
+            m->products = m->J + n * w->elements;
+            m->normal = m->products + n * (n + 1);
             m->x = m->normal + n * (n + 1);
             m->other = m->x + n;
         }
@@ -284,7 +289,7 @@ static bool make_scratch(mha__search *s, solving *w, size_t n)
 mha_status mha__search_solve(mha__search *s, mha_error *error)
 {
     const size_t variants = mha_variant_count();
-    solving w = {.s = s, .elements = mha__search_elements(s, s->screened)};
+    solving w = {.s = s, .elements = mha__search_elements(s, &s->screened)};
     size_t n = 0;
     w.all = mha__arena_take(&s->pool, variants * sizeof *w.all);
     if (!w.all || !make_scratch(s, &w, 1))

@@ -22,6 +22,7 @@ struct mha__variant_bench {
     const mha__variant_inputs *inputs;
     mha__arena pool;
     mha__row_maker maker;
+    size_t columns; /* of the output that are wanted; 0: all */
     /* of the batch row being computed: */
     const double *q;                 /* (T_q, h, d_k), rotated */
     double *own_keys, *own_values;   /* memory for (S', h_kv, d) */

@@ -93,6 +93,11 @@ void mha__variant_bench_destroy(mha__variant_bench *bench)
     mha__release(&a, bench, sizeof *bench);
 }
 
+void mha__variant_bench_columns(mha__variant_bench *bench, size_t columns)
+{
+    bench->columns = columns;
+}
+
 /* ---------------------------------------------------------------- keys and values of one batch row */
 
 /* Copies n rows of new keys or values behind the first `at` rows, as far as there is room for them. */

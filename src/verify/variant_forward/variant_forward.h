@@ -12,6 +12,8 @@ typedef struct mha__variant_bench mha__variant_bench;
 mha__variant_bench *mha__variant_bench_create(const mha__variant_inputs *inputs, const unsigned char *needed,
                                               size_t bytes);
 void mha__variant_bench_destroy(mha__variant_bench *bench); /* NULL is allowed */
+/* From now on only the first columns of the output are wanted, if there is a projection; 0: all. */
+void mha__variant_bench_columns(mha__variant_bench *bench, size_t columns);
 
 /* The rank and shape of a stage, as in the plan of the case's call. */
 int mha__variant_shape(const mha__variant_inputs *inputs, mha_stage stage, size_t shape[4]);

@@ -56,8 +56,9 @@ bool mha__row_maker_begin(mha__row_maker *maker, const mha__variant_inputs *inpu
 const double *mha__rows_make(mha__row_maker *maker, const mha__row_knobs *knobs, int which, size_t b, bool all_rows);
 /* The rows of q, k or v before heads are split, with bias: (T, h*d), all rows. Valid until the next call. */
 const double *mha__rows_unsplit(mha__row_maker *maker, const mha__row_knobs *knobs, int which, size_t b);
-/* W_O as the variant reads it, and its bias (NULL: none). */
-const double *mha__output_matrix(mha__row_maker *maker, const mha__row_knobs *knobs, const double **bias);
+/* W_O as the variant reads it, at least its first columns, and its bias (NULL: none). */
+const double *mha__output_matrix(mha__row_maker *maker, const mha__row_knobs *knobs, size_t columns,
+                                 const double **bias);
 
 /* What happens to the rows of q, k or v (variant_turn.c). Splitting into heads makes (T, h, d) of (T, h*d). */
 void mha__rows_split(const mha__variant_inputs *w, int heads, int which, const double *from, double *to);

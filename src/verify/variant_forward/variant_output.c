@@ -82,7 +82,8 @@ static size_t gather_merged(mha__variant_bench *w, const unsigned char *kept, co
 void mha__variant_project(mha__variant_bench *w, const mha__knobs *k, size_t b, const unsigned char *kept, double *y)
 {
     const size_t in = w->inputs->in[PROJECTION_O], out = w->inputs->out[PROJECTION_O], T = w->inputs->c->T_q;
-    const double *bias, *W = mha__output_matrix(&w->maker, &k->rows, &bias);
+    const size_t columns = w->columns > 0 && w->columns < out ? w->columns : out;
+    const double *bias, *W = mha__output_matrix(&w->maker, &k->rows, columns, &bias);
     const double *query = w->inputs->x[PROJECTION_Q] + b * T * w->inputs->in[PROJECTION_Q];
     if (!W) {
         memcpy(y, w->merged, T * in * sizeof *y);
@@ -92,7 +93,7 @@ void mha__variant_project(mha__variant_bench *w, const mha__knobs *k, size_t b, 
     if (k->output_unprojected)
         memcpy(y, w->merged, count * in * sizeof *y);
     else
-        mha__gemm_double(count, out, in, w->merged, in, W, out, y, out);
+        mha__gemm_double(count, columns, in, w->merged, in, W, out, y, out);
     for (size_t t = T; t-- > 0 && count > 0;) {
         if (!is_kept(kept, t))
             continue;

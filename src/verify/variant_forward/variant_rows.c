@@ -283,7 +283,8 @@ const double *mha__rows_unsplit(mha__row_maker *maker, const mha__row_knobs *kno
     return maker->unsplit;
 }
 
-const double *mha__output_matrix(mha__row_maker *maker, const mha__row_knobs *knobs, const double **bias)
+const double *mha__output_matrix(mha__row_maker *maker, const mha__row_knobs *knobs, size_t columns,
+                                 const double **bias)
 {
     const mha__variant_inputs *w = maker->inputs;
     const size_t in = w->in[PROJECTION_O], out = w->out[PROJECTION_O];
@@ -298,7 +299,7 @@ const double *mha__output_matrix(mha__row_maker *maker, const mha__row_knobs *kn
     if (!W || (!transposed && knobs->round_weights == ROUND_NOT))
         return W;
     for (size_t i = 0; i < in; i++)
-        for (size_t j = 0; j < out; j++)
+        for (size_t j = 0; j < columns; j++)
             maker->W[i * out + j] = rounded(W[transposed ? j * in + i : i * out + j], knobs->round_weights);
     return maker->W;
 }
