@@ -153,7 +153,8 @@ $(BUILD)/mha: $(CLI_OBJ) $(BUILD)/libbench.a $(BUILD)/libmha.a
 clean: ## removes what was built
 	rm -rf $(BUILD)
 
-include src/install.mk src/python/python.mk tests/tests.mk tests/checks.mk tests/python.mk tests/coverage.mk tests/neon.mk bench/bench.mk
+include src/install.mk src/python/python.mk
+include tests/tests.mk tests/checks.mk tests/python.mk tests/coverage.mk tests/neon.mk bench/bench.mk
 
 -include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(BENCH_OBJ:.o=.d)
 endif

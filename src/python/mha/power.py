@@ -42,7 +42,8 @@ class Power(Table):
 
 def power(query: a.Array, key: Optional[a.Array] = None, value: Optional[a.Array] = None, *,
           rtol: Optional[float] = None, atol: Optional[float] = None, nmse: Optional[float] = None,
-          cosine: Optional[float] = None, dtype: Any = "float32", stage: str = "output", layer: Optional[MultiHeadAttention] = None,
+          cosine: Optional[float] = None, dtype: Any = "float32", stage: str = "output",
+          layer: Optional[MultiHeadAttention] = None,
           layout: Optional[str] = None, threads: int = 0, **settings: Any) -> Power:
     """Which wrong attentions would a test with these inputs and this tolerance let pass?
 
