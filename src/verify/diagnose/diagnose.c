@@ -266,12 +266,10 @@ static mha_status find(mha__search *s, mha_diagnosis *d, mha_error *error)
 
 static mha_status make_benches(mha__search *s, int threads, mha_error *error)
 {
-    /* memory for cached rows, shared out among all threads */
-    const size_t most = (size_t)1 << 30, quarter = mha__memory_at_hand() / 4, bytes = quarter < most ? quarter : most;
-    const int wanted = threads > 0 ? threads : mha__parallel_default();
-    s->workers = wanted < MHA_SEARCH_WORKERS ? (size_t)wanted : MHA_SEARCH_WORKERS;
+    size_t bytes;
+    s->workers = mha__variant_workers(threads, &bytes);
     for (size_t w = 0; w < s->workers; w++) {
-        s->bench[w] = mha__variant_bench_create(s->inputs, s->in_part ? s->judged : NULL, bytes / s->workers);
+        s->bench[w] = mha__variant_bench_create(s->inputs, s->in_part ? s->judged : NULL, bytes);
         s->computed[w] = mha__arena_take(&s->pool, s->c->B * s->target.row * sizeof(double));
         if (!s->bench[w] || !s->computed[w])
             return mha__search_no_memory(s, error);

@@ -7,7 +7,6 @@
 #include "verify/tolerance/tolerance.h"
 
 enum {
-    MHA_SEARCH_WORKERS = 8,
     MHA_SEARCH_TIES = 4 /* numbers of one variant that are reported, because they do the same */
 };
 
@@ -63,8 +62,8 @@ typedef struct mha__search {
     const double *whole;   /* the same of all rows: `base`, or in float32 where a part is judged */
     bool in_part;          /* not all rows are judged */
     size_t workers;
-    mha__variant_bench *bench[MHA_SEARCH_WORKERS];
-    double *computed[MHA_SEARCH_WORKERS];
+    mha__variant_bench *bench[MHA_VARIANT_WORKERS];
+    double *computed[MHA_VARIANT_WORKERS];
     mha__candidate *candidates;
     size_t singles, count; /* the unmodified case and single variants come first */
     mha__candidate *pairs; /* which are tried last */

@@ -26,7 +26,7 @@ typedef struct solving {
     mha__search *s;
     size_t elements; /* on the screened rows */
     found *all;
-    scratch scratch[MHA_SEARCH_WORKERS];
+    scratch scratch[MHA_VARIANT_WORKERS];
 } solving;
 
 static mha__candidate candidate(size_t index, const double *numbers)

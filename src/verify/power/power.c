@@ -10,8 +10,6 @@
 #include "verify/tolerance/tolerance.h"
 #include "verify/variant_forward/variant_forward.h"
 
-enum { WORKERS = 8 };
-
 /* State of one mha_case_power call. */
 typedef struct examination {
     const mha_case *c;
@@ -23,8 +21,8 @@ typedef struct examination {
     mha_power *result;
     size_t *which; /* the index of each row's variant in the list */
     size_t workers, done;
-    mha__variant_bench *bench[WORKERS];
-    mha_view computed[WORKERS];
+    mha__variant_bench *bench[MHA_VARIANT_WORKERS];
+    mha_view computed[MHA_VARIANT_WORKERS];
     const mha_progress *progress;
 } examination;
 
@@ -145,9 +143,6 @@ static mha_status list_rows(examination *x, mha_error *error)
     return MHA_OK;
 }
 
-/* Differences up to this part of the largest element are rounding errors of float64, not of the variant. */
-static const double nothing = 0x1p-40;
-
 static void examine(void *context, size_t task, int worker)
 {
     examination *x = context;
@@ -165,9 +160,9 @@ static void examine(void *context, size_t task, int worker)
     row->max_abs = d.max_abs;
     row->factor = factor_of(x, &d);
     row->faint = fine.mismatches == 0;
-    row->answer = d.max_abs <= nothing * p->largest ? MHA_POWER_SAME
-                  : row->factor <= 1                ? MHA_POWER_ACCEPTED
-                                                    : MHA_POWER_REJECTED;
+    row->answer = mha__variant_is_nothing(d.max_abs, p->largest) ? MHA_POWER_SAME
+                  : row->factor <= 1                             ? MHA_POWER_ACCEPTED
+                                                                 : MHA_POWER_REJECTED;
     const size_t done = __atomic_add_fetch(&x->done, 1, __ATOMIC_RELAXED);
     if (worker == 0 && x->progress && x->progress->report) /* only the calling thread reports */
         x->progress->report(x->progress->context, done, p->count);
@@ -178,15 +173,12 @@ static void examine(void *context, size_t task, int worker)
 /* Makes each worker's memory, and computes the right result. */
 static mha_status make_benches(examination *x, int threads, mha_error *error)
 {
-    /* memory for cached rows, shared out among all workers */
-    const size_t most = (size_t)1 << 30, quarter = mha__memory_at_hand() / 4, bytes = quarter < most ? quarter : most;
-    const int wanted = threads > 0 ? threads : mha__parallel_default();
-    size_t shape[4];
+    size_t shape[4], bytes;
     const int rank = mha__variant_shape(x->inputs, x->result->stage, shape);
     x->right = mha__arena_view(&x->pool, MHA_F64, rank, shape);
-    x->workers = wanted < WORKERS ? (size_t)wanted : WORKERS;
+    x->workers = mha__variant_workers(threads, &bytes);
     for (size_t w = 0; w < x->workers; w++) {
-        x->bench[w] = mha__variant_bench_create(x->inputs, NULL, bytes / x->workers);
+        x->bench[w] = mha__variant_bench_create(x->inputs, NULL, bytes);
         x->computed[w] = mha__arena_view(&x->pool, MHA_F64, rank, shape);
         if (!x->bench[w] || !x->computed[w].data)
             return no_memory(x, error);
@@ -228,6 +220,7 @@ mha_status mha_case_power(const mha_case *c, const mha_criterion *criterion, int
                           mha_power *result, mha_error *error)
 {
     *result = (mha_power){.criterion = *criterion};
+    TRY(mha__parallel_check(threads, error));
     examination x = {.c = c, .result = result, .progress = progress};
     x.pool.allocator = mha__allocator_default();
     const int openmp = mha__gemm_begin();

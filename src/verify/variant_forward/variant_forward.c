@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "compute/thread_pool.h"
 #include "verify/variant_forward/variant_bench.h"
 
 int mha__variant_shape(const mha__variant_inputs *inputs, mha_stage stage, size_t shape[4])
@@ -82,6 +83,15 @@ mha__variant_bench *mha__variant_bench_create(const mha__variant_inputs *inputs,
         return w;
     mha__variant_bench_destroy(w);
     return NULL;
+}
+
+size_t mha__variant_workers(int threads, size_t *bytes)
+{
+    const size_t most = (size_t)1 << 30, quarter = mha__memory_at_hand() / 4;
+    const int wanted = threads > 0 ? threads : mha__parallel_default();
+    const size_t workers = wanted < MHA_VARIANT_WORKERS ? (size_t)wanted : MHA_VARIANT_WORKERS;
+    *bytes = (quarter < most ? quarter : most) / workers;
+    return workers;
 }
 
 void mha__variant_bench_destroy(mha__variant_bench *bench)

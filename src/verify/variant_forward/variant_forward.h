@@ -12,6 +12,15 @@ typedef struct mha__variant_bench mha__variant_bench;
 mha__variant_bench *mha__variant_bench_create(const mha__variant_inputs *inputs, const unsigned char *needed,
                                               size_t bytes);
 void mha__variant_bench_destroy(mha__variant_bench *bench); /* NULL is allowed */
+enum { MHA_VARIANT_WORKERS = 8 };
+/* How many threads compute variants when `threads` are asked for (0: all), and the memory for the cached rows of each.
+ */
+size_t mha__variant_workers(int threads, size_t *bytes);
+/* Whether a change is no more than rounding in float64 of a result whose largest element is `largest`. */
+static inline bool mha__variant_is_nothing(double change, double largest)
+{
+    return change <= 0x1p-40 * largest;
+}
 /* From now on only the first columns of the output are wanted, if there is a projection; 0: all. */
 void mha__variant_bench_columns(mha__variant_bench *bench, size_t columns);
 
