@@ -182,7 +182,7 @@ static void test_what_nothing_explains_is_no(void **state)
     json_decref(root);
     program_result r = RUN("diagnose", made);
     assert_int_equal(r.code, 1);
-    assert_non_null(strstr(r.out, "No variant or pair of variants reproduces it, or comes closer"));
+    assert_non_null(strstr(r.out, "No variant or pair of variants reproduces it or explains most"));
     assert_null(strstr(r.out, "Held against"));
     program_free(&r);
     graft(right, right, made, -1.5);

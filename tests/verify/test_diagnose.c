@@ -69,7 +69,7 @@ static bool compute(const mha_case *c, const char *const *variants, size_t count
         v = mha_view_heads(o->data, MHA_F64, MHA_BHTD, B, T, h, d);
     }
     mha_status status = mha_case_variant(c, variants, count, MHA_STAGE_OUTPUT, &v, &error);
-    if (status && status != MHA_UNSUPPORTED)
+    if (status && status != MHA_UNSUPPORTED && status != MHA_INVALID) /* numbers for other heads than there are */
         fail_msg("%s", error.message);
     return status == MHA_OK;
 }

@@ -127,7 +127,7 @@ static void print_diagnosis(const mha_case *c, const mha_diagnosis *d)
         printf("No variant or pair of variants reproduces it. The closest:\n");
         print_explanations(d->closest, d->closest_count);
     } else
-        printf("No variant or pair of variants reproduces it, or comes closer than the case as it says.\n");
+        printf("No variant or pair of variants reproduces it or explains most of what differs.\n");
     printf("\nThe case as it says is off by %.2g (relative %.2g).\n", d->baseline.max_abs, d->baseline.relative);
     print_clues(d);
 }

@@ -99,6 +99,8 @@ void mha__search_differences(const mha__search *s, size_t worker, const mha__reg
 size_t mha__search_count_solved(const mha__search *s);
 /* Looks for these numbers, and appends the best ones to the single candidates, which must be the only ones so far. */
 mha_status mha__search_solve(mha__search *s, mha_error *error);
+/* Looks for another order of the heads, and appends it likewise. */
+mha_status mha__search_solve_heads(mha__search *s, mha_error *error);
 /* Tries other numbers of query heads that fit the widths of the case, and returns the one that comes nearest to the
  * tensor on the judged rows. *heads is 0 when there is none, or when a weight, a cached row or a mask has an axis of
  * heads and so fixes the number. */

@@ -185,7 +185,9 @@ static void descend_from_best(const solving *w, size_t worker, const mha__solved
     for (int digits = 1; digits <= MOST_DIGITS + 1; digits++) {
         char text[32];
         mha__text_print(text, sizeof text, "%.*g", digits, *x);
-        f->numbers[f->count] = digits <= MOST_DIGITS ? strtod(text, NULL) : *x;
+        const double shorter = strtod(text, NULL);
+        const bool inside = shorter >= e->low && shorter <= e->high;
+        f->numbers[f->count] = digits <= MOST_DIGITS && inside ? shorter : *x;
         f->candidates[f->count] = candidate(f->index, &f->numbers[f->count]);
         f->count++;
     }
@@ -248,6 +250,8 @@ static bool applies(const mha__search *s, const mha__solved_entry *e)
 {
     mha__knobs knobs = s->said;
     double x = e->low;
+    if (e->how == SOLVE_HEADS) /* is looked for on its own */
+        return false;
     return (e->how != SOLVE_LISTED || e->choice(s->c, 0, &x)) && e->apply(s->c, &knobs, &x);
 }
 

@@ -46,9 +46,14 @@ void mha__variant_sum_values(mha__variant_bench *w, const mha__knobs *k)
             if (!w->weighed[h * c->T_q + i])
                 continue;
             sum_row(w, k, h, i);
+        }
+    for (size_t h = 0; h < c->H; h++)
+        for (size_t i = 0; i < c->T_q; i++) {
+            if (!w->weighed[h * c->T_q + i])
+                continue;
+            const double *o = w->heads + (i * c->H + (k->merge_order ? (size_t)k->merge_order[h] : h)) * c->d_v;
             for (size_t f = 0; f < c->d_v; f++)
-                w->merged[mha__head_column(k->merge, c->T_q, c->H, c->d_v, i, h, f)] =
-                    w->heads[(i * c->H + h) * c->d_v + f];
+                w->merged[mha__head_column(k->merge, c->T_q, c->H, c->d_v, i, h, f)] = o[f];
         }
 }
 
@@ -86,7 +91,8 @@ void mha__variant_project(mha__variant_bench *w, const mha__knobs *k, size_t b, 
     const double *bias, *W = mha__output_matrix(&w->maker, &k->rows, columns, &bias);
     const double *query = w->inputs->x[PROJECTION_Q] + b * T * w->inputs->in[PROJECTION_Q];
     if (!W) {
-        memcpy(y, w->merged, T * in * sizeof *y);
+        for (size_t e = 0; e < T * in; e++)
+            y[e] = k->output_times * w->merged[e];
         return;
     }
     size_t count = gather_merged(w, kept, k->bias_o_before ? bias : NULL);
@@ -100,7 +106,7 @@ void mha__variant_project(mha__variant_bench *w, const mha__knobs *k, size_t b, 
         memmove(y + t * out, y + --count * out, out * sizeof *y);
         for (size_t j = 0; bias && !k->bias_o_before && j < out; j++)
             y[t * out + j] += k->bias_o_times * bias[j];
-        for (size_t j = 0; k->residual && j < out; j++)
-            y[t * out + j] += query[t * out + j];
+        for (size_t j = 0; j < out; j++)
+            y[t * out + j] = k->output_times * y[t * out + j] + (k->residual ? query[t * out + j] : 0);
     }
 }

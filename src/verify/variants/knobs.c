@@ -35,6 +35,7 @@ mha__knobs mha__knobs_of(const mha_case *c)
         .empty_nan = s->empty_rows == MHA_EMPTY_NAN,
         .propagate = s->hidden_values == MHA_HIDDEN_PROPAGATE,
         .bias_o_times = 1,
+        .output_times = 1,
     };
 }
 

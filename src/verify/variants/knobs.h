@@ -198,9 +198,11 @@ typedef struct mha__row_knobs {
 /* Type and name of each knob that changes the merging of heads or what follows it. */
 #define OUTPUT_KNOB_LIST(X)                                                                                            \
     X(int, merge) /* arrangement of heads in the merged rows */                                                        \
+    X(const double *, merge_order) /* which head stands in the place of each; NULL: itself */                          \
     X(int, output_unprojected)                                                                                         \
     X(int, bias_o_before) /* added to the merged heads */                                                              \
     X(double, bias_o_times)                                                                                            \
+    X(double, output_times)                                                                                            \
     X(int, residual) /* the query input is added to the output */
 
 typedef struct mha__knobs {
@@ -227,7 +229,8 @@ typedef struct mha__variant_entry {
 /* How the numbers of a variant are found. */
 enum {
     SOLVE_LISTED, /* one of a list */
-    SOLVE_REAL    /* any between two others of the same sign */
+    SOLVE_REAL,   /* any between two others of the same sign */
+    SOLVE_HEADS   /* one for each query head: which head stands in its place */
 };
 
 /* A variant with a number that the diagnosis looks for. */

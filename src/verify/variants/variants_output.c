@@ -1,4 +1,6 @@
 /* Variants of the output: merging of heads, projection, what is added. */
+#include <math.h>
+
 #include "verify/variants/variants.h"
 
 static bool merges(const mha_case *c)
@@ -30,6 +32,17 @@ APPLY(bias_o_twice, adds_bias_o(c, k), k->bias_o_times = 2)
 APPLY(bias_o_per_head, adds_bias_o(c, k) && c->H > 1, k->bias_o_times = (double)c->H)
 APPLY(residual, c->kind == CASE_MHA && c->E_q == c->E_out, k->residual = 1)
 
+static bool are_heads(const mha_case *c, const double *x)
+{
+    for (size_t h = 0; h < c->H; h++)
+        if (!(x[h] >= 0 && x[h] < (double)c->H && x[h] == floor(x[h])))
+            return false;
+    return true;
+}
+
+SOLVE(merge_permuted, merges(c) && are_heads(c, x), k->merge_order = x)
+SOLVE(output_times, attends(c), k->output_times = *x)
+
 /* ---------------------------------------------------------------- the list */
 
 static const mha__variant_entry entries[] = {
@@ -45,4 +58,15 @@ static const mha__variant_entry entries[] = {
     {{"residual-added", "the query input added to the output"}, residual},
 };
 
-const mha__variant_list mha__variants_of_output = {entries, sizeof entries / sizeof *entries, NULL, 0};
+static const mha__solved_entry solved[] = {
+    {{"merge-permuted", "heads merged in another order: which head is in each place"},
+     merge_permuted,
+     SOLVE_HEADS,
+     0,
+     0,
+     NULL},
+    {{"output-times", "the output multiplied: the number"}, output_times, SOLVE_REAL, 1e-4, 1e4, NULL},
+};
+
+const mha__variant_list mha__variants_of_output = {entries, sizeof entries / sizeof *entries, solved,
+                                                   sizeof solved / sizeof *solved};

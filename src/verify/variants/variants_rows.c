@@ -222,6 +222,43 @@ static bool rope_base_1e6(const mha_case *c, mha__knobs *k)
     return rope_base(c, k, 1e6);
 }
 
+/* ---------------------------------------------------------------- what the case does not have, or with a number */
+
+static bool lacks_norm(const mha_case *c)
+{
+    return attends(c) && !has_norm(c);
+}
+
+APPLY(lacks_rms_norm, attends(c) && !(has_weight(c, MHA_Q_NORM) && has_weight(c, MHA_K_NORM)),
+      k->rows.norm_lacking = 1)
+APPLY(lacks_layer_norm, lacks_norm(c), k->rows.norm_lacking = 1; k->rows.norm_kind = NORM_LAYER)
+APPLY(lacks_l2_norm, lacks_norm(c), k->rows.norm_lacking = 1; k->rows.norm_kind = NORM_L2)
+
+SOLVE(norm_eps_other, has_norm(c), k->rows.norm_eps = *x)
+SOLVE(rope_base_other, has_rope(c) && k->rows.rope_dim > 2, k->rows.rope_base = *x; k->rows.rope_formula = 1)
+
+static bool lacks_rope(const mha_case *c, mha__knobs *k, int kind, size_t dim, double base)
+{
+    if (has_rope(c) || dim == 0 || dim % 2 > 0 || dim > c->d_k)
+        return false;
+    k->rows.rope = kind;
+    k->rows.rope_dim = (int)dim;
+    k->rows.rope_base = base;
+    return true;
+}
+
+SOLVE(lacks_rope_halves, lacks_rope(c, k, MHA_ROPE_HALF_SPLIT, c->d_k, *x), )
+SOLVE(lacks_rope_pairs, lacks_rope(c, k, MHA_ROPE_INTERLEAVED, c->d_k, *x), )
+SOLVE(lacks_rope_halves_part, *x < (double)c->d_k && lacks_rope(c, k, MHA_ROPE_HALF_SPLIT, (size_t)*x, 1e4), )
+SOLVE(lacks_rope_pairs_part, *x < (double)c->d_k && lacks_rope(c, k, MHA_ROPE_INTERLEAVED, (size_t)*x, 1e4), )
+
+/* Even numbers of features, fewer than a head has. */
+static bool any_part(const mha_case *c, size_t index, double *x)
+{
+    *x = 2 * (double)(index + 1);
+    return *x < (double)c->d_k;
+}
+
 /* ---------------------------------------------------------------- the list */
 
 static const mha__variant_entry entries[] = {
@@ -296,6 +333,39 @@ static const mha__variant_entry entries[] = {
     {{"rope-base-1e4", "rotation base 10,000"}, rope_base_1e4},
     {{"rope-base-5e5", "rotation base 500,000"}, rope_base_5e5},
     {{"rope-base-1e6", "rotation base 1,000,000"}, rope_base_1e6},
+    {{"case-lacks-rms-norm", "an RMS norm of q and k, without weights, that the case lacks"}, lacks_rms_norm},
+    {{"case-lacks-layer-norm", "a layer norm of q and k, without weights, that the case lacks"}, lacks_layer_norm},
+    {{"case-lacks-l2-norm", "q and k divided by their length, which the case does not say"}, lacks_l2_norm},
 };
 
-const mha__variant_list mha__variants_of_rows = {entries, sizeof entries / sizeof *entries, NULL, 0};
+static const mha__solved_entry solved[] = {
+    {{"norm-eps-other", "q/k norm with another eps: the number"}, norm_eps_other, SOLVE_REAL, 1e-12, 1, NULL},
+    {{"rope-base-other", "another base of the rotation: the number"}, rope_base_other, SOLVE_REAL, 10, 1e8, NULL},
+    {{"case-lacks-rope-halves", "a rotation in halves that the case does not have: its base"},
+     lacks_rope_halves,
+     SOLVE_REAL,
+     10,
+     1e8,
+     NULL},
+    {{"case-lacks-rope-pairs", "a rotation in pairs that the case does not have: its base"},
+     lacks_rope_pairs,
+     SOLVE_REAL,
+     10,
+     1e8,
+     NULL},
+    {{"case-lacks-rope-halves-part", "a rotation in halves, of base 10,000, of so many features"},
+     lacks_rope_halves_part,
+     SOLVE_LISTED,
+     0,
+     0,
+     any_part},
+    {{"case-lacks-rope-pairs-part", "a rotation in pairs, of base 10,000, of so many features"},
+     lacks_rope_pairs_part,
+     SOLVE_LISTED,
+     0,
+     0,
+     any_part},
+};
+
+const mha__variant_list mha__variants_of_rows = {entries, sizeof entries / sizeof *entries, solved,
+                                                 sizeof solved / sizeof *solved};

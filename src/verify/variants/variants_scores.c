@@ -243,6 +243,15 @@ APPLY(hidden_ignore, attends(c) && hides(c) && k->propagate, k->propagate = 0)
 
 /* ---------------------------------------------------------------- with a number */
 
+/* Fewer key/value heads than there are, such that groups of them are whole. */
+static bool any_groups(const mha_case *c, size_t index, double *x)
+{
+    *x = (double)(index + 1);
+    return index + 1 < c->H_kv;
+}
+
+SOLVE(lacks_groups, attends(c) && *x >= 1 && *x < (double)c->H_kv && c->H_kv % (size_t)*x == 0, k->groups = (int)*x)
+
 /* All sizes up to 256, then powers of two and their neighbours, as far as there are keys. */
 static bool any_size(const mha_case *c, size_t index, double *x)
 {
@@ -419,6 +428,12 @@ static const mha__variant_entry entries[] = {
 };
 
 static const mha__solved_entry solved[] = {
+    {{"case-lacks-groups", "query heads share so many key/value heads, the first ones"},
+     lacks_groups,
+     SOLVE_LISTED,
+     0,
+     0,
+     any_groups},
     {{"tile-not-rescaled", "sum and values not rescaled when the maximum grows; keys of a tile (negative: last first)"},
      tile_not_rescaled, SOLVE_LISTED, 0, 0, any_direction},
     {{"tile-values-not-rescaled", "values not rescaled when the maximum grows; keys of a tile (negative: last first)"},

@@ -4,9 +4,18 @@
 
 #include "support/mistakes/mistakes.h"
 
+/* Whether this is the mistake of that name, with whatever number. */
 static bool is(const char *name)
 {
-    return strcmp(oracle_wrong->name, name) == 0;
+    const size_t n = strlen(name);
+    return strncmp(oracle_wrong->name, name, n) == 0 && (oracle_wrong->name[n] == 0 || oracle_wrong->name[n] == ' ');
+}
+
+/* The number behind the name. */
+static double given(void)
+{
+    const char *text = strchr(oracle_wrong->name, ' ');
+    return text ? atof(text) : 0;
 }
 
 /* ---------------------------------------------------------------- key/value heads */
@@ -26,6 +35,8 @@ static void repeat_heads(run *r)
                 size_t g = right || is("groups-last-first") ? h / each : is("groups-first") ? 0 : h % r->h_kv;
                 if (is("groups-last-first"))
                     g = r->h_kv - 1 - g;
+                if (is("case-lacks-groups"))
+                    g = r->h_kv % 2 ? h / each : h * 2 / r->h;
                 memcpy(more + (b * r->h + h) * size, *parts[part] + (b * r->h_kv + g) * size, size * sizeof *more);
             }
         free(*parts[part]);
@@ -47,7 +58,9 @@ static void merge(run *r, number *heads)
             for (size_t i = 0; i < h; i++)
                 for (size_t f = 0; f < d; f++) {
                     number x = old[(t * h + i) * d + f];
-                    if (is("merge-reversed"))
+                    if (is("merge-permuted"))
+                        heads[(t * h + (i + (h == 3 && h * d <= r->d_out)) % h) * d + f] = x;
+                    else if (is("merge-reversed"))
                         heads[(t * h + h - 1 - i) * d + f] = x;
                     else if (is("merge-features-first")) /* np.ascontiguousarray(o.transpose(1, 2, 0)).reshape(T, -1) */
                         heads[(i * d + f) * T + t] = x;
@@ -76,7 +89,9 @@ static void finish(run *r, const number *heads, oracle_stage *y)
 {
     for (size_t e = 0; e < y->elements; e++) {
         size_t j = e % r->d_out;
-        if (is("bias-o-per-head"))
+        if (is("output-times"))
+            y->value[e] *= given();
+        else if (is("bias-o-per-head"))
             y->value[e] += ((double)r->h - 1) * bias(r, j);
         else if (is("bias-o-before") && r->h * r->d_v == r->d_out)
             y->value[e] -= bias(r, j);
@@ -98,6 +113,9 @@ const oracle_mistake *mistake_of_output_at(size_t index)
         {.name = "bias-o-per-head", .finished = finish},
         {.name = "bias-o-before", .merged = add_before, .finished = finish},
         {.name = "output-unprojected", .finished = finish},
+        {.name = "output-times 1.25", .finished = finish},
+        {.name = "merge-permuted 2, 0, 1", .merged = merge},
+        {.name = "case-lacks-groups 2", .gathered = repeat_heads},
     };
     return index < sizeof all / sizeof *all ? &all[index] : NULL;
 }

@@ -4,9 +4,18 @@
 
 #include "support/mistakes/mistakes.h"
 
+/* Whether this is the mistake of that name, with whatever number. */
 static bool is(const char *name)
 {
-    return strcmp(oracle_wrong->name, name) == 0;
+    const size_t n = strlen(name);
+    return strncmp(oracle_wrong->name, name, n) == 0 && (oracle_wrong->name[n] == 0 || oracle_wrong->name[n] == ' ');
+}
+
+/* The number behind the name. */
+static double given(void)
+{
+    const char *text = strchr(oracle_wrong->name, ' ');
+    return text ? atof(text) : 0;
 }
 
 static bool begins(const char *name)
@@ -91,11 +100,11 @@ static void permute(run *r)
 static void normalise(double *x, size_t n, const double *weight, size_t period, double eps)
 {
     double mean = 0, squares = 0;
-    for (size_t i = 0; i < n && is("norm-layer"); i++)
+    for (size_t i = 0; i < n && (is("norm-layer") || is("case-lacks-layer-norm")); i++)
         mean += x[i] / (double)n;
     for (size_t i = 0; i < n; i++)
         x[i] -= mean, squares += x[i] * x[i];
-    double mean_square = is("norm-l2") ? squares : squares / (double)n;
+    double mean_square = is("norm-l2") || is("case-lacks-l2-norm") ? squares : squares / (double)n;
     double by = is("norm-eps-outside") ? sqrt(mean_square) + eps : sqrt(mean_square + eps);
     for (size_t i = 0; i < n; i++)
         x[i] = x[i] / by * (is("norm-no-weight") ? 1 : weight[i % period]);
@@ -106,14 +115,20 @@ static void norm_rows(const run *r, double *x, size_t rows, size_t width, bool k
     const double *weight = key ? r->norm_k : r->norm_q;
     size_t period = key ? r->norm_k_width : r->norm_q_width, span = period;
     double eps = r->s->norm_eps > 0 ? r->s->norm_eps : 1e-6;
+    static double ones[64];
+    if (begins("case-lacks") && strstr(oracle_wrong->name, "norm")) {
+        for (size_t i = 0; i < r->d_k; i++)
+            ones[i] = 1;
+        weight = ones, period = span = r->d_k;
+    }
     if (!weight || is(key ? "norm-k-missing" : "norm-q-missing"))
         return;
     if (is("norm-other-span"))
         span = period == r->d_k ? width : r->d_k;
     if (begins("norm-eps-1e-"))
         eps = atof(oracle_wrong->name + strlen("norm-eps-"));
-    if (is("norm-eps-0"))
-        eps = 0;
+    if (is("norm-eps-0") || is("norm-eps-other"))
+        eps = given();
     for (size_t at = 0; at < rows * width; at += span) {
         size_t first = at % period;
         normalise(x + at, span, weight + first, span < period ? span : period, eps);
@@ -127,8 +142,13 @@ static void norm_rows(const run *r, double *x, size_t rows, size_t width, bool k
 static void rotate_row(const run *r, double *row, size_t b, size_t t, size_t T, bool key)
 {
     const mha_rope *rope = &r->s->rope;
-    bool pairs = rope->kind == MHA_ROPE_INTERLEAVED, laid = is("rope-angles-mixed") ? !pairs : pairs;
-    size_t full = rope->dim ? rope->dim : r->d_k, half = is("rope-half-dim") && full % 4 == 0 ? full / 4 : full / 2;
+    bool lacks = begins("case-lacks-rope"), part = lacks && strstr(oracle_wrong->name, "part");
+    bool pairs = lacks ? strstr(oracle_wrong->name, "pairs") != NULL : rope->kind == MHA_ROPE_INTERLEAVED,
+         laid = is("rope-angles-mixed") ? !pairs : pairs;
+    size_t full = part        ? (size_t)given()
+                  : rope->dim ? rope->dim
+                              : r->d_k,
+           half = is("rope-half-dim") && full % 4 == 0 ? full / 4 : full / 2;
     size_t dim = 2 * half;
     double *x = row + (is("rope-last-features") ? r->d_k - full : 0), turned[64], c, s, off;
     if (is(key ? "rope-queries-only" : "rope-keys-only"))
@@ -140,8 +160,10 @@ static void rotate_row(const run *r, double *row, size_t b, size_t t, size_t T, 
         size_t i = laid ? e / 2 : e % half;
         double over = is("rope-theta-d-model") ? (double)(r->h * r->d_k) : is("rope-theta-d-k") ? (double)r->d_k : dim;
         oracle_angle(r, b, t, position, i, full, &c, &s, &off);
-        if (begins("rope-theta") || is("rope-half-dim")) {
-            double a = position / pow(rope->base > 0 ? rope->base : 10000, 2 * (double)i / over);
+        bool rebased = (is("rope-base-other") && full > 2) || (lacks && !part); /* two features have one angle */
+        if (begins("rope-theta") || is("rope-half-dim") || rebased || lacks) {
+            double base = rebased ? given() : rope->base > 0 ? rope->base : 10000;
+            double a = position / pow(base, 2 * (double)i / over);
             c = cos(a), s = sin(a);
         }
         if (is("rope-sin-cos")) {
@@ -173,7 +195,9 @@ static void turn_rows(run *r, bool key)
     norm_rows(r, x, rows, width, key);
     for (size_t e = 0; e < rows * width && late && is("bias-after-norm"); e++)
         x[e] += oracle_get(bias, e % width, 0, 0, 0);
-    for (size_t row = 0; row < rows && r->s->rope.kind; row++)
+    bool whole = r->d_k % 2 == 0 && r->d_k > 2 && !r->s->rope.kind, part = whole && given() < (double)r->d_k;
+    bool lacks = begins("case-lacks-rope") && (strstr(oracle_wrong->name, "part") ? part : whole);
+    for (size_t row = 0; row < rows && (r->s->rope.kind || lacks); row++)
         for (size_t h = 0; h < heads; h++)
             rotate_row(r, x + row * width + h * r->d_k, row / T, row % T, T, key);
     for (size_t e = 0; e < rows * width && late && is("bias-after-rope"); e++)
@@ -185,6 +209,8 @@ static void turn_rows(run *r, bool key)
 
 static void turn_wrongly(run *r)
 {
+    if (begins("case-lacks-rope") ? r->s->rope.kind != MHA_ROPE_NONE : begins("case-lacks") && (r->norm_q || r->norm_k))
+        return;
     turn_rows(r, false);
     turn_rows(r, true);
 }
@@ -225,6 +251,15 @@ const oracle_mistake *mistake_of_rows_at(size_t index)
         {.name = "rope-half-dim", .turned = turn_wrongly},
         {.name = "rope-theta-d-model", .turned = turn_wrongly},
         {.name = "rope-theta-d-k", .turned = turn_wrongly},
+        {.name = "case-lacks-rms-norm", .turned = turn_wrongly},
+        {.name = "case-lacks-layer-norm", .turned = turn_wrongly},
+        {.name = "case-lacks-l2-norm", .turned = turn_wrongly},
+        {.name = "norm-eps-other 0.02", .turned = turn_wrongly},
+        {.name = "rope-base-other 37000", .turned = turn_wrongly},
+        {.name = "case-lacks-rope-halves 10000", .turned = turn_wrongly},
+        {.name = "case-lacks-rope-pairs 50000", .turned = turn_wrongly},
+        {.name = "case-lacks-rope-halves-part 4", .turned = turn_wrongly},
+        {.name = "case-lacks-rope-pairs-part 4", .turned = turn_wrongly},
     };
     return index < sizeof all / sizeof *all ? &all[index] : NULL;
 }
