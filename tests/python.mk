@@ -7,6 +7,13 @@ PRELOAD       = $(if $(SANITIZE),LD_PRELOAD=$(shell $(CC) -print-file-name=libas
 PYTEST        = $(PRELOAD) PYTHONPATH=src/python PYTHONDONTWRITEBYTECODE=1 CC="$(CC)" \
                 MHA_LIBRARY=$(abspath $(BUILD))/libmha.so $(PYTHON) -m pytest -q -p no:cacheprovider
 
+# Where PyTorch, JAX or transformers are: N random calls beside theirs, and arrays of their kinds.
+.PHONY: test-peers-python
+test-peers: test-peers-python
+test-peers-python: all
+	PEER_CALLS=$(N) PYTHONPATH=src/python:tests/python MHA_LIBRARY=$(abspath $(BUILD))/libmha.so $(PEER_PYTHON) -m pytest \
+	  -q -s -p no:cacheprovider tests/peers
+
 .PHONY: test-python $(PYTHON_RUNS)
 $(PYTHON_RUNS): $(BUILD)/tests/%.run: tests/%.py all | $(RESULTS)
 	$(call run,$*,sh tests/python/run.sh $(PYTHON) '$(PYTEST) $<')

@@ -134,7 +134,7 @@ asan: ## the tests again under the address and undefined-behaviour sanitizers
 	  KERNEL_CFLAGS=-O3 SANITIZE=address,undefined WERROR=-Werror test
 
 PEER_PYTHON ?= $(PYTHON)
-test-peers: $(BUILD)/libmha.a ## compares N random layers with PyTorch's nn.MultiheadAttention (make deps-dev)
+test-peers: $(BUILD)/libmha.a ## compares N random layers and calls with PyTorch (make deps-dev)
 	$(Q)$(CC) $(MHA_CFLAGS) -I. -Itests $(CFLAGS) -shared -o $(BUILD)/peers.so tests/peers/shim.c $< $(MHA_LDFLAGS) $(LIBS)
 	$(PEER_PYTHON) tests/peers/torch_peer.py $(BUILD)/peers.so $(N)
 

@@ -1,8 +1,8 @@
 """Checking an export layer by layer: what another program recorded, held against its checkpoint.
 
 The files are those of a small trained layer in weights/lookup: a state dict, and the inputs, outputs and attention
-weights that PyTorch recorded. For a model of Hugging Face give its folder, its config.json, and the prefix of each layer:
-mha.MultiHeadAttention.from_file("model/", "model.layers.3.self_attn", config="model/config.json").
+weights that PyTorch recorded. For a model of Hugging Face give its folder, its config.json, and the prefix of each
+layer: mha.MultiHeadAttention.from_file("model/", "model.layers.3.self_attn", config="model/config.json").
 """
 import os
 
