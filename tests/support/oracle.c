@@ -285,7 +285,7 @@ void oracle_run(const mha_config *config, const mha_view weights[MHA_WEIGHT_COUN
     const mha_view *w = config ? weights : call->weights ? call->weights : nothing, none = {0};
     mha_call read = *call;
     call = &read;
-    MISTAKE(inputs, &read);
+    MISTAKE(inputs, &read, past != NULL);
     mha_view key = call->key.data ? call->key : call->query, value = call->value.data ? call->value : key;
     mha_semantics meant = call->semantics;
     meant.has_key_offset |= meant.key_offset != 0;

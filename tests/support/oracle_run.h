@@ -33,7 +33,7 @@ typedef struct run {
 /* What somebody may get wrong, step by step; a step that is NULL is right. */
 typedef struct oracle_mistake {
     const char *name;
-    void (*inputs)(mha_call *call);         /* gives other inputs */
+    void (*inputs)(mha_call *call, bool cached); /* gives other inputs */
     void (*says)(const run *r, mha_semantics *s); /* gives other semantics */
     void (*projected)(run *r);              /* changes q, k, v */
     void (*turned)(run *r);                 /* changes q_rot, k_rot */

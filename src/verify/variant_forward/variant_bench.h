@@ -23,6 +23,9 @@ struct mha__variant_bench {
     mha__arena pool;
     mha__row_maker maker;
     size_t columns; /* of the output that are wanted; 0: all */
+    mha__variant_bench *exchanged;   /* for batch rows in the place of time; NULL: cannot be */
+    unsigned char *exchanged_kept;   /* the rows wanted of it */
+    double *exchanged_rows;          /* its result */
     /* of the batch row being computed: */
     const double *q;                 /* (T_q, h, d_k), rotated */
     double *own_keys, *own_values;   /* memory for (S', h_kv, d) */

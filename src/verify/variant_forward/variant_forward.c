@@ -56,6 +56,19 @@ static double *take(mha__variant_bench *w, size_t n)
     return mha__mul(n + 1, sizeof(double), &bytes) ? mha__arena_take(&w->pool, bytes) : NULL;
 }
 
+/* Adds a bench for batch rows in the place of time where they can be; false without memory. */
+static bool add_exchanged(mha__variant_bench *w)
+{
+    const mha_case *c = w->inputs->c;
+    const size_t rows = c->B * c->T_q, width = c->H * c->d_v > c->E_out ? c->H * c->d_v : c->E_out;
+    if (!w->inputs->exchanged)
+        return true;
+    w->exchanged = mha__variant_bench_create(w->inputs->exchanged, NULL, 0);
+    w->exchanged_kept = mha__arena_take(&w->pool, rows);
+    w->exchanged_rows = take(w, rows * width);
+    return w->exchanged && w->exchanged_kept && w->exchanged_rows;
+}
+
 mha__variant_bench *mha__variant_bench_create(const mha__variant_inputs *inputs, const unsigned char *needed,
                                               size_t bytes)
 {
@@ -79,7 +92,7 @@ mha__variant_bench *mha__variant_bench_create(const mha__variant_inputs *inputs,
     w->lse = take(w, rows);
     const bool whole = w->own_keys && w->own_values && w->scores && w->visible && w->scored && w->weighed && w->sight &&
                        w->heads && w->merged && w->lse;
-    if (whole && mha__row_maker_begin(&w->maker, inputs, needed, bytes, &w->pool))
+    if (whole && mha__row_maker_begin(&w->maker, inputs, needed, bytes, &w->pool) && add_exchanged(w))
         return w;
     mha__variant_bench_destroy(w);
     return NULL;
@@ -98,6 +111,7 @@ void mha__variant_bench_destroy(mha__variant_bench *bench)
 {
     if (!bench)
         return;
+    mha__variant_bench_destroy(bench->exchanged);
     mha__arena_free(&bench->pool);
     mha_allocator a = bench->pool.allocator;
     mha__release(&a, bench, sizeof *bench);
@@ -106,6 +120,8 @@ void mha__variant_bench_destroy(mha__variant_bench *bench)
 void mha__variant_bench_columns(mha__variant_bench *bench, size_t columns)
 {
     bench->columns = columns;
+    if (bench->exchanged)
+        bench->exchanged->columns = columns;
 }
 
 /* ---------------------------------------------------------------- keys and values of one batch row */
@@ -243,6 +259,21 @@ static void run_row(mha__variant_bench *w, const mha__knobs *k, mha_stage stage,
     }
 }
 
+/* Attention over the batch rows of each position, put back into the order (batch row, position). */
+static void run_exchanged(mha__variant_bench *w, const mha__knobs *k, mha_stage stage, const unsigned char *kept,
+                          double *result, size_t width)
+{
+    const size_t B = w->inputs->c->B, T = w->inputs->c->T_q;
+    mha__knobs rest = *k;
+    rest.batch_as_time = 0;
+    for (size_t r = 0; r < B * T; r++)
+        w->exchanged_kept[r % T * B + r / T] = !kept || kept[r];
+    mha__variant_run(w->exchanged, &rest, stage, w->exchanged_kept, w->exchanged_rows);
+    for (size_t r = 0; r < B * T; r++)
+        if (!kept || kept[r])
+            memcpy(result + r * width, w->exchanged_rows + (r % T * B + r / T) * width, width * sizeof *result);
+}
+
 void mha__variant_run(mha__variant_bench *bench, const mha__knobs *knobs, mha_stage stage, const unsigned char *kept,
                       double *result)
 {
@@ -251,6 +282,10 @@ void mha__variant_run(mha__variant_bench *bench, const mha__knobs *knobs, mha_st
     int rank = mha__variant_shape(bench->inputs, stage, shape);
     for (int i = 1; i < rank; i++)
         n *= shape[i];
+    if (knobs->batch_as_time && bench->exchanged && (stage == MHA_STAGE_OUTPUT || stage == MHA_STAGE_HEADS)) {
+        run_exchanged(bench, knobs, stage, kept, result, shape[2]);
+        return;
+    }
     for (size_t b = 0; b < c->B; b++) {
         const unsigned char *rows = kept ? kept + b * c->T_q : NULL;
         if (!rows || memchr(rows, 1, c->T_q))

@@ -51,6 +51,34 @@ static bool read_numbers(mha__variant_inputs *w)
     return !missing;
 }
 
+/* Copies the inputs with their batch rows in the place of time, all in memory of `w`; false without memory. */
+static bool exchange(mha__variant_inputs *w)
+{
+    const mha_case *c = w->c;
+    if (!mha__case_exchanges(c))
+        return true;
+    mha__variant_inputs *e = mha__arena_take(&w->pool, sizeof *e);
+    mha_case *other = mha__arena_take(&w->pool, sizeof *other);
+    if (!e || !other)
+        return false;
+    *other = *c;
+    *e = *w;
+    e->c = other;
+    other->B = c->T_q;
+    other->T_q = other->T_k = e->S = c->B;
+    for (int i = 0; i < 3; i++) {
+        const size_t n = w->in[i], T = c->T_q;
+        e->T[i] = c->B;
+        e->x[i] = mha__arena_take(&w->pool, c->B * T * n * sizeof(double) + 1);
+        for (size_t row = 0; e->x[i] && row < c->B * T; row++)
+            memcpy(e->x[i] + (row % T * c->B + row / T) * n, w->x[i] + row * n, n * sizeof(double));
+        if (!e->x[i])
+            return false;
+    }
+    w->exchanged = e;
+    return true;
+}
+
 mha_status mha__variant_inputs_create(const mha_case *c, mha__variant_inputs **inputs, mha_error *error)
 {
     *inputs = NULL;
@@ -74,7 +102,7 @@ mha_status mha__variant_inputs_create(const mha_case *c, mha__variant_inputs **i
     memcpy(w->T, T, sizeof T);
     memcpy(w->h, h, sizeof h);
     memcpy(w->d, d, sizeof d);
-    if (!read_numbers(w)) {
+    if (!read_numbers(w) || !exchange(w)) {
         mha__variant_inputs_destroy(w);
         return no_memory(c, error);
     }

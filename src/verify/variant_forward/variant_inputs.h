@@ -16,6 +16,7 @@ typedef struct mha__variant_inputs {
     double *norm[2];                                        /* weights of the q and k norms, or NULL */
     size_t norm_terms[2];
     double *past[2], *bias_kv[2], *sinks; /* or NULL */
+    struct mha__variant_inputs *exchanged; /* the same with batch rows for time; NULL: they cannot be exchanged */
 } mha__variant_inputs;
 
 /* MHA_UNSUPPORTED for ragged batches and for cases that no path can compute. */

@@ -198,6 +198,7 @@ typedef struct mha__row_knobs {
 /* Type and name of each knob that changes the merging of heads or what follows it. */
 #define OUTPUT_KNOB_LIST(X)                                                                                            \
     X(int, merge) /* arrangement of heads in the merged rows */                                                        \
+    X(int, batch_as_time) /* attention over the batch rows of each position */                                         \
     X(const double *, merge_order) /* which head stands in the place of each; NULL: itself */                          \
     X(int, output_unprojected)                                                                                         \
     X(int, bias_o_before) /* added to the merged heads */                                                              \
@@ -213,6 +214,8 @@ typedef struct mha__knobs {
 #undef KNOB
 } mha__knobs;
 
+/* Whether batch rows and time can be taken for each other: nothing else has an axis for one of them. */
+bool mha__case_exchanges(const mha_case *c);
 /* All knobs at the values of the case. */
 mha__knobs mha__knobs_of(const mha_case *c);
 bool mha__row_knobs_equal(const mha__row_knobs *a, const mha__row_knobs *b);
