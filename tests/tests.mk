@@ -119,6 +119,12 @@ check-example: ## the example in README is one of tests/examples, and compiles a
 completions: $(BUILD)/mha ## writes src/cli/completions anew, after options have changed
 	@for s in bash zsh fish; do $< completion $$s >src/cli/completions/mha.$$s || exit 1; done
 
+# Tests that write a page, or a part of it, hold it against what they find.
+PAGES := $(call named,test_case_page test_power_settings test_variants_page)
+.PHONY: pages
+pages: $(PAGES) ## writes the lists and tables of generated pages anew, after words or variants have changed
+	@for t in $(PAGES); do MHA_WRITE_PAGES=1 $$t >/dev/null || exit 1; done
+
 check-completions: $(BUILD)/mha ## the completions that are installed are those the program writes
 	@for s in bash zsh fish; do $< completion $$s | cmp - src/cli/completions/mha.$$s || \
 	  { echo "src/cli/completions/mha.$$s: options have changed; \"make completions\" writes it anew" >&2; exit 1; }; done

@@ -63,6 +63,8 @@ void help_command(command_code code)
     if (code == CMD_DIAGNOSE)
         printf("\n\"mha help variants\" lists what is tried, alone and in pairs; \"mha help case\" what a case file "
                "holds.\n");
+    if (code == CMD_POWER)
+        printf("\n\"mha help variants\" lists the wrong variants that are tried.\n");
     if (code == CMD_CHECK)
         printf("\n\"mha help case\" says what a case file holds.\n");
 }

@@ -100,7 +100,7 @@ static const struct {
     {"variants",
      "A variant is an attention with one mistake, or with one convention of other programs. \"mha diagnose\" "
      "computes a case with each of them, with pairs of them, and with other numbers of heads, and shows which "
-     "reproduce the recorded result.",
+     "reproduce the recorded result. \"mha power\" shows which of them a test would take for right.",
      print_variants},
 };
 

@@ -6,22 +6,13 @@
 #include <string.h>
 
 #include "mha/mha.h"
+#include "support/page.h"
 #include "support/program.h"
 #include "support/scratch.h"
 #include "support/verdict.h"
 #include "verify/case/words.h"
 
 static const char page_path[] = "src/verify/case/CASES.md"; /* tests run where `make` does */
-
-static char *page_text(void)
-{
-    size_t count;
-    char *text = (char *)scratch_read(page_path, &count);
-    text = realloc(text, count + 1);
-    assert_non_null(text);
-    text[count] = '\0';
-    return text;
-}
 
 /* ---------------------------------------------------------------- the page */
 
@@ -75,28 +66,8 @@ static char *lists(void)
 static void the_page_holds_every_word_and_no_other(void **state)
 {
     (void)state;
-    char *page = page_text(), *wanted = lists();
-    char *from = strstr(page, "<!-- words:"), *to = strstr(page, "<!-- end of words -->");
-    assert_true(from && to && from < to);
-    from = strstr(from, "-->\n");
-    assert_non_null(from);
-    from += strlen("-->\n");
-    const bool same = (size_t)(to - from) == strlen(wanted) && memcmp(from, wanted, strlen(wanted)) == 0;
-    if (!same && getenv("MHA_WRITE_CASES")) {
-        FILE *file = fopen("build/CASES.md", "w");
-        assert_non_null(file);
-        fprintf(file, "%.*s%s%s", (int)(from - page), page, wanted, to);
-        assert_int_equal(fclose(file), 0);
-        assert_int_equal(rename("build/CASES.md", page_path), 0);
-    } else if (!same) {
-        size_t line = 0;
-        for (const char *a = from, *b = wanted; *a == *b && *a; a++, b++)
-            line += *a == '\n';
-        fail_msg(
-            "%s: line %zu of its lists is not as src/verify/case/words.c says; run this test with MHA_WRITE_CASES=1",
-            page_path, line + 1);
-    }
-    free(page);
+    char *wanted = lists();
+    page_holds(page_path, "words", wanted);
     free(wanted);
 }
 
@@ -106,7 +77,7 @@ static void the_example_of_the_page_makes_a_case(void **state)
     (void)state;
     if (system("python3 -c 'import numpy' 2>/dev/null") != 0)
         skip_because("python3 with numpy runs the example of CASES.md");
-    char *page = page_text(), *from = strstr(page, "```python\n");
+    char *page = page_text(page_path), *from = strstr(page, "```python\n");
     assert_non_null(from);
     from += strlen("```python\n");
     char *to = strstr(from, "```\n");

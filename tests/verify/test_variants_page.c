@@ -1,0 +1,264 @@
+/* Every variant planted in a small case and looked for: the page src/verify/variants/VARIANTS.md is what is found. */
+#include "support/unit.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "mha/mha.h"
+#include "support/page.h"
+#include "support/scratch.h"
+
+static const char page_path[] = "src/verify/variants/VARIANTS.md";
+
+/* ---------------------------------------------------------------- the cases */
+
+#define LAYER .d_model = 32, .n_heads = 4, .bias_q = true, .bias_k = true, .bias_v = true, .bias_o = true
+#define HEADS .n_heads = 4, .kv_heads = 2, .d_k = 8
+#define TURNS .rope.kind = MHA_ROPE_HALF_SPLIT, .rope.dim = 4, .rope.base = 1000
+#define NORMS .q_norm = MHA_NORM_HEAD, .k_norm = MHA_NORM_HEAD
+
+/* What a variant is planted in: the first of these that shows it. */
+typedef struct planted_in {
+    const char *name, *words; /* as the page says it */
+    mha_suggestion wish;
+} planted_in;
+
+static const double odd_slopes[] = {0.5, 0.25, 0.125, 0.0625};
+static const double slopes[] = {0.25, 0.0625, 0.015625, 0.00390625, 0.5, 0.125}; /* of Press et al., for 6 heads */
+
+static const planted_in cases[] = {
+    {"layer", "4 heads of 8, biases, 5 queries, 9 keys", {.config = {LAYER}}},
+    {"causal",
+     "the same layer, causal, 6 tokens and 3 cached ones",
+     {.config = {LAYER}, .q_len = 6, .kv_len = 6, .past_len = 3, .semantics = {.causal = true}}},
+    {"turned",
+     "the same with q/k norms and half of each head rotated, base 1000",
+     {.config = {LAYER, NORMS}, .q_len = 6, .kv_len = 6, .past_len = 3, .semantics = {.causal = true, TURNS}}},
+    {"turned wholly",
+     "one batch row of 8 tokens, each head rotated wholly",
+     {.config = {LAYER}, .q_len = 8, .kv_len = 8, .semantics.rope.kind = MHA_ROPE_INTERLEAVED}},
+    {"grouped",
+     "q, k, v of 4 heads on 2; causal, lengths, sinks, scale 0.3",
+     {.config = {HEADS, .d_v = 6, .sinks = true},
+      .by_head = true,
+      .semantics = {.causal = true, .scale = 0.3},
+      .with = MHA_WITH_LENGTHS}},
+    {"windowed",
+     "q, k, v of 4 heads; window 4, 2; softcap 5; numbers as mask, padding",
+     {.config = {.n_heads = 4, .d_k = 8},
+      .by_head = true,
+      .semantics = {.window = true, .window_left = 4, .window_right = 2, .softcap = 5},
+      .with = MHA_WITH_MASK | MHA_WITH_PADDING}},
+    {"masked",
+     "q, k, v of 4 heads; boolean mask; padded keys filled with -3; ALiBi; sinks and one more exp(0); 2 cached tokens",
+     {.config = {.n_heads = 4, .d_k = 8, .sinks = true},
+      .by_head = true,
+      .past_len = 2,
+      .semantics = {.has_padding_fill = true, .padding_fill = -3, .alibi_slopes = odd_slopes, .softmax_plus_one = true},
+      .with = MHA_WITH_KEEPS | MHA_WITH_PADDING}},
+    {"normed",
+     "q, k, v of 4 heads, q/k norms with eps 1e-5",
+     {.config = {.n_heads = 4, .d_k = 8, NORMS}, .by_head = true, .semantics.norm_eps = 1e-5}},
+    {"square",
+     "q, k, v of 6 heads, 8 tokens: numbers as mask, ALiBi with slopes for 6 heads",
+     {.config = {.n_heads = 6, .d_k = 8},
+      .by_head = true,
+      .q_len = 8,
+      .kv_len = 8,
+      .semantics.alibi_slopes = slopes,
+      .with = MHA_WITH_MASK}},
+    {"windowed, causal",
+     "q, k, v of 4 heads, causal; window 3 to the left; 3 cached tokens",
+     {.config = {.n_heads = 4, .d_k = 8, .sinks = true},
+      .by_head = true,
+      .q_len = 8,
+      .kv_len = 8,
+      .past_len = 3,
+      .semantics = {.causal = true, .window = true, .window_left = 3, .window_right = -1}}},
+    {"extra keys",
+     "4 heads, rows of bias_k and of zeros",
+     {.config = {LAYER, .bias_kv = true}, .semantics.zero_row = true}},
+    {"empty", "4 heads, lengths, one of them 0", {.config = {LAYER}, .with = MHA_WITH_EMPTY}},
+    {"empty, NaN",
+     "the same, where a query without keys gives NaN",
+     {.config = {LAYER}, .semantics.empty_rows = MHA_EMPTY_NAN, .with = MHA_WITH_EMPTY}},
+    {"poisoned",
+     "q, k, v of 4 heads; NaN behind the lengths",
+     {.config = {HEADS}, .by_head = true, .with = MHA_WITH_LENGTHS | MHA_WITH_POISON}},
+    {"poisoned, read",
+     "the same, where a hidden value times 0 counts",
+     {.config = {HEADS},
+      .by_head = true,
+      .semantics.hidden_values = MHA_HIDDEN_PROPAGATE,
+      .with = MHA_WITH_LENGTHS | MHA_WITH_POISON}},
+};
+enum { CASES = sizeof cases / sizeof *cases };
+
+static mha_case *open_case(size_t i)
+{
+    const char *path = scratch_path("planted.safetensors");
+    mha_error error;
+    mha_case *c;
+    assert_ok(mha_case_suggest(path, &cases[i].wish, 0, NULL, &error), error);
+    assert_ok(mha_case_open(path, NULL, &c, &error), error);
+    return c;
+}
+
+/* ---------------------------------------------------------------- planting */
+
+/* Numbers that a variant with numbers is planted with: the first with which it is found. It refuses those that have no
+ * meaning for it, or is then right or another variant. */
+static const char *const numbers[] = {"", " 4", " 0.7", " 2", " 5", " 1", " 7, 5, 4", " 2, 0, 3, 1", " 300"};
+
+/* The shape of the output of a case, or of its log sums. */
+static int shape_of(const mha_case *c, mha_stage stage, size_t shape[3])
+{
+    const mha_layer *layer = mha_case_layer(c);
+    const mha_call call = mha_case_call(c);
+    const size_t heads = layer ? mha_layer_config(layer)->n_heads : call.query.shape[2];
+    const size_t width = layer ? mha_layer_config(layer)->d_out : heads * call.value.shape[3];
+    const bool sums = stage == MHA_STAGE_LSE;
+    shape[0] = call.query.shape[0];
+    shape[1] = sums ? heads : call.query.shape[1];
+    shape[2] = sums ? call.query.shape[1] : width;
+    return 3;
+}
+
+/* The result under a variant, as case c with that output (or those log sums) in float32; NULL when it does not apply
+ * to c. */
+static mha_case *plant(const mha_case *c, const char *variant, mha_stage stage)
+{
+    enum { MOST = 1 << 12 };
+    static double wide[MOST];
+    static float narrow[MOST];
+    const mha_call call = mha_case_call(c);
+    size_t shape[3];
+    const int rank = shape_of(c, stage, shape);
+    const mha_view found = mha_view_of(wide, MHA_F64, rank, shape);
+    const mha_keep recorded = {.stage = stage, .view = mha_view_of(narrow, MHA_F32, rank, shape)};
+    mha_case_notes notes = {.name = "planted"};
+    mha_case *planted;
+    mha_error error;
+    assert_true(mha_view_elements(&found) <= MOST);
+    if (mha_case_variant(c, &variant, 1, stage, &found, &error) != MHA_OK)
+        return NULL;
+    assert_int_equal(mha_view_copy(&recorded.view, &found), MHA_OK);
+    mha_case_past(c, &notes.past_key, &notes.past_value);
+    assert_ok(mha_case_of_call(mha_case_layer(c), &call, &recorded, 1, &notes, &planted, &error), error);
+    return planted;
+}
+
+static bool is_right(const mha_case *c)
+{
+    mha_verdict v;
+    mha_error error;
+    assert_ok(mha_case_judge(c, MHA_PATH_BLAS, NULL, 1, &v, &error), error);
+    const bool right = v.outcome == MHA_OUTCOME_PASSED;
+    mha_verdict_clear(&v);
+    return right;
+}
+
+/* Writes what the diagnosis says: "alone" when this variant is the one answer, with its number; the names that this
+ * input cannot tell from it; NULL when it is not found. */
+static const char *answer_to(const mha_case *planted, const char *variant)
+{
+    static char text[400];
+    mha_diagnosis d;
+    mha_error error;
+    bool found = false;
+    size_t others = 0;
+    assert_ok(mha_case_diagnose(planted, NULL, 0, NULL, &d, &error), error);
+    text[0] = '\0';
+    for (size_t i = 0; i < d.match_count; i++) {
+        const mha_explanation *e = &d.matches[i];
+        if (!e->exact || e->count != 1)
+            continue;
+        const bool own = strcmp(e->variants[0], variant) == 0;
+        found |= own;
+        if (own && !*e->found[0])
+            continue;
+        const size_t used = strlen(text);
+        snprintf(text + used, sizeof text - used, "%s%s%s%s%s",
+                 others++ ? ", "
+                 : own    ? ""
+                          : "with ",
+                 own ? "" : "`", own ? "" : e->variants[0], own ? "" : "`", own ? e->found[0] : "");
+    }
+    mha_diagnosis_clear(&d);
+    return !found ? NULL : *text ? text : "alone";
+}
+
+/* Adds text to a cell of a table, in which | would end it. */
+static void add_cell(bytes *page, const char *text)
+{
+    bytes_text(page, "| ");
+    for (; *text; text++) {
+        if (*text == '|')
+            bytes_text(page, "\\");
+        bytes_add(page, text, 1);
+    }
+    bytes_text(page, " ");
+}
+
+/* One line of the page, with the first case in which the variant is the only answer, or else the first in which it is
+ * one of several; false when there is none. */
+static bool write_line(const mha_variant *variant, mha_case *const *open, bytes *page)
+{
+    const mha_stage stage = strncmp(variant->name, "lse-", 4) == 0 ? MHA_STAGE_LSE : MHA_STAGE_OUTPUT;
+    char text[100], where[100] = "", found[400] = "";
+    bool only = false;
+    for (size_t i = 0; i < CASES && !only; i++)
+        for (size_t k = 0; k < sizeof numbers / sizeof *numbers && !only; k++) {
+            snprintf(text, sizeof text, "%s%s", variant->name, numbers[k]);
+            mha_case *planted = plant(open[i], text, stage);
+            const char *answer = planted && !is_right(planted) ? answer_to(planted, variant->name) : NULL;
+            mha_case_close(planted);
+            only = answer && !strchr(answer, '`');
+            if (!answer || (*found && !only))
+                continue;
+            snprintf(found, sizeof found, "%s", answer);
+            snprintf(where, sizeof where, "%s%s%s", cases[i].name, *numbers[k] ? "," : "", numbers[k]);
+        }
+    snprintf(text, sizeof text, "`%s`", variant->name);
+    const char *const cells[] = {text, variant->help, where, found};
+    for (size_t i = 0; i < 4; i++)
+        add_cell(page, cells[i]);
+    bytes_text(page, "|\n");
+    return *found;
+}
+
+static void every_variant_is_found_in_a_case_of_the_page(void **state)
+{
+    (void)state;
+    mha_case *open[CASES];
+    bytes page = {0};
+    char line[400];
+    size_t missing = 0;
+    bytes_text(&page, "\n| case | what it is |\n|---|---|\n");
+    for (size_t i = 0; i < CASES; i++) {
+        open[i] = open_case(i);
+        snprintf(line, sizeof line, "| %s | %s |\n", cases[i].name, cases[i].words);
+        bytes_text(&page, line);
+    }
+    snprintf(line, sizeof line, "\n%zu variants:\n\n| variant | what it is | planted in | found |\n|---|---|---|---|\n",
+             mha_variant_count());
+    bytes_text(&page, line);
+    for (size_t i = 0; i < mha_variant_count(); i++)
+        if (!write_line(mha_variant_at(i), open, &page)) {
+            print_message("%s: no case of the page shows it\n", mha_variant_at(i)->name);
+            missing++;
+        }
+    for (size_t i = 0; i < CASES; i++)
+        mha_case_close(open[i]);
+    bytes_add(&page, "\n", 2);
+    assert_int_equal(missing, 0);
+    page_holds(page_path, "variants", (const char *)page.data);
+    bytes_free(&page);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_variant_is_found_in_a_case_of_the_page)};
+    return cmocka_run_group_tests_name("variants_page", tests, NULL, NULL);
+}
