@@ -96,13 +96,10 @@ static mha_status load(mha__search *s, const char *name, mha_diagnosis *d, mha_e
 
 /* ---------------------------------------------------------------- one candidate */
 
-/* Whether two variants make a pair: both are tried in pairs, each changes a knob even after the other, and their order
- * does not matter. */
+/* Whether two variants make a pair: each changes a knob even after the other, and their order does not matter. */
 static bool are_compatible(const mha__search *s, int a, int b)
 {
     mha__knobs one, other, both, reverse;
-    if (!mha_variant_is_paired((size_t)a) || !mha_variant_is_paired((size_t)b))
-        return false;
     return mha__variants_apply(s->c, a, -1, &one) && mha__variants_apply(s->c, b, -1, &other) &&
            mha__variants_apply(s->c, a, b, &both) && mha__variants_apply(s->c, b, a, &reverse) &&
            mha__knobs_equal(&both, &reverse) && !mha__knobs_equal(&both, &one) && !mha__knobs_equal(&both, &other);
@@ -143,16 +140,21 @@ static mha_status list_candidates(mha__search *s, mha_error *error)
     mha__knobs knobs;
     s->candidates = mha__arena_take(&s->pool, (most + most_pairs) * sizeof *s->candidates);
     s->pairs = mha__arena_take(&s->pool, most_pairs * sizeof *s->pairs);
-    if (!s->candidates || !s->pairs)
+    int *one_of_pair = mha__arena_take(&s->pool, N * sizeof *one_of_pair);
+    if (!s->candidates || !s->pairs || !one_of_pair)
         return mha__search_no_memory(s, error);
     for (int a = -1; a < n; a++) /* mistakes of the log-sum-exp change nothing else */
         if (mha__variants_apply(s->c, a, -1, &knobs) && (knobs.lse == s->said.lse || s->target.stage == MHA_STAGE_LSE))
             s->candidates[s->count++] = (mha__candidate){.a = a, .b = -1, .order = a >= 0};
-    for (int a = 0; a < n; a++)
-        for (int b = a + 1; b < n; b++)
-            if (are_compatible(s, a, b))
-                s->pairs[s->pair_count++] = (mha__candidate){.a = a, .b = b, .order = 2};
     s->singles = s->count;
+    size_t paired = 0;
+    for (size_t i = 1; i < s->singles; i++)
+        if (mha_variant_is_paired((size_t)s->candidates[i].a))
+            one_of_pair[paired++] = s->candidates[i].a;
+    for (size_t i = 0; i < paired; i++)
+        for (size_t j = i + 1; j < paired; j++)
+            if (are_compatible(s, one_of_pair[i], one_of_pair[j]))
+                s->pairs[s->pair_count++] = (mha__candidate){.a = one_of_pair[i], .b = one_of_pair[j], .order = 2};
     s->total = s->singles + mha__search_count_solved(s) + s->pair_count;
     return MHA_OK;
 }
