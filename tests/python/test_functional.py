@@ -164,6 +164,28 @@ def test_kept_calls_give_what_new_ones_give():
                                       mha.scaled_dot_product_attention(*[buffer.copy()] * 3))
 
 
+@pytest.mark.parametrize("layout", ["BHTD", "BTHD"])
+def test_merged_parts(layout):
+    """Keys cut into parts, one of them empty: causal by position, sinks counted once."""
+    q, k, v = heads(T_q=5, S=9, h_kv=4)
+    sinks, cuts = R.standard_normal(4), [0, 4, 4, 9]
+    parts = [mha.scaled_dot_product_attention(
+        q, k[:, :, a:b], v[:, :, a:b], causal=True, offset=2, key_offset=a, sinks=sinks, keys_only=a > 0 or b == a,
+        return_lse=True) for a, b in zip(cuts, cuts[1:])]
+    exact, exact_lse, _ = oracle.attention(q, k, v, causal=True, offset=2, sinks=sinks)
+    if layout == "BTHD":
+        parts = [(y.swapaxes(1, 2), lse) for y, lse in parts]
+    output, lse = mha.merge(parts, layout=layout)
+    output = output.swapaxes(1, 2) if layout == "BTHD" else output
+    assert output.dtype == lse.dtype == np.float32
+    np.testing.assert_allclose(output, exact, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(lse, exact_lse, rtol=1e-5)
+    for wrong, words in (([], "parts"), ([parts[0][0]], r"parts\[0\]"), ([parts[0][::-1]], r"parts\[0\]\[0\]"),
+                         ([parts[0], (parts[1][0][:1], parts[1][1])], "heads|parts")):
+        with pytest.raises((TypeError, ValueError), match=words):
+            mha.merge(wrong, layout=layout)
+
+
 def test_refusals_name_the_argument():
     q, k, v = heads()
     with pytest.raises(ValueError, match="key: 2 heads for 4"):

@@ -17,6 +17,7 @@ from .files import File, load, save
 from .functional import attention, scaled_dot_product_attention
 from .judge import Diagnosis, Verdict, check, diagnose, variants
 from .layer import MultiHeadAttention
+from .merge import merge
 from .model import Model, count, presets
 from .parameters import Parameter, Parameters, Totals
 from .semantics import SETTINGS, Rope
@@ -26,4 +27,4 @@ from .trace import Trace
 __all__ = ["Cache", "Diagnosis", "Error", "File", "FormatError", "InvalidError", "MachineError", "Model",
            "MultiHeadAttention", "NoMemoryError", "NotFoundError", "Parameter", "Parameters", "Rope", "SETTINGS",
            "Table", "Totals", "Trace", "UnsupportedError", "Verdict", "__version__", "attention", "check", "count",
-           "diagnose", "load", "presets", "save", "scaled_dot_product_attention", "testing", "variants"]
+           "diagnose", "load", "merge", "presets", "save", "scaled_dot_product_attention", "testing", "variants"]

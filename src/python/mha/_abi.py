@@ -118,6 +118,11 @@ class Plan(Struct):
                    ("internal", c.c_uint64 * (6144 // 8))])
 
 
+class MergePart(Struct):
+    c_name = "mha_part"
+    _fields_ = [("heads", View), ("lse", View)]
+
+
 class TensorSpec(Struct):
     c_name = "mha_tensor_spec"
     _fields_ = [("name", c.c_char_p), ("role", c.c_char_p), ("group", c.c_char_p), ("dtype", c.c_int),
@@ -300,6 +305,7 @@ int mha_plan_stage(const mha_plan *, mha_stage, size_t *);
 mha_status mha_plan_move(mha_plan *, const void *, const void *, const void *, void *, mha_error *);
 mha_status mha_forward(const mha_plan *, void *, size_t, mha_error *);
 mha_status mha_run(const mha_layer *, const mha_call *, mha_error *);
+mha_status mha_merge(const mha_part *, size_t, mha_empty_rows, const mha_part *, mha_error *);
 mha_status mha_layer_mark_inert(mha_layer *, const mha_semantics *);
 
 mha_status mha_config_resolve(mha_config *, mha_error *);
@@ -389,7 +395,8 @@ mha_status mha_case_variant(const mha_case *, const char *const *, size_t, mha_s
 
 _STRUCTS = {s.c_name: s for s in Struct.__subclasses__()}
 _PLAIN: dict[str, Any] = {"size_t": _size, "int": c.c_int, "double": _double, "bool": c.c_bool, "uint64_t": c.c_uint64}
-_ENUMS = ("mha_status", "mha_dtype", "mha_path", "mha_stage", "mha_weight", "mha_finding_kind")
+_ENUMS = ("mha_status", "mha_dtype", "mha_path", "mha_stage", "mha_weight", "mha_finding_kind",
+          "mha_empty_rows")
 
 
 def _type(text: str) -> Any:
