@@ -100,7 +100,8 @@ static const struct {
     {"variants",
      "A variant is an attention with one mistake, or with one convention of other programs. \"mha diagnose\" "
      "computes a case with each of them, with pairs of them, and with other numbers of heads, and shows which "
-     "reproduce the recorded result. \"mha power\" shows which of them a test would take for right.",
+     "reproduce the recorded result. Where none does, it says what the difference looks like: which heads, rows or "
+     "columns differ, or what connects the two. \"mha power\" shows which variants a test would take for right.",
      print_variants},
 };
 
