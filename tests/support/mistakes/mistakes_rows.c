@@ -68,7 +68,7 @@ static void take_batch_for_time(mha_call *call, bool cached)
     mha_view *x[] = {&call->query, &call->key, &call->value};
     exchanged = !cached && call->query.shape[1] == key->shape[1] && !s->kv_lengths && !s->has_offset &&
                 !s->position_offset && !s->has_key_offset && !s->mask.kind && !s->key_padding.kind &&
-                !s->rope.q_positions.data && !s->rope.cos_table.data;
+                !s->rope.q_positions.data && !s->rope.k_positions.data && !s->rope.cos_table.data;
     for (int i = 0; i < 3 && exchanged; i++) {
         const size_t B = x[i]->shape[0];
         const ptrdiff_t step = x[i]->stride[0];
@@ -175,7 +175,8 @@ static void norm_rows(const run *r, double *x, size_t rows, size_t width, bool k
 static void rotate_row(const run *r, double *row, size_t b, size_t t, size_t T, bool key)
 {
     const mha_rope *rope = &r->s->rope;
-    bool lacks = begins("case-lacks-rope"), part = lacks && strstr(oracle_wrong->name, "part");
+    bool lacks = begins("case-lacks-rope"), wide = is("rope-theta-d-model"),
+         part = lacks && strstr(oracle_wrong->name, "part");
     bool pairs = lacks ? strstr(oracle_wrong->name, "pairs") != NULL : rope->kind == MHA_ROPE_INTERLEAVED,
          laid = is("rope-angles-mixed") ? !pairs : pairs;
     size_t full = part        ? (size_t)given()
@@ -191,10 +192,10 @@ static void rotate_row(const run *r, double *row, size_t b, size_t t, size_t T, 
     double position = oracle_position(r, b, t, key);
     for (size_t e = 0; e < dim; e++) {
         size_t i = laid ? e / 2 : e % half;
-        double over = is("rope-theta-d-model") ? (double)(r->h * r->d_k) : is("rope-theta-d-k") ? (double)r->d_k : dim;
+        double over = wide ? (double)(r->h * r->d_k) : is("rope-theta-d-k") ? (double)r->d_k : (double)dim;
         oracle_angle(r, b, t, position, i, full, &c, &s, &off);
         bool rebased = (is("rope-base-other") && full > 2) || (lacks && !part); /* two features have one angle */
-        if (begins("rope-theta") || is("rope-half-dim") || rebased || lacks) {
+        if (over != (double)full || rebased || lacks) {
             double base = rebased ? given() : rope->base > 0 ? rope->base : 10000;
             double a = position / pow(base, 2 * (double)i / over);
             c = cos(a), s = sin(a);
