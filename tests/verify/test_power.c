@@ -237,6 +237,10 @@ static void another_stage_is_compared_when_asked(void **state)
     assert_int_equal(row_of(&weights, "merge-interleaved")->answer, MHA_POWER_SAME);
     assert_int_equal(row_of(&output, "merge-interleaved")->answer, MHA_POWER_REJECTED);
     assert_int_equal(row_of(&weights, "scale-missing")->answer, MHA_POWER_REJECTED);
+    mha_power sums = measure(c, &(mha_criterion){.stage = "lse"}, 1);
+    assert_int_equal(row_of(&sums, "lse-base-2")->answer, MHA_POWER_REJECTED);
+    assert_null(row_of(&output, "lse-base-2")); /* nothing else follows from it */
+    mha_power_clear(&sums);
     mha_power_clear(&weights);
     mha_power_clear(&output);
     mha_case_close(c);

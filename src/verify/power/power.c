@@ -130,8 +130,9 @@ static mha_status list_rows(examination *x, mha_error *error)
         return no_memory(x, error);
     for (size_t i = 0; i < n; i++) {
         mha__knobs knobs;
-        if (mha__variants_apply(x->c, (int)i, -1, &knobs) && !mha__knobs_equal(&knobs, &x->said) &&
-            !only_rounds(x, knobs))
+        const bool applies = mha__variants_apply(x->c, (int)i, -1, &knobs) && !mha__knobs_equal(&knobs, &x->said);
+        const bool reaches = knobs.lse == x->said.lse || p->stage == MHA_STAGE_LSE; /* nothing follows from it */
+        if (applies && reaches && !only_rounds(x, knobs))
             which[p->count++] = i;
     }
     if (p->count > 0 && !(p->rows = mha__allocate(&a, p->count * sizeof *p->rows))) {
