@@ -4,6 +4,7 @@
 
 #include "mha/cache.h"
 #include "mha/layer.h"
+#include "mha/precision.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -197,6 +198,9 @@ typedef struct mha_call {
      * output are then those of all keys so far (weights: of this call's keys), and have the bits that one call with
      * all keys gives. The first call counts what is not a key, the others set keys_only. */
     mha_view partial;
+    /* All 0: none. Else, on the exact path, what a kernel of that precision gives: float64, rounded at these points.
+     * Not with `partial`. */
+    mha_precision precision;
     mha_path path;
     int threads; /* 0: mha_threads_available() */
 } mha_call;

@@ -56,6 +56,21 @@ MHA_API mha_status mha_compare(const mha_view *actual, const mha_view *expected,
 MHA_API mha_status mha_error_bound(const mha_layer *layer, const mha_call *call, double unit,
                                    double *bound, size_t count, mha_error *error);
 
+/* atol[s], for the stages s < count: how far a right kernel of `precision` may lie from the exact result of this call.
+ * A number y of a result that is stored in 16 or 8 bits may besides be off by the rounding of y itself.
+ *
+ *   atol = tolerance of a float32 kernel + min(bound, 4 E)
+ *
+ * E is the largest error of the stage when the call is computed in float64 with roundings at the points of the
+ * precision (mha_call.precision), and `bound` what these roundings can cost at most, by the derivation in
+ * src/verify/tolerance/error_bound.c; a stage of less than 64 elements is given the bound alone. Why this is enough,
+ * and what is allowed to float32, stands in src/verify/tolerance/tolerance.c. A rule of thumb to compare it with:
+ * FlashAttention's tests allow twice the error of a plain kernel of the same type. The call is given as for
+ * mha_error_bound, which with call->precision set gives that bound. Errors: as of mha_plan_call on the exact and the
+ * blas path; MHA_NO_MEMORY. */
+MHA_API mha_status mha_precision_tolerance(const mha_layer *layer, const mha_call *call, const mha_precision *precision,
+                                           double *atol, size_t count, mha_error *error);
+
 /* How far heads and lse that mha_merge made of `parts` may lie from exact attention over all keys. *heads and *lse say
  * how far those of each part may (the error bound of one call over all keys will do), and are replaced by the answer.
  * `unit` is the roundoff of the type in which the merged ones are stored.

@@ -36,6 +36,7 @@
 #include "mha/model.h"
 #include "mha/params.h"
 #include "mha/power.h"
+#include "mha/precision.h"
 #include "mha/random.h"
 #include "mha/status.h"
 #include "mha/system.h"

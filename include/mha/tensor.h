@@ -131,8 +131,9 @@ MHA_API mha_view mha_heads(const float *data, size_t B, size_t T, size_t h, size
 /* One element of any plain dtype (F8 included) as a double; NaN for a quantised type. Integers beyond 2^53 are
  * rounded. `index` has view->rank entries and is not checked. */
 MHA_API double mha_view_get(const mha_view *view, const size_t *index);
-/* Stores a double into an F32, F64, F16 or BF16 element, rounded once: to nearest even, unless the calling thread has
- * chosen another rounding mode. Nothing happens for another type. */
+/* Stores a double into an F32, F64, F16, BF16, F8_E4M3 or F8_E5M2 element, rounded once: to nearest even, unless the
+ * calling thread has chosen another rounding mode. F8_E4M3 has no infinity: what rounds beyond 448 becomes NaN. Nothing
+ * happens for another type. */
 MHA_API void mha_view_set(const mha_view *view, const size_t *index, double value);
 /* Copies all elements between views of equal shape and converts plain dtypes (widening is exact, narrowing rounds to
  * nearest even). MHA_INVALID: unequal shapes, or elements without data. MHA_UNSUPPORTED: a quantised type, or unequal

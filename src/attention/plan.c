@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "attention/exact/rounding.h"
 #include "attention/layer.h"
 #include "attention/layout.h"
 #include "attention/overlap.h"
@@ -283,6 +284,13 @@ static mha_status resolve_stages(mha__resolved *r, const mha_call *call, mha_err
     if (r->partial.data && (r->plan.path != MHA_PATH_EXACT || r->partial.dtype != MHA_F64))
         return mha__fail(error, MHA_UNSUPPORTED, "partial", "expected F64 and the exact path, found %s and %s",
                          mha_dtype_name(r->partial.dtype), mha_path_name(r->plan.path));
+    r->precision = call->precision;
+    const char *fault = mha__precision_fault(&r->precision);
+    if (fault)
+        return mha__fail(error, MHA_INVALID, fault, "expected F32, F16, BF16 or, but for scores and sums, F8_E4M3, "
+                         "F8_E5M2 or I8");
+    if (mha__precision_rounds(&r->precision) && (r->plan.path != MHA_PATH_EXACT || r->partial.data))
+        return mha__fail(error, MHA_UNSUPPORTED, "precision", "is modelled on the exact path, without `partial`");
     const size_t rows[4] = {r->plan.B, r->plan.h, r->plan.T_q, r->plan.d_v + 2};
     if (r->partial.data)
         TRY(mha__expect_shape(error, "partial", &r->partial, 4, rows));

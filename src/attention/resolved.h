@@ -37,6 +37,7 @@ typedef struct mha__resolved {
     bool key_follows, value_follows;   /* the key was left out and is the query; the value is the key */
     mha_view output;                   /* without data no output is written */
     mha_view partial;                  /* softmaxes that the call continues; without data there are none */
+    mha_precision precision;           /* modelled by the exact path */
     mha_view weight[MHA_WEIGHT_COUNT]; /* of the layer or of the call; no data where absent */
     bool norm_over_row[2];             /* of q and of k */
     size_t rope_dim;

@@ -67,6 +67,9 @@ static inline bool mha__dtype_is_float(mha_dtype dtype)
     return dtype == MHA_F32 || dtype == MHA_F64 || dtype == MHA_F16 || dtype == MHA_BF16;
 }
 
+/* The number of a type that mha_view_set stores, nearest to `value`. */
+double mha__round_to(mha_dtype dtype, double value);
+
 /* Casts const away for a view: views of inputs, which are only read, and of results have one type. */
 static inline void *mha__unconst(const void *data)
 {

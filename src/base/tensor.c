@@ -70,6 +70,23 @@ static double small_float(unsigned bits, int exponent_bits, int fraction_bits, b
     return sign * ldexp(fraction + (1u << fraction_bits), (int)exponent - bias - fraction_bits);
 }
 
+/* The code of the small binary float nearest to `value`, rounded once. Beyond the largest: infinity, or NaN without. */
+static uint8_t small_float_code(double value, int exponent_bits, int fraction_bits, bool has_infinity)
+{
+    const int bias = (1 << (exponent_bits - 1)) - 1;
+    const unsigned sign = signbit(value) ? 0x80 : 0, past = has_infinity ? 0x7c : 0x7f, size = 1u << fraction_bits;
+    int exponent;
+    if (isnan(value))
+        return (uint8_t)(sign | (has_infinity ? 0x7e : 0x7f));
+    if (isinf(value))
+        return (uint8_t)(sign | past);
+    (void)frexp(value, &exponent);
+    exponent = value == 0 || exponent - 1 < 1 - bias ? 1 - bias : exponent - 1;
+    const double steps = rint(ldexp(fabs(value), fraction_bits - exponent)); /* of the last bit: up to 2 size */
+    const unsigned code = (unsigned)(exponent + bias - 1) * size + (unsigned)steps;
+    return (uint8_t)(sign | (code < past ? code : past));
+}
+
 /* The FNUZ types have no infinity and no negative zero: the exponent bias is one larger, and the bits of -0 are NaN. */
 static double small_float_nuz(unsigned bits, int exponent_bits, int fraction_bits)
 {
@@ -191,8 +208,17 @@ static void store(void *data, mha_dtype dtype, ptrdiff_t at, double value)
     case MHA_F64: ((double *)data)[at] = value; break;
     case MHA_F16: ((uint16_t *)data)[at] = mha_f32_to_f16(to_float_odd(value)); break;
     case MHA_BF16: ((uint16_t *)data)[at] = mha_f32_to_bf16(to_float_odd(value)); break;
+    case MHA_F8_E4M3: ((uint8_t *)data)[at] = small_float_code(value, 4, 3, false); break;
+    case MHA_F8_E5M2: ((uint8_t *)data)[at] = small_float_code(value, 5, 2, true); break;
     default: break;
     }
+}
+
+double mha__round_to(mha_dtype dtype, double value)
+{
+    double memory = 0;
+    store(&memory, dtype, 0, value);
+    return load(&memory, dtype, 0);
 }
 
 /* ---------------------------------------------------------------- views */
@@ -290,7 +316,8 @@ mha_status mha_view_copy(const mha_view *to, const mha_view *from)
     if (!is_rank(to->rank) || to->rank != from->rank ||
         memcmp(to->shape, from->shape, sizeof to->shape[0] * (size_t)to->rank) != 0)
         return MHA_INVALID;
-    bool convertible = mha__dtype_is_float(to->dtype) && from->dtype != MHA_C64;
+    const bool stored = mha__dtype_is_float(to->dtype) || to->dtype == MHA_F8_E4M3 || to->dtype == MHA_F8_E5M2;
+    const bool convertible = stored && from->dtype != MHA_C64;
     if (!is_plain(from->dtype) || !is_plain(to->dtype) || (to->dtype != from->dtype && !convertible))
         return MHA_UNSUPPORTED;
     size_t n = mha_view_elements(to);

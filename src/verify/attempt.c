@@ -46,6 +46,7 @@ mha_status mha__attempt_begin(mha__attempt *attempt, const mha_allocator *alloca
     *attempt = (mha__attempt){
         .pool.allocator = mha__allocator_or_default(allocator), .layer = request->layer, .call = *call};
     attempt->call.output = attempt->call.partial = (mha_view){0};
+    attempt->call.precision = request->precision;
     attempt->call.keep = attempt->keep;
     attempt->call.keep_count = 0;
     const size_t small = (size_t)1 << 14;

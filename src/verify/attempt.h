@@ -11,6 +11,7 @@ typedef struct mha__request {
     const mha_layer *layer;
     const mha_call *call;
     mha_view past_key, past_value;
+    mha_precision precision; /* that of the forward, in place of the call's */
 } mha__request;
 
 /* A forward with everything it needs: inputs converted for the path, a cache, stages, workspace. */

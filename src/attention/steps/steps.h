@@ -68,7 +68,8 @@ void mha__stage_row(const mha__resolved *r, mha_stage stage, size_t a, size_t b,
 /* Fills the kept stages of a ragged batch with zeros, which remain where a sequence is shorter than the longest one. */
 void mha__stages_clear_ragged(const mha__resolved *r);
 
-/* exact.c: the whole forward in float64. Returns the bytes of workspace; with `workspace` NULL it only counts them. */
+/* exact/exact.c: the whole forward in float64. Returns the bytes of workspace; with `workspace` NULL it only counts
+ * them. */
 size_t mha__exact(const mha__resolved *r, char *workspace);
 
 /* A view (B, T, heads*d) seen as (B, T, heads, d). */

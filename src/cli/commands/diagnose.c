@@ -94,6 +94,7 @@ static const char *within(const mha_explanation *e)
     case MHA_BF16: return "within bfloat16 rounding";
     case MHA_F8_E4M3:
     case MHA_F8_E5M2: return "within float8 rounding";
+    case MHA_I8: return "within int8 rounding";
     default: return "within float32 rounding";
     }
 }

@@ -102,11 +102,18 @@ class Keep(Struct):
     _fields_ = [("stage", c.c_int), ("view", View), ("ms", _double)]
 
 
+class Precision(Struct):
+    c_name = "mha_precision"
+    _fields_ = [(n, c.c_int) for n in (
+        "inputs", "weights", "rows", "scores", "probabilities", "sums", "output")]
+
+
 class Call(Struct):
     c_name = "mha_call"
     _fields_ = (_each("query key value output", View)
                 + [("semantics", Semantics), ("weights", c.POINTER(View)), ("cache", c.c_void_p),
-                   ("keep", c.POINTER(Keep)), ("keep_count", _size), ("partial", View), ("path", c.c_int),
+                   ("keep", c.POINTER(Keep)), ("keep_count", _size), ("partial", View), ("precision", Precision),
+                   ("path", c.c_int),
                    ("threads", c.c_int)])
 
 

@@ -253,6 +253,15 @@ static mha_status build_part(mha_case *c, mha_error *error)
     return MHA_OK;
 }
 
+static mha_status build_precision(mha_case *c, mha_error *error)
+{
+    static const mha_dtype types[] = {MHA_F32, MHA_F16, MHA_BF16, MHA_F8_E4M3, MHA_F8_E5M2, MHA_I8};
+    int type;
+    TRY(mha__case_choice(c, "precision", &type, error));
+    c->precision = mha_precision_of(types[type]);
+    return MHA_OK;
+}
+
 static mha_status build_window(mha_case *c, mha_error *error)
 {
     mha_semantics *s = &c->semantics;
@@ -359,6 +368,7 @@ static mha_status build_semantics(mha_case *c, mha_error *error)
     TRY(read_switch(c, "add_bias_kv", bias_k, "bias_k", &bias_kv, error));
     TRY(read_switch(c, "alibi", slopes, "alibi_slopes", &alibi, error));
     TRY(build_part(c, error));
+    TRY(build_precision(c, error));
     TRY(build_arrays(c, error));
     TRY(build_window(c, error));
     TRY(build_masks(c, error));

@@ -141,7 +141,8 @@ static mha_status fill(mha_case *c, const mha_layer *layer, const mha_call *call
     mha_call exact = *call;
     exact.path = MHA_PATH_EXACT;
     exact.cache = NULL;
-    const mha__request request = {layer, &exact, notes->past_key, notes->past_value};
+    const mha__request request = {
+        .layer = layer, .call = &exact, .past_key = notes->past_key, .past_value = notes->past_value};
     mha__attempt attempt;
     mha_status status = mha__attempt_begin(&attempt, &c->pool.allocator, &request, error);
     const mha_plan plan = attempt.plan;
@@ -151,6 +152,7 @@ static mha_status fill(mha_case *c, const mha_layer *layer, const mha_call *call
     TRY(copy_inputs(c, call, notes, error));
     read_sizes(c, &plan);
     read_weights(c, call);
+    c->precision = call->precision;
     TRY(read_semantics(c, call, plan.B, error));
     mha__case_keys_only(c);
     for (size_t i = 0; i < count; i++)

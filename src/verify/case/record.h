@@ -35,6 +35,7 @@ struct mha_case {
     bool *packed;                          /* whether `layers` are packed; NULL when the case owns no layer */
     mha_rope_kind permuted_rope;           /* the pairing that belongs to the permuted weights */
     mha_semantics semantics;
+    mha_precision precision; /* of the kernel that computed the results */
     bool overflow; /* float32 may overflow: its result may equal expected.* or expected64.* */
     double rtol, atol, rtol64, atol64; /* NaN where the file has none */
 };

@@ -216,6 +216,12 @@ static mha_status put_semantics(saving *s)
     if (m->has_key_offset || m->key_offset != 0)
         TRY(put_count(s, "key_offset", m->key_offset));
     TRY(put_count(s, "keys_only", m->keys_only));
+    const mha_dtype type = s->call->precision.inputs;
+    const mha_precision fused = mha_precision_of(type);
+    if (memcmp(&fused, &s->call->precision, sizeof fused) != 0)
+        return refuse(s, "precision", "points of rounding other than those of a fused kernel");
+    if (type != MHA_F32)
+        TRY(put_text(s, "precision", mha_dtype_name(type)));
     TRY(put_count(s, "window_left", m->window ? m->window_left : -1));
     TRY(put_count(s, "window_right", m->window ? m->window_right : -1));
     TRY(put_mask(s, "attn_mask_kind", "attn_mask", &m->mask));
@@ -298,7 +304,8 @@ static mha_status plan_record(saving *s)
     mha__attempt attempt;
     mha_call call = *s->call;
     call.cache = NULL;
-    const mha__request request = {s->layer, &call, s->notes->past_key, s->notes->past_value};
+    const mha__request request = {
+        .layer = s->layer, .call = &call, .past_key = s->notes->past_key, .past_value = s->notes->past_value};
     const mha_status status = mha__attempt_begin(&attempt, NULL, &request, s->error);
     s->plan = attempt.plan;
     mha__attempt_free(&attempt);

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "attention/exact/rounding.h"
 #include "base/base.h"
 #include "compute/gemm.h"
 #include "verify/diagnose/search.h"
@@ -224,24 +225,34 @@ static mha_status compute_base(mha__search *s, mha_error *error)
     return MHA_OK;
 }
 
+/* The tolerance of the stage, from runs of the whole call. */
+static mha_status derive(const mha__search *s, const mha_call *call, double atol[2], mha_error *error)
+{
+    const mha_stage stage = s->target.stage;
+    bool wanted[MHA_STAGE_COUNT] = {false};
+    wanted[stage] = true;
+    mha__two_runs runs;
+    mha__tolerance tolerance;
+    mha__request request = request_of(s->c, call);
+    request.precision = s->c->precision;
+    const mha_status status = mha__tolerance_of(&request, MHA_BTE, wanted, &runs, &tolerance, error);
+    mha__two_runs_free(&runs);
+    atol[0] = tolerance.atol[0][stage], atol[1] = tolerance.atol[1][stage];
+    return status;
+}
+
 static mha_status prepare_whole(mha__search *s, mha_error *error)
 {
     const mha__target *t = &s->target;
-    mha__tolerance tolerance;
+    const mha_call call = mha_case_call(s->c);
     memset(s->judged, 1, s->c->B * s->c->T_q);
-    if (s->c->kind == CASE_ROPE)
-        tolerance = mha__tolerance_of_rope(s->c);
-    else {
-        bool wanted[MHA_STAGE_COUNT] = {false};
-        wanted[t->stage] = true;
-        mha__two_runs runs;
-        const mha_call call = mha_case_call(s->c);
-        const mha__request request = request_of(s->c, &call);
-        mha_status status = mha__tolerance_of(&request, MHA_BTE, wanted, &runs, &tolerance, error);
-        mha__two_runs_free(&runs);
-        TRY(status);
-    }
-    allow(s, (const double[]){tolerance.atol[0][t->stage], tolerance.atol[1][t->stage]});
+    double atol[2];
+    if (s->c->kind == CASE_ROPE) {
+        const mha__tolerance tolerance = mha__tolerance_of_rope(s->c);
+        atol[0] = tolerance.atol[0][t->stage], atol[1] = tolerance.atol[1][t->stage];
+    } else
+        TRY(derive(s, &call, atol, error));
+    allow(s, atol);
     TRY(compute_base(s, error));
     s->whole = s->base;
     measure_distances(s, s->base);
@@ -264,7 +275,11 @@ static mha_status prepare_from(mha__search *s, const mha__request *request, cons
     choose_part(s);
     TRY(compute_base(s, error));
     const double found = error_on_part(s, narrow, &largest);
-    mha__tolerance_of_error(request, ran, t->stage, 2 * found, largest, atol);
+    if (mha__precision_rounds(&s->c->precision)) { /* its error is found on all rows */
+        mha_call call = mha_case_call(s->c);
+        TRY(derive(s, &call, atol, error));
+    } else
+        mha__tolerance_of_error(request, ran, t->stage, 2 * found, largest, atol);
     allow(s, atol);
     return MHA_OK;
 }

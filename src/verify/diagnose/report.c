@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "attention/exact/rounding.h"
 #include "base/base.h"
 #include "verify/diagnose/search.h"
 
@@ -82,7 +83,8 @@ mha_explanation mha__search_explain(const mha__search *s, const mha__candidate *
 {
     const mha__target *t = &s->target;
     const int which[] = {x->a, x->b};
-    const mha_dtype rounding = wide ? MHA_F64 : t->storage.relative > 0 ? t->stored : MHA_F32;
+    const mha_dtype kernel = mha__precision_type(&s->c->precision);
+    const mha_dtype rounding = kernel ? kernel : wide ? MHA_F64 : t->storage.relative > 0 ? t->stored : MHA_F32;
     mha_explanation e = {.max_abs = x->max_abs, .relative = x->relative, .exact = exact, .rounding = rounding};
     e.stated = exact && !is_rounding(s, x, wide, INFINITY);
     for (int i = 0; i < 2; i++) {

@@ -127,7 +127,8 @@ static mha_status derive(mha__judgement *j, mha__two_runs *runs, mha_error *erro
 {
     const mha_case *c = j->c;
     mha_call call = base_call(j);
-    const mha__request request = request_of(c, c->layer, &call);
+    mha__request request = request_of(c, c->layer, &call);
+    request.precision = c->precision;
     bool wanted[MHA_STAGE_COUNT];
     for (int s = 0; s < MHA_STAGE_COUNT; s++)
         wanted[s] = records(c, (mha_stage)s);

@@ -70,7 +70,7 @@ static mha_status derive(examination *x, mha_error *error)
         bool wanted[MHA_STAGE_COUNT] = {false};
         wanted[p->stage] = true;
         const mha_call call = mha_case_call(c);
-        mha__request request = {.layer = c->layer, .call = &call};
+        mha__request request = {.layer = c->layer, .call = &call, .precision = c->precision};
         mha_case_past(c, &request.past_key, &request.past_value);
         mha__two_runs runs;
         const mha_status status = mha__tolerance_of(&request, MHA_BTE, wanted, &runs, &t, error);

@@ -62,6 +62,20 @@
  *   output       gamma(h d_v + 2) (H W_O + b_O) + E_o max column sum of |W_O| + (h d_v + 3 + sqrt(h d_v) (H + W_O)) eta
  *                with H = sqrt(h d_v) (V + E_o), the 2-norm of a row of heads.
  *
+ * Low precision (mha_precision) adds what storing costs: to a number of at most x, or to a row of n elements and
+ * 2-norm x, lost(x) = u x + sqrt(n) e s, with the unit roundoff u and half the smallest subnormal e of the type and the
+ * scale s of the tensor, at most 2 x over the largest number of the type (twice the least scale, as for powers of two);
+ * I8 has u = 0, e = 1/2. It is infinite where x is beyond the range.
+ *   inputs, weights   x_q and W_Q are off by lost(x_q) and lost(W_Q), so E_q grows by
+ *                     lost(x_q) (W_Q + lost(W_Q)) + x_q lost(W_Q) + lost(b_Q); the same for k, v and W_O.
+ *   rows              D_q grows by lost(|q| + D_q), E_v by lost(V).
+ *   scores            E_s, E_c and E_m grow by lost of the size of the scores.
+ *   probabilities     exp(score - maximum) in [0, 1], divided by a denominator of at least 1, is off by u + e s of
+ *                     itself: E_o grows by 2 (u + S' e s) (1 + min(F, 2)) V. Twice, for kernels that round the
+ *                     denominator's terms or the quotients instead.
+ *   sums              gamma is taken for the roundoff of the accumulators; eta and the range, too.
+ *   output            E_o and the output's error grow by lost of their sizes.
+ *
  * Nothing here depends on lengths but through gamma: with 100,000 keys gamma(2 S' + 16) is 0.012 in float. */
 #include <float.h>
 #include <math.h>
@@ -97,9 +111,26 @@ static double sum_error(const arithmetic *a, size_t terms, double x, double W, d
     return fmax(fmax(x, W), size) + e < a->largest ? e : INFINITY;
 }
 
-static error_of projected(const arithmetic *a, size_t terms, double x, double W, double b, size_t d)
+/* What storing costs a row of n elements with 2-norm x, or with n = 1 a number of at most x. */
+static double lost(mha_dtype dtype, double x, double n)
 {
-    const double e = sum_error(a, terms, x, W, b);
+    const mha__storage s = mha__storage_of(dtype);
+    const double end = -s.lowest;
+    if (dtype == MHA_F32)
+        return 0;
+    if (dtype == MHA_I8)
+        return sqrt(n) * x / 127;
+    if (dtype == MHA_F16 || dtype == MHA_BF16)
+        return x < s.overflow ? s.relative * x + sqrt(n) * s.absolute : INFINITY;
+    return s.relative * x + sqrt(n) * s.absolute * 2 * x / end;
+}
+
+static error_of projected(const arithmetic *a, const mha_precision *p, size_t terms, double x, double W, double b,
+                          size_t d)
+{
+    const double n = terms ? (double)terms : 1, dx = lost(p->inputs, x, n), dW = lost(p->weights, W, n),
+                 db = lost(p->weights, b, 1), moved = terms ? dx * (W + dW) + x * dW + db : dx + db;
+    const double e = sum_error(a, terms, x + dx, W + dW, b + db) + moved;
     return (error_of){e, d ? sqrt((double)d) * e : 0, (terms ? x * W + b : x + b) + e};
 }
 
@@ -138,25 +169,37 @@ static double cached(const mha__magnitudes *m, double e, double size, size_t d)
     return e + 2 * m->cache_unit * (size + e) + 2 * sqrt((double)d) * m->cache_eta;
 }
 
-void mha__bound_of(const mha_plan *plan, const mha__magnitudes *m, double unit, double bound[MHA_STAGE_COUNT])
+static void store_row(mha_dtype rows, size_t d, double size, error_of *e)
 {
-    const double u = unit;
-    const bool narrow = u > 0x1p-30;
-    const double eta = narrow ? 0x1p-149 : 0x1p-1074, largest = narrow ? FLT_MAX : DBL_MAX;
-    const arithmetic a = {u, eta, largest};
-    const double S = (double)(plan->S + plan->S_extra), sum = gamma_of(2 * S + 16, u);
+    e->element += lost(rows, size + e->row, 1);
+    e->row += lost(rows, size + e->row, (double)d);
+}
 
-    error_of q = projected(&a, m->d_q, m->x_q, m->W_Q, m->b_Q, plan->d_k);
-    error_of k = projected(&a, m->d_kin, m->x_k, m->W_K, m->b_K, plan->d_k);
-    error_of v = projected(&a, m->d_vin, m->x_v, m->W_V, m->b_V, plan->d_v);
+void mha__bound_of(const mha_plan *plan, const mha__magnitudes *m, double unit, const mha_precision *p,
+                   double bound[MHA_STAGE_COUNT])
+{
+    const mha__storage sums = mha__storage_of(p->sums);
+    const double u = unit, u_sums = fmax(u, sums.relative);
+    const bool narrow = u > 0x1p-30;
+    const double eta = fmax(narrow ? 0x1p-149 : 0x1p-1074, 2 * sums.absolute),
+                 largest = fmin(narrow ? FLT_MAX : DBL_MAX, -sums.lowest == FLT_MAX ? DBL_MAX : -sums.lowest);
+    const arithmetic a = {u_sums, eta, largest};
+    const double S = (double)(plan->S + plan->S_extra), sum = gamma_of(2 * S + 16, u_sums);
+
+    error_of q = projected(&a, p, m->d_q, m->x_q, m->W_Q, m->b_Q, plan->d_k);
+    error_of k = projected(&a, p, m->d_kin, m->x_k, m->W_K, m->b_K, plan->d_k);
+    error_of v = projected(&a, p, m->d_vin, m->x_v, m->W_V, m->b_V, plan->d_v);
     bound[MHA_STAGE_Q] = q.element;
     bound[MHA_STAGE_K] = k.element;
     bound[MHA_STAGE_V] = v.element;
     v.element = fmax(v.element, u * m->v_max + eta); /* cached rows may be given in a wider type */
     v.element = cached(m, v.element, m->v_max, 1);
+    v.element += lost(p->rows, m->v_max + v.element, 1);
     bound[MHA_STAGE_PRESENT_VALUE] = v.element;
     rotate_error(&a, m, plan->d_k, m->q_row, m->q_turn, &q);
     rotate_error(&a, m, plan->d_k, m->k_row, m->k_turn, &k);
+    store_row(p->rows, plan->d_k, m->q_row, &q);
+    store_row(p->rows, plan->d_k, m->k_row, &k);
     bound[MHA_STAGE_Q_ROT] = q.element;
     bound[MHA_STAGE_K_ROT] = k.element;
     bound[MHA_STAGE_PRESENT_KEY] = cached(m, fmax(k.element, u * m->k_row + eta), m->k_row, 1);
@@ -164,38 +207,48 @@ void mha__bound_of(const mha_plan *plan, const mha__magnitudes *m, double unit, 
 
     const double scale = fabs(plan->scale), d_k = (double)plan->d_k, Q = m->q_row + q.row, K = m->k_row + k.row;
     double scores = scale * m->q_row * m->k_row;
-    double E_s = scale * (gamma_of(d_k + 4, u) * Q * K + q.row * m->k_row + m->q_row * k.row + q.row * k.row) +
+    double E_s = scale * (gamma_of(d_k + 4, u_sums) * Q * K + q.row * m->k_row + m->q_row * k.row + q.row * k.row) +
                  ((d_k + 2 + sqrt(d_k) * (Q + K)) * fmax(1, scale) + Q * K) * eta;
     if (!(fmax(scale, 1) * Q * K + E_s + m->added < largest)) /* also true for NaN, infinity times 0 */
         E_s = INFINITY;
+    E_s += lost(p->scores, scores + E_s, 1);
     bound[MHA_STAGE_SCORES] = E_s;
     double E_m = E_s;
     if (m->softcap > 0) {
         E_m += 16 * u * m->softcap;
         scores = fmin(scores, m->softcap);
     }
+    E_m += lost(p->scores, scores + E_m, 1);
     bound[MHA_STAGE_CAPPED] = E_m;
     if (m->added > 0)
         E_m += 4 * u * (scores + m->added) + 0x1p62 * eta;
+    E_m += lost(p->scores, scores + m->added + E_m, 1);
     bound[MHA_STAGE_MASKED] = E_m;
 
     /* exp(-104) rounds to zero in float, exp(-746) in double. */
     double R = fmin(2 * (scores + m->added), narrow ? 104 : 746);
     double d = E_m + 2 * u * R + 8 * u;
     double F = exp(2 * d) * (1 + sum) - 1, F_1 = fmin(F, 1), F_2 = fmin(F, 2);
-    bound[MHA_STAGE_WEIGHTS] = F_1 + eta;
-    bound[MHA_STAGE_WEIGHTS_MEAN] = F_1 + eta + gamma_of((double)plan->h + 1, u);
+    const double of_1 = 2 * lost(p->probabilities, 1, 1), of_S = 2 * lost(p->probabilities, 1, S * S);
+    bound[MHA_STAGE_WEIGHTS] = F_1 + eta + of_1;
+    bound[MHA_STAGE_WEIGHTS_MEAN] = F_1 + eta + of_1 + gamma_of((double)plan->h + 1, u_sums);
     bound[MHA_STAGE_LSE] = E_m + 2 * u * R + sum + 4 * u * (scores + m->added + log(S + 2));
 
     double V = m->v_max + v.element;
-    double E_o = F_2 * V + v.element + sum * (1 + F_2) * V + (S + 1) * eta;
+    double E_o = F_2 * V + v.element + (sum + of_S) * (1 + F_2) * V + (S + 1) * eta;
+    E_o += lost(p->output, V + E_o, 1);
     if (!(fmax(S, 1) * V * (narrow ? 1 : 3000) + E_o < largest)) /* e^8 is 2981 */
         E_o = INFINITY;
     bound[MHA_STAGE_HEADS] = bound[MHA_STAGE_OUTPUT] = E_o;
     const size_t width = plan->h * plan->d_v;
-    const double row_of_heads = sqrt((double)width) * (V + E_o);
-    if (isfinite(E_o) && (m->W_O_sum > 0 || m->b_O > 0))
-        bound[MHA_STAGE_OUTPUT] = sum_error(&a, width, row_of_heads, m->W_O, m->b_O) + E_o * m->W_O_sum;
+    const double row_of_heads = sqrt((double)width) * (V + E_o), dW = lost(p->weights, m->W_O, (double)width),
+                 db = lost(p->weights, m->b_O, 1);
+    if (isfinite(E_o) && (m->W_O_sum > 0 || m->b_O > 0)) {
+        const double size = row_of_heads * (m->W_O + dW) + m->b_O + db;
+        const double e = sum_error(&a, width, row_of_heads, m->W_O + dW, m->b_O + db) + E_o * m->W_O_sum +
+                         row_of_heads * dW + db;
+        bound[MHA_STAGE_OUTPUT] = e + lost(p->output, size + e, 1);
+    }
     for (int s = MHA_STAGE_SCORES; s < MHA_STAGE_COUNT; s++) /* after overflow, infinities and NaN may stand anywhere */
         if (E_s == INFINITY && s != MHA_STAGE_PRESENT_KEY && s != MHA_STAGE_PRESENT_VALUE)
             bound[s] = INFINITY;

@@ -291,6 +291,8 @@ mha_status mha_error_bound(const mha_layer *layer, const mha_call *call, double 
     exact.path = MHA_PATH_EXACT;
     exact.output = (mha_view){0};
     exact.keep_count = 0;
+    exact.partial = (mha_view){0};
+    exact.precision = (mha_precision){.inputs = MHA_F32};
     mha__request request = {.layer = layer, .call = &exact};
     if (call->cache && mha_cache_length(call->cache) > 0) {
         request.past_key = mha_cache_keys(call->cache);
@@ -303,7 +305,7 @@ mha_status mha_error_bound(const mha_layer *layer, const mha_call *call, double 
         return status;
     double all[MHA_STAGE_COUNT];
     TRY(measure_plain(&request, &magnitudes, error));
-    mha__bound_of(&plan, &magnitudes, unit, all);
+    mha__bound_of(&plan, &magnitudes, unit, &call->precision, all);
     memcpy(bound, all, (count < MHA_STAGE_COUNT ? count : MHA_STAGE_COUNT) * sizeof *bound);
     return MHA_OK;
 }

@@ -18,15 +18,27 @@
  * A tensor of less than 64 finite elements says too little about E: there the bound alone counts, which is not far off
  * for a tensor of that size. Errors are proportional to the unit roundoff to first order, hence the 2^-29; there is
  * nothing more exact to measure float64 against, hence the larger factor. Twice the bound is always enough: each side
- * is within it. */
-#include <float.h>
+ * is within it.
+ *
+ * A kernel of a lower precision (mha_precision) is allowed more:
+ *
+ *     float32's tolerance + min(bound of that precision, 4 E')
+ *
+ * E' is the error that occurs when the call is run once in float64 with roundings at the points of that precision. A
+ * right kernel rounds the same inputs and weights to the same numbers, and otherwise draws its errors from the same
+ * distribution. FlashAttention's rule allows twice the error of a plain kernel of the same type; here it is twice
+ * that, as E' is the error of one fused kernel, and others round the weights before or after the division, and
+ * with another running maximum. A tensor of few elements is again judged by the bound alone. */
 #include <math.h>
 #include <string.h>
 
+#include "attention/exact/rounding.h"
 #include "base/base.h"
 #include "verify/attempt.h"
 #include "verify/case/record.h"
 #include "verify/tolerance/tolerance.h"
+
+enum { FEW = 64 }; /* a tensor of fewer finite elements says too little about its errors */
 
 /* The largest absolute finite value, and the number of finite values. */
 static double largest_of(const mha_view *v, size_t *finite)
@@ -48,14 +60,15 @@ static void worst_case(const mha__request *request, const mha__attempt *exact, m
                        double angles[2][MHA_STAGE_COUNT])
 {
     static const double units[2] = {0x1p-24, 0x1p-53};
+    static const mha_precision none;
     mha__magnitudes m;
     mha__magnitudes_of(request, exact, &m);
     mha__magnitudes sure = m;
     sure.q_turn = sure.k_turn = 0;
     for (int wide = 0; wide < 2; wide++) {
         double without[MHA_STAGE_COUNT];
-        mha__bound_of(&exact->plan, &m, units[wide], t->atol[wide]);
-        mha__bound_of(&exact->plan, &sure, units[wide], without);
+        mha__bound_of(&exact->plan, &m, units[wide], &none, t->atol[wide]);
+        mha__bound_of(&exact->plan, &sure, units[wide], &none, without);
         for (int s = 0; s < MHA_STAGE_COUNT; s++) {
             angles[wide][s] = isfinite(without[s]) ? 2 * (t->atol[wide][s] - without[s]) : 0;
             t->atol[wide][s] *= 2;
@@ -69,28 +82,57 @@ static double usual(int wide, double E, double largest)
     return wide ? 64 * (0x1p-29 * E + 0x1p-53 * largest) : 16 * (E + 0x1p-24 * largest);
 }
 
-static mha_status run(mha__attempt *attempt, const mha__request *request, mha_path path, mha_layout layout,
-                      const bool wanted[MHA_STAGE_COUNT], mha_error *error)
+static mha_status run(mha__attempt *attempt, const mha__request *request, mha_path path, const mha_precision *precision,
+                      mha_layout layout, const bool wanted[MHA_STAGE_COUNT], mha_error *error)
 {
     mha_call own = *request->call;
     own.path = path;
     own.cache = NULL;
-    const mha__request again = {request->layer, &own, request->past_key, request->past_value};
+    const mha__request again = {.layer = request->layer,
+                                .call = &own,
+                                .past_key = request->past_key,
+                                .past_value = request->past_value,
+                                .precision = *precision};
     TRY(mha__attempt_begin(attempt, NULL, &again, error));
     return mha__attempt_run(attempt, layout, wanted, error);
+}
+
+/* Adds what the low precision of the request costs to the tolerance of float32; see the beginning of this file. */
+static mha_status add_precision(const mha__request *request, mha_layout layout, const bool wanted[MHA_STAGE_COUNT],
+                                const mha__attempt *exact, mha__tolerance *t, mha_error *error)
+{
+    mha__attempt modelled;
+    mha__magnitudes m;
+    double bound[MHA_STAGE_COUNT];
+    mha__magnitudes_of(request, exact, &m);
+    mha__bound_of(&exact->plan, &m, 0x1p-24, &request->precision, bound);
+    mha_status status = run(&modelled, request, MHA_PATH_EXACT, &request->precision, layout, wanted, error);
+    for (int s = 0; s < MHA_STAGE_COUNT && status == MHA_OK; s++) {
+        size_t finite;
+        mha_difference d;
+        if (!wanted[s])
+            continue;
+        (void)largest_of(&exact->stages[s], &finite);
+        status = mha_compare(&modelled.stages[s], &exact->stages[s], 0, 0, &d, error);
+        const double low = finite < FEW ? bound[s] : fmin(bound[s], 4 * d.max_abs);
+        for (int wide = 0; wide < 2; wide++)
+            t->atol[wide][s] += low;
+    }
+    mha__attempt_free(&modelled);
+    return status;
 }
 
 mha_status mha__tolerance_of(const mha__request *request, mha_layout layout, const bool wanted[MHA_STAGE_COUNT],
                              mha__two_runs *runs, mha__tolerance *tolerance, mha_error *error)
 {
-    const size_t few = 64;
+    static const mha_precision none;
     bool kept[MHA_STAGE_COUNT];
     double angles[2][MHA_STAGE_COUNT];
     *runs = (mha__two_runs){0};
     memcpy(kept, wanted, sizeof kept);
     mha__magnitudes_want(kept);
-    TRY(run(&runs->exact, request, MHA_PATH_EXACT, layout, kept, error));
-    TRY(run(&runs->narrow, request, MHA_PATH_BLAS, layout, wanted, error));
+    TRY(run(&runs->exact, request, MHA_PATH_EXACT, &none, layout, kept, error));
+    TRY(run(&runs->narrow, request, MHA_PATH_BLAS, &none, layout, wanted, error));
     worst_case(request, &runs->exact, tolerance, angles);
     for (int s = 0; s < MHA_STAGE_COUNT; s++) {
         if (!wanted[s]) {
@@ -99,7 +141,7 @@ mha_status mha__tolerance_of(const mha__request *request, mha_layout layout, con
         }
         size_t finite;
         double most = largest_of(&runs->exact.stages[s], &finite);
-        if (finite < few)
+        if (finite < FEW)
             continue;
         mha_difference d;
         TRY(mha_compare(&runs->narrow.stages[s], &runs->exact.stages[s], 0, 0, &d, error));
@@ -107,7 +149,31 @@ mha_status mha__tolerance_of(const mha__request *request, mha_layout layout, con
             tolerance->atol[wide][s] =
                 fmin(tolerance->atol[wide][s], usual(wide, d.max_abs, most) + angles[wide][s]);
     }
-    return MHA_OK;
+    return mha__precision_rounds(&request->precision)
+               ? add_precision(request, layout, wanted, &runs->exact, tolerance, error)
+               : MHA_OK;
+}
+
+mha_status mha_precision_tolerance(const mha_layer *layer, const mha_call *call, const mha_precision *precision,
+                                   double *atol, size_t count, mha_error *error)
+{
+    mha_call plain = *call;
+    bool wanted[MHA_STAGE_COUNT];
+    mha__request request = {.layer = layer, .call = &plain, .precision = *precision};
+    if (call->cache && mha_cache_length(call->cache) > 0) {
+        request.past_key = mha_cache_keys(call->cache);
+        request.past_value = mha_cache_values(call->cache);
+    }
+    plain.cache = NULL;
+    for (int s = 0; s < MHA_STAGE_COUNT; s++)
+        wanted[s] = !call->semantics.cu_seqlens_q || (s != MHA_STAGE_PRESENT_KEY && s != MHA_STAGE_PRESENT_VALUE);
+    mha__two_runs runs;
+    mha__tolerance t;
+    const mha_status status = mha__tolerance_of(&request, MHA_BTE, wanted, &runs, &t, error);
+    mha__two_runs_free(&runs);
+    if (status == MHA_OK)
+        memcpy(atol, t.atol[0], (count < MHA_STAGE_COUNT ? count : MHA_STAGE_COUNT) * sizeof *atol);
+    return status;
 }
 
 void mha__tolerance_of_error(const mha__request *request, const mha__attempt *ran, mha_stage stage, double error,
@@ -146,40 +212,20 @@ mha__tolerance mha__tolerance_of_rope(const mha_case *c)
     } else if (semantics->position_offset)
         for (size_t b = 0; b < c->B; b++)
             farthest = fmax(farthest, fabs((double)semantics->position_offset[b]) + (double)c->T_q);
+    static const mha_precision none;
     mha__magnitudes m = {.rotated = true, .q_row = sqrt(2) * most}; /* bounds the 2-norm of a pair */
     m.q_turn = mha__turn_of(&semantics->rope, &x, farthest).pair;
     mha__tolerance t;
     for (int wide = 0; wide < 2; wide++) {
         double bound[MHA_STAGE_COUNT];
-        mha__bound_of(&plan, &m, wide ? 0x1p-53 : 0x1p-24, bound);
+        mha__bound_of(&plan, &m, wide ? 0x1p-53 : 0x1p-24, &none, bound);
         for (int s = 0; s < MHA_STAGE_COUNT; s++)
             t.atol[wide][s] = 2 * bound[MHA_STAGE_Q_ROT];
     }
     return t;
 }
 
-/* ---------------------------------------------------------------- the type of a recorded tensor */
-
-/* A float of p significant bits (the leading one counted) whose smallest subnormal is eta has unit roundoff u = 2^-p.
- * Rounding y to nearest gives e with |e - y| <= u |e| where e is normal (Higham, Accuracy and Stability of Numerical
- * Algorithms, 2nd ed., theorem 2.3), and |e - y| <= eta / 2 where it is subnormal: u |e| + eta / 2 covers both.
- *
- *     type       p    u       eta      largest                    values from here on become infinite
- *     F16       11    2^-11   2^-24    65504                      65520, halfway to 2^16
- *     BF16       8    2^-8    2^-133   2^127 (2 - 2^-7)           2^127 (2 - 2^-8), halfway to 2^128
- *     F8_E5M2    3    2^-3    2^-16    57344                      61440, halfway to 2^16
- *     F8_E4M3    4    2^-4    2^-9     448                        none: this type has no infinity */
-mha__storage mha__storage_of(mha_dtype dtype)
-{
-    switch (dtype) {
-    case MHA_F16: return (mha__storage){0x1p-11, 0x1p-25, 65520, -65504};
-    case MHA_BF16: return (mha__storage){0x1p-8, 0x1p-134, 0x1p127 * (2 - 0x1p-8), -0x1p127 * (2 - 0x1p-7)};
-    case MHA_F8_E5M2: return (mha__storage){0x1p-3, 0x1p-17, 61440, -57344};
-    case MHA_F8_E4M3: return (mha__storage){0x1p-4, 0x1p-10, INFINITY, -448};
-    case MHA_F64: return (mha__storage){0, 0, INFINITY, -DBL_MAX};
-    default: return (mha__storage){0, 0, INFINITY, -(double)FLT_MAX};
-    }
-}
+/* ---------------------------------------------------------------- what is allowed */
 
 mha__allowed mha__allowed_of(const mha_case *c, int slot, bool wide, mha_stage stage, mha_dtype stored,
                              const mha__tolerance *derived)

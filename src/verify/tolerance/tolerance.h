@@ -73,8 +73,10 @@ mha__allowed mha__allowed_of(const mha_case *c, int slot, bool wide, mha_stage s
 void mha__magnitudes_want(bool wanted[MHA_STAGE_COUNT]);
 /* Measures a request from its inputs and from the stages of a forward, made with or without the cached rows. */
 void mha__magnitudes_of(const mha__request *request, const mha__attempt *ran, mha__magnitudes *magnitudes);
-/* The bound of mha_error_bound (compare.h), from a plan's sizes and the magnitudes of its numbers. */
-void mha__bound_of(const mha_plan *plan, const mha__magnitudes *magnitudes, double unit, double bound[MHA_STAGE_COUNT]);
+/* The bound of mha_error_bound (compare.h), from a plan's sizes and the magnitudes of its numbers; with what storing at
+ * the points of a low precision adds to it. */
+void mha__bound_of(const mha_plan *plan, const mha__magnitudes *magnitudes, double unit, const mha_precision *precision,
+                   double bound[MHA_STAGE_COUNT]);
 
 /* The largest change of a rotated vector by rounded angles, in 2-norm: of one head's row, and of one of its pairs. */
 typedef struct mha__turn {

@@ -2,6 +2,8 @@
  * with the other paths, and no arithmetic. Each function is one step as mha/attention.h defines it. */
 #include <math.h>
 
+#include "attention/exact/exact_visible.h"
+#include "attention/exact/rounding.h"
 #include "attention/steps/cache.h"
 #include "attention/steps/steps.h"
 #include "compute/thread_pool.h"
@@ -26,9 +28,16 @@ typedef struct product {
     const mha_view *x;  /* (B, T, in), or without W (B, T, heads, d); or x64 */
     const double *x64;  /* (rows, in) */
     const mha_view *W, *b;
+    mha__rounding of_x, of_W, of_b; /* of a precision that is modelled */
     double *y;
     size_t rows, in, out;
 } product;
+
+/* A partial sum as the accumulators of the modelled precision hold it. */
+static double summed(const mha__resolved *r, double x)
+{
+    return r->precision.sums == MHA_F32 ? x : mha__round_to(r->precision.sums, x);
+}
 
 static double input(const product *p, size_t row, size_t column)
 {
@@ -36,7 +45,7 @@ static double input(const product *p, size_t row, size_t column)
         return p->x64[row * p->in + column];
     size_t T = p->x->shape[1], d = p->x->rank == 4 ? p->x->shape[3] : 1;
     const size_t by_head[4] = {row / T, row % T, column / d, column % d}, by_row[3] = {row / T, row % T, column};
-    return mha_view_get(p->x, p->x->rank == 4 ? by_head : by_row);
+    return mha__rounded(&p->of_x, mha_view_get(p->x, p->x->rank == 4 ? by_head : by_row));
 }
 
 /* y = x W + b, sixteen rows at a time: each element is one sum over the inputs in their order. */
@@ -51,18 +60,20 @@ static void product_rows(void *context, size_t task, int worker)
     const size_t terms = p->W->data ? p->in : 0;
     for (size_t k = 0; k < terms; k++) {
         for (size_t c = 0; c < p->out; c++)
-            w[c] = mha_view_get(p->W, (size_t[]){k, c});
+            w[c] = mha__rounded(&p->of_W, mha_view_get(p->W, (size_t[]){k, c}));
         for (size_t i = from; i < to; i++) {
             double x = input(p, i, k);
             for (size_t c = 0; c < p->out; c++)
                 p->y[i * p->out + c] += x * w[c];
+            for (size_t c = 0; p->j->r->precision.sums != MHA_F32 && c < p->out; c++)
+                p->y[i * p->out + c] = summed(p->j->r, p->y[i * p->out + c]);
         }
     }
     if (!p->b->data)
         return;
     for (size_t i = from; i < to; i++)
         for (size_t c = 0; c < p->out; c++)
-            p->y[i * p->out + c] += mha_view_get(p->b, &c);
+            p->y[i * p->out + c] += mha__rounded(&p->of_b, mha_view_get(p->b, &c));
 }
 
 static void project(const judge *j, const mha_view *x, const double *x64, size_t rows, mha_weight W, mha_weight b,
@@ -71,6 +82,9 @@ static void project(const judge *j, const mha_view *x, const double *x64, size_t
     product p = {
         .j = j, .x = x, .x64 = x64, .W = &j->r->weight[W], .b = &j->r->weight[b], .y = y, .rows = rows, .out = out};
     p.in = p.W->data ? p.W->shape[0] : out;
+    p.of_x = mha__rounding_of_view(x ? j->r->precision.inputs : MHA_F32, x);
+    p.of_W = mha__rounding_of_view(j->r->precision.weights, p.W);
+    p.of_b = mha__rounding_of_view(j->r->precision.weights, p.b);
     mha__parallel_for((rows + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE, j->r->plan.threads, product_rows, &p);
 }
 
@@ -141,65 +155,6 @@ static void norm_and_rotate(const judge *j, mha__side side, double *x, size_t he
     }
 }
 
-/* ---------------------------------------------------------------- visibility */
-
-/* The element of a mask at `index`, broadcast from the right; false when the mask is too short to have it. */
-static bool mask_element(const mha_view *mask, const size_t *index, int rank, size_t S, double *value)
-{
-    size_t at[4] = {0};
-    int missing = rank - mask->rank;
-    for (int k = 0; k < mask->rank; k++)
-        at[k] = mask->shape[k] == 1 ? 0 : index[missing + k];
-    int last = mask->rank - 1;
-    if (mask->shape[last] != 1 || S == 1)
-        if (index[rank - 1] >= mask->shape[last])
-            return false;
-    *value = mha_view_get(mask, at);
-    return true;
-}
-
-/* Whether query i of sequence b sees key j, and what is added to that score. */
-static bool visible(const mha__resolved *r, const mha__sequence *s, size_t b, size_t head, size_t i, size_t j,
-                    double *added)
-{
-    const mha_semantics *sem = &r->semantics;
-    int64_t p = s->offset + (int64_t)i, key = r->first_key + (int64_t)j;
-    *added = 0;
-    if (sem->causal && key > p)
-        return false;
-    if (sem->window && sem->window_left >= 0 && key < p - sem->window_left)
-        return false;
-    if (sem->window && sem->window_right >= 0 && key > p + sem->window_right)
-        return false;
-    if (sem->kv_lengths && sem->key_offset + (int64_t)j >= sem->kv_lengths[b])
-        return false;
-    if (sem->alibi_slopes)
-        *added -= sem->alibi_slopes[head] * (double)(p - key);
-    const struct {
-        const mha_mask *mask;
-        int rank;
-        size_t index[4];
-        bool fills;
-    } masks[] = {{&sem->key_padding, 2, {b, j}, sem->has_padding_fill}, {&sem->mask, 4, {b, head, i, j}, false}};
-    for (int m = 0; m < 2; m++) {
-        double value;
-        if (masks[m].mask->kind == MHA_MASK_NONE)
-            continue;
-        if (!mask_element(&masks[m].mask->values, masks[m].index, masks[m].rank, s->S, &value))
-            return false;
-        if (masks[m].mask->kind == MHA_MASK_KEEPS || masks[m].mask->kind == MHA_MASK_HIDES) {
-            bool hides = (value != 0) == (masks[m].mask->kind == MHA_MASK_HIDES);
-            if (!hides)
-                continue;
-            value = masks[m].fills ? sem->padding_fill : -INFINITY;
-        }
-        if (value == -INFINITY)
-            return false;
-        *added += value;
-    }
-    return true;
-}
-
 /* ---------------------------------------------------------------- attention */
 
 static void keep_row(const mha__resolved *r, mha_stage stage, size_t a, size_t b, size_t c, const double *row, size_t n)
@@ -243,10 +198,10 @@ typedef struct running {
     size_t d_v;
 } running;
 
-/* Makes exp(score - r) part of the denominator and returns it. The reference r follows only scores that exceed it by
+/* Returns exp(score - r), a term of the denominator. The reference r follows only scores that exceed it by
  * more than 8: it moves seldom, and what was rescaled more than a few times is below a rounding of the rest. Terms are
  * added one by one, so the sums do not depend on where the keys are cut into calls. */
-static double add_term(running *t, double score)
+static double term_of(running *t, double score)
 {
     if (score == -INFINITY && t->r == -INFINITY)
         t->l = NAN;
@@ -259,9 +214,14 @@ static double add_term(running *t, double score)
             t->a[c] *= factor;
         t->r = score;
     }
-    double term = exp(score - t->r);
-    t->l += term;
-    return term;
+    return exp(score - t->r);
+}
+
+/* The scores of a row, and what joins them, as a modelled precision stores them. */
+static void round_scores(const mha__resolved *r, double *score, size_t n)
+{
+    for (size_t j = 0; r->precision.scores != MHA_F32 && j < n; j++)
+        score[j] = mha__round_to(r->precision.scores, score[j]);
 }
 
 static running begin_row(const mha__resolved *r, size_t b, size_t head, size_t i, double *a)
@@ -286,6 +246,13 @@ static void end_row(const mha__resolved *r, size_t b, size_t head, size_t i, con
         mha_view_set(to, (size_t[]){b, head, i, c + 2}, t->a[c]);
 }
 
+static double largest(const double *score, size_t n, double at_least)
+{
+    for (size_t j = 0; j < n; j++)
+        at_least = fmax(at_least, score[j]);
+    return at_least;
+}
+
 /* Computes one query of one head. `score` and `seen` have an element for every key; extra rows follow the real keys. */
 static void attend(const judge *m, const mha__sequence *s, size_t b, size_t head, size_t i, double *score, double *seen,
                    double *mean)
@@ -301,39 +268,50 @@ static void attend(const judge *m, const mha__sequence *s, size_t b, size_t head
 
     for (size_t j = 0; j < n; j++) {
         double added = 0;
-        seen[j] = j >= s->S || visible(r, s, b, head, i, j, &added);
+        seen[j] = j >= s->S || mha__exact_visible(r, s, b, head, i, j, &added);
         score[j] = 0;
         const size_t features = seen[j] != 0 || show ? p->d_k : 0;
         for (size_t c = 0; c < features; c++)
-            score[j] += q[c] * key_element(m, s, g, j, c);
+            score[j] = summed(r, score[j] + q[c] * key_element(m, s, g, j, c));
         score[j] *= p->scale;
     }
+    round_scores(r, score, n);
     keep_row(r, MHA_STAGE_SCORES, b, head, i, score, n);
     if (sem->softcap > 0)
         for (size_t j = 0; j < n; j++)
             score[j] = sem->softcap * tanh(score[j] / sem->softcap);
+    round_scores(r, score, n);
     keep_row(r, MHA_STAGE_CAPPED, b, head, i, score, n);
     for (size_t j = 0; j < n; j++) {
         double added = 0;
         if (j < s->S && seen[j] != 0)
-            visible(r, s, b, head, i, j, &added);
+            (void)mha__exact_visible(r, s, b, head, i, j, &added);
         score[j] = seen[j] != 0 ? score[j] + added : -INFINITY;
     }
+    round_scores(r, score, n);
     keep_row(r, MHA_STAGE_MASKED, b, head, i, score, n);
 
     /* What is not a key of the sequence comes first, as in the first of several calls. */
     running t = begin_row(r, b, head, i, m->heads + (row * p->h + head) * p->d_v);
-    if (sink != -INFINITY)
-        add_term(&t, sink);
-    if (sem->softmax_plus_one)
-        add_term(&t, 0);
+    const double beside[2] = {sink, sem->softmax_plus_one ? 0 : -INFINITY};
+    if (mha__precision_rounds(&r->precision)) /* exponentials are of the distance to the largest score */
+        t.r = largest(score, n, largest(beside, 2, -INFINITY));
+    for (size_t k = 0; k < 2; k++) {
+        if (beside[k] == -INFINITY)
+            continue;
+        double term = term_of(&t, beside[k]); /* may move the reference */
+        t.l = summed(r, t.l + term);
+    }
+    const mha__rounding stored = mha__rounding_of(r->precision.probabilities, 1);
     for (size_t k = 0; k < n; k++) {
         size_t j = k < p->S_extra ? s->S + k : k - p->S_extra;
         if (seen[j] == 0 && sem->hidden_values != MHA_HIDDEN_PROPAGATE)
             continue;
-        double term = seen[j] != 0 ? add_term(&t, score[j]) : 0;
+        double term = seen[j] != 0 ? term_of(&t, score[j]) : 0;
+        t.l = summed(r, t.l + term);
+        term = mha__rounded(&stored, term);
         for (size_t c = 0; c < p->d_v; c++)
-            t.a[c] += term * value_element(m, s, g, j, c);
+            t.a[c] = summed(r, t.a[c] + term * value_element(m, s, g, j, c));
     }
     end_row(r, b, head, i, &t);
 
@@ -448,19 +426,27 @@ size_t mha__exact(const mha__resolved *r, char *workspace)
 
     norm_and_rotate(&m, MHA_QUERIES, m.Q, p->h);
     norm_and_rotate(&m, MHA_KEYS, m.K, p->h_kv);
+    mha__round_all(r->precision.rows, m.Q, m.q_rows * p->h * p->d_k);
+    mha__round_all(r->precision.rows, m.K, m.k_rows * p->h_kv * p->d_k);
+    mha__round_all(r->precision.rows, m.V, m.k_rows * p->h_kv * p->d_v);
     keep(r, MHA_STAGE_Q_ROT, m.Q, q_shape, p->h);
     keep(r, MHA_STAGE_K_ROT, m.K, k_shape, p->h_kv);
 
-    if (r->cache)
+    if (r->cache) {
         through_cache(&m);
+        mha__round_all(r->precision.rows, m.keys, p->B * p->S * p->h_kv * p->d_k);
+        mha__round_all(r->precision.rows, m.values, p->B * p->S * p->h_kv * p->d_v);
+    }
     keep_present(&m, MHA_STAGE_PRESENT_KEY, m.keys, p->d_k);
     keep_present(&m, MHA_STAGE_PRESENT_VALUE, m.values, p->d_v);
 
     mha__stages_clear_ragged(r);
     mha__parallel_for(p->B * p->T_q, p->threads, attend_row, &m);
+    mha__round_all(r->precision.output, m.heads, m.q_rows * p->h * p->d_v);
     keep(r, MHA_STAGE_HEADS, m.heads, heads_shape, p->h);
 
     project(&m, NULL, m.heads, m.q_rows, MHA_W_O, MHA_B_O, m.output, p->d_out);
+    mha__round_all(r->precision.output, m.output, m.q_rows * p->d_out);
     keep(r, MHA_STAGE_OUTPUT, m.output, out_shape, p->h);
     return bytes;
 }

@@ -1,0 +1,32 @@
+/* Low precision: the points at which a kernel of 16 or 8 bits rounds, as the exact path models them. */
+#ifndef MHA_PRECISION_H
+#define MHA_PRECISION_H
+
+#include "mha/tensor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The type to which numbers are rounded at each point; MHA_F32, which is 0, stands for no rounding beyond that of a
+ * float32 kernel. Types: F16, BF16, F8_E4M3 (the fn form), F8_E5M2, I8. F8 and I8 numbers are stored with one scale for
+ * each tensor, its largest absolute value divided by the largest number of the type (448, 57344, 127); probabilities,
+ * which lie in [0, 1], have that of 1. Scores and sums take F16 and BF16 only. */
+typedef struct mha_precision {
+    mha_dtype inputs;        /* query, key and value as they are given */
+    mha_dtype weights;       /* projection matrices and biases */
+    mha_dtype rows;          /* q, k and v as they are attended to: projected, normed, rotated, cached */
+    mha_dtype scores;        /* after the scale, after softcap, after masks */
+    mha_dtype probabilities; /* exp(score - maximum) before it meets V; the denominator adds unrounded ones */
+    mha_dtype sums;          /* every partial sum of a product of matrices and of the denominator */
+    mha_dtype output;        /* heads, and the output */
+} mha_precision;
+
+/* What a fused kernel of a type does: inputs, weights, rows and probabilities of the type, scores and sums in float32,
+ * output of the type, or BF16 for one of 8 bits. All MHA_F32 for another type. */
+MHA_API mha_precision mha_precision_of(mha_dtype type);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,61 @@
+/* The exact path: which keys a query sees and what is added to a score, by the definitions in attention.h. */
+#include <math.h>
+
+#include "attention/exact/exact_visible.h"
+
+/* The element of a mask at `index`, broadcast from the right; false when the mask is too short to have it. */
+static bool mask_element(const mha_view *mask, const size_t *index, int rank, size_t S, double *value)
+{
+    size_t at[4] = {0};
+    int missing = rank - mask->rank;
+    for (int k = 0; k < mask->rank; k++)
+        at[k] = mask->shape[k] == 1 ? 0 : index[missing + k];
+    int last = mask->rank - 1;
+    if (mask->shape[last] != 1 || S == 1)
+        if (index[rank - 1] >= mask->shape[last])
+            return false;
+    *value = mha_view_get(mask, at);
+    return true;
+}
+
+/* Whether query i of sequence b sees key j, and what is added to that score. */
+bool mha__exact_visible(const mha__resolved *r, const mha__sequence *s, size_t b, size_t head, size_t i, size_t j,
+                        double *added)
+{
+    const mha_semantics *sem = &r->semantics;
+    int64_t p = s->offset + (int64_t)i, key = r->first_key + (int64_t)j;
+    *added = 0;
+    if (sem->causal && key > p)
+        return false;
+    if (sem->window && sem->window_left >= 0 && key < p - sem->window_left)
+        return false;
+    if (sem->window && sem->window_right >= 0 && key > p + sem->window_right)
+        return false;
+    if (sem->kv_lengths && sem->key_offset + (int64_t)j >= sem->kv_lengths[b])
+        return false;
+    if (sem->alibi_slopes)
+        *added -= sem->alibi_slopes[head] * (double)(p - key);
+    const struct {
+        const mha_mask *mask;
+        int rank;
+        size_t index[4];
+        bool fills;
+    } masks[] = {{&sem->key_padding, 2, {b, j}, sem->has_padding_fill}, {&sem->mask, 4, {b, head, i, j}, false}};
+    for (int m = 0; m < 2; m++) {
+        double value;
+        if (masks[m].mask->kind == MHA_MASK_NONE)
+            continue;
+        if (!mask_element(&masks[m].mask->values, masks[m].index, masks[m].rank, s->S, &value))
+            return false;
+        if (masks[m].mask->kind == MHA_MASK_KEEPS || masks[m].mask->kind == MHA_MASK_HIDES) {
+            bool hides = (value != 0) == (masks[m].mask->kind == MHA_MASK_HIDES);
+            if (!hides)
+                continue;
+            value = masks[m].fills ? sem->padding_fill : -INFINITY;
+        }
+        if (value == -INFINITY)
+            return false;
+        *added += value;
+    }
+    return true;
+}
