@@ -271,6 +271,42 @@ static bool same(double a, double b)
     return (isnan(a) && isnan(b)) || (a == b && signbit(a) == signbit(b));
 }
 
+/* Every code is stored again as itself; between two neighbours the nearer one is, in the middle the even one. */
+static void eight_bits_round_to_nearest_even(void **state)
+{
+    (void)state;
+    const size_t zero[1] = {0};
+    for (int wide = 0; wide < 2; wide++) {
+        uint8_t code, last = wide ? 0x7b : 0x7e;
+        const mha_view one = mha_view_of(&code, wide ? MHA_F8_E5M2 : MHA_F8_E4M3, 1, (const size_t[]){1});
+        for (int sign = 1; sign >= -1; sign -= 2)
+            for (unsigned c = 0; c <= last; c++) {
+                code = (uint8_t)c;
+                const double low = mha_view_get(&one, zero);
+                code = (uint8_t)(c + 1);
+                const double high = c < last ? mha_view_get(&one, zero) : wide ? 65536 : 480;
+                const unsigned s = sign < 0 ? 0x80 : 0, even = c % 2 ? c + 1 : c;
+                const struct {
+                    double value;
+                    unsigned code;
+                } rows[] = {{low, c},
+                            {(low + high) / 2, even},
+                            {nextafter((low + high) / 2, 0), c},
+                            {nextafter((low + high) / 2, high), c + 1}};
+                for (size_t i = 0; i < 4; i++) {
+                    mha_view_set(&one, zero, sign * rows[i].value);
+                    assert_int_equal(code, s | rows[i].code); /* past the last: 0x7c is infinity, 0x7f is NaN */
+                }
+            }
+        mha_view_set(&one, zero, 1e300);
+        assert_int_equal(code, wide ? 0x7c : 0x7f);
+        mha_view_set(&one, zero, -INFINITY);
+        assert_int_equal(code, wide ? 0xfc : 0xff);
+        mha_view_set(&one, zero, NAN);
+        assert_true(isnan(mha_view_get(&one, zero)));
+    }
+}
+
 static void every_f16_and_bf16_pattern_means_what_it_should(void **state)
 {
     (void)state;
@@ -596,12 +632,15 @@ static void copy_refuses_what_it_cannot_do(void **state)
     mha_view a = mha_view_of(f, MHA_F32, 2, (size_t[]){2, 3}), b = mha_view_of(f, MHA_F32, 2, (size_t[]){3, 2});
     mha_view c = mha_view_of(f, MHA_F32, 1, (size_t[]){6}), d = mha_view_of(i, MHA_I32, 2, (size_t[]){2, 3});
     mha_view q = mha_view_of(f, MHA_Q8_0, 1, (size_t[]){32}), r = mha_view_of(i, MHA_Q8_0, 1, (size_t[]){32});
-    mha_view g = mha_view_of(f, MHA_F8_E4M3, 2, (size_t[]){2, 3});
+    uint8_t eight[6];
+    mha_view g = mha_view_of(eight, MHA_F8_E8M0, 2, (size_t[]){2, 3});
     assert_int_equal(mha_view_copy(&a, &b), MHA_INVALID);
     assert_int_equal(mha_view_copy(&a, &c), MHA_INVALID);
     assert_int_equal(mha_view_copy(&d, &a), MHA_UNSUPPORTED);
     assert_int_equal(mha_view_copy(&r, &q), MHA_UNSUPPORTED);
     assert_int_equal(mha_view_copy(&g, &a), MHA_UNSUPPORTED);
+    g.dtype = MHA_F8_E4M3;
+    assert_int_equal(mha_view_copy(&g, &a), MHA_OK);
     mha_view empty = mha_view_of(NULL, MHA_F32, 2, (size_t[]){0, 3});
     assert_int_equal(mha_view_copy(&empty, &empty), MHA_OK);
 }
@@ -794,6 +833,7 @@ int main(void)
         cmocka_unit_test(axes_and_elements_outside_a_view_give_none),
         cmocka_unit_test(every_dtype_is_found_by_its_name_and_sized_by_its_block),
         cmocka_unit_test(every_f16_and_bf16_pattern_means_what_it_should),
+        cmocka_unit_test(eight_bits_round_to_nearest_even),
         cmocka_unit_test(rounding_to_short_floats_is_to_nearest_even),
         cmocka_unit_test(double_to_short_float_rounds_once),
         cmocka_unit_test(get_reads_every_plain_type),
