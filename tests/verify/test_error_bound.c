@@ -115,7 +115,7 @@ static double bound_of(const mha_layer *layer, const mha_call *call, mha_stage s
 {
     mha_error error;
     double bound[MHA_STAGE_COUNT];
-    assert_ok(mha_error_bound(layer, call, 0x1p-24, bound, &error), error);
+    assert_ok(mha_error_bound(layer, call, 0x1p-24, bound, MHA_STAGE_COUNT, &error), error);
     return bound[stage];
 }
 
