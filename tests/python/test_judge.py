@@ -57,6 +57,15 @@ def test_planted_mistakes_are_named(mistake, name, layout):
 MISTAKES_RIGHT = {"causal": True, "offset": 4}
 
 
+def test_what_nothing_explains_is_told_by_its_structure():
+    q, k, v = heads()
+    wrong = oracle.attention(q, k, v, **MISTAKES_RIGHT)[0].astype("f4")
+    wrong[:, 2] += R.standard_normal(wrong[:, 2].shape)
+    found = mha.diagnose(wrong, q, k, v, is_causal=True, offset="bottom-right")
+    assert found.clues == ("only head 2 differs",) and not found.names
+    assert "Held against that, only head 2 differs." in str(found)
+
+
 def test_message(folder):
     """How many, the worst with its index, both values, what was allowed, the name, the place, the saved case."""
     q, k, v = heads()

@@ -392,6 +392,7 @@ void mha_verdict_clear(mha_verdict *);
 mha_status mha_case_save(const char *, const mha_layer *, const mha_call *, const mha_case_notes *, mha_error *);
 size_t mha_variant_count(void);
 const mha_variant *mha_variant_at(size_t);
+char *mha_clue_text(const mha_clue *, char *, size_t);
 bool mha_variant_is_paired(size_t);
 mha_status mha_case_diagnose(const mha_case *, const char *, int, const mha_progress *, mha_diagnosis *, mha_error *);
 void mha_diagnosis_clear(mha_diagnosis *);

@@ -154,7 +154,8 @@ class Diagnosis:
     """Which named variants of attention give the recorded tensor.
 
     matches: the explanations with the fewest variants that reproduce it, or come within 2 percent; equal on this input.
-    closest: where none reproduces it, the nearest. baseline: the call as it was meant.
+    closest: where none reproduces it, the nearest. baseline: the call as it was meant. clues: where none reproduces it,
+        what the difference from the baseline looks like, in sentences ("only head 3 differs").
     undecided: variants that this input could not show.
     """
 
@@ -164,6 +165,7 @@ class Diagnosis:
     baseline: Explanation
     undecided: tuple[str, ...]
     tried: int
+    clues: tuple[str, ...] = ()
 
     @property
     def names(self) -> list[str]:
@@ -188,7 +190,7 @@ class Diagnosis:
         near = (self.matches or self.closest)[:1]
         if near:
             return f"no named variant gives your numbers; the closest is {near[0]}, off by {near[0].relative:.2g} (rms)"
-        return "no named variant gives your numbers, or comes closer than the call as it was meant"
+        return "no named variant gives your numbers, or explains most of what differs"
 
     def table(self) -> Table:
         """The explanations: those that match, else the closest."""
@@ -203,6 +205,7 @@ class Diagnosis:
         if not self.right:
             off = self.baseline
             lines += ["", f"As it was meant it is off by {off.max_abs:.2g} (relative {off.relative:.2g})."]
+            lines += [f"Held against that, {clue}." for clue in self.clues]
         elif self.undecided:
             names = ", ".join(self.undecided)
             lines += textwrap.wrap(f"This input would not show the difference to {names}.", 100)
@@ -230,6 +233,12 @@ def _explanation(e: _abi.Explanation) -> Explanation:
                        _within(e))
 
 
+def _clue(clue: _abi.Clue) -> str:
+    text = ctypes.create_string_buffer(256)
+    lib.mha_clue_text(ctypes.byref(clue), text, len(text))
+    return text.value.decode()
+
+
 def diagnose(actual: Any, query: Optional[a.Array] = None, key: Optional[a.Array] = None,
              value: Optional[a.Array] = None, *, layer: Optional[MultiHeadAttention] = None,
              layout: Optional[str] = None, stages: Optional[Mapping[str, a.Array]] = None,
@@ -252,7 +261,8 @@ def diagnose(actual: Any, query: Optional[a.Array] = None, key: Optional[a.Array
         return Diagnosis(
             found.tensor.decode(), tuple(_explanation(found.matches[i]) for i in range(found.match_count)),
             tuple(_explanation(found.closest[i]) for i in range(found.closest_count)), _explanation(found.baseline),
-            tuple(str(optional(found.undecided[i])) for i in range(found.undecided_count)), found.tried)
+            tuple(str(optional(found.undecided[i])) for i in range(found.undecided_count)), found.tried,
+            tuple(_clue(found.clues[i]) for i in range(found.clue_count)))
     finally:
         lib.mha_diagnosis_clear(ctypes.byref(found))
 
