@@ -1,4 +1,4 @@
-/* Mistakes between q, k, v and the heads: a call that says something else, and a kernel that computes something else. */
+/* Mistakes between q, k, v and the heads: a call that says something else, a kernel that computes something else. */
 #include <stdlib.h>
 #include <string.h>
 
