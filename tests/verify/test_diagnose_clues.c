@@ -224,6 +224,17 @@ static void plant_noise(scene *s)
         s->wrong[e] += noise(e);
 }
 
+/* Steps to the next index of a view; false after the last. */
+static bool step(size_t *index, const mha_view *v)
+{
+    for (int k = v->rank - 1; k >= 0; k--) {
+        if (++index[k] < v->shape[k])
+            return true;
+        index[k] = 0;
+    }
+    return false;
+}
+
 /* ---------------------------------------------------------------- what is said */
 
 /* All clues of a diagnosis, each with a full stop. */
@@ -314,6 +325,59 @@ static void test_each_clue_is_found_and_no_other(void **state)
         }
 }
 
+/* Stages with other axes: one index of one axis is wrong, and is named as what it is. */
+static void test_clues_of_other_stages(void **state)
+{
+    (void)state;
+    static const struct {
+        mha_stage stage;
+        int axis;
+        size_t index;
+        const char *said;
+    } table[] = {
+        {MHA_STAGE_WEIGHTS, 3, 2, "only key 2 differs."},      {MHA_STAGE_WEIGHTS, 1, 3, "only head 3 differs."},
+        {MHA_STAGE_WEIGHTS_MEAN, 2, 1, "only key 1 differs."}, {MHA_STAGE_SCORES, 2, 4, "only row 4 differs."},
+        {MHA_STAGE_LSE, 1, 2, "only head 2 differs."},         {MHA_STAGE_LSE, 2, 7, "only row 7 differs."},
+        {MHA_STAGE_HEADS, 0, 1, "only batch row 1 differs."},  {MHA_STAGE_K, 1, 6, "only row 6 differs."},
+        {MHA_STAGE_PRESENT_KEY, 1, 0, "only head 0 differs."}, {MHA_STAGE_V, 0, 2, "only batch row 2 differs."},
+    };
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        scene s;
+        mha_plan plan;
+        mha_error error;
+        mha_case *c;
+        mha_diagnosis d;
+        char sentence[200];
+        scene_open(&s, false, 9);
+        s.call.output = (mha_view){0};
+        mha_keep keep = {.stage = table[i].stage};
+        assert_ok(mha_plan_call(s.layer, &s.call, &plan, &error), error);
+        size_t shape[4];
+        const int rank = mha_plan_stage(&plan, table[i].stage, shape);
+        keep.view = mha_view_of(NULL, MHA_F64, rank, shape);
+        keep.view.data = calloc(mha_view_elements(&keep.view), sizeof(double));
+        s.call.keep = &keep, s.call.keep_count = 1;
+        s.call.output = s.output;
+        assert_ok(mha_run(s.layer, &s.call, &error), error);
+        s.call.keep = NULL, s.call.keep_count = 0, s.call.output = (mha_view){0};
+        const mha_view wrong = mha_view_slice(&keep.view, table[i].axis, table[i].index, 1);
+        size_t at[4] = {0}, n = 0;
+        do /* hidden keys have no weight, and scores of -inf stay so */
+            mha_view_set(&wrong, at, mha_view_get(&wrong, at) + 3 + noise(n++));
+        while (step(at, &wrong));
+        assert_ok(mha_case_of_call(s.layer, &s.call, &keep, 1, NULL, &c, &error), error);
+        assert_ok(mha_case_diagnose(c, NULL, 1, NULL, &d, &error), error);
+        assert_true(d.clue_count > 0);
+        mha_clue_text(&d.clues[0], sentence, sizeof sentence - 1);
+        if (strcmp(strcat(sentence, "."), table[i].said) != 0)
+            fail_msg("%s: expected \"%s\", found \"%s\"", mha_stage_name(table[i].stage), table[i].said, sentence);
+        mha_diagnosis_clear(&d);
+        mha_case_close(c);
+        free(keep.view.data);
+        scene_close(&s);
+    }
+}
+
 /* A large case is judged on some of its rows; clues speak of all of them. */
 static void test_clues_of_a_large_case(void **state)
 {
@@ -326,6 +390,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_each_clue_is_found_and_no_other),
         cmocka_unit_test(test_clues_of_a_large_case),
+        cmocka_unit_test(test_clues_of_other_stages),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
