@@ -177,6 +177,9 @@ static mha_status make_benches(examination *x, int threads, mha_error *error)
     size_t shape[4], bytes;
     const int rank = mha__variant_shape(x->inputs, x->result->stage, shape);
     x->right = mha__arena_view(&x->pool, MHA_F64, rank, shape);
+    if (mha_view_elements(&x->right) == 0)
+        return mha__fail(error, MHA_UNSUPPORTED, mha_stage_name(x->result->stage),
+                         "expected elements to compare, found none");
     x->workers = mha__variant_workers(threads, &bytes);
     for (size_t w = 0; w < x->workers; w++) {
         x->bench[w] = mha__variant_bench_create(x->inputs, NULL, bytes);

@@ -274,6 +274,22 @@ static void a_rotation_alone_has_power(void **state)
     mha_case_close(c);
 }
 
+/* Of no query rows nothing can be said. */
+static void nothing_to_compare_is_refused(void **state)
+{
+    (void)state;
+    float keys[2 * 3 * 4] = {0};
+    mha_case *c;
+    mha_power p;
+    mha_error error = {0};
+    const mha_call call = {
+        .query = mha_heads(keys, 1, 0, 2, 4), .key = mha_heads(keys, 1, 3, 2, 4), .value = mha_heads(keys, 1, 3, 2, 4)};
+    assert_ok(mha_case_of_call(NULL, &call, NULL, 0, NULL, &c, &error), error);
+    assert_refused(mha_case_power(c, &(mha_criterion){0}, 1, NULL, &p, &error), MHA_UNSUPPORTED, error, "output",
+                   "found none");
+    mha_case_close(c);
+}
+
 typedef struct reports {
     size_t calls, last, total;
 } reports;
@@ -450,6 +466,7 @@ int main(void)
         cmocka_unit_test(what_has_no_meaning_is_refused),
         cmocka_unit_test(suggested_inputs_let_nothing_pass),
         cmocka_unit_test(parts_that_do_not_go_together_are_refused),
+        cmocka_unit_test(nothing_to_compare_is_refused),
     };
     return cmocka_run_group_tests_name("power", tests, NULL, NULL);
 }
