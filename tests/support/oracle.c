@@ -311,7 +311,6 @@ void oracle_run(const mha_config *config, const mha_view weights[MHA_WEIGHT_COUN
     r.keys = gather(&r, r.k_rot, past ? &past->keys : &none, &r.bias_k, r.d_k);
     r.values = gather(&r, r.v, past ? &past->values : &none, &r.bias_v, r.d_v);
 
-    MISTAKE(gathered, &r);
     put_rows(&r, MHA_STAGE_Q, &call->query, r.q, r.h * r.d_k);
     put_rows(&r, MHA_STAGE_K, &key, r.k, r.h_kv * r.d_k);
     put_rows(&r, MHA_STAGE_V, &value, r.v, r.h_kv * r.d_v);
@@ -325,6 +324,7 @@ void oracle_run(const mha_config *config, const mha_view weights[MHA_WEIGHT_COUN
     stage(&r, MHA_STAGE_WEIGHTS_MEAN, 3, r.B, r.T_q, all, 1);
     stage(&r, MHA_STAGE_LSE, 3, r.B, r.h, r.T_q, 1);
 
+    MISTAKE(gathered, &r);
     number *heads = get_memory(r.rows_q * r.h * r.d_v, sizeof *heads);
     attended a = {.logit = get_memory(all, sizeof *a.logit), .weight = get_memory(all, sizeof *a.weight),
              .seen = get_memory(all, sizeof *a.seen)};
