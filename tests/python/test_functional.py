@@ -156,6 +156,13 @@ def test_kept_calls_give_what_new_ones_give():
             y = mha.scaled_dot_product_attention(x, x[..., ::-1].copy(), x + 1, is_causal=causal)
             assert first.setdefault((shape, causal), y) is y or np.array_equal(first[shape, causal], y)
             assert not np.shares_memory(first[shape, causal], y) or first[shape, causal] is y
+    turned = [np.ascontiguousarray(x.swapaxes(1, 2)).swapaxes(1, 2) for x in heads(h_kv=4, d_v=8, T_q=9)]
+    for i, other in enumerate(turned):  # the same shapes, other strides
+        inputs = [x.copy() for x in turned]
+        whole = mha.scaled_dot_product_attention(*inputs)
+        inputs[i] = other
+        for _ in range(2):
+            np.testing.assert_array_equal(mha.scaled_dot_product_attention(*inputs), whole)
     buffer = np.zeros(4 * 2 * 3 * 5 * 8 + 1, np.uint8)[1:].view("f4").reshape(2, 3, 5, 8)  # not aligned
     buffer[...] = R.standard_normal(buffer.shape)
     assert not buffer.flags.aligned

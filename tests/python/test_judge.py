@@ -104,6 +104,10 @@ def test_tolerances():
     coarse = oracle.attention(*(x.astype("f2") for x in (q, k, v)))[0].astype("f4")
     failure(coarse, q, k, v)
     testing.assert_attention_close(coarse, q, k, v, dtype="float16")
+    y = oracle.attention(q, k, v)[0]
+    for stored, unit in (("float16", 2.0**-11), ("float32", 2.0**-24)):  # computed wide, stored once in a shorter type
+        testing.assert_attention_close(y.astype(stored), q, k, v, dtype="float64" if stored == "float32" else "float32")
+        failure((y * (1 + 2.5 * unit)).astype(stored), q, k, v, dtype="float64")
     for said in ({"rtol": -1}, {"atol": float("nan")}):
         with pytest.raises(ValueError, match="tol: expected"):
             testing.assert_attention_close(y, q, k, v, **said)
