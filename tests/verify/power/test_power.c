@@ -192,7 +192,9 @@ static void the_judge_allows_what_power_says_it_does(void **state)
         mha_case *with;
         mha_verdict v;
         mha_error error;
-        assert_ok(mha_case_of_call(NULL, &r.call, &recorded, 1, NULL, &with, &error), error);
+        mha_call call = r.call;
+        call.precision = mha_precision_of(types[i]);
+        assert_ok(mha_case_of_call(NULL, &call, &recorded, 1, NULL, &with, &error), error);
         assert_ok(mha_case_judge(with, MHA_PATH_FAST, NULL, 1, &v, &error), error);
         assert_true(v.stages[0].atol == p.criterion.atol && v.stages[0].rtol == p.criterion.rtol);
         assert_true(p.derived_atol == p.criterion.atol && p.derived_rtol == p.criterion.rtol);
