@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "mha/mha.h"
+#include "support/recase.h"
+#include "support/scratch.h"
 #include "support/unit.h"
 
 static const mha_dtype types[] = {MHA_F16, MHA_BF16, MHA_F8_E4M3, MHA_F8_E5M2, MHA_I8};
@@ -156,6 +158,14 @@ static void kernel(const problem *p, mha_precision precision, size_t block, bool
 
 /* ---------------------------------------------------------------- what is modelled */
 
+static double farthest(const double *x, const double *y, size_t n)
+{
+    double most = 0;
+    for (size_t i = 0; i < n; i++)
+        most = fmax(most, fabs(x[i] - y[i]));
+    return most;
+}
+
 /* The definition of mha_precision in plain loops, sums in the order of the exact path: the same numbers come out. */
 static void model(const problem *p, mha_precision m, double *out)
 {
@@ -213,6 +223,15 @@ static void every_point_is_rounded_as_defined(void **state)
             *points[point] = type;
             run_exact(&p, m, found);
             model(&p, m, expected);
+            /* one point alone: its own part of the bound must hold it, as float64 allows next to nothing */
+            mha_error error;
+            double bound[MHA_STAGE_COUNT];
+            mha_call call = call_of(&p, (mha_view){0});
+            call.precision = m;
+            assert_ok(mha_error_bound(NULL, &call, 0x1p-53, bound, MHA_STAGE_COUNT, &error), error);
+            assert_true(farthest(found, plain, 5 * 12) <= bound[MHA_STAGE_OUTPUT]);
+            if (point < 4) /* sums in 16 bits may have no bound; a point that does not round has hardly any */
+                assert_true(bound[MHA_STAGE_OUTPUT] < 100);
             double moved = 0;
             for (size_t i = 0; i < 5 * 12; i++) {
                 /* a quotient by the scale may lie a rounding beside a tie; none does here */
@@ -265,19 +284,16 @@ static void weights_and_biases_are_rounded(void **state)
         }
         for (size_t c = 0; c < 8; c++)
             assert_true(fabs(found[c] - expected[c]) <= 1e-14);
+        double bound[MHA_STAGE_COUNT];
+        assert_ok(mha_error_bound(layer, &call, 0x1p-53, bound, MHA_STAGE_COUNT, &error), error);
+        call.precision = (mha_precision){.inputs = MHA_F32};
+        assert_ok(mha_run(layer, &call, &error), error);
+        assert_true(farthest(found, expected, 8) > 1e-5 && farthest(found, expected, 8) <= bound[MHA_STAGE_OUTPUT]);
     }
     mha_layer_destroy(layer);
 }
 
 /* ---------------------------------------------------------------- the tolerance */
-
-static double farthest(const double *x, const double *y, size_t n)
-{
-    double most = 0;
-    for (size_t i = 0; i < n; i++)
-        most = fmax(most, fabs(x[i] - y[i]));
-    return most;
-}
 
 static mha_outcome judged(const problem *p, mha_precision precision, const double *out)
 {
@@ -391,6 +407,35 @@ static void a_variant_is_named_within_low_rounding(void **state)
     }
 }
 
+/* A saved case says the precision of its results, which the judge then allows for, and would not allow without. */
+static void a_saved_case_says_its_precision(void **state)
+{
+    (void)state;
+    problem p;
+    mha_error error;
+    mha_case *c;
+    mha_verdict v;
+    problem_make(&p, 6, 9, 16, 4);
+    const char *path = scratch_path("low.safetensors"), *again = scratch_path("again.safetensors");
+    mha_call call = call_of(&p, mha_view_of(p.out, MHA_F64, 4, (const size_t[]){1, 6, 1, 16}));
+    for (size_t t = 0; t < TYPES; t++) {
+        call.precision = mha_precision_of(types[t]);
+        assert_ok(mha_run(NULL, &call, &error), error);
+        assert_ok(mha_case_save(path, NULL, &call, NULL, &error), error);
+        recase_write(path, again, &(recase){.metadata = {{"precision", NULL}}});
+        for (int said = 0; said < 2; said++) {
+            assert_ok(mha_case_open(said ? path : again, NULL, &c, &error), error);
+            assert_ok(mha_case_judge(c, MHA_PATH_EXACT, NULL, 1, &v, &error), error);
+            assert_int_equal(v.outcome, said ? MHA_OUTCOME_PASSED : MHA_OUTCOME_FAILED);
+            mha_verdict_clear(&v);
+            mha_case_close(c);
+        }
+    }
+    call.precision.sums = MHA_F16;
+    assert_refused(mha_case_save(path, NULL, &call, NULL, &error), MHA_UNSUPPORTED, error, "precision");
+    problem_free(&p);
+}
+
 static void what_has_no_meaning_is_refused(void **state)
 {
     (void)state;
@@ -415,7 +460,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_point_is_rounded_as_defined), cmocka_unit_test(weights_and_biases_are_rounded),
         cmocka_unit_test(right_kernels_pass_at_every_size),  cmocka_unit_test(a_variant_is_named_within_low_rounding),
-        cmocka_unit_test(what_has_no_meaning_is_refused),
+        cmocka_unit_test(a_saved_case_says_its_precision),   cmocka_unit_test(what_has_no_meaning_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
