@@ -195,9 +195,13 @@ static void test_every_variant_is_found(void **state)
     (void)state;
     size_t n = mha_variant_count(), pending = n;
     bool *done = calloc(n, sizeof *done);
-    for (size_t i = 0; i < n; i++) /* those of the log-sum-exp change no output: test_diagnose_planted has them */
-        if (strncmp(mha_variant_at(i)->name, "lse-", 4) == 0)
-            done[i] = true, pending--;
+    /* Those of the log-sum-exp change no output, and some have numbers that only fit one case: test_diagnose_planted has
+     * them. */
+    static const char *const elsewhere[] = {"lse-", "case-lacks-lengths", "case-lacks-sinks", "case-lacks-slopes"};
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < sizeof elsewhere / sizeof *elsewhere; k++)
+            if (strncmp(mha_variant_at(i)->name, elsewhere[k], strlen(elsewhere[k])) == 0)
+                done[i] = true, pending--;
     for (uint64_t seed = 1; pending > 0 && seed <= 1000; seed++) {
         const char *right = saved_trial(seed, MHA_PATH_EXACT, seed % 4 == 0);
         for (size_t i = 0; i < n && right; i++) {

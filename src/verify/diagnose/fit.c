@@ -80,7 +80,7 @@ void mha__search_fit(const mha__search *s, size_t worker, const mha__region *on,
         x->max_abs = x->excess = x->needed[0] = x->needed[1] = INFINITY;
     x->relative = sqrt(g.sum / n) / (t->rms > 0 ? t->rms : 1) + (double)g.odd / n;
     x->unchanged = x->order > 0 && mha__variant_is_nothing(g.changed, t->largest);
-    x->louder = fmax(1, fabs(knobs.scale / s->said.scale));
+    x->louder = s->said.scale != 0 ? fmax(1, fabs(knobs.scale / s->said.scale)) : 1;
 }
 
 void mha__search_step(mha__search *s, size_t worker)

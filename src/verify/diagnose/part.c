@@ -8,9 +8,10 @@
 #include "verify/diagnose/search.h"
 
 enum {
-    FAR = 12,     /* judged rows: those farthest from the unmodified case */
-    SPREAD = 12,  /* judged rows: those at equal distances from the first to the last */
-    SCREENED = 8, /* rows on which pairs are tried first, when a part is judged */
+    FAR = 12,          /* judged rows: those farthest from the unmodified case */
+    SPREAD = 12,       /* judged rows: those at equal distances from the first to the last */
+    MOST_BATCHES = 16, /* of which the farthest row is judged, too */
+    SCREENED = 8,      /* rows on which pairs are tried first, when a part is judged */
     SCREENED_OF_ALL = 12
 };
 
@@ -158,6 +159,8 @@ static void choose_part(mha__search *s)
         return;
     }
     mark_rows(s, b, FAR, SPREAD, NULL, s->judged);
+    for (size_t other = 0; other < s->c->B && other < MOST_BATCHES; other++)
+        mark_rows(s, other, 1, 0, NULL, s->judged);
     show_hidden(s, false);
     show_hidden(s, true);
     for (size_t v = 0; v < mha_variant_count(); v++) {

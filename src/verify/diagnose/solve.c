@@ -14,6 +14,7 @@ typedef struct scratch {
     double *r, *tried, *J;     /* differences: of the present numbers, of others; derivatives by each number */
     double *products, *normal; /* J^T J and -J^T r: (n, n + 1); the same, damped */
     double *x, *other;         /* numbers */
+    unsigned char *rows;       /* (B, T_q) */
 } scratch;
 
 typedef struct found {
@@ -59,6 +60,41 @@ static void choose(const mha__search *s, size_t worker, const mha__solved_entry 
     }
     for (size_t i = 0; i < f->count; i++)
         f->candidates[i].numbers = &f->numbers[i];
+}
+
+/* ---------------------------------------------------------------- one of a list for each batch row */
+
+/* Rows of one batch row alone. */
+static void keep_batch(const mha__search *s, size_t b, unsigned char *rows)
+{
+    const size_t T = s->c->T_q;
+    memset(rows, 0, s->c->B * T);
+    memcpy(rows + b * T, s->judged + b * T, T);
+}
+
+/* Chooses the best number of the list for each batch row with judged rows; for others the first of the list. */
+static void choose_by_batch(const solving *w, size_t worker, const mha__solved_entry *e, found *f)
+{
+    const mha__search *s = w->s;
+    const scratch *m = &w->scratch[worker];
+    const mha__region one_row = {m->rows, s->full.columns};
+    for (size_t b = 0; b < s->c->B; b++)
+        (void)e->choice(s->c, 0, &m->x[b]);
+    for (size_t b = 0; b < s->c->B; b++) {
+        double best = INFINITY;
+        keep_batch(s, b, m->rows);
+        memcpy(m->other, m->x, s->c->B * sizeof *m->x);
+        for (size_t i = 0; memchr(m->rows, 1, s->c->B * s->c->T_q) && e->choice(s->c, i, &m->other[b]); i++) {
+            mha__candidate one = candidate(f->index, m->other);
+            mha__search_fit(s, worker, &one_row, &one);
+            if (one.relative < best) {
+                best = one.relative;
+                m->x[b] = m->other[b];
+            }
+        }
+    }
+    memcpy(f->numbers, m->x, s->c->B * sizeof *m->x);
+    f->candidates[f->count++] = candidate(f->index, f->numbers);
 }
 
 /* ---------------------------------------------------------------- least squares */
@@ -147,7 +183,8 @@ static void descend(const solving *w, size_t worker, const mha__solved_entry *e,
         for (; damping < 1e6 && gained <= 0; damping *= gained > 0 ? 0.01 : 100) {
             memcpy(m->normal, m->products, n * (n + 1) * sizeof *m->normal);
             for (size_t i = 0; i < n; i++)
-                m->normal[i * (n + 1) + i] *= 1 + damping;
+                if ((m->normal[i * (n + 2)] *= 1 + damping) == 0)
+                    m->normal[i * (n + 2)] = 1; /* a number without effect stays */
             if (!eliminate(m->normal, n))
                 return;
             for (size_t k = 0; k < n; k++)
@@ -193,6 +230,28 @@ static void descend_from_best(const solving *w, size_t worker, const mha__solved
     }
 }
 
+/* Descends from numbers that change little. */
+static void descend_by_head(const solving *w, size_t worker, const mha__solved_entry *e, found *f)
+{
+    static const double starts[] = {0, 0.25};
+    const mha__search *s = w->s;
+    const size_t H = s->c->H;
+    double *x = w->scratch[worker].x;
+    double best = INFINITY;
+    for (size_t i = 0; i < sizeof starts / sizeof *starts; i++) {
+        for (size_t h = 0; h < H; h++)
+            x[h] = starts[i];
+        descend(w, worker, e, f->index, H);
+        mha__candidate one = candidate(f->index, x);
+        mha__search_fit(s, worker, &s->screened, &one);
+        if (one.relative < best) {
+            best = one.relative;
+            memcpy(f->numbers, x, H * sizeof *x);
+        }
+    }
+    f->candidates[f->count++] = candidate(f->index, f->numbers);
+}
+
 /* ---------------------------------------------------------------- one variant */
 
 /* Whether what is judged has more to say than n numbers can be fitted to: more elements, and more weights that are
@@ -235,31 +294,33 @@ static void solve_one(void *context, size_t task, int worker)
     mha__search *s = w->s;
     found *f = &w->all[task];
     const mha__solved_entry *e = mha__solved_entry_at(f->index);
-    if (e->how == SOLVE_LISTED)
-        choose(s, (size_t)worker, e, f);
-    else
-        descend_from_best(w, (size_t)worker, e, f);
+    switch (e->how) {
+    case SOLVE_LISTED: choose(s, (size_t)worker, e, f); break;
+    case SOLVE_BY_BATCH: choose_by_batch(w, (size_t)worker, e, f); break;
+    case SOLVE_REAL: descend_from_best(w, (size_t)worker, e, f); break;
+    default: descend_by_head(w, (size_t)worker, e, f); break;
+    }
     leave_best(s, (size_t)worker, e->how, f);
     mha__search_step(s, (size_t)worker);
 }
 
 /* ---------------------------------------------------------------- all of them */
 
-/* Whether a variant applies to the case with the first of its numbers. */
+/* Whether a variant applies to the case with some numbers, which it is not to read. */
 static bool applies(const mha__search *s, const mha__solved_entry *e)
 {
     mha__knobs knobs = s->said;
     double x = e->low;
     if (e->how == SOLVE_HEADS) /* is looked for on its own */
         return false;
-    return (e->how != SOLVE_LISTED || e->choice(s->c, 0, &x)) && e->apply(s->c, &knobs, &x);
+    return (!e->choice || e->choice(s->c, 0, &x)) && e->apply(s->c, &knobs, &x);
 }
 
 /* The variant at an index of the list if its numbers can be looked for. A list is too short to fit to anything. */
 static const mha__solved_entry *entry_at(const mha__search *s, size_t index)
 {
     const mha__solved_entry *e = mha__solved_entry_at(index);
-    const bool can = e && applies(s, e) && (e->how == SOLVE_LISTED || is_enough(s, mha__solved_count(s->c, e)));
+    const bool can = e && applies(s, e) && (e->how <= SOLVE_BY_BATCH || is_enough(s, mha__solved_count(s->c, e)));
     return can ? e : NULL;
 }
 
@@ -271,37 +332,46 @@ size_t mha__search_count_solved(const mha__search *s)
     return n;
 }
 
-static bool make_scratch(mha__search *s, solving *w, size_t n)
+/* Memory for n numbers, `free_ones` of which are found by least squares at once. */
+static bool make_scratch(mha__search *s, solving *w, size_t n, size_t free_ones)
 {
-    bool whole = true;
-    for (size_t i = 0; i < s->workers && whole; i++) {
+    for (size_t i = 0; i < s->workers; i++) {
         scratch *m = &w->scratch[i];
-        double *memory = mha__arena_take(&s->pool, ((n + 2) * w->elements + 2 * (n + 2) * n) * sizeof *memory);
-        whole = memory != NULL;
-        if (whole)
-            *m = (scratch){.r = memory, .tried = memory + w->elements, .J = memory + 2 * w->elements};
-        if (whole) {
-            m->products = m->J + n * w->elements;
-            m->normal = m->products + n * (n + 1);
-            m->x = m->normal + n * (n + 1);
-            m->other = m->x + n;
-        }
+        const size_t square = free_ones * (free_ones + 1);
+        double *memory =
+            mha__arena_take(&s->pool, ((free_ones + 2) * w->elements + 2 * square + 2 * n) * sizeof *memory);
+        m->rows = mha__arena_take(&s->pool, s->c->B * s->c->T_q);
+        if (!memory || !m->rows)
+            return false;
+        m->r = memory;
+        m->tried = m->r + w->elements;
+        m->J = m->tried + w->elements;
+        m->products = m->J + free_ones * w->elements;
+        m->normal = m->products + square;
+        m->x = m->normal + square;
+        m->other = m->x + n;
     }
-    return whole;
+    return true;
 }
 
 mha_status mha__search_solve(mha__search *s, mha_error *error)
 {
     const size_t variants = mha_variant_count();
     solving w = {.s = s, .elements = mha__search_elements(s, &s->screened)};
-    size_t n = 0;
+    size_t n = 0, most = 1, free_ones = 1;
+    for (size_t i = 0; i < variants; i++) {
+        const mha__solved_entry *e = entry_at(s, i);
+        const size_t count = e ? mha__solved_count(s->c, e) : 1;
+        most = count > most ? count : most;
+        free_ones = e && e->how == SOLVE_BY_HEAD ? count : free_ones;
+    }
     w.all = mha__arena_take(&s->pool, variants * sizeof *w.all);
-    if (!w.all || !make_scratch(s, &w, 1))
+    if (!w.all || !make_scratch(s, &w, most, free_ones))
         return mha__search_no_memory(s, error);
     for (size_t i = 0; i < variants; i++) {
         if (!entry_at(s, i))
             continue;
-        w.all[n] = (found){.index = i, .numbers = mha__arena_take(&s->pool, MOST_CHOSEN * sizeof(double))};
+        w.all[n] = (found){.index = i, .numbers = mha__arena_take(&s->pool, (MOST_CHOSEN + most) * sizeof(double))};
         if (!w.all[n++].numbers)
             return mha__search_no_memory(s, error);
     }

@@ -231,9 +231,11 @@ typedef struct mha__variant_entry {
 
 /* How the numbers of a variant are found. */
 enum {
-    SOLVE_LISTED, /* one of a list */
-    SOLVE_REAL,   /* any between two others of the same sign */
-    SOLVE_HEADS   /* one for each query head: which head stands in its place */
+    SOLVE_LISTED,   /* one of a list */
+    SOLVE_BY_BATCH, /* one of a list for each batch row */
+    SOLVE_REAL,     /* any between two others of the same sign */
+    SOLVE_BY_HEAD,  /* any for each query head */
+    SOLVE_HEADS     /* one for each query head: which head stands in its place */
 };
 
 /* A variant with a number that the diagnosis looks for. */

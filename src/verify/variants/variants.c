@@ -18,7 +18,8 @@ static const char *const alone[] = {
     "norm-eps-0", "rope-reversed", "rope-sin-cos", "rope-angles-mixed", "rope-regrouped", "rope-last-features",
     "rope-half-dim", "rope-theta-d-model", "rope-theta-d-k", "groups-k-tiled", "groups-v-tiled", "groups-first",
     "groups-last-first", "merge-features-first", "merge-turned", "output-unprojected", "bias-o-before",
-    "bias-o-per-head", "cache-behind", "cache-row-early", "cache-row-late", "softcap-no-divisor", "causal-reversed",
+    "bias-o-per-head", "softmax-queries", "cache-behind", "cache-row-early", "cache-row-late", "softcap-no-divisor",
+    "causal-reversed",
     "causal-after-softmax", "window-top-left", "window-bottom-right", "window-or-causal", "window-after-softmax",
     "mask-transposed", "mask-added", "all-after-softmax", "padding-reversed", "lengths-from-end",
     "lengths-after-softmax", "fill-add-f16", "fill-add-bf16", "alibi-scaled", "alibi-symmetric", "alibi-slopes-usual",
@@ -68,7 +69,7 @@ const mha__solved_entry *mha__solved_entry_at(size_t index)
 
 size_t mha__solved_count(const mha_case *c, const mha__solved_entry *e)
 {
-    return e->how == SOLVE_HEADS ? c->H : 1;
+    return e->how == SOLVE_BY_BATCH ? c->B : e->how >= SOLVE_BY_HEAD ? c->H : 1;
 }
 
 bool mha__variant_apply(const mha_case *c, size_t index, const double *numbers, mha__knobs *knobs)

@@ -312,9 +312,19 @@ SOLVE(tile_last_dropped, attends(c) && is_size(*x),
       k->keys_below = (int64_t)(c->P + c->T_k) / (int64_t)*x * (int64_t)*x)
 SOLVE(tile_first_only, attends(c) && is_size(*x), k->keys_below = (int64_t)*x)
 SOLVE(causal_block, attends(c) && is_size(*x), k->causal = 1; k->causal_block = (int64_t)*x)
-SOLVE(causal_prefix, c->semantics.causal && fabs(*x) <= 0x1p31, k->prefix = (int64_t)*x)
+SOLVE(causal_prefix, c->semantics.causal &&fabs(*x) <= 0x1p31, k->prefix = (int64_t)*x)
 SOLVE(lacks_chunk, attends(c) && fabs(*x) <= 0x1p31, k->chunk = (int64_t)*x)
-SOLVE(lengths_to_tile, c->semantics.kv_lengths && is_size(*x), k->lengths_block = (int64_t)*x)
+SOLVE(lengths_to_tile, c->semantics.kv_lengths &&is_size(*x), k->lengths_block = (int64_t)*x)
+/* All lengths, the whole one first. */
+static bool any_length(const mha_case *c, size_t index, double *x)
+{
+    *x = (double)(c->P + c->T_k - index);
+    return index < c->P + c->T_k;
+}
+
+SOLVE(lacks_lengths, attends(c) && !c->semantics.kv_lengths, k->lengths = x)
+SOLVE(lacks_sinks, attends(c) && !has_weight(c, MHA_SINKS), k->sinks = x)
+SOLVE(lacks_slopes, attends(c) && !c->semantics.alibi_slopes, k->alibi_sign = 1; k->alibi_slopes = x)
 SOLVE(dropout_scale, attends(c), k->weights_times = 1 / (1 - *x))
 SOLVE(dropout_scale_twice, attends(c), k->weights_times = 1 - *x)
 SOLVE(scale_other, attends(c), k->scale = *x * sign_of(k->scale))
@@ -325,11 +335,9 @@ SOLVE(window_right_other, has_right(c) && fabs(*x) <= 0x1p31, k->window_right = 
 SOLVE(lacks_window, attends(c) && !c->semantics.window && fabs(*x) <= 0x1p31, k->window = 1;
       k->window_left = k->window_right = (int64_t)*x)
 SOLVE(lacks_window_left, attends(c) && !has_left(c) && fabs(*x) <= 0x1p31, if (!k->window) k->window_right = -1;
-      k->window = 1;
-      k->window_left = (int64_t)*x)
+      k->window = 1; k->window_left = (int64_t)*x)
 SOLVE(lacks_window_right, attends(c) && !has_right(c) && fabs(*x) <= 0x1p31, if (!k->window) k->window_left = -1;
-      k->window = 1;
-      k->window_right = (int64_t)*x)
+      k->window = 1; k->window_right = (int64_t)*x)
 
 /* ---------------------------------------------------------------- the list */
 
@@ -435,28 +443,90 @@ static const mha__solved_entry solved[] = {
      0,
      any_groups},
     {{"tile-not-rescaled", "sum and values not rescaled when the maximum grows; keys of a tile (negative: last first)"},
-     tile_not_rescaled, SOLVE_LISTED, 0, 0, any_direction},
+     tile_not_rescaled,
+     SOLVE_LISTED,
+     0,
+     0,
+     any_direction},
     {{"tile-values-not-rescaled", "values not rescaled when the maximum grows; keys of a tile (negative: last first)"},
-     tile_values_not_rescaled, SOLVE_LISTED, 0, 0, any_direction},
+     tile_values_not_rescaled,
+     SOLVE_LISTED,
+     0,
+     0,
+     any_direction},
     {{"tile-sum-not-rescaled", "sum not rescaled when the maximum grows; keys of a tile (negative: last first)"},
-     tile_sum_not_rescaled, SOLVE_LISTED, 0, 0, any_direction},
+     tile_sum_not_rescaled,
+     SOLVE_LISTED,
+     0,
+     0,
+     any_direction},
     {{"tile-padded", "zeros scored up to a multiple of a tile; its keys"},
-     tile_padded, SOLVE_LISTED, 0, 0, any_padding},
+     tile_padded,
+     SOLVE_LISTED,
+     0,
+     0,
+     any_padding},
     {{"tile-last-dropped", "keys of the last, partial tile dropped; keys of a tile"},
-     tile_last_dropped, SOLVE_LISTED, 0, 0, any_tile},
+     tile_last_dropped,
+     SOLVE_LISTED,
+     0,
+     0,
+     any_tile},
     {{"tile-first-only", "keys of the first tile alone; how many"}, tile_first_only, SOLVE_LISTED, 0, 0, any_tile},
     {{"causal-block", "causal by blocks: the query's whole block is visible; its keys"},
-     causal_block, SOLVE_LISTED, 0, 0, any_tile},
+     causal_block,
+     SOLVE_LISTED,
+     0,
+     0,
+     any_tile},
     {{"case-lacks-prefix", "the first keys visible in spite of the causal mask; how many"},
-     causal_prefix, SOLVE_LISTED, 0, 0, any_size},
+     causal_prefix,
+     SOLVE_LISTED,
+     0,
+     0,
+     any_size},
     {{"case-lacks-chunk", "only keys of the query's own chunk visible; keys of a chunk"},
-     lacks_chunk, SOLVE_LISTED, 0, 0, any_size},
+     lacks_chunk,
+     SOLVE_LISTED,
+     0,
+     0,
+     any_size},
     {{"lengths-to-tile", "lengths rounded up to a multiple of a tile; its keys"},
-     lengths_to_tile, SOLVE_LISTED, 0, 0, any_tile},
+     lengths_to_tile,
+     SOLVE_LISTED,
+     0,
+     0,
+     any_tile},
+    {{"case-lacks-lengths", "key lengths that the case does not have; one for each batch row"},
+     lacks_lengths,
+     SOLVE_BY_BATCH,
+     0,
+     0,
+     any_length},
+    {{"case-lacks-sinks", "sinks that the case does not have; one for each head"},
+     lacks_sinks,
+     SOLVE_BY_HEAD,
+     0,
+     0,
+     NULL},
+    {{"case-lacks-slopes", "ALiBi that the case does not have; the slope of each head"},
+     lacks_slopes,
+     SOLVE_BY_HEAD,
+     0,
+     0,
+     NULL},
     {{"dropout-scale", "weights multiplied by 1/(1-p), of a dropout left on; p"},
-     dropout_scale, SOLVE_REAL, 0.01, 0.95, NULL},
+     dropout_scale,
+     SOLVE_REAL,
+     0.01,
+     0.95,
+     NULL},
     {{"dropout-scale-twice", "weights multiplied by 1-p, as after training without 1/(1-p); p"},
-     dropout_scale_twice, SOLVE_REAL, 0.01, 0.95, NULL},
+     dropout_scale_twice,
+     SOLVE_REAL,
+     0.01,
+     0.95,
+     NULL},
     {{"scale-other", "another scale: the number"}, scale_other, SOLVE_REAL, 1e-3, 1e2, NULL},
     {{"softcap-other", "another softcap: the number"}, softcap_other, SOLVE_REAL, 0.1, 1e3, NULL},
     {{"case-lacks-softcap", "a softcap that the case does not have: the number"},

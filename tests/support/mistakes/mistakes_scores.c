@@ -1,4 +1,4 @@
-/* Mistakes between q, k, v and the heads: a call that says something else, a kernel that computes something else. */
+/* Mistakes between q, k, v and the heads: calls that say something else, kernels that compute something else. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -56,6 +56,30 @@ static void say_lengths(const run *r, mha_semantics *s)
     }
     if (s->kv_lengths)
         s->kv_lengths = lengths;
+}
+
+static void say_more(const run *r, mha_semantics *s)
+{
+    static int64_t lengths[16];
+    static double slopes[16];
+    for (size_t b = 0; b < r->B; b++)
+        lengths[b] = s->key_offset + (int64_t)(r->S - b % r->S - r->S / 3);
+    for (size_t h = 0; h < r->h; h++)
+        slopes[h] = 0.3 - 0.07 * (double)h;
+    if (is("case-lacks-lengths") && !s->kv_lengths)
+        s->kv_lengths = lengths;
+    if (is("case-lacks-slopes") && !s->alibi_slopes)
+        s->alibi_slopes = slopes;
+}
+
+/* Logits that join the softmax of each head. */
+static void add_sinks(run *r)
+{
+    static double sinks[16];
+    for (size_t h = 0; h < r->h; h++)
+        sinks[h] = 0.4 - 0.3 * (double)h;
+    if (!r->sinks.data && !r->s->keys_only)
+        r->sinks = mha_view_of(sinks, MHA_F64, 1, &r->h);
 }
 
 static void say_scale(const run *r, mha_semantics *s)
@@ -388,6 +412,9 @@ const oracle_mistake *mistake_of_scores_at(size_t index)
         {.name = "case-lacks-window-left 2", .says = say_window},
         {.name = "case-lacks-window-right 2", .says = say_window},
         {.name = "lengths-to-tile 4", .says = say_lengths},
+        {.name = "case-lacks-lengths", .says = say_more},
+        {.name = "case-lacks-slopes", .says = say_more},
+        {.name = "case-lacks-sinks", .gathered = add_sinks},
         {.name = "case-lacks-alibi", .says = say_alibi},
         {.name = "alibi-slopes-usual", .says = say_alibi},
         {.name = "alibi-slopes-from-0", .says = say_alibi},
