@@ -230,26 +230,35 @@ static void descend_from_best(const solving *w, size_t worker, const mha__solved
     }
 }
 
-/* Descends from numbers that change little. */
+/* Descends from numbers that change little, and offers rounded numbers beside those it finds. */
 static void descend_by_head(const solving *w, size_t worker, const mha__solved_entry *e, found *f)
 {
     static const double starts[] = {0, 0.25};
     const mha__search *s = w->s;
     const size_t H = s->c->H;
-    double *x = w->scratch[worker].x;
-    double best = INFINITY;
+    double *x = w->scratch[worker].x, *rounded = f->numbers, *best = f->numbers + H;
+    double least = INFINITY, most = 0;
     for (size_t i = 0; i < sizeof starts / sizeof *starts; i++) {
         for (size_t h = 0; h < H; h++)
             x[h] = starts[i];
         descend(w, worker, e, f->index, H);
         mha__candidate one = candidate(f->index, x);
         mha__search_fit(s, worker, &s->screened, &one);
-        if (one.relative < best) {
-            best = one.relative;
-            memcpy(f->numbers, x, H * sizeof *x);
+        if (one.relative < least) {
+            least = one.relative;
+            memcpy(best, x, H * sizeof *x);
         }
     }
-    f->candidates[f->count++] = candidate(f->index, f->numbers);
+    for (size_t h = 0; h < H; h++) {
+        most = fmax(most, fabs(best[h]));
+        if (!(best[h] >= e->low && best[h] <= e->high)) /* so great that they leave nothing, which explains all zeros */
+            return;
+    }
+    const double unit = most > 0 ? pow(10, floor(log10(most)) - 3) : 1; /* four digits of the largest */
+    for (size_t h = 0; h < H; h++)
+        rounded[h] = round(best[h] / unit) * unit;
+    f->candidates[f->count++] = candidate(f->index, rounded);
+    f->candidates[f->count++] = candidate(f->index, best);
 }
 
 /* ---------------------------------------------------------------- one variant */
@@ -280,7 +289,7 @@ static void leave_best(const mha__search *s, size_t worker, int how, found *f)
         if (x->finite && !x->unchanged)
             best = fmin(best, x->excess);
     }
-    for (size_t i = 0; i < f->count && n < (how == SOLVE_REAL ? 1 : MHA_SEARCH_TIES); i++) {
+    for (size_t i = 0; i < f->count && n < (how >= SOLVE_REAL ? 1 : MHA_SEARCH_TIES); i++) {
         const mha__candidate *x = &f->candidates[i];
         if (x->finite && !x->unchanged && x->excess <= 2 * best + ulp)
             f->candidates[n++] = *x;
@@ -371,7 +380,7 @@ mha_status mha__search_solve(mha__search *s, mha_error *error)
     for (size_t i = 0; i < variants; i++) {
         if (!entry_at(s, i))
             continue;
-        w.all[n] = (found){.index = i, .numbers = mha__arena_take(&s->pool, (MOST_CHOSEN + most) * sizeof(double))};
+        w.all[n] = (found){.index = i, .numbers = mha__arena_take(&s->pool, (MOST_CHOSEN + 2 * most) * sizeof(double))};
         if (!w.all[n++].numbers)
             return mha__search_no_memory(s, error);
     }

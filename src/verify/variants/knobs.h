@@ -197,8 +197,8 @@ typedef struct mha__row_knobs {
 
 /* Type and name of each knob that changes the merging of heads or what follows it. */
 #define OUTPUT_KNOB_LIST(X)                                                                                            \
-    X(int, merge) /* arrangement of heads in the merged rows */                                                        \
-    X(int, batch_as_time) /* attention over the batch rows of each position */                                         \
+    X(int, merge)                  /* arrangement of heads in the merged rows */                                       \
+    X(int, batch_as_time)          /* attention over the batch rows of each position */                                \
     X(const double *, merge_order) /* which head stands in the place of each; NULL: itself */                          \
     X(int, output_unprojected)                                                                                         \
     X(int, bias_o_before) /* added to the merged heads */                                                              \
@@ -245,7 +245,7 @@ typedef struct mha__solved_entry {
      * not apply to the case. */
     bool (*apply)(const mha_case *c, mha__knobs *k, const double *x);
     int how;
-    double low, high;                                           /* of SOLVE_REAL */
+    double low, high;                                           /* of SOLVE_REAL; of SOLVE_BY_HEAD */
     bool (*choice)(const mha_case *c, size_t index, double *x); /* of SOLVE_LISTED; false past the end */
 } mha__solved_entry;
 
