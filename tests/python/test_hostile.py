@@ -9,7 +9,7 @@ import re
 import mha
 import numpy as np
 
-CALLS, SEED = int(os.environ.get("HOSTILE_CALLS", 3000)), int(os.environ.get("HOSTILE_SEED", 0))
+CALLS, SEED = int(os.environ.get("HOSTILE_CALLS", 2000)), int(os.environ.get("HOSTILE_SEED", 0))
 LOG = os.environ.get("HOSTILE_LOG")
 DTYPES = ["f4", "f4", "f4", "f4", "f8", "f2", "i4", "i8", "u1", "?", ">f4", "c8", "O", "U2", "M8[s]", "V3", "g"]
 SIZES = [0, 1, 1, 2, 2, 3, 4, 5, 8]

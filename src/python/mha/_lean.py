@@ -6,6 +6,7 @@ which checks and names it; so does every call the first time. The library checks
 from __future__ import annotations
 
 import ctypes
+import sys
 from typing import Any, Optional
 
 import numpy as np
@@ -33,7 +34,9 @@ def _asked(array: Any) -> int:
 
 
 _probe = np.arange(6, dtype="float32").reshape(2, 3)
-address_of = _quick if all(_quick(x) == _asked(x) for x in (_probe, _probe[1:], _probe.T, _probe.copy())) else _asked
+_plain = sys.implementation.name == "cpython" and all(
+    _quick(x) == _asked(x) for x in (_probe, _probe[1:], _probe.T, _probe.copy()))
+address_of = _quick if _plain else _asked
 
 
 class _Kept:

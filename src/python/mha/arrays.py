@@ -11,6 +11,7 @@ from typing import Any, Callable, Optional, Sequence
 import numpy as np
 
 from . import _abi
+from ._library import lib
 
 Array = Any  # a numpy array, a CPU tensor of PyTorch, an array of JAX, anything with __dlpack__ or the buffer protocol
 
@@ -279,8 +280,6 @@ def stepped(tensor: Tensor, rows: bool) -> Tensor:
 
 def copy(to: _abi.View, source: _abi.View) -> None:
     """Copies numbers, converting floating types: widened exactly, narrowed to nearest even."""
-    from ._library import lib
-
     if lib.mha_view_copy(ctypes.byref(to), ctypes.byref(source)):
         raise TypeError(f"{NAMES.get(source.dtype)} cannot become {NAMES.get(to.dtype)}")
 
