@@ -121,7 +121,7 @@ static mha_status read_member(mha_file *file, zip_file_t *member, size_t index, 
                               const char *name, mha_error *error)
 {
     const size_t key_length = strlen(facts->name) - strlen(".npy");
-    mha__npy_header header;
+    mha__npy_header header = {0};
     TRY(read_header(file, member, name, &header, error));
     mha_file_tensor *t = &header.entry.tensor;
     const bool text = header.character_bytes > 0, scalar = t->rank == 0 && t->dtype != MHA_C64;
