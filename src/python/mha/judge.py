@@ -39,7 +39,7 @@ class Meant:
             return
         if key is None or value is None:
             raise TypeError(f"{'key' if key is None else 'value'}: needed without a layer")
-        heads = Heads(query, key, value, layout or "BHTD")
+        heads = Heads(query, key, value, "BHTD" if layout is None else layout)
         settings = dict(settings)
         if heads.swapped:
             settings.pop("enable_gqa", None)

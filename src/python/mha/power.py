@@ -63,7 +63,7 @@ def power(query: a.Array, key: Optional[a.Array] = None, value: Optional[a.Array
         raise ValueError(f"{given[0]}: one criterion at a time: rtol and atol, nmse, or cosine")
     if close:
         criterion.kind = _abi.CRITERIA.index("close")
-        criterion.rtol, criterion.atol = (a.number(n, v or 0.0) for n, v in (("rtol", rtol), ("atol", atol)))
+        criterion.rtol, criterion.atol = (a.number(n, 0.0 if v is None else v) for n, v in (("rtol", rtol), ("atol", atol)))
     elif given:
         criterion.kind = _abi.CRITERIA.index(given[0])
         criterion.limit = a.number(given[0], limits[given[0]])

@@ -184,7 +184,7 @@ class Semantics:
             raise TypeError(f"{name}: expected booleans or floating-point numbers, found {a.NAMES[tensor.dtype]}")
         if boolean and kind is None:
             raise ValueError(f"{name}_kind: a boolean mask 'keeps' or 'hides' where it is true: say which")
-        mask.kind = a.choice(name + "_kind", kind or "additive", _abi.MASK_KINDS)
+        mask.kind = a.choice(name + "_kind", "additive" if kind is None else kind, _abi.MASK_KINDS)
         if (mask.kind == 1) == boolean or mask.kind == 0:
             raise ValueError(f"{name}_kind: {kind!r} does not go with a mask of {a.NAMES[tensor.dtype]}")
         shape = tensor.array.shape
