@@ -282,7 +282,8 @@ static const row rows[] = {
     {plant_zero, "it is zero throughout.", "it is zero throughout."},
     {plant_vector, "the difference is one vector, the same in every row, as a bias makes it.",
      "the difference is one vector, the same in every row, as a bias makes it."},
-    {plant_nan, NULL, NULL},
+    {plant_nan, "only elements differ that are NaN or infinite on one side: ",
+     "only elements differ that are NaN or infinite on one side: "},
     {plant_row_factors, "each row of each head", NULL},
     {plant_row_factors_behind, NULL, "each row of each head"},
     {plant_batch_order,
@@ -307,7 +308,7 @@ static void check(const row *r, bool bare, size_t T, mha_dtype stored)
     scene_open(&s, bare, T);
     r->plant(&s);
     clues_of(&s, stored, text, sizeof text);
-    const bool begins = strncmp(expected, "each row", 8) == 0;
+    const bool begins = *expected && expected[strlen(expected) - 1] != '.'; /* the rest holds numbers */
     if (begins ? strncmp(text, expected, strlen(expected)) != 0 : strcmp(text, expected) != 0)
         fail_msg("%s, T %zu, %s: expected \"%s\", found \"%s\"", bare ? "bare" : "layer", T, mha_dtype_name(stored),
                  expected, text);
