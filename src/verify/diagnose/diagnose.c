@@ -177,8 +177,8 @@ static bool is_promising(const mha__search *s, const mha__candidate *x)
 static size_t leave_promising(const mha__search *s, size_t *which, size_t n, size_t most)
 {
     enum { MOST = 64 };
-    size_t best[MOST], kept = 0, left = 0;
-    for (size_t i = 0; i < n; i++) {
+    size_t best[MOST] = {0}, kept = 0, left = 0;
+    for (size_t i = 0; i < n && most > 0; i++) {
         const mha__candidate *x = &s->candidates[which[i]];
         size_t at = kept < most ? kept : most - 1;
         if (kept == most && !(x->relative < s->candidates[best[at]].relative))

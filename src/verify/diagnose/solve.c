@@ -180,7 +180,7 @@ static void descend(const solving *w, size_t worker, const mha__solved_entry *e,
             m->products[i * (n + 1) + n] = -product(column, m->r, w->elements);
         }
         double gained = 0;
-        for (; damping < 1e6 && gained <= 0; damping *= gained > 0 ? 0.01 : 100) {
+        while (damping < 1e6 && gained <= 0) {
             memcpy(m->normal, m->products, n * (n + 1) * sizeof *m->normal);
             for (size_t i = 0; i < n; i++)
                 if ((m->normal[i * (n + 2)] *= 1 + damping) == 0)
@@ -196,6 +196,7 @@ static void descend(const solving *w, size_t worker, const mha__solved_entry *e,
                 memcpy(m->r, m->tried, w->elements * sizeof *m->r);
                 now = then;
             }
+            damping *= gained > 0 ? 0.01 : 100;
         }
         if (!(gained > little * now)) /* the minimum, or so shallow that nothing is there */
             return;
