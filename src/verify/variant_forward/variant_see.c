@@ -128,36 +128,38 @@ static double slope_of(const mha_case *c, const mha__knobs *k, size_t h)
 }
 
 /* Visibility is implemented in three places (steps/mask.c, exact.c and here); only this one has knobs. */
-mha__sight mha__variant_look(const mha__variant_inputs *w, const mha__knobs *k, const mha__score_at *at)
+mha__sight mha__variant_look(const mha__variant_inputs *inputs, const mha__knobs *k, const mha__score_at *at)
 {
     double masked = 0, distance = 0;
-    int hides = rules_hide(w, k, at);
-    if (k->mask_kind != MHA_MASK_NONE && mask_hides(w, k, *at, &masked))
+    int hides = rules_hide(inputs, k, at);
+    if (k->mask_kind != MHA_MASK_NONE && mask_hides(inputs, k, *at, &masked))
         hides |= HIDES_MASK;
     mha__sight sight = {0};
     if (k->early & ADDS_MASK)
         sight.early += masked;
     else
         sight.added += masked;
-    if (k->padding_kind != MHA_MASK_NONE && padding_hides(w, k, at, &sight.added))
+    if (k->padding_kind != MHA_MASK_NONE && padding_hides(inputs, k, at, &sight.added))
         hides |= HIDES_PADDING;
     if (k->alibi_sign != 0) {
-        const int64_t offset = k->alibi_from_0 ? 0 : mha__case_offset(w->c, at->b);
+        const int64_t offset = k->alibi_from_0 ? 0 : mha__case_offset(inputs->c, at->b);
         distance = (double)(offset + (int64_t)at->i - (int64_t)at->j);
         if (k->alibi_symmetric)
             distance = fabs(distance);
-        *(k->early & ADDS_ALIBI ? &sight.early : &sight.added) -= k->alibi_sign * slope_of(w->c, k, at->h) * distance;
+        *(k->early & ADDS_ALIBI ? &sight.early : &sight.added) -=
+            k->alibi_sign * slope_of(inputs->c, k, at->h) * distance;
     }
     sight.hidden = (hides & ~k->late) != 0 ? SIGHT_HIDDEN : hides != 0 ? SIGHT_LATE : SIGHT_SEEN;
     return sight;
 }
 
-size_t mha__variant_count_padded(const mha__variant_inputs *w, const mha__knobs *k, size_t b, size_t i)
+size_t mha__variant_count_padded(const mha__variant_inputs *inputs, const mha__knobs *k, size_t b, size_t i)
 {
-    const size_t n = w->S + mha__extra_rows(w->c), tile = (size_t)llabs(k->tile), end = (n + tile - 1) / tile * tile;
+    const size_t n = inputs->S + mha__extra_rows(inputs->c), tile = (size_t)llabs(k->tile);
+    const size_t end = (n + tile - 1) / tile * tile;
     size_t count = 0;
     for (size_t j = n; j < end; j++)
-        count += rules_hide(w, k, &(mha__score_at){b, 0, i, j}) == 0;
+        count += rules_hide(inputs, k, &(mha__score_at){b, 0, i, j}) == 0;
     return count;
 }
 
