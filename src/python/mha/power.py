@@ -63,7 +63,8 @@ def power(query: a.Array, key: Optional[a.Array] = None, value: Optional[a.Array
         raise ValueError(f"{given[0]}: one criterion at a time: rtol and atol, nmse, or cosine")
     if close:
         criterion.kind = _abi.CRITERIA.index("close")
-        criterion.rtol, criterion.atol = (a.number(n, 0.0 if v is None else v) for n, v in (("rtol", rtol), ("atol", atol)))
+        criterion.rtol = a.number("rtol", 0.0 if rtol is None else rtol)
+        criterion.atol = a.number("atol", 0.0 if atol is None else atol)
     elif given:
         criterion.kind = _abi.CRITERIA.index(given[0])
         criterion.limit = a.number(given[0], limits[given[0]])
