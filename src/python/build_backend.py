@@ -9,15 +9,24 @@ import re
 import shutil
 import subprocess
 import sysconfig
+import tarfile
 import tempfile
 
 from setuptools import build_meta
 
+TREE = ("CHANGELOG.md", "LICENSE", "Makefile", "README.md", "pyproject.toml",
+        "bench", "include", "src", "tests", "weights")
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BESIDE = os.path.join(ROOT, "src", "python", "mha", "libmha.so")
 
 with open(os.path.join(ROOT, "include", "mha", "system.h"), encoding="utf-8") as header:
     VERSION = ".".join(re.findall(r"define MHA_VERSION_\w+ (\d+)", header.read()))
+
+
+def _source(member):
+    """Leaves out what Python or a build left in the tree."""
+    name = os.path.basename(member.name)
+    return None if name == "__pycache__" or name.endswith((".pyc", ".so")) else member
 
 
 @contextlib.contextmanager
@@ -48,9 +57,15 @@ def prepare_metadata_for_build_wheel(metadata_directory, config_settings=None):
 
 
 def build_sdist(sdist_directory, config_settings=None):
-    """Everything that MANIFEST.in lists, from which make builds the library."""
-    with _elsewhere():
-        return build_meta.build_sdist(sdist_directory, config_settings)
+    """All of TREE, from which make builds the library."""
+    root = f"mha-{VERSION}"
+    with tempfile.TemporaryDirectory() as folder:
+        info = prepare_metadata_for_build_wheel(folder)
+        with tarfile.open(os.path.join(sdist_directory, root + ".tar.gz"), "w:gz", format=tarfile.PAX_FORMAT) as sdist:
+            for name in TREE:
+                sdist.add(os.path.join(ROOT, name), f"{root}/{name}", filter=_source)
+            sdist.add(os.path.join(folder, info, "METADATA"), f"{root}/PKG-INFO")
+    return root + ".tar.gz"
 
 
 def _library():

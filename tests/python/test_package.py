@@ -3,6 +3,7 @@ import glob
 import os
 import subprocess
 import sys
+import tarfile
 import zipfile
 
 import pytest
@@ -61,6 +62,24 @@ def test_wheel(tmp_path, monkeypatch):
     assert run.stdout.startswith("8.0 0.") and str(tmp_path) in run.stdout, run.stderr
     assert subprocess.run(["git", "-C", ROOT, "status", "--porcelain"], capture_output=True, text=True).stdout == before
     assert not glob.glob(f"{ROOT}/src/python/mha/*.so") and not glob.glob(f"{ROOT}/src/python/*.egg-info")
+
+
+def test_sdist(tmp_path):
+    """The sdist has all that make needs to build the library, and nothing that was built."""
+    pytest.importorskip("setuptools")
+    code = f"import sys; sys.path.insert(0, 'src/python'); import build_backend as b; b.build_sdist({str(tmp_path)!r})"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True)
+    name, = glob.glob(f"{tmp_path}/mha-*.tar.gz")
+    with tarfile.open(name) as archive:
+        archive.extractall(tmp_path)
+    root = name[:-len(".tar.gz")]
+    assert "\nName: mha\n" in open(f"{root}/PKG-INFO", encoding="utf-8").read()
+    held = {os.path.relpath(os.path.join(folder, file), root) for folder, _, files in os.walk(root) for file in files}
+    listed = subprocess.run(["git", "-C", ROOT, "ls-files", "src", "include"], capture_output=True, text=True).stdout
+    assert {"Makefile", "pyproject.toml", "src/python/mha/_abi.py", "include/mha/mha.h", *listed.split()} <= held
+    assert not [file for file in held if file.endswith((".so", ".o", ".pyc"))]
+    env = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MFLAGS", "LD_PRELOAD")}
+    subprocess.run(["make", "-n", "-C", root, "build/libmha.so"], check=True, env=env, capture_output=True)
 
 
 def test_nothing_but_numpy_is_imported():
