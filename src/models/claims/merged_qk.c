@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "base/base.h"
+#include "base/dot.h"
 #include "compute/gemm.h"
 #include "models/claims/merged_qk.h"
 
@@ -102,28 +103,20 @@ static void store(mha_tensor *tensor, const size_t *index, double value)
     mha_view_set(&view, index, value);
 }
 
-static double dot(const double *a, const double *b, size_t n)
-{
-    double sum = 0;
-    for (size_t i = 0; i < n; i++)
-        sum += a[i] * b[i];
-    return sum;
-}
-
 static void fill_head(mha__merged *merged, size_t head, const double *w_q, const double *w_k, const double *b_q,
                       const double *b_k)
 {
     const mha_config *c = &merged->config;
     for (size_t i = 0; i < c->d_q; i++) {
         for (size_t j = 0; j < c->d_kin; j++)
-            store(merged->row[W_QK], (size_t[]){head, i, j}, dot(w_q + i * c->d_k, w_k + j * c->d_k, c->d_k));
+            store(merged->row[W_QK], (size_t[]){head, i, j}, mha__dot(w_q + i * c->d_k, w_k + j * c->d_k, c->d_k));
         if (b_k)
-            store(merged->row[U_Q], (size_t[]){head, i}, dot(w_q + i * c->d_k, b_k, c->d_k));
+            store(merged->row[U_Q], (size_t[]){head, i}, mha__dot(w_q + i * c->d_k, b_k, c->d_k));
     }
     for (size_t j = 0; j < c->d_kin && b_q; j++)
-        store(merged->row[U_K], (size_t[]){head, j}, dot(w_k + j * c->d_k, b_q, c->d_k));
+        store(merged->row[U_K], (size_t[]){head, j}, mha__dot(w_k + j * c->d_k, b_q, c->d_k));
     if (b_q && b_k)
-        store(merged->row[C_QK], (size_t[]){head}, dot(b_q, b_k, c->d_k));
+        store(merged->row[C_QK], (size_t[]){head}, mha__dot(b_q, b_k, c->d_k));
 }
 
 mha_status mha__merged_fill(mha__merged *merged, const mha_layer *layer, mha_error *error)
@@ -200,15 +193,15 @@ mha_status mha__merged_scores(const mha__merged *merged, const mha_view *query, 
         for (size_t head = 0; head < c->n_heads; head++)
             for (size_t t = 0; t < T_q; t++) {
                 const double *x = h[X_Q].values + (b * T_q + t) * c->d_q;
-                double same = h[U_Q].values ? dot(x, h[U_Q].values + head * c->d_q, c->d_q) : 0;
+                double same = h[U_Q].values ? mha__dot(x, h[U_Q].values + head * c->d_q, c->d_q) : 0;
                 same += h[C_QK].values ? h[C_QK].values[head] : 0;
                 ask(x, h[W_QK].values + head * c->d_q * c->d_kin, c->d_q, c->d_kin, h[ASKED].values);
                 for (size_t j = 0; j < c->d_kin && h[U_K].values; j++)
                     h[ASKED].values[j] += h[U_K].values[head * c->d_kin + j];
                 for (size_t s = 0; s < S; s++)
-                    mha_view_set(scores, (size_t[]){b, head, t, s},
-                                 scale *
-                                     (dot(h[ASKED].values, h[X_K].values + (b * S + s) * c->d_kin, c->d_kin) + same));
+                    mha_view_set(
+                        scores, (size_t[]){b, head, t, s},
+                        scale * (mha__dot(h[ASKED].values, h[X_K].values + (b * S + s) * c->d_kin, c->d_kin) + same));
             }
     for (int i = 0; i < HELD; i++)
         mha__release(&allocator, h[i].values, h[i].bytes);

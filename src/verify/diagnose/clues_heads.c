@@ -3,22 +3,15 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "base/dot.h"
 #include "compute/gemm.h"
 #include "verify/diagnose/clues.h"
-
-static double dot(const double *x, const double *y, size_t n)
-{
-    double sum = 0;
-    for (size_t i = 0; i < n; i++)
-        sum += x[i] * y[i];
-    return sum;
-}
 
 /* x -= (x.q) q for each of the orthonormal rows q. */
 static void remove_rows(const double *q, size_t rows, size_t n, double *x)
 {
     for (size_t r = 0; r < rows; r++) {
-        const double along = dot(x, q + r * n, n);
+        const double along = mha__dot(x, q + r * n, n);
         for (size_t i = 0; i < n; i++)
             x[i] -= along * q[r * n + i];
     }
@@ -31,10 +24,10 @@ static size_t orthonormal(double *rows, size_t count, size_t n)
     for (size_t r = 0; r < count; r++) {
         double *x = rows + kept * n;
         memmove(x, rows + r * n, n * sizeof *x);
-        const double before = sqrt(dot(x, x, n));
+        const double before = sqrt(mha__dot(x, x, n));
         for (int twice = 0; twice < 2; twice++)
             remove_rows(rows, kept, n, x);
-        const double after = sqrt(dot(x, x, n));
+        const double after = sqrt(mha__dot(x, x, n));
         for (size_t i = 0; i < n && after > 0x1p-40 * before; i++)
             x[i] /= after;
         kept += after > 0x1p-40 * before;
@@ -106,7 +99,7 @@ static bool solve(double *G, double *r, size_t n)
             G[i * n + j] = i == j ? sqrt(sum) : sum / G[j * n + j];
         }
     for (size_t i = 0; i < n; i++) {
-        r[i] -= dot(G + i * n, r, i);
+        r[i] -= mha__dot(G + i * n, r, i);
         r[i] /= G[i * n + i];
     }
     for (size_t i = n; i-- > 0;) {
@@ -137,9 +130,9 @@ static bool factors_of_row(const mha__search *s, const mha__grid *g, const doubl
         allowed = fmax(allowed, mha__grid_limit(g, mha__grid_y(g, b, 0, t, j)));
     }
     for (size_t h = 0; h < H; h++) {
-        m->factors[h] = dot(m->parts + h * out, m->rest, out);
+        m->factors[h] = mha__dot(m->parts + h * out, m->rest, out);
         for (size_t k = 0; k < H; k++)
-            m->G[h * H + k] = dot(m->parts + h * out, m->parts + k * out, out);
+            m->G[h * H + k] = mha__dot(m->parts + h * out, m->parts + k * out, out);
     }
     if (!solve(m->G, m->factors, H))
         return false;

@@ -3,27 +3,20 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "base/dot.h"
 #include "compute/gemm.h"
 #include "verify/diagnose/search.h"
 
 /* What W_O is multiplied with can be solved for up to this many rows of it: the work grows with their cube. */
 enum { MOST_ROWS = 1536 };
 
-static double dot(const double *x, const double *y, size_t n)
-{
-    double sum = 0;
-    for (size_t i = 0; i < n; i++)
-        sum += x[i] * y[i];
-    return sum;
-}
-
 /* The lower triangle of Cholesky's decomposition of W W^T, for W (n, columns); false when it is singular. */
 static bool decompose(const double *W, size_t n, size_t columns, double *L)
 {
     for (size_t i = 0; i < n; i++)
         for (size_t j = 0; j <= i; j++) {
-            const double own = dot(W + i * columns, W + j * columns, columns);
-            const double left = own - dot(L + i * n, L + j * n, j);
+            const double own = mha__dot(W + i * columns, W + j * columns, columns);
+            const double left = own - mha__dot(L + i * n, L + j * n, j);
             if (i == j && !(left > 0x1p-40 * own))
                 return false;
             L[i * n + j] = i == j ? sqrt(left) : left / L[j * n + j];
@@ -35,7 +28,7 @@ static bool decompose(const double *W, size_t n, size_t columns, double *L)
 static void unproject(const double *W, const double *L, size_t n, size_t columns, const double *y, double *x)
 {
     for (size_t i = 0; i < n; i++)
-        x[i] = (dot(y, W + i * columns, columns) - dot(L + i * n, x, i)) / L[i * n + i];
+        x[i] = (mha__dot(y, W + i * columns, columns) - mha__dot(L + i * n, x, i)) / L[i * n + i];
     for (size_t i = n; i-- > 0;) {
         x[i] /= L[i * n + i];
         for (size_t k = 0; k < i; k++)

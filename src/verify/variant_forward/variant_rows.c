@@ -306,6 +306,8 @@ const double *mha__output_matrix(mha__row_maker *maker, const mha__row_knobs *kn
 
 /* ---------------------------------------------------------------- rows for attention */
 
+#define COPY(type, name) key.name = k->name;
+
 /* The knobs that the rows of q, k or v depend on. */
 static mha__row_knobs row_key(const mha__variant_inputs *w, const mha__row_knobs *k, int which)
 {
@@ -321,33 +323,18 @@ static mha__row_knobs row_key(const mha__variant_inputs *w, const mha__row_knobs
     }
     if (which < 2 && (w->norm[which] || k->norm_lacking)) {
         key.no_norm = k->no_norm >> which & 1;
-        key.norm_kind = k->norm_kind;
-        key.norm_other_span = k->norm_other_span;
-        key.norm_no_weight = k->norm_no_weight;
-        key.norm_eps_outside = k->norm_eps_outside;
-        key.norm_eps = k->norm_eps;
-        key.norm_after_rope = k->norm_after_rope;
-        key.norm_plus_one = k->norm_plus_one;
+        NORM_KNOB_LIST(COPY)
     }
     if (which < 2 || k->rope_values) {
-        key.rope = k->rope;
-        key.rope_dim = k->rope_dim;
+        ROPE_KNOB_LIST(COPY)
         key.rope_not = k->rope_not >> which & 1;
-        key.rope_last = k->rope_last;
-        key.rope_width = k->rope_width;
-        key.rope_reversed = k->rope_reversed;
-        key.rope_regrouped = k->rope_regrouped;
-        key.rope_mixed = k->rope_mixed;
-        key.rope_swapped = k->rope_swapped;
-        key.rope_inverse = k->rope_inverse;
-        key.rope_restart = k->rope_restart;
-        key.rope_formula = k->rope_formula;
-        key.rope_base = k->rope_base;
         key.rope_shift_q = which == PROJECTION_Q ? k->rope_shift_q : 0;
         key.rope_shift_k = which != PROJECTION_Q ? k->rope_shift_k : 0;
     }
     return key;
 }
+
+#undef COPY
 
 const double *mha__rows_make(mha__row_maker *maker, const mha__row_knobs *knobs, int which, size_t b, bool all_rows)
 {

@@ -1,6 +1,7 @@
 /* The scores of a variant: products, scale, softcap, masks and added terms. */
 #include <math.h>
 
+#include "base/dot.h"
 #include "verify/variant_forward/variant_bench.h"
 
 static double capped(const mha__knobs *k, double s)
@@ -9,28 +10,6 @@ static double capped(const mha__knobs *k, double s)
         return s;
     double t = tanh(k->cap_no_divisor ? s : s / k->softcap);
     return k->cap_no_factor ? t : k->softcap * t;
-}
-
-/* Two doubles, which every supported processor adds and multiplies at once. */
-typedef double two __attribute__((vector_size(16)));
-typedef double two_at __attribute__((vector_size(16), aligned(8), may_alias));
-
-/* Eight independent sums, so that additions do not wait for each other. */
-static double dot(const double *x, const double *y, size_t n)
-{
-    two a = {0}, b = {0}, c = {0}, d = {0};
-    size_t i = 0;
-    for (; i + 8 <= n; i += 8) {
-        a += *(const two_at *)(x + i) * *(const two_at *)(y + i);
-        b += *(const two_at *)(x + i + 2) * *(const two_at *)(y + i + 2);
-        c += *(const two_at *)(x + i + 4) * *(const two_at *)(y + i + 4);
-        d += *(const two_at *)(x + i + 6) * *(const two_at *)(y + i + 6);
-    }
-    a = (a + b) + (c + d);
-    double sum = a[0] + a[1];
-    for (; i < n; i++)
-        sum += x[i] * y[i];
-    return sum;
 }
 
 /* The score at `stage` of one query and key, from its product q.k; *visible says whether it enters the softmax. */
@@ -92,7 +71,7 @@ static void score_row(mha__variant_bench *w, const mha__knobs *k, size_t h, size
         else if (row == S + 1 ? !k->zero_row : !k->bias_row)
             sight.hidden = SIGHT_HIDDEN;
         const double *key = w->keys + (row * c->H_kv + head) * c->d_k;
-        const double product = sight.hidden == SIGHT_HIDDEN && !score_hidden ? 0 : dot(q, key, c->d_k);
+        const double product = sight.hidden == SIGHT_HIDDEN && !score_hidden ? 0 : mha__dot(q, key, c->d_k);
         w->scores[at + j] = score_of(k, product, real, &sight, stage, &w->visible[at + j]);
     }
 }

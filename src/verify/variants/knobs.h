@@ -84,43 +84,51 @@ enum {
 };
 enum { CAUSAL_OFFSET, CAUSAL_TOP_LEFT, CAUSAL_BOTTOM_RIGHT };
 
-/* Type and name of each scalar knob that changes the rows of q, k and v before the scores. */
-#define ROW_KNOB_LIST(X)                                                                                               \
-    X(int, packing)                                                                                                    \
-    X(int, round_weights)                                                                                              \
-    X(int, round_inputs)                                                                                               \
-    X(int, input_norm)      /* the inputs are normalised */                                                            \
-    X(int, inputs_reversed) /* in time */                                                                              \
-    X(int, permuted_q)                                                                                                 \
-    X(int, permuted_k)                                                                                                 \
-    X(int, bias_place) /* where b_Q and b_K are added */                                                               \
-    X(double, bias_q_times)                                                                                            \
-    X(int, split)   /* heads in the rows */                                                                            \
-    X(int, no_norm) /* bits: 1 of q, 2 of k */                                                                         \
+/* Type and name of each knob of the norm of q and k. */
+#define NORM_KNOB_LIST(X)                                                                                              \
     X(int, norm_kind)                                                                                                  \
-    X(int, norm_lacking)    /* a norm without weights where the case has none */                                       \
     X(int, norm_other_span) /* over the row instead of each head, or the reverse */                                    \
     X(int, norm_no_weight)                                                                                             \
     X(int, norm_eps_outside)                                                                                           \
     X(double, norm_eps)                                                                                                \
     X(int, norm_after_rope)                                                                                            \
-    X(int, norm_plus_one)                                                                                              \
-    X(int, rope_not)       /* bits: 1 q, 2 k is not rotated */                                                         \
-    X(int, rope_last)      /* the last features are rotated instead of the first */                                    \
-    X(int, rope_width)     /* in the exponent of the angles; 0: rope_dim */                                            \
-    X(int, rope_reversed)  /* positions count from the last row */                                                     \
+    X(int, norm_plus_one)
+
+/* Type and name of each knob of the rotation, but for what differs between q, k and v. */
+#define ROPE_KNOB_LIST(X)                                                                                              \
+    X(int, rope_last) /* the last features are rotated instead of the first */                                         \
+    X(int, rope_width) /* in the exponent of the angles; 0: rope_dim */                                                \
+    X(int, rope_reversed) /* positions count from the last row */                                                      \
     X(int, rope_regrouped) /* the result in the order of the other pairing */                                          \
-    X(int, rope_mixed)     /* angles laid out for the other pairing */                                                 \
-    X(int, rope_swapped)   /* sine and cosine */                                                                       \
-    X(int, rope)           /* mha_rope_kind */                                                                         \
+    X(int, rope_mixed) /* angles laid out for the other pairing */                                                     \
+    X(int, rope_swapped) /* sine and cosine */                                                                         \
+    X(int, rope) /* mha_rope_kind */                                                                                   \
     X(int, rope_dim)                                                                                                   \
-    X(int, rope_values) /* values are rotated too */                                                                   \
     X(int, rope_inverse)                                                                                               \
     X(int, rope_restart) /* positions begin at 0 in every call */                                                      \
     X(int, rope_formula) /* angles from rope_base, not tables */                                                       \
-    X(double, rope_base)                                                                                               \
+    X(double, rope_base)
+
+/* Type and name of each scalar knob that changes the rows of q, k and v before the scores. */
+#define ROW_KNOB_LIST(X)                                                                                               \
+    X(int, packing)                                                                                                    \
+    X(int, round_weights)                                                                                              \
+    X(int, round_inputs)                                                                                               \
+    X(int, input_norm) /* the inputs are normalised */                                                                 \
+    X(int, inputs_reversed) /* in time */                                                                              \
+    X(int, permuted_q)                                                                                                 \
+    X(int, permuted_k)                                                                                                 \
+    X(int, bias_place) /* where b_Q and b_K are added */                                                               \
+    X(double, bias_q_times)                                                                                            \
+    X(int, split) /* heads in the rows */                                                                              \
+    X(int, no_norm) /* bits: 1 of q, 2 of k */                                                                         \
+    X(int, norm_lacking) /* a norm without weights where the case has none */                                          \
+    X(int, rope_not) /* bits: 1 q, 2 k is not rotated */                                                               \
+    X(int, rope_values) /* values are rotated too */                                                                   \
     X(int64_t, rope_shift_q) /* added to positions */                                                                  \
-    X(int64_t, rope_shift_k)
+    X(int64_t, rope_shift_k)                                                                                           \
+    NORM_KNOB_LIST(X)                                                                                                  \
+    ROPE_KNOB_LIST(X)
 
 typedef struct mha__row_knobs {
     int source[3]; /* the projection (without a layer: the input) read as q, k, v */

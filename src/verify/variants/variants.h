@@ -27,19 +27,11 @@ static inline bool attends(const mha_case *c)
 }
 
 /* Defines a variant in one line: its function's name, when it applies, what it changes. */
-#define APPLY(name, when, change)                                                                                      \
-    static bool name(const mha_case *c, mha__knobs *k)                                                                 \
-    {                                                                                                                  \
-        (void)c;                                                                                                       \
-        if (!(when))                                                                                                   \
-            return false;                                                                                              \
-        change;                                                                                                        \
-        return true;                                                                                                   \
-    }
-
+#define APPLY(name, when, change) static bool name(const mha_case *c, mha__knobs *k) CHANGE_WHERE(when, change)
 /* APPLY for a variant with numbers x. */
 #define SOLVE(name, when, change)                                                                                      \
-    static bool name(const mha_case *c, mha__knobs *k, const double *x)                                                \
+    static bool name(const mha_case *c, mha__knobs *k, const double *x) CHANGE_WHERE(when, change)
+#define CHANGE_WHERE(when, change)                                                                                     \
     {                                                                                                                  \
         (void)c;                                                                                                       \
         if (!(when))                                                                                                   \

@@ -2,6 +2,9 @@
 #ifndef TEST_MISTAKES_H
 #define TEST_MISTAKES_H
 
+#include <stdlib.h>
+#include <string.h>
+
 #include "support/oracle_run.h"
 
 /* Mistakes in the rows of q and k, in the reading of heads and behind the softmax, and between the two: NULL past the
@@ -9,5 +12,25 @@
 const oracle_mistake *mistake_of_rows_at(size_t index);
 const oracle_mistake *mistake_of_output_at(size_t index);
 const oracle_mistake *mistake_of_scores_at(size_t index);
+
+/* Whether the name of the planted mistake begins so. */
+static inline bool begins(const char *name)
+{
+    return strncmp(oracle_wrong->name, name, strlen(name)) == 0;
+}
+
+/* Whether the planted mistake is the one of that name, with whatever number. */
+static inline bool is(const char *name)
+{
+    const char behind = begins(name) ? oracle_wrong->name[strlen(name)] : 'x';
+    return behind == 0 || behind == ' ';
+}
+
+/* The number behind the name, as somebody configures it; 0 without one. */
+static inline double given(void)
+{
+    const char *blank = strchr(oracle_wrong->name, ' ');
+    return blank ? atof(blank) : 0;
+}
 
 #endif

@@ -4,20 +4,6 @@
 
 #include "support/mistakes/mistakes.h"
 
-/* Whether this is the mistake of that name, with whatever number. */
-static bool is(const char *name)
-{
-    const size_t n = strlen(name);
-    return strncmp(oracle_wrong->name, name, n) == 0 && (oracle_wrong->name[n] == 0 || oracle_wrong->name[n] == ' ');
-}
-
-/* The number behind the name. */
-static double given(void)
-{
-    const char *text = strchr(oracle_wrong->name, ' ');
-    return text ? atof(text) : 0;
-}
-
 /* ---------------------------------------------------------------- key/value heads */
 
 /* Makes one key/value head for each query head, as kernels do that do not know groups. */

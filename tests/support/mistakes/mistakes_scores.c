@@ -4,23 +4,6 @@
 
 #include "support/mistakes/mistakes.h"
 
-static bool is(const char *name)
-{
-    return strcmp(oracle_wrong->name, name) == 0;
-}
-
-static bool begins(const char *name)
-{
-    return strncmp(oracle_wrong->name, name, strlen(name)) == 0;
-}
-
-/* The number behind the name, as somebody configures it. */
-static double number_in_name(void)
-{
-    const char *blank = strchr(oracle_wrong->name, ' ');
-    return blank ? atof(blank) : 0;
-}
-
 /* ---------------------------------------------------------------- another call */
 
 static void say_slopes(mha_semantics *s, size_t h)
@@ -49,7 +32,7 @@ static void say_alibi(const run *r, mha_semantics *s)
 static void say_lengths(const run *r, mha_semantics *s)
 {
     static int64_t lengths[16];
-    const int64_t n = (int64_t)number_in_name(), most = (int64_t)r->S;
+    const int64_t n = (int64_t)given(), most = (int64_t)r->S;
     for (size_t b = 0; b < r->B && s->kv_lengths; b++) {
         int64_t length = s->kv_lengths[b] - s->key_offset, whole = length > 0 ? (length + n - 1) / n * n : 0;
         lengths[b] = (whole < most ? whole : most) + s->key_offset;
@@ -85,7 +68,7 @@ static void add_sinks(run *r)
 static void say_scale(const run *r, mha_semantics *s)
 {
     (void)r;
-    s->scale = s->has_scale && s->scale < 0 ? -number_in_name() : number_in_name();
+    s->scale = s->has_scale && s->scale < 0 ? -given() : given();
     s->has_scale = true;
 }
 
@@ -93,20 +76,20 @@ static void say_softcap(const run *r, mha_semantics *s)
 {
     (void)r;
     if ((s->softcap > 0) == begins("softcap-other"))
-        s->softcap = number_in_name();
+        s->softcap = given();
 }
 
 static void say_window(const run *r, mha_semantics *s)
 {
     (void)r;
     if (begins("window-left-other") && s->window && s->window_left >= 0)
-        s->window_left = (int64_t)number_in_name();
+        s->window_left = (int64_t)given();
     else if (begins("window-right-other") && s->window && s->window_right >= 0)
-        s->window_right = (int64_t)number_in_name();
+        s->window_right = (int64_t)given();
     else if (begins("case-lacks") && !s->window) {
         s->window = true;
-        s->window_left = strstr(oracle_wrong->name, "right") ? -1 : (int64_t)number_in_name();
-        s->window_right = strstr(oracle_wrong->name, "left") ? -1 : (int64_t)number_in_name();
+        s->window_left = strstr(oracle_wrong->name, "right") ? -1 : (int64_t)given();
+        s->window_right = strstr(oracle_wrong->name, "left") ? -1 : (int64_t)given();
     }
 }
 
@@ -174,7 +157,7 @@ static int block_of(double x, double n)
 
 static bool causal_hides(const run *r, double p, size_t j)
 {
-    double n = number_in_name(), at = (double)j;
+    double n = given(), at = (double)j;
     if (begins("causal-block"))
         return block_of(at, n) > block_of(p, n);
     if (begins("case-lacks-prefix") && (double)j < n)
@@ -265,11 +248,11 @@ static double bias_of(const run *r, size_t b, size_t head, size_t i, size_t j, d
         double apart = p - (double)j;
         *(is("alibi-scaled") ? early : &added) -= s->alibi_slopes[head] * (is("alibi-symmetric") ? fabs(apart) : apart);
     }
-    if (begins("tile-first-only") && j >= (size_t)number_in_name())
+    if (begins("tile-first-only") && j >= (size_t)given())
         *hidden = true;
-    if (begins("tile-last-dropped") && j >= r->S / (size_t)number_in_name() * (size_t)number_in_name())
+    if (begins("tile-last-dropped") && j >= r->S / (size_t)given() * (size_t)given())
         *hidden = true;
-    if (begins("case-lacks-chunk") && block_of((double)j, number_in_name()) != block_of(p, number_in_name()))
+    if (begins("case-lacks-chunk") && block_of((double)j, given()) != block_of(p, given()))
         *hidden = true;
     return added;
 }
@@ -300,10 +283,10 @@ static void score(const run *r, size_t b, size_t head, size_t i, size_t j, row *
 /* The softmax over one tile after the other, without some of its corrections. Whether there was anything to see. */
 static bool soften_in_tiles(row *x, const double *more, size_t n_more, double *lse)
 {
-    double m = -(double)INFINITY, l = 0, n = fabs(number_in_name());
+    double m = -(double)INFINITY, l = 0, n = fabs(given());
     size_t size = (size_t)n, tiles = (x->n + size - 1) / size;
     for (size_t k = 0; k < tiles; k++) {
-        size_t t = number_in_name() < 0 ? tiles - 1 - k : k;
+        size_t t = given() < 0 ? tiles - 1 - k : k;
         double before = m;
         for (size_t j = t * size; j < x->n && j < (t + 1) * size; j++)
             m = x->s[j] > m ? x->s[j] : m;
@@ -340,7 +323,7 @@ static void soften(const run *r, size_t b, size_t head, size_t i, row *x, double
         x->w[j] = 0;
     if (strstr(oracle_wrong->name, "not-rescaled") && soften_in_tiles(x, more, n_more, lse))
         return;
-    for (size_t j = x->n; begins("tile-padded") && j % (size_t)number_in_name(); j++)
+    for (size_t j = x->n; begins("tile-padded") && j % (size_t)given(); j++)
         padded += !causal_hides(r, place_of(r, b, i), j) && !length_hides(r, b, j) && !window_hides(r, b, i, j);
     for (size_t j = 0; j < x->n; j++)
         m = fmax(m, x->s[j]);
@@ -362,9 +345,9 @@ static void soften(const run *r, size_t b, size_t head, size_t i, row *x, double
     for (size_t j = 0; j < x->n; j++) {
         x->w[j] = x->dropped[j] ? 0 : x->w[j] / all;
         if (begins("dropout-scale "))
-            x->w[j] *= 1 / (1 - number_in_name());
+            x->w[j] *= 1 / (1 - given());
         if (begins("dropout-scale-twice "))
-            x->w[j] *= 1 - number_in_name();
+            x->w[j] *= 1 - given();
     }
     *lse = m + log(all);
     if (is("lse-base-2"))
