@@ -34,6 +34,34 @@ bool mha__judgement_wants(const mha__judgement *j, const char *name);
 mha_stage_verdict *mha__judgement_row(mha__judgement *j, const char *prefix, const char *name, const char *against);
 /* Compares one computed stage with the expected tensor of its slot, if there is one. */
 mha_status mha__judgement_compare(mha__judgement *j, const mha__stage_result *result, mha_error *error);
+/* A call whose stages are compared with the recorded ones. */
+typedef struct mha__judged_call {
+    const char *prefix;
+    const mha_layer *layer;
+    const mha_call *call;
+    bool output_only;   /* the stages before the output differ on purpose */
+    bool cache_rounded; /* see mha__stage_result */
+} mha__judged_call;
+
+/* The case's call on the path and the threads of this judgement, and what an attempt needs to run a call. */
+mha_call mha__judgement_call(const mha__judgement *j);
+mha__request mha__judgement_request(const mha_case *c, const mha_layer *layer, const mha_call *call);
+/* Whether the file records a stage under its own name, or as `qk` with qk_stage naming this stage. */
+bool mha__judgement_records(const mha_case *c, mha_stage stage);
+/* Chooses the stages of the case's call that are recorded and wanted; false when there are none. */
+bool mha__judgement_choose(const mha__judgement *j, bool output_only, bool wanted[MHA_STAGE_COUNT]);
+/* Compares the wanted stages of a call that ran. */
+mha_status mha__judgement_compare_all(mha__judgement *j, const mha__judged_call *of, const mha__attempt *attempt,
+                                      const bool wanted[MHA_STAGE_COUNT], mha_error *error);
+/* Runs a call and compares its recorded stages. */
+mha_status mha__judgement_run(mha__judgement *j, const mha__judged_call *of, mha_error *error);
+
+/* Each judges one other form of the call, if the case records it. */
+mha_status mha__judge_imports(mha__judgement *j, mha_error *error);
+mha_status mha__judge_packed(mha__judgement *j, mha_error *error);
+mha_status mha__judge_identities(mha__judgement *j, mha_error *error);
+mha_status mha__judge_prefill(mha__judgement *j, mha_error *error);
+
 /* Sets the outcome, the culprit and the reason that follow from the rows of the verdict, if there are any. */
 void mha__judgement_explain(const mha__judgement *j, mha_verdict *verdict);
 
