@@ -1,11 +1,12 @@
-/* The attention core of the fast path: key blocks, and the segments they make up. How segments are joined is in
- * online_softmax.c, the arithmetic in kernels/. */
+/* The attention core of the fast path: tiles of rows against key blocks, and the segments that blocks make up. How a
+ * block is packed is in key_block.c, how segments are joined in online_softmax.c, the arithmetic in kernels/. */
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
 
-#include "compute/online_softmax.h"
 #include "compute/flash.h"
+#include "compute/key_block.h"
+#include "compute/online_softmax.h"
 
 /* Keys in a block: their packed K and V stay in a second-level cache of 512 KiB beside what else is needed. */
 static size_t block_keys(size_t d_k, size_t d_v)
@@ -40,73 +41,29 @@ size_t mha__flash_scratch(size_t rows, size_t d_k, size_t d_v)
     return lay_out(rows, d_k, d_v).end * sizeof(float);
 }
 
-/* Keys [begin, end). */
-typedef struct span {
-    size_t begin, end;
-} span;
-
-/* Rows that are computed together, and the keys that any of them sees, and that all of them see. */
-typedef struct tile {
-    size_t first, m;
-    span any, all;
-} tile;
-
-enum { LEAST_TILE_ROWS = 4, MOST_TILES = MHA_FLASH_ROWS / LEAST_TILE_ROWS };
-
-/* One call of mha__flash_rows or mha__flash_segment. */
-typedef struct work {
-    const mha__kernels *kernels;
-    const mha__flash *flash;
-    const mha__flash_row *rows;
-    size_t count, block;
-    float *Q, *K, *V, *scores, *bias;
-    size_t chunks;
-    float *widened; /* as many rows of keys or values as a panel has columns */
-    /* Of each row the power of 2 by which its scale is divided, and its scores are multiplied afterwards, so that
-     * scale * q does not overflow. */
-    uint8_t held_back[MHA_FLASH_ROWS];
-    bool holds_back; /* whether any of them is not 0 */
-    size_t n_tiles;
-    tile tiles[MOST_TILES];
-    span any, all;
-} work;
-
-static size_t smaller(size_t a, size_t b)
+/* The least span with both; an empty one is {0, 0}. */
+static mha__span joined(mha__span a, mha__span b)
 {
-    return a < b ? a : b;
-}
-
-static size_t larger(size_t a, size_t b)
-{
-    return a > b ? a : b;
-}
-
-/* Empty spans are {0, 0} for `joined`, anything with begin >= end for `shared`. */
-static span joined(span a, span b)
-{
-    return b.begin >= b.end ? a : a.begin >= a.end ? b : (span){smaller(a.begin, b.begin), larger(a.end, b.end)};
-}
-
-static span shared(span a, span b)
-{
-    return (span){larger(a.begin, b.begin), smaller(a.end, b.end)};
+    if (a.begin >= a.end || b.begin >= b.end)
+        return a.begin >= a.end ? b : a;
+    return (mha__span){mha__smaller(a.begin, b.begin), mha__larger(a.end, b.end)};
 }
 
 /* Makes tiles of about equal size, because a last tile of two rows would take as long as one of five. */
-static void make_tiles(work *w)
+static void make_tiles(mha__flash_work *w)
 {
     const size_t most = w->kernels->tile_rows;
     w->n_tiles = (w->count + most - 1) / most;
-    w->any = (span){0, 0}, w->all = (span){0, SIZE_MAX};
+    w->any = (mha__span){0, 0}, w->all = (mha__span){0, SIZE_MAX};
     for (size_t i = 0, first = 0; i < w->n_tiles; i++) {
-        tile t = {first, (w->count - first) / (w->n_tiles - i), {0, 0}, {0, SIZE_MAX}};
+        mha__flash_tile t = {first, (w->count - first) / (w->n_tiles - i), {0, 0}, {0, SIZE_MAX}};
         for (; first < t.first + t.m; first++) {
-            const span one = {w->rows[first].begin, w->rows[first].end};
+            const mha__span one = {w->rows[first].begin, w->rows[first].end};
             t.any = joined(t.any, one);
-            t.all = shared(t.all, one);
+            t.all = mha__span_shared(t.all, one);
         }
         w->any = joined(w->any, t.any);
-        w->all = shared(w->all, t.all);
+        w->all = mha__span_shared(w->all, t.all);
         w->tiles[i] = t;
     }
 }
@@ -126,7 +83,7 @@ static uint8_t excess(const float *q, size_t n, float scale)
     return (uint8_t)(power > 128 ? power - 128 : 0);
 }
 
-static void hold_back(work *w)
+static void hold_back(mha__flash_work *w)
 {
     w->holds_back = false;
     if (fabsf(w->flash->scale) <= 1.0f)
@@ -138,7 +95,7 @@ static void hold_back(work *w)
 }
 
 /* Multiplies in steps of at most 2^64, because the whole power may exceed the range of float. */
-static void give_back(const work *w, const tile *t, size_t n, float *scores)
+static void give_back(const mha__flash_work *w, const mha__flash_tile *t, size_t n, float *scores)
 {
     for (size_t i = 0; i < t->m; i++)
         for (int power = w->held_back[t->first + i], step; power > 0; power -= step) {
@@ -147,7 +104,7 @@ static void give_back(const work *w, const tile *t, size_t n, float *scores)
         }
 }
 
-static void start(work *w, const mha__flash *flash, const mha__flash_row *rows, size_t count, float *scratch)
+static void start(mha__flash_work *w, const mha__flash *flash, const mha__flash_row *rows, size_t count, float *scratch)
 {
     const layout at = lay_out(count, flash->d_k, flash->d_v);
     const mha__kernels *kernels = mha__kernels_get();
@@ -170,72 +127,15 @@ static void start(work *w, const mha__flash *flash, const mha__flash_row *rows, 
         }
 }
 
-/* The part of `keys` inside [from, to), counted from `from`. Every query sees all extra rows. */
-static span within(span keys, bool extra, size_t from, size_t to)
+static mha__span seen(const mha__flash_row *row, bool extra, size_t from, size_t to)
 {
-    if (extra)
-        return (span){0, to - from};
-    const span some = shared(keys, (span){from, to});
-    return some.begin < some.end ? (span){some.begin - from, some.end - from} : (span){0, 0};
-}
-
-static span seen(const mha__flash_row *row, bool extra, size_t from, size_t to)
-{
-    return within((span){row->begin, row->end}, extra, from, to);
-}
-
-/* One block: the keys [from, end), packed or read where they lie. */
-typedef struct key_block {
-    const mha__flash_keys *keys;
-    bool extra;
-    size_t from, end;
-    mha__panels K, V;        /* key 0 of the block is row 0 of V and column 0 of K; without data: read where it lies */
-    const float *pairs;     /* the last 8 columns of V, interleaved by mha__kernels.pair_rows; NULL: they are not */
-    const bool *poisoned;   /* of each key whether its value row has a NaN or infinity; NULL: none has */
-    const mha__panels *soon; /* prefetched while scores are computed, or NULL */
-    const mha__panels *next; /* prefetched while values are summed, or NULL */
-} key_block;
-
-static const float *value_row(const work *w, const mha__flash_keys *keys, size_t j)
-{
-    if (keys->dtype == MHA_F32)
-        return keys->V + j * keys->v_stride;
-    w->kernels->widen(1, w->flash->d_v, keys->V16 + j * keys->v_stride, 0, keys->dtype, w->widened, 0, NULL);
-    return w->widened;
-}
-
-/* A value row with a NaN or infinity must not be multiplied by the weight 0 of a query that does not see it. It becomes
- * zeros in the packed block; add_poison adds it for the queries that see it. */
-static void remove_poison(const work *w, const key_block *b, span some, bool *poisoned)
-{
-    const size_t d_v = w->flash->d_v;
-    for (size_t j = some.begin; j < some.end; j++) {
-        const float *v = value_row(w, b->keys, b->from + j);
-        float zero = 0.0f;
-        for (size_t e = 0; e < d_v; e++)
-            zero += v[e] * 0.0f;
-        poisoned[j] = zero != 0.0f;
-        if (!poisoned[j])
-            continue;
-        for (size_t e = 0; e < d_v; e += MHA_PANEL)
-            memset(w->V + e * w->block + j * MHA_PANEL, 0, MHA_PANEL * sizeof(float));
-    }
-}
-
-static void add_poison(const work *w, const key_block *b, span some, const float *weight, const float *bias, float *sum)
-{
-    for (size_t j = some.begin; j < some.end; j++) {
-        if (!b->poisoned[j] || (bias && bias[j] == -INFINITY))
-            continue;
-        const float *v = value_row(w, b->keys, b->from + j);
-        for (size_t e = 0; e < w->flash->d_v; e++)
-            sum[e] += weight[j] * v[e];
-    }
+    return mha__span_within((mha__span){row->begin, row->end}, extra, from, to);
 }
 
 /* Scores of rows [first, first + m) for n keys of the block from `left` on. Numbers behind them are overwritten, up to
  * a multiple of 16. */
-static void score(const work *w, size_t first, size_t m, const key_block *b, size_t left, size_t n, float *scores)
+static void score(const mha__flash_work *w, size_t first, size_t m, const mha__key_block *b, size_t left, size_t n,
+                  float *scores)
 {
     const mha__kernels *k = w->kernels;
     if (!b->K.data) {
@@ -254,12 +154,12 @@ static void score(const work *w, size_t first, size_t m, const key_block *b, siz
         ones[i] = 1.0f;
     const size_t step = b->soon ? mha__round_up(w->flash->d_v, MHA_PANEL) : mha__round_up(n, 16);
     for (size_t c = 0; c < w->chunks; c++) {
-        const size_t terms = smaller(w->flash->d_k - c * MHA_BLOCK, MHA_BLOCK);
+        const size_t terms = mha__smaller(w->flash->d_k - c * MHA_BLOCK, MHA_BLOCK);
         const float *Q = w->Q + (c * w->count + first) * MHA_STAGED;
         mha__panels K = b->K, soon = b->soon ? *b->soon : K;
         K.data += left / MHA_PANEL * K.panel + c * MHA_BLOCK * K.row;
         for (size_t j = 0; j < n; j += step, K.data += step / MHA_PANEL * K.panel, soon.data += terms * soon.row)
-            k->product(m, smaller(step, mha__round_up(n - j, 16)), terms, Q, K, b->soon ? &soon : NULL, scores + j,
+            k->product(m, mha__smaller(step, mha__round_up(n - j, 16)), terms, Q, K, b->soon ? &soon : NULL, scores + j,
                        MHA_STAGED, c ? ones : NULL, NULL);
     }
 }
@@ -269,7 +169,7 @@ static void score(const work *w, size_t first, size_t m, const key_block *b, siz
 enum { VALUES_TOGETHER = 256 };
 
 /* sum = factor * sum + the weighted values of keys [from, to) of the block, for m rows; `factor` NULL: from 0. */
-static void add_values(const work *w, const key_block *b, size_t m, size_t from, size_t to, float *sum,
+static void add_values(const mha__flash_work *w, const mha__key_block *b, size_t m, size_t from, size_t to, float *sum,
                        const float *factor)
 {
     const size_t width = mha__round_up(w->flash->d_v, 16);
@@ -292,12 +192,14 @@ static void add_values(const work *w, const key_block *b, size_t m, size_t from,
 }
 
 /* Adds one block of keys to the softmax of a tile's rows. */
-static void tile_step(const work *w, const tile *t, const key_block *b, mha__partial *into, bool *begun)
+static void tile_step(const mha__flash_work *w, const mha__flash_tile *t, const mha__key_block *b, mha__partial *into,
+                      bool *begun)
 {
     const mha__flash *s = w->flash;
     const mha__kernels *k = w->kernels;
     const size_t first = t->first, m = t->m;
-    const span all = within(t->any, b->extra, b->from, b->end), common = within(t->all, b->extra, b->from, b->end);
+    const mha__span all = mha__span_within(t->any, b->extra, b->from, b->end),
+                    common = mha__span_within(t->all, b->extra, b->from, b->end);
     if (all.begin == all.end)
         return;
     const bool alike = common.begin == all.begin && common.end == all.end;
@@ -311,7 +213,7 @@ static void tile_step(const work *w, const tile *t, const key_block *b, mha__par
     for (size_t i = 0; i < m; i++) {
         const mha__flash_row *row = &w->rows[first + i];
         mha__softmax_state *state = &into->state[first + i];
-        const span one = alike ? all : seen(row, b->extra, b->from, b->end);
+        const mha__span one = alike ? all : seen(row, b->extra, b->from, b->end);
         const float *bias = NULL;
         if (s->bias && !b->extra && one.begin < one.end)
             bias = s->bias(s->context, row->name, b->from + left, n, w->bias);
@@ -328,7 +230,7 @@ static void tile_step(const work *w, const tile *t, const key_block *b, mha__par
     }
     float *sum = into->sum + first * into->width;
     for (size_t from = all.begin, to; from < all.end; from = to) {
-        to = smaller(all.end, (from / VALUES_TOGETHER + 1) * VALUES_TOGETHER);
+        to = mha__smaller(all.end, (from / VALUES_TOGETHER + 1) * VALUES_TOGETHER);
         add_values(w, b, m, from, to, sum, *begun ? factor : NULL);
         for (size_t i = 0; i < m; i++)
             factor[i] = 1.0f;
@@ -337,108 +239,27 @@ static void tile_step(const work *w, const tile *t, const key_block *b, mha__par
     if (b->poisoned)
         for (size_t i = 0; i < m; i++) {
             const mha__flash_row *row = &w->rows[first + i];
-            const span one = seen(row, b->extra, b->from, b->end);
+            const mha__span one = seen(row, b->extra, b->from, b->end);
             const float *bias = NULL;
             if (s->bias && !b->extra && one.begin < one.end)
                 bias = s->bias(s->context, row->name, b->from, all.end, w->bias);
-            add_poison(w, b, one, w->scores + i * MHA_STAGED, bias, sum + i * into->width);
+            mha__key_block_add_poison(w, b, one, w->scores + i * MHA_STAGED, bias, sum + i * into->width);
         }
 }
 
-/* Value rows are read where they lie if each is read only once (there is one tile), has whole vectors, and is seen by
- * every query. */
-static bool values_in_place(const work *w, size_t from, size_t end)
-{
-    return w->n_tiles == 1 && w->flash->d_v % 16 == 0 && !w->flash->bias && w->all.begin <= from && w->all.end >= end;
-}
-
-/* Keys of 16 bits are read where they lie if the kernel that transposes them in registers takes them. */
-static bool keys_in_place(const work *w, const mha__flash_keys *keys)
-{
-    return w->count <= MHA_FEW_ROWS && w->n_tiles == 1 && w->chunks == 1 && keys->k_stride % 2 == 0 &&
-           (uintptr_t)keys->K16 % sizeof(uint32_t) == 0;
-}
-
-/* Packs the keys and values of a block of 16 bits that are seen and cannot be read where they lie: as many rows at a
- * time as a panel has columns, which stay in a first-level cache between widening and packing. False: a value that was
- * packed is NaN or infinite. */
-static bool pack_halves(const work *w, key_block *b, span all)
-{
-    const mha__kernels *k = w->kernels;
-    const mha__flash_keys *keys = b->keys;
-    const size_t d_k = w->flash->d_k, d_v = w->flash->d_v;
-    const bool more = keys->n - b->end >= w->block;
-    bool finite = true;
-    b->K.data = keys_in_place(w, keys) ? NULL : b->K.data;
-    b->V.data = values_in_place(w, b->from, b->end) ? NULL : b->V.data;
-    const size_t keys_end = b->K.data ? all.end : 0, values_end = b->V.data ? all.end : 0; /* 0: none are packed */
-    for (size_t j = all.begin / MHA_PANEL * MHA_PANEL, n; j < keys_end; j += n) {
-        const uint16_t *K = keys->K16 + (b->from + j) * keys->k_stride;
-        n = all.end - j < MHA_PANEL ? all.end - j : MHA_PANEL;
-        k->widen(n, d_k, K, keys->k_stride, keys->dtype, w->widened, d_k, more ? K + w->block * keys->k_stride : NULL);
-        k->pack_transposed(d_k, n, w->widened, d_k, w->K + j * d_k, d_k * MHA_PANEL, 0);
-    }
-    for (size_t j = all.begin, n; j < values_end; j += n) {
-        const uint16_t *V = keys->V16 + (b->from + j) * keys->v_stride;
-        n = all.end - j < MHA_PANEL ? all.end - j : MHA_PANEL;
-        k->widen(n, d_v, V, keys->v_stride, keys->dtype, w->widened, d_v, more ? V + w->block * keys->v_stride : NULL);
-        finite &= k->pack(n, d_v, w->widened, d_v, w->V + j * MHA_PANEL, w->block * MHA_PANEL);
-    }
-    return finite;
-}
-
-/* The same for a block of floats. */
-static bool pack_floats(const work *w, key_block *b, span all)
-{
-    const mha__kernels *k = w->kernels;
-    const mha__flash_keys *keys = b->keys;
-    const float *K = keys->K + b->from * keys->k_stride, *V = keys->V + b->from * keys->v_stride;
-    const size_t d_k = w->flash->d_k, left = all.begin / MHA_PANEL * MHA_PANEL;
-    if (w->n_tiles == 1 && w->count <= k->few_rows && w->chunks == 1)
-        b->K.data = NULL;
-    else
-        k->pack_transposed(d_k, all.end - left, K + left * keys->k_stride, keys->k_stride, w->K + left * d_k,
-                           d_k * MHA_PANEL, keys->n - b->end);
-    if (!b->extra && values_in_place(w, b->from, b->end)) {
-        b->V = (mha__panels){V, keys->v_stride, MHA_PANEL};
-        return true;
-    }
-    return k->pack(all.end - all.begin, w->flash->d_v, V + all.begin * keys->v_stride, keys->v_stride,
-                   w->V + all.begin * MHA_PANEL, w->block * MHA_PANEL);
-}
-
-/* If 8 columns or less remain behind the last whole 16 of the packed values, interleaves them for product_pairs. */
-static void pair_values(const work *w, key_block *b, span all)
-{
-    const size_t left = w->flash->d_v % 16, column = w->flash->d_v - left, begin = all.begin / 2 * 2;
-    if (!w->kernels->pair_rows || left == 0 || left > 8 || !b->V.data)
-        return;
-    float *pairs = w->V + column / MHA_PANEL * b->V.panel + column % MHA_PANEL;
-    if (begin < all.begin)
-        memset(pairs + begin * MHA_PANEL, 0, 16 * sizeof *pairs);
-    if (all.end % 2)
-        memset(pairs + all.end * MHA_PANEL, 0, 16 * sizeof *pairs);
-    w->kernels->pair_rows(mha__round_up(all.end, 2) - begin, pairs + begin * MHA_PANEL);
-    b->pairs = pairs;
-}
-
 /* Adds the block of keys [from, end) to the softmax of all rows. */
-static void block_step(const work *w, bool extra, size_t from, size_t end, mha__partial *into, bool *begun)
+static void block_step(const mha__flash_work *w, bool extra, size_t from, size_t end, mha__partial *into, bool *begun)
 {
     const mha__flash_keys *keys = extra ? &w->flash->extra : &w->flash->keys;
     const bool halves = keys->dtype != MHA_F32, more = keys->n - end >= w->block;
-    const span all = within(w->any, extra, from, end);
+    const mha__span all = mha__span_within(w->any, extra, from, end);
     if (all.begin == all.end)
         return;
-    key_block b = {
+    mha__key_block b = {
         keys, extra, from, end, {w->K, MHA_PANEL, w->flash->d_k * MHA_PANEL}, {w->V, MHA_PANEL, w->block * MHA_PANEL},
         NULL, NULL, NULL, NULL};
     bool poisoned[MHA_BLOCK];
-    if (!(halves ? pack_halves : pack_floats)(w, &b, all)) {
-        remove_poison(w, &b, all, poisoned);
-        b.poisoned = poisoned;
-    }
-    pair_values(w, &b, all);
+    mha__key_block_pack(w, &b, all, poisoned);
     /* Prefetched are the next block, or values that are read where they lie: for few query rows shortly before each
      * value row is read; for more, which read some columns of all value rows at a time, during the scores. */
     mha__panels next_K = {0}, next_V = {0}, soon_V = {0};
@@ -461,9 +282,9 @@ static void block_step(const work *w, bool extra, size_t from, size_t end, mha__
 }
 
 /* The online softmax of all rows over keys [from, to). */
-static void segment(const work *w, bool extra, size_t from, size_t to, mha__partial *into)
+static void segment(const mha__flash_work *w, bool extra, size_t from, size_t to, mha__partial *into)
 {
-    bool begun[MOST_TILES] = {false};
+    bool begun[MHA_MOST_TILES] = {false};
     for (size_t i = 0; i < w->count; i++)
         into->state[i] = (mha__softmax_state){-INFINITY, 0.0f, false};
     for (size_t at = from; at < to; at += w->block)
@@ -484,13 +305,13 @@ size_t mha__flash_segments(const mha__flash *flash)
 }
 
 /* Computes segment `number`. False, with `into` untouched, when no row sees a key of it. */
-static bool numbered_segment(const work *w, size_t number, mha__partial *into)
+static bool numbered_segment(const mha__flash_work *w, size_t number, mha__partial *into)
 {
     const mha__flash *s = w->flash;
     const bool extra = number == key_segments(s);
     const size_t from = extra ? 0 : number * MHA_SEGMENT, n = extra ? s->extra.n : s->keys.n;
     const size_t to = n - from < MHA_SEGMENT ? n : from + MHA_SEGMENT;
-    const span all = within(w->any, extra, from, to);
+    const mha__span all = mha__span_within(w->any, extra, from, to);
     if (all.begin == all.end)
         return false;
     segment(w, extra, from, to, into);
@@ -500,7 +321,7 @@ static bool numbered_segment(const work *w, size_t number, mha__partial *into)
 void mha__flash_rows(const mha__flash *flash, const mha__flash_row *rows, size_t count, void *scratch)
 {
     const layout at = lay_out(count, flash->d_k, flash->d_v);
-    work w;
+    mha__flash_work w;
     start(&w, flash, rows, count, scratch);
     mha__partial total = mha__partial_at((float *)scratch + at.first, count, flash->d_v);
     mha__partial next = mha__partial_at((float *)scratch + at.second, count, flash->d_v);
@@ -520,7 +341,7 @@ void mha__flash_rows(const mha__flash *flash, const mha__flash_row *rows, size_t
 void mha__flash_segment(const mha__flash *flash, const mha__flash_row *rows, size_t count, size_t number,
                         float *memory, void *scratch)
 {
-    work w;
+    mha__flash_work w;
     start(&w, flash, rows, count, scratch);
     mha__partial into = mha__partial_at(memory, count, flash->d_v);
     if (!numbered_segment(&w, number, &into))

@@ -1,0 +1,248 @@
+/* What mha forward says of a run: equation, configuration, parameters, stages and output, as text or as JSON. */
+#include <string.h>
+
+#include "cli/output/parameters.h"
+#include "cli/output/run_report.h"
+
+/* ---------------------------------------------------------------- stages */
+
+/* What each stage is, in the symbols of the equation. Stages without a text appear only in traces. */
+static const char *const stage_text[MHA_STAGE_COUNT] = {
+    [MHA_STAGE_Q] = "x_q W_Q + b_Q: what each position asks",
+    [MHA_STAGE_K] = "x_k W_K + b_K: what each position offers",
+    [MHA_STAGE_V] = "x_v W_V + b_V: what each position gives",
+    [MHA_STAGE_Q_ROT] = "q after rotation by position",
+    [MHA_STAGE_K_ROT] = "k after rotation by position",
+    [MHA_STAGE_SCORES] = "scale * Q K^T, one matrix for each head",
+    [MHA_STAGE_CAPPED] = "c tanh(scores / c)",
+    [MHA_STAGE_MASKED] = "scores with hidden keys at -inf",
+    [MHA_STAGE_WEIGHTS] = "softmax over the keys: each row sums to 1",
+    [MHA_STAGE_HEADS] = "weights V, the heads side by side",
+    [MHA_STAGE_OUTPUT] = "heads W_O + b_O",
+};
+
+static bool hides_keys(const mha_semantics *s)
+{
+    return s->causal || s->window || s->kv_lengths || s->mask.kind != MHA_MASK_NONE;
+}
+
+static bool stage_happens(const request *r, mha_stage stage)
+{
+    const mha_semantics *s = &r->call.semantics;
+    switch (stage) {
+    case MHA_STAGE_Q_ROT:
+    case MHA_STAGE_K_ROT: return s->rope.kind != MHA_ROPE_NONE || mha_layer_config(r->layer)->q_norm != MHA_NORM_NONE;
+    case MHA_STAGE_CAPPED: return s->softcap > 0;
+    case MHA_STAGE_MASKED: return hides_keys(s);
+    default: return stage_text[stage] != NULL;
+    }
+}
+
+/* Whether a stage has a time of its own. The exact path times none; scores to heads are timed together, as heads. */
+static bool stage_timed(const request *r, mha_stage stage)
+{
+    return r->plan.path != MHA_PATH_EXACT &&
+           (stage <= MHA_STAGE_K_ROT || stage == MHA_STAGE_HEADS || stage == MHA_STAGE_OUTPUT);
+}
+
+static void print_stages(const request *r, const run_times *time)
+{
+    static const char *const titles[] = {"stage", "shape", ">ms", "what it is"};
+    table *t = table_create(TABLE_TEXT, 4, titles);
+    for (mha_stage s = 0; s < MHA_STAGE_COUNT; s++) {
+        if (!stage_happens(r, s))
+            continue;
+        table_cell(t, mha_stage_name(s));
+        size_t shape[4];
+        const int rank = mha_plan_stage(&r->plan, s, shape);
+        table_shape(t, rank, shape);
+        if (stage_timed(r, s))
+            table_format(t, "%.3f", time->stage_ms[s]);
+        else
+            table_cell(t, r->plan.path != MHA_PATH_EXACT ? "|" : "");
+        table_cell(t, stage_text[s]);
+    }
+    table_print(t);
+    if (r->plan.path != MHA_PATH_EXACT)
+        printf("  |  is timed together with heads%s\n",
+               r->plan.path == MHA_PATH_FAST ? "; this path streams over the keys and never holds these whole" : "");
+    double flops = request_flops(r);
+    printf("\n  %s%.3g ms%s, %.3g GFLOP/s", bold(), time->ms, plain(), flops / time->ms * 1e-6);
+    if (time->runs > 1)
+        printf(" (the best of %zu runs)", time->runs);
+    putchar('\n');
+}
+
+/* ---------------------------------------------------------------- text */
+
+static void print_equation(const request *r)
+{
+    const mha_plan *p = &r->plan;
+    const mha_semantics *s = &r->call.semantics;
+    printf("%sMultiHead(x) = concat(head_1 ... head_%zu) W_O%s%s\n", bold(), p->h,
+           mha_layer_config(r->layer)->bias_o ? " + b_O" : "", plain());
+    printf("      head_i = softmax(%sQ_i K_i^T * %.6g%s%s) V_i\n\n", s->softcap > 0 ? "cap(" : "", p->scale,
+           s->softcap > 0 ? ")" : "", hides_keys(s) ? ", hidden keys left out" : "");
+}
+
+static void print_weights(const request *r, const arguments *args)
+{
+    const mha_model_facts *f = &r->facts;
+    if (r->random_weights)
+        printf("  weights  random, Xavier uniform, seed %zu\n", count_of(args, OPT_SEED));
+    else {
+        print_harmless("  weights  %s%s%s (%s names)", args->option[OPT_WEIGHTS].text,
+                       *r->loaded.layer.prefix ? ", layer " : "", r->loaded.layer.prefix, r->loaded.layer.scheme);
+        putchar('\n');
+    }
+    if (!r->facts_from)
+        return;
+    print_harmless("  model    %s%s%s, as its %s says%s%s", *f->model_type ? f->model_type : "unknown",
+                   r->random_weights ? ", layer " : "", r->random_weights ? r->loaded.layer.prefix : "",
+                   r->facts_from, f->has_semantics && *f->caveat ? "; " : "", f->has_semantics ? f->caveat : "");
+    putchar('\n');
+}
+
+/* Prints the semantics that differ from plain attention. */
+static void print_meaning(const mha_semantics *s)
+{
+    static const char *const pairing[] = {"", "interleaved", "half-split"};
+    const char *parts[8];
+    char window[64], softcap[40], rotated[80];
+    size_t n = 0;
+    snprintf(window, sizeof window, "window %lld,%lld", (long long)s->window_left, (long long)s->window_right);
+    snprintf(softcap, sizeof softcap, "softcap %g", s->softcap);
+    snprintf(rotated, sizeof rotated, "rotated by position (%s, base %g)", pairing[s->rope.kind],
+             s->rope.base > 0 ? s->rope.base : 10000);
+    if (s->causal)
+        parts[n++] = "causal";
+    if (s->window)
+        parts[n++] = window;
+    if (s->kv_lengths)
+        parts[n++] = "lengths";
+    if (s->cu_seqlens_q)
+        parts[n++] = "packed sequences";
+    if (s->mask.kind != MHA_MASK_NONE)
+        parts[n++] = "mask";
+    if (s->alibi_slopes)
+        parts[n++] = "ALiBi";
+    if (s->softcap > 0)
+        parts[n++] = softcap;
+    if (s->rope.kind != MHA_ROPE_NONE)
+        parts[n++] = rotated;
+    for (size_t i = 0; i < n; i++)
+        printf("%s%s%s", i ? ", " : "  meaning  ", parts[i], i + 1 == n ? "\n" : "");
+}
+
+static void print_configuration(const request *r, const arguments *args)
+{
+    const mha_config *c = mha_layer_config(r->layer);
+    const mha_plan *p = &r->plan;
+    printf("%sConfiguration%s\n", bold(), plain());
+    printf("  width    d_model %zu%s%zu heads x d_k %zu", c->d_model, c->n_heads * c->d_k == c->d_model ? " = " : ", ",
+           c->n_heads, c->d_k);
+    if (c->d_v != c->d_k)
+        printf(", d_v %zu", c->d_v);
+    if (c->kv_heads != c->n_heads)
+        printf("; %zu key/value heads, each read by %zu query heads", c->kv_heads, c->n_heads / c->kv_heads);
+    putchar('\n');
+    print_weights(r, args);
+    printf("  input    %zu batch row%s, %zu queries, %zu keys%s, %s\n", p->B, p->B == 1 ? "" : "s", p->T_q, p->S,
+           r->call.key.data ? " (cross-attention)" : " (self-attention)",
+           r->random_inputs ? "random" : args->option[OPT_INPUT].text);
+    if (r->cache)
+        printf("  cache    %s, %zu rows of keys and values, %zu bytes\n",
+               mha_dtype_name(mha_cache_keys(r->cache).dtype), p->S, mha_cache_bytes(r->cache));
+    print_meaning(&r->call.semantics);
+    printf("  run on   path %s%s%s%s, %s%s%d thread%s\n\n", mha_path_name(p->path),
+           *p->path_reason ? " (" : "", p->path_reason, *p->path_reason ? ")" : "",
+           p->path == MHA_PATH_FAST ? mha_isa() : "", p->path == MHA_PATH_FAST ? " kernels, " : "", p->threads,
+           p->threads == 1 ? "" : "s");
+}
+
+static void print_output(const request *r, const summary *s, bool as_asked)
+{
+    const mha_view *output = &r->call.output;
+    char shape[SHAPE_TEXT], mean[SHORT_TEXT], rms[SHORT_TEXT], max[SHORT_TEXT];
+    printf("\n%sOutput %s%s\n  mean %s, root mean square %s, largest |x| %s, %s\n", bold(),
+           shape_text(shape, output->rank, output->shape), plain(), real_text(mean, s->mean), real_text(rms, s->rms),
+           real_text(max, s->max_abs),
+           s->non_finite == 0 ? "all finite"
+           : as_asked         ? "NaN where a query sees no key, as asked"
+                              : "NOT all finite");
+}
+
+void run_report_begin(const request *r, const arguments *args)
+{
+    print_equation(r);
+    print_configuration(r, args);
+    printf("%sParameters%s\n", bold(), plain());
+    parameters_print(r->table, r->layer, false, TABLE_TEXT);
+    fflush(stdout);
+}
+
+void run_report_end(const request *r, const run_times *time, const summary *output, bool as_asked)
+{
+    printf("\n%sStages%s\n", bold(), plain());
+    print_stages(r, time);
+    print_output(r, output, as_asked);
+}
+
+/* ---------------------------------------------------------------- JSON */
+
+static json_t *json_config(const request *r, const arguments *args)
+{
+    const mha_config *c = mha_layer_config(r->layer);
+    const mha_plan *p = &r->plan;
+    const struct {
+        const char *name;
+        size_t value;
+    } counts[] = {{"d_model", c->d_model}, {"heads", c->n_heads}, {"kv_heads", c->kv_heads}, {"d_k", c->d_k},
+                  {"d_v", c->d_v},         {"d_q", c->d_q},       {"kdim", c->d_kin},        {"vdim", c->d_vin},
+                  {"d_out", c->d_out},     {"batch", p->B},       {"seq", p->T_q},           {"kv_seq", p->T_k}};
+    const struct {
+        const char *name;
+        bool value;
+    } flags[] = {{"bias_q", c->bias_q}, {"bias_k", c->bias_k}, {"bias_v", c->bias_v},
+                 {"bias_o", c->bias_o}, {"causal", r->call.semantics.causal}};
+    json_t *config = json_object();
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+        json_object_set_new(config, counts[i].name, json_count(counts[i].value));
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
+        json_object_set_new(config, flags[i].name, json_boolean(flags[i].value));
+    json_object_set_new(config, "scale", json_number(p->scale));
+    json_object_set_new(config, "seed", json_count(count_of(args, OPT_SEED)));
+    json_object_set_new(config, "dtype", json_text(mha_dtype_name(c->dtype)));
+    json_object_set_new(config, "cache_dtype",
+                        json_text(r->cache ? mha_dtype_name(mha_cache_keys(r->cache).dtype) : NULL));
+    json_object_set_new(config, "model",
+                        !r->facts_from ? json_null()
+                                       : json_text(*r->facts.model_type ? r->facts.model_type : "unknown"));
+    json_object_set_new(
+        config, "caveat",
+        json_text(r->facts_from && r->facts.has_semantics && *r->facts.caveat ? r->facts.caveat : NULL));
+    return config;
+}
+
+void run_report_json(const request *r, const arguments *args, const summary *s, const run_times *time)
+{
+    json_t *stages = json_array(), *parameters = json_object();
+    for (mha_stage stage = 0; stage < MHA_STAGE_COUNT; stage++) {
+        size_t shape[4];
+        const int rank = mha_plan_stage(&r->plan, stage, shape);
+        if (stage_happens(r, stage))
+            json_array_append_new(
+                stages,
+                json_pack("{so so so}", "name", json_text(mha_stage_name(stage)), "shape", json_shape(rank, shape),
+                          "ms", stage_timed(r, stage) ? json_milliseconds(time->stage_ms[stage]) : json_null()));
+    }
+    parameters_json_totals(parameters, r->table);
+    const mha_view *output = &r->call.output;
+    json_print(json_pack(
+        "{so so so si so so so so so}", "config", json_config(r, args), "path", json_text(mha_path_name(r->plan.path)),
+        "path_reason", json_text(*r->plan.path_reason ? r->plan.path_reason : NULL), "threads", r->plan.threads,
+        "parameters", parameters, "stages", stages, "total_ms", json_milliseconds(time->ms), "gflops",
+        json_number(request_flops(r) / time->ms * 1e-6), "output",
+        json_pack("{so so so so sb}", "shape", json_shape(output->rank, output->shape), "mean", json_number(s->mean),
+                  "rms", json_number(s->rms), "max_abs", json_number(s->max_abs), "finite", s->non_finite == 0)));
+}

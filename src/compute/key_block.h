@@ -1,0 +1,86 @@
+/* A block of consecutive keys and values as the flash core works on it, packed or read where it lies; and the state of
+ * one call of that core. */
+#ifndef MHA_COMPUTE_KEY_BLOCK_H
+#define MHA_COMPUTE_KEY_BLOCK_H
+
+#include <stdint.h>
+
+#include "compute/flash.h"
+
+/* Keys [begin, end). */
+typedef struct mha__span {
+    size_t begin, end;
+} mha__span;
+
+/* Rows that are computed together, and the keys that any of them sees, and that all of them see. */
+typedef struct mha__flash_tile {
+    size_t first, m;
+    mha__span any, all;
+} mha__flash_tile;
+
+enum { MHA_LEAST_TILE_ROWS = 4, MHA_MOST_TILES = MHA_FLASH_ROWS / MHA_LEAST_TILE_ROWS };
+
+/* One call of mha__flash_rows or mha__flash_segment. */
+typedef struct mha__flash_work {
+    const mha__kernels *kernels;
+    const mha__flash *flash;
+    const mha__flash_row *rows;
+    size_t count, block;
+    float *Q, *K, *V, *scores, *bias;
+    size_t chunks;
+    float *widened; /* as many rows of keys or values as a panel has columns */
+    /* Of each row the power of 2 by which its scale is divided, and its scores are multiplied afterwards, so that
+     * scale * q does not overflow. */
+    uint8_t held_back[MHA_FLASH_ROWS];
+    bool holds_back; /* whether any of them is not 0 */
+    size_t n_tiles;
+    mha__flash_tile tiles[MHA_MOST_TILES];
+    mha__span any, all;
+} mha__flash_work;
+
+static inline size_t mha__smaller(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+static inline size_t mha__larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+/* What both have; empty is anything with begin >= end. */
+static inline mha__span mha__span_shared(mha__span a, mha__span b)
+{
+    return (mha__span){mha__larger(a.begin, b.begin), mha__smaller(a.end, b.end)};
+}
+
+/* The part of `keys` inside [from, to), counted from `from`. Every query sees all extra rows. */
+static inline mha__span mha__span_within(mha__span keys, bool extra, size_t from, size_t to)
+{
+    if (extra)
+        return (mha__span){0, to - from};
+    const mha__span some = mha__span_shared(keys, (mha__span){from, to});
+    return some.begin < some.end ? (mha__span){some.begin - from, some.end - from} : (mha__span){0, 0};
+}
+
+/* One block: the keys [from, end), packed or read where they lie. */
+typedef struct mha__key_block {
+    const mha__flash_keys *keys;
+    bool extra;
+    size_t from, end;
+    mha__panels K, V;        /* key 0 of the block is row 0 of V and column 0 of K; without data: read where it lies */
+    const float *pairs;     /* the last 8 columns of V, interleaved by mha__kernels.pair_rows; NULL: they are not */
+    const bool *poisoned;   /* of each key whether its value row has a NaN or infinity; NULL: none has */
+    const mha__panels *soon; /* prefetched while scores are computed, or NULL */
+    const mha__panels *next; /* prefetched while values are summed, or NULL */
+} mha__key_block;
+
+/* Packs those keys and values of the block that any query sees, `all` of it, unless they can be read where they lie.
+ * A value row with a NaN or infinity becomes zeros; `poisoned` (MHA_BLOCK flags) then says which, and b->poisoned is
+ * set to it. */
+void mha__key_block_pack(const mha__flash_work *w, mha__key_block *b, mha__span all, bool *poisoned);
+/* Adds the poisoned value rows that a query sees, `some` of the block, to its weighted values. */
+void mha__key_block_add_poison(const mha__flash_work *w, const mha__key_block *b, mha__span some, const float *weight,
+                               const float *bias, float *sum);
+
+#endif
