@@ -224,7 +224,7 @@ static json_t *json_config(const request *r, const arguments *args)
     return config;
 }
 
-void run_report_json(const request *r, const arguments *args, const summary *s, const run_times *time)
+void run_report_json(const request *r, const arguments *args, const summary *output, const run_times *time)
 {
     json_t *stages = json_array(), *parameters = json_object();
     for (mha_stage stage = 0; stage < MHA_STAGE_COUNT; stage++) {
@@ -237,12 +237,12 @@ void run_report_json(const request *r, const arguments *args, const summary *s, 
                           "ms", stage_timed(r, stage) ? json_milliseconds(time->stage_ms[stage]) : json_null()));
     }
     parameters_json_totals(parameters, r->table);
-    const mha_view *output = &r->call.output;
     json_print(json_pack(
         "{so so so si so so so so so}", "config", json_config(r, args), "path", json_text(mha_path_name(r->plan.path)),
         "path_reason", json_text(*r->plan.path_reason ? r->plan.path_reason : NULL), "threads", r->plan.threads,
         "parameters", parameters, "stages", stages, "total_ms", json_milliseconds(time->ms), "gflops",
         json_number(request_flops(r) / time->ms * 1e-6), "output",
-        json_pack("{so so so so sb}", "shape", json_shape(output->rank, output->shape), "mean", json_number(s->mean),
-                  "rms", json_number(s->rms), "max_abs", json_number(s->max_abs), "finite", s->non_finite == 0)));
+        json_pack("{so so so so sb}", "shape", json_shape(r->call.output.rank, r->call.output.shape), "mean",
+                  json_number(output->mean), "rms", json_number(output->rms), "max_abs", json_number(output->max_abs),
+                  "finite", output->non_finite == 0)));
 }

@@ -27,5 +27,5 @@ void mha_merge_bound(const mha_part *parts, size_t count, double unit, double *h
     }
     const double F = fmin(exp(2 * E) * (1 + gamma) - 1, 2);
     *heads = F * X + H + 3 * gamma * X + unit * (X + H) + eta;
-    *lse = E + gamma + (unit + 4 * w) * (m + log(n + 1) + 1) + eta;
+    *lse = E + gamma + (unit + 4 * w) * (m + log1p(n) + 1) + eta;
 }

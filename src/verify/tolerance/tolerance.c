@@ -179,7 +179,7 @@ mha_status mha_precision_tolerance(const mha_layer *layer, const mha_call *call,
 void mha__tolerance_of_error(const mha__request *request, const mha__attempt *ran, mha_stage stage, double error,
                              double largest, double atol[2])
 {
-    mha__tolerance t;
+    mha__tolerance t = {0};
     double angles[2][MHA_STAGE_COUNT];
     worst_case(request, ran, &t, angles);
     for (int wide = 0; wide < 2; wide++)

@@ -130,7 +130,7 @@ static double slope_of(const mha_case *c, const mha__knobs *k, size_t h)
 /* Visibility is implemented in three places (steps/mask.c, exact.c and here); only this one has knobs. */
 mha__sight mha__variant_look(const mha__variant_inputs *inputs, const mha__knobs *k, const mha__score_at *at)
 {
-    double masked = 0, distance = 0;
+    double masked = 0;
     int hides = rules_hide(inputs, k, at);
     if (k->mask_kind != MHA_MASK_NONE && mask_hides(inputs, k, *at, &masked))
         hides |= HIDES_MASK;
@@ -143,7 +143,7 @@ mha__sight mha__variant_look(const mha__variant_inputs *inputs, const mha__knobs
         hides |= HIDES_PADDING;
     if (k->alibi_sign != 0) {
         const int64_t offset = k->alibi_from_0 ? 0 : mha__case_offset(inputs->c, at->b);
-        distance = (double)(offset + (int64_t)at->i - (int64_t)at->j);
+        double distance = (double)(offset + (int64_t)at->i - (int64_t)at->j);
         if (k->alibi_symmetric)
             distance = fabs(distance);
         *(k->early & ADDS_ALIBI ? &sight.early : &sight.added) -=
