@@ -2,7 +2,7 @@
 #
 # Set on the command line or in the environment: CC CXX AR CPPFLAGS CFLAGS LDFLAGS LDLIBS, V=1 (shows commands),
 # BUILD (where to build), WERROR=-Werror, INSTALL DESTDIR prefix exec_prefix bindir libdir includedir datadir mandir.
-# Another CBLAS: BLAS=blis (its pkg-config name), or BLAS_CFLAGS and BLAS_LIBS; JANSSON_*, LIBZIP_*, CMOCKA_* likewise.
+# Another CBLAS: BLAS=blis (its pkg-config name), or BLAS_CFLAGS and BLAS_LIBS; JANSSON_*, LIBZIP_*, ZLIB_* likewise.
 
 BUILD ?= build
 .DEFAULT_GOAL := all
@@ -45,6 +45,7 @@ SANITIZE   ?=
 BLAS    ?= openblas
 JANSSON  = jansson
 LIBZIP   = libzip
+ZLIB     = zlib
 CMOCKA   = cmocka
 found = $(shell $(PKG_CONFIG) --$(1) $(2) 2>/dev/null)
 BLAS_CFLAGS    ?= $(call found,cflags,$(BLAS))
@@ -53,11 +54,13 @@ JANSSON_CFLAGS ?= $(call found,cflags,$(JANSSON))
 JANSSON_LIBS   ?= $(call found,libs,$(JANSSON))
 LIBZIP_CFLAGS  ?= $(call found,cflags,$(LIBZIP))
 LIBZIP_LIBS    ?= $(call found,libs,$(LIBZIP))
+ZLIB_CFLAGS    ?= $(call found,cflags,$(ZLIB))
+ZLIB_LIBS      ?= $(call found,libs,$(ZLIB))
 CMOCKA_CFLAGS  ?= $(call found,cflags,$(CMOCKA))
 CMOCKA_LIBS    ?= $(call found,libs,$(CMOCKA))
 
 # From here on the answers of pkg-config and of the compiler are fixed: each is asked for once.
-LIBRARIES   := BLAS JANSSON LIBZIP
+LIBRARIES   := BLAS JANSSON LIBZIP ZLIB
 LIB_CFLAGS  := $(foreach l,$(LIBRARIES),$($(l)_CFLAGS))
 LIBS        := $(strip $(foreach l,$(LIBRARIES),$($(l)_LIBS)) -lm $(LDLIBS))
 MISSING     := $(strip $(foreach l,$(LIBRARIES),$(if $($(l)_LIBS),,$($(l)))))

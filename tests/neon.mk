@@ -9,7 +9,7 @@ NEON_TESTS = $(call named,test_kernels test_packed test_streaming test_half test
 
 # A root directory of arm64 packages, with an apt of its own: the system's is only asked where packages come from.
 NEON_ROOT     = $(NEON)/root
-NEON_PACKAGES = libc6-dev libgomp1 libopenblas-pthread-dev libjansson-dev libzip-dev libcmocka-dev
+NEON_PACKAGES = libc6-dev libgomp1 libopenblas-pthread-dev libjansson-dev libzip-dev zlib1g-dev libcmocka-dev
 NEON_APT      = apt-get -qq -y --no-install-recommends -o APT::Architecture=arm64 -o APT::Architectures=arm64 \
                 -o APT::Sandbox::User= -o Dir::State=$(NEON)/apt -o Dir::State::status=$(NEON)/apt/status \
                 -o Dir::Cache=$(NEON)/apt
@@ -29,5 +29,6 @@ neon: $(NEON_ROOT) ## the kernels and what stands on them for AArch64, under an 
 	  CC="aarch64-linux-gnu-gcc --sysroot=$(NEON_ROOT)" RUNNER="qemu-aarch64 -R $(NEON_SPACE) -L $(NEON_ROOT)" \
 	  BLAS_CFLAGS=-I$(NEON_ROOT)/usr/include/aarch64-linux-gnu/openblas-pthread \
 	  BLAS_LIBS="-L$(NEON_ROOT)$(NEON_BLAS) -Wl,-rpath,$(NEON_BLAS) -lopenblas" JANSSON_CFLAGS= JANSSON_LIBS=-ljansson \
-	  LIBZIP_CFLAGS= LIBZIP_LIBS=-lzip CMOCKA_CFLAGS= CMOCKA_LIBS=-lcmocka $(NEON_TESTS:$(BUILD)/%=$(NEON)/%.run)
+	  LIBZIP_CFLAGS= LIBZIP_LIBS=-lzip ZLIB_CFLAGS= ZLIB_LIBS=-lz CMOCKA_CFLAGS= CMOCKA_LIBS=-lcmocka \
+	  $(NEON_TESTS:$(BUILD)/%=$(NEON)/%.run)
 	@sh tests/summary.sh $(NEON)/results
