@@ -146,7 +146,7 @@ static int run_beside_bound(const mha_layer *layer, const char *path_name, mha_c
     if (!mha_path_find(path_name, &call->path) || mha_plan_call(layer, call, &plan, NULL) != MHA_OK)
         return 1;
     if (bound) {
-        if (mha_error_bound(layer, call, 0x1p-24, bounds, NULL) != MHA_OK)
+        if (mha_error_bound(layer, call, 0x1p-24, bounds, MHA_STAGE_COUNT, NULL) != MHA_OK)
             return 1;
         *bound = bounds[stage];
     }
