@@ -1,6 +1,6 @@
 # The checks that are not tests: the library's interface, lines, static analysis, sanitizers. Included by the Makefile.
 
-.PHONY: check-abi check-format format analyze tsan valgrind soak
+.PHONY: check-abi check-format check-python format analyze tsan valgrind soak
 
 check-abi: all $(BUILD)/bench/libshim.so ## exported = declared = documented; one version; an installed copy links and goes away again
 	@BUILD=$(BUILD) CC="$(CC)" MAKE="$(THIS_MAKE)" LIBS="$(LIBS)" SANITIZE_FLAGS="$(SAN_FLAGS)" sh tests/check_abi.sh
@@ -12,6 +12,10 @@ THIS_MAKE = $(MAKE)
 
 check-format: ## no line beyond 120 columns, no tab and no blank at its end
 	@sh tests/check_format.sh
+
+MYPY ?= $(PYTHON) -m mypy
+check-python: ## the types of the Python module, as mypy reads them (pyproject.toml: strict)
+	$(MYPY) --cache-dir $(BUILD)/mypy
 
 CLANG_FORMAT ?= clang-format
 format: ## lays out src/, include/, tests/ and bench/ as .clang-format says (a suggestion: look at what it changes)

@@ -4,8 +4,10 @@ PYTHON_TESTS := $(sort $(wildcard tests/python/test_*.py))
 PYTHON_RUNS  := $(PYTHON_TESTS:tests/%.py=$(BUILD)/tests/%.run)
 # The sanitizers' runtime must be there before python3 is; what python3 itself never frees is not looked for.
 PRELOAD       = $(if $(SANITIZE),LD_PRELOAD=$(shell $(CC) -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0)
+# A warning is a mistake; what a later Python, or a package, means to give up some day is none yet.
+STRICT        = -W error -W default::DeprecationWarning -W default::PendingDeprecationWarning
 PYTEST        = $(PRELOAD) PYTHONPATH=src/python PYTHONDONTWRITEBYTECODE=1 CC="$(CC)" \
-                MHA_LIBRARY=$(abspath $(BUILD))/libmha.so $(PYTHON) -m pytest -q -p no:cacheprovider
+                MHA_LIBRARY=$(abspath $(BUILD))/libmha.so $(PYTHON) -m pytest -q $(STRICT) -p no:cacheprovider
 
 # Where PyTorch, JAX or transformers are: N random calls beside theirs, and arrays of their kinds.
 .PHONY: test-peers-python

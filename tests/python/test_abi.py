@@ -1,6 +1,7 @@
 """Every declaration of the module against the headers: a C program is compiled that knows both."""
 import ctypes
 import os
+import pathlib
 import re
 import subprocess
 
@@ -59,7 +60,7 @@ def test_layout_of_every_struct(tmp_path):
 
 def test_every_field_of_every_struct_is_declared():
     """A struct that grows in the header must grow here: counted from the text of the headers."""
-    text = "".join(open(f"{ROOT}/include/mha/{name}").read() for name in sorted(os.listdir(f"{ROOT}/include/mha")))
+    text = "".join(header.read_text() for header in sorted(pathlib.Path(ROOT, "include", "mha").iterdir()))
     text = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
     for s in structs():
         start = f"typedef struct {s.c_name} {{"

@@ -1,6 +1,7 @@
 """The examples, and the code in the module's README, run and say what they promise."""
 import glob
 import os
+import pathlib
 import re
 import subprocess
 import sys
@@ -25,7 +26,7 @@ def test_every_example_is_run():
 
 
 def test_code_of_the_readme(tmp_path):
-    blocks = re.findall(r"```python\n(.*?)```", open(f"{ROOT}/src/python/README.md").read(), re.S)
+    blocks = re.findall(r"```python\n(.*?)```", pathlib.Path(ROOT, "src/python/README.md").read_text(), re.S)
     assert len(blocks) == 2 and len(blocks[0].splitlines()) == 3
     (tmp_path / "my_project.py").write_text(
         "import mha, numpy\n"

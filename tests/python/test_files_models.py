@@ -1,5 +1,6 @@
 """Files and whole models: what is read, written and counted."""
 import json
+import pathlib
 
 import mha
 import numpy as np
@@ -64,7 +65,7 @@ def test_models():
     assert model.settings["causal"] is True and model.costs(1, 10).scores_full > 0
     sweep = model.heads([1, 2, 12])
     assert sweep.column("parameters") == [124_439_808] * 3 and sweep.column("d_k") == [768, 384, 64]
-    config = json.loads(open(f"{ROOT}/weights/presets/gpt2.json").read())
+    config = json.loads(pathlib.Path(ROOT, "weights/presets/gpt2.json").read_text())
     assert mha.Model.from_config(config).totals == model.totals
     assert mha.Model.from_config(f"{ROOT}/weights/presets/gpt2.json").totals == model.totals
     assert mha.Model.from_config({**config, "n_layer": 1}).heads([3]).column("parameters")[0] < 124_439_808

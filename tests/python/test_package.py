@@ -1,6 +1,7 @@
 """The module where it is installed: beside its library, with the system's, as a wheel; a library that does not fit."""
 import glob
 import os
+import pathlib
 import subprocess
 import sys
 import tarfile
@@ -73,7 +74,7 @@ def test_sdist(tmp_path):
     with tarfile.open(name) as archive:
         archive.extractall(tmp_path)
     root = name[:-len(".tar.gz")]
-    assert "\nName: mha\n" in open(f"{root}/PKG-INFO", encoding="utf-8").read()
+    assert "\nName: mha\n" in pathlib.Path(root, "PKG-INFO").read_text(encoding="utf-8")
     held = {os.path.relpath(os.path.join(folder, file), root) for folder, _, files in os.walk(root) for file in files}
     listed = subprocess.run(["git", "-C", ROOT, "ls-files", "src", "include"], capture_output=True, text=True).stdout
     assert {"Makefile", "pyproject.toml", "src/python/mha/_abi.py", "include/mha/mha.h", *listed.split()} <= held

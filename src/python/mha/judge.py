@@ -227,7 +227,7 @@ def _within(e: _abi.Explanation) -> Optional[str]:
 
 def _explanation(e: _abi.Explanation) -> Explanation:
     names = tuple(str(optional(e.variants[i])) for i in range(e.count))
-    known = dict(variants().rows)
+    known: dict[Any, Any] = {name: meaning for name, meaning in variants()}
     found = tuple(f"{n} {e.found[i].value.decode()}".rstrip() for i, n in enumerate(names))
     return Explanation(found, tuple(known.get(n, "") for n in names), e.heads, e.max_abs, e.relative, e.exact,
                        _within(e))

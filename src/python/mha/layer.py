@@ -4,7 +4,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from contextlib import contextmanager, nullcontext
-from typing import Any, Iterator, Optional, Sequence
+from typing import Any, ContextManager, Iterator, Optional, Sequence
 
 import numpy as np
 
@@ -80,12 +80,12 @@ class MultiHeadAttention:
             self.settings.setdefault("zero_row", True)
         self.layout = "BTE" if module.batch_first else "TBE"
         thirds = weights.get("in_proj_weight")
-        third = (lambda i: thirds[i * module.embed_dim:(i + 1) * module.embed_dim]) if thirds is not None else None
         for i, letter in enumerate("QKV"):
-            matrix = third(i) if third else weights[f"{letter.lower()}_proj_weight"]
+            third = slice(i * module.embed_dim, (i + 1) * module.embed_dim)
+            matrix = thirds[third] if thirds is not None else weights[f"{letter.lower()}_proj_weight"]
             self.set(f"W_{letter}", matrix.t())
             if biased:
-                self.set(f"b_{letter}", weights["in_proj_bias"][i * module.embed_dim:(i + 1) * module.embed_dim])
+                self.set(f"b_{letter}", weights["in_proj_bias"][third])
         self.set("W_O", weights["out_proj.weight"].t())
         if biased:
             self.set("b_O", weights["out_proj.bias"])
@@ -227,7 +227,10 @@ class MultiHeadAttention:
         cache: keys and values of earlier calls, to which those of this call are appended.
         path, threads, out_dtype: as in scaled_dot_product_attention. settings: see mha.SETTINGS.
         """
-        with cache if isinstance(cache, Cache) else nullcontext():
+        held: ContextManager[Any] = nullcontext()
+        if isinstance(cache, Cache):
+            held = cache
+        with held:
             rows, request = self.request(query, key, value, settings, layout=layout, cache=cache, path=path,
                                          threads=threads)
             with self._calling():

@@ -139,7 +139,7 @@ class Model:
         """The same model with other numbers of heads: each allocated, and its parameters counted."""
         rows = []
         for count in counts:
-            how = {**self._how, "n_heads": count}
+            how: dict[str, Any] = {**self._how, "n_heads": count}
             config = how.pop("config")
             model = (Model.from_config(config, **{k: v for k, v in how.items() if k != "preset"})
                      if config is not None else Model(**how))
