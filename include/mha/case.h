@@ -163,7 +163,7 @@ typedef enum mha_clue_kind {
 MHA_API const char *mha_clue_kind_name(mha_clue_kind kind);
 
 typedef enum mha_clue_axis {
-    MHA_CLUE_BATCH_ROWS = 0,
+    MHA_CLUE_BATCH_ROWS = 0, /* sequences of a ragged batch */
     MHA_CLUE_HEADS,  /* also behind W_O, if one head alone differs */
     MHA_CLUE_ROWS,   /* of queries; of keys for stages of k and v */
     MHA_CLUE_KEYS,   /* columns of scores and weights */
@@ -218,15 +218,17 @@ typedef struct mha_progress {
  * computed in float64. The baseline reproduces the tensor when mha_case_judge passes it: within rtol and atol of the
  * case, or else within the derived tolerance. A variant reproduces it when rounding explains the remaining difference
  * or rtol and atol allow it. `threads` 0: mha_threads_available(); any number gives the same answer. `progress` may
- * be NULL. The caller clears the diagnosis. Errors: MHA_NOT_FOUND (no such tensor), MHA_UNSUPPORTED (a ragged batch,
- * a case that would be skipped), MHA_INVALID (threads), MHA_NO_MEMORY. */
+ * be NULL. The sequences of a ragged batch are batch rows, each computed by itself: a variant reproduces all of them or
+ * none. The caller clears the diagnosis. Errors: MHA_NOT_FOUND (no such tensor), MHA_UNSUPPORTED (a case that would be
+ * skipped), MHA_INVALID (threads), MHA_NO_MEMORY. */
 MHA_API mha_status mha_case_diagnose(const mha_case *c, const char *tensor, int threads, const mha_progress *progress,
                                      mha_diagnosis *diagnosis, mha_error *error);
 MHA_API void mha_diagnosis_clear(mha_diagnosis *diagnosis);
 /* Computes a case with `count` variants, each a name, or a name, a blank and its numbers ("case-lacks-softcap 30",
  * "case-lacks-lengths 5, 9, 7"), and writes one stage to `result`: F32 or F64, of the stage's shape (output:
- * (B, T_q, d_out) or (B, T_q, h, d_v)), any strides. MHA_NOT_FOUND: there is no such variant. MHA_UNSUPPORTED: a
- * variant does not apply to this case, or comes without its numbers. MHA_INVALID: they cannot be read. */
+ * (B, T_q, d_out) or (B, T_q, h, d_v)), any strides. A variant changes each sequence of a ragged batch by itself.
+ * MHA_NOT_FOUND: there is no such variant. MHA_UNSUPPORTED: a variant does not apply to this case, or comes without its
+ * numbers. MHA_INVALID: they cannot be read. */
 MHA_API mha_status mha_case_variant(const mha_case *c, const char *const *variants, size_t count, mha_stage stage,
                                     const mha_view *result, mha_error *error);
 

@@ -72,6 +72,11 @@ static inline size_t new_keys_of(const run *r, size_t b)
     return ragged(r) ? (size_t)(cu_k(r)[b + 1] - cu_k(r)[b]) : r->T_k;
 }
 
+static inline size_t keys_of(const run *r, size_t b)
+{
+    return r->P + new_keys_of(r, b);
+}
+
 static inline size_t query_row(const run *r, size_t b, size_t i)
 {
     return ragged(r) ? (size_t)r->s->cu_seqlens_q[b] + i : b * r->T_q + i;

@@ -118,7 +118,8 @@ static void find_all(const oracle_mistake *(*at)(size_t))
         trial t = trial_draw(seed);
         rig r;
         oracle right;
-        t.sequences = 0, t.poison = false, t.amplitude = 0, t.input_dtype = MHA_F32;
+        t.sequences = at == mistake_of_scores_at ? t.sequences : 0; /* the others are planted in one length */
+        t.poison = false, t.amplitude = 0, t.input_dtype = MHA_F32;
         t.T_q = t.T_q > 17 ? 17 : t.T_q, t.T_k = t.inputs == TRIAL_SELF ? t.T_q : t.T_k > 17 ? 17 : t.T_k;
         trial_build(&t, &r);
         run_oracle(&r, NULL, &right);

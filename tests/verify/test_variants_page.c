@@ -27,6 +27,8 @@ typedef struct planted_in {
 static const double odd_slopes[] = {0.5, 0.25, 0.125, 0.0625};
 static const double slopes[] = {0.25, 0.0625, 0.015625, 0.00390625, 0.5, 0.125}; /* of Press et al., for 6 heads */
 
+static const int64_t starts[] = {0, 5, 6, 12};
+
 static const planted_in cases[] = {
     {"layer", "4 heads of 8, biases, 5 queries, 9 keys", {.config = {LAYER}}},
     {"causal",
@@ -79,6 +81,13 @@ static const planted_in cases[] = {
     {"extra keys",
      "4 heads, rows of bias_k and of zeros",
      {.config = {LAYER, .bias_kv = true}, .semantics.zero_row = true}},
+    {"ragged",
+     "4 heads, causal, sequences of 5, 1 and 6 tokens",
+     {.config = {LAYER},
+      .batch = 1,
+      .q_len = 12,
+      .kv_len = 12,
+      .semantics = {.causal = true, .n_sequences = 3, .cu_seqlens_q = starts}}},
     {"empty", "4 heads, lengths, one of them 0", {.config = {LAYER}, .with = MHA_WITH_EMPTY}},
     {"empty, NaN",
      "the same, where a query without keys gives NaN",

@@ -63,14 +63,19 @@ static bool add_factors(const mha__grid *g, mha__clue_list *list)
 
 static bool add_vector(const mha__grid *g, mha__clue_list *list)
 {
-    const size_t rows = g->n[0] * g->n[2];
+    const size_t all = g->n[0] * g->n[2];
+    size_t rows = 0;
+    for (size_t r = 0; r < all; r++)
+        rows += !g->target->there || g->target->there[r];
     if (rows < 3)
         return false;
     for (size_t h = 0; h < g->n[1]; h++)
         for (size_t f = 0; f < g->n[3]; f++) {
             double mean = 0, rounding = 0;
             for (int pass = 0; pass < 2; pass++)
-                for (size_t r = 0; r < rows; r++) {
+                for (size_t r = 0; r < all; r++) {
+                    if (g->target->there && !g->target->there[r])
+                        continue;
                     const size_t b = r / g->n[2], t = r % g->n[2];
                     const double y = mha__grid_y(g, b, h, t, f), moved = y - mha__grid_x(g, b, h, t, f);
                     if (pass == 0)

@@ -40,15 +40,15 @@ static bool find_tensor(const mha_case *c, const char *name, int *wide, int *slo
     return false;
 }
 
-static void measure_size(mha__target *t, size_t elements)
+static void measure_size(mha__target *t, const double *values, size_t elements)
 {
     double sum = 0;
     size_t finite = 0;
     for (size_t i = 0; i < elements; i++) {
-        if (!isfinite(t->values[i]))
+        if (!isfinite(values[i]))
             continue;
-        t->largest = fmax(t->largest, fabs(t->values[i]));
-        sum += t->values[i] * t->values[i];
+        t->largest = fmax(t->largest, fabs(values[i]));
+        sum += values[i] * values[i];
         finite++;
     }
     t->rms = finite > 0 ? sqrt(sum / (double)finite) : 0;
@@ -75,22 +75,29 @@ static mha_status load(mha__search *s, const char *name, mha_diagnosis *d, mha_e
     for (int k = 1; k < rank; k++)
         t->row *= shape[k];
     t->columns = shape[rank - 1];
-    const mha_view v = in_order(c, e, t->stage);
+    const mha_view v = in_order(s->asked, e, t->stage);
     t->recorded_columns = t->slot == CASE_QK ? v.shape[v.rank - 1] : t->columns;
     const size_t elements = mha_view_elements(&v), rows = c->B * c->T_q;
     if (elements == 0)
         return mha__fail(error, MHA_UNSUPPORTED, e->name, "expected elements, found none");
-    t->values = mha__arena_take(&s->pool, elements * sizeof *t->values);
+    double *recorded = mha__arena_take(&s->pool, elements * sizeof *recorded);
+    t->values = mha__arena_take(&s->pool, c->B * (t->row / t->columns) * t->recorded_columns * sizeof *t->values);
+    s->there = mha__arena_take(&s->pool, rows);
     s->base = mha__arena_take(&s->pool, c->B * t->row * sizeof *s->base);
     s->judged = mha__arena_take(&s->pool, rows);
     s->screened.rows = mha__arena_take(&s->pool, rows);
     s->probed.rows = mha__arena_take(&s->pool, rows);
     s->distance = mha__arena_take(&s->pool, rows * sizeof *s->distance);
-    if (!t->values || !s->base || !s->judged || !s->screened.rows || !s->probed.rows || !s->distance)
+    if (!recorded || !t->values || !s->base || !s->there || !s->judged || !s->screened.rows || !s->probed.rows ||
+        !s->distance)
         return mha__search_no_memory(s, error);
-    const mha_view copy = mha_view_of(t->values, MHA_F64, v.rank, v.shape);
+    const mha_view copy = mha_view_of(recorded, MHA_F64, v.rank, v.shape);
     (void)mha_view_copy(&copy, &v); /* cannot fail: both are floats */
-    measure_size(t, elements);
+    measure_size(t, recorded, elements);
+    mha__ragged_spread(s->inputs, t->stage, elements, recorded, t->values);
+    t->there = t->by_query ? s->there : NULL;
+    for (size_t r = 0; r < rows; r++)
+        s->there[r] = !s->inputs->sequences || r % c->T_q < s->inputs->sequences[r / c->T_q].T[PROJECTION_Q];
     return MHA_OK;
 }
 
@@ -282,14 +289,15 @@ static mha_status make_benches(mha__search *s, int threads, mha_error *error)
 
 static mha_status search(mha__search *s, const char *tensor, int threads, mha_diagnosis *d, mha_error *error)
 {
-    const size_t T = s->c->T_q;
-    TRY(mha__variant_inputs_create(s->c, &s->inputs, error));
+    TRY(mha__variant_inputs_create(s->asked, &s->inputs, error));
+    s->c = s->inputs->c;
     s->said = mha__knobs_of(s->c);
     TRY(load(s, tensor, d, error));
     TRY(mha__search_prepare(s, error));
-    for (size_t r = 0; r < s->c->B * T; r++)
+    for (size_t r = 0; r < s->c->B * s->c->T_q; r++) {
         d->part.judged += s->judged[r];
-    d->part.rows = s->c->B * T;
+        d->part.rows += s->there[r];
+    }
     TRY(make_benches(s, threads, error));
     return find(s, d, error);
 }
@@ -299,7 +307,7 @@ mha_status mha_case_diagnose(const mha_case *c, const char *tensor, int threads,
 {
     *diagnosis = (mha_diagnosis){0};
     TRY(mha__parallel_check(threads, error));
-    mha__search s = {.c = c, .progress = progress};
+    mha__search s = {.asked = c, .c = c, .progress = progress};
     s.pool.allocator = mha__allocator_default();
     const int openmp = mha__gemm_begin();
     mha_status status = search(&s, tensor, threads, diagnosis, error);

@@ -45,8 +45,8 @@ static bool with_heads(const mha_case *c, size_t h, mha_case *other)
 static mha_status fit_other(const mha__search *s, const mha_case *other, mha__candidate *x, mha_error *error)
 {
     mha__search search = *s;
-    search.c = other;
     TRY(mha__variant_inputs_create(other, &search.inputs, error));
+    search.c = search.inputs->c;
     const unsigned char *needed = s->in_part ? s->judged : NULL;
     mha__variant_bench *bench = mha__variant_bench_create(search.inputs, needed, 0);
     if (bench) {
@@ -69,7 +69,7 @@ mha_status mha__search_other_heads(const mha__search *s, size_t *heads, mha__can
         return MHA_OK;
     for (size_t h = 1; h <= width; h++) {
         mha__candidate x;
-        if (h == s->c->H || !with_heads(s->c, h, &other))
+        if (h == s->c->H || !with_heads(s->asked, h, &other))
             continue;
         TRY(fit_other(s, &other, &x, error));
         if (x.finite && x.excess < best->excess) {

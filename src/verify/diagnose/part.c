@@ -63,16 +63,16 @@ static size_t farthest_batch(const mha__search *s)
 }
 
 /* Marks query rows of one batch row: `spread` of them at equal distances, and the `far` farthest of the others. Only
- * rows marked in `among` are considered (NULL: all). */
+ * rows marked in `among` are considered. */
 static void mark_rows(const mha__search *s, size_t b, size_t far, size_t spread, const unsigned char *among,
                       unsigned char *marks)
 {
     const size_t T = s->c->T_q, first = b * T;
     size_t count = 0, seen = 0;
     for (size_t i = 0; i < T; i++)
-        count += !among || among[first + i];
+        count += among[first + i];
     for (size_t i = 0; i < T; i++) {
-        if (among && !among[first + i])
+        if (!among[first + i])
             continue;
         const size_t k = seen++;
         for (size_t n = 0; n < spread; n++)
@@ -82,7 +82,7 @@ static void mark_rows(const mha__search *s, size_t b, size_t far, size_t spread,
     for (size_t n = 0; n < far; n++) {
         size_t best = T;
         for (size_t i = 0; i < T; i++)
-            if (!marks[first + i] && (!among || among[first + i]) &&
+            if (!marks[first + i] && among[first + i] &&
                 (best == T || s->distance[first + i] > s->distance[first + best]))
                 best = i;
         if (best < T)
@@ -140,8 +140,8 @@ static void show_hidden(mha__search *s, bool all)
         for (size_t r = 0; r < rows; r++) {
             if (s->judged[r] != judged)
                 continue;
-            const size_t hidden = mha__variant_count_hidden(s->inputs, &s->said, r / T, r % T);
-            if (all ? hidden == s->inputs->S : hidden > 0) {
+            size_t hidden, seen = mha__variant_count_seen(s->inputs, &s->said, r / T, r % T, &hidden);
+            if (s->there[r] && (all ? seen == 0 : hidden > 0)) {
                 s->judged[r] = 1;
                 return;
             }
@@ -158,9 +158,9 @@ static void choose_part(mha__search *s)
         memset(s->judged + b * T, 1, T);
         return;
     }
-    mark_rows(s, b, FAR, SPREAD, NULL, s->judged);
+    mark_rows(s, b, FAR, SPREAD, s->there, s->judged);
     for (size_t other = 0; other < s->c->B && other < MOST_BATCHES; other++)
-        mark_rows(s, other, 1, 0, NULL, s->judged);
+        mark_rows(s, other, 1, 0, s->there, s->judged);
     show_hidden(s, false);
     show_hidden(s, true);
     for (size_t v = 0; v < mha_variant_count(); v++) {
@@ -247,8 +247,8 @@ static mha_status derive(const mha__search *s, const mha_call *call, double atol
 static mha_status prepare_whole(mha__search *s, mha_error *error)
 {
     const mha__target *t = &s->target;
-    const mha_call call = mha_case_call(s->c);
-    memset(s->judged, 1, s->c->B * s->c->T_q);
+    const mha_call call = mha_case_call(s->asked);
+    memcpy(s->judged, s->there, s->c->B * s->c->T_q);
     double atol[2];
     if (s->c->kind == CASE_ROPE) {
         const mha__tolerance tolerance = mha__tolerance_of_rope(s->c);
@@ -271,15 +271,20 @@ static mha_status prepare_from(mha__search *s, const mha__request *request, cons
     if (!narrow)
         return mha__search_no_memory(s, error);
     const mha_view *stage = &ran->stages[t->stage];
+    double *padded = s->inputs->sequences ? mha__arena_take(&s->pool, s->c->B * t->row * sizeof *padded) : narrow;
+    if (!padded)
+        return mha__search_no_memory(s, error);
     const mha_view copy = mha_view_of(narrow, MHA_F64, stage->rank, stage->shape);
     (void)mha_view_copy(&copy, stage); /* cannot fail: both are floats of one shape */
-    s->whole = narrow;
+    if (padded != narrow)
+        mha__ragged_spread(s->inputs, t->stage, mha_view_elements(stage), narrow, padded);
+    s->whole = narrow = padded;
     measure_distances(s, narrow);
     choose_part(s);
     TRY(compute_base(s, error));
     const double found = error_on_part(s, narrow, &largest);
     if (mha__precision_rounds(&s->c->precision)) { /* its error is found on all rows */
-        mha_call call = mha_case_call(s->c);
+        mha_call call = mha_case_call(s->asked);
         TRY(derive(s, &call, atol, error));
     } else
         mha__tolerance_of_error(request, ran, t->stage, 2 * found, largest, atol);
@@ -289,7 +294,7 @@ static mha_status prepare_from(mha__search *s, const mha__request *request, cons
 
 static mha_status prepare_part(mha__search *s, mha_error *error)
 {
-    mha_call call = mha_case_call(s->c);
+    mha_call call = mha_case_call(s->asked);
     call.path = MHA_PATH_BLAS;
     const mha__request request = request_of(s->c, &call);
     bool wanted[MHA_STAGE_COUNT] = {false};

@@ -19,6 +19,7 @@ typedef struct mha__target {
     bool by_query;           /* lines of the tensor belong to query rows, which can be left out */
     size_t row, columns;     /* elements of a batch row, and of a line, as computed */
     size_t recorded_columns; /* elements of a line of the tensor, which may lack the extra rows of S' */
+    const unsigned char *there; /* (B, T_q), by query: query rows that there are; NULL otherwise */
     double *values;
     double rms, largest;
     mha__storage storage;
@@ -48,11 +49,13 @@ typedef struct mha__region {
 } mha__region;
 
 typedef struct mha__search {
-    const mha_case *c;
+    const mha_case *asked; /* the case as it is */
+    const mha_case *c;     /* the same; of a ragged batch: with its sequences as batch rows of the longest length */
     mha__variant_inputs *inputs;
     mha__knobs said; /* the knobs of the unmodified case */
     mha__target target;
     mha__arena pool;
+    unsigned char *there;  /* (B, T_q): query rows that there are, and not only in longer sequences */
     unsigned char *judged; /* (B, T_q): query rows on which candidates are compared */
     mha__region full;      /* those rows, all columns */
     mha__region screened;  /* a part of it, on which the many are tried before */

@@ -12,7 +12,8 @@
 
 /* State of one mha_case_power call. */
 typedef struct examination {
-    const mha_case *c;
+    const mha_case *asked; /* the case as it is */
+    const mha_case *c;     /* the same; of a ragged batch: with its sequences as batch rows */
     mha__variant_inputs *inputs;
     mha__knobs said; /* the knobs of the case as it is */
     mha__arena pool;
@@ -69,7 +70,7 @@ static mha_status derive(examination *x, mha_error *error)
     else {
         bool wanted[MHA_STAGE_COUNT] = {false};
         wanted[p->stage] = true;
-        const mha_call call = mha_case_call(c);
+        const mha_call call = mha_case_call(x->asked);
         const mha_dtype type = p->criterion.precision;
         mha__request request = {.layer = c->layer,
                                 .call = &call,
@@ -207,7 +208,8 @@ static mha_status run(examination *x, int threads, mha_error *error)
     mha_power *p = x->result;
     TRY(check(&p->criterion, error));
     TRY(find_stage(x->c, p->criterion.stage, &p->stage, error));
-    TRY(mha__variant_inputs_create(x->c, &x->inputs, error));
+    TRY(mha__variant_inputs_create(x->asked, &x->inputs, error));
+    x->c = x->inputs->c;
     x->said = mha__knobs_of(x->c);
     TRY(derive(x, error));
     TRY(list_rows(x, error));
@@ -228,7 +230,7 @@ mha_status mha_case_power(const mha_case *c, const mha_criterion *criterion, int
 {
     *result = (mha_power){.criterion = *criterion};
     TRY(mha__parallel_check(threads, error));
-    examination x = {.c = c, .result = result, .progress = progress};
+    examination x = {.asked = c, .c = c, .result = result, .progress = progress};
     x.pool.allocator = mha__allocator_default();
     const int openmp = mha__gemm_begin();
     const mha_status status = run(&x, threads, error);

@@ -52,11 +52,8 @@ static mha_status compute(const mha__variant_inputs *inputs, const mha__knobs *k
                           const mha_view *result, mha__arena *pool, mha_error *error)
 {
     const mha_case *c = inputs->c;
-    const size_t heads[4] = {c->B, c->T_q, c->H, c->d_v};
     size_t shape[4];
     int rank = mha__variant_shape(inputs, stage, shape);
-    if (stage == MHA_STAGE_OUTPUT && result->rank == 4)
-        rank = 4, memcpy(shape, heads, sizeof shape);
     mha_view computed = mha__arena_view(pool, MHA_F64, rank, shape);
     mha__variant_bench *bench = mha__variant_bench_create(inputs, NULL, 0);
     if (!bench || !computed.data) {
@@ -67,6 +64,10 @@ static mha_status compute(const mha__variant_inputs *inputs, const mha__knobs *k
     mha__variant_run(bench, knobs, stage, NULL, computed.data);
     mha__gemm_end(openmp);
     mha__variant_bench_destroy(bench);
+    mha__ragged_pack(inputs, stage, computed.data, shape);
+    if (stage == MHA_STAGE_OUTPUT && result->rank == 4)
+        rank = 4, shape[2] = c->H, shape[3] = c->d_v;
+    computed = mha_view_of(computed.data, MHA_F64, rank, shape);
     char expected[128], found[128];
     if (mha_view_copy(result, &computed) != MHA_OK)
         return mha__fail(error, MHA_INVALID, mha_stage_name(stage), "expected shape %s, found %s",
@@ -82,6 +83,7 @@ mha_status mha_case_variant(const mha_case *c, const char *const *variants, size
         return mha__fail(error, MHA_INVALID, "stage", "expected one of mha_stage, found %d", (int)stage);
     mha__variant_inputs *inputs;
     TRY(mha__variant_inputs_create(c, &inputs, error));
+    c = inputs->c;
     mha__knobs knobs = mha__knobs_of(c);
     mha__arena pool = {.allocator = c->pool.allocator};
     mha_status status = MHA_OK;

@@ -23,9 +23,9 @@ struct mha__variant_bench {
     mha__arena pool;
     mha__row_maker maker;
     size_t columns; /* of the output that are wanted; 0: all */
-    mha__variant_bench *exchanged;   /* for batch rows in the place of time; NULL: cannot be */
-    unsigned char *exchanged_kept;   /* the rows wanted of it */
-    double *exchanged_rows;          /* its result */
+    mha__variant_bench *other;       /* for the inputs read in the other way; NULL: there is none */
+    unsigned char *other_kept;       /* the rows wanted of it */
+    double *other_rows;              /* its result; the result of one sequence of a ragged batch */
     /* of the batch row being computed: */
     const double *q;                 /* (T_q, h, d_k), rotated */
     double *own_keys, *own_values;   /* memory for (S', h_kv, d) */
@@ -37,12 +37,6 @@ struct mha__variant_bench {
     double *heads, *merged;          /* (T_q, h, d_v), (T_q, h*d_v) */
     double *lse;                     /* (h, T_q) */
 };
-
-/* Rows after the real keys in the case. A variant that switches them off hides them. */
-static inline size_t mha__extra_rows(const mha_case *c)
-{
-    return (c->weights[CASE_RECORDED][MHA_BIAS_K].data != NULL) + (size_t)c->semantics.zero_row;
-}
 
 /* The key/value head that a query head reads. */
 static inline size_t mha__variant_kv_head(const mha_case *c, const mha__knobs *k, int how, size_t head)

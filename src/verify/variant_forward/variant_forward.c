@@ -5,49 +5,6 @@
 #include "compute/thread_pool.h"
 #include "verify/variant_forward/variant_bench.h"
 
-int mha__variant_shape(const mha__variant_inputs *inputs, mha_stage stage, size_t shape[4])
-{
-    const mha_case *c = inputs->c;
-    const size_t S = inputs->S + mha__extra_rows(c), out = c->kind == CASE_ROPE ? c->H * c->d_k : c->E_out;
-    const struct {
-        int rank;
-        size_t shape[4];
-    } shapes[MHA_STAGE_COUNT] = {
-        [MHA_STAGE_Q] = {3, {c->B, c->T_q, c->H * c->d_k, 0}},
-        [MHA_STAGE_K] = {3, {c->B, c->T_k, c->H_kv * c->d_k, 0}},
-        [MHA_STAGE_V] = {3, {c->B, c->T_k, c->H_kv * c->d_v, 0}},
-        [MHA_STAGE_Q_ROT] = {3, {c->B, c->T_q, c->H * c->d_k, 0}},
-        [MHA_STAGE_K_ROT] = {3, {c->B, c->T_k, c->H_kv * c->d_k, 0}},
-        [MHA_STAGE_SCORES] = {4, {c->B, c->H, c->T_q, S}},
-        [MHA_STAGE_CAPPED] = {4, {c->B, c->H, c->T_q, S}},
-        [MHA_STAGE_MASKED] = {4, {c->B, c->H, c->T_q, S}},
-        [MHA_STAGE_WEIGHTS] = {4, {c->B, c->H, c->T_q, S}},
-        [MHA_STAGE_WEIGHTS_MEAN] = {3, {c->B, c->T_q, S, 0}},
-        [MHA_STAGE_HEADS] = {3, {c->B, c->T_q, c->H * c->d_v, 0}},
-        [MHA_STAGE_OUTPUT] = {3, {c->B, c->T_q, out, 0}},
-        [MHA_STAGE_PRESENT_KEY] = {4, {c->B, c->H_kv, inputs->S, c->d_k}},
-        [MHA_STAGE_PRESENT_VALUE] = {4, {c->B, c->H_kv, inputs->S, c->d_v}},
-        [MHA_STAGE_LSE] = {3, {c->B, c->H, c->T_q, 0}},
-    };
-    memcpy(shape, shapes[stage].shape, sizeof shapes[stage].shape);
-    return shapes[stage].rank;
-}
-
-bool mha__stage_is_by_query(const mha_case *c, mha_stage stage)
-{
-    switch (stage) {
-    case MHA_STAGE_SCORES:
-    case MHA_STAGE_CAPPED:
-    case MHA_STAGE_MASKED:
-    case MHA_STAGE_WEIGHTS:
-    case MHA_STAGE_WEIGHTS_MEAN:
-    case MHA_STAGE_HEADS:
-    case MHA_STAGE_LSE: return true;
-    case MHA_STAGE_OUTPUT: return c->kind != CASE_ROPE;
-    default: return false;
-    }
-}
-
 /* ---------------------------------------------------------------- memory */
 
 static double *take(mha__variant_bench *w, size_t n)
@@ -56,17 +13,30 @@ static double *take(mha__variant_bench *w, size_t n)
     return mha__mul(n + 1, sizeof(double), &bytes) ? mha__arena_take(&w->pool, bytes) : NULL;
 }
 
-/* Adds a bench for batch rows in the place of time where they can be; false without memory. */
-static bool add_exchanged(mha__variant_bench *w)
+/* How many elements a batch row of a stage has. */
+static size_t row_elements(const mha__variant_inputs *inputs, mha_stage stage)
+{
+    size_t shape[4], n = 1;
+    const int rank = mha__variant_shape(inputs, stage, shape);
+    for (int i = 1; i < rank; i++)
+        n *= shape[i];
+    return n;
+}
+
+/* Adds a bench for the inputs read in the other way, if there is one; false without memory. */
+static bool add_other(mha__variant_bench *w)
 {
     const mha_case *c = w->inputs->c;
     const size_t rows = c->B * c->T_q, width = c->H * c->d_v > c->E_out ? c->H * c->d_v : c->E_out;
-    if (!w->inputs->exchanged)
+    size_t most = rows * width;
+    if (!w->inputs->other)
         return true;
-    w->exchanged = mha__variant_bench_create(w->inputs->exchanged, NULL, 0);
-    w->exchanged_kept = mha__arena_take(&w->pool, rows);
-    w->exchanged_rows = take(w, rows * width);
-    return w->exchanged && w->exchanged_kept && w->exchanged_rows;
+    for (int stage = 0; stage < MHA_STAGE_COUNT; stage++)
+        most = row_elements(w->inputs, (mha_stage)stage) > most ? row_elements(w->inputs, (mha_stage)stage) : most;
+    w->other = mha__variant_bench_create(w->inputs->other, NULL, 0);
+    w->other_kept = mha__arena_take(&w->pool, rows);
+    w->other_rows = take(w, most);
+    return w->other && w->other_kept && w->other_rows;
 }
 
 mha__variant_bench *mha__variant_bench_create(const mha__variant_inputs *inputs, const unsigned char *needed,
@@ -92,7 +62,7 @@ mha__variant_bench *mha__variant_bench_create(const mha__variant_inputs *inputs,
     w->lse = take(w, rows);
     const bool whole = w->own_keys && w->own_values && w->scores && w->visible && w->scored && w->weighed && w->sight &&
                        w->heads && w->merged && w->lse;
-    if (whole && mha__row_maker_begin(&w->maker, inputs, needed, bytes, &w->pool) && add_exchanged(w))
+    if (whole && mha__row_maker_begin(&w->maker, inputs, needed, bytes, &w->pool) && add_other(w))
         return w;
     mha__variant_bench_destroy(w);
     return NULL;
@@ -111,7 +81,7 @@ void mha__variant_bench_destroy(mha__variant_bench *bench)
 {
     if (!bench)
         return;
-    mha__variant_bench_destroy(bench->exchanged);
+    mha__variant_bench_destroy(bench->other);
     mha__arena_free(&bench->pool);
     mha_allocator a = bench->pool.allocator;
     mha__release(&a, bench, sizeof *bench);
@@ -120,8 +90,8 @@ void mha__variant_bench_destroy(mha__variant_bench *bench)
 void mha__variant_bench_columns(mha__variant_bench *bench, size_t columns)
 {
     bench->columns = columns;
-    if (bench->exchanged)
-        bench->exchanged->columns = columns;
+    if (bench->other)
+        bench->other->columns = columns;
 }
 
 /* ---------------------------------------------------------------- keys and values of one batch row */
@@ -259,36 +229,68 @@ static void run_row(mha__variant_bench *w, const mha__knobs *k, mha_stage stage,
     }
 }
 
-/* Attention over the batch rows of each position, put back into the order (batch row, position). */
-static void run_exchanged(mha__variant_bench *w, const mha__knobs *k, mha_stage stage, const unsigned char *kept,
-                          double *result, size_t width)
+/* One sequence of a ragged batch. */
+static void run_sequence(mha__variant_bench *w, const mha__knobs *k, mha_stage stage, size_t b,
+                         const unsigned char *kept, double *y)
 {
-    const size_t B = w->inputs->c->B, T = w->inputs->c->T_q;
+    const mha__variant_inputs *all = w->inputs, *own = &all->sequences[b];
+    const unsigned char *needed = w->maker.needed;
     mha__knobs rest = *k;
-    rest.batch_as_time = 0;
-    for (size_t r = 0; r < B * T; r++)
-        w->exchanged_kept[r % T * B + r / T] = !kept || kept[r];
-    mha__variant_run(w->exchanged, &rest, stage, w->exchanged_kept, w->exchanged_rows);
-    for (size_t r = 0; r < B * T; r++)
-        if (!kept || kept[r])
-            memcpy(result + r * width, w->exchanged_rows + (r % T * B + r / T) * width, width * sizeof *result);
+    rest.lengths = k->lengths ? k->lengths + b : NULL;
+    w->inputs = w->maker.inputs = own;
+    w->maker.sequence = b;
+    w->maker.needed = needed ? needed + b * all->c->T_q : NULL;
+    run_row(w, &rest, stage, 0, kept, w->other_rows, row_elements(own, stage));
+    w->inputs = w->maker.inputs = all;
+    w->maker.needed = needed;
+    mha__ragged_place(all, stage, b, w->other_rows, y);
+}
+
+/* The row in which the other reading of the inputs has query row i of batch row b. */
+static size_t row_of_other(const mha__variant_inputs *w, size_t b, size_t i)
+{
+    return w->sequences ? w->sequences[b].first[PROJECTION_Q] + i : i * w->c->B + b;
+}
+
+/* Attention over the other reading of the inputs, its rows put back into their places. */
+static void run_other(mha__variant_bench *w, const mha__knobs *k, mha_stage stage, const unsigned char *kept,
+                      double *result, size_t width)
+{
+    const mha__variant_inputs *in = w->inputs;
+    const size_t B = in->c->B, T = in->c->T_q;
+    mha__knobs rest = *k;
+    rest.other_reading = 0;
+    memset(w->other_kept, 0, B * T);
+    for (size_t b = 0; b < B; b++)
+        for (size_t i = 0; i < (in->sequences ? in->sequences[b].T[PROJECTION_Q] : T); i++)
+            w->other_kept[row_of_other(in, b, i)] = !kept || kept[b * T + i];
+    mha__variant_run(w->other, &rest, stage, w->other_kept, w->other_rows);
+    for (size_t b = 0; b < B; b++)
+        for (size_t i = 0; i < T; i++) {
+            double *to = result + (b * T + i) * width;
+            if (in->sequences && i >= in->sequences[b].T[PROJECTION_Q])
+                memset(to, 0, width * sizeof *to);
+            else if (!kept || kept[b * T + i])
+                memcpy(to, w->other_rows + row_of_other(in, b, i) * width, width * sizeof *to);
+        }
 }
 
 void mha__variant_run(mha__variant_bench *bench, const mha__knobs *knobs, mha_stage stage, const unsigned char *kept,
                       double *result)
 {
     const mha_case *c = bench->inputs->c;
-    size_t shape[4], n = 1;
-    int rank = mha__variant_shape(bench->inputs, stage, shape);
-    for (int i = 1; i < rank; i++)
-        n *= shape[i];
-    if (knobs->batch_as_time && bench->exchanged && (stage == MHA_STAGE_OUTPUT || stage == MHA_STAGE_HEADS)) {
-        run_exchanged(bench, knobs, stage, kept, result, shape[2]);
+    const size_t n = row_elements(bench->inputs, stage);
+    if (knobs->other_reading && bench->other && (stage == MHA_STAGE_OUTPUT || stage == MHA_STAGE_HEADS)) {
+        run_other(bench, knobs, stage, kept, result, stage == MHA_STAGE_HEADS ? c->H * c->d_v : c->E_out);
         return;
     }
     for (size_t b = 0; b < c->B; b++) {
         const unsigned char *rows = kept ? kept + b * c->T_q : NULL;
-        if (!rows || memchr(rows, 1, c->T_q))
+        if (rows && !memchr(rows, 1, c->T_q))
+            continue;
+        if (bench->inputs->sequences)
+            run_sequence(bench, knobs, stage, b, rows, result + b * n);
+        else
             run_row(bench, knobs, stage, b, rows, result + b * n, n);
     }
 }

@@ -24,10 +24,6 @@ static inline bool mha__variant_is_nothing(double change, double largest)
 /* From now on only the first columns of the output are wanted, if there is a projection; 0: all. */
 void mha__variant_bench_columns(mha__variant_bench *bench, size_t columns);
 
-/* The rank and shape of a stage, as in the plan of the case's call. */
-int mha__variant_shape(const mha__variant_inputs *inputs, mha_stage stage, size_t shape[4]);
-/* Whether the lines of a stage belong to query rows in order, so that some of them can be computed alone. */
-bool mha__stage_is_by_query(const mha_case *c, mha_stage stage);
 /* Computes `stage` into `result`, row-major: the numbers of the exact path when every knob is at the case's value.
  * `kept`: the wanted query rows (B, T_q) (NULL: all). Batch rows without a wanted row are skipped, and so are other
  * query rows when the stage is by query; the elements of skipped rows are unspecified. */
@@ -36,7 +32,8 @@ void mha__variant_run(mha__variant_bench *bench, const mha__knobs *knobs, mha_st
 /* Whether query row i of batch row b sees the same keys with the same added terms under both sets of knobs. */
 bool mha__variant_sees_alike(const mha__variant_inputs *inputs, const mha__knobs *one, const mha__knobs *other,
                              size_t b, size_t i);
-/* How many keys are hidden from query row i of batch row b under the first head. */
-size_t mha__variant_count_hidden(const mha__variant_inputs *inputs, const mha__knobs *knobs, size_t b, size_t i);
+/* How many keys query row i of batch row b sees under the first head; *hidden: how many it does not. */
+size_t mha__variant_count_seen(const mha__variant_inputs *inputs, const mha__knobs *knobs, size_t b, size_t i,
+                               size_t *hidden);
 
 #endif

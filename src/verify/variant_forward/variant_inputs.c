@@ -75,7 +75,7 @@ static bool exchange(mha__variant_inputs *w)
         if (!e->x[i])
             return false;
     }
-    w->exchanged = e;
+    w->other = e;
     return true;
 }
 
@@ -84,9 +84,6 @@ mha_status mha__variant_inputs_create(const mha_case *c, mha__variant_inputs **i
     *inputs = NULL;
     if (*c->skip)
         return mha__fail(error, MHA_UNSUPPORTED, c->name, "the case cannot be computed: %s", c->skip);
-    if (c->semantics.n_sequences)
-        return mha__fail(error, MHA_UNSUPPORTED, "cu_seqlens_q",
-                         "expected a batch of equal lengths, found a ragged one");
     mha_allocator a = c->pool.allocator;
     mha__variant_inputs *w = mha__allocate(&a, sizeof *w);
     if (!w)
@@ -94,6 +91,7 @@ mha_status mha__variant_inputs_create(const mha_case *c, mha__variant_inputs **i
     w->pool.allocator = a;
     w->c = c;
     w->S = c->P + c->T_k;
+    w->one_list = c->T_q == c->T_k && !c->semantics.has_key_offset;
     const size_t in[] = {c->E_q, c->E_k, c->E_v, c->H * c->d_v};
     const size_t out[] = {c->H * c->d_k, c->H_kv * c->d_k, c->H_kv * c->d_v, c->E_out};
     const size_t T[] = {c->T_q, c->T_k, c->T_k}, h[] = {c->H, c->H_kv, c->H_kv}, d[] = {c->d_k, c->d_k, c->d_v};
@@ -102,7 +100,7 @@ mha_status mha__variant_inputs_create(const mha_case *c, mha__variant_inputs **i
     memcpy(w->T, T, sizeof T);
     memcpy(w->h, h, sizeof h);
     memcpy(w->d, d, sizeof d);
-    if (!read_numbers(w) || !exchange(w)) {
+    if (!read_numbers(w) || !exchange(w) || !mha__variant_split(w)) {
         mha__variant_inputs_destroy(w);
         return no_memory(c, error);
     }

@@ -6,7 +6,7 @@
 
 /* Read once and then shared by all threads. */
 typedef struct mha__variant_inputs {
-    const mha_case *c;
+    const mha_case *c; /* of a ragged batch: with its sequences as batch rows, all as long as the longest */
     mha__arena pool;
     size_t S;                                               /* cached and new keys */
     double *x[3];                                           /* inputs of q, k, v: (B, T, E) */
@@ -16,12 +16,39 @@ typedef struct mha__variant_inputs {
     double *norm[2];                                        /* weights of the q and k norms, or NULL */
     size_t norm_terms[2];
     double *past[2], *bias_kv[2], *sinks; /* or NULL */
-    struct mha__variant_inputs *exchanged; /* the same with batch rows for time; NULL: they cannot be exchanged */
+    bool one_list;   /* the positions that are given hold for queries and keys */
+    size_t first[3]; /* the row of the ragged batch at which a sequence begins */
+    struct mha__variant_inputs *sequences; /* of a ragged batch, each as a batch of one row; else NULL */
+    /* The same read in another way, if it can be: with batch rows for time, or a ragged batch as one sequence. */
+    struct mha__variant_inputs *other;
 } mha__variant_inputs;
 
-/* MHA_UNSUPPORTED for ragged batches and for cases that no path can compute. */
+/* MHA_UNSUPPORTED for cases that no path can compute. */
 mha_status mha__variant_inputs_create(const mha_case *c, mha__variant_inputs **inputs, mha_error *error);
 void mha__variant_inputs_destroy(mha__variant_inputs *inputs); /* NULL is allowed */
+
+/* Rows after the real keys in the case. A variant that switches them off hides them. */
+static inline size_t mha__extra_rows(const mha_case *c)
+{
+    return (c->weights[CASE_RECORDED][MHA_BIAS_K].data != NULL) + (size_t)c->semantics.zero_row;
+}
+
+/* The rank and shape of a stage, as in the plan of the case's call; of a ragged batch (sequences, longest length, ...)
+ * throughout. */
+int mha__variant_shape(const mha__variant_inputs *inputs, mha_stage stage, size_t shape[4]);
+/* Whether the lines of a stage belong to query rows in order, so that some of them can be computed alone. */
+bool mha__stage_is_by_query(const mha_case *c, mha_stage stage);
+
+/* Ragged batches (variant_ragged.c). Makes their `sequences` and `other`; false without memory. */
+bool mha__variant_split(mha__variant_inputs *inputs);
+/* Copies a recorded stage, of so many elements, into the order in which variants compute it: zeros fill what is shorter
+ * than the longest sequence. Other batches have one order for both. */
+void mha__ragged_spread(const mha__variant_inputs *inputs, mha_stage stage, size_t elements, const double *recorded,
+                        double *padded);
+/* Moves the rows of a computed stage together, as they are recorded, and changes `shape` accordingly. */
+void mha__ragged_pack(const mha__variant_inputs *inputs, mha_stage stage, double *values, size_t shape[4]);
+/* Writes a stage of sequence b to its place among those that are padded. */
+void mha__ragged_place(const mha__variant_inputs *inputs, mha_stage stage, size_t b, const double *own, double *padded);
 
 /* Computed rows that many variants share: products x W, and rows of q, k or v ready for attention. The least recently
  * used slot is the first to be replaced. */
@@ -40,6 +67,7 @@ typedef struct mha__row_maker {
     const unsigned char *needed;
     mha__row_slot *slots;
     size_t count, clock;
+    size_t sequence; /* of a ragged batch: the one that is computed */
     double *W;       /* a matrix assembled for a variant; also memory for gathered rows */
     double *x;       /* input rows gathered or rounded */
     double *bias;    /* bias of one projection */

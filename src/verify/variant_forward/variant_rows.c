@@ -58,7 +58,7 @@ static mha__row_slot *slot_for(mha__row_maker *m, const mha__row_slot *wanted, b
     *found = false;
     for (size_t i = 0; i < m->count && !*found; i++) {
         mha__row_slot *s = &m->slots[i];
-        *found = s->which == wanted->which && s->b == wanted->b && s->product == wanted->product &&
+        *found = s->which == wanted->which && s->b == wanted->b + m->sequence && s->product == wanted->product &&
                  s->all_rows == wanted->all_rows && mha__row_knobs_equal(&s->key, &wanted->key);
         if (*found || s->used < oldest->used)
             oldest = s;
@@ -67,6 +67,7 @@ static mha__row_slot *slot_for(mha__row_maker *m, const mha__row_slot *wanted, b
     if (!*found)
         *oldest = *wanted;
     oldest->rows = rows;
+    oldest->b = wanted->b + m->sequence;
     oldest->used = ++m->clock;
     return oldest;
 }

@@ -72,6 +72,8 @@ static int rules_hide(const mha__variant_inputs *w, const mha__knobs *k, const m
         hides &= ~(HIDES_CAUSAL | HIDES_WINDOW);
     if (k->chunk > 0 && floor_divide(j, k->chunk) != floor_divide(i + offset, k->chunk))
         hides |= ALWAYS;
+    if (k->whole_tiles > 0 && j >= (int64_t)w->S / k->whole_tiles * k->whole_tiles)
+        hides |= ALWAYS;
     if ((k->keys_below > 0 && j >= k->keys_below) || (!k->use_cache && at->j < w->c->P))
         hides |= ALWAYS;
     return hides;
@@ -173,6 +175,10 @@ bool mha__variant_heads_see_alike(const mha_case *c, const mha__knobs *k)
 bool mha__variant_sees_alike(const mha__variant_inputs *w, const mha__knobs *one, const mha__knobs *other, size_t b,
                              size_t i)
 {
+    if (w->sequences && i >= w->sequences[b].T[PROJECTION_Q])
+        return true;
+    if (w->sequences)
+        return mha__variant_sees_alike(&w->sequences[b], one, other, 0, i);
     if (one->cache_order != other->cache_order)
         return false;
     const size_t heads =
@@ -187,10 +193,15 @@ bool mha__variant_sees_alike(const mha__variant_inputs *w, const mha__knobs *one
     return true;
 }
 
-size_t mha__variant_count_hidden(const mha__variant_inputs *inputs, const mha__knobs *knobs, size_t b, size_t i)
+size_t mha__variant_count_seen(const mha__variant_inputs *inputs, const mha__knobs *knobs, size_t b, size_t i,
+                               size_t *hidden)
 {
-    size_t count = 0;
+    *hidden = 0;
+    if (inputs->sequences && i >= inputs->sequences[b].T[PROJECTION_Q])
+        return 0;
+    if (inputs->sequences)
+        return mha__variant_count_seen(&inputs->sequences[b], knobs, 0, i, hidden);
     for (size_t j = 0; j < inputs->S; j++)
-        count += mha__variant_look(inputs, knobs, &(mha__score_at){b, 0, i, j}).hidden == SIGHT_HIDDEN;
-    return count;
+        *hidden += mha__variant_look(inputs, knobs, &(mha__score_at){b, 0, i, j}).hidden == SIGHT_HIDDEN;
+    return inputs->S - *hidden;
 }

@@ -71,14 +71,16 @@ int64_t mha__case_offset(const mha_case *c, size_t b)
 }
 
 /* The position of row t of the queries or of the new keys. */
-static int64_t position_of(const mha_case *c, const mha__row_knobs *k, bool keys, size_t b, size_t t)
+static int64_t position_of(const mha__variant_inputs *w, const mha__row_knobs *k, int which, size_t b, size_t t)
 {
+    const mha_case *c = w->c;
+    const bool keys = which != PROJECTION_Q;
     const mha_view *ids = &c->semantics.rope.q_positions;
     int64_t shift = keys ? k->rope_shift_k : k->rope_shift_q;
     if (k->rope_restart)
         return (int64_t)t + shift;
-    if (ids->data && (!keys || (c->T_q == c->T_k && !c->semantics.has_key_offset)))
-        return ((const int64_t *)ids->data)[(ids->shape[0] == 1 ? 0 : b) * ids->shape[1] + t] + shift;
+    if (ids->data && (!keys || w->one_list))
+        return ((const int64_t *)ids->data)[(ids->shape[0] == 1 ? 0 : b) * ids->shape[1] + w->first[which] + t] + shift;
     return (keys ? (int64_t)c->P : mha__case_offset(c, b)) + c->semantics.key_offset + (int64_t)t + shift;
 }
 
@@ -146,9 +148,9 @@ void mha__rows_rotate(const mha__variant_inputs *w, const mha__row_knobs *k, int
         return;
     for (size_t t = 0; t < T; t++) {
         const size_t at = k->rope_reversed ? T - 1 - t : t;
-        const int64_t position = position_of(w->c, k, which != PROJECTION_Q, b, at);
+        const int64_t position = position_of(w, k, which, b, at);
         for (size_t i = 0; i < half; i++)
-            cos_sin(w->c, k, position, b, at, i, &cosine[i], &sine[i]);
+            cos_sin(w->c, k, position, b, w->first[which] + at, i, &cosine[i], &sine[i]);
         for (size_t h = 0; h < w->h[which]; h++)
             turn(k, half, cosine, sine, x + (t * w->h[which] + h) * width + (k->rope_last ? width - dim : 0), kept);
     }

@@ -7,8 +7,8 @@
 bool mha__case_exchanges(const mha_case *c)
 {
     const mha_semantics *s = &c->semantics;
-    return c->kind != CASE_ROPE && c->T_q == c->T_k && c->P == 0 && c->T_q * c->B > 1 && !s->kv_lengths &&
-           !s->position_offset && !s->has_key_offset && !s->mask.kind && !s->key_padding.kind &&
+    return c->kind != CASE_ROPE && s->n_sequences == 0 && c->T_q == c->T_k && c->P == 0 && c->T_q * c->B > 1 &&
+           !s->kv_lengths && !s->position_offset && !s->has_key_offset && !s->mask.kind && !s->key_padding.kind &&
            !s->rope.q_positions.data && !s->rope.cos_table.data;
 }
 

@@ -158,6 +158,7 @@ typedef struct mha__row_knobs {
     X(int, lengths_from_end)   /* the last keys are the real ones */                                                   \
     X(const double *, lengths) /* (B), instead of those of the case; NULL: those */                                    \
     X(int64_t, keys_below)     /* later keys are hidden; 0: none */                                                    \
+    X(int64_t, whole_tiles)    /* keys behind the last whole tile of so many are hidden; 0: none */                    \
     X(int, mask_kind)                                                                                                  \
     X(int, mask_transposed)                                                                                            \
     X(int, mask_as_number) /* the numbers 0 and 1 of a boolean mask are added */                                       \
@@ -206,7 +207,7 @@ typedef struct mha__row_knobs {
 /* Type and name of each knob that changes the merging of heads or what follows it. */
 #define OUTPUT_KNOB_LIST(X)                                                                                            \
     X(int, merge)                  /* arrangement of heads in the merged rows */                                       \
-    X(int, batch_as_time)          /* attention over the batch rows of each position */                                \
+    X(int, other_reading) /* batch rows taken for time; the sequences of a ragged batch for one */                     \
     X(const double *, merge_order) /* which head stands in the place of each; NULL: itself */                          \
     X(int, output_unprojected)                                                                                         \
     X(int, bias_o_before) /* added to the merged heads */                                                              \

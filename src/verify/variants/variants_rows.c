@@ -117,7 +117,16 @@ APPLY(input_layer_norm, has_layer(c), k->rows.input_norm = INPUT_NORM_LAYER)
 APPLY(input_rms_norm, has_layer(c), k->rows.input_norm = INPUT_NORM_RMS)
 APPLY(inputs_reversed, attends(c), k->rows.inputs_reversed = 1)
 
-APPLY(batch_as_time, mha__case_exchanges(c), k->batch_as_time = 1)
+APPLY(batch_as_time, mha__case_exchanges(c), k->other_reading = 1)
+
+/* Whether the sequences of a ragged batch can be taken for one, which then begins where the first does. */
+static bool can_join(const mha_case *c)
+{
+    const mha_semantics *s = &c->semantics;
+    return attends(c) && s->n_sequences > 1 && !s->kv_lengths && !s->mask.kind && !s->key_padding.kind;
+}
+
+APPLY(sequences_joined, can_join(c), k->other_reading = 1)
 
 /* A head of two features has one pair, whatever the pairing. */
 static bool has_pairs(const mha_case *c)
@@ -283,6 +292,7 @@ static const mha__variant_entry entries[] = {
     {{"input-layer-norm", "a layer norm of the inputs, without weights"}, input_layer_norm},
     {{"input-rms-norm", "an RMS norm of the inputs, without weights"}, input_rms_norm},
     {{"batch-as-time", "attention over the batch rows of each position: (B, T, E) read as (T, B, E)"}, batch_as_time},
+    {{"sequences-joined", "the sequences of a ragged batch taken for one"}, sequences_joined},
     {{"inputs-reversed", "the inputs read from the last row to the first"}, inputs_reversed},
     {{"permute-q", "features of q from halves to pairs, as converters of weights move them"}, permute_q},
     {{"permute-k", "features of k from halves to pairs"}, permute_k},

@@ -172,7 +172,7 @@ static bool window_hides(const run *r, size_t b, size_t i, size_t j)
     if (is("window-top-left"))
         p = (double)i;
     if (is("window-bottom-right"))
-        p = (double)i + (double)r->S - (double)r->T_q;
+        p = (double)i + (double)keys_of(r, b) - (double)queries_of(r, b);
     return s->window && ((s->window_left >= 0 && p - at > (double)s->window_left) ||
                          (s->window_right >= 0 && at - p > (double)s->window_right));
 }
@@ -182,7 +182,7 @@ static bool length_hides(const run *r, size_t b, size_t j)
     if (!r->s->kv_lengths)
         return false;
     const int64_t n = r->s->kv_lengths[b] - r->s->key_offset;
-    return is("lengths-from-end") ? (int64_t)(r->S - 1 - j) >= n : (int64_t)j >= n;
+    return is("lengths-from-end") ? (int64_t)(keys_of(r, b) - 1 - j) >= n : (int64_t)j >= n;
 }
 
 /* Whether more than one rule hides whole keys. */
@@ -231,7 +231,7 @@ static double bias_of(const run *r, size_t b, size_t head, size_t i, size_t j, d
     }
     if (s->key_padding.kind) {
         const mha_view *v = &s->key_padding.values;
-        size_t column = is("padding-reversed") ? r->S - 1 - j : j;
+        size_t column = is("padding-reversed") ? keys_of(r, b) - 1 - j : j;
         double m = oracle_get(v, v->shape[0] == 1 ? 0 : b, v->shape[1] == 1 ? 0 : column, 0, 0);
         if (s->key_padding.kind == MHA_MASK_ADDITIVE && !(begins("fill-add-") && isinf(m)))
             added += m;
@@ -250,7 +250,7 @@ static double bias_of(const run *r, size_t b, size_t head, size_t i, size_t j, d
     }
     if (begins("tile-first-only") && j >= (size_t)given())
         *hidden = true;
-    if (begins("tile-last-dropped") && j >= r->S / (size_t)given() * (size_t)given())
+    if (begins("tile-last-dropped") && j >= keys_of(r, b) / (size_t)given() * (size_t)given())
         *hidden = true;
     if (begins("case-lacks-chunk") && block_of((double)j, given()) != block_of(p, given()))
         *hidden = true;
@@ -365,8 +365,8 @@ static void attend(run *r, size_t b, size_t head, size_t i, number *heads)
     enum { MOST = 256 };
     static double s[MOST], w[MOST];
     static bool dropped[MOST];
-    row x = {.real = r->S, .n = r->S + r->extra, .s = s, .w = w, .dropped = dropped};
-    const number *v = r->values + (b * r->h_kv + head / (r->h / r->h_kv)) * x.n * r->d_v;
+    row x = {.real = keys_of(r, b), .n = keys_of(r, b) + r->extra, .s = s, .w = w, .dropped = dropped};
+    const number *v = r->values + (b * r->h_kv + head / (r->h / r->h_kv)) * (r->S + r->extra) * r->d_v;
     double lse;
     if (x.n > MOST)
         abort();

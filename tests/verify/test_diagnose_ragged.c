@@ -1,0 +1,283 @@
+/* The diagnosis of ragged batches: a variant is what it is in each sequence alone, and explains all or none. */
+#include "support/unit.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "mha/mha.h"
+#include "support/mistakes/mistakes.h"
+#include "support/recase.h"
+#include "support/trial.h"
+
+/* A random ragged batch of ordinary numbers. */
+static void build(uint64_t seed, rig *r)
+{
+    trial t = trial_draw(seed);
+    t.sequences = 2 + seed % 3;
+    t.B = 1, t.past = 0, t.use_cache = false;
+    t.poison = false, t.amplitude = 0, t.input_dtype = MHA_F32;
+    t.layout = MHA_BTE;
+    t.semantics.has_offset = false, t.semantics.offset = 0;
+    t.semantics.has_key_offset = t.semantics.keys_only = false, t.semantics.key_offset = 0;
+    t.T_q = 9 + seed % 7, t.T_k = t.inputs == TRIAL_SELF && !t.bare ? t.T_q : 9 + seed % 5;
+    trial_build(&t, r);
+}
+
+static size_t rows_of(const mha_semantics *s, bool keys, size_t b, size_t *first)
+{
+    const int64_t *starts = keys && s->cu_seqlens_k ? s->cu_seqlens_k : s->cu_seqlens_q;
+    *first = (size_t)starts[b];
+    return (size_t)(starts[b + 1] - starts[b]);
+}
+
+static mha_view cut(const mha_view *v, int axis, size_t from, size_t n)
+{
+    return v->data ? mha_view_slice(v, axis, from, n) : *v;
+}
+
+/* The call of sequence b alone; false when its positions would not be those of the ragged batch. */
+static bool alone(const mha_call *all, size_t b, mha_call *one, size_t *q_from, size_t *n_q)
+{
+    mha_semantics *s = &one->semantics;
+    size_t k_from, n_k = rows_of(&all->semantics, true, b, &k_from);
+    *n_q = rows_of(&all->semantics, false, b, q_from);
+    *one = *all;
+    one->query = cut(&all->query, 1, *q_from, *n_q);
+    one->key = cut(&all->key, 1, k_from, n_k);
+    one->value = cut(&all->value, 1, k_from, n_k);
+    if (!all->key.data && (n_k != *n_q || k_from != *q_from))
+        one->key = cut(&all->query, 1, k_from, n_k);
+    s->n_sequences = 0;
+    s->cu_seqlens_q = s->cu_seqlens_k = NULL;
+    s->kv_lengths = s->kv_lengths ? s->kv_lengths + b : NULL;
+    s->position_offset = s->position_offset ? s->position_offset + b : NULL;
+    mha_mask *masks[] = {&s->mask, &s->key_padding};
+    for (int i = 0; i < 2; i++) {
+        mha_view *v = &masks[i]->values;
+        if (v->data && v->rank == (i ? 2 : 4) && v->shape[0] > 1)
+            *v = mha_view_slice(v, 0, b, 1);
+        if (v->data && v->shape[v->rank - 1] > n_k && n_k > 0)
+            *v = mha_view_slice(v, v->rank - 1, 0, n_k);
+        if (i == 0 && v->data && v->rank > 1 && v->shape[v->rank - 2] > 1)
+            *v = mha_view_slice(v, v->rank - 2, 0, *n_q);
+    }
+    mha_rope *p = &s->rope;
+    const bool by_row = p->q_positions.data || p->k_positions.data || p->cos_table.rank == 3;
+    if (by_row && (k_from != *q_from || n_k != *n_q || p->k_positions.data))
+        return false;
+    p->q_positions = cut(&p->q_positions, 1, *q_from, *n_q);
+    if (p->cos_table.data && p->cos_table.rank == 3) {
+        p->cos_table = cut(&p->cos_table, 1, *q_from, *n_q);
+        p->sin_table = cut(&p->sin_table, 1, *q_from, *n_q);
+    }
+    return *n_q > 0 && n_k > 1;
+}
+
+static mha_case *case_of(const rig *r, const mha_call *call, const mha_view *output)
+{
+    mha_case *c;
+    mha_error error;
+    mha_call plain = *call;
+    plain.keep_count = 0, plain.output = (mha_view){0};
+    const mha_keep recorded = {.stage = MHA_STAGE_OUTPUT, .view = output ? *output : (mha_view){0}};
+    const mha_status status = mha_case_of_call(r->layer, &plain, &recorded, 1, NULL, &c, &error);
+    if (status && status != MHA_UNSUPPORTED)
+        fail_msg("seed %llu: %s: %s", (unsigned long long)r->t.seed, error.name, error.message);
+    return status ? NULL : c;
+}
+
+/* The output under a variant (NULL: none), (1, T, width); false when it does not apply. */
+static bool compute(const rig *r, const mha_case *c, const char *name, size_t T, double *to, mha_view *output)
+{
+    const size_t width = r->layer ? mha_layer_config(r->layer)->d_out : r->t.config.n_heads * r->t.config.d_v;
+    mha_error error;
+    *output = mha_view_of(to, MHA_F64, 3, (const size_t[]){1, T, width});
+    const mha_status status = mha_case_variant(c, &name, name != NULL, MHA_STAGE_OUTPUT, output, &error);
+    if (status && status != MHA_UNSUPPORTED && status != MHA_INVALID)
+        fail_msg("%s: %s", name, error.message);
+    return status == MHA_OK;
+}
+
+static const char *with_number(const char *name)
+{
+    const oracle_mistake *(*const lists[])(size_t) = {mistake_of_rows_at, mistake_of_output_at, mistake_of_scores_at};
+    for (size_t l = 0; l < 3; l++)
+        for (size_t i = 0; lists[l](i); i++)
+            if (strncmp(lists[l](i)->name, name, strlen(name)) == 0 && lists[l](i)->name[strlen(name)] == ' ')
+                return lists[l](i)->name;
+    return name;
+}
+
+enum { MOST = 1 << 14 };
+
+/* Every variant of a ragged batch gives each sequence what it gives the sequence alone. */
+static void test_each_sequence_is_a_case_of_its_own(void **state)
+{
+    (void)state;
+    static double all[MOST], one[MOST];
+    size_t compared = 0;
+    for (uint64_t seed = 1; seed <= 40; seed++) {
+        rig r;
+        build(seed, &r);
+        mha_case *whole = case_of(&r, &r.call, NULL);
+        for (size_t b = 0; whole && b < r.call.semantics.n_sequences; b++) {
+            mha_call call;
+            size_t first, n;
+            mha_case *own = alone(&r.call, b, &call, &first, &n) ? case_of(&r, &call, NULL) : NULL;
+            for (size_t v = 0; own && v <= mha_variant_count(); v++) {
+                const char *name = v < mha_variant_count() ? with_number(mha_variant_at(v)->name) : NULL;
+                mha_view full, part;
+                mha_difference d;
+                mha_error error;
+                if (name && (strcmp(name, "sequences-joined") == 0 || strcmp(name, "batch-as-time") == 0))
+                    continue;
+                if (!compute(&r, whole, name, r.t.T_q, all, &full) || !compute(&r, own, name, n, one, &part))
+                    continue;
+                const mha_view there = mha_view_slice(&full, 1, first, n);
+                assert_ok(mha_compare(&there, &part, 0, 0, &d, &error), error);
+                if (!(d.max_abs <= 1e-12))
+                    fail_msg("seed %llu, sequence %zu: %s differs by %g", (unsigned long long)seed, b,
+                             name ? name : "nothing", d.max_abs);
+                compared++;
+            }
+            mha_case_close(own);
+        }
+        mha_case_close(whole);
+        trial_release(&r);
+    }
+    assert_true(compared > 1000);
+}
+
+/* What is planted is named, in float64 and float32; what is right is right. */
+static void test_variants_are_named(void **state)
+{
+    (void)state;
+    static double right[MOST], wrong[MOST];
+    static float narrow[MOST];
+    size_t planted = 0;
+    for (uint64_t seed = 1; seed <= 40; seed++) {
+        rig r;
+        build(seed, &r);
+        mha_case *said = case_of(&r, &r.call, NULL);
+        mha_view plain, output;
+        if (said && compute(&r, said, NULL, r.t.T_q, right, &plain)) {
+            for (uint64_t draw = 0; draw < 3; draw++) {
+                const size_t v = mha_random_bits(seed, 0, draw) % mha_variant_count();
+                const char *name = draw ? with_number(mha_variant_at(v)->name) : NULL;
+                mha_difference d;
+                mha_error error;
+                mha_diagnosis found;
+                if (!compute(&r, said, name, r.t.T_q, wrong, &output))
+                    continue;
+                assert_ok(mha_compare(&output, &plain, 0, 0, &d, &error), error);
+                if (name && !(d.max_abs > 1e-3 && isfinite(d.max_abs)))
+                    continue;
+                mha_view rounded = mha_view_of(narrow, MHA_F32, output.rank, output.shape);
+                if (seed % 2)
+                    assert_int_equal(mha_view_copy(&rounded, &output), MHA_OK);
+                mha_case *c = case_of(&r, &r.call, seed % 2 ? &rounded : &output);
+                assert_ok(mha_case_diagnose(c, NULL, 1, NULL, &found, &error), error);
+                assert_int_equal(found.part.rows, r.t.T_q);
+                bool named = false;
+                for (size_t i = 0; i < found.match_count; i++)
+                    named |= found.matches[i].exact &&
+                             (name ? found.matches[i].count == 1 &&
+                                         strncmp(found.matches[i].variants[0], name,
+                                                 strlen(found.matches[i].variants[0])) == 0
+                                   : found.matches[i].count == 0);
+                if (!named)
+                    fail_msg("seed %llu: %s is not found but %s", (unsigned long long)seed, name ? name : "nothing",
+                             found.match_count && found.matches[0].count ? found.matches[0].variants[0] : "nothing");
+                planted += name != NULL;
+                mha_diagnosis_clear(&found);
+                mha_case_close(c);
+            }
+        }
+        mha_case_close(said);
+        trial_release(&r);
+    }
+    assert_true(planted > 20);
+}
+
+/* ---------------------------------------------------------------- a layer of 1,000 rows, and of few */
+
+enum { WIDTH = 32, MOST_ROWS = 1000 };
+static const int64_t few[] = {0, 5, 5, 12, 21}, many[] = {0, 300, 301, 1000};
+
+/* The diagnosis of what a layer computes for `wrong`, as the output of a ragged batch of the same rows. */
+static mha_diagnosis diagnose_layer(size_t n, const int64_t *starts, mha_call wrong, int threads)
+{
+    static float x[MOST_ROWS * WIDTH], y[MOST_ROWS * WIDTH];
+    const size_t T = (size_t)starts[n];
+    const mha_config config = {.d_model = WIDTH, .n_heads = 4, .d_k = 16, .bias_o = true};
+    mha_layer *layer;
+    mha_error error;
+    mha_case *c;
+    mha_diagnosis d;
+    assert_ok(mha_layer_create(&config, NULL, NULL, &layer, &error), error);
+    mha_layer_init(layer, 3);
+    wrong.query = mha_rows(x, 1, T, WIDTH);
+    wrong.output = mha_rows(y, 1, T, WIDTH);
+    mha_random_fill(&wrong.query, 3, 0, -2, 2);
+    assert_ok(mha_run(layer, &wrong, &error), error);
+    const mha_keep recorded = {.stage = MHA_STAGE_OUTPUT, .view = wrong.output};
+    mha_call call = {.query = wrong.query};
+    call.semantics.causal = true, call.semantics.n_sequences = n, call.semantics.cu_seqlens_q = starts;
+    assert_ok(mha_case_of_call(layer, &call, &recorded, 1, NULL, &c, &error), error);
+    assert_ok(mha_case_diagnose(c, NULL, threads, NULL, &d, &error), error);
+    mha_case_close(c);
+    mha_layer_destroy(layer);
+    return d;
+}
+
+static void expect(const mha_diagnosis *d, const char *name)
+{
+    assert_true(d->match_count >= 1 && d->matches[0].exact);
+    assert_int_equal(d->matches[0].count, name != NULL);
+    if (name)
+        assert_string_equal(d->matches[0].variants[0], name);
+}
+
+static void test_mistakes_with_the_sequences(void **state)
+{
+    (void)state;
+    static const int64_t shifted[] = {0, 6, 6, 12, 21};
+    for (int large = 0; large < 2; large++) {
+        const size_t n = large ? 3 : 4;
+        const int64_t *starts = large ? many : few;
+        mha_call call = {.semantics = {.causal = true, .n_sequences = n, .cu_seqlens_q = starts}};
+        mha_diagnosis d = diagnose_layer(n, starts, call, 1);
+        expect(&d, NULL);
+        assert_int_equal(d.part.rows, starts[n]);
+        assert_int_equal(d.part.judged < d.part.rows, large);
+        mha_diagnosis_clear(&d);
+        call.semantics.causal = false;
+        d = diagnose_layer(n, starts, call, 2);
+        expect(&d, "causal-missing");
+        mha_diagnosis_clear(&d);
+        d = diagnose_layer(n, starts, (mha_call){.semantics.causal = true}, 1);
+        expect(&d, "sequences-joined");
+        mha_diagnosis_clear(&d);
+    }
+    /* One sequence that is wrong is no variant, but a clue. */
+    mha_diagnosis d = diagnose_layer(4, few,
+                                     (mha_call){.semantics = {.causal = true, .n_sequences = 4,
+                                                              .cu_seqlens_q = shifted}}, 1);
+    assert_int_equal(d.match_count, 0);
+    assert_true(d.clue_count >= 1);
+    assert_int_equal(d.clues[0].axis, MHA_CLUE_BATCH_ROWS);
+    assert_int_equal(d.clues[0].first, 2);
+    assert_int_equal(d.clues[0].last, 2);
+    mha_diagnosis_clear(&d);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_each_sequence_is_a_case_of_its_own),
+        cmocka_unit_test(test_variants_are_named),
+        cmocka_unit_test(test_mistakes_with_the_sequences),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
