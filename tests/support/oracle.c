@@ -8,10 +8,18 @@
 
 #include "support/oracle_run.h"
 
-const oracle_mistake *oracle_wrong;
+const oracle_mistake *oracle_wrong, *oracle_wrong_too;
+
+static void exchange_mistakes(void)
+{
+    const oracle_mistake *one = oracle_wrong;
+    oracle_wrong = oracle_wrong_too;
+    oracle_wrong_too = one;
+}
 
 #define MISTAKE(step, ...)                                                                                             \
-    if (oracle_wrong && oracle_wrong->step)                                                                            \
+    for (int mistake = 0; mistake < 2; mistake++, exchange_mistakes())                                                 \
+        if (oracle_wrong && oracle_wrong->step)                                                                        \
     oracle_wrong->step(__VA_ARGS__)
 
 /* ---------------------------------------------------------------- reading */
@@ -281,22 +289,24 @@ static void measure(run *r, const mha_config *c, const mha_view *key, const mha_
 void oracle_run(const mha_config *config, const mha_view weights[MHA_WEIGHT_COUNT], const mha_call *call,
                 const oracle_past *past, double unit, oracle *result)
 {
-    static const mha_view nothing[MHA_WEIGHT_COUNT];
-    const mha_view *w = config ? weights : call->weights ? call->weights : nothing, none = {0};
+    const mha_view *from = config ? weights : call->weights, none = {0};
+    mha_view w[MHA_WEIGHT_COUNT] = {{0}};
+    if (from)
+        memcpy(w, from, sizeof w);
     mha_call read = *call;
     call = &read;
     MISTAKE(inputs, &read, past != NULL);
     mha_view key = call->key.data ? call->key : call->query, value = call->value.data ? call->value : key;
     mha_semantics meant = call->semantics;
     meant.has_key_offset |= meant.key_offset != 0;
-    run r = {.call = call, .s = &meant, .past = past, .u = unit, .out = result};
+    run r = {.call = call, .s = &meant, .past = past, .u = unit, .out = result, .weights = w};
     if (meant.keys_only)
         meant.softmax_plus_one = meant.zero_row = false;
     else
         r.bias_k = w[MHA_BIAS_K], r.bias_v = w[MHA_BIAS_V], r.sinks = w[MHA_SINKS];
-    r.weights = w;
     memset(result, 0, sizeof *result);
     measure(&r, config, &key, &value);
+    MISTAKE(reads, &r, w);
     MISTAKE(says, &r, &meant);
     r.norm_q = norm_weights(&w[MHA_Q_NORM], r.h, r.d_k, &r.norm_q_width);
     r.norm_k = norm_weights(&w[MHA_K_NORM], r.h_kv, r.d_k, &r.norm_k_width);
@@ -305,15 +315,16 @@ void oracle_run(const mha_config *config, const mha_view weights[MHA_WEIGHT_COUN
     r.k = project(&r, &key, config ? &w[MHA_W_K] : NULL, &w[MHA_B_K], r.h_kv * r.d_k);
     r.v = project(&r, &value, config ? &w[MHA_W_V] : NULL, &w[MHA_B_V], r.h_kv * r.d_v);
     MISTAKE(projected, &r);
+    put_rows(&r, MHA_STAGE_Q, &call->query, r.q, r.h * r.d_k);
+    put_rows(&r, MHA_STAGE_K, &key, r.k, r.h_kv * r.d_k);
+    put_rows(&r, MHA_STAGE_V, &value, r.v, r.h_kv * r.d_v);
+    MISTAKE(split, &r);
     r.q_rot = turn(&r, r.q, r.rows_q, r.h, false);
     r.k_rot = turn(&r, r.k, r.rows_k, r.h_kv, true);
     MISTAKE(turned, &r);
     r.keys = gather(&r, r.k_rot, past ? &past->keys : &none, &r.bias_k, r.d_k);
     r.values = gather(&r, r.v, past ? &past->values : &none, &r.bias_v, r.d_v);
 
-    put_rows(&r, MHA_STAGE_Q, &call->query, r.q, r.h * r.d_k);
-    put_rows(&r, MHA_STAGE_K, &key, r.k, r.h_kv * r.d_k);
-    put_rows(&r, MHA_STAGE_V, &value, r.v, r.h_kv * r.d_v);
     put_rows(&r, MHA_STAGE_Q_ROT, &call->query, r.q_rot, r.h * r.d_k);
     put_rows(&r, MHA_STAGE_K_ROT, &key, r.k_rot, r.h_kv * r.d_k);
     put_present(&r, MHA_STAGE_PRESENT_KEY, r.keys, r.d_k);

@@ -34,8 +34,10 @@ typedef struct run {
 typedef struct oracle_mistake {
     const char *name;
     void (*inputs)(mha_call *call, bool cached); /* gives other inputs */
+    void (*reads)(const run *r, mha_view *w); /* gives other weights */
     void (*says)(const run *r, mha_semantics *s); /* gives other semantics */
     void (*projected)(run *r);              /* changes q, k, v */
+    void (*split)(run *r);                  /* changes them once more, when they have been kept */
     void (*turned)(run *r);                 /* changes q_rot, k_rot */
     void (*gathered)(run *r);               /* changes keys, values */
     /* computes query i of a head, and its log-sum-exp */
@@ -44,8 +46,9 @@ typedef struct oracle_mistake {
     void (*finished)(run *r, const number *heads, oracle_stage *output);
 } oracle_mistake;
 
-/* What the next runs get wrong; NULL: nothing. */
-extern const oracle_mistake *oracle_wrong;
+/* What the next runs get wrong; NULL: nothing. Two mistakes are made one after the other at each step; while a step of
+ * one of them runs, that one is `oracle_wrong`. */
+extern const oracle_mistake *oracle_wrong, *oracle_wrong_too;
 
 /* Where row t of sequence b stands, and the cosine and sine of angle i there. */
 double oracle_position(const run *r, size_t b, size_t t, bool key);

@@ -94,12 +94,8 @@ static mha_case *open_case(const char *path)
 static const char *planted_name(size_t index)
 {
     const char *name = mha_variant_at(index)->name;
-    const oracle_mistake *(*const lists[])(size_t) = {mistake_of_rows_at, mistake_of_output_at, mistake_of_scores_at};
-    for (size_t l = 0; l < sizeof lists / sizeof *lists; l++)
-        for (size_t i = 0; lists[l](i); i++)
-            if (strncmp(lists[l](i)->name, name, strlen(name)) == 0 && lists[l](i)->name[strlen(name)] == ' ')
-                return lists[l](i)->name;
-    return name;
+    const oracle_mistake *m = mistake_named(name);
+    return m && strchr(m->name, ' ') ? m->name : name;
 }
 
 /* Whether an explanation's variant is the one of that name, and has that number. */

@@ -192,8 +192,14 @@ APPLY(rope_inverse, has_rope(c), k->rows.rope_inverse = 1)
 APPLY(rope_query_ahead, has_rope(c) && attends(c) && tables_reach(c, 1), k->rows.rope_shift_q += 1)
 APPLY(rope_query_behind, has_rope(c) && attends(c) && tables_reach(c, -1), k->rows.rope_shift_q -= 1)
 APPLY(rope_from_1, has_rope(c) && tables_reach(c, 1), k->rows.rope_shift_q += 1; k->rows.rope_shift_k += 1)
-APPLY(rope_restart, has_rope(c) && (c->P > 0 || c->semantics.rope.q_positions.data) && tables_reach(c, 0),
-      k->rows.rope_restart = 1)
+
+static bool has_positions(const mha_case *c)
+{
+    const mha_semantics *s = &c->semantics;
+    return c->P > 0 || s->position_offset || s->has_key_offset || s->rope.q_positions.data;
+}
+
+APPLY(rope_restart, has_rope(c) && has_positions(c) && tables_reach(c, 0), k->rows.rope_restart = 1)
 APPLY(rope_queries_only, has_rope(c) && attends(c), k->rows.rope_not = 2)
 APPLY(rope_keys_only, has_rope(c) && attends(c), k->rows.rope_not = 1)
 APPLY(rope_reversed, has_rope(c), k->rows.rope_reversed = 1)

@@ -7,11 +7,18 @@
 
 #include "support/oracle_run.h"
 
-/* Mistakes in the rows of q and k, in the reading of heads and behind the softmax, and between the two: NULL past the
- * end. Their names are those of the library's variants, with the number of those that have one. */
+/* Mistakes in inputs and weights, in the rows of q and k, in what the call says, in the scores and the softmax, and in
+ * the reading of heads and behind the softmax: NULL past the end. Their names are those of the library's variants, with
+ * the number of those that have one. */
+const oracle_mistake *mistake_of_weights_at(size_t index);
 const oracle_mistake *mistake_of_rows_at(size_t index);
+const oracle_mistake *mistake_of_call_at(size_t index);
 const oracle_mistake *mistake_of_output_at(size_t index);
 const oracle_mistake *mistake_of_scores_at(size_t index);
+/* All of them. */
+const oracle_mistake *mistake_at(size_t index);
+/* The one of that name, whatever number follows it; NULL: there is none. */
+const oracle_mistake *mistake_named(const char *name);
 
 /* Whether the name of the planted mistake begins so. */
 static inline bool begins(const char *name)
@@ -31,6 +38,15 @@ static inline double given(void)
 {
     const char *blank = strchr(oracle_wrong->name, ' ');
     return blank ? atof(blank) : 0;
+}
+
+/* The number at `index` of those behind the name, parted by commas; `otherwise` without one. */
+static inline double given_at(size_t index, double otherwise)
+{
+    const char *at = strchr(oracle_wrong->name, ' ');
+    for (; at && index > 0; index--)
+        at = strchr(at + 1, ',');
+    return at ? atof(at + 1) : otherwise;
 }
 
 #endif

@@ -77,7 +77,7 @@ static void give_back(run *r, const number *heads, oracle_stage *y)
 static void add_after_scale(run *r)
 {
     double scale = r->s->has_scale ? r->s->scale : 1 / sqrt((double)r->d_k);
-    for (size_t e = 0; e < r->rows_q * r->h * r->d_k && r->weights[MHA_B_Q].data && !r->norm_q; e++)
+    for (size_t e = 0; e < r->rows_q * r->h * r->d_k && r->weights[MHA_B_Q].data && !r->norm_q && scale != 0; e++)
         r->q[e].v += oracle_get(&r->weights[MHA_B_Q], e % (r->h * r->d_k), 0, 0, 0) * (1 / scale - 1);
 }
 
@@ -121,7 +121,7 @@ static void normalise(double *x, size_t n, const double *weight, size_t period, 
     double mean_square = is("norm-l2") || is("case-lacks-l2-norm") ? squares : squares / (double)n;
     double by = is("norm-eps-outside") ? sqrt(mean_square) + eps : sqrt(mean_square + eps);
     for (size_t i = 0; i < n; i++)
-        x[i] = x[i] / by * (is("norm-no-weight") ? 1 : weight[i % period]);
+        x[i] = x[i] / by * (is("norm-no-weight") ? 1 : weight[i % period] + is("norm-plus-one"));
 }
 
 static void norm_rows(const run *r, double *x, size_t rows, size_t width, bool key)
@@ -130,12 +130,12 @@ static void norm_rows(const run *r, double *x, size_t rows, size_t width, bool k
     size_t period = key ? r->norm_k_width : r->norm_q_width, span = period;
     double eps = r->s->norm_eps > 0 ? r->s->norm_eps : 1e-6;
     static double ones[64];
-    if (begins("case-lacks") && strstr(oracle_wrong->name, "norm")) {
+    if (!weight && begins("case-lacks") && strstr(oracle_wrong->name, "norm")) {
         for (size_t i = 0; i < r->d_k; i++)
             ones[i] = 1;
         weight = ones, period = span = r->d_k;
     }
-    if (!weight || is(key ? "norm-k-missing" : "norm-q-missing"))
+    if (!weight || (is("norm-missing") && r->norm_q && r->norm_k) || is(key ? "norm-k-missing" : "norm-q-missing"))
         return;
     if (is("norm-other-span"))
         span = period == r->d_k ? width : r->d_k;
@@ -156,13 +156,15 @@ static void norm_rows(const run *r, double *x, size_t rows, size_t width, bool k
 static void rotate_row(const run *r, double *row, size_t b, size_t t, size_t T, bool key)
 {
     const mha_rope *rope = &r->s->rope;
+    const mha_view *table = &rope->cos_table;
     bool lacks = begins("case-lacks-rope"), wide = is("rope-theta-d-model"),
          part = lacks && strstr(oracle_wrong->name, "part");
-    bool pairs = lacks ? strstr(oracle_wrong->name, "pairs") != NULL : rope->kind == MHA_ROPE_INTERLEAVED,
+    bool pairs = lacks ? strstr(oracle_wrong->name, "pairs") != NULL
+                       : (rope->kind == MHA_ROPE_INTERLEAVED) != is("rope-pairing"),
          laid = is("rope-angles-mixed") ? !pairs : pairs;
-    size_t full = part        ? (size_t)given()
-                  : rope->dim ? rope->dim
-                              : r->d_k,
+    size_t full = part                                                 ? (size_t)given()
+                  : rope->dim && !(is("rope-full") && r->d_k % 2 == 0) ? rope->dim
+                                                                       : r->d_k,
            half = is("rope-half-dim") && full % 4 == 0 ? full / 4 : full / 2;
     size_t dim = 2 * half;
     double *x = row + (is("rope-last-features") ? r->d_k - full : 0), turned[64], c, s, off;
@@ -171,16 +173,28 @@ static void rotate_row(const run *r, double *row, size_t b, size_t t, size_t T, 
     if (is("rope-reversed"))
         t = T - 1 - t;
     double position = oracle_position(r, b, t, key);
+    if (is("rope-restart"))
+        position = (double)t;
+    const double moved =
+        position + (is("rope-from-1") || (!key && is("rope-query-ahead"))) - (!key && is("rope-query-behind"));
+    if (!table->data || (table->rank == 2 && moved >= 0 && moved < (double)table->shape[0]))
+        position = moved;
     for (size_t e = 0; e < dim; e++) {
         size_t i = laid ? e / 2 : e % half;
         double over = wide ? (double)(r->h * r->d_k) : is("rope-theta-d-k") ? (double)r->d_k : (double)dim;
-        oracle_angle(r, b, t, position, i, full, &c, &s, &off);
         bool rebased = (is("rope-base-other") && full > 2) || (lacks && !part); /* two features have one angle */
-        if (over != (double)full || rebased || lacks) {
-            double base = rebased ? given() : rope->base > 0 ? rope->base : 10000;
+        double usual = begins("rope-base-") ? atof(oracle_wrong->name + strlen("rope-base-")) : 0;
+        bool formula = over != (double)full || rebased || lacks || usual > 0 ||
+                       (is("rope-full") && full != rope->dim && rope->dim);
+        if (!formula)
+            oracle_angle(r, b, t, position, i, full, &c, &s, &off);
+        else {
+            double base = rebased ? given() : usual > 0 ? usual : rope->base > 0 && !lacks ? rope->base : 10000;
             double a = position / pow(base, 2 * (double)i / over);
             c = cos(a), s = sin(a);
         }
+        if (is("rope-inverse"))
+            s = -s;
         if (is("rope-sin-cos")) {
             double swap = c;
             c = s, s = swap;
@@ -207,16 +221,19 @@ static void turn_rows(run *r, bool key)
     double *x = malloc((rows * width + 1) * sizeof *x);
     for (size_t e = 0; e < rows * width; e++)
         x[e] = from[e].v - (late ? oracle_get(bias, e % width, 0, 0, 0) : 0);
-    norm_rows(r, x, rows, width, key);
+    if (!is("norm-after-rope"))
+        norm_rows(r, x, rows, width, key);
     for (size_t e = 0; e < rows * width && late && is("bias-after-norm"); e++)
         x[e] += oracle_get(bias, e % width, 0, 0, 0);
     bool whole = r->d_k % 2 == 0 && r->d_k > 2 && !r->s->rope.kind, part = whole && given() < (double)r->d_k;
     bool lacks = begins("case-lacks-rope") && (strstr(oracle_wrong->name, "part") ? part : whole);
-    for (size_t row = 0; row < rows && (r->s->rope.kind || lacks); row++)
+    for (size_t row = 0; row < rows && (r->s->rope.kind || lacks) && !is("rope-missing"); row++)
         for (size_t h = 0; h < heads; h++)
             rotate_row(r, x + row * width + h * r->d_k, row / T, row % T, T, key);
     for (size_t e = 0; e < rows * width && late && is("bias-after-rope"); e++)
         x[e] += oracle_get(bias, e % width, 0, 0, 0);
+    if (is("norm-after-rope"))
+        norm_rows(r, x, rows, width, key);
     for (size_t e = 0; e < rows * width; e++)
         to[e] = (number){x[e], 0};
     free(x);
@@ -224,10 +241,27 @@ static void turn_rows(run *r, bool key)
 
 static void turn_wrongly(run *r)
 {
-    if (begins("case-lacks-rope") ? r->s->rope.kind != MHA_ROPE_NONE : begins("case-lacks") && (r->norm_q || r->norm_k))
+    const bool normed = is("case-lacks-rms-norm") ? r->norm_q && r->norm_k : r->norm_q || r->norm_k;
+    if (begins("case-lacks-rope") ? r->s->rope.kind != MHA_ROPE_NONE : begins("case-lacks") && normed)
         return;
     turn_rows(r, false);
     turn_rows(r, true);
+}
+
+/* The new rows of the values, too. */
+static void turn_values(run *r)
+{
+    const size_t all = r->S + r->extra, dim = r->s->rope.dim ? r->s->rope.dim : r->d_k;
+    for (size_t row = 0; row < r->B * r->h_kv * r->T_k && r->s->rope.kind && dim <= r->d_v; row++) {
+        const size_t head = row / r->T_k, t = row % r->T_k;
+        number *v = r->values + (head * all + r->P + t) * r->d_v;
+        double x[64];
+        for (size_t f = 0; f < dim; f++)
+            x[f] = v[f].v;
+        rotate_row(r, x, head / r->h_kv, t, r->T_k, true);
+        for (size_t f = 0; f < dim; f++)
+            v[f].v = x[f];
+    }
 }
 
 const oracle_mistake *mistake_of_rows_at(size_t index)
@@ -276,6 +310,21 @@ const oracle_mistake *mistake_of_rows_at(size_t index)
         {.name = "case-lacks-rope-pairs 50000", .turned = turn_wrongly},
         {.name = "case-lacks-rope-halves-part 4", .turned = turn_wrongly},
         {.name = "case-lacks-rope-pairs-part 4", .turned = turn_wrongly},
+        {.name = "norm-missing", .turned = turn_wrongly},
+        {.name = "norm-plus-one", .turned = turn_wrongly},
+        {.name = "norm-after-rope", .turned = turn_wrongly},
+        {.name = "rope-missing", .turned = turn_wrongly},
+        {.name = "rope-pairing", .turned = turn_wrongly},
+        {.name = "rope-inverse", .turned = turn_wrongly},
+        {.name = "rope-query-ahead", .turned = turn_wrongly},
+        {.name = "rope-query-behind", .turned = turn_wrongly},
+        {.name = "rope-from-1", .turned = turn_wrongly},
+        {.name = "rope-restart", .turned = turn_wrongly},
+        {.name = "rope-full", .turned = turn_wrongly},
+        {.name = "rope-base-1e4", .turned = turn_wrongly},
+        {.name = "rope-base-5e5", .turned = turn_wrongly},
+        {.name = "rope-base-1e6", .turned = turn_wrongly},
+        {.name = "rope-values", .gathered = turn_values},
     };
     return index < sizeof all / sizeof *all ? &all[index] : NULL;
 }

@@ -1,99 +1,22 @@
-/* Mistakes between q, k, v and the heads: calls that say something else, kernels that compute something else. */
+/* Mistakes between q, k, v and the heads, in kernels that compute something else. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "support/mistakes/mistakes.h"
 
-/* ---------------------------------------------------------------- another call */
+/* ---------------------------------------------------------------- the cache, sinks */
 
-static void say_slopes(mha_semantics *s, size_t h)
-{
-    static double slopes[64];
-    size_t n = 1;
-    while (2 * n <= h)
-        n *= 2;
-    for (size_t i = 0; i < h; i++)
-        if (is("alibi-slopes-from-0"))
-            slopes[i] = pow(2, -8.0 * (double)i / (double)h);
-        else if (is("alibi-slopes-plain") || i < n)
-            slopes[i] = pow(2, -8.0 * (double)(i + 1) / (double)(is("alibi-slopes-plain") ? h : n));
-        else /* every second one of twice as many */
-            slopes[i] = pow(2, -8.0 * (double)(2 * (i - n) + 1) / (double)(2 * n));
-    s->alibi_slopes = slopes;
-}
-
-static void say_alibi(const run *r, mha_semantics *s)
-{
-    if (is("case-lacks-alibi") ? !s->alibi_slopes
-                               : s->alibi_slopes && !(is("alibi-slopes-plain") && !(r->h & (r->h - 1))))
-        say_slopes(s, r->h);
-}
-
-static void say_lengths(const run *r, mha_semantics *s)
-{
-    static int64_t lengths[16];
-    const int64_t n = (int64_t)given(), most = (int64_t)r->S;
-    for (size_t b = 0; b < r->B && s->kv_lengths; b++) {
-        int64_t length = s->kv_lengths[b] - s->key_offset, whole = length > 0 ? (length + n - 1) / n * n : 0;
-        lengths[b] = (whole < most ? whole : most) + s->key_offset;
-    }
-    if (s->kv_lengths)
-        s->kv_lengths = lengths;
-}
-
-static void say_more(const run *r, mha_semantics *s)
-{
-    static int64_t lengths[16];
-    static double slopes[16];
-    for (size_t b = 0; b < r->B; b++)
-        lengths[b] = s->key_offset + (int64_t)(r->S - b % r->S - r->S / 3);
-    for (size_t h = 0; h < r->h; h++)
-        slopes[h] = 0.3 - 0.07 * (double)h;
-    if (is("case-lacks-lengths") && !s->kv_lengths)
-        s->kv_lengths = lengths;
-    if (is("case-lacks-slopes") && !s->alibi_slopes)
-        s->alibi_slopes = slopes;
-}
-
-/* Logits that join the softmax of each head. */
+/* Logits that join the softmax of each head; or they do not. */
 static void add_sinks(run *r)
 {
     static double sinks[16];
     for (size_t h = 0; h < r->h; h++)
-        sinks[h] = 0.4 - 0.3 * (double)h;
-    if (!r->sinks.data && !r->s->keys_only)
+        sinks[h] = given_at(h, 0.4 - 0.3 * (double)h);
+    if (is("sinks-missing"))
+        r->sinks = (mha_view){0};
+    else if (!r->sinks.data && !r->s->keys_only)
         r->sinks = mha_view_of(sinks, MHA_F64, 1, &r->h);
 }
-
-static void say_scale(const run *r, mha_semantics *s)
-{
-    (void)r;
-    s->scale = s->has_scale && s->scale < 0 ? -given() : given();
-    s->has_scale = true;
-}
-
-static void say_softcap(const run *r, mha_semantics *s)
-{
-    (void)r;
-    if ((s->softcap > 0) == begins("softcap-other"))
-        s->softcap = given();
-}
-
-static void say_window(const run *r, mha_semantics *s)
-{
-    (void)r;
-    if (begins("window-left-other") && s->window && s->window_left >= 0)
-        s->window_left = (int64_t)given();
-    else if (begins("window-right-other") && s->window && s->window_right >= 0)
-        s->window_right = (int64_t)given();
-    else if (begins("case-lacks") && !s->window) {
-        s->window = true;
-        s->window_left = strstr(oracle_wrong->name, "right") ? -1 : (int64_t)given();
-        s->window_right = strstr(oracle_wrong->name, "left") ? -1 : (int64_t)given();
-    }
-}
-
-/* ---------------------------------------------------------------- the cache */
 
 /* Puts the rows of the cache and the new ones together in another order. */
 static void join_cache(run *r)
@@ -155,9 +78,14 @@ static int block_of(double x, double n)
     return (int)floor(x / n);
 }
 
-static bool causal_hides(const run *r, double p, size_t j)
+static bool causal_hides(const run *r, size_t b, size_t i, size_t j)
 {
+    double p = place_of(r, b, i);
     double n = given(), at = (double)j;
+    if (is("causal-top-left") || is("causal-bottom-right"))
+        return at > (double)i + (is("causal-top-left") ? 0 : (double)keys_of(r, b) - (double)queries_of(r, b));
+    if (is("causal-strict") || is("causal-plus-1"))
+        p += is("causal-strict") ? -1 : 1;
     if (begins("causal-block"))
         return block_of(at, n) > block_of(p, n);
     if (begins("case-lacks-prefix") && (double)j < n)
@@ -199,7 +127,7 @@ static double bias_of(const run *r, size_t b, size_t head, size_t i, size_t j, d
 {
     const mha_semantics *s = r->s;
     double p = place_of(r, b, i), added = 0;
-    bool there, causal = causal_hides(r, p, j), window = window_hides(r, b, i, j),
+    bool there, causal = causal_hides(r, b, i, j), window = window_hides(r, b, i, j),
                 all = is("all-after-softmax") && several_hide(s);
     if (is("window-or-causal") && s->window && s->causal && !(causal && window))
         causal = window = false;
@@ -216,7 +144,9 @@ static double bias_of(const run *r, size_t b, size_t head, size_t i, size_t j, d
         double m = mask_number(r, b, head, i, j, &there);
         if (!there)
             m = -(double)INFINITY;
-        if (begins("fill-add-") && isinf(m)) /* which cannot tell it from what else it hides */
+        if (is("mask-subtracted") && there)
+            m = -m;
+        if (begins("fill-") && isinf(m)) /* which cannot tell it from what else it hides */
             *hidden = true;
         else
             *(is("mask-scaled") ? early : &added) += m;
@@ -233,7 +163,7 @@ static double bias_of(const run *r, size_t b, size_t head, size_t i, size_t j, d
         const mha_view *v = &s->key_padding.values;
         size_t column = is("padding-reversed") ? keys_of(r, b) - 1 - j : j;
         double m = oracle_get(v, v->shape[0] == 1 ? 0 : b, v->shape[1] == 1 ? 0 : column, 0, 0);
-        if (s->key_padding.kind == MHA_MASK_ADDITIVE && !(begins("fill-add-") && isinf(m)))
+        if (s->key_padding.kind == MHA_MASK_ADDITIVE && !isinf(m))
             added += m;
         else if (s->key_padding.kind == MHA_MASK_ADDITIVE)
             *hidden = true;
@@ -245,9 +175,11 @@ static double bias_of(const run *r, size_t b, size_t head, size_t i, size_t j, d
         }
     }
     if (s->alibi_slopes) {
-        double apart = p - (double)j;
+        double apart = (is("alibi-from-0") ? (double)i : p) - (double)j;
         *(is("alibi-scaled") ? early : &added) -= s->alibi_slopes[head] * (is("alibi-symmetric") ? fabs(apart) : apart);
     }
+    if (is("cache-ignored") && j < r->P)
+        *hidden = true;
     if (begins("tile-first-only") && j >= (size_t)given())
         *hidden = true;
     if (begins("tile-last-dropped") && j >= keys_of(r, b) / (size_t)given() * (size_t)given())
@@ -257,25 +189,47 @@ static double bias_of(const run *r, size_t b, size_t head, size_t i, size_t j, d
     return added;
 }
 
+static double capped(const run *r, double x)
+{
+    const double c = r->s->softcap, t = c > 0 ? tanh(is("softcap-no-divisor") ? x : x / c) : 0;
+    return !(c > 0) ? x : is("softcap-no-factor") ? t : c * t;
+}
+
+/* What is written over a hidden score, or added to it in float32. */
+static double filled(double x)
+{
+    if (begins("fill-add-"))
+        return (double)((float)x + (float)(is("fill-add-f16")    ? -65504
+                                           : is("fill-add-bf16") ? -3.3895313892515355e38
+                                                                 : -atof(oracle_wrong->name + strlen("fill-add-"))));
+    return is("fill-lowest") ? -3.4028234663852886e38 : -atof(oracle_wrong->name + strlen("fill-"));
+}
+
 /* The score of key j, real or not, as the kernel has it before the softmax. */
 static void score(const run *r, size_t b, size_t head, size_t i, size_t j, row *x)
 {
     const number *q = r->q_rot + query_row(r, b, i) * r->h * r->d_k + head * r->d_k;
     const number *k = r->keys + ((b * r->h_kv + head / (r->h / r->h_kv)) * (r->S + r->extra) + j) * r->d_k;
-    double scale = r->s->has_scale ? r->s->scale : 1 / sqrt((double)r->d_k), c = r->s->softcap, early = 0;
-    bool hidden = false;
+    double scale = r->s->has_scale ? r->s->scale : 1 / sqrt((double)r->d_k), early = 0;
+    const size_t at = ((b * r->h + head) * r->T_q + i) * (r->S + r->extra) + j;
+    const bool real = j < x->real, first = is("softcap-before-scale"), last = is("softcap-after-mask");
+    bool hidden = !real && ((is("bias-row-missing") && r->bias_k.data && j == x->real) ||
+                            (is("zero-row-missing") && r->s->zero_row && j + 1 == x->n));
     x->dropped[j] = false;
-    const double added = j < x->real ? bias_of(r, b, head, i, j, &early, &hidden, &x->dropped[j]) : 0;
+    const double added = real ? bias_of(r, b, head, i, j, &early, &hidden, &x->dropped[j]) : 0;
     for (size_t f = 0; f < r->d_k; f++)
         early += q[f].v * k[f].v;
-    x->s[j] = scale * early;
-    if (c > 0)
-        x->s[j] = c * tanh(is("softcap-no-divisor") ? x->s[j] : x->s[j] / c);
-    x->s[j] += added;
-    if (hidden && begins("fill-add-")) /* not excluded: a great number is added in float32 */
-        x->s[j] = (double)((float)x->s[j] + (float)(is("fill-add-f16") ? -65504 : -3.3895313892515355e38));
-    else if (hidden)
-        x->s[j] = -(double)INFINITY;
+    double s = first ? scale * capped(r, early) : scale * early;
+    r->out->stage[MHA_STAGE_SCORES].value[at] = s;
+    if (!first && !last)
+        s = capped(r, s);
+    r->out->stage[MHA_STAGE_CAPPED].value[at] = s;
+    s += added;
+    if (hidden)
+        s = begins("fill-") && real ? filled(s) : -(double)INFINITY;
+    if (last && (real || !hidden))
+        s = capped(r, s);
+    r->out->stage[MHA_STAGE_MASKED].value[at] = x->s[j] = s;
 }
 
 /* ---------------------------------------------------------------- the softmax of a query */
@@ -324,11 +278,16 @@ static void soften(const run *r, size_t b, size_t head, size_t i, row *x, double
     if (strstr(oracle_wrong->name, "not-rescaled") && soften_in_tiles(x, more, n_more, lse))
         return;
     for (size_t j = x->n; begins("tile-padded") && j % (size_t)given(); j++)
-        padded += !causal_hides(r, place_of(r, b, i), j) && !length_hides(r, b, j) && !window_hides(r, b, i, j);
+        padded += !causal_hides(r, b, i, j) && !length_hides(r, b, j) && !window_hides(r, b, i, j);
+    bool odd = false;
     for (size_t j = 0; j < x->n; j++)
-        m = fmax(m, x->s[j]);
+        m = fmax(m, x->s[j]), odd |= isnan(x->s[j]) || (isinf(x->s[j]) && x->s[j] > 0);
     for (size_t k = 0; k < n_more; k++)
         m = fmax(m, more[k]);
+    for (size_t j = 0; j < x->n && odd; j++)
+        x->w[j] = *lse = (double)NAN;
+    if (odd)
+        return;
     if (isinf(m) && padded == 0) {
         for (size_t j = 0; j < x->n; j++)
             x->w[j] = r->s->empty_rows == MHA_EMPTY_NAN ? (double)NAN : 0;
@@ -360,13 +319,30 @@ static void soften(const run *r, size_t b, size_t head, size_t i, row *x, double
         *lse = m / scale + log(all);
 }
 
+enum { MOST = 256 };
+
+/* The weighted values of a query; its weights are kept. */
+static void weigh(run *r, size_t b, size_t head, size_t i, const row *x, number *heads)
+{
+    const size_t row = r->S + r->extra, at = ((b * r->h + head) * r->T_q + i) * row;
+    const number *v = r->values + (b * r->h_kv + head / (r->h / r->h_kv)) * row * r->d_v;
+    const bool all = r->s->hidden_values == MHA_HIDDEN_PROPAGATE;
+    for (size_t f = 0; f < r->d_v; f++) {
+        double sum = 0;
+        for (size_t j = 0; j < x->n; j++)
+            if (x->w[j] != 0 || (all && j < x->real) || !isinf(x->s[j]))
+                sum += x->w[j] * v[j * r->d_v + f].v;
+        heads[query_row(r, b, i) * r->h * r->d_v + head * r->d_v + f] = (number){sum, 0};
+    }
+    for (size_t j = 0; j < x->n; j++)
+        r->out->stage[MHA_STAGE_WEIGHTS].value[at + j] = x->w[j];
+}
+
 static void attend(run *r, size_t b, size_t head, size_t i, number *heads)
 {
-    enum { MOST = 256 };
     static double s[MOST], w[MOST];
     static bool dropped[MOST];
     row x = {.real = keys_of(r, b), .n = keys_of(r, b) + r->extra, .s = s, .w = w, .dropped = dropped};
-    const number *v = r->values + (b * r->h_kv + head / (r->h / r->h_kv)) * (r->S + r->extra) * r->d_v;
     double lse;
     if (x.n > MOST)
         abort();
@@ -374,34 +350,48 @@ static void attend(run *r, size_t b, size_t head, size_t i, number *heads)
         score(r, b, head, i, j, &x);
     soften(r, b, head, i, &x, &lse);
     r->out->stage[MHA_STAGE_LSE].value[(b * r->h + head) * r->T_q + i] = lse;
-    for (size_t f = 0; f < r->d_v; f++) {
-        double sum = 0;
-        for (size_t j = 0; j < x.n; j++)
-            if (w[j] != 0)
-                sum += w[j] * v[j * r->d_v + f].v;
-        heads[query_row(r, b, i) * r->h * r->d_v + head * r->d_v + f] = (number){sum, 0};
+    weigh(r, b, head, i, &x, heads);
+}
+
+/* softmax(scores, dim=-2), or dim=-3; the right scores have been kept. */
+static void attend_across(run *r, number *heads)
+{
+    static double s[MOST], w[MOST];
+    const bool queries = is("softmax-queries");
+    const size_t n = r->S + r->extra, T = r->T_q, many = queries ? T : r->h, step = queries ? n : T * n;
+    const double *masked = r->out->stage[MHA_STAGE_MASKED].value;
+    const row x = {.real = r->S, .n = n, .s = s, .w = w};
+    if (n > MOST)
+        abort();
+    for (size_t at = 0; at < r->B * r->h * T && (queries || r->h > 1); at++) {
+        const size_t b = at / T / r->h, h = at / T % r->h, i = at % T;
+        const double *first = masked + (queries ? at - i : b * r->h * T + i) * n;
+        memcpy(s, masked + at * n, n * sizeof *s);
+        for (size_t j = 0; j < n; j++) {
+            double m = -(double)INFINITY, sum = 0;
+            for (size_t k = 0; k < many; k++)
+                m = fmax(m, first[k * step + j]);
+            for (size_t k = 0; k < many && !isinf(m); k++)
+                sum += exp(first[k * step + j] - m);
+            w[j] = !isinf(m) ? exp(s[j] - m) / sum : r->s->empty_rows == MHA_EMPTY_NAN ? (double)NAN : 0;
+        }
+        weigh(r, b, h, i, &x, heads);
     }
+}
+
+/* The sequences of a ragged batch taken for one. */
+static void join_sequences(mha_call *call, bool cached)
+{
+    mha_semantics *s = &call->semantics;
+    (void)cached;
+    if (s->n_sequences > 1 && !s->kv_lengths && !s->mask.kind && !s->key_padding.kind)
+        s->n_sequences = 0, s->cu_seqlens_q = s->cu_seqlens_k = NULL;
 }
 
 const oracle_mistake *mistake_of_scores_at(size_t index)
 {
     static const oracle_mistake all[] = {
-        {.name = "scale-other 0.83", .says = say_scale},
-        {.name = "softcap-other 2.5", .says = say_softcap},
-        {.name = "case-lacks-softcap 0.75", .says = say_softcap},
-        {.name = "window-left-other 3", .says = say_window},
-        {.name = "window-right-other 3", .says = say_window},
-        {.name = "case-lacks-window 2", .says = say_window},
-        {.name = "case-lacks-window-left 2", .says = say_window},
-        {.name = "case-lacks-window-right 2", .says = say_window},
-        {.name = "lengths-to-tile 4", .says = say_lengths},
-        {.name = "case-lacks-lengths", .says = say_more},
-        {.name = "case-lacks-slopes", .says = say_more},
         {.name = "case-lacks-sinks", .gathered = add_sinks},
-        {.name = "case-lacks-alibi", .says = say_alibi},
-        {.name = "alibi-slopes-usual", .says = say_alibi},
-        {.name = "alibi-slopes-from-0", .says = say_alibi},
-        {.name = "alibi-slopes-plain", .says = say_alibi},
         {.name = "cache-behind", .gathered = join_cache},
         {.name = "cache-row-early", .gathered = join_cache},
         {.name = "cache-row-late", .gathered = join_cache},
@@ -444,6 +434,28 @@ const oracle_mistake *mistake_of_scores_at(size_t index)
         {.name = "lse-without-sinks", .attend = attend},
         {.name = "lse-without-maximum", .attend = attend},
         {.name = "lse-max-unscaled", .attend = attend},
+        {.name = "cache-ignored", .attend = attend},
+        {.name = "causal-top-left", .attend = attend},
+        {.name = "causal-bottom-right", .attend = attend},
+        {.name = "causal-strict", .attend = attend},
+        {.name = "causal-plus-1", .attend = attend},
+        {.name = "bias-row-missing", .attend = attend},
+        {.name = "zero-row-missing", .attend = attend},
+        {.name = "mask-subtracted", .attend = attend},
+        {.name = "alibi-from-0", .attend = attend},
+        {.name = "softcap-after-mask", .attend = attend},
+        {.name = "softcap-before-scale", .attend = attend},
+        {.name = "softcap-no-factor", .attend = attend},
+        {.name = "fill-0", .attend = attend},
+        {.name = "fill-1e4", .attend = attend},
+        {.name = "fill-1e9", .attend = attend},
+        {.name = "fill-lowest", .attend = attend},
+        {.name = "fill-add-1e4", .attend = attend},
+        {.name = "fill-add-1e9", .attend = attend},
+        {.name = "sinks-missing", .gathered = add_sinks},
+        {.name = "softmax-queries", .merged = attend_across},
+        {.name = "softmax-heads", .merged = attend_across},
+        {.name = "sequences-joined", .inputs = join_sequences},
     };
     return index < sizeof all / sizeof *all ? &all[index] : NULL;
 }

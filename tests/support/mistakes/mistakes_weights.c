@@ -1,0 +1,277 @@
+/* Mistakes in the reading of inputs and weights, and in splitting rows into heads. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "mha/tensor.h"
+#include "support/mistakes/mistakes.h"
+
+/* Memory for what replaces an input or a weight, until it is replaced again. */
+static mha_view copy_of(const mha_view *x, int which)
+{
+    static double *memory[3 + MHA_WEIGHT_COUNT];
+    size_t n = 1;
+    for (int k = 0; k < x->rank; k++)
+        n *= x->shape[k];
+    free(memory[which]);
+    memory[which] = malloc((n + 1) * sizeof **memory);
+    const mha_view copy = mha_view_of(memory[which], MHA_F64, x->rank, x->shape);
+    size_t at[4] = {0}, shape[4] = {1, 1, 1, 1};
+    for (int k = 0; k < x->rank; k++)
+        shape[k] = x->shape[k];
+    for (size_t e = 0; e < n; e++) {
+        memory[which][e] = oracle_get(x, at[0], at[1], at[2], at[3]);
+        for (int k = 3; k >= 0 && ++at[k] == shape[k]; k--)
+            at[k] = 0;
+    }
+    return copy;
+}
+
+/* x with so many significant bits, the last one even where two are as near; none below the exponent `least`. */
+static double shortened(double x, int bits, int least)
+{
+    int exponent;
+    (void)frexp(x, &exponent);
+    const int last = (exponent > least ? exponent : least) - bits;
+    return ldexp(nearbyint(ldexp(x, -last)), last);
+}
+
+static void round_to(mha_view *x, int which)
+{
+    *x = copy_of(x, which);
+    size_t n = 1;
+    for (int k = 0; k < x->rank; k++)
+        n *= x->shape[k];
+    double *y = x->data;
+    for (size_t e = 0; e < n; e++)
+        y[e] = strstr(oracle_wrong->name, "bf16") ? shortened((float)y[e], 8, -125) : shortened((float)y[e], 11, -13);
+}
+
+static void round_inputs(mha_call *call, bool cached)
+{
+    (void)cached;
+    mha_view *x[] = {&call->query, &call->key, &call->value};
+    for (int i = 0; i < 3; i++)
+        if (x[i]->data)
+            round_to(x[i], i);
+}
+
+/* ---------------------------------------------------------------- which matrix is read, and how */
+
+static const mha_weight W[] = {MHA_W_Q, MHA_W_K, MHA_W_V, MHA_W_O}, b[] = {MHA_B_Q, MHA_B_K, MHA_B_V, MHA_B_O};
+
+static void round_weights(const run *r, mha_view *w)
+{
+    for (int i = 0; i < 4 && w[MHA_W_Q].data; i++) {
+        round_to(&w[W[i]], 3 + W[i]);
+        if (w[b[i]].data)
+            round_to(&w[b[i]], 3 + b[i]);
+    }
+    (void)r;
+}
+
+static void transpose(const run *r, mha_view *w)
+{
+    const char *letters = "qkvo", which = oracle_wrong->name[strlen("transpose-")];
+    bool square = w[MHA_W_Q].data != NULL;
+    for (int i = 0; i < 4 && is("transpose-all"); i++)
+        square &= w[W[i]].shape[0] == w[W[i]].shape[1];
+    for (int i = 0; i < 4 && square; i++) {
+        mha_view *x = &w[W[i]];
+        const ptrdiff_t step = x->stride[0];
+        if (x->shape[0] == x->shape[1] && (is("transpose-all") || which == letters[i]))
+            x->stride[0] = x->stride[1], x->stride[1] = step;
+    }
+    (void)r;
+}
+
+static void drop_biases(const run *r, mha_view *w)
+{
+    const char *letters = "qkvo", which = oracle_wrong->name[strlen("bias-")];
+    int count = 0;
+    for (int i = 0; i < 4; i++)
+        count += w[b[i]].data != NULL;
+    for (int i = 0; i < 4; i++)
+        if ((is("biases-dropped") && count > 1) || which == letters[i])
+            w[b[i]] = (mha_view){0};
+    (void)r;
+}
+
+/* Whether q, k and v come out of one packed product. */
+static bool is_packed(size_t h, size_t h_kv, size_t d_k, size_t d_v, const mha_view *x[3])
+{
+    const int last = x[0]->rank - 1;
+    const bool alike = h == h_kv && d_k == d_v && x[0]->shape[last] == x[1]->shape[last];
+    return alike && x[1]->shape[last] == x[2]->shape[last];
+}
+
+/* Which of q, k, v is read for which, by the letters of the name. */
+static void order_of(int from[3])
+{
+    for (int i = 0; i < 3; i++) {
+        const char letter = oracle_wrong->name[strlen("order-") + (size_t)i];
+        from[i] = letter == 'q' ? 0 : letter == 'k' ? 1 : 2;
+    }
+}
+
+/* Where the feature is that is read as feature f of a head of part i of a packed row. */
+static void place_of(size_t h, size_t d, int i, size_t head, size_t f, int *part, size_t *column)
+{
+    if (is("packed-blocks")) { /* written as (h, 3, d), read as (3, h, d) */
+        const size_t at = ((size_t)i * h + head) * d + f;
+        *part = (int)(at / d % 3), *column = at / d / 3 * d + f;
+    } else {
+        const size_t at = (head * 3 + (size_t)i) * d + f;
+        *part = (int)(at / d / h), *column = at % (h * d);
+    }
+}
+
+/* Reads the columns (the last axis, of heads of width d) of three views from one packed row. */
+static void repack(mha_view *x[3], size_t h, size_t d, const int which[3])
+{
+    mha_view from[3];
+    for (int i = 0; i < 3; i++)
+        from[i] = *x[i];
+    for (int i = 0; i < 3; i++) {
+        size_t rows = 1;
+        const mha_view *some = from[i].data ? &from[i] : from[0].data ? &from[0] : from[1].data ? &from[1] : &from[2];
+        if (!some->data)
+            return;
+        mha_view to = copy_of(some, which[i]);
+        double *y = to.data;
+        const bool wide = to.rank == 4; /* (B, T, h, d) */
+        for (int k = 0; k < to.rank - 1 - wide; k++)
+            rows *= to.shape[k];
+        for (size_t e = 0; e < rows * h * d; e++) {
+            const size_t row = e / h / d;
+            int part;
+            size_t c;
+            place_of(h, d, i, e / d % h, e % d, &part, &c);
+            const mha_view *v = &from[part];
+            const size_t T = to.shape[1];
+            y[e] = !v->data       ? 0
+                   : wide         ? oracle_get(v, row / T, row % T, c / d, c % d)
+                   : to.rank == 2 ? oracle_get(v, row, c, 0, 0)
+                                  : oracle_get(v, c, 0, 0, 0);
+        }
+        *x[i] = to;
+    }
+}
+
+/* Of a layer: matrices and biases. Without one: the biases alone, the inputs below. */
+static void exchange_weights(const run *r, mha_view *w)
+{
+    const mha_view *key = r->call->key.data ? &r->call->key : &r->call->query;
+    const mha_view *inputs[] = {&r->call->query, key, r->call->value.data ? &r->call->value : key};
+    mha_view *matrices[] = {&w[W[0]], &w[W[1]], &w[W[2]]}, *biases[] = {&w[b[0]], &w[b[1]], &w[b[2]]}, old[6];
+    int from[3];
+    const bool bare = !w[MHA_W_Q].data;
+    if (!is_packed(r->h, r->h_kv, r->d_k, r->d_v, inputs) || (bare && r->T_q != r->T_k))
+        return;
+    if (begins("order-")) {
+        order_of(from);
+        for (int i = 0; i < 3; i++)
+            old[i] = *matrices[i], old[3 + i] = *biases[i];
+        for (int i = 0; i < 3; i++)
+            *matrices[i] = old[from[i]], *biases[i] = old[3 + from[i]];
+    } else if (r->h > 1) {
+        repack(matrices, r->h, r->d_k, (const int[]){3 + MHA_W_Q, 3 + MHA_W_K, 3 + MHA_W_V});
+        repack(biases, r->h, r->d_k, (const int[]){3 + MHA_B_Q, 3 + MHA_B_K, 3 + MHA_B_V});
+    }
+}
+
+static void exchange_inputs(mha_call *call, bool cached)
+{
+    mha_view *x[] = {&call->query, &call->key, &call->value}, old[] = {call->query, call->key, call->value};
+    const mha_view *inputs[] = {x[0], x[1], x[2]};
+    int from[3];
+    (void)cached;
+    if (call->query.rank != 4 || call->query.shape[1] != call->key.shape[1] ||
+        !is_packed(old[0].shape[2], old[1].shape[2], old[0].shape[3], old[2].shape[3], inputs))
+        return;
+    if (begins("order-")) {
+        order_of(from);
+        for (int i = 0; i < 3; i++)
+            *x[i] = old[from[i]];
+    } else if (old[0].shape[2] > 1)
+        repack(x, old[0].shape[2], old[0].shape[3], (const int[]){0, 1, 2});
+}
+
+/* ---------------------------------------------------------------- splitting into heads */
+
+static void split_rows(const run *r, number *x, size_t T, size_t h, size_t d)
+{
+    number *old = malloc((T * h * d + 1) * sizeof *old);
+    for (size_t row = 0; row < r->B && h > 1; row++, x += T * h * d) {
+        memcpy(old, x, T * h * d * sizeof *old);
+        for (size_t e = 0; e < T * h * d; e++) {
+            const size_t t = e / d / h, head = e / d % h, f = e % d;
+            /* x.reshape(B, h, T, d), or x.reshape(B, T, d, h) */
+            x[e] = is("split-untransposed") ? old[(head * T + t) * d + f] : old[(t * d + f) * h + head];
+        }
+    }
+    free(old);
+}
+
+static void split(run *r)
+{
+    if (r->h == 1)
+        return;
+    split_rows(r, r->q, r->T_q, r->h, r->d_k);
+    split_rows(r, r->k, r->T_k, r->h_kv, r->d_k);
+    split_rows(r, r->v, r->T_k, r->h_kv, r->d_v);
+}
+
+const oracle_mistake *mistake_of_weights_at(size_t index)
+{
+    static const oracle_mistake all[] = {
+        {.name = "inputs-f16", .inputs = round_inputs},
+        {.name = "inputs-bf16", .inputs = round_inputs},
+        {.name = "weights-f16", .reads = round_weights},
+        {.name = "weights-bf16", .reads = round_weights},
+        {.name = "transpose-q", .reads = transpose},
+        {.name = "transpose-k", .reads = transpose},
+        {.name = "transpose-v", .reads = transpose},
+        {.name = "transpose-o", .reads = transpose},
+        {.name = "transpose-all", .reads = transpose},
+        {.name = "order-kqv", .inputs = exchange_inputs, .reads = exchange_weights},
+        {.name = "order-qvk", .inputs = exchange_inputs, .reads = exchange_weights},
+        {.name = "order-vkq", .inputs = exchange_inputs, .reads = exchange_weights},
+        {.name = "order-kvq", .inputs = exchange_inputs, .reads = exchange_weights},
+        {.name = "order-vqk", .inputs = exchange_inputs, .reads = exchange_weights},
+        {.name = "packed-interleaved", .inputs = exchange_inputs, .reads = exchange_weights},
+        {.name = "packed-blocks", .inputs = exchange_inputs, .reads = exchange_weights},
+        {.name = "bias-q-dropped", .reads = drop_biases},
+        {.name = "bias-k-dropped", .reads = drop_biases},
+        {.name = "bias-v-dropped", .reads = drop_biases},
+        {.name = "bias-o-dropped", .reads = drop_biases},
+        {.name = "biases-dropped", .reads = drop_biases},
+        {.name = "split-interleaved", .split = split},
+        {.name = "split-untransposed", .split = split},
+    };
+    return index < sizeof all / sizeof *all ? &all[index] : NULL;
+}
+
+/* ---------------------------------------------------------------- all of them */
+
+const oracle_mistake *mistake_at(size_t index)
+{
+    static const oracle_mistake *(*const lists[])(size_t) = {
+        mistake_of_weights_at, mistake_of_rows_at, mistake_of_call_at, mistake_of_scores_at, mistake_of_output_at};
+    for (size_t l = 0; l < sizeof lists / sizeof *lists; l++) {
+        size_t n = 0;
+        for (; lists[l](n); n++)
+            if (index == n)
+                return lists[l](n);
+        index -= n;
+    }
+    return NULL;
+}
+
+const oracle_mistake *mistake_named(const char *name)
+{
+    const size_t length = strcspn(name, " ");
+    for (size_t i = 0; mistake_at(i); i++)
+        if (strncmp(mistake_at(i)->name, name, length) == 0 && strcspn(mistake_at(i)->name, " ") == length)
+            return mistake_at(i);
+    return NULL;
+}
