@@ -1,6 +1,6 @@
 # Measures speed and rounding errors, here and beside what people would otherwise use. Included by the Makefile.
 
-.PHONY: bench bench-peers accuracy
+.PHONY: bench bench-peers bench-python accuracy
 
 bench: $(BUILD)/mha ## measures throughput
 	$(BUILD)/mha bench
@@ -43,3 +43,11 @@ bench-peers: $(PEER_LIBRARIES) ## measures the same work with what people would 
 
 accuracy: $(PEER_LIBRARIES) ## measures rounding errors against float64, beside the bound and beside others
 	$(PYTHON) bench/accuracy.py --libraries $(BUILD)/bench
+
+$(BUILD)/bench/libcalls.so: bench/python_calls.c $(HEADERS)
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(MHA_CFLAGS) -Wno-missing-prototypes -fvisibility=default $(CFLAGS) -shared $(MHA_LDFLAGS) -o $@ $<
+
+bench-python: $(BUILD)/bench/libcalls.so $(BUILD)/libmha.so ## measures what a call costs through Python
+	PYTHONPATH=src/python MHA_LIBRARY=$(abspath $(BUILD))/libmha.so $(PYTHON) bench/python_calls.py --library $<

@@ -22,6 +22,14 @@ def test_torch():
         assert torch.equal(sdpa(q.transpose(1, 2).contiguous().transpose(1, 2), k, v), y)
     x = torch.randn(2, 3, 4, requires_grad=True)
     assert not sdpa(x, x, x).requires_grad
+    for dtype in kinds[:2]:
+        for _ in range(3):  # a call that was made before takes a shorter way
+            q, k, v = (torch.randn(2, 3, 5, 8, dtype=dtype) for _ in range(3))
+            mask = torch.rand(5, 5) < 0.7
+            y = sdpa(q, k, v, mask)
+            assert type(y) is torch.Tensor and torch.equal(y, sdpa(q, k, v, mask, out_dtype=dtype))
+            turned = torch.complex(torch.zeros_like(q), q).conj().imag  # its sign is a flag
+            assert turned.is_neg() and torch.equal(sdpa(turned, k, v), sdpa(-q, k, v))
     for wrong, words in ((torch.ones(2, 3, 4).to_sparse(), "dense"), (torch.ones(2, 3, 4, device="meta"), "CPU"),
                          (torch.ones(2, 3, 4, dtype=torch.complex64), "complex64")):
         with pytest.raises(TypeError, match=f"query: .*{words}"):

@@ -171,6 +171,63 @@ def test_kept_calls_give_what_new_ones_give():
                                       mha.scaled_dot_product_attention(*[buffer.copy()] * 3))
 
 
+def test_kept_calls_of_every_kind():
+    """Three times the same call with other numbers gives the bits of the general way, which `out_dtype` takes."""
+    layer = mha.MultiHeadAttention(16, 2, window=(3, 3))
+    rope, tables = mha.Rope("interleaved"), [np.cos(np.ones((9, 4))), np.sin(np.ones((9, 4)))]
+    for dtype, said, mask in itertools.product(("f4", "f8"), (
+            {}, {"window": (2, 1)}, {"scale": 0.3}, {"rope": rope}, {"sinks": (1.0, -1.0)}, {"path": "exact"},
+            {"offset": "bottom-right", "causal": True}, {"rope": mha.Rope(cos=tables[0], sin=tables[1])}),
+            (None, "?", "f4", "f8")):
+        for trial in range(3):
+            q, k, v = (R.standard_normal((2, 2, n, 8)).astype(dtype) for n in (5, 9, 9))
+            seen = None if mask is None else R.standard_normal((5, 9)) > 0 if mask == "?" else R.standard_normal(
+                (2, 1, 5, 9)).astype(mask)
+            for call, inputs, more in (
+                    (mha.scaled_dot_product_attention, (q, k, v), {"attn_mask": seen}),
+                    (mha.attention, [x.swapaxes(1, 2) for x in (q, k, v)], {}),
+                    (layer, (x := q.reshape(2, 5, 16),), {}), (layer, (x, k.reshape(2, 9, 16)), {}),
+                    (layer, (x, *[y.reshape(2, 9, 16) for y in (k, v)]), {}), (layer, (x[0],), {})):
+                if call is layer and ("sinks" in said or dtype == "f8" and "path" not in said):
+                    continue
+                y = call(*inputs, **said, **more)
+                np.testing.assert_array_equal(y, call(*inputs, **said, **more, out_dtype=y.dtype))
+                assert y.dtype == dtype
+    for _ in range(2):
+        y = layer(x[:, :2])
+        layer.set("b_O", R.standard_normal(16))  # a kept call sees new weights
+        assert not np.array_equal(layer(x[:, :2]), y)
+        layer.settings["window"] = (0, 0)  # and other settings
+        np.testing.assert_array_equal(layer(x[:, :2]), layer(x[:, :2], keep=["lse"])[0])
+        with pytest.raises(ValueError, match="value: given without key"):
+            layer(x[:, :2], None, x[:, :2])
+
+
+def test_kept_calls_refuse_what_new_ones_refuse():
+    q, _, _ = heads(T_q=3, S=3, h_kv=4, d_v=8)
+    mha.scaled_dot_product_attention(q, q, q, is_causal=True, scale=1.0, threads=1)
+    for said, name in (({"is_causal": 1, "scale": 1.0, "threads": 1}, "is_causal"),
+                       ({"is_causal": True, "scale": True, "threads": 1}, "scale"),
+                       ({"is_causal": True, "scale": 1.0, "threads": True}, "threads"),
+                       ({"is_causal": True, "scale": 1.0, "threads": 1, "dropout_p": False}, "dropout_p")):
+        with pytest.raises(TypeError, match=name):
+            mha.scaled_dot_product_attention(q, q, q, **said)
+
+
+def test_kept_calls_keep_no_arrays():
+    """Neither inputs nor masks nor a cache live longer than for their owner."""
+    import weakref
+    layer = mha.MultiHeadAttention(8, 2)
+    cache, mask, x = layer.cache(1, 9), R.random((3, 3)) < 0.5, np.ones((1, 3, 8), "f4")
+    q = R.standard_normal((1, 2, 3, 8)).astype("f4")
+    for _ in range(2):
+        layer(x, cache=cache)
+        mha.scaled_dot_product_attention(q, q, q, mask)
+    seen = [weakref.ref(thing) for thing in (cache, mask, x, q)]
+    del cache, mask, x, q
+    assert not any(ref() is not None for ref in seen)
+
+
 @pytest.mark.parametrize("layout", ["BHTD", "BTHD"])
 def test_merged_parts(layout):
     """Keys cut into parts, one of them empty: causal by position, sinks counted once."""

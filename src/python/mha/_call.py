@@ -46,6 +46,11 @@ class Request:
                             f"{name} as float32")
         return a.stepped(tensor if self.exact else a.widened(tensor), not self.exact)
 
+    def let_go(self) -> None:
+        """Lets go of arrays and cache, whose owners decide how long they live; a call that is kept is given others."""
+        self.inputs, self._cache = [], None
+        self.semantics.let_go()
+
     @property
     def _layer_address(self) -> Any:
         return self.layer.address if self.layer else None
@@ -72,7 +77,7 @@ class Request:
 
     def run(self, output: Any, stages: Sequence[int] = ()) -> Mapping[int, Any]:
         """Runs the call into `output`, an array of float32 or float64 of the output's shape; returns the stages."""
-        dtype = a.CODES[output.dtype.name]
+        dtype = a.given("output", output).dtype
         self.struct.output = a.view_of(a.Tensor(output, dtype, a.wrap_numpy))
         plan = self.plan()
         kept = {}

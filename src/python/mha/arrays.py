@@ -20,6 +20,8 @@ CODES = {"float32": _abi.F32, "float64": _abi.F64, "float16": _abi.F16, "bfloat1
          "uint16": _abi.U16, "uint8": _abi.U8, "bool": _abi.BOOL, "float8_e4m3fn": _abi.F8_E4M3,
          "float8_e5m2": _abi.F8_E5M2}
 NAMES = {code: name for name, code in CODES.items()}
+# By the types of numpy itself, which takes its time to say a name.
+_NATIVE = {np.dtype(name): code for name, code in CODES.items() if name != "bfloat16" and "float8" not in name}
 FLOATS = (_abi.F32, _abi.F64, _abi.F16, _abi.BF16)
 HALVES = (_abi.F16, _abi.BF16)
 INTEGERS = tuple(range(_abi.I64, _abi.U8 + 1))
@@ -138,7 +140,9 @@ def _foreign(name: str, value: Any) -> tuple[Any, Callable[[Any, int], Array]]:
 
 def _of_numpy(name: str, array: Any, wrap: Callable[[Any, int], Array]) -> Tensor:
     dtype = array.dtype
-    code = CODES.get(dtype.name)
+    code = _NATIVE.get(dtype)
+    if code is None:
+        code = CODES.get(dtype.name)
     if code is None or dtype.kind == "O":
         raise TypeError(f"{name}: arrays of {dtype.name} have no type here; {_taken()}")
     if array.ndim > _abi.MAX_RANK:

@@ -12,7 +12,7 @@ from ._lean import Lean
 from .semantics import Semantics
 from .shapes import Heads, run
 
-_lean = Lean()
+_lean, _lean_flash = Lean(), Lean()
 
 
 def torch_settings(heads: Heads, attn_mask: Optional[a.Array], is_causal: bool, enable_gqa: bool,
@@ -71,11 +71,10 @@ def scaled_dot_product_attention(
     out_dtype: of the output, instead of query's: float64 with path="exact" is the judge's own result.
     settings: see mha.SETTINGS: window, softcap, sinks, alibi, lengths, rope, offset, cu_seqlens_q, ...
     """
-    plain = (attn_mask is None and not settings and type(return_stages) is tuple and len(return_stages) == 0
-             and return_lse is False and out_dtype is None)
-    how = (dropout_p, is_causal, scale, enable_gqa, path, threads)
+    plain = type(return_stages) is tuple and not return_stages and return_lse is False and out_dtype is None
     if plain:
-        result = _lean.run(query, key, value, how)
+        how = (dropout_p, is_causal, scale, enable_gqa, path, threads, *settings, *settings.values())
+        result = _lean.run(query, key, value, attn_mask, how)
         if result is not None:
             return result
     if a.number("dropout_p", dropout_p) != 0:
@@ -84,8 +83,8 @@ def scaled_dot_product_attention(
     settings = torch_settings(heads, attn_mask, is_causal, enable_gqa, {"scale": scale, **settings})
     request = Request(heads.inputs, Semantics(heads.sizes(), settings), path=path, threads=threads)
     result = run(heads, request, return_lse=return_lse, return_stages=return_stages, out_dtype=out_dtype)
-    if plain and not request.exact:
-        _lean.keep(request, (query, key, value), how, result.shape)
+    if plain:
+        _lean.keep(request, query, key, value, attn_mask, how, result)
     return result
 
 
@@ -117,9 +116,19 @@ def attention(q: a.Array, k: a.Array, v: a.Array, *, layout: str = "BTHD", causa
     alibi_slopes: (h), with causal.
     The rest is as in scaled_dot_product_attention.
     """
+    plain = (type(return_stages) is tuple and not return_stages and return_lse is False and out_dtype is None
+             and alibi_slopes is cu_seqlens_q is cu_seqlens_k is None)
+    if plain:
+        how = (layout, causal, window_size, softmax_scale, softcap, path, threads, *settings, *settings.values())
+        result = _lean_flash.run(q, k, v, None, how)
+        if result is not None:
+            return result
     heads = Heads(q, k, v, layout)
     settings = {"scale": softmax_scale, "softcap": softcap, "alibi": alibi_slopes, "cu_seqlens_q": cu_seqlens_q,
                 "cu_seqlens_k": cu_seqlens_k, **settings}
     settings = flash_settings(heads, causal, window_size, settings)
     request = Request(heads.inputs, Semantics(heads.sizes(), settings), path=path, threads=threads)
-    return run(heads, request, return_lse=return_lse, return_stages=return_stages, out_dtype=out_dtype)
+    result = run(heads, request, return_lse=return_lse, return_stages=return_stages, out_dtype=out_dtype)
+    if plain:
+        _lean_flash.keep(request, q, k, v, None, how, result)
+    return result

@@ -11,6 +11,7 @@ import numpy as np
 from . import _abi
 from . import arrays as a
 from ._call import Request
+from ._lean import Lean
 from ._library import Handle, call, create, lib
 from .cache import Cache
 from .files import open_file, path_of
@@ -20,6 +21,7 @@ from .shapes import Rows, run
 
 _SIZES = ("d_model", "n_heads", "kv_heads", "d_k", "d_v", "d_q", "d_kin", "d_vin", "d_out")
 _FLAGS = ("bias_q", "bias_k", "bias_v", "bias_o", "bias_kv", "sinks")
+_ALONE = nullcontext()
 
 
 class MultiHeadAttention:
@@ -56,7 +58,7 @@ class MultiHeadAttention:
 
     def _begin(self, handle: Handle, settings: dict[str, Any], layout: str) -> None:
         self.handle, self.settings, self.layout = handle, settings, layout
-        self._lock, self._calls = threading.Lock(), 0
+        self._lock, self._calls, self._lean = threading.Lock(), 0, Lean()
         config = lib.mha_layer_config(handle.address).contents
         self.config = {name: getattr(config, name) for name in _SIZES + _FLAGS}
         self.config.update(q_norm=_abi.NORMS[config.q_norm], k_norm=_abi.NORMS[config.k_norm],
@@ -125,16 +127,6 @@ class MultiHeadAttention:
         return self
 
     # ---------------------------------------------------------------- weights
-
-    @contextmanager
-    def _calling(self) -> Iterator[None]:
-        with self._lock:
-            self._calls += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._calls -= 1
 
     @contextmanager
     def _writing(self) -> Iterator[Any]:
@@ -211,8 +203,6 @@ class MultiHeadAttention:
         if layout is None:
             layout = "TE" if a.given("query", query).array.ndim == 2 else self.layout
         rows = Rows(query, key, value, layout, c["d_out"])
-        if cache is not None and not isinstance(cache, Cache):
-            raise TypeError(f"cache: expected mha.Cache, found {type(cache).__name__}")
         semantics = Semantics(rows.sizes(c["n_heads"], len(cache) if cache is not None else 0),
                               {**self.settings, **settings})
         return rows, Request(rows.inputs, semantics, path=path, threads=threads, cache=cache, layer=self.handle)
@@ -227,14 +217,33 @@ class MultiHeadAttention:
         cache: keys and values of earlier calls, to which those of this call are appended.
         path, threads, out_dtype: as in scaled_dot_product_attention. settings: see mha.SETTINGS.
         """
-        held: ContextManager[Any] = nullcontext()
-        if isinstance(cache, Cache):
+        k = query if key is None else key
+        v = k if value is None else value
+        plain = type(keep) is tuple and not keep and out_dtype is None
+        held: ContextManager[Any] = _ALONE
+        if cache is not None:
+            if not isinstance(cache, Cache):
+                raise TypeError(f"cache: expected mha.Cache, found {type(cache).__name__}")
             held = cache
-        with held:
-            rows, request = self.request(query, key, value, settings, layout=layout, cache=cache, path=path,
-                                         threads=threads)
-            with self._calling():
-                return run(rows, request, return_stages=keep, out_dtype=out_dtype)
+        with self._lock:
+            self._calls += 1
+        try:
+            with held:
+                if plain:
+                    how = (layout, self.layout, path, threads, key is None, value is None, cache is None,
+                           len(self.settings), *self.settings, *self.settings.values(), *settings, *settings.values())
+                    result = self._lean.run(query, k, v, None, how, cache)
+                    if result is not None:
+                        return result
+                rows, request = self.request(query, key, value, settings, layout=layout, cache=cache, path=path,
+                                             threads=threads)
+                result = run(rows, request, return_stages=keep, out_dtype=out_dtype)
+                if plain and (cache is None or "offset" not in settings and "offset" not in self.settings):
+                    self._lean.keep(request, query, k, v, None, how, result)
+                return result
+        finally:
+            with self._lock:
+                self._calls -= 1
 
     def __repr__(self) -> str:
         c = self.config

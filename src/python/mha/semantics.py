@@ -91,6 +91,10 @@ class Semantics:
         self._held.append(tensor)
         return a.view_of(tensor)
 
+    def let_go(self) -> None:
+        """Lets go of the arrays of others; what was copied stays."""
+        self._held, self._given = [held for held in self._held if not isinstance(held, a.Tensor)], {}
+
     def _address(self, array: Any) -> Any:
         self._held.append(array)
         return array.ctypes.data
