@@ -64,8 +64,9 @@ tsan: ## the tests with threads in them, under ThreadSanitizer
 	@sh tests/summary.sh $(BUILD)/tsan/results
 
 soak: T = 180
-soak: $(call named,test_callers) ## many callers at once for T seconds
+soak: $(call named,test_callers test_cli_failures) ## many callers at once for T seconds; each failure of the program
 	SOAK_SECONDS=$(T) $<
+	FAILURES_STRIDE=1 $(call named,test_cli_failures)
 
 # ---------------------------------------------------------------- memory
 
