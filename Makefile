@@ -134,6 +134,15 @@ $(BUILD)/gen/presets.inc: $(PRESETS) Makefile
 	  sed -e 's/["\\]/\\&/g' -e 's/^ *//' -e 's/.*/"&\\n"/' $$f; echo '},'; done >$@
 $(filter %/presets.o,$(LIB_OBJ)): $(BUILD)/gen/presets.inc
 
+# The page of a picture: its style and scripts are put into page.html, and every line becomes a C string.
+PAGE_DIR     = src/picture/page
+PAGE_SCRIPTS = $(addprefix $(PAGE_DIR)/,data.js map.js page.js)
+$(BUILD)/gen/page.inc: $(PAGE_DIR)/page.html $(PAGE_DIR)/page.css $(PAGE_SCRIPTS) Makefile
+	@mkdir -p $(@D)
+	@{ sed '/@STYLE@/,$$d' $<; cat $(PAGE_DIR)/page.css; sed '1,/@STYLE@/d;/@SCRIPT@/,$$d' $<; cat $(PAGE_SCRIPTS); \
+	  sed '1,/@SCRIPT@/d' $<; } | sed -e 's/["\\]/\\&/g' -e 's/.*/"&\\n",/' >$@
+$(BUILD)/obj/picture/page/page.o: $(BUILD)/gen/page.inc
+
 $(BUILD)/libmha.a: $(LIB_OBJ) $(BUILD)/objects
 $(BUILD)/libbench.a: $(BENCH_OBJ) $(BUILD)/objects
 $(BUILD)/libmha.a $(BUILD)/libbench.a:

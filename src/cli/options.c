@@ -12,6 +12,8 @@ const command_row command_rows[COMMAND_COUNT] = {
     [CMD_FORWARD] = {"forward", "", 0, 0, "run a layer: random inputs, or real weights and inputs"},
     [CMD_PARAMS] = {"params", "", 0, 0, "the parameter table of a layer, counted from what was allocated"},
     [CMD_HEADS] = {"heads", "", 0, 0, "one width, many head counts: allocate, run, compare the totals"},
+    [CMD_SHOW] = {"show", "[FILE...]", 0, SIZE_MAX,
+        "what heads look at, in numbers and as a page; from cases, traces or a run"},
     [CMD_CHECK] = {"check", "FILE-or-DIRECTORY...", 1, SIZE_MAX,
         "judge case files: compare every stage with the expected one"},
     [CMD_COMPARE] = {"compare", "A[:TENSOR] B[:TENSOR]", 2, 2,
@@ -39,6 +41,7 @@ enum {
     ON_FORWARD = 1 << CMD_FORWARD,
     ON_PARAMS = 1 << CMD_PARAMS,
     ON_HEADS = 1 << CMD_HEADS,
+    ON_SHOW = 1 << CMD_SHOW,
     ON_CHECK = 1 << CMD_CHECK,
     ON_COMPARE = 1 << CMD_COMPARE,
     ON_DIAGNOSE = 1 << CMD_DIAGNOSE,
@@ -48,12 +51,12 @@ enum {
     ON_ALL = (1 << COMMAND_COUNT) - 1,
     ON_REPORT = ON_ALL & ~(1 << CMD_COMPLETION),
     ON_RUN = ON_FORWARD | ON_HEADS,               /* commands that run layers */
-    ON_JUDGE = ON_RUN | ON_CHECK | ON_BENCH,      /* commands that compute */
-    ON_LAYER = ON_FORWARD | ON_PARAMS | ON_HEADS | ON_POWER, /* commands that make layers */
-    ON_ONE_LAYER = ON_FORWARD | ON_PARAMS | ON_POWER,        /* commands that make exactly one layer */
+    ON_JUDGE = ON_RUN | ON_SHOW | ON_CHECK | ON_BENCH,     /* commands that compute */
+    ON_LAYER = ON_FORWARD | ON_SHOW | ON_PARAMS | ON_HEADS | ON_POWER, /* commands that make layers */
+    ON_ONE_LAYER = ON_FORWARD | ON_SHOW | ON_PARAMS | ON_POWER,        /* commands that make exactly one layer */
     ON_RECORDED = ON_CHECK | ON_DIAGNOSE,         /* commands that judge recorded results */
-    ON_DRAWN = ON_RUN | ON_POWER,                 /* commands that draw inputs */
-    ON_CALL = ON_FORWARD | ON_RECORDED | ON_POWER /* commands that take weights, inputs and semantics */
+    ON_DRAWN = ON_RUN | ON_SHOW | ON_POWER,                /* commands that draw inputs */
+    ON_CALL = ON_FORWARD | ON_SHOW | ON_RECORDED | ON_POWER /* commands that take weights, inputs and semantics */
 };
 
 #define RANGE(low, high) low, high
@@ -77,8 +80,10 @@ const option_row option_rows[OPTION_COUNT] = {
     [OPT_D_OUT] = {"d-out", COUNT, "N", NULL, WIDTH, SECTION_SHAPE, ON_LAYER, "width of the output [d_model]"},
     [OPT_BIAS] = {"bias", FLAG, NULL, NULL, ANY, SECTION_SHAPE, ON_LAYER, "with b_Q, b_K, b_V and b_O (the default)"},
     [OPT_NO_BIAS] = {"no-bias", FLAG, NULL, NULL, ANY, SECTION_SHAPE, ON_LAYER, "without these biases"},
-    [OPT_BATCH] = {"batch", COUNT, "N", "1", WIDTH, SECTION_SHAPE, ON_DRAWN | ON_PARAMS,
+    [OPT_BATCH] = {"batch", COUNT, "N", "1", WIDTH, SECTION_SHAPE, ON_RUN | ON_POWER | ON_PARAMS,
         "batch rows; params: sequences of the pass that --seq counts"},
+    [OPT_BATCH_ROW] = {"batch", COUNT, "N", NULL, RANGE(0, INT32_MAX), SECTION_RESULT, ON_SHOW,
+        "the batch row or sequence that is shown, counted from 0 [all]"},
     [OPT_SEQ] = {"seq", COUNT, "N", "128", WIDTH, SECTION_SHAPE, ON_DRAWN, "queries in each batch row"},
     [OPT_KV_SEQ] = {"kv-seq", COUNT, "N", NULL, WIDTH, SECTION_SHAPE, ON_DRAWN,
         "keys in each batch row: cross-attention [self-attention: as many as queries]"},
@@ -178,7 +183,7 @@ const option_row option_rows[OPTION_COUNT] = {
     [OPT_CSV] = {"csv", FLAG, NULL, NULL, ANY, SECTION_RESULT, ON_BENCH, "comma-separated values"},
     [OPT_TENSOR] = {"tensor", TEXT, "NAME", NULL, ANY, SECTION_COMPARED, ON_DIAGNOSE,
         "the tensor to explain: expected.output, or the name of a stage [the output]"},
-    [OPT_STAGE] = {"stage", TEXT, "NAME", NULL, ANY, SECTION_COMPARED, ON_CALL,
+    [OPT_STAGE] = {"stage", TEXT, "NAME", NULL, ANY, SECTION_COMPARED, ON_FORWARD | ON_RECORDED | ON_POWER,
         "the only stage to judge, or to write with --trace; with --expected: the stage in its file [the output]"},
     [OPT_GROUP] = {"group", CHOICE, "role|layer|dtype|part", NULL, ANY, SECTION_RESULT, ON_PARAMS,
         "show the sums of a model or file by this property"},
@@ -194,10 +199,16 @@ const option_row option_rows[OPTION_COUNT] = {
         "also show each head's slice of every weight"},
     [OPT_FORMAT] = {"format", CHOICE, "table|json|csv|markdown", "table", ANY, SECTION_RESULT, ON_PARAMS,
         "how the table is written"},
-    [OPT_HEAD] = {"head", COUNT, "N", NULL, RANGE(0, INT32_MAX), SECTION_RESULT, ON_FORWARD,
+    [OPT_HEAD] = {"head", COUNT, "N", NULL, RANGE(0, INT32_MAX), SECTION_RESULT, ON_FORWARD | ON_SHOW,
         "the head whose attention is shown, counted from 0 [the first ones]"},
     [OPT_QUERY] = {"query", COUNT, "N", NULL, RANGE(0, INT32_MAX), SECTION_RESULT, ON_FORWARD,
         "the query whose attention is shown, counted from 0 [a few]"},
+    [OPT_ROWS] = {"rows", TEXT, "A:B", NULL, ANY, SECTION_RESULT, ON_SHOW, "the queries A to B - 1 alone"},
+    [OPT_KEYS] = {"keys", TEXT, "A:B", NULL, ANY, SECTION_RESULT, ON_SHOW, "the keys A to B - 1 alone"},
+    [OPT_TOKENS] = {"tokens", FILE_NAME, "FILE", NULL, ANY, SECTION_RESULT, ON_SHOW,
+        "the names of the tokens: a line for each, or a JSON array"},
+    [OPT_PICTURE] = {"picture", FILE_NAME, "FILE", NULL, ANY, SECTION_RESULT, ON_SHOW,
+        "writes a picture: .html, a page that needs nothing but a browser"},
     [OPT_OUTPUT] = {"output", FILE_NAME, "FILE", NULL, ANY, SECTION_RESULT, ON_FORWARD,
         "writes the output: .npy or .safetensors"},
     [OPT_TRACE] = {"trace", FILE_NAME, "FILE", NULL, ANY, SECTION_RESULT, ON_FORWARD,

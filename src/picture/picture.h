@@ -25,6 +25,11 @@ typedef struct mha__head_statistics {
     size_t empty, broken; /* queries that see no key; queries with a weight that is NaN or infinite */
 } mha__head_statistics;
 
+/* The means one by one, with their names: "entropy", ..., "largest". */
+enum { MHA__STATISTICS = 7 };
+const char *mha__statistic_name(size_t index);
+double *mha__statistic_at(mha__head_statistics *statistics, size_t index);
+
 /* One head of one sequence. Row r of its map stands for `pool_rows` queries from first_query + r * pool_rows on,
  * column c for `pool_columns` keys; the last row and column may stand for fewer. Keys are those of S', in which the
  * bias_k/bias_v row and the zero row come last. */
@@ -33,7 +38,8 @@ typedef struct mha__head {
     size_t first_query, queries, first_key, keys; /* what the map shows: rows of T_q, columns of S' */
     size_t rows, columns, pool_rows, pool_columns;
     double *weights; /* (rows, columns): the largest weight in the cell, MHA__HIDDEN, or NaN if one of them is */
-    /* (queries, keys), NULL where not kept: scores after scale and softcap; and what is added to or hides them */
+    /* (queries, keys), NULL where unknown or too many: scores after the softcap; then with what is added to them, -inf
+     * where the key is hidden. */
     double *scores, *masked;
     /* (queries, top): the largest weights of each row, exact however the map is pooled, and their keys, which count
      * from key 0 of the sequence; a row that has fewer ends with weights of 0. NULL when the map is not pooled. */
@@ -45,9 +51,11 @@ typedef struct mha__head {
 
 /* ---------------------------------------------------------------- layers */
 
+enum { MHA__TOP = 8, MHA__CELLS = 1024 }; /* most top weights of a row; most rows and columns of a map */
+
 typedef struct mha__picture_layer {
     const char *name;  /* of the layer: from a file, or "" */
-    const char *path;  /* how it was computed: "exact", "blas", or "recorded" */
+    const char *path;  /* how it was computed: "exact", "fast", "blas", or "recorded" */
     size_t sequences, h, h_kv, d_k, d_v;
     size_t head_count; /* heads that are shown, sequence after sequence */
     mha__head *heads;
@@ -65,5 +73,32 @@ typedef struct mha__picture {
     const char *const *tokens; /* name of the token at each position of the keys */
     const char *title;         /* what is shown: a file, a command; "" for nothing */
 } mha__picture;
+
+/* Adds an empty layer under a copy of the name. MHA_NO_MEMORY. */
+mha_status mha__picture_grow(mha__picture *picture, const char *name, mha__picture_layer **layer, mha_error *error);
+void mha__picture_free(mha__picture *picture);
+/* Reads the names of tokens: a line for each, or an array of JSON. Errors: of the system; MHA_FORMAT, MHA_NO_MEMORY. */
+mha_status mha__picture_tokens(mha__picture *picture, const char *path, mha_error *error);
+
+/* What is pictured, and how finely. Zero-initialised: everything. */
+typedef struct mha__picture_choice {
+    bool one_sequence, one_head; /* only that of this number */
+    size_t sequence, head;
+    size_t rows[2], keys[2]; /* from the first to before the second; 0, 0: all */
+    mha_path path;           /* of a case that is run */
+    int threads;
+} mha__picture_choice;
+
+/* Adds the heads of a call as a layer. On the exact path, which `call->path` or a small call chooses, every number is
+ * exact; else the weights are those of float32. Rows are computed some at a time: memory grows with T and S', not
+ * with their product. `past` has the cached keys and values, or NULL. Errors: as of mha_plan_call; MHA_INVALID (a
+ * choice that the call has not), MHA_NO_MEMORY. */
+mha_status mha__picture_add_call(mha__picture *picture, const char *name, const mha_layer *layer, const mha_call *call,
+                                 const mha_view past[2], const mha__picture_choice *choice, mha_error *error);
+/* Adds the layers of a file: a case, which is run; or a trace, whose tensors "weights" or "NAME.weights",
+ * (B, h, T_q, S') or (h, T_q, S'), are shown as recorded: "masked" and "capped" beside them say which keys are hidden,
+ * and their scores. Errors: as of mha_file_open and mha_case_open; MHA_UNSUPPORTED (a case that would be skipped). */
+mha_status mha__picture_add_file(mha__picture *picture, const char *path, const mha__picture_choice *choice,
+                                 mha_error *error);
 
 #endif

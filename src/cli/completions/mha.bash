@@ -7,16 +7,17 @@ _mha() {
   local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} options= words=
   COMPREPLY=()
   if [ "$COMP_CWORD" = 1 ]; then
-    words='forward params heads check compare diagnose power claims bench info completion help --help --version'
+    words='forward params heads show check compare diagnose power claims bench info completion
+      help --help --version'
     COMPREPLY=($(compgen -W "$words" -- "$word"))
     return
   fi
   case ${COMP_WORDS[1]}:$before in
-  help:help) words='forward params heads check compare diagnose power claims bench info completion
+  help:help) words='forward params heads show check compare diagnose power claims bench info completion
       inert storage derived stage paths masks case variants' ;;
   completion:completion) words='bash zsh fish' ;;
   *:--d-model) return ;;
-  forward:--heads|params:--heads|check:--heads|diagnose:--heads|power:--heads) return ;;
+  forward:--heads|params:--heads|show:--heads|check:--heads|diagnose:--heads|power:--heads) return ;;
   heads:--heads) return ;;
   *:--kv-heads) return ;;
   *:--d-k) return ;;
@@ -25,8 +26,9 @@ _mha() {
   *:--kdim) return ;;
   *:--vdim) return ;;
   *:--d-out) return ;;
-  *:--batch) return ;;
-  forward:--seq|heads:--seq|power:--seq) return ;;
+  forward:--batch|params:--batch|heads:--batch|power:--batch) return ;;
+  show:--batch) return ;;
+  forward:--seq|heads:--seq|show:--seq|power:--seq) return ;;
   *:--kv-seq) return ;;
   *:--preset) words='
       list albert-base-v2 bert-base-cased bert-base-uncased bert-large-uncased gemma-2-2b gemma-2b
@@ -36,7 +38,7 @@ _mha() {
       t5-small transformer-base transformer-big vit-base-patch16-224' ;;
   *:--config) _mha_files; return ;;
   *:--class) return ;;
-  forward:--dtype|params:--dtype|heads:--dtype|power:--dtype) words='
+  forward:--dtype|params:--dtype|heads:--dtype|show:--dtype|power:--dtype) words='
       f32 f64 f16 bf16' ;;
   bench:--dtype) words='
       f32 f16 bf16' ;;
@@ -104,6 +106,10 @@ _mha() {
       table json csv markdown' ;;
   *:--head) return ;;
   *:--query) return ;;
+  *:--rows) return ;;
+  *:--keys) return ;;
+  *:--tokens) _mha_files; return ;;
+  *:--picture) _mha_files; return ;;
   *:--output) _mha_files; return ;;
   *:--trace) _mha_files; return ;;
   *:--save-case) _mha_files; return ;;
@@ -134,6 +140,13 @@ _mha() {
       --d-model --heads --kv-heads --d-k --d-v --d-q --kdim --vdim --d-out --bias --no-bias --batch
       --seq --kv-seq --preset --config --class --dtype --run --seed --causal --json --quiet --help
       --path --isa --threads' ;;
+  show) options='
+      --d-model --heads --kv-heads --d-k --d-v --d-q --kdim --vdim --d-out --bias --no-bias --batch
+      --seq --kv-seq --preset --config --dtype --weights --layer --orientation --input --key-input
+      --value-input --seed --causal --position-offset --key-offset --window --scale --softcap --rope
+      --rope-dim --rope-base --mask --mask-kind --lengths --empty-rows --hidden-values --alibi
+      --sinks --cu-seqlens --head --rows --keys --tokens --picture --json --quiet --help --path --isa
+      --threads' ;;
   check) options='
       --heads --kv-heads --d-k --config --weights --layer --orientation --input --key-input
       --value-input --causal --position-offset --key-offset --window --scale --softcap --rope
@@ -165,6 +178,7 @@ _mha() {
   esac
   case $word:${COMP_WORDS[1]} in
   -*) ;;
+  *:show) _mha_files; return ;;
   *:check) _mha_files; return ;;
   *:compare) _mha_files; return ;;
   *:diagnose) _mha_files; return ;;

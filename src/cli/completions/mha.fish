@@ -9,7 +9,7 @@ function __mha_runs --description 'the command of mha is one of these; none: the
 end
 complete -c mha -f
 complete -c mha -n __mha_runs -a 'help --help --version'
-complete -c mha -n '__mha_runs help' -a 'forward params heads check compare diagnose power claims bench info completion
+complete -c mha -n '__mha_runs help' -a 'forward params heads show check compare diagnose power claims bench info completion
       inert storage derived stage paths masks case variants'
 complete -c mha -n '__mha_runs completion' -a 'bash zsh fish'
 complete -c mha -n __mha_runs -a forward -d 'run a layer: random inputs, or real weights and inputs'
@@ -17,6 +17,9 @@ complete -c mha -n __mha_runs -a params -d 'the parameter table of a layer, coun
 'allocated'
 complete -c mha -n __mha_runs -a heads -d 'one width, many head counts: allocate, run, compare '\
 'the totals'
+complete -c mha -n __mha_runs -a show -d 'what heads look at, in numbers and as a page; from cases, '\
+'traces or a run'
+complete -c mha -n '__mha_runs show' -F
 complete -c mha -n __mha_runs -a check -d 'judge case files: compare every stage with the expected '\
 'one'
 complete -c mha -n '__mha_runs check' -F
@@ -35,43 +38,46 @@ complete -c mha -n __mha_runs -a bench -d 'throughput of one layer, in tokens/s 
 'the machine'\''s limits'
 complete -c mha -n __mha_runs -a info -d 'version, instruction set, BLAS, threads'
 complete -c mha -n __mha_runs -a completion -d 'completion script for a shell: bash, zsh or fish'
-complete -c mha -n '__mha_runs forward params heads power' -l d-model -x \
+complete -c mha -n '__mha_runs forward params heads show power' -l d-model -x \
     -d 'width of the model'
-complete -c mha -n '__mha_runs forward params check diagnose power' -l heads -x \
+complete -c mha -n '__mha_runs forward params show check diagnose power' -l heads -x \
     -d 'query heads [with --weights: as its configuration states]'
 complete -c mha -n '__mha_runs heads' -l heads -x \
     -d 'head counts to compare [those of 1,2,3,4,6,8,12 that '\
 'divide d_model]'
-complete -c mha -n '__mha_runs forward params heads check diagnose power' -l kv-heads -x \
+complete -c mha -n '__mha_runs forward params heads show check diagnose power' -l kv-heads -x \
     -d 'key/value heads; must divide heads [heads]'
-complete -c mha -n '__mha_runs forward params heads check diagnose power' -l d-k -x \
+complete -c mha -n '__mha_runs forward params heads show check diagnose power' -l d-k -x \
     -d 'width of one head of Q and K [d_model / heads]'
-complete -c mha -n '__mha_runs forward params heads power' -l d-v -x \
+complete -c mha -n '__mha_runs forward params heads show power' -l d-v -x \
     -d 'width of one head of V [d_k]'
-complete -c mha -n '__mha_runs forward params heads power' -l d-q -x \
+complete -c mha -n '__mha_runs forward params heads show power' -l d-q -x \
     -d 'width of the query input [d_model]'
-complete -c mha -n '__mha_runs forward params heads power' -l kdim -x \
+complete -c mha -n '__mha_runs forward params heads show power' -l kdim -x \
     -d 'width of the key input [d_model]'
-complete -c mha -n '__mha_runs forward params heads power' -l vdim -x \
+complete -c mha -n '__mha_runs forward params heads show power' -l vdim -x \
     -d 'width of the value input [kdim]'
-complete -c mha -n '__mha_runs forward params heads power' -l d-out -x \
+complete -c mha -n '__mha_runs forward params heads show power' -l d-out -x \
     -d 'width of the output [d_model]'
-complete -c mha -n '__mha_runs forward params heads power' -l bias \
+complete -c mha -n '__mha_runs forward params heads show power' -l bias \
     -d 'with b_Q, b_K, b_V and b_O (the default)'
-complete -c mha -n '__mha_runs forward params heads power' -l no-bias \
+complete -c mha -n '__mha_runs forward params heads show power' -l no-bias \
     -d 'without these biases'
 complete -c mha -n '__mha_runs forward params heads power' -l batch -x \
     -d 'batch rows; params: sequences of the pass that --seq '\
 'counts'
-complete -c mha -n '__mha_runs forward heads power' -l seq -x \
+complete -c mha -n '__mha_runs show' -l batch -x \
+    -d 'the batch row or sequence that is shown, counted from '\
+'0 [all]'
+complete -c mha -n '__mha_runs forward heads show power' -l seq -x \
     -d 'queries in each batch row'
-complete -c mha -n '__mha_runs forward heads power' -l kv-seq -x \
+complete -c mha -n '__mha_runs forward heads show power' -l kv-seq -x \
     -d 'keys in each batch row: cross-attention [self-attention: '\
 'as many as queries]'
 complete -c mha -n '__mha_runs forward params' -l merged-qk \
     -d 'one matrix per head in place of W_Q and W_K: its size, '\
 'its rank, its scores'
-complete -c mha -n '__mha_runs forward params heads power' -l preset -x \
+complete -c mha -n '__mha_runs forward params heads show power' -l preset -x \
     -a '
       list albert-base-v2 bert-base-cased bert-base-uncased bert-large-uncased gemma-2-2b gemma-2b
       gemma-7b gpt2 gpt2-large gpt2-medium gpt2-xl llama-13b llama-2-70b llama-2-7b llama-3-70b
@@ -80,12 +86,12 @@ complete -c mha -n '__mha_runs forward params heads power' -l preset -x \
       t5-small transformer-base transformer-big vit-base-patch16-224' \
     -d 'a model that is built in: gpt2, bert-base-uncased, llama-2-70b, '\
 '...; "list" lists them'
-complete -c mha -n '__mha_runs forward params heads check diagnose power' -l config -r -F \
+complete -c mha -n '__mha_runs forward params heads show check diagnose power' -l config -r -F \
     -d 'the model that a config.json describes'
 complete -c mha -n '__mha_runs params heads' -l class -x \
     -d 'the model'\''s head: BertForMaskedLM, MaskedLM, pooler, '\
 '... [as its configuration states]'
-complete -c mha -n '__mha_runs forward params heads power' -l dtype -x \
+complete -c mha -n '__mha_runs forward params heads show power' -l dtype -x \
     -a '
       f32 f64 f16 bf16' \
     -d 'type the weights are stored in'
@@ -103,73 +109,73 @@ complete -c mha -n '__mha_runs params' -l seq -x \
 'pass and key/value cache'
 complete -c mha -n '__mha_runs heads' -l run \
     -d 'also runs the attention layers of the model'
-complete -c mha -n '__mha_runs forward params check diagnose power' -l weights -r -F \
+complete -c mha -n '__mha_runs forward params show check diagnose power' -l weights -r -F \
     -d 'weights of a public checkpoint or with mha'\''s own names; '\
 'needs --heads or a config.json beside it'
-complete -c mha -n '__mha_runs forward check diagnose power' -l layer -x \
+complete -c mha -n '__mha_runs forward show check diagnose power' -l layer -x \
     -d 'which attention layer of the file or model: the beginning '\
 'of its tensors'\'' names'
-complete -c mha -n '__mha_runs forward check diagnose power' -l orientation -x \
+complete -c mha -n '__mha_runs forward show check diagnose power' -l orientation -x \
     -a '
       in-out out-in' \
     -d 'order of the axes of the file'\''s matrices, where names '\
 'and shapes do not show it'
-complete -c mha -n '__mha_runs forward check diagnose power' -l input -r -F \
+complete -c mha -n '__mha_runs forward show check diagnose power' -l input -r -F \
     -d 'query input, (B, T, d_q) or (T, d_q); keys and values '\
 'too unless given'
-complete -c mha -n '__mha_runs forward check diagnose power' -l key-input -r -F \
+complete -c mha -n '__mha_runs forward show check diagnose power' -l key-input -r -F \
     -d 'key input; values too unless given'
-complete -c mha -n '__mha_runs forward check diagnose power' -l value-input -r -F \
+complete -c mha -n '__mha_runs forward show check diagnose power' -l value-input -r -F \
     -d 'value input'
-complete -c mha -n '__mha_runs forward heads power' -l seed -x \
+complete -c mha -n '__mha_runs forward heads show power' -l seed -x \
     -d 'seed of random weights and inputs'
-complete -c mha -n '__mha_runs forward heads check diagnose power' -l causal \
+complete -c mha -n '__mha_runs forward heads show check diagnose power' -l causal \
     -d 'query i sees key j only if j <= i + offset'
-complete -c mha -n '__mha_runs forward check diagnose power' -l position-offset -x \
+complete -c mha -n '__mha_runs forward show check diagnose power' -l position-offset -x \
     -d 'position of query 0 for causal, window and rope [0]'
-complete -c mha -n '__mha_runs forward check diagnose power' -l key-offset -x \
+complete -c mha -n '__mha_runs forward show check diagnose power' -l key-offset -x \
     -d 'the keys are a part of a sequence: position of key 0 '\
 'for causal, window, lengths, ALiBi and rope'
-complete -c mha -n '__mha_runs forward check diagnose power' -l window -x \
+complete -c mha -n '__mha_runs forward show check diagnose power' -l window -x \
     -d 'a query at position p sees keys p-L to p+R; -1 is open'
-complete -c mha -n '__mha_runs forward check diagnose power' -l scale -x \
+complete -c mha -n '__mha_runs forward show check diagnose power' -l scale -x \
     -d 'factor on Q K^T [1/sqrt(d_k)]'
-complete -c mha -n '__mha_runs forward check diagnose power' -l softcap -x \
+complete -c mha -n '__mha_runs forward show check diagnose power' -l softcap -x \
     -d 'scores become X tanh(score / X) before keys are hidden; '\
 '0 is off'
-complete -c mha -n '__mha_runs forward check diagnose power' -l rope -x \
+complete -c mha -n '__mha_runs forward show check diagnose power' -l rope -x \
     -a '
       interleaved half' \
     -d 'rotate Q and K by position, in this pairing'
-complete -c mha -n '__mha_runs forward check diagnose power' -l rope-dim -x \
+complete -c mha -n '__mha_runs forward show check diagnose power' -l rope-dim -x \
     -d 'features of each head rotated [d_k]'
-complete -c mha -n '__mha_runs forward check diagnose power' -l rope-base -x \
+complete -c mha -n '__mha_runs forward show check diagnose power' -l rope-base -x \
     -d 'base of the rotation'\''s angles [10000]'
-complete -c mha -n '__mha_runs forward check diagnose power' -l mask -r -F \
+complete -c mha -n '__mha_runs forward show check diagnose power' -l mask -r -F \
     -d 'mask, broadcast from the right to (B, h, T_q, S)'
-complete -c mha -n '__mha_runs forward check diagnose power' -l mask-kind -x \
+complete -c mha -n '__mha_runs forward show check diagnose power' -l mask-kind -x \
     -a '
       additive keeps hides' \
     -d 'numbers to add, or booleans: true keeps a key, or true '\
 'hides it [additive for numbers]'
-complete -c mha -n '__mha_runs forward check diagnose power' -l lengths -x \
+complete -c mha -n '__mha_runs forward show check diagnose power' -l lengths -x \
     -d 'number of keys of each batch row; later keys are hidden'
-complete -c mha -n '__mha_runs forward check diagnose power' -l empty-rows -x \
+complete -c mha -n '__mha_runs forward show check diagnose power' -l empty-rows -x \
     -a '
       zero nan' \
     -d 'weights of a query that sees no key'
-complete -c mha -n '__mha_runs forward check diagnose power' -l hidden-values -x \
+complete -c mha -n '__mha_runs forward show check diagnose power' -l hidden-values -x \
     -a '
       ignore propagate' \
     -d 'a hidden key'\''s value row: left out, or times 0, which '\
 'keeps its NaN'
-complete -c mha -n '__mha_runs forward check diagnose power' -l alibi \
+complete -c mha -n '__mha_runs forward show check diagnose power' -l alibi \
     -d 'adds -slope (distance from query to key) to the scores, '\
 'with the slopes of Press et al.'
-complete -c mha -n '__mha_runs forward check diagnose power' -l sinks -r -F \
+complete -c mha -n '__mha_runs forward show check diagnose power' -l sinks -r -F \
     -d 'one more logit of each head in the denominator of its '\
 'softmax, (heads)'
-complete -c mha -n '__mha_runs forward check diagnose power' -l cu-seqlens -x \
+complete -c mha -n '__mha_runs forward show check diagnose power' -l cu-seqlens -x \
     -d 'starts of the sequences packed into one batch row, and '\
 'the end of the last one'
 complete -c mha -n '__mha_runs check diagnose' -l expected -r -F \
@@ -252,12 +258,22 @@ complete -c mha -n '__mha_runs params' -l format -x \
     -a '
       table json csv markdown' \
     -d 'how the table is written'
-complete -c mha -n '__mha_runs forward' -l head -x \
+complete -c mha -n '__mha_runs forward show' -l head -x \
     -d 'the head whose attention is shown, counted from 0 [the '\
 'first ones]'
 complete -c mha -n '__mha_runs forward' -l query -x \
     -d 'the query whose attention is shown, counted from 0 [a '\
 'few]'
+complete -c mha -n '__mha_runs show' -l rows -x \
+    -d 'the queries A to B - 1 alone'
+complete -c mha -n '__mha_runs show' -l keys -x \
+    -d 'the keys A to B - 1 alone'
+complete -c mha -n '__mha_runs show' -l tokens -r -F \
+    -d 'the names of the tokens: a line for each, or a JSON '\
+'array'
+complete -c mha -n '__mha_runs show' -l picture -r -F \
+    -d 'writes a picture: .html, a page that needs nothing but '\
+'a browser'
 complete -c mha -n '__mha_runs forward' -l output -r -F \
     -d 'writes the output: .npy or .safetensors'
 complete -c mha -n '__mha_runs forward' -l trace -r -F \
@@ -265,22 +281,22 @@ complete -c mha -n '__mha_runs forward' -l trace -r -F \
 complete -c mha -n '__mha_runs forward' -l save-case -r -F \
     -d 'writes inputs, weights and every stage as a case for '\
 'mha check'
-complete -c mha -n '__mha_runs forward params heads check compare diagnose power claims bench info' -l json \
+complete -c mha -n '__mha_runs forward params heads show check compare diagnose power claims bench info' -l json \
     -d 'one JSON object instead of text'
-complete -c mha -n '__mha_runs forward params heads check compare diagnose power claims bench info' -l quiet \
+complete -c mha -n '__mha_runs forward params heads show check compare diagnose power claims bench info' -l quiet \
     -d 'no text: only files and the exit code'
-complete -c mha -n '__mha_runs forward params heads check compare diagnose power claims bench info completion' -l help \
+complete -c mha -n '__mha_runs forward params heads show check compare diagnose power claims bench info completion' -l help \
     -d 'this text'
-complete -c mha -n '__mha_runs forward heads check bench' -l path -x \
+complete -c mha -n '__mha_runs forward heads show check bench' -l path -x \
     -a '
       auto fast blas exact' \
     -d 'how to compute (mha help paths); exact is float64 in '\
 'plain loops'
-complete -c mha -n '__mha_runs forward heads check bench info' -l isa -x \
+complete -c mha -n '__mha_runs forward heads show check bench info' -l isa -x \
     -a '
       auto avx512 avx2 neon scalar' \
     -d 'instruction set of the kernels [the best]'
-complete -c mha -n '__mha_runs forward heads check diagnose power bench' -l threads -x \
+complete -c mha -n '__mha_runs forward heads show check diagnose power bench' -l threads -x \
     -d 'threads [all that are available]'
 complete -c mha -n '__mha_runs forward bench' -l no-pack \
     -d 'no packed copies of the weights: the fast path projects '\

@@ -8,6 +8,8 @@ _mha() {
 'allocated'
       'heads:''one width, many head counts: allocate, run, compare '\
 'the totals'
+      'show:''what heads look at, in numbers and as a page; from cases, '\
+'traces or a run'
       'check:''judge case files: compare every stage with the expected '\
 'one'
       'compare:''compare two tensors, or two files of tensors, and show '\
@@ -32,7 +34,7 @@ _mha() {
   help:help) _describe -t commands command commands; compadd -- inert storage derived stage paths masks case variants; return ;;
   completion:completion) compadd -- bash zsh fish; return ;;
   *:--d-model) _message 'N'; return ;;
-  forward:--heads|params:--heads|check:--heads|diagnose:--heads|power:--heads) _message 'N'; return ;;
+  forward:--heads|params:--heads|show:--heads|check:--heads|diagnose:--heads|power:--heads) _message 'N'; return ;;
   heads:--heads) _message 'N,N,...'; return ;;
   *:--kv-heads) _message 'N'; return ;;
   *:--d-k) _message 'N'; return ;;
@@ -41,8 +43,9 @@ _mha() {
   *:--kdim) _message 'N'; return ;;
   *:--vdim) _message 'N'; return ;;
   *:--d-out) _message 'N'; return ;;
-  *:--batch) _message 'N'; return ;;
-  forward:--seq|heads:--seq|power:--seq) _message 'N'; return ;;
+  forward:--batch|params:--batch|heads:--batch|power:--batch) _message 'N'; return ;;
+  show:--batch) _message 'N'; return ;;
+  forward:--seq|heads:--seq|show:--seq|power:--seq) _message 'N'; return ;;
   *:--kv-seq) _message 'N'; return ;;
   *:--preset) compadd -- $(echo '
       list albert-base-v2 bert-base-cased bert-base-uncased bert-large-uncased gemma-2-2b gemma-2b
@@ -52,7 +55,7 @@ _mha() {
       t5-small transformer-base transformer-big vit-base-patch16-224'); return ;;
   *:--config) _files; return ;;
   *:--class) _message 'NAME'; return ;;
-  forward:--dtype|params:--dtype|heads:--dtype|power:--dtype) compadd -- $(echo '
+  forward:--dtype|params:--dtype|heads:--dtype|show:--dtype|power:--dtype) compadd -- $(echo '
       f32 f64 f16 bf16'); return ;;
   bench:--dtype) compadd -- $(echo '
       f32 f16 bf16'); return ;;
@@ -120,6 +123,10 @@ _mha() {
       table json csv markdown'); return ;;
   *:--head) _message 'N'; return ;;
   *:--query) _message 'N'; return ;;
+  *:--rows) _message 'A:B'; return ;;
+  *:--keys) _message 'A:B'; return ;;
+  *:--tokens) _files; return ;;
+  *:--picture) _files; return ;;
   *:--output) _files; return ;;
   *:--trace) _files; return ;;
   *:--save-case) _files; return ;;
@@ -278,6 +285,79 @@ _mha() {
       '--run:''also runs the attention layers of the model'
       '--seed:''seed of random weights and inputs'
       '--causal:''query i sees key j only if j <= i + offset'
+      '--json:''one JSON object instead of text'
+      '--quiet:''no text: only files and the exit code'
+      '--help:''this text'
+      '--path:''how to compute (mha help paths); exact is float64 in '\
+'plain loops'
+      '--isa:''instruction set of the kernels [the best]'
+      '--threads:''threads [all that are available]'
+    ) ;;
+  show)
+    options=(
+      '--d-model:''width of the model'
+      '--heads:''query heads [with --weights: as its configuration states]'
+      '--kv-heads:''key/value heads; must divide heads [heads]'
+      '--d-k:''width of one head of Q and K [d_model / heads]'
+      '--d-v:''width of one head of V [d_k]'
+      '--d-q:''width of the query input [d_model]'
+      '--kdim:''width of the key input [d_model]'
+      '--vdim:''width of the value input [kdim]'
+      '--d-out:''width of the output [d_model]'
+      '--bias:''with b_Q, b_K, b_V and b_O (the default)'
+      '--no-bias:''without these biases'
+      '--batch:''the batch row or sequence that is shown, counted from '\
+'0 [all]'
+      '--seq:''queries in each batch row'
+      '--kv-seq:''keys in each batch row: cross-attention [self-attention: '\
+'as many as queries]'
+      '--preset:''a model that is built in: gpt2, bert-base-uncased, llama-2-70b, '\
+'...; "list" lists them'
+      '--config:''the model that a config.json describes'
+      '--dtype:''type the weights are stored in'
+      '--weights:''weights of a public checkpoint or with mha'\''s own names; '\
+'needs --heads or a config.json beside it'
+      '--layer:''which attention layer of the file or model: the beginning '\
+'of its tensors'\'' names'
+      '--orientation:''order of the axes of the file'\''s matrices, where names '\
+'and shapes do not show it'
+      '--input:''query input, (B, T, d_q) or (T, d_q); keys and values '\
+'too unless given'
+      '--key-input:''key input; values too unless given'
+      '--value-input:''value input'
+      '--seed:''seed of random weights and inputs'
+      '--causal:''query i sees key j only if j <= i + offset'
+      '--position-offset:''position of query 0 for causal, window and rope [0]'
+      '--key-offset:''the keys are a part of a sequence: position of key 0 '\
+'for causal, window, lengths, ALiBi and rope'
+      '--window:''a query at position p sees keys p-L to p+R; -1 is open'
+      '--scale:''factor on Q K^T [1/sqrt(d_k)]'
+      '--softcap:''scores become X tanh(score / X) before keys are hidden; '\
+'0 is off'
+      '--rope:''rotate Q and K by position, in this pairing'
+      '--rope-dim:''features of each head rotated [d_k]'
+      '--rope-base:''base of the rotation'\''s angles [10000]'
+      '--mask:''mask, broadcast from the right to (B, h, T_q, S)'
+      '--mask-kind:''numbers to add, or booleans: true keeps a key, or true '\
+'hides it [additive for numbers]'
+      '--lengths:''number of keys of each batch row; later keys are hidden'
+      '--empty-rows:''weights of a query that sees no key'
+      '--hidden-values:''a hidden key'\''s value row: left out, or times 0, which '\
+'keeps its NaN'
+      '--alibi:''adds -slope (distance from query to key) to the scores, '\
+'with the slopes of Press et al.'
+      '--sinks:''one more logit of each head in the denominator of its '\
+'softmax, (heads)'
+      '--cu-seqlens:''starts of the sequences packed into one batch row, and '\
+'the end of the last one'
+      '--head:''the head whose attention is shown, counted from 0 [the '\
+'first ones]'
+      '--rows:''the queries A to B - 1 alone'
+      '--keys:''the keys A to B - 1 alone'
+      '--tokens:''the names of the tokens: a line for each, or a JSON '\
+'array'
+      '--picture:''writes a picture: .html, a page that needs nothing but '\
+'a browser'
       '--json:''one JSON object instead of text'
       '--quiet:''no text: only files and the exit code'
       '--help:''this text'
@@ -521,6 +601,7 @@ _mha() {
     ) ;;
   esac
   [[ $PREFIX != -* ]] && case $words[2] in
+  show) _files; return ;;
   check) _files; return ;;
   compare) _files; return ;;
   diagnose) _files; return ;;

@@ -42,7 +42,8 @@ static int read_input(request *r, const arguments *args, option_code option, siz
 {
     char text[SHAPE_TEXT];
     const bool wide =
-        strcmp(text_for(args, OPT_PATH), "exact") == 0 || given(args, OPT_EXPECTED) || args->command == CMD_POWER;
+        strcmp(text_for(args, OPT_PATH), "exact") == 0 || given(args, OPT_EXPECTED) || args->command == CMD_POWER ||
+        args->command == CMD_SHOW;
     int code = tensor_of_option(args, option, wide ? WIDE_FLOATS : FLOATS, &r->memory, view);
     if (code != EXIT_DONE)
         return code;

@@ -324,8 +324,8 @@ enum { MOST = 256 };
 /* The weighted values of a query; its weights are kept. */
 static void weigh(run *r, size_t b, size_t head, size_t i, const row *x, number *heads)
 {
-    const size_t row = r->S + r->extra, at = ((b * r->h + head) * r->T_q + i) * row;
-    const number *v = r->values + (b * r->h_kv + head / (r->h / r->h_kv)) * row * r->d_v;
+    const size_t keys = r->S + r->extra, at = ((b * r->h + head) * r->T_q + i) * keys;
+    const number *v = r->values + (b * r->h_kv + head / (r->h / r->h_kv)) * keys * r->d_v;
     const bool all = r->s->hidden_values == MHA_HIDDEN_PROPAGATE;
     for (size_t f = 0; f < r->d_v; f++) {
         double sum = 0;

@@ -1,0 +1,156 @@
+/* mha show: what heads look at, in numbers and as pictures. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/commands/commands.h"
+#include "cli/output/picture_file.h"
+#include "cli/output/print.h"
+#include "cli/setup/call.h"
+#include "cli/setup/layer.h"
+#include "picture/picture.h"
+
+/* ---------------------------------------------------------------- what is asked for */
+
+/* Reads "A:B". */
+static int part_of(const arguments *args, option_code option, size_t part[2])
+{
+    const char *text = text_for(args, option);
+    int end = 0;
+    if (given(args, option) && (sscanf(text, "%9zu:%9zu%n", &part[0], &part[1], &end) != 2 || text[end] != '\0' ||
+                                !strchr("0123456789", text[0]) || part[1] <= part[0]))
+        return refuse_option(option, "expected A:B with A below B, found \"%s\"", text);
+    return EXIT_DONE;
+}
+
+static int choose(const arguments *args, mha__picture_choice *choice)
+{
+    *choice = (mha__picture_choice){.one_sequence = given(args, OPT_BATCH_ROW),
+                                    .sequence = count_of(args, OPT_BATCH_ROW),
+                                    .one_head = given(args, OPT_HEAD),
+                                    .head = count_of(args, OPT_HEAD),
+                                    .threads = (int)count_of(args, OPT_THREADS)};
+    mha_path_find(text_for(args, OPT_PATH), &choice->path);
+    int code = part_of(args, OPT_ROWS, choice->rows);
+    return code == EXIT_DONE ? part_of(args, OPT_KEYS, choice->keys) : code;
+}
+
+/* Files say themselves what the options of a layer and of a call would say. */
+static int refuse_beside_files(const arguments *args)
+{
+    for (option_code o = 0; o < OPTION_COUNT; o++) {
+        const section s = option_rows[o].section;
+        if (given(args, o) && (s == SECTION_SHAPE || s == SECTION_SOURCE || s == SECTION_MEANING))
+            return refuse_option(o, "expected no file beside it, found %s, which says that itself", args->operands[0]);
+    }
+    return EXIT_DONE;
+}
+
+static int add_files(mha__picture *picture, const arguments *args, const mha__picture_choice *choice)
+{
+    mha_error error = {0};
+    int code = refuse_beside_files(args);
+    for (size_t i = 0; i < args->n_operands && code == EXIT_DONE; i++)
+        if (mha__picture_add_file(picture, args->operands[i], choice, &error) != MHA_OK)
+            code = refuse_field(args->operands[i], &error);
+    return code;
+}
+
+static int add_layer(mha__picture *picture, const arguments *args, const mha__picture_choice *choice)
+{
+    request r = {0};
+    mha_error error = {0};
+    const mha_config config = request_config(args);
+    int code = request_layer(&r, args, &config);
+    if (code == EXIT_DONE)
+        code = request_call(&r, args);
+    if (code == EXIT_DONE &&
+        mha__picture_add_call(picture, r.loaded.layer.prefix, r.layer, &r.call, NULL, choice, &error) != MHA_OK)
+        code = refuse_field("", &error);
+    request_free(&r);
+    return code;
+}
+
+/* ---------------------------------------------------------------- the answer */
+
+static void print_layer(const mha__picture_layer *layer)
+{
+    static const char *const titles[] = {"?>sequence", ">head", ">entropy",   ">distance", ">itself",
+                                         ">previous",  ">first", ">no key", ">largest"};
+    print_harmless("%s%s%zu heads", layer->name, *layer->name ? ": " : "", layer->h);
+    if (strcmp(layer->path, "recorded") == 0)
+        printf(", weights as recorded\n");
+    else
+        printf(", computed on the %s path\n", layer->path);
+    table *t = table_create(TABLE_TEXT, sizeof titles / sizeof *titles, titles);
+    for (size_t i = 0; i < layer->head_count; i++) {
+        mha__head head = layer->heads[i];
+        table_count(t, head.sequence);
+        table_count(t, head.head);
+        for (size_t n = 0; n < MHA__STATISTICS; n++) {
+            const double x = *mha__statistic_at(&head.statistics, n);
+            table_format(t, isnan(x) ? "-" : "%.3f", x);
+        }
+    }
+    table_print(t);
+    putchar('\n');
+}
+
+static void print_text(const mha__picture *picture, const arguments *args)
+{
+    for (size_t i = 0; i < picture->layer_count; i++)
+        print_layer(&picture->layers[i]);
+    write_prose("Means over the queries. entropy: in bits, 0 looks at one key and log2(n) at n alike; distance: to the "
+                "keys looked at, in tokens; then the weight of the query's own key, of the one before it and of key 0, "
+                "what no key has (sinks, extra rows), and the largest weight.");
+    if (!given(args, OPT_PICTURE))
+        printf("\n--picture page.html writes a page that shows all of it.\n");
+}
+
+static json_t *json_of(mha__head head)
+{
+    const mha__head_statistics *s = &head.statistics;
+    json_t *o = json_pack("{so so so so so}", "sequence", json_count(head.sequence), "head", json_count(head.head),
+                          "queries", json_count(s->queries), "empty", json_count(s->empty), "broken",
+                          json_count(s->broken));
+    for (size_t i = 0; i < MHA__STATISTICS; i++)
+        json_object_set_new(o, mha__statistic_name(i), json_number(*mha__statistic_at(&head.statistics, i)));
+    return o;
+}
+
+static void print_json(const mha__picture *picture)
+{
+    json_t *root = json_object(), *layers = json_array();
+    for (size_t i = 0; i < picture->layer_count; i++) {
+        const mha__picture_layer *layer = &picture->layers[i];
+        json_t *heads = json_array();
+        for (size_t n = 0; n < layer->head_count; n++)
+            json_array_append_new(heads, json_of(layer->heads[n]));
+        json_array_append_new(
+            layers, json_pack("{so ss so}", "name", json_text(layer->name), "path", layer->path, "heads", heads));
+    }
+    json_object_set_new(root, "layers", layers);
+    json_print(root);
+}
+
+int run_show(const arguments *args)
+{
+    mha__picture picture = {0};
+    mha__picture_choice choice;
+    mha_error error = {0};
+    int code = choose(args, &choice);
+    if (code == EXIT_DONE)
+        code = picture_file_check(args);
+    if (code == EXIT_DONE && given(args, OPT_TOKENS) &&
+        mha__picture_tokens(&picture, text_for(args, OPT_TOKENS), &error) != MHA_OK)
+        code = refuse_error("--tokens", &error);
+    if (code == EXIT_DONE)
+        code = args->n_operands > 0 ? add_files(&picture, args, &choice) : add_layer(&picture, args, &choice);
+    if (code == EXIT_DONE)
+        code = picture_file_write(&picture, args);
+    if (code == EXIT_DONE && given(args, OPT_JSON))
+        print_json(&picture);
+    else if (code == EXIT_DONE && !given(args, OPT_QUIET))
+        print_text(&picture, args);
+    mha__picture_free(&picture);
+    return code;
+}

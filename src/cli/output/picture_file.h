@@ -1,0 +1,14 @@
+/* --picture: writes a picture to a file whose ending says the form. */
+#ifndef MHA_CLI_OUTPUT_PICTURE_FILE_H
+#define MHA_CLI_OUTPUT_PICTURE_FILE_H
+
+#include "cli/options.h"
+#include "picture/picture.h"
+
+/* Both return 0, or the exit code after one line on standard error; without --picture they do nothing. */
+
+/* Refuses an ending that is not known and a file that cannot be written, before anything is computed. */
+int picture_file_check(const arguments *args);
+int picture_file_write(const mha__picture *picture, const arguments *args);
+
+#endif

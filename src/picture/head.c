@@ -1,0 +1,167 @@
+/* A head that is filled row by row: its map, its largest weights, its statistics. */
+#include <string.h>
+
+#include "picture/head.h"
+
+static size_t pool_of(size_t extent, size_t cells)
+{
+    return extent == 0 ? 1 : (extent + cells - 1) / cells;
+}
+
+static double *numbers_of(mha__arena *memory, size_t count)
+{
+    size_t bytes;
+    return mha__mul(count, sizeof(double), &bytes) ? mha__arena_take(memory, bytes) : NULL;
+}
+
+mha_status mha__head_begin(mha__head *head, mha__arena *memory, size_t cells, bool numbers, mha_error *error)
+{
+    head->pool_rows = pool_of(head->queries, cells);
+    head->pool_columns = pool_of(head->keys, cells);
+    head->rows = (head->queries + head->pool_rows - 1) / head->pool_rows;
+    head->columns = (head->keys + head->pool_columns - 1) / head->pool_columns;
+    const bool pooled = head->pool_rows > 1 || head->pool_columns > 1;
+    bool taken = (head->weights = numbers_of(memory, head->rows * head->columns));
+    if (taken && numbers && !pooled)
+        taken = (head->scores = numbers_of(memory, head->rows * head->columns)) &&
+                (head->masked = numbers_of(memory, head->rows * head->columns));
+    if (taken && pooled) {
+        head->top = head->keys < MHA__TOP ? head->keys : MHA__TOP;
+        taken = (head->top_weights = numbers_of(memory, head->queries * head->top)) &&
+                (head->top_keys = mha__arena_take(memory, head->queries * head->top * sizeof *head->top_keys));
+    }
+    if (!taken)
+        return mha__fail(error, MHA_NO_MEMORY, "picture", "no memory for the map of a head of %zu queries and %zu keys",
+                         head->queries, head->keys);
+    for (size_t i = 0; i < head->rows * head->columns; i++)
+        head->weights[i] = MHA__HIDDEN;
+    head->statistics = (mha__head_statistics){0};
+    return MHA_OK;
+}
+
+/* The greatest of two weights; NaN stays. */
+static double greater(double a, double b)
+{
+    return isnan(a) || a > b ? a : b;
+}
+
+static void add_to_map(mha__head *head, const mha__head_row *row, size_t r)
+{
+    double *cells = head->weights + r / head->pool_rows * head->columns;
+    for (size_t c = 0, j = head->first_key; c < head->columns; c++) {
+        const size_t left = row->keys - j, past = j + (left < head->pool_columns ? left : head->pool_columns);
+        const size_t end = past < head->first_key + head->keys ? past : head->first_key + head->keys;
+        for (; j < end; j++)
+            if (!row->masked || row->masked[j] != -INFINITY)
+                cells[c] = greater(cells[c], row->weights[j]);
+    }
+    if (!head->masked)
+        return;
+    for (size_t c = 0; c < head->columns; c++) {
+        const size_t at = r * head->columns + c, j = head->first_key + c;
+        head->masked[at] = row->masked ? row->masked[j] : NAN;
+        head->scores[at] = row->scores ? row->scores[j] : NAN;
+    }
+}
+
+/* Puts the largest weights of the keys that are shown in front, largest first, earlier keys first among equals. */
+static void add_to_top(mha__head *head, const mha__head_row *row, size_t r)
+{
+    double *weights = head->top_weights + r * head->top;
+    uint32_t *keys = head->top_keys + r * head->top;
+    for (size_t j = head->first_key; j < head->first_key + head->keys; j++) {
+        const double w = row->weights[j];
+        if (!(w > weights[head->top - 1]))
+            continue;
+        size_t at = head->top - 1;
+        for (; at > 0 && w > weights[at - 1]; at--)
+            weights[at] = weights[at - 1], keys[at] = keys[at - 1];
+        weights[at] = w, keys[at] = (uint32_t)j;
+    }
+}
+
+/* The weight of the key at a position; 0 where there is none. */
+static double weight_at(const mha__head_row *row, double position)
+{
+    const size_t tokens = row->keys - row->extra;
+    return position >= 0 && position < (double)tokens ? row->weights[(size_t)position] : 0;
+}
+
+/* Whether a row whose weights are all 0 sees a key; without masked scores it is taken for one that does not. */
+static bool sees_a_key(const mha__head_row *row)
+{
+    for (size_t j = 0; row->masked && j < row->keys; j++)
+        if (row->masked[j] != -INFINITY)
+            return true;
+    return false;
+}
+
+static void add_to_statistics(mha__head_statistics *s, const mha__head_row *row)
+{
+    const size_t tokens = row->keys - row->extra;
+    double sum = 0, entropy = 0, distance = 0, largest = 0;
+    size_t best = 0;
+    for (size_t j = 0; j < row->keys; j++) {
+        const double w = row->weights[j];
+        sum += w;
+        if (w > largest)
+            largest = w, best = j;
+    }
+    if (!isfinite(sum)) {
+        s->broken++;
+        return;
+    }
+    if (sum == 0 && !sees_a_key(row)) {
+        s->empty++;
+        return;
+    }
+    /* The logarithm of a weight is its score less one number for the whole row: one logarithm in place of many. */
+    const double above = row->is_softmax && largest > 0 ? row->masked[best] - log(largest) : 0;
+    for (size_t j = 0; j < row->keys; j++) {
+        const double w = row->weights[j];
+        if (w > 0)
+            entropy -= w * (row->is_softmax ? row->masked[j] - above : log(w));
+        distance += j < tokens ? w * fabs(row->position - (double)j) : 0;
+    }
+    double of_tokens = 0;
+    for (size_t j = 0; j < tokens; j++)
+        of_tokens += row->weights[j];
+    s->queries++;
+    s->entropy += entropy / log(2);
+    s->distance += distance;
+    s->self += weight_at(row, row->position);
+    s->previous += weight_at(row, row->position - 1);
+    s->first += weight_at(row, 0);
+    s->sink += fmax(0, 1 - of_tokens);
+    s->largest += largest;
+}
+
+void mha__head_add(mha__head *head, const mha__head_row *row)
+{
+    const size_t r = row->query - head->first_query;
+    add_to_map(head, row, r);
+    if (head->top > 0)
+        add_to_top(head, row, r);
+    add_to_statistics(&head->statistics, row);
+}
+
+const char *mha__statistic_name(size_t index)
+{
+    static const char *const names[MHA__STATISTICS] = {"entropy", "distance", "self",   "previous",
+                                                       "first",   "sink",     "largest"};
+    return names[index];
+}
+
+double *mha__statistic_at(mha__head_statistics *s, size_t index)
+{
+    double *const all[MHA__STATISTICS] = {&s->entropy, &s->distance, &s->self,   &s->previous,
+                                          &s->first,   &s->sink,     &s->largest};
+    return all[index];
+}
+
+void mha__head_end(mha__head *head)
+{
+    mha__head_statistics *s = &head->statistics;
+    for (size_t i = 0; i < MHA__STATISTICS; i++)
+        *mha__statistic_at(s, i) = s->queries > 0 ? *mha__statistic_at(s, i) / (double)s->queries : NAN;
+}

@@ -1,0 +1,41 @@
+/* A head that is filled row by row: its map, its largest weights, its statistics. */
+#ifndef MHA_PICTURE_HEAD_H
+#define MHA_PICTURE_HEAD_H
+
+#include "picture/picture.h"
+
+/* Takes the memory of a head whose sequence, head, first_query, queries, first_key and keys are set. `cells` is the
+ * most rows and columns of its map; `numbers`: scores and masked scores are kept, too. MHA_NO_MEMORY. */
+mha_status mha__head_begin(mha__head *head, mha__arena *memory, size_t cells, bool numbers, mha_error *error);
+
+/* One row of S' keys. What is unknown is NULL; without masked scores no key is known to be hidden. */
+typedef struct mha__head_row {
+    size_t query;
+    double position;   /* of the query, where key 0 has position 0 */
+    size_t keys, extra; /* S', and how many of these keys are no tokens: the last ones */
+    const double *weights, *scores, *masked;
+    bool is_softmax; /* the weights were computed from the masked scores, not recorded beside them */
+} mha__head_row;
+
+/* Adds the next row; the first one is that of query first_query. */
+void mha__head_add(mha__head *head, const mha__head_row *row);
+/* Turns the sums of the statistics into means. */
+void mha__head_end(mha__head *head);
+
+/* ---------------------------------------------------------------- what is shown (choice.c) */
+
+enum { MHA__SCORES = 1 << 18 }; /* elements of scores that are kept beside the weights */
+
+typedef struct mha__choice_parts {
+    size_t sequences[2], heads[2]; /* from the first to before the second */
+} mha__choice_parts;
+
+/* MHA_INVALID: a batch row or a head that the layer has not. */
+mha_status mha__choice_resolve(const mha__picture_choice *choice, size_t sequences, size_t heads,
+                               mha__choice_parts *parts, mha_error *error);
+/* Sets the queries and keys of a head of T_q queries and S' keys. MHA_INVALID: some that it has not. */
+mha_status mha__choice_cut(const mha__picture_choice *choice, size_t T_q, size_t S, mha__head *head, mha_error *error);
+/* The most rows and columns of a map, so that all of them together stay below 8 million cells. */
+size_t mha__cells_for(size_t heads);
+
+#endif

@@ -1,0 +1,176 @@
+/* Draws the map of a head: its cells as pixels, and around them labels and a colour bar as SVG. */
+
+const SVG = 'http://www.w3.org/2000/svg';
+
+/* Sizes in pixels: the largest side of a map; the largest side of a cell; the smallest cell that has a label of its own;
+ * room for labels and for the colour bar. */
+const MAP = { side: 620, cell: 28, label: 11, left: 96, top: 84, bar: 18, right: 90, bottom: 12 };
+
+const isDark = () => document.documentElement.dataset.theme === 'dark';
+
+/* The colour bytes of a share from 0 to 1; on a dark ground the scale is read backwards, so that more stands out. */
+function colourAt(colours, share) {
+  const step = Math.round(255 * Math.min(Math.max(share, 0), 1));
+  const at = 3 * (isDark() ? 255 - step : step);
+  return [colours[at], colours[at + 1], colours[at + 2]];
+}
+
+/* ---------------------------------------------------------------- scales */
+
+/* The largest visible weight of cells [from, to), without key 0 if `rest`. */
+function largest(weights, from, to) {
+  let most = 0;
+  for (let i = from; i < to; i++) if (weights[i] > most) most = weights[i];
+  return most;
+}
+
+/* Each scale: share(weight, row) is the place of a weight in the colour bar, and ticks the numbers beside it. `rest` takes
+ * the weights of each row over those that are left when key 0 is taken away: the scale that is left is linear. */
+function scaleOf(name, head, weights) {
+  const columns = head.columns;
+  const most = largest(weights, 0, weights.length) || 1;
+  const linear = [0, 0.25, 0.5, 0.75, 1];
+  if (name === 'log') {
+    const decades = [0, -1, -2, -3, -4, -5, -6];
+    return { share: (w) => (w > 0 ? Math.max(0, 1 + Math.log10(w) / 6) : 0),
+      ticks: decades.map((d) => [1 + d / 6, d === 0 ? '1' : `1e−${-d}`]) };
+  }
+  if (name === 'row') {
+    const rows = Array.from({ length: head.rows }, (_, r) => largest(weights, r * columns, (r + 1) * columns) || 1);
+    return { share: (w, r) => w / rows[r], ticks: linear.map((s) => [s, s === 1 ? 'row’s largest' : textOf(s)]) };
+  }
+  if (name === 'rest') {
+    const rows = Array.from({ length: head.rows }, (_, r) => {
+      let sum = 0;
+      for (let c = head.firstKey === 0 ? 1 : 0; c < columns; c++) sum += Math.max(0, weights[r * columns + c]) || 0;
+      return sum || 1;
+    });
+    return { share: (w, r, c) => (c === 0 && head.firstKey === 0 ? 0 : w / rows[r]),
+      ticks: linear.map((s) => [s, textOf(s)]) };
+  }
+  return { share: (w) => w / most, ticks: linear.map((s) => [s, textOf(Number((s * most).toPrecision(3)))]) };
+}
+
+/* ---------------------------------------------------------------- pixels */
+
+/* A canvas with a pixel for each cell. Hidden cells stay transparent: the ground behind them is hatched. */
+function pixelsOf(head, weights, scale, colours) {
+  const canvas = document.createElement('canvas');
+  canvas.width = Math.max(1, head.columns);
+  canvas.height = Math.max(1, head.rows);
+  const context = canvas.getContext('2d');
+  const image = context.createImageData(canvas.width, canvas.height);
+  for (let r = 0, i = 0; r < head.rows; r++) {
+    for (let c = 0; c < head.columns; c++, i++) {
+      const w = weights[i];
+      if (w === HIDDEN) continue;
+      const colour = Number.isNaN(w) ? [255, 0, 160] : colourAt(colours, scale.share(w, r, c));
+      image.data.set(colour, 4 * i);
+      image.data[4 * i + 3] = 255;
+    }
+  }
+  context.putImageData(image, 0, 0);
+  return canvas;
+}
+
+/* ---------------------------------------------------------------- SVG */
+
+function svg(name, attributes, ...children) {
+  const element = document.createElementNS(SVG, name);
+  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+  element.append(...children);
+  return element;
+}
+
+const styleOf = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+/* Where the parts of a head's picture lie. */
+function layoutOf(head) {
+  const rows = Math.max(1, head.rows), columns = Math.max(1, head.columns);
+  const cell = Math.min(MAP.cell, MAP.side / Math.max(rows, columns));
+  const width = cell * columns, height = cell * rows;
+  return { cell, width, height, left: MAP.left, top: MAP.top,
+    whole: [MAP.left + width + MAP.right, MAP.top + Math.max(height, 180) + MAP.bottom] };
+}
+
+/* What a label says: a token with its position, or the position alone. Tokens show their blanks. */
+function labelOf(data, head, index, isKey) {
+  const position = isKey ? index : index + head.layer.offset;
+  const token = data.tokens[position];
+  return token === undefined ? String(index) : `${visible(token)} ${index}`;
+}
+
+function visible(token) {
+  const shown = token.replace(/[\u0000-\u001f\u007f-\u009f\u2028\u2029\u202a-\u202e\u2066-\u2069]/g, '\ufffd')
+    .replace(/ /g, '\u00b7');
+  return shown.length > 11 ? `${shown.slice(0, 10)}…` : shown;
+}
+
+/* Labels of one axis: each cell its own where there is room, else about eight numbers. */
+function axisLabels(data, head, layout, isKey) {
+  const count = isKey ? head.columns : head.rows;
+  const pool = isKey ? head.poolColumns : head.poolRows;
+  const first = isKey ? head.firstKey : head.firstQuery;
+  const step = layout.cell >= MAP.label ? 1 : Math.max(1, Math.ceil(count / 8));
+  const labels = [];
+  for (let i = 0; i < count; i += step) {
+    const at = (i + 0.5) * layout.cell;
+    const x = isKey ? layout.left + at : layout.left - 6, y = isKey ? layout.top - 6 : layout.top + at;
+    const attributes = isKey ? { transform: `translate(${x} ${y}) rotate(-60)`, 'dominant-baseline': 'middle' }
+      : { x, y, 'text-anchor': 'end', 'dominant-baseline': 'middle' };
+    const name = step > 1 ? String(first + i * pool) : labelOf(data, head, first + i * pool, isKey);
+    labels.push(svg('text', attributes, name));
+  }
+  return labels;
+}
+
+function colourBar(scale, colours, layout) {
+  const height = 160, steps = 80, x = layout.left + layout.width + 16;
+  const parts = [];
+  for (let i = 0; i < steps; i++) {
+    const colour = colourAt(colours, (i + 0.5) / steps);
+    parts.push(svg('rect', { x, y: layout.top + height * (1 - (i + 1) / steps), width: MAP.bar,
+      height: height / steps + 0.5, fill: `rgb(${colour})` }));
+  }
+  for (const [share, text] of scale.ticks) {
+    parts.push(svg('text', { x: x + MAP.bar + 5, y: layout.top + height * (1 - share), 'dominant-baseline': 'middle' },
+      text));
+  }
+  parts.push(svg('rect', { x, y: layout.top + height + 8, width: MAP.bar, height: 12, fill: 'url(#hatch)',
+    stroke: styleOf('--line') }));
+  parts.push(svg('text', { x: x + MAP.bar + 5, y: layout.top + height + 14, 'dominant-baseline': 'middle' }, 'hidden'));
+  return parts;
+}
+
+function hatch() {
+  return svg('defs', {}, svg('pattern', { id: 'hatch', width: 6, height: 6, patternUnits: 'userSpaceOnUse',
+    patternTransform: 'rotate(45)' }, svg('rect', { width: 6, height: 6, fill: styleOf('--ground') }),
+  svg('line', { x1: 0, y1: 0, x2: 0, y2: 6, stroke: styleOf('--line'), 'stroke-width': 2 })));
+}
+
+/* The picture of a head. Everything that it needs is in it, so that it can be saved as it is. */
+function pictureOf(data, head, scaleName) {
+  const weights = data.numbers(head.weights), colours = data.numbers(data.sequential);
+  const scale = scaleOf(scaleName, head, weights), layout = layoutOf(head);
+  const [width, height] = layout.whole;
+  const map = { x: layout.left, y: layout.top, width: layout.width, height: layout.height };
+  const picture = svg('svg', { viewBox: `0 0 ${width} ${height}`, width, height, role: 'img', tabindex: 0,
+    'aria-label': `Weights of ${nameOf(head)}: queries from top to bottom, keys from left to right`,
+    'font-family': 'system-ui, sans-serif', 'font-size': 11, fill: styleOf('--ink') });
+  picture.append(hatch(), svg('rect', { width, height, fill: styleOf('--ground') }),
+    svg('rect', { ...map, fill: 'url(#hatch)' }),
+    svg('image', { ...map, href: pixelsOf(head, weights, scale, colours).toDataURL(), preserveAspectRatio: 'none',
+      style: 'image-rendering: pixelated' }),
+    svg('rect', { ...map, fill: 'none', stroke: styleOf('--line') }),
+    svg('text', { x: layout.left - 6, y: layout.top - 8, 'text-anchor': 'end', fill: styleOf('--faint') },
+      'query ↓  key →'),
+    ...axisLabels(data, head, layout, true), ...axisLabels(data, head, layout, false),
+    ...colourBar(scale, colours, layout));
+  return picture;
+}
+
+function nameOf(head) {
+  const { layer } = head;
+  const place = layer.name ? layer.name.replace(/\.$/, '') : `layer ${head.layerIndex}`;
+  return `${place}, head ${head.head}${layer.sequences > 1 ? `, sequence ${head.sequence}` : ''}`;
+}

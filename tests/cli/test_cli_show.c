@@ -1,0 +1,251 @@
+/* mha show: the numbers that it prints, and the page, which is read back and holds the numbers of the trace. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "mha/mha.h"
+#include "support/page_data.h"
+#include "support/program.h"
+#include "support/scratch.h"
+#include "support/unit.h"
+
+#define LOOKUP                                                                                                         \
+    "--weights", "weights/lookup/model.safetensors", "--input", "weights/lookup/recorded.safetensors:input"
+
+static void runs(program_result r)
+{
+    if (r.code != 0)
+        fail_msg("exit code %d: %s", r.code, r.err);
+    assert_string_equal(r.err, "");
+    program_free(&r);
+}
+
+/* A stage of a trace as float64. */
+static mha_view stage_of(const char *path, const char *name)
+{
+    mha_file *file;
+    mha_error error;
+    assert_ok(mha_file_open(path, &file, &error), error);
+    const mha_file_tensor *t = mha_file_find(file, name);
+    assert_non_null(t);
+    double *data = malloc(t->elements * sizeof *data);
+    assert_non_null(data);
+    mha_view view = mha_view_of(data, MHA_F64, t->rank, t->shape);
+    assert_ok(mha_file_read(file, t, &view, &error), error);
+    mha_file_close(file);
+    return view;
+}
+
+/* Every head of the page has the numbers of the trace, (B, h, T, S). `exact`: to the last bit; else a level away. */
+static void assert_page_is(const char *page_path, const char *trace, bool exact)
+{
+    page_data page = page_data_read(page_path);
+    mha_view weights = stage_of(trace, "weights"), masked = stage_of(trace, "masked"),
+             capped = stage_of(trace, "capped");
+    const size_t B = weights.shape[0], h = weights.shape[1], T = weights.shape[2], S = weights.shape[3];
+    for (size_t n = 0; n < B * h; n++) {
+        json_t *head = page_data_head(&page, 0, n);
+        assert_int_equal(page_data_count(&page, head, "weights"), T * S);
+        for (size_t i = 0; i < T * S; i++) {
+            const double w = ((double *)weights.data)[n * T * S + i], m = ((double *)masked.data)[n * T * S + i];
+            const double found = page_data_number(&page, head, "weights", i), step = pow(10, 0.51 * 6 / 252);
+            if (m == -INFINITY)
+                assert_true(found == -INFINITY);
+            else if (exact)
+                assert_true(found == w);
+            else
+                assert_true(w < 1e-6 ? found == 0 : found <= w * step && found >= w / step);
+            if (exact) {
+                assert_true(page_data_number(&page, head, "masked", i) == m);
+                assert_true(page_data_number(&page, head, "scores", i) == ((double *)capped.data)[n * T * S + i]);
+            }
+        }
+    }
+    free(weights.data);
+    free(masked.data);
+    free(capped.data);
+    page_data_free(&page);
+}
+
+static void a_page_holds_the_numbers_of_the_trace(void **state)
+{
+    (void)state;
+    const char *trace = scratch("trace.safetensors"), *page = scratch("run.html"),
+               *again = scratch("trace.html");
+    runs(RUN("forward", LOOKUP, "--heads", "6", "--causal", "--path", "exact", "--trace", trace, "--quiet"));
+    runs(RUN("show", LOOKUP, "--heads", "6", "--causal", "--picture", page, "--quiet"));
+    assert_page_is(page, trace, true);
+    runs(RUN("show", trace, "--picture", again, "--quiet"));
+    assert_page_is(again, trace, true);
+}
+
+static void a_large_page_holds_them_in_levels(void **state)
+{
+    (void)state;
+    const char *trace = scratch("large.safetensors"), *page = scratch("large.html");
+    runs(RUN("forward", "--d-model", "66", "--heads", "66", "--seq", "128", "--causal", "--path", "exact", "--trace",
+             trace, "--quiet"));
+    runs(RUN("show", trace, "--picture", page, "--quiet"));
+    assert_page_is(page, trace, false);
+}
+
+static void the_same_picture_gives_the_same_bytes(void **state)
+{
+    (void)state;
+    const char *const names[] = {"one.html", "two.html"};
+    page_data pages[2];
+    for (size_t i = 0; i < 2; i++) {
+        const char *path = scratch(names[i]);
+        runs(RUN("show", LOOKUP, "--heads", "6", "--threads", i ? "2" : "1", "--picture", path, "--quiet"));
+        pages[i] = page_data_read(path);
+    }
+    assert_string_equal(pages[0].text, pages[1].text);
+    for (size_t i = 0; i < 2; i++)
+        page_data_free(&pages[i]);
+}
+
+/* The page asks for nothing: its policy forbids it, and it names no address but that of SVG. */
+static void a_page_asks_for_nothing(void **state)
+{
+    (void)state;
+    const char *path = scratch("alone.html");
+    runs(RUN("show", "tests/vectors/torch_causal.safetensors", "--picture", path, "--quiet"));
+    page_data page = page_data_read(path);
+    assert_non_null(strstr(page.text, "default-src 'none'"));
+    static const char svg[] = "http://www.w3.org/2000/svg";
+    for (const char *at = page.text; (at = strstr(at, "://")); at++)
+        assert_memory_equal(at - 4, svg, sizeof svg - 1);
+    page_data_free(&page);
+}
+
+static void numbers_are_printed_and_given_as_json(void **state)
+{
+    (void)state;
+    program_result r = RUN("show", LOOKUP, "--heads", "6", "--head", "5", "--batch", "1");
+    assert_int_equal(r.code, 0);
+    assert_non_null(strstr(r.out, "previous"));
+    assert_non_null(strstr(r.out, "--picture page.html"));
+    program_free(&r);
+    json_t *root = RUN_JSON(0, "show", LOOKUP, "--heads", "6", "--causal", "--json");
+    json_t *layer = json_array_get(json_object_get(root, "layers"), 0);
+    assert_keys(layer, "name,path,heads");
+    json_t *head = json_array_get(json_object_get(layer, "heads"), 4);
+    assert_keys(head, "sequence,head,entropy,distance,self,previous,first,sink,largest,queries,empty,broken");
+    /* weights/README.md: head 4 looks at the first token, head 5 at the previous one. */
+    assert_true(json_real_value(json_object_get(head, "first")) > 0.95);
+    head = json_array_get(json_object_get(layer, "heads"), 5);
+    assert_true(json_real_value(json_object_get(head, "previous")) > 0.6);
+    json_decref(root);
+}
+
+/* Several files are several layers; so are the prefixes of one trace. */
+static void files_and_prefixes_are_layers(void **state)
+{
+    (void)state;
+    static float weights[2 * 3 * 3] = {1, 0, 0, 0.5, 0.5, 0, NAN, 0, 0};
+    const char *path = scratch("prefixes.safetensors");
+    mha_writer *writer;
+    mha_error error;
+    const mha_view view = mha_view_of(weights, MHA_F32, 3, (size_t[]){2, 3, 3});
+    assert_ok(mha_writer_create(path, &writer, &error), error);
+    assert_ok(mha_writer_add(writer, "h.0.weights", &view, &error), error);
+    assert_ok(mha_writer_add(writer, "h.1.weights", &view, &error), error);
+    assert_ok(mha_writer_add(writer, "not_weights", &view, &error), error);
+    assert_ok(mha_writer_commit(writer, &error), error);
+    mha_writer_destroy(writer);
+    json_t *root = RUN_JSON(0, "show", path, "tests/vectors/torch_self.safetensors", "--json");
+    json_t *layers = json_object_get(root, "layers");
+    assert_int_equal(json_array_size(layers), 3);
+    assert_string_equal(json_string_value(json_object_get(json_array_get(layers, 1), "name")), "h.1.");
+    json_t *head = json_array_get(json_object_get(json_array_get(layers, 0), "heads"), 0);
+    assert_int_equal(json_integer_value(json_object_get(head, "queries")), 2);
+    assert_int_equal(json_integer_value(json_object_get(head, "broken")), 1);
+    assert_true(json_real_value(json_object_get(head, "entropy")) == 0.5);
+    json_decref(root);
+}
+
+/* Nothing of a name reaches the page as it is: the data is packed. */
+static void names_cannot_become_markup(void **state)
+{
+    (void)state;
+    static const char evil[] = "</script><script>document.title='broken'</script><img src=x onerror=alert(1)>\xff.";
+    static float weights[4] = {1, 0, 0.5, 0.5};
+    const char *path = scratch("evil.safetensors"), *to = scratch("evil.html");
+    char name[200];
+    mha_writer *writer;
+    mha_error error;
+    const mha_view view = mha_view_of(weights, MHA_F32, 3, (size_t[]){1, 2, 2});
+    snprintf(name, sizeof name, "%.*sweights", (int)(sizeof evil - 3), evil); /* a file's names are UTF-8 */
+    strcpy(name + strlen(name) - 7, ".weights");
+    assert_ok(mha_writer_create(path, &writer, &error), error);
+    assert_ok(mha_writer_add(writer, name, &view, &error), error);
+    assert_ok(mha_writer_commit(writer, &error), error);
+    mha_writer_destroy(writer);
+    runs(RUN("show", path, "--picture", to, "--quiet"));
+    page_data page = page_data_read(to);
+    assert_null(strstr(page.text, "onerror=alert"));
+    json_t *layer = json_array_get(json_object_get(page.json, "layers"), 0);
+    assert_non_null(strstr(json_string_value(json_object_get(layer, "name")), "onerror=alert"));
+    page_data_free(&page);
+}
+
+static void tokens_have_names(void **state)
+{
+    (void)state;
+    static const char *const files[][2] = {{"lines.txt", "a b\r\n\n<i>\nlast"},
+                                           {"array.json", " [\"a b\", \"\", \"<i>\", \"last\"]"}};
+    static const char *const names[] = {"a b", "", "<i>", "last"};
+    for (size_t f = 0; f < 2; f++) {
+        const char *path = scratch_write(files[f][0], files[f][1], strlen(files[f][1])), *to = scratch("named.html");
+        runs(RUN("show", "--seq", "4", "--d-model", "8", "--heads", "2", "--tokens", path, "--picture", to, "--quiet"));
+        page_data page = page_data_read(to);
+        json_t *tokens = json_object_get(page.json, "tokens");
+        assert_int_equal(json_array_size(tokens), 4);
+        for (size_t i = 0; i < 4; i++)
+            assert_string_equal(json_string_value(json_array_get(tokens, i)), names[i]);
+        page_data_free(&page);
+    }
+    const char *bad = scratch_write("bad.json", "[1]", 3);
+    assert_program_refuses(RUN("show", "--tokens", bad), 2, "expected an array of texts*at index 0");
+    bad = scratch_write("worse.json", "[\"a\"", 4);
+    assert_program_refuses(RUN("show", "--tokens", bad), 2, "or a name in each line; line 1");
+    assert_program_refuses(RUN("show", "--tokens", "no/such"), 2, "--tokens: no/such");
+}
+
+static void what_cannot_be_shown_is_refused(void **state)
+{
+    (void)state;
+    const char *to = scratch("refused.html");
+    const char *npy = scratch("plain.npy");
+    runs(RUN("forward", "--seq", "4", "--d-model", "8", "--heads", "2", "--output", npy, "--quiet"));
+    assert_program_refuses(RUN("show", "--picture", "page.gif"), 2, "--picture: expected a name that ends in .html");
+    assert_program_refuses(RUN("show", "--picture", "/nowhere/page.html"), 3, "--picture: /nowhere/page.html: cannot");
+    assert_program_refuses(RUN("show", "--seq", "4", "--rows", "4:2"), 2, "--rows: expected A:B with A below B");
+    assert_program_refuses(RUN("show", "--seq", "4", "--rows", "1:9"), 2, "--rows: expected an end of at most 4");
+    assert_program_refuses(RUN("show", "--seq", "4", "--keys", "-1:2"), 2, "--keys: expected A:B");
+    assert_program_refuses(RUN("show", "--seq", "4", "--head", "12"), 2, "--head: expected a head below 12, found 12");
+    assert_program_refuses(RUN("show", "--seq", "4", "--batch", "1"), 2, "--batch: expected a batch row or sequence");
+    assert_program_refuses(RUN("show", npy, "--picture", to), 2, "expected a case*or a trace*found neither");
+    assert_program_refuses(RUN("show", npy, "--heads", "3"), 2, "--heads: expected no file beside it");
+    assert_program_refuses(RUN("show", "no/such/file", "--picture", to), 2, "no/such/file");
+    program_result r = RUN("show", "--seq", "4", "--d-model", "8", "--heads", "2", "--picture", "/dev/full");
+    assert_int_equal(r.code, 2); /* the ending is asked for first */
+    program_free(&r);
+    assert_true(fopen(to, "r") == NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_page_holds_the_numbers_of_the_trace),
+        cmocka_unit_test(a_large_page_holds_them_in_levels),
+        cmocka_unit_test(the_same_picture_gives_the_same_bytes),
+        cmocka_unit_test(a_page_asks_for_nothing),
+        cmocka_unit_test(numbers_are_printed_and_given_as_json),
+        cmocka_unit_test(files_and_prefixes_are_layers),
+        cmocka_unit_test(names_cannot_become_markup),
+        cmocka_unit_test(tokens_have_names),
+        cmocka_unit_test(what_cannot_be_shown_is_refused),
+    };
+    return cmocka_run_group_tests_name("cli_show", tests, NULL, scratch_remove);
+}
