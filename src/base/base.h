@@ -123,6 +123,9 @@ __attribute__((format(printf, 3, 0))) void mha__text_vprint(char *text, size_t s
 #define MHA_CUT_ARGS(most, text) mha__text_precision(text, most), text
 int mha__text_precision(const char *text, size_t most);
 
+/* The width of a text in characters: each UTF-8 character counts once, whatever its number of bytes. */
+size_t mha__text_width(const char *text);
+
 /* Replaces by '?' what would break a line, control a terminal or reorder what it shows: ASCII's control characters,
  * U+0080 to U+009F, and Unicode's line separators and changes of direction. Returns `text`. */
 char *mha__text_harmless(char *text);

@@ -57,6 +57,14 @@ void mha__text_print(char *text, size_t size, const char *format, ...)
     va_end(arguments);
 }
 
+size_t mha__text_width(const char *text)
+{
+    size_t width = 0;
+    for (; *text; text++)
+        width += ((unsigned char)*text & 0xC0) != 0x80;
+    return width;
+}
+
 /* The bytes of the character at `c` if it is one that mha__text_harmless replaces, else 0. */
 static size_t harm_at(const unsigned char *c)
 {

@@ -265,14 +265,6 @@ size_t line_width(void)
     return is_terminal() && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col >= 40 ? size.ws_col : 100;
 }
 
-size_t width_of(const char *text)
-{
-    size_t width = 0;
-    for (; *text; text++)
-        width += ((unsigned char)*text & 0xC0) != 0x80;
-    return width;
-}
-
 /* The number of bytes of `text` that fit in a line of `width` characters: whole words where one fits. */
 static size_t bytes_of_line(const char *text, size_t width)
 {

@@ -58,8 +58,6 @@ char *shape_text(char text[SHAPE_TEXT], int rank, const size_t *shape); /* (1, 1
 /* The width of a line of standard output: the terminal's, else 100. */
 size_t line_width(void);
 bool is_terminal(void);
-/* The width of a text in characters: each UTF-8 character counts once, whatever its number of bytes. */
-size_t width_of(const char *text);
 /* Writes text to standard output, broken between words into lines of line_width(), and ends the line. The first line
  * starts at column `indent`, where the cursor already is; further lines are indented to it. */
 void write_folded(const char *text, size_t indent);

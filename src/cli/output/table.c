@@ -115,7 +115,7 @@ static void spaces(size_t n, int with)
 
 static void write_cell(const table *t, size_t column, const char *text, size_t width, const char *between)
 {
-    size_t pad = width - width_of(text);
+    size_t pad = width - mha__text_width(text);
     bool right = to_the_right(t, column);
     fputs(between, stdout);
     spaces(right ? pad : 0, ' ');
@@ -132,12 +132,12 @@ static void write_line(const table *t, const size_t *width, char *const *row)
         const char *text = row ? row[c] : title_of(t, c);
         if (width[c] == 0)
             continue;
-        if (width_of(text) > width[c]) { /* only the last column can be too narrow */
+        if (mha__text_width(text) > width[c]) { /* only the last column can be too narrow */
             spaces(pending + 2, ' ');
             write_folded(text, column + 2);
             return;
         }
-        const size_t pad = width[c] - width_of(text);
+        const size_t pad = width[c] - mha__text_width(text);
         const bool right = to_the_right(t, c);
         pending += 2 + (right ? pad : 0);
         if (*text) {
@@ -231,9 +231,9 @@ void table_print(table *t)
 {
     size_t *width = obtain(t->n_columns, sizeof *width);
     for (size_t c = 0; c < t->n_columns; c++) {
-        width[c] = width_of(title_of(t, c));
+        width[c] = mha__text_width(title_of(t, c));
         for (size_t i = c; i < t->n_cells; i += t->n_columns) {
-            size_t w = width_of(t->cells[i]);
+            size_t w = mha__text_width(t->cells[i]);
             width[c] = w > width[c] ? w : width[c];
         }
     }

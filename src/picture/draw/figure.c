@@ -1,0 +1,109 @@
+/* Lays out a drawing: tiles of heads, layer below layer, and a colour bar. */
+#include "picture/draw/figure.h"
+
+#include <stdio.h>
+
+enum {
+    MOST_ACROSS = 12,
+    MOST_PIXELS = 1 << 16,
+    LARGEST_CELL = 28,
+    LABELLED_CELL = 9, /* the smallest cell that has a label of its own */
+    LABEL = 12,        /* most characters of a label */
+    CHARACTER = 7,     /* width of one */
+    TEXT_LINE = 18,
+    BAR_NUMBERS = 60,
+    GAP = 14
+};
+
+/* Width and height that a map may take, by the number of heads. */
+static size_t side_for(size_t heads)
+{
+    static const size_t steps[][2] = {{1, 560}, {4, 320}, {12, 224}, {48, 144}};
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
+        if (heads <= steps[i][0])
+            return steps[i][1];
+    return 96;
+}
+
+/* The characters of the longest label: a token's name or a number. */
+static size_t longest_label(const mha__picture *picture, size_t most)
+{
+    char number[32];
+    size_t longest = (size_t)snprintf(number, sizeof number, "%zu", most);
+    for (size_t i = 0; i < picture->token_count; i++) {
+        const size_t width = mha__text_width(picture->tokens[i]);
+        longest = width > longest ? width : longest;
+    }
+    return longest < LABEL ? longest : LABEL;
+}
+
+static size_t rows_of(const mha__figure *figure, size_t layer)
+{
+    return (figure->picture->layers[layer].head_count + figure->across - 1) / figure->across;
+}
+
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+mha_status mha__figure_of(const mha__picture *picture, bool logarithmic, bool text, mha__figure *figure,
+                          mha_error *error)
+{
+    size_t heads = 0, widest = 1, rows = 1, columns = 1, last = 0;
+    for (size_t l = 0; l < picture->layer_count; l++) {
+        const mha__picture_layer *layer = &picture->layers[l];
+        heads += layer->head_count;
+        widest = layer->head_count > widest ? layer->head_count : widest;
+        for (size_t i = 0; i < layer->head_count; i++) {
+            const mha__head *head = &layer->heads[i];
+            rows = head->rows > rows ? head->rows : rows;
+            columns = head->columns > columns ? head->columns : columns;
+            last = head->first_key + head->keys > last ? head->first_key + head->keys : last;
+            last = head->first_query + head->queries > last ? head->first_query + head->queries : last;
+        }
+    }
+    if (heads == 0)
+        return mha__fail(error, MHA_INVALID, "picture", "expected heads to draw, found none");
+    const size_t cell = side_for(heads) / (rows > columns ? rows : columns);
+    *figure = (mha__figure){.picture = picture,
+                            .shading = mha__shading_of(picture, logarithmic),
+                            .across = least(widest, MOST_ACROSS),
+                            .cell = cell < 1 ? 1 : least(cell, LARGEST_CELL),
+                            .margin = GAP};
+    for (size_t l = 0; l < picture->layer_count; l++)
+        figure->down += rows_of(figure, l);
+    if (text) {
+        figure->label = figure->cell >= LABELLED_CELL ? longest_label(picture, last) : 0;
+        figure->head_line = 2 * TEXT_LINE;
+        figure->map_left = CHARACTER * (figure->label ? figure->label : longest_label(picture, last)) + GAP;
+        figure->map_top = TEXT_LINE;
+    }
+    /* Labels of keys are turned by a right angle where they are names. */
+    const size_t below = !text ? 0 : picture->token_count && figure->label ? CHARACTER * figure->label + 4 : TEXT_LINE;
+    figure->tile_width = figure->map_left + columns * figure->cell + GAP;
+    figure->tile_height = figure->map_top + rows * figure->cell + below + GAP;
+    figure->bar_left = figure->margin + figure->across * figure->tile_width + GAP;
+    figure->bar_top = figure->margin + figure->head_line + figure->map_top;
+    figure->bar_width = 16;
+    figure->bar_height = MHA__LEVELS;
+    const size_t bar_bottom = figure->bar_top + figure->bar_height + (text ? 4 * TEXT_LINE : 0);
+    const size_t bottom = figure->margin + figure->head_line + figure->down * figure->tile_height;
+    figure->width = figure->bar_left + figure->bar_width + (text ? BAR_NUMBERS + 40 : 0) + figure->margin;
+    figure->height = (bottom > bar_bottom ? bottom : bar_bottom) + figure->margin;
+    if (figure->width > MOST_PIXELS || figure->height > MOST_PIXELS)
+        return mha__fail(error, MHA_INVALID, "picture",
+                         "expected at most %d pixels either way, found %zu x %zu: fewer "
+                         "heads or layers fit",
+                         MOST_PIXELS, figure->width, figure->height);
+    return MHA_OK;
+}
+
+void mha__figure_place(const mha__figure *figure, size_t layer, size_t index, size_t *x, size_t *y)
+{
+    size_t row = index / figure->across;
+    for (size_t l = 0; l < layer; l++)
+        row += rows_of(figure, l);
+    *x = figure->margin + index % figure->across * figure->tile_width + figure->map_left;
+    *y = figure->margin + figure->head_line + row * figure->tile_height + figure->map_top;
+}

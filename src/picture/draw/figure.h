@@ -1,0 +1,28 @@
+/* Where everything of a drawing lies, in pixels: computed here, drawn by svg.c and png.c. */
+#ifndef MHA_PICTURE_DRAW_FIGURE_H
+#define MHA_PICTURE_DRAW_FIGURE_H
+
+#include "picture/draw/shade.h"
+
+/* Heads stand in tiles, `across` of them in a row; each layer begins a new row. The colour bar stands at the right. */
+typedef struct mha__figure {
+    const mha__picture *picture;
+    mha__shading shading;
+    size_t across, down;      /* tiles in a row, rows of tiles */
+    size_t cell;              /* width and height of a cell */
+    size_t label;             /* characters of the longest label of a cell; 0: cells are too small */
+    size_t margin, head_line; /* around everything; of the line above all tiles (0: none) */
+    size_t map_left, map_top; /* of a map in its tile */
+    size_t tile_width, tile_height;
+    size_t bar_left, bar_top, bar_width, bar_height;
+    size_t width, height; /* of it all */
+} mha__figure;
+
+/* With text there is room for titles, labels and the numbers of the colour bar. MHA_INVALID: a picture without heads;
+ * one that would be wider or higher than 2^16 pixels. */
+mha_status mha__figure_of(const mha__picture *picture, bool logarithmic, bool text, mha__figure *figure,
+                          mha_error *error);
+/* The left upper corner of the map of head `index` of a layer. */
+void mha__figure_place(const mha__figure *figure, size_t layer, size_t index, size_t *x, size_t *y);
+
+#endif

@@ -1,0 +1,228 @@
+/* Draws heads as SVG: text, rectangles and, for the cells of a map, one path for each colour. */
+#include <stdio.h>
+#include <string.h>
+
+#include "picture/draw/draw.h"
+#include "picture/draw/figure.h"
+#include "picture/markup.h"
+
+/* ---------------------------------------------------------------- cells */
+
+/* One path with all cells of a level, as runs along the rows. */
+static void draw_level(mha__markup *m, const mha__figure *f, const mha__head *head, int level, const char *fill)
+{
+    const size_t n = head->columns;
+    mha__markup_print(m, "<path fill=\"%s\" d=\"", fill);
+    for (size_t r = 0; r < head->rows; r++)
+        for (size_t c = 0, past; c < n; c = past) {
+            const double *row = head->weights + r * n;
+            const bool is_here = mha__level(&f->shading, row[c]) == level;
+            for (past = c + 1; past < n && is_here == (mha__level(&f->shading, row[past]) == level);)
+                past++;
+            if (is_here)
+                mha__markup_print(m, "M%zu %zuh%zuv%zuh-%zuz", c * f->cell, r * f->cell, (past - c) * f->cell, f->cell,
+                                  (past - c) * f->cell);
+        }
+    mha__markup_print(m, "\"/>\n");
+}
+
+static void draw_cells(mha__markup *m, const mha__figure *f, const mha__head *head,
+                       const mha__colour palette[MHA__PALETTE])
+{
+    bool used[MHA__PALETTE] = {0};
+    for (size_t i = 0; i < head->rows * head->columns; i++)
+        used[mha__level(&f->shading, head->weights[i])] = true;
+    for (int level = 0; level < MHA__PALETTE; level++) {
+        char fill[16] = "url(#hidden)";
+        if (level != MHA__HIDDEN_GROUND)
+            snprintf(fill, sizeof fill, "#%02x%02x%02x", palette[level].red, palette[level].green, palette[level].blue);
+        if (used[level])
+            draw_level(m, f, head, level, fill);
+    }
+}
+
+/* ---------------------------------------------------------------- labels */
+
+/* Writes at most `most` characters of a text from outside. */
+static void write_short(mha__markup *m, const char *text, size_t most)
+{
+    char cut[256];
+    size_t bytes = 0;
+    for (size_t characters = 0; text[bytes] && bytes < sizeof cut - 1; bytes++)
+        if (((unsigned char)text[bytes] & 0xC0) != 0x80 && characters++ == most)
+            break;
+    bytes = text[bytes] ? mha__text_whole(text, bytes) : bytes;
+    memcpy(cut, text, bytes);
+    cut[bytes] = '\0';
+    mha__markup_text(m, cut);
+}
+
+/* The name of a token, or its number where it has none. */
+static void write_token(mha__markup *m, const mha__figure *f, int64_t position)
+{
+    if (position >= 0 && (uint64_t)position < f->picture->token_count)
+        write_short(m, f->picture->tokens[position], f->label);
+    else
+        mha__markup_print(m, "%lld", (long long)position);
+}
+
+/* Labels of every row and column, or of the first and last where cells are small. */
+static void draw_labels(mha__markup *m, const mha__figure *f, const mha__picture_layer *layer, const mha__head *head)
+{
+    const bool each = f->label > 0, turned = each && f->picture->token_count > 0;
+    const size_t half = f->cell / 2, below = head->rows * f->cell + 4;
+    mha__markup_print(m, "<g text-anchor=\"end\">");
+    for (size_t r = 0; r < head->rows; r += each || r + 1 == head->rows ? 1 : head->rows - 1) {
+        const size_t query = head->first_query + r * head->pool_rows;
+        mha__markup_print(m, "<text x=\"-4\" y=\"%zu\">", each ? r * f->cell + half + 4 : r ? r * f->cell + 1 : 9);
+        if (each)
+            write_token(m, f, (int64_t)query + (f->picture->token_count ? layer->offset : 0));
+        else
+            mha__markup_print(m, "%zu", query);
+        mha__markup_print(m, "</text>");
+    }
+    mha__markup_print(m, "</g>\n<g text-anchor=\"%s\">", turned ? "end" : each ? "middle" : "start");
+    for (size_t c = 0; c < head->columns; c += each || c + 1 == head->columns ? 1 : head->columns - 1) {
+        const size_t key = head->first_key + c * head->pool_columns, x = c * f->cell + (each ? half : 0);
+        if (turned)
+            mha__markup_print(m, "<text transform=\"translate(%zu %zu) rotate(-90)\">", x + 4, below);
+        else
+            mha__markup_print(m, "<text x=\"%zu\" y=\"%zu\"%s>", x, below + 9,
+                              !each && c ? " text-anchor=\"end\"" : "");
+        if (each)
+            write_token(m, f, (int64_t)key);
+        else
+            mha__markup_print(m, "%zu", key);
+        mha__markup_print(m, "</text>");
+    }
+    mha__markup_print(m, "</g>\n");
+}
+
+/* ---------------------------------------------------------------- tiles */
+
+static void write_head_name(mha__markup *m, const mha__figure *f, const mha__picture_layer *layer,
+                            const mha__head *head)
+{
+    if (f->picture->layer_count > 1) {
+        write_short(m, layer->name, 12);
+        mha__markup_print(m, " ");
+    }
+    if (layer->sequences > 1)
+        mha__markup_print(m, "batch %zu ", head->sequence);
+    mha__markup_print(m, "head %zu", head->head);
+}
+
+/* What a pointer that rests on a map, and a screen reader, say. */
+static void write_statistics(mha__markup *m, const mha__head *head)
+{
+    const mha__head_statistics *s = &head->statistics;
+    const struct {
+        const char *name;
+        double value;
+    } shares[] = {{"self", s->self},  {"previous", s->previous},       {"first", s->first},
+                  {"sinks", s->sink}, {"entropy in bits", s->entropy}, {"distance", s->distance}};
+    for (size_t i = 0; i < sizeof shares / sizeof *shares; i++) {
+        mha__markup_print(m, "%s %s ", i ? "," : ":", shares[i].name);
+        mha__markup_number(m, 3, shares[i].value);
+    }
+    if (head->pool_rows * head->pool_columns > 1)
+        mha__markup_print(m, "; each cell is the largest of %zu x %zu weights", head->pool_rows, head->pool_columns);
+}
+
+static void draw_head(mha__markup *m, const mha__figure *f, size_t l, size_t i, const mha__colour *palette)
+{
+    const mha__picture_layer *layer = &f->picture->layers[l];
+    const mha__head *head = &layer->heads[i];
+    size_t x, y;
+    mha__figure_place(f, l, i, &x, &y);
+    mha__markup_print(m, "<g transform=\"translate(%zu %zu)\"><title>", x, y);
+    write_head_name(m, f, layer, head);
+    write_statistics(m, head);
+    mha__markup_print(m, "</title>\n<text x=\"0\" y=\"-5\" font-weight=\"bold\">");
+    write_head_name(m, f, layer, head);
+    mha__markup_print(m, "</text>\n<g shape-rendering=\"crispEdges\">\n");
+    draw_cells(m, f, head, palette);
+    mha__markup_print(m,
+                      "<rect x=\"-0.5\" y=\"-0.5\" width=\"%zu\" height=\"%zu\" fill=\"none\" stroke=\"#777\"/></g>\n",
+                      head->columns * f->cell + 1, head->rows * f->cell + 1);
+    draw_labels(m, f, layer, head);
+    mha__markup_print(m, "</g>\n");
+}
+
+/* ---------------------------------------------------------------- the colour bar */
+
+static void draw_bar(mha__markup *m, const mha__figure *f, const mha__colour *palette, bool has_hidden)
+{
+    enum { STEP = 3 };
+    const int parts = f->shading.logarithmic ? MHA__DECADES : 4;
+    mha__markup_print(m,
+                      "<g transform=\"translate(%zu %zu)\"><title>the scale of colours</title>\n"
+                      "<g shape-rendering=\"crispEdges\">",
+                      f->bar_left, f->bar_top);
+    for (int level = 0; level < MHA__LEVELS; level += STEP) {
+        const mha__colour c = palette[level + STEP / 2];
+        mha__markup_print(m, "<rect y=\"%d\" width=\"%zu\" height=\"%d\" fill=\"#%02x%02x%02x\"/>",
+                          MHA__LEVELS - level - STEP, f->bar_width, STEP, c.red, c.green, c.blue);
+    }
+    mha__markup_print(m, "</g>\n");
+    for (int i = 0; i <= parts; i++) {
+        mha__markup_print(m, "<text x=\"%zu\" y=\"%d\">", f->bar_width + 5, MHA__LEVELS - i * MHA__LEVELS / parts + 4);
+        mha__markup_number(m, 3, mha__level_weight(&f->shading, (MHA__LEVELS - 1.0) * i / parts));
+        mha__markup_print(m, "</text>");
+    }
+    mha__markup_print(m, "<text y=\"-9\">weight%s</text>\n", f->shading.logarithmic ? ", log" : "");
+    if (has_hidden)
+        mha__markup_print(m,
+                          "<rect y=\"%d\" width=\"16\" height=\"16\" fill=\"url(#hidden)\"/>"
+                          "<text x=\"21\" y=\"%d\">hidden key</text>\n",
+                          MHA__LEVELS + 18, MHA__LEVELS + 30);
+    mha__markup_print(m, "</g>\n");
+}
+
+static bool any_hidden(const mha__picture *picture)
+{
+    for (size_t l = 0; l < picture->layer_count; l++)
+        for (size_t i = 0; i < picture->layers[l].head_count; i++) {
+            const mha__head *head = &picture->layers[l].heads[i];
+            for (size_t c = 0; c < head->rows * head->columns; c++)
+                if (mha__is_hidden(head->weights[c]))
+                    return true;
+        }
+    return false;
+}
+
+mha_status mha__draw_svg(const mha__picture *picture, const mha__drawing *drawing, const char *path, mha_error *error)
+{
+    mha__figure f;
+    mha__colour palette[MHA__PALETTE];
+    mha__markup m;
+    TRY(mha__figure_of(picture, drawing->logarithmic, true, &f, error));
+    TRY(mha__markup_open(&m, &picture->memory.allocator, path, error));
+    mha__palette(palette);
+    mha__markup_print(&m,
+                      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%zu\" height=\"%zu\" "
+                      "viewBox=\"0 0 %zu %zu\" font-family=\"sans-serif\" font-size=\"11\" role=\"img\">\n<title>",
+                      f.width, f.height, f.width, f.height);
+    mha__markup_text(&m, picture->title && *picture->title ? picture->title : "attention");
+    const mha__colour ground = palette[MHA__HIDDEN_GROUND], line = palette[MHA__HIDDEN_LINE];
+    mha__markup_print(&m, "</title>\n<desc>");
+    mha__markup_text(&m, drawing->about ? drawing->about : "");
+    mha__markup_print(&m,
+                      "</desc>\n<defs><pattern id=\"hidden\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\">"
+                      "<path fill=\"#%02x%02x%02x\" d=\"M0 0h6v6h-6z\"/>"
+                      "<path stroke=\"#%02x%02x%02x\" d=\"M-1 1l2-2M0 6l6-6M5 7l2-2\"/></pattern></defs>\n"
+                      "<rect width=\"%zu\" height=\"%zu\" fill=\"#fff\"/>\n<text x=\"%zu\" y=\"%zu\" "
+                      "font-size=\"14\">",
+                      ground.red, ground.green, ground.blue, line.red, line.green, line.blue, f.width, f.height,
+                      f.margin, f.margin + 8);
+    write_short(&m, picture->title ? picture->title : "", 60);
+    mha__markup_print(&m,
+                      "</text><text x=\"%zu\" y=\"%zu\">queries from top to bottom, keys from left to right</text>\n",
+                      f.margin, f.margin + 24);
+    for (size_t l = 0; l < picture->layer_count; l++)
+        for (size_t i = 0; i < picture->layers[l].head_count; i++)
+            draw_head(&m, &f, l, i, palette);
+    draw_bar(&m, &f, palette, any_hidden(picture));
+    mha__markup_print(&m, "</svg>\n");
+    return mha__markup_close(&m);
+}

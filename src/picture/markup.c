@@ -1,0 +1,102 @@
+/* A file of markup being written: buffered, escaped, and with numbers that no locale changes. */
+#include "picture/markup.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+mha_status mha__markup_open(mha__markup *markup, const mha_allocator *allocator, const char *path, mha_error *error)
+{
+    markup->error = error;
+    markup->count = 0;
+    markup->status = mha__output_open(&markup->output, allocator, path, error);
+    return markup->status;
+}
+
+static void flush(mha__markup *markup)
+{
+    if (markup->status == MHA_OK)
+        markup->status = mha__output_write(&markup->output, markup->held, markup->count, markup->error);
+    markup->count = 0;
+}
+
+void mha__markup_bytes(mha__markup *markup, const void *bytes, size_t count)
+{
+    const char *from = bytes;
+    while (count > 0) {
+        const size_t room = MHA__MARKUP_HELD - markup->count, now = count < room ? count : room;
+        memcpy(markup->held + markup->count, from, now);
+        markup->count += now;
+        from += now;
+        count -= now;
+        if (markup->count == MHA__MARKUP_HELD)
+            flush(markup);
+    }
+}
+
+void mha__markup_print(mha__markup *markup, const char *format, ...)
+{
+    char text[1024];
+    va_list arguments;
+    va_start(arguments, format);
+    const int length = vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    mha__markup_bytes(markup, text, length < 0 ? 0 : (size_t)length < sizeof text ? (size_t)length : sizeof text - 1);
+}
+
+char *mha__number_text(char text[32], int digits, double number)
+{
+    if (!isfinite(number))
+        return strcpy(text, isnan(number) ? "NaN" : number > 0 ? "inf" : "-inf");
+    snprintf(text, 32, "%.*g", digits, number);
+    for (char *c = text; *c; c++)
+        if (!strchr("0123456789+-e", *c))
+            *c = '.';
+    return text;
+}
+
+void mha__markup_number(mha__markup *markup, int digits, double number)
+{
+    char text[32];
+    mha__markup_bytes(markup, text, strlen(mha__number_text(text, digits, number)));
+}
+
+/* The number of bytes of the UTF-8 character that text begins with; 0 if it is none. */
+static size_t character_length(const unsigned char *text)
+{
+    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+    const size_t length = *text < 0x80 ? 1 : *text >> 5 == 6 ? 2 : *text >> 4 == 14 ? 3 : *text >> 3 == 30 ? 4 : 0;
+    uint32_t c = length > 1 ? *text & (0xFFu >> (length + 1)) : *text;
+    for (size_t i = 1; i < length; i++) {
+        if (text[i] >> 6 != 2)
+            return 0;
+        c = c << 6 | (text[i] & 0x3F);
+    }
+    const bool is_character = c >= least[length] && c <= 0x10FFFF && c >> 11 != 0x1B && (c & 0xFFFE) != 0xFFFE;
+    return is_character ? length : 0;
+}
+
+void mha__markup_text(mha__markup *markup, const char *text)
+{
+    static const char special[] = "&<>\"'";
+    static const char *const escaped[] = {"&amp;", "&lt;", "&gt;", "&quot;", "&#39;"};
+    while (*text) {
+        const size_t length = character_length((const unsigned char *)text);
+        const char *found = strchr(special, *text);
+        char one[5] = {0};
+        memcpy(one, text, length ? length : 1);
+        const char *written = found ? escaped[found - special] : length ? mha__text_harmless(one) : "?";
+        mha__markup_bytes(markup, written, strlen(written));
+        text += length ? length : 1;
+    }
+}
+
+mha_status mha__markup_close(mha__markup *markup)
+{
+    flush(markup);
+    if (markup->status == MHA_OK)
+        markup->status = mha__output_finish(&markup->output, markup->error);
+    else
+        mha__output_abandon(&markup->output);
+    return markup->status;
+}
