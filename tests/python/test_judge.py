@@ -155,6 +155,95 @@ def test_layer():
     assert found.names == ["merge-untransposed"]
 
 
+@pytest.mark.parametrize("layout", ["BHTD", "BTHD"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+@pytest.mark.parametrize("d_v", [8, 5])
+def test_past(layout, dtype, d_v, folder):
+    """Keys and values of earlier calls: queries come after them, and a kernel that forgets this has its name."""
+    q, k, v = heads(h_kv=2, T_q=3, S=7, d_v=d_v, dtype=dtype)
+    wrong, right = (oracle.attention(q, k, v, causal=True, offset=n)[0].astype(dtype) for n in (0, 4))
+    lost = oracle.attention(q, k[:, :, 4:], v[:, :, 4:], causal=True)[0].astype(dtype)
+    mask = R.random((3, 7)) < 0.6
+    masked = oracle.attention(q, k, v, mask=mask)[0].astype(dtype)
+    turned = [x.swapaxes(1, 2) if layout == "BTHD" else x for x in (q, k[:, :, 4:], v[:, :, 4:], k[:, :, :4],
+                                                                    v[:, :, :4], wrong, right, lost, masked)]
+    inputs, (wrong, right, lost, masked) = turned[:3], turned[5:]
+    past = {"past_key": turned[3], "past_value": turned[4]}
+    said = {"layout": layout, **past, **({"causal": True} if layout == "BTHD" else {"is_causal": True})}
+    testing.assert_attention_close(right, *inputs, **said)
+    testing.assert_attention_close(right, *inputs, **{**said, "offset": 4})
+    assert mha.diagnose(right, *inputs, **said).right and mha.check(right, *inputs, **said).passed
+    found = mha.diagnose(wrong, *inputs, **said)
+    assert "causal-top-left" in found.names and "cache-ignored" in mha.diagnose(lost, *inputs, **said).names
+    assert mha.check(wrong, *inputs, **said).first == "output"
+    assert "causal-top-left" in failure(wrong, *inputs, **said)
+    path, = folder.iterdir()  # the saved case has the rows, too
+    assert "causal-top-left" in mha.diagnose(path).names
+    assert "causal-top-left" in testing.power(*inputs, **said).rejected
+    if layout == "BHTD":
+        testing.assert_attention_close(masked, *inputs, attn_mask=mask, **past)
+        assert failure(right, *inputs, attn_mask=mask, **past)
+    for bad, words in (({"past_key": None}, "past_key: needed"), ({"past_value": past["past_value"][:1]}, "past_value"),
+                       ({"past_key": past["past_key"][0]}, "past_key: expected the 4 axes"),
+                       ({"past_key": past["past_key"][..., :3]}, "past_key: expected 2 batch rows, 2 key/value heads")):
+        with pytest.raises((TypeError, ValueError), match=words):
+            mha.check(right, *inputs, **{**said, **bad})
+
+
+def test_past_of_a_layer():
+    """The rows that a cache hands out."""
+    layer = mha.MultiHeadAttention(48, 6, kv_heads=3, causal=True, rope=mha.Rope())
+    x = R.standard_normal((2, 7, 48)).astype("f4")
+    cache = layer.cache(2, 7)
+    layer(x[:, :4], cache=cache)
+    past = {"past_key": cache.keys, "past_value": cache.values}
+    padding = R.random((2, 7)) < 0.8  # of cached and new keys
+    other = layer.cache(2, 7)
+    other.load(cache.keys, cache.values)
+    seen = {"key_padding": padding, "key_padding_kind": "keeps"}
+    testing.assert_attention_close(layer(x[:, 4:], cache=other, **seen), x[:, 4:], layer=layer, **past, **seen)
+    meant = testing.Meant(x[:, 4:], None, None, layer, None, past)
+    np.testing.assert_array_equal(meant.exact(), meant.exact())
+    y = layer(x[:, 4:], cache=cache)
+    testing.assert_attention_close(y, x[:, 4:], layer=layer, **past)
+    assert mha.check(y, x[:, 4:], layer=layer, **past).passed
+    assert mha.diagnose(layer(x[:, 4:]), x[:, 4:], layer=layer, **past).names
+    assert "no named variant" not in failure(layer(x[:, 4:]), x[:, 4:], layer=layer, **past)
+
+
+def rounded(x):
+    """To bfloat16, by hand."""
+    bits = np.asarray(x, "f4").view("u4").astype("u8")
+    return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16 << 16).astype("u4").view("f4").astype("f8")
+
+
+def test_low_precision():
+    """A fused kernel of bfloat16, written here, passes as one; not as one of float32, nor does one that scales in
+    bfloat16 twice, nor a coarse mistake. Without dtype the type of the result says it."""
+    q, k, v = (rounded(x) for x in heads(T_q=33, S=65, d=16, d_v=16))
+    scores = q @ k.swapaxes(-1, -2) / 4
+    p = np.exp(scores - scores.max(-1, keepdims=True))
+    y = (rounded(p) @ v / p.sum(-1, keepdims=True))
+    exact = oracle.attention(q, k, v)[0]
+    testing.assert_attention_close(rounded(y).astype("f4"), q, k, v, dtype="bfloat16")
+    text = failure(rounded(y).astype("f4"), q, k, v)
+    assert "rounding in float32 may cost" in text
+    text = failure(rounded(y + 20 * np.abs(rounded(y) - exact).max() * (R.random(y.shape) < 0.1)).astype("f4"), q, k, v,
+                   dtype="bfloat16")
+    assert "rounding in bfloat16 may cost" in text and "no named variant" in text
+    for low, high in (("float8_e4m3fn", "bfloat16"), ("float8_e5m2", "float8_e4m3fn"), ("bfloat16", "float16")):
+        coarse = mha.testing.Meant(q, k, v, None, None, {}).allowed(mha.arrays.CODES[low])["output"]
+        testing.assert_attention_close((exact + 0.9 * coarse).astype("f4"), q, k, v, dtype=low)
+        failure((exact + 0.9 * coarse).astype("f4"), q, k, v, dtype=high)
+    half = heads(T_q=33, S=65, d=16, d_v=16, dtype="float16")
+    y = oracle.attention(*half)[0].astype("f2")
+    assert mha.diagnose(y, *half).right and mha.check(y, *half).passed
+    loose = mha.check(y, *half).stages[0].atol
+    assert mha.check(y, *half, dtype="float32").stages[0].atol < loose / 2
+    with pytest.raises(TypeError, match="dtype: expected float64, .* or float8_e5m2, found int8"):
+        mha.check(y, *half, dtype="int8")
+
+
 def test_case_files():
     found = mha.diagnose(f"{ROOT}/weights/lookup/wrong_port.safetensors")
     assert "merge-untransposed" in found.names

@@ -306,6 +306,9 @@ const char *mha_finding_name(mha_finding_kind);
 mha_status mha_view_copy(const mha_view *, const mha_view *);
 mha_status mha_compare(const mha_view *, const mha_view *, double, double, mha_difference *, mha_error *);
 mha_status mha_error_bound(const mha_layer *, const mha_call *, double, double *, size_t, mha_error *);
+mha_precision mha_precision_of(mha_dtype);
+mha_status mha_precision_tolerance(const mha_layer *, const mha_call *, const mha_precision *, double *, size_t,
+                                   mha_error *);
 
 mha_status mha_plan_call(const mha_layer *, const mha_call *, mha_plan *, mha_error *);
 int mha_plan_stage(const mha_plan *, mha_stage, size_t *);

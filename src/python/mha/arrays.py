@@ -22,11 +22,15 @@ CODES = {"float32": _abi.F32, "float64": _abi.F64, "float16": _abi.F16, "bfloat1
 NAMES = {code: name for name, code in CODES.items()}
 # By the types of numpy itself, which takes its time to say a name.
 _NATIVE = {np.dtype(name): code for name, code in CODES.items() if name != "bfloat16" and "float8" not in name}
-FLOATS = (_abi.F32, _abi.F64, _abi.F16, _abi.BF16)
+FLOATS = (_abi.F64, _abi.F32, _abi.F16, _abi.BF16)
 HALVES = (_abi.F16, _abi.BF16)
 INTEGERS = tuple(range(_abi.I64, _abi.U8 + 1))
-# Half of the distance between 1 and the next number: the unit roundoff.
-UNITS = {_abi.F64: 2.0**-53, _abi.F32: 2.0**-24, _abi.F16: 2.0**-11, _abi.BF16: 2.0**-8}
+RESULTS = FLOATS + (_abi.F8_E4M3, _abi.F8_E5M2)  # in which kernels compute, or store what they computed
+# Half of the distance between 1 and the next number: the unit roundoff. Half of the smallest subnormal.
+UNITS = {_abi.F64: 2.0**-53, _abi.F32: 2.0**-24, _abi.F16: 2.0**-11, _abi.BF16: 2.0**-8, _abi.F8_E4M3: 2.0**-4,
+         _abi.F8_E5M2: 2.0**-3}
+HALF_TINY = {_abi.F64: 0.0, _abi.F32: 2.0**-150, _abi.F16: 2.0**-25, _abi.BF16: 2.0**-134, _abi.F8_E4M3: 2.0**-10,
+             _abi.F8_E5M2: 2.0**-17}
 
 
 class Tensor:
@@ -157,12 +161,16 @@ def _of_numpy(name: str, array: Any, wrap: Callable[[Any, int], Array]) -> Tenso
 # ---------------------------------------------------------------- what arguments may be
 
 
-def floats(name: str, value: Array) -> Tensor:
-    """An array of float64, float32, float16 or bfloat16."""
+def floats(name: str, value: Array, types: Sequence[int] = FLOATS) -> Tensor:
+    """An array of float64, float32, float16 or bfloat16; with RESULTS, of 8 bits, too."""
     tensor = given(name, value)
-    if tensor.dtype not in FLOATS:
-        raise TypeError(f"{name}: expected float64, float32, float16 or bfloat16, found {NAMES[tensor.dtype]}")
+    if tensor.dtype not in types:
+        raise TypeError(f"{name}: expected {_listed(types)}, found {NAMES[tensor.dtype]}")
     return tensor
+
+
+def _listed(types: Sequence[int]) -> str:
+    return ", ".join(NAMES[t] for t in types[:-1]) + f" or {NAMES[types[-1]]}"
 
 
 def widened(tensor: Tensor, to: int = _abi.F32) -> Tensor:
@@ -247,12 +255,12 @@ def text(name: str, value: Any) -> bytes:
     return value.encode("utf-8", "surrogateescape")
 
 
-def float_type(name: str, dtype: Any) -> int:
+def float_type(name: str, dtype: Any, types: Sequence[int] = FLOATS) -> int:
     """The type of the library for a floating type as numpy, PyTorch or a text names it."""
     text = getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or str(dtype).replace("torch.", "")
     text = {"bf16": "bfloat16", "f16": "float16", "f32": "float32", "f64": "float64", "half": "float16"}.get(text, text)
-    if CODES.get(text) not in FLOATS:
-        raise TypeError(f"{name}: expected float64, float32, float16 or bfloat16, found {text}")
+    if CODES.get(text) not in types:
+        raise TypeError(f"{name}: expected {_listed(types)}, found {text}")
     return CODES[text]
 
 

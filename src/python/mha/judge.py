@@ -4,117 +4,27 @@ from __future__ import annotations
 import ctypes
 import textwrap
 from dataclasses import dataclass
-from typing import Any, Mapping, Optional, Union
+from typing import Any, Mapping, Optional
 
 from . import _abi
 from . import arrays as a
-from ._call import EXACT, Request
+from ._call import EXACT
 from ._library import Handle, call, create, lib
 from .files import path_of
-from .functional import flash_settings, torch_settings
 from .layer import MultiHeadAttention
+from .meant import Meant, computed_in
 from .parameters import dtype_name
-from .semantics import Semantics
-from .shapes import Heads, Rows, run
 from .tables import Table, optional
 
-# ---------------------------------------------------------------- a call as it was meant
-
-
-class Meant:
-    """A call as it was meant, computed exactly: of a layer, or of given heads in one of the two dialects.
-
-    layout "BHTD" speaks as PyTorch does (is_causal, attn_mask, aligned top-left), "BTHD" as flash-attn (causal,
-    window_size, aligned bottom-right); with a layer the layouts are those of the layer.
-    """
-
-    def __init__(self, query: a.Array, key: Optional[a.Array], value: Optional[a.Array],
-                 layer: Optional[MultiHeadAttention], layout: Optional[str], settings: dict[str, Any]) -> None:
-        self.layer = layer
-        self.shape: Union[Heads, Rows]
-        if layer is not None:
-            if not isinstance(layer, MultiHeadAttention):
-                raise TypeError(f"layer: expected mha.MultiHeadAttention, found {type(layer).__name__}")
-            self.shape, self.request = layer.request(query, key, value, settings, layout=layout, path="exact")
-            return
-        if key is None or value is None:
-            raise TypeError(f"{'key' if key is None else 'value'}: needed without a layer")
-        heads = Heads(query, key, value, "BHTD" if layout is None else layout)
-        settings = dict(settings)
-        if heads.swapped:
-            settings.pop("enable_gqa", None)
-            settings = torch_settings(heads, settings.pop("attn_mask", None), settings.pop("is_causal", False), True,
-                                      settings)
-        else:
-            for theirs, ours in (("softmax_scale", "scale"), ("alibi_slopes", "alibi")):
-                if theirs in settings:
-                    settings[ours] = settings.pop(theirs)
-            settings = flash_settings(heads, settings.pop("causal", False), settings.pop("window_size", (-1, -1)),
-                                      settings)
-        self.shape = heads
-        self.request = Request(heads.inputs, Semantics(heads.sizes(), settings), path="exact")
-
-    def exact(self, stages: Any = ()) -> Any:
-        """The exact output in float64, and with stages their Trace."""
-        return run(self.shape, self.request, return_stages=stages, out_dtype="float64")
-
-    def bound(self, unit: float) -> dict[str, float]:
-        """How far rounding may take each stage from exact in a type of this unit roundoff, see mha_error_bound."""
-        bound = (ctypes.c_double * len(_abi.STAGES))()
-        call(lib.mha_error_bound, self.layer.handle.address if self.layer else None, ctypes.byref(self.request.struct),
-             unit, bound, len(bound))
-        return dict(zip(_abi.STAGES, bound))
-
-    def case(self, recorded: Mapping[str, a.Tensor], name: str = "the call") -> Handle:
-        """A case of this call and of what somebody computed for it."""
-        keep = (_abi.Keep * len(recorded))()
-        for slot, (stage, tensor) in zip(keep, recorded.items()):
-            slot.stage, slot.view = _abi.STAGES.index(stage), a.view_of(tensor)
-        notes = _abi.CaseNotes(name=name.encode())
-        return create("case", lib.mha_case_close, lib.mha_case_of_call,
-                      self.layer.handle.address if self.layer else None, ctypes.byref(self.request.struct), keep,
-                      len(keep), ctypes.byref(notes), needs=(self,))
-
-    def save(self, path: Any, recorded: Mapping[str, a.Tensor]) -> None:
-        """Writes a case file of this call and of what somebody computed for it."""
-        keep = (_abi.Keep * len(recorded))()
-        call_ = _abi.Call.from_buffer_copy(self.request.struct)
-        wide = any(t.dtype == _abi.F64 for t in recorded.values())
-        call_.path = EXACT if wide else _abi.PATHS.index("blas")
-        held = []
-        for slot, (stage, tensor) in zip(keep, (item for item in recorded.items() if item[0] != "output")):
-            held.append(a.widened(tensor, _abi.F64 if wide else _abi.F32))
-            slot.stage, slot.view = _abi.STAGES.index(stage), a.view_of(held[-1])
-        if "output" in recorded:
-            held.append(a.widened(recorded["output"], _abi.F64 if wide else _abi.F32))
-            call_.output = a.view_of(held[-1])
-        call_.keep, call_.keep_count = keep, len(recorded) - ("output" in recorded)
-        call(lib.mha_case_save, path_of("path", path), self.layer.handle.address if self.layer else None,
-             ctypes.byref(call_), None)
-
-    def recorded(self, actual: Optional[a.Array], stages: Optional[Mapping[str, a.Array]]) -> dict[str, a.Tensor]:
-        """What somebody computed, as the library sees it: stages are in its shapes already."""
-        found = {}
-        if actual is not None:
-            found["output"] = self.shape.seen(a.floats("actual", actual), "actual")
-        if stages is not None and not isinstance(stages, Mapping):
-            raise TypeError(f"stages: expected a dict from names to arrays, found {type(stages).__name__}")
-        for name, value in (stages or {}).items():
-            a.choice("stages", name, _abi.STAGES)
-            found[name] = a.floats(f"stages[{name!r}]", value)
-        if not found:
-            raise TypeError("actual: an output, or stages, are needed")
-        return found
-
-
-def _case_of(actual: Any, query: Any, key: Any, value: Any, layer: Any, layout: Any, stages: Any,
+def _case_of(actual: Any, query: Any, key: Any, value: Any, layer: Any, layout: Any, stages: Any, dtype: Any,
              settings: dict[str, Any]) -> Handle:
     if query is None:
-        if key is not None or value is not None or layer is not None or stages is not None or settings:
+        if any(x is not None for x in (key, value, layer, layout, stages, dtype)) or settings:
             raise TypeError("query: needed, unless `actual` is the path of a case file and stands alone")
         return create("case", lib.mha_case_close, lib.mha_case_open, path_of("actual", actual), None)
     meant = Meant(query, key, value, layer, layout, settings)
-    return meant.case(meant.recorded(actual, stages))
+    recorded = meant.recorded(actual, stages)
+    return meant.case(recorded, computed_in(dtype, recorded))
 
 
 # ---------------------------------------------------------------- the diagnosis
@@ -242,7 +152,7 @@ def _clue(clue: _abi.Clue) -> str:
 def diagnose(actual: Any, query: Optional[a.Array] = None, key: Optional[a.Array] = None,
              value: Optional[a.Array] = None, *, layer: Optional[MultiHeadAttention] = None,
              layout: Optional[str] = None, stages: Optional[Mapping[str, a.Array]] = None,
-             tensor: Optional[str] = None, threads: int = 0, **settings: Any) -> Diagnosis:
+             tensor: Optional[str] = None, dtype: Any = None, threads: int = 0, **settings: Any) -> Diagnosis:
     """Looks for the named variants of attention, alone and in pairs, that give somebody's numbers.
 
         print(mha.diagnose(mine, query, key, value, is_causal=True))
@@ -251,9 +161,13 @@ def diagnose(actual: Any, query: Optional[a.Array] = None, key: Optional[a.Array
     actual: somebody's output, in the axes of query. query, key, value: as in scaled_dot_product_attention (layout
         "BHTD", PyTorch's words), as in attention (layout "BTHD", flash-attn's words), or of a layer.
     stages: other stages that somebody computed, by name, in the library's shapes. tensor: which of them is explained;
-        the output when None. settings: what the call was meant to be.
+        the output when None.
+    dtype: what somebody computed in, "bfloat16" or another; the type of `actual` when None.
+    settings: what the call was meant to be, see mha.SETTINGS; and past_key, past_value: keys and values of earlier
+        calls (projected, rotated), in the axes of key, of a layer (B, kv_heads, P, width). Query 0 is then at position
+        P unless `offset` says otherwise.
     """
-    case = _case_of(actual, query, key, value, layer, layout, stages, settings)
+    case = _case_of(actual, query, key, value, layer, layout, stages, dtype, settings)
     found = _abi.Diagnosis()
     call(lib.mha_case_diagnose, case.address, None if tensor is None else a.text("tensor", tensor),
          a.whole_number("threads", threads, 0), None, ctypes.byref(found))
@@ -319,12 +233,13 @@ class Verdict:
 
 def check(actual: Any, query: Optional[a.Array] = None, key: Optional[a.Array] = None, value: Optional[a.Array] = None,
           *, layer: Optional[MultiHeadAttention] = None, layout: Optional[str] = None,
-          stages: Optional[Mapping[str, a.Array]] = None, threads: int = 0, **settings: Any) -> Verdict:
+          stages: Optional[Mapping[str, a.Array]] = None, dtype: Any = None, threads: int = 0,
+          **settings: Any) -> Verdict:
     """Holds somebody's output, and the stages that are there too, against the exact ones, stage by stage.
 
-    Arguments as in diagnose. What rounding to float32, and to the type of each array, may cost is allowed.
+    Arguments as in diagnose. What rounding to `dtype`, and to the type of each array, may cost is allowed.
     """
-    case = _case_of(actual, query, key, value, layer, layout, stages, settings)
+    case = _case_of(actual, query, key, value, layer, layout, stages, dtype, settings)
     v = _abi.Verdict()
     call(lib.mha_case_judge, case.address, EXACT, None, a.whole_number("threads", threads, 0), ctypes.byref(v))
     try:

@@ -197,13 +197,13 @@ class MultiHeadAttention:
 
     def request(self, query: a.Array, key: Optional[a.Array], value: Optional[a.Array], settings: dict[str, Any], *,
                 layout: Optional[str] = None, cache: Optional[Cache] = None, path: str = "auto",
-                threads: int = 0) -> tuple[Rows, Request]:
-        """A call of the layer that is not run yet."""
+                threads: int = 0, past: int = 0) -> tuple[Rows, Request]:
+        """A call of the layer that is not run yet. past: rows of a cache that is given to it later."""
         c = self.config
         if layout is None:
             layout = "TE" if a.given("query", query).array.ndim == 2 else self.layout
         rows = Rows(query, key, value, layout, c["d_out"])
-        semantics = Semantics(rows.sizes(c["n_heads"], len(cache) if cache is not None else 0),
+        semantics = Semantics(rows.sizes(c["n_heads"], len(cache) if cache is not None else past),
                               {**self.settings, **settings})
         return rows, Request(rows.inputs, semantics, path=path, threads=threads, cache=cache, layer=self.handle)
 

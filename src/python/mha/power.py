@@ -7,8 +7,8 @@ from typing import Any, Optional, Sequence
 from . import _abi
 from . import arrays as a
 from ._library import call, lib
-from .judge import Meant
 from .layer import MultiHeadAttention
+from .meant import Meant
 from .tables import Table, optional
 
 
@@ -53,7 +53,7 @@ def power(query: a.Array, key: Optional[a.Array] = None, value: Optional[a.Array
     any of them the tolerance is the derived one. dtype: in which the implementation under test stores its results; what
     only rounds to it is not wrong. stage: which is compared. The rest is as in mha.diagnose.
     """
-    case = Meant(query, key, value, layer, layout, settings).case({}, "the test")
+    case = Meant(query, key, value, layer, layout, settings).case({}, name="the test")
     criterion = _abi.Criterion(stage=_abi.STAGES[a.choice("stage", stage, _abi.STAGES)].encode(),
                                precision=a.float_type("dtype", dtype))
     limits = {"nmse": nmse, "cosine": cosine}

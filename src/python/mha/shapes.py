@@ -38,13 +38,14 @@ class Heads:
             if len(shape) != self.axes or shape[:-3] != self.lead:
                 raise ValueError(f"{name}: expected the {self.axes} axes of query, which begin with {self.lead}, "
                                  f"found shape {shape}")
-        self.inputs = [t.on(self._in(t.array)) for t in given]
+        self.inputs = [t.on(self.inside(t.array)) for t in given]
         (self.B, self.T_q, self.h, _), (_, self.S, self.h_kv, _), (_, _, _, self.d_v) = (
             t.array.shape for t in self.inputs)
         if self.h_kv == 0 or self.h % self.h_kv:
             raise ValueError(f"key: {self.h_kv} key/value heads cannot serve {self.h} query heads evenly")
 
-    def _in(self, array: Any) -> Any:
+    def inside(self, array: Any) -> Any:
+        """An array in the axes that were given as (B, T, heads, width)."""
         if array.ndim != 4:
             front = int(np.prod(array.shape[:-3]))
             array = array.reshape((front,) + ((1,) * (3 - array.ndim) + array.shape)[-3:])
@@ -65,7 +66,7 @@ class Heads:
         given = self.kind.array.shape[:-1] + (self.d_v,)
         if actual.array.shape != given:
             raise ValueError(f"{name}: expected shape {given}, found {actual.array.shape}")
-        return actual.on(self._in(actual.array))
+        return actual.on(self.inside(actual.array))
 
     def sizes(self) -> Sizes:
         """What settings are held against."""

@@ -12,8 +12,9 @@ from . import _abi
 from . import arrays as a
 from ._library import call, lib
 from .errors import Error
-from .judge import Meant, diagnose
+from .judge import diagnose
 from .layer import MultiHeadAttention
+from .meant import Meant, computed_in
 from .power import Power, power
 
 __all__ = ["Power", "assert_attention_close", "cases", "power", "save_failures"]
@@ -35,14 +36,14 @@ def _folder() -> str:
     return str(folder)
 
 
-def _save(meant: Meant, recorded: Mapping[str, a.Tensor]) -> str:
+def _save(meant: Meant, recorded: Mapping[str, a.Tensor], dtype: int) -> str:
     """Saves a case, and says in one line where it is and which command looks at it."""
     if _saved["count"] >= _MOST_SAVED:
         return f"case not saved: {_MOST_SAVED} are, the last in {_folder()}"
     _saved["count"] += 1
     path = os.path.join(_folder(), f"failed-{os.getpid()}-{_saved['count']}.safetensors")
     try:
-        meant.save(path, recorded)
+        meant.save(path, recorded, dtype)
     except (Error, OSError) as reason:
         return f"case not saved: {reason}"
     return f"case saved: mha check {path}; mha diagnose {path}"
@@ -64,13 +65,12 @@ def _tolerances(name: str, computed: int, stored: int, bound: Mapping[str, float
     """What is allowed for a stage, and why."""
     if rtol is not None or atol is not None:
         return rtol or 0.0, atol or 0.0, "as you asked"
-    # Both sides lie within their bounds of the exact value, and what is stored is rounded once more: by its unit
-    # roundoff u |stored|, which is at most u / (1 - u) |exact| beside the bound, or by half of the smallest subnormal.
+    # What is stored is rounded once more: by its unit roundoff u |stored|, which is at most u / (1 - u) |exact| beside
+    # the bound, or by half of the smallest subnormal.
     unit = a.UNITS[stored]
-    own = bound[name] + bound["64 " + name]
-    tiny = {_abi.F16: 2.0**-25, _abi.BF16: 2.0**-134, _abi.F32: 2.0**-150}.get(stored, 0.0)
     relative = unit / (1 - unit)
-    return relative, own * (1 + relative) + tiny, f"what rounding in {a.NAMES[computed]} may cost"
+    absolute = bound[name] * (1 + relative) + a.HALF_TINY[stored]
+    return relative, absolute, f"what rounding in {a.NAMES[computed]} may cost"
 
 
 # ---------------------------------------------------------------- wording
@@ -126,8 +126,9 @@ def assert_attention_close(actual: a.Array, query: a.Array, key: Optional[a.Arra
     actual: the output under test, in the axes of query; None with stages alone.
     query, key, value, layer, layout, settings: as in mha.diagnose.
     rtol, atol: |actual - exact| <= atol + rtol |exact|, everywhere. Without them the tolerance follows from the call:
-        what rounding to `dtype` may cost at every step, whatever the order of summation (mha_error_bound), and the
-        rounding of the result to its own type. dtype: what the kernel computes in; the type of `actual` when None.
+        what rounding to `dtype` may cost, and the rounding of the result to its own type. float32 and float64: at
+        every step, whatever the order of summation (mha_error_bound). float16, bfloat16 and float8: at the points where
+        a fused kernel rounds (mha_precision_tolerance). dtype: what the kernel computes in; that of `actual` when None.
     stages: other stages under test, by name, in the library's shapes.
 
     The AssertionError says how many elements differ, the worst of them, what it should be and what was allowed, the
@@ -136,21 +137,20 @@ def assert_attention_close(actual: a.Array, query: a.Array, key: Optional[a.Arra
     __tracebackhide__ = True
     meant = Meant(query, key, value, layer, layout, settings)
     recorded = meant.recorded(actual, stages)
-    computed = a.float_type("dtype", dtype) if dtype is not None else next(iter(recorded.values())).dtype
+    computed = computed_in(dtype, recorded)
     for name, given in (("rtol", rtol), ("atol", atol)):
         if given is not None and not a.number(name, given) >= 0:
             raise ValueError(f"{name}: expected a number of at least 0, found {given}")
     bound: dict[str, float] = {}
     if rtol is None and atol is None:
-        bound.update(meant.bound(a.UNITS[computed]))
-        bound.update({"64 " + name: b for name, b in meant.bound(2.0**-53).items()})
+        bound = meant.allowed(computed)
     wanted = [name for name in recorded if name != "output"]
     result = meant.exact(wanted)
     output, kept = result if wanted else (result, {})
     message: list[str] = []
     for name, tensor in recorded.items():
         exact = a.floats(name, output if name == "output" else kept[name])
-        tensor = a.floats(name, actual) if name == "output" else tensor  # in the caller's axes
+        tensor = a.floats(name, actual, a.RESULTS) if name == "output" else tensor  # in the caller's axes
         allowed, absolute, why = _tolerances(name, computed, tensor.dtype, bound, rtol, atol)
         d = compare(tensor, exact, allowed, absolute)
         if d.mismatches:
@@ -162,11 +162,13 @@ def assert_attention_close(actual: a.Array, query: a.Array, key: Optional[a.Arra
     if not message:
         return
     try:
-        found = diagnose(actual, query, key, value, layer=layer, layout=layout, stages=stages, tensor=stage, **settings)
+        found = diagnose(actual, query, key, value, layer=layer, layout=layout, stages=stages, tensor=stage,
+                         dtype=dtype, **settings)
         message.append("  " + found.sentence)
+        message += [f"  held against the exact values, {clue}" for clue in found.clues]
     except Error as reason:
         message.append(f"  no diagnosis: {reason}")
-    message.append("  " + _save(meant, recorded))
+    message.append("  " + _save(meant, recorded, computed))
     raise AssertionError("\n".join(message))
 
 
