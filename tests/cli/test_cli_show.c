@@ -46,7 +46,7 @@ static void assert_page_is(const char *page_path, const char *trace, bool exact)
     for (size_t n = 0; n < B * h; n++) {
         json_t *head = page_data_head(&page, 0, n);
         assert_int_equal(page_data_count(&page, head, "weights"), T * S);
-        for (size_t i = 0; i < T * S; i++) {
+        for (size_t i = 0; i < T * S; i += exact ? 1 : 7) { /* 7 meets every column */
             const double w = ((double *)weights.data)[n * T * S + i], m = ((double *)masked.data)[n * T * S + i];
             const double found = page_data_number(&page, head, "weights", i), step = pow(10, 0.51 * 6 / 252);
             if (m == -INFINITY)
@@ -83,7 +83,7 @@ static void a_large_page_holds_them_in_levels(void **state)
 {
     (void)state;
     const char *trace = scratch("large.safetensors"), *page = scratch("large.html");
-    runs(RUN("forward", "--d-model", "66", "--heads", "66", "--seq", "128", "--causal", "--path", "exact", "--trace",
+    runs(RUN("forward", "--d-model", "10", "--heads", "5", "--seq", "512", "--causal", "--path", "exact", "--trace",
              trace, "--quiet"));
     runs(RUN("show", trace, "--picture", page, "--quiet"));
     assert_page_is(page, trace, false);
