@@ -57,28 +57,6 @@ size_t mha__search_least_order(const mha__search *s, int wide, size_t most)
 
 /* ---------------------------------------------------------------- reporting */
 
-/* The numbers of a variant in words, as many as have room, and as a number if there is one. */
-static void say_numbers(const mha__search *s, size_t index, const double *numbers, double *number, char *words,
-                        size_t size)
-{
-    if (!numbers)
-        return;
-    const size_t n = mha__solved_count(s->c, mha__solved_entry_at(index));
-    if (n == 1)
-        *number = numbers[0];
-    for (size_t i = 0, at = 0; i < n; i++) {
-        char one[32];
-        mha__text_print(one, sizeof one, "%s%.6g", i > 0 ? ", " : "", numbers[i]);
-        const size_t length = strlen(one);
-        if (at + length + sizeof ", ..." > size) {
-            mha__text_print(words + at, size - at, ", ...");
-            return;
-        }
-        memcpy(words + at, one, length + 1);
-        at += length;
-    }
-}
-
 mha_explanation mha__search_explain(const mha__search *s, const mha__candidate *x, bool exact, int wide)
 {
     const mha__target *t = &s->target;
@@ -92,8 +70,12 @@ mha_explanation mha__search_explain(const mha__search *s, const mha__candidate *
         e.number[i] = NAN;
         if (which[i] < 0)
             continue;
+        const mha__solved_entry *solved = mha__solved_entry_at((size_t)which[i]);
         e.variants[e.count] = mha_variant_at((size_t)which[i])->name;
-        say_numbers(s, (size_t)which[i], numbers, &e.number[e.count], e.found[e.count], sizeof e.found[0]);
+        if (numbers && mha__solved_count(s->c, solved) == 1)
+            e.number[e.count] = numbers[0];
+        if (numbers)
+            mha__numbers_say(s->c, solved, numbers, e.found[e.count], sizeof e.found[0]);
         e.count++;
     }
     return e;

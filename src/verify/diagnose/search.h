@@ -102,8 +102,25 @@ void mha__search_differences(const mha__search *s, size_t worker, const mha__reg
 size_t mha__search_count_solved(const mha__search *s);
 /* Looks for these numbers, and appends the best ones to the single candidates, which must be the only ones so far. */
 mha_status mha__search_solve(mha__search *s, mha_error *error);
-/* Looks for another order of the heads, and appends it likewise. */
+/* Fits a variant with its numbers, which must live as long as the search, and appends it likewise. */
+void mha__search_append(mha__search *s, size_t index, const double *numbers);
+/* Looks for another order of the heads, and for keys that are hidden, and appends them likewise. */
 mha_status mha__search_solve_heads(mha__search *s, mha_error *error);
+mha_status mha__search_solve_keys(mha__search *s, mha_error *error);
+
+/* How the rows of the tensor are turned back into merged heads. */
+typedef struct mha__unproject {
+    bool can; /* false: the stage is another one, or W_O has more rows than columns, or very many */
+    size_t width, columns;
+    const double *W, *L, *bias; /* W NULL: there is no projection */
+    double *less_bias;
+} mha__unproject;
+
+mha_status mha__unproject_begin(const mha__search *s, mha__arena *pool, mha__unproject *u, mha_error *error);
+/* The merged heads x (h*d_v) of which a row of the tensor is made. */
+void mha__unproject_row(const mha__unproject *u, const double *row, double *x);
+/* Solves L L^T y = x for the n numbers of x, which y replaces; L is a lower triangle. */
+void mha__cholesky_solve(const double *L, size_t n, double *x);
 /* Tries other numbers of query heads that fit the widths of the case, and returns the one that comes nearest to the
  * tensor on the judged rows. *heads is 0 when there is none, or when a weight, a cached row or a mask has an axis of
  * heads and so fixes the number. */

@@ -321,7 +321,7 @@ static bool applies(const mha__search *s, const mha__solved_entry *e)
 {
     mha__knobs knobs = s->said;
     double x = e->low;
-    if (e->how == SOLVE_HEADS) /* is looked for on its own */
+    if (e->how >= SOLVE_HEADS) /* is looked for on its own */
         return false;
     return (!e->choice || e->choice(s->c, 0, &x)) && e->apply(s->c, &knobs, &x);
 }
@@ -362,6 +362,15 @@ static bool make_scratch(mha__search *s, solving *w, size_t n, size_t free_ones)
         m->other = m->x + n;
     }
     return true;
+}
+
+void mha__search_append(mha__search *s, size_t index, const double *numbers)
+{
+    mha__candidate x = candidate(index, numbers);
+    mha__search_fit(s, 0, &s->full, &x);
+    x.complete = true;
+    s->candidates[s->count++] = x;
+    s->singles = s->count;
 }
 
 mha_status mha__search_solve(mha__search *s, mha_error *error)

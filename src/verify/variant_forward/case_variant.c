@@ -7,29 +7,6 @@
 #include "compute/gemm.h"
 #include "verify/variant_forward/variant_forward.h"
 
-/* Reads the numbers of a variant, which commas separate, into memory of the pool; NULL: it has none. */
-static mha_status read_numbers(const mha_case *c, size_t index, const char *text, mha__arena *pool, double **numbers,
-                               mha_error *error)
-{
-    const mha__solved_entry *e = mha__solved_entry_at(index);
-    const size_t n = e ? mha__solved_count(c, e) : 0;
-    const char *name = mha_variant_at(index)->name;
-    *numbers = n > 0 ? mha__arena_take(pool, n * sizeof **numbers) : NULL;
-    if (n > 0 && !*numbers)
-        return mha__fail(error, MHA_NO_MEMORY, name, "no memory for %zu numbers", n);
-    if (n > 0 && !*text)
-        return mha__fail(error, MHA_UNSUPPORTED, name, "does not apply to this case without its number after a blank");
-    for (size_t i = 0; i < n; i++) {
-        char *end;
-        (*numbers)[i] = strtod(text, &end);
-        if (end == text || !isfinite((*numbers)[i]) || (i + 1 < n && *end != ','))
-            return mha__fail(error, MHA_INVALID, name, "expected %zu numbers, separated by commas, found \"%s\"", n,
-                             text);
-        text = end + (i + 1 < n);
-    }
-    return *text ? mha__fail(error, MHA_INVALID, name, "expected nothing more, found \"%s\"", text) : MHA_OK;
-}
-
 /* Changes the knobs to those of a variant: its name, or its name, a blank and its numbers. */
 static mha_status apply_named(const mha_case *c, const char *text, mha__arena *pool, mha__knobs *knobs,
                               mha_error *error)
@@ -40,7 +17,15 @@ static mha_status apply_named(const mha_case *c, const char *text, mha__arena *p
         const char *name = mha_variant_at(i)->name;
         if (strlen(name) != length || strncmp(name, text, length) != 0)
             continue;
-        TRY(read_numbers(c, i, text + length, pool, &numbers, error));
+        const mha__solved_entry *e = mha__solved_entry_at(i);
+        const size_t n = e ? mha__solved_count(c, e) : 0;
+        numbers = mha__arena_take(pool, (n + 1) * sizeof *numbers);
+        if (!numbers)
+            return mha__fail(error, MHA_NO_MEMORY, name, "no memory for %zu numbers", n);
+        if (!e && text[length])
+            return mha__fail(error, MHA_INVALID, name, "expected nothing more, found \"%s\"", text + length);
+        if (e)
+            TRY(mha__numbers_read(c, e, text + length, numbers, error));
         return mha__variant_apply(c, i, numbers, knobs)
                    ? MHA_OK
                    : mha__fail(error, MHA_UNSUPPORTED, name, "does not apply to this case");

@@ -72,6 +72,8 @@ static int rules_hide(const mha__variant_inputs *w, const mha__knobs *k, const m
         hides &= ~(HIDES_CAUSAL | HIDES_WINDOW);
     if (k->chunk > 0 && floor_divide(j, k->chunk) != floor_divide(i + offset, k->chunk))
         hides |= ALWAYS;
+    if (k->kept_keys && at->j < w->S && k->kept_keys[at->b * w->S + at->j] == 0)
+        hides |= ALWAYS;
     if (k->whole_tiles > 0 && j >= (int64_t)w->S / k->whole_tiles * k->whole_tiles)
         hides |= ALWAYS;
     if ((k->keys_below > 0 && j >= k->keys_below) || (!k->use_cache && at->j < w->c->P))

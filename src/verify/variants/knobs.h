@@ -157,6 +157,7 @@ typedef struct mha__row_knobs {
     X(int, use_lengths)                                                                                                \
     X(int, lengths_from_end)   /* the last keys are the real ones */                                                   \
     X(const double *, lengths) /* (B), instead of those of the case; NULL: those */                                    \
+    X(const double *, kept_keys) /* (B, S): 0 hides a key; NULL: none */                                               \
     X(int64_t, keys_below)     /* later keys are hidden; 0: none */                                                    \
     X(int64_t, whole_tiles)    /* keys behind the last whole tile of so many are hidden; 0: none */                    \
     X(int, mask_kind)                                                                                                  \
@@ -244,7 +245,8 @@ enum {
     SOLVE_BY_BATCH, /* one of a list for each batch row */
     SOLVE_REAL,     /* any between two others of the same sign */
     SOLVE_BY_HEAD,  /* any for each query head */
-    SOLVE_HEADS     /* one for each query head: which head stands in its place */
+    SOLVE_HEADS,    /* one for each query head: which head stands in its place */
+    SOLVE_KEYS      /* one for each key of each batch row: 0 hides it, 1 does not */
 };
 
 /* A variant with a number that the diagnosis looks for. */
@@ -261,6 +263,11 @@ typedef struct mha__solved_entry {
 /* The variant at an index of the one list as one with a number; NULL when it has none. */
 const mha__solved_entry *mha__solved_entry_at(size_t index);
 size_t mha__solved_count(const mha_case *c, const mha__solved_entry *e); /* how many numbers it has */
+/* Writes its numbers x, as many as have room, in the words that mha__numbers_read reads. */
+void mha__numbers_say(const mha_case *c, const mha__solved_entry *e, const double *x, char *text, size_t size);
+/* MHA_UNSUPPORTED: there is no text. MHA_INVALID: it is something else. */
+mha_status mha__numbers_read(const mha_case *c, const mha__solved_entry *e, const char *text, double *x,
+                             mha_error *error);
 /* Changes the knobs to those of one variant; `numbers`: of a variant that has some. False when it does not apply. */
 bool mha__variant_apply(const mha_case *c, size_t index, const double *numbers, mha__knobs *knobs);
 /* The knobs of the case with up to two variants without numbers, given by index (-1: none); false when the variants do

@@ -67,11 +67,6 @@ const mha__solved_entry *mha__solved_entry_at(size_t index)
     return find(index).solved;
 }
 
-size_t mha__solved_count(const mha_case *c, const mha__solved_entry *e)
-{
-    return e->how == SOLVE_BY_BATCH ? c->B : e->how >= SOLVE_BY_HEAD ? c->H : 1;
-}
-
 bool mha__variant_apply(const mha_case *c, size_t index, const double *numbers, mha__knobs *knobs)
 {
     const place at = find(index);

@@ -322,6 +322,9 @@ static bool any_length(const mha_case *c, size_t index, double *x)
 }
 
 SOLVE(lacks_lengths, attends(c) && !c->semantics.kv_lengths, k->lengths = x)
+SOLVE(lacks_padding, attends(c) && !c->semantics.key_padding.kind, k->kept_keys = x)
+SOLVE(padding_other, is_boolean(&c->semantics.key_padding) && !c->semantics.has_padding_fill, k->kept_keys = x;
+      k->padding_kind = MHA_MASK_NONE)
 SOLVE(lacks_sinks, attends(c) && !has_weight(c, MHA_SINKS), k->sinks = x)
 SOLVE(lacks_slopes, attends(c) && !c->semantics.alibi_slopes, k->alibi_sign = 1; k->alibi_slopes = x)
 SOLVE(dropout_scale, attends(c), k->weights_times = 1 / (1 - *x))
@@ -469,6 +472,10 @@ static const mha__solved_entry solved[] = {
            any_tile),
     CHOSEN("case-lacks-lengths", "key lengths that the case does not have; one for each batch row", lacks_lengths,
            SOLVE_BY_BATCH, any_length),
+    CHOSEN("case-lacks-padding", "keys hidden from all queries, which the case does not hide; those of each batch row",
+           lacks_padding, SOLVE_KEYS, NULL),
+    CHOSEN("padding-other", "other keys hidden from all queries; those of each batch row", padding_other, SOLVE_KEYS,
+           NULL),
     FITTED("case-lacks-sinks", "sinks that the case does not have; one for each head", lacks_sinks, SOLVE_BY_HEAD, -30,
            10),
     FITTED("case-lacks-slopes", "ALiBi that the case does not have; the slope of each head", lacks_slopes,

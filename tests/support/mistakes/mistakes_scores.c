@@ -121,6 +121,12 @@ static bool several_hide(const mha_semantics *s)
            1;
 }
 
+/* Keys that another list of padded ones would hide: one of three, others in each batch row. */
+static bool is_padded_elsewhere(size_t b, size_t j)
+{
+    return (j + b) % 3 == 1;
+}
+
 /* What is added to the score of a real key before and after the scale; whether it is hidden, or dropped later. */
 static double bias_of(const run *r, size_t b, size_t head, size_t i, size_t j, double *early, bool *hidden,
                       bool *dropped)
@@ -159,7 +165,10 @@ static double bias_of(const run *r, size_t b, size_t head, size_t i, size_t j, d
         else if ((m != 0) == (s->mask.kind == MHA_MASK_HIDES))
             *(is("mask-after-softmax") || all ? dropped : hidden) = true;
     }
-    if (s->key_padding.kind) {
+    const bool elsewhere = is("padding-other") && s->key_padding.kind > MHA_MASK_ADDITIVE && !s->has_padding_fill;
+    if ((elsewhere || (is("case-lacks-padding") && !s->key_padding.kind)) && is_padded_elsewhere(b, j))
+        *hidden = true;
+    if (s->key_padding.kind && !elsewhere) {
         const mha_view *v = &s->key_padding.values;
         size_t column = is("padding-reversed") ? keys_of(r, b) - 1 - j : j;
         double m = oracle_get(v, v->shape[0] == 1 ? 0 : b, v->shape[1] == 1 ? 0 : column, 0, 0);
@@ -391,6 +400,8 @@ static void join_sequences(mha_call *call, bool cached)
 const oracle_mistake *mistake_of_scores_at(size_t index)
 {
     static const oracle_mistake all[] = {
+        {.name = "case-lacks-padding", .attend = attend},
+        {.name = "padding-other", .attend = attend},
         {.name = "case-lacks-sinks", .gathered = add_sinks},
         {.name = "cache-behind", .gathered = join_cache},
         {.name = "cache-row-early", .gathered = join_cache},

@@ -1,0 +1,235 @@
+/* Finds which keys are hidden from all queries of a batch row: those without weight, or without part in the heads. */
+#include <math.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "verify/diagnose/search.h"
+
+enum { MOST_KEYS = 512 }; /* found from heads: the work grows with their square */
+
+/* What is known of the attention in which no key is hidden this way. */
+typedef struct view_of_keys {
+    size_t S, all;   /* keys, and with the extra rows */
+    double *weights; /* (B, h, T_q, S') */
+    double *heads;   /* (B, T_q, h*d_v) */
+    double *values;  /* (B, h_kv, S, d_v) */
+} view_of_keys;
+
+/* ---------------------------------------------------------------- from recorded weights */
+
+/* A recorded stage of the attention's weights in the order in which variants compute it; NULL: none is recorded. */
+static const mha_view *recorded_weights(const mha_case *c)
+{
+    for (int wide = 1; wide >= 0; wide--)
+        if (c->expected[wide][MHA_STAGE_WEIGHTS].name)
+            return &c->expected[wide][MHA_STAGE_WEIGHTS].view;
+    return NULL;
+}
+
+/* Hides the keys of a batch row that have no weight in any row although the open attention gives them some. */
+static void choose_by_weight(const mha__search *s, const view_of_keys *v, const double *recorded, size_t b,
+                             double *kept)
+{
+    const double least = 1e-6; /* a smaller weight may be 0 after rounding to 16 bits */
+    const size_t rows = s->c->H * s->c->T_q;
+    for (size_t j = 0; j < v->S; j++) {
+        bool expected = false, found = false;
+        for (size_t r = 0; r < rows; r++) {
+            const size_t at = (b * rows + r) * v->all + j;
+            expected |= s->judged[b * s->c->T_q + r % s->c->T_q] && v->weights[at] > least;
+            found |= recorded[at] != 0;
+        }
+        kept[j] = found || !expected;
+    }
+}
+
+/* ---------------------------------------------------------------- from heads */
+
+/* Adds one row of equations: sum_j m_j a_j (v_j - o) = x o - X for each feature of a head, where m_j is 0 for a hidden
+ * key and else 1, a_j the weight of key j in the open attention, o the head found, x the weight of what is no key
+ * (extra rows, sinks) and X its part in the head. Unknown are m and a factor of the right side: N (n, n), n = S + 1. */
+static void add_equation(const double *terms, size_t n, double *N)
+{
+    for (size_t i = 0; i < n; i++)
+        for (size_t j = 0; j <= i && terms[i] != 0; j++)
+            N[i * n + j] += terms[i] * terms[j];
+}
+
+static size_t add_equations(const mha__search *s, const view_of_keys *v, size_t row, const double *found,
+                            double *terms, double *N)
+{
+    const mha_case *c = s->c;
+    const size_t b = row / c->T_q, i = row % c->T_q, n = v->S + 1;
+    for (size_t h = 0; h < c->H; h++) {
+        const double *a = v->weights + ((b * c->H + h) * c->T_q + i) * v->all;
+        const double *open = v->heads + (row * c->H + h) * c->d_v, *o = found + h * c->d_v;
+        const double *values = v->values + (b * c->H_kv + h / (c->H / c->H_kv)) * v->S * c->d_v;
+        for (size_t f = 0; f < c->d_v; f++) {
+            double rest = 1, other = open[f];
+            for (size_t j = 0; j < v->S; j++) {
+                const double weight = a[j], value = weight != 0 ? values[j * c->d_v + f] : 0;
+                terms[j] = weight * (value - o[f]);
+                rest -= weight, other -= weight * value;
+            }
+            terms[v->S] = other - rest * o[f];
+            if (fabs(rest) < 1e-12) /* what is no key has no weight */
+                terms[v->S] = 0;
+            for (size_t j = 0; j < n; j++)
+                if (!isfinite(terms[j]))
+                    return 0;
+            add_equation(terms, n, N);
+        }
+    }
+    return c->H * c->d_v;
+}
+
+/* Turns N into a lower triangle L with L L^T = N + a little; false when it cannot. */
+static bool decompose(double *N, size_t n, double little)
+{
+    for (size_t i = 0; i < n; i++)
+        for (size_t j = 0; j <= i; j++) {
+            double left = N[i * n + j] + (i == j ? little : 0);
+            for (size_t k = 0; k < j; k++)
+                left -= N[i * n + k] * N[j * n + k];
+            if (i == j && !(left > 0))
+                return false;
+            N[i * n + j] = i == j ? sqrt(left) : left / N[j * n + j];
+        }
+    return true;
+}
+
+/* The unknowns for which the equations come nearest to 0: the eigenvector of the least eigenvalue, by inverse
+ * iteration. What no equation contains is kept. */
+static bool choose_by_heads(double *N, size_t S, double *m, double *kept)
+{
+    enum { ROUNDS = 20 };
+    const size_t n = S + 1;
+    double most = 0, trace = 0, largest = 0;
+    for (size_t j = 0; j < n; j++)
+        most = fmax(most, N[j * n + j]), trace += N[j * n + j];
+    for (size_t j = 0; j < n; j++) {
+        m[j] = N[j * n + j] > 1e-13 * most ? 1 : 0;
+        if (m[j] == 0) { /* leaves the equations; its own makes it 0 */
+            for (size_t k = 0; k < n; k++)
+                N[j > k ? j * n + k : k * n + j] = 0;
+            N[j * n + j] = trace;
+        }
+        if (j < S)
+            kept[j] = 1 - m[j];
+    }
+    if (!(most > 0) || !decompose(N, n, 1e-15 * trace))
+        return false;
+    for (int round = 0; round < ROUNDS; round++) {
+        double length = 0;
+        mha__cholesky_solve(N, n, m);
+        for (size_t j = 0; j < n; j++)
+            length = fmax(length, fabs(m[j]));
+        for (size_t j = 0; j < n; j++)
+            m[j] /= length;
+    }
+    for (size_t j = 0; j < n; j++)
+        largest = fabs(m[j]) > fabs(largest) ? m[j] : largest;
+    for (size_t j = 0; j < S; j++)
+        if (kept[j] == 0)
+            kept[j] = m[j] / largest > 0.5;
+    return true;
+}
+
+static bool find_in_heads(const mha__search *s, const view_of_keys *v, const mha__unproject *u, size_t b, double *x,
+                          double *memory, double *kept)
+{
+    const size_t n = v->S + 1, T = s->c->T_q;
+    double *N = memory, *terms = N + n * n, *m = terms + n;
+    size_t equations = 0;
+    memset(N, 0, n * n * sizeof *N);
+    for (size_t i = 0; i < T; i++) {
+        const size_t row = b * T + i;
+        if (!s->judged[row])
+            continue;
+        mha__unproject_row(u, s->target.values + row * s->target.columns, x);
+        equations += add_equations(s, v, row, x, terms, N);
+        if (equations > 16 * n && n > 64) /* enough, where they are many */
+            break;
+    }
+    return equations > n && choose_by_heads(N, v->S, m, kept);
+}
+
+/* ---------------------------------------------------------------- one variant */
+
+/* Whether keys are hidden. */
+static bool hides_any(const double *kept, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (kept[i] == 0)
+            return true;
+    return false;
+}
+
+static mha_status look(mha__search *s, const mha__knobs *open, view_of_keys *v, mha__arena *pool, mha_error *error)
+{
+    const mha_case *c = s->c;
+    const size_t rows = c->B * c->T_q;
+    v->S = s->inputs->S;
+    v->all = v->S + mha__extra_rows(c);
+    v->weights = mha__arena_take(pool, rows * c->H * v->all * sizeof(double) + 1);
+    v->heads = mha__arena_take(pool, rows * c->H * c->d_v * sizeof(double) + 1);
+    v->values = mha__arena_take(pool, c->B * c->H_kv * v->S * c->d_v * sizeof(double) + 1);
+    if (!v->weights || !v->heads || !v->values)
+        return mha__search_no_memory(s, error);
+    mha__variant_bench_columns(s->bench[0], 0);
+    mha__variant_run(s->bench[0], open, MHA_STAGE_WEIGHTS, s->judged, v->weights);
+    mha__variant_run(s->bench[0], open, MHA_STAGE_HEADS, s->judged, v->heads);
+    mha__variant_run(s->bench[0], open, MHA_STAGE_PRESENT_VALUE, s->judged, v->values);
+    return MHA_OK;
+}
+
+static mha_status solve(mha__search *s, size_t index, mha__arena *pool, mha_error *error)
+{
+    const mha_case *c = s->c;
+    const size_t S = s->inputs->S, n = S + 1, width = c->H * c->d_v;
+    const mha_view *recorded = recorded_weights(s->asked);
+    mha__knobs open = s->said;
+    mha__unproject u;
+    view_of_keys v;
+    double *kept = mha__arena_take(&s->pool, (c->B * S + 1) * sizeof *kept), *weights = NULL;
+    if (!kept)
+        return mha__search_no_memory(s, error);
+    for (size_t i = 0; i < c->B * S; i++)
+        kept[i] = 1;
+    if (!mha__solved_entry_at(index)->apply(c, &open, kept))
+        return MHA_OK;
+    TRY(mha__unproject_begin(s, pool, &u, error));
+    if (!recorded && (!u.can || S > MOST_KEYS))
+        return MHA_OK;
+    TRY(look(s, &open, &v, pool, error));
+    if (recorded) {
+        weights = mha__arena_take(pool, (mha_view_elements(recorded) + 1) * sizeof *weights);
+        const mha_view copy = mha_view_of(weights, MHA_F64, recorded->rank, recorded->shape);
+        if (!weights || mha_view_copy(&copy, recorded) != MHA_OK)
+            return mha__search_no_memory(s, error);
+    }
+    double *memory = recorded ? NULL : mha__arena_take(pool, (n * n + 2 * n + width) * sizeof *memory);
+    if (!recorded && !memory)
+        return mha__search_no_memory(s, error);
+    for (size_t b = 0; b < c->B; b++)
+        if (recorded)
+            choose_by_weight(s, &v, weights, b, kept + b * S);
+        else if (memchr(s->judged + b * c->T_q, 1, c->T_q))
+            (void)find_in_heads(s, &v, &u, b, memory + n * n + 2 * n, memory, kept + b * S);
+    if (hides_any(kept, c->B * S))
+        mha__search_append(s, index, kept);
+    return MHA_OK;
+}
+
+mha_status mha__search_solve_keys(mha__search *s, mha_error *error)
+{
+    mha__arena pool = {.allocator = mha__allocator_default()};
+    mha_status status = MHA_OK;
+    for (size_t i = 0; i < mha_variant_count() && status == MHA_OK; i++) {
+        const mha__solved_entry *e = mha__solved_entry_at(i);
+        if (e && e->how == SOLVE_KEYS)
+            status = solve(s, i, &pool, error);
+    }
+    mha__arena_free(&pool);
+    return status;
+}

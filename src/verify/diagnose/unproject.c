@@ -1,0 +1,69 @@
+/* The merged heads of which a row of the output is made: W_O undone by least squares, where it leaves room for that. */
+#include <math.h>
+#include <string.h>
+
+#include "base/dot.h"
+#include "verify/diagnose/search.h"
+
+/* The work grows with the cube of the rows of W_O. */
+enum { MOST_ROWS = 1536 };
+
+/* The lower triangle of Cholesky's decomposition of W W^T, for W (n, columns); false when it is singular. */
+static bool decompose(const double *W, size_t n, size_t columns, double *L)
+{
+    for (size_t i = 0; i < n; i++)
+        for (size_t j = 0; j <= i; j++) {
+            const double own = mha__dot(W + i * columns, W + j * columns, columns);
+            const double left = own - mha__dot(L + i * n, L + j * n, j);
+            if (i == j && !(left > 0x1p-40 * own))
+                return false;
+            L[i * n + j] = i == j ? sqrt(left) : left / L[j * n + j];
+        }
+    return true;
+}
+
+void mha__cholesky_solve(const double *L, size_t n, double *x)
+{
+    for (size_t i = 0; i < n; i++)
+        x[i] = (x[i] - mha__dot(L + i * n, x, i)) / L[i * n + i];
+    for (size_t i = n; i-- > 0;) {
+        x[i] /= L[i * n + i];
+        for (size_t k = 0; k < i; k++)
+            x[k] -= L[i * n + k] * x[i];
+    }
+}
+
+mha_status mha__unproject_begin(const mha__search *s, mha__arena *pool, mha__unproject *u, mha_error *error)
+{
+    const mha_stage stage = s->target.stage;
+    const bool projected = stage == MHA_STAGE_OUTPUT && s->c->kind == CASE_MHA;
+    *u = (mha__unproject){.width = s->c->H * s->c->d_v, .columns = s->target.columns};
+    u->can = s->c->kind != CASE_ROPE && (stage == MHA_STAGE_OUTPUT || stage == MHA_STAGE_HEADS);
+    if (!u->can || !projected)
+        return MHA_OK;
+    u->W = s->inputs->W[PROJECTION_O];
+    u->bias = s->inputs->b[PROJECTION_O];
+    u->can = u->width <= u->columns && u->width <= MOST_ROWS;
+    if (!u->can)
+        return MHA_OK;
+    double *L = mha__arena_take(pool, u->width * u->width * sizeof *L);
+    u->less_bias = mha__arena_take(pool, u->columns * sizeof *u->less_bias);
+    if (!L || !u->less_bias)
+        return mha__search_no_memory(s, error);
+    u->can = decompose(u->W, u->width, u->columns, L);
+    u->L = L;
+    return MHA_OK;
+}
+
+void mha__unproject_row(const mha__unproject *u, const double *row, double *x)
+{
+    if (!u->W) {
+        memcpy(x, row, u->width * sizeof *x);
+        return;
+    }
+    for (size_t j = 0; j < u->columns; j++)
+        u->less_bias[j] = row[j] - (u->bias ? u->bias[j] : 0);
+    for (size_t i = 0; i < u->width; i++)
+        x[i] = mha__dot(u->less_bias, u->W + i * u->columns, u->columns);
+    mha__cholesky_solve(u->L, u->width, x);
+}

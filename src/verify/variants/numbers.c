@@ -1,0 +1,151 @@
+/* The numbers of a variant as text: "30", "5, 9, 7", or the hidden keys of each batch row, "3, 5-7; none". */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "verify/variants/knobs.h"
+
+size_t mha__solved_count(const mha_case *c, const mha__solved_entry *e)
+{
+    switch (e->how) {
+    case SOLVE_BY_BATCH: return c->B;
+    case SOLVE_KEYS: return c->B * (c->P + c->T_k);
+    case SOLVE_BY_HEAD:
+    case SOLVE_HEADS: return c->H;
+    default: return 1;
+    }
+}
+
+/* ---------------------------------------------------------------- writing */
+
+typedef struct writer {
+    char *text;
+    size_t at, size;
+    bool full;
+} writer;
+
+/* Adds an item if "..." would still have room behind it. */
+static void add(writer *w, const char *item)
+{
+    const size_t length = strlen(item);
+    w->full |= w->at + length + sizeof ", ..." > w->size;
+    if (w->full)
+        return;
+    memcpy(w->text + w->at, item, length + 1);
+    w->at += length;
+}
+
+static void write_keys(writer *w, const double *kept, size_t S)
+{
+    char item[64];
+    bool any = false;
+    for (size_t j = 0; j < S; j++) {
+        size_t last = j;
+        while (kept[j] == 0 && last + 1 < S && kept[last + 1] == 0)
+            last++;
+        if (kept[j] == 0 && last > j)
+            mha__text_print(item, sizeof item, "%s%zu-%zu", any ? ", " : "", j, last);
+        else if (kept[j] == 0)
+            mha__text_print(item, sizeof item, "%s%zu", any ? ", " : "", j);
+        else
+            continue;
+        add(w, item);
+        any = true;
+        j = last;
+    }
+    if (!any)
+        add(w, "none");
+}
+
+void mha__numbers_say(const mha_case *c, const mha__solved_entry *e, const double *x, char *text, size_t size)
+{
+    writer w = {.text = text, .size = size};
+    const size_t n = mha__solved_count(c, e), S = c->P + c->T_k;
+    *text = '\0';
+    for (size_t b = 0; e->how == SOLVE_KEYS && b < c->B; b++) {
+        add(&w, b > 0 ? "; " : "");
+        write_keys(&w, x + b * S, S);
+    }
+    for (size_t i = 0; e->how != SOLVE_KEYS && i < n; i++) {
+        char item[32];
+        mha__text_print(item, sizeof item, "%s%.6g", i > 0 ? ", " : "", x[i]);
+        add(&w, item);
+    }
+    if (w.full)
+        mha__text_print(text + w.at, size - w.at, ", ...");
+}
+
+/* ---------------------------------------------------------------- reading */
+
+static mha_status refuse(const mha__solved_entry *e, const char *text, mha_error *error)
+{
+    return mha__fail(error, MHA_INVALID, e->shown.name,
+                     "expected the hidden keys of each batch row, as in \"3, 5-7; none\", found \"%.60s\"", text);
+}
+
+static const char *skip_blanks(const char *text)
+{
+    return text + strspn(text, " ");
+}
+
+/* Reads a key's index; NULL: there is none. */
+static const char *read_key(const char *text, size_t S, size_t *key)
+{
+    char *end;
+    const double x = strtod(text, &end);
+    if (end == text || !(x >= 0 && x < (double)S) || x != floor(x))
+        return NULL;
+    *key = (size_t)x;
+    return skip_blanks(end);
+}
+
+static mha_status read_keys(const mha_case *c, const mha__solved_entry *e, const char *text, double *kept,
+                            mha_error *error)
+{
+    const size_t S = c->P + c->T_k;
+    const char *at = skip_blanks(text);
+    for (size_t i = 0; i < c->B * S; i++)
+        kept[i] = 1;
+    for (size_t b = 0; b < c->B; b++) {
+        if (b > 0 && *at++ != ';')
+            return refuse(e, text, error);
+        at = skip_blanks(at);
+        if (strncmp(at, "none", 4) == 0) {
+            at = skip_blanks(at + 4);
+            continue;
+        }
+        do {
+            size_t first, last;
+            at = read_key(*at == ',' ? skip_blanks(at + 1) : at, S, &first);
+            last = first;
+            if (at && *at == '-')
+                at = read_key(at + 1, S, &last);
+            if (!at || last < first)
+                return refuse(e, text, error);
+            for (size_t j = first; j <= last; j++)
+                kept[b * S + j] = 0;
+        } while (*at == ',');
+    }
+    return *at ? refuse(e, text, error) : MHA_OK;
+}
+
+mha_status mha__numbers_read(const mha_case *c, const mha__solved_entry *e, const char *text, double *x,
+                             mha_error *error)
+{
+    const size_t n = mha__solved_count(c, e);
+    const char *name = e->shown.name;
+    if (!*text)
+        return mha__fail(error, MHA_UNSUPPORTED, name, "does not apply to this case without its number after a blank");
+    if (e->how == SOLVE_KEYS)
+        return read_keys(c, e, text, x, error);
+    for (size_t i = 0; i < n; i++) {
+        char *end;
+        x[i] = strtod(text, &end);
+        if (end == text || !isfinite(x[i]) || (i + 1 < n && *end != ','))
+            return mha__fail(error, MHA_INVALID, name, "expected %zu numbers, separated by commas, found \"%s\"", n,
+                             text);
+        text = end + (i + 1 < n);
+    }
+    return *text ? mha__fail(error, MHA_INVALID, name, "expected nothing more, found \"%s\"", text) : MHA_OK;
+}
