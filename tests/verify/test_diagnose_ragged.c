@@ -162,14 +162,14 @@ static void test_variants_are_named(void **state)
         mha_case *said = case_of(&r, &r.call, NULL);
         mha_view plain, output;
         if (said && compute(&r, said, NULL, r.t.T_q, right, &plain)) {
-            for (uint64_t draw = 0; draw < 3; draw++) {
+            for (uint64_t draw = 0; draw < 5; draw++) {
                 const size_t v = mha_random_bits(seed, 0, draw) % mha_variant_count();
                 const char *name = draw ? with_number(mha_variant_at(v)->name) : NULL;
                 mha_difference d;
                 mha_error error;
                 mha_diagnosis found;
-                if (!compute(&r, said, name, r.t.T_q, wrong, &output))
-                    continue;
+                if ((name && strchr(name, ' ')) || !compute(&r, said, name, r.t.T_q, wrong, &output))
+                    continue; /* some inputs are too small for numbers */
                 assert_ok(mha_compare(&output, &plain, 0, 0, &d, &error), error);
                 if (name && !(d.max_abs > 1e-3 && isfinite(d.max_abs)))
                     continue;
