@@ -91,6 +91,12 @@ void mha__markup_text(mha__markup *markup, const char *text)
     }
 }
 
+void mha__markup_fail(mha__markup *markup, mha_status status, const char *message)
+{
+    if (markup->status == MHA_OK)
+        markup->status = mha__fail(markup->error, status, markup->output.path, "%s", message);
+}
+
 mha_status mha__markup_close(mha__markup *markup)
 {
     flush(markup);

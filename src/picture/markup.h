@@ -28,6 +28,8 @@ void mha__markup_text(mha__markup *markup, const char *text);
 void mha__markup_number(mha__markup *markup, int digits, double number);
 /* The text of that number, for everything that is laid out before it is written. Returns `text`. */
 char *mha__number_text(char text[32], int digits, double number);
+/* Notes an error that is not one of writing; the first one is kept. */
+void mha__markup_fail(mha__markup *markup, mha_status status, const char *message);
 /* Ends the file. After an error, here or before, no file of that name has been created or changed. */
 mha_status mha__markup_close(mha__markup *markup);
 

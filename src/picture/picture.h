@@ -72,6 +72,7 @@ typedef struct mha__picture {
     size_t token_count;       /* 0: tokens have no names */
     const char *const *tokens; /* name of the token at each position of the keys */
     const char *title;         /* what is shown: a file, a command; "" for nothing */
+    bool logarithmic;          /* colours stand for six decades below the largest weight */
 } mha__picture;
 
 /* Adds an empty layer under a copy of the name. MHA_NO_MEMORY. */

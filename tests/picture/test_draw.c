@@ -5,6 +5,7 @@
 #include <zlib.h>
 
 #include "mha/random.h"
+#include "mha/system.h"
 #include "picture/draw/draw.h"
 #include "picture/draw/figure.h"
 #include "support/failing.h"
@@ -75,11 +76,11 @@ static void unmake(made *m)
 }
 
 /* The same picture as one file of some bytes. */
-static unsigned char *drawn(const made *m, const mha__drawing *drawing, bool svg, const char *name, size_t *count)
+static unsigned char *drawn(const made *m, bool svg, const char *name, size_t *count)
 {
     mha_error error;
     const char *path = scratch_path(name);
-    assert_ok((svg ? mha__draw_svg : mha__draw_png)(&m->picture, drawing, path, &error), error);
+    assert_ok((svg ? mha__draw_svg : mha__draw_png)(&m->picture, path, &error), error);
     return scratch_read(path, count);
 }
 
@@ -162,9 +163,9 @@ static void check_png(bool logarithmic, bool tokens)
     made m;
     size_t count, again, seen[MHA__PALETTE] = {0}, inside = 0;
     make(&m, tokens);
-    const mha__drawing drawing = {.logarithmic = logarithmic, .about = "mha show"};
-    unsigned char *file = drawn(&m, &drawing, false, "a.png", &count);
-    unsigned char *second = drawn(&m, &drawing, false, "b.png", &again);
+    m.picture.logarithmic = logarithmic;
+    unsigned char *file = drawn(&m, false, "a.png", &count);
+    unsigned char *second = drawn(&m, false, "b.png", &again);
     assert_int_equal(count, again);
     assert_memory_equal(file, second, count);
     png_image image = {0};
@@ -175,7 +176,7 @@ static void check_png(bool logarithmic, bool tokens)
     assert_memory_equal(image.palette, palette, sizeof palette);
     mha__figure f;
     mha_error error;
-    assert_ok(mha__figure_of(&m.picture, logarithmic, false, &f, &error), error);
+    assert_ok(mha__figure_of(&m.picture, false, &f, &error), error);
     assert_int_equal(image.width, f.width);
     assert_int_equal(image.height, f.height);
     double largest = 0;
@@ -205,8 +206,8 @@ static void check_png(bool logarithmic, bool tokens)
     char wanted[256];
     snprintf(wanted, sizeof wanted,
              "Title=a <b> & \"c\" ?[0m;Description=colours from 0 to 239: weights from 0 to "
-             "%.6g%s;Software=mha show;",
-             largest, logarithmic ? ", logarithmic" : "");
+             "%.6g%s;Software=mha %s;",
+             largest, logarithmic ? ", logarithmic" : "", mha_version());
     assert_string_equal(image.texts, wanted);
     free(image.pixels);
     free(second);
@@ -266,6 +267,16 @@ static size_t walk_markup(const char *at)
     return elements;
 }
 
+/* Reads a letter and a whole number behind it. */
+static size_t take(const char **at, char letter)
+{
+    char *end;
+    assert_int_equal(**at, letter);
+    const size_t number = strtoul(*at + 1, &end, 10);
+    *at = end;
+    return number;
+}
+
 /* Reads the paths of a head back into cells: the colour of each; every cell once. */
 static void check_cells(const char *group, const mha__head *head, const mha__figure *f,
                         const mha__colour palette[MHA__PALETTE])
@@ -278,9 +289,12 @@ static void check_cells(const char *group, const mha__head *head, const mha__fig
         if (hidden)
             assert_memory_equal(path, "<path fill=\"url(#hidden)\"", 25);
         const char *d = strstr(path, "d=\"") + 3;
-        size_t x, y, width, height, back;
-        int read;
-        for (; sscanf(d, "M%zu %zuh%zuv%zuh-%zuz%n", &x, &y, &width, &height, &back, &read) == 5; d += read) {
+        while (*d != '"') {
+            const size_t x = take(&d, 'M'), y = take(&d, ' '), width = take(&d, 'h'), height = take(&d, 'v');
+            assert_memory_equal(d, "h-", 2);
+            d++;
+            const size_t back = take(&d, '-');
+            assert_int_equal(*d++, 'z');
             assert_true(back == width && height == f->cell && width % f->cell == 0 && x % f->cell == 0);
             for (size_t c = x / f->cell; c < (x + width) / f->cell; c++, painted++) {
                 const double weight = head->weights[y / f->cell * head->columns + c];
@@ -290,7 +304,6 @@ static void check_cells(const char *group, const mha__head *head, const mha__fig
                     assert_true(red == wanted.red && green == wanted.green && blue == wanted.blue);
             }
         }
-        assert_int_equal(*d, '"');
     }
     assert_int_equal(painted, head->rows * head->columns);
 }
@@ -300,9 +313,9 @@ static void check_svg(bool logarithmic, bool tokens)
     made m;
     size_t count, again;
     make(&m, tokens);
-    const mha__drawing drawing = {.logarithmic = logarithmic, .about = hostile[0]};
-    unsigned char *file = drawn(&m, &drawing, true, "a.svg", &count);
-    unsigned char *second = drawn(&m, &drawing, true, "b.svg", &again);
+    m.picture.logarithmic = logarithmic;
+    unsigned char *file = drawn(&m, true, "a.svg", &count);
+    unsigned char *second = drawn(&m, true, "b.svg", &again);
     assert_int_equal(count, again);
     assert_memory_equal(file, second, count);
     char *text = calloc(count + 1, 1);
@@ -312,7 +325,7 @@ static void check_svg(bool logarithmic, bool tokens)
     mha_error error;
     mha__colour palette[MHA__PALETTE];
     mha__palette(palette);
-    assert_ok(mha__figure_of(&m.picture, logarithmic, true, &f, &error), error);
+    assert_ok(mha__figure_of(&m.picture, true, &f, &error), error);
     for (size_t l = 0; l < LAYERS; l++)
         for (size_t i = 0; i < m.layers[l].head_count; i++) {
             char place[64];
@@ -323,7 +336,7 @@ static void check_svg(bool logarithmic, bool tokens)
             check_cells(strstr(text, place), &m.heads[l][i], &f, palette);
         }
     assert_non_null(strstr(text, "a &lt;b&gt; &amp; &quot;c&quot; ?[0m</title>"));
-    assert_non_null(strstr(text, "&lt;script&gt;alert(1)&lt;/script&gt;</desc>"));
+    assert_non_null(strstr(text, ">&lt;script&gt;aler batch 0 head 0</text>")); /* the layer's name, cut */
     assert_non_null(strstr(text, logarithmic ? "weight, log" : ">weight<"));
     assert_true((strstr(text, ">caf\xc3\xa9</text>") != NULL) == tokens);
     if (tokens)
@@ -342,6 +355,43 @@ static void an_svg_holds_every_cell_and_no_markup_from_outside(void **state)
     check_svg(false, false);
 }
 
+/* A map with more cells than the drawing has pixels: the least pool that fits, largest weights, stated. */
+static void a_large_map_is_pooled_by_its_largest_weights(void **state)
+{
+    (void)state;
+    enum { N = 1121, POOL = 3, CELLS = 374 }; /* 560 pixels for one head */
+    mha__head head;
+    make_head(&head, N, N, 3);
+    mha__head pooled = {.rows = CELLS, .columns = CELLS, .weights = malloc(sizeof(double) * CELLS * CELLS)};
+    for (size_t i = 0; i < CELLS * CELLS; i++) {
+        double largest = MHA__HIDDEN;
+        for (size_t c = 0; c < POOL * POOL; c++) {
+            const size_t row = i / CELLS * POOL + c / POOL, column = i % CELLS * POOL + c % POOL;
+            const double w = row < N && column < N ? head.weights[row * N + column] : MHA__HIDDEN;
+            largest = isnan(w) || isnan(largest) ? NAN : fmax(largest, w);
+        }
+        pooled.weights[i] = largest;
+    }
+    mha__picture_layer layer = {.name = "", .heads = &head, .head_count = 1};
+    mha__picture picture = {.memory.allocator = mha__allocator_default(), .layers = &layer, .layer_count = 1};
+    mha__figure f;
+    mha__colour palette[MHA__PALETTE];
+    mha_error error;
+    size_t count;
+    const char *path = scratch_path("pooled.svg");
+    mha__palette(palette);
+    assert_ok(mha__draw_svg(&picture, path, &error), error);
+    assert_ok(mha__figure_of(&picture, true, &f, &error), error);
+    bytes text = {.data = scratch_read(path, &count)};
+    text.count = text.room = count;
+    bytes_zeros(&text, 1);
+    assert_non_null(strstr((char *)text.data, "; each cell is the largest of 3 x 3 weights</title>"));
+    check_cells(strstr((char *)text.data, "crispEdges"), &pooled, &f, palette);
+    bytes_free(&text);
+    free(pooled.weights);
+    free(head.weights);
+}
+
 /* ---------------------------------------------------------------- what cannot be drawn */
 
 static void what_cannot_be_drawn_leaves_no_file(void **state)
@@ -349,16 +399,15 @@ static void what_cannot_be_drawn_leaves_no_file(void **state)
     (void)state;
     made m;
     mha_error error;
-    const mha__drawing drawing = {0};
     make(&m, true);
     const size_t before = scratch_count_files();
-    assert_refused(mha__draw_svg(&m.picture, &drawing, "/dev/full", &error), MHA_IO, error, "/dev/full");
-    assert_refused(mha__draw_png(&m.picture, &drawing, "/dev/full", &error), MHA_IO, error, "/dev/full");
-    assert_refused(mha__draw_png(&m.picture, &drawing, scratch_path("missing/a.png"), &error), MHA_IO, error, "a.png");
+    assert_refused(mha__draw_svg(&m.picture, "/dev/full", &error), MHA_IO, error, "/dev/full");
+    assert_refused(mha__draw_png(&m.picture, "/dev/full", &error), MHA_IO, error, "/dev/full");
+    assert_refused(mha__draw_png(&m.picture, scratch_path("missing/a.png"), &error), MHA_IO, error, "a.png");
     const mha__picture none = {.memory.allocator = m.picture.memory.allocator};
-    assert_refused(mha__draw_svg(&none, &drawing, scratch_path("none.svg"), &error), MHA_INVALID, error, "found none");
+    assert_refused(mha__draw_svg(&none, scratch_path("none.svg"), &error), MHA_INVALID, error, "found none");
     m.layers[0].head_count = 0; /* a layer without heads takes no room */
-    free(drawn(&m, &drawing, true, "kept.svg", &(size_t){0}));
+    free(drawn(&m, true, "kept.svg", &(size_t){0}));
     assert_int_equal(scratch_count_files(), before + 1);
     unmake(&m);
 }
@@ -368,6 +417,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_png_holds_every_cell_at_its_place),
         cmocka_unit_test(an_svg_holds_every_cell_and_no_markup_from_outside),
+        cmocka_unit_test(a_large_map_is_pooled_by_its_largest_weights),
         cmocka_unit_test(what_cannot_be_drawn_leaves_no_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -134,7 +134,7 @@ static void print_json(const mha__picture *picture)
 
 int run_show(const arguments *args)
 {
-    mha__picture picture = {0};
+    mha__picture picture = {.logarithmic = given(args, OPT_LOG)};
     mha__picture_choice choice;
     mha_error error = {0};
     int code = choose(args, &choice);

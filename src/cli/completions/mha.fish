@@ -273,7 +273,10 @@ complete -c mha -n '__mha_runs show' -l tokens -r -F \
 'array'
 complete -c mha -n '__mha_runs show' -l picture -r -F \
     -d 'writes a picture: .html, a page that needs nothing but '\
-'a browser'
+'a browser; .svg; .png'
+complete -c mha -n '__mha_runs show' -l log \
+    -d 'colours stand for six decades of weights: .svg, .png, '\
+'terminal'
 complete -c mha -n '__mha_runs forward' -l output -r -F \
     -d 'writes the output: .npy or .safetensors'
 complete -c mha -n '__mha_runs forward' -l trace -r -F \

@@ -357,7 +357,9 @@ _mha() {
       '--tokens:''the names of the tokens: a line for each, or a JSON '\
 'array'
       '--picture:''writes a picture: .html, a page that needs nothing but '\
-'a browser'
+'a browser; .svg; .png'
+      '--log:''colours stand for six decades of weights: .svg, .png, '\
+'terminal'
       '--json:''one JSON object instead of text'
       '--quiet:''no text: only files and the exit code'
       '--help:''this text'

@@ -5,12 +5,13 @@
 
 #include "cli/output/print.h"
 #include "formats/atomic_file.h"
+#include "picture/draw/draw.h"
 #include "picture/page/page.h"
 
 static const struct {
     const char *ending;
     mha_status (*write)(const mha__picture *picture, const char *path, mha_error *error);
-} forms[] = {{".html", mha__page_write}};
+} forms[] = {{".html", mha__page_write}, {".svg", mha__draw_svg}, {".png", mha__draw_png}};
 enum { N_FORMS = sizeof forms / sizeof *forms };
 
 static size_t form_of(const char *path)

@@ -42,13 +42,17 @@ static size_t rows_of(const mha__figure *figure, size_t layer)
     return (figure->picture->layers[layer].head_count + figure->across - 1) / figure->across;
 }
 
+static size_t pooled(size_t n, size_t pool)
+{
+    return (n + pool - 1) / pool;
+}
+
 static size_t least(size_t a, size_t b)
 {
     return a < b ? a : b;
 }
 
-mha_status mha__figure_of(const mha__picture *picture, bool logarithmic, bool text, mha__figure *figure,
-                          mha_error *error)
+mha_status mha__figure_of(const mha__picture *picture, bool text, mha__figure *figure, mha_error *error)
 {
     size_t heads = 0, widest = 1, rows = 1, columns = 1, last = 0;
     for (size_t l = 0; l < picture->layer_count; l++) {
@@ -65,10 +69,11 @@ mha_status mha__figure_of(const mha__picture *picture, bool logarithmic, bool te
     }
     if (heads == 0)
         return mha__fail(error, MHA_INVALID, "picture", "expected heads to draw, found none");
-    const size_t cell = side_for(heads) / (rows > columns ? rows : columns);
+    const size_t longer = rows > columns ? rows : columns, cell = side_for(heads) / longer;
     *figure = (mha__figure){.picture = picture,
-                            .shading = mha__shading_of(picture, logarithmic),
+                            .shading = mha__shading_of(picture),
                             .across = least(widest, MOST_ACROSS),
+                            .pool = text && cell == 0 ? (longer + side_for(heads) - 1) / side_for(heads) : 1,
                             .cell = cell < 1 ? 1 : least(cell, LARGEST_CELL),
                             .margin = GAP};
     for (size_t l = 0; l < picture->layer_count; l++)
@@ -81,8 +86,8 @@ mha_status mha__figure_of(const mha__picture *picture, bool logarithmic, bool te
     }
     /* Labels of keys are turned by a right angle where they are names. */
     const size_t below = !text ? 0 : picture->token_count && figure->label ? CHARACTER * figure->label + 4 : TEXT_LINE;
-    figure->tile_width = figure->map_left + columns * figure->cell + GAP;
-    figure->tile_height = figure->map_top + rows * figure->cell + below + GAP;
+    figure->tile_width = figure->map_left + pooled(columns, figure->pool) * figure->cell + GAP;
+    figure->tile_height = figure->map_top + pooled(rows, figure->pool) * figure->cell + below + GAP;
     figure->bar_left = figure->margin + figure->across * figure->tile_width + GAP;
     figure->bar_top = figure->margin + figure->head_line + figure->map_top;
     figure->bar_width = 16;
@@ -97,6 +102,30 @@ mha_status mha__figure_of(const mha__picture *picture, bool logarithmic, bool te
                          "heads or layers fit",
                          MOST_PIXELS, figure->width, figure->height);
     return MHA_OK;
+}
+
+size_t mha__figure_rows(const mha__figure *figure, const mha__head *head)
+{
+    return pooled(head->rows, figure->pool);
+}
+
+size_t mha__figure_columns(const mha__figure *figure, const mha__head *head)
+{
+    return pooled(head->columns, figure->pool);
+}
+
+int mha__figure_level(const mha__figure *figure, const mha__head *head, size_t row, size_t column)
+{
+    const size_t pool = figure->pool;
+    double largest = MHA__HIDDEN; /* below every weight: a cell is hidden if all that it stands for is */
+    for (size_t r = row * pool; r < least((row + 1) * pool, head->rows); r++)
+        for (size_t c = column * pool; c < least((column + 1) * pool, head->columns); c++) {
+            const double weight = head->weights[r * head->columns + c];
+            if (isnan(weight))
+                return MHA__BROKEN;
+            largest = fmax(largest, weight);
+        }
+    return mha__level(&figure->shading, largest);
 }
 
 void mha__figure_place(const mha__figure *figure, size_t layer, size_t index, size_t *x, size_t *y)

@@ -2,6 +2,7 @@
 #include <string.h>
 #include <zlib.h>
 
+#include "mha/system.h"
 #include "picture/draw/draw.h"
 #include "picture/draw/figure.h"
 #include "picture/markup.h"
@@ -82,9 +83,8 @@ static void paint_line(const mha__figure *f, size_t y, unsigned char *line)
             mha__figure_place(f, l, i, &left, &top);
             if (y < top || y >= top + head->rows * f->cell)
                 continue;
-            const double *row = head->weights + (y - top) / f->cell * head->columns;
             for (size_t c = 0; c < head->columns; c++)
-                paint(line, left + c * f->cell, f->cell, mha__level(&f->shading, row[c]), y);
+                paint(line, left + c * f->cell, f->cell, mha__figure_level(f, head, (y - top) / f->cell, c), y);
         }
     if (y >= f->bar_top && y < f->bar_top + f->bar_height)
         paint(line, f->bar_left, f->bar_width, (int)(f->bar_height - 1 - (y - f->bar_top)), y);
@@ -110,7 +110,7 @@ static mha_status write_pixels(png *p, const mha__figure *f, unsigned char *line
 
 /* ---------------------------------------------------------------- the file */
 
-static mha_status write_head(png *p, const mha__figure *f, const mha__drawing *drawing)
+static mha_status write_head(png *p, const mha__figure *f)
 {
     unsigned char head[13] = {[8] = 8, [9] = 3}, colours[3 * MHA__PALETTE];
     mha__colour palette[MHA__PALETTE];
@@ -126,20 +126,20 @@ static mha_status write_head(png *p, const mha__figure *f, const mha__drawing *d
     TRY(write_chunk(p, "IHDR", head, sizeof head));
     TRY(write_text(p, "Title", f->picture->title ? f->picture->title : ""));
     TRY(write_text(p, "Description", scale));
-    TRY(write_text(p, "Software", drawing->about ? drawing->about : ""));
+    mha__text_print(scale, sizeof scale, "mha %s", mha_version());
+    TRY(write_text(p, "Software", scale));
     return write_chunk(p, "PLTE", colours, sizeof colours);
 }
 
-mha_status mha__draw_png(const mha__picture *picture, const mha__drawing *drawing, const char *path, mha_error *error)
+mha_status mha__draw_png(const mha__picture *picture, const char *path, mha_error *error)
 {
     mha__figure f;
     png p = {.error = error};
     const mha_allocator *allocator = &picture->memory.allocator;
-    TRY(mha__figure_of(picture, drawing->logarithmic, false, &f, error));
+    TRY(mha__figure_of(picture, false, &f, error));
     TRY(mha__output_open(&p.output, allocator, path, error));
     unsigned char *line = mha__allocate(allocator, f.width + 1);
-    mha_status status =
-        line ? write_head(&p, &f, drawing) : mha__fail(error, MHA_NO_MEMORY, path, "no memory to draw it");
+    mha_status status = line ? write_head(&p, &f) : mha__fail(error, MHA_NO_MEMORY, path, "no memory to draw it");
     if (status == MHA_OK)
         status = write_pixels(&p, &f, line);
     if (status == MHA_OK)

@@ -13,7 +13,7 @@ void mha__palette(mha__colour palette[MHA__PALETTE])
     palette[MHA__PAPER] = (mha__colour){255, 255, 255};
 }
 
-mha__shading mha__shading_of(const mha__picture *picture, bool logarithmic)
+mha__shading mha__shading_of(const mha__picture *picture)
 {
     double largest = 0;
     for (size_t l = 0; l < picture->layer_count; l++)
@@ -23,7 +23,7 @@ mha__shading mha__shading_of(const mha__picture *picture, bool logarithmic)
                 if (isfinite(head->weights[c]) && head->weights[c] > largest)
                     largest = head->weights[c];
         }
-    return (mha__shading){.largest = largest > 0 ? largest : 1, .logarithmic = logarithmic};
+    return (mha__shading){.largest = largest > 0 ? largest : 1, .logarithmic = picture->logarithmic};
 }
 
 int mha__level(const mha__shading *shading, double weight)

@@ -27,7 +27,7 @@ typedef struct mha__shading {
 } mha__shading;
 
 /* The shading under which the largest weight of all heads has the last level; 1 where no weight is above 0. */
-mha__shading mha__shading_of(const mha__picture *picture, bool logarithmic);
+mha__shading mha__shading_of(const mha__picture *picture);
 /* The level of a weight, or MHA__HIDDEN_GROUND or MHA__BROKEN. */
 int mha__level(const mha__shading *shading, double weight);
 /* The least weight that has a level, but for rounding. */

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "mha/system.h"
 #include "picture/draw/draw.h"
 #include "picture/draw/figure.h"
 #include "picture/markup.h"
@@ -9,36 +10,46 @@
 /* ---------------------------------------------------------------- cells */
 
 /* One path with all cells of a level, as runs along the rows. */
-static void draw_level(mha__markup *m, const mha__figure *f, const mha__head *head, int level, const char *fill)
+static void draw_level(mha__markup *m, const mha__figure *f, const unsigned char *levels, size_t rows, size_t columns,
+                       int level)
 {
-    const size_t n = head->columns;
-    mha__markup_print(m, "<path fill=\"%s\" d=\"", fill);
-    for (size_t r = 0; r < head->rows; r++)
-        for (size_t c = 0, past; c < n; c = past) {
-            const double *row = head->weights + r * n;
-            const bool is_here = mha__level(&f->shading, row[c]) == level;
-            for (past = c + 1; past < n && is_here == (mha__level(&f->shading, row[past]) == level);)
+    for (size_t r = 0; r < rows; r++)
+        for (size_t c = 0, past; c < columns; c = past) {
+            const unsigned char *row = levels + r * columns;
+            for (past = c + 1; past < columns && (row[past] == level) == (row[c] == level);)
                 past++;
-            if (is_here)
-                mha__markup_print(m, "M%zu %zuh%zuv%zuh-%zuz", c * f->cell, r * f->cell, (past - c) * f->cell, f->cell,
-                                  (past - c) * f->cell);
+            const size_t width = (past - c) * f->cell;
+            if (row[c] == level)
+                mha__markup_print(m, "M%zu %zuh%zuv%zuh-%zuz", c * f->cell, r * f->cell, width, f->cell, width);
         }
-    mha__markup_print(m, "\"/>\n");
 }
 
 static void draw_cells(mha__markup *m, const mha__figure *f, const mha__head *head,
                        const mha__colour palette[MHA__PALETTE])
 {
+    const size_t rows = mha__figure_rows(f, head), columns = mha__figure_columns(f, head);
     bool used[MHA__PALETTE] = {0};
-    for (size_t i = 0; i < head->rows * head->columns; i++)
-        used[mha__level(&f->shading, head->weights[i])] = true;
-    for (int level = 0; level < MHA__PALETTE; level++) {
-        char fill[16] = "url(#hidden)";
-        if (level != MHA__HIDDEN_GROUND)
-            snprintf(fill, sizeof fill, "#%02x%02x%02x", palette[level].red, palette[level].green, palette[level].blue);
-        if (used[level])
-            draw_level(m, f, head, level, fill);
+    unsigned char *levels = mha__allocate(&m->output.allocator, rows * columns);
+    if (!levels) {
+        mha__markup_fail(m, MHA_NO_MEMORY, "no memory to draw it");
+        return;
     }
+    for (size_t i = 0; i < rows * columns; i++) {
+        levels[i] = (unsigned char)mha__figure_level(f, head, i / columns, i % columns);
+        used[levels[i]] = true;
+    }
+    for (int level = 0; level < MHA__PALETTE; level++) {
+        const mha__colour c = palette[level];
+        if (!used[level])
+            continue;
+        if (level == MHA__HIDDEN_GROUND)
+            mha__markup_print(m, "<path fill=\"url(#hidden)\" d=\"");
+        else
+            mha__markup_print(m, "<path fill=\"#%02x%02x%02x\" d=\"", c.red, c.green, c.blue);
+        draw_level(m, f, levels, rows, columns, level);
+        mha__markup_print(m, "\"/>\n");
+    }
+    mha__release(&m->output.allocator, levels, rows * columns);
 }
 
 /* ---------------------------------------------------------------- labels */
@@ -70,10 +81,11 @@ static void write_token(mha__markup *m, const mha__figure *f, int64_t position)
 static void draw_labels(mha__markup *m, const mha__figure *f, const mha__picture_layer *layer, const mha__head *head)
 {
     const bool each = f->label > 0, turned = each && f->picture->token_count > 0;
-    const size_t half = f->cell / 2, below = head->rows * f->cell + 4;
+    const size_t rows = mha__figure_rows(f, head), columns = mha__figure_columns(f, head);
+    const size_t half = f->cell / 2, below = rows * f->cell + 4;
     mha__markup_print(m, "<g text-anchor=\"end\">");
-    for (size_t r = 0; r < head->rows; r += each || r + 1 == head->rows ? 1 : head->rows - 1) {
-        const size_t query = head->first_query + r * head->pool_rows;
+    for (size_t r = 0; r < rows; r += each || r + 1 == rows ? 1 : rows - 1) {
+        const size_t query = head->first_query + r * f->pool * head->pool_rows;
         mha__markup_print(m, "<text x=\"-4\" y=\"%zu\">", each ? r * f->cell + half + 4 : r ? r * f->cell + 1 : 9);
         if (each)
             write_token(m, f, (int64_t)query + (f->picture->token_count ? layer->offset : 0));
@@ -82,8 +94,8 @@ static void draw_labels(mha__markup *m, const mha__figure *f, const mha__picture
         mha__markup_print(m, "</text>");
     }
     mha__markup_print(m, "</g>\n<g text-anchor=\"%s\">", turned ? "end" : each ? "middle" : "start");
-    for (size_t c = 0; c < head->columns; c += each || c + 1 == head->columns ? 1 : head->columns - 1) {
-        const size_t key = head->first_key + c * head->pool_columns, x = c * f->cell + (each ? half : 0);
+    for (size_t c = 0; c < columns; c += each || c + 1 == columns ? 1 : columns - 1) {
+        const size_t key = head->first_key + c * f->pool * head->pool_columns, x = c * f->cell + (each ? half : 0);
         if (turned)
             mha__markup_print(m, "<text transform=\"translate(%zu %zu) rotate(-90)\">", x + 4, below);
         else
@@ -113,8 +125,9 @@ static void write_head_name(mha__markup *m, const mha__figure *f, const mha__pic
 }
 
 /* What a pointer that rests on a map, and a screen reader, say. */
-static void write_statistics(mha__markup *m, const mha__head *head)
+static void write_statistics(mha__markup *m, const mha__figure *f, const mha__head *head)
 {
+    const size_t rows = f->pool * head->pool_rows, columns = f->pool * head->pool_columns;
     const mha__head_statistics *s = &head->statistics;
     const struct {
         const char *name;
@@ -125,8 +138,8 @@ static void write_statistics(mha__markup *m, const mha__head *head)
         mha__markup_print(m, "%s %s ", i ? "," : ":", shares[i].name);
         mha__markup_number(m, 3, shares[i].value);
     }
-    if (head->pool_rows * head->pool_columns > 1)
-        mha__markup_print(m, "; each cell is the largest of %zu x %zu weights", head->pool_rows, head->pool_columns);
+    if (rows * columns > 1)
+        mha__markup_print(m, "; each cell is the largest of %zu x %zu weights", rows, columns);
 }
 
 static void draw_head(mha__markup *m, const mha__figure *f, size_t l, size_t i, const mha__colour *palette)
@@ -137,14 +150,14 @@ static void draw_head(mha__markup *m, const mha__figure *f, size_t l, size_t i, 
     mha__figure_place(f, l, i, &x, &y);
     mha__markup_print(m, "<g transform=\"translate(%zu %zu)\"><title>", x, y);
     write_head_name(m, f, layer, head);
-    write_statistics(m, head);
+    write_statistics(m, f, head);
     mha__markup_print(m, "</title>\n<text x=\"0\" y=\"-5\" font-weight=\"bold\">");
     write_head_name(m, f, layer, head);
     mha__markup_print(m, "</text>\n<g shape-rendering=\"crispEdges\">\n");
     draw_cells(m, f, head, palette);
     mha__markup_print(m,
                       "<rect x=\"-0.5\" y=\"-0.5\" width=\"%zu\" height=\"%zu\" fill=\"none\" stroke=\"#777\"/></g>\n",
-                      head->columns * f->cell + 1, head->rows * f->cell + 1);
+                      mha__figure_columns(f, head) * f->cell + 1, mha__figure_rows(f, head) * f->cell + 1);
     draw_labels(m, f, layer, head);
     mha__markup_print(m, "</g>\n");
 }
@@ -191,12 +204,12 @@ static bool any_hidden(const mha__picture *picture)
     return false;
 }
 
-mha_status mha__draw_svg(const mha__picture *picture, const mha__drawing *drawing, const char *path, mha_error *error)
+mha_status mha__draw_svg(const mha__picture *picture, const char *path, mha_error *error)
 {
     mha__figure f;
     mha__colour palette[MHA__PALETTE];
     mha__markup m;
-    TRY(mha__figure_of(picture, drawing->logarithmic, true, &f, error));
+    TRY(mha__figure_of(picture, true, &f, error));
     TRY(mha__markup_open(&m, &picture->memory.allocator, path, error));
     mha__palette(palette);
     mha__markup_print(&m,
@@ -206,7 +219,7 @@ mha_status mha__draw_svg(const mha__picture *picture, const mha__drawing *drawin
     mha__markup_text(&m, picture->title && *picture->title ? picture->title : "attention");
     const mha__colour ground = palette[MHA__HIDDEN_GROUND], line = palette[MHA__HIDDEN_LINE];
     mha__markup_print(&m, "</title>\n<desc>");
-    mha__markup_text(&m, drawing->about ? drawing->about : "");
+    mha__markup_print(&m, "attention weights, drawn by mha %s", mha_version());
     mha__markup_print(&m,
                       "</desc>\n<defs><pattern id=\"hidden\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\">"
                       "<path fill=\"#%02x%02x%02x\" d=\"M0 0h6v6h-6z\"/>"
