@@ -172,14 +172,6 @@ static void add_up(size_t *which, size_t from, size_t to)
         which[i - from] = i;
 }
 
-/* Whether a pair may explain the tensor, judging by the rows on which it was tried. */
-static bool is_promising(const mha__search *s, const mha__candidate *x)
-{
-    const mha__target *t = &s->target;
-    return x->finite && (x->excess <= x->louder * t->noise[0] + t->storage.absolute ||
-                         (t->states[0] && x->needed[0] <= t->allowed[0].atol));
-}
-
 /* Leaves those candidates that fit where they were tried, and the best `most` others. */
 static size_t leave_promising(const mha__search *s, size_t *which, size_t n, size_t most)
 {
@@ -196,7 +188,7 @@ static size_t leave_promising(const mha__search *s, size_t *which, size_t n, siz
         best[at] = which[i];
     }
     for (size_t i = 0; i < n; i++) {
-        bool chosen = is_promising(s, &s->candidates[which[i]]);
+        bool chosen = mha__search_is_promising(s, &s->candidates[which[i]]);
         for (size_t k = 0; k < kept && !chosen; k++)
             chosen = best[k] == which[i];
         if (chosen)
@@ -205,18 +197,50 @@ static size_t leave_promising(const mha__search *s, size_t *which, size_t n, siz
     return left;
 }
 
+/* Whether a variant does no more than round inputs or weights. */
+static bool only_rounds(const mha__search *s, int index)
+{
+    mha__knobs knobs;
+    (void)mha__variants_apply(s->c, index, -1, &knobs);
+    const bool rounds = knobs.rows.round_inputs || knobs.rows.round_weights;
+    knobs.rows.round_inputs = knobs.rows.round_weights = ROUND_NOT;
+    return rounds && mha__knobs_equal(&knobs, &s->said);
+}
+
+/* Leaves the pairs that may fit: rounding moves a result by little, so what it is paired with must be near on its own.
+ * `marks`: memory for each variant. */
+static size_t leave_possible(mha__search *s, unsigned char *marks, size_t *which, size_t n)
+{
+    enum { ROUNDS = 1, IS_FAR = 2 };
+    const double near = 0.5;
+    size_t left = 0;
+    for (size_t i = 1; i < s->singles; i++) {
+        const mha__candidate *x = &s->candidates[i];
+        if (!x->numbers)
+            marks[x->a] = (only_rounds(s, x->a) ? ROUNDS : 0) | (x->relative > near ? IS_FAR : 0);
+    }
+    for (size_t i = 0; i < n; i++) {
+        const mha__candidate *x = &s->candidates[which[i]];
+        const unsigned char a = marks[x->a], b = marks[x->b];
+        if ((a & ROUNDS && b & IS_FAR) || (b & ROUNDS && a & IS_FAR))
+            mha__search_step(s, 0);
+        else
+            which[left++] = which[i];
+    }
+    return left;
+}
+
 /* Tries all pairs where little is to be computed, those that fit there and the best others where it is more, and again
  * on all that is judged. */
-static void try_pairs(mha__search *s, size_t *which)
+static void try_pairs(mha__search *s, unsigned char *marks, size_t *which)
 {
     const size_t first = s->count;
     size_t n = s->pair_count;
     memcpy(s->candidates + first, s->pairs, n * sizeof *s->pairs);
     add_up(which, first, first + n);
-    if (s->in_part) {
-        fit_all(s, which, n, &s->probed);
-        n = leave_promising(s, which, n, 64);
-    }
+    n = leave_possible(s, marks, which, n);
+    fit_all(s, which, n, &s->probed);
+    n = leave_promising(s, which, n, 64);
     fit_all(s, which, n, &s->screened);
     n = leave_promising(s, which, n, 16);
     fit_all(s, which, n, &s->full);
@@ -243,7 +267,10 @@ static mha_status widen(mha__search *s, mha_diagnosis *d, size_t *which, size_t 
     *order = mha__search_least_order(s, wide, 1);
     if (*order <= 2)
         return MHA_OK;
-    try_pairs(s, which);
+    unsigned char *marks = mha__arena_take(&s->pool, mha_variant_count());
+    if (!marks)
+        return mha__search_no_memory(s, error);
+    try_pairs(s, marks, which);
     d->tried = s->total;
     *order = mha__search_least_order(s, wide, 2);
     return MHA_OK;

@@ -83,6 +83,13 @@ void mha__search_fit(const mha__search *s, size_t worker, const mha__region *on,
     x->louder = s->said.scale != 0 ? fmax(1, fabs(knobs.scale / s->said.scale)) : 1;
 }
 
+bool mha__search_is_promising(const mha__search *s, const mha__candidate *x)
+{
+    const mha__target *t = &s->target;
+    return x->finite && (x->excess <= x->louder * t->noise[0] + t->storage.absolute ||
+                         (t->states[0] && x->needed[0] <= t->allowed[0].atol));
+}
+
 void mha__search_step(mha__search *s, size_t worker)
 {
     const size_t done = __atomic_add_fetch(&s->done, 1, __ATOMIC_RELAXED);

@@ -42,40 +42,70 @@ static bool with_heads(const mha_case *c, size_t h, mha_case *other)
     return other->d_v * h == c->d_v * c->H && (rope->kind == MHA_ROPE_NONE || (dim <= other->d_k && dim % 2 == 0));
 }
 
-static mha_status fit_other(const mha__search *s, const mha_case *other, mha__candidate *x, mha_error *error)
+/* The inputs of the search for a case with other heads: no width is another one, so numbers are shared. The sequences
+ * of a ragged batch are made anew. */
+typedef struct turned {
+    mha__variant_inputs shared, *own; /* own: NULL when shared */
+} turned;
+
+static mha_status turn(const mha__search *s, const mha_case *other, turned *t, mha_error *error)
 {
+    t->own = NULL;
+    t->shared = *s->inputs;
+    if (s->inputs->sequences)
+        return mha__variant_inputs_create(other, &t->own, error);
+    t->shared.c = other;
+    t->shared.other = NULL;
+    t->shared.h[0] = other->H, t->shared.d[0] = t->shared.d[1] = other->d_k;
+    t->shared.h[1] = t->shared.h[2] = other->H_kv, t->shared.d[2] = other->d_v;
+    return MHA_OK;
+}
+
+/* Fits the case with other heads where little is to be computed, and on all that is judged if it fits there. *bench is
+ * made for the first one, which must be that of the most heads. */
+static mha_status fit_other(const mha__search *s, mha__variant_bench **bench, const mha_case *other, mha__candidate *x,
+                            mha_error *error)
+{
+    turned t;
+    TRY(turn(s, other, &t, error));
     mha__search search = *s;
-    TRY(mha__variant_inputs_create(other, &search.inputs, error));
+    search.inputs = t.own ? t.own : &t.shared;
     search.c = search.inputs->c;
-    const unsigned char *needed = s->in_part ? s->judged : NULL;
-    mha__variant_bench *bench = mha__variant_bench_create(search.inputs, needed, 0);
-    if (bench) {
-        search.bench[0] = bench;
+    if (!*bench)
+        *bench = mha__variant_bench_create(search.inputs, s->in_part ? s->judged : NULL, 0);
+    if (*bench) {
+        search.bench[0] = *bench;
+        mha__variant_bench_turn_to(*bench, search.inputs);
         *x = (mha__candidate){.a = -1, .b = -1, .complete = true};
-        mha__search_fit(&search, 0, &s->full, x);
+        mha__search_fit(&search, 0, &s->probed, x);
+        if (mha__search_is_promising(s, x))
+            mha__search_fit(&search, 0, &s->full, x);
+        else
+            x->finite = false;
     }
-    mha__variant_bench_destroy(bench);
-    mha__variant_inputs_destroy(search.inputs);
-    return bench ? MHA_OK : mha__search_no_memory(s, error);
+    mha__variant_inputs_destroy(t.own);
+    return *bench ? MHA_OK : mha__search_no_memory(s, error);
 }
 
 mha_status mha__search_other_heads(const mha__search *s, size_t *heads, mha__candidate *best, mha_error *error)
 {
-    const size_t width = s->c->H * s->c->d_k;
+    mha__variant_bench *bench = NULL;
+    mha_status status = MHA_OK;
     mha_case other;
     *heads = 0;
     *best = (mha__candidate){.a = -1, .b = -1, .excess = INFINITY};
     if (!leaves_heads_open(s))
         return MHA_OK;
-    for (size_t h = 1; h <= width; h++) {
-        mha__candidate x;
+    for (size_t h = s->c->H * s->c->d_k; h >= 1 && status == MHA_OK; h--) {
+        mha__candidate x = {.finite = false};
         if (h == s->c->H || !with_heads(s->asked, h, &other))
             continue;
-        TRY(fit_other(s, &other, &x, error));
-        if (x.finite && x.excess < best->excess) {
+        status = fit_other(s, &bench, &other, &x, error);
+        if (x.finite && x.excess <= best->excess) {
             *best = x;
             *heads = h;
         }
     }
-    return MHA_OK;
+    mha__variant_bench_destroy(bench);
+    return status;
 }

@@ -62,9 +62,7 @@ static size_t farthest_batch(const mha__search *s)
     return row;
 }
 
-/* Marks query rows of one batch row: `spread` of them at equal distances, and the `far` farthest of the others. Only
- * rows marked in `among` are considered. */
-static void mark_rows(const mha__search *s, size_t b, size_t far, size_t spread, const unsigned char *among,
+void mha__search_mark(const mha__search *s, size_t b, size_t far, size_t spread, const unsigned char *among,
                       unsigned char *marks)
 {
     const size_t T = s->c->T_q, first = b * T;
@@ -107,9 +105,9 @@ void mha__search_screen(mha__search *s)
     if (!s->target.by_query)
         memset(s->screened.rows + b * T, 1, T);
     else
-        mark_rows(s, b, most / 2, most / 2, s->judged, s->screened.rows);
-    if (s->in_part && s->target.by_query)
-        mark_rows(s, b, 1, 0, s->screened.rows, s->probed.rows);
+        mha__search_mark(s, b, most / 2, most / 2, s->judged, s->screened.rows);
+    if (s->target.by_query)
+        mha__search_mark(s, b, 1, 0, s->screened.rows, s->probed.rows);
     else
         memcpy(s->probed.rows, s->screened.rows, s->c->B * T);
 }
@@ -158,9 +156,9 @@ static void choose_part(mha__search *s)
         memset(s->judged + b * T, 1, T);
         return;
     }
-    mark_rows(s, b, FAR, SPREAD, s->there, s->judged);
+    mha__search_mark(s, b, FAR, SPREAD, s->there, s->judged);
     for (size_t other = 0; other < s->c->B && other < MOST_BATCHES; other++)
-        mark_rows(s, other, 1, 0, s->there, s->judged);
+        mha__search_mark(s, other, 1, 0, s->there, s->judged);
     show_hidden(s, false);
     show_hidden(s, true);
     for (size_t v = 0; v < mha_variant_count(); v++) {

@@ -85,11 +85,17 @@ static inline mha_status mha__search_no_memory(const mha__search *s, mha_error *
 mha_status mha__search_prepare(mha__search *s, mha_error *error);
 /* Chooses the regions on which many candidates are tried before: parts of what is judged. */
 void mha__search_screen(mha__search *s);
+/* Marks query rows of one batch row: `spread` of them at equal distances, and the `far` farthest of the others. Only
+ * rows marked in `among` are considered. */
+void mha__search_mark(const mha__search *s, size_t b, size_t far, size_t spread, const unsigned char *among,
+                      unsigned char *marks);
 /* Whether a computed element x and a recorded element y count as equal: equal numbers; NaN on both sides; x is a
  * hidden score and y the lowest number of the recorded type; x overflows the recorded type and y is infinite. */
 bool mha__search_same(const mha__target *t, double x, double y);
 /* Computes candidate *x on a region, with a worker's bench, and compares it with the tensor. */
 void mha__search_fit(const mha__search *s, size_t worker, const mha__region *on, mha__candidate *x);
+/* Whether a candidate may explain the tensor, judging by the region on which it was fitted. */
+bool mha__search_is_promising(const mha__search *s, const mha__candidate *x);
 /* Counts one more candidate as done, and tells the caller if this is its thread. */
 void mha__search_step(mha__search *s, size_t worker);
 /* How many elements a region has. */

@@ -14,6 +14,7 @@ typedef struct scratch {
     double *r, *tried, *J;     /* differences: of the present numbers, of others; derivatives by each number */
     double *products, *normal; /* J^T J and -J^T r: (n, n + 1); the same, damped */
     double *x, *other;         /* numbers */
+    double *fits;              /* of numbers of a list, of which there are at most as many as keys, and one */
     unsigned char *rows;       /* (B, T_q) */
 } scratch;
 
@@ -64,12 +65,39 @@ static void choose(const mha__search *s, size_t worker, const mha__solved_entry 
 
 /* ---------------------------------------------------------------- one of a list for each batch row */
 
-/* Rows of one batch row alone. */
-static void keep_batch(const mha__search *s, size_t b, unsigned char *rows)
+/* How well the numbers in m->other fit where m->rows and the columns say. */
+static double fit_there(const mha__search *s, size_t worker, size_t index, const scratch *m, size_t columns)
 {
+    const mha__region there = {m->rows, columns};
+    mha__candidate one = candidate(index, m->other);
+    mha__search_fit(s, worker, &there, &one);
+    return one.relative;
+}
+
+/* Puts the number of the list that fits batch row b best on its judged rows into m->x. All are tried on a few rows, and
+ * on the others those that fit there as well as the best. */
+static void choose_for_batch(const mha__search *s, size_t worker, const mha__solved_entry *e, size_t index, size_t b,
+                             const scratch *m)
+{
+    enum { FEW = 2 };
     const size_t T = s->c->T_q;
-    memset(rows, 0, s->c->B * T);
-    memcpy(rows + b * T, s->judged + b * T, T);
+    const double slack = 2 * s->target.noise[0] / fmax(s->target.rms, s->target.noise[0]);
+    double least = INFINITY, best = INFINITY;
+    memset(m->rows, 0, s->c->B * T);
+    mha__search_mark(s, b, FEW, FEW, s->judged, m->rows);
+    memcpy(m->other, m->x, s->c->B * sizeof *m->x);
+    for (size_t i = 0; i <= s->inputs->S && e->choice(s->c, i, &m->other[b]); i++) {
+        m->fits[i] = fit_there(s, worker, index, m, s->screened.columns);
+        least = fmin(least, m->fits[i]);
+    }
+    memcpy(m->rows + b * T, s->judged + b * T, T);
+    for (size_t i = 0; i <= s->inputs->S && e->choice(s->c, i, &m->other[b]); i++) {
+        const double fit = m->fits[i] <= least + slack ? fit_there(s, worker, index, m, s->full.columns) : INFINITY;
+        if (fit < best) {
+            best = fit;
+            m->x[b] = m->other[b];
+        }
+    }
 }
 
 /* Chooses the best number of the list for each batch row with judged rows; for others the first of the list. */
@@ -77,22 +105,11 @@ static void choose_by_batch(const solving *w, size_t worker, const mha__solved_e
 {
     const mha__search *s = w->s;
     const scratch *m = &w->scratch[worker];
-    const mha__region one_row = {m->rows, s->full.columns};
     for (size_t b = 0; b < s->c->B; b++)
         (void)e->choice(s->c, 0, &m->x[b]);
-    for (size_t b = 0; b < s->c->B; b++) {
-        double best = INFINITY;
-        keep_batch(s, b, m->rows);
-        memcpy(m->other, m->x, s->c->B * sizeof *m->x);
-        for (size_t i = 0; memchr(m->rows, 1, s->c->B * s->c->T_q) && e->choice(s->c, i, &m->other[b]); i++) {
-            mha__candidate one = candidate(f->index, m->other);
-            mha__search_fit(s, worker, &one_row, &one);
-            if (one.relative < best) {
-                best = one.relative;
-                m->x[b] = m->other[b];
-            }
-        }
-    }
+    for (size_t b = 0; b < s->c->B; b++)
+        if (memchr(s->judged + b * s->c->T_q, 1, s->c->T_q))
+            choose_for_batch(s, worker, e, f->index, b, m);
     memcpy(f->numbers, m->x, s->c->B * sizeof *m->x);
     f->candidates[f->count++] = candidate(f->index, f->numbers);
 }
@@ -203,20 +220,31 @@ static void descend(const solving *w, size_t worker, const mha__solved_entry *e,
     }
 }
 
-/* Tries numbers in equal ratios, descends from the best one, and offers shorter numbers beside the one it finds. */
+/* Tries numbers in equal ratios, those that fit best where little is to be computed once more, descends from the best
+ * one, and offers shorter numbers beside the one it finds. */
 static void descend_from_best(const solving *w, size_t worker, const mha__solved_entry *e, found *f)
 {
-    enum { STEPS = 32, MOST_DIGITS = 6 };
+    enum { STEPS = 32, AGAIN = 8, MOST_DIGITS = 6 };
     const mha__search *s = w->s;
-    double best = INFINITY, *x = w->scratch[worker].x;
+    double best = INFINITY, *x = w->scratch[worker].x, tried[STEPS + 1];
+    mha__candidate one[STEPS + 1];
     *x = e->low;
     for (int i = 0; i <= STEPS; i++) {
-        const double one = e->low * pow(e->high / e->low, (double)i / STEPS);
-        mha__candidate tried = candidate(f->index, &one);
-        mha__search_fit(s, worker, &s->screened, &tried);
-        if (tried.relative < best) {
-            best = tried.relative;
-            *x = one;
+        tried[i] = e->low * pow(e->high / e->low, (double)i / STEPS);
+        one[i] = candidate(f->index, &tried[i]);
+        mha__search_fit(s, worker, &s->probed, &one[i]);
+    }
+    for (int i = 0; i <= STEPS; i++) {
+        int better = 0;
+        for (int k = 0; k <= STEPS; k++)
+            better += one[k].relative < one[i].relative;
+        mha__candidate again = candidate(f->index, &tried[i]);
+        if (better >= AGAIN)
+            continue;
+        mha__search_fit(s, worker, &s->screened, &again);
+        if (again.relative < best) {
+            best = again.relative;
+            *x = tried[i];
         }
     }
     descend(w, worker, e, f->index, 1);
@@ -277,12 +305,31 @@ static bool is_enough(const mha__search *s, size_t n)
     return free_weights >= most && mha__search_elements(s, &s->screened) >= most;
 }
 
+/* Leaves those that may fit, judging by a few rows; if none may, the best one there. */
+static void leave_promising(const mha__search *s, size_t worker, found *f)
+{
+    size_t best = 0, n = 0;
+    if (f->count < 2)
+        return;
+    for (size_t i = 0; i < f->count; i++) {
+        mha__search_fit(s, worker, &s->screened, &f->candidates[i]);
+        best = f->candidates[i].relative < f->candidates[best].relative ? i : best;
+    }
+    for (size_t i = 0; i < f->count; i++)
+        if (mha__search_is_promising(s, &f->candidates[i]))
+            f->candidates[n++] = f->candidates[i];
+    if (n == 0)
+        f->candidates[n++] = f->candidates[best];
+    f->count = n;
+}
+
 /* Leaves the best candidate, shortest number first, and those that do the same. */
 static void leave_best(const mha__search *s, size_t worker, int how, found *f)
 {
     const double unit = s->target.wide ? 0x1p-53 : 0x1p-24, ulp = 4 * unit * s->target.largest;
     double best = INFINITY;
     size_t n = 0;
+    leave_promising(s, worker, f);
     for (size_t i = 0; i < f->count; i++) {
         mha__candidate *x = &f->candidates[i];
         mha__search_fit(s, worker, &s->full, x);
@@ -348,8 +395,8 @@ static bool make_scratch(mha__search *s, solving *w, size_t n, size_t free_ones)
     for (size_t i = 0; i < s->workers; i++) {
         scratch *m = &w->scratch[i];
         const size_t square = free_ones * (free_ones + 1);
-        double *memory =
-            mha__arena_take(&s->pool, ((free_ones + 2) * w->elements + 2 * square + 2 * n) * sizeof *memory);
+        double *memory = mha__arena_take(&s->pool, ((free_ones + 2) * w->elements + 2 * square + 2 * n +
+                                                    s->inputs->S + 1) * sizeof *memory);
         m->rows = mha__arena_take(&s->pool, s->c->B * s->c->T_q);
         if (!memory || !m->rows)
             return false;
@@ -360,6 +407,7 @@ static bool make_scratch(mha__search *s, solving *w, size_t n, size_t free_ones)
         m->normal = m->products + square;
         m->x = m->normal + square;
         m->other = m->x + n;
+        m->fits = m->other + n;
     }
     return true;
 }

@@ -68,6 +68,14 @@ mha__variant_bench *mha__variant_bench_create(const mha__variant_inputs *inputs,
     return NULL;
 }
 
+void mha__variant_bench_turn_to(mha__variant_bench *bench, const mha__variant_inputs *inputs)
+{
+    bench->inputs = bench->maker.inputs = inputs;
+    for (size_t i = 0; i < bench->maker.count; i++)
+        if (!bench->maker.slots[i].product)
+            bench->maker.slots[i].which = -1;
+}
+
 size_t mha__variant_workers(int threads, size_t *bytes)
 {
     const size_t most = (size_t)1 << 30, quarter = mha__memory_at_hand() / 4;

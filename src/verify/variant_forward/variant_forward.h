@@ -12,6 +12,9 @@ typedef struct mha__variant_bench mha__variant_bench;
 mha__variant_bench *mha__variant_bench_create(const mha__variant_inputs *inputs, const unsigned char *needed,
                                               size_t bytes);
 void mha__variant_bench_destroy(mha__variant_bench *bench); /* NULL is allowed */
+/* From now on it computes a case of the same inputs, weights and widths with not more query heads than the first one;
+ * products with the weights are kept. */
+void mha__variant_bench_turn_to(mha__variant_bench *bench, const mha__variant_inputs *inputs);
 enum { MHA_VARIANT_WORKERS = 8 };
 /* How many threads compute variants when `threads` are asked for (0: all), and the memory for the cached rows of each.
  */

@@ -39,7 +39,7 @@ bool mha__row_maker_begin(mha__row_maker *maker, const mha__variant_inputs *inpu
     maker->x = take(pool, input);
     maker->bias = take(pool, widest);
     maker->unsplit = take(pool, rows);
-    maker->turn = take(pool, 2 * larger(inputs->d[PROJECTION_K], inputs->d[PROJECTION_V]));
+    maker->turn = take(pool, 2 * widest); /* one head may be as wide, in a case with other heads */
     if (!maker->slots || !maker->W || !maker->x || !maker->bias || !maker->unsplit || !maker->turn)
         return false;
     for (; maker->count < count; maker->count++) {
@@ -51,12 +51,14 @@ bool mha__row_maker_begin(mha__row_maker *maker, const mha__variant_inputs *inpu
     return maker->count >= MHA_ROW_SLOTS_LEAST;
 }
 
-/* The slot that has these rows (then *found is true), else the least recently used slot, for the caller to fill. */
+/* The slot that has these rows (then *found is true), else the least recently used slot of their kind, for the caller
+ * to fill. Products, which take longest, have half of the slots for themselves. */
 static mha__row_slot *slot_for(mha__row_maker *m, const mha__row_slot *wanted, bool *found)
 {
-    mha__row_slot *oldest = &m->slots[0];
+    const size_t half = m->count / 2, first = wanted->product ? 0 : half, end = wanted->product ? half : m->count;
+    mha__row_slot *oldest = &m->slots[first];
     *found = false;
-    for (size_t i = 0; i < m->count && !*found; i++) {
+    for (size_t i = first; i < end && !*found; i++) {
         mha__row_slot *s = &m->slots[i];
         *found = s->which == wanted->which && s->b == wanted->b + m->sequence && s->product == wanted->product &&
                  s->all_rows == wanted->all_rows && mha__row_knobs_equal(&s->key, &wanted->key);
@@ -120,13 +122,21 @@ static const double *matrix_of(mha__row_maker *m, const mha__row_knobs *k, int w
     const int own = k->source[which];
     if (k->packing == PACKING_RIGHT && k->round_weights == ROUND_NOT && !k->transposed[own] && !permuted_by(k, which))
         return w->W[own];
-    for (size_t column = 0; column < width; column++) {
-        int s;
-        size_t from;
-        source_of(w, k, which, column, &s, &from);
-        const size_t start = k->transposed[s] ? from * in : from, stride = k->transposed[s] ? 1 : w->out[s];
+    enum { BLOCK = 8 }; /* columns whose numbers lie in as many lines of the cache, whichever way they run */
+    for (size_t first = 0; first < width; first += BLOCK) {
+        const size_t n = width - first < BLOCK ? width - first : BLOCK;
+        const double *start[BLOCK];
+        size_t stride[BLOCK];
+        for (size_t c = 0; c < n; c++) {
+            int s;
+            size_t from;
+            source_of(w, k, which, first + c, &s, &from);
+            start[c] = w->W[s] + (k->transposed[s] ? from * in : from);
+            stride[c] = k->transposed[s] ? 1 : w->out[s];
+        }
         for (size_t i = 0; i < in; i++)
-            m->W[i * width + column] = rounded(w->W[s][start + i * stride], k->round_weights);
+            for (size_t c = 0; c < n; c++)
+                m->W[i * width + first + c] = rounded(start[c][i * stride[c]], k->round_weights);
     }
     return m->W;
 }

@@ -70,6 +70,11 @@ static void score_row(mha__variant_bench *w, const mha__knobs *k, size_t h, size
             sight = w->sight[i * S + j];
         else if (row == S + 1 ? !k->zero_row : !k->bias_row)
             sight.hidden = SIGHT_HIDDEN;
+        if (sight.hidden == SIGHT_HIDDEN && !score_hidden && k->fill == FILL_EXCLUDE) {
+            w->scores[at + j] = -INFINITY;
+            w->visible[at + j] = 0;
+            continue;
+        }
         const double *key = w->keys + (row * c->H_kv + head) * c->d_k;
         const double product = sight.hidden == SIGHT_HIDDEN && !score_hidden ? 0 : mha__dot(q, key, c->d_k);
         w->scores[at + j] = score_of(k, product, real, &sight, stage, &w->visible[at + j]);
