@@ -35,10 +35,29 @@ static void the_ending_chooses_the_form(void **state)
     assert_program_refuses(RUN("show", SMALL, "--picture", "a.gif"), 2, "ends in .html, .svg, .png*found \"a.gif\"");
 }
 
+/* The picture in weights/README.md is the one that its command draws. */
+static void the_picture_in_the_tree_is_drawn_as_its_page_says(void **state)
+{
+    (void)state;
+    const char *path = scratch("heads.svg");
+    program_result r = RUN("show", "weights/induction/recorded.safetensors", "--head", "1", "--tokens",
+                           "weights/induction/tokens.txt", "--picture", path, "--quiet");
+    assert_int_equal(r.code, 0);
+    program_free(&r);
+    size_t count[2];
+    unsigned char *drawn = scratch_read(path, &count[0]),
+                  *kept = scratch_read("weights/induction/heads.svg", &count[1]);
+    if (count[0] != count[1] || memcmp(drawn, kept, count[0]) != 0)
+        fail_msg("weights/induction/heads.svg differs from what mha show draws of recorded.safetensors with --head 1");
+    free(drawn);
+    free(kept);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_ending_chooses_the_form),
+        cmocka_unit_test(the_picture_in_the_tree_is_drawn_as_its_page_says),
     };
     return cmocka_run_group_tests_name("cli_pictures", tests, NULL, scratch_remove);
 }

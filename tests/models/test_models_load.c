@@ -995,6 +995,31 @@ static void our_own_checkpoint_gives_what_was_recorded(void **state)
     unload(&l);
 }
 
+/* Two layers in one file, each recorded on the input that it had. */
+static void our_own_two_layers_give_what_was_recorded(void **state)
+{
+    (void)state;
+    mha_model_facts facts;
+    mha_error error;
+    mha_file *recorded;
+    assert_ok(mha_model_read_config("weights/induction/config.json", &facts, &error), error);
+    assert_ok(mha_file_open("weights/induction/recorded.safetensors", &recorded, &error), error);
+    for (int i = 0; i < 2; i++) {
+        loaded l;
+        char names[4][32];
+        static const char *const parts[] = {"self_attn", "input", "output", "weights"};
+        for (int k = 0; k < 4; k++)
+            snprintf(names[k], sizeof names[k], "layers.%d.%s", i, parts[k]);
+        assert_ok(load(&l, "weights/induction/model.safetensors",
+                       (mha_load_options){.facts = &facts, .layer = names[0]}),
+                  l.error);
+        assert_recorded(l.layer, recorded, names[1], recorded, names[2], names[3], (mha_semantics){.causal = true},
+                        MHA_PATH_EXACT, exact_tolerance);
+        unload(&l);
+    }
+    mha_file_close(recorded);
+}
+
 static const char *model_path(const char *name)
 {
     static char path[4][600];
@@ -1176,6 +1201,7 @@ int main(void)
         cmocka_unit_test(copies_are_looked_for_in_few_places),
         cmocka_unit_test(every_failing_allocation_leaves_the_table_as_it_was),
         cmocka_unit_test(our_own_checkpoint_gives_what_was_recorded),
+        cmocka_unit_test(our_own_two_layers_give_what_was_recorded),
         cmocka_unit_test(gpt_nano_sort_in_both_orientations),
         cmocka_unit_test(rxnmapper_albert_under_both_names),
         cmocka_unit_test(stories260k_in_both_pairings),

@@ -4,12 +4,12 @@
 #include <stdio.h>
 
 enum {
-    MOST_ACROSS = 12,
+    WIDE = 1600, /* about the width of a drawing */
     MOST_PIXELS = 1 << 16,
     LARGEST_CELL = 28,
-    LABELLED_CELL = 9, /* the smallest cell that has a label of its own */
-    LABEL = 12,        /* most characters of a label */
-    CHARACTER = 7,     /* width of one */
+    LABELLED_CELL = 10, /* the smallest cell that has a label of its own */
+    LABEL = 12,         /* most characters of a label */
+    CHARACTER = 7,      /* width of one */
     TEXT_LINE = 18,
     BAR_NUMBERS = 60,
     GAP = 14
@@ -37,11 +37,14 @@ static size_t longest_label(const mha__picture *picture, size_t most)
     return longest < LABEL ? longest : LABEL;
 }
 
-static size_t rows_of(const mha__figure *figure, size_t layer)
+/* The tiles that a layer takes: whole rows, or the one of its only head. */
+static size_t tiles_of(const mha__figure *figure, size_t layer)
 {
-    return (figure->picture->layers[layer].head_count + figure->across - 1) / figure->across;
+    const size_t heads = figure->picture->layers[layer].head_count;
+    return figure->one_each ? heads : (heads + figure->across - 1) / figure->across * figure->across;
 }
 
+/* n / pool, rounded up. */
 static size_t pooled(size_t n, size_t pool)
 {
     return (n + pool - 1) / pool;
@@ -72,12 +75,12 @@ mha_status mha__figure_of(const mha__picture *picture, bool text, mha__figure *f
     const size_t longer = rows > columns ? rows : columns, cell = side_for(heads) / longer;
     *figure = (mha__figure){.picture = picture,
                             .shading = mha__shading_of(picture),
-                            .across = least(widest, MOST_ACROSS),
+                            .one_each = widest == 1,
                             .pool = text && cell == 0 ? (longer + side_for(heads) - 1) / side_for(heads) : 1,
                             .cell = cell < 1 ? 1 : least(cell, LARGEST_CELL),
-                            .margin = GAP};
-    for (size_t l = 0; l < picture->layer_count; l++)
-        figure->down += rows_of(figure, l);
+                            .margin = GAP,
+                            .bar_width = 16,
+                            .bar_height = MHA__LEVELS};
     if (text) {
         figure->label = figure->cell >= LABELLED_CELL ? longest_label(picture, last) : 0;
         figure->head_line = 2 * TEXT_LINE;
@@ -88,10 +91,15 @@ mha_status mha__figure_of(const mha__picture *picture, bool text, mha__figure *f
     const size_t below = !text ? 0 : picture->token_count && figure->label ? CHARACTER * figure->label + 4 : TEXT_LINE;
     figure->tile_width = figure->map_left + pooled(columns, figure->pool) * figure->cell + GAP;
     figure->tile_height = figure->map_top + pooled(rows, figure->pool) * figure->cell + below + GAP;
+    const size_t abreast = figure->one_each ? heads : widest;
+    const size_t fitting = WIDE > figure->tile_width ? WIDE / figure->tile_width : 1;
+    figure->across = pooled(abreast, pooled(abreast, fitting)); /* rows of about the same length */
+    size_t tiles = 0;
+    for (size_t l = 0; l < picture->layer_count; l++)
+        tiles += tiles_of(figure, l);
+    figure->down = pooled(tiles, figure->across);
     figure->bar_left = figure->margin + figure->across * figure->tile_width + GAP;
     figure->bar_top = figure->margin + figure->head_line + figure->map_top;
-    figure->bar_width = 16;
-    figure->bar_height = MHA__LEVELS;
     const size_t bar_bottom = figure->bar_top + figure->bar_height + (text ? 4 * TEXT_LINE : 0);
     const size_t bottom = figure->margin + figure->head_line + figure->down * figure->tile_height;
     figure->width = figure->bar_left + figure->bar_width + (text ? BAR_NUMBERS + 40 : 0) + figure->margin;
@@ -130,9 +138,9 @@ int mha__figure_level(const mha__figure *figure, const mha__head *head, size_t r
 
 void mha__figure_place(const mha__figure *figure, size_t layer, size_t index, size_t *x, size_t *y)
 {
-    size_t row = index / figure->across;
+    size_t tile = index;
     for (size_t l = 0; l < layer; l++)
-        row += rows_of(figure, l);
-    *x = figure->margin + index % figure->across * figure->tile_width + figure->map_left;
-    *y = figure->margin + figure->head_line + row * figure->tile_height + figure->map_top;
+        tile += tiles_of(figure, l);
+    *x = figure->margin + tile % figure->across * figure->tile_width + figure->map_left;
+    *y = figure->margin + figure->head_line + tile / figure->across * figure->tile_height + figure->map_top;
 }

@@ -4,11 +4,13 @@
 
 #include "picture/draw/shade.h"
 
-/* Heads stand in tiles, `across` of them in a row; each layer begins a new row. The colour bar stands at the right. */
+/* Heads stand in tiles, `across` of them in a row; each layer begins a new row, unless every layer has only one head.
+ * The colour bar stands at the right. */
 typedef struct mha__figure {
     const mha__picture *picture;
     mha__shading shading;
     size_t across, down;      /* tiles in a row, rows of tiles */
+    bool one_each;            /* no layer has more than one head */
     size_t pool;              /* rows and columns of a map that one cell stands for: the largest of their weights */
     size_t cell;              /* width and height of a cell */
     size_t label;             /* characters of the longest label of a cell; 0: cells are too small */

@@ -2,7 +2,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "mha/system.h"
 #include "picture/draw/draw.h"
 #include "picture/draw/figure.h"
 #include "picture/markup.h"
@@ -83,7 +82,8 @@ static void draw_labels(mha__markup *m, const mha__figure *f, const mha__picture
     const bool each = f->label > 0, turned = each && f->picture->token_count > 0;
     const size_t rows = mha__figure_rows(f, head), columns = mha__figure_columns(f, head);
     const size_t half = f->cell / 2, below = rows * f->cell + 4;
-    mha__markup_print(m, "<g text-anchor=\"end\">");
+    const size_t font = !each || f->cell > 11 ? 11 : f->cell;
+    mha__markup_print(m, "<g text-anchor=\"end\" font-size=\"%zu\">", font);
     for (size_t r = 0; r < rows; r += each || r + 1 == rows ? 1 : rows - 1) {
         const size_t query = head->first_query + r * f->pool * head->pool_rows;
         mha__markup_print(m, "<text x=\"-4\" y=\"%zu\">", each ? r * f->cell + half + 4 : r ? r * f->cell + 1 : 9);
@@ -93,7 +93,11 @@ static void draw_labels(mha__markup *m, const mha__figure *f, const mha__picture
             mha__markup_print(m, "%zu", query);
         mha__markup_print(m, "</text>");
     }
-    mha__markup_print(m, "</g>\n<g text-anchor=\"%s\">", turned ? "end" : each ? "middle" : "start");
+    mha__markup_print(m, "</g>\n<g text-anchor=\"%s\" font-size=\"%zu\">",
+                      turned ? "end"
+                      : each ? "middle"
+                             : "start",
+                      font);
     for (size_t c = 0; c < columns; c += each || c + 1 == columns ? 1 : columns - 1) {
         const size_t key = head->first_key + c * f->pool * head->pool_columns, x = c * f->cell + (each ? half : 0);
         if (turned)
@@ -219,7 +223,7 @@ mha_status mha__draw_svg(const mha__picture *picture, const char *path, mha_erro
     mha__markup_text(&m, picture->title && *picture->title ? picture->title : "attention");
     const mha__colour ground = palette[MHA__HIDDEN_GROUND], line = palette[MHA__HIDDEN_LINE];
     mha__markup_print(&m, "</title>\n<desc>");
-    mha__markup_print(&m, "attention weights, drawn by mha %s", mha_version());
+    mha__markup_print(&m, "attention weights, drawn by mha");
     mha__markup_print(&m,
                       "</desc>\n<defs><pattern id=\"hidden\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\">"
                       "<path fill=\"#%02x%02x%02x\" d=\"M0 0h6v6h-6z\"/>"
