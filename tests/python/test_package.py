@@ -47,6 +47,20 @@ def test_another_version_is_refused_in_one_sentence(tmp_path):
     assert run.stderr.strip().endswith("is mha 9.1.0; this module is for 0.2.x: install the two together")
 
 
+def test_what_the_library_needs_is_named_in_one_sentence(tmp_path):
+    env = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}
+    for name, source, link in (("libnowhere.so", "int nowhere(void) { return 1; }", ["-Wl,-soname,libnowhere.so.7"]),
+                               ("libmha.so", "int nowhere(void); int here(void) { return nowhere(); }",
+                                [f"-L{tmp_path}", "-lnowhere"])):
+        (tmp_path / "source.c").write_text(source)
+        subprocess.run([*os.environ.get("CC", "cc").split(), "-shared", "-fPIC", "-o", tmp_path / name,
+                        tmp_path / "source.c", *link], check=True, env=env)
+    run = python("import mha", f"{ROOT}/src/python", MHA_LIBRARY=str(tmp_path / "libmha.so"))
+    assert run.stderr.strip().endswith(f"ImportError: {tmp_path}/libmha.so needs libnowhere.so.7, which this machine "
+                                       "lacks")
+    assert "During handling" not in run.stderr
+
+
 def test_wheel(tmp_path, monkeypatch):
     """The wheel carries the library, names its kind of machine, and leaves nothing behind in the sources."""
     pytest.importorskip("setuptools")

@@ -4,6 +4,7 @@ from __future__ import annotations
 import ctypes
 import ctypes.util
 import os
+import re
 from typing import Any
 
 from . import _abi
@@ -20,6 +21,30 @@ def _candidates() -> list[str]:
     return [f"libmha.so.{_abi.SERIES}", ctypes.util.find_library("mha") or "libmha.so"]
 
 
+# What a library of mha itself needs, as most are built, and the packages of Debian that have it.
+_NEEDS = {"libopenblas.so.0": "libopenblas0", "libjansson.so.4": "libjansson4", "libzip.so.4": "libzip4",
+          "libz.so.1": "zlib1g"}
+
+
+def _loads(name: str) -> bool:
+    try:
+        ctypes.CDLL(name)
+    except OSError:
+        return False
+    return True
+
+
+def _lacking(path: str, reason: str) -> str:
+    """Why a library that is there cannot be loaded, if it needs others that are not; "" otherwise."""
+    named = re.match(r"([^:/]+): cannot open shared object file", reason)
+    if not named or named[1] == path:
+        return ""
+    names = [named[1]] + [name for name in _NEEDS if name != named[1] and not _loads(name)]
+    packages = [_NEEDS[name] for name in names if name in _NEEDS]
+    return (f"{path} needs {', '.join(names)}, which this machine lacks"
+            + (f": apt install {' '.join(packages)} (Debian's names)" if packages else ""))
+
+
 def _load() -> Any:
     reasons = []
     for path in _candidates():
@@ -28,6 +53,9 @@ def _load() -> Any:
             library.mha_version.restype = ctypes.c_char_p
             version = library.mha_version().decode()
         except (OSError, AttributeError) as reason:
+            lacking = _lacking(path, str(reason))
+            if lacking:
+                raise ImportError(lacking) from None
             reasons.append(str(reason))
             continue
         if not version.startswith(_abi.SERIES + "."):
