@@ -124,7 +124,7 @@ def test_stages_and_rotation():
     exact, _, weights = oracle.attention(turn(q.astype("f8")), turn(k.astype("f8")), v)
     np.testing.assert_allclose(output, exact, rtol=1e-12, atol=1e-13)
     np.testing.assert_allclose(trace["weights"], weights, rtol=1e-12, atol=1e-15)
-    assert "weights" in str(trace) and "<table>" in trace._repr_html_()
+    assert "weights" in str(trace) and "&lt;table&gt;" in trace._repr_html_()
 
 
 def test_same_bits_as_the_program(tmp_path):

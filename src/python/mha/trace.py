@@ -1,11 +1,14 @@
-"""The stages of one call: a mapping from names to arrays that shows itself as a table."""
+"""The stages of one call: a mapping from names to arrays, a table of them, and pictures of the weights."""
 from __future__ import annotations
 
 from typing import Any, Iterator, Mapping
 
 import numpy as np
 
+from . import _abi
 from . import arrays as a
+from .files import File
+from .pictures import framed, heat_map
 from .tables import Table
 
 _MEANING = {
@@ -17,36 +20,64 @@ _MEANING = {
     "output": "after W_O, or the heads", "present_key": "cached and new keys",
     "present_value": "cached and new values", "lse": "log sum exp of the scores",
 }
+_MOST_DRAWN = 16  # heads
 
 
 class Trace(Mapping[str, Any]):
-    """Named intermediate results of a call, in the order data flows: trace["weights"]; print(trace) is a table."""
+    """Named intermediate results of a call, in the order data flows: trace["weights"]; print(trace) is a table.
+
+        output, trace = layer(x, keep=["weights", "lse"])
+        mha.Trace.load("trace.safetensors")                  what mha forward --trace wrote
+
+    In a notebook it shows the table, and a picture of each head's weights.
+    """
 
     def __init__(self, stages: Mapping[str, Any]) -> None:
-        self._stages = {name: stages[name] for name in _MEANING if name in stages}
+        names = [name for name in _MEANING if name in stages]
+        self._stages, self._names = stages, names + [name for name in stages if name not in _MEANING]
+
+    @classmethod
+    def load(cls, path: Any) -> Trace:
+        """The floating-point tensors of a file."""
+        file, floats = File(path), [_abi.DTYPES[code] for code in a.RESULTS]
+        return cls({name: file[name] for name, dtype, *_ in file.table() if dtype in floats})
 
     def __getitem__(self, name: str) -> Any:
         return self._stages[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._stages)
+        return iter(self._names)
 
     def __len__(self) -> int:
-        return len(self._stages)
+        return len(self._names)
+
+    def _array(self, name: str) -> Any:
+        return a.widened(a.floats(name, self[name], a.RESULTS), _abi.F64).array
 
     def table(self) -> Table:
         """One row for each stage: its shape and the size of its finite numbers."""
         rows = []
-        for name, value in self._stages.items():
-            array = a.widened(a.floats(name, value), 1).array
+        for name in self:
+            array = self._array(name)
             finite = array[np.isfinite(array)]
             some = finite if finite.size else np.array([np.nan])
             rows.append((name, tuple(array.shape), float(some.min()), float(some.max()),
-                         float(np.sqrt(np.mean(some**2))), int(array.size - finite.size), _MEANING[name]))
+                         float(np.sqrt(np.mean(some**2))), int(array.size - finite.size), _MEANING.get(name, "")))
         return Table(("stage", "shape", "min", "max", "rms", "not finite", "what it is"), rows)
 
     def __repr__(self) -> str:
         return str(self.table())
 
     def _repr_html_(self) -> str:
-        return self.table()._repr_html_()
+        drawn = [heat_map(self._array(name)[index], f"{name}: " + ", ".join(
+            f"{word} {i}" for word, i in zip(("batch row", "head"), index)))
+            for name, index in self._maps()[:_MOST_DRAWN]]
+        left = len(self._maps()) - len(drawn)
+        note = f"<p>{left} more are not drawn.</p>" if left else ""
+        table = self.table()._repr_html_()
+        return framed(table + "".join(drawn) + note, min(900, 80 + 24 * len(self) + 270 * -(-len(drawn) // 4)))
+
+    def _maps(self) -> list[tuple[str, tuple[int, ...]]]:
+        """The matrices of weights: their stage, and their place in it."""
+        return [(name, index) for name in self if name in ("weights", "weights_mean") and 0 not in self[name].shape
+                for index in np.ndindex(tuple(self[name].shape[:-2]))]
