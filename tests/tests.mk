@@ -1,7 +1,7 @@
 # Builds and runs the tests: programs of cmocka, fuzzers over their corpora, examples. Included by the Makefile.
 
 .PHONY: test fuzzers replay fuzz completions check-headers check-example check-completions test-differential asan \
-        test-peers
+        test-page test-peers
 
 TEST_SRC    := $(sort $(shell find tests -name 'test_*.c'))
 FUZZ_SRC    := $(sort $(wildcard tests/fuzz/fuzz_*.c))
@@ -138,6 +138,9 @@ test-differential: $(call named,test_differential) ## compares N random forwards
 asan: ## the tests again under the address and undefined-behaviour sanitizers
 	@FAILURES_STRIDE=$${FAILURES_STRIDE:-5} $(MAKE) --no-print-directory BUILD=$(BUILD)/asan CFLAGS="-O1 -g" \
 	  KERNEL_CFLAGS=-O3 SANITIZE=address,undefined WERROR=-Werror test
+
+test-page: $(BUILD)/mha ## drives the page of a picture in Chromium (make deps-dev)
+	@sh tests/page/test_page.sh $< $(abspath $(BUILD))/page
 
 PEER_PYTHON ?= $(PYTHON)
 test-peers: $(BUILD)/libmha.a ## compares N random layers and calls with PyTorch (make deps-dev)

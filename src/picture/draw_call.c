@@ -3,6 +3,7 @@
 
 #include "attention/resolved.h"
 #include "picture/head.h"
+#include "picture/walk.h"
 #include "verify/attempt.h"
 
 /* Multiply-adds of a call that is still computed exactly, in a second or two; bytes of the rows that are kept at a
@@ -116,14 +117,14 @@ static size_t keys_before(const drawing *d, const mha__sequence *s, size_t past)
     const mha__resolved *r = d->r;
     const mha_semantics *m = &r->semantics;
     const int64_t reach = s->offset + (int64_t)past - r->first_key;
-    const bool by_causal_alone =
-        !d->keeps_scores && m->causal && r->plan.S_extra == 0 && !m->kv_lengths && !m->key_padding.values.data && !m->mask.values.data;
+    const bool by_causal_alone = !d->keeps_scores && m->causal && r->plan.S_extra == 0 && !m->kv_lengths &&
+                                 !m->key_padding.values.data && !m->mask.values.data;
     if (!by_causal_alone || reach >= (int64_t)s->S)
         return s->S;
     return reach < 1 ? 1 : (size_t)reach;
 }
 
-/* The call that gives rows [from, from + count) of a sequence's weights. Its values are one column: they do not matter. */
+/* The call that gives rows [from, from + count) of a sequence's weights. Its values do not matter: one column. */
 static mha_call call_of_rows(const drawing *d, const mha__sequence *s, size_t b, size_t from, size_t count)
 {
     const mha__resolved *r = d->r;
@@ -197,7 +198,7 @@ static mha_status add_rows(drawing *d, const mha__sequence *s, size_t b, size_t 
     TRY(mha_forward(&plan, workspace, plan.workspace_bytes, error));
     const size_t S = s->S + plan.S_extra, seen = keep[0].view.shape[3];
     for (size_t j = seen; j < S; j++)
-        d->row[j] = 0, d->row[S + j] = -INFINITY, d->row[2 * S + j] = NAN; /* hidden by causality: no score is computed */
+        d->row[j] = 0, d->row[S + j] = -INFINITY, d->row[2 * S + j] = NAN; /* hidden: no score was computed */
     for (size_t n = 0; n < d->heads[1] - d->heads[0]; n++)
         for (size_t i = 0; i < count; i++) {
             const mha__head_row row = {
@@ -275,6 +276,11 @@ mha_status mha__picture_add_call(mha__picture *picture, const char *name, const 
                                         .d_v = plan->d_v, .S_extra = plan->S_extra,
                                         .offset = mha__resolved_sequence(d.r, 0).offset - d.r->first_key};
         status = add_sequences(&d, error);
+        if (status == MHA_OK && d.dtype == MHA_F64) {
+            const mha__request request = {.layer = layer, .call = call, .past_key = past ? past[0] : (mha_view){0},
+                                          .past_value = past ? past[1] : (mha_view){0}, .precision = call->precision};
+            status = mha__walk_add(d.layer, d.memory, &request, choice->one_sequence ? choice->sequence : 0, error);
+        }
     }
     mha__attempt_free(&d.attempt);
     return status;

@@ -53,6 +53,23 @@ typedef struct mha__head {
 
 enum { MHA__TOP = 8, MHA__CELLS = 1024 }; /* most top weights of a row; most rows and columns of a map */
 
+/* A stage, an input or a weight in float64: (T, width), (1, h, T_q, S'), (in, out) or (out). */
+typedef struct mha__walk_array {
+    const char *name; /* "x_q", "q", ..., "W_Q"; static */
+    mha_view view;    /* contiguous F64 */
+} mha__walk_array;
+
+/* Every number of one sequence, and what decides which keys are hidden. Query i has position offset + i, key j j. */
+typedef struct mha__walk {
+    size_t sequence, count;
+    mha__walk_array arrays[32];
+    double scale, softcap;
+    bool causal, window;
+    int64_t window_left, window_right, offset, length; /* length: keys of the sequence; -1: not given */
+    mha_rope_kind rope;
+    size_t rope_dim;
+} mha__walk;
+
 typedef struct mha__picture_layer {
     const char *name;  /* of the layer: from a file, or "" */
     const char *path;  /* how it was computed: "exact", "fast", "blas", or "recorded" */
@@ -60,6 +77,8 @@ typedef struct mha__picture_layer {
     size_t head_count; /* heads that are shown, sequence after sequence */
     mha__head *heads;
     size_t S_extra; /* rows at the end of S' that are no tokens */
+    mha__walk *walk;     /* NULL where there is none */
+    const char *no_walk; /* and the sentence that says why */
     int64_t offset; /* position of query 0 of the first sequence, where key 0 has position 0 */
 } mha__picture_layer;
 

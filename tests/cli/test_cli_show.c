@@ -79,6 +79,37 @@ static void a_page_holds_the_numbers_of_the_trace(void **state)
     assert_page_is(again, trace, true);
 }
 
+/* The walk has each stage of the first batch row, the input and the weights. */
+static void the_walk_holds_every_stage(void **state)
+{
+    (void)state;
+    static const char *const stages[] = {"q",      "k",      "v",       "q_rot", "k_rot",
+                                         "scores", "masked", "weights", "heads", "output"};
+    const char *trace = scratch("walked.safetensors"), *path = scratch("walked.html");
+    runs(RUN("forward", LOOKUP, "--heads", "6", "--rope", "half", "--path", "exact", "--trace", trace, "--quiet"));
+    runs(RUN("show", LOOKUP, "--heads", "6", "--rope", "half", "--head", "2", "--picture", path, "--quiet"));
+    page_data page = page_data_read(path);
+    json_t *walk = json_object_get(json_array_get(json_object_get(page.json, "layers"), 0), "walk");
+    json_t *arrays = json_object_get(walk, "arrays");
+    for (size_t s = 0; s < sizeof stages / sizeof *stages; s++) {
+        json_t *array = json_object_get(arrays, stages[s]);
+        mha_view stage = stage_of(trace, stages[s]);
+        const size_t count = mha_view_elements(&stage) / stage.shape[0];
+        assert_int_equal(page_data_count(&page, array, "numbers"), count);
+        for (size_t i = 0; i < count; i++)
+            assert_true(page_data_number(&page, array, "numbers", i) == ((double *)stage.data)[i]);
+        free(stage.data);
+    }
+    assert_int_equal(page_data_count(&page, json_object_get(arrays, "x_q"), "numbers"), 12 * 48);
+    assert_int_equal(page_data_count(&page, json_object_get(arrays, "W_O"), "numbers"), 48 * 48);
+    page_data_free(&page);
+    runs(RUN("show", "--seq", "4", "--picture", path, "--quiet"));
+    page = page_data_read(path);
+    walk = json_object_get(json_array_get(json_object_get(page.json, "layers"), 0), "walk");
+    assert_non_null(strstr(json_string_value(walk), "too many numbers"));
+    page_data_free(&page);
+}
+
 static void a_large_page_holds_them_in_levels(void **state)
 {
     (void)state;
@@ -238,6 +269,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_page_holds_the_numbers_of_the_trace),
+        cmocka_unit_test(the_walk_holds_every_stage),
         cmocka_unit_test(a_large_page_holds_them_in_levels),
         cmocka_unit_test(the_same_picture_gives_the_same_bytes),
         cmocka_unit_test(a_page_asks_for_nothing),

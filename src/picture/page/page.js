@@ -21,6 +21,9 @@ let data;
 
 const chosenHead = () => data.layers[state.layer].heads[state.index];
 
+/* The batch rows or sequences that have heads here. */
+const sequencesOf = ({ layers }) => [...new Set(layers.flatMap((l) => l.heads.map((head) => head.sequence)))];
+
 function readAddress() {
   for (const [key, value] of new URLSearchParams(location.hash.slice(1))) {
     if (key in state) state[key] = typeof state[key] === 'number' ? Math.max(0, parseInt(value, 10) || 0) : value;
@@ -28,6 +31,7 @@ function readAddress() {
   state.layer = Math.min(state.layer, data.layers.length - 1);
   state.index = Math.min(state.index, data.layers[state.layer].heads.length - 1);
   if (![...$('scale').options].some((o) => o.value === state.scale)) state.scale = 'linear';
+  if (!sequencesOf(data).includes(state.sequence)) state.sequence = chosenHead().sequence;
   if (!ORDERS.some(([key]) => key === state.order)) state.order = 'place';
 }
 
@@ -100,6 +104,7 @@ function markChosen() {
 function chooseHead(head) {
   state.layer = head.layerIndex;
   state.index = head.layer.heads.indexOf(head);
+  explained = null;
   markChosen();
   drawHead();
 }
@@ -228,6 +233,7 @@ function chooseCell(row, column) {
   $('cell').replaceChildren(element('dl', {}, ...cellFacts(head, row, column)
     .flatMap(([term, fact]) => [element('dt', {}, term), element('dd', {}, fact)])));
   drawLines(head, row);
+  drawWalk();
   writeAddress();
 }
 
@@ -288,9 +294,10 @@ function setTheme(theme) {
 
 function addControls() {
   $('order').append(...ORDERS.map(([key, title]) => element('option', { value: key }, title)));
-  const sequences = Math.max(...data.layers.map((layer) => layer.sequences));
-  $('sequence').append(...Array.from({ length: sequences }, (_, i) => element('option', { value: i }, String(i))));
-  $('sequence-label').hidden = sequences < 2;
+  const sequences = sequencesOf(data);
+  $('sequence').append(...sequences.map((i) => element('option', { value: i }, String(i))));
+  $('sequence-label').hidden = sequences.length < 2;
+  $('walk-heads').addEventListener('input', drawWalk);
   for (const name of ['scale', 'order', 'sequence']) {
     $(name).value = state[name];
     $(name).addEventListener('change', () => {

@@ -136,14 +136,33 @@ static json_t *describe_head(mha__page_data *data, const mha__head *head, mha__p
                         set_piece(o, "topKeys", data, head->top_keys, top, MHA__PAGE_U32));
 }
 
+static json_t *describe_walk(mha__page_data *data, const mha__walk *walk)
+{
+    json_t *arrays = json_object();
+    bool ok = arrays;
+    for (size_t i = 0; i < walk->count && ok; i++) {
+        const mha_view *v = &walk->arrays[i].view;
+        json_t *array = json_pack("{so so}", "rows", count_of(v->rank == 1 ? 1 : v->shape[v->rank - 2]), "columns",
+                                  count_of(v->shape[v->rank - 1]));
+        ok = array && set_piece(array, "numbers", data, v->data, mha_view_elements(v), MHA__PAGE_F64);
+        ok = json_object_set_new(arrays, walk->arrays[i].name, whole(array, ok)) == 0;
+    }
+    return json_pack("{so so so sb sb sI sI sI sI si so so}", "sequence", count_of(walk->sequence), "scale",
+                     number(walk->scale), "softcap", number(walk->softcap), "causal", walk->causal, "window",
+                     walk->window, "left", (json_int_t)walk->window_left, "right", (json_int_t)walk->window_right,
+                     "offset", (json_int_t)walk->offset, "length", (json_int_t)walk->length, "rope", (int)walk->rope,
+                     "ropeDim", count_of(walk->rope_dim), "arrays", whole(arrays, ok));
+}
+
 static json_t *describe_layer(mha__page_data *data, const mha__picture_layer *layer, mha__page_type type)
 {
     json_t *heads = json_array();
     bool ok = heads;
     for (size_t i = 0; i < layer->head_count && ok; i++)
         ok = json_array_append_new(heads, describe_head(data, &layer->heads[i], type)) == 0;
-    return json_pack("{so ss so so so so so so so so}", "name", text(data, layer->name), "path", layer->path,
-                     "sequences", count_of(layer->sequences), "h", count_of(layer->h), "kvHeads",
+    json_t *walk = layer->walk ? describe_walk(data, layer->walk) : text(data, layer->no_walk);
+    return json_pack("{so so ss so so so so so so so so}", "walk", walk, "name", text(data, layer->name), "path",
+                     layer->path, "sequences", count_of(layer->sequences), "h", count_of(layer->h), "kvHeads",
                      count_of(layer->h_kv), "d_k", count_of(layer->d_k), "d_v", count_of(layer->d_v), "extra",
                      count_of(layer->S_extra), "offset", json_integer(layer->offset), "heads", whole(heads, ok));
 }

@@ -1,0 +1,15 @@
+/* The numbers of a whole layer, from input to output, for the walk through the computation. */
+#ifndef MHA_PICTURE_WALK_H
+#define MHA_PICTURE_WALK_H
+
+#include "picture/picture.h"
+#include "verify/attempt.h"
+
+enum { MHA__WALK_NUMBERS = 1 << 18 }; /* most numbers of a walk */
+
+/* Runs the call once more on the exact path and keeps its numbers as layer->walk; leaves that NULL, and layer->no_walk
+ * says why, where there are too many or where some are not new (a cache). MHA_NO_MEMORY and as of mha_forward. */
+mha_status mha__walk_add(mha__picture_layer *layer, mha__arena *memory, const mha__request *request, size_t sequence,
+                         mha_error *error);
+
+#endif

@@ -1,0 +1,177 @@
+/* Drives a page of `mha show --picture` in a browser, as a person would, and writes what was wrong into an element "r":
+ * "ok N checks", or a line for each failure. test_page.sh appends this script to a copy of the page. */
+
+const failures = [];
+let checks = 0;
+
+function check(what, holds) {
+  checks += 1;
+  if (!holds) failures.push(what);
+}
+
+addEventListener('error', (event) => failures.push(`error: ${event.message}`));
+addEventListener('unhandledrejection', (event) => failures.push(`rejection: ${event.reason}`));
+addEventListener('securitypolicyviolation', (event) => failures.push(`forbidden: ${event.blockedURI}`));
+console.error = console.warn = (...words) => failures.push(`console: ${words.join(' ')}`);
+
+const shownHeads = () => [...document.querySelectorAll('.thumbnail')];
+const fact = (term) => [...document.querySelectorAll('#cell dt')].find((dt) => dt.textContent === term)
+  ?.nextElementSibling.textContent;
+
+function moveTo(row, column) {
+  const picture = $('head-map').firstElementChild, layout = layoutOf(chosenHead());
+  const box = picture.getBoundingClientRect(), scale = box.width / layout.whole[0];
+  picture.dispatchEvent(new PointerEvent('pointermove', {
+    clientX: box.left + scale * (layout.left + (column + 0.5) * layout.cell),
+    clientY: box.top + scale * (layout.top + (row + 0.5) * layout.cell) }));
+}
+
+function press(key) {
+  $('head-map').firstElementChild.dispatchEvent(new KeyboardEvent('keydown', { key, cancelable: true }));
+}
+
+function change(name, value) {
+  $(name).value = value;
+  $(name).dispatchEvent(new Event('change'));
+}
+
+/* ---------------------------------------------------------------- the overview */
+
+function checkOverview() {
+  const expected = data.layers.flatMap((layer) => layer.heads).filter((head) => head.sequence === state.sequence);
+  check('a thumbnail for each head', shownHeads().length === expected.length && expected.length > 0);
+  check('nothing of a name became an element', document.querySelectorAll('img, iframe, object, b').length === 0);
+  for (const [key] of ORDERS) {
+    change('order', key);
+    const values = shownHeads().map((button) => button.head.statistics[key]).filter((x) => x !== null && x !== undefined);
+    const sign = ASCENDING.has(key) ? 1 : -1;
+    check(`sorted by ${key}`, key === 'place' || values.every((x, i) => i === 0 || sign * (x - values[i - 1]) >= 0));
+  }
+  change('order', 'place');
+  const last = shownHeads().at(-1);
+  last.click();
+  check('a click chooses a head', chosenHead() === last.head && $('head-title').textContent === nameOf(last.head));
+  check('the chosen head is marked', shownHeads().at(-1).getAttribute('aria-pressed') === 'true');
+}
+
+/* ---------------------------------------------------------------- a head */
+
+function checkPixels(head) {
+  const weights = data.numbers(head.weights), colours = data.numbers(data.sequential);
+  for (const name of ['linear', 'log', 'row', 'rest']) {
+    const scale = scaleOf(name, head, weights);
+    const pixels = pixelsOf(head, weights, scale, colours).getContext('2d').getImageData(0, 0, head.columns, head.rows).data;
+    let wrong = 0;
+    weights.forEach((w, i) => {
+      const r = Math.floor(i / head.columns), c = i % head.columns;
+      const colour = Number.isNaN(w) ? [255, 0, 160] : colourAt(colours, scale.share(w, r, c));
+      const found = [...pixels.subarray(4 * i, 4 * i + 4)];
+      if (w === HIDDEN ? found[3] !== 0 : String(found) !== String([...colour, 255])) wrong += 1;
+    });
+    check(`pixels of the ${name} scale`, wrong === 0);
+  }
+}
+
+function checkCells(head) {
+  const weights = data.numbers(head.weights);
+  for (const [row, column] of [[0, 0], [head.rows - 1, 0], [0, head.columns - 1], [head.rows >> 1, head.columns >> 1]]) {
+    moveTo(row, column);
+    check(`hover finds cell ${row}, ${column}`, state.row === row && state.column === column);
+    const w = weights[row * head.columns + column], text = fact('weight');
+    const shown = w === HIDDEN ? 'none: the key is hidden' : data.isRounded && w > 0 ? w.toPrecision(2) : textOf(w);
+    check(`the weight of ${row}, ${column} is ${text}`, text.includes(shown));
+    if (w !== HIDDEN && !Number.isNaN(w) && fact('rank')) {
+      const line = [...weights.subarray(row * head.columns, (row + 1) * head.columns)];
+      check('rank', fact('rank').startsWith(`${1 + line.filter((x) => x > w).length} of `));
+    }
+  }
+  moveTo(0, 0);
+  press('ArrowRight');
+  check('arrow keys move the cell', state.column === Math.min(1, head.columns - 1));
+  press('PageDown');
+  check('Page Down changes the head', head.layer.heads.length === 1 || chosenHead() !== head);
+  press('PageUp');
+  check('Page Up comes back', chosenHead() === head);
+}
+
+async function checkSaving() {
+  const text = shownAsText(), parsed = new DOMParser().parseFromString(text, 'image/svg+xml');
+  check('the SVG is well-formed', !parsed.querySelector('parsererror') && parsed.querySelector('image'));
+  check('the SVG asks for nothing', !/href="(?!data:)/.test(text));
+  const png = new Uint8Array(await (await shownAsPng()).arrayBuffer());
+  check('the PNG is one', png.length > 500 && png[1] === 80 && png[2] === 78 && png[3] === 71);
+}
+
+/* ---------------------------------------------------------------- the walk */
+
+/* Each number is what its explanation sums up to. The bound: n additions of terms of this size, each rounded once, and
+ * for a softmax exp() of scores that were rounded. */
+function checkNumber(w, place) {
+  const found = w.at(...place), { terms, total } = explain(w, place);
+  if (found === total || (Number.isNaN(found) && Number.isNaN(total))) return 0;
+  let size = Math.abs(found);
+  for (const term of terms) size += Math.abs(term.value);
+  if (place[0] === 'weights') {
+    const { columns } = w.array('masked');
+    for (let c = 0; c < columns; c++) {
+      const m = w.at('masked', place[1], c);
+      if (Number.isFinite(m)) size = Math.max(size, Math.abs(m));
+    }
+  }
+  return Math.abs(found - total) <= 8 * (terms.length + 2) * Number.EPSILON * size ? 0 : 1;
+}
+
+function checkWalk(head) {
+  if ($('walk-body').hidden) return;
+  check('eleven panels', document.querySelectorAll('.panel').length === 11);
+  const w = walkAt(head, head.firstQuery + state.row, head.firstKey + state.column);
+  for (const name of Object.keys(EXPLAIN)) {
+    if (!w.has(name)) continue;
+    const { rows } = w.array(name), [from, to] = sliceOf(w, name);
+    let wrong = 0;
+    for (let r = 0; r < rows; r++) for (let c = from; c < to; c++) wrong += checkNumber(w, [name, r, c]);
+    check(`${wrong} numbers of ${name} are not what they come from`, wrong === 0);
+  }
+  const weights = data.numbers(head.weights), at = state.row * head.columns + state.column;
+  check('map and walk agree', weights[at] === HIDDEN || w.j !== head.firstKey + state.column
+    || Object.is(w.at('weights', w.i, w.j), weights[at]));
+  const button = document.querySelector('.panel:nth-child(10) .number');
+  button.click();
+  check('a click explains a number', explained && explained[0] === 'heads' && $('walk-sum').textContent.includes('heads['));
+  const source = document.querySelector('#walk-sum .number');
+  if (source) {
+    source.click();
+    check('and then the number it came from', explained[0] !== 'heads');
+  }
+  const total = $('walk-parameters').textContent.match(/total([\d,]+)$/)?.[1];
+  $('walk-heads').value = $('walk-heads').value === '0' ? '1' : '0';
+  $('walk-heads').dispatchEvent(new Event('input'));
+  check('other head counts have the same total', $('walk-parameters').textContent.endsWith(`total${total}`));
+}
+
+async function drive() {
+  for (let i = 0; i < 200 && $('main').hidden; i++) await new Promise((resolve) => { setTimeout(resolve, 50); });
+  check(`the page is shown: ${$('problem').textContent}`, !$('main').hidden);
+  check('no request but the page', performance.getEntriesByType('resource').filter((e) => !/^(data|blob):/.test(e.name))
+    .length === 0);
+  checkOverview();
+  const head = chosenHead();
+  if (head.rows * head.columns > 0) {
+    checkPixels(head);
+    checkCells(head);
+    moveTo(head.rows >> 1, 0);
+    checkWalk(head);
+  }
+  await checkSaving();
+  const before = isDark();
+  $('theme').click();
+  check('dark and light', isDark() !== before);
+  for (const sequence of sequencesOf(data)) change('sequence', sequence);
+}
+
+drive().catch((problem) => failures.push(`exception: ${problem.stack}`)).finally(() => {
+  const result = document.createElement('pre');
+  result.id = 'r';
+  result.textContent = failures.length ? failures.join('\n') : `ok ${checks} checks`;
+  document.body.append(result);
+});

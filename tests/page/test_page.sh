@@ -1,0 +1,62 @@
+#!/bin/sh
+# Opens pages of `mha show --picture` in Chromium, without a window, and drives them (drive.js).
+# test_page.sh PROGRAM FOLDER [NAME]: one page alone.
+set -eu
+
+mha=$1
+folder=$2
+only=${3:-}
+here=$(dirname "$0")
+browser=$(command -v chromium || command -v chromium-browser || command -v google-chrome || true)
+if [ -z "$browser" ]; then
+    echo "test-page: skipped: there is no chromium (make deps-dev)"
+    exit
+fi
+mkdir -p "$folder"
+failed=0
+
+# drive NAME OPTION...: makes a page, opens it with the driver, and says what was wrong.
+drive() {
+    name=$1
+    shift
+    [ -z "$only" ] || [ "$only" = "$name" ] || return 0
+    "$mha" show "$@" --quiet --picture "$folder/$name.html"
+    {
+        sed '/^<\/body>/,$d' "$folder/$name.html"
+        echo '<script>'
+        cat "$here/drive.js"
+        echo '</script></body></html>'
+    } >"$folder/$name.driven.html"
+    "$browser" --headless=new --no-sandbox --disable-gpu --window-size=1200,1600 --virtual-time-budget=60000 \
+        --user-data-dir="$folder/profile" --dump-dom "file://$folder/$name.driven.html" 2>"$folder/log" |
+        sed -n '/<pre id="r">/,/<\/pre>/p' | sed -e 's/.*<pre id="r">//' -e 's/<\/pre>.*//' >"$folder/result"
+    if grep -q '^ok [0-9]* checks$' "$folder/result"; then
+        echo "  $name: $(cat "$folder/result")"
+    else
+        echo "  $name: FAILED"
+        head -n 20 "$folder/result" | sed 's/^/    /'
+        failed=1
+    fi
+}
+
+printf '%s\n' '<b>bold</b>' '</script><script>alert(1)</script>' '&amp;' '" onload="x' "$(printf '\342\200\256')" \
+    >"$folder/tokens"
+model="--weights weights/lookup/model.safetensors --heads 6 --input weights/lookup/recorded.safetensors:input"
+shape="--d-model 16 --heads 4 --seq 9"
+
+drive trained $model --causal --tokens "$folder/tokens"
+drive second_row $model --batch 1
+drive one_token --d-model 4 --heads 1 --seq 1
+drive cross $shape --kv-seq 13 --no-bias
+drive groups --d-model 64 --heads 32 --kv-heads 8 --seq 24 --rope half --softcap 3 --window 5,0
+drive interleaved $shape --rope interleaved --alibi --scale 0.7
+drive ragged $shape --cu-seqlens 0,3,3,9
+drive empty_rows $shape --lengths 0 --empty-rows nan
+drive parts $shape --rows 3:8 --keys 1:7 --head 2 --causal
+drive sinks tests/vectors/flex_sinks.safetensors
+drive learned_rows tests/vectors/torch_bias_kv_zero_attn_padding.safetensors
+"$mha" forward --quiet --d-model 48 --heads 12 --seq 64 --causal --trace "$folder/layer.safetensors"
+layer="$folder/layer.safetensors"
+drive layers $layer $layer $layer $layer $layer $layer $layer $layer $layer $layer $layer $layer
+drive long --d-model 8 --heads 1 --seq 3000 --causal
+exit $failed
