@@ -2,6 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "mha/mha.h"
+#include "picture/draw/shade.h"
 #include "support/program.h"
 #include "support/scratch.h"
 #include "support/unit.h"
@@ -53,10 +55,147 @@ static void the_picture_in_the_tree_is_drawn_as_its_page_says(void **state)
     free(kept);
 }
 
+/* ---------------------------------------------------------------- on a terminal */
+
+/* One character of a screen: its colours, each -1 for the terminal's own. */
+typedef struct cell {
+    int upper, lower;
+} cell;
+
+enum { MOST_LINES = 256, MOST_COLUMNS = 256 };
+typedef struct screen {
+    cell cells[MOST_LINES][MOST_COLUMNS];
+    size_t width[MOST_LINES], lines;
+} screen;
+
+/* What a terminal shows: half blocks in 24-bit (red << 16 | ...) or 256 colours. Every other escape sequence than bold
+ * and those of colours is a failure. */
+static void show_on(screen *s, const char *text)
+{
+    memset(s, 0, sizeof *s);
+    for (int ink = -1, ground = -1; *text;) {
+        int layer, a, b, c, read = 0;
+        if (*text == '\n') {
+            assert_true(++s->lines < MOST_LINES);
+            text++;
+        } else if (*text == '\033') {
+            if (sscanf(text, "\033[%d;2;%d;%d;%dm%n", &layer, &a, &b, &c, &read) == 4 && read)
+                *(layer == 38 ? &ink : &ground) = a << 16 | b << 8 | c;
+            else if (sscanf(text, "\033[%d;5;%dm%n", &layer, &a, &read) == 2 && read)
+                *(layer == 38 ? &ink : &ground) = a;
+            else {
+                assert_true(!strncmp(text, "\033[0m", 4) || !strncmp(text, "\033[1m", 4));
+                read = 4;
+                ink = ground = -1;
+            }
+            text += read;
+        } else {
+            size_t *width = &s->width[s->lines];
+            assert_true(*width < MOST_COLUMNS);
+            const bool upper = !strncmp(text, "\xe2\x96\x80", 3), lower = !strncmp(text, "\xe2\x96\x84", 3);
+            *width += (unsigned char)*text >= 0xE0 && !upper && !lower; /* may be two columns wide */
+            s->cells[s->lines][(*width)++] = (cell){.upper = upper ? ink : ground, .lower = lower ? ink : ground};
+            for (text++; ((unsigned char)*text & 0xC0) == 0x80;)
+                text++;
+        }
+    }
+}
+
+static void set_terminal(const char *colorterm, const char *term, const char *lang)
+{
+    setenv("COLORTERM", colorterm, 1);
+    setenv("TEST_TERM", term, 1);
+    setenv("LC_ALL", lang, 1);
+}
+
+#define CAUSAL "--seq", "7", "--d-model", "8", "--heads", "2", "--causal", "--path", "exact", "--threads", "1"
+
+/* Both maps of 7 tokens, three pixels for each cell: every pixel has the colour of its weight, or none. */
+static void half_blocks_show_every_weight(void **state)
+{
+    (void)state;
+    enum { N = 7, CELL = 3, LEFT = 8 };
+    const char *trace = scratch("trace.safetensors");
+    program_result r = RUN("forward", CAUSAL, "--trace", trace, "--quiet");
+    assert_int_equal(r.code, 0);
+    program_free(&r);
+    double weights[2 * N * N], largest = 0;
+    mha_error error;
+    mha_file *file;
+    assert_ok(mha_file_open(trace, &file, &error), error);
+    const mha_file_tensor *tensor = mha_file_find(file, "weights");
+    const mha_view view = mha_view_of(weights, MHA_F64, tensor->rank, tensor->shape);
+    assert_ok(mha_file_read(file, tensor, &view, &error), error);
+    mha_file_close(file);
+    for (size_t i = 0; i < 2 * N * N; i++)
+        largest = weights[i] > largest ? weights[i] : largest;
+    mha__colour palette[MHA__PALETTE];
+    mha__palette(palette);
+    set_terminal("truecolor", "xterm", "C.UTF-8");
+    r = RUN_ON_TERMINALS(100, "forward", CAUSAL);
+    assert_int_equal(r.code, 0);
+    const char *title = strstr(r.out, "        head 0");
+    assert_non_null(title);
+    static screen s;
+    show_on(&s, title);
+    for (size_t h = 0; h < 2; h++)
+        for (size_t y = 0; y < N * CELL; y++)
+            for (size_t x = 0; x < N * CELL; x++) {
+                const cell found = s.cells[1 + y / 2][LEFT + h * (N * CELL + 1) + x];
+                const double weight = weights[(h * N + y / CELL) * N + x / CELL];
+                const mha__colour c = palette[239 - (int)(239 * weight / largest + 0.5)];
+                const int wanted = x / CELL > y / CELL ? -1 : c.red << 16 | c.green << 8 | c.blue;
+                assert_int_equal(y % 2 ? found.lower : found.upper, wanted);
+            }
+    program_free(&r);
+}
+
+static void maps_keep_to_the_terminal_and_to_its_colours(void **state)
+{
+    (void)state;
+    const char *names = "\033[2Jclear\n\xe2\x80\xaereversed\n\xe6\xbc\xa2\xe5\xad\x97\xe6\xbc\xa2\xe5\xad\x97\na\n";
+    const char *tokens = scratch_write("tokens.txt", names, strlen(names));
+    static const struct {
+        const char *colorterm, *term, *lang;
+        bool colours;
+    } kinds[] = {{"truecolor", "xterm", "C.UTF-8", true},
+                 {"", "xterm-256color", "en_US.utf8", true},
+                 {"", "xterm", "C.UTF-8", false},
+                 {"truecolor", "xterm", "C", false},
+                 {"truecolor", "dumb", "C.UTF-8", false}};
+    static const unsigned short widths[] = {20, 33, 80, 200};
+    static const char *const lengths[] = {"1", "7", "50", "300"};
+    static screen s;
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
+        for (size_t w = 0; w < 4; w++)
+            for (size_t n = 0; n < 4; n++) {
+                if (k != 0 && k != 2 && n != w) /* both ways to draw in every size, the rest in some */
+                    continue;
+                set_terminal(kinds[k].colorterm, kinds[k].term, kinds[k].lang);
+                program_result r = RUN_ON_TERMINALS(widths[w], "show", "--seq", lengths[n], "--d-model", "12",
+                                                    "--heads", "3", "--threads", "1", "--tokens", tokens);
+                assert_int_equal(r.code, 0);
+                const char *maps = strstr(r.out, "Queries from");
+                assert_non_null(maps);
+                assert_true((strstr(maps, "\xe2\x96\x80") != NULL) == kinds[k].colours);
+                show_on(&s, maps);
+                for (size_t line = 0; line < s.lines; line++)
+                    if (s.width[line] > widths[w])
+                        fail_msg("kind %zu, %s tokens: a line of %zu characters on %d columns: %s", k, lengths[n],
+                                 s.width[line], widths[w], maps);
+                program_free(&r);
+            }
+    program_result r = RUN("show", "--seq", "5", "--d-model", "12", "--heads", "3"); /* not a terminal */
+    assert_null(strchr(r.out, '\033'));
+    program_free(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_ending_chooses_the_form),
+        cmocka_unit_test(half_blocks_show_every_weight),
+        cmocka_unit_test(maps_keep_to_the_terminal_and_to_its_colours),
         cmocka_unit_test(the_picture_in_the_tree_is_drawn_as_its_page_says),
     };
     return cmocka_run_group_tests_name("cli_pictures", tests, NULL, scratch_remove);

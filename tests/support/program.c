@@ -94,7 +94,7 @@ program_result program_run_on_terminals(unsigned short width, const char *const 
     pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) {
-        setenv("TERM", "xterm", 1);
+        setenv("TERM", getenv("TEST_TERM") ? getenv("TEST_TERM") : "xterm", 1);
         unsetenv("NO_COLOR");
         child(NULL, NULL, lines[0], lines[1], args);
     }

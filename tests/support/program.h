@@ -16,7 +16,8 @@ program_result program_run(const char *const *args);
 /* The same with standard output going to a file and standard input coming from one (NULL: caught, empty;
  * "": closed). */
 program_result program_run_with(const char *output, const char *input, const char *const *args);
-/* The same with standard output and standard error each on a terminal of its own, `width` columns wide. Skips the test
+/* The same with standard output and standard error each on a terminal of its own, `width` columns wide, of the kind
+ * that $TEST_TERM names (xterm). Skips the test
  * where the system has none to give. */
 program_result program_run_on_terminals(unsigned short width, const char *const *args);
 #define RUN_ON_TERMINALS(width, ...) program_run_on_terminals(width, (const char *const[]){__VA_ARGS__, NULL})

@@ -5,6 +5,7 @@
 #include "cli/commands/commands.h"
 #include "cli/output/picture_file.h"
 #include "cli/output/print.h"
+#include "cli/output/terminal_map.h"
 #include "cli/setup/call.h"
 #include "cli/setup/layer.h"
 #include "picture/picture.h"
@@ -74,8 +75,8 @@ static int add_layer(mha__picture *picture, const arguments *args, const mha__pi
 
 static void print_layer(const mha__picture_layer *layer)
 {
-    static const char *const titles[] = {"?>sequence", ">head", ">entropy",   ">distance", ">itself",
-                                         ">previous",  ">first", ">no key", ">largest"};
+    static const char *const titles[] = {"?>sequence", ">head",  ">entropy", ">distance", ">itself",
+                                         ">previous",  ">first", ">no key",  ">largest"};
     print_harmless("%s%s%zu heads", layer->name, *layer->name ? ": " : "", layer->h);
     if (strcmp(layer->path, "recorded") == 0)
         printf(", weights as recorded\n");
@@ -99,19 +100,23 @@ static void print_text(const mha__picture *picture, const arguments *args)
 {
     for (size_t i = 0; i < picture->layer_count; i++)
         print_layer(&picture->layers[i]);
+    terminal_map_print(picture);
+    putchar('\n');
     write_prose("Means over the queries. entropy: in bits, 0 looks at one key and log2(n) at n alike; distance: to the "
                 "keys looked at, in tokens; then the weight of the query's own key, of the one before it and of key 0, "
                 "what no key has (sinks, extra rows), and the largest weight.");
-    if (!given(args, OPT_PICTURE))
-        printf("\n--picture page.html writes a page that shows all of it.\n");
+    if (!given(args, OPT_PICTURE)) {
+        putchar('\n');
+        write_prose("--picture page.html writes a page that shows all of it; .svg and .png are drawings.");
+    }
 }
 
 static json_t *json_of(mha__head head)
 {
     const mha__head_statistics *s = &head.statistics;
-    json_t *o = json_pack("{so so so so so}", "sequence", json_count(head.sequence), "head", json_count(head.head),
-                          "queries", json_count(s->queries), "empty", json_count(s->empty), "broken",
-                          json_count(s->broken));
+    json_t *o =
+        json_pack("{so so so so so}", "sequence", json_count(head.sequence), "head", json_count(head.head), "queries",
+                  json_count(s->queries), "empty", json_count(s->empty), "broken", json_count(s->broken));
     for (size_t i = 0; i < MHA__STATISTICS; i++)
         json_object_set_new(o, mha__statistic_name(i), json_number(*mha__statistic_at(&head.statistics, i)));
     return o;

@@ -5,8 +5,9 @@
 #include <stdlib.h>
 
 #include "cli/output/print.h"
+#include "cli/output/terminal_map.h"
 
-enum { STRONGEST = 4, PICTURE_ROWS = 16, PICTURE_COLUMNS = 64, LINE = 84 };
+enum { STRONGEST = 4 };
 
 static double weight_at(const mha_view *weights, size_t head, size_t query, size_t key)
 {
@@ -43,77 +44,27 @@ static void print_query(const mha_view *weights, size_t head, size_t query)
     putchar('\n');
 }
 
-/* ---------------------------------------------------------------- pictures */
-
-/* Heads drawn side by side: a character shows the mean weight of a block of queries and keys. */
-typedef struct picture {
-    const mha_view *weights;
-    size_t rows, columns; /* number of blocks */
-    size_t cell;          /* characters for each block */
-    size_t abreast;       /* number of heads in a line */
-} picture;
-
-static double block_mean(const picture *p, size_t head, size_t row, size_t column)
+/* Draws the maps of the first batch row or sequence, which are computed anew: with what is hidden. */
+static int draw_maps(const request *r, const arguments *args)
 {
-    size_t T = p->weights->shape[2], S = p->weights->shape[3];
-    size_t first = row * T / p->rows, past = (row + 1) * T / p->rows;
-    size_t left = column * S / p->columns, right = (column + 1) * S / p->columns;
-    double sum = 0;
-    for (size_t i = first; i < past; i++)
-        for (size_t j = left; j < right; j++)
-            sum += weight_at(p->weights, head, i, j);
-    return sum / (double)((past - first) * (right - left));
-}
-
-/* Prints one line of blocks. Shades are relative to the line's largest block: otherwise the early rows of a causal
- * layer, which share their weight among few keys, would outshine the later ones. */
-static void print_line(const picture *p, size_t head, size_t row)
-{
-    static const char shades[] = " .:-=+*#%@";
-    double mean[PICTURE_COLUMNS], largest = 0;
-    for (size_t j = 0; j < p->columns; j++) {
-        mean[j] = block_mean(p, head, row, j);
-        largest = mean[j] > largest ? mean[j] : largest;
-    }
-    putchar('|');
-    for (size_t j = 0; j < p->columns; j++)
-        for (size_t i = 0; i < p->cell; i++)
-            putchar(mean[j] > 0 ? shades[1 + (size_t)(8 * mean[j] / largest)] : mean[j] == 0 ? ' ' : '?');
-    putchar('|');
-}
-
-static void print_heads(const picture *p, size_t first, size_t past)
-{
-    printf("\n      ");
-    for (size_t head = first; head < past; head++)
-        printf("  %s%-*zu", "head ", head + 1 < past ? (int)(p->columns * p->cell) - 4 : 0, head);
-    putchar('\n');
-    for (size_t row = 0; row < p->rows; row++) {
-        printf("  %5zu", row * p->weights->shape[2] / p->rows);
-        for (size_t head = first; head < past; head++) {
-            putchar(' ');
-            print_line(p, head, row);
-        }
+    mha_error error = {0};
+    mha__picture picture = {0};
+    const mha__picture_choice choice = {
+        .one_sequence = true, .one_head = given(args, OPT_HEAD), .head = count_of(args, OPT_HEAD)};
+    mha_call call = r->call;
+    call.output = (mha_view){0};
+    call.keep = NULL;
+    call.keep_count = 0;
+    const mha_status status = mha__picture_add_call(&picture, "", r->layer, &call, NULL, &choice, &error);
+    if (status == MHA_OK) {
         putchar('\n');
+        terminal_map_print(&picture);
     }
+    mha__picture_free(&picture);
+    return status == MHA_OK ? EXIT_DONE : refuse_error("", &error);
 }
 
-/* Prints the heads from the first on that fit on two lines of pictures; one head only if `alone`. */
-static void print_pictures(const mha_view *weights, size_t first, bool alone)
-{
-    size_t h = weights->shape[1], T = weights->shape[2], S = weights->shape[3];
-    picture p = {.weights = weights,
-                 .rows = T < PICTURE_ROWS ? T : PICTURE_ROWS,
-                 .columns = S < PICTURE_COLUMNS ? S : PICTURE_COLUMNS,
-                 .cell = S <= 16 ? 2 : 1};
-    p.abreast = alone || p.columns * p.cell < 5 ? 1 : LINE / (p.columns * p.cell + 3);
-    const size_t most = first + (p.abreast == 1 ? 1 : 2 * p.abreast), past_all = most < h ? most : h;
-    printf("\n  Queries from top to bottom, keys 0 to %zu from left to right; darker is more attention.\n", S - 1);
-    for (size_t head = first; head < past_all; head += p.abreast)
-        print_heads(&p, head, head + p.abreast < past_all ? head + p.abreast : past_all);
-}
-
-static void print_weights(const mha_view *weights, const arguments *args)
+static void print_queries(const mha_view *weights, const arguments *args)
 {
     const size_t T = weights->shape[2], head = count_of(args, OPT_HEAD);
     printf("\n%sWhat head %zu looks at%s (each query has %zu weights, their sum is 1)\n", bold(), head, plain(),
@@ -123,10 +74,6 @@ static void print_weights(const mha_view *weights, const arguments *args)
     else
         for (size_t i = 0; i < 3 && i < T; i++)
             print_query(weights, head, T < 3 ? i : i * (T - 1) / 2);
-    if (!given(args, OPT_QUERY))
-        print_pictures(weights, head, given(args, OPT_HEAD));
-    if (!given(args, OPT_QUERY) && !given(args, OPT_HEAD))
-        printf("\n  --head N shows one head, --query N one query.\n");
 }
 
 /* Runs the forward again and keeps the weights. */
@@ -174,7 +121,14 @@ int attention_map_print(request *r, const arguments *args)
         weights = mha_view_slice(&weights, 2, 0, (size_t)s->cu_seqlens_q[1]);
         weights = mha_view_slice(&weights, 3, 0, (size_t)s->cu_seqlens_q[1] + r->plan.S_extra);
     }
-    if (mha_view_elements(&weights) > 0)
-        print_weights(&weights, args);
-    return EXIT_DONE;
+    if (mha_view_elements(&weights) == 0)
+        return EXIT_DONE;
+    print_queries(&weights, args);
+    if (given(args, OPT_QUERY))
+        return EXIT_DONE;
+    code = draw_maps(r, args);
+    if (code == EXIT_DONE && !given(args, OPT_HEAD))
+        printf(
+            "\n  --head N shows one head, --query N one query; \"mha show\" all of them, also as pictures in files.\n");
+    return code;
 }

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <math.h>
 #include <poll.h>
 #include <stdarg.h>
@@ -261,8 +262,13 @@ bool is_terminal(void)
 
 size_t line_width(void)
 {
+    const size_t narrowest = 20, usual = 100;
     struct winsize size = {0};
-    return is_terminal() && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col >= 40 ? size.ws_col : 100;
+    if (!is_terminal() || ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0)
+        return usual;
+    const char *columns = getenv("COLUMNS"); /* of a terminal that does not say how wide it is */
+    const unsigned long width = size.ws_col > 0 ? size.ws_col : columns ? strtoul(columns, NULL, 10) : 0;
+    return width == 0 || width > USHRT_MAX ? usual : width > narrowest ? width : narrowest;
 }
 
 /* The number of bytes of `text` that fit in a line of `width` characters: whole words where one fits. */
@@ -281,7 +287,7 @@ static size_t bytes_of_line(const char *text, size_t width)
 
 void write_folded(const char *text, size_t indent)
 {
-    const size_t narrowest = 24, width = line_width() > indent + narrowest ? line_width() - indent : narrowest;
+    const size_t narrowest = 16, width = line_width() > indent + narrowest ? line_width() - indent : narrowest;
     for (size_t n; *text; text += n + (text[n] == ' ')) {
         n = bytes_of_line(text, width);
         printf("%.*s\n", (int)n, text);

@@ -55,7 +55,7 @@ char *bytes_text(char text[SHORT_TEXT], uint64_t bytes);    /* 9.01 MiB */
 char *real_text(char text[SHORT_TEXT], double x);           /* six digits; NaN, inf as words */
 char *shape_text(char text[SHAPE_TEXT], int rank, const size_t *shape); /* (1, 128, 768) */
 
-/* The width of a line of standard output: the terminal's, else 100. */
+/* The width of a line of standard output: the terminal's, by itself or by COLUMNS, and 20 at least; else 100. */
 size_t line_width(void);
 bool is_terminal(void);
 /* Writes text to standard output, broken between words into lines of line_width(), and ends the line. The first line

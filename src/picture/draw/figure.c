@@ -124,16 +124,7 @@ size_t mha__figure_columns(const mha__figure *figure, const mha__head *head)
 
 int mha__figure_level(const mha__figure *figure, const mha__head *head, size_t row, size_t column)
 {
-    const size_t pool = figure->pool;
-    double largest = MHA__HIDDEN; /* below every weight: a cell is hidden if all that it stands for is */
-    for (size_t r = row * pool; r < least((row + 1) * pool, head->rows); r++)
-        for (size_t c = column * pool; c < least((column + 1) * pool, head->columns); c++) {
-            const double weight = head->weights[r * head->columns + c];
-            if (isnan(weight))
-                return MHA__BROKEN;
-            largest = fmax(largest, weight);
-        }
-    return mha__level(&figure->shading, largest);
+    return mha__level(&figure->shading, mha__pooled(head, row, column, figure->pool, figure->pool));
 }
 
 void mha__figure_place(const mha__figure *figure, size_t layer, size_t index, size_t *x, size_t *y)

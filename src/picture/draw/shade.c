@@ -13,6 +13,19 @@ void mha__palette(mha__colour palette[MHA__PALETTE])
     palette[MHA__PAPER] = (mha__colour){255, 255, 255};
 }
 
+double mha__pooled(const mha__head *head, size_t row, size_t column, size_t rows, size_t columns)
+{
+    double largest = MHA__HIDDEN; /* below every weight */
+    for (size_t r = row * rows; r < (row + 1) * rows && r < head->rows; r++)
+        for (size_t c = column * columns; c < (column + 1) * columns && c < head->columns; c++) {
+            const double weight = head->weights[r * head->columns + c];
+            if (isnan(weight))
+                return weight;
+            largest = fmax(largest, weight);
+        }
+    return largest;
+}
+
 mha__shading mha__shading_of(const mha__picture *picture)
 {
     double largest = 0;

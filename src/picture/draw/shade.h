@@ -26,6 +26,10 @@ typedef struct mha__shading {
     bool logarithmic; /* level 0 also for weights below largest * 10^-MHA__DECADES */
 } mha__shading;
 
+/* The largest weight in a cell of a map of which so many rows and columns are joined; hidden if all of them are, NaN if
+ * one is. */
+double mha__pooled(const mha__head *head, size_t row, size_t column, size_t rows, size_t columns);
+
 /* The shading under which the largest weight of all heads has the last level; 1 where no weight is above 0. */
 mha__shading mha__shading_of(const mha__picture *picture);
 /* The level of a weight, or MHA__HIDDEN_GROUND or MHA__BROKEN. */

@@ -1,0 +1,260 @@
+/* Draws the maps of heads: half blocks in 24-bit or 256 colours, or characters. */
+#include "cli/output/terminal_map.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "cli/output/print.h"
+#include "picture/draw/shade.h"
+
+enum { LABEL = 8, LEAST_WIDTH = 10 };
+
+/* ---------------------------------------------------------------- what the terminal can do */
+
+typedef enum depth { CHARACTERS, COLOURS_256, COLOURS_24_BIT } depth;
+
+static bool variable_holds(const char *name, const char *text)
+{
+    const char *value = getenv(name);
+    return value && strstr(value, text);
+}
+
+static bool shows_utf8(void)
+{
+    static const char *const names[] = {"LC_ALL", "LC_CTYPE", "LANG"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *value = getenv(names[i]);
+        if (value && *value)
+            return strcasestr(value, "utf-8") || strcasestr(value, "utf8");
+    }
+    return false;
+}
+
+static depth depth_of_terminal(void)
+{
+    if (!has_colour() || !shows_utf8())
+        return CHARACTERS;
+    if (variable_holds("COLORTERM", "truecolor") || variable_holds("COLORTERM", "24bit"))
+        return COLOURS_24_BIT;
+    return variable_holds("TERM", "256color") ? COLOURS_256 : CHARACTERS;
+}
+
+/* ---------------------------------------------------------------- colours */
+
+/* The nearest colour of the cube of 6 x 6 x 6 that terminals number from 16. */
+static int cube_colour(mha__colour c)
+{
+    static const int values[] = {0, 95, 135, 175, 215, 255};
+    const uint8_t parts[] = {c.red, c.green, c.blue};
+    int number = 0;
+    for (int i = 0; i < 3; i++) {
+        int nearest = 0;
+        for (int v = 1; v < 6; v++)
+            if (abs(values[v] - parts[i]) < abs(values[nearest] - parts[i]))
+                nearest = v;
+        number = 6 * number + nearest;
+    }
+    return 16 + number;
+}
+
+/* Chooses a colour for what is written (30) or for what lies behind it (40). */
+static void set_colour(depth of, int layer, mha__colour c)
+{
+    if (of == COLOURS_24_BIT)
+        printf("\033[%d;2;%d;%d;%dm", layer + 8, c.red, c.green, c.blue);
+    else
+        printf("\033[%d;5;%dm", layer + 8, cube_colour(c));
+}
+
+/* ---------------------------------------------------------------- maps */
+
+typedef struct map_sheet {
+    const mha__picture *picture;
+    depth depth;
+    mha__shading shading;
+    mha__colour palette[MHA__PALETTE];
+    size_t pool_rows, pool_columns; /* rows and columns of a map in one cell */
+    size_t cell;                    /* characters, or pixels either way, of a cell */
+    size_t rows, columns;           /* cells */
+    size_t abreast;                 /* maps in a line */
+} map_sheet;
+
+static size_t divided(size_t n, size_t by)
+{
+    return (n + by - 1) / by;
+}
+
+static void lay_out(map_sheet *s, const mha__picture_layer *layer)
+{
+    const size_t width = line_width() > LABEL + LEAST_WIDTH ? line_width() - LABEL : LEAST_WIDTH;
+    const bool alone = layer->head_count == 1, characters = s->depth == CHARACTERS;
+    size_t rows = 1, columns = 1;
+    for (size_t i = 0; i < layer->head_count; i++) {
+        rows = layer->heads[i].rows > rows ? layer->heads[i].rows : rows;
+        columns = layer->heads[i].columns > columns ? layer->heads[i].columns : columns;
+    }
+    const size_t frame = characters ? 3 : 1, most = width > frame ? width - frame : 1;
+    const size_t high = characters ? (rows <= 32 ? 32 : 16) : alone ? 64 : 32, wide = characters || alone ? 64 : 32;
+    s->pool_rows = divided(rows, high);
+    s->pool_columns = divided(columns, wide < most ? wide : most);
+    if (!characters) /* cells stay square */
+        s->pool_rows = s->pool_columns = s->pool_rows > s->pool_columns ? s->pool_rows : s->pool_columns;
+    s->rows = divided(rows, s->pool_rows);
+    s->columns = divided(columns, s->pool_columns);
+    const size_t longer = s->rows > s->columns ? s->rows : s->columns;
+    s->cell = characters ? (s->columns <= 16 ? 2 : 1) : (alone ? 48 : 24) / longer;
+    while (s->cell > 1 && s->columns * s->cell > most)
+        s->cell--;
+    s->cell = s->cell ? s->cell : 1;
+    s->abreast = width / (s->columns * s->cell + frame);
+    s->abreast = s->abreast ? s->abreast : 1;
+}
+
+static double cell_weight(const map_sheet *s, const mha__head *head, size_t row, size_t column)
+{
+    return mha__pooled(head, row, column, s->pool_rows, s->pool_columns);
+}
+
+/* One row in characters. Shades are relative to the row's largest weight: otherwise the early rows of a causal layer,
+ * which share their weight among few keys, would outshine the later ones. */
+static void print_characters(const map_sheet *s, const mha__head *head, size_t row)
+{
+    static const char shades[] = ".:-=+*#%@";
+    double largest = 0;
+    for (size_t c = 0; c < s->columns; c++)
+        largest = fmax(largest, cell_weight(s, head, row, c));
+    putchar('|');
+    for (size_t c = 0; c < s->columns; c++) {
+        const double weight = cell_weight(s, head, row, c);
+        const int shade = weight > 0 && isfinite(largest) ? shades[(size_t)(8 * weight / largest)] : '.';
+        for (size_t i = 0; i < s->cell; i++)
+            putchar(mha__is_hidden(weight) ? ' ' : isfinite(weight) ? shade : '?');
+    }
+    putchar('|');
+}
+
+/* Whether pixel row y shows anything in a column of cells; its colour. More is brighter: on a dark ground. */
+static bool pixel(const map_sheet *s, const mha__head *head, size_t y, size_t column, mha__colour *colour)
+{
+    const double weight = y < s->rows * s->cell ? cell_weight(s, head, y / s->cell, column) : MHA__HIDDEN;
+    const int level = mha__level(&s->shading, weight);
+    *colour = s->palette[level < MHA__LEVELS ? MHA__LEVELS - 1 - level : level];
+    return level != MHA__HIDDEN_GROUND;
+}
+
+/* Two rows of pixels in one line: the upper half of a character is written, the lower lies behind it. */
+static void print_half_blocks(const map_sheet *s, const mha__head *head, size_t line)
+{
+    for (size_t c = 0; c < s->columns; c++) {
+        mha__colour upper, lower;
+        const bool has_upper = pixel(s, head, 2 * line, c, &upper), has_lower = pixel(s, head, 2 * line + 1, c, &lower);
+        if (has_upper || has_lower)
+            set_colour(s->depth, 30, has_upper ? upper : lower);
+        if (has_upper && has_lower)
+            set_colour(s->depth, 40, lower);
+        for (size_t i = 0; i < s->cell; i++)
+            fputs(has_upper ? "\u2580" : has_lower ? "\u2584" : " ", stdout);
+        fputs("\033[0m", stdout);
+    }
+}
+
+/* ---------------------------------------------------------------- lines */
+
+/* The name of the query at the beginning of a line, or its number, in LABEL columns. A character of three bytes or more
+ * may be two columns wide. */
+static void print_label(const map_sheet *s, const mha__picture_layer *layer, const mha__head *head, size_t row)
+{
+    const size_t query = head->first_query + row * s->pool_rows * head->pool_rows;
+    const int64_t position = (int64_t)query + layer->offset;
+    char text[LABEL * 4];
+    if (s->picture->token_count == 0 || position < 0 || (uint64_t)position >= s->picture->token_count)
+        mha__text_print(text, sizeof text, "%zu", query);
+    else
+        mha__text_print(text, sizeof text, "%s", s->picture->tokens[position]);
+    mha__text_harmless(text);
+    size_t bytes = 0, width = 0;
+    for (; text[bytes]; bytes++) {
+        const unsigned char c = (unsigned char)text[bytes];
+        const size_t here = c >= 0xE0 ? 2 : (c & 0xC0) != 0x80;
+        if (width + here > LABEL - 2)
+            break;
+        width += here;
+    }
+    printf("%*s%.*s ", (int)(LABEL - 1 - width), "", (int)bytes, text);
+}
+
+/* `pads` up to the next map. */
+static void print_title(const map_sheet *s, const mha__picture_layer *layer, const mha__head *head, bool pads)
+{
+    char text[64];
+    const size_t width = s->columns * s->cell + (s->depth == CHARACTERS ? 2 : 0);
+    if (layer->sequences > 1)
+        snprintf(text, sizeof text, "batch %zu head %zu", head->sequence, head->head);
+    else
+        snprintf(text, sizeof text, "head %zu", head->head);
+    printf("%-*.*s", pads ? (int)width + 1 : 0, (int)width, text);
+}
+
+static void print_maps(const map_sheet *s, const mha__picture_layer *layer, size_t first, size_t past)
+{
+    printf("%*s", LABEL, "");
+    for (size_t i = first; i < past; i++)
+        print_title(s, layer, &layer->heads[i], i + 1 < past);
+    putchar('\n');
+    const bool characters = s->depth == CHARACTERS;
+    const size_t lines = characters ? s->rows : divided(s->rows * s->cell, 2);
+    for (size_t line = 0; line < lines; line++) {
+        print_label(s, layer, &layer->heads[first], characters ? line : 2 * line / s->cell);
+        for (size_t i = first; i < past; i++) {
+            if (characters)
+                print_characters(s, &layer->heads[i], line);
+            else
+                print_half_blocks(s, &layer->heads[i], line);
+            if (i + 1 < past)
+                putchar(' ');
+        }
+        putchar('\n');
+    }
+}
+
+static void print_legend(const map_sheet *s, const mha__picture_layer *layer)
+{
+    const mha__head *head = layer->heads;
+    char text[256], number[SHORT_TEXT];
+    const size_t keys[] = {head->first_key, head->first_key + head->keys - 1};
+    const size_t pool[] = {s->pool_rows * head->pool_rows, s->pool_columns * head->pool_columns};
+    mha__text_print(text, sizeof text,
+                    "Queries from top to bottom, keys %zu to %zu from left to right; %s is more "
+                    "attention, blank a hidden key.",
+                    keys[0], keys[1], s->depth == CHARACTERS ? "darker" : "brighter");
+    write_prose(text);
+    if (s->depth != CHARACTERS) {
+        mha__text_print(text, sizeof text, "The brightest is %s.", real_text(number, s->shading.largest));
+        write_prose(text);
+    }
+    if (pool[0] * pool[1] > 1) {
+        mha__text_print(text, sizeof text, "Each cell is the largest of %zu x %zu weights.", pool[0], pool[1]);
+        write_prose(text);
+    }
+}
+
+void terminal_map_print(const mha__picture *picture)
+{
+    map_sheet s = {.picture = picture, .depth = depth_of_terminal(), .shading = mha__shading_of(picture)};
+    mha__palette(s.palette);
+    for (size_t l = 0; l < picture->layer_count; l++) {
+        const mha__picture_layer *layer = &picture->layers[l];
+        if (layer->head_count == 0 || layer->heads[0].rows * layer->heads[0].columns == 0)
+            continue;
+        lay_out(&s, layer);
+        if (l == 0)
+            print_legend(&s, layer);
+        putchar('\n');
+        if (picture->layer_count > 1)
+            print_harmless("%s", layer->name), putchar('\n');
+        const size_t most = 2 * s.abreast < layer->head_count ? 2 * s.abreast : layer->head_count;
+        for (size_t first = 0; first < most; first += s.abreast)
+            print_maps(&s, layer, first, first + s.abreast < most ? first + s.abreast : most);
+    }
+}

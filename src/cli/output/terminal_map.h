@@ -1,0 +1,13 @@
+/* Draws the maps of heads on a terminal, or as text where colours have no place. */
+#ifndef MHA_CLI_OUTPUT_TERMINAL_MAP_H
+#define MHA_CLI_OUTPUT_TERMINAL_MAP_H
+
+#include "picture/picture.h"
+
+/* Prints the heads of each layer side by side, as many as fit into two lines of maps: in colours, two cells in each
+ * half of a character, on a terminal that has at least 256 of them and shows UTF-8; else in characters, which NO_COLOR
+ * asks for. No line is wider than the terminal. Rows and columns that do not fit are joined: the largest weight is
+ * shown, and a line says so. */
+void terminal_map_print(const mha__picture *picture);
+
+#endif
