@@ -143,6 +143,15 @@ $(BUILD)/gen/page.inc: $(PAGE_DIR)/page.html $(PAGE_DIR)/page.css $(PAGE_SCRIPTS
 	  sed '1,/@SCRIPT@/d' $<; } | sed -e 's/["\\]/\\&/g' -e 's/.*/"&\\n",/' >$@
 $(BUILD)/obj/picture/page/page.o: $(BUILD)/gen/page.inc
 
+# Descriptions of architectures are longer than a C string may be: their bytes.
+ARCHITECTURES := $(sort $(wildcard src/models/architectures/*.json))
+$(BUILD)/gen/architectures.inc: $(ARCHITECTURES) Makefile
+	@mkdir -p $(@D)
+	@for f in $(ARCHITECTURES); do n=$${f##*/}; echo "{\"$${n%.json}\", (const char[]){"; \
+	  od -An -v -tu1 $$f | sed 's/[0-9][0-9]*/&,/g'; echo '0}},'; done >$@
+$(filter %/architecture.o,$(LIB_OBJ)): $(BUILD)/gen/architectures.inc
+GENERATED := $(BUILD)/gen/presets.inc $(BUILD)/gen/architectures.inc $(BUILD)/gen/page.inc
+
 $(BUILD)/libmha.a: $(LIB_OBJ) $(BUILD)/objects
 $(BUILD)/libbench.a: $(BENCH_OBJ) $(BUILD)/objects
 $(BUILD)/libmha.a $(BUILD)/libbench.a:

@@ -43,7 +43,7 @@ $(BUILD)/analyze/attention/steps/attend_flash.ok: GCC_ANALYZER += -Wno-analyzer-
 $(BUILD)/analyze/compute/kernels/%.ok: GCC_ANALYZER = -O1 -Werror
 $(BUILD)/analyze/compute/kernels/%.ok: ISA_CFLAGS = $(ISA_$(lastword $(subst _, ,$(basename $(@F)))))
 INTERNAL_HEADERS := $(shell find src -name '*.h')
-$(BUILD)/analyze/%.ok: src/%.c .clang-tidy tests/analyze.h $(HEADERS) $(INTERNAL_HEADERS) | $(BUILD)/gen/presets.inc
+$(BUILD)/analyze/%.ok: src/%.c .clang-tidy tests/analyze.h $(HEADERS) $(INTERNAL_HEADERS) | $(GENERATED)
 	@mkdir -p $(@D)
 	$(call say,CHECK,$<)
 	@$(CLANG_TIDY) --quiet $< -- $(ANALYZE_CFLAGS) $(ISA_CFLAGS) 2>$@.log || { cat $@.log; exit 1; }

@@ -14,7 +14,7 @@ extern "C" {
 
 /* A key that is missing in a config.json, and the default that its library uses. */
 typedef struct mha_assumption {
-    const char *key; /* static text */
+    const char *key; /* as long as the model */
     int64_t value;
 } mha_assumption;
 
@@ -30,8 +30,8 @@ typedef struct mha_model_facts {
     double rope_base, norm_eps, softcap;
     bool has_scale; /* otherwise 1/sqrt(d_k) */
     double scale;
-    size_t window;      /* keys a query sees, its own included: mha_semantics.window_left + 1. 0: no window */
-    const char *caveat; /* what one layer alone does not reproduce of the model; "" for nothing. Static text */
+    size_t window;    /* keys a query sees, its own included: mha_semantics.window_left + 1. 0: no window */
+    char caveat[160]; /* what one layer alone does not reproduce of the model; "" for nothing */
 } mha_model_facts;
 
 /* Reads a config.json. An unknown model type gives the widths and head counts alone (has_semantics false).
@@ -109,7 +109,12 @@ typedef struct mha_model_spec {
         *class_name; /* "BertForMaskedLM", "MaskedLM" or a part ("pooler"); NULL: `architectures` of the config */
     size_t n_heads, kv_heads; /* instead of those in the config; 0: as in the config */
     mha_dtype dtype;          /* of the weights: F32, F64, F16 or BF16 */
+    const char *architecture; /* path of a description (src/models/architectures/README.md); NULL: the built-in one of
+                               * the config's model_type */
 } mha_model_spec;
+
+/* The model types that are built in, by index; NULL behind the last one. Static text. */
+MHA_API const char *mha_architecture_at(size_t index);
 
 /* Adds the model's rows to `table`, which must outlive the model. Errors: MHA_NOT_FOUND (preset, file), MHA_FORMAT,
  * MHA_INVALID (a value of the config; an unknown class), MHA_UNSUPPORTED (an unknown model type), MHA_NO_MEMORY; the

@@ -93,6 +93,8 @@ const option_row option_rows[OPTION_COUNT] = {
         "a model that is built in: gpt2, bert-base-uncased, llama-2-70b, ...; \"list\" lists them"},
     [OPT_CONFIG] = {"config", FILE_NAME, "FILE", NULL, ANY, SECTION_SOURCE, ON_LAYER | ON_RECORDED,
         "the model that a config.json describes"},
+    [OPT_ARCHITECTURE] = {"architecture", FILE_NAME, "FILE", NULL, ANY, SECTION_SOURCE, ON_PARAMS | ON_HEADS,
+        "what the configuration means: a description of your own (mha help architectures)"},
     [OPT_CLASS] = {"class", TEXT, "NAME", NULL, ANY, SECTION_SOURCE, ON_PARAMS | ON_HEADS,
         "the model's head: BertForMaskedLM, MaskedLM, pooler, ... [as its configuration states]"},
     [OPT_DTYPE] = {"dtype", CHOICE, "f32|f64|f16|bf16", "f32", ANY, SECTION_SOURCE, ON_LAYER,

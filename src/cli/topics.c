@@ -32,6 +32,16 @@ static void print_case(void)
         "--expected y.npy.");
 }
 
+static void print_architectures(void)
+{
+    char line[1000];
+    size_t used = (size_t)snprintf(line, sizeof line, "Built in:");
+    for (size_t i = 0; mha_architecture_at(i) && used < sizeof line; i++)
+        used += (size_t)snprintf(line + used, sizeof line - used, "%s %s", i > 0 ? "," : "", mha_architecture_at(i));
+    putchar('\n');
+    write_prose(line);
+}
+
 static void print_variants(void)
 {
     static const char *const titles[] = {"variant", "what it does"};
@@ -92,6 +102,12 @@ static const struct {
      "with --mask-kind saying whether true keeps a key or hides it. A query that sees no key gets weights 0, or NaN "
      "with --empty-rows nan.",
      NULL},
+    {"architectures",
+     "An architecture says what a config.json means: which key is which size, which tensors a checkpoint has and how "
+     "large they are, which layers are attention. It is a text in JSON; for a model type that is not built in, "
+     "--architecture FILE takes one of yours. A new one may begin with {\"like\": \"llama\", ...} and say only "
+     "what is different.",
+     print_architectures},
     {"case",
      "A case is a file of named tensors and texts (safetensors, or npz): the inputs and weights of one call of "
      "attention, which variant of attention it computes, and recorded results, as expected.output or another stage. "

@@ -1,7 +1,10 @@
-/* How an architecture is described: the keys of its config.json and the tensors of its public checkpoint, as data. */
+/* An architecture as it was read: the keys of its config.json and the tensors of its public checkpoint, as data. */
 #ifndef MHA_MODELS_ARCHITECTURE_H
 #define MHA_MODELS_ARCHITECTURE_H
 
+#include <jansson.h>
+
+#include "base/arena.h"
 #include "models/expression.h"
 
 /* Every list below ends with an all-zero row. Formulas are expressions (expression.h) over the
@@ -41,6 +44,7 @@ typedef enum mha__arch_kind {
 /* One tensor, or one per block: {i} is the block, {j} the one inside it. */
 typedef struct mha__arch_tensor {
     const char *blocks; /* formula: number of blocks; NULL: one. Neighbours with one formula are added block by block */
+    const char *prefix; /* in front of the name, "" for nothing; in both {model} stands for base_prefix */
     const char *name, *shape, *group, *role;
     const char *when;     /* formula; NULL: always */
     const char *alias_of; /* the tensor whose storage it shares (a name without {i}) */
@@ -61,29 +65,39 @@ typedef struct mha__arch_refusal {
 } mha__arch_refusal;
 
 typedef struct mha__architecture {
-    const char *model_types; /* separated by blanks; the first is its name */
+    char name[48];    /* the model type */
+    char source[120]; /* the path of the description, or the model type */
     const char *title;
     const char *base_prefix; /* prefix of tensor names that files of the bare model lack and files of a class have */
     const mha__arch_key *keys;
     const mha__arch_real *reals;
     const mha__arch_class *classes; /* the first is the default */
+    const char *parts;              /* parts that no class adds, but formulas may name, with blanks between */
     const char *class_families;     /* beginning of the classes' names, and its alternatives; NULL: only one */
     const mha__arch_tensor *tensors;
     const mha__arch_attention *attention;
     const mha__arch_refusal *refusals;
-    const char *caveat; /* what one attention layer alone does not reproduce of the model; NULL: nothing */
+    const char *caveat; /* what one attention layer alone does not reproduce of the model; "": nothing */
     const char *inner;  /* formula: the number of values of {j} in each {i}; NULL: there is no {j} */
+    json_t *text;       /* owns the text of all rows */
+    mha__arena memory;  /* of the rows */
 } mha__architecture;
 
-const mha__architecture *mha__architecture_find(const char *model_type);
+/* Reads the built-in description of a model type that is known or, unless `path` is NULL, that of a file; *made is
+ * released with mha__architecture_free. Errors: MHA_NOT_FOUND, MHA_IO, MHA_FORMAT and MHA_INVALID (of a file; the
+ * message names the row), MHA_NO_MEMORY. */
+mha_status mha__architecture_read(const char *model_type, const char *path, mha__architecture **made,
+                                  mha_error *error);
+void mha__architecture_free(mha__architecture *architecture);
+/* Hands on a status; a formula that is wrong is blamed on a row of the description. */
+mha_status mha__architecture_blame(const mha__architecture *architecture, const char *row, mha_status status,
+                                   mha_error *error);
+/* Whether there is a built-in description. */
+bool mha__architecture_known(const char *model_type);
 /* Text for messages: every model type, "bert, roberta, ...". */
 char *mha__architecture_list(char *text, size_t size);
 
-extern const mha__architecture mha__arch_bert, mha__arch_roberta, mha__arch_albert, mha__arch_gpt2, mha__arch_llama,
-    mha__arch_mistral, mha__arch_qwen2, mha__arch_qwen3, mha__arch_gemma, mha__arch_gemma2, mha__arch_t5, mha__arch_vit,
-    mha__arch_transformer, mha__arch_attention_layer;
-
-/* The words of the `group` and `role` columns. */
+/* The words of the `group` column. */
 #define MHA_GROUP_ATTENTION "attention"
 #define MHA_GROUP_FFN "ffn"
 #define MHA_GROUP_NORM "norm"

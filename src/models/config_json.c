@@ -5,47 +5,8 @@
 #include <string.h>
 #include <strings.h>
 
-#include "formats/json.h"
-#include "formats/input_file.h"
 #include "models/config_json.h"
-
-enum { CONFIG_LIMIT = 1 << 20 };
-
-/* ---------------------------------------------------------------- the text */
-
-mha_status mha__config_parse(const char *text, size_t length, const char *path, json_t **config, mha_error *error)
-{
-    json_error_t why;
-    bool starved;
-    *config = mha__json_load(text, length, JSON_REJECT_DUPLICATES, &why, &starved);
-    if (starved)
-        return mha__fail(error, MHA_NO_MEMORY, path, "no memory for its JSON");
-    if (!*config)
-        return mha__fail_at(error, MHA_FORMAT, path, (uint64_t)(why.position > 0 ? why.position : 0),
-                            "expected JSON, found at line %d, byte %d: %s", why.line, why.position, why.text);
-    if (json_is_object(*config))
-        return MHA_OK;
-    json_decref(*config);
-    *config = NULL;
-    return mha__fail(error, MHA_FORMAT, path, "expected a JSON object, found another value");
-}
-
-mha_status mha__config_load(const char *path, json_t **config, mha_error *error)
-{
-    mha__source source;
-    const mha_allocator allocator = mha__allocator_default();
-    char *text = NULL;
-    size_t bytes = 0;
-    mha_status status = mha__source_open(&source, path, error);
-    if (status != MHA_OK)
-        return status;
-    status = mha__source_text(&source, &allocator, CONFIG_LIMIT, "config.json", &text, &bytes, error);
-    mha__source_close(&source);
-    if (status == MHA_OK)
-        status = mha__config_parse(text, bytes - 1, mha__source_name(path), config, error);
-    mha__release(&allocator, text, bytes);
-    return status;
-}
+#include "models/json_text.h"
 
 /* ---------------------------------------------------------------- single values */
 
@@ -127,17 +88,17 @@ static mha_status read_key(const json_t *config, const mha__arch_key *key, mha__
         status = whole_number(value, name, &number, error);
     else
         status = mha__expression_evaluate(key->fallback, &setup->values, &number, error);
-    if (status != MHA_OK)
-        return status;
     int64_t matters = 1;
-    if (key->matters && (status = mha__expression_evaluate(key->matters, &setup->values, &matters, error)) != MHA_OK)
-        return status;
+    if (status == MHA_OK && key->matters)
+        status = mha__expression_evaluate(key->matters, &setup->values, &matters, error);
+    if (status != MHA_OK)
+        return mha__architecture_blame(setup->architecture, key->symbol, status, error);
     if (matters && !value && key->keys && !stated_null(config, key->keys) && !is_assumed(setup, key->keys) &&
         setup->n_assumed < MHA_SETUP_ASSUMED)
         setup->assumed[setup->n_assumed++] = (mha_assumption){key->keys, number};
     if (!mha__values_set(&setup->values, key->symbol, number))
-        return mha__fail(error, MHA_INVALID, key->symbol, /* unreachable: the descriptions are shorter lists */
-                         "expected at most %d symbols", MHA_VALUES); /* unreachable: see above */
+        return mha__fail(error, MHA_INVALID, key->symbol, "expected at most %d symbols of %d letters", MHA_VALUES,
+                         MHA_SYMBOL - 1);
     return MHA_OK;
 }
 
@@ -236,31 +197,38 @@ static mha_status choose_class(const json_t *config, const char *wanted, mha__se
     return mha__fail(error, MHA_INVALID, said_by, "expected one of %s, found '%.*s'", known, MHA_CUT_ARGS(60, wanted));
 }
 
-/* Makes every part of any class a symbol: 1 if this class has the part, else 0. */
-static bool set_parts(mha__setup *setup)
+/* Makes each of some parts a symbol: 1 if this class has the part, else 0. */
+static bool set_parts(mha__setup *setup, const char *parts)
+{
+    for (const char *at = parts; *at;) {
+        char part[MHA_SYMBOL];
+        size_t n = strcspn(at, " ");
+        snprintf(part, sizeof part, "%.*s", (int)n, at);
+        if (n > 0 && !mha__values_set(&setup->values, part, has_part(setup->model_class, part)))
+            return false;
+        at += n + (at[n] == ' ');
+    }
+    return true;
+}
+
+static bool set_all_parts(mha__setup *setup)
 {
     for (const mha__arch_class *c = setup->architecture->classes; c->name; c++)
-        for (const char *at = c->parts; *at;) {
-            char part[MHA_SYMBOL];
-            size_t n = strcspn(at, " ");
-            snprintf(part, sizeof part, "%.*s", (int)n, at);
-            if (!mha__values_set(&setup->values, part, has_part(setup->model_class, part)))
-                return false; /* unreachable: the descriptions are shorter lists */
-            at += n + (at[n] == ' ');
-        }
-    return true;
+        if (!set_parts(setup, c->parts))
+            return false;
+    return set_parts(setup, setup->architecture->parts);
 }
 
 /* ---------------------------------------------------------------- the whole */
 
-static mha_status find_architecture(const json_t *config, mha__setup *setup, mha_error *error)
+/* Reads the description of the file at `path`, or of the model type that the config names. */
+static mha_status find_architecture(const json_t *config, const char *path, mha__setup *setup, mha_error *error)
 {
     const json_t *type = json_object_get(config, "model_type");
     const json_t *class_name = json_array_get(json_object_get(config, "architectures"), 0);
     const char *name = json_is_string(type) ? json_string_value(type) : "";
-    setup->architecture = mha__architecture_find(name);
-    if (setup->architecture)
-        return MHA_OK;
+    if (path || mha__architecture_known(name))
+        return mha__architecture_read(name, path, &setup->architecture, error);
     char known[300], found[160];
     if (*name)
         snprintf(found, sizeof found, "'%.*s'", MHA_CUT_ARGS(40, name));
@@ -270,7 +238,8 @@ static mha_status find_architecture(const json_t *config, mha__setup *setup, mha
     else
         snprintf(found, sizeof found, "none");
     return mha__fail(error, MHA_UNSUPPORTED, "model_type",
-                     "expected one of %s, found %s; mha params --weights FILE counts any checkpoint",
+                     "expected one of %s, found %s; --architecture FILE describes another, and mha params --weights "
+                     "FILE counts any checkpoint",
                      mha__architecture_list(known, sizeof known), found);
 }
 
@@ -323,32 +292,46 @@ const char *mha__setup_key(const mha__setup *setup, const char *symbol)
     return symbol;
 }
 
-mha_status mha__setup_read(const json_t *config, const char *class_name, size_t n_heads, size_t kv_heads,
-                           mha__setup *setup, mha_error *error)
+/* `first_class`: whatever class is asked for; attention does not depend on it. */
+static mha_status read_setup(const json_t *config, const mha_model_spec *spec, bool first_class, mha__setup *setup,
+                             mha_error *error)
 {
-    *setup = (mha__setup){0};
-    mha_status status = find_architecture(config, setup, error);
-    if (status == MHA_OK)
-        status = choose_class(config, class_name, setup, error);
-    if (status != MHA_OK)
-        return status;
-    if (!set_parts(setup))
-        return mha__fail(error, MHA_INVALID, "class", /* unreachable: the descriptions are shorter lists */
-                         "expected at most %d symbols", MHA_VALUES);
-    if (n_heads > (size_t)largest || kv_heads > (size_t)largest)
-        return mha__fail(error, MHA_INVALID, "heads", "expected at most 2^40, found %zu and %zu", n_heads, kv_heads);
+    TRY(find_architecture(config, spec->architecture, setup, error));
+    setup->model_class = setup->architecture->classes;
+    if (!first_class)
+        TRY(choose_class(config, spec->class_name, setup, error));
+    if (!set_all_parts(setup))
+        return mha__fail(error, MHA_INVALID, "class", "expected at most %d symbols", MHA_VALUES);
+    if (spec->n_heads > (size_t)largest || spec->kv_heads > (size_t)largest)
+        return mha__fail(error, MHA_INVALID, "heads", "expected at most 2^40, found %zu and %zu", spec->n_heads,
+                         spec->kv_heads);
     for (const mha__arch_key *key = setup->architecture->keys; key->symbol; key++) {
         TRY(read_key(config, key, setup, error));
-        if (strcmp(key->symbol, "h") == 0 && n_heads > 0)
-            mha__values_set(&setup->values, "h", (int64_t)n_heads);
-        if (strcmp(key->symbol, "h_kv") == 0 && kv_heads > 0)
-            mha__values_set(&setup->values, "h_kv", (int64_t)kv_heads);
+        if (strcmp(key->symbol, "h") == 0 && spec->n_heads > 0)
+            mha__values_set(&setup->values, "h", (int64_t)spec->n_heads);
+        if (strcmp(key->symbol, "h_kv") == 0 && spec->kv_heads > 0)
+            mha__values_set(&setup->values, "h_kv", (int64_t)spec->kv_heads);
         TRY(check_divisor(setup, key, error));
     }
     TRY(read_reals(config, setup, error));
     const json_t *scaling = json_object_get(config, "rope_scaling");
     setup->rope_scaled = scaling && !json_is_null(scaling);
     return check_values(config, setup, error);
+}
+
+mha_status mha__setup_read(const json_t *config, const mha_model_spec *spec, mha__setup *setup, mha_error *error)
+{
+    *setup = (mha__setup){0};
+    const mha_status status = read_setup(config, spec, false, setup, error);
+    if (status != MHA_OK)
+        mha__setup_free(setup);
+    return status;
+}
+
+void mha__setup_free(mha__setup *setup)
+{
+    mha__architecture_free(setup->architecture);
+    setup->architecture = NULL;
 }
 
 mha_config mha__values_attention(const mha__values *v)
@@ -391,14 +374,13 @@ mha_model_facts mha__setup_facts(const mha__setup *setup)
         .has_scale = setup->scale_square > 0,
         .scale = setup->scale_square > 0 ? 1 / sqrt(setup->scale_square) : 0,
         .window = (size_t)mha__values_get(v, "window"),
-        .caveat = architecture->caveat ? architecture->caveat : "",
     };
     if (facts.rope != MHA_ROPE_NONE)
         facts.rope_dim = facts.d_k;
-    if (setup->rope_scaled)
-        facts.caveat = "rope_scaling stretches the rotary positions, which is not applied";
-    snprintf(facts.model_type, sizeof facts.model_type, "%.*s", (int)strcspn(architecture->model_types, " "),
-             architecture->model_types);
+    mha__text_print(facts.caveat, sizeof facts.caveat, "%s",
+                    setup->rope_scaled ? "rope_scaling stretches the rotary positions, which is not applied"
+                                       : architecture->caveat);
+    mha__text_print(facts.model_type, sizeof facts.model_type, "%s", architecture->name);
     return facts;
 }
 
@@ -424,7 +406,6 @@ static mha_status read_heads(const json_t *config, mha_model_facts *facts, mha_e
     facts->n_heads = (size_t)number[1];
     facts->kv_heads = (size_t)number[2];
     facts->d_k = (size_t)number[3];
-    facts->caveat = "";
     return MHA_OK;
 }
 
@@ -432,16 +413,17 @@ mha_status mha_model_read_config(const char *path, mha_model_facts *facts, mha_e
 {
     json_t *config = NULL;
     mha__setup setup;
-    *facts = (mha_model_facts){.caveat = ""};
-    mha_status status = mha__config_load(path, &config, error);
+    *facts = (mha_model_facts){0};
+    mha_status status = mha__json_read(path, &config, error);
     if (status != MHA_OK)
         return status;
     const json_t *type = json_object_get(config, "model_type");
-    if (json_is_string(type) && mha__architecture_find(json_string_value(type))) {
-        const mha__architecture *architecture = mha__architecture_find(json_string_value(type));
-        status = mha__setup_read(config, architecture->classes->name, 0, 0, &setup, error);
+    if (json_is_string(type) && mha__architecture_known(json_string_value(type))) {
+        setup = (mha__setup){0};
+        status = read_setup(config, &(mha_model_spec){0}, true, &setup, error);
         if (status == MHA_OK)
             *facts = mha__setup_facts(&setup);
+        mha__setup_free(&setup);
     } else {
         status = read_heads(config, facts, error);
     }
@@ -461,7 +443,7 @@ static double metadata_number(const mha_file *file, const char *architecture, co
 
 bool mha_model_read_metadata(const mha_file *file, mha_model_facts *facts)
 {
-    *facts = (mha_model_facts){.caveat = ""};
+    *facts = (mha_model_facts){0};
     const char *architecture = mha_file_metadata(file, "general.architecture");
     if (!architecture || strcmp(mha_file_format(file), "gguf") != 0)
         return false;

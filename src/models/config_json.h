@@ -10,7 +10,7 @@
 enum { MHA_SETUP_ASSUMED = 40 };
 
 typedef struct mha__setup {
-    const mha__architecture *architecture;
+    mha__architecture *architecture; /* owned */
     const mha__arch_class *model_class;
     mha__values values;
     double rope_base, norm_eps, softcap, scale_square; /* 0: the architecture has none */
@@ -19,18 +19,12 @@ typedef struct mha__setup {
     mha_assumption assumed[MHA_SETUP_ASSUMED];
 } mha__setup;
 
-/* Parses the text of a config.json into a JSON object, which the caller releases with json_decref. `path` is for
- * messages. */
-mha_status mha__config_parse(const char *text, size_t length, const char *path, json_t **config, mha_error *error);
-/* The same from a file. */
-mha_status mha__config_load(const char *path, json_t **config, mha_error *error);
+/* Evaluates an object. Of `spec`, preset and config are ignored. The caller releases the setup with mha__setup_free;
+ * after an error there is nothing to be released. */
+mha_status mha__setup_read(const json_t *config, const mha_model_spec *spec, mha__setup *setup, mha_error *error);
+void mha__setup_free(mha__setup *setup);
 
-/* Evaluates an object. `class_name` NULL: the class that "architectures" names. n_heads and kv_heads, where not 0,
- * replace those of the config. */
-mha_status mha__setup_read(const json_t *config, const char *class_name, size_t n_heads, size_t kv_heads,
-                           mha__setup *setup, mha_error *error);
-
-/* The keys a symbol is read from, with blanks between; the symbol itself where it is computed. Static text. */
+/* The keys a symbol is read from, with blanks between; the symbol itself where it is computed. As long as the setup. */
 const char *mha__setup_key(const mha__setup *setup, const char *symbol);
 
 /* The attention configuration that the symbols describe: widths, heads, biases, norms; dtype is left F32. */

@@ -5,27 +5,33 @@
 
 #include "attention/layer.h"
 #include "mha/random.h"
+#include "models/json_text.h"
 #include "models/model.h"
 #include "params/params.h"
 
+enum { MHA_ROW_NAME = 200 };
+
 /* ---------------------------------------------------------------- rows */
 
-/* Writes `pattern` with {i} and {j} replaced. false: the text does not fit. */
-static bool expand(const char *pattern, size_t i, size_t j, char *text, size_t size)
+/* Appends `pattern` to a text of *used characters, with {model}, {i} and {j} replaced. false: it does not fit. */
+static bool expand(const char *pattern, const char *model, size_t i, size_t j, char *text, size_t size, size_t *used)
 {
-    size_t used = 0;
-    while (*pattern && used < size) {
-        bool block = strncmp(pattern, "{i}", 3) == 0, inner = strncmp(pattern, "{j}", 3) == 0;
-        if (block || inner) {
-            used += (size_t)snprintf(text + used, size - used, "%zu", block ? i : j);
-            pattern += 3;
+    static const char *const words[] = {"{model}", "{i}", "{j}"};
+    while (*pattern && *used < size) {
+        size_t word = 0;
+        while (word < 3 && strncmp(pattern, words[word], strlen(words[word])) != 0)
+            word++;
+        if (word < 3) {
+            *used += (size_t)(word == 0 ? snprintf(text + *used, size - *used, "%s", model)
+                                        : snprintf(text + *used, size - *used, "%zu", word == 1 ? i : j));
+            pattern += strlen(words[word]);
         } else {
-            text[used++] = *pattern++;
+            text[(*used)++] = *pattern++;
         }
     }
-    if (used >= size)
+    if (*used >= size)
         return false;
-    text[used] = '\0';
+    text[*used] = '\0';
     return true;
 }
 
@@ -34,7 +40,10 @@ static mha_status value_of(const mha_model *model, const char *formula, int64_t 
                            mha_error *error)
 {
     *value = otherwise;
-    return formula ? mha__expression_evaluate(formula, &model->setup.values, value, error) : MHA_OK;
+    if (!formula)
+        return MHA_OK;
+    const mha_status status = mha__expression_evaluate(formula, &model->setup.values, value, error);
+    return mha__architecture_blame(model->setup.architecture, "tensors", status, error);
 }
 
 /* The rule of a layer's key bias; 0 where the architecture's symbol `moving` says that the bias matters. */
@@ -71,7 +80,7 @@ static mha_status row_shape(const mha_model *model, const mha__arch_tensor *row,
     size_t rank = 0;
     mha_status status = mha__expression_list(row->shape, &model->setup.values, extents, MHA_MAX_RANK, &rank, error);
     if (status != MHA_OK)
-        return status;
+        return mha__architecture_blame(model->setup.architecture, row->name, status, error);
     for (size_t i = 0; i < rank; i++) {
         if (extents[i] < 0)
             return mha__fail(error, MHA_INVALID, spec->name, "expected extents of at least 0, found %" PRId64,
@@ -95,8 +104,12 @@ static mha_status add_tensor(mha_model *model, const mha__arch_tensor *row, cons
     if (status == MHA_OK && row->alias_of)
         status = value_of(model, row->tied, 1, &tied, error);
     if (status != MHA_OK)
-        return status; /* unreachable: the descriptions are our own text */
-    mha_tensor *owner = tied ? mha_params_find(model->table, row->alias_of) : NULL;
+        return status;
+    char shared[MHA_ROW_NAME];
+    size_t used = 0;
+    mha_tensor *owner = NULL;
+    if (tied && expand(row->alias_of, model->setup.architecture->base_prefix, 0, 0, shared, sizeof shared, &used))
+        owner = mha_params_find(model->table, shared);
     status = owner ? mha_params_alias(model->table, &spec, owner, &tensor, error)
                    : mha_params_add(model->table, &spec, &tensor, error);
     if (status != MHA_OK)
@@ -120,10 +133,12 @@ static mha_status add_run(mha_model *model, const mha__arch_tensor *first, const
             ++*count;
             if (!model->rows)
                 continue;
-            char name[200];
-            if (!expand(row->name, block / inner, block % inner, name, sizeof name))
-                return mha__fail(error, MHA_INVALID, row->name, /* unreachable: names are our own, numbers short */
-                                 "its name is too long with its numbers"); /* unreachable: see above */
+            char name[MHA_ROW_NAME];
+            const char *base = model->setup.architecture->base_prefix;
+            size_t used = 0;
+            if (!expand(row->prefix, base, block / inner, block % inner, name, sizeof name, &used) ||
+                !expand(row->name, base, block / inner, block % inner, name, sizeof name, &used))
+                return mha__fail(error, MHA_INVALID, row->name, "its name is too long with its numbers");
             TRY(add_tensor(model, row, name, error));
         }
     return MHA_OK;
@@ -163,10 +178,10 @@ static mha_status read_config(const mha_model_spec *spec, json_t **config, mha_e
         return mha__fail(error, MHA_INVALID, "preset", "expected a preset or a config.json, found %s",
                          spec->preset ? "both" : "neither");
     if (spec->config)
-        return mha__config_load(spec->config, config, error);
+        return mha__json_read(spec->config, config, error);
     const char *text = NULL;
     mha_status status = mha__preset_find(spec->preset, &text, error);
-    return status != MHA_OK ? status : mha__config_parse(text, strlen(text), spec->preset, config, error);
+    return status != MHA_OK ? status : mha__json_parse(text, strlen(text), spec->preset, config, error);
 }
 
 mha_status mha__model_create_from(const json_t *config, const mha_model_spec *spec, mha_params *table,
@@ -182,7 +197,7 @@ mha_status mha__model_create_from(const json_t *config, const mha_model_spec *sp
         return mha__fail(error, MHA_NO_MEMORY, "model", "no memory for a model");
     made->table = table;
     made->dtype = spec->dtype;
-    mha_status status = mha__setup_read(config, spec->class_name, spec->n_heads, spec->kv_heads, &made->setup, error);
+    mha_status status = mha__setup_read(config, spec, &made->setup, error);
     if (status == MHA_OK)
         status = walk_rows(made, &count, error);
     if (status == MHA_OK) {
@@ -217,6 +232,7 @@ void mha_model_destroy(mha_model *model)
     const mha_allocator *allocator = mha_params_allocator(model->table);
     while (model->n_rows > 0)
         mha_params_remove(model->table, model->rows[--model->n_rows].tensor); /* NOLINT: counted rows exist */
+    mha__setup_free(&model->setup);
     mha__release(allocator, model->rows, model->rows_bytes);
     mha__release(allocator, model, sizeof *model);
 }
@@ -299,7 +315,9 @@ bool mha_model_layer_at(const mha_model *model, size_t index, mha_model_layer *l
         made.config.dtype = model->dtype;
         made.causal = causal;
         made.uses = uses > 0 ? (size_t)uses : 0;
-        if (!expand(row->prefix, index / (size_t)inner, index % (size_t)inner, made.prefix, sizeof made.prefix) ||
+        size_t used = 0;
+        if (!expand(row->prefix, model->setup.architecture->base_prefix, index / (size_t)inner, index % (size_t)inner,
+                    made.prefix, sizeof made.prefix, &used) ||
             mha_config_resolve(&made.config, NULL))
             return false;
         *layer = made;

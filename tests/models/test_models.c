@@ -403,7 +403,7 @@ static void what_is_wrong_in_a_config_is_named(void **state)
         mha_status status;
         const char *a, *b;
     } cases[] = {
-        {"{\"model_type\": \"mamba\"}", MHA_UNSUPPORTED, "'mamba'", "bert, roberta, xlm-roberta"},
+        {"{\"model_type\": \"mamba\"}", MHA_UNSUPPORTED, "'mamba'", "albert, bert, camembert"},
         {"{\"model_type\": \"phi3\"}", MHA_UNSUPPORTED, "found 'phi3'", "mha params --weights FILE"},
         {"{}", MHA_UNSUPPORTED, "model_type", "found none; "},
         {"{\"architectures\": [\"LlamaForCausalLM\"]}", MHA_UNSUPPORTED, "found none", "'LlamaForCausalLM'"},

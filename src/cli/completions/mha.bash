@@ -14,7 +14,7 @@ _mha() {
   fi
   case ${COMP_WORDS[1]}:$before in
   help:help) words='forward params heads show check compare diagnose power claims bench info completion
-      inert storage derived stage paths masks case variants' ;;
+      inert storage derived stage paths masks architectures case variants' ;;
   completion:completion) words='bash zsh fish' ;;
   *:--d-model) return ;;
   forward:--heads|params:--heads|show:--heads|check:--heads|diagnose:--heads|power:--heads) return ;;
@@ -37,6 +37,7 @@ _mha() {
       qwen3-0.6b qwen3-8b roberta-30522 roberta-base roberta-large t5-11b t5-3b t5-base t5-large
       t5-small transformer-base transformer-big vit-base-patch16-224' ;;
   *:--config) _mha_files; return ;;
+  *:--architecture) _mha_files; return ;;
   *:--class) return ;;
   forward:--dtype|params:--dtype|heads:--dtype|show:--dtype|power:--dtype) words='
       f32 f64 f16 bf16' ;;
@@ -134,12 +135,12 @@ _mha() {
       --trace --save-case --json --quiet --help --path --isa --threads --no-pack' ;;
   params) options='
       --d-model --heads --kv-heads --d-k --d-v --d-q --kdim --vdim --d-out --bias --no-bias --batch
-      --merged-qk --preset --config --class --dtype --seq --weights --group --depth --only --sort
-      --all --per-head --format --json --quiet --help' ;;
+      --merged-qk --preset --config --architecture --class --dtype --seq --weights --group --depth
+      --only --sort --all --per-head --format --json --quiet --help' ;;
   heads) options='
       --d-model --heads --kv-heads --d-k --d-v --d-q --kdim --vdim --d-out --bias --no-bias --batch
-      --seq --kv-seq --preset --config --class --dtype --run --seed --causal --json --quiet --help
-      --path --isa --threads' ;;
+      --seq --kv-seq --preset --config --architecture --class --dtype --run --seed --causal --json
+      --quiet --help --path --isa --threads' ;;
   show) options='
       --d-model --heads --kv-heads --d-k --d-v --d-q --kdim --vdim --d-out --bias --no-bias --batch
       --seq --kv-seq --preset --config --dtype --weights --layer --orientation --input --key-input

@@ -10,7 +10,7 @@ end
 complete -c mha -f
 complete -c mha -n __mha_runs -a 'help --help --version'
 complete -c mha -n '__mha_runs help' -a 'forward params heads show check compare diagnose power claims bench info completion
-      inert storage derived stage paths masks case variants'
+      inert storage derived stage paths masks architectures case variants'
 complete -c mha -n '__mha_runs completion' -a 'bash zsh fish'
 complete -c mha -n __mha_runs -a forward -d 'run a layer: random inputs, or real weights and inputs'
 complete -c mha -n __mha_runs -a params -d 'the parameter table of a layer, counted from what was '\
@@ -88,6 +88,9 @@ complete -c mha -n '__mha_runs forward params heads show power' -l preset -x \
 '...; "list" lists them'
 complete -c mha -n '__mha_runs forward params heads show check diagnose power' -l config -r -F \
     -d 'the model that a config.json describes'
+complete -c mha -n '__mha_runs params heads' -l architecture -r -F \
+    -d 'what the configuration means: a description of your '\
+'own (mha help architectures)'
 complete -c mha -n '__mha_runs params heads' -l class -x \
     -d 'the model'\''s head: BertForMaskedLM, MaskedLM, pooler, '\
 '... [as its configuration states]'

@@ -31,7 +31,7 @@ _mha() {
     return
   fi
   case $words[2]:$words[CURRENT-1] in
-  help:help) _describe -t commands command commands; compadd -- inert storage derived stage paths masks case variants; return ;;
+  help:help) _describe -t commands command commands; compadd -- inert storage derived stage paths masks architectures case variants; return ;;
   completion:completion) compadd -- bash zsh fish; return ;;
   *:--d-model) _message 'N'; return ;;
   forward:--heads|params:--heads|show:--heads|check:--heads|diagnose:--heads|power:--heads) _message 'N'; return ;;
@@ -54,6 +54,7 @@ _mha() {
       qwen3-0.6b qwen3-8b roberta-30522 roberta-base roberta-large t5-11b t5-3b t5-base t5-large
       t5-small transformer-base transformer-big vit-base-patch16-224'); return ;;
   *:--config) _files; return ;;
+  *:--architecture) _files; return ;;
   *:--class) _message 'NAME'; return ;;
   forward:--dtype|params:--dtype|heads:--dtype|show:--dtype|power:--dtype) compadd -- $(echo '
       f32 f64 f16 bf16'); return ;;
@@ -239,6 +240,8 @@ _mha() {
       '--preset:''a model that is built in: gpt2, bert-base-uncased, llama-2-70b, '\
 '...; "list" lists them'
       '--config:''the model that a config.json describes'
+      '--architecture:''what the configuration means: a description of your '\
+'own (mha help architectures)'
       '--class:''the model'\''s head: BertForMaskedLM, MaskedLM, pooler, '\
 '... [as its configuration states]'
       '--dtype:''type the weights are stored in'
@@ -279,6 +282,8 @@ _mha() {
       '--preset:''a model that is built in: gpt2, bert-base-uncased, llama-2-70b, '\
 '...; "list" lists them'
       '--config:''the model that a config.json describes'
+      '--architecture:''what the configuration means: a description of your '\
+'own (mha help architectures)'
       '--class:''the model'\''s head: BertForMaskedLM, MaskedLM, pooler, '\
 '... [as its configuration states]'
       '--dtype:''type the weights are stored in'

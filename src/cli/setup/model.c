@@ -37,13 +37,16 @@ static bool blames_option(const arguments *args, const mha_error *error)
     for (size_t i = 0; i < sizeof replaced / sizeof *replaced; i++)
         if (strcmp(error->name, replaced[i].name) == 0 && given(args, replaced[i].option))
             return true;
-    return false;
+    const char *described = text_for(args, OPT_ARCHITECTURE);
+    const size_t compared = described ? strlen(described) < 80 ? strlen(described) : 80 : 0;
+    return compared > 0 && strncmp(error->name, described, compared) == 0;
 }
 
 mha_model_spec model_spec(const arguments *args, size_t n_heads)
 {
     return (mha_model_spec){.preset = text_for(args, OPT_PRESET),
                             .config = text_for(args, OPT_CONFIG),
+                            .architecture = text_for(args, OPT_ARCHITECTURE),
                             .class_name = text_for(args, OPT_CLASS),
                             .n_heads = n_heads,
                             .kv_heads = count_of(args, OPT_KV_HEADS),

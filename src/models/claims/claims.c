@@ -8,6 +8,7 @@
 #include "models/claims/claims.h"
 #include "models/claims/merged_qk.h"
 #include "models/claims/statements.h"
+#include "models/json_text.h"
 #include "models/model.h"
 
 const char *mha__claim_verdict_name(mha__claim_verdict verdict)
@@ -180,7 +181,7 @@ static mha_status read_preset(const char *words, json_t **config, char class_nam
     snprintf(word, sizeof word, "%.*s", (int)length, words);
     mha_status status = mha__preset_find(word, &text, error);
     if (status == MHA_OK)
-        status = mha__config_parse(text, strlen(text), word, config, error);
+        status = mha__json_parse(text, strlen(text), word, config, error);
     for (words += length; status == MHA_OK && *words; words += length) {
         words += strspn(words, " ");
         length = strcspn(words, " ");

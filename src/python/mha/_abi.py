@@ -167,7 +167,7 @@ class ModelFacts(Struct):
     _fields_ = [("model_type", c.c_char * 48), ("d_model", _size), ("n_heads", _size), ("kv_heads", _size),
                 ("d_k", _size), ("has_semantics", c.c_bool), ("causal", c.c_bool), ("rope", c.c_int),
                 ("rope_dim", _size), ("rope_base", _double), ("norm_eps", _double), ("softcap", _double),
-                ("has_scale", c.c_bool), ("scale", _double), ("window", _size), ("caveat", c.c_char_p)]
+                ("has_scale", c.c_bool), ("scale", _double), ("window", _size), ("caveat", c.c_char * 160)]
 
 
 class FoundLayer(Struct):
@@ -190,7 +190,7 @@ class LoadReport(Struct):
 class ModelSpec(Struct):
     c_name = "mha_model_spec"
     _fields_ = [("preset", c.c_char_p), ("config", c.c_char_p), ("class_name", c.c_char_p), ("n_heads", _size),
-                ("kv_heads", _size), ("dtype", c.c_int)]
+                ("kv_heads", _size), ("dtype", c.c_int), ("architecture", c.c_char_p)]
 
 
 class ModelLayer(Struct):

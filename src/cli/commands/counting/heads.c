@@ -205,7 +205,7 @@ static int show(const arguments *args, const heads_row *rows, size_t n)
 
 int run_heads(const arguments *args)
 {
-    static const option_code of_models[] = {OPT_CLASS, OPT_RUN, OPTION_COUNT};
+    static const option_code of_models[] = {OPT_ARCHITECTURE, OPT_CLASS, OPT_RUN, OPTION_COUNT};
     const bool model = model_asked(args);
     size_t *heads = NULL, n = 0;
     heads_row *rows = NULL;

@@ -97,14 +97,17 @@ static int open_beside(report *r, const arguments *args, const char *config)
 {
     mha_error error = {0};
     mha_model_facts facts;
-    mha_model_spec spec = {.config = config, .class_name = text_for(args, OPT_CLASS)};
-    bool fits = mha_model_read_config(config, &facts, &error) == MHA_OK;
-    const bool described = fits && facts.has_semantics;
+    mha_model_spec spec = {.config = config,
+                           .architecture = text_for(args, OPT_ARCHITECTURE),
+                           .class_name = text_for(args, OPT_CLASS)};
+    bool fits = spec.architecture || mha_model_read_config(config, &facts, &error) == MHA_OK;
+    const bool described = spec.architecture || (fits && facts.has_semantics);
     if (described) {
         fits = mha_model_create(&spec, r->model_table, &r->model, &error) == MHA_OK;
         r->model_from = "the config.json beside it";
     }
-    if (!fits && ((described && given(args, OPT_CLASS)) || exit_code_of(error.status) == EXIT_MACHINE))
+    if (!fits && ((described && (spec.class_name || spec.architecture)) ||
+                  exit_code_of(error.status) == EXIT_MACHINE))
         return refuse_error(config, &error);
     return EXIT_DONE;
 }

@@ -1,0 +1,204 @@
+/* Descriptions of architectures: those that are built in, and those that a user writes. */
+#include "support/unit.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "mha/mha.h"
+#include "support/scratch.h"
+
+#define CONFIG                                                                                                         \
+    "{\"model_type\": \"mine\", \"hidden_size\": 64, \"num_attention_heads\": 4, \"num_key_value_heads\": 2,"          \
+    " \"num_hidden_layers\": 3, \"vocab_size\": 100, \"ffn_dim\": 128, \"tie_word_embeddings\": true}"
+
+typedef struct built {
+    mha_params *table;
+    mha_model *model;
+    mha_error error;
+} built;
+
+static const char *written(const char *name, const char *text) { return scratch_write(name, text, strlen(text)); }
+
+static mha_status build(built *b, const char *config, const char *description)
+{
+    *b = (built){0};
+    char path[256];
+    snprintf(path, sizeof path, "%s", written("config.json", config));
+    const mha_model_spec spec = {.config = path,
+                                 .architecture = description ? written("description.json", description) : NULL};
+    assert_int_equal(mha_params_create(NULL, &b->table), MHA_OK);
+    return mha_model_create(&spec, b->table, &b->model, &b->error);
+}
+
+static void unbuild(built *b)
+{
+    mha_model_destroy(b->model);
+    assert_int_equal(mha_params_count(b->table), 0);
+    mha_params_destroy(b->table);
+}
+
+/* Each is read with nothing but its name, so from its own defaults; small enough ones are allocated. */
+static void each_that_is_built_in_is_whole(void **state)
+{
+    (void)state;
+    size_t count = 0;
+    for (; mha_architecture_at(count); count++) {
+        char config[160];
+        built b;
+        snprintf(config, sizeof config, "{\"model_type\": \"%s\"}", mha_architecture_at(count));
+        const mha_status status = build(&b, config, NULL);
+        if (status != MHA_OK)
+            fail_msg("%s: %s: %s", mha_architecture_at(count), b.error.name, b.error.message);
+        assert_true(mha_params_totals(b.table, NULL).parameters > 0);
+        assert_true(mha_params_totals(b.table, "attention").parameters > 0);
+        assert_true(mha_model_layer_count(b.model) > 0);
+        assert_true(*mha_model_title(b.model));
+        unbuild(&b);
+    }
+    assert_true(count >= 16);
+}
+
+/* Everything a description can say, in numbers worked out by hand. */
+static void one_from_nothing_counts_what_it_says(void **state)
+{
+    (void)state;
+    built b;
+    assert_ok(build(&b, "{\"model_type\": \"odd\", \"width\": 6, \"deep\": 2, \"kind\": \"a gated one\"}",
+                    "{\"title\": \"Odd\", \"model_prefix\": \"m.\","
+                    " \"symbols\": {\"d_model\": {\"key\": \"hidden width\", \"default\": 4}, \"h\": {\"value\": 2},"
+                    "  \"h_kv\": {\"value\": \"h\"}, \"d_k\": {\"value\": \"d_model/h\"},"
+                    "  \"L\": {\"key\": \"deep\", \"default\": 1}, \"tied\": {\"value\": true},"
+                    "  \"gated\": {\"key\": \"kind\", \"contains\": \"gated\", \"default\": 0}},"
+                    " \"numbers\": {\"norm_eps\": {\"value\": 0.5}}, \"classes\": {\"Odd\": \"lm\", \"Bare\": \"\"},"
+                    " \"tensors\": {"
+                    "  \"first\": {\"rows\": ["
+                    "   {\"name\": \"{model}e\", \"shape\": \"10, d_model\","
+                    "    \"group\": \"embedding\", \"role\": \"e\"},"
+                    "   {\"name\": \"p\", \"shape\": \"7\", \"group\": \"embedding\", \"role\": \"p\","
+                    "    \"buffer\": \"I64\"}]},"
+                    "  \"blocks\": {\"blocks\": \"2*L\", \"prefix\": \"{model}{i}.{j}.\", \"rows\": ["
+                    "   {\"name\": \"w\", \"shape\": \"d_model, 3\", \"group\": \"attention\", \"role\": \"W_Q\"},"
+                    "   {\"name\": \"g\", \"shape\": \"3\", \"group\": \"ffn\", \"role\": \"g\", \"when\": \"gated\"},"
+                    "   {\"name\": \"no\", \"shape\": \"3\", \"group\": \"ffn\", \"role\": \"g\","
+                    "    \"when\": \"!gated\"}]},"
+                    "  \"last\": {\"rows\": ["
+                    "   {\"name\": \"out\", \"shape\": \"10, d_model\", \"group\": \"head\", \"role\": \"out\","
+                    "    \"when\": \"lm\", \"same_as\": \"{model}e\", \"tied\": \"tied\"}]}},"
+                    " \"inner_blocks\": 2,"
+                    " \"attention\": [{\"blocks\": \"2*L\", \"prefix\": \"{model}{i}.{j}\", \"causal\": true}]}"),
+              b.error);
+    static const char *const names[] = {"m.e",     "p",       "m.0.0.w", "m.0.0.g", "m.0.1.w", "m.0.1.g",
+                                        "m.1.0.w", "m.1.0.g", "m.1.1.w", "m.1.1.g", "out"};
+    assert_int_equal(mha_params_count(b.table), 11);
+    for (size_t i = 0; i < 11; i++)
+        assert_string_equal(mha_tensor_info_of(mha_params_at(b.table, i)).name, names[i]);
+    const mha_totals totals = mha_params_totals(b.table, NULL);
+    assert_int_equal(totals.parameters, 10 * 6 + 4 * (6 * 3 + 3));
+    assert_int_equal(totals.buffers, 7);
+    mha_model_layer layer;
+    assert_int_equal(mha_model_layer_count(b.model), 4);
+    assert_true(mha_model_layer_at(b.model, 3, &layer));
+    assert_string_equal(layer.prefix, "m.1.1");
+    assert_true(layer.causal && layer.config.d_k == 3);
+    assert_true(mha_model_facts_of(b.model).norm_eps == 0.5);
+    unbuild(&b);
+}
+
+/* What a description does not say is taken from the one that it is like. */
+static void one_that_is_like_another_says_the_rest(void **state)
+{
+    (void)state;
+    built like, same;
+    assert_ok(build(&like, CONFIG,
+                    "{\"like\": \"llama\", \"title\": \"Mine\", \"classes\": {\"MineForCausalLM\": \"lm\"},"
+                    " \"symbols\": {\"d_ff\": {\"key\": \"ffn_dim\", \"default\": \"4*d_model\"}}}"),
+              like.error);
+    assert_ok(build(&same,
+                    "{\"model_type\": \"llama\", \"hidden_size\": 64, \"num_attention_heads\": 4,"
+                    " \"num_key_value_heads\": 2, \"num_hidden_layers\": 3, \"vocab_size\": 100,"
+                    " \"intermediate_size\": 128, \"tie_word_embeddings\": true}",
+                    NULL),
+              same.error);
+    assert_int_equal(mha_params_count(like.table), mha_params_count(same.table));
+    assert_int_equal(mha_params_totals(like.table, NULL).parameters, mha_params_totals(same.table, NULL).parameters);
+    assert_string_equal(mha_model_title(like.model), "Mine");
+    assert_string_equal(mha_model_class(like.model), "MineForCausalLM");
+    assert_string_equal(mha_model_facts_of(like.model).model_type, "mine");
+    unbuild(&same);
+    unbuild(&like);
+}
+
+static void what_is_wrong_in_one_is_named(void **state)
+{
+    (void)state;
+#define LIKE "{\"like\": \"llama\", "
+#define ROW "\"name\": \"a\", \"shape\": \"1\", \"group\": \"norm\", \"role\": \"r\""
+#define ROWS(row) LIKE "\"tensors\": {\"x\": {\"rows\": [" row "]}}}"
+    static const struct {
+        const char *text;
+        mha_status status;
+        const char *where, *what;
+    } cases[] = {
+        {"", MHA_FORMAT, "description.json", "expected JSON"},
+        {"[]", MHA_FORMAT, "description.json", "expected a JSON object"},
+        {"{}", MHA_FORMAT, "description.json", "expected \"title\""},
+        {"{\"like\": \"mine\"}", MHA_INVALID, "description.json", "like: expected the name of a built-in"},
+        {"{\"like\": 3}", MHA_INVALID, "description.json", "like: expected the name of a built-in"},
+        {LIKE "\"sizes\": {}}", MHA_FORMAT, "description.json", "expected no \"sizes\""},
+        {LIKE "\"symbols\": 3}", MHA_FORMAT, "description.json", "symbols"},
+        {LIKE "\"symbols\": {\"h\": 3}}", MHA_FORMAT, "description.json", "symbols, h"},
+        {LIKE "\"symbols\": {\"h\": {\"key\": \"k\"}}}", MHA_FORMAT, "description.json", "a key with a default"},
+        {LIKE "\"symbols\": {\"h\": {\"default\": \"4\"}}}", MHA_FORMAT, "description.json", "a key with a default"},
+        {LIKE "\"symbols\": {\"h\": {\"key\": \"k\", \"default\": 1, \"value\": 1}}}", MHA_FORMAT,
+         "description.json", "expected a value, or"},
+        {LIKE "\"symbols\": {\"n\": {\"value\": \"huh + 1\"}}}", MHA_INVALID, "description.json, n", "a known name"},
+        {LIKE "\"symbols\": {\"a_name_of_over_23_letters\": {\"value\": 1}}}", MHA_INVALID, "a_name_of", "23 letters"},
+        {LIKE "\"numbers\": {\"theta\": {\"value\": 1}}}", MHA_FORMAT, "description.json", "one of rope_base"},
+        {LIKE "\"classes\": {}}", MHA_FORMAT, "description.json", "classes"},
+        {LIKE "\"classes\": {\"A\": [\"lm\"]}}", MHA_FORMAT, "description.json", "classes, A"},
+        {LIKE "\"tensors\": []}", MHA_FORMAT, "description.json", "tensors"},
+        {LIKE "\"tensors\": {\"x\": {\"rows\": 3}}}", MHA_FORMAT, "description.json", "tensors, x"},
+        {LIKE "\"attention\": {}}", MHA_FORMAT, "description.json", "attention"},
+        {LIKE "\"attention\": [{\"blocks\": 1}]}", MHA_FORMAT, "description.json", "attention, row 1"},
+        {LIKE "\"refused\": [{\"when\": \"1\", \"why\": \"never seen\"}]}", MHA_UNSUPPORTED, "", "never seen"},
+        {LIKE "\"refused\": [{\"when\": \"1\"}]}", MHA_FORMAT, "description.json", "refused, row 1"},
+        {ROWS("{" ROW "}, 3"), MHA_FORMAT, "description.json", "tensors.x, row 2"},
+        {ROWS("{\"name\": \"a\"}"), MHA_FORMAT, "description.json", "expected \"shape\""},
+        {ROWS("{" ROW ", \"size\": 3}"), MHA_FORMAT, "description.json", "expected no \"size\""},
+        {ROWS("{" ROW ", \"buffer\": false}"), MHA_FORMAT, "description.json", "buffer"},
+        {ROWS("{\"name\": \"a\", \"shape\": \"1\", \"group\": \"bias\", \"role\": \"r\"}"), MHA_FORMAT,
+         "description.json", "group: expected one of attention"},
+        {ROWS("{\"name\": \"a\", \"shape\": \"b\", \"group\": \"norm\", \"role\": \"r\"}"), MHA_INVALID,
+         "description.json, a", "expected a known name"},
+        {ROWS("{" ROW ", \"when\": \"1/0\"}"), MHA_INVALID, "description.json", "1/0"},
+        {ROWS("{" ROW "}, {" ROW "}"), MHA_INVALID, "", "a"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        built b;
+        const mha_status status = build(&b, CONFIG, cases[i].text);
+        if (status != cases[i].status || !strstr(b.error.name, cases[i].where) ||
+            !strstr(b.error.message, cases[i].what))
+            fail_msg("%s: found %s, \"%s: %s\"", cases[i].text, mha_status_name(status), b.error.name, b.error.message);
+        assert_null(b.model);
+        unbuild(&b);
+    }
+    built b;
+    assert_int_equal(mha_params_create(NULL, &b.table), MHA_OK);
+    char config[256];
+    snprintf(config, sizeof config, "%s", written("config.json", CONFIG));
+    assert_int_equal(mha_model_create(&(mha_model_spec){.config = config, .architecture = "/nowhere/at.json"}, b.table,
+                                      &b.model, &b.error),
+                     MHA_NOT_FOUND);
+    mha_params_destroy(b.table);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_that_is_built_in_is_whole),
+        cmocka_unit_test(one_from_nothing_counts_what_it_says),
+        cmocka_unit_test(one_that_is_like_another_says_the_rest),
+        cmocka_unit_test(what_is_wrong_in_one_is_named),
+    };
+    return cmocka_run_group_tests_name("architectures", tests, NULL, NULL);
+}
