@@ -117,23 +117,34 @@ static mha_status wrong(const reader *r, const char *list, const char *entry, co
     return mha__fail(r->error, MHA_FORMAT, r->path, "%.40s, %.60s: %.100s", list, entry, why);
 }
 
-static mha_status unpacked(const reader *r, const char *list, const char *entry, int failed, const json_error_t *why)
+/* Judges an entry of which `fields` (blanks between) have been unpacked; jansson's own search for others fails where
+ * there is no memory. */
+static mha_status unpacked(const reader *r, const char *list, const char *entry, int failed, const json_error_t *why,
+                           json_t *object, const char *fields)
 {
-    const char *field = strstr(why->text, ": ");
     char text[100];
-    if (!failed)
-        return MHA_OK;
-    switch (json_error_code(why)) {
-    case json_error_out_of_memory: return no_memory(r->path, r->error);
-    case json_error_item_not_found:
+    const char *field = strstr(why->text, ": ");
+    json_t *value;
+    if (failed && json_error_code(why) == json_error_out_of_memory)
+        return no_memory(r->path, r->error);
+    if (failed && json_error_code(why) == json_error_item_not_found)
         snprintf(text, sizeof text, "expected \"%.60s\", it is not there", field ? field + 2 : "");
-        break;
-    case json_error_end_of_input_expected:
-        snprintf(text, sizeof text, "expected no \"%.60s\"", field ? field + 2 : "");
-        break;
-    default: snprintf(text, sizeof text, "%.90s", why->text);
+    else
+        snprintf(text, sizeof text, "%.90s", why->text);
+    if (failed)
+        return wrong(r, list, entry, text);
+    json_object_foreach(object, field, value)
+    {
+        const size_t length = strlen(field);
+        const char *at = length > 0 ? fields : NULL;
+        while (at && (at = strstr(at, field)) && !((at == fields || at[-1] == ' ') && strchr(" ", at[length])))
+            at++;
+        if (at)
+            continue;
+        snprintf(text, sizeof text, "expected no \"%.60s\"", field);
+        return wrong(r, list, entry, text);
     }
-    return wrong(r, list, entry, text);
+    return MHA_OK;
 }
 
 /* A formula may be written as a number or a flag: made text, so that all formulas are. */
@@ -172,10 +183,10 @@ static mha_status read_symbols(const reader *r)
         TRY(as_text(r, entry, "default"));
         TRY(as_text(r, entry, "value"));
         TRY(as_text(r, entry, "reported_when"));
-        const int failed = json_unpack_ex(entry, &why, JSON_STRICT, "{s?s, s?s, s?s, s?s, s?s}", "key", &key->keys,
+        const int failed = json_unpack_ex(entry, &why, 0, "{s?s, s?s, s?s, s?s, s?s}", "key", &key->keys,
                                           "default", &key->fallback, "value", &value, "contains", &key->contains,
                                           "reported_when", &key->matters);
-        TRY(unpacked(r, "symbols", symbol, failed, &why));
+        TRY(unpacked(r, "symbols", symbol, failed, &why, entry, "key default value contains reported_when"));
         if (!value == !key->keys || !key->keys != !key->fallback)
             return wrong(r, "symbols", symbol, "expected a value, or a key with a default");
         if (value)
@@ -207,9 +218,9 @@ static mha_status read_numbers(const reader *r)
             found = found || strcmp(symbol, known[i]) == 0;
         if (!found)
             return wrong(r, "numbers", symbol, "expected one of rope_base, norm_eps, softcap, scale_square");
-        const int failed = json_unpack_ex(entry, &why, JSON_STRICT, "{s?s, s?F, s?F}", "key", &real->keys, "default",
+        const int failed = json_unpack_ex(entry, &why, 0, "{s?s, s?F, s?F}", "key", &real->keys, "default",
                                           &real->fallback, "value", &value);
-        TRY(unpacked(r, "numbers", symbol, failed, &why));
+        TRY(unpacked(r, "numbers", symbol, failed, &why, entry, "key default value"));
         if (value != 0)
             real->fallback = value;
         real++->symbol = symbol;
@@ -248,11 +259,11 @@ static mha_status read_tensor(const reader *r, const char *section, size_t numbe
     snprintf(place, sizeof place, "row %zu", number + 1);
     TRY(as_text(r, entry, "when"));
     TRY(as_text(r, entry, "tied"));
-    const int failed = json_unpack_ex(entry, &why, JSON_STRICT, "{s:s, s:s, s:s, s:s, s?s, s?s, s?s, s?o}", "name",
+    const int failed = json_unpack_ex(entry, &why, 0, "{s:s, s:s, s:s, s:s, s?s, s?s, s?s, s?o}", "name",
                                       &row->name, "shape", &row->shape, "group", &row->group, "role", &row->role,
                                       "when", &row->when, "same_as", &row->alias_of, "tied", &row->tied, "buffer",
                                       &buffer);
-    TRY(unpacked(r, list, place, failed, &why));
+    TRY(unpacked(r, list, place, failed, &why, entry, "name shape group role when same_as tied buffer"));
     const bool long_integers = json_is_string(buffer) && strcmp(json_string_value(buffer), "I64") == 0;
     if (buffer && !json_is_true(buffer) && !long_integers)
         return wrong(r, list, place, "buffer: expected true, or \"I64\"");
@@ -281,9 +292,9 @@ static mha_status read_tensors(const reader *r)
         mha__arch_tensor all = {.prefix = ""};
         json_t *listed;
         TRY(as_text(r, section, "blocks"));
-        const int failed = json_unpack_ex(section, &why, JSON_STRICT, "{s?s, s?s, s:o}", "blocks", &all.blocks,
+        const int failed = json_unpack_ex(section, &why, 0, "{s?s, s?s, s:o}", "blocks", &all.blocks,
                                           "prefix", &all.prefix, "rows", &listed);
-        TRY(unpacked(r, "tensors", name, failed, &why));
+        TRY(unpacked(r, "tensors", name, failed, &why, section, "blocks prefix rows"));
         if (!json_is_array(listed))
             return wrong(r, "tensors", name, "rows: expected a list");
         json_array_foreach(listed, i, entry)
@@ -310,10 +321,10 @@ static mha_status read_attention(const reader *r)
         static const char *const formulas[] = {"blocks", "when", "uses", "causal"};
         for (size_t f = 0; f < sizeof formulas / sizeof *formulas; f++)
             TRY(as_text(r, entry, formulas[f]));
-        const int failed = json_unpack_ex(entry, &why, JSON_STRICT, "{s:s, s?s, s?s, s?s, s?s}", "prefix",
+        const int failed = json_unpack_ex(entry, &why, 0, "{s:s, s?s, s?s, s?s, s?s}", "prefix",
                                           &row->prefix, "blocks", &row->blocks, "when", &row->when, "uses",
                                           &row->uses, "causal", &row->causal);
-        TRY(unpacked(r, "attention", place, failed, &why));
+        TRY(unpacked(r, "attention", place, failed, &why, entry, "prefix blocks when uses causal"));
         row++;
     }
     return MHA_OK;
@@ -331,9 +342,9 @@ static mha_status read_refusals(const reader *r)
     {
         char place[40];
         snprintf(place, sizeof place, "row %zu", i + 1);
-        const int failed = json_unpack_ex(entry, &why, JSON_STRICT, "{s:s, s:s}", "when", &row->when, "why",
+        const int failed = json_unpack_ex(entry, &why, 0, "{s:s, s:s}", "when", &row->when, "why",
                                           &row->why);
-        TRY(unpacked(r, "refused", place, failed, &why));
+        TRY(unpacked(r, "refused", place, failed, &why, entry, "when why"));
         row++;
     }
     return MHA_OK;
@@ -347,11 +358,13 @@ static mha_status read_all(const reader *r)
     a->base_prefix = a->caveat = a->parts = "";
     TRY(as_text(r, a->text, "inner_blocks"));
     const int failed = json_unpack_ex(
-        a->text, &why, JSON_STRICT, "{s:s, s?s, s?s, s?s, s?s, s?s, s:o, s?o, s:o, s:o, s:o, s?o}", "title", &a->title,
+        a->text, &why, 0, "{s:s, s?s, s?s, s?s, s?s, s?s, s:o, s?o, s:o, s:o, s:o, s?o}", "title", &a->title,
         "parts", &a->parts, "model_prefix", &a->base_prefix, "class_families", &a->class_families, "inner_blocks",
         &a->inner, "caveat", &a->caveat, "symbols", &lists[0], "numbers", &lists[1], "classes", &lists[2], "tensors",
         &lists[3], "attention", &lists[4], "refused", &lists[5]);
-    TRY(unpacked(r, "the description", "as a whole", failed, &why));
+    TRY(unpacked(r, "the description", "as a whole", failed, &why, a->text,
+                 "title parts model_prefix class_families inner_blocks caveat symbols numbers classes tensors "
+                 "attention refused"));
     static const bool is_object[6] = {true, true, true, true, false, false};
     static const char *const names[6] = {"symbols", "numbers", "classes", "tensors", "attention", "refused"};
     for (int i = 0; i < 6; i++)
