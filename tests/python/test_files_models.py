@@ -86,3 +86,17 @@ def test_count():
         mha.count({"x": 3})
     with pytest.raises(TypeError, match="what: expected"):
         mha.count(3)
+
+
+def test_a_model_type_of_ones_own(tmp_path):
+    config = {"model_type": "mine", "hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2,
+              "vocab_size": 100, "intermediate_size": 128, "num_key_value_heads": 2}
+    with pytest.raises(mha.Error, match="--architecture FILE describes another"):
+        mha.Model.from_config(config)
+    description = tmp_path / "mine.json"
+    description.write_text('{"like": "llama", "title": "Mine", "classes": {"MineModel": ""}}')
+    mine = mha.Model.from_config(config, architecture=description)
+    like = mha.Model.from_config(dict(config, model_type="llama"), class_name="LlamaModel")
+    assert mine.title == "Mine (MineModel)"
+    assert mine.totals == like.totals
+    assert mine.heads([2, 4]).column("parameters") == like.heads([2, 4]).column("parameters")

@@ -49,12 +49,14 @@ class Model:
     """
 
     def __init__(self, *, preset: Optional[str] = None, config: Any = None, class_name: Optional[str] = None,
-                 n_heads: int = 0, kv_heads: int = 0, dtype: Any = "float32") -> None:
-        self._how: dict[str, Any] = {"preset": preset, "config": config, "class_name": class_name, "dtype": dtype}
+                 n_heads: int = 0, kv_heads: int = 0, dtype: Any = "float32", architecture: Any = None) -> None:
+        self._how: dict[str, Any] = {"preset": preset, "config": config, "class_name": class_name, "dtype": dtype,
+                                     "architecture": architecture}
         spec = _abi.ModelSpec()
         for name, text in (("preset", preset), ("class_name", class_name)):
             setattr(spec, name, None if text is None else a.text(name, text))
         spec.config = None if config is None else path_of("config", config)
+        spec.architecture = None if architecture is None else path_of("architecture", architecture)
         spec.n_heads = a.whole_number("n_heads", n_heads, 0)
         spec.kv_heads = a.whole_number("kv_heads", kv_heads, 0)
         spec.dtype = a.float_type("dtype", dtype)
@@ -66,7 +68,8 @@ class Model:
     def from_config(cls, config: Any, **options: Any) -> Model:
         """The model of a config.json: its path, or what json.load makes of it.
 
-        options: class_name ("BertForMaskedLM" or a part of it), n_heads and kv_heads instead of the config's, dtype.
+        options: class_name ("BertForMaskedLM" or a part of it), n_heads and kv_heads instead of the config's, dtype,
+        architecture (path of a description of a model type that is not built in).
         """
         if not isinstance(config, Mapping):
             return cls(config=config, **options)
