@@ -86,10 +86,15 @@ def one_call(number, folder):
     q, k, v = (maybe(r, array(r, lead + s, dtype), 0.05) for s in ((h, T, d), (h_kv, S, d), (h_kv, S, d)))
     said = settings(r, B if lead else 1, h, T, S)
     what = int(r.integers(14))
-    if what < 5:
-        mha.scaled_dot_product_attention(q, k, v, **said)
-    elif what < 7:
-        mha.attention(q, k, v, **said)
+    if what in (7, 8):
+        P = int(r.choice(SIZES))
+        past = {"past_key": array(r, lead + (h_kv, P, d), dtype), "past_value": array(r, lead + (h_kv, P, d), dtype),
+                "dtype": ["bfloat16", "float16", "float8_e5m2", "float64", "int8"][r.integers(5)]}
+        said.update({n: maybe(r, past[n]) for n in past if r.random() < 0.4})
+    if what < 7:
+        call = mha.scaled_dot_product_attention if what < 5 else mha.attention
+        for _ in range(2):  # the second time another way is taken
+            call(q, k, v, **said)
     elif what == 7:
         mha.testing.assert_attention_close(array(r, lead + (h, T, d), dtype), q, k, v, **said)
     elif what == 8:
@@ -106,12 +111,15 @@ def one_call(number, folder):
             layer.set(maybe(r, "W_Q"), maybe(r, array(r, (8, 8), "f4"), 0.3))
         if r.random() < 0.5:
             said = {n: v for n, v in said.items() if n not in ("return_lse", "return_stages", "is_causal", "attn_mask")}
-        layer(x, *([array(r, (B, S, 8), dtype)] if r.random() < 0.4 else []), **said)
+        more = [array(r, (B, S, 8), dtype)] if r.random() < 0.4 else []
+        for _ in range(2):
+            layer(x, *more, **said)
     elif what == 12:
         path = os.path.join(folder, "x" + [".safetensors", ".npy", ".txt", ""][r.integers(4)])
         name = ["a", 3, None, "\0", ""][r.choice(5, p=[0.8] + 4 * [0.05])]
         mha.save(maybe(r, path), maybe(r, {name: maybe(r, array(r), 0.1)}), maybe(r, None))
         dict(mha.load(maybe(r, path)))
+        mha.Trace.load(path)._repr_html_()
     else:
         [mha.count, mha.load, mha.check, mha.presets, mha.Model.from_preset, mha.Model.from_config][r.integers(6)](
             maybe(r, [{"a": array(r)}, {"model_type": "gpt2", "n_head": maybe(r, 2)}, "gpt2"][r.integers(3)], 0.4))
