@@ -51,6 +51,13 @@ def test_ml_dtypes():
     assert y.dtype == ml_dtypes.bfloat16
     assert np.array_equal(y, sdpa(*[x.astype("f8")] * 3).astype(ml_dtypes.bfloat16))
     assert sdpa(x, x, x, path="fast").dtype == ml_dtypes.bfloat16
+    mha.testing.assert_attention_close(y, x, x, x)
+    for dtype in (ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2):  # results of 8 bits
+        stored = sdpa(x, x, x, out_dtype="float32").astype(dtype)
+        mha.testing.assert_attention_close(stored, x, x, x)
+        assert mha.diagnose(stored, x, x, x).right
+        with pytest.raises(AssertionError, match=f"rounding in {dtype.__name__} may cost"):
+            mha.testing.assert_attention_close((-stored.astype("f4")).astype(dtype), x, x, x)
 
 
 @pytest.mark.parametrize("said", [{}, {"bias": False}, {"add_bias_kv": True}, {"add_zero_attn": True},

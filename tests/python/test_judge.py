@@ -220,7 +220,7 @@ def rounded(x):
 def test_low_precision():
     """A fused kernel of bfloat16, written here, passes as one; not as one of float32, nor does one that scales in
     bfloat16 twice, nor a coarse mistake. Without dtype the type of the result says it."""
-    q, k, v = (rounded(x) for x in heads(T_q=33, S=65, d=16, d_v=16))
+    q, k, v = (rounded(x) for x in heads(B=1, h=2, h_kv=2, T_q=17, S=33, d=16, d_v=16))
     scores = q @ k.swapaxes(-1, -2) / 4
     p = np.exp(scores - scores.max(-1, keepdims=True))
     y = (rounded(p) @ v / p.sum(-1, keepdims=True))
@@ -235,7 +235,7 @@ def test_low_precision():
         coarse = mha.testing.Meant(q, k, v, None, None, {}).allowed(mha.arrays.CODES[low])["output"]
         testing.assert_attention_close((exact + 0.9 * coarse).astype("f4"), q, k, v, dtype=low)
         failure((exact + 0.9 * coarse).astype("f4"), q, k, v, dtype=high)
-    half = heads(T_q=33, S=65, d=16, d_v=16, dtype="float16")
+    half = heads(B=1, h=2, h_kv=2, T_q=17, S=33, d=16, d_v=16, dtype="float16")
     y = oracle.attention(*half)[0].astype("f2")
     assert mha.diagnose(y, *half).right and mha.check(y, *half).passed
     loose = mha.check(y, *half).stages[0].atol
