@@ -66,7 +66,7 @@ def _as_numpy(given: Any) -> Any:
 def _signature(q: Any, k: Any, v: Any, mask: Any, how: tuple[Any, ...]) -> Any:
     """What kept calls are found by. Numbers of another type, though equal (True, 1), make another signature. Types of
     numpy are told by their ids, because those of kept calls live for ever."""
-    return (how, *map(type, how), id(q.dtype), q.shape, q.strides, id(k.dtype), k.shape, k.strides, id(v.dtype),
+    return (how, tuple(map(type, how)), id(q.dtype), q.shape, q.strides, id(k.dtype), k.shape, k.strides, id(v.dtype),
             v.shape, v.strides, None if mask is None else (id(mask.dtype), mask.shape, mask.strides))
 
 

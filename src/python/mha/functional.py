@@ -73,7 +73,9 @@ def scaled_dot_product_attention(
     """
     plain = type(return_stages) is tuple and not return_stages and return_lse is False and out_dtype is None
     if plain:
-        how = (dropout_p, is_causal, scale, enable_gqa, path, threads, *settings, *settings.values())
+        how: tuple[Any, ...] = (dropout_p, is_causal, scale, enable_gqa, path, threads)
+        if settings:
+            how += (*settings, *settings.values())
         result = _lean.run(query, key, value, attn_mask, how)
         if result is not None:
             return result
@@ -119,7 +121,9 @@ def attention(q: a.Array, k: a.Array, v: a.Array, *, layout: str = "BTHD", causa
     plain = (type(return_stages) is tuple and not return_stages and return_lse is False and out_dtype is None
              and alibi_slopes is cu_seqlens_q is cu_seqlens_k is None)
     if plain:
-        how = (layout, causal, window_size, softmax_scale, softcap, path, threads, *settings, *settings.values())
+        how: tuple[Any, ...] = (layout, causal, window_size, softmax_scale, softcap, path, threads)
+        if settings:
+            how += (*settings, *settings.values())
         result = _lean_flash.run(q, k, v, None, how)
         if result is not None:
             return result
