@@ -113,8 +113,37 @@ static void test_text_of_keys(void **state)
     mha_layer_destroy(layer);
 }
 
+/* A chunk of all keys, which later queries do not reach. */
+static void test_chunk_of_all_keys(void **state)
+{
+    (void)state;
+    static float q[9 * 8], kv[2][4 * 8], y[9 * 8];
+    const mha_view views[] = {mha_heads(q, 1, 9, 1, 8), mha_heads(kv[0], 1, 4, 1, 8), mha_heads(kv[1], 1, 4, 1, 8)};
+    static const int64_t lengths[] = {0};
+    mha_diagnosis d;
+    mha_error error;
+    mha_case *c;
+    for (size_t i = 0; i < 3; i++)
+        mha_random_fill(&views[i], 1, i, -1, 1);
+    mha_call call = {.query = views[0], .key = views[1], .value = views[2], .output = mha_heads(y, 1, 9, 1, 8)};
+    assert_ok(mha_run(NULL, &call, &error), error);
+    call.query = mha_heads(q + 4 * 8, 1, 5, 1, 8), call.output = mha_heads(y + 4 * 8, 1, 5, 1, 8);
+    call.semantics.kv_lengths = lengths;
+    assert_ok(mha_run(NULL, &call, &error), error); /* queries 4 to 8 are of the next chunk */
+    call.query = views[0], call.output = mha_heads(y, 1, 9, 1, 8), call.semantics.kv_lengths = NULL;
+    const mha_keep recorded = {.stage = MHA_STAGE_OUTPUT, .view = call.output};
+    assert_ok(mha_case_of_call(NULL, &call, &recorded, 1, NULL, &c, &error), error);
+    assert_ok(mha_case_diagnose(c, NULL, 1, NULL, &d, &error), error);
+    assert_int_equal(d.match_count, 1);
+    assert_string_equal(d.matches[0].variants[0], "case-lacks-chunk");
+    assert_string_equal(d.matches[0].found[0], "4");
+    mha_diagnosis_clear(&d);
+    mha_case_close(c);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_any_set_of_keys), cmocka_unit_test(test_text_of_keys)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_any_set_of_keys), cmocka_unit_test(test_text_of_keys),
+                                       cmocka_unit_test(test_chunk_of_all_keys)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -81,6 +81,9 @@ static const planted_in cases[] = {
     {"extra keys",
      "4 heads, rows of bias_k and of zeros",
      {.config = {LAYER, .bias_kv = true}, .semantics.zero_row = true}},
+    {"part",
+     "4 heads, causal, 5 queries from position 6 on, 9 keys from position 3 on",
+     {.config = {LAYER}, .semantics = {.causal = true, .offset = 6, .key_offset = 3}}},
     {"ragged",
      "4 heads, causal, sequences of 5, 1 and 6 tokens",
      {.config = {LAYER},
@@ -118,7 +121,7 @@ static mha_case *open_case(size_t i)
 
 /* Numbers that a variant with numbers is planted with: the first with which it is found. It refuses those that have no
  * meaning for it, or is then right or another variant. */
-static const char *const numbers[] = {"", " 4", " 0.7", " 2", " 5", " 1", " 7, 5, 4", " 2, 0, 3, 1", " 300",
+static const char *const numbers[] = {"", " 4", " 0.7", " 2", " 5", " 1", " 7, 5, 4", " 2, 0, 3, 1", " 300", " 2, 0, 1",
                                       " 3; 1, 6; 0-2"};
 
 /* The shape of the output of a case, or of its log sums. */

@@ -125,7 +125,10 @@ typedef struct mha__unproject {
 mha_status mha__unproject_begin(const mha__search *s, mha__arena *pool, mha__unproject *u, mha_error *error);
 /* The merged heads x (h*d_v) of which a row of the tensor is made. */
 void mha__unproject_row(const mha__unproject *u, const double *row, double *x);
-/* Solves L L^T y = x for the n numbers of x, which y replaces; L is a lower triangle. */
+/* Turns the lower triangle of A (n, n) into L with L L^T = A; false when A is singular: of a diagonal element less than
+ * this share is left. */
+bool mha__cholesky(double *A, size_t n, double least);
+/* Solves L L^T y = x for the n numbers of x, which y replaces. */
 void mha__cholesky_solve(const double *L, size_t n, double *x);
 /* Tries other numbers of query heads that fit the widths of the case, and returns the one that comes nearest to the
  * tensor on the judged rows. *heads is 0 when there is none, or when a weight, a cached row or a mask has an axis of

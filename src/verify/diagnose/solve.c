@@ -162,7 +162,7 @@ static bool eliminate(double *a, size_t n)
 /* The number of equal ratio to its neighbours: x + step times x where numbers keep their sign, else x + step. */
 static double moved(const mha__solved_entry *e, double x, double step)
 {
-    return e->low * e->high > 0 ? fmin(fmax(x * exp(step), e->low), e->high) : x + step;
+    return e->low * e->high > 0 ? copysign(fmin(fmax(fabs(x) * exp(step), e->low), e->high), x) : x + step;
 }
 
 /* The sum of squared differences of these numbers on the screened rows; stores the differences. */
@@ -224,19 +224,20 @@ static void descend(const solving *w, size_t worker, const mha__solved_entry *e,
  * one, and offers shorter numbers beside the one it finds. */
 static void descend_from_best(const solving *w, size_t worker, const mha__solved_entry *e, found *f)
 {
-    enum { STEPS = 32, AGAIN = 8, MOST_DIGITS = 6 };
+    enum { STEPS = 33, AGAIN = 8, MOST_DIGITS = 6 };
     const mha__search *s = w->s;
-    double best = INFINITY, *x = w->scratch[worker].x, tried[STEPS + 1];
-    mha__candidate one[STEPS + 1];
+    double best = INFINITY, *x = w->scratch[worker].x, tried[2 * STEPS];
+    mha__candidate one[2 * STEPS];
+    const int n = e->how == SOLVE_SIGNED ? 2 * STEPS : STEPS;
     *x = e->low;
-    for (int i = 0; i <= STEPS; i++) {
-        tried[i] = e->low * pow(e->high / e->low, (double)i / STEPS);
+    for (int i = 0; i < n; i++) {
+        tried[i] = (i < STEPS ? 1 : -1) * e->low * pow(e->high / e->low, (double)(i % STEPS) / (STEPS - 1));
         one[i] = candidate(f->index, &tried[i]);
         mha__search_fit(s, worker, &s->probed, &one[i]);
     }
-    for (int i = 0; i <= STEPS; i++) {
+    for (int i = 0; i < n; i++) {
         int better = 0;
-        for (int k = 0; k <= STEPS; k++)
+        for (int k = 0; k < n; k++)
             better += one[k].relative < one[i].relative;
         mha__candidate again = candidate(f->index, &tried[i]);
         if (better >= AGAIN)
@@ -252,7 +253,7 @@ static void descend_from_best(const solving *w, size_t worker, const mha__solved
         char text[32];
         mha__text_print(text, sizeof text, "%.*g", digits, *x);
         const double shorter = strtod(text, NULL);
-        const bool inside = shorter >= e->low && shorter <= e->high;
+        const bool inside = fabs(shorter) >= e->low && fabs(shorter) <= e->high;
         f->numbers[f->count] = digits <= MOST_DIGITS && inside ? shorter : *x;
         f->candidates[f->count] = candidate(f->index, &f->numbers[f->count]);
         f->count++;
@@ -354,7 +355,8 @@ static void solve_one(void *context, size_t task, int worker)
     switch (e->how) {
     case SOLVE_LISTED: choose(s, (size_t)worker, e, f); break;
     case SOLVE_BY_BATCH: choose_by_batch(w, (size_t)worker, e, f); break;
-    case SOLVE_REAL: descend_from_best(w, (size_t)worker, e, f); break;
+    case SOLVE_REAL:
+    case SOLVE_SIGNED: descend_from_best(w, (size_t)worker, e, f); break;
     default: descend_by_head(w, (size_t)worker, e, f); break;
     }
     leave_best(s, (size_t)worker, e->how, f);

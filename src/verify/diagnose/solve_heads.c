@@ -1,7 +1,9 @@
-/* Finds in which order the heads were merged: what stands in the place of each head, held against all heads. */
+/* Finds in which order heads were merged, and batch rows written: what stands in each place, held against all. */
 #include <math.h>
 
 #include "base/base.h"
+#include "base/dot.h"
+#include "compute/gemm.h"
 #include "verify/diagnose/search.h"
 
 /* Adds up, over the judged rows, the squared distance of what stands at each head's place from each head. */
@@ -21,36 +23,106 @@ static void measure(const mha__search *s, const double *heads, const mha__unproj
     }
 }
 
-/* Puts the nearest head into each place; whether that is another order. */
-static bool choose(const double *far, size_t H, double *order)
+/* Puts the nearest of n into each place; whether that is another order. */
+static bool choose(const double *far, size_t n, double *order)
 {
     bool other = false;
-    for (size_t h = 0; h < H; h++) {
-        size_t best = h;
-        for (size_t g = 0; g < H; g++)
-            if (far[h * H + g] < far[h * H + best])
-                best = g;
-        order[h] = (double)best;
-        other |= best != h;
+    for (size_t i = 0; i < n; i++) {
+        size_t best = i;
+        for (size_t k = 0; k < n; k++)
+            if (far[i * n + k] < far[i * n + best])
+                best = k;
+        order[i] = (double)best;
+        other |= best != i;
     }
     return other;
 }
 
+/* ---------------------------------------------------------------- behind a W_O that cannot be undone */
+
+/* Adds the equations of one row, y - b_O = sum P_hg o_g W_h over all pairs of a place h and a head g, for the unknown
+ * P: its normal equations A (n, n) and r, n = H^2. `parts`: memory for o_g W_h (n, d_out). */
+static void add_equations(const mha__search *s, const double *heads, const double *row, double *parts, double *A,
+                          double *r)
+{
+    const size_t H = s->c->H, d = s->c->d_v, out = s->target.columns, n = H * H;
+    const double *W = s->inputs->W[PROJECTION_O], *bias = s->inputs->b[PROJECTION_O];
+    for (size_t h = 0; h < H; h++)
+        mha__gemm_double(H, out, d, heads, d, W + h * d * out, out, parts + h * H * out, out);
+    for (size_t i = 0; i < n; i++) {
+        const double *part = parts + i * out;
+        for (size_t k = 0; k <= i; k++)
+            A[i * n + k] += mha__dot(part, parts + k * out, out);
+        for (size_t j = 0; j < out; j++)
+            r[i] += part[j] * (row[j] - (bias ? bias[j] : 0));
+    }
+}
+
+/* Finds P by least squares, from as many rows as it takes; far is -P. False when they do not determine it. */
+static bool measure_behind(const mha__search *s, const double *heads, double *memory, double *far)
+{
+    const size_t H = s->c->H, n = H * H, out = s->target.columns;
+    double *A = memory, *parts = A + n * n;
+    size_t equations = 0;
+    for (size_t row = 0; row < s->c->B * s->c->T_q && equations < 4 * n; row++) {
+        if (!s->judged[row])
+            continue;
+        add_equations(s, heads + row * H * s->c->d_v, s->target.values + row * out, parts, A, far);
+        equations += out;
+    }
+    for (size_t i = 0; i < n; i++)
+        if (!isfinite(far[i]))
+            return false;
+    if (equations <= n || !mha__cholesky(A, n, 0x1p-40))
+        return false;
+    mha__cholesky_solve(A, n, far);
+    for (size_t i = 0; i < n; i++)
+        far[i] = -far[i];
+    return true;
+}
+
+/* ---------------------------------------------------------------- both */
+
+enum { MOST_HEADS = 16 }; /* behind such a W_O: the work grows with their sixth power */
+
 static mha_status solve(mha__search *s, size_t index, mha__arena *pool, mha_error *error)
 {
-    const size_t H = s->c->H, width = H * s->c->d_v;
+    const size_t H = s->c->H, width = H * s->c->d_v, n = H * H;
+    const bool behind = s->target.stage == MHA_STAGE_OUTPUT && s->c->kind == CASE_MHA && H <= MOST_HEADS;
     mha__unproject u;
     TRY(mha__unproject_begin(s, pool, &u, error));
-    double *order = mha__arena_take(&s->pool, H * sizeof *order), *far = mha__arena_take(pool, H * H * sizeof *far);
-    double *heads = mha__arena_take(pool, s->c->B * s->c->T_q * width * sizeof *heads);
-    double *x = mha__arena_take(pool, width * sizeof *x);
-    if (!order || !far || !heads || !x)
-        return mha__search_no_memory(s, error);
-    if (!u.can)
+    if (!u.can && !behind)
         return MHA_OK;
+    double *order = mha__arena_take(&s->pool, H * sizeof *order), *far = mha__arena_take(pool, n * sizeof *far);
+    double *heads = mha__arena_take(pool, s->c->B * s->c->T_q * width * sizeof *heads);
+    double *memory = mha__arena_take(pool, (u.can ? width : n * n + n * s->target.columns) * sizeof *memory);
+    if (!order || !far || !heads || !memory)
+        return mha__search_no_memory(s, error);
     mha__variant_run(s->bench[0], &s->said, MHA_STAGE_HEADS, s->judged, heads);
-    measure(s, heads, &u, x, far);
-    if (choose(far, H, order))
+    if (u.can)
+        measure(s, heads, &u, memory, far);
+    if ((u.can || measure_behind(s, heads, memory, far)) && choose(far, H, order))
+        mha__search_append(s, index, order);
+    return MHA_OK;
+}
+
+/* The squared distance of each batch row of the tensor from each one of the case. */
+static mha_status solve_batches(mha__search *s, size_t index, mha__arena *pool, mha_error *error)
+{
+    const mha__target *t = &s->target;
+    const size_t B = s->c->B, lines = t->row / t->columns;
+    double *order = mha__arena_take(&s->pool, B * sizeof *order), *far = mha__arena_take(pool, B * B * sizeof *far);
+    if (!order || !far)
+        return mha__search_no_memory(s, error);
+    for (size_t at = 0; at < B * B * t->row; at++) {
+        const size_t i = at / t->row / B, k = at / t->row % B, line = at % t->row / t->columns, j = at % t->columns;
+        if (j >= t->recorded_columns)
+            continue;
+        const double x = s->whole[k * t->row + line * t->columns + j];
+        const double y = t->values[(i * lines + line) * t->recorded_columns + j];
+        far[at / t->row] += mha__search_same(t, x, y) ? 0 : isfinite(x - y) ? (x - y) * (x - y) : t->rms * t->rms;
+    }
+    if (choose(far, B, order))
         mha__search_append(s, index, order);
     return MHA_OK;
 }
@@ -59,10 +131,12 @@ mha_status mha__search_solve_heads(mha__search *s, mha_error *error)
 {
     mha__arena pool = {.allocator = mha__allocator_default()};
     mha_status status = MHA_OK;
-    for (size_t i = 0; i < mha_variant_count() && status == MHA_OK && s->c->H > 1; i++) {
+    for (size_t i = 0; i < mha_variant_count() && status == MHA_OK; i++) {
         const mha__solved_entry *e = mha__solved_entry_at(i);
-        if (e && e->how == SOLVE_HEADS)
+        if (e && e->how == SOLVE_HEADS && s->c->H > 1 && s->c->kind != CASE_ROPE)
             status = solve(s, i, &pool, error);
+        if (e && e->how == SOLVE_BATCHES && s->c->B > 1 && !s->inputs->sequences && s->c->kind != CASE_ROPE)
+            status = solve_batches(s, i, &pool, error);
     }
     mha__arena_free(&pool);
     return status;

@@ -83,21 +83,6 @@ static size_t add_equations(const mha__search *s, const view_of_keys *v, size_t 
     return c->H * c->d_v;
 }
 
-/* Turns N into a lower triangle L with L L^T = N + a little; false when it cannot. */
-static bool decompose(double *N, size_t n, double little)
-{
-    for (size_t i = 0; i < n; i++)
-        for (size_t j = 0; j <= i; j++) {
-            double left = N[i * n + j] + (i == j ? little : 0);
-            for (size_t k = 0; k < j; k++)
-                left -= N[i * n + k] * N[j * n + k];
-            if (i == j && !(left > 0))
-                return false;
-            N[i * n + j] = i == j ? sqrt(left) : left / N[j * n + j];
-        }
-    return true;
-}
-
 /* The unknowns for which the equations come nearest to 0: the eigenvector of the least eigenvalue, by inverse
  * iteration. What no equation contains is kept. */
 static bool choose_by_heads(double *N, size_t S, double *m, double *kept)
@@ -117,7 +102,9 @@ static bool choose_by_heads(double *N, size_t S, double *m, double *kept)
         if (j < S)
             kept[j] = 1 - m[j];
     }
-    if (!(most > 0) || !decompose(N, n, 1e-15 * trace))
+    for (size_t j = 0; j < n; j++)
+        N[j * n + j] += 1e-15 * trace;
+    if (!(most > 0) || !mha__cholesky(N, n, 0))
         return false;
     for (int round = 0; round < ROUNDS; round++) {
         double length = 0;

@@ -8,16 +8,14 @@
 /* The work grows with the cube of the rows of W_O. */
 enum { MOST_ROWS = 1536 };
 
-/* The lower triangle of Cholesky's decomposition of W W^T, for W (n, columns); false when it is singular. */
-static bool decompose(const double *W, size_t n, size_t columns, double *L)
+bool mha__cholesky(double *A, size_t n, double least)
 {
     for (size_t i = 0; i < n; i++)
         for (size_t j = 0; j <= i; j++) {
-            const double own = mha__dot(W + i * columns, W + j * columns, columns);
-            const double left = own - mha__dot(L + i * n, L + j * n, j);
-            if (i == j && !(left > 0x1p-40 * own))
+            const double own = A[i * n + j], left = own - mha__dot(A + i * n, A + j * n, j);
+            if (i == j && !(left > least * own))
                 return false;
-            L[i * n + j] = i == j ? sqrt(left) : left / L[j * n + j];
+            A[i * n + j] = i == j ? sqrt(left) : left / A[j * n + j];
         }
     return true;
 }
@@ -50,7 +48,10 @@ mha_status mha__unproject_begin(const mha__search *s, mha__arena *pool, mha__unp
     u->less_bias = mha__arena_take(pool, u->columns * sizeof *u->less_bias);
     if (!L || !u->less_bias)
         return mha__search_no_memory(s, error);
-    u->can = decompose(u->W, u->width, u->columns, L);
+    for (size_t i = 0; i < u->width; i++)
+        for (size_t j = 0; j <= i; j++)
+            L[i * u->width + j] = mha__dot(u->W + i * u->columns, u->W + j * u->columns, u->columns);
+    u->can = mha__cholesky(L, u->width, 0x1p-40);
     u->L = L;
     return MHA_OK;
 }

@@ -209,7 +209,7 @@ static void run_row(mha__variant_bench *w, const mha__knobs *k, mha_stage stage,
 {
     const mha_case *c = w->inputs->c;
     const bool mixes = k->axis == AXIS_QUERIES || mha__variant_mixes(k);
-    const bool all_rows = mixes || !mha__stage_is_by_query(c, stage);
+    const bool all_rows = mixes || k->batch_order || !mha__stage_is_by_query(c, stage);
     const double *rows;
     switch (stage) {
     case MHA_STAGE_Q: rows = mha__rows_unsplit(&w->maker, &k->rows, PROJECTION_Q, b); break;
@@ -295,11 +295,12 @@ void mha__variant_run(mha__variant_bench *bench, const mha__knobs *knobs, mha_st
     }
     for (size_t b = 0; b < c->B; b++) {
         const unsigned char *rows = kept ? kept + b * c->T_q : NULL;
+        const size_t from = knobs->batch_order ? (size_t)knobs->batch_order[b] : b;
         if (rows && !memchr(rows, 1, c->T_q))
             continue;
         if (bench->inputs->sequences)
             run_sequence(bench, knobs, stage, b, rows, result + b * n);
         else
-            run_row(bench, knobs, stage, b, rows, result + b * n, n);
+            run_row(bench, knobs, stage, from, rows, result + b * n, n);
     }
 }

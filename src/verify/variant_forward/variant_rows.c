@@ -341,6 +341,7 @@ static mha__row_knobs row_key(const mha__variant_inputs *w, const mha__row_knobs
         key.rope_not = k->rope_not >> which & 1;
         key.rope_shift_q = which == PROJECTION_Q ? k->rope_shift_q : 0;
         key.rope_shift_k = which != PROJECTION_Q ? k->rope_shift_k : 0;
+        key.rope_part_at_0 = which != PROJECTION_Q ? k->rope_part_at_0 : 0;
     }
     return key;
 }

@@ -30,6 +30,11 @@ static int64_t aligned(const mha__variant_inputs *w, int align, int64_t offset)
     return align == CAUSAL_TOP_LEFT ? 0 : align == CAUSAL_BOTTOM_RIGHT ? (int64_t)w->S - (int64_t)w->c->T_q : offset;
 }
 
+static int64_t offset_of(const mha_case *c, const mha__knobs *k, size_t b)
+{
+    return mha__case_offset(c, b) + (k->part_at_0 ? c->semantics.key_offset : 0);
+}
+
 static bool causal_hides(const mha__variant_inputs *w, const mha__knobs *k, int64_t i, int64_t j, int64_t offset)
 {
     const int64_t last = i + aligned(w, k->causal_align, offset) + k->causal_shift;
@@ -54,7 +59,7 @@ static bool length_hides(const mha__variant_inputs *w, const mha__knobs *k, size
         return j >= (int64_t)k->lengths[b];
     if (!k->use_lengths)
         return false;
-    int64_t length = s->kv_lengths[b] + k->lengths_shift - s->key_offset;
+    int64_t length = s->kv_lengths[b] + k->lengths_shift - (k->part_at_0 ? 0 : s->key_offset);
     if (k->lengths_block > 0)
         length = (floor_divide(length - 1, k->lengths_block) + 1) * k->lengths_block;
     return k->lengths_from_end ? j < (int64_t)w->S - length : j >= length;
@@ -64,7 +69,7 @@ static bool length_hides(const mha__variant_inputs *w, const mha__knobs *k, size
 static int rules_hide(const mha__variant_inputs *w, const mha__knobs *k, const mha__score_at *at)
 {
     enum { ALWAYS = 32 };
-    const int64_t offset = mha__case_offset(w->c, at->b), i = (int64_t)at->i, j = (int64_t)at->j;
+    const int64_t offset = offset_of(w->c, k, at->b), i = (int64_t)at->i, j = (int64_t)at->j;
     int hides = (causal_hides(w, k, i, j, offset) ? HIDES_CAUSAL : 0) |
                 (window_hides(w, k, i, j, offset) ? HIDES_WINDOW : 0) |
                 (length_hides(w, k, at->b, j) ? HIDES_LENGTHS : 0);
@@ -146,7 +151,7 @@ mha__sight mha__variant_look(const mha__variant_inputs *inputs, const mha__knobs
     if (k->padding_kind != MHA_MASK_NONE && padding_hides(inputs, k, at, &sight.added))
         hides |= HIDES_PADDING;
     if (k->alibi_sign != 0) {
-        const int64_t offset = k->alibi_from_0 ? 0 : mha__case_offset(inputs->c, at->b);
+        const int64_t offset = k->alibi_from_0 ? 0 : offset_of(inputs->c, k, at->b);
         double distance = (double)(offset + (int64_t)at->i - (int64_t)at->j);
         if (k->alibi_symmetric)
             distance = fabs(distance);

@@ -124,9 +124,11 @@ static void weigh_over_keys(mha__variant_bench *w, const mha__knobs *k, size_t b
             if (!w->scored[row])
                 continue;
             if (sinks && sinks[h] != -INFINITY)
-                join(&rest, sinks[h], 1);
+                join(&rest, sinks[h], k->parts);
             if (k->plus_one)
-                join(&rest, 0, 1);
+                join(&rest, 0, k->parts);
+            for (size_t j = w->inputs->S; k->parts != 1 && j < S; j++)
+                s[j] += log(k->parts);
             if (k->tile_mistake == TILE_PADDED && mha__variant_count_padded(w->inputs, k, b, i) > 0)
                 join(&rest, 0, (double)mha__variant_count_padded(w->inputs, k, b, i));
             if (in_tiles && any_visible(visible, S))

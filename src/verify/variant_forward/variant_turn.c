@@ -81,7 +81,8 @@ static int64_t position_of(const mha__variant_inputs *w, const mha__row_knobs *k
         return (int64_t)t + shift;
     if (ids->data && (!keys || w->one_list))
         return ((const int64_t *)ids->data)[(ids->shape[0] == 1 ? 0 : b) * ids->shape[1] + w->first[which] + t] + shift;
-    return (keys ? (int64_t)c->P : mha__case_offset(c, b)) + c->semantics.key_offset + (int64_t)t + shift;
+    const int64_t part = keys && k->rope_part_at_0 ? 0 : c->semantics.key_offset;
+    return (keys ? (int64_t)c->P : mha__case_offset(c, b)) + part + (int64_t)t + shift;
 }
 
 static void cos_sin(const mha_case *c, const mha__row_knobs *k, int64_t position, size_t b, size_t t, size_t i,

@@ -37,6 +37,7 @@ mha__knobs mha__knobs_of(const mha_case *c)
         .use_cache = 1,
         .weights_times = 1,
         .use_sinks = 1,
+        .parts = 1,
         .plus_one = s->softmax_plus_one,
         .bias_row = c->weights[CASE_RECORDED][MHA_BIAS_K].data != NULL,
         .zero_row = s->zero_row,

@@ -127,6 +127,7 @@ enum { CAUSAL_OFFSET, CAUSAL_TOP_LEFT, CAUSAL_BOTTOM_RIGHT };
     X(int, rope_values) /* values are rotated too */                                                                   \
     X(int64_t, rope_shift_q) /* added to positions */                                                                  \
     X(int64_t, rope_shift_k)                                                                                           \
+    X(int, rope_part_at_0) /* key_offset is taken for 0 */                                                             \
     NORM_KNOB_LIST(X)                                                                                                  \
     ROPE_KNOB_LIST(X)
 
@@ -154,6 +155,7 @@ typedef struct mha__row_knobs {
     X(int, window_or_causal) /* a key is visible if one of the two allows it */                                        \
     X(int64_t, lengths_shift)                                                                                          \
     X(int64_t, lengths_block) /* lengths are rounded up to a multiple; 0: they are not */                              \
+    X(int, part_at_0) /* key_offset is taken for 0 */                                                                  \
     X(int, use_lengths)                                                                                                \
     X(int, lengths_from_end)   /* the last keys are the real ones */                                                   \
     X(const double *, lengths) /* (B), instead of those of the case; NULL: those */                                    \
@@ -196,6 +198,7 @@ typedef struct mha__row_knobs {
     X(int, tile_mistake)                                                                                               \
     X(int, use_sinks)                                                                                                  \
     X(const double *, sinks) /* (h), instead of those of the case; NULL: those */                                      \
+    X(double, parts) /* how often what is no key of the case is counted */                                             \
     X(int, plus_one)                                                                                                   \
     X(int, bias_row)                                                                                                   \
     X(int, zero_row)                                                                                                   \
@@ -209,6 +212,7 @@ typedef struct mha__row_knobs {
 #define OUTPUT_KNOB_LIST(X)                                                                                            \
     X(int, merge)                  /* arrangement of heads in the merged rows */                                       \
     X(int, other_reading) /* batch rows taken for time; the sequences of a ragged batch for one */                     \
+    X(const double *, batch_order) /* which batch row stands in the place of each; NULL: itself */                     \
     X(const double *, merge_order) /* which head stands in the place of each; NULL: itself */                          \
     X(int, output_unprojected)                                                                                         \
     X(int, bias_o_before) /* added to the merged heads */                                                              \
@@ -244,8 +248,10 @@ enum {
     SOLVE_LISTED,   /* one of a list */
     SOLVE_BY_BATCH, /* one of a list for each batch row */
     SOLVE_REAL,     /* any between two others of the same sign */
+    SOLVE_SIGNED,   /* the same, or its negative */
     SOLVE_BY_HEAD,  /* any for each query head */
     SOLVE_HEADS,    /* one for each query head: which head stands in its place */
+    SOLVE_BATCHES,  /* one for each batch row: which batch row stands in its place */
     SOLVE_KEYS      /* one for each key of each batch row: 0 hides it, 1 does not */
 };
 
@@ -256,7 +262,7 @@ typedef struct mha__solved_entry {
      * not apply to the case. */
     bool (*apply)(const mha_case *c, mha__knobs *k, const double *x);
     int how;
-    double low, high;                                           /* of SOLVE_REAL; of SOLVE_BY_HEAD */
+    double low, high;                                           /* of SOLVE_REAL, _SIGNED, _BY_HEAD */
     bool (*choice)(const mha_case *c, size_t index, double *x); /* of SOLVE_LISTED; false past the end */
 } mha__solved_entry;
 

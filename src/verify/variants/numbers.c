@@ -9,7 +9,8 @@
 size_t mha__solved_count(const mha_case *c, const mha__solved_entry *e)
 {
     switch (e->how) {
-    case SOLVE_BY_BATCH: return c->B;
+    case SOLVE_BY_BATCH:
+    case SOLVE_BATCHES: return c->B;
     case SOLVE_KEYS: return c->B * (c->P + c->T_k);
     case SOLVE_BY_HEAD:
     case SOLVE_HEADS: return c->H;

@@ -32,15 +32,18 @@ APPLY(bias_o_twice, adds_bias_o(c, k), k->bias_o_times = 2)
 APPLY(bias_o_per_head, adds_bias_o(c, k) && c->H > 1, k->bias_o_times = (double)c->H)
 APPLY(residual, c->kind == CASE_MHA && c->E_q == c->E_out, k->residual = 1)
 
-static bool are_heads(const mha_case *c, const double *x)
+/* Whether each of n numbers is the index of one of n. */
+static bool are_indices(const double *x, size_t n)
 {
-    for (size_t h = 0; h < c->H; h++)
-        if (!(x[h] >= 0 && x[h] < (double)c->H && x[h] == floor(x[h])))
+    for (size_t i = 0; i < n; i++)
+        if (!(x[i] >= 0 && x[i] < (double)n && x[i] == floor(x[i])))
             return false;
     return true;
 }
 
-SOLVE(merge_permuted, merges(c) && are_heads(c, x), k->merge_order = x)
+SOLVE(merge_permuted, merges(c) && are_indices(x, c->H), k->merge_order = x)
+SOLVE(batch_permuted, attends(c) && c->B > 1 && c->semantics.n_sequences == 0 && are_indices(x, c->B),
+      k->batch_order = x)
 SOLVE(output_times, attends(c), k->output_times = *x)
 
 /* ---------------------------------------------------------------- the list */
@@ -65,7 +68,13 @@ static const mha__solved_entry solved[] = {
      0,
      0,
      NULL},
-    {{"output-times", "the output multiplied: the number"}, output_times, SOLVE_REAL, 1e-4, 1e4, NULL},
+    {{"batch-permuted", "batch rows in another order: which batch row is in each place"},
+     batch_permuted,
+     SOLVE_BATCHES,
+     0,
+     0,
+     NULL},
+    {{"output-times", "the output multiplied: the number"}, output_times, SOLVE_SIGNED, 1e-4, 1e4, NULL},
 };
 
 const mha__variant_list mha__variants_of_output = {entries, sizeof entries / sizeof *entries, solved,

@@ -162,6 +162,7 @@ APPLY(padding_excluded, c->semantics.has_padding_fill, k->use_padding_fill = 0)
 APPLY(lengths_missing, c->semantics.kv_lengths, k->use_lengths = 0)
 APPLY(lengths_less, c->semantics.kv_lengths, k->lengths_shift -= 1)
 APPLY(lengths_more, c->semantics.kv_lengths, k->lengths_shift += 1)
+APPLY(part_at_0, attends(c) && c->semantics.key_offset != 0, k->part_at_0 = k->rows.rope_part_at_0 = 1)
 APPLY(lengths_from_end, c->semantics.kv_lengths, k->lengths_from_end = 1)
 APPLY(cache_ignored, c->P > 0, k->use_cache = 0)
 APPLY(cache_behind, c->P > 0 && k->use_cache, k->cache_order = CACHE_BEHIND)
@@ -252,18 +253,44 @@ static bool any_groups(const mha_case *c, size_t index, double *x)
 
 SOLVE(lacks_groups, attends(c) && *x >= 1 && *x < (double)c->H_kv && c->H_kv % (size_t)*x == 0, k->groups = (int)*x)
 
-/* All sizes up to 256, then powers of two and their neighbours, as far as there are keys. */
+/* All sizes up to 256, then powers of two and their neighbours. */
+static double size_at(size_t index)
+{
+    const size_t all = 257;
+    return index < all ? (double)index : ldexp(1, (int)((index - all) / 3) + 9) + (double)((index - all) % 3) - 1;
+}
+
+/* As far as there are keys. */
 static bool any_size(const mha_case *c, size_t index, double *x)
 {
-    const size_t all = 257, power = (size_t)1 << (index < all ? 0 : (index - all) / 3 + 9);
-    const size_t size = index < all ? index : power + (index - all) % 3 - 1;
-    *x = (double)size;
-    return size < c->P + c->T_k;
+    *x = size_at(index);
+    return *x < (double)(c->P + c->T_k);
+}
+
+/* All keys; then as far as there are keys, or as queries reach beyond them. */
+static bool any_chunk(const mha_case *c, size_t index, double *x)
+{
+    const double keys = (double)(c->P + c->T_k);
+    double reach = keys;
+    for (size_t b = 0; b < c->B; b++) {
+        const int64_t *offset = c->semantics.position_offset;
+        const double first = (offset ? (double)offset[b] : (double)c->P) - (double)c->semantics.key_offset;
+        reach = fmax(reach, first + (double)c->T_q);
+    }
+    *x = index == 0 && keys < reach ? keys : size_at(index) == keys ? 0 : size_at(index); /* each once; 0: none */
+    return *x < reach;
 }
 
 static double sign_of(double x)
 {
     return x < 0 ? -1 : 1;
+}
+
+static bool any_parts(const mha_case *c, size_t index, double *x)
+{
+    (void)c;
+    *x = (double)index + 2;
+    return *x <= 256;
 }
 
 /* Powers of two from 2 on, smaller than the number of keys. */
@@ -327,6 +354,9 @@ SOLVE(padding_other, is_boolean(&c->semantics.key_padding) && !c->semantics.has_
       k->padding_kind = MHA_MASK_NONE)
 SOLVE(lacks_sinks, attends(c) && !has_weight(c, MHA_SINKS), k->sinks = x)
 SOLVE(lacks_slopes, attends(c) && !c->semantics.alibi_slopes, k->alibi_sign = 1; k->alibi_slopes = x)
+SOLVE(sinks_in_parts, attends(c) && is_size(*x) &&
+      (has_weight(c, MHA_SINKS) || has_weight(c, MHA_BIAS_K) || c->semantics.softmax_plus_one || c->semantics.zero_row),
+      k->parts = *x)
 SOLVE(dropout_scale, attends(c), k->weights_times = 1 / (1 - *x))
 SOLVE(dropout_scale_twice, attends(c), k->weights_times = 1 - *x)
 SOLVE(scale_other, attends(c), k->scale = *x * sign_of(k->scale))
@@ -403,6 +433,7 @@ static const mha__variant_entry entries[] = {
     {{"lengths-less", "one key too few of each length"}, lengths_less},
     {{"lengths-more", "one key too many of each length"}, lengths_more},
     {{"lengths-from-end", "lengths counted from the last key: padding on the left"}, lengths_from_end},
+    {{"key-offset-ignored", "the keys of a part counted from 0: key_offset left out"}, part_at_0},
     {{"lengths-after-softmax", "lengths applied after the softmax, not renormalised"}, lengths_late},
     {{"fill-0", "hidden scores set to 0"}, fill_zero},
     {{"fill-1e4", "hidden scores set to -10,000"}, fill_1e4},
@@ -467,7 +498,7 @@ static const mha__solved_entry solved[] = {
     CHOSEN("case-lacks-prefix", "the first keys visible in spite of the causal mask; how many", causal_prefix,
            SOLVE_LISTED, any_size),
     CHOSEN("case-lacks-chunk", "only keys of the query's own chunk visible; keys of a chunk", lacks_chunk, SOLVE_LISTED,
-           any_size),
+           any_chunk),
     CHOSEN("lengths-to-tile", "lengths rounded up to a multiple of a tile; its keys", lengths_to_tile, SOLVE_LISTED,
            any_tile),
     CHOSEN("case-lacks-lengths", "key lengths that the case does not have; one for each batch row", lacks_lengths,
@@ -480,6 +511,8 @@ static const mha__solved_entry solved[] = {
            10),
     FITTED("case-lacks-slopes", "ALiBi that the case does not have; the slope of each head", lacks_slopes,
            SOLVE_BY_HEAD, -30, 10),
+    CHOSEN("sinks-in-every-part", "sinks, extra keys and exp(0) counted once in each merged part; how many parts",
+           sinks_in_parts, SOLVE_LISTED, any_parts),
     FITTED("dropout-scale", "weights multiplied by 1/(1-p), of a dropout left on; p", dropout_scale, SOLVE_REAL, 0.01,
            0.95),
     FITTED("dropout-scale-twice", "weights multiplied by 1-p, as after training without 1/(1-p); p",

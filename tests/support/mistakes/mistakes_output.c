@@ -77,6 +77,17 @@ static void add_before(run *r, number *heads)
         heads[e].v += bias(r, e % r->d_out);
 }
 
+/* Two batch rows written into each other's place. */
+static void exchange(run *r, const number *heads, oracle_stage *y)
+{
+    const size_t half = y->elements / 2;
+    (void)heads;
+    for (size_t e = 0; e < half && y->shape[0] == 2 && r->s->n_sequences == 0; e++) {
+        const double other = y->value[half + e];
+        y->value[half + e] = y->value[e], y->value[e] = other;
+    }
+}
+
 static void finish(run *r, const number *heads, oracle_stage *y)
 {
     for (size_t e = 0; e < y->elements; e++) {
@@ -110,6 +121,8 @@ const oracle_mistake *mistake_of_output_at(size_t index)
         {.name = "bias-o-before", .merged = add_before, .finished = finish},
         {.name = "output-unprojected", .finished = finish},
         {.name = "output-times 1.25", .finished = finish},
+        {.name = "output-times -0.8", .finished = finish},
+        {.name = "batch-permuted 1, 0", .finished = exchange},
         {.name = "merge-permuted 2, 0, 1", .merged = merge},
         {.name = "case-lacks-groups 2", .gathered = repeat_heads},
         {.name = "groups-tiled", .gathered = repeat_heads},

@@ -305,11 +305,14 @@ static void soften(const run *r, size_t b, size_t head, size_t i, row *x, double
     }
     if (isinf(m))
         m = 0;
-    for (size_t j = 0; j < x->n; j++)
-        keys += x->w[j] = is("softmax-base-2") ? pow(2, x->s[j] - m) : exp(x->s[j] - m);
+    const double parts = is("sinks-in-every-part") ? given() : 1;
+    for (size_t j = 0; j < x->n; j++) {
+        x->w[j] = is("softmax-base-2") ? pow(2, x->s[j] - m) : exp(x->s[j] - m);
+        keys += x->w[j] *= j < x->real ? 1 : parts;
+    }
     all = padded > 0 ? keys + (double)padded * exp(-m) : keys;
     for (size_t k = 0; k < n_more; k++)
-        all += is("softmax-base-2") ? pow(2, more[k] - m) : exp(more[k] - m);
+        all += is("softmax-base-2") ? pow(2, more[k] - m) : parts * exp(more[k] - m);
     for (size_t j = 0; j < x->n; j++) {
         x->w[j] = x->dropped[j] ? 0 : x->w[j] / all;
         if (begins("dropout-scale "))
@@ -397,9 +400,18 @@ static void join_sequences(mha_call *call, bool cached)
         s->n_sequences = 0, s->cu_seqlens_q = s->cu_seqlens_k = NULL;
 }
 
+/* A part of the keys that does not know where it begins. */
+static void say_part(const run *r, mha_semantics *s)
+{
+    (void)r;
+    s->key_offset = 0;
+}
+
 const oracle_mistake *mistake_of_scores_at(size_t index)
 {
     static const oracle_mistake all[] = {
+        {.name = "sinks-in-every-part 3", .attend = attend},
+        {.name = "key-offset-ignored", .says = say_part},
         {.name = "case-lacks-padding", .attend = attend},
         {.name = "padding-other", .attend = attend},
         {.name = "case-lacks-sinks", .gathered = add_sinks},
