@@ -213,6 +213,7 @@ static void forwards(void **state)
         {{"forward", LAYER},
          0,
          {"What head 0 looks at", "keys 0 to 3 from left to right", "head 1", "--head N shows one head"}},
+        {{"forward", LAYER, "--cache-dtype", "f16"}, 0, {"What head 0 looks at", "keys 0 to 3 from left to right"}},
         {{"forward", LAYER, "--head", "1"}, 0, {"What head 1 looks at", "head 1", "!head 0", "!--head N"}},
         {{"forward", LAYER, "--head", "1", "--query", "3"},
          0,

@@ -53,6 +53,7 @@ static int draw_maps(const request *r, const arguments *args)
         .one_sequence = true, .one_head = given(args, OPT_HEAD), .head = count_of(args, OPT_HEAD)};
     mha_call call = r->call;
     call.output = (mha_view){0};
+    call.cache = NULL; /* it holds these keys already; its type rounds them by less than a colour shows */
     call.keep = NULL;
     call.keep_count = 0;
     const mha_status status = mha__picture_add_call(&picture, "", r->layer, &call, NULL, &choice, &error);
