@@ -190,6 +190,33 @@ def test_past(layout, dtype, d_v, folder):
             mha.check(right, *inputs, **{**said, **bad})
 
 
+def test_ragged_batches(folder):
+    """Sequences without padding: a kernel that takes them for one has its name, in the saved case, too."""
+    q, k, v = (x[0].swapaxes(0, 1) for x in heads(B=1, T_q=12, S=12))
+    cu = [0, 5, 5, 12]
+    parts = [oracle.attention(*(x[None, a:b].swapaxes(1, 2) for x in (q, k, v)), causal=True)[0][0].swapaxes(0, 1)
+             for a, b in zip(cu, cu[1:]) if b > a]
+    right = np.concatenate(parts).astype("f4")
+    joined = oracle.attention(*(x[None].swapaxes(1, 2) for x in (q, k, v)), causal=True)[0][0].swapaxes(0, 1)
+    said = {"layout": "BTHD", "cu_seqlens_q": cu, "causal": True}
+    testing.assert_attention_close(right, q, k, v, **said)
+    assert mha.diagnose(right, q, k, v, **said).right and mha.check(right, q, k, v, **said).passed
+    text = failure(joined.astype("f4"), q, k, v, **said)
+    assert "sequences-joined" in text and "query 5, head 0" in text
+    path, = folder.iterdir()
+    assert mha.diagnose(path).names == ["sequences-joined"]
+
+
+def test_past_without_new_keys():
+    """All keys are cached ones; variants that write the new ones a row too late have no room at all."""
+    q, k, v = heads(h=1, h_kv=1, T_q=5, S=1, d=3, d_v=3)
+    none = np.empty((2, 1, 0, 3), "f4")
+    y = oracle.attention(q, k, v)[0].astype("f4")
+    assert mha.check(y, q, none, none, past_key=k, past_value=v).passed
+    for _ in range(5):
+        assert not mha.diagnose(R.standard_normal(y.shape).astype("f4"), q, none, none, past_key=k, past_value=v).right
+
+
 def test_past_of_a_layer():
     """The rows that a cache hands out."""
     layer = mha.MultiHeadAttention(48, 6, kv_heads=3, causal=True, rope=mha.Rope())

@@ -107,7 +107,8 @@ void mha__variant_bench_columns(mha__variant_bench *bench, size_t columns)
 /* Copies n rows of new keys or values behind the first `at` rows, as far as there is room for them. */
 static void put(const mha__variant_inputs *in, const double *rows, size_t n, size_t row, size_t at, double *to)
 {
-    memcpy(to + at * row, rows, (at + n < in->S ? n : in->S - at) * row * sizeof *to);
+    const size_t room = at < in->S ? in->S - at : 0;
+    memcpy(to + at * row, rows, (n < room ? n : room) * row * sizeof *to);
 }
 
 /* Cached, new and extra rows in one array; when there are only new rows, `new_rows` itself. */
