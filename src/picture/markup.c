@@ -91,6 +91,19 @@ void mha__markup_text(mha__markup *markup, const char *text)
     }
 }
 
+void mha__markup_short(mha__markup *markup, const char *text, size_t most)
+{
+    char cut[256];
+    size_t bytes = 0;
+    for (size_t characters = 0; text[bytes] && bytes < sizeof cut - 1; bytes++)
+        if (((unsigned char)text[bytes] & 0xC0) != 0x80 && characters++ == most)
+            break;
+    bytes = text[bytes] ? mha__text_whole(text, bytes) : bytes;
+    memcpy(cut, text, bytes);
+    cut[bytes] = '\0';
+    mha__markup_text(markup, cut);
+}
+
 void mha__markup_fail(mha__markup *markup, mha_status status, const char *message)
 {
     if (markup->status == MHA_OK)

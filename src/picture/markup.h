@@ -24,6 +24,8 @@ void mha__markup_bytes(mha__markup *markup, const void *bytes, size_t count);
 /* Writes text from outside, as text or inside the quotes of an attribute: what has a meaning in markup is escaped,
  * what controls a terminal or changes the direction of a line becomes '?', and so do bytes that are not UTF-8. */
 void mha__markup_text(mha__markup *markup, const char *text);
+/* Writes at most the first `most` characters of it, up to 255 bytes. */
+void mha__markup_short(mha__markup *markup, const char *text, size_t most);
 /* Writes a number with at most `digits` significant digits; NaN and infinities as words. */
 void mha__markup_number(mha__markup *markup, int digits, double number);
 /* The text of that number, for everything that is laid out before it is written. Returns `text`. */

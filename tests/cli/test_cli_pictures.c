@@ -55,6 +55,46 @@ static void the_picture_in_the_tree_is_drawn_as_its_page_says(void **state)
     free(kept);
 }
 
+/* The elements in the titles of all areas, "NAME: 2,304 (1.2 %)". */
+static size_t elements_drawn(const char *svg)
+{
+    size_t sum = 0;
+    for (const char *at = svg; (at = strstr(at, "<g><title>")); at++) {
+        size_t n = 0;
+        for (const char *digit = strstr(at, ": ") + 2; *digit != ' '; digit++)
+            n = *digit == ',' ? n : 10 * n + (size_t)(*digit - '0');
+        sum += n;
+    }
+    return sum;
+}
+
+/* Published counts, to be rounded by nobody; tied weights and buffers count once and never. */
+static void a_map_of_parameters_has_each_storage_once(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *args[6];
+        size_t parameters;
+    } maps[] = {{{"--preset", "gpt2"}, 124439808},
+                {{"--preset", "gpt2", "--only", "attention"}, 28348416},
+                {{"--d-model", "768", "--heads", "12"}, 2362368},
+                {{"--weights", "weights/induction/model.safetensors"}, 11227}};
+    const char *path = scratch("areas.svg");
+    for (size_t i = 0; i < sizeof maps / sizeof *maps; i++) {
+        const char *const *a = maps[i].args;
+        size_t count;
+        program_result r = RUN("params", "--picture", path, "--quiet", a[0], a[1], a[2], a[3]);
+        assert_int_equal(r.code, 0);
+        program_free(&r);
+        char *svg = (char *)scratch_read(path, &count);
+        svg[count - 1] = '\0';
+        assert_int_equal(elements_drawn(svg), maps[i].parameters);
+        free(svg);
+    }
+    assert_program_refuses(RUN("params", "--picture", "a.png"), 2, "--picture: expected a name that ends in .svg");
+    assert_program_refuses(RUN("params", "--picture", "/nowhere/a.svg"), 3, "--picture: /nowhere/a.svg");
+}
+
 /* ---------------------------------------------------------------- on a terminal */
 
 /* One character of a screen: its colours, each -1 for the terminal's own. */
@@ -194,6 +234,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_ending_chooses_the_form),
+        cmocka_unit_test(a_map_of_parameters_has_each_storage_once),
         cmocka_unit_test(half_blocks_show_every_weight),
         cmocka_unit_test(maps_keep_to_the_terminal_and_to_its_colours),
         cmocka_unit_test(the_picture_in_the_tree_is_drawn_as_its_page_says),

@@ -110,7 +110,8 @@ _mha() {
   *:--rows) return ;;
   *:--keys) return ;;
   *:--tokens) _mha_files; return ;;
-  *:--picture) _mha_files; return ;;
+  show:--picture) _mha_files; return ;;
+  params:--picture) _mha_files; return ;;
   *:--output) _mha_files; return ;;
   *:--trace) _mha_files; return ;;
   *:--save-case) _mha_files; return ;;
@@ -136,7 +137,7 @@ _mha() {
   params) options='
       --d-model --heads --kv-heads --d-k --d-v --d-q --kdim --vdim --d-out --bias --no-bias --batch
       --merged-qk --preset --config --architecture --class --dtype --seq --weights --group --depth
-      --only --sort --all --per-head --format --json --quiet --help' ;;
+      --only --sort --all --per-head --format --picture --json --quiet --help' ;;
   heads) options='
       --d-model --heads --kv-heads --d-k --d-v --d-q --kdim --vdim --d-out --bias --no-bias --batch
       --seq --kv-seq --preset --config --architecture --class --dtype --run --seed --causal --json

@@ -277,6 +277,9 @@ complete -c mha -n '__mha_runs show' -l tokens -r -F \
 complete -c mha -n '__mha_runs show' -l picture -r -F \
     -d 'writes a picture: .html, a page that needs nothing but '\
 'a browser; .svg; .png'
+complete -c mha -n '__mha_runs params' -l picture -r -F \
+    -d 'draws who has how many parameters, each storage once: '\
+'.svg'
 complete -c mha -n '__mha_runs show' -l log \
     -d 'colours stand for six decades of weights: .svg, .png, '\
 'terminal'

@@ -127,7 +127,8 @@ _mha() {
   *:--rows) _message 'A:B'; return ;;
   *:--keys) _message 'A:B'; return ;;
   *:--tokens) _files; return ;;
-  *:--picture) _files; return ;;
+  show:--picture) _files; return ;;
+  params:--picture) _files; return ;;
   *:--output) _files; return ;;
   *:--trace) _files; return ;;
   *:--save-case) _files; return ;;
@@ -256,6 +257,8 @@ _mha() {
       '--all:''every row of a model: blocks are not folded'
       '--per-head:''also show each head'\''s slice of every weight'
       '--format:''how the table is written'
+      '--picture:''draws who has how many parameters, each storage once: '\
+'.svg'
       '--json:''one JSON object instead of text'
       '--quiet:''no text: only files and the exit code'
       '--help:''this text'

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "picture/draw/areas.h"
 
 /* Rows that are shown as one. */
 typedef struct fold {
@@ -225,6 +226,34 @@ static void print_groups(const census *c, const census_view *view, const mha_tot
         table_bytes(t, f->bytes);
     }
     table_print(t);
+}
+
+int census_draw(mha_params *params, const char *title, const arguments *args)
+{
+    const census_view by_name = {.only = args->option[OPT_ONLY].text};
+    if (!given(args, OPT_AREAS))
+        return EXIT_DONE;
+    const char *path = text_for(args, OPT_AREAS), *dot = strrchr(path, '.');
+    if (!dot || strcmp(dot, ".svg") != 0)
+        return refuse_option(OPT_AREAS, "expected a name that ends in .svg, found \"%s\"", path);
+    census c = take(params, &by_name);
+    mha__area *areas = obtain(c.count + 1, sizeof *areas);
+    char **names = obtain(c.count + 1, sizeof *names);
+    size_t n = 0;
+    for (size_t i = 0; i < c.count; i++) { /* aliases have no elements of their own */
+        const fold *f = &c.folds[i];
+        names[i] = label_of(&by_name, f);
+        if (f->one.kind == MHA_TENSOR_PARAMETER)
+            areas[n++] = (mha__area){f->one.group, names[i], f->elements, f->tensors};
+    }
+    mha_error error = {0};
+    const mha_status status = mha__draw_areas(areas, n, title, path, mha_params_allocator(params), &error);
+    for (size_t i = 0; i < c.count; i++)
+        free(names[i]);
+    free(names);
+    free(areas);
+    drop(&c);
+    return status == MHA_OK ? EXIT_DONE : refuse_error("--picture", &error);
 }
 
 void census_print(mha_params *params, const census_view *view, table_style style)

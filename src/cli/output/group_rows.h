@@ -18,6 +18,9 @@ census_view census_view_of(const arguments *args);
 /* Whether the view shows a row. */
 bool census_shows(const census_view *view, const mha_tensor_info *info);
 void census_print(mha_params *params, const census_view *view, table_style style);
+/* Draws the parameters of the rows that --only leaves into the file of --picture. Returns 0, at once without that
+ * option, or the exit code after one line. */
+int census_draw(mha_params *params, const char *title, const arguments *args);
 /* The summary as a list: name, tensors, elements, bytes, share of the parameters. */
 json_t *census_json(mha_params *params, const census_view *view);
 

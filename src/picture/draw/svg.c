@@ -1,6 +1,5 @@
 /* Draws heads as SVG: text, rectangles and, for the cells of a map, one path for each colour. */
 #include <stdio.h>
-#include <string.h>
 
 #include "picture/draw/draw.h"
 #include "picture/draw/figure.h"
@@ -53,25 +52,11 @@ static void draw_cells(mha__markup *m, const mha__figure *f, const mha__head *he
 
 /* ---------------------------------------------------------------- labels */
 
-/* Writes at most `most` characters of a text from outside. */
-static void write_short(mha__markup *m, const char *text, size_t most)
-{
-    char cut[256];
-    size_t bytes = 0;
-    for (size_t characters = 0; text[bytes] && bytes < sizeof cut - 1; bytes++)
-        if (((unsigned char)text[bytes] & 0xC0) != 0x80 && characters++ == most)
-            break;
-    bytes = text[bytes] ? mha__text_whole(text, bytes) : bytes;
-    memcpy(cut, text, bytes);
-    cut[bytes] = '\0';
-    mha__markup_text(m, cut);
-}
-
 /* The name of a token, or its number where it has none. */
 static void write_token(mha__markup *m, const mha__figure *f, int64_t position)
 {
     if (position >= 0 && (uint64_t)position < f->picture->token_count)
-        write_short(m, f->picture->tokens[position], f->label);
+        mha__markup_short(m, f->picture->tokens[position], f->label);
     else
         mha__markup_print(m, "%lld", (long long)position);
 }
@@ -120,7 +105,7 @@ static void write_head_name(mha__markup *m, const mha__figure *f, const mha__pic
                             const mha__head *head)
 {
     if (f->picture->layer_count > 1) {
-        write_short(m, layer->name, 12);
+        mha__markup_short(m, layer->name, 12);
         mha__markup_print(m, " ");
     }
     if (layer->sequences > 1)
@@ -232,7 +217,7 @@ mha_status mha__draw_svg(const mha__picture *picture, const char *path, mha_erro
                       "font-size=\"14\">",
                       ground.red, ground.green, ground.blue, line.red, line.green, line.blue, f.width, f.height,
                       f.margin, f.margin + 8);
-    write_short(&m, picture->title ? picture->title : "", 60);
+    mha__markup_short(&m, picture->title ? picture->title : "", 60);
     mha__markup_print(&m,
                       "</text><text x=\"%zu\" y=\"%zu\">queries from top to bottom, keys from left to right</text>\n",
                       f.margin, f.margin + 24);

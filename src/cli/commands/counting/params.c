@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "cli/commands/commands.h"
+#include "cli/output/group_rows.h"
 #include "cli/output/parameters.h"
 #include "cli/output/presets.h"
 #include "cli/setup/call.h"
@@ -38,6 +39,8 @@ int run_params(const arguments *args)
     mha_config config = request_config(args);
     request r = {0};
     code = request_layer(&r, args, &config);
+    if (code == EXIT_DONE)
+        code = census_draw(r.table, "Multi-head attention", args);
     if (code != EXIT_DONE)
         ;
     else if (given(args, OPT_JSON) || strcmp(format, "json") == 0)

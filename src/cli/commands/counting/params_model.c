@@ -361,6 +361,8 @@ int run_model_params(const arguments *args)
         code = refuse("--seq", "expected a model of --preset or --config, found a file of unknown configuration");
     else if (code == EXIT_DONE && given(args, OPT_COST_SEQ))
         code = model_costs_get(args, r.model, &r.costs);
+    if (code == EXIT_DONE)
+        code = census_draw(r.table, r.file ? mha_file_path(r.file) : mha_model_title(r.model), args);
     if (code == EXIT_DONE && json)
         write_report(&r, args);
     else if (code == EXIT_DONE && !given(args, OPT_QUIET)) {
