@@ -209,7 +209,7 @@ const option_row option_rows[OPTION_COUNT] = {
     [OPT_KEYS] = {"keys", TEXT, "A:B", NULL, ANY, SECTION_RESULT, ON_SHOW, "the keys A to B - 1 alone"},
     [OPT_TOKENS] = {"tokens", FILE_NAME, "FILE", NULL, ANY, SECTION_RESULT, ON_SHOW,
         "the names of the tokens: a line for each, or a JSON array"},
-    [OPT_PICTURE] = {"picture", FILE_NAME, "FILE", NULL, ANY, SECTION_RESULT, ON_SHOW,
+    [OPT_PICTURE] = {"picture", FILE_NAME, "FILE", NULL, ANY, SECTION_RESULT, ON_SHOW | ON_FORWARD,
         "writes a picture: .html, a page that needs nothing but a browser; .svg; .png"},
     [OPT_AREAS] = {"picture", FILE_NAME, "FILE", NULL, ANY, SECTION_RESULT, ON_PARAMS,
         "draws who has how many parameters, each storage once: .svg"},

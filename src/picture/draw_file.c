@@ -88,7 +88,8 @@ static mha_status add_heads(mha__picture *picture, mha__picture_layer *layer, tr
     return MHA_OK;
 }
 
-static mha_status add_trace_layer(mha__picture *picture, const mha_file *file, const char *prefix,
+/* Adds the stages whose names begin with `prefix` as a layer called `name`. */
+static mha_status add_trace_layer(mha__picture *picture, const mha_file *file, const char *prefix, const char *name,
                                   const mha__picture_choice *choice, mha_error *error)
 {
     static const char *const names[STAGES] = {"weights", "masked", "capped"};
@@ -99,7 +100,7 @@ static mha_status add_trace_layer(mha__picture *picture, const mha_file *file, c
     for (int s = 0; s < STAGES && status == MHA_OK; s++)
         status = read_stage(file, prefix, names[s], s > 0 ? &t.stages[WEIGHTS] : NULL, &scratch, &t.stages[s], error);
     if (status == MHA_OK)
-        status = mha__picture_grow(picture, prefix, &layer, error);
+        status = mha__picture_grow(picture, name, &layer, error);
     if (status == MHA_OK) {
         const size_t *shape = t.stages[WEIGHTS].shape;
         layer->path = "recorded";
@@ -132,7 +133,7 @@ static mha_status add_trace(mha__picture *picture, const mha_file *file, const m
     size_t layers = 0;
     for (size_t i = 0; i < mha_file_count(file); i++)
         if (is_weights(mha_file_at(file, i)->name, prefix)) {
-            TRY(add_trace_layer(picture, file, prefix, choice, error));
+            TRY(add_trace_layer(picture, file, prefix, prefix, choice, error));
             layers++;
         }
     if (layers == 0)
@@ -143,6 +144,30 @@ static mha_status add_trace(mha__picture *picture, const mha_file *file, const m
 }
 
 /* ---------------------------------------------------------------- cases */
+
+/* Adds the weights that a case records beside the layer that was run, so that both can be compared. */
+static mha_status add_recorded(mha__picture *picture, const char *path, const mha__picture_choice *choice,
+                               mha_error *error)
+{
+    static const char *const prefixes[] = {"expected64.", "expected."};
+    mha_file *file;
+    TRY(mha_file_open(path, &file, error));
+    mha_status status = MHA_OK;
+    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++) {
+        char weights[32], name[300];
+        snprintf(weights, sizeof weights, "%sweights", prefixes[i]);
+        if (!mha_file_find(file, weights))
+            continue;
+        const int64_t offset = picture->layers[picture->layer_count - 1].offset;
+        mha__text_print(name, sizeof name, "%s, recorded", picture->layers[picture->layer_count - 1].name);
+        status = add_trace_layer(picture, file, prefixes[i], name, choice, error);
+        if (status == MHA_OK)
+            picture->layers[picture->layer_count - 1].offset = offset;
+        break;
+    }
+    mha_file_close(file);
+    return status;
+}
 
 static mha_status add_case(mha__picture *picture, const char *path, const mha__picture_choice *choice, mha_error *error)
 {
@@ -161,6 +186,8 @@ static mha_status add_case(mha__picture *picture, const char *path, const mha__p
         mha_case_past(c, &past[0], &past[1]);
         status = mha__picture_add_call(picture, mha_case_name(c), mha_case_layer(c), &call, past, choice, error);
     }
+    if (status == MHA_OK && !mha_case_call(c).semantics.cu_seqlens_q)
+        status = add_recorded(picture, path, choice, error);
     mha_case_close(c);
     return status;
 }

@@ -90,6 +90,7 @@ typedef struct mha__picture {
     mha__picture_layer *layers;
     size_t token_count;       /* 0: tokens have no names */
     const char *const *tokens; /* name of the token at each position of the keys */
+    const char *command;       /* that made the picture; NULL: not known */
     const char *title;         /* what is shown: a file, a command; "" for nothing */
     bool logarithmic;          /* colours stand for six decades below the largest weight */
 } mha__picture;

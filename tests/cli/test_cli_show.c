@@ -110,6 +110,37 @@ static void the_walk_holds_every_stage(void **state)
     page_data_free(&page);
 }
 
+/* forward writes the same picture as show. */
+static void forward_writes_it_too(void **state)
+{
+    (void)state;
+    const char *one = scratch("forward.html"), *two = scratch("show.html");
+    runs(RUN("forward", LOOKUP, "--heads", "6", "--path", "exact", "--picture", one, "--quiet"));
+    runs(RUN("show", LOOKUP, "--heads", "6", "--path", "exact", "--picture", two, "--quiet"));
+    page_data a = page_data_read(one), b = page_data_read(two);
+    const char *command = json_string_value(json_object_get(b.json, "command"));
+    assert_memory_equal(command, "mha show --heads 6 --weights weights/lookup/model.safetensors --input", 69);
+    assert_int_equal(json_object_del(a.json, "command"), 0);
+    assert_int_equal(json_object_del(b.json, "command"), 0);
+    assert_true(json_equal(a.json, b.json));
+    page_data_free(&a);
+    page_data_free(&b);
+    assert_program_refuses(RUN("forward", "--picture", "page.gif"), 2, "--picture: expected a name that ends in .html");
+}
+
+/* A case that records weights is two layers: as run, and as recorded. */
+static void recorded_weights_stand_beside_those_that_were_run(void **state)
+{
+    (void)state;
+    json_t *root = RUN_JSON(0, "show", "tests/vectors/torch_causal.safetensors", "--json");
+    json_t *layers = json_object_get(root, "layers");
+    assert_int_equal(json_array_size(layers), 2);
+    assert_string_equal(json_string_value(json_object_get(json_array_get(layers, 1), "name")),
+                        "torch_causal, recorded");
+    assert_string_equal(json_string_value(json_object_get(json_array_get(layers, 1), "path")), "recorded");
+    json_decref(root);
+}
+
 static void a_large_page_holds_them_in_levels(void **state)
 {
     (void)state;
@@ -186,7 +217,7 @@ static void files_and_prefixes_are_layers(void **state)
     mha_writer_destroy(writer);
     json_t *root = RUN_JSON(0, "show", path, "tests/vectors/torch_self.safetensors", "--json");
     json_t *layers = json_object_get(root, "layers");
-    assert_int_equal(json_array_size(layers), 3);
+    assert_int_equal(json_array_size(layers), 4); /* the case has recorded weights, too */
     assert_string_equal(json_string_value(json_object_get(json_array_get(layers, 1), "name")), "h.1.");
     json_t *head = json_array_get(json_object_get(json_array_get(layers, 0), "heads"), 0);
     assert_int_equal(json_integer_value(json_object_get(head, "queries")), 2);
@@ -270,6 +301,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_page_holds_the_numbers_of_the_trace),
         cmocka_unit_test(the_walk_holds_every_stage),
+        cmocka_unit_test(forward_writes_it_too),
+        cmocka_unit_test(recorded_weights_stand_beside_those_that_were_run),
         cmocka_unit_test(a_large_page_holds_them_in_levels),
         cmocka_unit_test(the_same_picture_gives_the_same_bytes),
         cmocka_unit_test(a_page_asks_for_nothing),

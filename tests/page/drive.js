@@ -149,6 +149,21 @@ function checkWalk(head) {
   check('other head counts have the same total', $('walk-parameters').textContent.endsWith(`total${total}`));
 }
 
+/* ---------------------------------------------------------------- the difference */
+
+function checkDifference() {
+  if ($('difference-section').hidden) return;
+  const [i, j] = differencePairs()[0], a = data.layers[i].heads[state.index], b = data.layers[j].heads[state.index];
+  const x = data.numbers(a.weights), y = data.numbers(b.weights);
+  let most = 0;
+  x.forEach((w, n) => {
+    if (w !== HIDDEN && y[n] !== HIDDEN && !Number.isNaN(w - y[n])) most = Math.max(most, Math.abs(w - y[n]));
+  });
+  const text = $('difference').textContent;
+  check(`the largest difference ${most} is said: ${text}`, text.includes(most ? textOf(most) : 'cells that differ0 of'));
+  check('no step between equal numbers', ulps(0.5, 0.5) === 0 && ulps(1, 1 + 2 ** -23) === 1 && ulps(-1e-45, 0) === 1);
+}
+
 async function drive() {
   for (let i = 0; i < 200 && $('main').hidden; i++) await new Promise((resolve) => { setTimeout(resolve, 50); });
   check(`the page is shown: ${$('problem').textContent}`, !$('main').hidden);
@@ -162,6 +177,7 @@ async function drive() {
     moveTo(head.rows >> 1, 0);
     checkWalk(head);
   }
+  checkDifference();
   await checkSaving();
   const before = isDark();
   $('theme').click();

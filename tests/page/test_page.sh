@@ -53,6 +53,7 @@ drive interleaved $shape --rope interleaved --alibi --scale 0.7
 drive ragged $shape --cu-seqlens 0,3,3,9
 drive empty_rows $shape --lengths 0 --empty-rows nan
 drive parts $shape --rows 3:8 --keys 1:7 --head 2 --causal
+drive recorded tests/vectors/torch_causal.safetensors
 drive sinks tests/vectors/flex_sinks.safetensors
 drive learned_rows tests/vectors/torch_bias_kv_zero_attn_padding.safetensors
 "$mha" forward --quiet --d-model 48 --heads 12 --seq 64 --causal --trace "$folder/layer.safetensors"

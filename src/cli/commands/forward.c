@@ -4,6 +4,7 @@
 
 #include "cli/commands/commands.h"
 #include "cli/output/attention_map.h"
+#include "cli/output/picture_file.h"
 #include "cli/output/presets.h"
 #include "cli/output/print.h"
 #include "cli/output/run_report.h"
@@ -214,6 +215,24 @@ static int only_empty_rows(const request *r, bool *only)
     return code;
 }
 
+/* Writes what the heads look at, for --picture. */
+static int write_picture(const request *r, const arguments *args)
+{
+    if (!given(args, OPT_PICTURE))
+        return EXIT_DONE;
+    mha__picture picture = {0};
+    mha_error error = {0};
+    const mha__picture_choice choice = {.one_head = given(args, OPT_HEAD), .head = count_of(args, OPT_HEAD)};
+    mha_call call = r->call;
+    call.keep_count = 0;
+    call.cache = NULL;
+    int code = mha__picture_add_call(&picture, r->loaded.layer.prefix, r->layer, &call, NULL, &choice, &error) == MHA_OK
+                   ? picture_file_write(&picture, args)
+                   : refuse_field("", &error);
+    mha__picture_free(&picture);
+    return code;
+}
+
 /* Runs the request, prints the results and writes the files. */
 static int perform(request *r, const arguments *args, mha_writer *writer)
 {
@@ -237,6 +256,8 @@ static int perform(request *r, const arguments *args, mha_writer *writer)
     if (code == EXIT_DONE && given(args, OPT_SAVE_CASE) &&
         mha_case_save(args->option[OPT_SAVE_CASE].text, r->layer, &r->call, NULL, &error) != MHA_OK)
         code = refuse_error("--save-case", &error);
+    if (code == EXIT_DONE)
+        code = write_picture(r, args);
     if (code == EXIT_DONE && json)
         run_report_json(r, args, &s, &time);
     if (code == EXIT_DONE && text) {
@@ -260,6 +281,8 @@ int run_forward(const arguments *args)
     int code = refuse_one_name_for_two(args);
     if (code == EXIT_DONE)
         code = refuse_npy_for_many(args);
+    if (code == EXIT_DONE)
+        code = picture_file_check(args);
     if (code == EXIT_DONE && given(args, OPT_CACHE_DTYPE) && given(args, OPT_SAVE_CASE))
         code = refuse("--cache-dtype",
                       "expected no --save-case beside it: a case file has no word for the type of a cache");

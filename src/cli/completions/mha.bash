@@ -132,8 +132,8 @@ _mha() {
       --seq --kv-seq --merged-qk --preset --config --dtype --cache-dtype --weights --layer
       --orientation --input --key-input --value-input --seed --causal --position-offset --key-offset
       --window --scale --softcap --rope --rope-dim --rope-base --mask --mask-kind --lengths
-      --empty-rows --hidden-values --alibi --sinks --cu-seqlens --stage --head --query --output
-      --trace --save-case --json --quiet --help --path --isa --threads --no-pack' ;;
+      --empty-rows --hidden-values --alibi --sinks --cu-seqlens --stage --head --query --picture
+      --output --trace --save-case --json --quiet --help --path --isa --threads --no-pack' ;;
   params) options='
       --d-model --heads --kv-heads --d-k --d-v --d-q --kdim --vdim --d-out --bias --no-bias --batch
       --merged-qk --preset --config --architecture --class --dtype --seq --weights --group --depth

@@ -274,7 +274,7 @@ complete -c mha -n '__mha_runs show' -l keys -x \
 complete -c mha -n '__mha_runs show' -l tokens -r -F \
     -d 'the names of the tokens: a line for each, or a JSON '\
 'array'
-complete -c mha -n '__mha_runs show' -l picture -r -F \
+complete -c mha -n '__mha_runs forward show' -l picture -r -F \
     -d 'writes a picture: .html, a page that needs nothing but '\
 'a browser; .svg; .png'
 complete -c mha -n '__mha_runs params' -l picture -r -F \

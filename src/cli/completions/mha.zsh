@@ -207,6 +207,8 @@ _mha() {
 'first ones]'
       '--query:''the query whose attention is shown, counted from 0 [a '\
 'few]'
+      '--picture:''writes a picture: .html, a page that needs nothing but '\
+'a browser; .svg; .png'
       '--output:''writes the output: .npy or .safetensors'
       '--trace:''writes every stage, by name: .safetensors'
       '--save-case:''writes inputs, weights and every stage as a case for '\

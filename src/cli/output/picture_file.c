@@ -1,6 +1,7 @@
 /* --picture: writes a picture to a file whose ending says the form. */
 #include "cli/output/picture_file.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "cli/output/print.h"
@@ -38,11 +39,42 @@ int picture_file_check(const arguments *args)
     return mha__output_check(path, &error) == MHA_OK ? EXIT_DONE : refuse_error("--picture", &error);
 }
 
-int picture_file_write(const mha__picture *picture, const arguments *args)
+/* `text` with one more word; the old text is freed. A word with other than plain characters gets quotes. */
+static char *with_word(char *text, const char *before, const char *word)
+{
+    static const char plain_ones[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./:,=+-";
+    const char *quote = word[strspn(word, plain_ones)] ? "'" : "";
+    char *longer = text_of("%s %s%s%s%s", text, before, quote, word, quote);
+    free(text);
+    return longer;
+}
+
+/* The command line as it could be typed again, without what does not change the picture. Must be freed. */
+static char *command_of(const arguments *args)
+{
+    char *text = text_of("mha %s", command_rows[args->command].name);
+    for (option_code o = 0; o < OPTION_COUNT; o++) {
+        if (!given(args, o) || o == OPT_PICTURE || o == OPT_THREADS || o == OPT_QUIET || o == OPT_JSON)
+            continue;
+        text = with_word(text, "--", option_rows[o].name);
+        if (option_rows[o].type != FLAG)
+            text = with_word(text, "", args->option[o].text);
+    }
+    for (size_t i = 0; i < args->n_operands; i++)
+        text = with_word(text, "", args->operands[i]);
+    return text;
+}
+
+int picture_file_write(mha__picture *picture, const arguments *args)
 {
     mha_error error = {0};
     if (!given(args, OPT_PICTURE))
         return EXIT_DONE;
     const char *path = text_for(args, OPT_PICTURE);
-    return forms[form_of(path)].write(picture, path, &error) == MHA_OK ? EXIT_DONE : refuse_error("--picture", &error);
+    char *command = command_of(args);
+    picture->command = command;
+    const mha_status status = forms[form_of(path)].write(picture, path, &error);
+    picture->command = NULL;
+    free(command);
+    return status == MHA_OK ? EXIT_DONE : refuse_error("--picture", &error);
 }

@@ -9,6 +9,7 @@
 
 /* Refuses an ending that is not known and a file that cannot be written, before anything is computed. */
 int picture_file_check(const arguments *args);
-int picture_file_write(const mha__picture *picture, const arguments *args);
+/* Sets picture->command, which is said on the page. */
+int picture_file_write(mha__picture *picture, const arguments *args);
 
 #endif

@@ -53,5 +53,5 @@ function textOf(x) {
   if (x === -Infinity) return '−∞';
   if (x === 0) return '0';
   const size = Math.abs(x);
-  return (size < 1e-4 || size >= 1e6 ? x.toExponential(4) : String(Number(x.toPrecision(6)))).replace('-', '−');
+  return (size < 1e-4 || size >= 1e6 ? x.toExponential(4).replace(/\.?0+e/, 'e') : String(Number(x.toPrecision(6)))).replace('-', '−');
 }

@@ -4,14 +4,15 @@ const SVG = 'http://www.w3.org/2000/svg';
 
 /* Sizes in pixels: the largest side of a map; the largest side of a cell; the smallest cell that has a label of its own;
  * room for labels and for the colour bar. */
-const MAP = { side: 620, cell: 28, label: 11, left: 96, top: 84, bar: 18, right: 90, bottom: 12 };
+const MAP = { side: 620, cell: 28, label: 11, left: 96, top: 84, bar: 18, right: 120, bottom: 12 };
 
 const isDark = () => document.documentElement.dataset.theme === 'dark';
 
-/* The colour bytes of a share from 0 to 1; on a dark ground the scale is read backwards, so that more stands out. */
-function colourAt(colours, share) {
+/* The colour bytes of a share from 0 to 1; on a dark ground a sequential scale is read backwards, so that more stands
+ * out. */
+function colourAt(colours, share, isDiverging = false) {
   const step = Math.round(255 * Math.min(Math.max(share, 0), 1));
-  const at = 3 * (isDark() ? 255 - step : step);
+  const at = 3 * (isDark() && !isDiverging ? 255 - step : step);
   return [colours[at], colours[at + 1], colours[at + 2]];
 }
 
@@ -64,7 +65,7 @@ function pixelsOf(head, weights, scale, colours) {
     for (let c = 0; c < head.columns; c++, i++) {
       const w = weights[i];
       if (w === HIDDEN) continue;
-      const colour = Number.isNaN(w) ? [255, 0, 160] : colourAt(colours, scale.share(w, r, c));
+      const colour = Number.isNaN(w) ? [255, 0, 160] : colourAt(colours, scale.share(w, r, c), scale.isDiverging);
       image.data.set(colour, 4 * i);
       image.data[4 * i + 3] = 255;
     }
@@ -128,7 +129,7 @@ function colourBar(scale, colours, layout) {
   const height = 160, steps = 80, x = layout.left + layout.width + 16;
   const parts = [];
   for (let i = 0; i < steps; i++) {
-    const colour = colourAt(colours, (i + 0.5) / steps);
+    const colour = colourAt(colours, (i + 0.5) / steps, scale.isDiverging);
     parts.push(svg('rect', { x, y: layout.top + height * (1 - (i + 1) / steps), width: MAP.bar,
       height: height / steps + 0.5, fill: `rgb(${colour})` }));
   }
@@ -148,18 +149,17 @@ function hatch() {
   svg('line', { x1: 0, y1: 0, x2: 0, y2: 6, stroke: styleOf('--line'), 'stroke-width': 2 })));
 }
 
-/* The picture of a head. Everything that it needs is in it, so that it can be saved as it is. */
-function pictureOf(data, head, scaleName) {
-  const weights = data.numbers(head.weights), colours = data.numbers(data.sequential);
-  const scale = scaleOf(scaleName, head, weights), layout = layoutOf(head);
+/* The picture of a head's cells. Everything that it needs is in it, so that it can be saved as it is. */
+function pictureOf(data, head, cells, scale, colours, what) {
+  const layout = layoutOf(head);
   const [width, height] = layout.whole;
   const map = { x: layout.left, y: layout.top, width: layout.width, height: layout.height };
   const picture = svg('svg', { viewBox: `0 0 ${width} ${height}`, width, height, role: 'img', tabindex: 0,
-    'aria-label': `Weights of ${nameOf(head)}: queries from top to bottom, keys from left to right`,
+    'aria-label': `${what}: queries from top to bottom, keys from left to right`,
     'font-family': 'system-ui, sans-serif', 'font-size': 11, fill: styleOf('--ink') });
   picture.append(hatch(), svg('rect', { width, height, fill: styleOf('--ground') }),
     svg('rect', { ...map, fill: 'url(#hatch)' }),
-    svg('image', { ...map, href: pixelsOf(head, weights, scale, colours).toDataURL(), preserveAspectRatio: 'none',
+    svg('image', { ...map, href: pixelsOf(head, cells, scale, colours).toDataURL(), preserveAspectRatio: 'none',
       style: 'image-rendering: pixelated' }),
     svg('rect', { ...map, fill: 'none', stroke: styleOf('--line') }),
     svg('text', { x: layout.left - 6, y: layout.top - 8, 'text-anchor': 'end', fill: styleOf('--faint') },

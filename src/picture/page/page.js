@@ -131,7 +131,9 @@ function noteOf(head) {
 function drawHead() {
   const head = chosenHead();
   const scale = state.scale === 'rest' && (head.poolRows > 1 || head.poolColumns > 1) ? 'linear' : state.scale;
-  const picture = pictureOf(data, head, scale);
+  const weights = data.numbers(head.weights);
+  const picture = pictureOf(data, head, weights, scaleOf(scale, head, weights), data.numbers(data.sequential),
+    `Weights of ${nameOf(head)}`);
   picture.append(svg('rect', { id: 'cursor', fill: 'none', stroke: styleOf('--mark'), 'stroke-width': 2 }));
   picture.addEventListener('pointermove', (event) => chooseAt(event, picture));
   picture.addEventListener('pointerdown', (event) => chooseAt(event, picture));
@@ -146,6 +148,7 @@ function drawHead() {
       element('td', {}, statisticText(head.statistics[key])));
     return row;
   }));
+  drawDifference();
   chooseCell(Math.min(state.row, head.rows - 1), Math.min(state.column, head.columns - 1));
 }
 
@@ -297,6 +300,7 @@ function addControls() {
   const sequences = sequencesOf(data);
   $('sequence').append(...sequences.map((i) => element('option', { value: i }, String(i))));
   $('sequence-label').hidden = sequences.length < 2;
+  $('difference-pair').addEventListener('change', drawDifference);
   $('walk-heads').addEventListener('input', drawWalk);
   for (const name of ['scale', 'order', 'sequence']) {
     $(name).value = state[name];
@@ -319,7 +323,7 @@ async function start() {
   readAddress();
   if (data.title) $('title').textContent = document.title = data.title;
   const paths = [...new Set(data.layers.map((layer) => layer.path))].join(', ');
-  $('foot').textContent = `mha ${data.version}. Weights: ${paths}. Instruction set: ${data.isa}.`;
+  $('foot').textContent = `${data.command && `Written by: ${data.command}\n`}mha ${data.version}. Weights: ${paths}. Instruction set: ${data.isa}.`;
   addControls();
   $('main').hidden = false;
   drawAll();

@@ -220,7 +220,8 @@ static json_t *describe(mha__page_data *data, const mha__picture *picture)
     bool ok = layers;
     for (size_t i = 0; i < picture->layer_count && ok; i++)
         ok = json_array_append_new(layers, describe_layer(data, &picture->layers[i], type)) == 0;
-    json_t *o = json_pack("{so ss ss so so}", "title", text(data, picture->title), "version", mha_version(), "isa",
+    json_t *o = json_pack("{so so ss ss so so}", "title", text(data, picture->title), "command",
+                          text(data, picture->command), "version", mha_version(), "isa",
                           mha_isa(), "tokens", describe_tokens(data, picture), "layers", whole(layers, ok));
     return whole(o, o && set_piece(o, "sequential", data, data->colours[0], sizeof *data->colours, MHA__PAGE_BYTES) &&
                         set_piece(o, "diverging", data, data->colours[1], sizeof *data->colours, MHA__PAGE_BYTES) &&
