@@ -33,7 +33,7 @@ class Past:
     @property
     def rows(self) -> int:
         """P."""
-        shape = self.tensors[0].array.shape if self.tensors else ()
+        shape: tuple[int, ...] = self.tensors[0].array.shape if self.tensors else ()
         return int(shape[2]) if len(shape) == 4 else 0
 
     def turn(self, heads: Heads) -> None:
