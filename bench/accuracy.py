@@ -10,13 +10,12 @@ import argparse
 import datetime
 import math
 import os
-import shutil
-import subprocess
 import sys
 from ctypes import byref, c_char_p, c_double, c_size_t, c_void_p
 
 import numpy as np
 
+import plot
 from contenders import CONTENDERS
 from work import Absent, Shim, Work
 
@@ -221,31 +220,20 @@ def report(errors, versions, skipped, plotted):
            f"Beyond {TWICE} times the best of the others (and {NOISE} ULP): " + ("; ".join(worse) or "nothing") + "."]
     for kind, draw in DRAWS.items():
         out += ["", f"## {kind}", "", " ".join(draw.__doc__.split()), "", *table(errors, kind, versions)]
-    if plotted:
-        out += ["", f"![Error against length and width]({os.path.basename(plotted)})"]
+    out += ["", f"![Error against length and width]({os.path.basename(plotted)})"]
     out += ["", "## In short", "", *summary(errors, versions), "", "## Who took part", ""]
     out += [f"- {name}: {CONTENDERS[name][0]} ({version})" for name, version in versions.items()]
     out += [f"- {name}: skipped: {why}" for name, why in skipped.items()]
     return "\n".join(out) + "\n"
 
 
-def plot(errors, others, path):
-    if not shutil.which("gnuplot"):
-        print("accuracy: gnuplot is not installed: no plot", file=sys.stderr)
-        return None
+def draw(errors, others, path):
+    """Error against length and width, into an SVG at path."""
     names = PATHS[1:] + ["bound"] + list(others)
-    script = ["set terminal svg size 1100,1150 font 'sans,12' background 'white'", f"set output '{path}'",
-              "set logscale xy 2",
-              "set format y '2^{%L}'", "set grid", "set key outside right noenhanced",
-              "set ylabel 'ULP of the output scale'", "set multiplot layout 3,2"]
-    for i, (kind, (what, sizes)) in enumerate(GROWS.items()):
-        lines = [" ".join(str(x) for x in [n] + [errors.get((kind, n, name), "?") for name in names]) for n in sizes]
-        script += [f"$kind{i} << END", *lines, "END", "set datafile missing '?'", f"set title '{kind}'",
-                   f"set xlabel '{what}' noenhanced",
-                   "plot " + ", ".join(f"$kind{i} using 1:{c + 2} with linespoints lw 1.5 title '{name}'" for c,
-                                       name in enumerate(names))]
-    done = subprocess.run(["gnuplot"], input="\n".join(script) + "\nunset multiplot\n", text=True)
-    return path if done.returncode == 0 else None
+    panels = [(kind, what, {name: [(n, errors[kind, n, name]) for n in sizes if (kind, n, name) in errors]
+                            for name in names}) for kind, (what, sizes) in GROWS.items()]
+    with open(path, "w") as f:
+        f.write(plot.lines(panels, "ULP of the output scale"))
 
 
 def main():
@@ -255,7 +243,9 @@ def main():
     parser.add_argument("--out", default=os.path.join(here, "ACCURACY.md"))
     options = parser.parse_args()
     errors, versions, skipped = measure(options.libraries)
-    text = report(errors, versions, skipped, plot(errors, versions, os.path.splitext(options.out)[0] + ".svg"))
+    plotted = os.path.splitext(options.out)[0] + ".svg"
+    draw(errors, versions, plotted)
+    text = report(errors, versions, skipped, plotted)
     with open(options.out, "w") as f:
         f.write(text)
     print(text)

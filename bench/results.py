@@ -1,10 +1,10 @@
 """What bench/peers.py measured, written down: shortfalls first, then ratios, times, a plot."""
 import os
 import platform
-import shutil
 import statistics
-import subprocess
 import sys
+
+import plot
 
 TIE = 0.05  # gaps below this are ties
 PART_NAMES = {"core": "attention with Q, K and V given", "layer": "the whole layer",
@@ -190,8 +190,7 @@ def report(kept, contenders, pieces, plotted):
         here = [p for p in pieces if (p.part, p.threads) == (part, n)]
         out += ["", f"### {part}, {threads_of(n)} ({PART_NAMES[part]}; FMA peak {here[0].peak:.0f} GFLOP/s)", "",
                 *time_table(here, contenders)]
-    if plotted:
-        out += ["", f"![GFLOP/s by shape]({os.path.basename(plotted)})"]
+    out += ["", f"![GFLOP/s by shape]({os.path.basename(plotted)})"]
     out += ["", "## Who took part", ""]
     out += [f"- {name}: {contenders[name][0]} ({kept['versions'][name]})" for name in contenders
             if name in kept["versions"]]
@@ -214,31 +213,19 @@ def report(kept, contenders, pieces, plotted):
 
 # ---------------------------------------------------------------- a plot
 
-def plot(pieces, contenders, path):
-    """GFLOP/s by shape on the most threads, through gnuplot; the path when it was drawn."""
-    if not shutil.which("gnuplot"):
-        print("peers: gnuplot is not installed: no plot", file=sys.stderr)
-        return None
+def draw(pieces, contenders, path):
+    """GFLOP/s by shape on the most threads, into an SVG at path."""
     threads = max(p.threads for p in pieces)
-    parts = [part for part in PART_NAMES if any(p.part == part and p.threads == threads for p in pieces)]
-    script = [f"set terminal svg size 1200,{400 * len(parts)} font 'sans,12' background 'white'",
-              f"set output '{path}'",
-              "set style data histograms", "set style histogram clustered gap 1", "set style fill solid 0.85 noborder",
-              "set boxwidth 0.9", "set grid ytics", "set key outside right top noenhanced",
-              "set xtics noenhanced nomirror rotate by -35",
-              "set ylabel 'GFLOP/s'", "set yrange [0:*]", "set datafile missing '?'", f"set multiplot layout "
-                                                                                      f"{len(parts)},1"]
-    for part in parts:
+    panels = []
+    for part in PART_NAMES:
         here = [p for p in pieces if p.part == part and p.threads == threads and not p.decodes]
-        names = [n for n in contenders if any(r["name"] == n for p in here for r in p.ran)]
-        lines = ["shape " + " ".join(names)]
-        for p in here:
-            found = {r["name"]: f"{p.flops / best(r) / 1e6:.1f}" for r in p.ran}
-            lines.append(p.shape + " " + " ".join(found.get(n, "?") for n in names))
-        script += [f"${part} << END", *lines, "END", f"set title '{part}, {threads_of(threads)}'",
-                   "plot " + ", ".join(f"${part} using {i + 2}:xtic(1) title '{n}'" for i, n in enumerate(names))]
-    done = subprocess.run(["gnuplot"], input="\n".join(script) + "\nunset multiplot\n", text=True)
-    return path if done.returncode == 0 else None
+        found = {n: {p.shape: p.flops / best(r) / 1e6 for p in here for r in p.ran if r["name"] == n}
+                 for n in contenders}
+        if here:
+            panels.append((f"{part}, {threads_of(threads)}", list(dict.fromkeys(p.shape for p in here)),
+                           {n: values for n, values in found.items() if values}))
+    with open(path, "w") as f:
+        f.write(plot.bars(panels, "GFLOP/s"))
 
 
 def write(kept, contenders, order, path):
@@ -248,7 +235,8 @@ def write(kept, contenders, order, path):
     pieces.sort(key=lambda p: order.index(p.shape) if p.shape in order else len(order))
     for p in pieces:
         p.hold_against(pieces)
-    plotted = plot(pieces, contenders, os.path.splitext(path)[0] + ".svg")
+    plotted = os.path.splitext(path)[0] + ".svg"
+    draw(pieces, contenders, plotted)
     with open(path, "w") as f:
         f.write(report(kept, contenders, pieces, plotted))
     print("\n".join(list_shortfalls(pieces)))

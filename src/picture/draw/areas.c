@@ -15,7 +15,7 @@ typedef struct box {
     double x, y, width, height;
 } box;
 
-/* ---------------------------------------------------------------- squarified treemap (Bruls, Huizing, van Wijk 2000) */
+/* ---------------------------------------------------------------- squarified treemap (Bruls et al. 2000) */
 
 /* The worst ratio of sides among the boxes of a row that stands along `side`. */
 static double worst_ratio(double side, double sum, double largest, double least)
