@@ -16,7 +16,13 @@ typedef struct setting {
     mha_dtype dtype;
     const int64_t *starts; /* of a ragged batch of three sequences */
     const char *hidden;
+    bool dropout; /* instead: `hidden` is the share of weights that are dropped */
 } setting;
+
+static const char *name_of(const setting *s)
+{
+    return s->dropout ? "dropout-mask" : "case-lacks-padding";
+}
 
 /* A case of a layer whose output (and weights) hide these keys, which the case does not say. */
 static mha_case *make(const setting *s, mha_layer **layer)
@@ -33,7 +39,7 @@ static mha_case *make(const setting *s, mha_layer **layer)
     mha_error error;
     mha_case *said, *c;
     mha_call call = {.query = mha_rows(x, s->B, s->T, WIDTH)};
-    snprintf(name, sizeof name, "case-lacks-padding %s", s->hidden);
+    snprintf(name, sizeof name, "%s %s", name_of(s), s->hidden);
     assert_ok(mha_layer_create(&config, NULL, NULL, layer, &error), error);
     mha_layer_init(*layer, 5);
     mha_random_fill(&call.query, 5, 1, -2, 2);
@@ -61,7 +67,7 @@ static bool is_found(const setting *s)
     mha_case *c = make(s, &layer);
     assert_ok(mha_case_diagnose(c, NULL, 0, NULL, &d, &error), error);
     const bool found = d.match_count == 1 && d.matches[0].exact && d.matches[0].count == 1 &&
-                       strcmp(d.matches[0].variants[0], "case-lacks-padding") == 0 &&
+                       strcmp(d.matches[0].variants[0], name_of(s)) == 0 &&
                        strcmp(d.matches[0].found[0], s->hidden) == 0;
     if (!found && d.match_count > 0 && d.matches[0].count > 0)
         print_error("%s %s\n", d.matches[0].variants[0], d.matches[0].found[0]);
@@ -76,19 +82,32 @@ static void test_any_set_of_keys(void **state)
     (void)state;
     static const int64_t starts[] = {0, 7, 9, 20};
     const setting found[] = {
-        {2, 11, 24, false, false, MHA_F64, NULL, "0, 3-5, 9; 2"},
-        {2, 11, 24, true, false, MHA_F32, NULL, "none; 0-2, 10"},
-        {2, 11, 30, true, false, MHA_BF16, NULL, "4; 0, 2, 4"},
-        {2, 11, 16, false, true, MHA_F32, NULL, "1-8; 3"},
-        {1, 60, 24, false, false, MHA_F32, NULL, "5, 17-30, 58"},
-        {1, 20, 24, true, false, MHA_F32, starts, "1, 4; 0; 3-8"},
-        {1, 20, 24, false, true, MHA_F32, starts, "0; 0; 1"},
+        {2, 11, 24, false, false, MHA_F64, NULL, "0, 3-5, 9; 2", false},
+        {2, 11, 24, true, false, MHA_F32, NULL, "none; 0-2, 10", false},
+        {2, 11, 30, true, false, MHA_BF16, NULL, "4; 0, 2, 4", false},
+        {2, 11, 16, false, true, MHA_F32, NULL, "1-8; 3", false},
+        {1, 60, 24, false, false, MHA_F32, NULL, "5, 17-30, 58", false},
+        {1, 20, 24, true, false, MHA_F32, starts, "1, 4; 0; 3-8", false},
+        {1, 20, 24, false, true, MHA_F32, starts, "0; 0; 1", false},
     };
     for (size_t i = 0; i < sizeof found / sizeof *found; i++)
         if (!is_found(&found[i]))
             fail_msg("%zu: %s is not found", i, found[i].hidden);
     /* W_O has more rows than columns, and no weights are recorded. */
-    assert_false(is_found(&(setting){2, 11, 16, false, false, MHA_F32, NULL, "1-8; 3"}));
+    assert_false(is_found(&(setting){2, 11, 16, false, false, MHA_F32, NULL, "1-8; 3", false}));
+}
+
+/* Dropped weights are found where weights are recorded, or where a head has as many features as there are keys. */
+static void test_dropped_weights(void **state)
+{
+    (void)state;
+    const setting found[] = {{2, 11, 16, true, true, MHA_F32, NULL, "0.25", true},
+                             {2, 8, 24, true, false, MHA_F32, NULL, "0.5", true},
+                             {3, 7, 30, false, false, MHA_F64, NULL, "0.1234", true}};
+    for (size_t i = 0; i < sizeof found / sizeof *found; i++)
+        if (!is_found(&found[i]))
+            fail_msg("%zu: %s is not found", i, found[i].hidden);
+    assert_false(is_found(&(setting){2, 11, 24, true, false, MHA_F32, NULL, "0.25", true}));
 }
 
 static void test_text_of_keys(void **state)
@@ -96,7 +115,7 @@ static void test_text_of_keys(void **state)
     (void)state;
     static const char *const wrong[] = {"",     "x",      "1",       "1;",     "1; 2; 3", "11; 1", "-1; 2",
                                         "3-2; 1", "1,; 2", "1-; 2", "1.5; 2", "1; none 2", "none; 1-11"};
-    const setting plain = {2, 11, 24, false, false, MHA_F32, NULL, "1; none"};
+    const setting plain = {2, 11, 24, false, false, MHA_F32, NULL, "1; none", false};
     static double memory[2 * 11 * 24];
     const mha_view output = mha_view_of(memory, MHA_F64, 3, (const size_t[]){2, 11, 24});
     mha_layer *layer;
@@ -144,6 +163,7 @@ static void test_chunk_of_all_keys(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_any_set_of_keys), cmocka_unit_test(test_text_of_keys),
+                                       cmocka_unit_test(test_dropped_weights),
                                        cmocka_unit_test(test_chunk_of_all_keys)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

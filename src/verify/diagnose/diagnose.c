@@ -263,6 +263,9 @@ static mha_status widen(mha__search *s, mha_diagnosis *d, size_t *which, size_t 
     *order = mha__search_least_order(s, wide, 1);
     if (*order > 2)
         TRY(mha__search_solve_keys(s, error));
+    *order = mha__search_least_order(s, wide, 1);
+    if (*order > 2)
+        TRY(mha__search_solve_dropout(s, error));
     d->tried = s->total - s->pair_count;
     *order = mha__search_least_order(s, wide, 1);
     if (*order <= 2)

@@ -72,7 +72,7 @@ mha_explanation mha__search_explain(const mha__search *s, const mha__candidate *
             continue;
         const mha__solved_entry *solved = mha__solved_entry_at((size_t)which[i]);
         e.variants[e.count] = mha_variant_at((size_t)which[i])->name;
-        if (numbers && mha__solved_count(s->c, solved) == 1)
+        if (numbers && (mha__solved_count(s->c, solved) == 1 || solved->how == SOLVE_DROPPED))
             e.number[e.count] = numbers[0];
         if (numbers)
             mha__numbers_say(s->c, solved, numbers, e.found[e.count], sizeof e.found[0]);

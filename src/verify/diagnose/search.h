@@ -113,6 +113,8 @@ void mha__search_append(mha__search *s, size_t index, const double *numbers);
 /* Looks for another order of the heads, and for keys that are hidden, and appends them likewise. */
 mha_status mha__search_solve_heads(mha__search *s, mha_error *error);
 mha_status mha__search_solve_keys(mha__search *s, mha_error *error);
+/* Looks for weights that were dropped, and appends them likewise. */
+mha_status mha__search_solve_dropout(mha__search *s, mha_error *error);
 
 /* How the rows of the tensor are turned back into merged heads. */
 typedef struct mha__unproject {

@@ -139,13 +139,15 @@ static void weigh_over_keys(mha__variant_bench *w, const mha__knobs *k, size_t b
 }
 
 /* What becomes of finished weights: those of keys that are hidden late are 0, the others are multiplied. */
-static void finish(mha__variant_bench *w, const mha__knobs *k)
+static void finish(mha__variant_bench *w, const mha__knobs *k, size_t b)
 {
     const mha_case *c = w->inputs->c;
     const size_t S = w->inputs->S + mha__extra_rows(c);
+    const double *kept = k->dropped ? k->dropped + 1 + b * c->H * c->T_q * S : NULL;
+    const double times = k->dropped ? k->weights_times / (1 - k->dropped[0]) : k->weights_times;
     for (size_t row = 0; row < c->H * c->T_q; row++)
         for (size_t at = row * S; w->scored[row] && at < (row + 1) * S; at++)
-            w->scores[at] *= w->visible[at] == KEEPS_NO_WEIGHT ? 0 : k->weights_times;
+            w->scores[at] *= w->visible[at] == KEEPS_NO_WEIGHT || (kept && kept[at] == 0) ? 0 : times;
 }
 
 void mha__variant_weigh(mha__variant_bench *w, const mha__knobs *k, size_t b)
@@ -164,6 +166,6 @@ void mha__variant_weigh(mha__variant_bench *w, const mha__knobs *k, size_t b)
         for (size_t at = 0; at < rows; at++)
             if (w->scored[at / S])
                 softmax(k, w->scores + at, w->visible + at, c->H, rows, &none, &unused);
-    if (k->late || k->weights_times != 1)
-        finish(w, k);
+    if (k->late || k->dropped || k->weights_times != 1)
+        finish(w, k, b);
 }

@@ -203,6 +203,7 @@ typedef struct mha__row_knobs {
     X(int, bias_row)                                                                                                   \
     X(int, zero_row)                                                                                                   \
     X(int, axis) /* the axis that softmax normalises */                                                                \
+    X(const double *, dropped) /* p, then 0 for each weight (B, h, T_q, S') that is dropped; NULL: none */             \
     X(double, weights_times)                                                                                           \
     X(int, lse)                                                                                                        \
     X(int, empty_nan)                                                                                                  \
@@ -252,7 +253,8 @@ enum {
     SOLVE_BY_HEAD,  /* any for each query head */
     SOLVE_HEADS,    /* one for each query head: which head stands in its place */
     SOLVE_BATCHES,  /* one for each batch row: which batch row stands in its place */
-    SOLVE_KEYS      /* one for each key of each batch row: 0 hides it, 1 does not */
+    SOLVE_KEYS,     /* one for each key of each batch row: 0 hides it, 1 does not */
+    SOLVE_DROPPED   /* p; then one for each weight (B, h, T_q, S'): 0 drops it, 1 does not */
 };
 
 /* A variant with a number that the diagnosis looks for. */
@@ -269,6 +271,8 @@ typedef struct mha__solved_entry {
 /* The variant at an index of the one list as one with a number; NULL when it has none. */
 const mha__solved_entry *mha__solved_entry_at(size_t index);
 size_t mha__solved_count(const mha_case *c, const mha__solved_entry *e); /* how many numbers it has */
+/* Whether it can be said of each weight that it is dropped: there are not too many. */
+bool mha__case_can_drop(const mha_case *c);
 /* Writes its numbers x, as many as have room, in the words that mha__numbers_read reads. */
 void mha__numbers_say(const mha_case *c, const mha__solved_entry *e, const double *x, char *text, size_t size);
 /* MHA_UNSUPPORTED: there is no text. MHA_INVALID: it is something else. */

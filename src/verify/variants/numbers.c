@@ -4,7 +4,22 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "mha/random.h"
 #include "verify/variants/knobs.h"
+
+/* The most weights of which each is known to be dropped or not. */
+enum { MOST_WEIGHTS = 1 << 22 };
+
+static size_t count_weights(const mha_case *c)
+{
+    const size_t extra = (c->weights[CASE_RECORDED][MHA_BIAS_K].data != NULL) + (size_t)c->semantics.zero_row;
+    return c->B * c->H * c->T_q * (c->P + c->T_k + extra);
+}
+
+bool mha__case_can_drop(const mha_case *c)
+{
+    return c->kind != CASE_ROPE && c->semantics.n_sequences == 0 && count_weights(c) <= MOST_WEIGHTS;
+}
 
 size_t mha__solved_count(const mha_case *c, const mha__solved_entry *e)
 {
@@ -12,6 +27,7 @@ size_t mha__solved_count(const mha_case *c, const mha__solved_entry *e)
     case SOLVE_BY_BATCH:
     case SOLVE_BATCHES: return c->B;
     case SOLVE_KEYS: return c->B * (c->P + c->T_k);
+    case SOLVE_DROPPED: return 1 + count_weights(c);
     case SOLVE_BY_HEAD:
     case SOLVE_HEADS: return c->H;
     default: return 1;
@@ -62,7 +78,7 @@ static void write_keys(writer *w, const double *kept, size_t S)
 void mha__numbers_say(const mha_case *c, const mha__solved_entry *e, const double *x, char *text, size_t size)
 {
     writer w = {.text = text, .size = size};
-    const size_t n = mha__solved_count(c, e), S = c->P + c->T_k;
+    const size_t n = e->how == SOLVE_DROPPED ? 1 : mha__solved_count(c, e), S = c->P + c->T_k;
     *text = '\0';
     for (size_t b = 0; e->how == SOLVE_KEYS && b < c->B; b++) {
         add(&w, b > 0 ? "; " : "");
@@ -134,7 +150,7 @@ static mha_status read_keys(const mha_case *c, const mha__solved_entry *e, const
 mha_status mha__numbers_read(const mha_case *c, const mha__solved_entry *e, const char *text, double *x,
                              mha_error *error)
 {
-    const size_t n = mha__solved_count(c, e);
+    const size_t n = e->how == SOLVE_DROPPED ? 1 : mha__solved_count(c, e), all = mha__solved_count(c, e);
     const char *name = e->shown.name;
     if (!*text)
         return mha__fail(error, MHA_UNSUPPORTED, name, "does not apply to this case without its number after a blank");
@@ -148,5 +164,7 @@ mha_status mha__numbers_read(const mha_case *c, const mha__solved_entry *e, cons
                              text);
         text = end + (i + 1 < n);
     }
+    for (size_t i = n; i < all; i++) /* those of a share p, the same for every caller */
+        x[i] = (double)mha_random_bits(0, 0, i) >= x[0] * 0x1p64;
     return *text ? mha__fail(error, MHA_INVALID, name, "expected nothing more, found \"%s\"", text) : MHA_OK;
 }

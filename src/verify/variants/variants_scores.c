@@ -357,6 +357,7 @@ SOLVE(lacks_slopes, attends(c) && !c->semantics.alibi_slopes, k->alibi_sign = 1;
 SOLVE(sinks_in_parts, attends(c) && is_size(*x) &&
       (has_weight(c, MHA_SINKS) || has_weight(c, MHA_BIAS_K) || c->semantics.softmax_plus_one || c->semantics.zero_row),
       k->parts = *x)
+SOLVE(dropout_mask, mha__case_can_drop(c) && *x >= 0 && *x < 1, k->dropped = x)
 SOLVE(dropout_scale, attends(c), k->weights_times = 1 / (1 - *x))
 SOLVE(dropout_scale_twice, attends(c), k->weights_times = 1 - *x)
 SOLVE(scale_other, attends(c), k->scale = *x * sign_of(k->scale))
@@ -513,6 +514,8 @@ static const mha__solved_entry solved[] = {
            SOLVE_BY_HEAD, -30, 10),
     CHOSEN("sinks-in-every-part", "sinks, extra keys and exp(0) counted once in each merged part; how many parts",
            sinks_in_parts, SOLVE_LISTED, any_parts),
+    CHOSEN("dropout-mask", "weights dropped at random, the others multiplied by 1/(1-p); p", dropout_mask,
+           SOLVE_DROPPED, NULL),
     FITTED("dropout-scale", "weights multiplied by 1/(1-p), of a dropout left on; p", dropout_scale, SOLVE_REAL, 0.01,
            0.95),
     FITTED("dropout-scale-twice", "weights multiplied by 1-p, as after training without 1/(1-p); p",

@@ -315,6 +315,9 @@ static void soften(const run *r, size_t b, size_t head, size_t i, row *x, double
         all += is("softmax-base-2") ? pow(2, more[k] - m) : parts * exp(more[k] - m);
     for (size_t j = 0; j < x->n; j++) {
         x->w[j] = x->dropped[j] ? 0 : x->w[j] / all;
+        const double random = fmod(1e4 * fabs(sin((double)(1 + j + 31 * (i + 17 * (head + 5 * b))))), 1);
+        if (is("dropout-mask"))
+            x->w[j] *= random < given() ? 0 : 1 / (1 - given());
         if (begins("dropout-scale "))
             x->w[j] *= 1 / (1 - given());
         if (begins("dropout-scale-twice "))
@@ -412,6 +415,7 @@ const oracle_mistake *mistake_of_scores_at(size_t index)
     static const oracle_mistake all[] = {
         {.name = "sinks-in-every-part 3", .attend = attend},
         {.name = "key-offset-ignored", .says = say_part},
+        {.name = "dropout-mask 0.3", .attend = attend},
         {.name = "case-lacks-padding", .attend = attend},
         {.name = "padding-other", .attend = attend},
         {.name = "case-lacks-sinks", .gathered = add_sinks},

@@ -1,0 +1,137 @@
+/* Finds which weights a dropout that was left on has dropped: in recorded weights, or in what the heads are made of. */
+#include <math.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "base/dot.h"
+#include "verify/diagnose/search.h"
+
+/* A weight is seen to be 0 where the case has more than this: a smaller one may be rounded to 0 in 16 bits. */
+static const double seen = 1e-6;
+
+/* What is found: one number for each weight, 1 where it is kept, and the sums of kept weights, as they are in the case
+ * and in the result. */
+typedef struct dropped {
+    double *kept, said, found;
+    size_t count; /* of dropped ones */
+} dropped;
+
+static void decide(dropped *d, size_t at, double said, double found)
+{
+    const bool kept = found > said / 2; /* a kept one grows */
+    d->kept[at] = kept;
+    if (kept)
+        d->said += said, d->found += found;
+    else
+        d->count++;
+}
+
+static void find_in_weights(const double *weights, const double *recorded, size_t n, dropped *d)
+{
+    for (size_t at = 0; at < n; at++)
+        if (weights[at] > seen)
+            decide(d, at, weights[at], recorded[at]);
+}
+
+/* Finds the weights of one query of one head, of which the head is a sum: as many as it has features, at most. */
+static bool find_in_head(const double *weights, const double *values, const double *head, size_t S, size_t d_v,
+                         size_t first, double *memory, dropped *d)
+{
+    size_t n = 0;
+    double *A = memory, *r = A + d_v * d_v, *rows = r + d_v;
+    for (size_t j = 0; j < S; j++) {
+        if (!(weights[j] > seen))
+            continue;
+        if (n == d_v)
+            return false;
+        memcpy(rows + n++ * d_v, values + j * d_v, d_v * sizeof *rows);
+    }
+    for (size_t i = 0; i < n; i++) {
+        r[i] = mha__dot(rows + i * d_v, head, d_v);
+        for (size_t j = 0; j <= i; j++)
+            A[i * n + j] = mha__dot(rows + i * d_v, rows + j * d_v, d_v);
+    }
+    if (!mha__cholesky(A, n, 0x1p-40))
+        return false;
+    mha__cholesky_solve(A, n, r);
+    for (size_t j = 0, i = 0; j < S; j++)
+        if (weights[j] > seen)
+            decide(d, first + j, weights[j], r[i++]);
+    return true;
+}
+
+static bool find_in_heads(const mha__search *s, const mha__unproject *u, const double *weights, const double *values,
+                          double *memory, dropped *d)
+{
+    const mha_case *c = s->c;
+    const size_t S = s->inputs->S;
+    double *x = memory + 2 * c->d_v * c->d_v + c->d_v;
+    for (size_t row = 0; row < c->B * c->T_q; row++) {
+        if (!s->judged[row])
+            continue;
+        mha__unproject_row(u, s->target.values + row * s->target.columns, x);
+        for (size_t h = 0; h < c->H; h++) {
+            const size_t b = row / c->T_q, at = ((b * c->H + h) * c->T_q + row % c->T_q) * S;
+            const double *v = values + (b * c->H_kv + h / (c->H / c->H_kv)) * S * c->d_v;
+            if (!find_in_head(weights + at, v, x + h * c->d_v, S, c->d_v, at, memory, d))
+                return false;
+        }
+    }
+    return true;
+}
+
+static mha_status solve(mha__search *s, size_t index, size_t n, mha__arena *pool, mha_error *error)
+{
+    const mha_case *c = s->c;
+    const case_expected *e = &c->expected[1][MHA_STAGE_WEIGHTS];
+    const mha_view *recorded = e->name ? &e->view : &c->expected[0][MHA_STAGE_WEIGHTS].view;
+    mha__unproject u;
+    TRY(mha__unproject_begin(s, pool, &u, error));
+    if (!recorded->data && (!u.can || mha__extra_rows(c) > 0))
+        return MHA_OK;
+    double *numbers = mha__arena_take(&s->pool, (n + 1) * sizeof *numbers);
+    double *weights = mha__arena_take(pool, (n + 1) * sizeof *weights);
+    double *given = mha__arena_take(pool, (n + 1) * sizeof *given);
+    double *values = mha__arena_take(pool, (c->B * c->H_kv * s->inputs->S * c->d_v + 1) * sizeof *values);
+    double *memory = mha__arena_take(pool, (2 * c->d_v * c->d_v + c->d_v + c->H * c->d_v + 1) * sizeof *memory);
+    if (!numbers || !weights || !given || !values || !memory)
+        return mha__search_no_memory(s, error);
+    dropped d = {.kept = numbers + 1};
+    for (size_t i = 0; i <= n; i++)
+        numbers[i] = 1;
+    memset(weights, 0, n * sizeof *weights);
+    mha__variant_run(s->bench[0], &s->said, MHA_STAGE_WEIGHTS, s->judged, weights);
+    for (size_t row = 0; row < n / (s->inputs->S + mha__extra_rows(c)); row++) /* of rows that are not judged */
+        if (!s->judged[row / (c->H * c->T_q) * c->T_q + row % c->T_q])
+            memset(weights + row * (s->inputs->S + mha__extra_rows(c)), 0,
+                   (s->inputs->S + mha__extra_rows(c)) * sizeof *weights);
+    if (recorded->data) {
+        const mha_view copy = mha_view_of(given, MHA_F64, recorded->rank, recorded->shape);
+        (void)mha_view_copy(&copy, recorded); /* cannot fail: both are floats of one shape */
+        find_in_weights(weights, given, n, &d);
+    } else {
+        mha__variant_run(s->bench[0], &s->said, MHA_STAGE_PRESENT_VALUE, s->judged, values);
+        if (!find_in_heads(s, &u, weights, values, memory, &d))
+            return MHA_OK;
+    }
+    const double p = d.found > 0 ? 1 - d.said / d.found : 0, rounded = round(p * 1e4) / 1e4;
+    numbers[0] = fabs(p - rounded) < 1e-6 ? rounded : p;
+    if (d.count > 0 && p > 0)
+        mha__search_append(s, index, numbers);
+    return MHA_OK;
+}
+
+mha_status mha__search_solve_dropout(mha__search *s, mha_error *error)
+{
+    const double none = 0;
+    mha__arena pool = {.allocator = mha__allocator_default()};
+    mha_status status = MHA_OK;
+    for (size_t i = 0; i < mha_variant_count() && status == MHA_OK; i++) {
+        const mha__solved_entry *e = mha__solved_entry_at(i);
+        mha__knobs knobs = s->said;
+        if (e && e->how == SOLVE_DROPPED && e->apply(s->c, &knobs, &none))
+            status = solve(s, i, mha__solved_count(s->c, e) - 1, &pool, error);
+    }
+    mha__arena_free(&pool);
+    return status;
+}
