@@ -151,6 +151,19 @@ static void a_large_page_holds_them_in_levels(void **state)
     assert_page_is(page, trace, false);
 }
 
+/* 144 heads of 64 tokens: float32 for each pair of which the query sees the key, in base64, and 128 KiB for the page. */
+static void a_page_of_many_heads_is_small(void **state)
+{
+    (void)state;
+    const char *t = scratch("layer.safetensors"), *to = scratch("many.html");
+    const size_t numbers = (size_t)12 * 12 * 64 * 65 / 2;
+    runs(RUN("forward", "--d-model", "48", "--heads", "12", "--seq", "64", "--causal", "--trace", t, "--quiet"));
+    runs(RUN("show", t, t, t, t, t, t, t, t, t, t, t, t, "--picture", to, "--quiet"));
+    page_data page = page_data_read(to);
+    assert_true(strlen(page.text) < 4 * numbers * 4 / 3 + (128 << 10));
+    page_data_free(&page);
+}
+
 static void the_same_picture_gives_the_same_bytes(void **state)
 {
     (void)state;
@@ -304,6 +317,7 @@ int main(void)
         cmocka_unit_test(forward_writes_it_too),
         cmocka_unit_test(recorded_weights_stand_beside_those_that_were_run),
         cmocka_unit_test(a_large_page_holds_them_in_levels),
+        cmocka_unit_test(a_page_of_many_heads_is_small),
         cmocka_unit_test(the_same_picture_gives_the_same_bytes),
         cmocka_unit_test(a_page_asks_for_nothing),
         cmocka_unit_test(numbers_are_printed_and_given_as_json),

@@ -61,6 +61,10 @@ void mha__page_encode(const mha__page_piece *piece, size_t from, size_t count, u
 
 /* ---------------------------------------------------------------- the description */
 
+/* Most cells of a page in float64, with scores, and in float32; the rest is levels. Most numbers of all its walks. */
+static const size_t most_wide = (size_t)1 << 16, most_scores = (size_t)1 << 18, most_narrow = (size_t)1 << 20,
+                    most_of_walks = (size_t)1 << 19;
+
 /* Gives an object an array: its index among the pieces, or -1 for an array that is missing. False without memory. */
 static bool set_piece(json_t *object, const char *key, mha__page_data *data, const void *numbers, size_t count,
                       mha__page_type type)
@@ -122,6 +126,7 @@ static json_t *describe_head(mha__page_data *data, const mha__head *head, mha__p
 {
     const size_t cells = head->rows * head->columns, top = head->queries * head->top;
     const mha__page_type scores = type == MHA__PAGE_F64 ? MHA__PAGE_F64 : MHA__PAGE_F32;
+    const bool all = data->has_scores;
     json_t *o = json_pack("{so so so so so so so so so so so so so}", "sequence", count_of(head->sequence), "head",
                           count_of(head->head), "kvHead", count_of(head->kv_head), "firstQuery",
                           count_of(head->first_query), "queries", count_of(head->queries), "firstKey",
@@ -130,10 +135,18 @@ static json_t *describe_head(mha__page_data *data, const mha__head *head, mha__p
                           count_of(head->pool_columns), "top", count_of(head->top), "statistics",
                           statistics(head->statistics));
     return whole(o, o && set_piece(o, "weights", data, head->weights, cells, type) &&
-                        set_piece(o, "scores", data, head->scores, cells, scores) &&
-                        set_piece(o, "masked", data, head->masked, cells, scores) &&
+                        set_piece(o, "scores", data, all ? head->scores : NULL, cells, scores) &&
+                        set_piece(o, "masked", data, all ? head->masked : NULL, cells, scores) &&
                         set_piece(o, "topWeights", data, head->top_weights, top, MHA__PAGE_F32) &&
                         set_piece(o, "topKeys", data, head->top_keys, top, MHA__PAGE_U32));
+}
+
+static size_t numbers_of(const mha__walk *walk)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < walk->count; i++)
+        count += mha_view_elements(&walk->arrays[i].view);
+    return count;
 }
 
 static json_t *describe_walk(mha__page_data *data, const mha__walk *walk)
@@ -160,22 +173,24 @@ static json_t *describe_layer(mha__page_data *data, const mha__picture_layer *la
     bool ok = heads;
     for (size_t i = 0; i < layer->head_count && ok; i++)
         ok = json_array_append_new(heads, describe_head(data, &layer->heads[i], type)) == 0;
-    json_t *walk = layer->walk ? describe_walk(data, layer->walk) : text(data, layer->no_walk);
+    static const char *const too_many = "The layers of this page have too many numbers for a walk: show one alone.";
+    data->walked += layer->walk ? numbers_of(layer->walk) : 0;
+    json_t *walk = !layer->walk                   ? text(data, layer->no_walk)
+                   : data->walked > most_of_walks ? text(data, too_many)
+                                                  : describe_walk(data, layer->walk);
     return json_pack("{so so ss so so so so so so so so}", "walk", walk, "name", text(data, layer->name), "path",
                      layer->path, "sequences", count_of(layer->sequences), "h", count_of(layer->h), "kvHeads",
                      count_of(layer->h_kv), "d_k", count_of(layer->d_k), "d_v", count_of(layer->d_v), "extra",
                      count_of(layer->S_extra), "offset", json_integer(layer->offset), "heads", whole(heads, ok));
 }
 
-/* Float64 for a few numbers, float32 for more, and levels where even these would make a page too large. */
-static mha__page_type type_for(const mha__picture *picture)
+static size_t cells_of(const mha__picture *picture)
 {
-    const size_t few = (size_t)1 << 16, more = (size_t)1 << 20;
     size_t cells = 0;
     for (size_t i = 0; i < picture->layer_count; i++)
         for (size_t n = 0; n < picture->layers[i].head_count; n++)
             cells += picture->layers[i].heads[n].rows * picture->layers[i].heads[n].columns;
-    return cells <= few ? MHA__PAGE_F64 : cells <= more ? MHA__PAGE_F32 : MHA__PAGE_LEVEL;
+    return cells;
 }
 
 static json_t *describe_pieces(const mha__page_data *data)
@@ -210,7 +225,11 @@ static void copy_colours(const mha__colour scale[MHA__COLOURS], uint8_t bytes[MH
 
 static json_t *describe(mha__page_data *data, const mha__picture *picture)
 {
-    const mha__page_type type = type_for(picture);
+    const size_t cells = cells_of(picture);
+    const mha__page_type type = cells <= most_wide     ? MHA__PAGE_F64
+                                : cells <= most_narrow ? MHA__PAGE_F32
+                                                       : MHA__PAGE_LEVEL;
+    data->has_scores = cells <= most_scores;
     mha__colour scale[MHA__COLOURS];
     mha__colours_sequential(scale);
     copy_colours(scale, data->colours[0]);

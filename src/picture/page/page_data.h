@@ -25,6 +25,8 @@ typedef struct mha__page_data {
     char *json;
     mha__page_piece *pieces; /* behind the JSON, in the order of the numbers by which it names them */
     size_t piece_count, piece_room;
+    bool has_scores; /* there are few enough cells to hold their scores, too */
+    size_t walked;   /* numbers of the walks so far */
     uint8_t colours[2][256 * 3]; /* of the sequential and the diverging scale */
 } mha__page_data;
 
