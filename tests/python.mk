@@ -15,6 +15,9 @@ test-peers: test-peers-python
 test-peers-python: all
 	PEER_CALLS=$(N) PYTHONPATH=src/python:tests/python MHA_LIBRARY=$(abspath $(BUILD))/libmha.so $(PEER_PYTHON) -m pytest \
 	  -q -s -p no:cacheprovider tests/peers
+	@if $(PEER_PYTHON) -c 'import transformers' 2>/dev/null; then \
+	  $(PEER_PYTHON) tests/peers/architectures_peer.py $(BUILD)/mha; \
+	  else echo "skipped: architectures beside transformers, which is not installed"; fi
 
 .PHONY: test-python $(PYTHON_RUNS)
 $(PYTHON_RUNS): $(BUILD)/tests/%.run: tests/%.py all | $(RESULTS)
