@@ -110,7 +110,7 @@ _mha() {
   *:--rows) return ;;
   *:--keys) return ;;
   *:--tokens) _mha_files; return ;;
-  show:--picture) _mha_files; return ;;
+  forward:--picture|show:--picture) _mha_files; return ;;
   params:--picture) _mha_files; return ;;
   *:--output) _mha_files; return ;;
   *:--trace) _mha_files; return ;;

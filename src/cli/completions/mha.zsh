@@ -127,7 +127,7 @@ _mha() {
   *:--rows) _message 'A:B'; return ;;
   *:--keys) _message 'A:B'; return ;;
   *:--tokens) _files; return ;;
-  show:--picture) _files; return ;;
+  forward:--picture|show:--picture) _files; return ;;
   params:--picture) _files; return ;;
   *:--output) _files; return ;;
   *:--trace) _files; return ;;
