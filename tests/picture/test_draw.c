@@ -16,15 +16,9 @@
 
 enum { LAYERS = 2, HEADS = 3 };
 
-static const char *const hostile[] = {"<script>alert(1)</script>",
-                                      "\"' onload='x",
-                                      "]]>&amp;&#60;",
-                                      "\x1b[31mred\x07",
-                                      "\xe2\x80\xae"
-                                      "desrever",
-                                      "\xff\xc0\xaf bad",
-                                      "\xed\xa0\x80 half",
-                                      "caf\xc3\xa9"};
+static const char *const hostile[] = {"<script>alert(1)</script>", "\"' onload='x",      "]]>&amp;&#60;",
+                                      "\x1b[31mred\x07",           "\xe2\x80\xaesrever", "\xff\xc0\xaf bad",
+                                      "\xed\xa0\x80 half",         "caf\xc3\xa9"};
 
 typedef struct made {
     mha__picture picture;
