@@ -63,6 +63,9 @@ static const command commands[] = {
      .output = NULL},
     {{"forward", "--config", "weights/lookup/config.json", "--seq", "2", "--threads", "1"}, .timed = true},
     {{"forward", LAYER, "--dtype", "bf16", "--cache-dtype", "f16"}, .timed = true},
+    {{"show", LAYER, "--causal", "--picture", "@heads.svg"}, .output = "heads.svg"},
+    {{"show", LAYER, "--picture", "@heads.png", "--quiet"}, .output = "heads.png"},
+    {{"params", "--preset", "gpt2", "--quiet", "--picture", "@areas.svg"}, .output = "areas.svg"},
 };
 
 /* ---------------------------------------------------------------- one run */
