@@ -25,6 +25,8 @@ static mha_status read_stage(const mha_file *file, const char *prefix, const cha
         return mha__fail_inside(error, MHA_INVALID, mha_file_path(file), name, 0,
                                 "expected (B, h, T_q, S) or (h, T_q, S) of floating-point numbers, found %d axes of %s",
                                 tensor->rank, mha_dtype_name(tensor->dtype));
+    if (tensor->elements == 0)
+        return mha__fail_inside(error, MHA_INVALID, mha_file_path(file), name, 0, "expected numbers, found none");
     size_t shape[4] = {1};
     memcpy(shape + 4 - tensor->rank, tensor->shape, (size_t)tensor->rank * sizeof *shape);
     char inside[256];

@@ -54,6 +54,7 @@ static const command commands[] = {
     {{"compare", "weights/lookup/model.safetensors", "weights/lookup/model.safetensors"}, .output = NULL},
     {{"diagnose", "tests/vectors/torch_one_token.safetensors"}, .output = NULL},
     {{"power", "tests/vectors/torch_one_token.safetensors", "--threads", "1"}, .output = NULL},
+    {{"show", LAYER, "--head", "1", "--picture", "@page.html", "--tokens", "LICENSE"}, .output = "page.html"},
     {{"check", "-", "--threads", "1"}, .input = "cases/one.safetensors", .judges = true},
     {{"completion", "bash"}, .output = NULL},
     {{"params", "--merged-qk", "--d-model", "8", "--heads", "2"}, .output = NULL},

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "mha/mha.h"
 #include "support/page_data.h"
@@ -151,7 +152,7 @@ static void a_large_page_holds_them_in_levels(void **state)
     assert_page_is(page, trace, false);
 }
 
-/* 144 heads of 64 tokens: float32 for each pair of which the query sees the key, in base64, and 128 KiB for the page. */
+/* 144 heads of 64 tokens: float32 for each key that a query sees, in base64, and 128 KiB for the page itself. */
 static void a_page_of_many_heads_is_small(void **state)
 {
     (void)state;
@@ -287,6 +288,35 @@ static void tokens_have_names(void **state)
     assert_program_refuses(RUN("show", "--tokens", "no/such"), 2, "--tokens: no/such");
 }
 
+/* Stages of a trace that do not fit, and a device that takes nothing: one line, no file. */
+static void broken_traces_leave_no_file(void **state)
+{
+    (void)state;
+    static float numbers[12];
+    static const struct {
+        size_t weights[3], masked[3];
+        const char *says;
+    } traces[] = {{{1, 2, 2}, {1, 2, 3}, "masked: expected shape (1, 1, 2, 2), found (1, 1, 2, 3)"},
+                  {{0, 2, 2}, {1, 2, 2}, "weights: expected numbers, found none"}};
+    const char *path = scratch("broken.safetensors"), *to = scratch("broken.html"), *full = scratch("full.html");
+    for (size_t i = 0; i < sizeof traces / sizeof *traces; i++) {
+        mha_writer *writer;
+        mha_error error;
+        const mha_view weights = mha_view_of(numbers, MHA_F32, 3, traces[i].weights);
+        const mha_view masked = mha_view_of(numbers, MHA_F32, 3, traces[i].masked);
+        assert_ok(mha_writer_create(path, &writer, &error), error);
+        assert_ok(mha_writer_add(writer, "weights", &weights, &error), error);
+        assert_ok(mha_writer_add(writer, "masked", &masked, &error), error);
+        assert_ok(mha_writer_commit(writer, &error), error);
+        mha_writer_destroy(writer);
+        assert_program_refuses(RUN("show", path, "--picture", to), 2, traces[i].says);
+    }
+    assert_true(fopen(to, "r") == NULL);
+    assert_int_equal(symlink("/dev/full", full), 0);
+    assert_program_refuses(RUN("show", "--seq", "4", "--d-model", "8", "--heads", "2", "--picture", full), 3,
+                           "full.html: cannot write it: No space left on device");
+}
+
 static void what_cannot_be_shown_is_refused(void **state)
 {
     (void)state;
@@ -324,6 +354,7 @@ int main(void)
         cmocka_unit_test(files_and_prefixes_are_layers),
         cmocka_unit_test(names_cannot_become_markup),
         cmocka_unit_test(tokens_have_names),
+        cmocka_unit_test(broken_traces_leave_no_file),
         cmocka_unit_test(what_cannot_be_shown_is_refused),
     };
     return cmocka_run_group_tests_name("cli_show", tests, NULL, scratch_remove);
