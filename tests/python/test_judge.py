@@ -57,6 +57,14 @@ def test_planted_mistakes_are_named(mistake, name, layout):
 MISTAKES_RIGHT = {"causal": True, "offset": 4}
 
 
+def test_sequences_of_a_ragged_batch():
+    q, k, v = (R.standard_normal(s).astype("f4") for s in ((8, 4, 8), (13, 2, 8), (13, 2, 8)))
+    ragged = {"cu_seqlens_q": [0, 3, 3, 8], "cu_seqlens_k": [0, 5, 6, 13]}
+    found = mha.diagnose(mha.attention(q, k, v, **ragged), q, k, v, layout="BTHD", causal=True, **ragged)
+    assert found.names == ("causal-missing",)
+    assert mha.diagnose(mha.attention(q, k, v, **ragged), q, k, v, layout="BTHD", **ragged).right
+
+
 def test_what_nothing_explains_is_told_by_its_structure():
     q, k, v = heads()
     wrong = oracle.attention(q, k, v, **MISTAKES_RIGHT)[0].astype("f4")
