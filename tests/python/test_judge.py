@@ -61,7 +61,7 @@ def test_sequences_of_a_ragged_batch():
     q, k, v = (R.standard_normal(s).astype("f4") for s in ((8, 4, 8), (13, 2, 8), (13, 2, 8)))
     ragged = {"cu_seqlens_q": [0, 3, 3, 8], "cu_seqlens_k": [0, 5, 6, 13]}
     found = mha.diagnose(mha.attention(q, k, v, **ragged), q, k, v, layout="BTHD", causal=True, **ragged)
-    assert found.names == ("causal-missing",)
+    assert found.names == ["causal-missing"]
     assert mha.diagnose(mha.attention(q, k, v, **ragged), q, k, v, layout="BTHD", **ragged).right
 
 
