@@ -7,18 +7,9 @@
 #include <string.h>
 
 #include "mha/mha.h"
-#include "support/mistakes/mistakes.h"
-#include "support/trial.h"
+#include "support/planting.h"
 
 /* ---------------------------------------------------------------- one case */
-
-static void run_oracle(rig *r, const oracle_mistake *wrong, oracle *result)
-{
-    oracle_wrong = wrong;
-    oracle_run(r->layer ? &r->t.config : NULL, r->weights, &r->call, r->past.keys.data ? &r->past : NULL, 0x1p-53,
-               result);
-    oracle_wrong = NULL;
-}
 
 /* The largest difference as a share of the largest number; 1 where only one of two is finite. */
 static double far_apart(const oracle_stage *a, const oracle_stage *b)
@@ -34,37 +25,6 @@ static double far_apart(const oracle_stage *a, const oracle_stage *b)
     return size > 0 ? most / size : 0;
 }
 
-static mha_stage stage_of(const oracle_mistake *m)
-{
-    return strncmp(m->name, "lse-", 4) == 0 ? MHA_STAGE_LSE : MHA_STAGE_OUTPUT;
-}
-
-/* A case of the call with the wrong stage; NULL for what a case has no word for. */
-static mha_case *case_with(rig *r, mha_stage stage, const oracle_stage *output)
-{
-    mha_case *c;
-    mha_error error;
-    const size_t heads[] = {output->shape[0], output->shape[1], r->t.config.n_heads, r->t.config.d_v};
-    const mha_keep recorded = {.stage = stage,
-                               .view = r->layer || stage != MHA_STAGE_OUTPUT
-                                           ? mha_view_of(output->value, MHA_F64, output->rank, output->shape)
-                                           : mha_view_of(output->value, MHA_F64, 4, heads)};
-    const mha_case_notes notes = {.past_key = r->past.keys, .past_value = r->past.values};
-    const mha_status status = mha_case_of_call(r->layer, &r->call, &recorded, 1, &notes, &c, &error);
-    if (status != MHA_OK && status != MHA_UNSUPPORTED)
-        fail_msg("seed %llu: %s: %s", (unsigned long long)r->t.seed, error.name, error.message);
-    return status == MHA_OK ? c : NULL;
-}
-
-/* Whether an explanation has this name and number, or comes without a number where one is planted: what has none is
- * tried first. A name without its numbers stands for all of them. */
-static bool is_named(const mha_explanation *e, const char *name)
-{
-    char text[128];
-    snprintf(text, sizeof text, "%s%s%s", e->variants[0], *e->found[0] ? " " : "", e->found[0]);
-    return strcmp(text, name) == 0 || strcmp(e->variants[0], name) == 0 || (strchr(name, ' ') && !*e->found[0]);
-}
-
 /* Diagnoses the wrong output: its name must be among the exact explanations of one variant. */
 static bool is_found(const mha_case *c, const oracle_mistake *m, const trial *t)
 {
@@ -74,7 +34,7 @@ static bool is_found(const mha_case *c, const oracle_mistake *m, const trial *t)
     bool found = false;
     assert_ok(mha_case_diagnose(c, NULL, 1, NULL, &d, &error), error);
     for (size_t i = 0; i < d.match_count; i++)
-        found |= d.matches[i].exact && d.matches[i].count == 1 && is_named(&d.matches[i], m->name);
+        found |= d.matches[i].exact && d.matches[i].count == 1 && planting_is_named(&d.matches[i], 0, m->name);
     if (!found)
         trial_text(t, text, sizeof text);
     if (!found)
@@ -127,23 +87,23 @@ static void find_all(const oracle_mistake *(*at)(size_t))
         trial t = trial_draw(seed);
         rig r;
         oracle right;
-        t.sequences = at == mistake_of_scores_at ? t.sequences : 0; /* the others are planted in one length */
+        t.sequences = at == mistake_of_scores_at || at == mistake_of_call_at ? t.sequences : 0; /* the others are planted in one length */
         t.poison = seed % 4 == 0, t.amplitude = 0, t.input_dtype = MHA_F32;
         t.T_q = t.T_q > 17 ? 17 : t.T_q, t.T_k = t.inputs == TRIAL_SELF ? t.T_q : t.T_k > 17 ? 17 : t.T_k;
         trial_build(&t, &r);
-        run_oracle(&r, NULL, &right);
+        planting_run(&r, NULL, NULL, &right);
         for (size_t i = 0; i < n; i++) {
             oracle wrong;
             if (done[i][t.bare] == TIMES)
                 continue;
             if (!shows_numbers(&t, at(i)->name))
                 continue;
-            run_oracle(&r, at(i), &wrong);
-            const mha_stage stage = stage_of(at(i));
+            planting_run(&r, at(i), NULL, &wrong);
+            const mha_stage stage = planting_stage(at(i));
             const oracle_stage *output = &wrong.stage[stage];
             mha_case *c = NULL;
             if (far_apart(output, &right.stage[stage]) > 1e-6)
-                c = case_with(&r, stage, output);
+                c = planting_case(&r, stage, MHA_F64, output);
             if (c) {
                 missed += !is_found(c, at(i), &t);
                 open -= ++done[i][t.bare] == TIMES && !t.bare;

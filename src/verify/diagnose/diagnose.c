@@ -150,8 +150,9 @@ static mha_status list_candidates(mha__search *s, mha_error *error)
     int *one_of_pair = mha__arena_take(&s->pool, N * sizeof *one_of_pair);
     if (!s->candidates || !s->pairs || !one_of_pair)
         return mha__search_no_memory(s, error);
-    for (int a = -1; a < n; a++) /* mistakes of the log-sum-exp change nothing else */
-        if (mha__variants_apply(s->c, a, -1, &knobs) && (knobs.lse == s->said.lse || s->target.stage == MHA_STAGE_LSE))
+    const bool is_lse = s->target.stage == MHA_STAGE_LSE;
+    for (int a = -1; a < n; a++) /* mistakes of the log-sum-exp change nothing else; a softmax over others has none */
+        if (mha__variants_apply(s->c, a, -1, &knobs) && (is_lse ? knobs.axis == AXIS_KEYS : knobs.lse == s->said.lse))
             s->candidates[s->count++] = (mha__candidate){.a = a, .b = -1, .order = a >= 0};
     s->singles = s->count;
     size_t paired = 0;
@@ -328,7 +329,7 @@ static mha_status search(mha__search *s, const char *tensor, int threads, mha_di
     TRY(load(s, tensor, d, error));
     TRY(mha__search_prepare(s, error));
     for (size_t r = 0; r < s->c->B * s->c->T_q; r++) {
-        d->part.judged += s->judged[r];
+        d->part.judged += s->judged[r] && s->there[r];
         d->part.rows += s->there[r];
     }
     TRY(make_benches(s, threads, error));

@@ -202,7 +202,7 @@ static void allow(mha__search *s, const double atol[2])
     for (int wide = 0; wide < 2; wide++) {
         t->allowed[wide] = mha__allowed_of(s->c, t->slot, wide, t->stage, t->stored, &derived);
         t->states[wide] = !t->allowed[wide].derived;
-        t->noise[wide] = 4 * atol[wide]; /* for a recorder whose float32 rounds differently */
+        t->noise[wide] = atol[wide];
     }
 }
 
@@ -246,7 +246,9 @@ static mha_status prepare_whole(mha__search *s, mha_error *error)
 {
     const mha__target *t = &s->target;
     const mha_call call = mha_case_call(s->asked);
-    memcpy(s->judged, s->there, s->c->B * s->c->T_q);
+    memset(s->judged, 1, s->c->B * s->c->T_q);
+    if (t->by_query) /* a sequence without queries may have keys */
+        memcpy(s->judged, s->there, s->c->B * s->c->T_q);
     double atol[2];
     if (s->c->kind == CASE_ROPE) {
         const mha__tolerance tolerance = mha__tolerance_of_rope(s->c);

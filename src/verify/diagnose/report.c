@@ -19,13 +19,21 @@ static double best_of(const mha__search *s, size_t order)
     return best;
 }
 
+/* The rounding of an element that is summed over the keys and then over the heads, for a variant whose numbers are so
+ * much larger than those of the case that its noise floor says nothing: at most 64 roundings of the largest number. */
+static double least_noise(const mha__search *s, double unit)
+{
+    const double roundings = (double)(2 * s->inputs->S + s->c->H * s->c->d_v + 11);
+    return fmin(roundings, 64) * unit * s->target.largest;
+}
+
 /* Whether rounding explains a candidate's excess: it is within the noise floor, which grows with the scale of the
  * scores, and, because the noise floor is generous, within 16 times the excess of the best candidate. */
 static bool is_rounding(const mha__search *s, const mha__candidate *x, int wide, double best)
 {
     const mha__target *t = &s->target;
     const double unit = wide ? 0x1p-53 : 0x1p-24;
-    const double noise = fmax(x->louder * t->noise[wide], 64 * unit * t->largest);
+    const double noise = fmax(x->louder * t->noise[wide], least_noise(s, unit));
     return x->excess <= noise + t->storage.absolute && x->excess <= 16 * fmax(best, 4 * unit * t->largest);
 }
 

@@ -28,7 +28,9 @@ static void sum_row(mha__variant_bench *w, const mha__knobs *k, size_t h, size_t
     const size_t head = mha__variant_kv_head(c, k, k->group_v, h);
     const bool bias = w->inputs->bias_kv[0] != NULL;
     double *o = w->heads + (i * c->H + h) * c->d_v;
-    memset(o, 0, c->d_v * sizeof *o);
+    const double empty = all == 0 && isnan(w->lse[h * c->T_q + i]) ? NAN : 0; /* no weight is there to say it */
+    for (size_t f = 0; f < c->d_v; f++)
+        o[f] = empty;
     for (size_t j = 0; j < all; j++) {
         const size_t row = j < S || bias ? j : S + 1;
         const double weight = w->scores[at + j], *v = w->values + (row * c->H_kv + head) * c->d_v;

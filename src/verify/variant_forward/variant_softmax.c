@@ -156,6 +156,8 @@ void mha__variant_weigh(mha__variant_bench *w, const mha__knobs *k, size_t b)
     const size_t S = w->inputs->S + mha__extra_rows(c), rows = c->T_q * S;
     const logits none = {.n = 0};
     double unused;
+    for (size_t row = 0; row < c->H * c->T_q && k->axis != AXIS_KEYS; row++)
+        w->lse[row] = NAN; /* of a query, there is none */
     if (k->axis == AXIS_KEYS)
         weigh_over_keys(w, k, b);
     else if (k->axis == AXIS_QUERIES)

@@ -221,6 +221,8 @@ static void turn_rows(run *r, bool key)
     double *x = malloc((rows * width + 1) * sizeof *x);
     for (size_t e = 0; e < rows * width; e++)
         x[e] = from[e].v - (late ? oracle_get(bias, e % width, 0, 0, 0) : 0);
+    for (size_t e = 0; e < rows * width && late; e++)
+        r->out->stage[key ? MHA_STAGE_K : MHA_STAGE_Q].value[e] = x[e];
     if (!is("norm-after-rope"))
         norm_rows(r, x, rows, width, key);
     for (size_t e = 0; e < rows * width && late && is("bias-after-norm"); e++)
@@ -235,7 +237,7 @@ static void turn_rows(run *r, bool key)
     if (is("norm-after-rope"))
         norm_rows(r, x, rows, width, key);
     for (size_t e = 0; e < rows * width; e++)
-        to[e] = (number){x[e], 0};
+        to[e].v = x[e];
     free(x);
 }
 

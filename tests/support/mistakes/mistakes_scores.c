@@ -14,7 +14,7 @@ static void add_sinks(run *r)
         sinks[h] = given_at(h, 0.4 - 0.3 * (double)h);
     if (is("sinks-missing"))
         r->sinks = (mha_view){0};
-    else if (!r->sinks.data && !r->s->keys_only)
+    else if (!r->sinks.data)
         r->sinks = mha_view_of(sinks, MHA_F64, 1, &r->h);
 }
 
@@ -121,9 +121,27 @@ static bool several_hide(const mha_semantics *s)
            1;
 }
 
+/* Whether key j is among those of the b-th part of a list: "3, 5-7; none". */
+static bool is_listed(const char *list, size_t b, size_t j)
+{
+    for (; list && b > 0; b--)
+        list = strchr(list + 1, ';');
+    while (list && (*list == ' ' || *list == ';' || *list == ',')) {
+        char *end;
+        const size_t first = strtoul(list + 1, &end, 10), last = *end == '-' ? strtoul(end + 1, &end, 10) : first;
+        if (end > list + 1 && j >= first && j <= last)
+            return true;
+        list = *end == ',' ? end : NULL;
+    }
+    return false;
+}
+
 /* Keys that another list of padded ones would hide: one of three, others in each batch row. */
 static bool is_padded_elsewhere(size_t b, size_t j)
 {
+    const char *blank = strchr(oracle_wrong->name, ' ');
+    if (blank)
+        return is_listed(blank, b, j);
     return (j + b) % 3 == 1;
 }
 
@@ -337,15 +355,15 @@ static void soften(const run *r, size_t b, size_t head, size_t i, row *x, double
 enum { MOST = 256 };
 
 /* The weighted values of a query; its weights are kept. */
-static void weigh(run *r, size_t b, size_t head, size_t i, const row *x, number *heads)
+static void weigh(run *r, size_t b, size_t head, size_t i, const row *x, double lse, number *heads)
 {
-    const size_t keys = r->S + r->extra, at = ((b * r->h + head) * r->T_q + i) * keys;
-    const number *v = r->values + (b * r->h_kv + head / (r->h / r->h_kv)) * keys * r->d_v;
-    const bool all = r->s->hidden_values == MHA_HIDDEN_PROPAGATE;
+    const size_t all = r->S + r->extra, at = ((b * r->h + head) * r->T_q + i) * all;
+    const number *v = r->values + (b * r->h_kv + head / (r->h / r->h_kv)) * all * r->d_v;
+    const bool propagate = r->s->hidden_values == MHA_HIDDEN_PROPAGATE;
     for (size_t f = 0; f < r->d_v; f++) {
-        double sum = 0;
+        double sum = isnan(lse) ? lse : 0; /* without keys, too */
         for (size_t j = 0; j < x->n; j++)
-            if (x->w[j] != 0 || (all && j < x->real) || !isinf(x->s[j]))
+            if (x->w[j] != 0 || (propagate && j < x->real) || !isinf(x->s[j]))
                 sum += x->w[j] * v[j * r->d_v + f].v;
         heads[query_row(r, b, i) * r->h * r->d_v + head * r->d_v + f] = (number){sum, 0};
     }
@@ -365,7 +383,7 @@ static void attend(run *r, size_t b, size_t head, size_t i, number *heads)
         score(r, b, head, i, j, &x);
     soften(r, b, head, i, &x, &lse);
     r->out->stage[MHA_STAGE_LSE].value[(b * r->h + head) * r->T_q + i] = lse;
-    weigh(r, b, head, i, &x, heads);
+    weigh(r, b, head, i, &x, lse, heads);
 }
 
 /* softmax(scores, dim=-2), or dim=-3; the right scores have been kept. */
@@ -390,7 +408,7 @@ static void attend_across(run *r, number *heads)
                 sum += exp(first[k * step + j] - m);
             w[j] = !isinf(m) ? exp(s[j] - m) / sum : r->s->empty_rows == MHA_EMPTY_NAN ? (double)NAN : 0;
         }
-        weigh(r, b, h, i, &x, heads);
+        weigh(r, b, h, i, &x, 0, heads);
     }
 }
 

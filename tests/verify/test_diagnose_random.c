@@ -1,0 +1,370 @@
+/* Random mistakes, alone and in pairs, in random cases: never a wrong name, never taken for right. */
+#include "support/unit.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "mha/mha.h"
+#include "support/planting.h"
+
+/* ---------------------------------------------------------------- what is planted */
+
+typedef struct planting {
+    oracle_mistake mistakes[2];
+    char names[2][64];
+    size_t count;
+    mha_stage stage;
+    mha_dtype type;
+    double noise; /* added to each element, as a share of the tolerance */
+} planting;
+
+static uint64_t word(uint64_t *state)
+{
+    const uint64_t at = (*state)++;
+    return mha_random_bits(at, 7, at);
+}
+
+static double uniform(uint64_t *x, double low, double high)
+{
+    return low + (high - low) * (double)(word(x) >> 11) * 0x1p-53;
+}
+
+/* Another number in the place of the one behind a name: any near a fraction, a power of two for one, else a count. */
+static void draw_number(uint64_t *x, const char *from, char *name, size_t size)
+{
+    const char *blank = strchr(from, ' ');
+    const int length = blank ? (int)(blank - from) : (int)strlen(from);
+    const double old = blank ? atof(blank) : 0;
+    const bool tile = old == 2 || fabs(old) == 4 || fabs(old) == 8;
+    if (!blank || strchr(blank, ','))
+        snprintf(name, size, "%s", from);
+    else if (old != floor(old) || old > 1000)
+        snprintf(name, size, "%.*s %.4g", length, from, old * uniform(x, 0.5, 2));
+    else
+        snprintf(name, size, "%.*s %d", length, from,
+                 tile ? (old < 0 ? -1 : 1) << (1 + word(x) % 3) : 1 + (int)(word(x) % 6));
+}
+
+/* Whether two mistakes are made at the same step, so that one would undo the other. */
+static bool collide(const oracle_mistake *a, const oracle_mistake *b)
+{
+    return (a->inputs && b->inputs) || (a->reads && b->reads) || (a->projected && b->projected) ||
+           (a->split && b->split) || (a->turned && b->turned) || (a->gathered && b->gathered) ||
+           (a->attend && b->attend) || (a->merged && b->merged) || (a->finished && b->finished);
+}
+
+/* Whether the oracle makes the mistake in a batch of this kind, and up to this stage. */
+static bool can_be(const oracle_mistake *m, const trial *t, mha_stage stage)
+{
+    const bool other_axis = strncmp(m->name, "softmax-", 8) == 0, joined = strcmp(m->name, "sequences-joined") == 0;
+    const bool exchanged = strcmp(m->name, "batch-as-time") == 0;
+    if (t->sequences > 0 && !(m->attend || m->says || m->reads || joined || strcmp(m->name, "output-times 1.25") == 0))
+        return false;
+    if ((exchanged || joined) && stage != MHA_STAGE_OUTPUT)
+        return false;
+    return !(other_axis && m->merged && stage == MHA_STAGE_LSE);
+}
+
+static planting draw(uint64_t *x, size_t mistakes)
+{
+    static const mha_stage stages[] = {MHA_STAGE_HEADS, MHA_STAGE_WEIGHTS, MHA_STAGE_MASKED, MHA_STAGE_SCORES,
+                                       MHA_STAGE_Q_ROT, MHA_STAGE_K_ROT,   MHA_STAGE_Q,      MHA_STAGE_V,
+                                       MHA_STAGE_LSE,   MHA_STAGE_LSE};
+    static const mha_dtype types[] = {MHA_F64, MHA_F64, MHA_F32, MHA_F32, MHA_F32, MHA_F32, MHA_F16, MHA_BF16};
+    planting p = {.count = 1 + (word(x) % 3 == 0), .type = types[word(x) % 8]};
+    p.stage = word(x) % 10 < 7 ? MHA_STAGE_OUTPUT : stages[word(x) % 10];
+    p.noise = p.type != MHA_F64 && word(x) % 2 ? 0.5 : 0;
+    for (size_t k = 0; k < p.count; k++) {
+        const oracle_mistake *m;
+        do {
+            m = mistake_at(word(x) % mistakes);
+            p.stage = planting_stage(m) == MHA_STAGE_LSE ? MHA_STAGE_LSE : p.stage;
+        } while (k == 1 && (m->name == p.mistakes[0].name || collide(m, &p.mistakes[0])));
+        p.mistakes[k] = *m;
+        draw_number(x, m->name, p.names[k], sizeof p.names[k]);
+    }
+    return p;
+}
+
+/* ---------------------------------------------------------------- how far apart */
+
+/* By how many tolerances x and y, which was recorded, differ; infinite where only one of them is a number that the type
+ * can hold. The lowest number of the type stands for a hidden score. */
+static double apart(const oracle_stage *x, const oracle_stage *y, const mha_stage_verdict *v, double atol)
+{
+    const bool masked = strcmp(v->name, "masked") == 0;
+    const double overflow = v->stored == MHA_F16 ? 65504 : v->stored == MHA_F64 ? INFINITY : 0x1.fffffep127;
+    double most = 0;
+    for (size_t e = 0; e < x->elements; e++) {
+        const double a = x->value[e], b = y->value[e], off = fabs(a - b);
+        const bool equal = a == b || (isnan(a) && isnan(b)) ||
+                           (isinf(b) && fabs(a) >= overflow && (a > 0) == (b > 0)) ||
+                           (masked && a == -(double)INFINITY && (b == -overflow || b == -0x1.fffffep127));
+        most = equal ? most : isfinite(off) ? fmax(most, (off - v->rtol * fabs(b)) / atol) : INFINITY;
+    }
+    return most;
+}
+
+static mha_stage_verdict judge(const mha_case *c, bool *passed)
+{
+    mha_verdict v;
+    mha_error error;
+    assert_ok(mha_case_judge(c, MHA_PATH_EXACT, NULL, 1, &v, &error), error);
+    const mha_stage_verdict stage = v.stage_count > 0 ? v.stages[0] : (mha_stage_verdict){.atol = 0};
+    *passed = v.outcome == MHA_OUTCOME_PASSED;
+    mha_verdict_clear(&v);
+    return stage;
+}
+
+/* ---------------------------------------------------------------- what is claimed */
+
+typedef struct tally {
+    size_t planted, pairs, named, equal, near, clue, nothing, unchecked;
+    size_t wrong, passed, refused; /* mistakes of the judge */
+} tally;
+
+/* What the oracle computes with the variants of an explanation; false when it cannot. */
+static bool run_claim(rig *r, const mha_explanation *e, mha_stage stage, oracle *result)
+{
+    oracle_mistake made[2];
+    char names[2][128];
+    for (size_t k = 0; k < e->count; k++) {
+        const oracle_mistake *m = mistake_named(e->variants[k]);
+        if (!m || !can_be(m, &r->t, stage) || strstr(e->found[k], "..."))
+            return false;
+        if (!isnan(e->number[k]))
+            snprintf(names[k], sizeof names[k], "%s %.17g", e->variants[k], e->number[k]);
+        else
+            snprintf(names[k], sizeof names[k], "%s%s%s", e->variants[k], *e->found[k] ? " " : "", e->found[k]);
+        made[k] = *m;
+        made[k].name = names[k];
+    }
+    if (e->heads || (e->count == 2 && collide(&made[0], &made[1])))
+        return false;
+    planting_run(r, e->count > 0 ? &made[0] : NULL, e->count > 1 ? &made[1] : NULL, result);
+    return true;
+}
+
+static double most_slack(const oracle_stage *s)
+{
+    double most = 0;
+    for (size_t e = 0; e < s->elements; e++)
+        most = fmax(most, s->slack[e]);
+    return most;
+}
+
+/* How much farther from the exact result a kernel that makes these mistakes may be: its scores may be larger. */
+static double louder(const oracle *claimed, const oracle *right)
+{
+    const double a = most_slack(&claimed->stage[MHA_STAGE_SCORES]), b = most_slack(&right->stage[MHA_STAGE_SCORES]);
+    return a > b && b > 0 ? a / b : 1;
+}
+
+/* What a kernel with these mistakes is allowed: what the judge allows the right one, or where that has much smaller
+ * numbers, the rounding of a sum over the keys and the heads (oracle_error.h). */
+static double allowed(const oracle *claimed, const oracle *right, const oracle_stage *recorded,
+                      const mha_stage_verdict *v)
+{
+    const double unit = v->stored == MHA_F64 ? 0x1p-53 : 0x1p-24;
+    const size_t terms = 2 * right->stage[MHA_STAGE_SCORES].shape[3] + right->stage[MHA_STAGE_HEADS].shape[2];
+    double largest = 0;
+    for (size_t e = 0; e < recorded->elements; e++)
+        largest = isfinite(recorded->value[e]) ? fmax(largest, fabs(recorded->value[e])) : largest;
+    return fmax(louder(claimed, right) * v->atol, oracle_gamma(fmin((double)terms + 11, 64), unit) * largest);
+}
+
+static void complain(const char *what, const rig *r, const planting *p, const char *text)
+{
+    char words[1000];
+    trial_text(&r->t, words, sizeof words);
+    print_error("%s: %s%s%s at %s in %s, noise %g: %s\n  %s\n", what, p->names[0], *p->names[1] ? " and " : "",
+                p->names[1], mha_stage_name(p->stage), mha_dtype_name(p->type), p->noise, text, words);
+}
+
+/* Whether every exact explanation gives the recorded numbers; *named: one has the names of the planted mistakes. */
+static bool are_true(rig *r, const planting *p, const oracle *right, const mha_case *c, const oracle_stage *recorded,
+                     const mha_diagnosis *d, bool *named, tally *t, char *text, size_t size)
+{
+    bool unused;
+    mha_case *narrow = planting_case(r, p->stage, p->type == MHA_F64 ? MHA_F32 : p->type, recorded);
+    const mha_stage_verdict in_f64 = judge(c, &unused), in_f32 = judge(narrow, &unused);
+    bool all_true = true;
+    mha_case_close(narrow);
+    *named = false;
+    for (size_t i = 0; i < d->match_count; i++) {
+        const mha_explanation *e = &d->matches[i];
+        oracle claimed;
+        if (!e->exact)
+            continue;
+        bool same = e->count == p->count && e->count > 0;
+        for (size_t k = 0; k < e->count && same; k++)
+            same = planting_is_named(e, k, p->names[0]) || planting_is_named(e, k, p->names[p->count - 1]);
+        *named |= same;
+        if (!run_claim(r, e, p->stage, &claimed)) {
+            t->unchecked++;
+            continue;
+        }
+        const mha_stage_verdict *v = e->rounding == MHA_F64 && !strchr(e->found[0], ',') ? &in_f64 : &in_f32;
+        const double atol = allowed(&claimed, right, recorded, v);
+        const double far = apart(&claimed.stage[p->stage], recorded, v, atol);
+        if (far > 1) {
+            snprintf(text, size, "%s%s%s %s%s%s within %s: off by %g", e->count ? e->variants[0] : "as it says",
+                     *e->found[0] ? " " : "", e->found[0], e->count > 1 ? e->variants[1] : "", *e->found[1] ? " " : "",
+                     e->found[1], mha_dtype_name(e->rounding), far);
+            all_true = false;
+        }
+        oracle_free(&claimed);
+    }
+    return all_true;
+}
+
+static void diagnose(rig *r, const planting *p, const oracle *right, const mha_case *c, const oracle_stage *recorded,
+                     tally *t)
+{
+    mha_diagnosis d;
+    mha_error error;
+    char text[300] = "";
+    bool named;
+    assert_ok(mha_case_diagnose(c, NULL, 1, NULL, &d, &error), error);
+    const bool exact = d.match_count > 0 && d.matches[0].exact;
+    if (exact && d.matches[0].count == 0 && !d.matches[0].heads && d.matches[0].rounding == p->type)
+        t->passed++, complain("taken for right", r, p, "");
+    else if (!are_true(r, p, right, c, recorded, &d, &named, t, text, sizeof text))
+        t->wrong++, complain("wrong name", r, p, text);
+    else if (exact && named)
+        t->named++;
+    else if (exact && d.matches[0].count > 0)
+        t->equal++;
+    else if (d.match_count > 0)
+        t->near++;
+    else if (d.clue_count > 0)
+        t->clue++;
+    else
+        t->nothing++;
+    mha_diagnosis_clear(&d);
+}
+
+/* Plants the mistakes if they matter by more than what the judge allows; false when they do not. */
+static bool plant(rig *r, const oracle *right, planting *p, uint64_t *x, tally *t)
+{
+    oracle wrong;
+    for (size_t k = 0; k < p->count; k++) {
+        p->mistakes[k].name = p->names[k];
+        if (!can_be(&p->mistakes[k], &r->t, p->stage))
+            return false;
+    }
+    planting_run(r, &p->mistakes[0], p->count > 1 ? &p->mistakes[1] : NULL, &wrong);
+    oracle_stage *recorded = &wrong.stage[p->stage];
+    mha_case *c =
+        recorded->elements == right->stage[p->stage].elements ? planting_case(r, p->stage, p->type, recorded) : NULL;
+    bool matters = false, passed;
+    if (c) {
+        mha_stage_verdict v = judge(c, &passed);
+        for (size_t e = 0; e < recorded->elements && p->noise > 0; e++)
+            recorded->value[e] += p->noise * v.atol * uniform(x, -1, 1);
+        mha_case_close(c);
+        c = planting_case(r, p->stage, p->type, recorded);
+        mha_view stored = mha_view_of(recorded->value, MHA_F64, 1, &recorded->elements);
+        void *memory = malloc((recorded->elements + 1) * sizeof(double));
+        const mha_view as = mha_view_of(memory, p->type, 1, &recorded->elements);
+        assert_int_equal(mha_view_copy(&as, &stored), MHA_OK);
+        assert_int_equal(mha_view_copy(&stored, &as), MHA_OK); /* what the case has */
+        free(memory);
+        v = judge(c, &passed);
+        const double far = apart(&right->stage[p->stage], recorded, &v, v.atol);
+        matters = far > 1.01; /* the oracle rounds otherwise */
+        if (matters && passed)
+            t->passed++, complain("passed", r, p, "");
+        if (far < 0.99 && !passed)
+            t->refused++, complain("refused", r, p, "");
+    }
+    if (matters) {
+        t->planted++, t->pairs += p->count == 2;
+        diagnose(r, p, right, c, recorded, t);
+    }
+    mha_case_close(c);
+    oracle_free(&wrong);
+    return matters;
+}
+
+static void test_random_mistakes(void **state)
+{
+    (void)state;
+    const uint64_t wanted = trial_number("DIAGNOSE_TRIALS", 150), first = trial_number("DIAGNOSE_SEED", 1);
+    size_t mistakes = 0;
+    tally t = {0};
+    while (mistake_at(mistakes))
+        mistakes++;
+    for (uint64_t seed = first; t.planted < wanted; seed++) {
+        trial drawn = trial_draw(seed);
+        uint64_t state_of = seed, *x = &state_of;
+        rig r;
+        oracle right;
+        drawn.poison &= seed % 4 == 0;
+        drawn.T_q = drawn.T_q > 17 ? 9 : drawn.T_q;
+        drawn.T_k = drawn.inputs == TRIAL_SELF ? drawn.T_q : drawn.T_k > 17 ? 9 : drawn.T_k;
+        drawn.past = drawn.past > 17 ? 9 : drawn.past;
+        trial_build(&drawn, &r);
+        planting_run(&r, NULL, NULL, &right);
+        int planted = 0;
+        for (int tries = 0; tries < 20 && planted < 2 && t.planted < wanted; tries++) {
+            planting p = draw(x, mistakes);
+            planted += plant(&r, &right, &p, x, &t);
+        }
+        oracle_free(&right);
+        trial_release(&r);
+    }
+    print_message("%zu plantings, %zu of them pairs: named %zu, as another that gives the same %zu, near %zu, "
+                  "by a clue %zu, not at all %zu; wrong names %zu, taken for right %zu; %zu claims about ragged "
+                  "batches not computed\n",
+                  t.planted, t.pairs, t.named, t.equal, t.near, t.clue, t.nothing, t.wrong, t.passed, t.unchecked);
+    assert_int_equal(t.wrong, 0);
+    assert_int_equal(t.passed, 0);
+    assert_int_equal(t.refused, 0);
+    assert_true(100 * (t.named + t.equal) >= 80 * t.planted); /* a judge that names nothing would pass the rest */
+}
+
+/* Sequences without queries, and without keys: each stage is right as it is, and wrong with one other number. */
+static void test_empty_sequences(void **state)
+{
+    static const mha_stage stages[] = {MHA_STAGE_OUTPUT, MHA_STAGE_K, MHA_STAGE_V};
+    (void)state;
+    for (uint64_t seed = 1; seed <= 40; seed++) {
+        const trial t = {.seed = seed,
+                         .config = {.d_model = 4, .n_heads = 2},
+                         .inputs = TRIAL_CROSS,
+                         .B = 1,
+                         .T_q = 3,
+                         .T_k = 4,
+                         .sequences = 4,
+                         .semantics = {.causal = true, .empty_rows = seed % 2 ? MHA_EMPTY_NAN : MHA_EMPTY_ZERO}};
+        rig r;
+        oracle right;
+        trial_build(&t, &r);
+        planting_run(&r, NULL, NULL, &right);
+        for (int i = 0; i < 6; i++) {
+            oracle_stage *s = &right.stage[stages[i / 2]];
+            double *wrong = &s->value[seed % s->elements];
+            mha_diagnosis d;
+            mha_error error;
+            *wrong = i % 2 == 0 ? *wrong : isnan(*wrong) ? 0 : *wrong + 1;
+            mha_case *c = planting_case(&r, stages[i / 2], MHA_F64, s);
+            assert_ok(mha_case_diagnose(c, NULL, 1, NULL, &d, &error), error);
+            const bool said = d.match_count > 0 && d.matches[0].exact && d.matches[0].count == 0;
+            if (said != (i % 2 == 0))
+                fail_msg("seed %zu: %s", (size_t)seed, mha_stage_name(stages[i / 2]));
+            mha_diagnosis_clear(&d);
+            mha_case_close(c);
+        }
+        oracle_free(&right);
+        trial_release(&r);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_empty_sequences), cmocka_unit_test(test_random_mistakes)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
