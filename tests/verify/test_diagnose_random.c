@@ -318,8 +318,7 @@ static void test_random_mistakes(void **state)
         trial_release(&r);
     }
     print_message("%zu plantings, %zu of them pairs: named %zu, as another that gives the same %zu, near %zu, "
-                  "by a clue %zu, not at all %zu; wrong names %zu, taken for right %zu; %zu claims about ragged "
-                  "batches not computed\n",
+                  "by a clue %zu, not at all %zu; wrong names %zu, taken for right %zu; %zu claims not computed\n",
                   t.planted, t.pairs, t.named, t.equal, t.near, t.clue, t.nothing, t.wrong, t.passed, t.unchecked);
     assert_int_equal(t.wrong, 0);
     assert_int_equal(t.passed, 0);
