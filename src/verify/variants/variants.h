@@ -14,6 +14,7 @@ typedef struct mha__variant_list {
 
 extern const mha__variant_list mha__variants_of_rows;   /* projections, splitting, norm, rotation */
 extern const mha__variant_list mha__variants_of_scores; /* keys, scores, masks, softmax, values */
+extern const mha__variant_list mha__variants_of_scores_solved;
 extern const mha__variant_list mha__variants_of_output; /* merging of heads, output projection */
 
 static inline bool has_weight(const mha_case *c, mha_weight w)
@@ -24,6 +25,26 @@ static inline bool has_weight(const mha_case *c, mha_weight w)
 static inline bool attends(const mha_case *c)
 {
     return c->kind != CASE_ROPE;
+}
+
+static inline bool is_boolean(const mha_mask *mask)
+{
+    return mask->kind > MHA_MASK_ADDITIVE;
+}
+
+static inline bool has_cap(const mha_case *c)
+{
+    return attends(c) && c->semantics.softcap > 0;
+}
+
+static inline bool has_left(const mha_case *c)
+{
+    return c->semantics.window && c->semantics.window_left >= 0;
+}
+
+static inline bool has_right(const mha_case *c)
+{
+    return c->semantics.window && c->semantics.window_right >= 0;
 }
 
 /* Defines a variant in one line: its function's name, when it applies, what it changes. */
