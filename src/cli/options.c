@@ -213,6 +213,8 @@ const option_row option_rows[OPTION_COUNT] = {
         "writes a picture: .html, a page that needs nothing but a browser; .svg; .png"},
     [OPT_AREAS] = {"picture", FILE_NAME, "FILE", NULL, ANY, SECTION_RESULT, ON_PARAMS,
         "draws who has how many parameters, each storage once: .svg"},
+    [OPT_BARS] = {"picture", FILE_NAME, "FILE", NULL, ANY, SECTION_RESULT, ON_BENCH,
+        "draws every path beside the machine's limit: .svg"},
     [OPT_LOG] = {"log", FLAG, NULL, NULL, ANY, SECTION_RESULT, ON_SHOW,
         "colours stand for six decades of weights: .svg, .png, terminal"},
     [OPT_OUTPUT] = {"output", FILE_NAME, "FILE", NULL, ANY, SECTION_RESULT, ON_FORWARD,

@@ -8,7 +8,9 @@
 
 #include "bench/timed_run.h"
 #include "cli/commands/commands.h"
+#include "cli/output/picture_file.h"
 #include "cli/output/print.h"
+#include "picture/draw/bars.h"
 #include "bench/machine_peak.h"
 
 enum { MOST_WAYS = 8, MOST_ROUNDS = 1000 };
@@ -461,6 +463,29 @@ static void write_json(const bench *b)
                          json_number(all->read_gbs), "limits", each, "rows", rows));
 }
 
+/* Draws each row's share of what limits it: reading where it decodes, arithmetic elsewhere. */
+static int draw_rows(const bench *b)
+{
+    mha_error error = {0};
+    if (!given(b->args, OPT_BARS))
+        return EXIT_DONE;
+    mha__bar *bars = obtain(b->n_rows + 1, sizeof *bars);
+    for (size_t i = 0; i < b->n_rows; i++) {
+        const bench_row *r = &b->rows[i];
+        const bool reads = !isnan(r->percent_of_reads);
+        bars[i].value = reads ? r->percent_of_reads : r->percent_of_peak;
+        mha__text_print(bars[i].label, sizeof bars[i].label, "%s %s, %s, %d thread%s", r->part, r->shape, r->path,
+                        r->threads, r->threads > 1 ? "s" : "");
+        mha__text_print(bars[i].note, sizeof bars[i].note, "%% of %s, %.1f %s", reads ? "reading" : "the FMA peak",
+                        reads ? r->gbs : r->gflops, reads ? "GB/s" : "GFLOP/s");
+    }
+    const mha_allocator allocator = mha__allocator_default();
+    const mha_status status = mha__draw_bars(bars, b->n_rows, 100, "Throughput in % of what the machine can do",
+                                             text_for(b->args, OPT_BARS), &allocator, &error);
+    free(bars);
+    return status == MHA_OK ? EXIT_DONE : refuse_error("--picture", &error);
+}
+
 int run_bench(const arguments *args)
 {
     bench b = {.args = args};
@@ -470,9 +495,13 @@ int run_bench(const arguments *args)
     if (!given(args, OPT_THREADS) && most > 1)
         b.limits[b.n_limits++].threads = 1;
     b.limits[b.n_limits++].threads = most;
-    int code = run_shapes(&b);
+    int code = picture_svg_check(args, OPT_BARS);
+    if (code == EXIT_DONE)
+        code = run_shapes(&b);
     end_progress(&b);
     compare_with_limits(&b);
+    if (code == EXIT_DONE)
+        code = draw_rows(&b);
     if (code == EXIT_DONE && given(args, OPT_JSON))
         write_json(&b);
     else if (code == EXIT_DONE && given(args, OPT_CSV))

@@ -112,6 +112,7 @@ _mha() {
   *:--tokens) _mha_files; return ;;
   forward:--picture|show:--picture) _mha_files; return ;;
   params:--picture) _mha_files; return ;;
+  bench:--picture) _mha_files; return ;;
   *:--output) _mha_files; return ;;
   *:--trace) _mha_files; return ;;
   *:--save-case) _mha_files; return ;;
@@ -171,8 +172,8 @@ _mha() {
   claims) options='
       --json --quiet --help' ;;
   bench) options='
-      --dtype --cache-dtype --shape --part --rounds --seconds --csv --json --quiet --help --path
-      --isa --threads --no-pack' ;;
+      --dtype --cache-dtype --shape --part --rounds --seconds --csv --picture --json --quiet --help
+      --path --isa --threads --no-pack' ;;
   info) options='
       --json --quiet --help --isa' ;;
   completion) options='

@@ -280,6 +280,8 @@ complete -c mha -n '__mha_runs forward show' -l picture -r -F \
 complete -c mha -n '__mha_runs params' -l picture -r -F \
     -d 'draws who has how many parameters, each storage once: '\
 '.svg'
+complete -c mha -n '__mha_runs bench' -l picture -r -F \
+    -d 'draws every path beside the machine'\''s limit: .svg'
 complete -c mha -n '__mha_runs show' -l log \
     -d 'colours stand for six decades of weights: .svg, .png, '\
 'terminal'

@@ -129,6 +129,7 @@ _mha() {
   *:--tokens) _files; return ;;
   forward:--picture|show:--picture) _files; return ;;
   params:--picture) _files; return ;;
+  bench:--picture) _files; return ;;
   *:--output) _files; return ;;
   *:--trace) _files; return ;;
   *:--save-case) _files; return ;;
@@ -590,6 +591,7 @@ _mha() {
       '--seconds:''time after which a part of a shape gets no third or '\
 'later round'
       '--csv:''comma-separated values'
+      '--picture:''draws every path beside the machine'\''s limit: .svg'
       '--json:''one JSON object instead of text'
       '--quiet:''no text: only files and the exit code'
       '--help:''this text'

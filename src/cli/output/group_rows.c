@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "cli/output/picture_file.h"
 #include "picture/draw/areas.h"
 
 /* Rows that are shown as one. */
@@ -233,9 +234,9 @@ int census_draw(mha_params *params, const char *title, const arguments *args)
     const census_view by_name = {.only = args->option[OPT_ONLY].text};
     if (!given(args, OPT_AREAS))
         return EXIT_DONE;
-    const char *path = text_for(args, OPT_AREAS), *dot = strrchr(path, '.');
-    if (!dot || strcmp(dot, ".svg") != 0)
-        return refuse_option(OPT_AREAS, "expected a name that ends in .svg, found \"%s\"", path);
+    const int code = picture_svg_check(args, OPT_AREAS);
+    if (code != EXIT_DONE)
+        return code;
     census c = take(params, &by_name);
     mha__area *areas = obtain(c.count + 1, sizeof *areas);
     char **names = obtain(c.count + 1, sizeof *names);
@@ -247,7 +248,8 @@ int census_draw(mha_params *params, const char *title, const arguments *args)
             areas[n++] = (mha__area){f->one.group, names[i], f->elements, f->tensors};
     }
     mha_error error = {0};
-    const mha_status status = mha__draw_areas(areas, n, title, path, mha_params_allocator(params), &error);
+    const mha_status status =
+        mha__draw_areas(areas, n, title, text_for(args, OPT_AREAS), mha_params_allocator(params), &error);
     for (size_t i = 0; i < c.count; i++)
         free(names[i]);
     free(names);

@@ -24,6 +24,16 @@ static size_t form_of(const char *path)
     return i;
 }
 
+int picture_svg_check(const arguments *args, option_code option)
+{
+    mha_error error = {0};
+    const char *path = given(args, option) ? text_for(args, option) : "a.svg", *dot = strrchr(path, '.');
+    if (!dot || strcmp(dot, ".svg") != 0)
+        return refuse_option(option, "expected a name that ends in .svg, found \"%s\"", path);
+    return !given(args, option) || mha__output_check(path, &error) == MHA_OK ? EXIT_DONE
+                                                                             : refuse_error("--picture", &error);
+}
+
 int picture_file_check(const arguments *args)
 {
     mha_error error = {0};

@@ -12,4 +12,7 @@ int picture_file_check(const arguments *args);
 /* Sets picture->command, which is said on the page. */
 int picture_file_write(mha__picture *picture, const arguments *args);
 
+/* Refuses a file of --picture, under whichever `option`, that does not end in .svg. Returns 0 or the exit code. */
+int picture_svg_check(const arguments *args, option_code option);
+
 #endif
