@@ -10,6 +10,17 @@
 
 /* ---------------------------------------------------------------- single values */
 
+/* The value of a key; "a.b" is the key b of the object a. */
+static const json_t *find_value(const json_t *config, const char *key)
+{
+    char outer[64];
+    const char *dot = strchr(key, '.');
+    if (!dot)
+        return json_object_get(config, key);
+    snprintf(outer, sizeof outer, "%.*s", (int)(dot - key), key);
+    return json_object_get(json_object_get(config, outer), dot + 1);
+}
+
 /* The value of the first key in the list `keys` that the config has and that is not null; *key is its name, a copy in
  * `room`. */
 static const json_t *first_present(const json_t *config, const char *keys, char room[64])
@@ -17,7 +28,7 @@ static const json_t *first_present(const json_t *config, const char *keys, char 
     for (const char *at = keys; *at;) {
         size_t length = strcspn(at, " ");
         snprintf(room, 64, "%.*s", (int)length, at);
-        const json_t *value = json_object_get(config, room);
+        const json_t *value = find_value(config, room);
         if (value && !json_is_null(value))
             return value;
         at += length + (at[length] == ' ');
@@ -32,7 +43,7 @@ static bool stated_null(const json_t *config, const char *keys)
     for (const char *at = keys; *at;) {
         size_t length = strcspn(at, " ");
         snprintf(name, sizeof name, "%.*s", (int)length, at);
-        if (json_object_get(config, name))
+        if (find_value(config, name))
             return true;
         at += length + (at[length] == ' ');
     }
@@ -314,8 +325,10 @@ static mha_status read_setup(const json_t *config, const mha_model_spec *spec, b
         TRY(check_divisor(setup, key, error));
     }
     TRY(read_reals(config, setup, error));
-    const json_t *scaling = json_object_get(config, "rope_scaling");
-    setup->rope_scaled = scaling && !json_is_null(scaling);
+    const json_t *scaling = json_object_get(config, "rope_scaling"),
+                 *type = find_value(config, "rope_parameters.rope_type");
+    setup->rope_scaled = (scaling && !json_is_null(scaling)) ||
+                         (json_is_string(type) && strcmp(json_string_value(type), "default") != 0);
     return check_values(config, setup, error);
 }
 

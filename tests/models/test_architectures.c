@@ -1,6 +1,7 @@
 /* Descriptions of architectures: those that are built in, and those that a user writes. */
 #include "support/unit.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -56,6 +57,77 @@ static void each_that_is_built_in_is_whole(void **state)
         unbuild(&b);
     }
     assert_true(count >= 16);
+}
+
+/* A configuration that says nothing but its type has the defaults of the library that owns it: parameters as
+ * transformers 5.23 counts them (tests/peers/architectures_peer.py compares names, shapes and ties as well). */
+static void defaults_are_those_of_the_library(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *type, *model_class;
+        uint64_t parameters;
+    } known[] = {
+        {"albert", "AlbertForMaskedLM", 206368944},
+        {"bert", "BertForMaskedLM", 109514298},
+        {"camembert", "CamembertForMaskedLM", 109514298},
+        {"distilbert", "DistilBertForMaskedLM", 66985530},
+        {"electra", "ElectraForPreTraining", 13549057},
+        {"gemma", "GemmaForCausalLM", 8537680896},
+        {"gemma2", "Gemma2ForCausalLM", 2614341888},
+        {"gpt2", "GPT2LMHeadModel", 124439808},
+        {"llama", "LlamaForCausalLM", 6738415616},
+        {"mistral", "MistralForCausalLM", 7241732096},
+        {"olmo", "OlmoForCausalLM", 6888095744},
+        {"olmo2", "Olmo2ForCausalLM", 6888624128},
+        {"phi3", "Phi3ForCausalLM", 3821079552},
+        {"qwen2", "Qwen2ForCausalLM", 12049846272},
+        {"qwen3", "Qwen3ForCausalLM", 12049461248},
+        {"roberta", "RobertaForMaskedLM", 124696665},
+        {"starcoder2", "Starcoder2ForCausalLM", 3030371328},
+        {"t5", "T5ForConditionalGeneration", 60506624},
+        {"vit", "ViTForImageClassification", 85800194},
+        {"xlm-roberta", "XLMRobertaForMaskedLM", 109514298},
+    };
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        char config[160];
+        built b;
+        snprintf(config, sizeof config, "{\"model_type\": \"%s\", \"architectures\": [\"%s\"]}", known[i].type,
+                 known[i].model_class);
+        assert_ok(build(&b, config, NULL), b.error);
+        if (mha_params_totals(b.table, NULL).parameters != known[i].parameters)
+            fail_msg("%s: expected %" PRIu64 ", found %zu", known[i].type, known[i].parameters,
+                     (size_t)mha_params_totals(b.table, NULL).parameters);
+        unbuild(&b);
+    }
+}
+
+/* Newer libraries write the base of the rotation inside an object of its own. */
+static void rotation_is_read_where_it_stands(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *more;
+        double base;
+        bool scaled;
+    } cases[] = {
+        {"", 10000, false},
+        {", \"rope_theta\": 5e5", 5e5, false},
+        {", \"rope_parameters\": {\"rope_theta\": 5e5, \"rope_type\": \"default\"}", 5e5, false},
+        {", \"rope_parameters\": {\"rope_theta\": 5e5, \"rope_type\": \"yarn\"}", 5e5, true},
+        {", \"rope_parameters\": null", 10000, false},
+        {", \"rope_scaling\": {\"type\": \"linear\"}", 10000, true},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char config[200];
+        built b;
+        snprintf(config, sizeof config, "{\"model_type\": \"llama\", \"num_hidden_layers\": 1%s}", cases[i].more);
+        assert_ok(build(&b, config, NULL), b.error);
+        const mha_model_facts facts = mha_model_facts_of(b.model);
+        assert_true(facts.rope_base == cases[i].base);
+        assert_int_equal(strstr(facts.caveat, "rope_scaling") != NULL, cases[i].scaled);
+        unbuild(&b);
+    }
 }
 
 /* Everything a description can say, in numbers worked out by hand. */
@@ -196,6 +268,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_that_is_built_in_is_whole),
+        cmocka_unit_test(defaults_are_those_of_the_library),
+        cmocka_unit_test(rotation_is_read_where_it_stands),
         cmocka_unit_test(one_from_nothing_counts_what_it_says),
         cmocka_unit_test(one_that_is_like_another_says_the_rest),
         cmocka_unit_test(what_is_wrong_in_one_is_named),

@@ -365,7 +365,8 @@ static void relatives_bring_their_own_class_names(void **state)
     size_t parameters[3];
     for (size_t i = 0; i < 3; i++) {
         char text[160];
-        snprintf(text, sizeof text, "{\"model_type\": \"%s\", \"architectures\": [\"%sForMaskedLM\"]}", types[i][0],
+        snprintf(text, sizeof text,
+                 "{\"model_type\": \"%s\", \"vocab_size\": 50265, \"architectures\": [\"%sForMaskedLM\"]}", types[i][0],
                  types[i][1]);
         built b;
         assert_ok(build(&b, (mha_model_spec){.config = config_file(text)}), b.error);
@@ -404,7 +405,7 @@ static void what_is_wrong_in_a_config_is_named(void **state)
         const char *a, *b;
     } cases[] = {
         {"{\"model_type\": \"mamba\"}", MHA_UNSUPPORTED, "'mamba'", "albert, bert, camembert"},
-        {"{\"model_type\": \"phi3\"}", MHA_UNSUPPORTED, "found 'phi3'", "mha params --weights FILE"},
+        {"{\"model_type\": \"phi9\"}", MHA_UNSUPPORTED, "found 'phi9'", "mha params --weights FILE"},
         {"{}", MHA_UNSUPPORTED, "model_type", "found none; "},
         {"{\"architectures\": [\"LlamaForCausalLM\"]}", MHA_UNSUPPORTED, "found none", "'LlamaForCausalLM'"},
         {"{\"model_type\": \"bert\", \"hidden_size\": -1}", MHA_INVALID, "hidden_size", "found -1"},

@@ -17,12 +17,15 @@ import transformers
 SIZES = {
     "bert": dict(width="hidden_size", heads="num_attention_heads", layers="num_hidden_layers", ffn="intermediate_size"),
     "gpt2": dict(width="n_embd", heads="n_head", layers="n_layer", ffn="n_inner"),
+    "distilbert": dict(width="dim", heads="n_heads", layers="n_layers", ffn="hidden_dim"),
     "t5": dict(width="d_model", heads="num_heads", layers="num_layers", ffn="d_ff", key_width="d_kv"),
 }
-LIKE = {"roberta": "bert", "xlm-roberta": "bert", "camembert": "bert", "albert": "bert", "vit": "bert"}
-DECODERS = ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2")
+LIKE = {"electra": "bert", "roberta": "bert", "xlm-roberta": "bert", "camembert": "bert", "albert": "bert", "vit": "bert"}
+DECODERS = ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "starcoder2", "olmo", "olmo2", "phi3")
+HEAD_DIM = ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2")  # may differ from d_model / h
 FLAGS = {"llama": ("attention_bias", "mlp_bias"), "qwen3": ("attention_bias",), "gemma": ("attention_bias",),
-         "gemma2": ("attention_bias",)}
+         "gemma2": ("attention_bias",), "starcoder2": ("use_bias",), "olmo": ("attention_bias",),
+         "olmo2": ("attention_bias",)}
 
 
 def draw(model_type, number):
@@ -36,8 +39,10 @@ def draw(model_type, number):
         config["feed_forward_proj"] = r.choice(("relu", "gated-gelu"))
     if model_type in DECODERS:
         config["num_key_value_heads"] = r.choice([n for n in range(1, heads + 1) if heads % n == 0])
-        config["head_dim"] = 2 * r.randint(1, 12)
-    if model_type == "albert":
+        if model_type in HEAD_DIM:
+            config["head_dim"] = 2 * r.randint(1, 12)
+        config["pad_token_id"] = 0
+    if model_type in ("albert", "electra"):
         config["embedding_size"] = r.randint(1, 30)
     config["tie_word_embeddings"] = model_type == "t5" or r.random() < 0.5  # transformers ties all of T5 since 5.0
     for flag in FLAGS.get(model_type, ()):
