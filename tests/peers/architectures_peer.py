@@ -20,7 +20,8 @@ SIZES = {
     "distilbert": dict(width="dim", heads="n_heads", layers="n_layers", ffn="hidden_dim"),
     "t5": dict(width="d_model", heads="num_heads", layers="num_layers", ffn="d_ff", key_width="d_kv"),
 }
-LIKE = {"electra": "bert", "roberta": "bert", "xlm-roberta": "bert", "camembert": "bert", "albert": "bert", "vit": "bert"}
+LIKE = {"electra": "bert", "roberta": "bert", "xlm-roberta": "bert", "camembert": "bert", "albert": "bert",
+        "vit": "bert"}
 DECODERS = ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "starcoder2", "olmo", "olmo2", "phi3")
 HEAD_DIM = ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2")  # may differ from d_model / h
 FLAGS = {"llama": ("attention_bias", "mlp_bias"), "qwen3": ("attention_bias",), "gemma": ("attention_bias",),
