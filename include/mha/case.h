@@ -143,7 +143,8 @@ typedef struct mha_explanation {
     double relative;         /* rms of the difference / rms of the tensor, plus the share of elements in which only one
                                 side is finite */
     bool exact;              /* the explanation reproduces the tensor; the next two fields say how closely */
-    mha_dtype rounding;      /* within rounding to this type: F64, F32, or the type of the tensor */
+    mha_dtype rounding;      /* within rounding to this type: F64, F32, the type of the tensor, or the low precision of
+                                the kernel (mha_precision_of), which the case need not say */
     bool stated;             /* only within the tolerance that the case states */
 } mha_explanation;
 
@@ -187,8 +188,9 @@ typedef struct mha_diagnosis {
     char tensor[48];  /* name of the tensor that is explained: "expected.output" */
     mha_dtype stored; /* its type */
     /* The explanations with the fewest variants that reproduce the tensor; this input cannot tell them from each
-     * other. If the baseline reproduces it, that one alone. If none does, the explanations within 2 % in the rms,
-     * those with the fewest variants first. */
+     * other. If the baseline reproduces it, that one alone. If none does and the case says no precision: the baseline
+     * as a kernel of 16 or 8 bits rounds it, or single variants as one of 16 bits does (baseline.exact is then false).
+     * If nothing does, the explanations within 2 % in the rms, those with the fewest variants first. */
     size_t match_count;
     mha_explanation *matches;
     /* Single variants that this input cannot tell from the baseline: they do not change the result, or, if the

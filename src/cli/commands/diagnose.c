@@ -110,7 +110,8 @@ static void print_diagnosis(const mha_case *c, const mha_diagnosis *d)
                count_text(rows, d->part.rows));
     putchar('\n');
     if (is_exact(d) && d->matches[0].count == 0 && d->matches[0].heads == 0) {
-        printf("It is what the case says it should be, %s.\n", within(&d->matches[0]));
+        printf("It is what the case says it should be, %s%s.\n", within(&d->matches[0]),
+               d->baseline.exact ? "" : ", which `mha check` allows only if the case says that precision");
         print_undecided(d);
         return;
     }

@@ -84,9 +84,9 @@ class Diagnosis:
 
     @property
     def right(self) -> bool:
-        """Whether the tensor is what it was meant to be, within rounding."""
+        """Whether the tensor is what it was meant to be, within the rounding that was meant."""
         first = self.matches[0] if self.matches else self.baseline
-        return first.exact and not first.variants and not first.heads
+        return self.baseline.exact and first.exact and not first.variants and not first.heads
 
     @property
     def sentence(self) -> str:

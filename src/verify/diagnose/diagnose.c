@@ -303,6 +303,10 @@ static mha_status find(mha__search *s, mha_diagnosis *d, mha_error *error)
     if (order <= 2)
         return mha__report_exact(s, order, wide, which, d, error);
     TRY(mha__search_clues(s, d, error));
+    if (d->clue_count == 0)
+        TRY(mha__report_low_precision(s, which, d, error));
+    if (d->match_count > 0)
+        return MHA_OK;
     return mha__report_closest(s, which, d, error);
 }
 

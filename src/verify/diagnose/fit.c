@@ -16,7 +16,7 @@ bool mha__search_same(const mha__target *t, double x, double y)
 /* Counts and sums over the elements compared so far. */
 typedef struct comparison {
     size_t elements, odd; /* odd: finite on one side only */
-    double sum, changed;
+    double sum;
 } comparison;
 
 static void compare_element(const mha__target *t, double x, double y, comparison *g, mha__candidate *result)
@@ -56,30 +56,41 @@ static mha__knobs compute(const mha__search *s, size_t worker, const mha__region
     return knobs;
 }
 
-void mha__search_fit(const mha__search *s, size_t worker, const mha__region *on, mha__candidate *x)
+void mha__search_hold(const mha__search *s, const mha__region *on, const double *values, mha__candidate *x,
+                      mha__moved *moved)
 {
     const mha__target *t = &s->target;
     const size_t lines = t->row / t->columns;
-    const mha__knobs knobs = compute(s, worker, on, x);
     comparison g = {0};
+    *moved = (mha__moved){0};
     x->max_abs = x->excess = x->needed[0] = x->needed[1] = 0;
     for (size_t b = 0; b < s->c->B; b++)
         for (size_t l = 0; l < lines; l++) {
             const size_t at = b * t->row + l * t->columns;
             const double *y = t->values + (b * lines + l) * t->recorded_columns;
             for (size_t j = 0, n = compared(s, on, b, l); j < n; j++) {
-                const double found = s->computed[worker][at + j], base = s->base[at + j], moved = fabs(found - base);
+                const double found = values[at + j], base = s->base[at + j], by = fabs(found - base);
                 compare_element(t, found, y[j], &g, x);
-                if (!(found == base || (isnan(found) && isnan(base))))
-                    g.changed = fmax(g.changed, isfinite(moved) ? moved : INFINITY);
+                if (found == base || (isnan(found) && isnan(base)))
+                    continue;
+                moved->most = fmax(moved->most, isfinite(by) ? by : INFINITY);
+                moved->rms += by * by;
             }
         }
     const double n = g.elements > 0 ? (double)g.elements : 1;
+    moved->rms = sqrt(moved->rms / n);
     x->finite = g.odd == 0;
     if (g.odd > 0)
         x->max_abs = x->excess = x->needed[0] = x->needed[1] = INFINITY;
     x->relative = sqrt(g.sum / n) / (t->rms > 0 ? t->rms : 1) + (double)g.odd / n;
-    x->unchanged = x->order > 0 && mha__variant_is_nothing(g.changed, t->largest);
+    x->unchanged = x->order > 0 && mha__variant_is_nothing(moved->most, t->largest);
+}
+
+void mha__search_fit(const mha__search *s, size_t worker, const mha__region *on, mha__candidate *x)
+{
+    mha__moved moved;
+    const mha__knobs knobs = compute(s, worker, on, x);
+    mha__search_hold(s, on, s->computed[worker], x, &moved);
     x->louder = s->said.scale != 0 ? fmax(1, fabs(knobs.scale / s->said.scale)) : 1;
 }
 

@@ -262,6 +262,20 @@ static mha_status prepare_whole(mha__search *s, mha_error *error)
     return MHA_OK;
 }
 
+/* The stage that a forward of the call has kept, in the order in which variants compute it. */
+static mha_status read_stage(const mha__search *s, const mha__attempt *ran, double *values, mha_error *error)
+{
+    const mha_view *stage = &ran->stages[s->target.stage];
+    mha__arena pool = {.allocator = mha__allocator_default()};
+    const mha_view copy = mha__arena_view(&pool, MHA_F64, stage->rank, stage->shape);
+    if (copy.data) {
+        (void)mha_view_copy(&copy, stage); /* cannot fail: both are floats of one shape */
+        mha__ragged_spread(s->inputs, s->target.stage, mha_view_elements(stage), copy.data, values);
+    }
+    mha__arena_free(&pool);
+    return copy.data ? MHA_OK : mha__search_no_memory(s, error);
+}
+
 /* Uses one forward in float32 to find the rows that are far from the tensor; its error against float64 on the judged
  * rows gives the tolerance. That error is doubled, because other rows may have a larger one. */
 static mha_status prepare_from(mha__search *s, const mha__request *request, const mha__attempt *ran, mha_error *error)
@@ -270,15 +284,8 @@ static mha_status prepare_from(mha__search *s, const mha__request *request, cons
     double *narrow = mha__arena_take(&s->pool, s->c->B * t->row * sizeof *narrow), largest, atol[2];
     if (!narrow)
         return mha__search_no_memory(s, error);
-    const mha_view *stage = &ran->stages[t->stage];
-    double *padded = s->inputs->sequences ? mha__arena_take(&s->pool, s->c->B * t->row * sizeof *padded) : narrow;
-    if (!padded)
-        return mha__search_no_memory(s, error);
-    const mha_view copy = mha_view_of(narrow, MHA_F64, stage->rank, stage->shape);
-    (void)mha_view_copy(&copy, stage); /* cannot fail: both are floats of one shape */
-    if (padded != narrow)
-        mha__ragged_spread(s->inputs, t->stage, mha_view_elements(stage), narrow, padded);
-    s->whole = narrow = padded;
+    TRY(read_stage(s, ran, narrow, error));
+    s->whole = narrow;
     measure_distances(s, narrow);
     choose_part(s);
     TRY(compute_base(s, error));
@@ -306,6 +313,24 @@ static mha_status prepare_part(mha__search *s, mha_error *error)
         status = mha__attempt_run(&attempt, MHA_BTE, wanted, error);
     if (status == MHA_OK)
         status = prepare_from(s, &request, &attempt, error);
+    mha__attempt_free(&attempt);
+    return status;
+}
+
+mha_status mha__search_model(const mha__search *s, mha_dtype type, double *values, mha_error *error)
+{
+    mha_call call = mha_case_call(s->asked);
+    call.path = MHA_PATH_EXACT;
+    mha__request request = request_of(s->c, &call);
+    request.precision = mha_precision_of(type);
+    bool wanted[MHA_STAGE_COUNT] = {false};
+    wanted[s->target.stage] = true;
+    mha__attempt attempt;
+    mha_status status = mha__attempt_begin(&attempt, NULL, &request, error);
+    if (status == MHA_OK)
+        status = mha__attempt_run(&attempt, MHA_BTE, wanted, error);
+    if (status == MHA_OK)
+        status = read_stage(s, &attempt, values, error);
     mha__attempt_free(&attempt);
     return status;
 }

@@ -174,6 +174,112 @@ mha_status mha__report_other_heads(mha__search *s, mha_diagnosis *d, mha_error *
     return MHA_OK;
 }
 
+/* ---------------------------------------------------------------- a kernel of low precision */
+
+/* Whether what is left of a candidate is what rounding to a lower precision leaves, of which `by` tells the size: at
+ * most what the judge would allow (tolerance.c), and in the rms neither much less nor much more. */
+static bool is_low_rounding(const mha__search *s, const mha__candidate *x, const mha__moved *by)
+{
+    const mha__target *t = &s->target;
+    const double rms = x->relative * (t->rms > 0 ? t->rms : 1);
+    return x->complete && x->finite && !x->unchanged && rms >= by->rms / 4 && rms <= 2 * x->louder * by->rms &&
+           x->excess <= x->louder * (t->noise[0] + 4 * by->most) + t->storage.absolute;
+}
+
+/* The candidates with one variant that rounding to a type explains: those that come about as near as the best. */
+static size_t list_low(const mha__search *s, const mha__moved *by, size_t *which)
+{
+    const double near = 0.5, alike = 1.1;
+    double best = INFINITY;
+    size_t n = 0;
+    for (int pass = 0; pass < 2; pass++)
+        for (size_t i = 1; i < s->singles; i++) {
+            const mha__candidate *x = &s->candidates[i];
+            if (x->numbers || x->relative > near * s->candidates[0].relative || !is_low_rounding(s, x, by))
+                continue;
+            if (pass == 0)
+                best = fmin(best, x->relative);
+            else if (x->relative <= alike * best)
+                which[n++] = i;
+        }
+    return n;
+}
+
+/* The case as a kernel of a type rounds it. */
+typedef struct low {
+    mha_dtype type;
+    double most;     /* relative rms of what it may leave */
+    double relative; /* of the tensor's difference from the case so rounded */
+    mha__moved by;
+} low;
+
+/* Lists the case, or what differs from it by one variant, if the tensor is that as a kernel of a type may round it.
+ * Eight bits leave room for much: there it can only be the case, which must be nearer to the tensor when it is rounded
+ * alike. */
+static size_t fit_low(const mha__search *s, const low *x, size_t *which)
+{
+    const bool coarse = x->type != MHA_F16 && x->type != MHA_BF16;
+    if (!(x->by.rms > 0) || !isfinite(x->by.most))
+        return 0;
+    if (!is_low_rounding(s, &s->candidates[0], &x->by))
+        return coarse ? 0 : list_low(s, &x->by, which);
+    which[0] = 0;
+    return !coarse || x->relative < 0.9 * s->candidates[0].relative;
+}
+
+/* Computes the case as kernels of some types round it, and finds the one whose rounding is nearest in size to what is
+ * left; NULL: none explains the tensor. */
+static mha_status find_low(mha__search *s, low *types, size_t count, size_t *which, const low **found, mha_error *error)
+{
+    mha__candidate model = {.a = -1, .b = -1};
+    double best = INFINITY, nearest = INFINITY;
+    double *modelled = mha__arena_take(&s->pool, s->c->B * s->target.row * sizeof *modelled);
+    if (!modelled)
+        return mha__search_no_memory(s, error);
+    for (size_t i = 0; i < s->singles; i++)
+        best = s->candidates[i].complete ? fmin(best, s->candidates[i].relative) : best;
+    for (low *x = types; x < types + count; x++) {
+        if (best > x->most)
+            continue;
+        TRY(mha__search_model(s, x->type, modelled, error));
+        mha__search_hold(s, &s->full, modelled, &model, &x->by);
+        x->relative = model.relative;
+        const double apart =
+            fit_low(s, x, which) ? fabs(log(s->candidates[which[0]].relative * s->target.rms / x->by.rms)) : INFINITY;
+        if (apart < nearest) {
+            nearest = apart;
+            *found = x;
+        }
+    }
+    return MHA_OK;
+}
+
+mha_status mha__report_low_precision(mha__search *s, size_t *which, mha_diagnosis *d, mha_error *error)
+{
+    enum { ENOUGH = 64 }; /* fewer elements say too little about their errors */
+    low types[] = {{.type = MHA_F16, .most = 0.02},
+                   {.type = MHA_BF16, .most = 0.1},
+                   {.type = MHA_I8, .most = 0.2},
+                   {.type = MHA_F8_E4M3, .most = 0.4},
+                   {.type = MHA_F8_E5M2, .most = 0.6}};
+    const low *found = NULL;
+    if (s->c->kind == CASE_ROPE || mha__precision_rounds(&s->c->precision) ||
+        mha__search_elements(s, &s->full) < ENOUGH)
+        return MHA_OK;
+    TRY(find_low(s, types, sizeof types / sizeof *types, which, &found, error));
+    if (!found)
+        return MHA_OK;
+    TRY(report_undecided(s, false, 0, d, error));
+    TRY(report_matches(s, which, fit_low(s, found, which), true, 0, d, error));
+    for (size_t i = 0; i < d->match_count; i++) {
+        d->matches[i].rounding = found->type;
+        d->matches[i].stated = false;
+    }
+    return MHA_OK;
+}
+
+/* ---------------------------------------------------------------- what comes near */
+
 /* A total order, so that the result does not depend on the C library: qsort need not be stable. */
 static int by_fit(const void *x, const void *y)
 {

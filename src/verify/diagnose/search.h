@@ -83,6 +83,8 @@ static inline mha_status mha__search_no_memory(const mha__search *s, mha_error *
 /* Chooses the rows to be judged (all rows of a small case), derives what rounding may explain, and computes `base`.
  * `judged` and `distance` must be zero before. */
 mha_status mha__search_prepare(mha__search *s, mha_error *error);
+/* Computes the stage of the case as a fused kernel of a lower precision gives it, all rows of it. */
+mha_status mha__search_model(const mha__search *s, mha_dtype type, double *values, mha_error *error);
 /* Chooses the regions on which many candidates are tried before: parts of what is judged. */
 void mha__search_screen(mha__search *s);
 /* Marks query rows of one batch row: `spread` of them at equal distances, and the `far` farthest of the others. Only
@@ -94,6 +96,14 @@ void mha__search_mark(const mha__search *s, size_t b, size_t far, size_t spread,
 bool mha__search_same(const mha__target *t, double x, double y);
 /* Computes candidate *x on a region, with a worker's bench, and compares it with the tensor. */
 void mha__search_fit(const mha__search *s, size_t worker, const mha__region *on, mha__candidate *x);
+/* How far numbers are from those of the unmodified case. */
+typedef struct mha__moved {
+    double most, rms;
+} mha__moved;
+
+/* Compares numbers of the stage, all rows of it, with the tensor and with the unmodified case on a region. */
+void mha__search_hold(const mha__search *s, const mha__region *on, const double *values, mha__candidate *x,
+                      mha__moved *moved);
 /* Whether a candidate may explain the tensor, judging by the region on which it was fitted. */
 bool mha__search_is_promising(const mha__search *s, const mha__candidate *x);
 /* Counts one more candidate as done, and tells the caller if this is its thread. */
@@ -146,6 +156,9 @@ mha_explanation mha__search_explain(const mha__search *s, const mha__candidate *
 mha_status mha__report_exact(mha__search *s, size_t order, int wide, size_t *which, mha_diagnosis *d, mha_error *error);
 /* Reports another number of heads when it reproduces the tensor and no single variant does. */
 mha_status mha__report_other_heads(mha__search *s, mha_diagnosis *d, mha_error *error);
+/* Reports what a kernel of low precision may have rounded to the tensor: the case, or it with one variant. `which`:
+ * memory for an index of each candidate. */
+mha_status mha__report_low_precision(mha__search *s, size_t *which, mha_diagnosis *d, mha_error *error);
 /* Reports, when nothing is exact, the near candidates and the three closest ones that differ from each other. */
 mha_status mha__report_closest(mha__search *s, size_t *which, mha_diagnosis *d, mha_error *error);
 
