@@ -1,4 +1,5 @@
-/* Random mistakes, alone and in pairs, in random cases: never a wrong name, never taken for right. */
+/* Random mistakes, alone and in pairs, in random cases: never a wrong name, never taken for right. DIAGNOSE_TRIALS=n
+ * plants n of them, DIAGNOSE_SEED=s begins with the call of seed s. */
 #include "support/unit.h"
 
 #include <math.h>
@@ -125,15 +126,21 @@ typedef struct tally {
     size_t wrong, passed, refused; /* mistakes of the judge */
 } tally;
 
-/* What the oracle computes with the variants of an explanation; false when it cannot, or when its name does not say all:
- * the number of a dropout mask is p, and not which weights it dropped. */
+/* Whether the oracle makes the mistake with whatever numbers are found. The number of a dropout mask is p, and not which
+ * weights it dropped; the oracle exchanges batch rows in one way alone. */
+static bool takes_numbers(const char *name)
+{
+    return strcmp(name, "dropout-mask") != 0 && strcmp(name, "batch-permuted") != 0;
+}
+
+/* What the oracle computes with the variants of an explanation; false when it cannot. */
 static bool run_claim(rig *r, const mha_explanation *e, mha_stage stage, oracle *result)
 {
     oracle_mistake made[2];
     char names[2][128];
     for (size_t k = 0; k < e->count; k++) {
         const oracle_mistake *m = mistake_named(e->variants[k]);
-        if (!m || strcmp(e->variants[k], "dropout-mask") == 0 || !can_be(m, &r->t, stage) || strstr(e->found[k], "..."))
+        if (!m || !takes_numbers(e->variants[k]) || !can_be(m, &r->t, stage) || strstr(e->found[k], "..."))
             return false;
         if (!isnan(e->number[k]))
             snprintf(names[k], sizeof names[k], "%s %.17g", e->variants[k], e->number[k]);
