@@ -126,7 +126,7 @@ typedef struct tally {
     size_t wrong, passed, refused; /* mistakes of the judge */
 } tally;
 
-/* Whether the oracle makes the mistake with whatever numbers are found. The number of a dropout mask is p, and not which
+/* Whether the oracle makes the mistake with any numbers that are found. The number of a dropout mask is p, and not which
  * weights it dropped; the oracle exchanges batch rows in one way alone. */
 static bool takes_numbers(const char *name)
 {
