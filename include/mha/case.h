@@ -189,7 +189,8 @@ typedef struct mha_diagnosis {
     mha_dtype stored; /* its type */
     /* The explanations with the fewest variants that reproduce the tensor; this input cannot tell them from each
      * other. If the baseline reproduces it, that one alone. If none does and the case says no precision: the baseline
-     * as a kernel of 16 or 8 bits rounds it, or single variants as one of 16 bits does (baseline.exact is then false).
+     * as a kernel of 16 or 8 bits rounds it, or single variants as one of 16 bits does (baseline.exact is then false;
+     * large cases, of which a part is judged, are tried with 16 bits alone).
      * If nothing does, the explanations within 2 % in the rms, those with the fewest variants first. */
     size_t match_count;
     mha_explanation *matches;

@@ -239,7 +239,8 @@ static mha_status find_low(mha__search *s, low *types, size_t count, size_t *whi
     for (size_t i = 0; i < s->singles; i++)
         best = s->candidates[i].complete ? fmin(best, s->candidates[i].relative) : best;
     for (low *x = types; x < types + count; x++) {
-        if (best > x->most)
+        const bool coarse = x->type != MHA_F16 && x->type != MHA_BF16;
+        if (best > x->most || (coarse && s->in_part)) /* a large case would take seconds for each type */
             continue;
         TRY(mha__search_model(s, x->type, modelled, error));
         mha__search_hold(s, &s->full, modelled, &model, &x->by);
