@@ -73,7 +73,7 @@ static planting draw(uint64_t *x, size_t mistakes)
     static const mha_stage stages[] = {MHA_STAGE_HEADS, MHA_STAGE_WEIGHTS, MHA_STAGE_MASKED, MHA_STAGE_SCORES,
                                        MHA_STAGE_Q_ROT, MHA_STAGE_K_ROT,   MHA_STAGE_Q,      MHA_STAGE_V,
                                        MHA_STAGE_LSE,   MHA_STAGE_LSE};
-    static const mha_dtype types[] = {MHA_F64, MHA_F64, MHA_F32, MHA_F32, MHA_F32, MHA_F32, MHA_F16, MHA_BF16};
+    static const mha_dtype types[] = {MHA_F64, MHA_F64, MHA_F32, MHA_F32, MHA_F32, MHA_F32, MHA_F32, MHA_F32};
     planting p = {.count = 1 + (word(x) % 3 == 0), .type = types[word(x) % 8]};
     p.stage = word(x) % 10 < 7 ? MHA_STAGE_OUTPUT : stages[word(x) % 10];
     p.noise = p.type != MHA_F64 && word(x) % 2 ? 0.5 : 0;
