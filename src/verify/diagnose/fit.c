@@ -16,7 +16,7 @@ bool mha__search_same(const mha__target *t, double x, double y)
 /* Counts and sums over the elements compared so far. */
 typedef struct comparison {
     size_t elements, odd; /* odd: finite on one side only */
-    double sum;
+    double sum, signed_sum;
 } comparison;
 
 static void compare_element(const mha__target *t, double x, double y, comparison *g, mha__candidate *result)
@@ -30,6 +30,7 @@ static void compare_element(const mha__target *t, double x, double y, comparison
         return;
     }
     g->sum += distance * distance;
+    g->signed_sum += x - y;
     result->max_abs = fmax(result->max_abs, distance);
     result->excess = fmax(result->excess, distance - t->storage.relative * fabs(y));
     for (int wide = 0; wide < 2; wide++)
@@ -83,6 +84,7 @@ void mha__search_hold(const mha__search *s, const mha__region *on, const double 
     if (g.odd > 0)
         x->max_abs = x->excess = x->needed[0] = x->needed[1] = INFINITY;
     x->relative = sqrt(g.sum / n) / (t->rms > 0 ? t->rms : 1) + (double)g.odd / n;
+    x->lean = fabs(g.signed_sum) / n / (t->rms > 0 ? t->rms : 1);
     x->unchanged = x->order > 0 && mha__variant_is_nothing(moved->most, t->largest);
 }
 

@@ -177,12 +177,14 @@ mha_status mha__report_other_heads(mha__search *s, mha_diagnosis *d, mha_error *
 /* ---------------------------------------------------------------- a kernel of low precision */
 
 /* Whether what is left of a candidate is what rounding to a lower precision leaves, of which `by` tells the size: at
- * most what the judge would allow (tolerance.c), and in the rms neither much less nor much more. */
+ * most what the judge would allow (tolerance.c), in the rms neither much less nor much more, and without a side that it
+ * prefers: what rounding leaves is as often above as below. */
 static bool is_low_rounding(const mha__search *s, const mha__candidate *x, const mha__moved *by)
 {
     const mha__target *t = &s->target;
     const double rms = x->relative * (t->rms > 0 ? t->rms : 1);
-    return x->complete && x->finite && !x->unchanged && rms >= by->rms / 4 && rms <= 2 * x->louder * by->rms &&
+    return x->complete && x->finite && !x->unchanged && x->lean <= x->relative / 2 && rms >= by->rms / 4 &&
+           rms <= 2 * x->louder * by->rms &&
            x->excess <= x->louder * (t->noise[0] + 4 * by->most) + t->storage.absolute;
 }
 

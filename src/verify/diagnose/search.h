@@ -36,7 +36,7 @@ typedef struct mha__candidate {
     bool complete;         /* compared on all rows that are judged */
     bool finite;           /* finite in exactly the elements in which the tensor is */
     bool unchanged;        /* equal to the unmodified case on the judged rows */
-    double max_abs, relative;
+    double max_abs, relative, lean; /* of the differences: the largest; rms and mean, by the rms of the tensor */
     double excess;    /* largest |x - y| - u |y|; u: unit roundoff of the stored type, 0 from 32 bits on */
     double needed[2]; /* least atol with which the judge would pass it, in float32 and float64 */
     double louder;    /* errors of scores grow with the scale: its scale by the case's, at least 1 */
