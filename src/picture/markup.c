@@ -46,8 +46,10 @@ void mha__markup_print(mha__markup *markup, const char *format, ...)
 
 char *mha__number_text(char text[32], int digits, double number)
 {
-    if (!isfinite(number))
-        return strcpy(text, isnan(number) ? "NaN" : number > 0 ? "inf" : "-inf");
+    if (!isfinite(number)) {
+        snprintf(text, 32, "%s", isnan(number) ? "NaN" : number > 0 ? "inf" : "-inf");
+        return text;
+    }
     snprintf(text, 32, "%.*g", digits, number);
     for (char *c = text; *c; c++)
         if (!strchr("0123456789+-e", *c))

@@ -38,10 +38,11 @@ static void cut(const double *sizes, size_t count, box all, box *boxes)
         }
         const double depth = side > 0 ? sum / side : 0;
         double at = 0;
-        for (size_t i = first; i < past; at += sizes[i++] / (depth > 0 ? depth : 1)) {
+        for (size_t i = first; i < past; i++) {
             const double length = sizes[i] / (depth > 0 ? depth : 1);
             boxes[i] = all.width <= all.height ? (box){all.x + at, all.y, length, depth}
                                                : (box){all.x, all.y + at, depth, length};
+            at += length;
         }
         if (all.width <= all.height)
             all = (box){all.x, all.y + depth, all.width, fmax(all.height - depth, 0)};
@@ -154,12 +155,12 @@ static void draw_area(mha__markup *m, const mha__area *area, box b, mha__colour 
                       "</title><rect x=\"%ld\" y=\"%ld\" width=\"%ld\" height=\"%ld\" "
                       "fill=\"#%02x%02x%02x\" stroke=\"#fff\"/>",
                       x, y, width, height, tint.red, tint.green, tint.blue);
-    if (width >= 6 * CHARACTER && height >= LINE) {
+    if (width >= 6L * CHARACTER && height >= LINE) {
         mha__markup_print(m, "<text x=\"%ld\" y=\"%ld\">", x + 4, y + 14);
         write_end(m, area->name, (size_t)(width - 6) / CHARACTER);
         mha__markup_print(m, "</text>");
     }
-    if (width >= 10 * CHARACTER && height >= 2 * LINE) {
+    if (width >= 10L * CHARACTER && height >= 2L * LINE) {
         mha__markup_print(m, "<text x=\"%ld\" y=\"%ld\">", x + 4, y + 28);
         mha__markup_number(m, 3, 100 * (double)area->elements / all);
         mha__markup_print(m, " %%");

@@ -5,7 +5,7 @@
 
 #include "picture/markup.h"
 
-enum { LABEL = 300, WIDTH = 400, NUMBER = 270, MARGIN = 14, LINE = 20, HEAD = 30 };
+enum { LABEL = 300, WIDTH = 400, NUMBER = 270, MARGIN = 14, TWO_MARGINS = 28, LINE = 20, HEAD = 30 };
 
 mha_status mha__draw_bars(const mha__bar *bars, size_t count, double limit, const char *title, const char *path,
                           const mha_allocator *allocator, mha_error *error)
@@ -17,7 +17,7 @@ mha_status mha__draw_bars(const mha__bar *bars, size_t count, double limit, cons
     for (size_t i = 0; i < count; i++)
         most = fmax(most, bars[i].value);
     TRY(mha__markup_open(&m, allocator, path, error));
-    const size_t width = LABEL + WIDTH + NUMBER + 2 * MARGIN, height = HEAD + count * LINE + 2 * MARGIN;
+    const size_t width = LABEL + WIDTH + NUMBER + TWO_MARGINS, height = HEAD + count * LINE + TWO_MARGINS;
     const size_t left = MARGIN + LABEL, top = MARGIN + HEAD;
     mha__markup_print(&m,
                       "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%zu\" height=\"%zu\" "

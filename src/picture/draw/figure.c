@@ -83,7 +83,7 @@ mha_status mha__figure_of(const mha__picture *picture, bool text, mha__figure *f
                             .bar_height = MHA__LEVELS};
     if (text) {
         figure->label = figure->cell >= LABELLED_CELL ? longest_label(picture, last) : 0;
-        figure->head_line = 2 * TEXT_LINE;
+        figure->head_line = (size_t)2 * TEXT_LINE;
         figure->map_left = CHARACTER * (figure->label ? figure->label : longest_label(picture, last)) + GAP;
         figure->map_top = TEXT_LINE;
     }

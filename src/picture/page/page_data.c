@@ -104,7 +104,7 @@ static json_t *count_of(size_t n)
 static json_t *text(mha__page_data *data, const char *s)
 {
     json_t *value = json_string(s ? s : "");
-    if (value)
+    if (value || !s)
         return value;
     char *copy = mha__arena_take(&data->memory, strlen(s) + 1);
     for (size_t i = 0; copy && s[i]; i++)

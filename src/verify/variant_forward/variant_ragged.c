@@ -91,42 +91,42 @@ static size_t rows_of(const mha__variant_inputs *w, bool keys, size_t b, size_t 
     return own->T[keys];
 }
 
-void mha__ragged_spread(const mha__variant_inputs *w, mha_stage stage, size_t elements, const double *recorded,
+void mha__ragged_spread(const mha__variant_inputs *inputs, mha_stage stage, size_t elements, const double *recorded,
                         double *padded)
 {
     size_t shape[4], first;
     bool keys;
-    (void)mha__variant_shape(w, stage, shape);
-    if (!w->sequences || !is_packed(stage, &keys)) {
+    (void)mha__variant_shape(inputs, stage, shape);
+    if (!inputs->sequences || !is_packed(stage, &keys)) {
         memcpy(padded, recorded, elements * sizeof *padded);
         return;
     }
     for (size_t b = 0; b < shape[0]; b++, padded += shape[1] * shape[2]) {
-        const size_t n = rows_of(w, keys, b, &first) * shape[2];
+        const size_t n = rows_of(inputs, keys, b, &first) * shape[2];
         memcpy(padded, recorded + first * shape[2], n * sizeof *padded);
         memset(padded + n, 0, (shape[1] * shape[2] - n) * sizeof *padded);
     }
 }
 
-void mha__ragged_pack(const mha__variant_inputs *w, mha_stage stage, double *values, size_t shape[4])
+void mha__ragged_pack(const mha__variant_inputs *inputs, mha_stage stage, double *values, size_t shape[4])
 {
     size_t first, total = 0;
     bool keys;
-    if (!w->sequences || !is_packed(stage, &keys))
+    if (!inputs->sequences || !is_packed(stage, &keys))
         return;
     for (size_t b = 0; b < shape[0]; b++) {
-        const size_t n = rows_of(w, keys, b, &first);
+        const size_t n = rows_of(inputs, keys, b, &first);
         memmove(values + first * shape[2], values + b * shape[1] * shape[2], n * shape[2] * sizeof *values);
         total += n;
     }
     shape[0] = 1, shape[1] = total;
 }
 
-void mha__ragged_place(const mha__variant_inputs *w, mha_stage stage, size_t b, const double *own, double *padded)
+void mha__ragged_place(const mha__variant_inputs *inputs, mha_stage stage, size_t b, const double *own, double *padded)
 {
     size_t from[4] = {1, 1, 1, 1}, to[4] = {1, 1, 1, 1}, at[4] = {0};
-    const int rank = mha__variant_shape(w, stage, to);
-    (void)mha__variant_shape(&w->sequences[b], stage, from);
+    const int rank = mha__variant_shape(inputs, stage, to);
+    (void)mha__variant_shape(&inputs->sequences[b], stage, from);
     for (int k = rank; k < 4; k++)
         from[k] = to[k] = 1;
     memset(padded, 0, to[1] * to[2] * to[3] * sizeof *padded);

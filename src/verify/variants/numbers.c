@@ -133,7 +133,7 @@ static mha_status read_keys(const mha_case *c, const mha__solved_entry *e, const
             continue;
         }
         do {
-            size_t first, last;
+            size_t first = 0, last;
             at = read_key(*at == ',' ? skip_blanks(at + 1) : at, S, &first);
             last = first;
             if (at && *at == '-')
