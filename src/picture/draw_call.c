@@ -52,7 +52,7 @@ static mha_status project(drawing *d, const mha_layer *layer, const mha_call *as
     TRY(mha__attempt_begin(&d->attempt, &d->memory->allocator, &request, error));
     if (call.path == MHA_PATH_AUTO && products_of(layer, &d->attempt.plan) <= few_products) {
         mha__attempt_free(&d->attempt);
-        call.path = MHA_PATH_EXACT;
+        call.path = MHA_PATH_EXACT; /* the request points to it */
         TRY(mha__attempt_begin(&d->attempt, &d->memory->allocator, &request, error));
     }
     d->plan = d->attempt.plan;

@@ -60,7 +60,8 @@ char *mha__number_text(char text[32], int digits, double number)
 void mha__markup_number(mha__markup *markup, int digits, double number)
 {
     char text[32];
-    mha__markup_bytes(markup, text, strlen(mha__number_text(text, digits, number)));
+    mha__number_text(text, digits, number);
+    mha__markup_bytes(markup, text, strlen(text));
 }
 
 /* The number of bytes of the UTF-8 character that text begins with; 0 if it is none. */
@@ -97,7 +98,7 @@ void mha__markup_short(mha__markup *markup, const char *text, size_t most)
 {
     char cut[256];
     size_t bytes = 0;
-    for (size_t characters = 0; text[bytes] && bytes < sizeof cut - 1; bytes++)
+    for (size_t characters = 0; bytes < sizeof cut - 1 && text[bytes]; bytes++)
         if (((unsigned char)text[bytes] & 0xC0) != 0x80 && characters++ == most)
             break;
     bytes = text[bytes] ? mha__text_whole(text, bytes) : bytes;

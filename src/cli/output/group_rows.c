@@ -231,19 +231,19 @@ static void print_groups(const census *c, const census_view *view, const mha_tot
 
 int census_draw(mha_params *params, const char *title, const arguments *args)
 {
-    const census_view by_name = {.only = args->option[OPT_ONLY].text};
+    const census_view flat = {.only = args->option[OPT_ONLY].text};
     if (!given(args, OPT_AREAS))
         return EXIT_DONE;
     const int code = picture_svg_check(args, OPT_AREAS);
     if (code != EXIT_DONE)
         return code;
-    census c = take(params, &by_name);
+    census c = take(params, &flat);
     mha__area *areas = obtain(c.count + 1, sizeof *areas);
     char **names = obtain(c.count + 1, sizeof *names);
     size_t n = 0;
     for (size_t i = 0; i < c.count; i++) { /* aliases have no elements of their own */
         const fold *f = &c.folds[i];
-        names[i] = label_of(&by_name, f);
+        names[i] = label_of(&flat, f);
         if (f->one.kind == MHA_TENSOR_PARAMETER)
             areas[n++] = (mha__area){f->one.group, names[i], f->elements, f->tensors};
     }

@@ -59,14 +59,14 @@ static void write_keys(writer *w, const double *kept, size_t S)
     bool any = false;
     for (size_t j = 0; j < S; j++) {
         size_t last = j;
-        while (kept[j] == 0 && last + 1 < S && kept[last + 1] == 0)
-            last++;
-        if (kept[j] == 0 && last > j)
-            mha__text_print(item, sizeof item, "%s%zu-%zu", any ? ", " : "", j, last);
-        else if (kept[j] == 0)
-            mha__text_print(item, sizeof item, "%s%zu", any ? ", " : "", j);
-        else
+        if (kept[j] != 0)
             continue;
+        while (last + 1 < S && kept[last + 1] == 0)
+            last++;
+        if (last > j)
+            mha__text_print(item, sizeof item, "%s%zu-%zu", any ? ", " : "", j, last);
+        else
+            mha__text_print(item, sizeof item, "%s%zu", any ? ", " : "", j);
         add(w, item);
         any = true;
         j = last;
