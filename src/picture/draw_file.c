@@ -135,7 +135,10 @@ static mha_status add_trace(mha__picture *picture, const mha_file *file, const m
     size_t layers = 0;
     for (size_t i = 0; i < mha_file_count(file); i++)
         if (is_weights(mha_file_at(file, i)->name, prefix)) {
-            TRY(add_trace_layer(picture, file, prefix, prefix, choice, error));
+            char name[sizeof prefix];
+            const size_t length = strlen(prefix); /* the dot belongs to the names of tensors alone */
+            snprintf(name, sizeof name, "%.*s", (int)(length - (length > 0 && prefix[length - 1] == '.')), prefix);
+            TRY(add_trace_layer(picture, file, prefix, name, choice, error));
             layers++;
         }
     if (layers == 0)

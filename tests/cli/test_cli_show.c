@@ -232,7 +232,7 @@ static void files_and_prefixes_are_layers(void **state)
     json_t *root = RUN_JSON(0, "show", path, "tests/vectors/torch_self.safetensors", "--json");
     json_t *layers = json_object_get(root, "layers");
     assert_int_equal(json_array_size(layers), 4); /* the case has recorded weights, too */
-    assert_string_equal(json_string_value(json_object_get(json_array_get(layers, 1), "name")), "h.1.");
+    assert_string_equal(json_string_value(json_object_get(json_array_get(layers, 1), "name")), "h.1");
     json_t *head = json_array_get(json_object_get(json_array_get(layers, 0), "heads"), 0);
     assert_int_equal(json_integer_value(json_object_get(head, "queries")), 2);
     assert_int_equal(json_integer_value(json_object_get(head, "broken")), 1);
