@@ -45,7 +45,7 @@ static void draw_number(uint64_t *x, const char *from, char *name, size_t size)
         snprintf(name, size, "%.*s %.4g", length, from, old * uniform(x, 0.5, 2));
     else
         snprintf(name, size, "%.*s %d", length, from,
-                 tile ? (old < 0 ? -1 : 1) << (1 + word(x) % 3) : 1 + (int)(word(x) % 6));
+                 tile ? (old < 0 ? -2 : 2) * (1 << word(x) % 3) : 1 + (int)(word(x) % 6));
 }
 
 /* Whether two mistakes are made at the same step, so that one would undo the other. */
