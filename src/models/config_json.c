@@ -215,7 +215,7 @@ static bool set_parts(mha__setup *setup, const char *parts)
         char part[MHA_SYMBOL];
         size_t n = strcspn(at, " ");
         snprintf(part, sizeof part, "%.*s", (int)n, at);
-        if (n > 0 && !mha__values_set(&setup->values, part, has_part(setup->model_class, part)))
+        if (n >= sizeof part || (n > 0 && !mha__values_set(&setup->values, part, has_part(setup->model_class, part))))
             return false;
         at += n + (at[n] == ' ');
     }
@@ -312,7 +312,8 @@ static mha_status read_setup(const json_t *config, const mha_model_spec *spec, b
     if (!first_class)
         TRY(choose_class(config, spec->class_name, setup, error));
     if (!set_all_parts(setup))
-        return mha__fail(error, MHA_INVALID, "class", "expected at most %d symbols", MHA_VALUES);
+        return mha__fail(error, MHA_INVALID, "class", "expected at most %d symbols of %d letters", MHA_VALUES,
+                         MHA_SYMBOL - 1);
     if (spec->n_heads > (size_t)largest || spec->kv_heads > (size_t)largest)
         return mha__fail(error, MHA_INVALID, "heads", "expected at most 2^40, found %zu and %zu", spec->n_heads,
                          spec->kv_heads);

@@ -226,6 +226,26 @@ static void test_one_answer_and_near_ones(void **state)
     }
 }
 
+/* Two mistakes at once are two lines of one answer, and two names in JSON. */
+static void test_a_pair_is_named(void **state)
+{
+    (void)state;
+    RECORD(right, "--scale", "0.9");
+    RECORD(wrong, "--causal");
+    graft(right, wrong, made, 0);
+    program_result r = RUN("diagnose", made);
+    assert_int_equal(r.code, 0);
+    const char *first = strstr(r.out, "Reproduced, within float32 rounding, by");
+    assert_non_null(first);
+    assert_non_null(strstr(first, "\n    and causal-"));
+    assert_non_null(strstr(first, "scale-default"));
+    program_free(&r);
+    json_t *root = RUN_JSON(0, "diagnose", made, "--json");
+    json_t *match = json_array_get(json_object_get(root, "matches"), 0);
+    assert_int_equal(json_array_size(json_object_get(match, "variants")), 2);
+    json_decref(root);
+}
+
 /* Of a large case the rows that tell variants apart are judged; for keys those are all rows of one batch row. */
 static void test_a_large_case_is_judged_in_part(void **state)
 {
@@ -354,6 +374,7 @@ int main(void)
         cmocka_unit_test(test_a_wrong_number_of_heads_is_named), cmocka_unit_test(test_a_right_result_raises_no_alarm),
         cmocka_unit_test(test_what_nothing_explains_is_no),
         cmocka_unit_test(test_one_answer_and_near_ones),
+        cmocka_unit_test(test_a_pair_is_named),
         cmocka_unit_test(test_a_large_case_is_judged_in_part),
         cmocka_unit_test(test_the_rounding_of_each_type_is_named),
         cmocka_unit_test(test_a_terminal_shows_how_far_it_is),

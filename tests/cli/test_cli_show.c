@@ -311,6 +311,26 @@ static void broken_traces_leave_no_file(void **state)
         mha_writer_destroy(writer);
         assert_program_refuses(RUN("show", path, "--picture", to), 2, traces[i].says);
     }
+    static const int32_t whole[4];
+    static char name[1030];
+    memset(name, 'n', sizeof name - 1);
+    memcpy(name + sizeof name - 9, ".weights", 8);
+    const struct {
+        const char *name;
+        mha_view view;
+        const char *says;
+    } alone[] = {{"weights", mha_view_of((void *)(uintptr_t)whole, MHA_I32, 3, (size_t[]){1, 2, 2}), "axes of I32"},
+                 {"weights", mha_view_of(numbers, MHA_F32, 2, (size_t[]){2, 2}), "found 2 axes of F32"},
+                 {name, mha_view_of(numbers, MHA_F32, 3, (size_t[]){1, 2, 2}), "at most 1000 bytes"}};
+    for (size_t i = 0; i < sizeof alone / sizeof *alone; i++) {
+        mha_writer *writer;
+        mha_error error;
+        assert_ok(mha_writer_create(path, &writer, &error), error);
+        assert_ok(mha_writer_add(writer, alone[i].name, &alone[i].view, &error), error);
+        assert_ok(mha_writer_commit(writer, &error), error);
+        mha_writer_destroy(writer);
+        assert_program_refuses(RUN("show", path, "--picture", to), 2, alone[i].says);
+    }
     assert_true(fopen(to, "r") == NULL);
     assert_int_equal(symlink("/dev/full", full), 0);
     assert_program_refuses(RUN("show", "--seq", "4", "--d-model", "8", "--heads", "2", "--picture", full), 3,

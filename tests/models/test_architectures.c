@@ -205,6 +205,7 @@ static void what_is_wrong_in_one_is_named(void **state)
     (void)state;
 #define LIKE "{\"like\": \"llama\", "
 #define ROW "\"name\": \"a\", \"shape\": \"1\", \"group\": \"norm\", \"role\": \"r\""
+#define LONG "a name that is made of a little more than fifty letters, "
 #define ROWS(row) LIKE "\"tensors\": {\"x\": {\"rows\": [" row "]}}}"
     static const struct {
         const char *text;
@@ -244,6 +245,21 @@ static void what_is_wrong_in_one_is_named(void **state)
          "description.json, a", "expected a known name"},
         {ROWS("{" ROW ", \"when\": \"1/0\"}"), MHA_INVALID, "description.json", "1/0"},
         {ROWS("{" ROW "}, {" ROW "}"), MHA_INVALID, "", "a"},
+        {ROWS("{" ROW ", \"ole\": 3}"), MHA_FORMAT, "description.json", "expected no \"ole\""},
+        {"{\"title\": \"T\", \"symbols\": {\"h\": {\"value\": 1}}, \"classes\": {\"A\": \"\"}, \"tensors\": {}, "
+         "\"attention\": []}",
+         MHA_FORMAT, "description.json", "symbols, d_model: expected it to be described"},
+        {"{\"title\": \"T\", \"symbols\": {\"h\": {\"value\": 1}, \"d_model\": {\"value\": 1}, "
+         "\"h_kv\": {\"value\": 1}, \"d_k\": {\"value\": 1}}, \"classes\": {\"A\": \"\"}, \"tensors\": {}, "
+         "\"attention\": []}",
+         MHA_FORMAT, "description.json", "tensors, : expected at least one"},
+        {LIKE "\"classes\": {\"A\": \"lm a_part_with_a_name_of_28_letters\"}}", MHA_INVALID, "class", "symbols"},
+        {LIKE "\"parts\": \"a_part_with_a_name_of_28_letters\"}", MHA_INVALID, "class", "symbols"},
+        {LIKE "\"attention\": {}, \"model_prefix\": 3}", MHA_FORMAT, "description.json", "Expected string"},
+        {LIKE "\"tensors\": {\"layers\": {\"blocks\": \"L/0\", \"rows\": [{" ROW "}]}}}", MHA_INVALID,
+         "description.json", "L/0"},
+        {LIKE "\"tensors\": {\"x\": {\"prefix\": \"" LONG LONG LONG LONG "\", \"rows\": [{" ROW "}]}}}", MHA_INVALID,
+         "a", "too long"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         built b;
