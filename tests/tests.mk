@@ -134,7 +134,8 @@ N ?= 10000
 test-differential: $(call named,test_differential) ## compares N random forwards with themselves, cut in every way
 	DIFFERENTIAL_TRIALS=$(N) $<
 
-# Failures are injected into the program at every seventeenth place here, which saves minutes; `make soak` takes each one.
+# Failures are injected into the program at every seventeenth place here, which saves minutes; `make soak` takes
+# each one.
 asan: ## the tests again under the address and undefined-behaviour sanitizers
 	@FAILURES_STRIDE=$${FAILURES_STRIDE:-17} $(MAKE) --no-print-directory BUILD=$(BUILD)/asan CFLAGS="-O1 -g" \
 	  KERNEL_CFLAGS=-O3 SANITIZE=address,undefined WERROR=-Werror test
