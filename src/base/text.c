@@ -89,6 +89,15 @@ char *mha__text_harmless(char *text)
     return text;
 }
 
+bool mha__text_among(const char *list, const char *word)
+{
+    const size_t n = strlen(word);
+    for (const char *at = list; n > 0 && (at = strstr(at, word)); at++)
+        if ((at == list || at[-1] == ' ') && (at[n] == ' ' || at[n] == '\0'))
+            return true;
+    return false;
+}
+
 size_t mha__text_distance(const char *a, const char *b)
 {
     enum { MOST = 128 };

@@ -89,6 +89,8 @@ typedef struct mha__architecture {
 mha_status mha__architecture_read(const char *model_type, const char *path, mha__architecture **made,
                                   mha_error *error);
 void mha__architecture_free(mha__architecture *architecture);
+/* Makes the rows of a description from its whole text (`text`, `source` and an empty memory are there). */
+mha_status mha__architecture_read_rows(mha__architecture *architecture, mha_error *error);
 /* Hands on a status; a formula that is wrong is blamed on a row of the description. */
 mha_status mha__architecture_blame(const mha__architecture *architecture, const char *row, mha_status status,
                                    mha_error *error);

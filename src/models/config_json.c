@@ -108,7 +108,8 @@ static mha_status read_key(const json_t *config, const mha__arch_key *key, mha__
         setup->n_assumed < MHA_SETUP_ASSUMED)
         setup->assumed[setup->n_assumed++] = (mha_assumption){key->keys, number};
     if (!mha__values_set(&setup->values, key->symbol, number))
-        return mha__fail(error, MHA_INVALID, key->symbol, "expected at most %d symbols of %d letters", MHA_VALUES,
+        return mha__fail(error, MHA_INVALID, setup->architecture->source,
+                         "symbols, %s: expected at most %d symbols of %d letters", key->symbol, MHA_VALUES,
                          MHA_SYMBOL - 1);
     return MHA_OK;
 }
@@ -123,6 +124,8 @@ static mha_status read_real(const json_t *config, const mha__architecture *archi
         if (strcmp(real->symbol, symbol) != 0)
             continue;
         const json_t *value = first_present(config, real->keys, name);
+        if (!value)
+            mha__text_print(name, sizeof name, "%s", symbol);
         if (value && !json_is_number(value))
             return mha__fail(error, MHA_INVALID, name, "expected a number, found %s", kind_of(value));
         *number = value ? json_number_value(value) : real->fallback;
@@ -151,18 +154,6 @@ static mha_status read_reals(const json_t *config, mha__setup *setup, mha_error 
 
 /* ---------------------------------------------------------------- the class */
 
-static bool has_part(const mha__arch_class *c, const char *part)
-{
-    size_t length = strlen(part);
-    for (const char *at = c->parts; *at;) {
-        size_t n = strcspn(at, " ");
-        if (n == length && strncmp(at, part, n) == 0)
-            return true;
-        at += n + (at[n] == ' ');
-    }
-    return false;
-}
-
 /* Finds a class by its whole name, by the part of it after "For" ("MaskedLM"), or by a part that it adds ("pooler"). */
 static const mha__arch_class *find_class(const mha__architecture *architecture, const char *name)
 {
@@ -172,7 +163,7 @@ static const mha__arch_class *find_class(const mha__architecture *architecture, 
         if (strncmp(name, family, length) == 0)
             rest = name + length;
         for (const mha__arch_class *c = architecture->classes; c->name && rest != name; c++)
-            if (strcmp(c->name + own, rest) == 0)
+            if (strlen(c->name) >= own && strcmp(c->name + own, rest) == 0)
                 return c;
         family += length + (family[length] == ' ');
     }
@@ -185,7 +176,7 @@ static const mha__arch_class *find_class(const mha__architecture *architecture, 
             return c;
     }
     for (const mha__arch_class *c = architecture->classes; c->name; c++)
-        if (has_part(c, name))
+        if (mha__text_among(c->parts, name))
             return c;
     return NULL;
 }
@@ -215,7 +206,8 @@ static bool set_parts(mha__setup *setup, const char *parts)
         char part[MHA_SYMBOL];
         size_t n = strcspn(at, " ");
         snprintf(part, sizeof part, "%.*s", (int)n, at);
-        if (n >= sizeof part || (n > 0 && !mha__values_set(&setup->values, part, has_part(setup->model_class, part))))
+        const bool has_part = mha__text_among(setup->model_class->parts, part);
+        if (n >= sizeof part || (n > 0 && !mha__values_set(&setup->values, part, has_part)))
             return false;
         at += n + (at[n] == ' ');
     }
@@ -291,7 +283,8 @@ static mha_status check_divisor(const mha__setup *setup, const mha__arch_key *ke
     const int64_t number = mha__values_get(&setup->values, key->symbol);
     for (size_t i = 0; i < sizeof divisors / sizeof *divisors; i++)
         if (strcmp(key->symbol, divisors[i]) == 0 && number < 1)
-            return mha__fail(error, MHA_INVALID, key->keys, "expected at least 1, found %" PRId64, number);
+            return mha__fail(error, MHA_INVALID, key->keys ? key->keys : key->symbol,
+                             "expected at least 1, found %" PRId64, number);
     return MHA_OK;
 }
 
@@ -312,8 +305,8 @@ static mha_status read_setup(const json_t *config, const mha_model_spec *spec, b
     if (!first_class)
         TRY(choose_class(config, spec->class_name, setup, error));
     if (!set_all_parts(setup))
-        return mha__fail(error, MHA_INVALID, "class", "expected at most %d symbols of %d letters", MHA_VALUES,
-                         MHA_SYMBOL - 1);
+        return mha__fail(error, MHA_INVALID, setup->architecture->source,
+                         "classes: expected at most %d symbols of %d letters", MHA_VALUES, MHA_SYMBOL - 1);
     if (spec->n_heads > (size_t)largest || spec->kv_heads > (size_t)largest)
         return mha__fail(error, MHA_INVALID, "heads", "expected at most 2^40, found %zu and %zu", spec->n_heads,
                          spec->kv_heads);

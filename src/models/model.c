@@ -9,7 +9,7 @@
 #include "models/model.h"
 #include "params/params.h"
 
-enum { MHA_ROW_NAME = 200 };
+enum { MHA_ROW_NAME = 200, MHA_ROW_LIMIT = 4000000 };
 
 /* ---------------------------------------------------------------- rows */
 
@@ -43,7 +43,7 @@ static mha_status value_of(const mha_model *model, const char *formula, int64_t 
     if (!formula)
         return MHA_OK;
     const mha_status status = mha__expression_evaluate(formula, &model->setup.values, value, error);
-    return mha__architecture_blame(model->setup.architecture, "tensors", status, error);
+    return mha__architecture_blame(model->setup.architecture, formula, status, error);
 }
 
 /* The rule of a layer's key bias; 0 where the architecture's symbol `moving` says that the bias matters. */
@@ -130,7 +130,8 @@ static mha_status add_run(mha_model *model, const mha__arch_tensor *first, const
                 return status;
             if (!wanted)
                 continue;
-            ++*count;
+            if (++*count > MHA_ROW_LIMIT)
+                return mha__fail(error, MHA_INVALID, "model", "expected at most %d tensors, found more", MHA_ROW_LIMIT);
             if (!model->rows)
                 continue;
             char name[MHA_ROW_NAME];
@@ -155,6 +156,9 @@ static mha_status walk_rows(mha_model *model, size_t *count, mha_error *error)
     const mha__architecture *architecture = model->setup.architecture;
     int64_t inner = 1, blocks;
     mha_status status = value_of(model, architecture->inner, 1, &inner, error);
+    if (status == MHA_OK && inner < 1)
+        status = mha__fail(error, MHA_INVALID, mha__setup_key(&model->setup, architecture->inner),
+                           "expected at least 1 inner block, found %" PRId64, inner);
     *count = 0;
     for (const mha__arch_tensor *row = architecture->tensors, *end; row->name && status == MHA_OK; row = end) {
         for (end = row + 1; row->blocks && end->name && same_text(end->blocks, row->blocks);)
@@ -164,10 +168,30 @@ static mha_status walk_rows(mha_model *model, size_t *count, mha_error *error)
             status = mha__fail(error, MHA_INVALID, mha__setup_key(&model->setup, row->blocks),
                                "expected at most %d blocks, found %" PRId64, MHA_BLOCK_LIMIT, blocks);
         if (status == MHA_OK)
-            status =
-                add_run(model, row, end, blocks > 0 ? (size_t)blocks : 0, inner > 0 ? (size_t)inner : 1, count, error);
+            status = add_run(model, row, end, blocks > 0 ? (size_t)blocks : 0, (size_t)inner, count, error);
     }
     return status;
+}
+
+/* Whether the attention layers have their numbers and names, which are asked for later, where nothing can fail. */
+static mha_status check_layers(const mha_model *model, mha_error *error)
+{
+    const mha__architecture *architecture = model->setup.architecture;
+    for (const mha__arch_attention *row = architecture->attention; row->prefix; row++) {
+        const char *const formulas[] = {row->when, row->uses, row->causal, row->blocks};
+        mha_model_layer layer;
+        int64_t value;
+        size_t used = 0;
+        for (size_t i = 0; i < sizeof formulas / sizeof *formulas; i++)
+            TRY(value_of(model, formulas[i], 1, &value, error));
+        if (value > MHA_BLOCK_LIMIT)
+            return mha__fail(error, MHA_INVALID, mha__setup_key(&model->setup, row->blocks),
+                             "expected at most %d attention layers, found %" PRId64, MHA_BLOCK_LIMIT, value);
+        if (!expand(row->prefix, architecture->base_prefix, MHA_BLOCK_LIMIT, MHA_BLOCK_LIMIT, layer.prefix,
+                    sizeof layer.prefix, &used))
+            return mha__fail(error, MHA_INVALID, row->prefix, "its name is too long with its numbers");
+    }
+    return MHA_OK;
 }
 
 /* ---------------------------------------------------------------- creation */
@@ -200,6 +224,8 @@ mha_status mha__model_create_from(const json_t *config, const mha_model_spec *sp
     mha_status status = mha__setup_read(config, spec, &made->setup, error);
     if (status == MHA_OK)
         status = walk_rows(made, &count, error);
+    if (status == MHA_OK)
+        status = check_layers(made, error);
     if (status == MHA_OK) {
         made->rows_bytes = count * sizeof *made->rows;
         made->rows = mha__allocate(allocator, made->rows_bytes);

@@ -200,11 +200,27 @@ static void one_that_is_like_another_says_the_rest(void **state)
     unbuild(&like);
 }
 
+/* A class may be shorter than the beginning that classes are said to have; a name of another one is not found. */
+static void class_families_may_be_longer_than_classes(void **state)
+{
+    (void)state;
+    built b;
+    assert_int_equal(build(&b, "{\"model_type\": \"odd\", \"architectures\": [\"AVeryLongFamilyOfClassesModel\"]}",
+                           "{\"like\": \"llama\", \"class_families\": \"AVeryLongFamilyOfClasses\","
+                           " \"classes\": {\"A\": \"\"}}"),
+                     MHA_INVALID);
+    assert_non_null(strstr(b.error.message, "expected one of A, found"));
+    unbuild(&b);
+}
+
 static void what_is_wrong_in_one_is_named(void **state)
 {
     (void)state;
 #define LIKE "{\"like\": \"llama\", "
 #define ROW "\"name\": \"a\", \"shape\": \"1\", \"group\": \"norm\", \"role\": \"r\""
+#define TEN(row) row "," row "," row "," row "," row "," row "," row "," row "," row "," row
+#define MANY TEN(SIX)
+#define SIX "{" ROW "},{" ROW "},{" ROW "},{" ROW "},{" ROW "},{" ROW "}"
 #define LONG "a name that is made of a little more than fifty letters, "
 #define ROWS(row) LIKE "\"tensors\": {\"x\": {\"rows\": [" row "]}}}"
     static const struct {
@@ -225,7 +241,8 @@ static void what_is_wrong_in_one_is_named(void **state)
         {LIKE "\"symbols\": {\"h\": {\"key\": \"k\", \"default\": 1, \"value\": 1}}}", MHA_FORMAT,
          "description.json", "expected a value, or"},
         {LIKE "\"symbols\": {\"n\": {\"value\": \"huh + 1\"}}}", MHA_INVALID, "description.json, n", "a known name"},
-        {LIKE "\"symbols\": {\"a_name_of_over_23_letters\": {\"value\": 1}}}", MHA_INVALID, "a_name_of", "23 letters"},
+        {LIKE "\"symbols\": {\"a_name_of_over_23_letters\": {\"value\": 1}}}",
+         MHA_INVALID, "description.json", "a_name_of_over_23_letters: expected"},
         {LIKE "\"numbers\": {\"theta\": {\"value\": 1}}}", MHA_FORMAT, "description.json", "one of rope_base"},
         {LIKE "\"classes\": {}}", MHA_FORMAT, "description.json", "classes"},
         {LIKE "\"classes\": {\"A\": [\"lm\"]}}", MHA_FORMAT, "description.json", "classes, A"},
@@ -252,9 +269,23 @@ static void what_is_wrong_in_one_is_named(void **state)
         {"{\"title\": \"T\", \"symbols\": {\"h\": {\"value\": 1}, \"d_model\": {\"value\": 1}, "
          "\"h_kv\": {\"value\": 1}, \"d_k\": {\"value\": 1}}, \"classes\": {\"A\": \"\"}, \"tensors\": {}, "
          "\"attention\": []}",
-         MHA_FORMAT, "description.json", "tensors, : expected at least one"},
-        {LIKE "\"classes\": {\"A\": \"lm a_part_with_a_name_of_28_letters\"}}", MHA_INVALID, "class", "symbols"},
-        {LIKE "\"parts\": \"a_part_with_a_name_of_28_letters\"}", MHA_INVALID, "class", "symbols"},
+         MHA_FORMAT, "description.json", "tensors, as a whole: expected at least one"},
+        {LIKE "\"classes\": {\"A\": \"lm a_part_with_a_name_of_28_letters\"}}",
+         MHA_INVALID, "description.json", "classes"},
+        {LIKE "\"parts\": \"a_part_with_a_name_of_28_letters\"}", MHA_INVALID, "description.json", "classes"},
+        {LIKE "\"attention\": [{\"prefix\": \"x\", \"blocks\": \"many\"}]}",
+         MHA_INVALID, "description.json, many", "known name"},
+        {LIKE "\"attention\": [{\"prefix\": \"x\", \"uses\": \"often\"}]}",
+         MHA_INVALID, "description.json, often", "known name"},
+        {LIKE "\"attention\": [{\"prefix\": \"x\", \"blocks\": 100001}]}", MHA_INVALID, "100001", "at most 100000"},
+        {LIKE "\"attention\": [{\"prefix\": \"" LONG LONG LONG LONG "\"}]}", MHA_INVALID, "", "too long"},
+        {LIKE "\"inner_blocks\": 0}", MHA_INVALID, "0", "at least 1 inner block"},
+        {LIKE "\"inner_blocks\": \"huh\"}", MHA_INVALID, "description.json, huh", "known name"},
+        {LIKE "\"symbols\": {\"h\": {\"value\": 0}}}", MHA_INVALID, "h", "at least 1"},
+        {LIKE "\"numbers\": {\"softcap\": {\"value\": -1}}}", MHA_FORMAT, "description.json", "numbers, softcap"},
+        {LIKE "\"numbers\": {\"rope_base\": {\"value\": 0}}}", MHA_INVALID, "rope_base", "above 0"},
+        {LIKE "\"tensors\": {\"x\": {\"blocks\": 100000, \"rows\": [" MANY "]}}}",
+         MHA_INVALID, "model", "at most 4000000"},
         {LIKE "\"attention\": {}, \"model_prefix\": 3}", MHA_FORMAT, "description.json", "Expected string"},
         {LIKE "\"tensors\": {\"layers\": {\"blocks\": \"L/0\", \"rows\": [{" ROW "}]}}}", MHA_INVALID,
          "description.json", "L/0"},
@@ -288,6 +319,7 @@ int main(void)
         cmocka_unit_test(rotation_is_read_where_it_stands),
         cmocka_unit_test(one_from_nothing_counts_what_it_says),
         cmocka_unit_test(one_that_is_like_another_says_the_rest),
+        cmocka_unit_test(class_families_may_be_longer_than_classes),
         cmocka_unit_test(what_is_wrong_in_one_is_named),
     };
     return cmocka_run_group_tests_name("architectures", tests, NULL, NULL);

@@ -38,8 +38,11 @@ static bool blames_option(const arguments *args, const mha_error *error)
         if (strcmp(error->name, replaced[i].name) == 0 && given(args, replaced[i].option))
             return true;
     const char *described = text_for(args, OPT_ARCHITECTURE);
-    const size_t compared = described ? strlen(described) < 80 ? strlen(described) : 80 : 0;
-    return compared > 0 && strncmp(error->name, described, compared) == 0;
+    if (!described)
+        return false;
+    if (strcmp(described, "-") == 0)
+        described = "standard input";
+    return strncmp(error->name, described, strlen(described) < 80 ? strlen(described) : 80) == 0;
 }
 
 mha_model_spec model_spec(const arguments *args, size_t n_heads)

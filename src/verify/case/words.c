@@ -401,16 +401,6 @@ static size_t letters_apart(const char *a, const char *b)
     return row[columns];
 }
 
-/* Whether `name` is one of the names in `list`, which are separated by blanks. */
-static bool is_among(const char *list, const char *name)
-{
-    const size_t n = strlen(name);
-    for (const char *at = list; n > 0 && (at = strstr(at, name)); at += n)
-        if ((at == list || at[-1] == ' ') && (at[n] == ' ' || at[n] == '\0'))
-            return true;
-    return false;
-}
-
 static bool is_for(const mha__case_word *word, bool is_key)
 {
     return is_key ? word->kind == WORD_KEY
@@ -422,7 +412,7 @@ const mha__case_word *mha__case_nearest(const char *name, bool is_key)
     const mha__case_word *best = NULL;
     const size_t length = strlen(name);
     for (size_t i = 0; i < WORDS; i++)
-        if (is_for(&words[i], is_key) && is_among(words[i].foreign, name))
+        if (is_for(&words[i], is_key) && mha__text_among(words[i].foreign, name))
             return &words[i];
     size_t least = length / 3 + 1;
     if (length > LONGEST_NAME)
