@@ -144,6 +144,7 @@ static void shapes_are_listed(void **state)
     json_decref(written);
     json_decref(root);
     assert_program_refuses(RUN("bench", "--shape", "list", "--shape", "tiny16"), 2, "found \"list\"");
+    assert_program_refuses(RUN("bench", "--shape", "list", "--picture", "b.svg"), 2, "nothing beside --shape list");
 }
 
 static void what_it_refuses(void **state)
