@@ -246,9 +246,11 @@ mha_status mha__architecture_read_rows(mha__architecture *a, mha_error *error)
     TRY(unpacked(r, "the description", "as a whole", failed, &why, a->text,
                  "title parts model_prefix class_families inner_blocks caveat symbols numbers classes tensors "
                  "attention refused"));
-    for (int i = 0; i < LISTS; i++)
-        if (lists[i] && (i < ATTENTION ? !json_is_object(lists[i]) : !json_is_array(lists[i])))
-            return wrong(r, names[i], "as a whole", i < ATTENTION ? "expected an object" : "expected a list");
+    for (int i = 0; i < LISTS; i++) {
+        const bool has_names = i < ATTENTION;
+        if (lists[i] && (has_names ? !json_is_object(lists[i]) : !json_is_array(lists[i])))
+            return wrong(r, names[i], "as a whole", has_names ? "expected an object" : "expected a list");
+    }
     for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
         if (!json_object_get(lists[SYMBOLS], needed[i]))
             return wrong(r, "symbols", needed[i], "expected it to be described, it is not");
