@@ -37,7 +37,7 @@ static void check_map(size_t count, size_t groups, double decades, uint64_t seed
     static const char *const group_names[] = {"attention", "ffn", "", "<i>", "norm"};
     static unsigned char painted[HEIGHT][WIDTH];
     mha__area *areas = calloc(count, sizeof *areas);
-    char(*names)[32] = calloc(count, sizeof *names);
+    char(*names)[40] = calloc(count, sizeof *names);
     double all = 0;
     for (size_t i = 0; i < count; i++) {
         snprintf(names[i], sizeof names[i], "tensor%zu.weight", i);
