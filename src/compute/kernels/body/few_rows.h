@@ -43,24 +43,34 @@ INLINE void dots(const int m, size_t k, const float *A, const float *X, size_t l
 
 #define DOTS_CASE(M, X)                                                                                                \
     case M:                                                                                                            \
-        for (; M <= MOST_FEW_ROWS && j + LANES <= n; j += LANES, next += ld_next * LANES)                              \
-            dots(M <= MOST_FEW_ROWS ? M : 1, k, A, X + j * ldx, ldx, next, ld_next, C + j, ldc);                       \
+        for (size_t j = 0; M <= MOST_FEW_ROWS && j < n; j += LANES) {                                                  \
+            j = n - j < LANES ? n - LANES : j; /* the last keys, some of them once more */                             \
+            dots(M <= MOST_FEW_ROWS ? M : 1, k, A, X + j * ldx, ldx, next + j * ld_next, ld_next, C + j, ldc);         \
+        }                                                                                                              \
         break;
+
+/* n is at least LANES. */
+static void dots_of_all(size_t m, size_t n, size_t k, const float *A, const float *X, size_t ldx, const float *next,
+                        size_t ld_next, float *C, size_t ldc)
+{
+    switch (m) {
+        CASES_TO_8(DOTS_CASE, X)
+    }
+}
 
 static void product_rows(size_t m, size_t n, size_t k, const float *A, const float *X, size_t ldx, const float *next,
                          size_t ld_next, float *C, size_t ldc)
 {
-    size_t j = 0;
     if (!next)
         next = X, ld_next = ldx;
-    switch (m) {
-        CASES_TO_8(DOTS_CASE, X)
+    if (n >= LANES) {
+        dots_of_all(m, n, k, A, X, ldx, next, ld_next, C, ldc);
+        return;
     }
-    for (; j < n; j++)
-        for (size_t i = 0; i < m; i++) {
-            vec sum = {0};
-            for (size_t p = 0; p < k; p++)
-                sum = madd(splat(A[i * MHA_STAGED + p]), splat(X[j * ldx + p]), sum);
-            C[i * ldc + j] = sum[0];
-        }
+    float rows[LANES * MHA_BLOCK], found[MOST_FEW_ROWS * LANES];
+    for (size_t i = 0; i < LANES; i++) /* the last row stands for those behind it, too */
+        __builtin_memcpy(rows + i * k, X + (i < n ? i : n - 1) * ldx, k * sizeof *rows);
+    dots_of_all(m, LANES, k, A, rows, k, rows, 0, found, LANES);
+    for (size_t i = 0; i < m; i++)
+        __builtin_memcpy(C + i * ldc, found + i * LANES, n * sizeof *C);
 }
