@@ -10,6 +10,7 @@
 #define FLAT_ROWS 1
 #define HALF_FLAT_ROWS 2
 #define FLAT_VECS 8
+#define ISA_UNFUSED
 #define KERNELS mha__kernels_scalar
 
 typedef float vec __attribute__((vector_size(16)));

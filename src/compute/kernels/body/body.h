@@ -8,6 +8,7 @@
  *   KERNELS                name of the table it exports
  *   vec                    GNU C vector of ISA_LANES floats
  *   madd(a, b, c)          a * b + c
+ *   ISA_UNFUSED            if madd rounds the product before it adds
  *   greater(a, b)          the larger; b when one is NaN
  *   ISA_PARTS              if it has a load_part and a store_part of its own (simd.h)
  *   ISA_EXP                if it has an exp_nonpositive of its own (exp.h)

@@ -3,15 +3,13 @@
 #ifndef ISA_EXP
 /* exp(x) for x <= 0: x = n ln 2 + r with n rounded to nearest by adding 1.5 * 2^23; exp(r) = 1 + r + r^2 q(r), q
  * minimax on |r| <= ln(2)/2 (relative error 3.1e-9); times 2^n, whose bits are those of the sum moved to the
- * exponent. From -88.02 on n is at least -127, where that power is 0; below -88.02 the result is made 0. That is needed
- * where the caller's thread does not round to nearest: n is then the next integer above or below, -126 or -127 for
- * -88.02, |r| <= ln 2, and q is less accurate. NaN passes. */
+ * exponent. Below -88.7, n is -127 or less however the caller's thread rounds: it is made -127, where that power is 0,
+ * and r is above -1. Where the thread does not round to nearest, |r| <= ln 2, and q is less accurate. NaN passes. */
 INLINE vec exp_nonpositive(vec x)
 {
-    const vec shift = splat(0x1.8p23f + 127.0f), least = splat(-88.02f);
-    const ivec zero = least > x;
-    x = greater(least, x);
-    vec t = madd(x, splat(0x1.715476p+0f), shift);
+    const vec shift = splat(0x1.8p23f + 127.0f);
+    x = greater(splat(-88.75f), x);
+    vec t = greater(splat(0x1.8p23f), madd(x, splat(0x1.715476p+0f), shift));
     vec n = t - shift;
     vec r = madd(n, splat(-0x1.62e400p-1f), x); /* ln 2 in two parts, the first exact in the product */
     r = madd(n, splat(-0x1.7f7d1cp-20f), r);
@@ -20,8 +18,12 @@ INLINE vec exp_nonpositive(vec x)
     q = madd(q, r, splat(0.041668390783547913f));
     q = madd(q, r, splat(0.1666652039904253f));
     q = madd(q, r, splat(0.4999999343212929f));
+#ifdef ISA_UNFUSED
     vec p = madd(q, r * r, r) + splat(1.0f);
-    return (vec)((ivec)(p * (vec)((ivec)t << 23)) & ~zero);
+#else
+    vec p = madd(madd(q, r, splat(1.0f)), r, splat(1.0f)); /* an operation less, and as exact where it is fused */
+#endif
+    return p * (vec)((ivec)t << 23);
 }
 #endif
 
