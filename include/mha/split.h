@@ -12,7 +12,7 @@ extern "C" {
 /* How P ranks share one call. What is not shared, every rank has whole. */
 typedef enum mha_split_scheme {
     MHA_SPLIT_TENSOR = 0, /* heads: columns of W_Q, W_K, W_V and rows of W_O; the outputs of the ranks are added */
-    MHA_SPLIT_ULYSSES,    /* rows of inputs and output; between the projections heads, by two exchanges of all with all */
+    MHA_SPLIT_ULYSSES,    /* rows of inputs and output, but heads while attending: two exchanges of all with all */
     MHA_SPLIT_RING,       /* rows of inputs and output; keys and values go round from rank to rank */
     MHA_SPLIT_ZIGZAG,     /* the same with 2P chunks of rows: rank r has chunks r and 2P-1-r, an even share if causal */
     MHA_SPLIT_CACHE,      /* rows of the cache: each rank attends to its keys, the parts are merged (flash-decoding) */
