@@ -32,6 +32,7 @@ typedef struct mha_model_facts {
     double scale;
     size_t window;    /* keys a query sees, its own included: mha_semantics.window_left + 1. 0: no window */
     char caveat[160]; /* what one layer alone does not reproduce of the model; "" for nothing */
+    char not_run[160]; /* why a forward pass does not compute this attention, which is counted alone; "": it does */
 } mha_model_facts;
 
 /* Reads a config.json. An unknown model type gives the widths and head counts alone (has_semantics false).
@@ -129,6 +130,10 @@ MHA_API mha_model_facts mha_model_facts_of(const mha_model *model);
 /* The keys that the config lacks, with the defaults used. `key` may list several spellings. Returns their number; the
  * list lives as long as the model. */
 MHA_API size_t mha_model_assumptions(const mha_model *model, const mha_assumption **list);
+
+/* The parameters that one token uses: all, but of the experts that a router chooses among only as many as it chooses;
+ * then the numbers of both, which are 0 where there are no experts. `experts` and `chosen` may be NULL. */
+MHA_API size_t mha_model_active_parameters(const mha_model *model, size_t *experts, size_t *chosen);
 
 /* One attention layer of a model. */
 typedef struct mha_model_layer {

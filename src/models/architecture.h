@@ -13,7 +13,9 @@
  * Symbols that every architecture defines, because the rest of the library reads them:
  *   d_model h h_kv d_k   and where they are not 0:  d_v (default d_k)  bias_q bias_k bias_v bias_o
  *   qk_norm (1: per head, 2: per row)  causal  rope (1: interleaved, 2: half-split; of all d_k)
- *   moving: something other than rotation makes the scores depend on the key bias, which is then not inert */
+ *   moving: something other than rotation makes the scores depend on the key bias, which is then not inert
+ *   i j: the numbers that stand for {i} and {j} in names, where blocks are counted; elsewhere 0
+ *   experts top_k: where rows are routed, how many experts there are, and how many of them a token passes */
 
 /* A symbol and where its value comes from. */
 typedef struct mha__arch_key {
@@ -21,6 +23,10 @@ typedef struct mha__arch_key {
     const char *keys;     /* config keys separated by blanks, the first one present is used; NULL: computed */
     const char *fallback; /* formula when no key is present: the default of the architecture's library */
     const char *contains; /* for a key whose value is text: 1 when the text contains this, else 0 */
+    const char *list;     /* formula: the symbol is a list of so many numbers; its fallback knows i. NULL: a number */
+    const char *times;    /* formula: the key is a real number, by which this is multiplied and cut. NULL: no */
+    int members;          /* the config lists the places of a list that are 1; others are 0 */
+    int length;           /* the symbol is the length of the config's list */
     const char *matters;  /* formula over parts: whether a missing key is reported; NULL: it is */
 } mha__arch_key;
 
@@ -41,22 +47,31 @@ typedef enum mha__arch_kind {
     MHA_ARCH_BUFFER_I64 /* position ids */
 } mha__arch_kind;
 
-/* One tensor, or one per block: {i} is the block, {j} the one inside it. */
+/* One tensor, or one per block: {i} is the block, {j} the one inside it. All formulas but `blocks` know i. */
 typedef struct mha__arch_tensor {
     const char *blocks; /* formula: number of blocks; NULL: one. Neighbours with one formula are added block by block */
+    const char *inner;  /* formula: number of inner blocks; NULL: one. Neighbours with one formula go together */
     const char *prefix; /* in front of the name, "" for nothing; in both {model} stands for base_prefix */
     const char *name, *shape, *group, *role;
-    const char *when;     /* formula; NULL: always */
-    const char *alias_of; /* the tensor whose storage it shares (a name without {i}) */
+    const char *section;  /* formula: whether the rows of its section are there; NULL: always */
+    const char *when;     /* the same of this row */
+    const char *alias_of; /* the tensor whose storage it shares */
     const char *tied;     /* formula: whether the storage is shared; NULL: always */
     mha__arch_kind kind;
+    int routed; /* a token passes top_k of `experts` parts of it, or of its inner blocks */
 } mha__arch_tensor;
+
+/* A symbol that has another value for some attention layers. */
+typedef struct mha__arch_own {
+    const char *symbol, *formula;
+} mha__arch_own;
 
 /* An attention layer, or one per block. */
 typedef struct mha__arch_attention {
-    const char *blocks, *prefix, *when;
+    const char *blocks, *inner, *prefix, *when;
     const char *uses;   /* formula: times that a forward pass runs each layer; NULL: once */
     const char *causal; /* formula; NULL: the symbol causal */
+    const mha__arch_own *own; /* NULL: none */
 } mha__arch_attention;
 
 /* A configuration that the tensors below do not describe. */
@@ -77,8 +92,8 @@ typedef struct mha__architecture {
     const mha__arch_tensor *tensors;
     const mha__arch_attention *attention;
     const mha__arch_refusal *refusals;
+    const mha__arch_refusal *not_run; /* attention layers that are counted, but not computed */
     const char *caveat; /* what one attention layer alone does not reproduce of the model; "": nothing */
-    const char *inner;  /* formula: the number of values of {j} in each {i}; NULL: there is no {j} */
     json_t *text;       /* owns the text of all rows */
     mha__arena memory;  /* of the rows */
 } mha__architecture;

@@ -67,24 +67,63 @@ static mha_status as_text(const reader *r, json_t *entry, const char *const *fie
     as_text(r, entry, (const char *const[]){__VA_ARGS__},                                                              \
             sizeof(const char *const[]){__VA_ARGS__} / sizeof(const char *))
 
-/* ---------------------------------------------------------------- one entry of each list */
+/* ---------------------------------------------------------------- lists */
 
 /* Reads an entry into a zeroed row. `place` is the entry's name, which lasts as long as the description, or its number
  * in a list. */
 typedef mha_status read_entry(const reader *r, const char *list, const char *place, json_t *entry, void *row);
+
+static size_t size_of(const json_t *entries)
+{
+    return json_is_object(entries) ? json_object_size(entries) : json_array_size(entries);
+}
+
+/* Reads all entries of an object or a list into rows of `size` bytes. */
+static mha_status read_entries(const reader *r, const char *list, json_t *entries, read_entry *read, void *rows,
+                               size_t size)
+{
+    char *row = rows, place[40];
+    const char *name;
+    json_t *entry;
+    size_t i;
+    json_object_foreach(entries, name, entry)
+    {
+        TRY(read(r, list, name, entry, row));
+        row += size;
+    }
+    json_array_foreach(entries, i, entry)
+    {
+        snprintf(place, sizeof place, "row %zu", i + 1);
+        TRY(read(r, list, place, entry, row));
+        row += size;
+    }
+    return MHA_OK;
+}
+
+/* The same into *rows, which is made with the zero row that ends it. */
+#define READ_LIST(r, list, entries, read, rows)                                                                        \
+    ((*(rows) = mha__arena_take(&(r)->made->memory, (size_of(entries) + 1) * sizeof **(rows)))                         \
+         ? read_entries(r, list, entries, read, (void *)(uintptr_t)*(rows), sizeof **(rows))                           \
+         : no_memory(r))
+
+/* ---------------------------------------------------------------- one entry of each list */
 
 static mha_status read_symbol(const reader *r, const char *list, const char *place, json_t *entry, void *row)
 {
     mha__arch_key *key = row;
     const char *value = NULL;
     json_error_t why;
-    TRY(AS_TEXT(r, entry, "default", "value", "reported_when"));
-    const int failed = json_unpack_ex(entry, &why, 0, "{s?s, s?s, s?s, s?s, s?s}", "key", &key->keys, "default",
-                                      &key->fallback, "value", &value, "contains", &key->contains, "reported_when",
-                                      &key->matters);
-    TRY(unpacked(r, list, place, failed, &why, entry, "key default value contains reported_when"));
+    TRY(AS_TEXT(r, entry, "default", "value", "reported_when", "list", "times"));
+    const int failed = json_unpack_ex(entry, &why, 0, "{s?s, s?s, s?s, s?s, s?s, s?s, s?s, s?b, s?b}", "key",
+                                      &key->keys, "default", &key->fallback, "value", &value, "contains",
+                                      &key->contains, "reported_when", &key->matters, "list", &key->list, "times",
+                                      &key->times, "members", &key->members, "length", &key->length);
+    TRY(unpacked(r, list, place, failed, &why, entry,
+                 "key default value contains reported_when list times members length"));
     if (!value == !key->keys || !key->keys != !key->fallback)
         return wrong(r, list, place, "expected a value, or a key with a default");
+    if (key->members && !key->list)
+        return wrong(r, list, place, "members: expected a list");
     if (value)
         key->fallback = value;
     key->symbol = place;
@@ -124,11 +163,11 @@ static mha_status read_tensor(const reader *r, const char *list, const char *pla
     json_error_t why;
     const json_t *buffer = NULL;
     TRY(AS_TEXT(r, entry, "when", "tied"));
-    const int failed = json_unpack_ex(entry, &why, 0, "{s:s, s:s, s:s, s:s, s?s, s?s, s?s, s?o}", "name",
+    const int failed = json_unpack_ex(entry, &why, 0, "{s:s, s:s, s:s, s:s, s?s, s?s, s?s, s?o, s?b}", "name",
                                       &tensor->name, "shape", &tensor->shape, "group", &tensor->group, "role",
                                       &tensor->role, "when", &tensor->when, "same_as", &tensor->alias_of, "tied",
-                                      &tensor->tied, "buffer", &buffer);
-    TRY(unpacked(r, list, place, failed, &why, entry, "name shape group role when same_as tied buffer"));
+                                      &tensor->tied, "buffer", &buffer, "routed", &tensor->routed);
+    TRY(unpacked(r, list, place, failed, &why, entry, "name shape group role when same_as tied buffer routed"));
     const bool long_integers = json_is_string(buffer) && strcmp(json_string_value(buffer), "I64") == 0;
     if (buffer && !json_is_true(buffer) && !long_integers)
         return wrong(r, list, place, "buffer: expected true, or \"I64\"");
@@ -140,15 +179,27 @@ static mha_status read_tensor(const reader *r, const char *list, const char *pla
     return MHA_OK;
 }
 
+static mha_status read_own(const reader *r, const char *list, const char *place, json_t *entry, void *row)
+{
+    if (!json_is_string(entry))
+        return wrong(r, list, place, "expected a formula as text");
+    *(mha__arch_own *)row = (mha__arch_own){place, json_string_value(entry)};
+    return MHA_OK;
+}
+
 static mha_status read_layer(const reader *r, const char *list, const char *place, json_t *entry, void *row)
 {
     mha__arch_attention *layer = row;
     json_error_t why;
-    TRY(AS_TEXT(r, entry, "blocks", "when", "uses", "causal"));
-    const int failed = json_unpack_ex(entry, &why, 0, "{s:s, s?s, s?s, s?s, s?s}", "prefix", &layer->prefix, "blocks",
-                                      &layer->blocks, "when", &layer->when, "uses", &layer->uses, "causal",
-                                      &layer->causal);
-    return unpacked(r, list, place, failed, &why, entry, "prefix blocks when uses causal");
+    json_t *own = NULL;
+    TRY(AS_TEXT(r, entry, "blocks", "inner", "when", "uses", "causal"));
+    const int failed = json_unpack_ex(entry, &why, 0, "{s:s, s?s, s?s, s?s, s?s, s?s, s?o}", "prefix", &layer->prefix,
+                                      "blocks", &layer->blocks, "inner", &layer->inner, "when", &layer->when, "uses",
+                                      &layer->uses, "causal", &layer->causal, "own", &own);
+    TRY(unpacked(r, list, place, failed, &why, entry, "prefix blocks inner when uses causal own"));
+    if (own && !json_is_object(own))
+        return wrong(r, list, place, "own: expected an object");
+    return READ_LIST(r, list, own, read_own, &layer->own);
 }
 
 static mha_status read_refusal(const reader *r, const char *list, const char *place, json_t *entry, void *row)
@@ -159,40 +210,7 @@ static mha_status read_refusal(const reader *r, const char *list, const char *pl
     return unpacked(r, list, place, failed, &why, entry, "when why");
 }
 
-/* ---------------------------------------------------------------- lists */
-
-static size_t size_of(const json_t *entries)
-{
-    return json_is_object(entries) ? json_object_size(entries) : json_array_size(entries);
-}
-
-/* Reads all entries of an object or a list into rows of `size` bytes. */
-static mha_status read_entries(const reader *r, const char *list, json_t *entries, read_entry *read, void *rows,
-                               size_t size)
-{
-    char *row = rows, place[40];
-    const char *name;
-    json_t *entry;
-    size_t i;
-    json_object_foreach(entries, name, entry)
-    {
-        TRY(read(r, list, name, entry, row));
-        row += size;
-    }
-    json_array_foreach(entries, i, entry)
-    {
-        snprintf(place, sizeof place, "row %zu", i + 1);
-        TRY(read(r, list, place, entry, row));
-        row += size;
-    }
-    return MHA_OK;
-}
-
-/* The same into *rows, which is made with the zero row that ends it. */
-#define READ_LIST(r, list, entries, read, rows)                                                                        \
-    ((*(rows) = mha__arena_take(&(r)->made->memory, (size_of(entries) + 1) * sizeof **(rows)))                         \
-         ? read_entries(r, list, entries, read, (void *)(uintptr_t)*(rows), sizeof **(rows))                           \
-         : no_memory(r))
+/* ---------------------------------------------------------------- the whole */
 
 static mha_status read_tensors(const reader *r, json_t *sections)
 {
@@ -213,10 +231,11 @@ static mha_status read_tensors(const reader *r, json_t *sections)
         mha__arch_tensor all = {.prefix = ""};
         json_t *listed;
         char list[60];
-        TRY(AS_TEXT(r, section, "blocks"));
-        const int failed = json_unpack_ex(section, &why, 0, "{s?s, s?s, s:o}", "blocks", &all.blocks, "prefix",
-                                          &all.prefix, "rows", &listed);
-        TRY(unpacked(r, "tensors", name, failed, &why, section, "blocks prefix rows"));
+        TRY(AS_TEXT(r, section, "blocks", "inner", "when"));
+        const int failed = json_unpack_ex(section, &why, 0, "{s?s, s?s, s?s, s?s, s?b, s:o}", "blocks", &all.blocks,
+                                          "inner", &all.inner, "prefix", &all.prefix, "when", &all.section, "routed",
+                                          &all.routed, "rows", &listed);
+        TRY(unpacked(r, "tensors", name, failed, &why, section, "blocks inner prefix when routed rows"));
         if (!json_is_array(listed))
             return wrong(r, "tensors", name, "rows: expected a list");
         for (size_t i = 0; i < json_array_size(listed); i++)
@@ -230,22 +249,22 @@ static mha_status read_tensors(const reader *r, json_t *sections)
 
 mha_status mha__architecture_read_rows(mha__architecture *a, mha_error *error)
 {
-    enum { SYMBOLS, NUMBERS, CLASSES, TENSORS, ATTENTION, REFUSED, LISTS };
-    static const char *const names[LISTS] = {"symbols", "numbers", "classes", "tensors", "attention", "refused"};
+    enum { SYMBOLS, NUMBERS, CLASSES, TENSORS, ATTENTION, REFUSED, NOT_RUN, LISTS };
+    static const char *const names[LISTS] = {"symbols",   "numbers", "classes", "tensors",
+                                             "attention", "refused", "not_run"};
     static const char *const needed[] = {"d_model", "h", "h_kv", "d_k"};
     const reader at = {a, error}, *r = &at;
     json_error_t why;
     json_t *lists[LISTS] = {0};
     a->base_prefix = a->caveat = a->parts = "";
-    TRY(AS_TEXT(r, a->text, "inner_blocks"));
     const int failed = json_unpack_ex(
-        a->text, &why, 0, "{s:s, s?s, s?s, s?s, s?s, s?s, s:o, s?o, s:o, s:o, s:o, s?o}", "title", &a->title, "parts",
-        &a->parts, "model_prefix", &a->base_prefix, "class_families", &a->class_families, "inner_blocks", &a->inner,
-        "caveat", &a->caveat, "symbols", &lists[SYMBOLS], "numbers", &lists[NUMBERS], "classes", &lists[CLASSES],
-        "tensors", &lists[TENSORS], "attention", &lists[ATTENTION], "refused", &lists[REFUSED]);
+        a->text, &why, 0, "{s:s, s?s, s?s, s?s, s?s, s:o, s?o, s:o, s:o, s:o, s?o, s?o}", "title", &a->title, "parts",
+        &a->parts, "model_prefix", &a->base_prefix, "class_families", &a->class_families, "caveat", &a->caveat,
+        "symbols", &lists[SYMBOLS], "numbers", &lists[NUMBERS], "classes", &lists[CLASSES], "tensors", &lists[TENSORS],
+        "attention", &lists[ATTENTION], "refused", &lists[REFUSED], "not_run", &lists[NOT_RUN]);
     TRY(unpacked(r, "the description", "as a whole", failed, &why, a->text,
-                 "title parts model_prefix class_families inner_blocks caveat symbols numbers classes tensors "
-                 "attention refused"));
+                 "title parts model_prefix class_families caveat symbols numbers classes tensors attention refused "
+                 "not_run"));
     for (int i = 0; i < LISTS; i++) {
         const bool has_names = i < ATTENTION;
         if (lists[i] && (has_names ? !json_is_object(lists[i]) : !json_is_array(lists[i])))
@@ -261,5 +280,6 @@ mha_status mha__architecture_read_rows(mha__architecture *a, mha_error *error)
     TRY(READ_LIST(r, "classes", lists[CLASSES], read_class, &a->classes));
     TRY(read_tensors(r, lists[TENSORS]));
     TRY(READ_LIST(r, "attention", lists[ATTENTION], read_layer, &a->attention));
-    return READ_LIST(r, "refused", lists[REFUSED], read_refusal, &a->refusals);
+    TRY(READ_LIST(r, "refused", lists[REFUSED], read_refusal, &a->refusals));
+    return READ_LIST(r, "not_run", lists[NOT_RUN], read_refusal, &a->not_run);
 }

@@ -6,151 +6,8 @@
 #include <strings.h>
 
 #include "models/config_json.h"
+#include "models/config_values.h"
 #include "models/json_text.h"
-
-/* ---------------------------------------------------------------- single values */
-
-/* The value of a key; "a.b" is the key b of the object a. */
-static const json_t *find_value(const json_t *config, const char *key)
-{
-    char outer[64];
-    const char *dot = strchr(key, '.');
-    if (!dot)
-        return json_object_get(config, key);
-    snprintf(outer, sizeof outer, "%.*s", (int)(dot - key), key);
-    return json_object_get(json_object_get(config, outer), dot + 1);
-}
-
-/* The value of the first key in the list `keys` that the config has and that is not null; *key is its name, a copy in
- * `room`. */
-static const json_t *first_present(const json_t *config, const char *keys, char room[64])
-{
-    for (const char *at = keys; *at;) {
-        size_t length = strcspn(at, " ");
-        snprintf(room, 64, "%.*s", (int)length, at);
-        const json_t *value = find_value(config, room);
-        if (value && !json_is_null(value))
-            return value;
-        at += length + (at[length] == ' ');
-    }
-    return NULL;
-}
-
-/* A key with the value null asks for the default, which is then not an assumption. */
-static bool stated_null(const json_t *config, const char *keys)
-{
-    char name[64];
-    for (const char *at = keys; *at;) {
-        size_t length = strcspn(at, " ");
-        snprintf(name, sizeof name, "%.*s", (int)length, at);
-        if (find_value(config, name))
-            return true;
-        at += length + (at[length] == ' ');
-    }
-    return false;
-}
-
-static const int64_t largest = (int64_t)1 << 40;
-
-static const char *kind_of(const json_t *value)
-{
-    return json_is_string(value)   ? "text"
-           : json_is_array(value)  ? "a list"
-           : json_is_object(value) ? "an object"
-           : json_is_real(value)   ? "a real number"
-                                   : "a whole number or a flag";
-}
-
-/* Reads a size, a flag (1 or 0), or the number of named classes (id2label). */
-static mha_status whole_number(const json_t *value, const char *key, int64_t *number, mha_error *error)
-{
-    if (json_is_boolean(value))
-        *number = json_is_true(value);
-    else if (json_is_object(value) && strcmp(key, "id2label") == 0)
-        *number = (int64_t)json_object_size(value);
-    else if (json_is_integer(value))
-        *number = json_integer_value(value);
-    else
-        return mha__fail(error, MHA_INVALID, key, "expected a whole number, found %s", kind_of(value));
-    if (*number < 0 || *number > largest)
-        return mha__fail(error, MHA_INVALID, key, "expected a number of 0 to 2^40, found %" PRId64, *number);
-    return MHA_OK;
-}
-
-static bool is_assumed(const mha__setup *setup, const char *keys)
-{
-    for (size_t i = 0; i < setup->n_assumed; i++)
-        if (strcmp(setup->assumed[i].key, keys) == 0)
-            return true;
-    return false;
-}
-
-static mha_status read_key(const json_t *config, const mha__arch_key *key, mha__setup *setup, mha_error *error)
-{
-    char name[64];
-    int64_t number = 0;
-    mha_status status = MHA_OK;
-    const json_t *value = key->keys ? first_present(config, key->keys, name) : NULL;
-    if (value && key->contains && !json_is_string(value))
-        return mha__fail(error, MHA_INVALID, name, "expected text, found %s", kind_of(value));
-    if (value && key->contains)
-        number = strstr(json_string_value(value), key->contains) != NULL;
-    else if (value)
-        status = whole_number(value, name, &number, error);
-    else
-        status = mha__expression_evaluate(key->fallback, &setup->values, &number, error);
-    int64_t matters = 1;
-    if (status == MHA_OK && key->matters)
-        status = mha__expression_evaluate(key->matters, &setup->values, &matters, error);
-    if (status != MHA_OK)
-        return mha__architecture_blame(setup->architecture, key->symbol, status, error);
-    if (matters && !value && key->keys && !stated_null(config, key->keys) && !is_assumed(setup, key->keys) &&
-        setup->n_assumed < MHA_SETUP_ASSUMED)
-        setup->assumed[setup->n_assumed++] = (mha_assumption){key->keys, number};
-    if (!mha__values_set(&setup->values, key->symbol, number))
-        return mha__fail(error, MHA_INVALID, setup->architecture->source,
-                         "symbols, %s: expected at most %d symbols of %d letters", key->symbol, MHA_VALUES,
-                         MHA_SYMBOL - 1);
-    return MHA_OK;
-}
-
-/* A real number of the config, or the architecture's default. A divisor must not be 0, which stands for the default
- * in mha_model_facts. */
-static mha_status read_real(const json_t *config, const mha__architecture *architecture, const char *symbol,
-                            bool positive, double *number, mha_error *error)
-{
-    char name[64];
-    for (const mha__arch_real *real = architecture->reals; real && real->symbol; real++) {
-        if (strcmp(real->symbol, symbol) != 0)
-            continue;
-        const json_t *value = first_present(config, real->keys, name);
-        if (!value)
-            mha__text_print(name, sizeof name, "%s", symbol);
-        if (value && !json_is_number(value))
-            return mha__fail(error, MHA_INVALID, name, "expected a number, found %s", kind_of(value));
-        *number = value ? json_number_value(value) : real->fallback;
-        if (*number < 0 || (positive && *number == 0))
-            return mha__fail(error, MHA_INVALID, name, "expected a number %s 0, found %g",
-                             positive ? "above" : "of at least", *number);
-    }
-    return MHA_OK;
-}
-
-static mha_status read_reals(const json_t *config, mha__setup *setup, mha_error *error)
-{
-    const struct {
-        const char *symbol;
-        bool positive;
-        double *number;
-    } reals[] = {{"rope_base", true, &setup->rope_base},
-                 {"norm_eps", false, &setup->norm_eps},
-                 {"softcap", false, &setup->softcap},
-                 {"scale_square", true, &setup->scale_square}};
-    mha_status status = MHA_OK;
-    for (size_t i = 0; i < sizeof reals / sizeof *reals && status == MHA_OK; i++)
-        status = read_real(config, setup->architecture, reals[i].symbol, reals[i].positive, reals[i].number, error);
-    return status;
-}
 
 /* ---------------------------------------------------------------- the class */
 
@@ -254,7 +111,7 @@ static mha_status check_values(const json_t *config, const mha__setup *setup, mh
     char name[64];
     for (; strcmp(d_k->symbol, "d_k") != 0; d_k++) /* NOLINT: every architecture has a key d_k */
         ;
-    bool tied_to_heads = !d_k->keys || !first_present(config, d_k->keys, name);
+    bool tied_to_heads = !d_k->keys || !mha__config_first(config, d_k->keys, name);
     if (tied_to_heads && strcmp(d_k->fallback, "d_model/h") == 0) {
         mha_config attempt = {.d_model = (size_t)mha__values_get(v, "d_model"),
                               .n_heads = (size_t)mha__values_get(v, "h")};
@@ -267,11 +124,18 @@ static mha_status check_values(const json_t *config, const mha__setup *setup, mh
     if (mha__values_get(v, "h") % mha__values_get(v, "h_kv") != 0)
         return mha__fail(error, MHA_INVALID, "kv_heads", "expected a divisor of %" PRId64 " heads, found %" PRId64,
                          mha__values_get(v, "h"), mha__values_get(v, "h_kv"));
-    for (const mha__arch_refusal *r = setup->architecture->refusals; r && r->when; r++) {
-        int64_t refused = 0;
-        mha_status status = mha__expression_evaluate(r->when, v, &refused, error);
-        if (status != MHA_OK || refused)
-            return status != MHA_OK ? status : mha__fail(error, MHA_UNSUPPORTED, "config", "%s", r->why);
+    return MHA_OK;
+}
+
+/* The reason of the first refusal whose formula holds, or NULL. */
+static mha_status find_refusal(const mha__setup *setup, const mha__arch_refusal *list, const char **why,
+                               mha_error *error)
+{
+    *why = NULL;
+    for (const mha__arch_refusal *r = list; r->when && !*why; r++) {
+        int64_t holds = 0;
+        TRY(mha__expression_evaluate(r->when, &setup->values, &holds, error));
+        *why = holds ? r->why : NULL;
     }
     return MHA_OK;
 }
@@ -288,14 +152,6 @@ static mha_status check_divisor(const mha__setup *setup, const mha__arch_key *ke
     return MHA_OK;
 }
 
-const char *mha__setup_key(const mha__setup *setup, const char *symbol)
-{
-    for (const mha__arch_key *key = setup->architecture->keys; key->symbol; key++)
-        if (strcmp(key->symbol, symbol) == 0 && key->keys)
-            return key->keys;
-    return symbol;
-}
-
 /* `first_class`: whatever class is asked for; attention does not depend on it. */
 static mha_status read_setup(const json_t *config, const mha_model_spec *spec, bool first_class, mha__setup *setup,
                              mha_error *error)
@@ -304,26 +160,31 @@ static mha_status read_setup(const json_t *config, const mha_model_spec *spec, b
     setup->model_class = setup->architecture->classes;
     if (!first_class)
         TRY(choose_class(config, spec->class_name, setup, error));
-    if (!set_all_parts(setup))
+    if (!mha__values_set(&setup->values, "i", 0) || !mha__values_set(&setup->values, "j", 0) || !set_all_parts(setup))
         return mha__fail(error, MHA_INVALID, setup->architecture->source,
                          "classes: expected at most %d symbols of %d letters", MHA_VALUES, MHA_SYMBOL - 1);
-    if (spec->n_heads > (size_t)largest || spec->kv_heads > (size_t)largest)
+    if (spec->n_heads > (size_t)MHA_CONFIG_LARGEST || spec->kv_heads > (size_t)MHA_CONFIG_LARGEST)
         return mha__fail(error, MHA_INVALID, "heads", "expected at most 2^40, found %zu and %zu", spec->n_heads,
                          spec->kv_heads);
     for (const mha__arch_key *key = setup->architecture->keys; key->symbol; key++) {
-        TRY(read_key(config, key, setup, error));
+        TRY(mha__setup_read_key(config, key, setup, error));
         if (strcmp(key->symbol, "h") == 0 && spec->n_heads > 0)
             mha__values_set(&setup->values, "h", (int64_t)spec->n_heads);
         if (strcmp(key->symbol, "h_kv") == 0 && spec->kv_heads > 0)
             mha__values_set(&setup->values, "h_kv", (int64_t)spec->kv_heads);
         TRY(check_divisor(setup, key, error));
     }
-    TRY(read_reals(config, setup, error));
+    TRY(mha__setup_read_reals(config, setup, error));
     const json_t *scaling = json_object_get(config, "rope_scaling"),
-                 *type = find_value(config, "rope_parameters.rope_type");
+                 *type = mha__config_value(config, "rope_parameters.rope_type");
     setup->rope_scaled = (scaling && !json_is_null(scaling)) ||
                          (json_is_string(type) && strcmp(json_string_value(type), "default") != 0);
-    return check_values(config, setup, error);
+    const char *refused;
+    TRY(check_values(config, setup, error));
+    TRY(find_refusal(setup, setup->architecture->refusals, &refused, error));
+    if (refused)
+        return mha__fail(error, MHA_UNSUPPORTED, "config", "%s", refused);
+    return find_refusal(setup, setup->architecture->not_run, &setup->not_run, error);
 }
 
 mha_status mha__setup_read(const json_t *config, const mha_model_spec *spec, mha__setup *setup, mha_error *error)
@@ -387,6 +248,7 @@ mha_model_facts mha__setup_facts(const mha__setup *setup)
     mha__text_print(facts.caveat, sizeof facts.caveat, "%s",
                     setup->rope_scaled ? "rope_scaling stretches the rotary positions, which is not applied"
                                        : architecture->caveat);
+    mha__text_print(facts.not_run, sizeof facts.not_run, "%s", setup->not_run ? setup->not_run : "");
     mha__text_print(facts.model_type, sizeof facts.model_type, "%s", architecture->name);
     return facts;
 }
@@ -405,9 +267,9 @@ static mha_status read_heads(const json_t *config, mha_model_facts *facts, mha_e
                     json_is_string(type) ? json_string_value(type) : "");
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         char key[64];
-        const json_t *value = first_present(config, keys[i], key);
+        const json_t *value = mha__config_first(config, keys[i], key);
         if (value)
-            TRY(whole_number(value, key, &number[i], error));
+            TRY(mha__config_whole(value, key, &number[i], error));
     }
     facts->d_model = (size_t)number[0];
     facts->n_heads = (size_t)number[1];
@@ -445,7 +307,9 @@ static double metadata_number(const mha_file *file, const char *architecture, co
     double number = 0;
     snprintf(name, sizeof name, "%.40s.%s", architecture, key);
     const char *text = mha_file_metadata(file, name);
-    return text && sscanf(text, "%lf", &number) == 1 && number >= 0 && number <= (double)largest ? number : 0;
+    return text && sscanf(text, "%lf", &number) == 1 && number >= 0 && number <= (double)MHA_CONFIG_LARGEST
+               ? number
+               : 0;
 }
 
 bool mha_model_read_metadata(const mha_file *file, mha_model_facts *facts)

@@ -7,7 +7,7 @@
 #include "mha/model.h"
 #include "models/architecture.h"
 
-enum { MHA_SETUP_ASSUMED = 40 };
+enum { MHA_SETUP_ASSUMED = 40, MHA_LIST_LIMIT = 100000 };
 
 typedef struct mha__setup {
     mha__architecture *architecture; /* owned */
@@ -15,6 +15,7 @@ typedef struct mha__setup {
     mha__values values;
     double rope_base, norm_eps, softcap, scale_square; /* 0: the architecture has none */
     bool rope_scaled;                                  /* the config asks for stretched rotary positions */
+    const char *not_run;                               /* why attention is counted, but not computed; NULL: it is */
     size_t n_assumed;
     mha_assumption assumed[MHA_SETUP_ASSUMED];
 } mha__setup;

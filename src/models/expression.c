@@ -7,37 +7,40 @@
 
 /* ---------------------------------------------------------------- named values */
 
-static int64_t *find(mha__values *values, const char *name, size_t length)
+/* The place of the name that the first `length` letters of a text are; values->count: there is none. */
+static size_t find(const mha__values *values, const char *name, size_t length)
 {
-    for (size_t i = 0; i < values->count; i++)
-        if (strncmp(values->items[i].name, name, length) == 0 && values->items[i].name[length] == '\0')
-            return &values->items[i].value;
-    return NULL;
+    size_t i = 0;
+    while (i < values->count &&
+           (strncmp(values->items[i].name, name, length) != 0 || values->items[i].name[length] != '\0'))
+        i++;
+    return i;
+}
+
+bool mha__values_set_list(mha__values *values, const char *name, const int64_t *list, size_t length)
+{
+    const size_t letters = strlen(name), at = find(values, name, letters);
+    if (letters == 0 || letters >= MHA_SYMBOL || at == MHA_VALUES)
+        return false;
+    memcpy(values->items[at].name, name, letters + 1);
+    values->items[at].value = (int64_t)length;
+    values->items[at].list = list;
+    values->count += at == values->count;
+    return true;
 }
 
 bool mha__values_set(mha__values *values, const char *name, int64_t value)
 {
-    size_t length = strlen(name);
-    if (length == 0 || length >= MHA_SYMBOL)
+    if (!mha__values_set_list(values, name, NULL, 0))
         return false;
-    int64_t *known = find(values, name, length);
-    if (known) {
-        *known = value;
-        return true;
-    }
-    if (values->count == MHA_VALUES)
-        return false;
-    memcpy(values->items[values->count].name, name, length + 1);
-    values->items[values->count++].value = value;
+    values->items[find(values, name, strlen(name))].value = value;
     return true;
 }
 
 const int64_t *mha__values_find(const mha__values *values, const char *name)
 {
-    for (size_t i = 0; i < values->count; i++)
-        if (strcmp(values->items[i].name, name) == 0)
-            return &values->items[i].value;
-    return NULL;
+    const size_t at = find(values, name, strlen(name));
+    return at < values->count ? &values->items[at].value : NULL;
 }
 
 int64_t mha__values_get(const mha__values *values, const char *name)
@@ -95,12 +98,24 @@ static int64_t name(parser *p)
     const char *start = p->at;
     while (isalnum((unsigned char)*p->at) || *p->at == '_')
         p->at++;
-    size_t length = (size_t)(p->at - start);
-    for (size_t i = 0; i < p->values->count; i++)
-        if (strncmp(p->values->items[i].name, start, length) == 0 && p->values->items[i].name[length] == '\0')
-            return p->values->items[i].value;
-    p->at = start;
-    return stop(p, "a known name");
+    const size_t at = find(p->values, start, (size_t)(p->at - start));
+    if (at == p->values->count) {
+        p->at = start;
+        return stop(p, "a known name");
+    }
+    if (!p->values->items[at].list)
+        return p->values->items[at].value;
+    if (*p->at != '[')
+        return stop(p, "'[' and an index of the list");
+    p->at++;
+    const int64_t index = evaluate(p, 0);
+    skip_spaces(p);
+    if (*p->at != ']')
+        return stop(p, "']'");
+    if (index < 0 || index >= p->values->items[at].value)
+        return stop(p, "an index inside the list");
+    p->at++;
+    return p->values->items[at].list[index];
 }
 
 static int64_t operand(parser *p)

@@ -6,25 +6,28 @@
 
 enum { MHA_VALUES = 96, MHA_SYMBOL = 24 };
 
-/* Named integers. */
+/* Named integers, and named lists of integers. */
 typedef struct mha__values {
     size_t count;
     struct {
         char name[MHA_SYMBOL];
-        int64_t value;
+        int64_t value;       /* of a list: its length */
+        const int64_t *list; /* borrowed; NULL: a single number */
     } items[MHA_VALUES];
 } mha__values;
 
 /* Sets the value of a name, which may be new. false: the name is too long, or there are too many names. */
 bool mha__values_set(mha__values *values, const char *name, int64_t value);
+/* The same for a list, which must last as long as the values. */
+bool mha__values_set_list(mha__values *values, const char *name, const int64_t *list, size_t length);
 const int64_t *mha__values_find(const mha__values *values, const char *name); /* NULL: unknown */
 int64_t mha__values_get(const mha__values *values, const char *name);         /* 0: unknown */
 /* Sets the names of "d_model=512 h=8". A value may be an expression of the names before it. */
 mha_status mha__values_parse(mha__values *values, const char *text, mha_error *error);
 
-/* Evaluates in 64-bit integers: names, decimal numbers, ( ), ! - (unary), ^ (power), * / %, + -,
+/* Evaluates in 64-bit integers: names, list[index], decimal numbers, ( ), ! - (unary), ^ (power), * / %, + -,
  * < <= > >= == !=, &&, ||. / rounds towards zero. MHA_INVALID, with the text and what was expected at
- * which character: syntax, unknown names, division by zero, results beyond 64 bits. */
+ * which character: syntax, unknown names, division by zero, results beyond 64 bits, an index outside its list. */
 mha_status mha__expression_evaluate(const char *text, const mha__values *values, int64_t *result, mha_error *error);
 /* Evaluates "a, b, c" into at most `capacity` results. */
 mha_status mha__expression_list(const char *text, const mha__values *values, int64_t *results, size_t capacity,

@@ -429,6 +429,9 @@ static void take_facts(loader *l)
 
 static mha_status prepare(loader *l)
 {
+    if (l->options.facts && *l->options.facts->not_run)
+        return mha__fail(l->error, MHA_UNSUPPORTED, l->options.facts->model_type, "%s; it is counted, not computed",
+                         l->options.facts->not_run);
     TRY(choose_layer(l));
     TRY(collect(l));
     TRY(refuse_unknown(l));

@@ -108,7 +108,8 @@ static mha_status add_tensor(mha_model *model, const mha__arch_tensor *row, cons
     char shared[MHA_ROW_NAME];
     size_t used = 0;
     mha_tensor *owner = NULL;
-    if (tied && expand(row->alias_of, model->setup.architecture->base_prefix, 0, 0, shared, sizeof shared, &used))
+    if (tied && expand(row->alias_of, model->setup.architecture->base_prefix,
+                       (size_t)mha__values_get(&model->setup.values, "i"), 0, shared, sizeof shared, &used))
         owner = mha_params_find(model->table, shared);
     status = owner ? mha_params_alias(model->table, &spec, owner, &tensor, error)
                    : mha_params_add(model->table, &spec, &tensor, error);
@@ -118,30 +119,39 @@ static mha_status add_tensor(mha_model *model, const mha__arch_tensor *row, cons
     return owner ? MHA_OK : mark_inert(model, tensor, row->role, error);
 }
 
-/* The rows of one run, rows [first, end) of the description, for `blocks` blocks; counted only, or added. */
-static mha_status add_run(mha_model *model, const mha__arch_tensor *first, const mha__arch_tensor *end, size_t blocks,
-                          size_t inner, size_t *count, mha_error *error)
+/* One row at the block that the symbols i and j say: counted only, or added. */
+static mha_status add_row(mha_model *model, const mha__arch_tensor *row, size_t *count, mha_error *error)
 {
-    for (size_t block = 0; block < blocks; block++)
-        for (const mha__arch_tensor *row = first; row < end; row++) {
-            int64_t wanted;
-            mha_status status = value_of(model, row->when, 1, &wanted, error);
-            if (status != MHA_OK)
-                return status;
-            if (!wanted)
-                continue;
-            if (++*count > MHA_ROW_LIMIT)
-                return mha__fail(error, MHA_INVALID, "model", "expected at most %d tensors, found more", MHA_ROW_LIMIT);
-            if (!model->rows)
-                continue;
-            char name[MHA_ROW_NAME];
-            const char *base = model->setup.architecture->base_prefix;
-            size_t used = 0;
-            if (!expand(row->prefix, base, block / inner, block % inner, name, sizeof name, &used) ||
-                !expand(row->name, base, block / inner, block % inner, name, sizeof name, &used))
-                return mha__fail(error, MHA_INVALID, row->name, "its name is too long with its numbers");
-            TRY(add_tensor(model, row, name, error));
-        }
+    const size_t i = (size_t)mha__values_get(&model->setup.values, "i"),
+                 j = (size_t)mha__values_get(&model->setup.values, "j");
+    const char *base = model->setup.architecture->base_prefix;
+    char name[MHA_ROW_NAME];
+    size_t used = 0;
+    int64_t section, wanted;
+    TRY(value_of(model, row->section, 1, &section, error));
+    if (!section)
+        return MHA_OK;
+    TRY(value_of(model, row->when, 1, &wanted, error));
+    if (!wanted)
+        return MHA_OK;
+    if (++*count > MHA_ROW_LIMIT)
+        return mha__fail(error, MHA_INVALID, "model", "expected at most %d tensors, found more", MHA_ROW_LIMIT);
+    if (!model->rows)
+        return MHA_OK;
+    if (!expand(row->prefix, base, i, j, name, sizeof name, &used) ||
+        !expand(row->name, base, i, j, name, sizeof name, &used))
+        return mha__fail(error, MHA_INVALID, row->name, "its name is too long with its numbers");
+    return add_tensor(model, row, name, error);
+}
+
+/* The number of blocks that a formula gives; `what` they are, in messages. */
+static mha_status blocks_of(const mha_model *model, const char *formula, const char *what, int64_t *blocks,
+                            mha_error *error)
+{
+    TRY(value_of(model, formula, 1, blocks, error));
+    if (*blocks > MHA_BLOCK_LIMIT)
+        return mha__fail(error, MHA_INVALID, mha__setup_key(&model->setup, formula),
+                         "expected at most %d %s, found %" PRId64, MHA_BLOCK_LIMIT, what, *blocks);
     return MHA_OK;
 }
 
@@ -150,47 +160,97 @@ static bool same_text(const char *a, const char *b)
     return a == b || (a && b && strcmp(a, b) == 0);
 }
 
+static void set_block(mha_model *model, int64_t i, int64_t j)
+{
+    mha__values_set(&model->setup.values, "i", i);
+    mha__values_set(&model->setup.values, "j", j);
+}
+
+/* The rows [first, end) of the description for one block; neighbours with one formula of inner blocks go together. */
+static mha_status add_block(mha_model *model, int64_t block, const mha__arch_tensor *first,
+                            const mha__arch_tensor *end, size_t *count, mha_error *error)
+{
+    int64_t inner;
+    for (const mha__arch_tensor *last; first < end; first = last) {
+        for (last = first + 1; first->inner && last < end && same_text(last->inner, first->inner);)
+            last++;
+        set_block(model, block, 0);
+        TRY(blocks_of(model, first->inner, "inner blocks", &inner, error));
+        for (int64_t j = 0; j < inner; j++) {
+            set_block(model, block, j);
+            for (const mha__arch_tensor *row = first; row < last; row++)
+                TRY(add_row(model, row, count, error));
+        }
+    }
+    return MHA_OK;
+}
+
 /* Adds a run of neighbouring rows with one block formula block by block: all rows of block 0, then those of block 1. */
 static mha_status walk_rows(mha_model *model, size_t *count, mha_error *error)
 {
-    const mha__architecture *architecture = model->setup.architecture;
-    int64_t inner = 1, blocks;
-    mha_status status = value_of(model, architecture->inner, 1, &inner, error);
-    if (status == MHA_OK && inner < 1)
-        status = mha__fail(error, MHA_INVALID, mha__setup_key(&model->setup, architecture->inner),
-                           "expected at least 1 inner block, found %" PRId64, inner);
+    int64_t blocks;
     *count = 0;
-    for (const mha__arch_tensor *row = architecture->tensors, *end; row->name && status == MHA_OK; row = end) {
+    for (const mha__arch_tensor *row = model->setup.architecture->tensors, *end; row->name; row = end) {
         for (end = row + 1; row->blocks && end->name && same_text(end->blocks, row->blocks);)
             end++;
-        status = value_of(model, row->blocks, 1, &blocks, error);
-        if (status == MHA_OK && blocks > MHA_BLOCK_LIMIT)
-            status = mha__fail(error, MHA_INVALID, mha__setup_key(&model->setup, row->blocks),
-                               "expected at most %d blocks, found %" PRId64, MHA_BLOCK_LIMIT, blocks);
-        if (status == MHA_OK)
-            status = add_run(model, row, end, blocks > 0 ? (size_t)blocks : 0, (size_t)inner, count, error);
+        set_block(model, 0, 0);
+        TRY(blocks_of(model, row->blocks, "blocks", &blocks, error));
+        for (int64_t block = 0; block < blocks; block++)
+            TRY(add_block(model, block, row, end, count, error));
     }
-    return status;
+    set_block(model, 0, 0);
+    return MHA_OK;
 }
 
-/* Whether the attention layers have their numbers and names, which are asked for later, where nothing can fail. */
-static mha_status check_layers(const mha_model *model, mha_error *error)
+/* The numbers and the name of an attention layer at the block that the symbols i and j say. */
+static mha_status make_layer(const mha_model *model, const mha__arch_attention *row, mha_model_layer *layer,
+                             mha_error *error)
 {
-    const mha__architecture *architecture = model->setup.architecture;
-    for (const mha__arch_attention *row = architecture->attention; row->prefix; row++) {
-        const char *const formulas[] = {row->when, row->uses, row->causal, row->blocks};
-        mha_model_layer layer;
-        int64_t value;
-        size_t used = 0;
-        for (size_t i = 0; i < sizeof formulas / sizeof *formulas; i++)
-            TRY(value_of(model, formulas[i], 1, &value, error));
-        if (value > MHA_BLOCK_LIMIT)
-            return mha__fail(error, MHA_INVALID, mha__setup_key(&model->setup, row->blocks),
-                             "expected at most %d attention layers, found %" PRId64, MHA_BLOCK_LIMIT, value);
-        if (!expand(row->prefix, architecture->base_prefix, MHA_BLOCK_LIMIT, MHA_BLOCK_LIMIT, layer.prefix,
-                    sizeof layer.prefix, &used))
-            return mha__fail(error, MHA_INVALID, row->prefix, "its name is too long with its numbers");
+    const mha__values *values = &model->setup.values;
+    mha__values own = *values;
+    int64_t uses, causal, value;
+    size_t used = 0;
+    for (const mha__arch_own *symbol = row->own; symbol->symbol; symbol++) {
+        TRY(value_of(model, symbol->formula, 0, &value, error));
+        if (!mha__values_set(&own, symbol->symbol, value))
+            return mha__fail(error, MHA_INVALID, symbol->symbol, "expected fewer symbols, or a shorter one");
     }
+    TRY(value_of(model, row->uses, 1, &uses, error));
+    TRY(value_of(model, row->causal, mha__values_get(values, "causal"), &causal, error));
+    *layer = (mha_model_layer){.config = mha__values_attention(&own), .causal = causal};
+    layer->config.dtype = model->dtype;
+    layer->uses = uses > 0 ? (size_t)uses : 0;
+    if (!expand(row->prefix, model->setup.architecture->base_prefix, (size_t)mha__values_get(values, "i"),
+                (size_t)mha__values_get(values, "j"), layer->prefix, sizeof layer->prefix, &used))
+        return mha__fail(error, MHA_INVALID, row->prefix, "its name is too long with its numbers");
+    return mha_config_resolve(&layer->config, error);
+}
+
+/* Counts the attention layers or, where there is memory for them, makes them. */
+static mha_status walk_layers(mha_model *model, size_t *count, mha_error *error)
+{
+    int64_t blocks, inner, wanted;
+    *count = 0;
+    for (const mha__arch_attention *row = model->setup.architecture->attention; row->prefix; row++) {
+        set_block(model, 0, 0);
+        TRY(blocks_of(model, row->blocks, "attention layers", &blocks, error));
+        for (int64_t i = 0; i < blocks; i++) {
+            set_block(model, i, 0);
+            TRY(value_of(model, row->when, 1, &wanted, error));
+            if (!wanted)
+                continue;
+            TRY(blocks_of(model, row->inner, "attention layers", &inner, error));
+            for (int64_t j = 0; j < inner; j++, ++*count) {
+                set_block(model, i, j);
+                if (*count > MHA_BLOCK_LIMIT)
+                    return mha__fail(error, MHA_INVALID, row->prefix, "expected at most %d attention layers",
+                                     MHA_BLOCK_LIMIT);
+                if (model->layers)
+                    TRY(make_layer(model, row, &model->layers[*count], error));
+            }
+        }
+    }
+    set_block(model, 0, 0);
     return MHA_OK;
 }
 
@@ -225,13 +285,18 @@ mha_status mha__model_create_from(const json_t *config, const mha_model_spec *sp
     if (status == MHA_OK)
         status = walk_rows(made, &count, error);
     if (status == MHA_OK)
-        status = check_layers(made, error);
+        status = walk_layers(made, &made->n_layers, error);
     if (status == MHA_OK) {
         made->rows_bytes = count * sizeof *made->rows;
         made->rows = mha__allocate(allocator, made->rows_bytes);
-        status = made->rows ? walk_rows(made, &count, error)
-                            : mha__fail(error, MHA_NO_MEMORY, "model", "no memory for %zu rows", count);
+        made->layers_bytes = (made->n_layers + 1) * sizeof *made->layers;
+        made->layers = mha__allocate(allocator, made->layers_bytes);
+        status = made->rows && made->layers
+                     ? walk_rows(made, &count, error)
+                     : mha__fail(error, MHA_NO_MEMORY, "model", "no memory for %zu rows", count);
     }
+    if (status == MHA_OK)
+        status = walk_layers(made, &made->n_layers, error);
     if (status != MHA_OK) {
         mha_model_destroy(made);
         return status;
@@ -260,6 +325,7 @@ void mha_model_destroy(mha_model *model)
         mha_params_remove(model->table, model->rows[--model->n_rows].tensor); /* NOLINT: counted rows exist */
     mha__setup_free(&model->setup);
     mha__release(allocator, model->rows, model->rows_bytes);
+    mha__release(allocator, model->layers, model->layers_bytes);
     mha__release(allocator, model, sizeof *model);
 }
 
@@ -273,6 +339,24 @@ const char *mha_model_title(const mha_model *model)
 const char *mha_model_class(const mha_model *model)
 {
     return model->setup.model_class->name;
+}
+
+size_t mha_model_active_parameters(const mha_model *model, size_t *experts, size_t *chosen)
+{
+    const int64_t all = mha__values_get(&model->setup.values, "experts"),
+                  used = mha__values_get(&model->setup.values, "top_k");
+    const size_t n = all > 0 ? (size_t)all : 0, k = used > 0 && used < all ? (size_t)used : n;
+    size_t routed = 0, others = 0;
+    for (size_t i = 0; i < model->n_rows; i++) {
+        const mha_tensor_info info = mha_tensor_info_of(model->rows[i].tensor);
+        if (info.kind == MHA_TENSOR_PARAMETER && !info.alias_of)
+            *(model->rows[i].description->routed ? &routed : &others) += info.elements;
+    }
+    if (experts)
+        *experts = routed ? n : 0;
+    if (chosen)
+        *chosen = routed ? k : 0;
+    return others + (n ? routed / n * k : routed);
 }
 
 mha_model_facts mha_model_facts_of(const mha_model *model)
@@ -308,46 +392,15 @@ size_t mha_model_assumptions(const mha_model *model, const mha_assumption **list
 
 /* ---------------------------------------------------------------- its attention layers */
 
-/* The number of layers of one row of the description; 0 when its condition is false. */
-static size_t layers_of(const mha_model *model, const mha__arch_attention *row)
-{
-    int64_t wanted, blocks;
-    if (value_of(model, row->when, 1, &wanted, NULL) || value_of(model, row->blocks, 1, &blocks, NULL))
-        return 0; /* unreachable: both had a value when the model was made */
-    return wanted && blocks > 0 ? (size_t)blocks : 0;
-}
-
 size_t mha_model_layer_count(const mha_model *model)
 {
-    size_t count = 0;
-    for (const mha__arch_attention *row = model->setup.architecture->attention; row->prefix; row++)
-        count += layers_of(model, row);
-    return count;
+    return model->n_layers;
 }
 
 bool mha_model_layer_at(const mha_model *model, size_t index, mha_model_layer *layer)
 {
-    int64_t inner = 1, uses = 1, causal = 0;
-    value_of(model, model->setup.architecture->inner, 1, &inner, NULL);
-    for (const mha__arch_attention *row = model->setup.architecture->attention; row->prefix; row++) {
-        size_t count = layers_of(model, row);
-        if (index >= count) {
-            index -= count;
-            continue;
-        }
-        mha_model_layer made = {.config = mha__values_attention(&model->setup.values)};
-        value_of(model, row->uses, 1, &uses, NULL);
-        value_of(model, row->causal, mha__values_get(&model->setup.values, "causal"), &causal, NULL);
-        made.config.dtype = model->dtype;
-        made.causal = causal;
-        made.uses = uses > 0 ? (size_t)uses : 0;
-        size_t used = 0;
-        if (!expand(row->prefix, model->setup.architecture->base_prefix, index / (size_t)inner, index % (size_t)inner,
-                    made.prefix, sizeof made.prefix, &used) ||
-            mha_config_resolve(&made.config, NULL))
-            return false;
-        *layer = made;
-        return true;
-    }
-    return false;
+    if (index >= model->n_layers)
+        return false;
+    *layer = model->layers[index];
+    return true;
 }

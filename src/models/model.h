@@ -15,6 +15,8 @@ struct mha_model {
         const mha__arch_tensor *description;
     } * rows; /* of the table, in order; NULL while they are only counted */
     size_t n_rows, rows_bytes;
+    mha_model_layer *layers; /* NULL while they are only counted */
+    size_t n_layers, layers_bytes;
 };
 
 /* mha_model_create from a config that has been parsed; preset and config of `spec` are ignored. */

@@ -10,7 +10,8 @@
 
 #define CONFIG                                                                                                         \
     "{\"model_type\": \"mine\", \"hidden_size\": 64, \"num_attention_heads\": 4, \"num_key_value_heads\": 2,"          \
-    " \"num_hidden_layers\": 3, \"vocab_size\": 100, \"ffn_dim\": 128, \"tie_word_embeddings\": true}"
+    " \"num_hidden_layers\": 3, \"vocab_size\": 100, \"ffn_dim\": 128,"                                 \
+    " \"tie_word_embeddings\": true, \"ids\": [1, \"a\"], \"part\": 0.5}"
 
 typedef struct built {
     mha_params *table;
@@ -148,7 +149,7 @@ static void one_from_nothing_counts_what_it_says(void **state)
                     "    \"group\": \"embedding\", \"role\": \"e\"},"
                     "   {\"name\": \"p\", \"shape\": \"7\", \"group\": \"embedding\", \"role\": \"p\","
                     "    \"buffer\": \"I64\"}]},"
-                    "  \"blocks\": {\"blocks\": \"2*L\", \"prefix\": \"{model}{i}.{j}.\", \"rows\": ["
+                    "  \"blocks\": {\"blocks\": \"L\", \"inner\": 2, \"prefix\": \"{model}{i}.{j}.\", \"rows\": ["
                     "   {\"name\": \"w\", \"shape\": \"d_model, 3\", \"group\": \"attention\", \"role\": \"W_Q\"},"
                     "   {\"name\": \"g\", \"shape\": \"3\", \"group\": \"ffn\", \"role\": \"g\", \"when\": \"gated\"},"
                     "   {\"name\": \"no\", \"shape\": \"3\", \"group\": \"ffn\", \"role\": \"g\","
@@ -156,8 +157,8 @@ static void one_from_nothing_counts_what_it_says(void **state)
                     "  \"last\": {\"rows\": ["
                     "   {\"name\": \"out\", \"shape\": \"10, d_model\", \"group\": \"head\", \"role\": \"out\","
                     "    \"when\": \"lm\", \"same_as\": \"{model}e\", \"tied\": \"tied\"}]}},"
-                    " \"inner_blocks\": 2,"
-                    " \"attention\": [{\"blocks\": \"2*L\", \"prefix\": \"{model}{i}.{j}\", \"causal\": true}]}"),
+                    " \"attention\": [{\"blocks\": \"L\", \"inner\": 2, \"prefix\": \"{model}{i}.{j}\","
+                    " \"causal\": true}]}"),
               b.error);
     static const char *const names[] = {"m.e",     "p",       "m.0.0.w", "m.0.0.g", "m.0.1.w", "m.0.1.g",
                                         "m.1.0.w", "m.1.0.g", "m.1.1.w", "m.1.1.g", "out"};
@@ -173,6 +174,75 @@ static void one_from_nothing_counts_what_it_says(void **state)
     assert_string_equal(layer.prefix, "m.1.1");
     assert_true(layer.causal && layer.config.d_k == 3);
     assert_true(mha_model_facts_of(b.model).norm_eps == 0.5);
+    unbuild(&b);
+}
+
+/* Lists, blocks inside blocks, experts and attention layers of several widths, in numbers worked out by hand. */
+static void blocks_may_differ(void **state)
+{
+    (void)state;
+    built b;
+    assert_ok(build(&b,
+                    "{\"model_type\": \"odd\", \"depths\": [1, 2, 1], \"dense\": [0, 7], \"ratio\": 2.5,"
+                    " \"width\": 4.0,"
+                    " \"kinds\": [\"full_attention\", \"sliding_attention\"]}",
+                    "{\"title\": \"Odd\", \"symbols\": {\"d_model\": {\"key\": \"width\", \"default\": 1},"
+                    "  \"h\": {\"value\": 2}, \"h_kv\": {\"value\": 2}, \"d_k\": {\"value\": 2},"
+                    "  \"S\": {\"key\": \"depths\", \"length\": true, \"default\": 9},"
+                    "  \"depth\": {\"key\": \"depths\", \"list\": \"S\", \"default\": 1},"
+                    "  \"dense\": {\"key\": \"dense\", \"list\": \"S\", \"members\": true, \"default\": 0},"
+                    "  \"full\": {\"key\": \"kinds\", \"list\": 2, \"contains\": \"full\", \"default\": 0},"
+                    "  \"any\": {\"key\": \"kinds\", \"contains\": \"sliding\", \"default\": 0},"
+                    "  \"twos\": {\"value\": \"2^i\", \"list\": \"S\"},"
+                    "  \"threes\": {\"key\": \"width\", \"list\": \"S\", \"default\": 3},"
+                    "  \"d_ff\": {\"key\": \"ratio\", \"times\": \"d_model+1\", \"default\": 0},"
+                    "  \"experts\": {\"value\": 3}, \"top_k\": {\"value\": 2}},"
+                    " \"classes\": {\"Odd\": \"\"}, \"tensors\": {"
+                    "  \"a\": {\"blocks\": \"S\", \"prefix\": \"{i}.\", \"rows\": ["
+                    "   {\"name\": \"w\", \"shape\": \"twos[i]\", \"group\": \"attention\", \"role\": \"W_Q\"}]},"
+                    "  \"b\": {\"blocks\": \"S\", \"inner\": \"depth[i]\", \"prefix\": \"{i}.{j}.\", \"rows\": ["
+                    "   {\"name\": \"u\", \"shape\": \"threes[i], j+1\", \"group\": \"ffn\", \"role\": \"u\"}]},"
+                    "  \"c\": {\"blocks\": \"S\", \"inner\": \"experts\", \"prefix\": \"{i}.e{j}.\","
+                    " \"when\": \"!dense[i]\","
+                    "   \"routed\": true, \"rows\": ["
+                    "   {\"name\": \"x\", \"shape\": \"d_ff\", \"group\": \"ffn\", \"role\": \"x\"},"
+                    "   {\"name\": \"y\", \"shape\": \"any + full[0]\", \"group\": \"ffn\", \"role\": \"y\","
+                    "    \"when\": \"i == 2\"}]}},"
+                    " \"attention\": [{\"blocks\": \"S\", \"inner\": \"depth[i]\", \"prefix\": \"{i}.{j}\","
+                    "  \"when\": \"i > 0\", \"own\": {\"d_model\": \"8*twos[i]\", \"d_v\": \"3+j\"}}],"
+                    " \"not_run\": [{\"when\": \"h == 3\", \"why\": \"no\"},"
+                    "  {\"when\": \"h == 2\", \"why\": \"it is odd\"}, {\"when\": \"1\", \"why\": \"late\"}]}"),
+              b.error);
+    static const char *const names[] = {"0.w",    "0.0.u",  "1.w",    "1.0.u",  "1.1.u",  "1.e0.x", "1.e1.x", "1.e2.x",
+                                        "2.w",    "2.0.u",  "2.e0.x", "2.e0.y", "2.e1.x", "2.e1.y", "2.e2.x", "2.e2.y"};
+    assert_int_equal(mha_params_count(b.table), sizeof names / sizeof *names);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        assert_string_equal(mha_tensor_info_of(mha_params_at(b.table, i)).name, names[i]);
+    const size_t others = 1 + 2 + 4 + 4 * (1 + 1 + 2 + 1), routed = 3 * 12 + 3 * (12 + 2);
+    assert_int_equal(mha_params_totals(b.table, NULL).parameters, others + routed);
+    size_t experts, chosen;
+    assert_int_equal(mha_model_active_parameters(b.model, &experts, &chosen), others + routed / 3 * 2);
+    assert_true(experts == 3 && chosen == 2);
+    assert_int_equal(mha_model_active_parameters(b.model, NULL, NULL), others + routed / 3 * 2);
+    const mha_model_facts facts = mha_model_facts_of(b.model);
+    assert_string_equal(facts.not_run, "it is odd");
+    mha_error error;
+    mha_layer *loaded = NULL;
+    mha_file *file = NULL;
+    assert_ok(mha_file_open("weights/lookup/model.safetensors", &file, &error), error);
+    assert_int_equal(mha_model_load_layer(file, &(mha_load_options){.facts = &facts}, b.table, &loaded, NULL, &error),
+                     MHA_UNSUPPORTED);
+    assert_string_equal(error.message, "it is odd; it is counted, not computed");
+    mha_file_close(file);
+    mha_model_layer layer;
+    assert_int_equal(mha_model_layer_count(b.model), 3);
+    assert_true(mha_model_layer_at(b.model, 1, &layer));
+    assert_string_equal(layer.prefix, "1.1");
+    assert_true(layer.config.d_model == 16 && layer.config.d_v == 4);
+    assert_true(mha_model_layer_at(b.model, 2, &layer));
+    assert_string_equal(layer.prefix, "2.0");
+    assert_true(layer.config.d_model == 32 && layer.config.d_v == 3);
+    assert_false(mha_model_layer_at(b.model, 3, &layer));
     unbuild(&b);
 }
 
@@ -252,6 +322,9 @@ static void what_is_wrong_in_one_is_named(void **state)
         {LIKE "\"attention\": [{\"blocks\": 1}]}", MHA_FORMAT, "description.json", "attention, row 1"},
         {LIKE "\"refused\": [{\"when\": \"1\", \"why\": \"never seen\"}]}", MHA_UNSUPPORTED, "", "never seen"},
         {LIKE "\"refused\": [{\"when\": \"1\"}]}", MHA_FORMAT, "description.json", "refused, row 1"},
+        {LIKE "\"refused\": [{\"when\": \"huh\", \"why\": \"x\"}]}", MHA_INVALID, "", "huh"},
+        {LIKE "\"not_run\": [{\"when\": \"huh\", \"why\": \"x\"}]}", MHA_INVALID, "", "huh"},
+        {LIKE "\"not_run\": {}}", MHA_FORMAT, "description.json", "not_run, as a whole: expected a list"},
         {ROWS("{" ROW "}, 3"), MHA_FORMAT, "description.json", "tensors.x, row 2"},
         {ROWS("{\"name\": \"a\"}"), MHA_FORMAT, "description.json", "expected \"shape\""},
         {ROWS("{" ROW ", \"size\": 3}"), MHA_FORMAT, "description.json", "expected no \"size\""},
@@ -279,9 +352,34 @@ static void what_is_wrong_in_one_is_named(void **state)
          MHA_INVALID, "description.json, often", "known name"},
         {LIKE "\"attention\": [{\"prefix\": \"x\", \"blocks\": 100001}]}", MHA_INVALID, "100001", "at most 100000"},
         {LIKE "\"attention\": [{\"prefix\": \"" LONG LONG LONG LONG "\"}]}", MHA_INVALID, "", "too long"},
-        {LIKE "\"inner_blocks\": 0}", MHA_INVALID, "0", "at least 1 inner block"},
-        {LIKE "\"inner_blocks\": \"huh\"}", MHA_INVALID, "description.json, huh", "known name"},
+        {LIKE "\"tensors\": {\"x\": {\"inner\": \"huh\", \"rows\": [{" ROW "}]}}}", MHA_INVALID,
+         "description.json, huh", "known name"},
         {LIKE "\"symbols\": {\"h\": {\"value\": 0}}}", MHA_INVALID, "h", "at least 1"},
+        {LIKE "\"symbols\": {\"n\": {\"value\": 1, \"members\": true}}}", MHA_FORMAT, "description.json", "a list"},
+        {LIKE "\"symbols\": {\"n\": {\"value\": 1, \"list\": \"huh\"}}}", MHA_INVALID, "description.json, n", "name"},
+        {LIKE "\"symbols\": {\"n\": {\"value\": 1, \"list\": 100001}}}", MHA_INVALID, "100001", "to 100000"},
+        {LIKE "\"symbols\": {\"n\": {\"value\": \"i/0\", \"list\": 3}}}", MHA_INVALID, "description.json, n", "i/0"},
+        {LIKE "\"symbols\": {\"n\": {\"key\": \"ids\", \"list\": 3, \"default\": 0}}}", MHA_INVALID, "ids",
+         "3 entries"},
+        {LIKE "\"symbols\": {\"n\": {\"key\": \"ids\", \"list\": 2, \"default\": 0}}}", MHA_INVALID, "ids", "text"},
+        {LIKE "\"symbols\": {\"n\": {\"key\": \"ids\", \"list\": 2, \"members\": true, \"default\": 0}}}",
+         MHA_INVALID, "ids", "text"},
+        {LIKE "\"symbols\": {\"n\": {\"key\": \"ids\", \"times\": 2, \"default\": 0}}}", MHA_INVALID, "ids",
+         "a number"},
+        {LIKE "\"symbols\": {\"n\": {\"key\": \"part\", \"times\": \"huh\", \"default\": 0}}}", MHA_INVALID,
+         "description.json, n", "huh"},
+        {LIKE "\"symbols\": {\"n\": {\"key\": \"part\", \"times\": -1, \"default\": 0}}}", MHA_INVALID, "part", "0.5"},
+        {LIKE "\"symbols\": {\"n\": {\"key\": \"part\", \"default\": 0}}}", MHA_INVALID, "part", "a real number"},
+        {LIKE "\"symbols\": {\"n\": {\"key\": \"hidden_size\", \"contains\": \"x\", \"default\": 0}}}", MHA_INVALID,
+         "hidden_size", "expected text"},
+        {LIKE "\"attention\": [{\"prefix\": \"x\", \"own\": 3}]}", MHA_FORMAT, "description.json", "own: expected"},
+        {LIKE "\"attention\": [{\"prefix\": \"x\", \"own\": {\"h\": 3}}]}", MHA_FORMAT, "description.json", "as text"},
+        {LIKE "\"attention\": [{\"prefix\": \"x\", \"own\": {\"h\": \"huh\"}}]}", MHA_INVALID, "huh", "known name"},
+        {LIKE "\"attention\": [{\"prefix\": \"x\", \"own\": {\"a_symbol_of_24_letters__\": \"1\"}}]}", MHA_INVALID,
+         "a_symbol", "fewer symbols"},
+        {LIKE "\"attention\": [{\"prefix\": \"x\", \"own\": {\"h\": \"3\"}}]}", MHA_INVALID, "", "3"},
+        {LIKE "\"attention\": [{\"prefix\": \"x\", \"blocks\": 400, \"inner\": 400}]}", MHA_INVALID, "x",
+         "at most 100000"},
         {LIKE "\"numbers\": {\"softcap\": {\"value\": -1}}}", MHA_FORMAT, "description.json", "numbers, softcap"},
         {LIKE "\"numbers\": {\"rope_base\": {\"value\": 0}}}", MHA_INVALID, "rope_base", "above 0"},
         {LIKE "\"tensors\": {\"x\": {\"blocks\": 100000, \"rows\": [" MANY "]}}}",
@@ -318,6 +416,7 @@ int main(void)
         cmocka_unit_test(defaults_are_those_of_the_library),
         cmocka_unit_test(rotation_is_read_where_it_stands),
         cmocka_unit_test(one_from_nothing_counts_what_it_says),
+        cmocka_unit_test(blocks_may_differ),
         cmocka_unit_test(one_that_is_like_another_says_the_rest),
         cmocka_unit_test(class_families_may_be_longer_than_classes),
         cmocka_unit_test(what_is_wrong_in_one_is_named),

@@ -63,6 +63,28 @@ static void formulas_have_their_usual_meaning(void **state)
     assert_int_equal(count, 0);
 }
 
+static void lists_are_indexed(void **state)
+{
+    (void)state;
+    static const int64_t list[] = {3, 5, 9};
+    mha__values v = some_values();
+    mha_error error;
+    int64_t value = 0;
+    assert_true(mha__values_set_list(&v, "wide", list, 3));
+    assert_ok(mha__expression_evaluate("2*wide[wide[0]-h+6] + wide[0]", &v, &value, &error), error);
+    assert_int_equal(value, 2 * 5 + 3);
+    assert_refused(mha__expression_evaluate("wide+1", &v, &value, &error), MHA_INVALID, error, "'[' and an index",
+                   "character 5");
+    assert_refused(mha__expression_evaluate("wide[1+]", &v, &value, &error), MHA_INVALID, error, "a number");
+    assert_refused(mha__expression_evaluate("wide[1", &v, &value, &error), MHA_INVALID, error, "']'", "character 7");
+    assert_refused(mha__expression_evaluate("wide[3]", &v, &value, &error), MHA_INVALID, error, "inside the list");
+    assert_refused(mha__expression_evaluate("wide[-1]", &v, &value, &error), MHA_INVALID, error, "inside the list");
+    assert_refused(mha__expression_evaluate("h[1]", &v, &value, &error), MHA_INVALID, error, "an operator");
+    assert_true(mha__values_set(&v, "wide", 7));
+    assert_ok(mha__expression_evaluate("wide+1", &v, &value, &error), error);
+    assert_int_equal(value, 8);
+}
+
 static void what_is_wrong_is_pointed_at(void **state)
 {
     (void)state;
@@ -132,6 +154,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(formulas_have_their_usual_meaning),
+        cmocka_unit_test(lists_are_indexed),
         cmocka_unit_test(what_is_wrong_is_pointed_at),
         cmocka_unit_test(a_list_of_values_has_its_bounds),
     };

@@ -134,6 +134,9 @@ static int layer_of_model(request *r, const arguments *args, mha_config *config)
         config->dtype = dtype_of(args, OPT_DTYPE);
         r->facts = mha_model_facts_of(model);
         r->facts.causal = layer.causal;
+        if (*r->facts.not_run && args->command != CMD_PARAMS)
+            code = refuse(given(args, OPT_PRESET) ? "--preset" : "--config", "%s; it is counted, not computed",
+                          r->facts.not_run);
         r->facts_from = given(args, OPT_PRESET) ? "preset" : args->option[OPT_CONFIG].text;
         snprintf(r->loaded.layer.prefix, sizeof r->loaded.layer.prefix, "%s", layer.prefix);
     }

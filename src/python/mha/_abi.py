@@ -167,7 +167,8 @@ class ModelFacts(Struct):
     _fields_ = [("model_type", c.c_char * 48), ("d_model", _size), ("n_heads", _size), ("kv_heads", _size),
                 ("d_k", _size), ("has_semantics", c.c_bool), ("causal", c.c_bool), ("rope", c.c_int),
                 ("rope_dim", _size), ("rope_base", _double), ("norm_eps", _double), ("softcap", _double),
-                ("has_scale", c.c_bool), ("scale", _double), ("window", _size), ("caveat", c.c_char * 160)]
+                ("has_scale", c.c_bool), ("scale", _double), ("window", _size), ("caveat", c.c_char * 160),
+                ("not_run", c.c_char * 160)]
 
 
 class FoundLayer(Struct):
@@ -378,6 +379,7 @@ const char *mha_model_title(const mha_model *);
 const char *mha_model_class(const mha_model *);
 mha_model_facts mha_model_facts_of(const mha_model *);
 size_t mha_model_assumptions(const mha_model *, const mha_assumption **);
+size_t mha_model_active_parameters(const mha_model *, size_t *, size_t *);
 size_t mha_model_layer_count(const mha_model *);
 bool mha_model_layer_at(const mha_model *, size_t, mha_model_layer *);
 mha_status mha_model_costs_of(const mha_model *, size_t, size_t, mha_model_costs *, mha_error *);

@@ -217,6 +217,10 @@ static void print_totals(const report *r, const char *only)
         printf("\n  attention  %s (%.2f %%)", count_text(a, attention.parameters),
                100.0 * (double)attention.parameters / (double)all.parameters);
     putchar('\n');
+    size_t experts = 0, chosen = 0;
+    const size_t active = r->model && !r->file ? mha_model_active_parameters(r->model, &experts, &chosen) : 0;
+    if (experts && !only)
+        printf("  active per token  %s (%zu of %zu experts)\n", count_text(a, active), chosen, experts);
     if (shown.buffers)
         printf("  buffers, not learned: %s elements in %s\n", count_text(a, shown.buffers),
                bytes_text(b, shown.buffer_bytes));
@@ -276,11 +280,14 @@ static json_t *model_json(const report *r)
     size_t n = mha_model_assumptions(r->model, &assumed);
     for (size_t i = 0; i < n; i++)
         json_object_set_new(list, assumed[i].key, json_integer(assumed[i].value));
-    return json_pack("{ss ss ss so so so so so so}", "architecture", mha_model_title(r->model), "model_type",
+    size_t experts, chosen;
+    const size_t active = mha_model_active_parameters(r->model, &experts, &chosen);
+    return json_pack("{ss ss ss so so so so so so so so so}", "architecture", mha_model_title(r->model), "model_type",
                      facts.model_type, "class", mha_model_class(r->model), "d_model", json_count(facts.d_model),
                      "heads", json_count(facts.n_heads), "kv_heads", json_count(facts.kv_heads), "d_k",
                      json_count(facts.d_k), "attention_layers", json_count(mha_model_layer_count(r->model)), "assumed",
-                     list);
+                     list, "active_parameters", json_count(active), "experts", json_count(experts), "experts_used",
+                     json_count(chosen));
 }
 
 /* Removes the rows that --only leaves out. */

@@ -1,0 +1,224 @@
+/* Values of a config.json: the keys and numbers that an architecture describes, read one by one. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "models/config_values.h"
+
+const char *mha__setup_key(const mha__setup *setup, const char *symbol)
+{
+    for (const mha__arch_key *key = setup->architecture->keys; key->symbol; key++)
+        if (strcmp(key->symbol, symbol) == 0 && key->keys)
+            return key->keys;
+    return symbol;
+}
+
+/* The value of a key; "a.b" is the key b of the object a. */
+const json_t *mha__config_value(const json_t *config, const char *key)
+{
+    char outer[64];
+    const char *dot = strchr(key, '.');
+    if (!dot)
+        return json_object_get(config, key);
+    snprintf(outer, sizeof outer, "%.*s", (int)(dot - key), key);
+    return json_object_get(json_object_get(config, outer), dot + 1);
+}
+
+/* The value of the first key in the list `keys` that the config has and that is not null; *key is its name, a copy in
+ * `room`. */
+const json_t *mha__config_first(const json_t *config, const char *keys, char room[64])
+{
+    for (const char *at = keys; *at;) {
+        size_t length = strcspn(at, " ");
+        snprintf(room, 64, "%.*s", (int)length, at);
+        const json_t *value = mha__config_value(config, room);
+        if (value && !json_is_null(value))
+            return value;
+        at += length + (at[length] == ' ');
+    }
+    return NULL;
+}
+
+/* A key with the value null asks for the default, which is then not an assumption. */
+static bool stated_null(const json_t *config, const char *keys)
+{
+    char name[64];
+    for (const char *at = keys; *at;) {
+        size_t length = strcspn(at, " ");
+        snprintf(name, sizeof name, "%.*s", (int)length, at);
+        if (mha__config_value(config, name))
+            return true;
+        at += length + (at[length] == ' ');
+    }
+    return false;
+}
+
+static const char *kind_of(const json_t *value)
+{
+    return json_is_string(value)   ? "text"
+           : json_is_array(value)  ? "a list"
+           : json_is_object(value) ? "an object"
+           : json_is_real(value)   ? "a real number"
+                                   : "a whole number or a flag";
+}
+
+/* Reads a size, a flag (1 or 0), or the number of named classes (id2label). */
+mha_status mha__config_whole(const json_t *value, const char *key, int64_t *number, mha_error *error)
+{
+    if (json_is_boolean(value))
+        *number = json_is_true(value);
+    else if (json_is_object(value) && strcmp(key, "id2label") == 0)
+        *number = (int64_t)json_object_size(value);
+    else if (json_is_integer(value))
+        *number = json_integer_value(value);
+    else if (json_is_real(value) && fabs(json_real_value(value)) <= (double)MHA_CONFIG_LARGEST &&
+             json_real_value(value) == floor(json_real_value(value)))
+        *number = (int64_t)json_real_value(value);
+    else
+        return mha__fail(error, MHA_INVALID, key, "expected a whole number, found %s", kind_of(value));
+    if (*number < 0 || *number > MHA_CONFIG_LARGEST)
+        return mha__fail(error, MHA_INVALID, key, "expected a number of 0 to 2^40, found %" PRId64, *number);
+    return MHA_OK;
+}
+
+static bool is_assumed(const mha__setup *setup, const char *keys)
+{
+    for (size_t i = 0; i < setup->n_assumed; i++)
+        if (strcmp(setup->assumed[i].key, keys) == 0)
+            return true;
+    return false;
+}
+
+/* Whether a text, or one of a list of texts, contains a word. */
+static mha_status has_word(const json_t *value, const char *key, const char *word, int64_t *number, mha_error *error)
+{
+    *number = json_is_string(value) && strstr(json_string_value(value), word);
+    if (!json_is_string(value) && !json_is_array(value))
+        return mha__fail(error, MHA_INVALID, key, "expected text, found %s", kind_of(value));
+    for (size_t i = 0; i < json_array_size(value); i++) {
+        const char *text = json_string_value(json_array_get(value, i));
+        *number |= text && strstr(text, word);
+    }
+    return MHA_OK;
+}
+
+/* The value of a single key, or of one entry of a list. */
+static mha_status read_value(const json_t *value, const char *name, const mha__arch_key *key, const mha__setup *setup,
+                             int64_t *number, mha_error *error)
+{
+    if (!value)
+        return mha__expression_evaluate(key->fallback, &setup->values, number, error);
+    if (key->contains)
+        return has_word(value, name, key->contains, number, error);
+    if (!key->times)
+        return mha__config_whole(value, name, number, error);
+    TRY(mha__expression_evaluate(key->times, &setup->values, number, error));
+    if (!json_is_number(value))
+        return mha__fail(error, MHA_INVALID, name, "expected a number, found %s", kind_of(value));
+    const double product = json_number_value(value) * (double)*number;
+    if (!(product >= 0 && product <= (double)MHA_CONFIG_LARGEST))
+        return mha__fail(error, MHA_INVALID, name, "expected a number of at least 0, found %g",
+                         json_number_value(value));
+    *number = (int64_t)product;
+    return MHA_OK;
+}
+
+/* Reads a symbol that is a list; one number of the config stands for a list of equals. */
+static mha_status read_list(const json_t *value, const char *name, const mha__arch_key *key, mha__setup *setup,
+                            int64_t **made, size_t *count, mha_error *error)
+{
+    int64_t length = 0;
+    TRY(mha__expression_evaluate(key->list, &setup->values, &length, error));
+    if (length < 0 || length > MHA_LIST_LIMIT)
+        return mha__fail(error, MHA_INVALID, mha__setup_key(setup, key->list),
+                         "expected a list of 0 to %d entries, found %" PRId64, MHA_LIST_LIMIT, length);
+    const bool listed = json_is_array(value);
+    if (listed && !key->members && json_array_size(value) < (size_t)length)
+        return mha__fail(error, MHA_INVALID, name, "expected a list of %" PRId64 " entries, found %zu", length,
+                         json_array_size(value));
+    int64_t *list = mha__arena_take(&setup->architecture->memory, ((size_t)length + 1) * sizeof *list);
+    if (!list)
+        return mha__fail(error, MHA_NO_MEMORY, name, "no memory for a list of %" PRId64 " entries", length);
+    for (int64_t i = 0; i < length && !(listed && key->members); i++) {
+        mha__values_set(&setup->values, "i", i);
+        TRY(read_value(listed ? json_array_get(value, (size_t)i) : value, name, key, setup, &list[i], error));
+    }
+    mha__values_set(&setup->values, "i", 0);
+    for (size_t i = 0; listed && key->members && i < json_array_size(value); i++) {
+        int64_t place;
+        TRY(mha__config_whole(json_array_get(value, i), name, &place, error));
+        if (place < length)
+            list[place] = 1;
+    }
+    *made = list;
+    *count = (size_t)length;
+    return MHA_OK;
+}
+
+mha_status mha__setup_read_key(const json_t *config, const mha__arch_key *key, mha__setup *setup, mha_error *error)
+{
+    char name[64] = "";
+    int64_t number = 0, *list = NULL;
+    size_t length = 0;
+    mha_status status = MHA_OK;
+    const json_t *value = key->keys ? mha__config_first(config, key->keys, name) : NULL;
+    if (key->list)
+        status = read_list(value, name, key, setup, &list, &length, error);
+    else if (value && key->length)
+        number = (int64_t)json_array_size(value);
+    else
+        status = read_value(value, name, key, setup, &number, error);
+    int64_t matters = key->list == NULL;
+    if (status == MHA_OK && key->matters)
+        status = mha__expression_evaluate(key->matters, &setup->values, &matters, error);
+    if (status != MHA_OK)
+        return mha__architecture_blame(setup->architecture, key->symbol, status, error);
+    if (matters && !value && key->keys && !stated_null(config, key->keys) && !is_assumed(setup, key->keys) &&
+        setup->n_assumed < MHA_SETUP_ASSUMED)
+        setup->assumed[setup->n_assumed++] = (mha_assumption){key->keys, number};
+    if (list ? !mha__values_set_list(&setup->values, key->symbol, list, length)
+             : !mha__values_set(&setup->values, key->symbol, number))
+        return mha__fail(error, MHA_INVALID, setup->architecture->source,
+                         "symbols, %s: expected at most %d symbols of %d letters", key->symbol, MHA_VALUES,
+                         MHA_SYMBOL - 1);
+    return MHA_OK;
+}
+
+/* A real number of the config, or the architecture's default. A divisor must not be 0, which stands for the default
+ * in mha_model_facts. */
+static mha_status read_real(const json_t *config, const mha__architecture *architecture, const char *symbol,
+                            bool positive, double *number, mha_error *error)
+{
+    char name[64];
+    for (const mha__arch_real *real = architecture->reals; real && real->symbol; real++) {
+        if (strcmp(real->symbol, symbol) != 0)
+            continue;
+        const json_t *value = mha__config_first(config, real->keys, name);
+        if (!value)
+            mha__text_print(name, sizeof name, "%s", symbol);
+        if (value && !json_is_number(value))
+            return mha__fail(error, MHA_INVALID, name, "expected a number, found %s", kind_of(value));
+        *number = value ? json_number_value(value) : real->fallback;
+        if (*number < 0 || (positive && *number == 0))
+            return mha__fail(error, MHA_INVALID, name, "expected a number %s 0, found %g",
+                             positive ? "above" : "of at least", *number);
+    }
+    return MHA_OK;
+}
+
+mha_status mha__setup_read_reals(const json_t *config, mha__setup *setup, mha_error *error)
+{
+    const struct {
+        const char *symbol;
+        bool positive;
+        double *number;
+    } reals[] = {{"rope_base", true, &setup->rope_base},
+                 {"norm_eps", false, &setup->norm_eps},
+                 {"softcap", false, &setup->softcap},
+                 {"scale_square", true, &setup->scale_square}};
+    mha_status status = MHA_OK;
+    for (size_t i = 0; i < sizeof reals / sizeof *reals && status == MHA_OK; i++)
+        status = read_real(config, setup->architecture, reals[i].symbol, reals[i].positive, reals[i].number, error);
+    return status;
+}
