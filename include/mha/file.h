@@ -20,6 +20,7 @@ typedef struct mha_file_tensor {
     size_t elements, bytes;
     uint64_t offset; /* of the first byte: in the file; npz: in the unpacked member; a set of files: in its file */
     size_t index;    /* number of the tensor in the file, as mha_file_at takes it */
+    mha_dtype reads_as; /* the type to read it as: F32 for a quantised type that is decoded, else dtype */
 } mha_file_tensor;
 
 /* Opens a file; its content tells the format, not its name. The whole header is checked: sizes against the file,
@@ -50,10 +51,12 @@ MHA_API void mha_file_metadata_at(const mha_file *file, size_t index, const char
 
 /* Reads one tensor, which mha_file_at or mha_file_find returned or a copy of it, into `to`: a view of any shape with
  * the same number of elements, in row-major order, with any strides. Plain dtypes are converted as in mha_view_copy,
- * byte order to this machine's. An npy array in Fortran order needs a `to` of its own shape. Several threads may read
- * one file at a time, except an npz. Errors: MHA_INVALID (another number of elements; the message has both shapes),
- * MHA_UNSUPPORTED (a quantised type), MHA_NOT_FOUND (a tensor of another file), MHA_FORMAT (a damaged npz), MHA_IO
- * (the file is shorter than before; the content of `to` is then unspecified). */
+ * byte order to this machine's. Quantised types are decoded: the values are those F32 that the format's own programs
+ * compute, to the bit (a NaN is a NaN), and are then converted as F32 is. An npy array in Fortran order needs a `to`
+ * of its own shape. Several threads may read one file at a time, except an npz. Errors: MHA_INVALID (another number of
+ * elements; the message has both shapes), MHA_UNSUPPORTED (a quantised type without a decoder, which its name tells;
+ * a target that is not of a floating type), MHA_NOT_FOUND (a tensor of another file), MHA_FORMAT (a damaged npz),
+ * MHA_IO (the file is shorter than before; the content of `to` is then unspecified), MHA_NO_MEMORY. */
 MHA_API mha_status mha_file_read(const mha_file *file, const mha_file_tensor *tensor, const mha_view *to,
                                  mha_error *error);
 

@@ -5,6 +5,7 @@
 
 #include "formats/chunks.h"
 #include "formats/file.h"
+#include "formats/quantised/unpack.h"
 #include "formats/readers/readers.h"
 
 enum { BUFFER_BYTES = 1 << 16 };
@@ -17,6 +18,7 @@ typedef struct reading {
     zip_file_t *member; /* of an npz, else NULL */
     bool swap;          /* the file's byte order is not this machine's */
     void *buffer;
+    mha__unpacking *unpacking; /* of a quantised tensor, else NULL */
     mha_error *error;
 } reading;
 
@@ -91,6 +93,18 @@ static mha_status read_converted(void *context, const mha_view *piece)
     return MHA_OK;
 }
 
+static mha_status read_unpacked(void *context, const mha_view *piece)
+{
+    reading *state = context;
+    const mha_view values = mha_view_of(state->buffer, MHA_F32, piece->rank, piece->shape);
+    TRY(mha__unpack_next(state->unpacking, state->buffer, mha_view_elements(piece), state->error));
+    if (mha_view_copy(piece, &values) == MHA_OK)
+        return MHA_OK;
+    return mha__fail_inside(state->error, MHA_UNSUPPORTED, mha__entry_path(state->file, state->entry),
+                            state->entry->tensor.name, 0, "expected a floating type to read it into, found %s",
+                            mha_dtype_name(piece->dtype));
+}
+
 /* Skips the npy header, which was read when the file was opened. */
 static mha_status open_member(reading *state)
 {
@@ -147,11 +161,11 @@ static mha_status check_target(const mha_file *file, const mha__entry *entry, co
     if (!to->data && tensor->elements > 0)
         return mha__fail_inside(error, MHA_INVALID, mha__entry_path(file, entry), tensor->name, 0,
                                 "expected memory to read into, found a view without data");
-    if (mha__element_bytes(tensor->dtype) == 0)
-        return mha__fail_inside(
-            error, MHA_UNSUPPORTED, mha__entry_path(file, entry), tensor->name, 0,
-            "expected a plain element type, found the quantised %s, whose values are not decoded here",
-            mha_dtype_name(tensor->dtype));
+    if (!mha__is_packed(entry) && mha__element_bytes(tensor->dtype) == 0)
+        return mha__fail_inside(error, MHA_UNSUPPORTED, mha__entry_path(file, entry), tensor->name, 0,
+                                "expected a type that is decoded here, found the quantised %s: convert it to another,"
+                                " such as Q8_0 or F16",
+                                mha_dtype_name(tensor->dtype));
     if (entry->fortran && strcmp(held, wanted) != 0)
         return mha__fail_inside(error, MHA_INVALID, mha__entry_path(file, entry), tensor->name, 0,
                                 "expected %s, found %s in Fortran order, which only a view of the same shape can take",
@@ -173,17 +187,21 @@ static mha_status read_entry(const mha_file *file, const mha__entry *entry, cons
         if (!state.member)
             return status;
     }
+    if (status == MHA_OK && mha__is_packed(entry))
+        status = mha__unpack_begin(file, entry, &state.unpacking, error);
     mha_view target = entry->fortran ? reverse_axes(to) : *to;
-    if (status == MHA_OK && target.dtype == tensor->dtype && mha_view_is_contiguous(&target))
+    if (status == MHA_OK && !state.unpacking && target.dtype == tensor->dtype && mha_view_is_contiguous(&target))
         status = mha__view_pieces(&target, SIZE_MAX, read_straight, &state);
     else if (status == MHA_OK) {
         state.buffer = mha__allocate(&file->allocator, BUFFER_BYTES);
-        status = state.buffer ? mha__view_pieces(&target, BUFFER_BYTES / mha__element_bytes(tensor->dtype),
-                                                 read_converted, &state)
+        const size_t width = state.unpacking ? sizeof(float) : mha__element_bytes(tensor->dtype);
+        status = state.buffer ? mha__view_pieces(&target, BUFFER_BYTES / width,
+                                                 state.unpacking ? read_unpacked : read_converted, &state)
                               : mha__fail_inside(error, MHA_NO_MEMORY, mha__entry_path(file, entry), tensor->name, 0,
                                                  "no memory for %d bytes of buffer", BUFFER_BYTES);
         mha__release(&file->allocator, state.buffer, BUFFER_BYTES);
     }
+    mha__unpack_end(state.unpacking);
     return state.member ? close_member(&state, status) : status;
 }
 

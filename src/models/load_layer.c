@@ -127,8 +127,9 @@ static mha_status collect(loader *l)
                                     l->layer.scheme->name);
         if (!tensor)
             continue;
-        if (!mha__dtype_is_float(tensor->dtype))
-            return refuse(l, tensor, MHA_UNSUPPORTED, "expected F32, F64, F16 or BF16, found %s",
+        if (!mha__dtype_is_float(tensor->reads_as))
+            return refuse(l, tensor, MHA_UNSUPPORTED,
+                          "expected F32, F64, F16, BF16 or a quantised type that is decoded here, found %s",
                           mha_dtype_name(tensor->dtype));
         l->found[w] = tensor;
         l->tensors += !is_fused(l, weight) || weight == mha__matrices_in[0] || weight == mha__biases_in[0];

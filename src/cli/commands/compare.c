@@ -23,7 +23,7 @@ static bool equal(const pair *p)
 /* Reads a tensor without conversion: float64 is compared as float64; narrower numbers are exact in float64. */
 static int read_side(const source *s, const mha_file_tensor *tensor, mha__arena *arena, mha_view *view)
 {
-    return source_read(s, tensor, tensor->dtype, arena, view);
+    return source_read(s, tensor, tensor->reads_as, arena, view);
 }
 
 /* Whether shapes are equal. The caller removes leading axes of extent 1, as in a batch of one. */

@@ -109,13 +109,13 @@ int tensor_of_option(const arguments *args, option_code option, tensor_types typ
     if (code == EXIT_DONE)
         code = source_choose(&s, about);
     if (code == EXIT_DONE) {
-        const mha_dtype from = s.tensor->dtype;
+        const mha_dtype from = s.tensor->reads_as;
         const bool truth = types == NUMBERS_OR_TRUTH && (from == MHA_BOOL || from == MHA_U8);
         const bool kept = types == NUMBERS_AS_THEY_ARE || truth || (types != FLOATS && from == MHA_F64);
         if (!is_floating(from) && !truth)
             code = refuse_option(option, "expected floating-point numbers%s, found %s",
                                  types == NUMBERS_OR_TRUTH ? " to add, or BOOL or U8 to keep or hide" : "",
-                                 mha_dtype_name(from));
+                                 mha_dtype_name(s.tensor->dtype));
         else
             code = source_read(&s, s.tensor, kept ? from : MHA_F32, arena, view);
     }

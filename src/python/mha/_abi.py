@@ -154,7 +154,7 @@ class Totals(Struct):
 class FileTensor(Struct):
     c_name = "mha_file_tensor"
     _fields_ = [("name", c.c_char_p), ("dtype", c.c_int), ("rank", c.c_int), ("shape", _size * MAX_RANK),
-                ("elements", _size), ("bytes", _size), ("offset", c.c_uint64), ("index", _size)]
+                ("elements", _size), ("bytes", _size), ("offset", c.c_uint64), ("index", _size), ("reads_as", c.c_int)]
 
 
 class FileTotals(Struct):

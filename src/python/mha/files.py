@@ -34,7 +34,7 @@ class File(Mapping[str, Any]):
     """The tensors of a file as arrays of numpy, each read when it is asked for; dict(file) reads them all.
 
     bfloat16 and float8 are arrays of ml_dtypes where that is installed, else widened, exactly, to float32. Quantised
-    tensors are listed and counted, but not read: mha.UnsupportedError.
+    tensors are decoded to float32; those of types that are not decoded raise mha.UnsupportedError.
     """
 
     def __init__(self, path: Any) -> None:
@@ -60,7 +60,7 @@ class File(Mapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         row = self._rows[name]
-        code = row.dtype
+        code = row.reads_as
         if code >= len(_abi.DTYPES):
             code = _abi.F32  # what cannot be read says so itself
         wrap: Any = a.wrap_numpy

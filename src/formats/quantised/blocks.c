@@ -1,0 +1,78 @@
+/* Blocks of 32 elements with a scale each: Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, IQ4_NL, MXFP4.
+ * The low halves of the bytes are elements 0 to 15, the high halves 16 to 31.
+ * https://github.com/ggml-org/ggml/blob/master/src/ggml-quants.c, dequantize_row_* */
+#include <string.h>
+
+#include "formats/quantised/decoders.h"
+
+const signed char mha__iq4_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+const signed char mha__e2m1_doubled[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+
+float mha__e8m0_half(unsigned e)
+{
+    const uint32_t bits = e < 2 ? 0x00200000u << e : (e - 1) << 23;
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* Element i of 32, each of 4 bits. */
+static int nibble(const unsigned char *packed, int i)
+{
+    return packed[i % 16] >> (i < 16 ? 0 : 4) & 15;
+}
+
+void mha__decode_q4_0(const unsigned char *block, float *values)
+{
+    const float d = mha__half_at(block);
+    for (int i = 0; i < 32; i++)
+        values[i] = d * (float)(nibble(block + 2, i) - 8);
+}
+
+void mha__decode_q4_1(const unsigned char *block, float *values)
+{
+    const float d = mha__half_at(block), m = mha__half_at(block + 2);
+    for (int i = 0; i < 32; i++)
+        values[i] = d * (float)nibble(block + 4, i) + m;
+}
+
+/* Element i of 32, each of 5 bits: the fifth ones come first, 4 bytes of them. */
+static int five_bits(const unsigned char *packed, int i)
+{
+    return nibble(packed + 4, i) | (packed[i / 8] >> i % 8 & 1) << 4;
+}
+
+void mha__decode_q5_0(const unsigned char *block, float *values)
+{
+    const float d = mha__half_at(block);
+    for (int i = 0; i < 32; i++)
+        values[i] = d * (float)(five_bits(block + 2, i) - 16);
+}
+
+void mha__decode_q5_1(const unsigned char *block, float *values)
+{
+    const float d = mha__half_at(block), m = mha__half_at(block + 2);
+    for (int i = 0; i < 32; i++)
+        values[i] = d * (float)five_bits(block + 4, i) + m;
+}
+
+void mha__decode_q8_0(const unsigned char *block, float *values)
+{
+    const float d = mha__half_at(block);
+    for (int i = 0; i < 32; i++)
+        values[i] = d * (float)(signed char)block[2 + i];
+}
+
+void mha__decode_iq4_nl(const unsigned char *block, float *values)
+{
+    const float d = mha__half_at(block);
+    for (int i = 0; i < 32; i++)
+        values[i] = d * (float)mha__iq4_values[nibble(block + 2, i)];
+}
+
+void mha__decode_mxfp4(const unsigned char *block, float *values)
+{
+    const float d = mha__e8m0_half(block[0]);
+    for (int i = 0; i < 32; i++)
+        values[i] = d * (float)mha__e2m1_doubled[nibble(block + 1, i)];
+}

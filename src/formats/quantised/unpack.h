@@ -1,0 +1,19 @@
+/* The values of a quantised tensor in row-major order, as F32: of blocks, or of several tensors that hold one. */
+#ifndef MHA_FORMATS_QUANTISED_UNPACK_H
+#define MHA_FORMATS_QUANTISED_UNPACK_H
+
+#include "formats/tensor_list.h"
+
+/* A tensor that is being unpacked from its first value to its last. */
+typedef struct mha__unpacking mha__unpacking;
+
+/* Whether the values of a tensor have to be unpacked, and can be. */
+bool mha__is_packed(const mha__entry *entry);
+/* `error` is kept for mha__unpack_next. Errors: MHA_NO_MEMORY; of several tensors also MHA_IO and MHA_FORMAT. */
+mha_status mha__unpack_begin(const mha_file *file, const mha__entry *entry, mha__unpacking **unpacking,
+                             mha_error *error);
+/* The next `count` values. MHA_IO: the file has become shorter. */
+mha_status mha__unpack_next(mha__unpacking *unpacking, float *values, size_t count, mha_error *error);
+void mha__unpack_end(mha__unpacking *unpacking); /* NULL is allowed */
+
+#endif

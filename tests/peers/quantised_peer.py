@@ -1,0 +1,91 @@
+"""Quantised tensors beside the programs that define their formats, bit for bit (a NaN is a NaN).
+
+Needs the Python module of this library, numpy and the package gguf (0.19.0 was compared).
+python3 tests/peers/quantised_peer.py [--blocks 1000000] [TYPE ...]
+With --record FOLDER it writes the vectors of tests/formats/test_formats_quantised.c instead.
+"""
+import argparse
+import os
+import struct
+import tempfile
+
+import gguf
+import numpy as np
+
+TYPES = {"Q4_0": (2, 32, 18), "Q4_1": (3, 32, 20), "Q5_0": (6, 32, 22), "Q5_1": (7, 32, 24), "Q8_0": (8, 32, 34),
+         "Q2_K": (10, 256, 84), "Q3_K": (11, 256, 110), "Q4_K": (12, 256, 144), "Q5_K": (13, 256, 176),
+         "Q6_K": (14, 256, 210), "IQ4_NL": (20, 32, 18), "IQ4_XS": (23, 256, 136), "MXFP4": (39, 32, 17)}
+HALVES = {"Q4_0": (0,), "Q4_1": (0, 2), "Q5_0": (0,), "Q5_1": (0, 2), "Q8_0": (0,), "Q2_K": (80, 82), "Q3_K": (108,),
+          "Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,), "IQ4_NL": (0,), "IQ4_XS": (0,), "MXFP4": ()}
+# Zero, subnormals, one, the largest numbers, infinities and a NaN.
+SPECIAL = np.array([0x0000, 0x8000, 0x0001, 0x83ff, 0x3c00, 0x7bff, 0xfbff, 0x7c00, 0xfc00, 0x7e01], "<u2")
+
+
+def blocks(name, count, seed):
+    """Random bytes; the F16 scales of the first blocks are special numbers."""
+    r = np.random.default_rng([seed, TYPES[name][0]])
+    made = r.integers(0, 256, (count, TYPES[name][2]), np.uint8)
+    for at in HALVES[name]:
+        few = min(count, 4 * len(SPECIAL))
+        made[:few:2, at:at + 2] = r.choice(SPECIAL, (few + 1) // 2)[:, None].view(np.uint8)
+    if name == "MXFP4":
+        made[:6, 0] = [0, 1, 2, 254, 255, 127][:count]
+    return made
+
+
+def defined(name, made):
+    with np.errstate(all="ignore"):
+        return gguf.quants.dequantize(made, gguf.GGMLQuantizationType(TYPES[name][0])).ravel()
+
+
+def write_gguf(path, tensors):
+    """tensors: (name, type number, elements, bytes)."""
+    head, data = struct.pack("<4sIQQ", b"GGUF", 3, len(tensors), 0), b""
+    for name, number, elements, held in tensors:
+        head += struct.pack("<Q", len(name)) + name.encode() + struct.pack("<IQIQ", 1, elements, number, len(data))
+        data += held + bytes(-len(held) % 32)
+    with open(path, "wb") as file:
+        file.write(head + bytes(-len(head) % 32) + data)
+
+
+def same(a, b):
+    return np.where(np.isnan(b), np.isnan(a), a.view(np.uint32) == b.view(np.uint32))
+
+
+def compare(names, count):
+    import mha
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "blocks.gguf")
+        for name in names:
+            seen = 0
+            while seen < count:
+                made = blocks(name, min(count - seen, 50000), seen)
+                write_gguf(path, [("x", TYPES[name][0], len(made) * TYPES[name][1], made.tobytes())])
+                expected = defined(name, made)
+                right = same(np.asarray(mha.load(path)["x"]).ravel(), expected)
+                if not right.all():
+                    raise SystemExit(f"{name}: {np.count_nonzero(~right)} values differ, the first in block "
+                                     f"{seen + np.argmin(right) // TYPES[name][1]}")
+                seen += len(made)
+            print(f"{name}: {seen} blocks, every value has the same bits", flush=True)
+
+
+def record(folder):
+    tensors = []
+    for name, (number, elements, _) in TYPES.items():
+        made = blocks(name, 24 if elements == 32 else 6, 7)
+        values = defined(name, made)
+        tensors += [(name, number, len(values), made.tobytes()), (name + ".values", 0, len(values), values.tobytes())]
+    write_gguf(os.path.join(folder, "quantised.gguf"), tensors)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--blocks", type=int, default=1000000)
+    parser.add_argument("--record")
+    parser.add_argument("types", nargs="*", default=list(TYPES))
+    given = parser.parse_args()
+    if given.record:
+        record(given.record)
+    else:
+        compare(given.types, given.blocks)
