@@ -254,6 +254,15 @@ MHA_API mha_status mha_plan_move(mha_plan *plan, const void *query, const void *
  * a forward on the blas path sees the BLAS use one thread until the child's first forward on that path is done. */
 MHA_API mha_status mha_forward(const mha_plan *plan, void *workspace, size_t workspace_bytes, mha_error *error);
 
+/* The two ends of a forward, for those who attend between them in another way: by parts that are merged (mha_merge),
+ * or with heads and keys of other processes. mha_forward_inputs computes the stages q, k, v, q_rot and k_rot that the
+ * call keeps; mha_forward_output computes heads W_O + b_O into the call's output from `heads`, (B, T_q, h*d_v) or
+ * (B, T_q, h, d_v) of any floating type. Both leave the cache and all other stages alone, and their results have the
+ * bits that mha_forward gives. Errors as of mha_forward; MHA_INVALID for heads of another shape or type. */
+MHA_API mha_status mha_forward_inputs(const mha_plan *plan, void *workspace, size_t workspace_bytes, mha_error *error);
+MHA_API mha_status mha_forward_output(const mha_plan *plan, const mha_view *heads, void *workspace,
+                                      size_t workspace_bytes, mha_error *error);
+
 /* Plans a call and runs it once. The workspace comes from the allocator of the layer's table, or without a layer from
  * the default one. Errors as of mha_plan_call, and MHA_NO_MEMORY. */
 MHA_API mha_status mha_run(const mha_layer *layer, const mha_call *call, mha_error *error);

@@ -404,6 +404,40 @@ static size_t lay_out(const mha__resolved *r, char *base, judge *m)
     return arena.used;
 }
 
+/* Q, K and V of the new rows, rotated, as the modelled precision stores them. */
+static void inputs(judge *m)
+{
+    const mha__resolved *r = m->r;
+    const mha__sizes *p = &r->plan;
+    const size_t q_shape[3] = {r->query.shape[0], r->query.shape[1], p->h * p->d_k};
+    const size_t k_shape[3] = {r->key.shape[0], r->key.shape[1], p->h_kv * p->d_k};
+    const size_t v_shape[3] = {r->key.shape[0], r->key.shape[1], p->h_kv * p->d_v};
+
+    project(m, &r->query, NULL, m->q_rows, MHA_W_Q, MHA_B_Q, m->Q, q_shape[2]);
+    project(m, &r->key, NULL, m->k_rows, MHA_W_K, MHA_B_K, m->K, k_shape[2]);
+    project(m, &r->value, NULL, m->k_rows, MHA_W_V, MHA_B_V, m->V, v_shape[2]);
+    keep(r, MHA_STAGE_Q, m->Q, q_shape, p->h);
+    keep(r, MHA_STAGE_K, m->K, k_shape, p->h_kv);
+    keep(r, MHA_STAGE_V, m->V, v_shape, p->h_kv);
+
+    norm_and_rotate(m, MHA_QUERIES, m->Q, p->h);
+    norm_and_rotate(m, MHA_KEYS, m->K, p->h_kv);
+    mha__round_all(r->precision.rows, m->Q, m->q_rows * p->h * p->d_k);
+    mha__round_all(r->precision.rows, m->K, m->k_rows * p->h_kv * p->d_k);
+    mha__round_all(r->precision.rows, m->V, m->k_rows * p->h_kv * p->d_v);
+    keep(r, MHA_STAGE_Q_ROT, m->Q, q_shape, p->h);
+    keep(r, MHA_STAGE_K_ROT, m->K, k_shape, p->h_kv);
+}
+
+static void output(judge *m)
+{
+    const mha__resolved *r = m->r;
+    const size_t out_shape[3] = {r->query.shape[0], r->query.shape[1], r->plan.d_out};
+    project(m, NULL, m->heads, m->q_rows, MHA_W_O, MHA_B_O, m->output, r->plan.d_out);
+    mha__round_all(r->precision.output, m->output, m->q_rows * r->plan.d_out);
+    keep(r, MHA_STAGE_OUTPUT, m->output, out_shape, r->plan.h);
+}
+
 size_t mha__exact(const mha__resolved *r, char *workspace)
 {
     judge m;
@@ -411,27 +445,9 @@ size_t mha__exact(const mha__resolved *r, char *workspace)
     if (!workspace)
         return bytes;
     const mha__sizes *p = &r->plan;
-    const size_t q_shape[3] = {r->query.shape[0], r->query.shape[1], p->h * p->d_k};
-    const size_t k_shape[3] = {r->key.shape[0], r->key.shape[1], p->h_kv * p->d_k};
-    const size_t v_shape[3] = {r->key.shape[0], r->key.shape[1], p->h_kv * p->d_v};
     const size_t heads_shape[3] = {r->query.shape[0], r->query.shape[1], p->h * p->d_v};
-    const size_t out_shape[3] = {r->query.shape[0], r->query.shape[1], p->d_out};
 
-    project(&m, &r->query, NULL, m.q_rows, MHA_W_Q, MHA_B_Q, m.Q, q_shape[2]);
-    project(&m, &r->key, NULL, m.k_rows, MHA_W_K, MHA_B_K, m.K, k_shape[2]);
-    project(&m, &r->value, NULL, m.k_rows, MHA_W_V, MHA_B_V, m.V, v_shape[2]);
-    keep(r, MHA_STAGE_Q, m.Q, q_shape, p->h);
-    keep(r, MHA_STAGE_K, m.K, k_shape, p->h_kv);
-    keep(r, MHA_STAGE_V, m.V, v_shape, p->h_kv);
-
-    norm_and_rotate(&m, MHA_QUERIES, m.Q, p->h);
-    norm_and_rotate(&m, MHA_KEYS, m.K, p->h_kv);
-    mha__round_all(r->precision.rows, m.Q, m.q_rows * p->h * p->d_k);
-    mha__round_all(r->precision.rows, m.K, m.k_rows * p->h_kv * p->d_k);
-    mha__round_all(r->precision.rows, m.V, m.k_rows * p->h_kv * p->d_v);
-    keep(r, MHA_STAGE_Q_ROT, m.Q, q_shape, p->h);
-    keep(r, MHA_STAGE_K_ROT, m.K, k_shape, p->h_kv);
-
+    inputs(&m);
     if (r->cache) {
         through_cache(&m);
         mha__round_all(r->precision.rows, m.keys, p->B * p->S * p->h_kv * p->d_k);
@@ -445,8 +461,19 @@ size_t mha__exact(const mha__resolved *r, char *workspace)
     mha__round_all(r->precision.output, m.heads, m.q_rows * p->h * p->d_v);
     keep(r, MHA_STAGE_HEADS, m.heads, heads_shape, p->h);
 
-    project(&m, NULL, m.heads, m.q_rows, MHA_W_O, MHA_B_O, m.output, p->d_out);
-    mha__round_all(r->precision.output, m.output, m.q_rows * p->d_out);
-    keep(r, MHA_STAGE_OUTPUT, m.output, out_shape, p->h);
+    output(&m);
     return bytes;
+}
+
+void mha__exact_end(const mha__resolved *r, char *workspace, const mha_view *heads)
+{
+    judge m;
+    (void)lay_out(r, workspace, &m);
+    if (!heads) {
+        inputs(&m);
+        return;
+    }
+    const mha_view to = mha_view_of(m.heads, MHA_F64, heads->rank, heads->shape);
+    (void)mha_view_copy(&to, heads);
+    output(&m);
 }

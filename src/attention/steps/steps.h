@@ -71,6 +71,8 @@ void mha__stages_clear_ragged(const mha__resolved *r);
 /* exact/exact.c: the whole forward in float64. Returns the bytes of workspace; with `workspace` NULL it only counts
  * them. */
 size_t mha__exact(const mha__resolved *r, char *workspace);
+/* One end of it: Q, K and V of the new rows with their stages, or with `heads` the output of these. */
+void mha__exact_end(const mha__resolved *r, char *workspace, const mha_view *heads);
 
 /* A view (B, T, heads*d) seen as (B, T, heads, d). */
 static inline mha_view mha__split_heads(const mha_view *rows, size_t heads)
