@@ -160,10 +160,28 @@ static void test_chunk_of_all_keys(void **state)
     mha_case_close(c);
 }
 
+/* A call without any keys: no weight can be dropped. */
+static void test_no_keys(void **state)
+{
+    (void)state;
+    static float memory[8], y[8] = {1, 1, 1, 1, 1, 1, 1, 1};
+    mha_call call = {.query = mha_heads(memory, 1, 1, 2, 4), .key = mha_heads(memory, 1, 0, 2, 4),
+                     .value = mha_heads(memory, 1, 0, 2, 4)};
+    const mha_keep recorded = {.stage = MHA_STAGE_OUTPUT, .view = mha_heads(y, 1, 1, 2, 4)};
+    mha_diagnosis d;
+    mha_error error;
+    mha_case *c;
+    assert_ok(mha_case_of_call(NULL, &call, &recorded, 1, NULL, &c, &error), error);
+    assert_ok(mha_case_diagnose(c, NULL, 1, NULL, &d, &error), error);
+    assert_int_equal(d.match_count, 0);
+    mha_diagnosis_clear(&d);
+    mha_case_close(c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_any_set_of_keys), cmocka_unit_test(test_text_of_keys),
-                                       cmocka_unit_test(test_dropped_weights),
+                                       cmocka_unit_test(test_dropped_weights), cmocka_unit_test(test_no_keys),
                                        cmocka_unit_test(test_chunk_of_all_keys)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
