@@ -30,6 +30,10 @@ def test_torch():
             assert type(y) is torch.Tensor and torch.equal(y, sdpa(q, k, v, mask, out_dtype=dtype))
             turned = torch.complex(torch.zeros_like(q), q).conj().imag  # its sign is a flag
             assert turned.is_neg() and torch.equal(sdpa(turned, k, v), sdpa(-q, k, v))
+    for _ in range(2):  # a kept call of dense tensors is none of the others
+        x = torch.ones(2, 3, 4)
+        assert not sdpa(x, x, x.clone().requires_grad_()).requires_grad
+        sdpa(x, x, x)
     for wrong, words in ((torch.ones(2, 3, 4).to_sparse(), "dense"), (torch.ones(2, 3, 4, device="meta"), "CPU"),
                          (torch.ones(2, 3, 4, dtype=torch.complex64), "complex64")):
         with pytest.raises(TypeError, match=f"query: .*{words}"):

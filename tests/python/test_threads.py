@@ -84,6 +84,29 @@ def test_weights_do_not_change_during_a_call():
     layer.set("b_O", np.ones(64))
 
 
+def test_calls_see_weights_whole():
+    """A call that begins while a weight is written waits: its output is that of the old weight or of the new one."""
+    layer, x = mha.MultiHeadAttention(8, 2, d_out=100_000), R.standard_normal((1, 1, 8)).astype("f4")
+    biases, done = [np.full(100_000, n, "f4") for n in (0, 1)], threading.Event()
+
+    def write(_):
+        for i in range(200):
+            try:
+                layer.set("b_O", biases[i % 2])
+            except RuntimeError:
+                pass
+        done.set()
+
+    def read(_):
+        while not done.is_set():
+            y = layer(x)
+            assert y.min() == y.max()
+            time.sleep(1e-4)
+
+    layer.set("W_O", np.zeros((8, 100_000)))
+    together(3, lambda i: (write if i == 0 else read)(i))
+
+
 def test_a_cache_serves_one_call_at_a_time():
     layer = mha.MultiHeadAttention(16, 2)
     x, cache = R.standard_normal((1, 2, 16)).astype("f4"), layer.cache(1, 100_000)

@@ -42,6 +42,8 @@ _sees = sys.implementation.name == "cpython" and all(
     _quick(x) == _asked(x) for x in (_probe, _probe[1:], _probe.T, _probe.copy()))
 address_of = _quick if _sees else _asked
 
+_run = lib["mha_run"]  # without declared types, which would be looked at in every call; what it is given is prepared
+
 
 def _is_plain(value: Any) -> bool:
     """Whether values that are equal to this one mean the same, now and later."""
@@ -52,44 +54,50 @@ def _is_plain(value: Any) -> bool:
     return value is None or type(value) in (bool, int, float, str)
 
 
-def _as_numpy(given: Any) -> Any:
-    """Plain tensors of PyTorch as numpy sees them; None for all else, and for those that numpy cannot see."""
-    torch = sys.modules.get("torch")
-    if torch is None or type(given[0]) is not torch.Tensor:
-        return None
-    try:
-        return [None if x is None else x.numpy() for x in given]
-    except (AttributeError, RuntimeError, TypeError):
-        return None
+# torch.Tensor and torch.from_numpy, once a call with such tensors is kept.
+_Tensor: Any = None
+_from_numpy: Any = None
 
 
-def _signature(q: Any, k: Any, v: Any, mask: Any, how: tuple[Any, ...]) -> Any:
+def _numpy_signature(q: Any, k: Any, v: Any, mask: Any, how: tuple[Any, ...]) -> Any:
     """What kept calls are found by. Numbers of another type, though equal (True, 1), make another signature. Types of
     numpy are told by their ids, because those of kept calls live for ever."""
+    if k is None:
+        return how, tuple(map(type, how)), id(q.dtype), q.shape, q.strides
     return (how, tuple(map(type, how)), id(q.dtype), q.shape, q.strides, id(k.dtype), k.shape, k.strides, id(v.dtype),
             v.shape, v.strides, None if mask is None else (id(mask.dtype), mask.shape, mask.strides))
 
 
+def _torch_signature(q: Any, k: Any, v: Any, mask: Any, how: tuple[Any, ...]) -> Any:
+    """The same for tensors of PyTorch. Those that are no dense memory have no strides, and raise RuntimeError."""
+    if k is None:
+        return how, tuple(map(type, how)), q.dtype, q.shape, q.stride(), q.is_cpu, q.is_neg()
+    return (how, tuple(map(type, how)), q.dtype, q.shape, q.stride(), q.is_cpu, q.is_neg(),
+            k.dtype, k.shape, k.stride(), k.is_cpu, k.is_neg(), v.dtype, v.shape, v.stride(), v.is_cpu, v.is_neg(),
+            None if mask is None else (mask.dtype, mask.shape, mask.stride(), mask.is_cpu, mask.is_neg()))
+
+
 class _Kept:
-    """A call of one signature, for one use at a time. `unaligned`: bits that no address of its floats has."""
+    """A call of one signature, for one use at a time. `unaligned`: bits that no address of its floats has;
+    `unaligned_mask`: none of its mask."""
 
-    __slots__ = ("request", "call", "query", "key", "value", "mask", "output", "unaligned", "shape", "dtype", "error",
-                 "arguments")
+    __slots__ = ("request", "call", "query", "key", "value", "mask", "output", "unaligned", "unaligned_mask", "shape",
+                 "dtype", "error", "arguments")
 
-    def __init__(self, request: Request, sizes: Sequence[int], result: Any) -> None:
+    def __init__(self, request: Request, sizes: Sequence[int], mask_size: int, result: Any) -> None:
         call = self.call = request.struct
         self.request, self.shape, self.dtype, self.error = request, result.shape, result.dtype, _abi.Error()
-        self.unaligned = max(sizes) - 1
+        self.unaligned, self.unaligned_mask = max(sizes) - 1, mask_size - 1
         # An input that follows another one stays without an address.
         self.query, self.mask, self.output = call.query, call.semantics.mask.values, call.output
         self.key = call.key if call.key.data else _abi.View()
         self.value = call.value if call.value.data else _abi.View()
-        layer = request.layer.address if request.layer else None
+        layer = ctypes.c_void_p(request.layer.address) if request.layer else None
         self.arguments = (layer, ctypes.byref(call), ctypes.byref(self.error))
 
 
 class Lean:
-    """Kept calls by their signature. Of a layer, a key or value that is not given is the one before it; `how` says so.
+    """Kept calls by their signature. Of a layer, no key is the query, and `how` says whether the value is the key.
 
     Written without loops: of the few microseconds that a call may cost here, each would take one.
     """
@@ -100,58 +108,67 @@ class Lean:
     def run(self, query: Any, key: Any, value: Any, mask: Any, how: tuple[Any, ...],
             cache: Optional[Cache] = None) -> Optional[Any]:
         """The result of a call that is kept, or None."""
-        foreign = type(query) is not np.ndarray
-        if foreign:
-            seen = _as_numpy((query, key, value, mask))
-            if seen is None:
-                return None
-            query, key, value, mask = seen
-        if not (type(query) is type(key) is type(value) is np.ndarray and (mask is None or type(mask) is np.ndarray)):
+        kind = type(query)
+        numpy = kind is np.ndarray
+        if not numpy and kind is not _Tensor:
+            return None
+        if key is not None and not (kind is type(key) is type(value) and (mask is None or kind is type(mask))):
             return None
         try:
-            calls = self._kept[_signature(query, key, value, mask, how)]
+            calls = self._kept[(_numpy_signature if numpy else _torch_signature)(query, key, value, mask, how)]
             kept = calls.pop()  # nobody else has it meanwhile
-        except (LookupError, TypeError):  # there is none, or an argument is of no plain kind
+            at = address_of if numpy else _Tensor.data_ptr
+            bits = kept.query.data = at(query)
+            if key is not None:
+                k = kept.key.data = at(key)
+                v = kept.value.data = at(value)
+                bits |= k | v
+        except (LookupError, TypeError, RuntimeError):  # there is none, or an argument is of no plain kind
             return None
-        q, k, v = address_of(query), address_of(key), address_of(value)
-        if (q | k | v) & kept.unaligned:
+        if bits & kept.unaligned:
             return None
-        kept.query.data, kept.key.data, kept.value.data = q, k, v
         if mask is not None:
-            kept.mask.data = address_of(mask)
-            if kept.mask.data & (mask.itemsize - 1):
+            kept.mask.data = bits = at(mask)
+            if bits & kept.unaligned_mask:
                 return None
         if cache is not None:
             kept.call.cache = cache.handle.address
         result = np.empty(kept.shape, kept.dtype)
         kept.output.data = address_of(result)
-        status = lib.mha_run(*kept.arguments)
+        status = _run(*kept.arguments)
         if status:
             check(status, kept.error)
         if len(calls) < _SPARE:
             calls.append(kept)
-        return sys.modules["torch"].from_numpy(result) if foreign else result
+        return result if numpy else _from_numpy(result)
 
     def keep(self, request: Request, query: Any, key: Any, value: Any, mask: Any, how: tuple[Any, ...],
              result: Any) -> None:
         """Keeps a call that went well, if its arrays were taken as they are and its settings are plain."""
+        global _Tensor, _from_numpy
         arrays: Any = [query, key, value, mask, result]
-        if type(query) is not np.ndarray:
-            arrays = _as_numpy(arrays)
-        if arrays is None:
-            return
+        torch = None if type(query) is np.ndarray else sys.modules.get("torch")
+        if torch is not None and type(query) is torch.Tensor:
+            try:
+                arrays = [None if x is None else x.numpy() for x in arrays]
+            except (AttributeError, RuntimeError, TypeError):  # numpy cannot see one of them
+                return
         taken = [t.array.ctypes.data if t else None for t in request.inputs]
         taken += [request.struct.semantics.mask.values.data, None]
         for array, address in zip(arrays, taken):
-            if array is mask is None:
+            if array is None:
                 continue
             if (type(array) is not np.ndarray or array.size == 0 or not any(array.dtype is t for t in _TYPES)
                     or address is not None and address != _asked(array)):
                 return
         if not arrays[-1].flags.c_contiguous or not _is_plain(how):
             return
+        if torch is not None:
+            _Tensor, _from_numpy = torch.Tensor, torch.from_numpy
         if len(self._kept) >= _MOST:
             self._kept.clear()
-        signature = _signature(arrays[0], arrays[1], arrays[2], arrays[3], how)
-        self._kept.setdefault(signature, []).append(_Kept(request, [x.itemsize for x in arrays[:3]], arrays[-1]))
+        signature = (_numpy_signature if torch is None else _torch_signature)(query, key, value, mask, how)
+        kept = _Kept(request, [x.itemsize for x in arrays[:3] if x is not None], 1 if mask is None else
+                     arrays[3].itemsize, arrays[-1])
+        self._kept.setdefault(signature, []).append(kept)
         request.let_go()

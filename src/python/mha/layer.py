@@ -3,8 +3,8 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from contextlib import contextmanager, nullcontext
-from typing import Any, ContextManager, Iterator, Optional, Sequence
+from contextlib import contextmanager
+from typing import Any, Iterator, Optional, Sequence
 
 import numpy as np
 
@@ -21,7 +21,6 @@ from .shapes import Rows, run
 
 _SIZES = ("d_model", "n_heads", "kv_heads", "d_k", "d_v", "d_q", "d_kin", "d_vin", "d_out")
 _FLAGS = ("bias_q", "bias_k", "bias_v", "bias_o", "bias_kv", "sinks")
-_ALONE = nullcontext()
 
 
 class MultiHeadAttention:
@@ -58,7 +57,8 @@ class MultiHeadAttention:
 
     def _begin(self, handle: Handle, settings: dict[str, Any], layout: str) -> None:
         self.handle, self.settings, self.layout = handle, settings, layout
-        self._lock, self._calls, self._lean = threading.Lock(), 0, Lean()
+        self._lock, self._written, self._lean = threading.Lock(), False, Lean()
+        self._calls: list[None] = []  # one for each call under way
         config = lib.mha_layer_config(handle.address).contents
         self.config = {name: getattr(config, name) for name in _SIZES + _FLAGS}
         self.config.update(q_norm=_abi.NORMS[config.q_norm], k_norm=_abi.NORMS[config.k_norm],
@@ -132,9 +132,13 @@ class MultiHeadAttention:
     def _writing(self) -> Iterator[Any]:
         """Nobody calls the layer while its weights change."""
         with self._lock:
-            if self._calls:
-                raise RuntimeError("the weights of a layer cannot change during a call of it")
-            yield self.handle.address
+            self._written = True
+            try:
+                if self._calls:
+                    raise RuntimeError("the weights of a layer cannot change during a call of it")
+                yield self.handle.address
+            finally:
+                self._written = False
 
     def init(self, seed: int) -> None:
         """Random weights, the same on every machine."""
@@ -217,33 +221,40 @@ class MultiHeadAttention:
         cache: keys and values of earlier calls, to which those of this call are appended.
         path, threads, out_dtype: as in scaled_dot_product_attention. settings: see mha.SETTINGS.
         """
-        k = query if key is None else key
-        v = k if value is None else value
         plain = type(keep) is tuple and not keep and out_dtype is None
-        held: ContextManager[Any] = _ALONE
-        if cache is not None:
-            if not isinstance(cache, Cache):
-                raise TypeError(f"cache: expected mha.Cache, found {type(cache).__name__}")
-            held = cache
-        with self._lock:
-            self._calls += 1
+        if cache is not None and type(cache) is not Cache and not isinstance(cache, Cache):
+            raise TypeError(f"cache: expected mha.Cache, found {type(cache).__name__}")
+        self._calls.append(None)  # lists are changed as a whole, which costs less than a lock
+        if self._written:
+            self._calls.pop()
+            with self._lock:
+                self._calls.append(None)
         try:
-            with held:
+            if cache is not None:
+                cache.__enter__()
+            try:
+                v = key if value is None else value
                 if plain:
-                    how = (layout, self.layout, path, threads, key is None, value is None, cache is None,
-                           len(self.settings), *self.settings, *self.settings.values(), *settings, *settings.values())
-                    result = self._lean.run(query, k, v, None, how, cache)
+                    how: tuple[Any, ...] = (layout, self.layout, path, threads, key is None, value is None,
+                                            cache is None)
+                    if self.settings:
+                        how += (len(self.settings), *self.settings, *self.settings.values())
+                    if settings:
+                        how += (*settings, *settings.values())
+                    result = self._lean.run(query, key, v, None, how, cache)
                     if result is not None:
                         return result
                 rows, request = self.request(query, key, value, settings, layout=layout, cache=cache, path=path,
                                              threads=threads)
                 result = run(rows, request, return_stages=keep, out_dtype=out_dtype)
                 if plain and (cache is None or "offset" not in settings and "offset" not in self.settings):
-                    self._lean.keep(request, query, k, v, None, how, result)
+                    self._lean.keep(request, query, key, v, None, how, result)
                 return result
+            finally:
+                if cache is not None:
+                    cache.__exit__()
         finally:
-            with self._lock:
-                self._calls -= 1
+            self._calls.pop()
 
     def __repr__(self) -> str:
         c = self.config
