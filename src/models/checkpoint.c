@@ -1,5 +1,6 @@
-/* Checkpoint files: the table of all their tensors, and their differences from a model. */
+/* Checkpoint files: the table of all their tensors, their differences from a model, and whose names these are. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "formats/file.h"
@@ -236,4 +237,105 @@ size_t mha_model_check_file(const mha_model *model, const mha_file *file, mha_fi
         tell(found, context, about(buffer ? MHA_FINDING_BUFFER : MHA_FINDING_EXTRA, tensor));
     }
     return wrong;
+}
+
+/* ---------------------------------------------------------------- whose names they are */
+
+/* Blocks and experts beyond this number have the names of those before them. Fewer kinds of tensors than FEWEST are
+ * not taken for a model. */
+enum { LAST_BLOCK = 3, FEWEST = 4, MOST_ROWS = 512 };
+
+/* Whether `name` is spelled as `pattern`, in which {i} and {j} stand for whole numbers and {model} for `base` or
+ * nothing; `rest` (may be NULL) is a pattern that follows. */
+static bool spelled(const char *pattern, const char *rest, const char *base, const char *name)
+{
+    static const char model[] = "{model}";
+    for (;; pattern++, name++) {
+        if (!*pattern && rest)
+            return spelled(rest, NULL, base, name);
+        if (strncmp(pattern, model, sizeof model - 1) == 0) {
+            const char *after = pattern + sizeof model - 1;
+            const size_t n = strlen(base);
+            return (strncmp(name, base, n) == 0 && spelled(after, rest, base, name + n)) ||
+                   spelled(after, rest, base, name);
+        }
+        if (*pattern == '{') {
+            const size_t digits = strspn(name, "0123456789");
+            const char *end = strchr(pattern, '}');
+            if (digits == 0 || !end)
+                return false;
+            pattern = end;
+            name += digits - 1;
+        } else if (*pattern != *name)
+            return false;
+        else if (!*pattern)
+            return true;
+    }
+}
+
+static bool is_row(const mha__architecture *a, const mha__arch_tensor *row, const char *name)
+{
+    const size_t n = strlen(a->base_prefix);
+    return spelled(row->prefix, row->name, a->base_prefix, name) ||
+           (n > 0 && strncmp(name, a->base_prefix, n) == 0 &&
+            spelled(row->prefix, row->name, a->base_prefix, name + n));
+}
+
+static bool in_first_blocks(const char *name)
+{
+    for (; *name; name++)
+        if (*name >= '0' && *name <= '9') {
+            char *end;
+            if (strtoul(name, &end, 10) > LAST_BLOCK)
+                return false;
+            name = end - 1;
+        }
+    return true;
+}
+
+/* The number of rows that no tensor of the file has, when all of its tensors are rows; else SIZE_MAX. */
+static size_t rows_without_tensor(const mha__architecture *a, const mha_file *file)
+{
+    const mha_file_tensor *tensor;
+    bool has[MOST_ROWS] = {false};
+    size_t known = 0, attention = 0, without = 0, rows = 0;
+    while (a->tensors[rows].name && rows < MOST_ROWS)
+        rows++;
+    for (size_t i = 0; (tensor = mha_file_at(file, i)); i++) {
+        if (is_buffer(tensor) || !in_first_blocks(tensor->name))
+            continue;
+        size_t row = 0;
+        while (row < rows && !is_row(a, &a->tensors[row], tensor->name))
+            row++;
+        if (row == rows)
+            return SIZE_MAX;
+        known += !has[row];
+        attention += strcmp(a->tensors[row].group, MHA_GROUP_ATTENTION) == 0;
+        has[row] = true;
+    }
+    for (size_t row = 0; row < rows; row++)
+        without += !has[row];
+    return known < FEWEST || attention == 0 ? SIZE_MAX : without;
+}
+
+size_t mha_file_architectures(const mha_file *file, const char **names, size_t capacity)
+{
+    size_t count = 0, best = SIZE_MAX - 1;
+    const char *name;
+    for (size_t i = 0; (name = mha_architecture_at(i)); i++) {
+        mha__architecture *a;
+        if (mha__architecture_read(name, NULL, &a, NULL) != MHA_OK)
+            continue; /* no memory */
+        const size_t without = rows_without_tensor(a, file);
+        mha__architecture_free(a);
+        if (without > best || without == SIZE_MAX)
+            continue;
+        if (without < best)
+            count = 0;
+        best = without;
+        if (count < capacity)
+            names[count] = name;
+        count++;
+    }
+    return count;
 }

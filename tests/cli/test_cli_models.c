@@ -1,9 +1,11 @@
 /* mha params and mha heads for whole models and for files, --merged-qk, mha claims. */
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "mha/file.h"
 #include "support/program.h"
 #include "support/unit.h"
 
@@ -225,6 +227,23 @@ static void configurations_are_blamed_for_themselves(void **state)
                            "--config: expected a model with attention layers, found none");
 }
 
+/* Writes a file of small matrices of these names. */
+static void write_named(const char *path, const char *name, ...)
+{
+    static float data[16];
+    mha_error error;
+    mha_writer *writer;
+    va_list names;
+    const mha_view square = mha_view_of(data, MHA_F32, 2, (size_t[]){4, 4});
+    assert_ok(mha_writer_create(path, &writer, &error), error);
+    va_start(names, name);
+    for (; name; name = va_arg(names, const char *))
+        assert_ok(mha_writer_add(writer, name, &square, &error), error);
+    va_end(names);
+    assert_ok(mha_writer_commit(writer, &error), error);
+    mha_writer_destroy(writer);
+}
+
 static void files_are_listed_and_held_against_their_configs(void **state)
 {
     (void)state;
@@ -246,7 +265,20 @@ static void files_are_listed_and_held_against_their_configs(void **state)
     root =
         RUN_JSON(0, "params", "--weights", "tests/vectors/torch_self.safetensors", "--json"); /* no config.json there */
     assert_null(json_object_get(root, "differences"));
+    assert_int_equal(json_array_size(json_object_get(root, "architectures")), 0);
     json_decref(root);
+    /* A file beside which there is no configuration: its names say whose it is. */
+    const char *alone = scratch("alone.safetensors");
+    write_named(alone, "encoder.layer.0.attention.self.query.weight",
+                "encoder.layer.0.attention.self.key.weight", "encoder.layer.0.attention.self.value.weight",
+                "encoder.layer.0.attention.output.dense.weight", NULL);
+    root = RUN_JSON(0, "params", "--weights", alone, "--json");
+    json_t *like = json_object_get(root, "architectures");
+    assert_string_equal(json_string_value(json_array_get(like, 0)), "bert");
+    json_decref(root);
+    r = RUN("params", "--weights", alone);
+    assert_non_null(strstr(r.out, "its tensors have the names of bert"));
+    program_free(&r);
 }
 
 /* ---------------------------------------------------------------- heads */

@@ -234,6 +234,20 @@ static void print_totals(const report *r, const char *only)
     print_memory(r, shown.parameters);
 }
 
+enum { NAMED_LIKE = 8 };
+
+/* A file without a configuration: whose tensor names it has. */
+static void print_architectures(const report *r)
+{
+    const char *names[NAMED_LIKE];
+    const size_t all = r->file && !r->model ? mha_file_architectures(r->file, names, NAMED_LIKE) : 0;
+    for (size_t i = 0; i < all && i < NAMED_LIKE; i++)
+        printf("%s%s", i == 0 ? "\n  its tensors have the names of " : i + 1 < all ? ", " : " or ", names[i]);
+    if (all)
+        printf("%s; --config FILE, a config.json of that model_type, compares every shape\n",
+               all > NAMED_LIKE ? ", ..." : "");
+}
+
 static void print_report(const report *r, const arguments *args, table_style style)
 {
     census_view view = census_view_of(args);
@@ -257,8 +271,11 @@ static void print_report(const report *r, const arguments *args, table_style sty
                        r->model_from, mha_model_title(r->model), mha_model_class(r->model),
                        count_text(a, expected.parameters), r->wrong);
         putchar('\n');
-    } else if (r->findings.count)
-        putchar('\n');
+    } else {
+        print_architectures(r);
+        if (r->findings.count)
+            putchar('\n');
+    }
     print_findings(&r->findings);
     if (given(args, OPT_COST_SEQ))
         model_costs_print(args, &r->costs);
@@ -300,6 +317,16 @@ static void only_rows(json_t *rows, mha_params *params, const census_view *view)
     }
 }
 
+static json_t *architectures_json(const mha_file *file)
+{
+    const char *names[NAMED_LIKE];
+    const size_t all = mha_file_architectures(file, names, NAMED_LIKE);
+    json_t *list = json_array();
+    for (size_t i = 0; i < all && i < NAMED_LIKE; i++)
+        json_array_append_new(list, json_string(names[i]));
+    return list;
+}
+
 static void write_report(const report *r, const arguments *args)
 {
     census_view view = census_view_of(args);
@@ -317,6 +344,7 @@ static void write_report(const report *r, const arguments *args)
                       "buffers", json_count(r->file_totals.buffers)));
         json_object_set_new(root, "unique_parameters", json_count(r->file_totals.unique));
         json_object_set_new(root, "findings", findings_json(&r->findings));
+        json_object_set_new(root, "architectures", architectures_json(r->file));
     }
     if (r->file && r->model)
         json_object_set_new(root, "differences", json_count(r->wrong));

@@ -1,0 +1,131 @@
+/* A checkpoint without a configuration: whose tensor names it has. */
+#include "support/unit.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "mha/mha.h"
+#include "support/scratch.h"
+
+enum { MOST = 200 };
+
+/* Writes a file of tensors with the names of a model, of one element each, and one more name unless it is NULL. Names
+ * do without `less` where they begin with it. */
+static mha_file *file_like(const char *type, const char *less, const char *more)
+{
+    mha_error error;
+    char path[512], config[160];
+    static float value;
+    const mha_view one = mha_view_of(&value, MHA_F32, 1, (size_t[]){1});
+    snprintf(config, sizeof config, "{\"model_type\": \"%s\"}", type);
+    snprintf(path, sizeof path, "%s", scratch_write("config.json", config, strlen(config)));
+    const mha_model_spec spec = {.config = path};
+    mha_params *table;
+    mha_model *model;
+    mha_writer *writer;
+    mha_file *file;
+    assert_int_equal(mha_params_create(NULL, &table), MHA_OK);
+    assert_ok(mha_model_create(&spec, table, &model, &error), error);
+    snprintf(path, sizeof path, "%s", scratch_path("like.safetensors"));
+    assert_ok(mha_writer_create(path, &writer, &error), error);
+    for (size_t i = 0; i < mha_params_count(table); i++) {
+        const char *name = mha_tensor_info_of(mha_params_at(table, i)).name;
+        if (strncmp(name, less, strlen(less)) == 0)
+            name += strlen(less);
+        assert_ok(mha_writer_add(writer, name, &one, &error), error);
+    }
+    if (more)
+        assert_ok(mha_writer_add(writer, more, &one, &error), error);
+    assert_ok(mha_writer_commit(writer, &error), error);
+    mha_writer_destroy(writer);
+    mha_model_destroy(model);
+    mha_params_destroy(table);
+    assert_ok(mha_file_open(path, &file, &error), error);
+    return file;
+}
+
+static bool among(const char *name, const char *const *names, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(names[i], name) == 0)
+            return true;
+    return false;
+}
+
+static void each_architecture_is_known_by_its_names(void **state)
+{
+    (void)state;
+    const char *type, *names[MOST];
+    for (size_t i = 0; (type = mha_architecture_at(i)); i++) {
+        mha_file *file = file_like(type, "", NULL);
+        const size_t count = mha_file_architectures(file, names, MOST);
+        if (count > MOST || !among(type, names, count))
+            fail_msg("%s is not among the %zu architectures of its own names", type, count);
+        mha_file_close(file);
+    }
+}
+
+static size_t like(const char *type, const char *less, const char *more, const char **names)
+{
+    mha_file *file = file_like(type, less, more);
+    const size_t count = mha_file_architectures(file, names, 1);
+    mha_file_close(file);
+    return count;
+}
+
+static void names_of_one_alone_say_which(void **state)
+{
+    (void)state;
+    const char *name = NULL;
+    assert_int_equal(like("gpt2", "", NULL, &name), 1);
+    assert_string_equal(name, "gpt2");
+    name = NULL;
+    assert_int_equal(like("bert", "bert.", NULL, &name), 1); /* of a bare model */
+    assert_string_equal(name, "bert");
+    assert_int_equal(like("gpt2", "", "rotary_emb.inv_freq", &name), 1); /* a buffer is nobody's */
+    assert_int_equal(like("t5", "", NULL, &name), 1);
+    assert_string_equal(name, "t5");
+    const char *names[MOST];
+    mha_file *file = file_like("llama", "", NULL);
+    const size_t count = mha_file_architectures(file, names, MOST);
+    assert_true(count >= 2 && among("llama", names, count) && among("mistral", names, count));
+    assert_false(among("gpt2", names, count));
+    assert_int_equal(mha_file_architectures(file, NULL, 0), count);
+    mha_file_close(file);
+}
+
+static void other_names_are_nobody_s(void **state)
+{
+    (void)state;
+    const char *name;
+    assert_int_equal(like("gpt2", "", "h.0.attn.extra.weight", &name), 0);
+    assert_int_equal(like("gpt2", "h.", NULL, &name), 0);
+    /* Blocks beyond the first are not read again. */
+    assert_int_equal(like("gpt2", "", "h.11.attn.extra.weight", &name), 1);
+
+    char path[512];
+    mha_error error;
+    mha_writer *writer;
+    mha_file *file;
+    float value = 0;
+    const mha_view one = mha_view_of(&value, MHA_F32, 1, (size_t[]){1});
+    snprintf(path, sizeof path, "%s", scratch_path("few.safetensors"));
+    assert_ok(mha_writer_create(path, &writer, &error), error);
+    assert_ok(mha_writer_add(writer, "wte.weight", &one, &error), error);
+    assert_ok(mha_writer_add(writer, "h.0.attn.c_attn.weight", &one, &error), error);
+    assert_ok(mha_writer_commit(writer, &error), error);
+    mha_writer_destroy(writer);
+    assert_ok(mha_file_open(path, &file, &error), error);
+    assert_int_equal(mha_file_architectures(file, &name, 1), 0); /* two tensors are no model */
+    mha_file_close(file);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_architecture_is_known_by_its_names),
+        cmocka_unit_test(names_of_one_alone_say_which),
+        cmocka_unit_test(other_names_are_nobody_s),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
