@@ -5,6 +5,7 @@
 #include "mha/cache.h"
 #include "mha/layer.h"
 #include "mha/precision.h"
+#include "mha/rope.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -27,18 +28,17 @@ typedef struct mha_mask {
     mha_view values;
 } mha_mask;
 
-typedef enum mha_rope_kind {
-    MHA_ROPE_NONE = 0,
-    MHA_ROPE_INTERLEAVED, /* rotates features (0,1), (2,3), ... (Meta, GPT-J) */
-    MHA_ROPE_HALF_SPLIT   /* rotates features (i, i + dim/2) (NeoX, Hugging Face) */
-} mha_rope_kind;
-
-/* Rotary position embedding (Su et al. 2021). Pair i of a row's features, (x1, x2), becomes (x1 cos a - x2 sin a,
- * x2 cos a + x1 sin a) with a = position * base^(-2i/dim). Queries and new keys are rotated after bias and norm. */
+/* Rotary position embedding (Su et al. 2021). Pair i of a row's features, (x1, x2), becomes m (x1 cos a - x2 sin a,
+ * x2 cos a + x1 sin a) with a = position * base^(-2i/dim) and m = attention_factor. Queries and new keys are rotated
+ * after bias and norm. */
 typedef struct mha_rope {
     mha_rope_kind kind;
     size_t dim;  /* the first `dim` features, an even number, are rotated; the rest stay as they are. 0: d_k */
     double base; /* 0: 10000 */
+    bool last;   /* the last `dim` features are rotated instead (DeepSeek) */
+    double attention_factor; /* m > 0, as YaRN and LongRoPE have it; 0: 1 */
+    mha_view frequencies; /* F32 or F64, (dim/2): a = position * frequencies[i], see mha_rope_frequencies. No data: the
+                           * formula above */
     /* I64 (B, T): positions of the new rows. Without data query i has position offset + i (see mha_semantics), and
      * new key j has position key_offset + P + j, where P counts all keys cached before this call, evicted ones
      * included. */

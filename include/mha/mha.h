@@ -12,10 +12,11 @@
  *   causal     key j is visible to query i iff j <= i + offset
  *
  * One header for each noun: status (errors), tensor (types and views), params (the parameter table), layer
- * (configuration and weights), cache (keys and values of earlier calls), attention (semantics, stages, forward), merge
- * (parts of the keys joined), random (random numbers), split (one layer shared by several processes), file
- * (safetensors, npy, npz, GGUF), model (public checkpoints), compare (the difference of two results, the error bound),
- * case (case files, judge, diagnosis), power (what a test would accept), system (instruction set, BLAS, threads).
+ * (configuration and weights), cache (keys and values of earlier calls), rope (frequencies of rotations for long
+ * contexts), attention (semantics, stages, forward), merge (parts of the keys joined), random (random numbers), split
+ * (one layer shared by several processes), file (safetensors, npy, npz, GGUF), model (public checkpoints), compare (the
+ * difference of two results, the error bound), case (case files, judge, diagnosis), power (what a test would accept),
+ * system (instruction set, BLAS, threads).
  *
  * The library never prints, exits or aborts. Between calls it keeps three things of its own: the chosen instruction
  * set, a count of the forwards that are inside the BLAS (whose threads it sets aside meanwhile), and a pool of
@@ -38,6 +39,7 @@
 #include "mha/power.h"
 #include "mha/precision.h"
 #include "mha/random.h"
+#include "mha/rope.h"
 #include "mha/split.h"
 #include "mha/status.h"
 #include "mha/system.h"

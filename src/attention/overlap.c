@@ -117,6 +117,7 @@ static mha_status expect_apart_from_inputs(const mha__resolved *r, const char *n
                   {"key_padding", &s->key_padding.values},
                   {"the rotation tables", &s->rope.cos_table},
                   {"the rotation tables", &s->rope.sin_table},
+                  {"the rotation's frequencies", &s->rope.frequencies},
                   {"q_positions", &s->rope.q_positions},
                   {"k_positions", &s->rope.k_positions},
                   {"position_offset", &offsets},

@@ -41,7 +41,7 @@ typedef struct mha__resolved {
     mha_view weight[MHA_WEIGHT_COUNT]; /* of the layer or of the call; no data where absent */
     bool norm_over_row[2];             /* of q and of k */
     size_t rope_dim;
-    double rope_base, norm_eps;
+    double rope_base, rope_times, norm_eps; /* rope_times: the attention factor */
 
     mha_cache *cache;
     size_t held, gone; /* rows in the cache, and rows evicted from it, when the call was planned */

@@ -19,6 +19,9 @@ mha_status mha__validate_switches(const mha_semantics *s, mha_error *error)
         {"window_right", "window", s->window_right != 0 && s->window_right != -1, window},
         {"rope.dim", "rope.kind", r->dim != 0, rope},
         {"rope.base", "rope.kind", r->base != 0, rope},
+        {"rope.last", "rope.kind", r->last, rope},
+        {"rope.attention_factor", "rope.kind", r->attention_factor != 0, rope},
+        {"rope.frequencies", "rope.kind", r->frequencies.data != NULL, rope},
         {"rope.q_positions", "rope.kind", r->q_positions.data != NULL, rope},
         {"rope.k_positions", "rope.kind", r->k_positions.data != NULL, rope},
         {"rope.cos_table", "rope.kind", r->cos_table.data != NULL, rope},
@@ -148,6 +151,24 @@ static mha_status check_tables(const mha__resolved *r, const mha_rope *rope, siz
     return status;
 }
 
+static mha_status check_frequencies(const mha__resolved *r, const mha_view *f, mha_error *error)
+{
+    char found[200];
+    if (!f->data)
+        return MHA_OK;
+    if ((f->dtype != MHA_F32 && f->dtype != MHA_F64) || f->rank != 1 || f->shape[0] != r->rope_dim / 2)
+        return mha__fail(error, MHA_INVALID, "rope_frequencies", "expected F32 or F64 of shape (%zu,), found %s of %s",
+                         r->rope_dim / 2, mha_dtype_name(f->dtype),
+                         mha__shape_text(found, sizeof found, f->shape, f->rank));
+    if (r->semantics.rope.cos_table.data)
+        return mha__fail(error, MHA_INVALID, "rope_frequencies", "expected either frequencies or tables, found both");
+    for (size_t i = 0; i < f->shape[0]; i++)
+        if (!isfinite(mha_view_get(f, &i)))
+            return mha__fail(error, MHA_INVALID, "rope_frequencies", "expected finite numbers, found %g for pair %zu",
+                             mha_view_get(f, &i), i);
+    return MHA_OK;
+}
+
 static mha_status check_rope(mha__resolved *r, mha_error *error)
 {
     const mha_rope *rope = &r->semantics.rope;
@@ -162,6 +183,12 @@ static mha_status check_rope(mha__resolved *r, mha_error *error)
                          "expected an even number of features up to d_k = %zu, found %zu", r->plan.d_k, r->rope_dim);
     if (!(r->rope_base > 0) || !isfinite(r->rope_base))
         return mha__fail(error, MHA_INVALID, "rope_base", "expected a positive base, found %g", r->rope_base);
+    r->rope_times = rope->attention_factor != 0 ? rope->attention_factor : 1;
+    if (!(r->rope_times > 0) || !isfinite(r->rope_times) ||
+        (r->plan.path != MHA_PATH_EXACT && !isfinite((float)r->rope_times)))
+        return mha__fail(error, MHA_INVALID, "rope_attention_factor", "expected a positive factor%s, found %g",
+                         r->plan.path == MHA_PATH_EXACT ? "" : " that float can hold", rope->attention_factor);
+    TRY(check_frequencies(r, &rope->frequencies, error));
     size_t T_q = r->query.shape[1], T_k = r->key.shape[1];
     TRY(check_positions(r, "rope q_positions", &rope->q_positions, T_q, error));
     TRY(check_positions(r, "rope k_positions", &rope->k_positions, T_k, error));

@@ -247,6 +247,16 @@ static void semantics_without_meaning_are_refused(void **state)
     SPOIL(MHA_INVALID, "base", S.rope.kind = MHA_ROPE_HALF_SPLIT; S.rope.base = -1)
     SPOIL(MHA_INVALID, "base", S.rope.kind = MHA_ROPE_HALF_SPLIT; S.rope.base = NAN)
 #define ROPE(...) S.rope = (mha_rope){.kind = MHA_ROPE_INTERLEAVED, __VA_ARGS__}
+    static double numbers[4] = {1, INFINITY, 1, 1};
+    const size_t pairs = 2, too_few = 1;
+    const mha_view one = mha_view_of(numbers, MHA_F64, 1, &too_few), two = mha_view_of(numbers, MHA_F64, 1, &pairs),
+                   whole = mha_view_of(numbers, MHA_I64, 1, &pairs);
+    SPOIL(MHA_INVALID, "rope_attention_factor", ROPE(.attention_factor = -1))
+    SPOIL(MHA_INVALID, "rope_attention_factor", ROPE(.attention_factor = NAN))
+    SPOIL(MHA_INVALID, "rope_attention_factor", ROPE(.attention_factor = 1e300))
+    SPOIL(MHA_INVALID, "rope_frequencies", ROPE(.frequencies = one))
+    SPOIL(MHA_INVALID, "rope_frequencies", ROPE(.frequencies = two))
+    SPOIL(MHA_INVALID, "rope_frequencies", ROPE(.frequencies = whole))
 #define VIEW(memory, dtype, rank, ...) mha_view_of(memory, dtype, rank, (size_t[]){__VA_ARGS__})
     SPOIL(MHA_INVALID, "q_positions: expected I64 of shape (2, 3), found I64 of (2, 4)",
           ROPE(.q_positions = VIEW(borrowed.i64, MHA_I64, 2, 2, 4)))

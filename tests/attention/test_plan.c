@@ -295,6 +295,9 @@ static void what_is_written_is_apart_from_what_is_read(void **state)
                  {&slope, "alibi_slopes"}};
     for (size_t i = 0; i < sizeof taken / sizeof *taken; i++)
         output_apart_from_inputs(NULL, &good, taken[i].view, taken[i].name, out, 3);
+    s->rope = (mha_rope){.kind = MHA_ROPE_HALF_SPLIT,
+                         .frequencies = mha_view_of(memory[7] + 1024, MHA_F32, 1, (size_t[]){D / 2})};
+    output_apart_from_inputs(NULL, &good, &s->rope.frequencies, "frequencies", out, 3);
     s->position_offset = s->kv_lengths = NULL, s->alibi_slopes = NULL;
     s->cu_seqlens_q = sequences.data, s->n_sequences = 1;
     s->key_padding = (mha_mask){0};

@@ -112,13 +112,28 @@ static void an_offset_of_0_is_meant_with_its_switch(void **state)
 
 /* ---------------------------------------------------------------- fields that need their switch */
 
-enum { WINDOW_LEFT, WINDOW_RIGHT, ROPE_DIM, ROPE_BASE, Q_POSITIONS, K_POSITIONS, TABLES, N_SEQUENCES, CU_K, FIELDS };
+enum {
+    WINDOW_LEFT,
+    WINDOW_RIGHT,
+    ROPE_DIM,
+    ROPE_BASE,
+    ROPE_LAST,
+    ROPE_FACTOR,
+    Q_POSITIONS,
+    K_POSITIONS,
+    TABLES,
+    N_SEQUENCES,
+    CU_K,
+    FIELDS
+};
 
-static const char *const names[FIELDS] = {"window_left",    "window_right",     "rope.dim",
-                                          "rope.base",      "rope.q_positions", "rope.k_positions",
-                                          "rope.cos_table", "n_sequences",      "cu_seqlens_k"};
-static const char *const switches[FIELDS] = {"window",    "window",    "rope.kind",    "rope.kind",   "rope.kind",
-                                             "rope.kind", "rope.kind", "cu_seqlens_q", "cu_seqlens_q"};
+static const char *const names[FIELDS] = {
+    "window_left",           "window_right",     "rope.dim",         "rope.base",      "rope.last",
+    "rope.attention_factor", "rope.q_positions", "rope.k_positions", "rope.cos_table", "n_sequences",
+    "cu_seqlens_k"};
+static const char *const switches[FIELDS] = {"window",    "window",    "rope.kind", "rope.kind",    "rope.kind",
+                                             "rope.kind", "rope.kind", "rope.kind", "rope.kind",    "cu_seqlens_q",
+                                             "cu_seqlens_q"};
 
 static void give(mha_semantics *s, int field)
 {
@@ -127,6 +142,8 @@ static void give(mha_semantics *s, int field)
     case WINDOW_RIGHT: s->window_right = 1; break;
     case ROPE_DIM: s->rope.dim = 4; break;
     case ROPE_BASE: s->rope.base = 100; break;
+    case ROPE_LAST: s->rope.last = true; break;
+    case ROPE_FACTOR: s->rope.attention_factor = 2; break;
     case Q_POSITIONS: s->rope.q_positions = unwritten(positions, MHA_I64, 2, (size_t[]){1, T}); break;
     case K_POSITIONS: s->rope.k_positions = unwritten(positions, MHA_I64, 2, (size_t[]){1, T}); break;
     case TABLES:
@@ -189,6 +206,13 @@ static void fields_without_their_switch_are_refused(void **state)
     mha_semantics s = {.rope.sin_table = mha_view_of(table, MHA_F64, 2, (size_t[]){2 * T, 2})};
     mha_call call = call_of(&s, MHA_PATH_BLAS, masked);
     assert_refused(mha_plan_call(NULL, &call, &plan, &error), MHA_INVALID, error, "rope.sin_table", "rope.kind");
+    s = (mha_semantics){.rope.frequencies = mha_view_of(table, MHA_F64, 1, (size_t[]){2})};
+    call = call_of(&s, MHA_PATH_BLAS, masked);
+    assert_refused(mha_plan_call(NULL, &call, &plan, &error), MHA_INVALID, error, "rope.frequencies", "rope.kind");
+    s.rope = (mha_rope){.kind = MHA_ROPE_HALF_SPLIT, .frequencies = s.rope.frequencies};
+    give(&s, TABLES);
+    call = call_of(&s, MHA_PATH_BLAS, masked);
+    assert_refused(mha_plan_call(NULL, &call, &plan, &error), MHA_INVALID, error, "rope_frequencies", "either");
     s = (mha_semantics){.window_left = -1, .window_right = -1}; /* open on both sides, which is no window */
     call = call_of(&s, MHA_PATH_BLAS, masked);
     assert_ok(mha_plan_call(NULL, &call, &plan, &error), error);

@@ -94,11 +94,15 @@ def test_order_of_every_enum(tmp_path):
     for i, name in enumerate(_abi.STATUS):
         codes.append("MHA_" + {"i/o": "IO"}.get(name, name.upper().replace(" ", "_")))
         expected.append(i)
+    for i, name in enumerate(_abi.ROPE_SCALINGS[1:], 1):
+        codes.append("MHA_ROPE_" + name.upper())
+        expected.append(i)
     for i, name in enumerate(_abi.FINDINGS):
         codes.append({"stored twice": "MHA_FINDING_TIED"}.get(name, "MHA_FINDING_" + name.upper()))
         expected.append(i)
     counts = {"MHA_PATH_COUNT": len(_abi.PATHS), "MHA_STAGE_COUNT": len(_abi.STAGES),
               "MHA_WEIGHT_COUNT": len(_abi.WEIGHTS), "MHA_FINDING_COUNT": len(_abi.FINDINGS),
+              "MHA_ROPE_SCALING_COUNT": len(_abi.ROPE_SCALINGS), "MHA_ROPE_MAX_PAIRS": _abi.ROPE_MAX_PAIRS,
               "MHA_MAX_RANK": _abi.MAX_RANK, "MHA_PLAN_PRIVATE_BYTES": ctypes.sizeof(_abi.Plan().internal)}
     codes += list(counts)
     expected += list(counts.values())
@@ -110,7 +114,7 @@ def test_order_of_every_enum(tmp_path):
 def test_names_are_the_library_s():
     for function, names in ((lib.mha_dtype_name, _abi.DTYPES), (lib.mha_path_name, _abi.PATHS),
                             (lib.mha_stage_name, _abi.STAGES), (lib.mha_weight_name, _abi.WEIGHTS),
-                            (lib.mha_finding_name, _abi.FINDINGS)):
+                            (lib.mha_finding_name, _abi.FINDINGS), (lib.mha_rope_scaling_name, _abi.ROPE_SCALINGS)):
         assert tuple(function(i).decode() for i in range(len(names))) == names
 
 

@@ -162,3 +162,25 @@ def test_wrong_sizes():
             mha.MultiHeadAttention(**{"d_model": 8, "n_heads": 2, **said})
     with pytest.raises(TypeError, match="unknown setting 'casual': is 'causal' meant"):
         mha.MultiHeadAttention(8, 2, casual=True)(rows(E=8))
+
+
+def test_stretched_rotation():
+    """YaRN: the slow pairs turn F times slower, the fast ones as before, and rotated features grow."""
+    rope = mha.Rope.scaled("yarn", 8, 4.0, 64)
+    assert rope.dim == 8 and rope.attention_factor == pytest.approx(0.1 * np.log(4) + 1)
+    np.testing.assert_allclose(rope.frequencies[[0, 3]], [1, 0.001 / 4])
+    x, y = R.standard_normal((2, 1, 5, 2, 8)).astype("f4")
+    tables = np.arange(5)[:, None] * rope.frequencies
+    other = mha.Rope(dim=8, cos=rope.attention_factor * np.cos(tables), sin=rope.attention_factor * np.sin(tables))
+    found, expected = (mha.attention(x, y, y, rope=r, layout="BTHD", path="exact") for r in (rope, other))
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
+    swapped, back = np.roll(x, 4, -1), mha.Rope("half_split", 4, last=True)
+    moved = mha.attention(swapped, np.roll(y, 4, -1), y, rope=back, layout="BTHD", path="exact")
+    whole = mha.attention(x, y, y, rope=mha.Rope(dim=4), layout="BTHD", path="exact")
+    np.testing.assert_allclose(moved, whole, rtol=1e-6, atol=1e-6)
+    factors = {"short_factors": [1, 2], "long_factors": [2, 4]}
+    assert mha.Rope.scaled("longrope", 4, 2, 8, length=9, **factors).frequencies[1] == pytest.approx(0.0025)
+    for said, words in (("scaling", {"scaling": "ntk"}), ("factor", {"scaling": "linear", "factor": 0.5}),
+                        ("unknown number", {"scaling": "linear", "beta": 1}), ("short", {"short_factors": [1]})):
+        with pytest.raises((ValueError, TypeError), match=said):
+            mha.Rope.scaled(**{"scaling": "longrope", "dim": 4, "factor": 2.0, "original_length": 8, **words})

@@ -57,8 +57,9 @@ void trial_text(const trial *t, char *words, size_t size)
     FLAG(s->mask.kind, " mask %d rank %d ones %x short %zu", (int)s->mask.kind, t->mask_rank, t->mask_ones,
          t->mask_short)
     FLAG(t->alibi, " alibi")
-    FLAG(s->rope.kind, " rope %d dim %zu base %g positions %d%d tables %d", (int)s->rope.kind, s->rope.dim,
-         s->rope.base, t->rope_positions, t->rope_key_positions, t->rope_tables)
+    FLAG(s->rope.kind, " rope %d dim %zu%s base %g times %g positions %d%d tables %d frequencies %d", (int)s->rope.kind,
+         s->rope.dim, s->rope.last ? " last" : "", s->rope.base, s->rope.attention_factor, t->rope_positions,
+         t->rope_key_positions, t->rope_tables, t->rope_frequencies)
     FLAG(s->zero_row, " zero_row")
     FLAG(s->softmax_plus_one, " plus_one")
     FLAG(s->empty_rows, " empty nan")
@@ -132,6 +133,9 @@ static mha_semantics draw_semantics(uint64_t *x, const mha_config *c)
         s.rope.kind = (mha_rope_kind)(1 + word(x) % 2);
         s.rope.dim = c->d_k % 2 || one_in(x, 2) ? 2 * (1 + word(x) % (c->d_k / 2)) : 0;
         s.rope.base = one_in(x, 2) ? 0 : 500;
+        uint64_t own = *x + 1, *y = &own;
+        s.rope.last = one_in(y, 3);
+        s.rope.attention_factor = one_in(y, 3) ? 1.25 : one_in(y, 6) ? 0.5 : 0;
     }
     s.norm_eps = one_in(x, 2) ? 0 : 1e-3;
     s.empty_rows = one_in(x, 3) ? MHA_EMPTY_NAN : MHA_EMPTY_ZERO;
@@ -169,6 +173,7 @@ trial trial_draw(uint64_t seed)
     t.offset_each = one_in(x, 6), t.lengths = one_in(x, 5), t.alibi = one_in(x, 5);
     t.rope_positions = one_in(x, 3), t.rope_key_positions = one_in(x, 3);
     t.rope_tables = one_in(x, 4) ? 2 + (int)(word(x) % 2) : 0;
+    t.rope_frequencies = seed % 3 == 1;
     t.mask_rank = 1 + (int)(word(x) % 4), t.mask_ones = one_in(x, 2) ? (unsigned)(word(x) % 16) : 0;
     t.mask_short = one_in(x, 4) ? 1 + word(x) % 3 : 0;
     t.poison = t.semantics.hidden_values == MHA_HIDDEN_IGNORE || one_in(x, 2);
@@ -211,7 +216,7 @@ SIMPLER(no_padding, t->semantics.key_padding.kind = MHA_MASK_NONE; t->semantics.
 SIMPLER(no_mask, t->semantics.mask.kind = MHA_MASK_NONE)
 SIMPLER(no_alibi, t->alibi = false)
 SIMPLER(no_rope, t->semantics.rope.kind = MHA_ROPE_NONE)
-SIMPLER(no_tables, t->rope_tables = 0)
+SIMPLER(no_tables, t->rope_tables = 0; t->rope_frequencies = false)
 SIMPLER(no_positions, t->rope_positions = t->rope_key_positions = false)
 SIMPLER(no_part, t->semantics.has_key_offset = t->semantics.keys_only = false)
 SIMPLER(no_extra, t->semantics.zero_row = t->semantics.softmax_plus_one = false)

@@ -134,7 +134,9 @@ void oracle_angle(const run *r, size_t b, size_t t, double position, size_t i, s
         *s = st->rank == 3 ? oracle_get(st, st->shape[0] == 1 ? 0 : b, t, i, 0) : oracle_get(st, p, i, 0, 0);
         return;
     }
-    double a = position * pow(rope->base > 0 ? rope->base : 10000, -2.0 * (double)i / (double)dim);
+    double f = rope->frequencies.data ? oracle_get(&rope->frequencies, i, 0, 0, 0)
+                                      : pow(rope->base > 0 ? rope->base : 10000, -2.0 * (double)i / (double)dim);
+    double a = position * f;
     *c = cos(a), *s = sin(a), *off = 0x1p-51 * fabs(a);
 }
 
@@ -143,14 +145,17 @@ static void rotate(const run *r, number *x, size_t b, size_t t, double position)
 {
     const mha_rope *rope = &r->s->rope;
     size_t dim = rope->dim ? rope->dim : r->d_k;
+    const double m = rope->attention_factor != 0 ? rope->attention_factor : 1;
+    x += rope->last ? r->d_k - dim : 0;
     for (size_t i = 0; i < dim / 2; i++) {
         bool pairs = rope->kind == MHA_ROPE_INTERLEAVED;
         number *one = &x[pairs ? 2 * i : i], *two = &x[pairs ? 2 * i + 1 : i + dim / 2], a = *one, z = *two;
         double c, s, off;
         oracle_angle(r, b, t, position, i, dim, &c, &s, &off);
-        double e = a.e + z.e + (6 * r->u + off) * (fabs(a.v) + fabs(z.v)) + 2 * oracle_subnormal(r->u);
-        *one = limited(r, a.v * c - z.v * s, fabs(a.v) + fabs(z.v), e);
-        *two = limited(r, z.v * c + a.v * s, fabs(a.v) + fabs(z.v), e);
+        double size = m * (fabs(a.v) + fabs(z.v)), least = oracle_subnormal(r->u);
+        double e = m * (a.e + z.e) + (6 * r->u + off) * size + 2 * (1 + fabs(a.v) + fabs(z.v)) * least;
+        *one = limited(r, m * (a.v * c - z.v * s), size, e);
+        *two = limited(r, m * (z.v * c + a.v * s), size, e);
     }
 }
 

@@ -270,7 +270,12 @@ static void build_rope(rig *r, size_t sequences, size_t T_q, size_t T_k)
         rope->k_positions = spread(r, MHA_I64, 2, of_k);
         fill_uniform(r, &rope->k_positions, 0, (double)far);
     }
-    if (!t->rope_tables || (t->rope_tables == 3 && T_q != T_k))
+    const bool tables = t->rope_tables && !(t->rope_tables == 3 && T_q != T_k);
+    if (t->rope_frequencies && !tables) {
+        rope->frequencies = spread(r, next(r) % 2 ? MHA_F32 : MHA_F64, 1, (size_t[]){dim / 2});
+        fill_uniform(r, &rope->frequencies, -1, 1);
+    }
+    if (!tables)
         return;
     const size_t by[2] = {far, dim / 2}, row[3] = {next(r) % 3 ? B : 1, T_q, dim / 2};
     mha_dtype dtype = next(r) % 2 ? MHA_F32 : MHA_F64;

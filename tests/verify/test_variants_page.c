@@ -27,6 +27,8 @@ typedef struct planted_in {
 static const double odd_slopes[] = {0.5, 0.25, 0.125, 0.0625};
 static const double slopes[] = {0.25, 0.0625, 0.015625, 0.00390625, 0.5, 0.125}; /* of Press et al., for 6 heads */
 
+static double yarn[] = {1, 0.1, 0.006, 0.00025}; /* of base 10,000, the slower two divided */
+
 static const int64_t starts[] = {0, 5, 6, 12};
 
 static const planted_in cases[] = {
@@ -40,6 +42,14 @@ static const planted_in cases[] = {
     {"turned wholly",
      "one batch row of 8 tokens, each head rotated wholly",
      {.config = {LAYER}, .q_len = 8, .kv_len = 8, .semantics.rope.kind = MHA_ROPE_INTERLEAVED}},
+    {"stretched",
+     "the same, frequencies 1, 0.1, 0.006 and 0.00025, attention factor 1.25",
+     {.config = {LAYER},
+      .q_len = 8,
+      .kv_len = 8,
+      .semantics.rope = {.kind = MHA_ROPE_INTERLEAVED,
+                         .attention_factor = 1.25,
+                         .frequencies = {.data = yarn, .dtype = MHA_F64, .rank = 1, .shape = {4}, .stride = {1}}}}},
     {"grouped",
      "q, k, v of 4 heads on 2; causal, lengths, sinks, scale 0.3",
      {.config = {HEADS, .d_v = 6, .sinks = true},

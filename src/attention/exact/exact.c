@@ -118,9 +118,11 @@ static void rotate(const mha__resolved *r, mha__side side, double *x, size_t hea
     if (given->data)
         position = ((const int64_t *)given->data)[(given->shape[0] == 1 ? 0 : (ptrdiff_t)b * given->stride[0]) +
                                                   (ptrdiff_t)t * given->stride[1]];
-    size_t d = r->plan.d_k, half = r->rope_dim / 2;
+    size_t d = r->plan.d_k, half = r->rope_dim / 2, from = rope->last ? d - r->rope_dim : 0;
     for (size_t i = 0; i < half; i++) {
-        double angle = (double)position / pow(r->rope_base, 2.0 * (double)i / (double)r->rope_dim);
+        double angle = rope->frequencies.data
+                           ? (double)position * mha_view_get(&rope->frequencies, &i)
+                           : (double)position / pow(r->rope_base, 2.0 * (double)i / (double)r->rope_dim);
         double c = cos(angle), s = sin(angle);
         if (rope->cos_table.data && rope->cos_table.rank == 2) {
             c = mha_view_get(&rope->cos_table, (size_t[]){(size_t)position, i});
@@ -130,12 +132,12 @@ static void rotate(const mha__resolved *r, mha__side side, double *x, size_t hea
             c = mha_view_get(&rope->cos_table, at);
             s = mha_view_get(&rope->sin_table, at);
         }
-        size_t one = rope->kind == MHA_ROPE_INTERLEAVED ? 2 * i : i;
-        size_t two = rope->kind == MHA_ROPE_INTERLEAVED ? 2 * i + 1 : half + i;
+        size_t one = from + (rope->kind == MHA_ROPE_INTERLEAVED ? 2 * i : i);
+        size_t two = from + (rope->kind == MHA_ROPE_INTERLEAVED ? 2 * i + 1 : half + i);
         for (size_t g = 0; g < heads; g++) {
             double x1 = x[g * d + one], x2 = x[g * d + two];
-            x[g * d + one] = x1 * c - x2 * s;
-            x[g * d + two] = x2 * c + x1 * s;
+            x[g * d + one] = r->rope_times * (x1 * c - x2 * s);
+            x[g * d + two] = r->rope_times * (x2 * c + x1 * s);
         }
     }
 }

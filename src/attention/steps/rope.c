@@ -4,11 +4,11 @@
 
 #include "attention/steps/steps.h"
 
-/* The pairs and the base of their angles. */
+/* The pairs, where they begin in a row, the base of their angles and the factor on cos and sin. */
 typedef struct rotation {
     const mha_rope *rope;
-    size_t dim;
-    double base;
+    size_t dim, from;
+    double base, times;
 } rotation;
 
 /* cos and sin of pair i for row t of batch row b, which is at `position`. */
@@ -18,13 +18,15 @@ static void turn(const rotation *rot, size_t b, size_t t, int64_t position, size
     if (cos_table->data) {
         bool by_row = cos_table->rank == 3;
         size_t at[3] = {by_row && cos_table->shape[0] > 1 ? b : 0, by_row ? t : (size_t)position, i};
-        *c = mha_view_get(cos_table, by_row ? at : at + 1);
-        *s = mha_view_get(sin_table, by_row ? at : at + 1);
+        *c = mha_view_get(cos_table, by_row ? at : at + 1) * rot->times;
+        *s = mha_view_get(sin_table, by_row ? at : at + 1) * rot->times;
         return;
     }
-    double angle = (double)position * pow(rot->base, -2.0 * (double)i / (double)rot->dim);
-    *c = cos(angle);
-    *s = sin(angle);
+    const mha_view *given = &rot->rope->frequencies;
+    const double exponent = -2.0 * (double)i / (double)rot->dim,
+                 angle = (double)position * (given->data ? mha_view_get(given, &i) : pow(rot->base, exponent));
+    *c = cos(angle) * rot->times;
+    *s = sin(angle) * rot->times;
 }
 
 static int64_t given_position(const mha_view *positions, size_t b, size_t t)
@@ -44,7 +46,7 @@ static void rotate_row(const rotation *rot, size_t b, size_t t, int64_t position
         float c = (float)c64, s = (float)s64;
         size_t one = interleaved ? 2 * i : i, two = interleaved ? 2 * i + 1 : i + pairs;
         for (size_t g = 0; g < x->shape[2]; g++) {
-            float *row = mha__row(x, b, t, g), x1 = row[one], x2 = row[two];
+            float *row = mha__row(x, b, t, g) + rot->from, x1 = row[one], x2 = row[two];
             row[one] = x1 * c - x2 * s;
             row[two] = x2 * c + x1 * s;
         }
@@ -56,7 +58,7 @@ void mha__rotate_heads(const mha__resolved *r, mha__side side, const mha_view *x
     const mha_rope *rope = &r->semantics.rope;
     if (rope->kind == MHA_ROPE_NONE)
         return;
-    rotation rot = {rope, r->rope_dim, r->rope_base};
+    rotation rot = {rope, r->rope_dim, rope->last ? x->shape[3] - r->rope_dim : 0, r->rope_base, r->rope_times};
     bool same = r->query.shape[1] == r->key.shape[1] && !r->semantics.has_key_offset; /* keys may follow the queries */
     const mha_view *positions =
         side == MHA_KEYS && (rope->k_positions.data || !same) ? &rope->k_positions : &rope->q_positions;

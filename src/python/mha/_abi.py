@@ -23,6 +23,8 @@ OUTPUT, LSE = STAGES.index("output"), STAGES.index("lse")
 WEIGHTS = ("W_Q", "b_Q", "W_K", "b_K", "W_V", "b_V", "W_O", "b_O", "bias_k", "bias_v", "sinks", "q_norm", "k_norm")
 MASK_KINDS = ("none", "additive", "keeps", "hides")
 ROPE_KINDS = ("none", "interleaved", "half_split")
+ROPE_SCALINGS = ("none", "linear", "dynamic", "yarn", "longrope", "llama3")
+ROPE_MAX_PAIRS = 256
 EMPTY_ROWS = ("zero", "nan")
 HIDDEN_VALUES = ("ignore", "propagate")
 NORMS = ("none", "head", "row")
@@ -81,8 +83,18 @@ class Mask(Struct):
 
 class Rope(Struct):
     c_name = "mha_rope"
-    _fields_ = ([("kind", c.c_int), ("dim", _size), ("base", _double)]
+    _fields_ = ([("kind", c.c_int), ("dim", _size), ("base", _double), ("last", c.c_bool),
+                 ("attention_factor", _double), ("frequencies", View)]
                 + _each("q_positions k_positions cos_table sin_table", View))
+
+
+class RopeScaling(Struct):
+    c_name = "mha_rope_scaling"
+    _fields_ = ([("kind", c.c_int)] + _each("factor original_length beta_fast beta_slow", _double)
+                + [("untruncated", c.c_bool)]
+                + _each("mscale mscale_all_dim low_frequency_factor high_frequency_factor attention_factor", _double)
+                + [("pairs", _size), ("short_factors", _double * ROPE_MAX_PAIRS),
+                   ("long_factors", _double * ROPE_MAX_PAIRS)])
 
 
 class Semantics(Struct):
@@ -320,6 +332,8 @@ mha_status mha_merge(const mha_part *, size_t, mha_empty_rows, const mha_part *,
 mha_status mha_layer_mark_inert(mha_layer *, const mha_semantics *);
 
 mha_status mha_config_resolve(mha_config *, mha_error *);
+const char *mha_rope_scaling_name(mha_rope_scaling_kind);
+mha_status mha_rope_frequencies(const mha_rope_scaling *, size_t, double, size_t, double *, double *, mha_error *);
 mha_status mha_layer_create(const mha_config *, mha_params *, const char *, mha_layer **, mha_error *);
 void mha_layer_destroy(mha_layer *);
 const mha_config *mha_layer_config(const mha_layer *);
@@ -409,7 +423,7 @@ mha_status mha_case_variant(const mha_case *, const char *const *, size_t, mha_s
 _STRUCTS = {s.c_name: s for s in Struct.__subclasses__()}
 _PLAIN: dict[str, Any] = {"size_t": _size, "int": c.c_int, "double": _double, "bool": c.c_bool, "uint64_t": c.c_uint64}
 _ENUMS = ("mha_status", "mha_dtype", "mha_path", "mha_stage", "mha_weight", "mha_finding_kind",
-          "mha_empty_rows")
+          "mha_empty_rows", "mha_rope_scaling_kind")
 
 
 def _type(text: str) -> Any:

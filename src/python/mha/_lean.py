@@ -50,7 +50,7 @@ def _is_plain(value: Any) -> bool:
     if type(value) is tuple:
         return all(map(_is_plain, value))
     if type(value) is Rope:
-        return value.q_positions is value.k_positions is value.cos is value.sin is None
+        return value.q_positions is value.k_positions is value.cos is value.sin is value.frequencies is None
     return value is None or type(value) in (bool, int, float, str)
 
 

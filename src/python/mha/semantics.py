@@ -1,6 +1,7 @@
 """The settings of a call, given as keyword arguments, as the library's struct."""
 from __future__ import annotations
 
+import ctypes
 import difflib
 from dataclasses import dataclass
 from typing import Any, Optional, Sequence
@@ -9,6 +10,7 @@ import numpy as np
 
 from . import _abi
 from . import arrays as a
+from ._library import call, lib
 
 # Every setting, with what it means; the same words in every function of the module.
 SETTINGS = {
@@ -47,6 +49,10 @@ class Rope:
     base: angle = position * base^(-2 i / dim).
     q_positions, k_positions: (B, T) whole numbers; None: offset + i, and the position in the cache.
     cos, sin: (n, dim/2) by position, or (B, T, dim/2) for each row; float32 or float64. None: computed.
+    last: the last `dim` features are rotated, not the first.
+    frequencies: (dim/2) numbers, angle = position * frequencies[i]; None: by base. Rope.scaled computes those of YaRN
+        and others.
+    attention_factor: rotated features are multiplied by it.
     """
 
     kind: str = "half_split"
@@ -56,6 +62,43 @@ class Rope:
     k_positions: Any = None
     cos: Any = None
     sin: Any = None
+    last: bool = False
+    frequencies: Any = None
+    attention_factor: float = 1.0
+
+    @classmethod
+    def scaled(cls, scaling: str, dim: int, factor: float = 1.0, original_length: float = 0.0, *, length: int = 0,
+               kind: str = "half_split", base: float = 10000.0, last: bool = False, **numbers: Any) -> Rope:
+        """The rotation of a model whose context was stretched, as its config.json states it.
+
+        scaling: "linear", "dynamic" (NTK), "yarn", "longrope" or "llama3"; what each does stands in mha/rope.h.
+        dim: number of features that are rotated.
+        factor, original_length: how much longer the context became, and how long it was.
+        length: positions in use, which dynamic and longrope depend on.
+        numbers: attention_factor, beta_fast, beta_slow, mscale, mscale_all_dim, untruncated, low_frequency_factor,
+            high_frequency_factor, short_factors, long_factors.
+        """
+        s = _abi.RopeScaling()
+        s.kind = a.choice("scaling", scaling, _abi.ROPE_SCALINGS)
+        dim, length = a.whole_number("dim", dim, 0), a.whole_number("length", length, 0)
+        s.factor, s.original_length = a.number("factor", factor), a.number("original_length", original_length)
+        for name, value in numbers.items():
+            if name in ("short_factors", "long_factors"):
+                factors = a.numbers(name, value, (dim // 2,))
+                if len(factors) > _abi.ROPE_MAX_PAIRS:
+                    raise ValueError(f"{name}: expected at most {_abi.ROPE_MAX_PAIRS} numbers, found {len(factors)}")
+                s.pairs = len(factors)
+                getattr(s, name)[:len(factors)] = factors.tolist()
+            elif name == "untruncated":
+                s.untruncated = a.flag(name, value)
+            elif name in dict(s._fields_):
+                setattr(s, name, a.number(name, value))
+            else:
+                raise TypeError(f"unknown number {name!r} of a scaling")
+        frequencies, times = np.empty(dim // 2), ctypes.c_double()
+        call(lib.mha_rope_frequencies, ctypes.byref(s), dim, a.number("base", base), length,
+             frequencies.ctypes.data_as(ctypes.POINTER(ctypes.c_double)), ctypes.byref(times))
+        return cls(kind, dim, base, last=last, frequencies=frequencies, attention_factor=times.value)
 
 
 @dataclass(frozen=True)
@@ -207,6 +250,8 @@ class Semantics:
         r.kind = a.choice("rope.kind", rope.kind, _abi.ROPE_KINDS)
         r.dim = a.whole_number("rope.dim", rope.dim, 0)
         r.base = a.number("rope.base", rope.base)
+        r.last = a.flag("rope.last", rope.last)
+        r.attention_factor = a.number("rope.attention_factor", rope.attention_factor)
         for name, value in (("q_positions", rope.q_positions), ("k_positions", rope.k_positions)):
             if value is not None:
                 tensor = a.given(f"rope.{name}", value)
@@ -214,7 +259,8 @@ class Semantics:
                     raise TypeError(f"rope.{name}: expected whole numbers, found {a.NAMES[tensor.dtype]}")
                 positions = a.Tensor(np.array(tensor.array, np.int64, order="C"), _abi.I64, a.wrap_numpy)
                 setattr(r, name, self._held_view(positions))
-        for name, value in (("cos_table", rope.cos), ("sin_table", rope.sin)):
+        for name, called, value in (("cos_table", "cos", rope.cos), ("sin_table", "sin", rope.sin),
+                                    ("frequencies", "frequencies", rope.frequencies)):
             if value is not None:
-                tensor = a.floats(f"rope.{name[:3]}", value)
+                tensor = a.floats(f"rope.{called}", value)
                 setattr(r, name, self._held_view(a.widened(tensor) if tensor.dtype in a.HALVES else tensor))

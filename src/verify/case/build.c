@@ -188,50 +188,6 @@ static mha_status build_masks(mha_case *c, mha_error *error)
     return MHA_OK;
 }
 
-static mha_status build_rope(mha_case *c, mha_error *error)
-{
-    static const mha_rope_kind kinds[] = {MHA_ROPE_NONE, MHA_ROPE_INTERLEAVED, MHA_ROPE_HALF_SPLIT};
-    mha_rope *r = &c->semantics.rope;
-    const mha_view *cos = &c->tensors[CASE_COS], *sin = &c->tensors[CASE_SIN];
-    int kind;
-    double dim, base;
-    TRY(mha__case_choice(c, "rope", &kind, error));
-    TRY(mha__case_value(c, "rope_dim", &dim, error));
-    TRY(mha__case_value(c, "rope_base", &base, error));
-    if ((cos->data != NULL) != (sin->data != NULL))
-        return mha__fail(error, MHA_INVALID, cos->data ? "sin_cache" : "cos_cache", "is missing, and %s is there",
-                         cos->data ? "cos_cache" : "sin_cache");
-    if (kinds[kind] == MHA_ROPE_NONE) {
-        if (cos->data || c->kind == CASE_ROPE)
-            return mha__fail(error, MHA_INVALID, "rope", "expected interleaved or half_split, found none");
-        return MHA_OK;
-    }
-    if (isnan(dim))
-        dim = 0; /* all d_k features */
-    if (dim < 0 || dim != floor(dim) || dim > (double)c->d_k)
-        return mha__fail(error, MHA_INVALID, "rope_dim", "expected 0 to %zu, found %g", c->d_k, dim);
-    *r = (mha_rope){.kind = kinds[kind], .dim = (size_t)dim, .base = base, .cos_table = *cos, .sin_table = *sin};
-    r->q_positions = c->tensors[CASE_POSITIONS];
-    if (r->q_positions.data && r->q_positions.rank == 1)
-        r->q_positions = mha_view_of(r->q_positions.data, MHA_I64, 2, (const size_t[]){1, r->q_positions.shape[0]});
-    return MHA_OK;
-}
-
-/* The pairing that belongs to the permuted weights: the one that the note names ("rope=half_split"), else the pairing
- * that the recorded weights do not use. */
-static mha_rope_kind permuted_rope(const mha_case *c)
-{
-    const char *note = mha_file_metadata(c->file, "note");
-    const mha_rope_kind kind = c->semantics.rope.kind;
-    if (kind == MHA_ROPE_NONE)
-        return kind;
-    if (note && strstr(note, "rope=half_split"))
-        return MHA_ROPE_HALF_SPLIT;
-    if (note && strstr(note, "rope=interleaved"))
-        return MHA_ROPE_INTERLEAVED;
-    return kind == MHA_ROPE_INTERLEAVED ? MHA_ROPE_HALF_SPLIT : MHA_ROPE_INTERLEAVED;
-}
-
 static mha_status read_reach(const mha_case *c, const char *key, int64_t *reach, mha_error *error)
 {
     double x;
@@ -372,8 +328,7 @@ static mha_status build_semantics(mha_case *c, mha_error *error)
     TRY(build_arrays(c, error));
     TRY(build_window(c, error));
     TRY(build_masks(c, error));
-    TRY(build_rope(c, error));
-    c->permuted_rope = permuted_rope(c);
+    TRY(mha__case_build_rope(c, error));
     return build_rows(c, error);
 }
 

@@ -169,12 +169,16 @@ static mha_status put_rope(saving *s)
         return MHA_OK;
     TRY(put_count(s, "rope_dim", (int64_t)(r->dim ? r->dim : s->plan.d_k)));
     TRY(put_real(s, "rope_base", r->base > 0 ? r->base : 10000));
+    TRY(put_count(s, "rope_last", r->last));
+    if (r->attention_factor != 0)
+        TRY(put_real(s, "rope_attention_factor", r->attention_factor));
     const bool part = s->call->semantics.has_key_offset || s->call->semantics.key_offset != 0;
     if (part ? r->k_positions.data != NULL : !same_positions(&r->q_positions, &r->k_positions))
         return refuse(s, "position_ids", "keys at other positions than the queries");
     if (r->q_positions.data && !r->k_positions.data && s->plan.T_q != s->plan.T_k && !part)
         return refuse(s, "position_ids", "positions of the queries alone");
     TRY(put_view(s, "position_ids", &r->q_positions));
+    TRY(put_reals(s, "rope_frequencies", &r->frequencies));
     TRY(put_reals(s, "cos_cache", &r->cos_table));
     return put_reals(s, "sin_cache", &r->sin_table);
 }

@@ -17,6 +17,8 @@ typedef enum case_tensor {
     CASE_PAST_VALUE,
     CASE_COS,
     CASE_SIN,
+    CASE_FREQUENCIES,
+    CASE_FACTORS,
     CASE_POSITIONS,
     CASE_ALIBI,
     CASE_CU_Q,

@@ -30,7 +30,9 @@
  *                half of it, at most by A_i |pair i| with A_i = min(w (|ln f| + 5) |a|, 2). A row is moved by
  *                sqrt(sum of (A_i |pair i|)^2), so D grows by that, with the largest pairs i of all rows and the
  *                farthest p: few pairs turn fast, and those that turn slowly are hardly off. Tables are taken as they
- *                are: A_i = 0.
+ *                are: A_i = 0. Frequencies that are given are taken as they are, too: A_i = min(2w |a|, 2). An
+ *                attention factor m multiplies the error that comes by max(m, 1); |row| is that of the result, and
+ *                what underflows does so in terms of |row| / min(m, 1). m is rounded together with cos and sin.
  *   cache        of 16 bits: with its unit roundoff c and smallest subnormal e, a row k' appended to it is off by
  *                c |k'| + e / 2 for each element more, and if the exact rows are rounded to 16 bits too, the two may be
  *                rounded to neighbours: by twice that. D_k grows by 2 c (|k| + D_k) + 2 sqrt(d_k) e, and holds
@@ -150,8 +152,10 @@ static void rotate_error(const arithmetic *a, const mha__magnitudes *m, size_t d
     if (m->norm_terms)
         e->row = e->element = normalised(a, m, row, e);
     if (m->rotated) {
+        const double times = m->rope_times > 0 ? m->rope_times : 1;
+        e->row *= fmax(times, 1);
         const double size = row + e->row;
-        e->row += sqrt(2) * (gamma_of(2, a->u) + 2 * a->u) * size + turn + 2 * (size + width) * a->eta;
+        e->row += sqrt(2) * (gamma_of(2, a->u) + 2 * a->u) * size + turn + 2 * (size / fmin(times, 1) + width) * a->eta;
         if (!(row + e->row < a->largest))
             e->row = INFINITY;
         e->element = e->row;

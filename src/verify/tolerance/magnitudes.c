@@ -146,18 +146,22 @@ mha__turn mha__turn_of(const mha_rope *rope, const mha_view *x, double farthest)
     mha__turn turn = {0};
     if (rope->kind == MHA_ROPE_NONE || rope->cos_table.data)
         return turn;
+    const size_t from = rope->last ? x->shape[3] - dim : 0;
     for (size_t i = 0; i < pairs; i++) {
-        mha_view pair = mha_view_slice(x, 3, rope->kind == MHA_ROPE_INTERLEAVED ? 2 * i : i, 1);
+        mha_view pair = mha_view_slice(x, 3, from + (rope->kind == MHA_ROPE_INTERLEAVED ? 2 * i : i), 1);
         pair.shape[3] = 2;
         pair.stride[3] = x->stride[3] * (rope->kind == MHA_ROPE_INTERLEAVED ? 1 : (ptrdiff_t)pairs);
-        double moved = mha__angle_error(farthest, pow(base, -2.0 * (double)i / (double)dim)) * max_norm(&pair, 2);
+        const double off = rope->frequencies.data
+                               ? fmin(0x1p-52 * fabs(farthest * mha_view_get(&rope->frequencies, &i)), 2)
+                               : mha__angle_error(farthest, pow(base, -2.0 * (double)i / (double)dim));
+        const double moved = off * max_norm(&pair, 2);
         turn.pair = fmax(turn.pair, moved);
         turn.row = hypot(turn.row, moved);
     }
     return turn;
 }
 
-/* mha__turn_of for the rows of a stage; a rotation keeps the norms of pairs, so the stage may be rotated or not. */
+/* mha__turn_of for the rows of a stage that is rotated, and multiplied by the attention factor. */
 static double turn_of_stage(const mha_rope *rope, const mha_view *stage, size_t heads, size_t d, double farthest)
 {
     mha_view x = mha_view_heads(stage->data, stage->dtype, MHA_BTE, stage->shape[0], stage->shape[1], heads, d);
@@ -252,6 +256,7 @@ void mha__magnitudes_of(const mha__request *request, const mha__attempt *ran, mh
     m.added = measure_added(call, &plan, cached);
     const double farthest = farthest_position(call, &plan, cached);
     m.rotated = s->rope.kind != MHA_ROPE_NONE;
+    m.rope_times = s->rope.attention_factor;
     m.q_turn = turn_of_stage(&s->rope, &ran->stages[MHA_STAGE_Q_ROT], plan.h, d, farthest);
     m.k_turn = turn_of_stage(&s->rope, &ran->stages[MHA_STAGE_K_ROT], plan.h_kv, d, farthest);
     measure_norms(layer, call, ran, &m);

@@ -213,8 +213,10 @@ mha__tolerance mha__tolerance_of_rope(const mha_case *c)
         for (size_t b = 0; b < c->B; b++)
             farthest = fmax(farthest, fabs((double)semantics->position_offset[b]) + (double)c->T_q);
     static const mha_precision none;
-    mha__magnitudes m = {.rotated = true, .q_row = sqrt(2) * most}; /* bounds the 2-norm of a pair */
-    m.q_turn = mha__turn_of(&semantics->rope, &x, farthest).pair;
+    const double times = semantics->rope.attention_factor > 0 ? semantics->rope.attention_factor : 1;
+    mha__magnitudes m = {.rotated = true, .rope_times = times};
+    m.q_row = sqrt(2) * most * times; /* bounds the 2-norm of a pair */
+    m.q_turn = mha__turn_of(&semantics->rope, &x, farthest).pair * times;
     mha__tolerance t;
     for (int wide = 0; wide < 2; wide++) {
         double bound[MHA_STAGE_COUNT];

@@ -16,6 +16,7 @@ typedef struct mha__magnitudes {
     double norm_weight;        /* largest absolute weight of the norms */
     double norm_rms;           /* smallest divisor sqrt(mean(x^2) + eps) of the norms */
     bool rotated;
+    double rope_times;     /* what rotated features are multiplied by; 0: 1 */
     double q_turn, k_turn; /* largest change of a rotated row by rounded angles (2-norm); 0 with tables */
     double q_row, k_row; /* largest 2-norm of one head's row in the scores, cached rows included */
     double v_max;        /* largest absolute value of V, cached rows and bias_v included */

@@ -98,8 +98,11 @@ static void cos_sin(const mha_case *c, const mha__row_knobs *k, int64_t position
             return;
         }
     }
+    const mha_view *given = &c->semantics.rope.frequencies;
+    const bool stated = given->data && !k->rope_formula && i < given->shape[0];
     const double width = k->rope_width ? k->rope_width : k->rope_dim;
-    double angle = (double)position * pow(k->rope_base, -2 * (double)i / width);
+    const double frequency = stated ? mha_view_get(given, &i) : pow(k->rope_base, -2 * (double)i / width);
+    double angle = (double)position * frequency / k->rope_divisor;
     *cosine = cos(angle);
     *sine = sin(angle);
 }
@@ -135,8 +138,8 @@ static void turn(const mha__row_knobs *k, size_t half, const double *cosine, con
         pair_of(order, half, i, to);
         const size_t a = angle_of(k, half, i, from[0]), b = angle_of(k, half, i, from[1]);
         const double one = kept[from[0]], two = kept[from[1]], sign = k->rope_inverse ? -1 : 1;
-        x[to[0]] = one * cosine[a] - sign * two * sine[a];
-        x[to[1]] = two * cosine[b] + sign * one * sine[b];
+        x[to[0]] = k->rope_times * (one * cosine[a] - sign * two * sine[a]);
+        x[to[1]] = k->rope_times * (two * cosine[b] + sign * one * sine[b]);
     }
 }
 

@@ -96,7 +96,7 @@ enum { CAUSAL_OFFSET, CAUSAL_TOP_LEFT, CAUSAL_BOTTOM_RIGHT };
 
 /* Type and name of each knob of the rotation, but for what differs between q, k and v. */
 #define ROPE_KNOB_LIST(X)                                                                                              \
-    X(int, rope_last) /* the last features are rotated instead of the first */                                         \
+    X(int, rope_last) /* the last features are rotated, not the first */                                               \
     X(int, rope_width) /* in the exponent of the angles; 0: rope_dim */                                                \
     X(int, rope_reversed) /* positions count from the last row */                                                      \
     X(int, rope_regrouped) /* the result in the order of the other pairing */                                          \
@@ -106,8 +106,10 @@ enum { CAUSAL_OFFSET, CAUSAL_TOP_LEFT, CAUSAL_BOTTOM_RIGHT };
     X(int, rope_dim)                                                                                                   \
     X(int, rope_inverse)                                                                                               \
     X(int, rope_restart) /* positions begin at 0 in every call */                                                      \
-    X(int, rope_formula) /* angles from rope_base, not tables */                                                       \
-    X(double, rope_base)
+    X(int, rope_formula) /* angles from rope_base, not tables or frequencies */                                        \
+    X(double, rope_base)                                                                                               \
+    X(double, rope_divisor) /* of the positions */                                                                     \
+    X(double, rope_times) /* the attention factor */
 
 /* Type and name of each scalar knob that changes the rows of q, k and v before the scores. */
 #define ROW_KNOB_LIST(X)                                                                                               \

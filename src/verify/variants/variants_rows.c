@@ -206,20 +206,23 @@ APPLY(rope_reversed, has_rope(c), k->rows.rope_reversed = 1)
 APPLY(rope_swapped, has_rope(c), k->rows.rope_swapped = 1)
 APPLY(rope_mixed, has_rope(c) && k->rows.rope_dim > 2, k->rows.rope_mixed = 1)
 APPLY(rope_regrouped, has_rope(c) && k->rows.rope_dim > 2, k->rows.rope_regrouped = 1)
-APPLY(rope_last, has_rope(c) && (size_t)k->rows.rope_dim < c->d_k, k->rows.rope_last = 1)
+APPLY(rope_last, has_rope(c) && (size_t)k->rows.rope_dim < c->d_k, k->rows.rope_last = !k->rows.rope_last)
 APPLY(rope_half, has_rope(c) && k->rows.rope_dim % 4 == 0, k->rows.rope_dim /= 2; k->rows.rope_formula = 1)
 APPLY(rope_width_model, has_rope(c) && c->H * c->d_k > (size_t)k->rows.rope_dim,
       k->rows.rope_width = (int)(c->H * c->d_k);
       k->rows.rope_formula = 1)
 APPLY(rope_width_head, has_rope(c) && (size_t)k->rows.rope_dim < c->d_k, k->rows.rope_width = (int)c->d_k;
       k->rows.rope_formula = 1)
+APPLY(rope_unscaled, has_rope(c) && c->semantics.rope.frequencies.data, k->rows.rope_formula = 1)
+APPLY(rope_no_factor, has_rope(c) && k->rows.rope_times != 1, k->rows.rope_times = 1)
 APPLY(rope_values, has_rope(c) && attends(c), k->rows.rope_values = 1)
 APPLY(rope_full, has_rope(c) && (size_t)k->rows.rope_dim < c->d_k && c->d_k % 2 == 0, k->rows.rope_dim = (int)c->d_k;
       k->rows.rope_formula = 1)
 
 static bool rope_base(const mha_case *c, mha__knobs *k, double base)
 {
-    if (!has_rope(c) || (!c->semantics.rope.cos_table.data && k->rows.rope_base == base))
+    const mha_rope *r = &c->semantics.rope;
+    if (!has_rope(c) || (!r->cos_table.data && !r->frequencies.data && k->rows.rope_base == base))
         return false;
     k->rows.rope_base = base;
     k->rows.rope_formula = 1;
@@ -253,6 +256,9 @@ APPLY(lacks_l2_norm, lacks_norm(c), k->rows.norm_lacking = 1; k->rows.norm_kind 
 
 SOLVE(norm_eps_other, has_norm(c), k->rows.norm_eps = *x)
 SOLVE(rope_base_other, has_rope(c) && k->rows.rope_dim > 2, k->rows.rope_base = *x; k->rows.rope_formula = 1)
+
+/* With one pair, another base does not matter, but positions that are divided do. */
+SOLVE(rope_divisor_other, has_rope(c) && !c->semantics.rope.cos_table.data, k->rows.rope_divisor = *x)
 
 static bool lacks_rope(const mha_case *c, mha__knobs *k, int kind, size_t dim, double base)
 {
@@ -345,7 +351,9 @@ static const mha__variant_entry entries[] = {
     {{"rope-regrouped", "rotated features in the order of the other pairing"}, rope_regrouped},
     {{"rope-values", "the values rotated, too"}, rope_values},
     {{"rope-full", "all features rotated instead of the first rope_dim"}, rope_full},
-    {{"rope-last-features", "the last rope_dim features rotated instead of the first"}, rope_last},
+    {{"rope-last-features", "the last rope_dim features rotated instead of the first, or the reverse"}, rope_last},
+    {{"rope-unscaled", "frequencies of the base instead of those scaled for longer contexts"}, rope_unscaled},
+    {{"rope-factor-missing", "no attention factor (YaRN) on rotated features"}, rope_no_factor},
     {{"rope-half-dim", "half of the rope_dim features rotated"}, rope_half},
     {{"rope-theta-d-model", "angles base^(-2i/(h*d_k)) instead of base^(-2i/rope_dim)"}, rope_width_model},
     {{"rope-theta-d-k", "angles base^(-2i/d_k) instead of base^(-2i/rope_dim)"}, rope_width_head},
@@ -360,6 +368,12 @@ static const mha__variant_entry entries[] = {
 static const mha__solved_entry solved[] = {
     {{"norm-eps-other", "q/k norm with another eps: the number"}, norm_eps_other, SOLVE_REAL, 1e-12, 1, NULL},
     {{"rope-base-other", "another base of the rotation: the number"}, rope_base_other, SOLVE_REAL, 10, 1e8, NULL},
+    {{"rope-positions-divided", "positions divided by a number before they are rotated by (linear scaling)"},
+     rope_divisor_other,
+     SOLVE_REAL,
+     1.01,
+     1000,
+     NULL},
     {{"case-lacks-rope-halves", "a rotation in halves that the case does not have: its base"},
      lacks_rope_halves,
      SOLVE_REAL,

@@ -167,7 +167,8 @@ static void rotate_row(const run *r, double *row, size_t b, size_t t, size_t T, 
                                                                        : r->d_k,
            half = is("rope-half-dim") && full % 4 == 0 ? full / 4 : full / 2;
     size_t dim = 2 * half;
-    double *x = row + (is("rope-last-features") ? r->d_k - full : 0), turned[64], c, s, off;
+    double *x = row + (is("rope-last-features") != rope->last ? r->d_k - dim : 0), turned[64], c, s, off;
+    const double m = rope->attention_factor > 0 && !is("rope-factor-missing") ? rope->attention_factor : 1;
     if (is(key ? "rope-queries-only" : "rope-keys-only"))
         return;
     if (is("rope-reversed"))
@@ -179,13 +180,15 @@ static void rotate_row(const run *r, double *row, size_t b, size_t t, size_t T, 
         position + (is("rope-from-1") || (!key && is("rope-query-ahead"))) - (!key && is("rope-query-behind"));
     if (!table->data || (table->rank == 2 && moved >= 0 && moved < (double)table->shape[0]))
         position = moved;
+    if (is("rope-positions-divided") && !table->data)
+        position /= given();
     for (size_t e = 0; e < dim; e++) {
         size_t i = laid ? e / 2 : e % half;
         double over = wide ? (double)(r->h * r->d_k) : is("rope-theta-d-k") ? (double)r->d_k : (double)dim;
         bool rebased = (is("rope-base-other") && full > 2) || (lacks && !part); /* two features have one angle */
         double usual = begins("rope-base-") ? atof(oracle_wrong->name + strlen("rope-base-")) : 0;
         bool formula = over != (double)full || rebased || lacks || usual > 0 ||
-                       (is("rope-full") && full != rope->dim && rope->dim);
+                       (is("rope-full") && full != rope->dim && rope->dim) || is("rope-unscaled");
         if (!formula)
             oracle_angle(r, b, t, position, i, full, &c, &s, &off);
         else {
@@ -200,7 +203,7 @@ static void rotate_row(const run *r, double *row, size_t b, size_t t, size_t T, 
             c = s, s = swap;
         }
         double other = pairs ? e % 2 ? x[e - 1] : -x[e + 1] : e < half ? -x[e + half] : x[e - half];
-        turned[e] = x[e] * c + other * s;
+        turned[e] = m * (x[e] * c + other * s);
     }
     for (size_t e = 0; e < dim; e++) {
         size_t to = !is("rope-regrouped") ? e : pairs ? e / 2 + e % 2 * half : e % half * 2 + e / half;
@@ -254,15 +257,16 @@ static void turn_wrongly(run *r)
 static void turn_values(run *r)
 {
     const size_t all = r->S + r->extra, dim = r->s->rope.dim ? r->s->rope.dim : r->d_k;
+    const size_t from = r->s->rope.last ? r->d_v - dim : 0, in = r->s->rope.last ? r->d_k - dim : 0;
     for (size_t row = 0; row < r->B * r->h_kv * r->T_k && r->s->rope.kind && dim <= r->d_v; row++) {
         const size_t head = row / r->T_k, t = row % r->T_k;
         number *v = r->values + (head * all + r->P + t) * r->d_v;
         double x[64];
         for (size_t f = 0; f < dim; f++)
-            x[f] = v[f].v;
+            x[in + f] = v[from + f].v;
         rotate_row(r, x, head / r->h_kv, t, r->T_k, true);
         for (size_t f = 0; f < dim; f++)
-            v[f].v = x[f];
+            v[from + f].v = x[in + f];
     }
 }
 
@@ -301,6 +305,9 @@ const oracle_mistake *mistake_of_rows_at(size_t index)
         {.name = "rope-regrouped", .turned = turn_wrongly},
         {.name = "rope-last-features", .turned = turn_wrongly},
         {.name = "rope-half-dim", .turned = turn_wrongly},
+        {.name = "rope-unscaled", .turned = turn_wrongly},
+        {.name = "rope-factor-missing", .turned = turn_wrongly},
+        {.name = "rope-positions-divided 4", .turned = turn_wrongly},
         {.name = "rope-theta-d-model", .turned = turn_wrongly},
         {.name = "rope-theta-d-k", .turned = turn_wrongly},
         {.name = "case-lacks-rms-norm", .turned = turn_wrongly},

@@ -1,0 +1,62 @@
+/* Rotary positions: how pairs are laid out, and how fast each turns in models whose context was stretched. */
+#ifndef MHA_ROPE_H
+#define MHA_ROPE_H
+
+#include "mha/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum mha_rope_kind {
+    MHA_ROPE_NONE = 0,
+    MHA_ROPE_INTERLEAVED, /* rotates features (0,1), (2,3), ... (Meta, GPT-J) */
+    MHA_ROPE_HALF_SPLIT   /* rotates features (i, i + dim/2) (NeoX, Hugging Face) */
+} mha_rope_kind;
+
+/* How the frequencies f_i = base^(-2i/dim) are changed so that positions beyond those of the training can be used.
+ * L is original_length, F is `factor`. */
+typedef enum mha_rope_scaling_kind {
+    MHA_ROPE_UNSCALED = 0,
+    MHA_ROPE_LINEAR,   /* f_i / F (Chen et al. 2023) */
+    MHA_ROPE_DYNAMIC,  /* dynamic NTK: when length n > L, base is multiplied by (F n / L - F + 1)^(dim / (dim - 2)) */
+    MHA_ROPE_YARN,     /* f_i / F for slow pairs, f_i for fast ones, a ramp between beta_slow and beta_fast turns within
+                        * L; attention factor 0.1 ln F + 1 (Peng et al. 2023) */
+    MHA_ROPE_LONGROPE, /* f_i / long_factors[i] when length n > L, else f_i / short_factors[i]; attention factor
+                        * sqrt(1 + ln F / ln L) (Ding et al. 2024) */
+    MHA_ROPE_LLAMA3,   /* f_i / F where the wavelength 2 pi / f_i exceeds L / low_frequency_factor, f_i where it is
+                        * below L / high_frequency_factor, a mean of both between */
+    MHA_ROPE_SCALING_COUNT
+} mha_rope_scaling_kind;
+
+MHA_API const char *mha_rope_scaling_name(mha_rope_scaling_kind kind); /* "none", "linear", ...; "?" outside the list */
+MHA_API bool mha_rope_scaling_find(const char *name, mha_rope_scaling_kind *kind); /* false: no kind of that name */
+
+enum { MHA_ROPE_MAX_PAIRS = 256 };
+
+/* A kind of scaling and its numbers; 0 is the default that the comment gives, and what other kinds do not read. */
+typedef struct mha_rope_scaling {
+    mha_rope_scaling_kind kind;
+    double factor;          /* F, 1 or more; required, but with 1 of `longrope` */
+    double original_length; /* L, positions of the training; required by all but `linear` */
+    double beta_fast, beta_slow;           /* of yarn: 32 and 1 */
+    bool untruncated;                      /* yarn's ramp begins and ends between pairs, not on whole ones */
+    double mscale, mscale_all_dim;         /* of yarn: with both the attention factor is (0.1 mscale ln F + 1) /
+                                            * (0.1 mscale_all_dim ln F + 1) (DeepSeek) */
+    double low_frequency_factor, high_frequency_factor; /* of llama3: required, the second greater */
+    double attention_factor;               /* instead of the one that follows; 0: that */
+    size_t pairs;                          /* of longrope: length of the two lists, dim/2 */
+    double short_factors[MHA_ROPE_MAX_PAIRS], long_factors[MHA_ROPE_MAX_PAIRS];
+} mha_rope_scaling;
+
+/* Writes the dim/2 frequencies of a rotation of `dim` features, in radians for each position, and the attention factor,
+ * for mha_rope. `base` 0: 10000. `length`: positions in use, keys that are yet to come included; it matters to dynamic
+ * and longrope alone. MHA_INVALID: a number that is missing or out of range, with its name in a config.json;
+ * *attention_factor and the frequencies are then untouched. */
+MHA_API mha_status mha_rope_frequencies(const mha_rope_scaling *scaling, size_t dim, double base, size_t length,
+                                        double *frequencies, double *attention_factor, mha_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
