@@ -157,7 +157,7 @@ static void what_contradicts_itself_is_refused(void **state)
         {{"rope", {{"rope_scaling", "linear"}}, {{"rope_factors", MHA_F64, 1, {1}, 0}}},
          {"rope_factors", "longrope", ""}},
         {{"rope", {{"rope_scaling", "longrope"}}, {{"rope_factors", MHA_F64, 1, {2}, 0}}},
-         {"rope_factors", "(1)", "(2)"}},
+         {"rope_factors", "(1,)", "(2,)"}},
         {{"rope", {{"rope_scaling", "linear"}}, {{"rope_frequencies", MHA_F64, 1, {1}, 0}}},
          {"rope_scaling", "expected none beside", "rope_frequencies"}},
         {{"rope", {{"rope_scaling", "yarn"}}, {{NULL}}}, {"rope_scaling", "yarn: expected an original length", "0"}},
