@@ -89,7 +89,8 @@ def one_call(number, folder):
     if what in (7, 8):
         P = int(r.choice(SIZES))
         past = {"past_key": array(r, lead + (h_kv, P, d), dtype), "past_value": array(r, lead + (h_kv, P, d), dtype),
-                "dtype": ["bfloat16", "float16", "float8_e5m2", "float64", "int8"][r.integers(5)]}
+                "dtype": ["bfloat16", "float16", "float8_e5m2", "float64", "int8"][r.integers(5)],
+                "precision": {("rows", "sums", "scores", "output", "none")[r.integers(5)]: maybe(r, "float16")}}
         said.update({n: maybe(r, past[n]) for n in past if r.random() < 0.4})
     if what < 7:
         call = mha.scaled_dot_product_attention if what < 5 else mha.attention

@@ -267,7 +267,7 @@ def test_low_precision():
                    dtype="bfloat16")
     assert "rounding in bfloat16 may cost" in text and "no named variant" in text
     for low, high in (("float8_e4m3fn", "bfloat16"), ("float8_e5m2", "float8_e4m3fn"), ("bfloat16", "float16")):
-        coarse = mha.testing.Meant(q, k, v, None, None, {}).allowed(mha.arrays.CODES[low])["output"]
+        coarse = mha.testing.Meant(q, k, v, None, None, {}).allowed(testing.Computed(low, None, {}))["output"]
         testing.assert_attention_close((exact + 0.9 * coarse).astype("f4"), q, k, v, dtype=low)
         failure((exact + 0.9 * coarse).astype("f4"), q, k, v, dtype=high)
     half = heads(B=1, h=2, h_kv=2, T_q=17, S=33, d=16, d_v=16, dtype="float16")
@@ -277,6 +277,35 @@ def test_low_precision():
     assert mha.check(y, *half, dtype="float32").stages[0].atol < loose / 2
     with pytest.raises(TypeError, match="dtype: expected float64, .* or float8_e5m2, found int8"):
         mha.check(y, *half, dtype="int8")
+
+
+def test_points_of_rounding():
+    """A kernel that rounds elsewhere than a fused one is judged by its own points, in every face."""
+    inputs = [rounded(x).astype("f4") for x in heads(B=1, h=2, h_kv=2, T_q=17, S=33, d=16, d_v=16)]
+    q, k, v = (x.astype("f8") for x in inputs)
+    scores = q @ k.swapaxes(-1, -2) / 4
+    p = np.exp(scores - scores.max(-1, keepdims=True))
+    mine = (rounded(p) @ v / p.sum(-1, keepdims=True)).astype("f4")
+    said = {"precision": {"probabilities": "bfloat16"}}
+    testing.assert_attention_close(mine, *inputs, **said)
+    assert mha.check(mine, *inputs, **said).passed and mha.diagnose(mine, *inputs, **said).right
+    assert not mha.check(mine, *inputs).passed
+    failure(mine, *inputs, precision={"probabilities": "float16"})
+    text = failure(mine + 0.1, *inputs, **said)
+    assert "rounding in float32, probabilities in bfloat16 may cost" in text and "case not saved: precision" in text
+    # Beside a type the points are those of its fused kernel, but for those that are named.
+    exact, fused = oracle.attention(*inputs)[0], testing.Computed("bfloat16", None, {})
+    coarse = (exact + 0.9 * testing.Meant(*inputs, None, None, {}).allowed(fused)["output"]).astype("f4")
+    testing.assert_attention_close(coarse, *inputs, dtype="bfloat16", precision={"sums": "bfloat16"})
+    failure(coarse, *inputs, dtype="bfloat16", precision={"rows": "float32", "inputs": "float32", "output": "float32"})
+    for wrong, kind, words in (({"softmax": "float16"}, ValueError, "precision: expected one of inputs, weights, rows"),
+                               ({"sums": "float64"}, TypeError, r"precision\['sums'\]: expected float32, float16"),
+                               ({"sums": "int8"}, ValueError, "precision.sums: "), ("bfloat16", TypeError, "a dict from")):
+        for judge in (testing.assert_attention_close, mha.check, mha.diagnose):
+            with pytest.raises(kind, match=words):
+                judge(mine, *inputs, precision=wrong)
+    with pytest.raises(TypeError, match="query: needed"):
+        mha.check("case.npz", precision={})
 
 
 def test_case_files():

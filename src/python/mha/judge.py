@@ -12,19 +12,19 @@ from ._call import EXACT
 from ._library import Handle, call, create, lib
 from .files import path_of
 from .layer import MultiHeadAttention
-from .meant import Meant, computed_in
+from .meant import Computed, Meant
 from .parameters import dtype_name
 from .tables import Table, optional
 
 def _case_of(actual: Any, query: Any, key: Any, value: Any, layer: Any, layout: Any, stages: Any, dtype: Any,
-             settings: dict[str, Any]) -> Handle:
+             precision: Any, settings: dict[str, Any]) -> Handle:
     if query is None:
-        if any(x is not None for x in (key, value, layer, layout, stages, dtype)) or settings:
+        if any(x is not None for x in (key, value, layer, layout, stages, dtype, precision)) or settings:
             raise TypeError("query: needed, unless `actual` is the path of a case file and stands alone")
         return create("case", lib.mha_case_close, lib.mha_case_open, path_of("actual", actual), None)
     meant = Meant(query, key, value, layer, layout, settings)
     recorded = meant.recorded(actual, stages)
-    return meant.case(recorded, computed_in(dtype, recorded))
+    return meant.case(recorded, Computed(dtype, precision, recorded))
 
 
 # ---------------------------------------------------------------- the diagnosis
@@ -152,7 +152,8 @@ def _clue(clue: _abi.Clue) -> str:
 def diagnose(actual: Any, query: Optional[a.Array] = None, key: Optional[a.Array] = None,
              value: Optional[a.Array] = None, *, layer: Optional[MultiHeadAttention] = None,
              layout: Optional[str] = None, stages: Optional[Mapping[str, a.Array]] = None,
-             tensor: Optional[str] = None, dtype: Any = None, threads: int = 0, **settings: Any) -> Diagnosis:
+             tensor: Optional[str] = None, dtype: Any = None, precision: Optional[Mapping[str, Any]] = None,
+             threads: int = 0, **settings: Any) -> Diagnosis:
     """Looks for the named variants of attention, alone and in pairs, that give somebody's numbers.
 
         print(mha.diagnose(mine, query, key, value, is_causal=True))
@@ -163,11 +164,13 @@ def diagnose(actual: Any, query: Optional[a.Array] = None, key: Optional[a.Array
     stages: other stages that somebody computed, by name, in the library's shapes. tensor: which of them is explained;
         the output when None.
     dtype: what somebody computed in, "bfloat16" or another; the type of `actual` when None.
+    precision: types by the points at which the kernel rounds, where they are not those of a fused kernel of `dtype`:
+        {"probabilities": "bfloat16"} of inputs, weights, rows, scores, probabilities, sums, output; "float32": not.
     settings: what the call was meant to be, see mha.SETTINGS; and past_key, past_value: keys and values of earlier
         calls (projected, rotated), in the axes of key, of a layer (B, kv_heads, P, width). Query 0 is then at position
         P unless `offset` says otherwise.
     """
-    case = _case_of(actual, query, key, value, layer, layout, stages, dtype, settings)
+    case = _case_of(actual, query, key, value, layer, layout, stages, dtype, precision, settings)
     found = _abi.Diagnosis()
     call(lib.mha_case_diagnose, case.address, None if tensor is None else a.text("tensor", tensor),
          a.whole_number("threads", threads, 0), None, ctypes.byref(found))
@@ -233,13 +236,13 @@ class Verdict:
 
 def check(actual: Any, query: Optional[a.Array] = None, key: Optional[a.Array] = None, value: Optional[a.Array] = None,
           *, layer: Optional[MultiHeadAttention] = None, layout: Optional[str] = None,
-          stages: Optional[Mapping[str, a.Array]] = None, dtype: Any = None, threads: int = 0,
-          **settings: Any) -> Verdict:
+          stages: Optional[Mapping[str, a.Array]] = None, dtype: Any = None,
+          precision: Optional[Mapping[str, Any]] = None, threads: int = 0, **settings: Any) -> Verdict:
     """Holds somebody's output, and the stages that are there too, against the exact ones, stage by stage.
 
     Arguments as in diagnose. What rounding to `dtype`, and to the type of each array, may cost is allowed.
     """
-    case = _case_of(actual, query, key, value, layer, layout, stages, dtype, settings)
+    case = _case_of(actual, query, key, value, layer, layout, stages, dtype, precision, settings)
     v = _abi.Verdict()
     call(lib.mha_case_judge, case.address, EXACT, None, a.whole_number("threads", threads, 0), ctypes.byref(v))
     try:

@@ -64,6 +64,37 @@ class Past:
             self.cache.truncate(self.rows)
 
 
+POINTS = tuple(name for name, _ in _abi.Precision._fields_)
+_ROUNDINGS = (_abi.F32, _abi.F16, _abi.BF16, _abi.F8_E4M3, _abi.F8_E5M2, _abi.I8)
+
+
+class Computed:
+    """How somebody computed: in a type, and rounding where a fused kernel of it does unless `precision` says otherwise.
+
+    dtype: of the type; None: that of the first result. precision: types by the points at which the kernel rounds.
+    """
+
+    def __init__(self, dtype: Any, precision: Any, recorded: Mapping[str, a.Tensor]) -> None:
+        self.dtype = (a.float_type("dtype", dtype, a.RESULTS) if dtype is not None else
+                      next(iter(recorded.values())).dtype)
+        self.precision, self.words = lib.mha_precision_of(self.dtype), a.NAMES[self.dtype]
+        if precision is None:
+            return
+        if not isinstance(precision, Mapping):
+            raise TypeError("precision: expected a dict from points to types, such as {'probabilities': 'bfloat16'}, "
+                            f"found {type(precision).__name__}")
+        for point, given in precision.items():
+            a.choice("precision", point, POINTS)
+            code = a.float_type(f"precision[{point!r}]", given, _ROUNDINGS)
+            setattr(self.precision, point, code)
+            self.words += f", {point} in {a.NAMES[code]}"
+
+    @property
+    def rounds(self) -> bool:
+        """Whether there is any rounding beyond that of a kernel of float32 or float64."""
+        return any(getattr(self.precision, point) != _abi.F32 for point in POINTS)
+
+
 class Meant:
     """A call as it was meant, computed exactly: of a layer, or of given heads in one of the two dialects.
 
@@ -122,24 +153,26 @@ class Meant:
         """How far rounding may take each stage from exact in a type of this unit roundoff, see mha_error_bound."""
         return self._each_stage(lib.mha_error_bound, unit)
 
-    def allowed(self, dtype: int) -> dict[str, float]:
-        """How far a right kernel that computes in a type may lie from the exact result, both as they are computed."""
-        if dtype in (_abi.F32, _abi.F64):
-            mine, theirs = self.bound(a.UNITS[_abi.F64]), self.bound(a.UNITS[dtype])
-            return {stage: mine[stage] + theirs[stage] for stage in mine}
-        return self._each_stage(lib.mha_precision_tolerance, ctypes.byref(lib.mha_precision_of(dtype)))
+    def allowed(self, computed: Computed) -> dict[str, float]:
+        """How far a right kernel that computes like this may lie from the exact result, both as they are computed."""
+        if computed.rounds:
+            return self._each_stage(lib.mha_precision_tolerance, ctypes.byref(computed.precision))
+        mine, theirs = self.bound(a.UNITS[_abi.F64]), self.bound(a.UNITS[computed.dtype])
+        return {stage: mine[stage] + theirs[stage] for stage in mine}
 
-    def _record(self, dtype: int) -> tuple[_abi.Call, _abi.CaseNotes]:
-        """The call as a case has it, of a kernel that computes in a type; the rows of its cache are notes."""
+    def _record(self, computed: Optional[Computed]) -> tuple[_abi.Call, _abi.CaseNotes]:
+        """The call as a case has it, of a kernel that computes like this; the rows of its cache are notes."""
         struct, notes = _abi.Call.from_buffer_copy(self.request.struct), _abi.CaseNotes()
-        struct.precision = lib.mha_precision_of(dtype)
+        if computed is not None:
+            struct.precision = computed.precision
         if self.past.rows:
             notes.past_key, notes.past_value = (a.view_of(t) for t in self.past.tensors)
         return struct, notes
 
-    def case(self, recorded: Mapping[str, a.Tensor], dtype: int = _abi.F32, name: str = "the call") -> Handle:
-        """A case of this call and of what somebody computed for it in a type."""
-        struct, notes = self._record(dtype)
+    def case(self, recorded: Mapping[str, a.Tensor], computed: Optional[Computed] = None,
+             name: str = "the call") -> Handle:
+        """A case of this call and of what somebody computed for it, in float32 unless `computed` says more."""
+        struct, notes = self._record(computed)
         keep = (_abi.Keep * len(recorded))()
         for slot, (stage, tensor) in zip(keep, recorded.items()):
             slot.stage, slot.view = _abi.STAGES.index(stage), a.view_of(tensor)
@@ -148,10 +181,10 @@ class Meant:
                       self.layer.handle.address if self.layer else None, ctypes.byref(struct), keep,
                       len(keep), ctypes.byref(notes), needs=(self,))
 
-    def save(self, path: Any, recorded: Mapping[str, a.Tensor], dtype: int) -> None:
-        """Writes a case file of this call and of what somebody computed for it in a type."""
+    def save(self, path: Any, recorded: Mapping[str, a.Tensor], computed: Computed) -> None:
+        """Writes a case file of this call and of what somebody computed for it."""
         keep = (_abi.Keep * len(recorded))()
-        call_, notes = self._record(dtype)
+        call_, notes = self._record(computed)
         wide = any(t.dtype == _abi.F64 for t in recorded.values())
         held = []
         for slot, (stage, tensor) in zip(keep, (item for item in recorded.items() if item[0] != "output")):
@@ -177,8 +210,3 @@ class Meant:
         if not found:
             raise TypeError("actual: an output, or stages, are needed")
         return found
-
-
-def computed_in(dtype: Any, recorded: Mapping[str, a.Tensor]) -> int:
-    """The type in which somebody computed: what is said, else that of the first result."""
-    return a.float_type("dtype", dtype, a.RESULTS) if dtype is not None else next(iter(recorded.values())).dtype

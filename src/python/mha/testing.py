@@ -14,7 +14,7 @@ from ._library import call, lib
 from .errors import Error
 from .judge import diagnose
 from .layer import MultiHeadAttention
-from .meant import Meant, computed_in
+from .meant import Computed, Meant
 from .power import Power, power
 
 __all__ = ["Power", "assert_attention_close", "cases", "power", "save_failures"]
@@ -36,14 +36,14 @@ def _folder() -> str:
     return str(folder)
 
 
-def _save(meant: Meant, recorded: Mapping[str, a.Tensor], dtype: int) -> str:
+def _save(meant: Meant, recorded: Mapping[str, a.Tensor], computed: Computed) -> str:
     """Saves a case, and says in one line where it is and which command looks at it."""
     if _saved["count"] >= _MOST_SAVED:
         return f"case not saved: {_MOST_SAVED} are, the last in {_folder()}"
     _saved["count"] += 1
     path = os.path.join(_folder(), f"failed-{os.getpid()}-{_saved['count']}.safetensors")
     try:
-        meant.save(path, recorded, dtype)
+        meant.save(path, recorded, computed)
     except (Error, OSError) as reason:
         return f"case not saved: {reason}"
     return f"case saved: mha check {path}; mha diagnose {path}"
@@ -60,7 +60,7 @@ def compare(actual: a.Tensor, expected: a.Tensor, rtol: float, atol: float) -> _
     return found
 
 
-def _tolerances(name: str, computed: int, stored: int, bound: Mapping[str, float], rtol: Optional[float],
+def _tolerances(name: str, computed: Computed, stored: int, bound: Mapping[str, float], rtol: Optional[float],
                 atol: Optional[float]) -> tuple[float, float, str]:
     """What is allowed for a stage, and why."""
     if rtol is not None or atol is not None:
@@ -70,7 +70,7 @@ def _tolerances(name: str, computed: int, stored: int, bound: Mapping[str, float
     unit = a.UNITS[stored]
     relative = unit / (1 - unit)
     absolute = bound[name] * (1 + relative) + a.HALF_TINY[stored]
-    return relative, absolute, f"what rounding in {a.NAMES[computed]} may cost"
+    return relative, absolute, f"what rounding in {computed.words} may cost"
 
 
 # ---------------------------------------------------------------- wording
@@ -116,7 +116,8 @@ def _axes(meant: Meant, name: str, rank: int) -> tuple[str, ...]:
 
 def assert_attention_close(actual: a.Array, query: a.Array, key: Optional[a.Array] = None,
                            value: Optional[a.Array] = None, *, layer: Optional[MultiHeadAttention] = None,
-                           layout: Optional[str] = None, dtype: Any = None, rtol: Optional[float] = None,
+                           layout: Optional[str] = None, dtype: Any = None,
+                           precision: Optional[Mapping[str, Any]] = None, rtol: Optional[float] = None,
                            atol: Optional[float] = None, stages: Optional[Mapping[str, a.Array]] = None,
                            **settings: Any) -> None:
     """Fails unless somebody's output is attention's, and says what it is instead.
@@ -129,6 +130,7 @@ def assert_attention_close(actual: a.Array, query: a.Array, key: Optional[a.Arra
         what rounding to `dtype` may cost, and the rounding of the result to its own type. float32 and float64: at
         every step, whatever the order of summation (mha_error_bound). float16, bfloat16 and float8: at the points where
         a fused kernel rounds (mha_precision_tolerance). dtype: what the kernel computes in; that of `actual` when None.
+    precision: the points at which the kernel rounds, where they are others, as in mha.diagnose.
     stages: other stages under test, by name, in the library's shapes.
 
     The AssertionError says how many elements differ, the worst of them, what it should be and what was allowed, the
@@ -137,7 +139,7 @@ def assert_attention_close(actual: a.Array, query: a.Array, key: Optional[a.Arra
     __tracebackhide__ = True
     meant = Meant(query, key, value, layer, layout, settings)
     recorded = meant.recorded(actual, stages)
-    computed = computed_in(dtype, recorded)
+    computed = Computed(dtype, precision, recorded)
     for name, given in (("rtol", rtol), ("atol", atol)):
         if given is not None and not a.number(name, given) >= 0:
             raise ValueError(f"{name}: expected a number of at least 0, found {given}")
@@ -163,7 +165,7 @@ def assert_attention_close(actual: a.Array, query: a.Array, key: Optional[a.Arra
         return
     try:
         found = diagnose(actual, query, key, value, layer=layer, layout=layout, stages=stages, tensor=stage,
-                         dtype=dtype, **settings)
+                         dtype=dtype, precision=precision, **settings)
         message.append("  " + found.sentence)
         message += [f"  held against the exact values, {clue}" for clue in found.clues]
     except Error as reason:
