@@ -56,7 +56,7 @@ _OURS = {"kv-heads": "kv_heads", "kv_lengths": "lengths", "alibi_slopes": "alibi
 def error_of(status: int, error: _abi.Error) -> Error:
     """The exception for a status and what the library says of it."""
     name, message = (text.decode("utf-8", "replace") for text in (error.name, error.message))
-    name = _OURS.get(name, name)
+    name, message = _OURS.get(name, name), message.replace("--preset list shows", "mha.presets() has")
     text = f"{name}: {message}" if name and message else message or name or _abi.STATUS[status]
     if error.offset and message:
         text += f" (byte {error.offset})"

@@ -85,7 +85,8 @@ class Computed:
                             f"found {type(precision).__name__}")
         for point, given in precision.items():
             a.choice("precision", point, POINTS)
-            code = a.float_type(f"precision[{point!r}]", given, _ROUNDINGS)
+            types = _ROUNDINGS[:3] if point in ("scores", "sums") else _ROUNDINGS
+            code = a.float_type(f"precision[{point!r}]", given, types)
             setattr(self.precision, point, code)
             self.words += f", {point} in {a.NAMES[code]}"
 
