@@ -174,23 +174,26 @@ static mha_status add_recorded(mha__picture *picture, const char *path, const mh
     return status;
 }
 
+mha_status mha__picture_add_case(mha__picture *picture, const mha_case *c, const mha__picture_choice *choice,
+                                 mha_error *error)
+{
+    mha_view past[2];
+    if (mha_case_skip_reason(c))
+        return mha__fail(error, MHA_UNSUPPORTED, mha_case_name(c), "%s", mha_case_skip_reason(c));
+    if (strcmp(mha_case_kind(c), "rope") == 0)
+        return mha__fail(error, MHA_UNSUPPORTED, mha_case_name(c), "a case of rotation alone has no weights to show");
+    mha_call call = mha_case_call(c);
+    call.path = choice->path;
+    call.threads = choice->threads;
+    mha_case_past(c, &past[0], &past[1]);
+    return mha__picture_add_call(picture, mha_case_name(c), mha_case_layer(c), &call, past, choice, error);
+}
+
 static mha_status add_case(mha__picture *picture, const char *path, const mha__picture_choice *choice, mha_error *error)
 {
     mha_case *c = NULL;
     TRY(mha_case_open(path, NULL, &c, error));
-    mha_status status = MHA_OK;
-    if (mha_case_skip_reason(c))
-        status = mha__fail(error, MHA_UNSUPPORTED, path, "%s", mha_case_skip_reason(c));
-    else if (strcmp(mha_case_kind(c), "rope") == 0)
-        status = mha__fail(error, MHA_UNSUPPORTED, path, "a case of rotation alone has no weights to show");
-    if (status == MHA_OK) {
-        mha_view past[2];
-        mha_call call = mha_case_call(c);
-        call.path = choice->path;
-        call.threads = choice->threads;
-        mha_case_past(c, &past[0], &past[1]);
-        status = mha__picture_add_call(picture, mha_case_name(c), mha_case_layer(c), &call, past, choice, error);
-    }
+    mha_status status = mha__picture_add_case(picture, c, choice, error);
     if (status == MHA_OK && !mha_case_call(c).semantics.cu_seqlens_q)
         status = add_recorded(picture, path, choice, error);
     mha_case_close(c);

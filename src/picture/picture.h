@@ -6,6 +6,7 @@
 
 #include "base/arena.h"
 #include "mha/attention.h"
+#include "mha/case.h"
 
 /* ---------------------------------------------------------------- a head */
 
@@ -82,6 +83,8 @@ typedef struct mha__picture_layer {
     int64_t offset; /* position of query 0 of the first sequence, where key 0 has position 0 */
 } mha__picture_layer;
 
+struct mha__sheet; /* a tensor drawn as it is (sheet.h) */
+
 /* Zero-initialised but for memory.allocator, a picture is empty. All texts may come from files: whoever writes them
  * escapes them. */
 typedef struct mha__picture {
@@ -93,11 +96,19 @@ typedef struct mha__picture {
     const char *command;       /* that made the picture; NULL: not known */
     const char *title;         /* what is shown: a file, a command; "" for nothing */
     bool logarithmic;          /* colours stand for six decades below the largest weight */
+    /* Tensors one by one, or beside others: a drawing shows them in place of the layers. */
+    size_t sheet_count, sheet_room;
+    struct mha__sheet *sheets;
+    const char *sides[2]; /* what a and b of the sheets are called: "yours", "exact"; static or borrowed */
+    size_t note_count;
+    const char *const *notes; /* sentences about all of it */
 } mha__picture;
 
 /* Adds an empty layer under a copy of the name. MHA_NO_MEMORY. */
 mha_status mha__picture_grow(mha__picture *picture, const char *name, mha__picture_layer **layer, mha_error *error);
 void mha__picture_free(mha__picture *picture);
+/* Adds a copy of a sentence to the notes. MHA_NO_MEMORY. */
+mha_status mha__picture_note(mha__picture *picture, const char *text, mha_error *error);
 /* Reads the names of tokens: a line for each, or an array of JSON. Errors: of the system; MHA_FORMAT, MHA_NO_MEMORY. */
 mha_status mha__picture_tokens(mha__picture *picture, const char *path, mha_error *error);
 
@@ -116,6 +127,10 @@ typedef struct mha__picture_choice {
  * choice that the call has not), MHA_NO_MEMORY. */
 mha_status mha__picture_add_call(mha__picture *picture, const char *name, const mha_layer *layer, const mha_call *call,
                                  const mha_view past[2], const mha__picture_choice *choice, mha_error *error);
+/* Adds the heads of a case. MHA_UNSUPPORTED: one that would be skipped, or of rotation alone; else as of
+ * mha__picture_add_call. */
+mha_status mha__picture_add_case(mha__picture *picture, const mha_case *c, const mha__picture_choice *choice,
+                                 mha_error *error);
 /* Adds the layers of a file: a case, which is run; or a trace, whose tensors "weights" or "NAME.weights",
  * (B, h, T_q, S') or (h, T_q, S'), are shown as recorded: "masked" and "capped" beside them say which keys are hidden,
  * and their scores. Errors: as of mha_file_open and mha_case_open; MHA_UNSUPPORTED (a case that would be skipped). */

@@ -1,9 +1,11 @@
 /* Pictures that the program draws without a browser: .svg and .png of mha show. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "mha/mha.h"
 #include "picture/draw/shade.h"
+#include "support/page_data.h"
 #include "support/program.h"
 #include "support/scratch.h"
 #include "support/unit.h"
@@ -114,6 +116,185 @@ static void a_benchmark_is_drawn_beside_its_limits(void **state)
     assert_non_null(strstr(svg, "% of reading"));
     free(svg);
     assert_program_refuses(RUN("bench", "--picture", "a.png"), 2, "--picture: expected a name that ends in .svg");
+}
+
+/* ---------------------------------------------------------------- stage by stage */
+
+#define DIGITS (1 + 1e-14) /* JSON has 15 digits of a number */
+#define WRONG_PORT "weights/lookup/wrong_port.safetensors"
+
+static void answers(int code, program_result r)
+{
+    assert_int_equal(r.code, code);
+    assert_string_equal(r.err, "");
+    program_free(&r);
+}
+
+static const char *text_at(const json_t *object, const char *key)
+{
+    const char *text = json_string_value(json_object_get(object, key));
+    return text ? text : "";
+}
+
+/* A tensor of a file against the numbers of a sheet; `off` is how far they may be apart. */
+static void assert_sheet_is(const page_data *page, const json_t *sheet, const char *side, const char *path,
+                            const char *name, double off)
+{
+    mha_file *file;
+    mha_error error;
+    double numbers[6 * 8 * 8];
+    assert_ok(mha_file_open(path, &file, &error), error);
+    const mha_file_tensor *t = mha_file_find(file, name);
+    assert_true(t && t->elements <= sizeof numbers / sizeof *numbers);
+    const mha_view view = mha_view_of(numbers, MHA_F64, t->rank, t->shape);
+    assert_ok(mha_file_read(file, t, &view, &error), error);
+    assert_int_equal(page_data_count(page, sheet, side), t->elements);
+    for (size_t i = 0; i < t->elements; i++)
+        if (!(fabs(page_data_number(page, sheet, side, i) - numbers[i]) <= off))
+            fail_msg("%s of %s: number %zu is %.17g, not %.17g within %g", side, name, i,
+                     page_data_number(page, sheet, side, i), numbers[i], off);
+    mha_file_close(file);
+}
+
+/* The page of a judged case has the recorded tensors and what check says of them; where the case is right, so is b. */
+static void a_judged_case_is_drawn_stage_by_stage(void **state)
+{
+    (void)state;
+    const char *path = scratch("judged.html");
+    json_t *root = RUN_JSON(1, "check", WRONG_PORT, "--json", "--picture", path);
+    json_t *stages = json_object_get(json_array_get(json_object_get(root, "cases"), 0), "stages");
+    page_data page = page_data_read(path);
+    json_t *sheets = json_object_get(page.json, "sheets");
+    assert_int_equal(json_array_size(sheets), json_array_size(stages));
+    assert_int_equal(json_array_size(json_object_get(page.json, "layers")), 1);
+    static const char *const marks[] = {"ok", "FIRST", "differs"};
+    static const char *const recorded[] = {"expected.weights", "expected.heads", "output"};
+    for (size_t i = 0; i < 3; i++) {
+        json_t *sheet = json_array_get(sheets, i), *stage = json_array_get(stages, i);
+        json_t *difference = json_object_get(sheet, "difference");
+        assert_string_equal(text_at(sheet, "name"), text_at(stage, "name"));
+        assert_string_equal(text_at(sheet, "mark"), marks[i]);
+        assert_sheet_is(&page, sheet, "a", WRONG_PORT, recorded[i], 0);
+        if (i == 0)
+            assert_sheet_is(&page, sheet, "b", WRONG_PORT, recorded[i],
+                            json_number_value(json_object_get(stage, "max_abs")) * DIGITS);
+        assert_true(json_equal(json_object_get(difference, "worstIndex"), json_object_get(stage, "worst_index")));
+        char most[32];
+        snprintf(most, sizeof most, "%.9g", json_number_value(json_object_get(stage, "max_abs")));
+        assert_string_equal(text_at(difference, "most"), most);
+    }
+    const char *note = json_string_value(json_array_get(json_object_get(page.json, "notes"), 0));
+    assert_non_null(strstr(note, "failed: heads diverges first"));
+    page_data_free(&page);
+    json_decref(root);
+    answers(0, RUN("check", "tests/vectors/torch_causal.safetensors", "--picture", path, "--quiet", "--path", "exact"));
+    answers(1, RUN("check", "--weights", "weights/lookup/model.safetensors", "--heads", "6", "--input",
+                   "weights/lookup/recorded.safetensors:input", "--expected",
+                   "weights/lookup/recorded.safetensors:input", "--picture", path, "--quiet"));
+    assert_program_refuses(RUN("check", WRONG_PORT, WRONG_PORT, "--picture", path), 2,
+                           "--picture: expected one case*2");
+    assert_program_refuses(RUN("check", WRONG_PORT, "--picture", "a.gif"), 2, "--picture: expected a name that ends");
+    assert_program_refuses(RUN("check", WRONG_PORT, "--picture", "/dev/full.d/a.svg"), 3, "--picture: /dev/full.d");
+    assert_program_refuses(RUN("check", "/nowhere.npz", "--picture", path), 2, "/nowhere.npz");
+}
+
+/* The variant that diagnose names stands beside the recorded output, and gives it. */
+static void a_diagnosed_case_is_drawn_beside_its_variant(void **state)
+{
+    (void)state;
+    const char *path = scratch("diagnosed.html");
+    json_t *root = RUN_JSON(0, "diagnose", WRONG_PORT, "--json", "--picture", path);
+    const double most =
+        json_number_value(json_object_get(json_array_get(json_object_get(root, "matches"), 0), "max_abs"));
+    page_data page = page_data_read(path);
+    json_t *sheets = json_object_get(page.json, "sheets"), *last = json_array_get(sheets, json_array_size(sheets) - 1);
+    assert_string_equal(text_at(last, "name"), "output by merge-untransposed");
+    assert_string_equal(text_at(last, "beside"), "variant");
+    assert_string_equal(text_at(last, "mark"), "ok");
+    assert_sheet_is(&page, last, "a", WRONG_PORT, "output", 0);
+    assert_sheet_is(&page, last, "b", WRONG_PORT, "output", most * DIGITS);
+    assert_non_null(strstr(json_string_value(json_array_get(json_object_get(page.json, "notes"), 0)),
+                           "Reproduced, within float32 rounding, by merge-untransposed: (h, T, d_v) viewed"));
+    page_data_free(&page);
+    json_decref(root);
+    answers(0, RUN("diagnose", WRONG_PORT, "--tensor", "weights", "--picture", path, "--quiet"));
+    page = page_data_read(path);
+    assert_non_null(
+        strstr(json_string_value(json_array_get(json_object_get(page.json, "notes"), 0)), "by the case as it says"));
+    page_data_free(&page);
+    answers(0, RUN("diagnose", "tests/vectors/torch_causal.safetensors", "--picture", scratch("a.svg"), "--quiet"));
+    answers(1, RUN("diagnose", "--weights", "weights/lookup/model.safetensors", "--heads", "6", "--input",
+                   "weights/lookup/recorded.safetensors:input", "--expected",
+                   "weights/lookup/recorded.safetensors:input", "--picture", path, "--quiet"));
+    assert_program_refuses(RUN("diagnose", WRONG_PORT, "--picture", "a.gif"), 2, "--picture: expected a name");
+}
+
+/* Tensors of one name stand beside each other; what has no partner, or another shape, says so. */
+static void compared_files_are_drawn_tensor_by_tensor(void **state)
+{
+    (void)state;
+    const char *path = scratch("compared.html"), *other = "weights/lookup/recorded.safetensors";
+    answers(1, RUN("compare", WRONG_PORT, other, "--picture", path, "--quiet"));
+    page_data page = page_data_read(path);
+    json_t *sheets = json_object_get(page.json, "sheets");
+    size_t alone = 0, unlike = 0;
+    for (size_t i = 0; i < json_array_size(sheets); i++) {
+        const char *why = text_at(json_array_get(sheets, i), "obstacle");
+        alone += strstr(why, "only in the") != NULL;
+        unlike += strstr(why, "shapes differ: (8, 48) and (2, 12, 48)") != NULL;
+    }
+    assert_int_equal(unlike, 1); /* output */
+    assert_int_equal(alone, json_array_size(sheets) - 1);
+    page_data_free(&page);
+    char input[200], output[200];
+    snprintf(input, sizeof input, "%s:input", other);
+    snprintf(output, sizeof output, "%s:output", other);
+    answers(1, RUN("compare", input, output, "--picture", path, "--quiet"));
+    page = page_data_read(path);
+    json_t *sheet = json_array_get(json_object_get(page.json, "sheets"), 0);
+    assert_int_equal(page_data_count(&page, sheet, "a"), 2 * 12 * 48);
+    page_data_free(&page);
+    answers(0, RUN("compare", input, input, "--picture", path, "--quiet"));
+    assert_program_refuses(RUN("compare", input, input, "--picture", "b"), 2, "--picture: expected a name that ends");
+    assert_program_refuses(RUN("compare", input, input, "--picture", "/dev/full.d/a.svg"), 3, "--picture: /dev/full.d");
+}
+
+/* Any stage of a trace, of a case, of a run. */
+static void any_stage_can_be_shown(void **state)
+{
+    (void)state;
+    static const char trace[] = "weights/induction/recorded.safetensors";
+    const char *path = scratch("stage.html");
+    json_t *root = RUN_JSON(0, "show", trace, "--stage", "masked", "--json", "--picture", path);
+    json_t *stages = json_object_get(root, "stages");
+    assert_int_equal(json_array_size(stages), 2);
+    assert_string_equal(text_at(json_array_get(stages, 1), "name"), "layers.1.masked");
+    assert_int_equal(json_integer_value(json_object_get(json_array_get(stages, 1), "broken")), 4 * 32 * 31 / 2);
+    json_decref(root);
+    page_data page = page_data_read(path);
+    assert_int_equal(json_array_size(json_object_get(page.json, "layers")), 0);
+    assert_int_equal(page_data_count(&page, json_array_get(json_object_get(page.json, "sheets"), 0), "a"), 4 * 32 * 32);
+    page_data_free(&page);
+    root = RUN_JSON(0, "show", WRONG_PORT, "--stage", "weights", "--json", "--picture", path);
+    json_decref(root);
+    page = page_data_read(path);
+    assert_sheet_is(&page, json_array_get(json_object_get(page.json, "sheets"), 0), "a", WRONG_PORT, "expected.weights",
+                    1e-6); /* which the port has right; check allows 1.1e-5 */
+    page_data_free(&page);
+    program_result r = RUN("show", SMALL, "--stage", "q");
+    assert_int_equal(r.code, 0);
+    program_free(&r);
+    r = RUN("show", "--seq", "3", "--d-model", "8", "--heads", "2", "--stage", "v");
+    assert_int_equal(r.code, 0);
+    assert_non_null(strstr(r.out, "(1, 3, 8)"));
+    program_free(&r);
+    assert_program_refuses(RUN("show", trace, "--stage", "no"), 2, "--stage: expected one of *layers.1.masked*\"no\"");
+    assert_program_refuses(RUN("show", WRONG_PORT, "--stage", "no"), 2, "--stage: expected a stage*found \"no\"");
+    assert_program_refuses(RUN("show", "--stage", "no"), 2, "--stage: expected a stage*found \"no\"");
+    assert_program_refuses(RUN("show", trace, "--stage", "tokens"), 2, "expected floating-point numbers, found I64");
+    assert_program_refuses(RUN("show", trace, "--stage", "masked", "--head", "1"), 2, "--head: expected no --stage");
+    assert_program_refuses(RUN("show", "/nowhere.npz", "--stage", "q"), 2, "/nowhere.npz");
+    assert_program_refuses(RUN("show", "--stage", "q", "--seq", "3", "--mask", trace), 2, "mask");
 }
 
 /* ---------------------------------------------------------------- on a terminal */
@@ -256,6 +437,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_ending_chooses_the_form),
         cmocka_unit_test(a_map_of_parameters_has_each_storage_once),
+        cmocka_unit_test(a_judged_case_is_drawn_stage_by_stage),
+        cmocka_unit_test(a_diagnosed_case_is_drawn_beside_its_variant),
+        cmocka_unit_test(compared_files_are_drawn_tensor_by_tensor),
+        cmocka_unit_test(any_stage_can_be_shown),
         cmocka_unit_test(a_benchmark_is_drawn_beside_its_limits),
         cmocka_unit_test(half_blocks_show_every_weight),
         cmocka_unit_test(maps_keep_to_the_terminal_and_to_its_colours),

@@ -40,7 +40,6 @@ function change(name, value) {
 function checkOverview() {
   const expected = data.layers.flatMap((layer) => layer.heads).filter((head) => head.sequence === state.sequence);
   check('a thumbnail for each head', shownHeads().length === expected.length && expected.length > 0);
-  check('nothing of a name became an element', document.querySelectorAll('img, iframe, object, b').length === 0);
   for (const [key] of ORDERS) {
     change('order', key);
     const values = shownHeads().map((button) => button.head.statistics[key]).filter((x) => x !== null && x !== undefined);
@@ -164,11 +163,67 @@ function checkDifference() {
   check('no step between equal numbers', ulps(0.5, 0.5) === 0 && ulps(1, 1 + 2 ** -23) === 1 && ulps(-1e-45, 0) === 1);
 }
 
+/* ---------------------------------------------------------------- stage by stage */
+
+function pointAt(figure, sheet, row, column) {
+  const picture = figure.querySelector('svg'), layout = layoutOf(asHead(sheet));
+  const box = picture.getBoundingClientRect(), scale = box.width / layout.whole[0];
+  picture.dispatchEvent(new PointerEvent('pointermove', {
+    clientX: box.left + scale * (layout.left + (column + 0.5) * layout.cell),
+    clientY: box.top + scale * (layout.top + (row + 0.5) * layout.cell) }));
+}
+
+const spoken = (term) => [...document.querySelectorAll('#sheet-cell dt')].find((dt) => dt.textContent === term)
+  ?.nextElementSibling.textContent;
+
+/* Every tensor is chosen; its worst cell is framed and has the numbers that the table has; hover reads a corner. */
+function checkSheets() {
+  check('a section for sheets where there are some', $('sheets-section').hidden === (data.sheets.length === 0));
+  const first = data.sheets.findIndex((sheet) => sheet.mark === 'FIRST');
+  check('the first stage that diverges is shown first', first < 0 || sheetState.sheet === first);
+  check('each note is said', data.notes.every((note) => $('notes').textContent.includes(note)));
+  data.sheets.forEach((sheet, n) => {
+    const button = document.querySelectorAll('#sheets tbody button')[n];
+    check(`${sheet.name} can be chosen`, button.disabled === (sheet.a < 0));
+    if (sheet.a < 0) {
+      check('why nothing is drawn is said', $('sheets').tBodies[0].rows[n].textContent.includes(sheet.obstacle));
+      return;
+    }
+    button.click();
+    const figures = [...document.querySelectorAll('#sheet figure')], [a] = sheetCells(sheet, sheetState.map);
+    check(`${sheet.name}: maps`, figures.length === (sheet.difference ? 3 : 1));
+    if (sheet.difference) {
+      const frame = document.querySelector('#sheet .worst');
+      check(`${sheet.name}: the worst cell is framed`, (sheet.difference.most === '0') === !frame);
+      const [x, y] = sheet.difference.worst, names = sideNames(sheet);
+      const close = (text, number) => text === number
+        || Math.abs(Number(text.replace('−', '-')) - Number(number)) <= 1e-8 * Math.abs(Number(number));
+      check(`${sheet.name}: its numbers are ${x} and ${y}`, sheet.poolRows * sheet.poolColumns > 1
+        || !Number.isFinite(Number(x)) || (close(spoken(names[0]), x) && close(spoken(names[1]), y)));
+    }
+    pointAt(figures[0], sheet, sheet.rows - 1, sheet.columns - 1);
+    const shown = spoken(sheet.difference ? sideNames(sheet)[0] : 'value'), last = a.at(-1);
+    check(`${sheet.name}: hover finds ${last}`, shown === (Number.isFinite(last) ? String(last).replace('-', '−') : textOf(last)));
+    figures[0].querySelector('svg').dispatchEvent(new KeyboardEvent('keydown', { key: 'ArrowUp', cancelable: true }));
+    check('arrow keys move its cell', sheetState.row === Math.max(0, sheet.rows - 2));
+    if (sheet.maps > 1) {
+      change('sheet-map', sheet.maps - 1);
+      check('another map', sheetState.map === sheet.maps - 1);
+    }
+  });
+}
+
 async function drive() {
   for (let i = 0; i < 200 && $('main').hidden; i++) await new Promise((resolve) => { setTimeout(resolve, 50); });
   check(`the page is shown: ${$('problem').textContent}`, !$('main').hidden);
   check('no request but the page', performance.getEntriesByType('resource').filter((e) => !/^(data|blob):/.test(e.name))
     .length === 0);
+  check('nothing of a name became an element', document.querySelectorAll('img, iframe, object, b').length === 0);
+  checkSheets();
+  const before = isDark();
+  $('theme').click();
+  check('dark and light', isDark() !== before);
+  if (data.layers.length === 0) return;
   checkOverview();
   const head = chosenHead();
   if (head.rows * head.columns > 0) {
@@ -179,9 +234,6 @@ async function drive() {
   }
   checkDifference();
   await checkSaving();
-  const before = isDark();
-  $('theme').click();
-  check('dark and light', isDark() !== before);
   for (const sequence of sequencesOf(data)) change('sequence', sequence);
 }
 

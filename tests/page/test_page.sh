@@ -15,12 +15,19 @@ fi
 mkdir -p "$folder"
 failed=0
 
-# drive NAME OPTION...: makes a page, opens it with the driver, and says what was wrong.
+# drive NAME OPTION...: makes a page of mha show, opens it with the driver, and says what was wrong.
 drive() {
     name=$1
     shift
+    drive_of "$name" show "$@"
+}
+
+# drive_of NAME COMMAND OPTION...: the same of another command, whose answer may be no.
+drive_of() {
+    name=$1
+    shift
     [ -z "$only" ] || [ "$only" = "$name" ] || return 0
-    "$mha" show "$@" --quiet --picture "$folder/$name.html"
+    "$mha" "$@" --quiet --picture "$folder/$name.html" || [ $? = 1 ]
     {
         sed '/^<\/body>/,$d' "$folder/$name.html"
         echo '<script>'
@@ -60,4 +67,11 @@ drive learned_rows tests/vectors/torch_bias_kv_zero_attn_padding.safetensors
 layer="$folder/layer.safetensors"
 drive layers $layer $layer $layer $layer $layer $layer $layer $layer $layer $layer $layer $layer
 drive long --d-model 8 --heads 1 --seq 3000 --causal
+drive_of judged check weights/lookup/wrong_port.safetensors
+drive_of passed check tests/vectors/flex_sinks.safetensors
+drive_of diagnosed diagnose weights/lookup/wrong_port.safetensors
+drive_of compared compare "$layer" weights/lookup/recorded.safetensors
+drive_of one_tensor compare weights/lookup/recorded.safetensors:output weights/lookup/recorded.safetensors:input
+drive stage weights/induction/recorded.safetensors --stage masked
+drive stage_of_a_run $shape --stage q --rope half
 exit $failed

@@ -8,7 +8,35 @@
 #include "cli/setup/case_list.h"
 #include "cli/setup/recorded.h"
 #include "cli/commands/commands.h"
+#include "cli/output/picture_file.h"
 #include "cli/output/verdicts.h"
+#include "picture/sheet.h"
+
+/* Judges a case, and draws it where it is to be drawn. */
+static mha_status judge_case(const mha_case *c, mha_path path, const char *stage, int threads, mha__picture *picture,
+                             mha_verdict *verdict, mha_error *error)
+{
+    const mha__picture_choice choice = {.path = path, .threads = threads};
+    return picture ? mha__picture_judge(picture, c, &choice, stage, verdict, error)
+                   : mha_case_judge(c, path, stage, threads, verdict, error);
+}
+
+/* Writes the picture of --picture with what is said of the case. */
+static int write_picture(mha__picture *picture, const judged_case *c, const arguments *args)
+{
+    mha_error error = {0};
+    const mha_verdict *v = &c->verdict;
+    if (c->open_error.status != MHA_OK)
+        return EXIT_DONE;
+    char *note = text_of("%s%s%s", mha_outcome_name(v->outcome), *v->reason ? ": " : "", v->reason);
+    char *title = text_of("%s, judged", c->name);
+    picture->title = title;
+    const mha_status status = mha__picture_note(picture, note, &error);
+    const int code = status == MHA_OK ? picture_file_write(picture, args) : refuse_error("--picture", &error);
+    free(note);
+    free(title);
+    return code;
+}
 
 /* The cases to be judged and the next one to take; shared by the threads. */
 typedef struct case_queue {
@@ -17,6 +45,7 @@ typedef struct case_queue {
     mha_path path;
     const char *stage;
     int threads;
+    mha__picture *picture; /* of the only case; NULL without --picture */
     bool progress;
     pthread_mutex_t lock;
     size_t next, done;
@@ -30,7 +59,8 @@ static void judge(case_queue *queue, const char *path, judged_case *c, mha_error
     c->open_error.status = mha_case_open(path, NULL, &opened, &c->open_error);
     if (c->open_error.status == MHA_OK) {
         c->name = text_of("%s", mha_case_name(opened));
-        error->status = mha_case_judge(opened, queue->path, queue->stage, queue->threads, &c->verdict, error);
+        error->status =
+            judge_case(opened, queue->path, queue->stage, queue->threads, queue->picture, &c->verdict, error);
     } else {
         const char *slash = strrchr(path, '/');
         c->name = text_of("%s", slash ? slash + 1 : path);
@@ -110,17 +140,27 @@ static int check_files(const arguments *args)
         code = case_list_add(&list, args->operands[i]);
     if (code == EXIT_DONE && list.n == 0)
         code = refuse(args->operands[0], "expected case files (.safetensors, .npz), found none");
+    if (code == EXIT_DONE && given(args, OPT_PICTURE) && list.n > 1)
+        code = refuse_option(OPT_PICTURE, "expected one case, found %zu", list.n);
     if (code == EXIT_DONE) {
+        mha__picture picture = {0};
         size_t jobs = count_of(args, OPT_JOBS);
         case_queue queue = {.list = &list,
                             .cases = obtain(list.n, sizeof *queue.cases),
                             .stage = text_for(args, OPT_STAGE),
                             .threads = jobs > 1 && !given(args, OPT_THREADS) ? 1 : (int)count_of(args, OPT_THREADS),
+                            .picture = given(args, OPT_PICTURE) ? &picture : NULL,
                             .progress = isatty(STDERR_FILENO) && list.n > 8 && !given(args, OPT_QUIET),
                             .lock = PTHREAD_MUTEX_INITIALIZER};
         mha_path_find(text_for(args, OPT_PATH), &queue.path);
         judge_all(&queue, jobs);
-        code = queue.error.status != MHA_OK ? refuse_field("", &queue.error) : show(queue.cases, list.n, args);
+        if (queue.error.status != MHA_OK)
+            code = refuse_field("", &queue.error);
+        else if (given(args, OPT_PICTURE))
+            code = write_picture(&picture, queue.cases, args);
+        if (code == EXIT_DONE)
+            code = show(queue.cases, list.n, args);
+        mha__picture_free(&picture);
         drop_cases(queue.cases, list.n);
     }
     case_list_free(&list);
@@ -134,16 +174,20 @@ static int check_expected(const arguments *args)
     mha_case *c = NULL;
     mha_error error = {0};
     mha_path path = MHA_PATH_AUTO;
+    mha__picture picture = {0};
     judged_case *one = obtain(1, sizeof *one);
     mha_path_find(text_for(args, OPT_PATH), &path);
     int code = recorded_open(&r, args, &c);
     if (code == EXIT_DONE &&
-        mha_case_judge(c, path, NULL, (int)count_of(args, OPT_THREADS), &one->verdict, &error) != MHA_OK)
+        judge_case(c, path, NULL, (int)count_of(args, OPT_THREADS), given(args, OPT_PICTURE) ? &picture : NULL,
+                   &one->verdict, &error) != MHA_OK)
         code = refuse_field("--expected", &error);
     if (code == EXIT_DONE) {
         one->name = text_of("%s", mha_case_name(c));
-        code = show(one, 1, args);
+        code = given(args, OPT_PICTURE) ? write_picture(&picture, one, args) : EXIT_DONE;
+        code = code == EXIT_DONE ? show(one, 1, args) : code;
     }
+    mha__picture_free(&picture);
     mha_case_close(c);
     request_free(&r);
     drop_cases(one, 1);
@@ -153,6 +197,8 @@ static int check_expected(const arguments *args)
 int run_check(const arguments *args)
 {
     int code = recorded_check(args);
+    if (code == EXIT_DONE)
+        code = picture_file_check(args);
     if (code != EXIT_DONE)
         return code;
     return given(args, OPT_EXPECTED) ? check_expected(args) : check_files(args);

@@ -4,8 +4,10 @@
 #include <string.h>
 
 #include "cli/commands/commands.h"
+#include "cli/output/picture_file.h"
 #include "cli/output/print.h"
 #include "cli/setup/tensor_arg.h"
+#include "picture/sheet.h"
 
 /* A name, with its tensors on both sides or on one side only. */
 typedef struct pair {
@@ -40,11 +42,45 @@ static mha_view without_leading_ones(const mha_view *view, int rank)
     return mha_view_of(view->data, view->dtype, view->rank - first, view->shape + first);
 }
 
-static int compare_pair(pair *p, const source *a, const source *b, double rtol, double atol)
+static const char *name_of(const pair *p)
+{
+    return *p->name ? p->name : "(unnamed)";
+}
+
+static const char *obstacle_of(const pair *p)
+{
+    return p->a && p->b ? p->obstacle : p->a ? "only in the first file" : "only in the second file";
+}
+
+/* What compare_pair draws into; cells: the most of one tensor. */
+typedef struct canvas {
+    mha__picture *picture; /* NULL without --picture */
+    size_t cells;
+    double rtol, atol;
+} canvas;
+
+static int draw_pair(const canvas *on, const pair *p, const mha_view *x, const mha_view *y)
+{
+    mha__sheet *sheet;
+    mha_error error = {0};
+    if (!on->picture)
+        return EXIT_DONE;
+    const mha_status status =
+        *obstacle_of(p) ? mha__sheet_refuse(on->picture, name_of(p), obstacle_of(p), &error)
+                        : mha__sheet_add(on->picture, name_of(p), x, y, &p->difference, on->cells, &sheet, &error);
+    if (status == MHA_OK && !*obstacle_of(p)) {
+        sheet->mark = equal(p) ? "ok" : "differs";
+        sheet->rtol = on->rtol;
+        sheet->atol = on->atol;
+    }
+    return status == MHA_OK ? EXIT_DONE : refuse_error("--picture", &error);
+}
+
+static int compare_pair(pair *p, const source *a, const source *b, const canvas *on)
 {
     char left[SHAPE_TEXT], right[SHAPE_TEXT];
     if (!p->a || !p->b)
-        return EXIT_DONE;
+        return draw_pair(on, p, NULL, NULL);
     mha_view x = mha_view_of(NULL, p->a->dtype, p->a->rank, p->a->shape);
     mha_view y = mha_view_of(NULL, p->b->dtype, p->b->rank, p->b->shape);
     int rank = x.rank < y.rank ? x.rank : y.rank;
@@ -53,7 +89,7 @@ static int compare_pair(pair *p, const source *a, const source *b, double rtol, 
     if (!same_shape(&x, &y)) {
         snprintf(p->obstacle, sizeof p->obstacle, "shapes differ: %.80s and %.80s",
                  shape_text(left, p->a->rank, p->a->shape), shape_text(right, p->b->rank, p->b->shape));
-        return EXIT_DONE;
+        return draw_pair(on, p, NULL, NULL);
     }
     mha_error error = {0};
     mha__arena memory = {0};
@@ -62,9 +98,11 @@ static int compare_pair(pair *p, const source *a, const source *b, double rtol, 
         code = read_side(b, p->b, &memory, &y);
     x = without_leading_ones(&x, rank);
     y = without_leading_ones(&y, rank);
-    mha_status status = code == EXIT_DONE ? mha_compare(&x, &y, rtol, atol, &p->difference, &error) : MHA_OK;
+    mha_status status = code == EXIT_DONE ? mha_compare(&x, &y, on->rtol, on->atol, &p->difference, &error) : MHA_OK;
     if (status != MHA_OK)
         snprintf(p->obstacle, sizeof p->obstacle, "%.199s", error.message); /* unreachable: these types compare */
+    else if (code == EXIT_DONE)
+        code = draw_pair(on, p, &x, &y);
     mha__arena_free(&memory);
     return code;
 }
@@ -130,10 +168,10 @@ static void print_pairs(const pair *pairs, size_t n, const double tolerance[2])
         const pair *p = &pairs[i];
         const mha_difference *d = &p->difference;
         differing += !equal(p);
-        if (!p->a || !p->b || *p->obstacle)
+        if (*obstacle_of(p))
             continue;
         compared++;
-        table_cell(t, *p->name ? p->name : "(unnamed)");
+        table_cell(t, name_of(p));
         table_count(t, d->elements);
         table_count(t, d->mismatches);
         table_format(t, "%.3g", d->max_abs);
@@ -152,11 +190,9 @@ static void print_pairs(const pair *pairs, size_t n, const double tolerance[2])
         table_drop(t);
     for (size_t i = 0; i < n; i++) {
         const pair *p = &pairs[i];
-        char *name = harmless(text_of("%s", *p->name ? p->name : "(unnamed)"));
-        if (!p->a || !p->b)
-            printf("  %s: only in the %s file\n", name, p->a ? "first" : "second");
-        else if (*p->obstacle)
-            printf("  %s: %s\n", name, p->obstacle);
+        char *name = harmless(text_of("%s", name_of(p)));
+        if (*obstacle_of(p))
+            printf("  %s: %s\n", name, obstacle_of(p));
         free(name);
     }
     printf("\n%s%s%s (rtol %g, atol %g)\n", bold(),
@@ -171,13 +207,11 @@ static void print_pairs(const pair *pairs, size_t n, const double tolerance[2])
 static json_t *json_pair(const pair *p)
 {
     const mha_difference *d = &p->difference;
-    if (!p->a || !p->b || *p->obstacle)
+    if (*obstacle_of(p))
         return json_pack("{so so so so so so so sn so ss}", "name", json_text(p->name), "max_abs", json_null(),
                          "max_rel", json_null(), "max_ulp", json_null(), "rms", json_null(), "cosine", json_null(),
                          "mismatches", json_null(), "worst_index", "equal", json_false(), "reason",
-                         p->a && p->b ? p->obstacle
-                         : p->a       ? "only in the first file"
-                                      : "only in the second file");
+                         obstacle_of(p));
     return json_pack("{so so so so so so so so so so so so so so so so sb}", "name", json_text(p->name), "elements",
                      json_count(d->elements), "max_abs", json_number(d->max_abs), "max_rel", json_number(d->max_rel),
                      "max_ulp", json_number(d->max_ulp), "rms", json_number(d->rms), "cosine", json_number(d->cosine),
@@ -198,24 +232,43 @@ static void write_json(const pair *pairs, size_t n, bool all)
 
 /* ---------------------------------------------------------------- the command */
 
+static int write_picture(mha__picture *picture, bool all, const arguments *args)
+{
+    mha_error error = {0};
+    char *title = text_of("a: %s, b: %s", args->operands[0], args->operands[1]);
+    picture->title = title;
+    const mha_status status =
+        mha__picture_note(picture, all ? "Equal, within the tolerance." : "Not all equal.", &error);
+    const int code = status == MHA_OK ? picture_file_write(picture, args) : refuse_error("--picture", &error);
+    free(title);
+    return code;
+}
+
 int run_compare(const arguments *args)
 {
     source a = {0}, b = {0};
     pair *pairs = NULL;
     size_t n = 0;
+    mha__picture picture = {.sides = {"a", "b"}};
     const double tolerance[2] = {args->option[OPT_RTOL].real, args->option[OPT_ATOL].real};
-    int code = source_open(&a, args->operands[0]);
+    int code = picture_file_check(args);
+    if (code == EXIT_DONE)
+        code = source_open(&a, args->operands[0]);
     if (code == EXIT_DONE)
         code = source_open(&b, args->operands[1]);
     if (code == EXIT_DONE)
         code = make_pairs(&a, &b, &pairs, &n);
     bool all = true;
+    const size_t most = (size_t)1 << 19, share = n > 0 && most / n < MHA__SHEET_CELLS ? most / n : MHA__SHEET_CELLS;
+    const canvas on = {given(args, OPT_PICTURE) ? &picture : NULL, share, tolerance[0], tolerance[1]};
     for (size_t i = 0; i < n && code == EXIT_DONE; i++) {
-        code = compare_pair(&pairs[i], &a, &b, tolerance[0], tolerance[1]);
+        code = compare_pair(&pairs[i], &a, &b, &on);
         all &= equal(&pairs[i]);
     }
     if (code == EXIT_DONE && n == 0)
         code = refuse(args->operands[0], "expected tensors to compare, found none in either file");
+    if (code == EXIT_DONE && on.picture)
+        code = write_picture(&picture, all, args);
     if (code == EXIT_DONE) {
         code = all ? EXIT_DONE : EXIT_NO;
         if (given(args, OPT_JSON))
@@ -223,6 +276,7 @@ int run_compare(const arguments *args)
         else if (!given(args, OPT_QUIET))
             print_pairs(pairs, n, tolerance);
     }
+    mha__picture_free(&picture);
     free(pairs);
     source_close(&a);
     source_close(&b);

@@ -5,9 +5,11 @@
 #include <unistd.h>
 
 #include "cli/commands/commands.h"
+#include "cli/output/picture_file.h"
 #include "cli/output/print.h"
 #include "cli/setup/call.h"
 #include "cli/setup/recorded.h"
+#include "picture/sheet.h"
 
 static const char *help_of(const char *variant)
 {
@@ -134,6 +136,58 @@ static void print_diagnosis(const mha_case *c, const mha_diagnosis *d)
     print_clues(d);
 }
 
+/* ---------------------------------------------------------------- the picture */
+
+/* The sentence about an explanation: "Reproduced, within float32 rounding, by a variant: what it is". */
+static char *sentence_of(const mha_diagnosis *d, const mha_explanation *e)
+{
+    const char *how = e->exact ? "Reproduced, " : d->match_count > 0 ? "Comes near: " : "The closest: ";
+    char *by = text_of("%s", e->heads || e->count ? "" : "the case as it says");
+    for (size_t i = 0; i < e->count && !e->heads; i++) {
+        char *more = text_of("%s%s%s%s%s: %s", by, i ? "; and " : "", e->variants[i], *e->found[i] ? " " : "",
+                             e->found[i], help_of(e->variants[i]));
+        free(by);
+        by = more;
+    }
+    char *text = e->heads ? text_of("%s%s%sthe case with %zu heads", how, e->exact ? within(e) : "",
+                                    e->exact ? ", by " : "", e->heads)
+                          : text_of("%s%s%s%s", how, e->exact ? within(e) : "", e->exact ? ", by " : "", by);
+    free(by);
+    return text;
+}
+
+/* Draws the stages beside the exact ones, and the diagnosed tensor beside what the explanations give. */
+static int draw(const mha_case *c, const mha_diagnosis *d, const arguments *args)
+{
+    mha__picture picture = {0};
+    mha_error error = {0};
+    mha_verdict verdict = {0};
+    char *title = text_of("%s of %s, diagnosed", d->tensor, mha_case_name(c));
+    const mha__picture_choice choice = {.path = MHA_PATH_EXACT, .threads = (int)count_of(args, OPT_THREADS)};
+    const mha_explanation *list = d->match_count > 0 ? d->matches : d->closest;
+    const size_t most = 3, count = d->match_count > 0 ? d->match_count : d->closest_count;
+    picture.title = title;
+    mha_status status = mha__picture_judge(&picture, c, &choice, NULL, &verdict, &error);
+    for (size_t i = 0; i < count && i < most && status == MHA_OK; i++) {
+        char *sentence = sentence_of(d, &list[i]);
+        status = mha__picture_note(&picture, sentence, &error);
+        free(sentence);
+        if (status == MHA_OK)
+            status = mha__picture_add_variant(&picture, c, d->tensor, &list[i], &error);
+    }
+    if (status == MHA_OK && count == 0)
+        status = mha__picture_note(&picture, "No variant or pair of variants reproduces it.", &error);
+    for (size_t i = 0; i < d->clue_count && status == MHA_OK; i++) {
+        char sentence[SHAPE_TEXT];
+        status = mha__picture_note(&picture, mha_clue_text(&d->clues[i], sentence, sizeof sentence), &error);
+    }
+    const int code = status == MHA_OK ? picture_file_write(&picture, args) : refuse_error("--picture", &error);
+    mha_verdict_clear(&verdict);
+    mha__picture_free(&picture);
+    free(title);
+    return code;
+}
+
 /* ---------------------------------------------------------------- JSON */
 
 /* The ownership of `variants` passes to the result. */
@@ -224,11 +278,14 @@ static int diagnose(const mha_case *c, const arguments *args)
     if (status != MHA_OK)
         return tensor && error.status == MHA_NOT_FOUND ? refuse_field("--tensor", &error)
                                                        : refuse_error(mha_case_name(c), &error);
-    if (given(args, OPT_JSON))
-        print_json(&d);
-    else if (!given(args, OPT_QUIET))
-        print_diagnosis(c, &d);
-    int code = is_exact(&d) ? EXIT_DONE : EXIT_NO;
+    int code = given(args, OPT_PICTURE) ? draw(c, &d, args) : EXIT_DONE;
+    if (code == EXIT_DONE) {
+        if (given(args, OPT_JSON))
+            print_json(&d);
+        else if (!given(args, OPT_QUIET))
+            print_diagnosis(c, &d);
+        code = is_exact(&d) ? EXIT_DONE : EXIT_NO;
+    }
     mha_diagnosis_clear(&d);
     return code;
 }
@@ -239,6 +296,8 @@ int run_diagnose(const arguments *args)
     mha_case *c = NULL;
     mha_error error = {0};
     int code = recorded_check(args);
+    if (code == EXIT_DONE)
+        code = picture_file_check(args);
     if (code == EXIT_DONE && given(args, OPT_EXPECTED))
         code = recorded_open(&r, args, &c);
     else if (code == EXIT_DONE && mha_case_open(args->operands[0], NULL, &c, &error) != MHA_OK)

@@ -8,7 +8,7 @@
 #include "cli/output/terminal_map.h"
 #include "cli/setup/call.h"
 #include "cli/setup/layer.h"
-#include "picture/picture.h"
+#include "picture/sheet.h"
 
 /* ---------------------------------------------------------------- what is asked for */
 
@@ -46,14 +46,40 @@ static int refuse_beside_files(const arguments *args)
     return EXIT_DONE;
 }
 
+/* What is cut out of heads is not cut out of other stages. */
+static int refuse_beside_stage(const arguments *args)
+{
+    static const option_code cut[] = {OPT_HEAD, OPT_BATCH_ROW, OPT_ROWS, OPT_KEYS, OPT_TOKENS, OPT_LOG, OPTION_COUNT};
+    return given(args, OPT_STAGE) ? refuse_each(args, cut, "no --stage beside it: a stage is shown whole") : EXIT_DONE;
+}
+
+static mha_status add_file(mha__picture *picture, const char *path, const arguments *args,
+                           const mha__picture_choice *choice, mha_error *error)
+{
+    return given(args, OPT_STAGE) ? mha__picture_add_file_stage(picture, path, text_for(args, OPT_STAGE), error)
+                                  : mha__picture_add_file(picture, path, choice, error);
+}
+
 static int add_files(mha__picture *picture, const arguments *args, const mha__picture_choice *choice)
 {
     mha_error error = {0};
     int code = refuse_beside_files(args);
     for (size_t i = 0; i < args->n_operands && code == EXIT_DONE; i++)
-        if (mha__picture_add_file(picture, args->operands[i], choice, &error) != MHA_OK)
+        if (add_file(picture, args->operands[i], args, choice, &error) != MHA_OK)
             code = refuse_field(args->operands[i], &error);
     return code;
+}
+
+/* Shows the stage of --stage of a request. */
+static int add_stage(mha__picture *picture, const request *r, const arguments *args)
+{
+    mha_error error = {0};
+    mha_stage stage;
+    const char *name = text_for(args, OPT_STAGE);
+    const mha__request one = {.layer = r->layer, .call = &r->call};
+    if (!mha_stage_find(name, &stage))
+        return refuse_option(OPT_STAGE, "expected a stage (\"mha help stage\" lists them), found \"%s\"", name);
+    return mha__picture_add_stage(picture, name, &one, stage, &error) == MHA_OK ? EXIT_DONE : refuse_field("", &error);
 }
 
 static int add_layer(mha__picture *picture, const arguments *args, const mha__picture_choice *choice)
@@ -64,7 +90,9 @@ static int add_layer(mha__picture *picture, const arguments *args, const mha__pi
     int code = request_layer(&r, args, &config);
     if (code == EXIT_DONE)
         code = request_call(&r, args);
-    if (code == EXIT_DONE &&
+    if (code == EXIT_DONE && given(args, OPT_STAGE))
+        code = add_stage(picture, &r, args);
+    else if (code == EXIT_DONE &&
         mha__picture_add_call(picture, r.loaded.layer.prefix, r.layer, &r.call, NULL, choice, &error) != MHA_OK)
         code = refuse_field("", &error);
     request_free(&r);
@@ -96,8 +124,29 @@ static void print_layer(const mha__picture_layer *layer)
     putchar('\n');
 }
 
+/* Stages in numbers: of the finite elements. */
+static void print_stages(const mha__picture *picture)
+{
+    static const char *const titles[] = {"stage", "shape", ">least", ">largest", ">rms", ">NaN or infinite"};
+    table *t = table_create(TABLE_TEXT, sizeof titles / sizeof *titles, titles);
+    for (size_t i = 0; i < picture->sheet_count; i++) {
+        const mha__sheet *s = &picture->sheets[i];
+        table_cell(t, s->name);
+        table_shape(t, s->rank, s->shape);
+        table_format(t, "%.6g", s->least);
+        table_format(t, "%.6g", s->largest);
+        table_format(t, "%.6g", s->rms);
+        table_count(t, s->broken);
+    }
+    table_print(t);
+}
+
 static void print_text(const mha__picture *picture, const arguments *args)
 {
+    if (picture->sheet_count > 0) {
+        print_stages(picture);
+        return;
+    }
     for (size_t i = 0; i < picture->layer_count; i++)
         print_layer(&picture->layers[i]);
     terminal_map_print(picture);
@@ -134,15 +183,26 @@ static void print_json(const mha__picture *picture)
             layers, json_pack("{so ss so}", "name", json_text(layer->name), "path", layer->path, "heads", heads));
     }
     json_object_set_new(root, "layers", layers);
+    json_t *stages = json_array();
+    for (size_t i = 0; i < picture->sheet_count; i++) {
+        const mha__sheet *s = &picture->sheets[i];
+        json_array_append_new(
+            stages, json_pack("{so so so so so so}", "name", json_text(s->name), "shape",
+                              json_shape(s->rank, s->shape), "least", json_number(s->least), "largest",
+                              json_number(s->largest), "rms", json_number(s->rms), "broken", json_count(s->broken)));
+    }
+    json_object_set_new(root, "stages", stages);
     json_print(root);
 }
 
 int run_show(const arguments *args)
 {
-    mha__picture picture = {.logarithmic = given(args, OPT_LOG)};
+    mha__picture picture = {.logarithmic = given(args, OPT_LOG), .title = text_for(args, OPT_STAGE)};
     mha__picture_choice choice;
     mha_error error = {0};
     int code = choose(args, &choice);
+    if (code == EXIT_DONE)
+        code = refuse_beside_stage(args);
     if (code == EXIT_DONE)
         code = picture_file_check(args);
     if (code == EXIT_DONE && given(args, OPT_TOKENS) &&

@@ -110,7 +110,7 @@ _mha() {
   *:--rows) return ;;
   *:--keys) return ;;
   *:--tokens) _mha_files; return ;;
-  forward:--picture|show:--picture) _mha_files; return ;;
+  forward:--picture|show:--picture|check:--picture|compare:--picture|diagnose:--picture) _mha_files; return ;;
   params:--picture) _mha_files; return ;;
   bench:--picture) _mha_files; return ;;
   *:--output) _mha_files; return ;;
@@ -148,20 +148,21 @@ _mha() {
       --seq --kv-seq --preset --config --dtype --weights --layer --orientation --input --key-input
       --value-input --seed --causal --position-offset --key-offset --window --scale --softcap --rope
       --rope-dim --rope-base --mask --mask-kind --lengths --empty-rows --hidden-values --alibi
-      --sinks --cu-seqlens --head --rows --keys --tokens --picture --log --json --quiet --help --path
-      --isa --threads' ;;
+      --sinks --cu-seqlens --stage --head --rows --keys --tokens --picture --log --json --quiet
+      --help --path --isa --threads' ;;
   check) options='
       --heads --kv-heads --d-k --config --weights --layer --orientation --input --key-input
       --value-input --causal --position-offset --key-offset --window --scale --softcap --rope
       --rope-dim --rope-base --mask --mask-kind --lengths --empty-rows --hidden-values --alibi
-      --sinks --cu-seqlens --expected --stage --json --quiet --help --path --isa --threads --jobs' ;;
+      --sinks --cu-seqlens --expected --stage --picture --json --quiet --help --path --isa --threads
+      --jobs' ;;
   compare) options='
-      --rtol --atol --json --quiet --help' ;;
+      --rtol --atol --picture --json --quiet --help' ;;
   diagnose) options='
       --heads --kv-heads --d-k --config --weights --layer --orientation --input --key-input
       --value-input --causal --position-offset --key-offset --window --scale --softcap --rope
       --rope-dim --rope-base --mask --mask-kind --lengths --empty-rows --hidden-values --alibi
-      --sinks --cu-seqlens --expected --tensor --stage --json --quiet --help --threads' ;;
+      --sinks --cu-seqlens --expected --tensor --stage --picture --json --quiet --help --threads' ;;
   power) options='
       --d-model --heads --kv-heads --d-k --d-v --d-q --kdim --vdim --d-out --bias --no-bias --batch
       --seq --kv-seq --preset --config --dtype --weights --layer --orientation --input --key-input

@@ -233,12 +233,12 @@ complete -c mha -n '__mha_runs bench' -l csv \
 complete -c mha -n '__mha_runs diagnose' -l tensor -x \
     -d 'the tensor to explain: expected.output, or the name '\
 'of a stage [the output]'
-complete -c mha -n '__mha_runs forward check diagnose power' -l stage -x \
+complete -c mha -n '__mha_runs forward show check diagnose power' -l stage -x \
     -a '
       q k v q_rot k_rot scores capped masked weights weights_mean heads output present_key
       present_value lse' \
-    -d 'the only stage to judge, or to write with --trace; with '\
-'--expected: the stage in its file [the output]'
+    -d 'the only stage to judge, show, or write with --trace; '\
+'with --expected: the stage in its file [the output]'
 complete -c mha -n '__mha_runs params' -l group -x \
     -a '
       role layer dtype part' \
@@ -274,7 +274,7 @@ complete -c mha -n '__mha_runs show' -l keys -x \
 complete -c mha -n '__mha_runs show' -l tokens -r -F \
     -d 'the names of the tokens: a line for each, or a JSON '\
 'array'
-complete -c mha -n '__mha_runs forward show' -l picture -r -F \
+complete -c mha -n '__mha_runs forward show check compare diagnose' -l picture -r -F \
     -d 'writes a picture: .html, a page that needs nothing but '\
 'a browser; .svg; .png'
 complete -c mha -n '__mha_runs params' -l picture -r -F \

@@ -127,7 +127,7 @@ _mha() {
   *:--rows) _message 'A:B'; return ;;
   *:--keys) _message 'A:B'; return ;;
   *:--tokens) _files; return ;;
-  forward:--picture|show:--picture) _files; return ;;
+  forward:--picture|show:--picture|check:--picture|compare:--picture|diagnose:--picture) _files; return ;;
   params:--picture) _files; return ;;
   bench:--picture) _files; return ;;
   *:--output) _files; return ;;
@@ -202,8 +202,8 @@ _mha() {
 'softmax, (heads)'
       '--cu-seqlens:''starts of the sequences packed into one batch row, and '\
 'the end of the last one'
-      '--stage:''the only stage to judge, or to write with --trace; with '\
-'--expected: the stage in its file [the output]'
+      '--stage:''the only stage to judge, show, or write with --trace; '\
+'with --expected: the stage in its file [the output]'
       '--head:''the head whose attention is shown, counted from 0 [the '\
 'first ones]'
       '--query:''the query whose attention is shown, counted from 0 [a '\
@@ -361,6 +361,8 @@ _mha() {
 'softmax, (heads)'
       '--cu-seqlens:''starts of the sequences packed into one batch row, and '\
 'the end of the last one'
+      '--stage:''the only stage to judge, show, or write with --trace; '\
+'with --expected: the stage in its file [the output]'
       '--head:''the head whose attention is shown, counted from 0 [the '\
 'first ones]'
       '--rows:''the queries A to B - 1 alone'
@@ -421,8 +423,10 @@ _mha() {
 'the end of the last one'
       '--expected:''a recorded output for --weights and --input, in place '\
 'of a case file'
-      '--stage:''the only stage to judge, or to write with --trace; with '\
-'--expected: the stage in its file [the output]'
+      '--stage:''the only stage to judge, show, or write with --trace; '\
+'with --expected: the stage in its file [the output]'
+      '--picture:''writes a picture: .html, a page that needs nothing but '\
+'a browser; .svg; .png'
       '--json:''one JSON object instead of text'
       '--quiet:''no text: only files and the exit code'
       '--help:''this text'
@@ -438,6 +442,8 @@ _mha() {
       '--rtol:''a and b agree when |a - b| <= atol + rtol |b|; power: '\
 '[what mha check allows]'
       '--atol:''see --rtol'
+      '--picture:''writes a picture: .html, a page that needs nothing but '\
+'a browser; .svg; .png'
       '--json:''one JSON object instead of text'
       '--quiet:''no text: only files and the exit code'
       '--help:''this text'
@@ -486,8 +492,10 @@ _mha() {
 'of a case file'
       '--tensor:''the tensor to explain: expected.output, or the name '\
 'of a stage [the output]'
-      '--stage:''the only stage to judge, or to write with --trace; with '\
-'--expected: the stage in its file [the output]'
+      '--stage:''the only stage to judge, show, or write with --trace; '\
+'with --expected: the stage in its file [the output]'
+      '--picture:''writes a picture: .html, a page that needs nothing but '\
+'a browser; .svg; .png'
       '--json:''one JSON object instead of text'
       '--quiet:''no text: only files and the exit code'
       '--help:''this text'
@@ -564,8 +572,8 @@ _mha() {
       '--with:''what the suggested inputs have, with commas between'
       '--kind:''suggest a whole layer, or query, key and value for each '\
 'head'
-      '--stage:''the only stage to judge, or to write with --trace; with '\
-'--expected: the stage in its file [the output]'
+      '--stage:''the only stage to judge, show, or write with --trace; '\
+'with --expected: the stage in its file [the output]'
       '--json:''one JSON object instead of text'
       '--quiet:''no text: only files and the exit code'
       '--help:''this text'

@@ -3,6 +3,8 @@
 
 #include "picture/draw/draw.h"
 #include "picture/draw/figure.h"
+#include "picture/draw/sheets.h"
+#include "picture/draw/svg_head.h"
 #include "picture/markup.h"
 
 /* ---------------------------------------------------------------- cells */
@@ -198,25 +200,13 @@ mha_status mha__draw_svg(const mha__picture *picture, const char *path, mha_erro
     mha__figure f;
     mha__colour palette[MHA__PALETTE];
     mha__markup m;
+    if (picture->sheet_count > 0)
+        return mha__draw_sheets_svg(picture, path, error);
     TRY(mha__figure_of(picture, true, &f, error));
     TRY(mha__markup_open(&m, &picture->memory.allocator, path, error));
     mha__palette(palette);
-    mha__markup_print(&m,
-                      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%zu\" height=\"%zu\" "
-                      "viewBox=\"0 0 %zu %zu\" font-family=\"sans-serif\" font-size=\"11\" role=\"img\">\n<title>",
-                      f.width, f.height, f.width, f.height);
-    mha__markup_text(&m, picture->title && *picture->title ? picture->title : "attention");
-    const mha__colour ground = palette[MHA__HIDDEN_GROUND], line = palette[MHA__HIDDEN_LINE];
-    mha__markup_print(&m, "</title>\n<desc>");
-    mha__markup_print(&m, "attention weights, drawn by mha");
-    mha__markup_print(&m,
-                      "</desc>\n<defs><pattern id=\"hidden\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\">"
-                      "<path fill=\"#%02x%02x%02x\" d=\"M0 0h6v6h-6z\"/>"
-                      "<path stroke=\"#%02x%02x%02x\" d=\"M-1 1l2-2M0 6l6-6M5 7l2-2\"/></pattern></defs>\n"
-                      "<rect width=\"%zu\" height=\"%zu\" fill=\"#fff\"/>\n<text x=\"%zu\" y=\"%zu\" "
-                      "font-size=\"14\">",
-                      ground.red, ground.green, ground.blue, line.red, line.green, line.blue, f.width, f.height,
-                      f.margin, f.margin + 8);
+    mha__svg_begin(&m, f.width, f.height, picture->title, "attention weights, drawn by mha");
+    mha__markup_print(&m, "<text x=\"%zu\" y=\"%zu\" font-size=\"14\">", f.margin, f.margin + 8);
     mha__markup_short(&m, picture->title ? picture->title : "", 60);
     mha__markup_print(&m,
                       "</text><text x=\"%zu\" y=\"%zu\">queries from top to bottom, keys from left to right</text>\n",

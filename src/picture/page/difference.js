@@ -88,8 +88,7 @@ function drawDifference() {
       y: layout.top + Math.floor(found.at / head.columns) * layout.cell, width: layout.cell, height: layout.cell,
       fill: 'none', stroke: styleOf('--mark'), 'stroke-width': 2 }));
   }
-  const facts = element('dl', {}, ...differenceFacts(head, other, found)
-    .flatMap(([term, fact]) => [element('dt', {}, term), element('dd', {}, fact)]));
+  const facts = factsList(differenceFacts(head, other, found));
   const rows = a.heads.map((h, i) => [h, differenceOf(h, b.heads[i]).most]).sort((x, y) => y[1] - x[1]).slice(0, 12)
     .map(([h, most]) => {
       const button = element('button', { type: 'button' }, nameOf(h));

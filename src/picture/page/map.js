@@ -2,9 +2,10 @@
 
 const SVG = 'http://www.w3.org/2000/svg';
 
-/* Sizes in pixels: the largest side of a map; the largest side of a cell; the smallest cell that has a label of its own;
+/* Sizes in pixels, of heads and of other tensors: the largest side of a map; the largest side of a cell; the smallest cell that has a label of its own;
  * room for labels and for the colour bar. */
 const MAP = { side: 620, cell: 28, label: 11, left: 96, top: 84, bar: 18, right: 120, bottom: 12 };
+const PLAIN = { ...MAP, side: 230, left: 40, top: 46, right: 92 };
 
 const isDark = () => document.documentElement.dataset.theme === 'dark';
 
@@ -88,22 +89,32 @@ const styleOf = (name) => getComputedStyle(document.documentElement).getProperty
 /* Where the parts of a head's picture lie. */
 function layoutOf(head) {
   const rows = Math.max(1, head.rows), columns = Math.max(1, head.columns);
-  const cell = Math.min(MAP.cell, MAP.side / Math.max(rows, columns));
+  const { side, left, top, right, bottom } = head.isPlain ? PLAIN : MAP;
+  const cell = Math.min(MAP.cell, side / Math.max(rows, columns));
   const width = cell * columns, height = cell * rows;
-  return { cell, width, height, left: MAP.left, top: MAP.top,
-    whole: [MAP.left + width + MAP.right, MAP.top + Math.max(height, 180) + MAP.bottom] };
+  return { cell, width, height, left, top, whole: [left + width + right, top + Math.max(height, 180) + bottom] };
+}
+
+/* The row and column of a head's picture that an event points at; null outside the map. */
+function cellAt(event, picture, head) {
+  const layout = layoutOf(head), box = picture.getBoundingClientRect(), scale = layout.whole[0] / box.width;
+  const column = Math.floor(((event.clientX - box.left) * scale - layout.left) / layout.cell);
+  const row = Math.floor(((event.clientY - box.top) * scale - layout.top) / layout.cell);
+  return row >= 0 && row < head.rows && column >= 0 && column < head.columns ? [row, column] : null;
 }
 
 /* What a label says: a token with its position, or the position alone. Tokens show their blanks. */
 function labelOf(data, head, index, isKey) {
   const position = isKey ? index : index + head.layer.offset;
-  const token = data.tokens[position];
+  const token = head.isPlain ? undefined : data.tokens[position];
   return token === undefined ? String(index) : `${visible(token)} ${index}`;
 }
 
+/* A text without what would control its line; of a token also with its blanks to be seen, and short. */
+const harmless = (text) => text.replace(/[\u0000-\u001f\u007f-\u009f\u2028\u2029\u202a-\u202e\u2066-\u2069]/g, '\ufffd');
+
 function visible(token) {
-  const shown = token.replace(/[\u0000-\u001f\u007f-\u009f\u2028\u2029\u202a-\u202e\u2066-\u2069]/g, '\ufffd')
-    .replace(/ /g, '\u00b7');
+  const shown = harmless(token).replace(/ /g, '\u00b7');
   return shown.length > 11 ? `${shown.slice(0, 10)}…` : shown;
 }
 
@@ -112,7 +123,7 @@ function axisLabels(data, head, layout, isKey) {
   const count = isKey ? head.columns : head.rows;
   const pool = isKey ? head.poolColumns : head.poolRows;
   const first = isKey ? head.firstKey : head.firstQuery;
-  const step = layout.cell >= MAP.label ? 1 : Math.max(1, Math.ceil(count / 8));
+  const step = layout.cell >= MAP.label ? 1 : Math.max(Math.ceil(MAP.label / layout.cell), Math.ceil(count / 8));
   const labels = [];
   for (let i = 0; i < count; i += step) {
     const at = (i + 0.5) * layout.cell;
@@ -155,7 +166,7 @@ function pictureOf(data, head, cells, scale, colours, what) {
   const [width, height] = layout.whole;
   const map = { x: layout.left, y: layout.top, width: layout.width, height: layout.height };
   const picture = svg('svg', { viewBox: `0 0 ${width} ${height}`, width, height, role: 'img', tabindex: 0,
-    'aria-label': `${what}: queries from top to bottom, keys from left to right`,
+    'aria-label': `${what}: ${head.isPlain ? 'rows' : 'queries'} from top to bottom, ${head.isPlain ? 'columns' : 'keys'} from left to right`,
     'font-family': 'system-ui, sans-serif', 'font-size': 11, fill: styleOf('--ink') });
   picture.append(hatch(), svg('rect', { width, height, fill: styleOf('--ground') }),
     svg('rect', { ...map, fill: 'url(#hatch)' }),
@@ -163,7 +174,7 @@ function pictureOf(data, head, cells, scale, colours, what) {
       style: 'image-rendering: pixelated' }),
     svg('rect', { ...map, fill: 'none', stroke: styleOf('--line') }),
     svg('text', { x: layout.left - 6, y: layout.top - 8, 'text-anchor': 'end', fill: styleOf('--faint') },
-      'query ↓  key →'),
+      head.isPlain ? '' : 'query ↓  key →'),
     ...axisLabels(data, head, layout, true), ...axisLabels(data, head, layout, false),
     ...colourBar(scale, colours, layout));
   return picture;

@@ -28,6 +28,7 @@ function readAddress() {
   for (const [key, value] of new URLSearchParams(location.hash.slice(1))) {
     if (key in state) state[key] = typeof state[key] === 'number' ? Math.max(0, parseInt(value, 10) || 0) : value;
   }
+  if (data.layers.length === 0) return;
   state.layer = Math.min(state.layer, data.layers.length - 1);
   state.index = Math.min(state.index, data.layers[state.layer].heads.length - 1);
   if (![...$('scale').options].some((o) => o.value === state.scale)) state.scale = 'linear';
@@ -45,6 +46,12 @@ function element(name, attributes, ...children) {
   made.append(...children);
   return made;
 }
+
+const factsList = (facts) => element('dl', {},
+  ...facts.flatMap(([term, fact]) => [element('dt', {}, term), element('dd', {}, fact)]));
+
+/* Rows and columns that a key moves a cell by. */
+const MOVES = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
 
 /* ---------------------------------------------------------------- the overview */
 
@@ -153,11 +160,8 @@ function drawHead() {
 }
 
 function chooseAt(event, picture) {
-  const head = chosenHead(), layout = layoutOf(head), box = picture.getBoundingClientRect();
-  const scale = layout.whole[0] / box.width;
-  const column = Math.floor(((event.clientX - box.left) * scale - layout.left) / layout.cell);
-  const row = Math.floor(((event.clientY - box.top) * scale - layout.top) / layout.cell);
-  if (row >= 0 && row < head.rows && column >= 0 && column < head.columns) chooseCell(row, column);
+  const cell = cellAt(event, picture, chosenHead());
+  if (cell) chooseCell(...cell);
 }
 
 /* Names the queries or keys of a row or column: "5 (the)", or with pooling "512 to 515". */
@@ -233,8 +237,7 @@ function chooseCell(row, column) {
   const cursor = $('cursor');
   for (const [key, value] of Object.entries({ x: layout.left + column * layout.cell, y: layout.top + row * layout.cell,
     width: layout.cell, height: layout.cell })) cursor.setAttribute(key, value);
-  $('cell').replaceChildren(element('dl', {}, ...cellFacts(head, row, column)
-    .flatMap(([term, fact]) => [element('dt', {}, term), element('dd', {}, fact)])));
+  $('cell').replaceChildren(factsList(cellFacts(head, row, column)));
   drawLines(head, row);
   drawWalk();
   writeAddress();
@@ -242,10 +245,9 @@ function chooseCell(row, column) {
 
 function onKey(event) {
   const head = chosenHead(), { heads } = head.layer;
-  const moves = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
   const turns = { PageUp: -1, PageDown: 1 };
-  if (event.key in moves) {
-    const [down, right] = moves[event.key], clamp = (i, n) => Math.min(Math.max(i, 0), n - 1);
+  if (event.key in MOVES) {
+    const [down, right] = MOVES[event.key], clamp = (i, n) => Math.min(Math.max(i, 0), n - 1);
     chooseCell(clamp(state.row + down, head.rows), clamp(state.column + right, head.columns));
   } else if (event.key in turns) {
     chooseHead(heads[(state.index + turns[event.key] + heads.length) % heads.length]);
@@ -287,6 +289,10 @@ function shownAsPng() {
 /* ---------------------------------------------------------------- the whole page */
 
 function drawAll() {
+  drawSheets();
+  for (const part of document.querySelectorAll('.of-heads')) part.hidden = data.layers.length === 0;
+  $('difference-section').hidden = true;
+  if (data.layers.length === 0) return;
   drawOverview();
   drawHead();
 }
@@ -300,6 +306,10 @@ function addControls() {
   const sequences = sequencesOf(data);
   $('sequence').append(...sequences.map((i) => element('option', { value: i }, String(i))));
   $('sequence-label').hidden = sequences.length < 2;
+  $('sheet-map').addEventListener('change', () => {
+    sheetState.map = Number($('sheet-map').value);
+    drawSheets();
+  });
   $('difference-pair').addEventListener('change', drawDifference);
   $('walk-heads').addEventListener('input', drawWalk);
   for (const name of ['scale', 'order', 'sequence']) {
@@ -323,9 +333,11 @@ async function start() {
   readAddress();
   if (data.title) $('title').textContent = document.title = data.title;
   const paths = [...new Set(data.layers.map((layer) => layer.path))].join(', ');
-  $('foot').textContent = `${data.command && `Written by: ${data.command}\n`}mha ${data.version}. Weights: ${paths}. Instruction set: ${data.isa}.`;
+  $('foot').textContent = `${data.command && `Written by: ${data.command}\n`}mha ${data.version}. ${
+    paths && `Weights: ${paths}. `}Instruction set: ${data.isa}.`;
   addControls();
   $('main').hidden = false;
+  if (data.sheets.length) chooseSheet(firstSheet());
   drawAll();
 }
 

@@ -5,7 +5,9 @@
 
 #include "mha/system.h"
 #include "picture/colour.h"
+#include "picture/markup.h"
 #include "picture/page/page_data.h"
+#include "picture/sheet.h"
 
 /* ---------------------------------------------------------------- numbers */
 
@@ -71,8 +73,8 @@ static bool set_piece(json_t *object, const char *key, mha__page_data *data, con
 {
     if (!numbers)
         return json_object_set_new(object, key, json_integer(-1)) == 0;
-    mha__page_piece *pieces = mha__array_grow(&data->memory.allocator, data->pieces, data->piece_count,
-                                              &data->piece_room, sizeof *pieces);
+    mha__page_piece *pieces =
+        mha__array_grow(&data->memory.allocator, data->pieces, data->piece_count, &data->piece_room, sizeof *pieces);
     if (!pieces)
         return false;
     data->pieces = pieces;
@@ -98,6 +100,15 @@ static json_t *number(double x)
 static json_t *count_of(size_t n)
 {
     return json_integer((json_int_t)n);
+}
+
+static json_t *indices(const size_t *index, int rank)
+{
+    json_t *list = json_array();
+    bool ok = list;
+    for (int i = 0; i < rank && ok; i++)
+        ok = json_array_append_new(list, count_of(index[i])) == 0;
+    return whole(list, ok);
 }
 
 /* A text of a file; bytes beyond ASCII become '?' where they are not UTF-8. */
@@ -127,13 +138,12 @@ static json_t *describe_head(mha__page_data *data, const mha__head *head, mha__p
     const size_t cells = head->rows * head->columns, top = head->queries * head->top;
     const mha__page_type scores = type == MHA__PAGE_F64 ? MHA__PAGE_F64 : MHA__PAGE_F32;
     const bool all = data->has_scores;
-    json_t *o = json_pack("{so so so so so so so so so so so so so}", "sequence", count_of(head->sequence), "head",
-                          count_of(head->head), "kvHead", count_of(head->kv_head), "firstQuery",
-                          count_of(head->first_query), "queries", count_of(head->queries), "firstKey",
-                          count_of(head->first_key), "keys", count_of(head->keys), "rows", count_of(head->rows),
-                          "columns", count_of(head->columns), "poolRows", count_of(head->pool_rows), "poolColumns",
-                          count_of(head->pool_columns), "top", count_of(head->top), "statistics",
-                          statistics(head->statistics));
+    json_t *o = json_pack(
+        "{so so so so so so so so so so so so so}", "sequence", count_of(head->sequence), "head", count_of(head->head),
+        "kvHead", count_of(head->kv_head), "firstQuery", count_of(head->first_query), "queries",
+        count_of(head->queries), "firstKey", count_of(head->first_key), "keys", count_of(head->keys), "rows",
+        count_of(head->rows), "columns", count_of(head->columns), "poolRows", count_of(head->pool_rows), "poolColumns",
+        count_of(head->pool_columns), "top", count_of(head->top), "statistics", statistics(head->statistics));
     return whole(o, o && set_piece(o, "weights", data, head->weights, cells, type) &&
                         set_piece(o, "scores", data, all ? head->scores : NULL, cells, scores) &&
                         set_piece(o, "masked", data, all ? head->masked : NULL, cells, scores) &&
@@ -182,6 +192,57 @@ static json_t *describe_layer(mha__page_data *data, const mha__picture_layer *la
                      layer->path, "sequences", count_of(layer->sequences), "h", count_of(layer->h), "kvHeads",
                      count_of(layer->h_kv), "d_k", count_of(layer->d_k), "d_v", count_of(layer->d_v), "extra",
                      count_of(layer->S_extra), "offset", json_integer(layer->offset), "heads", whole(heads, ok));
+}
+
+/* Numbers of which some may be infinite: as texts. */
+static json_t *number_text(double x)
+{
+    char text[32];
+    return json_string(mha__number_text(text, 9, x));
+}
+
+static json_t *describe_difference(const mha__sheet *s)
+{
+    const mha_difference *d = &s->difference;
+    return json_pack("{so so so so so so so so so so s[ooo] s[oo]}", "elements", count_of(d->elements), "differ",
+                     count_of(d->mismatches), "most", number_text(d->max_abs), "ulps", number_text(d->max_ulp), "rms",
+                     number_text(d->rms), "cosine", number_text(d->cosine), "rtol", number_text(s->rtol), "atol",
+                     number_text(s->atol), "head", json_integer(s->worst_head), "worstIndex",
+                     indices(d->worst_index, s->rank), "worstAt", count_of(s->worst_at[0]), count_of(s->worst_at[1]),
+                     count_of(s->worst_at[2]), "worst", number_text(s->worst[0]), number_text(s->worst[1]));
+}
+
+static json_t *describe_sheet(mha__page_data *data, const mha__sheet *s)
+{
+    const size_t cells = s->a ? s->maps * s->rows * s->columns : 0;
+    json_t *o = json_pack("{so ss ss* so so so so so so so so so so so}", "name", text(data, s->name), "mark", s->mark,
+                          "beside", s->beside, "obstacle", text(data, s->obstacle), "shape", indices(s->shape, s->rank),
+                          "allMaps", count_of(s->all_maps), "firstMap", count_of(s->first_map), "maps",
+                          count_of(s->maps), "mapRows", count_of(s->map_rows), "mapColumns", count_of(s->map_columns),
+                          "rows", count_of(s->rows), "columns", count_of(s->columns), "poolRows",
+                          count_of(s->pool_rows), "poolColumns", count_of(s->pool_columns));
+    json_t *facts = s->b
+                        ? describe_difference(s)
+                        : json_pack("{so so so so}", "least", number_text(s->least), "largest", number_text(s->largest),
+                                    "rms", number_text(s->rms), "broken", count_of(s->broken));
+    return whole(o, o && set_piece(o, "a", data, s->a, cells, MHA__PAGE_F64) &&
+                        set_piece(o, "b", data, s->b, cells, MHA__PAGE_F64) &&
+                        json_object_set_new(o, s->b ? "difference" : "alone", facts) == 0);
+}
+
+/* Gives the description what compares tensors: sheets, the names of their sides, notes. */
+static bool set_sheets(json_t *object, mha__page_data *data, const mha__picture *picture)
+{
+    json_t *sheets = json_array(), *notes = json_array(), *sides = json_array();
+    bool ok = true;
+    for (size_t i = 0; i < picture->sheet_count && ok; i++)
+        ok = json_array_append_new(sheets, describe_sheet(data, &picture->sheets[i])) == 0;
+    for (size_t i = 0; i < picture->note_count && ok; i++)
+        ok = json_array_append_new(notes, text(data, picture->notes[i])) == 0;
+    for (size_t i = 0; i < 2 && ok; i++)
+        ok = json_array_append_new(sides, text(data, picture->sides[i])) == 0;
+    return (json_object_set_new(object, "sheets", sheets) == 0) & (json_object_set_new(object, "notes", notes) == 0) &
+           (json_object_set_new(object, "sides", sides) == 0) & ok;
 }
 
 static size_t cells_of(const mha__picture *picture)
@@ -240,11 +301,11 @@ static json_t *describe(mha__page_data *data, const mha__picture *picture)
     for (size_t i = 0; i < picture->layer_count && ok; i++)
         ok = json_array_append_new(layers, describe_layer(data, &picture->layers[i], type)) == 0;
     json_t *o = json_pack("{so so ss ss so so}", "title", text(data, picture->title), "command",
-                          text(data, picture->command), "version", mha_version(), "isa",
-                          mha_isa(), "tokens", describe_tokens(data, picture), "layers", whole(layers, ok));
+                          text(data, picture->command), "version", mha_version(), "isa", mha_isa(), "tokens",
+                          describe_tokens(data, picture), "layers", whole(layers, ok));
     return whole(o, o && set_piece(o, "sequential", data, data->colours[0], sizeof *data->colours, MHA__PAGE_BYTES) &&
                         set_piece(o, "diverging", data, data->colours[1], sizeof *data->colours, MHA__PAGE_BYTES) &&
-                        json_object_set_new(o, "pieces", describe_pieces(data)) == 0);
+                        set_sheets(o, data, picture) && json_object_set_new(o, "pieces", describe_pieces(data)) == 0);
 }
 
 mha_status mha__page_describe(mha__page_data *data, const mha__picture *picture, mha_error *error)

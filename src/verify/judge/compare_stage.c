@@ -83,6 +83,12 @@ mha_stage_verdict *mha__judgement_row(mha__judgement *j, const char *prefix, con
     return row;
 }
 
+mha_status mha__judgement_show(const mha__judgement *j, const mha_stage_verdict *row, const mha_view *yours,
+                               const mha_view *exact, mha_error *error)
+{
+    return j->watch ? j->watch->see(j->watch->context, row, yours, exact, error) : MHA_OK;
+}
+
 bool mha__judgement_wants(const mha__judgement *j, const char *name)
 {
     return !j->only || strcmp(j->only, name) == 0;
@@ -187,7 +193,7 @@ static mha_status compare(const mha__judgement *j, const mha__stage_result *resu
     row->ok = row->difference.mismatches == 0;
     if (!row->ok)
         row->worst_head = find_worst_head(c, result->stage, x, copy, row->rtol, row->atol);
-    return MHA_OK;
+    return mha__judgement_show(j, row, &copy, &x, error);
 }
 
 mha_status mha__judgement_compare(mha__judgement *j, const mha__stage_result *result, mha_error *error)

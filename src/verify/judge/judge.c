@@ -168,6 +168,12 @@ static mha_status refuse_stage(const char *stage, mha_error *error)
 mha_status mha_case_judge(const mha_case *c, mha_path path, const char *stage, int threads, mha_verdict *verdict,
                           mha_error *error)
 {
+    return mha__case_judge(c, path, stage, threads, NULL, verdict, error);
+}
+
+mha_status mha__case_judge(const mha_case *c, mha_path path, const char *stage, int threads,
+                           const mha__judge_watch *watch, mha_verdict *verdict, mha_error *error)
+{
     mha_stage known;
     *verdict = (mha_verdict){.path = path};
     if (stage && !mha_stage_find(stage, &known) && strcmp(stage, "prefill_output") != 0)
@@ -181,7 +187,7 @@ mha_status mha_case_judge(const mha_case *c, mha_path path, const char *stage, i
         return MHA_OK;
     }
     mha_error inner = {0};
-    mha__judgement j = {.c = c, .path = path, .threads = threads, .only = stage};
+    mha__judgement j = {.c = c, .watch = watch, .path = path, .threads = threads, .only = stage};
     mha_allocator a = mha__allocator_default();
     mha_status status = judge_all(&j, &verdict->path, &inner);
     const mha_status given = status == MHA_NO_MEMORY ? status : give_rows(&j, verdict, &inner);

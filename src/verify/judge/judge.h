@@ -6,8 +6,20 @@
 #include "verify/case/record.h"
 #include "verify/tolerance/tolerance.h"
 
+/* Sees each recorded tensor ("yours") beside the computed one, in one shape, once its row of the verdict is made. */
+typedef struct mha__judge_watch {
+    mha_status (*see)(void *context, const mha_stage_verdict *row, const mha_view *yours, const mha_view *exact,
+                      mha_error *error);
+    void *context;
+} mha__judge_watch;
+
+/* mha_case_judge with somebody who watches; NULL: nobody. */
+mha_status mha__case_judge(const mha_case *c, mha_path path, const char *stage, int threads,
+                           const mha__judge_watch *watch, mha_verdict *verdict, mha_error *error);
+
 typedef struct mha__judgement {
     const mha_case *c;
+    const mha__judge_watch *watch; /* or NULL */
     mha_path path;
     int threads;
     const char *only;        /* the only stage wanted, or NULL */
@@ -32,6 +44,9 @@ const case_expected *mha__judgement_expected(const mha__judgement *j, int slot, 
 bool mha__judgement_wants(const mha__judgement *j, const char *name);
 /* Adds a row to the verdict; NULL without memory. */
 mha_stage_verdict *mha__judgement_row(mha__judgement *j, const char *prefix, const char *name, const char *against);
+/* Shows a row of the verdict to whoever watches. */
+mha_status mha__judgement_show(const mha__judgement *j, const mha_stage_verdict *row, const mha_view *yours,
+                               const mha_view *exact, mha_error *error);
 /* Compares one computed stage with the expected tensor of its slot, if there is one. */
 mha_status mha__judgement_compare(mha__judgement *j, const mha__stage_result *result, mha_error *error);
 /* A call whose stages are compared with the recorded ones. */

@@ -79,6 +79,7 @@ mha_status mha__judge_imports(mha__judgement *j, mha_error *error)
             row->exact = row->difference.worst_expected; /* the case computes with its own weights */
             row->yours = row->difference.worst_actual;
             row->ok = row->difference.mismatches == 0;
+            TRY(mha__judgement_show(j, row, &part, &to, error));
         }
     }
     return MHA_OK;

@@ -1,0 +1,122 @@
+/* Writes a PNG file: chunks, text, and lines of pixels through zlib. */
+#include "picture/draw/png_file.h"
+
+#include <string.h>
+#include <zlib.h>
+
+#include "formats/atomic_file.h"
+#include "mha/system.h"
+
+enum { HELD = 1 << 15 };
+
+/* ---------------------------------------------------------------- chunks */
+
+/* A file on its way. */
+typedef struct writing {
+    mha__output output;
+    mha_error *error;
+    z_stream stream;
+    unsigned char held[HELD]; /* compressed bytes of the next chunk */
+} writing;
+
+static void put_big_endian(unsigned char *to, uint32_t number)
+{
+    for (int i = 0; i < 4; i++)
+        to[i] = (unsigned char)(number >> (24 - 8 * i));
+}
+
+static mha_status write_chunk(writing *p, const char type[4], const void *data, size_t bytes)
+{
+    unsigned char head[8], tail[4];
+    put_big_endian(head, (uint32_t)bytes);
+    memcpy(head + 4, type, 4);
+    const uLong sum = crc32(crc32(0, head + 4, 4), bytes ? data : head, (uInt)bytes);
+    put_big_endian(tail, (uint32_t)sum);
+    TRY(mha__output_write(&p->output, head, sizeof head, p->error));
+    TRY(mha__output_write(&p->output, data, bytes, p->error));
+    return mha__output_write(&p->output, tail, sizeof tail, p->error);
+}
+
+/* A text under an English keyword, in UTF-8 (iTXt). Viewers show it as text: it is never markup. */
+static mha_status write_text(writing *p, const char *keyword, const char *text)
+{
+    char chunk[1024] = {0};
+    const size_t at = strlen(keyword) + 5; /* no compression, no language, no translated keyword */
+    memcpy(chunk, keyword, strlen(keyword));
+    mha__text_print(chunk + at, sizeof chunk - at, "%s", text);
+    mha__text_harmless(chunk + at);
+    return chunk[at] ? write_chunk(p, "iTXt", chunk, at + strlen(chunk + at)) : MHA_OK;
+}
+
+/* Compresses `bytes` more, and writes a chunk whenever one is full; at the end, what is left. */
+static mha_status compress_bytes(writing *p, const unsigned char *data, size_t bytes, bool end)
+{
+    p->stream.next_in = mha__unconst(data);
+    p->stream.avail_in = (uInt)bytes;
+    int code = Z_OK;
+    while (code == Z_OK && (p->stream.avail_in > 0 || end)) {
+        code = deflate(&p->stream, end ? Z_FINISH : Z_NO_FLUSH);
+        if (p->stream.avail_out > 0 && !end)
+            break;
+        TRY(write_chunk(p, "IDAT", p->held, HELD - p->stream.avail_out));
+        p->stream.next_out = p->held;
+        p->stream.avail_out = HELD;
+    }
+    return MHA_OK;
+}
+
+/* ---------------------------------------------------------------- the file */
+
+static mha_status write_pixels(writing *p, const mha__png *png, unsigned char *line)
+{
+    if (deflateInit(&p->stream, Z_BEST_COMPRESSION) != Z_OK)
+        return mha__fail(p->error, MHA_NO_MEMORY, p->output.path, "no memory to compress it");
+    p->stream.next_out = p->held;
+    p->stream.avail_out = HELD;
+    mha_status status = MHA_OK;
+    for (size_t y = 0; y < png->height && status == MHA_OK; y++) {
+        line[0] = 0; /* the line is not predicted from others */
+        png->paint(png->context, y, line + 1);
+        status = compress_bytes(p, line, png->width + 1, false);
+    }
+    if (status == MHA_OK)
+        status = compress_bytes(p, line, 0, true);
+    deflateEnd(&p->stream);
+    return status;
+}
+
+static mha_status write_head(writing *p, const mha__png *png)
+{
+    unsigned char head[13] = {[8] = 8, [9] = 3}, colours[3 * 256];
+    char software[64];
+    put_big_endian(head, (uint32_t)png->width);
+    put_big_endian(head + 4, (uint32_t)png->height);
+    for (size_t i = 0; i < png->colour_count; i++) {
+        const mha__colour c = png->colours[i];
+        memcpy(colours + 3 * i, (unsigned char[]){c.red, c.green, c.blue}, 3);
+    }
+    TRY(mha__output_write(&p->output, "\x89PNG\r\n\x1a\n", 8, p->error));
+    TRY(write_chunk(p, "IHDR", head, sizeof head));
+    TRY(write_text(p, "Title", png->title));
+    TRY(write_text(p, "Description", png->description));
+    mha__text_print(software, sizeof software, "mha %s", mha_version());
+    TRY(write_text(p, "Software", software));
+    return write_chunk(p, "PLTE", colours, 3 * png->colour_count);
+}
+
+mha_status mha__png_write(const mha__png *png, const mha_allocator *allocator, const char *path, mha_error *error)
+{
+    writing p = {.error = error};
+    TRY(mha__output_open(&p.output, allocator, path, error));
+    unsigned char *line = mha__allocate(allocator, png->width + 1);
+    mha_status status = line ? write_head(&p, png) : mha__fail(error, MHA_NO_MEMORY, path, "no memory to draw it");
+    if (status == MHA_OK)
+        status = write_pixels(&p, png, line);
+    if (status == MHA_OK)
+        status = write_chunk(&p, "IEND", NULL, 0);
+    mha__release(allocator, line, png->width + 1);
+    if (status == MHA_OK)
+        return mha__output_finish(&p.output, error);
+    mha__output_abandon(&p.output);
+    return status;
+}
