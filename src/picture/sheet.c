@@ -193,7 +193,7 @@ mha_status mha__sheet_add(mha__picture *picture, const char *name, const mha_vie
     s->map_columns = a->rank > 0 ? a->shape[a->rank - 1] : 1;
     s->map_rows = a->rank > 1 ? a->shape[a->rank - 2] : 1;
     s->all_maps = mha_view_elements(a) / s->map_columns / s->map_rows;
-    if (b)
+    if (b && difference)
         describe_difference(s, a, b, difference);
     else
         describe_alone(s, a);

@@ -197,8 +197,8 @@ static json_t *describe_layer(mha__page_data *data, const mha__picture_layer *la
 /* Numbers of which some may be infinite: as texts. */
 static json_t *number_text(double x)
 {
-    char text[32];
-    return json_string(mha__number_text(text, 9, x));
+    char digits[32];
+    return json_string(mha__number_text(digits, 9, x));
 }
 
 static json_t *describe_difference(const mha__sheet *s)
