@@ -94,6 +94,7 @@ bool bench_shape_read(const char *text, bench_shape *shape)
     if (*at || s.h % s.h_kv != 0 || (!s.d_k && s.d_model % s.h != 0))
         return false;
     s.d_k = s.d_k ? s.d_k : s.d_model / s.h;
+    s.causal = s.causal && !bench_decodes(&s); /* one new token sees all of its cache */
     *shape = s;
     return true;
 }

@@ -219,6 +219,50 @@ static void a_terminal_shows_the_round(void **state)
     program_free(&r);
 }
 
+/* A model's layers: each shape once, and all layers together, as many times as a forward pass runs them. */
+static void layers_of_a_model_are_measured(void **state)
+{
+    (void)state;
+    char config[256];
+    snprintf(config, sizeof config, "%s", scratch("bench.json"));
+    FILE *file = fopen(config, "w");
+    fputs("{\"model_type\": \"llama\", \"hidden_size\": 16, \"num_attention_heads\": 4, \"num_key_value_heads\": 2,"
+          " \"num_hidden_layers\": 5, \"vocab_size\": 32, \"intermediate_size\": 24}", file);
+    fclose(file);
+    json_t *root = RUN_JSON(0, "bench", "--config", config, "--seq", "6", "--batch", "2", "--path", "fast", "--threads",
+                            "1", "--rounds", "2", "--json"),
+           *rows = json_object_get(root, "rows");
+    static const char *const parts[] = {"layer", "core", "proj", "layer", "core", "proj", "all layers", "all layers"};
+    assert_int_equal(json_array_size(rows), 8);
+    for (size_t i = 0; i < 8; i++)
+        assert_string_equal(json_string_value(json_object_get(json_array_get(rows, i), "part")), parts[i]);
+    for (size_t decodes = 0; decodes < 2; decodes++) {
+        const json_t *layer = json_array_get(rows, 3 * decodes), *all = json_array_get(rows, 6 + decodes);
+        assert_string_equal(json_string_value(json_object_get(all, "shape")), decodes ? "model, decode" : "model");
+        const double one = json_number_value(json_object_get(layer, "ms_min")),
+                     five = json_number_value(json_object_get(all, "ms_min"));
+        assert_true(fabs(five - 5 * one) <= 1e-9 * five);
+        const double tokens = json_number_value(json_object_get(all, "tokens_per_s")) * five * 1e-3;
+        assert_true(fabs(tokens - (decodes ? 2 : 12)) <= 1e-6);
+        assert_true(json_is_null(json_object_get(all, "gbs")));
+    }
+    json_decref(root);
+    assert_program_refuses(RUN("bench", "--config", config, "--shape", "tiny16"), 2, "--shape: expected nothing");
+    assert_program_refuses(RUN("bench", "--shape", "tiny16", "--seq", "6"), 2, "--seq: expected --preset or --config");
+    assert_program_refuses(RUN("bench", "--preset", "nothing-like-it"), 2, "nothing-like-it");
+    assert_program_refuses(RUN("bench", "--preset", "list", "--shape", "tiny16"), 2, "--shape");
+    char description[256];
+    snprintf(description, sizeof description, "%s", scratch("wide.json"));
+    file = fopen(description, "w");
+    fputs("{\"like\": \"llama\", \"symbols\": {\"d_v\": {\"value\": \"d_k+1\"}}}", file);
+    fclose(file);
+    assert_program_refuses(RUN("bench", "--config", config, "--architecture", description), 2,
+                           "whose inputs, outputs and heads have one width");
+    /* A causal shape of one new token sees all of its cache. */
+    root = RUN_JSON(0, "bench", "--shape", "1,1,9,8,2,causal", "--rounds", "1", "--threads", "1", "--json");
+    json_decref(root);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -231,6 +275,7 @@ int main(void)
         cmocka_unit_test(csv_and_json_use_the_same_names),
         cmocka_unit_test(several_shapes_as_a_table),
         cmocka_unit_test(a_terminal_shows_the_round),
+        cmocka_unit_test(layers_of_a_model_are_measured),
     };
     return cmocka_run_group_tests_name("cli_bench", tests, NULL, NULL);
 }

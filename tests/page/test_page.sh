@@ -34,9 +34,15 @@ drive_of() {
         cat "$here/drive.js"
         echo '</script></body></html>'
     } >"$folder/$name.driven.html"
-    "$browser" --headless=new --no-sandbox --disable-gpu --window-size=1200,1600 --virtual-time-budget=60000 \
-        --user-data-dir="$folder/profile" --dump-dom "file://$folder/$name.driven.html" 2>"$folder/log" |
-        sed -n '/<pre id="r">/,/<\/pre>/p' | sed -e 's/.*<pre id="r">//' -e 's/<\/pre>.*//' >"$folder/result"
+    # A browser that says nothing at all, neither ok nor what is wrong, has not come up: it is started again.
+    for attempt in 1 2 3; do
+        rm -rf "$folder/profile"
+        "$browser" --headless=new --no-sandbox --disable-gpu --window-size=1200,1600 --virtual-time-budget=60000 \
+            --user-data-dir="$folder/profile" --dump-dom "file://$folder/$name.driven.html" 2>"$folder/log" |
+            sed -n '/<pre id="r">/,/<\/pre>/p' | sed -e 's/.*<pre id="r">//' -e 's/<\/pre>.*//' >"$folder/result"
+        [ ! -s "$folder/result" ] || break
+        echo "  $name: no answer from the browser, attempt $attempt:" "$(tail -n 1 "$folder/log")"
+    done
     if grep -q '^ok [0-9]* checks$' "$folder/result"; then
         echo "  $name: $(cat "$folder/result")"
     else

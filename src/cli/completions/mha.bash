@@ -26,7 +26,7 @@ _mha() {
   *:--kdim) return ;;
   *:--vdim) return ;;
   *:--d-out) return ;;
-  forward:--batch|params:--batch|heads:--batch|power:--batch) return ;;
+  forward:--batch|params:--batch|heads:--batch|power:--batch|bench:--batch) return ;;
   show:--batch) return ;;
   forward:--seq|heads:--seq|show:--seq|power:--seq) return ;;
   *:--kv-seq) return ;;
@@ -45,7 +45,7 @@ _mha() {
       f32 f16 bf16' ;;
   *:--cache-dtype) words='
       f32 f16 bf16' ;;
-  params:--seq) return ;;
+  params:--seq|bench:--seq) return ;;
   *:--weights) _mha_files; return ;;
   *:--layer) return ;;
   *:--orientation) words='
@@ -173,8 +173,8 @@ _mha() {
   claims) options='
       --json --quiet --help' ;;
   bench) options='
-      --dtype --cache-dtype --shape --part --rounds --seconds --csv --picture --json --quiet --help
-      --path --isa --threads --no-pack' ;;
+      --batch --preset --config --architecture --dtype --cache-dtype --seq --shape --part --rounds
+      --seconds --csv --picture --json --quiet --help --path --isa --threads --no-pack' ;;
   info) options='
       --json --quiet --help --isa' ;;
   completion) options='

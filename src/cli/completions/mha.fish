@@ -63,9 +63,9 @@ complete -c mha -n '__mha_runs forward params heads show power' -l bias \
     -d 'with b_Q, b_K, b_V and b_O (the default)'
 complete -c mha -n '__mha_runs forward params heads show power' -l no-bias \
     -d 'without these biases'
-complete -c mha -n '__mha_runs forward params heads power' -l batch -x \
-    -d 'batch rows; params: sequences of the pass that --seq '\
-'counts'
+complete -c mha -n '__mha_runs forward params heads power bench' -l batch -x \
+    -d 'batch rows; params, bench with a model: sequences of '\
+'the pass that --seq counts or measures'
 complete -c mha -n '__mha_runs show' -l batch -x \
     -d 'the batch row or sequence that is shown, counted from '\
 '0 [all]'
@@ -77,7 +77,7 @@ complete -c mha -n '__mha_runs forward heads show power' -l kv-seq -x \
 complete -c mha -n '__mha_runs forward params' -l merged-qk \
     -d 'one matrix per head in place of W_Q and W_K: its size, '\
 'its rank, its scores'
-complete -c mha -n '__mha_runs forward params heads show power' -l preset -x \
+complete -c mha -n '__mha_runs forward params heads show power bench' -l preset -x \
     -a '
       list albert-base-v2 bert-base-cased bert-base-uncased bert-large-uncased gemma-2-2b gemma-2b
       gemma-7b gpt2 gpt2-large gpt2-medium gpt2-xl llama-13b llama-2-70b llama-2-7b llama-3-70b
@@ -86,9 +86,9 @@ complete -c mha -n '__mha_runs forward params heads show power' -l preset -x \
       t5-small transformer-base transformer-big vit-base-patch16-224' \
     -d 'a model that is built in: gpt2, bert-base-uncased, llama-2-70b, '\
 '...; "list" lists them'
-complete -c mha -n '__mha_runs forward params heads show check diagnose power' -l config -r -F \
+complete -c mha -n '__mha_runs forward params heads show check diagnose power bench' -l config -r -F \
     -d 'the model that a config.json describes'
-complete -c mha -n '__mha_runs params heads' -l architecture -r -F \
+complete -c mha -n '__mha_runs params heads bench' -l architecture -r -F \
     -d 'what the configuration means: a description of your '\
 'own (mha help architectures)'
 complete -c mha -n '__mha_runs params heads' -l class -x \
@@ -107,9 +107,9 @@ complete -c mha -n '__mha_runs forward bench' -l cache-dtype -x \
       f32 f16 bf16' \
     -d 'type of the key/value cache [bench, where it decodes: '\
 'f32; forward: no cache]'
-complete -c mha -n '__mha_runs params' -l seq -x \
+complete -c mha -n '__mha_runs params bench' -l seq -x \
     -d 'tokens in a sequence: shows the cost of a model'\''s forward '\
-'pass and key/value cache'
+'pass and key/value cache; bench: [512]'
 complete -c mha -n '__mha_runs heads' -l run \
     -d 'also runs the attention layers of the model'
 complete -c mha -n '__mha_runs forward params show check diagnose power' -l weights -r -F \

@@ -43,7 +43,7 @@ _mha() {
   *:--kdim) _message 'N'; return ;;
   *:--vdim) _message 'N'; return ;;
   *:--d-out) _message 'N'; return ;;
-  forward:--batch|params:--batch|heads:--batch|power:--batch) _message 'N'; return ;;
+  forward:--batch|params:--batch|heads:--batch|power:--batch|bench:--batch) _message 'N'; return ;;
   show:--batch) _message 'N'; return ;;
   forward:--seq|heads:--seq|show:--seq|power:--seq) _message 'N'; return ;;
   *:--kv-seq) _message 'N'; return ;;
@@ -62,7 +62,7 @@ _mha() {
       f32 f16 bf16'); return ;;
   *:--cache-dtype) compadd -- $(echo '
       f32 f16 bf16'); return ;;
-  params:--seq) _message 'N'; return ;;
+  params:--seq|bench:--seq) _message 'N'; return ;;
   *:--weights) _files; return ;;
   *:--layer) _message 'PREFIX'; return ;;
   *:--orientation) compadd -- $(echo '
@@ -154,8 +154,8 @@ _mha() {
       '--d-out:''width of the output [d_model]'
       '--bias:''with b_Q, b_K, b_V and b_O (the default)'
       '--no-bias:''without these biases'
-      '--batch:''batch rows; params: sequences of the pass that --seq '\
-'counts'
+      '--batch:''batch rows; params, bench with a model: sequences of '\
+'the pass that --seq counts or measures'
       '--seq:''queries in each batch row'
       '--kv-seq:''keys in each batch row: cross-attention [self-attention: '\
 'as many as queries]'
@@ -237,8 +237,8 @@ _mha() {
       '--d-out:''width of the output [d_model]'
       '--bias:''with b_Q, b_K, b_V and b_O (the default)'
       '--no-bias:''without these biases'
-      '--batch:''batch rows; params: sequences of the pass that --seq '\
-'counts'
+      '--batch:''batch rows; params, bench with a model: sequences of '\
+'the pass that --seq counts or measures'
       '--merged-qk:''one matrix per head in place of W_Q and W_K: its size, '\
 'its rank, its scores'
       '--preset:''a model that is built in: gpt2, bert-base-uncased, llama-2-70b, '\
@@ -250,7 +250,7 @@ _mha() {
 '... [as its configuration states]'
       '--dtype:''type the weights are stored in'
       '--seq:''tokens in a sequence: shows the cost of a model'\''s forward '\
-'pass and key/value cache'
+'pass and key/value cache; bench: [512]'
       '--weights:''weights of a public checkpoint or with mha'\''s own names; '\
 'needs --heads or a config.json beside it'
       '--group:''show the sums of a model or file by this property'
@@ -280,8 +280,8 @@ _mha() {
       '--d-out:''width of the output [d_model]'
       '--bias:''with b_Q, b_K, b_V and b_O (the default)'
       '--no-bias:''without these biases'
-      '--batch:''batch rows; params: sequences of the pass that --seq '\
-'counts'
+      '--batch:''batch rows; params, bench with a model: sequences of '\
+'the pass that --seq counts or measures'
       '--seq:''queries in each batch row'
       '--kv-seq:''keys in each batch row: cross-attention [self-attention: '\
 'as many as queries]'
@@ -514,8 +514,8 @@ _mha() {
       '--d-out:''width of the output [d_model]'
       '--bias:''with b_Q, b_K, b_V and b_O (the default)'
       '--no-bias:''without these biases'
-      '--batch:''batch rows; params: sequences of the pass that --seq '\
-'counts'
+      '--batch:''batch rows; params, bench with a model: sequences of '\
+'the pass that --seq counts or measures'
       '--seq:''queries in each batch row'
       '--kv-seq:''keys in each batch row: cross-attention [self-attention: '\
 'as many as queries]'
@@ -587,9 +587,18 @@ _mha() {
     ) ;;
   bench)
     options=(
+      '--batch:''batch rows; params, bench with a model: sequences of '\
+'the pass that --seq counts or measures'
+      '--preset:''a model that is built in: gpt2, bert-base-uncased, llama-2-70b, '\
+'...; "list" lists them'
+      '--config:''the model that a config.json describes'
+      '--architecture:''what the configuration means: a description of your '\
+'own (mha help architectures)'
       '--dtype:''type the weights are stored in'
       '--cache-dtype:''type of the key/value cache [bench, where it decodes: '\
 'f32; forward: no cache]'
+      '--seq:''tokens in a sequence: shows the cost of a model'\''s forward '\
+'pass and key/value cache; bench: [512]'
       '--shape:''what to measure; may be given several times; "list" '\
 'lists the names [a standard set]'
       '--part:''the whole layer; attention alone, with Q, K, V given; '\

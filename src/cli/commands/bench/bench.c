@@ -3,9 +3,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/commands/bench/bench_model.h"
 #include "cli/commands/bench/bench_report.h"
 #include "cli/commands/commands.h"
 #include "cli/output/picture_file.h"
+#include "cli/output/presets.h"
+#include "cli/setup/model.h"
 
 /* ---------------------------------------------------------------- which shapes */
 
@@ -60,11 +63,14 @@ static const bench_shape *chosen_shape(const option_value *asked, size_t i, benc
     return read ? room : asked->n_texts == 0 && i < BENCH_STANDARD ? bench_shape_at(i) : NULL;
 }
 
+/* Options that say which layers of a model are measured, and over how many tokens. */
+static const option_code of_models[] = {OPT_ARCHITECTURE, OPT_BATCH, OPT_COST_SEQ, OPTION_COUNT};
+
 static int run_shapes(bench *b)
 {
     const option_value *asked = &b->args->option[OPT_SHAPE];
-    int code = EXIT_DONE;
-    for (size_t i = 0; i < asked->n_texts; i++) { /* all are checked before any is run */
+    int code = refuse_each(b->args, of_models, "--preset or --config beside it, found neither");
+    for (size_t i = 0; i < asked->n_texts && code == EXIT_DONE; i++) { /* all are checked before any is run */
         bench_shape shape;
         if (!bench_shape_read(asked->texts[i], &shape))
             return refuse_shape(asked->texts[i]);
@@ -73,6 +79,18 @@ static int run_shapes(bench *b)
     bench_shape read;
     for (size_t i = 0; code == EXIT_DONE && (shape = chosen_shape(asked, i, &read)); i++)
         code = bench_run_parts(b, shape);
+    return code;
+}
+
+static int run_model(bench *b, bench_model *model)
+{
+    if (given(b->args, OPT_SHAPE))
+        return refuse_option(OPT_SHAPE, "expected nothing beside a model, whose layers are measured");
+    int code = bench_model_read(b->args, model);
+    for (size_t i = 0; i < model->count && code == EXIT_DONE; i++)
+        code = bench_run_parts(b, &model->each[i].shape);
+    if (code == EXIT_DONE)
+        bench_model_add_rows(b, model);
     return code;
 }
 
@@ -90,6 +108,9 @@ static void compare_with_limits(bench *b)
 int run_bench(const arguments *args)
 {
     bench b = {.args = args};
+    bench_model model = {0};
+    if (presets_asked(args))
+        return list_presets(args);
     if (wants_list(&args->option[OPT_SHAPE]))
         return list_shapes(args);
     int most = given(args, OPT_THREADS) ? (int)count_of(args, OPT_THREADS) : mha_threads_available();
@@ -98,7 +119,7 @@ int run_bench(const arguments *args)
     b.limits[b.n_limits++].threads = most;
     int code = picture_svg_check(args, OPT_BARS);
     if (code == EXIT_DONE)
-        code = run_shapes(&b);
+        code = model_asked(args) ? run_model(&b, &model) : run_shapes(&b);
     bench_end_progress(&b);
     compare_with_limits(&b);
     if (code == EXIT_DONE)

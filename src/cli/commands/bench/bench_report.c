@@ -80,16 +80,17 @@ void bench_print_text(const bench *b)
                b->limits[i].read_gbs);
     putchar('\n');
     bench_print_table(b, TABLE_TEXT);
-    write_prose("\nms is the best round, median the middle one. A multiply-add counts as two operations: a product of "
-                "(m, k) and (k, n) is 2mnk; the core is 4 B h d_k for each pair of a query and a key that it sees, "
-                "others are not counted; softmax is not counted; proj is the projections alone, 8 B T d^2 where all "
-                "widths are d; layer is both. Programs that count hidden pairs too show up to twice as many for a "
-                "causal core. tokens/s are of one layer: a model divides them by its layers. GB/s is shown where one "
-                "token reads a cache: cache and weights, once, compared with reading 512 MiB, which is reading from "
-                "memory, and with reading as many bytes again and again, of which the caches keep a "
-                "part. Memory is in MiB: the workspace the library asks for, how much the process grew while it ran, "
-                "and the whole process, inputs included, at its largest. Every path was first judged against "
-                "float64; the last column is its largest error as a part of the error bound.");
+    write_prose("\nms is the best round, median the middle one. A multiply-add counts as two operations: a product "
+                "of (m, k) and (k, n) is 2mnk; the core is 4 B h d_k for each pair of a query and a key that it "
+                "sees, others are not counted; softmax is not counted; proj is the projections alone, 8 B T d^2 "
+                "where all widths are d; layer is both. Programs that count hidden pairs too show up to twice as "
+                "many for a causal core. tokens/s are of one layer; with --preset or --config those of a model are "
+                "of all its attention layers one after the other, and of nothing else. GB/s is shown where one "
+                "token reads a cache: cache and weights, once, compared with reading 512 MiB, which is reading "
+                "from memory, and with reading as many bytes again and again, of which the caches keep a part. "
+                "Memory is in MiB: the workspace the library asks for, how much the process grew while it ran, and "
+                "the whole process, inputs included, at its largest. Every path was first judged against float64; "
+                "the last column is its largest error as a part of the error bound.");
 }
 
 /* Writes the processor's name into `name`; "" where the system does not state it. */
