@@ -91,7 +91,8 @@ SRC       := $(sort $(shell find src -name '*.c'))
 CLI_SRC   := $(filter src/cli/%,$(SRC))
 BENCH_SRC := $(filter src/bench/%,$(SRC))
 LIB_SRC   := $(filter-out src/cli/% src/bench/% src/mpi/% src/python/%,$(SRC))
-HEADERS   := $(sort $(wildcard include/mha/*.h))
+# mha/mpi.h is that of a library of its own.
+HEADERS   := $(sort $(filter-out include/mha/mpi.h,$(wildcard include/mha/*.h)))
 objects    = $(patsubst src/%.c,$(BUILD)/obj/%.o,$(1))
 LIB_OBJ   := $(call objects,$(LIB_SRC))
 CLI_OBJ   := $(call objects,$(CLI_SRC))
@@ -176,6 +177,7 @@ clean: ## removes what was built
 
 include src/install.mk src/python/python.mk
 include tests/tests.mk tests/checks.mk tests/python.mk tests/coverage.mk tests/neon.mk bench/bench.mk
+include src/mpi/mpi.mk
 
 -include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(BENCH_OBJ:.o=.d)
 endif

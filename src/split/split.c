@@ -206,3 +206,35 @@ size_t mha_split_copies(const mha_split *s, mha_weight weight)
     default: return 1;
     }
 }
+
+/* ---------------------------------------------------------------- slices of weights */
+
+mha_view mha_split_slice(const mha_split *split, size_t rank, mha_weight weight, const mha_view *whole)
+{
+    const mha_config *c = &split->config;
+    const mha_share share = mha_split_share(split, rank);
+    size_t shape[2], width = c->d_k;
+    const int axes = mha_config_weight_shape(c, weight, shape, NULL);
+    mha_range part = share.heads;
+    int axis = axes - 1;
+    bool fits = axes == whole->rank && axes > 0;
+    for (int k = 0; fits && k < axes; k++)
+        fits = whole->shape[k] == shape[k];
+    if (!fits)
+        return (mha_view){0};
+    switch (split->scheme == MHA_SPLIT_TENSOR ? weight : MHA_WEIGHT_COUNT) {
+    case MHA_W_Q:
+    case MHA_B_Q: break;
+    case MHA_W_K:
+    case MHA_B_K:
+    case MHA_BIAS_K: part = share.kv_heads; break;
+    case MHA_W_V:
+    case MHA_B_V:
+    case MHA_BIAS_V: part = share.kv_heads, width = c->d_v; break;
+    case MHA_W_O: axis = 0, width = c->d_v; break;
+    case MHA_SINKS: width = 1; break;
+    case MHA_B_O: return share.config.bias_o ? *whole : (mha_view){0};
+    default: return *whole;
+    }
+    return mha_view_slice(whole, axis, part.from * width, part.count * width);
+}

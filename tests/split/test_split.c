@@ -158,6 +158,44 @@ static void volumes_are_those_of_the_literature(void **state)
 
 /* ---------------------------------------------------------------- weights */
 
+/* Every element of a whole weight is in as many slices as there are copies, and a slice is what the layer stores. */
+static void check_slices(const mha_split *s)
+{
+    for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
+        static unsigned char whole[4096];
+        size_t shape[2], own[2];
+        const int axes = mha_config_weight_shape(&s->config, (mha_weight)w, shape, NULL);
+        mha_view view = mha_view_of(whole, MHA_U8, axes, shape);
+        const size_t n = mha_view_elements(&view);
+        assert_true(n <= sizeof whole);
+        memset(whole, 0, sizeof whole);
+        for (size_t r = 0; r < s->ranks; r++) {
+            const mha_share share = mha_split_share(s, r);
+            const mha_view slice = mha_split_slice(s, r, (mha_weight)w, &view);
+            const int stored = mha_config_weight_shape(&share.config, (mha_weight)w, own, NULL);
+            assert_int_equal(stored, slice.data ? axes : 0);
+            for (int k = 0; k < stored; k++)
+                assert_int_equal(slice.shape[k], own[k]);
+            for (size_t i = 0; i < (slice.data ? mha_view_elements(&slice) : 0); i++) {
+                const size_t columns = axes == 2 ? slice.shape[1] : 1;
+                const size_t at[2] = {i / columns, i % columns};
+                ((unsigned char *)slice.data)[(ptrdiff_t)at[0] * slice.stride[0] +
+                                              (axes == 2 ? (ptrdiff_t)at[1] * slice.stride[1] : 0)]++;
+            }
+        }
+        for (size_t i = 0; axes > 0 && i < n; i++)
+            assert_int_equal(whole[i], mha_split_copies(s, (mha_weight)w));
+        view.shape[0]++;
+        assert_null(mha_split_slice(s, 0, (mha_weight)w, &view).data);
+    }
+}
+
+static void slices_are_what_is_stored(void **state)
+{
+    (void)state;
+    assert_true(each_split(check_slices) > 500);
+}
+
 static void check_weights(const mha_split *s)
 {
     size_t stored[MHA_WEIGHT_COUNT] = {0}, one_machine = 0, unique = 0, shape[2];
@@ -241,6 +279,7 @@ int main(void)
         cmocka_unit_test(every_head_and_row_is_somewhere),
         cmocka_unit_test(bytes_are_those_of_the_messages),
         cmocka_unit_test(volumes_are_those_of_the_literature),
+        cmocka_unit_test(slices_are_what_is_stored),
         cmocka_unit_test(stored_weights_are_the_layer_times_its_copies),
         cmocka_unit_test(refusals_say_what_would_do),
         cmocka_unit_test(schemes_have_names),

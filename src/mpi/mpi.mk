@@ -1,0 +1,60 @@
+# libmha_mpi and the program mha-mpi, where there is an MPI. Included by the Makefile.
+
+MPICC   ?= mpicc
+MPI     := $(shell command -v $(MPICC) 2>/dev/null)
+MPI_SRC := $(filter src/mpi/%,$(SRC))
+MPI_LIB_OBJ := $(call objects,$(filter-out src/mpi/program/%,$(MPI_SRC)))
+MPI_CLI_OBJ := $(call objects,$(filter src/mpi/program/%,$(MPI_SRC)))
+MPI_SONAME  := $(subst libmha.so,libmha_mpi.so,$(SONAME))
+# The wrapper calls the compiler that everything else is compiled with.
+MPI_CC = OMPI_CC="$(CC)" MPICH_CC="$(CC)" $(MPICC)
+
+.PHONY: mpi test-mpi
+ifeq ($(MPI),)
+mpi test-mpi: ## builds libmha_mpi and build/mha-mpi; test-mpi tests them with mpirun
+	@echo "skipped: $@: there is no $(MPICC) (make deps-dev installs Open MPI)"
+else
+mpi: all $(BUILD)/libmha_mpi.so ## builds libmha_mpi and build/mha-mpi; test-mpi tests them with mpirun
+
+$(MPI_LIB_OBJ) $(MPI_CLI_OBJ): $(BUILD)/obj/%.o: src/%.c $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(call say,CC,$<)
+	$(Q)$(MPI_CC) $(MHA_CFLAGS) $(THIS_CFLAGS) -MMD -MP -c -o $@ $<
+
+# What it uses of base is in it once more, hidden, because libmha does not export it.
+BASE_OBJ := $(filter $(BUILD)/obj/base/%,$(LIB_OBJ))
+$(BUILD)/libmha_mpi.so.$(VERSION): $(MPI_LIB_OBJ) $(BASE_OBJ) $(BUILD)/libmha.so
+	$(call say,LD,$@)
+	@rm -f $(BUILD)/libbase.a; $(AR) rcs $(BUILD)/libbase.a $(BASE_OBJ)
+	$(Q)$(MPI_CC) -shared -Wl,-soname,$(MPI_SONAME) -Wl,-z,defs $(MHA_LDFLAGS) -o $@ $(MPI_LIB_OBJ) \
+	  -L$(BUILD) -lmha $(BUILD)/libbase.a -Wl,--exclude-libs,libbase.a -lm
+
+$(BUILD)/libmha_mpi.so: $(BUILD)/libmha_mpi.so.$(VERSION)
+	@ln -sf $(<F) $(BUILD)/$(MPI_SONAME)
+	@ln -sf $(MPI_SONAME) $@
+
+# Tests are linked with the objects, so that the support of the other tests serves them.
+MPI_TEST_OBJ := $(patsubst %.c,$(BUILD)/%.o,$(sort $(wildcard tests/mpi/*.c)))
+MPI_TESTS    := $(MPI_TEST_OBJ:.o=)
+$(MPI_TEST_OBJ): $(BUILD)/%.o: %.c $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(call say,CC,$<)
+	$(Q)$(MPI_CC) $(MHA_CFLAGS) -I. -Itests $(TEST_CFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+$(MPI_TESTS): %: %.o $(MPI_LIB_OBJ) $(SUPPORT_OBJ) $(BUILD)/libmha.a
+	$(call say,LD,$@)
+	$(Q)$(MPI_CC) $(MHA_LDFLAGS) -fopenmp -o $@ $^ $(TEST_LIBS) $(LIBS)
+
+MPI_ANALYZED := $(patsubst src/%.c,$(BUILD)/analyze/%.ok,$(MPI_SRC))
+ANALYZED += $(MPI_ANALYZED)
+analyze: $(MPI_ANALYZED)
+$(MPI_ANALYZED): ISA_CFLAGS = $(patsubst -I%,-isystem %,$(filter -I%,$(shell $(MPICC) -show)))
+
+MPIEXEC ?= mpiexec
+test-mpi: mpi $(MPI_TESTS)
+	@rm -rf $(BUILD)/results-mpi && mkdir -p $(BUILD)/results-mpi
+	@for t in $(MPI_TESTS); do MHA_MPI_PROGRAM=$(BUILD)/mha-mpi sh tests/run_test.sh $(BUILD)/results-mpi \
+	  mpi/$${t##*/} sh tests/mpi/run.sh $(MPIEXEC) $$t; done
+	@sh tests/summary.sh $(BUILD)/results-mpi
+endif
+
+-include $(MPI_LIB_OBJ:.o=.d) $(MPI_CLI_OBJ:.o=.d) $(MPI_TEST_OBJ:.o=.d)

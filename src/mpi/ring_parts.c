@@ -1,0 +1,211 @@
+/* Attention over keys that come block by block: each query keeps its place in the whole call, and the parts are joined
+ * in the order of the keys. */
+#include <math.h>
+
+#include "mha/merge.h"
+#include "mpi/shared.h"
+
+/* Blocks come in at most four ascending or descending runs of neighbours: of the lower and of the upper half of the
+ * chunks those from this rank's own on, and the others. */
+enum { RUNS = 4 };
+
+/* The result over the chunks [from, to], F64. */
+typedef struct run {
+    size_t from, to;
+    bool any; /* a part has been computed */
+    mha_part result;
+} run;
+
+/* One chunk of this rank's queries. */
+typedef struct group {
+    mha_range queries;
+    size_t at;  /* their first row among this rank's */
+    run runs[RUNS];
+    size_t count;
+    mha_part part; /* of one block: heads of the call's type, lse F64 */
+} group;
+
+struct mha__mpi_parts {
+    bool exact;
+    group groups[2];
+    mha_view partial; /* exact: (B, h, rows, d_v + 2), the softmaxes so far */
+    mha_view heads;   /* (B, rows, h, d_v) */
+    size_t keys;      /* that a mask which ends early reaches */
+    int64_t *offsets; /* (B), for the call of a part */
+};
+
+static mha_view taken(mha__mpi_call *c, mha_dtype dtype, int rank, const size_t *shape, mha_status *status,
+                      mha_error *error)
+{
+    mha_view view = mha_view_of(NULL, dtype, rank, shape);
+    view.data = mha__mpi_take(c, mha_view_elements(&view), dtype == MHA_F64 ? 8 : 4, status, error);
+    return view;
+}
+
+mha__mpi_parts *mha__mpi_parts_create(mha__mpi_call *c, mha_status *status, mha_error *error)
+{
+    const size_t B = c->split.B, h = c->split.config.n_heads, d_v = c->split.config.d_v;
+    const mha_mask *mask = &c->given->semantics.mask;
+    mha__mpi_parts *p = mha__mpi_take(c, 1, sizeof *p, status, error);
+    if (!p)
+        return NULL;
+    p->exact = c->path == MHA_PATH_EXACT;
+    p->keys = c->split.T_k;
+    if (mask->kind != MHA_MASK_NONE && mask->values.shape[mask->values.rank - 1] > 1)
+        p->keys = mask->values.shape[mask->values.rank - 1];
+    p->heads = taken(c, MHA_F64, 4, (size_t[]){B, c->q_rows, h, d_v}, status, error);
+    p->offsets = mha__mpi_take(c, B, sizeof *p->offsets, status, error);
+    if (p->exact)
+        p->partial = taken(c, MHA_F64, 4, (size_t[]){B, h, c->q_rows, d_v + 2}, status, error);
+    const size_t rows = p->exact && *status == MHA_OK ? B * h * c->q_rows : 0;
+    for (size_t i = 0; i < rows; i++)
+        ((double *)p->partial.data)[i * (d_v + 2)] = -INFINITY;
+    for (size_t g = 0, at = 0; g < c->share.chunks; at += c->share.queries[g].count, g++) {
+        group *q = &p->groups[g];
+        q->queries = c->share.queries[g];
+        q->at = at;
+        if (p->exact)
+            continue;
+        const size_t n = q->queries.count, heads[4] = {B, n, h, d_v}, lse[3] = {B, h, n};
+        q->part.heads = taken(c, c->dtype, 4, heads, status, error);
+        q->part.lse = taken(c, MHA_F64, 3, lse, status, error);
+        for (size_t i = 0; i < RUNS; i++) {
+            q->runs[i].result.heads = taken(c, MHA_F64, 4, heads, status, error);
+            q->runs[i].result.lse = taken(c, MHA_F64, 3, lse, status, error);
+        }
+    }
+    return p;
+}
+
+/* ---------------------------------------------------------------- the call of a part */
+
+/* Elements [from, from + n) of an axis counted from the right, unless they are broadcast along it. */
+static void cut(mha_view *view, int from_right, mha_range range)
+{
+    const int axis = view->rank - from_right;
+    if (view->data && axis >= 0 && view->shape[axis] > 1)
+        *view = mha_view_slice(view, axis, range.from, range.count);
+}
+
+/* Position of query 0 of batch row b in the whole call. */
+static int64_t offset_of(const mha_semantics *s, size_t b)
+{
+    return s->position_offset ? s->position_offset[b] : s->offset;
+}
+
+/* Whether any query of a group may see any key: positions alone decide. */
+static bool may_see(const mha__mpi_call *c, mha_range queries, mha_range keys)
+{
+    const mha_semantics *s = &c->given->semantics;
+    const int64_t first_key = s->key_offset + (int64_t)keys.from, last_key = first_key + (int64_t)keys.count - 1;
+    for (size_t b = 0; b < c->split.B; b++) {
+        const int64_t first = offset_of(s, b) + (int64_t)queries.from, last = first + (int64_t)queries.count - 1;
+        if ((!s->causal || first_key <= last) &&
+            (!s->window || s->window_left < 0 || last_key >= first - s->window_left) &&
+            (!s->window || s->window_right < 0 || first_key <= last + s->window_right))
+            return true;
+    }
+    return false;
+}
+
+static mha_semantics part_semantics(const mha__mpi_call *c, const mha__mpi_parts *p, mha_range queries, mha_range keys,
+                                    bool first)
+{
+    mha_semantics s = c->given->semantics;
+    s.rope = (mha_rope){0};
+    for (size_t b = 0; b < c->split.B; b++)
+        p->offsets[b] = offset_of(&s, b) + (int64_t)queries.from;
+    s.position_offset = p->offsets;
+    s.has_offset = false, s.offset = 0;
+    s.has_key_offset = true;
+    s.key_offset += (int64_t)keys.from;
+    s.keys_only |= !first;
+    cut(&s.mask.values, 2, queries);
+    cut(&s.mask.values, 1, keys);
+    cut(&s.key_padding.values, 1, keys);
+    if (!p->exact)
+        s.empty_rows = MHA_EMPTY_ZERO; /* the rule is that of all parts together */
+    return s;
+}
+
+static mha_status attend(mha__mpi_call *c, mha__mpi_parts *p, const group *g, const mha__mpi_block *block,
+                         mha_range keys, mha_error *error)
+{
+    mha_keep lse = {.stage = MHA_STAGE_LSE, .view = g->part.lse};
+    mha_call call = {.query = mha_view_slice(&c->Q, 1, g->at, g->queries.count),
+                     .key = mha_view_slice(&block->K, 1, 0, keys.count),
+                     .value = mha_view_slice(&block->V, 1, 0, keys.count),
+                     .semantics = part_semantics(c, p, g->queries, keys, block->chunk == 0),
+                     .weights = c->weights, .path = c->path, .threads = c->given->threads};
+    if (p->exact) {
+        call.partial = mha_view_slice(&p->partial, 2, g->at, g->queries.count);
+        call.output = mha_view_slice(&p->heads, 1, g->at, g->queries.count);
+    } else {
+        call.output = g->part.heads;
+        call.keep = &lse, call.keep_count = 1;
+    }
+    return mha_run(NULL, &call, error);
+}
+
+/* ---------------------------------------------------------------- joining */
+
+/* Adds the part of a chunk to the run that ends beside it, or begins another one. Without `seen` the part saw
+ * nothing. */
+static mha_status join(group *g, size_t chunk, bool seen, mha_error *error)
+{
+    size_t i = 0;
+    while (i < g->count && chunk != g->runs[i].to + 1 && chunk + 1 != g->runs[i].from)
+        i++;
+    run *r = &g->runs[i];
+    if (i == g->count) {
+        g->count++;
+        r->from = r->to = chunk;
+    }
+    const bool before = chunk < r->from;
+    const mha_part both[2] = {before ? g->part : r->result, before ? r->result : g->part};
+    r->from = before ? chunk : r->from;
+    r->to = chunk > r->to ? chunk : r->to;
+    if (!seen)
+        return MHA_OK;
+    const bool any = r->any;
+    r->any = true;
+    return any ? mha_merge(both, 2, MHA_EMPTY_ZERO, &r->result, error)
+               : mha_merge(&g->part, 1, MHA_EMPTY_ZERO, &r->result, error);
+}
+
+mha_status mha__mpi_parts_meet(mha__mpi_call *c, mha__mpi_parts *p, const mha__mpi_block *block, mha_error *error)
+{
+    mha_range keys = block->rows;
+    const size_t left = keys.from < p->keys ? p->keys - keys.from : 0;
+    keys.count = keys.count < left ? keys.count : left; /* the rest is hidden */
+    for (size_t i = 0; i < c->share.chunks; i++) {
+        group *g = &p->groups[i];
+        if (g->queries.count == 0)
+            continue;
+        /* The first part counts what is no key, whatever it sees. */
+        const bool seen = block->chunk == 0 || (keys.count > 0 && may_see(c, g->queries, keys));
+        if (seen)
+            TRY(attend(c, p, g, block, keys, error));
+        if (!p->exact)
+            TRY(join(g, block->chunk, seen, error));
+    }
+    return MHA_OK;
+}
+
+mha_status mha__mpi_parts_join(mha__mpi_call *c, mha__mpi_parts *p, mha_view *heads, mha_error *error)
+{
+    *heads = p->heads;
+    for (size_t i = 0; i < c->share.chunks && !p->exact; i++) {
+        const group *g = &p->groups[i];
+        mha_part ordered[RUNS];
+        size_t n = 0;
+        for (size_t chunk = 0; chunk < 2 * c->split.ranks; chunk++) /* in the order of the keys */
+            for (size_t k = 0; k < g->count; k++)
+                if (g->runs[k].from == chunk && g->runs[k].any)
+                    ordered[n++] = g->runs[k].result;
+        const mha_part whole = {mha_view_slice(&p->heads, 1, g->at, g->queries.count), {0}};
+        if (g->queries.count > 0)
+            TRY(mha_merge(ordered, n, c->given->semantics.empty_rows, &whole, error));
+    }
+    return MHA_OK;
+}

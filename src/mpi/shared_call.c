@@ -1,0 +1,192 @@
+/* A call on the ranks: checked as if one process had it, and this rank's rows of it at their positions. */
+#include <string.h>
+
+#include "mpi/shared.h"
+
+/* ---------------------------------------------------------------- memory */
+
+void *mha__mpi_take(mha__mpi_call *c, size_t count, size_t size, mha_status *status, mha_error *error)
+{
+    size_t bytes;
+    void *block = mha__mul(count, size, &bytes) ? mha__arena_take(&c->arena, bytes) : NULL;
+    if (!block && *status == MHA_OK)
+        *status = mha__fail(error, MHA_NO_MEMORY, "call", "no memory for %zu x %zu bytes", count, size);
+    return block;
+}
+
+mha_view mha__mpi_rows(mha__mpi_call *c, size_t rows, size_t heads, size_t width, mha_status *status, mha_error *error)
+{
+    const size_t shape[4] = {c->split.B, rows, heads, width};
+    mha_view view = mha_view_of(NULL, c->dtype, 4, shape);
+    view.data = mha__mpi_take(c, mha_view_elements(&view), c->dtype == MHA_F64 ? 8 : 4, status, error);
+    return view;
+}
+
+/* ---------------------------------------------------------------- the call of one process */
+
+mha_semantics mha__mpi_of_heads(const mha__mpi_call *c)
+{
+    mha_semantics s = c->given->semantics;
+    mha_view *mask = &s.mask.values;
+    const int heads = mask->rank - 3;
+    if (s.alibi_slopes)
+        s.alibi_slopes += c->share.heads.from;
+    if (mask->data && heads >= 0 && mask->shape[heads] == c->split.config.n_heads && mask->shape[heads] > 1)
+        *mask = mha_view_slice(mask, heads, c->share.heads.from, c->share.heads.count);
+    return s;
+}
+
+size_t mha__mpi_cached(const mha_cache *cache)
+{
+    return cache ? mha_cache_first(cache) + mha_cache_length(cache) : 0;
+}
+
+/* Plans the whole call with this rank's layer, which is whole, too. Nothing is read at `memory`, which only stands for
+ * inputs. What depends on the rows in a cache is checked when the call behind the exchange is planned. */
+static mha_status check_whole(mha__mpi_call *c, mha_error *error)
+{
+    static float memory;
+    const mha_config *config = &c->split.config;
+    const size_t B = c->split.B, q[3] = {B, c->split.T_q, config->d_q}, k[3] = {B, c->split.T_k, config->d_kin},
+                 v[3] = {B, c->split.T_k, config->d_vin};
+    mha_call whole = {.query = mha_view_of(&memory, c->query.dtype, 3, q),
+                      .key = mha_view_of(&memory, c->key.dtype, 3, k),
+                      .value = mha_view_of(&memory, c->value.dtype, 3, v),
+                      .semantics = c->given->semantics,
+                      .path = c->given->path,
+                      .threads = c->given->threads};
+    mha_semantics *s = &whole.semantics;
+    if (c->given->cache) {
+        if (!s->position_offset && !s->has_offset && s->offset == 0)
+            s->has_offset = true, s->offset = (int64_t)mha__mpi_cached(c->given->cache);
+        s->mask = s->key_padding = (mha_mask){0};
+        s->kv_lengths = NULL;
+        s->has_padding_fill = false, s->padding_fill = 0;
+    }
+    mha_plan plan;
+    TRY(mha_plan_call(c->l->own, &whole, &plan, error));
+    c->path = plan.path;
+    return MHA_OK;
+}
+
+/* ---------------------------------------------------------------- positions of this rank's rows */
+
+/* The sequence of a ragged batch that row t is in, and its row there. */
+static size_t sequence_of(const int64_t *cu, size_t t, size_t *row)
+{
+    size_t b = 0;
+    while (cu[b + 1] <= (int64_t)t)
+        b++;
+    *row = t - (size_t)cu[b];
+    return b;
+}
+
+/* Position of row t of batch row b, as mha/attention.h defines it. */
+static int64_t position_of(const mha__mpi_call *c, bool keys, const mha_view *given, size_t b, size_t t)
+{
+    const mha_semantics *s = &c->given->semantics;
+    const size_t cached = mha__mpi_cached(c->given->cache);
+    if (given->data)
+        return ((const int64_t *)given->data)[(given->shape[0] == 1 ? 0 : (ptrdiff_t)b * given->stride[0]) +
+                                              (ptrdiff_t)t * given->stride[1]];
+    const int64_t *cu = keys && s->cu_seqlens_k ? s->cu_seqlens_k : s->cu_seqlens_q;
+    size_t row = t, sequence = b;
+    if (cu)
+        sequence = sequence_of(cu, t, &row);
+    if (keys)
+        return s->key_offset + (int64_t)(cached + row);
+    const int64_t offset = s->position_offset ? s->position_offset[sequence]
+                           : s->has_offset || s->offset ? s->offset
+                                                        : (int64_t)cached;
+    return offset + (int64_t)row;
+}
+
+/* The rows of the chunks of `whole`, side by side in new memory. */
+static mha_view gather(mha__mpi_call *c, const mha_view *whole, const mha_range *chunks, size_t rows,
+                       mha_status *status, mha_error *error)
+{
+    size_t shape[MHA_MAX_RANK];
+    memcpy(shape, whole->shape, sizeof shape);
+    shape[1] = rows;
+    mha_view to = mha_view_of(NULL, whole->dtype, whole->rank, shape);
+    to.data = mha__mpi_take(c, mha_view_elements(&to), sizeof(double), status, error);
+    for (size_t i = 0, at = 0; to.data && i < c->share.chunks; at += chunks[i].count, i++) {
+        const mha_view from = mha_view_slice(whole, 1, chunks[i].from, chunks[i].count),
+                       part = mha_view_slice(&to, 1, at, chunks[i].count);
+        (void)mha_view_copy(&part, &from);
+    }
+    return to;
+}
+
+static mha_view positions(mha__mpi_call *c, bool keys, mha_status *status, mha_error *error)
+{
+    const mha_semantics *s = &c->given->semantics;
+    const mha_range *chunks = keys ? c->share.keys : c->share.queries;
+    const size_t B = c->split.B, rows = keys ? c->k_rows : c->q_rows;
+    const bool follows = keys && !s->rope.k_positions.data && c->split.T_q == c->split.T_k && !s->has_key_offset &&
+                         s->key_offset == 0;
+    const mha_view *given = keys && !follows ? &s->rope.k_positions : &s->rope.q_positions;
+    int64_t *to = mha__mpi_take(c, B * rows, sizeof *to, status, error);
+    for (size_t b = 0, at = 0; to && b < B; b++)
+        for (size_t i = 0; i < c->share.chunks; i++)
+            for (size_t t = 0; t < chunks[i].count; t++)
+                to[at++] = position_of(c, keys, given, b, chunks[i].from + t);
+    return mha_view_of(to, MHA_I64, 2, (size_t[]){B, rows});
+}
+
+/* Rotation of this rank's rows at their positions. */
+static mha_status place(mha__mpi_call *c, mha_semantics *s, mha_error *error)
+{
+    const mha_semantics *whole = &c->given->semantics;
+    mha_status status = MHA_OK;
+    s->norm_eps = whole->norm_eps;
+    if (whole->rope.kind == MHA_ROPE_NONE)
+        return MHA_OK;
+    s->rope = whole->rope;
+    s->rope.q_positions = positions(c, false, &status, error);
+    s->rope.k_positions = positions(c, true, &status, error);
+    if (whole->rope.cos_table.rank == 3) {
+        s->rope.cos_table = gather(c, &whole->rope.cos_table, c->share.queries, c->q_rows, &status, error);
+        s->rope.sin_table = gather(c, &whole->rope.sin_table, c->share.queries, c->q_rows, &status, error);
+    }
+    return status;
+}
+
+mha_status mha__mpi_prepare_rows(mha__mpi_call *c, mha_error *error)
+{
+    const mha_config *config = &c->split.config;
+    const size_t B = c->split.B, q[3] = {B, c->q_rows, config->d_q}, k[3] = {B, c->k_rows, config->d_kin},
+                 v[3] = {B, c->k_rows, config->d_vin};
+    mha_status status = MHA_OK;
+    TRY(mha__expect_shape(error, "query", &c->query, 3, q));
+    TRY(mha__expect_shape(error, "key", &c->key, 3, k));
+    TRY(mha__expect_shape(error, "value", &c->value, 3, v));
+    TRY(check_whole(c, error));
+    c->Q = mha__mpi_rows(c, c->q_rows, config->n_heads, config->d_k, &status, error);
+    c->K = mha__mpi_rows(c, c->k_rows, config->kv_heads, config->d_k, &status, error);
+    c->V = mha__mpi_rows(c, c->k_rows, config->kv_heads, config->d_v, &status, error);
+    c->keep[0] = (mha_keep){.stage = MHA_STAGE_Q_ROT, .view = c->Q};
+    c->keep[1] = (mha_keep){.stage = MHA_STAGE_K_ROT, .view = c->K};
+    c->keep[2] = (mha_keep){.stage = MHA_STAGE_V, .view = c->V};
+    for (int i = 0; i < 3; i++) { /* stages have heads side by side */
+        mha_view *view = &c->keep[i].view;
+        *view = mha_view_of(view->data, view->dtype, 3, (size_t[]){B, view->shape[1], view->shape[2] * view->shape[3]});
+    }
+    c->ends = (mha_call){.query = c->query, .key = c->key, .value = c->value, .output = c->given->output,
+                         .keep = c->keep, .keep_count = 3, .path = c->path, .threads = c->given->threads};
+    TRY(status);
+    TRY(place(c, &c->ends.semantics, error));
+    TRY(mha_plan_call(c->l->own, &c->ends, &c->plan, error));
+    c->workspace = mha__mpi_take(c, c->plan.workspace_bytes, 1, &status, error);
+    static const mha_weight beside[] = {MHA_SINKS, MHA_BIAS_K, MHA_BIAS_V};
+    for (size_t i = 0; i < sizeof beside / sizeof *beside; i++) {
+        const mha_tensor *tensor = mha_layer_weight(c->l->own, beside[i]);
+        const bool sinks = beside[i] == MHA_SINKS;
+        const mha_range part = sinks ? c->share.heads : c->share.kv_heads;
+        const size_t width = sinks ? 1 : beside[i] == MHA_BIAS_K ? config->d_k : config->d_v;
+        const mha_view whole = tensor ? mha_tensor_view(tensor) : (mha_view){0};
+        if (tensor)
+            c->weights[beside[i]] = mha_view_slice(&whole, 0, part.from * width, part.count * width);
+    }
+    return status;
+}

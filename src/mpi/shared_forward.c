@@ -1,0 +1,92 @@
+/* A forward on all ranks: in which order they check, agree, exchange and write. */
+#include <limits.h>
+#include <string.h>
+
+#include "mpi/shared.h"
+
+/* What all ranks must have in common, as far as numbers tell it. */
+static uint64_t digest_of(const mha__mpi_call *c)
+{
+    const mha_semantics *s = &c->given->semantics;
+    const size_t B = s->cu_seqlens_q ? s->n_sequences : c->split.B;
+    const double real[] = {s->scale, s->softcap, s->padding_fill, s->norm_eps, s->rope.base};
+    const int64_t whole[] = {(int64_t)c->split.B, (int64_t)c->split.T_q, (int64_t)c->split.T_k, s->has_scale,
+                             s->has_offset, s->offset, s->position_offset != NULL, s->has_key_offset, s->key_offset,
+                             s->keys_only, s->causal, s->window, s->window_left, s->window_right,
+                             s->kv_lengths != NULL, s->key_padding.kind, s->has_padding_fill, s->mask.kind,
+                             s->alibi_slopes != NULL, s->rope.kind, (int64_t)s->rope.dim, s->zero_row,
+                             s->softmax_plus_one, s->empty_rows, s->hidden_values, (int64_t)s->n_sequences,
+                             (int64_t)mha__mpi_cached(c->given->cache), c->given->path, c->given->output.data != NULL,
+                             c->given->cache != NULL};
+    uint64_t digest = mha__mpi_digest(mha__mpi_digest(0, real, sizeof real), whole, sizeof whole);
+    if (s->position_offset)
+        digest = mha__mpi_digest(digest, s->position_offset, B * sizeof *s->position_offset);
+    if (s->kv_lengths)
+        digest = mha__mpi_digest(digest, s->kv_lengths, B * sizeof *s->kv_lengths);
+    if (s->alibi_slopes)
+        digest = mha__mpi_digest(digest, s->alibi_slopes, c->split.config.n_heads * sizeof *s->alibi_slopes);
+    return digest;
+}
+
+static mha_status check_call(mha__mpi_call *c, size_t T_q, size_t T_k, mha_error *error)
+{
+    const mha_call *call = c->given;
+    static const mha_precision none;
+    c->query = call->query;
+    c->key = !call->key.data && call->key.rank == 0 ? c->query : call->key;
+    c->value = !call->value.data && call->value.rank == 0 ? c->key : call->value;
+    if (c->query.rank != 3)
+        return mha__fail(error, MHA_INVALID, "query", "expected shape (B, rows, width), found rank %d", c->query.rank);
+    if (call->weights)
+        return mha__fail(error, MHA_INVALID, "weights", "the layer has its own");
+    if (call->keep_count > 0 || call->partial.data || memcmp(&call->precision, &none, sizeof none) != 0)
+        return mha__fail(error, MHA_UNSUPPORTED, "call",
+                         "a call that ranks share has no stages to keep, no `partial` and no modelled precision");
+    c->path = call->path;
+    c->dtype = call->path == MHA_PATH_EXACT ? MHA_F64 : MHA_F32;
+    c->split.B = c->query.shape[0], c->split.T_q = T_q, c->split.T_k = T_k, c->split.dtype = c->dtype;
+    TRY(mha_split_check(&c->split, error));
+    c->share = mha_split_share(&c->split, c->l->rank);
+    c->q_rows = c->share.queries[0].count + c->share.queries[1].count;
+    c->k_rows = c->share.keys[0].count + c->share.keys[1].count;
+    const uint64_t element = c->dtype == MHA_F64 ? 8 : 4;
+    if (c->share.bytes_sent / element > INT_MAX || c->share.bytes_received / element > INT_MAX)
+        return mha__fail(error, MHA_UNSUPPORTED, "ranks",
+                         "%llu numbers for one rank are more than MPI counts (%d): fewer rows in a call",
+                         (unsigned long long)(c->share.bytes_sent / element), INT_MAX);
+    return MHA_OK;
+}
+
+static const mha__mpi_scheme *scheme_of(mha_split_scheme scheme)
+{
+    switch (scheme) {
+    case MHA_SPLIT_TENSOR: return &mha__mpi_tensor;
+    case MHA_SPLIT_ULYSSES: return &mha__mpi_ulysses;
+    case MHA_SPLIT_RING:
+    case MHA_SPLIT_ZIGZAG: return &mha__mpi_ring;
+    default: return NULL;
+    }
+}
+
+mha_status mha_mpi_forward(mha_mpi_layer *layer, const mha_call *call, size_t T_q, size_t T_k, mha_error *error)
+{
+    mha_error held = {0};
+    mha_error *const e = error ? error : &held;
+    const mha__mpi_scheme *scheme = scheme_of(layer->split.scheme);
+    mha__mpi_call c = {.l = layer, .given = call, .split = layer->split,
+                       .arena = {.allocator = *mha_params_allocator(mha_layer_params(layer->own))}};
+    if (!scheme) /* the same on all ranks */
+        return mha__fail(e, MHA_UNSUPPORTED, "scheme", "has no forward in this library: split the cache by hand");
+    mha_status status = check_call(&c, T_q, T_k, e);
+    if (status == MHA_OK)
+        status = scheme->prepare(&c, e);
+    status = mha__mpi_agree(layer->comm, status, status == MHA_OK ? digest_of(&c) : 0, e);
+    if (status == MHA_OK) {
+        status = scheme->run(&c, e);
+        status = mha__mpi_agree(layer->comm, status, 0, e);
+    }
+    if (status == MHA_OK)
+        status = scheme->finish(&c, e);
+    mha__arena_free(&c.arena);
+    return status;
+}

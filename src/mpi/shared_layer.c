@@ -1,0 +1,120 @@
+/* A layer whose weights lie on several ranks: made, filled, counted. */
+#include <string.h>
+
+#include "mpi/shared.h"
+
+static uint64_t digest_of(const mha_config *c, mha_split_scheme scheme)
+{
+    const size_t numbers[] = {c->d_model, c->n_heads, c->kv_heads,       c->d_k,            c->d_v,
+                              c->d_q,     c->d_kin,   c->d_vin,          c->d_out,          c->bias_q,
+                              c->bias_k,  c->bias_v,  c->bias_o,         c->bias_kv,        c->sinks,
+                              c->q_norm,  c->k_norm,  (size_t)c->dtype, (size_t)scheme};
+    return mha__mpi_digest(0, numbers, sizeof numbers);
+}
+
+static mha_status create(mha_mpi_layer *made, mha_params *table, const char *prefix, mha_error *error)
+{
+    TRY(mha_split_check(&made->split, error));
+    const mha_share share = mha_split_share(&made->split, made->rank);
+    return mha_layer_create(&share.config, table, prefix, &made->own, error);
+}
+
+mha_status mha_mpi_layer_create(MPI_Comm comm, mha_split_scheme scheme, const mha_config *config, mha_params *table,
+                                const char *prefix, mha_mpi_layer **layer, mha_error *error)
+{
+    mha_error held = {0};
+    mha_error *const e = error ? error : &held;
+    int size = 0, rank = 0;
+    MPI_Comm own;
+    TRY(mha__mpi_status(MPI_Comm_dup(comm, &own), e));
+    TRY(mha__mpi_status(MPI_Comm_size(own, &size), e));
+    TRY(mha__mpi_status(MPI_Comm_rank(own, &rank), e));
+    const mha_allocator allocator = mha__allocator_default();
+    mha_mpi_layer *made = mha__allocate(&allocator, sizeof *made);
+    mha_status status = MHA_OK;
+    if (made) {
+        *made = (mha_mpi_layer){own, (size_t)rank, {.scheme = scheme, .ranks = (size_t)size, .config = *config}, NULL};
+        status = create(made, table, prefix, e);
+    } else {
+        status = mha__fail(e, MHA_NO_MEMORY, "layer", "no memory for a layer");
+    }
+    status = mha__mpi_agree(own, status, made && status == MHA_OK ? digest_of(&made->split.config, scheme) : 1, e);
+    if (status != MHA_OK) {
+        mha_layer_destroy(made ? made->own : NULL);
+        mha__release(&allocator, made, sizeof *made);
+        (void)MPI_Comm_free(&own);
+        return status;
+    }
+    *layer = made;
+    return MHA_OK;
+}
+
+void mha_mpi_layer_destroy(mha_mpi_layer *layer)
+{
+    if (!layer)
+        return;
+    const mha_allocator allocator = mha__allocator_default();
+    mha_layer_destroy(layer->own);
+    (void)MPI_Comm_free(&layer->comm);
+    mha__release(&allocator, layer, sizeof *layer);
+}
+
+mha_layer *mha_mpi_layer_own(const mha_mpi_layer *layer)
+{
+    return layer->own;
+}
+
+mha_status mha_mpi_layer_set(mha_mpi_layer *layer, mha_weight weight, const mha_view *whole, mha_error *error)
+{
+    const mha_config *c = &layer->split.config;
+    size_t shape[2];
+    const int rank = mha_config_weight_shape(c, weight, shape, NULL);
+    if (rank == 0)
+        return mha__fail(error, MHA_NOT_FOUND, mha_weight_name(weight), "the layer has none");
+    TRY(mha__expect_shape(error, mha_weight_name(weight), whole, rank, shape));
+    const mha_view part = mha_split_slice(&layer->split, layer->rank, weight, whole);
+    if (!mha_layer_weight(layer->own, weight)) /* another rank has it */
+        return MHA_OK;
+    return mha_layer_set(layer->own, weight, &part, error);
+}
+
+mha_status mha_mpi_layer_take(mha_mpi_layer *layer, const mha_layer *whole, mha_error *error)
+{
+    if (digest_of(mha_layer_config(whole), 0) != digest_of(&layer->split.config, 0))
+        return mha__fail(error, MHA_INVALID, "layer", "expected a whole layer of the config that is shared");
+    for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
+        const mha_tensor *tensor = mha_layer_weight(whole, (mha_weight)w);
+        const mha_view view = tensor ? mha_tensor_view(tensor) : (mha_view){0};
+        if (tensor)
+            TRY(mha_mpi_layer_set(layer, (mha_weight)w, &view, error));
+    }
+    return MHA_OK;
+}
+
+mha_status mha_mpi_layer_share(const mha_mpi_layer *layer, size_t B, size_t T_q, size_t T_k, mha_dtype dtype,
+                               mha_share *share, mha_error *error)
+{
+    mha_split split = layer->split;
+    split.B = B, split.T_q = T_q, split.T_k = T_k, split.dtype = dtype;
+    TRY(mha_split_check(&split, error));
+    *share = mha_split_share(&split, layer->rank);
+    return MHA_OK;
+}
+
+mha_status mha_mpi_totals(const mha_mpi_layer *layer, mha_mpi_sum *sum, mha_error *error)
+{
+    uint64_t own[MHA_WEIGHT_COUNT] = {0}, all[MHA_WEIGHT_COUNT];
+    for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
+        const mha_tensor *tensor = mha_layer_weight(layer->own, (mha_weight)w);
+        own[w] = tensor ? mha_tensor_info_of(tensor).elements : 0;
+    }
+    TRY(mha__mpi_status(MPI_Allreduce(own, all, MHA_WEIGHT_COUNT, MPI_UINT64_T, MPI_SUM, layer->comm), error));
+    *sum = (mha_mpi_sum){0};
+    for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
+        sum->weights[w].stored = all[w];
+        sum->weights[w].copies = mha_split_copies(&layer->split, (mha_weight)w);
+        sum->stored += all[w];
+        sum->unique += all[w] / sum->weights[w].copies;
+    }
+    return MHA_OK;
+}
