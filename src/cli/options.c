@@ -209,7 +209,7 @@ const option_row option_rows[OPTION_COUNT] = {
     [OPT_ROWS] = {"rows", TEXT, "A:B", NULL, ANY, SECTION_RESULT, ON_SHOW, "the queries A to B - 1 alone"},
     [OPT_KEYS] = {"keys", TEXT, "A:B", NULL, ANY, SECTION_RESULT, ON_SHOW, "the keys A to B - 1 alone"},
     [OPT_TOKENS] = {"tokens", FILE_NAME, "FILE", NULL, ANY, SECTION_RESULT, ON_SHOW,
-        "the names of the tokens: a line for each, or a JSON array"},
+        "the names of the tokens: a line for each, or a JSON array; or a GGUF, whose vocabulary names recorded ids"},
     [OPT_PICTURE] = {"picture", FILE_NAME, "FILE", NULL, ANY, SECTION_RESULT,
         ON_SHOW | ON_FORWARD | ON_RECORDED | ON_COMPARE,
         "writes a picture: .html, a page that needs nothing but a browser; .svg; .png"},

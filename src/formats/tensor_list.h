@@ -35,6 +35,7 @@ struct mha_file {
     const void **by_key;          /* the same for the metadata */
     struct mha__text_block *text; /* the strings of the file object */
     void *archive;                /* npz: the zip_t */
+    uint64_t vocabulary;          /* GGUF: the byte of the array of its tokens; 0: none */
 };
 
 /* Opens `path` as one more source of the file. *index is its number. */

@@ -206,7 +206,10 @@ mha_status mha__picture_add_file(mha__picture *picture, const char *path, const 
     mha_file *file;
     TRY(mha_file_open(path, &file, error));
     const bool is_case = mha_file_find(file, "query");
-    mha_status status = is_case ? MHA_OK : add_trace(picture, file, choice, error);
+    picture->memory.allocator = mha__allocator_or_default(&picture->memory.allocator);
+    mha_status status = mha__picture_tokens_of(picture, file, choice, error);
+    if (status == MHA_OK && !is_case)
+        status = add_trace(picture, file, choice, error);
     mha_file_close(file);
-    return is_case ? add_case(picture, path, choice, error) : status;
+    return status == MHA_OK && is_case ? add_case(picture, path, choice, error) : status;
 }

@@ -2,6 +2,7 @@
 #ifndef MHA_PICTURE_HEAD_H
 #define MHA_PICTURE_HEAD_H
 
+#include "mha/file.h"
 #include "picture/picture.h"
 
 /* Takes the memory of a head whose sequence, head, first_query, queries, first_key and keys are set. `cells` is the
@@ -21,6 +22,13 @@ typedef struct mha__head_row {
 void mha__head_add(mha__head *head, const mha__head_row *row);
 /* Turns the sums of the statistics into means. */
 void mha__head_end(mha__head *head);
+
+/* ---------------------------------------------------------------- names of tokens (tokens.c) */
+
+/* Takes the names that a file records as token_names, or its ids named by the vocabulary, unless there are names
+ * already. MHA_FORMAT, MHA_INVALID, MHA_NO_MEMORY. */
+mha_status mha__picture_tokens_of(mha__picture *picture, const mha_file *file, const mha__picture_choice *choice,
+                                  mha_error *error);
 
 /* ---------------------------------------------------------------- what is shown (choice.c) */
 

@@ -93,6 +93,8 @@ typedef struct mha__picture {
     mha__picture_layer *layers;
     size_t token_count;       /* 0: tokens have no names */
     const char *const *tokens; /* name of the token at each position of the keys */
+    size_t word_count;         /* of a vocabulary that names ids of tokens; 0: none */
+    const char *const *words;
     const char *command;       /* that made the picture; NULL: not known */
     const char *title;         /* what is shown: a file, a command; "" for nothing */
     bool logarithmic;          /* colours stand for six decades below the largest weight */
@@ -109,7 +111,9 @@ mha_status mha__picture_grow(mha__picture *picture, const char *name, mha__pictu
 void mha__picture_free(mha__picture *picture);
 /* Adds a copy of a sentence to the notes. MHA_NO_MEMORY. */
 mha_status mha__picture_note(mha__picture *picture, const char *text, mha_error *error);
-/* Reads the names of tokens: a line for each, or an array of JSON. Errors: of the system; MHA_FORMAT, MHA_NO_MEMORY. */
+/* Reads the names of tokens: a line for each, or an array of JSON; or the vocabulary of a GGUF file, which names the
+ * ids of the files that are added. Errors: of the system; MHA_FORMAT, MHA_INVALID (a GGUF without one), MHA_NO_MEMORY.
+ */
 mha_status mha__picture_tokens(mha__picture *picture, const char *path, mha_error *error);
 
 /* What is pictured, and how finely. Zero-initialised: everything. */

@@ -10,8 +10,7 @@
 #include "support/scratch.h"
 #include "support/unit.h"
 
-#define LOOKUP                                                                                                         \
-    "--weights", "weights/lookup/model.safetensors", "--input", "weights/lookup/recorded.safetensors:input"
+#define LOOKUP "--weights", "weights/lookup/model.safetensors", "--input", "weights/lookup/recorded.safetensors:input"
 
 static void runs(program_result r)
 {
@@ -71,8 +70,7 @@ static void assert_page_is(const char *page_path, const char *trace, bool exact)
 static void a_page_holds_the_numbers_of_the_trace(void **state)
 {
     (void)state;
-    const char *trace = scratch("trace.safetensors"), *page = scratch("run.html"),
-               *again = scratch("trace.html");
+    const char *trace = scratch("trace.safetensors"), *page = scratch("run.html"), *again = scratch("trace.html");
     runs(RUN("forward", LOOKUP, "--heads", "6", "--causal", "--path", "exact", "--trace", trace, "--quiet"));
     runs(RUN("show", LOOKUP, "--heads", "6", "--causal", "--picture", page, "--quiet"));
     assert_page_is(page, trace, true);
@@ -281,11 +279,111 @@ static void tokens_have_names(void **state)
             assert_string_equal(json_string_value(json_array_get(tokens, i)), names[i]);
         page_data_free(&page);
     }
+    static const char few[] = "a\nb\n", binary[] = "a\n\0b";
+    assert_program_refuses(RUN("show", "--seq", "3", "--tokens", scratch_write("few.txt", few, sizeof few - 1)), 2,
+                           "--tokens: expected a name for each of 3 keys, found 2");
+    assert_program_refuses(RUN("show", "--tokens", scratch_write("binary", binary, sizeof binary - 1)), 2,
+                           "--tokens: *expected names of tokens as text*another binary file");
     const char *bad = scratch_write("bad.json", "[1]", 3);
     assert_program_refuses(RUN("show", "--tokens", bad), 2, "expected an array of texts*at index 0");
     bad = scratch_write("worse.json", "[\"a\"", 4);
     assert_program_refuses(RUN("show", "--tokens", bad), 2, "or a name in each line; line 1");
     assert_program_refuses(RUN("show", "--tokens", "no/such"), 2, "--tokens: no/such");
+}
+
+/* A GGUF file with a vocabulary of texts, or with something else in its place (`type`); no tensors. */
+static const char *vocabulary(const char *name, const char *key, uint32_t type, const char *const *words, size_t count)
+{
+    bytes b = {0};
+    bytes_text(&b, "GGUF");
+    bytes_number(&b, 3, 4);
+    bytes_number(&b, 0, 8);
+    bytes_number(&b, 1, 8);
+    bytes_number(&b, strlen(key), 8);
+    bytes_text(&b, key);
+    bytes_number(&b, 9, 4);
+    bytes_number(&b, type, 4);
+    bytes_number(&b, count, 8);
+    for (size_t i = 0; i < count && type == 8; i++) {
+        bytes_number(&b, strlen(words[i]), 8);
+        bytes_text(&b, words[i]);
+    }
+    bytes_zeros(&b, type == 8 ? 0 : count); /* numbers of a byte */
+    return scratch_take(name, &b);
+}
+
+/* A trace of one head and `keys` keys, with ids of tokens (none for -1) and recorded names (NULL for none). */
+static const char *trace_of(const char *name, size_t rows, size_t keys, int64_t first_id, mha_dtype type,
+                            const char *names)
+{
+    static float weights[64];
+    static int64_t ids[64];
+    static float floats[64];
+    mha_writer *writer;
+    mha_error error;
+    const char *path = scratch(name);
+    const mha_view w = mha_view_of(weights, MHA_F32, 4, (const size_t[]){rows, 1, keys, keys}),
+                   t = mha_view_of(type == MHA_I64 ? (void *)ids : floats, type, 2, (const size_t[]){rows, keys});
+    for (size_t i = 0; i < rows * keys; i++)
+        ids[i] = first_id + (int64_t)i;
+    assert_ok(mha_writer_create(path, &writer, &error), error);
+    assert_ok(mha_writer_add(writer, "weights", &w, &error), error);
+    if (first_id >= 0)
+        assert_ok(mha_writer_add(writer, "tokens", &t, &error), error);
+    if (names)
+        assert_ok(mha_writer_add_metadata(writer, "token_names", names, &error), error);
+    assert_ok(mha_writer_commit(writer, &error), error);
+    mha_writer_destroy(writer);
+    return path;
+}
+
+static void assert_names(const char *page_path, const char *const *names, size_t count)
+{
+    page_data page = page_data_read(page_path);
+    json_t *tokens = json_object_get(page.json, "tokens");
+    assert_int_equal(json_array_size(tokens), count);
+    for (size_t i = 0; i < count; i++)
+        assert_string_equal(json_string_value(json_array_get(tokens, i)), names[i]);
+    assert_null(strstr(page.text, "<script>alert"));
+    page_data_free(&page);
+}
+
+/* Names that a file records, and ids that a vocabulary names; those of --tokens come first. */
+static void recorded_tokens_have_names(void **state)
+{
+    (void)state;
+    static const char *const words[] = {"<s>", "</script><script>alert(1)</script>", "\xe2\x80\xae\x1b[31m", "d", "e"};
+    static const char key[] = "tokenizer.ggml.tokens";
+    const char *to = scratch("names.html"), *gguf = vocabulary("words.gguf", key, 8, words, 5);
+    const char *named =
+                   trace_of("named.safetensors", 1, 2, -1, MHA_I64, "[\"</script><script>alert(1)</script>\", \"b\"]"),
+               *ids = trace_of("ids.safetensors", 1, 3, 1, MHA_I64, NULL);
+    runs(RUN("show", named, "--picture", to, "--quiet"));
+    assert_names(to, (const char *const[]){words[1], "b"}, 2);
+    runs(RUN("show", ids, "--tokens", gguf, "--picture", to, "--quiet"));
+    assert_names(to, words + 1, 3);
+    program_result r = RUN("show", ids, "--tokens", gguf);
+    assert_int_equal(r.code, 0);
+    assert_null(strstr(r.out, "\x1b"));
+    program_free(&r);
+    runs(RUN("show", trace_of("rows.safetensors", 2, 2, 0, MHA_I64, NULL), "--tokens", gguf, "--batch", "1",
+             "--picture", to, "--quiet"));
+    assert_names(to, words + 2, 2);
+    const char *other = vocabulary("other.gguf", "general.other", 8, words, 5),
+               *numbers = vocabulary("numbers.gguf", key, 0, NULL, 5);
+    assert_program_refuses(RUN("show", ids, "--tokens", other), 2, "--tokens: *expected a vocabulary*found none");
+    assert_program_refuses(RUN("show", ids, "--tokens", numbers), 2, "--tokens: *expected a vocabulary of texts");
+    assert_program_refuses(RUN("show", "--seq", "3", "--tokens", gguf), 2, "--tokens: expected a file with ids");
+    assert_program_refuses(RUN("show", named, "--tokens", gguf), 2, "expected the ids of its tokens*found none");
+    assert_program_refuses(RUN("show", scratch("rows.safetensors"), "--tokens", gguf), 2, "one row of ids, found 2");
+    assert_program_refuses(RUN("show", trace_of("far.safetensors", 1, 3, 3, MHA_I64, NULL), "--tokens", gguf), 2,
+                           "tokens: expected ids below 5, *found 5 at index 2");
+    assert_program_refuses(RUN("show", trace_of("float.safetensors", 1, 2, 0, MHA_F32, NULL), "--tokens", gguf), 2,
+                           "expected ids of tokens, (B, S) or (S) of I32 or I64, found 2 axes of F32");
+    assert_program_refuses(RUN("show", trace_of("bad.safetensors", 1, 2, -1, MHA_I64, "[\"a\"")), 2,
+                           "token_names: expected an array of JSON; line 1");
+    assert_program_refuses(RUN("show", trace_of("few.safetensors", 1, 2, -1, MHA_I64, "[\"a\"]")), 2,
+                           "expected a name for each of 2 keys, found 1");
 }
 
 /* Stages of a trace that do not fit, and a device that takes nothing: one line, no file. */
@@ -374,6 +472,7 @@ int main(void)
         cmocka_unit_test(files_and_prefixes_are_layers),
         cmocka_unit_test(names_cannot_become_markup),
         cmocka_unit_test(tokens_have_names),
+        cmocka_unit_test(recorded_tokens_have_names),
         cmocka_unit_test(broken_traces_leave_no_file),
         cmocka_unit_test(what_cannot_be_shown_is_refused),
     };

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "mha/file.h"
 #include "mha/random.h"
 #include "picture/draw/draw.h"
 #include "picture/sheet.h"
@@ -246,6 +247,58 @@ static void without_memory_nothing_is_drawn(void **state)
     assert_true(failed > 10);
 }
 
+/* Names of tokens in each of their forms, with memory that runs out at each place. */
+static void names_of_tokens_need_memory(void **state)
+{
+    (void)state;
+    static const char text[] = "a\nb", array[] = "[\"a\", \"b\"]";
+    static int64_t ids[] = {1, 0};
+    static float weights[4];
+    bytes b = {0};
+    bytes_text(&b, "GGUF");
+    bytes_number(&b, 3, 4);
+    bytes_number(&b, 0, 8);
+    bytes_number(&b, 1, 8);
+    bytes_number(&b, 21, 8);
+    bytes_text(&b, "tokenizer.ggml.tokens");
+    bytes_number(&b, 9, 4);
+    bytes_number(&b, 8, 4);
+    bytes_number(&b, 2, 8);
+    for (const char *word = "xy"; *word; word++) {
+        bytes_number(&b, 1, 8);
+        bytes_add(&b, word, 1);
+    }
+    const char *const files[] = {scratch_write("lines", text, sizeof text - 1),
+                                 scratch_write("array", array, sizeof array - 1), scratch_take("words.gguf", &b)};
+    const char *trace = scratch_path("trace.safetensors");
+    const mha_view w = mha_view_of(weights, MHA_F32, 3, (const size_t[]){1, 2, 2}),
+                   t = mha_view_of(ids, MHA_I64, 1, (const size_t[]){2});
+    mha_writer *writer;
+    mha_error error;
+    assert_ok(mha_writer_create(trace, &writer, &error), error);
+    assert_ok(mha_writer_add(writer, "weights", &w, &error), error);
+    assert_ok(mha_writer_add(writer, "tokens", &t, &error), error);
+    assert_ok(mha_writer_commit(writer, &error), error);
+    mha_writer_destroy(writer);
+    for (size_t i = 0; i < 3; i++)
+        for (size_t n = 1;; n++) {
+            failing f = {.fail_at = n};
+            mha__picture picture = {.memory.allocator = failing_allocator(&f)};
+            mha_status status = mha__picture_tokens(&picture, files[i], &error);
+            if (status == MHA_OK)
+                status = mha__picture_add_file(&picture, trace, &(mha__picture_choice){0}, &error);
+            if (status == MHA_OK) {
+                assert_int_equal(picture.token_count, 2);
+                assert_string_equal(picture.tokens[0], i == 2 ? "y" : "a");
+            }
+            mha__picture_free(&picture);
+            assert_int_equal(f.live_blocks + f.mistakes, 0);
+            if (status == MHA_OK)
+                break;
+            assert_int_equal(status, MHA_NO_MEMORY);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -253,6 +306,7 @@ int main(void)
         cmocka_unit_test(a_drawing_has_every_sheet),
         cmocka_unit_test(a_drawing_says_what_it_leaves_out),
         cmocka_unit_test(without_memory_nothing_is_drawn),
+        cmocka_unit_test(names_of_tokens_need_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

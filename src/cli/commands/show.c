@@ -195,6 +195,26 @@ static void print_json(const mha__picture *picture)
     json_print(root);
 }
 
+/* Names that would end before the keys do; rows at the end of S' are no tokens. */
+static int refuse_few_names(const mha__picture *picture)
+{
+    size_t keys = 0;
+    for (size_t i = 0; i < picture->layer_count; i++) {
+        const mha__picture_layer *layer = &picture->layers[i];
+        for (size_t n = 0; n < layer->head_count; n++) {
+            const mha__head *head = &layer->heads[n];
+            const size_t past = head->first_key + head->keys;
+            const size_t of_tokens = past > layer->S_extra ? past - layer->S_extra : 0;
+            keys = keys > of_tokens ? keys : of_tokens;
+        }
+    }
+    if (picture->word_count > 0 && picture->token_count == 0)
+        return refuse_option(OPT_TOKENS, "expected a file with ids of tokens beside a vocabulary, found a run");
+    if (picture->token_count == 0 || picture->token_count >= keys)
+        return EXIT_DONE;
+    return refuse_option(OPT_TOKENS, "expected a name for each of %zu keys, found %zu", keys, picture->token_count);
+}
+
 int run_show(const arguments *args)
 {
     mha__picture picture = {.logarithmic = given(args, OPT_LOG), .title = text_for(args, OPT_STAGE)};
@@ -210,6 +230,8 @@ int run_show(const arguments *args)
         code = refuse_error("--tokens", &error);
     if (code == EXIT_DONE)
         code = args->n_operands > 0 ? add_files(&picture, args, &choice) : add_layer(&picture, args, &choice);
+    if (code == EXIT_DONE)
+        code = refuse_few_names(&picture);
     if (code == EXIT_DONE)
         code = picture_file_write(&picture, args);
     if (code == EXIT_DONE && given(args, OPT_JSON))

@@ -273,7 +273,7 @@ complete -c mha -n '__mha_runs show' -l keys -x \
     -d 'the keys A to B - 1 alone'
 complete -c mha -n '__mha_runs show' -l tokens -r -F \
     -d 'the names of the tokens: a line for each, or a JSON '\
-'array'
+'array; or a GGUF, whose vocabulary names recorded ids'
 complete -c mha -n '__mha_runs forward show check compare diagnose' -l picture -r -F \
     -d 'writes a picture: .html, a page that needs nothing but '\
 'a browser; .svg; .png'

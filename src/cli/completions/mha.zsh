@@ -368,7 +368,7 @@ _mha() {
       '--rows:''the queries A to B - 1 alone'
       '--keys:''the keys A to B - 1 alone'
       '--tokens:''the names of the tokens: a line for each, or a JSON '\
-'array'
+'array; or a GGUF, whose vocabulary names recorded ids'
       '--picture:''writes a picture: .html, a page that needs nothing but '\
 'a browser; .svg; .png'
       '--log:''colours stand for six decades of weights: .svg, .png, '\

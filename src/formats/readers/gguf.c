@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "formats/chunks.h"
+#include "formats/file.h"
 #include "formats/readers/readers.h"
 
 /* ggml's numbers for its tensor types. 4, 5, 31 to 33 and 36 to 38 were withdrawn. */
@@ -197,6 +198,8 @@ static mha_status parse_pair(stream *s)
     if (type == STRING)
         status = next_string(s, MHA_HEADER_LIMIT, "a metadata string", &value, &value_length);
     else if (type == ARRAY) {
+        if (strcmp(key, "tokenizer.ggml.tokens") == 0)
+            s->file->vocabulary = s->at;
         status = skip_array(s, 1, &count);
         snprintf(text, sizeof text, "array of %" PRIu64, count);
     } else
@@ -363,6 +366,59 @@ mha_status mha__gguf_parse(mha_file *file, size_t index, mha_error *error)
     if (!s.buffer)
         return mha__fail(error, MHA_NO_MEMORY, file->path, "no memory for %d bytes of buffer", BUFFER_BYTES);
     mha_status status = parse_stream(&s, index);
+    mha__release(&file->allocator, s.buffer, BUFFER_BYTES);
+    return status;
+}
+
+/* ---------------------------------------------------------------- the vocabulary */
+
+/* Reads a text into memory; its length is in front of it. The array was checked when the file was opened, but files may
+ * change. */
+static mha_status read_text(stream *s, mha__arena *memory, const char **text)
+{
+    uint64_t length;
+    TRY(next_number(s, 8, "a token", &length));
+    if (length > left(s))
+        return truncated(s, length, "a token");
+    char *copy = mha__arena_take(memory, (size_t)length + 1);
+    if (!copy)
+        return mha__fail(s->error, MHA_NO_MEMORY, s->source->path, "no memory for the tokens of its vocabulary");
+    *text = copy;
+    TRY(mha__source_read(s->source, s->at, copy, (size_t)length, s->error));
+    s->at += length;
+    return MHA_OK;
+}
+
+static mha_status read_vocabulary(stream *s, mha__arena *memory, const char *const **words, size_t *count)
+{
+    uint64_t type, texts;
+    TRY(next_number(s, 4, "an array's type", &type));
+    TRY(next_number(s, 8, "an array's length", &texts));
+    if (type != STRING || texts > left(s) / 8)
+        return mha__fail_at(s->error, MHA_FORMAT, s->source->path, s->at,
+                            "expected a vocabulary of texts at byte %" PRIu64 ", found something else", s->at);
+    const char **list = mha__arena_take(memory, (size_t)texts * sizeof *list);
+    if (!list)
+        return mha__fail(s->error, MHA_NO_MEMORY, s->source->path, "no memory for the tokens of its vocabulary");
+    for (size_t i = 0; i < texts; i++)
+        TRY(read_text(s, memory, &list[i]));
+    *words = list;
+    *count = (size_t)texts;
+    return MHA_OK;
+}
+
+mha_status mha__file_vocabulary(const mha_file *file, mha__arena *memory, const char *const **words, size_t *count,
+                                mha_error *error)
+{
+    *words = NULL;
+    *count = 0;
+    if (file->vocabulary == 0)
+        return MHA_OK;
+    stream s = {.source = mha__file_source(file, 0), .at = file->vocabulary, .error = error};
+    s.buffer = mha__allocate(&file->allocator, BUFFER_BYTES);
+    if (!s.buffer)
+        return mha__fail(error, MHA_NO_MEMORY, file->path, "no memory for %d bytes of buffer", BUFFER_BYTES);
+    const mha_status status = read_vocabulary(&s, memory, words, count);
     mha__release(&file->allocator, s.buffer, BUFFER_BYTES);
     return status;
 }

@@ -29,6 +29,7 @@ typedef enum case_tensor {
     CASE_IN_BIAS,
     CASE_OUT_PROJ,
     CASE_OUT_BIAS,
+    CASE_TOKENS,
     CASE_TENSOR_COUNT
 } case_tensor;
 
