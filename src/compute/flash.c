@@ -49,23 +49,84 @@ static mha__span joined(mha__span a, mha__span b)
     return (mha__span){mha__smaller(a.begin, b.begin), mha__larger(a.end, b.end)};
 }
 
+static mha__row_keys given(const mha__flash_work *w, size_t i)
+{
+    return (mha__row_keys){w->rows[i].begin, w->rows[i].end, w->flash->bias != NULL};
+}
+
+static mha__row_keys seen(const mha__flash_work *w, size_t i)
+{
+    return w->trimmed ? w->now[i] : given(w, i);
+}
+
+static mha__span span_of(const mha__flash_work *w, size_t i)
+{
+    const mha__row_keys one = seen(w, i);
+    return (mha__span){one.begin, one.end};
+}
+
+/* Sets what the tiles see to what their rows see. */
+static void gather(mha__flash_work *w)
+{
+    w->any = (mha__span){0, 0}, w->all = (mha__span){0, SIZE_MAX};
+    for (mha__flash_tile *t = w->tiles; t < w->tiles + w->n_tiles; t++) {
+        mha__span any = {0, 0}, all = {0, SIZE_MAX};
+        for (size_t i = t->first; i < t->first + t->m; i++) {
+            const mha__span one = span_of(w, i);
+            any = joined(any, one);
+            all = mha__span_shared(all, one);
+        }
+        t->any = any, t->all = all;
+        w->any = joined(w->any, any);
+        w->all = mha__span_shared(w->all, all);
+    }
+}
+
 /* Makes tiles of about equal size, because a last tile of two rows would take as long as one of five. */
 static void make_tiles(mha__flash_work *w)
 {
     const size_t most = w->kernels->tile_rows;
     w->n_tiles = (w->count + most - 1) / most;
-    w->any = (mha__span){0, 0}, w->all = (mha__span){0, SIZE_MAX};
-    for (size_t i = 0, first = 0; i < w->n_tiles; i++) {
-        mha__flash_tile t = {first, (w->count - first) / (w->n_tiles - i), {0, 0}, {0, SIZE_MAX}};
-        for (; first < t.first + t.m; first++) {
-            const mha__span one = {w->rows[first].begin, w->rows[first].end};
-            t.any = joined(t.any, one);
-            t.all = mha__span_shared(t.all, one);
-        }
-        w->any = joined(w->any, t.any);
-        w->all = mha__span_shared(w->all, t.all);
-        w->tiles[i] = t;
+    for (size_t i = 0, first = 0; i < w->n_tiles; first += w->tiles[i++].m)
+        w->tiles[i] = (mha__flash_tile){.first = first, .m = (w->count - first) / (w->n_tiles - i)};
+}
+
+/* Leaves to the rows what lies in `block`, without what masks hide at either end. */
+static void trim(mha__flash_work *w, mha__span block)
+{
+    for (size_t i = 0; i < w->count; i++) {
+        mha__row_keys one = w->trims ? w->whole[i] : given(w, i);
+        one.begin = mha__larger(one.begin, block.begin), one.end = mha__smaller(one.end, block.end);
+        one.has_bias &= one.begin < one.end;
+        w->now[i] = one;
     }
+    w->flash->trim(w->flash->context, w->rows, w->count, w->now);
+    w->biased = false;
+    for (size_t i = 0; i < w->count; i++) {
+        mha__row_keys *one = &w->now[i];
+        if (!one->has_bias)
+            continue;
+        w->biased = true; /* and hides in whole vectors what is hidden at either end */
+        one->begin = mha__larger(one->begin / 16 * 16, mha__larger(w->rows[i].begin, block.begin));
+        one->end = mha__smaller(mha__round_up(one->end, 16), mha__smaller(w->rows[i].end, block.end));
+    }
+    gather(w);
+}
+
+/* Finds out what the rows see of all keys that are to be computed. */
+static void look(mha__flash_work *w, mha__span keys)
+{
+    w->trims = false;
+    w->trimmed = w->flash->trim != NULL;
+    w->biased = w->flash->bias != NULL;
+    if (w->trimmed)
+        trim(w, keys);
+    else
+        gather(w);
+    w->reach = w->any;
+    w->trims = w->trimmed && w->biased && w->any.end - w->any.begin > w->block;
+    if (w->trims)
+        memcpy(w->whole, w->now, w->count * sizeof *w->now);
 }
 
 /* The power of 2 by which scale * q must be divided to stay below 2^128, where float ends; 0 unless |scale| > 1. */
@@ -104,7 +165,9 @@ static void give_back(const mha__flash_work *w, const mha__flash_tile *t, size_t
         }
 }
 
-static void start(mha__flash_work *w, const mha__flash *flash, const mha__flash_row *rows, size_t count, float *scratch)
+/* Makes ready to compute keys [from, to). */
+static void start(mha__flash_work *w, const mha__flash *flash, const mha__flash_row *rows, size_t count, mha__span keys,
+                  float *scratch)
 {
     const layout at = lay_out(count, flash->d_k, flash->d_v);
     const mha__kernels *kernels = mha__kernels_get();
@@ -114,6 +177,7 @@ static void start(mha__flash_work *w, const mha__flash *flash, const mha__flash_
     w->scores = scratch + at.scores, w->bias = scratch + at.bias, w->widened = scratch + at.widened;
     w->chunks = at.chunks;
     make_tiles(w);
+    look(w, keys);
     hold_back(w);
     /* The scale is multiplied into Q. Chunk c of all rows lies together, as `product` reads its left factor. */
     for (size_t i = 0; i < count; i++)
@@ -125,11 +189,6 @@ static void start(mha__flash_work *w, const mha__flash *flash, const mha__flash_
             const float scale = w->holds_back ? ldexpf(flash->scale, -(int)w->held_back[i]) : flash->scale;
             kernels->scale(w->Q + (c * count + i) * MHA_STAGED, rows[i].q + from, n, scale);
         }
-}
-
-static mha__span seen(const mha__flash_row *row, bool extra, size_t from, size_t to)
-{
-    return mha__span_within((mha__span){row->begin, row->end}, extra, from, to);
 }
 
 /* Scores of rows [first, first + m) for n keys of the block from `left` on. Numbers behind them are overwritten, up to
@@ -211,12 +270,11 @@ static void tile_step(const mha__flash_work *w, const mha__flash_tile *t, const 
         give_back(w, t, n, scores);
     const bool plain = alike && all.begin == left && n % 16 == 0 && s->softcap == 0.0f;
     for (size_t i = 0; i < m; i++) {
-        const mha__flash_row *row = &w->rows[first + i];
         mha__softmax_state *state = &into->state[first + i];
-        const mha__span one = alike ? all : seen(row, b->extra, b->from, b->end);
+        const mha__span one = alike ? all : mha__span_within(span_of(w, first + i), b->extra, b->from, b->end);
         const float *bias = NULL;
-        if (s->bias && !b->extra && one.begin < one.end)
-            bias = s->bias(s->context, row->name, b->from + left, n, w->bias);
+        if (w->biased && !b->extra && one.begin < one.end && seen(w, first + i).has_bias)
+            bias = s->bias(s->context, w->rows[first + i].name, b->from + left, n, w->bias);
         state->visible |= (plain && !bias) ||
                           k->softmax_prepare(scores + i * MHA_STAGED, n, one.begin < left ? 0 : one.begin - left,
                                              one.end < left ? 0 : one.end - left, bias, s->softcap);
@@ -229,6 +287,11 @@ static void tile_step(const mha__flash_work *w, const mha__flash_tile *t, const 
         into->state[first + i].sum = denominator[i];
     }
     float *sum = into->sum + first * into->width;
+    if (*begun && all.begin >= VALUES_TOGETHER) /* what lies before is hidden: the bits of adding zeros from there */
+        for (size_t i = 0; i < m; i++) {
+            k->scale(sum + i * into->width, sum + i * into->width, into->width, factor[i]);
+            factor[i] = 1.0f;
+        }
     for (size_t from = all.begin, to; from < all.end; from = to) {
         to = mha__smaller(all.end, (from / VALUES_TOGETHER + 1) * VALUES_TOGETHER);
         add_values(w, b, m, from, to, sum, *begun ? factor : NULL);
@@ -238,20 +301,21 @@ static void tile_step(const mha__flash_work *w, const mha__flash_tile *t, const 
     }
     if (b->poisoned)
         for (size_t i = 0; i < m; i++) {
-            const mha__flash_row *row = &w->rows[first + i];
-            const mha__span one = seen(row, b->extra, b->from, b->end);
+            const mha__span one = mha__span_within(span_of(w, first + i), b->extra, b->from, b->end);
             const float *bias = NULL;
-            if (s->bias && !b->extra && one.begin < one.end)
-                bias = s->bias(s->context, row->name, b->from, all.end, w->bias);
+            if (seen(w, first + i).has_bias && !b->extra && one.begin < one.end)
+                bias = s->bias(s->context, w->rows[first + i].name, b->from, all.end, w->bias);
             mha__key_block_add_poison(w, b, one, w->scores + i * MHA_STAGED, bias, sum + i * into->width);
         }
 }
 
 /* Adds the block of keys [from, end) to the softmax of all rows. */
-static void block_step(const mha__flash_work *w, bool extra, size_t from, size_t end, mha__partial *into, bool *begun)
+static void block_step(mha__flash_work *w, bool extra, size_t from, size_t end, mha__partial *into, bool *begun)
 {
     const mha__flash_keys *keys = extra ? &w->flash->extra : &w->flash->keys;
     const bool halves = keys->dtype != MHA_F32, more = keys->n - end >= w->block;
+    if (w->trims && !extra)
+        trim(w, (mha__span){from, end});
     const mha__span all = mha__span_within(w->any, extra, from, end);
     if (all.begin == all.end)
         return;
@@ -282,7 +346,7 @@ static void block_step(const mha__flash_work *w, bool extra, size_t from, size_t
 }
 
 /* The online softmax of all rows over keys [from, to). */
-static void segment(const mha__flash_work *w, bool extra, size_t from, size_t to, mha__partial *into)
+static void segment(mha__flash_work *w, bool extra, size_t from, size_t to, mha__partial *into)
 {
     bool begun[MHA_MOST_TILES] = {false};
     for (size_t i = 0; i < w->count; i++)
@@ -305,13 +369,13 @@ size_t mha__flash_segments(const mha__flash *flash)
 }
 
 /* Computes segment `number`. False, with `into` untouched, when no row sees a key of it. */
-static bool numbered_segment(const mha__flash_work *w, size_t number, mha__partial *into)
+static bool numbered_segment(mha__flash_work *w, size_t number, mha__partial *into)
 {
     const mha__flash *s = w->flash;
     const bool extra = number == key_segments(s);
     const size_t from = extra ? 0 : number * MHA_SEGMENT, n = extra ? s->extra.n : s->keys.n;
     const size_t to = n - from < MHA_SEGMENT ? n : from + MHA_SEGMENT;
-    const mha__span all = mha__span_within(w->any, extra, from, to);
+    const mha__span all = mha__span_within(w->reach, extra, from, to);
     if (all.begin == all.end)
         return false;
     segment(w, extra, from, to, into);
@@ -322,7 +386,7 @@ void mha__flash_rows(const mha__flash *flash, const mha__flash_row *rows, size_t
 {
     const layout at = lay_out(count, flash->d_k, flash->d_v);
     mha__flash_work w;
-    start(&w, flash, rows, count, scratch);
+    start(&w, flash, rows, count, (mha__span){0, flash->keys.n}, scratch);
     mha__partial total = mha__partial_at((float *)scratch + at.first, count, flash->d_v);
     mha__partial next = mha__partial_at((float *)scratch + at.second, count, flash->d_v);
     bool begun = false;
@@ -342,7 +406,7 @@ void mha__flash_segment(const mha__flash *flash, const mha__flash_row *rows, siz
                         float *memory, void *scratch)
 {
     mha__flash_work w;
-    start(&w, flash, rows, count, scratch);
+    start(&w, flash, rows, count, (mha__span){number * MHA_SEGMENT, (number + 1) * MHA_SEGMENT}, scratch);
     mha__partial into = mha__partial_at(memory, count, flash->d_v);
     if (!numbered_segment(&w, number, &into))
         mha__partial_clear(&into, count);

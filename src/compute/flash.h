@@ -24,6 +24,14 @@ typedef struct mha__flash_keys {
     const uint16_t *K16, *V16; /* dtype F16 or BF16 */
 } mha__flash_keys;
 
+/* The keys [begin, end) that a row may see, none if begin >= end, and whether `bias` may add something to them. */
+typedef struct mha__row_keys {
+    size_t begin, end;
+    bool has_bias;
+} mha__row_keys;
+
+typedef struct mha__flash_row mha__flash_row;
+
 typedef struct mha__flash {
     size_t d_k, d_v;
     float scale, softcap; /* softcap 0: none */
@@ -33,6 +41,10 @@ typedef struct mha__flash {
     /* Returns n floats that are added to the scores of keys [key, key + n) of query `row` (-inf hides the key), in
      * `room` (MHA_BLOCK floats) or elsewhere; NULL: nothing is added. The function may be NULL. */
     const float *(*bias)(void *context, size_t row, size_t key, size_t n, float *room);
+    /* Takes hidden keys off both ends of what each of `count` rows sees, as far as that is quickly told, and sets
+     * has_bias to false where `bias` would add 0 to all that are left. Rows without has_bias stay as they are. May be
+     * NULL. */
+    void (*trim)(void *context, const mha__flash_row *rows, size_t count, mha__row_keys *keys);
     void *context;
 
     float empty; /* the output of a row that sees no key, no extra row and has no logit above -inf */
@@ -40,7 +52,7 @@ typedef struct mha__flash {
 
 /* One query, which sees keys [begin, end). `logits` are scores without a value that join the denominator (sinks); -inf
  * adds nothing. */
-typedef struct mha__flash_row {
+struct mha__flash_row {
     const float *q; /* d_k floats */
     float *out;     /* d_v floats */
     float *lse;     /* log of the denominator; may be NULL */
@@ -48,7 +60,7 @@ typedef struct mha__flash_row {
     size_t name; /* the `row` that `bias` gets */
     const float *logits;
     size_t n_logits;
-} mha__flash_row;
+};
 
 /* Bytes of 64-byte aligned scratch that a call with at most `rows` rows needs. */
 size_t mha__flash_scratch(size_t rows, size_t d_k, size_t d_v);

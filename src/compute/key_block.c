@@ -47,7 +47,7 @@ void mha__key_block_add_poison(const mha__flash_work *w, const mha__key_block *b
  * every query. */
 static bool values_in_place(const mha__flash_work *w, size_t from, size_t end)
 {
-    return w->n_tiles == 1 && w->flash->d_v % 16 == 0 && !w->flash->bias && w->all.begin <= from && w->all.end >= end;
+    return w->n_tiles == 1 && w->flash->d_v % 16 == 0 && !w->biased && w->all.begin <= from && w->all.end >= end;
 }
 
 /* Keys of 16 bits are read where they lie if the kernel that transposes them in registers takes them. */

@@ -33,9 +33,14 @@ typedef struct mha__flash_work {
      * scale * q does not overflow. */
     uint8_t held_back[MHA_FLASH_ROWS];
     bool holds_back; /* whether any of them is not 0 */
+    bool trimmed; /* `now` holds what each row sees; without it that is what the row says */
+    bool trims;   /* rows have hidden keys between others: `now` is of one block, `whole` of all keys */
+    bool biased;  /* whether a row has a bias */
+    mha__row_keys now[MHA_FLASH_ROWS], whole[MHA_FLASH_ROWS];
     size_t n_tiles;
     mha__flash_tile tiles[MHA_MOST_TILES];
-    mha__span any, all;
+    mha__span any, all; /* of all tiles */
+    mha__span reach;    /* `any` of all keys */
 } mha__flash_work;
 
 static inline size_t mha__smaller(size_t a, size_t b)

@@ -1,6 +1,7 @@
 /* The fast path's work grows as the visible (query, key) pairs do: counted in multiply-adds, never timed; its
  * memory does not. The limits it is held against.
  * The kernels are wrapped (the Makefile links mha__kernels_get to the one here) in others that count. */
+#include <math.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +16,7 @@ const mha__kernels *__wrap_mha__kernels_get(void);
 
 static mha__kernels counting;
 static _Atomic(const mha__kernels *) real;
-static _Atomic uint64_t products, scored, packed;
+static _Atomic uint64_t products, scored, packed, flags_read;
 
 static void count_product(size_t m, size_t n, size_t k, const float *A, mha__panels B, const mha__panels *next,
                           float *C, size_t ldc, const float *factor, const float *bias)
@@ -36,6 +37,12 @@ static bool count_pack(size_t k, size_t n, const float *X, size_t ldx, float *pa
     return atomic_load(&real)->pack(k, n, X, ldx, panels, panel);
 }
 
+static bool count_hide(float *x, const uint8_t *flags, size_t n, bool when)
+{
+    flags_read += n;
+    return atomic_load(&real)->hide(x, flags, n, when);
+}
+
 static void wrap(void)
 {
     const mha__kernels *kernels = __real_mha__kernels_get();
@@ -43,6 +50,7 @@ static void wrap(void)
     counting.product = count_product;
     counting.softmax_rows = count_softmax;
     counting.pack = count_pack;
+    counting.hide = count_hide;
     atomic_store(&real, kernels);
 }
 
@@ -55,7 +63,7 @@ const mha__kernels *__wrap_mha__kernels_get(void)
 enum { WIDTH = 64 };
 
 typedef struct counts {
-    double products, scored, packed;
+    double products, scored, packed, flags_read;
 } counts;
 
 static float *floats(size_t n, uint64_t stream)
@@ -83,9 +91,9 @@ static counts run(size_t T_q, size_t T_k, const mha_semantics *semantics)
     assert_ok(mha_plan_call(NULL, &call, &plan, &error), error);
     void *workspace = malloc(plan.workspace_bytes);
     assert_non_null(workspace);
-    products = scored = packed = 0;
+    products = scored = packed = flags_read = 0;
     assert_ok(mha_forward(&plan, workspace, plan.workspace_bytes, &error), error);
-    counts found = {(double)products, (double)scored, (double)packed};
+    counts found = {(double)products, (double)scored, (double)packed, (double)flags_read};
     free(workspace);
     free(q);
     free(k);
@@ -158,6 +166,44 @@ static void padding_at_the_ends_costs_nothing(void **state)
             .key_padding = {.kind = MHA_MASK_HIDES, .values = mha_view_of(hidden, MHA_U8, 2, (size_t[]){1, T_k})}};
         assert_work(run(256, T_k, &padded), 256, 256.0 * SEEN);
     }
+}
+
+/* Masks that hide stretches: documents, causal, and a window with the first 30 keys, whose stretch in between is
+ * passed over in whole blocks. Where a row has no hidden key between others no term is made; flags that hide
+ * nothing are only looked at. */
+static void stretches_that_a_mask_hides_cost_nothing(void **state)
+{
+    (void)state;
+    enum { T = 2048, FIRST = 30, WINDOW = 200 };
+    uint8_t *flags = malloc((size_t)T * T);
+    float *terms = malloc((size_t)T * T * sizeof *terms);
+    assert_true(flags && terms);
+    for (int shape = 0; shape < 4; shape++) {
+        double pairs = 0, stretches = 0;
+        for (size_t i = 0; i < T; i++)
+            for (size_t j = 0; j < T; j++) {
+                const bool near = j <= i && j + WINDOW > i;
+                const bool sees = (const bool[]){i / 300 == j / 300, j <= i, true, near || j < FIRST}[shape];
+                flags[i * T + j] = sees;
+                terms[i * T + j] = sees ? 0.0f : -INFINITY;
+                pairs += sees;
+            }
+        const mha_semantics boolean = {
+            .mask = {.kind = MHA_MASK_KEEPS, .values = mha_view_of(flags, MHA_BOOL, 2, (size_t[]){T, T})}};
+        const mha_semantics additive = {
+            .mask = {.kind = MHA_MASK_ADDITIVE, .values = mha_view_of(terms, MHA_F32, 2, (size_t[]){T, T})}};
+        const counts found = run(T, T, &boolean);
+        if (shape == 3) { /* in each of the blocks of 512 that a row sees something of, at most all of it */
+            stretches = (double)T * 2 * 512;
+            assert_true(found.scored <= pairs + stretches && found.scored < (double)T * T / 2);
+        } else {
+            assert_work(found, T, pairs);
+            assert_work(run(T, T, &additive), T, pairs);
+            assert_true(found.flags_read == 0);
+        }
+    }
+    free(flags);
+    free(terms);
 }
 
 /* ---------------------------------------------------------------- memory */
@@ -242,6 +288,7 @@ int main(void)
         cmocka_unit_test(windows_cost_their_width),
         cmocka_unit_test(keys_beyond_a_length_cost_nothing),
         cmocka_unit_test(padding_at_the_ends_costs_nothing),
+        cmocka_unit_test(stretches_that_a_mask_hides_cost_nothing),
         cmocka_unit_test(long_sequences_need_little_memory),
         cmocka_unit_test(limits_are_measured_or_refused),
     };

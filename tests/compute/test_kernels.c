@@ -454,6 +454,41 @@ static float softmax_alone(float *x, size_t n, float *sum)
     return t.max[0];
 }
 
+/* Flags, or terms, of `n` keys with stretches, single ones, none and nothing but hidden keys; what is left between the
+ * first and the last that is not hidden. */
+static void what_is_hidden_at_the_ends_is_trimmed(void **state)
+{
+    FOR_EACH_ISA
+    for (uint64_t seed = 0; seed < 400; seed++) {
+        const mha__kernels *kernels = mha__kernels_get();
+        const size_t n = (size_t)(seed * 7 % 331), from = n ? seed * 13 % n : 0, to = n - (n - from) * (seed % 3) / 3;
+        const size_t stretch = (const size_t[]){1, 5, 90, 400}[seed % 4];
+        const float often = (const float[]){0.0f, 0.03f, 0.5f, 0.97f, 1.0f}[seed % 5];
+        const bool when = seed / 5 % 2;
+        uint8_t *flags = guard_allocate(n ? n : 1, seed % 2 ? GUARD_AFTER : GUARD_BEFORE, 0);
+        float *terms = guard_allocate((n ? n : 1) * sizeof *terms, seed % 2 ? GUARD_AFTER : GUARD_BEFORE, 0);
+        size_t first = to, behind = to, hidden = 0;
+        for (size_t i = 0; i < n; i++) {
+            const bool hides = mha_random_unit(21, seed, i / stretch) < often;
+            flags[i] = hides == when ? (uint8_t)(1 + i * 77 % 255) : 0;
+            terms[i] = hides ? -INFINITY : (const float[]){0.0f, -FLT_MAX, NAN, INFINITY}[i % 4];
+            if (i < from || i >= to || hides)
+                continue;
+            first = first == to ? i : first;
+            behind = i + 1;
+        }
+        for (size_t i = first; i < behind; i++)
+            hidden += terms[i] == -INFINITY;
+        size_t begin = from, end = to;
+        assert_true(kernels->trim(flags, when, &begin, &end) == (hidden > 0));
+        assert_true(begin == first && end == behind);
+        begin = from, end = to;
+        kernels->trim_terms(terms, &begin, &end);
+        assert_true(begin == first && end == behind);
+        guard_release_all();
+    }
+}
+
 /* n scores of which [begin, end) may be seen, bias and cap or not; a running maximum they meet; one of several rows. */
 static void check_softmax(size_t n, size_t begin, size_t end, bool with_bias, bool with_cap, float running)
 {
@@ -640,6 +675,7 @@ int main(void)
         cmocka_unit_test_teardown(hidden_scores_weigh_nothing_however_the_thread_rounds, isa_teardown),
         cmocka_unit_test_teardown(rows_are_scaled_blended_and_divided_within_bounds, isa_teardown),
         cmocka_unit_test_teardown(flags_hide_what_they_name, isa_teardown),
+        cmocka_unit_test_teardown(what_is_hidden_at_the_ends_is_trimmed, isa_teardown),
         cmocka_unit_test_teardown(softmax_hides_caps_adds_and_weighs, isa_teardown),
         cmocka_unit_test_teardown(softmax_of_values_that_are_no_numbers, isa_teardown),
         cmocka_unit_test_teardown(sums_do_not_depend_on_hidden_neighbours, isa_teardown),

@@ -16,6 +16,7 @@
 typedef struct problem {
     size_t rows, keys, d_k, d_v, extra, logits;
     bool bias, cap;
+    bool stretches; /* the bias hides stretches of keys; to the others it adds nothing, or most to the last */
     enum { ALL, CAUSAL, WINDOW, NOTHING } see;
 
     mha__flash stream;
@@ -32,13 +33,44 @@ static float *floats(size_t n, uint64_t stream, float size)
     return x;
 }
 
+/* Without stretches every fourth row has no bias. */
+static bool has_bias(const problem *p, size_t row)
+{
+    return p->bias && (p->stretches || row % 4 != 3);
+}
+
 static const float *bias_of(void *context, size_t row, size_t key, size_t n, float *room)
 {
     const problem *p = context;
-    if (row % 4 == 3)
+    if (!has_bias(p, row))
         return NULL;
     memcpy(room, p->bias_values + row * p->keys + key, n * sizeof *room);
     return room;
+}
+
+static bool hides(const problem *p, size_t row, size_t key)
+{
+    return has_bias(p, row) && p->bias_values[row * p->keys + key] == -INFINITY;
+}
+
+/* Takes off all that is hidden at the ends; of the first rows only some of it. */
+static void trim_of(void *context, const mha__flash_row *rows, size_t count, mha__row_keys *keys)
+{
+    const problem *p = context;
+    for (size_t i = 0; i < count; i++) {
+        const size_t row = rows[i].name, most = row < 8 ? 40 : SIZE_MAX;
+        if (!keys[i].has_bias)
+            continue;
+        assert_true(keys[i].begin < keys[i].end);
+        for (size_t n = 0; n < most && keys[i].begin < keys[i].end && hides(p, row, keys[i].begin); n++)
+            keys[i].begin++;
+        for (size_t n = 0; n < most && keys[i].begin < keys[i].end && hides(p, row, keys[i].end - 1); n++)
+            keys[i].end--;
+        bool adds = false;
+        for (size_t j = keys[i].begin; j < keys[i].end; j++)
+            adds |= has_bias(p, row) && p->bias_values[row * p->keys + j] != 0.0f;
+        keys[i].has_bias = adds;
+    }
 }
 
 static void set_up(problem *p)
@@ -55,6 +87,13 @@ static void set_up(problem *p)
     for (size_t i = 0; i < p->rows * p->keys; i++)
         if (mha_random_unit(12, 1, i) < 0.2f)
             p->bias_values[i] = -INFINITY;
+    for (size_t i = 0; i < p->rows * p->keys && p->stretches; i++) {
+        const size_t row = i / p->keys, key = i % p->keys;
+        if (row / 6 != 1 ? (row / 3 + key / 160) % 5 != 0 : key / 200 != row / 6)
+            p->bias_values[i] = -INFINITY;
+        else
+            p->bias_values[i] = row % 8 == 2 ? 0.0f : p->bias_values[i] + 0.005f * (float)key;
+    }
     p->logit_values = floats(2, 7, 2.0f);
     p->scratch = guard_allocate((mha__flash_scratch(p->rows, p->d_k, p->d_v) + 63) / 64 * 64, GUARD_AFTER, 0xff);
     p->stream = (mha__flash){
@@ -87,8 +126,7 @@ static void set_up(problem *p)
 
 static bool sees(const problem *p, size_t i, size_t j)
 {
-    return j >= p->row[i].begin && j < p->row[i].end &&
-           !(p->bias && i % 4 != 3 && p->bias_values[i * p->keys + j] == -INFINITY);
+    return j >= p->row[i].begin && j < p->row[i].end && !hides(p, i, j);
 }
 
 /* Row i in double, by the textbook; the largest magnitude a score had on its way, and that of a visible value. */
@@ -112,7 +150,7 @@ static void textbook(const problem *p, size_t i, double *out, double *lse, doubl
         x *= s->scale;
         if (p->cap)
             x = 5.0 * tanh(x / 5.0);
-        if (p->bias && j < p->keys && i % 4 != 3)
+        if (has_bias(p, i) && j < p->keys)
             x += p->bias_values[i * p->keys + j];
         score[j] = x;
         max = x > max ? x : max;
@@ -238,6 +276,53 @@ static void the_bits_depend_on_neither_segments_nor_company(void **state)
         }
 }
 
+/* Hidden keys at the ends of what a row sees, of all of it or of a block, may be taken off or not: the same bits,
+ * also with values that are not finite among those that nobody sees. */
+static void trimming_changes_no_bit(void **state)
+{
+    static const size_t keys[] = {1, 40, 300, 512, 1100, 2100};
+    FOR_EACH_ISA
+    for (size_t a = 0; a < 6; a++)
+        for (int form = 0; form < 12; form++) {
+            problem p = {.rows = (const size_t[]){1, 4, 31}[form % 3],
+                         .keys = keys[a],
+                         .d_k = form % 2 ? 64 : 130,
+                         .d_v = form % 2 ? 48 : 128,
+                         .extra = form % 5 == 4,
+                         .bias = true,
+                         .stretches = form % 4 != 3,
+                         .cap = form == 7,
+                         .see = (const int[]){ALL, CAUSAL, WINDOW}[form / 4]};
+            set_up(&p);
+            for (size_t j = 0; j < p.keys; j += 37) {
+                bool seen = false;
+                for (size_t i = 0; i < p.rows; i++)
+                    seen |= sees(&p, i, j);
+                if (!seen)
+                    p.V[j * p.stream.keys.v_stride] = p.K[j * p.stream.keys.k_stride] = NAN;
+            }
+            mha__flash_rows(&p.stream, p.row, p.rows, p.scratch);
+            check(&p);
+            const size_t outputs = p.rows * p.d_v * sizeof(float);
+            float *once = floats(p.rows * p.d_v, 1, 1.0f);
+            memcpy(once, p.out, outputs);
+
+            p.stream.trim = trim_of;
+            memset(p.out, 0xff, outputs);
+            mha__flash_rows(&p.stream, p.row, p.rows, p.scratch);
+            assert_memory_equal(once, p.out, outputs);
+
+            const size_t segments = mha__flash_segments(&p.stream), part = mha__flash_partial_floats(p.rows, p.d_v);
+            float *parts = floats(segments * part, 1, 1.0f);
+            memset(p.out, 0xff, outputs);
+            for (size_t s = segments; s-- > 0;)
+                mha__flash_segment(&p.stream, p.row, p.rows, s, parts + s * part, p.scratch);
+            mha__flash_join(&p.stream, p.row, p.rows, parts);
+            assert_memory_equal(once, p.out, outputs);
+            guard_release_all();
+        }
+}
+
 /* What a row does not see may hold anything, also when its neighbour sees it. */
 static void hidden_keys_contribute_nothing(void **state)
 {
@@ -339,6 +424,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(outputs_agree_with_the_textbook, isa_teardown),
         cmocka_unit_test_teardown(the_bits_depend_on_neither_segments_nor_company, isa_teardown),
+        cmocka_unit_test_teardown(trimming_changes_no_bit, isa_teardown),
         cmocka_unit_test_teardown(hidden_keys_contribute_nothing, isa_teardown),
         cmocka_unit_test_teardown(rows_without_keys_and_scores_without_limits, isa_teardown),
         cmocka_unit_test_teardown(a_segment_of_nothing_but_nan_is_not_forgotten, isa_teardown),

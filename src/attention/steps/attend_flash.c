@@ -17,6 +17,7 @@ typedef struct attention {
     int threads;               /* as many as are worth waking */
     size_t segments;           /* tasks into which the keys of a block are divided; 1: the block is one task */
     float *extra_k, *extra_v;  /* (h_kv, S_extra, d) */
+    mha__trimmer trimmer;      /* of a call with masks */
     float *logits;             /* (h, n_logits): terms of the denominator without a key */
     size_t n_logits;
     float *partials; /* of every block and segment, when there are several segments */
@@ -157,6 +158,26 @@ static const float *terms(void *context, size_t row, size_t key, size_t n, float
     return t->any ? room : NULL;
 }
 
+static void trim(void *context, const mha__flash_row *rows, size_t count, mha__row_keys *keys)
+{
+    const query_block *t = context;
+    const mha__trimmer *trimmer = &t->a->trimmer;
+    const size_t group = t->a->group;
+    mha__row_keys asked = {0}, left = {0}; /* the last question and the answer */
+    for (size_t i = 0; i < count; i++) {
+        const size_t query = group == 1 ? rows[i].name : rows[i].name / group;
+        if (!keys[i].has_bias)
+            continue;
+        if (!trimmer->alike || keys[i].begin != asked.begin || keys[i].end != asked.end) {
+            mha__interval seen = {keys[i].begin, keys[i].end};
+            asked = keys[i];
+            left.has_bias = mha__visible_trim(trimmer, t->b, t->g * group + rows[i].name - query * group, query, &seen);
+            left.begin = seen.from, left.end = seen.to;
+        }
+        keys[i] = left;
+    }
+}
+
 /* The keys and values of one head of a sequence; a cache may hold them in 16 bits. */
 static mha__flash_keys keys_of(const attention *a, const mha__sequence *s, size_t g)
 {
@@ -197,6 +218,7 @@ static bool describe(const attention *a, size_t number, query_block *t)
                   .v_stride = p->d_v,
                   .n = p->S_extra},
         .bias = mha__visible_has_terms(r) ? terms : NULL,
+        .trim = mha__visible_has_masks(r) ? trim : NULL,
         .context = t,
         .empty = r->semantics.empty_rows == MHA_EMPTY_ZERO ? 0.0f : NAN,
     };
@@ -215,14 +237,13 @@ static void fill_rows(const query_block *t, const worker *w)
     const ptrdiff_t q_head = a->Q->stride[2], q_query = a->Q->stride[1], out_head = a->heads->stride[2],
                     out_query = a->heads->stride[1];
     const bool moves = mha__visible_moves(r), lse = mha__is_kept(r, MHA_STAGE_LSE);
-    const mha__interval unpadded = mha__visible_unpadded(r, &t->s, t->b);
     mha__interval keys = mha__visible_interval(r, &t->s, t->b, query);
     for (size_t i = 0; i < t->rows; i++) {
         w->rows[i] = (mha__flash_row){.q = q + (ptrdiff_t)query * q_query + (ptrdiff_t)shared * q_head,
                                       .out = out + (ptrdiff_t)query * out_query + (ptrdiff_t)shared * out_head,
                                       .lse = lse ? &w->lse[i] : NULL,
-                                      .begin = keys.from > unpadded.from ? keys.from : unpadded.from,
-                                      .end = keys.to < unpadded.to ? keys.to : unpadded.to,
+                                      .begin = keys.from,
+                                      .end = keys.to,
                                       .name = t->first + i,
                                       .logits = a->logits + (t->g * a->group + shared) * a->n_logits,
                                       .n_logits = a->n_logits};
@@ -310,6 +331,8 @@ void mha__attend_flash(const mha__resolved *r, const mha_view *Q, const mha_view
     attention a = {.Q = Q, .K = K, .V = V, .heads = heads};
     lay_out(r, scratch, &a);
     fill_extras(&a);
+    if (mha__visible_has_masks(r))
+        a.trimmer = mha__visible_trimmer(r);
     if (!mha__attend_flash_uses_blas(r))
         mha__stages_clear_ragged(r);
     size_t blocks = r->plan.B * r->plan.h_kv * a.blocks;

@@ -33,10 +33,14 @@ bool mha__visible_moves(const mha__resolved *r)
     return r->semantics.causal || r->semantics.window;
 }
 
+bool mha__visible_has_masks(const mha__resolved *r)
+{
+    return r->semantics.mask.kind != MHA_MASK_NONE || r->semantics.key_padding.kind != MHA_MASK_NONE;
+}
+
 bool mha__visible_has_terms(const mha__resolved *r)
 {
-    const mha_semantics *sem = &r->semantics;
-    return sem->mask.kind != MHA_MASK_NONE || sem->key_padding.kind != MHA_MASK_NONE || sem->alibi_slopes;
+    return mha__visible_has_masks(r) || r->semantics.alibi_slopes;
 }
 
 /* One row of a mask, broadcast: where it begins, its stride, the number of keys that it reaches. */
@@ -54,8 +58,7 @@ static mask_row row_of(const mha_mask *mask, const size_t *index, int full_rank,
     for (int k = 0; k < v->rank - 1; k++)
         if (v->shape[k] > 1)
             at += (ptrdiff_t)index[full_rank - v->rank + k] * v->stride[k];
-    size_t width = v->shape[v->rank - 1], element = 0;
-    (void)mha_dtype_bytes(v->dtype, 1, &element);
+    const size_t width = v->shape[v->rank - 1], element = v->dtype == MHA_F64 ? 8 : v->dtype == MHA_F32 ? 4 : 1;
     bool broadcast = width == 1 && S != 1;
     return (mask_row){(const char *)v->data + at * (ptrdiff_t)element, v->dtype, broadcast ? 0 : v->stride[v->rank - 1],
                       broadcast ? S : width};
@@ -115,18 +118,58 @@ static bool apply_mask(const mha_mask *mask, const size_t *index, int full_rank,
     return any;
 }
 
-mha__interval mha__visible_unpadded(const mha__resolved *r, const mha__sequence *s, size_t b)
+static void add_to_trimmer(mha__trimmer *t, const mha_mask *mask, int full_rank, size_t S, bool fills)
 {
-    const mha_mask *padding = &r->semantics.key_padding;
-    mha__interval keys = {0, s->S};
-    if (padding->kind == MHA_MASK_NONE || padding->kind == MHA_MASK_ADDITIVE || r->semantics.has_padding_fill)
-        return keys;
-    const mask_row row = row_of(padding, (const size_t[2]){b, 0}, 2, s->S);
-    while (keys.from < keys.to && is_flagged(padding, &row, keys.to - 1))
-        keys.to--;
-    while (keys.from < keys.to && is_flagged(padding, &row, keys.from))
-        keys.from++;
-    return keys;
+    if (mask->kind == MHA_MASK_NONE)
+        return;
+    const size_t i = t->n++;
+    const bool adds = mask->kind == MHA_MASK_ADDITIVE;
+    mask_row at[4]; /* the first, and the next along each axis but the last */
+    for (size_t axis = 0; axis < 4; axis++)
+        at[axis] = row_of(mask, (const size_t[4]){axis == 1, axis == 2, axis == 3}, full_rank, S);
+    const bool tells = at->step == 1 && !fills && at->dtype != MHA_F64;
+    t->mask[i].by = !tells ? MHA_TRIMS_REACH : adds ? MHA_TRIMS_TERMS : MHA_TRIMS_FLAGS;
+    t->mask[i].hides = mask->kind == MHA_MASK_HIDES;
+    t->mask[i].values = at->values;
+    t->mask[i].batch = (const char *)at[1].values - (const char *)at->values;
+    t->mask[i].head = (const char *)at[2].values - (const char *)at->values;
+    t->mask[i].query = (const char *)at[3].values - (const char *)at->values;
+    t->mask[i].reach = at->reach == 1 ? SIZE_MAX : at->reach;
+    t->mask[i].element = adds ? sizeof(float) : 1;
+    t->adds |= t->mask[i].by != MHA_TRIMS_FLAGS;
+    t->alike &= t->mask[i].head == 0 && t->mask[i].query == 0;
+}
+
+mha__trimmer mha__visible_trimmer(const mha__resolved *r)
+{
+    const mha_semantics *sem = &r->semantics;
+    mha__trimmer t = {.adds = sem->alibi_slopes != NULL, .alike = true, .kernels = r->kernels};
+    add_to_trimmer(&t, &sem->key_padding, 2, r->plan.S, sem->has_padding_fill);
+    add_to_trimmer(&t, &sem->mask, 4, r->plan.S, false);
+    return t;
+}
+
+bool mha__visible_trim(const mha__trimmer *t, size_t b, size_t head, size_t query, mha__interval *keys)
+{
+    enum { LATER = 4, MOST_BYTES = 2048 }; /* the row that is fetched meanwhile, and how much of it */
+    bool adds = t->adds;
+    for (size_t i = 0; i < t->n; i++) {
+        const ptrdiff_t apart = t->mask[i].query;
+        const char *row = t->mask[i].values + (ptrdiff_t)b * t->mask[i].batch + (ptrdiff_t)head * t->mask[i].head +
+                          (ptrdiff_t)query * apart;
+        keys->to = keys->to < t->mask[i].reach ? keys->to : t->mask[i].reach;
+        if (keys->from >= keys->to)
+            return false;
+        const size_t bytes = (keys->to - keys->from) * t->mask[i].element;
+        const char *ahead = row + LATER * apart + keys->from * t->mask[i].element;
+        for (size_t at = 0; apart != 0 && at < bytes && at < MOST_BYTES; at += 64) /* hints: any address is allowed */
+            __builtin_prefetch(ahead + at);
+        if (t->mask[i].by == MHA_TRIMS_FLAGS)
+            adds |= t->kernels->trim((const uint8_t *)row, t->mask[i].hides, &keys->from, &keys->to);
+        else if (t->mask[i].by == MHA_TRIMS_TERMS)
+            t->kernels->trim_terms((const float *)(const void *)row, &keys->from, &keys->to);
+    }
+    return adds;
 }
 
 bool mha__visible_terms_alike(const mha__resolved *r)

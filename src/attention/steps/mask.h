@@ -18,8 +18,28 @@ bool mha__visible_moves(const mha__resolved *r);
 /* Whether the call has a mask, padding or ALiBi. */
 bool mha__visible_has_terms(const mha__resolved *r);
 
-/* The keys without those that padding hides at either end. */
-mha__interval mha__visible_unpadded(const mha__resolved *r, const mha__sequence *s, size_t b);
+/* Whether the call has a mask or padding. */
+bool mha__visible_has_masks(const mha__resolved *r);
+
+/* Mask and padding of a call, to find what they hide at either end of the keys of a query. */
+typedef struct mha__trimmer {
+    struct {
+        enum { MHA_TRIMS_REACH, MHA_TRIMS_FLAGS, MHA_TRIMS_TERMS } by;
+        bool hides;                    /* what a flag means */
+        const char *values;            /* of batch row 0, head 0 and query 0 */
+        ptrdiff_t batch, head, query;  /* strides, in bytes */
+        size_t reach, element;         /* keys behind `reach` are hidden; bytes of one */
+    } mask[2];
+    size_t n;
+    bool adds;  /* something is added to scores */
+    bool alike; /* all rows of a sequence have the same masks */
+    const mha__kernels *kernels;
+} mha__trimmer;
+
+mha__trimmer mha__visible_trimmer(const mha__resolved *r);
+/* Takes keys that a mask hides off both ends of *keys, as far as that is quickly told. False when nothing is added to
+ * the scores of those that are left. */
+bool mha__visible_trim(const mha__trimmer *t, size_t b, size_t head, size_t query, mha__interval *keys);
 
 /* Whether all heads and queries of a sequence have the same terms. */
 bool mha__visible_terms_alike(const mha__resolved *r);

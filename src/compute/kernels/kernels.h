@@ -93,6 +93,11 @@ typedef struct mha__kernels {
 
     /* x[i] = -inf wherever (flags[i] != 0) == when. True when there is such an i. */
     bool (*hide)(float *x, const uint8_t *flags, size_t n, bool when);
+    /* Narrows [*begin, *end) to what lies between the first and the last flag there with (flags[i] != 0) != when; no
+     * more than an empty range is left when there is none. True when one between them is not so. */
+    bool (*trim)(const uint8_t *flags, bool when, size_t *begin, size_t *end);
+    /* The same between the first and the last of terms that is not -inf. */
+    void (*trim_terms)(const float *terms, size_t *begin, size_t *end);
     /* y[i] = exp(x[i]) for x <= 0 (or NaN), within 1.02 ULP (tested on all floats) down to 2^-126;
      * beneath, between 0 and that. Exactly 0 below -88.1, -inf too, however the thread rounds. */
     void (*exp)(float *y, const float *x, size_t n);

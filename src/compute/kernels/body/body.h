@@ -33,6 +33,7 @@
 #include "compute/kernels/body/few_rows.h"
 #include "compute/kernels/body/half_rows.h"
 #include "compute/kernels/body/exp.h"
+#include "compute/kernels/body/mask.h"
 #include "compute/kernels/body/softmax.h"
 #include "compute/kernels/body/peak.h"
 
@@ -55,6 +56,8 @@ const mha__kernels KERNELS = {
     .softmax_prepare = softmax_prepare,
     .softmax_rows = softmax_rows,
     .hide = hide,
+    .trim = trim,
+    .trim_terms = trim_terms,
     .exp = row_exp,
     .tanh = row_tanh,
     .scale = row_scale,

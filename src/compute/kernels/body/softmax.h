@@ -1,34 +1,6 @@
-/* Part of the body of every kernel: what a mask hides, and the two halves of a softmax. */
+/* Part of the body of every kernel: the two halves of a softmax. */
 
-static const float minus_infinity = -__builtin_inff();
 static const int32_t lane_numbers[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-
-INLINE bool any_lane(ivec mask)
-{
-    for (int l = 0; l < LANES; l++)
-        if (mask[l])
-            return true;
-    return false;
-}
-
-static bool hide(float *x, const uint8_t *flags, size_t n, bool when)
-{
-    typedef uint8_t bytes_at __attribute__((vector_size(LANES), aligned(1), may_alias));
-    const ivec other = (ivec){0} - !when;
-    ivec any = {0};
-    size_t i = 0;
-    for (; i + LANES <= n; i += LANES) {
-        const ivec hides = (__builtin_convertvector(*(const bytes_at *)(flags + i), ivec) != 0) ^ other;
-        store(x + i, choose(hides, splat(minus_infinity), load(x + i)));
-        any |= hides;
-    }
-    for (; i < n; i++)
-        if ((flags[i] != 0) == when) {
-            x[i] = minus_infinity;
-            any[0] = -1;
-        }
-    return any_lane(any);
-}
 
 /* Adds bias to the vectors [from, to) of x; hides what it or [begin, end) hides. True when a key is left. */
 INLINE bool add_bias(float *x, size_t from, size_t to, size_t begin, size_t end, const float *bias)
