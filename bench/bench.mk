@@ -1,6 +1,6 @@
 # Measures speed and rounding errors, here and beside what people would otherwise use. Included by the Makefile.
 
-.PHONY: bench bench-peers bench-python accuracy
+.PHONY: bench bench-peers bench-python accuracy peers-venv
 
 bench: $(BUILD)/mha ## measures throughput
 	$(BUILD)/mha bench
@@ -34,12 +34,21 @@ $(BUILD)/bench/libxsmm_peer.so: bench/libxsmm.c
 	  $(CC) $(PEER_CFLAGS) -o $@ $< -lxsmmext -lxsmm $(BLAS_LIBS) -ldl -lm; \
 	  else echo "libxsmm (libxsmm-dev) is not here"; fi
 
-# Debian's own Python has Debian's PyTorch; PEERS: options of bench/peers.py.
+# Debian's own Python has Debian's PyTorch; PEER_PYTHON: another one; PEERS: options of bench/peers.py.
 PEERS ?=
 PEER_LIBRARIES = $(foreach l,shim openblas_peer onednn_peer xsmm_peer,$(BUILD)/bench/lib$(l).so)
 
 bench-peers: $(PEER_LIBRARIES) ## measures the same work with what people would otherwise use
-	$(PYTHON) bench/peers.py --libraries $(BUILD)/bench $(PEERS)
+	$(PEER_PYTHON) bench/peers.py --libraries $(BUILD)/bench $(PEERS)
+
+# What only Python's registry has, in a virtual environment of its own: make bench-peers with this PEER_PYTHON.
+PEER_PACKAGES ?= numpy torch onnxruntime
+peers-venv: $(BUILD)/peers-venv/installed ## makes an environment with PyTorch 2 and ONNX Runtime for the benchmark
+	@echo "make bench-peers PEER_PYTHON=$(abspath $(BUILD))/peers-venv/bin/python"
+$(BUILD)/peers-venv/installed:
+	python3 -m venv $(@D)
+	$(@D)/bin/pip install $(PEER_PACKAGES)
+	@touch $@
 
 accuracy: $(PEER_LIBRARIES) ## measures rounding errors against float64, beside the bound and beside others
 	$(PYTHON) bench/accuracy.py --libraries $(BUILD)/bench

@@ -61,4 +61,8 @@ CONTENDERS = {
     "ort-mm": ("ONNX Runtime: MatMul, for the projections alone", lambda threads, _: OnnxRuntime(threads, "mm")),
     "torch": ("PyTorch: linear, baddbmm, softmax, bmm", lambda threads, _: Torch(threads, "plain")),
     "torch-mha": ("PyTorch: nn.MultiheadAttention", lambda threads, _: Torch(threads, "module")),
+    "torch-sdpa": ("PyTorch 2: linear, scaled_dot_product_attention", lambda threads, _: Torch(threads, "sdpa")),
+    "torch-bf16": ("PyTorch 2: the same in bfloat16", lambda threads, _: Torch(threads, "sdpa", "bfloat16")),
 }
+# Those that round to fewer bits than float32: their times and errors are shown, nothing is held against them.
+ROUNDED = {"torch-bf16"}

@@ -1,10 +1,11 @@
 """ONNX Runtime as a contender of bench/peers.py: models written here, run through its C library by ctypes.
 
-Needs libonnxruntime.so, which npm's onnxruntime-node brings: `npm install --prefix build onnxruntime-node`, or its path
-in the environment variable ONNXRUNTIME. No header is needed: the C interface is a table whose order never changes.
+Needs libonnxruntime.so, which Python's package onnxruntime brings, and npm's onnxruntime-node (`npm install --prefix
+build onnxruntime-node`), or its path in the environment variable ONNXRUNTIME. No header is needed: the C interface is a table whose order never changes.
 """
 import ctypes
 import glob
+import importlib.util
 import os
 import platform
 from ctypes import byref, c_char_p, c_int, c_int64, c_size_t, c_void_p
@@ -90,8 +91,11 @@ class Graph:
 def find_library():
     arch = {"x86_64": "x64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
     inside = f"node_modules/onnxruntime-node/bin/napi-v*/linux/{arch}/libonnxruntime.so*"
+    package = importlib.util.find_spec("onnxruntime")
+    in_python = [os.path.join(p, "capi", "libonnxruntime.so*") for p in (
+        package.submodule_search_locations if package else [])]
     above = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    places = [os.environ.get("ONNXRUNTIME", "")] + [os.path.join(p, inside) for p in (
+    places = [os.environ.get("ONNXRUNTIME", ""), *in_python] + [os.path.join(p, inside) for p in (
         os.path.join(above, "build"), above, "/usr/lib", "/usr/local/lib")]
     return next((f for p in places if p for f in sorted(glob.glob(p))), None)
 
@@ -104,7 +108,7 @@ class OnnxRuntime:
         self.kind = kind
         path = find_library()
         if not path:
-            raise Absent("no libonnxruntime.so: npm install --prefix build onnxruntime-node")
+            raise Absent("no libonnxruntime.so: pip install onnxruntime, or npm install --prefix build onnxruntime-node")
         lib = ctypes.CDLL(path)
         lib.OrtGetApiBase.restype = ctypes.POINTER(c_void_p * 2)
         get_api, get_version = lib.OrtGetApiBase().contents

@@ -23,7 +23,8 @@ import time
 import numpy as np
 
 import results
-from contenders import CONTENDERS
+from contenders import CONTENDERS, ROUNDED
+from reference import Reference
 from work import Absent, Shim, Work
 
 SHAPES = ("tiny16 bert1x128 bert8x128 bert1x512 bert8x512 gpt2_1024 llama512 llama2048 llama3_1024 long8192 long16384 "
@@ -34,6 +35,8 @@ PARTS = "core layer proj"
 SETTLE = 0.05  # seconds after a turn in which its idle workers stop spinning (OpenBLAS: 2^26 cycles)
 # Two float32 programs that round every intermediate differently; measured differences are below 1e-5 of the largest.
 AGREE = 1e-4
+# Two that round inputs, weights and what lies between to bfloat16, half a unit of 2^-8 each time.
+AGREE_ROUNDED = 0.1
 UNDISTURBED = 0.9  # of the highest FMA peak of the run: a piece in which less was measured had company
 SLOW_MS, SLOW = 700, 2  # who takes longer than this and so many times as long as we do has one turn only
 
@@ -124,6 +127,7 @@ def measure(shim, workers, shape, part, threads, options, folder):
     """One piece: a row for every contender that can do it."""
     sizes = hand_out(shim, shape, part, folder)
     able, rows, reference = [], [], None
+    exact = Reference(Work(shape, part, sizes, folder))
     for worker in workers:
         path = f"{folder}/output.npy"
         reply = worker.ask("prepare", shape=shape, part=part, sizes=sizes, folder=folder, output=path)
@@ -133,7 +137,8 @@ def measure(shim, workers, shape, part, threads, options, folder):
             output = np.load(path)
             reference = output if reference is None else reference
             row["difference"] = float(np.abs(output - reference).max() / np.abs(reference).max())
-            if row["difference"] <= AGREE:
+            row["error"] = exact.error(output)
+            if row["difference"] <= (AGREE_ROUNDED if worker.name in ROUNDED else AGREE):
                 able.append((worker, row))
                 continue
             worker.ask("release")

@@ -8,20 +8,22 @@ from work import Absent, time_calls
 
 class Torch:
     """PyTorch. `plain`: linear, baddbmm, softmax, bmm, on tensors in the layout it likes best; `module`:
-    nn.MultiheadAttention, which takes its fused path where it can."""
+    nn.MultiheadAttention, which takes its fused path where it can; `sdpa`: linear and scaled_dot_product_attention."""
 
-    def __init__(self, threads, kind):
+    def __init__(self, threads, kind, dtype="float32"):
         try:
             import torch
         except ImportError as error:
             raise Absent(str(error))
         torch.set_num_threads(threads)
         torch.set_grad_enabled(False)
+        if kind == "sdpa" and int(torch.__version__.split(".")[0]) < 2:
+            raise Absent(f"PyTorch {torch.__version__} has no scaled_dot_product_attention")
         self.torch, self.kind, self.call, self.result = torch, kind, None, None
-        self.version = torch.__version__
+        self.dtype, self.version = getattr(torch, dtype), torch.__version__
 
     def prepare(self, work):
-        if work.part != "proj":
+        if work.part != "proj" and self.kind != "sdpa":
             work.hold_scores()
         if self.kind == "module":
             self.call = self.module(work)
@@ -30,13 +32,19 @@ class Torch:
         elif work.part == "proj":
             self.call = self.projections(work)
         else:
-            q, k, v = (self.torch.from_numpy(work.heads(n)) for n in ("query", "key", "value"))
+            q, k, v = (self.tensor(work.heads(n)) for n in ("query", "key", "value"))
             core = self.core(work)
             self.call = lambda: [core(q, k, v).transpose(1, 2)]
+
+    def tensor(self, array):
+        return self.torch.from_numpy(array).to(self.dtype)
 
     def core(self, work):
         """softmax(Q K^T / sqrt(d_k) + mask) V on (B, h, T, d_k)."""
         torch, w = self.torch, work
+        if self.kind == "sdpa":
+            attend = torch.nn.functional.scaled_dot_product_attention
+            return lambda q, k, v: attend(q, k, v, is_causal=bool(w.causal), enable_gqa=w.h_kv != w.h)
         B, h, T_q, T_k, d, scale = w.B, w.h, w.T_q, w.T_k, w.d_k, 1 / math.sqrt(w.d_k)
         mask = torch.full((T_q, T_k), -math.inf).triu(1) if w.causal else torch.zeros(1, 1)
 
@@ -51,22 +59,21 @@ class Torch:
 
     def weights(self, work):
         """W_Q, b_Q, ... in PyTorch's (out, in) order."""
-        torch = self.torch
         out = {}
         for x in "QKVO":
-            out["W" + x] = torch.from_numpy(np.ascontiguousarray(work[f"W_{x}"].T))
+            out["W" + x] = self.tensor(np.ascontiguousarray(work[f"W_{x}"].T))
             bias = work[f"b_{x}"]
-            out["b" + x] = None if bias is None else torch.from_numpy(bias)
+            out["b" + x] = None if bias is None else self.tensor(bias)
         return out
 
     def plain_layer(self, work):
         torch, w, core = self.torch, work, self.core(work)
         linear, p = torch.nn.functional.linear, self.weights(work)
-        x = torch.from_numpy(w["query"])
-        context = torch.from_numpy(w["key"]) if w.crosses else x
+        x = self.tensor(w["query"])
+        context = self.tensor(w["key"]) if w.crosses else x
         wide = w.h * w.d_k
         if w.decodes:
-            keys, values = torch.from_numpy(w["cached_keys"]), torch.from_numpy(w["cached_values"])
+            keys, values = self.tensor(w["cached_keys"]), self.tensor(w["cached_values"])
 
         project = self.projector(w, p)
 
@@ -97,8 +104,8 @@ class Torch:
     def projections(self, w):
         p = self.weights(w)
         project, linear = self.projector(w, p), self.torch.nn.functional.linear
-        x, heads = self.torch.from_numpy(w["query"]), self.torch.from_numpy(w["heads"])
-        context = self.torch.from_numpy(w["key"]) if w.crosses else x
+        x, heads = self.tensor(w["query"]), self.tensor(w["heads"])
+        context = self.tensor(w["key"]) if w.crosses else x
         return lambda: [*project(x, context), linear(heads, p["WO"], p["bO"])]
 
     def module(self, work):
@@ -124,7 +131,7 @@ class Torch:
         return time_calls(once)
 
     def output(self):
-        return np.concatenate([y.contiguous().numpy().reshape(-1) for y in self.result])
+        return np.concatenate([y.float().contiguous().numpy().reshape(-1) for y in self.result])
 
     def release(self):
         self.call = self.result = None

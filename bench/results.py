@@ -5,6 +5,7 @@ import statistics
 import sys
 
 import plot
+from contenders import ROUNDED
 
 TIE = 0.05  # gaps below this are ties
 PART_NAMES = {"core": "attention with Q, K and V given", "layer": "the whole layer",
@@ -31,7 +32,7 @@ class Piece:
         self.__dict__.update(piece["sizes"])
         self.ran = [r for r in self.rows if r["ms"]]
         ours = [r for r in self.ran if r["name"] == "mha"]
-        others = [r for r in self.ran if r["name"] != "mha"]
+        others = [r for r in self.ran if r["name"] != "mha" and r["name"] not in ROUNDED]
         self.ours = ours[0] if ours else None
         self.other = min(others, key=best) if others else None
 
@@ -120,7 +121,8 @@ def cell(p, row):
     limit = f", {p.read_percent(row):.0f}% of {p.reads:.0f} GB/s" if p.decodes else ""
     once = "" if len(row["ms"]) > 1 else ", once"
     median = number(statistics.median(row["ms"]))
-    return f"{number(best(row))} / {median} ({number(gflops)}, {p.percent(row):.0f}%{limit}{once})"
+    error = f"; {row['error']:.0e}" if "error" in row else ""
+    return f"{number(best(row))} / {median} ({number(gflops)}, {p.percent(row):.0f}%{limit}{once}{error})"
 
 
 def ratio_table(pieces, shapes, keys):
@@ -138,7 +140,7 @@ def time_table(pieces, contenders):
     names = [n for n in contenders if any(r["name"] == n for p in pieces for r in p.ran)]
     lines = ["| | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
     for p in pieces:
-        fastest = min(map(best, p.ran), default=0)
+        fastest = min((best(r) for r in p.ran if r["name"] not in ROUNDED), default=0)
         cells = {r["name"]: ("**" if best(r) == fastest else "") + cell(p, r) + ("**" if best(r) == fastest else "")
                  for r in p.ran}
         lines.append(f"| {p.shape} | " + " | ".join(cells.get(n, "") for n in names) + " |")
@@ -165,7 +167,7 @@ def absences(pieces):
 def report(kept, contenders, pieces, plotted):
     keys = sorted({(p.part, p.threads) for p in pieces}, key=lambda k: (list(PART_NAMES).index(k[0]), k[1]))
     shapes = list(dict.fromkeys(p.shape for p in pieces))
-    worst = max((r["difference"] for p in pieces for r in p.ran), default=0)
+    worst = max((r["difference"] for p in pieces for r in p.ran if r["name"] not in ROUNDED), default=0)
     loads, times = [p.load for p in pieces], [p.when for p in pieces]
     options = f' PEERS="{kept["command"]}"' if kept.get("command") else ""
     out = ["# This library beside what people would otherwise use", "",
@@ -184,8 +186,9 @@ def report(kept, contenders, pieces, plotted):
             "projections "
             "8 B T d^2 where all widths are d; a layer both. Decoding also says how much of the read bandwidth it "
             "reaches, reading cache and "
-            "weights once, and of how much: that limit is reading 512 MiB, measured between the turns. The fastest is "
-            "bold; `once`: far slower than we are, one turn only."]
+            "weights once, and of how much: that limit is reading 512 MiB, measured between the turns. The fastest in "
+            "float32 is bold; behind a semicolon: the largest error against float64 of eight rows, as a part of the "
+            "largest number there; `once`: far slower than we are, one turn only."]
     for part, n in keys:
         here = [p for p in pieces if (p.part, p.threads) == (part, n)]
         out += ["", f"### {part}, {threads_of(n)} ({PART_NAMES[part]}; FMA peak {here[0].peak:.0f} GFLOP/s)", "",
