@@ -1,7 +1,8 @@
 """ONNX Runtime as a contender of bench/peers.py: models written here, run through its C library by ctypes.
 
 Needs libonnxruntime.so, which Python's package onnxruntime brings, and npm's onnxruntime-node (`npm install --prefix
-build onnxruntime-node`), or its path in the environment variable ONNXRUNTIME. No header is needed: the C interface is a table whose order never changes.
+build onnxruntime-node`), or its path in the environment variable ONNXRUNTIME. No header is needed: the C interface is a
+table whose order never changes.
 """
 import ctypes
 import glob
@@ -108,7 +109,8 @@ class OnnxRuntime:
         self.kind = kind
         path = find_library()
         if not path:
-            raise Absent("no libonnxruntime.so: pip install onnxruntime, or npm install --prefix build onnxruntime-node")
+            raise Absent("no libonnxruntime.so: "
+                         "pip install onnxruntime, or npm install --prefix build onnxruntime-node")
         lib = ctypes.CDLL(path)
         lib.OrtGetApiBase.restype = ctypes.POINTER(c_void_p * 2)
         get_api, get_version = lib.OrtGetApiBase().contents

@@ -300,7 +300,8 @@ def test_points_of_rounding():
     failure(coarse, *inputs, dtype="bfloat16", precision={"rows": "float32", "inputs": "float32", "output": "float32"})
     for wrong, kind, words in (({"softmax": "float16"}, ValueError, "precision: expected one of inputs, weights, rows"),
                                ({"sums": "float64"}, TypeError, r"precision\['sums'\]: expected float32, float16"),
-                               ({"scores": "int8"}, TypeError, "float16 or bfloat16, found int8"), ("bfloat16", TypeError, "a dict from")):
+                               ({"scores": "int8"}, TypeError, "float16 or bfloat16, found int8"),
+                               ("bfloat16", TypeError, "a dict from")):
         for judge in (testing.assert_attention_close, mha.check, mha.diagnose):
             with pytest.raises(kind, match=words):
                 judge(mine, *inputs, precision=wrong)
