@@ -27,7 +27,11 @@ typedef struct mha_model_facts {
     bool causal;
     mha_rope_kind rope;
     size_t rope_dim;
+    bool rope_last;
     double rope_base, norm_eps, softcap;
+    mha_rope_scaling rope_scaling;
+    double rope_attention_factor; /* the factor and the rope_dim/2 frequencies of rope_scaling, for short sequences or */
+    double rope_frequencies[MHA_ROPE_MAX_PAIRS]; /* as mha_model_stretch left them */
     bool has_scale; /* otherwise 1/sqrt(d_k) */
     double scale;
     size_t window;    /* keys a query sees, its own included: mha_semantics.window_left + 1. 0: no window */
@@ -35,14 +39,24 @@ typedef struct mha_model_facts {
     char not_run[160]; /* why a forward pass does not compute this attention, which is counted alone; "": it does */
 } mha_model_facts;
 
-/* Reads a config.json. An unknown model type gives the widths and head counts alone (has_semantics false).
- * Errors: MHA_NOT_FOUND, MHA_FORMAT (not JSON; with the byte), MHA_INVALID (a value, with its key), MHA_IO. */
+/* Reads a config.json; where layers differ, what all share. An unknown model type gives the widths and head counts
+ * alone (has_semantics false). A scaling of rotary positions that cannot be used is a caveat, no error. Errors:
+ * MHA_NOT_FOUND, MHA_FORMAT (not JSON; with the byte), MHA_INVALID (a value, with its key), MHA_IO. */
 MHA_API mha_status mha_model_read_config(const char *path, mha_model_facts *facts, mha_error *error);
 /* The same from the file's own metadata, which only GGUF has; false, all zero, for other files. */
 MHA_API bool mha_model_read_metadata(const mha_file *file, mha_model_facts *facts);
 
+/* The same for one attention layer, because layers may differ: in their window, in their rotation. `layer` is the prefix
+ * of its tensors' names ("model.layers.5.self_attn"); for NULL, and for a prefix that the model does not have, the facts
+ * are those of mha_model_read_config. Errors: as there; MHA_NO_MEMORY. */
+MHA_API mha_status mha_model_read_layer(const char *path, const char *layer, mha_model_facts *facts, mha_error *error);
+
+/* Computes rope_attention_factor and rope_frequencies for `length` positions, on which dynamic scaling and longrope
+ * depend. MHA_INVALID: see mha_rope_frequencies. */
+MHA_API mha_status mha_model_stretch(mha_model_facts *facts, size_t length, mha_error *error);
+
 /* The semantics of a call that follow from the facts: causal, scale, softcap, rotation, window, the epsilon of q/k
- * norms. All other fields are zero; without has_semantics all fields are. */
+ * norms. All other fields are zero; without has_semantics all fields are. Frequencies are borrowed from the facts. */
 MHA_API mha_semantics mha_model_semantics(const mha_model_facts *facts);
 
 /* ---------------------------------------------------------------- a layer from a weights file */
@@ -144,6 +158,8 @@ typedef struct mha_model_layer {
 } mha_model_layer;
 
 MHA_API size_t mha_model_layer_count(const mha_model *model);
+/* What the configuration says about one attention layer; past the end as mha_model_facts_of. */
+MHA_API mha_model_facts mha_model_layer_facts(const mha_model *model, size_t index);
 /* false past the end. */
 MHA_API bool mha_model_layer_at(const mha_model *model, size_t index, mha_model_layer *layer);
 

@@ -6,7 +6,7 @@
 #include <strings.h>
 
 #include "models/config_json.h"
-#include "models/config_values.h"
+#include "models/config/config_values.h"
 #include "models/json_text.h"
 
 /* ---------------------------------------------------------------- the class */
@@ -152,6 +152,13 @@ static mha_status check_divisor(const mha__setup *setup, const mha__arch_key *ke
     return MHA_OK;
 }
 
+/* The number of features that are rotated. */
+static size_t rope_dim(const mha__values *v)
+{
+    const int64_t dim = mha__values_get(v, "rope_dim");
+    return (size_t)(dim > 0 ? dim : mha__values_get(v, "d_k")) / 2 * 2;
+}
+
 /* `first_class`: whatever class is asked for; attention does not depend on it. */
 static mha_status read_setup(const json_t *config, const mha_model_spec *spec, bool first_class, mha__setup *setup,
                              mha_error *error)
@@ -175,12 +182,10 @@ static mha_status read_setup(const json_t *config, const mha_model_spec *spec, b
         TRY(check_divisor(setup, key, error));
     }
     TRY(mha__setup_read_reals(config, setup, error));
-    const json_t *scaling = json_object_get(config, "rope_scaling"),
-                 *type = mha__config_value(config, "rope_parameters.rope_type");
-    setup->rope_scaled = (scaling && !json_is_null(scaling)) ||
-                         (json_is_string(type) && strcmp(json_string_value(type), "default") != 0);
     const char *refused;
     TRY(check_values(config, setup, error));
+    if (mha__values_get(&setup->values, "rope"))
+        mha__rope_config_read(config, rope_dim(&setup->values), setup->rope_base, &setup->rope);
     TRY(find_refusal(setup, setup->architecture->refusals, &refused, error));
     if (refused)
         return mha__fail(error, MHA_UNSUPPORTED, "config", "%s", refused);
@@ -221,11 +226,21 @@ mha_config mha__values_attention(const mha__values *v)
     };
 }
 
-mha_model_facts mha__setup_facts(const mha__setup *setup)
+/* Whether some attention layers have a window or a rotation of their own. */
+static bool layers_differ(const mha__architecture *architecture)
 {
-    const mha__values *v = &setup->values;
+    bool differ = false;
+    for (const mha__arch_attention *row = architecture->attention; row->prefix; row++)
+        for (const mha__arch_own *own = row->own; own->symbol; own++)
+            differ |= mha__text_among("window rope rope_dim local", own->symbol);
+    return differ;
+}
+
+mha_model_facts mha__setup_facts(const mha__setup *setup, const mha__values *v)
+{
     const mha__architecture *architecture = setup->architecture;
-    int64_t rope = mha__values_get(v, "rope");
+    const int64_t rope = mha__values_get(v, "rope");
+    const bool local = mha__values_get(v, "local");
     mha_model_facts facts = {
         .d_model = (size_t)mha__values_get(v, "d_model"),
         .n_heads = (size_t)mha__values_get(v, "h"),
@@ -236,18 +251,28 @@ mha_model_facts mha__setup_facts(const mha__setup *setup)
         .rope = rope == 1   ? MHA_ROPE_INTERLEAVED
                 : rope == 2 ? MHA_ROPE_HALF_SPLIT
                             : MHA_ROPE_NONE,
-        .rope_base = setup->rope_base,
+        .rope_base = setup->rope.base[0] > 0 ? setup->rope.base[0] : setup->rope_base,
         .norm_eps = setup->norm_eps,
         .softcap = setup->softcap,
-        .has_scale = setup->scale_square > 0,
-        .scale = setup->scale_square > 0 ? 1 / sqrt(setup->scale_square) : 0,
+        .has_scale = setup->scale_square > 0 || setup->scale > 0,
+        .scale = setup->scale > 0 ? setup->scale : setup->scale_square > 0 ? 1 / sqrt(setup->scale_square) : 0,
         .window = (size_t)mha__values_get(v, "window"),
     };
-    if (facts.rope != MHA_ROPE_NONE)
-        facts.rope_dim = facts.d_k;
+    const double local_base = setup->rope.base[1] > 0 ? setup->rope.base[1] : setup->rope_local_base;
+    if (local && local_base > 0)
+        facts.rope_base = local_base;
+    if (facts.rope != MHA_ROPE_NONE) {
+        facts.rope_dim = rope_dim(v);
+        facts.rope_last = mha__values_get(v, "rope_last");
+        facts.rope_scaling = setup->rope.scaling[local];
+        (void)mha_model_stretch(&facts, 0, NULL); /* cannot fail: tried when the configuration was read */
+    }
     mha__text_print(facts.caveat, sizeof facts.caveat, "%s",
-                    setup->rope_scaled ? "rope_scaling stretches the rotary positions, which is not applied"
-                                       : architecture->caveat);
+                    v == &setup->values && layers_differ(architecture)
+                        ? "layers may differ in window and rotation, which is not said of a single layer here"
+                        : architecture->caveat);
+    if (*setup->rope.fault)
+        mha__text_print(facts.caveat, sizeof facts.caveat, "rope_scaling is not applied: %s", setup->rope.fault);
     mha__text_print(facts.not_run, sizeof facts.not_run, "%s", setup->not_run ? setup->not_run : "");
     mha__text_print(facts.model_type, sizeof facts.model_type, "%s", architecture->name);
     return facts;
@@ -255,8 +280,7 @@ mha_model_facts mha__setup_facts(const mha__setup *setup)
 
 /* ---------------------------------------------------------------- for a layer's loader */
 
-/* Reads width and head counts of a config with an unknown model type, under the keys that most libraries use. */
-static mha_status read_heads(const json_t *config, mha_model_facts *facts, mha_error *error)
+mha_status mha__config_read_facts(const json_t *config, mha_model_facts *facts, mha_error *error)
 {
     static const char *const keys[] = {"hidden_size n_embd d_model dim",
                                        "num_attention_heads n_head num_heads n_heads encoder_attention_heads",
@@ -291,10 +315,10 @@ mha_status mha_model_read_config(const char *path, mha_model_facts *facts, mha_e
         setup = (mha__setup){0};
         status = read_setup(config, &(mha_model_spec){0}, true, &setup, error);
         if (status == MHA_OK)
-            *facts = mha__setup_facts(&setup);
+            *facts = mha__setup_facts(&setup, &setup.values);
         mha__setup_free(&setup);
     } else {
-        status = read_heads(config, facts, error);
+        status = mha__config_read_facts(config, facts, error);
     }
     json_decref(config);
     return status;

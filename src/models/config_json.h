@@ -6,6 +6,7 @@
 
 #include "mha/model.h"
 #include "models/architecture.h"
+#include "models/config/rope_config.h"
 
 enum { MHA_SETUP_ASSUMED = 40, MHA_LIST_LIMIT = 100000 };
 
@@ -13,8 +14,8 @@ typedef struct mha__setup {
     mha__architecture *architecture; /* owned */
     const mha__arch_class *model_class;
     mha__values values;
-    double rope_base, norm_eps, softcap, scale_square; /* 0: the architecture has none */
-    bool rope_scaled;                                  /* the config asks for stretched rotary positions */
+    double rope_base, rope_local_base, norm_eps, softcap, scale, scale_square; /* 0: the architecture has none */
+    mha__rope_config rope;
     const char *not_run;                               /* why attention is counted, but not computed; NULL: it is */
     size_t n_assumed;
     mha_assumption assumed[MHA_SETUP_ASSUMED];
@@ -30,7 +31,9 @@ const char *mha__setup_key(const mha__setup *setup, const char *symbol);
 
 /* The attention configuration that the symbols describe: widths, heads, biases, norms; dtype is left F32. */
 mha_config mha__values_attention(const mha__values *v);
-/* What the setup says about the semantics of attention. */
-mha_model_facts mha__setup_facts(const mha__setup *setup);
+/* What the setup says about the semantics of attention; `values`: its own, or those of one layer. */
+mha_model_facts mha__setup_facts(const mha__setup *setup, const mha__values *values);
+/* Width and head counts of a config with an unknown model type, under the keys that most libraries use. */
+mha_status mha__config_read_facts(const json_t *config, mha_model_facts *facts, mha_error *error);
 
 #endif

@@ -50,10 +50,10 @@ static mha_status value_of(const mha_model *model, const char *formula, int64_t 
 static size_t inert_elements(const mha_model *model, const char *role)
 {
     const mha__values *v = &model->setup.values;
-    mha_model_facts facts = mha__setup_facts(&model->setup);
-    bool key_bias = strcmp(role, "b_K") == 0 || strcmp(role, "b_QKV") == 0;
+    const bool key_bias = strcmp(role, "b_K") == 0 || strcmp(role, "b_QKV") == 0;
     if (!key_bias || mha__values_get(v, "moving"))
         return 0;
+    const mha_model_facts facts = mha__setup_facts(&model->setup, v);
     const mha_config config = {.kv_heads = facts.kv_heads, .d_k = facts.d_k,
                                .k_norm = mha__values_get(v, "qk_norm") ? MHA_NORM_HEAD : MHA_NORM_NONE};
     const mha_semantics semantics = mha_model_semantics(&facts);
@@ -202,19 +202,35 @@ static mha_status walk_rows(mha_model *model, size_t *count, mha_error *error)
     return MHA_OK;
 }
 
+/* The symbols as an attention layer of block i, j has them. */
+static mha_status own_values(const mha_model *model, const mha__arch_attention *row, int64_t i, int64_t j,
+                             mha__values *own, mha_error *error)
+{
+    mha__values values = model->setup.values;
+    int64_t value;
+    mha__values_set(&values, "i", i);
+    mha__values_set(&values, "j", j);
+    *own = values;
+    for (const mha__arch_own *symbol = row->own; symbol->symbol; symbol++) {
+        const mha_status status = mha__expression_evaluate(symbol->formula, &values, &value, error);
+        TRY(mha__architecture_blame(model->setup.architecture, symbol->formula, status, error));
+        if (!mha__values_set(own, symbol->symbol, value))
+            return mha__fail(error, MHA_INVALID, symbol->symbol, "expected fewer symbols, or a shorter one");
+    }
+    return MHA_OK;
+}
+
 /* The numbers and the name of an attention layer at the block that the symbols i and j say. */
-static mha_status make_layer(const mha_model *model, const mha__arch_attention *row, mha_model_layer *layer,
+static mha_status make_layer(const mha_model *model, const mha__arch_attention *row, struct mha__model_layer *made,
                              mha_error *error)
 {
     const mha__values *values = &model->setup.values;
-    mha__values own = *values;
-    int64_t uses, causal, value;
+    mha_model_layer *layer = &made->shown;
+    mha__values own;
+    int64_t uses, causal;
     size_t used = 0;
-    for (const mha__arch_own *symbol = row->own; symbol->symbol; symbol++) {
-        TRY(value_of(model, symbol->formula, 0, &value, error));
-        if (!mha__values_set(&own, symbol->symbol, value))
-            return mha__fail(error, MHA_INVALID, symbol->symbol, "expected fewer symbols, or a shorter one");
-    }
+    made->description = row, made->i = mha__values_get(values, "i"), made->j = mha__values_get(values, "j");
+    TRY(own_values(model, row, made->i, made->j, &own, error));
     TRY(value_of(model, row->uses, 1, &uses, error));
     TRY(value_of(model, row->causal, mha__values_get(values, "causal"), &causal, error));
     *layer = (mha_model_layer){.config = mha__values_attention(&own), .causal = causal};
@@ -361,7 +377,68 @@ size_t mha_model_active_parameters(const mha_model *model, size_t *experts, size
 
 mha_model_facts mha_model_facts_of(const mha_model *model)
 {
-    return mha__setup_facts(&model->setup);
+    return mha__setup_facts(&model->setup, &model->setup.values);
+}
+
+mha_model_facts mha_model_layer_facts(const mha_model *model, size_t index)
+{
+    mha__values own;
+    if (index >= model->n_layers)
+        return mha_model_facts_of(model);
+    const struct mha__model_layer *layer = &model->layers[index];
+    (void)own_values(model, layer->description, layer->i, layer->j, &own, NULL); /* cannot fail: it made the layer */
+    mha_model_facts facts = mha__setup_facts(&model->setup, &own);
+    facts.causal = layer->shown.causal;
+    return facts;
+}
+
+/* Whether a layer is meant by a prefix, which may have the final dot, and may lack the model's own prefix. */
+static bool is_meant(const mha_model *model, const char *name, const char *prefix)
+{
+    const char *base = model->setup.architecture->base_prefix;
+    size_t n = strlen(prefix);
+    n -= n > 0 && prefix[n - 1] == '.';
+    const char *bare = base && strncmp(name, base, strlen(base)) == 0 ? name + strlen(base) : name;
+    return (strlen(name) == n && strncmp(name, prefix, n) == 0) || (strlen(bare) == n && strncmp(bare, prefix, n) == 0);
+}
+
+/* The facts of the layer with a prefix; those of the whole model when it has no such layer. */
+static mha_status read_layer(json_t *config, const char *prefix, mha_model_facts *facts, mha_error *error)
+{
+    mha_params *table = NULL;
+    mha_model *model = NULL;
+    if (mha_params_create(NULL, &table) != MHA_OK)
+        return mha__fail(error, MHA_NO_MEMORY, "model", "no memory for a table of parameters");
+    (void)json_object_del(config, "architectures"); /* attention does not depend on the class */
+    const mha_status status = mha__model_create_from(config, &(mha_model_spec){0}, table, &model, error);
+    size_t at = 0;
+    while (model && at < model->n_layers && !is_meant(model, model->layers[at].shown.prefix, prefix))
+        at++;
+    if (model)
+        *facts = mha_model_layer_facts(model, at);
+    mha_model_destroy(model);
+    mha_params_destroy(table);
+    return status;
+}
+
+mha_status mha_model_read_layer(const char *path, const char *layer, mha_model_facts *facts, mha_error *error)
+{
+    json_t *config = NULL;
+    TRY(mha_model_read_config(path, facts, error));
+    if (!layer || !facts->has_semantics)
+        return MHA_OK;
+    TRY(mha__json_read(path, &config, error));
+    const mha_status status = read_layer(config, layer, facts, error);
+    json_decref(config);
+    return status;
+}
+
+mha_status mha_model_stretch(mha_model_facts *facts, size_t length, mha_error *error)
+{
+    if (facts->rope_scaling.kind == MHA_ROPE_UNSCALED)
+        return MHA_OK;
+    return mha_rope_frequencies(&facts->rope_scaling, facts->rope_dim, facts->rope_base, length,
+                                facts->rope_frequencies, &facts->rope_attention_factor, error);
 }
 
 mha_semantics mha_model_semantics(const mha_model_facts *facts)
@@ -375,7 +452,11 @@ mha_semantics mha_model_semantics(const mha_model_facts *facts)
     s.softcap = facts->softcap;
     s.norm_eps = facts->norm_eps;
     if (facts->rope != MHA_ROPE_NONE)
-        s.rope = (mha_rope){.kind = facts->rope, .dim = facts->rope_dim, .base = facts->rope_base};
+        s.rope = (mha_rope){.kind = facts->rope, .dim = facts->rope_dim, .base = facts->rope_base,
+                            .last = facts->rope_last, .attention_factor = facts->rope_attention_factor};
+    if (facts->rope != MHA_ROPE_NONE && facts->rope_scaling.kind != MHA_ROPE_UNSCALED)
+        s.rope.frequencies = mha_view_of(mha__unconst(facts->rope_frequencies), MHA_F64, 1,
+                                         (size_t[]){facts->rope_dim / 2});
     if (facts->window > 0) {
         s.window = true;
         s.window_left = (int64_t)facts->window - 1;
@@ -401,6 +482,6 @@ bool mha_model_layer_at(const mha_model *model, size_t index, mha_model_layer *l
 {
     if (index >= model->n_layers)
         return false;
-    *layer = model->layers[index];
+    *layer = model->layers[index].shown;
     return true;
 }

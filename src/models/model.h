@@ -15,7 +15,11 @@ struct mha_model {
         const mha__arch_tensor *description;
     } * rows; /* of the table, in order; NULL while they are only counted */
     size_t n_rows, rows_bytes;
-    mha_model_layer *layers; /* NULL while they are only counted */
+    struct mha__model_layer {
+        mha_model_layer shown;
+        const mha__arch_attention *description;
+        int64_t i, j; /* its block */
+    } * layers; /* NULL while they are only counted */
     size_t n_layers, layers_bytes;
 };
 

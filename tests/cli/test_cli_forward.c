@@ -300,6 +300,51 @@ static void assert_text(const json_t *object, const char *key, const char *expec
         assert_true(json_is_null(value));
 }
 
+/* The rotation of a configuration is stretched for the positions of the call, and said in words. */
+static void test_stretched_rotations(void **state)
+{
+    (void)state;
+    static const char text[] =
+        "{\"model_type\":\"llama\",\"hidden_size\":32,\"num_attention_heads\":2,\"num_hidden_layers\":1,\"intermediate_"
+        "size\":8,\"vocab_size\":9,\"max_position_embeddings\":8,\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2.0}}";
+    const mha_rope_scaling dynamic = {.kind = MHA_ROPE_DYNAMIC, .factor = 2, .original_length = 8};
+    const char *config = scratch("stretched.json"), *path = scratch("stretched.safetensors");
+    FILE *f = fopen(config, "w");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+    static const char *const words[][2] = {{"--seq", "4"}, {"--seq", "12"}, {"--position-offset", "30"}};
+    static const size_t lengths[] = {4, 12, 128 + 30};
+    for (size_t i = 0; i < 3; i++) {
+        program_result r = RUN("forward", "--config", config, words[i][0], words[i][1], "--save-case", path);
+        assert_int_equal(r.code, 0);
+        assert_non_null(strstr(r.out, "base 10000, scaled: dynamic, factor 2, of 8 positions)"));
+        program_free(&r);
+        double expected[8], found[8], factor;
+        mha_file *file;
+        mha_error error;
+        assert_ok(mha_file_open(path, &file, &error), error);
+        const mha_file_tensor *tensor = mha_file_find(file, "rope_frequencies");
+        const mha_view view = mha_view_of(found, MHA_F64, 1, (size_t[]){8});
+        assert_non_null(tensor);
+        assert_ok(mha_file_read(file, tensor, &view, &error), error);
+        assert_ok(mha_rope_frequencies(&dynamic, 16, 0, lengths[i], expected, &factor, &error), error);
+        assert_memory_equal(found, expected, sizeof found);
+        mha_file_close(file);
+    }
+    program_result r = RUN("params", "--config", config);
+    assert_int_equal(r.code, 0);
+    assert_non_null(strstr(r.out, "rotary positions scaled: dynamic, factor 2, of 8 positions; attention factor 1\n"));
+    program_free(&r);
+    json_t *counted = RUN_JSON(0, "params", "--config", config, "--json");
+    assert_text(json_object_get(json_object_get(counted, "model"), "rope_scaling"), "type", "dynamic");
+    json_decref(counted);
+    r = RUN("forward", "--config", config, "--rope-dim", "5");
+    assert_int_equal(r.code, 2);
+    assert_non_null(strstr(r.err, "--rope-dim: expected an even number of features, found 5"));
+    program_free(&r);
+}
+
 /* What a model adds to its layers and this one does not have is told, in words and in JSON. */
 static void test_what_is_left_out_is_told(void **state)
 {
@@ -643,6 +688,7 @@ int main(void)
         cmocka_unit_test(test_masks_and_lengths_mean_what_they_say),
         cmocka_unit_test(test_a_trained_layer_gives_its_recorded_output),
         cmocka_unit_test(test_what_is_left_out_is_told),
+        cmocka_unit_test(test_stretched_rotations),
         cmocka_unit_test(test_layers_of_models),
         cmocka_unit_test(test_weights_that_do_not_fit_the_request),
         cmocka_unit_test(test_not_a_number_is_said_and_is_no),

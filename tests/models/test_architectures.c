@@ -115,9 +115,9 @@ static void rotation_is_read_where_it_stands(void **state)
         {"", 10000, false},
         {", \"rope_theta\": 5e5", 5e5, false},
         {", \"rope_parameters\": {\"rope_theta\": 5e5, \"rope_type\": \"default\"}", 5e5, false},
-        {", \"rope_parameters\": {\"rope_theta\": 5e5, \"rope_type\": \"yarn\"}", 5e5, true},
+        {", \"rope_parameters\": {\"rope_theta\": 5e5, \"rope_type\": \"linear\", \"factor\": 2}", 5e5, true},
         {", \"rope_parameters\": null", 10000, false},
-        {", \"rope_scaling\": {\"type\": \"linear\"}", 10000, true},
+        {", \"rope_scaling\": {\"type\": \"linear\", \"factor\": 2}", 10000, true},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char config[200];
@@ -126,7 +126,7 @@ static void rotation_is_read_where_it_stands(void **state)
         assert_ok(build(&b, config, NULL), b.error);
         const mha_model_facts facts = mha_model_facts_of(b.model);
         assert_true(facts.rope_base == cases[i].base);
-        assert_int_equal(strstr(facts.caveat, "rope_scaling") != NULL, cases[i].scaled);
+        assert_int_equal(facts.rope_scaling.kind == MHA_ROPE_LINEAR, cases[i].scaled);
         unbuild(&b);
     }
 }

@@ -85,7 +85,7 @@ static void stretched_rotations_are_told(void **state)
         assert_int_equal(facts.rope, MHA_ROPE_HALF_SPLIT);
         assert_int_equal(facts.rope_dim, 16);
         assert_true(facts.rope_base == 500000);
-        assert_int_equal(strstr(facts.caveat, "rope_scaling") != NULL, i == 2);
+        assert_int_equal(facts.rope_scaling.kind, i == 2 ? MHA_ROPE_LINEAR : MHA_ROPE_UNSCALED);
     }
 }
 

@@ -184,3 +184,25 @@ def test_stretched_rotation():
                         ("unknown number", {"scaling": "linear", "beta": 1}), ("short", {"short_factors": [1]})):
         with pytest.raises((ValueError, TypeError), match=said):
             mha.Rope.scaled(**{"scaling": "longrope", "dim": 4, "factor": 2.0, "original_length": 8, **words})
+
+
+def test_rotation_and_window_of_each_layer(tmp_path):
+    """Layers of one config.json that differ: a window in every second layer of Gemma 2, YaRN in all of them."""
+    import json
+    config = {"model_type": "gemma2", "hidden_size": 32, "num_attention_heads": 2, "num_key_value_heads": 2,
+              "head_dim": 16, "num_hidden_layers": 2, "intermediate_size": 8, "vocab_size": 9, "sliding_window": 3,
+              "max_position_embeddings": 8, "rope_scaling": {"rope_type": "yarn", "factor": 4.0}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    weights = {f"model.layers.{i}.self_attn.{n}_proj.weight": R.standard_normal((32, 32)).astype("f4") / 6
+               for i in range(2) for n in "qkvo"}
+    mha.save(tmp_path / "model.safetensors", weights)
+    rope = mha.Rope.scaled("yarn", 16, 4.0, 8)
+    x = rows(E=32)
+    for i, window in ((0, (2, -1)), (1, None)):
+        layer = mha.MultiHeadAttention.from_file(tmp_path / "model.safetensors", layer=f"model.layers.{i}.self_attn",
+                                                 config=tmp_path / "config.json")
+        plain = mha.MultiHeadAttention.from_file(tmp_path / "model.safetensors", layer=f"model.layers.{i}.self_attn",
+                                                 n_heads=2)
+        expected = plain(x, causal=True, rope=rope, window=window, softcap=50.0, scale=1 / 16)
+        np.testing.assert_array_equal(layer(x), expected)
+        assert ("window" in layer.settings) == (window is not None)

@@ -101,4 +101,7 @@ void json_print(json_t *root);
  * which jansson would silently leave out. */
 void json_mind_memory(void);
 
+/* How the configuration scales rotary positions, in words: "yarn, factor 4, of 32768 positions". NULL: not at all. */
+const char *scaling_text(const mha_model_facts *facts, char text[SHORT_TEXT]);
+
 #endif

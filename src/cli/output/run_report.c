@@ -104,16 +104,18 @@ static void print_weights(const request *r, const arguments *args)
 }
 
 /* Prints the semantics that differ from plain attention. */
-static void print_meaning(const mha_semantics *s)
+static void print_meaning(const request *r)
 {
+    const mha_semantics *s = &r->call.semantics;
     static const char *const pairing[] = {"", "interleaved", "half-split"};
     const char *parts[8];
-    char window[64], softcap[40], rotated[80];
+    char window[64], softcap[40], rotated[160], text[SHORT_TEXT];
+    const char *scaled = s->rope.frequencies.data ? scaling_text(&r->facts, text) : NULL;
     size_t n = 0;
     snprintf(window, sizeof window, "window %lld,%lld", (long long)s->window_left, (long long)s->window_right);
     snprintf(softcap, sizeof softcap, "softcap %g", s->softcap);
-    snprintf(rotated, sizeof rotated, "rotated by position (%s, base %g)", pairing[s->rope.kind],
-             s->rope.base > 0 ? s->rope.base : 10000);
+    snprintf(rotated, sizeof rotated, "rotated by position (%s, base %g%s%s)", pairing[s->rope.kind],
+             s->rope.base > 0 ? s->rope.base : 10000, scaled ? ", scaled: " : "", scaled ? scaled : "");
     if (s->causal)
         parts[n++] = "causal";
     if (s->window)
@@ -153,7 +155,7 @@ static void print_configuration(const request *r, const arguments *args)
     if (r->cache)
         printf("  cache    %s, %zu rows of keys and values, %zu bytes\n",
                mha_dtype_name(mha_cache_keys(r->cache).dtype), p->S, mha_cache_bytes(r->cache));
-    print_meaning(&r->call.semantics);
+    print_meaning(r);
     printf("  run on   path %s%s%s%s, %s%s%d thread%s\n\n", mha_path_name(p->path),
            *p->path_reason ? " (" : "", p->path_reason, *p->path_reason ? ")" : "",
            p->path == MHA_PATH_FAST ? mha_isa() : "", p->path == MHA_PATH_FAST ? " kernels, " : "", p->threads,

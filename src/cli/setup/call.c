@@ -143,9 +143,29 @@ static const double *alibi_slopes(request *r)
     return slopes;
 }
 
+/* Computes the frequencies of the configuration's rotation for the positions of the call. */
+static int stretch(request *r, const arguments *args)
+{
+    mha_error error = {0};
+    const mha_view *keys = r->call.key.data ? &r->call.key : &r->call.query;
+    const int64_t before = args->option[OPT_POSITION_OFFSET].number, part = args->option[OPT_KEY_OFFSET].number;
+    const size_t to_query = r->call.query.shape[1] + (size_t)(before > 0 ? before : 0),
+                 to_key = keys->shape[1] + (size_t)(part > 0 ? part : 0);
+    if (given(args, OPT_ROPE_DIM))
+        r->facts.rope_dim = count_of(args, OPT_ROPE_DIM);
+    if (given(args, OPT_ROPE_BASE))
+        r->facts.rope_base = args->option[OPT_ROPE_BASE].real;
+    if (mha_model_stretch(&r->facts, to_query > to_key ? to_query : to_key, &error) == MHA_OK)
+        return EXIT_DONE;
+    return refuse_field("", &error);
+}
+
 static int make_semantics(request *r, const arguments *args)
 {
     mha_semantics *s = &r->call.semantics;
+    int code;
+    if (r->facts_from && r->facts.rope != MHA_ROPE_NONE && (code = stretch(r, args)) != EXIT_DONE)
+        return code;
     if (r->facts_from) /* options are read later and override the configuration */
         *s = mha_model_semantics(&r->facts);
     if (given(args, OPT_SCALE)) {
@@ -186,7 +206,7 @@ static int make_semantics(request *r, const arguments *args)
                           s->cu_seqlens_q ? "sequence" : "batch row", lengths->n_numbers);
         s->kv_lengths = lengths->numbers;
     }
-    int code = refuse_alone(args, OPT_MASK_KIND, OPT_MASK);
+    code = refuse_alone(args, OPT_MASK_KIND, OPT_MASK);
     if (code == EXIT_DONE && s->rope.kind == MHA_ROPE_NONE)
         code = refuse_alone(args, OPT_ROPE_DIM, OPT_ROPE);
     if (code == EXIT_DONE && s->rope.kind == MHA_ROPE_NONE)

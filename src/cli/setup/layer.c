@@ -28,14 +28,17 @@ static const option_code decided[] = {OPT_PRESET, OPT_D_MODEL, OPT_D_V,  OPT_D_Q
                                       OPT_VDIM,   OPT_D_OUT,   OPT_BIAS, OPT_NO_BIAS, OPTION_COUNT};
 
 /* Reads the model's facts from a configuration, or else from the metadata of the file. */
-static int read_facts(request *r, const arguments *args, const mha_file *file, const char *config)
+static int read_facts(request *r, const arguments *args, const mha_file *file, const char *config, const char *layer)
 {
     mha_error error = {0};
+    mha_found_layer only;
+    if (!layer && mha_model_find_layers(file, &only, 1) == 1)
+        layer = only.prefix;
     if (config)
         r->facts_from = given(args, OPT_CONFIG) ? text_for(args, OPT_CONFIG) : "config.json";
     else if (mha_model_read_metadata(file, &r->facts))
         r->facts_from = "metadata";
-    if (!config || mha_model_read_config(config, &r->facts, &error) == MHA_OK)
+    if (!config || mha_model_read_layer(config, layer, &r->facts, &error) == MHA_OK)
         return EXIT_DONE;
     return refuse_error(config, &error);
 }
@@ -67,9 +70,9 @@ static int layer_of_file(request *r, const arguments *args)
     if (code == EXIT_DONE)
         code = weights_open(args, &file, &config);
     if (code == EXIT_DONE)
-        code = read_facts(r, args, file, config);
-    if (code == EXIT_DONE)
         prefix = prefix_of_layer(file, text_for(args, OPT_LAYER));
+    if (code == EXIT_DONE)
+        code = read_facts(r, args, file, config, prefix);
     mha_load_options options = {
         .layer = prefix,
         .n_heads = given(args, OPT_HEADS) ? count_of(args, OPT_HEADS) : 0,
@@ -95,7 +98,7 @@ static int layer_of_file(request *r, const arguments *args)
 /* ---------------------------------------------------------------- the shape of a model's layer */
 
 /* Finds the only layer that --layer matches; without --layer the first one. */
-static int choose_layer(const arguments *args, const mha_model *model, mha_model_layer *layer)
+static int choose_layer(const arguments *args, const mha_model *model, mha_model_layer *layer, mha_model_facts *facts)
 {
     const char *asked = text_for(args, OPT_LAYER);
     const size_t n = mha_model_layer_count(model);
@@ -109,6 +112,7 @@ static int choose_layer(const arguments *args, const mha_model *model, mha_model
     }
     if (n > 0 && (!asked || matches == 1)) {
         mha_model_layer_at(model, match, layer);
+        *facts = mha_model_layer_facts(model, match);
         return EXIT_DONE;
     }
     if (n == 0)
@@ -129,11 +133,9 @@ static int layer_of_model(request *r, const arguments *args, mha_config *config)
     if (mha_params_create(NULL, &params) != MHA_OK)
         return refuse_error("", &(mha_error){.status = MHA_NO_MEMORY});
     int code = model_open(args, given(args, OPT_HEADS) ? count_of(args, OPT_HEADS) : 0, params, &model);
-    if (code == EXIT_DONE && (code = choose_layer(args, model, &layer)) == EXIT_DONE) {
+    if (code == EXIT_DONE && (code = choose_layer(args, model, &layer, &r->facts)) == EXIT_DONE) {
         *config = layer.config;
         config->dtype = dtype_of(args, OPT_DTYPE);
-        r->facts = mha_model_facts_of(model);
-        r->facts.causal = layer.causal;
         if (*r->facts.not_run && args->command != CMD_PARAMS)
             code = refuse(given(args, OPT_PRESET) ? "--preset" : "--config", "%s; it is counted, not computed",
                           r->facts.not_run);

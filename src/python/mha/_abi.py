@@ -178,7 +178,9 @@ class ModelFacts(Struct):
     c_name = "mha_model_facts"
     _fields_ = [("model_type", c.c_char * 48), ("d_model", _size), ("n_heads", _size), ("kv_heads", _size),
                 ("d_k", _size), ("has_semantics", c.c_bool), ("causal", c.c_bool), ("rope", c.c_int),
-                ("rope_dim", _size), ("rope_base", _double), ("norm_eps", _double), ("softcap", _double),
+                ("rope_dim", _size), ("rope_last", c.c_bool), ("rope_base", _double), ("norm_eps", _double),
+                ("softcap", _double), ("rope_scaling", RopeScaling), ("rope_attention_factor", _double),
+                ("rope_frequencies", _double * ROPE_MAX_PAIRS),
                 ("has_scale", c.c_bool), ("scale", _double), ("window", _size), ("caveat", c.c_char * 160),
                 ("not_run", c.c_char * 160)]
 
@@ -383,6 +385,9 @@ mha_status mha_writer_commit(mha_writer *, mha_error *);
 void mha_writer_destroy(mha_writer *);
 
 mha_status mha_model_read_config(const char *, mha_model_facts *, mha_error *);
+mha_status mha_model_read_layer(const char *, const char *, mha_model_facts *, mha_error *);
+mha_status mha_model_stretch(mha_model_facts *, size_t, mha_error *);
+mha_model_facts mha_model_layer_facts(const mha_model *, size_t);
 mha_semantics mha_model_semantics(const mha_model_facts *);
 size_t mha_model_find_layers(const mha_file *, mha_found_layer *, size_t);
 mha_status mha_model_load_layer(const mha_file *, const mha_load_options *, mha_params *, mha_layer **,

@@ -117,7 +117,7 @@ class MultiHeadAttention:
             options.has_dtype, options.dtype = True, a.float_type("dtype", dtype)
         facts = _abi.ModelFacts()
         if config is not None:
-            call(lib.mha_model_read_config, path_of("config", config), ctypes.byref(facts))
+            call(lib.mha_model_read_layer, path_of("config", config), options.layer, ctypes.byref(facts))
             options.facts = ctypes.pointer(facts)
             settings = {**settings_of(facts), **settings}
         handle = create("layer", lib.mha_layer_destroy, lib.mha_model_load_layer, file.address, ctypes.byref(options),
@@ -283,5 +283,8 @@ def settings_of(facts: _abi.ModelFacts) -> dict[str, Any]:
         if getattr(s, name):
             found[name] = getattr(s, name)
     if s.rope.kind:
-        found["rope"] = Rope(_abi.ROPE_KINDS[s.rope.kind], s.rope.dim, s.rope.base or 10000.0)
+        scaled = facts.rope_scaling.kind != 0
+        found["rope"] = Rope(_abi.ROPE_KINDS[s.rope.kind], s.rope.dim, s.rope.base or 10000.0, last=s.rope.last,
+                             frequencies=np.array(facts.rope_frequencies[:s.rope.dim // 2]) if scaled else None,
+                             attention_factor=s.rope.attention_factor or 1.0)
     return found

@@ -172,6 +172,8 @@ static void print_heading(const report *r)
     if (facts.kv_heads != facts.n_heads)
         printf(", %zu key/value heads", facts.kv_heads);
     printf(" of %zu, %zu attention layers\n", facts.d_k, mha_model_layer_count(r->model));
+    if (scaling_text(&facts, text))
+        printf("rotary positions scaled: %s; attention factor %g\n", text, facts.rope_attention_factor);
     size_t n = mha_model_assumptions(r->model, &assumed);
     for (size_t i = 0; i < n; i++)
         printf("%s%s = %lld", i ? ", " : "assumed, as the configuration does not say: ", assumed[i].key,
@@ -299,12 +301,17 @@ static json_t *model_json(const report *r)
         json_object_set_new(list, assumed[i].key, json_integer(assumed[i].value));
     size_t experts, chosen;
     const size_t active = mha_model_active_parameters(r->model, &experts, &chosen);
-    return json_pack("{ss ss ss so so so so so so so so so}", "architecture", mha_model_title(r->model), "model_type",
+    json_t *scaling = facts.rope == MHA_ROPE_NONE || facts.rope_scaling.kind == MHA_ROPE_UNSCALED
+                          ? json_null()
+                          : json_pack("{ss sf sf sf}", "type", mha_rope_scaling_name(facts.rope_scaling.kind), "factor",
+                                      facts.rope_scaling.factor, "original_length", facts.rope_scaling.original_length,
+                                      "attention_factor", facts.rope_attention_factor);
+    return json_pack("{ss ss ss so so so so so so so so so so}", "architecture", mha_model_title(r->model), "model_type",
                      facts.model_type, "class", mha_model_class(r->model), "d_model", json_count(facts.d_model),
                      "heads", json_count(facts.n_heads), "kv_heads", json_count(facts.kv_heads), "d_k",
                      json_count(facts.d_k), "attention_layers", json_count(mha_model_layer_count(r->model)), "assumed",
                      list, "active_parameters", json_count(active), "experts", json_count(experts), "experts_used",
-                     json_count(chosen));
+                     json_count(chosen), "rope_scaling", scaling);
 }
 
 /* Removes the rows that --only leaves out. */

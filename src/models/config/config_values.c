@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "models/config_values.h"
+#include "models/config/config_values.h"
 
 const char *mha__setup_key(const mha__setup *setup, const char *symbol)
 {
@@ -215,7 +215,9 @@ mha_status mha__setup_read_reals(const json_t *config, mha__setup *setup, mha_er
         double *number;
     } reals[] = {{"rope_base", true, &setup->rope_base},
                  {"norm_eps", false, &setup->norm_eps},
+                 {"rope_local_base", true, &setup->rope_local_base},
                  {"softcap", false, &setup->softcap},
+                 {"scale", true, &setup->scale},
                  {"scale_square", true, &setup->scale_square}};
     mha_status status = MHA_OK;
     for (size_t i = 0; i < sizeof reals / sizeof *reals && status == MHA_OK; i++)

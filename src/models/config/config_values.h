@@ -1,6 +1,6 @@
 /* Values of a config.json, for config_json.c. */
-#ifndef MHA_MODELS_CONFIG_VALUES_H
-#define MHA_MODELS_CONFIG_VALUES_H
+#ifndef MHA_MODELS_CONFIG_CONFIG_VALUES_H
+#define MHA_MODELS_CONFIG_CONFIG_VALUES_H
 
 #include "models/config_json.h"
 

@@ -1,0 +1,123 @@
+/* Reads the rotation of a config.json: `rope_parameters`, which may have an entry for each type of layers, or
+ * `rope_scaling`, as earlier releases of transformers wrote it. */
+#include <string.h>
+
+#include "base/base.h"
+#include "models/config/rope_config.h"
+
+/* A number of the object, or `missing`. Null is no number. */
+static mha_status number(const json_t *object, const char *key, double missing, double *x, mha_error *error)
+{
+    const json_t *value = json_object_get(object, key);
+    *x = missing;
+    if (!value || json_is_null(value))
+        return MHA_OK;
+    if (!json_is_number(value))
+        return mha__fail(error, MHA_INVALID, key, "expected a number");
+    *x = json_number_value(value);
+    return MHA_OK;
+}
+
+static mha_status factors(const json_t *object, const char *key, size_t pairs, double *list, mha_error *error)
+{
+    const json_t *value = json_object_get(object, key);
+    if (json_array_size(value) != pairs || pairs > MHA_ROPE_MAX_PAIRS)
+        return mha__fail(error, MHA_INVALID, key, "expected a list of %zu numbers, at most %d, found %zu", pairs,
+                         MHA_ROPE_MAX_PAIRS, json_array_size(value));
+    for (size_t i = 0; i < pairs; i++) {
+        const json_t *factor = json_array_get(value, i);
+        if (!json_is_number(factor))
+            return mha__fail(error, MHA_INVALID, key, "expected numbers alone");
+        list[i] = json_number_value(factor);
+    }
+    return MHA_OK;
+}
+
+/* The kind that an object names. Phi-3 called longrope `su` at first. */
+static mha_status kind_of(const json_t *object, mha_rope_scaling_kind *kind, mha_error *error)
+{
+    const json_t *type = json_object_get(object, "rope_type");
+    if (!json_is_string(type))
+        type = json_object_get(object, "type");
+    const char *name = json_is_string(type) ? json_string_value(type) : "default";
+    *kind = strcmp(name, "su") == 0 ? MHA_ROPE_LONGROPE : MHA_ROPE_UNSCALED;
+    if (*kind == MHA_ROPE_LONGROPE || strcmp(name, "default") == 0 || mha_rope_scaling_find(name, kind))
+        return MHA_OK;
+    return mha__fail(error, MHA_UNSUPPORTED, "rope_type", "'%.*s' is not known", MHA_CUT_ARGS(40, name));
+}
+
+/* Positions of the training: those of the configuration go before those of the object, but for dynamic scaling, which
+ * knows the configured ones alone. A factor that is missing is how many times more positions there are now. */
+static mha_status lengths(const json_t *config, const json_t *object, mha_rope_scaling *s, mha_error *error)
+{
+    double now, stated, before;
+    TRY(number(config, "max_position_embeddings", 0, &now, error));
+    TRY(number(object, "original_max_position_embeddings", now, &before, error));
+    TRY(number(config, "original_max_position_embeddings", before, &stated, error));
+    s->original_length = s->kind == MHA_ROPE_DYNAMIC ? now : stated;
+    TRY(number(object, "factor", 0, &s->factor, error));
+    const bool follows = s->factor == 0 && s->original_length > 0;
+    if (follows && (s->kind == MHA_ROPE_YARN || s->kind == MHA_ROPE_LONGROPE))
+        s->factor = now > s->original_length ? now / s->original_length : 1;
+    return MHA_OK;
+}
+
+static mha_status read_scaling(const json_t *config, const json_t *object, size_t dim, mha_rope_scaling *s,
+                               mha_error *error)
+{
+    const struct {
+        const char *key;
+        double *number;
+    } numbers[] = {{"attention_factor", &s->attention_factor},
+                   {"beta_fast", &s->beta_fast},
+                   {"beta_slow", &s->beta_slow},
+                   {"mscale", &s->mscale},
+                   {"mscale_all_dim", &s->mscale_all_dim},
+                   {"low_freq_factor", &s->low_frequency_factor},
+                   {"high_freq_factor", &s->high_frequency_factor}};
+    TRY(lengths(config, object, s, error));
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        TRY(number(object, numbers[i].key, 0, numbers[i].number, error));
+    s->untruncated = json_is_false(json_object_get(object, "truncate"));
+    if (s->kind != MHA_ROPE_LONGROPE)
+        return MHA_OK;
+    s->pairs = dim / 2;
+    TRY(factors(object, "short_factor", s->pairs, s->short_factors, error));
+    return factors(object, "long_factor", s->pairs, s->long_factors, error);
+}
+
+static mha_status read_rotation(const json_t *config, size_t dim, double base, mha__rope_config *rope, mha_error *error)
+{
+    static const char *const types[] = {"full_attention", "sliding_attention"};
+    const json_t *given = json_object_get(config, "rope_parameters");
+    bool by_type = false;
+    for (int i = 0; i < 2; i++)
+        by_type |= json_is_object(json_object_get(given, types[i]));
+    if (!json_is_object(given))
+        given = json_object_get(config, "rope_scaling");
+    for (int i = 0; i < (by_type ? 2 : 1) && json_is_object(given); i++) {
+        const json_t *object = by_type ? json_object_get(given, types[i]) : given;
+        mha_rope_scaling *s = &rope->scaling[i];
+        double frequencies[MHA_ROPE_MAX_PAIRS], times;
+        TRY(kind_of(object, &s->kind, error));
+        TRY(number(object, "rope_theta", 0, &rope->base[i], error));
+        if (s->kind == MHA_ROPE_UNSCALED)
+            continue;
+        if (dim / 2 > MHA_ROPE_MAX_PAIRS)
+            return mha__fail(error, MHA_UNSUPPORTED, "head_dim", "expected at most %d pairs of features, found %zu",
+                             MHA_ROPE_MAX_PAIRS, dim / 2);
+        TRY(read_scaling(config, object, dim, s, error));
+        TRY(mha_rope_frequencies(s, dim, rope->base[i] > 0 ? rope->base[i] : base, 0, frequencies, &times, error));
+    }
+    return MHA_OK;
+}
+
+void mha__rope_config_read(const json_t *config, size_t dim, double base, mha__rope_config *rope)
+{
+    mha_error error;
+    *rope = (mha__rope_config){0};
+    if (read_rotation(config, dim, base, rope, &error) == MHA_OK)
+        return;
+    memset(rope->scaling, 0, sizeof rope->scaling);
+    mha__text_print(rope->fault, sizeof rope->fault, "%s: %s", error.name, error.message);
+}

@@ -1,0 +1,230 @@
+/* Rotations that a config.json describes: recorded ones of transformers, and what differs from layer to layer. */
+#include "support/unit.h"
+
+#include <dirent.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "mha/mha.h"
+#include "support/rotate.h"
+#include "support/scratch.h"
+#include "verify/case/record.h"
+
+static const char *config_file(const char *text)
+{
+    return scratch_write("config.json", text, strlen(text));
+}
+
+/* Rotates the query of a case by what its my.config says, and compares with what transformers computed. */
+static void rotates_as_recorded(const mha_case *c, const char *path)
+{
+    mha_model_facts facts;
+    mha_error error;
+    const mha_view *recorded = &c->expected[1][MHA_STAGE_OUTPUT].view;
+    const char *length = mha_file_metadata(c->file, "my.length");
+    assert_ok(mha_model_read_config(config_file(mha_file_metadata(c->file, "my.config")), &facts, &error), error);
+    assert_ok(mha_model_stretch(&facts, (size_t)atoi(length), &error), error);
+    mha_rope rope = mha_model_semantics(&facts).rope;
+    assert_int_equal(rope.frequencies.data != NULL, strstr(path, "_none") == NULL);
+    rope.q_positions = c->semantics.rope.q_positions;
+    const mha_view x = mha_view_swap(&c->tensors[CASE_QUERY], 1, 2), y = mha_view_swap(recorded, 1, 2);
+    double rotated[512];
+    const mha_view to = mha_view_of(rotated, MHA_F64, 4, x.shape);
+    assert_true(mha_view_elements(&x) <= 512);
+    assert_ok(rotate_alone(&x, &rope, 0, MHA_PATH_EXACT, &to, &error), error);
+    mha_difference d;
+    assert_ok(mha_compare(&to, &y, 0, c->atol64, &d, &error), error);
+    if (d.mismatches > 0)
+        fail_msg("%s: off by %g", path, d.max_abs);
+}
+
+static void configurations_rotate_as_recorded(void **state)
+{
+    (void)state;
+    size_t seen = 0;
+    DIR *d = opendir("tests/vectors");
+    assert_non_null(d);
+    for (struct dirent *e; (e = readdir(d));) {
+        char path[600];
+        mha_case *c;
+        mha_error error;
+        snprintf(path, sizeof path, "tests/vectors/%s", e->d_name);
+        if (strncmp(e->d_name, "rope_", 5) != 0)
+            continue;
+        assert_ok(mha_case_open(path, NULL, &c, &error), error);
+        rotates_as_recorded(c, path);
+        mha_case_close(c);
+        seen++;
+    }
+    closedir(d);
+    assert_true(seen >= 12);
+}
+
+#define BASE "\"hidden_size\":32,\"num_attention_heads\":2,\"num_key_value_heads\":2,\"num_hidden_layers\":4,"            \
+             "\"intermediate_size\":8,\"vocab_size\":9,\"head_dim\":16,\"max_position_embeddings\":64"
+#define LLAMA(more) "{\"model_type\":\"llama\"," BASE "," more "}"
+
+static void what_a_configuration_says_wrongly_is_named(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *name, *said;
+    } rows[] = {
+        {LLAMA("\"rope_scaling\":{\"type\":\"linear\"}"), "rope_scaling", "linear: expected a factor"},
+        {LLAMA("\"rope_scaling\":{\"type\":\"linear\",\"factor\":\"4\"}"), "factor", "a number"},
+        {LLAMA("\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4,\"beta_fast\":[]}"), "beta_fast", "a number"},
+        {LLAMA("\"rope_scaling\":{\"type\":\"yarn\",\"original_max_position_embeddings\":{}}"),
+         "original_max_position_embeddings", "a number"},
+        {LLAMA("\"original_max_position_embeddings\":\"8\",\"rope_scaling\":{\"type\":\"yarn\"}"),
+         "original_max_position_embeddings", "a number"},
+        {"{\"model_type\":\"llama\",\"max_position_embeddings\":\"8\",\"rope_scaling\":{\"type\":\"yarn\"}}",
+         "max_position_embeddings", "a number"},
+        {LLAMA("\"rope_parameters\":{\"rope_type\":\"llama3\",\"factor\":4}"), "rope_scaling", "low frequency factor"},
+        {LLAMA("\"rope_parameters\":{\"full_attention\":{\"rope_theta\":\"x\"}}"), "rope_theta", "a number"},
+        {LLAMA("\"rope_scaling\":{\"type\":\"su\",\"short_factor\":[1,1]}"), "short_factor", "a list of 8 numbers"},
+        {LLAMA("\"rope_scaling\":{\"type\":\"su\",\"short_factor\":[1,1,1,1,1,1,1,1]}"), "long_factor", "found 0"},
+        {LLAMA("\"rope_scaling\":{\"type\":\"su\",\"short_factor\":[1,1,1,1,1,1,1,\"1\"]}"), "short_factor", "alone"},
+        {"{\"model_type\":\"llama\",\"num_attention_heads\":2,\"head_dim\":514,\"rope_scaling\":{\"type\":\"linear\","
+         "\"factor\":2}}",
+         "head_dim", "at most 256 pairs"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        mha_model_facts facts;
+        mha_error error;
+        assert_ok(mha_model_read_config(config_file(rows[i].text), &facts, &error), error);
+        assert_int_equal(facts.rope_scaling.kind, MHA_ROPE_UNSCALED);
+        if (!strstr(facts.caveat, "rope_scaling is not applied") || !strstr(facts.caveat, rows[i].name) ||
+            !strstr(facts.caveat, rows[i].said))
+            fail_msg("row %zu: %s", i, facts.caveat);
+    }
+}
+
+static void unknown_scaling_is_said(void **state)
+{
+    (void)state;
+    mha_model_facts facts;
+    mha_error error;
+    assert_ok(mha_model_read_config(config_file(LLAMA("\"rope_scaling\":{\"type\":\"spiral\"}")), &facts, &error),
+              error);
+    assert_non_null(strstr(facts.caveat, "not applied: rope_type: 'spiral' is not known"));
+    assert_null(mha_model_semantics(&facts).rope.frequencies.data);
+    facts.rope_scaling = (mha_rope_scaling){.kind = MHA_ROPE_LINEAR};
+    assert_refused(mha_model_stretch(&facts, 9, &error), MHA_INVALID, error, "rope_scaling", "a factor");
+}
+
+/* The window of each layer, as many numbers as it has layers; -1: none. */
+static void windows_are(const char *model, const char *more, const long long *left)
+{
+    char text[600], prefix[64];
+    snprintf(text, sizeof text, "{\"model_type\":\"%s\"," BASE "%s}", model, more);
+    const char *path = config_file(text);
+    for (int i = 0; i < 4; i++) {
+        mha_model_facts facts;
+        mha_error error;
+        snprintf(prefix, sizeof prefix, "%slayers.%d.self_attn%s", i % 2 ? "" : "model.", i, i > 1 ? "." : "");
+        assert_ok(mha_model_read_layer(path, prefix, &facts, &error), error);
+        const mha_semantics s = mha_model_semantics(&facts);
+        if (s.window != (left[i] >= 0) || (s.window && s.window_left != left[i]))
+            fail_msg("%s%s: layer %d has window %d, %lld", model, more, i, s.window, (long long)s.window_left);
+    }
+}
+
+static void windows_differ_from_layer_to_layer(void **state)
+{
+    (void)state;
+    windows_are("gemma2", ",\"sliding_window\":8", (long long[]){7, -1, 7, -1});
+    windows_are("gemma2",
+                ",\"sliding_window\":8,\"layer_types\":[\"full_attention\",\"full_attention\",\"sliding_attention\","
+                "\"full_attention\"]",
+                (long long[]){-1, -1, 7, -1});
+    windows_are("mistral", ",\"sliding_window\":5", (long long[]){4, 4, 4, 4});
+    windows_are("qwen2", ",\"sliding_window\":5,\"max_window_layers\":3", (long long[]){-1, -1, -1, -1});
+    windows_are("qwen2", ",\"sliding_window\":5,\"max_window_layers\":3,\"use_sliding_window\":true",
+                (long long[]){-1, -1, -1, 4});
+    windows_are("qwen3", ",\"sliding_window\":5,\"max_window_layers\":2,\"use_sliding_window\":true",
+                (long long[]){-1, -1, 4, 4});
+}
+
+/* Layers that turn in ways of their own, one that does not turn, and the last features of each head. */
+static void rotation_differs_from_layer_to_layer(void **state)
+{
+    (void)state;
+    static const char own[] =
+        "{\"like\":\"llama\",\"title\":\"Mine\",\"symbols\":{\"rope_last\":{\"value\":1},\"rope_dim\":{\"value\":8}},"
+        "\"numbers\":{\"rope_local_base\":{\"key\":\"rope_local_base_freq\",\"default\":500.0},\"scale\":{\"value\":0.25}},"
+        "\"attention\":[{\"blocks\":\"L\",\"prefix\":\"model.layers.{i}.self_attn\","
+        "\"own\":{\"local\":\"i < 2\",\"rope\":\"2 * (i != 3)\"}}]}";
+    static const struct {
+        const char *more;
+        double base[3], slowest[3];
+    } rows[] = {
+        {"\"rope_scaling\":{\"type\":\"linear\",\"factor\":8}", {500, 500, 10000}, {0, 0, 0.000125}},
+        {"\"rope_parameters\":{\"full_attention\":{\"rope_type\":\"linear\",\"factor\":8,\"rope_theta\":10000},"
+         "\"sliding_attention\":{\"rope_type\":\"linear\",\"factor\":2,\"rope_theta\":10000}}",
+         {10000, 10000, 10000},
+         {0.0005, 0.0005, 0.000125}},
+        {"\"rope_local_base_freq\":50.0,\"rope_parameters\":{\"full_attention\":{\"rope_theta\":10000,\"rope_type\":"
+         "\"linear\",\"factor\":8}}",
+         {50, 50, 10000},
+         {0, 0, 0.000125}},
+    };
+    char described[600];
+    snprintf(described, sizeof described, "%s", scratch_write("mine.json", own, strlen(own)));
+    for (size_t row = 0; row < sizeof rows / sizeof *rows; row++) {
+        char text[700];
+        mha_params *table;
+        mha_model *model;
+        mha_error error;
+        snprintf(text, sizeof text, LLAMA("%s"), rows[row].more);
+        const mha_model_spec spec = {.config = config_file(text), .architecture = described};
+        assert_int_equal(mha_params_create(NULL, &table), MHA_OK);
+        assert_ok(mha_model_create(&spec, table, &model, &error), error);
+        for (size_t i = 0; i < 4; i++) {
+            const mha_model_facts facts = mha_model_layer_facts(model, i);
+            const mha_semantics s = mha_model_semantics(&facts);
+            assert_true(s.causal && s.scale == 0.25);
+            assert_int_equal(s.rope.kind, i == 3 ? MHA_ROPE_NONE : MHA_ROPE_HALF_SPLIT);
+            if (i == 3)
+                continue;
+            assert_true(s.rope.last && s.rope.dim == 8);
+            assert_true(s.rope.base == rows[row].base[i]);
+            const bool scaled = rows[row].slowest[i] > 0;
+            assert_int_equal(s.rope.frequencies.data != NULL, scaled);
+            if (scaled) /* 10^-3 divided */
+                assert_true(fabs(facts.rope_frequencies[3] - rows[row].slowest[i]) < 1e-17);
+        }
+        assert_int_equal(mha_model_layer_facts(model, 4).rope, MHA_ROPE_HALF_SPLIT); /* past the end: of the model */
+        mha_model_destroy(model);
+        mha_params_destroy(table);
+    }
+}
+
+static void a_layer_that_is_not_there_has_the_model_s_facts(void **state)
+{
+    (void)state;
+    mha_model_facts facts;
+    mha_error error;
+    const char *path = config_file(LLAMA("\"architectures\":[\"NoClassOfThisModel\"]"));
+    assert_ok(mha_model_read_layer(path, "model.layers.9.self_attn", &facts, &error), error);
+    assert_true(facts.has_semantics && facts.rope == MHA_ROPE_HALF_SPLIT && facts.rope_dim == 16);
+    assert_ok(mha_model_read_layer(path, "", &facts, &error), error);
+    assert_ok(mha_model_read_layer(path, NULL, &facts, &error), error);
+    assert_ok(mha_model_read_layer(config_file("{\"n_embd\":32,\"n_head\":4}"), "x", &facts, &error), error);
+    assert_false(facts.has_semantics);
+    assert_refused(mha_model_read_layer(scratch_path("none.json"), "x", &facts, &error), MHA_NOT_FOUND, error, "none");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(configurations_rotate_as_recorded),
+        cmocka_unit_test(what_a_configuration_says_wrongly_is_named),
+        cmocka_unit_test(unknown_scaling_is_said),
+        cmocka_unit_test(windows_differ_from_layer_to_layer),
+        cmocka_unit_test(rotation_differs_from_layer_to_layer),
+        cmocka_unit_test(a_layer_that_is_not_there_has_the_model_s_facts),
+    };
+    return cmocka_run_group_tests_name("models_rope", tests, NULL, NULL);
+}
