@@ -30,8 +30,8 @@ typedef struct mha_model_facts {
     bool rope_last;
     double rope_base, norm_eps, softcap;
     mha_rope_scaling rope_scaling;
-    double rope_attention_factor; /* the factor and the rope_dim/2 frequencies of rope_scaling, for short sequences or */
-    double rope_frequencies[MHA_ROPE_MAX_PAIRS]; /* as mha_model_stretch left them */
+    double rope_attention_factor; /* the factor and the rope_dim/2 frequencies that follow from rope_scaling, */
+    double rope_frequencies[MHA_ROPE_MAX_PAIRS]; /* for short sequences or as mha_model_stretch left them */
     bool has_scale; /* otherwise 1/sqrt(d_k) */
     double scale;
     size_t window;    /* keys a query sees, its own included: mha_semantics.window_left + 1. 0: no window */
@@ -46,9 +46,9 @@ MHA_API mha_status mha_model_read_config(const char *path, mha_model_facts *fact
 /* The same from the file's own metadata, which only GGUF has; false, all zero, for other files. */
 MHA_API bool mha_model_read_metadata(const mha_file *file, mha_model_facts *facts);
 
-/* The same for one attention layer, because layers may differ: in their window, in their rotation. `layer` is the prefix
- * of its tensors' names ("model.layers.5.self_attn"); for NULL, and for a prefix that the model does not have, the facts
- * are those of mha_model_read_config. Errors: as there; MHA_NO_MEMORY. */
+/* The same for one attention layer, because layers may differ: in their window, in their rotation. `layer` is the
+ * prefix of its tensors' names ("model.layers.5.self_attn"); for NULL, and for a prefix that the model does not have,
+ * the facts are those of mha_model_read_config. Errors: as there; MHA_NO_MEMORY. */
 MHA_API mha_status mha_model_read_layer(const char *path, const char *layer, mha_model_facts *facts, mha_error *error);
 
 /* Computes rope_attention_factor and rope_frequencies for `length` positions, on which dynamic scaling and longrope

@@ -433,14 +433,6 @@ mha_status mha_model_read_layer(const char *path, const char *layer, mha_model_f
     return status;
 }
 
-mha_status mha_model_stretch(mha_model_facts *facts, size_t length, mha_error *error)
-{
-    if (facts->rope_scaling.kind == MHA_ROPE_UNSCALED)
-        return MHA_OK;
-    return mha_rope_frequencies(&facts->rope_scaling, facts->rope_dim, facts->rope_base, length,
-                                facts->rope_frequencies, &facts->rope_attention_factor, error);
-}
-
 mha_semantics mha_model_semantics(const mha_model_facts *facts)
 {
     mha_semantics s = {0};

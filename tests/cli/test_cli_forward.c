@@ -306,7 +306,8 @@ static void test_stretched_rotations(void **state)
     (void)state;
     static const char text[] =
         "{\"model_type\":\"llama\",\"hidden_size\":32,\"num_attention_heads\":2,\"num_hidden_layers\":1,\"intermediate_"
-        "size\":8,\"vocab_size\":9,\"max_position_embeddings\":8,\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2.0}}";
+        "size\":8,\"vocab_size\":9,\"max_position_embeddings\":8,"
+        "\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2.0}}";
     const mha_rope_scaling dynamic = {.kind = MHA_ROPE_DYNAMIC, .factor = 2, .original_length = 8};
     const char *config = scratch("stretched.json"), *path = scratch("stretched.safetensors");
     FILE *f = fopen(config, "w");

@@ -62,8 +62,9 @@ static void configurations_rotate_as_recorded(void **state)
     assert_true(seen >= 12);
 }
 
-#define BASE "\"hidden_size\":32,\"num_attention_heads\":2,\"num_key_value_heads\":2,\"num_hidden_layers\":4,"            \
-             "\"intermediate_size\":8,\"vocab_size\":9,\"head_dim\":16,\"max_position_embeddings\":64"
+#define BASE                                                                                                           \
+    "\"hidden_size\":32,\"num_attention_heads\":2,\"num_key_value_heads\":2,\"num_hidden_layers\":4,"    \
+    "\"intermediate_size\":8,\"vocab_size\":9,\"head_dim\":16,\"max_position_embeddings\":64"
 #define LLAMA(more) "{\"model_type\":\"llama\"," BASE "," more "}"
 
 static void what_a_configuration_says_wrongly_is_named(void **state)
@@ -153,7 +154,8 @@ static void rotation_differs_from_layer_to_layer(void **state)
     (void)state;
     static const char own[] =
         "{\"like\":\"llama\",\"title\":\"Mine\",\"symbols\":{\"rope_last\":{\"value\":1},\"rope_dim\":{\"value\":8}},"
-        "\"numbers\":{\"rope_local_base\":{\"key\":\"rope_local_base_freq\",\"default\":500.0},\"scale\":{\"value\":0.25}},"
+        "\"numbers\":{\"rope_local_base\":{\"key\":\"rope_local_base_freq\",\"default\":500.0},"
+        "\"scale\":{\"value\":0.25}},"
         "\"attention\":[{\"blocks\":\"L\",\"prefix\":\"model.layers.{i}.self_attn\","
         "\"own\":{\"local\":\"i < 2\",\"rope\":\"2 * (i != 3)\"}}]}";
     static const struct {

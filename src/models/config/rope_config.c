@@ -121,3 +121,11 @@ void mha__rope_config_read(const json_t *config, size_t dim, double base, mha__r
     memset(rope->scaling, 0, sizeof rope->scaling);
     mha__text_print(rope->fault, sizeof rope->fault, "%s: %s", error.name, error.message);
 }
+
+mha_status mha_model_stretch(mha_model_facts *facts, size_t length, mha_error *error)
+{
+    if (facts->rope_scaling.kind == MHA_ROPE_UNSCALED)
+        return MHA_OK;
+    return mha_rope_frequencies(&facts->rope_scaling, facts->rope_dim, facts->rope_base, length,
+                                facts->rope_frequencies, &facts->rope_attention_factor, error);
+}

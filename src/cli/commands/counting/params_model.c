@@ -306,12 +306,13 @@ static json_t *model_json(const report *r)
                           : json_pack("{ss sf sf sf}", "type", mha_rope_scaling_name(facts.rope_scaling.kind), "factor",
                                       facts.rope_scaling.factor, "original_length", facts.rope_scaling.original_length,
                                       "attention_factor", facts.rope_attention_factor);
-    return json_pack("{ss ss ss so so so so so so so so so so}", "architecture", mha_model_title(r->model), "model_type",
-                     facts.model_type, "class", mha_model_class(r->model), "d_model", json_count(facts.d_model),
-                     "heads", json_count(facts.n_heads), "kv_heads", json_count(facts.kv_heads), "d_k",
-                     json_count(facts.d_k), "attention_layers", json_count(mha_model_layer_count(r->model)), "assumed",
-                     list, "active_parameters", json_count(active), "experts", json_count(experts), "experts_used",
-                     json_count(chosen), "rope_scaling", scaling);
+    return json_pack("{ss ss ss so so so so so so so so so so}", "architecture", mha_model_title(r->model),
+                     "model_type", facts.model_type, "class", mha_model_class(r->model), "d_model",
+                     json_count(facts.d_model), "heads", json_count(facts.n_heads), "kv_heads",
+                     json_count(facts.kv_heads), "d_k", json_count(facts.d_k), "attention_layers",
+                     json_count(mha_model_layer_count(r->model)), "assumed", list, "active_parameters",
+                     json_count(active), "experts", json_count(experts), "experts_used", json_count(chosen),
+                     "rope_scaling", scaling);
 }
 
 /* Removes the rows that --only leaves out. */
