@@ -22,6 +22,7 @@ typedef struct mha__arch_key {
     const char *symbol;
     const char *keys;     /* config keys separated by blanks, the first one present is used; NULL: computed */
     const char *fallback; /* formula when no key is present: the default of the architecture's library */
+    const char *null;     /* formula when the config says null; NULL: the fallback */
     const char *contains; /* for a key whose value is text: 1 when the text contains this, else 0 */
     const char *list;     /* formula: the symbol is a list of so many numbers; its fallback knows i. NULL: a number */
     const char *times;    /* formula: the key is a real number, by which this is multiplied and cut. NULL: no */

@@ -39,7 +39,7 @@ static void unbuild(built *b)
     mha_params_destroy(b->table);
 }
 
-/* Each is read with nothing but its name, so from its own defaults; small enough ones are allocated. */
+/* Each is read with little more than its name, so from its own defaults. */
 static void each_that_is_built_in_is_whole(void **state)
 {
     (void)state;
@@ -47,7 +47,8 @@ static void each_that_is_built_in_is_whole(void **state)
     for (; mha_architecture_at(count); count++) {
         char config[160];
         built b;
-        snprintf(config, sizeof config, "{\"model_type\": \"%s\"}", mha_architecture_at(count));
+        snprintf(config, sizeof config, "{\"model_type\": \"%s\", \"num_hidden_layers\": 4}",
+                 mha_architecture_at(count));
         const mha_status status = build(&b, config, NULL);
         if (status != MHA_OK)
             fail_msg("%s: %s: %s", mha_architecture_at(count), b.error.name, b.error.message);
@@ -183,7 +184,7 @@ static void blocks_may_differ(void **state)
     (void)state;
     built b;
     assert_ok(build(&b,
-                    "{\"model_type\": \"odd\", \"depths\": [1, 2, 1], \"dense\": [0, 7], \"ratio\": 2.5,"
+                    "{\"model_type\": \"odd\", \"rank\": null, \"depths\": [1, 2, 1], \"dense\": [0, 7], \"ratio\": 2.5,"
                     " \"width\": 4.0,"
                     " \"kinds\": [\"full_attention\", \"sliding_attention\"]}",
                     "{\"title\": \"Odd\", \"symbols\": {\"d_model\": {\"key\": \"width\", \"default\": 1},"
@@ -196,10 +197,12 @@ static void blocks_may_differ(void **state)
                     "  \"twos\": {\"value\": \"2^i\", \"list\": \"S\"},"
                     "  \"threes\": {\"key\": \"width\", \"list\": \"S\", \"default\": 3},"
                     "  \"d_ff\": {\"key\": \"ratio\", \"times\": \"d_model+1\", \"default\": 0},"
+                    "  \"rank\": {\"key\": \"rank\", \"default\": 7, \"null\": \"h\"},"
+                    "  \"other\": {\"key\": \"other\", \"default\": 7, \"null\": \"h\"},"
                     "  \"experts\": {\"value\": 3}, \"top_k\": {\"value\": 2}},"
                     " \"classes\": {\"Odd\": \"\"}, \"tensors\": {"
                     "  \"a\": {\"blocks\": \"S\", \"prefix\": \"{i}.\", \"rows\": ["
-                    "   {\"name\": \"w\", \"shape\": \"twos[i]\", \"group\": \"attention\", \"role\": \"W_Q\"}]},"
+                    "   {\"name\": \"w\", \"shape\": \"twos[i], rank, other\", \"group\": \"attention\", \"role\": \"W_Q\"}]},"
                     "  \"b\": {\"blocks\": \"S\", \"inner\": \"depth[i]\", \"prefix\": \"{i}.{j}.\", \"rows\": ["
                     "   {\"name\": \"u\", \"shape\": \"threes[i], j+1\", \"group\": \"ffn\", \"role\": \"u\"}]},"
                     "  \"c\": {\"blocks\": \"S\", \"inner\": \"experts\", \"prefix\": \"{i}.e{j}.\","
@@ -218,7 +221,7 @@ static void blocks_may_differ(void **state)
     assert_int_equal(mha_params_count(b.table), sizeof names / sizeof *names);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         assert_string_equal(mha_tensor_info_of(mha_params_at(b.table, i)).name, names[i]);
-    const size_t others = 1 + 2 + 4 + 4 * (1 + 1 + 2 + 1), routed = 3 * 12 + 3 * (12 + 2);
+    const size_t others = (1 + 2 + 4) * 2 * 7 + 4 * (1 + 1 + 2 + 1), routed = 3 * 12 + 3 * (12 + 2);
     assert_int_equal(mha_params_totals(b.table, NULL).parameters, others + routed);
     size_t experts, chosen;
     assert_int_equal(mha_model_active_parameters(b.model, &experts, &chosen), others + routed / 3 * 2);
