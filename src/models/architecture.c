@@ -33,13 +33,18 @@ const char *mha_architecture_at(size_t index)
     return index < BUILT_IN ? built_in[index].name : NULL;
 }
 
-char *mha__architecture_list(char *text, size_t size)
+const char *mha__architecture_nearest(const char *model_type)
 {
-    size_t used = 0;
-    text[0] = '\0';
-    for (size_t i = 0; i < BUILT_IN && used < size; i++)
-        used += (size_t)snprintf(text + used, size - used, "%s%s", used ? ", " : "", built_in[i].name);
-    return text;
+    size_t nearest = strlen(model_type) / 2; /* more letters than that make another name */
+    const char *found = NULL;
+    for (size_t i = 0; i < BUILT_IN && nearest > 0; i++) {
+        const size_t distance = mha__text_distance(built_in[i].name, model_type);
+        if (distance < nearest) {
+            nearest = distance;
+            found = built_in[i].name;
+        }
+    }
+    return found;
 }
 
 /* ---------------------------------------------------------------- text to JSON */

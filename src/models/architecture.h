@@ -112,8 +112,8 @@ mha_status mha__architecture_blame(const mha__architecture *architecture, const 
                                    mha_error *error);
 /* Whether there is a built-in description. */
 bool mha__architecture_known(const char *model_type);
-/* Text for messages: every model type, "bert, roberta, ...". */
-char *mha__architecture_list(char *text, size_t size);
+/* The model type that is spelled most alike; NULL: none is spelled alike. */
+const char *mha__architecture_nearest(const char *model_type);
 
 /* The words of the `group` column. */
 #define MHA_GROUP_ATTENTION "attention"

@@ -89,7 +89,8 @@ static mha_status find_architecture(const json_t *config, const char *path, mha_
     const char *name = json_is_string(type) ? json_string_value(type) : "";
     if (path || mha__architecture_known(name))
         return mha__architecture_read(name, path, &setup->architecture, error);
-    char known[300], found[160];
+    char found[160], near[80] = "";
+    const char *nearest = mha__architecture_nearest(name);
     if (*name)
         snprintf(found, sizeof found, "'%.*s'", MHA_CUT_ARGS(40, name));
     else if (json_is_string(class_name))
@@ -97,10 +98,12 @@ static mha_status find_architecture(const json_t *config, const char *path, mha_
                  MHA_CUT_ARGS(40, json_string_value(class_name)));
     else
         snprintf(found, sizeof found, "none");
+    if (nearest)
+        snprintf(near, sizeof near, ", the nearest is %.48s", nearest);
     return mha__fail(error, MHA_UNSUPPORTED, "model_type",
-                     "expected one of %s, found %s; --architecture FILE describes another, and mha params --weights "
-                     "FILE counts any checkpoint",
-                     mha__architecture_list(known, sizeof known), found);
+                     "expected a model type that is described (mha help architectures lists them), found %s%s; "
+                     "--architecture FILE describes another, and mha params --weights FILE counts any checkpoint",
+                     found, near);
 }
 
 /* Refuses sizes that do not go together; a width that the heads do not divide with the message of a layer. */

@@ -70,7 +70,7 @@ static void test_help_in_every_spelling(void **state)
                   {"paths", "float64"},
                   {"masks", "--cu-seqlens"},
                   {"case", "expected.output, output"},
-                  {"architectures", "albert, bert, camembert"},
+                  {"architectures", "albert, bert, bloom"},
                   {"variants", "causal-top-left"}};
     program_result all = RUN("help");
     for (size_t i = 0; i < sizeof topics / sizeof *topics; i++) {

@@ -184,7 +184,8 @@ static void blocks_may_differ(void **state)
     (void)state;
     built b;
     assert_ok(build(&b,
-                    "{\"model_type\": \"odd\", \"rank\": null, \"depths\": [1, 2, 1], \"dense\": [0, 7], \"ratio\": 2.5,"
+                    "{\"model_type\": \"odd\", \"rank\": null, \"depths\": [1, 2, 1], \"dense\": [0, 7],"
+                    " \"ratio\": 2.5,"
                     " \"width\": 4.0,"
                     " \"kinds\": [\"full_attention\", \"sliding_attention\"]}",
                     "{\"title\": \"Odd\", \"symbols\": {\"d_model\": {\"key\": \"width\", \"default\": 1},"
@@ -202,7 +203,8 @@ static void blocks_may_differ(void **state)
                     "  \"experts\": {\"value\": 3}, \"top_k\": {\"value\": 2}},"
                     " \"classes\": {\"Odd\": \"\"}, \"tensors\": {"
                     "  \"a\": {\"blocks\": \"S\", \"prefix\": \"{i}.\", \"rows\": ["
-                    "   {\"name\": \"w\", \"shape\": \"twos[i], rank, other\", \"group\": \"attention\", \"role\": \"W_Q\"}]},"
+                    "   {\"name\": \"w\", \"shape\": \"twos[i], rank, other\", \"group\": \"attention\","
+                    " \"role\": \"W_Q\"}]},"
                     "  \"b\": {\"blocks\": \"S\", \"inner\": \"depth[i]\", \"prefix\": \"{i}.{j}.\", \"rows\": ["
                     "   {\"name\": \"u\", \"shape\": \"threes[i], j+1\", \"group\": \"ffn\", \"role\": \"u\"}]},"
                     "  \"c\": {\"blocks\": \"S\", \"inner\": \"experts\", \"prefix\": \"{i}.e{j}.\","

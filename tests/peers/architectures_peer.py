@@ -1,7 +1,8 @@
 """Every architecture against the library that owns it: names, shapes and ties of all parameters.
 
-Needs transformers (5.23 was compared) and torch; models are made without memory. Buffers that the library does not write
-into checkpoints (masks, rotary tables) are not compared. python3 tests/peers/architectures_peer.py build/mha [MODEL_TYPE ...]
+Needs transformers (5.23 was compared) and torch; models are made without memory. Buffers that the library does not
+write into checkpoints (masks, rotary tables) are not compared.
+python3 tests/peers/architectures_peer.py build/mha [MODEL_TYPE ...]
 """
 import json
 import os
