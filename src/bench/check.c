@@ -164,7 +164,7 @@ static mha_status check_projection(const mha_layer *layer, mha_weight W, mha_wei
     return status;
 }
 
-/* Checks chosen queries of each batch row against all of its keys. A causal mask is written out, since the chosen
+/* Checks chosen queries of each batch row against all of its keys. What they see is written out, since the chosen
  * queries are not consecutive. q (B, T_q, h, d_k), heads (B, T_q, h, d_v). */
 static mha_status check_core(bench_subject *b, const mha_view *keys, const mha_view *values, const float *q,
                              const float *heads, judgement *j)
@@ -186,7 +186,7 @@ static mha_status check_core(bench_subject *b, const mha_view *keys, const mha_v
         TRY(take(j, m * s->T_k, &sees));
         for (size_t i = 0; i < m; i++)
             for (size_t k = 0; k < s->T_k; k++)
-                sees[i * s->T_k + k] = !s->causal || k <= here[i] % s->T_q;
+                sees[i * s->T_k + k] = (!s->causal || k <= here[i] % s->T_q) && bench_keeps(s, here[i] % s->T_q, k);
         mha_call call = {.query = mha_view_heads(some_q, MHA_F32, MHA_BTHD, 1, m, s->h, s->d_k),
                          .key = mha_view_slice(keys, 0, batch, 1),
                          .value = mha_view_slice(values, 0, batch, 1)};

@@ -8,7 +8,8 @@
 
 #include "attention/work.h"
 
-#define FLOATS(...) {__VA_ARGS__, MHA_F32, MHA_F32}
+#define FLOATS(...) {__VA_ARGS__, MHA_F32, MHA_F32, 0}
+#define MASKED(docs, ...) {__VA_ARGS__, MHA_F32, MHA_F32, docs}
 
 /* Name, B, T_q, T_k, d_model, heads, key/value heads, d_k, causal, bias. The standard shapes come first. */
 static const bench_shape shapes[] = {
@@ -32,6 +33,14 @@ static const bench_shape shapes[] = {
     FLOATS("width96", 1, 512, 512, 768, 8, 8, 96, false, true),
     FLOATS("width128", 1, 512, 512, 1024, 8, 8, 128, false, true),
     FLOATS("width256", 1, 512, 512, 2048, 8, 8, 256, false, true),
+    FLOATS("tiny8", 1, 8, 8, 256, 4, 4, 64, false, false),
+    FLOATS("bert1x127", 1, 127, 127, 768, 12, 12, 64, false, true),
+    FLOATS("decode2047", 1, 1, 2047, 4096, 32, 32, 128, false, false),
+    FLOATS("few4x2047", 1, 4, 2047, 4096, 32, 32, 128, false, false),
+    FLOATS("few8x127", 1, 8, 127, 4096, 32, 32, 128, false, false),
+    FLOATS("few8x2047", 1, 8, 2047, 4096, 32, 32, 128, false, false),
+    MASKED(1, "mask2048", 1, 2048, 2048, 768, 12, 12, 64, false, true),
+    MASKED(8, "docs8x256", 1, 2048, 2048, 768, 12, 12, 64, false, true),
 };
 
 const char *bench_part_name(bench_part part)
@@ -87,11 +96,13 @@ bool bench_shape_read(const char *text, bench_shape *shape)
             s.causal = true;
         else if (read_word(&at, "nobias"))
             s.bias = false;
-        else if (!(read_word(&at, "kv=") ? read_size(&at, &s.h_kv) : read_word(&at, "dk=") && read_size(&at, &s.d_k)))
+        else if (!(read_word(&at, "kv=")   ? read_size(&at, &s.h_kv)
+                   : read_word(&at, "dk=") ? read_size(&at, &s.d_k)
+                                           : read_word(&at, "docs=") && read_size(&at, &s.docs)))
             return false;
     }
     s.h_kv = s.h_kv ? s.h_kv : s.h;
-    if (*at || s.h % s.h_kv != 0 || (!s.d_k && s.d_model % s.h != 0))
+    if (*at || s.h % s.h_kv != 0 || (!s.d_k && s.d_model % s.h != 0) || (s.docs && (s.T_q != s.T_k || s.docs > s.T_k)))
         return false;
     s.d_k = s.d_k ? s.d_k : s.d_model / s.h;
     s.causal = s.causal && !bench_decodes(&s); /* one new token sees all of its cache */
@@ -101,20 +112,35 @@ bool bench_shape_read(const char *text, bench_shape *shape)
 
 char *bench_shape_text(char text[BENCH_SHAPE_TEXT], const bench_shape *s)
 {
-    char kv[32] = "";
+    char kv[32] = "", docs[32] = "";
+    if (s->docs)
+        snprintf(docs, sizeof docs, ",docs=%zu", s->docs);
     if (s->h_kv != s->h)
         snprintf(kv, sizeof kv, ",kv=%zu", s->h_kv);
-    snprintf(text, BENCH_SHAPE_TEXT, "%zu,%zu,%zu,%zu,%zu%s%s%s", s->B, s->T_q, s->T_k, s->d_model, s->h, kv,
+    snprintf(text, BENCH_SHAPE_TEXT, "%zu,%zu,%zu,%zu,%zu%s%s%s%s", s->B, s->T_q, s->T_k, s->d_model, s->h, kv, docs,
              s->causal ? ",causal" : "", s->bias ? "" : ",nobias");
     return text;
+}
+
+/* The pairs of a query and a key that it sees, of a batch row. */
+static double visible_pairs(const bench_shape *s)
+{
+    const int64_t offset = bench_decodes(s) ? (int64_t)s->T_k - 1 : 0;
+    double pairs = 0;
+    if (s->docs == 0)
+        return (double)mha__visible_pairs(s->T_q, s->T_k, offset, s->causal, -1, -1);
+    for (size_t first = 0, n; first < s->T_k; first += n) {
+        n = s->T_k - first < bench_document(s) ? s->T_k - first : bench_document(s);
+        pairs += (double)mha__visible_pairs(n, n, 0, s->causal, -1, -1);
+    }
+    return pairs;
 }
 
 double bench_flops(const bench_shape *s, bench_part part)
 {
     double B = (double)s->B, T_q = (double)s->T_q, T_k = (double)s->T_k, d = (double)s->d_model;
     double wide = (double)(s->h * s->d_k), narrow = (double)(s->h_kv * s->d_k);
-    const int64_t offset = bench_decodes(s) ? (int64_t)s->T_k - 1 : 0;
-    double core = 4 * B * wide * (double)mha__visible_pairs(s->T_q, s->T_k, offset, s->causal, -1, -1);
+    double core = 4 * B * wide * visible_pairs(s);
     double new_keys = bench_decodes(s) ? T_q : T_k;
     double projections = 4 * B * T_q * d * wide + 4 * B * new_keys * d * narrow;
     return (part != BENCH_PROJ ? core : 0) + (part != BENCH_CORE ? projections : 0);

@@ -9,6 +9,7 @@ typedef struct bench_shape {
     size_t B, T_q, T_k, d_model, h, h_kv, d_k; /* T_q = 1: one new token after T_k - 1 cached ones */
     bool causal, bias;
     mha_dtype weights, cache;                  /* F32, F16 or BF16; F32 in the list and in texts */
+    size_t docs; /* documents of equal length, told by a boolean mask; 1: a mask that hides nothing; 0: no mask */
 } bench_shape;
 
 /* The part of a layer that is run: all of it; attention alone, with Q, K and V given; the four projections alone. */
@@ -18,7 +19,8 @@ const char *bench_part_name(bench_part part);
 /* Shape `index` of the list; NULL past the last. */
 const bench_shape *bench_shape_at(size_t index);
 enum { BENCH_STANDARD = 13 }; /* number of standard shapes, which are run when none is named */
-/* Reads a name of the list, or B,Tq,Tk,d_model,h[,kv=N][,dk=N][,causal][,nobias]; false when the text is neither. */
+/* Reads a name of the list, or B,Tq,Tk,d_model,h[,kv=N][,dk=N][,docs=N][,causal][,nobias]; false when the text is
+ * neither. Documents need Tq = Tk, and at most as many as tokens. */
 bool bench_shape_read(const char *text, bench_shape *shape);
 
 enum { BENCH_SHAPE_TEXT = 160 };
@@ -27,6 +29,14 @@ char *bench_shape_text(char text[BENCH_SHAPE_TEXT], const bench_shape *shape);
 
 static inline bool bench_decodes(const bench_shape *s) { return s->T_q == 1 && s->T_k > 1; }
 static inline bool bench_crosses(const bench_shape *s) { return s->T_q != s->T_k && !bench_decodes(s); }
+
+/* Tokens of a document, of which the last may have fewer; docs is not 0. */
+static inline size_t bench_document(const bench_shape *s) { return (s->T_k - 1) / s->docs + 1; }
+/* Whether the mask lets query i see key j. */
+static inline bool bench_keeps(const bench_shape *s, size_t i, size_t j)
+{
+    return s->docs == 0 || i / bench_document(s) == j / bench_document(s);
+}
 
 /* Floating-point operations, two for each multiply-add. Core: 2 h (d_k + d_v) for each query and each key that it
  * sees. Projections: those of T_q queries and of the new keys and values. A layer: both. */

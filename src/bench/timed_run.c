@@ -92,12 +92,28 @@ static mha_status make_layer(bench_subject *b, mha_error *error)
     return bench_decodes(s) ? fill_cache(b, error) : MHA_OK;
 }
 
+/* Makes the mask that keeps each query to its document, (T_q, T_k) bytes. */
+static mha_status make_mask(bench_subject *b, mha_error *error)
+{
+    const bench_shape *s = &b->shape;
+    float *room;
+    TRY(take(&b->memory, s->T_q * s->T_k / sizeof *room + 1, &room, error));
+    uint8_t *keeps = (uint8_t *)(void *)room;
+    for (size_t i = 0; i < s->T_q; i++)
+        for (size_t j = 0; j < s->T_k; j++)
+            keeps[i * s->T_k + j] = bench_keeps(s, i, j);
+    b->call.semantics.mask = (mha_mask){MHA_MASK_KEEPS, mha_view_of(keeps, MHA_BOOL, 2, (size_t[]){s->T_q, s->T_k})};
+    return MHA_OK;
+}
+
 mha_status bench_subject_make(bench_subject *b, const bench_shape *shape, bench_part part, bool packs, mha_error *error)
 {
     *b = (bench_subject){.shape = *shape, .part = part, .packs = packs, .memory.allocator = mha__allocator_default()};
     b->call.semantics.causal = part != BENCH_PROJ && shape->causal;
     b->call.semantics.window = part == BENCH_PROJ;
     TRY(part == BENCH_CORE ? make_core(b, error) : make_layer(b, error));
+    if (shape->docs && part != BENCH_PROJ)
+        TRY(make_mask(b, error));
     const size_t n = mha_view_elements(&b->call.output); /* written here, so that no run counts these pages */
     for (size_t i = 0; i < n; i++)
         b->output[i] = NAN;

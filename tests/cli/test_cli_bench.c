@@ -186,16 +186,36 @@ static void csv_and_json_use_the_same_names(void **state)
     program_free(&r);
 }
 
+/* Documents: only pairs inside one are counted. Seven tokens in three are 3, 3 and 1, causally 6, 6 and 1 pairs. */
+static void documents_hide_each_other(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *shape;
+        double pairs;
+    } each[] = {{"1,7,7,12,3,docs=3", 19}, {"1,7,7,12,3,docs=3,causal", 13}, {"1,7,7,12,3,docs=1", 49}};
+    for (size_t i = 0; i < 3; i++) {
+        json_t *root = bench(each[i].shape, "core");
+        const json_t *row = json_array_get(json_object_get(root, "rows"), 0);
+        assert_close(number(row, "gflops") * number(row, "ms_min") * 1e6, 4 * 12 * each[i].pairs, 1e-6);
+        json_decref(root);
+    }
+    assert_program_refuses(RUN("bench", "--shape", "1,7,9,12,3,docs=2"), 2, "--shape");
+    assert_program_refuses(RUN("bench", "--shape", "1,7,7,12,3,docs=8"), 2, "--shape");
+}
+
 static void several_shapes_as_a_table(void **state)
 {
     (void)state;
     program_result r = RUN("bench", "--shape", "1,7,7,12,3,nobias", "--shape", "1,5,9,12,2,dk=5", "--shape", "tiny16",
-                           "--shape", "200,1,3,8,2,nobias", "--part", "both", "--path", "fast", "--rounds", "9",
+                           "--shape", "200,1,3,8,2,nobias", "--shape",
+                           "2,7,7,12,3,docs=3,causal", "--part", "both", "--path", "fast", "--rounds", "9",
                            "--seconds", "0", "--threads", "1", "--csv");
     assert_int_equal(r.code, 0);
     static const char *const rows[] = {"\"1,7,7,12,3,nobias\",core,fast,1,", "\"1,5,9,12,2,dk=5\",core,fast,1,",
                                        "\n\"1,5,9,12,2,dk=5\",layer,fast,1,", "\ntiny16,layer,fast,1,",
-                                       "\n\"200,1,3,8,2,nobias\",core,fast,1,"};
+                                       "\n\"200,1,3,8,2,nobias\",core,fast,1,",
+                                       "\n\"2,7,7,12,3,docs=3,causal\",layer,fast,1,"};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (!strstr(r.out, rows[i]))
             fail_msg("no row %s in %s", rows[i], r.out);
@@ -273,6 +293,7 @@ int main(void)
         cmocka_unit_test(shapes_are_listed),
         cmocka_unit_test(what_it_refuses),
         cmocka_unit_test(csv_and_json_use_the_same_names),
+        cmocka_unit_test(documents_hide_each_other),
         cmocka_unit_test(several_shapes_as_a_table),
         cmocka_unit_test(a_terminal_shows_the_round),
         cmocka_unit_test(layers_of_a_model_are_measured),

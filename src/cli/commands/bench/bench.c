@@ -17,7 +17,8 @@ static int refuse_shape(const char *text)
     char known[512] = "";
     for (size_t i = 0; bench_shape_at(i); i++)
         snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i ? ", " : "", bench_shape_at(i)->name);
-    return refuse("--shape", "expected B,Tq,Tk,d_model,h[,kv=N][,dk=N][,causal][,nobias] or one of %s; found \"%s\"",
+    return refuse("--shape",
+                  "expected B,Tq,Tk,d_model,h[,kv=N][,dk=N][,docs=N][,causal][,nobias] or one of %s; found \"%s\"",
                   known, text);
 }
 
