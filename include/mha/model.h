@@ -211,7 +211,8 @@ typedef void (*mha_finding_function)(void *context, const mha_finding *finding);
 
 /* Sums over the tensors of a file, from its header. */
 typedef struct mha_file_totals {
-    size_t tensors, elements, bytes; /* of all tensors */
+    size_t tensors, elements, bytes; /* of all tensors; scales and zero points are bytes, not elements */
+    size_t bytes_here;               /* of all tensors, each read as its reads_as: F32 for a quantised one */
     size_t parameters;               /* elements that are not buffers */
     size_t buffers;                  /* elements of buffers */
     size_t unique;    /* parameters, tied ones counted once */

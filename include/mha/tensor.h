@@ -13,8 +13,8 @@ extern "C" {
 #endif
 
 /* Type, name as files spell it, elements per block, bytes per block. A plain type has one element in a block; a
- * quantised type of GGUF has 32 to 256; the packed F6 and F4 have as many as fill whole bytes. C64 is two F32, real
- * and imaginary part: it is copied, never converted. The value 0 is F32. */
+ * quantised type of GGUF has 32 to 256; the packed F6, F4, U2 to U4 and bitsandbytes' NF4 and FP4 have as many as fill
+ * whole bytes. C64 is two F32, real and imaginary part: it is copied, never converted. The value 0 is F32. */
 #define MHA_DTYPE_LIST(X)                                                                          \
     X(MHA_F32, "F32", 1, 4)                                                                        \
     X(MHA_F64, "F64", 1, 8)                                                                        \
@@ -64,7 +64,12 @@ extern "C" {
     X(MHA_F6_E2M3, "F6_E2M3", 4, 3)                                                                \
     X(MHA_F6_E3M2, "F6_E3M2", 4, 3)                                                                \
     X(MHA_F4, "F4", 2, 1)                                                                          \
-    X(MHA_C64, "C64", 1, 8)
+    X(MHA_C64, "C64", 1, 8)                                                                        \
+    X(MHA_U2, "U2", 4, 1)                                                                          \
+    X(MHA_U3, "U3", 8, 3)                                                                          \
+    X(MHA_U4, "U4", 2, 1)                                                                          \
+    X(MHA_NF4, "NF4", 2, 1)                                                                        \
+    X(MHA_FP4, "FP4", 2, 1)
 
 typedef enum mha_dtype {
 #define MHA_DTYPE_ENUM(code, name, block_elements, block_bytes) code,

@@ -1,64 +1,10 @@
-/* Opening a file of tensors: recognising its format, calling the reader, looking up names. */
-#include <stdlib.h>
+/* Opening a file of tensors: recognising its format, calling the reader. */
 #include <string.h>
 #include <zip.h>
 
 #include "formats/file.h"
+#include "formats/quantised/packings.h"
 #include "formats/readers/readers.h"
-
-/* ---------------------------------------------------------------- names */
-
-/* For qsort: a and b point to pointers to items. An item of either list begins with its name. */
-static int compare_names(const void *a, const void *b)
-{
-    const char *const *left = *(const void *const *)a, *const *right = *(const void *const *)b;
-    return strcmp(*left, *right);
-}
-
-/* Pointers to the items of `list` in order of their names. *twice: a name that occurs twice, or NULL. */
-static const void **sort_by_name(const mha_file *file, const mha__list *list, const char **twice, mha_error *error)
-{
-    const void **index = mha__allocate(&file->allocator, (list->count + 1) * sizeof *index);
-    if (!index) {
-        mha__file_no_memory(file, error);
-        return NULL;
-    }
-    for (size_t i = 0; i < list->count; i++)
-        index[i] = (const char *)list->items + i * list->item_bytes;
-    qsort(index, list->count, sizeof *index, compare_names);
-    for (size_t i = 1; i < list->count && !*twice; i++)
-        if (compare_names(&index[i - 1], &index[i]) == 0)
-            *twice = *(const char *const *)index[i];
-    return index;
-}
-
-static mha_status index_names(mha_file *file, mha_error *error)
-{
-    const char *twice = NULL;
-    file->by_name = sort_by_name(file, &file->entries, &twice, error);
-    if (!file->by_name)
-        return MHA_NO_MEMORY;
-    if (twice)
-        return mha__fail_inside(error, MHA_FORMAT, file->path, twice, 0,
-                                "expected every tensor to be named once, found this name twice");
-    file->by_key = sort_by_name(file, &file->metadata, &twice, error);
-    if (!file->by_key)
-        return MHA_NO_MEMORY;
-    if (twice)
-        return mha__fail_inside(error, MHA_FORMAT, file->path, twice, 0,
-                                "expected every metadata key once, found this key twice");
-    return MHA_OK;
-}
-
-/* The item of that name among `count` sorted ones. */
-static const void *look_up(const void **index, size_t count, const char *name)
-{
-    if (!name || count == 0)
-        return NULL;
-    const void *key = &name;
-    const void *const *found = bsearch(&key, index, count, sizeof *index, compare_names);
-    return found ? *found : NULL;
-}
 
 /* ---------------------------------------------------------------- opening */
 
@@ -95,6 +41,21 @@ static mha_status parse(mha_file *file, mha_error *error)
     return mha__safetensors_parse(file, 0, error);
 }
 
+/* Several tensors that hold one become that one; the parts then have an index of their own. */
+static mha_status join_parts(mha_file *file, mha_error *error)
+{
+    mha__joining joining = {0};
+    mha_status status = mha__packings_find(file, &joining, error);
+    if (status == MHA_OK && joining.found.count > 0) {
+        mha__names_forget(file);
+        status = mha__packings_apply(file, &joining, error);
+        if (status == MHA_OK)
+            status = mha__names_index(file, error);
+    }
+    mha__joining_release(file, &joining);
+    return status;
+}
+
 mha_status mha__file_open_using(const mha_allocator *allocator, const char *path, mha_file **file, mha_error *error)
 {
     *file = NULL;
@@ -122,7 +83,9 @@ mha_status mha__file_open_using(const mha_allocator *allocator, const char *path
     if (status == MHA_OK)
         status = parse(opened, error);
     if (status == MHA_OK)
-        status = index_names(opened, error);
+        status = mha__names_index(opened, error);
+    if (status == MHA_OK && !opened->archive && strcmp(opened->format, "safetensors") == 0)
+        status = join_parts(opened, error);
     if (status != MHA_OK)
         mha_file_close(opened);
     else
@@ -142,22 +105,7 @@ void mha_file_close(mha_file *file)
     mha_allocator memory = file->allocator;
     if (file->archive)
         zip_discard(file->archive);
-    mha__release(&memory, file->by_name, (file->entries.count + 1) * sizeof *file->by_name);
-    mha__release(&memory, file->by_key, (file->metadata.count + 1) * sizeof *file->by_key);
+    mha__names_forget(file);
     mha__file_release_lists(file);
     mha__release(&memory, file, sizeof *file);
-}
-
-/* ---------------------------------------------------------------- asking */
-
-const mha_file_tensor *mha_file_find(const mha_file *file, const char *name)
-{
-    const mha__entry *entry = look_up(file->by_name, file->entries.count, name);
-    return entry ? &entry->tensor : NULL;
-}
-
-const char *mha_file_metadata(const mha_file *file, const char *key)
-{
-    const mha__pair *pair = look_up(file->by_key, file->metadata.count, key);
-    return pair ? pair->value : NULL;
 }

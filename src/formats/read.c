@@ -25,8 +25,13 @@ typedef struct reading {
 /* The file's entry for a tensor that the caller has, perhaps as a copy; NULL when it is not of this file. */
 static const mha__entry *entry_of(const mha_file *file, const mha_file_tensor *tensor)
 {
-    const mha__entry *entry = (const mha__entry *)file->entries.items + tensor->index;
-    return tensor->index < file->entries.count && strcmp(entry->tensor.name, tensor->name) == 0 ? entry : NULL;
+    const size_t listed = file->entries.count;
+    if (tensor->index >= listed + file->parts.count)
+        return NULL;
+    const mha__entry *entry = tensor->index < listed
+                                  ? (const mha__entry *)file->entries.items + tensor->index
+                                  : (const mha__entry *)file->parts.items + (tensor->index - listed);
+    return strcmp(entry->tensor.name, tensor->name) == 0 ? entry : NULL;
 }
 
 static mha_status zip_failure(const reading *state, zip_error_t *why)
@@ -221,7 +226,7 @@ mha_status mha__file_same_bytes(const mha_file *file, const mha_file_tensor *a, 
     const mha__entry *first = entry_of(file, a), *second = entry_of(file, b);
     unsigned char one[PIECE], other[PIECE];
     *same = false;
-    if (!first || !second || file->archive || a->bytes == 0 || a->bytes != b->bytes)
+    if (!first || !second || file->archive || a->packing || b->packing || a->bytes == 0 || a->bytes != b->bytes)
         return MHA_OK;
     const size_t pieces = (a->bytes + PIECE - 1) / PIECE, places = pieces < PLACES ? pieces : PLACES;
     for (size_t i = 0; i < places; i++) {

@@ -140,6 +140,7 @@ void mha__file_release_lists(mha_file *file)
         mha__source_close((mha__source *)file->sources.items + i);
     mha__list_release(&file->allocator, &file->sources);
     mha__list_release(&file->allocator, &file->entries);
+    mha__list_release(&file->allocator, &file->parts);
     mha__list_release(&file->allocator, &file->metadata);
     for (struct mha__text_block *block = file->text, *next; block; block = next) {
         next = block->next;

@@ -5,12 +5,42 @@
 #include "formats/input_file.h"
 #include "mha/file.h"
 
+/* The tensors of a file that together hold one: its packed numbers, and what turns them into values. */
+typedef enum mha__part {
+    MHA_PART_CODES,
+    MHA_PART_SCALES,
+    MHA_PART_ZEROS,         /* zero points */
+    MHA_PART_GROUPS,        /* the group of each input */
+    MHA_PART_TABLE,         /* the values of the codes */
+    MHA_PART_NESTED_SCALES, /* of scales that are quantised, too */
+    MHA_PART_NESTED_TABLE,
+    MHA_PART_STATE,   /* what else is to be known, as JSON */
+    MHA_PART_UNUSED,  /* what has no influence on the values */
+    MHA_PART_UNUSED_2,
+    MHA_PARTS
+} mha__part;
+
+/* How a tensor is packed into several ones. */
+typedef struct mha__packing {
+    const struct mha__packing_kind *kind; /* NULL: it is one tensor of the file */
+    const char *name;                     /* of the tensor that they hold */
+    size_t parts[MHA_PARTS];              /* their numbers among the parts of the file; SIZE_MAX: there is none */
+    size_t grid_rows, grid_columns;       /* the scales: a grid for the last two axes */
+    size_t block_rows, block_columns;     /* the numbers that share a scale */
+    bool one_grid;                        /* for all leading axes; otherwise one for each */
+    bool powers;                          /* the scales are bytes that mean F8_E8M0 */
+    int bits;                             /* of a code */
+    size_t nested_block;                  /* the scales that share a nested one */
+    float offset;                         /* of nested scales */
+} mha__packing;
+
 /* A tensor as mha/file.h shows it, and the position of its bytes. */
 typedef struct mha__entry {
     mha_file_tensor tensor; /* first: what mha_file_at returns points here */
     size_t source;          /* number of the file, or of the member in an npz */
     bool big_endian;
     bool fortran; /* the first index varies fastest */
+    mha__packing packing;
 } mha__entry;
 
 typedef struct mha__pair {
@@ -30,8 +60,10 @@ struct mha_file {
     const char *path, *format;
     mha__list sources;            /* mha__source */
     mha__list entries;            /* mha__entry */
+    mha__list parts;              /* mha__entry: found by name, not listed */
     mha__list metadata;           /* mha__pair */
     const void **by_name;         /* pointers to the entries in order of their names */
+    const void **by_part;         /* the same for the parts */
     const void **by_key;          /* the same for the metadata */
     struct mha__text_block *text; /* the strings of the file object */
     void *archive;                /* npz: the zip_t */
@@ -55,6 +87,10 @@ char *mha__file_text(mha_file *file, const char *text, size_t length);
 /* The tensors from number `first` on, in the order of their data: an array with a NULL pointer at its end, which the
  * caller releases; NULL when there is no memory. */
 const mha_file_tensor **mha__file_by_offset(const mha_file *file, size_t first);
+/* Sorts tensors, parts and metadata by name, for mha_file_find and mha_file_metadata. MHA_FORMAT: a tensor or a key is
+ * there twice. `forget` also ends a file in which that failed; it must come before the lists change. */
+mha_status mha__names_index(mha_file *file, mha_error *error);
+void mha__names_forget(mha_file *file);
 /* Closes the sources, releases lists and strings. */
 void mha__file_release_lists(mha_file *file);
 mha_status mha__file_no_memory(const mha_file *file, mha_error *error);

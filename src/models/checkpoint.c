@@ -151,6 +151,9 @@ mha_status mha_file_list_params(const mha_file *file, mha_params *table, mha_fin
         sum.tensors++;
         sum.elements += tensor->elements;
         sum.bytes += tensor->bytes;
+        size_t here = 0;
+        mha_dtype_bytes(tensor->reads_as, tensor->elements, &here); /* fits: as many elements have been counted */
+        sum.bytes_here += here;
         *(buffer ? &sum.buffers : &sum.parameters) += tensor->elements;
         sum.unique += buffer || original ? 0 : tensor->elements;
         sum.attention += held ? tensor->elements : 0;

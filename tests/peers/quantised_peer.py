@@ -2,7 +2,7 @@
 
 Needs the Python module of this library, numpy and the package gguf (0.19.0 was compared).
 python3 tests/peers/quantised_peer.py [--blocks 1000000] [TYPE ...]
-With --record FOLDER it writes the vectors of tests/formats/test_formats_quantised.c instead.
+With --record FOLDER it writes the vectors of tests/formats/test_formats_quantised.c (tests/vectors/quantised) instead.
 """
 import argparse
 import os
@@ -76,7 +76,7 @@ def record(folder):
         made = blocks(name, 24 if elements == 32 else 6, 7)
         values = defined(name, made)
         tensors += [(name, number, len(values), made.tobytes()), (name + ".values", 0, len(values), values.tobytes())]
-    write_gguf(os.path.join(folder, "quantised.gguf"), tensors)
+    write_gguf(os.path.join(folder, "blocks.gguf"), tensors)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "formats/quantised/decoders.h"
+#include "formats/quantised/packings.h"
 #include "formats/quantised/unpack.h"
 
 enum { BUFFER_BYTES = 1 << 15 };
@@ -16,12 +17,103 @@ struct mha__unpacking {
     size_t taken;                       /* values of the block that were given away */
     float values[MHA_LARGEST_BLOCK];    /* of the block */
     unsigned char buffer[BUFFER_BYTES]; /* whole blocks */
+    mha__parts parts;                   /* of a tensor that is packed into several ones */
+    size_t row, column;                 /* of its next value */
 };
 
 bool mha__is_packed(const mha__entry *entry)
 {
-    return mha__decoder_of(entry->tensor.dtype) != NULL;
+    return entry->packing.kind || mha__decoder_of(entry->tensor.dtype);
 }
+
+/* ---------------------------------------------------------------- several tensors */
+
+static const mha__entry *part_of(const mha__unpacking *u, mha__part part)
+{
+    const size_t number = u->entry->packing.parts[part];
+    return number == SIZE_MAX ? NULL : (const mha__entry *)u->file->parts.items + number;
+}
+
+/* The type of the numbers in a part. */
+static mha_dtype type_of(const mha__unpacking *u, const mha__entry *part, mha__part which)
+{
+    return which == MHA_PART_SCALES && u->entry->packing.powers ? MHA_F8_E8M0 : part->tensor.dtype;
+}
+
+/* Whether a part is kept as F32: scales and tables are, codes never. */
+static bool is_numbers(mha_dtype dtype, mha__part which)
+{
+    return which != MHA_PART_CODES && (mha__dtype_is_float(dtype) || dtype == MHA_F8_E8M0);
+}
+
+static mha_status read_part(const mha__unpacking *u, const mha__entry *part, void *bytes, mha_error *error)
+{
+    const mha_file_tensor *tensor = &part->tensor;
+    TRY(mha__source_read(mha__file_source(u->file, part->source), tensor->offset, bytes, tensor->bytes, error));
+    if (mha__host_is_big_endian())
+        mha__swap_bytes(bytes, tensor->dtype, tensor->elements);
+    return MHA_OK;
+}
+
+static mha_status load_part(mha__unpacking *u, mha__part which, mha_error *error)
+{
+    const mha__entry *part = part_of(u, which);
+    if (!part || which >= MHA_PART_STATE)
+        return MHA_OK;
+    const mha_allocator *memory = &u->file->allocator;
+    const size_t bytes = part->tensor.bytes, elements = part->tensor.elements;
+    const mha_dtype dtype = type_of(u, part, which);
+    void *held = mha__allocate(memory, bytes);
+    float *numbers = held && is_numbers(dtype, which) ? mha__allocate(memory, elements * sizeof *numbers) : NULL;
+    u->parts.bytes[which] = held;
+    u->parts.numbers[which] = numbers;
+    if (!held || (is_numbers(dtype, which) && !numbers))
+        return mha__fail_inside(error, MHA_NO_MEMORY, mha__entry_path(u->file, part), part->tensor.name, 0,
+                                "no memory for its %zu bytes", bytes);
+    TRY(read_part(u, part, held, error));
+    const mha_view from = mha_view_of(held, dtype, 1, &elements),
+                   to = mha_view_of(numbers, MHA_F32, 1, &elements);
+    return numbers ? mha_view_copy(&to, &from) : MHA_OK;
+}
+
+static mha_status load_parts(mha__unpacking *u, mha_error *error)
+{
+    const mha__packing *packing = &u->entry->packing;
+    const mha_file_tensor *tensor = &u->entry->tensor;
+    mha__part wrong = MHA_PARTS;
+    u->parts.packing = packing;
+    u->parts.columns = tensor->shape[tensor->rank - 1];
+    u->parts.rows = tensor->rank > 1 ? tensor->shape[tensor->rank - 2] : 1;
+    for (int p = 0; p < MHA_PARTS; p++)
+        TRY(load_part(u, (mha__part)p, error));
+    const mha_dtype dtype = part_of(u, MHA_PART_CODES)->tensor.dtype;
+    for (unsigned c = 0; c < 256 && mha__element_bytes(dtype) == 1; c++) {
+        unsigned char code = (unsigned char)c;
+        const mha_view one = mha_view_of(&code, dtype, 0, NULL);
+        u->parts.code_values[c] = (float)mha_view_get(&one, NULL);
+    }
+    if (packing->kind->check)
+        wrong = packing->kind->check(&u->parts, tensor);
+    if (wrong == MHA_PARTS)
+        return MHA_OK;
+    const mha__entry *part = part_of(u, wrong);
+    return mha__fail_inside(error, MHA_FORMAT, mha__entry_path(u->file, part), part->tensor.name, 0,
+                            "expected groups from 0 to %zu, found another one", packing->grid_rows - 1);
+}
+
+static void next_values(mha__unpacking *u, float *values, size_t count)
+{
+    const mha__unpack_value value = u->entry->packing.kind->value;
+    for (size_t i = 0; i < count; i++) {
+        values[i] = value(&u->parts, u->row, u->column);
+        if (++u->column == u->parts.columns) {
+            u->column = 0;
+            u->row++;
+        }
+    }
+}
+
+/* ---------------------------------------------------------------- blocks */
 
 mha_status mha__unpack_begin(const mha_file *file, const mha__entry *entry, mha__unpacking **unpacking,
                              mha_error *error)
@@ -34,6 +126,8 @@ mha_status mha__unpack_begin(const mha_file *file, const mha__entry *entry, mha_
                                 "no memory for %zu bytes of buffer", sizeof *u);
     u->file = file;
     u->entry = entry;
+    if (entry->packing.kind)
+        return load_parts(u, error);
     u->decode = mha__decoder_of(tensor->dtype);
     for (u->block_elements = 1; mha_dtype_bytes(tensor->dtype, u->block_elements, &u->block_bytes) != MHA_OK;)
         u->block_elements++;
@@ -61,6 +155,10 @@ static mha_status next_block(mha__unpacking *u, mha_error *error)
 
 mha_status mha__unpack_next(mha__unpacking *u, float *values, size_t count, mha_error *error)
 {
+    if (u->entry->packing.kind) {
+        next_values(u, values, count);
+        return MHA_OK;
+    }
     while (count > 0) {
         if (u->taken == u->block_elements)
             TRY(next_block(u, error));
@@ -75,6 +173,12 @@ mha_status mha__unpack_next(mha__unpacking *u, float *values, size_t count, mha_
 
 void mha__unpack_end(mha__unpacking *u)
 {
+    for (int p = 0; u && u->entry->packing.kind && p < MHA_PARTS; p++) {
+        const mha__entry *part = part_of(u, (mha__part)p);
+        mha__release(&u->file->allocator, mha__unconst(u->parts.bytes[p]), part ? part->tensor.bytes : 0);
+        mha__release(&u->file->allocator, mha__unconst(u->parts.numbers[p]),
+                     part ? part->tensor.elements * sizeof(float) : 0);
+    }
     if (u)
         mha__release(&u->file->allocator, u, sizeof *u);
 }

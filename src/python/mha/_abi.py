@@ -166,12 +166,13 @@ class Totals(Struct):
 class FileTensor(Struct):
     c_name = "mha_file_tensor"
     _fields_ = [("name", c.c_char_p), ("dtype", c.c_int), ("rank", c.c_int), ("shape", _size * MAX_RANK),
-                ("elements", _size), ("bytes", _size), ("offset", c.c_uint64), ("index", _size), ("reads_as", c.c_int)]
+                ("elements", _size), ("bytes", _size), ("offset", c.c_uint64), ("index", _size), ("reads_as", c.c_int),
+                ("packing", c.c_char_p)]
 
 
 class FileTotals(Struct):
     c_name = "mha_file_totals"
-    _fields_ = _each("tensors elements bytes parameters buffers unique attention", _size)
+    _fields_ = _each("tensors elements bytes bytes_here parameters buffers unique attention", _size)
 
 
 class ModelFacts(Struct):

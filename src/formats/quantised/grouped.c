@@ -1,0 +1,115 @@
+/* GPTQ and AWQ: whole numbers of few bits in words of 32, with a scale and a zero point for each group of inputs. */
+#include <string.h>
+
+#include "formats/quantised/packings.h"
+
+static uint32_t word_at(const unsigned char *bytes, size_t index)
+{
+    uint32_t word;
+    memcpy(&word, bytes + 4 * index, sizeof word);
+    return word;
+}
+
+/* Code number `index` of a stream of words; its word w is the one at first + w * step. Codes of 3 bits cross words. */
+static unsigned code_at(const unsigned char *words, size_t first, size_t step, int bits, size_t index)
+{
+    const size_t at = index * (size_t)bits, word = at / 32, shift = at % 32;
+    uint64_t two = word_at(words, first + word * step);
+    if (shift + (size_t)bits > 32)
+        two |= (uint64_t)word_at(words, first + (word + 1) * step) << 32;
+    return (unsigned)(two >> shift) & ((1u << bits) - 1);
+}
+
+/* Whether scales (groups, out) and zero points (groups, out * bits / 32) fit a matrix of `in` inputs. */
+static bool fit_groups(const mha__entry *const parts[MHA_PARTS], size_t in, size_t out, int bits,
+                       mha__packed_tensor *packed)
+{
+    const mha_file_tensor *scales = &parts[MHA_PART_SCALES]->tensor, *zeros = &parts[MHA_PART_ZEROS]->tensor;
+    const size_t groups = scales->rank == 2 ? scales->shape[0] : 0;
+    packed->packing.bits = bits;
+    packed->packing.grid_rows = groups;
+    packed->packing.block_columns = mha__group_size(in, groups);
+    packed->tensor.rank = 2;
+    packed->tensor.shape[0] = out;
+    packed->tensor.shape[1] = in;
+    return mha__dtype_is_float(scales->dtype) && zeros->dtype == MHA_I32 && zeros->rank == 2 && groups > 0 &&
+           zeros->shape[0] == groups && scales->shape[1] == out && out % 32 * (size_t)bits % 32 == 0 &&
+           zeros->shape[1] == out / 32 * (size_t)bits + out % 32 * (size_t)bits / 32 &&
+           (packed->packing.block_columns > 0 || parts[MHA_PART_GROUPS]);
+}
+
+/* Codes (in * bits / 32, out), zero points along the outputs. `state`: the format that the file names. */
+bool mha__fit_gptq(const mha__entry *const parts[MHA_PARTS], const char *state, mha__packed_tensor *packed)
+{
+    static const struct {
+        int bits;
+        mha_dtype dtype;
+    } types[] = {{2, MHA_U2}, {3, MHA_U3}, {4, MHA_U4}, {8, MHA_U8}};
+    const mha_file_tensor *codes = &parts[MHA_PART_CODES]->tensor, *zeros = &parts[MHA_PART_ZEROS]->tensor;
+    const mha__entry *groups = parts[MHA_PART_GROUPS];
+    packed->packing.offset = strcmp(state, "gptq_v2") == 0 ? 0 : 1;
+    if (codes->dtype != MHA_I32 || codes->rank != 2 || zeros->rank != 2 || codes->elements == 0 ||
+        codes->shape[0] > SIZE_MAX / 32)
+        return false;
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        const size_t in = codes->shape[0] * 32 / (size_t)types[i].bits;
+        const bool grouped = groups && groups->tensor.dtype == MHA_I32 && groups->tensor.rank == 1;
+        packed->tensor.dtype = types[i].dtype;
+        if (codes->shape[0] * 32 % (size_t)types[i].bits == 0 &&
+            (!groups || (grouped && groups->tensor.elements == in)) &&
+            fit_groups(parts, in, codes->shape[1], types[i].bits, packed))
+            return true;
+    }
+    return false;
+}
+
+/* Every input belongs to a group that there is. */
+mha__part mha__check_gptq(const mha__parts *parts, const mha_file_tensor *tensor)
+{
+    const unsigned char *groups = parts->bytes[MHA_PART_GROUPS];
+    for (size_t in = 0; groups && in < tensor->shape[1]; in++)
+        if (word_at(groups, in) >= parts->packing->grid_rows)
+            return MHA_PART_GROUPS;
+    return MHA_PARTS;
+}
+
+static size_t group_of(const mha__parts *parts, size_t in)
+{
+    const unsigned char *groups = parts->bytes[MHA_PART_GROUPS];
+    return groups ? word_at(groups, in) : in / parts->packing->block_columns;
+}
+
+float mha__value_gptq(const mha__parts *parts, size_t row, size_t column)
+{
+    const int bits = parts->packing->bits;
+    const size_t outputs = parts->rows, group = group_of(parts, column);
+    const unsigned code = code_at(parts->bytes[MHA_PART_CODES], row, outputs, bits, column);
+    const unsigned zero = code_at(parts->bytes[MHA_PART_ZEROS], group * (outputs * (size_t)bits / 32), 1, bits, row);
+    return parts->numbers[MHA_PART_SCALES][group * outputs + row] *
+           ((float)code - ((float)zero + parts->packing->offset));
+}
+
+/* Codes (in, out / 8). */
+bool mha__fit_awq(const mha__entry *const parts[MHA_PARTS], const char *state, mha__packed_tensor *packed)
+{
+    (void)state;
+    const mha_file_tensor *codes = &parts[MHA_PART_CODES]->tensor;
+    packed->tensor.dtype = MHA_U4;
+    return codes->dtype == MHA_I32 && codes->rank == 2 && codes->elements > 0 && codes->shape[1] <= SIZE_MAX / 8 &&
+           fit_groups(parts, codes->shape[0], 8 * codes->shape[1], 4, packed);
+}
+
+/* Eight outputs in a word, in the order 0 2 4 6 1 3 5 7. */
+static float awq_code(const unsigned char *words, size_t row, size_t outputs, size_t output)
+{
+    static const unsigned char shifts[8] = {0, 16, 4, 20, 8, 24, 12, 28};
+    return (float)(word_at(words, row * (outputs / 8) + output / 8) >> shifts[output % 8] & 15);
+}
+
+float mha__value_awq(const mha__parts *parts, size_t row, size_t column)
+{
+    const size_t outputs = parts->rows, group = group_of(parts, column);
+    const float code = awq_code(parts->bytes[MHA_PART_CODES], column, outputs, row);
+    const float zero = awq_code(parts->bytes[MHA_PART_ZEROS], group, outputs, row);
+    return parts->numbers[MHA_PART_SCALES][group * outputs + row] * (code - zero);
+}

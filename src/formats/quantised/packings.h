@@ -1,0 +1,82 @@
+/* Tensors of a safetensors file that hold one weight together: GPTQ, AWQ, bitsandbytes, scales beside F8, MXFP4. */
+#ifndef MHA_FORMATS_QUANTISED_PACKINGS_H
+#define MHA_FORMATS_QUANTISED_PACKINGS_H
+
+#include "formats/tensor_list.h"
+
+/* The parts of a packed tensor in memory: floats as F32, all else as it is in the file. */
+typedef struct mha__parts {
+    const mha__packing *packing;
+    size_t rows, columns; /* of the tensor: the extents of its last two axes */
+    const unsigned char *bytes[MHA_PARTS];
+    const float *numbers[MHA_PARTS];
+    float code_values[256]; /* of codes of one byte that are numbers themselves */
+} mha__parts;
+
+/* Value (row, column); a row counts through all axes but the last. */
+typedef float (*mha__unpack_value)(const mha__parts *parts, size_t row, size_t column);
+
+/* A tensor that parts hold: its type, rank and shape, and the packing, are to be filled in by `fit`. */
+typedef struct mha__packed_tensor {
+    mha_file_tensor tensor;
+    mha__packing packing;
+} mha__packed_tensor;
+
+/* A way to pack, found by the names of its tensors: a stem and an ending for each part. */
+typedef struct mha__packing_kind {
+    const char *name;               /* as mha_file_tensor.packing shows it */
+    const char *endings[MHA_PARTS]; /* NULL: it has no such part */
+    unsigned needed;                /* one bit for each part that must be there, beside the codes */
+    const char *ending;             /* of the tensor that the parts hold */
+    /* Whether types and shapes of the parts (NULL: missing) fit together. `state`: JSON of the part of that name;
+     * without one the metadata "checkpoint_format", or "". */
+    bool (*fit)(const mha__entry *const parts[MHA_PARTS], const char *state, mha__packed_tensor *packed);
+    /* MHA_PARTS when every number in the parts has a meaning; else the part that has one without. May be NULL. */
+    mha__part (*check)(const mha__parts *parts, const mha_file_tensor *tensor);
+    mha__unpack_value value;
+} mha__packing_kind;
+
+extern const mha__packing_kind mha__packing_kinds[]; /* in the order in which they are tried; ends with a NULL name */
+
+/* The numbers of a group: `count` of them share `scales` scales. A power of two if one fits, as in every public
+ * checkpoint, even where the last group is cut; otherwise what divides evenly. 0: there is none. */
+static inline size_t mha__group_size(size_t count, size_t scales)
+{
+    if (scales <= 1 || scales >= count)
+        return scales == 1 ? count : scales == count ? 1 : 0;
+    size_t power = 1;
+    while (power < count && (count - 1) / power + 1 > scales)
+        power *= 2;
+    return (count - 1) / power + 1 == scales ? power : count % scales == 0 ? count / scales : 0;
+}
+
+bool mha__fit_scaled(const mha__entry *const parts[MHA_PARTS], const char *state, mha__packed_tensor *packed);
+bool mha__fit_mxfp4(const mha__entry *const parts[MHA_PARTS], const char *state, mha__packed_tensor *packed);
+bool mha__fit_gptq(const mha__entry *const parts[MHA_PARTS], const char *state, mha__packed_tensor *packed);
+bool mha__fit_awq(const mha__entry *const parts[MHA_PARTS], const char *state, mha__packed_tensor *packed);
+bool mha__fit_int8(const mha__entry *const parts[MHA_PARTS], const char *state, mha__packed_tensor *packed);
+bool mha__fit_4bit(const mha__entry *const parts[MHA_PARTS], const char *state, mha__packed_tensor *packed);
+mha__part mha__check_gptq(const mha__parts *parts, const mha_file_tensor *tensor);
+float mha__value_scaled(const mha__parts *parts, size_t row, size_t column);
+float mha__value_mxfp4(const mha__parts *parts, size_t row, size_t column);
+float mha__value_gptq(const mha__parts *parts, size_t row, size_t column);
+float mha__value_awq(const mha__parts *parts, size_t row, size_t column);
+float mha__value_int8(const mha__parts *parts, size_t row, size_t column);
+float mha__value_4bit(const mha__parts *parts, size_t row, size_t column);
+
+/* Packed tensors that were found in a file, in the order of their codes. */
+typedef struct mha__joining {
+    mha__list found;   /* mha__packed_tensor; parts are numbers of entries */
+    unsigned char *is; /* what each of the `count` entries is */
+    size_t count;
+} mha__joining;
+enum { MHA_OWN, MHA_IS_PART, MHA_IS_CODES }; /* a tensor of its own; of a packed tensor */
+
+/* Needs the index of names. Errors: MHA_IO, MHA_NO_MEMORY. */
+mha_status mha__packings_find(mha_file *file, mha__joining *joining, mha_error *error);
+/* Replaces the list of entries by one with packed tensors, at the places of their codes, and fills the list of parts.
+ * The index of names must have been forgotten. */
+mha_status mha__packings_apply(mha_file *file, mha__joining *joining, mha_error *error);
+void mha__joining_release(const mha_file *file, mha__joining *joining);
+
+#endif

@@ -1,0 +1,88 @@
+/* Packed numbers that are floats themselves: F8 or I8 with a grid of scales, and MXFP4 as gpt-oss stores it. */
+#include <math.h>
+#include <string.h>
+
+#include "formats/quantised/decoders.h"
+#include "formats/quantised/packings.h"
+
+/* Scales for a tensor: one, one for each block of the last two axes, or these for each of its leading axes. Axes that
+ * are missing behind those of the scales count as 1: (out) is (out, 1). */
+static bool fit_grid(const mha_file_tensor *codes, const mha_file_tensor *scales, mha__packing *packing)
+{
+    size_t axes[MHA_MAX_RANK], leading = 1, grids = 1;
+    const int rank = codes->rank;
+    if (scales->elements == 1) { /* whatever its rank */
+        packing->grid_rows = packing->grid_columns = 1;
+        packing->block_rows = packing->block_columns = SIZE_MAX;
+        return true;
+    }
+    if (scales->rank > rank || scales->rank == 0)
+        return false;
+    for (int k = 0; k < rank; k++)
+        axes[k] = k < scales->rank ? scales->shape[k] : 1;
+    for (int k = 0; k < rank - 2; k++) {
+        leading *= codes->shape[k];
+        grids *= axes[k];
+        if (axes[k] != codes->shape[k])
+            return false;
+    }
+    packing->one_grid = leading == 1;
+    packing->grid_columns = axes[rank - 1];
+    packing->block_columns = mha__group_size(codes->shape[rank - 1], axes[rank - 1]);
+    packing->grid_rows = rank > 1 ? axes[rank - 2] : 1;
+    packing->block_rows = rank > 1 ? mha__group_size(codes->shape[rank - 2], axes[rank - 2]) : 1;
+    return packing->block_rows > 0 && packing->block_columns > 0 && grids == leading;
+}
+
+bool mha__fit_scaled(const mha__entry *const parts[MHA_PARTS], const char *state, mha__packed_tensor *packed)
+{
+    (void)state;
+    const mha_file_tensor *codes = &parts[MHA_PART_CODES]->tensor, *scales = &parts[MHA_PART_SCALES]->tensor;
+    const mha__entry *zeros = parts[MHA_PART_ZEROS];
+    packed->tensor = *codes;
+    packed->packing.powers = scales->dtype == MHA_U8 && codes->dtype != MHA_I8;
+    return codes->dtype != MHA_U8 && codes->dtype != MHA_I32 && codes->rank > 0 && codes->elements > 0 &&
+           (mha__dtype_is_float(scales->dtype) || scales->dtype == MHA_F8_E8M0 || packed->packing.powers) &&
+           fit_grid(codes, scales, &packed->packing) &&
+           (!zeros || (zeros->tensor.dtype == MHA_I8 && zeros->tensor.elements == scales->elements));
+}
+
+float mha__value_scaled(const mha__parts *parts, size_t row, size_t column)
+{
+    const mha__packing *packing = parts->packing;
+    const size_t grid = packing->one_grid ? 0 : row / parts->rows;
+    const size_t block = (grid * packing->grid_rows + row % parts->rows / packing->block_rows) * packing->grid_columns +
+                         column / packing->block_columns;
+    const unsigned char *zeros = parts->bytes[MHA_PART_ZEROS];
+    const float code = parts->code_values[parts->bytes[MHA_PART_CODES][row * parts->columns + column]];
+    return (code - (zeros ? (float)(signed char)zeros[block] : 0.0f)) * parts->numbers[MHA_PART_SCALES][block];
+}
+
+/* Blocks (experts, out, n, 16) with scales (experts, out, n): a layer's matrices (experts, 32 n, out), y = x W. */
+bool mha__fit_mxfp4(const mha__entry *const parts[MHA_PARTS], const char *state, mha__packed_tensor *packed)
+{
+    (void)state;
+    const mha_file_tensor *codes = &parts[MHA_PART_CODES]->tensor, *scales = &parts[MHA_PART_SCALES]->tensor;
+    if (codes->dtype != MHA_U8 || scales->dtype != MHA_U8 || codes->rank != 4 || scales->rank != 3 ||
+        codes->shape[3] != 16 || codes->elements == 0 || memcmp(codes->shape, scales->shape, 3 * sizeof(size_t)) != 0)
+        return false;
+    packed->tensor.dtype = MHA_MXFP4;
+    packed->tensor.rank = 3;
+    packed->tensor.shape[0] = codes->shape[0];
+    packed->tensor.shape[1] = 32 * codes->shape[2];
+    packed->tensor.shape[2] = codes->shape[1];
+    return true;
+}
+
+/* The low half of a byte is the number before the high one, the highest bit of each its sign, also of 0. A scale of 255
+ * is a NaN. */
+float mha__value_mxfp4(const mha__parts *parts, size_t row, size_t column)
+{
+    const size_t in = row % parts->rows, expert = row / parts->rows;
+    const size_t block = (expert * parts->columns + column) * (parts->rows / 32) + in / 32;
+    const unsigned scale = parts->bytes[MHA_PART_SCALES][block];
+    const unsigned char pair = parts->bytes[MHA_PART_CODES][16 * block + in % 32 / 2];
+    const int code = pair >> (in % 2 ? 4 : 0) & 15;
+    const float value = mha__e8m0_half(scale) * (float)mha__e2m1_doubled[code & 7];
+    return scale == 255 ? NAN : code & 8 ? -value : value;
+}
