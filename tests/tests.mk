@@ -140,7 +140,7 @@ asan: ## the tests again under the address and undefined-behaviour sanitizers
 	@FAILURES_STRIDE=$${FAILURES_STRIDE:-17} $(MAKE) --no-print-directory BUILD=$(BUILD)/asan CFLAGS="-O1 -g" \
 	  KERNEL_CFLAGS=-O3 SANITIZE=address,undefined WERROR=-Werror test
 
-test-page: $(BUILD)/mha ## drives the page of a picture in Chromium (make deps-dev)
+test-page: $(BUILD)/mha ## drives pages of pictures in Chromium and Firefox (make deps-dev)
 	@sh tests/page/test_page.sh $< $(abspath $(BUILD))/page
 
 PEER_PYTHON ?= $(PYTHON)

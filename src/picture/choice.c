@@ -36,9 +36,3 @@ mha_status mha__choice_cut(const mha__picture_choice *choice, size_t T_q, size_t
     TRY(cut(choice->rows, T_q, "rows", &head->first_query, &head->queries, error));
     return cut(choice->keys, S, "keys", &head->first_key, &head->keys, error);
 }
-
-size_t mha__cells_for(size_t heads)
-{
-    const double side = sqrt(8e6 / (double)(heads > 0 ? heads : 1));
-    return side > MHA__CELLS ? MHA__CELLS : side < 64 ? 64 : (size_t)side;
-}

@@ -206,6 +206,7 @@ static mha_status add_rows(drawing *d, const mha__sequence *s, size_t b, size_t 
                 .position = (double)(s->offset + (int64_t)(from + i) - d->r->first_key),
                 .keys = S,
                 .extra = plan.S_extra,
+                .seen = seen,
                 .weights = row_of(&keep[0].view, n, i, d->row),
                 .masked = row_of(&keep[1].view, n, i, d->row + S),
                 .scores = row_of(&keep[2].view, n, i, d->row + 2 * S),
@@ -226,7 +227,7 @@ static mha_status add_sequence(drawing *d, size_t b, size_t shown, mha_error *er
         first[n] = (mha__head){
             .sequence = b, .head = d->heads[0] + n, .kv_head = (d->heads[0] + n) / (plan->h / plan->h_kv)};
         TRY(mha__choice_cut(d->choice, s.T_q, S, &first[n], error));
-        TRY(mha__head_begin(&first[n], d->memory, mha__cells_for(shown), d->keeps_scores, error));
+        TRY(mha__head_begin(&first[n], d->memory, shown, d->keeps_scores, error));
     }
     const size_t bytes = count * (S + 1) * sizeof(double) * 3, most = row_bytes / bytes > 0 ? row_bytes / bytes : 1;
     const size_t past = S > 0 ? first->first_query + first->queries : 0;

@@ -76,12 +76,15 @@ static mha_status add_heads(mha__picture *picture, mha__picture_layer *layer, tr
             mha__head *head = &layer->heads[layer->head_count];
             *head = (mha__head){.sequence = b, .head = n, .kv_head = n};
             TRY(mha__choice_cut(choice, shape[2], shape[3], head, error));
-            TRY(mha__head_begin(head, &picture->memory, mha__cells_for(heads),
-                                t->stages[MASKED].data && scores <= MHA__SCORES, error));
+            TRY(mha__head_begin(head, &picture->memory, heads, t->stages[MASKED].data && scores <= MHA__SCORES, error));
             for (size_t i = head->first_query; i < head->first_query + head->queries; i++) {
-                const mha__head_row row = {.query = i, .position = (double)(layer->offset + (int64_t)i),
-                                           .keys = shape[3], .weights = row_of(t, WEIGHTS, head, i),
-                                           .masked = row_of(t, MASKED, head, i), .scores = row_of(t, SCORES, head, i)};
+                const mha__head_row row = {.query = i,
+                                           .position = (double)(layer->offset + (int64_t)i),
+                                           .keys = shape[3],
+                                           .seen = shape[3],
+                                           .weights = row_of(t, WEIGHTS, head, i),
+                                           .masked = row_of(t, MASKED, head, i),
+                                           .scores = row_of(t, SCORES, head, i)};
                 mha__head_add(head, &row);
             }
             mha__head_end(head);

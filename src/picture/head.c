@@ -3,6 +3,21 @@
 
 #include "picture/head.h"
 
+/* The most rows and columns of a map. */
+static size_t cells_for(size_t heads)
+{
+    const double side = sqrt(8e6 / (double)heads);
+    return side > MHA__CELLS ? MHA__CELLS : side < 64 ? 64 : (size_t)side;
+}
+
+/* The most weights of a row that are listed beside a pooled map. */
+static size_t top_for(size_t heads, const mha__head *head)
+{
+    const double each = (1 << 21) / ((double)heads * (double)(head->queries ? head->queries : 1));
+    const size_t most = each < 1 ? 1 : each > MHA__TOP ? MHA__TOP : (size_t)each;
+    return head->keys < most ? head->keys : most;
+}
+
 static size_t pool_of(size_t extent, size_t cells)
 {
     return extent == 0 ? 1 : (extent + cells - 1) / cells;
@@ -14,8 +29,9 @@ static double *numbers_of(mha__arena *memory, size_t count)
     return mha__mul(count, sizeof(double), &bytes) ? mha__arena_take(memory, bytes) : NULL;
 }
 
-mha_status mha__head_begin(mha__head *head, mha__arena *memory, size_t cells, bool numbers, mha_error *error)
+mha_status mha__head_begin(mha__head *head, mha__arena *memory, size_t heads, bool numbers, mha_error *error)
 {
+    const size_t cells = cells_for(heads);
     head->pool_rows = pool_of(head->queries, cells);
     head->pool_columns = pool_of(head->keys, cells);
     head->rows = (head->queries + head->pool_rows - 1) / head->pool_rows;
@@ -26,7 +42,7 @@ mha_status mha__head_begin(mha__head *head, mha__arena *memory, size_t cells, bo
         taken = (head->scores = numbers_of(memory, head->rows * head->columns)) &&
                 (head->masked = numbers_of(memory, head->rows * head->columns));
     if (taken && pooled) {
-        head->top = head->keys < MHA__TOP ? head->keys : MHA__TOP;
+        head->top = top_for(heads, head);
         taken = (head->top_weights = numbers_of(memory, head->queries * head->top)) &&
                 (head->top_keys = mha__arena_take(memory, head->queries * head->top * sizeof *head->top_keys));
     }
@@ -48,9 +64,10 @@ static double greater(double a, double b)
 static void add_to_map(mha__head *head, const mha__head_row *row, size_t r)
 {
     double *cells = head->weights + r / head->pool_rows * head->columns;
-    for (size_t c = 0, j = head->first_key; c < head->columns; c++) {
+    for (size_t c = 0, j = head->first_key; c < head->columns && j < row->seen; c++) {
         const size_t left = row->keys - j, past = j + (left < head->pool_columns ? left : head->pool_columns);
-        const size_t end = past < head->first_key + head->keys ? past : head->first_key + head->keys;
+        size_t end = past < head->first_key + head->keys ? past : head->first_key + head->keys;
+        end = end < row->seen ? end : row->seen;
         for (; j < end; j++)
             if (!row->masked || row->masked[j] != -INFINITY)
                 cells[c] = greater(cells[c], row->weights[j]);
@@ -69,7 +86,7 @@ static void add_to_top(mha__head *head, const mha__head_row *row, size_t r)
 {
     double *weights = head->top_weights + r * head->top;
     uint32_t *keys = head->top_keys + r * head->top;
-    for (size_t j = head->first_key; j < head->first_key + head->keys; j++) {
+    for (size_t j = head->first_key; j < head->first_key + head->keys && j < row->seen; j++) {
         const double w = row->weights[j];
         if (!(w > weights[head->top - 1]))
             continue;
@@ -90,7 +107,7 @@ static double weight_at(const mha__head_row *row, double position)
 /* Whether a row whose weights are all 0 sees a key; without masked scores it is taken for one that does not. */
 static bool sees_a_key(const mha__head_row *row)
 {
-    for (size_t j = 0; row->masked && j < row->keys; j++)
+    for (size_t j = 0; row->masked && j < row->seen; j++)
         if (row->masked[j] != -INFINITY)
             return true;
     return false;
@@ -101,7 +118,7 @@ static void add_to_statistics(mha__head_statistics *s, const mha__head_row *row)
     const size_t tokens = row->keys - row->extra;
     double sum = 0, entropy = 0, distance = 0, largest = 0;
     size_t best = 0;
-    for (size_t j = 0; j < row->keys; j++) {
+    for (size_t j = 0; j < row->seen; j++) {
         const double w = row->weights[j];
         sum += w;
         if (w > largest)
@@ -117,14 +134,14 @@ static void add_to_statistics(mha__head_statistics *s, const mha__head_row *row)
     }
     /* The logarithm of a weight is its score less one number for the whole row: one logarithm in place of many. */
     const double above = row->is_softmax && largest > 0 ? row->masked[best] - log(largest) : 0;
-    for (size_t j = 0; j < row->keys; j++) {
+    for (size_t j = 0; j < row->seen; j++) {
         const double w = row->weights[j];
         if (w > 0)
             entropy -= w * (row->is_softmax ? row->masked[j] - above : log(w));
         distance += j < tokens ? w * fabs(row->position - (double)j) : 0;
     }
     double of_tokens = 0;
-    for (size_t j = 0; j < tokens; j++)
+    for (size_t j = 0; j < tokens && j < row->seen; j++)
         of_tokens += row->weights[j];
     s->queries++;
     s->entropy += entropy / log(2);

@@ -5,15 +5,17 @@
 #include "mha/file.h"
 #include "picture/picture.h"
 
-/* Takes the memory of a head whose sequence, head, first_query, queries, first_key and keys are set. `cells` is the
- * most rows and columns of its map; `numbers`: scores and masked scores are kept, too. MHA_NO_MEMORY. */
-mha_status mha__head_begin(mha__head *head, mha__arena *memory, size_t cells, bool numbers, mha_error *error);
+/* Takes the memory of a head, one of `heads`, whose sequence, head, first_query, queries, first_key and keys are set.
+ * `numbers`: scores and masked scores are kept, too, unless the map is pooled. All maps together stay below 8 million
+ * cells, and the largest weights that are listed below 2 million, but for one in each row. MHA_NO_MEMORY. */
+mha_status mha__head_begin(mha__head *head, mha__arena *memory, size_t heads, bool numbers, mha_error *error);
 
 /* One row of S' keys. What is unknown is NULL; without masked scores no key is known to be hidden. */
 typedef struct mha__head_row {
     size_t query;
     double position;   /* of the query, where key 0 has position 0 */
     size_t keys, extra; /* S', and how many of these keys are no tokens: the last ones */
+    size_t seen;        /* keys from here on are hidden, and have a weight of 0 */
     const double *weights, *scores, *masked;
     bool is_softmax; /* the weights were computed from the masked scores, not recorded beside them */
 } mha__head_row;
@@ -43,7 +45,5 @@ mha_status mha__choice_resolve(const mha__picture_choice *choice, size_t sequenc
                                mha__choice_parts *parts, mha_error *error);
 /* Sets the queries and keys of a head of T_q queries and S' keys. MHA_INVALID: some that it has not. */
 mha_status mha__choice_cut(const mha__picture_choice *choice, size_t T_q, size_t S, mha__head *head, mha_error *error);
-/* The most rows and columns of a map, so that all of them together stay below 8 million cells. */
-size_t mha__cells_for(size_t heads);
 
 #endif

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Opens pages of `mha show --picture` in Chromium, without a window, and drives them (drive.js).
+# Opens pages of --picture in Chromium, without a window, and drives them (drive.js); then all of them in Firefox, too
+# (firefox.py), where that is installed.
 # test_page.sh PROGRAM FOLDER [NAME]: one page alone.
 set -eu
 
@@ -14,6 +15,7 @@ if [ -z "$browser" ]; then
 fi
 mkdir -p "$folder"
 failed=0
+driven=
 
 # drive NAME OPTION...: makes a page of mha show, opens it with the driver, and says what was wrong.
 drive() {
@@ -45,6 +47,7 @@ drive_of() {
     done
     if grep -q '^ok [0-9]* checks$' "$folder/result"; then
         echo "  $name: $(cat "$folder/result")"
+        driven="$driven $folder/$name.driven.html"
     else
         echo "  $name: FAILED"
         head -n 20 "$folder/result" | sed 's/^/    /'
@@ -80,4 +83,12 @@ drive_of compared compare "$layer" weights/lookup/recorded.safetensors
 drive_of one_tensor compare weights/lookup/recorded.safetensors:output weights/lookup/recorded.safetensors:input
 drive stage weights/induction/recorded.safetensors --stage masked
 drive stage_of_a_run $shape --stage q --rope half
+firefox=$(command -v firefox-esr || command -v firefox || true)
+if [ -n "$firefox" ]; then
+    # The folder has no blanks in its name: Chromium's options would not take them.
+    # shellcheck disable=SC2086
+    python3 "$here/firefox.py" "$firefox" $driven || failed=1
+else
+    echo "test-page: in Firefox: skipped: there is none (make deps-dev)"
+fi
 exit $failed

@@ -7,7 +7,7 @@
 #include "mha/case.h"
 #include "mha/layer.h"
 #include "mha/random.h"
-#include "picture/picture.h"
+#include "picture/head.h"
 #include "support/unit.h"
 #include "verify/attempt.h"
 
@@ -316,9 +316,28 @@ static void what_a_layer_has_not_is_refused(void **state)
     mha_layer_destroy(layer);
 }
 
+/* 20 MB of a page are 15 million bytes: of maps at one byte a cell, and of listed weights at eight. */
+static void long_sequences_of_many_heads_fit_a_page(void **state)
+{
+    (void)state;
+    static const size_t heads[] = {1, 8, 32, 144, 1000};
+    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) {
+        mha__arena memory = {.allocator = mha__allocator_default()};
+        mha__head head = {.queries = 16384, .keys = 16384};
+        mha_error error;
+        assert_ok(mha__head_begin(&head, &memory, heads[i], true, &error), error);
+        assert_true(heads[i] * head.rows * head.columns <= 8100000 && head.rows >= 64);
+        assert_true(head.top >= 1 && head.top <= MHA__TOP);
+        assert_true(head.top == 1 || heads[i] * head.queries * head.top <= 1 << 21);
+        assert_true(head.top == MHA__TOP || heads[i] * head.queries * (head.top + 1) > 1 << 21);
+        mha__arena_free(&memory);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(long_sequences_of_many_heads_fit_a_page),
         cmocka_unit_test(recorded_cases),
         cmocka_unit_test(conformance_cases),
         cmocka_unit_test(long_sequences_are_pooled),
