@@ -90,7 +90,7 @@ SONAME  := libmha.so.$(if $(filter 0,$(MAJOR)),0.$(word 2,$(subst ., ,$(VERSION)
 SRC       := $(sort $(shell find src -name '*.c'))
 CLI_SRC   := $(filter src/cli/%,$(SRC))
 BENCH_SRC := $(filter src/bench/%,$(SRC))
-LIB_SRC   := $(filter-out src/cli/% src/bench/% src/mpi/% src/python/%,$(SRC))
+LIB_SRC   := $(filter-out src/cli/% src/bench/% src/mpi/% src/cli_mpi/% src/python/%,$(SRC))
 # mha/mpi.h is that of a library of its own.
 HEADERS   := $(sort $(filter-out include/mha/mpi.h,$(wildcard include/mha/*.h)))
 objects    = $(patsubst src/%.c,$(BUILD)/obj/%.o,$(1))

@@ -2,9 +2,9 @@
 
 MPICC   ?= mpicc
 MPI     := $(shell command -v $(MPICC) 2>/dev/null)
-MPI_SRC := $(filter src/mpi/%,$(SRC))
-MPI_LIB_OBJ := $(call objects,$(filter-out src/mpi/program/%,$(MPI_SRC)))
-MPI_CLI_OBJ := $(call objects,$(filter src/mpi/program/%,$(MPI_SRC)))
+MPI_SRC := $(filter src/mpi/% src/cli_mpi/%,$(SRC))
+MPI_LIB_OBJ := $(call objects,$(filter-out src/cli_mpi/%,$(MPI_SRC)))
+MPI_CLI_OBJ := $(call objects,$(filter src/cli_mpi/%,$(MPI_SRC)))
 MPI_SONAME  := $(subst libmha.so,libmha_mpi.so,$(SONAME))
 # The wrapper calls the compiler that everything else is compiled with.
 MPI_CC = OMPI_CC="$(CC)" MPICH_CC="$(CC)" $(MPICC)
@@ -14,7 +14,7 @@ ifeq ($(MPI),)
 mpi test-mpi: ## builds libmha_mpi and build/mha-mpi; test-mpi tests them with mpirun
 	@echo "skipped: $@: there is no $(MPICC) (make deps-dev installs Open MPI)"
 else
-mpi: all $(BUILD)/libmha_mpi.so ## builds libmha_mpi and build/mha-mpi; test-mpi tests them with mpirun
+mpi: all $(BUILD)/libmha_mpi.so $(BUILD)/mha-mpi ## builds libmha_mpi and build/mha-mpi; test-mpi tests them with mpirun
 
 $(MPI_LIB_OBJ) $(MPI_CLI_OBJ): $(BUILD)/obj/%.o: src/%.c $(BUILD)/flags
 	@mkdir -p $(@D)
@@ -32,6 +32,12 @@ $(BUILD)/libmha_mpi.so.$(VERSION): $(MPI_LIB_OBJ) $(BASE_OBJ) $(BUILD)/libmha.so
 $(BUILD)/libmha_mpi.so: $(BUILD)/libmha_mpi.so.$(VERSION)
 	@ln -sf $(<F) $(BUILD)/$(MPI_SONAME)
 	@ln -sf $(MPI_SONAME) $@
+
+# It shares the rooms of the program mha.
+MPI_ALL_OBJ := $(MPI_CLI_OBJ) $(MPI_LIB_OBJ) $(filter-out %/cli/main.o,$(CLI_OBJ))
+$(BUILD)/mha-mpi: $(MPI_ALL_OBJ) $(BUILD)/libbench.a $(BUILD)/libmha.a
+	$(call say,LD,$@)
+	$(Q)$(MPI_CC) $(MHA_LDFLAGS) -o $@ $^ $(LIBS)
 
 # Tests are linked with the objects, so that the support of the other tests serves them.
 MPI_TEST_OBJ := $(patsubst %.c,$(BUILD)/%.o,$(sort $(wildcard tests/mpi/*.c)))
@@ -52,7 +58,8 @@ $(MPI_ANALYZED): ISA_CFLAGS = $(patsubst -I%,-isystem %,$(filter -I%,$(shell $(M
 MPIEXEC ?= mpiexec
 test-mpi: mpi $(MPI_TESTS)
 	@rm -rf $(BUILD)/results-mpi && mkdir -p $(BUILD)/results-mpi
-	@for t in $(MPI_TESTS); do MHA_MPI_PROGRAM=$(BUILD)/mha-mpi sh tests/run_test.sh $(BUILD)/results-mpi \
+	@sh tests/run_test.sh $(BUILD)/results-mpi mpi/program sh tests/mpi/program.sh $(MPIEXEC) $(BUILD)/mha-mpi
+	@for t in $(MPI_TESTS); do sh tests/run_test.sh $(BUILD)/results-mpi \
 	  mpi/$${t##*/} sh tests/mpi/run.sh $(MPIEXEC) $$t; done
 	@sh tests/summary.sh $(BUILD)/results-mpi
 endif

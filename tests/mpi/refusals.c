@@ -1,5 +1,5 @@
-/* What one rank refuses all ranks refuse, with the same words, and nobody waits for it: calls that are wrong on one rank,
- * calls that differ, memory that ends on one rank at every place in turn. No output is touched. */
+/* What one rank refuses all ranks refuse, with the same words, and nobody waits for it: calls that are wrong on one
+ * rank, calls that differ, memory that ends on one rank at every place in turn. No output is touched. */
 #include <stdio.h>
 #include <string.h>
 
@@ -160,7 +160,7 @@ static void wrong_calls(mha_split_scheme scheme)
     done(&s);
 }
 
-/* ---------------------------------------------------------------- what a ring does not take; heads that do not divide */
+/* ---------------------------------------------------------------- what a ring does not take */
 
 static void unsupported(mha_split_scheme scheme)
 {

@@ -1,0 +1,114 @@
+/* The program mha-mpi: the commands of mha on several processes. Every rank reads the same command line; rank 0 writes
+ * what is said, and an error that only another rank has is written by the first one that has it. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/output/print.h"
+#include "cli_mpi/commands_mpi.h"
+
+static const char usage[] =
+    "Usage: mpirun -n RANKS mha-mpi COMMAND [--scheme NAME] [OPTION...]\n"
+    "\n"
+    "  forward   shares a layer and a call between the ranks: what each has and sends, and how far the output is from\n"
+    "            that of one process; options of mha forward for shape, source and meaning\n"
+    "  bench     the same, seven times: the median of the time of one forward\n"
+    "  params    what each rank stores, weight by weight, and whether the sum without replicas is the layer\n"
+    "  check     recorded cases (files or folders), shared in every way, against their recorded output\n"
+    "\n"
+    "  --scheme NAME   tensor, ulysses, ring or zigzag; otherwise each one that can take the call\n"
+    "  --json          one object, from rank 0\n"
+    "\n"
+    "Exit codes: 0 done and true, 1 the answer is no, 2 the request is wrong, 3 the machine could not.\n";
+
+/* ---------------------------------------------------------------- the command line */
+
+/* Takes --scheme NAME or --scheme=NAME out of argv. Returns 0, or the exit code. */
+static int take_scheme(int *argc, char **argv, int *scheme)
+{
+    int kept = 0, code = EXIT_DONE;
+    for (int i = 0; i < *argc; i++) {
+        const bool apart = strcmp(argv[i], "--scheme") == 0;
+        if (!apart && strncmp(argv[i], "--scheme=", 9) != 0) {
+            argv[kept++] = argv[i];
+            continue;
+        }
+        const char *name = !apart ? argv[i] + 9 : i + 1 < *argc ? argv[++i] : "";
+        mha_split_scheme found;
+        if (!mha_split_scheme_find(name, &found) || found == MHA_SPLIT_CACHE)
+            code = refuse("--scheme", "expected tensor, ulysses, ring or zigzag, found \"%s\"", name);
+        else
+            *scheme = (int)found;
+    }
+    argv[kept] = NULL;
+    *argc = kept;
+    return code;
+}
+
+/* Options of mha that would write something else than what this program says. */
+static int refuse_others(const arguments *args)
+{
+    for (int o = 0; o < OPTION_COUNT; o++) {
+        const bool result = option_rows[o].section == SECTION_RESULT || option_rows[o].section == SECTION_COMPARED;
+        if (given(args, (option_code)o) && (result || o == OPT_CACHE_DTYPE || o == OPT_NO_PACK) && o != OPT_JSON &&
+            o != OPT_HELP && o != OPT_QUIET)
+            return refuse_option((option_code)o, "not with mha-mpi, which writes what the ranks have and send");
+    }
+    return EXIT_DONE;
+}
+
+static int run(int argc, char **argv, int rank, int ranks)
+{
+    static const struct {
+        const char *name;
+        command_code parsed_as;
+    } commands[] = {{"forward", CMD_FORWARD}, {"bench", CMD_FORWARD}, {"params", CMD_FORWARD}, {"check", CMD_CHECK}};
+    enum { FORWARD, BENCH, PARAMS, CHECK, COMMANDS };
+    mpi_request r = {.rank = rank, .ranks = ranks, .scheme = -1};
+    int command = 0;
+    if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "help") == 0)) {
+        fputs(usage, stdout);
+        return EXIT_DONE;
+    }
+    if (argc > 1 && strcmp(argv[1], "--version") == 0) {
+        printf("mha-mpi %s\n", mha_version());
+        return EXIT_DONE;
+    }
+    while (command < COMMANDS && (argc < 2 || strcmp(argv[1], commands[command].name) != 0))
+        command++;
+    if (command == COMMANDS)
+        return refuse(argc < 2 ? "" : argv[1], "expected forward, bench, params or check; mha-mpi --help explains");
+    int code = take_scheme(&argc, argv, &r.scheme);
+    arguments args;
+    if (code != EXIT_DONE)
+        return code;
+    code = arguments_parse(&args, commands[command].parsed_as, argc - 1, argv + 1);
+    r.args = &args;
+    if (code == EXIT_DONE && given(&args, OPT_HELP))
+        fputs(usage, stdout);
+    else if (code == EXIT_DONE && (code = refuse_others(&args)) == EXIT_DONE)
+        code = command == CHECK    ? run_mpi_check(&r)
+               : command == PARAMS ? run_mpi_params(&r)
+                                   : run_mpi_forward(&r, command == BENCH ? 7 : 1);
+    arguments_free(&args);
+    return code;
+}
+
+int main(int argc, char **argv)
+{
+    int provided = 0, rank = 0, ranks = 1;
+    json_mind_memory();
+    (void)setenv("NO_COLOR", "1", 1); /* mpirun gives a terminal to programs whose output goes to a file */
+    signal(SIGPIPE, SIG_IGN);
+    if (MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS)
+        return EXIT_MACHINE; /* unreachable: its error handler ends the program */
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    speak_as("mha-mpi");
+    if (rank != 0)
+        silence_rank();
+    const int code = worst_code(finish_output(run(argc, argv, rank, ranks)));
+    MPI_Finalize();
+    return code;
+}

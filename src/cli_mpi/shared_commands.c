@@ -1,0 +1,304 @@
+/* mha-mpi forward, bench and params: what the ranks of each scheme have and send, against one process. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "cli/output/print.h"
+#include "cli/setup/call.h"
+#include "cli/setup/layer.h"
+#include "cli_mpi/commands_mpi.h"
+
+/* One scheme, as rank 0 reports it. */
+typedef struct scheme_report {
+    shared_result result;
+    rank_report *ranks;
+    double difference, allowed; /* largest |difference| from one process, on all ranks, and how much it may be */
+} scheme_report;
+
+/* ---------------------------------------------------------------- one process */
+
+/* The output of one process, and how far two results may lie apart: each within the error bound of the exact one. */
+static int alone(request *q, mha_view *output, double *allowed)
+{
+    mha_error error = {0};
+    double ms, bound[MHA_STAGE_COUNT];
+    int code = request_keep(q, MHA_STAGE_OUTPUT);
+    if (code == EXIT_DONE)
+        code = request_run(q, &ms);
+    if (code != EXIT_DONE)
+        return code;
+    *output = *request_stage(q, MHA_STAGE_OUTPUT);
+    if (mha_error_bound(q->layer, &q->call, q->call.path == MHA_PATH_EXACT ? 0x1p-53 : 0x1p-24, bound, MHA_STAGE_COUNT,
+                        &error) != MHA_OK)
+        return refuse_error("", &error);
+    *allowed = 2 * bound[MHA_STAGE_OUTPUT];
+    return EXIT_DONE;
+}
+
+/* The largest difference of all ranks; infinite where NaN meets a number. */
+static double farthest(const mha_view *whole, mha_split_scheme scheme, const shared_result *r, mha__arena *arena)
+{
+    const mha_view expected = has_all_rows(scheme) ? *whole : rows_of_rank(whole, &r->own.share, false, arena);
+    mha_difference d = {0};
+    double own, most;
+    if (mha_view_elements(&expected) > 0 &&
+        mha_compare(&r->output, &expected, 0, INFINITY, &d, NULL) != MHA_OK)
+        d.max_abs = INFINITY; /* unreachable: their shapes are equal */
+    own = d.mismatches > 0 ? INFINITY : d.max_abs;
+    MPI_Allreduce(&own, &most, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+    return most;
+}
+
+/* ---------------------------------------------------------------- reports */
+
+static const char *range_text(char text[SHORT_TEXT], mha_range r)
+{
+    if (r.count == 0)
+        snprintf(text, SHORT_TEXT, "-");
+    else if (r.count == 1)
+        snprintf(text, SHORT_TEXT, "%zu", r.from);
+    else
+        snprintf(text, SHORT_TEXT, "%zu-%zu", r.from, r.from + r.count - 1);
+    return text;
+}
+
+static void cell_rows(table *t, const mha_range *chunks, size_t count)
+{
+    char one[SHORT_TEXT], two[SHORT_TEXT];
+    if (count > 1)
+        table_format(t, "%s, %s", range_text(one, chunks[0]), range_text(two, chunks[1]));
+    else
+        table_cell(t, range_text(one, chunks[0]));
+}
+
+static void print_scheme(const mpi_request *q, const scheme_report *s, mha_split_scheme scheme, const char *path)
+{
+    static const char *const titles[] = {">rank", "heads", "key/value heads", "queries", "keys", ">parameters",
+                                         ">bytes sent", ">received", ">pairs if causal", ">ms"};
+    const char *name = mha_split_scheme_name(scheme);
+    if (s->result.status != MHA_OK) {
+        print_harmless("%s: %s", name, s->result.error.message);
+        putchar('\n');
+        return;
+    }
+    table *t = table_create(TABLE_TEXT, sizeof titles / sizeof *titles, titles);
+    char text[SHORT_TEXT];
+    for (int i = 0; i < q->ranks; i++) {
+        const rank_report *r = &s->ranks[i];
+        table_format(t, "%d", i);
+        table_cell(t, range_text(text, r->share.heads));
+        table_cell(t, range_text(text, r->share.kv_heads));
+        cell_rows(t, r->share.queries, r->share.chunks);
+        cell_rows(t, r->share.keys, r->share.chunks);
+        table_count(t, r->parameters);
+        table_count(t, r->share.bytes_sent);
+        table_count(t, r->share.bytes_received);
+        table_count(t, r->share.causal_pairs);
+        table_format(t, "%.2f", r->ms);
+    }
+    printf("%s on %d ranks, %s path\n", name, q->ranks, path);
+    table_print(t);
+    if (s->difference == 0)
+        printf("  The output is that of one process, to the last bit.\n\n");
+    else
+        printf("  The output is at most %.3g from that of one process; %.3g %s.\n\n", s->difference, s->allowed,
+               s->difference <= s->allowed ? "is allowed" : "WOULD BE ALLOWED");
+}
+
+static json_t *range_json(mha_range r)
+{
+    return json_pack("[o, o]", json_count(r.from), json_count(r.from + r.count));
+}
+
+static json_t *rows_json(const mha_range *chunks, size_t count)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < count; i++)
+        json_array_append_new(list, range_json(chunks[i]));
+    return list;
+}
+
+static json_t *scheme_json(const mpi_request *q, const scheme_report *s, mha_split_scheme scheme)
+{
+    if (s->result.status != MHA_OK)
+        return json_pack("{ss so}", "scheme", mha_split_scheme_name(scheme), "refused",
+                         json_text(s->result.error.message));
+    json_t *list = json_array();
+    for (int i = 0; i < q->ranks; i++) {
+        const rank_report *r = &s->ranks[i];
+        json_array_append_new(
+            list, json_pack("{si so so so so so so so so so}", "rank", i, "heads", range_json(r->share.heads),
+                            "kv_heads", range_json(r->share.kv_heads), "queries",
+                            rows_json(r->share.queries, r->share.chunks), "keys",
+                            rows_json(r->share.keys, r->share.chunks), "parameters", json_count(r->parameters),
+                            "bytes_sent", json_count(r->share.bytes_sent), "bytes_received",
+                            json_count(r->share.bytes_received), "causal_pairs", json_count(r->share.causal_pairs),
+                            "ms", json_milliseconds(r->ms)));
+    }
+    return json_pack("{ss so so so sb so}", "scheme", mha_split_scheme_name(scheme), "refused", json_null(),
+                     "max_abs_difference", json_number(s->difference), "allowed", json_number(s->allowed), "same_bits",
+                     s->difference == 0, "ranks", list);
+}
+
+/* ---------------------------------------------------------------- forward, bench */
+
+/* Layer and inputs of the options, on every rank; the exit code is the same on all. */
+static int prepare(request *q, const mpi_request *r)
+{
+    const mha_config config = request_config(r->args);
+    int code = request_layer(q, r->args, &config);
+    if (code == EXIT_DONE)
+        code = request_call(q, r->args);
+    return worst_code(code);
+}
+
+static int forward(const mpi_request *r, request *q, size_t rounds)
+{
+    mha_view whole = {0};
+    double allowed = 0;
+    int code = worst_code(alone(q, &whole, &allowed)), taken = 0;
+    json_t *list = json_array();
+    bool near = true;
+    scheme_report s = {.ranks = obtain((size_t)r->ranks, sizeof *s.ranks)};
+    for (int scheme = 0; scheme < MHA_SPLIT_CACHE && code == EXIT_DONE; scheme++) {
+        mha__arena arena = {.allocator = mha__allocator_default()};
+        shared_call call = {.layer = q->layer, .call = q->call, .scheme = (mha_split_scheme)scheme, .rounds = rounds};
+        call.call.path = q->plan.path;
+        if (r->scheme >= 0 && r->scheme != scheme)
+            continue;
+        run_shared(&call, &arena, &s.result);
+        if (s.result.status == MHA_OK) {
+            taken++;
+            s.allowed = allowed;
+            s.difference = farthest(&whole, call.scheme, &s.result, &arena);
+            near &= s.difference <= allowed;
+            MPI_Gather(&s.result.own, (int)sizeof s.result.own, MPI_BYTE, s.ranks, (int)sizeof s.result.own, MPI_BYTE,
+                       0, MPI_COMM_WORLD);
+        } else if (r->scheme >= 0) {
+            code = refuse_error("--scheme", &s.result.error);
+        }
+        if (code == EXIT_DONE && given(r->args, OPT_JSON))
+            json_array_append_new(list, scheme_json(r, &s, call.scheme));
+        else if (code == EXIT_DONE)
+            print_scheme(r, &s, call.scheme, mha_path_name(q->plan.path));
+        mha__arena_free(&arena);
+    }
+    free(s.ranks);
+    if (code == EXIT_DONE && given(r->args, OPT_JSON))
+        json_print(json_pack("{si ss so}", "ranks", r->ranks, "path", mha_path_name(q->plan.path), "schemes", list));
+    else
+        json_decref(list);
+    if (code == EXIT_DONE && taken == 0)
+        code = refuse("", "no scheme can take this call");
+    return code != EXIT_DONE ? code : near ? EXIT_DONE : EXIT_NO;
+}
+
+int run_mpi_forward(const mpi_request *r, size_t rounds)
+{
+    request q = {0};
+    int code = prepare(&q, r);
+    if (code == EXIT_DONE)
+        code = forward(r, &q, rounds);
+    request_free(&q);
+    return worst_code(code);
+}
+
+/* ---------------------------------------------------------------- params */
+
+static uint64_t elements_of(const mha_layer *layer, mha_weight w)
+{
+    const mha_tensor *tensor = layer ? mha_layer_weight(layer, w) : NULL;
+    return tensor ? mha_tensor_info_of(tensor).elements : 0;
+}
+
+/* The table of a scheme on rank 0, or with `list` its object; 1 unless the sum is the layer. */
+static int params_of(const mpi_request *r, const mha_layer *whole, mha_mpi_layer *layer, mha_split_scheme scheme,
+                     json_t *list)
+{
+    const size_t P = (size_t)r->ranks;
+    uint64_t own[MHA_WEIGHT_COUNT], *all = obtain(P * MHA_WEIGHT_COUNT, sizeof *all);
+    mha_mpi_sum sum;
+    mha_error error = {0};
+    if (mha_mpi_totals(layer, &sum, &error) != MHA_OK)
+        return refuse_error("", &error); /* unreachable: only where MPI fails */
+    for (int w = 0; w < MHA_WEIGHT_COUNT; w++)
+        own[w] = elements_of(mha_mpi_layer_own(layer), (mha_weight)w);
+    MPI_Gather(own, MHA_WEIGHT_COUNT, MPI_UINT64_T, all, MHA_WEIGHT_COUNT, MPI_UINT64_T, 0, MPI_COMM_WORLD);
+    const uint64_t one = mha_params_totals(mha_layer_params(whole), NULL).parameters;
+    const bool equal = sum.unique == one;
+    const char **titles = obtain(P + 4, sizeof *titles);
+    char(*names)[SHORT_TEXT] = obtain(P, sizeof *names);
+    titles[0] = "weight";
+    for (size_t p = 0; p < P; p++) {
+        snprintf(names[p], SHORT_TEXT, ">rank %zu", p);
+        titles[p + 1] = names[p];
+    }
+    titles[P + 1] = ">stored", titles[P + 2] = ">copies", titles[P + 3] = ">of the layer";
+    table *t = table_create(TABLE_TEXT, P + 4, titles);
+    json_t *rows = json_array();
+    for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
+        if (!mha_layer_weight(whole, (mha_weight)w))
+            continue;
+        json_t *ranks = json_array();
+        table_cell(t, mha_weight_name((mha_weight)w));
+        for (size_t p = 0; p < P; p++) {
+            table_count(t, all[p * MHA_WEIGHT_COUNT + (size_t)w]);
+            json_array_append_new(ranks, json_count(all[p * MHA_WEIGHT_COUNT + (size_t)w]));
+        }
+        const uint64_t stored = sum.weights[w].stored, unique = stored / sum.weights[w].copies;
+        table_count(t, stored);
+        table_count(t, sum.weights[w].copies);
+        table_count(t, unique);
+        json_array_append_new(rows, json_pack("{ss so so so so}", "weight", mha_weight_name((mha_weight)w), "ranks",
+                                              ranks, "stored", json_count(stored), "copies",
+                                              json_count(sum.weights[w].copies), "unique", json_count(unique)));
+    }
+    if (list) {
+        table_drop(t);
+        json_array_append_new(list, json_pack("{ss so so so so sb}", "scheme", mha_split_scheme_name(scheme), "weights",
+                                              rows, "stored", json_count(sum.stored), "unique", json_count(sum.unique),
+                                              "one_process", json_count(one), "equal", equal));
+    } else {
+        char text[3][SHORT_TEXT];
+        json_decref(rows);
+        printf("%s on %d ranks\n", mha_split_scheme_name(scheme), r->ranks);
+        table_print(t);
+        printf("  %s stored, %s of them replicas; without these %s, %s the layer of one process.\n\n",
+               count_text(text[0], sum.stored), count_text(text[1], sum.stored - sum.unique),
+               count_text(text[2], sum.unique), equal ? "exactly" : "NOT");
+    }
+    free(titles);
+    free(names);
+    free(all);
+    return equal ? EXIT_DONE : EXIT_NO;
+}
+
+int run_mpi_params(const mpi_request *r)
+{
+    request q = {0};
+    const mha_config config = request_config(r->args);
+    int code = worst_code(request_layer(&q, r->args, &config)), taken = 0;
+    json_t *list = given(r->args, OPT_JSON) ? json_array() : NULL;
+    for (int scheme = 0; scheme < MHA_SPLIT_CACHE && (code == EXIT_DONE || code == EXIT_NO); scheme++) {
+        mha_mpi_layer *layer = NULL;
+        mha_error error = {0};
+        if (r->scheme >= 0 && r->scheme != scheme)
+            continue;
+        const mha_status status = mha_mpi_layer_create(MPI_COMM_WORLD, (mha_split_scheme)scheme,
+                                                       mha_layer_config(q.layer), NULL, NULL, &layer, &error);
+        if (status != MHA_OK && r->scheme >= 0)
+            code = refuse_error("--scheme", &error);
+        else if (status != MHA_OK && !list)
+            printf("%s: %s\n\n", mha_split_scheme_name((mha_split_scheme)scheme), error.message);
+        if (status != MHA_OK)
+            continue;
+        taken++;
+        const int equal = params_of(r, q.layer, layer, (mha_split_scheme)scheme, list);
+        code = equal > code ? equal : code;
+        mha_mpi_layer_destroy(layer);
+    }
+    if (list && taken > 0)
+        json_print(json_pack("{si sO}", "ranks", r->ranks, "schemes", list));
+    json_decref(list);
+    request_free(&q);
+    return worst_code(code);
+}

@@ -1,0 +1,54 @@
+#!/bin/sh
+# The program mha-mpi on 1 to 8 ranks: every recorded case that a scheme can take, its exit codes, one voice.
+# program.sh MPIEXEC PROGRAM
+set -u
+launcher=$1 program=$2
+export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
+log=$(mktemp)
+trap 'rm -f "$log" "$log.err"' EXIT
+
+if ! why=$(timeout 30 "$launcher" -n 1 true 2>&1); then
+    echo "skipped: $launcher cannot start a program here: $(echo "$why" | grep -m 1 '[a-z]')"
+    exit 0
+fi
+failed=0
+# run CODE RANKS WORDS ARGUMENT...: the exit code, and a line of the output or of the errors that has the words
+run() {
+    expected=$1 ranks=$2 words=$3
+    shift 3
+    timeout -k 5 120 "$launcher" -n "$ranks" "$program" "$@" >"$log" 2>"$log.err" </dev/null
+    code=$?
+    if [ "$code" != "$expected" ] || ! cat "$log" "$log.err" | grep -q -e "$words"; then
+        echo "$ranks ranks, $*: exit code $code, expected $expected and \"$words\":"
+        cat "$log" "$log.err"
+        failed=1
+    fi
+}
+for ranks in ${RANKS:-1 2 3 4 7 8}; do
+    run 0 "$ranks" "passed, 0 failed" check tests/vectors ${CONFORMANCE_DIR:-}
+    cat "$log"
+done
+run 0 3 "exactly the layer of one process" params --d-model 48 --heads 12 --kv-heads 3
+run 0 4 "2,080 of them replicas" params --scheme tensor --d-model 64 --heads 8 --kv-heads 2
+run 0 2 '"equal": true' params --scheme=ring --json --preset gpt2
+run 0 3 "to the last bit" forward --scheme zigzag --d-model 32 --heads 4 --seq 19 --causal --rope half --path exact
+run 0 2 '"same_bits": true' forward --scheme ulysses --path exact --d-model 32 --heads 4 --seq 5 --json
+run 0 3 "cannot be shared evenly by 3 ranks" forward --d-model 32 --heads 4 --seq 6
+run 0 2 "ring on 2 ranks" bench --d-model 32 --heads 4 --seq 6
+run 0 2 "Usage: mpirun" --help
+run 0 1 "Usage: mpirun" forward --help
+run 0 2 "^mha-mpi 0" --version
+run 2 2 "expected forward, bench, params or check" bogus
+run 2 2 "expected forward" # no command
+run 2 2 'found "pipeline"' forward --scheme pipeline
+run 2 2 'found ""' forward --scheme
+run 2 2 "output: not with mha-mpi" forward --output x.npy
+run 2 3 "numbers that can are 1, 2, 4" forward --scheme tensor --d-model 32 --heads 4 --seq 6
+run 2 3 "numbers that can are 1, 2, 4" params --scheme tensor --d-model 32 --heads 4
+run 2 2 "expected FILE-or-DIRECTORY" check
+run 2 2 "nothere" check nothere
+run 2 2 "kv-heads" params --heads 4 --kv-heads 3
+run 2 2 "heads" forward --heads 7
+[ "$(grep -c mha-mpi: "$log.err")" = 1 ] || { echo "an error was said more than once"; failed=1; }
+exit "$failed"
