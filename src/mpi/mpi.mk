@@ -9,9 +9,9 @@ MPI_SONAME  := $(subst libmha.so,libmha_mpi.so,$(SONAME))
 # The wrapper calls the compiler that everything else is compiled with.
 MPI_CC = OMPI_CC="$(CC)" MPICH_CC="$(CC)" $(MPICC)
 
-.PHONY: mpi test-mpi
+.PHONY: mpi test-mpi install-mpi uninstall-mpi
 ifeq ($(MPI),)
-mpi test-mpi: ## builds libmha_mpi and build/mha-mpi; test-mpi tests them with mpirun
+mpi test-mpi install-mpi uninstall-mpi: ## builds libmha_mpi and build/mha-mpi; test-mpi tests them with mpirun
 	@echo "skipped: $@: there is no $(MPICC) (make deps-dev installs Open MPI)"
 else
 mpi: all $(BUILD)/libmha_mpi.so $(BUILD)/mha-mpi ## builds libmha_mpi and build/mha-mpi; test-mpi tests them with mpirun
@@ -39,6 +39,25 @@ $(BUILD)/mha-mpi: $(MPI_ALL_OBJ) $(BUILD)/libbench.a $(BUILD)/libmha.a
 	$(call say,LD,$@)
 	$(Q)$(MPI_CC) $(MHA_LDFLAGS) -o $@ $^ $(LIBS)
 
+MPI_CMAKE_DIR = $(libdir)/cmake/mha_mpi
+install-mpi: mpi
+	@$(INSTALL) -d "$(DESTDIR)$(includedir)/mha" \
+	  $(foreach d,bindir libdir PKGCONFIG_DIR MPI_CMAKE_DIR,"$(DESTDIR)$($(d))")
+	$(Q)$(INSTALL) -m 644 include/mha/mpi.h "$(DESTDIR)$(includedir)/mha/"
+	$(Q)$(INSTALL) -m 755 $(BUILD)/libmha_mpi.so.$(VERSION) "$(DESTDIR)$(libdir)/"
+	$(Q)ln -sf libmha_mpi.so.$(VERSION) "$(DESTDIR)$(libdir)/$(MPI_SONAME)"
+	$(Q)ln -sf $(MPI_SONAME) "$(DESTDIR)$(libdir)/libmha_mpi.so"
+	$(Q)$(INSTALL) -m 755 $(BUILD)/mha-mpi "$(DESTDIR)$(bindir)/"
+	$(Q)$(call fill,mpi/mha-mpi.pc.in,$(PKGCONFIG_DIR)/mha-mpi.pc)
+	$(Q)$(call fill,mpi/mha_mpi-config.cmake.in,$(MPI_CMAKE_DIR)/mha_mpi-config.cmake)
+	$(Q)sed -i 's|@MPI_SONAME@|$(MPI_SONAME)|' "$(DESTDIR)$(MPI_CMAKE_DIR)/mha_mpi-config.cmake"
+
+uninstall-mpi:
+	$(Q)rm -f $(foreach f,libmha_mpi.so $(MPI_SONAME) libmha_mpi.so.$(VERSION),"$(DESTDIR)$(libdir)/$(f)") \
+	  "$(DESTDIR)$(includedir)/mha/mpi.h" "$(DESTDIR)$(bindir)/mha-mpi" "$(DESTDIR)$(PKGCONFIG_DIR)/mha-mpi.pc" \
+	  "$(DESTDIR)$(MPI_CMAKE_DIR)/mha_mpi-config.cmake"
+	@rmdir "$(DESTDIR)$(MPI_CMAKE_DIR)" "$(DESTDIR)$(includedir)/mha" 2>/dev/null || true
+
 # Tests are linked with the objects, so that the support of the other tests serves them.
 MPI_TEST_OBJ := $(patsubst %.c,$(BUILD)/%.o,$(sort $(wildcard tests/mpi/*.c)))
 MPI_TESTS    := $(MPI_TEST_OBJ:.o=)
@@ -59,6 +78,7 @@ MPIEXEC ?= mpiexec
 test-mpi: mpi $(MPI_TESTS)
 	@rm -rf $(BUILD)/results-mpi && mkdir -p $(BUILD)/results-mpi
 	@sh tests/run_test.sh $(BUILD)/results-mpi mpi/program sh tests/mpi/program.sh $(MPIEXEC) $(BUILD)/mha-mpi
+	@sh tests/run_test.sh $(BUILD)/results-mpi mpi/install sh tests/mpi/install.sh $(BUILD) $(THIS_MAKE) $(MPICC) $(MPIEXEC)
 	@for t in $(MPI_TESTS); do sh tests/run_test.sh $(BUILD)/results-mpi \
 	  mpi/$${t##*/} sh tests/mpi/run.sh $(MPIEXEC) $$t; done
 	@sh tests/summary.sh $(BUILD)/results-mpi

@@ -1,0 +1,64 @@
+#!/bin/sh
+# libmha_mpi as others find it: exported = declared = documented, its soname, an installed copy that links through
+# pkg-config and CMake and runs, and nothing left when it is removed. install.sh BUILD MAKE MPICC MPIEXEC
+set -eu
+build=$1 make=$2 mpicc=$3 launcher=$4
+stage=$build/mpi-install
+rm -rf "$stage"
+mkdir -p "$stage"
+root=$(cd "$stage" && pwd)/root
+failed=0
+wrong() { echo "$*" >&2; failed=1; }
+
+"$mpicc" -std=c11 -E -P -Iinclude include/mha/mpi.h | tr '\n' ' ' | tr ';{}' '\n\n\n' | grep 'visibility("default")' |
+    sed 's/.*visibility("default")))//' | grep -o 'mha_mpi_[a-z0-9_]* *(' | tr -d ' (' | sort >"$stage/declared"
+nm -D --defined-only "$build/libmha_mpi.so" | awk '{print $3}' | grep -v '^__odr_asan' | sort >"$stage/exported"
+cmp -s "$stage/declared" "$stage/exported" || wrong "exported is not declared: $(diff "$stage/declared" "$stage/exported")"
+awk 'BEGIN { RS = "" } /MHA_API [a-z]/ && !/\/\*/ { n++ } END { exit n > 0 }' include/mha/mpi.h ||
+    wrong "mha/mpi.h declares without a comment"
+if nm -D --undefined-only "$build/libmha.so" | grep -q ' MPI_'; then wrong "libmha needs MPI"; fi
+
+"$make" -s BUILD="$build" install install-mpi prefix="$root" >"$stage/log" 2>&1 || wrong "$(cat "$stage/log")"
+cat >"$stage/user.c" <<'C'
+#include <mha/mpi.h>
+#include <stdio.h>
+int main(int argc, char **argv)
+{
+    mha_mpi_layer *layer;
+    mha_share share;
+    mha_error error;
+    const mha_config config = {.d_model = 32, .n_heads = 4};
+    MPI_Init(&argc, &argv);
+    if (mha_mpi_layer_create(MPI_COMM_WORLD, MHA_SPLIT_RING, &config, NULL, NULL, &layer, &error) != MHA_OK)
+        return puts(error.message);
+    if (mha_mpi_layer_share(layer, 1, 10, 10, MHA_F32, &share, &error) != MHA_OK)
+        return puts(error.message);
+    mha_mpi_layer_destroy(layer);
+    printf("rows %zu to %zu\n", share.queries[0].from, share.queries[0].from + share.queries[0].count - 1);
+    return MPI_Finalize();
+}
+C
+export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export PKG_CONFIG_PATH="$root/lib/pkgconfig${PKG_CONFIG_PATH:+:$PKG_CONFIG_PATH}" LD_LIBRARY_PATH="$root/lib"
+try() {
+    found=$(timeout 60 "$launcher" -n 2 "$1" 2>&1 | sort | tr '\n' ';')
+    [ "$found" = "rows 0 to 4;rows 5 to 9;" ] || wrong "$1: $found"
+}
+"$mpicc" -std=c11 -o "$stage/user" "$stage/user.c" $(pkg-config --cflags --libs mha-mpi)
+try "$stage/user"
+if command -v cmake >/dev/null; then
+    mkdir "$stage/cmake"
+    printf '%s\n' 'cmake_minimum_required(VERSION 3.18)' 'project(user C)' 'find_package(mha_mpi REQUIRED)' \
+        'add_executable(user ../user.c)' 'target_link_libraries(user mha::mpi)' >"$stage/cmake/CMakeLists.txt"
+    if cmake -S "$stage/cmake" -B "$stage/cmake/b" -DCMAKE_PREFIX_PATH="$root" >"$stage/cmake/log" 2>&1 &&
+        cmake --build "$stage/cmake/b" >>"$stage/cmake/log" 2>&1; then
+        try "$stage/cmake/b/user"
+    else
+        wrong "CMake: $(tail -20 "$stage/cmake/log")"
+    fi
+fi
+[ -x "$root/bin/mha-mpi" ] || wrong "mha-mpi is not installed"
+"$make" -s BUILD="$build" uninstall-mpi uninstall prefix="$root" >"$stage/log" 2>&1 || wrong "$(cat "$stage/log")"
+left=$(find "$root" ! -type d)
+[ -z "$left" ] || wrong "left after uninstall: $left"
+exit "$failed"
