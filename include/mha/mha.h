@@ -41,6 +41,7 @@
 #include "mha/random.h"
 #include "mha/rope.h"
 #include "mha/split.h"
+#include "mha/split_time.h"
 #include "mha/status.h"
 #include "mha/system.h"
 #include "mha/tensor.h"

@@ -1,0 +1,50 @@
+/* How long a layer takes that several processes share: a model of cost, and a simulation of the same machine. */
+#ifndef MHA_SPLIT_TIME_H
+#define MHA_SPLIT_TIME_H
+
+#include "mha/split.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Ranks that are all alike. Each has one link, on which it sends one message and receives another at the same time. */
+typedef struct mha_machine {
+    double flops;     /* operations a second of a rank; a multiply-add is two */
+    double memory;    /* bytes a second that a rank reads */
+    double latency;   /* seconds that a message takes beside its bytes */
+    double bandwidth; /* bytes a second of a link */
+} mha_machine;
+
+/* A call whose time is asked for. */
+typedef struct mha_split_work {
+    mha_split split; /* checked */
+    size_t cached;   /* of its T_k keys, those that are projected already: T_k - 1 when one token is decoded */
+    bool causal;
+} mha_split_work;
+
+/* Seconds. A product takes its operations / flops, or its bytes / memory if that is more. */
+typedef struct mha_split_time {
+    double project;  /* W_Q, W_K, W_V and W_O, on the rank with the most rows or heads */
+    double attend;   /* on the rank with the most pairs */
+    double exchange; /* all messages of the rank with the most bytes: their latencies, and the bytes / bandwidth */
+    /* project + attend + exchange; where keys and values go round, each step of attending hides a message:
+     * project + attend / P + (P-1) max(attend, exchange P / (P-1)) / P. */
+    double total;
+} mha_split_time;
+
+/* The model (src/split/README.md derives it). Errors: MHA_INVALID (a number of the machine that is not positive and
+ * finite; a latency may be 0; more cached keys than there are). */
+MHA_API mha_status mha_split_time_of(const mha_split_work *work, const mha_machine *machine, mha_split_time *time,
+                                     mha_error *error);
+
+/* The same machine, message by message: when the last rank has its output. A rank sends what it has in the order of
+ * the ranks behind it, as soon as both links are free; it attends to keys while the next ones come. Errors: as of
+ * mha_split_time_of; MHA_UNSUPPORTED (more than 8192 ranks), MHA_NO_MEMORY. */
+MHA_API mha_status mha_split_simulate(const mha_split_work *work, const mha_machine *machine, double *seconds,
+                                      mha_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

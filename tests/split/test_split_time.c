@@ -1,0 +1,147 @@
+/* The time of split layers: where all ranks are alike the simulation gives the model's time to the last digits, and
+ * elsewhere no less than the slowest rank needs. */
+#include <math.h>
+
+#include "mha/mha.h"
+#include "support/unit.h"
+
+static const mha_machine plain = {1e9, 1e10, 1e-5, 1e8};
+
+static mha_split_work work_of(mha_split_scheme scheme, size_t ranks, size_t T, bool causal)
+{
+    const mha_config config = {.d_model = 64, .n_heads = 16, .kv_heads = 8, .d_v = 6};
+    mha_split_work w = {.split = {scheme, ranks, config, 2, T, T, MHA_F32}, .causal = causal};
+    mha_error error;
+    assert_ok(mha_split_check(&w.split, &error), error);
+    return w;
+}
+
+static double simulated(const mha_split_work *w, const mha_machine *m)
+{
+    mha_error error;
+    double seconds = -1;
+    assert_ok(mha_split_simulate(w, m, &seconds, &error), error);
+    return seconds;
+}
+
+static mha_split_time modelled(const mha_split_work *w, const mha_machine *m)
+{
+    mha_error error;
+    mha_split_time time;
+    assert_ok(mha_split_time_of(w, m, &time, &error), error);
+    return time;
+}
+
+static void assert_near(double a, double b)
+{
+    if (!(fabs(a - b) <= 1e-12 * fabs(b))) /* sums of less than 2^12 terms, each rounded to 2^-53 */
+        fail_msg("%.17g is not %.17g", a, b);
+}
+
+/* All ranks have the same to do: at most 8 for the heads, and lengths that 16 chunks divide. */
+static void test_even_ranks(void **state)
+{
+    (void)state;
+    static const mha_machine machines[] = {plain, {1e6, 1e10, 0, 1e12}, {1e15, 1e15, 1e-3, 1e6}, {1e12, 1e5, 0, 1e9}};
+    for (int scheme = 0; scheme < MHA_SPLIT_COUNT; scheme++)
+        for (size_t ranks = 1; ranks <= 8; ranks *= 2)
+            for (size_t i = 0; i < sizeof machines / sizeof *machines; i++) {
+                const bool causal = scheme == MHA_SPLIT_ZIGZAG && i == 1;
+                const mha_split_work w = work_of((mha_split_scheme)scheme, ranks, 64, causal);
+                assert_near(simulated(&w, &machines[i]), modelled(&w, &machines[i]).total);
+            }
+}
+
+/* By hand: 4 ranks, 64 tokens of width 64, 16 heads of 4 and 6, 8 of them of keys and values, two batch rows. */
+static void test_numbers(void **state)
+{
+    (void)state;
+    const mha_machine m = {2, 1e300, 3, 4}; /* a multiply-add each second */
+    mha_split_work w = work_of(MHA_SPLIT_TENSOR, 4, 64, false);
+    mha_split_time t = modelled(&w, &m);
+    assert_near(t.project, 2 * 64 * 64.0 * (16 * 4 + 8 * 10 + 16 * 6) / 4);
+    assert_near(t.attend, 2 * 64 * 64.0 * 16 * 10 / 4);
+    assert_near(t.exchange, 6 * 3 + 2 * 3 * (2 * 64 * 64 / 4));
+    assert_near(t.total, t.project + t.attend + t.exchange);
+    w = work_of(MHA_SPLIT_RING, 4, 64, true);
+    t = modelled(&w, &m);
+    assert_near(t.attend, 2.0 * 16 * 10 * (48 * 16 + 16 * 17 / 2.0)); /* the last rank sees nearly all */
+    assert_near(t.exchange, 3 * 3 + 2 * 48 * 8 * 10);
+    assert_near(t.total, t.project + t.attend / 4 + fmax(t.attend * 3 / 4, t.exchange));
+    w = work_of(MHA_SPLIT_ZIGZAG, 4, 64, true);
+    assert_near(modelled(&w, &m).attend, 2.0 * 16 * 10 * (64 * 65 / 2) / 4);
+    /* One token behind 63 that are cached: weights and cache are read from memory. */
+    const mha_machine slow = {1e300, 4, 0, 1e300}; /* a number each second */
+    w = work_of(MHA_SPLIT_CACHE, 4, 64, false);
+    w.split.T_q = 1, w.cached = 63;
+    t = modelled(&w, &slow);
+    assert_near(t.project, 64 * (16 * 4 + 8 * 10 + 16 * 6));
+    assert_near(t.attend, 2 * 16 * 8 * 10);
+    w.split.scheme = MHA_SPLIT_TENSOR;
+    assert_near(modelled(&w, &slow).attend, 2 * 64 * 2 * 10);
+    w.split.dtype = MHA_F64;
+    assert_near(modelled(&w, &slow).attend, 2 * 2 * 64 * 2 * 10);
+}
+
+static void test_uneven_ranks(void **state)
+{
+    (void)state;
+    const mha_machine free_links = {1e6, 1e300, 0, 1e300};
+    for (int scheme = MHA_SPLIT_RING; scheme < MHA_SPLIT_COUNT; scheme++)
+        for (size_t ranks = 1; ranks <= 7; ranks++)
+            for (size_t T = 1; T < 60; T += 19)
+                for (int causal = 0; causal < 2; causal++) {
+                    const mha_split_work w = work_of((mha_split_scheme)scheme, ranks, T, causal);
+                    const mha_split_time t = modelled(&w, &plain);
+                    const double least = fmax(t.attend, fmax(t.exchange, t.project));
+                    assert_true(simulated(&w, &plain) >= least * (1 - 1e-12));
+                    /* One after the other, each message behind one other on either link. */
+                    const double most = t.project + t.attend * (double)ranks + 2 * t.exchange;
+                    assert_true(simulated(&w, &plain) <= most * (1 + 1e-12));
+                }
+    /* The last rank of a causal ring is never idle; zigzag ends in half of its time. */
+    const mha_split_work ring = work_of(MHA_SPLIT_RING, 6, 96, true), zigzag = work_of(MHA_SPLIT_ZIGZAG, 6, 96, true);
+    const mha_split_time t = modelled(&ring, &free_links);
+    assert_near(simulated(&ring, &free_links), t.project + t.attend);
+    const double halved = modelled(&zigzag, &free_links).attend / t.attend;
+    assert_true(halved > 0.5 && halved < 0.56);
+}
+
+static void test_many_ranks(void **state)
+{
+    (void)state;
+    mha_split_work w = work_of(MHA_SPLIT_ZIGZAG, 512, 1 << 14, true);
+    assert_near(simulated(&w, &plain), modelled(&w, &plain).total);
+    w = work_of(MHA_SPLIT_RING, 65536, 1 << 17, true);
+    assert_true(modelled(&w, &plain).total > 0);
+    double seconds = -1;
+    mha_error error;
+    assert_refused(mha_split_simulate(&w, &plain, &seconds, &error), MHA_UNSUPPORTED, error, "8192 ranks");
+    assert_true(seconds < 0);
+}
+
+static void test_wrong_machines(void **state)
+{
+    (void)state;
+    const mha_split_work w = work_of(MHA_SPLIT_RING, 2, 8, true);
+    static const mha_machine wrong[] = {
+        {0, 1, 0, 1}, {1, -1, 0, 1}, {1, 1, -1, 1}, {1, 1, 0, NAN}, {INFINITY, 1, 0, 1}, {1, 1, INFINITY, 1}};
+    mha_split_time time;
+    double seconds;
+    mha_error error;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        assert_refused(mha_split_time_of(&w, &wrong[i], &time, &error), MHA_INVALID, error, "expected a");
+        assert_refused(mha_split_simulate(&w, &wrong[i], &seconds, &error), MHA_INVALID, error, "expected a");
+    }
+    mha_split_work more = w;
+    more.cached = 9;
+    assert_refused(mha_split_time_of(&more, &plain, &time, &error), MHA_INVALID, error, "at most the 8 keys");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_even_ranks), cmocka_unit_test(test_numbers),
+                                       cmocka_unit_test(test_uneven_ranks), cmocka_unit_test(test_many_ranks),
+                                       cmocka_unit_test(test_wrong_machines)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
