@@ -102,6 +102,16 @@ static const struct {
      "with --mask-kind saying whether true keeps a key or hides it. A query that sees no key gets weights 0, or NaN "
      "with --empty-rows nan.",
      NULL},
+    {"ranks",
+     "A rank is one of several processes that share a layer, each with memory of its own. Heads are shared by tensor "
+     "(every rank has its columns of W_Q, W_K, W_V and rows of W_O, and all outputs are added) and, between two "
+     "exchanges, by ulysses; rows of the inputs by ulysses, ring (keys and values go from rank to rank) and zigzag "
+     "(the same with two chunks of rows, which a causal mask loads evenly). A key/value head that several ranks need "
+     "is stored by each: a replica. \"mha params --preset llama-2-70b --ranks 8 --seq 4096\" shows the share of one "
+     "rank; with --machine F,M,L,B also how long the attention layers take: by a model of cost, and by a simulation "
+     "of the same machine that follows every message. Ranks compute F GFLOP/s, read M GB/s from memory, and pay L "
+     "microseconds for a message and 1/B of its GB for its bytes.",
+     NULL},
     {"architectures",
      "An architecture says what a config.json means: which key is which size, which tensors a checkpoint has and how "
      "large they are, which layers are attention. It is a text in JSON; for a model type that is not built in, "

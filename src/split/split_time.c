@@ -36,12 +36,12 @@ static size_t rows_in(const mha_range chunks[2])
 }
 
 /* Pairs are counted with batch rows and heads; keys are rows of a sequence. */
-static double attending(const mha_split_work *w, const mha_machine *m, const mha_share *share, double pairs, double keys)
+static double attending(const mha_split_work *w, const mha_machine *m, const mha_share *share, double pairs,
+                        double keys)
 {
     const mha_config *c = &w->split.config;
     const double width = (double)(c->d_k + c->d_v);
-    return product(w, m, 2 * pairs * width,
-                   keys * (double)w->split.B * (double)share->kv_heads.count * width);
+    return product(w, m, 2 * pairs * width, keys * (double)w->split.B * (double)share->kv_heads.count * width);
 }
 
 static duty duty_of(const mha_split_work *w, const mha_machine *m, size_t rank)
@@ -102,8 +102,8 @@ mha_status mha_split_time_of(const mha_split_work *w, const mha_machine *m, mha_
         sent = fmax(sent, d.sent);
     }
     t.exchange = rounds * m->latency + sent / m->bandwidth;
-    t.total = t.project + (goes_round(w) ? t.attend / P + fmax(t.attend * (P - 1) / P, t.exchange)
-                                         : t.attend + t.exchange);
+    t.total =
+        t.project + (goes_round(w) ? t.attend / P + fmax(t.attend * (P - 1) / P, t.exchange) : t.attend + t.exchange);
     *time = t;
     return MHA_OK;
 }

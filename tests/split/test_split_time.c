@@ -124,8 +124,8 @@ static void test_wrong_machines(void **state)
 {
     (void)state;
     const mha_split_work w = work_of(MHA_SPLIT_RING, 2, 8, true);
-    static const mha_machine wrong[] = {
-        {0, 1, 0, 1}, {1, -1, 0, 1}, {1, 1, -1, 1}, {1, 1, 0, NAN}, {INFINITY, 1, 0, 1}, {1, 1, INFINITY, 1}};
+    static const mha_machine wrong[] = {{0, 1, 0, 1},   {1, -1, 0, 1},       {1, 1, -1, 1},
+                                        {1, 1, 0, NAN}, {INFINITY, 1, 0, 1}, {1, 1, INFINITY, 1}};
     mha_split_time time;
     double seconds;
     mha_error error;

@@ -14,7 +14,7 @@ _mha() {
   fi
   case ${COMP_WORDS[1]}:$before in
   help:help) words='forward params heads show check compare diagnose power claims bench info completion
-      inert storage derived stage paths masks architectures case variants' ;;
+      inert storage derived stage paths masks ranks architectures case variants' ;;
   completion:completion) words='bash zsh fish' ;;
   *:--d-model) return ;;
   forward:--heads|params:--heads|show:--heads|check:--heads|diagnose:--heads|power:--heads) return ;;
@@ -46,6 +46,8 @@ _mha() {
   *:--cache-dtype) words='
       f32 f16 bf16' ;;
   params:--seq|bench:--seq) return ;;
+  *:--ranks) return ;;
+  *:--machine) return ;;
   *:--weights) _mha_files; return ;;
   *:--layer) return ;;
   *:--orientation) words='
@@ -137,8 +139,8 @@ _mha() {
       --output --trace --save-case --json --quiet --help --path --isa --threads --no-pack' ;;
   params) options='
       --d-model --heads --kv-heads --d-k --d-v --d-q --kdim --vdim --d-out --bias --no-bias --batch
-      --merged-qk --preset --config --architecture --class --dtype --seq --weights --group --depth
-      --only --sort --all --per-head --format --picture --json --quiet --help' ;;
+      --merged-qk --preset --config --architecture --class --dtype --seq --ranks --machine --weights
+      --group --depth --only --sort --all --per-head --format --picture --json --quiet --help' ;;
   heads) options='
       --d-model --heads --kv-heads --d-k --d-v --d-q --kdim --vdim --d-out --bias --no-bias --batch
       --seq --kv-seq --preset --config --architecture --class --dtype --run --seed --causal --json

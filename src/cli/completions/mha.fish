@@ -10,7 +10,7 @@ end
 complete -c mha -f
 complete -c mha -n __mha_runs -a 'help --help --version'
 complete -c mha -n '__mha_runs help' -a 'forward params heads show check compare diagnose power claims bench info completion
-      inert storage derived stage paths masks architectures case variants'
+      inert storage derived stage paths masks ranks architectures case variants'
 complete -c mha -n '__mha_runs completion' -a 'bash zsh fish'
 complete -c mha -n __mha_runs -a forward -d 'run a layer: random inputs, or real weights and inputs'
 complete -c mha -n __mha_runs -a params -d 'the parameter table of a layer, counted from what was '\
@@ -110,6 +110,12 @@ complete -c mha -n '__mha_runs forward bench' -l cache-dtype -x \
 complete -c mha -n '__mha_runs params bench' -l seq -x \
     -d 'tokens in a sequence: shows the cost of a model'\''s forward '\
 'pass and key/value cache; bench: [512]'
+complete -c mha -n '__mha_runs params' -l ranks -x \
+    -d 'processes that share the attention of a model over --seq '\
+'tokens: what each holds and sends (mha help ranks)'
+complete -c mha -n '__mha_runs params' -l machine -x \
+    -d 'beside --ranks, the time: GFLOP/s of a rank, GB/s of '\
+'its memory, microseconds of a message, GB/s of a link'
 complete -c mha -n '__mha_runs heads' -l run \
     -d 'also runs the attention layers of the model'
 complete -c mha -n '__mha_runs forward params show check diagnose power' -l weights -r -F \

@@ -31,7 +31,7 @@ _mha() {
     return
   fi
   case $words[2]:$words[CURRENT-1] in
-  help:help) _describe -t commands command commands; compadd -- inert storage derived stage paths masks architectures case variants; return ;;
+  help:help) _describe -t commands command commands; compadd -- inert storage derived stage paths masks ranks architectures case variants; return ;;
   completion:completion) compadd -- bash zsh fish; return ;;
   *:--d-model) _message 'N'; return ;;
   forward:--heads|params:--heads|show:--heads|check:--heads|diagnose:--heads|power:--heads) _message 'N'; return ;;
@@ -63,6 +63,8 @@ _mha() {
   *:--cache-dtype) compadd -- $(echo '
       f32 f16 bf16'); return ;;
   params:--seq|bench:--seq) _message 'N'; return ;;
+  *:--ranks) _message 'P'; return ;;
+  *:--machine) _message 'F,M,L,B'; return ;;
   *:--weights) _files; return ;;
   *:--layer) _message 'PREFIX'; return ;;
   *:--orientation) compadd -- $(echo '
@@ -251,6 +253,10 @@ _mha() {
       '--dtype:''type the weights are stored in'
       '--seq:''tokens in a sequence: shows the cost of a model'\''s forward '\
 'pass and key/value cache; bench: [512]'
+      '--ranks:''processes that share the attention of a model over --seq '\
+'tokens: what each holds and sends (mha help ranks)'
+      '--machine:''beside --ranks, the time: GFLOP/s of a rank, GB/s of '\
+'its memory, microseconds of a message, GB/s of a link'
       '--weights:''weights of a public checkpoint or with mha'\''s own names; '\
 'needs --heads or a config.json beside it'
       '--group:''show the sums of a model or file by this property'

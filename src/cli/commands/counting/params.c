@@ -18,8 +18,9 @@ static void write_json(const request *r, bool per_head)
 }
 
 /* Options that only apply to a whole model or a file. */
-static const option_code of_models[] = {OPT_ARCHITECTURE, OPT_CLASS, OPT_BATCH, OPT_COST_SEQ, OPT_GROUP,
-                                        OPT_DEPTH,        OPT_ONLY,  OPT_SORT,  OPT_ALL_ROWS, OPTION_COUNT};
+static const option_code of_models[] = {OPT_ARCHITECTURE, OPT_CLASS, OPT_BATCH, OPT_COST_SEQ, OPT_RANKS, OPT_MACHINE,
+                                        OPT_GROUP,        OPT_DEPTH, OPT_ONLY,  OPT_SORT,     OPT_ALL_ROWS,
+                                        OPTION_COUNT};
 
 int run_params(const arguments *args)
 {

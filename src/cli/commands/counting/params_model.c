@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/commands/counting/params_ranks.h"
 #include "cli/output/costs.h"
 #include "cli/output/group_rows.h"
 #include "cli/output/parameters.h"
@@ -389,12 +390,30 @@ static int print_heads(const report *r, table_style style)
     return code;
 }
 
+/* --ranks has a table of its own. */
+static int check_ranks(const arguments *args)
+{
+    static const option_code pointless[] = {OPT_WEIGHTS,  OPT_GROUP,    OPT_DEPTH, OPT_ONLY,    OPT_SORT,
+                                            OPT_ALL_ROWS, OPT_PER_HEAD, OPT_AREAS, OPTION_COUNT};
+    const int code = refuse_alone(args, OPT_RANKS, OPT_COST_SEQ);
+    if (code == EXIT_DONE && given(args, OPT_RANKS))
+        return refuse_each(args, pointless, "nothing beside --ranks, whose table has other rows");
+    return code == EXIT_DONE ? refuse_alone(args, OPT_MACHINE, OPT_RANKS) : code;
+}
+
 int run_model_params(const arguments *args)
 {
     const char *format = args->option[OPT_FORMAT].text;
     report r = {0};
-    int code = open_report(&r, args);
+    int code = check_ranks(args);
+    if (code == EXIT_DONE)
+        code = open_report(&r, args);
     bool json = given(args, OPT_JSON) || strcmp(format, "json") == 0;
+    if (code == EXIT_DONE && given(args, OPT_RANKS)) {
+        code = ranks_show(args, r.model, r.table, json);
+        close_report(&r);
+        return code;
+    }
     table_style style = table_style_named(format);
     if (code == EXIT_DONE && given(args, OPT_PER_HEAD) && !r.model)
         code = refuse("--per-head", "expected a model of --preset or --config, found a file of unknown configuration");

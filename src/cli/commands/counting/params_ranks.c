@@ -1,0 +1,338 @@
+/* mha params --ranks: what each of several processes would hold and send of a whole model, scheme by scheme. */
+#include "cli/commands/counting/params_ranks.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "cli/output/print.h"
+
+/* Layers of one configuration. */
+typedef struct layer_kind {
+    mha_model_layer layer;
+    size_t layers, uses; /* of that kind; times that one pass runs them */
+    mha_totals whole;    /* of one layer, as it is allocated on one machine */
+} layer_kind;
+
+/* A scheme in one of two phases: all tokens at once, or one more token behind them. */
+typedef struct way {
+    const char *name;
+    mha_split_scheme scheme;
+    bool decodes;
+} way;
+
+static const way ways[] = {
+    {"tensor", MHA_SPLIT_TENSOR, false},
+    {"ulysses", MHA_SPLIT_ULYSSES, false},
+    {"ring", MHA_SPLIT_RING, false},
+    {"zigzag", MHA_SPLIT_ZIGZAG, false},
+    {"decode by heads", MHA_SPLIT_TENSOR, true},
+    {"decode by rows", MHA_SPLIT_CACHE, true},
+};
+enum { WAYS = sizeof ways / sizeof *ways, DECODING = 4 }; /* the first that decodes */
+
+/* What a way comes to, over all attention layers; of several ranks that of the one with most. */
+typedef struct outcome {
+    mha_error refused;        /* status MHA_OK: it is not */
+    size_t parameters, bytes; /* of attention on a rank */
+    size_t stored;            /* parameters of attention on all ranks together */
+    size_t cache_bytes;
+    uint64_t sent, sent_by_layer; /* bytes of one pass; of the layer that sends most */
+    double balance;               /* pairs of the rank with most / pairs of the mean rank */
+    mha_split_time time;          /* with --machine */
+    double simulated;             /* negative: none */
+} outcome;
+
+typedef struct table_of_ranks {
+    const mha_model *model;
+    size_t ranks, batch, seq;
+    layer_kind *kinds;
+    size_t n_kinds;
+    mha_totals all, attention; /* of the model's table; of its layers, as allocated */
+    bool decodes;              /* it has causal layers, to which one more token can be given */
+    bool timed;
+    mha_machine machine;
+    outcome outcomes[WAYS];
+    size_t n_ways;
+} ranks_table;
+
+/* ---------------------------------------------------------------- counting */
+
+/* The parameters of a layer, from a table in which it is allocated. */
+static mha_status allocated(const mha_config *config, mha_totals *totals, mha_error *error)
+{
+    mha_params *params = NULL;
+    mha_layer *layer = NULL;
+    *error = (mha_error){.status = MHA_NO_MEMORY};
+    mha_status status = mha_params_create(NULL, &params);
+    if (status == MHA_OK)
+        status = mha_layer_create(config, params, NULL, &layer, error);
+    if (status == MHA_OK)
+        *totals = mha_params_totals(params, NULL);
+    mha_layer_destroy(layer);
+    mha_params_destroy(params);
+    return status;
+}
+
+static mha_status find_kinds(ranks_table *t, mha_error *error)
+{
+    mha_model_layer layer;
+    size_t room = 0;
+    for (size_t i = 0; mha_model_layer_at(t->model, i, &layer); i++) {
+        size_t k = 0;
+        while (k < t->n_kinds && (memcmp(&t->kinds[k].layer.config, &layer.config, sizeof layer.config) != 0 ||
+                                  t->kinds[k].layer.causal != layer.causal))
+            k++;
+        if (k == t->n_kinds) {
+            t->kinds = obtain_more(t->kinds, t->n_kinds, &room, sizeof *t->kinds);
+            t->kinds[t->n_kinds++] = (layer_kind){.layer = layer};
+            const mha_status status = allocated(&layer.config, &t->kinds[k].whole, error);
+            if (status != MHA_OK)
+                return status;
+        }
+        t->decodes |= layer.causal;
+        t->kinds[k].layers++;
+        t->kinds[k].uses += layer.uses;
+        t->attention.parameters += t->kinds[k].whole.parameters;
+        t->attention.parameter_bytes += t->kinds[k].whole.parameter_bytes;
+    }
+    return MHA_OK;
+}
+
+/* Adds the layers of one kind to an outcome. */
+static mha_status add_kind(const ranks_table *t, const way *how, const layer_kind *k, outcome *o, mha_error *error)
+{
+    mha_split s = {how->scheme, t->ranks, k->layer.config, t->batch, how->decodes ? 1 : t->seq, t->seq, MHA_F32};
+    mha_totals first, other;
+    mha_status status = mha_split_check(&s, error);
+    if (status != MHA_OK)
+        return status;
+    /* Rank 0 has b_O; the others are alike. */
+    const mha_config of_first = mha_split_share(&s, 0).config, of_other = mha_split_share(&s, t->ranks - 1).config;
+    status = allocated(&of_first, &first, error);
+    if (status == MHA_OK)
+        status = allocated(&of_other, &other, error);
+    if (status != MHA_OK)
+        return status;
+    uint64_t sent = 0, most = 0;
+    double pairs = 0;
+    size_t cache = 0;
+    for (size_t rank = 0; rank < t->ranks; rank++) {
+        const mha_share share = mha_split_share(&s, rank);
+        const uint64_t mine = k->layer.causal && !how->decodes ? share.causal_pairs : share.pairs;
+        const uint64_t bytes = share.bytes_sent > share.bytes_received ? share.bytes_sent : share.bytes_received;
+        sent = bytes > sent ? bytes : sent;
+        most = mine > most ? mine : most;
+        cache = share.cache_elements > cache ? share.cache_elements : cache;
+        pairs += (double)mine;
+    }
+    const double balance = pairs > 0 ? (double)most * (double)t->ranks / pairs : 1;
+    o->parameters += k->layers * first.parameters;
+    o->bytes += k->layers * first.parameter_bytes;
+    o->stored += k->layers * (first.parameters + (t->ranks - 1) * other.parameters);
+    if (how->decodes && !k->layer.causal)
+        return MHA_OK;
+    o->cache_bytes += k->layer.causal ? k->uses * cache * sizeof(float) : 0;
+    o->sent += k->uses * sent;
+    o->sent_by_layer = sent > o->sent_by_layer ? sent : o->sent_by_layer;
+    o->balance = fmax(o->balance, balance);
+    if (!t->timed)
+        return MHA_OK;
+    const mha_split_work work = {s, how->decodes ? t->seq - 1 : 0, k->layer.causal};
+    mha_split_time time;
+    double simulated;
+    status = mha_split_time_of(&work, &t->machine, &time, error);
+    if (status != MHA_OK)
+        return status;
+    o->time.project += (double)k->uses * time.project;
+    o->time.attend += (double)k->uses * time.attend;
+    o->time.exchange += (double)k->uses * time.exchange;
+    o->time.total += (double)k->uses * time.total;
+    status = mha_split_simulate(&work, &t->machine, &simulated, error);
+    if (status == MHA_OK && o->simulated >= 0)
+        o->simulated += (double)k->uses * simulated;
+    else if (status == MHA_UNSUPPORTED) /* too many ranks */
+        o->simulated = -1, status = MHA_OK;
+    return status;
+}
+
+/* An error that ends the table: a way that the model cannot go is none. */
+static mha_status count(ranks_table *t, mha_error *error)
+{
+    mha_model_costs costs; /* which are larger than all that is added up here */
+    mha_status status = mha_model_costs_of(t->model, t->batch, t->seq, &costs, error);
+    if (status == MHA_OK)
+        status = find_kinds(t, error);
+    t->n_ways = t->decodes ? WAYS : DECODING;
+    for (size_t w = 0; w < t->n_ways && status == MHA_OK; w++) {
+        outcome *o = &t->outcomes[w];
+        for (size_t k = 0; k < t->n_kinds && status == MHA_OK; k++)
+            status = add_kind(t, &ways[w], &t->kinds[k], o, error);
+        if ((status == MHA_INVALID && strcmp(error->name, "ranks") == 0) || status == MHA_UNSUPPORTED)
+            *o = (outcome){.refused = *error}, status = MHA_OK;
+    }
+    return status;
+}
+
+/* ---------------------------------------------------------------- showing */
+
+/* The fastest way of a phase; WAYS without times. */
+static size_t fastest(const ranks_table *t, bool decodes)
+{
+    size_t best = WAYS;
+    for (size_t w = 0; w < t->n_ways && t->timed; w++)
+        if (ways[w].decodes == decodes && t->outcomes[w].refused.status == MHA_OK &&
+            (best == WAYS || t->outcomes[w].time.total < t->outcomes[best].time.total))
+            best = w;
+    return best;
+}
+
+/* Parameters of a rank that has the rest of the model as a whole. */
+static size_t with_rest(const ranks_table *t, const outcome *o)
+{
+    return t->all.parameters - t->attention.parameters + o->parameters;
+}
+
+static void table_milliseconds(table *rows, double seconds)
+{
+    if (seconds < 0)
+        table_cell(rows, "-");
+    else
+        table_format(rows, seconds < 1 ? "%.4g" : "%.0f", 1e3 * seconds);
+}
+
+static void add_row(table *rows, const ranks_table *t, size_t w)
+{
+    const outcome *o = &t->outcomes[w];
+    table_cell(rows, ways[w].name);
+    if (o->refused.status != MHA_OK) {
+        for (size_t i = 0; i < (t->timed ? 9u : 7u); i++)
+            table_cell(rows, "-");
+        return;
+    }
+    table_count(rows, o->parameters);
+    table_count(rows, o->stored - t->attention.parameters);
+    table_bytes(rows, t->all.parameter_bytes - t->attention.parameter_bytes + o->bytes);
+    table_bytes(rows, o->cache_bytes);
+    table_bytes(rows, o->sent_by_layer);
+    table_bytes(rows, o->sent / (ways[w].decodes ? t->batch : t->batch * t->seq));
+    table_format(rows, "%.2f", o->balance);
+    if (!t->timed)
+        return;
+    table_milliseconds(rows, o->time.total);
+    table_milliseconds(rows, o->simulated);
+}
+
+/* Each reason once, behind the names of all that it refuses. */
+static void print_refusals(const ranks_table *t)
+{
+    for (size_t w = 0; w < t->n_ways; w++) {
+        const char *reason = t->outcomes[w].refused.message;
+        bool first = t->outcomes[w].refused.status != MHA_OK;
+        for (size_t i = 0; i < w; i++)
+            first = first && strcmp(t->outcomes[i].refused.message, reason) != 0;
+        if (!first)
+            continue;
+        for (size_t i = w; i < t->n_ways; i++)
+            if (strcmp(t->outcomes[i].refused.message, reason) == 0)
+                printf("%s%s", i == w ? "  " : ", ", ways[i].name);
+        print_harmless(": %s", reason);
+        putchar('\n');
+    }
+}
+
+static void print_table(const ranks_table *t, table_style style)
+{
+    static const char *const titles[] = {"scheme",        ">attention",     ">replicas",      ">weights of a rank",
+                                         ">cache",        ">sent, a layer", ">sent, a token", ">balance",
+                                         ">ms, modelled", ">ms, simulated"};
+    if (style == TABLE_TEXT) {
+        char all[SHORT_TEXT], attention[SHORT_TEXT], tokens[SHORT_TEXT];
+        printf("%s%s%s (%s): %s parameters, %s of them in %zu attention layers\n", bold(), mha_model_title(t->model),
+               plain(), mha_model_class(t->model), count_text(all, t->all.parameters),
+               count_text(attention, t->attention.parameters), mha_model_layer_count(t->model));
+        printf("%zu ranks share attention over %zu x %s tokens; all else is whole on each. What is sent is F32, and so "
+               "is the cache\n\n",
+               t->ranks, t->batch, count_text(tokens, t->seq));
+    }
+    table *rows = table_create(style, t->timed ? 10 : 8, titles);
+    for (size_t w = 0; w < t->n_ways; w++)
+        add_row(rows, t, w);
+    table_print(rows);
+    if (style != TABLE_TEXT)
+        return;
+    putchar('\n');
+    print_refusals(t);
+    for (int decodes = 0; decodes < 2; decodes++)
+        if (fastest(t, decodes) < WAYS)
+            printf("  fastest %s: %s\n", decodes ? "for one more token" : "for all tokens",
+                   ways[fastest(t, decodes)].name);
+    write_prose("Of unequal ranks the one with most is shown. replicas: elements of attention that ranks store again; "
+                "balance: pairs of query and key of the rank with most, over the mean. mha help ranks");
+}
+
+static json_t *outcome_json(const ranks_table *t, size_t w)
+{
+    const outcome *o = &t->outcomes[w];
+    const bool refused = o->refused.status != MHA_OK;
+    json_t *row =
+        json_pack("{ss ss so}", "scheme", mha_split_scheme_name(ways[w].scheme), "phase",
+                  ways[w].decodes ? "decode" : "prefill", "refused", json_text(refused ? o->refused.message : NULL));
+    if (refused)
+        return row;
+    json_object_set_new(row, "attention_parameters", json_count(o->parameters));
+    json_object_set_new(row, "parameters", json_count(with_rest(t, o)));
+    json_object_set_new(row, "parameter_bytes",
+                        json_count(t->all.parameter_bytes - t->attention.parameter_bytes + o->bytes));
+    json_object_set_new(row, "stored_attention_parameters", json_count(o->stored));
+    json_object_set_new(row, "cache_bytes", json_count(o->cache_bytes));
+    json_object_set_new(row, "sent_bytes", json_count(o->sent));
+    json_object_set_new(row, "sent_bytes_layer", json_count(o->sent_by_layer));
+    json_object_set_new(row, "balance", json_number(o->balance));
+    if (t->timed) {
+        json_object_set_new(row, "project_seconds", json_number(o->time.project));
+        json_object_set_new(row, "attend_seconds", json_number(o->time.attend));
+        json_object_set_new(row, "exchange_seconds", json_number(o->time.exchange));
+        json_object_set_new(row, "seconds", json_number(o->time.total));
+        json_object_set_new(row, "simulated_seconds", o->simulated < 0 ? json_null() : json_number(o->simulated));
+    }
+    return row;
+}
+
+static void write_json(const ranks_table *t)
+{
+    json_t *schemes = json_array();
+    for (size_t w = 0; w < t->n_ways; w++)
+        json_array_append_new(schemes, outcome_json(t, w));
+    json_print(json_pack("{ss ss so so so so so so}", "architecture", mha_model_title(t->model), "class",
+                         mha_model_class(t->model), "ranks", json_count(t->ranks), "batch", json_count(t->batch), "seq",
+                         json_count(t->seq), "parameters", json_count(t->all.parameters), "attention_parameters",
+                         json_count(t->attention.parameters), "schemes", schemes));
+}
+
+int ranks_show(const arguments *args, const mha_model *model, const mha_params *params, bool json)
+{
+    ranks_table t = {.model = model,
+                     .ranks = count_of(args, OPT_RANKS),
+                     .batch = count_of(args, OPT_BATCH),
+                     .seq = count_of(args, OPT_COST_SEQ),
+                     .all = mha_params_totals(params, NULL),
+                     .timed = given(args, OPT_MACHINE)};
+    double gflops, memory, latency, link;
+    char end;
+    if (t.timed) {
+        if (sscanf(text_for(args, OPT_MACHINE), "%lf,%lf,%lf,%lf%c", &gflops, &memory, &latency, &link, &end) != 4)
+            return refuse_option(OPT_MACHINE, "expected four numbers with commas between, found %s",
+                                 text_for(args, OPT_MACHINE));
+        t.machine = (mha_machine){gflops * 1e9, memory * 1e9, latency * 1e-6, link * 1e9};
+    }
+    mha_error error = {0};
+    int code = EXIT_DONE;
+    if (count(&t, &error) != MHA_OK)
+        code = refuse_field("", &error);
+    else if (json)
+        write_json(&t);
+    else if (!given(args, OPT_QUIET))
+        print_table(&t, table_style_named(text_for(args, OPT_FORMAT)));
+    free(t.kinds);
+    return code;
+}
