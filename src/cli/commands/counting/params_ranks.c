@@ -73,14 +73,23 @@ static mha_status allocated(const mha_config *config, mha_totals *totals, mha_er
     return status;
 }
 
+static bool is_same(const mha_model_layer *x, const mha_model_layer *y)
+{
+    const mha_config *a = &x->config, *b = &y->config;
+    return a->d_model == b->d_model && a->n_heads == b->n_heads && a->kv_heads == b->kv_heads && a->d_k == b->d_k &&
+           a->d_v == b->d_v && a->d_q == b->d_q && a->d_kin == b->d_kin && a->d_vin == b->d_vin &&
+           a->d_out == b->d_out && a->bias_q == b->bias_q && a->bias_k == b->bias_k && a->bias_v == b->bias_v &&
+           a->bias_o == b->bias_o && a->bias_kv == b->bias_kv && a->sinks == b->sinks && a->q_norm == b->q_norm &&
+           a->k_norm == b->k_norm && a->dtype == b->dtype && x->causal == y->causal;
+}
+
 static mha_status find_kinds(ranks_table *t, mha_error *error)
 {
     mha_model_layer layer;
     size_t room = 0;
     for (size_t i = 0; mha_model_layer_at(t->model, i, &layer); i++) {
         size_t k = 0;
-        while (k < t->n_kinds && (memcmp(&t->kinds[k].layer.config, &layer.config, sizeof layer.config) != 0 ||
-                                  t->kinds[k].layer.causal != layer.causal))
+        while (k < t->n_kinds && !is_same(&t->kinds[k].layer, &layer))
             k++;
         if (k == t->n_kinds) {
             t->kinds = obtain_more(t->kinds, t->n_kinds, &room, sizeof *t->kinds);
