@@ -62,9 +62,13 @@ static size_t inert_elements(const mha_model *model, const char *role)
 
 static mha_status mark_inert(const mha_model *model, mha_tensor *tensor, const char *role, mha_error *error)
 {
+    const size_t all = (size_t)(mha__values_get(&model->setup.values, "h_kv") *
+                                mha__values_get(&model->setup.values, "d_k"));
     size_t inert = inert_elements(model, role);
     if (inert == 0)
         return MHA_OK;
+    if (inert == all && strcmp(role, "b_K") == 0)
+        inert = mha_tensor_info_of(tensor).elements; /* layers may have widths of their own */
     mha_status status = mha__tensor_set_inert(
         tensor, inert,
         strcmp(role, "b_K") == 0

@@ -99,7 +99,98 @@ RULES = {
     "llama4_text": lambda r: r.llama("attention_bias", **r.experts("num_local_experts"), intermediate_size_mlp=r.n(70),
                                      head_dim=r.head(), interleave_moe_layer_step=r.n(2), moe_layers=r.any(None, [0])),
     "gpt_oss": lambda r: r.llama("attention_bias", **r.experts("num_local_experts"), head_dim=r.head()),
+    "mpnet": lambda r: encoder(r, relative_attention_num_buckets=r.n(30)),
+    "deberta-v2": lambda r: encoder(r, position_buckets=r.n(30), relative_attention=r.flag(), share_att_key=r.flag(),
+                                    pos_att_type=r.any([], ["c2p"], ["p2c"], ["p2c", "c2p"]),
+                                    position_biased_input=r.flag(), norm_rel_ebd=r.any("none", "layer_norm"),
+                                    conv_kernel_size=r.any(0, 3), embedding_size=r.any(r.d, r.n(30)),
+                                    pooler_hidden_size=r.d),
+    "modernbert": lambda r: encoder(r, **{flag: r.flag() for flag in (
+        "norm_bias", "attention_bias", "mlp_bias", "classifier_bias", "decoder_bias")}),
+    "nomic_bert": lambda r: encoder(r),
+    "esm": lambda r: encoder(r, mask_token_id=2, pad_token_id=1, emb_layer_norm_before=r.flag(),
+                             position_embedding_type=r.any("absolute", "rotary")),
+    "mt5": lambda r: relative_pairs(r),
+    "umt5": lambda r: relative_pairs(r),
+    "bart": lambda r: pair(r),
+    "mbart": lambda r: pair(r),
+    "pegasus": lambda r: pair(r),
+    "marian": lambda r: pair(r),
+    "m2m_100": lambda r: pair(r),
+    "whisper": lambda r: pair(r, num_mel_bins=r.n(40), max_source_positions=r.n(40), max_target_positions=r.n(40)),
+    "wav2vec2": lambda r: speech(r, codevector_dim=2 * r.n(9), proj_codevector_dim=r.n(20), num_codevector_groups=2,
+                                 num_codevectors_per_group=r.n(20)),
+    "hubert": lambda r: speech(r, feat_proj_layer_norm=r.flag()),
+    "deit": lambda r: vision(r, encoder_stride=r.n(9), qkv_bias=r.flag()),
+    "vit_mae": lambda r: vision(r, hidden_size=r.h * 4 * r.n(5), decoder_hidden_size=r.h * 4 * r.n(5),
+                                qkv_bias=r.flag(), decoder_num_hidden_layers=r.n(3), decoder_num_attention_heads=r.h,
+                                decoder_intermediate_size=r.n(50)),
+    "dinov2": lambda r: vision(r, ffn=None, mlp_ratio=r.n(5), use_swiglu_ffn=r.flag(), use_mask_token=r.flag(),
+                               qkv_bias=r.flag()),
+    "beit": lambda r: vision(r, vocab_size=r.n(50), use_absolute_position_embeddings=r.flag(), use_mask_token=r.flag(),
+                             use_relative_position_bias=r.flag(), use_shared_relative_position_bias=r.flag(),
+                             use_mean_pooling=r.flag(), layer_scale_init_value=r.any(0.0, 0.1)),
+    "swin": lambda r: stages(r),
+    "clip": lambda r: dict(text_config=text(r), vision_config=vision(r), projection_dim=r.n(40), num_labels=r.n(6, 3)),
+    "siglip": lambda r: siglip(r),
+    "clip_text_model": lambda r: text(r, projection_dim=r.n(40)),
+    "clip_vision_model": lambda r: vision(r, projection_dim=r.n(40)),
+    "siglip_text_model": lambda r: text(r, projection_size=r.n(40)),
+    "siglip_vision_model": lambda r: vision(r),
 }
+
+
+def encoder(r, **more):
+    return r.common(**{"max_position_embeddings": r.n(60, 5), "type_vocab_size": r.n(4), **more})
+
+
+def relative_pairs(r):
+    """mT5 and UMT5."""
+    return r.common(width="d_model", heads="num_heads", layers="num_layers", ffn="d_ff", d_kv=r.n(20),
+                    num_decoder_layers=r.n(3), relative_attention_num_buckets=2 * r.n(20),
+                    feed_forward_proj=r.any("relu", "gated-gelu"), tie_word_embeddings=True)
+
+
+def pair(r, **more):
+    """An encoder and a decoder."""
+    return dict(d_model=r.d, encoder_attention_heads=r.h, decoder_attention_heads=r.kv, encoder_layers=r.n(3),
+                decoder_layers=r.n(3), encoder_ffn_dim=r.n(60), decoder_ffn_dim=r.n(60), vocab_size=r.n(200, 5),
+                max_position_embeddings=r.n(60), tie_word_embeddings=r.flag(), pad_token_id=1, num_labels=r.n(6, 3),
+                **more)
+
+
+def speech(r, **more):
+    convolutions = r.n(4)
+    return r.common(hidden_size=16 * r.h, conv_dim=[r.n(20) for _ in range(convolutions)],
+                    conv_stride=[1] * convolutions, conv_kernel=[r.n(5) for _ in range(convolutions)],
+                    num_feat_extract_layers=convolutions,
+                    num_conv_pos_embeddings=r.n(9), classifier_proj_size=r.n(20), conv_bias=r.flag(),
+                    feat_extract_norm="layer", use_weighted_layer_sum=r.flag(), do_stable_layer_norm=r.flag(), **more)
+
+
+def vision(r, **more):
+    patch = r.n(6)
+    return r.common(vocabulary=None, **{"image_size": patch * r.n(5), "patch_size": patch, "num_channels": r.n(4),
+                                        **more})
+
+
+def text(r, **more):
+    return r.common(max_position_embeddings=r.n(60), **more)
+
+
+def siglip(r):
+    config = dict(text_config=text(r), vision_config=vision(r), num_labels=r.n(6, 3))
+    config["text_config"]["projection_size"] = config["vision_config"]["hidden_size"]
+    return config
+
+
+def stages(r):
+    """Swin's: each twice as wide as the one before."""
+    count = r.n(3)
+    return dict(embed_dim=12 * r.n(4), depths=[r.n(3) for _ in range(count)],
+                num_heads=[r.any(2, 3, 6) for _ in range(count)],
+                window_size=r.n(5), mlp_ratio=float(r.n(4)), image_size=64, patch_size=r.any(2, 4), num_channels=r.n(4),
+                num_labels=r.n(6, 3), qkv_bias=r.flag(), use_absolute_embeddings=r.flag(), encoder_stride=r.n(5))
 
 
 def latent(r):

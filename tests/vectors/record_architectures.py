@@ -1,0 +1,146 @@
+"""Records how many parameters well-known models have, and those that say nothing but their type, as the library that
+owns them counts them. python3 tests/vectors/record_architectures.py > tests/vectors/architectures.txt (transformers)"""
+import json
+import os
+import sys
+
+import torch
+import transformers
+
+W, H, L, F, V, KV = ("hidden_size", "num_attention_heads", "num_hidden_layers", "intermediate_size", "vocab_size",
+                     "num_key_value_heads")
+
+
+def sizes(width, heads, layers, ffn=None, vocabulary=None, kv=None, **more):
+    values = {W: width, H: heads, L: layers, F: ffn, V: vocabulary, KV: kv}
+    return {**{key: value for key, value in values.items() if value is not None}, **more}
+
+
+def pair(width, heads, layers, ffn, vocabulary, positions, **more):
+    return dict(d_model=width, encoder_attention_heads=heads, decoder_attention_heads=heads, encoder_layers=layers,
+                decoder_layers=layers, encoder_ffn_dim=ffn, decoder_ffn_dim=ffn, vocab_size=vocabulary,
+                max_position_embeddings=positions, **more)
+
+
+def deepseek(rank_q, experts, shared, expert, first, **more):
+    return dict(q_lora_rank=rank_q, kv_lora_rank=512, qk_rope_head_dim=64, qk_nope_head_dim=128, v_head_dim=128,
+                n_routed_experts=experts, n_shared_experts=shared, moe_intermediate_size=expert,
+                first_k_dense_replace=first, **more)
+
+
+VISION = dict(image_size=224, patch_size=16, num_channels=3)
+# Name, model type, class, configuration.
+KNOWN = [
+    ("gpt-neo-125m", "gpt_neo", "GPTNeoForCausalLM", dict(hidden_size=768, num_layers=12, num_heads=12,
+     vocab_size=50257, max_position_embeddings=2048, attention_types=[[["global", "local"], 6]])),
+    ("pythia-160m", "gpt_neox", "GPTNeoXForCausalLM", sizes(768, 12, 12, 3072, 50304)),
+    ("gpt-neox-20b", "gpt_neox", "GPTNeoXForCausalLM", sizes(6144, 64, 44, 24576, 50432)),
+    ("gpt-j-6b", "gptj", "GPTJForCausalLM", dict(n_embd=4096, n_head=16, n_layer=28, vocab_size=50400)),
+    ("codegen-350m", "codegen", "CodeGenForCausalLM", dict(n_embd=1024, n_head=16, n_layer=20, vocab_size=51200)),
+    ("opt-125m", "opt", "OPTForCausalLM", sizes(768, 12, 12, None, 50272, ffn_dim=3072, word_embed_proj_dim=768)),
+    ("opt-350m", "opt", "OPTForCausalLM", sizes(1024, 16, 24, None, 50272, ffn_dim=4096, word_embed_proj_dim=512,
+                                                do_layer_norm_before=False)),
+    ("bloom-560m", "bloom", "BloomForCausalLM", dict(hidden_size=1024, n_head=16, n_layer=24, vocab_size=250880)),
+    ("bloom", "bloom", "BloomForCausalLM", dict(hidden_size=14336, n_head=112, n_layer=70, vocab_size=250880)),
+    ("falcon-7b", "falcon", "FalconForCausalLM", sizes(4544, 71, 32, None, 65024)),
+    ("falcon-40b", "falcon", "FalconForCausalLM", sizes(8192, 128, 60, None, 65024, num_kv_heads=8,
+                                                        new_decoder_architecture=True)),
+    ("mpt-7b", "mpt", "MptForCausalLM", dict(d_model=4096, n_heads=32, n_layers=32, vocab_size=50432)),
+    ("starcoder", "gpt_bigcode", "GPTBigCodeForCausalLM", dict(n_embd=6144, n_head=48, n_layer=40, n_inner=24576,
+                                                               vocab_size=49152, n_positions=8192)),
+    ("phi-2", "phi", "PhiForCausalLM", sizes(2560, 32, 32, 10240, 51200)),
+    ("command-r", "cohere", "CohereForCausalLM", sizes(8192, 64, 40, 22528, 256000)),
+    ("command-r7b", "cohere2", "Cohere2ForCausalLM", sizes(4096, 32, 32, 14336, 256000, 8)),
+    ("stablelm-3b", "stablelm", "StableLmForCausalLM", sizes(2560, 32, 32, 6912, 50304, 32)),
+    ("glm-4-9b", "glm", "GlmForCausalLM", sizes(4096, 32, 40, 13696, 151552, 2, head_dim=128, attention_bias=True)),
+    ("glm-4-9b-0414", "glm4", "Glm4ForCausalLM", sizes(4096, 32, 40, 13696, 151552, 2, head_dim=128)),
+    ("granite-3.1-2b", "granite", "GraniteForCausalLM", sizes(2048, 32, 40, 8192, 49155, 8, tie_word_embeddings=True)),
+    ("granite-3.1-1b-a400m", "granitemoe", "GraniteMoeForCausalLM", sizes(1024, 16, 24, 512, 49155, 8,
+     num_local_experts=32, num_experts_per_tok=8, tie_word_embeddings=True)),
+    ("smollm3-3b", "smollm3", "SmolLM3ForCausalLM", sizes(2048, 16, 36, 11008, 128256, 4)),
+    ("exaone-4.0-1.2b", "exaone4", "Exaone4ForCausalLM", sizes(2048, 32, 30, 4096, 102400, 8, head_dim=64,
+                                                               tie_word_embeddings=True)),
+    ("gemma-3-1b", "gemma3_text", "Gemma3ForCausalLM", sizes(1152, 4, 26, 6912, 262144, 1, head_dim=256)),
+    ("mixtral-8x7b", "mixtral", "MixtralForCausalLM", sizes(4096, 32, 32, 14336, 32000, 8, num_local_experts=8)),
+    ("mixtral-8x22b", "mixtral", "MixtralForCausalLM", sizes(6144, 48, 56, 16384, 32768, 8, num_local_experts=8)),
+    ("olmoe-1b-7b", "olmoe", "OlmoeForCausalLM", sizes(2048, 16, 16, 1024, 50304, 16, num_experts=64)),
+    ("qwen1.5-moe-a2.7b", "qwen2_moe", "Qwen2MoeForCausalLM", sizes(2048, 16, 24, 5632, 151936, 16, num_experts=60,
+     moe_intermediate_size=1408, shared_expert_intermediate_size=5632)),
+    ("qwen3-30b-a3b", "qwen3_moe", "Qwen3MoeForCausalLM", sizes(2048, 32, 48, 6144, 151936, 4, num_experts=128,
+                                                                moe_intermediate_size=768, head_dim=128)),
+    ("deepseek-v2-lite", "deepseek_v2", "DeepseekV2ForCausalLM", sizes(2048, 16, 27, 10944, 102400,
+                                                                       **deepseek(None, 64, 2, 1408, 1))),
+    ("deepseek-v3", "deepseek_v3", "DeepseekV3ForCausalLM", sizes(7168, 128, 61, 18432, 129280,
+                                                                  **deepseek(1536, 256, 1, 2048, 3))),
+    ("llama-4-scout, text", "llama4_text", "Llama4ForCausalLM", sizes(5120, 40, 48, 8192, 202048, 8, head_dim=128,
+     intermediate_size_mlp=16384, num_local_experts=16, interleave_moe_layer_step=1)),
+    ("gpt-oss-20b", "gpt_oss", "GptOssForCausalLM", sizes(2880, 64, 24, 2880, 201088, 8, head_dim=64,
+                                                          num_local_experts=32)),
+    ("gpt-oss-120b", "gpt_oss", "GptOssForCausalLM", sizes(2880, 64, 36, 2880, 201088, 8, head_dim=64,
+                                                           num_local_experts=128)),
+    ("mpnet-base", "mpnet", "MPNetModel", sizes(768, 12, 12, 3072, 30527, max_position_embeddings=514)),
+    ("deberta-v3-base", "deberta-v2", "DebertaV2Model", sizes(768, 12, 12, 3072, 128100, position_buckets=256,
+     relative_attention=True, pos_att_type=["p2c", "c2p"], share_att_key=True, position_biased_input=False,
+     norm_rel_ebd="layer_norm", type_vocab_size=0)),
+    ("modernbert-base", "modernbert", "ModernBertForMaskedLM", sizes(768, 12, 22, 1152, 50368)),
+    ("nomic-embed-text-v1.5", "nomic_bert", "NomicBertModel", sizes(768, 12, 12, 3072, 30528)),
+    ("esm2-650m", "esm", "EsmForMaskedLM", sizes(1280, 20, 33, 5120, 33, pad_token_id=1, mask_token_id=32,
+     max_position_embeddings=1026, position_embedding_type="rotary", emb_layer_norm_before=False)),
+    ("bart-base", "bart", "BartForConditionalGeneration", pair(768, 12, 6, 3072, 50265, 1024)),
+    ("bart-large", "bart", "BartForConditionalGeneration", pair(1024, 16, 12, 4096, 50265, 1024)),
+    ("mbart-large-50", "mbart", "MBartForConditionalGeneration", pair(1024, 16, 12, 4096, 250054, 1024)),
+    ("pegasus-large", "pegasus", "PegasusForConditionalGeneration", pair(1024, 16, 16, 4096, 96103, 1024)),
+    ("opus-mt-en-de", "marian", "MarianMTModel", pair(512, 8, 6, 2048, 58101, 512, pad_token_id=58100)),
+    ("m2m100-418m", "m2m_100", "M2M100ForConditionalGeneration", pair(1024, 16, 12, 4096, 128112, 1024)),
+    ("whisper-tiny", "whisper", "WhisperForConditionalGeneration", pair(384, 6, 4, 1536, 51865, 448, num_mel_bins=80)),
+    ("whisper-large-v3", "whisper", "WhisperForConditionalGeneration", pair(1280, 20, 32, 5120, 51866, 448,
+                                                                            num_mel_bins=128)),
+    ("wav2vec2-base-960h", "wav2vec2", "Wav2Vec2ForCTC", sizes(768, 12, 12, 3072, 32)),
+    ("hubert-base-ls960", "hubert", "HubertModel", sizes(768, 12, 12, 3072, 32)),
+    ("deit-base", "deit", "DeiTForImageClassification", sizes(768, 12, 12, 3072, num_labels=1000, **VISION)),
+    ("vit-mae-base", "vit_mae", "ViTMAEForPreTraining", sizes(768, 12, 12, 3072, **VISION)),
+    ("dinov2-base", "dinov2", "Dinov2Model", sizes(768, 12, 12, image_size=518, patch_size=14, mlp_ratio=4)),
+    ("dinov2-giant", "dinov2", "Dinov2Model", sizes(1536, 24, 40, image_size=518, patch_size=14, use_swiglu_ffn=True)),
+    ("beit-base", "beit", "BeitForImageClassification", sizes(768, 12, 12, 3072, 8192, num_labels=1000, **VISION,
+     use_relative_position_bias=True)),
+    ("swin-tiny", "swin", "SwinForImageClassification", dict(embed_dim=96, depths=[2, 2, 6, 2], window_size=7,
+                                                             num_heads=[3, 6, 12, 24], num_labels=1000)),
+    ("swin-large", "swin", "SwinForImageClassification", dict(embed_dim=192, depths=[2, 2, 18, 2], window_size=7,
+                                                              num_heads=[6, 12, 24, 48], num_labels=1000)),
+    ("clip-vit-base-patch32", "clip", "CLIPModel", dict(projection_dim=512)),
+    ("clip-vit-large-patch14", "clip", "CLIPModel", dict(projection_dim=768,
+     text_config=sizes(768, 12, 12, 3072, 49408, max_position_embeddings=77, projection_dim=768),
+     vision_config=sizes(1024, 16, 24, 4096, image_size=224, patch_size=14, projection_dim=768))),
+    ("siglip-base-patch16-224", "siglip", "SiglipModel", {}),
+]
+# Thousands of tensors; ESM has no vocabulary by default, and mT5 and UMT5 are tied whatever their configuration says.
+LEFT_OUT = ("deepseek_v2", "deepseek_v3", "qwen2_moe", "qwen3_moe", "olmoe", "mixtral", "esm", "mt5", "umt5")
+
+
+def count(model_type, class_name, config):
+    with torch.device("meta"):
+        model = getattr(transformers, class_name)(transformers.AutoConfig.for_model(model_type, **config))
+    model.tie_weights()
+    return sum(p.numel() for p in {id(p): p for p in model.parameters()}.values())
+
+
+def main():
+    transformers.logging.set_verbosity_error()
+    folder = os.path.join(os.path.dirname(__file__), "../../src/models/architectures")
+    rows = list(KNOWN)
+    for name in sorted(os.listdir(folder)):
+        model_type, end = os.path.splitext(name)
+        if end == ".json" and model_type not in LEFT_OUT + ("transformer", "multihead_attention"):
+            with open(os.path.join(folder, name)) as file:
+                description = json.load(file)
+            listed = description["classes"] if "classes" in description else []
+            class_name = next((c for c in listed if hasattr(transformers, c)), None)
+            if class_name:
+                rows.append((model_type, model_type, class_name, {}))
+    for name, model_type, class_name, config in rows:
+        whole = dict(config, model_type=model_type, architectures=[class_name])
+        print(name, count(model_type, class_name, config), json.dumps(whole), sep="\t")
+    return 0
+
+
+sys.exit(main())
