@@ -34,7 +34,7 @@ static void print_case(void)
 
 static void print_architectures(void)
 {
-    char line[1000];
+    char line[2000];
     size_t used = (size_t)snprintf(line, sizeof line, "Built in:");
     for (size_t i = 0; mha_architecture_at(i) && used < sizeof line; i++)
         used += (size_t)snprintf(line + used, sizeof line - used, "%s %s", i > 0 ? "," : "", mha_architecture_at(i));
