@@ -87,8 +87,11 @@ typedef struct mha_semantics {
     bool keys_only;
 
     bool causal;                    /* a query sees keys at positions <= p */
+    int64_t prefix;                 /* with causal: and keys at positions below this one (prefix-LM) */
     bool window;                    /* it sees p - window_left <= position <= p + window_right; -1: no limit */
     int64_t window_left, window_right; /* must be 0 or -1 without `window` */
+    int64_t window_keep; /* window_left does not hide positions below this one: tokens that are sinks of attention */
+    int64_t chunk; /* n > 0: it sees only positions of its own chunk, floor(position / n) = floor(p / n) (Llama 4) */
 
     /* (B): key j of row b is hidden iff key_offset + j >= kv_lengths[b]; j counts cached keys, too */
     const int64_t *kv_lengths;

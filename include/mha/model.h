@@ -35,6 +35,7 @@ typedef struct mha_model_facts {
     bool has_scale; /* otherwise 1/sqrt(d_k) */
     double scale;
     size_t window;    /* keys a query sees, its own included: mha_semantics.window_left + 1. 0: no window */
+    size_t chunk;     /* mha_semantics.chunk */
     char caveat[160]; /* what one layer alone does not reproduce of the model; "" for nothing */
     char not_run[160]; /* why a forward pass does not compute this attention, which is counted alone; "": it does */
 } mha_model_facts;

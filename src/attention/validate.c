@@ -17,6 +17,8 @@ mha_status mha__validate_switches(const mha_semantics *s, mha_error *error)
     } fields[] = {
         {"window_left", "window", s->window_left != 0 && s->window_left != -1, window}, /* -1: no limit */
         {"window_right", "window", s->window_right != 0 && s->window_right != -1, window},
+        {"prefix", "causal", s->prefix != 0, s->causal},
+        {"window_keep", "window", s->window_keep != 0, window},
         {"rope.dim", "rope.kind", r->dim != 0, rope},
         {"rope.base", "rope.kind", r->base != 0, rope},
         {"rope.last", "rope.kind", r->last, rope},
@@ -230,6 +232,12 @@ mha_status mha__validate_semantics(mha__resolved *r, mha_error *error)
     if (s->window && (s->window_left < -1 || s->window_right < -1))
         return mha__fail(error, MHA_INVALID, "window", "expected counts of 0 or more, or -1 for open, found %lld,%lld",
                         (long long)s->window_left, (long long)s->window_right);
+    const int64_t counts[] = {s->prefix, s->window_keep, s->chunk};
+    static const char *const names[] = {"prefix", "window_keep", "chunk"};
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+        if (counts[i] < 0 || counts[i] > far)
+            return mha__fail(error, MHA_INVALID, names[i], "expected 0 (off) or more, up to 2^61, found %lld",
+                             (long long)counts[i]);
     bool by_row = s->position_offset || s->kv_lengths;
     for (size_t b = 0; b < (by_row ? p->B : 1); b++) {
         mha__sequence q = mha__resolved_sequence(r, b);

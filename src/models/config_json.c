@@ -235,7 +235,7 @@ static bool layers_differ(const mha__architecture *architecture)
     bool differ = false;
     for (const mha__arch_attention *row = architecture->attention; row->prefix; row++)
         for (const mha__arch_own *own = row->own; own->symbol; own++)
-            differ |= mha__text_among("window rope rope_dim local", own->symbol);
+            differ |= mha__text_among("window chunk rope rope_dim local", own->symbol);
     return differ;
 }
 
@@ -260,6 +260,7 @@ mha_model_facts mha__setup_facts(const mha__setup *setup, const mha__values *v)
         .has_scale = setup->scale_square > 0 || setup->scale > 0,
         .scale = setup->scale > 0 ? setup->scale : setup->scale_square > 0 ? 1 / sqrt(setup->scale_square) : 0,
         .window = (size_t)mha__values_get(v, "window"),
+        .chunk = (size_t)mha__values_get(v, "chunk"),
     };
     const double local_base = setup->rope.base[1] > 0 ? setup->rope.base[1] : setup->rope_local_base;
     if (local && local_base > 0)

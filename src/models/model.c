@@ -453,6 +453,7 @@ mha_semantics mha_model_semantics(const mha_model_facts *facts)
     if (facts->rope != MHA_ROPE_NONE && facts->rope_scaling.kind != MHA_ROPE_UNSCALED)
         s.rope.frequencies = mha_view_of(mha__unconst(facts->rope_frequencies), MHA_F64, 1,
                                          (size_t[]){facts->rope_dim / 2});
+    s.chunk = (int64_t)facts->chunk;
     if (facts->window > 0) {
         s.window = true;
         s.window_left = (int64_t)facts->window - 1;

@@ -100,8 +100,8 @@ static bool may_see(const mha__mpi_call *c, mha_range queries, mha_range keys)
     const int64_t first_key = s->key_offset + (int64_t)keys.from, last_key = first_key + (int64_t)keys.count - 1;
     for (size_t b = 0; b < c->split.B; b++) {
         const int64_t first = offset_of(s, b) + (int64_t)queries.from, last = first + (int64_t)queries.count - 1;
-        if ((!s->causal || first_key <= last) &&
-            (!s->window || s->window_left < 0 || last_key >= first - s->window_left) &&
+        if ((!s->causal || first_key <= last || first_key < s->prefix) &&
+            (!s->window || s->window_left < 0 || last_key >= first - s->window_left || first_key < s->window_keep) &&
             (!s->window || s->window_right < 0 || first_key <= last + s->window_right))
             return true;
     }

@@ -117,8 +117,8 @@ static size_t keys_before(const drawing *d, const mha__sequence *s, size_t past)
     const mha__resolved *r = d->r;
     const mha_semantics *m = &r->semantics;
     const int64_t reach = s->offset + (int64_t)past - r->first_key;
-    const bool by_causal_alone = !d->keeps_scores && m->causal && r->plan.S_extra == 0 && !m->kv_lengths &&
-                                 !m->key_padding.values.data && !m->mask.values.data;
+    const bool by_causal_alone = !d->keeps_scores && m->causal && m->prefix == 0 && r->plan.S_extra == 0 &&
+                                 !m->kv_lengths && !m->key_padding.values.data && !m->mask.values.data;
     if (!by_causal_alone || reach >= (int64_t)s->S)
         return s->S;
     return reach < 1 ? 1 : (size_t)reach;

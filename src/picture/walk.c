@@ -99,6 +99,9 @@ static const char *reason_against(const walker *w)
 {
     if (w->sequence.S != w->sequence.T_k)
         return "Some keys come from a cache, so that the inputs behind them are not known.";
+    const mha_semantics *m = &w->r->semantics;
+    if (m->prefix > 0 || m->window_keep > 0 || m->chunk > 0)
+        return "A page does not say yet why a prefix, a chunk or the keys that a window keeps hide a key.";
     if (numbers_of(w) > MHA__WALK_NUMBERS)
         return "The layer has too many numbers for a page: choose fewer tokens or a smaller layer.";
     return NULL;

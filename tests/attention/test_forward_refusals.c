@@ -241,6 +241,10 @@ static void semantics_without_meaning_are_refused(void **state)
     SPOIL(MHA_INVALID, "fill", PADDING(MHA_MASK_HIDES, MHA_U8, borrowed.u8, 2, 2, 5); S.has_padding_fill = true;
           S.padding_fill = NAN)
     /* rotation */
+    SPOIL(MHA_INVALID, "prefix", S.causal = true; S.prefix = -1)
+    SPOIL(MHA_INVALID, "window_keep", S.window = true; S.window_keep = -1)
+    SPOIL(MHA_INVALID, "chunk", S.chunk = -1)
+    SPOIL(MHA_INVALID, "chunk", S.chunk = INT64_MAX)
     SPOIL(MHA_INVALID, "rotation", S.rope.kind = (mha_rope_kind)3)
     SPOIL(MHA_INVALID, "rope_dim", S.rope.kind = MHA_ROPE_HALF_SPLIT; S.rope.dim = 3)
     SPOIL(MHA_INVALID, "rope_dim", S.rope.kind = MHA_ROPE_HALF_SPLIT; S.rope.dim = 6)

@@ -115,6 +115,8 @@ static void an_offset_of_0_is_meant_with_its_switch(void **state)
 enum {
     WINDOW_LEFT,
     WINDOW_RIGHT,
+    PREFIX,
+    WINDOW_KEEP,
     ROPE_DIM,
     ROPE_BASE,
     ROPE_LAST,
@@ -128,18 +130,20 @@ enum {
 };
 
 static const char *const names[FIELDS] = {
-    "window_left",           "window_right",     "rope.dim",         "rope.base",      "rope.last",
-    "rope.attention_factor", "rope.q_positions", "rope.k_positions", "rope.cos_table", "n_sequences",
+    "window_left", "window_right",          "prefix",           "window_keep",      "rope.dim",       "rope.base",
+    "rope.last",   "rope.attention_factor", "rope.q_positions", "rope.k_positions", "rope.cos_table", "n_sequences",
     "cu_seqlens_k"};
-static const char *const switches[FIELDS] = {"window",    "window",    "rope.kind", "rope.kind",    "rope.kind",
-                                             "rope.kind", "rope.kind", "rope.kind", "rope.kind",    "cu_seqlens_q",
-                                             "cu_seqlens_q"};
+static const char *const switches[FIELDS] = {
+    "window",    "window",    "causal",    "window",    "rope.kind",    "rope.kind",   "rope.kind",
+    "rope.kind", "rope.kind", "rope.kind", "rope.kind", "cu_seqlens_q", "cu_seqlens_q"};
 
 static void give(mha_semantics *s, int field)
 {
     switch (field) {
     case WINDOW_LEFT: s->window_left = 2; break;
     case WINDOW_RIGHT: s->window_right = 1; break;
+    case PREFIX: s->prefix = 3; break;
+    case WINDOW_KEEP: s->window_keep = 2; break;
     case ROPE_DIM: s->rope.dim = 4; break;
     case ROPE_BASE: s->rope.base = 100; break;
     case ROPE_LAST: s->rope.last = true; break;
@@ -157,7 +161,9 @@ static void give(mha_semantics *s, int field)
 
 static void turn_on(mha_semantics *s, int field)
 {
-    if (field <= WINDOW_RIGHT)
+    if (field == PREFIX)
+        s->causal = true;
+    else if (field <= WINDOW_KEEP)
         s->window = true;
     else if (field <= TABLES)
         s->rope.kind = MHA_ROPE_HALF_SPLIT;
@@ -188,9 +194,10 @@ static void fields_without_their_switch_are_refused(void **state)
                 bool refused = false;
                 for (int i = 0; i < 2; i++) {
                     const int f = given[i];
-                    off[f] = f <= WINDOW_RIGHT ? !s.window
-                             : f <= TABLES     ? s.rope.kind == MHA_ROPE_NONE
-                                               : !s.cu_seqlens_q;
+                    off[f] = f == PREFIX        ? !s.causal
+                             : f <= WINDOW_KEEP ? !s.window
+                             : f <= TABLES      ? s.rope.kind == MHA_ROPE_NONE
+                                                : !s.cu_seqlens_q;
                     refused |= off[f];
                 }
                 const mha_call call = call_of(&s, MHA_PATH_BLAS, masked);

@@ -157,7 +157,7 @@ static void rotation_differs_from_layer_to_layer(void **state)
         "\"numbers\":{\"rope_local_base\":{\"key\":\"rope_local_base_freq\",\"default\":500.0},"
         "\"scale\":{\"value\":0.25}},"
         "\"attention\":[{\"blocks\":\"L\",\"prefix\":\"model.layers.{i}.self_attn\","
-        "\"own\":{\"local\":\"i < 2\",\"rope\":\"2 * (i != 3)\"}}]}";
+        "\"own\":{\"chunk\":\"8 * i\",\"local\":\"i < 2\",\"rope\":\"2 * (i != 3)\"}}]}";
     static const struct {
         const char *more;
         double base[3], slowest[3];
@@ -186,7 +186,7 @@ static void rotation_differs_from_layer_to_layer(void **state)
         for (size_t i = 0; i < 4; i++) {
             const mha_model_facts facts = mha_model_layer_facts(model, i);
             const mha_semantics s = mha_model_semantics(&facts);
-            assert_true(s.causal && s.scale == 0.25);
+            assert_true(s.causal && s.scale == 0.25 && s.chunk == 8 * (int64_t)i);
             assert_int_equal(s.rope.kind, i == 3 ? MHA_ROPE_NONE : MHA_ROPE_HALF_SPLIT);
             if (i == 3)
                 continue;

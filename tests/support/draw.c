@@ -51,6 +51,8 @@ void trial_text(const trial *t, char *words, size_t size)
     FLAG(s->keys_only, " keys only")
     FLAG(s->causal, " causal")
     FLAG(s->window, " window %lld,%lld", (long long)s->window_left, (long long)s->window_right)
+    FLAG(s->prefix || s->window_keep || s->chunk, " prefix %lld keep %lld chunk %lld", (long long)s->prefix,
+         (long long)s->window_keep, (long long)s->chunk)
     FLAG(t->lengths, " lengths")
     FLAG(s->key_padding.kind, " padding %d", (int)s->key_padding.kind)
     FLAG(s->has_padding_fill, " fill %g", s->padding_fill)
@@ -123,6 +125,10 @@ static mha_semantics draw_semantics(uint64_t *x, const mha_config *c)
     if (one_in(x, 4))
         s.has_offset = true, s.offset = (int64_t)(word(x) % 12) - 4;
     s.window_left = (int64_t)(word(x) % 6) - 1, s.window_right = (int64_t)(word(x) % 6) - 1;
+    uint64_t other = *x + 2, *z = &other; /* the numbers after this one stay those that they were */
+    s.prefix = s.causal && one_in(z, 4) ? 1 + (int64_t)(word(z) % 9) : 0;
+    s.window_keep = one_in(z, 3) ? 1 + (int64_t)(word(z) % 4) : 0;
+    s.chunk = one_in(z, 6) ? 1 + (int64_t)(word(z) % 9) : 0;
     if (one_in(x, 4))
         s.key_padding.kind = (mha_mask_kind)(1 + word(x) % 3);
     if (s.key_padding.kind > MHA_MASK_ADDITIVE && one_in(x, 3))
@@ -208,7 +214,8 @@ SIMPLER(plain_weights, t->config.dtype = MHA_F32)
 SIMPLER(plain_inputs, t->input_dtype = MHA_F32)
 SIMPLER(no_scale, t->semantics.has_scale = false)
 SIMPLER(no_softcap, t->semantics.softcap = 0)
-SIMPLER(no_causal, t->semantics.causal = false)
+SIMPLER(no_blocks, t->semantics.prefix = t->semantics.window_keep = t->semantics.chunk = 0)
+SIMPLER(no_causal, t->semantics.prefix = 0; t->semantics.causal = false)
 SIMPLER(no_window, t->semantics.window = false)
 SIMPLER(no_offset, t->semantics.has_offset = t->offset_each = false)
 SIMPLER(no_lengths, t->lengths = false)
@@ -232,7 +239,7 @@ trial trial_shrink(const trial *t, trial_failure fails)
     static void (*const ways[])(trial *) = {
         fewer_rows,  half_queries, half_keys,   no_past,    fewer_heads, narrow_k,     narrow_v,  narrow_in,
         no_biases,   no_bias_kv,   no_sinks,    no_norm,    plain_weights, plain_inputs, no_scale, no_softcap,
-        no_causal,   no_window,    no_offset,   no_lengths, no_padding,  no_mask,      no_alibi,  no_rope,
+        no_blocks,   no_causal,   no_window,    no_offset,   no_lengths, no_padding,  no_mask,      no_alibi,  no_rope,
         no_tables,   no_positions, no_part,     no_extra,   no_rules,    no_poison,    plain_layout, small_numbers};
     trial smallest = *t;
     for (bool progress = true; progress;) {

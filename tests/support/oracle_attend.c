@@ -26,9 +26,11 @@ static bool visible(const run *r, size_t b, size_t head, size_t i, size_t j, num
     const mha_semantics *s = r->s;
     double p = offset_of(r, b) + (double)i, at = (double)s->key_offset + (double)(r->first + j), m, sum = 0, size = 0;
     bool seen = true;
-    if (s->causal && at > p)
+    if (s->causal && at > p && !(at < (double)s->prefix))
         seen = false;
-    if (s->window && s->window_left >= 0 && at < p - (double)s->window_left)
+    if (s->window && s->window_left >= 0 && at < p - (double)s->window_left && !(at < (double)s->window_keep))
+        seen = false;
+    if (s->chunk > 0 && floor(at / (double)s->chunk) != floor(p / (double)s->chunk))
         seen = false;
     if (s->window && s->window_right >= 0 && at > p + (double)s->window_right)
         seen = false;

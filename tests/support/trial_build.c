@@ -384,7 +384,7 @@ static void build_cache(rig *r)
 static mha_semantics only_what_is_on(mha_semantics s)
 {
     if (!s.window)
-        s.window_left = s.window_right = 0;
+        s.window_left = s.window_right = s.window_keep = 0;
     if (s.rope.kind == MHA_ROPE_NONE)
         s.rope = (mha_rope){0};
     s.scale = s.has_scale ? s.scale : 0;

@@ -63,7 +63,8 @@ static bool shows_numbers(const trial *t, const char *name)
     const mha_config *c = &t->config;
     const size_t width = t->bare ? c->n_heads * c->d_v : c->d_out ? c->d_out : c->d_model;
     const bool by_head = has_number_of_each_head(name);
-    const bool see_enough = t->T_q > 4 && t->T_k > 4 && !s->mask.kind && !s->key_padding.kind && !s->has_key_offset;
+    const bool see_enough = t->T_q > 4 && t->T_k > 4 && !s->mask.kind && !s->key_padding.kind && !s->has_key_offset &&
+                            s->chunk == 0;
     if (strstr(name, "padding-other") || strstr(name, "lacks-padding")) /* each key must show in the heads */
         return t->T_q > 4 && t->T_k > 4 && t->sequences == 0 && !t->lengths && !s->mask.kind &&
                (t->bare || c->n_heads * c->d_v <= width) && t->T_q * c->n_heads * c->d_v > 2 * (t->past + t->T_k);

@@ -18,6 +18,12 @@ static bool mask_element(const mha_view *mask, const size_t *index, int rank, si
     return true;
 }
 
+/* The number of the chunk of n positions that a position lies in; -1 is that before position 0. */
+static int64_t chunk_of(int64_t position, int64_t n)
+{
+    return position >= 0 ? position / n : -((-position - 1) / n) - 1;
+}
+
 /* Whether query i of sequence b sees key j, and what is added to that score. */
 bool mha__exact_visible(const mha__resolved *r, const mha__sequence *s, size_t b, size_t head, size_t i, size_t j,
                         double *added)
@@ -25,9 +31,11 @@ bool mha__exact_visible(const mha__resolved *r, const mha__sequence *s, size_t b
     const mha_semantics *sem = &r->semantics;
     int64_t p = s->offset + (int64_t)i, key = r->first_key + (int64_t)j;
     *added = 0;
-    if (sem->causal && key > p)
+    if (sem->causal && key > p && key >= sem->prefix)
         return false;
-    if (sem->window && sem->window_left >= 0 && key < p - sem->window_left)
+    if (sem->window && sem->window_left >= 0 && key < p - sem->window_left && key >= sem->window_keep)
+        return false;
+    if (sem->chunk > 0 && chunk_of(key, sem->chunk) != chunk_of(p, sem->chunk))
         return false;
     if (sem->window && sem->window_right >= 0 && key > p + sem->window_right)
         return false;

@@ -1,5 +1,6 @@
-/* Which keys a query sees: causal, window and lengths leave an interval, inside which padding, mask and ALiBi give a
- * term for each key. A hidden key is left out of the softmax; no large negative number stands for it. */
+/* Which keys a query sees: causal, window, chunk and lengths leave an interval, inside which padding, mask and ALiBi
+ * give a term for each key, and a window hides those between the ones that it keeps and its own. A hidden key is left
+ * out of the softmax; no large negative number stands for it. */
 #include <float.h>
 #include <math.h>
 #include <string.h>
@@ -12,17 +13,43 @@ static int64_t at_most(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
+static int64_t at_least(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* The first key that the window of a query at index p leaves. */
+static int64_t window_begin(const mha_semantics *sem, int64_t p)
+{
+    return sem->window && sem->window_left >= 0 ? at_least(p - sem->window_left, 0) : 0;
+}
+
+/* x / n * n, rounded down. */
+static int64_t chunk_begin(int64_t x, int64_t n)
+{
+    return (x / n - (x % n < 0)) * n;
+}
+
+/* Whether a window keeps keys before it. */
+static bool keeps(const mha__resolved *r)
+{
+    const mha_semantics *sem = &r->semantics;
+    return sem->window && sem->window_left >= 0 && sem->window_keep > r->first_key;
+}
+
 mha__interval mha__visible_interval(const mha__resolved *r, const mha__sequence *s, size_t b, size_t i)
 {
     const mha_semantics *sem = &r->semantics;
     int64_t p = s->offset + (int64_t)i - r->first_key; /* the index of the key at the query's position */
-    int64_t from = 0, to = (int64_t)s->S;
+    int64_t from = keeps(r) ? 0 : window_begin(sem, p), to = (int64_t)s->S;
     if (sem->causal)
-        to = at_most(to, p + 1);
-    if (sem->window && sem->window_left >= 0 && p - sem->window_left > 0)
-        from = p - sem->window_left;
+        to = at_most(to, at_least(p + 1, sem->prefix - r->first_key));
     if (sem->window && sem->window_right >= 0)
         to = at_most(to, p + sem->window_right + 1);
+    if (sem->chunk > 0) {
+        const int64_t begin = chunk_begin(p + r->first_key, sem->chunk) - r->first_key;
+        from = at_least(from, begin), to = at_most(to, begin + sem->chunk);
+    }
     if (sem->kv_lengths)
         to = at_most(to, sem->kv_lengths[b] - sem->key_offset);
     return from < to ? (mha__interval){(size_t)from, (size_t)to} : (mha__interval){0, 0};
@@ -30,7 +57,7 @@ mha__interval mha__visible_interval(const mha__resolved *r, const mha__sequence 
 
 bool mha__visible_moves(const mha__resolved *r)
 {
-    return r->semantics.causal || r->semantics.window;
+    return r->semantics.causal || r->semantics.window || r->semantics.chunk > 0;
 }
 
 bool mha__visible_has_masks(const mha__resolved *r)
@@ -40,7 +67,7 @@ bool mha__visible_has_masks(const mha__resolved *r)
 
 bool mha__visible_has_terms(const mha__resolved *r)
 {
-    return mha__visible_has_masks(r) || r->semantics.alibi_slopes;
+    return mha__visible_has_masks(r) || r->semantics.alibi_slopes || keeps(r);
 }
 
 /* One row of a mask, broadcast: where it begins, its stride, the number of keys that it reaches. */
@@ -143,7 +170,7 @@ static void add_to_trimmer(mha__trimmer *t, const mha_mask *mask, int full_rank,
 mha__trimmer mha__visible_trimmer(const mha__resolved *r)
 {
     const mha_semantics *sem = &r->semantics;
-    mha__trimmer t = {.adds = sem->alibi_slopes != NULL, .alike = true, .kernels = r->kernels};
+    mha__trimmer t = {.adds = sem->alibi_slopes || keeps(r), .alike = true, .kernels = r->kernels};
     add_to_trimmer(&t, &sem->key_padding, 2, r->plan.S, sem->has_padding_fill);
     add_to_trimmer(&t, &sem->mask, 4, r->plan.S, false);
     return t;
@@ -175,7 +202,7 @@ bool mha__visible_trim(const mha__trimmer *t, size_t b, size_t head, size_t quer
 bool mha__visible_terms_alike(const mha__resolved *r)
 {
     const mha_mask *mask = &r->semantics.mask;
-    bool alike = !r->semantics.alibi_slopes;
+    bool alike = !r->semantics.alibi_slopes && !keeps(r);
     if (mask->kind == MHA_MASK_NONE)
         return alike;
     for (int k = 2; k <= 3 && k <= mask->values.rank; k++) /* queries, heads */
@@ -196,6 +223,15 @@ static void slope_down(double slope, double distance, size_t n, float *terms)
         terms[j] = clamp(-slope * (distance - (double)j));
 }
 
+/* Hides the keys [from, to) among those whose terms these are. */
+static bool hide(float *terms, mha__interval keys, int64_t from, int64_t to)
+{
+    from = at_least(from, (int64_t)keys.from), to = at_most(to, (int64_t)keys.to);
+    for (int64_t j = from; j < to; j++)
+        terms[j - (int64_t)keys.from] = -INFINITY;
+    return from < to;
+}
+
 bool mha__visible_terms(const mha__resolved *r, const mha__sequence *s, size_t b, size_t head, size_t i,
                         mha__interval keys, float *terms)
 {
@@ -212,6 +248,9 @@ bool mha__visible_terms(const mha__resolved *r, const mha__sequence *s, size_t b
                           sem->has_padding_fill ? clamp(sem->padding_fill) : -INFINITY, keys, terms);
     if (sem->mask.kind != MHA_MASK_NONE)
         any |= apply_mask(&sem->mask, (const size_t[4]){b, head, i, 0}, 4, s->S, -INFINITY, keys, terms);
+    if (keeps(r)) /* keys between those that are kept and the window's own */
+        any |= hide(terms, keys, sem->window_keep - r->first_key,
+                    window_begin(sem, s->offset + (int64_t)i - r->first_key));
     return any;
 }
 
@@ -219,7 +258,7 @@ const float *mha__visible_terms_in_place(const mha__resolved *r, size_t b, size_
 {
     const mha_semantics *sem = &r->semantics;
     if (sem->mask.kind != MHA_MASK_ADDITIVE || sem->mask.values.dtype != MHA_F32 || sem->alibi_slopes ||
-        sem->key_padding.kind != MHA_MASK_NONE)
+        sem->key_padding.kind != MHA_MASK_NONE || keeps(r))
         return NULL;
     mask_row row = row_of(&sem->mask, (const size_t[4]){b, head, i, 0}, 4, r->plan.S);
     return row.step == 1 && keys.to <= row.reach ? (const float *)row.values + keys.from : NULL;

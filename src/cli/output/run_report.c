@@ -23,7 +23,7 @@ static const char *const stage_text[MHA_STAGE_COUNT] = {
 
 static bool hides_keys(const mha_semantics *s)
 {
-    return s->causal || s->window || s->kv_lengths || s->mask.kind != MHA_MASK_NONE;
+    return s->causal || s->window || s->chunk > 0 || s->kv_lengths || s->mask.kind != MHA_MASK_NONE;
 }
 
 static bool stage_happens(const request *r, mha_stage stage)

@@ -101,8 +101,9 @@ class Semantics(Struct):
     c_name = "mha_semantics"
     _fields_ = [("has_scale", c.c_bool), ("scale", _double), ("softcap", _double), ("has_offset", c.c_bool),
                 ("offset", _i64), ("position_offset", c.c_void_p), ("has_key_offset", c.c_bool), ("key_offset", _i64),
-                ("keys_only", c.c_bool), ("causal", c.c_bool), ("window", c.c_bool),
-                ("window_left", _i64), ("window_right", _i64), ("kv_lengths", c.c_void_p), ("key_padding", Mask),
+                ("keys_only", c.c_bool), ("causal", c.c_bool), ("prefix", _i64), ("window", c.c_bool),
+                ("window_left", _i64), ("window_right", _i64), ("window_keep", _i64), ("chunk", _i64),
+                ("kv_lengths", c.c_void_p), ("key_padding", Mask),
                 ("has_padding_fill", c.c_bool), ("padding_fill", _double), ("mask", Mask),
                 ("alibi_slopes", c.c_void_p), ("rope", Rope), ("norm_eps", _double), ("zero_row", c.c_bool),
                 ("softmax_plus_one", c.c_bool), ("empty_rows", c.c_int), ("hidden_values", c.c_int),
@@ -182,7 +183,8 @@ class ModelFacts(Struct):
                 ("rope_dim", _size), ("rope_last", c.c_bool), ("rope_base", _double), ("norm_eps", _double),
                 ("softcap", _double), ("rope_scaling", RopeScaling), ("rope_attention_factor", _double),
                 ("rope_frequencies", _double * ROPE_MAX_PAIRS),
-                ("has_scale", c.c_bool), ("scale", _double), ("window", _size), ("caveat", c.c_char * 160),
+                ("has_scale", c.c_bool), ("scale", _double), ("window", _size),
+                ("chunk", _size), ("caveat", c.c_char * 160),
                 ("not_run", c.c_char * 160)]
 
 

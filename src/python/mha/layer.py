@@ -277,6 +277,8 @@ def settings_of(facts: _abi.ModelFacts) -> dict[str, Any]:
         found["causal"] = True
     if s.window:
         found["window"] = (s.window_left, s.window_right)
+    if s.chunk:
+        found["chunk"] = s.chunk
     if s.has_scale or s.scale:
         found["scale"] = s.scale
     for name in ("softcap", "norm_eps"):

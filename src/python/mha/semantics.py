@@ -19,6 +19,9 @@ SETTINGS = {
     "key_offset": "number of keys that come before those of this call, which are a part of a longer sequence",
     "keys_only": "the softmax is over the keys alone: sinks and extra rows are counted by another part",
     "window": "(left, right): keys farther away than that are hidden; -1 is open",
+    "prefix": "with causal: keys at positions below this one are seen, too",
+    "window_keep": "the left side of the window does not hide keys at positions below this one",
+    "chunk": "n > 0: a query sees only keys of its own chunk of n positions",
     "scale": "factor of the scores; 1/sqrt(d_k) when None",
     "softcap": "c > 0: scores become c * tanh(score / c), before masks",
     "mask": "broadcast to (B, h, T_q, S): numbers are added, booleans keep or hide as mask_kind says",
@@ -191,6 +194,8 @@ class Semantics:
         if "window" in self._given:
             pair = a.whole_numbers("window", self._given["window"], 2)
             s.window, s.window_left, s.window_right = True, int(pair[0]), int(pair[1])
+        for name in ("prefix", "window_keep", "chunk"):
+            setattr(s, name, a.whole_number(name, self._given.get(name, 0), 0))
         if "lengths" in self._given:
             s.kv_lengths = self._address(a.whole_numbers("lengths", self._given["lengths"], sizes.B))
         if offset is None:

@@ -327,6 +327,9 @@ static mha_status build_semantics(mha_case *c, mha_error *error)
     TRY(build_precision(c, error));
     TRY(build_arrays(c, error));
     TRY(build_window(c, error));
+    TRY(mha__case_whole(c, "prefix", 0, 0, &s->prefix, error));
+    TRY(mha__case_whole(c, "window_keep", 0, 0, &s->window_keep, error));
+    TRY(mha__case_whole(c, "chunk", 0, 0, &s->chunk, error));
     TRY(build_masks(c, error));
     TRY(mha__case_build_rope(c, error));
     return build_rows(c, error);

@@ -187,7 +187,8 @@ static mha_status put_rope(saving *s)
 static mha_status put_positions(saving *s)
 {
     const mha_semantics *m = &s->call->semantics;
-    const bool given = m->has_offset || m->position_offset, rules = m->causal || m->window || m->alibi_slopes;
+    const bool given = m->has_offset || m->position_offset,
+               rules = m->causal || m->window || m->alibi_slopes || m->chunk > 0;
     if (!given && !rules)
         return MHA_OK;
     mha_view v;
@@ -228,6 +229,9 @@ static mha_status put_semantics(saving *s)
         TRY(put_text(s, "precision", mha_dtype_name(type)));
     TRY(put_count(s, "window_left", m->window ? m->window_left : -1));
     TRY(put_count(s, "window_right", m->window ? m->window_right : -1));
+    TRY(put_count(s, "prefix", m->prefix));
+    TRY(put_count(s, "window_keep", m->window_keep));
+    TRY(put_count(s, "chunk", m->chunk));
     TRY(put_mask(s, "attn_mask_kind", "attn_mask", &m->mask));
     TRY(put_mask(s, "key_padding_mask_kind", "key_padding_mask", &m->key_padding));
     if (m->has_padding_fill)

@@ -35,10 +35,16 @@ static int64_t offset_of(const mha_case *c, const mha__knobs *k, size_t b)
     return mha__case_offset(c, b) + (k->part_at_0 ? c->semantics.key_offset : 0);
 }
 
+/* The number that key 0 has among the positions that prefix, window_keep and chunk count. */
+static int64_t first_position(const mha__variant_inputs *w, const mha__knobs *k)
+{
+    return k->part_at_0 ? 0 : w->c->semantics.key_offset;
+}
+
 static bool causal_hides(const mha__variant_inputs *w, const mha__knobs *k, int64_t i, int64_t j, int64_t offset)
 {
     const int64_t last = i + aligned(w, k->causal_align, offset) + k->causal_shift;
-    if (!k->causal || j < k->prefix)
+    if (!k->causal || j + first_position(w, k) < k->prefix)
         return false;
     if (k->causal_block > 0)
         return floor_divide(j, k->causal_block) > floor_divide(last, k->causal_block);
@@ -48,8 +54,9 @@ static bool causal_hides(const mha__variant_inputs *w, const mha__knobs *k, int6
 static bool window_hides(const mha__variant_inputs *w, const mha__knobs *k, int64_t i, int64_t j, int64_t offset)
 {
     const int64_t at = i + aligned(w, k->window_align, offset);
-    return k->window &&
-           ((k->window_left >= 0 && j < at - k->window_left) || (k->window_right >= 0 && j > at + k->window_right));
+    const bool kept = j + first_position(w, k) < k->window_keep;
+    return k->window && ((k->window_left >= 0 && j < at - k->window_left && !kept) ||
+                         (k->window_right >= 0 && j > at + k->window_right));
 }
 
 static bool length_hides(const mha__variant_inputs *w, const mha__knobs *k, size_t b, int64_t j)
@@ -75,7 +82,8 @@ static int rules_hide(const mha__variant_inputs *w, const mha__knobs *k, const m
                 (length_hides(w, k, at->b, j) ? HIDES_LENGTHS : 0);
     if (k->window_or_causal && (hides & (HIDES_CAUSAL | HIDES_WINDOW)) != (HIDES_CAUSAL | HIDES_WINDOW))
         hides &= ~(HIDES_CAUSAL | HIDES_WINDOW);
-    if (k->chunk > 0 && floor_divide(j, k->chunk) != floor_divide(i + offset, k->chunk))
+    const int64_t first = first_position(w, k);
+    if (k->chunk > 0 && floor_divide(j + first, k->chunk) != floor_divide(i + offset + first, k->chunk))
         hides |= ALWAYS;
     if (k->kept_keys && at->j < w->S && k->kept_keys[at->b * w->S + at->j] == 0)
         hides |= ALWAYS;

@@ -154,6 +154,7 @@ typedef struct mha__row_knobs {
     X(int, window_align)                                                                                               \
     X(int64_t, window_left)                                                                                            \
     X(int64_t, window_right)                                                                                           \
+    X(int64_t, window_keep) /* the window does not hide the first so many keys */                                      \
     X(int, window_or_causal) /* a key is visible if one of the two allows it */                                        \
     X(int64_t, lengths_shift)                                                                                          \
     X(int64_t, lengths_block) /* lengths are rounded up to a multiple; 0: they are not */                              \

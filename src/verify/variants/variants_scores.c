@@ -76,7 +76,12 @@ APPLY(causal_strict, c->semantics.causal, k->causal_shift -= 1)
 APPLY(causal_plus_1, c->semantics.causal, k->causal_shift += 1)
 APPLY(causal_reversed, c->semantics.causal, k->causal_reversed = 1)
 
+APPLY(prefix_missing, c->semantics.prefix > 0, k->prefix = 0)
+APPLY(chunk_missing, c->semantics.chunk > 0, k->chunk = 0)
+APPLY(chunk_as_window, c->semantics.chunk > 0 && !c->semantics.window, k->window = 1;
+      k->window_left = k->chunk - 1; k->window_right = -1; k->chunk = 0)
 APPLY(window_missing, c->semantics.window, k->window = 0)
+APPLY(window_keep_missing, has_left(c) && c->semantics.window_keep > 0, k->window_keep = 0)
 APPLY(window_left_less, has_left(c) && k->window_left > 0, k->window_left -= 1)
 APPLY(window_left_more, has_left(c), k->window_left += 1)
 APPLY(window_right_less, has_right(c) && k->window_right > 0, k->window_right -= 1)
@@ -256,6 +261,10 @@ static const mha__variant_entry entries[] = {
     {{"causal-reversed", "causal the other way round: j >= i"}, causal_reversed},
     {{"causal-after-softmax", "causal mask multiplied after the softmax, not renormalised"}, causal_late},
     {{"window-missing", "no window"}, window_missing},
+    {{"prefix-missing", "causal over the prefix, too"}, prefix_missing},
+    {{"chunk-missing", "no chunks"}, chunk_missing},
+    {{"chunk-as-window", "a window of as many keys as a chunk has, instead of chunks"}, chunk_as_window},
+    {{"window-keep-missing", "window: the first keys, which it keeps, hidden as others are"}, window_keep_missing},
     {{"window-left-less", "window: the query's own key counted among the left ones"}, window_left_less},
     {{"window-left-more", "window: one more key to the left"}, window_left_more},
     {{"window-right-less", "window: the query's own key counted among the right ones"}, window_right_less},

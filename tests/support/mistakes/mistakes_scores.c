@@ -82,14 +82,15 @@ static bool causal_hides(const run *r, size_t b, size_t i, size_t j)
 {
     double p = place_of(r, b, i);
     double n = given(), at = (double)j;
+    const double prefix = begins("case-lacks-prefix") ? n : is("prefix-missing") ? 0 : (double)r->s->prefix;
+    if (at + (begins("case-lacks-prefix") ? 0 : (double)r->s->key_offset) < prefix)
+        return false;
     if (is("causal-top-left") || is("causal-bottom-right"))
         return at > (double)i + (is("causal-top-left") ? 0 : (double)keys_of(r, b) - (double)queries_of(r, b));
     if (is("causal-strict") || is("causal-plus-1"))
         p += is("causal-strict") ? -1 : 1;
     if (begins("causal-block"))
         return block_of(at, n) > block_of(p, n);
-    if (begins("case-lacks-prefix") && (double)j < n)
-        return false;
     return r->s->causal && (is("causal-reversed") ? at < p : at > p);
 }
 
@@ -101,7 +102,10 @@ static bool window_hides(const run *r, size_t b, size_t i, size_t j)
         p = (double)i;
     if (is("window-bottom-right"))
         p = (double)i + (double)keys_of(r, b) - (double)queries_of(r, b);
-    return s->window && ((s->window_left >= 0 && p - at > (double)s->window_left) ||
+    if (is("chunk-as-window") && s->chunk > 0 && !s->window)
+        return p - at > (double)(s->chunk - 1);
+    const bool kept = at + (double)s->key_offset < (double)s->window_keep && !is("window-keep-missing");
+    return s->window && ((s->window_left >= 0 && p - at > (double)s->window_left && !kept) ||
                          (s->window_right >= 0 && at - p > (double)s->window_right));
 }
 
@@ -211,7 +215,10 @@ static double bias_of(const run *r, size_t b, size_t head, size_t i, size_t j, d
         *hidden = true;
     if (begins("tile-last-dropped") && j >= keys_of(r, b) / (size_t)given() * (size_t)given())
         *hidden = true;
-    if (begins("case-lacks-chunk") && block_of((double)j, given()) != block_of(p, given()))
+    const bool lacks = begins("case-lacks-chunk"),
+               no_chunk = is("chunk-missing") || (is("chunk-as-window") && !s->window);
+    const double chunk = lacks ? given() : no_chunk ? 0 : (double)s->chunk, first = (double)s->key_offset;
+    if (chunk > 0 && block_of((double)j + first, chunk) != block_of(p + first, chunk))
         *hidden = true;
     return added;
 }
@@ -445,6 +452,10 @@ const oracle_mistake *mistake_of_scores_at(size_t index)
         {.name = "causal-block 4", .attend = attend},
         {.name = "case-lacks-prefix 3", .attend = attend},
         {.name = "case-lacks-chunk 5", .attend = attend},
+        {.name = "prefix-missing", .attend = attend},
+        {.name = "chunk-missing", .attend = attend},
+        {.name = "chunk-as-window", .attend = attend},
+        {.name = "window-keep-missing", .attend = attend},
         {.name = "causal-after-softmax", .attend = attend},
         {.name = "window-after-softmax", .attend = attend},
         {.name = "lengths-after-softmax", .attend = attend},
