@@ -10,6 +10,7 @@
 #define TILE_VECS 2
 #define FLAT_ROWS 1
 #define HALF_FLAT_ROWS 3
+#define MOST_FEW_ROWS 6
 #define FLAT_VECS 8
 #define KERNELS mha__kernels_avx2
 
