@@ -9,6 +9,7 @@
 #define TILE_ROWS 6
 #define TILE_VECS 2
 #define FLAT_ROWS 1
+#define FLAT_HINTS 0
 #define HALF_FLAT_ROWS 3
 #define MOST_FEW_ROWS 6
 #define FLAT_VECS 8

@@ -4,6 +4,7 @@
  *   FLAT_ROWS, FLAT_VECS   the same for FLAT_ROWS rows or less
  *   HALF_FLAT_ROWS         rows of a tile with half as many vectors as FLAT_VECS
  *   FLAT_ROWS_IN_PLACE     FLAT_ROWS where B is read where it lies, mostly from memory; if it differs
+ *   FLAT_HINTS             0 if such tiles read packed panels faster without prefetching
  *   MOST_FEW_ROWS          most rows that product_rows takes; if it is not MHA_FEW_ROWS
  *   KERNELS                name of the table it exports
  *   vec                    GNU C vector of ISA_LANES floats
@@ -20,6 +21,9 @@
 
 #ifndef FLAT_ROWS_IN_PLACE
 #define FLAT_ROWS_IN_PLACE FLAT_ROWS
+#endif
+#ifndef FLAT_HINTS
+#define FLAT_HINTS 1
 #endif
 #ifndef MOST_FEW_ROWS
 #define MOST_FEW_ROWS MHA_FEW_ROWS
