@@ -17,7 +17,7 @@ const command_row command_rows[COMMAND_COUNT] = {
     [CMD_CHECK] = {"check", "FILE-or-DIRECTORY...", 1, SIZE_MAX,
         "judge case files: compare every stage with the expected one"},
     [CMD_COMPARE] = {"compare", "A[:TENSOR] B[:TENSOR]", 2, 2,
-        "compare two tensors, or two files of tensors, and show their difference"},
+        "compare two tensors, or two files of tensors; of quantised ones, what that cost"},
     [CMD_DIAGNOSE] = {"diagnose", "FILE", 1, 1,
         "find the named variant of attention that produces the output recorded in a case file"},
     [CMD_POWER] = {"power", "[FILE]", 0, 1,

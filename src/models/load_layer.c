@@ -113,12 +113,37 @@ static bool is_fused(const loader *l, mha_weight weight)
     return mha__scheme_fuses(l->layer.scheme, weight);
 }
 
+/* Packed codes in place of a weight, which their scales and zero points do not fit. */
+static mha_status refuse_codes_alone(const loader *l, mha_weight weight)
+{
+    char name[520];
+    if (!mha__file_layer_name(&l->layer, weight, name, 512))
+        return MHA_OK; /* unreachable: every scheme names its matrices */
+    char *end = strrchr(name, '.');
+    if (!end || strcmp(end, ".weight") != 0)
+        return MHA_OK;
+    memcpy(end, ".qweight", sizeof ".qweight");
+    const mha_file_tensor *codes = mha_file_find(l->file, name);
+    return codes ? refuse(l, codes, MHA_UNSUPPORTED,
+                          "expected scales and zero points that fit it (.scales, .qzeros, perhaps .g_idx), found none")
+                 : MHA_OK;
+}
+
+/* The last word of a name with dots. */
+static const char *last_word(const char *name)
+{
+    const char *dot = strrchr(name, '.');
+    return dot ? dot + 1 : name;
+}
+
 static mha_status collect(loader *l)
 {
     for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
         const mha_weight weight = (mha_weight)w;
         const mha_file_tensor *tensor = mha__file_layer_tensor(l->file, &l->layer, weight);
         char name[512];
+        if (!tensor && mha__weight_is_matrix(weight))
+            TRY(refuse_codes_alone(l, weight));
         if (!tensor && mha__weight_is_matrix(weight))
             return mha__fail_inside(l->error, MHA_NOT_FOUND, mha_file_path(l->file),
                                     mha__file_layer_name(&l->layer, weight, name, sizeof name), 0,
@@ -129,8 +154,9 @@ static mha_status collect(loader *l)
             continue;
         if (!mha__dtype_is_float(tensor->reads_as))
             return refuse(l, tensor, MHA_UNSUPPORTED,
-                          "expected F32, F64, F16, BF16 or a quantised type that is decoded here, found %s",
-                          mha_dtype_name(tensor->dtype));
+                          "expected F32, F64, F16, BF16, a type of GGUF that is decoded here, or scales beside it"
+                          " (%s_scale, %s_scale_inv), found %s",
+                          last_word(tensor->name), last_word(tensor->name), mha_dtype_name(tensor->dtype));
         l->found[w] = tensor;
         l->tensors += !is_fused(l, weight) || weight == mha__matrices_in[0] || weight == mha__biases_in[0];
     }

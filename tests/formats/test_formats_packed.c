@@ -63,7 +63,7 @@ static mha_file *open_planned(const char *name, const planned *list, size_t coun
 static void packed_weights_have_the_recorded_values(void **state)
 {
     (void)state;
-    check_recorded_values("tests/vectors/quantised/packed.safetensors", 36);
+    check_recorded_values("tests/formats/quantised/packed.safetensors", 36);
 }
 
 static const planned gptq[] = {

@@ -9,7 +9,7 @@
 static void blocks_have_the_recorded_values(void **state)
 {
     (void)state;
-    check_recorded_values("tests/vectors/quantised/blocks.gguf", 13);
+    check_recorded_values("tests/formats/quantised/blocks.gguf", 13);
 }
 
 /* A target of another shape, strides and type is filled piece by piece, and pieces begin and end inside of blocks. */
@@ -18,7 +18,7 @@ static void any_target_gets_the_same_values(void **state)
     (void)state;
     mha_error error;
     mha_file *file = NULL;
-    assert_ok(mha_file_open("tests/vectors/quantised/blocks.gguf", &file, &error), error);
+    assert_ok(mha_file_open("tests/formats/quantised/blocks.gguf", &file, &error), error);
     const mha_file_tensor *q = mha_file_find(file, "Q5_K");
     float *expected = read_values(file, q);
     double *wide = calloc(q->elements, sizeof *wide);

@@ -3,7 +3,7 @@
 Needs the Python module of this library, numpy, torch, safetensors, transformers (5.23 was compared), bitsandbytes
 (0.50.2) and auto-gptq (0.7.1); AWQ is written down here once more, as in AutoAWQ's packing_utils.py.
 python3 tests/peers/packed_peer.py [--blocks 1000000] [KIND ...]
-With --record FOLDER it writes the vectors of tests/formats/test_formats_packed.c (tests/vectors/quantised) instead.
+With --record FOLDER it writes the vectors of tests/formats/test_formats_packed.c (tests/formats/quantised) instead.
 """
 import argparse
 import importlib.util
@@ -136,7 +136,7 @@ def compare(kinds, count):
             seen, draws = 0, 0
             while seen < count:
                 r = np.random.default_rng([draws, sorted(KINDS).index(kind)])
-                parts, values, blocks = KINDS[kind](r, (12, 300)[draws % 8 == 7])
+                parts, values, blocks = KINDS[kind](r, (12, 300)[draws % 2])
                 save_file(parts, path)
                 file = mha.load(path)
                 if list(file) != ["x.weight"]:

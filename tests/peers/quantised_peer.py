@@ -1,8 +1,8 @@
 """Quantised tensors beside the programs that define their formats, bit for bit (a NaN is a NaN).
 
-Needs the Python module of this library, numpy and the package gguf (0.19.0 was compared).
+Needs the Python module of this library, numpy, safetensors and the package gguf (0.19.0 was compared).
 python3 tests/peers/quantised_peer.py [--blocks 1000000] [TYPE ...]
-With --record FOLDER it writes the vectors of tests/formats/test_formats_quantised.c (tests/vectors/quantised) instead.
+With --record FOLDER it writes the vectors of tests/formats/test_formats_quantised.c (tests/formats/quantised) instead.
 """
 import argparse
 import os
@@ -11,6 +11,7 @@ import tempfile
 
 import gguf
 import numpy as np
+from safetensors.numpy import save_file
 
 TYPES = {"Q4_0": (2, 32, 18), "Q4_1": (3, 32, 20), "Q5_0": (6, 32, 22), "Q5_1": (7, 32, 24), "Q8_0": (8, 32, 34),
          "Q2_K": (10, 256, 84), "Q3_K": (11, 256, 110), "Q4_K": (12, 256, 144), "Q5_K": (13, 256, 176),
@@ -79,6 +80,40 @@ def record(folder):
     write_gguf(os.path.join(folder, "blocks.gguf"), tensors)
 
 
+def record_model(folder):
+    """A small LLaMA as a checkpoint, and as two files of GGUF, whose W_Q and W_K have their rows in another order."""
+    r = np.random.default_rng(3)
+    width, heads, kv_heads, layers = 32, 2, 1, 2
+    rows = {"attn_q": width, "attn_k": width // 2, "attn_v": width // 2, "attn_output": width, "ffn_gate": 4,
+            "ffn_up": 4, "ffn_down": width, "attn_norm": 0, "ffn_norm": 0}
+    theirs = {"attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj",
+              "attn_output": "self_attn.o_proj", "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj",
+              "ffn_down": "mlp.down_proj", "attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm"}
+    made = {"output": ("lm_head", 3), "token_embd": ("model.embed_tokens", 3), "output_norm": ("model.norm", 0)}
+    for i in range(layers):
+        made.update({f"blk.{i}.{n}": (f"model.layers.{i}.{theirs[n]}", count) for n, count in rows.items()})
+    checkpoint, plain = {}, {}
+    for name, (other, count) in made.items():
+        values = (r.standard_normal((count, width) if count else width) / 4).astype(np.float32)
+        checkpoint[other + ".weight"] = values
+        h = {"attn_q": heads, "attn_k": kv_heads}.get(name.split(".")[-1])
+        plain[name + ".weight"] = values.reshape(h, 2, -1, width).swapaxes(1, 2).reshape(-1, width) if h else values
+    save_file(checkpoint, os.path.join(folder, "model.safetensors"))
+    for kind in ("F32", "Q4_0"):
+        writer = gguf.GGUFWriter(os.path.join(folder, f"model_{kind.lower()}.gguf"), "llama")
+        writer.add_head_count(heads)
+        writer.add_head_count_kv(kv_heads)
+        writer.add_embedding_length(width)
+        writer.add_rope_dimension_count(width // heads)
+        for name, values in plain.items():
+            held = gguf.GGMLQuantizationType[kind if values.ndim == 2 else "F32"]
+            writer.add_tensor(name, gguf.quants.quantize(np.ascontiguousarray(values), held), raw_dtype=held)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--blocks", type=int, default=1000000)
@@ -87,5 +122,6 @@ if __name__ == "__main__":
     given = parser.parse_args()
     if given.record:
         record(given.record)
+        record_model(given.record)
     else:
         compare(given.types, given.blocks)

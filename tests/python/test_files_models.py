@@ -29,6 +29,19 @@ def test_round_trip(tmp_path):
     assert file["x"].dtype == np.int16 and file.metadata["h"] == "4"
 
 
+@pytest.mark.parametrize("name", ["blocks.gguf", "packed.safetensors"])
+def test_quantised_tensors_are_decoded(name):
+    file = mha.load(f"{ROOT}/tests/formats/quantised/{name}")
+    compared = 0
+    for tensor in file:
+        if tensor + ".values" in file:
+            found, expected = file[tensor], file[tensor + ".values"]
+            assert found.dtype == np.float32 and found.shape == expected.shape
+            np.testing.assert_array_equal(found, expected)
+            compared += 1
+    assert compared >= 13 and not any(tensor.endswith(("qweight", "scale", "absmax")) for tensor in file)
+
+
 def test_what_is_refused(tmp_path):
     with pytest.raises(KeyError):
         mha.load(f"{ROOT}/weights/lookup/model.safetensors")["nothing"]

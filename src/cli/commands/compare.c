@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cli/commands/commands.h"
+#include "cli/commands/compare_files.h"
 #include "cli/output/picture_file.h"
 #include "cli/output/print.h"
 #include "cli/setup/tensor_arg.h"
@@ -98,6 +99,10 @@ static int compare_pair(pair *p, const source *a, const source *b, const canvas 
         code = read_side(b, p->b, &memory, &y);
     x = without_leading_ones(&x, rank);
     y = without_leading_ones(&y, rank);
+    if (code == EXIT_DONE) {
+        x = in_common_order(a->file, p->a, &memory, &x);
+        y = in_common_order(b->file, p->b, &memory, &y);
+    }
     mha_status status = code == EXIT_DONE ? mha_compare(&x, &y, on->rtol, on->atol, &p->difference, &error) : MHA_OK;
     if (status != MHA_OK)
         snprintf(p->obstacle, sizeof p->obstacle, "%.199s", error.message); /* unreachable: these types compare */
@@ -105,6 +110,17 @@ static int compare_pair(pair *p, const source *a, const source *b, const canvas 
         code = draw_pair(on, p, &x, &y);
     mha__arena_free(&memory);
     return code;
+}
+
+static bool is_quantised(const mha_file_tensor *tensor)
+{
+    return tensor && (tensor->packing || tensor->reads_as != tensor->dtype);
+}
+
+/* What a tensor takes in its file, scales included. */
+static double bits_each(const mha_file_tensor *tensor)
+{
+    return tensor->elements ? 8 * (double)tensor->bytes / (double)tensor->elements : 0;
 }
 
 /* ---------------------------------------------------------------- pairs */
@@ -123,11 +139,11 @@ static size_t pair_all(const source *a, const source *b, pair **pairs)
     *pairs = obtain(mha_file_count(a->file) + mha_file_count(b->file), sizeof **pairs);
     for (size_t i = 0; i < mha_file_count(a->file); i++) {
         const mha_file_tensor *t = mha_file_at(a->file, i);
-        (*pairs)[n++] = (pair){.name = t->name, .a = t, .b = mha_file_find(b->file, t->name)};
+        (*pairs)[n++] = (pair){.name = t->name, .a = t, .b = tensor_alike(b->file, t->name)};
     }
     for (size_t i = 0; i < mha_file_count(b->file); i++) {
         const mha_file_tensor *t = mha_file_at(b->file, i);
-        if (!mha_file_find(a->file, t->name))
+        if (!tensor_alike(a->file, t->name))
             (*pairs)[n++] = (pair){.name = t->name, .b = t};
     }
     return n;
@@ -157,6 +173,45 @@ static int make_pairs(source *a, source *b, pair **pairs, size_t *n)
 }
 
 /* ---------------------------------------------------------------- text and JSON */
+
+/* What quantising costs: bits of each number, and how far the numbers and the outputs of layers are moved. */
+static void print_cost(const pair *pairs, size_t n, const layer_difference *layers, size_t n_layers,
+                       const char *obstacle)
+{
+    static const char *const titles[] = {"tensor", "types", ">bits each", "", ">rms", ">cosine"};
+    static const char *const outputs[] = {"output of layer", ">max |a-b|", ">rms", ">of rms of b", ">cosine"};
+    table *t = table_create(TABLE_TEXT, sizeof titles / sizeof *titles, titles);
+    size_t shown = 0;
+    for (size_t i = 0; i < n; i++) {
+        const pair *p = &pairs[i];
+        if (!p->a || !p->b || *p->obstacle || !(is_quantised(p->a) || is_quantised(p->b)))
+            continue;
+        shown++;
+        table_cell(t, *p->name ? p->name : "(unnamed)");
+        table_format(t, "%s, %s", mha_dtype_name(p->a->dtype), mha_dtype_name(p->b->dtype));
+        table_format(t, "%.4g", bits_each(p->a));
+        table_format(t, "%.4g", bits_each(p->b));
+        table_format(t, "%.3g", p->difference.rms);
+        table_format(t, "%.9g", p->difference.cosine);
+    }
+    if (shown)
+        putchar('\n');
+    (shown ? table_print : table_drop)(t);
+    if (n_layers) {
+        t = table_create(TABLE_TEXT, sizeof outputs / sizeof *outputs, outputs);
+        for (size_t i = 0; i < n_layers; i++) {
+            table_cell(t, *layers[i].layer.prefix ? layers[i].layer.prefix : "(without a prefix)");
+            table_format(t, "%.3g", layers[i].output.max_abs);
+            table_format(t, "%.3g", layers[i].output.rms);
+            table_format(t, "%.3g", layers[i].relative);
+            table_format(t, "%.9g", layers[i].output.cosine);
+        }
+        puts("\n  32 random tokens through each attention layer");
+        table_print(t);
+    }
+    if (obstacle)
+        print_harmless("\n  the layers were not run: %s\n", obstacle);
+}
 
 static void print_pairs(const pair *pairs, size_t n, const double tolerance[2])
 {
@@ -212,22 +267,40 @@ static json_t *json_pair(const pair *p)
                          "max_rel", json_null(), "max_ulp", json_null(), "rms", json_null(), "cosine", json_null(),
                          "mismatches", json_null(), "worst_index", "equal", json_false(), "reason",
                          obstacle_of(p));
-    return json_pack("{so so so so so so so so so so so so so so so so sb}", "name", json_text(p->name), "elements",
+    return json_pack("{so so so so so so so so so so so so so so so so ss ss so so sb}", "name",
+                     json_text(p->name), "elements",
                      json_count(d->elements), "max_abs", json_number(d->max_abs), "max_rel", json_number(d->max_rel),
                      "max_ulp", json_number(d->max_ulp), "rms", json_number(d->rms), "cosine", json_number(d->cosine),
                      "worst_index", json_shape(d->rank, d->worst_index), "worst_a", json_number(d->worst_actual),
                      "worst_b", json_number(d->worst_expected), "mismatches", json_count(d->mismatches),
                      "tolerance_needed", json_number(d->tolerance_needed), "nan_a", json_count(d->nan_actual), "nan_b",
                      json_count(d->nan_expected), "inf_a", json_count(d->inf_actual), "inf_b",
-                     json_count(d->inf_expected), "equal", (int)equal(p));
+                     json_count(d->inf_expected), "dtype_a", mha_dtype_name(p->a->dtype), "dtype_b",
+                     mha_dtype_name(p->b->dtype), "bits_a", json_number(bits_each(p->a)), "bits_b",
+                     json_number(bits_each(p->b)), "equal", (int)equal(p));
 }
 
-static void write_json(const pair *pairs, size_t n, bool all)
+static json_t *json_layers(const layer_difference *layers, size_t n)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < n; i++)
+        json_array_append_new(list, json_pack("{so so so so so}", "layer", json_text(layers[i].layer.prefix), "max_abs",
+                                              json_number(layers[i].output.max_abs), "rms",
+                                              json_number(layers[i].output.rms), "relative",
+                                              json_number(layers[i].relative), "cosine",
+                                              json_number(layers[i].output.cosine)));
+    return list;
+}
+
+static void write_json(const pair *pairs, size_t n, bool all, const layer_difference *layers, size_t n_layers)
 {
     json_t *list = json_array();
     for (size_t i = 0; i < n; i++)
         json_array_append_new(list, json_pair(&pairs[i]));
-    json_print(json_pack("{sb so}", "equal", (int)all, "tensors", list));
+    json_t *root = json_pack("{sb so}", "equal", (int)all, "tensors", list);
+    if (n_layers)
+        json_object_set_new(root, "layer_outputs", json_layers(layers, n_layers));
+    json_print(root);
 }
 
 /* ---------------------------------------------------------------- the command */
@@ -265,6 +338,11 @@ int run_compare(const arguments *args)
         code = compare_pair(&pairs[i], &a, &b, &on);
         all &= equal(&pairs[i]);
     }
+    layer_difference *layers = NULL;
+    size_t n_layers = 0;
+    char *obstacle = NULL;
+    if (code == EXIT_DONE && !a.tensor && !b.tensor)
+        code = compare_layers(&a, &b, &layers, &n_layers, &obstacle);
     if (code == EXIT_DONE && n == 0)
         code = refuse(args->operands[0], "expected tensors to compare, found none in either file");
     if (code == EXIT_DONE && on.picture)
@@ -272,11 +350,15 @@ int run_compare(const arguments *args)
     if (code == EXIT_DONE) {
         code = all ? EXIT_DONE : EXIT_NO;
         if (given(args, OPT_JSON))
-            write_json(pairs, n, all);
-        else if (!given(args, OPT_QUIET))
+            write_json(pairs, n, all, layers, n_layers);
+        else if (!given(args, OPT_QUIET)) {
             print_pairs(pairs, n, tolerance);
+            print_cost(pairs, n, layers, n_layers, obstacle);
+        }
     }
     mha__picture_free(&picture);
+    free(layers);
+    free(obstacle);
     free(pairs);
     source_close(&a);
     source_close(&b);

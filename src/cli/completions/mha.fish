@@ -23,8 +23,8 @@ complete -c mha -n '__mha_runs show' -F
 complete -c mha -n __mha_runs -a check -d 'judge case files: compare every stage with the expected '\
 'one'
 complete -c mha -n '__mha_runs check' -F
-complete -c mha -n __mha_runs -a compare -d 'compare two tensors, or two files of tensors, and show '\
-'their difference'
+complete -c mha -n __mha_runs -a compare -d 'compare two tensors, or two files of tensors; of quantised '\
+'ones, what that cost'
 complete -c mha -n '__mha_runs compare' -F
 complete -c mha -n __mha_runs -a diagnose -d 'find the named variant of attention that produces the '\
 'output recorded in a case file'

@@ -12,8 +12,8 @@ _mha() {
 'traces or a run'
       'check:''judge case files: compare every stage with the expected '\
 'one'
-      'compare:''compare two tensors, or two files of tensors, and show '\
-'their difference'
+      'compare:''compare two tensors, or two files of tensors; of quantised '\
+'ones, what that cost'
       'diagnose:''find the named variant of attention that produces the '\
 'output recorded in a case file'
       'power:''which wrong attentions a test with these inputs and '\

@@ -82,9 +82,7 @@ static int refuse_path(const char *path)
     return EXIT_MACHINE;
 }
 
-/* Finds the config.json in the directory of a file, or in the directory `path`. *config must be freed; NULL when
- * there is none. */
-static int config_beside(const char *path, char **config)
+int config_beside(const char *path, char **config)
 {
     struct stat status = {0};
     *config = NULL;

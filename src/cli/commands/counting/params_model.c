@@ -234,6 +234,10 @@ static void print_totals(const report *r, const char *only)
     if (!only && r->file && r->file_totals.unique != r->file_totals.parameters)
         printf("  in the file %s, tied tensors once %s, without buffers %s\n", count_text(a, r->file_totals.elements),
                count_text(b, r->file_totals.unique), count_text(c, r->file_totals.parameters));
+    if (!only && r->file && r->file_totals.bytes_here != r->file_totals.bytes)
+        printf("  quantised: %s elements take %s in the file, scales and zero points included, and %s here, as F32\n",
+               count_text(c, r->file_totals.elements), bytes_text(a, r->file_totals.bytes),
+               bytes_text(b, r->file_totals.bytes_here));
     print_memory(r, shown.parameters);
 }
 
@@ -346,9 +350,10 @@ static void write_report(const report *r, const arguments *args)
     if (r->file) {
         json_object_set_new(
             root, "file",
-            json_pack("{so ss so so so so so so}", "path", json_text(mha_file_path(r->file)), "format",
+            json_pack("{so ss so so so so so so so}", "path", json_text(mha_file_path(r->file)), "format",
                       mha_file_format(r->file), "tensors", json_count(r->file_totals.tensors), "elements",
-                      json_count(r->file_totals.elements), "bytes", json_count(r->file_totals.bytes), "parameters",
+                      json_count(r->file_totals.elements), "bytes", json_count(r->file_totals.bytes), "bytes_here",
+                      json_count(r->file_totals.bytes_here), "parameters",
                       json_count(r->file_totals.parameters), "unique_parameters", json_count(r->file_totals.unique),
                       "buffers", json_count(r->file_totals.buffers)));
         json_object_set_new(root, "unique_parameters", json_count(r->file_totals.unique));
