@@ -280,7 +280,7 @@ mha_status mha__picture_add_call(mha__picture *picture, const char *name, const 
         if (status == MHA_OK && d.dtype == MHA_F64) {
             const mha__request request = {.layer = layer, .call = call, .past_key = past ? past[0] : (mha_view){0},
                                           .past_value = past ? past[1] : (mha_view){0}, .precision = call->precision};
-            status = mha__walk_add(d.layer, d.memory, &request, choice->one_sequence ? choice->sequence : 0, error);
+            status = mha__walk_add(d.layer, d.memory, &request, choice, error);
         }
     }
     mha__attempt_free(&d.attempt);

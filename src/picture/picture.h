@@ -54,7 +54,8 @@ typedef struct mha__head {
 
 enum { MHA__TOP = 8, MHA__CELLS = 1024 }; /* most top weights of a row; most rows and columns of a map */
 
-/* A stage, an input or a weight in float64: (T, width), (1, h, T_q, S'), (in, out) or (out). */
+/* A stage, an input or a weight in float64: (T, width), (1, heads, T_q, S'), (in, out) or (out). With a cache k_rot and
+ * v have the rows of all S keys. A weight that is left out has a shape and no data. */
 typedef struct mha__walk_array {
     const char *name; /* "x_q", "q", ..., "W_Q"; static */
     mha_view view;    /* contiguous F64 */
@@ -63,12 +64,15 @@ typedef struct mha__walk_array {
 /* Every number of one sequence, and what decides which keys are hidden. Query i has position offset + i, key j j. */
 typedef struct mha__walk {
     size_t sequence, count;
+    size_t first_head, heads; /* of the scores and weights */
+    size_t past;              /* keys from the cache, whose inputs are not known */
     mha__walk_array arrays[32];
     double scale, softcap;
     bool causal, window;
     int64_t window_left, window_right, offset, length; /* length: keys of the sequence; -1: not given */
     mha_rope_kind rope;
     size_t rope_dim;
+    bool rope_last; /* the last rope_dim features of a head are rotated */
 } mha__walk;
 
 typedef struct mha__picture_layer {

@@ -7,9 +7,10 @@
 
 enum { MHA__WALK_NUMBERS = 1 << 18 }; /* most numbers of a walk */
 
-/* Runs the call once more on the exact path and keeps its numbers as layer->walk; leaves that NULL, and layer->no_walk
- * says why, where there are too many or where some are not new (a cache). MHA_NO_MEMORY and as of mha_forward. */
-mha_status mha__walk_add(mha__picture_layer *layer, mha__arena *memory, const mha__request *request, size_t sequence,
-                         mha_error *error);
+/* Runs the call once more on the exact path and keeps its numbers as layer->walk: of the chosen sequence or the first
+ * one, of the chosen head or all. Matrices of weights are left out where there is no room for them; where there is none
+ * for the rest, layer->walk stays NULL, and layer->no_walk says why. MHA_NO_MEMORY and as of mha_forward. */
+mha_status mha__walk_add(mha__picture_layer *layer, mha__arena *memory, const mha__request *request,
+                         const mha__picture_choice *choice, mha_error *error);
 
 #endif

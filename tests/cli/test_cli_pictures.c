@@ -395,8 +395,11 @@ static void half_blocks_show_every_weight(void **state)
 static void maps_keep_to_the_terminal_and_to_its_colours(void **state)
 {
     (void)state;
-    const char *names = "\033[2Jclear\n\xe2\x80\xaereversed\n\xe6\xbc\xa2\xe5\xad\x97\xe6\xbc\xa2\xe5\xad\x97\na\n";
-    const char *tokens = scratch_write("tokens.txt", names, strlen(names));
+    bytes names = {0};
+    bytes_text(&names, "\033[2Jclear\n\xe2\x80\xaereversed\n\xe6\xbc\xa2\xe5\xad\x97\xe6\xbc\xa2\xe5\xad\x97\na\n");
+    for (size_t i = 4; i < 300; i++)
+        bytes_text(&names, "b\n");
+    const char *tokens = scratch_take("tokens.txt", &names);
     static const struct {
         const char *colorterm, *term, *lang;
         bool colours;

@@ -86,7 +86,7 @@ static void the_walk_holds_every_stage(void **state)
                                          "scores", "masked", "weights", "heads", "output"};
     const char *trace = scratch("walked.safetensors"), *path = scratch("walked.html");
     runs(RUN("forward", LOOKUP, "--heads", "6", "--rope", "half", "--path", "exact", "--trace", trace, "--quiet"));
-    runs(RUN("show", LOOKUP, "--heads", "6", "--rope", "half", "--head", "2", "--picture", path, "--quiet"));
+    runs(RUN("show", LOOKUP, "--heads", "6", "--rope", "half", "--picture", path, "--quiet"));
     page_data page = page_data_read(path);
     json_t *walk = json_object_get(json_array_get(json_object_get(page.json, "layers"), 0), "walk");
     json_t *arrays = json_object_get(walk, "arrays");
@@ -102,10 +102,64 @@ static void the_walk_holds_every_stage(void **state)
     assert_int_equal(page_data_count(&page, json_object_get(arrays, "x_q"), "numbers"), 12 * 48);
     assert_int_equal(page_data_count(&page, json_object_get(arrays, "W_O"), "numbers"), 48 * 48);
     page_data_free(&page);
+}
+
+static json_t *walk_of(const page_data *page)
+{
+    return json_object_get(json_array_get(json_object_get(page->json, "layers"), 0), "walk");
+}
+
+/* What a page has no room for is left out one by one: matrices of weights, other heads, the walk. */
+static void a_walk_says_what_it_leaves_out(void **state)
+{
+    (void)state;
+    const char *path = scratch("walks.html");
     runs(RUN("show", "--seq", "4", "--picture", path, "--quiet"));
+    page_data page = page_data_read(path);
+    json_t *arrays = json_object_get(walk_of(&page), "arrays"), *W_Q = json_object_get(arrays, "W_Q");
+    assert_int_equal(json_integer_value(json_object_get(W_Q, "numbers")), -1);
+    assert_int_equal(json_integer_value(json_object_get(W_Q, "columns")), 768);
+    assert_int_equal(page_data_count(&page, json_object_get(arrays, "q"), "numbers"), 4 * 768);
+    page_data_free(&page);
+    runs(RUN("show", "--seq", "64", "--d-model", "64", "--heads", "16", "--picture", path, "--quiet"));
     page = page_data_read(path);
-    walk = json_object_get(json_array_get(json_object_get(page.json, "layers"), 0), "walk");
-    assert_non_null(strstr(json_string_value(walk), "too many numbers"));
+    assert_non_null(strstr(json_string_value(walk_of(&page)), "too many numbers for a page: --head"));
+    page_data_free(&page);
+    runs(RUN("show", "--seq", "64", "--d-model", "64", "--heads", "16", "--head", "5", "--picture", path, "--quiet"));
+    page = page_data_read(path);
+    assert_int_equal(json_integer_value(json_object_get(walk_of(&page), "firstHead")), 5);
+    json_t *scores = json_object_get(json_object_get(walk_of(&page), "arrays"), "weights"),
+           *head = page_data_head(&page, 0, 0);
+    assert_int_equal(page_data_count(&page, scores, "numbers"), 64 * 64);
+    for (size_t i = 0; i < 64 * 64; i++)
+        assert_true(page_data_number(&page, scores, "numbers", i) == page_data_number(&page, head, "weights", i));
+    page_data_free(&page);
+}
+
+/* Keys and values of a call with a cache are those of the cache and the new ones, as present_key and present_value. */
+static void a_walk_has_the_rows_of_a_cache(void **state)
+{
+    (void)state;
+    static const char file[] = "tests/vectors/onnx_past_causal.safetensors";
+    static const char *const names[][2] = {{"k_rot", "expected64.present_key"}, {"v", "expected64.present_value"}};
+    const char *path = scratch("cached.html");
+    runs(RUN("show", file, "--batch", "1", "--picture", path, "--quiet"));
+    page_data page = page_data_read(path);
+    json_t *arrays = json_object_get(walk_of(&page), "arrays");
+    for (size_t n = 0; n < 2; n++) {
+        const mha_view present = stage_of(file, names[n][1]); /* (B, h_kv, S, d) */
+        const size_t h = present.shape[1], S = present.shape[2], d = present.shape[3];
+        json_t *array = json_object_get(arrays, names[n][0]);
+        assert_int_equal(json_integer_value(json_object_get(array, "rows")), S);
+        for (size_t i = 0; i < S; i++)
+            for (size_t c = 0; c < h * d; c++)
+                assert_true(page_data_number(&page, array, "numbers", i * h * d + c) ==
+                            mha_view_get(&present, (size_t[]){1, c / d, i, c % d}));
+        assert_int_equal(json_integer_value(json_object_get(walk_of(&page), "past")),
+                         S - (size_t)json_integer_value(json_object_get(json_object_get(arrays, "k"), "rows")));
+        free(present.data);
+    }
+    assert_true(json_integer_value(json_object_get(walk_of(&page), "past")) > 0);
     page_data_free(&page);
 }
 
@@ -462,6 +516,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_page_holds_the_numbers_of_the_trace),
         cmocka_unit_test(the_walk_holds_every_stage),
+        cmocka_unit_test(a_walk_says_what_it_leaves_out),
+        cmocka_unit_test(a_walk_has_the_rows_of_a_cache),
         cmocka_unit_test(forward_writes_it_too),
         cmocka_unit_test(recorded_weights_stand_beside_those_that_were_run),
         cmocka_unit_test(a_large_page_holds_them_in_levels),

@@ -56,7 +56,7 @@ drive_of() {
 }
 
 printf '%s\n' '<b>bold</b>' '</script><script>alert(1)</script>' '&amp;' '" onload="x' "$(printf '\342\200\256')" \
-    >"$folder/tokens"
+    f g h i j k l >"$folder/tokens"
 model="--weights weights/lookup/model.safetensors --heads 6 --input weights/lookup/recorded.safetensors:input"
 shape="--d-model 16 --heads 4 --seq 9"
 
@@ -75,6 +75,9 @@ drive learned_rows tests/vectors/torch_bias_kv_zero_attn_padding.safetensors
 "$mha" forward --quiet --d-model 48 --heads 12 --seq 64 --causal --trace "$folder/layer.safetensors"
 layer="$folder/layer.safetensors"
 drive layers $layer $layer $layer $layer $layer $layer $layer $layer $layer $layer $layer $layer
+drive decoding tests/vectors/onnx_past_causal.safetensors
+drive one_head --d-model 64 --heads 16 --seq 64 --head 3 --rope half
+drive left_out --seq 4 --head 2
 drive long --d-model 8 --heads 1 --seq 3000 --causal
 drive_of judged check weights/lookup/wrong_port.safetensors
 drive_of passed check tests/vectors/flex_sinks.safetensors

@@ -155,7 +155,7 @@ static size_t numbers_of(const mha__walk *walk)
 {
     size_t count = 0;
     for (size_t i = 0; i < walk->count; i++)
-        count += mha_view_elements(&walk->arrays[i].view);
+        count += walk->arrays[i].view.data ? mha_view_elements(&walk->arrays[i].view) : 0;
     return count;
 }
 
@@ -170,11 +170,13 @@ static json_t *describe_walk(mha__page_data *data, const mha__walk *walk)
         ok = array && set_piece(array, "numbers", data, v->data, mha_view_elements(v), MHA__PAGE_F64);
         ok = json_object_set_new(arrays, walk->arrays[i].name, whole(array, ok)) == 0;
     }
-    return json_pack("{so so so sb sb sI sI sI sI si so so}", "sequence", count_of(walk->sequence), "scale",
-                     number(walk->scale), "softcap", number(walk->softcap), "causal", walk->causal, "window",
-                     walk->window, "left", (json_int_t)walk->window_left, "right", (json_int_t)walk->window_right,
-                     "offset", (json_int_t)walk->offset, "length", (json_int_t)walk->length, "rope", (int)walk->rope,
-                     "ropeDim", count_of(walk->rope_dim), "arrays", whole(arrays, ok));
+    return json_pack("{so so so so so so sb sb sI sI sI sI si so sb so}", "sequence", count_of(walk->sequence),
+                     "firstHead", count_of(walk->first_head), "heads", count_of(walk->heads), "past",
+                     count_of(walk->past), "scale", number(walk->scale), "softcap", number(walk->softcap), "causal",
+                     walk->causal, "window", walk->window, "left", (json_int_t)walk->window_left, "right",
+                     (json_int_t)walk->window_right, "offset", (json_int_t)walk->offset, "length",
+                     (json_int_t)walk->length, "rope", (int)walk->rope, "ropeDim", count_of(walk->rope_dim), "ropeLast",
+                     walk->rope_last, "arrays", whole(arrays, ok));
 }
 
 static json_t *describe_layer(mha__page_data *data, const mha__picture_layer *layer, mha__page_type type)

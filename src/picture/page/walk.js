@@ -18,11 +18,12 @@ function walkAt(head, query, key) {
   const { layer } = head, { walk } = layer;
   const group = layer.h / layer.kvHeads;
   const w = { walk, layer, h: head.head, kv: Math.floor(head.head / group), i: query, j: key };
-  w.has = (name) => name in walk.arrays;
+  w.knows = (name) => name in walk.arrays; /* its shape, if not its numbers */
+  w.has = (name) => w.knows(name) && walk.arrays[name].numbers >= 0;
   w.array = (name) => walk.arrays[name];
   w.at = (name, r, c) => {
     const array = w.array(name);
-    const first = BY_HEAD.has(name) ? w.h * array.rows * array.columns : 0;
+    const first = BY_HEAD.has(name) ? (w.h - walk.firstHead) * array.rows * array.columns : 0;
     return data.numbers(array.numbers)[first + r * array.columns + c];
   };
   return w;
@@ -43,7 +44,11 @@ function sliceOf(w, name) {
 const sumOf = (terms) => terms.reduce((sum, term) => sum + term.value, 0);
 
 /* A row of an input times a column of a weight, and a bias. */
-function projection(w, from, weight, bias, r, c) {
+function projection(w, from, weight, bias, r, c, total) {
+  if (!w.has(weight)) {
+    return { text: `Row ${r} of ${from} times column ${c} of ${weight}, which is left out: the layer has too many numbers `
+      + 'for a page.', terms: [], inputs: [[from, r, 0]], total };
+  }
   const terms = [];
   for (let m = 0; m < w.array(from).columns; m++) {
     terms.push({ value: w.at(from, r, m) * w.at(weight, m, c), from: [[from, r, m], [weight, m, c]] });
@@ -55,36 +60,42 @@ function projection(w, from, weight, bias, r, c) {
 
 function projectionOf(name, w, r, c) {
   const letter = name.toUpperCase();
-  if (w.has(`W_${letter}`)) return projection(w, `x_${name}`, `W_${letter}`, `b_${letter}`, r, c);
-  return { text: `${name} was given; nothing is projected.`, terms: [], total: w.at(`x_${name}`, r, c) };
+  const past = name === 'v' ? w.walk.past : 0, own = w.at(name, r, c);
+  if (r < past) return { text: 'From the cache: computed by an earlier call.', terms: [], total: own };
+  if (w.knows(`W_${letter}`)) return projection(w, `x_${name}`, `W_${letter}`, `b_${letter}`, r - past, c, own);
+  return { text: `${name} was given; nothing is projected.`, terms: [], total: w.at(`x_${name}`, r - past, c) };
 }
 
 /* The two features of a head that are turned together, or null for one that is not turned. */
-function pairOf(w, within) {
-  const { rope, ropeDim } = w.walk;
-  if (rope === ROPE.none || within >= ropeDim) return null;
-  if (rope === ROPE.interleaved) return [within - within % 2, within - within % 2 + 1];
-  const half = ropeDim / 2;
-  return [within % half, within % half + half];
+function pairOf(w, feature) {
+  const { rope, ropeDim, ropeLast } = w.walk, first = ropeLast ? w.layer.d_k - ropeDim : 0, within = feature - first;
+  if (rope === ROPE.none || within < 0 || within >= ropeDim) return null;
+  const half = ropeDim / 2, even = within - within % 2;
+  return (rope === ROPE.interleaved ? [even, even + 1] : [within % half, within % half + half]).map((f) => first + f);
 }
 
 function rotation(name, w, r, c) {
+  const past = name === 'k_rot' ? w.walk.past : 0, from = r - past;
+  if (from < 0) return { text: 'From the cache: computed by an earlier call.', terms: [], total: w.at(name, r, c) };
   const before = name.slice(0, 1), first = sliceOf(w, name)[0], width = w.layer.d_k;
   const pair = pairOf(w, (c - first) % width);
   if (w.has(`${before === 'q' ? 'q' : 'k'}_norm`)) {
     return { text: `${before} after its norm${w.walk.rope ? ' and its rotation' : ''}.`, terms: [],
-      inputs: [[before, r, c]], total: w.at(name, r, c) };
+      inputs: [[before, from, c]], total: w.at(name, r, c) };
   }
-  if (!pair) return { text: 'Not rotated.', terms: [], inputs: [[before, r, c]], total: w.at(before, r, c) };
-  const [a, b] = pair.map((f) => first + f), x = w.at(before, r, a), y = w.at(before, r, b);
+  if (!pair) return { text: 'Not rotated.', terms: [], inputs: [[before, from, c]], total: w.at(before, from, c) };
+  const [a, b] = pair.map((f) => first + f), x = w.at(before, from, a), y = w.at(before, from, b);
   const angle = Math.atan2(w.at(name, r, b), w.at(name, r, a)) - Math.atan2(y, x);
   const turned = Math.atan2(Math.sin(angle), Math.cos(angle));
+  const factor = Math.hypot(x, y) > 0 ? Math.hypot(w.at(name, r, a), w.at(name, r, b)) / Math.hypot(x, y) : 1;
+  const [cos, sin] = [factor * Math.cos(angle), factor * Math.sin(angle)];
   const terms = c === a
-    ? [{ value: x * Math.cos(angle), from: [[before, r, a]], times: 'cos' },
-      { value: -y * Math.sin(angle), from: [[before, r, b]], times: '−sin' }]
-    : [{ value: y * Math.cos(angle), from: [[before, r, b]], times: 'cos' },
-      { value: x * Math.sin(angle), from: [[before, r, a]], times: 'sin' }];
-  return { text: `Features ${a} and ${b} are turned together, by ${textOf(turned)} radians.`, terms,
+    ? [{ value: x * cos, from: [[before, from, a]], times: 'cos' },
+      { value: -y * sin, from: [[before, from, b]], times: '−sin' }]
+    : [{ value: y * cos, from: [[before, from, b]], times: 'cos' },
+      { value: x * sin, from: [[before, from, a]], times: 'sin' }];
+  const longer = Math.abs(factor - 1) > 1e-6 ? `, and multiplied by ${textOf(factor)}` : '';
+  return { text: `Features ${a} and ${b} are turned together, by ${textOf(turned)} radians${longer}.`, terms,
     total: sumOf(terms) };
 }
 
@@ -164,7 +175,7 @@ const EXPLAIN = {
   },
   weights: softmax,
   heads: weighted,
-  output: (w, r, c) => (w.has('W_O') ? projection(w, 'heads', 'W_O', 'b_O', r, c)
+  output: (w, r, c) => (w.knows('W_O') ? projection(w, 'heads', 'W_O', 'b_O', r, c, w.at('output', r, c))
     : { text: 'No output projection: the heads side by side.', terms: [], inputs: [['heads', r, c]],
       total: w.at('heads', r, c) }),
 };
@@ -178,12 +189,12 @@ function explain(w, [name, r, c]) {
 
 /* The eleven panels, in the order of the stages: a title, what happens, and the rows that are shown. */
 function panelsOf(w) {
-  const { layer, i, j } = w, group = layer.kvHeads < layer.h ? `, which ${layer.h / layer.kvHeads} heads share` : '';
+  const { layer, i, j } = w, { past } = w.walk, own = j - past, group = layer.kvHeads < layer.h ? `, which ${layer.h / layer.kvHeads} heads share` : '';
   const view = 'The head’s columns are a view of the whole, not a matrix of their own.';
   return [
-    ['x', 'The inputs: a row for each token.', [['x_q', i], ['x_k', j]]],
+    ['x', 'The inputs: a row for each token.', [['x_q', i], ['x_k', own]]],
     ['q = x W_Q + b_Q', view, [['q', i]], 'W_Q'],
-    ['k = x W_K + b_K', `Key/value head ${w.kv}${group}.`, [['k', j]], 'W_K'],
+    ['k = x W_K + b_K', `Key/value head ${w.kv}${group}.`, [['k', own]], 'W_K'],
     ['v = x W_V + b_V', `Key/value head ${w.kv}${group}.`, [['v', j]], 'W_V'],
     ['norm and rotation', w.walk.rope ? 'Pairs of features are turned by an angle that grows with the position.'
       : 'Nothing is rotated here.', [['q_rot', i], ['k_rot', j]]],
@@ -194,7 +205,10 @@ function panelsOf(w) {
     ['softmax', 'Each row becomes weights.', [['weights', i]]],
     ['heads = weights · v', 'Each head writes its own columns: that is the concatenation.', [['heads', i]]],
     ['output = heads W_O + b_O', 'Head and head meet here: the head’s rows of W_O.', [['output', i]], 'W_O'],
-  ].map(([title, text, rows, weight]) => ({ title, text, rows: rows.filter(([name]) => w.has(name)),
+  ].map(([title, text, rows, weight]) => ({ title,
+    text: [text, weight && w.knows(weight) && !w.has(weight) && `${weight} is left out: too many numbers for a page.`,
+      rows.some(([, row]) => row < 0) && 'The key is from the cache.'].filter(Boolean).join(' '),
+    rows: rows.filter(([name, row]) => w.has(name) && row >= 0),
     weight: weight && w.has(weight) ? weight : null }));
 }
 
@@ -304,8 +318,8 @@ function partOf(w, name, h, kv) {
 }
 
 function drawParameters(w) {
-  const names = PARAMETERS.filter(w.has), choices = [];
-  const { h, kvHeads } = w.layer, width = w.has('W_Q') ? w.array('W_Q').columns : 0;
+  const names = PARAMETERS.filter(w.knows), choices = [];
+  const { h, kvHeads } = w.layer, width = w.knows('W_Q') ? w.array('W_Q').columns : 0;
   for (let n = 1; n <= width; n++) if (width % n === 0 && w.array('W_O').rows % n === 0) choices.push(n);
   const slider = $('walk-heads'), fixed = kvHeads < h || choices.length === 0;
   $('walk-slider').hidden = fixed;
@@ -331,14 +345,15 @@ function drawParameters(w) {
 
 function drawWalk() {
   const head = chosenHead(), { walk } = head.layer;
-  const here = typeof walk === 'object' && walk.sequence === head.sequence && head.poolRows * head.poolColumns === 1;
+  const here = typeof walk === 'object' && walk.sequence === head.sequence && head.head >= walk.firstHead
+    && head.head < walk.firstHead + walk.heads && head.poolRows * head.poolColumns === 1;
   $('walk-body').hidden = !here;
   $('walk-note').textContent = here ? 'Every number is the layer’s own, in float64. The query and the key are those of '
     + 'the cell chosen above.' : typeof walk === 'string' && walk ? walk
     : 'Only weights are known here, not the numbers behind them.';
   if (!here) return;
   const w = walkAt(head, head.firstQuery + state.row, head.firstKey + state.column);
-  if (w.j >= w.array('k').rows) w.j = w.array('k').rows - 1;
+  w.j = Math.min(w.j, w.array('k_rot').rows - 1);
   $('walk').replaceChildren(...panelsOf(w).map((p, index) => panel(w, p, index)));
   drawSum(w);
   const present = drawParameters(w);
