@@ -115,6 +115,12 @@ typedef struct clocks {
     double *now, *has, *next, *in, *out;
 } clocks;
 
+/* Seconds of a message; one without content is not sent. */
+static double message(const mha_machine *m, double bytes)
+{
+    return bytes > 0 ? m->latency + bytes / m->bandwidth : 0;
+}
+
 /* Every rank sends a message to every other one, and waits for theirs; bytes(w, from, to). */
 static void exchange_all(const mha_split_work *w, const mha_machine *m, clocks *t,
                          double (*bytes)(const mha_split_work *, size_t, size_t))
@@ -125,7 +131,7 @@ static void exchange_all(const mha_split_work *w, const mha_machine *m, clocks *
     for (size_t i = 1; i < P; i++)
         for (size_t r = 0; r < P; r++) {
             const size_t to = (r + i) % P;
-            const double done = fmax(t->out[r], t->in[to]) + m->latency + bytes(w, r, to) / m->bandwidth;
+            const double done = fmax(t->out[r], t->in[to]) + message(m, bytes(w, r, to));
             t->out[r] = t->in[to] = done;
         }
     for (size_t r = 0; r < P; r++)
@@ -213,8 +219,8 @@ static void go_round(const mha_split_work *w, const mha_machine *m, clocks *t)
         for (size_t r = 0; r < P; r++) {
             const size_t before = owner_of(w, r, 1);
             const mha_share comes = mha_split_share(&w->split, owner_of(w, before, s));
-            t->next[r] = fmax(t->has[before], t->has[r]) + m->latency +
-                         number_bytes(w, (double)rows_in(comes.keys) * width) / m->bandwidth;
+            t->next[r] = fmax(t->has[before], t->has[r]) +
+                         message(m, number_bytes(w, (double)rows_in(comes.keys) * width));
             t->now[r] = fmax(t->now[r], t->has[r]) + step(w, m, r, owner_of(w, r, s));
         }
         double *had = t->has;

@@ -48,6 +48,8 @@ static const command commands[] = {
     {{"params", "--d-model", "8", "--heads", "2", "--per-head"}, .output = NULL},
     {{"params", "--preset", "albert-base-v2", "--json"}, .output = NULL},
     {{"params", "--weights", "weights/lookup/model.safetensors", "--format", "csv"}, .output = NULL},
+    {{"params", "--config", "weights/lookup/config.json", "--ranks", "2", "--seq", "9", "--machine", "1,1,1,1"},
+     .output = NULL},
     {{"params", "--config", "weights/lookup/config.json", "--format", "markdown"}, .output = NULL},
     {{"heads", "--d-model", "12", "--heads", "1,2,3", "--seq", "2", "--threads", "1", "--json"}, .timed = true},
     {{"check", "@cases", "--threads", "2", "--json"}, .judges = true},
