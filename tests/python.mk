@@ -16,7 +16,8 @@ test-peers-python: all
 	PEER_CALLS=$(N) PYTHONPATH=src/python:tests/python MHA_LIBRARY=$(abspath $(BUILD))/libmha.so $(PEER_PYTHON) -m pytest \
 	  -q -s -p no:cacheprovider tests/peers
 	@if $(PEER_PYTHON) -c 'import transformers' 2>/dev/null; then \
-	  $(PEER_PYTHON) tests/peers/architectures_peer.py $(BUILD)/mha; \
+	  $(PEER_PYTHON) tests/peers/architectures_peer.py $(BUILD)/mha && \
+	  PYTHONPATH=src/python MHA_LIBRARY=$(abspath $(BUILD))/libmha.so $(PEER_PYTHON) tests/peers/layers_peer.py; \
 	  else echo "skipped: architectures beside transformers, which is not installed"; fi
 
 .PHONY: test-python $(PYTHON_RUNS)

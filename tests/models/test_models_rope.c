@@ -144,8 +144,47 @@ static void windows_differ_from_layer_to_layer(void **state)
     windows_are("qwen2", ",\"sliding_window\":5,\"max_window_layers\":3", (long long[]){-1, -1, -1, -1});
     windows_are("qwen2", ",\"sliding_window\":5,\"max_window_layers\":3,\"use_sliding_window\":true",
                 (long long[]){-1, -1, -1, 4});
+    windows_are("gemma3_text", ",\"sliding_window\":6,\"sliding_window_pattern\":3", (long long[]){5, 5, -1, 5});
+    windows_are("cohere2", ",\"sliding_window\":6,\"sliding_window_pattern\":2", (long long[]){5, -1, 5, -1});
+    windows_are("gpt_oss", ",\"sliding_window\":6", (long long[]){5, -1, 5, -1});
+    windows_are("smollm3", ",\"sliding_window\":6,\"use_sliding_window\":true", (long long[]){-1, -1, -1, 5});
     windows_are("qwen3", ",\"sliding_window\":5,\"max_window_layers\":2,\"use_sliding_window\":true",
                 (long long[]){-1, -1, 4, 4});
+}
+
+/* What the layers of public models have of rotation and scale, two of each. */
+static void rotations_of_public_models(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *model, *more;
+        size_t rotated[2]; /* features, in layers 2 and 3; 0: none */
+        double base[2], scale;
+    } rows[] = {
+        {"glm", "", {8, 8}, {10000, 10000}, 0},
+        {"glm4", ",\"partial_rotary_factor\":0.25", {4, 4}, {10000, 10000}, 0},
+        {"phi", "", {8, 8}, {10000, 10000}, 0},
+        {"stablelm", "", {4, 4}, {10000, 10000}, 0},
+        {"granite", ",\"attention_multiplier\":0.75", {16, 16}, {10000, 10000}, 0.75},
+        {"granitemoe", ",\"attention_multiplier\":0.5", {16, 16}, {10000, 10000}, 0.5},
+        {"cohere2", ",\"rope_theta\":5e4", {16, 0}, {5e4, 0}, 0},
+        {"smollm3", "", {16, 0}, {2000000, 0}, 0},
+        {"smollm3", ",\"no_rope_layers\":[1,1,0,1]", {0, 16}, {0, 2000000}, 0},
+        {"gemma3_text", ",\"sliding_window_pattern\":3", {16, 16}, {1000000, 10000}, 1.0 / 16},
+    };
+    for (size_t row = 0; row < sizeof rows / sizeof *rows; row++)
+        for (size_t i = 0; i < 2; i++) {
+            char text[500], prefix[40];
+            mha_model_facts facts;
+            mha_error error;
+            snprintf(text, sizeof text, "{\"model_type\":\"%s\"," BASE "%s}", rows[row].model, rows[row].more);
+            snprintf(prefix, sizeof prefix, "model.layers.%zu.self_attn", i + 2);
+            assert_ok(mha_model_read_layer(config_file(text), prefix, &facts, &error), error);
+            const mha_semantics s = mha_model_semantics(&facts);
+            if (s.rope.dim != rows[row].rotated[i] || s.rope.base != rows[row].base[i] || s.scale != rows[row].scale)
+                fail_msg("%s, layer %zu: %zu features of base %g, scale %g", rows[row].model, i + 2, s.rope.dim,
+                         s.rope.base, s.scale);
+        }
 }
 
 /* Layers that turn in ways of their own, one that does not turn, and the last features of each head. */
@@ -226,6 +265,7 @@ int main(void)
         cmocka_unit_test(unknown_scaling_is_said),
         cmocka_unit_test(windows_differ_from_layer_to_layer),
         cmocka_unit_test(rotation_differs_from_layer_to_layer),
+        cmocka_unit_test(rotations_of_public_models),
         cmocka_unit_test(a_layer_that_is_not_there_has_the_model_s_facts),
     };
     return cmocka_run_group_tests_name("models_rope", tests, NULL, NULL);

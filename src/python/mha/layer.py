@@ -97,13 +97,14 @@ class MultiHeadAttention:
 
     @classmethod
     def from_file(cls, path: Any, layer: Optional[str] = None, *, n_heads: int = 0, kv_heads: int = 0, d_k: int = 0,
-                  config: Any = None, orientation: str = "auto", dtype: Any = None,
+                  config: Any = None, length: int = 0, orientation: str = "auto", dtype: Any = None,
                   **settings: Any) -> MultiHeadAttention:
         """One attention layer of a checkpoint (safetensors, its index, GGUF, npz), under public names of many models.
 
         layer: prefix of its tensors' names; None when the file has only one.
         config: path of a config.json, which says the heads, and from which causal, rotation, scale, window and softcap
             become the layer's settings. Without it n_heads or d_k is needed.
+        length: positions in use, on which frequencies of dynamic scaling and of longrope depend.
         orientation: "in_out" or "out_in" of the matrices in the file; "auto": that of the naming scheme.
         dtype: of the weights; float32 when None.
         """
@@ -118,6 +119,7 @@ class MultiHeadAttention:
         facts = _abi.ModelFacts()
         if config is not None:
             call(lib.mha_model_read_layer, path_of("config", config), options.layer, ctypes.byref(facts))
+            call(lib.mha_model_stretch, ctypes.byref(facts), a.whole_number("length", length, 0))
             options.facts = ctypes.pointer(facts)
             settings = {**settings_of(facts), **settings}
         handle = create("layer", lib.mha_layer_destroy, lib.mha_model_load_layer, file.address, ctypes.byref(options),
