@@ -44,8 +44,9 @@ static bool ends_in(const char *name, const char *ending)
  * 4. */
 static bool is_buffer(const mha_file_tensor *tensor)
 {
-    static const char *const endings[] = {"position_ids",     "rotary_emb.inv_freq", "rope.freqs",
-                                          "attn.masked_bias", "rope_freqs.weight",   "num_batches_tracked"};
+    static const char *const endings[] = {"position_ids",      "rotary_emb.inv_freq", "rope.freqs", "attn.masked_bias",
+                                          "rope_freqs.weight", "num_batches_tracked", ".k_scale",   ".v_scale",
+                                          ".input_scale"};
     for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
         if (ends_in(tensor->name, endings[i]))
             return true;

@@ -46,7 +46,7 @@ static const mha__scheme schemes[] = {
     {.name = "LLaMA", .orientation = MHA_ORIENTATION_OUT_IN,
      .matrices = "*_proj.weight", .biases = "*_proj.bias", .output_matrix = "o_proj.weight",
      .output_bias = "o_proj.bias", .sinks = "sinks", .norms = "*_norm.weight",
-     .others = {"rotary_emb.inv_freq"}},
+     .others = {"rotary_emb.inv_freq", "k_scale", "v_scale", "k_proj.k_scale", "v_proj.v_scale"}}, /* of F8 caches */
     /* Also OPT, CLIP and Whisper. */
     {.name = "BART", .orientation = MHA_ORIENTATION_OUT_IN, .free_widths = true,
      .matrices = "*_proj.weight", .biases = "*_proj.bias", .output_matrix = "out_proj.weight",

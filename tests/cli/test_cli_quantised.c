@@ -101,6 +101,8 @@ static const char *write_f8(const char *name, bool scales, const char *value)
         if (scales)
             assert_ok(mha_writer_add(writer, key, &one, &error), error);
     }
+    if (scales) /* of the cache: no parameter, and no matter here */
+        assert_ok(mha_writer_add(writer, "self_attn.k_scale", &one, &error), error);
     assert_ok(mha_writer_commit(writer, &error), error);
     mha_writer_destroy(writer);
     return path;
@@ -122,6 +124,18 @@ static void codes_without_scales_are_never_computed_with(void **state)
     assert_int_equal(r.code, 0);
     assert_non_null(strstr(r.out, "the layers were not run: heads: expected their number"));
     program_free(&r);
+    json_t *root = RUN_JSON(0, "params", "--weights", scaled, "--json");
+    assert_true(number(json_object_get(root, "file"), "parameters") == 4 * 64);
+    json_decref(root);
+
+    FILE *config = fopen(scratch("config.json"), "w"); /* beside both files: now it is known */
+    fputs("{\"model_type\": \"llama\", \"hidden_size\": 8, \"num_attention_heads\": 2}", config);
+    fclose(config);
+    root = RUN_JSON(0, "compare", scaled, scaled, "--json");
+    const json_t *layers = json_object_get(root, "layer_outputs");
+    assert_int_equal(json_array_size(layers), 1);
+    assert_true(number(json_array_get(layers, 0), "rms") == 0 && number(json_array_get(layers, 0), "relative") == 0);
+    json_decref(root);
 }
 
 int main(void)

@@ -26,7 +26,7 @@ static const struct {
 } types[] = {{"F32", 4}, {"F16", 2}, {"I32", 4}, {"U8", 1}, {"I8", 1}, {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"BF16", 2}};
 static const size_t extents[] = {1, 2, 3, 4, 8, 16, 32, 64};
 
-enum { MOST_BYTES = 1 << 16 };
+enum { MOST_BYTES = 1 << 13 };
 
 /* A tensor for each four bytes, up to a 0: its name; its type and rank; its extents, three bits each. */
 static size_t put_tensors(const uint8_t **data, size_t *size, char *header, size_t room, size_t *used)
