@@ -223,6 +223,11 @@ async function drive() {
   const before = isDark();
   $('theme').click();
   check('dark and light', isDark() !== before);
+  const shown = isDark();
+  dispatchEvent(new Event('beforeprint'));
+  check('paper is light', !isDark());
+  dispatchEvent(new Event('afterprint'));
+  check('and then as it was', isDark() === shown);
   if (data.layers.length === 0) return;
   checkOverview();
   const head = chosenHead();

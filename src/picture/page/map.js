@@ -2,8 +2,8 @@
 
 const SVG = 'http://www.w3.org/2000/svg';
 
-/* Sizes in pixels, of heads and of other tensors: the largest side of a map; the largest side of a cell; the smallest cell that has a label of its own;
- * room for labels and for the colour bar. */
+/* Sizes in pixels, of heads and of other tensors: the largest side of a map; the largest side of a cell; the smallest
+ * cell that has a label of its own; room for labels and for the colour bar. */
 const MAP = { side: 620, cell: 28, label: 11, left: 96, top: 84, bar: 18, right: 120, bottom: 12 };
 const PLAIN = { ...MAP, side: 230, left: 40, top: 46, right: 92 };
 
@@ -73,6 +73,17 @@ function pixelsOf(head, weights, scale, colours) {
   }
   context.putImageData(image, 0, 0);
   return canvas;
+}
+
+/* A canvas enlarged until no program that smooths images can blur its cells: on paper, in viewers of drawings. */
+function enlarged(canvas) {
+  const factor = Math.max(1, Math.floor(1024 / Math.max(canvas.width, canvas.height)));
+  const large = document.createElement('canvas');
+  [large.width, large.height] = [factor * canvas.width, factor * canvas.height];
+  const context = large.getContext('2d');
+  context.imageSmoothingEnabled = false;
+  context.drawImage(canvas, 0, 0, large.width, large.height);
+  return large;
 }
 
 /* ---------------------------------------------------------------- SVG */
@@ -166,11 +177,12 @@ function pictureOf(data, head, cells, scale, colours, what) {
   const [width, height] = layout.whole;
   const map = { x: layout.left, y: layout.top, width: layout.width, height: layout.height };
   const picture = svg('svg', { viewBox: `0 0 ${width} ${height}`, width, height, role: 'img', tabindex: 0,
-    'aria-label': `${what}: ${head.isPlain ? 'rows' : 'queries'} from top to bottom, ${head.isPlain ? 'columns' : 'keys'} from left to right`,
+    'aria-label': head.isPlain ? `${what}: rows from top to bottom, columns from left to right`
+      : `${what}: queries from top to bottom, keys from left to right`,
     'font-family': 'system-ui, sans-serif', 'font-size': 11, fill: styleOf('--ink') });
   picture.append(hatch(), svg('rect', { width, height, fill: styleOf('--ground') }),
     svg('rect', { ...map, fill: 'url(#hatch)' }),
-    svg('image', { ...map, href: pixelsOf(head, cells, scale, colours).toDataURL(), preserveAspectRatio: 'none',
+    svg('image', { ...map, href: enlarged(pixelsOf(head, cells, scale, colours)).toDataURL(), preserveAspectRatio: 'none',
       style: 'image-rendering: pixelated' }),
     svg('rect', { ...map, fill: 'none', stroke: styleOf('--line') }),
     svg('text', { x: layout.left - 6, y: layout.top - 8, 'text-anchor': 'end', fill: styleOf('--faint') },

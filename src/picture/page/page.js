@@ -301,7 +301,19 @@ function setTheme(theme) {
   document.documentElement.dataset.theme = theme;
 }
 
+/* Paper is light. */
+function printLight() {
+  if (!isDark()) return;
+  setTheme('light');
+  drawAll();
+  addEventListener('afterprint', () => {
+    setTheme('dark');
+    drawAll();
+  }, { once: true });
+}
+
 function addControls() {
+  addEventListener('beforeprint', printLight);
   $('order').append(...ORDERS.map(([key, title]) => element('option', { value: key }, title)));
   const sequences = sequencesOf(data);
   $('sequence').append(...sequences.map((i) => element('option', { value: i }, String(i))));
