@@ -113,6 +113,7 @@ mha_status mha_split_time_of(const mha_split_work *w, const mha_machine *m, mha_
 /* When each rank is done (`now`), has the keys of the step (`has`, `next`), and has its link free (`in`, `out`). */
 typedef struct clocks {
     double *now, *has, *next, *in, *out;
+    mha_share *shares;
 } clocks;
 
 /* Seconds of a message; one without content is not sent. */
@@ -123,7 +124,7 @@ static double message(const mha_machine *m, double bytes)
 
 /* Every rank sends a message to every other one, and waits for theirs; bytes(w, from, to). */
 static void exchange_all(const mha_split_work *w, const mha_machine *m, clocks *t,
-                         double (*bytes)(const mha_split_work *, size_t, size_t))
+                         double (*bytes)(const mha_split_work *, const mha_share *, size_t, size_t))
 {
     const size_t P = w->split.ranks;
     for (size_t r = 0; r < P; r++)
@@ -131,7 +132,7 @@ static void exchange_all(const mha_split_work *w, const mha_machine *m, clocks *
     for (size_t i = 1; i < P; i++)
         for (size_t r = 0; r < P; r++) {
             const size_t to = (r + i) % P;
-            const double done = fmax(t->out[r], t->in[to]) + message(m, bytes(w, r, to));
+            const double done = fmax(t->out[r], t->in[to]) + message(m, bytes(w, t->shares, r, to));
             t->out[r] = t->in[to] = done;
         }
     for (size_t r = 0; r < P; r++)
@@ -151,33 +152,30 @@ static double part(const mha_split_work *w, size_t rank)
     return (double)mha_range_of(s->B * s->T_q * each, s->ranks, rank).count;
 }
 
-static double to_sum(const mha_split_work *w, size_t from, size_t to)
+static double to_sum(const mha_split_work *w, const mha_share *shares, size_t from, size_t to)
 {
-    (void)from;
+    (void)shares, (void)from;
     return number_bytes(w, part(w, to) * (w->split.scheme == MHA_SPLIT_TENSOR ? 1 : (double)w->split.config.d_v + 1));
 }
 
-static double to_all(const mha_split_work *w, size_t from, size_t to)
+static double to_all(const mha_split_work *w, const mha_share *shares, size_t from, size_t to)
 {
-    (void)to;
+    (void)shares, (void)to;
     return number_bytes(w, part(w, from) * (w->split.scheme == MHA_SPLIT_TENSOR ? 1 : (double)w->split.config.d_v));
 }
 
-static double to_heads(const mha_split_work *w, size_t from, size_t to)
+static double to_heads(const mha_split_work *w, const mha_share *shares, size_t from, size_t to)
 {
     const mha_config *c = &w->split.config;
-    const mha_share heads = mha_split_share(&w->split, to);
-    const size_t q = mha_range_of(w->split.T_q, w->split.ranks, from).count,
-                 k = mha_range_of(w->split.T_k, w->split.ranks, from).count;
-    return number_bytes(w, (double)w->split.B * ((double)(q * heads.heads.count) * (double)c->d_k +
-                                                 (double)(k * heads.kv_heads.count) * (double)(c->d_k + c->d_v)));
+    const double q = (double)(shares[from].queries[0].count * shares[to].heads.count * c->d_k),
+                 k = (double)(shares[from].keys[0].count * shares[to].kv_heads.count * (c->d_k + c->d_v));
+    return number_bytes(w, (double)w->split.B * (q + k));
 }
 
-static double to_rows(const mha_split_work *w, size_t from, size_t to)
+static double to_rows(const mha_split_work *w, const mha_share *shares, size_t from, size_t to)
 {
-    const mha_split *s = &w->split;
-    return number_bytes(w, (double)s->B * (double)mha_range_of(s->T_q, s->ranks, to).count *
-                               (double)mha_split_share(s, from).heads.count * (double)s->config.d_v);
+    return number_bytes(w, (double)(w->split.B * shares[to].queries[0].count * shares[from].heads.count) *
+                               (double)w->split.config.d_v);
 }
 
 /* Visible pairs of one query chunk with one key chunk: where a mask is causal, both are chunks of one sequence. */
@@ -190,21 +188,20 @@ static double pairs_between(const mha_split_work *w, mha_range q, mha_range k)
 }
 
 /* Seconds for which a rank attends to the keys of another one. */
-static double step(const mha_split_work *w, const mha_machine *m, size_t rank, size_t from)
+static double step(const mha_split_work *w, const mha_machine *m, const mha_share *mine, const mha_share *theirs)
 {
-    const mha_share mine = mha_split_share(&w->split, rank), theirs = mha_split_share(&w->split, from);
     double pairs = 0;
-    for (size_t i = 0; i < mine.chunks; i++)
-        for (size_t j = 0; j < theirs.chunks; j++)
-            pairs += pairs_between(w, mine.queries[i], theirs.keys[j]);
+    for (size_t i = 0; i < mine->chunks; i++)
+        for (size_t j = 0; j < theirs->chunks; j++)
+            pairs += pairs_between(w, mine->queries[i], theirs->keys[j]);
     pairs *= (double)w->split.B * (double)w->split.config.n_heads;
-    return pairs > 0 ? attending(w, m, &mine, pairs, (double)rows_in(theirs.keys)) : 0;
+    return pairs > 0 ? attending(w, m, mine, pairs, (double)rows_in(theirs->keys)) : 0;
 }
 
 /* Whose keys a rank has in a step. */
 static size_t owner_of(const mha_split_work *w, size_t rank, size_t at)
 {
-    return (rank + w->split.ranks - at) % w->split.ranks;
+    return rank >= at ? rank - at : rank + w->split.ranks - at;
 }
 
 /* Keys and values go round: a rank passes on what has come while it attends to it. */
@@ -218,10 +215,9 @@ static void go_round(const mha_split_work *w, const mha_machine *m, clocks *t)
     for (size_t s = 0; s < P; s++) {
         for (size_t r = 0; r < P; r++) {
             const size_t before = owner_of(w, r, 1);
-            const mha_share comes = mha_split_share(&w->split, owner_of(w, before, s));
-            t->next[r] = fmax(t->has[before], t->has[r]) +
-                         message(m, number_bytes(w, (double)rows_in(comes.keys) * width));
-            t->now[r] = fmax(t->now[r], t->has[r]) + step(w, m, r, owner_of(w, r, s));
+            const double rows = (double)rows_in(t->shares[owner_of(w, before, s)].keys);
+            t->next[r] = fmax(t->has[before], t->has[r]) + message(m, number_bytes(w, rows * width));
+            t->now[r] = fmax(t->now[r], t->has[r]) + step(w, m, &t->shares[r], &t->shares[owner_of(w, r, s)]);
         }
         double *had = t->has;
         t->has = t->next, t->next = had;
@@ -236,12 +232,15 @@ mha_status mha_split_simulate(const mha_split_work *w, const mha_machine *m, dou
     if (P > MOST)
         return mha__fail(error, MHA_UNSUPPORTED, "ranks", "a simulation takes at most %d ranks, found %zu", MOST, P);
     const mha_allocator allocator = mha__allocator_default();
-    double *memory = mha__allocate(&allocator, CLOCKS * P * sizeof *memory);
+    const size_t bytes = P * (CLOCKS * sizeof(double) + sizeof(mha_share));
+    double *memory = mha__allocate(&allocator, bytes);
     if (!memory)
         return mha__fail(error, MHA_NO_MEMORY, "ranks", "no memory for the clocks of %zu ranks", P);
-    clocks t = {memory, memory + P, memory + 2 * P, memory + 3 * P, memory + 4 * P};
-    for (size_t r = 0; r < P; r++)
+    clocks t = {memory, memory + P, memory + 2 * P, memory + 3 * P, memory + 4 * P, (mha_share *)(memory + CLOCKS * P)};
+    for (size_t r = 0; r < P; r++) {
+        t.shares[r] = mha_split_share(&w->split, r);
         t.now[r] = duty_of(w, m, r).inputs;
+    }
     if (goes_round(w))
         go_round(w, m, &t);
     else {
@@ -265,6 +264,6 @@ mha_status mha_split_simulate(const mha_split_work *w, const mha_machine *m, dou
     *seconds = 0;
     for (size_t r = 0; r < P; r++)
         *seconds = fmax(*seconds, t.now[r]);
-    mha__release(&allocator, memory, CLOCKS * P * sizeof *memory);
+    mha__release(&allocator, memory, bytes);
     return MHA_OK;
 }
