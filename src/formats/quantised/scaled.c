@@ -9,7 +9,7 @@
  * are missing behind those of the scales count as 1: (out) is (out, 1). */
 static bool fit_grid(const mha_file_tensor *codes, const mha_file_tensor *scales, mha__packing *packing)
 {
-    size_t axes[MHA_MAX_RANK], leading = 1, grids = 1;
+    size_t axes[MHA_MAX_RANK], leading = 1;
     const int rank = codes->rank;
     if (scales->elements == 1) { /* whatever its rank */
         packing->grid_rows = packing->grid_columns = 1;
@@ -22,7 +22,6 @@ static bool fit_grid(const mha_file_tensor *codes, const mha_file_tensor *scales
         axes[k] = k < scales->rank ? scales->shape[k] : 1;
     for (int k = 0; k < rank - 2; k++) {
         leading *= codes->shape[k];
-        grids *= axes[k];
         if (axes[k] != codes->shape[k])
             return false;
     }
@@ -31,7 +30,7 @@ static bool fit_grid(const mha_file_tensor *codes, const mha_file_tensor *scales
     packing->block_columns = mha__group_size(codes->shape[rank - 1], axes[rank - 1]);
     packing->grid_rows = rank > 1 ? axes[rank - 2] : 1;
     packing->block_rows = rank > 1 ? mha__group_size(codes->shape[rank - 2], axes[rank - 2]) : 1;
-    return packing->block_rows > 0 && packing->block_columns > 0 && grids == leading;
+    return packing->block_rows > 0 && packing->block_columns > 0;
 }
 
 bool mha__fit_scaled(const mha__entry *const parts[MHA_PARTS], const char *state, mha__packed_tensor *packed)
