@@ -162,7 +162,7 @@ static void test_variants_are_named(void **state)
         mha_case *said = case_of(&r, &r.call, NULL);
         mha_view plain, output;
         if (said && compute(&r, said, NULL, r.t.T_q, right, &plain)) {
-            for (uint64_t draw = 0; draw < 5; draw++) {
+            for (uint64_t draw = 0; draw < 9; draw++) {
                 const size_t v = mha_random_bits(seed, 0, draw) % mha_variant_count();
                 const char *name = draw ? with_number(mha_variant_at(v)->name) : NULL;
                 mha_difference d;
