@@ -69,10 +69,10 @@ static int layer_of_file(request *r, const arguments *args)
     int code = refuse_each(args, decided, "nothing beside --weights, whose file decides it");
     if (code == EXIT_DONE)
         code = weights_open(args, &file, &config);
-    if (code == EXIT_DONE)
+    if (code == EXIT_DONE) {
         prefix = prefix_of_layer(file, text_for(args, OPT_LAYER));
-    if (code == EXIT_DONE)
         code = read_facts(r, args, file, config, prefix);
+    }
     mha_load_options options = {
         .layer = prefix,
         .n_heads = given(args, OPT_HEADS) ? count_of(args, OPT_HEADS) : 0,

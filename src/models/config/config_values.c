@@ -165,7 +165,7 @@ mha_status mha__setup_read_key(const json_t *config, const mha__arch_key *key, m
     const json_t *value = key->keys ? mha__config_first(config, key->keys, name) : NULL;
     if (key->list)
         status = read_list(value, name, key, setup, &list, &length, error);
-    else if (!value && key->null && stated_null(config, key->keys))
+    else if (!value && key->keys && key->null && stated_null(config, key->keys))
         status = mha__expression_evaluate(key->null, &setup->values, &number, error);
     else if (value && key->length)
         number = (int64_t)json_array_size(value);
