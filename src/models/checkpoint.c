@@ -190,8 +190,8 @@ static const mha_file_tensor *in_file(const mha_model *model, const mha_file *fi
     char room[320];
     const mha_file_tensor *tensor = NULL;
     for (int which = 0; which < 3 && !tensor; which++) {
-        const char *spelled = variant(model, name, which, room);
-        tensor = spelled ? mha_file_find(file, spelled) : NULL;
+        const char *spelling = variant(model, name, which, room);
+        tensor = spelling ? mha_file_find(file, spelling) : NULL;
     }
     return tensor;
 }
@@ -200,8 +200,8 @@ static bool in_model(const mha_model *model, const char *name)
 {
     char room[320];
     for (int which = 0; which < 3; which++) {
-        const char *spelled = variant(model, name, which, room);
-        if (spelled && mha_params_find(model->table, spelled))
+        const char *spelling = variant(model, name, which, room);
+        if (spelling && mha_params_find(model->table, spelling))
             return true;
     }
     return false;
@@ -303,7 +303,7 @@ static size_t rows_without_tensor(const mha__architecture *a, const mha_file *fi
     const mha_file_tensor *tensor;
     bool has[MOST_ROWS] = {false};
     size_t known = 0, attention = 0, without = 0, rows = 0;
-    while (a->tensors[rows].name && rows < MOST_ROWS)
+    while (rows < MOST_ROWS && a->tensors[rows].name)
         rows++;
     for (size_t i = 0; (tensor = mha_file_at(file, i)); i++) {
         if (is_buffer(tensor) || !in_first_blocks(tensor->name))

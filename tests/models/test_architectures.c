@@ -179,6 +179,7 @@ static void blocks_may_differ(void **state)
                     "  \"d_ff\": {\"key\": \"ratio\", \"times\": \"d_model+1\", \"default\": 0},"
                     "  \"rank\": {\"key\": \"rank\", \"default\": 7, \"null\": \"h\"},"
                     "  \"other\": {\"key\": \"other\", \"default\": 7, \"null\": \"h\"},"
+                    "  \"plain\": {\"value\": 1, \"null\": 2},"
                     "  \"experts\": {\"value\": 3}, \"top_k\": {\"value\": 2}},"
                     " \"classes\": {\"Odd\": \"\"}, \"tensors\": {"
                     "  \"a\": {\"blocks\": \"S\", \"prefix\": \"{i}.\", \"rows\": ["
