@@ -496,6 +496,7 @@ static void unusual_cases_are_judged(void **state)
            {"torch.out_proj.weight", MHA_F32, 2, {4, 4}, 0}}},
          MHA_OUTCOME_PASSED,
          ""},
+        {{"rope", {{"rope_scaling", "linear"}, {"rope_factor", "4"}}, {{NULL}}}, MHA_OUTCOME_PASSED, ""},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const char *path = write_made(&rows[i].file);
