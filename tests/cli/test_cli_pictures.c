@@ -121,6 +121,7 @@ static void a_benchmark_is_drawn_beside_its_limits(void **state)
 /* ---------------------------------------------------------------- stage by stage */
 
 #define DIGITS (1 + 1e-14) /* JSON has 15 digits of a number */
+#define ROTATION "tests/vectors/rope_linear.safetensors"
 #define WRONG_PORT "weights/lookup/wrong_port.safetensors"
 
 static void answers(int code, program_result r)
@@ -187,6 +188,11 @@ static void a_judged_case_is_drawn_stage_by_stage(void **state)
     assert_non_null(strstr(note, "failed: heads diverges first"));
     page_data_free(&page);
     json_decref(root);
+    answers(0, RUN("check", ROTATION, "--picture", path, "--quiet")); /* which has no heads */
+    page = page_data_read(path);
+    assert_int_equal(json_array_size(json_object_get(page.json, "layers")), 0);
+    assert_int_equal(json_array_size(json_object_get(page.json, "sheets")), 1);
+    page_data_free(&page);
     answers(0, RUN("check", "tests/vectors/torch_causal.safetensors", "--picture", path, "--quiet", "--path", "exact"));
     answers(1, RUN("check", "--weights", "weights/lookup/model.safetensors", "--heads", "6", "--input",
                    "weights/lookup/recorded.safetensors:input", "--expected",
@@ -222,6 +228,7 @@ static void a_diagnosed_case_is_drawn_beside_its_variant(void **state)
     assert_non_null(
         strstr(json_string_value(json_array_get(json_object_get(page.json, "notes"), 0)), "by the case as it says"));
     page_data_free(&page);
+    answers(0, RUN("diagnose", ROTATION, "--picture", path, "--quiet"));
     answers(0, RUN("diagnose", "tests/vectors/torch_causal.safetensors", "--picture", scratch("a.svg"), "--quiet"));
     answers(1, RUN("diagnose", "--weights", "weights/lookup/model.safetensors", "--heads", "6", "--input",
                    "weights/lookup/recorded.safetensors:input", "--expected",
@@ -294,6 +301,7 @@ static void any_stage_can_be_shown(void **state)
     assert_program_refuses(RUN("show", trace, "--stage", "tokens"), 2, "expected floating-point numbers, found I64");
     assert_program_refuses(RUN("show", trace, "--stage", "masked", "--head", "1"), 2, "--head: expected no --stage");
     assert_program_refuses(RUN("show", "/nowhere.npz", "--stage", "q"), 2, "/nowhere.npz");
+    assert_program_refuses(RUN("show", ROTATION, "--stage", "q"), 2, "rotation alone has no stages");
     assert_program_refuses(RUN("show", "--stage", "q", "--seq", "3", "--mask", trace), 2, "mask");
 }
 

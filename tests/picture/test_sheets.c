@@ -133,6 +133,9 @@ static void make(mha__picture *picture, double *a, double *b)
         if (beside)
             s->mark = i == 1 ? "FIRST" : "ok", s->beside = i == 2 ? "variant" : NULL;
     }
+    const mha_view empty = mha_view_of(a, MHA_F64, 2, (const size_t[]){3, 0});
+    assert_ok(mha__sheet_add(picture, "empty", &empty, NULL, NULL, 10, &s, &error), error);
+    assert_string_equal(s->obstacle, "it has no elements");
     assert_ok(mha__sheet_refuse(picture, "</svg>", "only in the \"first\" file", &error), error);
     assert_ok(mha__picture_note(picture, "<failed> & why", &error), error);
 }
