@@ -19,6 +19,8 @@ from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
 from quantised_peer import same
 
+torch.set_num_threads(1)  # most tensors are small
+
 
 def bytes_of(r, *shape):
     return torch.from_numpy(r.integers(0, 256, shape, np.uint8))
