@@ -2,6 +2,8 @@
 #ifndef MHA_ROPE_H
 #define MHA_ROPE_H
 
+#include <stdbool.h>
+
 #include "mha/status.h"
 
 #ifdef __cplusplus
