@@ -78,7 +78,8 @@ MPIEXEC ?= mpiexec
 test-mpi: mpi $(MPI_TESTS)
 	@rm -rf $(BUILD)/results-mpi && mkdir -p $(BUILD)/results-mpi
 	@sh tests/run_test.sh $(BUILD)/results-mpi mpi/program sh tests/mpi/program.sh $(MPIEXEC) $(BUILD)/mha-mpi
-	@sh tests/run_test.sh $(BUILD)/results-mpi mpi/install sh tests/mpi/install.sh $(BUILD) $(THIS_MAKE) $(MPICC) $(MPIEXEC)
+	@sh tests/run_test.sh $(BUILD)/results-mpi mpi/install \
+	  sh tests/mpi/install.sh $(BUILD) $(THIS_MAKE) $(MPICC) $(MPIEXEC)
 	@for t in $(MPI_TESTS); do sh tests/run_test.sh $(BUILD)/results-mpi \
 	  mpi/$${t##*/} sh tests/mpi/run.sh $(MPIEXEC) $$t; done
 	@sh tests/summary.sh $(BUILD)/results-mpi

@@ -13,7 +13,7 @@ wrong() { echo "$*" >&2; failed=1; }
 "$mpicc" -std=c11 -E -P -Iinclude include/mha/mpi.h | tr '\n' ' ' | tr ';{}' '\n\n\n' | grep 'visibility("default")' |
     sed 's/.*visibility("default")))//' | grep -o 'mha_mpi_[a-z0-9_]* *(' | tr -d ' (' | sort >"$stage/declared"
 nm -D --defined-only "$build/libmha_mpi.so" | awk '{print $3}' | grep -v '^__odr_asan' | sort >"$stage/exported"
-cmp -s "$stage/declared" "$stage/exported" || wrong "exported is not declared: $(diff "$stage/declared" "$stage/exported")"
+differ=$(diff "$stage/declared" "$stage/exported") || wrong "exported is not declared: $differ"
 awk 'BEGIN { RS = "" } /MHA_API [a-z]/ && !/\/\*/ { n++ } END { exit n > 0 }' include/mha/mpi.h ||
     wrong "mha/mpi.h declares without a comment"
 if nm -D --undefined-only "$build/libmha.so" | grep -q ' MPI_'; then wrong "libmha needs MPI"; fi
