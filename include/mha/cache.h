@@ -27,6 +27,7 @@ MHA_API mha_status mha_cache_create(const mha_cache_spec *spec, const mha_alloca
                                     mha_error *error);
 MHA_API void mha_cache_destroy(mha_cache *cache);        /* NULL is allowed */
 MHA_API size_t mha_cache_length(const mha_cache *cache); /* rows in the cache */
+MHA_API size_t mha_cache_capacity(const mha_cache *cache); /* rows it has room for */
 MHA_API size_t mha_cache_first(const mha_cache *cache);  /* position of row 0: the number of rows evicted */
 MHA_API size_t mha_cache_bytes(const mha_cache *cache);  /* allocated for keys and values */
 MHA_API void mha_cache_clear(mha_cache *cache);          /* forgets all rows; position 0 comes next */

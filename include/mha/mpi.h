@@ -51,10 +51,13 @@ MHA_API mha_status mha_mpi_layer_share(const mha_mpi_layer *layer, size_t B, siz
  * MHA_SPLIT_ULYSSES, RING, ZIGZAG: query, key, value and output are this rank's rows, (B, rows, width), chunk after
  * chunk in the order of mha_share; T_q and T_k are the rows of all ranks together. Inputs that are left out follow the
  * others as in mha_call.
+ * MHA_SPLIT_CACHE, for decoding: every rank passes the same query, key and value and gets the whole output. Its cache,
+ * of the same capacity C on all ranks, keeps rows [rank * C, (rank + 1) * C) of the sequence: the caches fill up rank
+ * after rank, and nothing is evicted. A mask has a column for every key, or one for all.
  *
  * call->semantics is that of the whole call and the same on every rank: positions, masks, lengths and slopes count all
- * rows and heads, and every query keeps its place among them. A cache (of the share's key/value heads) belongs to this
- * rank, with MHA_SPLIT_TENSOR and MHA_SPLIT_ULYSSES; all ranks have cached the same number of rows.
+ * rows and heads, and every query keeps its place among them. With MHA_SPLIT_TENSOR and
+ * MHA_SPLIT_ULYSSES each rank's cache has the share's key/value heads, and all have cached the same number of rows.
  *
  * Against one process: MHA_SPLIT_ULYSSES gives the same bits on the exact path and, with packed weights, on the fast
  * one; MHA_SPLIT_RING and ZIGZAG on the exact path, where keys are visited in their order. Otherwise float results lie
@@ -63,8 +66,9 @@ MHA_API mha_status mha_mpi_layer_share(const mha_mpi_layer *layer, size_t B, siz
  * query sees are passed on but not computed.
  *
  * Errors: those of mha_plan_call; MHA_INVALID: rows that are not this rank's, calls that differ between ranks;
- * MHA_UNSUPPORTED: stages to keep, `partial`, a modelled precision; with a ring a cache, a ragged batch,
- * MHA_HIDDEN_PROPAGATE; messages of more than INT_MAX numbers; MHA_SPLIT_CACHE; MHA_NO_MEMORY. */
+ * MHA_UNSUPPORTED: stages to keep, `partial`, a modelled precision; messages of more than INT_MAX numbers; a cache with
+ * a ring; a ragged batch or MHA_HIDDEN_PROPAGATE with a ring or MHA_SPLIT_CACHE; MHA_NO_MEMORY. A cache has the rows
+ * from before after an error. */
 MHA_API mha_status mha_mpi_forward(mha_mpi_layer *layer, const mha_call *call, size_t T_q, size_t T_k,
                                    mha_error *error);
 

@@ -37,6 +37,10 @@ typedef struct mha_split {
     mha_config config; /* of the whole layer, resolved */
     size_t B, T_q, T_k; /* of the whole call: batch rows, queries, new keys */
     mha_dtype dtype;    /* of the numbers that are sent: F32, or F64 on the exact path */
+    /* MHA_SPLIT_CACHE: rows that each rank's cache has room for, and rows cached before the call on all ranks. The
+     * caches fill up rank after rank: rank r keeps rows [r * capacity, (r + 1) * capacity) of the sequence. 0: T_k rows
+     * in even parts. */
+    size_t capacity, cached;
 } mha_split;
 
 /* What one rank has and does. */
@@ -49,12 +53,13 @@ typedef struct mha_share {
     /* Products of one query with one key that it computes in one forward, over its heads and batch rows: of all pairs,
      * and of those that a causal mask over T_q = T_k keys leaves. */
     uint64_t pairs, causal_pairs;
-    size_t cache_elements; /* of the keys and values of T_k rows, as far as the rank keeps them */
+    size_t cache_elements; /* of the keys and values of cached and new rows that the rank keeps */
 } mha_share;
 
 /* Checks that a layer can be shared like this and that all numbers of mha_share fit; T_q and T_k smaller than `ranks`
  * leave ranks without rows. `config` may have defaults and is resolved in place. Errors: MHA_INVALID (0 ranks, or more
- * than 2^20; heads that do not divide: the message lists the numbers of ranks that do; sizes that do not fit),
+ * than 2^20; heads that do not divide: the message lists the numbers of ranks that do; caches without room; sizes
+ * that do not fit),
  * MHA_UNSUPPORTED (MHA_SPLIT_TENSOR of a norm over the row of all heads). */
 MHA_API mha_status mha_split_check(mha_split *split, mha_error *error);
 

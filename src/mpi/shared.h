@@ -47,6 +47,7 @@ typedef struct mha__mpi_call {
     mha__arena arena;
     mha_view query, key, value; /* of this rank */
     size_t q_rows, k_rows;      /* of this rank */
+    size_t cached;              /* rows cached before the call, on all ranks that share a cache */
     mha_call ends;              /* this rank's rows through the projections alone */
     mha_view Q, K, V;           /* (B, rows, heads, width) of this rank's rows, rotated */
     mha_plan plan;              /* of `ends` */
@@ -63,7 +64,7 @@ typedef struct mha__mpi_scheme {
     mha_status (*finish)(mha__mpi_call *c, mha_error *error);
 } mha__mpi_scheme;
 
-extern const mha__mpi_scheme mha__mpi_tensor, mha__mpi_ulysses, mha__mpi_ring;
+extern const mha__mpi_scheme mha__mpi_tensor, mha__mpi_ulysses, mha__mpi_ring, mha__mpi_cache_rows;
 
 /* Memory that lives as long as the call; NULL when there is none. */
 void *mha__mpi_take(mha__mpi_call *c, size_t count, size_t size, mha_status *status, mha_error *error);

@@ -58,7 +58,7 @@ static mha_status check_whole(mha__mpi_call *c, mha_error *error)
     mha_semantics *s = &whole.semantics;
     if (c->given->cache) {
         if (!s->position_offset && !s->has_offset && s->offset == 0)
-            s->has_offset = true, s->offset = (int64_t)mha__mpi_cached(c->given->cache);
+            s->has_offset = true, s->offset = (int64_t)c->cached;
         s->mask = s->key_padding = (mha_mask){0};
         s->kv_lengths = NULL;
         s->has_padding_fill = false, s->padding_fill = 0;
@@ -85,7 +85,6 @@ static size_t sequence_of(const int64_t *cu, size_t t, size_t *row)
 static int64_t position_of(const mha__mpi_call *c, bool keys, const mha_view *given, size_t b, size_t t)
 {
     const mha_semantics *s = &c->given->semantics;
-    const size_t cached = mha__mpi_cached(c->given->cache);
     if (given->data)
         return ((const int64_t *)given->data)[(given->shape[0] == 1 ? 0 : (ptrdiff_t)b * given->stride[0]) +
                                               (ptrdiff_t)t * given->stride[1]];
@@ -94,10 +93,10 @@ static int64_t position_of(const mha__mpi_call *c, bool keys, const mha_view *gi
     if (cu)
         sequence = sequence_of(cu, t, &row);
     if (keys)
-        return s->key_offset + (int64_t)(cached + row);
+        return s->key_offset + (int64_t)(c->cached + row);
     const int64_t offset = s->position_offset ? s->position_offset[sequence]
                            : s->has_offset || s->offset ? s->offset
-                                                        : (int64_t)cached;
+                                                        : (int64_t)c->cached;
     return offset + (int64_t)row;
 }
 

@@ -18,7 +18,8 @@ static uint64_t digest_of(const mha__mpi_call *c)
                              s->kv_lengths != NULL, s->key_padding.kind, s->has_padding_fill, s->mask.kind,
                              s->alibi_slopes != NULL, s->rope.kind, (int64_t)s->rope.dim, s->zero_row,
                              s->softmax_plus_one, s->empty_rows, s->hidden_values, (int64_t)s->n_sequences,
-                             (int64_t)mha__mpi_cached(c->given->cache), c->given->path, c->given->output.data != NULL,
+                             (int64_t)c->cached, (int64_t)c->split.capacity, c->given->path,
+                             c->given->output.data != NULL,
                              c->given->cache != NULL};
     uint64_t digest = mha__mpi_digest(mha__mpi_digest(0, real, sizeof real), whole, sizeof whole);
     if (s->position_offset)
@@ -28,6 +29,20 @@ static uint64_t digest_of(const mha__mpi_call *c)
     if (s->alibi_slopes)
         digest = mha__mpi_digest(digest, s->alibi_slopes, c->split.config.n_heads * sizeof *s->alibi_slopes);
     return digest;
+}
+
+/* Collective: rows cached so far, and room in the caches, where these are parts of one. */
+static mha_status count_cached(mha__mpi_call *c, mha_error *error)
+{
+    const mha_cache *cache = c->given->cache;
+    uint64_t own = cache ? mha_cache_length(cache) : 0, all = 0;
+    c->cached = mha__mpi_cached(cache);
+    if (c->split.scheme != MHA_SPLIT_CACHE)
+        return MHA_OK;
+    TRY(mha__mpi_status(MPI_Allreduce(&own, &all, 1, MPI_UINT64_T, MPI_SUM, c->l->comm), error));
+    c->cached = c->split.cached = (size_t)all;
+    c->split.capacity = cache ? mha_cache_capacity(cache) : 0;
+    return MHA_OK;
 }
 
 static mha_status check_call(mha__mpi_call *c, size_t T_q, size_t T_k, mha_error *error)
@@ -47,6 +62,8 @@ static mha_status check_call(mha__mpi_call *c, size_t T_q, size_t T_k, mha_error
     c->path = call->path;
     c->dtype = call->path == MHA_PATH_EXACT ? MHA_F64 : MHA_F32;
     c->split.B = c->query.shape[0], c->split.T_q = T_q, c->split.T_k = T_k, c->split.dtype = c->dtype;
+    if (c->split.scheme == MHA_SPLIT_CACHE && !call->cache)
+        return mha__fail(error, MHA_INVALID, "cache", "expected the part of the cache that this rank keeps");
     TRY(mha_split_check(&c->split, error));
     c->share = mha_split_share(&c->split, c->l->rank);
     c->q_rows = c->share.queries[0].count + c->share.queries[1].count;
@@ -66,7 +83,7 @@ static const mha__mpi_scheme *scheme_of(mha_split_scheme scheme)
     case MHA_SPLIT_ULYSSES: return &mha__mpi_ulysses;
     case MHA_SPLIT_RING:
     case MHA_SPLIT_ZIGZAG: return &mha__mpi_ring;
-    default: return NULL;
+    default: return &mha__mpi_cache_rows;
     }
 }
 
@@ -77,8 +94,8 @@ mha_status mha_mpi_forward(mha_mpi_layer *layer, const mha_call *call, size_t T_
     const mha__mpi_scheme *scheme = scheme_of(layer->split.scheme);
     mha__mpi_call c = {.l = layer, .given = call, .split = layer->split,
                        .arena = {.allocator = *mha_params_allocator(mha_layer_params(layer->own))}};
-    if (!scheme) /* the same on all ranks */
-        return mha__fail(e, MHA_UNSUPPORTED, "scheme", "has no forward in this library: split the cache by hand");
+    const size_t length = call->cache ? mha_cache_length(call->cache) : 0;
+    TRY(count_cached(&c, e));
     mha_status status = check_call(&c, T_q, T_k, e);
     if (status == MHA_OK)
         status = scheme->prepare(&c, e);
@@ -89,6 +106,8 @@ mha_status mha_mpi_forward(mha_mpi_layer *layer, const mha_call *call, size_t T_
     }
     if (status == MHA_OK)
         status = scheme->finish(&c, e);
+    if (status != MHA_OK && call->cache) /* what was appended before another rank failed */
+        mha_cache_truncate(call->cache, length);
     mha__arena_free(&c.arena);
     return status;
 }

@@ -56,11 +56,11 @@ static mha_status check_heads(const mha_split *split, mha_error *error)
 static bool sizes_fit(const mha_split *s)
 {
     const mha_config *c = &s->config;
-    size_t rows, pairs, width;
-    return mha__add(s->T_q, s->T_k, &rows) && mha__mul(rows, s->B, &rows) &&
+    size_t rows, pairs, width, keys;
+    return mha__add(s->T_k, s->cached, &keys) && mha__add(s->T_q, s->T_k, &rows) && mha__mul(rows, s->B, &rows) &&
            mha__mul(c->n_heads, 8 * (c->d_k + c->d_v + 1), &width) && mha__add(width, c->d_out, &width) &&
            mha__mul(rows, width, &width) && mha__mul(width, 2 * sizeof(double), &width) &&
-           mha__mul(s->T_q, s->T_k, &pairs) && mha__mul(pairs, s->B, &pairs) && mha__mul(pairs, c->n_heads, &pairs);
+           mha__mul(s->T_q, keys, &pairs) && mha__mul(pairs, s->B, &pairs) && mha__mul(pairs, c->n_heads, &pairs);
 }
 
 mha_status mha_split_check(mha_split *split, mha_error *error)
@@ -83,6 +83,11 @@ mha_status mha_split_check(mha_split *split, mha_error *error)
         return mha__fail(error, MHA_UNSUPPORTED, "norm",
                          "a norm over the row of all heads needs all of them on one rank: ulysses, ring and zigzag "
                          "have them there");
+    size_t room, rows;
+    if (split->capacity > 0 && (!mha__mul(split->capacity, split->ranks, &room) ||
+                                !mha__add(split->cached, split->T_k, &rows) || rows > room))
+        return mha__fail(error, MHA_INVALID, "cache", "%zu new rows have no room behind %zu in %zu caches of %zu rows",
+                         split->T_k, split->cached, split->ranks, split->capacity);
     if (!sizes_fit(split))
         return mha__fail(error, MHA_INVALID, "ranks", "the bytes of this call do not fit a size");
     return MHA_OK;
@@ -105,6 +110,15 @@ static void cut_rows(const mha_split *s, size_t rank, size_t T, mha_range chunks
         chunks[0] = s->scheme == MHA_SPLIT_TENSOR ? (mha_range){0, T} : mha_range_of(T, P, rank);
         chunks[1] = (mha_range){T, 0};
     }
+}
+
+/* What of rows [from, to) of the sequence a rank's cache keeps. */
+static mha_range kept(const mha_split *s, size_t rank, size_t from, size_t to)
+{
+    const size_t first = rank * s->capacity, last = first + s->capacity;
+    from = from > first ? from : first;
+    to = to < last ? to : last;
+    return (mha_range){from, from < to ? to - from : 0};
 }
 
 static size_t rows_of(const mha_split *s, size_t rank, size_t T)
@@ -149,6 +163,15 @@ static uint64_t sum_to(uint64_t n)
     return n % 2 ? (n + 1) / 2 * n : n / 2 * (n + 1);
 }
 
+/* Pairs of the queries behind all cached rows with some keys of the sequence. */
+static uint64_t causal_pairs(const mha_split *s, mha_range keys)
+{
+    const size_t last = s->cached + s->T_k, end = keys.from + keys.count;
+    const size_t old = keys.from < s->cached ? (end < s->cached ? end : s->cached) - keys.from : 0;
+    const size_t new = keys.count - old;
+    return (uint64_t)old * s->T_q + sum_to(new) + (uint64_t)(last - end) * new;
+}
+
 mha_share mha_split_share(const mha_split *s, size_t rank)
 {
     const mha_config *c = &s->config;
@@ -169,18 +192,26 @@ mha_share mha_split_share(const mha_split *s, size_t rank)
     cut_rows(s, rank, s->T_k, share.keys);
     if (s->scheme == MHA_SPLIT_CACHE)
         share.queries[0] = (mha_range){0, s->T_q};
+    mha_range held = share.keys[0]; /* MHA_SPLIT_CACHE: all keys that the rank has */
+    if (s->scheme == MHA_SPLIT_CACHE && s->capacity > 0) {
+        held = kept(s, rank, 0, s->cached + s->T_k);
+        share.keys[0] = kept(s, rank, s->cached, s->cached + s->T_k);
+        share.keys[0].from = share.keys[0].count > 0 ? share.keys[0].from - s->cached : 0;
+    }
     const size_t bytes = s->dtype == MHA_F64 ? 8 : 4;
     count_sent(s, rank, &share);
     share.bytes_sent *= bytes;
     share.bytes_received *= bytes;
 
-    const size_t k_rows = by_heads ? s->T_k : rows_in(share.keys, share.chunks);
+    const size_t k_rows = by_heads                          ? s->T_k
+                          : s->scheme == MHA_SPLIT_CACHE ? held.count
+                                                         : rows_in(share.keys, share.chunks);
     for (size_t i = 0; i < share.chunks; i++) {
-        const mha_range q = by_heads ? (mha_range){0, s->T_q} : share.queries[i], k = share.keys[0];
+        const mha_range q = by_heads ? (mha_range){0, s->T_q} : share.queries[i];
         const size_t each = s->B * share.heads.count;
         if (s->scheme == MHA_SPLIT_CACHE) { /* all queries meet the rank's own keys */
-            share.pairs += each * s->T_q * k.count;
-            share.causal_pairs += each * (sum_to(k.count) + (s->T_k - k.from - k.count) * k.count);
+            share.pairs += each * s->T_q * held.count;
+            share.causal_pairs += each * causal_pairs(s, held);
         } else {
             share.pairs += each * q.count * s->T_k;
             share.causal_pairs += each * (sum_to(q.from + q.count) - sum_to(q.from));

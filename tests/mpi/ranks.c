@@ -105,15 +105,20 @@ static mha_view without_gaps(rerun *r, mha_dtype dtype, size_t B, size_t T, size
     return v;
 }
 
-static void make_cache(shared *s, const rig *g, mha_path path)
+static void make_cache(shared *s, const rig *g, mha_path path, size_t capacity)
 {
     const mha_config *c = mha_layer_config(g->layer);
     mha_error error;
     mha_view k = mha_view_slice(&g->past.keys, 1, s->share.kv_heads.from, s->share.kv_heads.count),
              v = mha_view_slice(&g->past.values, 1, s->share.kv_heads.from, s->share.kv_heads.count);
     const mha_view *key = g->call.key.data ? &g->call.key : &g->call.query;
+    const size_t past = k.shape[2], first = (size_t)rank * capacity;
+    if (capacity > 0) { /* this rank's rows of it */
+        const size_t n = first >= past ? 0 : past - first < capacity ? past - first : capacity;
+        k = mha_view_slice(&k, 2, n ? first : 0, n), v = mha_view_slice(&v, 2, n ? first : 0, n);
+    }
     const mha_cache_spec spec = {.batch = k.shape[0], .kv_heads = k.shape[1], .d_k = c->d_k, .d_v = c->d_v,
-                                 .capacity = k.shape[2] + key->shape[1],
+                                 .capacity = capacity ? capacity : k.shape[2] + key->shape[1],
                                  .dtype = path == MHA_PATH_EXACT ? MHA_F64 : MHA_F32};
     if (mha_cache_create(&spec, NULL, &s->cache, &error) || mha_cache_load(s->cache, &k, &v, &error))
         wrong("cache: %s", error.message);
@@ -121,10 +126,10 @@ static void make_cache(shared *s, const rig *g, mha_path path)
 }
 
 /* This rank's part of a call. */
-static void share_call(shared *s, const rig *g, mha_path path)
+static void share_call(shared *s, const rig *g, mha_path path, size_t capacity)
 {
     mha_call *c = &s->r.call;
-    const bool whole = s->share.config.n_heads != mha_layer_config(g->layer)->n_heads || ranks == 1;
+    const bool whole = s->share.config.n_heads != mha_layer_config(g->layer)->n_heads || ranks == 1 || capacity > 0;
     rerun_init(&s->r, NULL, &g->call, &g->past.keys, &g->past.values);
     s->rows = list(s->share.queries, s->order);
     const size_t k_rows = list(s->share.keys, s->k_order);
@@ -141,7 +146,7 @@ static void share_call(shared *s, const rig *g, mha_path path)
                                          c->query.shape[0], s->rows, mha_layer_config(g->layer)->d_out);
     s->cache = NULL;
     if (g->past.keys.data)
-        make_cache(s, g, path);
+        make_cache(s, g, path, capacity);
 }
 
 static void release(shared *s)
@@ -168,9 +173,10 @@ static double largest(const mha_view *v)
     return most;
 }
 
-/* The output bound of one process, plus what merging n parts one after the other in float64 adds to heads, through W_O.
+/* The output bound of one process, plus what merging n parts one after the other adds to heads, through W_O;
+ * `unit` is the roundoff of what is stored.
  * A part's heads are weighted means of values, its |lse| at most the largest |score| plus log of the terms. */
-static double merged_bound(const rig *g, const rerun *exact, const double *bound, size_t n)
+static double merged_bound(const rig *g, const rerun *exact, const double *bound, double unit, size_t n)
 {
     const mha_view W = mha_tensor_view(mha_layer_weight(g->layer, MHA_W_O));
     double X = largest(&exact->stages[MHA_STAGE_V]), m = largest(&exact->stages[MHA_STAGE_MASKED]), widest = 0;
@@ -180,9 +186,9 @@ static double merged_bound(const rig *g, const rerun *exact, const double *bound
     const size_t one[4] = {1, 1, 1, 1};
     const mha_part part = {mha_view_of(&X, MHA_F64, 4, one), mha_view_of(&m, MHA_F64, 3, one)},
                    two[2] = {part, part};
-    double heads = bound[MHA_STAGE_HEADS], lse = bound[MHA_STAGE_LSE];
+    double heads = bound[MHA_STAGE_HEADS], lse = bound[MHA_STAGE_LSE] + unit * m; /* as it is sent */
     for (size_t i = 0; i < n; i++)
-        mha_merge_bound(two, 2, 0x1p-53, &heads, &lse);
+        mha_merge_bound(two, 2, unit, &heads, &lse);
     heads += 0x1p-24 * (X + heads); /* and rounded once more for the projection */
     for (size_t j = 0; j < W.shape[1]; j++) {
         double column = 0;
@@ -207,12 +213,19 @@ static void bounds(const rig *g, rerun *exact, double unit, double *bound)
 
 /* ---------------------------------------------------------------- random calls */
 
+/* Whether rows of the cache can lie on several ranks: a mask must have a column for each key, or one for all. */
+static bool parts_a_cache(const rig *g)
+{
+    const mha_semantics *s = &g->call.semantics;
+    return g->past.keys.data && !s->cu_seqlens_q && s->hidden_values != MHA_HIDDEN_PROPAGATE && g->t.mask_short == 0;
+}
+
 static bool takes(const rig *g, mha_split_scheme scheme)
 {
     const mha_semantics *s = &g->call.semantics;
     mha_split split = {.scheme = scheme, .ranks = (size_t)ranks, .config = *mha_layer_config(g->layer)};
     const bool ring = scheme == MHA_SPLIT_RING || scheme == MHA_SPLIT_ZIGZAG;
-    return mha_split_check(&split, NULL) == MHA_OK && scheme != MHA_SPLIT_CACHE &&
+    return mha_split_check(&split, NULL) == MHA_OK && (scheme != MHA_SPLIT_CACHE || parts_a_cache(g)) &&
            !(ring && (g->past.keys.data || s->cu_seqlens_q || s->hidden_values == MHA_HIDDEN_PROPAGATE));
 }
 
@@ -238,6 +251,8 @@ static void one_scheme(const rig *g, rerun *exact, mha_split_scheme scheme, mha_
     const mha_config *c = mha_layer_config(g->layer);
     const mha_view *key = g->call.key.data ? &g->call.key : &g->call.query;
     const size_t B = g->call.query.shape[0], T_q = g->call.query.shape[1], T_k = key->shape[1];
+    const size_t S = T_k + (g->past.keys.data ? g->past.keys.shape[2] : 0), P = (size_t)ranks;
+    const size_t capacity = scheme == MHA_SPLIT_CACHE ? (S + P - 1) / P + seed % 2 + (S == 0) : 0;
     snprintf(what, sizeof what, "%s on %s%s", mha_split_scheme_name(scheme), mha_path_name(path),
              packed ? ", packed" : "");
     const mha_status made = mha_mpi_layer_create(MPI_COMM_WORLD, scheme, c, NULL, NULL, &s.layer, &error);
@@ -246,7 +261,7 @@ static void one_scheme(const rig *g, rerun *exact, mha_split_scheme scheme, mha_
         (packed && mha_layer_pack(mha_mpi_layer_own(s.layer), &error)) ||
         mha_mpi_layer_share(s.layer, B, T_q, T_k, path == MHA_PATH_EXACT ? MHA_F64 : MHA_F32, &s.share, &error))
         wrong("seed %llu, %s: %s", (unsigned long long)seed, what, error.message);
-    share_call(&s, g, path);
+    share_call(&s, g, path, capacity);
     memset(&traffic, 0, sizeof traffic);
     const mha_status status = mha_mpi_forward(s.layer, &s.r.call, T_q, T_k, &error);
     EXPECT(status == MHA_OK, "seed %llu, %s: %s: %s", (unsigned long long)seed, what, error.name, error.message);
@@ -254,11 +269,12 @@ static void one_scheme(const rig *g, rerun *exact, mha_split_scheme scheme, mha_
            "%s: sent %llu and received %llu bytes, planned %llu and %llu", what, (unsigned long long)traffic.sent,
            (unsigned long long)traffic.received, (unsigned long long)s.share.bytes_sent,
            (unsigned long long)s.share.bytes_received);
-    EXPECT(traffic.agreed == 48 && traffic.other == 0, "%s: agreed by %llu and %llu bytes", what,
+    EXPECT(traffic.agreed == (capacity ? 56 : 48) && traffic.other == 0, "%s: agreed by %llu and %llu bytes", what,
            (unsigned long long)traffic.agreed, (unsigned long long)traffic.other);
 
-    const bool wide = path == MHA_PATH_EXACT, ring = scheme == MHA_SPLIT_RING || scheme == MHA_SPLIT_ZIGZAG;
-    if (scheme != MHA_SPLIT_TENSOR && (wide || (scheme == MHA_SPLIT_ULYSSES && packed))) { /* the same bits */
+    const bool wide = path == MHA_PATH_EXACT, ring = scheme >= MHA_SPLIT_RING;
+    const bool same_order = scheme != MHA_SPLIT_TENSOR && scheme != MHA_SPLIT_CACHE;
+    if ((wide && same_order) || (scheme == MHA_SPLIT_ULYSSES && packed)) { /* the same bits */
         rerun same;
         rerun_init(&same, g->layer, &g->call, &g->past.keys, &g->past.values);
         if (rerun_run(&same, path, 1, TRIAL_OUTPUT, &error))
@@ -269,7 +285,9 @@ static void one_scheme(const rig *g, rerun *exact, mha_split_scheme scheme, mha_
         double bound[MHA_STAGE_COUNT], own[MHA_STAGE_COUNT];
         bounds(g, exact, wide ? 0x1p-53 : 0x1p-24, bound);
         bounds(g, exact, 0x1p-53, own);
-        const double allowed = ring ? merged_bound(g, exact, bound, 2 * (size_t)ranks + 4) : bound[MHA_STAGE_OUTPUT];
+        const double unit = wide || scheme != MHA_SPLIT_CACHE ? 0x1p-53 : 0x1p-24;
+        const double allowed =
+            ring ? merged_bound(g, exact, bound, unit, 2 * (size_t)ranks + 4) : bound[MHA_STAGE_OUTPUT];
         expect_whole(&s, exact, what, allowed + own[MHA_STAGE_OUTPUT], seed);
     }
     release(&s);

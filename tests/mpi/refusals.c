@@ -1,6 +1,7 @@
 /* What one rank refuses all ranks refuse, with the same words, and nobody waits for it: calls that are wrong on one
  * rank, calls that differ, memory that ends on one rank at every place in turn. No output is touched. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "mha/mha.h"
@@ -185,6 +186,46 @@ static void unsupported(mha_split_scheme scheme)
     done(&s);
 }
 
+/* Parts of a cache that do not fit together. */
+static void caches(mha_mpi_layer *layer)
+{
+    static const float x[D] = {0};
+    static const int64_t cu[2] = {0, 1};
+    static unsigned char mask[3];
+    static float rows[HEADS * 4 * 2];
+    float y[D];
+    mha_error error;
+    mha_call call = {.path = MHA_PATH_FAST, .query = mha_rows(x, 1, 1, D), .output = mha_rows(y, 1, 1, D)};
+    expect_agreed("no cache", mha_mpi_forward(layer, &call, 1, 1, &error), &error, MHA_INVALID, "expected the part");
+    const mha_cache_spec spec = {.batch = 1, .kv_heads = HEADS, .d_k = 4, .d_v = 4, .capacity = 2};
+    if (mha_cache_create(&spec, NULL, &call.cache, &error))
+        wrong("cache", error.message);
+    call.semantics.cu_seqlens_q = cu, call.semantics.n_sequences = 1;
+    expect_agreed("ragged", mha_mpi_forward(layer, &call, 1, 1, &error), &error, MHA_UNSUPPORTED, "several ranks");
+    call.semantics = (mha_semantics){.mask = {MHA_MASK_KEEPS, mha_view_of(mask, MHA_BOOL, 1, (size_t[]){3})}};
+    expect_agreed("mask", mha_mpi_forward(layer, &call, 1, 1, &error), &error, MHA_INVALID, "a column for each of 1");
+    call.semantics = (mha_semantics){.causal = true};
+    const size_t T_k = 2 * (size_t)ranks + 1;
+    float *many = calloc(T_k * D, sizeof *many);
+    call.key = mha_rows(many, 1, T_k, D);
+    expect_agreed("room", mha_mpi_forward(layer, &call, 1, T_k, &error), &error, MHA_INVALID, "have no room");
+    call.key = (mha_view){0};
+    free(many);
+    const mha_view one = mha_view_of(rows, MHA_F32, 4, (size_t[]){1, HEADS, 1, 4});
+    if (mha_cache_load(call.cache, &one, &one, &error)) /* a row on each rank, but rank 0 has room for two */
+        wrong("load", error.message);
+    if (ranks > 1)
+        expect_agreed("rows", mha_mpi_forward(layer, &call, 1, 1, &error), &error, MHA_INVALID, "this one has");
+    if (rank > 0) /* one row in all */
+        mha_cache_clear(call.cache);
+    for (size_t i = 0; i < 2 * (size_t)ranks - 1; i++)
+        if (mha_mpi_forward(layer, &call, 1, 1, &error) != MHA_OK)
+            wrong("decoding", error.message);
+    if (mha_cache_length(call.cache) != 2)
+        wrong("decoding", "a cache is not full");
+    mha_cache_destroy(call.cache);
+}
+
 static void layers(void)
 {
     mha_error error;
@@ -204,8 +245,7 @@ static void layers(void)
     status = mha_mpi_layer_create(MPI_COMM_WORLD, MHA_SPLIT_CACHE, &config, NULL, NULL, &layer, &error);
     if (status)
         wrong("cache", error.message);
-    mha_call call = {.path = MHA_PATH_FAST};
-    expect_agreed("cache", mha_mpi_forward(layer, &call, T, T, &error), &error, MHA_UNSUPPORTED, "by hand");
+    caches(layer);
 
     /* Weights: only whole ones of the layer. */
     float w[D];
@@ -262,7 +302,7 @@ int main(int argc, char **argv)
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     for (int scheme = 0; scheme < MHA_SPLIT_CACHE; scheme++) {
         const mha_split_scheme s = (mha_split_scheme)scheme;
-        mha_split split = {s, (size_t)ranks, config, 1, 1, 1, MHA_F32};
+        mha_split split = {s, (size_t)ranks, config, 1, 1, 1, MHA_F32, 0, 0};
         if (mha_split_check(&split, NULL) != MHA_OK)
             continue;
         wrong_calls(s);

@@ -23,7 +23,7 @@ static size_t each_split(void (*check)(const mha_split *split))
                 for (size_t l = 0; l < sizeof lengths / sizeof *lengths; l++) {
                     mha_split split = {(mha_split_scheme)scheme, ranks,          shapes[i],
                                        1 + l % 3,                lengths[l][0], lengths[l][1],
-                                       l % 2 ? MHA_F64 : MHA_F32};
+                                       l % 2 ? MHA_F64 : MHA_F32, 0, 0};
                     if (mha_split_check(&split, NULL) != MHA_OK)
                         continue;
                     check(&split);
@@ -235,16 +235,16 @@ static void refusals_say_what_would_do(void **state)
         mha_status status;
         const char *says;
     } refused[] = {
-        {{MHA_SPLIT_TENSOR, 6, grouped, 1, 4, 4, MHA_F32}, MHA_INVALID, "6 ranks: numbers that can are 1, 2, 4, 12;"},
-        {{MHA_SPLIT_ULYSSES, 3, grouped, 1, 4, 4, MHA_F32}, MHA_INVALID, "12 query heads and 4 key/value heads"},
-        {{MHA_SPLIT_TENSOR, 7, row, 1, 4, 4, MHA_F32}, MHA_UNSUPPORTED, "ulysses, ring and zigzag have them"},
-        {{MHA_SPLIT_RING, 0, grouped, 1, 4, 4, MHA_F32}, MHA_INVALID, "found 0"},
-        {{MHA_SPLIT_RING, 2000000, grouped, 1, 4, 4, MHA_F32}, MHA_INVALID, "found 2000000"},
-        {{(mha_split_scheme)9, 2, grouped, 1, 4, 4, MHA_F32}, MHA_INVALID, "found number 9"},
-        {{MHA_SPLIT_RING, 2, grouped, 1, 4, 4, MHA_F16}, MHA_INVALID, "found F16"},
-        {{MHA_SPLIT_RING, 2, wrong, 1, 4, 4, MHA_F32}, MHA_INVALID, "not divisible"},
-        {{MHA_SPLIT_RING, 2, grouped, 1, SIZE_MAX / 2, 4, MHA_F32}, MHA_INVALID, "do not fit"},
-        {{MHA_SPLIT_RING, 2, grouped, 1, 1ul << 33, 1ul << 33, MHA_F32}, MHA_INVALID, "do not fit"},
+        {{MHA_SPLIT_TENSOR, 6, grouped, 1, 4, 4, MHA_F32, 0, 0}, MHA_INVALID, "6 ranks: numbers that can are 1, 2, 4, 12"},
+        {{MHA_SPLIT_ULYSSES, 3, grouped, 1, 4, 4, MHA_F32, 0, 0}, MHA_INVALID, "12 query heads and 4 key/value heads"},
+        {{MHA_SPLIT_TENSOR, 7, row, 1, 4, 4, MHA_F32, 0, 0}, MHA_UNSUPPORTED, "ulysses, ring and zigzag have them"},
+        {{MHA_SPLIT_RING, 0, grouped, 1, 4, 4, MHA_F32, 0, 0}, MHA_INVALID, "found 0"},
+        {{MHA_SPLIT_RING, 2000000, grouped, 1, 4, 4, MHA_F32, 0, 0}, MHA_INVALID, "found 2000000"},
+        {{(mha_split_scheme)9, 2, grouped, 1, 4, 4, MHA_F32, 0, 0}, MHA_INVALID, "found number 9"},
+        {{MHA_SPLIT_RING, 2, grouped, 1, 4, 4, MHA_F16, 0, 0}, MHA_INVALID, "found F16"},
+        {{MHA_SPLIT_RING, 2, wrong, 1, 4, 4, MHA_F32, 0, 0}, MHA_INVALID, "not divisible"},
+        {{MHA_SPLIT_RING, 2, grouped, 1, SIZE_MAX / 2, 4, MHA_F32, 0, 0}, MHA_INVALID, "do not fit"},
+        {{MHA_SPLIT_RING, 2, grouped, 1, 1ul << 33, 1ul << 33, MHA_F32, 0, 0}, MHA_INVALID, "do not fit"},
     };
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
         mha_split split = refused[i].split;
@@ -253,12 +253,47 @@ static void refusals_say_what_would_do(void **state)
         if (!strstr(error.message, refused[i].says))
             fail_msg("expected \"%s\" in \"%s\"", refused[i].says, error.message);
     }
-    mha_split most = {MHA_SPLIT_TENSOR, 4096, {.d_model = 65536, .n_heads = 65536, .kv_heads = 3}, 1, 1, 1, MHA_F32};
+    const mha_config many = {.d_model = 65536, .n_heads = 65536, .kv_heads = 3};
+    mha_split most = {MHA_SPLIT_TENSOR, 4096, many, 1, 1, 1, MHA_F32, 0, 0};
     mha_error error;
     assert_int_equal(mha_split_check(&most, &error), MHA_INVALID);
     most.config.kv_heads = 65536, most.ranks = 3; /* more numbers than a message holds */
     assert_int_equal(mha_split_check(&most, &error), MHA_INVALID);
     assert_non_null(strstr(error.message, "1, 2, 4, 8, 16"));
+}
+
+/* Caches that fill up rank after rank: who keeps which new rows, and meets which keys. */
+static void caches_fill_up_rank_after_rank(void **state)
+{
+    (void)state;
+    const size_t P = 3, C = 5, T_q = 2;
+    for (size_t cached = 0; cached <= P * C; cached++)
+        for (size_t T_k = 0; cached + T_k <= P * C + 1; T_k++) {
+            mha_split s = {MHA_SPLIT_CACHE, P, shapes[0], 2, T_q, T_k, MHA_F32, C, cached};
+            mha_error error;
+            if (cached + T_k > P * C) {
+                assert_refused(mha_split_check(&s, &error), MHA_INVALID, error, "have no room", "3 caches of 5 rows");
+                continue;
+            }
+            assert_int_equal(mha_split_check(&s, &error), MHA_OK);
+            size_t next = 0, pairs = 0, elements = 0, causal = 0, all_causal = 0;
+            for (size_t r = 0; r < P; r++) {
+                const mha_share share = mha_split_share(&s, r);
+                if (share.keys[0].count > 0)
+                    assert_int_equal(share.keys[0].from, next);
+                next += share.keys[0].count;
+                for (size_t i = 0; i < share.keys[0].count; i++)
+                    assert_int_equal((cached + share.keys[0].from + i) / C, r);
+                pairs += share.pairs, causal += share.causal_pairs, elements += share.cache_elements;
+            }
+            for (size_t i = 0; i < T_k; i++)
+                all_causal += cached + i + 1;
+            assert_int_equal(next, T_k);
+            assert_int_equal(pairs, 2 * 12 * T_q * (cached + T_k));
+            assert_int_equal(elements, 2 * (cached + T_k) * 4 * (2 + 2));
+            if (T_q == T_k)
+                assert_int_equal(causal, 2 * 12 * all_causal);
+        }
 }
 
 static void schemes_have_names(void **state)
@@ -282,6 +317,7 @@ int main(void)
         cmocka_unit_test(slices_are_what_is_stored),
         cmocka_unit_test(stored_weights_are_the_layer_times_its_copies),
         cmocka_unit_test(refusals_say_what_would_do),
+        cmocka_unit_test(caches_fill_up_rank_after_rank),
         cmocka_unit_test(schemes_have_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -60,6 +60,11 @@ void mha_cache_destroy(mha_cache *cache)
     mha__release(&a, cache, sizeof *cache);
 }
 
+size_t mha_cache_capacity(const mha_cache *cache)
+{
+    return cache->spec.capacity;
+}
+
 size_t mha_cache_length(const mha_cache *cache)
 {
     return cache->length;

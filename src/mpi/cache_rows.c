@@ -1,0 +1,184 @@
+/* Decoding with a cache whose rows lie on several ranks (flash-decoding): each rank attends to its own keys, and the
+ * parts of all ranks are merged in the order of the keys. */
+#include <string.h>
+
+#include "mha/merge.h"
+#include "mpi/shared.h"
+
+typedef struct decoding {
+    mha_range own;      /* new keys that this rank keeps */
+    mha_view heads;     /* (B, T_q, h, d_v): of this rank's keys, then of all */
+    mha_view lse;       /* (B, h, T_q) */
+    char *out, *in;     /* rows of heads, each (B, T_q, h) row of d_v numbers, and behind them their lse */
+    char *merged;       /* this rank's part of the rows of all keys */
+    mha_part *parts;
+    mha__mpi_message *messages; /* 4 for each rank */
+    MPI_Request *requests;
+    mha_call attend;
+    mha_keep keep;
+    mha_plan plan;
+    void *workspace;
+} decoding;
+
+static size_t element_bytes(const mha__mpi_call *c)
+{
+    return c->dtype == MHA_F64 ? sizeof(double) : sizeof(float);
+}
+
+/* ---------------------------------------------------------------- what can be refused */
+
+/* Rows of the sequence are cached rank after rank, each cache filled before the next one begins. */
+static mha_status check_cache(const mha__mpi_call *c, mha_error *error)
+{
+    const mha_cache *cache = c->given->cache;
+    const size_t C = c->split.capacity, first = c->l->rank * C;
+    const size_t left = c->split.cached > first ? c->split.cached - first : 0, expected = left < C ? left : C;
+    if (mha_cache_first(cache) != 0)
+        return mha__fail(error, MHA_UNSUPPORTED, "cache", "has evicted rows: a cache that ranks share keeps all");
+    if (mha_cache_length(cache) != expected)
+        return mha__fail(error, MHA_INVALID, "cache",
+                         "has %zu rows: of %zu rows in caches of %zu, which fill up rank after rank, this one has %zu",
+                         mha_cache_length(cache), c->split.cached, C, expected);
+    return MHA_OK;
+}
+
+static mha_status check_semantics(const mha__mpi_call *c, mha_error *error)
+{
+    const mha_semantics *s = &c->given->semantics;
+    const mha_view *mask = &s->mask.values;
+    const size_t S = c->split.cached + c->split.T_k;
+    if (s->cu_seqlens_q || s->hidden_values == MHA_HIDDEN_PROPAGATE)
+        return mha__fail(error, MHA_UNSUPPORTED, s->cu_seqlens_q ? "cu_seqlens_q" : "hidden_values",
+                         "not where the rows of a cache lie on several ranks: ulysses and tensor take it");
+    if (s->mask.kind == MHA_MASK_NONE || !mask->data || mask->rank < 1)
+        return MHA_OK;
+    if (mask->shape[mask->rank - 1] != 1 && mask->shape[mask->rank - 1] != S)
+        return mha__fail(error, MHA_INVALID, "mask", "expected a column for each of %zu keys or one for all, found %zu",
+                         S, mask->shape[mask->rank - 1]);
+    return MHA_OK;
+}
+
+/* Elements [from, from + n) of the last axis, unless it is broadcast. */
+static void cut_keys(mha_view *view, mha_range keys)
+{
+    if (view->data && view->rank > 0 && view->shape[view->rank - 1] > 1)
+        *view = mha_view_slice(view, view->rank - 1, keys.from, keys.count);
+}
+
+/* The call of this rank's keys: positions count from the beginning of the sequence. */
+static void part_call(mha__mpi_call *c, decoding *d)
+{
+    const size_t first = c->l->rank * c->split.capacity, held = mha_cache_length(c->given->cache);
+    const mha_range keys = {first, held + d->own.count};
+    mha_semantics s = c->given->semantics;
+    if (!s.position_offset && !s.has_offset && s.offset == 0)
+        s.offset = (int64_t)c->split.cached;
+    s.has_offset = s.has_key_offset = true;
+    s.rope = (mha_rope){0};
+    s.keys_only |= c->l->rank != 0;
+    s.empty_rows = MHA_EMPTY_ZERO;
+    cut_keys(&s.mask.values, keys);
+    cut_keys(&s.key_padding.values, keys);
+    s.key_offset += (int64_t)first;
+    d->keep = (mha_keep){.stage = MHA_STAGE_LSE, .view = d->lse};
+    d->attend = (mha_call){.query = c->Q, .key = mha_view_slice(&c->K, 1, d->own.from, d->own.count),
+                           .value = mha_view_slice(&c->V, 1, d->own.from, d->own.count), .output = d->heads,
+                           .keep = &d->keep, .keep_count = 1, .semantics = s, .weights = c->weights,
+                           .cache = c->given->cache, .path = c->path, .threads = c->given->threads};
+}
+
+static mha_status prepare(mha__mpi_call *c, mha_error *error)
+{
+    const size_t P = c->split.ranks, B = c->split.B, h = c->split.config.n_heads, d_v = c->split.config.d_v;
+    const size_t n = B * c->split.T_q * h, bytes = element_bytes(c), own = mha_range_of(n, P, c->l->rank).count;
+    const mha_range keys = c->share.keys[0];
+    mha_status status = MHA_OK;
+    TRY(check_cache(c, error));
+    TRY(check_semantics(c, error));
+    c->share.keys[0] = (mha_range){0, c->split.T_k}; /* every rank projects all new rows, and keeps its own */
+    c->k_rows = c->split.T_k;
+    TRY(mha__mpi_prepare_rows(c, error));
+    decoding *d = c->state = mha__mpi_take(c, 1, sizeof *d, &status, error);
+    TRY(status);
+    d->own = keys;
+    d->heads = mha__mpi_rows(c, c->split.T_q, h, d_v, &status, error);
+    d->lse = mha_view_of(mha__mpi_take(c, n, bytes, &status, error), c->dtype, 3, (size_t[]){B, h, c->split.T_q});
+    d->out = mha__mpi_take(c, n * (d_v + 1), bytes, &status, error);
+    d->in = mha__mpi_take(c, P * own * (d_v + 1), bytes, &status, error);
+    d->merged = mha__mpi_take(c, own * d_v, bytes, &status, error);
+    d->parts = mha__mpi_take(c, P, sizeof *d->parts, &status, error);
+    d->messages = mha__mpi_take(c, 4 * P, sizeof *d->messages, &status, error);
+    d->requests = mha__mpi_take(c, 2 * P, sizeof(MPI_Request), &status, error);
+    TRY(status);
+    part_call(c, d);
+    TRY(mha_plan_call(NULL, &d->attend, &d->plan, error));
+    d->workspace = mha__mpi_take(c, d->plan.workspace_bytes, 1, &status, error);
+    return status;
+}
+
+/* ---------------------------------------------------------------- the exchange */
+
+/* Puts the rows of every rank's part, heads and then lse, side by side. */
+static void pack(const mha__mpi_call *c, const decoding *d, mha__mpi_message *messages)
+{
+    const size_t h = c->split.config.n_heads, d_v = c->split.config.d_v, bytes = element_bytes(c);
+    const size_t n = mha_view_elements(&d->lse), T_q = c->split.T_q;
+    char *at = d->out;
+    for (size_t p = 0; p < c->split.ranks; p++) {
+        const mha_range rows = mha_range_of(n, c->split.ranks, p);
+        messages[p] = (mha__mpi_message){at, rows.count * (d_v + 1)};
+        memcpy(at, (const char *)d->heads.data + rows.from * d_v * bytes, rows.count * d_v * bytes);
+        at += rows.count * d_v * bytes;
+        for (size_t i = rows.from; i < rows.from + rows.count; i++, at += bytes) { /* (b, t, head) to (b, head, t) */
+            const size_t b = i / h / T_q, t = i / h % T_q;
+            memcpy(at, (const char *)d->lse.data + ((b * h + i % h) * T_q + t) * bytes, bytes);
+        }
+    }
+}
+
+/* Merges this rank's part of the rows: that of rank 0 first, whose keys come first. */
+static mha_status merge(const mha__mpi_call *c, const decoding *d, size_t own, mha_error *error)
+{
+    const size_t d_v = c->split.config.d_v, heads[4] = {1, own, 1, d_v}, lse[3] = {1, 1, own};
+    for (size_t p = 0; p < c->split.ranks; p++) {
+        char *from = d->in + p * own * (d_v + 1) * element_bytes(c);
+        d->parts[p] = (mha_part){mha_view_of(from, c->dtype, 4, heads),
+                                 mha_view_of(from + own * d_v * element_bytes(c), c->dtype, 3, lse)};
+    }
+    const mha_part all = {mha_view_of(d->merged, c->dtype, 4, heads), {0}};
+    return mha_merge(d->parts, c->split.ranks, c->given->semantics.empty_rows, &all, error);
+}
+
+static mha_status run(mha__mpi_call *c, mha_error *error)
+{
+    const decoding *d = c->state;
+    const size_t P = c->split.ranks, d_v = c->split.config.d_v, n = mha_view_elements(&d->lse);
+    const size_t own = mha_range_of(n, P, c->l->rank).count, bytes = element_bytes(c);
+    mha__mpi_message *parts = d->messages, *part = parts + P, *mine = part + P, *all = mine + P;
+    mha_error first = {0};
+    mha_status computed = mha_forward_inputs(&c->plan, c->workspace, c->plan.workspace_bytes, &first);
+    if (computed == MHA_OK)
+        computed = mha_forward(&d->plan, d->workspace, d->plan.workspace_bytes, &first);
+    pack(c, d, parts);
+    for (size_t p = 0; p < P; p++) {
+        const mha_range rows = mha_range_of(n, P, p);
+        part[p] = (mha__mpi_message){d->in + p * own * (d_v + 1) * bytes, own * (d_v + 1)};
+        mine[p] = (mha__mpi_message){d->merged, own * d_v};
+        all[p] = (mha__mpi_message){(char *)d->heads.data + rows.from * d_v * bytes, rows.count * d_v};
+    }
+    TRY(mha__mpi_exchange(c->l, c->dtype, parts, part, d->requests, error));
+    if (computed == MHA_OK && own > 0)
+        computed = merge(c, d, own, &first);
+    TRY(mha__mpi_exchange(c->l, c->dtype, mine, all, d->requests, error));
+    if (computed != MHA_OK)
+        *error = first;
+    return computed;
+}
+
+static mha_status finish(mha__mpi_call *c, mha_error *error)
+{
+    const decoding *d = c->state;
+    return mha_forward_output(&c->plan, &d->heads, c->workspace, c->plan.workspace_bytes, error);
+}
+
+const mha__mpi_scheme mha__mpi_cache_rows = {prepare, run, finish};
