@@ -32,7 +32,7 @@ static json_int_t replicas(const mha_model *model, mha_split_scheme scheme, size
     json_int_t sum = 0;
     mha_model_layer described;
     for (size_t i = 0; mha_model_layer_at(model, i, &described); i++) {
-        mha_split split = {scheme, ranks, described.config, 1, 9, 9, MHA_F32};
+        mha_split split = {scheme, ranks, described.config, 1, 9, 9, MHA_F32, 0, 0};
         mha_params *params;
         mha_layer *layer;
         mha_error error;

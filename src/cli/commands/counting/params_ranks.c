@@ -110,7 +110,8 @@ static mha_status find_kinds(ranks_table *t, mha_error *error)
 /* Adds the layers of one kind to an outcome. */
 static mha_status add_kind(const ranks_table *t, const way *how, const layer_kind *k, outcome *o, mha_error *error)
 {
-    mha_split s = {how->scheme, t->ranks, k->layer.config, t->batch, how->decodes ? 1 : t->seq, t->seq, MHA_F32};
+    mha_split s = {.scheme = how->scheme, .ranks = t->ranks, .config = k->layer.config, .B = t->batch,
+                   .T_q = how->decodes ? 1 : t->seq, .T_k = t->seq};
     mha_totals first, other;
     mha_status status = mha_split_check(&s, error);
     if (status != MHA_OK)
