@@ -228,7 +228,8 @@ MHA_API mha_status mha_file_list_params(const mha_file *file, mha_params *table,
                                         void *context, mha_file_totals *totals, mha_error *error);
 /* The built-in model types whose public checkpoints name their tensors as this file does, as far as names tell; several
  * when these are the same (llama, mistral). Every tensor of the file that is no buffer must be one of the model's.
- * Writes the first `capacity` names (static text) to `names` and returns the number of all; 0 without memory. */
+ * Writes the first `capacity` names (static text), the likeliest first, to `names` and returns the number of all; 0
+ * without memory. */
 MHA_API size_t mha_file_architectures(const mha_file *file, const char **names, size_t capacity);
 /* Compares the tensors of a file with those of a model by name and shape, and calls `found` for every difference.
  * Names may differ by the prefix of the model's class ("bert.", "transformer."). Returns the number of missing, extra

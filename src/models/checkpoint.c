@@ -247,7 +247,7 @@ size_t mha_model_check_file(const mha_model *model, const mha_file *file, mha_fi
 
 /* Blocks and experts beyond this number have the names of those before them. Fewer kinds of tensors than FEWEST are
  * not taken for a model. */
-enum { LAST_BLOCK = 3, FEWEST = 4, MOST_ROWS = 512 };
+enum { LAST_BLOCK = 3, FEWEST = 4, MOST_ROWS = 512, MOST_ARCHITECTURES = 256 };
 
 /* Whether `name` is spelled as `pattern`, in which {i} and {j} stand for whole numbers and {model} for `base` or
  * nothing; `rest` (may be NULL) is a pattern that follows. */
@@ -297,12 +297,24 @@ static bool in_first_blocks(const char *name)
     return true;
 }
 
-/* The number of rows that no tensor of the file has, when all of its tensors are rows; else SIZE_MAX. */
-static size_t rows_without_tensor(const mha__architecture *a, const mha_file *file)
+/* The rows of a description that no tensor of a file has: those that every model of it has, and those that only some
+ * have. */
+typedef struct missing_rows {
+    bool known; /* all tensors of the file are rows */
+    size_t always, sometimes;
+} missing_rows;
+
+static bool is_always_there(const mha__arch_tensor *row)
+{
+    return !row->section && !row->when && !row->alias_of && row->kind == MHA_ARCH_PARAMETER;
+}
+
+static missing_rows rows_without_tensor(const mha__architecture *a, const mha_file *file)
 {
     const mha_file_tensor *tensor;
     bool has[MOST_ROWS] = {false};
-    size_t known = 0, attention = 0, without = 0, rows = 0;
+    size_t kinds = 0, attention = 0, rows = 0;
+    missing_rows missing = {0};
     while (rows < MOST_ROWS && a->tensors[rows].name)
         rows++;
     for (size_t i = 0; (tensor = mha_file_at(file, i)); i++) {
@@ -312,34 +324,39 @@ static size_t rows_without_tensor(const mha__architecture *a, const mha_file *fi
         while (row < rows && !is_row(a, &a->tensors[row], tensor->name))
             row++;
         if (row == rows)
-            return SIZE_MAX;
-        known += !has[row];
+            return missing;
+        kinds += !has[row];
         attention += strcmp(a->tensors[row].group, MHA_GROUP_ATTENTION) == 0;
         has[row] = true;
     }
     for (size_t row = 0; row < rows; row++)
-        without += !has[row];
-    return known < FEWEST || attention == 0 ? SIZE_MAX : without;
+        if (!has[row])
+            *(is_always_there(&a->tensors[row]) ? &missing.always : &missing.sometimes) += 1;
+    missing.known = kinds >= FEWEST && attention > 0;
+    return missing;
 }
 
 size_t mha_file_architectures(const mha_file *file, const char **names, size_t capacity)
 {
-    size_t count = 0, best = SIZE_MAX - 1;
+    missing_rows missing[MOST_ARCHITECTURES];
+    size_t all = 0, count = 0, best = SIZE_MAX;
     const char *name;
-    for (size_t i = 0; (name = mha_architecture_at(i)); i++) {
+    for (; all < MOST_ARCHITECTURES && (name = mha_architecture_at(all)); all++) {
         mha__architecture *a;
+        missing[all] = (missing_rows){0};
         if (mha__architecture_read(name, NULL, &a, NULL) != MHA_OK)
             continue; /* no memory */
-        const size_t without = rows_without_tensor(a, file);
+        missing[all] = rows_without_tensor(a, file);
         mha__architecture_free(a);
-        if (without > best || without == SIZE_MAX)
-            continue;
-        if (without < best)
-            count = 0;
-        best = without;
-        if (count < capacity)
-            names[count] = name;
-        count++;
+        if (missing[all].known && missing[all].always < best)
+            best = missing[all].always;
     }
+    for (size_t some = 0; some < MOST_ROWS; some++) /* those with the fewest rows to spare come first */
+        for (size_t i = 0; i < all; i++)
+            if (missing[i].known && missing[i].always == best && missing[i].sometimes == some) {
+                if (count < capacity)
+                    names[count] = mha_architecture_at(i);
+                count++;
+            }
     return count;
 }
