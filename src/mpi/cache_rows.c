@@ -58,11 +58,12 @@ static mha_status check_semantics(const mha__mpi_call *c, mha_error *error)
     return MHA_OK;
 }
 
-/* Elements [from, from + n) of the last axis, unless it is broadcast. */
+/* Elements [from, from + n) of the last axis, unless it is broadcast; none for a rank whose cache begins behind all. */
 static void cut_keys(mha_view *view, mha_range keys)
 {
-    if (view->data && view->rank > 0 && view->shape[view->rank - 1] > 1)
-        *view = mha_view_slice(view, view->rank - 1, keys.from, keys.count);
+    const size_t extent = view->data && view->rank > 0 ? view->shape[view->rank - 1] : 0;
+    if (extent > 1)
+        *view = mha_view_slice(view, view->rank - 1, keys.from < extent ? keys.from : extent, keys.count);
 }
 
 /* The call of this rank's keys: positions count from the beginning of the sequence. */
