@@ -111,6 +111,8 @@ static void unknown_scaling_is_said(void **state)
               error);
     assert_non_null(strstr(facts.caveat, "not applied: rope_type: 'spiral' is not known"));
     assert_null(mha_model_semantics(&facts).rope.frequencies.data);
+    assert_ok(mha_model_read_config(config_file(LLAMA("\"rope_scaling\":{\"rope_type\":7}")), &facts, &error), error);
+    assert_non_null(strstr(facts.caveat, "not applied: rope_type: expected a name"));
     facts.rope_scaling = (mha_rope_scaling){.kind = MHA_ROPE_LINEAR};
     assert_refused(mha_model_stretch(&facts, 9, &error), MHA_INVALID, error, "rope_scaling", "a factor");
 }

@@ -37,8 +37,10 @@ static mha_status factors(const json_t *object, const char *key, size_t pairs, d
 static mha_status kind_of(const json_t *object, mha_rope_scaling_kind *kind, mha_error *error)
 {
     const json_t *type = json_object_get(object, "rope_type");
-    if (!json_is_string(type))
+    if (!type || json_is_null(type))
         type = json_object_get(object, "type");
+    if (type && !json_is_string(type) && !json_is_null(type))
+        return mha__fail(error, MHA_INVALID, "rope_type", "expected a name");
     const char *name = json_is_string(type) ? json_string_value(type) : "default";
     *kind = strcmp(name, "su") == 0 ? MHA_ROPE_LONGROPE : MHA_ROPE_UNSCALED;
     if (*kind == MHA_ROPE_LONGROPE || strcmp(name, "default") == 0 || mha_rope_scaling_find(name, kind))
