@@ -39,6 +39,8 @@ static void presets_have_their_published_totals(void **state)
         {{"params", "--json", "--preset", "llama-2-70b", "--dtype", "bf16"}, 68976648192, 12079595520},
         {{"params", "--json", "--preset", "roberta-30522", "--heads", "4"}, 109514298, 28348416},
         {{"params", "--json", "--preset", "llama-2-70b", "--kv-heads", "64"}, 78371889152, 21474836480},
+        {{"params", "--json", "--preset", "distilbert-base-uncased"}, 66985530, 14174208},
+        {{"params", "--json", "--preset", "deberta-v3-base"}, 183831552, 28348416}, /* a size of -1: the default */
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         json_t *root = run_json(0, cases[i].args), *row;

@@ -40,6 +40,11 @@ const json_t *mha__config_first(const json_t *config, const char *keys, char roo
     return NULL;
 }
 
+static bool is_negative(const json_t *value)
+{
+    return json_is_integer(value) && json_integer_value(value) < 0;
+}
+
 /* A key with the value null asks for the default, which is then not an assumption. */
 static bool stated_null(const json_t *config, const char *keys)
 {
@@ -165,7 +170,7 @@ mha_status mha__setup_read_key(const json_t *config, const mha__arch_key *key, m
     const json_t *value = key->keys ? mha__config_first(config, key->keys, name) : NULL;
     if (key->list)
         status = read_list(value, name, key, setup, &list, &length, error);
-    else if (!value && key->keys && key->null && stated_null(config, key->keys))
+    else if (key->null && (value ? is_negative(value) : key->keys && stated_null(config, key->keys)))
         status = mha__expression_evaluate(key->null, &setup->values, &number, error);
     else if (value && key->length)
         number = (int64_t)json_array_size(value);

@@ -243,8 +243,9 @@ static bool set_sheets(json_t *object, mha__page_data *data, const mha__picture 
         ok = json_array_append_new(notes, text(data, picture->notes[i])) == 0;
     for (size_t i = 0; i < 2 && ok; i++)
         ok = json_array_append_new(sides, text(data, picture->sides[i])) == 0;
-    return (json_object_set_new(object, "sheets", sheets) == 0) & (json_object_set_new(object, "notes", notes) == 0) &
-           (json_object_set_new(object, "sides", sides) == 0) & ok;
+    ok = json_object_set_new(object, "sheets", sheets) == 0 && ok; /* each takes its list, whatever went before */
+    ok = json_object_set_new(object, "notes", notes) == 0 && ok;
+    return json_object_set_new(object, "sides", sides) == 0 && ok;
 }
 
 static size_t cells_of(const mha__picture *picture)
