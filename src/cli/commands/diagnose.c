@@ -260,7 +260,7 @@ static void print_json(const mha_diagnosis *d)
 static void show_progress(void *context, size_t done, size_t total)
 {
     (void)context;
-    if (done % 16 == 0)
+    if (done % 16 == 0 || done == total) /* the calling thread tells of its own alone, and of the end */
         fprintf(stderr, "\r  %zu of %zu explanations ", done, total);
 }
 

@@ -249,7 +249,7 @@ static int suggest(request *r, const arguments *args, const mha_progress *progre
 static void show_progress(void *context, size_t done, size_t total)
 {
     (void)context;
-    if (done % 4 == 0)
+    if (done % 4 == 0 || done == total) /* the calling thread tells of its own alone, and of the end */
         fprintf(stderr, "\r  %zu of %zu variants ", done, total);
 }
 

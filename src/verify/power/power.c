@@ -215,6 +215,8 @@ static mha_status run(examination *x, int threads, mha_error *error)
     TRY(list_rows(x, error));
     TRY(make_benches(x, threads, error));
     mha__parallel_for(p->count, (int)x->workers, examine, x);
+    if (x->progress && x->progress->report)
+        x->progress->report(x->progress->context, p->count, p->count);
     for (size_t i = 0; i < p->count; i++) {
         const mha_power_row *row = &p->rows[i];
         p->rejected += row->answer == MHA_POWER_REJECTED;
