@@ -21,7 +21,7 @@ typedef struct examination {
     double square;  /* sum of its squares */
     mha_power *result;
     size_t *which; /* the index of each row's variant in the list */
-    size_t workers, done;
+    size_t workers, done, told; /* told: how many were reported to be done */
     mha__variant_bench *bench[MHA_VARIANT_WORKERS];
     mha_view computed[MHA_VARIANT_WORKERS];
     const mha_progress *progress;
@@ -148,6 +148,13 @@ static mha_status list_rows(examination *x, mha_error *error)
     return MHA_OK;
 }
 
+static void report(examination *x, size_t done)
+{
+    x->told = done;
+    if (x->progress && x->progress->report)
+        x->progress->report(x->progress->context, done, x->result->count);
+}
+
 static void examine(void *context, size_t task, int worker)
 {
     examination *x = context;
@@ -169,8 +176,8 @@ static void examine(void *context, size_t task, int worker)
                   : row->factor <= 1                             ? MHA_POWER_ACCEPTED
                                                                  : MHA_POWER_REJECTED;
     const size_t done = __atomic_add_fetch(&x->done, 1, __ATOMIC_RELAXED);
-    if (worker == 0 && x->progress && x->progress->report) /* only the calling thread reports */
-        x->progress->report(x->progress->context, done, p->count);
+    if (worker == 0) /* only the calling thread reports */
+        report(x, done);
 }
 
 /* ---------------------------------------------------------------- the whole */
@@ -215,8 +222,8 @@ static mha_status run(examination *x, int threads, mha_error *error)
     TRY(list_rows(x, error));
     TRY(make_benches(x, threads, error));
     mha__parallel_for(p->count, (int)x->workers, examine, x);
-    if (x->progress && x->progress->report)
-        x->progress->report(x->progress->context, p->count, p->count);
+    if (x->told < p->count)
+        report(x, p->count);
     for (size_t i = 0; i < p->count; i++) {
         const mha_power_row *row = &p->rows[i];
         p->rejected += row->answer == MHA_POWER_REJECTED;
