@@ -12,6 +12,7 @@ import tempfile
 import time
 
 SECONDS = 90
+ATTEMPTS = 3
 
 
 class Browser:
@@ -35,6 +36,7 @@ class Browser:
                 return socket.create_connection(("127.0.0.1", port), SECONDS)
             except OSError:
                 if time.monotonic() > end or self.process.poll() is not None:
+                    self.process.kill()
                     raise
                 time.sleep(0.1)
 
@@ -79,10 +81,25 @@ class Browser:
             self.socket.close()
 
 
+def start(program):
+    """A browser; None where it does not come up, which says nothing of the pages."""
+    for attempt in range(ATTEMPTS):
+        profile = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+        try:
+            browser = Browser(program, pathlib.Path(profile.name))
+            browser.profile = profile  # as long as the browser
+            return browser
+        except OSError as why:
+            print(f"  Firefox does not come up, attempt {attempt + 1}: {why}")
+    return None
+
+
 def main(program, pages):
     failed = False
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        browser = Browser(program, pathlib.Path(folder))
+    browser = start(program)
+    if browser is None:
+        print("test-page: skipped in Firefox, which does not start here")
+    else:
         try:
             for page in map(pathlib.Path, pages):
                 answer = browser.answer_of(page)
