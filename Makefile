@@ -86,11 +86,12 @@ MAJOR   := $(word 1,$(subst ., ,$(VERSION)))
 # Before 1.0 each minor version may break the interface, so that it belongs to the name.
 SONAME  := libmha.so.$(if $(filter 0,$(MAJOR)),0.$(word 2,$(subst ., ,$(VERSION))),$(MAJOR))
 
-# The program is src/cli, what it shares with bench/ is src/bench; every other room but these is the library.
+# The program is src/cli (mha-mpi: src/cli/mpi), what it shares with bench/ is src/bench; every other room but these is
+# the library.
 SRC       := $(sort $(shell find src -name '*.c'))
-CLI_SRC   := $(filter src/cli/%,$(SRC))
+CLI_SRC   := $(filter-out src/cli/mpi/%,$(filter src/cli/%,$(SRC)))
 BENCH_SRC := $(filter src/bench/%,$(SRC))
-LIB_SRC   := $(filter-out src/cli/% src/bench/% src/mpi/% src/cli_mpi/% src/python/%,$(SRC))
+LIB_SRC   := $(filter-out src/cli/% src/bench/% src/mpi/% src/python/%,$(SRC))
 # mha/mpi.h is that of a library of its own.
 HEADERS   := $(sort $(filter-out include/mha/mpi.h,$(wildcard include/mha/*.h)))
 objects    = $(patsubst src/%.c,$(BUILD)/obj/%.o,$(1))

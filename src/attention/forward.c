@@ -4,11 +4,9 @@
  *   Q = x_q W_Q + b_Q,  K = x_k W_K + b_K,  V = x_v W_V + b_V            (Vaswani et al. 2017, section 3.2)
  *
  * Heads are strided views of Q, K, V and of the concatenation; nothing is copied to split or merge them. */
-#include "attention/layer.h"
-#include "attention/resolved.h"
+#include "attention/forward.h"
 #include "attention/steps/cache.h"
 #include "attention/steps/steps.h"
-#include "compute/gemm.h"
 
 /* The view for the result of a step, in this workspace. */
 static mha_view result_in(char *workspace, const mha__result *result)
@@ -24,7 +22,7 @@ static float *project_scratch(const mha__resolved *r, char *workspace)
     return (float *)(void *)(workspace + r->layout.project_scratch);
 }
 
-/* Q, K and V of the new rows, head by head, rotated. */
+/* Q, K and V of the new rows, head by head, normalised and rotated where the call asks for it. */
 static void inputs(const mha__resolved *r, char *workspace, mha_view heads[3], mha__clock *clock)
 {
     const mha__layout *at = &r->layout;
@@ -48,7 +46,7 @@ static void output(const mha__resolved *r, char *workspace, const mha_view *conc
     mha__stage_done(r, MHA_STAGE_OUTPUT, &out, clock);
 }
 
-static void forward(const mha__resolved *r, char *workspace)
+void mha__forward(const mha__resolved *r, char *workspace)
 {
     const mha_view concat = result_in(workspace, &r->layout.heads);
     mha__clock clock = mha__clock_start(r);
@@ -71,88 +69,18 @@ static void forward(const mha__resolved *r, char *workspace)
     output(r, workspace, &concat, &clock);
 }
 
-/* The first or the last lines alone. */
-static void forward_end(const mha__resolved *r, char *workspace, const mha_view *given)
+void mha__forward_inputs(const mha__resolved *r, char *workspace)
 {
-    const mha_view concat = result_in(workspace, &r->layout.heads);
     mha__clock clock = mha__clock_start(r);
     mha_view heads[3];
-    if (!given) {
-        inputs(r, workspace, heads, &clock);
-        return;
-    }
-    const mha_view from = given->rank == 3 ? mha__split_heads(given, r->plan.h) : *given;
+    inputs(r, workspace, heads, &clock);
+}
+
+void mha__forward_output(const mha__resolved *r, char *workspace, const mha_view *heads)
+{
+    const mha_view concat = result_in(workspace, &r->layout.heads);
+    const mha_view from = heads->rank == 3 ? mha__split_heads(heads, r->plan.h) : *heads;
+    mha__clock clock = mha__clock_start(r);
     (void)mha_view_copy(&concat, &from);
     output(r, workspace, &concat, &clock);
-}
-
-/* ---------------------------------------------------------------- one forward */
-
-/* Refuses a plan when something that it depends on has changed since. */
-static mha_status check_unchanged(const mha__resolved *r, mha_error *error)
-{
-    if (!r->kernels)
-        return mha__fail(error, MHA_INVALID, "plan", "expected a plan made by mha_plan_call, found zeros");
-    if (r->cache && (mha_cache_length(r->cache) != r->held || mha_cache_first(r->cache) != r->gone))
-        return mha__fail(error, MHA_INVALID, "cache",
-                         "has %zu rows after %zu evicted ones, and had %zu after %zu when this call was planned: "
-                         "plan the call again",
-                         mha_cache_length(r->cache), mha_cache_first(r->cache), r->held, r->gone);
-    if (r->kernels != mha__kernels_get())
-        return mha__fail(error, MHA_INVALID, "isa", "planned for %s, but %s has been chosen since: plan the call again",
-                         r->kernels->isa, mha__kernels_get()->isa);
-    if (r->layer && r->generation != mha__layer_generation(r->layer))
-        return mha__fail(error, MHA_INVALID, "layer", "its weights were packed or unpacked since: plan the call again");
-    return MHA_OK;
-}
-
-/* Checks a plan and its workspace, and runs what of the call is asked for: all of it, or one end. */
-static mha_status run(const mha_plan *plan, void *workspace, size_t bytes, bool whole, const mha_view *heads,
-                      mha_error *error)
-{
-    const mha__resolved *r = mha__plan_resolved(plan);
-    if (!workspace || bytes < r->plan.workspace_bytes)
-        return mha__fail(error, MHA_INVALID, "workspace", "expected a workspace of %zu bytes, found %zu",
-                         r->plan.workspace_bytes, workspace ? bytes : 0);
-    TRY(check_unchanged(r, error));
-    mha__times_clear(r);
-    char *base = (char *)workspace + (MHA_ALIGNMENT - (uintptr_t)workspace % MHA_ALIGNMENT) % MHA_ALIGNMENT;
-    if (r->plan.path == MHA_PATH_EXACT) {
-        if (whole)
-            mha__exact(r, base);
-        else
-            mha__exact_end(r, base, heads);
-        return MHA_OK;
-    }
-    const int openmp_default = r->layout.uses_blas ? mha__gemm_begin() : 0;
-    if (whole)
-        forward(r, base);
-    else
-        forward_end(r, base, heads);
-    if (r->layout.uses_blas)
-        mha__gemm_end(openmp_default);
-    return MHA_OK;
-}
-
-mha_status mha_forward(const mha_plan *plan, void *workspace, size_t workspace_bytes, mha_error *error)
-{
-    return run(plan, workspace, workspace_bytes, true, NULL, error);
-}
-
-mha_status mha_forward_inputs(const mha_plan *plan, void *workspace, size_t workspace_bytes, mha_error *error)
-{
-    return run(plan, workspace, workspace_bytes, false, NULL, error);
-}
-
-mha_status mha_forward_output(const mha_plan *plan, const mha_view *heads, void *workspace, size_t workspace_bytes,
-                              mha_error *error)
-{
-    const mha__resolved *r = mha__plan_resolved(plan);
-    const size_t *s = r->query.shape, h = r->plan.h, d_v = r->plan.d_v;
-    const size_t by_row[3] = {s[0], s[1], h * d_v}, by_head[4] = {s[0], s[1], h, d_v};
-    if (r->kernels)
-        TRY(mha__expect_shape(error, "heads", heads, heads->rank == 4 ? 4 : 3, heads->rank == 4 ? by_head : by_row));
-    if (!mha__dtype_is_float(heads->dtype) || (!heads->data && mha_view_elements(heads) != 0))
-        return mha__fail(error, MHA_INVALID, "heads", heads->data ? "expected a floating type" : "no data");
-    return run(plan, workspace, workspace_bytes, false, heads, error);
 }

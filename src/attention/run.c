@@ -1,6 +1,83 @@
-/* A call planned and run once, with a workspace of its own. */
+/* Runs a plan: checks what it depends on, then computes the call or one of its two ends; mha_run plans and runs it once.
+ */
+#include "attention/forward.h"
+#include "attention/layer.h"
+#include "attention/steps/steps.h"
 #include "base/base.h"
-#include "mha/attention.h"
+#include "compute/gemm.h"
+
+/* Refuses a plan when something that it depends on has changed since. */
+static mha_status check_unchanged(const mha__resolved *r, mha_error *error)
+{
+    if (!r->kernels)
+        return mha__fail(error, MHA_INVALID, "plan", "expected a plan made by mha_plan_call, found zeros");
+    if (r->cache && (mha_cache_length(r->cache) != r->held || mha_cache_first(r->cache) != r->gone))
+        return mha__fail(error, MHA_INVALID, "cache",
+                         "has %zu rows after %zu evicted ones, and had %zu after %zu when this call was planned: "
+                         "plan the call again",
+                         mha_cache_length(r->cache), mha_cache_first(r->cache), r->held, r->gone);
+    if (r->kernels != mha__kernels_get())
+        return mha__fail(error, MHA_INVALID, "isa", "planned for %s, but %s has been chosen since: plan the call again",
+                         r->kernels->isa, mha__kernels_get()->isa);
+    if (r->layer && r->generation != mha__layer_generation(r->layer))
+        return mha__fail(error, MHA_INVALID, "layer", "its weights were packed or unpacked since: plan the call again");
+    return MHA_OK;
+}
+
+/* Checks a plan and its workspace, and runs what of the call is asked for: all of it, or one end. */
+static mha_status run(const mha_plan *plan, void *workspace, size_t bytes, bool whole, const mha_view *heads,
+                      mha_error *error)
+{
+    const mha__resolved *r = mha__plan_resolved(plan);
+    if (!workspace || bytes < r->plan.workspace_bytes)
+        return mha__fail(error, MHA_INVALID, "workspace", "expected a workspace of %zu bytes, found %zu",
+                         r->plan.workspace_bytes, workspace ? bytes : 0);
+    TRY(check_unchanged(r, error));
+    mha__times_clear(r);
+    char *base = (char *)workspace + (MHA_ALIGNMENT - (uintptr_t)workspace % MHA_ALIGNMENT) % MHA_ALIGNMENT;
+    if (r->plan.path == MHA_PATH_EXACT) {
+        if (whole)
+            mha__exact(r, base);
+        else
+            mha__exact_end(r, base, heads);
+        return MHA_OK;
+    }
+    const int openmp_default = r->layout.uses_blas ? mha__gemm_begin() : 0;
+    if (whole)
+        mha__forward(r, base);
+    else if (heads)
+        mha__forward_output(r, base, heads);
+    else
+        mha__forward_inputs(r, base);
+    if (r->layout.uses_blas)
+        mha__gemm_end(openmp_default);
+    return MHA_OK;
+}
+
+mha_status mha_forward(const mha_plan *plan, void *workspace, size_t workspace_bytes, mha_error *error)
+{
+    return run(plan, workspace, workspace_bytes, true, NULL, error);
+}
+
+mha_status mha_forward_inputs(const mha_plan *plan, void *workspace, size_t workspace_bytes, mha_error *error)
+{
+    return run(plan, workspace, workspace_bytes, false, NULL, error);
+}
+
+mha_status mha_forward_output(const mha_plan *plan, const mha_view *heads, void *workspace, size_t workspace_bytes,
+                              mha_error *error)
+{
+    const mha__resolved *r = mha__plan_resolved(plan);
+    const size_t *s = r->query.shape, h = r->plan.h, d_v = r->plan.d_v;
+    const size_t by_row[3] = {s[0], s[1], h * d_v}, by_head[4] = {s[0], s[1], h, d_v};
+    if (r->kernels)
+        TRY(mha__expect_shape(error, "heads", heads, heads->rank == 4 ? 4 : 3, heads->rank == 4 ? by_head : by_row));
+    if (!mha__dtype_is_float(heads->dtype) || (!heads->data && mha_view_elements(heads) != 0))
+        return mha__fail(error, MHA_INVALID, "heads", heads->data ? "expected a floating type" : "no data");
+    return run(plan, workspace, workspace_bytes, false, heads, error);
+}
+
+/* ---------------------------------------------------------------- planned and run once */
 
 mha_status mha_run(const mha_layer *layer, const mha_call *call, mha_error *error)
 {

@@ -7,7 +7,6 @@
 
 typedef struct decoding {
     mha_range own;      /* new keys that this rank keeps */
-    mha_view heads;     /* (B, T_q, h, d_v): of this rank's keys, then of all */
     mha_view lse;       /* (B, h, T_q) */
     char *out, *in;     /* rows of heads, each (B, T_q, h) row of d_v numbers, and behind them their lse */
     char *merged;       /* this rank's part of the rows of all keys */
@@ -83,7 +82,7 @@ static void part_call(mha__mpi_call *c, decoding *d)
     s.key_offset += (int64_t)first;
     d->keep = (mha_keep){.stage = MHA_STAGE_LSE, .view = d->lse};
     d->attend = (mha_call){.query = c->Q, .key = mha_view_slice(&c->K, 1, d->own.from, d->own.count),
-                           .value = mha_view_slice(&c->V, 1, d->own.from, d->own.count), .output = d->heads,
+                           .value = mha_view_slice(&c->V, 1, d->own.from, d->own.count), .output = c->heads,
                            .keep = &d->keep, .keep_count = 1, .semantics = s, .weights = c->weights,
                            .cache = c->given->cache, .path = c->path, .threads = c->given->threads};
 }
@@ -102,7 +101,7 @@ static mha_status prepare(mha__mpi_call *c, mha_error *error)
     decoding *d = c->state = mha__mpi_take(c, 1, sizeof *d, &status, error);
     TRY(status);
     d->own = keys;
-    d->heads = mha__mpi_rows(c, c->split.T_q, h, d_v, &status, error);
+    c->heads = mha__mpi_rows(c, c->split.T_q, h, d_v, &status, error);
     d->lse = mha_view_of(mha__mpi_take(c, n, bytes, &status, error), c->dtype, 3, (size_t[]){B, h, c->split.T_q});
     d->out = mha__mpi_take(c, n * (d_v + 1), bytes, &status, error);
     d->in = mha__mpi_take(c, P * own * (d_v + 1), bytes, &status, error);
@@ -128,7 +127,7 @@ static void pack(const mha__mpi_call *c, const decoding *d, mha__mpi_message *me
     for (size_t p = 0; p < c->split.ranks; p++) {
         const mha_range rows = mha_range_of(n, c->split.ranks, p);
         messages[p] = (mha__mpi_message){at, rows.count * (d_v + 1)};
-        memcpy(at, (const char *)d->heads.data + rows.from * d_v * bytes, rows.count * d_v * bytes);
+        memcpy(at, (const char *)c->heads.data + rows.from * d_v * bytes, rows.count * d_v * bytes);
         at += rows.count * d_v * bytes;
         for (size_t i = rows.from; i < rows.from + rows.count; i++, at += bytes) { /* (b, t, head) to (b, head, t) */
             const size_t b = i / h / T_q, t = i / h % T_q;
@@ -165,7 +164,7 @@ static mha_status run(mha__mpi_call *c, mha_error *error)
         const mha_range rows = mha_range_of(n, P, p);
         part[p] = (mha__mpi_message){d->in + p * own * (d_v + 1) * bytes, own * (d_v + 1)};
         mine[p] = (mha__mpi_message){d->merged, own * d_v};
-        all[p] = (mha__mpi_message){(char *)d->heads.data + rows.from * d_v * bytes, rows.count * d_v};
+        all[p] = (mha__mpi_message){(char *)c->heads.data + rows.from * d_v * bytes, rows.count * d_v};
     }
     TRY(mha__mpi_exchange(c->l, c->dtype, parts, part, d->requests, error));
     if (computed == MHA_OK && own > 0)
@@ -176,10 +175,4 @@ static mha_status run(mha__mpi_call *c, mha_error *error)
     return computed;
 }
 
-static mha_status finish(mha__mpi_call *c, mha_error *error)
-{
-    const decoding *d = c->state;
-    return mha_forward_output(&c->plan, &d->heads, c->workspace, c->plan.workspace_bytes, error);
-}
-
-const mha__mpi_scheme mha__mpi_cache_rows = {prepare, run, finish};
+const mha__mpi_scheme mha__mpi_cache_rows = {prepare, run, NULL};

@@ -2,9 +2,9 @@
 
 MPICC   ?= mpicc
 MPI     := $(shell command -v $(MPICC) 2>/dev/null)
-MPI_SRC := $(filter src/mpi/% src/cli_mpi/%,$(SRC))
-MPI_LIB_OBJ := $(call objects,$(filter-out src/cli_mpi/%,$(MPI_SRC)))
-MPI_CLI_OBJ := $(call objects,$(filter src/cli_mpi/%,$(MPI_SRC)))
+MPI_SRC := $(filter src/mpi/% src/cli/mpi/%,$(SRC))
+MPI_LIB_OBJ := $(call objects,$(filter-out src/cli/mpi/%,$(MPI_SRC)))
+MPI_CLI_OBJ := $(call objects,$(filter src/cli/mpi/%,$(MPI_SRC)))
 MPI_SONAME  := $(subst libmha.so,libmha_mpi.so,$(SONAME))
 # The wrapper calls the compiler that everything else is compiled with.
 MPI_CC = OMPI_CC="$(CC)" MPICH_CC="$(CC)" $(MPICC)

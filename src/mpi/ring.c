@@ -12,7 +12,6 @@ typedef struct unit {
 typedef struct ring {
     char *own, *buffers[2];
     mha__mpi_parts *parts;
-    mha_view heads;
     MPI_Request receiving, sending;
 } ring;
 
@@ -173,16 +172,10 @@ static mha_status run(mha__mpi_call *c, mha_error *error)
     }
     TRY(mha__mpi_status(MPI_Wait(&r->sending, MPI_STATUS_IGNORE), error));
     if (computed == MHA_OK)
-        computed = mha__mpi_parts_join(c, r->parts, &r->heads, &first);
+        computed = mha__mpi_parts_join(c, r->parts, &c->heads, &first);
     if (computed != MHA_OK)
         *error = first;
     return computed;
 }
 
-static mha_status finish(mha__mpi_call *c, mha_error *error)
-{
-    const ring *r = c->state;
-    return mha_forward_output(&c->plan, &r->heads, c->workspace, c->plan.workspace_bytes, error);
-}
-
-const mha__mpi_scheme mha__mpi_ring = {prepare, run, finish};
+const mha__mpi_scheme mha__mpi_ring = {prepare, run, NULL};

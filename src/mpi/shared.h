@@ -53,6 +53,7 @@ typedef struct mha__mpi_call {
     mha_plan plan;              /* of `ends` */
     mha_keep keep[3];
     void *workspace;
+    mha_view heads; /* (B, rows, h, d_v): what this rank's rows have attended to, once a scheme has run */
     mha_view weights[MHA_WEIGHT_COUNT]; /* for calls without a layer: sinks, bias_k, bias_v of the heads of the share */
     void *state;                        /* of the scheme */
 } mha__mpi_call;
@@ -61,7 +62,7 @@ typedef struct mha__mpi_call {
 typedef struct mha__mpi_scheme {
     mha_status (*prepare)(mha__mpi_call *c, mha_error *error);
     mha_status (*run)(mha__mpi_call *c, mha_error *error); /* communicates to the end, whatever fails */
-    mha_status (*finish)(mha__mpi_call *c, mha_error *error);
+    mha_status (*finish)(mha__mpi_call *c, mha_error *error); /* NULL: c->heads times W_O */
 } mha__mpi_scheme;
 
 extern const mha__mpi_scheme mha__mpi_tensor, mha__mpi_ulysses, mha__mpi_ring, mha__mpi_cache_rows;

@@ -105,7 +105,8 @@ mha_status mha_mpi_forward(mha_mpi_layer *layer, const mha_call *call, size_t T_
         status = mha__mpi_agree(layer->comm, status, 0, e);
     }
     if (status == MHA_OK)
-        status = scheme->finish(&c, e);
+        status = scheme->finish ? scheme->finish(&c, e)
+                                : mha_forward_output(&c.plan, &c.heads, c.workspace, c.plan.workspace_bytes, e);
     if (status != MHA_OK && call->cache) /* what was appended before another rank failed */
         mha_cache_truncate(call->cache, length);
     mha__arena_free(&c.arena);

@@ -6,7 +6,6 @@
 
 typedef struct turn {
     mha_view Q, K, V, heads;  /* (B, rows of all ranks, heads of this one, width) */
-    mha_view concat;          /* (B, rows of this rank, all heads, d_v) */
     char *out, *in;           /* messages, peer after peer */
     mha__mpi_message *send, *receive;
     MPI_Request *requests;
@@ -33,7 +32,7 @@ static mha_status prepare(mha__mpi_call *c, mha_error *error)
     t->K = mha__mpi_rows(c, T_k, K, config->d_k, &status, error);
     t->V = mha__mpi_rows(c, T_k, K, config->d_v, &status, error);
     t->heads = mha__mpi_rows(c, T_q, H, config->d_v, &status, error);
-    t->concat = mha__mpi_rows(c, c->q_rows, config->n_heads, config->d_v, &status, error);
+    c->heads = mha__mpi_rows(c, c->q_rows, config->n_heads, config->d_v, &status, error);
     /* Rows of this rank for the heads of all ranks, or rows of all ranks for the heads of this one. */
     const size_t there = P * (c->q_rows * H * config->d_k + c->k_rows * K * kv), back = T_q * H * config->d_v;
     const size_t here = T_q * H * config->d_k + T_k * K * kv, home = P * c->q_rows * H * config->d_v;
@@ -92,7 +91,7 @@ static void pack(const mha__mpi_call *c, const turn *t, bool home, direction way
         char *const begin = at;
         if (home) {
             const mha_view part = piece(c, &at, q_rows.count, H, config->d_v);
-            copy_part(by_rows ? &t->heads : &t->concat, by_rows ? 1 : 2, by_rows ? q_rows : peer.heads, &part, way);
+            copy_part(by_rows ? &t->heads : &c->heads, by_rows ? 1 : 2, by_rows ? q_rows : peer.heads, &part, way);
         } else {
             const mha_view q = piece(c, &at, q_rows.count, H, config->d_k),
                            k = piece(c, &at, k_rows.count, K, config->d_k),
@@ -129,10 +128,4 @@ static mha_status run(mha__mpi_call *c, mha_error *error)
     return computed;
 }
 
-static mha_status finish(mha__mpi_call *c, mha_error *error)
-{
-    const turn *t = c->state;
-    return mha_forward_output(&c->plan, &t->concat, c->workspace, c->plan.workspace_bytes, error);
-}
-
-const mha__mpi_scheme mha__mpi_ulysses = {prepare, run, finish};
+const mha__mpi_scheme mha__mpi_ulysses = {prepare, run, NULL};

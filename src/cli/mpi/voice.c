@@ -3,7 +3,7 @@
 #include <unistd.h>
 
 #include "cli/output/print.h"
-#include "cli_mpi/commands_mpi.h"
+#include "cli/mpi/commands_mpi.h"
 
 static struct {
     int saved;     /* standard error of a rank that is silent; -1: it speaks */

@@ -3,7 +3,7 @@
 #define MHA_CLI_MPI_COMMANDS_MPI_H
 
 #include "cli/options.h"
-#include "cli_mpi/run_shared.h"
+#include "cli/mpi/run_shared.h"
 
 typedef struct mpi_request {
     const arguments *args;

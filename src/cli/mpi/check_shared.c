@@ -4,7 +4,7 @@
 
 #include "cli/output/print.h"
 #include "cli/setup/case_list.h"
-#include "cli_mpi/commands_mpi.h"
+#include "cli/mpi/commands_mpi.h"
 
 /* The recorded output of a case, and the tolerance that the judge gives it. */
 typedef struct recorded {

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 
 #include "cli/output/print.h"
-#include "cli_mpi/run_shared.h"
+#include "cli/mpi/run_shared.h"
 
 bool has_all_rows(mha_split_scheme scheme)
 {

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "cli/output/print.h"
-#include "cli_mpi/commands_mpi.h"
+#include "cli/mpi/commands_mpi.h"
 
 static const char usage[] =
     "Usage: mpirun -n RANKS mha-mpi COMMAND [--scheme NAME] [OPTION...]\n"

@@ -5,7 +5,7 @@
 #include "cli/output/print.h"
 #include "cli/setup/call.h"
 #include "cli/setup/layer.h"
-#include "cli_mpi/commands_mpi.h"
+#include "cli/mpi/commands_mpi.h"
 
 /* One scheme, as rank 0 reports it. */
 typedef struct scheme_report {
