@@ -1,5 +1,5 @@
-/* Runs a plan: checks what it depends on, then computes the call or one of its two ends; mha_run plans and runs it once.
- */
+/* Runs a plan: checks what it depends on, then computes the call or one of its two ends. mha_run plans a call and runs
+ * it once. */
 #include "attention/forward.h"
 #include "attention/layer.h"
 #include "attention/steps/steps.h"

@@ -1,4 +1,4 @@
-/* The tensors and the metadata of a file by name. */
+/* Sorts the tensors and the metadata of a file by name, finds them, and refuses a name that stands twice. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -11,10 +11,10 @@ MPI_CC = OMPI_CC="$(CC)" MPICH_CC="$(CC)" $(MPICC)
 
 .PHONY: mpi test-mpi install-mpi uninstall-mpi
 ifeq ($(MPI),)
-mpi test-mpi install-mpi uninstall-mpi: ## builds libmha_mpi and build/mha-mpi; test-mpi tests them with mpirun
+mpi test-mpi install-mpi uninstall-mpi:
 	@echo "skipped: $@: there is no $(MPICC) (make deps-dev installs Open MPI)"
 else
-mpi: all $(BUILD)/libmha_mpi.so $(BUILD)/mha-mpi ## builds libmha_mpi and build/mha-mpi; test-mpi tests them with mpirun
+mpi: all $(BUILD)/libmha_mpi.so $(BUILD)/mha-mpi ## builds libmha_mpi and build/mha-mpi
 
 $(MPI_LIB_OBJ) $(MPI_CLI_OBJ): $(BUILD)/obj/%.o: src/%.c $(BUILD)/flags
 	@mkdir -p $(@D)
@@ -40,7 +40,7 @@ $(BUILD)/mha-mpi: $(MPI_ALL_OBJ) $(BUILD)/libbench.a $(BUILD)/libmha.a
 	$(Q)$(MPI_CC) $(MHA_LDFLAGS) -o $@ $^ $(LIBS)
 
 MPI_CMAKE_DIR = $(libdir)/cmake/mha_mpi
-install-mpi: mpi
+install-mpi: mpi ## installs libmha_mpi and mha-mpi
 	@$(INSTALL) -d "$(DESTDIR)$(includedir)/mha" \
 	  $(foreach d,bindir libdir PKGCONFIG_DIR MPI_CMAKE_DIR,"$(DESTDIR)$($(d))")
 	$(Q)$(INSTALL) -m 644 include/mha/mpi.h "$(DESTDIR)$(includedir)/mha/"
@@ -75,7 +75,7 @@ analyze: $(MPI_ANALYZED)
 $(MPI_ANALYZED): ISA_CFLAGS = $(patsubst -I%,-isystem %,$(filter -I%,$(shell $(MPICC) -show)))
 
 MPIEXEC ?= mpiexec
-test-mpi: mpi $(MPI_TESTS)
+test-mpi: mpi $(MPI_TESTS) ## tests libmha_mpi and mha-mpi with mpirun (make deps-dev)
 	@rm -rf $(BUILD)/results-mpi && mkdir -p $(BUILD)/results-mpi
 	@sh tests/run_test.sh $(BUILD)/results-mpi mpi/program sh tests/mpi/program.sh $(MPIEXEC) $(BUILD)/mha-mpi
 	@sh tests/run_test.sh $(BUILD)/results-mpi mpi/install \

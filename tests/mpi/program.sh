@@ -1,5 +1,6 @@
 #!/bin/sh
-# The program mha-mpi on 1 to 8 ranks: every recorded case that a scheme can take, its exit codes, one voice.
+# The program mha-mpi on 1 to 8 ranks: every recorded case that a scheme can take, its exit codes, and that one rank
+# alone speaks.
 # program.sh MPIEXEC PROGRAM
 set -u
 launcher=$1 program=$2

@@ -1,4 +1,4 @@
-/* Values of quantised tensors beside recorded ones. */
+/* Compares the values of quantised tensors with recorded ones, bit for bit. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* Values of quantised tensors beside recorded ones. */
+/* Compares the values of quantised tensors with recorded ones, bit for bit. */
 #ifndef TEST_QUANTISED_H
 #define TEST_QUANTISED_H
 

@@ -1,4 +1,4 @@
-/* Values of a config.json, for config_json.c. */
+/* Reads from a config.json the symbols and numbers that an architecture names. */
 #ifndef MHA_MODELS_CONFIG_CONFIG_VALUES_H
 #define MHA_MODELS_CONFIG_CONFIG_VALUES_H
 

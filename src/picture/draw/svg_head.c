@@ -1,4 +1,4 @@
-/* Writes how a drawing of maps begins. */
+/* Writes the first lines of an SVG drawing of maps. */
 #include "picture/draw/svg_head.h"
 
 #include "picture/draw/shade.h"

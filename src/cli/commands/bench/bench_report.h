@@ -1,4 +1,4 @@
-/* What mha bench says of its rows. */
+/* Writes what mha bench measured, a row for each path and number of threads. */
 #ifndef MHA_CLI_COMMANDS_BENCH_REPORT_H
 #define MHA_CLI_COMMANDS_BENCH_REPORT_H
 
