@@ -135,6 +135,7 @@ static mha_status no_memory(mha_error *error)
 mha_status mha__picture_note(mha__picture *picture, const char *text, mha_error *error)
 {
     const size_t count = picture->note_count;
+    picture->memory.allocator = mha__allocator_or_default(&picture->memory.allocator);
     const char **notes = mha__arena_take(&picture->memory, (count + 1) * sizeof *notes);
     const char *copy = copy_of(picture, text);
     if (!notes || !copy)

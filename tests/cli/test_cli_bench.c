@@ -262,10 +262,18 @@ static void layers_of_a_model_are_measured(void **state)
         const double one = json_number_value(json_object_get(layer, "ms_min")),
                      five = json_number_value(json_object_get(all, "ms_min"));
         assert_true(fabs(five - 5 * one) <= 1e-9 * five);
+        const double median = json_number_value(json_object_get(all, "ms_median"));
+        assert_true(fabs(median - 5 * json_number_value(json_object_get(layer, "ms_median"))) <= 1e-9 * median);
+        const double gflops = json_number_value(json_object_get(all, "gflops")); /* five times the work and the time */
+        assert_true(fabs(gflops - json_number_value(json_object_get(layer, "gflops"))) <= 1e-9 * gflops);
         const double tokens = json_number_value(json_object_get(all, "tokens_per_s")) * five * 1e-3;
         assert_true(fabs(tokens - (decodes ? 2 : 12)) <= 1e-6);
         assert_true(json_is_null(json_object_get(all, "gbs")));
     }
+    json_decref(root);
+    root = RUN_JSON(0, "bench", "--config", config, "--seq", "1", "--rounds", "1", "--part", "layer", "--path", "fast",
+                    "--threads", "1", "--json"); /* one token has no cache before it */
+    assert_int_equal(json_array_size(json_object_get(root, "rows")), 2);
     json_decref(root);
     assert_program_refuses(RUN("bench", "--config", config, "--shape", "tiny16"), 2, "--shape: expected nothing");
     assert_program_refuses(RUN("bench", "--shape", "tiny16", "--seq", "6"), 2, "--seq: expected --preset or --config");

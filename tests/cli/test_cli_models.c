@@ -229,6 +229,35 @@ static void configurations_are_blamed_for_themselves(void **state)
                            "--config: expected a model with attention layers, found none");
 }
 
+/* What a description says reaches the terminal without the characters that command it. */
+static void descriptions_command_no_terminal(void **state)
+{
+    (void)state;
+    char config[256], description[256];
+    snprintf(config, sizeof config, "%s", scratch("plain.json"));
+    snprintf(description, sizeof description, "%s", scratch("escapes.json"));
+    write_text(config, "{\"model_type\": \"zzz\"}");
+    write_text(description,
+               "{\"title\": \"T\\u001b]0;x\\u0007\\u009b31m\\u202e\", \"symbols\": {\"d_model\": {\"value\": 8},"
+               " \"h\": {\"value\": 2}, \"h_kv\": {\"value\": 2}, \"d_k\": {\"value\": 4},"
+               " \"L\": {\"key\": \"n\\u001b[31m\", \"default\": 2}}, \"classes\": {\"C\\u001b[1m\": \"lm\"},"
+               " \"tensors\": {\"layers\": {\"blocks\": \"L\", \"prefix\": \"m.{i}.\", \"rows\": [{\"name\": \"q\","
+               " \"shape\": \"d_model, d_model\", \"group\": \"attention\", \"role\": \"W_Q\"}]}},"
+               " \"attention\": [{\"blocks\": \"L\", \"prefix\": \"m.{i}.\"}]}");
+    for (int ranks = 0; ranks < 2; ranks++) {
+        program_result r = ranks ? RUN("params", "--config", config, "--architecture", description, "--seq", "4",
+                                       "--ranks", "2")
+                                 : RUN("params", "--config", config, "--architecture", description);
+        assert_int_equal(r.code, 0);
+        assert_non_null(strstr(r.out, "(C"));
+        assert_null(strchr(r.out, '\033'));
+        assert_null(strchr(r.out, '\007'));
+        assert_null(strstr(r.out, "\xc2\x9b"));
+        assert_null(strstr(r.out, "\xe2\x80\xae"));
+        program_free(&r);
+    }
+}
+
 /* Writes a file of small matrices of these names. */
 static void write_named(const char *path, const char *name, ...)
 {
@@ -411,6 +440,7 @@ int main(void)
         cmocka_unit_test(a_config_says_what_was_assumed),
         cmocka_unit_test(requests_without_meaning_are_refused),
         cmocka_unit_test(configurations_are_blamed_for_themselves),
+        cmocka_unit_test(descriptions_command_no_terminal),
         cmocka_unit_test(files_are_listed_and_held_against_their_configs),
         cmocka_unit_test(head_counts_of_models_are_compared),
         cmocka_unit_test(the_merged_matrix_is_counted_and_scores_the_same),

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "mha/mha.h"
 #include "picture/draw/shade.h"
@@ -400,6 +401,30 @@ static void half_blocks_show_every_weight(void **state)
     program_free(&r);
 }
 
+/* A case that cannot be judged has nothing to draw: its reason is said, on one line, and nothing is written. */
+static void a_case_that_is_skipped_is_not_drawn(void **state)
+{
+    (void)state;
+    static const char *const endings[] = {"skipped.svg", "skipped.png", "skipped.html"};
+    static float data[8];
+    mha_error error;
+    mha_writer *writer;
+    const mha_view query = mha_view_of(data, MHA_F32, 3, (size_t[]){1, 2, 4});
+    char path[256];
+    snprintf(path, sizeof path, "%s", scratch("skipped.safetensors"));
+    assert_ok(mha_writer_create(path, &writer, &error), error);
+    assert_ok(mha_writer_add(writer, "query", &query, &error), error);
+    assert_ok(mha_writer_add_metadata(writer, "unknown\033[31m", "1", &error), error);
+    assert_ok(mha_writer_commit(writer, &error), error);
+    mha_writer_destroy(writer);
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
+        char picture[256];
+        snprintf(picture, sizeof picture, "%s", scratch(endings[i]));
+        assert_program_refuses(RUN("check", path, "--picture", picture), 2, "--picture: *found none: skipped: unknown");
+        assert_int_not_equal(access(picture, F_OK), 0);
+    }
+}
+
 static void maps_keep_to_the_terminal_and_to_its_colours(void **state)
 {
     (void)state;
@@ -454,6 +479,7 @@ int main(void)
         cmocka_unit_test(any_stage_can_be_shown),
         cmocka_unit_test(a_benchmark_is_drawn_beside_its_limits),
         cmocka_unit_test(half_blocks_show_every_weight),
+        cmocka_unit_test(a_case_that_is_skipped_is_not_drawn),
         cmocka_unit_test(maps_keep_to_the_terminal_and_to_its_colours),
         cmocka_unit_test(the_picture_in_the_tree_is_drawn_as_its_page_says),
     };

@@ -122,6 +122,16 @@ static void groups_that_there_are_not_are_refused(void **state)
     assert_refused(mha_file_read(file, mha_file_find(file, "a.weight"), &view, &error), MHA_FORMAT, error, "a.g_idx",
                    "groups from 0 to 1");
     mha_file_close(file);
+    planned many[GPTQ_PARTS]; /* 64 groups: numbers 0 to 63, and then one beyond the last */
+    memcpy(many, gptq, sizeof many);
+    many[2].shape[0] = many[3].shape[0] = 64;
+    for (long first = 0; first < 2; first++) {
+        many[4].first = first;
+        file = open_planned("groups.safetensors", many, GPTQ_PARTS);
+        const mha_status status = mha_file_read(file, mha_file_find(file, "a.weight"), &view, &error);
+        assert_int_equal(status, first ? MHA_FORMAT : MHA_OK);
+        mha_file_close(file);
+    }
 }
 
 /* Scale (code - zero point - 1), but scale (code - zero point) for the format that does not subtract 1. */
@@ -191,6 +201,8 @@ static void what_does_not_fit_is_listed_as_it_is(void **state)
         {{WORDS(16), ZEROS(2, 8), SCALES}, 1},
         {{WORDS(8), ZEROS(2, 5), SCALES}, 3},
         {{WORDS(8), ZEROS(1, 4), SCALES}, 3},
+        {{WORDS(8), ZEROS(2, 4), {"x.scales", MHA_F16, 2, {2, 31}, 0}}, 3},
+        {{{"x.qweight", MHA_I32, 2, {8, 36}, 9}, ZEROS(2, 4), {"x.scales", MHA_F16, 2, {2, 36}, 0}}, 3},
         {{WORDS(8), ZEROS(2, 4), {"x.scales", MHA_I32, 2, {2, 32}, 0}}, 3},
         {{WORDS(8), {"x.qzeros", MHA_I32, 1, {4}, 9}, {"x.scales", MHA_F16, 1, {32}, 0}}, 3},
         {{WORDS(8), SCALES}, 2},

@@ -99,6 +99,7 @@ static void names_of_one_alone_say_which(void **state)
     const size_t count = mha_file_architectures(file, names, MOST);
     assert_true(count >= 2 && among("llama", names, count) && among("mistral", names, count));
     assert_false(among("gpt2", names, count));
+    assert_false(among("gemma3_text", names, count)); /* has all of these, and always four norms more in each block */
     assert_int_equal(mha_file_architectures(file, NULL, 0), count);
     mha_file_close(file);
 }
@@ -109,7 +110,10 @@ static void other_names_are_nobody_s(void **state)
     const char *name;
     assert_int_equal(like("gpt2", "", "h.0.attn.extra.weight", &name), 0);
     assert_int_equal(like("gpt2", "h.", NULL, &name), 0);
+    assert_int_equal(like("gpt2", "", "h.3.attn.extra.weight", &name), 0);
+    assert_int_equal(like("gpt2", "", "h.x.attn.c_attn.weight", &name), 0); /* a number is made of digits */
     /* Blocks beyond the first are not read again. */
+    assert_int_equal(like("gpt2", "", "h.4.attn.extra.weight", &name), 1);
     assert_int_equal(like("gpt2", "", "h.11.attn.extra.weight", &name), 1);
 
     char path[512];

@@ -7,7 +7,7 @@ launcher=$1 program=$2
 export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 log=$(mktemp)
-trap 'rm -f "$log" "$log.err"' EXIT
+trap 'rm -rf "$log" "$log.err" "$log.d"' EXIT
 
 if ! why=$(timeout 30 "$launcher" -n 1 true 2>&1); then
     echo "skipped: $launcher cannot start a program here: $(echo "$why" | grep -m 1 '[a-z]')"
@@ -49,6 +49,8 @@ run 2 3 "numbers that can are 1, 2, 4" forward --scheme tensor --d-model 32 --he
 run 2 3 "numbers that can are 1, 2, 4" params --scheme tensor --d-model 32 --heads 4
 run 2 2 "expected FILE-or-DIRECTORY" check
 run 2 2 "nothere" check nothere
+mkdir "$log.d" && run 2 2 "expected case files" check "$log.d"
+run 1 2 "0 shared results passed" check tests/vectors/rope_linear.safetensors # no layer: nothing was judged
 run 2 2 "kv-heads" params --heads 4 --kv-heads 3
 run 2 2 "heads" forward --heads 7
 [ "$(grep -c mha-mpi: "$log.err")" = 1 ] || { echo "an error was said more than once"; failed=1; }

@@ -28,6 +28,9 @@ static int write_picture(mha__picture *picture, const judged_case *c, const argu
     const mha_verdict *v = &c->verdict;
     if (c->open_error.status != MHA_OK)
         return EXIT_DONE;
+    if (picture->sheet_count == 0)
+        return refuse("--picture", "expected tensors to draw, found none: %s%s%s", mha_outcome_name(v->outcome),
+                      *v->reason ? ": " : "", v->reason);
     char *note = text_of("%s%s%s", mha_outcome_name(v->outcome), *v->reason ? ": " : "", v->reason);
     char *title = text_of("%s, judged", c->name);
     picture->title = title;

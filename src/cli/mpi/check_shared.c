@@ -152,6 +152,8 @@ int run_mpi_check(const mpi_request *q)
     }
     for (size_t i = 0; i < args->n_operands && code == EXIT_DONE; i++)
         code = case_list_add(&cases, args->operands[i]);
+    if (code == EXIT_DONE && cases.n == 0)
+        code = refuse(args->operands[0], "expected case files (.safetensors, .npz), found none");
     code = worst_code(code);
     json_t *list = given(args, OPT_JSON) ? json_array() : NULL;
     for (size_t i = 0; i < cases.n && code == EXIT_DONE; i++)
@@ -165,5 +167,5 @@ int run_mpi_check(const mpi_request *q)
                cases.n, n.passed, n.failed, n.not_taken);
     json_decref(list);
     case_list_free(&cases);
-    return worst_code(code != EXIT_DONE ? code : n.failed ? EXIT_NO : EXIT_DONE);
+    return worst_code(code != EXIT_DONE ? code : n.failed || n.passed == 0 ? EXIT_NO : EXIT_DONE);
 }

@@ -74,6 +74,14 @@ int model_open(const arguments *args, size_t n_heads, mha_params *params, mha_mo
     return config && !blames_option(args, &error) ? refuse_error(config, &error) : refuse_field("", &error);
 }
 
+void model_print_name(const mha_model *model)
+{
+    fputs(bold(), stdout);
+    print_harmless("%s", mha_model_title(model));
+    fputs(plain(), stdout);
+    print_harmless(" (%s)", mha_model_class(model));
+}
+
 /* ---------------------------------------------------------------- beside weights */
 
 static int refuse_path(const char *path)

@@ -168,8 +168,8 @@ static void print_heading(const report *r)
     if (!r->model || r->file)
         return;
     mha_model_facts facts = mha_model_facts_of(r->model);
-    printf("%s%s%s (%s): d_model %zu, %zu heads", bold(), mha_model_title(r->model), plain(), mha_model_class(r->model),
-           facts.d_model, facts.n_heads);
+    model_print_name(r->model);
+    printf(": d_model %zu, %zu heads", facts.d_model, facts.n_heads);
     if (facts.kv_heads != facts.n_heads)
         printf(", %zu key/value heads", facts.kv_heads);
     printf(" of %zu, %zu attention layers\n", facts.d_k, mha_model_layer_count(r->model));
@@ -177,8 +177,8 @@ static void print_heading(const report *r)
         printf("rotary positions scaled: %s; attention factor %g\n", text, facts.rope_attention_factor);
     size_t n = mha_model_assumptions(r->model, &assumed);
     for (size_t i = 0; i < n; i++)
-        printf("%s%s = %lld", i ? ", " : "assumed, as the configuration does not say: ", assumed[i].key,
-               (long long)assumed[i].value);
+        print_harmless("%s%s = %lld", i ? ", " : "assumed, as the configuration does not say: ", assumed[i].key,
+                       (long long)assumed[i].value);
     printf("%s\n", n ? "\n" : "");
 }
 

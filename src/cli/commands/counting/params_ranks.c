@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cli/output/print.h"
+#include "cli/setup/model.h"
 
 /* Layers of one configuration. */
 typedef struct layer_kind {
@@ -257,8 +258,8 @@ static void print_table(const ranks_table *t, table_style style)
                                          ">ms, modelled", ">ms, simulated"};
     if (style == TABLE_TEXT) {
         char all[SHORT_TEXT], attention[SHORT_TEXT], tokens[SHORT_TEXT];
-        printf("%s%s%s (%s): %s parameters, %s of them in %zu attention layers\n", bold(), mha_model_title(t->model),
-               plain(), mha_model_class(t->model), count_text(all, t->all.parameters),
+        model_print_name(t->model);
+        printf(": %s parameters, %s of them in %zu attention layers\n", count_text(all, t->all.parameters),
                count_text(attention, t->attention.parameters), mha_model_layer_count(t->model));
         printf("%zu ranks share attention over %zu x %s tokens; all else is whole on each. What is sent is F32, and so "
                "is the cache\n\n",
