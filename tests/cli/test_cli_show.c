@@ -336,6 +336,8 @@ static void tokens_have_names(void **state)
     static const char few[] = "a\nb\n", binary[] = "a\n\0b";
     assert_program_refuses(RUN("show", "--seq", "3", "--tokens", scratch_write("few.txt", few, sizeof few - 1)), 2,
                            "--tokens: expected a name for each of 3 keys, found 2");
+    assert_program_refuses(RUN("show", "--seq", "3", "--tokens", scratch_write("none.txt", "", 0)), 2,
+                           "--tokens: expected a name for each of 3 keys, found 0");
     assert_program_refuses(RUN("show", "--tokens", scratch_write("binary", binary, sizeof binary - 1)), 2,
                            "--tokens: *expected names of tokens as text*another binary file");
     const char *bad = scratch_write("bad.json", "[1]", 3);

@@ -196,7 +196,7 @@ static void print_json(const mha__picture *picture)
 }
 
 /* Names that would end before the keys do; rows at the end of S' are no tokens. */
-static int refuse_few_names(const mha__picture *picture)
+static int refuse_few_names(const arguments *args, const mha__picture *picture)
 {
     size_t keys = 0;
     for (size_t i = 0; i < picture->layer_count; i++) {
@@ -210,7 +210,7 @@ static int refuse_few_names(const mha__picture *picture)
     }
     if (picture->word_count > 0 && picture->token_count == 0)
         return refuse_option(OPT_TOKENS, "expected a file with ids of tokens beside a vocabulary, found a run");
-    if (picture->token_count == 0 || picture->token_count >= keys)
+    if (picture->token_count >= keys || (picture->token_count == 0 && !given(args, OPT_TOKENS)))
         return EXIT_DONE;
     return refuse_option(OPT_TOKENS, "expected a name for each of %zu keys, found %zu", keys, picture->token_count);
 }
@@ -231,7 +231,7 @@ int run_show(const arguments *args)
     if (code == EXIT_DONE)
         code = args->n_operands > 0 ? add_files(&picture, args, &choice) : add_layer(&picture, args, &choice);
     if (code == EXIT_DONE)
-        code = refuse_few_names(&picture);
+        code = refuse_few_names(args, &picture);
     if (code == EXIT_DONE)
         code = picture_file_write(&picture, args);
     if (code == EXIT_DONE && given(args, OPT_JSON))
