@@ -5,7 +5,7 @@
 
 #include "formats/file.h"
 #include "models/model.h"
-#include "models/naming.h"
+#include "models/layer/naming.h"
 
 const char *mha_finding_name(mha_finding_kind kind)
 {

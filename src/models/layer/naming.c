@@ -1,77 +1,11 @@
-/* The naming schemes of public checkpoints, and the layers of a file that follow one of them. */
+/* The names of the weights of a layer, and the layers of a file, by the schemes of public checkpoints. */
 #include <stdio.h>
 #include <string.h>
 
 #include "base/base.h"
-#include "models/naming.h"
-
-/* Names are relative to the module with the projections: a prefix is the path of that module, such as
- * "bert.encoder.layer.0.attention". A new scheme needs one more entry. */
-/* clang-format off */
-static const mha__scheme schemes[] = {
-    {.name = "own", .orientation = MHA_ORIENTATION_IN_OUT, .free_widths = true, .words = {"Q", "K", "V"},
-     .matrices = "W_*", .biases = "b_*", .output_matrix = "W_O", .output_bias = "b_O", .extra_rows = "bias_*",
-     .sinks = "sinks", .norms = "*_norm"},
-    {.name = "case file", .orientation = MHA_ORIENTATION_IN_OUT, .free_widths = true,
-     .matrices = "W_*", .biases = "b_*", .output_matrix = "W_o", .output_bias = "b_o", .extra_rows = "bias_*",
-     .sinks = "head_sink", .norms = "*_norm_weight"},
-    {.name = "nn.MultiheadAttention", .orientation = MHA_ORIENTATION_OUT_IN,
-     .matrices = "in_proj_weight", .biases = "in_proj_bias", .output_matrix = "out_proj.weight",
-     .output_bias = "out_proj.bias", .extra_rows = "bias_*"},
-    {.name = "nn.MultiheadAttention (kdim, vdim)", .orientation = MHA_ORIENTATION_OUT_IN, .free_widths = true,
-     .matrices = "*_proj_weight", .biases = "in_proj_bias", .output_matrix = "out_proj.weight",
-     .output_bias = "out_proj.bias", .extra_rows = "bias_*"},
-    {.name = "BERT", .orientation = MHA_ORIENTATION_OUT_IN, .free_widths = true, .words = {"query", "key", "value"},
-     .matrices = "self.*.weight", .biases = "self.*.bias", .output_matrix = "output.dense.weight",
-     .output_bias = "output.dense.bias",
-     .others = {"output.LayerNorm.weight", "output.LayerNorm.bias", "output.LayerNorm.gamma", "output.LayerNorm.beta"}},
-    {.name = "ALBERT", .orientation = MHA_ORIENTATION_OUT_IN, .words = {"query", "key", "value"},
-     .matrices = "*.weight", .biases = "*.bias", .output_matrix = "dense.weight", .output_bias = "dense.bias",
-     .others = {"LayerNorm.weight", "LayerNorm.bias"}},
-    {.name = "ViT", .orientation = MHA_ORIENTATION_OUT_IN, .words = {"query", "key", "value"},
-     .matrices = "attention.*.weight", .biases = "attention.*.bias", .output_matrix = "output.dense.weight",
-     .output_bias = "output.dense.bias"},
-    {.name = "timm", .orientation = MHA_ORIENTATION_OUT_IN,
-     .matrices = "qkv.weight", .biases = "qkv.bias", .output_matrix = "proj.weight", .output_bias = "proj.bias"},
-    {.name = "DistilBERT", .orientation = MHA_ORIENTATION_OUT_IN,
-     .matrices = "*_lin.weight", .biases = "*_lin.bias", .output_matrix = "out_lin.weight",
-     .output_bias = "out_lin.bias"},
-    /* The matrices are Conv1D (in, out) in the public files, Linear (out, in) in those of minGPT and nanoGPT.
-     * `others` are buffers: the causal mask and its fill. */
-    {.name = "GPT-2", .orientation = MHA_ORIENTATION_AUTO,
-     .matrices = "c_attn.weight", .biases = "c_attn.bias", .output_matrix = "c_proj.weight",
-     .output_bias = "c_proj.bias",
-     .others = {"bias", "masked_bias"}},
-    /* Also Mistral, Qwen2 and Gemma; with q/k norm Qwen3 and OLMo 2; with sinks gpt-oss. */
-    {.name = "LLaMA", .orientation = MHA_ORIENTATION_OUT_IN,
-     .matrices = "*_proj.weight", .biases = "*_proj.bias", .output_matrix = "o_proj.weight",
-     .output_bias = "o_proj.bias", .sinks = "sinks", .norms = "*_norm.weight",
-     .others = {"rotary_emb.inv_freq", "k_scale", "v_scale", "k_proj.k_scale", "v_proj.v_scale"}}, /* of F8 caches */
-    /* Also OPT, CLIP and Whisper. */
-    {.name = "BART", .orientation = MHA_ORIENTATION_OUT_IN, .free_widths = true,
-     .matrices = "*_proj.weight", .biases = "*_proj.bias", .output_matrix = "out_proj.weight",
-     .output_bias = "out_proj.bias"},
-    {.name = "LLaMA (Meta)", .orientation = MHA_ORIENTATION_OUT_IN,
-     .matrices = "w*.weight", .biases = "w*.bias", .output_matrix = "wo.weight", .output_bias = "wo.bias",
-     .others = {"inner_attention.rope.freqs"}},
-    /* The prefix is that of the whole block. */
-    {.name = "GGUF", .orientation = MHA_ORIENTATION_OUT_IN,
-     .matrices = "attn_*.weight", .biases = "attn_*.bias", .output_matrix = "attn_output.weight",
-     .output_bias = "attn_output.bias", .sinks = "attn_sinks.weight", .norms = "attn_*_norm.weight", .scope = "attn_",
-     .others = {"attn_norm.weight", "attn_norm.bias", "attn_post_norm.weight", "attn_rot_embd"}},
-    {.name = "GGUF (fused)", .orientation = MHA_ORIENTATION_OUT_IN,
-     .matrices = "attn_qkv.weight", .biases = "attn_qkv.bias", .output_matrix = "attn_output.weight",
-     .output_bias = "attn_output.bias", .scope = "attn_",
-     .others = {"attn_norm.weight", "attn_norm.bias", "attn_norm_2.weight", "attn_norm_2.bias"}},
-};
-/* clang-format on */
+#include "models/layer/naming.h"
 
 const mha_weight mha__matrices_in[3] = {MHA_W_Q, MHA_W_K, MHA_W_V}, mha__biases_in[3] = {MHA_B_Q, MHA_B_K, MHA_B_V};
-
-const mha__scheme *mha__scheme_at(size_t index)
-{
-    return index < sizeof schemes / sizeof *schemes ? &schemes[index] : NULL;
-}
 
 /* ---------------------------------------------------------------- the name of a weight */
 
@@ -165,7 +99,8 @@ static bool best_scheme(const mha_file *file, const mha_file_tensor *tensor, mha
 {
     size_t best_missing = SIZE_MAX;
     *best = (mha__file_layer){0};
-    for (const mha__scheme *scheme = schemes; scheme < schemes + sizeof schemes / sizeof *schemes; scheme++)
+    const mha__scheme *scheme;
+    for (size_t s = 0; (scheme = mha__scheme_at(s)); s++)
         for (size_t i = 0; i < 3; i++) {
             mha__file_layer layer = {scheme, tensor, mha__matrices_in[i], 0};
             if (!prefix_before(tensor->name, scheme, layer.weight, &layer.prefix_length))
@@ -201,7 +136,8 @@ bool mha__file_layer_next(const mha_file *file, size_t *index, mha__file_layer *
 bool mha__file_layer_of(const mha_file *file, const mha_file_tensor *tensor, mha__file_layer *layer)
 {
     size_t shortest = SIZE_MAX; /* length of the prefix; the shorter it is, the longer is the matching name */
-    for (const mha__scheme *scheme = schemes; scheme < schemes + sizeof schemes / sizeof *schemes; scheme++)
+    const mha__scheme *scheme;
+    for (size_t s = 0; (scheme = mha__scheme_at(s)); s++)
         for (int weight = 0; weight < MHA_WEIGHT_COUNT; weight++) {
             mha__file_layer candidate = {scheme, tensor, (mha_weight)weight, 0};
             if (prefix_before(tensor->name, scheme, candidate.weight, &candidate.prefix_length) &&

@@ -1,0 +1,196 @@
+/* The configuration of a layer of a file, from the shapes of its tensors. */
+#include <string.h>
+
+#include "base/base.h"
+#include "models/layer/loader.h"
+
+static mha_status wrong_shape(mha__loader *l, mha_weight weight, const size_t *expected, int rank)
+{
+    const mha_file_tensor *tensor = l->found[weight];
+    char want[80], have[80];
+    return mha__refuse(l, tensor, MHA_INVALID, "expected shape %s (%s%s), found %s",
+                       mha__shape_text(want, sizeof want, expected, rank), mha_weight_name(weight),
+                       mha__loader_fuses(l, weight) ? " and the two like it, fused" : "",
+                       mha__shape_text(have, sizeof have, tensor->shape, tensor->rank));
+}
+
+static mha_status matrices_have_rank_two(mha__loader *l)
+{
+    for (int weight = 0; weight < MHA_WEIGHT_COUNT; weight++) {
+        const mha_file_tensor *tensor = l->found[weight];
+        char shape[80];
+        if (tensor && mha__weight_is_matrix((mha_weight)weight) && tensor->rank != 2)
+            return mha__refuse(l, tensor, MHA_INVALID, "expected a matrix (%s), found shape %s",
+                               mha_weight_name((mha_weight)weight),
+                               mha__shape_text(shape, sizeof shape, tensor->shape, tensor->rank));
+    }
+    return MHA_OK;
+}
+
+/* The orientation that was given, or else the scheme's. Fused GPT-2 weights come in both: a bias has as many elements
+ * as there are outputs; without a bias there are three times as many outputs as inputs. */
+static mha_status find_orientation(mha__loader *l)
+{
+    l->orientation =
+        l->options.orientation != MHA_ORIENTATION_AUTO ? l->options.orientation : l->layer.scheme->orientation;
+    if (l->orientation != MHA_ORIENTATION_AUTO)
+        return MHA_OK;
+    const mha_file_tensor *w = l->found[MHA_W_Q], *b = l->found[MHA_B_Q];
+    size_t rows = w->shape[0], columns = w->shape[1], outputs = b ? b->elements : 0;
+    bool out_in = b ? rows == outputs : columns > 0 && rows / 3 == columns && rows % 3 == 0;
+    bool in_out = b ? columns == outputs : rows > 0 && columns / 3 == rows && columns % 3 == 0;
+    if (out_in == in_out)
+        return mha__refuse(
+            l, w, MHA_INVALID,
+            "expected a shape that tells (in, out) from (out, in), or a stated orientation; found (%zu, %zu)", rows,
+            columns);
+    l->orientation = in_out ? MHA_ORIENTATION_IN_OUT : MHA_ORIENTATION_OUT_IN;
+    return MHA_OK;
+}
+
+static size_t width_in(const mha__loader *l, mha_weight weight)
+{
+    return l->found[weight]->shape[l->orientation == MHA_ORIENTATION_OUT_IN ? 1 : 0];
+}
+
+static size_t width_out(const mha__loader *l, mha_weight weight)
+{
+    return l->found[weight]->shape[l->orientation == MHA_ORIENTATION_OUT_IN ? 0 : 1];
+}
+
+/* The number of query heads: as given, or the width divided by d_k, or the number of sinks. */
+static mha_status find_heads(mha__loader *l, size_t q_width)
+{
+    const mha_file_tensor *sinks = l->found[MHA_SINKS];
+    mha_config *c = &l->config;
+    c->n_heads = l->options.n_heads;
+    if (c->n_heads == 0 && l->options.d_k > 0)
+        c->n_heads = q_width / l->options.d_k;
+    if (c->n_heads == 0 && sinks)
+        c->n_heads = sinks->elements;
+    if (c->n_heads == 0)
+        return mha__fail(l->error, MHA_INVALID, "heads",
+                         "expected their number, which a weights file does not say (query width %zu); found neither an "
+                         "option nor a config.json",
+                         q_width);
+    if (q_width == 0 || q_width % c->n_heads != 0 || (l->options.d_k > 0 && q_width / c->n_heads != l->options.d_k))
+        return mha__fail(l->error, MHA_INVALID, "heads",
+                         "expected %s%zu that divides the query width, found %zu for '%s' of width %zu",
+                         l->options.d_k ? "d_k " : "a number, at most ", l->options.d_k ? l->options.d_k : q_width,
+                         c->n_heads, l->found[MHA_W_Q]->name, q_width);
+    c->d_k = q_width / c->n_heads;
+    return MHA_OK;
+}
+
+/* The outputs of query and key (of all three when fused) give the widths; their ratio gives the key/value heads. */
+static mha_status find_config(mha__loader *l)
+{
+    mha_config *c = &l->config;
+    bool fused = mha__loader_fuses(l, MHA_W_Q);
+    size_t q_width = width_out(l, MHA_W_Q), k_width = width_out(l, MHA_W_K), v_width = width_out(l, MHA_W_V);
+    if (fused) {
+        size_t parts = 3, q_parts = 1;
+        if (l->options.n_heads > 0 && l->options.kv_heads > 0 && l->options.kv_heads <= l->options.n_heads &&
+            l->options.n_heads <= SIZE_MAX / 4) {
+            parts = l->options.n_heads + 2 * l->options.kv_heads;
+            q_parts = l->options.n_heads;
+        }
+        if (q_width % parts != 0)
+            return mha__refuse(l, l->found[MHA_W_Q], MHA_INVALID,
+                               "expected query, key and value side by side, a multiple of %zu outputs; found %zu",
+                               parts, q_width);
+        size_t unit = q_width / parts;
+        q_width = unit * q_parts;
+        k_width = v_width = unit * (parts - q_parts) / 2;
+    }
+    TRY(find_heads(l, q_width));
+    c->kv_heads = l->options.kv_heads ? l->options.kv_heads : k_width / c->d_k;
+    if (c->kv_heads == 0 || c->n_heads % c->kv_heads != 0 || k_width % c->kv_heads != 0 ||
+        k_width / c->kv_heads != c->d_k)
+        return mha__fail(l->error, MHA_INVALID, "kv_heads",
+                         "expected a divisor of %zu heads with d_k %zu each, found %zu for '%s' of width %zu",
+                         c->n_heads, c->d_k, c->kv_heads, l->found[MHA_W_K]->name, k_width);
+    bool free_widths = l->layer.scheme->free_widths;
+    c->d_v = free_widths && v_width % c->kv_heads == 0 && v_width > 0 ? v_width / c->kv_heads : c->d_k;
+    c->d_model = c->d_q = width_in(l, MHA_W_Q);
+    c->d_kin = free_widths ? width_in(l, MHA_W_K) : c->d_q;
+    c->d_vin = free_widths ? width_in(l, MHA_W_V) : c->d_q;
+    c->d_out = free_widths ? width_out(l, MHA_W_O) : c->d_q;
+    return MHA_OK;
+}
+
+/* A norm is over one head or over the whole row, by the length of its weight. */
+static mha_norm find_norm(const mha__loader *l, mha_weight weight)
+{
+    const mha_file_tensor *tensor = l->found[weight];
+    return !tensor ? MHA_NORM_NONE : tensor->elements == l->config.d_k ? MHA_NORM_HEAD : MHA_NORM_ROW;
+}
+
+static mha_status find_extras(mha__loader *l)
+{
+    mha_config *c = &l->config;
+    c->bias_q = l->found[MHA_B_Q];
+    c->bias_k = l->found[MHA_B_K];
+    c->bias_v = l->found[MHA_B_V];
+    c->bias_o = l->found[MHA_B_O];
+    c->bias_kv = l->found[MHA_BIAS_K];
+    if (c->bias_kv != (l->found[MHA_BIAS_V] != NULL)) {
+        char name[512];
+        const mha_weight missing = c->bias_kv ? MHA_BIAS_V : MHA_BIAS_K;
+        return mha__fail_inside(l->error, MHA_NOT_FOUND, mha_file_path(l->file),
+                                mha__file_layer_name(&l->layer, missing, name, sizeof name), 0,
+                                "expected bias_k and bias_v together, found only %s", c->bias_kv ? "bias_k" : "bias_v");
+    }
+    c->sinks = l->found[MHA_SINKS];
+    c->q_norm = find_norm(l, MHA_Q_NORM);
+    c->k_norm = find_norm(l, MHA_K_NORM);
+    c->dtype = l->options.has_dtype ? l->options.dtype : MHA_F32;
+    return mha_config_resolve(c, l->error);
+}
+
+/* The rank and shape that a weight must have in the file. */
+static int file_shape(const mha__loader *l, mha_weight weight, size_t shape[2])
+{
+    int rank = mha_config_weight_shape(&l->config, weight, shape, NULL);
+    if (mha__loader_fuses(l, weight)) { /* the outputs of all three weights */
+        const mha_weight *parts = rank == 2 ? mha__matrices_in : mha__biases_in;
+        size_t part[2], outputs = 0;
+        for (size_t i = 0; i < 3; i++) {
+            mha_config_weight_shape(&l->config, parts[i], part, NULL);
+            outputs += part[rank - 1];
+        }
+        shape[rank - 1] = outputs;
+    }
+    if (rank == 2 && l->orientation == MHA_ORIENTATION_OUT_IN) {
+        size_t in = shape[0];
+        shape[0] = shape[1];
+        shape[1] = in;
+    }
+    return rank;
+}
+
+static mha_status check_shapes(mha__loader *l)
+{
+    for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
+        const mha_file_tensor *tensor = l->found[w];
+        size_t shape[2];
+        if (!tensor)
+            continue;
+        int rank = file_shape(l, (mha_weight)w, shape);
+        bool same = tensor->rank == rank && memcmp(tensor->shape, shape, (size_t)rank * sizeof *shape) == 0;
+        bool row = (w == MHA_BIAS_K || w == MHA_BIAS_V) && tensor->rank == 3 && tensor->shape[0] == 1 &&
+                   tensor->shape[1] == 1 && tensor->shape[2] == shape[0]; /* PyTorch stores (1, 1, E) */
+        if (!same && !row)
+            return wrong_shape(l, (mha_weight)w, shape, rank);
+    }
+    return MHA_OK;
+}
+
+mha_status mha__loader_find_config(mha__loader *l)
+{
+    TRY(matrices_have_rank_two(l));
+    TRY(find_orientation(l));
+    TRY(find_config(l));
+    TRY(find_extras(l));
+    return check_shapes(l);
+}

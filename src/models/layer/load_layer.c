@@ -1,0 +1,239 @@
+/* Loading one attention layer of a weights file: which one it is, and its tensors. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "params/params.h"
+#include "models/layer/loader.h"
+
+/* ---------------------------------------------------------------- which layer */
+
+/* Text for messages: the layers of the file under `wanted`, as many as fit, "a, b, c, ... (12 in all)". */
+static void list_layers(const mha_file *file, const char *wanted, char *text, size_t size)
+{
+    enum { SHOWN = 6 };
+    mha__file_layer layer;
+    size_t count = 0, used = 0;
+    text[0] = '\0';
+    for (size_t index = 0; mha__file_layer_next(file, &index, &layer);) {
+        const bool under = strncmp(layer.tensor->name, wanted, strlen(wanted)) == 0;
+        if (under && count++ < SHOWN && used < size) {
+            int length = (int)(layer.prefix_length > 0 ? layer.prefix_length - 1 : 0);
+            int n = snprintf(text + used, size - used, "%s'%.*s'%s", count > 1 ? ", " : "",
+                             length > 48 ? mha__text_precision(layer.tensor->name, 48) : length, layer.tensor->name,
+                             length ? "" : " (names without a prefix)");
+            used += n > 0 ? (size_t)n : 0;
+        }
+    }
+    if (count > SHOWN && used < size)
+        snprintf(text + used, size - used, ", ... (%zu in all)", count);
+}
+
+/* `wanted` is the prefix of a layer when the names of the layer's tensors start with `wanted` and a dot. */
+static bool is_under(const mha__file_layer *layer, const char *wanted, size_t length)
+{
+    const char *name = layer->tensor->name;
+    return length == 0 || (strncmp(name, wanted, length) == 0 && name[length] == '.');
+}
+
+/* T5 can be counted, but not loaded: its scores need the relative position bias, which is not computed. */
+static mha_status refuse_relative_bias(const mha__loader *l)
+{
+    const mha_file_tensor *tensor;
+    for (size_t i = 0; (tensor = mha_file_at(l->file, i)); i++)
+        if (strstr(tensor->name, "relative_attention_bias.weight"))
+            return mha__refuse(
+                l, tensor, MHA_UNSUPPORTED,
+                "expected no bias per relative position (T5), which is counted, not computed; found one");
+    return MHA_OK;
+}
+
+static mha_status choose_layer(mha__loader *l)
+{
+    char wanted[256], names[300];
+    size_t length = l->options.layer ? strlen(l->options.layer) : 0;
+    while (length > 0 && l->options.layer[length - 1] == '.')
+        length--;
+    if (length >= sizeof wanted)
+        return mha__fail(l->error, MHA_NOT_FOUND, "layer", "expected a prefix below %zu bytes, found %zu",
+                         sizeof wanted, length);
+    snprintf(wanted, sizeof wanted, "%.*s", (int)length, l->options.layer ? l->options.layer : "");
+
+    mha__file_layer layer;
+    size_t all = 0, matching = 0;
+    bool exact = false;
+    for (size_t index = 0; mha__file_layer_next(l->file, &index, &layer); all++) {
+        if (!is_under(&layer, wanted, length) || exact)
+            continue;
+        exact = length > 0 && layer.prefix_length == length + 1;
+        matching = exact ? 1 : matching + 1;
+        if (exact || matching == 1)
+            l->layer = layer;
+    }
+    if (all == 0) {
+        TRY(refuse_relative_bias(l));
+        return mha__fail(l->error, MHA_NOT_FOUND, mha_file_path(l->file),
+                         "expected the tensors of an attention layer (W_Q, in_proj_weight, attention.self.query.weight,"
+                         " attn.c_attn.weight, self_attn.q_proj.weight, ...), found none among %zu tensors",
+                         mha_file_count(l->file));
+    }
+    if (matching == 0) {
+        list_layers(l->file, "", names, sizeof names);
+        return mha__fail(l->error, MHA_NOT_FOUND, "layer", "expected one of %s, found no prefix '%s'", names, wanted);
+    }
+    if (matching > 1) {
+        list_layers(l->file, wanted, names, sizeof names);
+        return mha__fail(l->error, MHA_INVALID, "layer", "expected the prefix of one attention layer, found %zu: %s",
+                         matching, names);
+    }
+    snprintf(l->prefix, sizeof l->prefix, "%.*s", (int)l->layer.prefix_length, l->layer.tensor->name);
+    return MHA_OK;
+}
+
+/* ---------------------------------------------------------------- its tensors */
+
+/* Packed codes in place of a weight, which their scales and zero points do not fit. */
+static mha_status refuse_codes_alone(const mha__loader *l, mha_weight weight)
+{
+    char name[520];
+    if (!mha__file_layer_name(&l->layer, weight, name, 512))
+        return MHA_OK; /* unreachable: every scheme names its matrices */
+    char *end = strrchr(name, '.');
+    if (!end || strcmp(end, ".weight") != 0)
+        return MHA_OK;
+    memcpy(end, ".qweight", sizeof ".qweight");
+    const mha_file_tensor *codes = mha_file_find(l->file, name);
+    return codes ? mha__refuse(
+                       l, codes, MHA_UNSUPPORTED,
+                       "expected scales and zero points that fit it (.scales, .qzeros, perhaps .g_idx), found none")
+                 : MHA_OK;
+}
+
+/* The last word of a name with dots. */
+static const char *last_word(const char *name)
+{
+    const char *dot = strrchr(name, '.');
+    return dot ? dot + 1 : name;
+}
+
+static mha_status collect(mha__loader *l)
+{
+    for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
+        const mha_weight weight = (mha_weight)w;
+        const mha_file_tensor *tensor = mha__file_layer_tensor(l->file, &l->layer, weight);
+        char name[512];
+        if (!tensor && mha__weight_is_matrix(weight))
+            TRY(refuse_codes_alone(l, weight));
+        if (!tensor && mha__weight_is_matrix(weight))
+            return mha__fail_inside(l->error, MHA_NOT_FOUND, mha_file_path(l->file),
+                                    mha__file_layer_name(&l->layer, weight, name, sizeof name), 0,
+                                    "expected a tensor of this name (%s%s, by the names of %s), found none",
+                                    mha_weight_name(weight), mha__loader_fuses(l, weight) ? " and the two like it" : "",
+                                    l->layer.scheme->name);
+        if (!tensor)
+            continue;
+        if (!mha__dtype_is_float(tensor->reads_as))
+            return mha__refuse(l, tensor, MHA_UNSUPPORTED,
+                               "expected F32, F64, F16, BF16, a type of GGUF that is decoded here, or scales beside it"
+                               " (%s_scale, %s_scale_inv), found %s",
+                               last_word(tensor->name), last_word(tensor->name), mha_dtype_name(tensor->dtype));
+        l->found[w] = tensor;
+        l->tensors += !mha__loader_fuses(l, weight) || weight == mha__matrices_in[0] || weight == mha__biases_in[0];
+    }
+    return MHA_OK;
+}
+
+static bool listed(const char *const *names, const char *name)
+{
+    for (int i = 0; names[i]; i++)
+        if (strcmp(names[i], name) == 0)
+            return true;
+    return false;
+}
+
+/* Refuses unknown names under the layer's prefix, because such a tensor might change the result. A layer without a
+ * prefix may share its file with any tensors. */
+static mha_status refuse_unknown(mha__loader *l)
+{
+    const mha__scheme *scheme = l->layer.scheme;
+    size_t length = l->layer.prefix_length;
+    const char *scope = scheme->scope ? scheme->scope : "";
+    if (length == 0)
+        return MHA_OK;
+    const mha_file_tensor *tensor;
+    for (size_t i = 0; (tensor = mha_file_at(l->file, i)); i++) {
+        const char *rest = tensor->name + length;
+        if (strncmp(tensor->name, l->prefix, length) != 0 || strncmp(rest, scope, strlen(scope)) != 0)
+            continue;
+        bool known = false;
+        for (int weight = 0; weight < MHA_WEIGHT_COUNT && !known; weight++)
+            known = mha__scheme_names(scheme, (mha_weight)weight, rest);
+        if (known)
+            continue;
+        if (!listed(scheme->others, rest)) {
+            char shape[80];
+            return mha__refuse(
+                l, tensor, MHA_INVALID,
+                "expected only the names of a %s layer under '%s', found one that is not known, of shape %s",
+                scheme->name, l->prefix, mha__shape_text(shape, sizeof shape, tensor->shape, tensor->rank));
+        }
+        l->ignored++;
+    }
+    return MHA_OK;
+}
+
+/* ---------------------------------------------------------------- the whole */
+
+/* Fills in head numbers that the caller did not give, from the facts of the config or of the file. */
+static void take_facts(mha__loader *l)
+{
+    mha_model_facts own;
+    const mha_model_facts *facts = l->options.facts;
+    if (!facts && mha_model_read_metadata(l->file, &own))
+        facts = &own;
+    if (!facts)
+        return;
+    bool heads_given = l->options.n_heads || l->options.d_k;
+    if (!heads_given) {
+        l->options.n_heads = facts->n_heads;
+        l->options.d_k = facts->d_k;
+        if (!l->options.kv_heads)
+            l->options.kv_heads = facts->kv_heads;
+    }
+}
+
+static mha_status prepare(mha__loader *l)
+{
+    if (l->options.facts && *l->options.facts->not_run)
+        return mha__fail(l->error, MHA_UNSUPPORTED, l->options.facts->model_type, "%s; it is counted, not computed",
+                         l->options.facts->not_run);
+    TRY(choose_layer(l));
+    TRY(collect(l));
+    TRY(refuse_unknown(l));
+    return mha__loader_find_config(l);
+}
+
+mha_status mha_model_load_layer(const mha_file *file, const mha_load_options *options, mha_params *table,
+                                mha_layer **layer, mha_load_report *report, mha_error *error)
+{
+    mha__loader l = {.file = file, .error = error};
+    if (options)
+        l.options = *options;
+    take_facts(&l);
+    mha_layer *made = NULL;
+    TRY(prepare(&l));
+    TRY(mha_layer_create(&l.config, table, l.options.row_prefix, &made, error));
+    const mha_status status = mha__loader_read(&l, made);
+    if (status != MHA_OK) {
+        mha_layer_destroy(made);
+        return status;
+    }
+    if (report) {
+        *report = (mha_load_report){.orientation = l.orientation, .tensors = l.tensors, .ignored = l.ignored};
+        size_t length = l.layer.prefix_length > 0 ? l.layer.prefix_length - 1 : 0;
+        mha__text_print(report->layer.prefix, sizeof report->layer.prefix, "%.*s", (int)length, l.prefix);
+        report->layer.scheme = l.layer.scheme->name;
+    }
+    *layer = made;
+    return MHA_OK;
+}

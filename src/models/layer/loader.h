@@ -1,0 +1,34 @@
+/* A layer on its way from a file into a table: what is known of it so far. */
+#ifndef MHA_MODELS_LOADER_H
+#define MHA_MODELS_LOADER_H
+
+#include "models/layer/naming.h"
+
+typedef struct mha__loader {
+    const mha_file *file;
+    mha_load_options options;
+    mha__file_layer layer;
+    char prefix[256];
+    mha_orientation orientation;
+    mha_config config;
+    const mha_file_tensor *found[MHA_WEIGHT_COUNT]; /* NULL: not in the file. A fused tensor is at three indices */
+    size_t tensors, ignored;
+    mha_error *error;
+} mha__loader;
+
+/* An error about a tensor of the file. */
+#define mha__refuse(l, tensor, status, ...)                                                                            \
+    mha__fail_inside((l)->error, status, mha_file_path((l)->file), (tensor)->name, 0, __VA_ARGS__)
+
+/* Whether the weight is part of a fused tensor of three weights. */
+static inline bool mha__loader_fuses(const mha__loader *l, mha_weight weight)
+{
+    return mha__scheme_fuses(l->layer.scheme, weight);
+}
+
+/* Derives orientation and configuration from the tensors that were found, and holds their shapes against it. */
+mha_status mha__loader_find_config(mha__loader *l);
+/* Reads the weights into a layer of that configuration. */
+mha_status mha__loader_read(mha__loader *l, const mha_layer *layer);
+
+#endif
