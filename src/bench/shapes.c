@@ -76,38 +76,62 @@ static bool read_word(const char **at, const char *word)
     return there;
 }
 
-bool bench_shape_read(const char *text, bench_shape *shape)
+/* Reads one word behind the five sizes, "kv=N" for example, each word at most once. */
+static bool read_option(const char **at, bench_shape *s)
 {
+    if (!s->causal && read_word(at, "causal"))
+        return s->causal = true;
+    if (s->bias && read_word(at, "nobias"))
+        return !(s->bias = false);
+    return (!s->h_kv && read_word(at, "kv=")) ? read_size(at, &s->h_kv)
+         : (!s->d_k && read_word(at, "dk="))  ? read_size(at, &s->d_k)
+                                              : !s->docs && read_word(at, "docs=") && read_size(at, &s->docs);
+}
+
+/* What two numbers of a shape that has been read have against each other; NULL: nothing. */
+static const char *disagreement(const bench_shape *s)
+{
+    if (s->h % s->h_kv != 0)
+        return "expected key/value heads that divide the heads";
+    if (!s->d_k && s->d_model % s->h != 0)
+        return "expected heads that divide d_model, or dk=N";
+    if (s->docs && s->T_q != s->T_k)
+        return "expected as many queries as keys where there are documents";
+    return s->docs > s->T_k ? "expected at most one document for each token" : NULL;
+}
+
+const char *bench_shape_fault(const char *text, bench_shape *shape)
+{
+    static const char form[] = "expected B,Tq,Tk,d_model,h[,kv=N][,dk=N][,docs=N][,causal][,nobias] or a name";
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         if (strcmp(shapes[i].name, text) == 0) {
             *shape = shapes[i];
-            return true;
+            return NULL;
         }
     bench_shape s = {.name = text, .bias = true};
     size_t *const sizes[] = {&s.B, &s.T_q, &s.T_k, &s.d_model, &s.h};
     const char *at = text;
-    for (size_t i = 0; i < 5; i++) {
+    for (size_t i = 0; i < 5; i++)
         if ((i && *at++ != ',') || !read_size(&at, sizes[i]))
-            return false;
-    }
+            return form;
     while (*at == ',') {
         at++;
-        if (read_word(&at, "causal"))
-            s.causal = true;
-        else if (read_word(&at, "nobias"))
-            s.bias = false;
-        else if (!(read_word(&at, "kv=")   ? read_size(&at, &s.h_kv)
-                   : read_word(&at, "dk=") ? read_size(&at, &s.d_k)
-                                           : read_word(&at, "docs=") && read_size(&at, &s.docs)))
-            return false;
+        if (!read_option(&at, &s))
+            return form;
     }
     s.h_kv = s.h_kv ? s.h_kv : s.h;
-    if (*at || s.h % s.h_kv != 0 || (!s.d_k && s.d_model % s.h != 0) || (s.docs && (s.T_q != s.T_k || s.docs > s.T_k)))
-        return false;
+    const char *fault = *at ? form : disagreement(&s);
+    if (fault)
+        return fault;
     s.d_k = s.d_k ? s.d_k : s.d_model / s.h;
     s.causal = s.causal && !bench_decodes(&s); /* one new token sees all of its cache */
     *shape = s;
-    return true;
+    return NULL;
+}
+
+bool bench_shape_read(const char *text, bench_shape *shape)
+{
+    return !bench_shape_fault(text, shape);
 }
 
 char *bench_shape_text(char text[BENCH_SHAPE_TEXT], const bench_shape *s)

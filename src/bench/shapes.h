@@ -22,6 +22,8 @@ enum { BENCH_STANDARD = 13 }; /* number of standard shapes, which are run when n
 /* Reads a name of the list, or B,Tq,Tk,d_model,h[,kv=N][,dk=N][,docs=N][,causal][,nobias]; false when the text is
  * neither. Documents need Tq = Tk, and at most as many as tokens. */
 bool bench_shape_read(const char *text, bench_shape *shape);
+/* The same; NULL when the text was read, else what was expected of it, static text. */
+const char *bench_shape_fault(const char *text, bench_shape *shape);
 
 enum { BENCH_SHAPE_TEXT = 160 };
 /* Writes a shape of the list, whose d_k is d_model / h, in the form that bench_shape_read takes. Returns `text`. */

@@ -96,9 +96,10 @@ static void frequencies_are_those_of_their_definition(void **state)
     (void)state;
     size_t of_kind[MHA_ROPE_SCALING_COUNT] = {0};
     for (uint64_t seed = 0; seed < 1200; seed++) {
-        const size_t dim = 2 * (1 + (size_t)(seed * 31 % MOST / 2)), n = (size_t)draw(seed, 10, 1, 20000);
+        const size_t dim = 2 * (1 + (size_t)(seed * 31 % MOST / 2)), drawn_n = (size_t)draw(seed, 10, 1, 20000);
         const double base = seed % 5 == 0 ? 0 : draw(seed, 11, 50, 1e6);
         const mha_rope_scaling s = drawn(seed, dim);
+        const size_t n = seed / 6 % 8 == 0 ? (size_t)s.original_length : drawn_n; /* exactly as long as in training */
         double f[MOST], factor = 0;
         mha_error error;
         assert_ok(mha_rope_frequencies(&s, dim, base, n, f, &factor, &error), error);

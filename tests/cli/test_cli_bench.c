@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "support/program.h"
+#include "support/scratch.h"
 
 static json_t *bench(const char *shape, const char *part)
 {
@@ -200,8 +201,14 @@ static void documents_hide_each_other(void **state)
         assert_close(number(row, "gflops") * number(row, "ms_min") * 1e6, 4 * 12 * each[i].pairs, 1e-6);
         json_decref(root);
     }
-    assert_program_refuses(RUN("bench", "--shape", "1,7,9,12,3,docs=2"), 2, "--shape");
-    assert_program_refuses(RUN("bench", "--shape", "1,7,7,12,3,docs=8"), 2, "--shape");
+    assert_program_refuses(RUN("bench", "--shape", "1,7,9,12,3,docs=2"), 2, "as many queries as keys");
+    assert_program_refuses(RUN("bench", "--shape", "1,7,7,12,3,docs=8"), 2, "at most one document for each token");
+    assert_program_refuses(RUN("bench", "--shape", "1,7,7,12,4,kv=3"), 2, "key/value heads that divide the heads");
+    assert_program_refuses(RUN("bench", "--shape", "1,7,7,12,5"), 2, "heads that divide d_model, or dk=N");
+    static const char *const malformed[] = {"1,7,7,12,3,docs=2,docs=3", "1,7,7,12,3,causal,causal", "1,7,7,12,3,kv=0",
+                                            "1,7,7,12,3,nobias,nobias", "1,7,7,12,3,dk=4,dk=4", "1,7,7,12,3 "};
+    for (size_t i = 0; i < sizeof malformed / sizeof *malformed; i++)
+        assert_program_refuses(RUN("bench", "--shape", malformed[i]), 2, "expected B,Tq,Tk,d_model,h[,kv=N]");
 }
 
 static void several_shapes_as_a_table(void **state)
@@ -291,9 +298,39 @@ static void layers_of_a_model_are_measured(void **state)
     json_decref(root);
 }
 
+/* An encoder and a decoder: three encoder layers that see everything, two decoder layers that do not and have a cache,
+ * and two that read the encoder. Each sum has the layers that it speaks of, as often as they are there. */
+static void layers_of_several_kinds_are_added_up(void **state)
+{
+    (void)state;
+    static const char text[] = "{\"model_type\": \"bart\", \"d_model\": 16, \"encoder_attention_heads\": 4,"
+                               " \"decoder_attention_heads\": 2, \"encoder_layers\": 3, \"decoder_layers\": 2,"
+                               " \"encoder_ffn_dim\": 8, \"decoder_ffn_dim\": 8, \"vocab_size\": 9}";
+    char config[256];
+    snprintf(config, sizeof config, "%s", scratch_write("kinds.json", text, strlen(text)));
+    json_t *root = RUN_JSON(0, "bench", "--config", config, "--seq", "6", "--path", "fast", "--threads", "1",
+                            "--rounds", "1", "--part", "layer", "--json"),
+           *rows = json_object_get(root, "rows");
+    double whole = 0, decode = 0;
+    size_t kinds = 0;
+    for (; kinds < json_array_size(rows); kinds++) {
+        const json_t *row = json_array_get(rows, kinds);
+        const char *shape = json_string_value(json_object_get(row, "shape"));
+        if (strcmp(json_string_value(json_object_get(row, "part")), "layer") != 0)
+            break;
+        const double uses = strstr(shape, ".encoder.") ? 3 : 2;
+        *(strstr(shape, ", decode") ? &decode : &whole) += uses * number(row, "ms_min");
+    }
+    assert_int_equal(json_array_size(rows), kinds + 2);
+    assert_close(number(json_array_get(rows, kinds), "ms_min"), whole, 1e-9);
+    assert_close(number(json_array_get(rows, kinds + 1), "ms_min"), decode, 1e-9);
+    json_decref(root);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(layers_of_several_kinds_are_added_up),
         cmocka_unit_test(keys_of_the_contract),
         cmocka_unit_test(parts_can_be_chosen),
         cmocka_unit_test(decoding_counts_what_it_reads),

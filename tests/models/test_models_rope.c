@@ -67,6 +67,36 @@ static void configurations_rotate_as_recorded(void **state)
     "\"intermediate_size\":8,\"vocab_size\":9,\"head_dim\":16,\"max_position_embeddings\":64"
 #define LLAMA(more) "{\"model_type\":\"llama\"," BASE "," more "}"
 
+/* Which length counts as that of the training: stated beside the scaling or inside it, and, but for dynamic scaling,
+ * before the configured one. */
+static void the_stated_length_of_the_training_counts(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *more;
+        double length, factor;
+    } each[] = {
+        {"\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4}", 64, 4},
+        {"\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4,\"original_max_position_embeddings\":16}", 16, 4},
+        {"\"rope_scaling\":{\"type\":\"yarn\",\"original_max_position_embeddings\":16}", 16, 4},
+        {"\"original_max_position_embeddings\":8,\"rope_scaling\":{\"type\":\"yarn\","
+         "\"original_max_position_embeddings\":16}", 8, 8},
+        {"\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2,\"original_max_position_embeddings\":16}", 64, 2},
+        {"\"rope_parameters\":{\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":1,\"high_freq_factor\":4,"
+         "\"original_max_position_embeddings\":32}", 32, 8},
+    };
+    for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
+        char config[600];
+        mha_model_facts facts;
+        mha_error error;
+        snprintf(config, sizeof config, "{\"model_type\":\"llama\"," BASE ",%s}", each[i].more);
+        assert_ok(mha_model_read_config(config_file(config), &facts, &error), error);
+        assert_string_equal(facts.caveat, "");
+        if (facts.rope_scaling.original_length != each[i].length || facts.rope_scaling.factor != each[i].factor)
+            fail_msg("%s: %g and %g", each[i].more, facts.rope_scaling.original_length, facts.rope_scaling.factor);
+    }
+}
+
 static void what_a_configuration_says_wrongly_is_named(void **state)
 {
     (void)state;
@@ -263,6 +293,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(configurations_rotate_as_recorded),
+        cmocka_unit_test(the_stated_length_of_the_training_counts),
         cmocka_unit_test(what_a_configuration_says_wrongly_is_named),
         cmocka_unit_test(unknown_scaling_is_said),
         cmocka_unit_test(windows_differ_from_layer_to_layer),

@@ -12,14 +12,12 @@
 
 /* ---------------------------------------------------------------- which shapes */
 
-static int refuse_shape(const char *text)
+static int refuse_shape(const char *text, const char *fault)
 {
     char known[512] = "";
     for (size_t i = 0; bench_shape_at(i); i++)
         snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i ? ", " : "", bench_shape_at(i)->name);
-    return refuse("--shape",
-                  "expected B,Tq,Tk,d_model,h[,kv=N][,dk=N][,docs=N][,causal][,nobias] or one of %s; found \"%s\"",
-                  known, text);
+    return refuse("--shape", "%s; names are %s; found \"%s\"", fault, known, text);
 }
 
 static bool wants_list(const option_value *asked)
@@ -73,8 +71,9 @@ static int run_shapes(bench *b)
     int code = refuse_each(b->args, of_models, "--preset or --config beside it, found neither");
     for (size_t i = 0; i < asked->n_texts && code == EXIT_DONE; i++) { /* all are checked before any is run */
         bench_shape shape;
-        if (!bench_shape_read(asked->texts[i], &shape))
-            return refuse_shape(asked->texts[i]);
+        const char *fault = bench_shape_fault(asked->texts[i], &shape);
+        if (fault)
+            return refuse_shape(asked->texts[i], fault);
     }
     const bench_shape *shape;
     bench_shape read;
