@@ -99,7 +99,8 @@ typedef struct mha_semantics {
     bool has_padding_fill;     /* padding_fill, finite, is added to the score of keys that key_padding would hide */
     double padding_fill;
     mha_mask mask;
-    const double *alibi_slopes; /* (h): adds -slope[h] * (p - position of the key) (Press et al. 2022) */
+    /* (h): adds -slope[h] * (p - position of the key) (Press et al. 2022); mha_alibi_slopes has theirs */
+    const double *alibi_slopes;
 
     mha_rope rope;   /* without a kind its other fields must be zero */
     double norm_eps; /* of q/k norm; 0: 1e-6 */
@@ -115,6 +116,10 @@ typedef struct mha_semantics {
     size_t n_sequences;
     const int64_t *cu_seqlens_q, *cu_seqlens_k;
 } mha_semantics;
+
+/* Writes the slopes of Press et al. 2022 for n_heads heads: 2^(-8 i / n), i from 1, when their number n is a power of
+ * two; otherwise those of the next lower power of two, followed by every other slope of twice that power. */
+MHA_API void mha_alibi_slopes(size_t n_heads, double *slopes);
 
 /* ---------------------------------------------------------------- stages */
 

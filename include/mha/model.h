@@ -18,6 +18,8 @@ typedef struct mha_assumption {
     int64_t value;
 } mha_assumption;
 
+enum { MHA_ALIBI_MAX_HEADS = 256 }; /* of a model whose configuration asks for ALiBi */
+
 /* What a config.json (or the metadata of a GGUF file) says about the attention layers of its model. A number that it
  * does not state is 0. Nothing is applied by itself: the caller decides, see mha_model_semantics. */
 typedef struct mha_model_facts {
@@ -35,7 +37,15 @@ typedef struct mha_model_facts {
     bool has_scale; /* otherwise 1/sqrt(d_k) */
     double scale;
     size_t window;    /* keys a query sees, its own included: mha_semantics.window_left + 1. 0: no window */
+    bool window_both; /* and as many keys behind its own position: window_right is window_left */
     size_t chunk;     /* mha_semantics.chunk */
+    bool alibi;       /* with the slopes of n_heads heads */
+    double alibi_slopes[MHA_ALIBI_MAX_HEADS];
+    /* How a tensor that query, key and value share holds its heads: in so many blocks, each with its share of the query
+     * heads, then of the key heads, then of the value heads; fused_qvk: of the values before the keys. 1: one after the
+     * other as a whole; kv_heads: each key/value head behind the query heads that use it. 0: not said. */
+    size_t fused_blocks;
+    bool fused_qvk;
     char caveat[160]; /* what one layer alone does not reproduce of the model; "" for nothing */
     char not_run[160]; /* why a forward pass does not compute this attention, which is counted alone; "": it does */
 } mha_model_facts;
@@ -56,8 +66,9 @@ MHA_API mha_status mha_model_read_layer(const char *path, const char *layer, mha
  * depend. MHA_INVALID: see mha_rope_frequencies. */
 MHA_API mha_status mha_model_stretch(mha_model_facts *facts, size_t length, mha_error *error);
 
-/* The semantics of a call that follow from the facts: causal, scale, softcap, rotation, window, the epsilon of q/k
- * norms. All other fields are zero; without has_semantics all fields are. Frequencies are borrowed from the facts. */
+/* The semantics of a call that follow from the facts: causal, scale, softcap, rotation, window, ALiBi, the epsilon of
+ * q/k norms. All other fields are zero; without has_semantics all fields are. Frequencies and slopes are borrowed from
+ * the facts. */
 MHA_API mha_semantics mha_model_semantics(const mha_model_facts *facts);
 
 /* ---------------------------------------------------------------- a layer from a weights file */

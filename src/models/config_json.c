@@ -239,6 +239,17 @@ static bool layers_differ(const mha__architecture *architecture)
     return differ;
 }
 
+/* kind 1: slopes for scores that have been scaled; 2: they are scaled as the scores are. */
+static void set_alibi(mha_model_facts *facts, int64_t kind)
+{
+    facts->alibi = kind > 0 && facts->n_heads <= MHA_ALIBI_MAX_HEADS;
+    if (!facts->alibi)
+        return;
+    mha_alibi_slopes(facts->n_heads, facts->alibi_slopes);
+    for (size_t i = 0; i < facts->n_heads && kind == 2; i++)
+        facts->alibi_slopes[i] /= sqrt((double)facts->d_k);
+}
+
 mha_model_facts mha__setup_facts(const mha__setup *setup, const mha__values *v)
 {
     const mha__architecture *architecture = setup->architecture;
@@ -258,10 +269,16 @@ mha_model_facts mha__setup_facts(const mha__setup *setup, const mha__values *v)
         .norm_eps = setup->norm_eps,
         .softcap = setup->softcap,
         .has_scale = setup->scale_square > 0 || setup->scale > 0,
-        .scale = setup->scale > 0 ? setup->scale : setup->scale_square > 0 ? 1 / sqrt(setup->scale_square) : 0,
+        .scale = setup->scale > 0          ? setup->scale
+                 : setup->scale_square > 0 ? 1 / sqrt(setup->scale_square)
+                                           : 0,
         .window = (size_t)mha__values_get(v, "window"),
+        .window_both = mha__values_get(v, "window_both"),
         .chunk = (size_t)mha__values_get(v, "chunk"),
+        .fused_blocks = (size_t)mha__values_get(v, "fused_blocks"),
+        .fused_qvk = mha__values_get(v, "fused_qvk"),
     };
+    set_alibi(&facts, mha__values_get(v, "alibi"));
     const double local_base = setup->rope.base[1] > 0 ? setup->rope.base[1] : setup->rope_local_base;
     if (local && local_base > 0)
         facts.rope_base = local_base;
@@ -278,6 +295,8 @@ mha_model_facts mha__setup_facts(const mha__setup *setup, const mha__values *v)
     if (*setup->rope.fault)
         mha__text_print(facts.caveat, sizeof facts.caveat, "rope_scaling is not applied: %s", setup->rope.fault);
     mha__text_print(facts.not_run, sizeof facts.not_run, "%s", setup->not_run ? setup->not_run : "");
+    if (mha__values_get(v, "alibi") > 0 && !facts.alibi)
+        mha__text_print(facts.not_run, sizeof facts.not_run, "ALiBi of more than %d heads", MHA_ALIBI_MAX_HEADS);
     mha__text_print(facts.model_type, sizeof facts.model_type, "%s", architecture->name);
     return facts;
 }
@@ -335,9 +354,8 @@ static double metadata_number(const mha_file *file, const char *architecture, co
     double number = 0;
     snprintf(name, sizeof name, "%.40s.%s", architecture, key);
     const char *text = mha_file_metadata(file, name);
-    return text && sscanf(text, "%lf", &number) == 1 && number >= 0 && number <= (double)MHA_CONFIG_LARGEST
-               ? number
-               : 0;
+    return text && sscanf(text, "%lf", &number) == 1 && number >= 0 && number <= (double)MHA_CONFIG_LARGEST ? number
+                                                                                                            : 0;
 }
 
 bool mha_model_read_metadata(const mha_file *file, mha_model_facts *facts)

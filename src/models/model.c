@@ -454,10 +454,11 @@ mha_semantics mha_model_semantics(const mha_model_facts *facts)
         s.rope.frequencies = mha_view_of(mha__unconst(facts->rope_frequencies), MHA_F64, 1,
                                          (size_t[]){facts->rope_dim / 2});
     s.chunk = (int64_t)facts->chunk;
+    s.alibi_slopes = facts->alibi ? facts->alibi_slopes : NULL;
     if (facts->window > 0) {
         s.window = true;
         s.window_left = (int64_t)facts->window - 1;
-        s.window_right = -1;
+        s.window_right = facts->window_both ? s.window_left : -1;
     }
     return s;
 }

@@ -103,6 +103,7 @@ def test_order_of_every_enum(tmp_path):
     counts = {"MHA_PATH_COUNT": len(_abi.PATHS), "MHA_STAGE_COUNT": len(_abi.STAGES),
               "MHA_WEIGHT_COUNT": len(_abi.WEIGHTS), "MHA_FINDING_COUNT": len(_abi.FINDINGS),
               "MHA_ROPE_SCALING_COUNT": len(_abi.ROPE_SCALINGS), "MHA_ROPE_MAX_PAIRS": _abi.ROPE_MAX_PAIRS,
+              "MHA_ALIBI_MAX_HEADS": _abi.ALIBI_MAX_HEADS,
               "MHA_MAX_RANK": _abi.MAX_RANK, "MHA_PLAN_PRIVATE_BYTES": ctypes.sizeof(_abi.Plan().internal)}
     codes += list(counts)
     expected += list(counts.values())

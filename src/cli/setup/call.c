@@ -1,7 +1,6 @@
 /* Makes the call of a layer from options: inputs, semantics, outputs; and runs it. */
 #include "cli/setup/call.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,9 +40,8 @@ static int random_input(request *r, const arguments *args, uint64_t stream, size
 static int read_input(request *r, const arguments *args, option_code option, size_t width, mha_view *view)
 {
     char text[SHAPE_TEXT];
-    const bool wide =
-        strcmp(text_for(args, OPT_PATH), "exact") == 0 || given(args, OPT_EXPECTED) || args->command == CMD_POWER ||
-        args->command == CMD_SHOW;
+    const bool wide = strcmp(text_for(args, OPT_PATH), "exact") == 0 || given(args, OPT_EXPECTED) ||
+                      args->command == CMD_POWER || args->command == CMD_SHOW;
     int code = tensor_of_option(args, option, wide ? WIDE_FLOATS : FLOATS, &r->memory, view);
     if (code != EXIT_DONE)
         return code;
@@ -128,18 +126,11 @@ static int make_mask(request *r, const arguments *args)
     return EXIT_DONE;
 }
 
-/* Slopes of Press et al. 2022: 2^(-8 i / n) for n heads, i from 1, if n is a power of two. Else the slopes of the
- * next lower power of two, followed by every other slope of twice that power. */
 static const double *alibi_slopes(request *r)
 {
     const size_t h = mha_layer_config(r->layer)->n_heads;
     double *slopes = obtain_view(&r->memory, MHA_F64, 1, &h).data;
-    size_t power = 1;
-    while (2 * power <= h)
-        power *= 2;
-    for (size_t i = 0; i < h; i++)
-        slopes[i] = i < power ? exp2(-8.0 * (double)(i + 1) / (double)power)
-                              : exp2(-4.0 * (double)(2 * (i - power) + 1) / (double)power);
+    mha_alibi_slopes(h, slopes);
     return slopes;
 }
 

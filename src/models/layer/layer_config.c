@@ -119,6 +119,25 @@ static mha_status find_config(mha__loader *l)
     return MHA_OK;
 }
 
+/* The blocks of a fused tensor: as the configuration says, where it knows better than the names. */
+static mha_status find_blocks(mha__loader *l)
+{
+    const mha__fused_order order = l->layer.scheme->order;
+    if (!mha__loader_fuses(l, MHA_W_Q) || order == MHA_FUSED_PLAIN || l->blocks == 0) {
+        if (order == MHA_FUSED_AS_SAID)
+            return mha__refuse(l, l->found[MHA_W_Q], MHA_INVALID,
+                               "expected a config.json of a model type that is known, which says in what order this "
+                               "tensor holds its heads; found none");
+        l->blocks = 1;
+        l->qvk = false;
+    }
+    if (l->config.kv_heads % l->blocks != 0)
+        return mha__refuse(l, l->found[MHA_W_Q], MHA_INVALID,
+                           "expected %zu key/value heads in %zu blocks of equal size, which they do not divide into",
+                           l->config.kv_heads, l->blocks);
+    return MHA_OK;
+}
+
 /* A norm is over one head or over the whole row, by the length of its weight. */
 static mha_norm find_norm(const mha__loader *l, mha_weight weight)
 {
@@ -191,6 +210,7 @@ mha_status mha__loader_find_config(mha__loader *l)
     TRY(matrices_have_rank_two(l));
     TRY(find_orientation(l));
     TRY(find_config(l));
+    TRY(find_blocks(l));
     TRY(find_extras(l));
     return check_shapes(l);
 }

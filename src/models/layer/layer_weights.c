@@ -9,7 +9,8 @@ static mha_view weight_view(const mha__loader *l, const mha_layer *layer, mha_we
     return view.rank == 2 && l->orientation == MHA_ORIENTATION_OUT_IN ? mha_view_swap(&view, 0, 1) : view;
 }
 
-/* Reads a whole fused tensor and copies its slices of outputs, which are the weights of query, key and value. */
+/* Reads a whole fused tensor and copies its slices of outputs, which are shares of the weights of query, key and value:
+ * block by block, in each of them some query heads and the key and value heads that belong to them. */
 static mha_status read_fused(mha__loader *l, const mha_layer *layer, const mha_weight parts[3])
 {
     const mha_file_tensor *tensor = l->found[parts[0]];
@@ -23,10 +24,13 @@ static mha_status read_fused(mha__loader *l, const mha_layer *layer, const mha_w
     mha_view whole = mha_view_of(block, dtype, tensor->rank, tensor->shape);
     int outputs = tensor->rank == 2 && l->orientation == MHA_ORIENTATION_IN_OUT ? 1 : 0;
     mha_status status = mha_file_read(l->file, tensor, &whole, l->error);
-    for (size_t part = 0; part < 3 && status == MHA_OK; part++) {
-        mha_view to = weight_view(l, layer, parts[part]);
-        mha_view slice = mha_view_slice(&whole, outputs, from, to.shape[outputs]);
-        from += to.shape[outputs];
+    for (size_t i = 0; i < 3 * l->blocks && status == MHA_OK; i++) {
+        const size_t place = i % 3, part = l->qvk && place > 0 ? 3 - place : place;
+        const mha_view weight = weight_view(l, layer, parts[part]);
+        const size_t share = weight.shape[outputs] / l->blocks;
+        mha_view to = mha_view_slice(&weight, outputs, i / 3 * share, share);
+        mha_view slice = mha_view_slice(&whole, outputs, from, share);
+        from += share;
         status = mha_view_copy(&to, &slice);
     }
     mha__release(allocator, block, bytes);

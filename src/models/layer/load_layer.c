@@ -193,6 +193,8 @@ static void take_facts(mha__loader *l)
         facts = &own;
     if (!facts)
         return;
+    l->blocks = facts->fused_blocks;
+    l->qvk = facts->fused_qvk;
     bool heads_given = l->options.n_heads || l->options.d_k;
     if (!heads_given) {
         l->options.n_heads = facts->n_heads;

@@ -12,6 +12,8 @@ typedef struct mha__loader {
     mha_orientation orientation;
     mha_config config;
     const mha_file_tensor *found[MHA_WEIGHT_COUNT]; /* NULL: not in the file. A fused tensor is at three indices */
+    size_t blocks; /* of a fused tensor, each with its share of queries, keys and values; at least 1 */
+    bool qvk;      /* in each of which the values come before the keys */
     size_t tensors, ignored;
     mha_error *error;
 } mha__loader;

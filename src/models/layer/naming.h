@@ -4,7 +4,14 @@
 
 #include "mha/model.h"
 
-enum { MHA_SCHEME_OTHERS = 8 }; /* with the NULL that ends the list */
+enum { MHA_SCHEME_OTHERS = 10 }; /* with the NULL that ends the list */
+
+/* Who knows in which order a fused tensor holds query, key and value: see mha_model_facts.fused_blocks. */
+typedef enum mha__fused_order {
+    MHA_FUSED_PLAIN_UNLESS_SAID = 0, /* one after the other, unless the model's configuration says otherwise */
+    MHA_FUSED_AS_SAID,               /* the configuration, which is needed */
+    MHA_FUSED_PLAIN                  /* one after the other, whatever the configuration says: a converter did that */
+} mha__fused_order;
 
 /* A naming scheme. Each pattern is a name relative to the layer's prefix; NULL where the scheme has no such weight.
  * '*' stands for the word of query, key or value. A pattern of the three projections without '*' names one fused
@@ -13,6 +20,7 @@ typedef struct mha__scheme {
     const char *name;
     mha_orientation orientation;   /* AUTO: the shape of the fused matrix decides */
     bool free_widths;              /* keys, values and output may have widths of their own (d_kin, d_vin, d_v, d_out) */
+    mha__fused_order order;        /* of query, key and value in a fused tensor */
     const char *words[3];          /* of query, key and value; NULL: "q", "k", "v" */
     const char *matrices, *biases; /* W_Q, W_K, W_V; b_Q, b_K, b_V */
     const char *output_matrix, *output_bias; /* W_O; b_O */

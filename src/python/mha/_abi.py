@@ -25,6 +25,7 @@ MASK_KINDS = ("none", "additive", "keeps", "hides")
 ROPE_KINDS = ("none", "interleaved", "half_split")
 ROPE_SCALINGS = ("none", "linear", "dynamic", "yarn", "longrope", "llama3")
 ROPE_MAX_PAIRS = 256
+ALIBI_MAX_HEADS = 256
 EMPTY_ROWS = ("zero", "nan")
 HIDDEN_VALUES = ("ignore", "propagate")
 NORMS = ("none", "head", "row")
@@ -184,7 +185,9 @@ class ModelFacts(Struct):
                 ("softcap", _double), ("rope_scaling", RopeScaling), ("rope_attention_factor", _double),
                 ("rope_frequencies", _double * ROPE_MAX_PAIRS),
                 ("has_scale", c.c_bool), ("scale", _double), ("window", _size),
-                ("chunk", _size), ("caveat", c.c_char * 160),
+                ("window_both", c.c_bool), ("chunk", _size),
+                ("alibi", c.c_bool), ("alibi_slopes", _double * ALIBI_MAX_HEADS), ("fused_blocks", _size),
+                ("fused_qvk", c.c_bool), ("caveat", c.c_char * 160),
                 ("not_run", c.c_char * 160)]
 
 
@@ -392,6 +395,7 @@ mha_status mha_model_read_layer(const char *, const char *, mha_model_facts *, m
 mha_status mha_model_stretch(mha_model_facts *, size_t, mha_error *);
 mha_model_facts mha_model_layer_facts(const mha_model *, size_t);
 mha_semantics mha_model_semantics(const mha_model_facts *);
+void mha_alibi_slopes(size_t, double *);
 size_t mha_model_find_layers(const mha_file *, mha_found_layer *, size_t);
 mha_status mha_model_load_layer(const mha_file *, const mha_load_options *, mha_params *, mha_layer **,
                                 mha_load_report *, mha_error *);

@@ -286,6 +286,8 @@ def settings_of(facts: _abi.ModelFacts) -> dict[str, Any]:
     for name in ("softcap", "norm_eps"):
         if getattr(s, name):
             found[name] = getattr(s, name)
+    if s.alibi_slopes:
+        found["alibi"] = np.array(facts.alibi_slopes[:facts.n_heads])
     if s.rope.kind:
         scaled = facts.rope_scaling.kind != 0
         found["rope"] = Rope(_abi.ROPE_KINDS[s.rope.kind], s.rope.dim, s.rope.base or 10000.0, last=s.rope.last,
