@@ -73,6 +73,13 @@ MHA_API void mha_file_metadata_at(const mha_file *file, size_t index, const char
 MHA_API mha_status mha_file_read(const mha_file *file, const mha_file_tensor *tensor, const mha_view *to,
                                  mha_error *error);
 
+/* Reads elements [from, from + count) of one axis of a tensor, as mha_file_read does: `to` has the number of elements
+ * of this part. Of a plain tensor of an uncompressed file no other byte is read. Of a quantised one whole blocks are,
+ * and what lies between the rows of a part of columns; of an npz everything; but nothing is kept of either. MHA_INVALID
+ * also where the tensor has no such part. */
+MHA_API mha_status mha_file_read_part(const mha_file *file, const mha_file_tensor *tensor, int axis, size_t from,
+                                      size_t count, const mha_view *to, mha_error *error);
+
 /* A tensor file to be written. mha_writer_commit writes all data to a temporary file in the same directory and
  * renames it to `path` when it has been closed without error; until then nothing appears under `path`. A device or
  * FIFO, and "-", which is standard output, are written directly. A file that is replaced leaves its permissions to

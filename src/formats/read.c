@@ -10,7 +10,7 @@
 
 enum { BUFFER_BYTES = 1 << 16 };
 
-/* The state of reading one tensor from its first byte to its last. */
+/* The state of reading one tensor, or some of it, from its first byte to its last. */
 typedef struct reading {
     const mha_file *file;
     const mha__entry *entry;
@@ -19,6 +19,7 @@ typedef struct reading {
     bool swap;          /* the file's byte order is not this machine's */
     void *buffer;
     mha__unpacking *unpacking; /* of a quantised tensor, else NULL */
+    size_t run, gap, left;     /* elements that lie together, between two such runs, and left of the run */
     mha_error *error;
 } reading;
 
@@ -68,12 +69,52 @@ static mha_status read_bytes(reading *state, void *to, size_t bytes)
     return status;
 }
 
+/* Passes over elements: by their place in a file, by reading in an archive. */
+static mha_status skip(reading *state, size_t elements)
+{
+    char skipped[1024];
+    if (state->unpacking) {
+        mha__unpack_skip(state->unpacking, elements);
+        return MHA_OK;
+    }
+    uint64_t left = (uint64_t)elements * mha__element_bytes(state->entry->tensor.dtype);
+    if (!state->member) {
+        state->offset += left;
+        return MHA_OK;
+    }
+    while (left > 0) {
+        const size_t step = left < sizeof skipped ? (size_t)left : sizeof skipped;
+        TRY(read_member(state, skipped, step));
+        left -= step;
+    }
+    return MHA_OK;
+}
+
+/* The next elements, run by run: as they are in the file, or unpacked. */
+static mha_status next(reading *state, void *to, size_t elements)
+{
+    const size_t width = state->unpacking ? sizeof(float) : mha__element_bytes(state->entry->tensor.dtype);
+    for (char *at = to; elements > 0;) {
+        if (state->left == 0) {
+            TRY(skip(state, state->gap));
+            state->left = state->run;
+        }
+        const size_t step = elements < state->left ? elements : state->left;
+        TRY(state->unpacking ? mha__unpack_next(state->unpacking, (float *)(void *)at, step, state->error)
+                             : read_bytes(state, at, step * width));
+        at += step * width;
+        elements -= step;
+        state->left -= step;
+    }
+    return MHA_OK;
+}
+
 /* Reads into a chunk of the file's dtype and byte order directly, else by way of the buffer. */
 static mha_status read_straight(void *context, const mha_view *piece)
 {
     reading *state = context;
     size_t elements = mha_view_elements(piece);
-    mha_status status = read_bytes(state, piece->data, elements * mha__element_bytes(piece->dtype));
+    mha_status status = next(state, piece->data, elements);
     if (status == MHA_OK && state->swap)
         mha__swap_bytes(piece->data, piece->dtype, elements);
     return status;
@@ -84,7 +125,7 @@ static mha_status read_converted(void *context, const mha_view *piece)
     reading *state = context;
     mha_dtype dtype = state->entry->tensor.dtype;
     size_t elements = mha_view_elements(piece);
-    mha_status status = read_bytes(state, state->buffer, elements * mha__element_bytes(dtype));
+    mha_status status = next(state, state->buffer, elements);
     if (status != MHA_OK)
         return status;
     if (state->swap)
@@ -102,7 +143,7 @@ static mha_status read_unpacked(void *context, const mha_view *piece)
 {
     reading *state = context;
     const mha_view values = mha_view_of(state->buffer, MHA_F32, piece->rank, piece->shape);
-    TRY(mha__unpack_next(state->unpacking, state->buffer, mha_view_elements(piece), state->error));
+    TRY(next(state, state->buffer, mha_view_elements(piece)));
     if (mha_view_copy(piece, &values) == MHA_OK)
         return MHA_OK;
     return mha__fail_inside(state->error, MHA_UNSUPPORTED, mha__entry_path(state->file, state->entry),
@@ -118,11 +159,11 @@ static mha_status open_member(reading *state)
     state->member = mha__zip_member(archive, state->entry->source);
     if (!state->member)
         return zip_failure(state, zip_get_error(archive));
-    char skipped[256];
+    char header[256];
     mha_status status = MHA_OK;
     for (uint64_t left = tensor->offset; left > 0 && status == MHA_OK;) {
-        size_t step = left < sizeof skipped ? (size_t)left : sizeof skipped;
-        status = read_member(state, skipped, step);
+        size_t step = left < sizeof header ? (size_t)left : sizeof header;
+        status = read_member(state, header, step);
         left -= step;
     }
     return status;
@@ -153,17 +194,50 @@ static mha_view reverse_axes(const mha_view *view)
     return reversed;
 }
 
-static mha_status check_target(const mha_file *file, const mha__entry *entry, const mha_view *to, mha_error *error)
+/* Elements [from, from + count) of an axis of a tensor. */
+typedef struct part {
+    int axis;
+    size_t from, count;
+    size_t shape[MHA_MAX_RANK], elements; /* of the part */
+    size_t before, run, gap, behind;      /* in the file's order: elements before, in and between its runs, behind */
+} part;
+
+static bool find_part(const mha__entry *entry, part *p)
+{
+    const mha_file_tensor *tensor = &entry->tensor;
+    size_t inner = 1;
+    memcpy(p->shape, tensor->shape, sizeof p->shape);
+    p->elements = p->run = tensor->elements;
+    p->before = p->gap = p->behind = 0;
+    if (p->axis == 0 && p->from == 0 && (tensor->rank == 0 || p->count == tensor->shape[0]))
+        return true; /* all of it */
+    if (p->axis < 0 || p->axis >= tensor->rank || p->from > tensor->shape[p->axis] ||
+        p->count > tensor->shape[p->axis] - p->from)
+        return false;
+    const size_t extent = tensor->shape[p->axis];
+    for (int k = entry->fortran ? 0 : p->axis + 1; k < (entry->fortran ? p->axis : tensor->rank); k++)
+        inner *= tensor->shape[k];
+    p->shape[p->axis] = p->count;
+    p->elements = extent ? tensor->elements / extent * p->count : 0;
+    p->before = p->from * inner;
+    p->run = p->count * inner;
+    p->gap = (extent - p->count) * inner;
+    p->behind = (extent - p->from - p->count) * inner;
+    return true;
+}
+
+static mha_status check_target(const mha_file *file, const mha__entry *entry, const part *p, const mha_view *to,
+                               mha_error *error)
 {
     const mha_file_tensor *tensor = &entry->tensor;
     char held[200], wanted[200];
-    mha__shape_text(held, sizeof held, tensor->shape, tensor->rank);
+    mha__shape_text(held, sizeof held, p->shape, tensor->rank);
     mha__shape_text(wanted, sizeof wanted, to->shape, to->rank);
-    if (mha_view_elements(to) != tensor->elements)
+    if (mha_view_elements(to) != p->elements)
         return mha__fail_inside(error, MHA_INVALID, mha__entry_path(file, entry), tensor->name, 0,
                                 "expected %s (%zu elements), found %s (%zu elements) in the file", wanted,
-                                mha_view_elements(to), held, tensor->elements);
-    if (!to->data && tensor->elements > 0)
+                                mha_view_elements(to), held, p->elements);
+    if (!to->data && p->elements > 0)
         return mha__fail_inside(error, MHA_INVALID, mha__entry_path(file, entry), tensor->name, 0,
                                 "expected memory to read into, found a view without data");
     if (!mha__is_packed(entry) && mha__element_bytes(tensor->dtype) == 0)
@@ -178,14 +252,16 @@ static mha_status check_target(const mha_file *file, const mha__entry *entry, co
     return MHA_OK;
 }
 
-static mha_status read_entry(const mha_file *file, const mha__entry *entry, const mha_view *to, mha_error *error)
+static mha_status read_part(const mha_file *file, const mha__entry *entry, const part *p, const mha_view *to,
+                            mha_error *error)
 {
     const mha_file_tensor *tensor = &entry->tensor;
-    mha_status status = check_target(file, entry, to, error);
-    if (status != MHA_OK || tensor->elements == 0)
+    mha_status status = check_target(file, entry, p, to, error);
+    if (status != MHA_OK || p->elements == 0)
         return status;
 
-    reading state = {.file = file, .entry = entry, .offset = tensor->offset, .error = error};
+    reading state = {.file = file, .entry = entry, .offset = tensor->offset, .run = p->run, .gap = p->gap,
+                     .left = p->run, .error = error};
     state.swap = entry->big_endian != mha__host_is_big_endian();
     if (file->archive) {
         status = open_member(&state);
@@ -193,7 +269,10 @@ static mha_status read_entry(const mha_file *file, const mha__entry *entry, cons
             return status;
     }
     if (status == MHA_OK && mha__is_packed(entry))
-        status = mha__unpack_begin(file, entry, &state.unpacking, error);
+        status = mha__unpack_begin(file, entry, p->before, tensor->elements - p->before - p->behind, &state.unpacking,
+                                   error);
+    else if (status == MHA_OK)
+        status = skip(&state, p->before);
     mha_view target = entry->fortran ? reverse_axes(to) : *to;
     if (status == MHA_OK && !state.unpacking && target.dtype == tensor->dtype && mha_view_is_contiguous(&target))
         status = mha__view_pieces(&target, SIZE_MAX, read_straight, &state);
@@ -207,16 +286,36 @@ static mha_status read_entry(const mha_file *file, const mha__entry *entry, cons
         mha__release(&file->allocator, state.buffer, BUFFER_BYTES);
     }
     mha__unpack_end(state.unpacking);
-    return state.member ? close_member(&state, status) : status;
+    if (!state.member)
+        return status;
+    return close_member(&state, status == MHA_OK ? skip(&state, p->behind) : status);
 }
 
-mha_status mha_file_read(const mha_file *file, const mha_file_tensor *tensor, const mha_view *to, mha_error *error)
+static mha_status read_tensor(const mha_file *file, const mha_file_tensor *tensor, part *p, const mha_view *to,
+                              mha_error *error)
 {
     const mha__entry *entry = entry_of(file, tensor);
     if (!entry)
         return mha__fail_inside(error, MHA_NOT_FOUND, file->path, tensor->name, 0,
                                 "expected a tensor of this file, found one that is not in it");
-    return read_entry(file, entry, to, error);
+    if (!find_part(entry, p))
+        return mha__fail_inside(error, MHA_INVALID, mha__entry_path(file, entry), tensor->name, 0,
+                                "expected a part of its %d axes, found elements %zu to %zu of axis %d", tensor->rank,
+                                p->from, p->from + p->count, p->axis);
+    return read_part(file, entry, p, to, error);
+}
+
+mha_status mha_file_read(const mha_file *file, const mha_file_tensor *tensor, const mha_view *to, mha_error *error)
+{
+    part all = {.count = tensor->shape[0]};
+    return read_tensor(file, tensor, &all, to, error);
+}
+
+mha_status mha_file_read_part(const mha_file *file, const mha_file_tensor *tensor, int axis, size_t from, size_t count,
+                              const mha_view *to, mha_error *error)
+{
+    part some = {.axis = axis, .from = from, .count = count};
+    return read_tensor(file, tensor, &some, to, error);
 }
 
 mha_status mha__file_same_bytes(const mha_file *file, const mha_file_tensor *a, const mha_file_tensor *b, bool *same,

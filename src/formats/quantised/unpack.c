@@ -1,4 +1,4 @@
-/* Unpacks quantised tensors from their first value to their last, a buffer of blocks at a time. */
+/* Unpacks quantised tensors in the order of their values, a buffer of blocks at a time. */
 #include <string.h>
 
 #include "formats/quantised/decoders.h"
@@ -14,7 +14,7 @@ struct mha__unpacking {
     size_t block_elements, block_bytes;
     uint64_t offset, end;               /* of the bytes that have not been read */
     size_t at, buffered;                /* bytes of the buffer: decoded, and read */
-    size_t taken;                       /* values of the block that were given away */
+    size_t taken;                       /* values of the block that were given away or passed over */
     float values[MHA_LARGEST_BLOCK];    /* of the block */
     unsigned char buffer[BUFFER_BYTES]; /* whole blocks */
     mha__parts parts;                   /* of a tensor that is packed into several ones */
@@ -115,8 +115,8 @@ static void next_values(mha__unpacking *u, float *values, size_t count)
 
 /* ---------------------------------------------------------------- blocks */
 
-mha_status mha__unpack_begin(const mha_file *file, const mha__entry *entry, mha__unpacking **unpacking,
-                             mha_error *error)
+mha_status mha__unpack_begin(const mha_file *file, const mha__entry *entry, size_t first, size_t count,
+                             mha__unpacking **unpacking, mha_error *error)
 {
     const mha_file_tensor *tensor = &entry->tensor;
     mha__unpacking *u = mha__allocate(&file->allocator, sizeof *u);
@@ -126,14 +126,18 @@ mha_status mha__unpack_begin(const mha_file *file, const mha__entry *entry, mha_
                                 "no memory for %zu bytes of buffer", sizeof *u);
     u->file = file;
     u->entry = entry;
-    if (entry->packing.kind)
-        return load_parts(u, error);
-    u->decode = mha__decoder_of(tensor->dtype);
-    for (u->block_elements = 1; mha_dtype_bytes(tensor->dtype, u->block_elements, &u->block_bytes) != MHA_OK;)
-        u->block_elements++;
-    u->taken = u->block_elements;
-    u->offset = tensor->offset;
-    u->end = tensor->offset + tensor->bytes;
+    if (entry->packing.kind) {
+        TRY(load_parts(u, error));
+    } else {
+        u->decode = mha__decoder_of(tensor->dtype);
+        for (u->block_elements = 1; mha_dtype_bytes(tensor->dtype, u->block_elements, &u->block_bytes) != MHA_OK;)
+            u->block_elements++;
+        const size_t n = u->block_elements, last = first + count;
+        u->taken = n;
+        u->offset = tensor->offset;
+        u->end = tensor->offset + (last / n + (last % n != 0)) * u->block_bytes;
+    }
+    mha__unpack_skip(u, first);
     return MHA_OK;
 }
 
@@ -149,7 +153,7 @@ static mha_status next_block(mha__unpacking *u, mha_error *error)
     }
     u->decode(u->buffer + u->at, u->values);
     u->at += u->block_bytes;
-    u->taken = 0;
+    u->taken -= u->block_elements;
     return MHA_OK;
 }
 
@@ -160,7 +164,7 @@ mha_status mha__unpack_next(mha__unpacking *u, float *values, size_t count, mha_
         return MHA_OK;
     }
     while (count > 0) {
-        if (u->taken == u->block_elements)
+        if (u->taken >= u->block_elements) /* more where values of the next block were passed over */
             TRY(next_block(u, error));
         const size_t left = u->block_elements - u->taken, step = count < left ? count : left;
         memcpy(values, u->values + u->taken, step * sizeof *values);
@@ -169,6 +173,24 @@ mha_status mha__unpack_next(mha__unpacking *u, float *values, size_t count, mha_
         count -= step;
     }
     return MHA_OK;
+}
+
+void mha__unpack_skip(mha__unpacking *u, size_t count)
+{
+    if (u->entry->packing.kind) {
+        u->row += (u->column + count) / u->parts.columns;
+        u->column = (u->column + count) % u->parts.columns;
+        return;
+    }
+    const size_t n = u->block_elements, past = u->taken + count;
+    if (past < n) {
+        u->taken = past;
+        return;
+    }
+    const size_t bytes = (past / n - 1) * u->block_bytes, held = u->buffered - u->at;
+    u->at += bytes < held ? bytes : held;
+    u->offset += bytes < held ? 0 : bytes - held;
+    u->taken = n + past % n;
 }
 
 void mha__unpack_end(mha__unpacking *u)

@@ -4,16 +4,19 @@
 
 #include "formats/tensor_list.h"
 
-/* A tensor that is being unpacked from its first value to its last. */
+/* A tensor that is being unpacked, in the order of its values. */
 typedef struct mha__unpacking mha__unpacking;
 
 /* Whether the values of a tensor have to be unpacked, and can be. */
 bool mha__is_packed(const mha__entry *entry);
-/* `error` is kept for mha__unpack_next. Errors: MHA_NO_MEMORY; of several tensors also MHA_IO and MHA_FORMAT. */
-mha_status mha__unpack_begin(const mha_file *file, const mha__entry *entry, mha__unpacking **unpacking,
-                             mha_error *error);
+/* Begins at value `first`; `count` values from there on are enough. Errors: MHA_NO_MEMORY; of several tensors also
+ * MHA_IO and MHA_FORMAT. */
+mha_status mha__unpack_begin(const mha_file *file, const mha__entry *entry, size_t first, size_t count,
+                             mha__unpacking **unpacking, mha_error *error);
 /* The next `count` values. MHA_IO: the file has become shorter. */
 mha_status mha__unpack_next(mha__unpacking *unpacking, float *values, size_t count, mha_error *error);
+/* Passes over `count` values. Blocks of them that are not in the buffer are not read. */
+void mha__unpack_skip(mha__unpacking *unpacking, size_t count);
 void mha__unpack_end(mha__unpacking *unpacking); /* NULL is allowed */
 
 #endif

@@ -384,6 +384,8 @@ const mha_file_tensor *mha_file_at(const mha_file *, size_t);
 size_t mha_file_metadata_count(const mha_file *);
 void mha_file_metadata_at(const mha_file *, size_t, const char **, const char **);
 mha_status mha_file_read(const mha_file *, const mha_file_tensor *, const mha_view *, mha_error *);
+mha_status mha_file_read_part(const mha_file *, const mha_file_tensor *, int, size_t, size_t, const mha_view *,
+                              mha_error *);
 mha_status mha_writer_create(const char *, mha_writer **, mha_error *);
 mha_status mha_writer_add(mha_writer *, const char *, const mha_view *, mha_error *);
 mha_status mha_writer_add_metadata(mha_writer *, const char *, const char *, mha_error *);
