@@ -5,6 +5,7 @@
 #include "mha/attention.h"
 #include "mha/file.h"
 #include "mha/layer.h"
+#include "mha/split.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -120,6 +121,13 @@ MHA_API size_t mha_model_find_layers(const mha_file *file, mha_found_layer *laye
  * The table is then as before. */
 MHA_API mha_status mha_model_load_layer(const mha_file *file, const mha_load_options *options, mha_params *table,
                                         mha_layer **layer, mha_load_report *report, mha_error *error);
+
+/* The same for one rank's share of the layer: allocated and read is its part of every weight alone (mha_split_part,
+ * mha_file_read_part). `split` says scheme, ranks and, unless they are 0, the sizes of a call; its config becomes that
+ * of the whole layer. Errors: also those of mha_split_check; MHA_INVALID (no such rank). */
+MHA_API mha_status mha_model_load_share(const mha_file *file, const mha_load_options *options, mha_split *split,
+                                        size_t rank, mha_params *table, mha_layer **layer, mha_load_report *report,
+                                        mha_error *error);
 
 /* ---------------------------------------------------------------- whole models */
 

@@ -70,6 +70,15 @@ MHA_API mha_share mha_split_share(const mha_split *split, size_t rank);
  * What the ranks store, divided by this weight by weight, is the layer on one machine. */
 MHA_API size_t mha_split_copies(const mha_split *split, mha_weight weight);
 
+/* Elements [from, from + count) of an axis of a weight, which is W_Q (d_q, h*d_k) and so on. */
+typedef struct mha_weight_part {
+    int axis;
+    size_t from, count; /* count 0: nothing of it */
+} mha_weight_part;
+
+/* The part of a weight that a rank of a checked split stores: all of the last axis where the weight is not shared. */
+MHA_API mha_weight_part mha_split_part(const mha_split *split, size_t rank, mha_weight weight);
+
 /* The part of a whole weight that a rank of a checked split stores. No data where it stores none of it, or where
  * `whole` is not of the weight's shape. */
 MHA_API mha_view mha_split_slice(const mha_split *split, size_t rank, mha_weight weight, const mha_view *whole);

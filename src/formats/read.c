@@ -209,12 +209,14 @@ static bool find_part(const mha__entry *entry, part *p)
     memcpy(p->shape, tensor->shape, sizeof p->shape);
     p->elements = p->run = tensor->elements;
     p->before = p->gap = p->behind = 0;
-    if (p->axis == 0 && p->from == 0 && (tensor->rank == 0 || p->count == tensor->shape[0]))
-        return true; /* all of it */
+    if (tensor->rank == 0 && p->axis == 0)
+        return true;
     if (p->axis < 0 || p->axis >= tensor->rank || p->from > tensor->shape[p->axis] ||
         p->count > tensor->shape[p->axis] - p->from)
         return false;
     const size_t extent = tensor->shape[p->axis];
+    if (p->count == extent)
+        return true; /* all of it */
     for (int k = entry->fortran ? 0 : p->axis + 1; k < (entry->fortran ? p->axis : tensor->rank); k++)
         inner *= tensor->shape[k];
     p->shape[p->axis] = p->count;

@@ -240,19 +240,16 @@ size_t mha_split_copies(const mha_split *s, mha_weight weight)
 
 /* ---------------------------------------------------------------- slices of weights */
 
-mha_view mha_split_slice(const mha_split *split, size_t rank, mha_weight weight, const mha_view *whole)
+mha_weight_part mha_split_part(const mha_split *split, size_t rank, mha_weight weight)
 {
     const mha_config *c = &split->config;
     const mha_share share = mha_split_share(split, rank);
-    size_t shape[2], width = c->d_k;
-    const int axes = mha_config_weight_shape(c, weight, shape, NULL);
+    size_t shape[2] = {0, 0}, width = c->d_k;
+    const int axes = mha_config_weight_shape(c, weight, shape, NULL), last = axes > 0 ? axes - 1 : 0;
+    const mha_weight_part whole = {last, 0, shape[last]};
     mha_range part = share.heads;
-    int axis = axes - 1;
-    bool fits = axes == whole->rank && axes > 0;
-    for (int k = 0; fits && k < axes; k++)
-        fits = whole->shape[k] == shape[k];
-    if (!fits)
-        return (mha_view){0};
+    if (axes == 0)
+        return (mha_weight_part){0, 0, 0};
     switch (split->scheme == MHA_SPLIT_TENSOR ? weight : MHA_WEIGHT_COUNT) {
     case MHA_W_Q:
     case MHA_B_Q: break;
@@ -262,10 +259,21 @@ mha_view mha_split_slice(const mha_split *split, size_t rank, mha_weight weight,
     case MHA_W_V:
     case MHA_B_V:
     case MHA_BIAS_V: part = share.kv_heads, width = c->d_v; break;
-    case MHA_W_O: axis = 0, width = c->d_v; break;
+    case MHA_W_O: return (mha_weight_part){0, part.from * c->d_v, part.count * c->d_v};
     case MHA_SINKS: width = 1; break;
-    case MHA_B_O: return share.config.bias_o ? *whole : (mha_view){0};
-    default: return *whole;
+    case MHA_B_O: return share.config.bias_o ? whole : (mha_weight_part){0, 0, 0};
+    default: return whole;
     }
-    return mha_view_slice(whole, axis, part.from * width, part.count * width);
+    return (mha_weight_part){last, part.from * width, part.count * width};
+}
+
+mha_view mha_split_slice(const mha_split *split, size_t rank, mha_weight weight, const mha_view *whole)
+{
+    size_t shape[2];
+    const int axes = mha_config_weight_shape(&split->config, weight, shape, NULL);
+    const mha_weight_part part = mha_split_part(split, rank, weight);
+    bool fits = axes == whole->rank && part.count > 0;
+    for (int k = 0; fits && k < axes; k++)
+        fits = whole->shape[k] == shape[k];
+    return fits ? mha_view_slice(whole, part.axis, part.from, part.count) : (mha_view){0};
 }

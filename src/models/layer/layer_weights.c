@@ -1,58 +1,70 @@
-/* Reads the numbers of a layer from its file, out of fused tensors where the file has them. */
+/* Reads the numbers of a layer, or of one rank's share of it, from its file: out of fused tensors where the file has
+ * them. */
 #include "base/base.h"
 #include "models/layer/loader.h"
 #include "params/params.h"
 
-static mha_view weight_view(const mha__loader *l, const mha_layer *layer, mha_weight weight)
-{
-    mha_view view = mha_tensor_view(mha_layer_weight(layer, weight));
-    return view.rank == 2 && l->orientation == MHA_ORIENTATION_OUT_IN ? mha_view_swap(&view, 0, 1) : view;
-}
+/* How the outputs of a weight lie in its tensor: in blocks, `width` apart, each with `share` of them behind `before`
+ * others. A tensor that is not fused is one block. */
+typedef struct outputs {
+    size_t blocks, width, before, share;
+} outputs;
 
-/* Reads a whole fused tensor and copies its slices of outputs, which are shares of the weights of query, key and value:
- * block by block, in each of them some query heads and the key and value heads that belong to them. */
-static mha_status read_fused(mha__loader *l, const mha_layer *layer, const mha_weight parts[3])
+/* A fused tensor holds in each block some query heads and the key and value heads that belong to them. */
+static outputs outputs_of(const mha__loader *l, mha_weight weight, int rank)
 {
-    const mha_file_tensor *tensor = l->found[parts[0]];
-    const mha_allocator *allocator = mha_params_allocator(mha_layer_params(layer));
-    size_t bytes = 0, from = 0;
-    mha_dtype dtype = l->config.dtype;
-    bool fits = mha_dtype_bytes(dtype, tensor->elements, &bytes) == MHA_OK;
-    void *block = fits ? mha__allocate(allocator, bytes) : NULL;
-    if (!block)
-        return mha__refuse(l, tensor, MHA_NO_MEMORY, "expected %zu bytes to read it, found no memory", bytes);
-    mha_view whole = mha_view_of(block, dtype, tensor->rank, tensor->shape);
-    int outputs = tensor->rank == 2 && l->orientation == MHA_ORIENTATION_IN_OUT ? 1 : 0;
-    mha_status status = mha_file_read(l->file, tensor, &whole, l->error);
-    for (size_t i = 0; i < 3 * l->blocks && status == MHA_OK; i++) {
-        const size_t place = i % 3, part = l->qvk && place > 0 ? 3 - place : place;
-        const mha_view weight = weight_view(l, layer, parts[part]);
-        const size_t share = weight.shape[outputs] / l->blocks;
-        mha_view to = mha_view_slice(&weight, outputs, i / 3 * share, share);
-        mha_view slice = mha_view_slice(&whole, outputs, from, share);
-        from += share;
-        status = mha_view_copy(&to, &slice);
+    const mha_weight *parts = rank == 2 ? mha__matrices_in : mha__biases_in;
+    size_t shape[2];
+    mha_config_weight_shape(&l->config, weight, shape, NULL);
+    outputs o = {1, shape[rank - 1], 0, shape[rank - 1]};
+    if (!mha__loader_fuses(l, weight))
+        return o;
+    o = (outputs){l->blocks, 0, 0, o.share / l->blocks};
+    for (size_t place = 0; place < 3; place++) {
+        const mha_weight part = parts[l->qvk && place > 0 ? 3 - place : place];
+        mha_config_weight_shape(&l->config, part, shape, NULL);
+        if (part == weight)
+            o.before = o.width;
+        o.width += shape[rank - 1] / l->blocks;
     }
-    mha__release(allocator, block, bytes);
-    return status;
+    return o;
 }
 
-mha_status mha__loader_read(mha__loader *l, const mha_layer *layer)
+static mha_status read_weight(mha__loader *l, const mha_layer *layer, mha_weight weight, const mha_weight_part *part)
+{
+    const mha_file_tensor *tensor = l->found[weight];
+    mha_view to = mha_tensor_view(mha_layer_weight(layer, weight));
+    const int rank = to.rank;
+    const bool turned = rank == 2 && l->orientation == MHA_ORIENTATION_OUT_IN;
+    const int axis = turned ? 1 - part->axis : part->axis, file_axis = tensor->rank - rank + axis; /* (1, 1, E) */
+    if (turned)
+        to = mha_view_swap(&to, 0, 1);
+    if (part->axis != rank - 1)
+        return mha_file_read_part(l->file, tensor, file_axis, part->from, part->count, &to, l->error);
+    const outputs o = outputs_of(l, weight, rank);
+    for (size_t b = 0, done = 0; b < o.blocks && done < part->count; b++) {
+        const size_t first = part->from + done, end = (b + 1) * o.share, left = part->count - done;
+        if (first >= end)
+            continue;
+        const size_t count = left < end - first ? left : end - first;
+        const mha_view some = mha_view_slice(&to, axis, done, count);
+        TRY(mha_file_read_part(l->file, tensor, file_axis, b * o.width + o.before + first - b * o.share, count, &some,
+                               l->error));
+        done += count;
+    }
+    return MHA_OK;
+}
+
+mha_status mha__loader_read(mha__loader *l, const mha_layer *layer, const mha_split *split, size_t rank)
 {
     for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
         const mha_weight weight = (mha_weight)w;
-        const mha_file_tensor *tensor = l->found[w];
-        if (!tensor)
+        mha_tensor *row = mha_layer_weight(layer, weight);
+        const mha_weight_part part = mha_split_part(split, rank, weight);
+        if (!l->found[w] || !row)
             continue;
-        if (!mha__loader_fuses(l, weight)) {
-            mha_view to = weight_view(l, layer, weight);
-            TRY(mha_file_read(l->file, tensor, &to, l->error));
-        }
-        mha__tensor_set_source_dtype(mha_layer_weight(layer, weight), tensor->dtype);
+        TRY(read_weight(l, layer, weight, &part));
+        mha__tensor_set_source_dtype(row, l->found[w]->dtype);
     }
-    if (mha__loader_fuses(l, MHA_W_Q))
-        TRY(read_fused(l, layer, mha__matrices_in));
-    if (l->found[MHA_B_Q] && mha__loader_fuses(l, MHA_B_Q))
-        TRY(read_fused(l, layer, mha__biases_in));
     return MHA_OK;
 }

@@ -215,8 +215,8 @@ static mha_status prepare(mha__loader *l)
     return mha__loader_find_config(l);
 }
 
-mha_status mha_model_load_layer(const mha_file *file, const mha_load_options *options, mha_params *table,
-                                mha_layer **layer, mha_load_report *report, mha_error *error)
+mha_status mha_model_load_share(const mha_file *file, const mha_load_options *options, mha_split *split, size_t rank,
+                                mha_params *table, mha_layer **layer, mha_load_report *report, mha_error *error)
 {
     mha__loader l = {.file = file, .error = error};
     if (options)
@@ -224,8 +224,13 @@ mha_status mha_model_load_layer(const mha_file *file, const mha_load_options *op
     take_facts(&l);
     mha_layer *made = NULL;
     TRY(prepare(&l));
-    TRY(mha_layer_create(&l.config, table, l.options.row_prefix, &made, error));
-    const mha_status status = mha__loader_read(&l, made);
+    split->config = l.config;
+    TRY(mha_split_check(split, error));
+    if (rank >= split->ranks)
+        return mha__fail(error, MHA_INVALID, "rank", "expected a number below %zu, found %zu", split->ranks, rank);
+    const mha_share share = mha_split_share(split, rank);
+    TRY(mha_layer_create(&share.config, table, l.options.row_prefix, &made, error));
+    const mha_status status = mha__loader_read(&l, made, split, rank);
     if (status != MHA_OK) {
         mha_layer_destroy(made);
         return status;
@@ -238,4 +243,11 @@ mha_status mha_model_load_layer(const mha_file *file, const mha_load_options *op
     }
     *layer = made;
     return MHA_OK;
+}
+
+mha_status mha_model_load_layer(const mha_file *file, const mha_load_options *options, mha_params *table,
+                                mha_layer **layer, mha_load_report *report, mha_error *error)
+{
+    mha_split whole = {.ranks = 1}; /* the share of the only rank */
+    return mha_model_load_share(file, options, &whole, 0, table, layer, report, error);
 }

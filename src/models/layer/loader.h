@@ -30,7 +30,7 @@ static inline bool mha__loader_fuses(const mha__loader *l, mha_weight weight)
 
 /* Derives orientation and configuration from the tensors that were found, and holds their shapes against it. */
 mha_status mha__loader_find_config(mha__loader *l);
-/* Reads the weights into a layer of that configuration. */
-mha_status mha__loader_read(mha__loader *l, const mha_layer *layer);
+/* Reads the weights into the layer of a rank's share; `split` is of that configuration. */
+mha_status mha__loader_read(mha__loader *l, const mha_layer *layer, const mha_split *split, size_t rank);
 
 #endif
