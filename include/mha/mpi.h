@@ -13,6 +13,7 @@
 #include <mpi.h>
 
 #include "mha/attention.h"
+#include "mha/model.h"
 #include "mha/split.h"
 
 #ifdef __cplusplus
@@ -29,9 +30,17 @@ typedef struct mha_mpi_layer mha_mpi_layer;
 MHA_API mha_status mha_mpi_layer_create(MPI_Comm comm, mha_split_scheme scheme, const mha_config *config,
                                         mha_params *table, const char *prefix, mha_mpi_layer **layer,
                                         mha_error *error);
+/* Collective. The same from a weights file, which every rank opens under its own `path`: each reads its part of every
+ * weight alone (mha_model_load_share), so that no rank has the whole layer in memory. `report` may be NULL. Errors: also
+ * those of mha_file_open and mha_model_load_share, of the first rank that has one. */
+MHA_API mha_status mha_mpi_layer_load(MPI_Comm comm, mha_split_scheme scheme, const char *path,
+                                      const mha_load_options *options, mha_params *table, mha_mpi_layer **layer,
+                                      mha_load_report *report, mha_error *error);
 /* Collective: frees the communicator, and removes the rows from the table. NULL is allowed, on all ranks. */
 MHA_API void mha_mpi_layer_destroy(mha_mpi_layer *layer);
 
+/* Not collective. The config of the whole layer, resolved; it lives as long as the layer. */
+MHA_API const mha_config *mha_mpi_layer_config(const mha_mpi_layer *layer);
 /* Not collective. This rank's layer: its table, packing, and with MHA_SPLIT_TENSOR a config with its heads alone. */
 MHA_API mha_layer *mha_mpi_layer_own(const mha_mpi_layer *layer);
 /* Not collective. Copies this rank's part of every weight from a whole layer of the same config, which may then go.

@@ -1,4 +1,4 @@
-/* A layer whose weights lie on several ranks: made, filled, counted. */
+/* A layer whose weights lie on several ranks: made or read from a file, filled, counted. */
 #include <string.h>
 
 #include "mpi/shared.h"
@@ -12,18 +12,35 @@ static uint64_t digest_of(const mha_config *c, mha_split_scheme scheme)
     return mha__mpi_digest(0, numbers, sizeof numbers);
 }
 
-static mha_status create(mha_mpi_layer *made, mha_params *table, const char *prefix, mha_error *error)
+/* Where a rank's share of a layer comes from: a config, and then it has no values; or a file. */
+typedef struct origin {
+    const mha_config *config;
+    const char *prefix;
+    const char *path;
+    const mha_load_options *options;
+    mha_load_report *report;
+    mha_params *table;
+} origin;
+
+static mha_status create(mha_mpi_layer *made, const origin *from, mha_error *error)
 {
-    TRY(mha_split_check(&made->split, error));
-    const mha_share share = mha_split_share(&made->split, made->rank);
-    return mha_layer_create(&share.config, table, prefix, &made->own, error);
+    if (!from->path) {
+        made->split.config = *from->config;
+        TRY(mha_split_check(&made->split, error));
+        const mha_share share = mha_split_share(&made->split, made->rank);
+        return mha_layer_create(&share.config, from->table, from->prefix, &made->own, error);
+    }
+    mha_file *file;
+    TRY(mha_file_open(from->path, &file, error));
+    const mha_status status = mha_model_load_share(file, from->options, &made->split, made->rank, from->table,
+                                                   &made->own, from->report, error);
+    mha_file_close(file);
+    return status;
 }
 
-mha_status mha_mpi_layer_create(MPI_Comm comm, mha_split_scheme scheme, const mha_config *config, mha_params *table,
-                                const char *prefix, mha_mpi_layer **layer, mha_error *error)
+static mha_status share_layer(MPI_Comm comm, mha_split_scheme scheme, const origin *from, mha_mpi_layer **layer,
+                              mha_error *e)
 {
-    mha_error held = {0};
-    mha_error *const e = error ? error : &held;
     int size = 0, rank = 0;
     MPI_Comm own;
     TRY(mha__mpi_status(MPI_Comm_dup(comm, &own), e));
@@ -33,8 +50,8 @@ mha_status mha_mpi_layer_create(MPI_Comm comm, mha_split_scheme scheme, const mh
     mha_mpi_layer *made = mha__allocate(&allocator, sizeof *made);
     mha_status status = MHA_OK;
     if (made) {
-        *made = (mha_mpi_layer){own, (size_t)rank, {.scheme = scheme, .ranks = (size_t)size, .config = *config}, NULL};
-        status = create(made, table, prefix, e);
+        *made = (mha_mpi_layer){own, (size_t)rank, {.scheme = scheme, .ranks = (size_t)size}, NULL};
+        status = create(made, from, e);
     } else {
         status = mha__fail(e, MHA_NO_MEMORY, "layer", "no memory for a layer");
     }
@@ -49,6 +66,23 @@ mha_status mha_mpi_layer_create(MPI_Comm comm, mha_split_scheme scheme, const mh
     return MHA_OK;
 }
 
+mha_status mha_mpi_layer_create(MPI_Comm comm, mha_split_scheme scheme, const mha_config *config, mha_params *table,
+                                const char *prefix, mha_mpi_layer **layer, mha_error *error)
+{
+    mha_error held = {0};
+    const origin from = {.config = config, .prefix = prefix, .table = table};
+    return share_layer(comm, scheme, &from, layer, error ? error : &held);
+}
+
+mha_status mha_mpi_layer_load(MPI_Comm comm, mha_split_scheme scheme, const char *path,
+                              const mha_load_options *options, mha_params *table, mha_mpi_layer **layer,
+                              mha_load_report *report, mha_error *error)
+{
+    mha_error held = {0};
+    const origin from = {.path = path, .options = options, .report = report, .table = table};
+    return share_layer(comm, scheme, &from, layer, error ? error : &held);
+}
+
 void mha_mpi_layer_destroy(mha_mpi_layer *layer)
 {
     if (!layer)
@@ -57,6 +91,11 @@ void mha_mpi_layer_destroy(mha_mpi_layer *layer)
     mha_layer_destroy(layer->own);
     (void)MPI_Comm_free(&layer->comm);
     mha__release(&allocator, layer, sizeof *layer);
+}
+
+const mha_config *mha_mpi_layer_config(const mha_mpi_layer *layer)
+{
+    return &layer->split.config;
 }
 
 mha_layer *mha_mpi_layer_own(const mha_mpi_layer *layer)
