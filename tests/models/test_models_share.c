@@ -46,8 +46,8 @@ static const char *write_layer(const char *name, bool fused, bool in_out)
         add(writer, data[0], "attn.c_attn.weight", E, 3 * E), add(writer, data[1], "attn.c_attn.bias", 3 * E, 0);
         add(writer, data[2], "attn.c_proj.weight", E, E), add(writer, data[3], "attn.c_proj.bias", E, 0);
     } else if (fused) {
-        add(writer, data[0], "blk.0.attn_qkv.weight", all, E), add(writer, data[1], "blk.0.attn_qkv.bias", all, 0);
-        add(writer, data[2], "blk.0.attn_output.weight", E, n);
+        add(writer, data[0], "attn.query_key_value.weight", all, E);
+        add(writer, data[1], "attn.query_key_value.bias", all, 0), add(writer, data[2], "attn.dense.weight", E, n);
     } else {
         add(writer, data[0], "self_attn.q_proj.weight", n, E), add(writer, data[1], "self_attn.q_proj.bias", n, 0);
         add(writer, data[2], "self_attn.k_proj.weight", kv, E), add(writer, data[3], "self_attn.k_proj.bias", kv, 0);
@@ -114,16 +114,45 @@ static size_t check_shares(const char *path, mha_load_options options, bool plai
     return shares;
 }
 
+/* Keys of a tensor in blocks, element by element: behind the queries, and the values where these come first. */
+static void check_keys(const char *path, mha_load_options options)
+{
+    const size_t blocks = options.facts->fused_blocks, width = (HEADS + 2 * KV_HEADS) * D / blocks,
+                 share = KV_HEADS * D / blocks,
+                 before = HEADS * D / blocks + (options.facts->fused_qvk ? share : 0);
+    mha_error error;
+    mha_file *file;
+    mha_layer *layer;
+    assert_ok(mha_file_open(path, &file, &error), error);
+    assert_ok(mha_model_load_layer(file, &options, NULL, &layer, NULL, &error), error);
+    const mha_view W = mha_tensor_view(mha_layer_weight(layer, MHA_W_K));
+    for (size_t i = 0; i < E; i++)
+        for (size_t j = 0; j < KV_HEADS * D; j++) {
+            const size_t row = j / share * width + before + j % share;
+            assert_true(mha_view_get(&W, (size_t[]){i, j}) == (double)((row * E + i) % 8191) / 64);
+        }
+    mha_layer_destroy(layer);
+    mha_file_close(file);
+}
+
 static void shares_are_parts_of_the_whole(void **state)
 {
     (void)state;
     const mha_load_options grouped = {.n_heads = HEADS, .kv_heads = KV_HEADS};
     const size_t some = 4 * 78; /* 1 + ... + 12 ranks of the schemes that take any number, and more */
     assert_true(check_shares(write_layer("apart.safetensors", false, false), grouped, true) > some * 3 / 4);
-    assert_true(check_shares(write_layer("fused.safetensors", true, false), grouped, true) > some * 3 / 4);
     assert_true(check_shares(write_layer("gpt.safetensors", true, true), (mha_load_options){.n_heads = 6}, true) >
                 some * 3 / 4);
     const mha_load_options quantised = {.layer = "blk.0", .has_dtype = true, .dtype = MHA_F32};
+    mha_model_facts facts = {.n_heads = HEADS, .kv_heads = KV_HEADS, .d_k = D};
+    for (facts.fused_blocks = 1; facts.fused_blocks <= KV_HEADS; facts.fused_blocks *= 2)
+        for (int qvk = 0; qvk < 2; qvk++) {
+            facts.fused_qvk = qvk;
+            const mha_load_options blocks = {.n_heads = HEADS, .kv_heads = KV_HEADS, .facts = &facts};
+            const char *path = write_layer("blocks.safetensors", true, false);
+            check_keys(path, blocks);
+            assert_true(check_shares(path, blocks, true) > some * 3 / 4);
+        }
     check_shares("tests/formats/quantised/model_q4_0.gguf", quantised, false);
     check_shares("tests/formats/quantised/model_f32.gguf", quantised, true);
 }
