@@ -315,6 +315,64 @@ static void a_fused_matrix_can_share_key_heads(void **state)
     unload(&l);
 }
 
+/* 4 query heads and 2 key/value heads of 3, in every order that a configuration can say: the letters are the heads of
+ * the file, one after the other. */
+static void heads_of_a_fused_matrix_lie_as_the_configuration_says(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *names[3];
+        size_t blocks;
+        bool qvk;
+        const char *order;
+    } rows[] = {{{"query_key_value.weight", "query_key_value.bias", "dense.weight"}, 1, false, "qqqqkkvv"},
+                {{"query_key_value.weight", "query_key_value.bias", "dense.weight"}, 2, false, "qqkvqqkv"},
+                {{"qkv_proj.weight", "qkv_proj.bias", "out_proj.weight"}, 2, true, "qqvkqqvk"},
+                {{"qkv_proj.weight", "qkv_proj.bias", "o_proj.weight"}, 1, true, "qqqqvvkk"},
+                {{"Wqkv.weight", "Wqkv.bias", "out_proj.weight"}, 0, true, "qqqqkkvv"}, /* the names' own */
+                {{"attn_qkv.weight", "attn_qkv.bias", "attn_output.weight"}, 2, true, "qqqqkkvv"}}; /* of a converter */
+    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+        made m;
+        loaded l;
+        size_t seen[3] = {0};
+        const mha_model_facts facts = {.n_heads = 4, .kv_heads = 2, .d_k = 3, .fused_blocks = rows[r].blocks,
+                                       .fused_qvk = rows[r].qvk};
+        make_begin(&m, "order.safetensors");
+        make_tensor(&m, "a.", rows[r].names[0], 2, 24, 12);
+        make_tensor(&m, "a.", rows[r].names[1], 1, 24, 0);
+        make_tensor(&m, "a.", rows[r].names[2], 2, 12, 12);
+        assert_ok(load(&l, make_end(&m), (mha_load_options){.facts = &facts}), l.error);
+        for (size_t head = 0; head < 8; head++) {
+            const size_t part = rows[r].order[head] == 'q' ? 0 : rows[r].order[head] == 'k' ? 1 : 2;
+            const mha_view w = mha_tensor_view(mha_layer_weight(l.layer, (mha_weight)(MHA_W_Q + 2 * part))),
+                           b = mha_tensor_view(mha_layer_weight(l.layer, (mha_weight)(MHA_B_Q + 2 * part)));
+            for (size_t d = 0; d < 3; d++) {
+                const size_t out = 3 * seen[part] + d;
+                assert_true(mha_view_get(&b, &out) == (double)sample(1, 3 * head + d));
+                for (size_t in = 0; in < 12; in++)
+                    assert_true(mha_view_get(&w, (size_t[]){in, out}) == (double)sample(0, (3 * head + d) * 12 + in));
+            }
+            seen[part]++;
+        }
+        unload(&l);
+    }
+}
+
+static void heads_of_a_fused_matrix_are_not_guessed(void **state)
+{
+    (void)state;
+    made m;
+    make_begin(&m, "order.safetensors");
+    make_tensor(&m, "a.", "query_key_value.weight", 2, 24, 12);
+    make_tensor(&m, "a.", "dense.weight", 2, 12, 12);
+    const char *path = make_end(&m);
+    refuse(path, (mha_load_options){.n_heads = 4, .kv_heads = 2}, MHA_INVALID, "a.query_key_value.weight",
+           "config.json", "order");
+    const mha_model_facts facts = {.n_heads = 4, .kv_heads = 2, .d_k = 3, .fused_blocks = 4};
+    refuse(path, (mha_load_options){.facts = &facts}, MHA_INVALID, "a.query_key_value.weight", "2 key/value heads",
+           "4 blocks");
+}
+
 static void a_square_fused_matrix_needs_the_orientation_stated(void **state)
 {
     (void)state;
@@ -1182,6 +1240,8 @@ int main(void)
         cmocka_unit_test(every_scheme_loads_each_weight_where_it_belongs),
         cmocka_unit_test(fused_weights_are_cut_into_query_key_and_value),
         cmocka_unit_test(a_fused_matrix_can_share_key_heads),
+        cmocka_unit_test(heads_of_a_fused_matrix_lie_as_the_configuration_says),
+        cmocka_unit_test(heads_of_a_fused_matrix_are_not_guessed),
         cmocka_unit_test(a_square_fused_matrix_needs_the_orientation_stated),
         cmocka_unit_test(extras_and_norms_follow_their_shapes),
         cmocka_unit_test(learned_key_and_value_rows_come_as_pytorch_stores_them),

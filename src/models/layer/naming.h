@@ -4,7 +4,7 @@
 
 #include "mha/model.h"
 
-enum { MHA_SCHEME_OTHERS = 10 }; /* with the NULL that ends the list */
+enum { MHA_SCHEME_OTHERS = 12 }; /* with the NULL that ends the list */
 
 /* Who knows in which order a fused tensor holds query, key and value: see mha_model_facts.fused_blocks. */
 typedef enum mha__fused_order {

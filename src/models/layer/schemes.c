@@ -21,7 +21,8 @@ static const mha__scheme schemes[] = {
      .matrices = "self.*.weight", .biases = "self.*.bias", .output_matrix = "output.dense.weight",
      .output_bias = "output.dense.bias",
      .others = {"output.LayerNorm.weight", "output.LayerNorm.bias", "output.LayerNorm.gamma", "output.LayerNorm.beta",
-                "LayerNorm.weight", "LayerNorm.bias", "self.rotary_embeddings.inv_freq"}}, /* of ESM */
+                "LayerNorm.weight", "LayerNorm.bias", "LayerNorm.gamma", "LayerNorm.beta",
+                "self.rotary_embeddings.inv_freq"}}, /* of ESM */
     {.name = "ALBERT", .orientation = MHA_ORIENTATION_OUT_IN, .words = {"query", "key", "value"},
      .matrices = "*.weight", .biases = "*.bias", .output_matrix = "dense.weight", .output_bias = "dense.bias",
      .others = {"LayerNorm.weight", "LayerNorm.bias"}},
@@ -44,6 +45,9 @@ static const mha__scheme schemes[] = {
      .matrices = "*_proj.weight", .biases = "*_proj.bias", .output_matrix = "o_proj.weight",
      .output_bias = "o_proj.bias", .sinks = "sinks", .norms = "*_norm.weight",
      .others = {"rotary_emb.inv_freq", "k_scale", "v_scale", "k_proj.k_scale", "v_proj.v_scale"}}, /* of F8 caches */
+    {.name = "Phi", .orientation = MHA_ORIENTATION_OUT_IN,
+     .matrices = "*_proj.weight", .biases = "*_proj.bias", .output_matrix = "dense.weight", .output_bias = "dense.bias",
+     .others = {"rotary_emb.inv_freq"}},
     {.name = "Phi-3", .orientation = MHA_ORIENTATION_OUT_IN,
      .matrices = "qkv_proj.weight", .biases = "qkv_proj.bias", .output_matrix = "o_proj.weight",
      .output_bias = "o_proj.bias", .others = {"rotary_emb.inv_freq"}},

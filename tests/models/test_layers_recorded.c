@@ -1,0 +1,191 @@
+/* Attention layers of tiny models of many families, from a config.json and a checkpoint alone: every path computes what
+ * transformers did (vectors/layers, recorded in float64 by peers/layers_peer.py). */
+#include <dirent.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "mha/mha.h"
+#include "support/call.h"
+#include "support/scratch.h"
+#include "support/unit.h"
+
+#define FOLDER "tests/vectors/layers"
+#define EXACT 1e-12 /* of the largest number: transformers' own sums round in another order */
+
+enum { MOST_FAMILIES = 200 };
+
+/* ---------------------------------------------------------------- files */
+
+static mha_view view_like(const mha_file_tensor *tensor, mha_dtype dtype)
+{
+    size_t size;
+    assert_int_equal(mha_dtype_bytes(dtype, tensor->elements, &size), MHA_OK);
+    return mha_view_of(calloc(1, size), dtype, tensor->rank, tensor->shape);
+}
+
+/* What was recorded of a layer under a word, in memory that the caller frees; data NULL: nothing. */
+static mha_view recorded(const mha_file *file, const char *prefix, const char *word, mha_dtype dtype)
+{
+    char name[400];
+    mha_error error;
+    snprintf(name, sizeof name, "recorded/%s/%s", prefix, word);
+    const mha_file_tensor *tensor = mha_file_find(file, name);
+    mha_view view = {0};
+    if (tensor) {
+        view = view_like(tensor, dtype);
+        assert_ok(mha_file_read(file, tensor, &view, &error), error);
+    }
+    return view;
+}
+
+/* ---------------------------------------------------------------- a layer on one path */
+
+/* The largest difference, and the largest number that was recorded. */
+static double difference(const mha_view *found, const mha_view *expected, double *largest)
+{
+    const double *a = found->data, *b = expected->data;
+    double worst = 0;
+    size_t count = 1;
+    *largest = 0;
+    assert_int_equal(found->rank, expected->rank);
+    for (int i = 0; i < found->rank; i++) {
+        assert_int_equal(found->shape[i], expected->shape[i]);
+        count *= found->shape[i];
+    }
+    for (size_t i = 0; i < count; i++) {
+        worst = fabs(a[i] - b[i]) <= worst ? worst : fabs(a[i] - b[i]); /* NaN is a difference */
+        *largest = fmax(*largest, fabs(b[i]));
+    }
+    return worst;
+}
+
+static void meets(const char *what, const char *prefix, const mha_view *found, const mha_view *expected, double bound)
+{
+    double largest;
+    const double off = difference(found, expected, &largest), allowed = bound + EXACT * largest;
+    if (!(off <= allowed))
+        fail_msg("%s of %s is off by %g, allowed %g", what, prefix, off, allowed);
+}
+
+static void run_layer(const mha_file *file, const char *config, const char *prefix, mha_path path)
+{
+    const mha_dtype dtype = path == MHA_PATH_EXACT ? MHA_F64 : MHA_F32;
+    mha_error error;
+    mha_model_facts facts;
+    mha_layer *layer;
+    mha_params *table;
+    double bounds[MHA_STAGE_COUNT] = {0};
+    mha_view query = recorded(file, prefix, "query", dtype), key = recorded(file, prefix, "key", dtype),
+             padding = recorded(file, prefix, "padding", MHA_BOOL), output = recorded(file, prefix, "output", MHA_F64),
+             weights = recorded(file, prefix, "weights", MHA_F64);
+    mha_view made = recorded(file, prefix, "output", MHA_F64), kept = recorded(file, prefix, "weights", MHA_F64);
+    memset(made.data, 0, 8 * made.shape[0] * made.shape[1] * made.shape[2]);
+
+    assert_ok(mha_model_read_layer(config, prefix, &facts, &error), error);
+    const size_t T_q = query.shape[1], T_k = key.data ? key.shape[1] : T_q;
+    assert_ok(mha_model_stretch(&facts, T_q > T_k ? T_q : T_k, &error), error);
+    assert_int_equal(mha_params_create(NULL, &table), MHA_OK);
+    const mha_load_options options = {.layer = prefix, .facts = &facts, .has_dtype = true, .dtype = dtype};
+    assert_ok(mha_model_load_layer(file, &options, table, &layer, NULL, &error), error);
+
+    mha_keep keep = {.stage = MHA_STAGE_WEIGHTS, .view = kept};
+    mha_call call = {.query = query, .key = key, .output = made, .path = path, .keep = &keep,
+                     .keep_count = kept.data != NULL, .semantics = mha_model_semantics(&facts)};
+    if (padding.data)
+        call.semantics.key_padding = (mha_mask){MHA_MASK_HIDES, padding};
+    if (path != MHA_PATH_EXACT)
+        assert_ok(mha_error_bound(layer, &call, 0x1p-24, bounds, MHA_STAGE_COUNT, &error), error);
+    run_call(layer, &call);
+    meets("output", prefix, &made, &output, bounds[MHA_STAGE_OUTPUT]);
+    if (kept.data)
+        meets("weights", prefix, &kept, &weights, bounds[MHA_STAGE_WEIGHTS]);
+
+    mha_layer_destroy(layer);
+    mha_params_destroy(table);
+    mha_view *views[] = {&query, &key, &padding, &output, &weights, &made, &kept};
+    for (size_t i = 0; i < sizeof views / sizeof *views; i++)
+        free(views[i]->data);
+}
+
+/* ---------------------------------------------------------------- all of them */
+
+/* Runs every layer of a file and returns their number; `model_type` is what the configuration says. */
+static size_t run_file(const char *name, mha_path path, char model_type[48])
+{
+    char full[300], prefix[256];
+    mha_error error;
+    mha_file *file;
+    mha_model_facts facts;
+    size_t count = 0;
+    snprintf(full, sizeof full, FOLDER "/%s", name);
+    assert_ok(mha_file_open(full, &file, &error), error);
+    const char *text = mha_file_metadata(file, "config");
+    assert_non_null(text);
+    const char *config = scratch_write("config.json", text, strlen(text));
+    assert_ok(mha_model_read_config(config, &facts, &error), error);
+    snprintf(model_type, 48, "%s", facts.model_type);
+    const mha_file_tensor *tensor;
+    for (size_t i = 0; (tensor = mha_file_at(file, i)); i++) {
+        int end = 0;
+        if (sscanf(tensor->name, "recorded/%255[^/]/output%n", prefix, &end) == 1 && end > 0) {
+            run_layer(file, config, prefix, path);
+            count++;
+        }
+    }
+    mha_file_close(file);
+    return count;
+}
+
+static void every_layer_is_what_its_owner_computes(mha_path path)
+{
+    static char families[MOST_FAMILIES][48];
+    size_t layers = 0, known = 0;
+    DIR *folder = opendir(FOLDER);
+    assert_non_null(folder);
+    for (struct dirent *entry; (entry = readdir(folder));) {
+        char model_type[48];
+        size_t at = 0;
+        if (!strstr(entry->d_name, ".safetensors"))
+            continue;
+        const size_t count = run_file(entry->d_name, path, model_type);
+        assert_true(count > 0);
+        layers += count;
+        while (at < known && strcmp(families[at], model_type) != 0)
+            at++;
+        if (at == known && known < MOST_FAMILIES)
+            memcpy(families[known++], model_type, sizeof model_type);
+    }
+    closedir(folder);
+    assert_true(known >= 40); /* none was lost on the way */
+    assert_true(layers > known);
+}
+
+static void on_the_exact_path(void **state)
+{
+    (void)state;
+    every_layer_is_what_its_owner_computes(MHA_PATH_EXACT);
+}
+
+static void on_the_blas_path(void **state)
+{
+    (void)state;
+    every_layer_is_what_its_owner_computes(MHA_PATH_BLAS);
+}
+
+static void on_the_fast_path(void **state)
+{
+    (void)state;
+    every_layer_is_what_its_owner_computes(MHA_PATH_FAST);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(on_the_exact_path),
+        cmocka_unit_test(on_the_blas_path),
+        cmocka_unit_test(on_the_fast_path),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

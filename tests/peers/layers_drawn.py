@@ -1,0 +1,145 @@
+"""The tiny models of layers_peer.py: a row for each, a configuration beside the sizes that all share, and inputs."""
+import inspect
+
+import numpy as np
+import torch
+
+T, B = 7, 2
+SIZES = {"hidden_size": 16, "num_attention_heads": 4, "num_hidden_layers": 1, "intermediate_size": 8,
+         "vocab_size": 20, "max_position_embeddings": 16, "pad_token_id": 0}
+GROUPS = {"num_key_value_heads": 2}
+TWO = {"num_hidden_layers": 2}  # where layers differ
+GPT = {"n_embd": 16, "n_head": 4, "n_layer": 1, "n_inner": 8, "n_positions": 16, "vocab_size": 20}
+PAIR = {"d_model": 16, "encoder_attention_heads": 4, "decoder_attention_heads": 2, "encoder_layers": 1,
+        "decoder_layers": 1, "encoder_ffn_dim": 8, "decoder_ffn_dim": 8, "vocab_size": 20,
+        "max_position_embeddings": 16, "pad_token_id": 1, "decoder_start_token_id": 2}
+VISION = {**SIZES, "image_size": 6, "patch_size": 2, "num_channels": 1}
+SPEECH = {**SIZES, "conv_dim": [4], "conv_stride": [2], "conv_kernel": [3], "num_feat_extract_layers": 1,
+          "num_conv_pos_embeddings": 2, "num_conv_pos_embedding_groups": 2}
+MOE = {"num_local_experts": 2, "num_experts_per_tok": 1}
+LLAMA3 = {"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+          "original_max_position_embeddings": 4}
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4}
+
+
+def like(sizes, **more):
+    return {**sizes, **more}
+
+
+# Name: model type, configuration beside SIZES.
+MODELS = {
+    "bert": ("bert", {}),
+    "roberta": ("roberta", {"pad_token_id": 1}),
+    "xlm-roberta": ("xlm-roberta", {"pad_token_id": 1}),
+    "camembert": ("camembert", {"pad_token_id": 1}),
+    "electra": ("electra", {"embedding_size": 6}),
+    "distilbert": ("distilbert", {"dim": 16, "n_heads": 4, "n_layers": 1, "hidden_dim": 8}),
+    "albert": ("albert", {"embedding_size": 6}),
+    "modernbert": ("modernbert", {"num_hidden_layers": 3, "local_attention": 6, "cls_token_id": 1, "sep_token_id": 2,
+                                  "bos_token_id": 1, "eos_token_id": 2}),
+    "nomic_bert": ("nomic_bert", {}),
+    "esm": ("esm", {"position_embedding_type": "rotary", "mask_token_id": 2, "pad_token_id": 1}),
+    "gpt2": ("gpt2", GPT),
+    "gpt_neo": ("gpt_neo", {**TWO, "num_heads": 4, "num_layers": 2, "attention_types": [[["global", "local"], 1]],
+                            "window_size": 3}),
+    "gpt_neox": ("gpt_neox", {"rotary_pct": 0.5}),
+    "gptj": ("gptj", {**GPT, "rotary_dim": 2}),
+    "codegen": ("codegen", {**GPT, "n_head": 8, "n_embd": 32, "rotary_dim": 2}),
+    "opt": ("opt", {"ffn_dim": 8, "word_embed_proj_dim": 16}),
+    "bloom": ("bloom", {"hidden_size": 24, "n_head": 6, "n_layer": 1}),
+    "falcon": ("falcon", {"num_kv_heads": 2, "new_decoder_architecture": True}),
+    "falcon-mqa": ("falcon", {"multi_query": True}),
+    "falcon-alibi": ("falcon", {"hidden_size": 24, "num_attention_heads": 6, "multi_query": False, "alibi": True,
+                                "bias": True}),
+    "mpt": ("mpt", {"d_model": 24, "n_heads": 6, "n_layers": 1, "max_seq_len": 16}),
+    "gpt_bigcode": ("gpt_bigcode", GPT),
+    "gpt_bigcode-heads": ("gpt_bigcode", {**GPT, "multi_query": False}),
+    "starcoder2": ("starcoder2", {**GROUPS, "sliding_window": 3}),
+    "llama": ("llama", {**GROUPS, "rope_scaling": LLAMA3, "head_dim": 8}),
+    "llama-linear": ("llama", {**GROUPS, "rope_scaling": {"rope_type": "linear", "factor": 4.0}}),
+    "llama-dynamic": ("llama", {**GROUPS, "rope_scaling": {"rope_type": "dynamic", "factor": 4.0},
+                                "max_position_embeddings": 4}),
+    "mistral": ("mistral", {**GROUPS, "sliding_window": 3}),
+    "mixtral": ("mixtral", {**GROUPS, **MOE}),
+    "qwen2": ("qwen2", {**GROUPS, **TWO, "rope_scaling": YARN, "use_sliding_window": True, "sliding_window": 3,
+                        "max_window_layers": 1}),
+    "qwen2_moe": ("qwen2_moe", {**GROUPS, "num_experts": 2, "num_experts_per_tok": 1, "moe_intermediate_size": 4,
+                                "shared_expert_intermediate_size": 4}),
+    "qwen3": ("qwen3", {**GROUPS, "rope_scaling": YARN, "head_dim": 8}),
+    "qwen3_moe": ("qwen3_moe", {**GROUPS, "num_experts": 2, "num_experts_per_tok": 1, "moe_intermediate_size": 4,
+                                "head_dim": 8}),
+    "gemma": ("gemma", {**GROUPS, "head_dim": 8}),
+    "gemma2": ("gemma2", {**GROUPS, **TWO, "sliding_window": 3, "head_dim": 8, "attn_logit_softcapping": 3.0,
+                          "query_pre_attn_scalar": 7}),
+    "phi": ("phi", {**GROUPS, "partial_rotary_factor": 0.5}),
+    "phi3": ("phi3", {**GROUPS, "sliding_window": 3, "bos_token_id": 1, "eos_token_id": 2}),
+    "olmo": ("olmo", GROUPS),
+    "olmo2": ("olmo2", GROUPS),
+    "olmoe": ("olmoe", {**GROUPS, "num_experts": 2, "num_experts_per_tok": 1}),
+    "cohere": ("cohere", GROUPS),
+    "cohere2": ("cohere2", {**GROUPS, **TWO, "sliding_window": 3, "sliding_window_pattern": 2}),
+    "granite": ("granite", {**GROUPS, "attention_multiplier": 0.3}),
+    "granitemoe": ("granitemoe", {**GROUPS, "attention_multiplier": 0.3, **MOE}),
+    "stablelm": ("stablelm", {**GROUPS, "hidden_size": 32}),
+    "glm": ("glm", {**GROUPS, "head_dim": 8}),
+    "glm4": ("glm4", {**GROUPS, "head_dim": 8}),
+    "smollm3": ("smollm3", {**GROUPS, **TWO, "no_rope_layer_interval": 2, "use_sliding_window": True, "sliding_window": 3}),
+    "exaone4": ("exaone4", {**GROUPS, **TWO, "sliding_window": 3, "sliding_window_pattern": 2}),
+    "gpt_oss": ("gpt_oss", {**GROUPS, **TWO, "sliding_window": 3, "head_dim": 8,
+                            "rope_scaling": {**YARN, "truncate": False}, **MOE}),
+    "bart": ("bart", PAIR),
+    "mbart": ("mbart", PAIR),
+    "pegasus": ("pegasus", PAIR),
+    "marian": ("marian", PAIR),
+    "m2m_100": ("m2m_100", PAIR),
+    "whisper": ("whisper", {**PAIR, "num_mel_bins": 2, "max_source_positions": 5, "max_target_positions": 16}),
+    "wav2vec2": ("wav2vec2", SPEECH),
+    "hubert": ("hubert", SPEECH),
+    "vit": ("vit", VISION),
+    "deit": ("deit", VISION),
+    "dinov2": ("dinov2", {**VISION, "mlp_ratio": 1}),
+    "beit": ("beit", {**VISION, "use_absolute_position_embeddings": True}),
+    "vit_mae": ("vit_mae", {**VISION, "decoder_hidden_size": 8, "decoder_num_hidden_layers": 1,
+                            "decoder_num_attention_heads": 2, "decoder_intermediate_size": 4}),
+    "clip_text_model": ("clip_text_model", {"eos_token_id": 2, "bos_token_id": 1}),
+    "clip_vision_model": ("clip_vision_model", VISION),
+    "clip": ("clip", {"text_config": like(SIZES, eos_token_id=2, bos_token_id=1),
+                      "vision_config": like(VISION, num_attention_heads=2)}),
+    "siglip_text_model": ("siglip_text_model", {"projection_size": 8}),
+    "siglip_vision_model": ("siglip_vision_model", VISION),
+    "siglip": ("siglip", {"text_config": like(SIZES, projection_size=16),
+                          "vision_config": like(VISION, num_attention_heads=2)}),
+}
+
+
+def settings(more):
+    """The whole configuration: more keys, and of the common ones those that it does not say in its own words."""
+    return {**(SIZES if not {"d_model", "n_embd", "text_config"} & set(more) else {}), **more}
+
+
+def inputs_of(model, config):
+    """What a model is called with, and which keys a layer's call hides as padding: a function of the layer."""
+    random = np.random.default_rng(11)
+    given, name = {}, model.main_input_name
+    parameters = set(inspect.signature(model.forward).parameters)
+    seen = {}  # by the number of keys
+    if "pixel_values" in parameters:
+        vision = getattr(config, "vision_config", config)
+        size = vision.image_size
+        given["pixel_values"] = torch.tensor(random.normal(size=(B, vision.num_channels, size, size)))
+    if name == "input_values":
+        given["input_values"] = torch.tensor(random.normal(size=(B, 15)))
+    if name == "input_features":
+        given["input_features"] = torch.tensor(random.normal(size=(B, config.num_mel_bins,
+                                                                   2 * config.max_source_positions)))
+    if "input_ids" in parameters:
+        mask = np.ones((B, T), np.int64)
+        mask[1, T - 2:] = 0
+        ids = random.integers(3, 20, (B, T))
+        given["input_ids"] = torch.tensor(np.where(mask == 1, ids, config.pad_token_id or 0)
+                                          if hasattr(config, "pad_token_id") else ids)
+        given["attention_mask"] = torch.tensor(mask)
+        seen[T] = mask == 0
+    if "decoder_input_ids" in parameters:
+        given["decoder_input_ids"] = torch.tensor(random.integers(3, 20, (B, T - 2)))
+    return given, lambda layer: seen.get(layer.key.shape[-2])
