@@ -182,7 +182,8 @@ def record(path, config, layers, paddings):
 
 
 NOISE = ("_name_or_path", "id2label", "label2id", "transformers_version", "dtype", "return_dict", "output_attentions",
-         "output_hidden_states", "chunk_size_feed_forward", "problem_type", "is_encoder_decoder", "_attn_implementation")
+         "output_hidden_states", "chunk_size_feed_forward", "problem_type", "is_encoder_decoder",
+         "_attn_implementation")
 
 
 def examine(name, model_type, more, to):
