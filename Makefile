@@ -2,7 +2,8 @@
 #
 # Set on the command line or in the environment: CC CXX AR CPPFLAGS CFLAGS LDFLAGS LDLIBS, V=1 (shows commands),
 # BUILD (where to build), WERROR=-Werror, INSTALL DESTDIR prefix exec_prefix bindir libdir includedir datadir mandir.
-# Another CBLAS: BLAS=blis (its pkg-config name), or BLAS_CFLAGS and BLAS_LIBS; JANSSON_*, LIBZIP_*, ZLIB_* likewise.
+# Another CBLAS: BLAS=blis (its pkg-config name), or BLAS_CFLAGS and BLAS_LIBS; JANSSON_*, LIBZIP_*, ZLIB_* and
+# NETTLE_* likewise.
 
 BUILD ?= build
 .DEFAULT_GOAL := all
@@ -46,6 +47,7 @@ BLAS    ?= openblas
 JANSSON  = jansson
 LIBZIP   = libzip
 ZLIB     = zlib
+NETTLE   = nettle
 CMOCKA   = cmocka
 found = $(shell $(PKG_CONFIG) --$(1) $(2) 2>/dev/null)
 BLAS_CFLAGS    ?= $(call found,cflags,$(BLAS))
@@ -56,12 +58,16 @@ LIBZIP_CFLAGS  ?= $(call found,cflags,$(LIBZIP))
 LIBZIP_LIBS    ?= $(call found,libs,$(LIBZIP))
 ZLIB_CFLAGS    ?= $(call found,cflags,$(ZLIB))
 ZLIB_LIBS      ?= $(call found,libs,$(ZLIB))
+NETTLE_CFLAGS  ?= $(call found,cflags,$(NETTLE))
+NETTLE_LIBS    ?= $(call found,libs,$(NETTLE))
 CMOCKA_CFLAGS  ?= $(call found,cflags,$(CMOCKA))
 CMOCKA_LIBS    ?= $(call found,libs,$(CMOCKA))
 
 # From here on the answers of pkg-config and of the compiler are fixed: each is asked for once.
 LIBRARIES   := BLAS JANSSON LIBZIP ZLIB
-LIB_CFLAGS  := $(foreach l,$(LIBRARIES),$($(l)_CFLAGS))
+# ... and what the program alone needs.
+CLI_LIBS    := $(NETTLE_LIBS)
+LIB_CFLAGS  := $(foreach l,$(LIBRARIES) NETTLE,$($(l)_CFLAGS))
 LIBS        := $(strip $(foreach l,$(LIBRARIES),$($(l)_LIBS)) -lm $(LDLIBS))
 MISSING     := $(strip $(foreach l,$(LIBRARIES),$(if $($(l)_LIBS),,$($(l)))))
 TEST_CFLAGS := $(CMOCKA_CFLAGS)
@@ -108,7 +114,8 @@ demo: $(BUILD)/mha ## builds and runs the forward pass on random inputs
 	$(BUILD)/mha forward
 
 # Written only when what they hold changes: other flags compile everything again, another list of files links again.
-$(BUILD)/flags:   export HELD = $(CC) $(MHA_CFLAGS) $(CFLAGS) $(KERNEL_CFLAGS) $(TEST_CFLAGS) $(MHA_LDFLAGS) $(LIBS)
+$(BUILD)/flags:   export HELD = $(CC) $(MHA_CFLAGS) $(CFLAGS) $(KERNEL_CFLAGS) $(TEST_CFLAGS) $(MHA_LDFLAGS) $(LIBS) \
+                                $(CLI_LIBS)
 $(BUILD)/objects: export HELD = $(LIB_OBJ) $(CLI_OBJ) $(BENCH_OBJ)
 $(BUILD)/flags $(BUILD)/objects: FORCE
 	@$(if $(MISSING),echo "pkg-config does not find $(MISSING): \"make deps\" installs what is needed" >&2; exit 1)
@@ -169,9 +176,15 @@ $(BUILD)/libmha.so: $(BUILD)/libmha.so.$(VERSION)
 	@ln -sf $(<F) $(BUILD)/$(SONAME)
 	@ln -sf $(SONAME) $@
 
+# The library does without it.
+.PHONY: no-nettle
+no-nettle:
+	@echo "pkg-config does not find $(NETTLE), which the program needs: \"make deps\" installs it" >&2; exit 1
+$(BUILD)/obj/cli/output/origin.o: $(if $(NETTLE_LIBS),,no-nettle)
+
 $(BUILD)/mha: $(CLI_OBJ) $(BUILD)/libbench.a $(BUILD)/libmha.a
 	$(call say,LD,$@)
-	$(Q)$(CC) $(MHA_LDFLAGS) -o $@ $^ $(LIBS)
+	$(Q)$(CC) $(MHA_LDFLAGS) -o $@ $^ $(LIBS) $(CLI_LIBS)
 
 clean: ## removes what was built
 	rm -rf $(BUILD)

@@ -59,4 +59,4 @@ $(MUTANT_TESTS): $(BUILD)/mutant/%: $(BUILD)/tests/%.o $(SUPPORT_OBJ) $(BUILD)/l
 
 $(BUILD)/mutant/mha: $(CLI_OBJ) $(BENCH_OBJ) $(BUILD)/libmutant.so
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(MHA_LDFLAGS) -Wl,-rpath,$(abspath $(BUILD)) -o $@ $^ $(LIBS)
+	$(Q)$(CC) $(MHA_LDFLAGS) -Wl,-rpath,$(abspath $(BUILD)) -o $@ $^ $(LIBS) $(CLI_LIBS)

@@ -29,6 +29,6 @@ neon: $(NEON_ROOT) ## the kernels and what stands on them for AArch64, under an 
 	  CC="aarch64-linux-gnu-gcc --sysroot=$(NEON_ROOT)" RUNNER="qemu-aarch64 -R $(NEON_SPACE) -L $(NEON_ROOT)" \
 	  BLAS_CFLAGS=-I$(NEON_ROOT)/usr/include/aarch64-linux-gnu/openblas-pthread \
 	  BLAS_LIBS="-L$(NEON_ROOT)$(NEON_BLAS) -Wl,-rpath,$(NEON_BLAS) -lopenblas" JANSSON_CFLAGS= JANSSON_LIBS=-ljansson \
-	  LIBZIP_CFLAGS= LIBZIP_LIBS=-lzip ZLIB_CFLAGS= ZLIB_LIBS=-lz CMOCKA_CFLAGS= CMOCKA_LIBS=-lcmocka \
+	  LIBZIP_CFLAGS= LIBZIP_LIBS=-lzip ZLIB_CFLAGS= ZLIB_LIBS=-lz NETTLE_CFLAGS= CMOCKA_CFLAGS= CMOCKA_LIBS=-lcmocka \
 	  $(NEON_TESTS:$(BUILD)/%=$(NEON)/%.run)
 	@sh tests/summary.sh $(NEON)/results

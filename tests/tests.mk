@@ -24,13 +24,14 @@ $(BUILD)/tests/%.o: tests/%.c $(BUILD)/flags
 
 $(TESTS): %: %.o $(SUPPORT_OBJ) $(BUILD)/libbench.a $(BUILD)/libmha.a
 	$(call say,LD,$@)
-	$(Q)$(CC) $(MHA_LDFLAGS) $(WRAP:%=-Wl,--wrap=%) -fopenmp -o $@ $^ $(TEST_LIBS) $(BUILD)/libmha.a $(LIBS)
+	$(Q)$(CC) $(MHA_LDFLAGS) $(WRAP:%=-Wl,--wrap=%) -fopenmp -o $@ $^ $(TEST_LIBS) $(BUILD)/libmha.a $(LIBS) $(THIS_LIBS)
 
 # What counts or fails in place of the library or the system stands in front of it, in the programs that ask for it.
 $(call named,test_work): WRAP = mha__kernels_get mha__allocate
 $(call named,test_failures test_cli_failures): $(BUILD)/tests/inject/inject.o
 # ... and the program itself as one function, so that a run of it costs a fork; its other names stay inside.
 $(call named,test_cli_failures): $(BUILD)/tests/inject/program.o
+$(call named,test_cli_failures) $(BUILD)/tests/fuzz/fuzz_options: THIS_LIBS = $(CLI_LIBS)
 $(BUILD)/tests/inject/program.o: $(BUILD)/tests/inject/main.o $(filter-out %/main.o,$(CLI_OBJ)) $(BENCH_OBJ)
 	$(Q)$(CC) -r -nostdlib -o $@ $^
 	$(Q)$(OBJCOPY) --keep-global-symbol=program_main $@
@@ -47,7 +48,7 @@ FUZZ_OBJ   = $(BUILD)/tests/fuzz/support.o $(BUILD)/tests/fuzz/memory.o $(FUZZ_M
 $(FUZZERS): WRAP = open stat fstat pread dup close zip_fdopen
 $(FUZZERS): %: %.o $(FUZZ_OBJ) $(BUILD)/libmha.a
 	$(call say,LD,$@)
-	$(Q)$(CC) $(MHA_LDFLAGS) $(FUZZ_LINK) $(WRAP:%=-Wl,--wrap=%) -o $@ $^ $(BUILD)/libmha.a $(LIBS)
+	$(Q)$(CC) $(MHA_LDFLAGS) $(FUZZ_LINK) $(WRAP:%=-Wl,--wrap=%) -o $@ $^ $(BUILD)/libmha.a $(LIBS) $(THIS_LIBS)
 $(BUILD)/tests/fuzz/fuzz_options: $(filter-out %/main.o,$(CLI_OBJ)) $(BENCH_OBJ)
 fuzzers: $(FUZZERS)
 

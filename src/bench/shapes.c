@@ -183,3 +183,18 @@ double bench_bytes(const bench_shape *s, bench_part part)
     double weights = 2.0 * (double)(s->d_model * (s->h + s->h_kv) * s->d_k) * bytes_of(s->weights);
     return (part != BENCH_PROJ ? cache : 0) + (part != BENCH_CORE ? weights : 0);
 }
+
+double bench_least_bytes(const bench_shape *s, bench_part part)
+{
+    const double B = (double)s->B, T_q = (double)s->T_q, new_keys = bench_decodes(s) ? 1 : (double)s->T_k;
+    const double wide = (double)(s->h * s->d_k), narrow = (double)(s->h_kv * s->d_k), d = (double)s->d_model;
+    const double ends = 2 * B * T_q * (part == BENCH_CORE ? wide : d); /* the first input, and the output */
+    const double keys = bench_crosses(s) && part != BENCH_CORE ? B * new_keys * d : 0; /* another input than queries */
+    const double heads = 2 * B * (T_q * wide + new_keys * narrow);                     /* Q, K, V and what W_O reads */
+    const double floats = ends + keys + (part == BENCH_PROJ ? heads : 0);
+    const double given_keys = part == BENCH_CORE && !bench_decodes(s) ? 2 * B * new_keys * narrow : 0;
+    const double mask = s->docs > 0 && part != BENCH_PROJ ? T_q * (double)s->T_k : 0;
+    const double cache = bench_decodes(s) && part != BENCH_PROJ ? bench_bytes(s, BENCH_CORE) : 0;
+    const double weights = part != BENCH_CORE ? bench_bytes(s, BENCH_PROJ) : 0;
+    return sizeof(float) * (floats + given_keys) + mask + cache + weights;
+}

@@ -45,5 +45,8 @@ static inline bool bench_keeps(const bench_shape *s, size_t i, size_t j)
 double bench_flops(const bench_shape *s, bench_part part);
 /* Bytes that decoding reads, each once: the cache for the core, the weights for the projections, both for a layer. */
 double bench_bytes(const bench_shape *s, bench_part part);
+/* Bytes that have to move at least: inputs, weights, the cache and a mask read once, the output written once. What is
+ * made on the way (Q, K, V of a layer, scores) could stay in caches. With it operations become flop/byte. */
+double bench_least_bytes(const bench_shape *s, bench_part part);
 
 #endif

@@ -37,7 +37,7 @@ $(BUILD)/libmha_mpi.so: $(BUILD)/libmha_mpi.so.$(VERSION)
 MPI_ALL_OBJ := $(MPI_CLI_OBJ) $(MPI_LIB_OBJ) $(filter-out %/cli/main.o,$(CLI_OBJ))
 $(BUILD)/mha-mpi: $(MPI_ALL_OBJ) $(BUILD)/libbench.a $(BUILD)/libmha.a
 	$(call say,LD,$@)
-	$(Q)$(MPI_CC) $(MHA_LDFLAGS) -o $@ $^ $(LIBS)
+	$(Q)$(MPI_CC) $(MHA_LDFLAGS) -o $@ $^ $(LIBS) $(CLI_LIBS)
 
 MPI_CMAKE_DIR = $(libdir)/cmake/mha_mpi
 install-mpi: mpi ## installs libmha_mpi and mha-mpi

@@ -7,6 +7,7 @@
 #include "base/arena.h"
 #include "mha/attention.h"
 #include "mha/case.h"
+#include "picture/origin.h"
 
 /* ---------------------------------------------------------------- a head */
 
@@ -99,7 +100,7 @@ typedef struct mha__picture {
     const char *const *tokens; /* name of the token at each position of the keys */
     size_t word_count;         /* of a vocabulary that names ids of tokens; 0: none */
     const char *const *words;
-    const char *command;       /* that made the picture; NULL: not known */
+    mha__origin origin;        /* all of it borrowed */
     const char *title;         /* what is shown: a file, a command; "" for nothing */
     bool logarithmic;          /* colours stand for six decades below the largest weight */
     /* Tensors one by one, or beside others: a drawing shows them in place of the layers. */

@@ -94,11 +94,43 @@ static void a_map_of_parameters_has_each_storage_once(void **state)
         assert_int_equal(elements_drawn(svg), maps[i].parameters);
         free(svg);
     }
-    assert_program_refuses(RUN("params", "--picture", "a.png"), 2, "--picture: expected a name that ends in .svg");
+    assert_program_refuses(RUN("params", "--picture", "a.png"), 2,
+                           "--picture: expected a name that ends in .svg or .html");
     assert_program_refuses(RUN("params", "--picture", "/nowhere/a.svg"), 3, "--picture: /nowhere/a.svg");
 }
 
-/* A bar for each row of the table: two paths of a core that computes, and of one that decodes. */
+/* Where an axis of a roofline has x: between its first and its last tick, of which `form` finds place and number. */
+static double place_on_axis(const char *svg, const char *form, double x)
+{
+    long at[2] = {0, 0};
+    double number[2] = {0, 0};
+    for (const char *tick = svg; (tick = strstr(tick, "<text ")); tick++)
+        sscanf(tick, form, &at[at[0] != 0], &number[at[0] != 0]);
+    return (double)at[0] + (double)(at[1] - at[0]) * log2(x / number[0]) / log2(number[1] / number[0]);
+}
+
+/* A point of a roofline for each row of the table, where its numbers say, but for whole pixels of both. */
+static void check_points(const char *svg, const json_t *rows)
+{
+    const char *at = svg;
+    const json_t *row;
+    size_t i;
+    json_array_foreach(rows, i, row)
+    {
+        long x, y;
+        const double across = json_number_value(json_object_get(row, "flop_per_byte"));
+        const double up = json_number_value(json_object_get(row, "gflops"));
+        at = strstr(at, "<circle") + 1;
+        assert_int_equal(sscanf(at, "circle cx=\"%ld\" cy=\"%ld\"", &x, &y), 2);
+        const double right =
+            place_on_axis(svg, "<text class=\"x\" x=\"%ld\" y=\"%*d\" text-anchor=\"middle\">%lf", across);
+        const double down = place_on_axis(svg, "<text class=\"y\" x=\"%*d\" y=\"%ld\" text-anchor=\"end\">%lf", up) - 4;
+        assert_true(fabs((double)x - right) <= 1 && fabs((double)y - down) <= 1);
+    }
+    assert_null(strstr(at, "<circle"));
+}
+
+/* A bar and a point for each row of the table: two paths of a core that computes, and of one that decodes. */
 static void a_benchmark_is_drawn_beside_its_limits(void **state)
 {
     (void)state;
@@ -106,17 +138,19 @@ static void a_benchmark_is_drawn_beside_its_limits(void **state)
     json_t *root = RUN_JSON(0, "bench", "--shape", "1,8,8,16,2", "--shape", "1,1,64,16,2", "--part", "core", "--rounds",
                             "1", "--threads", "1", "--picture", path, "--json");
     const size_t rows = json_array_size(json_object_get(root, "rows"));
-    json_decref(root);
     size_t count, bars = 0;
     char *svg = (char *)scratch_read(path, &count);
     svg[count - 1] = '\0';
     for (const char *at = svg; (at = strstr(at, "class=\"bar\"")); at++)
         bars++;
     assert_int_equal(bars, rows);
+    check_points(svg, json_object_get(root, "rows"));
+    json_decref(root);
     assert_non_null(strstr(svg, "% of the FMA peak"));
     assert_non_null(strstr(svg, "% of reading"));
     free(svg);
-    assert_program_refuses(RUN("bench", "--picture", "a.png"), 2, "--picture: expected a name that ends in .svg");
+    assert_program_refuses(RUN("bench", "--picture", "a.png"), 2,
+                           "--picture: expected a name that ends in .svg or .html");
 }
 
 /* ---------------------------------------------------------------- stage by stage */

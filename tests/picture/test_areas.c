@@ -15,7 +15,7 @@ static void draw(mha__area *areas, size_t count, bytes *text)
     mha_error error;
     const mha_allocator allocator = mha__allocator_default();
     const char *path = scratch_path("areas.svg");
-    assert_ok(mha__draw_areas(areas, count, "<b>all</b>", path, &allocator, &error), error);
+    assert_ok(mha__draw_areas(areas, count, "<b>all</b>", NULL, path, &allocator, &error), error);
     size_t size;
     unsigned char *data = scratch_read(path, &size);
     *text = (bytes){.data = data, .count = size, .room = size};
@@ -100,9 +100,9 @@ static void many_groups_share_the_last_colour_and_nothing_is_refused(void **stat
     bytes_free(&text);
     mha_error error;
     const mha_allocator allocator = mha__allocator_default();
-    assert_refused(mha__draw_areas(areas, 0, "", scratch_path("none.svg"), &allocator, &error), MHA_INVALID, error,
-                   "found none");
-    assert_refused(mha__draw_areas(areas, N, "", "/dev/full", &allocator, &error), MHA_IO, error, "/dev/full");
+    assert_refused(mha__draw_areas(areas, 0, "", NULL, scratch_path("none.svg"), &allocator, &error), MHA_INVALID,
+                   error, "found none");
+    assert_refused(mha__draw_areas(areas, N, "", NULL, "/dev/full", &allocator, &error), MHA_IO, error, "/dev/full");
 }
 
 int main(void)

@@ -287,9 +287,10 @@ complete -c mha -n '__mha_runs forward show check compare diagnose' -l picture -
 'a browser; .svg; .png'
 complete -c mha -n '__mha_runs params' -l picture -r -F \
     -d 'draws who has how many parameters, each storage once: '\
-'.svg'
+'.svg, .html'
 complete -c mha -n '__mha_runs bench' -l picture -r -F \
-    -d 'draws every path beside the machine'\''s limit: .svg'
+    -d 'draws a roofline, and every path beside the machine'\''s '\
+'limit: .svg, .html'
 complete -c mha -n '__mha_runs show' -l log \
     -d 'colours stand for six decades of weights: .svg, .png, '\
 'terminal'

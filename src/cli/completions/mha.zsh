@@ -269,7 +269,7 @@ _mha() {
       '--per-head:''also show each head'\''s slice of every weight'
       '--format:''how the table is written'
       '--picture:''draws who has how many parameters, each storage once: '\
-'.svg'
+'.svg, .html'
       '--json:''one JSON object instead of text'
       '--quiet:''no text: only files and the exit code'
       '--help:''this text'
@@ -616,7 +616,8 @@ _mha() {
       '--seconds:''time after which a part of a shape gets no third or '\
 'later round'
       '--csv:''comma-separated values'
-      '--picture:''draws every path beside the machine'\''s limit: .svg'
+      '--picture:''draws a roofline, and every path beside the machine'\''s '\
+'limit: .svg, .html'
       '--json:''one JSON object instead of text'
       '--quiet:''no text: only files and the exit code'
       '--help:''this text'

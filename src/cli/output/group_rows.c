@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "cli/output/origin.h"
 #include "cli/output/picture_file.h"
 #include "picture/draw/areas.h"
 
@@ -234,7 +235,7 @@ int census_draw(mha_params *params, const char *title, const arguments *args)
     const census_view flat = {.only = args->option[OPT_ONLY].text};
     if (!given(args, OPT_AREAS))
         return EXIT_DONE;
-    const int code = picture_svg_check(args, OPT_AREAS);
+    int code = picture_drawing_check(args, OPT_AREAS);
     if (code != EXIT_DONE)
         return code;
     census c = take(params, &flat);
@@ -248,14 +249,18 @@ int census_draw(mha_params *params, const char *title, const arguments *args)
             areas[n++] = (mha__area){f->one.group, names[i], f->elements, f->tensors};
     }
     mha_error error = {0};
-    const mha_status status =
-        mha__draw_areas(areas, n, title, text_for(args, OPT_AREAS), mha_params_allocator(params), &error);
+    mha__origin origin;
+    code = origin_of(args, &origin);
+    if (code == EXIT_DONE && mha__draw_areas(areas, n, title, &origin, text_for(args, OPT_AREAS),
+                                             mha_params_allocator(params), &error) != MHA_OK)
+        code = refuse_error("--picture", &error);
+    origin_free(&origin);
     for (size_t i = 0; i < c.count; i++)
         free(names[i]);
     free(names);
     free(areas);
     drop(&c);
-    return status == MHA_OK ? EXIT_DONE : refuse_error("--picture", &error);
+    return code;
 }
 
 void census_print(mha_params *params, const census_view *view, table_style style)

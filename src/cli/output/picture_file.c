@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/output/origin.h"
 #include "cli/output/print.h"
 #include "formats/atomic_file.h"
 #include "picture/draw/draw.h"
@@ -24,12 +25,12 @@ static size_t form_of(const char *path)
     return i;
 }
 
-int picture_svg_check(const arguments *args, option_code option)
+int picture_drawing_check(const arguments *args, option_code option)
 {
     mha_error error = {0};
     const char *path = given(args, option) ? text_for(args, option) : "a.svg", *dot = strrchr(path, '.');
-    if (!dot || strcmp(dot, ".svg") != 0)
-        return refuse_option(option, "expected a name that ends in .svg, found \"%s\"", path);
+    if (!dot || (strcmp(dot, ".svg") != 0 && strcmp(dot, ".html") != 0))
+        return refuse_option(option, "expected a name that ends in .svg or .html, found \"%s\"", path);
     return !given(args, option) || mha__output_check(path, &error) == MHA_OK ? EXIT_DONE
                                                                              : refuse_error("--picture", &error);
 }
@@ -49,42 +50,15 @@ int picture_file_check(const arguments *args)
     return mha__output_check(path, &error) == MHA_OK ? EXIT_DONE : refuse_error("--picture", &error);
 }
 
-/* `text` with one more word; the old text is freed. A word with other than plain characters gets quotes. */
-static char *with_word(char *text, const char *before, const char *word)
-{
-    static const char plain_ones[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./:,=+-";
-    const char *quote = word[strspn(word, plain_ones)] ? "'" : "";
-    char *longer = text_of("%s %s%s%s%s", text, before, quote, word, quote);
-    free(text);
-    return longer;
-}
-
-/* The command line as it could be typed again, without what does not change the picture. Must be freed. */
-static char *command_of(const arguments *args)
-{
-    char *text = text_of("mha %s", command_rows[args->command].name);
-    for (option_code o = 0; o < OPTION_COUNT; o++) {
-        if (!given(args, o) || o == OPT_PICTURE || o == OPT_THREADS || o == OPT_QUIET || o == OPT_JSON)
-            continue;
-        text = with_word(text, "--", option_rows[o].name);
-        if (option_rows[o].type != FLAG)
-            text = with_word(text, "", args->option[o].text);
-    }
-    for (size_t i = 0; i < args->n_operands; i++)
-        text = with_word(text, "", args->operands[i]);
-    return text;
-}
-
 int picture_file_write(mha__picture *picture, const arguments *args)
 {
     mha_error error = {0};
     if (!given(args, OPT_PICTURE))
         return EXIT_DONE;
     const char *path = text_for(args, OPT_PICTURE);
-    char *command = command_of(args);
-    picture->command = command;
-    const mha_status status = forms[form_of(path)].write(picture, path, &error);
-    picture->command = NULL;
-    free(command);
-    return status == MHA_OK ? EXIT_DONE : refuse_error("--picture", &error);
+    int code = origin_of(args, &picture->origin);
+    if (code == EXIT_DONE && forms[form_of(path)].write(picture, path, &error) != MHA_OK)
+        code = refuse_error("--picture", &error);
+    origin_free(&picture->origin);
+    return code;
 }

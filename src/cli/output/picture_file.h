@@ -9,10 +9,11 @@
 
 /* Refuses an ending that is not known and a file that cannot be written, before anything is computed. */
 int picture_file_check(const arguments *args);
-/* Sets picture->command, which is said on the page. */
+/* Sets picture->origin for that time. */
 int picture_file_write(mha__picture *picture, const arguments *args);
 
-/* Refuses a file of --picture, under whichever `option`, that does not end in .svg. Returns 0 or the exit code. */
-int picture_svg_check(const arguments *args, option_code option);
+/* Refuses a file of --picture, under whichever `option`, that ends in neither .svg nor .html: for what is drawn with
+ * labels alone. Returns 0 or the exit code. */
+int picture_drawing_check(const arguments *args, option_code option);
 
 #endif

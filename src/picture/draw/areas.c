@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "picture/draw/drawing.h"
 #include "picture/draw/shade.h"
-#include "picture/markup.h"
 
 enum { WIDTH = 960, HEIGHT = 540, MARGIN = 14, HEAD = 34, LINE = 20, MOST_GROUPS = 16, COLOURS = 8, CHARACTER = 7 };
 
@@ -202,8 +202,15 @@ static void draw_group(mha__markup *m, const mha__area *areas, size_t count, con
             draw_area(m, &areas[i], boxes[here++], tints[g % COLOURS], all);
 }
 
-static void draw(mha__markup *m, const mha__area *areas, size_t count, const char *title, double *sizes, box *boxes)
+typedef struct room {
+    double *sizes;
+    box *boxes;
+} room; /* for every area */
+
+static mha_status draw(mha__drawing *d, const mha__area *areas, size_t count, room memory,
+                       const mha_allocator *allocator, const char *path, mha_error *error)
 {
+    mha__markup *m = &d->markup;
     group groups[MOST_GROUPS] = {0};
     double all = 0, group_sizes[MOST_GROUPS];
     box places[MOST_GROUPS];
@@ -215,46 +222,36 @@ static void draw(mha__markup *m, const mha__area *areas, size_t count, const cha
     for (size_t g = 0; g < n; g++)
         group_sizes[g] = (double)groups[g].elements * WIDTH * HEIGHT / all;
     cut(group_sizes, n, (box){MARGIN, MARGIN + HEAD, WIDTH, HEIGHT}, places);
-    const size_t height = 2 * MARGIN + HEAD + HEIGHT + 10 + (n + 2) / 3 * LINE;
-    mha__markup_print(m,
-                      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%zu\" viewBox=\"0 0 %d %zu\" "
-                      "font-family=\"sans-serif\" font-size=\"12\" role=\"img\">\n<title>",
-                      WIDTH + 2 * MARGIN, height, WIDTH + 2 * MARGIN, height);
-    mha__markup_text(m, title);
-    mha__markup_print(m,
-                      "</title>\n<rect width=\"%d\" height=\"%zu\" fill=\"#fff\"/>\n<text x=\"%d\" y=\"%d\" "
-                      "font-size=\"15\">",
-                      WIDTH + 2 * MARGIN, height, MARGIN, MARGIN + 12);
-    mha__markup_short(m, title, 70);
+    d->width = WIDTH + 2 * MARGIN;
+    d->height = 2 * MARGIN + HEAD + HEIGHT + 10 + (n + 2) / 3 * LINE;
+    TRY(mha__drawing_open(d, allocator, path, error));
+    mha__markup_print(m, "<text x=\"%d\" y=\"%d\" font-size=\"15\">", MARGIN, MARGIN + 12);
+    mha__markup_short(m, d->title, 70);
     mha__markup_print(m, ": ");
     write_count(m, elements);
     mha__markup_print(m, " parameters</text>\n<g shape-rendering=\"crispEdges\">\n");
     for (size_t g = 0; g < n; g++)
-        draw_group(m, areas, count, groups, n, g, places[g], all, sizes, boxes);
+        draw_group(m, areas, count, groups, n, g, places[g], all, memory.sizes, memory.boxes);
     mha__markup_print(m, "</g>\n");
     draw_legend(m, groups, n, all);
-    mha__markup_print(m, "</svg>\n");
+    return mha__drawing_close(d);
 }
 
-mha_status mha__draw_areas(mha__area *areas, size_t count, const char *title, const char *path,
-                           const mha_allocator *allocator, mha_error *error)
+mha_status mha__draw_areas(mha__area *areas, size_t count, const char *title, const mha__origin *origin,
+                           const char *path, const mha_allocator *allocator, mha_error *error)
 {
     qsort(areas, count, sizeof *areas, by_size);
     while (count > 0 && areas[count - 1].elements == 0)
         count--;
     if (count == 0)
         return mha__fail(error, MHA_INVALID, "picture", "expected parameters to draw, found none");
-    mha__markup m;
-    double *sizes = mha__allocate(allocator, count * sizeof *sizes);
-    box *boxes = mha__allocate(allocator, count * sizeof *boxes);
-    mha_status status = sizes && boxes ? MHA_OK : mha__fail(error, MHA_NO_MEMORY, path, "no memory to draw it");
-    if (status == MHA_OK)
-        status = mha__markup_open(&m, allocator, path, error);
-    if (status == MHA_OK) {
-        draw(&m, areas, count, title, sizes, boxes);
-        status = mha__markup_close(&m);
-    }
-    mha__release(allocator, sizes, count * sizeof *sizes);
-    mha__release(allocator, boxes, count * sizeof *boxes);
+    mha__drawing d = {.font = 12, .title = title, .description = "parameters, drawn by mha", .origin = origin};
+    const room memory = {mha__allocate(allocator, count * sizeof(double)),
+                         mha__allocate(allocator, count * sizeof(box))};
+    const mha_status status = memory.sizes && memory.boxes
+                                  ? draw(&d, areas, count, memory, allocator, path, error)
+                                  : mha__fail(error, MHA_NO_MEMORY, path, "no memory to draw it");
+    mha__release(allocator, memory.sizes, count * sizeof(double));
+    mha__release(allocator, memory.boxes, count * sizeof(box));
     return status;
 }

@@ -51,6 +51,7 @@ mha_status mha__draw_png(const mha__picture *picture, const char *path, mha_erro
                           .colour_count = MHA__PALETTE,
                           .title = picture->title ? picture->title : "",
                           .description = scale,
+                          .origin = &picture->origin,
                           .paint = paint_line,
                           .context = &f};
     return mha__png_write(&png, &picture->memory.allocator, path, error);

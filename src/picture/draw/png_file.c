@@ -6,6 +6,7 @@
 
 #include "formats/atomic_file.h"
 #include "mha/system.h"
+#include "picture/draw/drawing.h"
 
 enum { HELD = 1 << 15 };
 
@@ -101,6 +102,11 @@ static mha_status write_head(writing *p, const mha__png *png)
     TRY(write_text(p, "Description", png->description));
     mha__text_print(software, sizeof software, "mha %s", mha_version());
     TRY(write_text(p, "Software", software));
+    TRY(write_text(p, "Comment", png->origin->command ? png->origin->command : ""));
+    for (size_t i = 0; i < png->origin->input_count; i++) {
+        char line[MHA__INPUT_LINE];
+        TRY(write_text(p, "Source", mha__input_line(line, &png->origin->inputs[i])));
+    }
     return write_chunk(p, "PLTE", colours, 3 * png->colour_count);
 }
 

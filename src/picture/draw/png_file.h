@@ -4,12 +4,14 @@
 
 #include "base/base.h"
 #include "picture/colour.h"
+#include "picture/origin.h"
 
 typedef struct mha__png {
     size_t width, height;
     const mha__colour *colours;
     size_t colour_count;            /* at most 256 */
     const char *title, *description; /* may be foreign; "" for none */
+    const mha__origin *origin;
     void (*paint)(const void *context, size_t y, unsigned char *line); /* the pixels of line y */
     const void *context;
 } mha__png;

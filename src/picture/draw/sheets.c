@@ -6,7 +6,7 @@
 
 #include "picture/draw/png_file.h"
 #include "picture/draw/shade.h"
-#include "picture/draw/svg_head.h"
+#include "picture/draw/drawing.h"
 #include "picture/markup.h"
 #include "picture/sheet.h"
 
@@ -189,6 +189,7 @@ mha_status mha__draw_sheets_png(const mha__picture *picture, const char *path, m
                           .colour_count = SHEET_COLOURS,
                           .title = picture->title ? picture->title : "",
                           .description = "a line for each tensor, 0 in the middle of the colours: a, b, a - b",
+                          .origin = &picture->origin,
                           .paint = paint_line,
                           .context = &f};
     const mha_status status = mha__png_write(&png, &picture->memory.allocator, path, error);
@@ -331,25 +332,29 @@ mha_status mha__draw_sheets_svg(const mha__picture *picture, const char *path, m
 {
     sheets_figure f;
     mha__colour palette[SHEET_COLOURS];
-    mha__markup m;
     TRY(lay_out(picture, true, &f, error));
     set_palette(palette);
-    mha_status status = mha__markup_open(&m, &picture->memory.allocator, path, error);
+    mha__drawing drawing = {.width = f.width,
+                            .height = f.height,
+                            .font = 11,
+                            .title = picture->title,
+                            .description = "tensors, drawn by mha",
+                            .origin = &picture->origin};
+    mha__markup *m = &drawing.markup;
+    mha_status status = mha__drawing_open(&drawing, &picture->memory.allocator, path, error);
     if (status == MHA_OK) {
-        mha__svg_begin(&m, f.width, f.height, picture->title, "tensors, drawn by mha");
-        draw_title(&m, picture);
+        draw_title(m, picture);
         for (size_t i = 0; i < f.count; i++) {
-            draw_text(&m, &f, &f.lines[i]);
+            draw_text(m, &f, &f.lines[i]);
             for (size_t n = 0; n < maps_of(&f.lines[i]); n++) {
-                draw_head(&m, &f, &f.lines[i], n);
-                draw_map(&m, &f, &f.lines[i], n, palette);
+                draw_head(m, &f, &f.lines[i], n);
+                draw_map(m, &f, &f.lines[i], n, palette);
             }
         }
         if (f.count < picture->sheet_count)
-            mha__markup_print(&m, "<text x=\"%d\" y=\"%zu\">%zu more tensors are not drawn</text>\n", MARGIN,
+            mha__markup_print(m, "<text x=\"%d\" y=\"%zu\">%zu more tensors are not drawn</text>\n", MARGIN,
                               f.height - 4, picture->sheet_count - f.count);
-        mha__markup_print(&m, "</svg>\n");
-        status = mha__markup_close(&m);
+        status = mha__drawing_close(&drawing);
     }
     release(&f);
     return status;

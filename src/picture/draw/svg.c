@@ -2,9 +2,9 @@
 #include <stdio.h>
 
 #include "picture/draw/draw.h"
+#include "picture/draw/drawing.h"
 #include "picture/draw/figure.h"
 #include "picture/draw/sheets.h"
-#include "picture/draw/svg_head.h"
 #include "picture/markup.h"
 
 /* ---------------------------------------------------------------- cells */
@@ -199,22 +199,26 @@ mha_status mha__draw_svg(const mha__picture *picture, const char *path, mha_erro
 {
     mha__figure f;
     mha__colour palette[MHA__PALETTE];
-    mha__markup m;
     if (picture->sheet_count > 0)
         return mha__draw_sheets_svg(picture, path, error);
     TRY(mha__figure_of(picture, true, &f, error));
-    TRY(mha__markup_open(&m, &picture->memory.allocator, path, error));
+    mha__drawing drawing = {.width = f.width,
+                            .height = f.height,
+                            .font = 11,
+                            .title = picture->title,
+                            .description = "attention weights, drawn by mha",
+                            .origin = &picture->origin};
+    mha__markup *m = &drawing.markup;
+    TRY(mha__drawing_open(&drawing, &picture->memory.allocator, path, error));
     mha__palette(palette);
-    mha__svg_begin(&m, f.width, f.height, picture->title, "attention weights, drawn by mha");
-    mha__markup_print(&m, "<text x=\"%zu\" y=\"%zu\" font-size=\"14\">", f.margin, f.margin + 8);
-    mha__markup_short(&m, picture->title ? picture->title : "", 60);
-    mha__markup_print(&m,
+    mha__markup_print(m, "<text x=\"%zu\" y=\"%zu\" font-size=\"14\">", f.margin, f.margin + 8);
+    mha__markup_short(m, picture->title ? picture->title : "", 60);
+    mha__markup_print(m,
                       "</text><text x=\"%zu\" y=\"%zu\">queries from top to bottom, keys from left to right</text>\n",
                       f.margin, f.margin + 24);
     for (size_t l = 0; l < picture->layer_count; l++)
         for (size_t i = 0; i < picture->layers[l].head_count; i++)
-            draw_head(&m, &f, l, i, palette);
-    draw_bar(&m, &f, palette, any_hidden(picture));
-    mha__markup_print(&m, "</svg>\n");
-    return mha__markup_close(&m);
+            draw_head(m, &f, l, i, palette);
+    draw_bar(m, &f, palette, any_hidden(picture));
+    return mha__drawing_close(&drawing);
 }

@@ -345,7 +345,9 @@ async function start() {
   readAddress();
   if (data.title) $('title').textContent = document.title = data.title;
   const paths = [...new Set(data.layers.map((layer) => layer.path))].join(', ');
-  $('foot').textContent = `${data.command && `Written by: ${data.command}\n`}mha ${data.version}. ${
+  const inputs = data.inputs.map(([path, sha256, unknown]) => (sha256 ? `SHA-256 ${sha256}: ${path}\n`
+    : `Input ${path}: no SHA-256, ${unknown}\n`));
+  $('foot').textContent = `${data.command && `Written by: ${data.command}\n`}${inputs.join('')}mha ${data.version}. ${
     paths && `Weights: ${paths}. `}Instruction set: ${data.isa}.`;
   addControls();
   $('main').hidden = false;

@@ -278,6 +278,19 @@ static json_t *describe_tokens(mha__page_data *data, const mha__picture *picture
     return whole(tokens, ok);
 }
 
+/* For each file its path, its SHA-256 or null, and why that is not known. */
+static json_t *describe_inputs(mha__page_data *data, const mha__origin *origin)
+{
+    json_t *list = json_array();
+    bool ok = list;
+    for (size_t i = 0; i < origin->input_count && ok; i++) {
+        const mha__input *input = &origin->inputs[i];
+        ok = json_array_append_new(list,
+                                   json_pack("[os?s?]", text(data, input->path), input->sha256, input->unknown)) == 0;
+    }
+    return whole(list, ok);
+}
+
 static void copy_colours(const mha__colour scale[MHA__COLOURS], uint8_t bytes[MHA__COLOURS * 3])
 {
     for (size_t i = 0; i < MHA__COLOURS; i++) {
@@ -303,9 +316,10 @@ static json_t *describe(mha__page_data *data, const mha__picture *picture)
     bool ok = layers;
     for (size_t i = 0; i < picture->layer_count && ok; i++)
         ok = json_array_append_new(layers, describe_layer(data, &picture->layers[i], type)) == 0;
-    json_t *o = json_pack("{so so ss ss so so}", "title", text(data, picture->title), "command",
-                          text(data, picture->command), "version", mha_version(), "isa", mha_isa(), "tokens",
-                          describe_tokens(data, picture), "layers", whole(layers, ok));
+    json_t *o = json_pack("{so so so ss ss so so}", "title", text(data, picture->title), "command",
+                          text(data, picture->origin.command), "inputs", describe_inputs(data, &picture->origin),
+                          "version", mha_version(), "isa", mha_isa(), "tokens", describe_tokens(data, picture),
+                          "layers", whole(layers, ok));
     return whole(o, o && set_piece(o, "sequential", data, data->colours[0], sizeof *data->colours, MHA__PAGE_BYTES) &&
                         set_piece(o, "diverging", data, data->colours[1], sizeof *data->colours, MHA__PAGE_BYTES) &&
                         set_sheets(o, data, picture) && json_object_set_new(o, "pieces", describe_pieces(data)) == 0);

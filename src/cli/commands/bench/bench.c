@@ -117,7 +117,7 @@ int run_bench(const arguments *args)
     if (!given(args, OPT_THREADS) && most > 1)
         b.limits[b.n_limits++].threads = 1;
     b.limits[b.n_limits++].threads = most;
-    int code = picture_svg_check(args, OPT_BARS);
+    int code = picture_drawing_check(args, OPT_BARS);
     if (code == EXIT_DONE)
         code = model_asked(args) ? run_model(&b, &model) : run_shapes(&b);
     bench_end_progress(&b);

@@ -112,7 +112,8 @@ static void add_sum(bench *b, const bench_model *model, const bench_row *like, s
     }
     sum.gflops = operations / sum.ms_min * 1e-6;
     sum.tokens_per_s = tokens / sum.ms_min;
-    sum.gbs = sum.same_gbs = sum.error_of_bound = sum.workspace_mib = sum.grew_mib = sum.rss_mib = NAN;
+    sum.flop_per_byte = sum.gbs = sum.same_gbs = sum.error_of_bound = sum.workspace_mib = sum.grew_mib = sum.rss_mib =
+        NAN;
     b->rows = obtain_more(b->rows, b->n_rows, &b->room, sizeof *b->rows);
     b->rows[b->n_rows++] = sum;
 }

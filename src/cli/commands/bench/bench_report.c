@@ -1,12 +1,10 @@
-/* Says what mha bench measured: as a table, as CSV, as JSON and as a picture. */
+/* Says what mha bench measured: as a table, as CSV and as JSON. */
 #include "cli/commands/bench/bench_report.h"
 
 #include <math.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "picture/draw/bars.h"
 
 /* The numeric columns: name in CSV and JSON, title, format. */
 static const struct {
@@ -17,6 +15,7 @@ static const struct {
     {"ms_median", "?>median", "%.4g", offsetof(bench_row, ms_median)},
     {"gflops", ">GFLOP/s", "%.1f", offsetof(bench_row, gflops)},
     {"percent_of_peak", ">% of peak", "%.1f", offsetof(bench_row, percent_of_peak)},
+    {"flop_per_byte", "?>flop/byte", "%.3g", offsetof(bench_row, flop_per_byte)},
     {"gbs", ">GB/s", "%.1f", offsetof(bench_row, gbs)},
     {"percent_of_reads", ">% of reads", "%.1f", offsetof(bench_row, percent_of_reads)},
     {"percent_of_same_reads", "?>% of same", "%.1f", offsetof(bench_row, percent_of_same_reads)},
@@ -84,9 +83,10 @@ void bench_print_text(const bench *b)
                 "of (m, k) and (k, n) is 2mnk; the core is 4 B h d_k for each pair of a query and a key that it "
                 "sees, others are not counted; softmax is not counted; proj is the projections alone, 8 B T d^2 "
                 "where all widths are d; layer is both. Programs that count hidden pairs too show up to twice as "
-                "many for a causal core. tokens/s are of one layer; with --preset or --config those of a model are "
-                "of all its attention layers one after the other (decode: those that keep a cache of what they have "
-                "written), and of nothing else. GB/s is shown where one "
+                "many for a causal core. flop/byte are over the bytes that have to move at least: inputs, weights, "
+                "cache and mask read once, the output written once. tokens/s are of one layer; with --preset or "
+                "--config those of a model are of all its attention layers one after the other (decode: those that "
+                "keep a cache of what they have written), and of nothing else. GB/s is shown where one "
                 "token reads a cache: cache and weights, once, compared with reading 512 MiB, which is reading "
                 "from memory, and with reading as many bytes again and again, of which the caches keep a part. "
                 "Memory is in MiB: the workspace the library asks for, how much the process grew while it ran, and "
@@ -130,26 +130,4 @@ void bench_write_json(const bench *b)
                          "isa", mha_isa(), "blas", mha_blas_name(), "blas_threading", mha_blas_threading(), "threads",
                          all->threads, "peak_gflops", json_number(all->peak_gflops), "read_gbs",
                          json_number(all->read_gbs), "limits", each, "rows", rows));
-}
-
-int bench_draw(const bench *b)
-{
-    mha_error error = {0};
-    if (!given(b->args, OPT_BARS))
-        return EXIT_DONE;
-    mha__bar *bars = obtain(b->n_rows + 1, sizeof *bars);
-    for (size_t i = 0; i < b->n_rows; i++) {
-        const bench_row *r = &b->rows[i];
-        const bool reads = !isnan(r->percent_of_reads);
-        bars[i].value = reads ? r->percent_of_reads : r->percent_of_peak;
-        mha__text_print(bars[i].label, sizeof bars[i].label, "%s %s, %s, %d thread%s", r->part, r->shape, r->path,
-                        r->threads, r->threads > 1 ? "s" : "");
-        mha__text_print(bars[i].note, sizeof bars[i].note, "%% of %s, %.1f %s", reads ? "reading" : "the FMA peak",
-                        reads ? r->gbs : r->gflops, reads ? "GB/s" : "GFLOP/s");
-    }
-    const mha_allocator allocator = mha__allocator_default();
-    const mha_status status = mha__draw_bars(bars, b->n_rows, 100, "Throughput in % of what the machine can do",
-                                             text_for(b->args, OPT_BARS), &allocator, &error);
-    free(bars);
-    return status == MHA_OK ? EXIT_DONE : refuse_error("--picture", &error);
 }

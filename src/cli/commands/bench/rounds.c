@@ -119,6 +119,7 @@ static void add_row(bench *b, const bench_subject *subject, way *w, size_t round
     row.weights = subject->part == BENCH_CORE ? NULL : mha_dtype_name(s->weights);
     row.cache = !bench_decodes(s) || subject->part == BENCH_PROJ ? NULL : mha_dtype_name(s->cache);
     row.gflops = bench_flops(s, subject->part) / row.ms_min * 1e-6;
+    row.flop_per_byte = bench_flops(s, subject->part) / bench_least_bytes(s, subject->part);
     row.tokens_per_s = (double)(s->B * s->T_q) / row.ms_min * 1e3;
     row.gbs = bench_decodes(s) ? bench_bytes(s, subject->part) / row.ms_min * 1e-6 : NAN;
     row.same_gbs = b->limits[w->limit].same_gbs;

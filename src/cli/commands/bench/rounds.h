@@ -21,6 +21,7 @@ typedef struct bench_row {
     size_t limit; /* index of the limits with its thread count */
     size_t rounds;
     double ms_min, ms_median, gflops, tokens_per_s;
+    double flop_per_byte;       /* over the bytes that have to move at least; NaN where that is not known */
     double gbs, same_gbs;       /* reads of the shape, and reads of as many bytes alone; NaN where reads are no limit */
     double workspace_mib;       /* size of the library's workspace */
     double grew_mib, rss_mib;   /* growth of the process in the first run, workspace included; its peak */

@@ -1,0 +1,183 @@
+/* The command line as it could be typed again, and the SHA-256 of the files that it names. */
+#include "cli/output/origin.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <nettle/sha2.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "cli/output/print.h"
+
+/* ---------------------------------------------------------------- the command */
+
+/* `text` with one more word; the old text is freed. A word with other than plain characters gets quotes. */
+static char *with_word(char *text, const char *before, const char *word)
+{
+    static const char plain_ones[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./:,=+-";
+    const char *quote = word[strspn(word, plain_ones)] ? "'" : "";
+    char *longer = text_of("%s %s%s%s%s", text, before, quote, word, quote);
+    free(text);
+    return longer;
+}
+
+/* The command line without what does not change the picture. */
+static char *command_of(const arguments *args)
+{
+    char *text = text_of("mha %s", command_rows[args->command].name);
+    for (option_code o = 0; o < OPTION_COUNT; o++) {
+        const bool is_picture = strcmp(option_rows[o].name, "picture") == 0;
+        if (!given(args, o) || is_picture || o == OPT_THREADS || o == OPT_QUIET || o == OPT_JSON)
+            continue;
+        const option_value *value = &args->option[o];
+        for (size_t i = 0; i < (value->n_texts > 1 ? value->n_texts : 1); i++) {
+            text = with_word(text, "--", option_rows[o].name);
+            if (option_rows[o].type != FLAG)
+                text = with_word(text, "", value->n_texts > 0 ? value->texts[i] : value->text);
+        }
+    }
+    for (size_t i = 0; i < args->n_operands; i++)
+        text = with_word(text, "", args->operands[i]);
+    return text;
+}
+
+/* ---------------------------------------------------------------- the files */
+
+typedef struct file_list {
+    mha__input *inputs;
+    size_t count, room;
+    uint64_t read; /* bytes so far */
+    int code;      /* after the first file that cannot be read: that exit code */
+} file_list;
+
+static const uint64_t most_bytes = (uint64_t)4 << 30;
+
+/* Why a file is not read for its digest; NULL when it is. */
+static const char *reason_against(const char *path, uint64_t bytes_read, uint64_t *bytes)
+{
+    struct stat status = {0};
+    if (strcmp(path, "-") == 0 || stat(path, &status) != 0 || !S_ISREG(status.st_mode))
+        return "a stream, which is not read twice";
+    *bytes = (uint64_t)status.st_size;
+    return *bytes > most_bytes - bytes_read ? "the inputs have more than 4 GiB" : NULL;
+}
+
+/* Hashes a file to its end, piece by piece. */
+static bool hash_file(const char *path, struct sha256_ctx *hash)
+{
+    enum { PIECE = 1 << 18 };
+    const int file = open(path, O_RDONLY | O_CLOEXEC);
+    uint8_t *piece = obtain(PIECE, 1);
+    ssize_t count = -1;
+    while (file >= 0 && (count = read(file, piece, PIECE)) > 0)
+        sha256_update(hash, (size_t)count, piece);
+    if (file >= 0)
+        close(file);
+    free(piece);
+    return count == 0;
+}
+
+/* Fills in the digest in hexadecimal digits, or why there is none. */
+static int take_digest(mha__input *input, uint64_t *bytes_read)
+{
+    struct sha256_ctx hash;
+    uint8_t digest[SHA256_DIGEST_SIZE];
+    uint64_t bytes = 0;
+    sha256_init(&hash);
+    input->unknown = reason_against(input->path, *bytes_read, &bytes);
+    if (input->unknown)
+        return EXIT_DONE;
+    if (!hash_file(input->path, &hash)) {
+        refuse(input->path, "cannot read it again, for its SHA-256: %s", strerror(errno));
+        return EXIT_MACHINE;
+    }
+    *bytes_read += bytes;
+    sha256_digest(&hash, sizeof digest, digest);
+    char *text = obtain(2 * sizeof digest + 1, 1);
+    for (size_t i = 0; i < sizeof digest; i++)
+        snprintf(text + 2 * i, 3, "%02x", digest[i]);
+    input->sha256 = text;
+    return EXIT_DONE;
+}
+
+/* Takes over `path`; a file that is listed already is dropped. */
+static void add(file_list *list, char *path)
+{
+    for (size_t i = 0; i < list->count; i++)
+        if (strcmp(list->inputs[i].path, path) == 0) {
+            free(path);
+            return;
+        }
+    list->inputs = obtain_more(list->inputs, list->count, &list->room, sizeof *list->inputs);
+    mha__input *input = &list->inputs[list->count++];
+    *input = (mha__input){.path = path};
+    if (list->code == EXIT_DONE)
+        list->code = take_digest(input, &list->read);
+}
+
+/* Adds the files that the index of a set of safetensors files names; nothing for any other file. */
+static void add_set(file_list *list, const char *index)
+{
+    static const char ending[] = ".index.json";
+    const size_t length = strlen(index), end = sizeof ending - 1;
+    const char *slash = strrchr(index, '/'), *key;
+    if (length < end || strcmp(index + length - end, ending) != 0)
+        return;
+    json_t *root = json_load_file(index, 0, NULL), *file;
+    json_object_foreach(json_object_get(root, "weight_map"), key, file) if (json_is_string(file))
+        add(list, text_of("%.*s%s", slash ? (int)(slash + 1 - index) : 0, index, json_string_value(file)));
+    json_decref(root);
+}
+
+/* Adds what stands for FILE or FILE:TENSOR on the command line. */
+static void add_named(file_list *list, const char *text)
+{
+    static const char *const of_directory[] = {"model.safetensors", "model.safetensors.index.json"};
+    const char *colon = strrchr(text, ':');
+    const bool whole = strcmp(text, "-") == 0 || access(text, F_OK) == 0 || !colon;
+    char *path = text_of("%.*s", whole ? (int)strlen(text) : (int)(colon - text), text);
+    for (size_t i = 0; i < 2; i++) {
+        char *inside = text_of("%s/%s", path, of_directory[i]);
+        const bool found = access(inside, F_OK) == 0;
+        free(found ? path : inside);
+        path = found ? inside : path;
+        if (found)
+            break;
+    }
+    const size_t at = list->count;
+    add(list, path);
+    if (list->count > at)
+        add_set(list, list->inputs[at].path);
+}
+
+int origin_of(const arguments *args, mha__origin *origin)
+{
+    file_list list = {0};
+    for (option_code o = 0; o < OPTION_COUNT; o++)
+        if (given(args, o) && option_rows[o].type == FILE_NAME &&
+            (option_rows[o].section != SECTION_RESULT || o == OPT_TOKENS)) /* all others of results are written */
+            add_named(&list, args->option[o].text);
+    for (size_t i = 0; i < args->n_operands; i++)
+        add_named(&list, args->operands[i]);
+    *origin = (mha__origin){.command = command_of(args), .input_count = list.count, .inputs = list.inputs};
+    return list.code;
+}
+
+static void drop(const char *text)
+{
+    free(mha__unconst(text));
+}
+
+void origin_free(mha__origin *origin)
+{
+    for (size_t i = 0; i < origin->input_count; i++) {
+        drop(origin->inputs[i].path);
+        drop(origin->inputs[i].sha256);
+    }
+    free(mha__unconst(origin->inputs));
+    drop(origin->command);
+    *origin = (mha__origin){0};
+}

@@ -1,0 +1,209 @@
+/* What mha bench draws, read back: bars as long as their numbers, points of a roofline where the ticks of its axes say,
+ * labels that do not lie on each other, the least bytes of a shape, and no markup from outside. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench/shapes.h"
+#include "picture/draw/bars.h"
+#include "picture/draw/drawing.h"
+#include "picture/draw/roofline.h"
+#include "support/scratch.h"
+#include "support/unit.h"
+
+static mha_allocator allocator;
+
+static char *text_of_file(const char *path)
+{
+    size_t count;
+    char *text = (char *)scratch_read(path, &count);
+    text[count - 1] = '\0';
+    return text;
+}
+
+static void bars_are_as_long_as_their_numbers(void **state)
+{
+    (void)state;
+    static const mha__bar bars[] = {{"one", "% of it", 50}, {"<two>", "&", 7.25}, {"three", "", 0}, {"four", "", 125}};
+    mha_error error;
+    for (size_t n = 3; n <= 4; n++) { /* below the limit, and beyond */
+        const double most = n == 3 ? 100 : 125;
+        const char *path = scratch_path("bars.svg");
+        mha__drawing d = {.width = MHA__BARS_WIDTH, .height = mha__bars_height(n), .font = 12, .description = ""};
+        assert_ok(mha__drawing_open(&d, &allocator, path, &error), error);
+        mha__draw_bars(&d.markup, bars, n, 100, "a <title>", 0);
+        assert_ok(mha__drawing_close(&d), error);
+        char *text = text_of_file(path), *at = text;
+        long x, y, length;
+        for (size_t i = 0; i < n; i++) {
+            at = strstr(at, "<rect class=\"bar\"") + 1;
+            assert_int_equal(sscanf(at, "rect class=\"bar\" x=\"%ld\" y=\"%ld\" width=\"%ld\"", &x, &y, &length), 3);
+            assert_true(fabs((double)length - 400 * bars[i].value / most) <= 0.5); /* whole pixels */
+        }
+        long limit;
+        assert_int_equal(sscanf(strstr(text, "<rect class=\"limit\""), "<rect class=\"limit\" x=\"%ld\"", &limit), 1);
+        assert_true(fabs((double)(limit + 1 - x) - 400 * 100 / most) <= 0.5);
+        assert_non_null(strstr(text, ">&lt;two&gt;</text>"));
+        assert_non_null(strstr(text, ">7.25 &amp;</text>"));
+        assert_non_null(strstr(text, ">a &lt;title&gt;</text>"));
+        free(text);
+    }
+}
+
+/* Where an axis has x, from the first and the last of its ticks: `form` finds a position and a number. */
+static double axis_place(const char *text, const char *mark, const char *form, double x)
+{
+    long at[2] = {0, 0};
+    double value[2] = {0, 0};
+    for (const char *tick = text; (tick = strstr(tick, mark)); tick++) {
+        const size_t last = at[0] ? 1 : 0;
+        assert_int_equal(sscanf(tick, form, &at[last], &value[last]), 2);
+    }
+    return (double)at[0] + (double)(at[1] - at[0]) * log2(x / value[0]) / log2(value[1] / value[0]);
+}
+
+static double x_place(const char *text, double x)
+{
+    return axis_place(text, "<text class=\"x\"", "<text class=\"x\" x=\"%ld\" y=\"%*d\" text-anchor=\"middle\">%lf", x);
+}
+
+/* Numbers stand 4 pixels below their line. */
+static double y_place(const char *text, double y)
+{
+    return axis_place(text, "<text class=\"y\"", "<text class=\"y\" x=\"%*d\" y=\"%ld\" text-anchor=\"end\">%lf", y) -
+           4;
+}
+
+/* Ends of the axes and places are whole pixels: each is off by half a pixel at most. */
+#define PIXELS 1.0
+
+static void a_roofline_has_its_points_and_roofs_where_the_axes_say(void **state)
+{
+    (void)state;
+    enum { N = 40 };
+    static const mha__roof roofs[] = {{"1 thread", 103.7, 18.62}, {"<2>", 207.2, 19.69}};
+    mha__roof_point points[N];
+    mha_error error;
+    for (size_t i = 0; i < N; i++) { /* half of them at nearly one place */
+        points[i] = (mha__roof_point){.intensity = i % 2 ? 40 + (double)i / 100 : 0.3 * pow(1.25, (double)i),
+                                      .gflops = i % 2 ? 60 : 0.02 * pow(1.26, (double)i),
+                                      .roof = i % 2,
+                                      .hollow = i % 3 == 0};
+        snprintf(points[i].label, sizeof points[i].label, "point <%zu>", i);
+        snprintf(points[i].title, sizeof points[i].title, "title & %zu", i);
+    }
+    const char *path = scratch_path("roofline.svg");
+    mha__drawing d = {.width = MHA__BARS_WIDTH, .height = MHA__ROOFLINE_HEIGHT, .font = 12, .description = ""};
+    assert_ok(mha__drawing_open(&d, &allocator, path, &error), error);
+    mha__draw_roofline(&d.markup, roofs, 2, points, N, "<title>", "a & note", &allocator);
+    assert_ok(mha__drawing_close(&d), error);
+    char *text = text_of_file(path), *at = text;
+    for (size_t i = 0; i < N; i++) {
+        long x, y;
+        char fill[8] = "", title[32];
+        at = strstr(at, "<circle") + 1;
+        assert_int_equal(sscanf(at, "circle cx=\"%ld\" cy=\"%ld\" r=\"%*d\" fill=\"%7[^\"]\"", &x, &y, fill), 3);
+        assert_true(fabs((double)x - x_place(text, points[i].intensity)) <= PIXELS);
+        assert_true(fabs((double)y - y_place(text, points[i].gflops)) <= PIXELS);
+        assert_int_equal(strcmp(fill, "#fff") == 0, points[i].hollow);
+        snprintf(title, sizeof title, "<title>title &amp; %zu</title>", i);
+        assert_memory_equal(strchr(at, '>') + 1, title, strlen(title));
+    }
+    at = text;
+    for (size_t i = 0; i < 2; i++) { /* the second corner is the ridge: both limits at once */
+        long x[2], y[2];
+        at = strstr(at, "<path class=\"roof\"") + 1;
+        assert_int_equal(sscanf(at, "path class=\"roof\" d=\"M%ld %ldL%ld %ldH", &x[0], &y[0], &x[1], &y[1]), 4);
+        assert_true(fabs((double)x[1] - x_place(text, roofs[i].peak_gflops / roofs[i].read_gbs)) <= PIXELS);
+        assert_true(fabs((double)y[1] - y_place(text, roofs[i].peak_gflops)) <= PIXELS);
+        /* Where the slope begins: intensity times reads. Both axes are logarithmic: a pixel of x moves y. */
+        const double per_pixel = x_place(text, 2) - x_place(text, 1), doublings = (double)(x[1] - x[0]) / per_pixel;
+        const double below = y_place(text, 1) - y_place(text, 2);
+        assert_true(fabs((double)(y[0] - y[1]) - doublings * below) <= PIXELS * (1 + below / per_pixel));
+    }
+    long x[N], y[N];
+    size_t labels = 0;
+    for (at = text; (at = strstr(at, "<text class=\"label\"")); at++, labels++) {
+        assert_int_equal(sscanf(at, "<text class=\"label\" x=\"%ld\" y=\"%ld\"", &x[labels], &y[labels]), 2);
+        for (size_t i = 0; i < labels; i++) /* lines of 13 pixels, but for rounding; labels of 50 and more */
+            assert_true(labs(y[i] - y[labels]) >= 12 || labs(x[i] - x[labels]) >= 50);
+    }
+    assert_int_equal(labels, N);
+    assert_non_null(strstr(text, ">point &lt;7&gt;</text>"));
+    assert_non_null(strstr(text, ">&lt;2&gt;: 207.2 GFLOP/s, 19.69 GB/s</text>"));
+    assert_null(strstr(text, "<2>"));
+    free(text);
+}
+
+/* By hand: elements of tensors, times their bytes. */
+static void the_least_bytes_of_a_shape_are_its_tensors(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *shape;
+        double layer, core, proj;
+    } each[] = {
+        /* (2, 3, 8) in and out, four (8, 8); Q, K, V and heads of (2, 3, 8) */
+        {"2,3,3,8,2", 4 * (48 + 48 + 256), 4 * 4 * 48, 4 * (48 + 48 + 256 + 4 * 48)},
+        /* one key/value head of 4: W_K and W_V (8, 4) */
+        {"2,3,3,8,2,kv=1", 4 * (48 + 48 + 192), 4 * (2 * 48 + 2 * 24), 4 * (48 + 48 + 192 + 2 * 48 + 2 * 24)},
+        /* keys of another input, (2, 5, 8) */
+        {"2,3,5,8,2", 4 * (48 + 48 + 80 + 256), 4 * (2 * 48 + 2 * 80), 4 * (48 + 48 + 80 + 256 + 2 * 48 + 2 * 80)},
+        /* one row of 8 in and out, a cache of two (7, 8); one new key */
+        {"1,1,7,8,2", 4 * (8 + 8 + 256 + 112), 4 * (16 + 112), 4 * (8 + 8 + 256 + 4 * 8)},
+        /* a mask of (6, 6) bytes */
+        {"1,6,6,8,2,docs=2", 4 * (48 + 48 + 256) + 36, 4 * 4 * 48 + 36, 4 * (48 + 48 + 256 + 4 * 48)},
+    };
+    for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
+        bench_shape shape = {0};
+        assert_true(bench_shape_read(each[i].shape, &shape));
+        shape.weights = shape.cache = MHA_F32;
+        assert_true(bench_least_bytes(&shape, BENCH_LAYER) == each[i].layer);
+        assert_true(bench_least_bytes(&shape, BENCH_CORE) == each[i].core);
+        assert_true(bench_least_bytes(&shape, BENCH_PROJ) == each[i].proj);
+    }
+    bench_shape shape = {0};
+    assert_true(bench_shape_read("1,1,7,8,2", &shape));
+    shape.weights = MHA_BF16, shape.cache = MHA_F16;
+    assert_true(bench_least_bytes(&shape, BENCH_LAYER) == 4 * (8 + 8) + 2 * (256 + 112));
+}
+
+/* A page of a drawing forbids all requests, says where it comes from, and is the drawing otherwise. */
+static void a_page_holds_the_drawing(void **state)
+{
+    (void)state;
+    static const mha__input inputs[] = {{"a<b>.npy", "00ff", NULL}, {"-", NULL, "a stream"}};
+    static const mha__origin origin = {"mha bench '<x>'", 2, inputs};
+    static const char lines[] = "Written by: mha bench &#39;&lt;x&gt;&#39;\nSHA-256 00ff: a&lt;b&gt;.npy\n"
+                                "Input -: no SHA-256, a stream\n";
+    mha_error error;
+    for (int is_page = 0; is_page < 2; is_page++) {
+        const char *path = scratch_path(is_page ? "drawing.html" : "drawing.svg");
+        mha__drawing d = {
+            .width = 10, .height = 10, .font = 12, .title = "</title>", .description = "", .origin = &origin};
+        assert_ok(mha__drawing_open(&d, &allocator, path, &error), error);
+        assert_ok(mha__drawing_close(&d), error);
+        char *text = text_of_file(path);
+        assert_non_null(strstr(text, lines));
+        assert_int_equal(strstr(text, "<metadata>\nWritten by") != NULL, !is_page);
+        assert_int_equal(strstr(text, "default-src 'none'") != NULL, is_page);
+        assert_memory_equal(text, is_page ? "<!DOCTYPE html>" : "<svg", is_page ? 15 : 4);
+        assert_non_null(strstr(text, "<title>&lt;/title&gt;</title>"));
+        free(text);
+    }
+    mha__drawing d = {.width = 10, .height = 10, .font = 12, .description = ""};
+    assert_ok(mha__drawing_open(&d, &allocator, "/dev/full", &error), error);
+    assert_refused(mha__drawing_close(&d), MHA_IO, error, "/dev/full");
+}
+
+int main(void)
+{
+    allocator = mha__allocator_default();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bars_are_as_long_as_their_numbers),
+        cmocka_unit_test(a_roofline_has_its_points_and_roofs_where_the_axes_say),
+        cmocka_unit_test(the_least_bytes_of_a_shape_are_its_tensors),
+        cmocka_unit_test(a_page_holds_the_drawing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
