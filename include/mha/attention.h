@@ -48,6 +48,30 @@ typedef struct mha_rope {
     mha_view cos_table, sin_table;
 } mha_rope;
 
+/* What a q/k norm makes of n neighbouring features x: y = (x - m) / r * w + b, with m = 0 but for LayerNorm. */
+typedef enum mha_norm_kind {
+    MHA_NORM_RMS = 0, /* r = sqrt(mean(x^2) + eps) (Zhang and Sennrich 2019) */
+    MHA_NORM_LAYER,   /* m = mean(x), r = sqrt(mean((x - m)^2) + eps) (Ba et al. 2016; Cohere, StableLM, ViT-22B) */
+    MHA_NORM_L2       /* r = sqrt(sum(x^2) + eps) (Henry et al. 2020) */
+} mha_norm_kind;
+
+/* How queries and keys are normalised; mha_norm says over which features, and the weights are those of the layer. */
+typedef struct mha_norm_rule {
+    mha_norm_kind kind;
+    bool plus_one;   /* the factor of a feature is 1 + w instead of w (Gemma 3, Qwen3-Next) */
+    bool after_rope; /* after the rotation instead of before it (Llama 4) */
+    bool unweighted; /* queries and keys that have no norm weight are normalised, too: each head, with factor 1 (Llama 4,
+                      * whose "L2 norm" is MHA_NORM_RMS) */
+} mha_norm_rule;
+
+/* Queries scaled by position: q times 1 + growth * log(1 + max(0, floor((p + first) / every))), after norm and rotation,
+ * where p is the query's position in the rotation if q_positions are given, else the one that `causal` counts. */
+typedef struct mha_query_scale {
+    double growth; /* 0: none (Llama 4: attn_scale; Ministral 3: llama_4_scaling_beta) */
+    int64_t every; /* 1 or more (Llama 4: floor_scale; Ministral 3: original_max_position_embeddings) */
+    int64_t first; /* number of the first position: 1 in Llama 4, 0 in Ministral 3 */
+} mha_query_scale;
+
 typedef enum mha_empty_rows {
     MHA_EMPTY_ZERO = 0, /* a query that sees no key, no extra row and no sink: weights 0, output b_O, lse -inf */
     MHA_EMPTY_NAN       /* the same query: weights and output NaN */
@@ -60,7 +84,7 @@ typedef enum mha_hidden_values {
 } mha_hidden_values;
 
 /* All settings that change the result. All-zero is plain attention: softmax(Q K^T / sqrt(d_k)) V. Order: project,
- * bias, split heads, q/k norm, rotate, append to the cache, append the bias_k/bias_v row, append the zero row, scale,
+ * bias, split heads, q/k norm, rotate (or rotate, norm), scale queries by position, append to the cache, append the bias_k/bias_v row, append the zero row, scale,
  * softcap, hide and add, softmax (sinks join the denominator), weights V, merge heads, W_O, b_O. The arrays belong to
  * the caller, as those of mha_call do. */
 typedef struct mha_semantics {
@@ -104,6 +128,8 @@ typedef struct mha_semantics {
 
     mha_rope rope;   /* without a kind its other fields must be zero */
     double norm_eps; /* of q/k norm; 0: 1e-6 */
+    mha_norm_rule norm;
+    mha_query_scale query_scale;
 
     bool zero_row;          /* one more key and value of zeros, always visible (add_zero_attn) */
     bool softmax_plus_one;  /* one more exp(0) in the denominator */
@@ -130,7 +156,7 @@ typedef enum mha_stage {
     MHA_STAGE_Q,             /* (B, T_q, h*d_k)      after bias, before norm and rotation */
     MHA_STAGE_K,             /* (B, T_k, h_kv*d_k) */
     MHA_STAGE_V,             /* (B, T_k, h_kv*d_v) */
-    MHA_STAGE_Q_ROT,         /* (B, T_q, h*d_k)      after norm and rotation */
+    MHA_STAGE_Q_ROT,         /* (B, T_q, h*d_k)      after norm, rotation and the scale by position */
     MHA_STAGE_K_ROT,         /* (B, T_k, h_kv*d_k) */
     MHA_STAGE_SCORES,        /* (B, h, T_q, S')      scale * Q K^T, of hidden keys too */
     MHA_STAGE_CAPPED,        /* (B, h, T_q, S')      after softcap */

@@ -21,8 +21,10 @@ static const struct {
     [MHA_BIAS_K] = {"bias_k", "(h_kv*d_k)"},
     [MHA_BIAS_V] = {"bias_v", "(h_kv*d_v)"},
     [MHA_SINKS] = {"sinks", "(h)"},
-    [MHA_Q_NORM] = {"q_norm", "(d_k) or (h*d_k)"},
-    [MHA_K_NORM] = {"k_norm", "(d_k) or (h_kv*d_k)"},
+    [MHA_Q_NORM] = {"q_norm", "(d_k), (h*d_k) or (h, d_k)"},
+    [MHA_K_NORM] = {"k_norm", "(d_k), (h_kv*d_k) or (h_kv, d_k)"},
+    [MHA_Q_NORM_BIAS] = {"q_norm_bias", "(d_k), (h*d_k) or (h, d_k)"},
+    [MHA_K_NORM_BIAS] = {"k_norm_bias", "(d_k), (h_kv*d_k) or (h_kv, d_k)"},
 };
 _Static_assert(sizeof weights / sizeof *weights == MHA_WEIGHT_COUNT, "a row for every weight");
 
@@ -46,6 +48,14 @@ static int vector(size_t shape[2], bool present, size_t n)
     return present;
 }
 
+/* The weight or bias of a norm of `heads` heads of d features. */
+static int norm_vector(size_t shape[2], mha_norm norm, size_t heads, size_t d)
+{
+    if (norm == MHA_NORM_EACH_HEAD)
+        return matrix(shape, heads, d);
+    return vector(shape, norm != MHA_NORM_NONE, norm == MHA_NORM_ROW ? heads * d : d);
+}
+
 int mha_config_weight_shape(const mha_config *c, mha_weight weight, size_t shape[2], const char **symbol)
 {
     const size_t q = c->n_heads * c->d_k, k = c->kv_heads * c->d_k, v = c->kv_heads * c->d_v,
@@ -63,8 +73,10 @@ int mha_config_weight_shape(const mha_config *c, mha_weight weight, size_t shape
     case MHA_BIAS_K: rank = vector(shape, c->bias_kv, k); break;
     case MHA_BIAS_V: rank = vector(shape, c->bias_kv, v); break;
     case MHA_SINKS: rank = vector(shape, c->sinks, c->n_heads); break;
-    case MHA_Q_NORM: rank = vector(shape, c->q_norm != MHA_NORM_NONE, c->q_norm == MHA_NORM_ROW ? q : c->d_k); break;
-    case MHA_K_NORM: rank = vector(shape, c->k_norm != MHA_NORM_NONE, c->k_norm == MHA_NORM_ROW ? k : c->d_k); break;
+    case MHA_Q_NORM: rank = norm_vector(shape, c->q_norm, c->n_heads, c->d_k); break;
+    case MHA_K_NORM: rank = norm_vector(shape, c->k_norm, c->kv_heads, c->d_k); break;
+    case MHA_Q_NORM_BIAS: rank = c->norm_bias ? norm_vector(shape, c->q_norm, c->n_heads, c->d_k) : 0; break;
+    case MHA_K_NORM_BIAS: rank = c->norm_bias ? norm_vector(shape, c->k_norm, c->kv_heads, c->d_k) : 0; break;
     default: break;
     }
     if (rank > 0 && symbol)
@@ -159,8 +171,10 @@ mha_status mha_config_resolve(mha_config *config, mha_error *error)
     if (c.dtype != MHA_F32 && c.dtype != MHA_F64 && c.dtype != MHA_F16 && c.dtype != MHA_BF16)
         return mha__fail(error, MHA_INVALID, "dtype", "expected weights of F32, F64, F16 or BF16, found %s",
                         mha_dtype_name(c.dtype));
-    if ((unsigned)c.q_norm > MHA_NORM_ROW || (unsigned)c.k_norm > MHA_NORM_ROW)
+    if ((unsigned)c.q_norm > MHA_NORM_EACH_HEAD || (unsigned)c.k_norm > MHA_NORM_EACH_HEAD)
         return mha__fail(error, MHA_INVALID, "norm", "unknown kind of q/k norm");
+    if (c.norm_bias && !c.q_norm && !c.k_norm)
+        return mha__fail(error, MHA_INVALID, "norm_bias", "has no effect without q_norm or k_norm, which are not set");
     mha_status status = check_widths(&c, error);
     if (status != MHA_OK)
         return status;

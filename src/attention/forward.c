@@ -22,6 +22,15 @@ static float *project_scratch(const mha__resolved *r, char *workspace)
     return (float *)(void *)(workspace + r->layout.project_scratch);
 }
 
+static void norm_and_rotate(const mha__resolved *r, mha__side side, const mha_view *x)
+{
+    if (!r->semantics.norm.after_rope)
+        mha__normalise(r, side, x);
+    mha__rotate_heads(r, side, x);
+    if (r->semantics.norm.after_rope)
+        mha__normalise(r, side, x);
+}
+
 /* Q, K and V of the new rows, head by head, normalised and rotated where the call asks for it. */
 static void inputs(const mha__resolved *r, char *workspace, mha_view heads[3], mha__clock *clock)
 {
@@ -31,11 +40,10 @@ static void inputs(const mha__resolved *r, char *workspace, mha_view heads[3], m
     mha__project_inputs(r, &to_Q, &to_K, &to_V, heads, project_scratch(r, workspace));
     mha__stages_done(r, (mha_stage[]){MHA_STAGE_Q, MHA_STAGE_K, MHA_STAGE_V}, heads, 3, clock);
 
-    mha__normalise(r, MHA_QUERIES, &heads[0]);
-    mha__rotate_heads(r, MHA_QUERIES, &heads[0]);
+    norm_and_rotate(r, MHA_QUERIES, &heads[0]);
+    mha__scale_queries(r, &heads[0]);
     mha__stage_done(r, MHA_STAGE_Q_ROT, &heads[0], clock);
-    mha__normalise(r, MHA_KEYS, &heads[1]);
-    mha__rotate_heads(r, MHA_KEYS, &heads[1]);
+    norm_and_rotate(r, MHA_KEYS, &heads[1]);
     mha__stage_done(r, MHA_STAGE_K_ROT, &heads[1], clock);
 }
 

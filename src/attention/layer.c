@@ -107,6 +107,10 @@ mha_view mha_layer_head(const mha_layer *layer, mha_weight weight, size_t head)
     case MHA_BIAS_V: heads = c->kv_heads, width = c->d_v; break;
     case MHA_W_O: width = c->d_v; break;
     case MHA_SINKS: width = 1; break;
+    case MHA_Q_NORM:
+    case MHA_Q_NORM_BIAS: heads = c->q_norm == MHA_NORM_EACH_HEAD ? heads : 0, width = 1; break;
+    case MHA_K_NORM:
+    case MHA_K_NORM_BIAS: heads = c->k_norm == MHA_NORM_EACH_HEAD ? c->kv_heads : 0, width = 1; break;
     default: return (mha_view){0};
     }
     if (!tensor || head >= heads)
@@ -160,11 +164,18 @@ static void renew(mha_layer *layer, int w)
         }
 }
 
+/* Whether rows are multiplied by the weight: norms of each head are matrices, too, but multiply feature by feature. */
+static bool is_multiplied(const mha_layer *layer, int w)
+{
+    return layer->weight[w] && mha_tensor_info_of(layer->weight[w]).rank == 2 && w != MHA_Q_NORM && w != MHA_K_NORM &&
+           w != MHA_Q_NORM_BIAS && w != MHA_K_NORM_BIAS;
+}
+
 mha_status mha_layer_pack(mha_layer *layer, mha_error *error)
 {
     mha_status status = MHA_OK;
     for (int w = 0; w < MHA_WEIGHT_COUNT && status == MHA_OK; w++)
-        if (layer->weight[w] && mha_tensor_info_of(layer->weight[w]).rank == 2 && !layer->packed[w]) {
+        if (is_multiplied(layer, w) && !layer->packed[w]) {
             status = add_packed(layer, (mha_weight)w, error);
             layer->generation++;
         }
@@ -236,6 +247,8 @@ static void random_range(const mha_layer *layer, int w, float *low, float *high)
     case MHA_BIAS_V: bound = sqrt(6.0 / (double)(rows + 1)); break;
     case MHA_Q_NORM:
     case MHA_K_NORM: bound = 0.5, centre = 1; break;
+    case MHA_Q_NORM_BIAS:
+    case MHA_K_NORM_BIAS: bound = 0.5; break;
     default: break;
     }
     *low = (float)(centre - bound);
@@ -277,9 +290,16 @@ mha_status mha_layer_set(mha_layer *layer, mha_weight weight, const mha_view *fr
                      mha_dtype_name(from->dtype));
 }
 
+mha_norm mha__norm_of_weight(const mha_view *weight, size_t heads, size_t d_k)
+{
+    const bool over_row = weight->shape[0] == heads * d_k && heads > 1;
+    return !weight->data ? MHA_NORM_NONE : weight->rank == 2 ? MHA_NORM_EACH_HEAD : over_row ? MHA_NORM_ROW
+                                                                                            : MHA_NORM_HEAD;
+}
+
 size_t mha__inert_key_bias(const mha_config *c, const mha_semantics *s)
 {
-    const bool matters = c->k_norm != MHA_NORM_NONE || c->sinks || c->bias_kv || s->softcap > 0 || s->zero_row ||
+    const bool matters = c->k_norm != MHA_NORM_NONE || s->norm.unweighted || c->sinks || c->bias_kv || s->softcap > 0 || s->zero_row ||
                          s->softmax_plus_one;
     const size_t rotated = s->rope.kind == MHA_ROPE_NONE ? 0 : s->rope.dim ? s->rope.dim : c->d_k;
     return matters || rotated > c->d_k ? 0 : c->kv_heads * (c->d_k - rotated);

@@ -9,6 +9,9 @@ const void *mha__layer_packed(const mha_layer *layer, mha_weight weight, mha_dty
 /* A number that changes whenever packed copies are made or released. */
 unsigned long mha__layer_generation(const mha_layer *layer);
 
+/* The norm that a weight of this shape belongs to, of `heads` heads of d_k features; NONE for a view without data. */
+mha_norm mha__norm_of_weight(const mha_view *weight, size_t heads, size_t d_k);
+
 /* The number of elements of the key bias that cannot change the output: mha_layer_mark_inert says which. */
 size_t mha__inert_key_bias(const mha_config *config, const mha_semantics *semantics);
 

@@ -39,8 +39,9 @@ size_t mha__lay_out(mha__resolved *r)
     const size_t B = r->query.shape[0], T_q = r->query.shape[1], T_k = r->key.shape[1];
     const bool made = r->layer != NULL, turned = r->semantics.rope.kind != MHA_ROPE_NONE, direct = writes_output(r);
     const mha_view *w = r->weight;
-    at->Q = rows(&arena, made || turned || w[MHA_B_Q].data || w[MHA_Q_NORM].data, B, T_q, p->h * p->d_k);
-    at->K = rows(&arena, made || turned || w[MHA_B_K].data || w[MHA_K_NORM].data, B, T_k, p->h_kv * p->d_k);
+    const bool scaled = r->semantics.query_scale.growth != 0;
+    at->Q = rows(&arena, made || turned || scaled || w[MHA_B_Q].data || r->norm[0], B, T_q, p->h * p->d_k);
+    at->K = rows(&arena, made || turned || w[MHA_B_K].data || r->norm[1], B, T_k, p->h_kv * p->d_k);
     at->V = rows(&arena, made || w[MHA_B_V].data, B, T_k, p->h_kv * p->d_v);
     at->heads = !made && direct ? (mha__result){r->output, SIZE_MAX} : rows(&arena, true, B, T_q, p->h * p->d_v);
     if (at->heads.view.rank == 3)

@@ -108,23 +108,24 @@ static mha_status check_extents(const mha__sizes *p, mha_error *error)
 static mha_status resolve_own_weights(mha__resolved *r, const mha_view *weights, mha_error *error)
 {
     const mha__sizes *p = &r->plan;
-    const mha_view *q_norm = &weights[MHA_Q_NORM], *k_norm = &weights[MHA_K_NORM];
-    r->norm_over_row[0] = q_norm->data && q_norm->shape[0] != p->d_k && q_norm->shape[0] == p->h * p->d_k;
-    r->norm_over_row[1] = k_norm->data && k_norm->shape[0] != p->d_k && k_norm->shape[0] == p->h_kv * p->d_k;
+    r->norm[0] = mha__norm_of_weight(&weights[MHA_Q_NORM], p->h, p->d_k);
+    r->norm[1] = mha__norm_of_weight(&weights[MHA_K_NORM], p->h_kv, p->d_k);
     const mha_config every = {.n_heads = p->h, .kv_heads = p->h_kv, .d_k = p->d_k, .d_v = p->d_v, .bias_q = true,
                               .bias_k = true, .bias_v = true, .bias_kv = true, .sinks = true,
-                              .q_norm = r->norm_over_row[0] ? MHA_NORM_ROW : MHA_NORM_HEAD,
-                              .k_norm = r->norm_over_row[1] ? MHA_NORM_ROW : MHA_NORM_HEAD};
+                              .q_norm = r->norm[0], .k_norm = r->norm[1], .norm_bias = true};
     for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
         const char *name = mha_weight_name((mha_weight)w);
         const mha_view *view = &weights[w];
         size_t shape[2];
         if (!view->data)
             continue;
-        if (mha_config_weight_shape(&every, (mha_weight)w, shape, NULL) != 1)
+        if ((w == MHA_Q_NORM_BIAS && !r->norm[0]) || (w == MHA_K_NORM_BIAS && !r->norm[1]))
+            return mha__fail(error, MHA_INVALID, name, "has no effect without a norm weight, which is not given");
+        const int rank = mha_config_weight_shape(&every, (mha_weight)w, shape, NULL);
+        if (rank == 0 || w == MHA_W_Q || w == MHA_W_K || w == MHA_W_V || w == MHA_W_O)
             return mha__fail(error, MHA_UNSUPPORTED, name,
                              "needs a layer: without one Q, K and V are given and the heads are the output");
-        TRY(mha__expect_shape(error, name, view, 1, shape));
+        TRY(mha__expect_shape(error, name, view, rank, shape));
         if (!mha__dtype_is_float(view->dtype))
             return mha__fail(error, MHA_INVALID, name, "expected a floating type, found %s",
                             mha_dtype_name(view->dtype));
@@ -148,8 +149,8 @@ static mha_status resolve_weights(mha__resolved *r, const mha_call *call, mha_er
         if (tensor)
             r->weight[w] = mha_tensor_view(tensor);
     }
-    r->norm_over_row[0] = mha_layer_config(r->layer)->q_norm == MHA_NORM_ROW;
-    r->norm_over_row[1] = mha_layer_config(r->layer)->k_norm == MHA_NORM_ROW;
+    r->norm[0] = mha_layer_config(r->layer)->q_norm;
+    r->norm[1] = mha_layer_config(r->layer)->k_norm;
     return MHA_OK;
 }
 
@@ -329,6 +330,7 @@ static mha_status resolve(mha__resolved *r, const mha_layer *layer, const mha_ca
     TRY(check_extents(&r->plan, error));
     TRY(choose_path(r, call, error));
     TRY(resolve_weights(r, call, error));
+    TRY(mha__validate_norms(r, error));
     static const mha_weight beside_keys[] = {MHA_SINKS, MHA_BIAS_K, MHA_BIAS_V};
     for (size_t i = 0; r->semantics.keys_only && i < sizeof beside_keys / sizeof *beside_keys; i++)
         r->weight[beside_keys[i]] = (mha_view){0};

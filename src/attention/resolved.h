@@ -39,7 +39,7 @@ typedef struct mha__resolved {
     mha_view partial;                  /* softmaxes that the call continues; without data there are none */
     mha_precision precision;           /* modelled by the exact path */
     mha_view weight[MHA_WEIGHT_COUNT]; /* of the layer or of the call; no data where absent */
-    bool norm_over_row[2];             /* of q and of k */
+    mha_norm norm[2];                  /* of q and of k; without a weight the factor is 1 */
     size_t rope_dim;
     double rope_base, rope_times, norm_eps; /* rope_times: the attention factor */
 

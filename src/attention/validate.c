@@ -197,6 +197,47 @@ static mha_status check_rope(mha__resolved *r, mha_error *error)
     return check_tables(r, rope, T_q, T_k, error);
 }
 
+/* ---------------------------------------------------------------- norms, scale by position */
+
+mha_status mha__validate_norms(mha__resolved *r, mha_error *error)
+{
+    const mha_norm_rule *rule = &r->semantics.norm;
+    const bool weighted = r->norm[0] || r->norm[1], any = weighted || rule->unweighted;
+    if ((unsigned)rule->kind > MHA_NORM_L2)
+        return mha__fail(error, MHA_INVALID, "norm.kind", "unknown kind of norm");
+    if ((rule->kind != MHA_NORM_RMS || rule->after_rope) && !any)
+        return mha__fail(error, MHA_INVALID, rule->after_rope ? "norm.after_rope" : "norm.kind",
+                         "has no effect without a norm: the layer has no q_norm or k_norm, and `norm.unweighted` is not "
+                         "set");
+    if (rule->after_rope && rule->kind == MHA_NORM_LAYER)
+        return mha__fail(error, MHA_UNSUPPORTED, "norm.after_rope",
+                         "is for norms that leave the mean alone: a LayerNorm comes before the rotation");
+    if (rule->plus_one && !weighted)
+        return mha__fail(error, MHA_INVALID, "norm.plus_one", "has no effect without a weight of a norm");
+    for (int side = 0; side < 2; side++)
+        if (!r->norm[side] && rule->unweighted)
+            r->norm[side] = MHA_NORM_HEAD;
+    return MHA_OK;
+}
+
+static mha_status check_query_scale(const mha__resolved *r, mha_error *error)
+{
+    const mha_query_scale *q = &r->semantics.query_scale;
+    const double most = 1 + fabs(q->growth) * 44; /* log(2^63) is below 44 */
+    if (q->growth == 0 && (q->every != 0 || q->first != 0))
+        return mha__fail(error, MHA_INVALID, q->every != 0 ? "query_scale.every" : "query_scale.first",
+                         "has no effect without `query_scale.growth`, which is not set");
+    if (!(q->growth >= 0) || !isfinite(most) || (r->plan.path != MHA_PATH_EXACT && !isfinite((float)most)))
+        return mha__fail(error, MHA_INVALID, "query_scale.growth", "expected 0 (none) or a positive number%s, found %g",
+                         r->plan.path == MHA_PATH_EXACT ? "" : " that float can hold", q->growth);
+    if (q->growth != 0 && q->every < 1)
+        return mha__fail(error, MHA_INVALID, "query_scale.every", "expected 1 position or more, found %lld",
+                         (long long)q->every);
+    if (q->first > far || q->first < -far)
+        return mha__fail(error, MHA_INVALID, "query_scale.first", "position %lld is out of range", (long long)q->first);
+    return MHA_OK;
+}
+
 /* ---------------------------------------------------------------- numbers */
 
 /* The float paths compute with these numbers as floats, which must be finite and, as divisors, not 0. */
@@ -262,6 +303,7 @@ mha_status mha__validate_semantics(mha__resolved *r, mha_error *error)
     r->norm_eps = s->norm_eps != 0 ? s->norm_eps : 1e-6;
     if (!(r->norm_eps > 0) || !isfinite(r->norm_eps))
         return mha__fail(error, MHA_INVALID, "norm_eps", "expected a positive epsilon, found %g", s->norm_eps);
+    TRY(check_query_scale(r, error));
     const size_t full[4] = {p->B, p->h, p->T_q, p->S}, padding[2] = {p->B, p->S};
     TRY(check_mask("mask", &s->mask, full, 4, true, error));
     TRY(check_mask("key_padding", &s->key_padding, padding, 2, false, error));

@@ -6,6 +6,8 @@
 
 /* Refuses numbers and arrays that have no effect because the switch they need is off. */
 mha_status mha__validate_switches(const mha_semantics *s, mha_error *error);
+/* Checks the norms of q and k, and gives a norm to heads that only the rule normalises. */
+mha_status mha__validate_norms(mha__resolved *r, mha_error *error);
 /* Checks masks, lengths, windows, rotation and numbers of a call whose sizes are known, and fills in the defaults of
  * rotation and norms. MHA_INVALID and MHA_UNSUPPORTED name the field. */
 mha_status mha__validate_semantics(mha__resolved *r, mha_error *error);

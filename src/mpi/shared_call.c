@@ -139,6 +139,8 @@ static mha_status place(mha__mpi_call *c, mha_semantics *s, mha_error *error)
     const mha_semantics *whole = &c->given->semantics;
     mha_status status = MHA_OK;
     s->norm_eps = whole->norm_eps;
+    s->norm = whole->norm;
+    s->query_scale = whole->query_scale;
     if (whole->rope.kind == MHA_ROPE_NONE)
         return MHA_OK;
     s->rope = whole->rope;

@@ -10,14 +10,16 @@ static uint64_t digest_of(const mha__mpi_call *c)
     const mha_semantics *s = &c->given->semantics;
     const size_t B = s->cu_seqlens_q ? s->n_sequences : c->split.B;
     const double real[] = {s->scale, s->softcap, s->padding_fill, s->norm_eps, s->rope.base,
-                           s->rope.attention_factor};
+                           s->rope.attention_factor, s->query_scale.growth};
     const int64_t whole[] = {(int64_t)c->split.B, (int64_t)c->split.T_q, (int64_t)c->split.T_k, s->has_scale,
                              s->has_offset, s->offset, s->position_offset != NULL, s->has_key_offset, s->key_offset,
                              s->keys_only, s->causal, s->prefix, s->window, s->window_left,
                              s->window_right, s->window_keep, s->chunk, s->rope.last,
                              s->kv_lengths != NULL, s->key_padding.kind, s->has_padding_fill, s->mask.kind,
                              s->alibi_slopes != NULL, s->rope.kind, (int64_t)s->rope.dim, s->zero_row,
-                             s->softmax_plus_one, s->empty_rows, s->hidden_values, (int64_t)s->n_sequences,
+                             s->softmax_plus_one, s->empty_rows, s->hidden_values, s->norm.kind, s->norm.plus_one,
+                             s->norm.after_rope, s->norm.unweighted, s->query_scale.every, s->query_scale.first,
+                             (int64_t)s->n_sequences,
                              (int64_t)c->cached, (int64_t)c->split.capacity, c->given->path,
                              c->given->output.data != NULL,
                              c->given->cache != NULL};

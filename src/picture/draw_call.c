@@ -159,6 +159,8 @@ static mha_call call_of_rows(const drawing *d, const mha__sequence *s, size_t b,
     m->alibi_slopes = m->alibi_slopes ? m->alibi_slopes + d->heads[0] : NULL;
     m->rope = (mha_rope){0};
     m->norm_eps = 0;
+    m->norm = (mha_norm_rule){.kind = MHA_NORM_RMS};
+    m->query_scale = (mha_query_scale){.growth = 0};
     m->hidden_values = MHA_HIDDEN_IGNORE;
     m->n_sequences = 0;
     m->cu_seqlens_q = m->cu_seqlens_k = NULL;

@@ -233,7 +233,12 @@ size_t mha_split_copies(const mha_split *s, mha_weight weight)
     case MHA_BIAS_K:
     case MHA_BIAS_V: return s->ranks > s->config.kv_heads ? s->ranks / s->config.kv_heads : 1;
     case MHA_Q_NORM:
-    case MHA_K_NORM: return s->ranks;
+    case MHA_Q_NORM_BIAS: return s->config.q_norm == MHA_NORM_EACH_HEAD ? 1 : s->ranks;
+    case MHA_K_NORM:
+    case MHA_K_NORM_BIAS:
+        if (s->config.k_norm != MHA_NORM_EACH_HEAD)
+            return s->ranks;
+        return s->ranks > s->config.kv_heads ? s->ranks / s->config.kv_heads : 1;
     default: return 1;
     }
 }
@@ -261,6 +266,13 @@ mha_weight_part mha_split_part(const mha_split *split, size_t rank, mha_weight w
     case MHA_BIAS_V: part = share.kv_heads, width = c->d_v; break;
     case MHA_W_O: return (mha_weight_part){0, part.from * c->d_v, part.count * c->d_v};
     case MHA_SINKS: width = 1; break;
+    case MHA_Q_NORM:
+    case MHA_Q_NORM_BIAS:
+        return c->q_norm == MHA_NORM_EACH_HEAD ? (mha_weight_part){0, part.from, part.count} : whole;
+    case MHA_K_NORM:
+    case MHA_K_NORM_BIAS:
+        part = share.kv_heads;
+        return c->k_norm == MHA_NORM_EACH_HEAD ? (mha_weight_part){0, part.from, part.count} : whole;
     case MHA_B_O: return share.config.bias_o ? whole : (mha_weight_part){0, 0, 0};
     default: return whole;
     }

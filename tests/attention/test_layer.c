@@ -40,7 +40,8 @@ static mha_config everything(void)
                                     .bias_kv = true,
                                     .sinks = true,
                                     .q_norm = MHA_NORM_ROW,
-                                    .k_norm = MHA_NORM_HEAD});
+                                    .k_norm = MHA_NORM_EACH_HEAD,
+                                    .norm_bias = true});
 }
 
 /* ---------------------------------------------------------------- configuration */
@@ -133,7 +134,8 @@ static void what_is_wrong_is_said_in_words_and_numbers(void **state)
         {{.n_heads = 8, .kv_heads = 16}, {"8", "16", "", "", "", "", "", ""}},
         {{.dtype = MHA_I32}, {"I32", "F32", "F64", "F16", "BF16", "", "", ""}},
         {{.dtype = MHA_Q4_0}, {"Q4_0", "F32", "", "", "", "", "", ""}},
-        {{.q_norm = (mha_norm)3}, {"norm", "", "", "", "", "", "", ""}},
+        {{.norm_bias = true}, {"norm_bias", "q_norm", "", "", "", "", "", ""}},
+        {{.q_norm = (mha_norm)4}, {"norm", "", "", "", "", "", "", ""}},
         {{.k_norm = (mha_norm)-1}, {"norm", "", "", "", "", "", "", ""}},
         {{.n_heads = (size_t)1 << 40, .d_k = (size_t)1 << 30}, {"1099511627776", "1073741824", "", "", "", "", "", ""}},
         /* rows and widths beyond what CBLAS can count */
@@ -185,7 +187,8 @@ static void every_weight_has_the_shape_of_the_equation(void **state)
         {MHA_B_K, "b_K", 1, {10}},       {MHA_W_V, "W_V", 2, {17, 14}}, {MHA_B_V, "b_V", 1, {14}},
         {MHA_W_O, "W_O", 2, {42, 19}},   {MHA_B_O, "b_O", 1, {19}},     {MHA_BIAS_K, "bias_k", 1, {10}},
         {MHA_BIAS_V, "bias_v", 1, {14}}, {MHA_SINKS, "sinks", 1, {6}},  {MHA_Q_NORM, "q_norm", 1, {30}},
-        {MHA_K_NORM, "k_norm", 1, {5}},
+        {MHA_K_NORM, "k_norm", 2, {2, 5}}, {MHA_Q_NORM_BIAS, "q_norm_bias", 1, {30}},
+        {MHA_K_NORM_BIAS, "k_norm_bias", 2, {2, 5}},
     };
     size_t elements = 0;
     assert_int_equal(sizeof expected / sizeof *expected, MHA_WEIGHT_COUNT);
@@ -315,19 +318,21 @@ static void heads_are_slices_of_the_weights(void **state)
         case MHA_W_V: case MHA_B_V: case MHA_BIAS_V: heads = c->kv_heads, width = c->d_v; break;
         case MHA_W_O: heads = c->n_heads, width = c->d_v; break;
         case MHA_SINKS: heads = c->n_heads, width = 1; break;
+        case MHA_K_NORM: case MHA_K_NORM_BIAS: heads = c->kv_heads, width = 1; break;
         default: break;
         }
         for (size_t i = 0; i < heads; i++) {
             mha_view head = mha_layer_head(layer, (mha_weight)w, i);
             assert_non_null(head.data);
             assert_int_equal(head.rank, whole.rank);
-            int axis = w != MHA_W_O && whole.rank == 2; /* columns, but rows of W_O */
+            const bool by_row = w == MHA_W_O || w == MHA_K_NORM || w == MHA_K_NORM_BIAS;
+            int axis = !by_row && whole.rank == 2; /* columns, but rows of W_O and of norms */
             assert_int_equal(head.shape[axis], width);
             size_t rows = head.rank == 2 ? head.shape[0] : 1, columns = head.shape[head.rank - 1];
             for (size_t r = 0; r < rows; r++)
                 for (size_t k = 0; k < columns; k++, covered++) {
-                    size_t two[2] = {r, k}, row = r + (w == MHA_W_O ? i * width : 0),
-                           column = k + (w == MHA_W_O ? 0 : i * width);
+                    size_t two[2] = {r, k}, row = r + (by_row ? i * width : 0),
+                           column = k + (by_row ? 0 : i * width);
                     size_t expected = head.rank == 2 ? row * whole.shape[1] + column : column;
                     assert_int_equal((size_t)mha_view_get(&head, head.rank == 2 ? two : two + 1), expected);
                 }
@@ -358,7 +363,7 @@ static void initialisation_is_xavier_uniform_and_depends_on_the_counter_alone(vo
     for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
         mha_tensor_info info = mha_tensor_info_of(mha_layer_weight(layer, (mha_weight)w));
         const float *x = info.data;
-        if (info.rank == 2) {
+        if (w <= MHA_W_O && info.rank == 2) {
             double bound = sqrt(6.0 / (double)(info.shape[0] + info.shape[1])), largest = 0;
             for (size_t e = 0; e < info.elements; e++) {
                 assert_true(fabs((double)x[e]) <= bound * (1 + 0x1p-23));
@@ -372,7 +377,8 @@ static void initialisation_is_xavier_uniform_and_depends_on_the_counter_alone(vo
                 /* 1 / sqrt(rows of W), the rows as everything() has them */
                 [MHA_B_Q] = 0.30152f, [MHA_B_K] = 0.27736f, [MHA_B_V] = 0.24254f,
                 [MHA_B_O] = 0.15431f, [MHA_BIAS_K] = 2,     [MHA_BIAS_V] = 2,
-                [MHA_SINKS] = 1,      [MHA_Q_NORM] = 0.5f,  [MHA_K_NORM] = 0.5f};
+                [MHA_SINKS] = 1,      [MHA_Q_NORM] = 0.5f,  [MHA_K_NORM] = 0.5f,
+                [MHA_Q_NORM_BIAS] = 0.5f, [MHA_K_NORM_BIAS] = 0.5f};
             float centre = w == MHA_Q_NORM || w == MHA_K_NORM ? 1 : 0, largest = 0;
             for (size_t e = 0; e < info.elements; e++) {
                 assert_true(x[e] != centre && fabsf(x[e] - centre) <= widest[w]);

@@ -41,6 +41,11 @@ void trial_text(const trial *t, char *words, size_t size)
     FLAG(c->sinks, " sinks")
     FLAG(c->q_norm, " q_norm %d", (int)c->q_norm)
     FLAG(c->k_norm, " k_norm %d", (int)c->k_norm)
+    FLAG(c->q_norm || c->k_norm || s->norm.unweighted, " norm%s %d%s%s%s eps %g", c->norm_bias ? " bias" : "",
+         (int)s->norm.kind, s->norm.plus_one ? " 1+w" : "", s->norm.after_rope ? " after rope" : "",
+         s->norm.unweighted ? " unweighted" : "", s->norm_eps)
+    FLAG(s->query_scale.growth != 0, " query scale %g every %lld first %lld", s->query_scale.growth,
+         (long long)s->query_scale.every, (long long)s->query_scale.first)
     FLAG(t->past || t->use_cache, " past %zu", t->past)
     FLAG(t->sequences, " sequences %zu", t->sequences)
     FLAG(s->has_scale, " scale %g", s->scale)
@@ -108,6 +113,10 @@ static mha_config draw_config(uint64_t *x)
     c.bias_kv = one_in(x, 6), c.sinks = one_in(x, 6);
     c.q_norm = one_in(x, 5) ? (mha_norm)(1 + word(x) % 2) : MHA_NORM_NONE;
     c.k_norm = one_in(x, 5) ? (mha_norm)(1 + word(x) % 2) : MHA_NORM_NONE;
+    uint64_t other = *x + 3, *z = &other;
+    c.q_norm = c.q_norm && one_in(z, 3) ? MHA_NORM_EACH_HEAD : c.q_norm;
+    c.k_norm = c.k_norm && one_in(z, 3) ? MHA_NORM_EACH_HEAD : c.k_norm;
+    c.norm_bias = (c.q_norm || c.k_norm) && one_in(z, 3);
     if (one_in(x, 6))
         c.dtype = (mha_dtype)(word(x) % 4); /* F32, F64, F16, BF16 */
     return c;
@@ -144,6 +153,16 @@ static mha_semantics draw_semantics(uint64_t *x, const mha_config *c)
         s.rope.attention_factor = one_in(y, 3) ? 1.25 : one_in(y, 6) ? 0.5 : 0;
     }
     s.norm_eps = one_in(x, 2) ? 0 : 1e-3;
+    uint64_t of_rows = *x + 4, *w = &of_rows;
+    s.norm.unweighted = one_in(w, 8);
+    if (c->q_norm || c->k_norm || s.norm.unweighted) {
+        s.norm.kind = one_in(w, 2) ? MHA_NORM_RMS : (mha_norm_kind)(1 + word(w) % 2);
+        s.norm.after_rope = s.norm.kind != MHA_NORM_LAYER && one_in(w, 3);
+        s.norm.plus_one = (c->q_norm || c->k_norm) && one_in(w, 3);
+    }
+    if (one_in(w, 5))
+        s.query_scale = (mha_query_scale){.growth = one_in(w, 2) ? 0.1 : 2, .every = 1 + (int64_t)(word(w) % 9),
+                                          .first = (int64_t)(word(w) % 3) - 1};
     s.empty_rows = one_in(x, 3) ? MHA_EMPTY_NAN : MHA_EMPTY_ZERO;
     s.hidden_values = one_in(x, 6) ? MHA_HIDDEN_PROPAGATE : MHA_HIDDEN_IGNORE;
     return s;
@@ -209,7 +228,9 @@ SIMPLER(narrow_in, t->config.d_model = 1; t->config.d_q = t->config.d_kin = t->c
 SIMPLER(no_biases, t->config.bias_q = t->config.bias_k = t->config.bias_v = t->config.bias_o = false)
 SIMPLER(no_bias_kv, t->config.bias_kv = false)
 SIMPLER(no_sinks, t->config.sinks = false)
-SIMPLER(no_norm, t->config.q_norm = t->config.k_norm = MHA_NORM_NONE)
+SIMPLER(no_norm, t->config.q_norm = t->config.k_norm = MHA_NORM_NONE; t->config.norm_bias = false;
+        t->semantics.norm = (mha_norm_rule){.kind = MHA_NORM_RMS})
+SIMPLER(no_query_scale, t->semantics.query_scale = (mha_query_scale){.growth = 0})
 SIMPLER(plain_weights, t->config.dtype = MHA_F32)
 SIMPLER(plain_inputs, t->input_dtype = MHA_F32)
 SIMPLER(no_scale, t->semantics.has_scale = false)
@@ -238,7 +259,7 @@ trial trial_shrink(const trial *t, trial_failure fails)
     char words[400];
     static void (*const ways[])(trial *) = {
         fewer_rows,  half_queries, half_keys,   no_past,    fewer_heads, narrow_k,     narrow_v,  narrow_in,
-        no_biases,   no_bias_kv,   no_sinks,    no_norm,    plain_weights, plain_inputs, no_scale, no_softcap,
+        no_biases,   no_bias_kv,   no_sinks,    no_norm,    no_query_scale, plain_weights, plain_inputs, no_scale, no_softcap,
         no_blocks,   no_causal,   no_window,    no_offset,   no_lengths, no_padding,  no_mask,      no_alibi,  no_rope,
         no_tables,   no_positions, no_part,     no_extra,   no_rules,    no_poison,    plain_layout, small_numbers};
     trial smallest = *t;

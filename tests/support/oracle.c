@@ -106,18 +106,28 @@ static number *project(const run *r, const mha_view *x, const mha_view *W, const
     return y;
 }
 
-/* Root-mean-square norm of n neighbours, with n weights. */
-static void normalise(const run *r, number *x, size_t n, const double *weight)
+/* The norm of n neighbours, with n weights or none, and n biases or none. */
+static void normalise(const run *r, number *x, size_t n, const double *weight, const double *bias)
 {
-    double eps = r->s->norm_eps > 0 ? r->s->norm_eps : 1e-6, squares = 0, moved = 0;
-    for (size_t i = 0; i < n; i++)
-        squares += x[i].v * x[i].v, moved += x[i].e * x[i].e;
-    double root = sqrt(squares / (double)n + eps), off = sqrt(moved / (double)n);
+    const mha_norm_rule *rule = &r->s->norm;
+    double eps = r->s->norm_eps > 0 ? r->s->norm_eps : 1e-6, squares = 0, moved = 0, mean = 0, size = 0, carried = 0;
+    for (size_t i = 0; i < n && rule->kind == MHA_NORM_LAYER; i++)
+        mean += x[i].v / (double)n, size += fabs(x[i].v) / (double)n, carried += x[i].e / (double)n;
     for (size_t i = 0; i < n; i++) {
-        double y = x[i].v * weight[i] / root, g = oracle_gamma((double)n + 8, r->u);
-        double e = off < root ? fabs(weight[i]) * (x[i].e / (root - off) + fabs(x[i].v) * off / (root * (root - off)))
+        if (rule->kind == MHA_NORM_LAYER)
+            x[i].e += carried + oracle_gamma((double)n + 3, r->u) * (fabs(x[i].v) + size) + 2 * oracle_subnormal(r->u);
+        x[i].v -= mean;
+        squares += x[i].v * x[i].v, moved += x[i].e * x[i].e;
+    }
+    double terms = rule->kind == MHA_NORM_L2 ? 1 : (double)n, root = sqrt(squares / terms + eps),
+           off = sqrt(moved / terms);
+    for (size_t i = 0; i < n; i++) {
+        double w = weight ? weight[i] + rule->plus_one : 1, b = bias ? bias[i] : 0, z = x[i].v * w / root, y = z + b;
+        double g = oracle_gamma((double)n + 10, r->u);
+        double e = off < root ? fabs(w) * (x[i].e / (root - off) + fabs(x[i].v) * off / (root * (root - off)))
                               : (double)INFINITY;
-        x[i] = limited(r, y, fmax(fabs(y), squares + moved), e * (1 + g) + g * fabs(y) + oracle_subnormal(r->u));
+        x[i] = limited(r, y, fmax(fabs(z) + fabs(b), squares + moved),
+                       e * (1 + g) + g * (fabs(z) + fabs(b)) + 2 * oracle_subnormal(r->u));
     }
 }
 
@@ -174,16 +184,39 @@ double oracle_position(const run *r, size_t b, size_t t, bool key)
     return oracle_get(given, batch, row, 0, 0);
 }
 
-/* Norm and rotation of all rows, of h heads each. */
+/* All rows of h heads each, normalised; per_head: the weights go on from head to head. */
+static void norm_rows(const run *r, number *y, size_t rows, size_t heads, bool key)
+{
+    const oracle_norm *norm = &r->norm[key];
+    const size_t width = heads * r->d_k;
+    if (!norm->span)
+        return;
+    for (size_t at = 0; at < rows * width; at += norm->span) {
+        const size_t first = norm->weights > norm->span ? at % width : 0;
+        normalise(r, y + at, norm->span, norm->weight ? norm->weight + first : NULL,
+                  norm->bias ? norm->bias + first : NULL);
+    }
+}
+
+/* A query's row multiplied by the scale of its position. */
+static void scale_row(const run *r, number *x, size_t n, double position)
+{
+    const mha_query_scale *q = &r->s->query_scale;
+    const double steps = fmax(0, floor((position + (double)q->first) / (double)q->every)),
+                 f = 1 + q->growth * log(1 + steps);
+    for (size_t i = 0; i < n; i++)
+        x[i] = limited(r, f * x[i].v, f * (fabs(x[i].v) + x[i].e),
+                       f * x[i].e + 8 * r->u * f * (fabs(x[i].v) + x[i].e) + oracle_subnormal(r->u));
+}
+
+/* Norm, rotation and scale by position of all rows, of h heads each. */
 static number *turn(const run *r, const number *x, size_t rows, size_t heads, bool key)
 {
     size_t width = heads * r->d_k;
     number *y = get_memory(rows * width, sizeof *y);
     memcpy(y, x, rows * width * sizeof *y);
-    const double *weight = key ? r->norm_k : r->norm_q;
-    size_t span = key ? r->norm_k_width : r->norm_q_width;
-    for (size_t at = 0; weight && at < rows * width; at += span)
-        normalise(r, y + at, span, weight);
+    if (!r->s->norm.after_rope)
+        norm_rows(r, y, rows, heads, key);
     for (size_t b = 0; b < r->B && r->s->rope.kind != MHA_ROPE_NONE; b++)
         for (size_t t = 0; t < (key ? new_keys_of(r, b) : queries_of(r, b)); t++)
             for (size_t head = 0; head < heads; head++) {
@@ -191,6 +224,11 @@ static number *turn(const run *r, const number *x, size_t rows, size_t heads, bo
                 rotate(r, y + row * width + head * r->d_k, ragged(r) ? 0 : b, ragged(r) ? row : t,
                        oracle_position(r, b, t, key));
             }
+    if (r->s->norm.after_rope)
+        norm_rows(r, y, rows, heads, key);
+    for (size_t b = 0; b < r->B && !key && r->s->query_scale.growth != 0; b++)
+        for (size_t t = 0; t < queries_of(r, b); t++)
+            scale_row(r, y + query_row(r, b, t) * width, width, oracle_position(r, b, t, false));
     return y;
 }
 
@@ -256,15 +294,26 @@ static void put_output(run *r, const number *heads, const mha_view *W, const mha
 
 /* ---------------------------------------------------------------- the whole */
 
-static double *norm_weights(const mha_view *given, size_t heads, size_t d_k, size_t *span)
+static double *norm_numbers(const mha_view *given, size_t *count)
 {
     if (!given->data)
         return NULL;
-    *span = given->shape[0] == heads * d_k ? heads * d_k : d_k;
-    double *weight = get_memory(*span, sizeof *weight);
-    for (size_t i = 0; i < *span; i++)
-        weight[i] = oracle_get(given, i, 0, 0, 0);
-    return weight;
+    const size_t row = given->rank == 2 ? given->shape[1] : given->shape[0];
+    *count = given->rank == 2 ? given->shape[0] * row : row;
+    double *all = get_memory(*count, sizeof *all);
+    for (size_t i = 0; i < *count; i++)
+        all[i] = given->rank == 2 ? oracle_get(given, i / row, i % row, 0, 0) : oracle_get(given, i, 0, 0, 0);
+    return all;
+}
+
+static oracle_norm norm_of(const run *r, const mha_view *weight, const mha_view *bias, size_t heads)
+{
+    oracle_norm n = {0};
+    n.weight = norm_numbers(weight, &n.weights);
+    n.bias = norm_numbers(bias, &n.weights);
+    if (n.weight || r->s->norm.unweighted)
+        n.span = n.weight && weight->rank == 1 && n.weights == heads * r->d_k ? n.weights : r->d_k;
+    return n;
 }
 
 static void measure(run *r, const mha_config *c, const mha_view *key, const mha_view *value)
@@ -313,8 +362,8 @@ void oracle_run(const mha_config *config, const mha_view weights[MHA_WEIGHT_COUN
     measure(&r, config, &key, &value);
     MISTAKE(reads, &r, w);
     MISTAKE(says, &r, &meant);
-    r.norm_q = norm_weights(&w[MHA_Q_NORM], r.h, r.d_k, &r.norm_q_width);
-    r.norm_k = norm_weights(&w[MHA_K_NORM], r.h_kv, r.d_k, &r.norm_k_width);
+    r.norm[0] = norm_of(&r, &w[MHA_Q_NORM], &w[MHA_Q_NORM_BIAS], r.h);
+    r.norm[1] = norm_of(&r, &w[MHA_K_NORM], &w[MHA_K_NORM_BIAS], r.h_kv);
 
     r.q = project(&r, &call->query, config ? &w[MHA_W_Q] : NULL, &w[MHA_B_Q], r.h * r.d_k);
     r.k = project(&r, &key, config ? &w[MHA_W_K] : NULL, &w[MHA_B_K], r.h_kv * r.d_k);
@@ -355,7 +404,7 @@ void oracle_run(const mha_config *config, const mha_view weights[MHA_WEIGHT_COUN
     put_output(&r, heads, config ? &w[MHA_W_O] : NULL, &w[MHA_B_O]);
     MISTAKE(finished, &r, heads, &result->stage[MHA_STAGE_OUTPUT]);
 
-    void *mine[] = {r.norm_q, r.norm_k, r.q,   r.k,     r.v,      r.q_rot, r.k_rot,
+    void *mine[] = {r.norm[0].weight, r.norm[0].bias, r.norm[1].weight, r.norm[1].bias, r.q,   r.k,     r.v,      r.q_rot, r.k_rot,
                     r.keys,   r.values, heads, a.logit, a.weight, a.seen};
     for (size_t k = 0; k < sizeof mine / sizeof *mine; k++)
         free(mine[k]);

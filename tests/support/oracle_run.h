@@ -12,6 +12,13 @@ typedef struct number {
     double v, e;
 } number;
 
+/* How q or k is normalised: `span` neighbours together (0: not at all), with as many weights and biases or with one for
+ * each feature of a row; NULL: none. */
+typedef struct oracle_norm {
+    size_t span, weights;
+    double *weight, *bias;
+} oracle_norm;
+
 typedef struct run {
     const mha_call *call;
     const mha_semantics *s;
@@ -21,8 +28,7 @@ typedef struct run {
     size_t h, h_kv, d_k, d_v, d_out;
     size_t P, first, S, extra; /* cached rows, position of row 0, longest key length, extra rows */
     double u;
-    double *norm_q, *norm_k;   /* weights or NULL */
-    size_t norm_q_width, norm_k_width;
+    oracle_norm norm[2];       /* of q and k */
     mha_view bias_k, bias_v, sinks;
     number *q, *k, *v, *q_rot, *k_rot;  /* (rows, width) */
     number *keys, *values;              /* (B, h_kv, S + extra, d) */

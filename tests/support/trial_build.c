@@ -141,6 +141,17 @@ static mha_view weight_view(rig *r, size_t n, double low, double high)
     return v;
 }
 
+/* The weight or bias of a norm, drawn around `centre`; no data where the layer has none. */
+static mha_view norm_view(rig *r, mha_weight weight, double centre)
+{
+    size_t shape[2];
+    const int rank = mha_config_weight_shape(&r->t.config, weight, shape, NULL);
+    if (rank == 0)
+        return (mha_view){0};
+    const mha_view flat = weight_view(r, rank == 2 ? shape[0] * shape[1] : shape[0], centre - 0.5, centre + 0.5);
+    return mha_view_of(flat.data, flat.dtype, rank, shape);
+}
+
 static void build_weights(rig *r)
 {
     const mha_config *c = &r->t.config;
@@ -158,10 +169,10 @@ static void build_weights(rig *r)
     }
     if (c->sinks)
         w[MHA_SINKS] = weight_view(r, c->n_heads, -2, 2);
-    if (c->q_norm)
-        w[MHA_Q_NORM] = weight_view(r, c->q_norm == MHA_NORM_ROW ? c->n_heads * c->d_k : c->d_k, 0.5, 1.5);
-    if (c->k_norm)
-        w[MHA_K_NORM] = weight_view(r, c->k_norm == MHA_NORM_ROW ? c->kv_heads * c->d_k : c->d_k, 0.5, 1.5);
+    w[MHA_Q_NORM] = norm_view(r, MHA_Q_NORM, 1);
+    w[MHA_K_NORM] = norm_view(r, MHA_K_NORM, 1);
+    w[MHA_Q_NORM_BIAS] = norm_view(r, MHA_Q_NORM_BIAS, 0);
+    w[MHA_K_NORM_BIAS] = norm_view(r, MHA_K_NORM_BIAS, 0);
 }
 
 static void build_layer(rig *r)

@@ -2,6 +2,7 @@
  * with the other paths, and no arithmetic. Each function is one step as mha/attention.h defines it. */
 #include <math.h>
 
+#include "attention/exact/exact_rows.h"
 #include "attention/exact/exact_visible.h"
 #include "attention/exact/rounding.h"
 #include "attention/steps/cache.h"
@@ -86,75 +87,6 @@ static void project(const judge *j, const mha_view *x, const double *x64, size_t
     p.of_W = mha__rounding_of_view(j->r->precision.weights, p.W);
     p.of_b = mha__rounding_of_view(j->r->precision.weights, p.b);
     mha__parallel_for((rows + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE, j->r->plan.threads, product_rows, &p);
-}
-
-/* ---------------------------------------------------------------- norm and rotation */
-
-static void normalise(const mha__resolved *r, mha__side side, double *x, size_t heads)
-{
-    const mha_view *w = &r->weight[side == MHA_QUERIES ? MHA_Q_NORM : MHA_K_NORM];
-    if (!w->data)
-        return;
-    size_t d = r->plan.d_k, group = r->norm_over_row[side] ? heads * d : d;
-    for (size_t from = 0; from < heads * d; from += group) {
-        double mean = 0;
-        for (size_t c = 0; c < group; c++)
-            mean += x[from + c] * x[from + c] / (double)group;
-        for (size_t c = 0; c < group; c++)
-            x[from + c] = x[from + c] / sqrt(mean + r->norm_eps) * mha_view_get(w, &c);
-    }
-}
-
-/* Rotates row t of batch row b. `implied` is its position when the call gives none. */
-static void rotate(const mha__resolved *r, mha__side side, double *x, size_t heads, size_t b, size_t t, int64_t implied)
-{
-    const mha_rope *rope = &r->semantics.rope;
-    if (rope->kind == MHA_ROPE_NONE)
-        return;
-    const mha_view *given = side == MHA_QUERIES ? &rope->q_positions : &rope->k_positions;
-    if (side == MHA_KEYS && !given->data && r->query.shape[1] == r->key.shape[1] && !r->semantics.has_key_offset)
-        given = &rope->q_positions;
-    int64_t position = implied;
-    if (given->data)
-        position = ((const int64_t *)given->data)[(given->shape[0] == 1 ? 0 : (ptrdiff_t)b * given->stride[0]) +
-                                                  (ptrdiff_t)t * given->stride[1]];
-    size_t d = r->plan.d_k, half = r->rope_dim / 2, from = rope->last ? d - r->rope_dim : 0;
-    for (size_t i = 0; i < half; i++) {
-        double angle = rope->frequencies.data
-                           ? (double)position * mha_view_get(&rope->frequencies, &i)
-                           : (double)position / pow(r->rope_base, 2.0 * (double)i / (double)r->rope_dim);
-        double c = cos(angle), s = sin(angle);
-        if (rope->cos_table.data && rope->cos_table.rank == 2) {
-            c = mha_view_get(&rope->cos_table, (size_t[]){(size_t)position, i});
-            s = mha_view_get(&rope->sin_table, (size_t[]){(size_t)position, i});
-        } else if (rope->cos_table.data) {
-            const size_t at[3] = {rope->cos_table.shape[0] == 1 ? 0 : b, t, i};
-            c = mha_view_get(&rope->cos_table, at);
-            s = mha_view_get(&rope->sin_table, at);
-        }
-        size_t one = from + (rope->kind == MHA_ROPE_INTERLEAVED ? 2 * i : i);
-        size_t two = from + (rope->kind == MHA_ROPE_INTERLEAVED ? 2 * i + 1 : half + i);
-        for (size_t g = 0; g < heads; g++) {
-            double x1 = x[g * d + one], x2 = x[g * d + two];
-            x[g * d + one] = r->rope_times * (x1 * c - x2 * s);
-            x[g * d + two] = r->rope_times * (x2 * c + x1 * s);
-        }
-    }
-}
-
-static void norm_and_rotate(const judge *j, mha__side side, double *x, size_t heads)
-{
-    const mha__resolved *r = j->r;
-    size_t T = side == MHA_QUERIES ? r->query.shape[1] : r->key.shape[1];
-    for (size_t b = 0; b < r->plan.B; b++) {
-        mha__sequence s = mha__resolved_sequence(r, b);
-        size_t n = side == MHA_QUERIES ? s.T_q : s.T_k, from = side == MHA_QUERIES ? s.q_from : s.k_from;
-        for (size_t i = 0; i < n; i++) {
-            double *row = x + (s.batch * T + from + i) * heads * r->plan.d_k;
-            normalise(r, side, row, heads);
-            rotate(r, side, row, heads, s.batch, from + i, (side == MHA_QUERIES ? s.offset : r->cached) + (int64_t)i);
-        }
-    }
 }
 
 /* ---------------------------------------------------------------- attention */
@@ -422,8 +354,8 @@ static void inputs(judge *m)
     keep(r, MHA_STAGE_K, m->K, k_shape, p->h_kv);
     keep(r, MHA_STAGE_V, m->V, v_shape, p->h_kv);
 
-    norm_and_rotate(m, MHA_QUERIES, m->Q, p->h);
-    norm_and_rotate(m, MHA_KEYS, m->K, p->h_kv);
+    mha__exact_rows(r, MHA_QUERIES, m->Q, p->h);
+    mha__exact_rows(r, MHA_KEYS, m->K, p->h_kv);
     mha__round_all(r->precision.rows, m->Q, m->q_rows * p->h * p->d_k);
     mha__round_all(r->precision.rows, m->K, m->k_rows * p->h_kv * p->d_k);
     mha__round_all(r->precision.rows, m->V, m->k_rows * p->h_kv * p->d_v);

@@ -1,5 +1,5 @@
 /* Rotary position embedding: pairs of features turned by an angle that grows with the position
- * (Su et al. 2021).  y1 = x1 cos - x2 sin,  y2 = x2 cos + x1 sin. */
+ * (Su et al. 2021).  y1 = x1 cos - x2 sin,  y2 = x2 cos + x1 sin. And queries scaled by their position. */
 #include <math.h>
 
 #include "attention/steps/steps.h"
@@ -36,8 +36,9 @@ static int64_t given_position(const mha_view *positions, size_t b, size_t t)
 }
 
 /* Rotates all heads of row t of x, F32, in place, with the same angles. */
-static void rotate_row(const rotation *rot, size_t b, size_t t, int64_t position, const mha_view *x)
+static void rotate_row(const void *context, size_t b, size_t t, int64_t position, const mha_view *x)
 {
+    const rotation *rot = context;
     bool interleaved = rot->rope->kind == MHA_ROPE_INTERLEAVED;
     size_t pairs = rot->dim / 2;
     for (size_t i = 0; i < pairs; i++) {
@@ -53,21 +54,50 @@ static void rotate_row(const rotation *rot, size_t b, size_t t, int64_t position
     }
 }
 
-void mha__rotate_heads(const mha__resolved *r, mha__side side, const mha_view *x)
+/* The positions that the call gives for a side; no data: they follow from its offset. */
+static const mha_view *positions_of(const mha__resolved *r, mha__side side)
 {
     const mha_rope *rope = &r->semantics.rope;
-    if (rope->kind == MHA_ROPE_NONE)
-        return;
-    rotation rot = {rope, r->rope_dim, rope->last ? x->shape[3] - r->rope_dim : 0, r->rope_base, r->rope_times};
     bool same = r->query.shape[1] == r->key.shape[1] && !r->semantics.has_key_offset; /* keys may follow the queries */
-    const mha_view *positions =
-        side == MHA_KEYS && (rope->k_positions.data || !same) ? &rope->k_positions : &rope->q_positions;
+    return side == MHA_KEYS && (rope->k_positions.data || !same) ? &rope->k_positions : &rope->q_positions;
+}
+
+/* Calls `each` for every row of a side with its place in the inputs and its position. */
+static void for_rows(const mha__resolved *r, mha__side side, const mha_view *x, const void *context,
+                     void (*each)(const void *context, size_t b, size_t t, int64_t position, const mha_view *x))
+{
+    const mha_view *positions = positions_of(r, side);
     for (size_t b = 0; b < r->plan.B; b++) {
         mha__sequence s = mha__resolved_sequence(r, b);
         size_t from = side == MHA_QUERIES ? s.q_from : s.k_from, T = side == MHA_QUERIES ? s.T_q : s.T_k;
         int64_t first = side == MHA_QUERIES ? s.offset : r->cached;
         for (size_t t = 0; t < T; t++)
-            rotate_row(&rot, s.batch, from + t,
-                       positions->data ? given_position(positions, s.batch, from + t) : first + (int64_t)t, x);
+            each(context, s.batch, from + t,
+                 positions->data ? given_position(positions, s.batch, from + t) : first + (int64_t)t, x);
     }
+}
+
+void mha__rotate_heads(const mha__resolved *r, mha__side side, const mha_view *x)
+{
+    const mha_rope *rope = &r->semantics.rope;
+    if (rope->kind == MHA_ROPE_NONE)
+        return;
+    const rotation rot = {rope, r->rope_dim, rope->last ? x->shape[3] - r->rope_dim : 0, r->rope_base, r->rope_times};
+    for_rows(r, side, x, &rot, rotate_row);
+}
+
+static void scale_row(const void *context, size_t b, size_t t, int64_t position, const mha_view *x)
+{
+    const mha_query_scale *q = context;
+    const int64_t number = position + q->first, steps = number > 0 ? number / q->every : 0;
+    const float factor = (float)(1 + q->growth * log1p((double)steps));
+    for (size_t g = 0; g < x->shape[2]; g++)
+        for (size_t c = 0; c < x->shape[3]; c++)
+            mha__row(x, b, t, g)[c] *= factor;
+}
+
+void mha__scale_queries(const mha__resolved *r, const mha_view *x)
+{
+    if (r->semantics.query_scale.growth != 0)
+        for_rows(r, MHA_QUERIES, x, &r->semantics.query_scale, scale_row);
 }

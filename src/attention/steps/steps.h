@@ -19,11 +19,13 @@ void mha__project_inputs(const mha__resolved *r, const mha_view *Q, const mha_vi
 size_t mha__project_scratch(const mha__resolved *r);
 bool mha__project_uses_blas(const mha__resolved *r);
 
-/* norm.c: x = x * w / sqrt(mean(x^2) + eps) in place, x (B, T, heads, d). Nothing without a norm weight. */
+/* norm.c: normalises x (B, T, heads, d) in place, as mha_norm_rule says. Nothing without a norm. */
 void mha__normalise(const mha__resolved *r, mha__side side, const mha_view *x);
 
 /* rope.c: rotates x (B, T, heads, d) in place. Nothing without rotation. */
 void mha__rotate_heads(const mha__resolved *r, mha__side side, const mha_view *x);
+/* Multiplies each row of queries x by the scale of its position, in place. Nothing without mha_query_scale. */
+void mha__scale_queries(const mha__resolved *r, const mha_view *x);
 
 /* attend.c: calls one of the two below, by the path. */
 void mha__attend(const mha__resolved *r, const mha_view *Q, const mha_view *K, const mha_view *V, const mha_view *heads,

@@ -31,7 +31,8 @@ static bool stage_happens(const request *r, mha_stage stage)
     const mha_semantics *s = &r->call.semantics;
     switch (stage) {
     case MHA_STAGE_Q_ROT:
-    case MHA_STAGE_K_ROT: return s->rope.kind != MHA_ROPE_NONE || mha_layer_config(r->layer)->q_norm != MHA_NORM_NONE;
+    case MHA_STAGE_K_ROT: return s->rope.kind != MHA_ROPE_NONE || s->norm.unweighted || s->query_scale.growth != 0 ||
+                                 mha_layer_config(r->layer)->q_norm != MHA_NORM_NONE;
     case MHA_STAGE_CAPPED: return s->softcap > 0;
     case MHA_STAGE_MASKED: return hides_keys(s);
     default: return stage_text[stage] != NULL;

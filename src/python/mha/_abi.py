@@ -20,7 +20,8 @@ PATHS = ("auto", "fast", "blas", "exact")
 STAGES = ("q", "k", "v", "q_rot", "k_rot", "scores", "capped", "masked", "weights", "weights_mean", "heads", "output",
           "present_key", "present_value", "lse")
 OUTPUT, LSE = STAGES.index("output"), STAGES.index("lse")
-WEIGHTS = ("W_Q", "b_Q", "W_K", "b_K", "W_V", "b_V", "W_O", "b_O", "bias_k", "bias_v", "sinks", "q_norm", "k_norm")
+WEIGHTS = ("W_Q", "b_Q", "W_K", "b_K", "W_V", "b_V", "W_O", "b_O", "bias_k", "bias_v", "sinks", "q_norm", "k_norm",
+           "q_norm_bias", "k_norm_bias")
 MASK_KINDS = ("none", "additive", "keeps", "hides")
 ROPE_KINDS = ("none", "interleaved", "half_split")
 ROPE_SCALINGS = ("none", "linear", "dynamic", "yarn", "longrope", "llama3")
@@ -68,7 +69,7 @@ class Config(Struct):
     c_name = "mha_config"
     _fields_ = (_each("d_model n_heads kv_heads d_k d_v d_q d_kin d_vin d_out", _size)
                 + _each("bias_q bias_k bias_v bias_o bias_kv sinks", c.c_bool)
-                + [("q_norm", c.c_int), ("k_norm", c.c_int), ("dtype", c.c_int)])
+                + [("q_norm", c.c_int), ("k_norm", c.c_int), ("norm_bias", c.c_bool), ("dtype", c.c_int)])
 
 
 class CacheSpec(Struct):
@@ -98,6 +99,16 @@ class RopeScaling(Struct):
                    ("long_factors", _double * ROPE_MAX_PAIRS)])
 
 
+class NormRule(Struct):
+    c_name = "mha_norm_rule"
+    _fields_ = [("kind", c.c_int)] + _each("plus_one after_rope unweighted", c.c_bool)
+
+
+class QueryScale(Struct):
+    c_name = "mha_query_scale"
+    _fields_ = [("growth", _double), ("every", _i64), ("first", _i64)]
+
+
 class Semantics(Struct):
     c_name = "mha_semantics"
     _fields_ = [("has_scale", c.c_bool), ("scale", _double), ("softcap", _double), ("has_offset", c.c_bool),
@@ -106,7 +117,8 @@ class Semantics(Struct):
                 ("window_left", _i64), ("window_right", _i64), ("window_keep", _i64), ("chunk", _i64),
                 ("kv_lengths", c.c_void_p), ("key_padding", Mask),
                 ("has_padding_fill", c.c_bool), ("padding_fill", _double), ("mask", Mask),
-                ("alibi_slopes", c.c_void_p), ("rope", Rope), ("norm_eps", _double), ("zero_row", c.c_bool),
+                ("alibi_slopes", c.c_void_p), ("rope", Rope), ("norm_eps", _double), ("norm", NormRule),
+                ("query_scale", QueryScale), ("zero_row", c.c_bool),
                 ("softmax_plus_one", c.c_bool), ("empty_rows", c.c_int), ("hidden_values", c.c_int),
                 ("n_sequences", _size), ("cu_seqlens_q", c.c_void_p), ("cu_seqlens_k", c.c_void_p)]
 

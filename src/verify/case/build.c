@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <string.h>
 
+#include "attention/layer.h"
 #include "base/base.h"
 #include "verify/attempt.h"
 #include "verify/case/record.h"
@@ -15,12 +16,12 @@ static mha_status norm_kind(const mha_case *c, mha_weight weight, size_t heads, 
     *norm = MHA_NORM_NONE;
     if (!w->data)
         return MHA_OK;
-    *norm = w->shape[0] == c->d_k ? MHA_NORM_HEAD : MHA_NORM_ROW;
-    if (*norm == MHA_NORM_ROW && w->shape[0] != heads * c->d_k)
-        return mha__fail(error, MHA_INVALID, mha__case_weight_name(weight),
-                         "expected %zu (per head) or %zu (per row) elements, found %zu", c->d_k, heads * c->d_k,
-                         w->shape[0]);
-    return MHA_OK;
+    *norm = mha__norm_of_weight(w, heads, c->d_k);
+    if (*norm != MHA_NORM_HEAD || w->shape[0] == c->d_k)
+        return MHA_OK;
+    return mha__fail(error, MHA_INVALID, mha__case_weight_name(weight),
+                     "expected %zu (per head) or %zu (per row) elements, found %zu", c->d_k, heads * c->d_k,
+                     w->shape[0]);
 }
 
 /* A weight of `set`, or the recorded weight where the set does not replace it. */
@@ -49,6 +50,7 @@ static mha_status build_layer(mha_case *c, case_weights set, mha_error *error)
         .bias_o = weight_of(c, set, MHA_B_O).data != NULL,
         .bias_kv = w[MHA_BIAS_K].data != NULL,
         .sinks = w[MHA_SINKS].data != NULL,
+        .norm_bias = w[MHA_Q_NORM_BIAS].data || w[MHA_K_NORM_BIAS].data,
     };
     for (int i = 0; i < MHA_WEIGHT_COUNT; i++)
         if (w[i].data && w[i].dtype == MHA_F64)
@@ -302,6 +304,22 @@ static mha_status build_arrays(mha_case *c, mha_error *error)
     return MHA_OK;
 }
 
+/* Reads how q and k are normalised, and how queries are scaled by position. */
+static mha_status build_norm(mha_case *c, mha_error *error)
+{
+    mha_semantics *s = &c->semantics;
+    int kind;
+    TRY(mha__case_choice(c, "norm_kind", &kind, error));
+    s->norm.kind = (mha_norm_kind)kind; /* the words are in the order of the enum */
+    TRY(mha__case_value(c, "norm_eps", &s->norm_eps, error));
+    TRY(read_switch(c, "norm_plus_one", false, NULL, &s->norm.plus_one, error));
+    TRY(read_switch(c, "norm_after_rope", false, NULL, &s->norm.after_rope, error));
+    TRY(read_switch(c, "norm_unweighted", false, NULL, &s->norm.unweighted, error));
+    TRY(mha__case_value(c, "query_scale_growth", &s->query_scale.growth, error));
+    TRY(mha__case_whole(c, "query_scale_every", 0, 0, &s->query_scale.every, error));
+    return mha__case_whole(c, "query_scale_first", -((int64_t)1 << 53), 0, &s->query_scale.first, error);
+}
+
 static mha_status build_semantics(mha_case *c, mha_error *error)
 {
     mha_semantics *s = &c->semantics;
@@ -314,7 +332,7 @@ static mha_status build_semantics(mha_case *c, mha_error *error)
     s->has_scale = !isnan(scale);
     s->scale = s->has_scale ? scale : 0;
     TRY(mha__case_value(c, "softcap", &s->softcap, error));
-    TRY(mha__case_value(c, "norm_eps", &s->norm_eps, error));
+    TRY(build_norm(c, error));
     TRY(read_switch(c, "causal", false, NULL, &s->causal, error));
     TRY(read_switch(c, "add_zero_attn", false, NULL, &s->zero_row, error));
     TRY(read_switch(c, "softmax_plus_one", false, NULL, &s->softmax_plus_one, error));

@@ -188,7 +188,7 @@ static mha_status put_positions(saving *s)
 {
     const mha_semantics *m = &s->call->semantics;
     const bool given = m->has_offset || m->position_offset,
-               rules = m->causal || m->window || m->alibi_slopes || m->chunk > 0;
+               rules = m->causal || m->window || m->alibi_slopes || m->chunk > 0 || m->query_scale.growth != 0;
     if (!given && !rules)
         return MHA_OK;
     mha_view v;
@@ -209,6 +209,28 @@ static mha_status put_slopes(saving *s)
     TRY(take(s, MHA_F64, 1, &s->plan.h, "alibi_slopes", &slopes));
     memcpy(slopes.data, m->alibi_slopes, s->plan.h * sizeof(double));
     return put_view(s, "alibi_slopes", &slopes);
+}
+
+static mha_status put_norm(saving *s)
+{
+    static const char *const kinds[] = {[MHA_NORM_RMS] = "rms", [MHA_NORM_LAYER] = "layer", [MHA_NORM_L2] = "l2"};
+    const mha_semantics *m = &s->call->semantics;
+    const mha_norm_rule *n = &m->norm;
+    if (m->norm_eps > 0)
+        TRY(put_real(s, "norm_eps", m->norm_eps));
+    if (n->kind != MHA_NORM_RMS)
+        TRY(put_text(s, "norm_kind", kinds[n->kind]));
+    if (n->plus_one)
+        TRY(put_count(s, "norm_plus_one", 1));
+    if (n->after_rope)
+        TRY(put_count(s, "norm_after_rope", 1));
+    if (n->unweighted)
+        TRY(put_count(s, "norm_unweighted", 1));
+    if (m->query_scale.growth == 0)
+        return MHA_OK;
+    TRY(put_real(s, "query_scale_growth", m->query_scale.growth));
+    TRY(put_count(s, "query_scale_every", m->query_scale.every));
+    return put_count(s, "query_scale_first", m->query_scale.first);
 }
 
 static mha_status put_semantics(saving *s)
@@ -240,8 +262,7 @@ static mha_status put_semantics(saving *s)
     TRY(put_count(s, "softmax_plus_one", m->softmax_plus_one));
     TRY(put_text(s, "fully_masked", m->empty_rows == MHA_EMPTY_NAN ? "nan" : "zero"));
     TRY(put_text(s, "hidden_values", m->hidden_values == MHA_HIDDEN_PROPAGATE ? "propagate" : "ignore"));
-    if (m->norm_eps > 0)
-        TRY(put_real(s, "norm_eps", m->norm_eps));
+    TRY(put_norm(s));
     TRY(put_rope(s));
     TRY(put_positions(s));
     TRY(put_slopes(s));

@@ -15,7 +15,7 @@ static bool leaves_heads_open(const mha__search *s)
     const bool by_head = c->P > 0 || c->semantics.alibi_slopes || w[MHA_SINKS].data ||
                          (mask->data && mask->rank >= 3 && mask->shape[mask->rank - 3] > 1) ||
                          c->semantics.rope.cos_table.data || c->semantics.rope.frequencies.data;
-    const bool normed = (w[MHA_Q_NORM].data && w[MHA_Q_NORM].shape[0] != c->H * c->d_k) ||
+    const bool normed = c->semantics.norm.unweighted || (w[MHA_Q_NORM].data && w[MHA_Q_NORM].shape[0] != c->H * c->d_k) ||
                         (w[MHA_K_NORM].data && w[MHA_K_NORM].shape[0] != c->H_kv * c->d_k);
     return side_by_side && !by_head && !normed && c->kind != CASE_ROPE && c->layout != MHA_BHTD &&
            c->layout != MHA_BTHD;

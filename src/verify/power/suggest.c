@@ -109,16 +109,17 @@ static mha_status make_weights(draft *d, mha_error *error)
     const mha_config *c = &d->config;
     if (c->sinks)
         TRY(draw(d, 1, &c->n_heads, 1, &d->weights[MHA_SINKS], error));
-    for (int i = 0; i < 2; i++) {
-        const mha_norm norm = i ? c->k_norm : c->q_norm;
-        const size_t heads = norm == MHA_NORM_ROW ? i ? c->kv_heads : c->n_heads : 1, width = heads * c->d_k;
-        if (norm == MHA_NORM_NONE)
+    for (int i = 0; i < 4; i++) {
+        static const mha_weight of_norms[] = {MHA_Q_NORM, MHA_K_NORM, MHA_Q_NORM_BIAS, MHA_K_NORM_BIAS};
+        mha_view *view = &d->weights[of_norms[i]];
+        size_t shape[2];
+        const int rank = mha_config_weight_shape(c, of_norms[i], shape, NULL);
+        if (rank == 0)
             continue;
-        mha_view *view = &d->weights[i ? MHA_K_NORM : MHA_Q_NORM];
-        *view = mha__arena_view(&d->pool, MHA_F32, 1, &width);
+        *view = mha__arena_view(&d->pool, MHA_F32, rank, shape);
         if (!view->data)
             return no_memory(error);
-        mha_random_fill(view, d->seed, ++d->stream, 1, 2);
+        mha_random_fill(view, d->seed, ++d->stream, i < 2 ? 1 : -1, i < 2 ? 2 : 1);
     }
     return MHA_OK;
 }

@@ -16,11 +16,15 @@
  *                D_q = sqrt(d_k) E_q in 2-norm. The same for k and v. Without projection
  *                what is left is the rounding of an added bias, and of a wider input or bias to the type:
  *                  E_q = gamma(2) (x_q + b_Q) + 3 eta.
- *   norm         y = w x / r(x), r = sqrt(mean(x^2) + eps). The Jacobian of x / r(x) has 2-norm at most 1/r,
- *                and on the way from x to x + dx r falls by at most E: a row is off by
- *                max|w| sqrt(n) E / (r - E) + gamma(n + 8) |y| + (max|w| + 2) sqrt(n) eta, as |x / r| is at most
- *                sqrt(n). Squares are summed in double whatever u is; with what they lose, 2^-1073 of the mean, y is
- *                off by 2^-1073 |y| / (r - E)^2 more.
+ *   norm         y = w z / r(z) + b of n features, z = x or x - mean(x), r = sqrt(mean(z^2) + eps). The Jacobian of
+ *                z / r(z) has 2-norm at most 1/r, a mean taken away makes no difference larger, and on the way from x
+ *                to x + dx r falls by at most |dx| / sqrt(n), where |dx| <= sqrt(n) E (behind a rotation, D for each
+ *                head). A row is off by
+ *                max|w| |dx| / (r - |dx| / sqrt(n)) + gamma(n + 10) (|y| + sqrt(n) max|b|) + (max|w| + 3) sqrt(n) eta,
+ *                as |z / r| is at most sqrt(n). Squares are summed in double whatever u is; with what they lose, 2^-1073
+ *                of the mean, y is off by 2^-1073 |y| / (r - |dx| / sqrt(n))^2 more. Rounding the mean and the
+ *                difference moves z by gamma(n + 2) (|x_i| + mean|x|), in 2-norm 2 gamma(n + 2) |x|, and by 2 eta for
+ *                each: |dx| grows by that. For the L2 norm r is the root of the sum, and falls by |dx|.
  *   rotation     keeps 2-norms; cos and sin are good to 2u and eta, each element is two products and a sum:
  *                D grows by sqrt(2) (gamma(2) + 2u) |row| + 2 (|row| + sqrt(d_k)) eta, with |row| as it is when it
  *                comes, its error included. The angle of pair i, a = p f with f = base^(-2i/d), is computed in double
@@ -33,6 +37,8 @@
  *                are: A_i = 0. Frequencies that are given are taken as they are, too: A_i = min(2w |a|, 2). An
  *                attention factor m multiplies the error that comes by max(m, 1); |row| is that of the result, and
  *                what underflows does so in terms of |row| / min(m, 1). m is rounded together with cos and sin.
+ *   query scale  q f, f = 1 + g log(1 + k) >= 1: D_q grows to f D_q + gamma(8) (|q| + f D_q), for log, two products and
+ *                two sums, with the largest f and |q| as it is then. Rows were not longer before.
  *   cache        of 16 bits: with its unit roundoff c and smallest subnormal e, a row k' appended to it is off by
  *                c |k'| + e / 2 for each element more, and if the exact rows are rounded to 16 bits too, the two may be
  *                rounded to neighbours: by twice that. D_k grows by 2 c (|k| + D_k) + 2 sqrt(d_k) e, and holds
@@ -136,29 +142,56 @@ static error_of projected(const arithmetic *a, const mha_precision *p, size_t te
     return (error_of){e, d ? sqrt((double)d) * e : 0, (terms ? x * W + b : x + b) + e};
 }
 
-static double normalised(const arithmetic *a, const mha__magnitudes *m, double row, const error_of *e)
+/* The error of q or k behind its norm; `row`: the largest 2-norm of a head's row there. */
+static void normalise_error(const arithmetic *a, const mha__magnitudes *m, const mha__norm_size *size, size_t d,
+                            double row, error_of *e)
 {
-    const double n = (double)m->norm_terms, r = m->norm_rms - e->element;
+    const mha_norm_rule *rule = &m->norm_rule;
+    const double n = (double)size->terms, added = size->bias * sqrt(n);
+    double moved = rule->after_rope ? sqrt(n / (double)d) * e->row : sqrt(n) * e->element;
+    if (size->terms == 0)
+        return;
+    if (rule->kind == MHA_NORM_LAYER)
+        moved += 2 * gamma_of(n + 2, a->u) * size->row + 2 * sqrt(n) * a->eta;
+    const double r = size->divisor - (rule->kind == MHA_NORM_L2 ? moved : moved / sqrt(n));
     const bool squares_fit = r > 0x1p-500 && sqrt(n) * e->size < 0x1p500;
-    if (!squares_fit || m->norm_weight * sqrt(n) >= a->largest / 2)
-        return INFINITY;
-    return m->norm_weight * sqrt(n) * e->element / r + (gamma_of(n + 8, a->u) + 0x1p-1073 / (r * r)) * row +
-           (m->norm_weight + 2) * sqrt(n) * a->eta;
+    e->row = !squares_fit || size->weight * sqrt(n) + added >= a->largest / 2
+                 ? INFINITY
+                 : size->weight * moved / r + (gamma_of(n + 10, a->u) + 0x1p-1073 / (r * r)) * (row + added) +
+                       (size->weight + 3) * sqrt(n) * a->eta;
+    e->element = e->row;
 }
 
 static void rotate_error(const arithmetic *a, const mha__magnitudes *m, size_t d, double row, double turn, error_of *e)
 {
-    const double width = sqrt((double)d);
-    if (m->norm_terms)
-        e->row = e->element = normalised(a, m, row, e);
-    if (m->rotated) {
-        const double times = m->rope_times > 0 ? m->rope_times : 1;
-        e->row *= fmax(times, 1);
-        const double size = row + e->row;
-        e->row += sqrt(2) * (gamma_of(2, a->u) + 2 * a->u) * size + turn + 2 * (size / fmin(times, 1) + width) * a->eta;
+    const double width = sqrt((double)d), times = m->rope_times > 0 ? m->rope_times : 1;
+    if (!m->rotated)
+        return;
+    e->row *= fmax(times, 1);
+    const double size = row + e->row;
+    e->row += sqrt(2) * (gamma_of(2, a->u) + 2 * a->u) * size + turn + 2 * (size / fmin(times, 1) + width) * a->eta;
+    if (!(row + e->row < a->largest))
+        e->row = INFINITY;
+    e->element = e->row;
+}
+
+/* The error of q or k on the way to the scores; `times`: what a row is multiplied by at its end. */
+static void turn_error(const arithmetic *a, const mha__magnitudes *m, const mha__norm_size *norm, size_t d, double row,
+                       double turn, double times, error_of *e)
+{
+    const double width = sqrt((double)d), before = m->rotated && m->rope_times > 0 ? row / fmin(m->rope_times, 1) : row;
+    if (m->norm_rule.after_rope) {
+        rotate_error(a, m, d, norm->terms ? norm->row : row, turn, e);
+        normalise_error(a, m, norm, d, row, e);
+    } else {
+        normalise_error(a, m, norm, d, before, e);
+        rotate_error(a, m, d, row, turn, e);
+    }
+    if (times > 1) {
+        e->row = times * e->row + gamma_of(8, a->u) * (row + times * e->row) + width * a->eta;
+        e->element = times * e->element + gamma_of(8, a->u) * (row + times * e->element) + a->eta;
         if (!(row + e->row < a->largest))
-            e->row = INFINITY;
-        e->element = e->row;
+            e->element = e->row = INFINITY;
     }
     e->row = fmax(e->row, a->u * row + width * a->eta); /* cached rows may be given in a wider type */
 }
@@ -200,8 +233,8 @@ void mha__bound_of(const mha_plan *plan, const mha__magnitudes *m, double unit, 
     v.element = cached(m, v.element, m->v_max, 1);
     v.element += lost(p->rows, m->v_max + v.element, 1);
     bound[MHA_STAGE_PRESENT_VALUE] = v.element;
-    rotate_error(&a, m, plan->d_k, m->q_row, m->q_turn, &q);
-    rotate_error(&a, m, plan->d_k, m->k_row, m->k_turn, &k);
+    turn_error(&a, m, &m->norm[0], plan->d_k, m->q_row, m->q_turn, m->query_times, &q);
+    turn_error(&a, m, &m->norm[1], plan->d_k, m->k_row, m->k_turn, 1, &k);
     store_row(p->rows, plan->d_k, m->q_row, &q);
     store_row(p->rows, plan->d_k, m->k_row, &k);
     bound[MHA_STAGE_Q_ROT] = q.element;

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "attention/layer.h"
 #include "attention/resolved.h"
 #include "base/base.h"
 #include "verify/attempt.h"
@@ -24,35 +25,57 @@ static double max_abs(const mha_view *v)
     return most;
 }
 
+/* The 2-norm of the `width` finite elements of a view from `index` on along its last axis, less their mean where
+ * `centred`. */
+static double piece_norm(const mha_view *v, const size_t *index, size_t width, double scale, bool centred)
+{
+    size_t at[MHA_MAX_RANK];
+    double sum = 0, mean = 0;
+    memcpy(at, index, sizeof at);
+    for (int pass = centred ? 0 : 1; pass < 2; pass++)
+        for (size_t i = 0; i < width; i++) {
+            at[v->rank - 1] = index[v->rank - 1] + i;
+            const double x = mha_view_get(v, at) / scale;
+            if (pass == 0)
+                mean += isfinite(x) ? x / (double)width : 0;
+            else
+                sum += isfinite(x) ? (x - mean) * (x - mean) : 0;
+        }
+    return sqrt(sum) * scale;
+}
+
 /* The smallest and largest 2-norm of pieces of `width` elements of the view's lines, over finite elements. A line
  * runs along the last axis. */
-static void line_norms(const mha_view *v, size_t width, double *least, double *most)
+static void line_norms(const mha_view *v, size_t width, bool centred, double *least, double *most)
 {
     if (!v->data || v->rank == 0 || width == 0)
         return;
-    size_t n = mha_view_elements(v), index[MHA_MAX_RANK] = {0};
-    double scale = max_abs(v), sum = 0;
+    size_t n = mha_view_elements(v) / width, index[MHA_MAX_RANK] = {0};
+    double scale = max_abs(v);
     if (scale == 0)
         scale = 1;
     for (size_t i = 0; i < n; i++) {
-        double x = mha_view_get(v, index) / scale;
-        sum += isfinite(x) ? x * x : 0;
-        if ((index[v->rank - 1] + 1) % width == 0) {
-            double norm = sqrt(sum) * scale;
-            *least = fmin(*least, norm);
-            *most = fmax(*most, norm);
-            sum = 0;
-        }
-        for (int k = v->rank - 1; k >= 0 && ++index[k] == v->shape[k]; k--)
-            index[k] = 0;
+        const double norm = piece_norm(v, index, width, scale, centred);
+        *least = fmin(*least, norm);
+        *most = fmax(*most, norm);
+        index[v->rank - 1] += width;
+        for (int k = v->rank - 1; k > 0 && index[k] >= v->shape[k]; k--)
+            index[k] = 0, index[k - 1]++;
     }
 }
 
 static double max_norm(const mha_view *v, size_t width)
 {
     double least = INFINITY, most = 0;
-    line_norms(v, width, &least, &most);
+    line_norms(v, width, false, &least, &most);
     return most;
+}
+
+static double least_norm(const mha_view *v, size_t width, bool centred)
+{
+    double least = INFINITY, most = 0;
+    line_norms(v, width, centred, &least, &most);
+    return least;
 }
 
 /* The transposed view: columns become lines. */
@@ -191,27 +214,26 @@ void mha__magnitudes_want(bool wanted[MHA_STAGE_COUNT])
 static void measure_norms(const mha_layer *layer, const mha_call *call, const mha__attempt *a, mha__magnitudes *m)
 {
     const mha_plan *plan = &a->plan;
-    const mha_view w[2] = {weight_view(layer, call, MHA_Q_NORM), weight_view(layer, call, MHA_K_NORM)};
-    bool row[2];
+    const mha_norm_rule *rule = &call->semantics.norm;
     const size_t heads[2] = {plan->h, plan->h_kv};
-    const mha_stage stages[2] = {MHA_STAGE_Q, MHA_STAGE_K};
-    if (layer) {
-        const mha_config *config = mha_layer_config(layer);
-        row[0] = config->q_norm == MHA_NORM_ROW, row[1] = config->k_norm == MHA_NORM_ROW;
-    } else
-        for (int i = 0; i < 2; i++)
-            row[i] = w[i].data && w[i].shape[0] != plan->d_k;
-    double eps = call->semantics.norm_eps > 0 ? call->semantics.norm_eps : 1e-6;
-    m->norm_rms = INFINITY;
+    static const mha_stage stages[2] = {MHA_STAGE_Q, MHA_STAGE_K};
+    static const mha_weight weights[2] = {MHA_Q_NORM, MHA_K_NORM}, biases[2] = {MHA_Q_NORM_BIAS, MHA_K_NORM_BIAS};
+    const double eps = call->semantics.norm_eps > 0 ? call->semantics.norm_eps : 1e-6;
+    m->norm_rule = *rule;
     for (int i = 0; i < 2; i++) {
-        if (!w[i].data)
+        const mha_view w = weight_view(layer, call, weights[i]);
+        const mha_norm over = mha__norm_of_weight(&w, heads[i], plan->d_k);
+        mha__norm_size *n = &m->norm[i];
+        if (!over && !rule->unweighted)
             continue;
-        size_t terms = row[i] ? heads[i] * plan->d_k : plan->d_k;
-        double least = INFINITY, most = 0;
-        line_norms(&a->stages[stages[i]], terms, &least, &most);
-        m->norm_terms = terms > m->norm_terms ? terms : m->norm_terms;
-        m->norm_weight = fmax(m->norm_weight, max_abs(&w[i]));
-        m->norm_rms = fmin(m->norm_rms, sqrt(least * least / (double)terms + eps));
+        n->terms = over == MHA_NORM_ROW ? heads[i] * plan->d_k : plan->d_k;
+        n->weight = over ? max_abs(&w) + (rule->plus_one ? 1 : 0) : 1;
+        n->bias = weight_max(layer, call, biases[i]);
+        n->row = max_norm(&a->stages[stages[i]], n->terms);
+        double least = least_norm(&a->stages[stages[i]], n->terms, rule->kind == MHA_NORM_LAYER);
+        if (rule->after_rope && m->rope_times > 0)
+            least *= fmin(m->rope_times, 1), n->row *= fmax(m->rope_times, 1);
+        n->divisor = sqrt(least * least / (rule->kind == MHA_NORM_L2 ? 1 : (double)n->terms) + eps);
     }
 }
 
@@ -257,10 +279,25 @@ void mha__magnitudes_of(const mha__request *request, const mha__attempt *ran, mh
     const double farthest = farthest_position(call, &plan, cached);
     m.rotated = s->rope.kind != MHA_ROPE_NONE;
     m.rope_times = s->rope.attention_factor;
-    m.q_turn = turn_of_stage(&s->rope, &ran->stages[MHA_STAGE_Q_ROT], plan.h, d, farthest);
-    m.k_turn = turn_of_stage(&s->rope, &ran->stages[MHA_STAGE_K_ROT], plan.h_kv, d, farthest);
+    /* A rotation keeps the norm of each pair, so that rows that are normalised later are measured before it. */
+    const bool later = s->norm.after_rope;
+    const double times = later && m.rope_times > 1 ? m.rope_times : 1;
+    m.q_turn = times * turn_of_stage(&s->rope, &ran->stages[later ? MHA_STAGE_Q : MHA_STAGE_Q_ROT], plan.h, d, farthest);
+    m.k_turn =
+        times * turn_of_stage(&s->rope, &ran->stages[later ? MHA_STAGE_K : MHA_STAGE_K_ROT], plan.h_kv, d, farthest);
+    m.query_times = 1;
+    if (s->query_scale.growth != 0)
+        m.query_times += s->query_scale.growth *
+                         log1p((farthest + fabs((double)s->query_scale.first)) / (double)s->query_scale.every);
     measure_norms(layer, call, ran, &m);
     *magnitudes = m;
+}
+
+/* How long a head's row can be behind a norm, whatever it is before. */
+static double longest_normalised(const mha__norm_size *norm, const mha_norm_rule *rule, size_t d)
+{
+    const double length = rule->kind == MHA_NORM_L2 ? 1 : sqrt((double)norm->terms);
+    return norm->terms ? norm->weight * length + norm->bias * sqrt((double)d) : 0;
 }
 
 /* Measures with a forward without masks and rotation, which change no norm of a row. */
@@ -271,6 +308,7 @@ static mha_status measure_plain(const mha__request *request, mha__magnitudes *ma
     plain.path = MHA_PATH_EXACT;
     plain.cache = NULL;
     plain.semantics = (mha_semantics){.norm_eps = s->norm_eps,
+                                      .norm = s->norm,
                                       .n_sequences = s->n_sequences,
                                       .cu_seqlens_q = s->cu_seqlens_q,
                                       .cu_seqlens_k = s->cu_seqlens_k};
@@ -283,6 +321,15 @@ static mha_status measure_plain(const mha__request *request, mha__magnitudes *ma
         status = mha__attempt_run(&attempt, MHA_BTE, wanted, error);
     if (status == MHA_OK)
         mha__magnitudes_of(request, &attempt, magnitudes);
+    if (status == MHA_OK) { /* what the plain forward leaves out */
+        const mha__norm_size *norm = magnitudes->norm;
+        if (s->norm.after_rope) { /* weights meet other features than in the plain forward */
+            magnitudes->q_row = fmax(magnitudes->q_row, longest_normalised(&norm[0], &s->norm, attempt.plan.d_k));
+            magnitudes->k_row = fmax(magnitudes->k_row, longest_normalised(&norm[1], &s->norm, attempt.plan.d_k));
+        }
+        magnitudes->q_row *= magnitudes->query_times;
+        magnitudes->q_turn *= magnitudes->query_times;
+    }
     mha__attempt_free(&attempt);
     return status;
 }

@@ -5,6 +5,14 @@
 #include "mha/case.h"
 #include "verify/attempt.h"
 
+/* A norm of q or k. */
+typedef struct mha__norm_size {
+    size_t terms;        /* features that are normalised together; 0 without norm */
+    double weight, bias; /* largest absolute factor, and what is added */
+    double divisor;      /* the smallest r of mha_norm_kind */
+    double row;          /* largest 2-norm of the features together, before the norm */
+} mha__norm_size;
+
 /* Magnitudes of the finite numbers in a forward, on which its rounding errors depend. */
 typedef struct mha__magnitudes {
     size_t d_q, d_kin, d_vin; /* number of terms in each projection's sums; 0 without projection */
@@ -12,9 +20,9 @@ typedef struct mha__magnitudes {
     double W_Q, W_K, W_V;     /* largest 2-norm of a column; 0 without projection */
     double W_O, W_O_sum;      /* largest 2-norm, and largest sum of absolute values, of a column */
     double b_Q, b_K, b_V, b_O; /* largest absolute value of a bias, with or without projection */
-    size_t norm_terms;         /* number of features that a q/k norm averages; 0 without norm */
-    double norm_weight;        /* largest absolute weight of the norms */
-    double norm_rms;           /* smallest divisor sqrt(mean(x^2) + eps) of the norms */
+    mha_norm_rule norm_rule;
+    mha__norm_size norm[2];    /* of q and of k */
+    double query_times;        /* the largest factor of a query's position */
     bool rotated;
     double rope_times;     /* what rotated features are multiplied by; 0: 1 */
     double q_turn, k_turn; /* largest change of a rotated row by rounded angles (2-norm); 0 with tables */

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "attention/layer.h"
 #include "verify/variant_forward/variant_inputs.h"
 
 /* ---------------------------------------------------------------- reading the case */
@@ -26,7 +27,8 @@ static double *doubles(mha__variant_inputs *w, const mha_view *v, bool *missing)
 static bool read_numbers(mha__variant_inputs *w)
 {
     static const mha_weight W[] = {MHA_W_Q, MHA_W_K, MHA_W_V, MHA_W_O}, b[] = {MHA_B_Q, MHA_B_K, MHA_B_V, MHA_B_O};
-    static const mha_weight norms[] = {MHA_Q_NORM, MHA_K_NORM}, bias_kv[] = {MHA_BIAS_K, MHA_BIAS_V};
+    static const mha_weight norms[] = {MHA_Q_NORM, MHA_K_NORM}, norm_biases[] = {MHA_Q_NORM_BIAS, MHA_K_NORM_BIAS};
+    static const mha_weight bias_kv[] = {MHA_BIAS_K, MHA_BIAS_V};
     static const case_tensor past[] = {CASE_PAST_KEY, CASE_PAST_VALUE};
     const mha_case *c = w->c;
     const mha_view *recorded = c->weights[CASE_RECORDED];
@@ -42,7 +44,9 @@ static bool read_numbers(mha__variant_inputs *w)
     for (int i = 0; i < 2; i++) {
         const mha_view *norm = &recorded[norms[i]];
         w->norm[i] = doubles(w, norm, &missing);
-        w->norm_terms[i] = norm->data ? norm->shape[0] : 0;
+        w->norm_bias[i] = doubles(w, &recorded[norm_biases[i]], &missing);
+        w->norm_weights[i] = norm->data ? mha_view_elements(norm) : 0;
+        w->norm_over_row[i] = mha__norm_of_weight(norm, i ? c->H_kv : c->H, c->d_k) == MHA_NORM_ROW;
         w->bias_kv[i] = doubles(w, &recorded[bias_kv[i]], &missing);
         if (c->P > 0)
             w->past[i] = doubles(w, &c->tensors[past[i]], &missing);

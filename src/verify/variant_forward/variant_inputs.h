@@ -14,7 +14,9 @@ typedef struct mha__variant_inputs {
     size_t in[PROJECTION_COUNT], out[PROJECTION_COUNT];     /* rows and columns of each W */
     size_t T[3], h[3], d[3];                                /* of q, k, v */
     double *norm[2];                                        /* weights of the q and k norms, or NULL */
-    size_t norm_terms[2];
+    double *norm_bias[2];                                   /* their biases, or NULL */
+    size_t norm_weights[2];                                 /* how many there are */
+    bool norm_over_row[2];
     double *past[2], *bias_kv[2], *sinks; /* or NULL */
     bool one_list;   /* the positions that are given hold for queries and keys */
     size_t first[3]; /* the row of the ragged batch at which a sequence begins */
@@ -91,6 +93,7 @@ const double *mha__output_matrix(mha__row_maker *maker, const mha__row_knobs *kn
 
 /* What happens to the rows of q, k or v (variant_turn.c). Splitting into heads makes (T, h, d) of (T, h*d). */
 void mha__rows_split(const mha__variant_inputs *w, int heads, int which, const double *from, double *to);
+void mha__rows_scale(const mha__variant_inputs *w, const mha__row_knobs *k, int which, size_t b, double *x);
 void mha__rows_normalise(const mha__variant_inputs *w, const mha__row_knobs *k, int which, double *x);
 /* `memory`: for two numbers of each feature of a head. */
 void mha__rows_rotate(const mha__variant_inputs *w, const mha__row_knobs *k, int which, size_t b, double *x,

@@ -336,6 +336,12 @@ static mha__row_knobs row_key(const mha__variant_inputs *w, const mha__row_knobs
         key.no_norm = k->no_norm >> which & 1;
         NORM_KNOB_LIST(COPY)
     }
+    if (which == PROJECTION_Q || (which == PROJECTION_K && k->scale_keys)) {
+        key.scale_growth = k->scale_growth;
+        key.scale_first = k->scale_first;
+        key.scale_smooth = k->scale_smooth;
+        key.scale_keys = k->scale_keys;
+    }
     if (which < 2 || k->rope_values) {
         ROPE_KNOB_LIST(COPY)
         key.rope_not = k->rope_not >> which & 1;
@@ -369,5 +375,7 @@ const double *mha__rows_make(mha__row_maker *maker, const mha__row_knobs *knobs,
     add_bias_late(maker, knobs, which, BIAS_AFTER_ROPE, slot->rows);
     if (which < 2 && knobs->norm_after_rope)
         mha__rows_normalise(w, knobs, which, slot->rows);
+    if (which < 2)
+        mha__rows_scale(w, knobs, which, b, slot->rows);
     return slot->rows;
 }

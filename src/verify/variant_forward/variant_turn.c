@@ -36,29 +36,33 @@ void mha__rows_split(const mha__variant_inputs *w, int heads, int which, const d
 static double divisor(const mha__row_knobs *k, double *x, size_t n)
 {
     double mean = 0, squares = 0;
-    for (size_t i = 0; i < n && k->norm_kind == NORM_LAYER; i++)
+    for (size_t i = 0; i < n && k->norm_kind == MHA_NORM_LAYER; i++)
         mean += x[i] / (double)n;
     for (size_t i = 0; i < n; i++) {
         x[i] -= mean;
         squares += x[i] * x[i];
     }
-    if (k->norm_kind != NORM_L2)
+    if (k->norm_kind != MHA_NORM_L2)
         squares /= (double)n;
     return k->norm_eps_outside ? sqrt(squares) + k->norm_eps : sqrt(squares + k->norm_eps);
 }
 
 void mha__rows_normalise(const mha__variant_inputs *w, const mha__row_knobs *k, int which, double *x)
 {
-    const double *weight = w->norm[which];
+    const double *weight = w->norm[which], *bias = k->norm_no_bias ? NULL : w->norm_bias[which];
     if (!(weight || k->norm_lacking) || (k->no_norm >> which & 1))
         return;
-    const size_t head = w->d[which], row = w->h[which] * head, own = weight ? w->norm_terms[which] : head;
-    const size_t n = !k->norm_other_span ? own : own == head ? row : head;
+    const size_t head = w->d[which], row = w->h[which] * head, own = weight ? w->norm_weights[which] : head;
+    const size_t span = weight && w->norm_over_row[which] ? row : head;
+    const size_t n = !k->norm_other_span ? span : span == head ? row : head;
     for (size_t at = 0; at < w->T[which] * row; at += n) {
         const double r = divisor(k, x + at, n);
         for (size_t i = 0; i < n; i++) {
-            const double factor = weight && !k->norm_no_weight ? weight[(at + i) % own] : 1;
-            x[at + i] = x[at + i] / r * (factor + (k->norm_plus_one ? 1 : 0));
+            const size_t of = k->norm_first_head ? (at + i) % head : (at + i) % own;
+            x[at + i] /= r;
+            if (weight && !k->norm_no_weight)
+                x[at + i] *= weight[of] + (k->norm_plus_one ? 1 : 0);
+            x[at + i] += bias ? bias[of] : 0;
         }
     }
 }
@@ -157,5 +161,22 @@ void mha__rows_rotate(const mha__variant_inputs *w, const mha__row_knobs *k, int
             cos_sin(w->c, k, position, b, w->first[which] + at, i, &cosine[i], &sine[i]);
         for (size_t h = 0; h < w->h[which]; h++)
             turn(k, half, cosine, sine, x + (t * w->h[which] + h) * width + (k->rope_last ? width - dim : 0), kept);
+    }
+}
+
+/* ---------------------------------------------------------------- scale by position */
+
+void mha__rows_scale(const mha__variant_inputs *w, const mha__row_knobs *k, int which, size_t b, double *x)
+{
+    const size_t row = w->h[which] * w->d[which];
+    const double every = (double)w->c->semantics.query_scale.every;
+    if (k->scale_growth == 0 || (which != PROJECTION_Q && !k->scale_keys))
+        return;
+    mha__row_knobs right = *k; /* mistakes of the rotation are its own */
+    right.rope_shift_q = right.rope_shift_k = right.rope_restart = right.rope_part_at_0 = 0;
+    for (size_t t = 0; t < w->T[which]; t++) {
+        const double number = fmax(0, (double)(position_of(w, &right, which, b, t) + k->scale_first)) / every;
+        for (size_t i = 0; i < row; i++)
+            x[t * row + i] *= 1 + k->scale_growth * log(1 + (k->scale_smooth ? number : floor(number)));
     }
 }

@@ -30,7 +30,6 @@ enum { PERMUTED_NOT, PERMUTED_TO_PAIRS, PERMUTED_TO_HALVES };
 
 enum { INPUT_NORM_NOT, INPUT_NORM_LAYER, INPUT_NORM_RMS };
 enum { BIAS_FIRST, BIAS_AFTER_NORM, BIAS_AFTER_ROPE };
-enum { NORM_RMS, NORM_LAYER, NORM_L2 };
 
 /* Which key/value head a query head reads. */
 enum {
@@ -86,13 +85,15 @@ enum { CAUSAL_OFFSET, CAUSAL_TOP_LEFT, CAUSAL_BOTTOM_RIGHT };
 
 /* Type and name of each knob of the norm of q and k. */
 #define NORM_KNOB_LIST(X)                                                                                              \
-    X(int, norm_kind)                                                                                                  \
+    X(int, norm_kind) /* mha_norm_kind */                                                                              \
     X(int, norm_other_span) /* over the row instead of each head, or the reverse */                                    \
     X(int, norm_no_weight)                                                                                             \
     X(int, norm_eps_outside)                                                                                           \
     X(double, norm_eps)                                                                                                \
     X(int, norm_after_rope)                                                                                            \
-    X(int, norm_plus_one)
+    X(int, norm_plus_one)                                                                                              \
+    X(int, norm_no_bias)                                                                                               \
+    X(int, norm_first_head) /* all heads take the weights of the first */
 
 /* Type and name of each knob of the rotation, but for what differs between q, k and v. */
 #define ROPE_KNOB_LIST(X)                                                                                              \
@@ -130,6 +131,10 @@ enum { CAUSAL_OFFSET, CAUSAL_TOP_LEFT, CAUSAL_BOTTOM_RIGHT };
     X(int64_t, rope_shift_q) /* added to positions */                                                                  \
     X(int64_t, rope_shift_k)                                                                                           \
     X(int, rope_part_at_0) /* key_offset is taken for 0 */                                                             \
+    X(double, scale_growth) /* of queries by position; 0: none */                                                      \
+    X(int64_t, scale_first)                                                                                            \
+    X(int, scale_smooth) /* without rounding down to whole steps */                                                    \
+    X(int, scale_keys) /* keys are scaled, too */                                                                      \
     NORM_KNOB_LIST(X)                                                                                                  \
     ROPE_KNOB_LIST(X)
 

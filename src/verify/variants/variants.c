@@ -5,6 +5,7 @@
 
 static const mha__variant_list *const lists[] = {
     &mha__variants_of_rows,
+    &mha__variants_of_norms,
     &mha__variants_of_scores,
     &mha__variants_of_scores_solved,
     &mha__variants_of_output,
@@ -15,7 +16,7 @@ static const char *const alone[] = {
     "batch-as-time", "sequences-joined", "input-layer-norm", "input-rms-norm",
     "inputs-reversed", "permute-q", "permute-k", "permute-qk", "unpermute-q",
     "unpermute-k", "unpermute-qk", "bias-q-unscaled", "bias-after-norm", "bias-after-rope", "norm-q-missing",
-    "norm-k-missing", "norm-l2", "norm-other-span", "norm-eps-outside", "norm-eps-1e-6", "norm-eps-1e-8",
+    "norm-k-missing", "norm-l2", "norm-first-head", "query-scale-keys", "query-scale-smooth", "norm-other-span", "norm-eps-outside", "norm-eps-1e-6", "norm-eps-1e-8",
     "norm-eps-0", "rope-reversed", "rope-sin-cos", "rope-angles-mixed", "rope-regrouped", "rope-last-features",
     "rope-half-dim", "rope-theta-d-model", "rope-theta-d-k", "groups-k-tiled", "groups-v-tiled", "groups-first",
     "groups-last-first", "merge-features-first", "merge-turned", "output-unprojected", "bias-o-before",

@@ -12,7 +12,8 @@ typedef struct mha__variant_list {
     size_t solved_count;
 } mha__variant_list;
 
-extern const mha__variant_list mha__variants_of_rows;   /* projections, splitting, norm, rotation */
+extern const mha__variant_list mha__variants_of_rows;   /* projections, splitting, rotation */
+extern const mha__variant_list mha__variants_of_norms;  /* norms of q and k, scale by position */
 extern const mha__variant_list mha__variants_of_scores; /* keys, scores, masks, softmax, values */
 extern const mha__variant_list mha__variants_of_scores_solved;
 extern const mha__variant_list mha__variants_of_output; /* merging of heads, output projection */
@@ -20,6 +21,16 @@ extern const mha__variant_list mha__variants_of_output; /* merging of heads, out
 static inline bool has_weight(const mha_case *c, mha_weight w)
 {
     return c->weights[CASE_RECORDED][w].data != NULL;
+}
+
+static inline bool has_norm(const mha_case *c)
+{
+    return has_weight(c, MHA_Q_NORM) || has_weight(c, MHA_K_NORM) || c->semantics.norm.unweighted;
+}
+
+static inline bool has_rope(const mha_case *c)
+{
+    return c->semantics.rope.kind != MHA_ROPE_NONE;
 }
 
 static inline bool attends(const mha_case *c)

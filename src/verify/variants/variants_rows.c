@@ -1,4 +1,4 @@
-/* Variants of the rows of q, k and v: projections, splitting into heads, norm, rotation. */
+/* Variants of the rows of q, k and v: projections, splitting into heads, rotation. */
 #include <string.h>
 
 #include "verify/variants/variants.h"
@@ -21,16 +21,6 @@ static bool is_packable(const mha_case *c)
 {
     bool same = c->kind != CASE_ROPE && c->H == c->H_kv && c->d_k == c->d_v && c->E_q == c->E_k && c->E_k == c->E_v;
     return same && (has_layer(c) || c->T_q == c->T_k);
-}
-
-static bool has_rope(const mha_case *c)
-{
-    return c->semantics.rope.kind != MHA_ROPE_NONE;
-}
-
-static bool has_norm(const mha_case *c)
-{
-    return has_weight(c, MHA_Q_NORM) || has_weight(c, MHA_K_NORM);
 }
 
 /* Whether the tables still have a row for every position moved by `shift`. */
@@ -142,7 +132,8 @@ APPLY(unpermute_k, has_pairs(c) && attends(c), k->rows.permuted_k = PERMUTED_TO_
 APPLY(unpermute_qk, has_pairs(c) && attends(c), k->rows.permuted_q = k->rows.permuted_k = PERMUTED_TO_HALVES)
 
 /* A norm takes the factor away again. */
-APPLY(bias_q_unscaled, has_weight(c, MHA_B_Q) && !has_weight(c, MHA_Q_NORM) && attends(c) && k->scale != 0,
+APPLY(bias_q_unscaled, has_weight(c, MHA_B_Q) && !has_weight(c, MHA_Q_NORM) && !c->semantics.norm.unweighted &&
+      attends(c) && k->scale != 0,
       k->rows.bias_q_times = 1 / k->scale)
 
 static bool has_bias_qk(const mha_case *c)
@@ -153,31 +144,8 @@ static bool has_bias_qk(const mha_case *c)
 APPLY(split_interleaved, c->H > 1, k->rows.split = HEADS_INTERLEAVED)
 APPLY(split_untransposed, c->H > 1, k->rows.split = HEADS_UNTRANSPOSED)
 
-/* ---------------------------------------------------------------- norm and rotation */
+/* ---------------------------------------------------------------- rotation */
 
-APPLY(norm_missing, has_weight(c, MHA_Q_NORM) && has_weight(c, MHA_K_NORM), k->rows.no_norm = 3)
-APPLY(norm_q_missing, has_weight(c, MHA_Q_NORM), k->rows.no_norm = 1)
-APPLY(norm_k_missing, has_weight(c, MHA_K_NORM), k->rows.no_norm = 2)
-APPLY(norm_layer, has_norm(c), k->rows.norm_kind = NORM_LAYER)
-APPLY(norm_l2, has_norm(c), k->rows.norm_kind = NORM_L2)
-APPLY(norm_other_span, has_norm(c) && c->H > 1, k->rows.norm_other_span = 1)
-APPLY(norm_no_weight, has_norm(c), k->rows.norm_no_weight = 1)
-APPLY(norm_plus_one, has_norm(c), k->rows.norm_plus_one = 1)
-APPLY(norm_eps_outside, has_norm(c), k->rows.norm_eps_outside = 1)
-
-static bool norm_eps(const mha_case *c, mha__knobs *k, double eps)
-{
-    if (!has_norm(c) || k->rows.norm_eps == eps)
-        return false;
-    k->rows.norm_eps = eps;
-    return true;
-}
-
-APPLY(norm_eps_1e5, norm_eps(c, k, 1e-5), )
-APPLY(norm_eps_1e6, norm_eps(c, k, 1e-6), )
-APPLY(norm_eps_1e8, norm_eps(c, k, 1e-8), )
-APPLY(norm_eps_0, norm_eps(c, k, 0), )
-APPLY(norm_after_rope, has_norm(c) && has_rope(c), k->rows.norm_after_rope = 1)
 APPLY(bias_after_norm, has_bias_qk(c) && has_norm(c), k->rows.bias_place = BIAS_AFTER_NORM)
 APPLY(bias_after_rope, has_bias_qk(c) && has_rope(c), k->rows.bias_place = BIAS_AFTER_ROPE)
 
@@ -244,17 +212,6 @@ static bool rope_base_1e6(const mha_case *c, mha__knobs *k)
 
 /* ---------------------------------------------------------------- what the case does not have, or with a number */
 
-static bool lacks_norm(const mha_case *c)
-{
-    return attends(c) && !has_norm(c);
-}
-
-APPLY(lacks_rms_norm, attends(c) && !(has_weight(c, MHA_Q_NORM) && has_weight(c, MHA_K_NORM)),
-      k->rows.norm_lacking = 1)
-APPLY(lacks_layer_norm, lacks_norm(c), k->rows.norm_lacking = 1; k->rows.norm_kind = NORM_LAYER)
-APPLY(lacks_l2_norm, lacks_norm(c), k->rows.norm_lacking = 1; k->rows.norm_kind = NORM_L2)
-
-SOLVE(norm_eps_other, has_norm(c), k->rows.norm_eps = *x)
 SOLVE(rope_base_other, has_rope(c) && k->rows.rope_dim > 2, k->rows.rope_base = *x; k->rows.rope_formula = 1)
 
 /* With one pair, another base does not matter, but positions that are divided do. */
@@ -322,20 +279,6 @@ static const mha__variant_entry entries[] = {
     {{"bias-after-rope", "b_Q and b_K added after the rotation"}, bias_after_rope},
     {{"split-interleaved", "features split as (d_k, h) instead of (h, d_k)"}, split_interleaved},
     {{"split-untransposed", "(T, h*d_k) viewed as (h, T, d_k) without a transpose"}, split_untransposed},
-    {{"norm-missing", "norms of q and k left out"}, norm_missing},
-    {{"norm-q-missing", "norm of q left out"}, norm_q_missing},
-    {{"norm-k-missing", "norm of k left out"}, norm_k_missing},
-    {{"norm-layer", "q/k norm subtracts the mean, as a layer norm"}, norm_layer},
-    {{"norm-l2", "q/k norm divides by the length of the row instead of its root mean square"}, norm_l2},
-    {{"norm-other-span", "q/k norm over the whole row instead of each head, or the reverse"}, norm_other_span},
-    {{"norm-no-weight", "q/k norm without its weight"}, norm_no_weight},
-    {{"norm-eps-outside", "q/k norm adds eps outside the root"}, norm_eps_outside},
-    {{"norm-eps-1e-5", "q/k norm with eps 1e-5"}, norm_eps_1e5},
-    {{"norm-eps-1e-6", "q/k norm with eps 1e-6"}, norm_eps_1e6},
-    {{"norm-eps-1e-8", "q/k norm with eps 1e-8"}, norm_eps_1e8},
-    {{"norm-eps-0", "q/k norm without eps"}, norm_eps_0},
-    {{"norm-after-rope", "q/k norm after the rotation"}, norm_after_rope},
-    {{"norm-plus-one", "q/k norm multiplies by 1 + weight"}, norm_plus_one},
     {{"rope-missing", "no rotation"}, rope_missing},
     {{"rope-pairing", "rotation pairs (2i, 2i+1) instead of (i, i + dim/2), or the reverse"}, rope_pairing},
     {{"rope-inverse", "rotation in the other direction"}, rope_inverse},
@@ -360,13 +303,9 @@ static const mha__variant_entry entries[] = {
     {{"rope-base-1e4", "rotation base 10,000"}, rope_base_1e4},
     {{"rope-base-5e5", "rotation base 500,000"}, rope_base_5e5},
     {{"rope-base-1e6", "rotation base 1,000,000"}, rope_base_1e6},
-    {{"case-lacks-rms-norm", "an RMS norm of q and k, without weights, that the case lacks"}, lacks_rms_norm},
-    {{"case-lacks-layer-norm", "a layer norm of q and k, without weights, that the case lacks"}, lacks_layer_norm},
-    {{"case-lacks-l2-norm", "q and k divided by their length, which the case does not say"}, lacks_l2_norm},
 };
 
 static const mha__solved_entry solved[] = {
-    {{"norm-eps-other", "q/k norm with another eps: the number"}, norm_eps_other, SOLVE_REAL, 1e-12, 1, NULL},
     {{"rope-base-other", "another base of the rotation: the number"}, rope_base_other, SOLVE_REAL, 10, 1e8, NULL},
     {{"rope-positions-divided", "positions divided by a number before they are rotated by (linear scaling)"},
      rope_divisor_other,

@@ -77,7 +77,7 @@ static void give_back(run *r, const number *heads, oracle_stage *y)
 static void add_after_scale(run *r)
 {
     double scale = r->s->has_scale ? r->s->scale : 1 / sqrt((double)r->d_k);
-    for (size_t e = 0; e < r->rows_q * r->h * r->d_k && r->weights[MHA_B_Q].data && !r->norm_q && scale != 0; e++)
+    for (size_t e = 0; e < r->rows_q * r->h * r->d_k && r->weights[MHA_B_Q].data && !r->norm[0].span && scale != 0; e++)
         r->q[e].v += oracle_get(&r->weights[MHA_B_Q], e % (r->h * r->d_k), 0, 0, 0) * (1 / scale - 1);
 }
 
@@ -111,42 +111,68 @@ static void permute(run *r)
 
 /* ---------------------------------------------------------------- norm */
 
-static void normalise(double *x, size_t n, const double *weight, size_t period, double eps)
+static mha_norm_kind kind_of(const run *r)
 {
+    return is("norm-layer") || is("case-lacks-layer-norm") ? MHA_NORM_LAYER
+           : is("norm-l2") || is("case-lacks-l2-norm")     ? MHA_NORM_L2
+           : is("norm-rms")                                ? MHA_NORM_RMS
+                                                           : r->s->norm.kind;
+}
+
+static void normalise(const run *r, double *x, size_t n, const double *weight, const double *bias, size_t period,
+                      double eps)
+{
+    const mha_norm_kind kind = kind_of(r);
+    const double more = is("norm-not-plus-one") ? 0 : is("norm-plus-one") ? 1 : r->s->norm.plus_one;
     double mean = 0, squares = 0;
-    for (size_t i = 0; i < n && (is("norm-layer") || is("case-lacks-layer-norm")); i++)
+    for (size_t i = 0; i < n && kind == MHA_NORM_LAYER; i++)
         mean += x[i] / (double)n;
     for (size_t i = 0; i < n; i++)
         x[i] -= mean, squares += x[i] * x[i];
-    double mean_square = is("norm-l2") || is("case-lacks-l2-norm") ? squares : squares / (double)n;
+    double mean_square = kind == MHA_NORM_L2 ? squares : squares / (double)n;
     double by = is("norm-eps-outside") ? sqrt(mean_square) + eps : sqrt(mean_square + eps);
-    for (size_t i = 0; i < n; i++)
-        x[i] = x[i] / by * (is("norm-no-weight") ? 1 : weight[i % period] + is("norm-plus-one"));
+    for (size_t i = 0; i < n; i++) {
+        x[i] = x[i] / by * (is("norm-no-weight") || !weight ? 1 : weight[i % period] + more);
+        x[i] += bias && !is("norm-bias-missing") ? bias[i % period] : 0;
+    }
 }
 
 static void norm_rows(const run *r, double *x, size_t rows, size_t width, bool key)
 {
-    const double *weight = key ? r->norm_k : r->norm_q;
-    size_t period = key ? r->norm_k_width : r->norm_q_width, span = period;
+    const oracle_norm *norm = &r->norm[key];
+    const bool lacks = begins("case-lacks") && strstr(oracle_wrong->name, "norm");
+    size_t span = norm->span ? norm->span : lacks ? r->d_k : 0, period = norm->weights ? norm->weights : span;
     double eps = r->s->norm_eps > 0 ? r->s->norm_eps : 1e-6;
-    static double ones[64];
-    if (!weight && begins("case-lacks") && strstr(oracle_wrong->name, "norm")) {
-        for (size_t i = 0; i < r->d_k; i++)
-            ones[i] = 1;
-        weight = ones, period = span = r->d_k;
-    }
-    if (!weight || (is("norm-missing") && r->norm_q && r->norm_k) || is(key ? "norm-k-missing" : "norm-q-missing"))
+    if (!span || (is("norm-missing") && r->norm[0].span && r->norm[1].span) ||
+        is(key ? "norm-k-missing" : "norm-q-missing"))
         return;
     if (is("norm-other-span"))
-        span = period == r->d_k ? width : r->d_k;
+        span = span == r->d_k ? width : r->d_k;
+    if (is("norm-first-head"))
+        period = r->d_k;
     if (begins("norm-eps-1e-"))
         eps = atof(oracle_wrong->name + strlen("norm-eps-"));
     if (is("norm-eps-0") || is("norm-eps-other"))
         eps = given();
     for (size_t at = 0; at < rows * width; at += span) {
         size_t first = at % period;
-        normalise(x + at, span, weight + first, span < period ? span : period, eps);
+        normalise(r, x + at, span, norm->weight ? norm->weight + first : NULL, norm->bias ? norm->bias + first : NULL,
+                  span < period ? span : period, eps);
     }
+}
+
+/* A query's row, or with the mistake a key's, multiplied by the scale of its position. */
+static void scale_row(const run *r, double *x, size_t n, double position, bool key)
+{
+    const mha_query_scale *q = &r->s->query_scale;
+    if (q->growth == 0 || is("query-scale-missing") || (key && !is("query-scale-keys")))
+        return;
+    const double first = is("query-scale-first") ? q->first == 0 : (double)q->first;
+    double steps = fmax(0, position + first) / (double)q->every;
+    if (!is("query-scale-smooth"))
+        steps = floor(steps);
+    for (size_t i = 0; i < n; i++)
+        x[i] *= 1 + q->growth * log(1 + steps);
 }
 
 /* ---------------------------------------------------------------- rotation */
@@ -226,7 +252,8 @@ static void turn_rows(run *r, bool key)
         x[e] = from[e].v - (late ? oracle_get(bias, e % width, 0, 0, 0) : 0);
     for (size_t e = 0; e < rows * width && late; e++)
         r->out->stage[key ? MHA_STAGE_K : MHA_STAGE_Q].value[e] = x[e];
-    if (!is("norm-after-rope"))
+    const bool last = is("norm-after-rope") || (r->s->norm.after_rope && !is("norm-before-rope"));
+    if (!last)
         norm_rows(r, x, rows, width, key);
     for (size_t e = 0; e < rows * width && late && is("bias-after-norm"); e++)
         x[e] += oracle_get(bias, e % width, 0, 0, 0);
@@ -237,8 +264,10 @@ static void turn_rows(run *r, bool key)
             rotate_row(r, x + row * width + h * r->d_k, row / T, row % T, T, key);
     for (size_t e = 0; e < rows * width && late && is("bias-after-rope"); e++)
         x[e] += oracle_get(bias, e % width, 0, 0, 0);
-    if (is("norm-after-rope"))
+    if (last)
         norm_rows(r, x, rows, width, key);
+    for (size_t row = 0; row < rows; row++)
+        scale_row(r, x + row * width, width, oracle_position(r, row / T, row % T, key), key);
     for (size_t e = 0; e < rows * width; e++)
         to[e].v = x[e];
     free(x);
@@ -246,7 +275,7 @@ static void turn_rows(run *r, bool key)
 
 static void turn_wrongly(run *r)
 {
-    const bool normed = is("case-lacks-rms-norm") ? r->norm_q && r->norm_k : r->norm_q || r->norm_k;
+    const bool normed = is("case-lacks-rms-norm") ? r->norm[0].span && r->norm[1].span : r->norm[0].span || r->norm[1].span;
     if (begins("case-lacks-rope") ? r->s->rope.kind != MHA_ROPE_NONE : begins("case-lacks") && normed)
         return;
     turn_rows(r, false);
@@ -291,6 +320,15 @@ const oracle_mistake *mistake_of_rows_at(size_t index)
         {.name = "norm-layer", .turned = turn_wrongly},
         {.name = "norm-l2", .turned = turn_wrongly},
         {.name = "norm-other-span", .turned = turn_wrongly},
+        {.name = "norm-rms", .turned = turn_wrongly},
+        {.name = "norm-first-head", .turned = turn_wrongly},
+        {.name = "norm-bias-missing", .turned = turn_wrongly},
+        {.name = "norm-not-plus-one", .turned = turn_wrongly},
+        {.name = "norm-before-rope", .turned = turn_wrongly},
+        {.name = "query-scale-missing", .turned = turn_wrongly},
+        {.name = "query-scale-first", .turned = turn_wrongly},
+        {.name = "query-scale-smooth", .turned = turn_wrongly},
+        {.name = "query-scale-keys", .turned = turn_wrongly},
         {.name = "norm-no-weight", .turned = turn_wrongly},
         {.name = "norm-eps-outside", .turned = turn_wrongly},
         {.name = "norm-eps-1e-5", .turned = turn_wrongly},

@@ -1,0 +1,108 @@
+/* Norm, rotation and scale by position of the exact path, in float64 and plain loops: the definitions of
+ * mha/attention.h, row by row. */
+#include <math.h>
+
+#include "attention/exact/exact_rows.h"
+
+/* Element c of the n features that are normalised together, the first of which is number `first` of the row. */
+static double weight_of(const mha__resolved *r, mha__side side, const mha_view *w, size_t first, size_t c)
+{
+    const size_t by_head[2] = {first / r->plan.d_k, c};
+    return mha_view_get(w, r->norm[side] == MHA_NORM_EACH_HEAD ? by_head : &c);
+}
+
+static void normalise(const mha__resolved *r, mha__side side, double *x, size_t heads)
+{
+    const mha_view *w = &r->weight[side == MHA_QUERIES ? MHA_Q_NORM : MHA_K_NORM];
+    const mha_view *bias = &r->weight[side == MHA_QUERIES ? MHA_Q_NORM_BIAS : MHA_K_NORM_BIAS];
+    const mha_norm_rule *rule = &r->semantics.norm;
+    if (r->norm[side] == MHA_NORM_NONE)
+        return;
+    size_t d = r->plan.d_k, group = r->norm[side] == MHA_NORM_ROW ? heads * d : d;
+    for (size_t from = 0; from < heads * d; from += group) {
+        double mean = 0, squares = 0;
+        for (size_t c = 0; c < group && rule->kind == MHA_NORM_LAYER; c++)
+            mean += x[from + c] / (double)group;
+        for (size_t c = 0; c < group; c++)
+            squares += (x[from + c] - mean) * (x[from + c] - mean) / (rule->kind == MHA_NORM_L2 ? 1 : (double)group);
+        for (size_t c = 0; c < group; c++) {
+            const double weight = w->data ? weight_of(r, side, w, from, c) + (rule->plus_one ? 1 : 0) : 1;
+            x[from + c] = (x[from + c] - mean) / sqrt(squares + r->norm_eps) * weight +
+                          (bias->data ? weight_of(r, side, bias, from, c) : 0);
+        }
+    }
+}
+
+/* The position of row t of batch row b; `implied` when the call gives none. */
+static int64_t position_of(const mha__resolved *r, mha__side side, size_t b, size_t t, int64_t implied)
+{
+    const mha_rope *rope = &r->semantics.rope;
+    const mha_view *given = side == MHA_QUERIES ? &rope->q_positions : &rope->k_positions;
+    if (side == MHA_KEYS && !given->data && r->query.shape[1] == r->key.shape[1] && !r->semantics.has_key_offset)
+        given = &rope->q_positions;
+    if (!given->data)
+        return implied;
+    return ((const int64_t *)given->data)[(given->shape[0] == 1 ? 0 : (ptrdiff_t)b * given->stride[0]) +
+                                          (ptrdiff_t)t * given->stride[1]];
+}
+
+/* Rotates row t of batch row b. */
+static void rotate(const mha__resolved *r, double *x, size_t heads, size_t b, size_t t, int64_t position)
+{
+    const mha_rope *rope = &r->semantics.rope;
+    if (rope->kind == MHA_ROPE_NONE)
+        return;
+    size_t d = r->plan.d_k, half = r->rope_dim / 2, from = rope->last ? d - r->rope_dim : 0;
+    for (size_t i = 0; i < half; i++) {
+        double angle = rope->frequencies.data
+                           ? (double)position * mha_view_get(&rope->frequencies, &i)
+                           : (double)position / pow(r->rope_base, 2.0 * (double)i / (double)r->rope_dim);
+        double c = cos(angle), s = sin(angle);
+        if (rope->cos_table.data && rope->cos_table.rank == 2) {
+            c = mha_view_get(&rope->cos_table, (size_t[]){(size_t)position, i});
+            s = mha_view_get(&rope->sin_table, (size_t[]){(size_t)position, i});
+        } else if (rope->cos_table.data) {
+            const size_t at[3] = {rope->cos_table.shape[0] == 1 ? 0 : b, t, i};
+            c = mha_view_get(&rope->cos_table, at);
+            s = mha_view_get(&rope->sin_table, at);
+        }
+        size_t one = from + (rope->kind == MHA_ROPE_INTERLEAVED ? 2 * i : i);
+        size_t two = from + (rope->kind == MHA_ROPE_INTERLEAVED ? 2 * i + 1 : half + i);
+        for (size_t g = 0; g < heads; g++) {
+            double x1 = x[g * d + one], x2 = x[g * d + two];
+            x[g * d + one] = r->rope_times * (x1 * c - x2 * s);
+            x[g * d + two] = r->rope_times * (x2 * c + x1 * s);
+        }
+    }
+}
+
+static void scale(const mha__resolved *r, double *x, size_t heads, int64_t position)
+{
+    const mha_query_scale *q = &r->semantics.query_scale;
+    if (q->growth == 0)
+        return;
+    const int64_t number = position + q->first, steps = number < 0 ? 0 : number / q->every;
+    for (size_t c = 0; c < heads * r->plan.d_k; c++)
+        x[c] *= 1 + q->growth * log(1 + (double)steps);
+}
+
+void mha__exact_rows(const mha__resolved *r, mha__side side, double *x, size_t heads)
+{
+    const size_t T = side == MHA_QUERIES ? r->query.shape[1] : r->key.shape[1];
+    for (size_t b = 0; b < r->plan.B; b++) {
+        const mha__sequence s = mha__resolved_sequence(r, b);
+        const size_t n = side == MHA_QUERIES ? s.T_q : s.T_k, from = side == MHA_QUERIES ? s.q_from : s.k_from;
+        for (size_t i = 0; i < n; i++) {
+            double *row = x + (s.batch * T + from + i) * heads * r->plan.d_k;
+            const int64_t implied = (side == MHA_QUERIES ? s.offset : r->cached) + (int64_t)i,
+                          position = position_of(r, side, s.batch, from + i, implied);
+            if (!r->semantics.norm.after_rope)
+                normalise(r, side, row, heads);
+            rotate(r, row, heads, s.batch, from + i, position);
+            if (r->semantics.norm.after_rope)
+                normalise(r, side, row, heads);
+            if (side == MHA_QUERIES)
+                scale(r, row, heads, position);
+        }
+    }
+}
