@@ -3,16 +3,21 @@ import numpy as np
 
 
 def attention(q, k, v, mask=None, causal=False, offset=0, window=None, scale=None, softcap=0.0, sinks=None, alibi=None,
-              lengths=None, plus_one=False):
+              lengths=None, plus_one=False, norm=None, query_scale=None):
     """q (B, h, T_q, d), k and v (B, h_kv, S, d): output, lse and weights. mask: booleans keep, numbers are added."""
     q, k, v = (np.asarray(x).astype(np.float64) for x in (q, k, v))
     B, h, T, d = q.shape
     S = k.shape[2]
     k, v = (np.repeat(x, h // x.shape[1], axis=1) for x in (k, v))
+    if norm is not None:  # epsilon of an L2 norm without weights
+        q, k = (x / np.sqrt((x * x).sum(-1, keepdims=True) + norm) for x in (q, k))
+    p = (np.arange(T) + np.reshape(offset, (-1, 1)))[:, None, :, None]  # (B or 1, 1, T, 1)
+    if query_scale is not None:
+        growth, every, first = query_scale
+        q = q * (1 + growth * np.log1p(np.maximum(0, np.floor((p + first) / every))))
     scores = np.einsum("bhid,bhjd->bhij", q, k) * (d**-0.5 if scale is None else scale)
     if softcap:
         scores = softcap * np.tanh(scores / softcap)
-    p = (np.arange(T) + np.reshape(offset, (-1, 1)))[:, None, :, None]  # (B or 1, 1, T, 1)
     j = np.arange(S)
     seen = np.ones((B, h, T, S), bool)
     if causal:

@@ -26,7 +26,8 @@ def within(actual, exact, meant, dtype, stage="output"):
 
 OPTIONS = [{}, {"is_causal": True}, {"is_causal": True, "offset": "bottom-right"}, {"window": (2, 1)}, {"scale": 0.3},
            {"softcap": 2.0}, {"sinks": R.standard_normal(4)}, {"alibi": [0.5, 0.25, 0.1, 0.0]}, {"lengths": [0, 7]},
-           {"softmax_plus_one": True}, {"offset": [3, -1], "is_causal": True}]
+           {"softmax_plus_one": True}, {"offset": [3, -1], "is_causal": True},
+           {"norm_unweighted": True, "norm_kind": "l2", "norm_eps": 0.1}, {"query_scale": (0.7, 2, 1)}]
 
 
 def theirs(said, T_q=5, S=9):
@@ -37,6 +38,9 @@ def theirs(said, T_q=5, S=9):
         said["causal"] = said.pop("is_causal")
     if said.get("offset") == "bottom-right":
         said["offset"] = S - T_q
+    if said.pop("norm_unweighted", False):
+        said["norm"] = said.pop("norm_eps")
+        assert said.pop("norm_kind") == "l2"
     if "softmax_plus_one" in said:
         said["plus_one"] = said.pop("softmax_plus_one")
     return said

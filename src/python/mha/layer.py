@@ -20,7 +20,7 @@ from .semantics import Rope, Semantics
 from .shapes import Rows, run
 
 _SIZES = ("d_model", "n_heads", "kv_heads", "d_k", "d_v", "d_q", "d_kin", "d_vin", "d_out")
-_FLAGS = ("bias_q", "bias_k", "bias_v", "bias_o", "bias_kv", "sinks")
+_FLAGS = ("bias_q", "bias_k", "bias_v", "bias_o", "bias_kv", "sinks", "norm_bias")
 
 
 class MultiHeadAttention:
@@ -33,15 +33,16 @@ class MultiHeadAttention:
     kv_heads: key/value heads, which divide n_heads; n_heads when 0. d_k, d_v: widths of a head; d_model / n_heads.
     d_q, d_kin, d_vin, d_out: widths of the inputs and of the output; d_model.
     bias: all four biases; bias_kv: one learned key and value row; sinks: one learned logit per head.
-    q_norm, k_norm: "none", "head" or "row": an RMS norm before the rotation.
+    q_norm, k_norm: "none", "head", "row" or "each_head": what a norm is over, and whose its weight is; the settings
+        norm_kind, norm_plus_one and norm_after_rope say which norm. norm_bias: each of them adds a bias.
     dtype: of the weights. seed: of random weights; None: zeros.
     settings: what every call of the layer takes unless it says otherwise, see mha.SETTINGS.
     """
 
     def __init__(self, d_model: int, n_heads: int, *, kv_heads: int = 0, d_k: int = 0, d_v: int = 0, d_q: int = 0,
                  d_kin: int = 0, d_vin: int = 0, d_out: int = 0, bias: bool = True, bias_kv: bool = False,
-                 sinks: bool = False, q_norm: str = "none", k_norm: str = "none", dtype: Any = "float32",
-                 seed: Optional[int] = 0, **settings: Any) -> None:
+                 sinks: bool = False, q_norm: str = "none", k_norm: str = "none", norm_bias: bool = False,
+                 dtype: Any = "float32", seed: Optional[int] = 0, **settings: Any) -> None:
         config = _abi.Config()
         for name, value in zip(_SIZES, (d_model, n_heads, kv_heads, d_k, d_v, d_q, d_kin, d_vin, d_out)):
             setattr(config, name, a.whole_number(name, value, 1 if name in ("d_model", "n_heads") else 0))
@@ -49,7 +50,7 @@ class MultiHeadAttention:
             setattr(config, name, a.flag("bias", bias))
         config.bias_kv, config.sinks = a.flag("bias_kv", bias_kv), a.flag("sinks", sinks)
         config.q_norm, config.k_norm = (a.choice(n, v, _abi.NORMS) for n, v in (("q_norm", q_norm), ("k_norm", k_norm)))
-        config.dtype = a.float_type("dtype", dtype)
+        config.norm_bias, config.dtype = a.flag("norm_bias", norm_bias), a.float_type("dtype", dtype)
         self._begin(create("layer", lib.mha_layer_destroy, lib.mha_layer_create, ctypes.byref(config), None, None),
                     settings, "BTE")
         if seed is not None:
@@ -267,8 +268,9 @@ class MultiHeadAttention:
 
 def _plain(settings: dict[str, Any]) -> dict[str, Any]:
     """The settings that do not depend on the sizes of a call."""
-    return {k: v for k, v in settings.items() if k in ("causal", "scale", "softcap", "norm_eps", "zero_row",
-                                                       "softmax_plus_one", "rope")}
+    return {k: v for k, v in settings.items() if k in ("causal", "scale", "softcap", "norm_eps", "norm_kind",
+                                                       "norm_plus_one", "norm_after_rope", "norm_unweighted",
+                                                       "query_scale", "zero_row", "softmax_plus_one", "rope")}
 
 
 def settings_of(facts: _abi.ModelFacts) -> dict[str, Any]:
@@ -286,6 +288,11 @@ def settings_of(facts: _abi.ModelFacts) -> dict[str, Any]:
     for name in ("softcap", "norm_eps"):
         if getattr(s, name):
             found[name] = getattr(s, name)
+    if s.norm.kind:
+        found["norm_kind"] = _abi.NORM_KINDS[s.norm.kind]
+    found.update({f"norm_{name}": True for name in ("plus_one", "after_rope", "unweighted") if getattr(s.norm, name)})
+    if s.query_scale.growth:
+        found["query_scale"] = (s.query_scale.growth, s.query_scale.every, s.query_scale.first)
     if s.alibi_slopes:
         found["alibi"] = np.array(facts.alibi_slopes[:facts.n_heads])
     if s.rope.kind:

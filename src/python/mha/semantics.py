@@ -34,6 +34,11 @@ SETTINGS = {
     "sinks": "(h): one more logit for each head in the softmax denominator",
     "rope": "mha.Rope: rotates queries and new keys",
     "norm_eps": "epsilon of a layer's q/k norms; 1e-6 when 0",
+    "norm_kind": "'rms', 'layer' or 'l2': what q/k norms divide by",
+    "norm_plus_one": "q/k norms multiply by 1 + weight (Gemma 3)",
+    "norm_after_rope": "q/k norms come after the rotation (Llama 4)",
+    "norm_unweighted": "each head of queries and keys is normalised also where there is no weight",
+    "query_scale": "(growth, every, first): queries times 1 + growth * log(1 + (position + first) // every)",
     "zero_row": "one more key and value of zeros, always visible",
     "softmax_plus_one": "one more exp(0) in the denominator",
     "empty_rows": "'zero' or 'nan': the weights of a query that sees no key",
@@ -177,6 +182,13 @@ class Semantics:
         if fill is not None:
             s.has_padding_fill, s.padding_fill = True, fill
         s.softcap, s.norm_eps = self._number("softcap") or 0.0, self._number("norm_eps") or 0.0
+        s.norm.kind = a.choice("norm_kind", self._given.get("norm_kind", "rms"), _abi.NORM_KINDS)
+        for name in ("plus_one", "after_rope", "unweighted"):
+            setattr(s.norm, name, self._flag(f"norm_{name}"))
+        if "query_scale" in self._given:
+            s.query_scale.growth, every, first = a.numbers("query_scale", self._given["query_scale"], (3,)).tolist()
+            s.query_scale.every, s.query_scale.first = (
+                a.whole_number("query_scale", int(x) if x == int(x) else x) for x in (every, first))
         s.zero_row, s.softmax_plus_one = self._flag("zero_row"), self._flag("softmax_plus_one")
         s.keys_only = self._flag("keys_only")
         s.empty_rows = a.choice("empty_rows", self._given.get("empty_rows", "zero"), _abi.EMPTY_ROWS)
