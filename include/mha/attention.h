@@ -60,12 +60,13 @@ typedef struct mha_norm_rule {
     mha_norm_kind kind;
     bool plus_one;   /* the factor of a feature is 1 + w instead of w (Gemma 3, Qwen3-Next) */
     bool after_rope; /* after the rotation instead of before it (Llama 4) */
-    bool unweighted; /* queries and keys that have no norm weight are normalised, too: each head, with factor 1 (Llama 4,
-                      * whose "L2 norm" is MHA_NORM_RMS) */
+    bool unweighted; /* queries and keys that have no norm weight are normalised, too: each head, with factor 1
+                      * (Llama 4, whose "L2 norm" is MHA_NORM_RMS) */
 } mha_norm_rule;
 
-/* Queries scaled by position: q times 1 + growth * log(1 + max(0, floor((p + first) / every))), after norm and rotation,
- * where p is the query's position in the rotation if q_positions are given, else the one that `causal` counts. */
+/* Queries scaled by position: q times 1 + growth * log(1 + max(0, floor((p + first) / every))), after norm and
+ * rotation, where p is the query's position in the rotation if q_positions are given, else the one that `causal`
+ * counts. */
 typedef struct mha_query_scale {
     double growth; /* 0: none (Llama 4: attn_scale; Ministral 3: llama_4_scaling_beta) */
     int64_t every; /* 1 or more (Llama 4: floor_scale; Ministral 3: original_max_position_embeddings) */
@@ -84,9 +85,9 @@ typedef enum mha_hidden_values {
 } mha_hidden_values;
 
 /* All settings that change the result. All-zero is plain attention: softmax(Q K^T / sqrt(d_k)) V. Order: project,
- * bias, split heads, q/k norm, rotate (or rotate, norm), scale queries by position, append to the cache, append the bias_k/bias_v row, append the zero row, scale,
- * softcap, hide and add, softmax (sinks join the denominator), weights V, merge heads, W_O, b_O. The arrays belong to
- * the caller, as those of mha_call do. */
+ * bias, split heads, q/k norm, rotate (or rotate, norm), scale queries by position, append to the cache, append the
+ * bias_k/bias_v row, append the zero row, scale, softcap, hide and add, softmax (sinks join the denominator), weights
+ * V, merge heads, W_O, b_O. The arrays belong to the caller, as those of mha_call do. */
 typedef struct mha_semantics {
     /* scale, offset and padding_fill are used when they are not 0 or when their has_ field is true: has_ is needed
      * only for the value 0. */

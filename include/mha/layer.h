@@ -8,13 +8,13 @@
 extern "C" {
 #endif
 
-/* q/k normalisation, after the bias: what it is over, and the shape of its weight. Which kind of norm it is, and whether
- * it comes before or after the rotation, says mha_norm_rule of a call. */
+/* q/k normalisation, after the bias: what it is over, and the shape of its weight. Which kind of norm it is, and
+ * whether it comes before or after the rotation, says mha_norm_rule of a call. */
 typedef enum mha_norm {
     MHA_NORM_NONE = 0,
     MHA_NORM_HEAD,     /* over each head's d_k features, one weight (d_k) shared by the heads (Qwen3) */
     MHA_NORM_ROW,      /* over the whole projected row, weight (h*d_k) or (h_kv*d_k) (OLMo 2) */
-    MHA_NORM_EACH_HEAD /* over each head's d_k features, each with a weight of its own: (h, d_k) or (h_kv, d_k) (Cohere) */
+    MHA_NORM_EACH_HEAD /* over each head, with weights of its own: (h, d_k) or (h_kv, d_k) (Cohere) */
 } mha_norm;
 
 /* The shape of a layer. 0 means the default that the comment gives: an all-zero config is the base layer of Vaswani
@@ -85,15 +85,16 @@ MHA_API mha_params *mha_layer_params(const mha_layer *layer); /* the table that 
 /* The row of a weight in the table; NULL when the layer has no such weight. */
 MHA_API mha_tensor *mha_layer_weight(const mha_layer *layer, mha_weight weight);
 /* The part of a weight that belongs to one head, as a strided view: columns of W_Q, W_K, W_V and their biases, rows
- * of W_O, one element of sinks, a row of a norm of each head. `head` counts query heads for W_Q, b_Q, W_O, sinks and
- * q_norm, key/value heads for W_K, b_K, W_V, b_V, bias_k, bias_v and k_norm. No data where the layer has no such weight or head, or where all heads share the
- * weight (b_O, the other norms). */
+ * of W_O, one element of sinks, a row of the norms of each head. `head` counts query heads for W_Q, b_Q, W_O, sinks and
+ * q_norm, key/value heads for W_K, b_K, W_V, b_V, bias_k, bias_v and k_norm. No data where the layer has no such weight
+ * or head, or where all heads share the weight (b_O, the other norms). */
 MHA_API mha_view mha_layer_head(const mha_layer *layer, mha_weight weight, size_t head);
 
 /* Fills all weights with uniform random values: matrices within sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio
  * 2010), biases within 1 / sqrt(rows of their matrix), bias_k and bias_v with the variance of Xavier-normal, sinks in
- * [-1, 1), norms in [0.5, 1.5), their biases in [-0.5, 0.5). No bias is 0 and no norm 1 throughout, so that an implementation which drops one
- * gives another output. Element e of a weight depends on (seed, weight, e) alone and is the same on every machine. */
+ * [-1, 1), norms in [0.5, 1.5), their biases in [-0.5, 0.5). No bias is 0 and no norm 1 throughout, so that an
+ * implementation which drops one gives another output. Element e of a weight depends on (seed, weight, e) alone and is
+ * the same on every machine. */
 MHA_API void mha_layer_init(mha_layer *layer, uint64_t seed);
 /* Copies `from` (any plain floating dtype, shape of the weight) into a weight. MHA_NOT_FOUND: the layer has no such
  * weight. MHA_INVALID: another shape; the message has both. */

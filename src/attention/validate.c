@@ -207,8 +207,7 @@ mha_status mha__validate_norms(mha__resolved *r, mha_error *error)
         return mha__fail(error, MHA_INVALID, "norm.kind", "unknown kind of norm");
     if ((rule->kind != MHA_NORM_RMS || rule->after_rope) && !any)
         return mha__fail(error, MHA_INVALID, rule->after_rope ? "norm.after_rope" : "norm.kind",
-                         "has no effect without a norm: the layer has no q_norm or k_norm, and `norm.unweighted` is not "
-                         "set");
+                         "has no effect without a norm: there is no q_norm or k_norm, and no `norm.unweighted`");
     if (rule->after_rope && rule->kind == MHA_NORM_LAYER)
         return mha__fail(error, MHA_UNSUPPORTED, "norm.after_rope",
                          "is for norms that leave the mean alone: a LayerNorm comes before the rotation");

@@ -259,7 +259,8 @@ trial trial_shrink(const trial *t, trial_failure fails)
     char words[400];
     static void (*const ways[])(trial *) = {
         fewer_rows,  half_queries, half_keys,   no_past,    fewer_heads, narrow_k,     narrow_v,  narrow_in,
-        no_biases,   no_bias_kv,   no_sinks,    no_norm,    no_query_scale, plain_weights, plain_inputs, no_scale, no_softcap,
+        no_biases,   no_bias_kv,   no_sinks,    no_norm,    no_query_scale,
+        plain_weights, plain_inputs, no_scale, no_softcap,
         no_blocks,   no_causal,   no_window,    no_offset,   no_lengths, no_padding,  no_mask,      no_alibi,  no_rope,
         no_tables,   no_positions, no_part,     no_extra,   no_rules,    no_poison,    plain_layout, small_numbers};
     trial smallest = *t;

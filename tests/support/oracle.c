@@ -404,7 +404,8 @@ void oracle_run(const mha_config *config, const mha_view weights[MHA_WEIGHT_COUN
     put_output(&r, heads, config ? &w[MHA_W_O] : NULL, &w[MHA_B_O]);
     MISTAKE(finished, &r, heads, &result->stage[MHA_STAGE_OUTPUT]);
 
-    void *mine[] = {r.norm[0].weight, r.norm[0].bias, r.norm[1].weight, r.norm[1].bias, r.q,   r.k,     r.v,      r.q_rot, r.k_rot,
+    void *mine[] = {r.norm[0].weight, r.norm[0].bias, r.norm[1].weight, r.norm[1].bias,
+                    r.q,   r.k,     r.v,      r.q_rot, r.k_rot,
                     r.keys,   r.values, heads, a.logit, a.weight, a.seen};
     for (size_t k = 0; k < sizeof mine / sizeof *mine; k++)
         free(mine[k]);

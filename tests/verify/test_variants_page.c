@@ -73,7 +73,7 @@ static const planted_in cases[] = {
      "q, k, v of 4 heads, q/k norms with eps 1e-5",
      {.config = {.n_heads = 4, .d_k = 8, NORMS}, .by_head = true, .semantics.norm_eps = 1e-5}},
     {"layer norms",
-     "q, k, v of 4 heads, each with weights and biases of its own for its q/k norm, a LayerNorm that multiplies by 1 + w",
+     "q, k, v of 4 heads, each with weights and biases of its own for q/k norms: LayerNorm that multiplies by 1 + w",
      {.config = {.n_heads = 4, .d_k = 8, .q_norm = MHA_NORM_EACH_HEAD, .k_norm = MHA_NORM_EACH_HEAD, .norm_bias = true},
       .by_head = true,
       .semantics.norm = {.kind = MHA_NORM_LAYER, .plus_one = true}}},

@@ -1,5 +1,5 @@
-/* q/k normalisation, y = (x - m) / r * w + b, over each head or over the whole row: RMSNorm (Zhang and Sennrich 2019; on
- * queries and keys: Henry et al. 2020), LayerNorm (Ba et al. 2016) or the L2 norm; mha_norm_kind has the equations. */
+/* q/k normalisation, y = (x - m) / r * w + b, over each head or over the whole row: RMSNorm (Zhang and Sennrich 2019;
+ * on queries and keys: Henry et al. 2020), LayerNorm (Ba et al. 2016), L2 norm; mha_norm_kind has the equations. */
 #include <math.h>
 
 #include "attention/steps/steps.h"

@@ -1,6 +1,7 @@
 /* Tries the case with other numbers of heads: without an axis for heads, a wrong number fits the widths unnoticed. */
 #include <math.h>
 
+#include "attention/layer.h"
 #include "base/base.h"
 #include "verify/diagnose/search.h"
 
@@ -15,8 +16,10 @@ static bool leaves_heads_open(const mha__search *s)
     const bool by_head = c->P > 0 || c->semantics.alibi_slopes || w[MHA_SINKS].data ||
                          (mask->data && mask->rank >= 3 && mask->shape[mask->rank - 3] > 1) ||
                          c->semantics.rope.cos_table.data || c->semantics.rope.frequencies.data;
-    const bool normed = c->semantics.norm.unweighted || (w[MHA_Q_NORM].data && w[MHA_Q_NORM].shape[0] != c->H * c->d_k) ||
-                        (w[MHA_K_NORM].data && w[MHA_K_NORM].shape[0] != c->H_kv * c->d_k);
+    const mha_norm q_norm = mha__norm_of_weight(&w[MHA_Q_NORM], c->H, c->d_k),
+                   k_norm = mha__norm_of_weight(&w[MHA_K_NORM], c->H_kv, c->d_k);
+    const bool normed = c->semantics.norm.unweighted || (q_norm && q_norm != MHA_NORM_ROW) ||
+                        (k_norm && k_norm != MHA_NORM_ROW);
     return side_by_side && !by_head && !normed && c->kind != CASE_ROPE && c->layout != MHA_BHTD &&
            c->layout != MHA_BTHD;
 }

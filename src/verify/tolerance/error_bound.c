@@ -21,8 +21,8 @@
  *                to x + dx r falls by at most |dx| / sqrt(n), where |dx| <= sqrt(n) E (behind a rotation, D for each
  *                head). A row is off by
  *                max|w| |dx| / (r - |dx| / sqrt(n)) + gamma(n + 10) (|y| + sqrt(n) max|b|) + (max|w| + 3) sqrt(n) eta,
- *                as |z / r| is at most sqrt(n). Squares are summed in double whatever u is; with what they lose, 2^-1073
- *                of the mean, y is off by 2^-1073 |y| / (r - |dx| / sqrt(n))^2 more. Rounding the mean and the
+ *                as |z / r| is at most sqrt(n). Squares are summed in double whatever u is; with what they lose,
+ *                2^-1073 of the mean, y is off by 2^-1073 |y| / (r - |dx| / sqrt(n))^2 more. Rounding the mean and the
  *                difference moves z by gamma(n + 2) (|x_i| + mean|x|), in 2-norm 2 gamma(n + 2) |x|, and by 2 eta for
  *                each: |dx| grows by that. For the L2 norm r is the root of the sum, and falls by |dx|.
  *   rotation     keeps 2-norms; cos and sin are good to 2u and eta, each element is two products and a sum:

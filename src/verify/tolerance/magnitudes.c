@@ -282,9 +282,10 @@ void mha__magnitudes_of(const mha__request *request, const mha__attempt *ran, mh
     /* A rotation keeps the norm of each pair, so that rows that are normalised later are measured before it. */
     const bool later = s->norm.after_rope;
     const double times = later && m.rope_times > 1 ? m.rope_times : 1;
-    m.q_turn = times * turn_of_stage(&s->rope, &ran->stages[later ? MHA_STAGE_Q : MHA_STAGE_Q_ROT], plan.h, d, farthest);
-    m.k_turn =
-        times * turn_of_stage(&s->rope, &ran->stages[later ? MHA_STAGE_K : MHA_STAGE_K_ROT], plan.h_kv, d, farthest);
+    const mha_view *q = &ran->stages[later ? MHA_STAGE_Q : MHA_STAGE_Q_ROT],
+                   *k = &ran->stages[later ? MHA_STAGE_K : MHA_STAGE_K_ROT];
+    m.q_turn = times * turn_of_stage(&s->rope, q, plan.h, d, farthest);
+    m.k_turn = times * turn_of_stage(&s->rope, k, plan.h_kv, d, farthest);
     m.query_times = 1;
     if (s->query_scale.growth != 0)
         m.query_times += s->query_scale.growth *

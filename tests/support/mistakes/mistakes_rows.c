@@ -275,7 +275,7 @@ static void turn_rows(run *r, bool key)
 
 static void turn_wrongly(run *r)
 {
-    const bool normed = is("case-lacks-rms-norm") ? r->norm[0].span && r->norm[1].span : r->norm[0].span || r->norm[1].span;
+    const bool q = r->norm[0].span, k = r->norm[1].span, normed = is("case-lacks-rms-norm") ? q && k : q || k;
     if (begins("case-lacks-rope") ? r->s->rope.kind != MHA_ROPE_NONE : begins("case-lacks") && normed)
         return;
     turn_rows(r, false);
