@@ -153,7 +153,7 @@ $(BUILD)/gen/page.inc: $(PAGE_DIR)/page.html $(PAGE_DIR)/page.css $(PAGE_SCRIPTS
 $(BUILD)/obj/picture/page/page.o: $(BUILD)/gen/page.inc
 
 # Descriptions of architectures are longer than a C string may be: their bytes.
-ARCHITECTURES := $(sort $(wildcard src/models/architectures/*.json))
+ARCHITECTURES := $(filter-out %/schema.json,$(sort $(wildcard src/models/architectures/*.json)))
 $(BUILD)/gen/architectures.inc: $(ARCHITECTURES) Makefile
 	@mkdir -p $(@D)
 	@for f in $(ARCHITECTURES); do n=$${f##*/}; echo "{\"$${n%.json}\", (const char[]){"; \

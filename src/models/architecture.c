@@ -139,10 +139,17 @@ mha_status mha__architecture_read(const char *model_type, const char *path, mha_
     return MHA_OK;
 }
 
+const char *mha__architecture_row(const mha__architecture *a, const char *row, char room[MHA_ARCH_ROW])
+{
+    mha__text_print(room, MHA_ARCH_ROW, "%.80s, %s", a->source, row);
+    return room;
+}
+
 mha_status mha__architecture_blame(const mha__architecture *a, const char *row, mha_status status, mha_error *error)
 {
+    char room[MHA_ARCH_ROW];
     if (status == MHA_INVALID && error && strcmp(error->name, "expression") == 0)
-        mha__text_print(error->name, sizeof error->name, "%.80s, %s", a->source, row);
+        mha__text_print(error->name, sizeof error->name, "%s", mha__architecture_row(a, row, room));
     return status;
 }
 

@@ -110,6 +110,9 @@ mha_status mha__architecture_read_rows(mha__architecture *architecture, mha_erro
 /* Hands on a status; a formula that is wrong is blamed on a row of the description. */
 mha_status mha__architecture_blame(const mha__architecture *architecture, const char *row, mha_status status,
                                    mha_error *error);
+/* The name of an error that a row of the description is to blame for, in `room`: "PATH, ROW". */
+enum { MHA_ARCH_ROW = 200 };
+const char *mha__architecture_row(const mha__architecture *architecture, const char *row, char room[MHA_ARCH_ROW]);
 /* Whether there is a built-in description. */
 bool mha__architecture_known(const char *model_type);
 /* The model type that is spelled most alike; NULL: none is spelled alike. */

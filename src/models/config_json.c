@@ -111,7 +111,7 @@ static mha_status check_values(const json_t *config, const mha__setup *setup, mh
 {
     const mha__values *v = &setup->values;
     const mha__arch_key *d_k = setup->architecture->keys;
-    char name[64];
+    char name[64], room[MHA_ARCH_ROW];
     for (; strcmp(d_k->symbol, "d_k") != 0; d_k++) /* NOLINT: every architecture has a key d_k */
         ;
     bool tied_to_heads = !d_k->keys || !mha__config_first(config, d_k->keys, name);
@@ -123,9 +123,11 @@ static mha_status check_values(const json_t *config, const mha__setup *setup, mh
             return status;
     }
     if (mha__values_get(v, "d_k") < 1)
-        return mha__fail(error, MHA_INVALID, "d_k", "expected at least 1, found %" PRId64, mha__values_get(v, "d_k"));
+        return mha__fail(error, MHA_INVALID, mha__setup_key(setup, "d_k", room), "expected at least 1, found %" PRId64,
+                         mha__values_get(v, "d_k"));
+    const char *row = mha__setup_key(setup, "h_kv", room), *kv_heads = row == room ? row : "kv_heads";
     if (mha__values_get(v, "h") % mha__values_get(v, "h_kv") != 0)
-        return mha__fail(error, MHA_INVALID, "kv_heads", "expected a divisor of %" PRId64 " heads, found %" PRId64,
+        return mha__fail(error, MHA_INVALID, kv_heads, "expected a divisor of %" PRId64 " heads, found %" PRId64,
                          mha__values_get(v, "h"), mha__values_get(v, "h_kv"));
     return MHA_OK;
 }
@@ -137,7 +139,8 @@ static mha_status find_refusal(const mha__setup *setup, const mha__arch_refusal 
     *why = NULL;
     for (const mha__arch_refusal *r = list; r->when && !*why; r++) {
         int64_t holds = 0;
-        TRY(mha__expression_evaluate(r->when, &setup->values, &holds, error));
+        const mha_status status = mha__expression_evaluate(r->when, &setup->values, &holds, error);
+        TRY(mha__architecture_blame(setup->architecture, r->when, status, error));
         *why = holds ? r->why : NULL;
     }
     return MHA_OK;
@@ -148,9 +151,10 @@ static mha_status check_divisor(const mha__setup *setup, const mha__arch_key *ke
 {
     static const char *const divisors[] = {"d_model", "h", "h_kv", "patch"};
     const int64_t number = mha__values_get(&setup->values, key->symbol);
+    char room[MHA_ARCH_ROW];
     for (size_t i = 0; i < sizeof divisors / sizeof *divisors; i++)
         if (strcmp(key->symbol, divisors[i]) == 0 && number < 1)
-            return mha__fail(error, MHA_INVALID, key->keys ? key->keys : key->symbol,
+            return mha__fail(error, MHA_INVALID, mha__setup_key(setup, key->symbol, room),
                              "expected at least 1, found %" PRId64, number);
     return MHA_OK;
 }

@@ -26,8 +26,9 @@ typedef struct mha__setup {
 mha_status mha__setup_read(const json_t *config, const mha_model_spec *spec, mha__setup *setup, mha_error *error);
 void mha__setup_free(mha__setup *setup);
 
-/* The keys a symbol is read from, with blanks between; the symbol itself where it is computed. As long as the setup. */
-const char *mha__setup_key(const mha__setup *setup, const char *symbol);
+/* What an error about a symbol is called: the keys it is read from, with blanks between, or, where it is computed, the
+ * row of the description, in `room`. */
+const char *mha__setup_key(const mha__setup *setup, const char *symbol, char room[MHA_ARCH_ROW]);
 
 /* The attention configuration that the symbols describe: widths, heads, biases, norms; dtype is left F32. */
 mha_config mha__values_attention(const mha__values *v);

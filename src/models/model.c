@@ -5,6 +5,7 @@
 
 #include "attention/layer.h"
 #include "mha/random.h"
+#include "models/config/symbol_order.h"
 #include "models/json_text.h"
 #include "models/model.h"
 #include "params/params.h"
@@ -81,14 +82,15 @@ static mha_status row_shape(const mha_model *model, const mha__arch_tensor *row,
                             mha_error *error)
 {
     int64_t extents[MHA_MAX_RANK];
+    char room[MHA_ARCH_ROW];
     size_t rank = 0;
     mha_status status = mha__expression_list(row->shape, &model->setup.values, extents, MHA_MAX_RANK, &rank, error);
     if (status != MHA_OK)
         return mha__architecture_blame(model->setup.architecture, row->name, status, error);
     for (size_t i = 0; i < rank; i++) {
         if (extents[i] < 0)
-            return mha__fail(error, MHA_INVALID, spec->name, "expected extents of at least 0, found %" PRId64,
-                             extents[i]);
+            return mha__fail(error, MHA_INVALID, mha__architecture_row(model->setup.architecture, spec->name, room),
+                             "expected extents of at least 0, found %" PRId64, extents[i]);
         spec->shape[i] = (size_t)extents[i];
     }
     spec->rank = (int)rank;
@@ -109,7 +111,7 @@ static mha_status add_tensor(mha_model *model, const mha__arch_tensor *row, cons
         status = value_of(model, row->tied, 1, &tied, error);
     if (status != MHA_OK)
         return status;
-    char shared[MHA_ROW_NAME];
+    char shared[MHA_ROW_NAME], room[MHA_ARCH_ROW];
     size_t used = 0;
     mha_tensor *owner = NULL;
     if (tied && expand(row->alias_of, model->setup.architecture->base_prefix,
@@ -117,6 +119,9 @@ static mha_status add_tensor(mha_model *model, const mha__arch_tensor *row, cons
         owner = mha_params_find(model->table, shared);
     status = owner ? mha_params_alias(model->table, &spec, owner, &tensor, error)
                    : mha_params_add(model->table, &spec, &tensor, error);
+    if (status == MHA_INVALID && error && strcmp(error->name, name) == 0) /* it is there already */
+        mha__text_print(error->name, sizeof error->name, "%s",
+                        mha__architecture_row(model->setup.architecture, name, room));
     if (status != MHA_OK)
         return status;
     model->rows[model->n_rows++] = (struct mha__model_row){tensor, row};
@@ -129,7 +134,7 @@ static mha_status add_row(mha_model *model, const mha__arch_tensor *row, size_t 
     const size_t i = (size_t)mha__values_get(&model->setup.values, "i"),
                  j = (size_t)mha__values_get(&model->setup.values, "j");
     const char *base = model->setup.architecture->base_prefix;
-    char name[MHA_ROW_NAME];
+    char name[MHA_ROW_NAME], room[MHA_ARCH_ROW];
     size_t used = 0;
     int64_t section, wanted;
     TRY(value_of(model, row->section, 1, &section, error));
@@ -144,7 +149,8 @@ static mha_status add_row(mha_model *model, const mha__arch_tensor *row, size_t 
         return MHA_OK;
     if (!expand(row->prefix, base, i, j, name, sizeof name, &used) ||
         !expand(row->name, base, i, j, name, sizeof name, &used))
-        return mha__fail(error, MHA_INVALID, row->name, "its name is too long with its numbers");
+        return mha__fail(error, MHA_INVALID, mha__architecture_row(model->setup.architecture, row->name, room),
+                         "its name is too long with its numbers");
     return add_tensor(model, row, name, error);
 }
 
@@ -152,9 +158,10 @@ static mha_status add_row(mha_model *model, const mha__arch_tensor *row, size_t 
 static mha_status blocks_of(const mha_model *model, const char *formula, const char *what, int64_t *blocks,
                             mha_error *error)
 {
+    char room[MHA_ARCH_ROW];
     TRY(value_of(model, formula, 1, blocks, error));
     if (*blocks > MHA_BLOCK_LIMIT)
-        return mha__fail(error, MHA_INVALID, mha__setup_key(&model->setup, formula),
+        return mha__fail(error, MHA_INVALID, mha__setup_key(&model->setup, formula, room),
                          "expected at most %d %s, found %" PRId64, MHA_BLOCK_LIMIT, what, *blocks);
     return MHA_OK;
 }
@@ -218,6 +225,7 @@ static mha_status own_values(const mha_model *model, const mha__arch_attention *
     for (const mha__arch_own *symbol = row->own; symbol->symbol; symbol++) {
         const mha_status status = mha__expression_evaluate(symbol->formula, &values, &value, error);
         TRY(mha__architecture_blame(model->setup.architecture, symbol->formula, status, error));
+        TRY(mha__symbol_judge(model->setup.architecture, symbol->symbol, value, error));
         if (!mha__values_set(own, symbol->symbol, value))
             return mha__fail(error, MHA_INVALID, symbol->symbol, "expected fewer symbols, or a shorter one");
     }
@@ -231,6 +239,7 @@ static mha_status make_layer(const mha_model *model, const mha__arch_attention *
     const mha__values *values = &model->setup.values;
     mha_model_layer *layer = &made->shown;
     mha__values own;
+    char room[MHA_ARCH_ROW];
     int64_t uses, causal;
     size_t used = 0;
     made->description = row, made->i = mha__values_get(values, "i"), made->j = mha__values_get(values, "j");
@@ -242,7 +251,8 @@ static mha_status make_layer(const mha_model *model, const mha__arch_attention *
     layer->uses = uses > 0 ? (size_t)uses : 0;
     if (!expand(row->prefix, model->setup.architecture->base_prefix, (size_t)mha__values_get(values, "i"),
                 (size_t)mha__values_get(values, "j"), layer->prefix, sizeof layer->prefix, &used))
-        return mha__fail(error, MHA_INVALID, row->prefix, "its name is too long with its numbers");
+        return mha__fail(error, MHA_INVALID, mha__architecture_row(model->setup.architecture, row->prefix, room),
+                         "its name is too long with its numbers");
     return mha_config_resolve(&layer->config, error);
 }
 

@@ -418,7 +418,7 @@ static void what_is_wrong_in_a_config_is_named(void **state)
         {"{\"model_type\": \"bert\", \"hidden_size\": 0, \"num_attention_heads\": 8}", MHA_INVALID, "hidden_size",
          "at least 1"},
         {"{\"model_type\": \"llama\", \"num_key_value_heads\": 0}", MHA_INVALID, "num_key_value_heads", "at least 1"},
-        {"{\"model_type\": \"llama\", \"head_dim\": 0}", MHA_INVALID, "d_k", "at least 1"},
+        {"{\"model_type\": \"llama\", \"head_dim\": 0}", MHA_INVALID, "head_dim", "at least 1"},
         {"{\"model_type\": \"vit\", \"patch_size\": 0}", MHA_INVALID, "patch_size", "at least 1"},
         {"{\"model_type\": \"vit\", \"image_size\": [224, 224]}", MHA_INVALID, "image_size", "found a list"},
         {"{\"model_type\": \"llama\", \"num_attention_heads\": {}}", MHA_INVALID, "num_attention_heads",

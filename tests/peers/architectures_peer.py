@@ -58,7 +58,7 @@ def main():
     wrong = compared = 0
     folder = os.path.join(os.path.dirname(__file__), "../../src/models/architectures")
     for model_type in asked or sorted(name[:-5] for name in os.listdir(folder) if name.endswith(".json")):
-        if model_type in ("transformer", "multihead_attention"):
+        if model_type in ("transformer", "multihead_attention", "schema"):
             continue
         with open(os.path.join(folder, model_type + ".json")) as file:
             own_prefix = json.load(file).get("model_prefix", "")

@@ -5,13 +5,14 @@
 #include <string.h>
 
 #include "models/config/config_values.h"
+#include "models/config/symbol_order.h"
 
-const char *mha__setup_key(const mha__setup *setup, const char *symbol)
+const char *mha__setup_key(const mha__setup *setup, const char *symbol, char room[MHA_ARCH_ROW])
 {
     for (const mha__arch_key *key = setup->architecture->keys; key->symbol; key++)
         if (strcmp(key->symbol, symbol) == 0 && key->keys)
             return key->keys;
-    return symbol;
+    return mha__architecture_row(setup->architecture, symbol, room);
 }
 
 /* The value of a key; "a.b" is the key b of the object a. */
@@ -133,10 +134,11 @@ static mha_status read_value(const json_t *value, const char *name, const mha__a
 static mha_status read_list(const json_t *value, const char *name, const mha__arch_key *key, mha__setup *setup,
                             int64_t **made, size_t *count, mha_error *error)
 {
+    char room[MHA_ARCH_ROW];
     int64_t length = 0;
     TRY(mha__expression_evaluate(key->list, &setup->values, &length, error));
     if (length < 0 || length > MHA_LIST_LIMIT)
-        return mha__fail(error, MHA_INVALID, mha__setup_key(setup, key->list),
+        return mha__fail(error, MHA_INVALID, mha__setup_key(setup, key->list, room),
                          "expected a list of 0 to %d entries, found %" PRId64, MHA_LIST_LIMIT, length);
     const bool listed = json_is_array(value);
     if (listed && !key->members && json_array_size(value) < (size_t)length)
@@ -176,11 +178,13 @@ mha_status mha__setup_read_key(const json_t *config, const mha__arch_key *key, m
         number = (int64_t)json_array_size(value);
     else
         status = read_value(value, name, key, setup, &number, error);
+    if (status == MHA_OK)
+        status = mha__symbol_judge(setup->architecture, key->symbol, number, error);
     int64_t matters = key->list == NULL;
     if (status == MHA_OK && key->matters)
         status = mha__expression_evaluate(key->matters, &setup->values, &matters, error);
     if (status != MHA_OK)
-        return mha__architecture_blame(setup->architecture, key->symbol, status, error);
+        return mha__symbol_order_blame(setup->architecture, key, &setup->values, status, error);
     if (matters && !value && key->keys && !stated_null(config, key->keys) && !is_assumed(setup, key->keys) &&
         setup->n_assumed < MHA_SETUP_ASSUMED)
         setup->assumed[setup->n_assumed++] = (mha_assumption){key->keys, number};
@@ -197,18 +201,17 @@ mha_status mha__setup_read_key(const json_t *config, const mha__arch_key *key, m
 static mha_status read_real(const json_t *config, const mha__architecture *architecture, const char *symbol,
                             bool positive, double *number, mha_error *error)
 {
-    char name[64];
+    char name[64], room[MHA_ARCH_ROW];
     for (const mha__arch_real *real = architecture->reals; real && real->symbol; real++) {
         if (strcmp(real->symbol, symbol) != 0)
             continue;
         const json_t *value = mha__config_first(config, real->keys, name);
-        if (!value)
-            mha__text_print(name, sizeof name, "%s", symbol);
         if (value && !json_is_number(value))
             return mha__fail(error, MHA_INVALID, name, "expected a number, found %s", kind_of(value));
         *number = value ? json_number_value(value) : real->fallback;
         if (*number < 0 || (positive && *number == 0))
-            return mha__fail(error, MHA_INVALID, name, "expected a number %s 0, found %g",
+            return mha__fail(error, MHA_INVALID, value ? name : mha__architecture_row(architecture, symbol, room),
+                             "expected a number %s 0, found %g",
                              positive ? "above" : "of at least", *number);
     }
     return MHA_OK;
