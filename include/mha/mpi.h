@@ -31,8 +31,8 @@ MHA_API mha_status mha_mpi_layer_create(MPI_Comm comm, mha_split_scheme scheme, 
                                         mha_params *table, const char *prefix, mha_mpi_layer **layer,
                                         mha_error *error);
 /* Collective. The same from a weights file, which every rank opens under its own `path`: each reads its part of every
- * weight alone (mha_model_load_share), so that no rank has the whole layer in memory. `report` may be NULL. Errors: also
- * those of mha_file_open and mha_model_load_share, of the first rank that has one. */
+ * weight alone (mha_model_load_share), so that no rank has the whole layer in memory. `report` may be NULL. Errors:
+ * also those of mha_file_open and mha_model_load_share, of the first rank that has one. */
 MHA_API mha_status mha_mpi_layer_load(MPI_Comm comm, mha_split_scheme scheme, const char *path,
                                       const mha_load_options *options, mha_params *table, mha_mpi_layer **layer,
                                       mha_load_report *report, mha_error *error);
