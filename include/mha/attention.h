@@ -169,6 +169,9 @@ typedef enum mha_stage {
     MHA_STAGE_PRESENT_KEY,   /* (B, h_kv, S, d_k)    cached and new rows, also without a cache; not in a ragged batch */
     MHA_STAGE_PRESENT_VALUE, /* (B, h_kv, S, d_v) */
     MHA_STAGE_LSE,           /* (B, h, T_q)          log sum exp of visible masked scores, sinks and plus-one, too */
+    /* Of latent attention alone, before q, k and v: */
+    MHA_STAGE_Q_LATENT,      /* (B, T_q, q_rank)     x_q W_QA + b_QA, before its norm; with a q_rank */
+    MHA_STAGE_KV_LATENT,     /* (B, T_k, kv_rank+d_rope)  [c, k_r] = x_k W_KVA + b_KVA, before norm and rotation */
     MHA_STAGE_COUNT
 } mha_stage;
 
@@ -177,7 +180,7 @@ MHA_API bool mha_stage_find(const char *name, mha_stage *stage); /* false: no st
 
 /* ---------------------------------------------------------------- calls */
 
-enum { MHA_PLAN_PRIVATE_BYTES = 6144 };
+enum { MHA_PLAN_PRIVATE_BYTES = 7680 };
 
 typedef enum mha_path {
     MHA_PATH_AUTO,  /* the fastest path that supports the call */
@@ -204,7 +207,7 @@ typedef struct mha_keep {
  * the cache and the workspace.
  *
  * With a layer:    query (B, T_q, d_q), key (B, T_k, d_kin), value (B, T_k, d_vin), output (B, T_q, d_out).
- *                  key without data: key = query; value without data: value = key.
+ *                  key without data: key = query; value without data: value = key, as it must be with kv_rank.
  * Without a layer: query (B, T_q, h, d_k), key (B, T_k, h_kv, d_k), value (B, T_k, h_kv, d_v), all given; there is
  *                  no output projection: output is (B, T_q, h, d_v) or (B, T_q, h*d_v), the same numbers as heads.
  * mha_rows and mha_heads make views of the usual layout, mha_view_rows and mha_view_heads of the others.
@@ -225,16 +228,24 @@ typedef struct mha_call {
      * +inf or NaN makes weights, output and lse NaN. */
     const mha_view *weights;
     mha_cache *cache; /* may be NULL */
+    /* A layer with kv_rank attends to its latents (DeepSeek-V2, section 2.1.2): as
+     *   q_n . (norm(c) W_K) = (q_n W_K^T) . norm(c)   and   sum w_j (norm(c_j) W_V) = (sum w_j norm(c_j)) W_V
+     * with head i's columns W_K and W_V of W_KVB, the output is that without `absorbed`, up to rounding. All heads
+     * share one key head [norm(c), rope(k_r)] of d_k = kv_rank + d_rope features, whose first d_v = kv_rank are the
+     * values: so are h_kv, d_k and d_v in the plan and in the stages q, k, v, q_rot, k_rot, present_key and
+     * present_value; heads, output and the default scale are as ever. A cache has kv_heads 1, that d_k, and d_v 0:
+     * values are not stored beside keys. */
+    bool absorbed;
     mha_keep *keep;   /* `keep_count` stages to keep or to time, each at most once; `output` can only be timed */
     size_t keep_count;
     /* No data: none. Or F64 (B, h, T_q, d_v + 2) on the exact path: the softmax of each row over the keys of earlier
      * calls, which this call continues and then writes back. A row is (r, l, a), with sum exp(score) = l e^r and
      * sum exp(score) v = a e^r over the keys so far; before the first call it is (-inf, 0, 0). Weights, lse, heads and
      * output are then those of all keys so far (weights: of this call's keys), and have the bits that one call with
-     * all keys gives. The first call counts what is not a key, the others set keys_only. */
+     * all keys gives. d_v is that of the plan. The first call counts what is not a key, the others set keys_only. */
     mha_view partial;
     /* All 0: none. Else, on the exact path, what a kernel of that precision gives: float64, rounded at these points.
-     * Not with `partial`. */
+     * Not with `partial`, nor with kv_rank. */
     mha_precision precision;
     mha_path path;
     int threads; /* 0: mha_threads_available() */
@@ -246,7 +257,7 @@ typedef struct mha_plan {
     const char *path_reason; /* why it is not the path asked for, or with AUTO not `fast`; "" when it is. Static text */
     size_t B, T_q, T_k;      /* number of sequences; longest lengths of queries and of new keys */
     size_t S, S_extra;       /* longest length of keys, cached ones included; extra rows (S' = S + S_extra) */
-    size_t h, h_kv, d_k, d_v, d_out;
+    size_t h, h_kv, d_k, d_v, d_out; /* of the attention: see mha_call.absorbed */
     double scale;
     int threads;
     size_t workspace_bytes;

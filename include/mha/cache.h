@@ -13,7 +13,7 @@ extern "C" {
 typedef struct mha_cache mha_cache;
 
 typedef struct mha_cache_spec {
-    size_t batch, kv_heads, d_k, d_v;
+    size_t batch, kv_heads, d_k, d_v; /* d_v 0: no values, for latents (mha_call.absorbed) */
     size_t capacity; /* rows; a call whose new rows have no room, even after eviction, is MHA_INVALID */
     size_t window;   /* > 0: where there is no room for new rows, all but the last `window` rows are first evicted;
                         capacity must be at least window */

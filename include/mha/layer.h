@@ -36,12 +36,23 @@ typedef struct mha_config {
     mha_norm q_norm, k_norm;
     bool norm_bias;  /* each q/k norm adds a bias of the shape of its weight (Phi, Persimmon) */
     mha_dtype dtype; /* of the weights: F32, F64, F16 or BF16 */
+
+    /* Multi-head latent attention (DeepSeek-AI 2024, DeepSeek-V2, section 2.1). kv_rank > 0: keys and values come from
+     * one latent c of each token, and d_rope features of a key are the same for all heads:
+     *   [c, k_r] = x_k W_KVA + b_KVA,   [k_n, v] = norm(c) W_KVB head by head,   k = [k_n, rope(k_r)]
+     * with norm(c) = c * kva_norm / sqrt(mean(c^2) + norm_eps). With q_rank > 0 queries, too, come from a latent:
+     *   q = norm(x_q W_QA + b_QA) W_Q
+     * There is no W_K and no W_V; kv_heads is n_heads, and bias_q, bias_k, bias_v, bias_kv, q_norm and k_norm are not
+     * set. A rotation turns the last d_rope features (mha_rope.last). See also mha_call.absorbed. */
+    size_t q_rank, kv_rank; /* 0: no latent */
+    size_t d_rope;          /* d_r, below d_k; d_n = d_k - d_rope features of a key are the head's own */
+    bool bias_latent;       /* b_KVA, and with q_rank b_QA */
 } mha_config;
 
 /* Every weight a layer can have, in the order of the equation. Matrices are row-major and multiply an input row from
  * the right, y = x W + b; columns [i*d_k, (i+1)*d_k) of W_Q are head i. */
 typedef enum mha_weight {
-    MHA_W_Q,    /* (d_q, h*d_k) */
+    MHA_W_Q,    /* (d_q, h*d_k); with q_rank (q_rank, h*d_k) */
     MHA_B_Q,    /* (h*d_k) */
     MHA_W_K,    /* (d_kin, h_kv*d_k) */
     MHA_B_K,    /* (h_kv*d_k) */
@@ -56,6 +67,13 @@ typedef enum mha_weight {
     MHA_K_NORM, /* (d_k), (h_kv*d_k), or (h_kv, d_k) */
     MHA_Q_NORM_BIAS, /* as MHA_Q_NORM */
     MHA_K_NORM_BIAS, /* as MHA_K_NORM */
+    MHA_W_QA,     /* (d_q, q_rank), from here on latent attention: the layer's W_Q reads what these make of x_q */
+    MHA_B_QA,     /* (q_rank) */
+    MHA_QA_NORM,  /* (q_rank) */
+    MHA_W_KVA,    /* (d_kin, kv_rank + d_rope), in place of W_K and W_V */
+    MHA_B_KVA,    /* (kv_rank + d_rope) */
+    MHA_KVA_NORM, /* (kv_rank) */
+    MHA_W_KVB,    /* (kv_rank, h*(d_n + d_v)): of each head first d_n columns for its keys, then d_v for its values */
     MHA_WEIGHT_COUNT
 } mha_weight;
 
@@ -85,9 +103,9 @@ MHA_API mha_params *mha_layer_params(const mha_layer *layer); /* the table that 
 /* The row of a weight in the table; NULL when the layer has no such weight. */
 MHA_API mha_tensor *mha_layer_weight(const mha_layer *layer, mha_weight weight);
 /* The part of a weight that belongs to one head, as a strided view: columns of W_Q, W_K, W_V and their biases, rows
- * of W_O, one element of sinks, a row of the norms of each head. `head` counts query heads for W_Q, b_Q, W_O, sinks and
- * q_norm, key/value heads for W_K, b_K, W_V, b_V, bias_k, bias_v and k_norm. No data where the layer has no such weight
- * or head, or where all heads share the weight (b_O, the other norms). */
+ * of W_O, one element of sinks, a row of the norms of each head. `head` counts query heads for W_Q, b_Q, W_O,
+ * W_KVB, sinks and q_norm, key/value heads for W_K, b_K, W_V, b_V, bias_k, bias_v and k_norm. No data where the layer
+ * has no such weight or head, or where all heads share the weight (b_O, the other norms). */
 MHA_API mha_view mha_layer_head(const mha_layer *layer, mha_weight weight, size_t head);
 
 /* Fills all weights with uniform random values: matrices within sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio
@@ -100,7 +118,7 @@ MHA_API void mha_layer_init(mha_layer *layer, uint64_t seed);
  * weight. MHA_INVALID: another shape; the message has both. */
 MHA_API mha_status mha_layer_set(mha_layer *layer, mha_weight weight, const mha_view *from, mha_error *error);
 
-/* Packs the weights for the fast path: W_Q, W_K, W_V and W_O are copied into the memory layout of the kernels, F16
+/* Packs the weights for the fast path: all matrices are copied into the memory layout of the kernels, F16
  * and BF16 in their own type, other types as F32. The copies are derived rows ("W_Q.packed") of the table: totals
  * have their bytes, never their elements. Without them the fast path computes projections with the BLAS. Packing
  * again renews the copies, and so do mha_layer_set and mha_layer_init; after writing to a weight through a view call

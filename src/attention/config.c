@@ -25,6 +25,13 @@ static const struct {
     [MHA_K_NORM] = {"k_norm", "(d_k), (h_kv*d_k) or (h_kv, d_k)"},
     [MHA_Q_NORM_BIAS] = {"q_norm_bias", "(d_k), (h*d_k) or (h, d_k)"},
     [MHA_K_NORM_BIAS] = {"k_norm_bias", "(d_k), (h_kv*d_k) or (h_kv, d_k)"},
+    [MHA_W_QA] = {"W_QA", "(d_q, q_rank)"},
+    [MHA_B_QA] = {"b_QA", "(q_rank)"},
+    [MHA_QA_NORM] = {"qa_norm", "(q_rank)"},
+    [MHA_W_KVA] = {"W_KVA", "(d_kin, kv_rank + d_rope)"},
+    [MHA_B_KVA] = {"b_KVA", "(kv_rank + d_rope)"},
+    [MHA_KVA_NORM] = {"kva_norm", "(kv_rank)"},
+    [MHA_W_KVB] = {"W_KVB", "(kv_rank, h*(d_n + d_v))"},
 };
 _Static_assert(sizeof weights / sizeof *weights == MHA_WEIGHT_COUNT, "a row for every weight");
 
@@ -33,11 +40,12 @@ const char *mha_weight_name(mha_weight weight)
     return (unsigned)weight < MHA_WEIGHT_COUNT ? weights[weight].name : "?";
 }
 
-static int matrix(size_t shape[2], size_t rows, size_t columns)
+/* Rank 2 and the shape of a matrix; rank 0 when it is not `present`. */
+static int matrix(size_t shape[2], bool present, size_t rows, size_t columns)
 {
-    shape[0] = rows;
-    shape[1] = columns;
-    return 2;
+    shape[0] = present ? rows : shape[0];
+    shape[1] = present ? columns : shape[1];
+    return present ? 2 : 0;
 }
 
 /* Rank 1 and the shape of a vector; rank 0 when it is not `present`. */
@@ -52,20 +60,28 @@ static int vector(size_t shape[2], bool present, size_t n)
 static int norm_vector(size_t shape[2], mha_norm norm, size_t heads, size_t d)
 {
     if (norm == MHA_NORM_EACH_HEAD)
-        return matrix(shape, heads, d);
+        return matrix(shape, true, heads, d);
     return vector(shape, norm != MHA_NORM_NONE, norm == MHA_NORM_ROW ? heads * d : d);
 }
 
 int mha_config_weight_shape(const mha_config *c, mha_weight weight, size_t shape[2], const char **symbol)
 {
     const size_t q = c->n_heads * c->d_k, k = c->kv_heads * c->d_k, v = c->kv_heads * c->d_v,
-                 heads = c->n_heads * c->d_v;
+                 heads = c->n_heads * c->d_v, latent = c->kv_rank + c->d_rope;
+    const bool two_stages = c->q_rank > 0, stored = c->kv_rank > 0;
     int rank = 0;
     switch (weight) {
-    case MHA_W_Q: rank = matrix(shape, c->d_q, q); break;
-    case MHA_W_K: rank = matrix(shape, c->d_kin, k); break;
-    case MHA_W_V: rank = matrix(shape, c->d_vin, v); break;
-    case MHA_W_O: rank = matrix(shape, heads, c->d_out); break;
+    case MHA_W_Q: rank = matrix(shape, true, two_stages ? c->q_rank : c->d_q, q); break;
+    case MHA_W_K: rank = matrix(shape, !stored, c->d_kin, k); break;
+    case MHA_W_V: rank = matrix(shape, !stored, c->d_vin, v); break;
+    case MHA_W_O: rank = matrix(shape, true, heads, c->d_out); break;
+    case MHA_W_QA: rank = matrix(shape, two_stages, c->d_q, c->q_rank); break;
+    case MHA_B_QA: rank = vector(shape, two_stages && c->bias_latent, c->q_rank); break;
+    case MHA_QA_NORM: rank = vector(shape, two_stages, c->q_rank); break;
+    case MHA_W_KVA: rank = matrix(shape, stored, c->d_kin, latent); break;
+    case MHA_B_KVA: rank = vector(shape, stored && c->bias_latent, latent); break;
+    case MHA_KVA_NORM: rank = vector(shape, stored, c->kv_rank); break;
+    case MHA_W_KVB: rank = matrix(shape, stored, c->kv_rank, q - c->n_heads * c->d_rope + heads); break;
     case MHA_B_Q: rank = vector(shape, c->bias_q, q); break;
     case MHA_B_K: rank = vector(shape, c->bias_k, k); break;
     case MHA_B_V: rank = vector(shape, c->bias_v, v); break;
@@ -80,7 +96,7 @@ int mha_config_weight_shape(const mha_config *c, mha_weight weight, size_t shape
     default: break;
     }
     if (rank > 0 && symbol)
-        *symbol = weights[weight].symbol;
+        *symbol = weight == MHA_W_Q && two_stages ? "(q_rank, h*d_k)" : weights[weight].symbol;
     return rank;
 }
 
@@ -117,7 +133,7 @@ static mha_status check_widths(const mha_config *c, mha_error *error)
         size_t heads, width;
     } rows[] = {{"d_k", c->n_heads, c->d_k}, {"d_v", c->n_heads, c->d_v}, {"d_model", 1, c->d_model},
                 {"d_q", 1, c->d_q},          {"d_kin", 1, c->d_kin},      {"d_vin", 1, c->d_vin},
-                {"d_out", 1, c->d_out}};
+                {"d_out", 1, c->d_out},      {"q_rank", 1, c->q_rank}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         size_t features;
         if (mha__mul(rows[i].heads, rows[i].width, &features) && features <= INT_MAX)
@@ -129,6 +145,36 @@ static mha_status check_widths(const mha_config *c, mha_error *error)
                                               INT_MAX, rows[i].heads, rows[i].width);
     }
     return MHA_OK;
+}
+
+/* What latent attention asks of the rest of a resolved config. */
+static mha_status check_latent(const mha_config *c, mha_error *error)
+{
+    const bool others = c->bias_q || c->bias_k || c->bias_v || c->bias_kv || c->q_norm || c->k_norm;
+    if (c->kv_rank == 0)
+        return c->q_rank || c->d_rope || c->bias_latent
+                   ? mha__fail(error, MHA_INVALID, "kv_rank",
+                               "q_rank, d_rope and bias_latent belong to latent attention, which needs a kv_rank")
+                   : MHA_OK;
+    if (others)
+        return mha__fail(error, MHA_INVALID, "kv_rank",
+                         "latent attention has no bias_q, bias_k, bias_v, bias_kv, q_norm or k_norm: its own are "
+                         "bias_latent and the norms of the latents");
+    if (c->kv_heads != c->n_heads)
+        return mha__fail(error, MHA_INVALID, "kv_heads",
+                         "latent attention has keys and values for each of its %zu heads, found kv_heads %zu",
+                         c->n_heads, c->kv_heads);
+    if (c->d_vin != c->d_kin)
+        return mha__fail(error, MHA_INVALID, "d_vin", "latent attention makes keys and values from one input: expected "
+                         "d_kin %zu, found %zu", c->d_kin, c->d_vin);
+    if (c->d_rope >= c->d_k)
+        return mha__fail(error, MHA_INVALID, "d_rope", "expected less than d_k %zu, found %zu", c->d_k, c->d_rope);
+    size_t row, shared, all;
+    if (mha__add(c->kv_rank, c->d_rope, &row) && mha__mul(row, c->n_heads, &all) && all <= INT_MAX &&
+        mha__add(c->d_k - c->d_rope, c->d_v, &shared) && mha__mul(shared, c->n_heads, &all) && all <= INT_MAX)
+        return MHA_OK;
+    return mha__fail(error, MHA_INVALID, "kv_rank", "expected at most %d features in a row of all heads, found %zu x "
+                     "(%zu + %zu)", INT_MAX, c->n_heads, c->kv_rank, c->d_rope);
 }
 
 mha_status mha_config_resolve(mha_config *config, mha_error *error)
@@ -176,6 +222,8 @@ mha_status mha_config_resolve(mha_config *config, mha_error *error)
     if (c.norm_bias && !c.q_norm && !c.k_norm)
         return mha__fail(error, MHA_INVALID, "norm_bias", "has no effect without q_norm or k_norm, which are not set");
     mha_status status = check_widths(&c, error);
+    if (status == MHA_OK)
+        status = check_latent(&c, error);
     if (status != MHA_OK)
         return status;
     *config = c;

@@ -18,6 +18,8 @@ static const char *const stages[] = {
     [MHA_STAGE_PRESENT_KEY] = "present_key",
     [MHA_STAGE_PRESENT_VALUE] = "present_value",
     [MHA_STAGE_LSE] = "lse",
+    [MHA_STAGE_Q_LATENT] = "q_latent",
+    [MHA_STAGE_KV_LATENT] = "kv_latent",
 };
 _Static_assert(sizeof stages / sizeof *stages == MHA_STAGE_COUNT, "a name for every stage");
 

@@ -3,6 +3,7 @@
  *   out = concat(head_1 ... head_h) W_O + b_O,   head_i = softmax(Q_i K_i^T * scale) V_i
  *   Q = x_q W_Q + b_Q,  K = x_k W_K + b_K,  V = x_v W_V + b_V            (Vaswani et al. 2017, section 3.2)
  *
+ * With latents (latent.c) Q, K and V are made in two stages; the rest is the same.
  * Heads are strided views of Q, K, V and of the concatenation; nothing is copied to split or merge them. */
 #include "attention/forward.h"
 #include "attention/steps/cache.h"
@@ -37,8 +38,18 @@ static void inputs(const mha__resolved *r, char *workspace, mha_view heads[3], m
     const mha__layout *at = &r->layout;
     const mha_view to_Q = result_in(workspace, &at->Q), to_K = result_in(workspace, &at->K),
                    to_V = result_in(workspace, &at->V);
-    mha__project_inputs(r, &to_Q, &to_K, &to_V, heads, project_scratch(r, workspace));
-    mha__stages_done(r, (mha_stage[]){MHA_STAGE_Q, MHA_STAGE_K, MHA_STAGE_V}, heads, 3, clock);
+    float *scratch = project_scratch(r, workspace);
+    if (r->latent.kv_rank) {
+        const mha_view latents[] = {result_in(workspace, &at->q_latent), result_in(workspace, &at->kv_latent),
+                                    result_in(workspace, &at->wide_q), result_in(workspace, &at->wide_kv)};
+        mha__latent_inputs(r, latents, &to_Q, &to_K, heads, scratch, clock);
+    } else {
+        const mha__projection all[] = {{MHA_QUERIES, &r->query, MHA_W_Q, MHA_B_Q, r->plan.h, &to_Q},
+                                       {MHA_KEYS, &r->key, MHA_W_K, MHA_B_K, r->plan.h_kv, &to_K},
+                                       {MHA_KEYS, &r->value, MHA_W_V, MHA_B_V, r->plan.h_kv, &to_V}};
+        mha__project_all(r, all, 3, heads, scratch);
+        mha__stages_done(r, (mha_stage[]){MHA_STAGE_Q, MHA_STAGE_K, MHA_STAGE_V}, heads, 3, clock);
+    }
 
     norm_and_rotate(r, MHA_QUERIES, &heads[0]);
     mha__scale_queries(r, &heads[0]);
@@ -57,6 +68,7 @@ static void output(const mha__resolved *r, char *workspace, const mha_view *conc
 void mha__forward(const mha__resolved *r, char *workspace)
 {
     const mha_view concat = result_in(workspace, &r->layout.heads);
+    const bool absorbed = r->latent.absorbed;
     mha__clock clock = mha__clock_start(r);
 
     mha_view heads[3];
@@ -64,14 +76,19 @@ void mha__forward(const mha__resolved *r, char *workspace)
     mha_view Q = heads[0], K = heads[1], V = heads[2];
 
     if (r->cache) { /* K and V of all calls so far */
-        mha__cache_append(r->cache, &K, &V);
+        const mha_view none = mha_view_slice(&V, 3, 0, 0);
+        mha__cache_append(r->cache, &K, absorbed ? &none : &V);
         K = mha__swap_time_and_heads(mha_cache_keys(r->cache));
-        V = mha__swap_time_and_heads(mha_cache_values(r->cache));
+        V = absorbed ? mha__latent_values(r, &K) : mha__swap_time_and_heads(mha_cache_values(r->cache));
     }
     mha__stage_done(r, MHA_STAGE_PRESENT_KEY, &K, &clock);
     mha__stage_done(r, MHA_STAGE_PRESENT_VALUE, &V, &clock);
 
-    mha__attend(r, &Q, &K, &V, &concat, workspace + r->layout.attend_scratch); /* softmax(Q K^T * scale) V, by heads */
+    const mha_view mixed = result_in(workspace, &r->layout.mixed), by_head = mha__split_heads(&mixed, r->plan.h);
+    mha__attend(r, &Q, &K, &V, absorbed ? &by_head : &concat, /* softmax(Q K^T * scale) V, by heads */
+                workspace + r->layout.attend_scratch);
+    if (absorbed)
+        mha__latent_leave(r, &by_head, &concat, project_scratch(r, workspace));
     mha__stage_done(r, MHA_STAGE_HEADS, &concat, &clock);
 
     output(r, workspace, &concat, &clock);

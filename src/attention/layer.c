@@ -106,6 +106,7 @@ mha_view mha_layer_head(const mha_layer *layer, mha_weight weight, size_t head)
     case MHA_B_V:
     case MHA_BIAS_V: heads = c->kv_heads, width = c->d_v; break;
     case MHA_W_O: width = c->d_v; break;
+    case MHA_W_KVB: axis = 1, width = c->d_k - c->d_rope + c->d_v; break;
     case MHA_SINKS: width = 1; break;
     case MHA_Q_NORM:
     case MHA_Q_NORM_BIAS: heads = c->q_norm == MHA_NORM_EACH_HEAD ? heads : 0, width = 1; break;
@@ -225,6 +226,8 @@ static mha_weight matrix_of(mha_weight bias)
     case MHA_B_Q: return MHA_W_Q;
     case MHA_B_K: return MHA_W_K;
     case MHA_B_V: return MHA_W_V;
+    case MHA_B_QA: return MHA_W_QA;
+    case MHA_B_KVA: return MHA_W_KVA;
     default: return MHA_W_O;
     }
 }
@@ -238,15 +241,22 @@ static void random_range(const mha_layer *layer, int w, float *low, float *high)
     case MHA_W_Q:
     case MHA_W_K:
     case MHA_W_V:
-    case MHA_W_O: bound = sqrt(6.0 / (double)(rows + mha_tensor_view(layer->weight[w]).shape[1])); break;
+    case MHA_W_O:
+    case MHA_W_QA:
+    case MHA_W_KVA:
+    case MHA_W_KVB: bound = sqrt(6.0 / (double)(rows + mha_tensor_view(layer->weight[w]).shape[1])); break;
     case MHA_B_Q:
     case MHA_B_K:
     case MHA_B_V:
-    case MHA_B_O: bound = 1 / sqrt((double)mha_tensor_view(layer->weight[matrix_of((mha_weight)w)]).shape[0]); break;
+    case MHA_B_O:
+    case MHA_B_QA:
+    case MHA_B_KVA: bound = 1 / sqrt((double)mha_tensor_view(layer->weight[matrix_of((mha_weight)w)]).shape[0]); break;
     case MHA_BIAS_K:
     case MHA_BIAS_V: bound = sqrt(6.0 / (double)(rows + 1)); break;
     case MHA_Q_NORM:
-    case MHA_K_NORM: bound = 0.5, centre = 1; break;
+    case MHA_K_NORM:
+    case MHA_QA_NORM:
+    case MHA_KVA_NORM: bound = 0.5, centre = 1; break;
     case MHA_Q_NORM_BIAS:
     case MHA_K_NORM_BIAS: bound = 0.5; break;
     default: break;
@@ -301,6 +311,8 @@ size_t mha__inert_key_bias(const mha_config *c, const mha_semantics *s)
 {
     const bool normed = c->k_norm != MHA_NORM_NONE || s->norm.unweighted,
                matters = normed || c->sinks || c->bias_kv || s->softcap > 0 || s->zero_row || s->softmax_plus_one;
+    if (c->kv_rank) /* of k_r alone: c passes a norm */
+        return matters || s->rope.kind != MHA_ROPE_NONE || !c->bias_latent ? 0 : c->d_rope;
     const size_t rotated = s->rope.kind == MHA_ROPE_NONE ? 0 : s->rope.dim ? s->rope.dim : c->d_k;
     return matters || rotated > c->d_k ? 0 : c->kv_heads * (c->d_k - rotated);
 }
@@ -308,9 +320,10 @@ size_t mha__inert_key_bias(const mha_config *c, const mha_semantics *s)
 mha_status mha_layer_mark_inert(mha_layer *layer, const mha_semantics *semantics)
 {
     static const mha_semantics plain;
-    if (!layer->weight[MHA_B_K])
+    mha_tensor *bias = layer->weight[layer->config.kv_rank ? MHA_B_KVA : MHA_B_K];
+    if (!bias)
         return MHA_OK;
     const size_t inert = mha__inert_key_bias(&layer->config, semantics ? semantics : &plain);
     const char *why = inert ? "the key bias adds one number to all scores of a query; softmax does not see it" : "";
-    return mha__tensor_set_inert(layer->weight[MHA_B_K], inert, why);
+    return mha__tensor_set_inert(bias, inert, why);
 }

@@ -40,15 +40,28 @@ size_t mha__lay_out(mha__resolved *r)
     const bool made = r->layer != NULL, turned = r->semantics.rope.kind != MHA_ROPE_NONE, direct = writes_output(r);
     const mha_view *w = r->weight;
     const bool scaled = r->semantics.query_scale.growth != 0;
+    const mha__latent *l = &r->latent;
+    if (l->kv_rank) {
+        const size_t row = l->kv_rank + l->d_r;
+        at->q_latent = rows(&arena, l->q_rank > 0, B, T_q, l->q_rank);
+        at->kv_latent = rows(&arena, true, B, T_k, row);
+        at->wide_q = rows(&arena, l->absorbed, B, T_q, p->h * (l->d_n + l->d_r));
+        at->wide_kv = rows(&arena, !l->absorbed, B, T_k, p->h * (l->d_n + l->d_v));
+        at->mixed = rows(&arena, l->absorbed, B, T_q, p->h * l->kv_rank);
+    }
+    /* The values of latent attention lie in wide_kv; absorbed, keys and values are the latents. */
     at->Q = rows(&arena, made || turned || scaled || w[MHA_B_Q].data || r->norm[0], B, T_q, p->h * p->d_k);
-    at->K = rows(&arena, made || turned || w[MHA_B_K].data || r->norm[1], B, T_k, p->h_kv * p->d_k);
-    at->V = rows(&arena, made || w[MHA_B_V].data, B, T_k, p->h_kv * p->d_v);
-    at->heads = !made && direct ? (mha__result){r->output, SIZE_MAX} : rows(&arena, true, B, T_q, p->h * p->d_v);
+    at->K = rows(&arena, !l->absorbed && (made || turned || w[MHA_B_K].data || r->norm[1]), B, T_k,
+                 p->h_kv * p->d_k);
+    at->V = rows(&arena, !l->kv_rank && (made || w[MHA_B_V].data), B, T_k, p->h_kv * p->d_v);
+    at->heads = !made && direct ? (mha__result){r->output, SIZE_MAX}
+                                : rows(&arena, true, B, T_q, p->h * mha__head_width(r));
     if (at->heads.view.rank == 3)
         at->heads.view = mha__split_heads(&at->heads.view, p->h);
     at->output = made && direct ? (mha__result){r->output, SIZE_MAX} : rows(&arena, made, B, T_q, p->d_out);
     at->project_scratch = take(&arena, mha__project_scratch(r), sizeof(float));
     at->attend_scratch = take(&arena, mha__attend_scratch(r), 1);
-    at->uses_blas = p->path == MHA_PATH_BLAS || mha__project_uses_blas(r) || mha__attend_flash_uses_blas(r);
+    at->uses_blas = l->absorbed || p->path == MHA_PATH_BLAS ||
+                    mha__project_uses_blas(r) || mha__attend_flash_uses_blas(r);
     return arena.used;
 }

@@ -53,6 +53,26 @@ static mha_status check_input(const mha__resolved *r, mha_path path, const char 
     return MHA_OK;
 }
 
+/* The widths of latent attention, and in the absorbed form the sizes of what is attended to. */
+static mha_status resolve_latent(mha__resolved *r, const mha_call *call, mha_error *error)
+{
+    const mha_config *c = mha_layer_config(r->layer);
+    if (c->kv_rank == 0)
+        return call->absorbed ? mha__fail(error, MHA_UNSUPPORTED, "absorbed", "needs latent attention: a layer with a "
+                                          "kv_rank")
+                              : MHA_OK;
+    r->latent = (mha__latent){.q_rank = c->q_rank, .kv_rank = c->kv_rank, .d_r = c->d_rope,
+                              .d_n = c->d_k - c->d_rope, .d_v = c->d_v, .absorbed = call->absorbed};
+    if (call->absorbed)
+        r->plan.h_kv = 1, r->plan.d_k = c->kv_rank + c->d_rope, r->plan.d_v = c->kv_rank;
+    if (!r->value_follows && r->value.data != r->key.data)
+        return mha__fail(error, MHA_INVALID, "value", "latent attention makes keys and values from one input: leave "
+                         "`value` out");
+    return mha__precision_rounds(&call->precision)
+               ? mha__fail(error, MHA_UNSUPPORTED, "precision", "is not modelled for latent attention")
+               : MHA_OK;
+}
+
 /* Fills in the sizes that follow from the inputs. */
 static mha_status resolve_inputs(mha__resolved *r, const mha_call *call, mha_error *error)
 {
@@ -71,6 +91,7 @@ static mha_status resolve_inputs(mha__resolved *r, const mha_call *call, mha_err
     if (r->layer) {
         const mha_config *c = mha_layer_config(r->layer);
         plan->h = c->n_heads, plan->h_kv = c->kv_heads, plan->d_k = c->d_k, plan->d_v = c->d_v, plan->d_out = c->d_out;
+        TRY(resolve_latent(r, call, error));
         const size_t q[3] = {plan->B, plan->T_q, c->d_q}, k[3] = {plan->B, plan->T_k, c->d_kin},
                      v[3] = {plan->B, plan->T_k, c->d_vin};
         TRY(mha__expect_shape(error, "query", &r->query, 3, q));
@@ -169,7 +190,7 @@ static mha_status resolve_cache(mha__resolved *r, mha_path path, mha_error *erro
                          "with a cache the position of the queries must be given: set `offset` or `position_offset`");
     mha_view keys = mha_cache_keys(cache), values = mha_cache_values(cache);
     const size_t k[4] = {plan->B, plan->h_kv, keys.shape[2], plan->d_k},
-                 v[4] = {plan->B, plan->h_kv, keys.shape[2], plan->d_v};
+                 v[4] = {plan->B, plan->h_kv, keys.shape[2], r->latent.absorbed ? 0 : plan->d_v};
     TRY(mha__expect_shape(error, "cache keys", &keys, 4, k));
     TRY(mha__expect_shape(error, "cache values", &values, 4, v));
     if (path != MHA_PATH_EXACT && keys.dtype == MHA_F64)
@@ -270,7 +291,10 @@ static mha_status check_stage(const mha__resolved *r, mha_stage stage, const mha
     size_t shape[4];
     int rank = mha__stage_shape(r, stage, shape);
     if (rank == 0)
-        return mha__fail(error, MHA_UNSUPPORTED, name, "a ragged batch has no cache");
+        return mha__fail(error, MHA_UNSUPPORTED, name, "%s",
+                         stage == MHA_STAGE_Q_LATENT || stage == MHA_STAGE_KV_LATENT
+                             ? "needs latent attention: a layer with a q_rank or kv_rank"
+                             : "a ragged batch has no cache");
     if (stage == MHA_STAGE_OUTPUT && !r->layer && view->rank == 4)
         rank = 4, shape[2] = r->plan.h, shape[3] = r->plan.d_v;
     return mha__expect_shape(error, name, view, rank, shape);
@@ -326,6 +350,8 @@ static mha_status resolve(mha__resolved *r, const mha_layer *layer, const mha_ca
 {
     *r = (mha__resolved){.layer = layer, .semantics = mha__semantics_meant(&call->semantics), .cache = call->cache};
     TRY(mha__validate_switches(&r->semantics, error));
+    if (!layer && call->absorbed)
+        return mha__fail(error, MHA_UNSUPPORTED, "absorbed", "needs a layer with a kv_rank");
     TRY(resolve_inputs(r, call, error));
     TRY(check_extents(&r->plan, error));
     TRY(choose_path(r, call, error));
@@ -337,7 +363,9 @@ static mha_status resolve(mha__resolved *r, const mha_layer *layer, const mha_ca
     TRY(resolve_cache(r, call->path, error));
     TRY(resolve_ragged(r, error));
     r->plan.S_extra = (r->weight[MHA_BIAS_K].data != NULL) + (size_t)r->semantics.zero_row;
-    r->plan.scale = r->semantics.has_scale ? r->semantics.scale : 1.0 / sqrt((double)r->plan.d_k);
+    r->plan.scale = r->semantics.has_scale
+                        ? r->semantics.scale
+                        : 1.0 / sqrt((double)(layer ? mha_layer_config(layer)->d_k : r->plan.d_k));
     TRY(mha__validate_semantics(r, error));
     TRY(resolve_stages(r, call, error));
     TRY(mha__expect_apart(r, error));

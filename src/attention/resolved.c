@@ -29,6 +29,14 @@ int mha__stage_shape(const mha__resolved *r, mha_stage stage, size_t shape[4])
     size_t made[4] = {B, T_q, p->h * p->d_k, 0};
     int rank = 3;
     switch (stage) {
+    case MHA_STAGE_Q_LATENT:
+        made[2] = r->latent.q_rank;
+        rank = made[2] ? rank : 0;
+        break;
+    case MHA_STAGE_KV_LATENT:
+        made[1] = T_k, made[2] = r->latent.kv_rank + r->latent.d_r;
+        rank = made[2] ? rank : 0;
+        break;
     case MHA_STAGE_Q:
     case MHA_STAGE_Q_ROT: break;
     case MHA_STAGE_K:
@@ -39,7 +47,7 @@ int mha__stage_shape(const mha__resolved *r, mha_stage stage, size_t shape[4])
     case MHA_STAGE_MASKED:
     case MHA_STAGE_WEIGHTS: rank = 4, made[0] = p->B, made[1] = p->h, made[2] = p->T_q, made[3] = S_all; break;
     case MHA_STAGE_WEIGHTS_MEAN: made[0] = p->B, made[1] = p->T_q, made[2] = S_all; break;
-    case MHA_STAGE_HEADS: made[2] = p->h * p->d_v; break;
+    case MHA_STAGE_HEADS: made[2] = p->h * mha__head_width(r); break;
     case MHA_STAGE_OUTPUT: made[2] = p->d_out; break;
     case MHA_STAGE_PRESENT_KEY:
     case MHA_STAGE_PRESENT_VALUE:

@@ -23,14 +23,24 @@ typedef struct mha__result {
     size_t offset; /* into the workspace, in bytes; SIZE_MAX: not there */
 } mha__result;
 
+/* The widths of latent attention, all 0 without it. The sizes of the plan are those of what is attended to: in the
+ * absorbed form d_k is kv_rank + d_r, and d_v is kv_rank. */
+typedef struct mha__latent {
+    size_t q_rank, kv_rank, d_r;
+    size_t d_n, d_v; /* of one head in W_KVB */
+    bool absorbed;
+} mha__latent;
+
 typedef struct mha__layout {
     mha__result Q, K, V, heads, output;
+    mha__result q_latent, kv_latent, wide_q, wide_kv, mixed; /* of latent attention: steps/latent.c */
     size_t project_scratch, attend_scratch; /* offsets */
     bool uses_blas;
 } mha__layout;
 
 typedef struct mha__resolved {
     const mha_layer *layer; /* NULL: Q, K, V were given */
+    mha__latent latent;
     mha_semantics semantics;
     mha__sizes plan;
     mha_view query, key, value;        /* with a layer (B, T, width), without (B, T, heads, width) */
@@ -72,6 +82,12 @@ const mha__resolved *mha__plan_resolved(const mha_plan *plan);
 static inline bool mha__is_kept(const mha__resolved *r, mha_stage stage)
 {
     return r->has_data[stage];
+}
+
+/* The width of a head in the stage `heads`, which W_O reads. */
+static inline size_t mha__head_width(const mha__resolved *r)
+{
+    return r->latent.absorbed ? r->latent.d_v : r->plan.d_v;
 }
 
 /* Rank and shape of a stage; rank 0 when the call has none. */

@@ -68,7 +68,7 @@ mha_status mha_forward_output(const mha_plan *plan, const mha_view *heads, void 
                               mha_error *error)
 {
     const mha__resolved *r = mha__plan_resolved(plan);
-    const size_t *s = r->query.shape, h = r->plan.h, d_v = r->plan.d_v;
+    const size_t *s = r->query.shape, h = r->plan.h, d_v = mha__head_width(r);
     const size_t by_row[3] = {s[0], s[1], h * d_v}, by_head[4] = {s[0], s[1], h, d_v};
     if (r->kernels)
         TRY(mha__expect_shape(error, "heads", heads, heads->rank == 4 ? 4 : 3, heads->rank == 4 ? by_head : by_row));

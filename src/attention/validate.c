@@ -183,6 +183,10 @@ static mha_status check_rope(mha__resolved *r, mha_error *error)
     if (r->rope_dim % 2 != 0 || r->rope_dim > r->plan.d_k)
         return mha__fail(error, MHA_INVALID, "rope_dim",
                          "expected an even number of features up to d_k = %zu, found %zu", r->plan.d_k, r->rope_dim);
+    if (r->latent.kv_rank && (!rope->last || r->rope_dim != r->latent.d_r))
+        return mha__fail(error, MHA_INVALID, "rope_dim", "latent attention rotates the last d_rope features: expected "
+                         "rope.last and rope.dim %zu, found the %s %zu",
+                         r->latent.d_r, rope->last ? "last" : "first", r->rope_dim);
     if (!(r->rope_base > 0) || !isfinite(r->rope_base))
         return mha__fail(error, MHA_INVALID, "rope_base", "expected a positive base, found %g", r->rope_base);
     r->rope_times = rope->attention_factor != 0 ? rope->attention_factor : 1;
@@ -202,6 +206,8 @@ static mha_status check_rope(mha__resolved *r, mha_error *error)
 mha_status mha__validate_norms(mha__resolved *r, mha_error *error)
 {
     const mha_norm_rule *rule = &r->semantics.norm;
+    if (r->latent.kv_rank && rule->unweighted)
+        return mha__fail(error, MHA_UNSUPPORTED, "norm.unweighted", "latent attention normalises its latents alone");
     const bool weighted = r->norm[0] || r->norm[1], any = weighted || rule->unweighted;
     if ((unsigned)rule->kind > MHA_NORM_L2)
         return mha__fail(error, MHA_INVALID, "norm.kind", "unknown kind of norm");

@@ -76,6 +76,9 @@ mha_status mha_split_check(mha_split *split, mha_error *error)
         return mha__fail(error, MHA_INVALID, "dtype", "expected F32 or F64 for what is sent, found %s",
                          mha_dtype_name(split->dtype));
     TRY(mha_config_resolve(&split->config, error));
+    if (split->config.kv_rank)
+        return mha__fail(error, MHA_UNSUPPORTED, "kv_rank", "latent attention is not shared between ranks: expected a "
+                         "layer without kv_rank");
     if (by_heads)
         TRY(check_heads(split, error));
     if (split->scheme == MHA_SPLIT_TENSOR && split->ranks > 1 &&

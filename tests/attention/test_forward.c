@@ -408,12 +408,12 @@ static void keeping_a_stage_changes_no_bit(void **state)
             }
             assert_ok(status, error);
             trial_build(&t, &one);
-            for (int s = 0; s <= MHA_STAGE_COUNT; s++) {
-                unsigned keep = s < MHA_STAGE_COUNT ? bit(s) | (seed % 2 ? TRIAL_OUTPUT : 0) : TRIAL_OUTPUT;
+            for (int s = 0; s <= EVERY_STAGE; s++) {
+                unsigned keep = s < EVERY_STAGE ? bit(s) | (seed % 2 ? TRIAL_OUTPUT : 0) : TRIAL_OUTPUT;
                 if (keep & ~trial_stages(&one))
                     continue;
                 assert_ok(trial_run(&one, (mha_path)p, 1, keep, MHA_F64, &error), error);
-                for (int k = 0; k < MHA_STAGE_COUNT; k++)
+                for (int k = 0; k < EVERY_STAGE; k++)
                     if (stage_view(&one.call, (mha_stage)k)->data &&
                         !compare_bits(mha_stage_name((mha_stage)k), stage_view(&one.call, (mha_stage)k),
                                       stage_view(&all.call, (mha_stage)k), text, sizeof text))
@@ -606,7 +606,7 @@ static void a_plan_says_what_will_happen(void **state)
         [MHA_STAGE_PRESENT_VALUE] = {4, 3, 2, 17, 5},
         [MHA_STAGE_LSE] = {3, 3, 6, 9},
     };
-    for (int s = 0; s < MHA_STAGE_COUNT; s++) {
+    for (int s = 0; s < EVERY_STAGE; s++) {
         size_t shape[4] = {0};
         assert_int_equal(mha_plan_stage(&plan, (mha_stage)s, shape), shapes[s][0]);
         for (int k = 0; k < 4; k++)
@@ -622,7 +622,8 @@ static void stages_and_paths_are_found_by_name(void **state)
 {
     (void)state;
     static const char *const stages[] = {"q", "k", "v", "q_rot", "k_rot", "scores", "capped", "masked", "weights",
-                                         "weights_mean", "heads", "output", "present_key", "present_value", "lse"};
+                                         "weights_mean", "heads", "output", "present_key", "present_value", "lse",
+                                         "q_latent", "kv_latent"};
     static const char *const paths[] = {"auto", "fast", "blas", "exact"};
     assert_int_equal(COUNT(stages), MHA_STAGE_COUNT);
     assert_int_equal(COUNT(paths), MHA_PATH_COUNT);

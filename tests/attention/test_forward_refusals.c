@@ -69,7 +69,7 @@ static int tear_down(void **state)
 static void give_stages(mha_call *call, mha_keep list[MHA_STAGE_COUNT], const mha_plan *plan)
 {
     stages_list(call, list);
-    for (int s = 0; s < MHA_STAGE_COUNT; s++) {
+    for (int s = 0; s < EVERY_STAGE; s++) {
         mha_view v = stage_of_plan(plan, (mha_stage)s, NULL, MHA_F32);
         if (v.rank == 0) /* a ragged batch has no cache */
             continue;
@@ -80,7 +80,7 @@ static void give_stages(mha_call *call, mha_keep list[MHA_STAGE_COUNT], const mh
 
 static void assert_untouched(mha_call *call)
 {
-    for (int s = 0; s < MHA_STAGE_COUNT; s++) {
+    for (int s = 0; s < EVERY_STAGE; s++) {
         const mha_view *v = stage_view(call, (mha_stage)s);
         for (size_t i = 0; v->data && i < mha_view_elements(v) * sizeof(float); i++)
             assert_int_equal(((unsigned char *)v->data)[i], 0xCD);
@@ -148,7 +148,7 @@ static void shapes_that_do_not_fit_are_named(void **state)
     SPOIL(MHA_INVALID, "2147483647 elements, found 2147483648", call.query.stride[1] = (ptrdiff_t)INT_MAX + 1)
     SPOIL(MHA_INVALID, "threads", call.threads = -1)
     SPOIL(MHA_INVALID, "path", call.path = MHA_PATH_COUNT)
-    for (int s = 0; s < MHA_STAGE_COUNT; s++) {
+    for (int s = 0; s < EVERY_STAGE; s++) {
         const char *name = mha_stage_name((mha_stage)s);
         SPOIL(MHA_INVALID, name, stage_view(&call, (mha_stage)s)->shape[stage_view(&call, (mha_stage)s)->rank - 1]++)
         SPOIL(MHA_INVALID, name, stage_view(&call, (mha_stage)s)->shape[0]--)

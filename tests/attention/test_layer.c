@@ -44,6 +44,13 @@ static mha_config everything(void)
                                     .norm_bias = true});
 }
 
+/* Latent attention with all of its weights. */
+static mha_config latents(void)
+{
+    return (mha_config){.d_model = 12, .n_heads = 6, .d_k = 9, .d_v = 7, .d_q = 11, .d_kin = 13, .d_out = 19,
+                        .q_rank = 14, .kv_rank = 16, .d_rope = 4, .bias_latent = true, .bias_o = true};
+}
+
 /* ---------------------------------------------------------------- configuration */
 
 static void an_all_zero_config_is_the_papers_base_layer(void **state)
@@ -191,8 +198,9 @@ static void every_weight_has_the_shape_of_the_equation(void **state)
         {MHA_K_NORM_BIAS, "k_norm_bias", 2, {2, 5}},
     };
     size_t elements = 0;
-    assert_int_equal(sizeof expected / sizeof *expected, MHA_WEIGHT_COUNT);
-    for (size_t i = 0; i < MHA_WEIGHT_COUNT; i++) {
+    const size_t count = sizeof expected / sizeof *expected;
+    assert_int_equal(count, MHA_W_QA); /* those of latent attention follow */
+    for (size_t i = 0; i < count; i++) {
         char name[64];
         size_t shape[2] = {0};
         const char *symbol = NULL;
@@ -301,12 +309,12 @@ static void weights_of_every_floating_type_are_counted_in_their_bytes(void **sta
 /* ---------------------------------------------------------------- heads */
 
 /* Head views against the indices of the equation; together they cover every element exactly once. */
-static void heads_are_slices_of_the_weights(void **state)
+static void expect_slices(mha_layer *layer)
 {
-    counted *f = *state;
-    mha_layer *layer = make(f, everything(), "");
     const mha_config *c = mha_layer_config(layer);
     for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
+        if (!mha_layer_weight(layer, (mha_weight)w))
+            continue;
         mha_view whole = mha_tensor_view(mha_layer_weight(layer, (mha_weight)w));
         size_t n = mha_view_elements(&whole), covered = 0;
         for (size_t e = 0; e < n; e++)
@@ -317,6 +325,7 @@ static void heads_are_slices_of_the_weights(void **state)
         case MHA_W_K: case MHA_B_K: case MHA_BIAS_K: heads = c->kv_heads, width = c->d_k; break;
         case MHA_W_V: case MHA_B_V: case MHA_BIAS_V: heads = c->kv_heads, width = c->d_v; break;
         case MHA_W_O: heads = c->n_heads, width = c->d_v; break;
+        case MHA_W_KVB: heads = c->n_heads, width = c->d_k - c->d_rope + c->d_v; break;
         case MHA_SINKS: heads = c->n_heads, width = 1; break;
         case MHA_K_NORM: case MHA_K_NORM_BIAS: heads = c->kv_heads, width = 1; break;
         default: break;
@@ -342,7 +351,14 @@ static void heads_are_slices_of_the_weights(void **state)
         assert_null(mha_layer_head(layer, (mha_weight)w, SIZE_MAX).data);
     }
     mha_layer_destroy(layer);
-    layer = make(f, (mha_config){.d_model = 8, .n_heads = 2}, "");
+}
+
+static void heads_are_slices_of_the_weights(void **state)
+{
+    counted *f = *state;
+    expect_slices(make(f, everything(), ""));
+    expect_slices(make(f, latents(), ""));
+    mha_layer *layer = make(f, (mha_config){.d_model = 8, .n_heads = 2}, "");
     assert_null(mha_layer_head(layer, MHA_B_Q, 0).data);
     assert_null(mha_layer_head(layer, MHA_WEIGHT_COUNT, 0).data);
     mha_layer_destroy(layer);
@@ -350,20 +366,22 @@ static void heads_are_slices_of_the_weights(void **state)
 
 /* ---------------------------------------------------------------- values */
 
-static void initialisation_is_xavier_uniform_and_depends_on_the_counter_alone(void **state)
+static void expect_uniform(mha_layer *layer)
 {
-    counted *f = *state;
-    mha_layer *layer = make(f, everything(), "");
     for (int w = 0; w < MHA_WEIGHT_COUNT; w++) { /* new weights are zero */
         mha_statistics s;
+        if (!mha_layer_weight(layer, (mha_weight)w))
+            continue;
         assert_int_equal(mha_tensor_statistics(mha_layer_weight(layer, (mha_weight)w), &s), MHA_OK);
         assert_true(s.min == 0 && s.max == 0);
     }
     mha_layer_init(layer, 42);
     for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
+        if (!mha_layer_weight(layer, (mha_weight)w))
+            continue;
         mha_tensor_info info = mha_tensor_info_of(mha_layer_weight(layer, (mha_weight)w));
         const float *x = info.data;
-        if (w <= MHA_W_O && info.rank == 2) {
+        if (info.rank == 2 && (w <= MHA_W_O || w >= MHA_W_QA)) {
             double bound = sqrt(6.0 / (double)(info.shape[0] + info.shape[1])), largest = 0;
             for (size_t e = 0; e < info.elements; e++) {
                 assert_true(fabs((double)x[e]) <= bound * (1 + 0x1p-23));
@@ -374,12 +392,14 @@ static void initialisation_is_xavier_uniform_and_depends_on_the_counter_alone(vo
             assert_true(largest > 0.9 * bound); /* 130 and more numbers: missing the last tenth has odds of e^-13 */
         } else {
             static const float widest[MHA_WEIGHT_COUNT] = {
-                /* 1 / sqrt(rows of W), the rows as everything() has them */
+                /* 1 / sqrt(rows of W), the rows as everything() and latents() have them */
                 [MHA_B_Q] = 0.30152f, [MHA_B_K] = 0.27736f, [MHA_B_V] = 0.24254f,
                 [MHA_B_O] = 0.15431f, [MHA_BIAS_K] = 2,     [MHA_BIAS_V] = 2,
                 [MHA_SINKS] = 1,      [MHA_Q_NORM] = 0.5f,  [MHA_K_NORM] = 0.5f,
-                [MHA_Q_NORM_BIAS] = 0.5f, [MHA_K_NORM_BIAS] = 0.5f};
-            float centre = w == MHA_Q_NORM || w == MHA_K_NORM ? 1 : 0, largest = 0;
+                [MHA_Q_NORM_BIAS] = 0.5f, [MHA_K_NORM_BIAS] = 0.5f,
+                [MHA_B_QA] = 0.30152f, [MHA_B_KVA] = 0.27736f, [MHA_QA_NORM] = 0.5f, [MHA_KVA_NORM] = 0.5f};
+            const bool norm = w == MHA_Q_NORM || w == MHA_K_NORM || w == MHA_QA_NORM || w == MHA_KVA_NORM;
+            float centre = norm ? 1 : 0, largest = 0;
             for (size_t e = 0; e < info.elements; e++) {
                 assert_true(x[e] != centre && fabsf(x[e] - centre) <= widest[w]);
                 largest = fmaxf(largest, fabsf(x[e] - centre));
@@ -387,6 +407,16 @@ static void initialisation_is_xavier_uniform_and_depends_on_the_counter_alone(vo
             assert_true(largest > 0.3f * widest[w]); /* of 5 and more numbers */
         }
     }
+}
+
+static void initialisation_is_xavier_uniform_and_depends_on_the_counter_alone(void **state)
+{
+    counted *f = *state;
+    mha_layer *layer = make(f, latents(), "");
+    expect_uniform(layer);
+    mha_layer_destroy(layer);
+    layer = make(f, everything(), "");
+    expect_uniform(layer);
     /* the same numbers in another layer, in another type rounded from the same ones */
     mha_config c = everything();
     c.dtype = MHA_BF16;
@@ -511,7 +541,7 @@ static void a_layer_that_cannot_be_made_leaves_no_row_behind(void **state)
         assert_memory_equal(&after, &before, sizeof after);
     }
     print_message("%zu allocations failed in turn\n", points);
-    assert_true(points >= 3 * MHA_WEIGHT_COUNT);
+    assert_true(points >= 3 * MHA_W_QA);
     mha_layer_destroy(second);
     mha_layer_destroy(first);
 }

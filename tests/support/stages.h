@@ -6,6 +6,9 @@
 
 #include "mha/attention.h"
 
+/* The stages of any call are those below this one; those of latent attention follow. */
+enum { EVERY_STAGE = MHA_STAGE_Q_LATENT };
+
 /* Gives the call `list`, which has an entry for every stage: those of its present list if that has as many, else new
  * ones without data, which are only timed. */
 static inline void stages_list(mha_call *call, mha_keep list[MHA_STAGE_COUNT])

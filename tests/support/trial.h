@@ -59,7 +59,7 @@ typedef struct rig {
     uint64_t random;
 } rig;
 
-enum { TRIAL_ALL_STAGES = (1 << MHA_STAGE_COUNT) - 1, TRIAL_OUTPUT = 1 << MHA_STAGE_OUTPUT };
+enum { TRIAL_ALL_STAGES = (1 << MHA_STAGE_Q_LATENT) - 1, TRIAL_OUTPUT = 1 << MHA_STAGE_OUTPUT };
 
 void trial_build(const trial *t, rig *r);
 void trial_release(rig *r);

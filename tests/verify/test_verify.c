@@ -224,7 +224,7 @@ static void scene_run(scene *s)
     assert_ok(mha_plan_call(s->layer, &s->call, &plan, &error), error);
     mha_dtype dtype = s->call.path == MHA_PATH_EXACT ? MHA_F64 : MHA_F32;
     stages_list(&s->call, s->list);
-    for (int i = 0; i < MHA_STAGE_COUNT; i++) {
+    for (int i = 0; i < EVERY_STAGE; i++) {
         mha_view *view = stage_view(&s->call, (mha_stage)i);
         *view = stage_of_plan(&plan, (mha_stage)i, s->kept[i], dtype);
         assert_true(mha_view_elements(view) <= 1024);
@@ -270,7 +270,7 @@ static void test_save_and_judge(void **state)
             mha_verdict v = judge(path, paths[p], NULL);
             if (v.outcome != MHA_OUTCOME_PASSED)
                 fail_msg("saved by %s, judged by %s: %s", mha_path_name(paths[w]), mha_path_name(paths[p]), v.reason);
-            assert_int_equal(v.stage_count, MHA_STAGE_COUNT);
+            assert_int_equal(v.stage_count, EVERY_STAGE);
             for (size_t i = 0; i < v.stage_count; i++)
                 assert_string_equal(v.stages[i].name, flow[i]);
             mha_verdict_clear(&v);
@@ -287,7 +287,7 @@ static void test_culprit(void **state)
     mha_error error;
     scene_open(&s, MHA_PATH_EXACT);
     scene_run(&s);
-    for (int i = 0; i < MHA_STAGE_COUNT; i++) {
+    for (int i = 0; i < EVERY_STAGE; i++) {
         double *later = &s.kept[MHA_STAGE_OUTPUT][3], keep_later = *later, *element = &s.kept[i][2], keep = *element;
         *later += 0.5;
         *element += 0.25; /* hidden scores are -inf, and stay so: element 2 is visible to row 0 */

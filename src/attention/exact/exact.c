@@ -2,6 +2,7 @@
  * with the other paths, and no arithmetic. Each function is one step as mha/attention.h defines it. */
 #include <math.h>
 
+#include "attention/exact/exact_latent.h"
 #include "attention/exact/exact_rows.h"
 #include "attention/exact/exact_visible.h"
 #include "attention/exact/rounding.h"
@@ -14,7 +15,8 @@ typedef struct judge {
     const mha__resolved *r;
     double *Q, *K, *V;            /* (rows, h, d_k), (rows, h_kv, d_k), (rows, h_kv, d_v) of the inputs */
     double *keys, *values;        /* (B, S, h_kv, d): K and V, or those in the cache */
-    double *heads, *output;       /* (rows, h, d_v), (rows, d_out) */
+    double *mixed;                /* (rows, h, d_v): sums of values; `heads`, but in the absorbed form */
+    double *heads, *output;       /* (rows, h, width of a head), (rows, d_out) */
     double *row;                  /* memory of the workers */
     size_t row_size;              /* doubles for each worker */
     size_t q_rows, k_rows;        /* B * T of the inputs */
@@ -226,7 +228,7 @@ static void attend(const judge *m, const mha__sequence *s, size_t b, size_t head
     keep_row(r, MHA_STAGE_MASKED, b, head, i, score, n);
 
     /* What is not a key of the sequence comes first, as in the first of several calls. */
-    running t = begin_row(r, b, head, i, m->heads + (row * p->h + head) * p->d_v);
+    running t = begin_row(r, b, head, i, m->mixed + (row * p->h + head) * p->d_v);
     const double beside[2] = {sink, sem->softmax_plus_one ? 0 : -INFINITY};
     if (mha__precision_rounds(&r->precision)) /* exponentials are of the distance to the largest score */
         t.r = largest(score, n, largest(beside, 2, -INFINITY));
@@ -308,9 +310,11 @@ static void through_cache(judge *m)
     const mha__sizes *p = &r->plan;
     mha_view k = mha_view_of(m->K, MHA_F64, 4, (size_t[]){p->B, p->T_k, p->h_kv, p->d_k});
     mha_view v = mha_view_of(m->V, MHA_F64, 4, (size_t[]){p->B, p->T_k, p->h_kv, p->d_v});
-    mha__cache_append(r->cache, &k, &v);
+    const mha_view none = mha_view_slice(&v, 3, 0, 0);
+    mha__cache_append(r->cache, &k, r->latent.absorbed ? &none : &v);
     mha_view keys = mha__swap_time_and_heads(mha_cache_keys(r->cache));
-    mha_view values = mha__swap_time_and_heads(mha_cache_values(r->cache));
+    mha_view values = r->latent.absorbed ? mha_view_slice(&keys, 3, 0, p->d_v)
+                                         : mha__swap_time_and_heads(mha_cache_values(r->cache));
     mha_view all_k = mha_view_of(m->keys, MHA_F64, 4, keys.shape),
              all_v = mha_view_of(m->values, MHA_F64, 4, values.shape);
     (void)mha_view_copy(&all_k, &keys);
@@ -329,9 +333,12 @@ static size_t lay_out(const mha__resolved *r, char *base, judge *m)
         m->keys = mha__workspace_take(&arena, p->B * p->S, p->h_kv * p->d_k * sizeof(double));
         m->values = mha__workspace_take(&arena, p->B * p->S, p->h_kv * p->d_v * sizeof(double));
     }
-    m->heads = mha__workspace_take(&arena, m->q_rows, p->h * p->d_v * sizeof(double));
+    m->heads = m->mixed = mha__workspace_take(&arena, m->q_rows, p->h * mha__head_width(r) * sizeof(double));
+    if (r->latent.absorbed)
+        m->mixed = mha__workspace_take(&arena, m->q_rows, p->h * p->d_v * sizeof(double));
     m->output = mha__workspace_take(&arena, m->q_rows, p->d_out * sizeof(double));
-    size_t widths[] = {3 * (p->S + p->S_extra), p->h * p->d_k, p->h_kv * p->d_k, p->h_kv * p->d_v, p->d_out};
+    size_t widths[] = {3 * (p->S + p->S_extra), p->h * p->d_k, p->h_kv * p->d_k, p->h_kv * p->d_v, p->d_out,
+                       r->latent.kv_rank ? mha__exact_latent_size(r) : 0};
     for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
         m->row_size = widths[i] > m->row_size ? widths[i] : m->row_size;
     m->row = mha__workspace_take(&arena, m->row_size * sizeof(double), (size_t)p->threads);
@@ -347,9 +354,13 @@ static void inputs(judge *m)
     const size_t k_shape[3] = {r->key.shape[0], r->key.shape[1], p->h_kv * p->d_k};
     const size_t v_shape[3] = {r->key.shape[0], r->key.shape[1], p->h_kv * p->d_v};
 
-    project(m, &r->query, NULL, m->q_rows, MHA_W_Q, MHA_B_Q, m->Q, q_shape[2]);
-    project(m, &r->key, NULL, m->k_rows, MHA_W_K, MHA_B_K, m->K, k_shape[2]);
-    project(m, &r->value, NULL, m->k_rows, MHA_W_V, MHA_B_V, m->V, v_shape[2]);
+    if (r->latent.kv_rank) {
+        mha__exact_latent(r, &(mha__exact_memory){m->row, m->row_size}, m->Q, m->K, m->V);
+    } else {
+        project(m, &r->query, NULL, m->q_rows, MHA_W_Q, MHA_B_Q, m->Q, q_shape[2]);
+        project(m, &r->key, NULL, m->k_rows, MHA_W_K, MHA_B_K, m->K, k_shape[2]);
+        project(m, &r->value, NULL, m->k_rows, MHA_W_V, MHA_B_V, m->V, v_shape[2]);
+    }
     keep(r, MHA_STAGE_Q, m->Q, q_shape, p->h);
     keep(r, MHA_STAGE_K, m->K, k_shape, p->h_kv);
     keep(r, MHA_STAGE_V, m->V, v_shape, p->h_kv);
@@ -379,7 +390,7 @@ size_t mha__exact(const mha__resolved *r, char *workspace)
     if (!workspace)
         return bytes;
     const mha__sizes *p = &r->plan;
-    const size_t heads_shape[3] = {r->query.shape[0], r->query.shape[1], p->h * p->d_v};
+    const size_t heads_shape[3] = {r->query.shape[0], r->query.shape[1], p->h * mha__head_width(r)};
 
     inputs(&m);
     if (r->cache) {
@@ -392,7 +403,9 @@ size_t mha__exact(const mha__resolved *r, char *workspace)
 
     mha__stages_clear_ragged(r);
     mha__parallel_for(p->B * p->T_q, p->threads, attend_row, &m);
-    mha__round_all(r->precision.output, m.heads, m.q_rows * p->h * p->d_v);
+    mha__round_all(r->precision.output, m.mixed, m.q_rows * p->h * p->d_v);
+    if (r->latent.absorbed)
+        mha__exact_latent_leave(r, m.mixed, m.heads);
     keep(r, MHA_STAGE_HEADS, m.heads, heads_shape, p->h);
 
     output(&m);

@@ -47,6 +47,16 @@ static void normalise(const norm *n, const mha_view *x, size_t b, size_t t, size
     }
 }
 
+void mha__normalise_rows(const mha__resolved *r, const mha_view *w, const mha_view *x)
+{
+    static const mha_view none;
+    const norm n = {.over = MHA_NORM_HEAD, .eps = r->norm_eps, .weight = w, .bias = &none};
+    const mha_view row = mha__split_heads(x, 1);
+    for (size_t b = 0; b < x->shape[0]; b++)
+        for (size_t t = 0; t < x->shape[1]; t++)
+            normalise(&n, &row, b, t, 0, 1);
+}
+
 void mha__normalise(const mha__resolved *r, mha__side side, const mha_view *x)
 {
     const bool keys = side == MHA_KEYS;

@@ -51,8 +51,7 @@ static void piece(void *context, size_t task, int worker)
             y[i * y_stride + j] += (float)mha_view_get(&p->b, (size_t[]){column + j});
 }
 
-/* The weights, widened to floats if they have another type. */
-static const float *as_floats(const mha_view *W, float *widened, int threads)
+const float *mha__weight_as_floats(const mha_view *W, float *widened, int threads)
 {
     if (W->dtype == MHA_F32)
         return W->data;
@@ -134,14 +133,17 @@ static size_t packed_room(const mha__resolved *r)
         const mha_view *view = &r->weight[w];
         if (!view->data || view->rank != 2)
             continue;
-        size_t rows = w == MHA_W_Q || w == MHA_W_O ? rows_q : rows_k;
+        size_t rows = w == MHA_W_Q || w == MHA_W_O || w == MHA_W_QA ? rows_q : rows_k;
         mha_dtype dtype = MHA_F32;
         (void)mha__layer_packed(r->layer, (mha_weight)w, &dtype);
         size_t floats = mha__packed_scratch(rows, view->shape[0], dtype) / sizeof(float);
         most = floats > most ? floats : most;
         widest = view->shape[1] > widest ? view->shape[1] : widest;
     }
-    return most * (size_t)r->plan.threads + MHA_PACKED_OUTPUTS * (widest + 16);
+    most = most * (size_t)r->plan.threads + MHA_PACKED_OUTPUTS * (widest + 16);
+    const mha_view *absorbed = &r->weight[MHA_W_KVB]; /* is read as it is, in floats */
+    const size_t floats = r->latent.absorbed && absorbed->dtype != MHA_F32 ? mha_view_elements(absorbed) : 0;
+    return floats > most ? floats : most;
 }
 
 /* ---------------------------------------------------------------- packed or not */
@@ -182,7 +184,7 @@ mha_view mha__project(const mha__resolved *r, mha__side side, const mha_view *x,
     projection p = {.r = r, .side = side, .x = x, .y = y, .b = r->weight[b], .out = y->shape[2]};
     mha_view result = mha__split_heads(y, heads);
     if (r->weight[W].data) {
-        p.W = as_floats(&r->weight[W], scratch, r->plan.threads);
+        p.W = mha__weight_as_floats(&r->weight[W], scratch, r->plan.threads);
         p.in = r->weight[W].shape[0];
     } else {
         (void)mha_view_copy(&result, x);
@@ -202,22 +204,19 @@ static bool same_rows(const mha_view *a, const mha_view *b)
     return same;
 }
 
-void mha__project_inputs(const mha__resolved *r, const mha_view *Q, const mha_view *K, const mha_view *V,
-                         mha_view heads[3], float *scratch)
+void mha__project_all(const mha__resolved *r, const mha__projection *projections, size_t count, mha_view *made,
+                      float *scratch)
 {
-    const mha_view *const x[] = {&r->query, &r->key, &r->value}, *const y[] = {Q, K, V};
-    static const product all[] = {{MHA_W_Q, MHA_B_Q, NULL}, {MHA_W_K, MHA_B_K, NULL}, {MHA_W_V, MHA_B_V, NULL}};
-    for (size_t i = 0, n; i < 3; i += n) {
+    for (size_t i = 0, n; i < count; i += n) {
         product some[MHA_PACKED_OUTPUTS];
-        for (n = 0; i + n < 3 && (n == 0 || (uses_packed(r) && same_rows(x[i], x[i + n]))); n++) {
-            some[n] = all[i + n];
-            some[n].y = y[i + n];
-            heads[i + n] = mha__split_heads(y[i + n], i + n == 0 ? r->plan.h : r->plan.h_kv);
+        const mha__projection *p = &projections[i];
+        for (n = 0; i + n < count && (n == 0 || (uses_packed(r) && same_rows(p->x, p[n].x))); n++) {
+            some[n] = (product){p[n].W, p[n].b, p[n].y};
+            made[i + n] = mha__split_heads(p[n].y, p[n].heads);
         }
         if (n > 1)
-            project_packed(r, x[i], some, n, scratch);
+            project_packed(r, p->x, some, n, scratch);
         else
-            heads[i] = mha__project(r, i == 0 ? MHA_QUERIES : MHA_KEYS, x[i], some->W, some->b,
-                                   i == 0 ? r->plan.h : r->plan.h_kv, y[i], scratch);
+            made[i] = mha__project(r, p->side, p->x, p->W, p->b, p->heads, p->y, scratch);
     }
 }

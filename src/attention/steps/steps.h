@@ -7,20 +7,48 @@
 /* Which rows a step works on: those of the queries or those of the new keys. */
 typedef enum mha__side { MHA_QUERIES, MHA_KEYS } mha__side;
 
+/* When the last step ended, for the times of stages. */
+typedef struct mha__clock {
+    double last;
+} mha__clock;
+
 /* project.c: y = x W + b for the rows of `side`, sequence by sequence; returns y as (B, T, heads, width).
  * x (B, T, in) or (B, T, h, d) with contiguous heads, y (B, T, out), F32, last stride 1. Without W (Q, K, V
  * were given) y = x + b, or x itself when `y` has no data. `scratch` holds mha__project_scratch floats. */
 mha_view mha__project(const mha__resolved *r, mha__side side, const mha_view *x, mha_weight W, mha_weight b,
                       size_t heads, const mha_view *y, float *scratch);
-/* Projects the inputs of the call to Q, K and V, (B, T, heads, width); projections of equal rows are computed
- * together. */
-void mha__project_inputs(const mha__resolved *r, const mha_view *Q, const mha_view *K, const mha_view *V,
-                         mha_view heads[3], float *scratch);
+/* One projection: the arguments of mha__project. */
+typedef struct mha__projection {
+    mha__side side;
+    const mha_view *x;
+    mha_weight W, b;
+    size_t heads;
+    const mha_view *y;
+} mha__projection;
+/* Computes n projections, at most MHA_PACKED_OUTPUTS, neighbours of equal rows together. `made` gets the results. */
+void mha__project_all(const mha__resolved *r, const mha__projection *projections, size_t n, mha_view *made,
+                      float *scratch);
+/* The weights, widened into `room` if they are not floats. */
+const float *mha__weight_as_floats(const mha_view *W, float *room, int threads);
 size_t mha__project_scratch(const mha__resolved *r);
 bool mha__project_uses_blas(const mha__resolved *r);
 
 /* norm.c: normalises x (B, T, heads, d) in place, as mha_norm_rule says. Nothing without a norm. */
 void mha__normalise(const mha__resolved *r, mha__side side, const mha_view *x);
+
+/* The same for rows x (B, T, n) and a weight (n) of its own. */
+void mha__normalise_rows(const mha__resolved *r, const mha_view *w, const mha_view *x);
+
+/* latent.c: Q, K and V, (B, T, heads, width), of a layer with kv_rank, before rotation; keeps the latents. `to` are
+ * the places for its own results, in the order of mha__layout. In the absorbed form K is a row of the latents
+ * for all heads, and V its first features. */
+enum { MHA_Q_LATENT, MHA_KV_LATENT, MHA_WIDE_Q, MHA_WIDE_KV, MHA_LATENT_RESULTS };
+void mha__latent_inputs(const mha__resolved *r, const mha_view to[MHA_LATENT_RESULTS], const mha_view *Q,
+                        const mha_view *K, mha_view heads[3], float *scratch, mha__clock *clock);
+/* The values of a view of keys that are latents. */
+mha_view mha__latent_values(const mha__resolved *r, const mha_view *keys);
+/* heads = mixed W_V for each head, (B, T_q, h, kv_rank) to (B, T_q, h, d_v): the end of the absorbed form. */
+void mha__latent_leave(const mha__resolved *r, const mha_view *mixed, const mha_view *heads, float *scratch);
 
 /* rope.c: rotates x (B, T, heads, d) in place. Nothing without rotation. */
 void mha__rotate_heads(const mha__resolved *r, mha__side side, const mha_view *x);
@@ -55,9 +83,6 @@ void mha__narrow(const mha_view *to, const mha_view *from);
 
 /* stages.c: mha__stage_done keeps a stage, and the time since the last one, if the call asks for them. `values` is
  * (B, T, heads, d); the memory for the stage may also be (B, T, heads*d). */
-typedef struct mha__clock {
-    double last;
-} mha__clock;
 void mha__times_clear(const mha__resolved *r); /* sets all times to 0 */
 mha__clock mha__clock_start(const mha__resolved *r);
 void mha__stage_done(const mha__resolved *r, mha_stage stage, const mha_view *values, mha__clock *clock);

@@ -113,8 +113,10 @@ static int pack(const request *r)
 static int keep_stages(request *r, const arguments *args)
 {
     int code = EXIT_DONE;
+    size_t shape[4];
     for (mha_stage s = 0; s < MHA_STAGE_COUNT && code == EXIT_DONE; s++)
-        if (s == MHA_STAGE_OUTPUT || given(args, OPT_TRACE) || given(args, OPT_SAVE_CASE))
+        if (mha_plan_stage(&r->plan, s, shape) > 0 &&
+            (s == MHA_STAGE_OUTPUT || given(args, OPT_TRACE) || given(args, OPT_SAVE_CASE)))
             code = request_keep(r, s);
     return code;
 }

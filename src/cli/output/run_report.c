@@ -8,6 +8,8 @@
 
 /* What each stage is, in the symbols of the equation. Stages without a text appear only in traces. */
 static const char *const stage_text[MHA_STAGE_COUNT] = {
+    [MHA_STAGE_Q_LATENT] = "x_q W_QA + b_QA: the latent of the queries, before its norm",
+    [MHA_STAGE_KV_LATENT] = "x_k W_KVA + b_KVA: the latent of keys and values, and k_r for all heads",
     [MHA_STAGE_Q] = "x_q W_Q + b_Q: what each position asks",
     [MHA_STAGE_K] = "x_k W_K + b_K: what each position offers",
     [MHA_STAGE_V] = "x_v W_V + b_V: what each position gives",
@@ -21,6 +23,12 @@ static const char *const stage_text[MHA_STAGE_COUNT] = {
     [MHA_STAGE_OUTPUT] = "heads W_O + b_O",
 };
 
+/* Stage number i in the order data flows: latents are last in the list, and come first. */
+static mha_stage in_order(int i)
+{
+    return (mha_stage)((i + MHA_STAGE_Q_LATENT) % MHA_STAGE_COUNT);
+}
+
 static bool hides_keys(const mha_semantics *s)
 {
     return s->causal || s->window || s->chunk > 0 || s->kv_lengths || s->mask.kind != MHA_MASK_NONE;
@@ -29,6 +37,9 @@ static bool hides_keys(const mha_semantics *s)
 static bool stage_happens(const request *r, mha_stage stage)
 {
     const mha_semantics *s = &r->call.semantics;
+    size_t shape[4];
+    if (mha_plan_stage(&r->plan, stage, shape) == 0)
+        return false;
     switch (stage) {
     case MHA_STAGE_Q_ROT:
     case MHA_STAGE_K_ROT: return s->rope.kind != MHA_ROPE_NONE || s->norm.unweighted || s->query_scale.growth != 0 ||
@@ -43,14 +54,16 @@ static bool stage_happens(const request *r, mha_stage stage)
 static bool stage_timed(const request *r, mha_stage stage)
 {
     return r->plan.path != MHA_PATH_EXACT &&
-           (stage <= MHA_STAGE_K_ROT || stage == MHA_STAGE_HEADS || stage == MHA_STAGE_OUTPUT);
+           (stage <= MHA_STAGE_K_ROT || stage >= MHA_STAGE_Q_LATENT || stage == MHA_STAGE_HEADS ||
+            stage == MHA_STAGE_OUTPUT);
 }
 
 static void print_stages(const request *r, const run_times *time)
 {
     static const char *const titles[] = {"stage", "shape", ">ms", "what it is"};
     table *t = table_create(TABLE_TEXT, 4, titles);
-    for (mha_stage s = 0; s < MHA_STAGE_COUNT; s++) {
+    for (int i = 0; i < MHA_STAGE_COUNT; i++) {
+        const mha_stage s = in_order(i);
         if (!stage_happens(r, s))
             continue;
         table_cell(t, mha_stage_name(s));
@@ -230,7 +243,8 @@ static json_t *json_config(const request *r, const arguments *args)
 void run_report_json(const request *r, const arguments *args, const summary *output, const run_times *time)
 {
     json_t *stages = json_array(), *parameters = json_object();
-    for (mha_stage stage = 0; stage < MHA_STAGE_COUNT; stage++) {
+    for (int i = 0; i < MHA_STAGE_COUNT; i++) {
+        const mha_stage stage = in_order(i);
         size_t shape[4];
         const int rank = mha_plan_stage(&r->plan, stage, shape);
         if (stage_happens(r, stage))

@@ -18,10 +18,10 @@ DTYPES = ("F32", "F64", "F16", "BF16", "I64", "I32", "I16", "I8", "U64", "U32", 
 F32, F64, F16, BF16, I64, I32, I16, I8, U64, U32, U16, U8, BOOL, F8_E4M3, F8_E5M2 = range(len(DTYPES))
 PATHS = ("auto", "fast", "blas", "exact")
 STAGES = ("q", "k", "v", "q_rot", "k_rot", "scores", "capped", "masked", "weights", "weights_mean", "heads", "output",
-          "present_key", "present_value", "lse")
+          "present_key", "present_value", "lse", "q_latent", "kv_latent")
 OUTPUT, LSE = STAGES.index("output"), STAGES.index("lse")
 WEIGHTS = ("W_Q", "b_Q", "W_K", "b_K", "W_V", "b_V", "W_O", "b_O", "bias_k", "bias_v", "sinks", "q_norm", "k_norm",
-           "q_norm_bias", "k_norm_bias")
+           "q_norm_bias", "k_norm_bias", "W_QA", "b_QA", "qa_norm", "W_KVA", "b_KVA", "kva_norm", "W_KVB")
 MASK_KINDS = ("none", "additive", "keeps", "hides")
 ROPE_KINDS = ("none", "interleaved", "half_split")
 ROPE_SCALINGS = ("none", "linear", "dynamic", "yarn", "longrope", "llama3")
@@ -70,7 +70,8 @@ class Config(Struct):
     c_name = "mha_config"
     _fields_ = (_each("d_model n_heads kv_heads d_k d_v d_q d_kin d_vin d_out", _size)
                 + _each("bias_q bias_k bias_v bias_o bias_kv sinks", c.c_bool)
-                + [("q_norm", c.c_int), ("k_norm", c.c_int), ("norm_bias", c.c_bool), ("dtype", c.c_int)])
+                + [("q_norm", c.c_int), ("k_norm", c.c_int), ("norm_bias", c.c_bool), ("dtype", c.c_int)]
+                + _each("q_rank kv_rank d_rope", _size) + [("bias_latent", c.c_bool)])
 
 
 class CacheSpec(Struct):
@@ -139,9 +140,8 @@ class Call(Struct):
     c_name = "mha_call"
     _fields_ = (_each("query key value output", View)
                 + [("semantics", Semantics), ("weights", c.POINTER(View)), ("cache", c.c_void_p),
-                   ("keep", c.POINTER(Keep)), ("keep_count", _size), ("partial", View), ("precision", Precision),
-                   ("path", c.c_int),
-                   ("threads", c.c_int)])
+                   ("absorbed", c.c_bool), ("keep", c.POINTER(Keep)), ("keep_count", _size), ("partial", View),
+                   ("precision", Precision), ("path", c.c_int), ("threads", c.c_int)])
 
 
 class Plan(Struct):
@@ -149,7 +149,7 @@ class Plan(Struct):
     _fields_ = ([("path", c.c_int), ("path_reason", c.c_char_p)]
                 + _each("B T_q T_k S S_extra h h_kv d_k d_v d_out", _size)
                 + [("scale", _double), ("threads", c.c_int), ("workspace_bytes", _size),
-                   ("internal", c.c_uint64 * (6144 // 8))])
+                   ("internal", c.c_uint64 * (7680 // 8))])
 
 
 class MergePart(Struct):

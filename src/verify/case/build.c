@@ -51,6 +51,10 @@ static mha_status build_layer(mha_case *c, case_weights set, mha_error *error)
         .bias_kv = w[MHA_BIAS_K].data != NULL,
         .sinks = w[MHA_SINKS].data != NULL,
         .norm_bias = w[MHA_Q_NORM_BIAS].data || w[MHA_K_NORM_BIAS].data,
+        .q_rank = c->q_rank,
+        .kv_rank = c->kv_rank,
+        .d_rope = c->d_rope,
+        .bias_latent = w[MHA_B_KVA].data != NULL,
     };
     for (int i = 0; i < MHA_WEIGHT_COUNT; i++)
         if (w[i].data && w[i].dtype == MHA_F64)
@@ -360,6 +364,10 @@ static mha_status check_past(const mha_case *c, mha_error *error)
     const mha_view *key = &c->tensors[CASE_PAST_KEY], *value = &c->tensors[CASE_PAST_VALUE];
     if (!key->data && !value->data)
         return MHA_OK;
+    if (c->absorbed && value->data)
+        return mha__fail(error, MHA_INVALID, "past_value", "is there, but absorbed latents hold the values, too");
+    if (c->absorbed)
+        return mha__expect_shape(error, "past_key", key, 4, (const size_t[]){c->B, 1, c->P, c->kv_rank + c->d_rope});
     if (!key->data || !value->data)
         return mha__fail(error, MHA_INVALID, key->data ? "past_value" : "past_key", "is missing, and %s is there",
                          key->data ? "past_key" : "past_value");
@@ -438,8 +446,20 @@ mha_status mha__case_check_plan(mha_case *c, mha_error *error)
     return MHA_OK;
 }
 
+/* Which form of latent attention is recorded. */
+static mha_status build_latents(mha_case *c, mha_error *error)
+{
+    TRY(read_switch(c, "absorbed", false, NULL, &c->absorbed, error));
+    if (c->absorbed && c->kv_rank == 0)
+        return mha__fail(error, MHA_INVALID, "absorbed", "is 1, but there is no W_kva: only latents are absorbed");
+    if (c->kv_rank && c->tensors[CASE_VALUE].data != c->tensors[CASE_KEY].data)
+        return mha__fail(error, MHA_INVALID, "value", "is there, but latent attention makes keys and values from key");
+    return MHA_OK;
+}
+
 mha_status mha__case_build(mha_case *c, mha_error *error)
 {
+    TRY(build_latents(c, error));
     if (c->kind != CASE_ROPE)
         TRY(check_past(c, error));
     TRY(check_companions(c, error));

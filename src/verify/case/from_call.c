@@ -37,8 +37,13 @@ static mha_status copy_inputs(mha_case *c, const mha_call *call, const mha_case_
     const mha_view *key = call->key.data ? &call->key : &call->query, *value = call->value.data ? &call->value : key;
     TRY(copy_reals(c, "query", &call->query, &c->tensors[CASE_QUERY], error));
     TRY(copy_reals(c, "key", key, &c->tensors[CASE_KEY], error));
-    TRY(copy_reals(c, "value", value, &c->tensors[CASE_VALUE], error));
+    if (c->kv_rank)
+        c->tensors[CASE_VALUE] = c->tensors[CASE_KEY];
+    else
+        TRY(copy_reals(c, "value", value, &c->tensors[CASE_VALUE], error));
     TRY(copy_reals(c, "past_key", &notes->past_key, &c->tensors[CASE_PAST_KEY], error));
+    if (c->absorbed)
+        return MHA_OK;
     return copy_reals(c, "past_value", &notes->past_value, &c->tensors[CASE_PAST_VALUE], error);
 }
 
@@ -53,6 +58,10 @@ static void read_sizes(mha_case *c, const mha_plan *plan)
     c->H_kv = plan->h_kv;
     c->d_k = plan->d_k;
     c->d_v = plan->d_v;
+    if (c->kv_rank) { /* whether absorbed or not, the sizes are those of the layer */
+        const mha_config *config = mha_layer_config(c->layer);
+        c->H_kv = config->kv_heads, c->d_k = config->d_k, c->d_v = config->d_v;
+    }
     c->E_q = c->layer ? q->shape[2] : c->H * c->d_k;
     c->E_k = c->layer ? k->shape[2] : c->H_kv * c->d_k;
     c->E_v = c->layer ? v->shape[2] : c->H_kv * c->d_v;
@@ -133,6 +142,11 @@ static mha_status fill(mha_case *c, const mha_layer *layer, const mha_call *call
     c->kind = layer ? CASE_MHA : CASE_SDPA;
     c->layout = layer ? MHA_BTE : MHA_BTHD;
     c->layer = layer;
+    c->absorbed = call->absorbed;
+    if (layer) {
+        const mha_config *config = mha_layer_config(layer);
+        c->q_rank = config->q_rank, c->kv_rank = config->kv_rank, c->d_rope = config->d_rope;
+    }
     c->rtol = c->atol = c->rtol64 = c->atol64 = NAN;
     for (int wide = 0; wide < 2; wide++)
         for (int slot = 0; slot < CASE_EXPECTED_COUNT; slot++)

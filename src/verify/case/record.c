@@ -119,6 +119,8 @@ void mha_case_past(const mha_case *c, mha_view *keys, mha_view *values)
 {
     *keys = c->P ? c->tensors[CASE_PAST_KEY] : (mha_view){0};
     *values = c->P ? c->tensors[CASE_PAST_VALUE] : (mha_view){0};
+    if (c->P && c->absorbed) /* no values beside the keys */
+        *values = mha_view_slice(keys, 3, 0, 0);
 }
 
 static mha_view input(const mha_case *c, case_tensor tensor, size_t T, size_t heads, size_t E)
@@ -136,7 +138,8 @@ mha_call mha_case_call(const mha_case *c)
     return (mha_call){
         .query = input(c, CASE_QUERY, c->T_q, c->H, c->E_q),
         .key = input(c, CASE_KEY, c->T_k, c->H_kv, c->E_k),
-        .value = input(c, CASE_VALUE, c->T_k, c->H_kv, c->E_v),
+        .value = c->kv_rank ? (mha_view){0} : input(c, CASE_VALUE, c->T_k, c->H_kv, c->E_v),
+        .absorbed = c->absorbed,
         .semantics = c->semantics,
         .weights = c->kind == CASE_SDPA ? c->weights[CASE_RECORDED] : NULL,
     };

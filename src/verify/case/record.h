@@ -23,6 +23,7 @@ struct mha_case {
     char name[128];
     char skip[400]; /* why the case cannot be judged; "" when it can be */
     size_t B, T_q, T_k, P, H, H_kv, d_k, d_v;
+    size_t q_rank, kv_rank, d_rope; /* of latent attention */
     size_t E_q, E_k, E_v, E_out; /* widths of the inputs and of the output, heads merged */
     mha_view tensors[CASE_TENSOR_COUNT];
     mha_view weights[CASE_WEIGHTS_COUNT][MHA_WEIGHT_COUNT];
@@ -35,6 +36,7 @@ struct mha_case {
     bool *packed;                          /* whether `layers` are packed; NULL when the case owns no layer */
     mha_rope_kind permuted_rope;           /* the pairing that belongs to the permuted weights */
     mha_semantics semantics;
+    bool absorbed;           /* of latent attention; the sizes above are those of the layer */
     mha_precision precision; /* of the kernel that computed the results */
     bool overflow; /* float32 may overflow: its result may equal expected.* or expected64.* */
     double rtol, atol, rtol64, atol64; /* NaN where the file has none */

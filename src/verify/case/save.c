@@ -114,11 +114,14 @@ static mha_status put_inputs(saving *s)
     const mha_view *views[] = {&c->query, key, value};
     static const case_tensor tensors[] = {CASE_QUERY, CASE_KEY, CASE_VALUE};
     const size_t heads[] = {s->plan.h, s->plan.h_kv, s->plan.h_kv};
-    for (int i = 0; i < 3; i++) {
+    const bool latent = s->layer && mha_layer_config(s->layer)->kv_rank > 0;
+    for (int i = 0; i < (latent ? 2 : 3); i++) {
         const mha_view v = s->layer ? *views[i] : heads_first(views[i], heads[i]);
         TRY(put_reals(s, mha__case_tensor_name(tensors[i]), &v));
     }
     TRY(put_reals(s, "past_key", &s->notes->past_key));
+    if (s->call->absorbed)
+        return put_count(s, "absorbed", 1);
     return put_reals(s, "past_value", &s->notes->past_value);
 }
 
@@ -274,13 +277,14 @@ static mha_status put_semantics(saving *s)
 static mha_status put_sizes(saving *s)
 {
     const mha_plan *p = &s->plan;
+    const mha_config *c = s->layer ? mha_layer_config(s->layer) : NULL;
     const struct {
         const char *key;
         size_t value;
     } sizes[] = {{"num_heads", p->h},
-                 {"kv_heads", p->h_kv},
-                 {"d_k", p->d_k},
-                 {"d_v", p->d_v},
+                 {"kv_heads", c ? c->kv_heads : p->h_kv},
+                 {"d_k", c ? c->d_k : p->d_k},
+                 {"d_v", c ? c->d_v : p->d_v},
                  {"d_model", p->d_out},
                  {"batch", p->B},
                  {"q_len", p->T_q},

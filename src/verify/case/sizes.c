@@ -82,6 +82,39 @@ static mha_status read_widths(const mha_case *c, const input_sizes inputs[3], he
     return projection_width(c, MHA_W_O, &unused, error);
 }
 
+/* The sizes of latent attention, whose number of heads must be stated. */
+static mha_status read_latents(mha_case *c, mha_error *error)
+{
+    const mha_view *w = c->weights[CASE_RECORDED];
+    size_t q, latent, wide, q_rank, output;
+    int64_t h, kv;
+    TRY(projection_width(c, MHA_W_Q, &q, error));
+    TRY(projection_width(c, MHA_W_KVA, &latent, error));
+    TRY(projection_width(c, MHA_W_KVB, &wide, error));
+    TRY(projection_width(c, MHA_W_O, &output, error));
+    if (w[MHA_W_QA].data)
+        TRY(projection_width(c, MHA_W_QA, &q_rank, error));
+    TRY(mha__case_whole(c, "num_heads", 1, 0, &h, error));
+    TRY(mha__case_whole(c, "kv_heads", 1, h, &kv, error));
+    const size_t rank = w[MHA_W_KVB].shape[0], H = (size_t)h;
+    if (latent < rank)
+        return mha__fail(error, MHA_INVALID, mha__case_weight_name(MHA_W_KVA),
+                         "expected %zu columns or more, as W_kvb has rows, found %zu", rank, latent);
+    const size_t d_k = H ? q / H : 0, d_rope = latent - rank, d = H ? wide / H : 0;
+    if (H == 0 || q % H != 0 || wide % H != 0 || d_rope >= d_k || d <= d_k - d_rope)
+        return mha__fail(error, MHA_INVALID, "num_heads",
+                         "expected a number of heads for W_q of %zu columns, W_kvb of %zu, and %zu features of W_kva "
+                         "behind the latent, found %lld", q, wide, d_rope, (long long)h);
+    if (kv != h)
+        return mha__fail(error, MHA_INVALID, "kv_heads", "expected num_heads %lld, as latent attention has, found %lld",
+                         (long long)h, (long long)kv);
+    c->q_rank = w[MHA_W_QA].data ? w[MHA_W_QA].shape[1] : 0;
+    c->kv_rank = rank, c->d_rope = d_rope;
+    c->H = c->H_kv = H;
+    c->d_k = d_k, c->d_v = d - (d_k - d_rope);
+    return MHA_OK;
+}
+
 size_t mha__kv_heads_of(size_t q, size_t k, size_t v, size_t h)
 {
     if (h == 0 || q % h != 0 || q == 0)
@@ -203,16 +236,22 @@ mha_status mha__case_read_sizes(mha_case *c, mha_error *error)
             "expected the batch of query and the length of value, found batches %zu, %zu, %zu of query, key,"
             " value and lengths %zu, %zu of key and value",
             in[0].B, in[1].B, in[2].B, in[1].T, in[2].T);
-    TRY(read_widths(c, in, &w, error));
-    TRY(read_heads(c, in, &w, error));
+    const bool latent = c->kind == CASE_MHA && (c->weights[CASE_RECORDED][MHA_W_KVA].data ||
+                                                c->weights[CASE_RECORDED][MHA_W_KVB].data);
+    if (latent) {
+        TRY(read_latents(c, error));
+    } else {
+        TRY(read_widths(c, in, &w, error));
+        TRY(read_heads(c, in, &w, error));
+        c->d_k = w.q / c->H;
+        c->d_v = w.v / c->H_kv;
+    }
     c->B = in[0].B;
     c->T_q = in[0].T;
     c->T_k = in[1].T;
     c->E_q = in[0].E;
     c->E_k = in[1].E;
     c->E_v = in[2].E;
-    c->d_k = w.q / c->H;
-    c->d_v = w.v / c->H_kv;
     c->E_out = c->kind == CASE_MHA ? c->weights[CASE_RECORDED][MHA_W_O].shape[1] : c->H * c->d_v;
     if (c->kind == CASE_ROPE)
         return agree(c, "d_k", c->d_k, error);

@@ -306,7 +306,7 @@ static mha_status prepare_part(mha__search *s, mha_error *error)
     const mha__request request = request_of(s->c, &call);
     bool wanted[MHA_STAGE_COUNT] = {false};
     wanted[s->target.stage] = true;
-    mha__magnitudes_want(wanted);
+    mha__magnitudes_want(request.layer, wanted);
     mha__attempt attempt;
     mha_status status = mha__attempt_begin(&attempt, NULL, &request, error);
     if (status == MHA_OK)

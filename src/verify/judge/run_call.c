@@ -12,6 +12,7 @@ mha_call mha__judgement_call(const mha__judgement *j)
 
 /* Stages in the order of the data flow. Unlike in the enum, the cache is filled before it is read. */
 static const mha_stage flow[] = {
+    MHA_STAGE_Q_LATENT, MHA_STAGE_KV_LATENT,
     MHA_STAGE_Q,       MHA_STAGE_K,           MHA_STAGE_V,             MHA_STAGE_Q_ROT,  MHA_STAGE_K_ROT,
     MHA_STAGE_PRESENT_KEY, MHA_STAGE_PRESENT_VALUE, MHA_STAGE_SCORES,  MHA_STAGE_CAPPED, MHA_STAGE_MASKED,
     MHA_STAGE_LSE,     MHA_STAGE_WEIGHTS,     MHA_STAGE_WEIGHTS_MEAN,  MHA_STAGE_HEADS,  MHA_STAGE_OUTPUT,

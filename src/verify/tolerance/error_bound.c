@@ -25,6 +25,14 @@
  *                2^-1073 of the mean, y is off by 2^-1073 |y| / (r - |dx| / sqrt(n))^2 more. Rounding the mean and the
  *                difference moves z by gamma(n + 2) (|x_i| + mean|x|), in 2-norm 2 gamma(n + 2) |x|, and by 2 eta for
  *                each: |dx| grows by that. For the L2 norm r is the root of the sum, and falls by |dx|.
+ *   latents      c = x W_A + b_A is off by E, as a projection, and norm(c) by D, as a norm, with |norm(c)| at most
+ *                max|w| sqrt(rank). y = norm(c) W is off by gamma(rank + 2) (|norm(c)| + D) |W column|, by
+ *                D |W column| and by what underflows. A key is [y, k_r], with k_r off by E.
+ *   absorbed     q' = q_n W_K^T, whose columns are rows of W_K: with q_n off by sqrt(d_n) E_q, q' is off as y is, and
+ *                |q_n| is at most sqrt(d_n) times an element of q. The key [norm(c), k_r] is off by the norm of
+ *                (D, sqrt(d_r) E), the values norm(c) by D. A sum o of values, off by E_o in each element, is as a row
+ *                at most as long as the longest norm(c), C: o W_V is off by
+ *                gamma(rank + 2) (C + e) |W column| + e |W column| with e = sqrt(rank) (E_o + E_v).
  *   rotation     keeps 2-norms; cos and sin are good to 2u and eta, each element is two products and a sum:
  *                D grows by sqrt(2) (gamma(2) + 2u) |row| + 2 (|row| + sqrt(d_k)) eta, with |row| as it is when it
  *                comes, its error included. The angle of pair i, a = p f with f = base^(-2i/d), is computed in double
@@ -162,6 +170,55 @@ static void normalise_error(const arithmetic *a, const mha__magnitudes *m, const
     e->element = e->row;
 }
 
+/* The 2-norm of the error of norm(c), where elements of c are off as `c` says. */
+static double latent_error(const arithmetic *a, const mha__latent_magnitudes *l, const error_of *c)
+{
+    const mha__magnitudes rms = {.norm_rule = {.kind = MHA_NORM_RMS}};
+    const mha__norm_size size = {.terms = l->rank, .weight = l->weight, .divisor = l->rms};
+    error_of e = *c;
+    normalise_error(a, &rms, &size, l->rank, l->row, &e);
+    return e.row;
+}
+
+/* The error of an element of x W + b, with rows x of 2-norm `row` that are off by `off`. */
+static double passed_on(const arithmetic *a, size_t terms, double row, double off, double W, double b)
+{
+    return sum_error(a, terms, row + off, W, b) + off * W;
+}
+
+/* The errors of q, k and v of latent attention, before rotation, and those of the latents themselves. */
+static void latent_errors(const arithmetic *a, const mha_precision *p, const mha__magnitudes *m, size_t d_k,
+                          error_of qkv[3], double bound[MHA_STAGE_COUNT])
+{
+    const mha__latent_magnitudes *l = &m->q_latent;
+    error_of *q = &qkv[0], *k = &qkv[1], *v = &qkv[2];
+    *q = projected(a, p, m->d_q, m->x_q, l->rank ? l->A : m->W_Q, l->rank ? l->b : m->b_Q, d_k);
+    bound[MHA_STAGE_Q_LATENT] = q->element;
+    if (l->rank) {
+        const double off = latent_error(a, l, q);
+        q->element = passed_on(a, l->rank, l->row, off, m->W_Q, m->b_Q);
+        q->size = l->row * m->W_Q + m->b_Q;
+    }
+    l = &m->kv_latent;
+    const error_of c = projected(a, p, m->d_kin, m->x_k, l->A, l->b, 1);
+    const double off = latent_error(a, l, &c);
+    bound[MHA_STAGE_KV_LATENT] = c.element;
+    k->size = v->size = 0;
+    if (m->absorbed) {
+        const double n = sqrt((double)m->d_n), absorbed = passed_on(a, m->d_n, n * q->size, n * q->element,
+                                                                    m->W_KVB_row, 0);
+        q->element = fmax(q->element, absorbed);
+        v->element = off;
+        k->element = fmax(off, c.element);
+        k->row = hypot(off, sqrt((double)m->d_r) * c.element);
+    } else {
+        v->element = passed_on(a, l->rank, l->row, off, m->W_KVB, 0);
+        k->element = fmax(v->element, c.element);
+        k->row = sqrt((double)d_k) * k->element;
+    }
+    q->row = sqrt((double)d_k) * q->element;
+}
+
 static void rotate_error(const arithmetic *a, const mha__magnitudes *m, size_t d, double row, double turn, error_of *e)
 {
     const double width = sqrt((double)d), times = m->rope_times > 0 ? m->rope_times : 1;
@@ -223,9 +280,14 @@ void mha__bound_of(const mha_plan *plan, const mha__magnitudes *m, double unit, 
     const arithmetic a = {u_sums, eta, largest};
     const double S = (double)(plan->S + plan->S_extra), sum = gamma_of(2 * S + 16, u_sums);
 
-    error_of q = projected(&a, p, m->d_q, m->x_q, m->W_Q, m->b_Q, plan->d_k);
-    error_of k = projected(&a, p, m->d_kin, m->x_k, m->W_K, m->b_K, plan->d_k);
-    error_of v = projected(&a, p, m->d_vin, m->x_v, m->W_V, m->b_V, plan->d_v);
+    const mha__latent_magnitudes *latent = &m->kv_latent;
+    error_of qkv[3] = {projected(&a, p, m->d_q, m->x_q, m->W_Q, m->b_Q, plan->d_k),
+                       projected(&a, p, m->d_kin, m->x_k, m->W_K, m->b_K, plan->d_k),
+                       projected(&a, p, m->d_vin, m->x_v, m->W_V, m->b_V, plan->d_v)};
+    bound[MHA_STAGE_Q_LATENT] = bound[MHA_STAGE_KV_LATENT] = 0;
+    if (latent->rank)
+        latent_errors(&a, p, m, plan->d_k, qkv, bound);
+    error_of q = qkv[0], k = qkv[1], v = qkv[2];
     bound[MHA_STAGE_Q] = q.element;
     bound[MHA_STAGE_K] = k.element;
     bound[MHA_STAGE_V] = v.element;
@@ -271,13 +333,18 @@ void mha__bound_of(const mha_plan *plan, const mha__magnitudes *m, double unit, 
     bound[MHA_STAGE_WEIGHTS_MEAN] = F_1 + eta + of_1 + gamma_of((double)plan->h + 1, u_sums);
     bound[MHA_STAGE_LSE] = E_m + 2 * u * R + sum + 4 * u * (scores + m->added + log(S + 2));
 
-    double V = m->v_max + v.element;
-    double E_o = F_2 * V + v.element + (sum + of_S) * (1 + F_2) * V + (S + 1) * eta;
+    double V = m->v_max + v.element, E_o = F_2 * V + v.element + (sum + of_S) * (1 + F_2) * V + (S + 1) * eta;
     E_o += lost(p->output, V + E_o, 1);
     if (!(fmax(S, 1) * V * (narrow ? 1 : 3000) + E_o < largest)) /* e^8 is 2981 */
         E_o = INFINITY;
+    size_t width = plan->h * plan->d_v;
+    if (m->absorbed) {
+        const double off = sqrt((double)latent->rank) * (E_o + v.element);
+        V = latent->row * m->W_KVB;
+        E_o = passed_on(&a, latent->rank, latent->row, off, m->W_KVB, 0);
+        width = plan->h * m->d_v;
+    }
     bound[MHA_STAGE_HEADS] = bound[MHA_STAGE_OUTPUT] = E_o;
-    const size_t width = plan->h * plan->d_v;
     const double row_of_heads = sqrt((double)width) * (V + E_o), dW = lost(p->weights, m->W_O, (double)width),
                  db = lost(p->weights, m->b_O, 1);
     if (isfinite(E_o) && (m->W_O_sum > 0 || m->b_O > 0)) {

@@ -140,6 +140,46 @@ static void measure_layer(const mha_layer *layer, const mha_call *call, mha__mag
     m->W_O_sum = column_sum(layer, call, MHA_W_O);
 }
 
+static mha__latent_magnitudes measure_latent(const mha_layer *layer, const mha_call *call, const mha_view *stage,
+                                             size_t rank, const mha_weight weights[3])
+{
+    const double eps = call->semantics.norm_eps > 0 ? call->semantics.norm_eps : 1e-6;
+    const mha_view raw = mha_view_slice(stage, 2, 0, rank);
+    double least = INFINITY, most = 0;
+    line_norms(&raw, rank, false, &least, &most);
+    mha__latent_magnitudes m = {.rank = rank, .A = column_norm(layer, call, weights[0]),
+                                .b = weight_max(layer, call, weights[1]), .weight = weight_max(layer, call, weights[2]),
+                                .rms = sqrt(least * least / (double)rank + eps)};
+    m.row = m.weight * sqrt((double)rank);
+    return m;
+}
+
+static void measure_latents(const mha__request *request, const mha_call *call, const mha__attempt *ran,
+                            mha__magnitudes *m)
+{
+    static const mha_weight of_q[] = {MHA_W_QA, MHA_B_QA, MHA_QA_NORM}, of_kv[] = {MHA_W_KVA, MHA_B_KVA, MHA_KVA_NORM};
+    const mha_layer *layer = request->layer;
+    const mha_config *c = mha_layer_config(layer);
+    if (c->kv_rank == 0)
+        return;
+    if (c->q_rank)
+        m->q_latent = measure_latent(layer, call, &ran->stages[MHA_STAGE_Q_LATENT], c->q_rank, of_q);
+    m->kv_latent = measure_latent(layer, call, &ran->stages[MHA_STAGE_KV_LATENT], c->kv_rank, of_kv);
+    m->absorbed = call->absorbed;
+    m->d_n = c->d_k - c->d_rope, m->d_r = c->d_rope, m->d_v = c->d_v;
+    m->W_KVB = column_norm(layer, call, MHA_W_KVB);
+    for (size_t head = 0; head < c->n_heads; head++) {
+        mha_view W = mha_layer_head(layer, MHA_W_KVB, head);
+        W = mha_view_slice(&W, 1, 0, m->d_n);
+        m->W_KVB_row = fmax(m->W_KVB_row, max_norm(&W, m->d_n));
+    }
+    if (!call->absorbed || !request->past_key.data)
+        return;
+    const mha_view past = mha_view_slice(&request->past_key, 3, 0, c->kv_rank);
+    m->v_max = fmax(m->v_max, max_abs(&past));
+    m->kv_latent.row = fmax(m->kv_latent.row, max_norm(&past, c->kv_rank));
+}
+
 /* The largest absolute value of the terms added to a score. */
 static double measure_added(const mha_call *call, const mha_plan *plan, size_t cached)
 {
@@ -204,11 +244,14 @@ static double farthest_position(const mha_call *call, const mha_plan *plan, size
     return fmax(far, fmax(max_abs(&s->rope.q_positions), max_abs(&s->rope.k_positions)));
 }
 
-void mha__magnitudes_want(bool wanted[MHA_STAGE_COUNT])
+void mha__magnitudes_want(const mha_layer *layer, bool wanted[MHA_STAGE_COUNT])
 {
     static const mha_stage read[] = {MHA_STAGE_Q, MHA_STAGE_K, MHA_STAGE_V, MHA_STAGE_Q_ROT, MHA_STAGE_K_ROT};
+    const mha_config *c = layer ? mha_layer_config(layer) : NULL;
     for (size_t i = 0; i < sizeof read / sizeof *read; i++)
         wanted[read[i]] = true;
+    wanted[MHA_STAGE_Q_LATENT] |= c && c->q_rank > 0;
+    wanted[MHA_STAGE_KV_LATENT] |= c && c->kv_rank > 0;
 }
 
 static void measure_norms(const mha_layer *layer, const mha_call *call, const mha__attempt *a, mha__magnitudes *m)
@@ -291,6 +334,8 @@ void mha__magnitudes_of(const mha__request *request, const mha__attempt *ran, mh
         m.query_times += s->query_scale.growth *
                          log1p((farthest + fabs((double)s->query_scale.first)) / (double)s->query_scale.every);
     measure_norms(layer, call, ran, &m);
+    if (layer)
+        measure_latents(request, call, ran, &m);
     *magnitudes = m;
 }
 
@@ -314,7 +359,7 @@ static mha_status measure_plain(const mha__request *request, mha__magnitudes *ma
                                       .cu_seqlens_q = s->cu_seqlens_q,
                                       .cu_seqlens_k = s->cu_seqlens_k};
     bool wanted[MHA_STAGE_COUNT] = {false};
-    mha__magnitudes_want(wanted);
+    mha__magnitudes_want(request->layer, wanted);
     mha__attempt attempt;
     const mha__request plain_request = {.layer = request->layer, .call = &plain};
     mha_status status = mha__attempt_begin(&attempt, NULL, &plain_request, error);

@@ -130,7 +130,7 @@ mha_status mha__tolerance_of(const mha__request *request, mha_layout layout, con
     double angles[2][MHA_STAGE_COUNT];
     *runs = (mha__two_runs){0};
     memcpy(kept, wanted, sizeof kept);
-    mha__magnitudes_want(kept);
+    mha__magnitudes_want(request->layer, kept);
     TRY(run(&runs->exact, request, MHA_PATH_EXACT, &none, layout, kept, error));
     TRY(run(&runs->narrow, request, MHA_PATH_BLAS, &none, layout, wanted, error));
     worst_case(request, &runs->exact, tolerance, angles);
@@ -159,14 +159,17 @@ mha_status mha_precision_tolerance(const mha_layer *layer, const mha_call *call,
 {
     mha_call plain = *call;
     bool wanted[MHA_STAGE_COUNT];
+    mha_plan plan;
+    size_t shape[4];
     mha__request request = {.layer = layer, .call = &plain, .precision = *precision};
     if (call->cache && mha_cache_length(call->cache) > 0) {
         request.past_key = mha_cache_keys(call->cache);
         request.past_value = mha_cache_values(call->cache);
     }
+    TRY(mha_plan_call(layer, &plain, &plan, error));
     plain.cache = NULL;
     for (int s = 0; s < MHA_STAGE_COUNT; s++)
-        wanted[s] = !call->semantics.cu_seqlens_q || (s != MHA_STAGE_PRESENT_KEY && s != MHA_STAGE_PRESENT_VALUE);
+        wanted[s] = mha_plan_stage(&plan, (mha_stage)s, shape) > 0;
     mha__two_runs runs;
     mha__tolerance t;
     const mha_status status = mha__tolerance_of(&request, MHA_BTE, wanted, &runs, &t, error);

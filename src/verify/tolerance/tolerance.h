@@ -13,6 +13,14 @@ typedef struct mha__norm_size {
     double row;          /* largest 2-norm of the features together, before the norm */
 } mha__norm_size;
 
+/* Magnitudes of one latent: c = x A + b of `rank` features, and norm(c). */
+typedef struct mha__latent_magnitudes {
+    size_t rank;         /* 0: no latent */
+    double A, b;         /* largest 2-norm of a column of A, largest absolute value of the bias */
+    double weight, rms;  /* of the norm, as norm_weight and norm_rms below */
+    double row;          /* largest 2-norm of norm(c), cached rows included: at most weight * sqrt(rank) of new ones */
+} mha__latent_magnitudes;
+
 /* Magnitudes of the finite numbers in a forward, on which its rounding errors depend. */
 typedef struct mha__magnitudes {
     size_t d_q, d_kin, d_vin; /* number of terms in each projection's sums; 0 without projection */
@@ -23,6 +31,10 @@ typedef struct mha__magnitudes {
     mha_norm_rule norm_rule;
     mha__norm_size norm[2];    /* of q and of k */
     double query_times;        /* the largest factor of a query's position */
+    mha__latent_magnitudes q_latent, kv_latent;
+    bool absorbed;
+    size_t d_n, d_r, d_v;        /* of a head in W_KVB; d_r: features of k_r */
+    double W_KVB, W_KVB_row;     /* largest 2-norm of a column, and of what a row has for the keys of one head */
     bool rotated;
     double rope_times;     /* what rotated features are multiplied by; 0: 1 */
     double q_turn, k_turn; /* largest change of a rotated row by rounded angles (2-norm); 0 with tables */
@@ -79,7 +91,7 @@ mha__allowed mha__allowed_of(const mha_case *c, int slot, bool wide, mha_stage s
                              const mha__tolerance *derived);
 
 /* Adds the stages that mha__magnitudes_of reads to the wanted ones. */
-void mha__magnitudes_want(bool wanted[MHA_STAGE_COUNT]);
+void mha__magnitudes_want(const mha_layer *layer, bool wanted[MHA_STAGE_COUNT]);
 /* Measures a request from its inputs and from the stages of a forward, made with or without the cached rows. */
 void mha__magnitudes_of(const mha__request *request, const mha__attempt *ran, mha__magnitudes *magnitudes);
 /* The bound of mha_error_bound (compare.h), from a plan's sizes and the magnitudes of its numbers; with what storing at

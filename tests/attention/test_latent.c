@@ -1,0 +1,367 @@
+/* Multi-head latent attention, as stored and absorbed, on every path: against queries, keys and values that plain loops
+ * here make from the definition and attention without a layer attends to; in one call, in parts and with caches.
+ * LATENT_TRIALS=n tries n drawn calls, LATENT_SEED=s begins with seed s. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "mha/mha.h"
+#include "support/unit.h"
+
+enum { MOST = 1 << 14 }; /* doubles of one array */
+
+static uint64_t state;
+
+static size_t below(size_t n)
+{
+    uint64_t z = state += 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return (size_t)((z ^ z >> 31) % n);
+}
+
+/* ---------------------------------------------------------------- a drawn call */
+
+typedef struct drawn {
+    mha_layer *layer;
+    mha_call call; /* on float inputs; without output and path */
+    size_t B, T_q, T_k;
+    bool cross;
+    float x_q[MOST], x_k[MOST];
+    double mask[MOST];
+    int64_t lengths[4], cu_q[4], cu_k[4];
+    double slopes[8];
+    float frequencies[16];
+    double expected[MOST]; /* (B, T_q, d_out) */
+    double bound;          /* of the exact path for the layer as stored */
+} drawn;
+
+static void draw(drawn *d, uint64_t seed)
+{
+    memset(d, 0, sizeof *d);
+    state = seed;
+    static const mha_dtype types[] = {MHA_F32, MHA_F32, MHA_F64, MHA_BF16, MHA_F16};
+    mha_config config = {.d_model = 8 + below(40), .n_heads = 1 + below(4), .d_k = 2 + below(14), .d_v = 1 + below(12),
+                         .kv_rank = 1 + below(40), .q_rank = below(2) * (1 + below(24)), .bias_latent = below(2),
+                         .bias_o = below(2), .sinks = below(4) == 0, .dtype = types[below(5)]};
+    config.d_rope = below(4) ? 2 * below((config.d_k + 1) / 2) : 0;
+    d->cross = below(4) == 0;
+    if (d->cross)
+        config.d_kin = config.d_vin = 5 + below(20);
+    mha_error error;
+    assert_ok(mha_layer_create(&config, NULL, NULL, &d->layer, &error), error);
+    mha_layer_init(d->layer, seed);
+
+    mha_semantics *s = &d->call.semantics;
+    const bool ragged = below(5) == 0;
+    d->B = 1 + below(3), d->T_q = 1 + below(below(4) ? 12 : 70), d->T_k = d->cross ? 1 + below(30) : d->T_q;
+    if (ragged) {
+        s->n_sequences = d->B;
+        for (size_t b = 0; b < d->B; b++) {
+            d->cu_q[b + 1] = d->cu_q[b] + (int64_t)below(9);
+            d->cu_k[b + 1] = d->cross ? d->cu_k[b] + (int64_t)below(9) : d->cu_q[b + 1];
+        }
+        d->T_q = (size_t)d->cu_q[d->B], d->T_k = (size_t)d->cu_k[d->B];
+        s->cu_seqlens_q = d->cu_q, s->cu_seqlens_k = d->cu_k;
+        d->B = 1;
+    }
+    const mha_config *c = mha_layer_config(d->layer);
+    d->call.query = mha_rows(d->x_q, d->B, d->T_q, c->d_q);
+    mha_random_fill(&d->call.query, seed, 100, -1, 1);
+    if (d->cross) {
+        d->call.key = mha_rows(d->x_k, d->B, d->T_k, c->d_kin);
+        mha_random_fill(&d->call.key, seed, 101, -1, 1);
+    }
+    s->causal = below(2);
+    s->scale = below(2) ? 0.3 + (double)below(10) / 8 : 0;
+    s->softcap = below(3) ? 0 : 4;
+    s->norm_eps = below(2) ? 0 : 0.02;
+    s->zero_row = below(6) == 0;
+    s->softmax_plus_one = below(6) == 0;
+    if (below(4) == 0)
+        s->window = true, s->window_left = (int64_t)below(9), s->window_right = -1;
+    if (below(4) == 0) {
+        for (size_t i = 0; i < 8; i++)
+            d->slopes[i] = 1.0 / (double)(1 + below(9));
+        s->alibi_slopes = d->slopes;
+    }
+    if (!ragged && below(4) == 0) {
+        s->mask = (mha_mask){MHA_MASK_ADDITIVE, mha_view_of(d->mask, MHA_F64, 2, (size_t[]){d->T_q, d->T_k})};
+        mha_random_fill(&s->mask.values, seed, 102, -2, 2);
+    }
+    if (!ragged && below(4) == 0) {
+        for (size_t b = 0; b < d->B; b++)
+            d->lengths[b] = (int64_t)below(d->T_k + 1);
+        s->kv_lengths = d->lengths;
+    }
+    if (c->d_rope > 0 && below(5)) {
+        s->rope = (mha_rope){.kind = below(2) ? MHA_ROPE_INTERLEAVED : MHA_ROPE_HALF_SPLIT, .dim = c->d_rope,
+                             .last = true, .base = below(2) ? 0 : 100,
+                             .attention_factor = below(2) ? 0 : 0.5 + (double)below(9) / 8};
+        if (below(3) == 0) {
+            const size_t pairs = c->d_rope / 2;
+            s->rope.frequencies = mha_view_of(d->frequencies, MHA_F32, 1, &pairs);
+            mha_random_fill(&s->rope.frequencies, seed, 103, 0, 1);
+        }
+    }
+}
+
+/* ---------------------------------------------------------------- the definition */
+
+static double weight(const drawn *d, mha_weight w, size_t i, size_t j)
+{
+    const mha_view v = mha_tensor_view(mha_layer_weight(d->layer, w));
+    return mha_view_get(&v, (size_t[]){i, j});
+}
+
+/* y = x W + b; b may be missing. */
+static void product(const drawn *d, const double *x, size_t in, mha_weight W, mha_weight b, size_t out, double *y)
+{
+    for (size_t j = 0; j < out; j++) {
+        y[j] = b < MHA_WEIGHT_COUNT && mha_layer_weight(d->layer, b) ? weight(d, b, j, 0) : 0;
+        for (size_t i = 0; i < in; i++)
+            y[j] += x[i] * weight(d, W, i, j);
+    }
+}
+
+static void norm(const drawn *d, double *x, size_t n, mha_weight w)
+{
+    double squares = 0;
+    for (size_t i = 0; i < n; i++)
+        squares += x[i] * x[i];
+    const double eps = d->call.semantics.norm_eps > 0 ? d->call.semantics.norm_eps : 1e-6;
+    for (size_t i = 0; i < n; i++)
+        x[i] *= weight(d, w, i, 0) / sqrt(squares / (double)n + eps);
+}
+
+/* The expected output: Q, K and V of every token by the definition, attention without a layer on the exact path (whose
+ * rotation turns the same last features), and W_O. */
+static void expect(drawn *d)
+{
+    const mha_config *c = mha_layer_config(d->layer);
+    const size_t h = c->n_heads, d_n = c->d_k - c->d_rope, wide = d_n + c->d_v;
+    double *Q = calloc(MOST, sizeof *Q), *K = calloc(MOST, sizeof *K), *V = calloc(MOST, sizeof *V),
+           *H = calloc(MOST, sizeof *H), x[64], latent[128], row[256];
+    for (size_t t = 0; t < d->B * d->T_q; t++) {
+        for (size_t i = 0; i < c->d_q; i++)
+            x[i] = d->x_q[t * c->d_q + i];
+        if (c->q_rank) {
+            product(d, x, c->d_q, MHA_W_QA, MHA_B_QA, c->q_rank, latent);
+            norm(d, latent, c->q_rank, MHA_QA_NORM);
+        }
+        product(d, c->q_rank ? latent : x, c->q_rank ? c->q_rank : c->d_q, MHA_W_Q, MHA_WEIGHT_COUNT, h * c->d_k,
+                Q + t * h * c->d_k);
+    }
+    for (size_t t = 0; t < d->B * d->T_k; t++) {
+        for (size_t i = 0; i < c->d_kin; i++)
+            x[i] = d->cross ? d->x_k[t * c->d_kin + i] : d->x_q[t * c->d_kin + i];
+        product(d, x, c->d_kin, MHA_W_KVA, MHA_B_KVA, c->kv_rank + c->d_rope, latent);
+        norm(d, latent, c->kv_rank, MHA_KVA_NORM);
+        product(d, latent, c->kv_rank, MHA_W_KVB, MHA_WEIGHT_COUNT, h * wide, row);
+        for (size_t g = 0; g < h; g++) {
+            double *k = K + (t * h + g) * c->d_k;
+            memcpy(k, row + g * wide, d_n * sizeof *k);
+            memcpy(k + d_n, latent + c->kv_rank, c->d_rope * sizeof *k);
+            memcpy(V + (t * h + g) * c->d_v, row + g * wide + d_n, c->d_v * sizeof *V);
+        }
+    }
+    mha_view weights[MHA_WEIGHT_COUNT] = {{0}};
+    if (c->sinks)
+        weights[MHA_SINKS] = mha_tensor_view(mha_layer_weight(d->layer, MHA_SINKS));
+    mha_call call = {.query = mha_view_of(Q, MHA_F64, 4, (size_t[]){d->B, d->T_q, h, c->d_k}),
+                     .key = mha_view_of(K, MHA_F64, 4, (size_t[]){d->B, d->T_k, h, c->d_k}),
+                     .value = mha_view_of(V, MHA_F64, 4, (size_t[]){d->B, d->T_k, h, c->d_v}),
+                     .output = mha_view_of(H, MHA_F64, 4, (size_t[]){d->B, d->T_q, h, c->d_v}),
+                     .semantics = d->call.semantics, .weights = weights, .path = MHA_PATH_EXACT};
+    mha_error error;
+    assert_ok(mha_run(NULL, &call, &error), error);
+    for (size_t t = 0; t < d->B * d->T_q; t++)
+        product(d, H + t * h * c->d_v, h * c->d_v, MHA_W_O, MHA_B_O, c->d_out, d->expected + t * c->d_out);
+    double bound[MHA_STAGE_COUNT];
+    assert_ok(mha_error_bound(d->layer, &d->call, 0x1p-53, bound, MHA_STAGE_COUNT, &error), error);
+    d->bound = bound[MHA_STAGE_OUTPUT];
+    free(Q), free(K), free(V), free(H);
+}
+
+/* ---------------------------------------------------------------- comparison */
+
+/* Compares rows [from, from + T) of each batch row with the expected ones: `bound` for the path, and what the
+ * definition's own loops may be off. */
+static void compare(const drawn *d, const char *what, const mha_view *found, size_t from, double bound, uint64_t seed)
+{
+    const size_t d_out = mha_layer_config(d->layer)->d_out;
+    for (size_t b = 0; b < found->shape[0]; b++)
+        for (size_t t = 0; t < found->shape[1]; t++)
+            for (size_t j = 0; j < d_out; j++) {
+                const double e = d->expected[(b * d->T_q + from + t) * d_out + j],
+                             y = mha_view_get(found, (size_t[]){b, t, j});
+                if (!(fabs(y - e) <= bound + d->bound))
+                    fail_msg("seed %llu, %s: (%zu, %zu, %zu) is %.9g, expected %.9g within %.3g",
+                             (unsigned long long)seed, what, b, from + t, j, y, e, bound + d->bound);
+            }
+}
+
+static const struct form {
+    const char *name;
+    mha_path path;
+    bool absorbed, packed;
+} forms[] = {
+    {"exact, stored", MHA_PATH_EXACT, false, false}, {"exact, absorbed", MHA_PATH_EXACT, true, false},
+    {"blas, stored", MHA_PATH_BLAS, false, false},   {"blas, absorbed", MHA_PATH_BLAS, true, false},
+    {"fast, stored", MHA_PATH_FAST, false, false},   {"fast, absorbed", MHA_PATH_FAST, true, false},
+    {"packed, stored", MHA_PATH_FAST, false, true},  {"packed, absorbed", MHA_PATH_FAST, true, true},
+};
+enum { FORMS = sizeof forms / sizeof *forms };
+
+static double bound_of(const drawn *d, const mha_call *call)
+{
+    double bound[MHA_STAGE_COUNT];
+    mha_error error;
+    assert_ok(mha_error_bound(d->layer, call, call->path == MHA_PATH_EXACT ? 0x1p-53 : 0x1p-24, bound, MHA_STAGE_COUNT,
+                              &error), error);
+    return bound[MHA_STAGE_OUTPUT];
+}
+
+static void pack(const drawn *d, bool packed)
+{
+    mha_error error;
+    if (packed)
+        assert_ok(mha_layer_pack(d->layer, &error), error);
+    else
+        mha_layer_unpack(d->layer);
+}
+
+/* The call in one go, by one and by three threads with the same bits, and one batch row alone with the same. */
+static void whole(const drawn *d, const struct form *f, uint64_t seed)
+{
+    static double y[2][MOST];
+    mha_error error;
+    mha_call call = d->call;
+    const size_t d_out = mha_layer_config(d->layer)->d_out;
+    const mha_dtype type = f->path == MHA_PATH_EXACT ? MHA_F64 : MHA_F32;
+    call.absorbed = f->absorbed, call.path = f->path;
+    for (int i = 0; i < 2; i++) {
+        call.threads = i ? 3 : 1;
+        call.output = mha_view_of(y[i], type, 3, (size_t[]){d->B, d->T_q, d_out});
+        assert_ok(mha_run(d->layer, &call, &error), error);
+    }
+    assert_memory_equal(y[0], y[1], d->B * d->T_q * d_out * (type == MHA_F64 ? 8 : 4));
+    compare(d, f->name, &call.output, 0, bound_of(d, &call), seed);
+    if (d->B == 1 || d->call.semantics.kv_lengths)
+        return;
+    call.query = mha_view_slice(&d->call.query, 0, 1, 1);
+    call.key = d->cross ? mha_view_slice(&d->call.key, 0, 1, 1) : d->call.key;
+    call.output = mha_view_slice(&call.output, 0, 0, 1);
+    assert_ok(mha_run(d->layer, &call, &error), error);
+    const size_t bytes = d->T_q * d_out * (type == MHA_F64 ? 8 : 4);
+    assert_memory_equal(y[1], (char *)y[0] + bytes, bytes);
+}
+
+/* The rows in several calls with a cache: of keys and values, or of latents. */
+static void cached(const drawn *d, const struct form *f, uint64_t seed)
+{
+    const mha_config *c = mha_layer_config(d->layer);
+    const mha_semantics *s = &d->call.semantics;
+    if (d->cross || s->cu_seqlens_q || s->mask.kind || s->kv_lengths)
+        return;
+    static double y[MOST];
+    mha_error error;
+    mha_cache *cache;
+    const mha_dtype type = f->path == MHA_PATH_EXACT ? MHA_F64 : MHA_F32;
+    const mha_cache_spec spec = {.batch = d->B, .kv_heads = f->absorbed ? 1 : c->n_heads, .capacity = d->T_k,
+                                 .d_k = f->absorbed ? c->kv_rank + c->d_rope : c->d_k, .d_v = f->absorbed ? 0 : c->d_v,
+                                 .dtype = type};
+    assert_ok(mha_cache_create(&spec, NULL, &cache, &error), error);
+    const size_t row = f->absorbed ? c->kv_rank + c->d_rope : c->n_heads * (c->d_k + c->d_v);
+    assert_int_equal(mha_cache_bytes(cache), d->B * d->T_k * row * (type == MHA_F64 ? 8 : 4));
+    mha_call call = d->call;
+    call.absorbed = f->absorbed, call.path = f->path;
+    const double bound = bound_of(d, &call);
+    call.cache = cache;
+    for (size_t from = 0, n; from < d->T_q; from += n) {
+        n = 1 + below(d->T_q - from);
+        if (!s->causal) /* later rows are seen, too: only the last call has the whole */
+            n = from ? d->T_q - from : n;
+        call.query = mha_view_slice(&d->call.query, 1, from, n);
+        call.output = mha_view_of(y, type, 3, (size_t[]){d->B, n, c->d_out});
+        assert_ok(mha_run(d->layer, &call, &error), error);
+        if (s->causal || from + n == d->T_q)
+            compare(d, f->name, &call.output, from, bound, seed);
+    }
+    mha_cache_destroy(cache);
+}
+
+/* Two parts of the keys, joined by their lse, and W_O behind them. */
+static void in_parts(const drawn *d, const struct form *f, uint64_t seed)
+{
+    const mha_config *c = mha_layer_config(d->layer);
+    const mha_semantics *s = &d->call.semantics;
+    if (s->cu_seqlens_q || s->mask.kind || s->kv_lengths)
+        return;
+    static float heads[2][MOST], lse[2][MOST];
+    mha_error error;
+    mha_part parts[2];
+    double bound[MHA_STAGE_COUNT];
+    mha_call call = d->call, all = d->call;
+    const mha_view keys = d->cross ? d->call.key : d->call.query;
+    const size_t cut = below(d->T_k + 1);
+    call.absorbed = all.absorbed = f->absorbed, call.path = all.path = f->path;
+    call.semantics.has_key_offset = call.semantics.has_offset = true;
+    for (size_t i = 0; i < 2; i++) {
+        const size_t from = i ? cut : 0, to = i ? d->T_k : cut;
+        parts[i].heads = mha_view_of(heads[i], MHA_F32, 3, (size_t[]){d->B, d->T_q, c->n_heads * c->d_v});
+        parts[i].lse = mha_view_of(lse[i], MHA_F32, 3, (size_t[]){d->B, c->n_heads, d->T_q});
+        call.key = mha_view_slice(&keys, 1, from, to - from);
+        call.semantics.key_offset = (int64_t)from;
+        call.semantics.keys_only = i > 0;
+        mha_keep keep[] = {{MHA_STAGE_HEADS, parts[i].heads, 0}, {MHA_STAGE_LSE, parts[i].lse, 0}};
+        call.keep = keep, call.keep_count = 2;
+        assert_ok(mha_run(d->layer, &call, &error), error);
+    }
+    assert_ok(mha_error_bound(d->layer, &all, 0x1p-24, bound, MHA_STAGE_COUNT, &error), error);
+    double off = bound[MHA_STAGE_HEADS], off_lse = bound[MHA_STAGE_LSE];
+    mha_merge_bound(parts, 2, 0x1p-24, &off, &off_lse);
+    assert_ok(mha_merge(parts, 2, s->empty_rows, &parts[0], &error), error);
+    static double y[MOST];
+    all.output = mha_view_of(y, MHA_F64, 3, (size_t[]){d->B, d->T_q, c->d_out});
+    mha_plan plan;
+    assert_ok(mha_plan_call(d->layer, &all, &plan, &error), error);
+    void *workspace = malloc(plan.workspace_bytes);
+    assert_ok(mha_forward_output(&plan, &parts[0].heads, workspace, plan.workspace_bytes, &error), error);
+    free(workspace);
+    double sum = 0; /* heads that are off by `off` move an output by this much more than the bound's own */
+    for (size_t j = 0; j < c->d_out; j++) {
+        double column = 0;
+        for (size_t i = 0; i < c->n_heads * c->d_v; i++)
+            column += fabs(weight(d, MHA_W_O, i, j));
+        sum = fmax(sum, column);
+    }
+    compare(d, f->name, &all.output, 0, bound[MHA_STAGE_OUTPUT] + off * sum, seed);
+}
+
+static void test_random(void **unused)
+{
+    (void)unused;
+    const char *trials = getenv("LATENT_TRIALS"), *first = getenv("LATENT_SEED");
+    const uint64_t from = first ? strtoull(first, NULL, 10) : 1, n = trials ? strtoull(trials, NULL, 10) : 150;
+    static drawn d;
+    for (uint64_t seed = from; seed < from + n; seed++) {
+        draw(&d, seed);
+        expect(&d);
+        for (size_t i = 0; i < FORMS; i++) {
+            pack(&d, forms[i].packed);
+            whole(&d, &forms[i], seed);
+            cached(&d, &forms[i], seed);
+            in_parts(&d, &forms[i], seed);
+        }
+        mha_layer_destroy(d.layer);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_random),
+    };
+    return cmocka_run_group_tests_name("latent attention", tests, NULL, NULL);
+}
