@@ -62,7 +62,8 @@ typedef struct mha__walk_array {
     mha_view view;    /* contiguous F64 */
 } mha__walk_array;
 
-/* Every number of one sequence, and what decides which keys are hidden. Query i has position offset + i, key j j. */
+/* Every number of one sequence, and what decides which keys are hidden, as in mha_semantics. Query i has position
+ * offset + i, key j first_key + j; length counts from position 0, -1: not given. */
 typedef struct mha__walk {
     size_t sequence, count;
     size_t first_head, heads; /* of the scores and weights */
@@ -70,7 +71,7 @@ typedef struct mha__walk {
     mha__walk_array arrays[32];
     double scale, softcap;
     bool causal, window;
-    int64_t window_left, window_right, offset, length; /* length: keys of the sequence; -1: not given */
+    int64_t window_left, window_right, prefix, window_keep, chunk, offset, first_key, length;
     mha_rope_kind rope;
     size_t rope_dim;
     bool rope_last; /* the last rope_dim features of a head are rotated */

@@ -119,15 +119,11 @@ static void count_numbers(const walker *w, size_t *stages, size_t *matrices)
 }
 
 /* Why a call has no walk; NULL when it has one. */
-static const char *reason_against(const walker *w, size_t stages)
+static const char *reason_against(size_t stages)
 {
-    const mha_semantics *m = &w->r->semantics;
-    if (m->prefix > 0 || m->window_keep > 0 || m->chunk > 0)
-        return "A page does not say yet why a prefix, a chunk or the keys that a window keeps hide a key.";
-    if (stages > MHA__WALK_NUMBERS)
-        return "The layer has too many numbers for a page: --head shows one head with its walk; so do fewer tokens or "
-               "a smaller layer.";
-    return NULL;
+    return stages <= MHA__WALK_NUMBERS ? NULL
+                                       : "The layer has too many numbers for a page: --head shows one head with its "
+                                         "walk; so do fewer tokens or a smaller layer.";
 }
 
 static mha_status walk(walker *w, mha__picture_layer *layer, size_t sequence, mha_error *error)
@@ -137,7 +133,7 @@ static mha_status walk(walker *w, mha__picture_layer *layer, size_t sequence, mh
     w->sequence = mha__resolved_sequence(w->r, sequence);
     count_numbers(w, &stages, &matrices);
     w->has_weights = stages + matrices <= MHA__WALK_NUMBERS;
-    layer->no_walk = reason_against(w, stages);
+    layer->no_walk = reason_against(stages);
     if (layer->no_walk)
         return MHA_OK;
     const size_t past = w->sequence.S - w->sequence.T_k;
@@ -160,8 +156,12 @@ static mha_status walk(walker *w, mha__picture_layer *layer, size_t sequence, mh
                            .window = m->window,
                            .window_left = m->window_left,
                            .window_right = m->window_right,
-                           .offset = w->sequence.offset - w->r->first_key,
-                           .length = m->kv_lengths ? m->kv_lengths[sequence] - w->r->first_key : -1,
+                           .prefix = m->prefix,
+                           .window_keep = m->window_keep,
+                           .chunk = m->chunk,
+                           .offset = w->sequence.offset,
+                           .first_key = w->r->first_key,
+                           .length = m->kv_lengths ? m->kv_lengths[sequence] : -1,
                            .rope = m->rope.kind,
                            .rope_dim = w->r->rope_dim,
                            .rope_last = m->rope.last};

@@ -163,6 +163,29 @@ static void a_walk_has_the_rows_of_a_cache(void **state)
     page_data_free(&page);
 }
 
+/* What hides keys is on the page as the case has it: the script names it (test-page). */
+static void a_walk_has_the_rules_that_hide_keys(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *file, *name;
+        json_int_t value;
+    } rules[] = {{"prefix", "prefix", 5},
+                 {"chunked", "chunk", 4},
+                 {"window_keep", "keep", 2},
+                 {"window_keep", "left", 2},
+                 {"prefix_chunked", "prefix", 6}};
+    const char *path = scratch("rules.html");
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
+        char file[80];
+        snprintf(file, sizeof file, "tests/vectors/mask_%s.safetensors", rules[i].file);
+        runs(RUN("show", file, "--picture", path, "--quiet"));
+        page_data page = page_data_read(path);
+        assert_int_equal(json_integer_value(json_object_get(walk_of(&page), rules[i].name)), rules[i].value);
+        page_data_free(&page);
+    }
+}
+
 /* forward writes the same picture as show. */
 static void forward_writes_it_too(void **state)
 {
@@ -520,6 +543,7 @@ int main(void)
         cmocka_unit_test(the_walk_holds_every_stage),
         cmocka_unit_test(a_walk_says_what_it_leaves_out),
         cmocka_unit_test(a_walk_has_the_rows_of_a_cache),
+        cmocka_unit_test(a_walk_has_the_rules_that_hide_keys),
         cmocka_unit_test(forward_writes_it_too),
         cmocka_unit_test(recorded_weights_stand_beside_those_that_were_run),
         cmocka_unit_test(a_large_page_holds_them_in_levels),

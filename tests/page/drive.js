@@ -120,6 +120,44 @@ function checkNumber(w, place) {
   return Math.abs(found - total) <= 8 * (terms.length + 2) * Number.EPSILON * size ? 0 : 1;
 }
 
+/* What a rule hides is hidden; where the recorded case has no mask (mask_NAME: the name of its rule), all that is hidden
+ * is so by a rule, and the page says the name. */
+function checkRules(w) {
+  const { rows } = w.array('masked'), [from, to] = sliceOf(w, 'masked'), said = new Set();
+  let wrong = 0;
+  for (let r = 0; r < rows; r++) {
+    for (let c = from; c < to; c++) {
+      const rule = ruleAgainst(w, r, c), why = whyHidden(w, r, c);
+      if (rule && !why) wrong += 1;
+      if (why) said.add(why);
+    }
+  }
+  check('what a rule hides is hidden', wrong === 0);
+  const names = data.command.match(/vectors\/mask_([a-z_]+)/)?.[1];
+  if (!names) return;
+  check('only rules hide keys here', ![...said].some((why) => why.startsWith('a mask')));
+  for (const [name, words] of [['prefix', 'the prefix'], ['chunked', 'is in chunk'], ['keep', 'which it keeps']]) {
+    check(`the ${name} is a reason`, !names.includes(name) || [...said].some((why) => why.includes(words)));
+  }
+}
+
+/* The case last_features turns the last 4 features of each head by its position, base 10000, and makes them 1.5 times
+ * as long. A page says angles with six digits: those below 10 are off by 5e-6 at most, and half of that is compared. */
+function checkRotation(w) {
+  if (!data.command.includes('last_features')) return;
+  const dk = w.layer.d_k, first = sliceOf(w, 'q_rot')[0];
+  let wrong = 0;
+  for (let r = 0; r < w.array('q_rot').rows; r++) {
+    for (let f = 0; f < dk; f++) {
+      const { text } = explain(w, ['q_rot', r, first + f]), turned = text.match(/ by (\S+) radians/)?.[1].replace('−', '-');
+      const angle = r * 10000 ** (-((f - dk + 4) % 2) / 2);
+      if (f < dk - 4 ? text !== 'Not rotated.' : !(Math.abs(Math.sin((Number(turned) - angle) / 2)) < 3e-6
+        && text.endsWith(', and multiplied by 1.5.'))) wrong += 1;
+    }
+  }
+  check(`${wrong} of the last features are turned otherwise`, wrong === 0);
+}
+
 function checkWalk(head) {
   if ($('walk-body').hidden) return;
   check('eleven panels', document.querySelectorAll('.panel').length === 11);
@@ -131,6 +169,8 @@ function checkWalk(head) {
     for (let r = 0; r < rows; r++) for (let c = from; c < to; c++) wrong += checkNumber(w, [name, r, c]);
     check(`${wrong} numbers of ${name} are not what they come from`, wrong === 0);
   }
+  checkRules(w);
+  checkRotation(w);
   const weights = data.numbers(head.weights), at = state.row * head.columns + state.column;
   check('map and walk agree', weights[at] === HIDDEN || w.j !== head.firstKey + state.column
     || Object.is(w.at('weights', w.i, w.j), weights[at]));
@@ -236,6 +276,14 @@ async function drive() {
     checkCells(head);
     moveTo(head.rows >> 1, 0);
     checkWalk(head);
+  }
+  for (const { walk, heads } of data.layers) {
+    if (typeof walk !== 'object' || heads.includes(head)) continue;
+    const walked = heads.find((one) => one.sequence === walk.sequence && one.head === walk.firstHead);
+    chooseHead(walked);
+    moveTo(walked.rows >> 1, 0);
+    check('a walk where there is one', !$('walk-body').hidden);
+    checkWalk(walked);
   }
   checkDifference();
   await checkSaving();

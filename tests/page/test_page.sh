@@ -76,6 +76,21 @@ drive learned_rows tests/vectors/torch_bias_kv_zero_attn_padding.safetensors
 layer="$folder/layer.safetensors"
 drive layers $layer $layer $layer $layer $layer $layer $layer $layer $layer $layer $layer $layer
 drive decoding tests/vectors/onnx_past_causal.safetensors
+for rule in prefix chunked chunked_both_ways prefix_chunked window_keep; do
+    drive mask_$rule tests/vectors/mask_$rule.safetensors --batch 1
+done
+"$mha" forward --quiet --d-model 16 --heads 2 --seq 6 --rope half --rope-dim 4 --save-case "$folder/case.safetensors"
+python3 - "$folder/case.safetensors" "$folder/last_features.safetensors" <<'END'
+import json, struct, sys
+data = open(sys.argv[1], "rb").read()
+size = struct.unpack("<Q", data[:8])[0]
+header = json.loads(data[8:8 + size])
+header["__metadata__"].update(rope_last="1", rope_attention_factor="1.5")
+text = json.dumps(header).encode()
+text += b" " * (-len(text) % 8)
+open(sys.argv[2], "wb").write(struct.pack("<Q", len(text)) + text + data[8 + size:])
+END
+drive last_features "$folder/last_features.safetensors"
 drive one_head --d-model 64 --heads 16 --seq 64 --head 3 --rope half
 drive left_out --seq 4 --head 2
 drive long --d-model 8 --heads 1 --seq 3000 --causal

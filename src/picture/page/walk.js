@@ -112,17 +112,31 @@ function score(w, r, c) {
     total: sumOf(terms) };
 }
 
-/* Why a key is hidden; null when it is not. */
-function whyHidden(w, r, c) {
-  const { causal, window, left, right, offset, length } = w.walk, position = r + offset;
-  if (w.at('masked', r, c) !== -Infinity) return null;
-  if (length >= 0 && c >= length) return `the sequence has ${length} keys`;
-  if (causal && c > position) return `key ${c} comes after the query, whose position is ${position}: causal`;
-  if (window && ((left >= 0 && c < position - left) || (right >= 0 && c > position + right))) {
-    return `key ${c} is outside the window around position ${position}`;
+/* The rule that hides a token's key, whatever masks do; null when none does. */
+function ruleAgainst(w, r, c) {
+  const { causal, window, left, right, prefix, keep, chunk, offset, firstKey, length } = w.walk;
+  const own = r + offset, position = c + firstKey;
+  const key = `key ${c}${firstKey ? `, at position ${position},` : ''}`;
+  if (c >= w.array('k_rot').rows) return null;
+  if (length >= 0 && position >= length) return `the sequence has ${length} keys`;
+  if (causal && position > own && position >= prefix) {
+    return `${key} comes after the query, whose position is ${own}: causal${
+      prefix > 0 ? `; only the first ${prefix}, the prefix, are seen by all` : ''}`;
   }
-  return 'a mask or the key padding hides it';
+  if (chunk > 0 && Math.floor(position / chunk) !== Math.floor(own / chunk)) {
+    return `${key} is in chunk ${Math.floor(position / chunk)} of ${chunk} positions each, the query in chunk ${
+      Math.floor(own / chunk)}`;
+  }
+  if (window && ((left >= 0 && position < own - left && position >= keep) || (right >= 0 && position > own + right))) {
+    return `${key} is outside the window around position ${own}${
+      keep > 0 ? `, and not one of the first ${keep}, which it keeps` : ''}`;
+  }
+  return null;
 }
+
+/* Why a key is hidden; null when it is not. */
+const whyHidden = (w, r, c) => (w.at('masked', r, c) === -Infinity
+  ? ruleAgainst(w, r, c) ?? 'a mask or the key padding hides it' : null);
 
 function softmax(w, r, c) {
   const { columns } = w.array('weights'), why = whyHidden(w, r, c);
