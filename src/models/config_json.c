@@ -217,7 +217,7 @@ void mha__setup_free(mha__setup *setup)
 mha_config mha__values_attention(const mha__values *v)
 {
     int64_t norm = mha__values_get(v, "qk_norm");
-    mha_norm qk_norm = norm == 1 ? MHA_NORM_HEAD : norm == 2 ? MHA_NORM_ROW : MHA_NORM_NONE;
+    mha_norm qk_norm = norm >= MHA_NORM_HEAD && norm <= MHA_NORM_EACH_HEAD ? (mha_norm)norm : MHA_NORM_NONE;
     return (mha_config){
         .d_model = (size_t)mha__values_get(v, "d_model"),
         .n_heads = (size_t)mha__values_get(v, "h"),
@@ -230,6 +230,7 @@ mha_config mha__values_attention(const mha__values *v)
         .bias_o = mha__values_get(v, "bias_o"),
         .q_norm = qk_norm,
         .k_norm = qk_norm,
+        .norm_bias = qk_norm && mha__values_get(v, "norm_bias"),
     };
 }
 
@@ -239,7 +240,8 @@ static bool layers_differ(const mha__architecture *architecture)
     bool differ = false;
     for (const mha__arch_attention *row = architecture->attention; row->prefix; row++)
         for (const mha__arch_own *own = row->own; own->symbol; own++)
-            differ |= mha__text_among("window chunk rope rope_dim local", own->symbol);
+            differ |= mha__text_among("window chunk rope rope_dim local norm_unweighted query_scale_every",
+                                       own->symbol);
     return differ;
 }
 
@@ -252,6 +254,17 @@ static void set_alibi(mha_model_facts *facts, int64_t kind)
     mha_alibi_slopes(facts->n_heads, facts->alibi_slopes);
     for (size_t i = 0; i < facts->n_heads && kind == 2; i++)
         facts->alibi_slopes[i] /= sqrt((double)facts->d_k);
+}
+
+static mha_norm_rule norm_rule(const mha__values *v)
+{
+    const int64_t kind = mha__values_get(v, "norm_kind");
+    return (mha_norm_rule){.kind = kind == 1   ? MHA_NORM_LAYER
+                                   : kind == 2 ? MHA_NORM_L2
+                                               : MHA_NORM_RMS,
+                           .plus_one = mha__values_get(v, "norm_plus_one"),
+                           .after_rope = mha__values_get(v, "norm_after_rope"),
+                           .unweighted = mha__values_get(v, "norm_unweighted")};
 }
 
 mha_model_facts mha__setup_facts(const mha__setup *setup, const mha__values *v)
@@ -272,6 +285,7 @@ mha_model_facts mha__setup_facts(const mha__setup *setup, const mha__values *v)
         .rope_base = setup->rope.base[0] > 0 ? setup->rope.base[0] : setup->rope_base,
         .norm_eps = setup->norm_eps,
         .softcap = setup->softcap,
+        .norm = norm_rule(v),
         .has_scale = setup->scale_square > 0 || setup->scale > 0,
         .scale = setup->scale > 0          ? setup->scale
                  : setup->scale_square > 0 ? 1 / sqrt(setup->scale_square)
@@ -282,6 +296,9 @@ mha_model_facts mha__setup_facts(const mha__setup *setup, const mha__values *v)
         .fused_blocks = (size_t)mha__values_get(v, "fused_blocks"),
         .fused_qvk = mha__values_get(v, "fused_qvk"),
     };
+    const int64_t every = mha__values_get(v, "query_scale_every");
+    if (setup->query_scale > 0 && every > 0)
+        facts.query_scale = (mha_query_scale){setup->query_scale, every, mha__values_get(v, "query_scale_first")};
     set_alibi(&facts, mha__values_get(v, "alibi"));
     const double local_base = setup->rope.base[1] > 0 ? setup->rope.base[1] : setup->rope_local_base;
     if (local && local_base > 0)

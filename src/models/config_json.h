@@ -14,7 +14,8 @@ typedef struct mha__setup {
     mha__architecture *architecture; /* owned */
     const mha__arch_class *model_class;
     mha__values values;
-    double rope_base, rope_local_base, norm_eps, softcap, scale, scale_square; /* 0: the architecture has none */
+    double rope_base, rope_local_base, norm_eps, softcap, scale, scale_square;
+    double query_scale; /* 0: the architecture has none */
     mha__rope_config rope;
     const char *not_run;                               /* why attention is counted, but not computed; NULL: it is */
     size_t n_assumed;

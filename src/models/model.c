@@ -457,6 +457,8 @@ mha_semantics mha_model_semantics(const mha_model_facts *facts)
     s.scale = facts->has_scale ? facts->scale : 0;
     s.softcap = facts->softcap;
     s.norm_eps = facts->norm_eps;
+    s.norm = facts->norm;
+    s.query_scale = facts->query_scale;
     if (facts->rope != MHA_ROPE_NONE)
         s.rope = (mha_rope){.kind = facts->rope, .dim = facts->rope_dim, .base = facts->rope_base,
                             .last = facts->rope_last, .attention_factor = facts->rope_attention_factor};

@@ -358,6 +358,43 @@ static void heads_of_a_fused_matrix_lie_as_the_configuration_says(void **state)
     }
 }
 
+/* A layer of 4 heads on 2 of width 3, with norms that are stored head by head; the last k norm has `width` features. */
+static const char *norms_by_head(size_t q_norms, size_t k_norms, size_t width)
+{
+    static const char *const names[] = {"q_proj.weight", "k_proj.weight", "v_proj.weight", "o_proj.weight"};
+    static const size_t outputs[] = {12, 6, 6, 12};
+    static made m; /* whose path the caller reads */
+    char name[64];
+    make_begin(&m, "norms.safetensors");
+    for (size_t i = 0; i < 4; i++)
+        make_tensor(&m, "a.", names[i], 2, outputs[i], 12);
+    for (size_t i = 0; i < q_norms + k_norms; i++) {
+        const bool key = i >= q_norms;
+        snprintf(name, sizeof name, "%c_layernorm.norms.%zu.weight", key ? 'k' : 'q', key ? i - q_norms : i);
+        make_tensor(&m, "a.", name, 1, i + 1 == q_norms + k_norms ? width : 3, 0);
+    }
+    return make_end(&m);
+}
+
+static void norms_of_heads_may_have_tensors_of_their_own(void **state)
+{
+    (void)state;
+    const mha_load_options options = {.n_heads = 4};
+    loaded l;
+    assert_ok(load(&l, norms_by_head(4, 2, 3), options), l.error);
+    assert_int_equal(mha_layer_config(l.layer)->q_norm, MHA_NORM_EACH_HEAD);
+    assert_int_equal(l.report.tensors, 10);
+    for (size_t head = 0; head < 6; head++) {
+        const mha_view w = mha_tensor_view(mha_layer_weight(l.layer, head < 4 ? MHA_Q_NORM : MHA_K_NORM));
+        for (size_t d = 0; d < 3; d++)
+            assert_true(mha_view_get(&w, (size_t[]){head % 4, d}) == (double)sample(4 + head, d));
+    }
+    unload(&l);
+    refuse(norms_by_head(3, 2, 3), options, MHA_NOT_FOUND, "a.q_layernorm.norms.0.weight", "each of 4", "found 3");
+    refuse(norms_by_head(4, 2, 5), options, MHA_INVALID, "a.k_layernorm.norms.1.weight", "(3,)", "(5)");
+    refuse(norms_by_head(4, 3, 3), options, MHA_INVALID, "a.k_layernorm.norms.2.weight", "each of 2", "one more");
+}
+
 static void heads_of_a_fused_matrix_are_not_guessed(void **state)
 {
     (void)state;
@@ -1241,6 +1278,7 @@ int main(void)
         cmocka_unit_test(fused_weights_are_cut_into_query_key_and_value),
         cmocka_unit_test(a_fused_matrix_can_share_key_heads),
         cmocka_unit_test(heads_of_a_fused_matrix_lie_as_the_configuration_says),
+        cmocka_unit_test(norms_of_heads_may_have_tensors_of_their_own),
         cmocka_unit_test(heads_of_a_fused_matrix_are_not_guessed),
         cmocka_unit_test(a_square_fused_matrix_needs_the_orientation_stated),
         cmocka_unit_test(extras_and_norms_follow_their_shapes),

@@ -51,6 +51,7 @@ RULES = {
                              tie_word_embeddings=True),  # transformers ties all of T5 since 5.0
     "llama": lambda r: r.llama("attention_bias", "mlp_bias", head_dim=r.head()),
     "mistral": lambda r: r.llama(head_dim=r.head()),
+    "ministral3": lambda r: r.llama(head_dim=r.head()),
     "qwen2": lambda r: r.llama(),
     "qwen3": lambda r: r.llama("attention_bias", head_dim=r.head()),
     "gemma": lambda r: r.llama("attention_bias", head_dim=r.head()),

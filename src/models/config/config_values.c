@@ -228,7 +228,8 @@ mha_status mha__setup_read_reals(const json_t *config, mha__setup *setup, mha_er
                  {"rope_local_base", true, &setup->rope_local_base},
                  {"softcap", false, &setup->softcap},
                  {"scale", true, &setup->scale},
-                 {"scale_square", true, &setup->scale_square}};
+                 {"scale_square", true, &setup->scale_square},
+                 {"query_scale", false, &setup->query_scale}};
     mha_status status = MHA_OK;
     for (size_t i = 0; i < sizeof reals / sizeof *reals && status == MHA_OK; i++)
         status = read_real(config, setup->architecture, reals[i].symbol, reals[i].positive, reals[i].number, error);

@@ -142,7 +142,9 @@ static mha_status find_blocks(mha__loader *l)
 static mha_norm find_norm(const mha__loader *l, mha_weight weight)
 {
     const mha_file_tensor *tensor = l->found[weight];
-    return !tensor ? MHA_NORM_NONE : tensor->elements == l->config.d_k ? MHA_NORM_HEAD : MHA_NORM_ROW;
+    const bool each = tensor && (l->by_head[weight] || tensor->rank == 2);
+    return !tensor ? MHA_NORM_NONE : each ? MHA_NORM_EACH_HEAD : tensor->elements == l->config.d_k ? MHA_NORM_HEAD
+                                                                                                   : MHA_NORM_ROW;
 }
 
 static mha_status find_extras(mha__loader *l)
@@ -163,6 +165,7 @@ static mha_status find_extras(mha__loader *l)
     c->sinks = l->found[MHA_SINKS];
     c->q_norm = find_norm(l, MHA_Q_NORM);
     c->k_norm = find_norm(l, MHA_K_NORM);
+    c->norm_bias = l->found[MHA_Q_NORM_BIAS] || l->found[MHA_K_NORM_BIAS];
     c->dtype = l->options.has_dtype ? l->options.dtype : MHA_F32;
     return mha_config_resolve(c, l->error);
 }
@@ -180,12 +183,33 @@ static int file_shape(const mha__loader *l, mha_weight weight, size_t shape[2])
         }
         shape[rank - 1] = outputs;
     }
-    if (rank == 2 && l->orientation == MHA_ORIENTATION_OUT_IN) {
+    if (mha__loader_turns(l, weight)) {
         size_t in = shape[0];
         shape[0] = shape[1];
         shape[1] = in;
     }
     return rank;
+}
+
+/* Each head must have its tensor of a weight (heads, d). */
+static mha_status check_heads(mha__loader *l, mha_weight weight, const size_t shape[2])
+{
+    for (size_t head = 0; head < shape[0]; head++) {
+        const mha_file_tensor *tensor = mha__file_layer_head_norm(l->file, &l->layer, weight, head);
+        if (!tensor)
+            return mha__refuse(l, l->found[weight], MHA_NOT_FOUND,
+                               "expected one like it for each of %zu heads, found %zu", shape[0], head);
+        char found[80];
+        if (tensor->rank != 1 || tensor->shape[0] != shape[1] || !mha__dtype_is_float(tensor->reads_as))
+            return mha__refuse(l, tensor, MHA_INVALID, "expected shape (%zu,) of a floating type, found %s of %s",
+                               shape[1], mha__shape_text(found, sizeof found, tensor->shape, tensor->rank),
+                               mha_dtype_name(tensor->dtype));
+    }
+    const mha_file_tensor *more = mha__file_layer_head_norm(l->file, &l->layer, weight, shape[0]);
+    if (more)
+        return mha__refuse(l, more, MHA_INVALID, "expected one for each of %zu heads, found one more", shape[0]);
+    l->tensors += shape[0] - 1;
+    return MHA_OK;
 }
 
 static mha_status check_shapes(mha__loader *l)
@@ -196,6 +220,10 @@ static mha_status check_shapes(mha__loader *l)
         if (!tensor)
             continue;
         int rank = file_shape(l, (mha_weight)w, shape);
+        if (l->by_head[w]) {
+            TRY(check_heads(l, (mha_weight)w, shape));
+            continue;
+        }
         bool same = tensor->rank == rank && memcmp(tensor->shape, shape, (size_t)rank * sizeof *shape) == 0;
         bool row = (w == MHA_BIAS_K || w == MHA_BIAS_V) && tensor->rank == 3 && tensor->shape[0] == 1 &&
                    tensor->shape[1] == 1 && tensor->shape[2] == shape[0]; /* PyTorch stores (1, 1, E) */

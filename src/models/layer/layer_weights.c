@@ -30,15 +30,29 @@ static outputs outputs_of(const mha__loader *l, mha_weight weight, int rank)
     return o;
 }
 
+/* A weight (heads, d) of which each row has a tensor. */
+static mha_status read_heads(mha__loader *l, mha_weight weight, const mha_weight_part *part, const mha_view *to)
+{
+    for (size_t i = 0; i < part->count; i++) {
+        mha_view row = mha_view_slice(to, 0, i, 1);
+        row.rank = 1, row.shape[0] = row.shape[1], row.stride[0] = row.stride[1];
+        TRY(mha_file_read_part(l->file, mha__file_layer_head_norm(l->file, &l->layer, weight, part->from + i), 0, 0,
+                               row.shape[0], &row, l->error));
+    }
+    return MHA_OK;
+}
+
 static mha_status read_weight(mha__loader *l, const mha_layer *layer, mha_weight weight, const mha_weight_part *part)
 {
     const mha_file_tensor *tensor = l->found[weight];
     mha_view to = mha_tensor_view(mha_layer_weight(layer, weight));
     const int rank = to.rank;
-    const bool turned = rank == 2 && l->orientation == MHA_ORIENTATION_OUT_IN;
+    const bool turned = mha__loader_turns(l, weight);
     const int axis = turned ? 1 - part->axis : part->axis, file_axis = tensor->rank - rank + axis; /* (1, 1, E) */
     if (turned)
         to = mha_view_swap(&to, 0, 1);
+    if (l->by_head[weight])
+        return read_heads(l, weight, part, &to);
     if (part->axis != rank - 1)
         return mha_file_read_part(l->file, tensor, file_axis, part->from, part->count, &to, l->error);
     const outputs o = outputs_of(l, weight, rank);

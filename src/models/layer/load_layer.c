@@ -122,6 +122,8 @@ static mha_status collect(mha__loader *l)
         const mha_weight weight = (mha_weight)w;
         const mha_file_tensor *tensor = mha__file_layer_tensor(l->file, &l->layer, weight);
         char name[512];
+        if (!tensor)
+            l->by_head[w] = (tensor = mha__file_layer_head_norm(l->file, &l->layer, weight, 0)) != NULL;
         if (!tensor && mha__weight_is_matrix(weight))
             TRY(refuse_codes_alone(l, weight));
         if (!tensor && mha__weight_is_matrix(weight))
@@ -167,7 +169,8 @@ static mha_status refuse_unknown(mha__loader *l)
             continue;
         bool known = false;
         for (int weight = 0; weight < MHA_WEIGHT_COUNT && !known; weight++)
-            known = mha__scheme_names(scheme, (mha_weight)weight, rest);
+            known = mha__scheme_names(scheme, (mha_weight)weight, rest) ||
+                    mha__scheme_names_head_norm(scheme, (mha_weight)weight, rest);
         if (known)
             continue;
         if (!listed(scheme->others, rest)) {

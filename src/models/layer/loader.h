@@ -13,6 +13,7 @@ typedef struct mha__loader {
     mha_config config;
     const mha_file_tensor *found[MHA_WEIGHT_COUNT]; /* NULL: not in the file. A fused tensor is at three indices */
     size_t blocks; /* of a fused tensor, each with its share of queries, keys and values; at least 1 */
+    bool by_head[MHA_WEIGHT_COUNT]; /* what was found is the first of one tensor for each head */
     bool qvk;      /* in each of which the values come before the keys */
     size_t tensors, ignored;
     mha_error *error;
@@ -21,6 +22,12 @@ typedef struct mha__loader {
 /* An error about a tensor of the file. */
 #define mha__refuse(l, tensor, status, ...)                                                                            \
     mha__fail_inside((l)->error, status, mha_file_path((l)->file), (tensor)->name, 0, __VA_ARGS__)
+
+/* Whether the weight's matrix is stored with its outputs first. */
+static inline bool mha__loader_turns(const mha__loader *l, mha_weight weight)
+{
+    return mha__weight_is_matrix(weight) && l->orientation == MHA_ORIENTATION_OUT_IN;
+}
 
 /* Whether the weight is part of a fused tensor of three weights. */
 static inline bool mha__loader_fuses(const mha__loader *l, mha_weight weight)

@@ -1,5 +1,6 @@
 /* The names of the weights of a layer, and the layers of a file, by the schemes of public checkpoints. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
@@ -29,6 +30,8 @@ static const char *pattern_of(const mha__scheme *scheme, mha_weight weight, cons
     case MHA_SINKS: return scheme->sinks;
     case MHA_Q_NORM: *word = "q"; return scheme->norms;
     case MHA_K_NORM: *word = "k"; return scheme->norms;
+    case MHA_Q_NORM_BIAS: *word = "q"; return scheme->norm_biases;
+    case MHA_K_NORM_BIAS: *word = "k"; return scheme->norm_biases;
     default: return NULL;
     }
 }
@@ -62,6 +65,36 @@ bool mha__scheme_names(const mha__scheme *scheme, mha_weight weight, const char 
 {
     size_t length;
     return prefix_before(name, scheme, weight, &length) && length == 0;
+}
+
+/* ---------------------------------------------------------------- norms of heads in tensors of their own */
+
+/* Writes "q_layernorm.norms.7.weight"; false where the scheme has no such names. */
+static bool head_norm_name(const mha__scheme *scheme, mha_weight weight, size_t head, char *text, size_t size)
+{
+    const char *begin = scheme->head_norms;
+    const bool named = begin && (weight == MHA_Q_NORM || weight == MHA_K_NORM);
+    return named && snprintf(text, size, "%c%s%zu.weight", weight == MHA_Q_NORM ? 'q' : 'k', begin, head) < (int)size;
+}
+
+bool mha__scheme_names_head_norm(const mha__scheme *scheme, mha_weight weight, const char *name)
+{
+    char text[64];
+    const char *number = name + 1 + (scheme->head_norms ? strlen(scheme->head_norms) : 0);
+    if (strlen(name) <= (size_t)(number - name))
+        return false;
+    const size_t head = strtoul(number, NULL, 10); /* anything but a plain number gives another name */
+    return head_norm_name(scheme, weight, head, text, sizeof text) && strcmp(text, name) == 0;
+}
+
+const mha_file_tensor *mha__file_layer_head_norm(const mha_file *file, const mha__file_layer *layer, mha_weight weight,
+                                                 size_t head)
+{
+    char text[64], name[400];
+    if (!head_norm_name(layer->scheme, weight, head, text, sizeof text))
+        return NULL;
+    const int length = snprintf(name, sizeof name, "%.*s%s", (int)layer->prefix_length, layer->tensor->name, text);
+    return length > 0 && (size_t)length < sizeof name ? mha_file_find(file, name) : NULL;
 }
 
 /* ---------------------------------------------------------------- the layers of a file */

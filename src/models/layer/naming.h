@@ -25,6 +25,9 @@ typedef struct mha__scheme {
     const char *matrices, *biases; /* W_Q, W_K, W_V; b_Q, b_K, b_V */
     const char *output_matrix, *output_bias; /* W_O; b_O */
     const char *extra_rows, *sinks, *norms;  /* bias_k, bias_v; sinks; q_norm, k_norm. '*' is always "q", "k", "v" */
+    const char *norm_biases;                 /* q_norm_bias, k_norm_bias */
+    const char *head_norms;                  /* beginning of the names of q_norm and k_norm in one tensor for each head:
+                                              * its number and ".weight" follow */
     const char *scope; /* names that start with prefix + scope belong to the layer; NULL: those with the prefix */
     const char *others[MHA_SCHEME_OTHERS]; /* known under the scope, but no part of attention */
 } mha__scheme;
@@ -33,6 +36,8 @@ const mha__scheme *mha__scheme_at(size_t index); /* NULL past the end */
 
 /* Whether one tensor holds the weight and the two that belong with it: W_Q, W_K, W_V or b_Q, b_K, b_V. */
 bool mha__scheme_fuses(const mha__scheme *scheme, mha_weight weight);
+/* Whether `name`, relative to a layer's prefix, is that of one head's part of MHA_Q_NORM or MHA_K_NORM. */
+bool mha__scheme_names_head_norm(const mha__scheme *scheme, mha_weight weight, const char *name);
 /* Whether `name`, relative to a layer's prefix, is that of the weight. */
 bool mha__scheme_names(const mha__scheme *scheme, mha_weight weight, const char *name);
 
@@ -52,6 +57,10 @@ bool mha__file_layer_next(const mha_file *file, size_t *index, mha__file_layer *
 const char *mha__file_layer_name(const mha__file_layer *layer, mha_weight weight, char *text, size_t size);
 /* The tensor that holds a weight of the layer, or NULL. */
 const mha_file_tensor *mha__file_layer_tensor(const mha_file *file, const mha__file_layer *layer, mha_weight weight);
+
+/* The tensor that holds one head's part of MHA_Q_NORM or MHA_K_NORM, or NULL. */
+const mha_file_tensor *mha__file_layer_head_norm(const mha_file *file, const mha__file_layer *layer, mha_weight weight,
+                                                 size_t head);
 
 /* The complete layer that a tensor belongs to, with `weight` set to that of the tensor; false: there is no such
  * layer. */
