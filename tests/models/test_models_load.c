@@ -391,7 +391,7 @@ static void norms_of_heads_may_have_tensors_of_their_own(void **state)
     }
     unload(&l);
     refuse(norms_by_head(3, 2, 3), options, MHA_NOT_FOUND, "a.q_layernorm.norms.0.weight", "each of 4", "found 3");
-    refuse(norms_by_head(4, 2, 5), options, MHA_INVALID, "a.k_layernorm.norms.1.weight", "(3,)", "(5)");
+    refuse(norms_by_head(4, 2, 5), options, MHA_INVALID, "a.k_layernorm.norms.1.weight", "(3,)", "(5,)");
     refuse(norms_by_head(4, 3, 3), options, MHA_INVALID, "a.k_layernorm.norms.2.weight", "each of 2", "one more");
 }
 
