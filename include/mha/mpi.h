@@ -81,6 +81,27 @@ MHA_API mha_status mha_mpi_layer_share(const mha_mpi_layer *layer, size_t B, siz
 MHA_API mha_status mha_mpi_forward(mha_mpi_layer *layer, const mha_call *call, size_t T_q, size_t T_k,
                                    mha_error *error);
 
+/* Collective. Attention alone, without projections, as mha_run does it without a layer: query and output are
+ * (B, rows, h, d_k) and (B, rows, h, d_v), key and value (B, rows, h_kv, width), and the call's weights those of all
+ * heads. The rest is as of mha_mpi_forward with the same scheme. Errors: as there; MHA_UNSUPPORTED:
+ * MHA_SPLIT_TENSOR, which has nothing to add up. */
+MHA_API mha_status mha_mpi_attend(MPI_Comm comm, mha_split_scheme scheme, const mha_call *call, size_t T_q, size_t T_k,
+                                  mha_error *error);
+
+/* Bytes that a rank has in memory while a forward runs. */
+typedef struct mha_mpi_memory {
+    uint64_t weights; /* of its table, packed copies included */
+    uint64_t rows;    /* the call's query, key, value and output */
+    uint64_t cache;   /* the call's */
+    uint64_t call;    /* what mha_mpi_forward takes, messages and workspace included, and gives back */
+    uint64_t total;   /* the sum; MPI's own buffers and the programs are extra */
+} mha_mpi_memory;
+
+/* Collective. What a forward of this call will have in memory on this rank; nothing is computed, and no element of the
+ * inputs is read. With MHA_SPLIT_RING and ZIGZAG `rows` and `call` are O(T / P). Errors: those of mha_mpi_forward. */
+MHA_API mha_status mha_mpi_layer_memory(mha_mpi_layer *layer, const mha_call *call, size_t T_q, size_t T_k,
+                                        mha_mpi_memory *memory, mha_error *error);
+
 /* The parameters of all ranks, weight by weight. */
 typedef struct mha_mpi_sum {
     uint64_t stored; /* elements on all ranks together, read from their tables */

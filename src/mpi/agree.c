@@ -26,13 +26,15 @@ mha_status mha__mpi_agree(MPI_Comm comm, mha_status own, uint64_t digest, mha_er
 {
     int rank = 0;
     TRY(mha__mpi_status(MPI_Comm_rank(comm, &rank), error));
-    /* The least of each: the first rank that fails, the digest, and its complement, which tells the greatest. */
-    uint64_t mine[3] = {own == MHA_OK ? UINT64_MAX : (uint64_t)rank, digest, ~digest}, least[3];
-    TRY(mha__mpi_status(MPI_Allreduce(mine, least, 3, MPI_UINT64_T, MPI_MIN, comm), error));
-    if (least[0] == UINT64_MAX && least[1] != ~least[2])
+    /* The least of each: the first rank that fails, the digest, and its complement, which tells the greatest. Signed,
+     * because MPICH 4.0.2 and Open MPI 4.1.4 compare some unsigned types as signed ones (pmodels/mpich#6083). */
+    const int64_t none = INT64_MAX, mine[3] = {own == MHA_OK ? none : rank, (int64_t)digest, (int64_t)~digest};
+    int64_t least[3];
+    TRY(mha__mpi_status(MPI_Allreduce(mine, least, 3, MPI_INT64_T, MPI_MIN, comm), error));
+    if (least[0] == none && least[1] != ~least[2])
         return mha__fail(error, MHA_INVALID, "ranks",
                          "the ranks ask for different things: sizes, settings and path must be the same on all");
-    if (least[0] == UINT64_MAX)
+    if (least[0] == none)
         return MHA_OK;
     mha_error first = {0};
     if (own != MHA_OK)

@@ -60,12 +60,13 @@ uninstall-mpi:
 
 # Tests are linked with the objects, so that the support of the other tests serves them.
 MPI_TEST_OBJ := $(patsubst %.c,$(BUILD)/%.o,$(sort $(wildcard tests/mpi/*.c)))
-MPI_TESTS    := $(MPI_TEST_OBJ:.o=)
+MPI_PROGRAMS := $(MPI_TEST_OBJ:.o=)
+MPI_TESTS    := $(filter-out %/dying,$(MPI_PROGRAMS))
 $(MPI_TEST_OBJ): $(BUILD)/%.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
 	$(Q)$(MPI_CC) $(MHA_CFLAGS) -I. -Itests $(TEST_CFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
-$(MPI_TESTS): %: %.o $(MPI_LIB_OBJ) $(SUPPORT_OBJ) $(BUILD)/libmha.a
+$(MPI_PROGRAMS): %: %.o $(MPI_LIB_OBJ) $(SUPPORT_OBJ) $(BUILD)/libmha.a
 	$(call say,LD,$@)
 	$(Q)$(MPI_CC) $(MHA_LDFLAGS) -fopenmp -o $@ $^ $(TEST_LIBS) $(LIBS)
 
@@ -75,12 +76,15 @@ analyze: $(MPI_ANALYZED)
 $(MPI_ANALYZED): ISA_CFLAGS = $(patsubst -I%,-isystem %,$(filter -I%,$(shell $(MPICC) -show)))
 
 MPIEXEC ?= mpiexec
-test-mpi: mpi $(MPI_TESTS) ## tests libmha_mpi and mha-mpi with mpirun (make deps-dev)
+test-mpi: export MHA_MPI = $(BUILD)/mha-mpi
+test-mpi: mpi $(MPI_PROGRAMS) ## tests libmha_mpi and mha-mpi with mpirun (make deps-dev)
 	@rm -rf $(BUILD)/results-mpi && mkdir -p $(BUILD)/results-mpi
 	@sh tests/run_test.sh $(BUILD)/results-mpi mpi/program sh tests/mpi/program.sh $(MPIEXEC) $(BUILD)/mha-mpi
 	@sh tests/run_test.sh $(BUILD)/results-mpi mpi/install \
 	  sh tests/mpi/install.sh $(BUILD) $(THIS_MAKE) $(MPICC) $(MPIEXEC)
-	@for t in $(MPI_TESTS); do sh tests/run_test.sh $(BUILD)/results-mpi \
+	@sh tests/run_test.sh $(BUILD)/results-mpi mpi/dying sh tests/mpi/dying.sh $(MPIEXEC) $(BUILD)/tests/mpi/dying
+	@for t in $(MPI_TESTS); do case $$t in */memory) ranks=8 ;; *) ranks= ;; esac; \
+	  RANKS=$${RANKS:-$$ranks} sh tests/run_test.sh $(BUILD)/results-mpi \
 	  mpi/$${t##*/} sh tests/mpi/run.sh $(MPIEXEC) $$t; done
 	@sh tests/summary.sh $(BUILD)/results-mpi
 endif

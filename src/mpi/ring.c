@@ -110,7 +110,16 @@ static mha_status prepare(mha__mpi_call *c, mha_error *error)
         r->buffers[i] = mha__mpi_take(c, most, 1, &status, error);
     r->receiving = r->sending = MPI_REQUEST_NULL;
     r->parts = mha__mpi_parts_create(c, &status, error);
-    return status;
+    TRY(status);
+    for (size_t i = 0; i < unit_count(c); i++) {
+        const unit u = unit_at(c, i);
+        char *data = u.owner == c->l->rank ? r->own : r->buffers[0];
+        for (size_t k = u.first; k < u.first + u.count; k++) {
+            const mha__mpi_block block = block_at(c, u.owner, k, data);
+            TRY(mha__mpi_parts_expect(c, r->parts, &block, error));
+        }
+    }
+    return mha__mpi_parts_prepare(c, r->parts, error);
 }
 
 /* Keys that have not come yet are received from the rank before this one; `*next` is the unit to be waited for. */

@@ -32,6 +32,8 @@ struct mha__mpi_parts {
     mha_view heads;   /* (B, rows, h, d_v) */
     size_t keys;      /* that a mask which ends early reaches */
     int64_t *offsets; /* (B), for the call of a part */
+    void *workspace;  /* of the part that needs most */
+    size_t workspace_bytes;
 };
 
 static mha_view taken(mha__mpi_call *c, mha_dtype dtype, int rank, const size_t *shape, mha_status *status,
@@ -69,10 +71,6 @@ mha__mpi_parts *mha__mpi_parts_create(mha__mpi_call *c, mha_status *status, mha_
         const size_t n = q->queries.count, heads[4] = {B, n, h, d_v}, lse[3] = {B, h, n};
         q->part.heads = taken(c, c->dtype, 4, heads, status, error);
         q->part.lse = taken(c, MHA_F64, 3, lse, status, error);
-        for (size_t i = 0; i < RUNS; i++) {
-            q->runs[i].result.heads = taken(c, MHA_F64, 4, heads, status, error);
-            q->runs[i].result.lse = taken(c, MHA_F64, 3, lse, status, error);
-        }
     }
     return p;
 }
@@ -128,30 +126,30 @@ static mha_semantics part_semantics(const mha__mpi_call *c, const mha__mpi_parts
     return s;
 }
 
-static mha_status attend(mha__mpi_call *c, mha__mpi_parts *p, const group *g, const mha__mpi_block *block,
-                         mha_range keys, mha_error *error)
+/* The call of a group's queries and a block's first keys; `lse` is what it keeps. */
+static mha_call part_call(mha__mpi_call *c, mha__mpi_parts *p, const group *g, const mha__mpi_block *block,
+                          mha_range keys, mha_keep *lse)
 {
-    mha_keep lse = {.stage = MHA_STAGE_LSE, .view = g->part.lse};
     mha_call call = {.query = mha_view_slice(&c->Q, 1, g->at, g->queries.count),
                      .key = mha_view_slice(&block->K, 1, 0, keys.count),
                      .value = mha_view_slice(&block->V, 1, 0, keys.count),
                      .semantics = part_semantics(c, p, g->queries, keys, block->chunk == 0),
                      .weights = c->weights, .path = c->path, .threads = c->given->threads};
+    *lse = (mha_keep){.stage = MHA_STAGE_LSE, .view = g->part.lse};
     if (p->exact) {
         call.partial = mha_view_slice(&p->partial, 2, g->at, g->queries.count);
         call.output = mha_view_slice(&p->heads, 1, g->at, g->queries.count);
     } else {
         call.output = g->part.heads;
-        call.keep = &lse, call.keep_count = 1;
+        call.keep = lse, call.keep_count = 1;
     }
-    return mha_run(NULL, &call, error);
+    return call;
 }
 
 /* ---------------------------------------------------------------- joining */
 
-/* Adds the part of a chunk to the run that ends beside it, or begins another one. Without `seen` the part saw
- * nothing. */
-static mha_status join(group *g, size_t chunk, bool seen, mha_error *error)
+/* The run that ends beside a chunk, or one more; it then reaches to the chunk. */
+static run *run_of(group *g, size_t chunk)
 {
     size_t i = 0;
     while (i < g->count && chunk != g->runs[i].to + 1 && chunk + 1 != g->runs[i].from)
@@ -161,33 +159,89 @@ static mha_status join(group *g, size_t chunk, bool seen, mha_error *error)
         g->count++;
         r->from = r->to = chunk;
     }
-    const bool before = chunk < r->from;
-    const mha_part both[2] = {before ? g->part : r->result, before ? r->result : g->part};
-    r->from = before ? chunk : r->from;
+    r->from = chunk < r->from ? chunk : r->from;
     r->to = chunk > r->to ? chunk : r->to;
-    if (!seen)
-        return MHA_OK;
+    return r;
+}
+
+/* Adds the part of a chunk, which saw something, to its run. */
+static mha_status join(const group *g, run *r, size_t chunk, mha_error *error)
+{
+    const bool before = chunk == r->from;
+    const mha_part both[2] = {before ? g->part : r->result, before ? r->result : g->part};
     const bool any = r->any;
     r->any = true;
     return any ? mha_merge(both, 2, MHA_EMPTY_ZERO, &r->result, error)
                : mha_merge(&g->part, 1, MHA_EMPTY_ZERO, &r->result, error);
 }
 
-mha_status mha__mpi_parts_meet(mha__mpi_call *c, mha__mpi_parts *p, const mha__mpi_block *block, mha_error *error)
+/* The keys of a block that a mask reaches. */
+static mha_range reached(const mha__mpi_parts *p, const mha__mpi_block *block)
 {
-    mha_range keys = block->rows;
-    const size_t left = keys.from < p->keys ? p->keys - keys.from : 0;
-    keys.count = keys.count < left ? keys.count : left; /* the rest is hidden */
+    const size_t left = block->rows.from < p->keys ? p->keys - block->rows.from : 0;
+    return (mha_range){block->rows.from, block->rows.count < left ? block->rows.count : left};
+}
+
+/* Whether a part is computed. The first one counts what is no key, whatever it sees. */
+static bool is_seen(const mha__mpi_call *c, const group *g, const mha__mpi_block *block, mha_range keys)
+{
+    return g->queries.count > 0 && (block->chunk == 0 || (keys.count > 0 && may_see(c, g->queries, keys)));
+}
+
+mha_status mha__mpi_parts_expect(mha__mpi_call *c, mha__mpi_parts *p, const mha__mpi_block *block, mha_error *error)
+{
+    const mha_range keys = reached(p, block);
     for (size_t i = 0; i < c->share.chunks; i++) {
         group *g = &p->groups[i];
-        if (g->queries.count == 0)
+        run *r = p->exact || g->queries.count == 0 ? NULL : run_of(g, block->chunk);
+        if (!is_seen(c, g, block, keys))
             continue;
-        /* The first part counts what is no key, whatever it sees. */
-        const bool seen = block->chunk == 0 || (keys.count > 0 && may_see(c, g->queries, keys));
-        if (seen)
-            TRY(attend(c, p, g, block, keys, error));
-        if (!p->exact)
-            TRY(join(g, block->chunk, seen, error));
+        if (r)
+            r->any = true;
+        mha_keep lse;
+        mha_plan plan;
+        const mha_call call = part_call(c, p, g, block, keys, &lse);
+        TRY(mha_plan_call(NULL, &call, &plan, error));
+        p->workspace_bytes = plan.workspace_bytes > p->workspace_bytes ? plan.workspace_bytes : p->workspace_bytes;
+    }
+    return MHA_OK;
+}
+
+mha_status mha__mpi_parts_prepare(mha__mpi_call *c, mha__mpi_parts *p, mha_error *error)
+{
+    const size_t B = c->split.B, h = c->split.config.n_heads, d_v = c->split.config.d_v;
+    mha_status status = MHA_OK;
+    for (size_t g = 0; g < c->share.chunks; g++) {
+        group *q = &p->groups[g];
+        const size_t n = q->queries.count;
+        for (size_t i = 0; i < q->count; i++) {
+            if (!q->runs[i].any)
+                continue;
+            q->runs[i].result.heads = taken(c, MHA_F64, 4, (size_t[]){B, n, h, d_v}, &status, error);
+            q->runs[i].result.lse = taken(c, MHA_F64, 3, (size_t[]){B, h, n}, &status, error);
+            q->runs[i].any = false;
+        }
+        q->count = 0;
+    }
+    p->workspace = mha__mpi_take(c, p->workspace_bytes, 1, &status, error);
+    return status;
+}
+
+mha_status mha__mpi_parts_meet(mha__mpi_call *c, mha__mpi_parts *p, const mha__mpi_block *block, mha_error *error)
+{
+    const mha_range keys = reached(p, block);
+    for (size_t i = 0; i < c->share.chunks; i++) {
+        group *g = &p->groups[i];
+        run *r = p->exact || g->queries.count == 0 ? NULL : run_of(g, block->chunk);
+        if (!is_seen(c, g, block, keys))
+            continue;
+        mha_keep lse;
+        mha_plan plan;
+        const mha_call call = part_call(c, p, g, block, keys, &lse);
+        TRY(mha_plan_call(NULL, &call, &plan, error));
+        TRY(mha_forward(&plan, p->workspace, p->workspace_bytes, error));
+        if (r)
+            TRY(join(g, r, block->chunk, error));
     }
     return MHA_OK;
 }

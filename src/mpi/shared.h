@@ -9,7 +9,7 @@ struct mha_mpi_layer {
     MPI_Comm comm;
     size_t rank;
     mha_split split; /* without the sizes of a call */
-    mha_layer *own;
+    mha_layer *own;  /* NULL: attention alone, of query, key and value that are given head by head */
 };
 
 /* ---------------------------------------------------------------- agree.c, exchange.c */
@@ -45,6 +45,7 @@ typedef struct mha__mpi_call {
     mha_dtype dtype; /* of what is computed between the projections, and sent */
     mha_path path;
     mha__arena arena;
+    uint64_t taken; /* bytes of it */
     mha_view query, key, value; /* of this rank */
     size_t q_rows, k_rows;      /* of this rank */
     size_t cached;              /* rows cached before the call, on all ranks that share a cache */
@@ -69,6 +70,9 @@ extern const mha__mpi_scheme mha__mpi_tensor, mha__mpi_ulysses, mha__mpi_ring, m
 
 /* Memory that lives as long as the call; NULL when there is none. */
 void *mha__mpi_take(mha__mpi_call *c, size_t count, size_t size, mha_status *status, mha_error *error);
+/* Refuses a view whose rows are not `rows` of a config's `heads`, side by side or without a layer one by one. */
+mha_status mha__mpi_expect_rows(const mha__mpi_call *c, const char *name, const mha_view *view, size_t rows,
+                                size_t heads, size_t width, mha_error *error);
 /* Rows cached so far, evicted ones included; 0 without a cache. */
 size_t mha__mpi_cached(const mha_cache *cache);
 /* A contiguous view (B, rows, heads, width) of new memory for numbers of c->dtype. */
@@ -93,6 +97,11 @@ typedef struct mha__mpi_parts mha__mpi_parts;
 
 /* NULL, with *status, where there is no memory. */
 mha__mpi_parts *mha__mpi_parts_create(mha__mpi_call *c, mha_status *status, mha_error *error);
+/* Before the first block: each of them, in the order of visits, with memory where its numbers will be. */
+mha_status mha__mpi_parts_expect(mha__mpi_call *c, mha__mpi_parts *parts, const mha__mpi_block *block,
+                                 mha_error *error);
+/* Takes the memory for what is expected. */
+mha_status mha__mpi_parts_prepare(mha__mpi_call *c, mha__mpi_parts *parts, mha_error *error);
 /* Attends to a block, and joins the result with that of its neighbours. */
 mha_status mha__mpi_parts_meet(mha__mpi_call *c, mha__mpi_parts *parts, const mha__mpi_block *block, mha_error *error);
 /* After the last block: the heads (B, rows of this rank, h, d_v), in the order of the keys. */

@@ -11,6 +11,7 @@ void *mha__mpi_take(mha__mpi_call *c, size_t count, size_t size, mha_status *sta
     void *block = mha__mul(count, size, &bytes) ? mha__arena_take(&c->arena, bytes) : NULL;
     if (!block && *status == MHA_OK)
         *status = mha__fail(error, MHA_NO_MEMORY, "call", "no memory for %zu x %zu bytes", count, size);
+    c->taken += block ? bytes : 0;
     return block;
 }
 
@@ -41,18 +42,35 @@ size_t mha__mpi_cached(const mha_cache *cache)
     return cache ? mha_cache_first(cache) + mha_cache_length(cache) : 0;
 }
 
-/* Plans the whole call with this rank's layer, which is whole, too. Nothing is read at `memory`, which only stands for
- * inputs. What depends on the rows in a cache is checked when the call behind the exchange is planned. */
-static mha_status check_whole(mha__mpi_call *c, mha_error *error)
+mha_status mha__mpi_expect_rows(const mha__mpi_call *c, const char *name, const mha_view *view, size_t rows,
+                                size_t heads, size_t width, mha_error *error)
+{
+    const mha_config *config = &c->split.config;
+    const size_t by_head[4] = {c->split.B, rows, heads, width};
+    const size_t in = view == &c->query ? config->d_q : view == &c->key ? config->d_kin : config->d_vin;
+    return c->l->own ? mha__expect_shape(error, name, view, 3, (size_t[]){c->split.B, rows, in})
+                     : mha__expect_shape(error, name, view, 4, by_head);
+}
+
+/* A view that stands for `rows` rows of all ranks. */
+static mha_view stand_in(const mha_view *view, size_t rows)
 {
     static float memory;
-    const mha_config *config = &c->split.config;
-    const size_t B = c->split.B, q[3] = {B, c->split.T_q, config->d_q}, k[3] = {B, c->split.T_k, config->d_kin},
-                 v[3] = {B, c->split.T_k, config->d_vin};
-    mha_call whole = {.query = mha_view_of(&memory, c->query.dtype, 3, q),
-                      .key = mha_view_of(&memory, c->key.dtype, 3, k),
-                      .value = mha_view_of(&memory, c->value.dtype, 3, v),
+    size_t shape[MHA_MAX_RANK];
+    memcpy(shape, view->shape, sizeof shape);
+    shape[1] = rows;
+    return mha_view_of(&memory, view->dtype, view->rank, shape);
+}
+
+/* Plans the whole call with this rank's layer, which is whole, too. Nothing is read of the inputs that only stand for
+ * others. What depends on the rows in a cache is checked when the call behind the exchange is planned. */
+static mha_status check_whole(mha__mpi_call *c, mha_error *error)
+{
+    mha_call whole = {.query = stand_in(&c->query, c->split.T_q),
+                      .key = stand_in(&c->key, c->split.T_k),
+                      .value = stand_in(&c->value, c->split.T_k),
                       .semantics = c->given->semantics,
+                      .weights = c->given->weights,
                       .path = c->given->path,
                       .threads = c->given->threads};
     mha_semantics *s = &whole.semantics;
@@ -153,15 +171,28 @@ static mha_status place(mha__mpi_call *c, mha_semantics *s, mha_error *error)
     return status;
 }
 
+/* The heads' share of a weight that attention needs beside Q, K and V; check_whole knows its shape. */
+static mha_view weight_beside(const mha__mpi_call *c, mha_weight weight)
+{
+    const mha_config *config = &c->split.config;
+    const bool sinks = weight == MHA_SINKS;
+    const mha_range part = sinks ? c->share.heads : c->share.kv_heads;
+    const size_t width = sinks ? 1 : weight == MHA_BIAS_K ? config->d_k : config->d_v;
+    const mha_tensor *tensor = c->l->own ? mha_layer_weight(c->l->own, weight) : NULL;
+    mha_view whole = c->given->weights ? c->given->weights[weight] : (mha_view){0};
+    if (tensor)
+        whole = mha_tensor_view(tensor);
+    return whole.data ? mha_view_slice(&whole, 0, part.from * width, part.count * width) : whole;
+}
+
 mha_status mha__mpi_prepare_rows(mha__mpi_call *c, mha_error *error)
 {
     const mha_config *config = &c->split.config;
-    const size_t B = c->split.B, q[3] = {B, c->q_rows, config->d_q}, k[3] = {B, c->k_rows, config->d_kin},
-                 v[3] = {B, c->k_rows, config->d_vin};
+    const size_t B = c->split.B;
     mha_status status = MHA_OK;
-    TRY(mha__expect_shape(error, "query", &c->query, 3, q));
-    TRY(mha__expect_shape(error, "key", &c->key, 3, k));
-    TRY(mha__expect_shape(error, "value", &c->value, 3, v));
+    TRY(mha__mpi_expect_rows(c, "query", &c->query, c->q_rows, config->n_heads, config->d_k, error));
+    TRY(mha__mpi_expect_rows(c, "key", &c->key, c->k_rows, config->kv_heads, config->d_k, error));
+    TRY(mha__mpi_expect_rows(c, "value", &c->value, c->k_rows, config->kv_heads, config->d_v, error));
     TRY(check_whole(c, error));
     c->Q = mha__mpi_rows(c, c->q_rows, config->n_heads, config->d_k, &status, error);
     c->K = mha__mpi_rows(c, c->k_rows, config->kv_heads, config->d_k, &status, error);
@@ -174,20 +205,14 @@ mha_status mha__mpi_prepare_rows(mha__mpi_call *c, mha_error *error)
         *view = mha_view_of(view->data, view->dtype, 3, (size_t[]){B, view->shape[1], view->shape[2] * view->shape[3]});
     }
     c->ends = (mha_call){.query = c->query, .key = c->key, .value = c->value, .output = c->given->output,
-                         .keep = c->keep, .keep_count = 3, .path = c->path, .threads = c->given->threads};
+                         .weights = c->given->weights, .keep = c->keep, .keep_count = 3, .path = c->path,
+                         .threads = c->given->threads};
     TRY(status);
     TRY(place(c, &c->ends.semantics, error));
     TRY(mha_plan_call(c->l->own, &c->ends, &c->plan, error));
     c->workspace = mha__mpi_take(c, c->plan.workspace_bytes, 1, &status, error);
-    static const mha_weight beside[] = {MHA_SINKS, MHA_BIAS_K, MHA_BIAS_V};
-    for (size_t i = 0; i < sizeof beside / sizeof *beside; i++) {
-        const mha_tensor *tensor = mha_layer_weight(c->l->own, beside[i]);
-        const bool sinks = beside[i] == MHA_SINKS;
-        const mha_range part = sinks ? c->share.heads : c->share.kv_heads;
-        const size_t width = sinks ? 1 : beside[i] == MHA_BIAS_K ? config->d_k : config->d_v;
-        const mha_view whole = tensor ? mha_tensor_view(tensor) : (mha_view){0};
-        if (tensor)
-            c->weights[beside[i]] = mha_view_slice(&whole, 0, part.from * width, part.count * width);
-    }
+    for (int w = MHA_W_Q; w < MHA_WEIGHT_COUNT; w++)
+        if (w == MHA_SINKS || w == MHA_BIAS_K || w == MHA_BIAS_V)
+            c->weights[w] = weight_beside(c, (mha_weight)w);
     return status;
 }

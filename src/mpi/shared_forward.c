@@ -54,9 +54,10 @@ static mha_status check_call(mha__mpi_call *c, size_t T_q, size_t T_k, mha_error
     c->query = call->query;
     c->key = !call->key.data && call->key.rank == 0 ? c->query : call->key;
     c->value = !call->value.data && call->value.rank == 0 ? c->key : call->value;
-    if (c->query.rank != 3)
-        return mha__fail(error, MHA_INVALID, "query", "expected shape (B, rows, width), found rank %d", c->query.rank);
-    if (call->weights)
+    if (c->query.rank != (c->l->own ? 3 : 4))
+        return mha__fail(error, MHA_INVALID, "query", "expected shape (B, rows, %s), found rank %d",
+                         c->l->own ? "width" : "h, d_k", c->query.rank);
+    if (call->weights && c->l->own)
         return mha__fail(error, MHA_INVALID, "weights", "the layer has its own");
     if (call->keep_count > 0 || call->partial.data || memcmp(&call->precision, &none, sizeof none) != 0)
         return mha__fail(error, MHA_UNSUPPORTED, "call",
@@ -89,19 +90,28 @@ static const mha__mpi_scheme *scheme_of(mha_split_scheme scheme)
     }
 }
 
+/* Collective: all that can be refused. The status, agreed on by all ranks; the caller frees the arena in any case. */
+static mha_status begin(mha__mpi_call *c, mha_mpi_layer *layer, const mha_call *call, size_t T_q, size_t T_k,
+                        mha_error *e)
+{
+    *c = (mha__mpi_call){.l = layer, .given = call, .split = layer->split,
+                         .arena = {.allocator = layer->own ? *mha_params_allocator(mha_layer_params(layer->own))
+                                                           : mha__allocator_default()}};
+    TRY(count_cached(c, e));
+    mha_status status = check_call(c, T_q, T_k, e);
+    if (status == MHA_OK)
+        status = scheme_of(layer->split.scheme)->prepare(c, e);
+    return mha__mpi_agree(layer->comm, status, status == MHA_OK ? digest_of(c) : 0, e);
+}
+
 mha_status mha_mpi_forward(mha_mpi_layer *layer, const mha_call *call, size_t T_q, size_t T_k, mha_error *error)
 {
     mha_error held = {0};
     mha_error *const e = error ? error : &held;
     const mha__mpi_scheme *scheme = scheme_of(layer->split.scheme);
-    mha__mpi_call c = {.l = layer, .given = call, .split = layer->split,
-                       .arena = {.allocator = *mha_params_allocator(mha_layer_params(layer->own))}};
     const size_t length = call->cache ? mha_cache_length(call->cache) : 0;
-    TRY(count_cached(&c, e));
-    mha_status status = check_call(&c, T_q, T_k, e);
-    if (status == MHA_OK)
-        status = scheme->prepare(&c, e);
-    status = mha__mpi_agree(layer->comm, status, status == MHA_OK ? digest_of(&c) : 0, e);
+    mha__mpi_call c;
+    mha_status status = begin(&c, layer, call, T_q, T_k, e);
     if (status == MHA_OK) {
         status = scheme->run(&c, e);
         status = mha__mpi_agree(layer->comm, status, 0, e);
@@ -111,6 +121,59 @@ mha_status mha_mpi_forward(mha_mpi_layer *layer, const mha_call *call, size_t T_
                                 : mha_forward_output(&c.plan, &c.heads, c.workspace, c.plan.workspace_bytes, e);
     if (status != MHA_OK && call->cache) /* what was appended before another rank failed */
         mha_cache_truncate(call->cache, length);
+    mha__arena_free(&c.arena);
+    return status;
+}
+
+mha_status mha_mpi_attend(MPI_Comm comm, mha_split_scheme scheme, const mha_call *call, size_t T_q, size_t T_k,
+                          mha_error *error)
+{
+    mha_error held = {0};
+    mha_error *const e = error ? error : &held;
+    const mha_view *q = &call->query, *k = call->key.rank ? &call->key : q, *v = call->value.rank ? &call->value : k;
+    mha_mpi_layer layer = {.split = {.scheme = scheme}};
+    int rank = 0, size = 0;
+    TRY(mha__mpi_status(MPI_Comm_dup(comm, &layer.comm), e));
+    (void)MPI_Comm_rank(layer.comm, &rank);
+    (void)MPI_Comm_size(layer.comm, &size);
+    layer.rank = (size_t)rank, layer.split.ranks = (size_t)size;
+    mha_status status = MHA_OK;
+    if (scheme == MHA_SPLIT_TENSOR)
+        status = mha__fail(e, MHA_UNSUPPORTED, "scheme",
+                           "attention alone has no outputs to add up: ulysses shares the heads");
+    else if (q->rank != 4 || k->rank != 4 || v->rank != 4)
+        status = mha__fail(e, MHA_INVALID, "query", "expected query, key and value (B, rows, heads, width)");
+    layer.split.config = (mha_config){.d_model = 1, .n_heads = q->shape[2], .kv_heads = k->shape[2],
+                                      .d_k = q->shape[3], .d_v = v->shape[3]};
+    status = mha__mpi_agree(layer.comm, status, 0, e);
+    if (status == MHA_OK)
+        status = mha_mpi_forward(&layer, call, T_q, T_k, e);
+    (void)MPI_Comm_free(&layer.comm);
+    return status;
+}
+
+/* Bytes of an array that the caller has. */
+static uint64_t bytes_of(const mha_view *view)
+{
+    size_t bytes = 0;
+    return view->data && mha_dtype_bytes(view->dtype, mha_view_elements(view), &bytes) == MHA_OK ? bytes : 0;
+}
+
+mha_status mha_mpi_layer_memory(mha_mpi_layer *layer, const mha_call *call, size_t T_q, size_t T_k,
+                                mha_mpi_memory *memory, mha_error *error)
+{
+    mha_error held = {0};
+    mha__mpi_call c;
+    const mha_status status = begin(&c, layer, call, T_q, T_k, error ? error : &held);
+    if (status == MHA_OK) {
+        const mha_totals totals = mha_params_totals(mha_layer_params(layer->own), NULL);
+        *memory = (mha_mpi_memory){.weights = totals.parameter_bytes + totals.derived_bytes,
+                                   .rows = bytes_of(&call->query) + bytes_of(&call->key) + bytes_of(&call->value) +
+                                           bytes_of(&call->output),
+                                   .cache = call->cache ? mha_cache_bytes(call->cache) : 0,
+                                   .call = c.taken};
+        memory->total = memory->weights + memory->rows + memory->cache + memory->call;
+    }
     mha__arena_free(&c.arena);
     return status;
 }

@@ -24,7 +24,7 @@ typedef struct origin {
 
 static mha_status create(mha_mpi_layer *made, const origin *from, mha_error *error)
 {
-    if (!from->path) {
+    if (from->config) {
         made->split.config = *from->config;
         TRY(mha_split_check(&made->split, error));
         const mha_share share = mha_split_share(&made->split, made->rank);

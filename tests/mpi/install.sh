@@ -41,16 +41,20 @@ C
 export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export PKG_CONFIG_PATH="$root/lib/pkgconfig${PKG_CONFIG_PATH:+:$PKG_CONFIG_PATH}" LD_LIBRARY_PATH="$root/lib"
 try() {
+    [ "$starts" = yes ] || return 0
     found=$(timeout 60 "$launcher" -n 2 "$1" 2>&1 | sort | tr '\n' ';')
     [ "$found" = "rows 0 to 4;rows 5 to 9;" ] || wrong "$1: $found"
 }
+starts=yes
+timeout 60 "$launcher" -n 1 "$build/mha-mpi" --version >/dev/null 2>&1 || starts=no
 "$mpicc" -std=c11 -o "$stage/user" "$stage/user.c" $(pkg-config --cflags --libs mha-mpi)
 try "$stage/user"
 if command -v cmake >/dev/null; then
     mkdir "$stage/cmake"
     printf '%s\n' 'cmake_minimum_required(VERSION 3.18)' 'project(user C)' 'find_package(mha_mpi REQUIRED)' \
         'add_executable(user ../user.c)' 'target_link_libraries(user mha::mpi)' >"$stage/cmake/CMakeLists.txt"
-    if cmake -S "$stage/cmake" -B "$stage/cmake/b" -DCMAKE_PREFIX_PATH="$root" >"$stage/cmake/log" 2>&1 &&
+    if cmake -S "$stage/cmake" -B "$stage/cmake/b" -DCMAKE_PREFIX_PATH="$root" \
+            -DMPI_C_COMPILER="$(command -v "$mpicc")" >"$stage/cmake/log" 2>&1 &&
         cmake --build "$stage/cmake/b" >>"$stage/cmake/log" 2>&1; then
         try "$stage/cmake/b/user"
     else

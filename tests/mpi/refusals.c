@@ -186,6 +186,26 @@ static void unsupported(mha_split_scheme scheme)
     done(&s);
 }
 
+/* Attention alone. */
+static void alone(void)
+{
+    static float x[D];
+    mha_error error;
+    mha_call call = {.query = mha_rows(x, 1, 1, D)};
+    expect_agreed("rank 3", mha_mpi_attend(MPI_COMM_WORLD, MHA_SPLIT_RING, &call, 1, 1, &error), &error, MHA_INVALID,
+                  "(B, rows, heads, width)");
+    call.query = mha_heads(x, 1, 1, 1, D);
+    expect_agreed("tensor", mha_mpi_attend(MPI_COMM_WORLD, MHA_SPLIT_TENSOR, &call, 1, 1, &error), &error,
+                  MHA_UNSUPPORTED, "ulysses shares the heads");
+    call.key = mha_heads(x, 1, 1, 2, D / 2);
+    expect_agreed("heads", mha_mpi_attend(MPI_COMM_WORLD, MHA_SPLIT_RING, &call, 1, 1, &error), &error, MHA_INVALID,
+                  "");
+    call.key = (mha_view){0};
+    if (ranks > 1) /* every rank says that it has the only row */
+        expect_agreed("rows", mha_mpi_attend(MPI_COMM_WORLD, MHA_SPLIT_RING, &call, 1, 1, &error), &error,
+                      MHA_INVALID, "expected shape (1, 0, 1, 32)");
+}
+
 /* Parts of a cache that do not fit together. */
 static void caches(mha_mpi_layer *layer)
 {
@@ -311,6 +331,7 @@ int main(int argc, char **argv)
             unsupported(s);
     }
     layers();
+    alone();
     if (rank == 0)
         printf("%d ranks refuse together\n", ranks);
     MPI_Finalize();

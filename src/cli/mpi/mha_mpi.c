@@ -17,7 +17,7 @@ static const char usage[] =
     "  params    what each rank stores, weight by weight, and whether the sum without replicas is the layer\n"
     "  check     recorded cases (files or folders), shared in every way, against their recorded output\n"
     "\n"
-    "  --scheme NAME   tensor, ulysses, ring or zigzag; otherwise each one that can take the call\n"
+    "  --scheme NAME   tensor, ulysses, ring, zigzag or cache; otherwise each one that can take the call\n"
     "  --json          one object, from rank 0\n"
     "\n"
     "Exit codes: 0 done and true, 1 the answer is no, 2 the request is wrong, 3 the machine could not.\n";
@@ -36,8 +36,8 @@ static int take_scheme(int *argc, char **argv, int *scheme)
         }
         const char *name = !apart ? argv[i] + 9 : i + 1 < *argc ? argv[++i] : "";
         mha_split_scheme found;
-        if (!mha_split_scheme_find(name, &found) || found == MHA_SPLIT_CACHE)
-            code = refuse("--scheme", "expected tensor, ulysses, ring or zigzag, found \"%s\"", name);
+        if (!mha_split_scheme_find(name, &found))
+            code = refuse("--scheme", "expected tensor, ulysses, ring, zigzag or cache, found \"%s\"", name);
         else
             *scheme = (int)found;
     }

@@ -13,8 +13,8 @@ mha_view rows_of_rank(const mha_view *whole, const mha_share *share, bool keys, 
 {
     const mha_range *chunks = keys ? share->keys : share->queries;
     const size_t rows = chunks[0].count + chunks[1].count;
-    const mha_view to =
-        obtain_view(arena, whole->dtype, 3, (size_t[]){whole->shape[0], rows, whole->shape[2]});
+    const mha_view to = obtain_view(arena, whole->dtype, whole->rank,
+                                    (size_t[]){whole->shape[0], rows, whole->shape[2], whole->shape[3]});
     for (size_t i = 0, at = 0; i < share->chunks; at += chunks[i].count, i++) {
         const mha_view from = mha_view_slice(whole, 1, chunks[i].from, chunks[i].count),
                        part = mha_view_slice(&to, 1, at, chunks[i].count);
@@ -23,18 +23,46 @@ mha_view rows_of_rank(const mha_view *whole, const mha_share *share, bool keys, 
     return to;
 }
 
-/* The cache of this rank's key/value heads. */
-static mha_status make_cache(const shared_call *s, const mha_share *share, size_t T_k, mha_cache **cache,
-                             mha_error *error)
+/* The whole call, as it is shared: heads and widths of the layer, or of query, key and value. */
+static mha_split split_of(const shared_call *s)
 {
-    mha_view past[2];
-    for (int i = 0; i < 2; i++)
-        past[i] = mha_view_slice(&s->past[i], 1, share->kv_heads.from, share->kv_heads.count);
-    const mha_cache_spec spec = {.batch = past[0].shape[0], .kv_heads = past[0].shape[1], .d_k = past[0].shape[3],
-                                 .d_v = past[1].shape[3], .capacity = past[0].shape[2] + T_k,
-                                 .dtype = s->call.path == MHA_PATH_EXACT ? MHA_F64 : MHA_F32};
-    const mha_status status = mha_cache_create(&spec, NULL, cache, error);
-    return status == MHA_OK ? mha_cache_load(*cache, &past[0], &past[1], error) : status;
+    const mha_view *q = &s->call.query, *k = s->call.key.rank ? &s->call.key : q,
+                   *v = s->call.value.rank ? &s->call.value : k;
+    mha_split split = {.scheme = s->scheme, .B = q->shape[0], .T_q = q->shape[1], .T_k = k->shape[1],
+                       .dtype = s->call.path == MHA_PATH_EXACT ? MHA_F64 : MHA_F32};
+    int ranks = 1;
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    split.ranks = (size_t)ranks;
+    split.config = s->layer ? *mha_layer_config(s->layer)
+                            : (mha_config){.d_model = 1, .n_heads = q->shape[2], .kv_heads = k->shape[2],
+                                           .d_k = q->shape[3], .d_v = v->shape[3]};
+    if (s->scheme == MHA_SPLIT_CACHE) {
+        split.cached = s->past[0].data ? s->past[0].shape[2] : 0;
+        split.capacity = (split.cached + split.T_k + split.ranks - 1) / split.ranks;
+        split.capacity += split.capacity == 0;
+    }
+    return split;
+}
+
+/* This rank's cache: of its key/value heads, or where its rows are shared, of its rows. */
+static mha_status make_cache(const shared_call *s, const mha_split *split, const mha_share *share, size_t rank,
+                             mha_cache **cache, mha_error *error)
+{
+    mha_view past[2] = {s->past[0], s->past[1]};
+    const mha_config *c = &split->config;
+    mha_cache_spec spec = {.batch = split->B, .kv_heads = share->kv_heads.count, .d_k = c->d_k, .d_v = c->d_v,
+                           .capacity = split->capacity,
+                           .dtype = s->call.path == MHA_PATH_EXACT ? MHA_F64 : MHA_F32};
+    if (past[0].data && split->capacity == 0)
+        spec.capacity = past[0].shape[2] + split->T_k;
+    TRY(mha_cache_create(&spec, NULL, cache, error));
+    for (int i = 0; i < 2 && past[0].data; i++) {
+        const size_t first = rank * split->capacity, left = split->cached > first ? split->cached - first : 0;
+        past[i] = mha_view_slice(&past[i], 1, share->kv_heads.from, share->kv_heads.count);
+        if (split->capacity > 0)
+            past[i] = mha_view_slice(&past[i], 2, left ? first : 0, left < split->capacity ? left : split->capacity);
+    }
+    return past[0].data ? mha_cache_load(*cache, &past[0], &past[1], error) : MHA_OK;
 }
 
 static int by_size(const void *a, const void *b)
@@ -44,16 +72,18 @@ static int by_size(const void *a, const void *b)
 }
 
 /* The call of this rank, run as often as asked; status and error are the same on all ranks. */
-static void forward(const shared_call *s, mha_mpi_layer *layer, mha_call *call, size_t T_q, size_t T_k,
+static void forward(const shared_call *s, mha_mpi_layer *layer, mha_call *call, const mha_split *split,
                     shared_result *r)
 {
-    const size_t rounds = s->rounds ? s->rounds : 1;
+    const size_t rounds = s->rounds ? s->rounds : 1, held = call->cache ? mha_cache_length(call->cache) : 0;
     double *times = obtain(rounds, sizeof *times);
     for (size_t i = 0; i < rounds && r->status == MHA_OK; i++) {
         if (call->cache)
-            mha_cache_truncate(call->cache, s->past[0].shape[2]);
+            mha_cache_truncate(call->cache, held);
+        MPI_Barrier(MPI_COMM_WORLD);
         const double begun = MPI_Wtime();
-        r->status = mha_mpi_forward(layer, call, T_q, T_k, &r->error);
+        r->status = layer ? mha_mpi_forward(layer, call, split->T_q, split->T_k, &r->error)
+                          : mha_mpi_attend(MPI_COMM_WORLD, s->scheme, call, split->T_q, split->T_k, &r->error);
         times[i] = (MPI_Wtime() - begun) * 1e3;
     }
     qsort(times, rounds, sizeof *times, by_size);
@@ -61,39 +91,50 @@ static void forward(const shared_call *s, mha_mpi_layer *layer, mha_call *call, 
     free(times);
 }
 
+/* The layer's share, taken from the whole layer or read from its file, and what is stored of it. */
+static mha_status share_layer(const shared_call *s, mha_mpi_layer **layer, shared_result *r)
+{
+    if (!s->layer)
+        return MHA_OK;
+    if (s->path) {
+        TRY(mha_mpi_layer_load(MPI_COMM_WORLD, s->scheme, s->path, s->options, NULL, layer, NULL, &r->error));
+    } else {
+        TRY(mha_mpi_layer_create(MPI_COMM_WORLD, s->scheme, mha_layer_config(s->layer), NULL, NULL, layer, &r->error));
+        TRY(mha_mpi_layer_take(*layer, s->layer, &r->error)); /* fails on all ranks alike, as sizes decide it */
+    }
+    r->own.parameters = mha_params_totals(mha_layer_params(mha_mpi_layer_own(*layer)), NULL).parameters;
+    return mha_mpi_totals(*layer, &r->totals, &r->error);
+}
+
 void run_shared(const shared_call *s, mha__arena *arena, shared_result *r)
 {
-    const mha_config *config = mha_layer_config(s->layer);
-    const bool exact = s->call.path == MHA_PATH_EXACT;
-    const mha_view *query = &s->call.query, *key = s->call.key.rank ? &s->call.key : query;
-    const size_t B = query->shape[0], T_q = query->shape[1], T_k = key->shape[1];
+    mha_split split = split_of(s);
     mha_mpi_layer *layer = NULL;
     mha_call call = s->call;
+    int rank = 0;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     *r = (shared_result){.status = MHA_OK};
-    r->status = mha_mpi_layer_create(MPI_COMM_WORLD, s->scheme, config, NULL, NULL, &layer, &r->error);
-    if (r->status != MHA_OK)
-        return;
-    /* What can fail from here on fails on all ranks alike, as sizes decide it, or is found by the forward. */
-    if ((r->status = mha_mpi_layer_share(layer, B, T_q, T_k, exact ? MHA_F64 : MHA_F32, &r->own.share, &r->error)) ==
-        MHA_OK)
-        r->status = mha_mpi_layer_take(layer, s->layer, &r->error);
-    if (r->status == MHA_OK) {
-        r->own.parameters = mha_params_totals(mha_layer_params(mha_mpi_layer_own(layer)), NULL).parameters;
-        r->status = mha_mpi_totals(layer, &r->totals, &r->error);
-    }
-    if (r->status == MHA_OK && !has_all_rows(s->scheme)) {
-        call.query = rows_of_rank(query, &r->own.share, false, arena);
-        call.key = s->call.key.rank ? rows_of_rank(&s->call.key, &r->own.share, true, arena) : (mha_view){0};
-        call.value = s->call.value.rank ? rows_of_rank(&s->call.value, &r->own.share, true, arena) : (mha_view){0};
-    }
-    call.output = obtain_view(arena, exact ? MHA_F64 : MHA_F32, 3,
-                              (size_t[]){B, call.query.shape[1], config->d_out});
-    call.keep = NULL, call.keep_count = 0;
-    r->output = call.output;
-    if (r->status == MHA_OK && s->past[0].data)
-        r->status = make_cache(s, &r->own.share, T_k, &call.cache, &r->error);
+    r->status = mha_split_check(&split, &r->error);
     if (r->status == MHA_OK)
-        forward(s, layer, &call, T_q, T_k, r);
+        r->status = share_layer(s, &layer, r);
+    if (r->status == MHA_OK) {
+        mha_share *share = &r->own.share;
+        *share = mha_split_share(&split, (size_t)rank);
+        mha_view *inputs[] = {&call.query, &call.key, &call.value};
+        for (int i = 0; i < 3 && !has_all_rows(s->scheme); i++)
+            if (inputs[i]->rank)
+                *inputs[i] = rows_of_rank(inputs[i], share, i > 0, arena);
+        const size_t width = s->layer ? split.config.d_out : split.config.n_heads;
+        r->output = call.output = obtain_view(arena, split.dtype, s->layer ? 3 : 4,
+                                              (size_t[]){split.B, call.query.shape[1], width, split.config.d_v});
+        call.keep = NULL, call.keep_count = 0;
+        if (s->past[0].data || s->scheme == MHA_SPLIT_CACHE)
+            r->status = make_cache(s, &split, share, (size_t)rank, &call.cache, &r->error);
+    }
+    if (r->status == MHA_OK && layer)
+        r->status = mha_mpi_layer_memory(layer, &call, split.T_q, split.T_k, &r->own.memory, &r->error);
+    if (r->status == MHA_OK)
+        forward(s, layer, &call, &split, r);
     mha_cache_destroy(call.cache);
     mha_mpi_layer_destroy(layer);
 }

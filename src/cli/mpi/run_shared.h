@@ -7,9 +7,11 @@
 #include "mha/mpi.h"
 
 typedef struct shared_call {
-    const mha_layer *layer;
+    const mha_layer *layer;   /* NULL: attention alone */
     mha_call call;            /* whole; the path is that of all ranks */
     mha_view past[2];         /* keys and values in the cache before it; no data: no cache */
+    const char *path;         /* of the weights file that each rank reads its own part of; NULL: of `layer` */
+    const mha_load_options *options;
     mha_split_scheme scheme;
     size_t rounds;            /* > 1: the time is the median of so many */
 } shared_call;
@@ -18,6 +20,7 @@ typedef struct shared_call {
 typedef struct rank_report {
     mha_share share;
     uint64_t parameters; /* stored by this rank */
+    mha_mpi_memory memory;
     double ms;           /* of one forward */
 } rank_report;
 
@@ -26,12 +29,12 @@ typedef struct shared_result {
     mha_error error;
     rank_report own;
     mha_mpi_sum totals;
-    mha_view output; /* of this rank: (B, rows, d_out) in memory of the arena */
+    mha_view output; /* of this rank: (B, rows, width) in memory of the arena */
 } shared_result;
 
 /* Collective. */
 void run_shared(const shared_call *s, mha__arena *arena, shared_result *result);
-/* The rows of a whole (B, T, width) that the rank has, side by side in memory of the arena. */
+/* The rows of a whole (B, T, width) or (B, T, heads, width) that the rank has, side by side in memory of the arena. */
 mha_view rows_of_rank(const mha_view *whole, const mha_share *share, bool keys, mha__arena *arena);
 /* Whether every rank has all rows of inputs and output. */
 bool has_all_rows(mha_split_scheme scheme);

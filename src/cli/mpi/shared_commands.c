@@ -73,7 +73,7 @@ static void cell_rows(table *t, const mha_range *chunks, size_t count)
 static void print_scheme(const mpi_request *q, const scheme_report *s, mha_split_scheme scheme, const char *path)
 {
     static const char *const titles[] = {">rank", "heads", "key/value heads", "queries", "keys", ">parameters",
-                                         ">bytes sent", ">received", ">pairs if causal", ">ms"};
+                                         ">bytes sent", ">received", ">in memory", ">pairs if causal", ">ms"};
     const char *name = mha_split_scheme_name(scheme);
     if (s->result.status != MHA_OK) {
         print_harmless("%s: %s", name, s->result.error.message);
@@ -92,6 +92,7 @@ static void print_scheme(const mpi_request *q, const scheme_report *s, mha_split
         table_count(t, r->parameters);
         table_count(t, r->share.bytes_sent);
         table_count(t, r->share.bytes_received);
+        table_count(t, r->memory.total);
         table_count(t, r->share.causal_pairs);
         table_format(t, "%.2f", r->ms);
     }
@@ -126,12 +127,13 @@ static json_t *scheme_json(const mpi_request *q, const scheme_report *s, mha_spl
     for (int i = 0; i < q->ranks; i++) {
         const rank_report *r = &s->ranks[i];
         json_array_append_new(
-            list, json_pack("{si so so so so so so so so so}", "rank", i, "heads", range_json(r->share.heads),
+            list, json_pack("{si so so so so so so so so so so}", "rank", i, "heads", range_json(r->share.heads),
                             "kv_heads", range_json(r->share.kv_heads), "queries",
                             rows_json(r->share.queries, r->share.chunks), "keys",
                             rows_json(r->share.keys, r->share.chunks), "parameters", json_count(r->parameters),
                             "bytes_sent", json_count(r->share.bytes_sent), "bytes_received",
-                            json_count(r->share.bytes_received), "causal_pairs", json_count(r->share.causal_pairs),
+                            json_count(r->share.bytes_received), "bytes_in_memory", json_count(r->memory.total),
+                            "causal_pairs", json_count(r->share.causal_pairs),
                             "ms", json_milliseconds(r->ms)));
     }
     return json_pack("{ss so so so sb so}", "scheme", mha_split_scheme_name(scheme), "refused", json_null(),
@@ -159,7 +161,7 @@ static int forward(const mpi_request *r, request *q, size_t rounds)
     json_t *list = json_array();
     bool near = true;
     scheme_report s = {.ranks = obtain((size_t)r->ranks, sizeof *s.ranks)};
-    for (int scheme = 0; scheme < MHA_SPLIT_CACHE && code == EXIT_DONE; scheme++) {
+    for (int scheme = 0; scheme < MHA_SPLIT_COUNT && code == EXIT_DONE; scheme++) {
         mha__arena arena = {.allocator = mha__allocator_default()};
         shared_call call = {.layer = q->layer, .call = q->call, .scheme = (mha_split_scheme)scheme, .rounds = rounds};
         call.call.path = q->plan.path;
@@ -278,7 +280,7 @@ int run_mpi_params(const mpi_request *r)
     const mha_config config = request_config(r->args);
     int code = worst_code(request_layer(&q, r->args, &config)), taken = 0;
     json_t *list = given(r->args, OPT_JSON) ? json_array() : NULL;
-    for (int scheme = 0; scheme < MHA_SPLIT_CACHE && (code == EXIT_DONE || code == EXIT_NO); scheme++) {
+    for (int scheme = 0; scheme < MHA_SPLIT_COUNT && (code == EXIT_DONE || code == EXIT_NO); scheme++) {
         mha_mpi_layer *layer = NULL;
         mha_error error = {0};
         if (r->scheme >= 0 && r->scheme != scheme)

@@ -1,0 +1,6 @@
+# For the scripts beside it: ends with a line that says why where $launcher cannot start a program of MPI here, which
+# MHA_MPI is (the program mha-mpi).
+if ! why=$(timeout 60 "$launcher" -n 1 "${MHA_MPI:-build/mha-mpi}" --version 2>&1); then
+    echo "skipped: $launcher cannot start a program of MPI here: $(echo "$why" | grep -m 1 '[a-z]')"
+    exit 0
+fi
