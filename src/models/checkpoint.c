@@ -142,7 +142,7 @@ mha_status mha_file_list_params(const mha_file *file, mha_params *table, mha_fin
         spec.group = held ? MHA_GROUP_ATTENTION : "";
         if (held)
             spec.role = !mha__scheme_fuses(layer.scheme, layer.weight) ? mha_weight_name(layer.weight)
-                        : mha__weight_is_matrix(layer.weight)          ? "W_QKV"
+                        : mha__scheme_needs(layer.scheme, layer.weight) ? "W_QKV"
                                                                        : "b_QKV";
         mha_status status = mha_params_add(table, &spec, NULL, error);
         if (status == MHA_OK)

@@ -299,6 +299,13 @@ mha_model_facts mha__setup_facts(const mha__setup *setup, const mha__values *v)
     const int64_t every = mha__values_get(v, "query_scale_every");
     if (setup->query_scale > 0 && every > 0)
         facts.query_scale = (mha_query_scale){setup->query_scale, every, mha__values_get(v, "query_scale_first")};
+    const mha_rope_scaling *scaling = &setup->rope.scaling[local];
+    if (mha__values_get(v, "rank_kv") > 0 && scaling->kind == MHA_ROPE_YARN && scaling->mscale_all_dim > 0 &&
+        scaling->factor > 1) { /* latent attention: its scale grows with the context, (d_k)^-1/2 m^2 */
+        const double m = 0.1 * scaling->mscale_all_dim * log(scaling->factor) + 1;
+        facts.has_scale = true;
+        facts.scale = m * m / sqrt((double)facts.d_k);
+    }
     set_alibi(&facts, mha__values_get(v, "alibi"));
     const double local_base = setup->rope.base[1] > 0 ? setup->rope.base[1] : setup->rope_local_base;
     if (local && local_base > 0)

@@ -62,6 +62,8 @@ static mha_status check_call(mha__mpi_call *c, size_t T_q, size_t T_k, mha_error
     if (call->keep_count > 0 || call->partial.data || memcmp(&call->precision, &none, sizeof none) != 0)
         return mha__fail(error, MHA_UNSUPPORTED, "call",
                          "a call that ranks share has no stages to keep, no `partial` and no modelled precision");
+    if (c->split.config.kv_rank)
+        return mha__fail(error, MHA_UNSUPPORTED, "kv_rank", "latent attention is not shared between ranks");
     c->path = call->path;
     c->dtype = call->path == MHA_PATH_EXACT ? MHA_F64 : MHA_F32;
     c->split.B = c->query.shape[0], c->split.T_q = T_q, c->split.T_k = T_k, c->split.dtype = c->dtype;

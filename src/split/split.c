@@ -76,7 +76,7 @@ mha_status mha_split_check(mha_split *split, mha_error *error)
         return mha__fail(error, MHA_INVALID, "dtype", "expected F32 or F64 for what is sent, found %s",
                          mha_dtype_name(split->dtype));
     TRY(mha_config_resolve(&split->config, error));
-    if (split->config.kv_rank)
+    if (split->config.kv_rank && split->ranks > 1)
         return mha__fail(error, MHA_UNSUPPORTED, "kv_rank", "latent attention is not shared between ranks: expected a "
                          "layer without kv_rank");
     if (by_heads)

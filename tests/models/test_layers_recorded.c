@@ -69,7 +69,8 @@ static void meets(const char *what, const char *prefix, const mha_view *found, c
         fail_msg("%s of %s is off by %g, allowed %g", what, prefix, off, allowed);
 }
 
-static void run_layer(const mha_file *file, const char *config, const char *prefix, mha_path path)
+/* Whether the layer has latents, which can be absorbed, too. */
+static bool run_layer(const mha_file *file, const char *config, const char *prefix, mha_path path, bool absorbed)
 {
     const mha_dtype dtype = path == MHA_PATH_EXACT ? MHA_F64 : MHA_F32;
     mha_error error;
@@ -91,7 +92,7 @@ static void run_layer(const mha_file *file, const char *config, const char *pref
     assert_ok(mha_model_load_layer(file, &options, table, &layer, NULL, &error), error);
 
     mha_keep keep = {.stage = MHA_STAGE_WEIGHTS, .view = kept};
-    mha_call call = {.query = query, .key = key, .output = made, .path = path, .keep = &keep,
+    mha_call call = {.query = query, .key = key, .output = made, .path = path, .keep = &keep, .absorbed = absorbed,
                      .keep_count = kept.data != NULL, .semantics = mha_model_semantics(&facts)};
     if (padding.data)
         call.semantics.key_padding = (mha_mask){MHA_MASK_HIDES, padding};
@@ -102,11 +103,13 @@ static void run_layer(const mha_file *file, const char *config, const char *pref
     if (kept.data)
         meets("weights", prefix, &kept, &weights, bounds[MHA_STAGE_WEIGHTS]);
 
+    const bool latents = mha_layer_config(layer)->kv_rank > 0;
     mha_layer_destroy(layer);
     mha_params_destroy(table);
     mha_view *views[] = {&query, &key, &padding, &output, &weights, &made, &kept};
     for (size_t i = 0; i < sizeof views / sizeof *views; i++)
         free(views[i]->data);
+    return latents;
 }
 
 /* ---------------------------------------------------------------- all of them */
@@ -130,7 +133,8 @@ static size_t run_file(const char *name, mha_path path, char model_type[48])
     for (size_t i = 0; (tensor = mha_file_at(file, i)); i++) {
         int end = 0;
         if (sscanf(tensor->name, "recorded/%255[^/]/output%n", prefix, &end) == 1 && end > 0) {
-            run_layer(file, config, prefix, path);
+            if (run_layer(file, config, prefix, path, false))
+                run_layer(file, config, prefix, path, true);
             count++;
         }
     }

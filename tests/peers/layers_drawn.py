@@ -17,6 +17,9 @@ VISION = {**SIZES, "image_size": 6, "patch_size": 2, "num_channels": 1}
 SPEECH = {**SIZES, "conv_dim": [4], "conv_stride": [2], "conv_kernel": [3], "num_feat_extract_layers": 1,
           "num_conv_pos_embeddings": 2, "num_conv_pos_embedding_groups": 2}
 MOE = {"num_local_experts": 2, "num_experts_per_tok": 1}
+LATENT = {"q_lora_rank": 6, "kv_lora_rank": 8, "qk_rope_head_dim": 4, "qk_nope_head_dim": 6, "v_head_dim": 3,
+          "num_key_value_heads": 4, "n_routed_experts": 2, "num_experts_per_tok": 1, "moe_intermediate_size": 4,
+          "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1}
 LLAMA3 = {"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
           "original_max_position_embeddings": 4}
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4}
@@ -99,6 +102,12 @@ MODELS = {
     "exaone4": ("exaone4", {**GROUPS, **TWO, "sliding_window": 3, "sliding_window_pattern": 2}),
     "gpt_oss": ("gpt_oss", {**GROUPS, **TWO, "sliding_window": 3, "head_dim": 8,
                             "rope_scaling": {**YARN, "truncate": False}, **MOE}),
+    "deepseek_v2": ("deepseek_v2", {**LATENT, "attention_bias": True, "rope_scaling": {**YARN, "mscale": 0.7,
+                                                                                      "mscale_all_dim": 0.9}}),
+    "deepseek_v2-lite": ("deepseek_v2", {**LATENT, "q_lora_rank": None}),
+    "deepseek_v3": ("deepseek_v3", {**LATENT, "rope_scaling": {**YARN, "mscale": 1.0, "mscale_all_dim": 1.0}}),
+    "deepseek_v3-halves": ("deepseek_v3", {**LATENT, "attention_bias": True, "rope_interleave": False,
+                                           "rms_norm_eps": 1e-3}),
     "bart": ("bart", PAIR),
     "mbart": ("mbart", PAIR),
     "pegasus": ("pegasus", PAIR),

@@ -83,6 +83,8 @@ class Layer:
             del found["W_QKV"]
             parent = next(m for m in model.modules() if found["W_O"] in m.children())
             found.update({f"W_{x.upper()}": getattr(parent, f"{x}_proj") for x in "qkv"})
+        if "W_QA" in found:  # what W_Q reads is the layer's own
+            del found["W_Q"]
         for role, module in found.items():
             if module is None:
                 raise LookupError(f"{roles[role]}: no module has this weight")
@@ -100,9 +102,9 @@ class Layer:
         def hook(_, args):
             x = args[0].bfloat16().double()
             shown = x.detach().numpy()
-            if role in ("W_Q", "W_QKV"):
+            if role in ("W_Q", "W_QA", "W_QKV"):
                 self.query, self.seen = shown, len(softmaxes)
-            if role in ("W_K", "W_QKV"):
+            if role in ("W_K", "W_KVA", "W_QKV"):
                 self.key = shown
             return (x, *args[1:])
         return hook
@@ -134,7 +136,7 @@ def layers_of(model, config, path):
     for layer in ours.layers:
         begin = layer.prefix + "."
         roles = {row.role: row.name for row in ours.parameters() if row.name.startswith(begin)
-                 and row.role in ("W_Q", "W_K", "W_V", "W_QKV", "W_O")}
+                 and row.role in ("W_Q", "W_K", "W_V", "W_QKV", "W_QA", "W_KVA", "W_O")}
         weights = {name: x for name, x in named.items() if name.startswith(begin)}
         found.append(Layer(layer.prefix, weights, roles, modules, model))
     return found

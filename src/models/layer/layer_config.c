@@ -82,6 +82,29 @@ static mha_status find_heads(mha__loader *l, size_t q_width)
     return MHA_OK;
 }
 
+/* Latent attention: the norms have the widths of the latents, and what is left of the heads' outputs are values. */
+static mha_status find_latents(mha__loader *l)
+{
+    mha_config *c = &l->config;
+    const size_t latent = width_out(l, MHA_W_KVA), wide = width_out(l, MHA_W_KVB);
+    TRY(find_heads(l, width_out(l, MHA_W_Q)));
+    c->kv_heads = c->n_heads;
+    c->q_rank = l->found[MHA_W_QA] ? width_out(l, MHA_W_QA) : 0;
+    c->kv_rank = l->found[MHA_KVA_NORM]->elements;
+    c->bias_latent = l->found[MHA_B_KVA] != NULL;
+    c->d_rope = latent > c->kv_rank ? latent - c->kv_rank : 0;
+    if (latent < c->kv_rank || c->kv_rank == 0 || c->d_rope >= c->d_k || wide % c->n_heads != 0 ||
+        wide / c->n_heads <= c->d_k - c->d_rope)
+        return mha__refuse(l, l->found[MHA_W_KVB], MHA_INVALID,
+                           "expected outputs for %zu heads with keys of %zu - %zu features of their own, a latent of "
+                           "%zu, found %zu outputs", c->n_heads, c->d_k, c->d_rope, c->kv_rank, wide);
+    c->d_v = wide / c->n_heads - (c->d_k - c->d_rope);
+    c->d_q = width_in(l, c->q_rank ? MHA_W_QA : MHA_W_Q);
+    c->d_kin = c->d_vin = width_in(l, MHA_W_KVA);
+    c->d_model = c->d_out = width_out(l, MHA_W_O);
+    return MHA_OK;
+}
+
 /* The outputs of query and key (of all three when fused) give the widths; their ratio gives the key/value heads. */
 static mha_status find_config(mha__loader *l)
 {
@@ -237,7 +260,7 @@ mha_status mha__loader_find_config(mha__loader *l)
 {
     TRY(matrices_have_rank_two(l));
     TRY(find_orientation(l));
-    TRY(find_config(l));
+    TRY(l->layer.scheme->latents ? find_latents(l) : find_config(l));
     TRY(find_blocks(l));
     TRY(find_extras(l));
     return check_shapes(l);

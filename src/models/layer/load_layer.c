@@ -124,9 +124,9 @@ static mha_status collect(mha__loader *l)
         char name[512];
         if (!tensor)
             l->by_head[w] = (tensor = mha__file_layer_head_norm(l->file, &l->layer, weight, 0)) != NULL;
-        if (!tensor && mha__weight_is_matrix(weight))
+        if (!tensor && mha__scheme_needs(l->layer.scheme, weight))
             TRY(refuse_codes_alone(l, weight));
-        if (!tensor && mha__weight_is_matrix(weight))
+        if (!tensor && mha__scheme_needs(l->layer.scheme, weight))
             return mha__fail_inside(l->error, MHA_NOT_FOUND, mha_file_path(l->file),
                                     mha__file_layer_name(&l->layer, weight, name, sizeof name), 0,
                                     "expected a tensor of this name (%s%s, by the names of %s), found none",

@@ -10,12 +10,26 @@ const mha_weight mha__matrices_in[3] = {MHA_W_Q, MHA_W_K, MHA_W_V}, mha__biases_
 
 /* ---------------------------------------------------------------- the name of a weight */
 
+/* The names that latent attention has beside W_Q and W_O. */
+static const char *latent_name(const mha__scheme *scheme, mha_weight weight)
+{
+    static const char *const names[] = {
+        [MHA_W_QA] = "q_a_proj.weight",   [MHA_B_QA] = "q_a_proj.bias",
+        [MHA_QA_NORM] = "q_a_layernorm.weight", [MHA_W_KVA] = "kv_a_proj_with_mqa.weight",
+        [MHA_B_KVA] = "kv_a_proj_with_mqa.bias", [MHA_KVA_NORM] = "kv_a_layernorm.weight",
+        [MHA_W_KVB] = "kv_b_proj.weight"};
+    const bool there = weight >= (scheme->two_stages ? MHA_W_QA : MHA_W_KVA) && weight <= MHA_W_KVB;
+    return weight == MHA_W_Q ? scheme->matrices : there ? names[weight] : NULL;
+}
+
 /* The pattern of a weight's name, or NULL; *word is the text that replaces its '*'. */
 static const char *pattern_of(const mha__scheme *scheme, mha_weight weight, const char **word)
 {
     static const char *const letters[] = {"q", "k", "v"};
     const char *const *words = scheme->words[0] ? scheme->words : letters;
     *word = "";
+    if (scheme->latents && weight != MHA_W_O && weight != MHA_B_O)
+        return latent_name(scheme, weight);
     switch (weight) {
     case MHA_W_Q: *word = words[0]; return scheme->matrices;
     case MHA_W_K: *word = words[1]; return scheme->matrices;
@@ -34,6 +48,15 @@ static const char *pattern_of(const mha__scheme *scheme, mha_weight weight, cons
     case MHA_K_NORM_BIAS: *word = "k"; return scheme->norm_biases;
     default: return NULL;
     }
+}
+
+bool mha__scheme_needs(const mha__scheme *scheme, mha_weight weight)
+{
+    if (weight == MHA_W_Q || weight == MHA_W_O)
+        return true;
+    if (!scheme->latents)
+        return weight == MHA_W_K || weight == MHA_W_V;
+    return latent_name(scheme, weight) && weight != MHA_B_QA && weight != MHA_B_KVA;
 }
 
 bool mha__scheme_fuses(const mha__scheme *scheme, mha_weight weight)
@@ -120,9 +143,10 @@ const mha_file_tensor *mha__file_layer_tensor(const mha_file *file, const mha__f
 
 static size_t missing_matrices(const mha_file *file, const mha__file_layer *layer)
 {
-    size_t missing = !mha__file_layer_tensor(file, layer, MHA_W_O);
-    for (size_t i = 0; i < 3; i++)
-        missing += !mha__file_layer_tensor(file, layer, mha__matrices_in[i]);
+    size_t missing = 0;
+    for (int w = 0; w < MHA_WEIGHT_COUNT; w++)
+        missing += mha__scheme_needs(layer->scheme, (mha_weight)w) &&
+                   !mha__file_layer_tensor(file, layer, (mha_weight)w);
     return missing;
 }
 

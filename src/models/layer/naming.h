@@ -28,6 +28,7 @@ typedef struct mha__scheme {
     const char *norm_biases;                 /* q_norm_bias, k_norm_bias */
     const char *head_norms;                  /* beginning of the names of q_norm and k_norm in one tensor for each head:
                                               * its number and ".weight" follow */
+    bool latents, two_stages; /* latent attention (DeepSeek): its own names; queries have a latent, too */
     const char *scope; /* names that start with prefix + scope belong to the layer; NULL: those with the prefix */
     const char *others[MHA_SCHEME_OTHERS]; /* known under the scope, but no part of attention */
 } mha__scheme;
@@ -69,10 +70,13 @@ bool mha__file_layer_of(const mha_file *file, const mha_file_tensor *tensor, mha
 /* The query, key and value weights in this order, matrices and biases. */
 extern const mha_weight mha__matrices_in[3], mha__biases_in[3];
 
-/* W_Q, W_K, W_V, W_O: what every layer must have. */
 static inline bool mha__weight_is_matrix(mha_weight weight)
 {
-    return weight == MHA_W_Q || weight == MHA_W_K || weight == MHA_W_V || weight == MHA_W_O;
+    return weight == MHA_W_Q || weight == MHA_W_K || weight == MHA_W_V || weight == MHA_W_O || weight == MHA_W_QA ||
+           weight == MHA_W_KVA || weight == MHA_W_KVB;
 }
+
+/* What a layer of these names must have: its matrices, and the norms of latents. */
+bool mha__scheme_needs(const mha__scheme *scheme, mha_weight weight);
 
 #endif

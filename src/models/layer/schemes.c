@@ -46,6 +46,12 @@ static const mha__scheme schemes[] = {
      .output_bias = "o_proj.bias", .sinks = "sinks", .norms = "*_norm.weight",
      .head_norms = "_layernorm.norms.",
      .others = {"rotary_emb.inv_freq", "k_scale", "v_scale", "k_proj.k_scale", "v_proj.v_scale"}}, /* of F8 caches */
+    {.name = "DeepSeek", .orientation = MHA_ORIENTATION_OUT_IN, .latents = true, .two_stages = true,
+     .matrices = "q_b_proj.weight", .output_matrix = "o_proj.weight", .output_bias = "o_proj.bias",
+     .others = {"rotary_emb.inv_freq"}},
+    {.name = "DeepSeek (queries without a latent)", .orientation = MHA_ORIENTATION_OUT_IN, .latents = true,
+     .matrices = "q_proj.weight", .output_matrix = "o_proj.weight", .output_bias = "o_proj.bias",
+     .others = {"rotary_emb.inv_freq"}},
     {.name = "Phi", .orientation = MHA_ORIENTATION_OUT_IN,
      .matrices = "*_proj.weight", .biases = "*_proj.bias", .output_matrix = "dense.weight", .output_bias = "dense.bias",
      .norms = "*_layernorm.weight", .norm_biases = "*_layernorm.bias", .others = {"rotary_emb.inv_freq"}},
