@@ -74,7 +74,7 @@ static void part_call(mha__mpi_call *c, decoding *d)
     if (!s.position_offset && !s.has_offset && s.offset == 0)
         s.offset = (int64_t)c->split.cached;
     s.has_offset = s.has_key_offset = true;
-    s.rope = (mha_rope){0};
+    mha__mpi_between(&s);
     s.keys_only |= c->l->rank != 0;
     s.empty_rows = MHA_EMPTY_ZERO;
     cut_keys(&s.mask.values, keys);

@@ -110,7 +110,7 @@ static mha_semantics part_semantics(const mha__mpi_call *c, const mha__mpi_parts
                                     bool first)
 {
     mha_semantics s = c->given->semantics;
-    s.rope = (mha_rope){0};
+    mha__mpi_between(&s);
     for (size_t b = 0; b < c->split.B; b++)
         p->offsets[b] = offset_of(&s, b) + (int64_t)queries.from;
     s.position_offset = p->offsets;

@@ -80,6 +80,8 @@ mha_view mha__mpi_rows(mha__mpi_call *c, size_t rows, size_t heads, size_t width
                        mha_error *error);
 /* The semantics of the whole call for the heads of the share: their slopes, their part of a mask. */
 mha_semantics mha__mpi_of_heads(const mha__mpi_call *c);
+/* Takes out what the projections of the ranks' rows have done already: rotation, norms, the scale by position. */
+void mha__mpi_between(mha_semantics *s);
 /* Checks the call as if one process had it, and plans the projections of this rank's rows at their positions. */
 mha_status mha__mpi_prepare_rows(mha__mpi_call *c, mha_error *error);
 

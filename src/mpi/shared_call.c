@@ -37,6 +37,15 @@ mha_semantics mha__mpi_of_heads(const mha__mpi_call *c)
     return s;
 }
 
+void mha__mpi_between(mha_semantics *s)
+{
+    if (s->rope.kind != MHA_ROPE_NONE) /* otherwise positions are those that the attention counts, see `place` */
+        s->query_scale = (mha_query_scale){0};
+    s->rope = (mha_rope){0};
+    s->norm = (mha_norm_rule){0};
+    s->norm_eps = 0;
+}
+
 size_t mha__mpi_cached(const mha_cache *cache)
 {
     return cache ? mha_cache_first(cache) + mha_cache_length(cache) : 0;
@@ -158,9 +167,9 @@ static mha_status place(mha__mpi_call *c, mha_semantics *s, mha_error *error)
     mha_status status = MHA_OK;
     s->norm_eps = whole->norm_eps;
     s->norm = whole->norm;
-    s->query_scale = whole->query_scale;
     if (whole->rope.kind == MHA_ROPE_NONE)
         return MHA_OK;
+    s->query_scale = whole->query_scale;
     s->rope = whole->rope;
     s->rope.q_positions = positions(c, false, &status, error);
     s->rope.k_positions = positions(c, true, &status, error);

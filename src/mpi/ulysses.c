@@ -46,7 +46,7 @@ static mha_status prepare(mha__mpi_call *c, mha_error *error)
     t->attend = (mha_call){.query = t->Q, .key = t->K, .value = t->V, .output = t->heads,
                            .semantics = mha__mpi_of_heads(c), .weights = c->weights, .cache = c->given->cache,
                            .path = c->path, .threads = c->given->threads};
-    t->attend.semantics.rope = (mha_rope){0};
+    mha__mpi_between(&t->attend.semantics);
     TRY(mha_plan_call(NULL, &t->attend, &t->plan, error));
     t->workspace = mha__mpi_take(c, t->plan.workspace_bytes, 1, &status, error);
     return status;
