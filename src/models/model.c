@@ -128,6 +128,15 @@ static mha_status add_tensor(mha_model *model, const mha__arch_tensor *row, cons
     return owner ? MHA_OK : mark_inert(model, tensor, row->role, error);
 }
 
+/* A description of few rows can ask for many blocks of them, of which none needs to be there. */
+static mha_status look(mha_model *model, mha_error *error)
+{
+    return ++model->seen <= MHA_ROW_LIMIT ? MHA_OK
+                                          : mha__fail(error, MHA_INVALID, "model",
+                                                      "expected at most %d rows in all blocks, found more",
+                                                      MHA_ROW_LIMIT);
+}
+
 /* One row at the block that the symbols i and j say: counted only, or added. */
 static mha_status add_row(mha_model *model, const mha__arch_tensor *row, size_t *count, mha_error *error)
 {
@@ -137,14 +146,14 @@ static mha_status add_row(mha_model *model, const mha__arch_tensor *row, size_t 
     char name[MHA_ROW_NAME], room[MHA_ARCH_ROW];
     size_t used = 0;
     int64_t section, wanted;
+    TRY(look(model, error));
     TRY(value_of(model, row->section, 1, &section, error));
     if (!section)
         return MHA_OK;
     TRY(value_of(model, row->when, 1, &wanted, error));
     if (!wanted)
         return MHA_OK;
-    if (++*count > MHA_ROW_LIMIT)
-        return mha__fail(error, MHA_INVALID, "model", "expected at most %d tensors, found more", MHA_ROW_LIMIT);
+    ++*count;
     if (!model->rows)
         return MHA_OK;
     if (!expand(row->prefix, base, i, j, name, sizeof name, &used) ||
@@ -200,7 +209,7 @@ static mha_status add_block(mha_model *model, int64_t block, const mha__arch_ten
 static mha_status walk_rows(mha_model *model, size_t *count, mha_error *error)
 {
     int64_t blocks;
-    *count = 0;
+    *count = model->seen = 0;
     for (const mha__arch_tensor *row = model->setup.architecture->tensors, *end; row->name; row = end) {
         for (end = row + 1; row->blocks && end->name && same_text(end->blocks, row->blocks);)
             end++;
@@ -260,12 +269,13 @@ static mha_status make_layer(const mha_model *model, const mha__arch_attention *
 static mha_status walk_layers(mha_model *model, size_t *count, mha_error *error)
 {
     int64_t blocks, inner, wanted;
-    *count = 0;
+    *count = model->seen = 0;
     for (const mha__arch_attention *row = model->setup.architecture->attention; row->prefix; row++) {
         set_block(model, 0, 0);
         TRY(blocks_of(model, row->blocks, "attention layers", &blocks, error));
         for (int64_t i = 0; i < blocks; i++) {
             set_block(model, i, 0);
+            TRY(look(model, error));
             TRY(value_of(model, row->when, 1, &wanted, error));
             if (!wanted)
                 continue;

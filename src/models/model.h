@@ -15,6 +15,7 @@ struct mha_model {
         const mha__arch_tensor *description;
     } * rows; /* of the table, in order; NULL while they are only counted */
     size_t n_rows, rows_bytes;
+    size_t seen; /* rows of the description that have been looked at, those that are not there included */
     struct mha__model_layer {
         mha_model_layer shown;
         const mha__arch_attention *description;

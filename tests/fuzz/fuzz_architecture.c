@@ -1,26 +1,55 @@
-/* Descriptions of architectures: the input is the text of one, counted for a small configuration. */
+/* Descriptions of architectures: the input is the text of one, of which a model of a small configuration is made, and
+ * asked for everything that it says. */
 
 #include <stdlib.h>
 
 #include "fuzz/fuzz.h"
 #include "mha/mha.h"
-#include "models/config_json.h"
 #include "models/json_text.h"
+#include "models/model.h"
+
+/* Rows and layers are as many as the model says, and none of them is without a meaning. */
+static void ask(const mha_model *model, const mha_params *table)
+{
+    mha_error error = {0};
+    mha_model_costs costs;
+    mha_model_layer layer;
+    const mha_assumption *assumed;
+    size_t n = 0, experts, chosen;
+    for (; mha_model_layer_at(model, n, &layer); n++) {
+        const mha_model_facts facts = mha_model_layer_facts(model, n);
+        const mha_semantics semantics = mha_model_semantics(&facts);
+        fuzz_require(layer.config.n_heads > 0 && layer.config.d_k > 0 && *layer.prefix != '\n');
+        fuzz_require(semantics.window_left >= 0 && semantics.chunk >= 0);
+    }
+    fuzz_require(n == mha_model_layer_count(model));
+    (void)mha_model_assumptions(model, &assumed);
+    const size_t active = mha_model_active_parameters(model, &experts, &chosen);
+    fuzz_require(active <= mha_params_totals(table, NULL).parameters && chosen <= experts);
+    if (mha_model_costs_of(model, 1, 4, &costs, &error) != MHA_OK)
+        fuzz_require_reason(error.status, &error);
+}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const char text[] = "{\"hidden_size\": 8, \"num_attention_heads\": 2, \"num_hidden_layers\": 1}";
     json_t *config = NULL;
     mha_error error = {0};
-    mha__setup setup;
+    mha_params *table = NULL;
+    mha_model *model = NULL;
     const char *path = fuzz_file("", 0, data, size);
     if (mha__json_parse(text, sizeof text - 1, "config.json", &config, &error) != MHA_OK)
         abort();
-    const mha_status status = mha__setup_read(config, &(mha_model_spec){.architecture = path}, &setup, &error);
+    fuzz_require(mha_params_create(NULL, &table) == MHA_OK);
+    const mha_status status =
+        mha__model_create_from(config, &(mha_model_spec){.architecture = path}, table, &model, &error);
     if (status != MHA_OK)
         fuzz_require_reason(status, &error);
-    if (status == MHA_OK)
-        mha__setup_free(&setup);
+    else
+        ask(model, table);
+    mha_model_destroy(model);
+    fuzz_require(mha_params_count(table) == 0);
+    mha_params_destroy(table);
     json_decref(config);
     return 0;
 }

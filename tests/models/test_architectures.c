@@ -387,6 +387,8 @@ static void what_is_wrong_in_one_is_named(void **state)
         {LIKE "\"numbers\": {\"rope_base\": {\"value\": 0}}}", MHA_INVALID, "rope_base", "above 0"},
         {LIKE "\"tensors\": {\"x\": {\"blocks\": 100000, \"rows\": [" MANY "]}}}",
          MHA_INVALID, "model", "at most 4000000"},
+        {LIKE "\"tensors\": {\"x\": {\"blocks\": 100000, \"inner\": 100000, \"when\": 0, \"rows\": [{" ROW "}]}}}",
+         MHA_INVALID, "model", "at most 4000000"},
         {LIKE "\"attention\": {}, \"model_prefix\": 3}", MHA_FORMAT, "description.json", "Expected string"},
         {LIKE "\"tensors\": {\"layers\": {\"blocks\": \"L/0\", \"rows\": [{" ROW "}]}}}", MHA_INVALID,
          "description.json", "L/0"},
