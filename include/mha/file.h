@@ -21,7 +21,7 @@ typedef struct mha_file_tensor {
     uint64_t offset; /* of the first byte: in the file; npz: in the unpacked member; a set of files: in its file */
     size_t index;    /* number of the tensor in the file, as mha_file_at takes it */
     mha_dtype reads_as; /* the type to read it as: F32 for a quantised type that is decoded, else dtype */
-    /* "GPTQ", "AWQ", "bitsandbytes", "scaled" or "MXFP4": several tensors of the file hold this one, with its scales
+    /* "GPTQ", "AWQ", "compressed-tensors", "bitsandbytes", "scaled", "MXFP4" or "NVFP4": several tensors of the file hold this one, with its scales
      * and zero points. They are in `bytes`, and found by their names, but not listed and never counted. Else NULL. */
     const char *packing;
 } mha_file_tensor;
@@ -44,12 +44,17 @@ MHA_API const char *mha_file_format(const mha_file *file); /* "safetensors", "np
  * safetensors file that hold a weight only together are listed as that weight, in F32 and of the shape that its library
  * gives it:
  *   scaled        X (F8 or I8) and X_scale or X_scale_inv: one for all, for each row, or for each block
- *   GPTQ          X.qweight, X.qzeros, X.scales, X.g_idx: X.weight (out, in), scale (code - zero point - 1); with the
- *                 metadata "checkpoint_format": "gptq_v2" scale (code - zero point)
+ *   GPTQ          X.qweight, X.qzeros, X.scales, X.g_idx: X.weight (out, in), scale (code - zero point - 1); but scale
+ *                 (code - zero point) where "checkpoint_format" is "gptq_v2": in the metadata, or in the config.json
+ *                 (quantization_config) or quantize_config.json beside the file
  *   AWQ           X.qweight, X.qzeros, X.scales: X.weight (out, in), scale (code - zero point)
+ *   compressed-tensors  X.weight_packed, X.weight_scale, X.weight_shape, X.weight_zero_point, X.weight_g_idx: X.weight
+ *                 (out, in) of 4 or 8 bits, scale (code - zero point); without zero points these are 8 or 128
  *   bitsandbytes  X.weight (I8) and X.SCB; X.weight (U8), .absmax, .quant_map, .quant_state.bitsandbytes__nf4 or __fp4,
  *                 and where the scales are quantised .nested_absmax, .nested_quant_map
  *   MXFP4         X_blocks and X_scales: X (experts, in, out)
+ *   NVFP4         X.weight_packed, X.weight_scale (F8) and X.weight_global_scale, by which scales are divided; or
+ *                 X.weight (U8), X.weight_scale and X.weight_scale_2, by which they are multiplied: X.weight (out, in)
  * Tensors that do not fit together are listed as they are. */
 MHA_API size_t mha_file_count(const mha_file *file);
 MHA_API const mha_file_tensor *mha_file_at(const mha_file *file, size_t index);

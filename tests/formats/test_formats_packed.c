@@ -64,6 +64,7 @@ static void packed_weights_have_the_recorded_values(void **state)
 {
     (void)state;
     check_recorded_values("tests/formats/quantised/packed.safetensors", 36);
+    check_recorded_values("tests/formats/quantised/compressed.safetensors", 12);
 }
 
 static const planned gptq[] = {
@@ -155,6 +156,72 @@ static void the_second_format_of_gptq_keeps_its_zero_points(void **state)
         const float scale = 1 + (float)(i % 64 / 32 * 32 + i / 64) / 8;
         assert_true(second[i] - first[i] == scale);
     }
+}
+
+/* The same where a file beside the weights says it, which may say many things; metadata go before it. */
+static void files_beside_it_say_the_format_of_gptq(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *text, *metadata;
+        bool second;
+    } cases[] = {
+        {"config.json", "{\"quantization_config\": {\"checkpoint_format\": \"gptq_v2\"}}", NULL, true},
+        {"config.json", "{\"quantization_config\": {\"checkpoint_format\": \"gptq\"}}", NULL, false},
+        {"config.json", "{\"quantization_config\": {\"checkpoint_format\": \"gptq_v2\"}}", "gptq", false},
+        {"quantize_config.json", "{\"bits\": 4, \"checkpoint_format\": \"gptq_v2\"}", NULL, true},
+        {"config.json", "{\"quantization_config\": 3, \"checkpoint_format\": 4}", NULL, false},
+        {"config.json", "{\"checkpoint_format\": \"gptq_v2\"", NULL, false}, /* cut */
+        {"config.json", "[]", NULL, false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        mha_error error;
+        mha_file *file = NULL;
+        const char *const said[2] = {"checkpoint_format", cases[i].metadata};
+        const char *path = write_planned("beside.safetensors", gptq, GPTQ_PARTS - 1, cases[i].metadata ? said : NULL);
+        const char *beside = scratch_write(cases[i].name, cases[i].text, strlen(cases[i].text));
+        assert_ok(mha_file_open(path, &file, &error), error);
+        float *values = read_values(file, mha_file_find(file, "a.weight"));
+        assert_true(values[0] == 7 - (1.0f + !cases[i].second)); /* see above */
+        free(values);
+        mha_file_close(file);
+        remove(beside);
+    }
+}
+
+/* Codes of 4 bits with zero points, those of 8 bits without, whose words are not full; shapes that do not fit. */
+static void words_of_compressed_tensors_have_their_values(void **state)
+{
+    (void)state;
+    static const planned list[] = {
+        {"a.weight_packed", MHA_I32, 2, {7, 1}, 0x76543210}, {"a.weight_scale", MHA_F32, 2, {7, 2}, 0},
+        {"a.weight_shape", MHA_I32, 1, {2}, 7},              {"a.weight_zero_point", MHA_I32, 2, {1, 2}, 0x654321},
+        {"b.weight_packed", MHA_I32, 2, {5, 2}, 0x03020100}, {"b.weight_scale", MHA_F32, 2, {5, 1}, 0},
+        {"b.weight_shape", MHA_I32, 1, {2}, 5},
+        {"c.weight_packed", MHA_I32, 2, {3, 1}, 0}, {"c.weight_scale", MHA_F32, 2, {3, 1}, 0},
+        {"c.weight_shape", MHA_I32, 1, {2}, 3}, /* of 4 inputs: 4 or 8 bits */
+        {"d.weight_packed", MHA_I32, 2, {7, 1}, 0}, {"d.weight_scale", MHA_F32, 2, {7, 2}, 0},
+        {"d.weight_shape", MHA_I32, 1, {2}, 7}, {"d.weight_zero_point", MHA_I32, 2, {2, 2}, 0},
+    };
+    mha_file *file = open_planned("compressed.safetensors", list, sizeof list / sizeof *list);
+    assert_int_equal(mha_file_count(file), 2 + 3 + 4);
+    const mha_file_tensor *a = mha_file_find(file, "a.weight"), *b = mha_file_find(file, "b.weight");
+    assert_true(a && b);
+    assert_string_equal(a->packing, "compressed-tensors");
+    assert_true(a->dtype == MHA_U4 && b->dtype == MHA_U8);
+    float *four = read_values(file, a), *eight = read_values(file, b);
+    for (int i = 0; i < 56; i++) {
+        const int row = i / 8, column = i % 8, group = column / 4, code = column ? column : row;
+        const int zero = row == 0 ? 1 + group : row == 6 ? 0 : row + 1;
+        assert_true(four[i] == (1 + (float)(2 * row + group) / 8) * (float)(code - zero));
+    }
+    for (int i = 0; i < 30; i++) {
+        const int row = i / 6, code = i % 6 == 0 ? 2 * row : i % 6 == 4 ? 2 * row + 1 : i % 6 % 4;
+        assert_true(eight[i] == (1 + (float)row / 8) * (float)(code - 128));
+    }
+    free(four);
+    free(eight);
+    mha_file_close(file);
 }
 
 /* What does not fit together is listed as it is. Each row changes one part of a set that fits. */
@@ -309,6 +376,8 @@ int main(void)
         cmocka_unit_test(the_weight_is_listed_and_its_parts_are_not),
         cmocka_unit_test(groups_that_there_are_not_are_refused),
         cmocka_unit_test(the_second_format_of_gptq_keeps_its_zero_points),
+        cmocka_unit_test(files_beside_it_say_the_format_of_gptq),
+        cmocka_unit_test(words_of_compressed_tensors_have_their_values),
         cmocka_unit_test(what_does_not_fit_is_listed_as_it_is),
         cmocka_unit_test(each_number_gets_the_scale_of_its_block),
         cmocka_unit_test(a_state_must_fit_its_tensors),

@@ -1,4 +1,4 @@
-/* GPTQ and AWQ: whole numbers of few bits in words of 32, with a scale and a zero point for each group of inputs. */
+/* GPTQ, AWQ and compressed-tensors: whole numbers of few bits in words of 32, with a scale and a zero point for each group of inputs. */
 #include <string.h>
 
 #include "formats/quantised/packings.h"
@@ -112,4 +112,53 @@ float mha__value_awq(const mha__parts *parts, size_t row, size_t column)
     const float code = awq_code(parts->bytes[MHA_PART_CODES], column, outputs, row);
     const float zero = awq_code(parts->bytes[MHA_PART_ZEROS], group, outputs, row);
     return parts->numbers[MHA_PART_SCALES][group * outputs + row] * (code - zero);
+}
+
+/* An extent of the shape (out, in) that compressed-tensors stores, as its bytes are in the file; 0: none. */
+static size_t extent_of(const mha__entry *shape, const char *bytes, size_t axis)
+{
+    const size_t width = shape->tensor.dtype == MHA_I64 ? 8 : 4;
+    uint64_t extent = 0;
+    for (size_t i = width; i-- > 0;)
+        extent = extent << 8 | (unsigned char)bytes[axis * width + i];
+    return extent <= INT32_MAX ? (size_t)extent : 0;
+}
+
+/* Codes (out, in * bits / 32), scales (out, groups), zero points (out * bits / 32, groups); words that are not full end
+ * with zeros. Without zero points the middle of the codes means 0. `state`: the shape. Of 4 inputs nothing
+ * tells the bits. */
+bool mha__fit_compressed(const mha__entry *const parts[MHA_PARTS], const char *state, mha__packed_tensor *packed)
+{
+    const mha_file_tensor *codes = &parts[MHA_PART_CODES]->tensor, *scales = &parts[MHA_PART_SCALES]->tensor;
+    const mha__entry *zeros = parts[MHA_PART_ZEROS], *groups = parts[MHA_PART_GROUPS], *shape = parts[MHA_PART_STATE];
+    if (codes->dtype != MHA_I32 || codes->rank != 2 || scales->rank != 2 || shape->tensor.elements != 2 ||
+        (shape->tensor.dtype != MHA_I64 && shape->tensor.dtype != MHA_I32))
+        return false;
+    const size_t out = extent_of(shape, state, 0), in = extent_of(shape, state, 1), count = scales->shape[1];
+    const int bits = codes->shape[1] == (in + 7) / 8 ? 4 : 8;
+    packed->packing.bits = bits;
+    packed->packing.offset = bits == 4 ? 8 : 128;
+    packed->packing.grid_rows = count;
+    packed->packing.block_columns = mha__group_size(in, count);
+    packed->tensor.dtype = bits == 4 ? MHA_U4 : MHA_U8;
+    packed->tensor.rank = 2;
+    packed->tensor.shape[0] = out;
+    packed->tensor.shape[1] = in;
+    return in > 4 && out > 0 && codes->shape[0] == out && codes->shape[1] == (in * (size_t)bits + 31) / 32 &&
+           mha__dtype_is_float(scales->dtype) && scales->shape[0] == out &&
+           (!zeros || (zeros->tensor.dtype == MHA_I32 && zeros->tensor.rank == 2 && zeros->tensor.shape[1] == count &&
+                       zeros->tensor.shape[0] == (out * (size_t)bits + 31) / 32)) &&
+           (!groups ? packed->packing.block_columns > 0
+                    : groups->tensor.dtype == MHA_I32 && groups->tensor.rank == 1 && groups->tensor.elements == in);
+}
+
+float mha__value_compressed(const mha__parts *parts, size_t row, size_t column)
+{
+    const int bits = parts->packing->bits;
+    const size_t count = parts->packing->grid_rows, group = group_of(parts, column),
+                 words = (parts->columns * (size_t)bits + 31) / 32;
+    const unsigned char *zeros = parts->bytes[MHA_PART_ZEROS];
+    const unsigned code = code_at(parts->bytes[MHA_PART_CODES], row * words, 1, bits, column);
+    const float zero = zeros ? (float)code_at(zeros, group, count, bits, row) : parts->packing->offset;
+    return parts->numbers[MHA_PART_SCALES][row * count + group] * ((float)code - zero);
 }

@@ -84,8 +84,11 @@ static mha_status try_kind(mha_file *file, mha__joining *joining, const mha__pac
     if (stem == SIZE_MAX || !find_parts(file, joining, kind, codes, stem, parts, packed.packing.parts))
         return MHA_OK;
     TRY(read_state(file, parts[MHA_PART_STATE], state, error));
-    const char *format = mha_file_metadata(file, "checkpoint_format");
-    if (!kind->fit(parts, parts[MHA_PART_STATE] || !format ? state : format, &packed))
+    if (strcmp(kind->name, "GPTQ") == 0 && !joining->asked) {
+        TRY(mha__sidecar_format(file, joining->format, error));
+        joining->asked = true;
+    }
+    if (!kind->fit(parts, parts[MHA_PART_STATE] ? state : joining->format, &packed))
         return MHA_OK;
     bool free = true;
     packed.packing.name = name_of(file, kind, codes, stem, &free);

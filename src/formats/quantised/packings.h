@@ -1,7 +1,9 @@
-/* Tensors of a safetensors file that hold one weight together: GPTQ, AWQ, bitsandbytes, scales beside F8, MXFP4. */
+/* Tensors of a safetensors file that hold one weight together: GPTQ, AWQ, compressed-tensors, bitsandbytes, scales
+ * beside F8, MXFP4, NVFP4. */
 #ifndef MHA_FORMATS_QUANTISED_PACKINGS_H
 #define MHA_FORMATS_QUANTISED_PACKINGS_H
 
+#include "formats/quantised/sidecar.h"
 #include "formats/tensor_list.h"
 
 /* The parts of a packed tensor in memory: floats as F32, all else as it is in the file. */
@@ -28,8 +30,8 @@ typedef struct mha__packing_kind {
     const char *endings[MHA_PARTS]; /* NULL: it has no such part */
     unsigned needed;                /* one bit for each part that must be there, beside the codes */
     const char *ending;             /* of the tensor that the parts hold */
-    /* Whether types and shapes of the parts (NULL: missing) fit together. `state`: JSON of the part of that name;
-     * without one the metadata "checkpoint_format", or "". */
+    /* Whether types and shapes of the parts (NULL: missing) fit together. `state`: bytes of the part of that name;
+     * without one the format of GPTQ's zero points, or "". */
     bool (*fit)(const mha__entry *const parts[MHA_PARTS], const char *state, mha__packed_tensor *packed);
     /* MHA_PARTS when every number in the parts has a meaning; else the part that has one without. May be NULL. */
     mha__part (*check)(const mha__parts *parts, const mha_file_tensor *tensor);
@@ -56,11 +58,16 @@ bool mha__fit_gptq(const mha__entry *const parts[MHA_PARTS], const char *state, 
 bool mha__fit_awq(const mha__entry *const parts[MHA_PARTS], const char *state, mha__packed_tensor *packed);
 bool mha__fit_int8(const mha__entry *const parts[MHA_PARTS], const char *state, mha__packed_tensor *packed);
 bool mha__fit_4bit(const mha__entry *const parts[MHA_PARTS], const char *state, mha__packed_tensor *packed);
+bool mha__fit_compressed(const mha__entry *const parts[MHA_PARTS], const char *state, mha__packed_tensor *packed);
+bool mha__fit_nvfp4(const mha__entry *const parts[MHA_PARTS], const char *state, mha__packed_tensor *packed);
 mha__part mha__check_gptq(const mha__parts *parts, const mha_file_tensor *tensor);
 float mha__value_scaled(const mha__parts *parts, size_t row, size_t column);
 float mha__value_mxfp4(const mha__parts *parts, size_t row, size_t column);
 float mha__value_gptq(const mha__parts *parts, size_t row, size_t column);
 float mha__value_awq(const mha__parts *parts, size_t row, size_t column);
+float mha__value_compressed(const mha__parts *parts, size_t row, size_t column);
+float mha__value_nvfp4(const mha__parts *parts, size_t row, size_t column);
+float mha__value_nvfp4_divided(const mha__parts *parts, size_t row, size_t column);
 float mha__value_int8(const mha__parts *parts, size_t row, size_t column);
 float mha__value_4bit(const mha__parts *parts, size_t row, size_t column);
 
@@ -69,6 +76,8 @@ typedef struct mha__joining {
     mha__list found;   /* mha__packed_tensor; parts are numbers of entries */
     unsigned char *is; /* what each of the `count` entries is */
     size_t count;
+    bool asked; /* for the format of GPTQ */
+    char format[MHA_SIDECAR_FORMAT];
 } mha__joining;
 enum { MHA_OWN, MHA_IS_PART, MHA_IS_CODES }; /* a tensor of its own; of a packed tensor */
 

@@ -1,4 +1,4 @@
-/* Packed numbers that are floats themselves: F8 or I8 with a grid of scales, and MXFP4 as gpt-oss stores it. */
+/* Packed numbers that are floats themselves: F8 or I8 with a grid of scales, MXFP4 as gpt-oss stores it, and NVFP4. */
 #include <math.h>
 #include <string.h>
 
@@ -84,4 +84,41 @@ float mha__value_mxfp4(const mha__parts *parts, size_t row, size_t column)
     const int code = pair >> (in % 2 ? 4 : 0) & 15;
     const float value = mha__e8m0_half(scale) * (float)mha__e2m1_doubled[code & 7];
     return scale == 255 ? NAN : code & 8 ? -value : value;
+}
+
+/* Codes (out, in / 2), scales (out, in / 16) of F8 and one for all. */
+bool mha__fit_nvfp4(const mha__entry *const parts[MHA_PARTS], const char *state, mha__packed_tensor *packed)
+{
+    (void)state;
+    const mha_file_tensor *codes = &parts[MHA_PART_CODES]->tensor, *scales = &parts[MHA_PART_SCALES]->tensor,
+                          *all = &parts[MHA_PART_TABLE]->tensor;
+    if (codes->dtype != MHA_U8 || codes->rank != 2 || scales->dtype != MHA_F8_E4M3 || scales->rank != 2 ||
+        codes->elements == 0 || codes->shape[1] % 8 != 0 || scales->shape[0] != codes->shape[0] ||
+        scales->shape[1] != codes->shape[1] / 8 || all->dtype != MHA_F32 || all->elements != 1)
+        return false;
+    packed->tensor = *codes;
+    packed->tensor.dtype = MHA_NVFP4;
+    packed->tensor.shape[1] = 2 * codes->shape[1];
+    return true;
+}
+
+/* The low half of a byte is the number before the high one. */
+static float nvfp4_code(const mha__parts *parts, size_t row, size_t column)
+{
+    const unsigned char pair = parts->bytes[MHA_PART_CODES][(row * parts->columns + column) / 2];
+    const int code = pair >> (column % 2 ? 4 : 0) & 15;
+    const float value = (float)mha__e2m1_doubled[code & 7] / 2;
+    return code & 8 ? -value : value;
+}
+
+float mha__value_nvfp4(const mha__parts *parts, size_t row, size_t column)
+{
+    const float scale = parts->numbers[MHA_PART_SCALES][row * (parts->columns / 16) + column / 16];
+    return nvfp4_code(parts, row, column) * (scale * parts->numbers[MHA_PART_TABLE][0]);
+}
+
+float mha__value_nvfp4_divided(const mha__parts *parts, size_t row, size_t column)
+{
+    const float scale = parts->numbers[MHA_PART_SCALES][row * (parts->columns / 16) + column / 16];
+    return nvfp4_code(parts, row, column) * (scale / parts->numbers[MHA_PART_TABLE][0]);
 }

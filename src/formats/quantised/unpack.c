@@ -43,7 +43,8 @@ static mha_dtype type_of(const mha__unpacking *u, const mha__entry *part, mha__p
 /* Whether a part is kept as F32: scales and tables are, codes never. */
 static bool is_numbers(mha_dtype dtype, mha__part which)
 {
-    return which != MHA_PART_CODES && (mha__dtype_is_float(dtype) || dtype == MHA_F8_E8M0);
+    return which != MHA_PART_CODES &&
+           (mha__dtype_is_float(dtype) || dtype == MHA_F8_E8M0 || (which == MHA_PART_SCALES && dtype == MHA_F8_E4M3));
 }
 
 static mha_status read_part(const mha__unpacking *u, const mha__entry *part, void *bytes, mha_error *error)
