@@ -4,7 +4,16 @@
 
 #include "mpi/shared.h"
 
-/* What all ranks must have in common, as far as numbers tell it. */
+/* The type and the shape of an array, which may not be there; not what it holds. */
+static uint64_t digest_shape(uint64_t digest, const mha_view *view)
+{
+    uint64_t numbers[2 + MHA_MAX_RANK] = {view->dtype, (uint64_t)view->rank};
+    for (int k = 0; k < view->rank && view->data; k++)
+        numbers[2 + k] = view->shape[k];
+    return view->data ? mha__mpi_digest(digest, numbers, sizeof numbers) : mha__mpi_digest(digest, "", 1);
+}
+
+/* What all ranks must have in common: all numbers, lists that are short, and the shapes of arrays. */
 static uint64_t digest_of(const mha__mpi_call *c)
 {
     const mha_semantics *s = &c->given->semantics;
@@ -24,6 +33,14 @@ static uint64_t digest_of(const mha__mpi_call *c)
                              c->given->output.data != NULL,
                              c->given->cache != NULL};
     uint64_t digest = mha__mpi_digest(mha__mpi_digest(0, real, sizeof real), whole, sizeof whole);
+    const mha_view *const arrays[] = {&s->mask.values, &s->key_padding.values, &s->rope.frequencies,
+                                      &s->rope.q_positions, &s->rope.k_positions, &s->rope.cos_table,
+                                      &s->rope.sin_table};
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
+        digest = digest_shape(digest, arrays[i]);
+    const int64_t *const bounds[] = {s->cu_seqlens_q, s->cu_seqlens_k};
+    for (size_t i = 0; i < 2; i++)
+        digest = bounds[i] ? mha__mpi_digest(digest, bounds[i], (s->n_sequences + 1) * sizeof *bounds[i]) : ~digest;
     if (s->position_offset)
         digest = mha__mpi_digest(digest, s->position_offset, B * sizeof *s->position_offset);
     if (s->kv_lengths)
