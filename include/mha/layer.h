@@ -35,7 +35,7 @@ typedef struct mha_config {
     bool sinks;      /* one learned logit per query head in the softmax denominator */
     mha_norm q_norm, k_norm;
     bool norm_bias;  /* each q/k norm adds a bias of the shape of its weight (Phi, Persimmon) */
-    mha_dtype dtype; /* of the weights: F32, F64, F16 or BF16 */
+    mha_dtype dtype; /* of the weights: F32, F64, F16 or BF16; Q8_0 or Q4_0 for the matrices, the others are then F32 */
 
     /* Multi-head latent attention (DeepSeek-AI 2024, DeepSeek-V2, section 2.1). kv_rank > 0: keys and values come from
      * one latent c of each token, and d_rope features of a key are the same for all heads:
@@ -50,7 +50,10 @@ typedef struct mha_config {
 } mha_config;
 
 /* Every weight a layer can have, in the order of the equation. Matrices are row-major and multiply an input row from
- * the right, y = x W + b; columns [i*d_k, (i+1)*d_k) of W_Q are head i. */
+ * the right, y = x W + b; columns [i*d_k, (i+1)*d_k) of W_Q are head i. Quantised matrices lie column by column, as
+ * files store them (out, in): each column is cut into blocks of 32, so that the number of rows is a multiple of 32. A
+ * value is scale (F16) * code, which is exactly a float: every path gives the bits that it gives for a layer of these
+ * floats. */
 typedef enum mha_weight {
     MHA_W_Q,    /* (d_q, h*d_k); with q_rank (q_rank, h*d_k) */
     MHA_B_Q,    /* (h*d_k) */
@@ -105,7 +108,8 @@ MHA_API mha_tensor *mha_layer_weight(const mha_layer *layer, mha_weight weight);
 /* The part of a weight that belongs to one head, as a strided view: columns of W_Q, W_K, W_V and their biases, rows
  * of W_O, one element of sinks, a row of the norms of each head. `head` counts query heads for W_Q, b_Q, W_O,
  * W_KVB, sinks and q_norm, key/value heads for W_K, b_K, W_V, b_V, bias_k, bias_v and k_norm. No data where the layer
- * has no such weight or head, or where all heads share the weight (b_O, the other norms). */
+ * has no such weight or head, where all heads share the weight (b_O, the other norms), or where rows of a quantised W_O
+ * begin inside a block. */
 MHA_API mha_view mha_layer_head(const mha_layer *layer, mha_weight weight, size_t head);
 
 /* Fills all weights with uniform random values: matrices within sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio
@@ -114,16 +118,20 @@ MHA_API mha_view mha_layer_head(const mha_layer *layer, mha_weight weight, size_
  * implementation which drops one gives another output. Element e of a weight depends on (seed, weight, e) alone and is
  * the same on every machine. */
 MHA_API void mha_layer_init(mha_layer *layer, uint64_t seed);
-/* Copies `from` (any plain floating dtype, shape of the weight) into a weight. MHA_NOT_FOUND: the layer has no such
- * weight. MHA_INVALID: another shape; the message has both. */
+/* Copies `from` (a floating dtype or a quantised one that is decoded, shape of the weight) into a weight. A quantised
+ * weight takes blocks of its own type as they are when they run down the columns, too (stride[0] = 1); other numbers
+ * are rounded to F32 and then as ggml's reference rounds them: Q8_0: scale = largest |x| / 127 of the block, code = x /
+ * scale, halves away from zero; Q4_0: scale = the x of the greatest size / -8, code = floor(x / scale + 8.5), at most
+ * 15, and 8 less stands for 0; the scale is then rounded to F16. A block with NaN or infinity, or whose scale is beyond
+ * F16, becomes NaN. MHA_NOT_FOUND: the layer has no such weight. MHA_INVALID: another shape; the message has both. */
 MHA_API mha_status mha_layer_set(mha_layer *layer, mha_weight weight, const mha_view *from, mha_error *error);
 
-/* Packs the weights for the fast path: all matrices are copied into the memory layout of the kernels, F16
- * and BF16 in their own type, other types as F32. The copies are derived rows ("W_Q.packed") of the table: totals
+/* Packs the weights for the fast path: all matrices are copied into the memory layout of the kernels, F16, BF16 and
+ * quantised ones in their own type, F64 as F32. The copies are derived rows ("W_Q.packed") of the table: totals
  * have their bytes, never their elements. Without them the fast path computes projections with the BLAS. Packing
  * again renews the copies, and so do mha_layer_set and mha_layer_init; after writing to a weight through a view call
- * mha_layer_repack, or the fast path goes on with the old copy. mha_layer_unpack releases the copies. None of these
- * may be called during a forward. Errors: MHA_NO_MEMORY; then nothing is packed. */
+ * mha_layer_repack, or the fast path goes on with the old copy. mha_layer_unpack releases the copies. None of these may
+ * be called during a forward. Errors: MHA_NO_MEMORY; then nothing is packed. */
 MHA_API mha_status mha_layer_pack(mha_layer *layer, mha_error *error);
 MHA_API void mha_layer_repack(mha_layer *layer);
 MHA_API void mha_layer_unpack(mha_layer *layer);

@@ -95,8 +95,9 @@ typedef struct mha_load_options {
     size_t n_heads, kv_heads, d_k; /* d_k alone is enough: n_heads then follows from the width */
     const mha_model_facts *facts;  /* source of head numbers not given above; NULL: the file's metadata, if any */
     mha_orientation orientation;
-    bool has_dtype; /* false: the weights become F32 */
+    bool has_dtype; /* false: the weights become F32, or what `keep_quantised` says */
     mha_dtype dtype;
+    bool keep_quantised; /* matrices stay Q8_0 or Q4_0 when all of them are stored so, (out, in), in the file */
     const char *row_prefix; /* of the row names in the table; NULL: none */
 } mha_load_options;
 

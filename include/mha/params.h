@@ -34,6 +34,7 @@ typedef struct mha_tensor_spec {
     size_t shape[MHA_MAX_RANK];
     mha_tensor_kind kind;
     bool frozen; /* a parameter that is not trained */
+    bool by_column; /* a matrix whose columns lie one after the other: strides (1, rows) */
 } mha_tensor_spec;
 
 /* A row as it is now: plain values; strings and data are borrowed from the table. */
@@ -103,13 +104,14 @@ MHA_API mha_tensor *mha_params_at(const mha_params *table, size_t index);
 MHA_API mha_tensor *mha_params_find(const mha_params *table, const char *name);
 
 MHA_API mha_tensor_info mha_tensor_info_of(const mha_tensor *tensor);
-/* The whole tensor as a contiguous view. Whoever changes a packed weight through it calls mha_layer_repack. */
+/* The whole tensor: a contiguous view, or by column (quantised weights of a layer). Whoever changes a packed weight
+ * through it calls mha_layer_repack. */
 MHA_API mha_view mha_tensor_view(const mha_tensor *tensor);
 
 /* Totals of the whole table, or of one group ("attention") when `group` is not NULL: a storage
  * belongs to the group of the row that owns it. */
 MHA_API mha_totals mha_params_totals(const mha_params *table, const char *group);
-/* One pass over the elements of a plain dtype; MHA_UNSUPPORTED for a quantised one. */
+/* One pass over the elements; MHA_UNSUPPORTED for a quantised dtype that is not decoded. */
 MHA_API mha_status mha_tensor_statistics(const mha_tensor *tensor, mha_statistics *statistics);
 
 #ifdef __cplusplus

@@ -104,7 +104,7 @@ MHA_API mha_view mha_view_of(void *data, mha_dtype dtype, int rank, const size_t
 MHA_API size_t mha_view_elements(const mha_view *view);
 MHA_API bool mha_view_is_contiguous(const mha_view *view);
 /* Elements [from, from + count) of `axis`: same memory, smaller extent. A view without data and extents when the axis
- * or some of the elements are not the view's. */
+ * or some of the elements are not the view's, or when it would begin inside a block of a quantised type. */
 MHA_API mha_view mha_view_slice(const mha_view *view, int axis, size_t from, size_t count);
 /* The same memory with axes i and j exchanged. A view without data when i or j is outside the view's rank. */
 MHA_API mha_view mha_view_swap(const mha_view *view, int i, int j);
@@ -133,16 +133,17 @@ MHA_API mha_view mha_view_rows(void *data, mha_dtype dtype, mha_layout layout, s
 MHA_API mha_view mha_rows(const float *data, size_t B, size_t T, size_t width);
 MHA_API mha_view mha_heads(const float *data, size_t B, size_t T, size_t h, size_t d);
 
-/* One element of any plain dtype (F8 included) as a double; NaN for a quantised type. Integers beyond 2^53 are
- * rounded. `index` has view->rank entries and is not checked. */
+/* One element of any plain dtype (F8 included) as a double; integers beyond 2^53 are rounded. Of a quantised type that
+ * is decoded (mha_file_read), the value in F32: `data` begins with a block, and element e of the blocks lies e elements
+ * behind it; NaN for the other ones. `index` has view->rank entries and is not checked. */
 MHA_API double mha_view_get(const mha_view *view, const size_t *index);
 /* Stores a double into an F32, F64, F16, BF16, F8_E4M3 or F8_E5M2 element, rounded once: to nearest even, unless the
  * calling thread has chosen another rounding mode. F8_E4M3 has no infinity: what rounds beyond 448 becomes NaN. Nothing
  * happens for another type. */
 MHA_API void mha_view_set(const mha_view *view, const size_t *index, double value);
 /* Copies all elements between views of equal shape and converts plain dtypes (widening is exact, narrowing rounds to
- * nearest even). MHA_INVALID: unequal shapes, or elements without data. MHA_UNSUPPORTED: a quantised type, or unequal
- * dtypes where the target is not a floating type. */
+ * nearest even). MHA_INVALID: unequal shapes, or elements without data. MHA_UNSUPPORTED: to a quantised type or
+ * from one that is not decoded, or unequal dtypes where the target is not a floating type. */
 MHA_API mha_status mha_view_copy(const mha_view *to, const mha_view *from);
 
 /* F16 or BF16 to F32, which is exact, and back, rounded to nearest even. NaN stays NaN. */

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "base/base.h"
+#include "base/quantised/quantise.h"
 #include "mha/layer.h"
 
 /* ---------------------------------------------------------------- weights and their shapes */
@@ -214,8 +215,8 @@ mha_status mha_config_resolve(mha_config *config, mha_error *error)
         c.d_vin = c.d_kin;
     if (c.d_out == 0)
         c.d_out = c.d_model;
-    if (c.dtype != MHA_F32 && c.dtype != MHA_F64 && c.dtype != MHA_F16 && c.dtype != MHA_BF16)
-        return mha__fail(error, MHA_INVALID, "dtype", "expected weights of F32, F64, F16 or BF16, found %s",
+    if (!mha__dtype_is_float(c.dtype) && !mha__is_quantised_weight(c.dtype))
+        return mha__fail(error, MHA_INVALID, "dtype", "expected weights of F32, F64, F16, BF16, Q8_0 or Q4_0, found %s",
                         mha_dtype_name(c.dtype));
     if ((unsigned)c.q_norm > MHA_NORM_EACH_HEAD || (unsigned)c.k_norm > MHA_NORM_EACH_HEAD)
         return mha__fail(error, MHA_INVALID, "norm", "unknown kind of q/k norm");

@@ -4,6 +4,7 @@
 
 #include "attention/layer.h"
 #include "base/base.h"
+#include "base/quantised/quantise.h"
 #include "compute/packed_gemm.h"
 #include "mha/attention.h"
 #include "mha/random.h"
@@ -18,16 +19,28 @@ struct mha_layer {
     bool owns_table;
 };
 
+/* Whether a weight multiplies rows: norms of each head have two dimensions as well. */
+static bool is_matrix(mha_weight w, int rank)
+{
+    return rank == 2 && w != MHA_Q_NORM && w != MHA_K_NORM && w != MHA_Q_NORM_BIAS && w != MHA_K_NORM_BIAS;
+}
+
 static mha_status add_weight(mha_layer *layer, mha_weight w, const char *prefix, mha_error *error)
 {
     mha_tensor_spec spec = {.role = mha_weight_name(w), .group = "attention", .dtype = layer->config.dtype};
     spec.rank = mha_config_weight_shape(&layer->config, w, spec.shape, NULL);
     if (spec.rank == 0)
         return MHA_OK;
+    if (mha__is_quantised_weight(spec.dtype) && !is_matrix(w, spec.rank))
+        spec.dtype = MHA_F32;
+    spec.by_column = mha__is_quantised_weight(spec.dtype);
     char name[512];
     int length = snprintf(name, sizeof name, "%s%s", prefix ? prefix : "", spec.role);
     if (length < 0 || (size_t)length >= sizeof name)
         return mha__fail(error, MHA_INVALID, spec.role, "its name with the prefix is too long: %d bytes", length);
+    if (spec.by_column && spec.shape[0] % 32 != 0)
+        return mha__fail(error, MHA_INVALID, name, "expected inputs in blocks of 32 for %s, found %zu: F16 takes any",
+                         mha_dtype_name(spec.dtype), spec.shape[0]);
     spec.name = name;
     return mha_params_add(layer->params, &spec, &layer->weight[w], error);
 }
@@ -133,7 +146,7 @@ static mha_status add_packed(mha_layer *layer, mha_weight w, mha_error *error)
     char name[520], role[40];
     snprintf(name, sizeof name, "%s.packed", info.name);
     snprintf(role, sizeof role, "%s.packed", info.role);
-    const mha_dtype dtype = is_half(info.dtype) ? info.dtype : MHA_F32;
+    const mha_dtype dtype = info.dtype == MHA_F64 ? MHA_F32 : info.dtype;
     mha_tensor_spec spec = {
         .name = name, .role = role, .group = info.group, .kind = MHA_TENSOR_DERIVED, .dtype = dtype, .rank = 1};
     if (!mha__packed_floats(info.shape[0], info.shape[1], &spec.shape[0]))
@@ -147,6 +160,10 @@ static void renew(mha_layer *layer, int w)
         return;
     const mha_view W = mha_tensor_view(layer->weight[w]);
     void *panels = mha_tensor_view(layer->packed[w]).data;
+    if (mha__is_quantised_weight(W.dtype)) {
+        mha__pack_blocks(W.shape[0], W.shape[1], W.dtype, W.data, panels);
+        return;
+    }
     if (W.dtype == MHA_F32 || is_half(W.dtype)) {
         if (W.dtype == MHA_F32)
             mha__pack(W.shape[0], W.shape[1], W.data, W.shape[1], panels);
@@ -168,8 +185,7 @@ static void renew(mha_layer *layer, int w)
 /* Whether rows are multiplied by the weight: norms of each head are matrices, too, but multiply feature by feature. */
 static bool is_multiplied(const mha_layer *layer, int w)
 {
-    return layer->weight[w] && mha_tensor_info_of(layer->weight[w]).rank == 2 && w != MHA_Q_NORM && w != MHA_K_NORM &&
-           w != MHA_Q_NORM_BIAS && w != MHA_K_NORM_BIAS;
+    return layer->weight[w] && is_matrix((mha_weight)w, mha_tensor_info_of(layer->weight[w]).rank);
 }
 
 mha_status mha_layer_pack(mha_layer *layer, mha_error *error)
@@ -265,6 +281,22 @@ static void random_range(const mha_layer *layer, int w, float *low, float *high)
     *high = (float)(centre + bound);
 }
 
+/* The same numbers, 32 rows at a time, as blocks. */
+static void fill_blocks(const mha_view *view, uint64_t seed, uint64_t stream, float low, float high)
+{
+    float block[32];
+    const size_t n = view->shape[1];
+    const mha_view values = mha_view_of(block, MHA_F32, 2, (size_t[]){32, 1});
+    for (size_t c = 0; c < n; c++)
+        for (size_t k = 0; k < view->shape[0]; k += 32) {
+            mha_view to = mha_view_slice(view, 1, c, 1);
+            to = mha_view_slice(&to, 0, k, 32);
+            for (size_t i = 0; i < 32; i++)
+                block[i] = low + (high - low) * mha_random_unit(seed, stream, (k + i) * n + c);
+            (void)mha__quantise(&to, &values);
+        }
+}
+
 void mha_layer_init(mha_layer *layer, uint64_t seed)
 {
     for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
@@ -273,7 +305,10 @@ void mha_layer_init(mha_layer *layer, uint64_t seed)
         mha_view view = mha_tensor_view(layer->weight[w]);
         float low, high;
         random_range(layer, w, &low, &high);
-        mha_random_fill(&view, seed, (uint64_t)w, low, high);
+        if (mha__is_quantised_weight(view.dtype))
+            fill_blocks(&view, seed, (uint64_t)w, low, high);
+        else
+            mha_random_fill(&view, seed, (uint64_t)w, low, high);
         renew(layer, w);
     }
 }
@@ -287,7 +322,7 @@ mha_status mha_layer_set(mha_layer *layer, mha_weight weight, const mha_view *fr
     mha_view to = mha_tensor_view(tensor);
     if (!from->data && mha_view_elements(from) != 0)
         return mha__fail(error, MHA_INVALID, name, "no data");
-    mha_status status = mha_view_copy(&to, from);
+    mha_status status = mha__is_quantised_weight(to.dtype) ? mha__quantise(&to, from) : mha_view_copy(&to, from);
     if (status == MHA_OK) {
         renew(layer, (int)weight);
         return MHA_OK;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "base/quantised/decoders.h"
 
 /* ---------------------------------------------------------------- element types */
 
@@ -106,60 +107,6 @@ static double power_of_two(unsigned bits)
     return bits == 0xff ? NAN : ldexp(1.0, (int)bits - 127);
 }
 
-float mha_f16_to_f32(uint16_t bits)
-{
-    uint32_t sign = (uint32_t)(bits & 0x8000u) << 16, rest = bits & 0x7fffu, f32;
-    if (rest >= 0x7c00u) /* infinity, NaN */
-        f32 = sign | 0x7f800000u | (rest & 0x3ffu) << 13;
-    else if (rest >= 0x0400u)
-        f32 = sign | ((rest << 13) + ((127 - 15) << 23));
-    else { /* zero and subnormal: an integer times 2^-24, exact in float */
-        float value = (float)rest * 0x1p-24f;
-        memcpy(&f32, &value, sizeof f32);
-        f32 |= sign;
-    }
-    float value;
-    memcpy(&value, &f32, sizeof value);
-    return value;
-}
-
-float mha_bf16_to_f32(uint16_t bits)
-{
-    uint32_t f32 = (uint32_t)bits << 16;
-    float value;
-    memcpy(&value, &f32, sizeof value);
-    return value;
-}
-
-uint16_t mha_f32_to_f16(float value)
-{
-    uint32_t f32;
-    memcpy(&f32, &value, sizeof f32);
-    uint16_t sign = (uint16_t)(f32 >> 16 & 0x8000u);
-    uint32_t rest = f32 & 0x7fffffffu;
-    if (rest > 0x7f800000u)
-        return (uint16_t)(sign | 0x7e00u | (rest >> 13 & 0x1ffu));
-    if (rest >= 0x47800000u) /* 65536 and more; 65520 to 65536 overflow by rounding below */
-        return sign | 0x7c00u;
-    if (rest < 0x38800000u) { /* below 2^-14: rounds m * 2^(e - 126) to an integer in any rounding mode of the caller */
-        const uint32_t m = (rest & 0x7fffffu) | 0x800000u, away = 126 - (rest >> 23);
-        return away > 24 ? sign : (uint16_t)(sign | (m + (1u << (away - 1)) - 1 + (m >> away & 1)) >> away);
-    }
-    uint32_t rounded = rest - ((127 - 15) << 23);
-    rounded += 0xfffu + (rounded >> 13 & 1);
-    return (uint16_t)(sign | rounded >> 13);
-}
-
-uint16_t mha_f32_to_bf16(float value)
-{
-    uint32_t f32;
-    memcpy(&f32, &value, sizeof f32);
-    if ((f32 & 0x7fffffffu) > 0x7f800000u)
-        return (uint16_t)(f32 >> 16 | 0x40u); /* stays a NaN, made quiet */
-    f32 += 0x7fffu + (f32 >> 16 & 1);
-    return (uint16_t)(f32 >> 16);
-}
-
 static double load(const void *data, mha_dtype dtype, ptrdiff_t at)
 {
     switch (dtype) {
@@ -181,7 +128,7 @@ static double load(const void *data, mha_dtype dtype, ptrdiff_t at)
     case MHA_F8_E4M3FNUZ: return small_float_nuz(((const uint8_t *)data)[at], 4, 3);
     case MHA_F8_E5M2FNUZ: return small_float_nuz(((const uint8_t *)data)[at], 5, 2);
     case MHA_F8_E8M0: return power_of_two(((const uint8_t *)data)[at]);
-    default: return NAN;
+    default: return mha__block_value(dtype, data, at);
     }
 }
 
@@ -284,9 +231,12 @@ mha_view mha_view_slice(const mha_view *view, int axis, size_t from, size_t coun
         count > view->shape[axis] - from)
         return (mha_view){0};
     mha_view slice = *view;
-    if (slice.data && dtypes[view->dtype].block_elements == 1)
-        slice.data =
-            (char *)view->data + (ptrdiff_t)from * view->stride[axis] * (ptrdiff_t)dtypes[view->dtype].block_bytes;
+    const ptrdiff_t elements = (ptrdiff_t)from * view->stride[axis];
+    const ptrdiff_t block = (ptrdiff_t)dtypes[view->dtype].block_elements;
+    if (slice.data && elements % block != 0)
+        return (mha_view){0};
+    if (slice.data)
+        slice.data = (char *)view->data + elements / block * (ptrdiff_t)dtypes[view->dtype].block_bytes;
     slice.shape[axis] = count;
     return slice;
 }
@@ -318,7 +268,8 @@ mha_status mha_view_copy(const mha_view *to, const mha_view *from)
         return MHA_INVALID;
     const bool stored = mha__dtype_is_float(to->dtype) || to->dtype == MHA_F8_E4M3 || to->dtype == MHA_F8_E5M2;
     const bool convertible = stored && from->dtype != MHA_C64;
-    if (!is_plain(from->dtype) || !is_plain(to->dtype) || (to->dtype != from->dtype && !convertible))
+    const bool readable = is_plain(from->dtype) || mha__decoder_of(from->dtype);
+    if (!readable || !is_plain(to->dtype) || (to->dtype != from->dtype && !convertible))
         return MHA_UNSUPPORTED;
     size_t n = mha_view_elements(to);
     if (n == 0)

@@ -54,6 +54,28 @@ void mha__pack_half(size_t k, size_t n, const uint16_t *W, size_t ldw, uint16_t 
         }
 }
 
+/* A block of column c; beyond the last column, one of zeros. */
+static void pack_block(const unsigned char *from, size_t c, bool four, unsigned char *to)
+{
+    memcpy(to + 2 * c, from, 2);
+    for (size_t t = 0; t < MHA_QUANT; t++)
+        if (four) {
+            const unsigned code = (from[2 + t % 16] >> t / 16 * 4 & 15) ^ 8; /* 0 to 15 stand for -8 to 7 */
+            to[MHA_BLOCK_SCALES + t / 4 * 64 + c % 16 * 4 + t % 4] |= (unsigned char)(code << c / 16 * 4);
+        } else
+            to[MHA_BLOCK_SCALES + t * MHA_PANEL + c] = from[2 + t];
+}
+
+void mha__pack_blocks(size_t k, size_t n, mha_dtype dtype, const unsigned char *blocks, unsigned char *panels)
+{
+    const bool four = dtype == MHA_Q4_0;
+    const size_t bytes = mha__block_panel_bytes(four), count = k / MHA_QUANT;
+    memset(panels, 0, pieces_of(n, MHA_PANEL) * count * bytes);
+    for (size_t j = 0; j < n; j++)
+        for (size_t b = 0; b < count; b++, blocks += bytes / MHA_PANEL)
+            pack_block(blocks, j % MHA_PANEL, four, panels + (j / MHA_PANEL * count + b) * bytes);
+}
+
 /* Head of a worker's scratch: which rows are staged behind it. The next piece of the same rows uses them again. */
 typedef struct staged_rows {
     const mha__packed_product *product; /* NULL: no rows yet */
@@ -177,6 +199,19 @@ static void multiply(const rectangle *p, size_t column, size_t n, size_t block, 
         const size_t soon = p->m <= kernels->tile_rows ? at + SOON_FLOATS / pieces_of(n, MHA_PANEL) : ahead;
         const mha__panels W = {data + at, MHA_PANEL, panel}, next = {data + soon, MHA_PANEL, panel};
         kernels->product(p->m, n, terms, staged, W, few ? &next : NULL, Y, o->ldy, from ? ones : NULL, b);
+        return;
+    }
+    if (o->dtype == MHA_Q8_0 || o->dtype == MHA_Q4_0) {
+        const size_t bytes = k / MHA_QUANT * mha__block_panel_bytes(o->dtype == MHA_Q4_0);
+        const unsigned char *first = o->panels;
+        const mha__block_panels W = {first + column / MHA_PANEL * bytes, bytes, from, o->dtype};
+        if (few) {
+            kernels->product_blocks(p->m, n, terms, staged, W, Y, o->ldy, from ? ones : NULL, b);
+            return;
+        }
+        kernels->widen_blocks(n, terms, W, p->room);
+        kernels->product(p->m, n, terms, staged, (mha__panels){p->room, MHA_PANEL, terms * MHA_PANEL}, NULL, Y, o->ldy,
+                         from ? ones : NULL, b);
         return;
     }
     const uint16_t *data = o->panels;

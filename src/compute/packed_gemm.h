@@ -23,11 +23,15 @@ void mha__pack_row(size_t k, size_t p, size_t column, size_t n, const float *row
 /* Packs F16 or BF16 elements, which stay what they are. */
 void mha__pack_half(size_t k, size_t n, const uint16_t *W, size_t ldw, uint16_t *panels);
 
+/* Packs Q8_0 or Q4_0, k a multiple of 32: column j is k / 32 blocks as files have them, one column after the other. As
+ * many bytes as mha__packed_floats elements of that type. */
+void mha__pack_blocks(size_t k, size_t n, mha_dtype dtype, const unsigned char *blocks, unsigned char *panels);
+
 /* Y (m, n) = X W + b; b (n floats) may be NULL. Y has row stride ldy and overlaps nothing. */
 typedef struct mha__packed_output {
     size_t n, ldy;
     const void *panels;
-    mha_dtype dtype; /* of the panels: F32, F16 or BF16; all give the bits of floats of the same values */
+    mha_dtype dtype; /* of the panels: F32, F16, BF16, Q8_0 or Q4_0; all give the bits of floats of the same values */
     const float *b;
     float *Y;
 } mha__packed_output;
@@ -44,8 +48,8 @@ typedef struct mha__packed_product {
 
 enum { MHA_PACKED_PRODUCTS = 4 };
 
-/* Bytes of 64-byte aligned scratch that each worker needs for a product of m rows and k terms; `dtype` is F16 or BF16
- * when an output has panels of 16 bits. */
+/* Bytes of 64-byte aligned scratch that each worker needs for a product of m rows and k terms; `dtype` is that of
+ * an output's panels. */
 size_t mha__packed_scratch(size_t m, size_t k, mha_dtype dtype);
 /* Computes all products, at most MHA_PACKED_PRODUCTS, on `threads` workers. `scratch` holds for each worker as many
  * bytes as the largest product needs. */

@@ -254,6 +254,16 @@ static mha_status check_target(const mha_file *file, const mha__entry *entry, co
     return MHA_OK;
 }
 
+/* Whether whole blocks of a quantised type, one after the other, go where blocks of the type belong. */
+static bool takes_blocks(const mha__entry *entry, const part *p, const mha_view *to)
+{
+    const mha_dtype dtype = entry->tensor.dtype;
+    size_t bytes;
+    return mha__element_bytes(dtype) == 0 && !entry->packing.kind && to->dtype == dtype && p->run == p->elements &&
+           mha_dtype_bytes(dtype, p->before, &bytes) == MHA_OK &&
+           mha_dtype_bytes(dtype, p->elements, &bytes) == MHA_OK && mha_view_is_contiguous(to);
+}
+
 static mha_status read_part(const mha_file *file, const mha__entry *entry, const part *p, const mha_view *to,
                             mha_error *error)
 {
@@ -269,6 +279,13 @@ static mha_status read_part(const mha_file *file, const mha__entry *entry, const
         status = open_member(&state);
         if (!state.member)
             return status;
+    }
+    if (status == MHA_OK && takes_blocks(entry, p, to)) {
+        size_t before = 0, bytes = 0;
+        (void)mha_dtype_bytes(tensor->dtype, p->before, &before);
+        (void)mha_dtype_bytes(tensor->dtype, p->elements, &bytes);
+        state.offset += before;
+        return read_bytes(&state, to->data, bytes);
     }
     if (status == MHA_OK && mha__is_packed(entry))
         status = mha__unpack_begin(file, entry, p->before, tensor->elements - p->before - p->behind, &state.unpacking,

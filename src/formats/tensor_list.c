@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/quantised/decoders.h"
+#include "base/quantised/decoders.h"
 #include "formats/tensor_list.h"
 
 /* ---------------------------------------------------------------- lists and strings */

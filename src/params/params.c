@@ -11,7 +11,7 @@ typedef struct storage {
     size_t number; /* counted in the order of allocation */
     mha_dtype dtype;
     mha_tensor_kind kind;
-    bool frozen;
+    bool frozen, by_column;
     size_t rows;
     mha_tensor *owner;
     struct storage *previous, *next;
@@ -202,7 +202,8 @@ static storage *allocate_storage(mha_params *table, const mha_tensor_spec *spec,
                    .bytes = bytes,
                    .dtype = spec->dtype,
                    .kind = spec->kind,
-                   .frozen = spec->frozen};
+                   .frozen = spec->frozen,
+                   .by_column = spec->by_column && spec->rank == 2};
     if (s->data || bytes == 0)
         return s;
     release_storage(table, s);
@@ -325,7 +326,10 @@ mha_tensor_info mha_tensor_info_of(const mha_tensor *t)
 
 mha_view mha_tensor_view(const mha_tensor *tensor)
 {
-    return mha_view_of(tensor->storage->data, tensor->storage->dtype, tensor->rank, tensor->shape);
+    mha_view view = mha_view_of(tensor->storage->data, tensor->storage->dtype, tensor->rank, tensor->shape);
+    if (tensor->storage->by_column && tensor->rank == 2)
+        view.stride[0] = 1, view.stride[1] = (ptrdiff_t)tensor->shape[0];
+    return view;
 }
 
 mha_status mha__tensor_set_inert(mha_tensor *tensor, size_t elements, const char *why)

@@ -140,7 +140,7 @@ static void what_is_wrong_is_said_in_words_and_numbers(void **state)
         {{.n_heads = 8, .kv_heads = 3}, {"8", "3", "2", "4", "", "", "", ""}},
         {{.n_heads = 8, .kv_heads = 16}, {"8", "16", "", "", "", "", "", ""}},
         {{.dtype = MHA_I32}, {"I32", "F32", "F64", "F16", "BF16", "", "", ""}},
-        {{.dtype = MHA_Q4_0}, {"Q4_0", "F32", "", "", "", "", "", ""}},
+        {{.dtype = MHA_Q4_1}, {"Q4_1", "F32", "", "", "", "", "", ""}},
         {{.norm_bias = true}, {"norm_bias", "q_norm", "", "", "", "", "", ""}},
         {{.q_norm = (mha_norm)4}, {"norm", "", "", "", "", "", "", ""}},
         {{.k_norm = (mha_norm)-1}, {"norm", "", "", "", "", "", "", ""}},

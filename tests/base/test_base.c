@@ -462,7 +462,7 @@ static void get_reads_every_plain_type(void **state)
     assert_true(isnan(mha_view_get(&n1, NULL)) && isnan(mha_view_get(&n2, NULL)) && isnan(mha_view_get(&n3, NULL)));
     unsigned char nan_e4m3 = 0xff, nan_e5m2 = 0x7e, quantised[18] = {0};
     mha_view a = mha_view_of(&nan_e4m3, MHA_F8_E4M3, 0, NULL), b = mha_view_of(&nan_e5m2, MHA_F8_E5M2, 0, NULL);
-    mha_view q = mha_view_of(quantised, MHA_Q4_0, 0, NULL);
+    mha_view q = mha_view_of(quantised, MHA_IQ1_S, 0, NULL);
     assert_true(isnan(mha_view_get(&a, NULL)) && isnan(mha_view_get(&b, NULL)) && isnan(mha_view_get(&q, NULL)));
 
     int16_t i16 = -32768;

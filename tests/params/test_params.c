@@ -385,8 +385,12 @@ static void statistics_describe_the_numbers(void **state)
     assert_true(s.mean == 0 &&
                 fabs(s.rms / 1.5e300 - 1) < 1e-15); /* the squares leave double's range, the rms does not */
 
+    mha_tensor *iq = add(f, (mha_tensor_spec){.name = "iq", .dtype = MHA_IQ1_S, .rank = 1, .shape = {256}});
+    assert_int_equal(mha_tensor_statistics(iq, &s), MHA_UNSUPPORTED);
     mha_tensor *q = add(f, (mha_tensor_spec){.name = "q", .dtype = MHA_Q4_0, .rank = 1, .shape = {32}});
-    assert_int_equal(mha_tensor_statistics(q, &s), MHA_UNSUPPORTED);
+    memcpy(mha_tensor_info_of(q).data, (unsigned char[18]){0, 0x3c, [2] = 0xf8}, 18); /* 0, and 7 as element 16 */
+    assert_int_equal(mha_tensor_statistics(q, &s), MHA_OK);
+    assert_true(s.min == -8 && s.max == 7 && s.zeros == 1 && s.mean == (7 - 30 * 8) / 32.0);
 }
 
 /* The n-th allocation fails, for every n: the call says so, and the table is as it was before it. */

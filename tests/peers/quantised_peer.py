@@ -80,6 +80,22 @@ def record(folder):
     write_gguf(os.path.join(folder, "blocks.gguf"), tensors)
 
 
+def record_rounding(folder):
+    """Floats of all sizes, zeros, ties and tiny numbers among them, and the blocks that gguf makes of them."""
+    r = np.random.default_rng(11)
+    x = (r.standard_normal((64, 96)) * 2.0 ** r.integers(-12, 10, (64, 3)).repeat(32, 1)).astype(np.float32)
+    x[0, :32] = 0
+    x[1, :32] = np.arange(32, dtype=np.float32) - 16  # the greatest comes first, and 16 steps of half a code
+    x[2, :32] = np.arange(32, dtype=np.float32)[::-1] * 0.5 + 0.25
+    x[3, :64] = np.float32(2.0 ** -120) * np.arange(64, dtype=np.float32)  # the scale is 0, the codes are not
+    x[4, :32] *= np.float32(1e-6)  # a subnormal scale
+    made = [("x", 0, x.size, x.tobytes())]
+    for name in ("Q8_0", "Q4_0"):
+        held = gguf.quants.quantize(x, gguf.GGMLQuantizationType[name])
+        made.append(("x." + name, TYPES[name][0], x.size, held.tobytes()))
+    write_gguf(os.path.join(folder, "rounded.gguf"), made)
+
+
 def record_model(folder):
     """A small LLaMA as a checkpoint, and as two files of GGUF, whose W_Q and W_K have their rows in another order."""
     r = np.random.default_rng(3)
@@ -122,6 +138,7 @@ if __name__ == "__main__":
     given = parser.parse_args()
     if given.record:
         record(given.record)
+        record_rounding(given.record)
         record_model(given.record)
     else:
         compare(given.types, given.blocks)

@@ -42,9 +42,9 @@ _mha() {
   *:--architecture) _mha_files; return ;;
   *:--class) return ;;
   forward:--dtype|params:--dtype|heads:--dtype|show:--dtype|power:--dtype) words='
-      f32 f64 f16 bf16' ;;
+      f32 f64 f16 bf16 q8_0 q4_0' ;;
   bench:--dtype) words='
-      f32 f16 bf16' ;;
+      f32 f16 bf16 q8_0 q4_0' ;;
   *:--cache-dtype) words='
       f32 f16 bf16' ;;
   params:--seq|bench:--seq) return ;;
@@ -99,7 +99,7 @@ _mha() {
   *:--tensor) return ;;
   *:--stage) words='
       q k v q_rot k_rot scores capped masked weights weights_mean heads output present_key
-      present_value lse' ;;
+      present_value lse q_latent kv_latent' ;;
   *:--group) words='
       role layer dtype part' ;;
   *:--depth) return ;;

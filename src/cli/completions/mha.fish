@@ -98,11 +98,12 @@ complete -c mha -n '__mha_runs params heads' -l class -x \
 '... [as its configuration states]'
 complete -c mha -n '__mha_runs forward params heads show power' -l dtype -x \
     -a '
-      f32 f64 f16 bf16' \
-    -d 'type the weights are stored in'
+      f32 f64 f16 bf16 q8_0 q4_0' \
+    -d 'type the weights are stored in; q8_0 and q4_0 of a file '\
+'stay so if this is not given'
 complete -c mha -n '__mha_runs bench' -l dtype -x \
     -a '
-      f32 f16 bf16' \
+      f32 f16 bf16 q8_0 q4_0' \
     -d 'type the weights are stored in'
 complete -c mha -n '__mha_runs forward bench' -l cache-dtype -x \
     -a '
@@ -244,7 +245,7 @@ complete -c mha -n '__mha_runs diagnose' -l tensor -x \
 complete -c mha -n '__mha_runs forward show check diagnose power' -l stage -x \
     -a '
       q k v q_rot k_rot scores capped masked weights weights_mean heads output present_key
-      present_value lse' \
+      present_value lse q_latent kv_latent' \
     -d 'the only stage to judge, show, or write with --trace; '\
 'with --expected: the stage in its file [the output]'
 complete -c mha -n '__mha_runs params' -l group -x \

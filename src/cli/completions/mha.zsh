@@ -59,9 +59,9 @@ _mha() {
   *:--architecture) _files; return ;;
   *:--class) _message 'NAME'; return ;;
   forward:--dtype|params:--dtype|heads:--dtype|show:--dtype|power:--dtype) compadd -- $(echo '
-      f32 f64 f16 bf16'); return ;;
+      f32 f64 f16 bf16 q8_0 q4_0'); return ;;
   bench:--dtype) compadd -- $(echo '
-      f32 f16 bf16'); return ;;
+      f32 f16 bf16 q8_0 q4_0'); return ;;
   *:--cache-dtype) compadd -- $(echo '
       f32 f16 bf16'); return ;;
   params:--seq|bench:--seq) _message 'N'; return ;;
@@ -116,7 +116,7 @@ _mha() {
   *:--tensor) _message 'NAME'; return ;;
   *:--stage) compadd -- $(echo '
       q k v q_rot k_rot scores capped masked weights weights_mean heads output present_key
-      present_value lse'); return ;;
+      present_value lse q_latent kv_latent'); return ;;
   *:--group) compadd -- $(echo '
       role layer dtype part'); return ;;
   *:--depth) _message 'N'; return ;;
@@ -168,7 +168,8 @@ _mha() {
       '--preset:''a model that is built in: gpt2, bert-base-uncased, llama-2-70b, '\
 '...; "list" lists them'
       '--config:''the model that a config.json describes'
-      '--dtype:''type the weights are stored in'
+      '--dtype:''type the weights are stored in; q8_0 and q4_0 of a file '\
+'stay so if this is not given'
       '--cache-dtype:''type of the key/value cache [bench, where it decodes: '\
 'f32; forward: no cache]'
       '--weights:''weights of a public checkpoint or with mha'\''s own names; '\
@@ -252,7 +253,8 @@ _mha() {
 'own (mha help architectures)'
       '--class:''the model'\''s head: BertForMaskedLM, MaskedLM, pooler, '\
 '... [as its configuration states]'
-      '--dtype:''type the weights are stored in'
+      '--dtype:''type the weights are stored in; q8_0 and q4_0 of a file '\
+'stay so if this is not given'
       '--seq:''tokens in a sequence: shows the cost of a model'\''s forward '\
 'pass and key/value cache; bench: [512]'
       '--ranks:''processes that share the attention of a model over --seq '\
@@ -300,7 +302,8 @@ _mha() {
 'own (mha help architectures)'
       '--class:''the model'\''s head: BertForMaskedLM, MaskedLM, pooler, '\
 '... [as its configuration states]'
-      '--dtype:''type the weights are stored in'
+      '--dtype:''type the weights are stored in; q8_0 and q4_0 of a file '\
+'stay so if this is not given'
       '--run:''also runs the attention layers of the model'
       '--seed:''seed of random weights and inputs'
       '--causal:''query i sees key j only if j <= i + offset'
@@ -333,7 +336,8 @@ _mha() {
       '--preset:''a model that is built in: gpt2, bert-base-uncased, llama-2-70b, '\
 '...; "list" lists them'
       '--config:''the model that a config.json describes'
-      '--dtype:''type the weights are stored in'
+      '--dtype:''type the weights are stored in; q8_0 and q4_0 of a file '\
+'stay so if this is not given'
       '--weights:''weights of a public checkpoint or with mha'\''s own names; '\
 'needs --heads or a config.json beside it'
       '--layer:''which attention layer of the file or model: the beginning '\
@@ -530,7 +534,8 @@ _mha() {
       '--preset:''a model that is built in: gpt2, bert-base-uncased, llama-2-70b, '\
 '...; "list" lists them'
       '--config:''the model that a config.json describes'
-      '--dtype:''type the weights are stored in'
+      '--dtype:''type the weights are stored in; q8_0 and q4_0 of a file '\
+'stay so if this is not given'
       '--weights:''weights of a public checkpoint or with mha'\''s own names; '\
 'needs --heads or a config.json beside it'
       '--layer:''which attention layer of the file or model: the beginning '\

@@ -79,7 +79,8 @@ static int layer_of_file(request *r, const arguments *args)
         .kv_heads = count_of(args, OPT_KV_HEADS),
         .d_k = count_of(args, OPT_D_K),
         .facts = r->facts_from ? &r->facts : NULL,
-        .has_dtype = true,
+        .has_dtype = given(args, OPT_DTYPE),
+        .keep_quantised = true,
         .dtype = dtype_of(args, OPT_DTYPE),
         .orientation = given(args, OPT_ORIENTATION)
                            ? (mha_orientation)(MHA_ORIENTATION_IN_OUT + args->option[OPT_ORIENTATION].choice)

@@ -31,6 +31,24 @@ typedef struct mha__half_panels {
     mha_dtype dtype;
 } mha__half_panels;
 
+/* A matrix of Q8_0 or Q4_0: each of the ceil(n / 32) panels of 32 columns is a series of blocks of 32 terms. A block
+ * has the scales of its columns, 32 of F16, and then their codes, signed: of 8 bits term by term; of 4 bits in 8 groups
+ * of four terms, of 16 words each: bits 8 u + 4 h to 8 u + 4 h + 3 of word l are term u of column l + 16 h. As many
+ * bytes as in the file. `panel`: bytes from one panel to the next; `first`: the term to begin with, a multiple of 4. */
+typedef struct mha__block_panels {
+    const unsigned char *data;
+    size_t panel, first;
+    mha_dtype dtype;
+} mha__block_panels;
+
+enum { MHA_QUANT = 32, MHA_BLOCK_SCALES = 2 * MHA_PANEL };
+
+/* Bytes of a block of a panel, with codes of four bits or of eight. */
+static inline size_t mha__block_panel_bytes(bool four)
+{
+    return MHA_BLOCK_SCALES + MHA_QUANT * MHA_PANEL / (four ? 2 : 1);
+}
+
 typedef struct mha__kernels {
     const char *isa;
     size_t tile_rows; /* rows the product handles best at a time, at most MHA_TILE_ROWS */
@@ -48,6 +66,11 @@ typedef struct mha__kernels {
      * again for every MHA_TILE_ROWS of them. */
     void (*product_half)(size_t m, size_t n, size_t k, const float *A, mha__half_panels B, const mha__half_panels *next,
                          float *C, size_t ldc, const float *factor, const float *bias);
+    /* The same product, bit for bit, as of the values of B; k is a multiple of 4. For few rows. */
+    void (*product_blocks)(size_t m, size_t n, size_t k, const float *A, mha__block_panels B, float *C, size_t ldc,
+                           const float *factor, const float *bias);
+    /* The values of k terms of B, panels of n columns in all, as panels of k rows one after the other. */
+    void (*widen_blocks)(size_t n, size_t k, mha__block_panels B, float *panels);
     /* C (m, n) = A X^T for m <= MHA_FEW_ROWS staged rows A of k <= MHA_BLOCK floats and X (n, k) of F16 or BF16
      * numbers, which begin at a multiple of four bytes, as do the rows after it (ldx is even); C has the bits that
      * `product` gives with the packed transpose of the widened X, and room for n rounded up to 32. */

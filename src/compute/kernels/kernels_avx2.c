@@ -55,6 +55,11 @@ static inline vec half_lanes(vec x)
     return (vec)_mm256_cvtph_ps(_mm256_castsi256_si128(_mm256_permute4x64_epi64(four, 8)));
 }
 
+static inline vec bytes(const unsigned char *x)
+{
+    return (vec)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)x)));
+}
+
 #include "compute/kernels/body/body.h"
 #else
 typedef int mha__needs_avx2;

@@ -76,6 +76,11 @@ static inline vec half_lanes(vec x)
     return (vec)_mm512_cvtph_ps(_mm512_cvtepi32_epi16((__m512i)x));
 }
 
+static inline vec bytes(const unsigned char *x)
+{
+    return (vec)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)x)));
+}
+
 #include "compute/kernels/body/body.h"
 #else
 typedef int mha__needs_avx512;

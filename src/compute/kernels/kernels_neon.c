@@ -36,6 +36,13 @@ static inline vec half_lanes(vec x)
     return (vec)vcvt_f32_f16(vreinterpret_f16_u16(vmovn_u32((uint32x4_t)x)));
 }
 
+static inline vec bytes(const unsigned char *x)
+{
+    uint32_t four;
+    __builtin_memcpy(&four, x, sizeof four);
+    return (vec)vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(vreinterpret_s8_u32(vdup_n_u32(four))))));
+}
+
 #include "compute/kernels/body/body.h"
 #else
 typedef int mha__needs_neon;

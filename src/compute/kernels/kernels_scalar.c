@@ -47,4 +47,9 @@ static inline vec halves(const uint16_t *x)
     return half_lanes((vec)__builtin_convertvector(*(const four_halves *)x, bits_of_vec));
 }
 
+static inline vec bytes(const unsigned char *x)
+{
+    return (vec){(float)(int8_t)x[0], (float)(int8_t)x[1], (float)(int8_t)x[2], (float)(int8_t)x[3]};
+}
+
 #include "compute/kernels/body/body.h"

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "formats/quantised/decoders.h"
+#include "base/quantised/decoders.h"
 #include "formats/quantised/packings.h"
 
 /* Scales for a tensor: one, one for each block of the last two axes, or these for each of its leading axes. Axes that

@@ -1,7 +1,8 @@
 /* Unpacks quantised tensors in the order of their values, a buffer of blocks at a time. */
 #include <string.h>
 
-#include "formats/quantised/decoders.h"
+#include "base/quantised/decoders.h"
+#include "formats/chunks.h"
 #include "formats/quantised/packings.h"
 #include "formats/quantised/unpack.h"
 

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "base/quantised/quantise.h"
 #include "models/layer/loader.h"
 
 static mha_status wrong_shape(mha__loader *l, mha_weight weight, const size_t *expected, int rank)
@@ -170,6 +171,17 @@ static mha_norm find_norm(const mha__loader *l, mha_weight weight)
                                                                                                    : MHA_NORM_ROW;
 }
 
+/* The type of all matrices, when they are stored in blocks that a layer can keep; else F32. */
+static mha_dtype type_in_file(const mha__loader *l)
+{
+    const mha_dtype dtype = l->found[MHA_W_Q]->dtype;
+    bool kept = mha__is_quantised_weight(dtype) && l->orientation == MHA_ORIENTATION_OUT_IN;
+    for (int w = 0; w < MHA_WEIGHT_COUNT; w++)
+        if (l->found[w] && mha__weight_is_matrix((mha_weight)w))
+            kept &= l->found[w]->dtype == dtype && !l->found[w]->packing;
+    return kept ? dtype : MHA_F32;
+}
+
 static mha_status find_extras(mha__loader *l)
 {
     mha_config *c = &l->config;
@@ -189,7 +201,7 @@ static mha_status find_extras(mha__loader *l)
     c->q_norm = find_norm(l, MHA_Q_NORM);
     c->k_norm = find_norm(l, MHA_K_NORM);
     c->norm_bias = l->found[MHA_Q_NORM_BIAS] || l->found[MHA_K_NORM_BIAS];
-    c->dtype = l->options.has_dtype ? l->options.dtype : MHA_F32;
+    c->dtype = l->options.has_dtype ? l->options.dtype : l->options.keep_quantised ? type_in_file(l) : MHA_F32;
     return mha_config_resolve(c, l->error);
 }
 

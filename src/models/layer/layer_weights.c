@@ -1,6 +1,7 @@
 /* Reads the numbers of a layer, or of one rank's share of it, from its file: out of fused tensors where the file has
  * them. */
 #include "base/base.h"
+#include "base/quantised/quantise.h"
 #include "models/layer/loader.h"
 #include "params/params.h"
 
@@ -42,10 +43,9 @@ static mha_status read_heads(mha__loader *l, mha_weight weight, const mha_weight
     return MHA_OK;
 }
 
-static mha_status read_weight(mha__loader *l, const mha_layer *layer, mha_weight weight, const mha_weight_part *part)
+static mha_status read_weight(mha__loader *l, mha_weight weight, const mha_weight_part *part, mha_view to)
 {
     const mha_file_tensor *tensor = l->found[weight];
-    mha_view to = mha_tensor_view(mha_layer_weight(layer, weight));
     const int rank = to.rank;
     const bool turned = mha__loader_turns(l, weight);
     const int axis = turned ? 1 - part->axis : part->axis, file_axis = tensor->rank - rank + axis; /* (1, 1, E) */
@@ -69,6 +69,23 @@ static mha_status read_weight(mha__loader *l, const mha_layer *layer, mha_weight
     return MHA_OK;
 }
 
+/* Reads floats, or other blocks, into a weight of blocks. */
+static mha_status read_quantised(mha__loader *l, const mha_layer *layer, mha_weight weight, const mha_weight_part *part)
+{
+    const mha_allocator *allocator = mha_params_allocator(mha_layer_params(layer));
+    const mha_view to = mha_tensor_view(mha_layer_weight(layer, weight));
+    const size_t bytes = mha_view_elements(&to) * sizeof(float);
+    float *values = mha__allocate(allocator, bytes);
+    if (!values)
+        return mha__refuse(l, l->found[weight], MHA_NO_MEMORY, "expected %zu bytes to read it, found no memory", bytes);
+    const mha_view floats = mha_view_of(values, MHA_F32, to.rank, to.shape);
+    mha_status status = read_weight(l, weight, part, floats);
+    if (status == MHA_OK)
+        status = mha__quantise(&to, &floats);
+    mha__release(allocator, values, bytes);
+    return status;
+}
+
 mha_status mha__loader_read(mha__loader *l, const mha_layer *layer, const mha_split *split, size_t rank)
 {
     for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
@@ -77,7 +94,11 @@ mha_status mha__loader_read(mha__loader *l, const mha_layer *layer, const mha_sp
         const mha_weight_part part = mha_split_part(split, rank, weight);
         if (!l->found[w] || !row)
             continue;
-        TRY(read_weight(l, layer, weight, &part));
+        const mha_view to = mha_tensor_view(row);
+        const bool alike = l->found[w]->dtype == to.dtype && !l->found[w]->packing &&
+                           l->orientation == MHA_ORIENTATION_OUT_IN;
+        TRY(mha__is_quantised_weight(to.dtype) && !alike ? read_quantised(l, layer, weight, &part)
+                                                         : read_weight(l, weight, &part, to));
         mha__tensor_set_source_dtype(row, l->found[w]->dtype);
     }
     return MHA_OK;

@@ -226,6 +226,10 @@ mha_status mha_model_load_share(const mha_file *file, const mha_load_options *op
         l.options = *options;
     take_facts(&l);
     mha_layer *made = NULL;
+    l.options.keep_quantised &= split->ranks == 1;
+    if (split->ranks != 1 && l.options.has_dtype && !mha__dtype_is_float(l.options.dtype))
+        return mha__fail(error, MHA_UNSUPPORTED, "dtype", "expected a float type for a share of a layer, found %s",
+                         mha_dtype_name(l.options.dtype));
     TRY(prepare(&l));
     split->config = l.config;
     TRY(mha_split_check(split, error));

@@ -161,7 +161,7 @@ class TensorSpec(Struct):
     c_name = "mha_tensor_spec"
     _fields_ = [("name", c.c_char_p), ("role", c.c_char_p), ("group", c.c_char_p), ("dtype", c.c_int),
                 ("source_dtype", c.c_int), ("has_source", c.c_bool), ("rank", c.c_int), ("shape", _size * MAX_RANK),
-                ("kind", c.c_int), ("frozen", c.c_bool)]
+                ("kind", c.c_int), ("frozen", c.c_bool), ("by_column", c.c_bool)]
 
 
 class TensorInfo(Struct):
@@ -214,7 +214,7 @@ class LoadOptions(Struct):
     c_name = "mha_load_options"
     _fields_ = [("layer", c.c_char_p), ("n_heads", _size), ("kv_heads", _size), ("d_k", _size),
                 ("facts", c.POINTER(ModelFacts)), ("orientation", c.c_int), ("has_dtype", c.c_bool),
-                ("dtype", c.c_int), ("row_prefix", c.c_char_p)]
+                ("dtype", c.c_int), ("keep_quantised", c.c_bool), ("row_prefix", c.c_char_p)]
 
 
 class LoadReport(Struct):

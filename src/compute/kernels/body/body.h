@@ -14,7 +14,8 @@
  *   ISA_PARTS              if it has a load_part and a store_part of its own (simd.h)
  *   ISA_EXP                if it has an exp_nonpositive of its own (exp.h)
  *   halves(x)              the vector whose F16 bits are at x
- *   half_lanes(x)          the vector whose F16 bits are in the lower halves of the lanes of x */
+ *   half_lanes(x)          the vector whose F16 bits are in the lower halves of the lanes of x
+ *   bytes(x)               the vector of the signed bytes at x */
 #include <stdint.h>
 
 #include "compute/kernels/list.h"
@@ -25,6 +26,9 @@
 #ifndef FLAT_HINTS
 #define FLAT_HINTS 1
 #endif
+#ifndef BLOCK_AHEAD
+#define BLOCK_AHEAD 2048
+#endif
 #ifndef MOST_FEW_ROWS
 #define MOST_FEW_ROWS MHA_FEW_ROWS
 #endif
@@ -33,6 +37,7 @@
 #include "compute/kernels/body/simd.h"
 #include "compute/kernels/body/product.h"
 #include "compute/kernels/body/half.h"
+#include "compute/kernels/body/blocks.h"
 #include "compute/kernels/body/packing.h"
 #include "compute/kernels/body/few_rows.h"
 #include "compute/kernels/body/half_rows.h"
@@ -47,6 +52,8 @@ const mha__kernels KERNELS = {
     .few_rows = MOST_FEW_ROWS,
     .product = product,
     .product_half = product_half,
+    .product_blocks = product_blocks,
+    .widen_blocks = widen_blocks,
     .product_half_rows = product_half_rows,
     .widen = widen,
     .narrow = narrow,

@@ -3,7 +3,7 @@
  * https://github.com/ggml-org/ggml/blob/master/src/ggml-quants.c, dequantize_row_* */
 #include <string.h>
 
-#include "formats/quantised/decoders.h"
+#include "base/quantised/decoders.h"
 
 const signed char mha__iq4_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
 const signed char mha__e2m1_doubled[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};

@@ -1,6 +1,6 @@
 /* Blocks of 256 elements in groups whose scales are quantised, too: Q2_K to Q6_K, IQ4_XS.
  * https://github.com/ggml-org/ggml/blob/master/src/ggml-quants.c, dequantize_row_* */
-#include "formats/quantised/decoders.h"
+#include "base/quantised/decoders.h"
 
 /* Element i of 256, each of 4 bits: of 64, the low halves of 32 bytes are the first 32. */
 static int nibble_of_64(const unsigned char *packed, int i)
@@ -91,7 +91,7 @@ void mha__decode_q6_k(const unsigned char *block, float *values)
 void mha__decode_iq4_xs(const unsigned char *block, float *values)
 {
     const float d = mha__half_at(block);
-    const unsigned top = (unsigned)mha__little_endian(block + 2, 2);
+    const unsigned top = block[2] | (unsigned)block[3] << 8;
     for (int i = 0; i < 256; i++) {
         const int g = i / 32, low = block[4 + g / 2] >> g % 2 * 4 & 15;
         const int scale = (low | (int)(top >> 2 * g & 3) << 4) - 32;

@@ -1,9 +1,8 @@
 /* Decoders of the quantised types of GGUF: a block of packed numbers turned into F32, as ggml defines it. */
-#ifndef MHA_FORMATS_QUANTISED_DECODERS_H
-#define MHA_FORMATS_QUANTISED_DECODERS_H
+#ifndef MHA_BASE_QUANTISED_DECODERS_H
+#define MHA_BASE_QUANTISED_DECODERS_H
 
 #include "base/base.h"
-#include "formats/chunks.h"
 
 /* The values of one block. Every product of them is exact in F32 and at most one sum is rounded, so a value has the
  * same bits with and without fused multiplication. */
@@ -13,6 +12,8 @@ enum { MHA_LARGEST_BLOCK = 256 }; /* elements */
 
 /* NULL: the type is plain, or its values are not decoded here. */
 mha__decoder mha__decoder_of(mha_dtype dtype);
+/* Element `at` of blocks that lie one after the other; NaN when there is no decoder. */
+double mha__block_value(mha_dtype dtype, const void *blocks, ptrdiff_t at);
 
 void mha__decode_q4_0(const unsigned char *block, float *values);
 void mha__decode_q4_1(const unsigned char *block, float *values);
@@ -36,7 +37,7 @@ float mha__e8m0_half(unsigned e);
 
 static inline float mha__half_at(const unsigned char *bytes)
 {
-    return mha_f16_to_f32((uint16_t)mha__little_endian(bytes, 2));
+    return mha_f16_to_f32((uint16_t)(bytes[0] | bytes[1] << 8));
 }
 
 #endif

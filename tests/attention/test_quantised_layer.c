@@ -1,0 +1,265 @@
+/* Layers whose matrices are Q8_0 or Q4_0: the bits of a layer of the same floats on every path, what they take, how
+ * they are made, and how they come out of a file. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "mha/mha.h"
+#include "support/isa.h"
+#include "support/unit.h"
+
+static const mha_dtype types[] = {MHA_Q8_0, MHA_Q4_0};
+
+static mha_layer *made(mha_config config, uint64_t seed)
+{
+    mha_layer *layer;
+    mha_error error;
+    assert_ok(mha_layer_create(&config, NULL, NULL, &layer, &error), error);
+    mha_layer_init(layer, seed);
+    return layer;
+}
+
+/* The same layer of another type, with the values of `of`. */
+static mha_layer *copied(const mha_layer *of, mha_dtype dtype)
+{
+    mha_config config = *mha_layer_config(of);
+    mha_error error;
+    config.dtype = dtype;
+    mha_layer *layer = made(config, 99);
+    for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
+        const mha_tensor *t = mha_layer_weight(of, (mha_weight)w);
+        const mha_view view = t ? mha_tensor_view(t) : (mha_view){0};
+        if (t)
+            assert_ok(mha_layer_set(layer, (mha_weight)w, &view, &error), error);
+    }
+    return layer;
+}
+
+/* Runs (B, T) rows, of which there is a last one alone, and returns the output. */
+static void run(const mha_layer *layer, mha_path path, int threads, size_t B, size_t T, double *y)
+{
+    const mha_config *c = mha_layer_config(layer);
+    const mha_dtype type = path == MHA_PATH_EXACT ? MHA_F64 : MHA_F32;
+    float *x = malloc(B * T * c->d_q * sizeof *x);
+    mha_error error;
+    mha_call call = {.query = mha_rows(x, B, T, c->d_q),
+                     .output = mha_view_of(y, type, 3, (size_t[]){B, T, c->d_out}),
+                     .semantics = {.causal = true},
+                     .path = path,
+                     .threads = threads};
+    mha_random_fill(&call.query, 3, 1, -1.0f, 1.0f);
+    assert_ok(mha_run(layer, &call, &error), error);
+    free(x);
+}
+
+static void expect_equal(const mha_layer *a, const mha_layer *b, mha_path path, int threads, size_t B, size_t T)
+{
+    static double one[9000], other[9000];
+    memset(one, 0, sizeof one), memset(other, 1, sizeof other);
+    const size_t n = B * T * mha_layer_config(a)->d_out;
+    assert_true(n <= 9000);
+    run(a, path, 1, B, T, one);
+    run(b, path, threads, B, T, other);
+    if (memcmp(one, other, n * (path == MHA_PATH_EXACT ? sizeof(double) : sizeof(float))) != 0)
+        fail_msg("%s on %s, %zu x %zu rows: not the bits of floats", mha_dtype_name(mha_layer_config(b)->dtype),
+                 mha_path_name(path), B, T);
+}
+
+/* Widths with a rest behind the last panel, keys and values of other widths, biases: with and without packed copies. */
+static void every_path_has_the_bits_of_floats(void **state)
+{
+    (void)state;
+    static const mha_config shapes[] = {
+        {.d_model = 96, .n_heads = 3, .bias_q = true, .bias_o = true},
+        {.d_model = 416, .n_heads = 4, .kv_heads = 2, .d_k = 23, .d_v = 24, .d_out = 37, .bias_k = true,
+         .bias_v = true, .q_norm = MHA_NORM_EACH_HEAD},
+        {.d_model = 64, .n_heads = 2, .kv_rank = 32, .q_rank = 64, .d_rope = 8, .bias_latent = true},
+    };
+    static const size_t rows[][2] = {{1, 1}, {1, 5}, {3, 1}, {2, 9}, {1, 90}};
+    FOR_EACH_ISA
+        for (size_t i = 0; i < 6; i++) {
+            mha_config config = shapes[i / 2];
+            config.dtype = types[i % 2];
+            mha_layer *blocks = made(config, 5 + i), *floats = copied(blocks, MHA_F32);
+            for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+                if (mha_layer_config(blocks)->d_out * rows[r][0] * rows[r][1] > 9000)
+                    continue;
+                for (int path = MHA_PATH_EXACT; path <= MHA_PATH_FAST; path++)
+                    expect_equal(floats, blocks, (mha_path)path, 1 + (int)(r + i) % 2, rows[r][0], rows[r][1]);
+            }
+            mha_error error;
+            assert_ok(mha_layer_pack(blocks, &error), error);
+            assert_ok(mha_layer_pack(floats, &error), error);
+            for (size_t r = 0; r < sizeof rows / sizeof *rows; r++)
+                if (mha_layer_config(blocks)->d_out * rows[r][0] * rows[r][1] <= 9000)
+                    expect_equal(floats, blocks, MHA_PATH_FAST, 1 + (int)r % 3, rows[r][0], rows[r][1]);
+            mha_layer_destroy(blocks);
+            mha_layer_destroy(floats);
+        }
+}
+
+static void elements_count_once_and_bytes_as_they_are_stored(void **state)
+{
+    (void)state;
+    mha_layer *layer = made((mha_config){.d_model = 64, .n_heads = 2, .dtype = MHA_Q8_0, .bias_q = true}, 1);
+    const mha_totals totals = mha_params_totals(mha_layer_params(layer), NULL);
+    assert_int_equal(totals.parameters, 4 * 64 * 64 + 64);
+    assert_int_equal(totals.parameter_bytes, 4 * 64 * 2 * 34 + 64 * 4);
+    mha_error error;
+    assert_ok(mha_layer_pack(layer, &error), error);
+    const mha_totals packed = mha_params_totals(mha_layer_params(layer), NULL);
+    assert_int_equal(packed.parameters, totals.parameters);
+    assert_int_equal(packed.derived_bytes, 4 * 64 * 2 * 34);
+    /* A head is some columns of W_Q; rows of W_O that begin inside a block are no view. */
+    const mha_view head = mha_layer_head(layer, MHA_W_Q, 1), whole = mha_tensor_view(mha_layer_weight(layer, MHA_W_Q));
+    assert_true(mha_view_get(&head, (size_t[]){37, 5}) == mha_view_get(&whole, (size_t[]){37, 37}));
+    assert_non_null(mha_layer_head(layer, MHA_W_O, 1).data);
+    mha_layer_destroy(layer);
+    layer = made((mha_config){.d_model = 64, .n_heads = 4, .dtype = MHA_Q4_0}, 1);
+    assert_null(mha_layer_head(layer, MHA_W_O, 1).data);
+    assert_non_null(mha_layer_head(layer, MHA_W_O, 2).data);
+    mha_layer_destroy(layer);
+    mha_layer *none;
+    assert_refused(mha_layer_create(&(mha_config){.d_model = 48, .n_heads = 3, .dtype = MHA_Q4_0}, NULL, "p.", &none,
+                                    &error),
+                   MHA_INVALID, error, "p.W_Q", "32", "Q4_0", "48");
+}
+
+/* Random weights are the numbers of a layer of floats, rounded. */
+static void initial_weights_are_those_of_floats_rounded(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        const mha_config config = {.d_model = 64, .n_heads = 2, .d_out = 5, .bias_v = true};
+        mha_layer *floats = made(config, 7), *blocks = copied(floats, types[i]), *drawn;
+        mha_config quantised = config;
+        quantised.dtype = types[i];
+        drawn = made(quantised, 7);
+        for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
+            const mha_tensor *t = mha_layer_weight(blocks, (mha_weight)w);
+            if (t)
+                assert_memory_equal(mha_tensor_info_of(t).data,
+                                    mha_tensor_info_of(mha_layer_weight(drawn, (mha_weight)w)).data,
+                                    mha_tensor_info_of(t).bytes);
+        }
+        mha_layer_destroy(floats);
+        mha_layer_destroy(blocks);
+        mha_layer_destroy(drawn);
+    }
+}
+
+/* tests/peers/quantised_peer.py recorded what the package gguf makes of the floats x (64, 96). */
+static void rounding_is_that_of_ggml(void **state)
+{
+    (void)state;
+    mha_error error;
+    mha_file *file;
+    assert_ok(mha_file_open("tests/formats/quantised/rounded.gguf", &file, &error), error);
+    static float x[64 * 96];
+    const mha_view values = mha_view_of(x, MHA_F32, 2, (size_t[]){64, 96}), across = mha_view_swap(&values, 0, 1);
+    assert_ok(mha_file_read(file, mha_file_find(file, "x"), &values, &error), error);
+    for (size_t i = 0; i < 2; i++) {
+        unsigned char expected[64 * 96 / 32 * 34];
+        char name[16];
+        snprintf(name, sizeof name, "x.%s", mha_dtype_name(types[i]));
+        const mha_file_tensor *t = mha_file_find(file, name);
+        const mha_view blocks = mha_view_of(expected, types[i], 1, &t->elements);
+        assert_ok(mha_file_read(file, t, &blocks, &error), error);
+        mha_layer *layer = made((mha_config){.d_model = 96, .n_heads = 2, .d_k = 32, .dtype = types[i]}, 1);
+        assert_ok(mha_layer_set(layer, MHA_W_Q, &across, &error), error);
+        assert_memory_equal(mha_tensor_info_of(mha_layer_weight(layer, MHA_W_Q)).data, expected, t->bytes);
+        mha_layer_destroy(layer);
+    }
+    mha_file_close(file);
+}
+
+static void what_has_no_scale_is_nan(void **state)
+{
+    (void)state;
+    mha_error error;
+    for (size_t i = 0; i < 2; i++) {
+        mha_layer *layer = made((mha_config){.d_model = 32, .n_heads = 1, .dtype = types[i]}, 1);
+        static float x[32 * 32];
+        for (size_t c = 0; c < 32; c++)
+            for (size_t k = 0; k < 32; k++)
+                x[k * 32 + c] = 1;
+        x[5 * 32 + 1] = NAN, x[2] = INFINITY, x[3] = 1e9f, x[4] = 1e-44f, x[5] = 65504.0f * 7;
+        const mha_view from = mha_view_of(x, MHA_F32, 2, (size_t[]){32, 32});
+        assert_ok(mha_layer_set(layer, MHA_W_K, &from, &error), error);
+        const mha_view W = mha_tensor_view(mha_layer_weight(layer, MHA_W_K));
+        for (size_t c = 0; c < 6; c++)
+            assert_int_equal(isnan(mha_view_get(&W, (size_t[]){9, c})), c >= 1 && c <= 3);
+        assert_true(fabs(mha_view_get(&W, (size_t[]){0, 5}) / (65504.0 * 7) - 1) < 0x1p-10);
+        for (size_t k = 0; k < 32; k++) /* a scale of which the inverse is infinite: zeros */
+            x[k * 32] = 1e-44f;
+        assert_ok(mha_layer_set(layer, MHA_W_K, &from, &error), error);
+        assert_true(mha_view_get(&W, (size_t[]){3, 0}) == 0);
+        const mha_view narrow = mha_view_of(x, MHA_F32, 2, (size_t[]){32, 31}),
+                       counts = mha_view_of(x, MHA_I32, 2, (size_t[]){32, 32});
+        assert_refused(mha_layer_set(layer, MHA_W_K, &narrow, &error), MHA_INVALID, error, "(32, 32)", "(32, 31)");
+        assert_refused(mha_layer_set(layer, MHA_W_K, &counts, &error), MHA_UNSUPPORTED, error, "I32");
+        mha_layer_destroy(layer);
+    }
+}
+
+static mha_layer *loaded(const char *path, mha_load_options options)
+{
+    mha_file *file;
+    mha_layer *layer;
+    mha_error error;
+    assert_ok(mha_file_open(path, &file, &error), error);
+    options.layer = "blk.0";
+    assert_ok(mha_model_load_layer(file, &options, NULL, &layer, NULL, &error), error);
+    mha_file_close(file);
+    return layer;
+}
+
+/* Blocks of a file stay as they are when that is asked for, by name or without; floats become blocks on request. */
+static void blocks_of_a_file_are_kept(void **state)
+{
+    (void)state;
+    const char *path = "tests/formats/quantised/model_q4_0.gguf", *plain = "tests/formats/quantised/model_f32.gguf";
+    mha_layer *floats = loaded(path, (mha_load_options){0});
+    mha_layer *blocks[] = {loaded(path, (mha_load_options){.keep_quantised = true}),
+                           loaded(path, (mha_load_options){.has_dtype = true, .dtype = MHA_Q4_0}),
+                           loaded(plain, (mha_load_options){.has_dtype = true, .dtype = MHA_Q4_0})};
+    assert_int_equal(mha_layer_config(floats)->dtype, MHA_F32);
+    for (size_t i = 0; i < 3; i++) {
+        assert_int_equal(mha_layer_config(blocks[i])->dtype, MHA_Q4_0);
+        expect_equal(floats, blocks[i], MHA_PATH_EXACT, 1, 1, 4);
+        mha_layer_destroy(blocks[i]);
+    }
+    mha_layer *others[] = {loaded(plain, (mha_load_options){.keep_quantised = true}),
+                           loaded(path, (mha_load_options){.keep_quantised = true, .has_dtype = true,
+                                                           .dtype = MHA_Q8_0}),
+                           loaded(path, (mha_load_options){.keep_quantised = true,
+                                                           .orientation = MHA_ORIENTATION_OUT_IN})};
+    assert_int_equal(mha_layer_config(others[0])->dtype, MHA_F32);
+    assert_int_equal(mha_layer_config(others[1])->dtype, MHA_Q8_0);
+    assert_int_equal(mha_layer_config(others[2])->dtype, MHA_Q4_0);
+    for (size_t i = 0; i < 3; i++)
+        mha_layer_destroy(others[i]);
+    mha_layer_destroy(floats);
+    mha_file *file;
+    mha_layer *share;
+    mha_error error;
+    mha_split split = {.ranks = 2};
+    const mha_load_options named = {.layer = "blk.0", .has_dtype = true, .dtype = MHA_Q4_0};
+    assert_ok(mha_file_open(path, &file, &error), error);
+    assert_refused(mha_model_load_share(file, &named, &split, 0, NULL, &share, NULL, &error), MHA_UNSUPPORTED, error,
+                   "dtype", "Q4_0");
+    mha_file_close(file);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(every_path_has_the_bits_of_floats, isa_teardown),
+        cmocka_unit_test(elements_count_once_and_bytes_as_they_are_stored),
+        cmocka_unit_test(initial_weights_are_those_of_floats_rounded),
+        cmocka_unit_test(rounding_is_that_of_ggml),
+        cmocka_unit_test(what_has_no_scale_is_nan),
+        cmocka_unit_test(blocks_of_a_file_are_kept),
+    };
+    return cmocka_run_group_tests_name("quantised layer", tests, NULL, NULL);
+}

@@ -1,0 +1,127 @@
+/* Products with weights of Q8_0 and Q4_0: the bits that floats of the same values give, for any shape, cut and number
+ * of threads, on every instruction set; and the rounding that makes such weights. */
+#include <fenv.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/quantised/quantise.h"
+#include "compute/packed_gemm.h"
+#include "mha/random.h"
+#include "mha/system.h"
+#include "support/guard.h"
+#include "support/isa.h"
+#include "support/unit.h"
+
+/* The end of the memory is where the next page may not be read. */
+static void *numbers(size_t count, size_t bytes, uint64_t stream)
+{
+    float *x = guard_allocate(count * bytes, GUARD_AFTER, 0);
+    for (size_t i = 0; i < count * bytes / sizeof *x; i++)
+        x[i] = 2.0f * mha_random_unit(21, stream, i) - 1.0f;
+    return x;
+}
+
+/* Blocks of any bits: scales of both signs, subnormal ones, now and then infinite or NaN if `any`. */
+static unsigned char *random_blocks(size_t count, size_t bytes, bool any)
+{
+    unsigned char *blocks = guard_allocate((count * bytes + 63) / 64 * 64, GUARD_AFTER, 0);
+    for (size_t i = 0; i < count * bytes; i++)
+        blocks[i] = (unsigned char)mha_random_bits(5, bytes, i);
+    for (size_t b = 0; b < count; b++) {
+        const unsigned exponent = any ? b % 32 : b % 20;
+        blocks[b * bytes + 1] = (unsigned char)((blocks[b * bytes + 1] & 0x83) | exponent << 2);
+    }
+    return blocks;
+}
+
+typedef struct shape {
+    size_t m, n, k;
+} shape;
+
+static float *run(shape s, mha_dtype dtype, const void *panels, const float *X, const float *b, int threads)
+{
+    float *Y = numbers(s.m * (s.n + 2), sizeof *Y, 4);
+    const size_t scratch = (mha__packed_scratch(s.m, s.k, dtype) + 63) / 64 * 64;
+    const mha__packed_product job = {s.m, s.k, s.k, X, 1, {{s.n, s.n + 2, panels, dtype, b, Y}}};
+    mha__packed_run(&job, 1, threads, guard_allocate(scratch * (size_t)threads, GUARD_AFTER, 0));
+    return Y;
+}
+
+/* Both results, a NaN equal to any other: which of two NaN a sum hands on is not promised. */
+static void expect_same(const float *a, const float *b, size_t count, shape s, mha_dtype dtype)
+{
+    for (size_t i = 0; i < count; i++)
+        if (memcmp(&a[i], &b[i], sizeof *a) != 0 && !(isnan(a[i]) && isnan(b[i])))
+            fail_msg("%s %s (%zu, %zu, %zu): element %zu is %.9g, of floats %.9g", mha_isa(), mha_dtype_name(dtype),
+                     s.m, s.n, s.k, i, b[i], a[i]);
+}
+
+static void check(shape s, mha_dtype dtype, bool any, int threads)
+{
+    size_t bytes, packed;
+    assert_int_equal(mha_dtype_bytes(dtype, 32, &bytes), MHA_OK);
+    assert_true(mha__packed_floats(s.k, s.n, &packed));
+    const size_t blocks_in_all = s.n * s.k / 32;
+    unsigned char *blocks = random_blocks(blocks_in_all, bytes, any);
+    mha_view W = mha_view_of(blocks, dtype, 2, (size_t[]){s.n, s.k});
+    float *values = numbers(s.n * s.k, sizeof *values, 1), *X = numbers(s.m * s.k, sizeof *X, 2);
+    float *bias = s.m % 2 ? numbers(s.n, sizeof *bias, 3) : NULL;
+    W = mha_view_swap(&W, 0, 1);
+    const mha_view floats = mha_view_of(values, MHA_F32, 2, (size_t[]){s.k, s.n});
+    assert_int_equal(mha_view_copy(&floats, &W), MHA_OK);
+    float *plain = numbers(packed, sizeof *plain, 5);
+    unsigned char *panels = guard_allocate(packed / 32 * bytes, GUARD_AFTER, 0);
+    mha__pack(s.k, s.n, values, s.n, plain);
+    mha__pack_blocks(s.k, s.n, dtype, blocks, panels);
+    expect_same(run(s, MHA_F32, plain, X, bias, 1), run(s, dtype, panels, X, bias, threads), s.m * (s.n + 2), s, dtype);
+    guard_release_all();
+}
+
+static const mha_dtype types[] = {MHA_Q8_0, MHA_Q4_0};
+
+/* 304 terms are a block of 304 and one of 288 of 592: blocks of terms end inside blocks of numbers. */
+static void blocks_give_the_bits_of_floats(void **state)
+{
+    (void)state;
+    static const shape shapes[] = {{1, 1, 32},    {1, 33, 64},   {2, 128, 256},  {3, 129, 608}, {1, 300, 1120},
+                                   {4, 31, 32},   {5, 70, 896},  {7, 257, 416},  {14, 40, 320}, {15, 96, 512},
+                                   {16, 200, 544}, {17, 200, 544}, {29, 31, 96}, {141, 65, 32}, {150, 290, 608}};
+    FOR_EACH_ISA
+        for (size_t i = 0; i < 2 * sizeof shapes / sizeof *shapes; i++) {
+            check(shapes[i / 2], types[i % 2], false, 1);
+            check(shapes[i / 2], types[i % 2], i % 3 == 0, 3);
+        }
+}
+
+/* Every number of rows that the kernels have a tile of their own for, beside every width of a panel. */
+static void every_tile_gives_the_bits_of_floats(void **state)
+{
+    (void)state;
+    FOR_EACH_ISA
+        for (size_t m = 1; m <= 17; m++)
+            for (size_t n = 1; n <= 66; n += n < 33 ? 5 : 11)
+                check((shape){m, n, 64}, types[(m + n) % 2], true, 1);
+}
+
+static void roundings_of_the_caller_hold(void **state)
+{
+    (void)state;
+    static const int modes[] = {FE_DOWNWARD, FE_UPWARD, FE_TOWARDZERO};
+    FOR_EACH_ISA
+        for (size_t i = 0; i < 3; i++) {
+            fesetround(modes[i]);
+            check((shape){2, 70, 96}, types[i % 2], true, 1);
+            check((shape){20, 70, 96}, types[(i + 1) % 2], true, 2);
+            fesetround(FE_TONEAREST);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(blocks_give_the_bits_of_floats, isa_teardown),
+        cmocka_unit_test_teardown(every_tile_gives_the_bits_of_floats, isa_teardown),
+        cmocka_unit_test_teardown(roundings_of_the_caller_hold, isa_teardown),
+    };
+    return cmocka_run_group_tests_name("blocks", tests, NULL, NULL);
+}
