@@ -53,7 +53,7 @@ typedef struct mha_config {
  * the right, y = x W + b; columns [i*d_k, (i+1)*d_k) of W_Q are head i. Quantised matrices lie column by column, as
  * files store them (out, in): each column is cut into blocks of 32, so that the number of rows is a multiple of 32. A
  * value is scale (F16) * code, which is exactly a float: every path gives the bits that it gives for a layer of these
- * floats. */
+ * floats. Where a path uses the BLAS, one matrix at a time is widened to floats in the workspace. */
 typedef enum mha_weight {
     MHA_W_Q,    /* (d_q, h*d_k); with q_rank (q_rank, h*d_k) */
     MHA_B_Q,    /* (h*d_k) */

@@ -172,9 +172,10 @@ double bench_flops(const bench_shape *s, bench_part part)
 
 static double bytes_of(mha_dtype dtype)
 {
+    enum { ELEMENTS = 256 }; /* whole blocks of every type */
     size_t bytes = 0;
-    (void)mha_dtype_bytes(dtype, 1, &bytes);
-    return (double)bytes;
+    (void)mha_dtype_bytes(dtype, ELEMENTS, &bytes);
+    return (double)bytes / ELEMENTS;
 }
 
 double bench_bytes(const bench_shape *s, bench_part part)

@@ -75,24 +75,21 @@ static void every_path_has_the_bits_of_floats(void **state)
          .bias_v = true, .q_norm = MHA_NORM_EACH_HEAD},
         {.d_model = 64, .n_heads = 2, .kv_rank = 32, .q_rank = 64, .d_rope = 8, .bias_latent = true},
     };
-    static const size_t rows[][2] = {{1, 1}, {1, 5}, {3, 1}, {2, 9}, {1, 90}};
+    static const size_t rows[][2] = {{1, 1}, {1, 5}, {3, 1}, {2, 9}, {1, 40}};
     FOR_EACH_ISA
         for (size_t i = 0; i < 6; i++) {
             mha_config config = shapes[i / 2];
+            const bool first = strcmp(mha_isa(), mha_isa_at(0)) == 0; /* the others share what is not packed */
             config.dtype = types[i % 2];
             mha_layer *blocks = made(config, 5 + i), *floats = copied(blocks, MHA_F32);
-            for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
-                if (mha_layer_config(blocks)->d_out * rows[r][0] * rows[r][1] > 9000)
-                    continue;
-                for (int path = MHA_PATH_EXACT; path <= MHA_PATH_FAST; path++)
+            for (size_t r = 0; first && r < sizeof rows / sizeof *rows; r++)
+                for (int path = MHA_PATH_FAST; path <= MHA_PATH_EXACT; path++)
                     expect_equal(floats, blocks, (mha_path)path, 1 + (int)(r + i) % 2, rows[r][0], rows[r][1]);
-            }
             mha_error error;
             assert_ok(mha_layer_pack(blocks, &error), error);
             assert_ok(mha_layer_pack(floats, &error), error);
             for (size_t r = 0; r < sizeof rows / sizeof *rows; r++)
-                if (mha_layer_config(blocks)->d_out * rows[r][0] * rows[r][1] <= 9000)
-                    expect_equal(floats, blocks, MHA_PATH_FAST, 1 + (int)r % 3, rows[r][0], rows[r][1]);
+                expect_equal(floats, blocks, MHA_PATH_FAST, 1 + (int)r % 3, rows[r][0], rows[r][1]);
             mha_layer_destroy(blocks);
             mha_layer_destroy(floats);
         }

@@ -3,6 +3,7 @@
 
 #include "attention/layer.h"
 #include "attention/steps/steps.h"
+#include "base/quantised/quantise.h"
 #include "compute/gemm.h"
 #include "compute/packed_gemm.h"
 #include "compute/thread_pool.h"
@@ -51,10 +52,41 @@ static void piece(void *context, size_t task, int worker)
             y[i * y_stride + j] += (float)mha_view_get(&p->b, (size_t[]){column + j});
 }
 
+typedef struct decoding {
+    const mha_view *W;
+    float *values;
+} decoding;
+
+/* Some rows of W, a block of each column; a cache line of columns at a time, because rows lie far apart. */
+static void decode_rows(void *context, size_t task, int worker)
+{
+    (void)worker;
+    enum { TOGETHER = 16 };
+    const decoding *d = context;
+    const size_t n = d->W->shape[1], first = task * MHA_QUANT;
+    const mha__decoder decode = mha__decoder_of(d->W->dtype);
+    const mha_view rows = mha_view_slice(d->W, 0, first, MHA_QUANT);
+    for (size_t c = 0; c < n; c += TOGETHER) {
+        float values[TOGETHER][MHA_LARGEST_BLOCK], row[TOGETHER];
+        const size_t some = n - c < TOGETHER ? n - c : TOGETHER;
+        for (size_t j = 0; j < some; j++)
+            decode(mha_view_slice(&rows, 1, c + j, 1).data, values[j]);
+        for (size_t i = 0; i < MHA_QUANT; i++) {
+            for (size_t j = 0; j < some; j++)
+                row[j] = values[j][i];
+            memcpy(d->values + (first + i) * n + c, row, some * sizeof *row);
+        }
+    }
+}
+
 const float *mha__weight_as_floats(const mha_view *W, float *widened, int threads)
 {
     if (W->dtype == MHA_F32)
         return W->data;
+    if (mha__is_quantised_weight(W->dtype)) {
+        mha__parallel_for(W->shape[0] / MHA_QUANT, threads, decode_rows, &(decoding){W, widened});
+        return widened;
+    }
     const size_t shape[4] = {1, W->shape[0], 1, W->shape[1]};
     const mha_view to = mha_view_of(widened, MHA_F32, 4, shape), from = mha_view_of(W->data, W->dtype, 4, shape);
     mha__widen(&to, &from, threads);
