@@ -147,12 +147,12 @@ static void more_than_four_gibibytes_are_not_read(void **state)
     static const char head[] =
         "{\"a\":{\"dtype\":\"U8\",\"shape\":[5368709120],\"data_offsets\":[0,5368709120]}}      ";
     const uint64_t length = sizeof head - 1;
-    unsigned char bytes[8 + sizeof head];
+    unsigned char start[8 + sizeof head];
     for (size_t i = 0; i < 8; i++)
-        bytes[i] = (unsigned char)(length >> 8 * i);
-    memcpy(bytes + 8, head, sizeof head);
+        start[i] = (unsigned char)(length >> 8 * i);
+    memcpy(start + 8, head, sizeof head);
     char *big = path_of("big.safetensors"), *svg = path_of("a.svg");
-    scratch_write("big.safetensors", bytes, 8 + length);
+    scratch_write("big.safetensors", start, 8 + length);
     assert_int_equal(truncate(big, (off_t)(8 + length + 5368709120u)), 0);
     run(RUN("params", "--weights", big, "--quiet", "--picture", svg));
     assert_true(holds(svg, ": no SHA-256, the inputs have more than 4 GiB\n"));
