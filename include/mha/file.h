@@ -21,8 +21,9 @@ typedef struct mha_file_tensor {
     uint64_t offset; /* of the first byte: in the file; npz: in the unpacked member; a set of files: in its file */
     size_t index;    /* number of the tensor in the file, as mha_file_at takes it */
     mha_dtype reads_as; /* the type to read it as: F32 for a quantised type that is decoded, else dtype */
-    /* "GPTQ", "AWQ", "compressed-tensors", "bitsandbytes", "scaled", "MXFP4" or "NVFP4": several tensors of the file hold this one, with its scales
-     * and zero points. They are in `bytes`, and found by their names, but not listed and never counted. Else NULL. */
+    /* "GPTQ", "AWQ", "compressed-tensors", "bitsandbytes", "scaled", "MXFP4" or "NVFP4": several tensors of the file
+     * hold this one, with its scales and zero points. They are in `bytes`, and found by their names, but not listed and
+     * never counted. Else NULL. */
     const char *packing;
 } mha_file_tensor;
 

@@ -70,12 +70,32 @@ static void bytes_in_the_file_and_here_are_shown(void **state)
     assert_true(number(file, "parameters") == (double)(matrices + norms));
     assert_true(number(file, "bytes") == (double)(matrices / 32 * 18 + 4 * norms));
     assert_true(number(file, "bytes_here") == (double)(4 * (matrices + norms)));
+    double in_file = 0, here = 0;
+    json_t *row;
+    size_t i;
+    json_array_foreach(json_object_get(root, "tensors"), i, row)
+    {
+        in_file += number(row, "bytes_in_file");
+        here += number(row, "bytes_here");
+    }
+    assert_true(in_file == number(file, "bytes") && here == number(file, "bytes_here"));
     json_decref(root);
     program_result r = RUN("params", "--weights", q4_0);
+    assert_non_null(strstr(r.out, "in the file      here\n"));
+    assert_non_null(strstr(r.out, "22.61     1.12 KiB  8.00 KiB\n")); /* two matrices of 32 * 32 */
+    program_free(&r);
+    r = RUN("params", "--weights", q4_0, "--group", "dtype", "--json");
+    assert_non_null(strstr(r.out, "bytes_in_file"));
+    program_free(&r);
+    r = RUN("params", "--weights", q4_0, "--group", "dtype");
+    assert_non_null(strstr(r.out, "in the file      here\n"));
+    program_free(&r);
+    r = RUN("params", "--weights", q4_0);
     assert_non_null(strstr(r.out, "scales and zero points included"));
     program_free(&r);
     r = RUN("params", "--weights", plain);
     assert_null(strstr(r.out, "quantised:"));
+    assert_null(strstr(r.out, "in the file"));
     program_free(&r);
     root = RUN_JSON(0, "forward", "--weights", q4_0, "--layer", "0", "--seq", "3", "--json");
     json_decref(root);

@@ -14,7 +14,7 @@
 typedef struct fold {
     char *key;           /* the key that they share */
     mha_tensor_info one; /* the first of them */
-    size_t tensors, elements, bytes, inert;
+    size_t tensors, elements, bytes, inert, in_file, here;
     size_t order;
 } fold;
 
@@ -137,6 +137,23 @@ static int by_name(const void *a, const void *b)
     return strcmp(x->key, y->key);
 }
 
+void bytes_of_row(const mha_file *file, const mha_tensor_info *info, size_t *in_file, size_t *here)
+{
+    const mha_file_tensor *tensor = mha_file_find(file, info->name);
+    size_t read = info->bytes;
+    if (tensor)
+        (void)mha_dtype_bytes(tensor->reads_as, tensor->elements, &read); /* fits: so many elements were counted */
+    *in_file += tensor ? tensor->bytes : info->bytes;
+    *here += read;
+}
+
+static void bytes_cells(table *t, const census_view *view, const fold *f)
+{
+    table_bytes(t, view->file ? f->in_file : f->bytes);
+    if (view->file)
+        table_bytes(t, f->here);
+}
+
 static census take(mha_params *params, const census_view *view)
 {
     census c = {.room = mha_params_count(params), .n_buckets = 16};
@@ -156,6 +173,8 @@ static census take(mha_params *params, const census_view *view)
         f->elements += info.alias_of ? 0 : info.elements;
         f->bytes += info.alias_of ? 0 : info.bytes;
         f->inert += info.inert_elements;
+        if (view->file && !info.alias_of)
+            bytes_of_row(view->file, &info, &f->in_file, &f->here);
     }
     if (view->sort)
         qsort(c.folds, c.count, sizeof *c.folds, strcmp(view->sort, "name") == 0 ? by_name : by_elements);
@@ -189,8 +208,11 @@ static char *label_of(const census_view *view, const fold *f)
 
 static void print_names(const census *c, const census_view *view, const mha_totals *all, table_style style)
 {
-    static const char *const titles[] = {"name", "shape", "type", ">each", ">times", ">elements", ">%", ">bytes", ""};
-    table *t = table_create(style, sizeof titles / sizeof *titles, titles);
+    static const char *const titles[] = {"name", "shape", "type", ">each", ">times", ">elements", ">%", ">bytes", ""},
+                      *const quantised[] = {"name", "shape", "type", ">each", ">times", ">elements", ">%",
+                                            ">in the file", ">here", ""};
+    table *t = view->file ? table_create(style, sizeof quantised / sizeof *quantised, quantised)
+                          : table_create(style, sizeof titles / sizeof *titles, titles);
     for (size_t i = 0; i < c->count; i++) {
         const fold *f = &c->folds[i];
         char *label = label_of(view, f), text[SHORT_TEXT];
@@ -201,7 +223,7 @@ static void print_names(const census *c, const census_view *view, const mha_tota
         table_count(t, f->tensors);
         table_count(t, f->elements);
         table_format(t, "%.2f", share(f, all));
-        table_bytes(t, f->bytes);
+        bytes_cells(t, view, f);
         if (f->one.alias_of)
             table_format(t, "same storage as %s", f->one.alias_of);
         else if (f->one.kind != MHA_TENSOR_PARAMETER)
@@ -217,15 +239,16 @@ static void print_names(const census *c, const census_view *view, const mha_tota
 
 static void print_groups(const census *c, const census_view *view, const mha_totals *all, table_style style)
 {
-    const char *titles[] = {view->by ? view->by : "name", ">tensors", ">elements", ">%", ">bytes"};
-    table *t = table_create(style, sizeof titles / sizeof *titles, titles);
+    const char *titles[] = {view->by ? view->by : "name", ">tensors", ">elements", ">%",
+                            view->file ? ">in the file" : ">bytes", ">here"};
+    table *t = table_create(style, sizeof titles / sizeof *titles - !view->file, titles);
     for (size_t i = 0; i < c->count; i++) {
         const fold *f = &c->folds[i];
         table_cell(t, f->key);
         table_count(t, f->tensors);
         table_count(t, f->elements);
         table_format(t, "%.2f", share(f, all));
-        table_bytes(t, f->bytes);
+        bytes_cells(t, view, f);
     }
     table_print(t);
 }
@@ -285,6 +308,11 @@ json_t *census_json(mha_params *params, const census_view *view)
         json_array_append_new(list, json_pack("{so so so so so}", "name", json_text(label), "tensors",
                                               json_count(f->tensors), "elements", json_count(f->elements), "bytes",
                                               json_count(f->bytes), "percent", json_number(share(f, &all))));
+        if (view->file) {
+            json_t *last = json_array_get(list, i);
+            json_object_set_new(last, "bytes_in_file", json_count(f->in_file));
+            json_object_set_new(last, "bytes_here", json_count(f->here));
+        }
         free(label);
     }
     drop(&c);

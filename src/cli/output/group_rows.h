@@ -12,9 +12,12 @@ typedef struct census_view {
     const char *only; /* the only group shown; NULL: all */
     const char *sort; /* "elements", "name"; NULL: in table order */
     bool whole;       /* nothing is grouped */
+    const mha_file *file; /* of quantised tensors: bytes are those in it, and those here; NULL: none */
 } census_view;
 
 census_view census_view_of(const arguments *args);
+/* Adds what a row takes in the file, scales and zero points included, and here, once it is read. */
+void bytes_of_row(const mha_file *file, const mha_tensor_info *info, size_t *in_file, size_t *here);
 /* Whether the view shows a row. */
 bool census_shows(const census_view *view, const mha_tensor_info *info);
 void census_print(mha_params *params, const census_view *view, table_style style);

@@ -1,4 +1,5 @@
-/* GPTQ, AWQ and compressed-tensors: whole numbers of few bits in words of 32, with a scale and a zero point for each group of inputs. */
+/* GPTQ, AWQ and compressed-tensors: whole numbers of few bits in words of 32, with a scale and a zero point for each
+ * group of inputs. */
 #include <string.h>
 
 #include "formats/quantised/packings.h"

@@ -23,7 +23,8 @@ static mha_status read_one(const mha_file *file, const char *path, char format[M
     bool starved = false;
     if (mha__source_open(&source, path, NULL) != MHA_OK)
         return MHA_OK;
-    mha_status status = mha__source_text(&source, &file->allocator, SIDECAR_LIMIT, "configuration", &text, &bytes, error);
+    const mha_status status =
+        mha__source_text(&source, &file->allocator, SIDECAR_LIMIT, "configuration", &text, &bytes, error);
     mha__source_close(&source);
     if (status != MHA_OK)
         return status == MHA_NO_MEMORY ? status : MHA_OK;

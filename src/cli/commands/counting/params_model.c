@@ -255,9 +255,17 @@ static void print_architectures(const report *r)
                all > NAMED_LIKE ? ", ..." : "");
 }
 
-static void print_report(const report *r, const arguments *args, table_style style)
+/* The view that the options ask for; with the bytes of quantised tensors, if there are any. */
+static census_view view_of(const report *r, const arguments *args)
 {
     census_view view = census_view_of(args);
+    view.file = r->file && r->file_totals.bytes_here != r->file_totals.bytes ? r->file : NULL;
+    return view;
+}
+
+static void print_report(const report *r, const arguments *args, table_style style)
+{
+    census_view view = view_of(r, args);
     bool plain_rows = !view.by && !view.depth && !view.only && !view.sort;
     if (style == TABLE_CSV)
         view.whole = true;
@@ -342,7 +350,7 @@ static json_t *architectures_json(const mha_file *file)
 
 static void write_report(const report *r, const arguments *args)
 {
-    census_view view = census_view_of(args);
+    census_view view = view_of(r, args);
     json_t *root = json_object();
     parameters_json_totals(root, r->table);
     if (r->model)
@@ -368,6 +376,13 @@ static void write_report(const report *r, const arguments *args)
     if (view.by || view.depth)
         json_object_set_new(root, "groups", census_json(r->table, &view));
     json_t *rows = parameters_json_rows(r->table, NULL);
+    for (size_t i = 0; view.file && i < json_array_size(rows); i++) {
+        const mha_tensor_info info = mha_tensor_info_of(mha_params_at(r->table, i));
+        size_t in_file = 0, here = 0;
+        bytes_of_row(view.file, &info, &in_file, &here);
+        json_object_set_new(json_array_get(rows, i), "bytes_in_file", json_count(in_file));
+        json_object_set_new(json_array_get(rows, i), "bytes_here", json_count(here));
+    }
     only_rows(rows, r->table, &view);
     json_object_set_new(root, "tensors", rows);
     json_print(root);
